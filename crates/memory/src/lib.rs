@@ -1,0 +1,1 @@
+//! Host memory with ceilings: budgets, pools, page-locked and mapped bytes.

@@ -1,0 +1,1 @@
+//! The derive macro behind pagelock-nn's Module.

@@ -1,0 +1,1 @@
+//! Tensors with autograd on budgeted host memory.

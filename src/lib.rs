@@ -1,0 +1,1 @@
+//! A training stack built from the memory up.
