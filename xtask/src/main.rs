@@ -1,3 +1,120 @@
-//! The project's chores.
+//! The project's chores: `cargo xtask COMMAND`.
+//!
+//! [`COMMANDS`] is the list; each command lives in the file of its name. A command gets the rest of the
+//! command line and a shell that stands in the workspace root, and fails with one line that says what to do.
 
-fn main() {}
+mod bench;
+mod ci;
+mod consumers;
+mod help;
+mod sanitize;
+mod steps;
+mod tidy;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use lexopt::Parser;
+use xshell::Shell;
+
+/// One word after `cargo xtask`.
+pub(crate) struct Command {
+    name: &'static str,
+    arguments: &'static str,
+    summary: &'static str,
+    run: fn(&Shell, Parser) -> Result<()>,
+}
+
+/// Every command, in the order in which `help` lists them.
+pub(crate) const COMMANDS: &[Command] = &[
+    Command {
+        name: "ci",
+        arguments: "",
+        summary: "format, lints, docs, doc tests, tidy and consumers: everything but the tests",
+        run: ci::run,
+    },
+    Command {
+        name: "consumers",
+        arguments: "[CRATE ...]",
+        summary: "builds and runs a ten-line program outside the workspace against each crate alone",
+        run: consumers::run,
+    },
+    Command {
+        name: "sanitize",
+        arguments: "[address | thread]",
+        summary: "AddressSanitizer and ThreadSanitizer on the memory and tensor tests (needs a nightly)",
+        run: sanitize::run,
+    },
+    Command {
+        name: "tidy",
+        arguments: "",
+        summary: "rules no compiler checks: unsafe is listed, links exist, no leftovers",
+        run: tidy::run,
+    },
+    Command {
+        name: "bench",
+        arguments: "[--json DIR] [NAME ...]",
+        summary: "runs the workspace's benchmarks; --json also writes one file for each into DIR",
+        run: bench::run,
+    },
+    Command {
+        name: "help",
+        arguments: "",
+        summary: "this list",
+        run: help::run,
+    },
+];
+
+fn main() -> ExitCode {
+    match dispatch(Parser::from_env()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Finds the command that the first word names, and runs it from the workspace root.
+fn dispatch(mut parser: Parser) -> Result<()> {
+    let name = match parser.next()? {
+        None => "help".to_owned(),
+        Some(lexopt::Arg::Value(word)) => word.to_string_lossy().into_owned(),
+        Some(lexopt::Arg::Short('h') | lexopt::Arg::Long("help")) => "help".to_owned(),
+        Some(other) => bail!("{}; try `cargo xtask help`", other.unexpected()),
+    };
+    let Some(command) = COMMANDS.iter().find(|command| command.name == name) else {
+        bail!("there is no command `{name}`; `cargo xtask help` lists them");
+    };
+
+    let sh = Shell::new()?;
+    sh.change_dir(workspace_root()?);
+    (command.run)(&sh, parser)
+}
+
+fn workspace_root() -> Result<&'static Path> {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .context("xtask lies in a folder of the workspace")
+}
+
+/// Fails if anything is left on the command line.
+pub(crate) fn no_more_arguments(mut parser: Parser) -> Result<()> {
+    match parser.next()? {
+        None => Ok(()),
+        Some(argument) => Err(argument.unexpected().into()),
+    }
+}
+
+/// What is left on the command line, as plain words; an option is an error.
+pub(crate) fn remaining_words(mut parser: Parser) -> Result<Vec<String>> {
+    let mut words = Vec::new();
+    while let Some(argument) = parser.next()? {
+        match argument {
+            lexopt::Arg::Value(word) => words.push(word.to_string_lossy().into_owned()),
+            option => return Err(option.unexpected().into()),
+        }
+    }
+    Ok(words)
+}

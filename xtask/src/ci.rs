@@ -1,0 +1,39 @@
+//! `cargo xtask ci`: everything that must hold besides the tests themselves.
+//!
+//! All steps use the release profile, which the tests have already built for, so that dependencies and
+//! derive macros are compiled once.
+
+use anyhow::Result;
+use lexopt::Parser;
+use xshell::{Shell, cmd};
+
+use crate::steps::Steps;
+use crate::{consumers, no_more_arguments, tidy};
+
+pub(crate) fn run(sh: &Shell, parser: Parser) -> Result<()> {
+    no_more_arguments(parser)?;
+    let mut steps = Steps::new("ci");
+    steps.step("fmt: every file is formatted", || {
+        Ok(cmd!(sh, "cargo fmt --all --check").quiet().run()?)
+    });
+    steps.step("tidy: the rules no compiler checks", || tidy::check(sh));
+    steps.step("clippy: no warning in any target", || {
+        let lints = cmd!(
+            sh,
+            "cargo clippy --workspace --all-targets --release --quiet -- -D warnings"
+        );
+        Ok(lints.quiet().run()?)
+    });
+    steps.step("doc: no warning, no dead link", || {
+        let doc = cmd!(sh, "cargo doc --workspace --no-deps --release --quiet");
+        Ok(doc.env("RUSTDOCFLAGS", "-D warnings").quiet().run()?)
+    });
+    steps.step("doc tests: every example runs", || {
+        let tests = cmd!(sh, "cargo test --workspace --doc --release --quiet");
+        Ok(tests.quiet().run()?)
+    });
+    steps.step("consumers: each crate works alone", || {
+        consumers::check(sh, &[])
+    });
+    steps.finish()
+}

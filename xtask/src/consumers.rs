@@ -1,0 +1,141 @@
+//! `cargo xtask consumers`: what a user of one single crate sees.
+//!
+//! For each crate a ten-line program (in `xtask/consumers/`) is built and run in a temporary folder outside
+//! the workspace, with that crate as its only dependency: a hidden need for a workspace setting, for a
+//! feature that another member switches on, or for a second crate fails here. [`FORBIDDEN`] holds the
+//! layering of the crates.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, bail, ensure};
+use lexopt::Parser;
+use xshell::{Shell, cmd};
+
+use crate::remaining_words;
+
+/// A crate that is useful alone: its package, and its folder in the workspace.
+struct Crate {
+    package: &'static str,
+    folder: &'static str,
+}
+
+const CRATES: &[Crate] = &[
+    Crate {
+        package: "pagelock-memory",
+        folder: "crates/memory",
+    },
+    Crate {
+        package: "pagelock-tensor",
+        folder: "crates/tensor",
+    },
+    Crate {
+        package: "pagelock-data",
+        folder: "crates/data",
+    },
+    Crate {
+        package: "pagelock-nn",
+        folder: "crates/nn",
+    },
+    Crate {
+        package: "pagelock",
+        folder: ".",
+    },
+];
+
+/// Packages that must not appear anywhere below a crate.
+const FORBIDDEN: &[(&str, &[&str])] = &[
+    (
+        "pagelock-memory",
+        &["rayon", "pagelock-tensor", "pagelock-data", "pagelock-nn"],
+    ),
+    ("pagelock-tensor", &["pagelock-data", "pagelock-nn"]),
+    ("pagelock-data", &["pagelock-nn"]),
+    ("pagelock-nn", &["pagelock-data"]),
+];
+
+pub(crate) fn run(sh: &Shell, parser: Parser) -> Result<()> {
+    check(sh, &remaining_words(parser)?)
+}
+
+/// Builds and runs the programs of the packages in `only` (all, if empty), and checks the layering.
+pub(crate) fn check(sh: &Shell, only: &[String]) -> Result<()> {
+    if let Some(unknown) = only
+        .iter()
+        .find(|name| CRATES.iter().all(|krate| krate.package != **name))
+    {
+        let known: Vec<_> = CRATES.iter().map(|krate| krate.package).collect();
+        bail!(
+            "there is no crate `{unknown}`; there are: {}",
+            known.join(", ")
+        );
+    }
+    for (package, forbidden) in FORBIDDEN {
+        check_layering(sh, package, forbidden)?;
+    }
+    for krate in CRATES {
+        if only.is_empty() || only.iter().any(|name| name == krate.package) {
+            build_and_run(sh, krate)?;
+        }
+    }
+    Ok(())
+}
+
+fn check_layering(sh: &Shell, package: &str, forbidden: &[&str]) -> Result<()> {
+    let tree = cmd!(
+        sh,
+        "cargo tree --package {package} --edges normal,build --prefix none"
+    );
+    let tree = tree.quiet().read()?;
+    let found = tree
+        .lines()
+        .filter_map(|line| line.split(' ').next())
+        .find(|name| forbidden.contains(name));
+    if let Some(name) = found {
+        bail!(
+            "{package} must not depend on {name}; `cargo tree -p {package} -i {name}` shows the way"
+        );
+    }
+    Ok(())
+}
+
+fn build_and_run(sh: &Shell, krate: &Crate) -> Result<()> {
+    let root = sh.current_dir();
+    let target = root.join("target/consumers");
+    let source = sh.read_file(format!("xtask/consumers/{}.rs", krate.package))?;
+    let folder = sh.create_temp_dir()?;
+
+    let _there = sh.push_dir(folder.path());
+    sh.write_file("Cargo.toml", manifest(&root, krate))?;
+    sh.write_file("src/main.rs", source)?;
+    // The same versions as in the workspace, so that nothing has to be resolved or downloaded again.
+    sh.copy_file(root.join("Cargo.lock"), "Cargo.lock")?;
+    let printed = cmd!(sh, "cargo run --quiet")
+        .env("CARGO_TARGET_DIR", target)
+        .quiet()
+        .read();
+    let printed =
+        printed.with_context(|| format!("xtask/consumers/{}.rs failed", krate.package))?;
+
+    ensure!(
+        !printed.is_empty(),
+        "xtask/consumers/{}.rs printed nothing",
+        krate.package
+    );
+    println!(
+        "   {}: {}",
+        krate.package,
+        printed.lines().next().unwrap_or_default()
+    );
+    Ok(())
+}
+
+/// The smallest manifest of a program outside the workspace with one dependency.
+fn manifest(root: &Path, krate: &Crate) -> String {
+    let package = krate.package;
+    let path = root.join(krate.folder);
+    let path = path.display();
+    format!(
+        "[package]\nname = \"{package}-consumer\"\nedition = \"2024\"\n\n[workspace]\n\n\
+         [profile.dev]\ndebug = false\n\n[dependencies]\n{package} = {{ path = '{path}' }}\n"
+    )
+}

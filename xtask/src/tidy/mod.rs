@@ -1,0 +1,92 @@
+//! `cargo xtask tidy`: the project's rules that no compiler checks.
+//!
+//! Each rule is a function from the tracked files to a list of [`Complaint`]s, in a file of its own:
+//! `sources.rs` for single Rust files, `unsafe_list.rs` for crates, `documents.rs` for Markdown and folders.
+//! `code.rs` tells code from comments and strings for them.
+
+mod code;
+mod documents;
+mod sources;
+mod unsafe_list;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, bail};
+use lexopt::Parser;
+use xshell::{Shell, cmd};
+
+use crate::no_more_arguments;
+
+/// A text file of the project: its path from the root, with `/`, and its text.
+struct TextFile {
+    path: String,
+    text: String,
+}
+
+/// A rule that a line breaks, as `path:line: what and what to do`.
+type Complaint = String;
+
+pub(crate) fn run(sh: &Shell, parser: Parser) -> Result<()> {
+    no_more_arguments(parser)?;
+    check(sh)?;
+    println!("tidy: no complaint");
+    Ok(())
+}
+
+/// Checks every rule; the error counts the complaints, which are printed.
+pub(crate) fn check(sh: &Shell) -> Result<()> {
+    let files = text_files(sh)?;
+    let mut complaints = sources::check(&files);
+    complaints.extend(unsafe_list::check(&files));
+    complaints.extend(documents::check(&files));
+
+    for complaint in &complaints {
+        println!("{complaint}");
+    }
+    match complaints.len() {
+        0 => Ok(()),
+        n => bail!("tidy has {n} complaint(s), listed above"),
+    }
+}
+
+/// Every text file that git tracks, or would track after `git add`.
+fn text_files(sh: &Shell) -> Result<Vec<TextFile>> {
+    let listed = cmd!(sh, "git ls-files -z --cached --others --exclude-standard")
+        .quiet()
+        .read()?;
+    let root = sh.current_dir();
+    let paths = listed.split('\0').filter(|path| !path.is_empty());
+    Ok(paths.filter_map(|path| read_text(&root, path)).collect())
+}
+
+/// None for a file that is not UTF-8 text, or was deleted and not yet committed.
+fn read_text(root: &Path, path: &str) -> Option<TextFile> {
+    let bytes = std::fs::read(root.join(path)).ok()?;
+    let text = String::from_utf8(bytes).ok()?;
+    Some(TextFile {
+        path: path.to_owned(),
+        text,
+    })
+}
+
+/// Folders with a `Cargo.toml` that describes a package, from the root (`""` is the root itself).
+fn package_folders(files: &[TextFile]) -> Vec<&str> {
+    let manifests = files.iter().filter(|file| file.text.contains("[package]"));
+    manifests
+        .filter_map(|file| file.path.strip_suffix("Cargo.toml"))
+        .collect()
+}
+
+/// `folder` joined with `relative`, with `.` and `..` resolved; None where it leaves the project.
+fn resolve(folder: &str, relative: &str) -> Option<String> {
+    let mut path = PathBuf::from(folder);
+    for part in relative.split('/') {
+        match part {
+            "" | "." => {}
+            ".." if !path.pop() => return None,
+            ".." => {}
+            name => path.push(name),
+        }
+    }
+    Some(path.to_string_lossy().into_owned())
+}
