@@ -1,0 +1,123 @@
+#!/usr/bin/env python3
+"""Pagelock beside PyTorch: one epoch of the tutorial's models on the CPU, in one run on one machine.
+
+    PYTHON=path/to/python/with/torch benches/compare_torch.py --data DIR --threads 1 2
+
+Builds `mnist_epoch.rs`, then runs it and `torch_mnist.py` in turns, a process for each, so that noise
+from other programs hits both. Prints Markdown tables of epoch times, of the time from process start to
+the first finished step, and of peak memory, with ratios; `--json FILE` keeps every figure.
+Needs cargo, and PyTorch and numpy in $PYTHON; itself only the standard library.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+MODELS = ["logistic", "cnn"]
+TORCH_MODES = ["loader", "gathered", "slices"]
+
+
+def build():
+    """Builds the Rust half and returns the path of its program."""
+    command = ["cargo", "bench", "--bench", "mnist_epoch", "--no-run", "--message-format=json-render-diagnostics"]
+    printed = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE).stdout
+    messages = [json.loads(line) for line in printed.splitlines()]
+    programs = [message["executable"] for message in messages if message.get("executable")]
+    return programs[-1]
+
+
+def measure(command):
+    """Runs `command` and returns its report, with the peak memory of its process in MiB."""
+    environment = os.environ | {"BENCH_STARTED_NS": str(time.time_ns())}
+    child = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE)
+    printed = child.stdout.read()
+    _, status, usage = os.wait4(child.pid, 0)
+    child.returncode = os.waitstatus_to_exitcode(status)
+    if child.returncode != 0:
+        sys.exit(f"{' '.join(command)} failed with status {child.returncode}")
+    return json.loads(printed) | {"peak_memory_mib": usage.ru_maxrss / 1024}
+
+
+def run_all(args, program):
+    """Every variant once per round, in the same order; returns `{(model, threads, variant): [report]}`."""
+    reports = {}
+    torch = [os.environ.get("PYTHON", sys.executable), str(ROOT / "benches" / "torch_mnist.py")]
+    for round_idx in range(args.rounds):
+        for model in args.models:
+            for threads in args.threads:
+                common = ["--data", args.data, "--model", model, "--threads", str(threads), "--epochs", str(args.epochs)]
+                variants = {mode: [*torch, "--mode", mode, *common] for mode in TORCH_MODES}
+                variants["pagelock"] = [program, "--json", *common]
+                for variant, command in variants.items():
+                    print(f"round {round_idx + 1}: {model}, {threads} thread(s), {variant}", file=sys.stderr)
+                    reports.setdefault((model, threads, variant), []).append(measure(command))
+    return reports
+
+
+def epochs(reports):
+    """Seconds of every epoch of every round."""
+    return [seconds for report in reports for seconds in report["train_seconds"]]
+
+
+def least(reports, key):
+    return min(report[key] for report in reports)
+
+
+def print_tables(args, reports):
+    """Least and median epoch, then first step and memory; ratios are Pagelock's share of PyTorch's."""
+    rows = [(model, threads) for model in args.models for threads in args.threads]
+    print("\nSeconds per training epoch (50,000 images, batches of 64): least (median) of all epochs.\n")
+    print("| work | threads | Pagelock, loader | PyTorch, DataLoader | PyTorch, fastest | ratio to fastest |")
+    print("|---|---|---|---|---|---|")
+    for row in rows:
+        ours, loader = epochs(reports[*row, "pagelock"]), epochs(reports[*row, "loader"])
+        fastest_mode = min(TORCH_MODES, key=lambda mode: min(epochs(reports[*row, mode])))
+        fastest = epochs(reports[*row, fastest_mode])
+        median = statistics.median
+        print(
+            f"| {row[0]} | {row[1]} | {min(ours):.3f} ({median(ours):.3f}) | {min(loader):.3f} ({median(loader):.3f}) "
+            f"| {min(fastest):.3f} ({median(fastest):.3f}), {fastest_mode} "
+            f"| {min(ours) / min(fastest):.2f} ({median(ours) / median(fastest):.2f}) |"
+        )
+
+    print("\nThe whole process, fed by the loader: least of all rounds.\n")
+    print("| work | threads | first step, s: Pagelock | PyTorch | peak memory, MiB: Pagelock | PyTorch | memory ratio | val loss: Pagelock | PyTorch |")
+    print("|---|---|---|---|---|---|---|---|---|")
+    for row in rows:
+        ours, loader = reports[*row, "pagelock"], reports[*row, "loader"]
+        memory = least(ours, "peak_memory_mib"), least(loader, "peak_memory_mib")
+        print(
+            f"| {row[0]} | {row[1]} | {least(ours, 'seconds_to_first_step'):.2f} | {least(loader, 'seconds_to_first_step'):.2f} "
+            f"| {memory[0]:.0f} | {memory[1]:.0f} | {memory[0] / memory[1]:.2f} "
+            f"| {least(ours, 'val_loss'):.3f} | {least(loader, 'val_loss'):.3f} |"
+        )
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    default_data = Path(os.environ["PAGELOCK_DATA"]) / "mnist" if "PAGELOCK_DATA" in os.environ else None
+    parser.add_argument("--data", type=Path, default=default_data, help="folder of the MNIST files")
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=MODELS)
+    parser.add_argument("--threads", nargs="+", type=int, default=[1])
+    parser.add_argument("--epochs", type=int, default=3, help="epochs in each process")
+    parser.add_argument("--rounds", type=int, default=3, help="processes of each variant")
+    parser.add_argument("--json", type=Path, help="also write every report to this file")
+    args = parser.parse_args()
+    if args.data is None:
+        parser.error("give --data, the folder of the MNIST files, or set PAGELOCK_DATA to the folder above it")
+    args.data = str(args.data.resolve())
+
+    reports = run_all(args, build())
+    print_tables(args, reports)
+    if args.json:
+        args.json.write_text(json.dumps([{"variant": key[2]} | one for key, many in reports.items() for one in many], indent=1))
+
+
+if __name__ == "__main__":
+    main()
