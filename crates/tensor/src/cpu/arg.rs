@@ -1,0 +1,229 @@
+//! Where the best element along a dimension is.
+
+use super::walk::{Dims, Walk};
+use super::{CHUNK, CpuView, Value, simd};
+use crate::parallel::for_each_chunk_mut;
+
+/// Columns that are searched together.
+const WIDTH: usize = 128;
+/// Elements of a line that are searched together.
+const LANES: usize = 16;
+
+/// `out[i]` = the index along `dim` of the best element; `out` has the other dimensions in row-major order.
+///
+/// `better(a, b)` says whether `a` beats `b`. The first of equally good elements wins, so PyTorch's rule for NaN (the
+/// first NaN wins) is `a > b || (a.is_nan() && !b.is_nan())`. The dimension may be empty only if `out` is.
+pub(crate) fn arg_reduce<T: Value>(
+    x: CpuView<'_, T>,
+    dim: usize,
+    out: &mut [i64],
+    better: impl Fn(T, T) -> bool + Sync + Copy,
+) {
+    if out.is_empty() {
+        return;
+    }
+    let pairs = std::iter::zip(x.shape.iter().copied(), x.strides.iter().copied());
+    let kept = Dims::merged(
+        pairs
+            .enumerate()
+            .filter(|&(i, _)| i != dim)
+            .map(|(_, pair)| pair),
+    );
+    let search = Search {
+        data: x.data,
+        kept,
+        len: x.shape[dim],
+        stride: x.strides[dim],
+    };
+    let chunk_len = (CHUNK / x.shape[dim]).max(1);
+    if out.len() <= chunk_len {
+        return search.chunk(0, out, better);
+    }
+    for_each_chunk_mut(out, chunk_len, |i, chunk| {
+        search.chunk(i * chunk_len, chunk, better)
+    });
+}
+
+/// A search along one dimension for every index of the others.
+struct Search<'a, T> {
+    data: &'a [T],
+    kept: Dims,
+    len: usize,
+    stride: usize,
+}
+
+impl<T: Value> Search<'_, T> {
+    /// Computes the results from number `start` on.
+    fn chunk(&self, start: usize, out: &mut [i64], better: impl Fn(T, T) -> bool + Copy) {
+        let (_, kept_stride) = self.kept.inner();
+        let in_columns = kept_stride == 1 && self.stride > 1;
+        let mut kept = Walk::starting_at(self.kept, start);
+        let mut rest = out;
+        while !rest.is_empty() {
+            let data = &self.data[kept.offset()..];
+            let n = if in_columns {
+                kept.run().min(rest.len()).min(WIDTH)
+            } else {
+                1
+            };
+            let (some, others) = rest.split_at_mut(n);
+            if in_columns {
+                self.columns(data, some, better);
+            } else {
+                some[0] = self.line(data, better) as i64;
+            }
+            kept.advance(n);
+            rest = others;
+        }
+    }
+
+    /// One result per neighbouring column.
+    fn columns(&self, data: &[T], out: &mut [i64], better: impl Fn(T, T) -> bool + Copy) {
+        let mut best = [data[0]; WIDTH];
+        let best = &mut best[..out.len()];
+        best.copy_from_slice(&data[..out.len()]);
+        out.fill(0);
+        simd::vectorized(
+            #[inline(always)]
+            || {
+                for i in 1..self.len {
+                    let row = &data[i * self.stride..][..out.len()];
+                    for ((out, best), &x) in out.iter_mut().zip(&mut *best).zip(row) {
+                        let wins = better(x, *best);
+                        *best = if wins { x } else { *best };
+                        *out = if wins { i as i64 } else { *out };
+                    }
+                }
+            },
+        );
+    }
+
+    /// The result for one line.
+    fn line(&self, data: &[T], better: impl Fn(T, T) -> bool + Copy) -> usize {
+        if self.stride == 1 && self.len >= 4 * LANES {
+            return long_line(&data[..self.len], better);
+        }
+        let (mut best, mut best_index) = (data[0], 0);
+        for i in 1..self.len {
+            let x = data[i * self.stride];
+            if better(x, best) {
+                (best, best_index) = (x, i);
+            }
+        }
+        best_index
+    }
+}
+
+/// The result for contiguous elements: a search per lane, then the earliest of the lanes' best.
+fn long_line<T: Value>(x: &[T], better: impl Fn(T, T) -> bool + Copy) -> usize {
+    let (blocks, rest) = x.as_chunks::<LANES>();
+    let (mut best, mut best_block) = (blocks[0], [0_usize; LANES]);
+    simd::vectorized(
+        #[inline(always)]
+        || {
+            for (i, block) in blocks.iter().enumerate() {
+                for ((best, best_block), &x) in best.iter_mut().zip(&mut best_block).zip(block) {
+                    let wins = better(x, *best);
+                    *best = if wins { x } else { *best };
+                    *best_block = if wins { i } else { *best_block };
+                }
+            }
+        },
+    );
+    let in_blocks = (0..LANES).map(|lane| (best_block[lane] * LANES + lane, best[lane]));
+    let in_rest = rest
+        .iter()
+        .enumerate()
+        .map(|(i, &x)| (blocks.len() * LANES + i, x));
+    let beats = |(i, x): (usize, T), (j, y): (usize, T)| better(x, y) || (!better(y, x) && i < j);
+    let first = (best_block[0] * LANES, best[0]);
+    in_blocks
+        .chain(in_rest)
+        .fold(
+            first,
+            |best, next| if beats(next, best) { next } else { best },
+        )
+        .0
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::testing::{Strided, shape, strided};
+    use super::*;
+
+    fn check(x: &Strided, dim: usize, modulus: i32) {
+        let data: Vec<i32> = x.data.iter().map(|value| value % modulus).collect();
+        let out_len = x.len() / x.shape[dim];
+        let mut out = vec![-1; out_len];
+        arg_reduce(
+            CpuView {
+                data: &data,
+                ..x.view()
+            },
+            dim,
+            &mut out,
+            |a, b| a > b,
+        );
+
+        let inner: usize = x.shape[dim + 1..].iter().product();
+        let mut best: Vec<Option<(i32, i64)>> = vec![None; out_len];
+        for (index, offset) in x.indices().iter().zip(x.offsets()) {
+            let outer = index[..dim]
+                .iter()
+                .zip(&x.shape)
+                .fold(0, |position, (i, size)| position * size + i);
+            let within = index[dim + 1..]
+                .iter()
+                .zip(&x.shape[dim + 1..])
+                .fold(0, |position, (i, size)| position * size + i);
+            let best = &mut best[outer * inner + within];
+            if best.is_none_or(|(value, _)| data[offset] > value) {
+                *best = Some((data[offset], index[dim] as i64));
+            }
+        }
+        let expected: Vec<i64> = best.into_iter().map(|best| best.unwrap().1).collect();
+        assert_eq!(
+            out, expected,
+            "shape {:?}, strides {:?}, dim {dim}",
+            x.shape, x.strides
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn the_first_largest_matches_index_arithmetic(
+            x in shape().prop_flat_map(strided), dim in 0..5_usize, modulus in prop_oneof![Just(4), Just(1_000)],
+        ) {
+            if dim < x.shape.len() && x.len() > 0 {
+                check(&x, dim, modulus);
+            }
+        }
+    }
+
+    #[test]
+    fn long_lines_and_many_columns_match_index_arithmetic() {
+        for modulus in [3, 1_000] {
+            check(&Strided::contiguous(vec![70_003]), 0, modulus);
+            check(&Strided::contiguous(vec![40, 1_001]), 1, modulus);
+            check(&Strided::contiguous(vec![200, 301]), 0, modulus);
+        }
+    }
+
+    #[test]
+    fn the_first_nan_wins() {
+        for len in [5, 100] {
+            let mut data = vec![1.0_f32; len];
+            (data[1], data[3], data[4]) = (f32::INFINITY, f32::NAN, f32::NAN);
+            let mut out = [0];
+            let x = CpuView {
+                data: &data,
+                shape: &[len],
+                strides: &[1],
+            };
+            arg_reduce(x, 0, &mut out, |a, b| a > b || (a.is_nan() && !b.is_nan()));
+            assert_eq!(out, [3]);
+        }
+    }
+}

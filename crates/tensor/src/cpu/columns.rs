@@ -1,0 +1,171 @@
+//! Reductions across lines: neighbours in memory belong to neighbouring results (sums of columns).
+//!
+//! A row of accumulators takes one row of the input after the other; long columns are cut in halves as in `reduce.rs`.
+
+use super::reduce::Fold;
+use super::walk::{Dims, Walk, read_line};
+use super::{CHUNK, Value, simd};
+use crate::parallel::for_each_chunk_mut;
+
+/// Columns that are reduced together.
+const WIDTH: usize = 512;
+/// Columns that are reduced together where there are few.
+const NARROW: usize = 128;
+/// Rows that are folded without cutting.
+const ROWS: usize = 64;
+/// The most parts of tall columns that run in parallel.
+const PARTS: usize = 16;
+
+/// A reduction in which the innermost kept dimension is the closest in memory.
+pub(super) struct Columns<'a, T, A, L, C> {
+    pub(super) data: &'a [T],
+    pub(super) kept: Dims,
+    pub(super) reduced: Dims,
+    pub(super) fold: Fold<A, L, C>,
+}
+
+/// Some neighbouring columns: where the first begins, and how many there are.
+#[derive(Clone, Copy)]
+struct Tile {
+    offset: usize,
+    width: usize,
+}
+
+impl<T: Value, A: Value, L, C> Columns<'_, T, A, L, C>
+where
+    L: Fn(T) -> A + Sync + Copy,
+    C: Fn(A, A) -> A + Sync + Copy,
+{
+    pub(super) fn reduce<U: Value>(&self, out: &mut [U], finish: impl Fn(A) -> U + Sync + Copy) {
+        let (n_rows, n_columns) = (self.reduced.len(), out.len());
+        if n_rows.saturating_mul(n_columns) <= CHUNK {
+            return self.reduce_chunk(0, out, finish);
+        }
+        if n_columns <= WIDTH && self.kept.shape().len() == 1 {
+            return self.in_parts(out, finish);
+        }
+        let even = n_columns
+            .div_ceil(n_columns.div_ceil(WIDTH))
+            .next_multiple_of(64);
+        let chunk_len = (CHUNK / n_rows).max(even);
+        for_each_chunk_mut(out, chunk_len, |i, chunk| {
+            self.reduce_chunk(i * chunk_len, chunk, finish)
+        });
+    }
+
+    /// Computes the results from number `start` on.
+    fn reduce_chunk<U: Value>(
+        &self,
+        start: usize,
+        out: &mut [U],
+        finish: impl Fn(A) -> U + Sync + Copy,
+    ) {
+        let mut kept = Walk::starting_at(self.kept, start);
+        let mut rest = out;
+        while !rest.is_empty() {
+            let tile = Tile {
+                offset: kept.offset(),
+                width: kept.run().min(rest.len()).min(WIDTH),
+            };
+            let (some, others) = rest.split_at_mut(tile.width);
+            if tile.width <= NARROW {
+                self.columns::<NARROW, U>(tile, some, finish);
+            } else {
+                self.columns::<WIDTH, U>(tile, some, finish);
+            }
+            kept.advance(tile.width);
+            rest = others;
+        }
+    }
+
+    fn columns<const W: usize, U: Value>(
+        &self,
+        tile: Tile,
+        out: &mut [U],
+        finish: impl Fn(A) -> U,
+    ) {
+        let mut sums = [self.fold.identity; W];
+        self.rows::<W>(tile, 0, self.reduced.len(), &mut sums);
+        out.iter_mut()
+            .zip(&sums)
+            .for_each(|(out, &sum)| *out = finish(sum));
+    }
+
+    /// A few tall columns: parts of a fixed number of rows that may run in parallel.
+    fn in_parts<U: Value>(&self, out: &mut [U], finish: impl Fn(A) -> U) {
+        let n_rows = self.reduced.len();
+        let part_rows = n_rows
+            .div_ceil(PARTS)
+            .max(CHUNK / out.len())
+            .next_multiple_of(ROWS);
+        let mut parts = [[self.fold.identity; WIDTH]; PARTS];
+        let parts = &mut parts[..n_rows.div_ceil(part_rows)];
+        let tile = Tile {
+            offset: 0,
+            width: out.len(),
+        };
+        for_each_chunk_mut(parts, 1, |i, part| {
+            let start = i * part_rows;
+            self.rows::<WIDTH>(tile, start, part_rows.min(n_rows - start), &mut part[0]);
+        });
+        for (column, out) in out.iter_mut().enumerate() {
+            let mut sums = [self.fold.identity; PARTS];
+            sums.iter_mut()
+                .zip(&*parts)
+                .for_each(|(sum, part)| *sum = part[column]);
+            *out = finish(self.fold.in_halves(&mut sums));
+        }
+    }
+
+    /// Folds `n` rows, from number `start` on, into `sums`.
+    fn rows<const W: usize>(&self, tile: Tile, start: usize, n: usize, sums: &mut [A; W]) {
+        let fold = self.fold;
+        if n > ROWS {
+            let half = (n / 2).next_multiple_of(ROWS);
+            let mut others = [fold.identity; W];
+            self.rows(tile, start, half, sums);
+            self.rows(tile, start + half, n - half, &mut others);
+            let pairs = sums[..tile.width].iter_mut().zip(&others);
+            return pairs.for_each(|(sum, &other)| *sum = (fold.combine)(*sum, other));
+        }
+        let mut rows = Walk::starting_at(self.reduced, start);
+        let sums = &mut sums[..tile.width];
+        let (_, stride) = self.kept.inner();
+        if stride == 1 {
+            return simd::vectorized(
+                #[inline(always)]
+                || {
+                    for _ in 0..n {
+                        fold.add_row(&self.data[tile.offset + rows.offset()..], sums);
+                        rows.advance(1);
+                    }
+                },
+            );
+        }
+        let mut row = [self.data[0]; W];
+        for _ in 0..n {
+            read_line(
+                &self.data[tile.offset + rows.offset()..],
+                stride,
+                &mut row[..tile.width],
+            );
+            fold.add_row(&row, sums);
+            rows.advance(1);
+        }
+    }
+}
+
+impl<A: Value, L, C> Fold<A, L, C> {
+    /// `sums[i] = combine(sums[i], lift(row[i]))` for every sum.
+    #[inline(always)]
+    fn add_row<T: Value>(&self, row: &[T], sums: &mut [A])
+    where
+        L: Fn(T) -> A + Copy,
+        C: Fn(A, A) -> A + Copy,
+    {
+        let row = &row[..sums.len()];
+        sums.iter_mut()
+            .zip(row)
+            .for_each(|(sum, &x)| *sum = (self.combine)(*sum, (self.lift)(x)));
+    }
+}

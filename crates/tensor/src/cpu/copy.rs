@@ -1,0 +1,176 @@
+//! Strided to contiguous.
+//!
+//! Contiguous views are one `memcpy`. Where a view's neighbours in memory are not its neighbours in the output (a
+//! transposed matrix), the copy goes tile by tile, so that both sides use whole cache lines. Everything else is copied
+//! line by line.
+
+use super::walk::{Dims, Walk};
+use super::{CHUNK, CpuView, Value, in_chunks};
+use crate::parallel::for_each_chunk_mut;
+
+/// `out[i] = x[i]` in row-major order.
+pub(crate) fn copy<T: Value>(x: CpuView<'_, T>, out: &mut [T]) {
+    if out.is_empty() {
+        return;
+    }
+    let dims = Dims::of(x.shape, x.strides);
+    if dims.is_contiguous() {
+        in_chunks(out, |start, chunk| {
+            chunk.copy_from_slice(&x.data[start..][..chunk.len()])
+        });
+    } else if let Some(transposed) = Transposed::find(&dims) {
+        transposed.copy(x.data, out);
+    } else {
+        in_chunks(out, |start, chunk| {
+            Walk::starting_at(dims, start).read(x.data, chunk)
+        });
+    }
+}
+
+/// Rows and columns of a tile: 16 lines of 64 bytes for `f32`, on either side.
+const TILE: usize = 16;
+
+/// A view whose neighbours in memory follow one another along `row`, a dimension that is not the innermost.
+struct Transposed {
+    /// The dimensions outside of `n_rows`.
+    outside: Dims,
+    /// Elements along the dimension with stride 1.
+    n_rows: usize,
+    /// The dimensions inside of it; one row of the output has `inside.len()` elements.
+    inside: Dims,
+}
+
+impl Transposed {
+    fn find(dims: &Dims) -> Option<Transposed> {
+        let (_, inner_stride) = dims.inner();
+        let row = dims.strides().iter().position(|&stride| stride == 1)?;
+        if inner_stride <= 1 {
+            return None;
+        }
+        let (shape, strides) = (dims.shape(), dims.strides());
+        Some(Transposed {
+            outside: Dims::of(&shape[..row], &strides[..row]),
+            n_rows: shape[row],
+            inside: Dims::of(&shape[row + 1..], &strides[row + 1..]),
+        })
+    }
+
+    fn copy<T: Value>(&self, data: &[T], out: &mut [T]) {
+        let row_len = self.inside.len();
+        let chunk_rows = (CHUNK / row_len).max(1).next_multiple_of(TILE);
+        for_each_chunk_mut(out, chunk_rows * row_len, |i, chunk| {
+            let mut row = i * chunk_rows;
+            let mut rest = chunk;
+            while !rest.is_empty() {
+                let first = row % self.n_rows;
+                let n = (rest.len() / row_len).min(self.n_rows - first);
+                let (rows, others) = rest.split_at_mut(n * row_len);
+                self.copy_rows(
+                    &data[self.outside.offset(row / self.n_rows) + first..],
+                    n,
+                    rows,
+                );
+                row += n;
+                rest = others;
+            }
+        });
+    }
+
+    /// Copies `n` neighbouring rows, the first of which begins at `data[0]`.
+    fn copy_rows<T: Value>(&self, data: &[T], n: usize, out: &mut [T]) {
+        let row_len = self.inside.len();
+        let (line_len, stride) = self.inside.inner();
+        let mut line = Walk::starting_at(self.inside, 0);
+        for line_start in (0..row_len).step_by(line_len) {
+            for column in (0..line_len).step_by(TILE) {
+                let columns = TILE.min(line_len - column);
+                let data = &data[line.offset() + column * stride..];
+                let out = &mut out[line_start + column..];
+                for row in (0..n).step_by(TILE) {
+                    copy_tile(
+                        &data[row..],
+                        stride,
+                        TILE.min(n - row),
+                        columns,
+                        &mut out[row * row_len..],
+                        row_len,
+                    );
+                }
+            }
+            line.advance(line_len);
+        }
+    }
+}
+
+/// `out[row * row_len + column] = data[row + column * stride]` for a tile of at most `TILE` by `TILE` elements.
+fn copy_tile<T: Value>(
+    data: &[T],
+    stride: usize,
+    rows: usize,
+    columns: usize,
+    out: &mut [T],
+    row_len: usize,
+) {
+    if rows < TILE || columns < TILE {
+        for row in 0..rows {
+            let line = &mut out[row * row_len..][..columns];
+            line.iter_mut()
+                .enumerate()
+                .for_each(|(column, out)| *out = data[row + column * stride]);
+        }
+        return;
+    }
+    let mut tile = [[data[0]; TILE]; TILE];
+    for (column, values) in tile.iter_mut().enumerate() {
+        values.copy_from_slice(&data[column * stride..][..TILE]);
+    }
+    for row in 0..TILE {
+        let line = &mut out[row * row_len..][..TILE];
+        line.iter_mut()
+            .zip(&tile)
+            .for_each(|(out, values)| *out = values[row]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::testing::{Strided, shape, strided};
+    use super::*;
+
+    fn check(x: &Strided) {
+        let mut out = vec![0; x.len()];
+        copy(x.view(), &mut out);
+        assert_eq!(
+            out,
+            x.values(),
+            "shape {:?}, strides {:?}",
+            x.shape,
+            x.strides
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn copy_matches_index_arithmetic(x in shape().prop_flat_map(strided)) {
+            check(&x);
+        }
+    }
+
+    #[test]
+    fn transposed_copies_match_index_arithmetic_beyond_one_chunk_and_off_the_tile_size() {
+        check(&Strided::new(vec![300, 401], vec![1, 300]));
+        check(&Strided::new(
+            vec![5, 33, 7, 50],
+            vec![33 * 7 * 50, 1, 33 * 50, 33],
+        ));
+        check(&Strided::new(vec![3, 40, 600], vec![40 * 600, 1, 40]));
+    }
+
+    #[test]
+    fn contiguous_and_stepped_copies_match_index_arithmetic_beyond_one_chunk() {
+        check(&Strided::contiguous(vec![70_001]));
+        check(&Strided::new(vec![300, 200], vec![600, 3]));
+    }
+}

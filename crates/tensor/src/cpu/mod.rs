@@ -1,0 +1,53 @@
+//! The inner loops of the CPU kernels: free functions over strided views and slices.
+//!
+//! Ops decide *what* is computed (a closure per element or per pair) and check every shape and index; the loops here
+//! decide *how*: in which order, in which blocks, with which vector instructions and on how many threads. They promise:
+//!
+//! - **Same bits for any number of threads.** Work is cut where sizes say, never where thread counts say.
+//! - **No allocation.** Scratch space lives on the stack: a few KiB, at most about 128 KiB in a reduction over rows.
+//! - **No `unsafe`.** A wrong index panics; it cannot read or write elsewhere.
+//!
+//! Reading order: [`CpuView`] (what a loop reads), `walk` (strided positions in row-major order), `source` (how every
+//! operand becomes contiguous pieces, so that each closure is compiled into one loop only), `map`, then any other file.
+//! `simd` compiles a loop once per instruction set and picks one at run time; `math` has the functions that vectorise.
+
+#![forbid(unsafe_code)]
+
+mod arg;
+mod columns;
+mod copy;
+mod index;
+mod map;
+mod reduce;
+mod simd;
+mod source;
+#[cfg(test)]
+mod testing;
+mod view;
+mod walk;
+
+pub(crate) use arg::arg_reduce;
+pub(crate) use copy::copy;
+pub(crate) use index::{gather, index_add, index_select, scatter_add};
+pub(crate) use map::{map1, map2, map3, update1, update2};
+pub(crate) use reduce::reduce;
+pub(crate) use view::{CpuView, MAX_RANK};
+
+/// Elements of cheap work that are worth handing to another thread: about 10 µs, several times what waking one costs.
+const CHUNK: usize = 32 * 1024;
+
+use crate::parallel::for_each_chunk_mut;
+
+/// What a loop reads, writes or accumulates: plain values that any thread may hold.
+pub(crate) trait Value: Copy + Send + Sync {}
+
+impl<T: Copy + Send + Sync> Value for T {}
+
+/// Calls `work(start, chunk)` for consecutive chunks of `out`, on several threads if there is enough to do.
+fn in_chunks<T: Value>(out: &mut [T], work: impl Fn(usize, &mut [T]) + Sync) {
+    if out.len() <= CHUNK {
+        work(0, out);
+    } else {
+        for_each_chunk_mut(out, CHUNK, |i, chunk| work(i * CHUNK, chunk));
+    }
+}

@@ -1,0 +1,411 @@
+//! Reductions over any dimensions.
+//!
+//! Every result is a fold over the reduced elements, cut in halves again and again down to blocks of [`BLOCK`] elements
+//! (or rows), so rounding errors grow with the logarithm of the length. Where the cuts are depends on sizes only.
+//!
+//! Two shapes of loop: along a line in memory ([`Lines`], sums of rows), and across lines that lie next to each other
+//! (`columns.rs`, sums of columns). A reduction uses the one in whose direction memory is closest.
+
+use super::columns::Columns;
+use super::walk::{Dims, Walk};
+use super::{CHUNK, CpuView, MAX_RANK, Value, simd};
+use crate::parallel::for_each_chunk_mut;
+
+/// How elements become one value: `lift` each, `combine` them in any order, starting from `identity`.
+#[derive(Clone, Copy)]
+pub(super) struct Fold<A, L, C> {
+    pub(super) identity: A,
+    pub(super) lift: L,
+    pub(super) combine: C,
+}
+
+/// `out[i] = finish(combine of lift(x[i, …]))` over all elements of the dimensions whose bit is set in `axes`.
+///
+/// `out` has the kept dimensions in row-major order. `combine` must be associative and commutative up to rounding, and
+/// `identity` neutral for it. A reduction over no elements gives `finish(identity)`.
+pub(crate) fn reduce<T: Value, A: Value, U: Value>(
+    x: CpuView<'_, T>,
+    axes: u32,
+    out: &mut [U],
+    identity: A,
+    lift: impl Fn(T) -> A + Sync + Copy,
+    combine: impl Fn(A, A) -> A + Sync + Copy,
+    finish: impl Fn(A) -> U + Sync + Copy,
+) {
+    if x.shape.contains(&0) {
+        return out.fill(finish(identity));
+    }
+    let fold = Fold {
+        identity,
+        lift,
+        combine,
+    };
+    let (kept, reduced) = split(x, axes);
+    let (kept_len, kept_stride) = kept.inner();
+    if kept_len > 1 && kept_stride > 0 && kept_stride < reduced.inner().1 {
+        Columns {
+            data: x.data,
+            kept,
+            reduced,
+            fold,
+        }
+        .reduce(out, finish);
+    } else {
+        Lines {
+            data: x.data,
+            kept,
+            reduced,
+            fold,
+        }
+        .reduce(out, finish);
+    }
+}
+
+/// The kept dimensions, and the reduced ones from the largest stride to the smallest (their order is free).
+fn split<T>(x: CpuView<'_, T>, axes: u32) -> (Dims, Dims) {
+    let pairs = || std::iter::zip(x.shape.iter().copied(), x.strides.iter().copied()).enumerate();
+    let is_reduced = |dim: usize| axes >> dim & 1 == 1;
+    let kept = Dims::merged(
+        pairs()
+            .filter(|&(dim, _)| !is_reduced(dim))
+            .map(|(_, pair)| pair),
+    );
+    let mut sorted = [(1, 0); MAX_RANK];
+    let mut n_reduced = 0;
+    for (_, pair) in pairs().filter(|&(dim, (size, _))| is_reduced(dim) && size > 1) {
+        sorted[n_reduced] = pair;
+        n_reduced += 1;
+    }
+    sorted[..n_reduced].sort_unstable_by_key(|&(_, stride)| std::cmp::Reverse(stride));
+    (kept, Dims::merged(sorted[..n_reduced].iter().copied()))
+}
+
+/// Elements that are folded without cutting: every one of the [`LANES`] accumulators takes 64 of them.
+const BLOCK: usize = 2048;
+/// Accumulators of a block: independent of each other, so that they fill vectors and hide latency.
+const LANES: usize = 32;
+/// The most parts of one fold that run in parallel.
+const PARTS: usize = 64;
+
+/// Reductions in which neighbours in memory belong to the same result.
+struct Lines<'a, T, A, L, C> {
+    data: &'a [T],
+    kept: Dims,
+    reduced: Dims,
+    fold: Fold<A, L, C>,
+}
+
+impl<T: Value, A: Value, L, C> Lines<'_, T, A, L, C>
+where
+    L: Fn(T) -> A + Sync + Copy,
+    C: Fn(A, A) -> A + Sync + Copy,
+{
+    fn reduce<U: Value>(&self, out: &mut [U], finish: impl Fn(A) -> U + Sync + Copy) {
+        let len = self.reduced.len();
+        if out.len() <= PARTS / 4 && len > 2 * CHUNK {
+            for (i, out) in out.iter_mut().enumerate() {
+                *out = finish(self.in_parts(self.kept.offset(i)));
+            }
+            return;
+        }
+        let chunk_len = (CHUNK / len).max(1);
+        if out.len() <= chunk_len {
+            return self.reduce_chunk(0, out, finish);
+        }
+        for_each_chunk_mut(out, chunk_len, |i, chunk| {
+            self.reduce_chunk(i * chunk_len, chunk, finish)
+        });
+    }
+
+    /// Computes the results from number `start` on.
+    fn reduce_chunk<U: Value>(
+        &self,
+        start: usize,
+        out: &mut [U],
+        finish: impl Fn(A) -> U + Sync + Copy,
+    ) {
+        let len = self.reduced.len();
+        if len <= BLOCK && self.reduced.is_contiguous() && self.kept.strides() == [len] {
+            return self.short_rows(&self.data[start * len..], out, finish);
+        }
+        let mut kept = Walk::starting_at(self.kept, start);
+        for out in out {
+            *out = finish(self.range(kept.offset(), 0, len));
+            kept.advance(1);
+        }
+    }
+
+    /// Computes one result per row of a contiguous matrix whose rows are at most one block long.
+    fn short_rows<U>(&self, data: &[T], out: &mut [U], finish: impl Fn(A) -> U) {
+        let fold = self.fold;
+        let rows = data.chunks_exact(self.reduced.len());
+        simd::vectorized(
+            #[inline(always)]
+            || {
+                out.iter_mut()
+                    .zip(rows)
+                    .for_each(|(out, row)| *out = finish(fold.row(row)))
+            },
+        );
+    }
+
+    /// One long result, in parts of a fixed size that may run in parallel.
+    fn in_parts(&self, offset: usize) -> A {
+        let len = self.reduced.len();
+        let part_len = len.div_ceil(PARTS).max(CHUNK).next_multiple_of(BLOCK);
+        let mut parts = [self.fold.identity; PARTS];
+        let parts = &mut parts[..len.div_ceil(part_len)];
+        for_each_chunk_mut(parts, 1, |i, part| {
+            let start = i * part_len;
+            part[0] = self.range(offset, start, part_len.min(len - start));
+        });
+        self.fold.in_halves(parts)
+    }
+
+    /// Folds the reduced elements `start .. start + len`.
+    fn range(&self, offset: usize, start: usize, len: usize) -> A {
+        if len <= BLOCK {
+            return self.block(offset, start, len);
+        }
+        let half = (len / 2).next_multiple_of(BLOCK);
+        let left = self.range(offset, start, half);
+        let right = self.range(offset, start + half, len - half);
+        (self.fold.combine)(left, right)
+    }
+
+    fn block(&self, offset: usize, start: usize, len: usize) -> A {
+        let data = &self.data[offset..];
+        let mut lanes = [self.fold.identity; LANES];
+        if self.reduced.is_contiguous() {
+            self.fold.block_to_lanes(&data[start..][..len], &mut lanes);
+        } else {
+            let mut walk = Walk::starting_at(self.reduced, start);
+            let mut buffer = [data[0]; BLOCK / 8];
+            for piece_start in (0..len).step_by(buffer.len()) {
+                let piece_len = buffer.len().min(len - piece_start);
+                let piece = &mut buffer[..piece_len];
+                walk.read(data, piece);
+                self.fold.block_to_lanes(piece, &mut lanes);
+            }
+        }
+        self.fold.in_halves(&mut lanes)
+    }
+}
+
+impl<A: Value, L, C: Fn(A, A) -> A + Copy> Fold<A, L, C> {
+    /// Combines values pair by pair, overwriting them on the way.
+    #[inline(always)]
+    pub(super) fn in_halves(&self, values: &mut [A]) -> A {
+        let mut len = values.len();
+        while len > 1 {
+            let half = len.div_ceil(2);
+            let (low, high) = values[..len].split_at_mut(half);
+            low.iter_mut()
+                .zip(high)
+                .for_each(|(low, high)| *low = (self.combine)(*low, *high));
+            len = half;
+        }
+        values.first().copied().unwrap_or(self.identity)
+    }
+
+    /// Folds a row of at most one block.
+    #[inline(always)]
+    fn row<T: Value>(&self, row: &[T]) -> A
+    where
+        L: Fn(T) -> A + Copy,
+    {
+        if row.len() < LANES {
+            return self.short_row(row);
+        }
+        let mut lanes = [self.identity; LANES];
+        self.add_to_lanes(row, &mut lanes);
+        self.in_halves(&mut lanes)
+    }
+
+    /// Folds fewer elements than there are lanes.
+    #[inline(always)]
+    fn short_row<T: Value>(&self, row: &[T]) -> A
+    where
+        L: Fn(T) -> A + Copy,
+    {
+        let (fours, rest) = row.as_chunks::<4>();
+        let mut lanes = [self.identity; 4];
+        for four in fours {
+            lanes
+                .iter_mut()
+                .zip(four)
+                .for_each(|(lane, &x)| *lane = (self.combine)(*lane, (self.lift)(x)));
+        }
+        let [a, b, c, d] = lanes;
+        let most = (self.combine)((self.combine)(a, b), (self.combine)(c, d));
+        rest.iter()
+            .fold(most, |sum, &x| (self.combine)(sum, (self.lift)(x)))
+    }
+
+    #[inline]
+    fn block_to_lanes<T: Value>(&self, x: &[T], lanes: &mut [A; LANES])
+    where
+        L: Fn(T) -> A + Copy,
+    {
+        simd::vectorized(
+            #[inline(always)]
+            || self.add_to_lanes(x, lanes),
+        );
+    }
+
+    #[inline(always)]
+    fn add_to_lanes<T: Value>(&self, x: &[T], lanes: &mut [A; LANES])
+    where
+        L: Fn(T) -> A + Copy,
+    {
+        // A copy, so that the accumulators can stay in registers.
+        let mut sums = *lanes;
+        let (full, rest) = x.as_chunks::<LANES>();
+        for values in full {
+            for (sum, &x) in sums.iter_mut().zip(values) {
+                *sum = (self.combine)(*sum, (self.lift)(x));
+            }
+        }
+        sums.iter_mut()
+            .zip(rest)
+            .for_each(|(sum, &x)| *sum = (self.combine)(*sum, (self.lift)(x)));
+        *lanes = sums;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::testing::{Strided, shape, strided};
+    use super::*;
+
+    /// The elements of every result, by index arithmetic.
+    fn groups(x: &Strided, axes: u32) -> Vec<Vec<i32>> {
+        let kept = |index: &[usize]| -> Vec<usize> {
+            index
+                .iter()
+                .enumerate()
+                .filter(|&(dim, _)| axes >> dim & 1 == 0)
+                .map(|(_, &i)| i)
+                .collect()
+        };
+        let shape = kept(&x.shape);
+        let mut groups = vec![vec![]; shape.iter().product()];
+        for (index, value) in x.indices().iter().zip(x.values()) {
+            let position = kept(index)
+                .iter()
+                .zip(&shape)
+                .fold(0, |position, (i, size)| position * size + i);
+            groups[position].push(value);
+        }
+        groups
+    }
+
+    fn check(x: &Strided, axes: u32) {
+        let groups = groups(x, axes);
+        let mut sums = vec![0_i64; groups.len()];
+        reduce(
+            x.view(),
+            axes,
+            &mut sums,
+            0_i64,
+            |x| x.into(),
+            |a, b| a + b,
+            |sum| sum,
+        );
+        let expected: Vec<i64> = groups
+            .iter()
+            .map(|group| group.iter().map(|&x| i64::from(x)).sum())
+            .collect();
+        assert_eq!(
+            sums, expected,
+            "shape {:?}, strides {:?}, axes {axes:b}",
+            x.shape, x.strides
+        );
+
+        let mut largest = vec![0; groups.len()];
+        reduce(
+            x.view(),
+            axes,
+            &mut largest,
+            i32::MIN,
+            |x| x,
+            i32::max,
+            |x| x,
+        );
+        let expected: Vec<i32> = groups
+            .iter()
+            .map(|group| group.iter().copied().max().unwrap_or(i32::MIN))
+            .collect();
+        assert_eq!(
+            largest, expected,
+            "shape {:?}, strides {:?}, axes {axes:b}",
+            x.shape, x.strides
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn sums_and_maxima_match_index_arithmetic(x in shape().prop_flat_map(strided), axes in 0..32_u32) {
+            check(&x, axes);
+        }
+    }
+
+    #[test]
+    fn sums_and_maxima_match_index_arithmetic_beyond_one_chunk() {
+        for (shape, strides) in [
+            (vec![150_001], vec![1]),
+            (vec![40_000, 5], vec![5, 1]),
+            (vec![5, 40_000], vec![40_000, 1]),
+            (vec![5, 40_000], vec![1, 5]),
+            (vec![5, 20_000], vec![120_000, 3]),
+            (vec![3_000, 40], vec![80, 2]),
+            (vec![20, 30, 200], vec![6_000, 200, 1]),
+            (vec![70, 1_400], vec![1_400, 1]),
+        ] {
+            let x = Strided::new(shape, strides);
+            (0..1 << x.shape.len()).for_each(|axes| check(&x, axes));
+        }
+    }
+
+    /// Sums of 10 million numbers along both kinds of loops, against the sum in `f64`.
+    #[test]
+    fn sums_of_ten_million_floats_are_accurate() {
+        let (rows, columns) = (40_000, 250);
+        let data: Vec<f32> = (0..rows * columns)
+            .map(|i| 0.1 + (i % 1_000) as f32 * 1e-3)
+            .collect();
+        let sum = |shape: &[usize], strides: &[usize], axes, out: &mut [f32]| {
+            reduce(
+                CpuView {
+                    data: &data,
+                    shape,
+                    strides,
+                },
+                axes,
+                out,
+                0.0,
+                |x| x,
+                |a, b| a + b,
+                |x: f32| x,
+            );
+        };
+        let exact = |offset: usize, stride: usize, n: usize| -> f64 {
+            (0..n).map(|i| f64::from(data[offset + i * stride])).sum()
+        };
+        let error = |sum: f32, exact: f64| (f64::from(sum) / exact - 1.0).abs();
+
+        let (mut total, mut over_rows) = ([0.0], vec![0.0; columns]);
+        sum(&[data.len()], &[1], 1, &mut total);
+        sum(&[rows, columns], &[columns, 1], 1, &mut over_rows);
+
+        assert!(error(total[0], exact(0, 1, data.len())) < 1e-6);
+        for (column, &sum) in over_rows.iter().enumerate() {
+            assert!(
+                error(sum, exact(column, columns, rows)) < 1e-6,
+                "column {column}"
+            );
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! Strided positions in row-major order.
+//!
+//! [`Dims`] is a shape with strides after merging what can be merged; [`Walk`] is a place in it that moves forward and
+//! copies as it goes. Both live on the stack.
+
+use super::MAX_RANK;
+
+/// A shape with strides in which no two neighbouring dimensions could be one and none has size 1.
+///
+/// There is always at least one dimension: a single element is shape `[1]` with stride 1.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Dims {
+    rank: usize,
+    shape: [usize; MAX_RANK],
+    strides: [usize; MAX_RANK],
+}
+
+impl Dims {
+    /// Merges `(size, stride)` pairs, given from the outermost dimension to the innermost. No size may be 0.
+    #[inline]
+    pub(super) fn merged(pairs: impl Iterator<Item = (usize, usize)>) -> Dims {
+        let mut dims = Dims {
+            rank: 0,
+            shape: [1; MAX_RANK],
+            strides: [1; MAX_RANK],
+        };
+        for (size, stride) in pairs {
+            if size != 1 {
+                dims.push(size, stride);
+            }
+        }
+        dims.rank = dims.rank.max(1);
+        dims
+    }
+
+    #[inline]
+    fn push(&mut self, size: usize, stride: usize) {
+        let last = self.rank.wrapping_sub(1);
+        if last < MAX_RANK && self.strides[last] == size * stride {
+            self.shape[last] *= size;
+            self.strides[last] = stride;
+        } else {
+            self.shape[self.rank] = size;
+            self.strides[self.rank] = stride;
+            self.rank += 1;
+        }
+    }
+
+    /// Merges the dimensions of a view.
+    #[inline]
+    pub(super) fn of(shape: &[usize], strides: &[usize]) -> Dims {
+        Dims::merged(std::iter::zip(shape, strides).map(|(&size, &stride)| (size, stride)))
+    }
+
+    /// Elements per dimension.
+    #[inline]
+    pub(super) fn shape(&self) -> &[usize] {
+        &self.shape[..self.rank]
+    }
+
+    /// Distance between neighbours, per dimension.
+    #[inline]
+    pub(super) fn strides(&self) -> &[usize] {
+        &self.strides[..self.rank]
+    }
+
+    /// Number of elements.
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        self.shape().iter().product()
+    }
+
+    /// Size and stride of the innermost dimension.
+    #[inline]
+    pub(super) fn inner(&self) -> (usize, usize) {
+        (self.shape[self.rank - 1], self.strides[self.rank - 1])
+    }
+
+    /// Everything but the innermost dimension, with the distances unchanged.
+    #[inline]
+    pub(super) fn outer(&self) -> Dims {
+        let last = self.rank - 1;
+        Dims::of(&self.shape[..last], &self.strides[..last])
+    }
+
+    /// Whether the elements lie side by side in order.
+    #[inline]
+    pub(super) fn is_contiguous(&self) -> bool {
+        self.rank == 1 && self.strides[0] == 1
+    }
+
+    /// Where the element number `position` (in row-major order) lies.
+    #[inline]
+    pub(super) fn offset(&self, position: usize) -> usize {
+        if self.rank == 1 {
+            return position * self.strides[0];
+        }
+        let (mut rest, mut offset) = (position, 0);
+        for dim in (0..self.rank).rev() {
+            offset += rest % self.shape[dim] * self.strides[dim];
+            rest /= self.shape[dim];
+        }
+        offset
+    }
+}
+
+/// A place in [`Dims`] that moves forward in row-major order. One step behind the last element it starts over.
+#[derive(Clone, Debug)]
+pub(super) struct Walk {
+    dims: Dims,
+    index: [usize; MAX_RANK],
+    offset: usize,
+}
+
+impl Walk {
+    /// Stands on the element number `position`.
+    pub(super) fn starting_at(dims: Dims, position: usize) -> Walk {
+        let mut walk = Walk {
+            dims,
+            index: [0; MAX_RANK],
+            offset: 0,
+        };
+        let mut rest = position;
+        for dim in (0..dims.rank).rev() {
+            if rest == 0 {
+                break;
+            }
+            walk.index[dim] = rest % dims.shape[dim];
+            walk.offset += walk.index[dim] * dims.strides[dim];
+            rest /= dims.shape[dim];
+        }
+        walk
+    }
+
+    /// Where the current element lies.
+    #[inline]
+    pub(super) fn offset(&self) -> usize {
+        self.offset
+    }
+
+    /// How many elements from here lie on one line, at the stride of the innermost dimension.
+    #[inline]
+    pub(super) fn run(&self) -> usize {
+        let last = self.dims.rank - 1;
+        self.dims.shape[last] - self.index[last]
+    }
+
+    /// Moves on by `len` elements, at most to the end of the current [`run`](Walk::run).
+    #[inline]
+    pub(super) fn advance(&mut self, len: usize) {
+        let mut dim = self.dims.rank - 1;
+        self.index[dim] += len;
+        self.offset += len * self.dims.strides[dim];
+        while self.index[dim] == self.dims.shape[dim] {
+            self.offset -= self.dims.shape[dim] * self.dims.strides[dim];
+            self.index[dim] = 0;
+            if dim == 0 {
+                return;
+            }
+            dim -= 1;
+            self.index[dim] += 1;
+            self.offset += self.dims.strides[dim];
+        }
+    }
+
+    /// Copies the next `out.len()` elements of `data` to `out` and moves behind them.
+    pub(super) fn read<T: Copy>(&mut self, data: &[T], out: &mut [T]) {
+        let (_, stride) = self.dims.inner();
+        let mut rest = out;
+        while !rest.is_empty() {
+            let (line, others) = rest.split_at_mut(self.run().min(rest.len()));
+            read_line(&data[self.offset..], stride, line);
+            self.advance(line.len());
+            rest = others;
+        }
+    }
+
+    /// Copies `values` to the next `values.len()` places in `data` and moves behind them.
+    pub(super) fn write<T: Copy>(&mut self, data: &mut [T], values: &[T]) {
+        let (_, stride) = self.dims.inner();
+        let mut rest = values;
+        while !rest.is_empty() {
+            let (line, others) = rest.split_at(self.run().min(rest.len()));
+            let target = &mut data[self.offset..];
+            match stride {
+                1 => target[..line.len()].copy_from_slice(line),
+                _ => line
+                    .iter()
+                    .enumerate()
+                    .for_each(|(i, &value)| target[i * stride] = value),
+            }
+            self.advance(line.len());
+            rest = others;
+        }
+    }
+}
+
+/// `out[i] = data[i * stride]`.
+#[inline]
+pub(super) fn read_line<T: Copy>(data: &[T], stride: usize, out: &mut [T]) {
+    match stride {
+        1 => out.copy_from_slice(&data[..out.len()]),
+        0 => out.fill(data[0]),
+        _ => out
+            .iter_mut()
+            .enumerate()
+            .for_each(|(i, value)| *value = data[i * stride]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbouring_dimensions_merge_and_sizes_of_one_vanish() {
+        let dims = Dims::of(&[2, 1, 3, 4, 5], &[60, 77, 20, 5, 1]);
+
+        assert_eq!((dims.shape(), dims.strides()), (&[120][..], &[1][..]));
+        assert!(dims.is_contiguous());
+    }
+
+    #[test]
+    fn broadcast_and_permuted_dimensions_stay_apart() {
+        let dims = Dims::of(&[2, 3, 4, 5], &[0, 0, 1, 4]);
+
+        assert_eq!(
+            (dims.shape(), dims.strides()),
+            (&[6, 4, 5][..], &[0, 1, 4][..])
+        );
+    }
+
+    #[test]
+    fn a_single_element_is_one_contiguous_dimension() {
+        assert!(Dims::of(&[], &[]).is_contiguous());
+        assert!(Dims::of(&[1, 1], &[0, 9]).is_contiguous());
+    }
+
+    #[test]
+    fn a_walk_stands_where_its_position_says_and_wraps_at_the_end() {
+        let dims = Dims::of(&[2, 3, 2], &[1, 20, 5]);
+        for start in 0..12 {
+            let mut walk = Walk::starting_at(dims, start);
+            for step in 0..24 {
+                assert_eq!(
+                    walk.offset(),
+                    dims.offset((start + step) % 12),
+                    "start {start}, step {step}"
+                );
+                walk.advance(1);
+            }
+        }
+    }
+}
