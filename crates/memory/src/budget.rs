@@ -1,0 +1,403 @@
+//! Budgets: how many bytes a group of buffers may hold.
+//!
+//! A [`Budget`] only counts; [`Limited`](crate::Limited) ties counting to allocating. Budgets form trees: what a
+//! child reserves counts at every ancestor too, and the tightest of them decides.
+//!
+//! Invariant: `used` of a budget is the sum of the live [`Reservation`]s of its subtree and never above its limit,
+//! except where [`Budget::set_limit`] lowered the limit below what was held already.
+//!
+//! One lock guards the counters of a whole tree, so a reservation is checked and added on all ancestors in one
+//! step: nobody is refused because of a neighbour's reservation that was about to be rolled back. Pools sit above
+//! budgets, so the lock is taken when memory is made, not when it is reused.
+
+use std::{
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use crate::{
+    ByteSize, Error, Held, Holder, OverBudget, Result,
+    holder::{Tally, largest},
+    ledger,
+};
+
+const DEFAULT_KNOB: &str = "raise the limit or drop buffers first";
+
+/// A named ceiling on bytes, alone or as part of a tree. Cheap to clone: all clones are the same budget.
+///
+/// # Examples
+/// ```
+/// use pagelock_memory::Budget;
+///
+/// let host = Budget::new("host", 1_000);
+/// let loader = host.child("loader", 800);
+/// let held = loader.reserve(700)?;
+/// assert_eq!(host.left().0, 300);
+///
+/// let refusal = host.reserve(400).unwrap_err();
+/// assert_eq!(
+///     refusal.to_string(),
+///     "cannot take 400 B: budget `host` has 300 B left of 1000 B; largest holders: `loader` 700 B; \
+///      raise the limit or drop buffers first"
+/// );
+/// drop(held);
+/// assert_eq!((host.used().0, host.peak().0), (0, 700));
+/// # Ok::<(), pagelock_memory::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Budget {
+    node: Arc<Node>,
+}
+
+/// One budget: its place in the tree's table. Children and reservations keep it alive.
+#[derive(Debug)]
+struct Node {
+    tree: Arc<Tree>,
+    slot: usize,
+    // Keeps the ancestors' slots alive.
+    _parent: Option<Arc<Node>>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Tree {
+    table: Mutex<Table>, // guards every counter of the tree
+    freed: Condvar,      // signalled when bytes came back and somebody waits
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    rows: Vec<Option<Row>>, // by slot; the root is slot 0, dropped budgets leave a free slot
+    waiting: usize,
+}
+
+#[derive(Debug)]
+struct Row {
+    name: String,
+    knob: String,
+    parent: Option<usize>,
+    limit: u64,
+    used: u64,
+    peak: u64,
+    direct: Tally, // what was reserved on this budget itself, by holder
+}
+
+impl Budget {
+    /// A budget of its own, without a parent.
+    pub fn new(name: impl Into<String>, limit: impl Into<ByteSize>) -> Self {
+        let budget = Self::add(Arc::default(), None, name.into(), limit.into());
+        ledger::register_budgets(&budget.node.tree);
+        budget
+    }
+
+    /// A budget inside this one: what it holds counts here too.
+    pub fn child(&self, name: impl Into<String>, limit: impl Into<ByteSize>) -> Self {
+        Self::add(
+            self.node.tree.clone(),
+            Some(self.node.clone()),
+            name.into(),
+            limit.into(),
+        )
+    }
+
+    /// The same budget, whose refusals end with `knob`: what the user can turn.
+    pub fn with_knob(self, knob: impl Into<String>) -> Self {
+        self.table().row_mut(self.node.slot).knob = knob.into();
+        self
+    }
+
+    fn add(tree: Arc<Tree>, parent: Option<Arc<Node>>, name: String, limit: ByteSize) -> Self {
+        let row = Row {
+            name,
+            knob: DEFAULT_KNOB.to_owned(),
+            parent: parent.as_ref().map(|parent| parent.slot),
+            limit: limit.0,
+            used: 0,
+            peak: 0,
+            direct: Tally::default(),
+        };
+        let slot = tree.lock().insert(row);
+        Self {
+            node: Arc::new(Node {
+                tree,
+                slot,
+                _parent: parent,
+            }),
+        }
+    }
+
+    /// Takes `len_bytes` from this budget and every one above it, or from none.
+    ///
+    /// # Errors
+    /// [`Error::OverBudget`] if one of them has less left.
+    pub fn reserve(&self, len_bytes: u64) -> Result<Reservation> {
+        let holder = Holder::current();
+        self.table()
+            .take(self.node.slot, len_bytes, holder)
+            .map_err(Error::OverBudget)?;
+        Ok(Reservation {
+            node: self.node.clone(),
+            len_bytes,
+            holder,
+        })
+    }
+
+    /// As [`Budget::reserve`], but waits until others have given back enough, at most `timeout`.
+    ///
+    /// A large request can be overtaken by smaller ones: there is no queue.
+    ///
+    /// # Errors
+    /// [`Error::OverBudget`] after `timeout`, or at once if `len_bytes` is above a limit and can never fit.
+    pub fn reserve_timeout(&self, len_bytes: u64, timeout: Duration) -> Result<Reservation> {
+        let (holder, asked_at) = (Holder::current(), Instant::now());
+        let mut table = self.table();
+        loop {
+            let mut refusal = match table.take(self.node.slot, len_bytes, holder) {
+                Ok(()) => break,
+                Err(refusal) => refusal,
+            };
+            let still = timeout.saturating_sub(asked_at.elapsed());
+            if still.is_zero() || len_bytes > refusal.limit.0 {
+                refusal.waited = Some(timeout).filter(|_| still.is_zero());
+                return Err(Error::OverBudget(refusal));
+            }
+            table.waiting += 1;
+            let woken = self.node.tree.freed.wait_timeout(table, still);
+            table = woken.unwrap_or_else(PoisonError::into_inner).0;
+            table.waiting -= 1;
+        }
+        Ok(Reservation {
+            node: self.node.clone(),
+            len_bytes,
+            holder,
+        })
+    }
+
+    /// Changes the limit. A limit below what is held refuses everything new until enough has come back.
+    pub fn set_limit(&self, limit: impl Into<ByteSize>) {
+        self.table().row_mut(self.node.slot).limit = limit.into().0;
+        self.node.tree.freed.notify_all();
+    }
+
+    /// The name it was made with.
+    pub fn name(&self) -> String {
+        self.table().row(self.node.slot).name.clone()
+    }
+
+    /// Bytes held now, by this budget and those inside it.
+    pub fn used(&self) -> ByteSize {
+        ByteSize(self.table().row(self.node.slot).used)
+    }
+
+    /// The most that was ever held at once.
+    pub fn peak(&self) -> ByteSize {
+        ByteSize(self.table().row(self.node.slot).peak)
+    }
+
+    /// The ceiling.
+    pub fn limit(&self) -> ByteSize {
+        ByteSize(self.table().row(self.node.slot).limit)
+    }
+
+    /// What this budget alone could still give; one above it may have less.
+    pub fn left(&self) -> ByteSize {
+        ByteSize(self.table().row(self.node.slot).left())
+    }
+
+    /// Who holds it, largest first: [holders](crate::holder) and the budgets inside this one.
+    pub fn holders(&self) -> Vec<Held> {
+        self.table().held(self.node.slot)
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.node.tree.lock()
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.tree.lock().rows[self.slot] = None;
+    }
+}
+
+/// Bytes taken from a [`Budget`]; dropping it gives them back.
+#[derive(Debug)]
+#[must_use = "dropping a reservation gives the bytes back"]
+pub struct Reservation {
+    node: Arc<Node>,
+    len_bytes: u64,
+    holder: Holder,
+}
+
+impl Reservation {
+    /// How much it holds.
+    pub fn len_bytes(&self) -> u64 {
+        self.len_bytes
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        let mut table = self.node.tree.lock();
+        table.give_back(self.node.slot, self.len_bytes, self.holder);
+        if table.waiting > 0 {
+            self.node.tree.freed.notify_all();
+        }
+    }
+}
+
+impl Tree {
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        // A panic elsewhere cannot leave the counters half-changed: no step between changes can panic.
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Table {
+    fn insert(&mut self, row: Row) -> usize {
+        let free = self.rows.iter().position(Option::is_none);
+        let slot = free.unwrap_or(self.rows.len());
+        if slot == self.rows.len() {
+            self.rows.push(None);
+        }
+        self.rows[slot] = Some(row);
+        slot
+    }
+
+    fn row(&self, slot: usize) -> &Row {
+        self.rows[slot]
+            .as_ref()
+            .unwrap_or_else(|| unreachable!("slot {slot} outlives its budget"))
+    }
+
+    fn row_mut(&mut self, slot: usize) -> &mut Row {
+        self.rows[slot]
+            .as_mut()
+            .unwrap_or_else(|| unreachable!("slot {slot} outlives its budget"))
+    }
+
+    fn ancestors(&self, slot: usize) -> impl Iterator<Item = usize> {
+        std::iter::successors(Some(slot), |&slot| self.row(slot).parent)
+    }
+
+    /// Checks every ancestor, then adds to every ancestor.
+    fn take(&mut self, slot: usize, bytes: u64, holder: Holder) -> Result<(), Box<OverBudget>> {
+        if let Some(tight) = self
+            .ancestors(slot)
+            .find(|&slot| self.row(slot).left() < bytes)
+        {
+            return Err(self.refusal(slot, tight, bytes));
+        }
+        let mut next = Some(slot);
+        while let Some(slot) = next {
+            let row = self.row_mut(slot);
+            row.used += bytes;
+            row.peak = row.peak.max(row.used);
+            next = row.parent;
+        }
+        self.row_mut(slot).direct.add(holder, bytes);
+        Ok(())
+    }
+
+    fn give_back(&mut self, slot: usize, bytes: u64, holder: Holder) {
+        self.row_mut(slot).direct.sub(holder, bytes);
+        let mut next = Some(slot);
+        while let Some(slot) = next {
+            let row = self.row_mut(slot);
+            row.used -= bytes;
+            next = row.parent;
+        }
+    }
+
+    fn refusal(&self, asked_of: usize, tight: usize, bytes: u64) -> Box<OverBudget> {
+        let row = self.row(tight);
+        Box::new(OverBudget {
+            asked: ByteSize(bytes),
+            asked_of: self.row(asked_of).name.clone(),
+            budget: row.name.clone(),
+            left: ByteSize(row.left()),
+            limit: ByteSize(row.limit),
+            holders: largest(self.held(tight)),
+            waited: None,
+            knob: row.knob.clone(),
+        })
+    }
+
+    fn held(&self, slot: usize) -> Vec<Held> {
+        let inside = self
+            .rows
+            .iter()
+            .flatten()
+            .filter(|row| row.parent == Some(slot) && row.used > 0);
+        let inside = inside.map(|row| Held {
+            name: row.name.clone(),
+            bytes: ByteSize(row.used),
+        });
+        let mut held: Vec<_> = self
+            .row(slot)
+            .direct
+            .held()
+            .into_iter()
+            .chain(inside)
+            .collect();
+        held.sort_by_key(|held| std::cmp::Reverse(held.bytes));
+        held
+    }
+}
+
+impl Row {
+    fn left(&self) -> u64 {
+        self.limit.saturating_sub(self.used)
+    }
+}
+
+/// One budget as the ledger shows it; see [`ledger`](crate::ledger()).
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct BudgetEntry {
+    /// Its name.
+    pub name: String,
+    /// How many budgets are above it.
+    pub depth: usize,
+    /// Bytes held now.
+    pub used: ByteSize,
+    /// The most ever held at once.
+    pub peak: ByteSize,
+    /// The ceiling.
+    pub limit: ByteSize,
+    /// Who holds it, largest first.
+    pub holders: Vec<Held>,
+}
+
+impl Tree {
+    /// The tree's budgets, parents before children, in order of creation.
+    pub(crate) fn entries(&self) -> Vec<BudgetEntry> {
+        let table = self.lock();
+        let mut entries = Vec::new();
+        let mut stack: Vec<_> = table.children(None);
+        while let Some(slot) = stack.pop() {
+            let row = table.row(slot);
+            entries.push(BudgetEntry {
+                name: row.name.clone(),
+                depth: table.ancestors(slot).count() - 1,
+                used: ByteSize(row.used),
+                peak: ByteSize(row.peak),
+                limit: ByteSize(row.limit),
+                holders: table.held(slot),
+            });
+            stack.extend(table.children(Some(slot)));
+        }
+        entries
+    }
+}
+
+impl Table {
+    /// Slots of the budgets right under `parent`, last first.
+    fn children(&self, parent: Option<usize>) -> Vec<usize> {
+        let is_child = |slot: &usize| {
+            self.rows[*slot]
+                .as_ref()
+                .is_some_and(|row| row.parent == parent)
+        };
+        (0..self.rows.len()).rev().filter(is_child).collect()
+    }
+}

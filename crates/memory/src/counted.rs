@@ -1,0 +1,262 @@
+//! The layer that knows how much is in use, by whom, and reports it to the ledger.
+
+use std::{
+    fmt,
+    ptr::NonNull,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use crate::{
+    Block, ByteSize, Error, Held, Holder, Kind, PoolStats, Resource, Result,
+    holder::{Tally, largest},
+    ledger,
+    resource::debug_block,
+};
+
+/// Counts the blocks of `R` that are in use, and shows them in the [`ledger`](crate::ledger()).
+///
+/// Above a pool it counts what consumers hold; what the pool keeps idle is shown beside it. Cheap to clone: all
+/// clones count together.
+///
+/// # Examples
+/// ```
+/// use pagelock_memory::{Counted, Pageable, Resource, ledger};
+///
+/// let counted = Counted::new("scratch", Pageable);
+/// let block = counted.allocate(1_000)?;
+/// assert_eq!(counted.stats().live_bytes, 1_000);
+/// println!("{}", ledger());
+/// drop(block);
+/// assert_eq!((counted.stats().live_bytes, counted.stats().peak_bytes), (0, 1_000));
+/// # Ok::<(), pagelock_memory::Error>(())
+/// ```
+pub struct Counted<R> {
+    shared: Arc<Shared<R>>,
+}
+
+struct Shared<R> {
+    name: String,
+    resource: R,
+    counts: Mutex<Counts>, // guards all counters, so that what is read belongs together
+}
+
+#[derive(Default)]
+struct Counts {
+    stats: Stats,
+    held: Tally,
+}
+
+/// What a [`Counted`] layer counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Blocks in use.
+    pub live_blocks: u64,
+    /// Bytes in use, as asked for.
+    pub live_bytes: u64,
+    /// The most bytes in use at once.
+    pub peak_bytes: u64,
+    /// Blocks handed out since the start.
+    pub total_blocks: u64,
+    /// Bytes handed out since the start.
+    pub total_bytes: u64,
+}
+
+impl<R: Resource> Counted<R> {
+    /// Counts what `resource` hands out, under `name`.
+    pub fn new(name: impl Into<String>, resource: R) -> Self {
+        let shared = Arc::new(Shared {
+            name: name.into(),
+            resource,
+            counts: Mutex::default(),
+        });
+        let weak = Arc::downgrade(&shared);
+        ledger::register_resource(weak);
+        Self { shared }
+    }
+
+    /// The counters, all of the same moment.
+    pub fn stats(&self) -> Stats {
+        self.shared.counts().stats
+    }
+
+    /// Who holds the live bytes, largest first; see [`holder`](crate::holder).
+    pub fn holders(&self) -> Vec<Held> {
+        self.shared.counts().holders()
+    }
+
+    /// The layer below.
+    pub fn inner(&self) -> &R {
+        &self.shared.resource
+    }
+}
+
+impl<R> Clone for Counted<R> {
+    fn clone(&self) -> Self {
+        Self {
+            shared: self.shared.clone(),
+        }
+    }
+}
+
+impl<R: Resource> fmt::Debug for Counted<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (name, stats) = (&self.shared.name, self.stats());
+        f.debug_struct("Counted")
+            .field("name", name)
+            .field("stats", &stats)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<R: Resource> Resource for Counted<R> {
+    type Block = CountedBlock<R>;
+
+    fn allocate(&self, len_bytes: usize) -> Result<CountedBlock<R>> {
+        let block = self
+            .shared
+            .resource
+            .allocate(len_bytes)
+            .map_err(|error| self.shared.name_holders(error))?;
+        let holder = Holder::current();
+        self.shared.counts().add(holder, len_bytes as u64);
+        Ok(CountedBlock {
+            block,
+            holder,
+            shared: self.shared.clone(),
+        })
+    }
+
+    fn trim(&self) -> usize {
+        self.shared.resource.trim()
+    }
+
+    fn footprint(&self, len_bytes: usize) -> usize {
+        self.shared.resource.footprint(len_bytes)
+    }
+
+    fn pool_stats(&self) -> Option<PoolStats> {
+        self.shared.resource.pool_stats()
+    }
+}
+
+impl<R> Shared<R> {
+    fn counts(&self) -> MutexGuard<'_, Counts> {
+        // A panic elsewhere cannot leave the counters half-changed.
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A budget below a pool knows who made its memory; who holds it now is known here.
+    fn name_holders(&self, error: Error) -> Error {
+        match error {
+            Error::OverBudget(mut refusal) => {
+                let held = self.counts().held.held();
+                if !held.is_empty() {
+                    refusal.holders = largest(held);
+                }
+                Error::OverBudget(refusal)
+            }
+            other => other,
+        }
+    }
+}
+
+impl Counts {
+    fn add(&mut self, holder: Holder, bytes: u64) {
+        let stats = &mut self.stats;
+        stats.live_blocks += 1;
+        stats.live_bytes += bytes;
+        stats.peak_bytes = stats.peak_bytes.max(stats.live_bytes);
+        stats.total_blocks += 1;
+        stats.total_bytes += bytes;
+        self.held.add(holder, bytes);
+    }
+
+    fn holders(&self) -> Vec<Held> {
+        let mut held = self.held.held();
+        held.sort_by_key(|held| std::cmp::Reverse(held.bytes));
+        held
+    }
+
+    fn sub(&mut self, holder: Holder, bytes: u64) {
+        self.stats.live_blocks -= 1;
+        self.stats.live_bytes -= bytes;
+        self.held.sub(holder, bytes);
+    }
+}
+
+/// A block of [`Counted`]: in use until it is dropped.
+pub struct CountedBlock<R: Resource> {
+    block: R::Block,
+    holder: Holder,
+    shared: Arc<Shared<R>>,
+}
+
+// SAFETY: everything is the inner block's, which this one owns.
+unsafe impl<R: Resource> Block for CountedBlock<R> {
+    fn ptr(&self) -> NonNull<u8> {
+        self.block.ptr()
+    }
+
+    fn len_bytes(&self) -> usize {
+        self.block.len_bytes()
+    }
+
+    fn kind(&self) -> Kind {
+        self.block.kind()
+    }
+}
+
+impl<R: Resource> fmt::Debug for CountedBlock<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        debug_block("CountedBlock", self, f)
+    }
+}
+
+impl<R: Resource> Drop for CountedBlock<R> {
+    fn drop(&mut self) {
+        self.shared
+            .counts()
+            .sub(self.holder, self.block.len_bytes() as u64);
+    }
+}
+
+/// One counted resource as the ledger shows it; see [`ledger`](crate::ledger()).
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ResourceEntry {
+    /// The name given to [`Counted::new`].
+    pub name: String,
+    /// Its counters.
+    pub stats: Stats,
+    /// Who holds the live bytes, largest first.
+    pub holders: Vec<Held>,
+    /// The pool below, if there is one.
+    pub pool: Option<PoolStats>,
+}
+
+/// A counted resource of any type.
+pub(crate) trait Report: Send + Sync {
+    fn entry(&self) -> ResourceEntry;
+}
+
+impl<R: Resource> Report for Shared<R> {
+    fn entry(&self) -> ResourceEntry {
+        let (name, pool) = (self.name.clone(), self.resource.pool_stats());
+        let counts = self.counts();
+        let (stats, holders) = (counts.stats, counts.holders());
+        ResourceEntry {
+            name,
+            stats,
+            holders,
+            pool,
+        }
+    }
+}
+
+impl ResourceEntry {
+    /// The live bytes with their unit.
+    pub fn live(&self) -> ByteSize {
+        ByteSize(self.stats.live_bytes)
+    }
+}

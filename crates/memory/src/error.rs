@@ -1,0 +1,138 @@
+//! Everything that can go wrong, with the numbers and the way out in the text.
+
+use std::{fmt, io, path::PathBuf, time::Duration};
+
+use crate::{ByteSize, Kind};
+
+/// The result of everything fallible in this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why memory could not be had, or not be used as asked.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A budget refused; see [`OverBudget`] for the numbers.
+    #[error(transparent)]
+    OverBudget(Box<OverBudget>),
+
+    /// The operating system or the allocator has no memory left.
+    #[error(
+        "the system has no {asked} of {kind} memory to give; free some, or set a budget below the machine's RAM \
+         so that the refusal comes earlier"
+    )]
+    OutOfMemory {
+        /// What was asked for.
+        asked: ByteSize,
+        /// Which kind of memory.
+        kind: Kind,
+    },
+
+    /// A file could not be opened or mapped.
+    #[error("cannot map {}: {source}", path.display())]
+    Map {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+
+    /// Somebody asked to write to bytes that can only be read.
+    #[error(
+        "cannot write to a {kind} buffer of {len}: it is read-only; copy it to an allocated buffer first"
+    )]
+    ReadOnly {
+        /// Which kind of memory.
+        kind: Kind,
+        /// How long the buffer is.
+        len: ByteSize,
+    },
+
+    /// A text that should have been a size.
+    #[error(
+        "`{text}` is not a size in bytes; write a number and a unit, for example 1.5 GiB, 200 MB or 4096"
+    )]
+    NotASize {
+        /// The text.
+        text: String,
+    },
+}
+
+impl Error {
+    /// The budget refusal inside, if this is one.
+    pub fn over_budget(&self) -> Option<&OverBudget> {
+        match self {
+            Error::OverBudget(refusal) => Some(refusal),
+            _ => None,
+        }
+    }
+}
+
+/// A refused reservation: who refused, the numbers, who holds the rest, and what to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct OverBudget {
+    /// What was asked for.
+    pub asked: ByteSize,
+    /// The budget that was asked.
+    pub asked_of: String,
+    /// The budget that refused: `asked_of` itself or one above it.
+    pub budget: String,
+    /// What the refusing budget had left.
+    pub left: ByteSize,
+    /// The limit of the refusing budget.
+    pub limit: ByteSize,
+    /// Who holds most of the refusing budget, largest first, at most three.
+    pub holders: Vec<Held>,
+    /// How long a blocking reservation waited before it gave up.
+    pub waited: Option<Duration>,
+    /// What a user can do about it.
+    pub knob: String,
+}
+
+impl std::error::Error for OverBudget {}
+
+impl fmt::Display for OverBudget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            asked,
+            asked_of,
+            budget,
+            left,
+            limit,
+            holders,
+            waited,
+            knob,
+        } = self;
+        write!(f, "cannot take {asked}")?;
+        if asked_of != budget {
+            write!(f, " for `{asked_of}`")?;
+        }
+        if let Some(waited) = waited {
+            write!(f, " within {waited:?}")?;
+        }
+        write!(f, ": budget `{budget}` has {left} left of {limit}")?;
+        for (i, held) in holders.iter().enumerate() {
+            write!(
+                f,
+                "{}{held}",
+                if i == 0 { "; largest holders: " } else { ", " }
+            )?;
+        }
+        write!(f, "; {knob}")
+    }
+}
+
+/// A name and the bytes it holds. Prints as `` `loader` 1.5 GiB ``.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// A [`holder`](crate::holder) or a child budget.
+    pub name: String,
+    /// What it holds.
+    pub bytes: ByteSize,
+}
+
+impl fmt::Display for Held {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}` {}", self.name, self.bytes)
+    }
+}

@@ -1,0 +1,123 @@
+//! Holders: names to which a thread charges the memory it takes.
+//!
+//! A holder answers "who has it?" in the ledger and in refusals. It is a thread-local name, so code that allocates
+//! need not pass it along; a thread pool hands it over with [`Holder::current`] and [`Holder::enter`].
+
+use std::{
+    cell::Cell,
+    marker::PhantomData,
+    sync::{Mutex, PoisonError},
+};
+
+use crate::{ByteSize, Held};
+
+/// Charges what this thread takes from now on to `name`, until the returned scope drops.
+///
+/// Names are kept for the life of the process: use a handful of fixed ones.
+///
+/// # Examples
+/// ```
+/// use pagelock_memory::{Budget, holder};
+///
+/// let budget = Budget::new("host", 1_000);
+/// let _batch = {
+///     let _scope = holder("loader");
+///     budget.reserve(600)?
+/// };
+/// assert_eq!(budget.holders()[0].to_string(), "`loader` 600 B");
+/// # Ok::<(), pagelock_memory::Error>(())
+/// ```
+pub fn holder(name: &str) -> HolderScope {
+    Holder::named(name).enter()
+}
+
+/// A name that memory is charged to; see [`holder`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Holder(usize);
+
+// Every name ever used; a `Holder` is an index plus one, zero is "nobody in particular".
+static NAMES: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+thread_local! {
+    static CURRENT: Cell<Holder> = const { Cell::new(Holder(0)) };
+}
+
+impl Holder {
+    /// The holder of that name.
+    pub fn named(name: &str) -> Self {
+        let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = names.iter().position(|known| known == name);
+        let index = known.unwrap_or_else(|| {
+            names.push(name.to_owned());
+            names.len() - 1
+        });
+        Holder(index + 1)
+    }
+
+    /// The holder that this thread charges now, to be entered on another thread.
+    pub fn current() -> Self {
+        CURRENT.get()
+    }
+
+    /// Charges what this thread takes from now on to this holder, until the returned scope drops.
+    pub fn enter(self) -> HolderScope {
+        HolderScope {
+            before: CURRENT.replace(self),
+            on_this_thread: PhantomData,
+        }
+    }
+
+    fn name(self) -> Option<String> {
+        let names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(names[self.0.checked_sub(1)?].clone())
+    }
+}
+
+/// While this lives, its thread charges memory to a holder; see [`holder`].
+#[must_use = "the holder is charged only while the scope lives"]
+pub struct HolderScope {
+    before: Holder,
+    on_this_thread: PhantomData<*const ()>,
+}
+
+impl Drop for HolderScope {
+    fn drop(&mut self) {
+        CURRENT.set(self.before);
+    }
+}
+
+/// Bytes per holder. Steady use allocates nothing: the vector grows once per new name.
+#[derive(Debug, Default)]
+pub(crate) struct Tally(Vec<u64>);
+
+impl Tally {
+    pub(crate) fn add(&mut self, holder: Holder, bytes: u64) {
+        if self.0.len() <= holder.0 {
+            self.0.resize(holder.0 + 1, 0);
+        }
+        self.0[holder.0] += bytes;
+    }
+
+    pub(crate) fn sub(&mut self, holder: Holder, bytes: u64) {
+        self.0[holder.0] -= bytes;
+    }
+
+    /// Who holds something, by name; what nobody in particular holds is left out.
+    pub(crate) fn held(&self) -> Vec<Held> {
+        let all = self.0.iter().enumerate().filter(|(_, bytes)| **bytes > 0);
+        all.filter_map(|(i, &bytes)| {
+            Some(Held {
+                name: Holder(i).name()?,
+                bytes: ByteSize(bytes),
+            })
+        })
+        .collect()
+    }
+}
+
+/// The three largest, largest first.
+pub(crate) fn largest(mut held: Vec<Held>) -> Vec<Held> {
+    held.sort_by_key(|held| std::cmp::Reverse(held.bytes));
+    held.truncate(3);
+    held
+}

@@ -1,0 +1,258 @@
+//! The layer that keeps freed blocks for the next allocation of about that size.
+//!
+//! Sizes are rounded up to classes, eight per doubling, so that a block is at most 12.5 % longer than asked for;
+//! large ones keep their exact size, since 12.5 % of a gigabyte is too much to waste. A hit locks one mutex, pops
+//! one vector and allocates nothing.
+//!
+//! Invariant: a block of class `c` has exactly `class_len(c)` bytes, so whatever is found under the class of a size
+//! is long enough for it.
+
+use std::{
+    fmt,
+    ptr::NonNull,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use crate::{Block, Kind, PoolStats, Resource, Result, resource::debug_block};
+
+/// Keeps the blocks of `R` when they are dropped and hands them out again.
+///
+/// Blocks come back with whatever they last held: initialised, but not zero. When `R` refuses, the pool gives back
+/// everything idle and asks once more. Cheap to clone: all clones are the same pool.
+///
+/// # Examples
+/// ```
+/// use pagelock_memory::{Pageable, Pooled, Resource};
+///
+/// let pool = Pooled::new(Pageable);
+/// drop(pool.allocate(1_000)?);
+/// drop(pool.allocate(1_010)?); // the same memory again
+/// let stats = pool.stats();
+/// assert_eq!((stats.hits, stats.misses, stats.idle_bytes), (1, 1, 1_024));
+/// assert_eq!(pool.trim(), 1_024);
+/// # Ok::<(), pagelock_memory::Error>(())
+/// ```
+pub struct Pooled<R: Resource> {
+    shared: Arc<Shared<R>>,
+}
+
+struct Shared<R: Resource> {
+    resource: R,
+    idle: Mutex<Idle<R::Block>>, // guards the kept blocks and the counters
+}
+
+// Blocks are boxed when they are made, so that lending one moves a pointer.
+struct Idle<B> {
+    by_class: [Vec<Box<B>>; CLASSES],
+    exact: Vec<Box<B>>, // above `EXACT_ABOVE`; few, so searched one by one
+    stats: PoolStats,
+}
+
+/// Blocks above this size (16 MiB) are not rounded up.
+const EXACT_ABOVE: usize = 16 << 20;
+const SMALLEST: usize = 64;
+const STEPS: usize = 8; // classes per doubling
+const CLASSES: usize = class_of(EXACT_ABOVE) + 1;
+
+/// The class that serves `len_bytes`: multiples of 64 bytes up to 512, then eight steps per doubling.
+const fn class_of(len_bytes: usize) -> usize {
+    if len_bytes <= SMALLEST * STEPS {
+        return len_bytes.div_ceil(SMALLEST).saturating_sub(1);
+    }
+    let doubling = (len_bytes - 1).ilog2() as usize - 3; // the step is 1 << doubling
+    let step = (len_bytes - 1) >> doubling; // 8..16
+    STEPS + (doubling - 6) * STEPS + (step - STEPS)
+}
+
+/// How many bytes a block of this class has.
+const fn class_len(class: usize) -> usize {
+    if class < STEPS {
+        return (class + 1) * SMALLEST;
+    }
+    let (doubling, step) = ((class - STEPS) / STEPS + 6, (class - STEPS) % STEPS + STEPS);
+    (step + 1) << doubling
+}
+
+/// How many bytes the pool asks of the layer below for a block of `len_bytes`.
+fn rounded(len_bytes: usize) -> usize {
+    if len_bytes > EXACT_ABOVE {
+        len_bytes
+    } else {
+        class_len(class_of(len_bytes))
+    }
+}
+
+impl<R: Resource> Pooled<R> {
+    /// A pool of `resource`'s blocks, empty at first.
+    pub fn new(resource: R) -> Self {
+        let by_class = std::array::from_fn(|_| Vec::new());
+        let idle = Idle {
+            by_class,
+            exact: Vec::new(),
+            stats: PoolStats::default(),
+        };
+        Self {
+            shared: Arc::new(Shared {
+                resource,
+                idle: Mutex::new(idle),
+            }),
+        }
+    }
+
+    /// What it keeps and how often it served from it.
+    pub fn stats(&self) -> PoolStats {
+        self.shared.idle().stats
+    }
+
+    /// The layer below.
+    pub fn inner(&self) -> &R {
+        &self.shared.resource
+    }
+
+    fn make(&self, len_bytes: usize) -> Result<Box<R::Block>> {
+        let first = self.shared.resource.allocate(len_bytes);
+        if first.is_err() && self.shared.trim() > 0 {
+            return self.shared.resource.allocate(len_bytes).map(Box::new);
+        }
+        first.map(Box::new)
+    }
+}
+
+impl<R: Resource> Clone for Pooled<R> {
+    fn clone(&self) -> Self {
+        Self {
+            shared: self.shared.clone(),
+        }
+    }
+}
+
+impl<R: Resource> fmt::Debug for Pooled<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pooled")
+            .field("stats", &self.stats())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<R: Resource> Resource for Pooled<R> {
+    type Block = PooledBlock<R>;
+
+    fn allocate(&self, len_bytes: usize) -> Result<PooledBlock<R>> {
+        let kept = self.shared.idle().take(len_bytes);
+        let block = match kept {
+            Some(block) => block,
+            None => self.make(rounded(len_bytes))?,
+        };
+        Ok(PooledBlock {
+            block: Some(block),
+            len_bytes,
+            shared: self.shared.clone(),
+        })
+    }
+
+    fn trim(&self) -> usize {
+        self.shared.trim() + self.shared.resource.trim()
+    }
+
+    fn footprint(&self, len_bytes: usize) -> usize {
+        self.shared.resource.footprint(rounded(len_bytes))
+    }
+
+    fn pool_stats(&self) -> Option<PoolStats> {
+        Some(self.stats())
+    }
+}
+
+impl<R: Resource> Shared<R> {
+    fn idle(&self) -> MutexGuard<'_, Idle<R::Block>> {
+        // A panic elsewhere cannot leave the lists half-changed.
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn trim(&self) -> usize {
+        let mut idle = self.idle();
+        let by_class = idle.by_class.each_mut().map(std::mem::take);
+        let exact = std::mem::take(&mut idle.exact);
+        let freed = std::mem::take(&mut idle.stats.idle_bytes);
+        drop(idle); // freeing takes the locks below: not under ours
+        drop((by_class, exact));
+        freed as usize
+    }
+}
+
+impl<B: Block> Idle<B> {
+    fn take(&mut self, len_bytes: usize) -> Option<Box<B>> {
+        let found = if len_bytes > EXACT_ABOVE {
+            let at = self
+                .exact
+                .iter()
+                .rposition(|block| block.len_bytes() == len_bytes);
+            at.map(|at| self.exact.swap_remove(at))
+        } else {
+            self.by_class[class_of(len_bytes)].pop()
+        };
+        match &found {
+            Some(block) => {
+                self.stats.hits += 1;
+                self.stats.idle_bytes -= block.len_bytes() as u64;
+            }
+            None => self.stats.misses += 1,
+        }
+        found
+    }
+
+    fn keep(&mut self, block: Box<B>) {
+        let len_bytes = block.len_bytes();
+        self.stats.idle_bytes += len_bytes as u64;
+        if len_bytes > EXACT_ABOVE {
+            self.exact.push(block);
+        } else {
+            self.by_class[class_of(len_bytes)].push(block);
+        }
+    }
+}
+
+/// A block of [`Pooled`]; dropping it hands the memory back to the pool.
+pub struct PooledBlock<R: Resource> {
+    block: Option<Box<R::Block>>, // none only while it is dropped
+    len_bytes: usize,
+    shared: Arc<Shared<R>>,
+}
+
+impl<R: Resource> PooledBlock<R> {
+    fn block(&self) -> &R::Block {
+        self.block
+            .as_ref()
+            .unwrap_or_else(|| unreachable!("a pooled block lost its memory before its drop"))
+    }
+}
+
+// SAFETY: the inner block is owned, has at least `len_bytes` bytes (the invariant of this file), and stays in its
+// box until this block is dropped.
+unsafe impl<R: Resource> Block for PooledBlock<R> {
+    fn ptr(&self) -> NonNull<u8> {
+        self.block().ptr()
+    }
+
+    fn len_bytes(&self) -> usize {
+        self.len_bytes
+    }
+
+    fn kind(&self) -> Kind {
+        self.block().kind()
+    }
+}
+
+impl<R: Resource> Drop for PooledBlock<R> {
+    fn drop(&mut self) {
+        if let Some(block) = self.block.take() {
+            self.shared.idle().keep(block);
+        }
+    }
+}
+
+impl<R: Resource> fmt::Debug for PooledBlock<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        debug_block("PooledBlock", self, f)
+    }
+}
