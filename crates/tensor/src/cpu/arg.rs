@@ -23,25 +23,13 @@ pub(crate) fn arg_reduce<T: Value>(
         return;
     }
     let pairs = std::iter::zip(x.shape.iter().copied(), x.strides.iter().copied());
-    let kept = Dims::merged(
-        pairs
-            .enumerate()
-            .filter(|&(i, _)| i != dim)
-            .map(|(_, pair)| pair),
-    );
-    let search = Search {
-        data: x.data,
-        kept,
-        len: x.shape[dim],
-        stride: x.strides[dim],
-    };
+    let kept = Dims::merged(pairs.enumerate().filter(|&(i, _)| i != dim).map(|(_, pair)| pair));
+    let search = Search { data: x.data, kept, len: x.shape[dim], stride: x.strides[dim] };
     let chunk_len = (CHUNK / x.shape[dim]).max(1);
     if out.len() <= chunk_len {
         return search.chunk(0, out, better);
     }
-    for_each_chunk_mut(out, chunk_len, |i, chunk| {
-        search.chunk(i * chunk_len, chunk, better)
-    });
+    for_each_chunk_mut(out, chunk_len, |i, chunk| search.chunk(i * chunk_len, chunk, better));
 }
 
 /// A search along one dimension for every index of the others.
@@ -61,11 +49,7 @@ impl<T: Value> Search<'_, T> {
         let mut rest = out;
         while !rest.is_empty() {
             let data = &self.data[kept.offset()..];
-            let n = if in_columns {
-                kept.run().min(rest.len()).min(WIDTH)
-            } else {
-                1
-            };
+            let n = if in_columns { kept.run().min(rest.len()).min(WIDTH) } else { 1 };
             let (some, others) = rest.split_at_mut(n);
             if in_columns {
                 self.columns(data, some, better);
@@ -131,19 +115,10 @@ fn long_line<T: Value>(x: &[T], better: impl Fn(T, T) -> bool + Copy) -> usize {
         },
     );
     let in_blocks = (0..LANES).map(|lane| (best_block[lane] * LANES + lane, best[lane]));
-    let in_rest = rest
-        .iter()
-        .enumerate()
-        .map(|(i, &x)| (blocks.len() * LANES + i, x));
+    let in_rest = rest.iter().enumerate().map(|(i, &x)| (blocks.len() * LANES + i, x));
     let beats = |(i, x): (usize, T), (j, y): (usize, T)| better(x, y) || (!better(y, x) && i < j);
     let first = (best_block[0] * LANES, best[0]);
-    in_blocks
-        .chain(in_rest)
-        .fold(
-            first,
-            |best, next| if beats(next, best) { next } else { best },
-        )
-        .0
+    in_blocks.chain(in_rest).fold(first, |best, next| if beats(next, best) { next } else { best }).0
 }
 
 #[cfg(test)]
@@ -157,38 +132,21 @@ mod tests {
         let data: Vec<i32> = x.data.iter().map(|value| value % modulus).collect();
         let out_len = x.len() / x.shape[dim];
         let mut out = vec![-1; out_len];
-        arg_reduce(
-            CpuView {
-                data: &data,
-                ..x.view()
-            },
-            dim,
-            &mut out,
-            |a, b| a > b,
-        );
+        arg_reduce(CpuView { data: &data, ..x.view() }, dim, &mut out, |a, b| a > b);
 
         let inner: usize = x.shape[dim + 1..].iter().product();
         let mut best: Vec<Option<(i32, i64)>> = vec![None; out_len];
         for (index, offset) in x.indices().iter().zip(x.offsets()) {
-            let outer = index[..dim]
-                .iter()
-                .zip(&x.shape)
-                .fold(0, |position, (i, size)| position * size + i);
-            let within = index[dim + 1..]
-                .iter()
-                .zip(&x.shape[dim + 1..])
-                .fold(0, |position, (i, size)| position * size + i);
+            let outer = index[..dim].iter().zip(&x.shape).fold(0, |position, (i, size)| position * size + i);
+            let within =
+                index[dim + 1..].iter().zip(&x.shape[dim + 1..]).fold(0, |position, (i, size)| position * size + i);
             let best = &mut best[outer * inner + within];
             if best.is_none_or(|(value, _)| data[offset] > value) {
                 *best = Some((data[offset], index[dim] as i64));
             }
         }
         let expected: Vec<i64> = best.into_iter().map(|best| best.unwrap().1).collect();
-        assert_eq!(
-            out, expected,
-            "shape {:?}, strides {:?}, dim {dim}",
-            x.shape, x.strides
-        );
+        assert_eq!(out, expected, "shape {:?}, strides {:?}, dim {dim}", x.shape, x.strides);
     }
 
     proptest! {
@@ -217,11 +175,7 @@ mod tests {
             let mut data = vec![1.0_f32; len];
             (data[1], data[3], data[4]) = (f32::INFINITY, f32::NAN, f32::NAN);
             let mut out = [0];
-            let x = CpuView {
-                data: &data,
-                shape: &[len],
-                strides: &[1],
-            };
+            let x = CpuView { data: &data, shape: &[len], strides: &[1] };
             arg_reduce(x, 0, &mut out, |a, b| a > b || (a.is_nan() && !b.is_nan()));
             assert_eq!(out, [3]);
         }

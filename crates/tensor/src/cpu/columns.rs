@@ -44,29 +44,17 @@ where
         if n_columns <= WIDTH && self.kept.shape().len() == 1 {
             return self.in_parts(out, finish);
         }
-        let even = n_columns
-            .div_ceil(n_columns.div_ceil(WIDTH))
-            .next_multiple_of(64);
+        let even = n_columns.div_ceil(n_columns.div_ceil(WIDTH)).next_multiple_of(64);
         let chunk_len = (CHUNK / n_rows).max(even);
-        for_each_chunk_mut(out, chunk_len, |i, chunk| {
-            self.reduce_chunk(i * chunk_len, chunk, finish)
-        });
+        for_each_chunk_mut(out, chunk_len, |i, chunk| self.reduce_chunk(i * chunk_len, chunk, finish));
     }
 
     /// Computes the results from number `start` on.
-    fn reduce_chunk<U: Value>(
-        &self,
-        start: usize,
-        out: &mut [U],
-        finish: impl Fn(A) -> U + Sync + Copy,
-    ) {
+    fn reduce_chunk<U: Value>(&self, start: usize, out: &mut [U], finish: impl Fn(A) -> U + Sync + Copy) {
         let mut kept = Walk::starting_at(self.kept, start);
         let mut rest = out;
         while !rest.is_empty() {
-            let tile = Tile {
-                offset: kept.offset(),
-                width: kept.run().min(rest.len()).min(WIDTH),
-            };
+            let tile = Tile { offset: kept.offset(), width: kept.run().min(rest.len()).min(WIDTH) };
             let (some, others) = rest.split_at_mut(tile.width);
             if tile.width <= NARROW {
                 self.columns::<NARROW, U>(tile, some, finish);
@@ -78,41 +66,26 @@ where
         }
     }
 
-    fn columns<const W: usize, U: Value>(
-        &self,
-        tile: Tile,
-        out: &mut [U],
-        finish: impl Fn(A) -> U,
-    ) {
+    fn columns<const W: usize, U: Value>(&self, tile: Tile, out: &mut [U], finish: impl Fn(A) -> U) {
         let mut sums = [self.fold.identity; W];
         self.rows::<W>(tile, 0, self.reduced.len(), &mut sums);
-        out.iter_mut()
-            .zip(&sums)
-            .for_each(|(out, &sum)| *out = finish(sum));
+        out.iter_mut().zip(&sums).for_each(|(out, &sum)| *out = finish(sum));
     }
 
     /// A few tall columns: parts of a fixed number of rows that may run in parallel.
     fn in_parts<U: Value>(&self, out: &mut [U], finish: impl Fn(A) -> U) {
         let n_rows = self.reduced.len();
-        let part_rows = n_rows
-            .div_ceil(PARTS)
-            .max(CHUNK / out.len())
-            .next_multiple_of(ROWS);
+        let part_rows = n_rows.div_ceil(PARTS).max(CHUNK / out.len()).next_multiple_of(ROWS);
         let mut parts = [[self.fold.identity; WIDTH]; PARTS];
         let parts = &mut parts[..n_rows.div_ceil(part_rows)];
-        let tile = Tile {
-            offset: 0,
-            width: out.len(),
-        };
+        let tile = Tile { offset: 0, width: out.len() };
         for_each_chunk_mut(parts, 1, |i, part| {
             let start = i * part_rows;
             self.rows::<WIDTH>(tile, start, part_rows.min(n_rows - start), &mut part[0]);
         });
         for (column, out) in out.iter_mut().enumerate() {
             let mut sums = [self.fold.identity; PARTS];
-            sums.iter_mut()
-                .zip(&*parts)
-                .for_each(|(sum, part)| *sum = part[column]);
+            sums.iter_mut().zip(&*parts).for_each(|(sum, part)| *sum = part[column]);
             *out = finish(self.fold.in_halves(&mut sums));
         }
     }
@@ -144,11 +117,7 @@ where
         }
         let mut row = [self.data[0]; W];
         for _ in 0..n {
-            read_line(
-                &self.data[tile.offset + rows.offset()..],
-                stride,
-                &mut row[..tile.width],
-            );
+            read_line(&self.data[tile.offset + rows.offset()..], stride, &mut row[..tile.width]);
             fold.add_row(&row, sums);
             rows.advance(1);
         }
@@ -164,8 +133,6 @@ impl<A: Value, L, C> Fold<A, L, C> {
         C: Fn(A, A) -> A + Copy,
     {
         let row = &row[..sums.len()];
-        sums.iter_mut()
-            .zip(row)
-            .for_each(|(sum, &x)| *sum = (self.combine)(*sum, (self.lift)(x)));
+        sums.iter_mut().zip(row).for_each(|(sum, &x)| *sum = (self.combine)(*sum, (self.lift)(x)));
     }
 }

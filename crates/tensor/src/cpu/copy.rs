@@ -15,15 +15,11 @@ pub(crate) fn copy<T: Value>(x: CpuView<'_, T>, out: &mut [T]) {
     }
     let dims = Dims::of(x.shape, x.strides);
     if dims.is_contiguous() {
-        in_chunks(out, |start, chunk| {
-            chunk.copy_from_slice(&x.data[start..][..chunk.len()])
-        });
+        in_chunks(out, |start, chunk| chunk.copy_from_slice(&x.data[start..][..chunk.len()]));
     } else if let Some(transposed) = Transposed::find(&dims) {
         transposed.copy(x.data, out);
     } else {
-        in_chunks(out, |start, chunk| {
-            Walk::starting_at(dims, start).read(x.data, chunk)
-        });
+        in_chunks(out, |start, chunk| Walk::starting_at(dims, start).read(x.data, chunk));
     }
 }
 
@@ -65,11 +61,7 @@ impl Transposed {
                 let first = row % self.n_rows;
                 let n = (rest.len() / row_len).min(self.n_rows - first);
                 let (rows, others) = rest.split_at_mut(n * row_len);
-                self.copy_rows(
-                    &data[self.outside.offset(row / self.n_rows) + first..],
-                    n,
-                    rows,
-                );
+                self.copy_rows(&data[self.outside.offset(row / self.n_rows) + first..], n, rows);
                 row += n;
                 rest = others;
             }
@@ -87,14 +79,7 @@ impl Transposed {
                 let data = &data[line.offset() + column * stride..];
                 let out = &mut out[line_start + column..];
                 for row in (0..n).step_by(TILE) {
-                    copy_tile(
-                        &data[row..],
-                        stride,
-                        TILE.min(n - row),
-                        columns,
-                        &mut out[row * row_len..],
-                        row_len,
-                    );
+                    copy_tile(&data[row..], stride, TILE.min(n - row), columns, &mut out[row * row_len..], row_len);
                 }
             }
             line.advance(line_len);
@@ -103,20 +88,11 @@ impl Transposed {
 }
 
 /// `out[row * row_len + column] = data[row + column * stride]` for a tile of at most `TILE` by `TILE` elements.
-fn copy_tile<T: Value>(
-    data: &[T],
-    stride: usize,
-    rows: usize,
-    columns: usize,
-    out: &mut [T],
-    row_len: usize,
-) {
+fn copy_tile<T: Value>(data: &[T], stride: usize, rows: usize, columns: usize, out: &mut [T], row_len: usize) {
     if rows < TILE || columns < TILE {
         for row in 0..rows {
             let line = &mut out[row * row_len..][..columns];
-            line.iter_mut()
-                .enumerate()
-                .for_each(|(column, out)| *out = data[row + column * stride]);
+            line.iter_mut().enumerate().for_each(|(column, out)| *out = data[row + column * stride]);
         }
         return;
     }
@@ -126,9 +102,7 @@ fn copy_tile<T: Value>(
     }
     for row in 0..TILE {
         let line = &mut out[row * row_len..][..TILE];
-        line.iter_mut()
-            .zip(&tile)
-            .for_each(|(out, values)| *out = values[row]);
+        line.iter_mut().zip(&tile).for_each(|(out, values)| *out = values[row]);
     }
 }
 
@@ -142,13 +116,7 @@ mod tests {
     fn check(x: &Strided) {
         let mut out = vec![0; x.len()];
         copy(x.view(), &mut out);
-        assert_eq!(
-            out,
-            x.values(),
-            "shape {:?}, strides {:?}",
-            x.shape,
-            x.strides
-        );
+        assert_eq!(out, x.values(), "shape {:?}, strides {:?}", x.shape, x.strides);
     }
 
     proptest! {
@@ -161,10 +129,7 @@ mod tests {
     #[test]
     fn transposed_copies_match_index_arithmetic_beyond_one_chunk_and_off_the_tile_size() {
         check(&Strided::new(vec![300, 401], vec![1, 300]));
-        check(&Strided::new(
-            vec![5, 33, 7, 50],
-            vec![33 * 7 * 50, 1, 33 * 50, 33],
-        ));
+        check(&Strided::new(vec![5, 33, 7, 50], vec![33 * 7 * 50, 1, 33 * 50, 33]));
         check(&Strided::new(vec![3, 40, 600], vec![40 * 600, 1, 40]));
     }
 

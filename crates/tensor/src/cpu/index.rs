@@ -18,8 +18,7 @@ pub(crate) fn index_select<T: Value>(x: CpuView<'_, T>, dim: usize, index: &[i64
     let copy_rows = |start: usize, rows: &mut [T]| {
         for (i, row) in rows.chunks_exact_mut(row_len).enumerate() {
             let number = start + i;
-            let offset = outside.offset(number / index.len())
-                + index[number % index.len()] as usize * x.strides[dim];
+            let offset = outside.offset(number / index.len()) + index[number % index.len()] as usize * x.strides[dim];
             match row {
                 [value] => *value = x.data[offset],
                 _ => Walk::starting_at(inside, 0).read(&x.data[offset..], row),
@@ -30,20 +29,13 @@ pub(crate) fn index_select<T: Value>(x: CpuView<'_, T>, dim: usize, index: &[i64
     if out.len() <= CHUNK {
         return copy_rows(0, out);
     }
-    for_each_chunk_mut(out, chunk_rows * row_len, |i, rows| {
-        copy_rows(i * chunk_rows, rows)
-    });
+    for_each_chunk_mut(out, chunk_rows * row_len, |i, rows| copy_rows(i * chunk_rows, rows));
 }
 
 /// `out[i, …, k, …] = x[i, …, index[i, …, k, …], …]`: each element of `index` says where along `dim` to read.
 ///
 /// `out` is contiguous and has the shape of `index`, which may be smaller than that of `x` in every dimension.
-pub(crate) fn gather<T: Value>(
-    x: CpuView<'_, T>,
-    dim: usize,
-    index: CpuView<'_, i64>,
-    out: &mut [T],
-) {
+pub(crate) fn gather<T: Value>(x: CpuView<'_, T>, dim: usize, index: CpuView<'_, i64>, out: &mut [T]) {
     if out.is_empty() {
         return;
     }
@@ -100,19 +92,10 @@ pub(crate) fn scatter_add<T: Value>(
     // The outermost dimension cuts source and destination alike, so its rows are independent.
     let row_len = len / index.shape[0];
     let chunk_rows = (CHUNK / row_len).max(1);
-    for_each_chunk_mut(
-        &mut dst[..index.shape[0] * strides[0]],
-        chunk_rows * strides[0],
-        |i, dst| {
-            let first_row = i * chunk_rows;
-            add_part(
-                first_row * row_len,
-                dst.len() / strides[0] * row_len,
-                first_row,
-                dst,
-            );
-        },
-    );
+    for_each_chunk_mut(&mut dst[..index.shape[0] * strides[0]], chunk_rows * strides[0], |i, dst| {
+        let first_row = i * chunk_rows;
+        add_part(first_row * row_len, dst.len() / strides[0] * row_len, first_row, dst);
+    });
 }
 
 /// `dst[…, index[j], …] += src[…, j, …]`, with `j` at dimension `dim` and `add(a, b)` the sum.
@@ -136,12 +119,7 @@ pub(crate) fn index_add<T: Value>(
     let add_slab = |number: usize, slab: &mut [T]| {
         for (j, &row) in index.iter().enumerate() {
             let offset = outside.offset(number) + j * src.strides[dim];
-            add_row(
-                &mut slab[row as usize * row_len..][..row_len],
-                &src.data[offset..],
-                inside,
-                add,
-            );
+            add_row(&mut slab[row as usize * row_len..][..row_len], &src.data[offset..], inside, add);
         }
     };
     let chunk_slabs = (CHUNK / (index.len() * row_len)).max(1);
@@ -159,14 +137,8 @@ fn add_row<T: Value>(row: &mut [T], data: &[T], dims: Dims, add: impl Fn(T, T) -
     for line in row.chunks_exact_mut(line_len) {
         let data = &data[walk.offset()..];
         match stride {
-            1 => line
-                .iter_mut()
-                .zip(&data[..line_len])
-                .for_each(|(dst, &x)| *dst = add(*dst, x)),
-            _ => line
-                .iter_mut()
-                .enumerate()
-                .for_each(|(i, dst)| *dst = add(*dst, data[i * stride])),
+            1 => line.iter_mut().zip(&data[..line_len]).for_each(|(dst, &x)| *dst = add(*dst, x)),
+            _ => line.iter_mut().enumerate().for_each(|(i, dst)| *dst = add(*dst, data[i * stride])),
         }
         walk.advance(line_len);
     }
@@ -193,10 +165,7 @@ struct Places<'a> {
 
 impl<'a> Places<'a> {
     fn new(strides: &[usize], dim: usize, index: CpuView<'a, i64>) -> Self {
-        let base = strides
-            .iter()
-            .enumerate()
-            .map(|(i, &stride)| if i == dim { 0 } else { stride });
+        let base = strides.iter().enumerate().map(|(i, &stride)| if i == dim { 0 } else { stride });
         Places {
             index: index.data,
             index_dims: Dims::of(index.shape, index.strides),
@@ -236,9 +205,7 @@ mod tests {
     /// A tensor of rank 1 to 5, a dimension, and another shape that is at most as large but for that dimension.
     fn indexed() -> impl Strategy<Value = (Strided, usize, Strided)> {
         let cases = (shape(), 0..5_usize, 1..40_usize, any::<u32>());
-        let cases = cases.prop_filter("needs a dimension", |(shape, ..)| {
-            !shape.is_empty() && !shape.contains(&0)
-        });
+        let cases = cases.prop_filter("needs a dimension", |(shape, ..)| !shape.is_empty() && !shape.contains(&0));
         cases.prop_flat_map(|(shape, dim, count, seed)| {
             let dim = dim % shape.len();
             let smaller = |(i, &size): (usize, &usize)| 1 + (seed >> (4 * i)) as usize % size;
@@ -250,10 +217,7 @@ mod tests {
 
     /// Values of `x` as indices below `size`.
     fn to_indices(x: &Strided, size: usize) -> Vec<i64> {
-        x.data
-            .iter()
-            .map(|&value| i64::from(value).rem_euclid(size as i64))
-            .collect()
+        x.data.iter().map(|&value| i64::from(value).rem_euclid(size as i64)).collect()
     }
 
     /// `index` with the entry at `dim` replaced.
@@ -271,34 +235,16 @@ mod tests {
         let mut out = vec![0; places.len()];
         index_select(x.view(), dim, &index, &mut out);
         for (place, out) in places.indices().iter().zip(out) {
-            assert_eq!(
-                out,
-                x.data[x.offset(&at(place, dim, index[place[dim]]))],
-                "{place:?} of {:?}",
-                x.shape
-            );
+            assert_eq!(out, x.data[x.offset(&at(place, dim, index[place[dim]]))], "{place:?} of {:?}", x.shape);
         }
     }
 
     fn check_gather(x: &Strided, dim: usize, places: &Strided) {
         let index = to_indices(places, x.shape[dim]);
         let mut out = vec![0; places.len()];
-        gather(
-            x.view(),
-            dim,
-            CpuView {
-                data: &index,
-                ..view(places)
-            },
-            &mut out,
-        );
+        gather(x.view(), dim, CpuView { data: &index, ..view(places) }, &mut out);
         for ((place, offset), out) in places.indices().iter().zip(places.offsets()).zip(out) {
-            assert_eq!(
-                out,
-                x.data[x.offset(&at(place, dim, index[offset]))],
-                "{place:?} of {:?}",
-                x.shape
-            );
+            assert_eq!(out, x.data[x.offset(&at(place, dim, index[offset]))], "{place:?} of {:?}", x.shape);
         }
     }
 
@@ -306,18 +252,8 @@ mod tests {
         let dst = Strided::contiguous(dst_shape.to_vec());
         let index = to_indices(places, dst_shape[dim]);
         let (mut data, mut expected) = (dst.data.clone(), dst.data.clone());
-        let index_view = CpuView {
-            data: &index,
-            ..view(places)
-        };
-        scatter_add(
-            &mut data,
-            dst_shape,
-            dim,
-            index_view,
-            places.view(),
-            |a, b| 3 * (a % 1_000) + b,
-        );
+        let index_view = CpuView { data: &index, ..view(places) };
+        scatter_add(&mut data, dst_shape, dim, index_view, places.view(), |a, b| 3 * (a % 1_000) + b);
         for (place, offset) in places.indices().iter().zip(places.offsets()) {
             let target = &mut expected[dst.offset(&at(place, dim, index[offset]))];
             *target = 3 * (*target % 1_000) + places.data[offset];
@@ -331,9 +267,7 @@ mod tests {
         dst_shape[dim] = size;
         let dst = Strided::contiguous(dst_shape.clone());
         let (mut data, mut expected) = (dst.data.clone(), dst.data.clone());
-        index_add(&mut data, &dst_shape, dim, &index, src.view(), |a, b| {
-            3 * (a % 1_000) + b
-        });
+        index_add(&mut data, &dst_shape, dim, &index, src.view(), |a, b| 3 * (a % 1_000) + b);
         for (place, value) in src.indices().iter().zip(src.values()) {
             let target = &mut expected[dst.offset(&at(place, dim, index[place[dim]]))];
             *target = 3 * (*target % 1_000) + value;
@@ -342,11 +276,7 @@ mod tests {
     }
 
     fn view(places: &Strided) -> CpuView<'_, i64> {
-        CpuView {
-            data: &[],
-            shape: &places.shape,
-            strides: &places.strides,
-        }
+        CpuView { data: &[], shape: &places.shape, strides: &places.strides }
     }
 
     proptest! {

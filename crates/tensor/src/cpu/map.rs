@@ -11,11 +11,7 @@ use super::walk::{Dims, Walk};
 use super::{CpuView, Value, in_chunks, simd};
 
 /// `out[i] = f(x[i])`.
-pub(crate) fn map1<A: Value, T: Value>(
-    x: CpuView<'_, A>,
-    out: &mut [T],
-    f: impl Fn(A) -> T + Sync + Copy,
-) {
+pub(crate) fn map1<A: Value, T: Value>(x: CpuView<'_, A>, out: &mut [T], f: impl Fn(A) -> T + Sync + Copy) {
     contiguous1(
         out,
         x,
@@ -84,9 +80,7 @@ pub(crate) fn update1<T: Value, A: Value>(
     let (x, mut x_room) = (Operand::new(x), Scratch::new());
     let segment = x.segment().min(SEGMENT);
     let mut x = x.open(0, segment, &mut x_room);
-    scattered(dst, dims, segment, |piece| {
-        kernel1(piece, x.next(piece.len()), f)
-    });
+    scattered(dst, dims, segment, |piece| kernel1(piece, x.next(piece.len()), f));
 }
 
 /// `f(&mut dst[i], a[i], b[i])`; see [`update1`].
@@ -108,20 +102,11 @@ pub(crate) fn update2<T: Value, A: Value, B: Value>(
     let (a, b) = (Operand::new(a), Operand::new(b));
     let (mut a_room, mut b_room) = (Scratch::new(), Scratch::new());
     let segment = a.segment().min(b.segment()).min(SEGMENT);
-    let (mut a, mut b) = (
-        a.open(0, segment, &mut a_room),
-        b.open(0, segment, &mut b_room),
-    );
-    scattered(dst, dims, segment, |piece| {
-        kernel2(piece, a.next(piece.len()), b.next(piece.len()), f)
-    });
+    let (mut a, mut b) = (a.open(0, segment, &mut a_room), b.open(0, segment, &mut b_room));
+    scattered(dst, dims, segment, |piece| kernel2(piece, a.next(piece.len()), b.next(piece.len()), f));
 }
 
-fn contiguous1<T: Value, A: Value>(
-    dst: &mut [T],
-    x: CpuView<'_, A>,
-    f: impl Fn(&mut T, A) + Sync + Copy,
-) {
+fn contiguous1<T: Value, A: Value>(dst: &mut [T], x: CpuView<'_, A>, f: impl Fn(&mut T, A) + Sync + Copy) {
     if dst.is_empty() {
         return;
     }
@@ -130,9 +115,7 @@ fn contiguous1<T: Value, A: Value>(
     in_chunks(dst, |start, chunk| {
         let mut x_room = Scratch::new();
         let mut x = x.open(start, segment, &mut x_room);
-        chunk
-            .chunks_mut(segment)
-            .for_each(|piece| kernel1(piece, x.next(piece.len()), f));
+        chunk.chunks_mut(segment).for_each(|piece| kernel1(piece, x.next(piece.len()), f));
     });
 }
 
@@ -184,32 +167,15 @@ fn kernel1<T, A: Value>(dst: &mut [T], x: &[A], f: impl Fn(&mut T, A)) {
 fn kernel2<T, A: Value, B: Value>(dst: &mut [T], a: &[A], b: &[B], f: impl Fn(&mut T, A, B)) {
     simd::vectorized(
         #[inline(always)]
-        || {
-            dst.iter_mut()
-                .zip(a)
-                .zip(b)
-                .for_each(|((dst, &a), &b)| f(dst, a, b))
-        },
+        || dst.iter_mut().zip(a).zip(b).for_each(|((dst, &a), &b)| f(dst, a, b)),
     );
 }
 
 #[inline]
-fn kernel3<T, A: Value, B: Value, C: Value>(
-    dst: &mut [T],
-    a: &[A],
-    b: &[B],
-    c: &[C],
-    f: impl Fn(A, B, C) -> T,
-) {
+fn kernel3<T, A: Value, B: Value, C: Value>(dst: &mut [T], a: &[A], b: &[B], c: &[C], f: impl Fn(A, B, C) -> T) {
     simd::vectorized(
         #[inline(always)]
-        || {
-            dst.iter_mut()
-                .zip(a)
-                .zip(b)
-                .zip(c)
-                .for_each(|(((dst, &a), &b), &c)| *dst = f(a, b, c))
-        },
+        || dst.iter_mut().zip(a).zip(b).zip(c).for_each(|(((dst, &a), &b), &c)| *dst = f(a, b, c)),
     );
 }
 
@@ -277,16 +243,9 @@ mod tests {
         let column = Strided::new(vec![rows, columns], vec![1, 0]);
         let mut out = vec![0; rows * columns];
 
-        map3(
-            row.view(),
-            scalar.view(),
-            column.view(),
-            &mut out,
-            |a, b, c| a + 10 * b + 100 * c,
-        );
+        map3(row.view(), scalar.view(), column.view(), &mut out, |a, b, c| a + 10 * b + 100 * c);
 
-        let expected =
-            |i: usize| row.data[i % columns] + 10 * scalar.data[0] + 100 * column.data[i / columns];
+        let expected = |i: usize| row.data[i % columns] + 10 * scalar.data[0] + 100 * column.data[i / columns];
         assert!((0..out.len()).all(|i| out[i] == expected(i)));
     }
 }

@@ -35,29 +35,13 @@ pub(crate) fn reduce<T: Value, A: Value, U: Value>(
     if x.shape.contains(&0) {
         return out.fill(finish(identity));
     }
-    let fold = Fold {
-        identity,
-        lift,
-        combine,
-    };
+    let fold = Fold { identity, lift, combine };
     let (kept, reduced) = split(x, axes);
     let (kept_len, kept_stride) = kept.inner();
     if kept_len > 1 && kept_stride > 0 && kept_stride < reduced.inner().1 {
-        Columns {
-            data: x.data,
-            kept,
-            reduced,
-            fold,
-        }
-        .reduce(out, finish);
+        Columns { data: x.data, kept, reduced, fold }.reduce(out, finish);
     } else {
-        Lines {
-            data: x.data,
-            kept,
-            reduced,
-            fold,
-        }
-        .reduce(out, finish);
+        Lines { data: x.data, kept, reduced, fold }.reduce(out, finish);
     }
 }
 
@@ -65,11 +49,7 @@ pub(crate) fn reduce<T: Value, A: Value, U: Value>(
 fn split<T>(x: CpuView<'_, T>, axes: u32) -> (Dims, Dims) {
     let pairs = || std::iter::zip(x.shape.iter().copied(), x.strides.iter().copied()).enumerate();
     let is_reduced = |dim: usize| axes >> dim & 1 == 1;
-    let kept = Dims::merged(
-        pairs()
-            .filter(|&(dim, _)| !is_reduced(dim))
-            .map(|(_, pair)| pair),
-    );
+    let kept = Dims::merged(pairs().filter(|&(dim, _)| !is_reduced(dim)).map(|(_, pair)| pair));
     let mut sorted = [(1, 0); MAX_RANK];
     let mut n_reduced = 0;
     for (_, pair) in pairs().filter(|&(dim, (size, _))| is_reduced(dim) && size > 1) {
@@ -112,18 +92,11 @@ where
         if out.len() <= chunk_len {
             return self.reduce_chunk(0, out, finish);
         }
-        for_each_chunk_mut(out, chunk_len, |i, chunk| {
-            self.reduce_chunk(i * chunk_len, chunk, finish)
-        });
+        for_each_chunk_mut(out, chunk_len, |i, chunk| self.reduce_chunk(i * chunk_len, chunk, finish));
     }
 
     /// Computes the results from number `start` on.
-    fn reduce_chunk<U: Value>(
-        &self,
-        start: usize,
-        out: &mut [U],
-        finish: impl Fn(A) -> U + Sync + Copy,
-    ) {
+    fn reduce_chunk<U: Value>(&self, start: usize, out: &mut [U], finish: impl Fn(A) -> U + Sync + Copy) {
         let len = self.reduced.len();
         if len <= BLOCK && self.reduced.is_contiguous() && self.kept.strides() == [len] {
             return self.short_rows(&self.data[start * len..], out, finish);
@@ -141,11 +114,7 @@ where
         let rows = data.chunks_exact(self.reduced.len());
         simd::vectorized(
             #[inline(always)]
-            || {
-                out.iter_mut()
-                    .zip(rows)
-                    .for_each(|(out, row)| *out = finish(fold.row(row)))
-            },
+            || out.iter_mut().zip(rows).for_each(|(out, row)| *out = finish(fold.row(row))),
         );
     }
 
@@ -200,9 +169,7 @@ impl<A: Value, L, C: Fn(A, A) -> A + Copy> Fold<A, L, C> {
         while len > 1 {
             let half = len.div_ceil(2);
             let (low, high) = values[..len].split_at_mut(half);
-            low.iter_mut()
-                .zip(high)
-                .for_each(|(low, high)| *low = (self.combine)(*low, *high));
+            low.iter_mut().zip(high).for_each(|(low, high)| *low = (self.combine)(*low, *high));
             len = half;
         }
         values.first().copied().unwrap_or(self.identity)
@@ -231,15 +198,11 @@ impl<A: Value, L, C: Fn(A, A) -> A + Copy> Fold<A, L, C> {
         let (fours, rest) = row.as_chunks::<4>();
         let mut lanes = [self.identity; 4];
         for four in fours {
-            lanes
-                .iter_mut()
-                .zip(four)
-                .for_each(|(lane, &x)| *lane = (self.combine)(*lane, (self.lift)(x)));
+            lanes.iter_mut().zip(four).for_each(|(lane, &x)| *lane = (self.combine)(*lane, (self.lift)(x)));
         }
         let [a, b, c, d] = lanes;
         let most = (self.combine)((self.combine)(a, b), (self.combine)(c, d));
-        rest.iter()
-            .fold(most, |sum, &x| (self.combine)(sum, (self.lift)(x)))
+        rest.iter().fold(most, |sum, &x| (self.combine)(sum, (self.lift)(x)))
     }
 
     #[inline]
@@ -266,9 +229,7 @@ impl<A: Value, L, C: Fn(A, A) -> A + Copy> Fold<A, L, C> {
                 *sum = (self.combine)(*sum, (self.lift)(x));
             }
         }
-        sums.iter_mut()
-            .zip(rest)
-            .for_each(|(sum, &x)| *sum = (self.combine)(*sum, (self.lift)(x)));
+        sums.iter_mut().zip(rest).for_each(|(sum, &x)| *sum = (self.combine)(*sum, (self.lift)(x)));
         *lanes = sums;
     }
 }
@@ -283,20 +244,12 @@ mod tests {
     /// The elements of every result, by index arithmetic.
     fn groups(x: &Strided, axes: u32) -> Vec<Vec<i32>> {
         let kept = |index: &[usize]| -> Vec<usize> {
-            index
-                .iter()
-                .enumerate()
-                .filter(|&(dim, _)| axes >> dim & 1 == 0)
-                .map(|(_, &i)| i)
-                .collect()
+            index.iter().enumerate().filter(|&(dim, _)| axes >> dim & 1 == 0).map(|(_, &i)| i).collect()
         };
         let shape = kept(&x.shape);
         let mut groups = vec![vec![]; shape.iter().product()];
         for (index, value) in x.indices().iter().zip(x.values()) {
-            let position = kept(index)
-                .iter()
-                .zip(&shape)
-                .fold(0, |position, (i, size)| position * size + i);
+            let position = kept(index).iter().zip(&shape).fold(0, |position, (i, size)| position * size + i);
             groups[position].push(value);
         }
         groups
@@ -305,44 +258,14 @@ mod tests {
     fn check(x: &Strided, axes: u32) {
         let groups = groups(x, axes);
         let mut sums = vec![0_i64; groups.len()];
-        reduce(
-            x.view(),
-            axes,
-            &mut sums,
-            0_i64,
-            |x| x.into(),
-            |a, b| a + b,
-            |sum| sum,
-        );
-        let expected: Vec<i64> = groups
-            .iter()
-            .map(|group| group.iter().map(|&x| i64::from(x)).sum())
-            .collect();
-        assert_eq!(
-            sums, expected,
-            "shape {:?}, strides {:?}, axes {axes:b}",
-            x.shape, x.strides
-        );
+        reduce(x.view(), axes, &mut sums, 0_i64, |x| x.into(), |a, b| a + b, |sum| sum);
+        let expected: Vec<i64> = groups.iter().map(|group| group.iter().map(|&x| i64::from(x)).sum()).collect();
+        assert_eq!(sums, expected, "shape {:?}, strides {:?}, axes {axes:b}", x.shape, x.strides);
 
         let mut largest = vec![0; groups.len()];
-        reduce(
-            x.view(),
-            axes,
-            &mut largest,
-            i32::MIN,
-            |x| x,
-            i32::max,
-            |x| x,
-        );
-        let expected: Vec<i32> = groups
-            .iter()
-            .map(|group| group.iter().copied().max().unwrap_or(i32::MIN))
-            .collect();
-        assert_eq!(
-            largest, expected,
-            "shape {:?}, strides {:?}, axes {axes:b}",
-            x.shape, x.strides
-        );
+        reduce(x.view(), axes, &mut largest, i32::MIN, |x| x, i32::max, |x| x);
+        let expected: Vec<i32> = groups.iter().map(|group| group.iter().copied().max().unwrap_or(i32::MIN)).collect();
+        assert_eq!(largest, expected, "shape {:?}, strides {:?}, axes {axes:b}", x.shape, x.strides);
     }
 
     proptest! {
@@ -373,23 +296,9 @@ mod tests {
     #[test]
     fn sums_of_ten_million_floats_are_accurate() {
         let (rows, columns) = (40_000, 250);
-        let data: Vec<f32> = (0..rows * columns)
-            .map(|i| 0.1 + (i % 1_000) as f32 * 1e-3)
-            .collect();
+        let data: Vec<f32> = (0..rows * columns).map(|i| 0.1 + (i % 1_000) as f32 * 1e-3).collect();
         let sum = |shape: &[usize], strides: &[usize], axes, out: &mut [f32]| {
-            reduce(
-                CpuView {
-                    data: &data,
-                    shape,
-                    strides,
-                },
-                axes,
-                out,
-                0.0,
-                |x| x,
-                |a, b| a + b,
-                |x: f32| x,
-            );
+            reduce(CpuView { data: &data, shape, strides }, axes, out, 0.0, |x| x, |a, b| a + b, |x: f32| x);
         };
         let exact = |offset: usize, stride: usize, n: usize| -> f64 {
             (0..n).map(|i| f64::from(data[offset + i * stride])).sum()
@@ -402,10 +311,7 @@ mod tests {
 
         assert!(error(total[0], exact(0, 1, data.len())) < 1e-6);
         for (column, &sum) in over_rows.iter().enumerate() {
-            assert!(
-                error(sum, exact(column, columns, rows)) < 1e-6,
-                "column {column}"
-            );
+            assert!(error(sum, exact(column, columns, rows)) < 1e-6, "column {column}");
         }
     }
 }

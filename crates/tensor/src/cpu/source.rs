@@ -20,10 +20,7 @@ pub(super) struct Scratch<T> {
 impl<T> Scratch<T> {
     #[inline]
     pub(super) fn new() -> Self {
-        Scratch {
-            buffer: None,
-            walk: None,
-        }
+        Scratch { buffer: None, walk: None }
     }
 }
 
@@ -54,11 +51,7 @@ impl<'a, T: Value> Operand<'a, T> {
             ([_, period], [0, 1]) if *period <= SEGMENT / 2 => Pattern::Periodic(*period),
             _ => Pattern::Strided,
         };
-        Operand {
-            data: view.data,
-            dims,
-            pattern,
-        }
+        Operand { data: view.data, dims, pattern }
     }
 
     /// The longest piece that [`Source::next`] can give; the pieces of a loop have the least of its operands' lengths.
@@ -73,12 +66,7 @@ impl<'a, T: Value> Operand<'a, T> {
 
     /// Starts reading at element number `start`, in pieces of `segment` elements (the last may be shorter).
     #[inline]
-    pub(super) fn open<'s>(
-        &self,
-        start: usize,
-        segment: usize,
-        scratch: &'s mut Scratch<T>,
-    ) -> Source<'s, T>
+    pub(super) fn open<'s>(&self, start: usize, segment: usize, scratch: &'s mut Scratch<T>) -> Source<'s, T>
     where
         'a: 's,
     {
@@ -120,11 +108,7 @@ fn repeat<T: Copy>(pattern: &[T], phase: usize, buffer: &mut [T]) {
 pub(super) enum Source<'s, T> {
     Contiguous(&'s [T]),
     Periodic(&'s [T]),
-    Strided {
-        data: &'s [T],
-        walk: &'s mut Walk,
-        buffer: &'s mut [T; SEGMENT],
-    },
+    Strided { data: &'s [T], walk: &'s mut Walk, buffer: &'s mut [T; SEGMENT] },
 }
 
 impl<T: Value> Source<'_, T> {

@@ -15,35 +15,19 @@ pub(super) struct Strided {
 impl Strided {
     /// A view of a storage that is just large enough, with values that look random.
     pub(super) fn new(shape: Vec<usize>, strides: Vec<usize>) -> Self {
-        let last: usize = shape
-            .iter()
-            .zip(&strides)
-            .map(|(&size, stride)| size.saturating_sub(1) * stride)
-            .sum();
+        let last: usize = shape.iter().zip(&strides).map(|(&size, stride)| size.saturating_sub(1) * stride).sum();
         let span = if shape.contains(&0) { 0 } else { last + 1 };
-        let data = (0..span as u32)
-            .map(|i| (i.wrapping_mul(2_654_435_761) >> 16) as i32 % 1_000 - 500)
-            .collect();
-        Strided {
-            data,
-            shape,
-            strides,
-        }
+        let data = (0..span as u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 16) as i32 % 1_000 - 500).collect();
+        Strided { data, shape, strides }
     }
 
     pub(super) fn contiguous(shape: Vec<usize>) -> Self {
-        let strides = (0..shape.len())
-            .map(|dim| shape[dim + 1..].iter().product())
-            .collect();
+        let strides = (0..shape.len()).map(|dim| shape[dim + 1..].iter().product()).collect();
         Strided::new(shape, strides)
     }
 
     pub(super) fn view(&self) -> CpuView<'_, i32> {
-        CpuView {
-            data: &self.data,
-            shape: &self.shape,
-            strides: &self.strides,
-        }
+        CpuView { data: &self.data, shape: &self.shape, strides: &self.strides }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -54,36 +38,23 @@ impl Strided {
     pub(super) fn indices(&self) -> Vec<Vec<usize>> {
         let mut indices = vec![vec![]];
         for &size in &self.shape {
-            indices = indices
-                .iter()
-                .flat_map(|index| (0..size).map(move |i| [&index[..], &[i]].concat()))
-                .collect();
+            indices = indices.iter().flat_map(|index| (0..size).map(move |i| [&index[..], &[i]].concat())).collect();
         }
         indices
     }
 
     /// Where all elements lie, in row-major order.
     pub(super) fn offsets(&self) -> Vec<usize> {
-        self.indices()
-            .iter()
-            .map(|index| self.offset(index))
-            .collect()
+        self.indices().iter().map(|index| self.offset(index)).collect()
     }
 
     pub(super) fn offset(&self, index: &[usize]) -> usize {
-        index
-            .iter()
-            .zip(&self.strides)
-            .map(|(i, stride)| i * stride)
-            .sum()
+        index.iter().zip(&self.strides).map(|(i, stride)| i * stride).sum()
     }
 
     /// All elements, in row-major order.
     pub(super) fn values(&self) -> Vec<i32> {
-        self.offsets()
-            .into_iter()
-            .map(|offset| self.data[offset])
-            .collect()
+        self.offsets().into_iter().map(|offset| self.data[offset]).collect()
     }
 
     /// The same values as floats, in a storage with the same strides.
@@ -93,12 +64,7 @@ impl Strided {
 
     /// A view of the same shape in which every element has its own place.
     pub(super) fn without_broadcasts(self) -> Self {
-        if self
-            .strides
-            .iter()
-            .zip(&self.shape)
-            .all(|(&stride, &size)| stride > 0 || size == 1)
-        {
+        if self.strides.iter().zip(&self.shape).all(|(&stride, &size)| stride > 0 || size == 1) {
             return self;
         }
         Strided::contiguous(self.shape)
@@ -116,23 +82,13 @@ pub(super) fn shape() -> impl Strategy<Value = Vec<usize>> {
 pub(super) fn strided(shape: Vec<usize>) -> impl Strategy<Value = Strided> {
     let rank = shape.len();
     assert!(rank <= MAX_RANK);
-    let order = prop_oneof![
-        Just((0..rank).collect::<Vec<_>>()),
-        Just((0..rank).collect::<Vec<_>>()).prop_shuffle()
-    ];
-    let steps = prop::collection::vec(
-        prop_oneof![8 => Just(1_usize), 1 => 2..4_usize, 1 => Just(0)],
-        rank,
-    );
+    let order = prop_oneof![Just((0..rank).collect::<Vec<_>>()), Just((0..rank).collect::<Vec<_>>()).prop_shuffle()];
+    let steps = prop::collection::vec(prop_oneof![8 => Just(1_usize), 1 => 2..4_usize, 1 => Just(0)], rank);
     (order, steps).prop_map(move |(order, steps)| {
         let (mut strides, mut distance) = (vec![0; rank], 1);
         for &dim in order.iter().rev() {
             strides[dim] = distance * steps[dim];
-            distance *= if steps[dim] == 0 {
-                1
-            } else {
-                shape[dim].max(1) * steps[dim]
-            };
+            distance *= if steps[dim] == 0 { 1 } else { shape[dim].max(1) * steps[dim] };
         }
         Strided::new(shape.clone(), strides)
     })

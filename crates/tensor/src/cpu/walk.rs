@@ -19,11 +19,7 @@ impl Dims {
     /// Merges `(size, stride)` pairs, given from the outermost dimension to the innermost. No size may be 0.
     #[inline]
     pub(super) fn merged(pairs: impl Iterator<Item = (usize, usize)>) -> Dims {
-        let mut dims = Dims {
-            rank: 0,
-            shape: [1; MAX_RANK],
-            strides: [1; MAX_RANK],
-        };
+        let mut dims = Dims { rank: 0, shape: [1; MAX_RANK], strides: [1; MAX_RANK] };
         for (size, stride) in pairs {
             if size != 1 {
                 dims.push(size, stride);
@@ -115,11 +111,7 @@ pub(super) struct Walk {
 impl Walk {
     /// Stands on the element number `position`.
     pub(super) fn starting_at(dims: Dims, position: usize) -> Walk {
-        let mut walk = Walk {
-            dims,
-            index: [0; MAX_RANK],
-            offset: 0,
-        };
+        let mut walk = Walk { dims, index: [0; MAX_RANK], offset: 0 };
         let mut rest = position;
         for dim in (0..dims.rank).rev() {
             if rest == 0 {
@@ -184,10 +176,7 @@ impl Walk {
             let target = &mut data[self.offset..];
             match stride {
                 1 => target[..line.len()].copy_from_slice(line),
-                _ => line
-                    .iter()
-                    .enumerate()
-                    .for_each(|(i, &value)| target[i * stride] = value),
+                _ => line.iter().enumerate().for_each(|(i, &value)| target[i * stride] = value),
             }
             self.advance(line.len());
             rest = others;
@@ -201,10 +190,7 @@ pub(super) fn read_line<T: Copy>(data: &[T], stride: usize, out: &mut [T]) {
     match stride {
         1 => out.copy_from_slice(&data[..out.len()]),
         0 => out.fill(data[0]),
-        _ => out
-            .iter_mut()
-            .enumerate()
-            .for_each(|(i, value)| *value = data[i * stride]),
+        _ => out.iter_mut().enumerate().for_each(|(i, value)| *value = data[i * stride]),
     }
 }
 
@@ -224,10 +210,7 @@ mod tests {
     fn broadcast_and_permuted_dimensions_stay_apart() {
         let dims = Dims::of(&[2, 3, 4, 5], &[0, 0, 1, 4]);
 
-        assert_eq!(
-            (dims.shape(), dims.strides()),
-            (&[6, 4, 5][..], &[0, 1, 4][..])
-        );
+        assert_eq!((dims.shape(), dims.strides()), (&[6, 4, 5][..], &[0, 1, 4][..]));
     }
 
     #[test]
@@ -242,11 +225,7 @@ mod tests {
         for start in 0..12 {
             let mut walk = Walk::starting_at(dims, start);
             for step in 0..24 {
-                assert_eq!(
-                    walk.offset(),
-                    dims.offset((start + step) % 12),
-                    "start {start}, step {step}"
-                );
+                assert_eq!(walk.offset(), dims.offset((start + step) % 12), "start {start}, step {step}");
                 walk.advance(1);
             }
         }

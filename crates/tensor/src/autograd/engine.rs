@@ -1,0 +1,135 @@
+//! The engine: walks the graph from the results to the leaves, later nodes first.
+//!
+//! Every edge points to a lower number, so a node's gradient is complete once no pending node has a higher number:
+//! popping the highest pending number is a topological order, without recursion and without counting edges first.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::mode::with_grad_enabled;
+use super::node::{Node, NodeRef};
+use crate::element::{DType, Float};
+use crate::error::Result;
+use crate::shape::Shape;
+use crate::tensor::Raw;
+
+/// How one walk treats the graph.
+#[derive(Clone, Copy)]
+pub(crate) struct Walk {
+    /// Keep saved tensors for another walk.
+    pub(crate) retain_graph: bool,
+    /// Record the derivatives themselves.
+    pub(crate) create_graph: bool,
+}
+
+/// Gradients that have reached a node but not yet passed it, by the node's number.
+type Pending = BTreeMap<u64, (NodeRef, Raw)>;
+
+/// Leaves keep their share: adds each one's gradient to what it has. On an error no leaf is changed.
+pub(crate) fn backward(root: &NodeRef, gradient: Raw, walk: Walk) -> Result<()> {
+    let mut kept = Vec::new();
+    propagate(vec![(Arc::clone(root), gradient)], 0, walk, &mut |node, grad| {
+        if node.keeps_grad() {
+            kept.push((Arc::clone(node), grad.clone()));
+        }
+    })?;
+    kept.into_iter().try_for_each(|(node, grad)| accumulate(&node, grad, walk.create_graph))
+}
+
+/// The gradients that arrive at `targets`, in their order; leaves keep nothing.
+pub(crate) fn gradients(roots: Vec<(NodeRef, Raw)>, targets: &[NodeRef], walk: Walk) -> Result<Vec<Option<Raw>>> {
+    let mut found = vec![None; targets.len()];
+    let oldest = targets.iter().map(|target| target.seq()).min().unwrap_or(0);
+    propagate(roots, oldest, walk, &mut |node, grad| {
+        for (target, slot) in targets.iter().zip(&mut found) {
+            if Arc::ptr_eq(target, node) {
+                *slot = Some(grad.clone());
+            }
+        }
+    })?;
+    Ok(found)
+}
+
+/// Passes gradients down to nodes numbered `oldest` or later, and shows each node's complete gradient to `visit`.
+fn propagate(roots: Vec<(NodeRef, Raw)>, oldest: u64, walk: Walk, visit: &mut dyn FnMut(&NodeRef, &Raw)) -> Result<()> {
+    with_grad_enabled(walk.create_graph, || {
+        let mut pending = Pending::new();
+        for (node, gradient) in roots {
+            arrive(&mut pending, &node, gradient)?;
+        }
+        while let Some((_, (node, grad))) = pending.pop_last() {
+            let grad = node.through_hooks(grad)?;
+            visit(&node, &grad);
+            let function = node.function();
+            function.backward(&node, grad, &mut |input, grad| match &function.edges()[input] {
+                Some(next) if next.seq() >= oldest => arrive(&mut pending, next, sum_down(grad, next.shape())?),
+                _ => Ok(()),
+            })?;
+            if !walk.retain_graph {
+                function.release();
+            }
+        }
+        Ok(())
+    })
+}
+
+fn arrive(pending: &mut Pending, node: &NodeRef, grad: Raw) -> Result<()> {
+    node.check_grad("backward", &grad)?;
+    let grad = match pending.remove(&node.seq()) {
+        Some((_, earlier)) => add(earlier, grad)?,
+        None => grad,
+    };
+    pending.insert(node.seq(), (Arc::clone(node), grad));
+    Ok(())
+}
+
+/// Adds to a leaf's gradient. A gradient that shares memory with another tensor is copied, so that changing one in
+/// place never changes the other.
+fn accumulate(leaf: &Node, grad: Raw, create_graph: bool) -> Result<()> {
+    let grad = match leaf.grad() {
+        Some(earlier) => with_grad_enabled(create_graph, || add(earlier, grad))?,
+        None if create_graph => grad,
+        None if Arc::strong_count(&grad.storage) == 1 && grad.layout.is_contiguous() => grad,
+        None => copy(grad)?,
+    };
+    leaf.set_grad(Some(grad));
+    Ok(())
+}
+
+/// Runs generic code for a gradient's element type; the only place where a float type is chosen at run time.
+macro_rules! for_float {
+    ($dtype:expr, $function:ident ( $($argument:expr),* )) => {
+        match $dtype {
+            DType::F32 => $function::<f32>($($argument),*),
+            DType::F64 => $function::<f64>($($argument),*),
+            DType::F16 => $function::<half::f16>($($argument),*),
+            DType::BF16 => $function::<half::bf16>($($argument),*),
+            other => unreachable!("only floats are recorded, not {other}"),
+        }
+    };
+}
+
+/// Sums over the dimensions along which an input of shape `to` was broadcast; the only place where this is done.
+fn sum_down(grad: Raw, to: &Shape) -> Result<Raw> {
+    fn typed<T: Float>(grad: Raw, to: &Shape) -> Result<Raw> {
+        Ok(grad.typed::<T>().sum_to(to)?.into_raw())
+    }
+    if grad.shape() == to {
+        return Ok(grad);
+    }
+    for_float!(grad.dtype(), typed(grad, to))
+}
+
+fn add(left: Raw, right: Raw) -> Result<Raw> {
+    fn typed<T: Float>(left: Raw, right: Raw) -> Result<Raw> {
+        Ok(left.typed::<T>().add(&right.typed::<T>())?.into_raw())
+    }
+    for_float!(left.dtype(), typed(left, right))
+}
+
+fn copy(grad: Raw) -> Result<Raw> {
+    fn typed<T: Float>(grad: Raw) -> Result<Raw> {
+        Ok(grad.typed::<T>().deep_copy("backward")?.into_raw())
+    }
+    for_float!(grad.dtype(), typed(grad))
+}

@@ -1,0 +1,21 @@
+//! Automatic differentiation: the graph behind `requires_grad` and `backward`.
+//!
+//! Reading order: `record.rs` (what operations leave behind), `node.rs` (the graph), `engine.rs` (the walk),
+//! then `function.rs`, `gradcheck.rs` and `audit.rs`, which build on them.
+//!
+//! Invariants: derivatives are written in tensor operations, so recording them gives second derivatives; gradients of
+//! broadcast inputs are summed down in one place (`engine.rs`); a saved tensor is used only at the version at which it
+//! was saved.
+
+mod audit;
+mod engine;
+mod mode;
+mod node;
+mod record;
+mod tensor;
+
+pub use mode::{enable_grad, is_grad_enabled, no_grad};
+
+pub(crate) use node::{GradFn, Node, NodeRef};
+pub(crate) use record::{Saved, is_recorded, record, record_view};
+pub use tensor::{Backward, HookHandle, grad};

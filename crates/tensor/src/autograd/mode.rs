@@ -1,0 +1,44 @@
+//! Whether operations are recorded, per thread.
+
+use std::cell::Cell;
+
+thread_local! {
+    static RECORDING: Cell<bool> = const { Cell::new(true) };
+}
+
+/// Whether operations on this thread are recorded for `backward`.
+pub fn is_grad_enabled() -> bool {
+    RECORDING.get()
+}
+
+/// Runs `f` without recording: results do not require grad, and tensors may be changed in place.
+///
+/// ```
+/// # use pagelock_tensor::{Tensor, no_grad};
+/// let w = Tensor::ones([2])?.set_requires_grad(true);
+/// let y = no_grad(|| &w * 2.0)?;
+/// assert!(!y.requires_grad());
+/// # Ok::<(), pagelock_tensor::Error>(())
+/// ```
+pub fn no_grad<R>(f: impl FnOnce() -> R) -> R {
+    with_grad_enabled(false, f)
+}
+
+/// Runs `f` with recording switched on, as inside `no_grad` a training step of its own needs it.
+pub fn enable_grad<R>(f: impl FnOnce() -> R) -> R {
+    with_grad_enabled(true, f)
+}
+
+pub(crate) fn with_grad_enabled<R>(enabled: bool, f: impl FnOnce() -> R) -> R {
+    let _restore = Restore(RECORDING.replace(enabled));
+    f()
+}
+
+/// Puts the mode back, also when `f` unwinds.
+struct Restore(bool);
+
+impl Drop for Restore {
+    fn drop(&mut self) {
+        RECORDING.set(self.0);
+    }
+}

@@ -1,0 +1,203 @@
+//! The methods of tensors that concern gradients.
+
+use std::sync::Arc;
+
+use super::engine::{self, Walk};
+use super::node::{Node, NodeRef};
+use crate::element::Float;
+use crate::error::{Error, Result};
+use crate::tensor::{Raw, Tensor};
+
+/// How [`Tensor::backward_with`] and [`grad`] walk the graph.
+#[derive(Clone)]
+pub struct Backward<T = f32> {
+    /// The gradient to start from, shaped like the tensor; `None` means 1, for a tensor that is one number.
+    pub gradient: Option<Tensor<T>>,
+    /// Keep saved tensors, so that the same graph can be walked again.
+    pub retain_graph: bool,
+    /// Record the derivatives, so that they can be differentiated (implies `retain_graph`).
+    pub create_graph: bool,
+}
+
+impl<T> Default for Backward<T> {
+    fn default() -> Self {
+        Backward { gradient: None, retain_graph: false, create_graph: false }
+    }
+}
+
+impl<T> Backward<T> {
+    fn walk(&self) -> Walk {
+        Walk { retain_graph: self.retain_graph || self.create_graph, create_graph: self.create_graph }
+    }
+}
+
+impl<T: Float> Tensor<T> {
+    /// This tensor as a leaf whose gradient is wanted (`true`), or cut off from the graph (`false`).
+    ///
+    /// A tensor that requires grad already is returned as it is. Other handles to the same elements are not changed.
+    ///
+    /// ```
+    /// # use pagelock_tensor::Tensor;
+    /// let w = Tensor::new([2.0, 3.0])?.set_requires_grad(true);
+    /// (&w * &w)?.sum(..)?.backward()?;
+    /// assert_eq!(w.grad().unwrap().to_vec()?, [4.0, 6.0]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    #[must_use]
+    pub fn set_requires_grad(self, requires_grad: bool) -> Tensor<T> {
+        match (requires_grad, self.requires_grad()) {
+            (true, false) => {
+                let leaf = Node::leaf(T::DTYPE, *self.shape());
+                self.with_node(Some(leaf))
+            }
+            (false, true) => self.with_node(None),
+            _ => self,
+        }
+    }
+
+    /// Whether operations on this tensor are recorded.
+    pub fn requires_grad(&self) -> bool {
+        self.node().is_some()
+    }
+
+    /// Whether this tensor was made by the user rather than by a recorded operation.
+    pub fn is_leaf(&self) -> bool {
+        self.node().is_none_or(|node| node.is_leaf())
+    }
+
+    /// The operation that made this tensor, if it was recorded: `"matmul"`, say.
+    pub fn grad_fn(&self) -> Option<&'static str> {
+        self.node().filter(|node| !node.is_leaf()).map(|node| node.name())
+    }
+
+    /// The same elements outside the graph: no gradient flows through the result.
+    #[must_use]
+    pub fn detach(&self) -> Tensor<T> {
+        if let Some(node) = self.node() {
+            super::audit::note_cut("detach", [node].into_iter());
+        }
+        self.clone().with_node(None)
+    }
+
+    /// The gradient that `backward` left here.
+    pub fn grad(&self) -> Option<Tensor<T>> {
+        self.node().and_then(|node| node.grad()).map(Raw::typed)
+    }
+
+    /// Replaces the gradient.
+    ///
+    /// # Errors
+    /// [`Error::GradientShape`] if it is not shaped like the tensor; [`Error::NoGraph`] if the tensor does not require grad.
+    pub fn set_grad(&self, grad: Option<Tensor<T>>) -> Result<()> {
+        let node = self.node().ok_or(Error::NoGraph)?;
+        if let Some(grad) = &grad {
+            node.check_grad("set_grad", grad.raw())?;
+        }
+        node.set_grad(grad.map(Tensor::into_raw));
+        Ok(())
+    }
+
+    /// Forgets the gradient, if there is one.
+    pub fn zero_grad(&self) {
+        if let Some(node) = self.node() {
+            node.set_grad(None);
+        }
+    }
+
+    /// Makes `backward` leave a gradient at this tensor although it is not a leaf.
+    pub fn retain_grad(&self) {
+        if let Some(node) = self.node() {
+            node.keep_grad();
+        }
+    }
+
+    /// Calls `hook` with this tensor's gradient in every `backward`; the gradient it returns takes its place.
+    ///
+    /// # Errors
+    /// [`Error::NoGraph`] if the tensor does not require grad. An error of the hook ends the `backward` with it.
+    pub fn register_hook(
+        &self,
+        hook: impl Fn(&Tensor<T>) -> Result<Option<Tensor<T>>> + Send + Sync + 'static,
+    ) -> Result<HookHandle> {
+        let node = Arc::clone(self.node().ok_or(Error::NoGraph)?);
+        let id = node.add_hook(Arc::new(move |grad: Raw| {
+            let grad = grad.typed();
+            Ok(hook(&grad)?.unwrap_or(grad).into_raw())
+        }));
+        Ok(HookHandle { node, id })
+    }
+
+    /// Computes the gradient of every leaf that this one number depends on, and adds it to [`Tensor::grad`] there.
+    ///
+    /// # Errors
+    /// [`Error::NoGraph`], [`Error::NotScalar`], [`Error::GraphFreed`] when called twice, [`Error::StaleSaved`] if a tensor that
+    /// it needs was changed in place. No leaf's gradient is changed then.
+    pub fn backward(&self) -> Result<()> {
+        self.backward_with(Backward::default())
+    }
+
+    /// [`Tensor::backward`] with a gradient to start from, or for a graph that is walked again.
+    ///
+    /// # Errors
+    /// As [`Tensor::backward`].
+    pub fn backward_with(&self, options: Backward<T>) -> Result<()> {
+        let node = self.node().ok_or(Error::NoGraph)?;
+        let walk = options.walk();
+        let gradient = self.start_gradient(options.gradient)?;
+        engine::backward(node, gradient, walk)
+    }
+
+    fn start_gradient(&self, given: Option<Tensor<T>>) -> Result<Raw> {
+        let gradient = match given {
+            Some(gradient) => gradient,
+            None if self.len() == 1 => self.ones_like()?,
+            None => return Err(Error::NotScalar { shape: *self.shape() }),
+        };
+        Ok(gradient.into_raw())
+    }
+}
+
+/// The gradients of the sum of `outputs` with respect to `inputs`, leaving [`Tensor::grad`] alone; `None` for an input that
+/// no output depends on.
+///
+/// ```
+/// # use pagelock_tensor::{Tensor, autograd::{self, Backward}};
+/// let x = Tensor::new([3.0])?.set_requires_grad(true);
+/// let y = x.pow(3.0)?;
+/// let first = autograd::grad(&[&y], &[&x], Backward { create_graph: true, ..Backward::default() })?.remove(0).unwrap();
+/// let second = autograd::grad(&[&first], &[&x], Backward::default())?.remove(0).unwrap();
+/// assert_eq!((first.item()?, second.item()?), (27.0, 18.0));
+/// # Ok::<(), pagelock_tensor::Error>(())
+/// ```
+///
+/// # Errors
+/// As [`Tensor::backward`]; [`Error::NoGraph`] if an input does not require grad.
+pub fn grad<T: Float>(
+    outputs: &[&Tensor<T>],
+    inputs: &[&Tensor<T>],
+    options: Backward<T>,
+) -> Result<Vec<Option<Tensor<T>>>> {
+    let walk = options.walk();
+    let mut roots = Vec::with_capacity(outputs.len());
+    for output in outputs {
+        let node = Arc::clone(output.node().ok_or(Error::NoGraph)?);
+        roots.push((node, output.start_gradient(options.gradient.clone())?));
+    }
+    let targets =
+        inputs.iter().map(|input| input.node().cloned().ok_or(Error::NoGraph)).collect::<Result<Vec<NodeRef>>>()?;
+    let found = engine::gradients(roots, &targets, walk)?;
+    Ok(found.into_iter().map(|grad| grad.map(Raw::typed)).collect())
+}
+
+/// A registered hook; [`HookHandle::remove`] takes it away, dropping the handle leaves it in place.
+pub struct HookHandle {
+    node: NodeRef,
+    id: u64,
+}
+
+impl HookHandle {
+    /// Removes the hook.
+    pub fn remove(self) {
+        self.node.remove_hook(self.id);
+    }
+}

@@ -1,0 +1,369 @@
+//! Making tensors: from data, constants, ranges and random numbers.
+//!
+//! `Tensor::zeros([2, 3])` is `f32`: the creation functions are inherent to `Tensor<f32>`. For the other element types
+//! the same names come from the trait [`Create`]: `Tensor::<i64>::zeros([2, 3])`. Inherent functions win where both
+//! apply, so neither form needs an annotation that the other does not.
+
+use crate::element::{Element, Float, Num};
+use crate::error::{Error, Result};
+use crate::random::{self, Generator};
+use crate::shape::{IntoShape, Shape};
+use crate::storage::Fresh;
+use crate::tensor::Tensor;
+
+/// Nested arrays, slices and vectors of numbers: `[[1.0, 2.0], [3.0, 4.0]]`.
+pub trait NestedArray<T> {
+    /// Appends the sizes, outermost first.
+    #[doc(hidden)]
+    fn sizes(&self, sizes: &mut Vec<usize>);
+    /// Appends the elements, row-major; every row must have the sizes given.
+    #[doc(hidden)]
+    fn elements(&self, sizes: &[usize], out: &mut Vec<T>) -> Result<()>;
+}
+
+impl<T: Element> NestedArray<T> for T {
+    fn sizes(&self, _: &mut Vec<usize>) {}
+
+    fn elements(&self, _: &[usize], out: &mut Vec<T>) -> Result<()> {
+        out.push(*self);
+        Ok(())
+    }
+}
+
+impl<T, A: NestedArray<T>> NestedArray<T> for [A] {
+    fn sizes(&self, sizes: &mut Vec<usize>) {
+        sizes.push(self.len());
+        if let Some(first) = self.first() {
+            first.sizes(sizes);
+        }
+    }
+
+    fn elements(&self, sizes: &[usize], out: &mut Vec<T>) -> Result<()> {
+        for row in self {
+            let mut row_sizes = Vec::new();
+            row.sizes(&mut row_sizes);
+            if row_sizes != sizes[1..] {
+                return Err(Error::Ragged { first: sizes[1..].to_vec(), other: row_sizes });
+            }
+            row.elements(&sizes[1..], out)?;
+        }
+        Ok(())
+    }
+}
+
+macro_rules! nested_like_slice {
+    ($type:ty $(, const $n:ident)?) => {
+        impl<T, A: NestedArray<T> $(, const $n: usize)?> NestedArray<T> for $type {
+            fn sizes(&self, sizes: &mut Vec<usize>) {
+                self[..].sizes(sizes);
+            }
+
+            fn elements(&self, sizes: &[usize], out: &mut Vec<T>) -> Result<()> {
+                self[..].elements(sizes, out)
+            }
+        }
+    };
+}
+
+nested_like_slice!([A; N], const N);
+nested_like_slice!(Vec<A>);
+nested_like_slice!(&[A]);
+
+/// `create! { fn … }` writes each function twice: inherent to `Tensor<f32>`, and in the trait for the other types.
+macro_rules! create {
+    ($($(#[$doc:meta])* fn $name:ident ($($argument:ident: $type:ty),*);)*) => {
+        impl Tensor<f32> {
+            $($(#[$doc])*
+            pub fn $name($($argument: $type),*) -> Result<Tensor<f32>> {
+                <Tensor<f32> as Create<f32>>::$name($($argument),*)
+            })*
+        }
+    };
+}
+
+/// The creation functions for every element type; those of `f32` need no import.
+///
+/// ```
+/// # use pagelock_tensor::{Create, Tensor};
+/// let labels = Tensor::<i64>::new([3, 1, 4])?;
+/// let mask = Tensor::<bool>::zeros([3])?;
+/// let floats = Tensor::zeros([3])?; // f32
+/// # Ok::<(), pagelock_tensor::Error>(())
+/// ```
+pub trait Create<T: Element>: Sized {
+    /// A tensor of nested arrays; see [`Tensor::new`](struct@Tensor).
+    ///
+    /// # Errors
+    /// [`Error::Ragged`] if rows differ in length.
+    fn new(data: impl NestedArray<T>) -> Result<Tensor<T>> {
+        let mut sizes = Vec::new();
+        data.sizes(&mut sizes);
+        let mut elements = Vec::with_capacity(sizes.iter().product());
+        data.elements(&sizes, &mut elements)?;
+        Tensor::from_slice(&elements, &sizes[..])
+    }
+
+    /// Zeros (`false` for `bool`).
+    ///
+    /// # Errors
+    /// [`Error::Memory`] if the budget refuses; [`Error::TooLarge`].
+    fn zeros(shape: impl IntoShape) -> Result<Tensor<T>> {
+        filled("zeros", shape, T::ZERO)
+    }
+
+    /// Ones (`true` for `bool`).
+    ///
+    /// # Errors
+    /// As [`Create::zeros`].
+    fn ones(shape: impl IntoShape) -> Result<Tensor<T>> {
+        filled("ones", shape, T::ONE)
+    }
+
+    /// `value` everywhere.
+    ///
+    /// # Errors
+    /// As [`Create::zeros`].
+    fn full(shape: impl IntoShape, value: T) -> Result<Tensor<T>> {
+        filled("full", shape, value)
+    }
+
+    /// `start, start + step, …` as long as they come before `end`.
+    ///
+    /// # Errors
+    /// [`Error::BadArgument`] for a step of 0 or NaN, or one that leads away from `end`.
+    fn arange(start: T, end: T, step: T) -> Result<Tensor<T>>
+    where
+        T: Num,
+    {
+        let [from, to, by] = [start, end, step].map(|value| value.cast::<f64>());
+        let count = ((to - from) / by).ceil();
+        if !(count >= 0.0 && count.is_finite()) {
+            return Err(Error::BadArgument {
+                op: "arange",
+                argument: "step",
+                value: format!("{step:?}"),
+                expected: "it must lead from start towards end",
+            });
+        }
+        let mut out = Fresh::allocate("arange", Shape::new(&[count as usize])?)?;
+        for (i, element) in out.elements().iter_mut().enumerate() {
+            *element = if T::DTYPE.is_float() {
+                T::from_f64(from + i as f64 * by)
+            } else {
+                start.plus(step.times((i as i64).cast()))
+            };
+        }
+        Ok(Tensor::from_fresh(out))
+    }
+
+    /// The `n` × `n` identity matrix.
+    ///
+    /// # Errors
+    /// As [`Create::zeros`].
+    fn eye(n: usize) -> Result<Tensor<T>> {
+        let mut out = Fresh::allocate("eye", Shape::new(&[n, n])?)?;
+        out.elements().fill(T::ZERO);
+        out.elements().iter_mut().step_by(n + 1).for_each(|element| *element = T::ONE);
+        Ok(Tensor::from_fresh(out))
+    }
+
+    /// Uniform in [0, 1), from the default generator ([`manual_seed`](crate::manual_seed)).
+    ///
+    /// # Errors
+    /// As [`Create::zeros`].
+    fn rand(shape: impl IntoShape) -> Result<Tensor<T>>
+    where
+        T: Float,
+    {
+        Self::rand_with(shape, random::default_generator())
+    }
+
+    /// Uniform in [0, 1), from `generator`.
+    ///
+    /// # Errors
+    /// As [`Create::zeros`].
+    fn rand_with(shape: impl IntoShape, generator: &Generator) -> Result<Tensor<T>>
+    where
+        T: Float,
+    {
+        let mut out = Fresh::allocate("rand", shape.into_shape()?)?;
+        random::fill_uniform(generator, out.elements());
+        Ok(Tensor::from_fresh(out))
+    }
+
+    /// From the normal distribution with mean 0 and variance 1, by the default generator.
+    ///
+    /// # Errors
+    /// As [`Create::zeros`].
+    fn randn(shape: impl IntoShape) -> Result<Tensor<T>>
+    where
+        T: Float,
+    {
+        Self::randn_with(shape, random::default_generator())
+    }
+
+    /// From the normal distribution with mean 0 and variance 1, by `generator`.
+    ///
+    /// # Errors
+    /// As [`Create::zeros`].
+    fn randn_with(shape: impl IntoShape, generator: &Generator) -> Result<Tensor<T>>
+    where
+        T: Float,
+    {
+        let mut out = Fresh::allocate("randn", shape.into_shape()?)?;
+        random::fill_normal(generator, out.elements());
+        Ok(Tensor::from_fresh(out))
+    }
+}
+
+impl<T: Element> Create<T> for Tensor<T> {}
+
+create! {
+    /// A tensor of nested arrays of numbers.
+    ///
+    /// ```
+    /// # use pagelock_tensor::Tensor;
+    /// assert_eq!(Tensor::new([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])?.shape(), &[2, 3]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Ragged`] if rows differ in length.
+    fn new(data: impl NestedArray<f32>);
+    /// Zeros.
+    ///
+    /// # Errors
+    /// [`Error::Memory`] if the budget refuses; [`Error::TooLarge`].
+    fn zeros(shape: impl IntoShape);
+    /// Ones.
+    ///
+    /// # Errors
+    /// As [`Tensor::zeros`].
+    fn ones(shape: impl IntoShape);
+    /// `value` everywhere.
+    ///
+    /// # Errors
+    /// As [`Tensor::zeros`].
+    fn full(shape: impl IntoShape, value: f32);
+    /// `start, start + step, …` as long as they come before `end`.
+    ///
+    /// # Errors
+    /// [`Error::BadArgument`] for a step of 0 or NaN, or one that leads away from `end`.
+    fn arange(start: f32, end: f32, step: f32);
+    /// The `n` × `n` identity matrix.
+    ///
+    /// # Errors
+    /// As [`Tensor::zeros`].
+    fn eye(n: usize);
+    /// Uniform in [0, 1), from the default generator ([`manual_seed`](crate::manual_seed)).
+    ///
+    /// # Errors
+    /// As [`Tensor::zeros`].
+    fn rand(shape: impl IntoShape);
+    /// Uniform in [0, 1), from `generator`.
+    ///
+    /// # Errors
+    /// As [`Tensor::zeros`].
+    fn rand_with(shape: impl IntoShape, generator: &Generator);
+    /// From the normal distribution with mean 0 and variance 1, by the default generator.
+    ///
+    /// # Errors
+    /// As [`Tensor::zeros`].
+    fn randn(shape: impl IntoShape);
+    /// From the normal distribution with mean 0 and variance 1, by `generator`.
+    ///
+    /// # Errors
+    /// As [`Tensor::zeros`].
+    fn randn_with(shape: impl IntoShape, generator: &Generator);
+}
+
+fn filled<T: Element>(op: &'static str, shape: impl IntoShape, value: T) -> Result<Tensor<T>> {
+    let mut out = Fresh::allocate(op, shape.into_shape()?)?;
+    out.elements().fill(value);
+    Ok(Tensor::from_fresh(out))
+}
+
+impl<T: Element> Tensor<T> {
+    /// A tensor of values in row-major order; the element type is that of the data.
+    ///
+    /// ```
+    /// # use pagelock_tensor::Tensor;
+    /// let labels = Tensor::from_slice(&[3i64, 1, 4, 1], [2, 2])?;
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::DataLength`] if the shape has another number of elements.
+    pub fn from_slice(data: &[T], shape: impl IntoShape) -> Result<Tensor<T>> {
+        let shape = shape.into_shape()?;
+        if data.len() != shape.elements() {
+            return Err(Error::DataLength { op: "from_slice", given: data.len(), shape });
+        }
+        let mut out = Fresh::allocate("from_slice", shape)?;
+        out.elements().copy_from_slice(data);
+        Ok(Tensor::from_fresh(out))
+    }
+
+    /// As [`Tensor::from_slice`], from a vector.
+    ///
+    /// # Errors
+    /// As [`Tensor::from_slice`].
+    pub fn from_vec(data: Vec<T>, shape: impl IntoShape) -> Result<Tensor<T>> {
+        Tensor::from_slice(&data, shape)
+    }
+
+    /// One number, of shape `[]`.
+    ///
+    /// # Errors
+    /// [`Error::Memory`] if the budget refuses.
+    pub fn scalar(value: T) -> Result<Tensor<T>> {
+        filled("scalar", (), value)
+    }
+
+    /// Zeros of this tensor's shape.
+    ///
+    /// # Errors
+    /// [`Error::Memory`] if the budget refuses.
+    pub fn zeros_like(&self) -> Result<Tensor<T>> {
+        filled("zeros_like", self.shape(), T::ZERO)
+    }
+
+    /// Ones of this tensor's shape.
+    ///
+    /// # Errors
+    /// [`Error::Memory`] if the budget refuses.
+    pub fn ones_like(&self) -> Result<Tensor<T>> {
+        filled("ones_like", self.shape(), T::ONE)
+    }
+
+    /// `value` in this tensor's shape.
+    ///
+    /// # Errors
+    /// [`Error::Memory`] if the budget refuses.
+    pub fn full_like(&self, value: T) -> Result<Tensor<T>> {
+        filled("full_like", self.shape(), value)
+    }
+}
+
+impl Tensor<i64> {
+    /// The numbers `0..n` in random order, from the default generator.
+    ///
+    /// # Errors
+    /// [`Error::Memory`] if the budget refuses.
+    pub fn randperm(n: usize) -> Result<Tensor<i64>> {
+        Tensor::randperm_with(n, random::default_generator())
+    }
+
+    /// The numbers `0..n` in random order, from `generator`.
+    ///
+    /// # Errors
+    /// [`Error::Memory`] if the budget refuses.
+    pub fn randperm_with(n: usize, generator: &Generator) -> Result<Tensor<i64>> {
+        let mut out = Fresh::allocate("randperm", Shape::new(&[n])?)?;
+        for (i, element) in out.elements().iter_mut().enumerate() {
+            *element = i as i64;
+        }
+        generator.shuffle(out.elements());
+        Ok(Tensor::from_fresh(out))
+    }
+}

@@ -1,0 +1,434 @@
+//! Element types: which Rust types a tensor may hold, and the arithmetic each one has.
+//!
+//! `Element` (all eight) ⊃ `Num` (all but `bool`) ⊃ `Float` (`f32 f64 f16 bf16`). `Real` is what floats compute in:
+//! the half types load and store 16 bits and compute in `f32`.
+//! The traits are sealed: kernels rely on their arithmetic.
+
+use std::fmt;
+
+use half::{bf16, f16};
+
+/// The name of an element type, as a run-time value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum DType {
+    /// `f32`
+    F32,
+    /// `f64`
+    F64,
+    /// [`half::f16`]
+    F16,
+    /// [`half::bf16`]
+    BF16,
+    /// `i64`
+    I64,
+    /// `i32`
+    I32,
+    /// `u8`
+    U8,
+    /// `bool`
+    Bool,
+}
+
+impl DType {
+    /// PyTorch's name for the type.
+    ///
+    /// ```
+    /// assert_eq!(pagelock_tensor::DType::F32.name(), "float32");
+    /// ```
+    pub fn name(self) -> &'static str {
+        match self {
+            DType::F32 => "float32",
+            DType::F64 => "float64",
+            DType::F16 => "float16",
+            DType::BF16 => "bfloat16",
+            DType::I64 => "int64",
+            DType::I32 => "int32",
+            DType::U8 => "uint8",
+            DType::Bool => "bool",
+        }
+    }
+
+    /// Bytes per element.
+    pub fn size(self) -> usize {
+        match self {
+            DType::F64 | DType::I64 => 8,
+            DType::F32 | DType::I32 => 4,
+            DType::F16 | DType::BF16 => 2,
+            DType::U8 | DType::Bool => 1,
+        }
+    }
+
+    /// Whether tensors of this type can have gradients.
+    pub fn is_float(self) -> bool {
+        matches!(self, DType::F32 | DType::F64 | DType::F16 | DType::BF16)
+    }
+}
+
+impl fmt::Display for DType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+/// A number on its way from one element type to another; see [`Element::cast`].
+#[derive(Debug, Clone, Copy)]
+pub enum Scalar {
+    /// An integer or a truth value.
+    Int(i64),
+    /// A floating-point number.
+    Float(f64),
+}
+
+/// A type that tensors can hold: `f32 f64 f16 bf16 i64 i32 u8 bool`.
+///
+/// Addition and multiplication wrap for integers; for `bool` they are *or* and *and*, as in PyTorch.
+pub trait Element: sealed::Sealed + Copy + Send + Sync + PartialEq + PartialOrd + fmt::Debug + 'static {
+    /// The type's run-time name.
+    const DTYPE: DType;
+    /// Nothing.
+    const ZERO: Self;
+    /// One.
+    const ONE: Self;
+    /// What sums of this type are accumulated in: `f32` for the half types, else the type itself.
+    type Sum: Element;
+
+    /// `self + other`, wrapping; *or* for `bool`.
+    fn plus(self, other: Self) -> Self;
+    /// `self · other`, wrapping; *and* for `bool`.
+    fn times(self, other: Self) -> Self;
+    /// As [`Element::Sum`], without loss.
+    fn to_sum(self) -> Self::Sum;
+    /// Back from [`Element::Sum`], rounded.
+    fn from_sum(sum: Self::Sum) -> Self;
+    /// The value, exactly.
+    fn to_scalar(self) -> Scalar;
+    /// The nearest value of this type; floats become integers by truncation (saturating), anything but zero is `true`.
+    fn from_scalar(scalar: Scalar) -> Self;
+    /// Bytes as elements. The bytes are aligned and were written as this type (or zeroed).
+    #[doc(hidden)]
+    fn slice(bytes: &[u8]) -> &[Self];
+    /// Mutable bytes as elements; see [`Element::slice`].
+    #[doc(hidden)]
+    fn slice_mut(bytes: &mut [u8]) -> &mut [Self];
+
+    /// The nearest value to an `f64`; see [`Element::from_scalar`].
+    fn from_f64(value: f64) -> Self {
+        Self::from_scalar(Scalar::Float(value))
+    }
+
+    /// The same number in another type, as Rust's `as` has it.
+    fn cast<U: Element>(self) -> U {
+        U::from_scalar(self.to_scalar())
+    }
+}
+
+/// Numbers: every element type but `bool`. Integer arithmetic wraps.
+pub trait Num: Element {
+    /// `self − other`.
+    fn minus(self, other: Self) -> Self;
+    /// `−self`.
+    fn negated(self) -> Self;
+    /// `|self|`.
+    fn magnitude(self) -> Self;
+    /// The smallest value (−∞ for floats).
+    const LOWEST: Self;
+    /// The largest value (∞ for floats).
+    const HIGHEST: Self;
+    /// Whether this is not a number.
+    fn is_nan(self) -> bool;
+}
+
+/// Floating-point numbers: the element types that can have gradients.
+pub trait Float: Num<Sum = Self::Real> {
+    /// The type that this one computes in: `f32` or `f64`.
+    type Real: Real;
+    /// As the computing type, exactly.
+    fn to_real(self) -> Self::Real;
+    /// From the computing type, rounded to nearest even.
+    fn from_real(real: Self::Real) -> Self;
+}
+
+/// `f32` and `f64`, the types that floating-point kernels compute in.
+pub trait Real:
+    Float<Real = Self, Sum = Self>
+    + std::ops::Add<Output = Self>
+    + std::ops::Sub<Output = Self>
+    + std::ops::Mul<Output = Self>
+    + std::ops::Div<Output = Self>
+    + std::ops::Neg<Output = Self>
+{
+    /// eˣ
+    fn exp(self) -> Self;
+    /// The natural logarithm.
+    fn ln(self) -> Self;
+    /// The square root.
+    fn sqrt(self) -> Self;
+    /// The hyperbolic tangent.
+    fn tanh(self) -> Self;
+    /// 1 / (1 + e⁻ˣ)
+    fn sigmoid(self) -> Self;
+    /// xʸ
+    fn powf(self, exponent: Self) -> Self;
+}
+
+macro_rules! pod_slices {
+    () => {
+        fn slice(bytes: &[u8]) -> &[Self] {
+            bytemuck::cast_slice(bytes)
+        }
+        fn slice_mut(bytes: &mut [u8]) -> &mut [Self] {
+            bytemuck::cast_slice_mut(bytes)
+        }
+    };
+}
+
+macro_rules! integer {
+    ($type:ty, $dtype:expr, $abs:expr) => {
+        impl sealed::Sealed for $type {}
+        impl Element for $type {
+            const DTYPE: DType = $dtype;
+            const ZERO: Self = 0;
+            const ONE: Self = 1;
+            type Sum = Self;
+            #[inline(always)]
+            fn plus(self, other: Self) -> Self {
+                self.wrapping_add(other)
+            }
+            #[inline(always)]
+            fn times(self, other: Self) -> Self {
+                self.wrapping_mul(other)
+            }
+            #[inline(always)]
+            fn to_sum(self) -> Self {
+                self
+            }
+            #[inline(always)]
+            fn from_sum(sum: Self) -> Self {
+                sum
+            }
+            #[inline(always)]
+            fn to_scalar(self) -> Scalar {
+                Scalar::Int(self as i64)
+            }
+            #[inline(always)]
+            fn from_scalar(scalar: Scalar) -> Self {
+                match scalar {
+                    Scalar::Int(value) => value as Self,
+                    Scalar::Float(value) => value as Self,
+                }
+            }
+            pod_slices!();
+        }
+        impl Num for $type {
+            const LOWEST: Self = Self::MIN;
+            const HIGHEST: Self = Self::MAX;
+            #[inline(always)]
+            fn minus(self, other: Self) -> Self {
+                self.wrapping_sub(other)
+            }
+            #[inline(always)]
+            fn negated(self) -> Self {
+                self.wrapping_neg()
+            }
+            #[inline(always)]
+            fn magnitude(self) -> Self {
+                $abs(self)
+            }
+            #[inline(always)]
+            fn is_nan(self) -> bool {
+                false
+            }
+        }
+    };
+}
+
+integer!(i64, DType::I64, i64::wrapping_abs);
+integer!(i32, DType::I32, i32::wrapping_abs);
+integer!(u8, DType::U8, |value: u8| value);
+
+macro_rules! float {
+    ($type:ty, $dtype:expr, $real:ty, $one:expr, $to_real:expr, $from_real:expr) => {
+        impl sealed::Sealed for $type {}
+        impl Element for $type {
+            const DTYPE: DType = $dtype;
+            const ZERO: Self = <$type>::from_bits(0);
+            const ONE: Self = $one;
+            type Sum = $real;
+            #[inline(always)]
+            fn plus(self, other: Self) -> Self {
+                self + other
+            }
+            #[inline(always)]
+            fn times(self, other: Self) -> Self {
+                self * other
+            }
+            #[inline(always)]
+            fn to_sum(self) -> $real {
+                $to_real(self)
+            }
+            #[inline(always)]
+            fn from_sum(sum: $real) -> Self {
+                $from_real(sum)
+            }
+            #[inline(always)]
+            fn to_scalar(self) -> Scalar {
+                Scalar::Float(f64::from(self))
+            }
+            #[inline(always)]
+            fn from_scalar(scalar: Scalar) -> Self {
+                match scalar {
+                    Scalar::Int(value) => Self::from_wide(value as f64),
+                    Scalar::Float(value) => Self::from_wide(value),
+                }
+            }
+            pod_slices!();
+        }
+        impl Num for $type {
+            const LOWEST: Self = <$type>::NEG_INFINITY;
+            const HIGHEST: Self = <$type>::INFINITY;
+            #[inline(always)]
+            fn minus(self, other: Self) -> Self {
+                self - other
+            }
+            #[inline(always)]
+            fn negated(self) -> Self {
+                -self
+            }
+            #[inline(always)]
+            fn magnitude(self) -> Self {
+                $from_real($to_real(self).abs())
+            }
+            #[inline(always)]
+            fn is_nan(self) -> bool {
+                <$type>::is_nan(self)
+            }
+        }
+        impl Float for $type {
+            type Real = $real;
+            #[inline(always)]
+            fn to_real(self) -> $real {
+                $to_real(self)
+            }
+            #[inline(always)]
+            fn from_real(real: $real) -> Self {
+                $from_real(real)
+            }
+        }
+    };
+}
+
+/// From `f64`, rounded to nearest even.
+trait FromWide {
+    fn from_wide(value: f64) -> Self;
+}
+
+impl FromWide for f64 {
+    #[inline(always)]
+    fn from_wide(value: f64) -> Self {
+        value
+    }
+}
+impl FromWide for f32 {
+    #[inline(always)]
+    fn from_wide(value: f64) -> Self {
+        value as f32
+    }
+}
+impl FromWide for f16 {
+    #[inline(always)]
+    fn from_wide(value: f64) -> Self {
+        f16::from_f64(value)
+    }
+}
+impl FromWide for bf16 {
+    #[inline(always)]
+    fn from_wide(value: f64) -> Self {
+        bf16::from_f64(value)
+    }
+}
+
+float!(f32, DType::F32, f32, 1.0, |x: f32| x, |x: f32| x);
+float!(f64, DType::F64, f64, 1.0, |x: f64| x, |x: f64| x);
+float!(f16, DType::F16, f32, f16::ONE, f16::to_f32, f16::from_f32);
+float!(bf16, DType::BF16, f32, bf16::ONE, bf16::to_f32, bf16::from_f32);
+
+macro_rules! real {
+    ($type:ty) => {
+        impl Real for $type {
+            #[inline(always)]
+            fn exp(self) -> Self {
+                <$type>::exp(self)
+            }
+            #[inline(always)]
+            fn ln(self) -> Self {
+                <$type>::ln(self)
+            }
+            #[inline(always)]
+            fn sqrt(self) -> Self {
+                <$type>::sqrt(self)
+            }
+            #[inline(always)]
+            fn tanh(self) -> Self {
+                <$type>::tanh(self)
+            }
+            #[inline(always)]
+            fn sigmoid(self) -> Self {
+                1.0 / (1.0 + <$type>::exp(-self))
+            }
+            #[inline(always)]
+            fn powf(self, exponent: Self) -> Self {
+                <$type>::powf(self, exponent)
+            }
+        }
+    };
+}
+
+real!(f32);
+real!(f64);
+
+impl sealed::Sealed for bool {}
+impl Element for bool {
+    const DTYPE: DType = DType::Bool;
+    const ZERO: Self = false;
+    const ONE: Self = true;
+    type Sum = bool;
+    #[inline(always)]
+    fn plus(self, other: Self) -> Self {
+        self | other
+    }
+    #[inline(always)]
+    fn times(self, other: Self) -> Self {
+        self & other
+    }
+    #[inline(always)]
+    fn to_sum(self) -> bool {
+        self
+    }
+    #[inline(always)]
+    fn from_sum(sum: bool) -> Self {
+        sum
+    }
+    #[inline(always)]
+    fn to_scalar(self) -> Scalar {
+        Scalar::Int(i64::from(self))
+    }
+    #[inline(always)]
+    fn from_scalar(scalar: Scalar) -> Self {
+        match scalar {
+            Scalar::Int(value) => value != 0,
+            Scalar::Float(value) => value != 0.0,
+        }
+    }
+    // Checked casts: each byte is looked at, so that no byte but 0 and 1 is ever read as a bool.
+    fn slice(bytes: &[u8]) -> &[Self] {
+        bytemuck::checked::cast_slice(bytes)
+    }
+    fn slice_mut(bytes: &mut [u8]) -> &mut [Self] {
+        bytemuck::checked::cast_slice_mut(bytes)
+    }
+}

@@ -1,0 +1,302 @@
+//! The crate's one error type. Every text names the operation, the numbers and the fix.
+
+use pagelock_memory as memory;
+
+use crate::element::DType;
+use crate::shape::{MAX_RANK, Shape};
+
+/// What every fallible call of this crate returns.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why an operation was refused. Nothing has been changed when one is returned.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Two shapes do not broadcast.
+    #[error(
+        "{op}: shapes {left} and {right} do not broadcast: aligned at the end, sizes must be equal or 1; reshape, unsqueeze or transpose one side"
+    )]
+    Broadcast {
+        /// The operation.
+        op: &'static str,
+        /// The left operand's shape.
+        left: Shape,
+        /// The right operand's shape.
+        right: Shape,
+    },
+    /// The inner sizes of a matrix product differ.
+    #[error("matmul: inner sizes differ: left is {left}, right is {right}; transpose or reshape one side")]
+    InnerSizes {
+        /// The left operand's shape.
+        left: Shape,
+        /// The right operand's shape.
+        right: Shape,
+    },
+    /// A shape that the operation does not take.
+    #[error("{op}: {operand} is {shape}, but {expected}")]
+    WrongShape {
+        /// The operation.
+        op: &'static str,
+        /// Which operand.
+        operand: &'static str,
+        /// Its shape.
+        shape: Shape,
+        /// What it should be, and how to get there.
+        expected: String,
+    },
+    /// A view of other sizes was asked for, with another number of elements.
+    #[error("reshape: {from} has {elements} elements, which do not fill {to:?}; make the product of the sizes {elements} (one size may be -1)", elements = from.elements())]
+    Reshape {
+        /// The shape before.
+        from: Shape,
+        /// The sizes asked for.
+        to: Vec<isize>,
+    },
+    /// A view cannot be made without copying.
+    #[error(
+        "view: {shape} with strides {strides:?} has no view as {to:?} without a copy; use reshape, or contiguous first"
+    )]
+    NeedsCopy {
+        /// The shape before.
+        shape: Shape,
+        /// Its strides, in elements.
+        strides: Vec<usize>,
+        /// The sizes asked for.
+        to: Vec<isize>,
+    },
+    /// A dimension that the tensor does not have.
+    #[error("{op}: no dimension {dim} in {shape}, which has {rank} (count from 0, or from -1 at the end)", rank = shape.rank())]
+    NoSuchDim {
+        /// The operation.
+        op: &'static str,
+        /// The dimension asked for.
+        dim: isize,
+        /// The tensor's shape.
+        shape: Shape,
+    },
+    /// A dimension given twice.
+    #[error("{op}: dimension {dim} of {shape} is named twice; name each once")]
+    RepeatedDim {
+        /// The operation.
+        op: &'static str,
+        /// The dimension.
+        dim: isize,
+        /// The tensor's shape.
+        shape: Shape,
+    },
+    /// A position outside a dimension.
+    #[error("{op}: index {index} is out of range for dimension {dim} of {shape}, which has size {size}; use 0 to {size} - 1", size = shape.get(*dim).copied().unwrap_or(0))]
+    IndexOutOfRange {
+        /// The operation.
+        op: &'static str,
+        /// The index.
+        index: i64,
+        /// The dimension it selects in.
+        dim: usize,
+        /// The tensor's shape.
+        shape: Shape,
+    },
+    /// A range outside a dimension, or a step of zero.
+    #[error(
+        "{op}: {start}..{end} with step {step} does not fit dimension {dim} of {shape}; keep start <= end <= size and step >= 1"
+    )]
+    BadRange {
+        /// The operation.
+        op: &'static str,
+        /// First index.
+        start: isize,
+        /// One past the last index.
+        end: isize,
+        /// Distance between indices.
+        step: usize,
+        /// The dimension.
+        dim: usize,
+        /// The tensor's shape.
+        shape: Shape,
+    },
+    /// An argument outside what the operation is defined for.
+    #[error("{op}: {argument} is {value}, but {expected}")]
+    BadArgument {
+        /// The operation.
+        op: &'static str,
+        /// Which argument.
+        argument: &'static str,
+        /// Its value.
+        value: String,
+        /// What it should be.
+        expected: &'static str,
+    },
+    /// Data and shape do not agree.
+    #[error("{op}: {given} values were given for shape {shape}, which has {} elements; give as many values as the shape has", shape.elements())]
+    DataLength {
+        /// The operation.
+        op: &'static str,
+        /// How many values were given.
+        given: usize,
+        /// The shape.
+        shape: Shape,
+    },
+    /// Nested arrays of unequal lengths.
+    #[error("new: rows of a nested array differ in length: {first:?} and {other:?}; pad or cut them to one length")]
+    Ragged {
+        /// The first row's shape.
+        first: Vec<usize>,
+        /// Another row's shape.
+        other: Vec<usize>,
+    },
+    /// More dimensions than a tensor can have.
+    #[error("shape {sizes:?} has {} dimensions, a tensor has at most {MAX_RANK}; flatten some", sizes.len())]
+    TooManyDims {
+        /// The sizes.
+        sizes: Vec<usize>,
+    },
+    /// A shape whose bytes cannot be addressed.
+    #[error("shape {shape} has more elements than memory can address; check the sizes")]
+    TooLarge {
+        /// The shape.
+        shape: Shape,
+    },
+    /// `item` of a tensor that is not one number.
+    #[error("item: {shape} holds {} elements, not one; reduce or select first, or use to_vec", shape.elements())]
+    NotOneElement {
+        /// The tensor's shape.
+        shape: Shape,
+    },
+    /// Nothing to work on.
+    #[error("{op}: {what} is empty; {fix}")]
+    Empty {
+        /// The operation.
+        op: &'static str,
+        /// What is empty.
+        what: &'static str,
+        /// What to do.
+        fix: &'static str,
+    },
+    /// `backward` of a tensor that nothing was recorded for.
+    #[error(
+        "backward: the tensor does not require grad; mark its inputs with set_requires_grad(true) and compute it outside no_grad"
+    )]
+    NoGraph,
+    /// `backward` of more than one number without a gradient to start from.
+    #[error("backward: {shape} is not one number; reduce it (sum, mean) or give Backward::gradient of that shape")]
+    NotScalar {
+        /// The tensor's shape.
+        shape: Shape,
+    },
+    /// `backward` a second time.
+    #[error(
+        "backward: the saved tensors of `{op}` were freed by an earlier backward; pass retain_graph the first time, or compute the loss again"
+    )]
+    GraphFreed {
+        /// The operation whose saved tensors are gone.
+        op: &'static str,
+    },
+    /// A tensor that backward needs was changed in place since.
+    #[error(
+        "backward: a tensor saved by `{op}` ({shape}) was changed in place: it is at version {now}, saved at version {saved}; change it after backward, or clone it first"
+    )]
+    StaleSaved {
+        /// The operation that saved it.
+        op: &'static str,
+        /// The tensor's shape.
+        shape: Shape,
+        /// Its version when saved.
+        saved: u64,
+        /// Its version now.
+        now: u64,
+    },
+    /// An in-place change that would lose a gradient.
+    #[error(
+        "{op}: {shape} requires grad and cannot be changed in place while gradients are recorded; do it inside no_grad, or use the call without the underscore"
+    )]
+    InPlaceTracked {
+        /// The operation.
+        op: &'static str,
+        /// The tensor's shape.
+        shape: Shape,
+    },
+    /// A tensor whose elements overlap in memory cannot be written.
+    #[error("{op}: {shape} is an expanded view whose elements share memory; make it contiguous first")]
+    InPlaceExpanded {
+        /// The operation.
+        op: &'static str,
+        /// The tensor's shape.
+        shape: Shape,
+    },
+    /// A gradient of the wrong shape or type.
+    #[error(
+        "{op}: the gradient is {dtype} {shape}, but {expected_dtype} {expected} was expected; a backward returns one gradient per input, shaped like it"
+    )]
+    GradientShape {
+        /// The operation.
+        op: &'static str,
+        /// The gradient's element type.
+        dtype: DType,
+        /// The gradient's shape.
+        shape: Shape,
+        /// The element type expected.
+        expected_dtype: DType,
+        /// The shape expected.
+        expected: Shape,
+    },
+    /// A custom function returned the wrong number of gradients.
+    #[error(
+        "{op}: backward returned {given} gradients for {expected} inputs; return one per input, None where there is none"
+    )]
+    GradientCount {
+        /// The function's name.
+        op: &'static str,
+        /// How many it returned.
+        given: usize,
+        /// How many inputs it has.
+        expected: usize,
+    },
+    /// An input that the result does not depend on.
+    #[error(
+        "grad: input {input} is not reached from the outputs; check for detach, no_grad or an integer step between, or allow it with allow_unused"
+    )]
+    Unreached {
+        /// The input's position.
+        input: usize,
+    },
+    /// A derivative that disagrees with finite differences.
+    #[error(
+        "gradcheck: d output[{output}] / d input {input}[{element}] is {analytic:e} by backward and {numeric:e} by central differences (allowed difference {allowed:e})"
+    )]
+    GradientMismatch {
+        /// The input's position.
+        input: usize,
+        /// The element of the input.
+        element: usize,
+        /// The element of the output.
+        output: usize,
+        /// What `backward` says.
+        analytic: f64,
+        /// What differences say.
+        numeric: f64,
+        /// The tolerance.
+        allowed: f64,
+    },
+    /// Memory that must not be written, such as a mapped file.
+    #[error("{op}: {shape} cannot be changed in place: {source}")]
+    NotWritable {
+        /// The operation.
+        op: &'static str,
+        /// The tensor's shape.
+        shape: Shape,
+        /// What the memory says.
+        source: memory::Error,
+    },
+    /// Host memory was refused.
+    #[error("{op}: no memory for {shape} of {dtype}: {source}")]
+    Memory {
+        /// The operation.
+        op: &'static str,
+        /// The shape asked for.
+        shape: Shape,
+        /// The element type.
+        dtype: DType,
+        /// The refusal.
+        source: memory::Error,
+    },
+}

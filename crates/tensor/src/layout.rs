@@ -1,0 +1,173 @@
+//! How a tensor's elements lie in its storage: shape, strides and offset, and the views that only change these.
+
+use crate::error::{Error, Result};
+use crate::shape::{MAX_RANK, Shape};
+
+/// Element `[i0, i1, …]` of a view is storage element `offset + i0·strides[0] + i1·strides[1] + …`.
+///
+/// Invariant: for a view with elements, every such position is inside the storage it was made for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Layout {
+    shape: Shape,
+    strides: [usize; MAX_RANK],
+    offset: usize,
+    contiguous: bool,
+}
+
+impl Layout {
+    /// Row-major, without gaps, from the storage's first element.
+    pub(crate) fn contiguous(shape: Shape) -> Layout {
+        let mut strides = [0; MAX_RANK];
+        let mut step = 1;
+        for dim in (0..shape.rank()).rev() {
+            strides[dim] = step;
+            step *= shape[dim].max(1);
+        }
+        Layout { shape, strides, offset: 0, contiguous: true }
+    }
+
+    fn strided(shape: Shape, strides: [usize; MAX_RANK], offset: usize) -> Layout {
+        let contiguous = is_row_major(&shape, &strides);
+        Layout { shape, strides, offset, contiguous }
+    }
+
+    pub(crate) fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
+    pub(crate) fn strides(&self) -> &[usize] {
+        &self.strides[..self.shape.rank()]
+    }
+
+    pub(crate) fn offset(&self) -> usize {
+        self.offset
+    }
+
+    pub(crate) fn is_contiguous(&self) -> bool {
+        self.contiguous
+    }
+
+    /// Whether two indices may name the same storage element, as after `expand`.
+    pub(crate) fn overlaps(&self) -> bool {
+        self.shape.iter().zip(self.strides()).any(|(&size, &stride)| size > 1 && stride == 0)
+    }
+
+    /// How many storage elements from `offset` on the view may touch.
+    pub(crate) fn span(&self) -> usize {
+        if self.shape.elements() == 0 {
+            return 0;
+        }
+        1 + self.shape.iter().zip(self.strides()).map(|(&size, &stride)| (size - 1) * stride).sum::<usize>()
+    }
+
+    pub(crate) fn permute(&self, order: &[usize]) -> Layout {
+        let (mut shape, mut strides) = (self.shape, [0; MAX_RANK]);
+        for (to, &from) in order.iter().enumerate() {
+            shape.set(to, self.shape[from]);
+            strides[to] = self.strides[from];
+        }
+        Layout::strided(shape, strides, self.offset)
+    }
+
+    /// Indices `start, start + step, …` of one dimension, `len` of them; the caller checked that they exist.
+    pub(crate) fn slice(&self, dim: usize, start: usize, len: usize, step: usize) -> Layout {
+        let mut strides = self.strides;
+        let offset = if len == 0 { self.offset } else { self.offset + start * strides[dim] };
+        strides[dim] *= step;
+        Layout::strided(self.shape.with(dim, len), strides, offset)
+    }
+
+    /// Without a dimension of size 1.
+    pub(crate) fn remove(&self, dim: usize) -> Layout {
+        let (mut shape, mut strides) = (self.shape, self.strides);
+        shape.remove(dim);
+        strides.copy_within(dim + 1.., dim);
+        Layout::strided(shape, strides, self.offset)
+    }
+
+    /// With a new dimension of size 1.
+    pub(crate) fn insert(&self, dim: usize) -> Result<Layout> {
+        let (mut shape, mut strides) = (self.shape, self.strides);
+        shape.insert(dim, 1)?;
+        strides.copy_within(dim..MAX_RANK - 1, dim + 1);
+        strides[dim] = 1;
+        Ok(Layout::strided(shape, strides, self.offset))
+    }
+
+    /// Dimensions of size 1 repeated, and new ones put in front, without copying: their stride is 0.
+    pub(crate) fn expand(&self, op: &'static str, to: &Shape) -> Result<Layout> {
+        if *to == self.shape {
+            return Ok(*self);
+        }
+        let mismatch = || Error::WrongShape {
+            op,
+            operand: "the tensor",
+            shape: self.shape,
+            expected: format!("to expand to {to}, sizes aligned at the end must be equal or 1"),
+        };
+        let lead = to.rank().checked_sub(self.shape.rank()).ok_or_else(mismatch)?;
+        let mut strides = [0; MAX_RANK];
+        for dim in lead..to.rank() {
+            let size = self.shape[dim - lead];
+            match size {
+                _ if size == to[dim] => strides[dim] = self.strides[dim - lead],
+                1 => {}
+                _ => return Err(mismatch()),
+            }
+        }
+        Ok(Layout::strided(*to, strides, self.offset))
+    }
+
+    /// The same elements in the same order under another shape, if strides can say so.
+    ///
+    /// Runs of dimensions that are contiguous among themselves are split and merged freely (the method of NumPy's
+    /// `reshape` without copy and of PyTorch's `view`).
+    pub(crate) fn reshape(&self, to: &Shape) -> Option<Layout> {
+        if self.contiguous {
+            return Some(Layout { offset: self.offset, ..Layout::contiguous(*to) });
+        }
+        if to.elements() == 0 {
+            return Some(Layout { offset: self.offset, ..Layout::contiguous(*to) });
+        }
+        let mut strides = [1; MAX_RANK];
+        let mut next = to.rank();
+        let mut dim = self.shape.rank();
+        while dim > 0 {
+            // One run of source dimensions in which each stride is the inner stride times the inner size …
+            dim -= 1;
+            let run_stride = self.strides[dim];
+            let mut run_size = self.shape[dim];
+            while dim > 0 && (self.shape[dim - 1] == 1 || self.strides[dim - 1] == run_stride * run_size) {
+                dim -= 1;
+                run_size *= self.shape[dim];
+            }
+            // … must be a whole number of target dimensions.
+            let mut filled = 1;
+            while next > 0 && (filled < run_size || to[next - 1] == 1) {
+                next -= 1;
+                strides[next] = run_stride * filled;
+                filled *= to[next];
+            }
+            if filled != run_size {
+                return None;
+            }
+        }
+        Some(Layout::strided(*to, strides, self.offset))
+    }
+}
+
+fn is_row_major(shape: &Shape, strides: &[usize; MAX_RANK]) -> bool {
+    let mut step = 1;
+    for dim in (0..shape.rank()).rev() {
+        if shape[dim] == 0 {
+            return true;
+        }
+        if shape[dim] != 1 {
+            if strides[dim] != step {
+                return false;
+            }
+            step *= shape[dim];
+        }
+    }
+    true
+}

@@ -1,0 +1,95 @@
+//! Comparisons, which make `bool` tensors, and casts between element types.
+
+use std::marker::PhantomData;
+
+use crate::autograd::Saved;
+use crate::cpu::{self, CpuView};
+use crate::element::Element;
+use crate::error::Result;
+use crate::op::{Inputs, Op, Saves, apply};
+use crate::shape::Shape;
+use crate::tensor::Tensor;
+
+/// `comparison! { Struct, method, operator, doc }`
+macro_rules! comparison {
+    ($name:ident, $method:ident, $operator:tt, $doc:literal) => {
+        struct $name;
+
+        impl<T: Element> Op<T, 2> for $name {
+            type Out = bool;
+            const NAME: &'static str = stringify!($method);
+            const SAVES: Saves = Saves::Nothing;
+            const INPUTS: Inputs = Inputs::Broadcast;
+
+            fn out_shape(&self, [a, b]: [&Shape; 2]) -> Result<Shape> {
+                Shape::broadcast(stringify!($method), a, b)
+            }
+
+            fn cpu(&self, [a, b]: [CpuView<'_, T>; 2], out: &mut [bool]) -> Result<()> {
+                cpu::map2(a, b, out, |a: T, b: T| a $operator b);
+                Ok(())
+            }
+
+            fn backward(&self, _: &Saved<'_, T, bool, 2>, _: &Tensor<bool>) -> Result<[Option<Tensor<T>>; 2]> {
+                Ok([None, None]) // truth values do not change smoothly
+            }
+        }
+
+        impl<T: Element> Tensor<T> {
+            #[doc = $doc]
+            ///
+            /// # Errors
+            /// [`Error::Broadcast`](crate::Error::Broadcast) if the shapes do not fit.
+            pub fn $method(&self, other: &Tensor<T>) -> Result<Tensor<bool>> {
+                apply($name, [self, other])
+            }
+        }
+    };
+}
+
+comparison!(Eq, eq, ==, "Where `self == other`, elementwise, broadcasting.");
+comparison!(Ne, ne, !=, "Where `self != other`, elementwise, broadcasting.");
+comparison!(Lt, lt, <, "Where `self < other`, elementwise, broadcasting.");
+comparison!(Le, le, <=, "Where `self <= other`, elementwise, broadcasting.");
+comparison!(Gt, gt, >, "Where `self > other`, elementwise, broadcasting.");
+comparison!(Ge, ge, >=, "Where `self >= other`, elementwise, broadcasting.");
+
+/// A conversion to `U`.
+struct Cast<U>(PhantomData<U>);
+
+impl<T: Element, U: Element> Op<T, 1> for Cast<U> {
+    type Out = U;
+    const NAME: &'static str = "cast";
+    const SAVES: Saves = Saves::Nothing;
+
+    fn out_shape(&self, [x]: [&Shape; 1]) -> Result<Shape> {
+        Ok(*x)
+    }
+
+    fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: &mut [U]) -> Result<()> {
+        cpu::map1(x, out, |x: T| x.cast());
+        Ok(())
+    }
+
+    fn backward(&self, _: &Saved<'_, T, U, 1>, grad: &Tensor<U>) -> Result<[Option<Tensor<T>>; 1]> {
+        Ok([Some(grad.cast()?)])
+    }
+}
+
+impl<T: Element> Tensor<T> {
+    /// Every element converted to `U`, as Rust's `as` does: floats become integers by truncation (saturating),
+    /// anything but zero becomes `true`. Between float types gradients flow back, converted.
+    ///
+    /// ```
+    /// # use pagelock_tensor::Tensor;
+    /// let right = Tensor::new([1.0, 2.0])?.eq(&Tensor::new([1.0, 3.0])?)?;
+    /// assert_eq!(right.cast::<f32>()?.mean(..)?.item()?, 0.5);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Memory`](crate::Error::Memory) if the result does not fit the budget.
+    pub fn cast<U: Element>(&self) -> Result<Tensor<U>> {
+        apply(Cast::<U>(PhantomData), [self])
+    }
+}

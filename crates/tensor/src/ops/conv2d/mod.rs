@@ -1,0 +1,286 @@
+//! Two-dimensional convolution (cross-correlation, zero padding), and its two derivatives.
+//!
+//! The three form a closed family: each is linear in both operands, and the derivatives of each are the other two, so
+//! convolutions can be differentiated any number of times.
+
+mod cpu;
+
+use crate::autograd::Saved;
+use crate::cpu::CpuView;
+use crate::element::Float;
+use crate::error::{Error, Result};
+use crate::op::{Inputs, Op, Saves, apply};
+use crate::shape::Shape;
+use crate::tensor::Tensor;
+
+/// The geometry of [`Tensor::conv2d`]: stride 1, no padding, dilation 1 and one group, unless changed.
+///
+/// ```
+/// # use pagelock_tensor::Conv2d;
+/// let halving = Conv2d::new().stride(2).padding(1);
+/// assert_eq!(halving, Conv2d { stride: [2, 2], padding: [1, 1], ..Conv2d::new() });
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Conv2d {
+    /// Distance between neighboring windows, `[vertical, horizontal]`, in pixels.
+    pub stride: [usize; 2],
+    /// Rows and columns of zeros added on each side.
+    pub padding: [usize; 2],
+    /// Distance between neighboring taps of the kernel.
+    pub dilation: [usize; 2],
+    /// Groups of channels that do not see each other.
+    pub groups: usize,
+}
+
+impl Default for Conv2d {
+    fn default() -> Self {
+        Conv2d { stride: [1, 1], padding: [0, 0], dilation: [1, 1], groups: 1 }
+    }
+}
+
+impl Conv2d {
+    /// The defaults.
+    pub fn new() -> Conv2d {
+        Conv2d::default()
+    }
+
+    /// The same stride both ways.
+    #[must_use]
+    pub fn stride(self, stride: usize) -> Conv2d {
+        Conv2d { stride: [stride; 2], ..self }
+    }
+
+    /// The same padding on all sides.
+    #[must_use]
+    pub fn padding(self, padding: usize) -> Conv2d {
+        Conv2d { padding: [padding; 2], ..self }
+    }
+
+    /// The same dilation both ways.
+    #[must_use]
+    pub fn dilation(self, dilation: usize) -> Conv2d {
+        Conv2d { dilation: [dilation; 2], ..self }
+    }
+
+    /// As many groups of channels.
+    #[must_use]
+    pub fn groups(self, groups: usize) -> Conv2d {
+        Conv2d { groups, ..self }
+    }
+
+    /// All sizes, from the shapes of image and weight; the one place that rejects them.
+    fn dims(&self, image: &Shape, weight: &Shape) -> Result<cpu::ConvDims> {
+        let wrong = |operand, shape: &Shape, expected: String| {
+            Err(Error::WrongShape { op: "conv2d", operand, shape: *shape, expected })
+        };
+        let [batch, in_channels, in_h, in_w] = **image else {
+            return wrong(
+                "the image",
+                image,
+                "it must be [batch, channels, height, width]; reshape or unsqueeze it".into(),
+            );
+        };
+        let [out_channels, group_channels, kernel_h, kernel_w] = **weight else {
+            return wrong(
+                "the weight",
+                weight,
+                "it must be [out_channels, in_channels / groups, kernel_h, kernel_w]".into(),
+            );
+        };
+        for (argument, values) in [("stride", self.stride), ("dilation", self.dilation), ("groups", [self.groups; 2])] {
+            if values.contains(&0) {
+                return Err(Error::BadArgument {
+                    op: "conv2d",
+                    argument,
+                    value: "0".into(),
+                    expected: "it must be at least 1",
+                });
+            }
+        }
+        if in_channels != group_channels * self.groups || !out_channels.is_multiple_of(self.groups) {
+            let groups = self.groups;
+            let expected = format!(
+                "with {groups} groups and an image of {in_channels} channels it must be [a multiple of {groups}, {}, …]",
+                in_channels / groups
+            );
+            return wrong("the weight", weight, expected);
+        }
+        let axis = |size: usize, kernel: usize, axis: usize| {
+            let reach = self.dilation[axis].checked_mul(kernel.checked_sub(1)?)?.checked_add(1)?;
+            let padded = size.checked_add(self.padding[axis].checked_mul(2)?)?;
+            Some(padded.checked_sub(reach)? / self.stride[axis] + 1)
+        };
+        let (Some(out_h), Some(out_w)) = (axis(in_h, kernel_h, 0), axis(in_w, kernel_w, 1)) else {
+            let expected = format!(
+                "its kernel (dilated by {:?}) must have a size and fit the image {image} padded by {:?}",
+                self.dilation, self.padding
+            );
+            return wrong("the weight", weight, expected);
+        };
+        Ok(cpu::ConvDims {
+            batch,
+            in_channels,
+            out_channels,
+            groups: self.groups,
+            in_size: [in_h, in_w],
+            kernel: [kernel_h, kernel_w],
+            out_size: [out_h, out_w],
+            stride: self.stride,
+            padding: self.padding,
+            dilation: self.dilation,
+        })
+    }
+}
+
+impl<T: Float> Tensor<T> {
+    /// Slides `weight` over `self` (cross-correlation, zero padding).
+    ///
+    /// - `self`: `[batch, in_channels, height, width]`
+    /// - `weight`: `[out_channels, in_channels / groups, kernel_h, kernel_w]`
+    /// - `bias`: `[out_channels]`
+    /// - result: `[batch, out_channels, out_h, out_w]` with
+    ///   `out_h = (height + 2·padding − dilation·(kernel_h − 1) − 1) / stride + 1`
+    ///
+    /// ```
+    /// # use pagelock_tensor::{Conv2d, Tensor};
+    /// let image = Tensor::zeros([1, 1, 28, 28])?;
+    /// let weight = Tensor::zeros([16, 1, 3, 3])?;
+    /// assert_eq!(image.conv2d(&weight, None, Conv2d::new().stride(2).padding(1))?.shape(), &[1, 16, 14, 14]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::WrongShape`] if channels or sizes do not fit; [`Error::BadArgument`] for a zero in the geometry.
+    pub fn conv2d(&self, weight: &Tensor<T>, bias: Option<&Tensor<T>>, geometry: Conv2d) -> Result<Tensor<T>> {
+        match bias {
+            Some(bias) => apply(Forward(geometry), [self, weight, bias]),
+            None => apply(Forward(geometry), [self, weight]),
+        }
+    }
+}
+
+/// The convolution itself, with or without bias.
+struct Forward(Conv2d);
+
+fn shape_of_result(dims: &cpu::ConvDims) -> Result<Shape> {
+    Shape::new(&[dims.batch, dims.out_channels, dims.out_size[0], dims.out_size[1]])
+}
+
+impl<T: Float> Op<T, 2> for Forward {
+    type Out = T;
+    const NAME: &'static str = "conv2d";
+    const SAVES: Saves = Saves::Inputs;
+    const INPUTS: Inputs = Inputs::WithoutGaps;
+
+    fn out_shape(&self, [image, weight]: [&Shape; 2]) -> Result<Shape> {
+        shape_of_result(&self.0.dims(image, weight)?)
+    }
+
+    fn cpu(&self, [image, weight]: [CpuView<'_, T>; 2], out: &mut [T]) -> Result<()> {
+        let dims = self.0.dims(&Shape::new(image.shape)?, &Shape::new(weight.shape)?)?;
+        cpu::forward(&dims, image.data, weight.data, None, out);
+        Ok(())
+    }
+
+    fn backward(&self, saved: &Saved<'_, T, T, 2>, grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 2]> {
+        let (image, weight) = (saved.input(0), saved.input(1));
+        Ok([
+            saved.grad_of(0, || apply(ImageGrad { geometry: self.0, image: *image.shape() }, [grad, weight]))?,
+            saved.grad_of(1, || apply(WeightGrad { geometry: self.0, weight: *weight.shape() }, [image, grad]))?,
+        ])
+    }
+}
+
+impl<T: Float> Op<T, 3> for Forward {
+    type Out = T;
+    const NAME: &'static str = "conv2d";
+    const SAVES: Saves = Saves::Inputs;
+    const INPUTS: Inputs = Inputs::WithoutGaps;
+
+    fn out_shape(&self, [image, weight, bias]: [&Shape; 3]) -> Result<Shape> {
+        let dims = self.0.dims(image, weight)?;
+        if *bias != [dims.out_channels] {
+            let expected = format!("with the weight {weight} it must be [{}]", dims.out_channels);
+            return Err(Error::WrongShape { op: "conv2d", operand: "the bias", shape: *bias, expected });
+        }
+        shape_of_result(&dims)
+    }
+
+    fn cpu(&self, [image, weight, bias]: [CpuView<'_, T>; 3], out: &mut [T]) -> Result<()> {
+        let dims = self.0.dims(&Shape::new(image.shape)?, &Shape::new(weight.shape)?)?;
+        cpu::forward(&dims, image.data, weight.data, Some(bias.data), out);
+        Ok(())
+    }
+
+    fn backward(&self, saved: &Saved<'_, T, T, 3>, grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 3]> {
+        let (image, weight) = (saved.input(0), saved.input(1));
+        Ok([
+            saved.grad_of(0, || apply(ImageGrad { geometry: self.0, image: *image.shape() }, [grad, weight]))?,
+            saved.grad_of(1, || apply(WeightGrad { geometry: self.0, weight: *weight.shape() }, [image, grad]))?,
+            saved.grad_of(2, || grad.sum([0, 2, 3]))?,
+        ])
+    }
+}
+
+/// The gradient of the image: `[gradient of the result, weight]` to the image's shape.
+struct ImageGrad {
+    geometry: Conv2d,
+    image: Shape,
+}
+
+impl<T: Float> Op<T, 2> for ImageGrad {
+    type Out = T;
+    const NAME: &'static str = "conv2d_image_grad";
+    const SAVES: Saves = Saves::Inputs;
+    const INPUTS: Inputs = Inputs::WithoutGaps;
+
+    fn out_shape(&self, _: [&Shape; 2]) -> Result<Shape> {
+        Ok(self.image)
+    }
+
+    fn cpu(&self, [grad, weight]: [CpuView<'_, T>; 2], out: &mut [T]) -> Result<()> {
+        let dims = self.geometry.dims(&self.image, &Shape::new(weight.shape)?)?;
+        cpu::input_grad(&dims, grad.data, weight.data, out);
+        Ok(())
+    }
+
+    fn backward(&self, saved: &Saved<'_, T, T, 2>, image: &Tensor<T>) -> Result<[Option<Tensor<T>>; 2]> {
+        let (grad, weight) = (saved.input(0), saved.input(1));
+        Ok([
+            saved.grad_of(0, || apply(Forward(self.geometry), [image, weight]))?,
+            saved
+                .grad_of(1, || apply(WeightGrad { geometry: self.geometry, weight: *weight.shape() }, [image, grad]))?,
+        ])
+    }
+}
+
+/// The gradient of the weight: `[image, gradient of the result]` to the weight's shape.
+struct WeightGrad {
+    geometry: Conv2d,
+    weight: Shape,
+}
+
+impl<T: Float> Op<T, 2> for WeightGrad {
+    type Out = T;
+    const NAME: &'static str = "conv2d_weight_grad";
+    const SAVES: Saves = Saves::Inputs;
+    const INPUTS: Inputs = Inputs::WithoutGaps;
+
+    fn out_shape(&self, _: [&Shape; 2]) -> Result<Shape> {
+        Ok(self.weight)
+    }
+
+    fn cpu(&self, [image, grad]: [CpuView<'_, T>; 2], out: &mut [T]) -> Result<()> {
+        let dims = self.geometry.dims(&Shape::new(image.shape)?, &self.weight)?;
+        cpu::weight_grad(&dims, image.data, grad.data, out);
+        Ok(())
+    }
+
+    fn backward(&self, saved: &Saved<'_, T, T, 2>, weight: &Tensor<T>) -> Result<[Option<Tensor<T>>; 2]> {
+        let (image, grad) = (saved.input(0), saved.input(1));
+        Ok([
+            saved.grad_of(0, || apply(ImageGrad { geometry: self.geometry, image: *image.shape() }, [grad, weight]))?,
+            saved.grad_of(1, || apply(Forward(self.geometry), [image, weight]))?,
+        ])
+    }
+}

@@ -1,0 +1,337 @@
+//! Elementwise operations: one block each, with the formula, the derivative and the documented method.
+//!
+//! A unary formula is a function of `x` in the computing type; a binary one takes two elements and broadcasts.
+//! Derivatives are tensor operations, so they are differentiable again.
+
+use crate::autograd::Saved;
+use crate::cpu::{self, CpuView};
+use crate::element::{Element, Float, Num, Real};
+use crate::error::Result;
+use crate::op::{Inputs, Op, Saves, apply};
+use crate::shape::Shape;
+use crate::tensor::Tensor;
+
+/// `unary! { doc; method = Struct, what it saves, formula of x, |saved, grad| derivative }`
+macro_rules! unary {
+    ($(#[$doc:meta])* $method:ident = $name:ident, $saves:ident, |$x:ident| $formula:expr, |$saved:ident, $grad:ident| $derivative:expr) => {
+        struct $name;
+
+        impl<T: Float> Op<T, 1> for $name {
+            type Out = T;
+            const NAME: &'static str = stringify!($method);
+            const SAVES: Saves = Saves::$saves;
+
+            fn out_shape(&self, [x]: [&Shape; 1]) -> Result<Shape> {
+                Ok(*x)
+            }
+
+            fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
+                cpu::map1(x, out, #[inline(always)] |x: T| { let $x = x.to_real(); T::from_real($formula) });
+                Ok(())
+            }
+
+            fn backward(&self, $saved: &Saved<'_, T, T, 1>, $grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 1]> {
+                Ok([Some($derivative?)])
+            }
+        }
+
+        impl<T: Float> Tensor<T> {
+            $(#[$doc])*
+            ///
+            /// # Errors
+            /// [`Error::Memory`](crate::Error::Memory) if the result does not fit the budget.
+            pub fn $method(&self) -> Result<Tensor<T>> {
+                apply($name, [self])
+            }
+        }
+    };
+}
+
+unary! {
+    /// eˣ of every element. The derivative is the result itself.
+    exp = Exp, Output, |x| x.exp(), |saved, grad| grad.mul(saved.output())
+}
+unary! {
+    /// The natural logarithm of every element: −∞ at 0, NaN below.
+    log = Log, Inputs, |x| x.ln(), |saved, grad| grad.div(saved.input(0))
+}
+unary! {
+    /// The square root of every element: NaN below 0.
+    sqrt = Sqrt, Output, |x| x.sqrt(), |saved, grad| grad.div(&saved.output().mul_scalar(T::from_f64(2.0))?)
+}
+unary! {
+    /// The hyperbolic tangent of every element. The derivative is 1 − tanh².
+    tanh = Tanh, Output, |x| x.tanh(), |saved, grad| grad.mul(&one_minus(&saved.output().mul(saved.output())?)?)
+}
+unary! {
+    /// 1 / (1 + e⁻ˣ) of every element. With `y` the result, the derivative is y·(1 − y).
+    sigmoid = Sigmoid, Output, |x| x.sigmoid(), |saved, grad| grad.mul(&saved.output().mul(&one_minus(saved.output())?)?)
+}
+unary! {
+    /// max(x, 0) of every element; the derivative at 0 is 0, and NaN stays NaN.
+    relu = Relu, Output, |x| if x < T::Real::ZERO { T::Real::ZERO } else { x }, |saved, grad| apply(WherePositive, [grad, saved.output()])
+}
+
+fn one_minus<T: Float>(x: &Tensor<T>) -> Result<Tensor<T>> {
+    x.neg()?.add_scalar(T::ONE)
+}
+
+/// `binary! { Struct: bound, name, what it saves, formula, |saved, grad| [derivatives] }` for operations that broadcast.
+macro_rules! binary {
+    ($name:ident: $bound:ident, $op_name:literal, $saves:ident, |$a:ident, $b:ident| $formula:expr, |$saved:ident, $grad:ident| [$left:expr, $right:expr $(,)?]) => {
+        struct $name;
+
+        impl<T: $bound> Op<T, 2> for $name {
+            type Out = T;
+            const NAME: &'static str = $op_name;
+            const SAVES: Saves = Saves::$saves;
+            const INPUTS: Inputs = Inputs::Broadcast;
+
+            fn out_shape(&self, [a, b]: [&Shape; 2]) -> Result<Shape> {
+                Shape::broadcast($op_name, a, b)
+            }
+
+            fn cpu(&self, [a, b]: [CpuView<'_, T>; 2], out: &mut [T]) -> Result<()> {
+                cpu::map2(
+                    a,
+                    b,
+                    out,
+                    #[inline(always)]
+                    |$a: T, $b: T| $formula,
+                );
+                Ok(())
+            }
+
+            fn backward(&self, $saved: &Saved<'_, T, T, 2>, $grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 2]> {
+                Ok([$saved.grad_of(0, || $left)?, $saved.grad_of(1, || $right)?])
+            }
+        }
+    };
+}
+
+binary! { Add: Element, "add", Nothing, |a, b| a.plus(b), |saved, grad| [Ok(grad.clone()), Ok(grad.clone())] }
+binary! { Sub: Num, "sub", Nothing, |a, b| a.minus(b), |saved, grad| [Ok(grad.clone()), grad.neg()] }
+binary! { Mul: Element, "mul", Inputs, |a, b| a.times(b), |saved, grad| [grad.mul(saved.input(1)), grad.mul(saved.input(0))] }
+binary! { Div: Float, "div", Inputs, |a, b| T::from_real(a.to_real() / b.to_real()), |saved, grad| [
+    grad.div(saved.input(1)),
+    grad.mul(saved.input(0))?.div(&saved.input(1).mul(saved.input(1))?)?.neg(),
+] }
+// Where both are equal each side gets half of the gradient, as in PyTorch. NaN wins.
+binary! { Maximum: Num, "maximum", Inputs, |a, b| if a > b || a.is_nan() { a } else { b }, |saved, grad| [
+    apply(ShareOfLarger, [grad, saved.input(0), saved.input(1)]),
+    apply(ShareOfLarger, [grad, saved.input(1), saved.input(0)]),
+] }
+// The derivative of relu: the gradient where the second operand is positive, else 0.
+binary! { WherePositive: Float, "relu", Inputs, |grad, y| if y > T::ZERO { grad } else { T::ZERO }, |saved, grad| [
+    apply(WherePositive, [grad, saved.input(1)]),
+    grad.zeros_like(),
+] }
+
+/// `grad` where `mine > other`, half of it where they are equal, else 0: the derivative of `maximum`.
+struct ShareOfLarger;
+
+impl<T: Num> Op<T, 3> for ShareOfLarger {
+    type Out = T;
+    const NAME: &'static str = "maximum";
+    const SAVES: Saves = Saves::Inputs;
+    const INPUTS: Inputs = Inputs::Broadcast;
+
+    fn out_shape(&self, [grad, ..]: [&Shape; 3]) -> Result<Shape> {
+        Ok(*grad)
+    }
+
+    fn cpu(&self, [grad, mine, other]: [CpuView<'_, T>; 3], out: &mut [T]) -> Result<()> {
+        let half = T::from_f64(0.5);
+        cpu::map3(
+            grad,
+            mine,
+            other,
+            out,
+            #[inline(always)]
+            |grad: T, mine: T, other: T| {
+                if mine > other {
+                    grad
+                } else if mine == other {
+                    grad.times(half)
+                } else {
+                    T::ZERO
+                }
+            },
+        );
+        Ok(())
+    }
+
+    fn backward(&self, saved: &Saved<'_, T, T, 3>, grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 3]> {
+        let back = saved.grad_of(0, || apply(ShareOfLarger, [grad, saved.input(1), saved.input(2)]))?;
+        Ok([back, None, None]) // piecewise constant in the operands
+    }
+}
+
+impl<T: Element> Tensor<T> {
+    /// `self + other`, elementwise, broadcasting; also written `&a + &b`. For `bool`: *or*.
+    ///
+    /// # Errors
+    /// [`Error::Broadcast`](crate::Error::Broadcast) if the shapes do not fit.
+    pub fn add(&self, other: &Tensor<T>) -> Result<Tensor<T>> {
+        apply(Add, [self, other])
+    }
+
+    /// `self · other`, elementwise, broadcasting; also written `&a * &b`. For `bool`: *and*.
+    ///
+    /// # Errors
+    /// As [`Tensor::add`].
+    pub fn mul(&self, other: &Tensor<T>) -> Result<Tensor<T>> {
+        apply(Mul, [self, other])
+    }
+}
+
+impl<T: Num> Tensor<T> {
+    /// `self − other`, elementwise, broadcasting; also written `&a - &b`.
+    ///
+    /// # Errors
+    /// As [`Tensor::add`].
+    pub fn sub(&self, other: &Tensor<T>) -> Result<Tensor<T>> {
+        apply(Sub, [self, other])
+    }
+
+    /// The larger of each pair of elements, broadcasting. NaN wins.
+    ///
+    /// # Errors
+    /// As [`Tensor::add`].
+    pub fn maximum(&self, other: &Tensor<T>) -> Result<Tensor<T>> {
+        apply(Maximum, [self, other])
+    }
+
+    /// `self + value`; also written `&a + value`.
+    ///
+    /// # Errors
+    /// As [`Tensor::neg`].
+    pub fn add_scalar(&self, value: T) -> Result<Tensor<T>> {
+        apply(AddScalar(value), [self])
+    }
+
+    /// `self · value`; also written `&a * value`.
+    ///
+    /// # Errors
+    /// As [`Tensor::neg`].
+    pub fn mul_scalar(&self, value: T) -> Result<Tensor<T>> {
+        apply(MulScalar(value), [self])
+    }
+
+    /// `−self`; also written `-&a`.
+    ///
+    /// # Errors
+    /// [`Error::Memory`](crate::Error::Memory) if the result does not fit the budget.
+    pub fn neg(&self) -> Result<Tensor<T>> {
+        apply(Neg, [self])
+    }
+
+    /// The magnitude of every element. The derivative at 0 is 0.
+    ///
+    /// # Errors
+    /// As [`Tensor::neg`].
+    pub fn abs(&self) -> Result<Tensor<T>> {
+        apply(Abs, [self])
+    }
+}
+
+impl<T: Float> Tensor<T> {
+    /// `self / other`, elementwise, broadcasting; also written `&a / &b`.
+    ///
+    /// # Errors
+    /// As [`Tensor::add`].
+    pub fn div(&self, other: &Tensor<T>) -> Result<Tensor<T>> {
+        apply(Div, [self, other])
+    }
+
+    /// Every element to the power `exponent`. The derivative is exponent · x^(exponent − 1), and 0 for exponent 0.
+    ///
+    /// # Errors
+    /// As [`Tensor::neg`].
+    pub fn pow(&self, exponent: f64) -> Result<Tensor<T>> {
+        apply(Pow(exponent), [self])
+    }
+}
+
+/// `scalar! { Struct: bound, name, what it saves, formula, |op, saved, grad| derivative }` for one tensor and one constant.
+macro_rules! scalar {
+    ($name:ident $(($constant:ty))?: $bound:ident, $op_name:literal, $saves:ident, |$op:ident, $x:ident| $formula:expr, |$saved:ident, $grad:ident| $derivative:expr) => {
+        impl<T: $bound> Op<T, 1> for $name $(<$constant>)? {
+            type Out = T;
+            const NAME: &'static str = $op_name;
+            const SAVES: Saves = Saves::$saves;
+
+            fn out_shape(&self, [x]: [&Shape; 1]) -> Result<Shape> {
+                Ok(*x)
+            }
+
+            fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
+                let $op = self;
+                cpu::map1(x, out, #[inline(always)] |$x: T| $formula);
+                Ok(())
+            }
+
+            fn backward(&self, $saved: &Saved<'_, T, T, 1>, $grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 1]> {
+                let $op = self;
+                Ok([Some($derivative?)])
+            }
+        }
+    };
+}
+
+struct AddScalar<T>(T);
+scalar! { AddScalar(T): Num, "add", Nothing, |op, x| x.plus(op.0), |_saved, grad| { let _ = op; Ok::<_, crate::Error>(grad.clone()) } }
+
+struct MulScalar<T>(T);
+scalar! { MulScalar(T): Num, "mul", Nothing, |op, x| x.times(op.0), |_saved, grad| grad.mul_scalar(op.0) }
+
+struct Neg;
+scalar! { Neg: Num, "neg", Nothing, |_op, x| x.negated(), |_saved, grad| grad.neg() }
+
+struct Abs;
+scalar! { Abs: Num, "abs", Inputs, |_op, x| x.magnitude(), |saved, grad| grad.mul(&saved.input(0).sign()?) }
+
+/// −1, 0 or 1. Its derivative is 0 everywhere that it has one.
+struct Sign;
+scalar! { Sign: Num, "sign", Nothing, |_op, x| sign(x), |_saved, grad| grad.zeros_like() }
+
+fn sign<T: Num>(x: T) -> T {
+    if x > T::ZERO {
+        T::ONE
+    } else if x < T::ZERO {
+        T::ONE.negated()
+    } else {
+        T::ZERO
+    }
+}
+
+impl<T: Num> Tensor<T> {
+    /// −1, 0 or 1 by the sign of every element (0 for NaN).
+    ///
+    /// # Errors
+    /// As [`Tensor::neg`].
+    pub fn sign(&self) -> Result<Tensor<T>> {
+        apply(Sign, [self])
+    }
+}
+
+struct Pow(f64);
+scalar! { Pow: Float, "pow", Inputs, |op, x| T::from_real(power(x.to_real(), op.0)), |saved, grad| {
+    if op.0 == 0.0 {
+        grad.zeros_like()
+    } else {
+        grad.mul(&saved.input(0).pow(op.0 - 1.0)?.mul_scalar(T::from_f64(op.0))?)
+    }
+} }
+
+/// Small whole exponents by multiplication: faster, and exact where products are.
+#[inline(always)]
+fn power<R: Real>(x: R, exponent: f64) -> R {
+    match exponent {
+        0.0 => R::ONE,
+        1.0 => x,
+        2.0 => x * x,
+        3.0 => x * x * x,
+        _ => x.powf(R::from_f64(exponent)),
+    }
+}

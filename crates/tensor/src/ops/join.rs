@@ -1,0 +1,112 @@
+//! Joining tensors: `cat` along a dimension that they have, `stack` along a new one.
+//!
+//! These take any number of tensors, so they record a node of their own instead of going through `apply`.
+
+use std::sync::Arc;
+
+use crate::autograd::{GradFn, Node, NodeRef, is_recorded};
+use crate::cpu;
+use crate::element::Element;
+use crate::error::{Error, Result};
+use crate::layout::Layout;
+use crate::storage::Fresh;
+use crate::tensor::{Raw, Tensor, view};
+
+impl<T: Element> Tensor<T> {
+    /// The tensors one after another along a dimension; all other sizes must be equal.
+    ///
+    /// ```
+    /// # use pagelock_tensor::Tensor;
+    /// let (a, b) = (Tensor::zeros([2, 3])?, Tensor::ones([1, 3])?);
+    /// assert_eq!(Tensor::cat(&[&a, &b], 0)?.shape(), &[3, 3]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Empty`] without tensors, [`Error::NoSuchDim`], [`Error::WrongShape`].
+    pub fn cat(tensors: &[&Tensor<T>], dim: isize) -> Result<Tensor<T>> {
+        let [first, ..] = tensors else {
+            return Err(Error::Empty { op: "cat", what: "the list of tensors", fix: "give at least one" });
+        };
+        let dim = first.shape().dim("cat", dim)?;
+        let mut total = 0;
+        for tensor in tensors {
+            if tensor.rank() != first.rank() || tensor.shape().with(dim, 0) != first.shape().with(dim, 0) {
+                let expected = format!("it must be like the first, {}, but for dimension {dim}", first.shape());
+                return Err(Error::WrongShape { op: "cat", operand: "a tensor", shape: *tensor.shape(), expected });
+            }
+            total += tensor.shape()[dim];
+        }
+        let mut out = Fresh::allocate("cat", first.shape().with(dim, total))?;
+        fill(&mut out, tensors, dim);
+        Ok(record_cat(Tensor::from_fresh(out), tensors, dim))
+    }
+
+    /// The tensors one after another along a new dimension; all shapes must be equal.
+    ///
+    /// # Errors
+    /// As [`Tensor::cat`].
+    pub fn stack(tensors: &[&Tensor<T>], dim: isize) -> Result<Tensor<T>> {
+        let rows = tensors.iter().map(|tensor| tensor.unsqueeze(dim)).collect::<Result<Vec<_>>>()?;
+        Tensor::cat(&rows.iter().collect::<Vec<_>>(), dim)
+    }
+}
+
+fn fill<T: Element>(out: &mut Fresh<T>, tensors: &[&Tensor<T>], dim: usize) {
+    let whole = Layout::contiguous(*out.shape());
+    let mut start = 0;
+    for tensor in tensors {
+        let len = tensor.shape()[dim];
+        let window = whole.slice(dim, start, len, 1);
+        let to = &mut out.elements()[window.offset()..][..window.span()];
+        cpu::update1(to, window.shape(), window.strides(), view(&tensor.read(), tensor.layout()), |to, from| {
+            *to = from
+        });
+        start += len;
+    }
+}
+
+fn record_cat<T: Element>(out: Tensor<T>, tensors: &[&Tensor<T>], dim: usize) -> Tensor<T> {
+    if !is_recorded("cat", tensors.iter().map(|tensor| tensor.node()), T::DTYPE.is_float()) {
+        return out;
+    }
+    let edges = tensors.iter().map(|tensor| tensor.node().cloned()).collect();
+    let sizes = tensors.iter().map(|tensor| tensor.shape()[dim]).collect();
+    let function = Cat { edges, sizes, dim, element: std::marker::PhantomData::<fn() -> T> };
+    let node: NodeRef = Arc::new(Node::new(T::DTYPE, *out.shape(), function));
+    out.with_node(Some(node))
+}
+
+/// The node of `cat`: each input's gradient is its part of the output's.
+struct Cat<T> {
+    edges: Vec<Option<NodeRef>>,
+    sizes: Vec<usize>, // of each input along `dim`
+    dim: usize,
+    element: std::marker::PhantomData<fn() -> T>,
+}
+
+impl<T: Element> GradFn for Cat<T> {
+    fn name(&self) -> &'static str {
+        "cat"
+    }
+
+    fn edges(&self) -> &[Option<NodeRef>] {
+        &self.edges
+    }
+
+    fn backward(&self, _this: &NodeRef, grad: Raw, send: &mut dyn FnMut(usize, Raw) -> Result<()>) -> Result<()> {
+        let grad: Tensor<T> = grad.typed();
+        let mut start = 0;
+        for (input, &len) in self.sizes.iter().enumerate() {
+            send(input, grad.narrow(self.dim as isize, start, len)?.into_raw())?;
+            start += len;
+        }
+        Ok(())
+    }
+
+    fn release(&self) {}
+
+    fn take_links(&mut self, links: &mut Vec<NodeRef>) {
+        links.extend(self.edges.iter_mut().filter_map(Option::take));
+    }
+}

@@ -1,0 +1,100 @@
+//! Losses, built from other operations: nothing here has a kernel or a derivative of its own.
+
+use crate::element::Float;
+use crate::error::{Error, Result};
+use crate::tensor::Tensor;
+
+/// What becomes of the losses of single samples.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Reduction {
+    /// Their mean.
+    #[default]
+    Mean,
+    /// Their sum.
+    Sum,
+    /// They are returned as they are.
+    None,
+}
+
+impl Reduction {
+    fn apply<T: Float>(self, losses: Tensor<T>) -> Result<Tensor<T>> {
+        match self {
+            Reduction::Mean => losses.mean(..),
+            Reduction::Sum => losses.sum(..),
+            Reduction::None => Ok(losses),
+        }
+    }
+}
+
+impl<T: Float> Tensor<T> {
+    /// The negative log-likelihood of the right classes.
+    ///
+    /// - `self`: log-probabilities `[batch, classes]` or `[batch, classes, d1, …]`
+    /// - `target`: classes, `[batch]` or `[batch, d1, …]`
+    ///
+    /// # Errors
+    /// [`Error::WrongShape`] if the shapes do not fit; [`Error::IndexOutOfRange`] for a class that there is not;
+    /// [`Error::Empty`] for the mean over an empty batch.
+    pub fn nll_loss(&self, target: &Tensor<i64>, reduction: Reduction) -> Result<Tensor<T>> {
+        let fits = self.rank() >= 2
+            && target.rank() + 1 == self.rank()
+            && target.dims()[0] == self.dims()[0]
+            && target.dims()[1..] == self.dims()[2..];
+        if !fits {
+            let expected = format!(
+                "for predictions {} it must be [batch, …] without the class dimension, which is dimension 1",
+                self.shape()
+            );
+            return Err(Error::WrongShape { op: "nll_loss", operand: "the target", shape: *target.shape(), expected });
+        }
+        if target.is_empty() && reduction == Reduction::Mean {
+            return Err(Error::Empty {
+                op: "nll_loss",
+                what: "the batch",
+                fix: "skip empty batches, or use Reduction::Sum",
+            });
+        }
+        let picked = self.gather(1, &target.unsqueeze(1)?)?.squeeze(1)?;
+        reduction.apply(picked.neg()?)
+    }
+
+    /// Log-softmax over the classes and the negative log-likelihood in one: the loss of classification.
+    ///
+    /// Shapes as for [`Tensor::nll_loss`], with raw scores (logits) instead of log-probabilities.
+    ///
+    /// ```
+    /// # use pagelock_tensor::{Create, Reduction, Tensor};
+    /// let scores = Tensor::new([[0.0, 0.0], [0.0, 0.0]])?;
+    /// let labels = Tensor::<i64>::new([0, 1])?;
+    /// assert_eq!(scores.cross_entropy(&labels, Reduction::Mean)?.item()?, 2f32.ln());
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Tensor::nll_loss`].
+    pub fn cross_entropy(&self, target: &Tensor<i64>, reduction: Reduction) -> Result<Tensor<T>> {
+        if self.rank() < 2 {
+            let expected = "it must be [batch, classes, …]; unsqueeze a batch dimension".to_string();
+            return Err(Error::WrongShape {
+                op: "cross_entropy",
+                operand: "the prediction",
+                shape: *self.shape(),
+                expected,
+            });
+        }
+        self.log_softmax(1)?.nll_loss(target, reduction)
+    }
+
+    /// The squared differences to `target`, which has the same shape.
+    ///
+    /// # Errors
+    /// [`Error::WrongShape`] if the shapes differ.
+    pub fn mse_loss(&self, target: &Tensor<T>, reduction: Reduction) -> Result<Tensor<T>> {
+        if self.shape() != target.shape() {
+            let expected = format!("it must have the prediction's shape {}; reshape one of them", self.shape());
+            return Err(Error::WrongShape { op: "mse_loss", operand: "the target", shape: *target.shape(), expected });
+        }
+        let difference = self.sub(target)?;
+        reduction.apply(difference.mul(&difference)?)
+    }
+}

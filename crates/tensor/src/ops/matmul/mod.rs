@@ -1,0 +1,128 @@
+//! Matrix products of vectors, matrices and batches.
+//!
+//! Vectors are views with a dimension of size 1 around the one kernel, which takes matrices with any strides, so a
+//! transposed operand is never copied.
+
+mod cpu;
+
+use crate::autograd::Saved;
+use crate::cpu::CpuView;
+use crate::element::Num;
+use crate::error::{Error, Result};
+use crate::op::{Op, Saves, apply};
+use crate::shape::Shape;
+use crate::tensor::Tensor;
+
+impl<T: Num> Tensor<T> {
+    /// The matrix product.
+    ///
+    /// - `[m, k] · [k, n]` is `[m, n]`; a vector on the left is a row, on the right a column, and its dimension goes away
+    /// - leading dimensions are batches and broadcast: `[b, 1, m, k] · [c, k, n]` is `[b, c, m, n]`
+    ///
+    /// ```
+    /// # use pagelock_tensor::Tensor;
+    /// let a = Tensor::new([[1.0, 2.0], [3.0, 4.0]])?;
+    /// let x = Tensor::new([1.0, 10.0])?;
+    /// assert_eq!(a.matmul(&x)?.to_vec()?, [21.0, 43.0]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::InnerSizes`], [`Error::Broadcast`] for batches that do not fit, [`Error::WrongShape`] for scalars.
+    pub fn matmul(&self, other: &Tensor<T>) -> Result<Tensor<T>> {
+        for (operand, tensor) in [("the left operand", self), ("the right operand", other)] {
+            if tensor.rank() == 0 {
+                let expected = "it must have at least one dimension; use mul for scalars".to_string();
+                return Err(Error::WrongShape { op: "matmul", operand, shape: *tensor.shape(), expected });
+            }
+        }
+        match (self.rank(), other.rank()) {
+            (1, 1) => self.unsqueeze(0)?.product(&other.unsqueeze(1)?, self, other)?.reshape([]),
+            (1, _) => self.unsqueeze(0)?.product(other, self, other)?.squeeze(-2),
+            (_, 1) => self.product(&other.unsqueeze(1)?, self, other)?.squeeze(-1),
+            // A batch times one matrix is one tall matrix times it.
+            (3.., 2) if self.is_contiguous() => {
+                let rows = self.flatten(0, -2)?.product(other, self, other)?;
+                rows.reshape_to(self.shape().with(self.rank() - 1, other.shape()[1]))
+            }
+            _ => self.product(other, self, other),
+        }
+    }
+
+    /// The product of two (batches of) matrices; `left` and `right` are what the user gave, for the error.
+    fn product(&self, other: &Tensor<T>, left: &Tensor<T>, right: &Tensor<T>) -> Result<Tensor<T>> {
+        if self.shape()[self.rank() - 1] != other.shape()[other.rank() - 2] {
+            return Err(Error::InnerSizes { left: *left.shape(), right: *right.shape() });
+        }
+        apply(MatMul, [self, other])
+    }
+
+    /// Matrices transposed: the last two dimensions exchanged.
+    fn mt(&self) -> Result<Tensor<T>> {
+        self.transpose(-2, -1)
+    }
+}
+
+struct MatMul;
+
+impl<T: Num> Op<T, 2> for MatMul {
+    type Out = T;
+    const NAME: &'static str = "matmul";
+    const SAVES: Saves = Saves::Inputs;
+
+    /// The inner sizes were compared by `product`, which knows the shapes that the user gave.
+    fn out_shape(&self, [a, b]: [&Shape; 2]) -> Result<Shape> {
+        let (rows, columns) = (a[a.rank() - 2], b[b.rank() - 1]);
+        let mut shape = Shape::broadcast("matmul", &batch(a), &batch(b))?;
+        shape.push(rows)?;
+        shape.push(columns)?;
+        Ok(shape)
+    }
+
+    fn cpu(&self, [a, b]: [CpuView<'_, T>; 2], out: &mut [T]) -> Result<()> {
+        let ([.., m, k], [.., n]) = (a.shape, b.shape) else { unreachable!("matmul makes matrices of vectors") };
+        if *m == 0 || *n == 0 {
+            return Ok(());
+        }
+        let batches = Shape::broadcast("matmul", &batch(&Shape::new(a.shape)?), &batch(&Shape::new(b.shape)?))?;
+        for (i, out) in out.chunks_exact_mut(m * n).enumerate() {
+            let (a_start, b_start) = (start(&batches, i, a), start(&batches, i, b));
+            cpu::gemm(*m, *k, *n, &a.data[a_start..], matrix_strides(a), &b.data[b_start..], matrix_strides(b), out);
+        }
+        Ok(())
+    }
+
+    fn backward(&self, saved: &Saved<'_, T, T, 2>, grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 2]> {
+        Ok([
+            saved.grad_of(0, || apply(MatMul, [grad, &saved.input(1).mt()?]))?,
+            saved.grad_of(1, || apply(MatMul, [&saved.input(0).mt()?, grad]))?,
+        ])
+    }
+}
+
+/// All dimensions but the last two.
+fn batch(shape: &Shape) -> Shape {
+    let mut batch = *shape;
+    batch.remove(shape.rank() - 1);
+    batch.remove(shape.rank() - 2);
+    batch
+}
+
+/// Where matrix number `i` of the broadcast batches starts in an operand (0 in an empty one).
+fn start<T>(batches: &Shape, mut i: usize, operand: CpuView<'_, T>) -> usize {
+    let own_rank = operand.shape.len() - 2;
+    let mut start = 0;
+    for back in 1..=batches.rank() {
+        let size = batches[batches.rank() - back];
+        if back <= own_rank && operand.shape[own_rank - back] != 1 {
+            start += i % size * operand.strides[own_rank - back];
+        }
+        i /= size;
+    }
+    start.min(operand.data.len())
+}
+
+fn matrix_strides<T>(operand: CpuView<'_, T>) -> [usize; 2] {
+    let rank = operand.strides.len();
+    [operand.strides[rank - 2], operand.strides[rank - 1]]
+}

@@ -1,0 +1,22 @@
+//! The operations, by what they do. Each is written down once: shape rule, kernel per device, derivative, documented method.
+//!
+//! `elementwise.rs` is the file to read first, and `composed.rs` what can be built from the others.
+
+mod compare;
+mod composed;
+mod conv2d;
+mod elementwise;
+mod in_place;
+mod index;
+mod join;
+mod loss;
+mod matmul;
+mod operators;
+mod pool2d;
+mod reduce;
+mod softmax;
+mod views;
+
+pub use conv2d::Conv2d;
+pub use loss::Reduction;
+pub use pool2d::Pool2d;

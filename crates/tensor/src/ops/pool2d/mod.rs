@@ -1,0 +1,318 @@
+//! Two-dimensional pooling: largest, average, and average to a given size.
+//!
+//! Averages are linear, so their derivatives are each other's; the largest element is a gather by position, so its
+//! derivative is a scatter.
+
+mod cpu;
+
+use crate::autograd::Saved;
+use crate::cpu::CpuView;
+use crate::element::Float;
+use crate::error::{Error, Result};
+use crate::op::{Inputs, Op, Saves, apply};
+use crate::ops::index::scatter_add;
+use crate::shape::Shape;
+use crate::tensor::Tensor;
+
+/// The geometry of pooling: windows of `kernel`, `stride` apart, over an image padded by `padding`.
+///
+/// ```
+/// # use pagelock_tensor::Pool2d;
+/// assert_eq!(Pool2d::new(2), Pool2d { kernel: [2, 2], stride: [2, 2], padding: [0, 0] });
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pool2d {
+    /// The window, `[height, width]`, in pixels.
+    pub kernel: [usize; 2],
+    /// Distance between neighboring windows.
+    pub stride: [usize; 2],
+    /// Rows and columns added on each side: −∞ for the largest, zeros (which count) for the average.
+    pub padding: [usize; 2],
+}
+
+impl Pool2d {
+    /// Square windows side by side, without padding.
+    pub fn new(kernel: usize) -> Pool2d {
+        Pool2d { kernel: [kernel; 2], stride: [kernel; 2], padding: [0; 2] }
+    }
+
+    /// The same stride both ways.
+    #[must_use]
+    pub fn stride(self, stride: usize) -> Pool2d {
+        Pool2d { stride: [stride; 2], ..self }
+    }
+
+    /// The same padding on all sides.
+    #[must_use]
+    pub fn padding(self, padding: usize) -> Pool2d {
+        Pool2d { padding: [padding; 2], ..self }
+    }
+
+    /// All sizes, from the image's shape; the one place that rejects them.
+    fn dims(&self, op: &'static str, image: &Shape) -> Result<cpu::PoolDims> {
+        let in_size = image_size(op, image)?;
+        for (argument, values) in [("kernel", self.kernel), ("stride", self.stride)] {
+            if values.contains(&0) {
+                return Err(Error::BadArgument { op, argument, value: "0".into(), expected: "it must be at least 1" });
+            }
+        }
+        let mut out_size = [0; 2];
+        for axis in 0..2 {
+            let [kernel, padding] = [self.kernel[axis], self.padding[axis]];
+            if padding > kernel / 2 {
+                return Err(Error::BadArgument {
+                    op,
+                    argument: "padding",
+                    value: padding.to_string(),
+                    expected: "it must be at most half of the kernel",
+                });
+            }
+            let room = (in_size[axis] + 2 * padding).checked_sub(kernel).ok_or_else(|| Error::WrongShape {
+                op,
+                operand: "the image",
+                shape: *image,
+                expected: format!(
+                    "padded by {:?} it must be at least as large as the kernel {:?}",
+                    self.padding, self.kernel
+                ),
+            })?;
+            out_size[axis] = room / self.stride[axis] + 1;
+        }
+        Ok(cpu::PoolDims {
+            planes: planes(image),
+            in_size,
+            out_size,
+            kernel: self.kernel,
+            stride: self.stride,
+            padding: self.padding,
+        })
+    }
+}
+
+/// The last two sizes of `[…, height, width]`.
+fn image_size(op: &'static str, image: &Shape) -> Result<[usize; 2]> {
+    match **image {
+        [.., height, width] if image.rank() >= 3 => Ok([height, width]),
+        _ => Err(Error::WrongShape {
+            op,
+            operand: "the image",
+            shape: *image,
+            expected: "it must be [batch, channels, height, width] or [channels, height, width]".into(),
+        }),
+    }
+}
+
+fn planes(image: &Shape) -> usize {
+    image[..image.rank() - 2].iter().product()
+}
+
+fn resized(image: &Shape, [height, width]: [usize; 2]) -> Shape {
+    image.with(image.rank() - 2, height).with(image.rank() - 1, width)
+}
+
+impl<T: Float> Tensor<T> {
+    /// The largest element of each window of `[…, height, width]`; the first of equals gets the gradient, NaN wins.
+    ///
+    /// # Errors
+    /// [`Error::WrongShape`] if the window does not fit; [`Error::BadArgument`] for a zero in the geometry or padding of
+    /// more than half of the kernel.
+    pub fn max_pool2d(&self, geometry: Pool2d) -> Result<Tensor<T>> {
+        apply(MaxPool(geometry), [self])
+    }
+
+    /// The average of each window of `[…, height, width]`; padding counts as zeros.
+    ///
+    /// # Errors
+    /// As [`Tensor::max_pool2d`].
+    pub fn avg_pool2d(&self, geometry: Pool2d) -> Result<Tensor<T>> {
+        apply(AvgPool(geometry), [self])
+    }
+
+    /// Averages that make an image of `[…, height, width]` one of `size`: window `i` of `n` covers pixels
+    /// ⌊i·in/n⌋ to ⌈(i + 1)·in/n⌉, as in PyTorch.
+    ///
+    /// ```
+    /// # use pagelock_tensor::Tensor;
+    /// assert_eq!(Tensor::zeros([64, 10, 4, 4])?.adaptive_avg_pool2d([1, 1])?.shape(), &[64, 10, 1, 1]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::WrongShape`]; [`Error::BadArgument`] for a size of 0.
+    pub fn adaptive_avg_pool2d(&self, size: [usize; 2]) -> Result<Tensor<T>> {
+        apply(AdaptiveAvgPool { size }, [self])
+    }
+}
+
+struct MaxPool(Pool2d);
+
+impl<T: Float> Op<T, 1> for MaxPool {
+    type Out = T;
+    const NAME: &'static str = "max_pool2d";
+    const SAVES: Saves = Saves::Inputs;
+    const INPUTS: Inputs = Inputs::WithoutGaps;
+
+    fn out_shape(&self, [image]: [&Shape; 1]) -> Result<Shape> {
+        Ok(resized(image, self.0.dims("max_pool2d", image)?.out_size))
+    }
+
+    fn cpu(&self, [image]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
+        cpu::max(&self.0.dims("max_pool2d", &Shape::new(image.shape)?)?, image.data, out);
+        Ok(())
+    }
+
+    fn backward(&self, saved: &Saved<'_, T, T, 1>, grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 1]> {
+        let image = saved.input(0);
+        let positions = apply(MaxPositions(self.0), [&image.detach()])?;
+        let flat = |size: [usize; 2]| Shape::new(&[planes(image.shape()), size[0] * size[1]]);
+        let windows = flat(image_size("max_pool2d", grad.shape())?)?;
+        let into = flat(image_size("max_pool2d", image.shape())?)?;
+        let scattered = scatter_add(&grad.reshape_to(windows)?, 1, positions.reshape_to(windows)?, into)?;
+        Ok([Some(scattered.reshape_to(*image.shape())?)])
+    }
+}
+
+/// Where in its plane the largest element of each window is.
+struct MaxPositions(Pool2d);
+
+impl<T: Float> Op<T, 1> for MaxPositions {
+    type Out = i64;
+    const NAME: &'static str = "max_pool2d";
+    const SAVES: Saves = Saves::Nothing;
+    const INPUTS: Inputs = Inputs::WithoutGaps;
+
+    fn out_shape(&self, [image]: [&Shape; 1]) -> Result<Shape> {
+        Ok(resized(image, self.0.dims("max_pool2d", image)?.out_size))
+    }
+
+    fn cpu(&self, [image]: [CpuView<'_, T>; 1], out: &mut [i64]) -> Result<()> {
+        cpu::max_positions(&self.0.dims("max_pool2d", &Shape::new(image.shape)?)?, image.data, out);
+        Ok(())
+    }
+
+    fn backward(&self, _: &Saved<'_, T, i64, 1>, _: &Tensor<i64>) -> Result<[Option<Tensor<T>>; 1]> {
+        Ok([None]) // positions do not change smoothly
+    }
+}
+
+/// The average of each window; linear, so nothing is saved.
+struct AvgPool(Pool2d);
+
+impl<T: Float> Op<T, 1> for AvgPool {
+    type Out = T;
+    const NAME: &'static str = "avg_pool2d";
+    const SAVES: Saves = Saves::Nothing;
+    const INPUTS: Inputs = Inputs::WithoutGaps;
+
+    fn out_shape(&self, [image]: [&Shape; 1]) -> Result<Shape> {
+        Ok(resized(image, self.0.dims("avg_pool2d", image)?.out_size))
+    }
+
+    fn cpu(&self, [image]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
+        cpu::avg(&self.0.dims("avg_pool2d", &Shape::new(image.shape)?)?, image.data, out);
+        Ok(())
+    }
+
+    fn backward(&self, saved: &Saved<'_, T, T, 1>, grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 1]> {
+        Ok([Some(apply(AvgPoolGrad { geometry: self.0, image: *saved.shape(0) }, [grad])?)])
+    }
+}
+
+/// The transpose of [`AvgPool`].
+struct AvgPoolGrad {
+    geometry: Pool2d,
+    image: Shape,
+}
+
+impl<T: Float> Op<T, 1> for AvgPoolGrad {
+    type Out = T;
+    const NAME: &'static str = "avg_pool2d_grad";
+    const SAVES: Saves = Saves::Nothing;
+    const INPUTS: Inputs = Inputs::WithoutGaps;
+
+    fn out_shape(&self, _: [&Shape; 1]) -> Result<Shape> {
+        Ok(self.image)
+    }
+
+    fn cpu(&self, [grad]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
+        cpu::avg_grad(&self.geometry.dims("avg_pool2d", &self.image)?, grad.data, out);
+        Ok(())
+    }
+
+    fn backward(&self, _: &Saved<'_, T, T, 1>, grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 1]> {
+        Ok([Some(apply(AvgPool(self.geometry), [grad])?)])
+    }
+}
+
+struct AdaptiveAvgPool {
+    size: [usize; 2],
+}
+
+impl<T: Float> Op<T, 1> for AdaptiveAvgPool {
+    type Out = T;
+    const NAME: &'static str = "adaptive_avg_pool2d";
+    const SAVES: Saves = Saves::Nothing;
+    const INPUTS: Inputs = Inputs::WithoutGaps;
+
+    fn out_shape(&self, [image]: [&Shape; 1]) -> Result<Shape> {
+        let from = image_size("adaptive_avg_pool2d", image)?;
+        if self.size.contains(&0) {
+            return Err(Error::BadArgument {
+                op: "adaptive_avg_pool2d",
+                argument: "size",
+                value: format!("{:?}", self.size),
+                expected: "it must be at least 1 both ways",
+            });
+        }
+        if from.contains(&0) && image.elements() == 0 && planes(image) > 0 {
+            return Err(Error::Empty {
+                op: "adaptive_avg_pool2d",
+                what: "the image",
+                fix: "give it at least one pixel",
+            });
+        }
+        Ok(resized(image, self.size))
+    }
+
+    fn cpu(&self, [image]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
+        let shape = Shape::new(image.shape)?;
+        cpu::adaptive_avg(planes(&shape), image_size("adaptive_avg_pool2d", &shape)?, self.size, image.data, out);
+        Ok(())
+    }
+
+    fn backward(&self, saved: &Saved<'_, T, T, 1>, grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 1]> {
+        Ok([Some(apply(AdaptiveAvgPoolGrad { size: self.size, image: *saved.shape(0) }, [grad])?)])
+    }
+}
+
+/// The transpose of [`AdaptiveAvgPool`].
+struct AdaptiveAvgPoolGrad {
+    size: [usize; 2],
+    image: Shape,
+}
+
+impl<T: Float> Op<T, 1> for AdaptiveAvgPoolGrad {
+    type Out = T;
+    const NAME: &'static str = "adaptive_avg_pool2d_grad";
+    const SAVES: Saves = Saves::Nothing;
+    const INPUTS: Inputs = Inputs::WithoutGaps;
+
+    fn out_shape(&self, _: [&Shape; 1]) -> Result<Shape> {
+        Ok(self.image)
+    }
+
+    fn cpu(&self, [grad]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
+        cpu::adaptive_avg_grad(
+            planes(&self.image),
+            image_size("adaptive_avg_pool2d", &self.image)?,
+            self.size,
+            grad.data,
+            out,
+        );
+        Ok(())
+    }
+
+    fn backward(&self, _: &Saved<'_, T, T, 1>, grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 1]> {
+        Ok([Some(apply(AdaptiveAvgPool { size: self.size }, [grad])?)])
+    }
+}

@@ -1,0 +1,307 @@
+//! Reductions: sums, extremes and what follows from them, over any axes.
+//!
+//! Sums run in a fixed order that depends on the shape alone, so they have the same bits on any number of threads.
+
+use crate::autograd::Saved;
+use crate::cpu::{self, CpuView};
+use crate::element::{Element, Float, Num};
+use crate::error::{Error, Result};
+use crate::op::{Op, Saves, apply};
+use crate::shape::{Axes, AxisSet, Shape};
+use crate::tensor::Tensor;
+
+/// Which axes go, and whether they stay as size 1.
+#[derive(Clone, Copy)]
+struct Reduced {
+    axes: AxisSet,
+    keepdim: bool,
+}
+
+impl Reduced {
+    fn shape(&self, input: &Shape) -> Shape {
+        input.reduced(self.axes, self.keepdim)
+    }
+
+    /// How many elements make one result.
+    fn count(&self, input: &Shape) -> usize {
+        input.iter().enumerate().filter(|&(dim, _)| self.axes.contains(dim)).map(|(_, &size)| size).product()
+    }
+
+    /// A result, or its gradient, seen in the shape of the input.
+    fn spread<T: Element>(&self, result: &Tensor<T>, input: &Shape) -> Result<Tensor<T>> {
+        result.reshape_to(input.reduced(self.axes, true))?.expand(input)
+    }
+}
+
+/// `reduction! { docs; method, method_keepdim => function }` for a function of `(&Tensor, AxisSet, keepdim)`.
+macro_rules! reduction {
+    ($bound:ident, $(#[$doc:meta])* $method:ident, $keepdim:ident => $function:path) => {
+        impl<T: $bound> Tensor<T> {
+            $(#[$doc])*
+            ///
+            /// `axes`: `..` for all, `-1` for one, `[0, 2]` for several; they go away.
+            ///
+            /// # Errors
+            /// [`Error::NoSuchDim`], [`Error::RepeatedDim`]; [`Error::Empty`] where nothing has no such value.
+            pub fn $method(&self, axes: impl Axes) -> Result<Tensor<T>> {
+                $function(self, Reduced { axes: axes.resolve(stringify!($method), self.shape())?, keepdim: false })
+            }
+
+            #[doc = concat!("As [`Tensor::", stringify!($method), "`], but the axes stay, with size 1.")]
+            ///
+            /// # Errors
+            #[doc = concat!("As [`Tensor::", stringify!($method), "`].")]
+            pub fn $keepdim(&self, axes: impl Axes) -> Result<Tensor<T>> {
+                $function(self, Reduced { axes: axes.resolve(stringify!($method), self.shape())?, keepdim: true })
+            }
+        }
+    };
+}
+
+reduction! { Num,
+    /// The sum over `axes`, of the same element type (integers wrap); half types are summed in `f32`. Empty sums are 0.
+    ///
+    /// ```
+    /// # use pagelock_tensor::Tensor;
+    /// let x = Tensor::new([[1.0, 2.0], [3.0, 4.0]])?;
+    /// assert_eq!(x.sum(..)?.item()?, 10.0);
+    /// assert_eq!(x.sum(0)?.to_vec()?, [4.0, 6.0]);
+    /// assert_eq!(x.sum_keepdim(-1)?.shape(), &[2, 1]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    sum, sum_keepdim => sum
+}
+reduction! { Float,
+    /// The mean over `axes`; NaN over nothing.
+    mean, mean_keepdim => mean
+}
+reduction! { Num,
+    /// The largest element over `axes`; NaN wins. Where several are largest, each gets an equal share of the gradient
+    /// (as PyTorch's `amax`).
+    max, max_keepdim => max
+}
+reduction! { Num,
+    /// The smallest element over `axes`; NaN wins. Gradients as for [`Tensor::max`].
+    min, min_keepdim => min
+}
+reduction! { Float,
+    /// The variance over `axes`, with n − 1 in the denominator (Bessel's correction), as PyTorch's default; NaN over
+    /// fewer than two elements.
+    var, var_keepdim => var
+}
+
+fn sum<T: Num>(x: &Tensor<T>, reduced: Reduced) -> Result<Tensor<T>> {
+    apply(Sum(reduced), [x])
+}
+
+fn mean<T: Float>(x: &Tensor<T>, reduced: Reduced) -> Result<Tensor<T>> {
+    let count = reduced.count(x.shape()) as f64;
+    apply(ScaledSum { reduced, scale: 1.0 / count }, [x])
+}
+
+fn max<T: Num>(x: &Tensor<T>, reduced: Reduced) -> Result<Tensor<T>> {
+    apply(Extreme::<true>(reduced), [x])
+}
+
+fn min<T: Num>(x: &Tensor<T>, reduced: Reduced) -> Result<Tensor<T>> {
+    apply(Extreme::<false>(reduced), [x])
+}
+
+fn var<T: Float>(x: &Tensor<T>, reduced: Reduced) -> Result<Tensor<T>> {
+    let centered = x.sub(&mean(x, Reduced { keepdim: true, ..reduced })?)?;
+    let freedom = reduced.count(x.shape()) as f64 - 1.0;
+    apply(ScaledSum { reduced, scale: 1.0 / freedom.max(0.0) }, [&centered.mul(&centered)?])
+}
+
+struct Sum(Reduced);
+
+impl<T: Element> Op<T, 1> for Sum {
+    type Out = T;
+    const NAME: &'static str = "sum";
+    const SAVES: Saves = Saves::Nothing;
+
+    fn out_shape(&self, [x]: [&Shape; 1]) -> Result<Shape> {
+        Ok(self.0.shape(x))
+    }
+
+    fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
+        cpu::reduce(x, self.0.axes.mask(), out, T::Sum::ZERO, T::to_sum, T::Sum::plus, T::from_sum);
+        Ok(())
+    }
+
+    fn backward(&self, saved: &Saved<'_, T, T, 1>, grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 1]> {
+        Ok([Some(self.0.spread(grad, saved.shape(0))?)])
+    }
+}
+
+/// A sum times a constant, rounded once: means and variances of half types would overflow as sums.
+struct ScaledSum {
+    reduced: Reduced,
+    scale: f64,
+}
+
+impl<T: Float> Op<T, 1> for ScaledSum {
+    type Out = T;
+    const NAME: &'static str = "mean";
+    const SAVES: Saves = Saves::Nothing;
+
+    fn out_shape(&self, [x]: [&Shape; 1]) -> Result<Shape> {
+        Ok(self.reduced.shape(x))
+    }
+
+    fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
+        let scale = T::Real::from_f64(self.scale);
+        let finish = |sum: T::Real| {
+            T::from_real(if sum == T::Real::ZERO && self.scale.is_infinite() { sum / sum } else { sum * scale })
+        };
+        cpu::reduce(x, self.reduced.axes.mask(), out, T::Real::ZERO, T::to_real, T::Real::plus, finish);
+        Ok(())
+    }
+
+    fn backward(&self, saved: &Saved<'_, T, T, 1>, grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 1]> {
+        Ok([Some(self.reduced.spread(&grad.mul_scalar(T::from_f64(self.scale))?, saved.shape(0))?)])
+    }
+}
+
+/// The largest (`MAX`) or smallest element.
+struct Extreme<const MAX: bool>(Reduced);
+
+impl<T: Num, const MAX: bool> Op<T, 1> for Extreme<MAX> {
+    type Out = T;
+    const NAME: &'static str = if MAX { "max" } else { "min" };
+    const SAVES: Saves = Saves::Inputs;
+
+    fn out_shape(&self, [x]: [&Shape; 1]) -> Result<Shape> {
+        let out = self.0.shape(x);
+        if self.0.count(x) == 0 && out.elements() > 0 {
+            return Err(Error::Empty {
+                op: <Self as Op<T, 1>>::NAME,
+                what: "the reduced dimension",
+                fix: "reduce over at least one element",
+            });
+        }
+        Ok(out)
+    }
+
+    fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
+        let start = if MAX { T::LOWEST } else { T::HIGHEST };
+        let further = |a: T, b: T| if (if MAX { a > b } else { a < b }) || a.is_nan() { a } else { b };
+        cpu::reduce(x, self.0.axes.mask(), out, start, |x| x, further, |x| x);
+        Ok(())
+    }
+
+    fn backward(&self, saved: &Saved<'_, T, T, 1>, grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 1]> {
+        let x = saved.input(0);
+        let extreme = apply(Extreme::<MAX>(Reduced { keepdim: true, ..self.0 }), [x])?;
+        let hits: Tensor<T> = x.eq(&extreme)?.cast()?;
+        let shares = sum(&hits, Reduced { keepdim: true, ..self.0 })?;
+        Ok([Some(apply(Share, [&self.0.spread(grad, x.shape())?, &hits, &shares])?)])
+    }
+}
+
+/// `grad · hit / shares`, for counts that integers would truncate.
+struct Share;
+
+impl<T: Num> Op<T, 3> for Share {
+    type Out = T;
+    const NAME: &'static str = "max";
+    const SAVES: Saves = Saves::Inputs;
+    const INPUTS: crate::op::Inputs = crate::op::Inputs::Broadcast;
+
+    fn out_shape(&self, [grad, ..]: [&Shape; 3]) -> Result<Shape> {
+        Ok(*grad)
+    }
+
+    fn cpu(&self, [grad, hits, shares]: [CpuView<'_, T>; 3], out: &mut [T]) -> Result<()> {
+        cpu::map3(
+            grad,
+            hits,
+            shares,
+            out,
+            #[inline(always)]
+            |grad: T, hit: T, shares: T| {
+                if hit == T::ZERO {
+                    T::ZERO
+                } else if shares == T::ONE {
+                    grad
+                } else {
+                    T::from_f64(to_f64(grad) / to_f64(shares))
+                }
+            },
+        );
+        Ok(())
+    }
+
+    fn backward(&self, saved: &Saved<'_, T, T, 3>, grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 3]> {
+        let back = saved.grad_of(0, || apply(Share, [grad, saved.input(1), saved.input(2)]))?;
+        Ok([back, None, None]) // piecewise constant in the operands
+    }
+}
+
+fn to_f64<T: Element>(x: T) -> f64 {
+    x.cast()
+}
+
+impl<T: Element> Tensor<T> {
+    /// Summed over the dimensions along which a tensor of shape `shape` was broadcast to this one's.
+    pub(crate) fn sum_to(&self, shape: &Shape) -> Result<Tensor<T>> {
+        let lead = self.rank() - shape.rank();
+        let mut axes = [0isize; crate::shape::MAX_RANK];
+        let mut n_axes = 0;
+        for dim in 0..self.rank() {
+            if dim < lead || (shape[dim - lead] == 1 && self.shape()[dim] != 1) {
+                axes[n_axes] = dim as isize;
+                n_axes += 1;
+            }
+        }
+        let axes = axes[..n_axes].resolve("sum", self.shape())?;
+        apply(Sum(Reduced { axes, keepdim: false }), [self])?.reshape_to(*shape)
+    }
+}
+
+impl<T: Num> Tensor<T> {
+    /// The index of the largest element along `dim`, which goes away; the first of equals, and NaN counts as largest.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchDim`]; [`Error::Empty`] along a dimension of size 0.
+    pub fn argmax(&self, dim: isize) -> Result<Tensor<i64>> {
+        let dim = self.shape().dim("argmax", dim)?;
+        apply(ArgMax { dim }, [self])
+    }
+
+    /// As [`Tensor::argmax`], but the dimension stays, with size 1.
+    ///
+    /// # Errors
+    /// As [`Tensor::argmax`].
+    pub fn argmax_keepdim(&self, dim: isize) -> Result<Tensor<i64>> {
+        let place = self.shape().dim("argmax", dim)?;
+        self.argmax(dim)?.unsqueeze(place as isize)
+    }
+}
+
+struct ArgMax {
+    dim: usize,
+}
+
+impl<T: Num> Op<T, 1> for ArgMax {
+    type Out = i64;
+    const NAME: &'static str = "argmax";
+    const SAVES: Saves = Saves::Nothing;
+
+    fn out_shape(&self, [x]: [&Shape; 1]) -> Result<Shape> {
+        let mut out = *x;
+        if out.remove(self.dim) == 0 && out.elements() > 0 {
+            return Err(Error::Empty { op: "argmax", what: "the dimension", fix: "reduce over at least one element" });
+        }
+        Ok(out)
+    }
+
+    fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: &mut [i64]) -> Result<()> {
+        cpu::arg_reduce(x, self.dim, out, |a: T, b: T| a > b || (a.is_nan() && !b.is_nan()));
+        Ok(())
+    }
+
+    fn backward(&self, _: &Saved<'_, T, i64, 1>, _: &Tensor<i64>) -> Result<[Option<Tensor<T>>; 1]> {
+        Ok([None]) // positions do not change smoothly
+    }
+}

@@ -1,0 +1,189 @@
+//! Random numbers that depend on (seed, stream, position) alone: any part of a sequence can be computed by any thread.
+//!
+//! Philox4x32-10: J. Salmon, M. Moraes, R. Dror, D. Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011,
+//! <https://doi.org/10.1145/2063384.2063405>. Each counter gives four 32-bit numbers.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::element::{Element, Float};
+use crate::parallel;
+
+/// A sequence of random numbers, and a position in it that moves with every draw.
+///
+/// Two generators with the same seed and stream give the same numbers, on any number of threads.
+///
+/// ```
+/// # use pagelock_tensor::Generator;
+/// let (a, b) = (Generator::new(7), Generator::new(7));
+/// assert_eq!(a.next_u64(), b.next_u64());
+/// assert_ne!(a.stream(1).next_u64(), a.stream(2).next_u64());
+/// ```
+#[derive(Debug)]
+pub struct Generator {
+    seed: AtomicU64,
+    stream: u64,
+    position: AtomicU64, // in counters, each of four 32-bit numbers
+}
+
+impl Generator {
+    /// Stream 0 of a seed, at its start.
+    pub const fn new(seed: u64) -> Generator {
+        Generator { seed: AtomicU64::new(seed), stream: 0, position: AtomicU64::new(0) }
+    }
+
+    /// Another sequence of the same seed, at its start: for an epoch, a worker or a layer of its own.
+    pub fn stream(&self, stream: u64) -> Generator {
+        Generator { seed: AtomicU64::new(self.seed()), stream, position: AtomicU64::new(0) }
+    }
+
+    /// The seed.
+    pub fn seed(&self) -> u64 {
+        self.seed.load(Ordering::Relaxed)
+    }
+
+    /// How many counters have been drawn; [`Generator::set_position`] goes back to it.
+    pub fn position(&self) -> u64 {
+        self.position.load(Ordering::Relaxed)
+    }
+
+    /// Goes to a position of the sequence.
+    pub fn set_position(&self, position: u64) {
+        self.position.store(position, Ordering::Relaxed);
+    }
+
+    /// Takes `counters` positions and returns the first.
+    fn take(&self, counters: u64) -> u64 {
+        // Relaxed: the position guards no other memory.
+        self.position.fetch_add(counters, Ordering::Relaxed)
+    }
+
+    fn block(&self, position: u64) -> [u32; 4] {
+        philox(self.seed(), [position, self.stream])
+    }
+
+    /// 64 random bits.
+    pub fn next_u64(&self) -> u64 {
+        let [low, high, ..] = self.block(self.take(1));
+        u64::from(high) << 32 | u64::from(low)
+    }
+
+    /// Uniform in [0, 1), with 53 random bits.
+    pub fn next_f64(&self) -> f64 {
+        unit_f64(self.next_u64())
+    }
+
+    /// Uniform in `0..n`, without bias (D. Lemire, 2019, <https://doi.org/10.1145/3230636>); 0 for `n` = 0.
+    pub fn below(&self, n: u64) -> u64 {
+        let threshold = n.wrapping_neg().checked_rem(n).unwrap_or(0);
+        loop {
+            let wide = u128::from(self.next_u64()) * u128::from(n);
+            if wide as u64 >= threshold {
+                return (wide >> 64) as u64;
+            }
+        }
+    }
+
+    /// Puts a slice in random order (Fisher and Yates).
+    pub fn shuffle<T>(&self, slice: &mut [T]) {
+        for i in (1..slice.len()).rev() {
+            slice.swap(i, self.below(i as u64 + 1) as usize);
+        }
+    }
+}
+
+/// The key is the seed, the counter `[position, stream]`.
+fn philox(seed: u64, [position, stream]: [u64; 2]) -> [u32; 4] {
+    const MULTIPLIERS: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
+    const KEY_STEPS: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
+    let mut key = [seed as u32, (seed >> 32) as u32];
+    let mut x = [position as u32, (position >> 32) as u32, stream as u32, (stream >> 32) as u32];
+    for _ in 0..10 {
+        let [a, b] = [u64::from(MULTIPLIERS[0]) * u64::from(x[0]), u64::from(MULTIPLIERS[1]) * u64::from(x[2])];
+        x = [(b >> 32) as u32 ^ x[1] ^ key[0], b as u32, (a >> 32) as u32 ^ x[3] ^ key[1], a as u32];
+        key = [key[0].wrapping_add(KEY_STEPS[0]), key[1].wrapping_add(KEY_STEPS[1])];
+    }
+    x
+}
+
+fn unit_f64(bits: u64) -> f64 {
+    (bits >> 11) as f64 / (1u64 << 53) as f64
+}
+
+/// Uniform in [0, 1), with the 24 bits that an `f32` holds.
+fn unit_f32(bits: u32) -> f32 {
+    (bits >> 8) as f32 / (1u32 << 24) as f32
+}
+
+static DEFAULT: OnceLock<Generator> = OnceLock::new();
+
+/// What `rand` and `randn` draw from. Its seed is 0 until [`manual_seed`] says otherwise, so that programs replay.
+pub(crate) fn default_generator() -> &'static Generator {
+    DEFAULT.get_or_init(|| Generator::new(0))
+}
+
+/// Seeds the default generator and puts it at its start.
+///
+/// Without this its seed is 0: a program replays unless it asks not to. Threads that draw from it at the same time get
+/// different numbers from run to run; give each a [`Generator`] of its own.
+pub fn manual_seed(seed: u64) {
+    let generator = default_generator();
+    generator.seed.store(seed, Ordering::Relaxed);
+    generator.set_position(0);
+}
+
+/// Elements per task, a multiple of the four numbers of a counter.
+const CHUNK: usize = 16 * 1024;
+
+/// Fills four elements from each counter, the same ones however the work is split.
+fn fill<T: Element>(generator: &Generator, out: &mut [T], four: impl Fn([u32; 4]) -> [T; 4] + Sync) {
+    let start = generator.take(out.len().div_ceil(4) as u64);
+    parallel::for_each_chunk_mut(out, CHUNK, |chunk, out| {
+        let first = start + (chunk * CHUNK / 4) as u64;
+        for (i, out) in out.chunks_mut(4).enumerate() {
+            out.copy_from_slice(&four(generator.block(first + i as u64))[..out.len()]);
+        }
+    });
+}
+
+pub(crate) fn fill_uniform<T: Float>(generator: &Generator, out: &mut [T]) {
+    fill(generator, out, |bits| bits.map(|bits| below_one(T::from_f64(f64::from(unit_f32(bits))))));
+}
+
+/// Half types round numbers near 1 up to 1, which is outside the range.
+fn below_one<T: Float>(x: T) -> T {
+    if x < T::ONE { x } else { T::from_f64(1.0 - 1.0 / 256.0) }
+}
+
+/// G. Box and M. Muller, 1958: two uniform numbers make two normal ones, <https://doi.org/10.1214/aoms/1177706645>.
+pub(crate) fn fill_normal<T: Float>(generator: &Generator, out: &mut [T]) {
+    fill(generator, out, |bits| {
+        let pair = |a: u32, b: u32| {
+            let radius = (-2.0 * (1.0 - f64::from(unit_f32(a))).ln()).sqrt();
+            let (sin, cos) = (std::f64::consts::TAU * f64::from(unit_f32(b))).sin_cos();
+            [radius * cos, radius * sin]
+        };
+        let [[a, b], [c, d]] = [pair(bits[0], bits[1]), pair(bits[2], bits[3])];
+        [a, b, c, d].map(T::from_f64)
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The known answers of the Random123 library, file `kat_vectors`.
+    #[test]
+    fn philox_gives_the_published_numbers() {
+        assert_eq!(philox(0, [0, 0]), [0x6627_e8d5, 0xe169_c58d, 0xbc57_ac4c, 0x9b00_dbd8]);
+        assert_eq!(philox(u64::MAX, [u64::MAX, u64::MAX]), [0x408f_276d, 0x41c8_3b0e, 0xa20b_c7c6, 0x6d54_51fd]);
+    }
+
+    #[test]
+    fn numbers_below_a_bound_reach_every_value_and_no_other() {
+        let generator = Generator::new(1);
+        let mut seen = [false; 7];
+        (0..200).for_each(|_| seen[generator.below(7) as usize] = true);
+        assert_eq!(seen, [true; 7]);
+    }
+}

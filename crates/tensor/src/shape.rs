@@ -1,0 +1,284 @@
+//! Shapes, dimension arguments and axis arguments: how sizes come in and how they are checked.
+//!
+//! A [`Shape`] is at most [`MAX_RANK`] sizes, stored inline, so shapes never touch the heap.
+
+use std::fmt;
+use std::ops::{Deref, RangeFull};
+
+use crate::error::{Error, Result};
+
+/// The largest number of dimensions a tensor can have.
+pub const MAX_RANK: usize = 8;
+
+/// The sizes of a tensor's dimensions, outermost first. `[]` is a scalar.
+///
+/// ```
+/// # use pagelock_tensor::Shape;
+/// let shape = Shape::new(&[64, 1, 28, 28])?;
+/// assert_eq!(shape.rank(), 4);
+/// assert_eq!(shape.elements(), 50_176);
+/// assert_eq!(shape.to_string(), "[64, 1, 28, 28]");
+/// # Ok::<(), pagelock_tensor::Error>(())
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Shape {
+    sizes: [usize; MAX_RANK], // zero beyond `rank`, so that derived equality holds
+    rank: u8,
+}
+
+impl Shape {
+    /// The shape of a scalar: no dimensions, one element.
+    pub const SCALAR: Shape = Shape { sizes: [0; MAX_RANK], rank: 0 };
+
+    /// A shape from its sizes.
+    ///
+    /// # Errors
+    /// [`Error::TooManyDims`] above [`MAX_RANK`] sizes; [`Error::TooLarge`] if the elements' bytes cannot be addressed.
+    pub fn new(sizes: &[usize]) -> Result<Shape> {
+        if sizes.len() > MAX_RANK {
+            return Err(Error::TooManyDims { sizes: sizes.to_vec() });
+        }
+        let mut shape = Shape { sizes: [0; MAX_RANK], rank: sizes.len() as u8 };
+        shape.sizes[..sizes.len()].copy_from_slice(sizes);
+        shape.check_size()?;
+        Ok(shape)
+    }
+
+    /// Zero-sized dimensions are skipped, so that strides stay addressable too.
+    fn check_size(&self) -> Result<()> {
+        let widest_element = 8;
+        let bytes = self
+            .iter()
+            .filter(|&&size| size > 0)
+            .try_fold(widest_element, |bytes: usize, &size| bytes.checked_mul(size));
+        match bytes {
+            Some(bytes) if bytes <= isize::MAX as usize => Ok(()),
+            _ => Err(Error::TooLarge { shape: *self }),
+        }
+    }
+
+    /// The number of dimensions.
+    pub fn rank(&self) -> usize {
+        self.rank as usize
+    }
+
+    /// The number of elements: the product of the sizes.
+    pub fn elements(&self) -> usize {
+        self.iter().product()
+    }
+
+    pub(crate) fn push(&mut self, size: usize) -> Result<()> {
+        self.insert(self.rank(), size)
+    }
+
+    pub(crate) fn insert(&mut self, dim: usize, size: usize) -> Result<()> {
+        let rank = self.rank();
+        if rank == MAX_RANK {
+            return Err(Error::TooManyDims { sizes: [&self.sizes[..], &[size]].concat() });
+        }
+        self.sizes.copy_within(dim..rank, dim + 1);
+        self.sizes[dim] = size;
+        self.rank += 1;
+        Ok(())
+    }
+
+    pub(crate) fn remove(&mut self, dim: usize) -> usize {
+        let size = self.sizes[dim];
+        let rank = self.rank();
+        self.sizes.copy_within(dim + 1..rank, dim);
+        self.sizes[rank - 1] = 0;
+        self.rank -= 1;
+        size
+    }
+
+    pub(crate) fn set(&mut self, dim: usize, size: usize) {
+        self.sizes[..self.rank as usize][dim] = size;
+    }
+
+    /// This shape with one dimension resized.
+    pub(crate) fn with(mut self, dim: usize, size: usize) -> Shape {
+        self.set(dim, size);
+        self
+    }
+
+    /// The dimension that `dim` names; negative values count from the end.
+    pub(crate) fn dim(&self, op: &'static str, dim: isize) -> Result<usize> {
+        resolve_dim(op, dim, self.rank(), self)
+    }
+
+    /// The common shape of two operands: sizes are aligned at the end, and must be equal or 1.
+    /// The rule is NumPy's: <https://numpy.org/doc/stable/user/basics.broadcasting.html>.
+    pub(crate) fn broadcast(op: &'static str, left: &Shape, right: &Shape) -> Result<Shape> {
+        if left == right {
+            return Ok(*left);
+        }
+        let mut out = if left.rank >= right.rank { *left } else { *right };
+        let (rank, left_rank, right_rank) = (out.rank(), left.rank(), right.rank());
+        for back in 1..=left_rank.min(right_rank) {
+            let size = match (left[left_rank - back], right[right_rank - back]) {
+                (a, b) if a == b => a,
+                (1, b) => b,
+                (a, 1) => a,
+                _ => return Err(Error::Broadcast { op, left: *left, right: *right }),
+            };
+            out.set(rank - back, size);
+        }
+        out.check_size()?;
+        Ok(out)
+    }
+
+    /// This shape after a reduction over `axes`: kept as size 1, or dropped.
+    pub(crate) fn reduced(&self, axes: AxisSet, keepdim: bool) -> Shape {
+        let mut out = Shape::SCALAR;
+        for (dim, &size) in self.iter().enumerate() {
+            let size = if axes.contains(dim) { 1 } else { size };
+            if !axes.contains(dim) || keepdim {
+                out.sizes[out.rank()] = size;
+                out.rank += 1;
+            }
+        }
+        out
+    }
+}
+
+fn resolve_dim(op: &'static str, dim: isize, rank: usize, shape: &Shape) -> Result<usize> {
+    let resolved = if dim < 0 { dim + rank as isize } else { dim };
+    if (0..rank as isize).contains(&resolved) {
+        Ok(resolved as usize)
+    } else {
+        Err(Error::NoSuchDim { op, dim, shape: *shape })
+    }
+}
+
+impl Deref for Shape {
+    type Target = [usize];
+
+    fn deref(&self) -> &[usize] {
+        &self.sizes[..self.rank as usize]
+    }
+}
+
+impl fmt::Display for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&**self, f)
+    }
+}
+
+impl fmt::Debug for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&**self, f)
+    }
+}
+
+impl<const N: usize> PartialEq<[usize; N]> for Shape {
+    fn eq(&self, other: &[usize; N]) -> bool {
+        **self == other[..]
+    }
+}
+
+/// What can be given where a shape is asked for: `5`, `[2, 3]`, `&[2, 3][..]`, `()` for a scalar, or another tensor's shape.
+pub trait IntoShape {
+    /// The checked shape.
+    ///
+    /// # Errors
+    /// As [`Shape::new`].
+    fn into_shape(self) -> Result<Shape>;
+}
+
+impl IntoShape for usize {
+    fn into_shape(self) -> Result<Shape> {
+        Shape::new(&[self])
+    }
+}
+
+impl IntoShape for () {
+    fn into_shape(self) -> Result<Shape> {
+        Ok(Shape::SCALAR)
+    }
+}
+
+impl<const N: usize> IntoShape for [usize; N] {
+    fn into_shape(self) -> Result<Shape> {
+        Shape::new(&self)
+    }
+}
+
+impl IntoShape for &[usize] {
+    fn into_shape(self) -> Result<Shape> {
+        Shape::new(self)
+    }
+}
+
+impl IntoShape for Shape {
+    fn into_shape(self) -> Result<Shape> {
+        Ok(self)
+    }
+}
+
+impl IntoShape for &Shape {
+    fn into_shape(self) -> Result<Shape> {
+        Ok(*self)
+    }
+}
+
+/// A set of dimensions, as a bit mask.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AxisSet(u8);
+
+impl AxisSet {
+    pub(crate) fn contains(self, dim: usize) -> bool {
+        self.0 >> dim & 1 == 1
+    }
+
+    /// Bit `i` is set where dimension `i` is in the set.
+    pub(crate) fn mask(self) -> u32 {
+        u32::from(self.0)
+    }
+}
+
+/// What can be given where axes are asked for: `..` for all, `-1` for one, `[0, 2]` for several.
+pub trait Axes {
+    /// The axes as a set, checked against a shape.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchDim`] or [`Error::RepeatedDim`].
+    fn resolve(self, op: &'static str, shape: &Shape) -> Result<AxisSet>;
+}
+
+impl Axes for RangeFull {
+    fn resolve(self, _op: &'static str, shape: &Shape) -> Result<AxisSet> {
+        Ok(AxisSet(((1u16 << shape.rank()) - 1) as u8))
+    }
+}
+
+impl Axes for isize {
+    fn resolve(self, op: &'static str, shape: &Shape) -> Result<AxisSet> {
+        [self][..].resolve(op, shape)
+    }
+}
+
+impl<const N: usize> Axes for [isize; N] {
+    fn resolve(self, op: &'static str, shape: &Shape) -> Result<AxisSet> {
+        self[..].resolve(op, shape)
+    }
+}
+
+impl Axes for &[isize] {
+    fn resolve(self, op: &'static str, shape: &Shape) -> Result<AxisSet> {
+        let mut set = 0u8;
+        for &dim in self {
+            let bit = 1 << shape.dim(op, dim)?;
+            if set & bit != 0 {
+                return Err(Error::RepeatedDim { op, dim, shape: *shape });
+            }
+            set |= bit;
+        }
+        Ok(AxisSet(set))
+    }
+}
+
+impl Axes for AxisSet {
+    fn resolve(self, _op: &'static str, _shape: &Shape) -> Result<AxisSet> {
+        Ok(self)
+    }
+}

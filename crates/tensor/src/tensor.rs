@@ -1,0 +1,239 @@
+//! [`Tensor`]: a handle to a strided view of a storage, and to the node of the autograd graph that made it.
+//!
+//! Read `op.rs` next: how operations make tensors.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use crate::autograd::NodeRef;
+use crate::cpu::{self, CpuView};
+use crate::device::Device;
+use crate::element::{DType, Element};
+use crate::error::{Error, Result};
+use crate::layout::Layout;
+use crate::shape::{IntoShape, Shape};
+use crate::storage::{Fresh, Reading, Storage};
+
+/// An n-dimensional array of one element type, `f32` unless another is named.
+///
+/// A handle: cloning is cheap, and clones are the same tensor. Shapes, strides and the device are run-time values; the
+/// element type is part of the Rust type, so labels where floats belong do not compile.
+///
+/// # Examples
+/// ```
+/// # use pagelock_tensor::Tensor;
+/// let x = Tensor::new([[1.0, 2.0], [3.0, 4.0]])?;
+/// let y = (x.matmul(&x.t()?)? + 1.0)?;
+/// assert_eq!(y.to_vec()?, [6.0, 12.0, 12.0, 26.0]);
+/// # Ok::<(), pagelock_tensor::Error>(())
+/// ```
+pub struct Tensor<T = f32> {
+    raw: Raw,
+    element: PhantomData<T>,
+}
+
+/// A tensor without its element type: what the autograd graph passes along its edges.
+#[derive(Clone)]
+pub(crate) struct Raw {
+    pub(crate) storage: Arc<Storage>,
+    pub(crate) layout: Layout,
+    /// What made this tensor, if its gradient is wanted.
+    pub(crate) node: Option<NodeRef>,
+}
+
+impl Raw {
+    pub(crate) fn dtype(&self) -> DType {
+        self.storage.dtype()
+    }
+
+    pub(crate) fn shape(&self) -> &Shape {
+        self.layout.shape()
+    }
+
+    /// As a tensor of `T`, which must be the element type.
+    pub(crate) fn typed<T: Element>(self) -> Tensor<T> {
+        debug_assert_eq!(self.dtype(), T::DTYPE);
+        Tensor { raw: self, element: PhantomData }
+    }
+}
+
+impl<T> Clone for Tensor<T> {
+    fn clone(&self) -> Self {
+        Tensor { raw: self.raw.clone(), element: PhantomData }
+    }
+}
+
+impl<T: Element> Tensor<T> {
+    pub(crate) fn from_fresh(fresh: Fresh<T>) -> Tensor<T> {
+        let (storage, layout) = fresh.share();
+        Raw { storage, layout, node: None }.typed()
+    }
+
+    pub(crate) fn raw(&self) -> &Raw {
+        &self.raw
+    }
+
+    pub(crate) fn into_raw(self) -> Raw {
+        self.raw
+    }
+
+    pub(crate) fn node(&self) -> Option<&NodeRef> {
+        self.raw.node.as_ref()
+    }
+
+    pub(crate) fn with_node(mut self, node: Option<NodeRef>) -> Tensor<T> {
+        self.raw.node = node;
+        self
+    }
+
+    /// The same storage seen through another layout, outside the graph.
+    pub(crate) fn with_layout(&self, layout: Layout) -> Tensor<T> {
+        Raw { storage: Arc::clone(&self.raw.storage), layout, node: None }.typed()
+    }
+
+    pub(crate) fn layout(&self) -> &Layout {
+        &self.raw.layout
+    }
+
+    pub(crate) fn storage(&self) -> &Arc<Storage> {
+        &self.raw.storage
+    }
+
+    pub(crate) fn read(&self) -> Reading<'_, T> {
+        self.raw.storage.read()
+    }
+
+    /// Whether two tensors may share elements.
+    pub(crate) fn shares_storage<U>(&self, other: &Tensor<U>) -> bool {
+        Arc::ptr_eq(&self.raw.storage, &other.raw.storage)
+    }
+
+    /// The sizes of the dimensions.
+    pub fn shape(&self) -> &Shape {
+        self.raw.layout.shape()
+    }
+
+    /// The sizes of the dimensions, as a slice.
+    pub fn dims(&self) -> &[usize] {
+        self.shape()
+    }
+
+    /// The size of one dimension; negative values count from the end.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchDim`].
+    pub fn size(&self, dim: isize) -> Result<usize> {
+        Ok(self.shape()[self.shape().dim("size", dim)?])
+    }
+
+    /// The number of dimensions.
+    pub fn rank(&self) -> usize {
+        self.shape().rank()
+    }
+
+    /// The number of elements.
+    pub fn len(&self) -> usize {
+        self.shape().elements()
+    }
+
+    /// Whether there are no elements.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// How many storage elements lie between neighbors of each dimension; 0 where a dimension was expanded.
+    pub fn strides(&self) -> &[usize] {
+        self.raw.layout.strides()
+    }
+
+    /// Whether the elements lie in row-major order without gaps.
+    pub fn is_contiguous(&self) -> bool {
+        self.raw.layout.is_contiguous()
+    }
+
+    /// The element type, as a run-time value.
+    pub fn dtype(&self) -> DType {
+        T::DTYPE
+    }
+
+    /// Where the elements are.
+    pub fn device(&self) -> Device {
+        Device::Cpu
+    }
+
+    /// This tensor on `device`: itself if it is there already.
+    ///
+    /// # Errors
+    /// None yet: the CPU is the only device.
+    pub fn to(&self, device: &Device) -> Result<Tensor<T>> {
+        match device {
+            Device::Cpu => Ok(self.clone()),
+        }
+    }
+
+    /// How many times the storage has been changed in place, through any view of it.
+    pub fn version(&self) -> u64 {
+        self.raw.storage.version()
+    }
+
+    /// All elements in row-major order.
+    ///
+    /// ```
+    /// # use pagelock_tensor::Tensor;
+    /// assert_eq!(Tensor::new([[1.0, 2.0], [3.0, 4.0]])?.t()?.to_vec()?, [1.0, 3.0, 2.0, 4.0]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// None on the CPU.
+    pub fn to_vec(&self) -> Result<Vec<T>> {
+        let mut out = vec![T::ZERO; self.len()];
+        self.copy_to_slice(&mut out)?;
+        Ok(out)
+    }
+
+    /// Copies all elements, in row-major order, into `out`.
+    ///
+    /// # Errors
+    /// [`Error::DataLength`] if `out` has another length.
+    pub fn copy_to_slice(&self, out: &mut [T]) -> Result<()> {
+        if out.len() != self.len() {
+            return Err(Error::DataLength { op: "copy_to_slice", given: out.len(), shape: *self.shape() });
+        }
+        cpu::copy(view(&self.read(), self.layout()), out);
+        Ok(())
+    }
+
+    /// The one element of a tensor that holds one.
+    ///
+    /// # Errors
+    /// [`Error::NotOneElement`].
+    pub fn item(&self) -> Result<T> {
+        if self.len() != 1 {
+            return Err(Error::NotOneElement { shape: *self.shape() });
+        }
+        Ok(self.read().of(self.layout())[0])
+    }
+
+    /// This tensor if it is contiguous, else a copy that is; outside the graph.
+    pub(crate) fn gap_free(&self) -> Result<Tensor<T>> {
+        if self.is_contiguous() { Ok(self.clone()) } else { self.deep_copy("contiguous") }
+    }
+
+    /// A contiguous copy in a storage of its own, outside the graph.
+    pub(crate) fn deep_copy(&self, op: &'static str) -> Result<Tensor<T>> {
+        let mut out = Fresh::allocate(op, *self.shape())?;
+        cpu::copy(view(&self.read(), self.layout()), out.elements());
+        Ok(Tensor::from_fresh(out))
+    }
+
+    /// Expanded to a shape, outside the graph.
+    pub(crate) fn broadcast_to(&self, op: &'static str, shape: impl IntoShape) -> Result<Tensor<T>> {
+        Ok(self.with_layout(self.layout().expand(op, &shape.into_shape()?)?))
+    }
+}
+
+/// What a kernel sees of a tensor whose storage is locked.
+pub(crate) fn view<'a, T: Element>(reading: &'a Reading<'_, T>, layout: &'a Layout) -> CpuView<'a, T> {
+    CpuView { data: reading.of(layout), shape: layout.shape(), strides: layout.strides() }
+}
