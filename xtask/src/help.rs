@@ -11,7 +11,7 @@ pub(crate) fn run(_sh: &Shell, parser: Parser) -> Result<()> {
     println!("usage: cargo xtask COMMAND\n");
     for command in COMMANDS {
         let usage = format!("{} {}", command.name, command.arguments);
-        println!("  {usage:<32}{}", command.summary);
+        println!("  {usage:<42}{}", command.summary);
     }
     Ok(())
 }

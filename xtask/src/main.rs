@@ -42,7 +42,7 @@ pub(crate) const COMMANDS: &[Command] = &[
     },
     Command {
         name: "sanitize",
-        arguments: "[address | thread]",
+        arguments: "[--only SANITIZER] [-p PACKAGE]",
         summary: "AddressSanitizer and ThreadSanitizer on the memory and tensor tests (needs a nightly)",
         run: sanitize::run,
     },

@@ -4,15 +4,14 @@
 //! instrumented too; otherwise `xtask/tsan.supp` quiets what ThreadSanitizer cannot see in an
 //! uninstrumented one. [`RUNS`] says which tests run.
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
+use lexopt::Arg::{Long, Short};
 use lexopt::Parser;
 use xshell::{Shell, cmd};
 
-use crate::remaining_words;
 use crate::steps::Steps;
 
 /// A sanitizer, and how the compiler is told about it.
-#[derive(Clone, Copy)]
 struct Sanitizer {
     name: &'static str,
     rustflags: &'static str,
@@ -51,12 +50,11 @@ const RUNS: &[Run] = &[
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
 pub(crate) fn run(sh: &Shell, parser: Parser) -> Result<()> {
-    let words = remaining_words(parser)?;
-    let chosen = chosen(&words)?;
-    let build_std = needs(sh)?;
+    let (sanitizers, runs) = chosen(parser)?;
+    let build_std = has_std_source(sh)?;
     let mut steps = Steps::new("sanitize");
-    for sanitizer in chosen {
-        for run in RUNS {
+    for sanitizer in &sanitizers {
+        for run in &runs {
             let name = format!("{} sanitizer: {}", sanitizer.name, run.package);
             steps.step(&name, || test(sh, sanitizer, run, build_std));
         }
@@ -64,20 +62,36 @@ pub(crate) fn run(sh: &Shell, parser: Parser) -> Result<()> {
     steps.finish()
 }
 
-/// The sanitizers named in `words`; both where none is named.
-fn chosen(words: &[String]) -> Result<Vec<Sanitizer>> {
-    if let Some(unknown) = words
-        .iter()
-        .find(|word| SANITIZERS.iter().all(|one| one.name != **word))
-    {
-        bail!("there is no sanitizer `{unknown}`; there are: address, thread");
+/// What the command line asks for: everything, or what `--only` and `--package` leave of it.
+fn chosen(mut parser: Parser) -> Result<(Vec<&'static Sanitizer>, Vec<&'static Run>)> {
+    let mut sanitizers: Vec<_> = SANITIZERS.iter().collect();
+    let mut runs: Vec<_> = RUNS.iter().collect();
+    while let Some(argument) = parser.next()? {
+        match argument {
+            Long("only") => {
+                let name = parser.value()?;
+                sanitizers.retain(|sanitizer| name == sanitizer.name);
+                ensure!(
+                    !sanitizers.is_empty(),
+                    "--only takes `address` or `thread`, not {name:?}"
+                );
+            }
+            Short('p') | Long("package") => {
+                let name = parser.value()?;
+                runs.retain(|run| name == run.package);
+                ensure!(
+                    !runs.is_empty(),
+                    "--package takes a package with tests listed in sanitize.rs, not {name:?}"
+                );
+            }
+            other => return Err(other.unexpected().into()),
+        }
     }
-    let wanted = |one: &Sanitizer| words.is_empty() || words.iter().any(|word| word == one.name);
-    Ok(SANITIZERS.into_iter().filter(wanted).collect())
+    Ok((sanitizers, runs))
 }
 
 /// Whether the nightly toolchain can build an instrumented standard library; an error without a nightly.
-fn needs(sh: &Shell) -> Result<bool> {
+fn has_std_source(sh: &Shell) -> Result<bool> {
     let sysroot = cmd!(sh, "rustup run nightly rustc --print sysroot")
         .quiet()
         .ignore_stderr()
@@ -85,11 +99,10 @@ fn needs(sh: &Shell) -> Result<bool> {
     let Ok(sysroot) = sysroot else {
         bail!("sanitizers need a nightly toolchain; `rustup toolchain install nightly` gets one");
     };
-    let has_source = sh.path_exists(format!("{sysroot}/lib/rustlib/src/rust/library/Cargo.lock"));
-    Ok(has_source)
+    Ok(sh.path_exists(format!("{sysroot}/lib/rustlib/src/rust/library/Cargo.lock")))
 }
 
-fn test(sh: &Shell, sanitizer: Sanitizer, run: &Run, build_std: bool) -> Result<()> {
+fn test(sh: &Shell, sanitizer: &Sanitizer, run: &Run, build_std: bool) -> Result<()> {
     let (package, targets) = (run.package, run.targets);
     let std_flag = build_std.then_some("-Zbuild-std");
     let suppressions = sh.current_dir().join("xtask/tsan.supp");
