@@ -304,6 +304,25 @@ impl<T: Element> Tensor<T> {
         Ok(Tensor::from_fresh(out))
     }
 
+    /// A tensor whose elements `fill` writes in place, in row-major order: for readers and decoders, without a copy.
+    ///
+    /// What `fill` leaves unwritten has unspecified values.
+    ///
+    /// ```
+    /// # use pagelock_tensor::Tensor;
+    /// let x = Tensor::build([2, 2], |out| out.copy_from_slice(&[1u8, 2, 3, 4]))?;
+    /// assert_eq!(x.select(0, 1)?.to_vec()?, [3, 4]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Memory`] if the budget refuses.
+    pub fn build(shape: impl IntoShape, fill: impl FnOnce(&mut [T])) -> Result<Tensor<T>> {
+        let mut out = Fresh::allocate("build", shape.into_shape()?)?;
+        fill(out.elements());
+        Ok(Tensor::from_fresh(out))
+    }
+
     /// As [`Tensor::from_slice`], from a vector.
     ///
     /// # Errors
