@@ -11,7 +11,8 @@
 //! budgets, so the lock is taken when memory is made, not when it is reused.
 
 use std::{
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    fmt,
+    sync::{Arc, PoisonError, Weak},
     time::{Duration, Instant},
 };
 
@@ -19,6 +20,7 @@ use crate::{
     ByteSize, Error, Held, Holder, OverBudget, Result,
     holder::{Tally, largest},
     ledger,
+    sync::{AtomicUsize, Condvar, Mutex, MutexGuard, Ordering, lock},
 };
 
 const DEFAULT_KNOB: &str = "raise the limit or drop buffers first";
@@ -44,13 +46,12 @@ const DEFAULT_KNOB: &str = "raise the limit or drop buffers first";
 /// assert_eq!((host.used().0, host.peak().0), (0, 700));
 /// # Ok::<(), pagelock_memory::Error>(())
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Budget {
     node: Arc<Node>,
 }
 
 /// One budget: its place in the tree's table. Children and reservations keep it alive.
-#[derive(Debug)]
 struct Node {
     tree: Arc<Tree>,
     slot: usize,
@@ -58,19 +59,25 @@ struct Node {
     _parent: Option<Arc<Node>>,
 }
 
-#[derive(Debug, Default)]
 pub(crate) struct Tree {
     table: Mutex<Table>, // guards every counter of the tree
     freed: Condvar,      // signalled when bytes came back and somebody waits
+    // How many wait. Relaxed: it is raised before the waiter locks what the reader has locked, `table` or a pool.
+    waiting: AtomicUsize,
+    pools: Mutex<Vec<Weak<dyn Trim>>>, // whose idle blocks hold bytes of this tree
 }
 
-#[derive(Debug, Default)]
+/// Something that keeps bytes of a budget without using them.
+pub(crate) trait Trim: Send + Sync {
+    /// Gives them back; returns how many.
+    fn trim(&self) -> usize;
+}
+
+#[derive(Default)]
 struct Table {
     rows: Vec<Option<Row>>, // by slot; the root is slot 0, dropped budgets leave a free slot
-    waiting: usize,
 }
 
-#[derive(Debug)]
 struct Row {
     name: String,
     knob: String,
@@ -84,19 +91,14 @@ struct Row {
 impl Budget {
     /// A budget of its own, without a parent.
     pub fn new(name: impl Into<String>, limit: impl Into<ByteSize>) -> Self {
-        let budget = Self::add(Arc::default(), None, name.into(), limit.into());
+        let budget = Self::add(Arc::new(Tree::new()), None, name.into(), limit.into());
         ledger::register_budgets(&budget.node.tree);
         budget
     }
 
     /// A budget inside this one: what it holds counts here too.
     pub fn child(&self, name: impl Into<String>, limit: impl Into<ByteSize>) -> Self {
-        Self::add(
-            self.node.tree.clone(),
-            Some(self.node.clone()),
-            name.into(),
-            limit.into(),
-        )
+        Self::add(self.node.tree.clone(), Some(self.node.clone()), name.into(), limit.into())
     }
 
     /// The same budget, whose refusals end with `knob`: what the user can turn.
@@ -116,60 +118,63 @@ impl Budget {
             direct: Tally::default(),
         };
         let slot = tree.lock().insert(row);
-        Self {
-            node: Arc::new(Node {
-                tree,
-                slot,
-                _parent: parent,
-            }),
-        }
+        Self { node: Arc::new(Node { tree, slot, _parent: parent }) }
     }
 
     /// Takes `len_bytes` from this budget and every one above it, or from none.
+    ///
+    /// Before it refuses, pools give back what they keep of this tree's bytes without using it.
     ///
     /// # Errors
     /// [`Error::OverBudget`] if one of them has less left.
     pub fn reserve(&self, len_bytes: u64) -> Result<Reservation> {
         let holder = Holder::current();
-        self.table()
-            .take(self.node.slot, len_bytes, holder)
-            .map_err(Error::OverBudget)?;
-        Ok(Reservation {
-            node: self.node.clone(),
-            len_bytes,
-            holder,
-        })
+        let mut taken = self.table().take(self.node.slot, len_bytes, holder);
+        if taken.as_ref().is_err_and(|refusal| refusal.could_fit()) && self.node.tree.trim_pools() > 0 {
+            taken = self.table().take(self.node.slot, len_bytes, holder);
+        }
+        taken.map_err(Error::OverBudget)?;
+        Ok(Reservation { node: self.node.clone(), len_bytes, holder })
     }
 
     /// As [`Budget::reserve`], but waits until others have given back enough, at most `timeout`.
     ///
-    /// A large request can be overtaken by smaller ones: there is no queue.
+    /// While anybody waits, pools give dropped blocks back instead of keeping them. A large request can be
+    /// overtaken by smaller ones: there is no queue.
     ///
     /// # Errors
     /// [`Error::OverBudget`] after `timeout`, or at once if `len_bytes` is above a limit and can never fit.
     pub fn reserve_timeout(&self, len_bytes: u64, timeout: Duration) -> Result<Reservation> {
-        let (holder, asked_at) = (Holder::current(), Instant::now());
-        let mut table = self.table();
-        loop {
-            let mut refusal = match table.take(self.node.slot, len_bytes, holder) {
-                Ok(()) => break,
-                Err(refusal) => refusal,
-            };
+        let asked_at = Instant::now();
+        match self.reserve(len_bytes) {
+            Err(Error::OverBudget(refusal)) if refusal.could_fit() => {}
+            decided => return decided,
+        }
+        let tree = &*self.node.tree;
+        let _waiting = Waiting::start(tree);
+        tree.trim_pools(); // again: from here on no pool keeps anything
+        let (holder, mut table) = (Holder::current(), self.table());
+        while let Err(mut refusal) = table.take(self.node.slot, len_bytes, holder) {
             let still = timeout.saturating_sub(asked_at.elapsed());
-            if still.is_zero() || len_bytes > refusal.limit.0 {
-                refusal.waited = Some(timeout).filter(|_| still.is_zero());
+            if still.is_zero() || !refusal.could_fit() {
+                refusal.waited = Some(timeout);
                 return Err(Error::OverBudget(refusal));
             }
-            table.waiting += 1;
-            let woken = self.node.tree.freed.wait_timeout(table, still);
-            table = woken.unwrap_or_else(PoisonError::into_inner).0;
-            table.waiting -= 1;
+            table = tree.freed.wait_timeout(table, still).unwrap_or_else(PoisonError::into_inner).0;
         }
-        Ok(Reservation {
-            node: self.node.clone(),
-            len_bytes,
-            holder,
-        })
+        Ok(Reservation { node: self.node.clone(), len_bytes, holder })
+    }
+
+    /// Whether somebody waits for bytes of this tree.
+    pub(crate) fn is_short(&self) -> bool {
+        self.node.tree.is_short()
+    }
+
+    /// Asks `pool` for what it keeps before this tree refuses, for as long as it lives.
+    pub(crate) fn add_pool(&self, pool: Weak<dyn Trim>) {
+        let mut pools = lock(&self.node.tree.pools);
+        pools.retain(|pool| pool.strong_count() > 0);
+        pools.push(pool);
     }
 
     /// Changes the limit. A limit below what is held refuses everything new until enough has come back.
@@ -213,6 +218,12 @@ impl Budget {
     }
 }
 
+impl fmt::Debug for Budget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Budget(`{}`, {} of {} used)", self.name(), self.used(), self.limit())
+    }
+}
+
 impl Drop for Node {
     fn drop(&mut self) {
         self.tree.lock().rows[self.slot] = None;
@@ -220,7 +231,6 @@ impl Drop for Node {
 }
 
 /// Bytes taken from a [`Budget`]; dropping it gives them back.
-#[derive(Debug)]
 #[must_use = "dropping a reservation gives the bytes back"]
 pub struct Reservation {
     node: Arc<Node>,
@@ -235,20 +245,60 @@ impl Reservation {
     }
 }
 
+impl fmt::Debug for Reservation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Reservation({} B)", self.len_bytes)
+    }
+}
+
 impl Drop for Reservation {
     fn drop(&mut self) {
         let mut table = self.node.tree.lock();
         table.give_back(self.node.slot, self.len_bytes, self.holder);
-        if table.waiting > 0 {
+        if self.node.tree.is_short() {
             self.node.tree.freed.notify_all();
         }
     }
 }
 
 impl Tree {
+    fn new() -> Self {
+        Self {
+            table: Mutex::new(Table::default()),
+            freed: Condvar::new(),
+            waiting: AtomicUsize::new(0),
+            pools: Mutex::new(Vec::new()),
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Table> {
-        // A panic elsewhere cannot leave the counters half-changed: no step between changes can panic.
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.table)
+    }
+
+    fn is_short(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) > 0
+    }
+
+    fn trim_pools(&self) -> usize {
+        // Trimming gives bytes back to this tree, so none of its locks may be held.
+        let pools: Vec<_> = lock(&self.pools).iter().filter_map(Weak::upgrade).collect();
+        pools.iter().map(|pool| pool.trim()).sum()
+    }
+}
+
+/// One more thread waits for bytes of a tree, until this drops.
+struct Waiting<'a>(&'a Tree);
+
+impl<'a> Waiting<'a> {
+    fn start(tree: &'a Tree) -> Self {
+        tree.waiting.fetch_add(1, Ordering::Relaxed);
+        Self(tree)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -264,15 +314,11 @@ impl Table {
     }
 
     fn row(&self, slot: usize) -> &Row {
-        self.rows[slot]
-            .as_ref()
-            .unwrap_or_else(|| unreachable!("slot {slot} outlives its budget"))
+        self.rows[slot].as_ref().unwrap_or_else(|| unreachable!("slot {slot} outlives its budget"))
     }
 
     fn row_mut(&mut self, slot: usize) -> &mut Row {
-        self.rows[slot]
-            .as_mut()
-            .unwrap_or_else(|| unreachable!("slot {slot} outlives its budget"))
+        self.rows[slot].as_mut().unwrap_or_else(|| unreachable!("slot {slot} outlives its budget"))
     }
 
     fn ancestors(&self, slot: usize) -> impl Iterator<Item = usize> {
@@ -281,10 +327,7 @@ impl Table {
 
     /// Checks every ancestor, then adds to every ancestor.
     fn take(&mut self, slot: usize, bytes: u64, holder: Holder) -> Result<(), Box<OverBudget>> {
-        if let Some(tight) = self
-            .ancestors(slot)
-            .find(|&slot| self.row(slot).left() < bytes)
-        {
+        if let Some(tight) = self.ancestors(slot).find(|&slot| self.row(slot).left() < bytes) {
             return Err(self.refusal(slot, tight, bytes));
         }
         let mut next = Some(slot);
@@ -323,24 +366,18 @@ impl Table {
     }
 
     fn held(&self, slot: usize) -> Vec<Held> {
-        let inside = self
-            .rows
-            .iter()
-            .flatten()
-            .filter(|row| row.parent == Some(slot) && row.used > 0);
-        let inside = inside.map(|row| Held {
-            name: row.name.clone(),
-            bytes: ByteSize(row.used),
-        });
-        let mut held: Vec<_> = self
-            .row(slot)
-            .direct
-            .held()
-            .into_iter()
-            .chain(inside)
-            .collect();
+        let inside = self.rows.iter().flatten().filter(|row| row.parent == Some(slot) && row.used > 0);
+        let inside = inside.map(|row| Held { name: row.name.clone(), bytes: ByteSize(row.used) });
+        let mut held: Vec<_> = self.row(slot).direct.held().into_iter().chain(inside).collect();
         held.sort_by_key(|held| std::cmp::Reverse(held.bytes));
         held
+    }
+}
+
+impl OverBudget {
+    /// Whether it would fit if everybody gave everything back.
+    fn could_fit(&self) -> bool {
+        self.asked <= self.limit
     }
 }
 
@@ -393,11 +430,7 @@ impl Tree {
 impl Table {
     /// Slots of the budgets right under `parent`, last first.
     fn children(&self, parent: Option<usize>) -> Vec<usize> {
-        let is_child = |slot: &usize| {
-            self.rows[*slot]
-                .as_ref()
-                .is_some_and(|row| row.parent == parent)
-        };
+        let is_child = |slot: &usize| self.rows[*slot].as_ref().is_some_and(|row| row.parent == parent);
         (0..self.rows.len()).rev().filter(is_child).collect()
     }
 }

@@ -84,17 +84,13 @@ impl FromStr for ByteSize {
     /// # Errors
     /// [`Error::NotASize`] for anything else, for negative numbers and for more than 16 EiB.
     fn from_str(text: &str) -> Result<Self, Error> {
-        parse(text).map(Self).ok_or_else(|| Error::NotASize {
-            text: text.to_owned(),
-        })
+        parse(text).map(Self).ok_or_else(|| Error::NotASize { text: text.to_owned() })
     }
 }
 
 fn parse(text: &str) -> Option<u64> {
     let text = text.trim();
-    let unit_at = text
-        .find(|c: char| !c.is_ascii_digit() && c != '.')
-        .unwrap_or(text.len());
+    let unit_at = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(unit_at);
     let unit = unit_bytes(unit.trim())?;
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
@@ -104,11 +100,7 @@ fn parse(text: &str) -> Option<u64> {
     // Nine decimals of a tebibyte are a kilobyte apart: nobody writes more.
     let fraction = &fraction[..fraction.len().min(9)];
     let scale = 10_u128.pow(fraction.len() as u32);
-    let fraction = if fraction.is_empty() {
-        0
-    } else {
-        fraction.parse().ok()?
-    };
+    let fraction = if fraction.is_empty() { 0 } else { fraction.parse().ok()? };
     let scaled = whole.parse::<u64>().ok()? as u128 * scale + fraction;
     u64::try_from(scaled.checked_mul(unit)? / scale).ok()
 }

@@ -1,16 +1,13 @@
 //! The layer that knows how much is in use, by whom, and reports it to the ledger.
 
-use std::{
-    fmt,
-    ptr::NonNull,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{fmt, ptr::NonNull, sync::Arc};
 
 use crate::{
-    Block, ByteSize, Error, Held, Holder, Kind, PoolStats, Resource, Result,
+    Block, Budget, ByteSize, Error, Held, Holder, Kind, PoolStats, Resource, Result,
     holder::{Tally, largest},
     ledger,
     resource::debug_block,
+    sync::{Mutex, MutexGuard, lock},
 };
 
 /// Counts the blocks of `R` that are in use, and shows them in the [`ledger`](crate::ledger()).
@@ -65,11 +62,7 @@ pub struct Stats {
 impl<R: Resource> Counted<R> {
     /// Counts what `resource` hands out, under `name`.
     pub fn new(name: impl Into<String>, resource: R) -> Self {
-        let shared = Arc::new(Shared {
-            name: name.into(),
-            resource,
-            counts: Mutex::default(),
-        });
+        let shared = Arc::new(Shared { name: name.into(), resource, counts: Mutex::new(Counts::default()) });
         let weak = Arc::downgrade(&shared);
         ledger::register_resource(weak);
         Self { shared }
@@ -93,19 +86,14 @@ impl<R: Resource> Counted<R> {
 
 impl<R> Clone for Counted<R> {
     fn clone(&self) -> Self {
-        Self {
-            shared: self.shared.clone(),
-        }
+        Self { shared: self.shared.clone() }
     }
 }
 
 impl<R: Resource> fmt::Debug for Counted<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (name, stats) = (&self.shared.name, self.stats());
-        f.debug_struct("Counted")
-            .field("name", name)
-            .field("stats", &stats)
-            .finish_non_exhaustive()
+        f.debug_struct("Counted").field("name", name).field("stats", &stats).finish_non_exhaustive()
     }
 }
 
@@ -113,18 +101,10 @@ impl<R: Resource> Resource for Counted<R> {
     type Block = CountedBlock<R>;
 
     fn allocate(&self, len_bytes: usize) -> Result<CountedBlock<R>> {
-        let block = self
-            .shared
-            .resource
-            .allocate(len_bytes)
-            .map_err(|error| self.shared.name_holders(error))?;
+        let block = self.shared.resource.allocate(len_bytes).map_err(|error| self.shared.name_holders(error))?;
         let holder = Holder::current();
         self.shared.counts().add(holder, len_bytes as u64);
-        Ok(CountedBlock {
-            block,
-            holder,
-            shared: self.shared.clone(),
-        })
+        Ok(CountedBlock { block, holder, shared: self.shared.clone() })
     }
 
     fn trim(&self) -> usize {
@@ -135,6 +115,10 @@ impl<R: Resource> Resource for Counted<R> {
         self.shared.resource.footprint(len_bytes)
     }
 
+    fn budget(&self) -> Option<&Budget> {
+        self.shared.resource.budget()
+    }
+
     fn pool_stats(&self) -> Option<PoolStats> {
         self.shared.resource.pool_stats()
     }
@@ -142,8 +126,7 @@ impl<R: Resource> Resource for Counted<R> {
 
 impl<R> Shared<R> {
     fn counts(&self) -> MutexGuard<'_, Counts> {
-        // A panic elsewhere cannot leave the counters half-changed.
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.counts)
     }
 
     /// A budget below a pool knows who made its memory; who holds it now is known here.
@@ -215,9 +198,7 @@ impl<R: Resource> fmt::Debug for CountedBlock<R> {
 
 impl<R: Resource> Drop for CountedBlock<R> {
     fn drop(&mut self) {
-        self.shared
-            .counts()
-            .sub(self.holder, self.block.len_bytes() as u64);
+        self.shared.counts().sub(self.holder, self.block.len_bytes() as u64);
     }
 }
 
@@ -245,12 +226,7 @@ impl<R: Resource> Report for Shared<R> {
         let (name, pool) = (self.name.clone(), self.resource.pool_stats());
         let counts = self.counts();
         let (stats, holders) = (counts.stats, counts.holders());
-        ResourceEntry {
-            name,
-            stats,
-            holders,
-            pool,
-        }
+        ResourceEntry { name, stats, holders, pool }
     }
 }
 

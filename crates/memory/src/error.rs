@@ -27,6 +27,30 @@ pub enum Error {
         kind: Kind,
     },
 
+    /// `RLIMIT_MEMLOCK` does not let `mlock` lock that much.
+    #[error(
+        "cannot page-lock {asked}: {locked} of the {limit} that RLIMIT_MEMLOCK allows are locked already; raise it \
+         (`ulimit -l`, `LimitMEMLOCK=` of a service, `--ulimit memlock=-1` of a container), or let a GPU driver \
+         lock the pages, which this limit does not bind"
+    )]
+    LockLimit {
+        /// What was to be locked.
+        asked: ByteSize,
+        /// What the process has locked.
+        locked: ByteSize,
+        /// The limit.
+        limit: ByteSize,
+    },
+
+    /// Pages could not be locked, or not be unlocked, for another reason.
+    #[error("cannot page-lock {asked}: {source}; use smaller buffers, or pageable ones")]
+    Lock {
+        /// What was to be locked.
+        asked: ByteSize,
+        /// What the system or the driver said.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+
     /// A file could not be opened or mapped.
     #[error("cannot map {}: {source}", path.display())]
     Map {
@@ -37,9 +61,7 @@ pub enum Error {
     },
 
     /// Somebody asked to write to bytes that can only be read.
-    #[error(
-        "cannot write to a {kind} buffer of {len}: it is read-only; copy it to an allocated buffer first"
-    )]
+    #[error("cannot write to a {kind} buffer of {len}: it is read-only; copy it to an allocated buffer first")]
     ReadOnly {
         /// Which kind of memory.
         kind: Kind,
@@ -48,9 +70,7 @@ pub enum Error {
     },
 
     /// A text that should have been a size.
-    #[error(
-        "`{text}` is not a size in bytes; write a number and a unit, for example 1.5 GiB, 200 MB or 4096"
-    )]
+    #[error("`{text}` is not a size in bytes; write a number and a unit, for example 1.5 GiB, 200 MB or 4096")]
     NotASize {
         /// The text.
         text: String,
@@ -93,16 +113,7 @@ impl std::error::Error for OverBudget {}
 
 impl fmt::Display for OverBudget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            asked,
-            asked_of,
-            budget,
-            left,
-            limit,
-            holders,
-            waited,
-            knob,
-        } = self;
+        let Self { asked, asked_of, budget, left, limit, holders, waited, knob } = self;
         write!(f, "cannot take {asked}")?;
         if asked_of != budget {
             write!(f, " for `{asked_of}`")?;
@@ -112,11 +123,7 @@ impl fmt::Display for OverBudget {
         }
         write!(f, ": budget `{budget}` has {left} left of {limit}")?;
         for (i, held) in holders.iter().enumerate() {
-            write!(
-                f,
-                "{}{held}",
-                if i == 0 { "; largest holders: " } else { ", " }
-            )?;
+            write!(f, "{}{held}", if i == 0 { "; largest holders: " } else { ", " })?;
         }
         write!(f, "; {knob}")
     }

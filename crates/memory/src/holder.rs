@@ -61,10 +61,7 @@ impl Holder {
 
     /// Charges what this thread takes from now on to this holder, until the returned scope drops.
     pub fn enter(self) -> HolderScope {
-        HolderScope {
-            before: CURRENT.replace(self),
-            on_this_thread: PhantomData,
-        }
+        HolderScope { before: CURRENT.replace(self), on_this_thread: PhantomData }
     }
 
     fn name(self) -> Option<String> {
@@ -105,13 +102,7 @@ impl Tally {
     /// Who holds something, by name; what nobody in particular holds is left out.
     pub(crate) fn held(&self) -> Vec<Held> {
         let all = self.0.iter().enumerate().filter(|(_, bytes)| **bytes > 0);
-        all.filter_map(|(i, &bytes)| {
-            Some(Held {
-                name: Holder(i).name()?,
-                bytes: ByteSize(bytes),
-            })
-        })
-        .collect()
+        all.filter_map(|(i, &bytes)| Some(Held { name: Holder(i).name()?, bytes: ByteSize(bytes) })).collect()
     }
 }
 

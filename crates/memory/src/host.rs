@@ -1,8 +1,8 @@
 //! The process-wide stack that all tensors take their host memory from.
 
-use std::sync::LazyLock;
+use std::{path::Path, sync::LazyLock};
 
-use crate::{Budget, ByteSize, Counted, Limited, Pageable, Pooled};
+use crate::{Budget, ByteSize, Ceiling, Counted, Limited, Pageable, Pooled};
 
 /// The type of [`default_host`]: counted, pooled, limited, ordinary memory.
 pub type DefaultHost = Counted<Pooled<Limited<Pageable>>>;
@@ -21,12 +21,8 @@ pub type DefaultHost = Counted<Pooled<Limited<Pageable>>>;
 /// # Ok::<(), pagelock_memory::Error>(())
 /// ```
 pub fn default_host() -> &'static DefaultHost {
-    static HOST: LazyLock<DefaultHost> = LazyLock::new(|| {
-        Counted::new(
-            "host",
-            Pooled::new(Limited::new(Pageable, host_budget().clone())),
-        )
-    });
+    static HOST: LazyLock<DefaultHost> =
+        LazyLock::new(|| Counted::new("host", Pooled::new(Limited::new(Pageable, host_budget().clone()))));
     &HOST
 }
 
@@ -34,27 +30,56 @@ pub fn default_host() -> &'static DefaultHost {
 ///
 /// # Examples
 /// ```
-/// use pagelock_memory::{ByteSize, HostBuffer, default_host, host_budget};
+/// use pagelock_memory::{ByteSize, host_budget};
 ///
-/// host_budget().set_limit(ByteSize::mib(64));
-/// assert!(HostBuffer::allocate(default_host(), 65 << 20).is_err());
+/// let before = host_budget().limit();
+/// host_budget().set_limit(ByteSize::gib(1));
+/// println!("{} of {} in use", host_budget().used(), host_budget().limit());
+/// host_budget().set_limit(before);
 /// ```
 pub fn host_budget() -> &'static Budget {
-    static BUDGET: LazyLock<Budget> =
-        LazyLock::new(|| budget_from(std::env::var("PAGELOCK_HOST_LIMIT").ok().as_deref()));
+    static BUDGET: LazyLock<Budget> = LazyLock::new(|| {
+        let limit = std::env::var_os("PAGELOCK_HOST_LIMIT");
+        budget_from(limit.map(|text| text.to_string_lossy().into_owned()).as_deref(), Path::new("/"))
+    });
     &BUDGET
 }
 
-fn budget_from(limit: Option<&str>) -> Budget {
+fn budget_from(limit: Option<&str>, root: &Path) -> Budget {
     let Some(text) = limit else {
-        return Budget::new("host", ByteSize::MAX)
-            .with_knob("set $PAGELOCK_HOST_LIMIT or drop tensors first");
+        let knob = "set $PAGELOCK_HOST_LIMIT higher or drop buffers first";
+        return Budget::new("host", Ceiling::host(root).bytes).with_knob(knob);
     };
     match text.parse::<ByteSize>() {
-        Ok(limit) => {
-            Budget::new("host", limit).with_knob("raise $PAGELOCK_HOST_LIMIT or drop tensors first")
-        }
+        Ok(limit) => Budget::new("host", limit).with_knob("raise $PAGELOCK_HOST_LIMIT or drop buffers first"),
         // Refuses everything, and every refusal says why.
         Err(error) => Budget::new("host", 0).with_knob(format!("$PAGELOCK_HOST_LIMIT: {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_that_is_not_a_size_refuses_everything_and_says_why() {
+        let budget = budget_from(Some("plenty"), Path::new("/nowhere"));
+        assert_eq!(
+            budget.reserve(1).unwrap_err().to_string(),
+            "cannot take 1 B: budget `host` has 0 B left of 0 B; $PAGELOCK_HOST_LIMIT: `plenty` is not a size in \
+             bytes; write a number and a unit, for example 1.5 GiB, 200 MB or 4096"
+        );
+    }
+
+    #[test]
+    fn a_limit_that_is_a_size_is_the_limit() {
+        let budget = budget_from(Some("2 GiB"), Path::new("/nowhere"));
+        assert_eq!(budget.limit(), ByteSize::gib(2));
+    }
+
+    #[test]
+    fn where_nothing_is_known_about_the_machine_there_is_no_limit() {
+        let budget = budget_from(None, Path::new("/nowhere"));
+        assert_eq!(budget.limit(), ByteSize::MAX);
     }
 }

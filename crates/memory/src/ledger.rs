@@ -53,19 +53,12 @@ pub struct Ledger {
 impl Ledger {
     /// Bytes in use, summed over all counted resources.
     pub fn live_bytes(&self) -> u64 {
-        self.resources
-            .iter()
-            .map(|resource| resource.stats.live_bytes)
-            .sum()
+        self.resources.iter().map(|resource| resource.stats.live_bytes).sum()
     }
 
     /// Bytes kept by pools for later, summed over all counted resources.
     pub fn idle_bytes(&self) -> u64 {
-        self.resources
-            .iter()
-            .filter_map(|resource| resource.pool)
-            .map(|pool| pool.idle_bytes)
-            .sum()
+        self.resources.iter().filter_map(|resource| resource.pool).map(|pool| pool.idle_bytes).sum()
     }
 }
 
@@ -74,10 +67,7 @@ struct Known {
     resources: Vec<Weak<dyn Report>>,
 }
 
-static KNOWN: Mutex<Known> = Mutex::new(Known {
-    budgets: Vec::new(),
-    resources: Vec::new(),
-});
+static KNOWN: Mutex<Known> = Mutex::new(Known { budgets: Vec::new(), resources: Vec::new() });
 
 pub(crate) fn register_budgets(tree: &Arc<Tree>) {
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -87,57 +77,24 @@ pub(crate) fn register_budgets(tree: &Arc<Tree>) {
 
 pub(crate) fn register_resource(resource: Weak<dyn Report>) {
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    known
-        .resources
-        .retain(|resource| resource.strong_count() > 0);
+    known.resources.retain(|resource| resource.strong_count() > 0);
     known.resources.push(resource);
 }
 
 impl fmt::Display for Ledger {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(
-            f,
-            "{:<24} {:>10} {:>10} {:>10}  largest holders",
-            "budget", "used", "peak", "limit"
-        )?;
+        writeln!(f, "{:<24} {:>10} {:>10} {:>10}  largest holders", "budget", "used", "peak", "limit")?;
         for entry in &self.budgets {
             let name = format!("{:indent$}{}", "", entry.name, indent = 2 * entry.depth);
-            write!(
-                f,
-                "{name:<24} {:>10} {:>10} {:>10}  ",
-                entry.used, entry.peak, entry.limit
-            )?;
+            write!(f, "{name:<24} {:>10} {:>10} {:>10}  ", entry.used, entry.peak, entry.limit)?;
             write_holders(f, &entry.holders)?;
         }
-        write!(
-            f,
-            "\n{:<24} {:>10} {:>10} {:>10}",
-            "resource", "live", "peak", "blocks"
-        )?;
-        writeln!(
-            f,
-            " {:>10} {:>8} {:>8}  largest holders",
-            "idle", "hits", "misses"
-        )?;
+        write!(f, "\n{:<24} {:>10} {:>10} {:>10}", "resource", "live", "peak", "blocks")?;
+        writeln!(f, " {:>10} {:>8} {:>8}  largest holders", "idle", "hits", "misses")?;
         for entry in &self.resources {
-            let (peak, pool) = (
-                ByteSize(entry.stats.peak_bytes),
-                entry.pool.unwrap_or_default(),
-            );
-            write!(
-                f,
-                "{:<24} {:>10} {peak:>10} {:>10}",
-                entry.name,
-                entry.live(),
-                entry.stats.live_blocks
-            )?;
-            write!(
-                f,
-                " {:>10} {:>8} {:>8}  ",
-                ByteSize(pool.idle_bytes),
-                pool.hits,
-                pool.misses
-            )?;
+            let (peak, pool) = (ByteSize(entry.stats.peak_bytes), entry.pool.unwrap_or_default());
+            write!(f, "{:<24} {:>10} {peak:>10} {:>10}", entry.name, entry.live(), entry.stats.live_blocks)?;
+            write!(f, " {:>10} {:>8} {:>8}  ", ByteSize(pool.idle_bytes), pool.hits, pool.misses)?;
             write_holders(f, &entry.holders)?;
         }
         Ok(())
@@ -145,9 +102,6 @@ impl fmt::Display for Ledger {
 }
 
 fn write_holders(f: &mut fmt::Formatter<'_>, holders: &[crate::Held]) -> fmt::Result {
-    let largest: Vec<_> = largest(holders.to_vec())
-        .iter()
-        .map(ToString::to_string)
-        .collect();
+    let largest: Vec<_> = largest(holders.to_vec()).iter().map(ToString::to_string).collect();
     writeln!(f, "{}", largest.join(", "))
 }

@@ -31,9 +31,9 @@ impl<R: Resource> Limited<R> {
         Self { resource, budget }
     }
 
-    /// The budget it charges.
-    pub fn budget(&self) -> &Budget {
-        &self.budget
+    /// The layer below.
+    pub fn inner(&self) -> &R {
+        &self.resource
     }
 }
 
@@ -42,10 +42,7 @@ impl<R: Resource> Resource for Limited<R> {
 
     fn allocate(&self, len_bytes: usize) -> Result<Self::Block> {
         let reservation = self.budget.reserve(self.footprint(len_bytes) as u64)?;
-        Ok(LimitedBlock {
-            block: self.resource.allocate(len_bytes)?,
-            _reservation: reservation,
-        })
+        Ok(LimitedBlock { block: self.resource.allocate(len_bytes)?, _reservation: reservation })
     }
 
     fn trim(&self) -> usize {
@@ -54,6 +51,10 @@ impl<R: Resource> Resource for Limited<R> {
 
     fn footprint(&self, len_bytes: usize) -> usize {
         self.resource.footprint(len_bytes)
+    }
+
+    fn budget(&self) -> Option<&Budget> {
+        Some(&self.budget)
     }
 
     fn pool_stats(&self) -> Option<PoolStats> {

@@ -29,10 +29,7 @@ impl Resource for Pageable {
     type Block = PageableBlock;
 
     fn allocate(&self, len_bytes: usize) -> Result<PageableBlock> {
-        let out_of_memory = || Error::OutOfMemory {
-            asked: ByteSize(len_bytes as u64),
-            kind: Kind::Pageable,
-        };
+        let out_of_memory = || Error::OutOfMemory { asked: ByteSize(len_bytes as u64), kind: Kind::Pageable };
         let layout = len_bytes
             .checked_add(SPARE)
             .and_then(|with_spare| Layout::from_size_align(with_spare, NATURAL_ALIGN).ok())

@@ -1,24 +1,31 @@
 //! The layer that keeps freed blocks for the next allocation of about that size.
 //!
-//! Sizes are rounded up to classes, eight per doubling, so that a block is at most 12.5 % longer than asked for;
-//! large ones keep their exact size, since 12.5 % of a gigabyte is too much to waste. A hit locks one mutex, pops
-//! one vector and allocates nothing.
+//! Sizes are rounded up to classes, eight per doubling, so that a block is at most 12.5 % longer than asked for (or
+//! than a cache line, or than what the source rounds up to anyway). Large ones keep their exact size, since 12.5 %
+//! of a gigabyte is too much to waste. A hit locks one mutex, pops one vector and allocates nothing.
 //!
-//! Invariant: a block of class `c` has exactly `class_len(c)` bytes, so whatever is found under the class of a size
-//! is long enough for it.
+//! Invariant: a block kept for class `c` has exactly `class_len(c)` bytes, and one kept above the classes is found
+//! only by its exact size; so what is found is long enough.
 
 use std::{
     fmt,
     ptr::NonNull,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Weak},
 };
 
-use crate::{Block, Kind, PoolStats, Resource, Result, resource::debug_block};
+use crate::{
+    Block, Budget, Kind, PoolStats, Resource, Result,
+    budget::Trim,
+    resource::debug_block,
+    sync::{Mutex, MutexGuard, lock},
+};
 
 /// Keeps the blocks of `R` when they are dropped and hands them out again.
 ///
 /// Blocks come back with whatever they last held: initialised, but not zero. When `R` refuses, the pool gives back
-/// everything idle and asks once more. Cheap to clone: all clones are the same pool.
+/// everything idle and asks once more; when somebody needs bytes of the [`Budget`] below, it gives them back too.
+/// Idle blocks live until they are [trimmed](Resource::trim) or the pool and its last block are gone. Cheap to
+/// clone: all clones are the same pool.
 ///
 /// # Examples
 /// ```
@@ -73,30 +80,17 @@ const fn class_len(class: usize) -> usize {
     (step + 1) << doubling
 }
 
-/// How many bytes the pool asks of the layer below for a block of `len_bytes`.
-fn rounded(len_bytes: usize) -> usize {
-    if len_bytes > EXACT_ABOVE {
-        len_bytes
-    } else {
-        class_len(class_of(len_bytes))
-    }
-}
-
 impl<R: Resource> Pooled<R> {
     /// A pool of `resource`'s blocks, empty at first.
     pub fn new(resource: R) -> Self {
         let by_class = std::array::from_fn(|_| Vec::new());
-        let idle = Idle {
-            by_class,
-            exact: Vec::new(),
-            stats: PoolStats::default(),
-        };
-        Self {
-            shared: Arc::new(Shared {
-                resource,
-                idle: Mutex::new(idle),
-            }),
+        let idle = Idle { by_class, exact: Vec::new(), stats: PoolStats::default() };
+        let shared = Arc::new(Shared { resource, idle: Mutex::new(idle) });
+        if let Some(budget) = shared.resource.budget() {
+            let pool: Weak<Shared<R>> = Arc::downgrade(&shared);
+            budget.add_pool(pool);
         }
+        Self { shared }
     }
 
     /// What it keeps and how often it served from it.
@@ -120,17 +114,13 @@ impl<R: Resource> Pooled<R> {
 
 impl<R: Resource> Clone for Pooled<R> {
     fn clone(&self) -> Self {
-        Self {
-            shared: self.shared.clone(),
-        }
+        Self { shared: self.shared.clone() }
     }
 }
 
 impl<R: Resource> fmt::Debug for Pooled<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pooled")
-            .field("stats", &self.stats())
-            .finish_non_exhaustive()
+        f.debug_struct("Pooled").field("stats", &self.stats()).finish_non_exhaustive()
     }
 }
 
@@ -138,16 +128,13 @@ impl<R: Resource> Resource for Pooled<R> {
     type Block = PooledBlock<R>;
 
     fn allocate(&self, len_bytes: usize) -> Result<PooledBlock<R>> {
-        let kept = self.shared.idle().take(len_bytes);
+        let rounded = self.shared.rounded(len_bytes);
+        let kept = self.shared.idle().take(rounded);
         let block = match kept {
             Some(block) => block,
-            None => self.make(rounded(len_bytes))?,
+            None => self.make(rounded)?,
         };
-        Ok(PooledBlock {
-            block: Some(block),
-            len_bytes,
-            shared: self.shared.clone(),
-        })
+        Ok(PooledBlock { block: Some(block), len_bytes, shared: self.shared.clone() })
     }
 
     fn trim(&self) -> usize {
@@ -155,7 +142,11 @@ impl<R: Resource> Resource for Pooled<R> {
     }
 
     fn footprint(&self, len_bytes: usize) -> usize {
-        self.shared.resource.footprint(rounded(len_bytes))
+        self.shared.rounded(len_bytes)
+    }
+
+    fn budget(&self) -> Option<&Budget> {
+        self.shared.resource.budget()
     }
 
     fn pool_stats(&self) -> Option<PoolStats> {
@@ -165,10 +156,21 @@ impl<R: Resource> Resource for Pooled<R> {
 
 impl<R: Resource> Shared<R> {
     fn idle(&self) -> MutexGuard<'_, Idle<R::Block>> {
-        // A panic elsewhere cannot leave the lists half-changed.
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.idle)
     }
 
+    /// How many bytes to ask of the layer below for a block of `len_bytes`: what that layer would take anyway,
+    /// rounded up to a class.
+    fn rounded(&self, len_bytes: usize) -> usize {
+        if len_bytes > EXACT_ABOVE {
+            return self.resource.footprint(len_bytes);
+        }
+        let taken = self.resource.footprint(class_len(class_of(len_bytes)));
+        if taken > EXACT_ABOVE { taken } else { class_len(class_of(taken)) }
+    }
+}
+
+impl<R: Resource> Trim for Shared<R> {
     fn trim(&self) -> usize {
         let mut idle = self.idle();
         let by_class = idle.by_class.each_mut().map(std::mem::take);
@@ -181,12 +183,10 @@ impl<R: Resource> Shared<R> {
 }
 
 impl<B: Block> Idle<B> {
+    /// A kept block of exactly `len_bytes`, which is a rounded size.
     fn take(&mut self, len_bytes: usize) -> Option<Box<B>> {
         let found = if len_bytes > EXACT_ABOVE {
-            let at = self
-                .exact
-                .iter()
-                .rposition(|block| block.len_bytes() == len_bytes);
+            let at = self.exact.iter().rposition(|block| block.len_bytes() == len_bytes);
             at.map(|at| self.exact.swap_remove(at))
         } else {
             self.by_class[class_of(len_bytes)].pop()
@@ -221,9 +221,7 @@ pub struct PooledBlock<R: Resource> {
 
 impl<R: Resource> PooledBlock<R> {
     fn block(&self) -> &R::Block {
-        self.block
-            .as_ref()
-            .unwrap_or_else(|| unreachable!("a pooled block lost its memory before its drop"))
+        self.block.as_ref().unwrap_or_else(|| unreachable!("a pooled block lost its memory before its drop"))
     }
 }
 
@@ -245,8 +243,15 @@ unsafe impl<R: Resource> Block for PooledBlock<R> {
 
 impl<R: Resource> Drop for PooledBlock<R> {
     fn drop(&mut self) {
-        if let Some(block) = self.block.take() {
-            self.shared.idle().keep(block);
+        let Some(block) = self.block.take() else { return };
+        let mut idle = self.shared.idle();
+        // Asked under the lock: who waits for bytes says so first and trims this pool then. So either that is seen
+        // here, or the trim finds the block.
+        if self.shared.resource.budget().is_some_and(Budget::is_short) {
+            drop(idle); // giving back takes the locks below: not under ours
+            drop(block);
+        } else {
+            idle.keep(block);
         }
     }
 }

@@ -7,7 +7,7 @@
 
 use std::{fmt, ptr::NonNull};
 
-use crate::Result;
+use crate::{Budget, Result};
 
 /// Every block starts at a multiple of this many bytes: a cache line, and the widest vector register.
 pub const ALIGN: usize = 64;
@@ -41,6 +41,11 @@ pub trait Resource: Send + Sync + 'static {
     /// How many bytes of RAM a block of `len_bytes` takes: at least `len_bytes`, more where the source rounds up.
     fn footprint(&self, len_bytes: usize) -> usize {
         len_bytes
+    }
+
+    /// The nearest budget, here or below, that pays for the blocks.
+    fn budget(&self) -> Option<&Budget> {
+        None
     }
 
     /// What the nearest pool, here or below, keeps and how often it could serve.
@@ -91,15 +96,8 @@ impl fmt::Display for Kind {
 }
 
 /// Prints what a layered block is, rather than all that its layers share.
-pub(crate) fn debug_block(
-    name: &str,
-    block: &impl Block,
-    f: &mut fmt::Formatter<'_>,
-) -> fmt::Result {
-    f.debug_struct(name)
-        .field("len_bytes", &block.len_bytes())
-        .field("kind", &block.kind())
-        .finish_non_exhaustive()
+pub(crate) fn debug_block(name: &str, block: &impl Block, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    f.debug_struct(name).field("len_bytes", &block.len_bytes()).field("kind", &block.kind()).finish_non_exhaustive()
 }
 
 /// What a [`Pooled`](crate::Pooled) layer keeps and how often it served from it.

@@ -1,0 +1,156 @@
+//! [`HostBuffer`]: one block of any kind, and what a device may still be doing with it.
+//!
+//! `pending.rs` has the waiting, `owner.rs` the block.
+//!
+//! Invariants:
+//! - `ptr`, `len_bytes` and `kind` are those of the block in `owner`, which lives as long as the buffer;
+//! - host code gets a slice, and the block is dropped, only after what a device does to the bytes is done.
+
+mod owner;
+mod pending;
+
+use std::{fmt, mem::ManuallyDrop, ptr::NonNull, slice, sync::Arc};
+
+use self::{
+    owner::Owner,
+    pending::{Pending, Use},
+};
+use crate::{Block, ByteSize, Error, Kind, Resource, Result};
+
+pub use self::pending::Completion;
+
+/// Bytes on the host: one block from any [`Resource`], aligned to [`ALIGN`](crate::ALIGN), initialised.
+///
+/// A device may read or write the bytes while the buffer lives: whoever starts that says so with
+/// [`add_reader`](Self::add_reader) or [`add_writer`](Self::add_writer), and host access, and dropping the buffer,
+/// wait for it. With nothing pending that costs one load. Making a buffer over a pooled block allocates nothing.
+///
+/// # Examples
+/// ```
+/// use pagelock_memory::{HostBuffer, default_host};
+///
+/// let mut buffer = HostBuffer::allocate(default_host(), 4)?;
+/// buffer.bytes_mut()?.copy_from_slice(&[1, 2, 3, 4]);
+/// assert_eq!(buffer.bytes(), [1, 2, 3, 4]);
+/// # Ok::<(), pagelock_memory::Error>(())
+/// ```
+pub struct HostBuffer {
+    ptr: NonNull<u8>,
+    len_bytes: usize,
+    kind: Kind,
+    pending: Pending,
+    owner: ManuallyDrop<Owner>, // dropped in `drop`, after the last wait
+}
+
+// SAFETY: the owner is a `Block`, so Send and Sync itself; `ptr` points to bytes that only this buffer gives out,
+// under Rust's own rules: shared slices from `&self`, an exclusive one from `&mut self`.
+unsafe impl Send for HostBuffer {}
+// SAFETY: as above, and `Pending` locks what it changes.
+unsafe impl Sync for HostBuffer {}
+
+impl HostBuffer {
+    /// A buffer of `len_bytes` from `resource`. What the bytes hold is up to the resource: zeros from a source,
+    /// whatever was left there from a pool.
+    ///
+    /// # Errors
+    /// Those of the resource.
+    pub fn allocate<R: Resource>(resource: &R, len_bytes: usize) -> Result<Self> {
+        resource.allocate(len_bytes).map(Self::from_block)
+    }
+
+    /// A buffer that owns `block`.
+    pub fn from_block<B: Block>(block: B) -> Self {
+        let (ptr, len_bytes, kind) = (block.ptr(), block.len_bytes(), block.kind());
+        let owner = ManuallyDrop::new(Owner::new(block));
+        Self { ptr, len_bytes, kind, pending: Pending::new(), owner }
+    }
+
+    /// The bytes, after waiting for pending writers.
+    pub fn bytes(&self) -> &[u8] {
+        self.pending.wait_for_writers();
+        // SAFETY: the block is valid and initialised for `len_bytes` bytes (`Block`'s contract) and lives as long
+        // as `self`; no device writes to it (just waited), and host writers need `&mut self`.
+        unsafe { slice::from_raw_parts(self.ptr.as_ptr(), self.len_bytes) }
+    }
+
+    /// The bytes for writing, after waiting for pending readers and writers.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`] if the buffer [cannot be written](Self::is_writable).
+    pub fn bytes_mut(&mut self) -> Result<&mut [u8]> {
+        if !self.is_writable() {
+            return Err(Error::ReadOnly { kind: self.kind, len: ByteSize(self.len_bytes as u64) });
+        }
+        self.pending.wait_for_all();
+        // SAFETY: valid, initialised and writable for `len_bytes` bytes (`Block`'s contract, not `Mapped`); no
+        // device uses it (just waited), and `&mut self` makes this the only host access.
+        Ok(unsafe { slice::from_raw_parts_mut(self.ptr.as_ptr(), self.len_bytes) })
+    }
+
+    /// The first byte, **without waiting** for anything; for code that starts device copies, or that shares the
+    /// bytes under rules of its own after [`wait_for_writers`](Self::wait_for_writers) or
+    /// [`wait_for_all`](Self::wait_for_all).
+    pub fn as_ptr(&self) -> NonNull<u8> {
+        self.ptr
+    }
+
+    /// How many bytes.
+    pub fn len_bytes(&self) -> usize {
+        self.len_bytes
+    }
+
+    /// Which kind of memory.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// Whether the bytes can be written: everything but mapped files.
+    pub fn is_writable(&self) -> bool {
+        self.kind != Kind::Mapped
+    }
+
+    /// Notes that a device reads the bytes until `done`: writing and dropping will wait for it.
+    pub fn add_reader(&self, done: Arc<dyn Completion>) {
+        self.pending.add(Use::Reads, done);
+    }
+
+    /// Notes that a device writes the bytes until `done`: reading, writing and dropping will wait for it.
+    ///
+    /// It takes `&mut self` because a device must not start to write while a slice of the bytes is out:
+    ///
+    /// ```compile_fail,E0502
+    /// # use pagelock_memory::{Completion, HostBuffer};
+    /// fn download(buffer: &mut HostBuffer, done: std::sync::Arc<dyn Completion>) {
+    ///     let before = buffer.bytes();
+    ///     buffer.add_writer(done);
+    ///     println!("{}", before[0]);
+    /// }
+    /// ```
+    pub fn add_writer(&mut self, done: Arc<dyn Completion>) {
+        self.pending.add(Use::Writes, done);
+    }
+
+    /// Returns when no device writes the bytes any more.
+    pub fn wait_for_writers(&self) {
+        self.pending.wait_for_writers();
+    }
+
+    /// Returns when no device reads or writes the bytes any more.
+    pub fn wait_for_all(&self) {
+        self.pending.wait_for_all();
+    }
+}
+
+impl fmt::Debug for HostBuffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "HostBuffer({} {})", ByteSize(self.len_bytes as u64), self.kind)
+    }
+}
+
+impl Drop for HostBuffer {
+    fn drop(&mut self) {
+        self.pending.wait_for_all(); // should it panic after all, the block leaks
+        // SAFETY: nothing uses the owner after this.
+        unsafe { ManuallyDrop::drop(&mut self.owner) }
+    }
+}

@@ -1,0 +1,102 @@
+//! What devices may still be doing with a buffer.
+//!
+//! Invariant: a bit of `uses` is set while the list has an entry of that use; it is cleared only after everybody
+//! who was in the list has been waited for. So who finds the bit cleared need not wait.
+
+use std::sync::Arc;
+
+use crate::sync::{AtomicU8, Mutex, Ordering, lock};
+
+/// Something that a device does with host bytes and that will be done at some time.
+///
+/// Neither function may panic: buffers wait while they are dropped.
+///
+/// # Examples
+/// ```
+/// use std::sync::{Arc, Condvar, Mutex};
+/// use pagelock_memory::{Completion, HostBuffer, Pageable};
+///
+/// #[derive(Default)]
+/// struct Copy { done: Mutex<bool>, changed: Condvar }
+///
+/// impl Completion for Copy {
+///     fn is_done(&self) -> bool { *self.done.lock().unwrap() }
+///     fn wait(&self) {
+///         drop(self.changed.wait_while(self.done.lock().unwrap(), |done| !*done).unwrap());
+///     }
+/// }
+///
+/// let mut buffer = HostBuffer::allocate(&Pageable, 8)?;
+/// let copy = Arc::new(Copy::default());
+/// buffer.add_writer(copy.clone());
+/// std::thread::spawn(move || {
+///     *copy.done.lock().unwrap() = true;
+///     copy.changed.notify_all();
+/// });
+/// assert_eq!(buffer.bytes(), [0; 8]); // waited for the copy
+/// # Ok::<(), pagelock_memory::Error>(())
+/// ```
+pub trait Completion: Send + Sync + 'static {
+    /// Whether the device will not touch the bytes any more.
+    fn is_done(&self) -> bool;
+
+    /// Returns when [`is_done`](Self::is_done).
+    fn wait(&self);
+}
+
+/// How a device uses the bytes; the values are bits of `Pending::uses`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Use {
+    Reads = 1,
+    Writes = 2,
+}
+
+type List = Vec<(Use, Arc<dyn Completion>)>;
+
+pub(super) struct Pending {
+    // Acquire pairs with the release in `note`: who sees a bit cleared by another thread's wait also sees what the
+    // device wrote before that wait returned.
+    uses: AtomicU8,
+    list: Mutex<List>, // guards the entries and every change of `uses`
+}
+
+impl Pending {
+    pub(super) fn new() -> Self {
+        Self { uses: AtomicU8::new(0), list: Mutex::new(Vec::new()) }
+    }
+
+    pub(super) fn add(&self, how: Use, done: Arc<dyn Completion>) {
+        let mut list = lock(&self.list);
+        list.retain(|(_, done)| !done.is_done());
+        list.push((how, done));
+        self.note(&list);
+    }
+
+    pub(super) fn wait_for_writers(&self) {
+        if self.uses.load(Ordering::Acquire) & Use::Writes as u8 != 0 {
+            self.wait_for(|how| how == Use::Writes);
+        }
+    }
+
+    pub(super) fn wait_for_all(&self) {
+        if self.uses.load(Ordering::Acquire) != 0 {
+            self.wait_for(|_| true);
+        }
+    }
+
+    #[cold]
+    fn wait_for(&self, concerns: impl Fn(Use) -> bool) {
+        let waited: List = lock(&self.list).iter().filter(|(how, _)| concerns(*how)).cloned().collect();
+        for (_, done) in &waited {
+            done.wait(); // without the lock: others may wait, or add readers, meanwhile
+        }
+        let mut list = lock(&self.list);
+        list.retain(|(_, done)| !waited.iter().any(|(_, waited)| Arc::ptr_eq(waited, done)));
+        self.note(&list);
+    }
+
+    fn note(&self, list: &List) {
+        let uses = list.iter().fold(0, |uses, (how, _)| uses | *how as u8);
+        self.uses.store(uses, Ordering::Release);
+    }
+}

@@ -1,0 +1,175 @@
+//! How much memory there is to take: of the machine, and of the cgroups (containers, services) around the process.
+//!
+//! Everything is read from files below a folder that stands for `/`, so tests bring trees of their own. A file that
+//! is absent or unreadable does not bound anything: that is normal on other systems and in containers.
+
+use std::{
+    fmt, fs,
+    path::{Path, PathBuf},
+};
+
+use crate::ByteSize;
+
+/// A default limit, and where it comes from. Prints as `2 GiB: a quarter of the 8 GiB left (MemAvailable)`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Ceiling {
+    /// The limit.
+    pub bytes: ByteSize,
+    /// Why not more.
+    pub because: String,
+}
+
+impl fmt::Display for Ceiling {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.bytes, self.because)
+    }
+}
+
+const LEAST: ByteSize = ByteSize::mib(64);
+// Version 1 says "no limit" with the largest signed number, rounded down to whole pages.
+const NO_LIMIT_V1: u64 = 1 << 62;
+const MOST_PAGE_LOCKED: ByteSize = ByteSize::gib(4);
+
+/// How many bytes to page-lock at most, if nobody says otherwise: a quarter of what is left of the machine's and
+/// the cgroups' memory, at most 4 GiB, at least 64 MiB.
+///
+/// `RLIMIT_MEMLOCK` is not part of it: that binds `mlock`, not GPU drivers.
+///
+/// # Examples
+/// ```
+/// use pagelock_memory::{Budget, page_locked_ceiling};
+///
+/// let ceiling = page_locked_ceiling();
+/// println!("page-locked memory: {ceiling}");
+/// let budget = Budget::new("page-locked", ceiling.bytes);
+/// ```
+pub fn page_locked_ceiling() -> Ceiling {
+    Ceiling::page_locked(Path::new("/"))
+}
+
+impl Ceiling {
+    /// As [`page_locked_ceiling`], on the machine whose `/proc` and `/sys` are below `root`.
+    pub fn page_locked(root: &Path) -> Self {
+        match headroom(root) {
+            None => Self::least("it is unknown how much memory is left"),
+            Some(left) if left.bytes / 4 > MOST_PAGE_LOCKED.0 => {
+                Self { bytes: MOST_PAGE_LOCKED, because: format!("the default maximum; {left}") }
+            }
+            Some(left) if left.bytes / 4 < LEAST.0 => Self::least(&left.to_string()),
+            Some(left) => Self { bytes: ByteSize(left.bytes / 4), because: format!("a quarter of it; {left}") },
+        }
+    }
+
+    /// How many bytes ordinary buffers may take if nobody says otherwise: nine tenths of what is left, at least
+    /// 64 MiB, and no limit where nothing is known.
+    pub fn host(root: &Path) -> Self {
+        match headroom(root) {
+            None => Self { bytes: ByteSize::MAX, because: "it is unknown how much memory is left".to_owned() },
+            Some(left) if left.bytes < LEAST.0 => Self::least(&left.to_string()),
+            Some(left) => {
+                Self { bytes: ByteSize(left.bytes - left.bytes / 10), because: format!("nine tenths of it; {left}") }
+            }
+        }
+    }
+
+    fn least(because: &str) -> Self {
+        Self { bytes: LEAST, because: format!("the default minimum; {because}") }
+    }
+}
+
+/// Bytes that can still be had, and what bounds them.
+struct Headroom {
+    bytes: u64,
+    bound: String,
+}
+
+impl fmt::Display for Headroom {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} left ({})", ByteSize(self.bytes), self.bound)
+    }
+}
+
+/// The least of what the machine and every cgroup around the process have left.
+fn headroom(root: &Path) -> Option<Headroom> {
+    let machine = mem_available(root).map(|bytes| Headroom { bytes, bound: "MemAvailable".to_owned() });
+    let groups = cgroups(root).into_iter().filter_map(|(version, folder)| {
+        let bytes = left_of_cgroup(version, &root.join(&folder))?;
+        Some(Headroom { bytes, bound: format!("cgroup /{}", folder.display()) })
+    });
+    machine.into_iter().chain(groups).min_by_key(|headroom| headroom.bytes)
+}
+
+fn mem_available(root: &Path) -> Option<u64> {
+    let meminfo = fs::read_to_string(root.join("proc/meminfo")).ok()?;
+    let kib = named_number(&meminfo, "MemAvailable:")?;
+    kib.checked_mul(1024)
+}
+
+#[derive(Clone, Copy)]
+enum Version {
+    One,
+    Two,
+}
+
+/// The memory cgroups of this process and all their ancestors, as folders relative to the root.
+fn cgroups(root: &Path) -> Vec<(Version, PathBuf)> {
+    let memberships = fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
+    let mut groups = Vec::new();
+    for line in memberships.lines() {
+        // hierarchy:controllers:path, where version 2 has the hierarchy 0 and names no controllers
+        let mut parts = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else { continue };
+        if controllers.is_empty() {
+            groups.extend(ancestors(Version::Two, "sys/fs/cgroup", path));
+            groups.extend(ancestors(Version::Two, "sys/fs/cgroup/unified", path));
+        } else if controllers.split(',').any(|controller| controller == "memory") {
+            groups.extend(ancestors(Version::One, "sys/fs/cgroup/memory", path));
+        }
+    }
+    groups
+}
+
+/// `mount` and every folder on the way down `path`. In a container the path may be the host's and lead nowhere, or
+/// start with `..`; then the mount itself is the container's group.
+fn ancestors(version: Version, mount: &str, path: &str) -> Vec<(Version, PathBuf)> {
+    let mut folders = vec![PathBuf::from(mount)];
+    for part in path.split('/').filter(|part| !part.is_empty()) {
+        if part == ".." {
+            break;
+        }
+        let deeper = folders[folders.len() - 1].join(part);
+        folders.push(deeper);
+    }
+    folders.into_iter().map(|folder| (version, folder)).collect()
+}
+
+/// The group's limit, minus what it uses, plus its file cache (which the system drops before it runs out).
+fn left_of_cgroup(version: Version, folder: &Path) -> Option<u64> {
+    let number = |file: &str| fs::read_to_string(folder.join(file)).ok()?.trim().parse::<u64>().ok();
+    let stat = fs::read_to_string(folder.join("memory.stat")).unwrap_or_default();
+    let stat = |name: &str| named_number(&stat, name);
+    let (limit, used, files) = match version {
+        // "max", which is no number, means no limit
+        Version::Two => (
+            [number("memory.max"), number("memory.high")].into_iter().flatten().min()?,
+            number("memory.current")?,
+            [stat("inactive_file"), stat("active_file")],
+        ),
+        Version::One => (
+            number("memory.limit_in_bytes").filter(|limit| *limit < NO_LIMIT_V1)?,
+            number("memory.usage_in_bytes")?,
+            [stat("total_inactive_file"), stat("total_active_file")],
+        ),
+    };
+    let droppable: u64 = files.into_iter().flatten().fold(0, u64::saturating_add);
+    Some(limit.saturating_sub(used.saturating_sub(droppable)))
+}
+
+/// The number after `name` in lines such as `name 123` or `name  123 kB`.
+fn named_number(text: &str, name: &str) -> Option<u64> {
+    text.lines().find_map(|line| {
+        let mut words = line.split_whitespace();
+        (words.next()? == name).then(|| words.next()?.parse().ok())?
+    })
+}

@@ -1,0 +1,71 @@
+//! A file seen as memory.
+
+use std::{fs::File, path::Path, ptr::NonNull};
+
+use memmap2::Mmap;
+
+use crate::{ALIGN, Block, Error, Kind, Result};
+
+/// A read-only file seen as memory: pages are read when they are first looked at, and cost no RAM that the system
+/// could not take back. It is a [`Block`], so [`HostBuffer::from_block`](crate::HostBuffer::from_block) takes it.
+///
+/// # Examples
+/// ```
+/// use pagelock_memory::{HostBuffer, Mapped};
+///
+/// let file = tempfile::NamedTempFile::new().unwrap();
+/// std::fs::write(&file, b"four").unwrap();
+/// // SAFETY: nobody else knows the temporary file.
+/// let mapped = unsafe { Mapped::open(file.path())? };
+/// assert_eq!(HostBuffer::from_block(mapped).bytes(), b"four");
+/// # Ok::<(), pagelock_memory::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Mapped {
+    map: Option<Mmap>, // none: the file is empty, and nothing can be mapped
+}
+
+impl Mapped {
+    /// Maps the whole file at `path`.
+    ///
+    /// # Errors
+    /// [`Error::Map`] if the file cannot be opened, read or mapped (a folder, say).
+    ///
+    /// # Safety
+    /// Nobody, in this process or another, may change or shorten the file while the mapping lives. The bytes are
+    /// given out as `&[u8]`, which must not change; and reading behind a shortened file's end kills the process.
+    /// Files that are written under another name and then renamed into place satisfy this.
+    pub unsafe fn open(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        let refused = |source| Error::Map { path: path.to_owned(), source };
+        let file = File::open(path).map_err(refused)?;
+        if file.metadata().map_err(refused)?.len() == 0 {
+            return Ok(Self { map: None });
+        }
+        // SAFETY: the caller promises that the file does not change.
+        let map = unsafe { Mmap::map(&file) }.map_err(refused)?;
+        Ok(Self { map: Some(map) })
+    }
+}
+
+// SAFETY: a mapping stays where it is, readable, until it is dropped; it starts at a page; it is as initialised as
+// its file; and the caller of `open` promised that nothing writes to it.
+unsafe impl Block for Mapped {
+    fn ptr(&self) -> NonNull<u8> {
+        let start = self.map.as_ref().and_then(|map| NonNull::new(map.as_ptr().cast_mut()));
+        start.unwrap_or(NonNull::<Aligned>::dangling().cast())
+    }
+
+    fn len_bytes(&self) -> usize {
+        self.map.as_ref().map_or(0, |map| map.len())
+    }
+
+    fn kind(&self) -> Kind {
+        Kind::Mapped
+    }
+}
+
+/// Something whose dangling address is aligned as every block is.
+#[repr(align(64))]
+struct Aligned;
+const _: () = assert!(align_of::<Aligned>() == ALIGN);
