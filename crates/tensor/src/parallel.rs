@@ -1,13 +1,221 @@
-//! Threads.
-/// Threads.
-pub fn set_num_threads(_n: usize) {}
-/// Threads.
+//! Threads: how kernels share the cores.
+//!
+//! A kernel cuts its work into tasks, by the size of the problem and never by the number of threads, so that results
+//! have the same bits on any machine; [`run`] hands the tasks out. The calling thread always works too, so a call
+//! never waits for a thread to wake: it does itself whatever nobody else has taken by then.
+//!
+//! The helpers are this module's own, not rayon's: between two operations of a training step a helper is idle for
+//! some ten microseconds, and waking a rayon worker after such a gap takes longer than the operation (forking and
+//! joining two tasks of 20 µs after a gap of 20 to 1000 µs took 65 to 100 µs, one after the other takes 40).
+//!
+//! Read `gate.rs` next, the protocol by which helpers enter and leave a job, then `pool.rs`.
+//! Unsafe: one dereference in `pool.rs` and the slices of [`for_each_chunk_mut`].
+
+mod gate;
+mod pool;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// 0 until somebody asks.
+static NUM_THREADS: AtomicUsize = AtomicUsize::new(0);
+
+/// Sets how many threads kernels use, the calling one included; 0 means 1. Results do not depend on it.
+///
+/// # Examples
+/// ```
+/// pagelock_tensor::set_num_threads(1);
+/// assert_eq!(pagelock_tensor::num_threads(), 1);
+/// ```
+pub fn set_num_threads(n: usize) {
+    NUM_THREADS.store(n.clamp(1, pool::MAX_THREADS), Ordering::Relaxed);
+}
+
+/// How many threads kernels use: what [`set_num_threads`] set, else `$PAGELOCK_NUM_THREADS`, else the number of cores
+/// that this process may run on.
 pub fn num_threads() -> usize {
-    1
+    // Relaxed: the number guards no other memory.
+    match NUM_THREADS.load(Ordering::Relaxed) {
+        0 => {
+            set_num_threads(default_threads(std::env::var("PAGELOCK_NUM_THREADS").ok().as_deref()));
+            NUM_THREADS.load(Ordering::Relaxed)
+        }
+        n => n,
+    }
 }
-pub(crate) fn run(n: usize, task: impl Fn(usize) + Sync) {
-    (0..n).for_each(task)
+
+/// What is not a positive number counts as not set.
+fn default_threads(wanted: Option<&str>) -> usize {
+    let wanted = wanted.and_then(|text| text.trim().parse().ok()).filter(|&n: &usize| n > 0);
+    wanted.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
 }
-pub(crate) fn for_each_chunk_mut<T: Send>(out: &mut [T], len: usize, f: impl Fn(usize, &mut [T]) + Sync) {
-    out.chunks_mut(len).enumerate().for_each(|(i, c)| f(i, c))
+
+/// Calls `task(0)`, `task(1)`, … `task(n_tasks - 1)`, each once, on up to [`num_threads`] threads, and returns when all
+/// are done.
+///
+/// Runs everything on the calling thread if there is one task or one thread, inside another task, and while another
+/// thread is using the helpers. If a task panics, no new ones start, and the panic goes on in the caller when those
+/// that had started are done.
+pub(crate) fn run(n_tasks: usize, task: impl Fn(usize) + Sync) {
+    let helpers = num_threads().min(n_tasks).saturating_sub(1);
+    if helpers == 0 || !pool::run(n_tasks, helpers, &task) {
+        (0..n_tasks).for_each(task);
+    }
+}
+
+/// Calls `f(i, chunk)` for every chunk of `chunk_len` elements of `out` (the last may be shorter); see [`run`].
+pub(crate) fn for_each_chunk_mut<T: Send>(out: &mut [T], chunk_len: usize, f: impl Fn(usize, &mut [T]) + Sync) {
+    let whole = Shared { start: out.as_mut_ptr(), len: out.len() };
+    run(whole.len.div_ceil(chunk_len.max(1)), |i| {
+        // SAFETY: `run` hands out each index once, so no other task has this chunk, and `out` is borrowed mutably
+        // until `run` has returned. `T: Send`, so another thread may have it.
+        let chunk = unsafe { whole.chunk(i * chunk_len, chunk_len) };
+        f(i, chunk);
+    });
+}
+
+/// A mutable slice whose disjoint parts go to different tasks.
+struct Shared<T> {
+    start: *mut T,
+    len: usize,
+}
+
+// SAFETY: all access is through `chunk`, whose caller answers for the parts being disjoint; they move to other threads,
+// which `T: Send` allows.
+unsafe impl<T: Send> Sync for Shared<T> {}
+
+impl<T> Shared<T> {
+    /// At most `len` elements from `start` on.
+    ///
+    /// # Safety
+    /// `start` is inside the slice, and no other part that is in use overlaps this one.
+    #[allow(clippy::mut_from_ref)] // the caller answers for it
+    unsafe fn chunk(&self, start: usize, len: usize) -> &mut [T] {
+        let len = len.min(self.len - start);
+        // SAFETY: `start` is inside the slice that `self` was made of (the caller's promise).
+        let first = unsafe { self.start.add(start) };
+        // SAFETY: `len` elements fit behind `start` (the line above), they are initialized and aligned, as they were a
+        // slice, and nobody else uses them (the caller's promise).
+        unsafe { std::slice::from_raw_parts_mut(first, len) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    /// Tests share the thread count of the process; a lock keeps them from changing it under each other.
+    pub(super) fn with_threads<R>(n: usize, body: impl FnOnce() -> R) -> R {
+        static LOCK: std::sync::Mutex<()> = std::sync::Mutex::new(());
+        let _one_at_a_time = LOCK.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        set_num_threads(n);
+        body()
+    }
+
+    #[test]
+    fn every_task_runs_exactly_once() {
+        for threads in [1, 2, 3, 8] {
+            with_threads(threads, || {
+                for n_tasks in [0, 1, 2, 7, 1000] {
+                    let calls: Vec<_> = (0..n_tasks).map(|_| AtomicUsize::new(0)).collect();
+
+                    run(n_tasks, |i| {
+                        calls[i].fetch_add(1, Ordering::Relaxed);
+                    });
+
+                    assert!(calls.iter().all(|n| n.load(Ordering::Relaxed) == 1), "{threads} threads, {n_tasks} tasks");
+                }
+            });
+        }
+    }
+
+    #[test]
+    fn many_short_calls_lose_no_task() {
+        with_threads(4, || {
+            let sum = AtomicUsize::new(0);
+            for _ in 0..20_000 {
+                run(3, |i| {
+                    sum.fetch_add(i, Ordering::Relaxed);
+                });
+            }
+            assert_eq!(sum.into_inner(), 60_000);
+        });
+    }
+
+    #[test]
+    fn chunks_cover_the_slice_in_order() {
+        with_threads(2, || {
+            let mut numbers = vec![0; 1003];
+
+            for_each_chunk_mut(&mut numbers, 100, |i, chunk| chunk.fill(i));
+
+            assert!(numbers.iter().enumerate().all(|(at, &i)| i == at / 100));
+        });
+    }
+
+    #[test]
+    fn an_empty_slice_has_no_chunks() {
+        for_each_chunk_mut(&mut [0u8; 0], 0, |_, _| unreachable!("no chunk"));
+    }
+
+    #[test]
+    fn a_panic_in_a_task_reaches_the_caller_after_the_started_tasks_are_done() {
+        with_threads(2, || {
+            let (started, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
+
+            let result = std::panic::catch_unwind(|| {
+                run(100, |i| {
+                    started.fetch_add(1, Ordering::SeqCst);
+                    assert_ne!(i, 10, "task 10");
+                    done.fetch_add(1, Ordering::SeqCst);
+                });
+            });
+
+            let message = *result.unwrap_err().downcast::<String>().unwrap();
+            assert!(message.contains("task 10"), "{message}");
+            assert_eq!(started.into_inner(), done.into_inner() + 1);
+            run(4, |_| {}); // the helpers still work
+        });
+    }
+
+    #[test]
+    fn tasks_may_run_tasks() {
+        with_threads(2, || {
+            let sum = AtomicUsize::new(0);
+            run(8, |i| {
+                run(8, |j| {
+                    sum.fetch_add(i * j, Ordering::Relaxed);
+                });
+            });
+            assert_eq!(sum.into_inner(), 28 * 28);
+        });
+    }
+
+    #[test]
+    fn threads_that_call_at_the_same_time_all_get_their_results() {
+        with_threads(2, || {
+            std::thread::scope(|scope| {
+                for _ in 0..4 {
+                    scope.spawn(|| {
+                        let mut numbers = [0; 64];
+                        for round in 0..500 {
+                            for_each_chunk_mut(&mut numbers, 16, |_, chunk| chunk.fill(round));
+                            assert_eq!(numbers, [round; 64]);
+                        }
+                    });
+                }
+            });
+        });
+    }
+
+    #[test]
+    fn the_default_is_the_variable_if_it_is_a_positive_number() {
+        let cores = default_threads(None);
+
+        assert!(cores >= 1);
+        assert_eq!(default_threads(Some("3")), 3);
+        assert_eq!(default_threads(Some("0")), cores);
+        assert_eq!(default_threads(Some("many")), cores);
+    }
 }

@@ -1,0 +1,187 @@
+//! The helpers: threads that wait for a job, first spinning, then asleep.
+//!
+//! They are started when first needed and live as long as the process. One job runs at a time; a caller that finds
+//! the helpers taken does its work alone.
+
+use std::any::Any;
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread::Thread;
+use std::time::{Duration, Instant};
+
+use super::gate::Gate;
+
+/// More threads than this are never started.
+pub(super) const MAX_THREADS: usize = 256;
+
+/// How long a helper without work looks for some before it sleeps; most gaps between two operations are shorter.
+const SPIN: Duration = Duration::from_micros(100);
+
+/// How long anybody spins before giving the core to who else wants it, again and again.
+const PATIENCE: Duration = Duration::from_micros(20);
+
+static POOL: Pool = Pool {
+    taken: AtomicBool::new(false),
+    gate: Gate::new(),
+    job: AtomicPtr::new(ptr::null_mut()),
+    asleep: AtomicUsize::new(0),
+    threads: Mutex::new(Vec::new()),
+};
+
+struct Pool {
+    taken: AtomicBool,            // held by the thread whose job runs
+    gate: Gate,                   // who may follow `job`
+    job: AtomicPtr<Job<'static>>, // valid while the gate is open or somebody is inside
+    asleep: AtomicUsize,
+    threads: Mutex<Vec<Thread>>, // the helpers, by number
+}
+
+thread_local! {
+    /// Whether this thread is inside a job: as a helper, or as the caller.
+    static WORKING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs the tasks with that many helpers. `false` if the helpers are not to be had; nothing was run then.
+pub(super) fn run(n_tasks: usize, helpers: usize, task: &(dyn Fn(usize) + Sync)) -> bool {
+    if WORKING.get() || POOL.taken.swap(true, Ordering::Acquire) {
+        return false;
+    }
+    let job = Job { task, n_tasks, helpers, next: AtomicUsize::new(0), panic: Mutex::new(None) };
+    POOL.offer(&job);
+    WORKING.set(true);
+    job.work();
+    WORKING.set(false);
+    POOL.withdraw();
+    POOL.taken.store(false, Ordering::Release);
+    if let Some(payload) = job.panic.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        resume_unwind(payload);
+    }
+    true
+}
+
+/// Work that helpers may join, on the stack of the thread that wants it done.
+struct Job<'a> {
+    task: &'a (dyn Fn(usize) + Sync),
+    n_tasks: usize,
+    helpers: usize,
+    next: AtomicUsize, // the first task that nobody has taken
+    panic: Mutex<Option<Box<dyn Any + Send>>>,
+}
+
+impl Job<'_> {
+    /// Takes tasks until none is left. Never panics.
+    fn work(&self) {
+        loop {
+            // Relaxed: who gets which task guards no memory; results are published by leaving the gate.
+            let i = self.next.fetch_add(1, Ordering::Relaxed);
+            if i >= self.n_tasks {
+                return;
+            }
+            // What a panic leaves half done is the caller's, who gets the panic.
+            if let Err(payload) = catch_unwind(AssertUnwindSafe(|| (self.task)(i))) {
+                self.next.store(self.n_tasks, Ordering::Relaxed);
+                self.panic.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(payload);
+            }
+        }
+    }
+}
+
+impl Pool {
+    /// Lets helpers into the job and wakes those that sleep.
+    fn offer(&'static self, job: &Job<'_>) {
+        // Relaxed: `open` publishes it.
+        self.job.store(ptr::from_ref(job).cast_mut().cast(), Ordering::Relaxed);
+        self.gate.open();
+        let helpers = job.helpers;
+        // SeqCst: see `Gate::open`. Also true while the first helpers are yet to be started.
+        if self.asleep.load(Ordering::SeqCst) > 0 || STARTED.load(Ordering::Relaxed) < helpers {
+            let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+            self.start(&mut threads, helpers);
+            threads.iter().take(helpers).for_each(Thread::unpark);
+        }
+    }
+
+    /// Starts helpers until there are that many, or until the system refuses: then there are fewer.
+    fn start(&'static self, threads: &mut Vec<Thread>, helpers: usize) {
+        while threads.len() < helpers {
+            let number = threads.len();
+            let builder = std::thread::Builder::new().name(format!("pagelock-{}", number + 1));
+            match builder.spawn(move || self.help(number)) {
+                Ok(handle) => threads.push(handle.thread().clone()),
+                Err(_) => break,
+            }
+        }
+        STARTED.store(helpers.max(threads.len()), Ordering::Relaxed);
+    }
+
+    /// Waits until no helper is in the job, and none can get in.
+    fn withdraw(&self) {
+        self.gate.close();
+        let since = Instant::now();
+        while !self.gate.is_empty() {
+            relax(since);
+        }
+    }
+
+    /// What a helper does all its life.
+    fn help(&self, number: usize) {
+        WORKING.set(true);
+        let mut last = None;
+        loop {
+            let job = self.wait_for_job(last);
+            last = Some(job);
+            if self.gate.enter(job) {
+                let job = self.job.load(Ordering::Relaxed);
+                // SAFETY: this thread is inside the gate, so the job's caller is still in `withdraw` or before it, and
+                // the job, which `offer` published before opening the gate, is alive and only read from.
+                let job = unsafe { &*job };
+                if number < job.helpers {
+                    job.work();
+                }
+                self.gate.leave();
+            }
+        }
+    }
+
+    /// The next job after `last`: spins for a while, then sleeps.
+    fn wait_for_job(&self, last: Option<u32>) -> u32 {
+        let since = Instant::now();
+        while since.elapsed() < SPIN {
+            for _ in 0..32 {
+                if let Some(job) = self.gate.job_after(last) {
+                    return job;
+                }
+                std::hint::spin_loop();
+            }
+            relax(since);
+        }
+        loop {
+            // SeqCst, with the look at the gate after it: either the caller sees somebody asleep and wakes them, or
+            // this thread sees the gate open.
+            self.asleep.fetch_add(1, Ordering::SeqCst);
+            let job = self.gate.job_after(last);
+            if job.is_none() {
+                std::thread::park(); // returns at once if this thread was woken since it last slept
+            }
+            self.asleep.fetch_sub(1, Ordering::SeqCst);
+            if let Some(job) = job {
+                return job;
+            }
+        }
+    }
+}
+
+/// How many helpers were asked for so far, started or refused.
+static STARTED: AtomicUsize = AtomicUsize::new(0);
+
+/// One step of waiting for another thread.
+fn relax(since: Instant) {
+    if since.elapsed() < PATIENCE {
+        std::hint::spin_loop();
+    } else {
+        std::thread::yield_now();
+    }
+}
