@@ -18,6 +18,7 @@ mod columns;
 mod copy;
 mod index;
 mod map;
+pub(crate) mod math;
 mod reduce;
 mod simd;
 mod source;

@@ -1,0 +1,72 @@
+//! Accuracy of the elementary functions, against the standard library in twice the precision or in the same.
+
+use super::{f32 as single, f64 as double};
+
+/// One in about a thousand of all floats, and the edges.
+fn floats() -> impl Iterator<Item = f32> {
+    let edges = [0.0, 1e-45, f32::MIN_POSITIVE, 1.0, 88.72284, 88.72283, 103.97, 0.625, f32::MAX, f32::INFINITY, f32::NAN];
+    let some = (0..=u32::MAX).step_by(1_021).map(f32::from_bits);
+    edges.into_iter().flat_map(|x| [x, -x]).chain(some)
+}
+
+/// The largest error of `f` in units in the last place, and where it is.
+fn worst_single(f: impl Fn(f32) -> f32, exact: impl Fn(f64) -> f64) -> (f64, f32) {
+    let error = |x: f32| {
+        let (y, exact) = (f(x), exact(f64::from(x)));
+        if y == exact as f32 || y.is_nan() && exact.is_nan() {
+            return 0.0;
+        }
+        let magnitude = (exact as f32).abs().clamp(f32::MIN_POSITIVE, f32::MAX);
+        let unit = f64::from(magnitude) - f64::from(f32::from_bits(magnitude.to_bits() - 1));
+        (f64::from(y) - exact).abs() / unit
+    };
+    floats().map(|x| (error(x), x)).max_by(|a, b| a.0.total_cmp(&b.0)).unwrap()
+}
+
+fn sigmoid(x: f64) -> f64 {
+    if x < 0.0 { x.exp() / (1.0 + x.exp()) } else { 1.0 / (1.0 + (-x).exp()) }
+}
+
+#[test]
+fn single_precision_is_within_two_units_in_the_last_place() {
+    for (name, (error, x)) in [
+        ("exp", worst_single(single::exp, f64::exp)),
+        ("ln", worst_single(single::ln, f64::ln)),
+        ("tanh", worst_single(single::tanh, f64::tanh)),
+        ("sigmoid", worst_single(single::sigmoid, sigmoid)),
+    ] {
+        println!("{name}: {error} at {x:e}");
+        assert!(error < 2.0, "{name}({x:e}) is off by {error} units");
+    }
+}
+
+/// Numbers of all magnitudes, and many near 1.
+fn doubles() -> impl Iterator<Item = f64> {
+    let edges = [0.0, 5e-324, f64::MIN_POSITIVE, 1.0, 709.782, 709.783, 745.13, 0.625, f64::MAX, f64::INFINITY, f64::NAN];
+    let all = (0..2_000_000_u64).map(|i| f64::from_bits(i.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
+    let near_one = (0..2_000_000).map(|i| f64::from(i) * 1.000_123e-5);
+    edges.into_iter().chain(all).chain(near_one).flat_map(|x| [x, -x])
+}
+
+/// The largest difference between `f` and `model` in units in the last place, and where it is.
+fn worst_double(f: impl Fn(f64) -> f64, model: impl Fn(f64) -> f64) -> (u64, f64) {
+    let error = |x: f64| {
+        let (y, model) = (f(x), model(x));
+        if y == model || y.is_nan() && model.is_nan() { 0 } else { y.to_bits().abs_diff(model.to_bits()) }
+    };
+    doubles().map(|x| (error(x), x)).max_by_key(|worst| worst.0).unwrap()
+}
+
+/// The model has errors of its own, of up to one unit (two for `tanh`).
+#[test]
+fn double_precision_is_near_the_standard_library() {
+    for (name, (error, x)) in [
+        ("exp", worst_double(double::exp, f64::exp)),
+        ("ln", worst_double(double::ln, f64::ln)),
+        ("tanh", worst_double(double::tanh, f64::tanh)),
+        ("sigmoid", worst_double(double::sigmoid, sigmoid)),
+    ] {
+        println!("{name}: {error} at {x:e}");
+        assert!(error <= 3, "{name}({x:e}) differs by {error} units");
+    }
+}
