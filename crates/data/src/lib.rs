@@ -1,1 +1,58 @@
-//! Datasets, samplers and loaders.
+//! Datasets, samplers and loaders, with MNIST and a generated digit set.
+//!
+//! A [`Dataset`] gives samples by number, a [`Sampler`] says in which order, [`Stack`] (or a function) makes batches of
+//! them, and a [`DataLoader`] puts the three together for a `for` loop.
+//!
+//! ```
+//! use pagelock_data::{DataLoader, SyntheticDigits, TensorDataset};
+//!
+//! let digits = SyntheticDigits::new(42).train_len(600).test_len(100).generate()?;
+//! let train_ds = TensorDataset::new((digits.train.flat()?, digits.train.labels()?))?;
+//!
+//! for batch in &DataLoader::new(train_ds).batch_size(64).shuffle(1) {
+//!     let (xb, yb) = batch?; // [64, 784] of f32 in [0, 1), [64] of i64
+//!     assert_eq!(xb.dims()[0], yb.dims()[0]);
+//! }
+//! # Ok::<(), pagelock_data::Error>(())
+//! ```
+//!
+//! Reading order: `dataset.rs`, `sampler.rs`, `collate.rs`, `loader.rs`; then for digits `digits.rs`, `mnist.rs` (with
+//! `idx.rs`, `remote.rs`, `download.rs`) and `synthetic/`.
+//!
+//! # Features
+//! - `download` (default): missing data files are fetched over HTTPS; without it, a missing file is an error that says
+//!   where to get it.
+//! - `progress` (default): a progress bar for downloads, on terminals only.
+//!
+//! There is no `unsafe` in this crate.
+#![forbid(unsafe_code)]
+
+mod collate;
+mod dataset;
+mod digits;
+#[cfg(feature = "download")]
+mod download;
+mod error;
+pub mod idx;
+mod loader;
+mod mnist;
+#[cfg(feature = "download")]
+mod progress;
+mod remote;
+mod sampler;
+mod synthetic;
+
+pub use collate::Stack;
+pub use dataset::{Dataset, Rows, Subset, TensorDataset, random_split};
+pub use digits::{DigitSet, Digits, Origin};
+#[cfg(feature = "download")]
+pub use download::Timeouts;
+pub use error::{Error, NoDownload, Result};
+pub use loader::{Batches, DataLoader, get_data};
+pub use mnist::Mnist;
+#[cfg(feature = "progress")]
+pub use progress::TerminalBar;
+#[cfg(feature = "download")]
+pub use progress::{Progress, Silent};
+pub use sampler::{BatchSampler, FixedSampler, Place, RandomSampler, Sampler, SequentialSampler};
+pub use synthetic::SyntheticDigits;

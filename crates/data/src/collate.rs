@@ -1,0 +1,184 @@
+//! From samples to a batch: [`Stack`] for types that know how, and functions for those that do not.
+
+use pagelock_tensor::{Element, Tensor};
+
+use crate::{Error, Result};
+
+/// A sample type that knows how to become a batch: tensors stack along a new first dimension, numbers become a tensor,
+/// tuples go part by part, texts become a vector.
+///
+/// A [`DataLoader`](crate::DataLoader) uses this unless it is given a function.
+///
+/// # Examples
+/// ```
+/// use pagelock_data::Stack;
+/// use pagelock_tensor::Tensor;
+///
+/// let samples = vec![(Tensor::new([1.0, 2.0])?, 7_i64), (Tensor::new([3.0, 4.0])?, 8)];
+/// let (points, labels) = Stack::stack(samples)?;
+/// assert_eq!(points.dims(), [2, 2]);
+/// assert_eq!(points.to_vec()?, [1.0, 2.0, 3.0, 4.0]);
+/// assert_eq!(labels.to_vec()?, [7, 8]);
+/// # Ok::<(), pagelock_data::Error>(())
+/// ```
+///
+/// A type of one's own says what a batch of it is:
+/// ```
+/// use pagelock_data::{Result, Stack};
+/// use pagelock_tensor::Tensor;
+///
+/// struct Review { words: Tensor<i64>, stars: f32 }
+/// struct Reviews { words: Vec<Tensor<i64>>, stars: Tensor }
+///
+/// impl Stack for Review {
+///     type Batch = Reviews;
+///
+///     fn stack(samples: Vec<Self>) -> Result<Reviews> {
+///         let (words, stars): (Vec<_>, Vec<_>) = samples.into_iter().map(|review| (review.words, review.stars)).unzip();
+///         Ok(Reviews { words, stars: Stack::stack(stars)? })
+///     }
+/// }
+/// # let review = || Ok::<_, pagelock_data::Error>(Review { words: Tensor::from_slice(&[5, 6, 7], 3)?, stars: 4.5 });
+/// # let batch = Review::stack(vec![review()?, review()?])?;
+/// # assert_eq!((batch.words.len(), batch.stars.dims()), (2, &[2][..]));
+/// # Ok::<(), pagelock_data::Error>(())
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "samples of type `{Self}` do not stack into a batch by themselves",
+    note = "tensors, numbers, texts, and tuples and arrays of them do",
+    note = "implement `pagelock_data::Stack` for `{Self}`, or use `DataLoader::with_collate(dataset, |samples| ...)`"
+)]
+pub trait Stack: Sized {
+    /// What several samples become.
+    type Batch: Send + 'static;
+
+    /// Makes a batch of `samples`, of which there is at least one.
+    ///
+    /// # Errors
+    /// [`Error::Uneven`] if their shapes differ; [`Error::Tensor`] if memory is refused.
+    fn stack(samples: Vec<Self>) -> Result<Self::Batch>;
+}
+
+impl<T: Element> Stack for Tensor<T> {
+    type Batch = Tensor<T>;
+
+    fn stack(samples: Vec<Self>) -> Result<Tensor<T>> {
+        if let Some(index) = samples.iter().position(|sample| sample.shape() != samples[0].shape()) {
+            let (shape, first_shape) = (samples[index].dims().into(), samples[0].dims().into());
+            return Err(Error::Uneven { index, shape, first: 0, first_shape });
+        }
+        let samples: Vec<&Tensor<T>> = samples.iter().collect();
+        Ok(Tensor::stack(&samples, 0)?)
+    }
+}
+
+impl Stack for String {
+    type Batch = Vec<String>;
+
+    fn stack(samples: Vec<Self>) -> Result<Vec<String>> {
+        Ok(samples)
+    }
+}
+
+impl Stack for () {
+    type Batch = ();
+
+    fn stack(_samples: Vec<Self>) -> Result<()> {
+        Ok(())
+    }
+}
+
+macro_rules! stack_numbers {
+    ($($number:ty)*) => {$(
+        impl Stack for $number {
+            type Batch = Tensor<$number>;
+
+            fn stack(samples: Vec<Self>) -> Result<Self::Batch> {
+                let n_samples = samples.len();
+                Ok(Tensor::from_vec(samples, n_samples)?)
+            }
+        }
+
+        impl<const N: usize> Stack for [$number; N] {
+            type Batch = Tensor<$number>;
+
+            fn stack(samples: Vec<Self>) -> Result<Self::Batch> {
+                let n_samples = samples.len();
+                Ok(Tensor::from_slice(samples.as_flattened(), [n_samples, N])?)
+            }
+        }
+    )*};
+}
+
+stack_numbers!(f32 f64 i64 i32 u8 bool);
+
+macro_rules! stack_tuples {
+    ($(($($part:ident: $type:ident),+))*) => {$(
+        impl<$($type: Stack),+> Stack for ($($type,)+) {
+            type Batch = ($($type::Batch,)+);
+
+            fn stack(samples: Vec<Self>) -> Result<Self::Batch> {
+                let ($($part,)+): ($(Vec<$type>,)+) = samples.into_iter().collect();
+                Ok(($(Stack::stack($part)?,)+))
+            }
+        }
+    )*};
+}
+
+stack_tuples! {
+    (a: A)
+    (a: A, b: B)
+    (a: A, b: B, c: C)
+    (a: A, b: B, c: C, d: D)
+}
+
+#[cfg(test)]
+mod tests {
+    use pagelock_tensor::Create;
+
+    use super::*;
+
+    #[test]
+    fn numbers_become_a_tensor_of_their_own_type() -> Result<()> {
+        assert_eq!(Stack::stack(vec![1.5_f32, 2.5])?.to_vec()?, [1.5, 2.5]);
+        assert_eq!(Stack::stack(vec![1_i64, 2])?.to_vec()?, [1, 2]);
+        assert_eq!(Stack::stack(vec![true, false])?.to_vec()?, [true, false]);
+        Ok(())
+    }
+
+    #[test]
+    fn arrays_become_rows() -> Result<()> {
+        let batch = Stack::stack(vec![[1.0_f32, 2.0], [3.0, 4.0], [5.0, 6.0]])?;
+        assert_eq!(batch.dims(), [3, 2]);
+        assert_eq!(batch.to_vec()?, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+        Ok(())
+    }
+
+    #[test]
+    fn tuples_go_part_by_part() -> Result<()> {
+        let samples =
+            vec![(Tensor::new([1.0])?, 1_i64, "one".to_string(), ()), (Tensor::new([2.0])?, 2, "two".to_string(), ())];
+        let (x, y, names, ()) = Stack::stack(samples)?;
+        assert_eq!((x.dims(), y.to_vec()?), (&[2, 1][..], vec![1, 2]));
+        assert_eq!(names, ["one", "two"]);
+        Ok(())
+    }
+
+    #[test]
+    fn scalars_stack_to_a_vector() -> Result<()> {
+        let batch = Stack::stack(vec![Tensor::<i64>::full((), 3)?, Tensor::<i64>::full((), 4)?])?;
+        assert_eq!((batch.dims(), batch.to_vec()?), (&[2][..], vec![3, 4]));
+        Ok(())
+    }
+
+    #[test]
+    fn samples_of_different_shapes_are_refused() -> Result<()> {
+        let samples = vec![Tensor::zeros([2, 3])?, Tensor::zeros([2, 3])?, Tensor::zeros([2, 4])?];
+        assert_eq!(
+            Stack::stack(samples).err().unwrap().to_string(),
+            "sample 2 is [2, 4], but sample 0 of the same batch is [2, 3]; bring all samples to one shape, or batch \
+             them with a function of your own (DataLoader::with_collate)"
+        );
+        Ok(())
+    }
+}

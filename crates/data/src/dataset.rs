@@ -1,0 +1,442 @@
+//! Datasets: where samples come from. Read `loader.rs` next: how they become batches.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use pagelock_tensor::{Element, Generator, Tensor};
+
+use crate::collate::Stack;
+use crate::{Error, Result};
+
+/// Samples that can be asked for by number.
+///
+/// Several threads may ask at once, in any order, so a dataset opens what it needs and shares it; the same number must
+/// give the same sample.
+///
+/// # Examples
+/// ```
+/// use pagelock_data::{DataLoader, Dataset, Result};
+/// use pagelock_tensor::Tensor;
+///
+/// /// Points on a parabola.
+/// struct Parabola;
+///
+/// impl Dataset for Parabola {
+///     type Sample = (f32, f32);
+///
+///     fn len(&self) -> usize {
+///         100
+///     }
+///
+///     fn get(&self, index: usize) -> Result<(f32, f32)> {
+///         let x = index as f32 / 100.0;
+///         Ok((x, x * x))
+///     }
+/// }
+///
+/// for batch in &DataLoader::new(Parabola).batch_size(25) {
+///     let (x, y): (Tensor, Tensor) = batch?;
+///     assert_eq!((x.dims(), y.dims()), (&[25][..], &[25][..]));
+/// }
+/// # Ok::<(), pagelock_data::Error>(())
+/// ```
+pub trait Dataset: Send + Sync + 'static {
+    /// One sample: often a pair of an input and a target.
+    type Sample: Send + 'static;
+
+    /// How many samples there are.
+    fn len(&self) -> usize;
+
+    /// Whether there are none.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Sample number `index`, counted from 0 to below [`len`](Self::len).
+    ///
+    /// # Errors
+    /// Whatever makes the sample unavailable; [`Error::other`] wraps any error or text.
+    fn get(&self, index: usize) -> Result<Self::Sample>;
+
+    /// A whole batch at once, for datasets that can do that faster than sample by sample; `None` for those that
+    /// cannot.
+    ///
+    /// The batch must be what [`Stack::stack`] makes of the single samples. A [`DataLoader`](crate::DataLoader) with a
+    /// collating function of its own does not ask.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    fn gather(&self, indices: &[usize]) -> Result<Option<<Self::Sample as Stack>::Batch>>
+    where
+        Self::Sample: Stack,
+    {
+        let _ = indices;
+        Ok(None)
+    }
+}
+
+impl<D: Dataset> Dataset for Arc<D> {
+    type Sample = D::Sample;
+
+    fn len(&self) -> usize {
+        (**self).len()
+    }
+
+    fn get(&self, index: usize) -> Result<Self::Sample> {
+        (**self).get(index)
+    }
+
+    fn gather(&self, indices: &[usize]) -> Result<Option<<Self::Sample as Stack>::Batch>>
+    where
+        Self::Sample: Stack,
+    {
+        (**self).gather(indices)
+    }
+}
+
+/// Tensors whose rows belong together: row `i` of each is sample `i`.
+///
+/// Made of one tensor or a tuple of up to four, of any element types. A loader takes a whole batch with one
+/// `index_select` per tensor. Cloning is cheap: the tensors are shared.
+///
+/// # Examples
+/// ```
+/// use pagelock_data::{Dataset, TensorDataset};
+/// use pagelock_tensor::{Create, Tensor};
+///
+/// let x = Tensor::new([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])?;
+/// let y = Tensor::<i64>::new([0, 1, 0])?;
+/// let train_ds = TensorDataset::new((x, y))?;
+///
+/// let (x1, y1) = train_ds.get(1)?;
+/// assert_eq!((x1.to_vec()?, y1.item()?), (vec![3.0, 4.0], 1));
+/// # Ok::<(), pagelock_data::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct TensorDataset<T> {
+    tensors: T,
+    n_samples: usize,
+}
+
+impl<T: Rows> TensorDataset<T> {
+    /// Binds `tensors` together.
+    ///
+    /// # Errors
+    /// [`Error::Lengths`] if they have different numbers of rows; [`Error::NoRows`] if one has no dimensions.
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_data::TensorDataset;
+    /// use pagelock_tensor::Tensor;
+    ///
+    /// let error = TensorDataset::new((Tensor::zeros([5, 2])?, Tensor::zeros([4])?)).err().unwrap();
+    /// assert_eq!(
+    ///     error.to_string(),
+    ///     "the tensors of a TensorDataset have 5 and 4 rows; each needs one row per sample, \
+    ///      so slice them to one length",
+    /// );
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    pub fn new(tensors: T) -> Result<Self> {
+        let mut lens = Vec::new();
+        tensors.collect_lens(&mut lens)?;
+        match lens.iter().all(|&len| len == lens[0]) {
+            true => Ok(Self { tensors, n_samples: lens[0] }),
+            false => Err(Error::Lengths { lens }),
+        }
+    }
+
+    /// The tensors.
+    ///
+    /// # Examples
+    /// ```
+    /// # use pagelock_data::TensorDataset;
+    /// # use pagelock_tensor::Tensor;
+    /// let dataset = TensorDataset::new((Tensor::zeros([5, 2])?, Tensor::ones([5])?))?;
+    /// let (x, y) = dataset.tensors();
+    /// assert_eq!((x.dims(), y.dims()), (&[5, 2][..], &[5][..]));
+    /// # Ok::<(), pagelock_data::Error>(())
+    /// ```
+    pub fn tensors(&self) -> &T {
+        &self.tensors
+    }
+
+    /// The samples in `range` as one batch, without copying: what the tutorial writes as
+    /// `train_ds[i * bs : i * bs + bs]`. An end beyond the last sample means the last sample.
+    ///
+    /// # Errors
+    /// [`Error::Range`] if the range starts beyond the last sample or ends before it starts.
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_data::TensorDataset;
+    /// use pagelock_tensor::Tensor;
+    ///
+    /// let dataset = TensorDataset::new((Tensor::zeros([100, 784])?, Tensor::zeros([100])?))?;
+    /// let (i, bs) = (1, 64);
+    /// let (xb, yb) = dataset.slice(i * bs..i * bs + bs)?;
+    /// assert_eq!((xb.dims(), yb.dims()), (&[36, 784][..], &[36][..]));
+    /// # Ok::<(), pagelock_data::Error>(())
+    /// ```
+    pub fn slice(&self, range: Range<usize>) -> Result<T> {
+        let end = range.end.min(self.n_samples);
+        check_range(&(range.start..end), self.n_samples)?;
+        self.tensors.narrow(range.start, end - range.start)
+    }
+}
+
+impl<T: Rows> Dataset for TensorDataset<T> {
+    type Sample = T;
+
+    fn len(&self) -> usize {
+        self.n_samples
+    }
+
+    fn get(&self, index: usize) -> Result<T> {
+        check_index(index, self.n_samples)?;
+        self.tensors.row(index)
+    }
+
+    fn gather(&self, indices: &[usize]) -> Result<Option<T>> {
+        for &index in indices {
+            check_index(index, self.n_samples)?;
+        }
+        let indices = index_tensor(indices)?;
+        self.tensors.select(&indices).map(Some)
+    }
+}
+
+/// A tensor, or a tuple of tensors, whose first dimension counts samples. Not for implementing: [`TensorDataset`] is
+/// generic over it.
+///
+/// # Examples
+/// ```
+/// use pagelock_data::{Result, Rows, TensorDataset};
+///
+/// /// Works for one tensor and for pairs alike.
+/// fn first_half<T: Rows>(dataset: &TensorDataset<T>) -> Result<TensorDataset<T>> {
+///     use pagelock_data::Dataset;
+///     TensorDataset::new(dataset.slice(0..dataset.len() / 2)?)
+/// }
+/// # use pagelock_tensor::Tensor;
+/// # use pagelock_data::Dataset;
+/// # assert_eq!(first_half(&TensorDataset::new(Tensor::zeros([10, 2])?)?)?.len(), 5);
+/// # Ok::<(), pagelock_data::Error>(())
+/// ```
+pub trait Rows: Stack<Batch = Self> + Clone + Send + Sync + private::Sealed + 'static {
+    /// Appends the number of rows of each tensor to `lens`.
+    #[doc(hidden)]
+    fn collect_lens(&self, lens: &mut Vec<usize>) -> Result<()>;
+    /// One row of each.
+    #[doc(hidden)]
+    fn row(&self, index: usize) -> Result<Self>;
+    /// `len` rows of each from `start`, as views.
+    #[doc(hidden)]
+    fn narrow(&self, start: usize, len: usize) -> Result<Self>;
+    /// The rows of each that `indices` name, copied.
+    #[doc(hidden)]
+    fn select(&self, indices: &Tensor<i64>) -> Result<Self>;
+}
+
+mod private {
+    pub trait Sealed {}
+}
+
+impl<T: Element> private::Sealed for Tensor<T> {}
+
+impl<T: Element> Rows for Tensor<T> {
+    fn collect_lens(&self, lens: &mut Vec<usize>) -> Result<()> {
+        let len = self.dims().first().ok_or(Error::NoRows { position: lens.len() })?;
+        lens.push(*len);
+        Ok(())
+    }
+
+    fn row(&self, index: usize) -> Result<Self> {
+        Ok(Tensor::select(self, 0, index as isize)?)
+    }
+
+    fn narrow(&self, start: usize, len: usize) -> Result<Self> {
+        Ok(Tensor::narrow(self, 0, start, len)?)
+    }
+
+    fn select(&self, indices: &Tensor<i64>) -> Result<Self> {
+        Ok(self.index_select(0, indices)?)
+    }
+}
+
+macro_rules! rows_of_tuples {
+    ($(($($type:ident $position:tt),+))*) => {$(
+        impl<$($type: Rows),+> private::Sealed for ($($type,)+) {}
+
+        impl<$($type: Rows),+> Rows for ($($type,)+) {
+            fn collect_lens(&self, lens: &mut Vec<usize>) -> Result<()> {
+                $(self.$position.collect_lens(lens)?;)+
+                Ok(())
+            }
+
+            fn row(&self, index: usize) -> Result<Self> {
+                Ok(($(self.$position.row(index)?,)+))
+            }
+
+            fn narrow(&self, start: usize, len: usize) -> Result<Self> {
+                Ok(($(Rows::narrow(&self.$position, start, len)?,)+))
+            }
+
+            fn select(&self, indices: &Tensor<i64>) -> Result<Self> {
+                Ok(($(Rows::select(&self.$position, indices)?,)+))
+            }
+        }
+    )*};
+}
+
+rows_of_tuples! {
+    (A 0)
+    (A 0, B 1)
+    (A 0, B 1, C 2)
+    (A 0, B 1, C 2, D 3)
+}
+
+/// Some of another dataset's samples, in an order of their own.
+///
+/// # Examples
+/// ```
+/// use pagelock_data::{Dataset, Subset, TensorDataset};
+/// use pagelock_tensor::Tensor;
+///
+/// let dataset = TensorDataset::new(Tensor::arange(0.0, 10.0, 1.0)?)?;
+/// let odd = Subset::new(dataset, [1, 3, 5, 7, 9])?;
+/// assert_eq!(odd.len(), 5);
+/// assert_eq!(odd.get(2)?.item()?, 5.0);
+/// # Ok::<(), pagelock_data::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Subset<D> {
+    dataset: Arc<D>,
+    indices: Arc<[usize]>,
+}
+
+impl<D: Dataset> Subset<D> {
+    /// The samples of `dataset` that `indices` name. Several subsets share one dataset through an [`Arc`].
+    ///
+    /// # Errors
+    /// [`Error::NoSample`] if the dataset does not have one of them.
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_data::{Subset, TensorDataset};
+    /// use pagelock_tensor::Tensor;
+    ///
+    /// let dataset = TensorDataset::new(Tensor::zeros([60, 2])?)?;
+    /// assert_eq!(
+    ///     Subset::new(dataset, [10, 70]).err().unwrap().to_string(),
+    ///     "there is no sample 70: the dataset has 60 samples, counted from 0; check the sampler or the range",
+    /// );
+    /// # Ok::<(), pagelock_data::Error>(())
+    /// ```
+    pub fn new(dataset: impl Into<Arc<D>>, indices: impl IntoIterator<Item = usize>) -> Result<Self> {
+        let dataset = dataset.into();
+        let indices: Arc<[usize]> = indices.into_iter().collect();
+        for &index in indices.iter() {
+            check_index(index, dataset.len())?;
+        }
+        Ok(Self { dataset, indices })
+    }
+
+    /// Which samples of the whole dataset these are.
+    ///
+    /// # Examples
+    /// ```
+    /// # use pagelock_data::{Subset, TensorDataset};
+    /// # use pagelock_tensor::Tensor;
+    /// let subset = Subset::new(TensorDataset::new(Tensor::zeros([9])?)?, 2..5)?;
+    /// assert_eq!(subset.indices(), [2, 3, 4]);
+    /// # Ok::<(), pagelock_data::Error>(())
+    /// ```
+    pub fn indices(&self) -> &[usize] {
+        &self.indices
+    }
+}
+
+impl<D: Dataset> Dataset for Subset<D> {
+    type Sample = D::Sample;
+
+    fn len(&self) -> usize {
+        self.indices.len()
+    }
+
+    fn get(&self, index: usize) -> Result<Self::Sample> {
+        check_index(index, self.indices.len())?;
+        self.dataset.get(self.indices[index])
+    }
+
+    fn gather(&self, indices: &[usize]) -> Result<Option<<Self::Sample as Stack>::Batch>>
+    where
+        Self::Sample: Stack,
+    {
+        let whole = indices.iter().map(|&index| {
+            check_index(index, self.indices.len())?;
+            Ok(self.indices[index])
+        });
+        self.dataset.gather(&whole.collect::<Result<Vec<usize>>>()?)
+    }
+}
+
+/// Splits `dataset` at random into parts of the given sizes, which together are the whole. The same generator state
+/// gives the same parts.
+///
+/// # Errors
+/// [`Error::Split`] if the sizes do not add up to the number of samples.
+///
+/// # Examples
+/// ```
+/// use pagelock_data::{Dataset, TensorDataset, random_split};
+/// use pagelock_tensor::{Generator, Tensor};
+///
+/// let dataset = TensorDataset::new(Tensor::arange(0.0, 100.0, 1.0)?)?;
+/// let [train, valid] = random_split(dataset, [80, 20], &Generator::new(42))?;
+/// assert_eq!((train.len(), valid.len()), (80, 20));
+/// # Ok::<(), pagelock_data::Error>(())
+/// ```
+pub fn random_split<D: Dataset, const N: usize>(
+    dataset: impl Into<Arc<D>>,
+    lens: [usize; N],
+    generator: &Generator,
+) -> Result<[Subset<D>; N]> {
+    let dataset = dataset.into();
+    let n_samples = dataset.len();
+    let sum = lens.iter().map(|&len| len as u128).sum();
+    if sum != n_samples as u128 {
+        return Err(Error::Split { lens: lens.into(), sum, n_samples });
+    }
+    let mut order: Vec<usize> = (0..n_samples).collect();
+    generator.shuffle(&mut order);
+    let mut rest = &order[..];
+    Ok(lens.map(|len| {
+        let (part, after) = rest.split_at(len);
+        rest = after;
+        Subset { dataset: Arc::clone(&dataset), indices: part.into() }
+    }))
+}
+
+/// Refuses an index that a dataset of `n_samples` does not have.
+pub(crate) fn check_index(index: usize, n_samples: usize) -> Result<()> {
+    match index < n_samples {
+        true => Ok(()),
+        false => Err(Error::NoSample { index, n_samples }),
+    }
+}
+
+/// Refuses a range that does not lie within `n_samples` samples.
+pub(crate) fn check_range(range: &Range<usize>, n_samples: usize) -> Result<()> {
+    match range.start <= range.end && range.end <= n_samples {
+        true => Ok(()),
+        false => Err(Error::Range { range: range.clone(), n_samples }),
+    }
+}
+
+/// Indices as tensors want them; none is so large that it would become negative.
+fn index_tensor(indices: &[usize]) -> Result<Tensor<i64>> {
+    let indices: Vec<i64> = indices.iter().map(|&index| index as i64).collect();
+    let n_indices = indices.len();
+    Ok(Tensor::from_vec(indices, n_indices)?)
+}

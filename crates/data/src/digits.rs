@@ -1,0 +1,365 @@
+//! [`Digits`]: labelled 28 × 28 gray images as bytes, and the three parts in which a data set of them comes.
+//!
+//! Images stay one byte per pixel, a quarter of what they take as `f32`. As a [`Dataset`] a `Digits` picks a batch
+//! and converts it in one pass; [`Digits::flat`] and [`Digits::planes`] convert everything at once.
+//!
+//! Pixels become floats in [0, 1) by dividing by 256, as in the pickle that PyTorch's tutorial starts from.
+
+use std::fmt;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use pagelock_memory::{HostBuffer, default_host, holder};
+use pagelock_tensor::Tensor;
+
+use crate::dataset::{Dataset, check_index, check_range};
+use crate::{Error, Result};
+
+/// Pixels along one side of an image.
+pub(crate) const SIDE: usize = 28;
+/// Pixels, and bytes, of one image.
+pub(crate) const PIXELS: usize = SIDE * SIDE;
+/// How many different digits there are.
+const N_CLASSES: u8 = 10;
+
+/// Gray images of 28 × 28 bytes (0 is paper, 255 is ink) with a label from 0 to 9 each.
+///
+/// Cloning and slicing are cheap: the bytes are shared.
+///
+/// # Examples
+/// As a dataset, a sample is an image `[1, 28, 28]` in [0, 1) and its label:
+/// ```
+/// use pagelock_data::{DataLoader, SyntheticDigits};
+///
+/// let digits = SyntheticDigits::new(1).train_len(100).test_len(10).generate()?;
+/// for batch in &DataLoader::new(digits.train).batch_size(32) {
+///     let (images, labels) = batch?;
+///     assert_eq!(images.dims()[1..], [1, 28, 28]);
+///     assert_eq!(labels.dims(), [images.dims()[0]]);
+/// }
+/// # Ok::<(), pagelock_data::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Digits {
+    images: Arc<HostBuffer>,
+    labels: Arc<HostBuffer>,
+    /// Which of the images in the buffers are meant.
+    range: Range<usize>,
+}
+
+impl Digits {
+    /// Copies `images`, row-major and one after another, and one label for each.
+    ///
+    /// # Errors
+    /// [`Error::Digits`] if the numbers of bytes do not fit together or a label is above 9; [`Error::EmptyDataset`] if
+    /// there is nothing; [`Error::Memory`] if the budget of host memory refuses.
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_data::Digits;
+    ///
+    /// let two_blank_images = Digits::new(&[0; 2 * 784], &[0, 1])?;
+    /// assert_eq!(two_blank_images.len(), 2);
+    ///
+    /// assert_eq!(
+    ///     Digits::new(&[0; 784], &[11]).err().unwrap().to_string(),
+    ///     "label 0 is 11, and digits are 0 to 9; check that images and labels are not swapped",
+    /// );
+    /// # Ok::<(), pagelock_data::Error>(())
+    /// ```
+    pub fn new(images: &[u8], labels: &[u8]) -> Result<Self> {
+        if images.len() != labels.len().saturating_mul(PIXELS) {
+            return Err(Error::digits(format!(
+                "{} bytes of images and {} labels do not fit together; give {PIXELS} bytes and one label per image",
+                images.len(),
+                labels.len()
+            )));
+        }
+        check_labels(labels)?;
+        Self::build(labels.len(), |image_bytes, label_bytes| {
+            image_bytes.copy_from_slice(images);
+            label_bytes.copy_from_slice(labels);
+        })
+    }
+
+    /// Takes over `images` and `labels`, whose lengths belong together.
+    pub(crate) fn from_buffers(images: HostBuffer, labels: HostBuffer) -> Result<Self> {
+        check_labels(labels.bytes())?;
+        let range = 0..labels.len_bytes();
+        Ok(Self { images: Arc::new(images), labels: Arc::new(labels), range })
+    }
+
+    /// `n_images` images and labels, written by `fill` into memory that is charged to the budget of host memory.
+    pub(crate) fn build(n_images: usize, fill: impl FnOnce(&mut [u8], &mut [u8])) -> Result<Self> {
+        if n_images == 0 {
+            return Err(Error::EmptyDataset);
+        }
+        let _charged = holder("digits");
+        let mut images = HostBuffer::allocate(default_host(), n_images.saturating_mul(PIXELS))?;
+        let mut labels = HostBuffer::allocate(default_host(), n_images)?;
+        fill(&mut images.bytes_mut()?[..n_images * PIXELS], &mut labels.bytes_mut()?[..n_images]);
+        Ok(Self { images: Arc::new(images), labels: Arc::new(labels), range: 0..n_images })
+    }
+
+    /// How many images there are.
+    ///
+    /// # Examples
+    /// ```
+    /// # use pagelock_data::Digits;
+    /// assert_eq!(Digits::new(&[0; 784], &[7])?.len(), 1);
+    /// # Ok::<(), pagelock_data::Error>(())
+    /// ```
+    pub fn len(&self) -> usize {
+        self.range.len()
+    }
+
+    /// Whether there are none.
+    ///
+    /// # Examples
+    /// ```
+    /// # use pagelock_data::Digits;
+    /// let digits = Digits::new(&[0; 784], &[7])?;
+    /// assert!(!digits.is_empty());
+    /// assert!(digits.slice(1..1)?.is_empty());
+    /// # Ok::<(), pagelock_data::Error>(())
+    /// ```
+    pub fn is_empty(&self) -> bool {
+        self.range.is_empty()
+    }
+
+    /// The images in `range`, sharing the bytes.
+    ///
+    /// # Errors
+    /// [`Error::Range`] if the range does not lie within the images.
+    ///
+    /// # Examples
+    /// ```
+    /// # use pagelock_data::Digits;
+    /// let digits = Digits::new(&[0; 3 * 784], &[7, 8, 9])?;
+    /// assert_eq!(digits.slice(1..3)?.label_bytes(), [8, 9]);
+    /// # Ok::<(), pagelock_data::Error>(())
+    /// ```
+    pub fn slice(&self, range: Range<usize>) -> Result<Self> {
+        check_range(&range, self.len())?;
+        let range = self.range.start + range.start..self.range.start + range.end;
+        Ok(Self { range, ..self.clone() })
+    }
+
+    /// All pixels: 784 bytes per image.
+    ///
+    /// # Examples
+    /// ```
+    /// # use pagelock_data::Digits;
+    /// assert_eq!(Digits::new(&[200; 784], &[7])?.image_bytes().len(), 784);
+    /// # Ok::<(), pagelock_data::Error>(())
+    /// ```
+    pub fn image_bytes(&self) -> &[u8] {
+        &self.images.bytes()[self.range.start * PIXELS..self.range.end * PIXELS]
+    }
+
+    /// All labels, from 0 to 9.
+    ///
+    /// # Examples
+    /// ```
+    /// # use pagelock_data::Digits;
+    /// assert_eq!(Digits::new(&[0; 2 * 784], &[7, 3])?.label_bytes(), [7, 3]);
+    /// # Ok::<(), pagelock_data::Error>(())
+    /// ```
+    pub fn label_bytes(&self) -> &[u8] {
+        &self.labels.bytes()[self.range.clone()]
+    }
+
+    /// All images as rows of floats in [0, 1): `[n, 784]`.
+    ///
+    /// # Errors
+    /// [`Error::Tensor`] if the budget of host memory refuses.
+    ///
+    /// # Examples
+    /// ```
+    /// # use pagelock_data::Digits;
+    /// let rows = Digits::new(&[128; 2 * 784], &[7, 3])?.flat()?;
+    /// assert_eq!(rows.dims(), [2, 784]);
+    /// assert!(rows.to_vec()?.iter().all(|&pixel| pixel == 0.5));
+    /// # Ok::<(), pagelock_data::Error>(())
+    /// ```
+    pub fn flat(&self) -> Result<Tensor> {
+        Ok(Tensor::build([self.len(), PIXELS], |out| to_unit(self.image_bytes(), out))?)
+    }
+
+    /// All images as one plane of floats in [0, 1) each: `[n, 1, 28, 28]`.
+    ///
+    /// # Errors
+    /// [`Error::Tensor`] if the budget of host memory refuses.
+    ///
+    /// # Examples
+    /// ```
+    /// # use pagelock_data::Digits;
+    /// assert_eq!(Digits::new(&[0; 2 * 784], &[7, 3])?.planes()?.dims(), [2, 1, 28, 28]);
+    /// # Ok::<(), pagelock_data::Error>(())
+    /// ```
+    pub fn planes(&self) -> Result<Tensor> {
+        Ok(Tensor::build([self.len(), 1, SIDE, SIDE], |out| to_unit(self.image_bytes(), out))?)
+    }
+
+    /// All labels as class indices: `[n]`.
+    ///
+    /// # Errors
+    /// [`Error::Tensor`] if the budget of host memory refuses.
+    ///
+    /// # Examples
+    /// ```
+    /// # use pagelock_data::Digits;
+    /// assert_eq!(Digits::new(&[0; 2 * 784], &[7, 3])?.labels()?.to_vec()?, [7, 3]);
+    /// # Ok::<(), pagelock_data::Error>(())
+    /// ```
+    pub fn labels(&self) -> Result<Tensor<i64>> {
+        Ok(Tensor::build(self.len(), |out| {
+            for (out, &label) in out.iter_mut().zip(self.label_bytes()) {
+                *out = label.into();
+            }
+        })?)
+    }
+}
+
+impl fmt::Debug for Digits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Digits({} images)", self.len())
+    }
+}
+
+impl Dataset for Digits {
+    type Sample = (Tensor, Tensor<i64>);
+
+    fn len(&self) -> usize {
+        self.range.len()
+    }
+
+    fn get(&self, index: usize) -> Result<Self::Sample> {
+        check_index(index, self.len())?;
+        let digit = self.slice(index..index + 1)?;
+        Ok((digit.planes()?.select(0, 0)?, digit.labels()?.select(0, 0)?))
+    }
+
+    fn gather(&self, indices: &[usize]) -> Result<Option<Self::Sample>> {
+        for &index in indices {
+            check_index(index, self.len())?;
+        }
+        let (images, labels) = (self.image_bytes(), self.label_bytes());
+        let batch = Tensor::build([indices.len(), 1, SIDE, SIDE], |out| {
+            for (out, &index) in out.chunks_exact_mut(PIXELS).zip(indices) {
+                to_unit(&images[index * PIXELS..][..PIXELS], out);
+            }
+        })?;
+        let targets = Tensor::build(indices.len(), |out| {
+            for (out, &index) in out.iter_mut().zip(indices) {
+                *out = labels[index].into();
+            }
+        })?;
+        Ok(Some((batch, targets)))
+    }
+}
+
+/// A digit data set in three parts, and where it comes from.
+///
+/// Printing one gives the line with which a program can say what it works on.
+///
+/// # Examples
+/// ```
+/// use pagelock_data::SyntheticDigits;
+///
+/// let digits = SyntheticDigits::new(1).train_len(600).test_len(100).generate()?;
+/// assert_eq!((digits.train.len(), digits.valid.len(), digits.test.len()), (500, 100, 100));
+/// assert_eq!(
+///     digits.to_string(),
+///     "generated digits (seed 1): 500 images to train, 100 to validate, 100 to test",
+/// );
+/// # Ok::<(), pagelock_data::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct DigitSet {
+    /// To train with: the first five sixths of the training file (MNIST: the first 50,000 images), as in the tutorial.
+    pub train: Digits,
+    /// To watch the training with: the rest of the training file (MNIST: the last 10,000 images).
+    pub valid: Digits,
+    /// To judge the result with: the test file.
+    pub test: Digits,
+    /// Where the images come from.
+    pub origin: Origin,
+}
+
+/// Where a [`DigitSet`] comes from.
+///
+/// # Examples
+/// ```
+/// use pagelock_data::{Origin, SyntheticDigits};
+///
+/// let digits = SyntheticDigits::new(3).train_len(60).test_len(10).generate()?;
+/// assert_eq!(digits.origin, Origin::Generated { seed: 3, instead: None });
+/// # Ok::<(), pagelock_data::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Origin {
+    /// Read from the files of a folder.
+    Mnist {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// Drawn by [`SyntheticDigits`](crate::SyntheticDigits).
+    Generated {
+        /// From this seed.
+        seed: u64,
+        /// Why MNIST was not used, where it was wanted.
+        instead: Option<String>,
+    },
+}
+
+impl DigitSet {
+    /// Cuts the validation part off `training`, which needs at least six images for that.
+    pub(crate) fn split(training: Digits, test: Digits, origin: Origin) -> Result<Self> {
+        let n_valid = training.len() / 6;
+        if n_valid == 0 {
+            let n_images = training.len();
+            return Err(Error::digits(format!(
+                "{n_images} training images are too few to keep a sixth for validation; use at least 6"
+            )));
+        }
+        let n_train = training.len() - n_valid;
+        let (train, valid) = (training.slice(0..n_train)?, training.slice(n_train..training.len())?);
+        Ok(Self { train, valid, test, origin })
+    }
+}
+
+impl fmt::Display for DigitSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.origin {
+            Origin::Mnist { folder } => write!(f, "MNIST from {}", folder.display())?,
+            Origin::Generated { seed, .. } => write!(f, "generated digits (seed {seed})")?,
+        }
+        let (train, valid, test) = (self.train.len(), self.valid.len(), self.test.len());
+        write!(f, ": {train} images to train, {valid} to validate, {test} to test")?;
+        match &self.origin {
+            Origin::Generated { instead: Some(why), .. } => write!(f, "; MNIST could not be used: {why}"),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn check_labels(labels: &[u8]) -> Result<()> {
+    match labels.iter().position(|&label| label >= N_CLASSES) {
+        Some(position) => Err(Error::digits(format!(
+            "label {position} is {}, and digits are 0 to 9; check that images and labels are not swapped",
+            labels[position]
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// Bytes to floats in [0, 1).
+fn to_unit(pixels: &[u8], out: &mut [f32]) {
+    for (out, &pixel) in out.iter_mut().zip(pixels) {
+        *out = f32::from(pixel) * (1.0 / 256.0); // exact: a power of two
+    }
+}

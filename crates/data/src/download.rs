@@ -1,0 +1,380 @@
+//! Getting a file whose checksum is known from one of several mirrors.
+//!
+//! Whatever happens (no network, a stalled server, a wrong file, a crash), the file's own name only ever appears
+//! with the right content: the bytes go to a temporary file in the same folder, are checked on the way, and are
+//! renamed in one step. No attempt takes longer than its [`Timeouts`].
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::progress::Progress;
+use crate::remote::RemoteFile;
+use crate::{Error, Result};
+
+/// How long a download may take before the next mirror is tried.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+///
+/// use pagelock_data::{Mnist, Timeouts};
+///
+/// let patient = Timeouts { total: Duration::from_secs(600), ..Timeouts::default() };
+/// let mnist = Mnist::new().timeouts(patient);
+/// # let _ = mnist;
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timeouts {
+    /// Until a connection stands, name look-up and encryption included. Default: 5 s.
+    pub connect: Duration,
+    /// Without a single byte arriving. Default: 10 s.
+    pub silence: Duration,
+    /// For one file from one mirror. Default: 60 s, enough at 165 kB/s for the largest file of MNIST.
+    pub total: Duration,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self { connect: Duration::from_secs(5), silence: Duration::from_secs(10), total: Duration::from_secs(60) }
+    }
+}
+
+/// Where from, where to, and how.
+pub(crate) struct Job<'a> {
+    pub(crate) mirrors: &'a [String],
+    pub(crate) folder: &'a Path,
+    pub(crate) timeouts: Timeouts,
+    pub(crate) progress: &'a dyn Progress,
+}
+
+impl Job<'_> {
+    /// Downloads `file` from the first mirror that has it right, and says where it is now.
+    pub(crate) fn fetch(&self, file: RemoteFile) -> Result<PathBuf> {
+        let mut attempts = Vec::new();
+        for url in file.urls(self.mirrors) {
+            self.progress.start(file.name, file.len_bytes);
+            let outcome = http::download(&url, file, self);
+            self.progress.finish();
+            match outcome {
+                Ok(path) => return Ok(path),
+                Err(http::Failure::Here(error)) => return Err(error),
+                Err(http::Failure::There(what)) => attempts.push(format!("{url} {what}")),
+            }
+        }
+        Err(Error::Download { file: file.name, set: file.set, folder: self.folder.into(), md5: file.md5, attempts })
+    }
+}
+
+/// The part that speaks HTTP.
+mod http {
+    use std::io::{Read, Write};
+    use std::path::PathBuf;
+
+    use md5::{Digest, Md5};
+    use tempfile::NamedTempFile;
+
+    use super::{Job, Timeouts};
+    use crate::Error;
+    use crate::remote::RemoteFile;
+
+    /// What went wrong, and where: another mirror may help against trouble there, not against trouble here.
+    pub(super) enum Failure {
+        Here(Error),
+        There(String),
+    }
+
+    pub(super) fn download(url: &str, file: RemoteFile, job: &Job<'_>) -> Result<PathBuf, Failure> {
+        let here = |action| move |source| Failure::Here(Error::io(action, job.folder, source));
+        let mut body = open(url, file, job.timeouts)?;
+        let mut saved = NamedTempFile::new_in(job.folder).map_err(here("create a file in"))?;
+        let mut md5 = Md5::new();
+        let (mut buffer, mut len_bytes) = (vec![0; 64 << 10], 0);
+        loop {
+            let n_bytes = body.read(&mut buffer).map_err(|error| {
+                Failure::There(format!(
+                    "{} after {len_bytes} of {} bytes",
+                    explain(error.into(), job.timeouts),
+                    file.len_bytes
+                ))
+            })?;
+            if n_bytes == 0 {
+                break;
+            }
+            len_bytes += n_bytes as u64;
+            if len_bytes > file.len_bytes {
+                return Err(Failure::There(format!("sent more than the {} bytes of the right file", file.len_bytes)));
+            }
+            md5.update(&buffer[..n_bytes]);
+            saved.write_all(&buffer[..n_bytes]).map_err(here("write a file in"))?;
+            job.progress.advance(n_bytes as u64);
+        }
+        check(file, len_bytes, &hex(&md5.finalize())).map_err(Failure::There)?;
+        let path = job.folder.join(file.name);
+        saved.as_file().sync_all().map_err(here("write a file in"))?;
+        saved.persist(&path).map_err(|error| Failure::Here(Error::io("create", &path, error.error)))?;
+        Ok(path)
+    }
+
+    /// Asks for `url` and reads as far as the headers.
+    fn open(url: &str, file: RemoteFile, timeouts: Timeouts) -> Result<impl Read, Failure> {
+        let there = |error| Failure::There(explain(error, timeouts));
+        let config = ureq::Agent::config_builder()
+            .timeout_resolve(Some(timeouts.connect))
+            .timeout_connect(Some(timeouts.connect))
+            .timeout_per_read(Some(timeouts.silence))
+            .timeout_global(Some(timeouts.total))
+            .build();
+        let response = ureq::Agent::new_with_config(config).get(url).call().map_err(there)?;
+        match response.body().content_length() {
+            Some(len) if len != file.len_bytes => {
+                Err(Failure::There(format!("offers {len} bytes where the right file has {}", file.len_bytes)))
+            }
+            _ => Ok(response.into_body().into_reader()),
+        }
+    }
+
+    /// In the words of this crate, what an HTTP client ran into.
+    fn explain(error: ureq::Error, timeouts: Timeouts) -> String {
+        match error {
+            ureq::Error::StatusCode(status) => format!("answered with HTTP status {status}"),
+            ureq::Error::HostNotFound => "could not be found: no such host".into(),
+            ureq::Error::Timeout(ureq::Timeout::Resolve | ureq::Timeout::Connect) => {
+                format!("timed out: no connection within {:?}", timeouts.connect)
+            }
+            ureq::Error::Timeout(ureq::Timeout::PerRead) => {
+                format!("timed out: silent for {:?}", timeouts.silence)
+            }
+            ureq::Error::Timeout(_) => format!("timed out: not done within {:?}", timeouts.total),
+            ureq::Error::Io(error) => format!("failed: {error}"),
+            error => format!("failed: {error}"),
+        }
+    }
+
+    fn check(file: RemoteFile, len_bytes: u64, md5: &str) -> Result<(), String> {
+        if len_bytes < file.len_bytes {
+            return Err(format!("broke off after {len_bytes} of {} bytes", file.len_bytes));
+        }
+        if md5 != file.md5 {
+            return Err(format!("sent the wrong bytes: their md5 is {md5}"));
+        }
+        Ok(())
+    }
+
+    fn hex(bytes: &[u8]) -> String {
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader, Read, Write};
+    use std::net::{TcpListener, TcpStream};
+    use std::sync::mpsc::{Receiver, channel};
+    use std::thread;
+
+    use super::*;
+    use crate::progress::Silent;
+
+    const CONTENT: &[u8] = b"0123456789abcdef";
+    const FILE: RemoteFile =
+        RemoteFile { set: "mnist", name: "digits.gz", len_bytes: 16, md5: "4032af8d61035123906e58e067140cc5" };
+
+    /// A mirror on the loopback interface: answers every request by `answer`, which gets the connection after the
+    /// request has been read. Returns its address and what was asked for.
+    fn mirror(answer: impl Fn(&mut TcpStream) + Send + 'static) -> (String, Receiver<String>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = format!("http://{}/files/", listener.local_addr().unwrap());
+        let (asked, requests) = channel();
+        thread::spawn(move || {
+            for connection in listener.incoming() {
+                let mut connection = connection.unwrap();
+                let mut lines = BufReader::new(connection.try_clone().unwrap()).lines().map_while(Result::ok);
+                let request = lines.next().unwrap_or_default();
+                let _headers: Vec<_> = lines.take_while(|line| !line.is_empty()).collect();
+                // Nobody listens any more once the test is over.
+                let _ = asked.send(request);
+                answer(&mut connection);
+            }
+        });
+        (address, requests)
+    }
+
+    fn respond(connection: &mut TcpStream, status: &str, len: usize, body: &[u8]) {
+        // The client may hang up early; that is what some tests are about.
+        let _ = write!(connection, "HTTP/1.1 {status}\r\ncontent-length: {len}\r\nconnection: close\r\n\r\n");
+        let _ = connection.write_all(body);
+    }
+
+    fn good() -> String {
+        mirror(|connection| respond(connection, "200 OK", CONTENT.len(), CONTENT)).0
+    }
+
+    /// Waits until the client hangs up.
+    fn stall(connection: &mut TcpStream) {
+        let _ = connection.read(&mut [0]);
+    }
+
+    const QUICK: Timeouts = Timeouts {
+        connect: Duration::from_secs(5),
+        silence: Duration::from_millis(150),
+        total: Duration::from_secs(5),
+    };
+
+    fn fetch(folder: &Path, mirrors: &[String], timeouts: Timeouts) -> Result<PathBuf> {
+        Job { mirrors, folder, timeouts, progress: &Silent }.fetch(FILE)
+    }
+
+    /// What the only mirror's failure is reported as; nothing may be left in the folder.
+    fn failure(mirror: String, timeouts: Timeouts) -> String {
+        let folder = tempfile::tempdir().unwrap();
+        let error = fetch(folder.path(), std::slice::from_ref(&mirror), timeouts).unwrap_err();
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "something was left behind");
+        let Error::Download { attempts, .. } = error else { panic!("{error}") };
+        attempts[0].replace(&mirror, "MIRROR/")
+    }
+
+    #[test]
+    fn a_good_file_is_saved_under_its_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let (address, requests) = mirror(|connection| respond(connection, "200 OK", CONTENT.len(), CONTENT));
+
+        let path = fetch(folder.path(), &[address], Timeouts::default()).unwrap();
+
+        assert_eq!(requests.recv().unwrap(), "GET /files/digits.gz HTTP/1.1");
+        assert_eq!(path, folder.path().join("digits.gz"));
+        assert_eq!(std::fs::read(path).unwrap(), CONTENT);
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn the_next_mirror_is_tried_after_a_wrong_checksum() {
+        let folder = tempfile::tempdir().unwrap();
+        let (wrong, requests) = mirror(|connection| respond(connection, "200 OK", 16, b"0123456789abcdeX"));
+
+        let path = fetch(folder.path(), &[wrong, good()], Timeouts::default()).unwrap();
+
+        assert!(requests.recv().is_ok(), "the first mirror was asked");
+        assert_eq!(std::fs::read(path).unwrap(), CONTENT);
+    }
+
+    #[test]
+    fn a_wrong_checksum_is_reported() {
+        let (wrong, _requests) = mirror(|connection| respond(connection, "200 OK", 16, b"0123456789abcdeX"));
+        assert_eq!(
+            failure(wrong, Timeouts::default()),
+            "MIRROR/digits.gz sent the wrong bytes: their md5 is 50b77cb331de8d2b7bf2b275a1626ece"
+        );
+    }
+
+    #[test]
+    fn a_missing_file_is_reported_with_its_status() {
+        let (empty, _requests) = mirror(|connection| respond(connection, "404 Not Found", 0, b""));
+        assert_eq!(failure(empty, Timeouts::default()), "MIRROR/digits.gz answered with HTTP status 404");
+    }
+
+    #[test]
+    fn a_body_shorter_than_promised_is_reported() {
+        let (short, _requests) = mirror(|connection| respond(connection, "200 OK", 16, &CONTENT[..7]));
+        let text = failure(short, Timeouts::default());
+        assert!(text.starts_with("MIRROR/digits.gz failed: "), "{text}");
+        assert!(text.ends_with("after 7 of 16 bytes"), "{text}");
+    }
+
+    #[test]
+    fn a_file_of_another_length_is_refused_before_its_bytes_are_read() {
+        let (long, _requests) = mirror(|connection| {
+            respond(connection, "200 OK", 1 << 40, b"");
+            stall(connection);
+        });
+        assert_eq!(
+            failure(long, Timeouts::default()),
+            "MIRROR/digits.gz offers 1099511627776 bytes where the right file has 16"
+        );
+    }
+
+    #[test]
+    fn a_body_without_a_length_is_read_no_further_than_the_right_file() {
+        let (endless, _requests) = mirror(|connection| {
+            let _ = connection.write_all(b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n");
+            while connection.write_all(&[7; 4096]).is_ok() {}
+        });
+        assert_eq!(
+            failure(endless, Timeouts::default()),
+            "MIRROR/digits.gz sent more than the 16 bytes of the right file"
+        );
+    }
+
+    #[test]
+    fn a_body_that_ends_early_without_a_length_is_reported() {
+        let (short, _requests) = mirror(|connection| {
+            let _ = connection.write_all(b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n0123");
+        });
+        assert_eq!(failure(short, Timeouts::default()), "MIRROR/digits.gz broke off after 4 of 16 bytes");
+    }
+
+    #[test]
+    fn a_server_that_never_answers_times_out() {
+        let (silent, _requests) = mirror(stall);
+        assert_eq!(failure(silent, QUICK), "MIRROR/digits.gz timed out: silent for 150ms");
+    }
+
+    #[test]
+    fn a_server_that_stops_in_the_middle_times_out() {
+        let (stalled, _requests) = mirror(|connection| {
+            respond(connection, "200 OK", 16, &CONTENT[..5]);
+            stall(connection);
+        });
+        assert_eq!(failure(stalled, QUICK), "MIRROR/digits.gz timed out: silent for 150ms after 5 of 16 bytes");
+    }
+
+    #[test]
+    fn a_server_that_trickles_hits_the_total_limit() {
+        let (_keep, pause) = channel::<()>();
+        let pause = std::sync::Mutex::new(pause);
+        let (slow, _requests) = mirror(move |connection| {
+            respond(connection, "200 OK", 16, b"");
+            let pause = pause.lock().unwrap();
+            while connection.write_all(b"x").is_ok() && pause.recv_timeout(Duration::from_millis(40)).is_err() {}
+        });
+        let limit = Timeouts { total: Duration::from_millis(200), ..Timeouts::default() };
+        let text = failure(slow, limit);
+        assert!(text.starts_with("MIRROR/digits.gz timed out: not done within 200ms after "), "{text}");
+    }
+
+    #[test]
+    fn a_port_without_a_server_is_reported() {
+        let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let text = failure(format!("http://{closed}/"), Timeouts::default());
+        assert!(text.starts_with("MIRROR/digits.gz failed: "), "{text}");
+    }
+
+    #[test]
+    fn the_report_names_file_checksum_folder_mirrors_and_fix() {
+        let folder = tempfile::tempdir().unwrap();
+        let (empty, _requests) = mirror(|connection| respond(connection, "404 Not Found", 0, b""));
+        let (broken, _more) = mirror(|connection| respond(connection, "500 Oops", 0, b""));
+
+        let error = fetch(folder.path(), &[empty.clone(), broken.clone()], Timeouts::default()).unwrap_err();
+
+        assert_eq!(
+            error.to_string(),
+            format!(
+                "cannot download `digits.gz` (md5 4032af8d61035123906e58e067140cc5) into `{}`: \
+                 {empty}digits.gz answered with HTTP status 404; {broken}digits.gz answered with HTTP status 500; \
+                 check the network, put the file there by hand, or set PAGELOCK_DATA to a folder that has \
+                 `mnist/digits.gz`",
+                folder.path().display()
+            )
+        );
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_written_is_our_own_trouble() {
+        let folder = tempfile::tempdir().unwrap();
+        let gone = folder.path().join("gone");
+
+        let error = fetch(&gone, &[good()], Timeouts::default()).unwrap_err();
+
+        assert!(error.to_string().starts_with(&format!("cannot create a file in `{}`: ", gone.display())), "{error}");
+    }
+}

@@ -1,0 +1,337 @@
+//! What can go wrong, with the numbers and the fix in every text.
+
+use std::io;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use crate::idx::IdxError;
+
+/// `Result` with this crate's [`Error`].
+///
+/// # Examples
+/// ```
+/// fn first_label(labels: &[u8]) -> pagelock_data::Result<u8> {
+///     labels.first().copied().ok_or(pagelock_data::Error::EmptyDataset)
+/// }
+/// assert_eq!(first_label(&[7]).unwrap(), 7);
+/// ```
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Everything that this crate reports.
+///
+/// # Examples
+/// ```
+/// use pagelock_data::Error;
+///
+/// // A dataset of one's own wraps what it runs into:
+/// let error = Error::other("row 7 has no label");
+/// assert_eq!(error.to_string(), "row 7 has no label");
+/// ```
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A file or folder could not be read or written.
+    #[error("cannot {action} `{}`: {source}; check the path and its permissions", path.display())]
+    Io {
+        /// What was tried: "open", "create", …
+        action: &'static str,
+        /// The file or folder.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+
+    /// The content of a file is not usable.
+    #[error("`{}` is not a usable IDX file: {problem}", path.display())]
+    Idx {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it, and what to do.
+        problem: IdxError,
+    },
+
+    /// A data file is not there and is not going to be downloaded.
+    #[error(
+        "`{file}` is not in `{}` and {}; put {} (md5 {md5}) there, or set PAGELOCK_DATA to a folder that has \
+         `{set}/{file}`, or {}",
+        folder.display(), because.reason(), urls.join(" or "), because.remedy()
+    )]
+    Missing {
+        /// The name of the file.
+        file: &'static str,
+        /// The data set that it belongs to, and the folder's name in `$PAGELOCK_DATA`.
+        set: &'static str,
+        /// Where it was looked for.
+        folder: PathBuf,
+        /// Its checksum.
+        md5: &'static str,
+        /// Where to get it.
+        urls: Vec<String>,
+        /// Why it was not downloaded.
+        because: NoDownload,
+    },
+
+    /// No mirror gave the file.
+    #[error(
+        "cannot download `{file}` (md5 {md5}) into `{}`: {}; check the network, put the file there by hand, or set \
+         PAGELOCK_DATA to a folder that has `{set}/{file}`",
+        folder.display(), attempts.join("; ")
+    )]
+    Download {
+        /// The name of the file.
+        file: &'static str,
+        /// The data set that it belongs to, and the folder's name in `$PAGELOCK_DATA`.
+        set: &'static str,
+        /// Where it should have gone.
+        folder: PathBuf,
+        /// The checksum that it should have had.
+        md5: &'static str,
+        /// For each address in turn, what happened there.
+        attempts: Vec<String>,
+    },
+
+    /// Neither a folder nor an environment in which to find one.
+    #[error(
+        "no folder for data files: PAGELOCK_DATA is not set and there is no home directory ({because}); \
+         set PAGELOCK_DATA or give a folder"
+    )]
+    NoFolder {
+        /// What the look-up of the home directory says.
+        because: String,
+    },
+
+    /// Files that are each fine do not fit together.
+    #[error("`{}` cannot be used: {problem}", path.display())]
+    Content {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it, and what to do.
+        problem: String,
+    },
+
+    /// A batch size of zero.
+    #[error("the batch size is 0, so an epoch over {n_samples} samples would never end; give at least 1 (64 is usual)")]
+    ZeroBatch {
+        /// How many samples the dataset has.
+        n_samples: usize,
+    },
+
+    /// A sampler that gives no index.
+    #[error("the sampler visits none of the dataset's {n_samples} samples; check what it was made from")]
+    EmptySampler {
+        /// How many samples the dataset has.
+        n_samples: usize,
+    },
+
+    /// The only batch was the last one, and incomplete last batches are left out.
+    #[error(
+        "{n_samples} samples do not fill one batch of {batch_size}, and drop_last leaves incomplete batches out; \
+         use a batch size of at most {n_samples} or keep the last batch"
+    )]
+    NoBatch {
+        /// How many samples one epoch visits.
+        n_samples: usize,
+        /// How many a batch wants.
+        batch_size: usize,
+    },
+
+    /// A sample that the dataset does not have.
+    #[error(
+        "there is no sample {index}: the dataset has {n_samples} samples, counted from 0; check the sampler or the range"
+    )]
+    NoSample {
+        /// The index asked for.
+        index: usize,
+        /// How many samples there are.
+        n_samples: usize,
+    },
+
+    /// A range that does not lie within a dataset.
+    #[error("samples {}..{} do not lie within the dataset's {n_samples}; keep start <= end <= {n_samples}", range.start, range.end)]
+    Range {
+        /// The range asked for.
+        range: Range<usize>,
+        /// How many samples there are.
+        n_samples: usize,
+    },
+
+    /// Bytes that are not labelled images of digits.
+    #[error("{problem}")]
+    Digits {
+        /// What is wrong with them, and what to do.
+        problem: String,
+    },
+
+    /// One sample could not be had.
+    #[error("sample {index}: {source}")]
+    Sample {
+        /// Its index in the dataset.
+        index: usize,
+        /// What the dataset ran into.
+        source: Box<Error>,
+    },
+
+    /// Samples that do not stack.
+    #[error(
+        "sample {index} is {shape:?}, but sample {first} of the same batch is {first_shape:?}; bring all samples to one \
+         shape, or batch them with a function of your own (DataLoader::with_collate)"
+    )]
+    Uneven {
+        /// The sample that differs: its index in the dataset (its position in the batch if stacked by hand).
+        index: usize,
+        /// Its shape.
+        shape: Vec<usize>,
+        /// The first sample of the batch, likewise.
+        first: usize,
+        /// What the others have to be like.
+        first_shape: Vec<usize>,
+    },
+
+    /// A batch could not be made of samples that are each fine.
+    #[error("batch of {n_samples} samples, the first of them sample {first}: {source}")]
+    Collate {
+        /// How many samples the batch has.
+        n_samples: usize,
+        /// The first sample's index in the dataset.
+        first: usize,
+        /// What the collating function ran into.
+        source: Box<Error>,
+    },
+
+    /// Tensors that should have one row per sample have different numbers of rows.
+    #[error(
+        "the tensors of a TensorDataset have {} rows; each needs one row per sample, so slice them to one length",
+        listed(lens)
+    )]
+    Lengths {
+        /// The size of each tensor's first dimension.
+        lens: Vec<usize>,
+    },
+
+    /// A tensor without dimensions has no rows.
+    #[error(
+        "tensor {position} of a TensorDataset has no dimensions; the first dimension counts the samples: use unsqueeze(0) for one sample"
+    )]
+    NoRows {
+        /// Which of the tensors, counted from 0.
+        position: usize,
+    },
+
+    /// Parts that do not add up to the whole.
+    #[error(
+        "a split into {} is {sum} samples, but the dataset has {n_samples}; make the parts add up to {n_samples}",
+        listed(lens)
+    )]
+    Split {
+        /// The sizes of the parts.
+        lens: Vec<usize>,
+        /// Their sum.
+        sum: u128,
+        /// How many samples there are.
+        n_samples: usize,
+    },
+
+    /// Host memory was refused.
+    #[error(transparent)]
+    Memory(#[from] pagelock_memory::Error),
+
+    /// A tensor operation was refused.
+    #[error(transparent)]
+    Tensor(Box<pagelock_tensor::Error>),
+
+    /// There is nothing to load.
+    #[error("the dataset is empty, so there is no batch to load; check the path, filter or split that it came from")]
+    EmptyDataset,
+
+    /// Anything else, in a dataset of one's own say.
+    #[error(transparent)]
+    Other(Box<dyn std::error::Error + Send + Sync>),
+}
+
+/// Why a file that is missing was not downloaded.
+///
+/// # Examples
+/// ```
+/// use pagelock_data::{Error, Mnist, NoDownload};
+///
+/// let error = Mnist::new().folder("/nowhere").offline(true).open().unwrap_err();
+/// assert!(matches!(error, Error::Missing { because: NoDownload::SwitchedOff, .. }));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NoDownload {
+    /// By [`Mnist::offline`](crate::Mnist::offline).
+    SwitchedOff,
+    /// By the environment variable `PAGELOCK_OFFLINE`.
+    Environment,
+    /// The feature `download` is off.
+    NotBuilt,
+}
+
+impl NoDownload {
+    fn reason(self) -> &'static str {
+        match self {
+            Self::SwitchedOff => "downloading is switched off",
+            Self::Environment => "PAGELOCK_OFFLINE is set",
+            Self::NotBuilt => "this program was built without downloads",
+        }
+    }
+
+    fn remedy(self) -> &'static str {
+        match self {
+            Self::SwitchedOff => "allow downloads",
+            Self::Environment => "unset PAGELOCK_OFFLINE",
+            Self::NotBuilt => "build with the feature `download`",
+        }
+    }
+}
+
+impl From<pagelock_tensor::Error> for Error {
+    fn from(error: pagelock_tensor::Error) -> Self {
+        Self::Tensor(error.into())
+    }
+}
+
+impl Error {
+    /// Wraps an error, or a text, of one's own.
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_data::Error;
+    ///
+    /// let error = "x".parse::<f32>().map_err(Error::other).unwrap_err();
+    /// assert_eq!(error.to_string(), "invalid float literal");
+    /// ```
+    pub fn other(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self::Other(error.into())
+    }
+
+    /// Turns positions in a batch into the indices of samples.
+    pub(crate) fn locate(self, indices: &[usize]) -> Self {
+        match self {
+            Error::Uneven { index, shape, first, first_shape } => {
+                // A function of the user's may have stacked something longer than the batch.
+                let sample = |position: usize| indices.get(position).copied().unwrap_or(position);
+                Error::Uneven { index: sample(index), shape, first: sample(first), first_shape }
+            }
+            other => other,
+        }
+    }
+
+    pub(crate) fn digits(problem: String) -> Self {
+        Self::Digits { problem }
+    }
+
+    pub(crate) fn io(action: &'static str, path: &Path, source: io::Error) -> Self {
+        Self::Io { action, path: path.into(), source }
+    }
+}
+
+/// "5, 7 and 9".
+fn listed(numbers: &[usize]) -> String {
+    let words: Vec<_> = numbers.iter().map(usize::to_string).collect();
+    match words.split_last() {
+        Some((last, rest)) if !rest.is_empty() => format!("{} and {last}", rest.join(", ")),
+        _ => words.concat(),
+    }
+}

@@ -1,0 +1,394 @@
+//! [`Mnist`]: the handwritten digits that most tutorials start with, found on this machine or downloaded.
+//!
+//! Y. LeCun, C. Cortes, C. J. C. Burges: the MNIST database of handwritten digits; 60,000 training and 10,000 test
+//! images of 28 × 28 gray pixels, centered by mass in a 20 × 20 box.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+#[cfg(feature = "download")]
+use std::sync::Arc;
+
+use etcetera::BaseStrategy;
+use pagelock_memory::holder;
+
+use crate::digits::{DigitSet, Digits, Origin, SIDE};
+#[cfg(feature = "download")]
+use crate::download::{Job, Timeouts};
+use crate::idx::IdxFile;
+#[cfg(feature = "download")]
+use crate::progress::{Progress, default_progress};
+use crate::remote::RemoteFile;
+use crate::synthetic::SyntheticDigits;
+use crate::{Error, NoDownload, Result};
+
+/// The name of the set, and of its folder.
+const SET: &str = "mnist";
+
+/// Where the files have been for years; those that torchvision and TensorFlow use.
+const MIRRORS: [&str; 2] =
+    ["https://ossci-datasets.s3.amazonaws.com/mnist", "https://storage.googleapis.com/cvdf-datasets/mnist"];
+
+const TRAIN_IMAGES: RemoteFile = RemoteFile {
+    set: SET,
+    name: "train-images-idx3-ubyte.gz",
+    len_bytes: 9_912_422,
+    md5: "f68b3c2dcbeaaa9fbdd348bbdeb94873",
+};
+const TRAIN_LABELS: RemoteFile = RemoteFile {
+    set: SET,
+    name: "train-labels-idx1-ubyte.gz",
+    len_bytes: 28_881,
+    md5: "d53e105ee54ea40749a09fcbcd1e9432",
+};
+const TEST_IMAGES: RemoteFile = RemoteFile {
+    set: SET,
+    name: "t10k-images-idx3-ubyte.gz",
+    len_bytes: 1_648_877,
+    md5: "9fb629c4189551a2d022fa330f9573f3",
+};
+const TEST_LABELS: RemoteFile = RemoteFile {
+    set: SET,
+    name: "t10k-labels-idx1-ubyte.gz",
+    len_bytes: 4_542,
+    md5: "ec29112dd5afa0611ce80d1b7f02629c",
+};
+
+/// Finds, downloads and reads MNIST.
+///
+/// Looks in the folder given, else in `$PAGELOCK_DATA/mnist`, else in `pagelock/mnist` in the user's cache folder, for
+/// the four files under their usual names, packed (`.gz`) or not. A file that is not there is downloaded into that
+/// folder, unless `PAGELOCK_OFFLINE` is set to anything but `0`.
+///
+/// # Examples
+/// ```
+/// use pagelock_data::Mnist;
+///
+/// let digits = Mnist::new().offline(true).open_or_generate(1)?;
+/// println!("{digits}");
+/// assert_eq!(digits.train.len(), 50_000);
+/// # Ok::<(), pagelock_data::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Mnist {
+    folder: Option<PathBuf>,
+    offline: bool,
+    mirrors: Vec<String>,
+    #[cfg(feature = "download")]
+    timeouts: Timeouts,
+    #[cfg(feature = "download")]
+    progress: Arc<dyn Progress>,
+}
+
+impl Default for Mnist {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Mnist {
+    /// The usual places and mirrors.
+    ///
+    /// # Examples
+    /// ```
+    /// let mnist = pagelock_data::Mnist::new();
+    /// # let _ = mnist;
+    /// ```
+    pub fn new() -> Self {
+        Self {
+            folder: None,
+            offline: false,
+            mirrors: MIRRORS.map(String::from).into(),
+            #[cfg(feature = "download")]
+            timeouts: Timeouts::default(),
+            #[cfg(feature = "download")]
+            progress: default_progress(),
+        }
+    }
+
+    /// Looks in `folder` and nowhere else.
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_data::Mnist;
+    ///
+    /// let error = Mnist::new().folder("/nowhere").offline(true).open().unwrap_err();
+    /// assert_eq!(
+    ///     error.to_string(),
+    ///     "`train-images-idx3-ubyte.gz` is not in `/nowhere` and downloading is switched off; put \
+    ///      https://ossci-datasets.s3.amazonaws.com/mnist/train-images-idx3-ubyte.gz or \
+    ///      https://storage.googleapis.com/cvdf-datasets/mnist/train-images-idx3-ubyte.gz \
+    ///      (md5 f68b3c2dcbeaaa9fbdd348bbdeb94873) there, or set PAGELOCK_DATA to a folder that has \
+    ///      `mnist/train-images-idx3-ubyte.gz`, or allow downloads",
+    /// );
+    /// ```
+    pub fn folder(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.folder = Some(folder.into());
+        self
+    }
+
+    /// Whether to leave the network alone. `PAGELOCK_OFFLINE=1` does the same from outside.
+    ///
+    /// # Examples
+    /// See [`folder`](Self::folder).
+    pub fn offline(mut self, offline: bool) -> Self {
+        self.offline = offline;
+        self
+    }
+
+    /// Addresses of folders that have the four packed files, to be tried in turn instead of the usual ones.
+    ///
+    /// # Examples
+    /// ```
+    /// let mnist = pagelock_data::Mnist::new().mirrors(["http://files.example.org/mnist"]);
+    /// # let _ = mnist;
+    /// ```
+    pub fn mirrors(mut self, mirrors: impl IntoIterator<Item: Into<String>>) -> Self {
+        self.mirrors = mirrors.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// How long a download may take.
+    ///
+    /// # Examples
+    /// See [`Timeouts`].
+    #[cfg(feature = "download")]
+    pub fn timeouts(mut self, timeouts: Timeouts) -> Self {
+        self.timeouts = timeouts;
+        self
+    }
+
+    /// Who hears how far a download is.
+    ///
+    /// # Examples
+    /// See [`Progress`].
+    #[cfg(feature = "download")]
+    pub fn progress(mut self, progress: impl Progress) -> Self {
+        self.progress = Arc::new(progress);
+        self
+    }
+
+    /// Finds the files, downloads those that are missing, and reads them.
+    ///
+    /// # Errors
+    /// [`Error::Missing`] or [`Error::Download`] if a file cannot be had; [`Error::Idx`] or [`Error::Content`] if one is
+    /// not what it should be; [`Error::Io`], [`Error::NoFolder`] and [`Error::Memory`] as their names say. Whatever goes
+    /// wrong, nothing stays allocated.
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_data::Mnist;
+    ///
+    /// match Mnist::new().offline(true).open() {
+    ///     Ok(digits) => println!("{digits}"),
+    ///     Err(error) => println!("no MNIST here: {error}"),
+    /// }
+    /// ```
+    pub fn open(&self) -> Result<DigitSet> {
+        self.open_in(&Environment::read())
+    }
+
+    /// MNIST, or [`SyntheticDigits`] of the same size where it cannot be had; printing the result says which, and why.
+    ///
+    /// A [`folder`](Self::folder) given by hand is taken at its word: then there is no fallback. Nor is there one for
+    /// files that are there but damaged.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open), where there is no fallback.
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_data::Mnist;
+    ///
+    /// let digits = Mnist::new().offline(true).open_or_generate(42)?;
+    /// let first_line = digits.to_string();
+    /// assert!(first_line.starts_with("MNIST from ") || first_line.starts_with("generated digits (seed 42): "));
+    /// # Ok::<(), pagelock_data::Error>(())
+    /// ```
+    pub fn open_or_generate(&self, seed: u64) -> Result<DigitSet> {
+        self.open_or_generate_in(&Environment::read(), SyntheticDigits::new(seed))
+    }
+
+    fn open_or_generate_in(&self, environment: &Environment, substitute: SyntheticDigits) -> Result<DigitSet> {
+        match self.open_in(environment) {
+            Err(
+                error @ (Error::Missing { .. } | Error::Download { .. } | Error::NoFolder { .. } | Error::Io { .. }),
+            ) if self.folder.is_none() => {
+                let mut digits = substitute.generate()?;
+                let Origin::Generated { instead, .. } = &mut digits.origin else {
+                    unreachable!("generated digits say so");
+                };
+                *instead = Some(error.to_string());
+                Ok(digits)
+            }
+            outcome => outcome,
+        }
+    }
+
+    fn open_in(&self, environment: &Environment) -> Result<DigitSet> {
+        let folder = match &self.folder {
+            Some(folder) => folder.clone(),
+            None => environment.folder()?,
+        };
+        let find = |file| self.find(file, &folder, environment);
+        // All four before the first is read: a missing one should not cost the time of reading the others.
+        let files = [find(TRAIN_IMAGES)?, find(TRAIN_LABELS)?, find(TEST_IMAGES)?, find(TEST_LABELS)?];
+        let training = read(&files[0], &files[1])?;
+        let test = read(&files[2], &files[3])?;
+        DigitSet::split(training, test, Origin::Mnist { folder })
+    }
+
+    /// The path of `file`, downloaded if need be.
+    fn find(&self, file: RemoteFile, folder: &Path, environment: &Environment) -> Result<PathBuf> {
+        let unpacked = file.name.trim_end_matches(".gz");
+        // Some unpackers write "train-images.idx3-ubyte".
+        let dotted = unpacked.replacen("-idx", ".idx", 1);
+        let candidates = [unpacked, &dotted, file.name].map(|name| folder.join(name));
+        if let Some(path) = candidates.into_iter().find(|path| path.exists()) {
+            return Ok(path);
+        }
+        let missing = |because| Err(file.missing(folder, &self.mirrors, because));
+        if self.offline {
+            return missing(NoDownload::SwitchedOff);
+        }
+        if environment.offline() {
+            return missing(NoDownload::Environment);
+        }
+        self.download(file, folder)
+    }
+
+    #[cfg(feature = "download")]
+    fn download(&self, file: RemoteFile, folder: &Path) -> Result<PathBuf> {
+        std::fs::create_dir_all(folder).map_err(|source| Error::io("create", folder, source))?;
+        let (mirrors, timeouts) = (&self.mirrors, self.timeouts);
+        Job { mirrors, folder, timeouts, progress: &*self.progress }.fetch(file)
+    }
+
+    #[cfg(not(feature = "download"))]
+    fn download(&self, file: RemoteFile, folder: &Path) -> Result<PathBuf> {
+        Err(file.missing(folder, &self.mirrors, NoDownload::NotBuilt))
+    }
+}
+
+/// What the environment says about data files.
+struct Environment {
+    data: Option<OsString>,
+    offline: Option<OsString>,
+}
+
+impl Environment {
+    fn read() -> Self {
+        Self { data: std::env::var_os("PAGELOCK_DATA"), offline: std::env::var_os("PAGELOCK_OFFLINE") }
+    }
+
+    fn offline(&self) -> bool {
+        self.offline.as_ref().is_some_and(|value| !value.is_empty() && value != "0")
+    }
+
+    fn folder(&self) -> Result<PathBuf> {
+        if let Some(data) = self.data.as_ref().filter(|data| !data.is_empty()) {
+            return Ok(Path::new(data).join(SET));
+        }
+        let base = etcetera::choose_base_strategy().map_err(|error| Error::NoFolder { because: error.to_string() })?;
+        Ok(base.cache_dir().join("pagelock").join(SET))
+    }
+}
+
+/// Reads one pair of files.
+fn read(images_path: &Path, labels_path: &Path) -> Result<Digits> {
+    let _charged = holder("digits");
+    let (images, labels) = (IdxFile::open(images_path)?, IdxFile::open(labels_path)?);
+    let wrong = |path: &Path, problem| Err(Error::Content { path: path.into(), problem });
+    let &[n_images, SIDE, SIDE] = images.sizes() else {
+        let sizes = images.sizes();
+        let problem = format!("its sizes are {sizes:?}, and those of MNIST images are [n, 28, 28]; get the right file");
+        return wrong(images_path, problem);
+    };
+    let &[n_labels] = labels.sizes() else {
+        let sizes = labels.sizes();
+        return wrong(labels_path, format!("its sizes are {sizes:?}, and those of labels are [n]; get the right file"));
+    };
+    if n_labels != n_images {
+        let images_path = images_path.display();
+        let problem =
+            format!("it has {n_labels} labels, but `{images_path}` has {n_images} images; get both from one source");
+        return wrong(labels_path, problem);
+    }
+    Digits::from_buffers(images.into_buffer(), labels.into_buffer()).map_err(|error| match error {
+        Error::Digits { problem } => Error::Content { path: labels_path.into(), problem },
+        error => error,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn environment(data: Option<&Path>, offline: &str) -> Environment {
+        Environment { data: data.map(Into::into), offline: Some(offline.into()) }
+    }
+
+    fn small() -> SyntheticDigits {
+        SyntheticDigits::new(9).train_len(60).test_len(10)
+    }
+
+    #[test]
+    fn the_data_folder_of_the_environment_comes_before_the_cache() {
+        assert_eq!(environment(Some(Path::new("/data")), "").folder().unwrap(), Path::new("/data/mnist"));
+        assert!(
+            environment(None, "").folder().is_err()
+                || environment(None, "").folder().unwrap().ends_with("pagelock/mnist")
+        );
+        assert_ne!(environment(Some(Path::new("")), "").folder().ok(), Some(PathBuf::from("mnist")));
+    }
+
+    #[test]
+    fn offline_is_anything_but_zero_or_nothing() {
+        assert!(environment(None, "1").offline());
+        assert!(environment(None, "yes").offline());
+        assert!(!environment(None, "0").offline());
+        assert!(!environment(None, "").offline());
+        assert!(!Environment { data: None, offline: None }.offline());
+    }
+
+    #[test]
+    fn an_offline_environment_never_reaches_a_mirror() {
+        let data = tempfile::tempdir().unwrap();
+        let mirror = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        mirror.set_nonblocking(true).unwrap();
+        let mnist = Mnist::new().mirrors([format!("http://{}", mirror.local_addr().unwrap())]);
+
+        let error = mnist.open_in(&environment(Some(data.path()), "1")).unwrap_err();
+
+        assert!(mirror.accept().is_err(), "somebody called");
+        let text = error.to_string();
+        assert!(text.contains("` and PAGELOCK_OFFLINE is set; put http://127.0.0.1:"), "{text}");
+        assert!(text.ends_with("or unset PAGELOCK_OFFLINE"), "{text}");
+        assert!(!data.path().join("mnist").exists(), "nothing is created either");
+    }
+
+    #[test]
+    fn generated_digits_stand_in_and_say_why() {
+        let data = tempfile::tempdir().unwrap();
+        let digits = Mnist::new().open_or_generate_in(&environment(Some(data.path()), "1"), small()).unwrap();
+        let text = digits.to_string();
+        assert!(
+            text.starts_with(
+                "generated digits (seed 9): 50 images to train, 10 to validate, 10 to test; \
+                 MNIST could not be used: `train-images-idx3-ubyte.gz` is not in "
+            ),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn damaged_files_are_no_reason_to_generate() {
+        let data = tempfile::tempdir().unwrap();
+        let folder = data.path().join("mnist");
+        std::fs::create_dir(&folder).unwrap();
+        for name in [TRAIN_IMAGES.name, TRAIN_LABELS.name, TEST_IMAGES.name, TEST_LABELS.name] {
+            std::fs::write(folder.join(name), "broken").unwrap();
+        }
+        let outcome = Mnist::new().open_or_generate_in(&environment(Some(data.path()), "1"), small());
+        assert!(matches!(outcome, Err(Error::Idx { .. })));
+    }
+}

@@ -1,0 +1,109 @@
+//! Who hears how far a download is: a callback trait, and a bar for terminals.
+
+#[cfg(feature = "progress")]
+use std::sync::Mutex;
+
+/// Hears how far a download is. All methods are called from the thread that downloads.
+///
+/// # Examples
+/// ```
+/// use std::sync::atomic::{AtomicU64, Ordering};
+///
+/// use pagelock_data::Progress;
+///
+/// /// Counts bytes, for a window of one's own.
+/// #[derive(Default)]
+/// struct Counter(AtomicU64);
+///
+/// impl Progress for Counter {
+///     fn start(&self, _file_name: &str, _len_bytes: u64) {}
+///     fn advance(&self, n_bytes: u64) {
+///         self.0.fetch_add(n_bytes, Ordering::Relaxed);
+///     }
+///     fn finish(&self) {}
+/// }
+///
+/// let mnist = pagelock_data::Mnist::new().progress(Counter::default());
+/// # let _ = mnist;
+/// ```
+pub trait Progress: Send + Sync + 'static {
+    /// A file of `len_bytes` bytes begins. Called again if another mirror has to be tried.
+    fn start(&self, file_name: &str, len_bytes: u64);
+    /// Another `n_bytes` bytes have arrived.
+    fn advance(&self, n_bytes: u64);
+    /// The file is there, or the attempt failed.
+    fn finish(&self);
+}
+
+/// Says nothing.
+///
+/// # Examples
+/// ```
+/// let mnist = pagelock_data::Mnist::new().progress(pagelock_data::Silent);
+/// # let _ = mnist;
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Silent;
+
+impl Progress for Silent {
+    fn start(&self, _file_name: &str, _len_bytes: u64) {}
+    fn advance(&self, _n_bytes: u64) {}
+    fn finish(&self) {}
+}
+
+/// A bar with bytes, speed and time left on standard error; draws nothing where that is not a terminal.
+///
+/// # Examples
+/// ```
+/// let mnist = pagelock_data::Mnist::new().progress(pagelock_data::TerminalBar::default());
+/// # let _ = mnist;
+/// ```
+#[cfg(feature = "progress")]
+#[derive(Default)]
+pub struct TerminalBar {
+    bar: Mutex<Option<indicatif::ProgressBar>>, // guards which bar is on the screen
+}
+
+#[cfg(feature = "progress")]
+impl TerminalBar {
+    fn with_bar(&self, act: impl FnOnce(&mut Option<indicatif::ProgressBar>)) {
+        // A poisoned lock only means that another thread panicked while drawing.
+        act(&mut self.bar.lock().unwrap_or_else(|poisoned| poisoned.into_inner()));
+    }
+}
+
+#[cfg(feature = "progress")]
+impl Progress for TerminalBar {
+    fn start(&self, file_name: &str, len_bytes: u64) {
+        let template = "{msg:28} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta}";
+        let style = indicatif::ProgressStyle::with_template(template)
+            .unwrap_or_else(|_| indicatif::ProgressStyle::default_bar());
+        let bar = indicatif::ProgressBar::new(len_bytes).with_style(style).with_message(file_name.to_owned());
+        self.with_bar(|slot| *slot = Some(bar));
+    }
+
+    fn advance(&self, n_bytes: u64) {
+        self.with_bar(|slot| {
+            if let Some(bar) = slot {
+                bar.inc(n_bytes);
+            }
+        });
+    }
+
+    fn finish(&self) {
+        self.with_bar(|slot| {
+            if let Some(bar) = slot.take() {
+                bar.finish_and_clear();
+            }
+        });
+    }
+}
+
+/// What a download reports to unless told otherwise.
+pub(crate) fn default_progress() -> std::sync::Arc<dyn Progress> {
+    #[cfg(feature = "progress")]
+    let progress = TerminalBar::default();
+    #[cfg(not(feature = "progress"))]
+    let progress = Silent;
+    std::sync::Arc::new(progress)
+}

@@ -1,0 +1,30 @@
+//! Files that are published once and for all: their names, lengths and checksums.
+
+use std::path::Path;
+
+use crate::error::{Error, NoDownload};
+
+/// A file that is the same wherever it is found.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RemoteFile {
+    /// The data set that it belongs to, and the folder's name in `$PAGELOCK_DATA`.
+    pub(crate) set: &'static str,
+    pub(crate) name: &'static str,
+    #[cfg_attr(not(feature = "download"), allow(dead_code))] // says how much to download
+    pub(crate) len_bytes: u64,
+    /// In lower-case hexadecimal digits.
+    pub(crate) md5: &'static str,
+}
+
+impl RemoteFile {
+    /// Where to get it.
+    pub(crate) fn urls(&self, mirrors: &[String]) -> Vec<String> {
+        mirrors.iter().map(|mirror| format!("{}/{}", mirror.trim_end_matches('/'), self.name)).collect()
+    }
+
+    /// The error for a file that is not in `folder` and is not going to be downloaded.
+    pub(crate) fn missing(&self, folder: &Path, mirrors: &[String], because: NoDownload) -> Error {
+        let Self { set, name: file, md5, .. } = *self;
+        Error::Missing { file, set, folder: folder.into(), md5, urls: self.urls(mirrors), because }
+    }
+}

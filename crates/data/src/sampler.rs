@@ -1,0 +1,349 @@
+//! Samplers: in which order an epoch visits the samples, and how that order is cut into batches.
+//!
+//! A sampler is a pure function from (epoch, position) to an index. Nothing is drawn ahead and nothing remembers
+//! where it stopped, so any worker can compute any batch, an epoch can be resumed at any position at no cost, and the
+//! order depends on the seed alone.
+
+use pagelock_tensor::Generator;
+
+use crate::{Error, Result};
+
+/// Where in the order of which epoch some indices are wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Which pass over the dataset, from 0.
+    pub epoch: u64,
+    /// How many indices of this epoch come before.
+    pub position: usize,
+    /// How many samples the dataset has.
+    pub n_samples: usize,
+}
+
+/// An order in which to visit samples.
+///
+/// # Examples
+/// ```
+/// use pagelock_data::{Place, Sampler};
+///
+/// /// Last sample first.
+/// struct Backward;
+///
+/// impl Sampler for Backward {
+///     fn fill(&self, place: Place, indices: &mut [usize]) {
+///         for (offset, index) in indices.iter_mut().enumerate() {
+///             *index = place.n_samples - 1 - (place.position + offset);
+///         }
+///     }
+/// }
+///
+/// let mut indices = [0; 3];
+/// Backward.fill(Place { epoch: 0, position: 1, n_samples: 5 }, &mut indices);
+/// assert_eq!(indices, [3, 2, 1]);
+/// ```
+pub trait Sampler: Send + Sync + 'static {
+    /// How many indices one epoch has over `n_samples` samples: all of them unless the sampler says otherwise.
+    fn epoch_len(&self, n_samples: usize) -> usize {
+        n_samples
+    }
+
+    /// Writes the indices at `place.position` and after it into `indices`, which does not reach past
+    /// [`epoch_len`](Self::epoch_len). The same place must always give the same indices.
+    fn fill(&self, place: Place, indices: &mut [usize]);
+}
+
+/// First to last.
+///
+/// # Examples
+/// ```
+/// use pagelock_data::{Place, Sampler, SequentialSampler};
+///
+/// let mut indices = [0; 3];
+/// SequentialSampler.fill(Place { epoch: 7, position: 4, n_samples: 10 }, &mut indices);
+/// assert_eq!(indices, [4, 5, 6]);
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SequentialSampler;
+
+impl Sampler for SequentialSampler {
+    fn fill(&self, place: Place, indices: &mut [usize]) {
+        for (offset, index) in indices.iter_mut().enumerate() {
+            *index = place.position + offset;
+        }
+    }
+}
+
+/// Every sample once per epoch, in an order drawn anew for each epoch from one seed.
+///
+/// The order is a keyed permutation that is computed index by index, so it takes no memory however large the dataset
+/// is, and starting in mid-epoch costs nothing.
+///
+/// # Examples
+/// ```
+/// use pagelock_data::{Place, RandomSampler, Sampler};
+///
+/// let sampler = RandomSampler::new(42);
+/// let mut epoch = [0; 10];
+/// sampler.fill(Place { epoch: 0, position: 0, n_samples: 10 }, &mut epoch);
+///
+/// // Resumed after 6 indices: the same order goes on.
+/// let mut rest = [0; 4];
+/// sampler.fill(Place { epoch: 0, position: 6, n_samples: 10 }, &mut rest);
+/// assert_eq!(rest, epoch[6..]);
+///
+/// epoch.sort();
+/// assert_eq!(epoch, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RandomSampler {
+    seed: u64,
+}
+
+impl RandomSampler {
+    /// The orders that belong to `seed`.
+    ///
+    /// # Examples
+    /// ```
+    /// assert_eq!(pagelock_data::RandomSampler::new(1), pagelock_data::RandomSampler::new(1));
+    /// ```
+    pub fn new(seed: u64) -> Self {
+        Self { seed }
+    }
+}
+
+impl Sampler for RandomSampler {
+    fn fill(&self, place: Place, indices: &mut [usize]) {
+        let permutation = Permutation::new(self.seed, place.epoch, place.n_samples);
+        for (offset, index) in indices.iter_mut().enumerate() {
+            *index = permutation.apply(place.position + offset);
+        }
+    }
+}
+
+/// The given indices, in the given order, in every epoch: a subset, or an order recorded elsewhere.
+///
+/// # Examples
+/// ```
+/// use pagelock_data::{FixedSampler, Place, Sampler};
+///
+/// let sampler = FixedSampler::new([5, 3, 5]);
+/// assert_eq!(sampler.epoch_len(100), 3);
+/// let mut indices = [0; 2];
+/// sampler.fill(Place { epoch: 0, position: 1, n_samples: 100 }, &mut indices);
+/// assert_eq!(indices, [3, 5]);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FixedSampler {
+    indices: Vec<usize>,
+}
+
+impl FixedSampler {
+    /// Visits `indices`. One that the dataset does not have is an error of the batch that holds it.
+    ///
+    /// # Examples
+    /// ```
+    /// let evens = pagelock_data::FixedSampler::new((0..10).step_by(2));
+    /// assert_eq!(evens, pagelock_data::FixedSampler::new([0, 2, 4, 6, 8]));
+    /// ```
+    pub fn new(indices: impl IntoIterator<Item = usize>) -> Self {
+        Self { indices: indices.into_iter().collect() }
+    }
+}
+
+impl Sampler for FixedSampler {
+    fn epoch_len(&self, _n_samples: usize) -> usize {
+        self.indices.len()
+    }
+
+    fn fill(&self, place: Place, indices: &mut [usize]) {
+        indices.copy_from_slice(&self.indices[place.position..][..indices.len()]);
+    }
+}
+
+impl Sampler for Box<dyn Sampler> {
+    fn epoch_len(&self, n_samples: usize) -> usize {
+        (**self).epoch_len(n_samples)
+    }
+
+    fn fill(&self, place: Place, indices: &mut [usize]) {
+        (**self).fill(place, indices);
+    }
+}
+
+/// A sampler's order cut into batches.
+///
+/// # Examples
+/// ```
+/// use pagelock_data::{BatchSampler, SequentialSampler};
+///
+/// let batches = BatchSampler::new(SequentialSampler, 4);
+/// assert_eq!(batches.n_batches(10)?, 3);
+/// let mut indices = Vec::new();
+/// batches.fill(0, 2, 10, &mut indices);
+/// assert_eq!(indices, [8, 9]);
+///
+/// assert_eq!(batches.drop_last(true).n_batches(10)?, 2);
+/// # Ok::<(), pagelock_data::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BatchSampler<S> {
+    sampler: S,
+    batch_size: usize,
+    drop_last: bool,
+}
+
+impl<S: Sampler> BatchSampler<S> {
+    /// Batches of `batch_size` indices; the last one of an epoch may be smaller.
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_data::{BatchSampler, RandomSampler};
+    ///
+    /// assert_eq!(BatchSampler::new(RandomSampler::new(0), 64).n_batches(50_000)?, 782);
+    /// # Ok::<(), pagelock_data::Error>(())
+    /// ```
+    pub fn new(sampler: S, batch_size: usize) -> Self {
+        Self { sampler, batch_size, drop_last: false }
+    }
+
+    /// Whether a last batch that is smaller than the others is left out.
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_data::{BatchSampler, RandomSampler};
+    ///
+    /// assert_eq!(BatchSampler::new(RandomSampler::new(0), 64).drop_last(true).n_batches(50_000)?, 781);
+    /// # Ok::<(), pagelock_data::Error>(())
+    /// ```
+    pub fn drop_last(mut self, drop_last: bool) -> Self {
+        self.drop_last = drop_last;
+        self
+    }
+
+    /// How many batches an epoch over `n_samples` samples has; never zero.
+    ///
+    /// # Errors
+    /// [`Error::ZeroBatch`] for a batch size of zero, [`Error::EmptyDataset`] or [`Error::EmptySampler`] if there is
+    /// nothing to visit, and [`Error::NoBatch`] if dropping the last batch drops the only one.
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_data::{BatchSampler, SequentialSampler};
+    ///
+    /// let error = BatchSampler::new(SequentialSampler, 64).drop_last(true).n_batches(60).unwrap_err();
+    /// assert_eq!(
+    ///     error.to_string(),
+    ///     "60 samples do not fill one batch of 64, and drop_last leaves incomplete batches out; \
+    ///      use a batch size of at most 60 or keep the last batch",
+    /// );
+    /// ```
+    pub fn n_batches(&self, n_samples: usize) -> Result<usize> {
+        let (n_indices, batch_size) = (self.sampler.epoch_len(n_samples), self.batch_size);
+        if batch_size == 0 {
+            return Err(Error::ZeroBatch { n_samples });
+        }
+        if n_samples == 0 {
+            return Err(Error::EmptyDataset);
+        }
+        if n_indices == 0 {
+            return Err(Error::EmptySampler { n_samples });
+        }
+        match self.drop_last {
+            false => Ok(n_indices.div_ceil(batch_size)),
+            true if n_indices < batch_size => Err(Error::NoBatch { n_samples: n_indices, batch_size }),
+            true => Ok(n_indices / batch_size),
+        }
+    }
+
+    /// Makes `indices` those of batch number `batch` of `epoch`, over `n_samples` samples; none if there is no such
+    /// batch.
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_data::{BatchSampler, SequentialSampler};
+    ///
+    /// let mut indices = Vec::new();
+    /// BatchSampler::new(SequentialSampler, 3).fill(0, 1, 100, &mut indices);
+    /// assert_eq!(indices, [3, 4, 5]);
+    /// ```
+    pub fn fill(&self, epoch: u64, batch: usize, n_samples: usize, indices: &mut Vec<usize>) {
+        let n_indices = self.sampler.epoch_len(n_samples);
+        let position = batch.saturating_mul(self.batch_size).min(n_indices);
+        let len = self.batch_size.min(n_indices - position);
+        indices.clear();
+        if len == 0 || (self.drop_last && len < self.batch_size) {
+            return;
+        }
+        indices.resize(len, 0);
+        self.sampler.fill(Place { epoch, position, n_samples }, indices);
+    }
+
+    /// The same batches from another sampler.
+    pub(crate) fn with_sampler<T: Sampler>(self, sampler: T) -> BatchSampler<T> {
+        BatchSampler { sampler, batch_size: self.batch_size, drop_last: self.drop_last }
+    }
+
+    /// The same order in batches of another size.
+    pub(crate) fn with_batch_size(mut self, batch_size: usize) -> Self {
+        self.batch_size = batch_size;
+        self
+    }
+}
+
+/// Half-rounds of the permutation below. With 8 no test of positions, pairs or neighbors that was tried could tell
+/// the orders from random ones (domains of 4 bits excepted, hence `MIN_BITS`).
+const HALF_ROUNDS: usize = 8;
+/// The smallest domain has this many bits: halves of a few bits leave their keyed functions too little choice.
+const MIN_BITS: u32 = 8;
+
+/// A permutation of `0..n` that belongs to a key, computed point by point.
+///
+/// It is a Feistel network over the smallest power of two that is at least `n`: the bits of an index are split into
+/// two halves, and each half in turn is changed by a keyed function of the other, which can be undone and so maps no
+/// two indices to one. Results that are not below `n` are put through again until they are ("cycle walking"), less
+/// than once per index on average because the power of two is below `2n`.
+struct Permutation {
+    n: u64,
+    /// Bits of the lower half; the upper half has as many or one more.
+    low_bits: u32,
+    low_mask: u64,
+    high_mask: u64,
+    keys: [u64; HALF_ROUNDS],
+}
+
+impl Permutation {
+    fn new(seed: u64, epoch: u64, n: usize) -> Self {
+        let generator = Generator::new(seed).stream(epoch);
+        let bits = (usize::BITS - n.saturating_sub(1).leading_zeros()).max(MIN_BITS);
+        let low_bits = bits / 2;
+        Self {
+            n: n as u64,
+            low_bits,
+            low_mask: (1 << low_bits) - 1,
+            high_mask: (1 << (bits - low_bits)) - 1,
+            keys: std::array::from_fn(|_| generator.next_u64()),
+        }
+    }
+
+    /// Where `position` goes; it must be below `n`.
+    fn apply(&self, position: usize) -> usize {
+        let mut index = self.once(position as u64);
+        while index >= self.n {
+            index = self.once(index);
+        }
+        index as usize
+    }
+
+    fn once(&self, index: u64) -> u64 {
+        let (mut high, mut low) = (index >> self.low_bits, index & self.low_mask);
+        for keys in self.keys.chunks_exact(2) {
+            high ^= scramble(low, keys[0]) & self.high_mask;
+            low ^= scramble(high, keys[1]) & self.low_mask;
+        }
+        high << self.low_bits | low
+    }
+}
+
+/// A keyed function of `half`, read from the upper half of a product, where all its bits have met.
+fn scramble(half: u64, key: u64) -> u64 {
+    (half ^ (key >> 32)).wrapping_mul(key | 1) >> 32
+}
