@@ -42,15 +42,9 @@ pub(crate) fn run(sh: &Shell, mut parser: Parser) -> Result<()> {
 
 /// The benchmarks called `names`; all of them where no name is given.
 fn selected(benches: Vec<Bench>, names: &[String]) -> Result<Vec<Bench>> {
-    if let Some(unknown) = names
-        .iter()
-        .find(|name| benches.iter().all(|bench| bench.name != **name))
-    {
+    if let Some(unknown) = names.iter().find(|name| benches.iter().all(|bench| bench.name != **name)) {
         let known: Vec<_> = benches.iter().map(|bench| bench.name.as_str()).collect();
-        bail!(
-            "there is no benchmark `{unknown}`; there are: {}",
-            known.join(", ")
-        );
+        bail!("there is no benchmark `{unknown}`; there are: {}", known.join(", "));
     }
     let wanted = |bench: &Bench| names.is_empty() || names.contains(&bench.name);
     Ok(benches.into_iter().filter(wanted).collect())
@@ -58,22 +52,13 @@ fn selected(benches: Vec<Bench>, names: &[String]) -> Result<Vec<Bench>> {
 
 /// Benchmarks are the `benches/NAME.rs` files that git knows, or would know after `git add`.
 fn all_benches(sh: &Shell) -> Result<Vec<Bench>> {
-    let files = cmd!(
-        sh,
-        "git ls-files --cached --others --exclude-standard -- benches/*.rs */benches/*.rs"
-    );
+    let files = cmd!(sh, "git ls-files --cached --others --exclude-standard -- benches/*.rs */benches/*.rs");
     let mut benches = Vec::new();
     for path in files.quiet().read()?.lines() {
-        let (folder, file) = path
-            .rsplit_once('/')
-            .context("a benchmark lies in a folder")?;
+        let (folder, file) = path.rsplit_once('/').context("a benchmark lies in a folder")?;
         let manifest = sh.read_file(format!("{folder}/../Cargo.toml"))?;
-        let package =
-            package_name(&manifest).with_context(|| format!("no package name for {path}"))?;
-        benches.push(Bench {
-            package,
-            name: file.trim_end_matches(".rs").to_owned(),
-        });
+        let package = package_name(&manifest).with_context(|| format!("no package name for {path}"))?;
+        benches.push(Bench { package, name: file.trim_end_matches(".rs").to_owned() });
     }
     Ok(benches)
 }
@@ -81,9 +66,7 @@ fn all_benches(sh: &Shell) -> Result<Vec<Bench>> {
 /// The `name` in the `[package]` table of a manifest.
 fn package_name(manifest: &str) -> Option<String> {
     let package = manifest.split("[package]").nth(1)?;
-    let line = package
-        .lines()
-        .find_map(|line| line.strip_prefix("name = "))?;
+    let line = package.lines().find_map(|line| line.strip_prefix("name = "))?;
     Some(line.trim().trim_matches('"').to_owned())
 }
 
@@ -92,10 +75,7 @@ mod tests {
     use super::*;
 
     fn bench(name: &str) -> Bench {
-        Bench {
-            package: "pagelock".to_owned(),
-            name: name.to_owned(),
-        }
+        Bench { package: "pagelock".to_owned(), name: name.to_owned() }
     }
 
     #[test]
@@ -114,15 +94,8 @@ mod tests {
 
     #[test]
     fn an_unknown_name_is_refused_with_the_list_of_known_ones() {
-        let error = selected(
-            vec![bench("ops"), bench("mnist_epoch")],
-            &["epoch".to_owned()],
-        )
-        .unwrap_err();
+        let error = selected(vec![bench("ops"), bench("mnist_epoch")], &["epoch".to_owned()]).unwrap_err();
 
-        assert_eq!(
-            error.to_string(),
-            "there is no benchmark `epoch`; there are: ops, mnist_epoch"
-        );
+        assert_eq!(error.to_string(), "there is no benchmark `epoch`; there are: ops, mnist_epoch");
     }
 }

@@ -13,15 +13,10 @@ use crate::{consumers, no_more_arguments, tidy};
 pub(crate) fn run(sh: &Shell, parser: Parser) -> Result<()> {
     no_more_arguments(parser)?;
     let mut steps = Steps::new("ci");
-    steps.step("fmt: every file is formatted", || {
-        Ok(cmd!(sh, "cargo fmt --all --check").quiet().run()?)
-    });
+    steps.step("fmt: every file is formatted", || Ok(cmd!(sh, "cargo fmt --all --check").quiet().run()?));
     steps.step("tidy: the rules no compiler checks", || tidy::check(sh));
     steps.step("clippy: no warning in any target", || {
-        let lints = cmd!(
-            sh,
-            "cargo clippy --workspace --all-targets --release --quiet -- -D warnings"
-        );
+        let lints = cmd!(sh, "cargo clippy --workspace --all-targets --release --quiet -- -D warnings");
         Ok(lints.quiet().run()?)
     });
     steps.step("doc: no warning, no dead link", || {
@@ -32,8 +27,6 @@ pub(crate) fn run(sh: &Shell, parser: Parser) -> Result<()> {
         let tests = cmd!(sh, "cargo test --workspace --doc --release --quiet");
         Ok(tests.quiet().run()?)
     });
-    steps.step("consumers: each crate works alone", || {
-        consumers::check(sh, &[])
-    });
+    steps.step("consumers: each crate works alone", || consumers::check(sh, &[]));
     steps.finish()
 }

@@ -20,34 +20,16 @@ struct Crate {
 }
 
 const CRATES: &[Crate] = &[
-    Crate {
-        package: "pagelock-memory",
-        folder: "crates/memory",
-    },
-    Crate {
-        package: "pagelock-tensor",
-        folder: "crates/tensor",
-    },
-    Crate {
-        package: "pagelock-data",
-        folder: "crates/data",
-    },
-    Crate {
-        package: "pagelock-nn",
-        folder: "crates/nn",
-    },
-    Crate {
-        package: "pagelock",
-        folder: ".",
-    },
+    Crate { package: "pagelock-memory", folder: "crates/memory" },
+    Crate { package: "pagelock-tensor", folder: "crates/tensor" },
+    Crate { package: "pagelock-data", folder: "crates/data" },
+    Crate { package: "pagelock-nn", folder: "crates/nn" },
+    Crate { package: "pagelock", folder: "." },
 ];
 
 /// Packages that must not appear anywhere below a crate.
 const FORBIDDEN: &[(&str, &[&str])] = &[
-    (
-        "pagelock-memory",
-        &["rayon", "pagelock-tensor", "pagelock-data", "pagelock-nn"],
-    ),
+    ("pagelock-memory", &["rayon", "pagelock-tensor", "pagelock-data", "pagelock-nn"]),
     ("pagelock-tensor", &["pagelock-data", "pagelock-nn"]),
     ("pagelock-data", &["pagelock-nn"]),
     ("pagelock-nn", &["pagelock-data"]),
@@ -59,15 +41,9 @@ pub(crate) fn run(sh: &Shell, parser: Parser) -> Result<()> {
 
 /// Builds and runs the programs of the packages in `only` (all, if empty), and checks the layering.
 pub(crate) fn check(sh: &Shell, only: &[String]) -> Result<()> {
-    if let Some(unknown) = only
-        .iter()
-        .find(|name| CRATES.iter().all(|krate| krate.package != **name))
-    {
+    if let Some(unknown) = only.iter().find(|name| CRATES.iter().all(|krate| krate.package != **name)) {
         let known: Vec<_> = CRATES.iter().map(|krate| krate.package).collect();
-        bail!(
-            "there is no crate `{unknown}`; there are: {}",
-            known.join(", ")
-        );
+        bail!("there is no crate `{unknown}`; there are: {}", known.join(", "));
     }
     for (package, forbidden) in FORBIDDEN {
         check_layering(sh, package, forbidden)?;
@@ -81,19 +57,11 @@ pub(crate) fn check(sh: &Shell, only: &[String]) -> Result<()> {
 }
 
 fn check_layering(sh: &Shell, package: &str, forbidden: &[&str]) -> Result<()> {
-    let tree = cmd!(
-        sh,
-        "cargo tree --package {package} --edges normal,build --prefix none"
-    );
+    let tree = cmd!(sh, "cargo tree --package {package} --edges normal,build --prefix none");
     let tree = tree.quiet().read()?;
-    let found = tree
-        .lines()
-        .filter_map(|line| line.split(' ').next())
-        .find(|name| forbidden.contains(name));
+    let found = tree.lines().filter_map(|line| line.split(' ').next()).find(|name| forbidden.contains(name));
     if let Some(name) = found {
-        bail!(
-            "{package} must not depend on {name}; `cargo tree -p {package} -i {name}` shows the way"
-        );
+        bail!("{package} must not depend on {name}; `cargo tree -p {package} -i {name}` shows the way");
     }
     Ok(())
 }
@@ -109,23 +77,11 @@ fn build_and_run(sh: &Shell, krate: &Crate) -> Result<()> {
     sh.write_file("src/main.rs", source)?;
     // The same versions as in the workspace, so that nothing has to be resolved or downloaded again.
     sh.copy_file(root.join("Cargo.lock"), "Cargo.lock")?;
-    let printed = cmd!(sh, "cargo run --quiet")
-        .env("CARGO_TARGET_DIR", target)
-        .quiet()
-        .read();
-    let printed =
-        printed.with_context(|| format!("xtask/consumers/{}.rs failed", krate.package))?;
+    let printed = cmd!(sh, "cargo run --quiet").env("CARGO_TARGET_DIR", target).quiet().read();
+    let printed = printed.with_context(|| format!("xtask/consumers/{}.rs failed", krate.package))?;
 
-    ensure!(
-        !printed.is_empty(),
-        "xtask/consumers/{}.rs printed nothing",
-        krate.package
-    );
-    println!(
-        "   {}: {}",
-        krate.package,
-        printed.lines().next().unwrap_or_default()
-    );
+    ensure!(!printed.is_empty(), "xtask/consumers/{}.rs printed nothing", krate.package);
+    println!("   {}: {}", krate.package, printed.lines().next().unwrap_or_default());
     Ok(())
 }
 

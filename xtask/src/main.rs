@@ -58,12 +58,7 @@ pub(crate) const COMMANDS: &[Command] = &[
         summary: "runs the workspace's benchmarks; --json also writes one file for each into DIR",
         run: bench::run,
     },
-    Command {
-        name: "help",
-        arguments: "",
-        summary: "this list",
-        run: help::run,
-    },
+    Command { name: "help", arguments: "", summary: "this list", run: help::run },
 ];
 
 fn main() -> ExitCode {
@@ -94,9 +89,7 @@ fn dispatch(mut parser: Parser) -> Result<()> {
 }
 
 fn workspace_root() -> Result<&'static Path> {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .parent()
-        .context("xtask lies in a folder of the workspace")
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("xtask lies in a folder of the workspace")
 }
 
 /// Fails if anything is left on the command line.

@@ -1,8 +1,8 @@
 //! `cargo xtask sanitize`: AddressSanitizer and ThreadSanitizer on the tests of the crates with `unsafe`.
 //!
-//! Needs a nightly toolchain. Where its `rust-src` component is installed, the standard library is
-//! instrumented too; otherwise `xtask/tsan.supp` quiets what ThreadSanitizer cannot see in an
-//! uninstrumented one. [`RUNS`] says which tests run.
+//! Needs a nightly toolchain. With its `rust-src` component the standard library is built with the sanitizer
+//! too. ThreadSanitizer needs that: it sees no fence, and nothing inside an uninstrumented library, so it would
+//! report every `Arc` and every contended `Mutex` as a race. [`RUNS`] says which tests run.
 
 use anyhow::{Result, bail, ensure};
 use lexopt::Arg::{Long, Short};
@@ -15,16 +15,16 @@ use crate::steps::Steps;
 struct Sanitizer {
     name: &'static str,
     rustflags: &'static str,
+    /// Whether its reports are false unless the standard library is instrumented.
+    needs_std_source: bool,
 }
 
 const SANITIZERS: [Sanitizer; 2] = [
-    Sanitizer {
-        name: "address",
-        rustflags: "-Zsanitizer=address",
-    },
+    Sanitizer { name: "address", rustflags: "-Zsanitizer=address", needs_std_source: false },
     Sanitizer {
         name: "thread",
         rustflags: "-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer",
+        needs_std_source: true,
     },
 ];
 
@@ -36,14 +36,8 @@ struct Run {
 
 /// Unit tests and integration tests; doc tests are left out, they exercise nothing more.
 const RUNS: &[Run] = &[
-    Run {
-        package: "pagelock-memory",
-        targets: &["--lib", "--tests"],
-    },
-    Run {
-        package: "pagelock-tensor",
-        targets: &["--lib", "--tests"],
-    },
+    Run { package: "pagelock-memory", targets: &["--lib", "--tests"] },
+    Run { package: "pagelock-tensor", targets: &["--lib", "--tests"] },
 ];
 
 /// The only target on which these checks have been run.
@@ -51,12 +45,12 @@ const TARGET: &str = "x86_64-unknown-linux-gnu";
 
 pub(crate) fn run(sh: &Shell, parser: Parser) -> Result<()> {
     let (sanitizers, runs) = chosen(parser)?;
-    let build_std = has_std_source(sh)?;
+    let has_std_source = has_std_source(sh)?;
     let mut steps = Steps::new("sanitize");
     for sanitizer in &sanitizers {
         for run in &runs {
             let name = format!("{} sanitizer: {}", sanitizer.name, run.package);
-            steps.step(&name, || test(sh, sanitizer, run, build_std));
+            steps.step(&name, || test(sh, sanitizer, run, has_std_source));
         }
     }
     steps.finish()
@@ -71,18 +65,12 @@ fn chosen(mut parser: Parser) -> Result<(Vec<&'static Sanitizer>, Vec<&'static R
             Long("only") => {
                 let name = parser.value()?;
                 sanitizers.retain(|sanitizer| name == sanitizer.name);
-                ensure!(
-                    !sanitizers.is_empty(),
-                    "--only takes `address` or `thread`, not {name:?}"
-                );
+                ensure!(!sanitizers.is_empty(), "--only takes `address` or `thread`, not {name:?}");
             }
             Short('p') | Long("package") => {
                 let name = parser.value()?;
                 runs.retain(|run| name == run.package);
-                ensure!(
-                    !runs.is_empty(),
-                    "--package takes a package with tests listed in sanitize.rs, not {name:?}"
-                );
+                ensure!(!runs.is_empty(), "--package takes a package with tests listed in sanitize.rs, not {name:?}");
             }
             other => return Err(other.unexpected().into()),
         }
@@ -92,33 +80,25 @@ fn chosen(mut parser: Parser) -> Result<(Vec<&'static Sanitizer>, Vec<&'static R
 
 /// Whether the nightly toolchain can build an instrumented standard library; an error without a nightly.
 fn has_std_source(sh: &Shell) -> Result<bool> {
-    let sysroot = cmd!(sh, "rustup run nightly rustc --print sysroot")
-        .quiet()
-        .ignore_stderr()
-        .read();
+    let sysroot = cmd!(sh, "rustup run nightly rustc --print sysroot").quiet().ignore_stderr().read();
     let Ok(sysroot) = sysroot else {
         bail!("sanitizers need a nightly toolchain; `rustup toolchain install nightly` gets one");
     };
     Ok(sh.path_exists(format!("{sysroot}/lib/rustlib/src/rust/library/Cargo.lock")))
 }
 
-fn test(sh: &Shell, sanitizer: &Sanitizer, run: &Run, build_std: bool) -> Result<()> {
+fn test(sh: &Shell, sanitizer: &Sanitizer, run: &Run, has_std_source: bool) -> Result<()> {
+    ensure!(
+        has_std_source || !sanitizer.needs_std_source,
+        "it needs the source of the standard library; `rustup component add rust-src --toolchain nightly` gets it"
+    );
     let (package, targets) = (run.package, run.targets);
-    let std_flag = build_std.then_some("-Zbuild-std");
-    let suppressions = sh.current_dir().join("xtask/tsan.supp");
+    let std_flag = has_std_source.then_some("-Zbuild-std");
     let tests = cmd!(
         sh,
         "rustup run nightly cargo test --quiet {std_flag...} --target {TARGET} --package {package} {targets...}"
     );
-    let tests = tests
-        .env("RUSTFLAGS", sanitizer.rustflags)
-        .env(
-            "CARGO_TARGET_DIR",
-            format!("target/sanitize/{}", sanitizer.name),
-        )
-        .env(
-            "TSAN_OPTIONS",
-            format!("suppressions={}", suppressions.display()),
-        );
+    let target_folder = format!("target/sanitize/{}", sanitizer.name);
+    let tests = tests.env("RUSTFLAGS", sanitizer.rustflags).env("CARGO_TARGET_DIR", target_folder);
     Ok(tests.quiet().run()?)
 }

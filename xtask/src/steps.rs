@@ -16,12 +16,7 @@ pub(crate) struct Steps {
 
 impl Steps {
     pub(crate) fn new(command: &'static str) -> Self {
-        Steps {
-            command,
-            began: Instant::now(),
-            n_run: 0,
-            failed: Vec::new(),
-        }
+        Steps { command, began: Instant::now(), n_run: 0, failed: Vec::new() }
     }
 
     /// Runs `work`, prints its name before and its outcome and time after it.
@@ -45,10 +40,7 @@ impl Steps {
         let (command, n_run) = (self.command, self.n_run);
         if !self.failed.is_empty() {
             let failed = self.failed.join(", ");
-            bail!(
-                "{command}: {} of {n_run} steps failed: {failed}",
-                self.failed.len()
-            );
+            bail!("{command}: {} of {n_run} steps failed: {failed}", self.failed.len());
         }
         let seconds = self.began.elapsed().as_secs_f64();
         println!("{command}: all {n_run} steps passed in {seconds:.0} s");

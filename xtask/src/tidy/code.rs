@@ -77,8 +77,7 @@ fn raw_string_length(rest: &str) -> usize {
     }
     let closing = format!("\"{}", "#".repeat(hashes));
     let body = &rest[opening + 1..];
-    body.find(&closing)
-        .map_or(rest.len(), |at| opening + 1 + at + closing.len())
+    body.find(&closing).map_or(rest.len(), |at| opening + 1 + at + closing.len())
 }
 
 /// `'x'`; 0 for a lifetime.

@@ -14,31 +14,16 @@ pub(super) fn check(files: &[TextFile]) -> Vec<Complaint> {
 
 /// Chores have a head comment instead.
 fn missing_readmes(files: &[TextFile]) -> Vec<Complaint> {
-    let has = |path: &str| {
-        files
-            .iter()
-            .any(|file| file.path == path && !file.text.is_empty())
-    };
-    let folders = package_folders(files)
-        .into_iter()
-        .filter(|folder| *folder != "xtask/");
+    let has = |path: &str| files.iter().any(|file| file.path == path && !file.text.is_empty());
+    let folders = package_folders(files).into_iter().filter(|folder| *folder != "xtask/");
     let without = folders.filter(|folder| !has(&format!("{folder}README.md")));
-    without
-        .map(|folder| format!("{folder}Cargo.toml: the package has no README.md"))
-        .collect()
+    without.map(|folder| format!("{folder}Cargo.toml: the package has no README.md")).collect()
 }
 
 /// `.ci/run` runs exactly the command that README.md tells people to run.
 fn test_command_differs(files: &[TextFile]) -> Option<Complaint> {
-    let text = |path: &str| {
-        files
-            .iter()
-            .find(|file| file.path == path)
-            .map(|file| file.text.as_str())
-    };
-    let command = text(".ci/run")?
-        .lines()
-        .find(|line| line.starts_with("cargo test"))?;
+    let text = |path: &str| files.iter().find(|file| file.path == path).map(|file| file.text.as_str());
+    let command = text(".ci/run")?.lines().find(|line| line.starts_with("cargo test"))?;
     let readme = text("README.md")?;
     let told = readme.lines().any(|line| line.trim() == command);
     (!told).then(|| format!("README.md: does not name the test command of .ci/run, `{command}`"))
@@ -55,18 +40,14 @@ fn dead_links(file: &TextFile, files: &[TextFile]) -> Vec<Complaint> {
             continue;
         }
         let dead = link_targets(line).filter(|target| !leads_somewhere(file, target, files));
-        complaints.extend(
-            dead.map(|target| format!("{}:{}: dead link `{target}`", file.path, index + 1)),
-        );
+        complaints.extend(dead.map(|target| format!("{}:{}: dead link `{target}`", file.path, index + 1)));
     }
     complaints
 }
 
 /// What stands in the parentheses of `[text](target)`.
 fn link_targets(line: &str) -> impl Iterator<Item = &str> {
-    line.split("](")
-        .skip(1)
-        .filter_map(|rest| rest.split([')', ' ']).next())
+    line.split("](").skip(1).filter_map(|rest| rest.split([')', ' ']).next())
 }
 
 fn leads_somewhere(from: &TextFile, target: &str, files: &[TextFile]) -> bool {
@@ -82,27 +63,19 @@ fn leads_somewhere(from: &TextFile, target: &str, files: &[TextFile]) -> bool {
     let Some(path) = path else { return false };
     match files.iter().find(|file| file.path == path) {
         Some(file) => heading.is_empty() || has_heading(&file.text, heading),
-        None => files
-            .iter()
-            .any(|file| file.path.starts_with(&format!("{path}/"))),
+        None => files.iter().any(|file| file.path.starts_with(&format!("{path}/"))),
     }
 }
 
 fn has_heading(text: &str, anchor: &str) -> bool {
     let headings = text.lines().filter(|line| line.starts_with('#'));
-    headings
-        .map(|line| line.trim_start_matches('#').trim())
-        .any(|heading| slug(heading) == anchor)
+    headings.map(|line| line.trim_start_matches('#').trim()).any(|heading| slug(heading) == anchor)
 }
 
 /// The anchor that code hosts give a heading: lower case, spaces as hyphens, no other punctuation.
 fn slug(heading: &str) -> String {
-    let kept = heading
-        .chars()
-        .filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
-    kept.flat_map(char::to_lowercase)
-        .map(|c| if c == ' ' { '-' } else { c })
-        .collect()
+    let kept = heading.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+    kept.flat_map(char::to_lowercase).map(|c| if c == ' ' { '-' } else { c }).collect()
 }
 
 #[cfg(test)]
@@ -110,26 +83,17 @@ mod tests {
     use super::*;
 
     fn file(path: &str, text: &str) -> TextFile {
-        TextFile {
-            path: path.to_owned(),
-            text: text.to_owned(),
-        }
+        TextFile { path: path.to_owned(), text: text.to_owned() }
     }
 
     #[test]
     fn a_link_to_a_missing_file_or_heading_is_reported() {
         let files = [
-            file(
-                "docs/a.md",
-                "[b](../b.md#two-words) [c](c.md)\n[d](../b.md#nothing)\n",
-            ),
+            file("docs/a.md", "[b](../b.md#two-words) [c](c.md)\n[d](../b.md#nothing)\n"),
             file("b.md", "# Two words!\n"),
         ];
 
-        let expected = [
-            "docs/a.md:1: dead link `c.md`",
-            "docs/a.md:2: dead link `../b.md#nothing`",
-        ];
+        let expected = ["docs/a.md:1: dead link `c.md`", "docs/a.md:2: dead link `../b.md#nothing`"];
         assert_eq!(check(&files), expected);
     }
 
@@ -145,21 +109,14 @@ mod tests {
     fn a_package_without_readme_is_reported() {
         let files = [file("crates/a/Cargo.toml", "[package]\n")];
 
-        assert_eq!(
-            check(&files),
-            ["crates/a/Cargo.toml: the package has no README.md"]
-        );
+        assert_eq!(check(&files), ["crates/a/Cargo.toml: the package has no README.md"]);
     }
 
     #[test]
     fn the_readme_must_name_the_test_command_of_the_checks() {
-        let files = [
-            file(".ci/run", "set -e\ncargo test --workspace\n"),
-            file("README.md", "Run `cargo test`.\n"),
-        ];
+        let files = [file(".ci/run", "set -e\ncargo test --workspace\n"), file("README.md", "Run `cargo test`.\n")];
 
-        let expected =
-            "README.md: does not name the test command of .ci/run, `cargo test --workspace`";
+        let expected = "README.md: does not name the test command of .ci/run, `cargo test --workspace`";
         assert_eq!(check(&files), [expected]);
     }
 }

@@ -51,9 +51,7 @@ pub(crate) fn check(sh: &Shell) -> Result<()> {
 
 /// Every text file that git tracks, or would track after `git add`.
 fn text_files(sh: &Shell) -> Result<Vec<TextFile>> {
-    let listed = cmd!(sh, "git ls-files -z --cached --others --exclude-standard")
-        .quiet()
-        .read()?;
+    let listed = cmd!(sh, "git ls-files -z --cached --others --exclude-standard").quiet().read()?;
     let root = sh.current_dir();
     let paths = listed.split('\0').filter(|path| !path.is_empty());
     Ok(paths.filter_map(|path| read_text(&root, path)).collect())
@@ -63,18 +61,13 @@ fn text_files(sh: &Shell) -> Result<Vec<TextFile>> {
 fn read_text(root: &Path, path: &str) -> Option<TextFile> {
     let bytes = std::fs::read(root.join(path)).ok()?;
     let text = String::from_utf8(bytes).ok()?;
-    Some(TextFile {
-        path: path.to_owned(),
-        text,
-    })
+    Some(TextFile { path: path.to_owned(), text })
 }
 
 /// Folders with a `Cargo.toml` that describes a package, from the root (`""` is the root itself).
 fn package_folders(files: &[TextFile]) -> Vec<&str> {
     let manifests = files.iter().filter(|file| file.text.contains("[package]"));
-    manifests
-        .filter_map(|file| file.path.strip_suffix("Cargo.toml"))
-        .collect()
+    manifests.filter_map(|file| file.path.strip_suffix("Cargo.toml")).collect()
 }
 
 /// `folder` joined with `relative`, with `.` and `..` resolved; None where it leaves the project.

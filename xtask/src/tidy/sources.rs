@@ -11,10 +11,7 @@ const LEFTOVERS: &[(&str, &str)] = &[
     ("todo!", "finish it, or return an error"),
     ("unimplemented!", "finish it, or return an error"),
     ("dbg!", "remove it"),
-    (
-        "#[ignore",
-        "mend or remove the test; a test that needs hardware prints why it did nothing",
-    ),
+    ("#[ignore", "mend or remove the test; a test that needs hardware prints why it did nothing"),
 ];
 
 /// First folders of absolute paths that exist on one machine only.
@@ -38,19 +35,15 @@ pub(super) fn check(files: &[TextFile]) -> Vec<Complaint> {
 fn too_long(file: &TextFile) -> Option<Complaint> {
     let n_lines = file.text.lines().count();
     let path = &file.path;
-    (n_lines > MAX_LINES)
-        .then(|| format!("{path}: {n_lines} lines, the most is {MAX_LINES}; split it by concept"))
+    (n_lines > MAX_LINES).then(|| format!("{path}: {n_lines} lines, the most is {MAX_LINES}; split it by concept"))
 }
 
 /// Sources, examples and benchmarks open with `//!`: what the file is, what it promises, where to go next.
 fn no_head_comment(file: &TextFile) -> Option<Complaint> {
     let path = &file.path;
-    let has_reader = ["src/", "examples/", "benches/"]
-        .iter()
-        .any(|folder| path.contains(folder));
+    let has_reader = ["src/", "examples/", "benches/"].iter().any(|folder| path.contains(folder));
     let opens = file.text.starts_with("//!") || file.text.starts_with("#![doc");
-    (has_reader && !opens)
-        .then(|| format!("{path}:1: open the file with a `//!` comment that says what it is"))
+    (has_reader && !opens).then(|| format!("{path}:1: open the file with a `//!` comment that says what it is"))
 }
 
 fn leftovers(file: &TextFile) -> Vec<Complaint> {
@@ -59,11 +52,7 @@ fn leftovers(file: &TextFile) -> Vec<Complaint> {
     for (index, line) in code.lines().enumerate() {
         for (leftover, advice) in LEFTOVERS {
             if line.contains(leftover) {
-                complaints.push(format!(
-                    "{}:{}: `{leftover}`: {advice}",
-                    file.path,
-                    index + 1
-                ));
+                complaints.push(format!("{}:{}: `{leftover}`: {advice}", file.path, index + 1));
             }
         }
     }
@@ -78,10 +67,7 @@ fn may_name_machine_paths(path: &str) -> bool {
 fn machine_paths(file: &TextFile) -> Vec<Complaint> {
     let mut complaints = Vec::new();
     for (index, line) in file.text.lines().enumerate() {
-        if let Some(folder) = MACHINE_FOLDERS
-            .iter()
-            .find(|folder| names_root_folder(line, folder))
-        {
+        if let Some(folder) = MACHINE_FOLDERS.iter().find(|folder| names_root_folder(line, folder)) {
             complaints.push(format!(
                 "{}:{}: a path below `{folder}` exists on one machine only; make it relative or an option",
                 file.path,
@@ -106,28 +92,19 @@ mod tests {
     use super::*;
 
     fn file(path: &str, text: &str) -> TextFile {
-        TextFile {
-            path: path.to_owned(),
-            text: text.to_owned(),
-        }
+        TextFile { path: path.to_owned(), text: text.to_owned() }
     }
 
     #[test]
     fn a_leftover_in_code_is_reported_with_its_line() {
         let complaints = check(&[file("src/a.rs", "//! A.\nfn f() {\n    todo!()\n}\n")]);
 
-        assert_eq!(
-            complaints,
-            ["src/a.rs:3: `todo!`: finish it, or return an error"]
-        );
+        assert_eq!(complaints, ["src/a.rs:3: `todo!`: finish it, or return an error"]);
     }
 
     #[test]
     fn a_leftover_in_a_comment_or_string_is_not_code() {
-        let complaints = check(&[file(
-            "src/a.rs",
-            "//! No dbg! here.\nconst A: &str = \"#[ignore]\";\n",
-        )]);
+        let complaints = check(&[file("src/a.rs", "//! No dbg! here.\nconst A: &str = \"#[ignore]\";\n")]);
 
         assert!(complaints.is_empty(), "{complaints:?}");
     }
@@ -138,35 +115,22 @@ mod tests {
 
         let complaints = check(&[file("src/a.rs", &text)]);
 
-        assert_eq!(
-            complaints,
-            ["src/a.rs: 601 lines, the most is 600; split it by concept"]
-        );
+        assert_eq!(complaints, ["src/a.rs: 601 lines, the most is 600; split it by concept"]);
     }
 
     #[test]
     fn a_source_without_a_head_comment_is_reported_but_a_test_is_not() {
-        let files = [
-            file("src/a.rs", "fn f() {}\n"),
-            file("tests/a.rs", "fn f() {}\n"),
-        ];
+        let files = [file("src/a.rs", "fn f() {}\n"), file("tests/a.rs", "fn f() {}\n")];
 
-        assert_eq!(
-            check(&files),
-            ["src/a.rs:1: open the file with a `//!` comment that says what it is"]
-        );
+        assert_eq!(check(&files), ["src/a.rs:1: open the file with a `//!` comment that says what it is"]);
     }
 
     #[test]
     fn a_path_of_one_machine_is_reported_but_not_the_end_of_a_longer_path() {
         let absolute = ["", "home", "me", "mnist"].join("/");
-        let files = [
-            file("a.md", &format!("see {absolute}\n")),
-            file("b.md", &format!("see docs{absolute}\n")),
-        ];
+        let files = [file("a.md", &format!("see {absolute}\n")), file("b.md", &format!("see docs{absolute}\n"))];
 
-        let expected =
-            "a.md:1: a path below `home` exists on one machine only; make it relative or an option";
+        let expected = "a.md:1: a path below `home` exists on one machine only; make it relative or an option";
         assert_eq!(check(&files), [expected]);
     }
 }

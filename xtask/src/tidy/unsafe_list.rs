@@ -7,42 +7,29 @@ use super::{Complaint, TextFile, package_folders};
 
 pub(super) fn check(files: &[TextFile]) -> Vec<Complaint> {
     let folders = package_folders(files);
-    folders
-        .into_iter()
-        .flat_map(|folder| check_package(files, folder))
-        .collect()
+    folders.into_iter().flat_map(|folder| check_package(files, folder)).collect()
 }
 
 fn check_package(files: &[TextFile], folder: &str) -> Vec<Complaint> {
     let sources = format!("{folder}src/");
-    let head = files.iter().find(|file| {
-        file.path
-            .strip_prefix(&sources)
-            .is_some_and(|name| matches!(name, "lib.rs" | "main.rs"))
-    });
+    let head = files
+        .iter()
+        .find(|file| file.path.strip_prefix(&sources).is_some_and(|name| matches!(name, "lib.rs" | "main.rs")));
     let Some(head) = head else { return Vec::new() };
     let listed = head_comment(&head.text);
-    let of_package = files
-        .iter()
-        .filter_map(|file| Some((file, file.path.strip_prefix(&sources)?)));
+    let of_package = files.iter().filter_map(|file| Some((file, file.path.strip_prefix(&sources)?)));
     let unlisted = of_package.filter(|(file, name)| {
         name.ends_with(".rs") && has_unsafe(&file.text) && !listed.contains(&format!("`{name}`"))
     });
     let complain = |(file, name): (&TextFile, &str)| {
-        format!(
-            "{}: contains `unsafe`; list it as `{name}` in the head comment of {}",
-            file.path, head.path
-        )
+        format!("{}: contains `unsafe`; list it as `{name}` in the head comment of {}", file.path, head.path)
     };
     unlisted.map(complain).collect()
 }
 
 /// The `//!` lines at the top of a file.
 fn head_comment(text: &str) -> String {
-    text.lines()
-        .take_while(|line| line.starts_with("//!"))
-        .collect::<Vec<_>>()
-        .join("\n")
+    text.lines().take_while(|line| line.starts_with("//!")).collect::<Vec<_>>().join("\n")
 }
 
 /// Whether the keyword stands in the code of `text`.
@@ -60,15 +47,9 @@ mod tests {
         let files = [
             ("crates/a/Cargo.toml", "[package]"),
             ("crates/a/src/lib.rs", lib),
-            (
-                "crates/a/src/pool/free.rs",
-                "//! A.\nfn f() { unsafe { g() } }\n",
-            ),
+            ("crates/a/src/pool/free.rs", "//! A.\nfn f() { unsafe { g() } }\n"),
         ];
-        let text_file = |(path, text): (&str, &str)| TextFile {
-            path: path.to_owned(),
-            text: text.to_owned(),
-        };
+        let text_file = |(path, text): (&str, &str)| TextFile { path: path.to_owned(), text: text.to_owned() };
         files.into_iter().map(text_file).collect()
     }
 
@@ -78,10 +59,8 @@ mod tests {
 
         assert_eq!(
             complaints,
-            [
-                "crates/a/src/pool/free.rs: contains `unsafe`; list it as `pool/free.rs` in the head comment of \
-              crates/a/src/lib.rs"
-            ]
+            ["crates/a/src/pool/free.rs: contains `unsafe`; list it as `pool/free.rs` in the head comment of \
+              crates/a/src/lib.rs"]
         );
     }
 
