@@ -6,8 +6,9 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::element::{Element, Float};
-use crate::parallel;
+mod fill;
+
+pub(crate) use fill::{fill_normal, fill_uniform};
 
 /// A sequence of random numbers, and a position in it that moves with every draw.
 ///
@@ -58,19 +59,15 @@ impl Generator {
         self.position.fetch_add(counters, Ordering::Relaxed)
     }
 
-    fn block(&self, position: u64) -> [u32; 4] {
-        philox(self.seed(), [position, self.stream])
-    }
-
     /// 64 random bits.
     pub fn next_u64(&self) -> u64 {
-        let [low, high, ..] = self.block(self.take(1));
+        let [[low], [high], ..] = philox(self.seed(), self.take(1), self.stream);
         u64::from(high) << 32 | u64::from(low)
     }
 
     /// Uniform in [0, 1), with 53 random bits.
     pub fn next_f64(&self) -> f64 {
-        unit_f64(self.next_u64())
+        (self.next_u64() >> 11) as f64 / (1u64 << 53) as f64
     }
 
     /// Uniform in `0..n`, without bias (D. Lemire, 2019, <https://doi.org/10.1145/3230636>); 0 for `n` = 0.
@@ -92,27 +89,33 @@ impl Generator {
     }
 }
 
-/// The key is the seed, the counter `[position, stream]`.
-fn philox(seed: u64, [position, stream]: [u64; 2]) -> [u32; 4] {
+/// What `N` counters from `position` on give: number `w` of counter `i` is `[w][i]`. The key is the seed.
+///
+/// Lanes side by side, so that the compiler makes vector instructions of them.
+#[inline(always)]
+fn philox<const N: usize>(seed: u64, position: u64, stream: u64) -> [[u32; N]; 4] {
     const MULTIPLIERS: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
     const KEY_STEPS: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
+    let positions: [u64; N] = std::array::from_fn(|i| position.wrapping_add(i as u64));
     let mut key = [seed as u32, (seed >> 32) as u32];
-    let mut x = [position as u32, (position >> 32) as u32, stream as u32, (stream >> 32) as u32];
+    let mut x = [
+        positions.map(|position| position as u32),
+        positions.map(|position| (position >> 32) as u32),
+        [stream as u32; N],
+        [(stream >> 32) as u32; N],
+    ];
     for _ in 0..10 {
-        let [a, b] = [u64::from(MULTIPLIERS[0]) * u64::from(x[0]), u64::from(MULTIPLIERS[1]) * u64::from(x[2])];
-        x = [(b >> 32) as u32 ^ x[1] ^ key[0], b as u32, (a >> 32) as u32 ^ x[3] ^ key[1], a as u32];
+        for i in 0..N {
+            let a = u64::from(MULTIPLIERS[0]) * u64::from(x[0][i]);
+            let b = u64::from(MULTIPLIERS[1]) * u64::from(x[2][i]);
+            x[0][i] = (b >> 32) as u32 ^ x[1][i] ^ key[0];
+            x[1][i] = b as u32;
+            x[2][i] = (a >> 32) as u32 ^ x[3][i] ^ key[1];
+            x[3][i] = a as u32;
+        }
         key = [key[0].wrapping_add(KEY_STEPS[0]), key[1].wrapping_add(KEY_STEPS[1])];
     }
     x
-}
-
-fn unit_f64(bits: u64) -> f64 {
-    (bits >> 11) as f64 / (1u64 << 53) as f64
-}
-
-/// Uniform in [0, 1), with the 24 bits that an `f32` holds.
-fn unit_f32(bits: u32) -> f32 {
-    (bits >> 8) as f32 / (1u32 << 24) as f32
 }
 
 static DEFAULT: OnceLock<Generator> = OnceLock::new();
@@ -132,42 +135,6 @@ pub fn manual_seed(seed: u64) {
     generator.set_position(0);
 }
 
-/// Elements per task, a multiple of the four numbers of a counter.
-const CHUNK: usize = 16 * 1024;
-
-/// Fills four elements from each counter, the same ones however the work is split.
-fn fill<T: Element>(generator: &Generator, out: &mut [T], four: impl Fn([u32; 4]) -> [T; 4] + Sync) {
-    let start = generator.take(out.len().div_ceil(4) as u64);
-    parallel::for_each_chunk_mut(out, CHUNK, |chunk, out| {
-        let first = start + (chunk * CHUNK / 4) as u64;
-        for (i, out) in out.chunks_mut(4).enumerate() {
-            out.copy_from_slice(&four(generator.block(first + i as u64))[..out.len()]);
-        }
-    });
-}
-
-pub(crate) fn fill_uniform<T: Float>(generator: &Generator, out: &mut [T]) {
-    fill(generator, out, |bits| bits.map(|bits| below_one(T::from_f64(f64::from(unit_f32(bits))))));
-}
-
-/// Half types round numbers near 1 up to 1, which is outside the range.
-fn below_one<T: Float>(x: T) -> T {
-    if x < T::ONE { x } else { T::from_f64(1.0 - 1.0 / 256.0) }
-}
-
-/// G. Box and M. Muller, 1958: two uniform numbers make two normal ones, <https://doi.org/10.1214/aoms/1177706645>.
-pub(crate) fn fill_normal<T: Float>(generator: &Generator, out: &mut [T]) {
-    fill(generator, out, |bits| {
-        let pair = |a: u32, b: u32| {
-            let radius = (-2.0 * (1.0 - f64::from(unit_f32(a))).ln()).sqrt();
-            let (sin, cos) = (std::f64::consts::TAU * f64::from(unit_f32(b))).sin_cos();
-            [radius * cos, radius * sin]
-        };
-        let [[a, b], [c, d]] = [pair(bits[0], bits[1]), pair(bits[2], bits[3])];
-        [a, b, c, d].map(T::from_f64)
-    });
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -175,8 +142,10 @@ mod tests {
     /// The known answers of the Random123 library, file `kat_vectors`.
     #[test]
     fn philox_gives_the_published_numbers() {
-        assert_eq!(philox(0, [0, 0]), [0x6627_e8d5, 0xe169_c58d, 0xbc57_ac4c, 0x9b00_dbd8]);
-        assert_eq!(philox(u64::MAX, [u64::MAX, u64::MAX]), [0x408f_276d, 0x41c8_3b0e, 0xa20b_c7c6, 0x6d54_51fd]);
+        let zeros = [[0x6627_e8d5], [0xe169_c58d], [0xbc57_ac4c], [0x9b00_dbd8]];
+        let ones = [[0x408f_276d], [0x41c8_3b0e], [0xa20b_c7c6], [0x6d54_51fd]];
+        assert_eq!(philox(0, 0, 0), zeros);
+        assert_eq!(philox(u64::MAX, u64::MAX, u64::MAX), ones);
     }
 
     #[test]

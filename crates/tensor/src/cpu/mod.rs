@@ -32,6 +32,7 @@ pub(crate) use copy::copy;
 pub(crate) use index::{gather, index_add, index_select, scatter_add};
 pub(crate) use map::{map1, map2, map3, update1, update2};
 pub(crate) use reduce::reduce;
+pub(crate) use simd::vectorized;
 pub(crate) use view::{CpuView, MAX_RANK};
 
 /// Elements of cheap work that are worth handing to another thread: about 10 µs, several times what waking one costs.

@@ -1,0 +1,198 @@
+//! Whole tensors of random numbers, [`LANES`] counters at a time.
+//!
+//! Every element is a function of seed, stream and position alone, and all operations are the same for every
+//! instruction set, so tensors are the same on any machine and for any number of threads. The first elements of a
+//! longer tensor are those of a shorter one.
+
+use super::{Generator, philox};
+use crate::cpu::{math, vectorized};
+use crate::element::{DType, Element, Float, Real};
+use crate::parallel;
+
+/// Counters computed together: with 32 bits each they fill the widest vector registers.
+const LANES: usize = 16;
+
+/// The random bits of [`LANES`] counters, four words for each.
+type Words = [[u32; LANES]; 4];
+
+/// Elements per task: a whole number of blocks.
+const CHUNK: usize = 16 * 1024;
+
+/// Uniform in [0, 1).
+pub(crate) fn fill_uniform<T: Float>(generator: &Generator, out: &mut [T]) {
+    match T::DTYPE {
+        DType::F64 => fill(
+            generator,
+            out,
+            #[inline(always)]
+            |words| f64::units(words),
+            #[inline(always)]
+            |x| below_one(x),
+        ),
+        _ => fill(
+            generator,
+            out,
+            #[inline(always)]
+            |words| f32::units(words),
+            #[inline(always)]
+            |x| below_one(x),
+        ),
+    }
+}
+
+/// Half types round numbers near 1 up to 1, which is outside the range.
+#[inline(always)]
+fn below_one<R: Element, T: Float>(x: R) -> T {
+    let x: T = x.cast();
+    if x < T::ONE { x } else { T::from_f64(1.0 - 1.0 / 256.0) }
+}
+
+/// From the normal distribution with mean 0 and variance 1.
+pub(crate) fn fill_normal<T: Float>(generator: &Generator, out: &mut [T]) {
+    match T::DTYPE {
+        DType::F64 => fill(
+            generator,
+            out,
+            #[inline(always)]
+            |words| normals::<f64, 2>(words),
+            #[inline(always)]
+            |x| x.cast(),
+        ),
+        _ => fill(
+            generator,
+            out,
+            #[inline(always)]
+            |words| normals::<f32, 4>(words),
+            #[inline(always)]
+            |x| x.cast(),
+        ),
+    }
+}
+
+/// Fills `out` with what `numbers` makes of consecutive blocks of counters, row after row.
+fn fill<R: Element, T: Element, const ROWS: usize>(
+    generator: &Generator,
+    out: &mut [T],
+    numbers: impl Fn(Words) -> [[R; LANES]; ROWS] + Sync,
+    convert: impl Fn(R) -> T + Sync,
+) {
+    let block_len = ROWS * LANES;
+    let start = generator.take((out.len().div_ceil(block_len) * LANES) as u64);
+    let (seed, stream) = (generator.seed(), generator.stream);
+    parallel::for_each_chunk_mut(out, CHUNK, |chunk, out| {
+        let first = start.wrapping_add((chunk * CHUNK / ROWS) as u64);
+        vectorized(
+            #[inline(always)]
+            || {
+                for (block, out) in out.chunks_mut(block_len).enumerate() {
+                    let position = first.wrapping_add((block * LANES) as u64);
+                    let numbers = numbers(philox(seed, position, stream));
+                    out.iter_mut().zip(numbers.as_flattened()).for_each(|(out, &x)| *out = convert(x));
+                }
+            },
+        );
+    });
+}
+
+/// Floats that random words become directly: an `f32` takes one word, so a block gives four rows, an `f64` takes two.
+trait Units<const ROWS: usize>: Real {
+    /// How many terms of the series of sine and cosine up to π/2 reach the precision of the type.
+    const TERMS: usize;
+    /// Uniform in [0, 1), with as many bits as fit.
+    fn units(words: Words) -> [[Self; LANES]; ROWS];
+    /// The natural logarithm.
+    fn log(self) -> Self;
+}
+
+impl Units<4> for f32 {
+    const TERMS: usize = 6;
+
+    #[inline(always)]
+    fn units(words: Words) -> [[f32; LANES]; 4] {
+        words.map(|row| row.map(|word| (word >> 8) as f32 / (1u32 << 24) as f32))
+    }
+
+    #[inline(always)]
+    fn log(self) -> f32 {
+        math::f32::ln(self)
+    }
+}
+
+impl Units<2> for f64 {
+    const TERMS: usize = 11;
+
+    #[inline(always)]
+    fn units([a, b, c, d]: Words) -> [[f64; LANES]; 2] {
+        let unit = |low: u32, high: u32| ((u64::from(high) << 32 | u64::from(low)) >> 11) as f64 / (1u64 << 53) as f64;
+        [std::array::from_fn(|i| unit(a[i], b[i])), std::array::from_fn(|i| unit(c[i], d[i]))]
+    }
+
+    #[inline(always)]
+    fn log(self) -> f64 {
+        math::f64::ln(self)
+    }
+}
+
+/// Two uniform numbers make two normal ones: G. Box and M. Muller, 1958, <https://doi.org/10.1214/aoms/1177706645>.
+#[inline(always)]
+fn normals<R: Units<ROWS>, const ROWS: usize>(words: Words) -> [[R; LANES]; ROWS] {
+    let mut rows = R::units(words);
+    for pair in 0..ROWS / 2 {
+        for i in 0..LANES {
+            let (a, b) = (rows[2 * pair][i], rows[2 * pair + 1][i]);
+            let radius = (R::from_f64(-2.0) * (R::ONE - a).log()).sqrt();
+            let (sin, cos) = sin_cos_turns(b - R::from_f64(0.5));
+            (rows[2 * pair][i], rows[2 * pair + 1][i]) = (radius * cos, radius * sin);
+        }
+    }
+    rows
+}
+
+/// sin(2πt) and cos(2πt) for t from −½ to ½.
+#[inline(always)]
+fn sin_cos_turns<R: Units<ROWS>, const ROWS: usize>(t: R) -> (R, R) {
+    let (half, quarter) = (R::from_f64(0.5), R::from_f64(0.25));
+    let is_left = t.magnitude() > quarter; // of the vertical axis: mirrored to the right, where |t| ≤ ¼
+    let mirrored = if t > R::ZERO { half - t } else { -half - t };
+    let x = (if is_left { mirrored } else { t }) * R::from_f64(std::f64::consts::TAU);
+    let (mut sin, mut cos) = (R::ONE, R::ONE);
+    for k in 0..R::TERMS {
+        let even = (2 * (R::TERMS - k)) as f64;
+        sin = R::ONE - x * x * R::from_f64(1.0 / (even * (even + 1.0))) * sin;
+        cos = R::ONE - x * x * R::from_f64(1.0 / (even * (even - 1.0))) * cos;
+    }
+    (x * sin, if is_left { -cos } else { cos })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_of_a_block_are_the_words_of_its_counters() {
+        let mut out = [0.0f32; 80];
+        fill_uniform(&Generator::new(5), &mut out);
+
+        for (i, &x) in out.iter().enumerate() {
+            let counter = (i / 64 * 16 + i % 16) as u64;
+            let [word] = philox::<1>(5, counter, 0)[i % 64 / 16];
+            assert_eq!(x, (word >> 8) as f32 / 16_777_216.0, "element {i}");
+        }
+    }
+
+    #[test]
+    fn sine_and_cosine_reach_the_precision_of_the_type() {
+        for i in -1000..=1000 {
+            let turns = f64::from(i) / 2000.0;
+            let (sin, cos) = (turns * std::f64::consts::TAU).sin_cos();
+            let double = sin_cos_turns(turns);
+            assert!((double.0 - sin).abs() < 5e-16 && (double.1 - cos).abs() < 5e-16, "{turns}: {double:?}");
+
+            let turns = turns as f32;
+            let (sin, cos) = (f64::from(turns) * std::f64::consts::TAU).sin_cos();
+            let single = sin_cos_turns(turns);
+            let errors = (f64::from(single.0) - sin, f64::from(single.1) - cos);
+            assert!(errors.0.abs() < 2e-7 && errors.1.abs() < 2e-7, "{turns}: {errors:?}");
+        }
+    }
+}

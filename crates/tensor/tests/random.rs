@@ -1,0 +1,177 @@
+//! Random numbers: their distributions, and that every sequence replays.
+
+use half::{bf16, f16};
+use pagelock_tensor::{Create, Float, Generator, Tensor, manual_seed, set_num_threads};
+
+const N: usize = 1 << 20;
+
+fn uniform<T: Float>(generator: &Generator) -> Vec<f64> {
+    Tensor::<T>::rand_with([N], generator).unwrap().to_vec().unwrap().into_iter().map(T::cast).collect()
+}
+
+fn normal<T: Float>(generator: &Generator) -> Vec<f64> {
+    Tensor::<T>::randn_with([N], generator).unwrap().to_vec().unwrap().into_iter().map(T::cast).collect()
+}
+
+/// The mean of `f` over the numbers.
+fn mean(numbers: &[f64], f: impl Fn(f64) -> f64) -> f64 {
+    numbers.iter().map(|&x| f(x)).sum::<f64>() / numbers.len() as f64
+}
+
+/// `got` is the mean of N numbers with this standard deviation: five standard errors, and `rounding` of the type.
+fn assert_near(got: f64, expected: f64, deviation: f64, rounding: f64) {
+    let allowed = 5.0 * deviation / (N as f64).sqrt() + rounding;
+    assert!((got - expected).abs() < allowed, "{got} should be {expected} within {allowed}");
+}
+
+fn assert_uniform<T: Float>(rounding: f64) {
+    let numbers = uniform::<T>(&Generator::new(1));
+    assert!(numbers.iter().all(|x| (0.0..1.0).contains(x)));
+    assert_near(mean(&numbers, |x| x), 0.5, (1f64 / 12.0).sqrt(), rounding);
+    assert_near(mean(&numbers, |x| x * x), 1.0 / 3.0, (4f64 / 45.0).sqrt(), rounding);
+    for eighth in 0..8 {
+        let low = f64::from(eighth) / 8.0;
+        let share = mean(&numbers, |x| f64::from(u8::from((low..low + 0.125).contains(&x))));
+        assert_near(share, 0.125, 0.33, rounding);
+    }
+}
+
+#[test]
+fn uniform_numbers_fill_the_unit_interval_evenly() {
+    assert_uniform::<f32>(0.0);
+    assert_uniform::<f64>(0.0);
+    assert_uniform::<f16>(1e-3);
+    assert_uniform::<bf16>(4e-3);
+}
+
+fn assert_normal<T: Float>(rounding: f64) {
+    let numbers = normal::<T>(&Generator::new(2));
+    for (power, expected, deviation) in [(1, 0.0, 1.0), (2, 1.0, 1.42), (3, 0.0, 3.88), (4, 3.0, 9.8)] {
+        assert_near(mean(&numbers, |x| x.powi(power)), expected, deviation, rounding);
+    }
+    for (bound, share) in [(0.5, 0.382_925), (1.0, 0.682_689), (2.0, 0.954_500), (3.0, 0.997_300)] {
+        assert_near(mean(&numbers, |x| f64::from(u8::from(x.abs() < bound))), share, 0.5, rounding);
+    }
+    let neighbors: Vec<f64> = numbers.windows(2).map(|pair| pair[0] * pair[1]).collect();
+    assert_near(mean(&neighbors, |x| x), 0.0, 1.0, rounding);
+}
+
+#[test]
+fn normal_numbers_have_the_moments_and_the_shares_of_the_normal_distribution() {
+    assert_normal::<f32>(0.0);
+    assert_normal::<f64>(0.0);
+    assert_normal::<f16>(2e-3);
+    assert_normal::<bf16>(1e-2);
+}
+
+#[test]
+fn doubles_use_bits_that_floats_do_not_have() {
+    let numbers = uniform::<f64>(&Generator::new(3));
+    assert!(numbers.iter().any(|&x| f64::from(x as f32) != x));
+    assert!(numbers.iter().any(|x| (x * (1u64 << 53) as f64) as u64 % 2 == 1));
+}
+
+#[test]
+fn the_number_of_threads_does_not_change_the_numbers() {
+    let draw = |threads| {
+        set_num_threads(threads);
+        let generator = Generator::new(4);
+        (uniform::<f32>(&generator), normal::<f64>(&generator), generator.position())
+    };
+    let alone = draw(1);
+    for threads in [2, 3] {
+        assert!(draw(threads) == alone, "{threads} threads");
+    }
+}
+
+#[test]
+fn the_first_numbers_do_not_depend_on_how_many_follow() {
+    let long = Tensor::randn_with([1000], &Generator::new(5)).unwrap().to_vec().unwrap();
+    for n in [1, 15, 16, 17, 63, 64, 65, 999] {
+        let short = Tensor::randn_with([n], &Generator::new(5)).unwrap().to_vec().unwrap();
+        assert_eq!(short, long[..n]);
+    }
+}
+
+#[test]
+fn consecutive_draws_never_share_a_number() {
+    let generator = Generator::new(6);
+    let draws: Vec<f64> =
+        (1..200).flat_map(|n| Tensor::<f64>::rand_with([n], &generator).unwrap().to_vec().unwrap()).collect();
+    let mut distinct = draws.clone();
+    distinct.sort_by(f64::total_cmp);
+    distinct.dedup();
+    assert_eq!(distinct.len(), draws.len());
+}
+
+#[test]
+fn streams_of_one_seed_are_uncorrelated() {
+    let root = Generator::new(7);
+    let [a, b, c] = [&root, &root.stream(1), &root.stream(2)].map(normal::<f32>);
+    for (x, y) in [(&a, &b), (&a, &c), (&b, &c)] {
+        let products: Vec<f64> = x.iter().zip(y).map(|(x, y)| x * y).collect();
+        assert_near(mean(&products, |x| x), 0.0, 1.0, 0.0);
+    }
+}
+
+#[test]
+fn a_stream_depends_on_its_number_and_not_on_what_was_drawn_before() {
+    let (fresh, used) = (Generator::new(8), Generator::new(8));
+    used.next_u64();
+    assert_eq!(fresh.stream(3).next_u64(), used.stream(3).next_u64());
+    assert_ne!(fresh.stream(3).next_u64(), fresh.stream(4).next_u64());
+    assert_ne!(fresh.stream(3).next_u64(), Generator::new(9).stream(3).next_u64());
+}
+
+#[test]
+fn going_back_to_a_position_replays_what_followed() {
+    let generator = Generator::new(10);
+    generator.next_u64();
+    let position = generator.position();
+    let first = (generator.next_f64(), uniform::<f32>(&generator), generator.below(1000));
+
+    generator.set_position(position);
+
+    assert!(first == (generator.next_f64(), uniform::<f32>(&generator), generator.below(1000)));
+}
+
+#[test]
+fn random_permutations_hold_every_number_once_and_differ() {
+    let generator = Generator::new(11);
+    let [first, second] = [(); 2].map(|()| Tensor::randperm_with(1000, &generator).unwrap().to_vec().unwrap());
+    assert_ne!(first, second);
+    for mut permutation in [first, second] {
+        permutation.sort_unstable();
+        assert!(permutation.into_iter().eq(0..1000));
+    }
+    assert!(Tensor::randperm_with(0, &generator).unwrap().is_empty());
+}
+
+#[test]
+fn every_order_of_three_is_equally_likely() {
+    let generator = Generator::new(12);
+    let mut counts = std::collections::HashMap::new();
+    for _ in 0..6000 {
+        let mut order = [0, 1, 2];
+        generator.shuffle(&mut order);
+        *counts.entry(order).or_insert(0) += 1;
+    }
+    assert_eq!(counts.len(), 6);
+    assert!(counts.values().all(|&count| (850..1150).contains(&count)), "{counts:?}");
+}
+
+/// The only test here that draws from the default generator: others would move it meanwhile.
+#[test]
+fn a_manual_seed_replays_the_default_generator() {
+    let draw = || {
+        let tensors = (Tensor::rand([100]).unwrap(), Tensor::randn([100]).unwrap(), Tensor::randperm(100).unwrap());
+        (tensors.0.to_vec().unwrap(), tensors.1.to_vec().unwrap(), tensors.2.to_vec().unwrap())
+    };
+    manual_seed(13);
+    let (first, next) = (draw(), draw());
+    manual_seed(13);
+    assert_eq!(draw(), first);
+    assert_eq!(draw(), next);
+    manual_seed(14);
+    assert_ne!(draw(), first);
+}
