@@ -8,6 +8,8 @@ use std::fmt;
 
 use half::{bf16, f16};
 
+use crate::cpu::math;
+
 /// The name of an element type, as a run-time value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -354,19 +356,19 @@ impl FromWide for bf16 {
 
 float!(f32, DType::F32, f32, 1.0, |x: f32| x, |x: f32| x);
 float!(f64, DType::F64, f64, 1.0, |x: f64| x, |x: f64| x);
-float!(f16, DType::F16, f32, f16::ONE, f16::to_f32, f16::from_f32);
-float!(bf16, DType::BF16, f32, bf16::ONE, bf16::to_f32, bf16::from_f32);
+float!(f16, DType::F16, f32, f16::ONE, math::half::f16_to_f32, math::half::f32_to_f16);
+float!(bf16, DType::BF16, f32, bf16::ONE, math::half::bf16_to_f32, math::half::f32_to_bf16);
 
 macro_rules! real {
-    ($type:ty) => {
+    ($type:ty, $math:ident) => {
         impl Real for $type {
             #[inline(always)]
             fn exp(self) -> Self {
-                <$type>::exp(self)
+                math::$math::exp(self)
             }
             #[inline(always)]
             fn ln(self) -> Self {
-                <$type>::ln(self)
+                math::$math::ln(self)
             }
             #[inline(always)]
             fn sqrt(self) -> Self {
@@ -374,11 +376,11 @@ macro_rules! real {
             }
             #[inline(always)]
             fn tanh(self) -> Self {
-                <$type>::tanh(self)
+                math::$math::tanh(self)
             }
             #[inline(always)]
             fn sigmoid(self) -> Self {
-                1.0 / (1.0 + <$type>::exp(-self))
+                math::$math::sigmoid(self)
             }
             #[inline(always)]
             fn powf(self, exponent: Self) -> Self {
@@ -388,8 +390,8 @@ macro_rules! real {
     };
 }
 
-real!(f32);
-real!(f64);
+real!(f32, f32);
+real!(f64, f64);
 
 impl sealed::Sealed for bool {}
 impl Element for bool {

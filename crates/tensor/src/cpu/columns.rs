@@ -2,7 +2,7 @@
 //!
 //! A row of accumulators takes one row of the input after the other; long columns are cut in halves as in `reduce.rs`.
 
-use super::reduce::Fold;
+use super::reduce::{Fold, in_halves};
 use super::walk::{Dims, Walk, read_line};
 use super::{CHUNK, Value, simd};
 use crate::parallel::for_each_chunk_mut;
@@ -86,7 +86,7 @@ where
         for (column, out) in out.iter_mut().enumerate() {
             let mut sums = [self.fold.identity; PARTS];
             sums.iter_mut().zip(&*parts).for_each(|(sum, part)| *sum = part[column]);
-            *out = finish(self.fold.in_halves(&mut sums));
+            *out = finish(in_halves(&mut sums, self.fold.combine));
         }
     }
 

@@ -20,6 +20,7 @@ mod index;
 mod map;
 pub(crate) mod math;
 mod reduce;
+mod rows;
 mod simd;
 mod source;
 #[cfg(test)]
@@ -32,6 +33,7 @@ pub(crate) use copy::copy;
 pub(crate) use index::{gather, index_add, index_select, scatter_add};
 pub(crate) use map::{map1, map2, map3, update1, update2};
 pub(crate) use reduce::reduce;
+pub(crate) use rows::{log_softmax, log_softmax_grad, softmax, softmax_grad};
 pub(crate) use simd::vectorized;
 pub(crate) use view::{CpuView, MAX_RANK};
 

@@ -128,7 +128,7 @@ where
             let start = i * part_len;
             part[0] = self.range(offset, start, part_len.min(len - start));
         });
-        self.fold.in_halves(parts)
+        in_halves(parts, self.fold.combine)
     }
 
     /// Folds the reduced elements `start .. start + len`.
@@ -157,24 +157,24 @@ where
                 self.fold.block_to_lanes(piece, &mut lanes);
             }
         }
-        self.fold.in_halves(&mut lanes)
+        in_halves(&mut lanes, self.fold.combine)
     }
 }
 
-impl<A: Value, L, C: Fn(A, A) -> A + Copy> Fold<A, L, C> {
-    /// Combines values pair by pair, overwriting them on the way.
-    #[inline(always)]
-    pub(super) fn in_halves(&self, values: &mut [A]) -> A {
-        let mut len = values.len();
-        while len > 1 {
-            let half = len.div_ceil(2);
-            let (low, high) = values[..len].split_at_mut(half);
-            low.iter_mut().zip(high).for_each(|(low, high)| *low = (self.combine)(*low, *high));
-            len = half;
-        }
-        values.first().copied().unwrap_or(self.identity)
+/// Combines values pair by pair, overwriting them on the way. There must be at least one.
+#[inline(always)]
+pub(super) fn in_halves<A: Value>(values: &mut [A], combine: impl Fn(A, A) -> A) -> A {
+    let mut len = values.len();
+    while len > 1 {
+        let half = len.div_ceil(2);
+        let (low, high) = values[..len].split_at_mut(half);
+        low.iter_mut().zip(high).for_each(|(low, high)| *low = combine(*low, *high));
+        len = half;
     }
+    values[0]
+}
 
+impl<A: Value, L, C: Fn(A, A) -> A + Copy> Fold<A, L, C> {
     /// Folds a row of at most one block.
     #[inline(always)]
     fn row<T: Value>(&self, row: &[T]) -> A
@@ -186,7 +186,7 @@ impl<A: Value, L, C: Fn(A, A) -> A + Copy> Fold<A, L, C> {
         }
         let mut lanes = [self.identity; LANES];
         self.add_to_lanes(row, &mut lanes);
-        self.in_halves(&mut lanes)
+        in_halves(&mut lanes, self.combine)
     }
 
     /// Folds fewer elements than there are lanes.

@@ -57,11 +57,6 @@ impl Strided {
         self.offsets().into_iter().map(|offset| self.data[offset]).collect()
     }
 
-    /// The same values as floats, in a storage with the same strides.
-    pub(super) fn floats(&self) -> Vec<f32> {
-        self.data.iter().map(|&value| value as f32 / 64.0).collect()
-    }
-
     /// A view of the same shape in which every element has its own place.
     pub(super) fn without_broadcasts(self) -> Self {
         if self.strides.iter().zip(&self.shape).all(|(&stride, &size)| stride > 0 || size == 1) {

@@ -72,13 +72,6 @@ impl Dims {
         (self.shape[self.rank - 1], self.strides[self.rank - 1])
     }
 
-    /// Everything but the innermost dimension, with the distances unchanged.
-    #[inline]
-    pub(super) fn outer(&self) -> Dims {
-        let last = self.rank - 1;
-        Dims::of(&self.shape[..last], &self.strides[..last])
-    }
-
     /// Whether the elements lie side by side in order.
     #[inline]
     pub(super) fn is_contiguous(&self) -> bool {

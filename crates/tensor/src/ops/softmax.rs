@@ -1,8 +1,8 @@
 //! Softmax and its logarithm, computed with the largest element taken away first, so that nothing overflows.
 
 use crate::autograd::Saved;
-use crate::cpu::CpuView;
-use crate::element::{Element, Float, Num, Real};
+use crate::cpu::{self, CpuView};
+use crate::element::Float;
 use crate::error::Result;
 use crate::op::{Inputs, Op, Saves, apply};
 use crate::shape::Shape;
@@ -64,16 +64,13 @@ impl<T: Float> Op<T, 1> for Softmax {
     }
 
     fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
-        softmax_rows(x.data, x.shape[x.shape.len() - 1], out);
+        cpu::softmax(x.data, x.shape[x.shape.len() - 1], out);
         Ok(())
     }
 
     /// y · (g − Σ g·y)
     fn backward(&self, saved: &Saved<'_, T, T, 1>, grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 1]> {
-        let y = saved.output();
-        let weighted = grad.mul(y)?;
-        let grad = weighted.sub(&y.mul(&weighted.sum_keepdim(-1)?)?)?;
-        Ok([Some(grad)])
+        Ok([Some(apply(SoftmaxGrad, [saved.output(), grad])?)])
     }
 }
 
@@ -91,27 +88,67 @@ impl<T: Float> Op<T, 1> for LogSoftmax {
     }
 
     fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
-        log_softmax_rows(x.data, x.shape[x.shape.len() - 1], out);
+        cpu::log_softmax(x.data, x.shape[x.shape.len() - 1], out);
         Ok(())
     }
 
     /// g − exp(y) · Σ g
     fn backward(&self, saved: &Saved<'_, T, T, 1>, grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 1]> {
-        let grad = grad.sub(&saved.output().exp()?.mul(&grad.sum_keepdim(-1)?)?)?;
-        Ok([Some(grad)])
+        Ok([Some(apply(LogSoftmaxGrad, [saved.output(), grad])?)])
     }
 }
 
-fn softmax_rows<T: Float>(x: &[T], len: usize, out: &mut [T]) {
-    log_softmax_rows(x, len, out);
-    out.iter_mut().for_each(|out| *out = T::from_real(out.to_real().exp()));
+/// The gradient of [`Softmax`] from its output `y` and the output's gradient `g`: y · (g − Σ g·y).
+struct SoftmaxGrad;
+
+impl<T: Float> Op<T, 2> for SoftmaxGrad {
+    type Out = T;
+    const NAME: &'static str = "softmax's gradient";
+    const SAVES: Saves = Saves::Inputs;
+    const INPUTS: Inputs = Inputs::WithoutGaps;
+
+    fn out_shape(&self, [y, _]: [&Shape; 2]) -> Result<Shape> {
+        Ok(*y)
+    }
+
+    fn cpu(&self, [y, g]: [CpuView<'_, T>; 2], out: &mut [T]) -> Result<()> {
+        cpu::softmax_grad(y.data, g.data, y.shape[y.shape.len() - 1], out);
+        Ok(())
+    }
+
+    /// With `h` the gradient that arrives: h·(g − Σ g·y) − g · Σ h·y for `y`, y · (h − Σ h·y) for `g`.
+    fn backward(&self, saved: &Saved<'_, T, T, 2>, h: &Tensor<T>) -> Result<[Option<Tensor<T>>; 2]> {
+        let (y, g) = (saved.input(0), saved.input(1));
+        let for_y = || {
+            let direct = h.mul(&g.sub(&g.mul(y)?.sum_keepdim(-1)?)?)?;
+            direct.sub(&g.mul(&h.mul(y)?.sum_keepdim(-1)?)?)
+        };
+        Ok([saved.grad_of(0, for_y)?, saved.grad_of(1, || apply(SoftmaxGrad, [y, h]))?])
+    }
 }
 
-fn log_softmax_rows<T: Float>(x: &[T], len: usize, out: &mut [T]) {
-    for (x, out) in x.chunks(len.max(1)).zip(out.chunks_mut(len.max(1))) {
-        let largest =
-            x.iter().fold(T::Real::LOWEST, |largest, x| if x.to_real() > largest { x.to_real() } else { largest });
-        let sum = x.iter().fold(T::Real::ZERO, |sum, x| sum + (x.to_real() - largest).exp()).ln();
-        out.iter_mut().zip(x).for_each(|(out, x)| *out = T::from_real(x.to_real() - largest - sum));
+/// The gradient of [`LogSoftmax`] from its output `y` and the output's gradient `g`: g − exp(y) · Σ g.
+struct LogSoftmaxGrad;
+
+impl<T: Float> Op<T, 2> for LogSoftmaxGrad {
+    type Out = T;
+    const NAME: &'static str = "log_softmax's gradient";
+    const SAVES: Saves = Saves::Inputs;
+    const INPUTS: Inputs = Inputs::WithoutGaps;
+
+    fn out_shape(&self, [y, _]: [&Shape; 2]) -> Result<Shape> {
+        Ok(*y)
+    }
+
+    fn cpu(&self, [y, g]: [CpuView<'_, T>; 2], out: &mut [T]) -> Result<()> {
+        cpu::log_softmax_grad(y.data, g.data, y.shape[y.shape.len() - 1], out);
+        Ok(())
+    }
+
+    /// With `h` the gradient that arrives: −h · exp(y) · Σ g for `y`, h − Σ h·exp(y) for `g`.
+    fn backward(&self, saved: &Saved<'_, T, T, 2>, h: &Tensor<T>) -> Result<[Option<Tensor<T>>; 2]> {
+        let weighted = h.mul(&saved.input(0).exp()?)?;
+        let for_y = || weighted.mul(&saved.input(1).sum_keepdim(-1)?)?.neg();
+        Ok([saved.grad_of(0, for_y)?, saved.grad_of(1, || h.sub(&weighted.sum_keepdim(-1)?))?])
     }
 }

@@ -4,7 +4,8 @@ use super::{f32 as single, f64 as double};
 
 /// One in about a thousand of all floats, and the edges.
 fn floats() -> impl Iterator<Item = f32> {
-    let edges = [0.0, 1e-45, f32::MIN_POSITIVE, 1.0, 88.72284, 88.72283, 103.97, 0.625, f32::MAX, f32::INFINITY, f32::NAN];
+    let edges =
+        [0.0, 1e-45, f32::MIN_POSITIVE, 1.0, 88.72284, 88.72283, 103.97, 0.625, f32::MAX, f32::INFINITY, f32::NAN];
     let some = (0..=u32::MAX).step_by(1_021).map(f32::from_bits);
     edges.into_iter().flat_map(|x| [x, -x]).chain(some)
 }
@@ -42,7 +43,8 @@ fn single_precision_is_within_two_units_in_the_last_place() {
 
 /// Numbers of all magnitudes, and many near 1.
 fn doubles() -> impl Iterator<Item = f64> {
-    let edges = [0.0, 5e-324, f64::MIN_POSITIVE, 1.0, 709.782, 709.783, 745.13, 0.625, f64::MAX, f64::INFINITY, f64::NAN];
+    let edges =
+        [0.0, 5e-324, f64::MIN_POSITIVE, 1.0, 709.782, 709.783, 745.13, 0.625, f64::MAX, f64::INFINITY, f64::NAN];
     let all = (0..2_000_000_u64).map(|i| f64::from_bits(i.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
     let near_one = (0..2_000_000).map(|i| f64::from(i) * 1.000_123e-5);
     edges.into_iter().chain(all).chain(near_one).flat_map(|x| [x, -x])

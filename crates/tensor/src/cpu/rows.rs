@@ -1,0 +1,350 @@
+//! Softmax, its logarithm and their gradients along rows (the last dimension of contiguous tensors).
+//!
+//! Short rows (class scores) are computed [`LANES`] at a time, one row per lane, so that ten classes fill vectors as
+//! well as a thousand do; longer rows one after the other, in passes that find them in the cache. Everything is computed
+//! in `T::Real`. The largest element is taken away first, so nothing overflows.
+
+use super::reduce::in_halves;
+use super::{CHUNK, simd};
+use crate::element::{Element, Float, Num, Real};
+use crate::parallel::for_each_chunk_mut;
+
+/// Rows that are computed together.
+const LANES: usize = 16;
+/// The longest rows that are.
+const SHORT: usize = 32;
+/// Elements that are added up without cutting; longer sums are cut in halves.
+const BLOCK: usize = 2048;
+
+/// `out[i, j] = exp(x[i, j]) / Σ exp(x[i, …])`, where every row has `row_len` elements.
+pub(crate) fn softmax<T: Float>(x: &[T], row_len: usize, out: &mut [T]) {
+    run::<T, Softmax, 1>([x], row_len, out);
+}
+
+/// `out[i, j] = x[i, j] − log Σ exp(x[i, …])`.
+pub(crate) fn log_softmax<T: Float>(x: &[T], row_len: usize, out: &mut [T]) {
+    run::<T, LogSoftmax, 1>([x], row_len, out);
+}
+
+/// The gradient of [`softmax`]'s input, where `y` is its output: `out[i, j] = y[i, j] · (grad[i, j] − Σ grad[i, …] · y[i, …])`.
+pub(crate) fn softmax_grad<T: Float>(y: &[T], grad: &[T], row_len: usize, out: &mut [T]) {
+    run::<T, SoftmaxGrad, 2>([y, grad], row_len, out);
+}
+
+/// The gradient of [`log_softmax`]'s input, where `y` is its output: `out[i, j] = grad[i, j] − exp(y[i, j]) · Σ grad[i, …]`.
+pub(crate) fn log_softmax_grad<T: Float>(y: &[T], grad: &[T], row_len: usize, out: &mut [T]) {
+    run::<T, LogSoftmaxGrad, 2>([y, grad], row_len, out);
+}
+
+/// Sixteen rows side by side: element `j` of row `lane` is `tile[j][lane]`.
+type Tile<R> = [[R; LANES]];
+
+/// A function of rows of `N` inputs.
+trait RowOp<const N: usize> {
+    /// Computes the rows of a tile, in place of the first input.
+    fn tile<R: Real>(inputs: [&mut Tile<R>; N]);
+    /// Computes one row.
+    fn row<T: Float>(inputs: [&[T]; N], out: &mut [T]);
+}
+
+struct Softmax;
+
+impl RowOp<1> for Softmax {
+    #[inline(always)]
+    fn tile<R: Real>([x]: [&mut Tile<R>; 1]) {
+        let largest = fold_lanes(x, R::LOWEST, greater);
+        for_lanes(x, |lane, x| (x - largest[lane]).exp());
+        let sum = fold_lanes(x, R::ZERO, R::plus);
+        for_lanes(x, |lane, x| x / sum[lane]);
+    }
+
+    fn row<T: Float>([x]: [&[T]; 1], out: &mut [T]) {
+        let largest = fold([x, x], T::Real::LOWEST, |x, _| x, greater);
+        let sum = fold(
+            [x, x],
+            T::Real::ZERO,
+            #[inline(always)]
+            |x, _| (x - largest).exp(),
+            T::Real::plus,
+        );
+        write(
+            [x, x],
+            out,
+            #[inline(always)]
+            |x, _| (x - largest).exp() / sum,
+        );
+    }
+}
+
+struct LogSoftmax;
+
+impl RowOp<1> for LogSoftmax {
+    #[inline(always)]
+    fn tile<R: Real>([x]: [&mut Tile<R>; 1]) {
+        let largest = fold_lanes(x, R::LOWEST, greater);
+        for_lanes(x, |lane, x| x - largest[lane]);
+        let sum = fold_lanes(
+            x,
+            R::ZERO,
+            #[inline(always)]
+            |sum, x| sum + x.exp(),
+        );
+        let log = sum.map(
+            #[inline(always)]
+            |sum| sum.ln(),
+        );
+        for_lanes(x, |lane, x| x - log[lane]);
+    }
+
+    fn row<T: Float>([x]: [&[T]; 1], out: &mut [T]) {
+        let largest = fold([x, x], T::Real::LOWEST, |x, _| x, greater);
+        let sum = fold(
+            [x, x],
+            T::Real::ZERO,
+            #[inline(always)]
+            |x, _| (x - largest).exp(),
+            T::Real::plus,
+        );
+        let log = sum.ln();
+        write([x, x], out, |x, _| x - largest - log);
+    }
+}
+
+struct SoftmaxGrad;
+
+impl RowOp<2> for SoftmaxGrad {
+    #[inline(always)]
+    fn tile<R: Real>([y, grad]: [&mut Tile<R>; 2]) {
+        let mut sum = [R::ZERO; LANES];
+        for (y, grad) in y.iter().zip(&*grad) {
+            (0..LANES).for_each(|lane| sum[lane] = sum[lane] + y[lane] * grad[lane]);
+        }
+        for (y, grad) in y.iter_mut().zip(grad) {
+            (0..LANES).for_each(|lane| y[lane] = y[lane] * (grad[lane] - sum[lane]));
+        }
+    }
+
+    fn row<T: Float>([y, grad]: [&[T]; 2], out: &mut [T]) {
+        let sum = fold([y, grad], T::Real::ZERO, |y, grad| y * grad, T::Real::plus);
+        write([y, grad], out, |y, grad| y * (grad - sum));
+    }
+}
+
+struct LogSoftmaxGrad;
+
+impl RowOp<2> for LogSoftmaxGrad {
+    #[inline(always)]
+    fn tile<R: Real>([y, grad]: [&mut Tile<R>; 2]) {
+        let sum = fold_lanes(grad, R::ZERO, R::plus);
+        for (y, grad) in y.iter_mut().zip(grad) {
+            (0..LANES).for_each(|lane| y[lane] = grad[lane] - y[lane].exp() * sum[lane]);
+        }
+    }
+
+    fn row<T: Float>([y, grad]: [&[T]; 2], out: &mut [T]) {
+        let sum = fold([grad, grad], T::Real::ZERO, |grad, _| grad, T::Real::plus);
+        write(
+            [y, grad],
+            out,
+            #[inline(always)]
+            |y, grad| grad - y.exp() * sum,
+        );
+    }
+}
+
+/// Applies `O` to all rows, on several threads if there is enough to do.
+fn run<T: Float, O: RowOp<N>, const N: usize>(inputs: [&[T]; N], row_len: usize, out: &mut [T]) {
+    if out.is_empty() {
+        return;
+    }
+    // An exponential per element: a quarter of the usual work is enough for a thread.
+    let chunk_len = (CHUNK / 4 / row_len).next_multiple_of(LANES).max(1) * row_len;
+    for_each_chunk_mut(out, chunk_len, |i, out| {
+        let inputs = inputs.map(|input| &input[i * chunk_len..][..out.len()]);
+        if row_len <= SHORT {
+            return short_rows::<T, O, N>(inputs, row_len, out);
+        }
+        for (i, out) in out.chunks_exact_mut(row_len).enumerate() {
+            O::row(inputs.map(|input| &input[i * row_len..][..row_len]), out);
+        }
+    });
+}
+
+fn short_rows<T: Float, O: RowOp<N>, const N: usize>(inputs: [&[T]; N], row_len: usize, out: &mut [T]) {
+    let mut tiles = [[[T::Real::ZERO; LANES]; SHORT]; N];
+    simd::vectorized(
+        #[inline(always)]
+        || {
+            for (i, out) in out.chunks_mut(LANES * row_len).enumerate() {
+                for (tile, input) in tiles.iter_mut().zip(inputs) {
+                    load(&input[i * LANES * row_len..][..out.len()], &mut tile[..row_len]);
+                }
+                O::tile(tiles.each_mut().map(|tile| &mut tile[..row_len]));
+                store(&tiles[0][..row_len], out);
+            }
+        },
+    );
+}
+
+/// Up to sixteen rows into a tile; lanes without a row keep what they have.
+#[inline(always)]
+fn load<T: Float>(rows: &[T], tile: &mut Tile<T::Real>) {
+    for (lane, row) in rows.chunks_exact(tile.len()).enumerate().take(LANES) {
+        tile.iter_mut().zip(row).for_each(|(values, x)| values[lane] = x.to_real());
+    }
+}
+
+/// A tile into up to sixteen rows.
+#[inline(always)]
+fn store<T: Float>(tile: &Tile<T::Real>, rows: &mut [T]) {
+    for (lane, row) in rows.chunks_exact_mut(tile.len()).enumerate().take(LANES) {
+        row.iter_mut().zip(tile).for_each(|(out, values)| *out = T::from_real(values[lane]));
+    }
+}
+
+#[inline(always)]
+fn greater<R: Real>(a: R, b: R) -> R {
+    if a > b { a } else { b }
+}
+
+/// Folds every lane.
+#[inline(always)]
+fn fold_lanes<R: Real>(tile: &Tile<R>, start: R, f: impl Fn(R, R) -> R) -> [R; LANES] {
+    let mut folded = [start; LANES];
+    for values in tile {
+        (0..LANES).for_each(|lane| folded[lane] = f(folded[lane], values[lane]));
+    }
+    folded
+}
+
+/// Replaces every element `x` of the tile by `f(lane, x)`.
+#[inline(always)]
+fn for_lanes<R: Real>(tile: &mut Tile<R>, f: impl Fn(usize, R) -> R) {
+    for values in tile {
+        (0..LANES).for_each(|lane| values[lane] = f(lane, values[lane]));
+    }
+}
+
+/// Combines `lift(a[i], b[i])` over a long row, beginning with `start`, which is neutral.
+fn fold<T: Float>(
+    [a, b]: [&[T]; 2],
+    start: T::Real,
+    lift: impl Fn(T::Real, T::Real) -> T::Real + Copy,
+    combine: impl Fn(T::Real, T::Real) -> T::Real + Copy,
+) -> T::Real {
+    if a.len() > BLOCK {
+        let half = (a.len() / 2).next_multiple_of(BLOCK);
+        let ((a, a_rest), (b, b_rest)) = (a.split_at(half), b.split_at(half));
+        return combine(fold([a, b], start, lift, combine), fold([a_rest, b_rest], start, lift, combine));
+    }
+    let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<LANES>(), b.as_chunks::<LANES>());
+    let mut lanes = [start; LANES];
+    simd::vectorized(
+        #[inline(always)]
+        || {
+            for (a, b) in a.iter().zip(b) {
+                (0..LANES).for_each(|i| lanes[i] = combine(lanes[i], lift(a[i].to_real(), b[i].to_real())));
+            }
+            for ((lane, a), b) in lanes.iter_mut().zip(a_rest).zip(b_rest) {
+                *lane = combine(*lane, lift(a.to_real(), b.to_real()));
+            }
+        },
+    );
+    in_halves(&mut lanes, combine)
+}
+
+/// `out[i] = f(a[i], b[i])`.
+fn write<T: Float>([a, b]: [&[T]; 2], out: &mut [T], f: impl Fn(T::Real, T::Real) -> T::Real) {
+    simd::vectorized(
+        #[inline(always)]
+        || {
+            for ((out, a), b) in out.iter_mut().zip(a).zip(b) {
+                *out = T::from_real(f(a.to_real(), b.to_real()));
+            }
+        },
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use half::f16;
+
+    use super::*;
+
+    /// Row lengths of both kinds, and counts that do not fill tiles or chunks.
+    const SIZES: [(usize, usize); 7] = [(1, 1), (3, 10), (64, 10), (17, 32), (3, 33), (2_000, 7), (3, 5_003)];
+
+    fn numbers(n: usize, seed: u32) -> Vec<f64> {
+        let random = |i: usize| (i as u32).wrapping_mul(2_654_435_761).wrapping_add(seed) >> 8;
+        (0..n).map(|i| f64::from(random(i)) / f64::from(1 << 23) - 1.0).collect()
+    }
+
+    fn naive_log_softmax(x: &[f64]) -> Vec<f64> {
+        let sum: f64 = x.iter().map(|x| x.exp()).sum();
+        x.iter().map(|x| x - sum.ln()).collect()
+    }
+
+    /// Checks `f` on rows against `model`, for which the inputs are exact. Errors are relative to the result plus
+    /// `scale` (the size of what cancels).
+    fn check<T: Float>(
+        f: impl Fn([&[T]; 2], usize, &mut [T]),
+        model: impl Fn(&[f64], &[f64]) -> Vec<f64>,
+        scale: impl Fn(usize) -> f64,
+        tolerance: f64,
+    ) {
+        let to_f64 = |x: &[T]| x.iter().map(|&x| x.cast()).collect::<Vec<f64>>();
+        for (rows, len) in SIZES {
+            let inputs =
+                [1, 77].map(|seed| numbers(rows * len, seed).iter().map(|&x| f64::cast::<T>(x)).collect::<Vec<T>>());
+            let mut out = vec![T::ZERO; rows * len];
+            f([&inputs[0], &inputs[1]], len, &mut out);
+            for (i, out) in out.chunks(len).enumerate() {
+                let [a, b] = inputs.each_ref().map(|input| to_f64(&input[i * len..][..len]));
+                for (j, (out, expected)) in to_f64(out).into_iter().zip(model(&a, &b)).enumerate() {
+                    let error = (out - expected).abs() / (expected.abs() + scale(len));
+                    assert!(error < tolerance, "row {i} of {rows}, {j} of {len}: {out} instead of {expected}");
+                }
+            }
+        }
+    }
+
+    fn check_all<T: Float>(tolerance: f64) {
+        let exp = |x: Vec<f64>| x.iter().map(|x| x.exp()).collect::<Vec<f64>>();
+        check::<T>(|[x, _], len, out| softmax(x, len, out), |x, _| exp(naive_log_softmax(x)), |_| 1e-3, tolerance);
+        check::<T>(|[x, _], len, out| log_softmax(x, len, out), |x, _| naive_log_softmax(x), |_| 1.0, tolerance);
+        check::<T>(
+            |[y, grad], len, out| softmax_grad(y, grad, len, out),
+            |y, grad| {
+                let sum: f64 = y.iter().zip(grad).map(|(y, grad)| y * grad).sum();
+                y.iter().zip(grad).map(|(y, grad)| y * (grad - sum)).collect()
+            },
+            |len| len as f64,
+            tolerance,
+        );
+        check::<T>(
+            |[y, grad], len, out| log_softmax_grad(y, grad, len, out),
+            |y, grad| y.iter().zip(grad).map(|(y, g)| g - y.exp() * grad.iter().sum::<f64>()).collect(),
+            |len| 10.0 * len as f64,
+            tolerance,
+        );
+    }
+
+    #[test]
+    fn rows_match_the_formulas_in_every_precision() {
+        check_all::<f64>(1e-13);
+        check_all::<f32>(1e-6);
+        check_all::<f16>(1e-3);
+    }
+
+    #[test]
+    fn rows_do_not_overflow_and_keep_what_is_not_a_number() {
+        for len in [10, 100] {
+            let mut x = vec![1e30_f32; 2 * len];
+            x[len + 1] = f32::NAN;
+            let mut out = vec![0.0; 2 * len];
+            softmax(&x, len, &mut out);
+            assert!(out[..len].iter().all(|&y| (y * len as f32 - 1.0).abs() < 1e-6));
+            assert!(out[len..].iter().all(|y| y.is_nan()));
+        }
+    }
+}
