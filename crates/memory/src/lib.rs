@@ -1,7 +1,37 @@
 //! Host memory with ceilings: budgets, pools, page-locked and mapped bytes.
 //!
-//! Files with `unsafe`: `buffer.rs`, `pageable.rs`, and the `unsafe impl Block` of `limited.rs`, `pooled.rs` and
-//! `counted.rs`.
+//! A [`Resource`] hands out [`Block`]s; a block owns its bytes, and dropping it is the only way to give them back.
+//! Sources make memory ([`Pageable`], [`PageLocked`], [`Mapped`]); layers wrap a resource and add one rule
+//! ([`Limited`] by a [`Budget`], [`Pooled`], [`Counted`]). The order of the layers is the policy. Users hold a
+//! [`HostBuffer`], take it from [`default_host`] or from a stack of their own, and print the [`ledger()`].
+//!
+//! # Examples
+//! ```
+//! use pagelock_memory::{
+//!     Budget, ByteSize, Counted, HostBuffer, Limited, Pageable, Pooled, ledger,
+//! };
+//!
+//! let budget = Budget::new("host", ByteSize::mib(64));
+//! let host = Counted::new("buffers", Pooled::new(Limited::new(Pageable, budget)));
+//! let buffer = HostBuffer::allocate(&host, 1 << 20)?;
+//! assert!(HostBuffer::allocate(&host, 64 << 20).is_err());
+//! println!("{}", ledger());
+//! # Ok::<(), pagelock_memory::Error>(())
+//! ```
+//!
+//! # Reading order
+//! `resource.rs` (the two traits), `budget.rs`, the layers `limited.rs`, `pooled.rs`, `counted.rs`, then `buffer/`;
+//! the sources `pageable.rs`, `page_locked.rs`, `mapped.rs` and the rest stand alone.
+//!
+//! # Invariants
+//! - A block's bytes are always initialized: sources zero them, pools hand them on.
+//! - A budget's `used` is the sum of the live reservations below it, and never grows above its limit.
+//! - No lock of this crate is held while a layer below allocates or frees, or while anybody waits for a device.
+//!
+//! # Files with `unsafe`
+//! `buffer/mod.rs` (slices of a block), `buffer/owner.rs` (a block of any type in place), `pageable.rs` (the
+//! allocator), `page_locked.rs` (mapping and locking), `mapped.rs` (mapping a file); and `unsafe impl Block`, which
+//! promises what `resource.rs` asks for, in `limited.rs`, `pooled.rs` and `counted.rs`.
 
 mod budget;
 mod buffer;
@@ -13,6 +43,8 @@ mod holder;
 mod host;
 mod ledger;
 mod limited;
+#[cfg(all(test, loom))]
+mod loom_tests;
 mod mapped;
 #[cfg(target_os = "linux")]
 mod page_locked;
@@ -37,3 +69,7 @@ pub use page_locked::{HugePages, Mlock, PageLocked, PageLockedBlock, PageLocker}
 pub use pageable::{Pageable, PageableBlock};
 pub use pooled::{Pooled, PooledBlock};
 pub use resource::{ALIGN, Block, Kind, PoolStats, Resource};
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

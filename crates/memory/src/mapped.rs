@@ -48,7 +48,7 @@ impl Mapped {
     }
 }
 
-// SAFETY: a mapping stays where it is, readable, until it is dropped; it starts at a page; it is as initialised as
+// SAFETY: a mapping stays where it is, readable, until it is dropped; it starts at a page; it is as initialized as
 // its file; and the caller of `open` promised that nothing writes to it.
 unsafe impl Block for Mapped {
     fn ptr(&self) -> NonNull<u8> {

@@ -22,7 +22,7 @@ use crate::{
 
 /// Keeps the blocks of `R` when they are dropped and hands them out again.
 ///
-/// Blocks come back with whatever they last held: initialised, but not zero. When `R` refuses, the pool gives back
+/// Blocks come back with whatever they last held: initialized, but not zero. When `R` refuses, the pool gives back
 /// everything idle and asks once more; when somebody needs bytes of the [`Budget`] below, it gives them back too.
 /// Idle blocks live until they are [trimmed](Resource::trim) or the pool and its last block are gone. Cheap to
 /// clone: all clones are the same pool.

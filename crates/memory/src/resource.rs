@@ -60,7 +60,7 @@ pub trait Resource: Send + Sync + 'static {
 /// From creation to drop, wherever the block itself is moved:
 /// - `ptr()` and `len_bytes()` never change, and `ptr()` is a multiple of [`ALIGN`];
 /// - the bytes are valid for reads, and for writes too unless `kind()` is [`Kind::Mapped`];
-/// - all bytes are **initialised**: any value, but never uninitialised memory (sources zero, pools recycle);
+/// - all bytes are **initialized**: any value, but never uninitialized memory (sources zero, pools recycle);
 /// - nothing else reads or writes them: no other block, no other process, no device.
 pub unsafe trait Block: Send + Sync + 'static {
     /// The first byte; dangling (but aligned) if the block is empty.

@@ -19,7 +19,7 @@ use crate::{Block, ByteSize, Error, Kind, Resource, Result};
 
 pub use self::pending::Completion;
 
-/// Bytes on the host: one block from any [`Resource`], aligned to [`ALIGN`](crate::ALIGN), initialised.
+/// Bytes on the host: one block from any [`Resource`], aligned to [`ALIGN`](crate::ALIGN), initialized.
 ///
 /// A device may read or write the bytes while the buffer lives: whoever starts that says so with
 /// [`add_reader`](Self::add_reader) or [`add_writer`](Self::add_writer), and host access, and dropping the buffer,
@@ -68,7 +68,7 @@ impl HostBuffer {
     /// The bytes, after waiting for pending writers.
     pub fn bytes(&self) -> &[u8] {
         self.pending.wait_for_writers();
-        // SAFETY: the block is valid and initialised for `len_bytes` bytes (`Block`'s contract) and lives as long
+        // SAFETY: the block is valid and initialized for `len_bytes` bytes (`Block`'s contract) and lives as long
         // as `self`; no device writes to it (just waited), and host writers need `&mut self`.
         unsafe { slice::from_raw_parts(self.ptr.as_ptr(), self.len_bytes) }
     }
@@ -82,7 +82,7 @@ impl HostBuffer {
             return Err(Error::ReadOnly { kind: self.kind, len: ByteSize(self.len_bytes as u64) });
         }
         self.pending.wait_for_all();
-        // SAFETY: valid, initialised and writable for `len_bytes` bytes (`Block`'s contract, not `Mapped`); no
+        // SAFETY: valid, initialized and writable for `len_bytes` bytes (`Block`'s contract, not `Mapped`); no
         // device uses it (just waited), and `&mut self` makes this the only host access.
         Ok(unsafe { slice::from_raw_parts_mut(self.ptr.as_ptr(), self.len_bytes) })
     }

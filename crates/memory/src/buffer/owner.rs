@@ -3,7 +3,7 @@
 //! Small blocks are kept in place (those of pooled stacks are small), large ones in a box. The owner remembers only
 //! how to drop the block; its address, length and kind were read before.
 //!
-//! Invariant: `place` holds an initialised value of the type that `drop_block` drops.
+//! Invariant: `place` holds an initialized value of the type that `drop_block` drops.
 
 use std::mem::{MaybeUninit, align_of, size_of};
 

@@ -1,0 +1,202 @@
+//! Buffers: who waits for which pending completion, and what they do with blocks of any type.
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    ptr::NonNull,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering::SeqCst},
+    },
+    thread,
+};
+
+use pagelock_memory::{
+    Block, Completion, Counted, HostBuffer, Kind, Mapped, Pageable, PageableBlock, Resource, default_host,
+};
+
+use crate::tools::{Gate, Noted};
+
+#[test]
+fn reading_waits_for_writers_once_and_not_for_readers() {
+    let mut buffer = HostBuffer::allocate(&Pageable, 16).unwrap();
+    let (reader, writer) = (Arc::new(Noted::default()), Arc::new(Noted::default()));
+    buffer.add_writer(writer.clone());
+    buffer.add_reader(reader.clone());
+
+    buffer.bytes();
+    buffer.bytes();
+    assert_eq!((reader.waits(), writer.waits()), (0, 1));
+}
+
+#[test]
+fn writing_waits_for_readers_and_writers() {
+    let mut buffer = HostBuffer::allocate(&Pageable, 16).unwrap();
+    let (reader, writer) = (Arc::new(Noted::default()), Arc::new(Noted::default()));
+    buffer.add_reader(reader.clone());
+    buffer.add_writer(writer.clone());
+
+    buffer.bytes_mut().unwrap();
+    buffer.bytes_mut().unwrap();
+    assert_eq!((reader.waits(), writer.waits()), (1, 1));
+}
+
+#[test]
+fn waiting_without_access_follows_the_same_rules() {
+    let mut buffer = HostBuffer::allocate(&Pageable, 16).unwrap();
+    let (reader, writer) = (Arc::new(Noted::default()), Arc::new(Noted::default()));
+    buffer.add_reader(reader.clone());
+    buffer.add_writer(writer.clone());
+
+    buffer.wait_for_writers();
+    assert_eq!((reader.waits(), writer.waits()), (0, 1));
+    buffer.wait_for_all();
+    assert_eq!((reader.waits(), writer.waits()), (1, 1));
+}
+
+#[test]
+fn dropping_waits_before_the_block_goes() {
+    let counted = Counted::new("drop test", Pageable);
+    let buffer = HostBuffer::allocate(&counted, 16).unwrap();
+    let gate = Arc::new(Gate::default());
+    buffer.add_reader(gate.clone());
+    thread::scope(|scope| {
+        let dropping = scope.spawn(move || drop(buffer));
+        assert_eq!(counted.stats().live_blocks, 1, "the gate is closed");
+        gate.open();
+        dropping.join().unwrap();
+    });
+    assert_eq!(counted.stats().live_blocks, 0);
+}
+
+#[test]
+fn host_code_sees_what_a_device_wrote() {
+    /// An address that another thread may write to.
+    struct Target(NonNull<u8>);
+    // SAFETY: the test lets one thread write, and reads only after it is done.
+    unsafe impl Send for Target {}
+
+    for round in 0..100_u8 {
+        let mut buffer = HostBuffer::allocate(default_host(), 4_096).unwrap();
+        let (gate, target) = (Arc::new(Gate::default()), Target(buffer.as_ptr()));
+        buffer.add_writer(gate.clone());
+        let device = thread::spawn(move || {
+            let target = target;
+            // SAFETY: the buffer outlives this thread's writing, since it waits for the gate; nobody reads before.
+            unsafe { target.0.write_bytes(round, 4_096) };
+            gate.open();
+        });
+        assert!(buffer.bytes().iter().all(|&byte| byte == round));
+        device.join().unwrap();
+    }
+}
+
+#[test]
+fn finished_completions_do_not_pile_up() {
+    let buffer = HostBuffer::allocate(&Pageable, 16).unwrap();
+    let first = Arc::new(Noted::default());
+    buffer.add_reader(first.clone());
+    first.wait();
+    buffer.add_reader(Arc::new(Noted::default()));
+    assert_eq!(Arc::strong_count(&first), 1, "the buffer forgot the finished one");
+}
+
+#[test]
+fn a_completion_that_panics_leaks_the_block_rather_than_freeing_it() {
+    static LEAKED: AtomicPtr<u8> = AtomicPtr::new(std::ptr::null_mut()); // where a leak checker finds it
+    struct Broken;
+    impl Completion for Broken {
+        fn is_done(&self) -> bool {
+            false
+        }
+        fn wait(&self) {
+            panic!("the device is lost");
+        }
+    }
+
+    let counted = Counted::new("leak test", Pageable);
+    let buffer = HostBuffer::allocate(&counted, 16).unwrap();
+    std::hint::black_box(&LEAKED).store(buffer.as_ptr().as_ptr(), SeqCst);
+    buffer.add_reader(Arc::new(Broken));
+    assert!(catch_unwind(AssertUnwindSafe(|| drop(buffer))).is_err());
+    assert_eq!(counted.stats().live_blocks, 1);
+}
+
+/// A block that is larger and more aligned than what a buffer keeps in place, and that notes its drop.
+#[repr(align(64))]
+struct Bulky {
+    inner: PageableBlock,
+    padding: [u64; 40],
+    drops: Arc<AtomicUsize>,
+}
+
+// SAFETY: everything is the inner block's.
+unsafe impl Block for Bulky {
+    fn ptr(&self) -> NonNull<u8> {
+        self.inner.ptr()
+    }
+
+    fn len_bytes(&self) -> usize {
+        self.inner.len_bytes()
+    }
+
+    fn kind(&self) -> Kind {
+        self.inner.kind()
+    }
+}
+
+impl Drop for Bulky {
+    fn drop(&mut self) {
+        assert_eq!(self.padding, [7; 40]);
+        self.drops.fetch_add(1, SeqCst);
+    }
+}
+
+#[test]
+fn a_block_of_any_size_is_dropped_once() {
+    let drops = Arc::new(AtomicUsize::new(0));
+    let inner = Pageable.allocate(100).unwrap();
+    let mut buffer = HostBuffer::from_block(Bulky { inner, padding: [7; 40], drops: drops.clone() });
+    buffer.bytes_mut().unwrap().fill(3);
+    let moved = Box::new(buffer);
+    assert_eq!(moved.bytes(), [3; 100]);
+    drop(moved);
+    assert_eq!(drops.load(SeqCst), 1);
+}
+
+#[test]
+fn a_mapped_buffer_refuses_to_be_written() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(&file, [1; 2_048]).unwrap();
+    // SAFETY: nobody else knows the temporary file.
+    let mut buffer = HostBuffer::from_block(unsafe { Mapped::open(file.path()) }.unwrap());
+
+    assert!(!buffer.is_writable());
+    assert_eq!(
+        buffer.bytes_mut().unwrap_err().to_string(),
+        "cannot write to a mapped buffer of 2 KiB: it is read-only; copy it to an allocated buffer first"
+    );
+    assert_eq!(buffer.bytes(), [1; 2_048]);
+}
+
+#[test]
+fn buffers_are_read_from_many_threads_while_one_of_them_waits() {
+    let mut buffer = HostBuffer::allocate(&Pageable, 64).unwrap();
+    let (gate, opened) = (Arc::new(Gate::default()), AtomicBool::new(false));
+    buffer.add_writer(gate.clone());
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                buffer.bytes();
+                assert!(opened.load(SeqCst), "nobody reads before the writer is done");
+            });
+        }
+        opened.store(true, SeqCst);
+        gate.open();
+    });
+}
+
+#[test]
+fn a_buffer_prints_what_it_is() {
+    let buffer = HostBuffer::allocate(&Pageable, 3 << 19).unwrap();
+    assert_eq!(format!("{buffer:?}"), "HostBuffer(1.5 MiB pageable)");
+}

@@ -1,0 +1,156 @@
+//! Pools: size classes, reuse, trimming and retrying; against naive accounting.
+
+use std::{collections::HashMap, sync::atomic::Ordering::SeqCst};
+
+use pagelock_memory::{Block, Budget, ByteSize, Counted, HostBuffer, Limited, PageLocked, Pageable, Pooled, Resource};
+use proptest::prelude::*;
+
+use crate::tools::{FakeDriver, Moody};
+
+#[test]
+fn a_dropped_block_serves_the_next_of_its_class() {
+    let pool = Pooled::new(Pageable);
+    let first = pool.allocate(1_000).unwrap();
+    let address = first.ptr();
+    drop(first);
+    assert_eq!(pool.allocate(1_024).unwrap().ptr(), address);
+    assert_ne!(pool.footprint(1_000), pool.footprint(1_025));
+}
+
+#[test]
+fn a_large_block_is_exact_and_serves_only_its_own_size() {
+    let pool = Pooled::new(Pageable);
+    let large = (16 << 20) + 1_000;
+    assert_eq!(pool.footprint(large), large);
+    drop(pool.allocate(large).unwrap());
+    drop(pool.allocate(large + 1).unwrap());
+    drop(pool.allocate(large).unwrap());
+    assert_eq!((pool.stats().hits, pool.stats().misses), (1, 2));
+    assert_eq!(pool.trim(), 2 * large + 1);
+}
+
+#[test]
+fn a_refused_pool_gives_back_what_is_idle_and_asks_once_more() {
+    let budget = Budget::new("host", 10_000);
+    let pool = Pooled::new(Limited::new(Pageable, budget.clone()));
+    drop((pool.allocate(4_000).unwrap(), pool.allocate(3_000).unwrap()));
+    assert!(budget.left().0 < 4_000);
+    assert_eq!(pool.allocate(9_000).unwrap().len_bytes(), 9_000);
+    assert_eq!(pool.stats().misses, 3);
+}
+
+#[test]
+fn a_pool_refused_by_its_source_trims_and_retries_once_and_then_hands_the_refusal_up() {
+    let source = Moody::default();
+    let pool = Pooled::new(source.clone());
+    drop(pool.allocate(1_000).unwrap());
+    source.refusing.store(true, SeqCst);
+
+    let error = pool.allocate(5_000).unwrap_err();
+
+    assert_eq!(source.asked.load(SeqCst), 3, "once for the first block, twice for the refused one");
+    assert_eq!(pool.stats().idle_bytes, 0);
+    assert_eq!(
+        error.to_string(),
+        "the system has no 5 KiB of pageable memory to give; free some, or set a budget below the machine's RAM so \
+         that the refusal comes earlier"
+    );
+    assert!(pool.allocate(5_000).is_err());
+    assert_eq!(source.asked.load(SeqCst), 4, "with nothing idle there is nothing to retry for");
+}
+
+#[test]
+fn idle_bytes_are_given_back_when_the_pool_and_its_last_block_are_gone() {
+    let budget = Budget::new("host", 10_000);
+    let pool = Pooled::new(Limited::new(Pageable, budget.clone()));
+    let last = pool.allocate(100).unwrap();
+    drop(pool.allocate(1_000).unwrap());
+    drop(pool);
+    drop(last);
+    assert_eq!(budget.used().0, 0);
+}
+
+#[test]
+fn a_page_locked_pool_asks_for_whole_pages_and_reuses_them_for_all_small_sizes() {
+    let pool = Pooled::new(PageLocked::new().locked_by(std::sync::Arc::<FakeDriver>::default()));
+    drop(pool.allocate(100).unwrap());
+    drop(pool.allocate(4_000).unwrap());
+    assert_eq!((pool.stats().hits, pool.stats().idle_bytes), (1, 4_096));
+}
+
+#[test]
+fn a_counted_pool_counts_what_is_in_use_not_what_is_idle() {
+    let counted = Counted::new("pool test", Pooled::new(Pageable));
+    let buffers = [100, 200, 300].map(|len_bytes| HostBuffer::allocate(&counted, len_bytes).unwrap());
+    drop(buffers);
+    let stats = counted.stats();
+    assert_eq!((stats.live_blocks, stats.live_bytes, stats.peak_bytes), (0, 0, 600));
+    assert_eq!((stats.total_blocks, stats.total_bytes), (3, 600));
+    assert_eq!(counted.pool_stats().unwrap().idle_bytes, 128 + 256 + 320);
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Allocate { len_bytes: usize },
+    Drop { which: usize },
+    Trim,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let len_bytes = prop_oneof![0..700_usize, 0..40_000_usize, (16 << 20) - 2..(16 << 20) + 3_usize];
+    prop_oneof![
+        10 => len_bytes.prop_map(|len_bytes| Step::Allocate { len_bytes }),
+        10 => any::<usize>().prop_map(|which| Step::Drop { which }),
+        1 => Just(Step::Trim),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn a_pool_keeps_the_books_that_naive_accounting_keeps(steps in prop::collection::vec(step(), 1..150)) {
+        let budget = Budget::new("model", ByteSize::MAX);
+        let pool = Pooled::new(Limited::new(Pageable, budget.clone()));
+        let mut live: Vec<HostBuffer> = Vec::new();
+        let mut idle: HashMap<usize, u64> = HashMap::new(); // by rounded size
+        let (mut hits, mut misses) = (0, 0);
+        for step in steps {
+            match step {
+                Step::Allocate { len_bytes } => {
+                    let kept = idle.entry(pool.footprint(len_bytes)).or_default();
+                    if *kept > 0 { hits += 1 } else { misses += 1 }
+                    *kept = kept.saturating_sub(1);
+                    live.push(HostBuffer::allocate(&pool, len_bytes).unwrap());
+                }
+                Step::Drop { which } if !live.is_empty() => {
+                    let buffer = live.swap_remove(which % live.len());
+                    *idle.entry(pool.footprint(buffer.len_bytes())).or_default() += 1;
+                }
+                Step::Drop { .. } => {}
+                Step::Trim => {
+                    let idle_bytes: u64 = idle.drain().map(|(len_bytes, count)| len_bytes as u64 * count).sum();
+                    prop_assert_eq!(pool.trim() as u64, idle_bytes);
+                }
+            }
+            let idle_bytes: u64 = idle.iter().map(|(len_bytes, count)| *len_bytes as u64 * count).sum();
+            let live_bytes: u64 = live.iter().map(|buffer| pool.footprint(buffer.len_bytes()) as u64).sum();
+            let stats = pool.stats();
+            prop_assert_eq!((stats.hits, stats.misses, stats.idle_bytes), (hits, misses, idle_bytes));
+            prop_assert_eq!(budget.used().0, live_bytes + idle_bytes);
+        }
+    }
+
+    #[test]
+    fn a_size_is_rounded_up_by_at_most_an_eighth(len_bytes in prop_oneof![1..10_000_usize, 1..1_usize << 40]) {
+        let rounded = Pooled::new(Pageable).footprint(len_bytes);
+        prop_assert!(rounded >= len_bytes);
+        prop_assert!(rounded - len_bytes < 64 || (rounded - len_bytes) as f64 <= len_bytes as f64 * 0.125);
+    }
+
+    #[test]
+    fn a_larger_size_is_never_rounded_to_a_smaller_one(a in 1..32_usize << 20, b in 1..32_usize << 20) {
+        let pool = Pooled::new(Pageable);
+        prop_assert!(pool.footprint(a.min(b)) <= pool.footprint(a.max(b)));
+    }
+}

@@ -1,0 +1,107 @@
+//! Sources: what each kind of memory promises beyond the suite of `every_stack.rs`.
+
+use std::{
+    num::NonZero,
+    sync::{Arc, atomic::Ordering::SeqCst},
+};
+
+use pagelock_memory::{Block, Budget, Error, HostBuffer, HugePages, Kind, Limited, Mapped, PageLocked, Resource};
+
+use crate::tools::FakeDriver;
+
+const MIB: usize = 1 << 20;
+
+#[test]
+fn mlock_locks_or_names_the_limit_and_the_fix() {
+    match PageLocked::new().allocate(64 << 10) {
+        Ok(block) => assert_eq!((block.len_bytes(), block.kind()), (64 << 10, Kind::PageLocked)),
+        Err(Error::LockLimit { .. }) => {} // a machine that lets nobody lock memory; the text is pinned elsewhere
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[test]
+fn page_locked_memory_is_zero_whoever_touches_it() {
+    for (threads, huge_pages) in [(1, HugePages::No), (3, HugePages::No), (3, HugePages::WhereGranted)] {
+        let source = PageLocked::new().locked_by(Arc::<FakeDriver>::default());
+        let source = source.touch_threads(NonZero::new(threads).unwrap()).huge_pages(huge_pages);
+        let buffer = HostBuffer::allocate(&source, 40 * MIB + 5).unwrap();
+        assert!(buffer.bytes().iter().all(|&byte| byte == 0));
+    }
+}
+
+#[test]
+fn pages_are_locked_in_chunks_and_unlocked_when_the_block_drops() {
+    let driver = Arc::new(FakeDriver::default());
+    let block = PageLocked::new().locked_by(driver.clone()).allocate(257 * MIB).unwrap();
+    assert_eq!(*driver.locks.lock().unwrap(), [256 * MIB, MIB]);
+    drop(block);
+    assert_eq!(driver.locked_bytes.load(SeqCst), 0);
+}
+
+#[test]
+fn a_refused_chunk_undoes_those_before_it_and_the_reservation() {
+    let driver = Arc::new(FakeDriver { refuse_at: Some(1), ..FakeDriver::default() });
+    let budget = Budget::new("page-locked", 1 << 30);
+    let limited = Limited::new(PageLocked::new().locked_by(driver.clone()), budget.clone());
+
+    let error = limited.allocate(257 * MIB).unwrap_err();
+
+    assert_eq!(error.to_string(), "cannot page-lock 1 MiB: the driver is tired; use smaller buffers, or pageable ones");
+    assert_eq!((driver.locked_bytes.load(SeqCst), budget.used().0), (0, 0));
+}
+
+#[test]
+fn pages_that_a_device_clings_to_are_never_given_away() {
+    let driver = Arc::new(FakeDriver { clings: true, ..FakeDriver::default() });
+    let source = PageLocked::new().locked_by(driver);
+    let mut buffer = HostBuffer::allocate(&source, 100).unwrap();
+    buffer.bytes_mut().unwrap().fill(9);
+    let address = buffer.as_ptr();
+    drop(buffer);
+    // SAFETY: the test's very claim: the page is still mapped, and nobody writes to it.
+    assert_eq!(unsafe { address.read_volatile() }, 9);
+}
+
+#[test]
+fn a_page_locked_block_is_charged_for_whole_pages() {
+    let source = PageLocked::new().locked_by(Arc::<FakeDriver>::default());
+    let huge = source.clone().huge_pages(HugePages::WhereGranted);
+    assert_eq!((source.footprint(1), source.footprint(4_097)), (4_096, 8_192));
+    assert_eq!((huge.footprint(1), huge.footprint(2 * MIB + 1)), (4_096, 4 * MIB));
+
+    let budget = Budget::new("page-locked", 8_192);
+    let _block = Limited::new(source, budget.clone()).allocate(4_097).unwrap();
+    assert_eq!(budget.left().0, 0);
+}
+
+#[test]
+fn huge_pages_start_where_huge_pages_start() {
+    let source = PageLocked::new().locked_by(Arc::<FakeDriver>::default()).huge_pages(HugePages::WhereGranted);
+    let block = source.allocate(3 * MIB).unwrap();
+    assert!(block.ptr().addr().get().is_multiple_of(2 * MIB));
+}
+
+#[test]
+fn an_empty_file_maps_to_no_bytes() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    // SAFETY: nobody else knows the temporary file.
+    let mapped = unsafe { Mapped::open(file.path()) }.unwrap();
+    assert_eq!(HostBuffer::from_block(mapped).bytes(), b"");
+}
+
+#[test]
+fn a_file_that_is_not_there_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("train-images");
+    // SAFETY: there is no file.
+    let error = unsafe { Mapped::open(&path) }.unwrap_err();
+    assert_eq!(error.to_string(), format!("cannot map {}: No such file or directory (os error 2)", path.display()));
+}
+
+#[test]
+fn a_folder_cannot_be_mapped() {
+    let folder = tempfile::tempdir().unwrap();
+    // SAFETY: a folder has no bytes that could change.
+    assert!(matches!(unsafe { Mapped::open(folder.path()) }, Err(Error::Map { .. })));
+}
