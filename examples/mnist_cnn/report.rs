@@ -1,0 +1,120 @@
+//! What the run came to: printed as it goes, and saved as JSON.
+
+use std::path::Path;
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use comfy_table::{CellAlignment, Table, presets};
+use pagelock::prelude::*;
+use serde::Serialize;
+
+use crate::Args;
+
+/// One epoch's figures.
+#[derive(Serialize)]
+pub struct Epoch {
+    pub train_loss: f64,
+    pub val_loss: f64,
+    pub val_accuracy: f64,
+    pub train_seconds: f64,
+    pub val_seconds: f64,
+}
+
+/// The whole run.
+#[derive(Serialize)]
+pub struct Report<'a> {
+    arguments: &'a Args,
+    data: String,
+    seed: u64,
+    device: String,
+    threads: usize,
+    pub epochs: Vec<Epoch>,
+    test_accuracy: f64,
+    seconds_to_first_step: Option<f64>,
+    peak_memory_bytes: Option<u64>,
+}
+
+/// What the network said to one image of the test file.
+pub struct Guess {
+    pub index: usize,
+    pub label: usize,
+    pub guess: usize,
+    /// The probability that it gave its guess.
+    pub confidence: f32,
+}
+
+impl<'a> Report<'a> {
+    pub fn new(arguments: &'a Args, digits: &DigitSet) -> Report<'a> {
+        Report {
+            arguments,
+            data: digits.origin.to_string(),
+            seed: arguments.seed,
+            device: Device::default().to_string(),
+            threads: num_threads(),
+            epochs: Vec::new(),
+            test_accuracy: 0.0,
+            seconds_to_first_step: None,
+            peak_memory_bytes: None,
+        }
+    }
+
+    /// Notes the time since `start` when it is called first.
+    pub fn first_step(&mut self, start: Instant) {
+        self.seconds_to_first_step.get_or_insert_with(|| start.elapsed().as_secs_f64());
+    }
+
+    pub fn finish(&mut self, test_accuracy: f64) -> Result<()> {
+        self.test_accuracy = test_accuracy;
+        self.peak_memory_bytes = peak_memory_bytes();
+        Ok(())
+    }
+
+    pub fn save(&self, path: &Path) -> Result<()> {
+        let json = serde_json::to_string_pretty(self)?;
+        std::fs::write(path, json).with_context(|| format!("cannot write {}", path.display()))
+    }
+
+    /// A row of the table of epochs, under its head the first time.
+    pub fn print_epoch(&self, epoch: usize, n_samples: usize) {
+        if epoch == 0 {
+            println!("\nepoch  train loss  val loss  val accuracy   seconds   images/s");
+        }
+        let Epoch { train_loss, val_loss, val_accuracy, train_seconds, .. } = &self.epochs[epoch];
+        let (percent, rate) = (100.0 * val_accuracy, n_samples as f64 / train_seconds);
+        println!("{:>5}  {train_loss:>10.4}  {val_loss:>8.4}  {percent:>10.2} %  {train_seconds:>8.2}  {rate:>9.0}", epoch + 1);
+    }
+
+    /// Which digits were taken for which.
+    pub fn print_confusion(&self, guesses: &[Guess]) {
+        let mut counts = [[0; 10]; 10];
+        for Guess { label, guess, .. } in guesses {
+            counts[*label][*guess] += 1;
+        }
+        let mut table = Table::new();
+        table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
+        table.set_header(std::iter::once("label".to_string()).chain((0..10).map(|guess| format!("as {guess}"))));
+        for (label, row) in counts.iter().enumerate() {
+            let cells = row.iter().map(|&count| if count == 0 { "·".to_string() } else { count.to_string() });
+            table.add_row(std::iter::once(label.to_string()).chain(cells));
+        }
+        table.column_iter_mut().for_each(|column| column.set_cell_alignment(CellAlignment::Right));
+        println!("\ntest images by label and by what the network took them for:\n{table}");
+    }
+}
+
+/// Adds what the network said to a batch.
+pub fn collect_guesses(out: &Tensor, yb: &Tensor<i64>, guesses: &mut Vec<Guess>) -> Result<()> {
+    let probabilities = out.softmax(1)?;
+    let confidences = probabilities.max(1)?.to_vec()?;
+    for ((label, guess), confidence) in yb.to_vec()?.into_iter().zip(out.argmax(1)?.to_vec()?).zip(confidences) {
+        guesses.push(Guess { index: guesses.len(), label: label as usize, guess: guess as usize, confidence });
+    }
+    Ok(())
+}
+
+/// The most memory that the process has held, where the system tells.
+fn peak_memory_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
+}
