@@ -180,24 +180,27 @@ thread_local! {
 /// links to a queue, which the outermost drop on this thread empties.
 impl<F: ?Sized + GradFn> Drop for Node<F> {
     fn drop(&mut self) {
-        let queued = DOOMED.try_with(|doomed| self.function.take_links(&mut doomed.borrow_mut()));
-        if queued.is_err() {
-            return drop_links(&mut self.function); // the thread is ending, its queue is gone
-        }
-        if DROPPING.replace(true) {
-            return; // an outer drop empties the queue
-        }
-        while let Some(node) = DOOMED.with(|doomed| doomed.borrow_mut().pop()) {
-            drop(node);
-        }
-        DROPPING.set(false);
+        drop_links(&mut |links| self.function.take_links(links));
     }
 }
 
-/// The same with a queue of its own.
-fn drop_links<F: ?Sized + GradFn>(function: &mut F) {
+/// Drops what `take_links` puts into a list, and in turn what that kept alive.
+fn drop_links(take_links: &mut dyn FnMut(&mut Vec<NodeRef>)) {
+    if DOOMED.try_with(|doomed| take_links(&mut doomed.borrow_mut())).is_err() {
+        return drop_on_own_queue(take_links); // the thread is ending, its queue is gone
+    }
+    if DROPPING.replace(true) {
+        return; // an outer drop empties the queue
+    }
+    while let Some(node) = DOOMED.with(|doomed| doomed.borrow_mut().pop()) {
+        drop(node);
+    }
+    DROPPING.set(false);
+}
+
+fn drop_on_own_queue(take_links: &mut dyn FnMut(&mut Vec<NodeRef>)) {
     let mut links = Vec::new();
-    function.take_links(&mut links);
+    take_links(&mut links);
     while let Some(mut node) = links.pop() {
         if let Some(last) = Arc::get_mut(&mut node) {
             last.function.take_links(&mut links);

@@ -1,6 +1,10 @@
 //! Recording: what an operation leaves in the graph, and what its derivative finds there.
+//!
+//! Only the derivative itself depends on the operation's type. Edges, shapes and saved tensors are kept by [`Links`],
+//! which is compiled once per number of inputs and not once per operation and element type.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::marker::PhantomData;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::audit;
 use super::mode::is_grad_enabled;
@@ -17,22 +21,14 @@ pub(crate) fn record<T: Element, O: Op<T, N>, const N: usize>(
     inputs: [&Tensor<T>; N],
     out: Tensor<O::Out>,
 ) -> Tensor<O::Out> {
-    if !is_recorded(O::NAME, inputs.iter().map(|input| input.node()), O::Out::DTYPE.is_float()) {
-        return out;
+    match Links::of(O::NAME, O::SAVES, inputs.map(Tensor::raw), out.raw()) {
+        None => out,
+        Some(links) => {
+            let node: NodeRef =
+                Arc::new(Node::new(O::Out::DTYPE, *out.shape(), OpNode { op, links, element: PhantomData }));
+            out.with_node(Some(node))
+        }
     }
-    let saved = SavedTensors {
-        inputs: inputs.map(|input| (O::SAVES == Saves::Inputs).then(|| Kept::new(input.raw().clone()))),
-        output: (O::SAVES == Saves::Output).then(|| Kept::new(out.raw().clone())),
-    };
-    let function = OpNode {
-        op,
-        edges: inputs.map(|input| input.node().cloned()),
-        shapes: inputs.map(|input| *input.shape()),
-        saved: Mutex::new(Some(saved)),
-        element: std::marker::PhantomData,
-    };
-    let node: NodeRef = Arc::new(Node::new(O::Out::DTYPE, *out.shape(), function));
-    out.with_node(Some(node))
 }
 
 /// Gives a view a node if a gradient may be asked for.
@@ -40,8 +36,7 @@ pub(crate) fn record_view<T: Element, V: View<T>>(op: V, input: &Tensor<T>, out:
     if !is_recorded(V::NAME, [input.node()].into_iter(), T::DTYPE.is_float()) {
         return out;
     }
-    let function =
-        ViewNode { op, edge: [input.node().cloned()], shape: *input.shape(), element: std::marker::PhantomData };
+    let function = ViewNode { op, edge: [input.node().cloned()], shape: *input.shape(), element: PhantomData };
     let node: NodeRef = Arc::new(Node::new(T::DTYPE, *out.shape(), function));
     out.with_node(Some(node))
 }
@@ -93,34 +88,74 @@ struct SavedTensors<const N: usize> {
     output: Option<Kept>, // without its node, which would be a cycle
 }
 
+/// What every recorded operation of `N` inputs keeps, whatever it computes.
+struct Links<const N: usize> {
+    name: &'static str,
+    edges: [Option<NodeRef>; N],
+    shapes: [Shape; N],
+    saves: Saves,
+    saved: Mutex<Option<SavedTensors<N>>>, // emptied by a backward that does not retain the graph
+}
+
+impl<const N: usize> Links<N> {
+    /// What to keep of an operation, or `None` if no gradient can be asked for.
+    fn of(name: &'static str, saves: Saves, inputs: [&Raw; N], out: &Raw) -> Option<Links<N>> {
+        if !is_recorded(name, inputs.iter().map(|input| input.node.as_ref()), out.dtype().is_float()) {
+            return None;
+        }
+        let saved = SavedTensors {
+            inputs: inputs.map(|input| (saves == Saves::Inputs).then(|| Kept::new(input.clone()))),
+            output: (saves == Saves::Output).then(|| Kept::new(out.clone())),
+        };
+        Some(Links {
+            name,
+            edges: inputs.map(|input| input.node.clone()),
+            shapes: inputs.map(|input| *input.shape()),
+            saves,
+            saved: Mutex::new(Some(saved)),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<SavedTensors<N>>> {
+        self.saved.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The saved inputs and the saved output, if they are still what was saved; `this` is the node that has the links.
+    fn restore(&self, this: &NodeRef) -> Result<([Option<Raw>; N], Option<Raw>)> {
+        let (mut inputs, mut output) = ([const { None }; N], None);
+        match &*self.lock() {
+            Some(saved) => {
+                for (input, kept) in inputs.iter_mut().zip(&saved.inputs) {
+                    *input = kept.as_ref().map(|kept| kept.get(self.name)).transpose()?;
+                }
+                if let Some(kept) = &saved.output {
+                    output = Some(Raw { node: Some(Arc::clone(this)), ..kept.get(self.name)? });
+                }
+            }
+            None if self.saves == Saves::Nothing => {}
+            None => return Err(Error::GraphFreed { op: self.name }),
+        }
+        Ok((inputs, output))
+    }
+
+    fn release(&self) {
+        let saved = self.lock().take();
+        drop(saved); // after the lock
+    }
+
+    fn take(&mut self, links: &mut Vec<NodeRef>) {
+        links.extend(self.edges.iter_mut().filter_map(Option::take));
+        if let Some(saved) = self.saved.get_mut().unwrap_or_else(PoisonError::into_inner) {
+            saved.inputs.iter_mut().flatten().for_each(|kept| kept.take_link(links));
+        }
+    }
+}
+
 /// The node of an [`Op`].
 struct OpNode<T, O, const N: usize> {
     op: O,
-    edges: [Option<NodeRef>; N],
-    shapes: [Shape; N],
-    saved: Mutex<Option<SavedTensors<N>>>, // emptied by a backward that does not retain the graph
-    element: std::marker::PhantomData<fn() -> T>,
-}
-
-impl<T: Element, O: Op<T, N>, const N: usize> OpNode<T, O, N> {
-    fn saved(&self, this: &NodeRef) -> Result<Saved<'_, T, O::Out, N>> {
-        let mut inputs = [const { None }; N];
-        let mut output = None;
-        let lock = self.saved.lock().unwrap_or_else(PoisonError::into_inner);
-        match &*lock {
-            Some(saved) => {
-                for (input, kept) in inputs.iter_mut().zip(&saved.inputs) {
-                    *input = kept.as_ref().map(|kept| kept.get(O::NAME)).transpose()?.map(Raw::typed);
-                }
-                if let Some(kept) = &saved.output {
-                    output = Some(kept.get(O::NAME)?.typed().with_node(Some(Arc::clone(this))));
-                }
-            }
-            None if O::SAVES == Saves::Nothing => {}
-            None => return Err(Error::GraphFreed { op: O::NAME }),
-        }
-        Ok(Saved { inputs, output, shapes: &self.shapes, needs: self.edges.each_ref().map(Option::is_some) })
-    }
+    links: Links<N>,
+    element: PhantomData<fn() -> T>,
 }
 
 impl<T: Element, O: Op<T, N>, const N: usize> GradFn for OpNode<T, O, N> {
@@ -129,31 +164,37 @@ impl<T: Element, O: Op<T, N>, const N: usize> GradFn for OpNode<T, O, N> {
     }
 
     fn edges(&self) -> &[Option<NodeRef>] {
-        &self.edges
+        &self.links.edges
     }
 
     fn backward(&self, this: &NodeRef, grad: Raw, send: &mut dyn FnMut(usize, Raw) -> Result<()>) -> Result<()> {
-        let saved = self.saved(this)?;
+        let (inputs, output) = self.links.restore(this)?;
+        let saved = Saved {
+            inputs: inputs.map(|input| input.map(Raw::typed)),
+            output: output.map(Raw::typed),
+            shapes: &self.links.shapes,
+            needs: self.links.edges.each_ref().map(Option::is_some),
+        };
         let grads = self.op.backward(&saved, &grad.typed())?;
-        for (input, grad) in grads.into_iter().enumerate() {
-            if let Some(grad) = grad {
-                send(input, grad.into_raw())?;
-            }
-        }
-        Ok(())
+        send_all(&mut grads.map(|grad| grad.map(Tensor::into_raw)), send)
     }
 
     fn release(&self) {
-        let saved = self.saved.lock().unwrap_or_else(PoisonError::into_inner).take();
-        drop(saved); // after the lock
+        self.links.release();
     }
 
     fn take_links(&mut self, links: &mut Vec<NodeRef>) {
-        links.extend(self.edges.iter_mut().filter_map(Option::take));
-        if let Some(saved) = self.saved.get_mut().unwrap_or_else(PoisonError::into_inner) {
-            saved.inputs.iter_mut().flatten().for_each(|kept| kept.take_link(links));
+        self.links.take(links);
+    }
+}
+
+fn send_all(grads: &mut [Option<Raw>], send: &mut dyn FnMut(usize, Raw) -> Result<()>) -> Result<()> {
+    for (input, grad) in grads.iter_mut().enumerate() {
+        if let Some(grad) = grad.take() {
+            send(input, grad)?;
         }
     }
+    Ok(())
 }
 
 /// What a derivative may use: the tensors its operation said it saves, and which gradients are wanted.
@@ -196,7 +237,7 @@ struct ViewNode<T, V> {
     op: V,
     edge: [Option<NodeRef>; 1],
     shape: Shape,
-    element: std::marker::PhantomData<fn() -> T>,
+    element: PhantomData<fn() -> T>,
 }
 
 impl<T: Element, V: View<T>> GradFn for ViewNode<T, V> {
