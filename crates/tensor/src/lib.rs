@@ -1,4 +1,59 @@
-//! Tensors with autograd on budgeted host memory.
+//! Tensors with automatic differentiation, on host memory that is counted and limited.
+//!
+//! A [`Tensor`] is an n-dimensional array used as in PyTorch: same names, broadcasting, gradients and printing. What
+//! differs: a fallible call returns a [`Result`], whose error names the numbers and the fix; element types never mix
+//! silently; the same seed gives the same bits on any number of threads; and all bytes come from `pagelock-memory`.
+//!
+//! ```
+//! use pagelock_tensor::{Result, Tensor, no_grad};
+//!
+//! fn main() -> Result<()> {
+//!     let x = Tensor::randn([100, 2])?;
+//!     let y = (x.matmul(&Tensor::new([2.0, -1.0])?)? + 3.0)?; // what is to be found
+//!     let w = Tensor::zeros([2])?.set_requires_grad(true);
+//!     let b = Tensor::zeros(())?.set_requires_grad(true);
+//!     for _ in 0..100 {
+//!         let loss = (x.matmul(&w)? + &b - &y)?.pow(2.0)?.mean(..)?;
+//!         loss.backward()?;
+//!         for parameter in [&w, &b] {
+//!             let grad = parameter.grad().expect("backward left one");
+//!             no_grad(|| parameter.add_scaled_(&grad, -0.1))?;
+//!             parameter.zero_grad();
+//!         }
+//!     }
+//!     assert_eq!(format!("{:.2}", w.detach()), "tensor([ 2.00, -1.00])");
+//!     assert_eq!(format!("{:.2}", b.detach()), "tensor(3.00)");
+//!     Ok(())
+//! }
+//! ```
+//!
+//! # What there is
+//! - **Making tensors:** `Tensor::new` from nested arrays, `zeros`, `ones`, `full`, `arange`, `eye`, `rand`, `randn`,
+//!   [`Tensor::from_slice`]. They make `f32`; for other element types import [`Create`]: `Tensor::<i64>::zeros([3])`.
+//! - **Views without copies:** [`reshape`](Tensor::reshape), [`permute`](Tensor::permute), [`slice`](Tensor::slice),
+//!   [`select`](Tensor::select), [`expand`](Tensor::expand) and their relatives.
+//! - **Arithmetic that broadcasts:** `+ - * /` on tensors, references, numbers, and results of such arithmetic: one
+//!   question mark at the end is enough.
+//! - **Reductions** over any [`Axes`]: `x.sum(..)`, `x.mean(-1)`, `x.max([0, 2])`; `sum_keepdim` and so on keep them.
+//! - **Networks:** [`matmul`](Tensor::matmul), [`conv2d`](Tensor::conv2d), pooling, softmax, losses, dropout.
+//! - **Changes in place:** methods that end in an underscore, for data and optimizers. They are never recorded.
+//! - **Gradients:** [`backward`](Tensor::backward), [`grad`](Tensor::grad), [`no_grad`]; the rest is in [`autograd`].
+//! - **Random numbers** that replay: [`manual_seed`], [`Generator`].
+//!
+//! # Reading order
+//! 1. `tensor.rs`, the handle; `shape.rs`, `layout.rs` and `storage.rs`, what it consists of.
+//! 2. `op.rs`: the contract of operations, and `apply`, the one function that runs them.
+//! 3. `ops/elementwise.rs`, the simplest operations; `ops/matmul/` and `ops/conv2d/`, with kernels of their own.
+//! 4. `autograd/`: what `apply` leaves behind, and how `backward` walks it.
+//! 5. `cpu/`, the loops of which kernels are made; `parallel.rs`, how they share threads.
+//! 6. `element.rs`, `create.rs`, `random.rs`, `format.rs`: element types, making and printing tensors.
+//!
+//! # Files with `unsafe`
+//! `parallel.rs` (disjoint parts of a slice for several threads) and `parallel/pool.rs` (a job that lives on its
+//! caller's stack).
+//!
+//! # Features
+//! None: instruction sets are chosen at run time, and everything else is always there.
 
 pub mod autograd;
 mod cpu;
@@ -26,3 +81,7 @@ pub use parallel::{num_threads, set_num_threads};
 pub use random::{Generator, manual_seed};
 pub use shape::{Axes, AxisSet, IntoShape, MAX_RANK, Shape};
 pub use tensor::Tensor;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -34,6 +34,13 @@ impl Generator {
     }
 
     /// Another sequence of the same seed, at its start: for an epoch, a worker or a layer of its own.
+    ///
+    /// ```
+    /// # use pagelock_tensor::Generator;
+    /// let root = Generator::new(7);
+    /// let (data, weights) = (root.stream(1), root.stream(2));
+    /// assert_ne!(data.next_u64(), weights.next_u64());
+    /// ```
     pub fn stream(&self, stream: u64) -> Generator {
         Generator { seed: AtomicU64::new(self.seed()), stream, position: AtomicU64::new(0) }
     }
@@ -49,6 +56,15 @@ impl Generator {
     }
 
     /// Goes to a position of the sequence.
+    ///
+    /// ```
+    /// # use pagelock_tensor::Generator;
+    /// let generator = Generator::new(7);
+    /// let start = generator.position();
+    /// let first = generator.next_f64();
+    /// generator.set_position(start);
+    /// assert_eq!(generator.next_f64(), first);
+    /// ```
     pub fn set_position(&self, position: u64) {
         self.position.store(position, Ordering::Relaxed);
     }
@@ -71,6 +87,12 @@ impl Generator {
     }
 
     /// Uniform in `0..n`, without bias (D. Lemire, 2019, <https://doi.org/10.1145/3230636>); 0 for `n` = 0.
+    ///
+    /// ```
+    /// # use pagelock_tensor::Generator;
+    /// let dice = Generator::new(7);
+    /// assert!((0..100).all(|_| dice.below(6) < 6));
+    /// ```
     pub fn below(&self, n: u64) -> u64 {
         let threshold = n.wrapping_neg().checked_rem(n).unwrap_or(0);
         loop {
@@ -82,6 +104,14 @@ impl Generator {
     }
 
     /// Puts a slice in random order (Fisher and Yates).
+    ///
+    /// ```
+    /// # use pagelock_tensor::Generator;
+    /// let mut cards = [1, 2, 3, 4, 5];
+    /// Generator::new(7).shuffle(&mut cards);
+    /// cards.sort();
+    /// assert_eq!(cards, [1, 2, 3, 4, 5]);
+    /// ```
     pub fn shuffle<T>(&self, slice: &mut [T]) {
         for i in (1..slice.len()).rev() {
             slice.swap(i, self.below(i as u64 + 1) as usize);
@@ -129,6 +159,15 @@ pub(crate) fn default_generator() -> &'static Generator {
 ///
 /// Without this its seed is 0: a program replays unless it asks not to. Threads that draw from it at the same time get
 /// different numbers from run to run; give each a [`Generator`] of its own.
+///
+/// ```
+/// # use pagelock_tensor::{Tensor, manual_seed};
+/// manual_seed(42);
+/// let first = Tensor::randn([3])?.to_vec()?;
+/// manual_seed(42);
+/// assert_eq!(Tensor::randn([3])?.to_vec()?, first);
+/// # Ok::<(), pagelock_tensor::Error>(())
+/// ```
 pub fn manual_seed(seed: u64) {
     let generator = default_generator();
     generator.seed.store(seed, Ordering::Relaxed);

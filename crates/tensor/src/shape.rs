@@ -177,6 +177,16 @@ impl<const N: usize> PartialEq<[usize; N]> for Shape {
 }
 
 /// What can be given where a shape is asked for: `5`, `[2, 3]`, `&[2, 3][..]`, `()` for a scalar, or another tensor's shape.
+///
+/// ```
+/// # use pagelock_tensor::Tensor;
+/// assert_eq!(Tensor::zeros(5)?.rank(), 1);
+/// assert_eq!(Tensor::zeros([2, 3])?.rank(), 2);
+/// assert_eq!(Tensor::zeros(())?.rank(), 0);
+/// let sizes = vec![4, 4];
+/// assert_eq!(Tensor::zeros(&sizes[..])?.shape(), Tensor::ones([4, 4])?.shape());
+/// # Ok::<(), pagelock_tensor::Error>(())
+/// ```
 pub trait IntoShape {
     /// The checked shape.
     ///
@@ -237,6 +247,15 @@ impl AxisSet {
 }
 
 /// What can be given where axes are asked for: `..` for all, `-1` for one, `[0, 2]` for several.
+///
+/// ```
+/// # use pagelock_tensor::Tensor;
+/// let x = Tensor::ones([2, 3, 4])?;
+/// assert_eq!(x.sum(..)?.shape(), &[0; 0]);
+/// assert_eq!(x.sum(-1)?.shape(), &[2, 3]);
+/// assert_eq!(x.sum([0, 2])?.shape(), &[3]);
+/// # Ok::<(), pagelock_tensor::Error>(())
+/// ```
 pub trait Axes {
     /// The axes as a set, checked against a shape.
     ///

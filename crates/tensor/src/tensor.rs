@@ -109,11 +109,27 @@ impl<T: Element> Tensor<T> {
     }
 
     /// The sizes of the dimensions.
+    ///
+    /// ```
+    /// # use pagelock_tensor::Tensor;
+    /// let x = Tensor::zeros([2, 3])?;
+    /// assert_eq!(x.shape(), &[2, 3]);
+    /// assert_eq!((x.rank(), x.len(), x.size(-1)?), (2, 6, 3));
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
     pub fn shape(&self) -> &Shape {
         self.raw.layout.shape()
     }
 
     /// The sizes of the dimensions, as a slice.
+    ///
+    /// ```
+    /// # use pagelock_tensor::Tensor;
+    /// let x = Tensor::zeros([64, 1, 28, 28])?;
+    /// let &[batch, _, height, width] = x.dims() else { unreachable!() };
+    /// assert_eq!((batch, height * width), (64, 784));
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
     pub fn dims(&self) -> &[usize] {
         self.shape()
     }
@@ -142,16 +158,40 @@ impl<T: Element> Tensor<T> {
     }
 
     /// How many storage elements lie between neighbors of each dimension; 0 where a dimension was expanded.
+    ///
+    /// ```
+    /// # use pagelock_tensor::Tensor;
+    /// let x = Tensor::zeros([2, 3])?;
+    /// assert_eq!(x.strides(), [3, 1]);
+    /// assert_eq!(x.t()?.strides(), [1, 3]);
+    /// assert_eq!(x.select(0, 0)?.expand([4, 3])?.strides(), [0, 1]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
     pub fn strides(&self) -> &[usize] {
         self.raw.layout.strides()
     }
 
     /// Whether the elements lie in row-major order without gaps.
+    ///
+    /// ```
+    /// # use pagelock_tensor::Tensor;
+    /// let x = Tensor::zeros([2, 3])?;
+    /// assert!(x.is_contiguous());
+    /// assert!(!x.t()?.is_contiguous());
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
     pub fn is_contiguous(&self) -> bool {
         self.raw.layout.is_contiguous()
     }
 
     /// The element type, as a run-time value.
+    ///
+    /// ```
+    /// # use pagelock_tensor::Tensor;
+    /// assert_eq!(Tensor::zeros([2])?.dtype().name(), "float32");
+    /// assert_eq!(Tensor::from_slice(&[1i64], [1])?.dtype().name(), "int64");
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
     pub fn dtype(&self) -> DType {
         T::DTYPE
     }
@@ -172,6 +212,14 @@ impl<T: Element> Tensor<T> {
     }
 
     /// How many times the storage has been changed in place, through any view of it.
+    ///
+    /// ```
+    /// # use pagelock_tensor::Tensor;
+    /// let x = Tensor::zeros([2, 2])?;
+    /// x.select(0, 1)?.fill_(7.0)?;
+    /// assert_eq!(x.version(), 1);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
     pub fn version(&self) -> u64 {
         self.raw.storage.version()
     }
@@ -194,6 +242,14 @@ impl<T: Element> Tensor<T> {
 
     /// Copies all elements, in row-major order, into `out`.
     ///
+    /// ```
+    /// # use pagelock_tensor::Tensor;
+    /// let mut out = [0.0; 3];
+    /// Tensor::new([1.0, 2.0, 3.0])?.copy_to_slice(&mut out)?;
+    /// assert_eq!(out, [1.0, 2.0, 3.0]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::DataLength`] if `out` has another length.
     pub fn copy_to_slice(&self, out: &mut [T]) -> Result<()> {
@@ -205,6 +261,12 @@ impl<T: Element> Tensor<T> {
     }
 
     /// The one element of a tensor that holds one.
+    ///
+    /// ```
+    /// # use pagelock_tensor::Tensor;
+    /// assert_eq!(Tensor::new([[2.5]])?.item()?, 2.5);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::NotOneElement`].
