@@ -10,6 +10,9 @@
 //! A header is a claim, and claims are checked against the bytes that are there. Nothing is allocated because a
 //! header says so: memory starts at a size that the file's length explains and grows with the bytes that really
 //! come, which are read at most one past what the header announces.
+//!
+//! Plain files are read, not mapped: all of their bytes are wanted at once, a copy in RAM counts in the budget, and a
+//! mapped file that somebody shortens meanwhile takes the process with it.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
