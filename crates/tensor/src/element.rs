@@ -9,6 +9,7 @@ use std::fmt;
 use half::{bf16, f16};
 
 use crate::cpu::math;
+use crate::lanes::Lanes;
 
 /// The name of an element type, as a run-time value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -153,11 +154,18 @@ pub trait Float: Num<Sum = Self::Real> {
     fn to_real(self) -> Self::Real;
     /// From the computing type, rounded to nearest even.
     fn from_real(real: Self::Real) -> Self;
+    /// The slice itself, if this is the type that it computes in.
+    #[doc(hidden)]
+    fn as_reals(slice: &[Self]) -> Option<&[Self::Real]>;
+    /// As [`Float::as_reals`], to be written.
+    #[doc(hidden)]
+    fn as_reals_mut(slice: &mut [Self]) -> Option<&mut [Self::Real]>;
 }
 
 /// `f32` and `f64`, the types that floating-point kernels compute in.
 pub trait Real:
     Float<Real = Self, Sum = Self>
+    + Lanes
     + std::ops::Add<Output = Self>
     + std::ops::Sub<Output = Self>
     + std::ops::Mul<Output = Self>
@@ -254,7 +262,7 @@ integer!(i32, DType::I32, i32::wrapping_abs);
 integer!(u8, DType::U8, |value: u8| value);
 
 macro_rules! float {
-    ($type:ty, $dtype:expr, $real:ty, $one:expr, $to_real:expr, $from_real:expr) => {
+    ($type:ty, $dtype:expr, $real:ty, $one:expr, $to_real:expr, $from_real:expr, $as_reals:expr) => {
         impl sealed::Sealed for $type {}
         impl Element for $type {
             const DTYPE: DType = $dtype;
@@ -320,6 +328,14 @@ macro_rules! float {
             fn from_real(real: $real) -> Self {
                 $from_real(real)
             }
+            #[inline(always)]
+            fn as_reals(slice: &[Self]) -> Option<&[$real]> {
+                $as_reals.then(|| bytemuck::cast_slice(slice))
+            }
+            #[inline(always)]
+            fn as_reals_mut(slice: &mut [Self]) -> Option<&mut [$real]> {
+                $as_reals.then(|| bytemuck::cast_slice_mut(slice))
+            }
         }
     };
 }
@@ -354,10 +370,10 @@ impl FromWide for bf16 {
     }
 }
 
-float!(f32, DType::F32, f32, 1.0, |x: f32| x, |x: f32| x);
-float!(f64, DType::F64, f64, 1.0, |x: f64| x, |x: f64| x);
-float!(f16, DType::F16, f32, f16::ONE, math::half::f16_to_f32, math::half::f32_to_f16);
-float!(bf16, DType::BF16, f32, bf16::ONE, math::half::bf16_to_f32, math::half::f32_to_bf16);
+float!(f32, DType::F32, f32, 1.0, |x: f32| x, |x: f32| x, true);
+float!(f64, DType::F64, f64, 1.0, |x: f64| x, |x: f64| x, true);
+float!(f16, DType::F16, f32, f16::ONE, math::half::f16_to_f32, math::half::f32_to_f16, false);
+float!(bf16, DType::BF16, f32, bf16::ONE, math::half::bf16_to_f32, math::half::f32_to_bf16, false);
 
 macro_rules! real {
     ($type:ty, $math:ident) => {

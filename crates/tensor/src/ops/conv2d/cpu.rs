@@ -1,7 +1,32 @@
-//! Convolution kernels; plain loops until faster ones replace them.
+//! Convolution kernels: the convolution and its two derivatives, over contiguous NCHW slices.
+//!
+//! All three are *direct*: nothing is unrolled into a matrix. Images are copied, a few at a time, into zero-padded
+//! planes split by the phases of the stride (`planes.rs`), in which every tap of the kernel reads consecutive pixels:
+//! a vector of pixels times one weight. What a pass adds up where is decided per axis (`axis.rs`), so stride,
+//! dilation and padding cost nothing in the inner loops, and the derivative by the image is the same pass as the
+//! convolution with the roles exchanged (`correlate.rs`, with its inner loop in `tile.rs`). The derivative by the weight
+//! keeps its sums in vectors over pixels (`weight_grad.rs`).
+//!
+//! Order of the files: `axis.rs`, `planes.rs`, `fill.rs`, `tile.rs`, `rows.rs`, `correlate.rs`, `weight_grad.rs`.
+//!
+//! Each result is added up in an order that depends on sizes and instruction set only. The half types are computed in `f32`.
 
-use crate::element::{Element, Float};
+mod axis;
+mod correlate;
+mod fill;
+mod planes;
+mod rows;
+#[cfg(test)]
+mod tests;
+mod tile;
+mod weight_grad;
 
+use self::correlate::Pass;
+use crate::element::Float;
+use crate::scratch;
+
+/// The sizes of a convolution; whoever makes one has checked that they belong together.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct ConvDims {
     pub(crate) batch: usize,
     pub(crate) in_channels: usize,
@@ -15,54 +40,47 @@ pub(crate) struct ConvDims {
     pub(crate) dilation: [usize; 2],
 }
 
-/// Calls `each(image element, weight element, result element)` for every product.
-fn products(d: &ConvDims, mut each: impl FnMut(usize, usize, usize)) {
-    let (per_group_in, per_group_out) = (d.in_channels / d.groups, d.out_channels / d.groups);
-    for n in 0..d.batch {
-        for o in 0..d.out_channels {
-            for y in 0..d.out_size[0] {
-                for x in 0..d.out_size[1] {
-                    let to = ((n * d.out_channels + o) * d.out_size[0] + y) * d.out_size[1] + x;
-                    for c in 0..per_group_in {
-                        let channel = o / per_group_out * per_group_in + c;
-                        for ky in 0..d.kernel[0] {
-                            let row = (y * d.stride[0] + ky * d.dilation[0]).wrapping_sub(d.padding[0]);
-                            if row >= d.in_size[0] {
-                                continue;
-                            }
-                            for kx in 0..d.kernel[1] {
-                                let column = (x * d.stride[1] + kx * d.dilation[1]).wrapping_sub(d.padding[1]);
-                                if column < d.in_size[1] {
-                                    let from =
-                                        ((n * d.in_channels + channel) * d.in_size[0] + row) * d.in_size[1] + column;
-                                    each(from, ((o * per_group_in + c) * d.kernel[0] + ky) * d.kernel[1] + kx, to);
-                                }
-                            }
-                        }
-                    }
-                }
-            }
-        }
+impl ConvDims {
+    /// Multiply-adds per image, in each of the three passes.
+    fn work_per_image(&self) -> usize {
+        let pixels = self.out_size[0] * self.out_size[1];
+        self.out_channels * pixels * (self.in_channels / self.groups) * self.kernel[0] * self.kernel[1]
     }
 }
 
+/// `out = x ⋆ weight + bias`
+///
+/// - `x`: `[batch, in_channels, in_h, in_w]`
+/// - `weight`: `[out_channels, in_channels / groups, kernel_h, kernel_w]`
+/// - `bias`: `[out_channels]`
+/// - `out`: `[batch, out_channels, out_h, out_w]`
 pub(crate) fn forward<T: Float>(d: &ConvDims, x: &[T], weight: &[T], bias: Option<&[T]>, out: &mut [T]) {
-    let plane = d.out_size[0] * d.out_size[1];
-    let mut sums = vec![T::Real::ZERO; out.len()];
-    products(d, |from, w, to| sums[to] = sums[to] + x[from].to_real() * weight[w].to_real());
-    for (i, (out, sum)) in out.iter_mut().zip(sums).enumerate() {
-        *out = T::from_real(bias.map_or(sum, |bias| sum + bias[i / plane % d.out_channels].to_real()));
-    }
+    scratch::reals(x, |x| {
+        scratch::reals(weight, |weight| {
+            scratch::reals(bias.unwrap_or_default(), |values| {
+                scratch::reals_mut(out, |out| Pass::forward(d).run(x, weight, bias.map(|_| values), out));
+            });
+        });
+    });
 }
 
+/// The derivative by the image: `grad_in[b, i] = Σ grad_out[b, o] · weight[o, i]` over output channels and taps.
 pub(crate) fn input_grad<T: Float>(d: &ConvDims, grad_out: &[T], weight: &[T], grad_in: &mut [T]) {
-    let mut sums = vec![T::Real::ZERO; grad_in.len()];
-    products(d, |from, w, to| sums[from] = sums[from] + grad_out[to].to_real() * weight[w].to_real());
-    grad_in.iter_mut().zip(sums).for_each(|(out, sum)| *out = T::from_real(sum));
+    scratch::reals(grad_out, |grad_out| {
+        scratch::reals(weight, |weight| {
+            scratch::reals_mut(grad_in, |grad_in| Pass::input_grad(d).run(grad_out, weight, None, grad_in));
+        });
+    });
 }
 
+/// The derivative by the weight: `grad_weight[o, i] = Σ grad_out[b, o] · x[b, i]` over images and pixels.
+///
+/// A product with a pixel that the tap does not reach is one with zero, so an infinite or NaN pixel can make more
+/// weights of its channel NaN than the sum alone would.
 pub(crate) fn weight_grad<T: Float>(d: &ConvDims, x: &[T], grad_out: &[T], grad_weight: &mut [T]) {
-    let mut sums = vec![T::Real::ZERO; grad_weight.len()];
-    products(d, |from, w, to| sums[w] = sums[w] + grad_out[to].to_real() * x[from].to_real());
-    grad_weight.iter_mut().zip(sums).for_each(|(out, sum)| *out = T::from_real(sum));
+    scratch::reals(x, |x| {
+        scratch::reals(grad_out, |grad_out| {
+            scratch::reals_mut(grad_weight, |grad_weight| weight_grad::run(d, x, grad_out, grad_weight));
+        });
+    });
 }

@@ -1,0 +1,238 @@
+//! Vectors of `f32` or `f64` as wide as the machine has them, for kernels whose inner loop is written by hand.
+//!
+//! [`dispatch`] picks the instruction set at run time (AVX-512, AVX2 with FMA, NEON, or the baseline); a kernel is then
+//! generic over `S: Simd` and over its element type through [`Lanes`]. Plain loops need none of this: see `cpu/simd.rs`.
+//! No `unsafe` here: all of it is in `pulp`.
+
+use bytemuck::{Pod, Zeroable};
+use pulp::{Arch, Scalar128b, Simd, WithSimd};
+
+/// Runs `kernel` compiled for the widest vectors of this machine.
+pub(crate) fn dispatch<K: WithSimd>(kernel: K) -> K::Output {
+    #[cfg(test)]
+    if let Some(level) = testing::FORCED.get() {
+        return level.run(kernel);
+    }
+    match Arch::new() {
+        Arch::Scalar => Scalar128b.vectorize(kernel), // the compiler makes vectors of the baseline of these
+        arch => arch.dispatch(kernel),
+    }
+}
+
+/// `f32` and `f64` in vectors. `S` is an instruction set; a vector of it holds [`Lanes::lanes`] numbers.
+pub trait Lanes: Pod + Zeroable + Send + Sync + PartialOrd {
+    /// The vector.
+    type Vector<S: Simd>: Copy;
+
+    /// Numbers per vector.
+    fn lanes<S: Simd>() -> usize {
+        size_of::<Self::Vector<S>>() / size_of::<Self>()
+    }
+    /// The same number in all lanes.
+    fn splat<S: Simd>(simd: S, value: Self) -> Self::Vector<S>;
+    /// `a + b`
+    fn add<S: Simd>(simd: S, a: Self::Vector<S>, b: Self::Vector<S>) -> Self::Vector<S>;
+    /// `a · b + c`, rounded once where the machine can do that at full speed, else twice.
+    fn mul_add<S: Simd>(simd: S, a: Self::Vector<S>, b: Self::Vector<S>, c: Self::Vector<S>) -> Self::Vector<S>;
+    /// The sum of the lanes, in an order that depends on `S` only.
+    fn sum<S: Simd>(simd: S, vector: Self::Vector<S>) -> Self;
+    /// The first numbers of the slice, as many as fit; zeros where it is too short.
+    fn load<S: Simd>(simd: S, from: &[Self]) -> Self::Vector<S>;
+    /// Writes the first lanes, as many as the slice has room for.
+    fn store<S: Simd>(simd: S, to: &mut [Self], vector: Self::Vector<S>);
+    /// The whole vectors of a slice; what is left over is not among them.
+    fn vectors<S: Simd>(slice: &[Self]) -> &[Self::Vector<S>];
+    /// As [`Lanes::vectors`], to be written.
+    fn vectors_mut<S: Simd>(slice: &mut [Self]) -> &mut [Self::Vector<S>];
+    /// A mask whose first `n` lanes are all ones and whose others are zero.
+    fn first<S: Simd>(simd: S, n: usize) -> Self::Vector<S>;
+    /// The lanes that the mask has, and zero in the others.
+    fn keep<S: Simd>(simd: S, vector: Self::Vector<S>, mask: Self::Vector<S>) -> Self::Vector<S>;
+    /// Writes the lanes 0, 2, 4, … to the start of the slice.
+    fn store_even<S: Simd>(to: &mut [Self], vector: Self::Vector<S>);
+    /// Writes the lanes 1, 3, 5, … to the start of the slice.
+    fn store_odd<S: Simd>(to: &mut [Self], vector: Self::Vector<S>);
+}
+
+macro_rules! lanes {
+    ($type:ty, $vector:ident, $splat:ident, $add:ident, $mul:ident, $mul_add:ident, $sum:ident, $load:ident,
+     $store:ident, $vectors:ident, $vectors_mut:ident, $and:ident, $store_half:ident) => {
+        impl Lanes for $type {
+            type Vector<S: Simd> = S::$vector;
+
+            #[inline(always)]
+            fn splat<S: Simd>(simd: S, value: Self) -> S::$vector {
+                simd.$splat(value)
+            }
+            #[inline(always)]
+            fn add<S: Simd>(simd: S, a: S::$vector, b: S::$vector) -> S::$vector {
+                simd.$add(a, b)
+            }
+            #[inline(always)]
+            fn mul_add<S: Simd>(simd: S, a: S::$vector, b: S::$vector, c: S::$vector) -> S::$vector {
+                // Without the instruction, a fused multiply-add is a call into the C library.
+                if S::IS_SCALAR { simd.$add(simd.$mul(a, b), c) } else { simd.$mul_add(a, b, c) }
+            }
+            #[inline(always)]
+            fn sum<S: Simd>(simd: S, vector: S::$vector) -> Self {
+                simd.$sum(vector)
+            }
+            #[inline(always)]
+            fn load<S: Simd>(simd: S, from: &[Self]) -> S::$vector {
+                simd.$load(from)
+            }
+            #[inline(always)]
+            fn store<S: Simd>(simd: S, to: &mut [Self], vector: S::$vector) {
+                simd.$store(to, vector)
+            }
+            #[inline(always)]
+            fn vectors<S: Simd>(slice: &[Self]) -> &[S::$vector] {
+                S::$vectors(slice).0
+            }
+            #[inline(always)]
+            fn vectors_mut<S: Simd>(slice: &mut [Self]) -> &mut [S::$vector] {
+                S::$vectors_mut(slice).0
+            }
+            #[inline(always)]
+            fn first<S: Simd>(simd: S, n: usize) -> S::$vector {
+                simd.$load(&[<$type>::from_bits(!0); 16][..n.min(16)])
+            }
+            #[inline(always)]
+            fn keep<S: Simd>(simd: S, vector: S::$vector, mask: S::$vector) -> S::$vector {
+                let bits = |v| bytemuck::cast(v);
+                bytemuck::cast(simd.$and(bits(vector), bits(mask)))
+            }
+            #[inline(always)]
+            fn store_even<S: Simd>(to: &mut [Self], vector: S::$vector) {
+                $store_half(bytemuck::bytes_of(&vector), 0, &mut to[..Self::lanes::<S>() / 2]);
+            }
+            #[inline(always)]
+            fn store_odd<S: Simd>(to: &mut [Self], vector: S::$vector) {
+                $store_half(
+                    bytemuck::bytes_of(&vector),
+                    8 * size_of::<$type>() as u32,
+                    &mut to[..Self::lanes::<S>() / 2],
+                );
+            }
+        }
+    };
+}
+
+lanes!(
+    f32,
+    f32s,
+    splat_f32s,
+    add_f32s,
+    mul_f32s,
+    mul_add_e_f32s,
+    reduce_sum_f32s,
+    partial_load_f32s,
+    partial_store_f32s,
+    as_simd_f32s,
+    as_mut_simd_f32s,
+    and_u32s,
+    store_half_f32
+);
+lanes!(
+    f64,
+    f64s,
+    splat_f64s,
+    add_f64s,
+    mul_f64s,
+    mul_add_e_f64s,
+    reduce_sum_f64s,
+    partial_load_f64s,
+    partial_store_f64s,
+    as_simd_f64s,
+    as_mut_simd_f64s,
+    and_u64s,
+    store_half_f64
+);
+
+/// Pairs as integers, whose half is stored: the compiler makes one narrowing store of that, and of the same written
+/// with numbers a shuffle and a store for each.
+#[inline(always)]
+fn store_half_f32(bytes: &[u8], shift: u32, to: &mut [f32]) {
+    for (to, pair) in to.iter_mut().zip(bytes.as_chunks::<8>().0) {
+        *to = f32::from_bits((u64::from_le_bytes(*pair) >> shift) as u32);
+    }
+}
+
+#[inline(always)]
+fn store_half_f64(bytes: &[u8], shift: u32, to: &mut [f64]) {
+    for (to, pair) in to.iter_mut().zip(bytes.as_chunks::<16>().0) {
+        *to = f64::from_bits((u128::from_le_bytes(*pair) >> shift) as u64);
+    }
+}
+
+/// Tests run every kernel on every instruction set that the machine has.
+#[cfg(test)]
+pub(crate) mod testing {
+    use std::cell::Cell;
+
+    use super::*;
+
+    thread_local! {
+        pub(super) static FORCED: Cell<Option<Level>> = const { Cell::new(None) };
+    }
+
+    #[derive(Clone, Copy, Debug)]
+    pub(crate) enum Level {
+        Baseline,
+        #[cfg(target_arch = "x86_64")]
+        Avx2(pulp::x86::V3),
+        Best(Arch),
+    }
+
+    impl Level {
+        pub(super) fn run<K: WithSimd>(self, kernel: K) -> K::Output {
+            match self {
+                Level::Baseline => Scalar128b.vectorize(kernel),
+                #[cfg(target_arch = "x86_64")]
+                Level::Avx2(simd) => Simd::vectorize(simd, kernel),
+                Level::Best(arch) => arch.dispatch(kernel),
+            }
+        }
+    }
+
+    /// The instruction sets that can be tried here.
+    pub(crate) fn levels() -> Vec<Level> {
+        let mut levels = vec![Level::Baseline];
+        #[cfg(target_arch = "x86_64")]
+        levels.extend(pulp::x86::V3::try_new().map(Level::Avx2));
+        levels.push(Level::Best(Arch::new()));
+        levels
+    }
+
+    /// Runs `body` with [`dispatch`] on this thread bound to `level`.
+    pub(crate) fn with_level<R>(level: Level, body: impl FnOnce() -> R) -> R {
+        FORCED.set(Some(level));
+        let result = body();
+        FORCED.set(None);
+        result
+    }
+
+    #[test]
+    fn pairs_are_split_on_every_instruction_set() {
+        struct Split<T>(Vec<T>);
+        impl<T: Lanes> WithSimd for Split<T> {
+            type Output = (Vec<T>, Vec<T>);
+            #[inline(always)]
+            fn with_simd<S: Simd>(self, simd: S) -> Self::Output {
+                let (mut even, mut odd) = (vec![T::zeroed(); 8], vec![T::zeroed(); 8]);
+                let vector = T::load(simd, &self.0);
+                T::store_even::<S>(&mut even, vector);
+                T::store_odd::<S>(&mut odd, vector);
+                even.truncate(T::lanes::<S>() / 2);
+                odd.truncate(T::lanes::<S>() / 2);
+                (even, odd)
+            }
+        }
+        for level in levels() {
+            let (even, odd) = with_level(level, || dispatch(Split((0..16).map(|i| i as f32).collect())));
+            assert!(even.iter().zip(&odd).enumerate().all(|(i, (&a, &b))| a == (2 * i) as f32 && b == a + 1.0));
+            let (even, odd) = with_level(level, || dispatch(Split((0..8).map(f64::from).collect())));
+            assert!(even.iter().zip(&odd).enumerate().all(|(i, (&a, &b))| a == (2 * i) as f64 && b == a + 1.0));
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Planes: a block of source images, padded with zeros and split by phases, laid out for vectors of pixels.
+//!
+//! A plane belongs to one channel and one phase of rows and columns. Its entry for row `r`, image `g` and column `c` is
+//! number `(r · images + g) · pitch + c`: rows of different images lie side by side, so a tap that looks `s` rows
+//! further is the same offset for all of them, and short rows fill vectors. Columns past a target's last are computed
+//! and thrown away.
+//!
+//! Invariant: entries that no source pixel belongs to are zero, from `Planes::clear` on. A copied row is rounded up to
+//! whole vectors with zeros, which spill only into rows that are copied later, into padding, or into the slack behind
+//! the plane.
+
+use super::axis::Axis;
+
+/// The layout of a block.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Planes {
+    pub(super) rows: Axis,
+    pub(super) columns: Axis,
+    /// Images side by side.
+    pub(super) images: usize,
+    /// Target rows (of one target phase) that a block serves.
+    pub(super) block_rows: usize,
+    pub(super) pitch: usize,
+    pub(super) plane_len: usize,
+    lanes: usize,
+}
+
+impl Planes {
+    /// The layout for blocks of `images` images and `block_rows` target rows.
+    pub(super) fn new(rows: Axis, columns: Axis, images: usize, block_rows: usize, lanes: usize) -> Planes {
+        Planes { rows, columns, images, block_rows, pitch: columns.targets(0) + columns.reach, plane_len: 0, lanes }
+            .with_room()
+    }
+
+    /// With planes as long as the other sizes want them.
+    fn with_room(self) -> Planes {
+        Planes { plane_len: (self.block_rows + self.rows.reach) * self.images * self.pitch + self.lanes, ..self }
+    }
+
+    /// The layout that wastes the least: several images if they are small, some rows if an image alone is large.
+    ///
+    /// `max_len` bounds the block, as far as one row of one image allows; `max_vectors` bounds a plane that has
+    /// several images.
+    pub(super) fn choose(pass: (Axis, Axis), channels: usize, batch: usize, lanes: usize, limits: Limits) -> Planes {
+        let (rows, columns) = pass;
+        let all_rows = rows.targets(0);
+        let layout = |images, block_rows| Planes::new(rows, columns, images, block_rows, lanes);
+        let fits = |planes: &Planes| planes.block_len(channels) <= limits.block_len;
+        if !fits(&layout(1, all_rows)) {
+            let block_rows = (1..all_rows).rev().find(|&n| fits(&layout(1, n))).unwrap_or(1);
+            return layout(1, block_rows);
+        }
+        let small = |planes: &Planes| fits(planes) && planes.vectors(all_rows) <= limits.plane_vectors;
+        let several = (2..=batch).map(|images| layout(images, all_rows)).take_while(small);
+        // Vectors per image, compared without division.
+        several.fold(layout(1, all_rows), |best, planes| {
+            let waste = |a: &Planes, b: &Planes| a.vectors(all_rows) * b.images;
+            if limits.prefers_large || waste(&planes, &best) < waste(&best, &planes) { planes } else { best }
+        })
+    }
+
+    /// Planes for images of the target itself, with entries at the same places.
+    pub(super) fn identity(&self) -> Planes {
+        let [rows, columns] = [self.rows, self.columns].map(|axis| Axis::identity(axis.target_size));
+        Planes { rows, columns, ..*self }.with_room()
+    }
+
+    /// Entries of a block with that many channels, the slack behind the last plane included.
+    pub(super) fn block_len(&self, channels: usize) -> usize {
+        let planes = channels * self.rows.source_phases * self.columns.source_phases;
+        planes * self.plane_len + self.columns.reach + self.lanes
+    }
+
+    /// Vectors that cover `n_rows` target rows of all images.
+    pub(super) fn vectors(&self, n_rows: usize) -> usize {
+        (n_rows * self.images * self.pitch).div_ceil(self.lanes)
+    }
+
+    /// Whether one block has all rows; blocks of different images then have their zeros in the same places.
+    pub(super) fn has_all_rows(&self) -> bool {
+        self.block_rows == self.rows.targets(0)
+    }
+
+    /// Where a plane begins.
+    pub(super) fn plane(&self, channel: usize, row_phase: usize, column_phase: usize) -> usize {
+        let phases = (self.rows.source_phases, self.columns.source_phases);
+        ((channel * phases.0 + row_phase) * phases.1 + column_phase) * self.plane_len
+    }
+
+    /// How far apart two entries are of which one is `rows` rows and `columns` columns after the other.
+    pub(super) fn distance(&self, rows: usize, columns: usize) -> usize {
+        rows * self.images * self.pitch + columns
+    }
+}
+
+/// What a block may grow to.
+#[derive(Clone, Copy)]
+pub(super) struct Limits {
+    /// Entries of the whole block.
+    pub(super) block_len: usize,
+    /// Vectors of one plane, if there are several images in it.
+    pub(super) plane_vectors: usize,
+    /// Take as many images as the limits allow, not the number that wastes the least.
+    pub(super) prefers_large: bool,
+}

@@ -1,0 +1,265 @@
+//! The derivative by the weight: for each pair of an output channel and a tap, the product of two images, summed.
+//!
+//! Both images are laid out in planes of the same shape (`planes.rs`): the source's entries for a tap are those of its
+//! plane, shifted, and the gradient has zeros where the source has junk. So each weight's gradient is the dot product of
+//! two long vectors; tiles of channels × taps keep theirs in registers for a whole block of images. A task takes some
+//! images and has sums of its own, which are added up in the order of the tasks.
+
+use pulp::{Simd, WithSimd};
+
+use super::ConvDims;
+use super::axis::Axis;
+use super::correlate::axes;
+use super::fill::{Fill, Images};
+use super::planes::{Limits, Planes};
+use super::tile;
+use crate::element::Real;
+use crate::lanes;
+use crate::parallel::for_each_chunk_mut;
+use crate::scratch;
+
+/// Multiply-adds that make a task worth its own sums: some twenty microseconds.
+const TASK_WORK: usize = 2 << 20;
+
+/// More tasks than this would spend their time on adding up each other's sums.
+const MAX_TASKS: usize = 16;
+
+/// A block stays in the second-level cache, and is long enough for the sums across a vector to cost little.
+const LIMITS: Limits = Limits { block_len: 64 << 10, plane_vectors: 96, prefers_large: true };
+
+/// `grad_weight = Σ grad_out · x`
+pub(super) fn run<R: Real>(d: &ConvDims, x: &[R], grad_out: &[R], grad_weight: &mut [R]) {
+    if d.batch == 0 {
+        grad_weight.fill(R::ZERO);
+    } else if !grad_weight.is_empty() {
+        lanes::dispatch(Run { d, x, grad_out, grad_weight });
+    }
+}
+
+struct Run<'a, R> {
+    d: &'a ConvDims,
+    x: &'a [R],
+    grad_out: &'a [R],
+    grad_weight: &'a mut [R],
+}
+
+impl<R: Real> WithSimd for Run<'_, R> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        let Run { d, x, grad_out, grad_weight } = self;
+        let [rows, columns] = axes(d).map(Axis::forward);
+        let source = Planes::choose((rows, columns), d.in_channels / d.groups, d.batch, R::lanes::<S>(), LIMITS);
+        let n_taps = d.in_channels / d.groups * d.kernel[0] * d.kernel[1];
+        let tasks = (d.batch * d.work_per_image()).div_ceil(TASK_WORK).clamp(1, MAX_TASKS.min(d.batch));
+        let images = d.batch.div_ceil(tasks).next_multiple_of(source.images);
+        scratch::with(n_taps, |offsets: &mut [usize]| {
+            tap_offsets(d, &source, offsets);
+            let task = Task { d, source, gradient: source.identity(), offsets, images, x, grad_out };
+            let tasks = d.batch.div_ceil(images);
+            if tasks <= 1 {
+                return task.run(simd, 0, grad_weight);
+            }
+            let len = grad_weight.len();
+            scratch::with(tasks * len, |sums| {
+                for_each_chunk_mut(sums, len, |i, sums| task.run(simd, i, sums));
+                add_up(sums, grad_weight);
+            });
+        });
+    }
+}
+
+/// Where each tap's pixels begin in a block, in the order of the weights.
+fn tap_offsets(d: &ConvDims, planes: &Planes, offsets: &mut [usize]) {
+    let mut offset = offsets.iter_mut();
+    for channel in 0..d.in_channels / d.groups {
+        for y in planes.rows.taps(0) {
+            for x in planes.columns.taps(0) {
+                let entry = planes.plane(channel, y.phase, x.phase) + planes.distance(y.shift, x.shift);
+                *offset.next().expect("one per tap") = entry;
+            }
+        }
+    }
+}
+
+/// `total = Σ parts`, in order; `parts` is `[n, total.len()]`.
+fn add_up<R: Real>(parts: &[R], total: &mut [R]) {
+    let (first, others) = parts.split_at(total.len());
+    total.copy_from_slice(first);
+    for part in others.chunks_exact(total.len()) {
+        total.iter_mut().zip(part).for_each(|(total, &part)| *total = *total + part);
+    }
+}
+
+/// What all tasks share.
+struct Task<'a, R> {
+    d: &'a ConvDims,
+    source: Planes,
+    gradient: Planes,
+    offsets: &'a [usize],
+    /// Images per task.
+    images: usize,
+    x: &'a [R],
+    grad_out: &'a [R],
+}
+
+impl<R: Real> Task<'_, R> {
+    /// The sums over the images of task number `number`.
+    fn run<S: Simd>(&self, simd: S, number: usize, sums: &mut [R]) {
+        let d = self.d;
+        let images = number * self.images..((number + 1) * self.images).min(d.batch);
+        let (n_sources, n_gradients) = (d.in_channels / d.groups, d.out_channels / d.groups);
+        sums.fill(R::ZERO);
+        scratch::with(self.source.block_len(n_sources), |source: &mut [R]| {
+            scratch::with(self.gradient.block_len(n_gradients), |gradient: &mut [R]| {
+                for first in images.clone().step_by(self.source.images) {
+                    let n_images = self.source.images.min(images.end - first);
+                    // Zeros are where they belong from the block before, unless that had other rows or more images.
+                    if first == images.start || n_images < self.source.images {
+                        source.fill(R::ZERO);
+                        gradient.fill(R::ZERO);
+                    }
+                    self.images(simd, first, n_images, (source, gradient), sums);
+                }
+            });
+        });
+    }
+
+    /// Adds the products of some images.
+    fn images<S: Simd>(
+        &self,
+        simd: S,
+        first: usize,
+        n_images: usize,
+        (source, gradient): (&mut [R], &mut [R]),
+        sums: &mut [R],
+    ) {
+        let group_len = sums.len() / self.d.groups;
+        for first_row in (0..self.source.rows.targets(0)).step_by(self.source.block_rows) {
+            for (group, sums) in sums.chunks_exact_mut(group_len).enumerate() {
+                if !self.source.has_all_rows() {
+                    source.fill(R::ZERO);
+                    gradient.fill(R::ZERO);
+                }
+                let fill = |planes, pixels, channels, block| {
+                    let from = group_images(planes, pixels, channels, self.d.groups, (first, n_images, group));
+                    simd.vectorize(Fill { planes, from, first_row, block });
+                };
+                fill(&self.source, self.x, self.d.in_channels, &mut *source);
+                fill(&self.gradient, self.grad_out, self.d.out_channels, &mut *gradient);
+                self.tiles(simd, source, gradient, sums);
+            }
+        }
+    }
+
+    /// Adds the products of a block, tile by tile of output channels.
+    fn tiles<S: Simd>(&self, simd: S, source: &[R], gradient: &[R], sums: &mut [R]) {
+        let channels = self.d.out_channels / self.d.groups;
+        let tile_rows = tile::rows::<S>(channels);
+        let vectors = self.source.vectors(self.source.block_rows);
+        let plane_len = self.gradient.plane_len;
+        for (i, sums) in sums.chunks_mut(tile_rows * self.offsets.len()).enumerate() {
+            let gradient = &gradient[i * tile_rows * plane_len..];
+            let dots = Dots { source, offsets: self.offsets, gradient, plane_len, vectors, sums };
+            dots.run(simd, tile_rows);
+        }
+    }
+}
+
+/// One group of channels of some images.
+fn group_images<'a, R>(
+    planes: &Planes,
+    pixels: &'a [R],
+    channels: usize,
+    groups: usize,
+    (first, n_images, group): (usize, usize, usize),
+) -> Images<'a, R> {
+    let plane = planes.rows.source_size * planes.columns.source_size;
+    let start = (first * channels + group * (channels / groups)) * plane;
+    Images { pixels: &pixels[start..], n_images, image_len: channels * plane, channels: channels / groups }
+}
+
+/// Dot products of a tile of gradient planes with all taps: `sums[m, t] += Σ_v gradient[m, v] · source[offsets[t] + v]`.
+struct Dots<'a, R> {
+    source: &'a [R],
+    offsets: &'a [usize],
+    /// Planes, `plane_len` apart.
+    gradient: &'a [R],
+    plane_len: usize,
+    vectors: usize,
+    /// `[rows, taps]`
+    sums: &'a mut [R],
+}
+
+impl<R: Real> Dots<'_, R> {
+    fn run<S: Simd>(self, simd: S, tile_rows: usize) {
+        match tile_rows {
+            8 => simd.vectorize(Fixed::<R, 8>(self)),
+            6 => simd.vectorize(Fixed::<R, 6>(self)),
+            5 => simd.vectorize(Fixed::<R, 5>(self)),
+            4 => simd.vectorize(Fixed::<R, 4>(self)),
+            2 => simd.vectorize(Fixed::<R, 2>(self)),
+            1 => simd.vectorize(Fixed::<R, 1>(self)),
+            rows => unreachable!("`tile::rows` does not return {rows}"),
+        }
+    }
+}
+
+/// The number of rows, known to the compiler.
+struct Fixed<'a, R, const M: usize>(Dots<'a, R>);
+
+impl<R: Real, const M: usize> WithSimd for Fixed<'_, R, M> {
+    type Output = ();
+
+    /// Three taps at a time where `3·M` sums and what feeds them fit the registers.
+    #[inline(always)]
+    fn with_simd<S: Simd>(mut self, simd: S) {
+        let n_taps = self.0.offsets.len();
+        let mut at = 0;
+        if (M + 1) * 3 < S::REGISTER_COUNT {
+            while at + 3 == n_taps || at + 5 <= n_taps {
+                self.taps::<S, 3>(simd, at);
+                at += 3;
+            }
+        }
+        if (M + 1) * 2 < S::REGISTER_COUNT {
+            while at + 2 <= n_taps {
+                self.taps::<S, 2>(simd, at);
+                at += 2;
+            }
+        }
+        while at < n_taps {
+            self.taps::<S, 1>(simd, at);
+            at += 1;
+        }
+    }
+}
+
+impl<R: Real, const M: usize> Fixed<'_, R, M> {
+    /// The taps `at..at + N`.
+    #[inline(always)]
+    fn taps<S: Simd, const N: usize>(&mut self, simd: S, at: usize) {
+        let Dots { source, offsets, gradient, plane_len, vectors, .. } = self.0;
+        let len = vectors * R::lanes::<S>();
+        let rows = self.0.sums.len() / offsets.len();
+        // Rows that the last tile has too much repeat its last row, and their sums are not used.
+        let gradients: [&[R::Vector<S>]; M] =
+            std::array::from_fn(|m| &R::vectors::<S>(&gradient[m.min(rows - 1) * plane_len..][..len])[..vectors]);
+        let sources: [&[R::Vector<S>]; N] =
+            std::array::from_fn(|n| &R::vectors::<S>(&source[offsets[at + n]..][..len])[..vectors]);
+        let mut sums = [[R::splat(simd, R::ZERO); N]; M];
+        for i in 0..vectors {
+            for m in 0..M {
+                for n in 0..N {
+                    sums[m][n] = R::mul_add(simd, sources[n][i], gradients[m][i], sums[m][n]);
+                }
+            }
+        }
+        for (to, from) in self.0.sums.chunks_exact_mut(offsets.len()).zip(sums) {
+            for (to, from) in to[at..].iter_mut().zip(from) {
+                *to = *to + R::sum(simd, from);
+            }
+        }
+    }
+}
