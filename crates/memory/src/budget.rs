@@ -7,7 +7,7 @@
 //! except where [`Budget::set_limit`] lowered the limit below what was held already.
 //!
 //! One lock guards the counters of a whole tree, so a reservation is checked and added on all ancestors in one
-//! step: nobody is refused because of a neighbour's reservation that was about to be rolled back. Pools sit above
+//! step: nobody is refused because of a neighbor's reservation that was about to be rolled back. Pools sit above
 //! budgets, so the lock is taken when memory is made, not when it is reused.
 
 use std::{
@@ -142,6 +142,19 @@ impl Budget {
     /// While anybody waits, pools give dropped blocks back instead of keeping them. A large request can be
     /// overtaken by smaller ones: there is no queue.
     ///
+    /// # Examples
+    /// ```
+    /// use std::{thread, time::Duration};
+    /// use pagelock_memory::Budget;
+    ///
+    /// let queue = Budget::new("queue", 100);
+    /// let first = queue.reserve(80)?;
+    /// thread::spawn(move || drop(first));
+    /// let second = queue.reserve_timeout(80, Duration::from_secs(10))?; // waits for the other thread
+    /// assert_eq!(second.len_bytes(), 80);
+    /// # Ok::<(), pagelock_memory::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::OverBudget`] after `timeout`, or at once if `len_bytes` is above a limit and can never fit.
     pub fn reserve_timeout(&self, len_bytes: u64, timeout: Duration) -> Result<Reservation> {
@@ -231,6 +244,22 @@ impl Drop for Node {
 }
 
 /// Bytes taken from a [`Budget`]; dropping it gives them back.
+///
+/// # Examples
+/// Charging memory that something else allocates:
+/// ```
+/// use pagelock_memory::{Budget, Reservation};
+///
+/// struct Cache { entries: Vec<u64>, _charged: Reservation }
+///
+/// let budget = Budget::new("caches", 10_000);
+/// let charged = budget.reserve(8 * 1_000)?;
+/// let cache = Cache { entries: vec![0; 1_000], _charged: charged };
+/// assert_eq!(budget.used().0, 8_000);
+/// drop(cache);
+/// assert_eq!(budget.used().0, 0);
+/// # Ok::<(), pagelock_memory::Error>(())
+/// ```
 #[must_use = "dropping a reservation gives the bytes back"]
 pub struct Reservation {
     node: Arc<Node>,
@@ -327,7 +356,9 @@ impl Table {
 
     /// Checks every ancestor, then adds to every ancestor.
     fn take(&mut self, slot: usize, bytes: u64, holder: Holder) -> Result<(), Box<OverBudget>> {
-        if let Some(tight) = self.ancestors(slot).find(|&slot| self.row(slot).left() < bytes) {
+        let too_small = self.ancestors(slot).find(|&slot| self.row(slot).limit < bytes);
+        let too_full = || self.ancestors(slot).find(|&slot| self.row(slot).left() < bytes);
+        if let Some(tight) = too_small.or_else(too_full) {
             return Err(self.refusal(slot, tight, bytes));
         }
         let mut next = Some(slot);
@@ -375,7 +406,7 @@ impl Table {
 }
 
 impl OverBudget {
-    /// Whether it would fit if everybody gave everything back.
+    /// Whether it would fit if everybody gave everything back: a budget that is too small refuses before a full one.
     fn could_fit(&self) -> bool {
         self.asked <= self.limit
     }
@@ -406,7 +437,7 @@ pub struct BudgetEntry {
 }
 
 impl Tree {
-    /// The tree's budgets, parents before children, in order of creation.
+    /// The tree's budgets, each followed by those inside it.
     pub(crate) fn entries(&self) -> Vec<BudgetEntry> {
         let table = self.lock();
         let mut entries = Vec::new();

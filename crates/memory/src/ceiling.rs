@@ -50,14 +50,25 @@ pub fn page_locked_ceiling() -> Ceiling {
 
 impl Ceiling {
     /// As [`page_locked_ceiling`], on the machine whose `/proc` and `/sys` are below `root`.
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_memory::Ceiling;
+    ///
+    /// let nothing_is_known = Ceiling::page_locked("/no/such/machine".as_ref());
+    /// assert_eq!(
+    ///     nothing_is_known.to_string(),
+    ///     "64 MiB: the default minimum, since it is unknown how much memory is left"
+    /// );
+    /// ```
     pub fn page_locked(root: &Path) -> Self {
         match headroom(root) {
-            None => Self::least("it is unknown how much memory is left"),
+            None => Self::least("since it is unknown how much memory is left"),
             Some(left) if left.bytes / 4 > MOST_PAGE_LOCKED.0 => {
-                Self { bytes: MOST_PAGE_LOCKED, because: format!("the default maximum; {left}") }
+                Self { bytes: MOST_PAGE_LOCKED, because: format!("the default maximum, with {left}") }
             }
-            Some(left) if left.bytes / 4 < LEAST.0 => Self::least(&left.to_string()),
-            Some(left) => Self { bytes: ByteSize(left.bytes / 4), because: format!("a quarter of it; {left}") },
+            Some(left) if left.bytes / 4 < LEAST.0 => Self::least(&format!("with {left}")),
+            Some(left) => Self { bytes: ByteSize(left.bytes / 4), because: format!("a quarter of the {left}") },
         }
     }
 
@@ -66,15 +77,15 @@ impl Ceiling {
     pub fn host(root: &Path) -> Self {
         match headroom(root) {
             None => Self { bytes: ByteSize::MAX, because: "it is unknown how much memory is left".to_owned() },
-            Some(left) if left.bytes < LEAST.0 => Self::least(&left.to_string()),
+            Some(left) if left.bytes < LEAST.0 => Self::least(&format!("with {left}")),
             Some(left) => {
-                Self { bytes: ByteSize(left.bytes - left.bytes / 10), because: format!("nine tenths of it; {left}") }
+                Self { bytes: ByteSize(left.bytes - left.bytes / 10), because: format!("nine tenths of the {left}") }
             }
         }
     }
 
     fn least(because: &str) -> Self {
-        Self { bytes: LEAST, because: format!("the default minimum; {because}") }
+        Self { bytes: LEAST, because: format!("the default minimum, {because}") }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::{fmt, ptr::NonNull, sync::Arc};
 
 use crate::{
-    Block, Budget, ByteSize, Error, Held, Holder, Kind, PoolStats, Resource, Result,
+    Block, Budget, Error, Held, Holder, Kind, PoolStats, Resource, Result,
     holder::{Tally, largest},
     ledger,
     resource::debug_block,
@@ -227,12 +227,5 @@ impl<R: Resource> Report for Shared<R> {
         let counts = self.counts();
         let (stats, holders) = (counts.stats, counts.holders());
         ResourceEntry { name, stats, holders, pool }
-    }
-}
-
-impl ResourceEntry {
-    /// The live bytes with their unit.
-    pub fn live(&self) -> ByteSize {
-        ByteSize(self.stats.live_bytes)
     }
 }

@@ -79,6 +79,15 @@ pub enum Error {
 
 impl Error {
     /// The budget refusal inside, if this is one.
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_memory::Budget;
+    ///
+    /// let error = Budget::new("queue", 100).reserve(120).unwrap_err();
+    /// let refusal = error.over_budget().expect("nothing else can go wrong");
+    /// assert_eq!((refusal.asked.0, refusal.left.0, &*refusal.budget), (120, 100, "queue"));
+    /// ```
     pub fn over_budget(&self) -> Option<&OverBudget> {
         match self {
             Error::OverBudget(refusal) => Some(refusal),

@@ -32,6 +32,21 @@ pub fn holder(name: &str) -> HolderScope {
 }
 
 /// A name that memory is charged to; see [`holder`].
+///
+/// # Examples
+/// Another thread goes on charging whom this one charged:
+/// ```
+/// use pagelock_memory::{Holder, holder};
+///
+/// let _scope = holder("loader");
+/// let carried = Holder::current();
+/// std::thread::spawn(move || {
+///     let _scope = carried.enter();
+///     assert_eq!(Holder::current(), Holder::named("loader"));
+/// })
+/// .join()
+/// .unwrap();
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Holder(usize);
 

@@ -9,7 +9,7 @@ use std::{
 };
 
 use crate::{
-    ByteSize,
+    ByteSize, Held, PoolStats,
     budget::{BudgetEntry, Tree},
     counted::{Report, ResourceEntry},
     holder::largest,
@@ -83,25 +83,40 @@ pub(crate) fn register_resource(resource: Weak<dyn Report>) {
 
 impl fmt::Display for Ledger {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{:<24} {:>10} {:>10} {:>10}  largest holders", "budget", "used", "peak", "limit")?;
+        let budgets = self.budgets.iter().map(|entry| 2 * entry.depth + entry.name.chars().count());
+        let resources = self.resources.iter().map(|entry| entry.name.chars().count());
+        let width = budgets.chain(resources).fold(24, usize::max);
+        self.write_budgets(f, width)?;
+        writeln!(f)?;
+        self.write_resources(f, width)
+    }
+}
+
+impl Ledger {
+    fn write_budgets(&self, f: &mut fmt::Formatter<'_>, width: usize) -> fmt::Result {
+        writeln!(f, "{:<width$} {:>10} {:>10} {:>10}  largest holders", "budget", "used", "peak", "limit")?;
         for entry in &self.budgets {
             let name = format!("{:indent$}{}", "", entry.name, indent = 2 * entry.depth);
-            write!(f, "{name:<24} {:>10} {:>10} {:>10}  ", entry.used, entry.peak, entry.limit)?;
-            write_holders(f, &entry.holders)?;
+            let row = format!("{name:<width$} {:>10} {:>10} {:>10}", entry.used, entry.peak, entry.limit);
+            write_row(f, &row, &entry.holders)?;
         }
-        write!(f, "\n{:<24} {:>10} {:>10} {:>10}", "resource", "live", "peak", "blocks")?;
+        Ok(())
+    }
+
+    fn write_resources(&self, f: &mut fmt::Formatter<'_>, width: usize) -> fmt::Result {
+        write!(f, "{:<width$} {:>10} {:>10} {:>10}", "resource", "live", "peak", "blocks")?;
         writeln!(f, " {:>10} {:>8} {:>8}  largest holders", "idle", "hits", "misses")?;
-        for entry in &self.resources {
-            let (peak, pool) = (ByteSize(entry.stats.peak_bytes), entry.pool.unwrap_or_default());
-            write!(f, "{:<24} {:>10} {peak:>10} {:>10}", entry.name, entry.live(), entry.stats.live_blocks)?;
-            write!(f, " {:>10} {:>8} {:>8}  ", ByteSize(pool.idle_bytes), pool.hits, pool.misses)?;
-            write_holders(f, &entry.holders)?;
+        for ResourceEntry { name, stats, holders, pool } in &self.resources {
+            let (live, peak) = (ByteSize(stats.live_bytes), ByteSize(stats.peak_bytes));
+            let PoolStats { idle_bytes, hits, misses } = pool.unwrap_or_default();
+            let row = format!("{name:<width$} {live:>10} {peak:>10} {:>10}", stats.live_blocks);
+            write_row(f, &format!("{row} {:>10} {hits:>8} {misses:>8}", ByteSize(idle_bytes)), holders)?;
         }
         Ok(())
     }
 }
 
-fn write_holders(f: &mut fmt::Formatter<'_>, holders: &[crate::Held]) -> fmt::Result {
+fn write_row(f: &mut fmt::Formatter<'_>, row: &str, holders: &[Held]) -> fmt::Result {
     let largest: Vec<_> = largest(holders.to_vec()).iter().map(ToString::to_string).collect();
-    writeln!(f, "{}", largest.join(", "))
+    writeln!(f, "{}", format!("{row}  {}", largest.join(", ")).trim_end())
 }

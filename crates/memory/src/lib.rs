@@ -20,7 +20,7 @@
 //! ```
 //!
 //! # Reading order
-//! `resource.rs` (the two traits), `budget.rs`, the layers `limited.rs`, `pooled.rs`, `counted.rs`, then `buffer/`;
+//! `resource.rs` (the two traits), `budget.rs`, the layers `limited.rs`, `pooled/`, `counted.rs`, then `buffer/`;
 //! the sources `pageable.rs`, `page_locked.rs`, `mapped.rs` and the rest stand alone.
 //!
 //! # Invariants
@@ -31,7 +31,8 @@
 //! # Files with `unsafe`
 //! `buffer/mod.rs` (slices of a block), `buffer/owner.rs` (a block of any type in place), `pageable.rs` (the
 //! allocator), `page_locked.rs` (mapping and locking), `mapped.rs` (mapping a file); and `unsafe impl Block`, which
-//! promises what `resource.rs` asks for, in `limited.rs`, `pooled.rs` and `counted.rs`.
+//! promises what `resource.rs` asks for, in `limited.rs`, `pooled/mod.rs` and
+//! `counted.rs`.
 
 mod budget;
 mod buffer;

@@ -131,6 +131,14 @@ pub struct PageLocked {
 ///
 /// A device registers them faster and the processor finds them faster; but such blocks are rounded up to whole huge
 /// pages, and where memory is fragmented the system may spend long on making them.
+///
+/// # Examples
+/// ```
+/// use pagelock_memory::{HugePages, PageLocked, Resource};
+///
+/// let source = PageLocked::new().huge_pages(HugePages::WhereGranted);
+/// assert_eq!(source.footprint(3 << 20), 4 << 20);
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HugePages {
     /// The system's ordinary pages.

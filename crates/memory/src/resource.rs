@@ -1,7 +1,7 @@
 //! The two traits of this crate: a [`Resource`] hands out [`Block`]s.
 //!
 //! Sources make memory (`pageable.rs`, `page_locked.rs`, `mapped.rs`); layers wrap a resource and add one rule
-//! (`limited.rs`, `pooled.rs`, `counted.rs`). Users hold a [`HostBuffer`](crate::HostBuffer).
+//! (`limited.rs`, `pooled/`, `counted.rs`). Users hold a [`HostBuffer`](crate::HostBuffer).
 //!
 //! Invariant: a block owns its bytes, and dropping it is the only way to give them back.
 

@@ -108,6 +108,15 @@ fn what_can_never_fit_is_refused_at_once() {
 }
 
 #[test]
+fn what_an_ancestor_can_never_give_is_not_waited_for_at_a_full_child() {
+    let child = Budget::new("small", 100).child("full", 500);
+    let _held = child.reserve(90).unwrap();
+    child.set_limit(160);
+    let error = child.reserve_timeout(150, LONG).unwrap_err();
+    assert_eq!(error.over_budget().unwrap().budget, "small");
+}
+
+#[test]
 fn a_waiter_gets_what_others_give_back() {
     for _ in 0..200 {
         let budget = Budget::new("queue", 100);

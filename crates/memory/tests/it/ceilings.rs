@@ -46,28 +46,28 @@ impl Machine {
 #[test]
 fn a_quarter_of_what_is_available_may_be_page_locked() {
     let machine = Machine::new(8 * GIB, "0::/\n");
-    assert_eq!(machine.page_locked(), "2 GiB: a quarter of it; 8 GiB left (MemAvailable)");
-    assert_eq!(machine.host(), "7.2 GiB: nine tenths of it; 8 GiB left (MemAvailable)");
+    assert_eq!(machine.page_locked(), "2 GiB: a quarter of the 8 GiB left (MemAvailable)");
+    assert_eq!(machine.host(), "7.2 GiB: nine tenths of the 8 GiB left (MemAvailable)");
 }
 
 #[test]
 fn a_large_machine_page_locks_four_gibibytes() {
     let machine = Machine::new(500 * GIB, "");
-    assert_eq!(machine.page_locked(), "4 GiB: the default maximum; 500 GiB left (MemAvailable)");
+    assert_eq!(machine.page_locked(), "4 GiB: the default maximum, with 500 GiB left (MemAvailable)");
 }
 
 #[test]
 fn a_full_machine_still_gets_the_minimum() {
     let machine = Machine::new(40 * MIB, "");
-    assert_eq!(machine.page_locked(), "64 MiB: the default minimum; 40 MiB left (MemAvailable)");
-    assert_eq!(machine.host(), "64 MiB: the default minimum; 40 MiB left (MemAvailable)");
+    assert_eq!(machine.page_locked(), "64 MiB: the default minimum, with 40 MiB left (MemAvailable)");
+    assert_eq!(machine.host(), "64 MiB: the default minimum, with 40 MiB left (MemAvailable)");
 }
 
 #[test]
 fn a_machine_that_says_nothing_gets_the_minimum_page_locked_and_no_host_limit() {
     let nothing = tempfile::tempdir().unwrap();
     let ceiling = Ceiling::page_locked(nothing.path());
-    assert_eq!(ceiling.to_string(), "64 MiB: the default minimum; it is unknown how much memory is left");
+    assert_eq!(ceiling.to_string(), "64 MiB: the default minimum, since it is unknown how much memory is left");
     assert_eq!(Ceiling::host(nothing.path()).bytes, ByteSize::MAX);
 }
 
@@ -75,14 +75,14 @@ fn a_machine_that_says_nothing_gets_the_minimum_page_locked_and_no_host_limit() 
 fn file_pages_of_a_group_count_as_left() {
     let machine =
         Machine::new(100 * GIB, "0::/app\n").group("sys/fs/cgroup/app", "8589934592\n", "max\n", 7 * GIB, 3 * GIB);
-    assert_eq!(machine.page_locked(), "1 GiB: a quarter of it; 4 GiB left (cgroup /sys/fs/cgroup/app)");
+    assert_eq!(machine.page_locked(), "1 GiB: a quarter of the 4 GiB left (cgroup /sys/fs/cgroup/app)");
 }
 
 #[test]
 fn the_high_mark_bounds_before_the_maximum() {
     let machine =
         Machine::new(100 * GIB, "0::/app\n").group("sys/fs/cgroup/app", "8589934592\n", "4294967296\n", 2 * GIB, 0);
-    assert_eq!(machine.page_locked(), "512 MiB: a quarter of it; 2 GiB left (cgroup /sys/fs/cgroup/app)");
+    assert_eq!(machine.page_locked(), "512 MiB: a quarter of the 2 GiB left (cgroup /sys/fs/cgroup/app)");
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn the_tightest_ancestor_decides() {
         .group("sys/fs/cgroup/pods/pod1/app", "max\n", "max\n", GIB, 0)
         .group("sys/fs/cgroup/pods/pod1", "17179869184\n", "max\n", GIB, 0)
         .group("sys/fs/cgroup/pods", "4294967296\n", "max\n", 2 * GIB, 0);
-    assert_eq!(machine.page_locked(), "512 MiB: a quarter of it; 2 GiB left (cgroup /sys/fs/cgroup/pods)");
+    assert_eq!(machine.page_locked(), "512 MiB: a quarter of the 2 GiB left (cgroup /sys/fs/cgroup/pods)");
 }
 
 #[test]
@@ -99,14 +99,14 @@ fn a_container_that_sees_only_its_own_group_is_bound_by_the_mount() {
     for path in ["/docker/0123abcd", "/", "/../../system.slice/app"] {
         let machine =
             Machine::new(100 * GIB, &format!("0::{path}\n")).group("sys/fs/cgroup", "1073741824\n", "max\n", 0, 0);
-        assert_eq!(machine.page_locked(), "256 MiB: a quarter of it; 1 GiB left (cgroup /sys/fs/cgroup)");
+        assert_eq!(machine.page_locked(), "256 MiB: a quarter of the 1 GiB left (cgroup /sys/fs/cgroup)");
     }
 }
 
 #[test]
 fn a_group_over_its_limit_has_nothing_left() {
     let machine = Machine::new(100 * GIB, "0::/app\n").group("sys/fs/cgroup/app", "1000\n", "max\n", 5_000, 0);
-    assert_eq!(machine.page_locked(), "64 MiB: the default minimum; 0 B left (cgroup /sys/fs/cgroup/app)");
+    assert_eq!(machine.page_locked(), "64 MiB: the default minimum, with 0 B left (cgroup /sys/fs/cgroup/app)");
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn version_one_groups_bound_too() {
             "sys/fs/cgroup/memory/job/memory.stat",
             "cache 9\ntotal_inactive_file 268435456\ntotal_active_file 268435456\n",
         );
-    assert_eq!(machine.page_locked(), "256 MiB: a quarter of it; 1 GiB left (cgroup /sys/fs/cgroup/memory/job)");
+    assert_eq!(machine.page_locked(), "256 MiB: a quarter of the 1 GiB left (cgroup /sys/fs/cgroup/memory/job)");
 }
 
 #[test]
@@ -129,5 +129,5 @@ fn garbled_files_bound_nothing() {
         .file("sys/fs/cgroup/app/memory.max", "lots\n")
         .file("sys/fs/cgroup/app/memory.current", "\n")
         .file("sys/fs/cgroup/app/memory.stat", "inactive_file\n\nactive_file x\n");
-    assert_eq!(machine.page_locked(), "2 GiB: a quarter of it; 8 GiB left (MemAvailable)");
+    assert_eq!(machine.page_locked(), "2 GiB: a quarter of the 8 GiB left (MemAvailable)");
 }

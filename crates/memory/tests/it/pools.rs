@@ -1,8 +1,11 @@
 //! Pools: size classes, reuse, trimming and retrying; against naive accounting.
 
-use std::{collections::HashMap, sync::atomic::Ordering::SeqCst};
+use std::sync::atomic::Ordering::SeqCst;
 
-use pagelock_memory::{Block, Budget, ByteSize, Counted, HostBuffer, Limited, PageLocked, Pageable, Pooled, Resource};
+use pagelock_memory::{
+    Block, Budget, ByteSize, Counted, HostBuffer, Limited, PageLocked, Pageable, PageableBlock, Pooled, Resource,
+    Result,
+};
 use proptest::prelude::*;
 
 use crate::tools::{FakeDriver, Moody};
@@ -22,11 +25,34 @@ fn a_large_block_is_exact_and_serves_only_its_own_size() {
     let pool = Pooled::new(Pageable);
     let large = (16 << 20) + 1_000;
     assert_eq!(pool.footprint(large), large);
-    drop(pool.allocate(large).unwrap());
-    drop(pool.allocate(large + 1).unwrap());
+    drop((pool.allocate(large).unwrap(), pool.allocate(large + 1).unwrap()));
     drop(pool.allocate(large).unwrap());
     assert_eq!((pool.stats().hits, pool.stats().misses), (1, 2));
     assert_eq!(pool.trim(), 2 * large + 1);
+}
+
+#[test]
+fn large_blocks_of_ever_new_sizes_do_not_pile_up() {
+    let pool = Pooled::new(Pageable);
+    let sizes = (0..50).map(|step| (17 << 20) + 4_096 * step);
+    for len_bytes in sizes {
+        drop(pool.allocate(len_bytes).unwrap());
+        assert!(pool.stats().idle_bytes <= 2 * len_bytes as u64);
+    }
+}
+
+#[test]
+#[should_panic(expected = "handed out less than it was asked for")]
+fn a_resource_that_hands_out_too_little_is_caught() {
+    struct Stingy;
+    impl Resource for Stingy {
+        type Block = PageableBlock;
+        fn allocate(&self, len_bytes: usize) -> Result<PageableBlock> {
+            Pageable.allocate(len_bytes / 2)
+        }
+    }
+
+    let _ = Pooled::new(Stingy).allocate(1_000);
 }
 
 #[test]
@@ -105,6 +131,48 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
+/// The same rules, done naively: every sum is taken anew.
+#[derive(Default)]
+struct Model {
+    live: Vec<usize>, // all by rounded size
+    idle: Vec<usize>, // the longest idle first
+    large_peak: usize,
+    hits: u64,
+    misses: u64,
+}
+
+impl Model {
+    fn large(sizes: &[usize]) -> usize {
+        sizes.iter().filter(|&&len_bytes| len_bytes > 16 << 20).sum()
+    }
+
+    fn allocate(&mut self, len_bytes: usize) {
+        let kept = self.idle.iter().rposition(|&idle| idle == len_bytes);
+        self.live.push(len_bytes);
+        self.large_peak = self.large_peak.max(Self::large(&self.live));
+        let Some(at) = kept else {
+            self.misses += 1;
+            while len_bytes > 16 << 20 && Self::large(&self.live) + Self::large(&self.idle) > 2 * self.large_peak {
+                let longest_idle = self.idle.iter().position(|&idle| idle > 16 << 20).unwrap();
+                self.idle.remove(longest_idle);
+            }
+            return;
+        };
+        self.hits += 1;
+        self.idle.remove(at);
+    }
+
+    fn drop(&mut self, which: usize) {
+        let len_bytes = self.live.swap_remove(which);
+        self.idle.push(len_bytes);
+    }
+
+    fn trim(&mut self) -> usize {
+        self.large_peak = Self::large(&self.live);
+        self.idle.drain(..).sum()
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
@@ -112,32 +180,24 @@ proptest! {
     fn a_pool_keeps_the_books_that_naive_accounting_keeps(steps in prop::collection::vec(step(), 1..150)) {
         let budget = Budget::new("model", ByteSize::MAX);
         let pool = Pooled::new(Limited::new(Pageable, budget.clone()));
-        let mut live: Vec<HostBuffer> = Vec::new();
-        let mut idle: HashMap<usize, u64> = HashMap::new(); // by rounded size
-        let (mut hits, mut misses) = (0, 0);
+        let (mut model, mut live) = (Model::default(), Vec::new());
         for step in steps {
             match step {
                 Step::Allocate { len_bytes } => {
-                    let kept = idle.entry(pool.footprint(len_bytes)).or_default();
-                    if *kept > 0 { hits += 1 } else { misses += 1 }
-                    *kept = kept.saturating_sub(1);
                     live.push(HostBuffer::allocate(&pool, len_bytes).unwrap());
+                    model.allocate(pool.footprint(len_bytes));
                 }
                 Step::Drop { which } if !live.is_empty() => {
-                    let buffer = live.swap_remove(which % live.len());
-                    *idle.entry(pool.footprint(buffer.len_bytes())).or_default() += 1;
+                    let which = which % live.len();
+                    drop(live.swap_remove(which));
+                    model.drop(which);
                 }
                 Step::Drop { .. } => {}
-                Step::Trim => {
-                    let idle_bytes: u64 = idle.drain().map(|(len_bytes, count)| len_bytes as u64 * count).sum();
-                    prop_assert_eq!(pool.trim() as u64, idle_bytes);
-                }
+                Step::Trim => prop_assert_eq!(pool.trim(), model.trim()),
             }
-            let idle_bytes: u64 = idle.iter().map(|(len_bytes, count)| *len_bytes as u64 * count).sum();
-            let live_bytes: u64 = live.iter().map(|buffer| pool.footprint(buffer.len_bytes()) as u64).sum();
-            let stats = pool.stats();
-            prop_assert_eq!((stats.hits, stats.misses, stats.idle_bytes), (hits, misses, idle_bytes));
-            prop_assert_eq!(budget.used().0, live_bytes + idle_bytes);
+            let (stats, idle_bytes) = (pool.stats(), model.idle.iter().sum::<usize>() as u64);
+            prop_assert_eq!((stats.hits, stats.misses, stats.idle_bytes), (model.hits, model.misses, idle_bytes));
+            prop_assert_eq!(budget.used().0, model.live.iter().sum::<usize>() as u64 + idle_bytes);
         }
     }
 

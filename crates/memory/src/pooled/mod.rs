@@ -4,8 +4,10 @@
 //! than a cache line, or than what the source rounds up to anyway). Large ones keep their exact size, since 12.5 %
 //! of a gigabyte is too much to waste. A hit locks one mutex, pops one vector and allocates nothing.
 //!
-//! Invariant: a block kept for class `c` has exactly `class_len(c)` bytes, and one kept above the classes is found
-//! only by its exact size; so what is found is long enough.
+//! `classes.rs` has the sizes, `idle.rs` the blocks that are kept.
+
+mod classes;
+mod idle;
 
 use std::{
     fmt,
@@ -13,6 +15,10 @@ use std::{
     sync::{Arc, Weak},
 };
 
+use self::{
+    classes::{EXACT_ABOVE, class_len, class_of},
+    idle::Idle,
+};
 use crate::{
     Block, Budget, Kind, PoolStats, Resource, Result,
     budget::Trim,
@@ -48,44 +54,10 @@ struct Shared<R: Resource> {
     idle: Mutex<Idle<R::Block>>, // guards the kept blocks and the counters
 }
 
-// Blocks are boxed when they are made, so that lending one moves a pointer.
-struct Idle<B> {
-    by_class: [Vec<Box<B>>; CLASSES],
-    exact: Vec<Box<B>>, // above `EXACT_ABOVE`; few, so searched one by one
-    stats: PoolStats,
-}
-
-/// Blocks above this size (16 MiB) are not rounded up.
-const EXACT_ABOVE: usize = 16 << 20;
-const SMALLEST: usize = 64;
-const STEPS: usize = 8; // classes per doubling
-const CLASSES: usize = class_of(EXACT_ABOVE) + 1;
-
-/// The class that serves `len_bytes`: multiples of 64 bytes up to 512, then eight steps per doubling.
-const fn class_of(len_bytes: usize) -> usize {
-    if len_bytes <= SMALLEST * STEPS {
-        return len_bytes.div_ceil(SMALLEST).saturating_sub(1);
-    }
-    let doubling = (len_bytes - 1).ilog2() as usize - 3; // the step is 1 << doubling
-    let step = (len_bytes - 1) >> doubling; // 8..16
-    STEPS + (doubling - 6) * STEPS + (step - STEPS)
-}
-
-/// How many bytes a block of this class has.
-const fn class_len(class: usize) -> usize {
-    if class < STEPS {
-        return (class + 1) * SMALLEST;
-    }
-    let (doubling, step) = ((class - STEPS) / STEPS + 6, (class - STEPS) % STEPS + STEPS);
-    (step + 1) << doubling
-}
-
 impl<R: Resource> Pooled<R> {
     /// A pool of `resource`'s blocks, empty at first.
     pub fn new(resource: R) -> Self {
-        let by_class = std::array::from_fn(|_| Vec::new());
-        let idle = Idle { by_class, exact: Vec::new(), stats: PoolStats::default() };
-        let shared = Arc::new(Shared { resource, idle: Mutex::new(idle) });
+        let shared = Arc::new(Shared { resource, idle: Mutex::new(Idle::new()) });
         if let Some(budget) = shared.resource.budget() {
             let pool: Weak<Shared<R>> = Arc::downgrade(&shared);
             budget.add_pool(pool);
@@ -95,7 +67,7 @@ impl<R: Resource> Pooled<R> {
 
     /// What it keeps and how often it served from it.
     pub fn stats(&self) -> PoolStats {
-        self.shared.idle().stats
+        self.shared.idle().stats()
     }
 
     /// The layer below.
@@ -103,12 +75,16 @@ impl<R: Resource> Pooled<R> {
         &self.shared.resource
     }
 
+    /// A new block from below; if that refuses, once more after giving back what is idle.
     fn make(&self, len_bytes: usize) -> Result<Box<R::Block>> {
-        let first = self.shared.resource.allocate(len_bytes);
-        if first.is_err() && self.shared.trim() > 0 {
-            return self.shared.resource.allocate(len_bytes).map(Box::new);
+        let mut made = self.shared.resource.allocate(len_bytes);
+        if made.is_err() && self.shared.trim() > 0 {
+            made = self.shared.resource.allocate(len_bytes);
         }
-        first.map(Box::new)
+        let block = Box::new(made?);
+        let surplus = self.shared.idle().note_new(&*block);
+        drop(surplus); // not under the lock
+        Ok(block)
     }
 }
 
@@ -134,6 +110,8 @@ impl<R: Resource> Resource for Pooled<R> {
             Some(block) => block,
             None => self.make(rounded)?,
         };
+        // `PooledBlock`'s promise must not rest on the promises of a safe trait.
+        assert!(block.len_bytes() >= len_bytes, "the resource below a pool handed out less than it was asked for");
         Ok(PooledBlock { block: Some(block), len_bytes, shared: self.shared.clone() })
     }
 
@@ -173,42 +151,11 @@ impl<R: Resource> Shared<R> {
 impl<R: Resource> Trim for Shared<R> {
     fn trim(&self) -> usize {
         let mut idle = self.idle();
-        let by_class = idle.by_class.each_mut().map(std::mem::take);
-        let exact = std::mem::take(&mut idle.exact);
-        let freed = std::mem::take(&mut idle.stats.idle_bytes);
-        drop(idle); // freeing takes the locks below: not under ours
-        drop((by_class, exact));
+        let kept = idle.take_all();
+        let freed = kept.stats().idle_bytes;
+        drop(idle); // giving back takes the locks below: not under ours
+        drop(kept);
         freed as usize
-    }
-}
-
-impl<B: Block> Idle<B> {
-    /// A kept block of exactly `len_bytes`, which is a rounded size.
-    fn take(&mut self, len_bytes: usize) -> Option<Box<B>> {
-        let found = if len_bytes > EXACT_ABOVE {
-            let at = self.exact.iter().rposition(|block| block.len_bytes() == len_bytes);
-            at.map(|at| self.exact.swap_remove(at))
-        } else {
-            self.by_class[class_of(len_bytes)].pop()
-        };
-        match &found {
-            Some(block) => {
-                self.stats.hits += 1;
-                self.stats.idle_bytes -= block.len_bytes() as u64;
-            }
-            None => self.stats.misses += 1,
-        }
-        found
-    }
-
-    fn keep(&mut self, block: Box<B>) {
-        let len_bytes = block.len_bytes();
-        self.stats.idle_bytes += len_bytes as u64;
-        if len_bytes > EXACT_ABOVE {
-            self.exact.push(block);
-        } else {
-            self.by_class[class_of(len_bytes)].push(block);
-        }
     }
 }
 
@@ -225,7 +172,7 @@ impl<R: Resource> PooledBlock<R> {
     }
 }
 
-// SAFETY: the inner block is owned, has at least `len_bytes` bytes (the invariant of this file), and stays in its
+// SAFETY: the inner block is owned, has at least `len_bytes` bytes (checked in `allocate`), and stays in its
 // box until this block is dropped.
 unsafe impl<R: Resource> Block for PooledBlock<R> {
     fn ptr(&self) -> NonNull<u8> {
@@ -245,6 +192,7 @@ impl<R: Resource> Drop for PooledBlock<R> {
     fn drop(&mut self) {
         let Some(block) = self.block.take() else { return };
         let mut idle = self.shared.idle();
+        idle.note_return(&*block);
         // Asked under the lock: who waits for bytes says so first and trims this pool then. So either that is seen
         // here, or the trim finds the block.
         if self.shared.resource.budget().is_some_and(Budget::is_short) {

@@ -1,0 +1,111 @@
+//! The blocks that a pool keeps for later.
+//!
+//! Invariants: a block under class `c` belongs to that class by its length, and a large one is found only by its
+//! exact length; large ones, in use and idle, are together never more than twice what was in use at once.
+
+use super::classes::{CLASSES, EXACT_ABOVE, class_of};
+use crate::{Block, PoolStats};
+
+// Blocks are boxed when they are made, so that lending one moves a pointer.
+pub(super) struct Idle<B> {
+    by_class: [Vec<Box<B>>; CLASSES],
+    large: Large<B>,
+    stats: PoolStats,
+}
+
+/// Blocks above [`EXACT_ABOVE`]: few, so searched one by one.
+struct Large<B> {
+    idle: Vec<Box<B>>, // the longest idle first
+    idle_bytes: usize,
+    live_bytes: usize,
+    peak_bytes: usize, // of `live_bytes`, since the last trim
+}
+
+impl<B: Block> Idle<B> {
+    pub(super) fn new() -> Self {
+        Self { by_class: std::array::from_fn(|_| Vec::new()), large: Large::new(), stats: PoolStats::default() }
+    }
+
+    pub(super) fn stats(&self) -> PoolStats {
+        self.stats
+    }
+
+    /// A kept block of exactly `len_bytes`, which is a rounded size; now in use.
+    pub(super) fn take(&mut self, len_bytes: usize) -> Option<Box<B>> {
+        let found =
+            if len_bytes > EXACT_ABOVE { self.large.take(len_bytes) } else { self.by_class[class_of(len_bytes)].pop() };
+        match &found {
+            Some(block) => {
+                self.stats.hits += 1;
+                self.stats.idle_bytes -= block.len_bytes() as u64;
+            }
+            None => self.stats.misses += 1,
+        }
+        found
+    }
+
+    /// Notes that a new block is in use; returns idle ones that are now too many.
+    pub(super) fn note_new(&mut self, block: &B) -> Vec<Box<B>> {
+        if block.len_bytes() <= EXACT_ABOVE {
+            return Vec::new();
+        }
+        let surplus = self.large.note_new(block.len_bytes());
+        self.stats.idle_bytes -= surplus.iter().map(|block| block.len_bytes() as u64).sum::<u64>();
+        surplus
+    }
+
+    /// Notes that a block is not in use any more.
+    pub(super) fn note_return(&mut self, block: &B) {
+        if block.len_bytes() > EXACT_ABOVE {
+            self.large.live_bytes -= block.len_bytes();
+        }
+    }
+
+    pub(super) fn keep(&mut self, block: Box<B>) {
+        let len_bytes = block.len_bytes();
+        self.stats.idle_bytes += len_bytes as u64;
+        if len_bytes > EXACT_ABOVE { self.large.keep(block) } else { self.by_class[class_of(len_bytes)].push(block) }
+    }
+
+    /// Everything that is kept, leaving only the counters of what is in use and of hits and misses.
+    pub(super) fn take_all(&mut self) -> Self {
+        let (live_bytes, stats) = (self.large.live_bytes, PoolStats { idle_bytes: 0, ..self.stats });
+        let large = Large { live_bytes, peak_bytes: live_bytes, ..Large::new() };
+        std::mem::replace(self, Self { large, stats, ..Self::new() })
+    }
+}
+
+impl<B: Block> Large<B> {
+    fn new() -> Self {
+        Self { idle: Vec::new(), idle_bytes: 0, live_bytes: 0, peak_bytes: 0 }
+    }
+
+    fn take(&mut self, len_bytes: usize) -> Option<Box<B>> {
+        let at = self.idle.iter().rposition(|block| block.len_bytes() == len_bytes)?;
+        self.idle_bytes -= len_bytes;
+        self.note_live(len_bytes);
+        Some(self.idle.remove(at))
+    }
+
+    fn note_new(&mut self, len_bytes: usize) -> Vec<Box<B>> {
+        self.note_live(len_bytes);
+        let may_keep = 2 * self.peak_bytes - self.live_bytes;
+        let mut surplus = Vec::new();
+        while self.idle_bytes > may_keep {
+            let longest_idle = self.idle.remove(0);
+            self.idle_bytes -= longest_idle.len_bytes();
+            surplus.push(longest_idle);
+        }
+        surplus
+    }
+
+    fn note_live(&mut self, len_bytes: usize) {
+        self.live_bytes += len_bytes;
+        self.peak_bytes = self.peak_bytes.max(self.live_bytes);
+    }
+
+    fn keep(&mut self, block: Box<B>) {
+        self.idle_bytes += block.len_bytes();
+        self.idle.push(block);
+    }
+}
