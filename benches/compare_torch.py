@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Pagelock beside PyTorch: one epoch of the tutorial's models on the CPU, in one run on one machine.
+"""Pagelock beside PyTorch on the CPU, in one run on one machine.
 
-    PYTHON=path/to/python/with/torch benches/compare_torch.py --data DIR --threads 1 2
+    PYTHON=path/to/python/with/torch benches/compare_torch.py epochs --data DIR --threads 1 2
+    PYTHON=path/to/python/with/torch benches/compare_torch.py ops --threads 1 2
 
-Builds `mnist_epoch.rs`, then runs it and `torch_mnist.py` in turns, a process for each, so that noise
-from other programs hits both. Prints Markdown tables of epoch times, of the time from process start to
-the first finished step, and of peak memory, with ratios; `--json FILE` keeps every figure.
-Needs cargo, and PyTorch and numpy in $PYTHON; itself only the standard library.
+Builds the Rust half (`mnist_epoch.rs`, `ops.rs`), then runs it and the PyTorch half (`torch_mnist.py`, `torch_ops.py`) in
+turns, a process for each, so that noise from other programs hits both. Prints Markdown tables with ratios: epoch
+times, the time from process start to the first finished step and peak memory, or the time of each operation.
+`--json FILE` keeps every figure. Needs cargo, and PyTorch and numpy in $PYTHON; itself only the standard library.
 """
 
 import argparse
@@ -18,14 +19,16 @@ import sys
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+BENCHES = Path(__file__).resolve().parent
+ROOT = BENCHES.parent
+PYTHON = os.environ.get("PYTHON", sys.executable)
 MODELS = ["logistic", "cnn"]
 TORCH_MODES = ["loader", "gathered", "slices"]
 
 
-def build():
-    """Builds the Rust half and returns the path of its program."""
-    command = ["cargo", "bench", "--bench", "mnist_epoch", "--no-run", "--message-format=json-render-diagnostics"]
+def build(bench):
+    """Builds a benchmark and returns the path of its program."""
+    command = ["cargo", "bench", "--bench", bench, "--no-run", "--message-format=json-render-diagnostics"]
     printed = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE).stdout
     messages = [json.loads(line) for line in printed.splitlines()]
     programs = [message["executable"] for message in messages if message.get("executable")]
@@ -44,10 +47,10 @@ def measure(command):
     return json.loads(printed) | {"peak_memory_mib": usage.ru_maxrss / 1024}
 
 
-def run_all(args, program):
+def measure_epochs(args):
     """Every variant once per round, in the same order; returns `{(model, threads, variant): [report]}`."""
+    program, torch = build("mnist_epoch"), [PYTHON, str(BENCHES / "torch_mnist.py")]
     reports = {}
-    torch = [os.environ.get("PYTHON", sys.executable), str(ROOT / "benches" / "torch_mnist.py")]
     for round_idx in range(args.rounds):
         for model in args.models:
             for threads in args.threads:
@@ -56,7 +59,21 @@ def run_all(args, program):
                 variants["pagelock"] = [program, "--json", *common]
                 for variant, command in variants.items():
                     print(f"round {round_idx + 1}: {model}, {threads} thread(s), {variant}", file=sys.stderr)
-                    reports.setdefault((model, threads, variant), []).append(measure(command))
+                    report = measure(command)
+                    for run in report.pop("runs", [{}]):
+                        reports.setdefault((model, threads, variant), []).append(report | run)
+    return reports
+
+
+def measure_ops(args):
+    """Both programs once per round; returns `{(threads, program): [report]}`."""
+    programs = {"pagelock": [build("ops"), "--json"], "torch": [PYTHON, str(BENCHES / "torch_ops.py")]}
+    reports = {}
+    for round_idx in range(args.rounds):
+        for threads in args.threads:
+            for name, command in programs.items():
+                print(f"round {round_idx + 1}: operations, {threads} thread(s), {name}", file=sys.stderr)
+                reports.setdefault((threads, name), []).append(measure([*command, "--threads", str(threads)]))
     return reports
 
 
@@ -69,7 +86,7 @@ def least(reports, key):
     return min(report[key] for report in reports)
 
 
-def print_tables(args, reports):
+def print_epochs(args, reports):
     """Least and median epoch, then first step and memory; ratios are Pagelock's share of PyTorch's."""
     rows = [(model, threads) for model in args.models for threads in args.threads]
     print("\nSeconds per training epoch (50,000 images, batches of 64): least (median) of all epochs.\n")
@@ -99,9 +116,24 @@ def print_tables(args, reports):
         )
 
 
+def print_ops(args, reports):
+    """The least time of each operation; above 1, the ratio says how many times faster Pagelock is."""
+    print("\nMilliseconds per call, least of all.\n")
+    print("| operation | threads | Pagelock | PyTorch | PyTorch / Pagelock |")
+    print("|---|---|---|---|---|")
+    for threads in args.threads:
+        for name in reports[threads, "torch"][0]["seconds"]:
+            ours, torch = (
+                1e3 * min(min(report["seconds"][name]) for report in reports[threads, program])
+                for program in ("pagelock", "torch")
+            )
+            print(f"| {name} | {threads} | {ours:.3f} | {torch:.3f} | {torch / ours:.2f} |")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     default_data = Path(os.environ["PAGELOCK_DATA"]) / "mnist" if "PAGELOCK_DATA" in os.environ else None
+    parser.add_argument("work", choices=["epochs", "ops"])
     parser.add_argument("--data", type=Path, default=default_data, help="folder of the MNIST files")
     parser.add_argument("--models", nargs="+", choices=MODELS, default=MODELS)
     parser.add_argument("--threads", nargs="+", type=int, default=[1])
@@ -109,14 +141,19 @@ def main():
     parser.add_argument("--rounds", type=int, default=3, help="processes of each variant")
     parser.add_argument("--json", type=Path, help="also write every report to this file")
     args = parser.parse_args()
-    if args.data is None:
+    if args.work == "epochs" and args.data is None:
         parser.error("give --data, the folder of the MNIST files, or set PAGELOCK_DATA to the folder above it")
-    args.data = str(args.data.resolve())
 
-    reports = run_all(args, build())
-    print_tables(args, reports)
+    if args.work == "epochs":
+        args.data = str(args.data.resolve())
+        reports = measure_epochs(args)
+        print_epochs(args, reports)
+    else:
+        reports = measure_ops(args)
+        print_ops(args, reports)
     if args.json:
-        args.json.write_text(json.dumps([{"variant": key[2]} | one for key, many in reports.items() for one in many], indent=1))
+        named = [{"variant": key[-1]} | report for key, many in reports.items() for report in many]
+        args.json.write_text(json.dumps(named, indent=1))
 
 
 if __name__ == "__main__":
