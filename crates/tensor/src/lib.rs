@@ -80,7 +80,7 @@ pub use element::{DType, Element, Float, Num, Real, Scalar};
 pub use error::{Error, Result};
 pub use ops::{Conv2d, Pool2d, Reduction};
 pub use parallel::{num_threads, set_num_threads};
-pub use random::{Generator, manual_seed};
+pub use random::{Generator, default_generator, manual_seed};
 pub use shape::{Axes, AxisSet, IntoShape, MAX_RANK, Shape};
 pub use tensor::Tensor;
 

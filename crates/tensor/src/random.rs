@@ -151,7 +151,13 @@ fn philox<const N: usize>(seed: u64, position: u64, stream: u64) -> [[u32; N]; 4
 static DEFAULT: OnceLock<Generator> = OnceLock::new();
 
 /// What `rand` and `randn` draw from. Its seed is 0 until [`manual_seed`] says otherwise, so that programs replay.
-pub(crate) fn default_generator() -> &'static Generator {
+///
+/// ```
+/// # use pagelock_tensor::{default_generator, manual_seed};
+/// manual_seed(7);
+/// assert_eq!(default_generator().seed(), 7);
+/// ```
+pub fn default_generator() -> &'static Generator {
     DEFAULT.get_or_init(|| Generator::new(0))
 }
 
