@@ -1,1 +1,67 @@
-//! Neural-network modules, losses, optimizers and checkpoints.
+//! Neural-network modules, losses, initializers, optimizers and saved weights, on [`pagelock_tensor`].
+//!
+//! ```
+//! use pagelock_nn::{Forward, Linear, Module, ReLU, Sequential, functional as F, optim::{Optimizer, Sgd}};
+//! use pagelock_tensor::{Create, Tensor};
+//!
+//! let model = Sequential::new((Linear::new(784, 32)?, ReLU, Linear::new(32, 10)?));
+//! let mut opt = Sgd::new(model.parameters(), 0.1).momentum(0.9);
+//!
+//! let (xb, yb) = (Tensor::randn([64, 784])?, Tensor::<i64>::zeros(64)?);
+//! let loss = F::cross_entropy(&model.forward(&xb)?, &yb)?;
+//! loss.backward()?;
+//! opt.step()?;
+//! opt.zero_grad();
+//! # Ok::<(), pagelock_nn::Error>(())
+//! ```
+//!
+//! Reading order: `module.rs` (what a module is: something that shows its parameters), `parameter.rs`, `forward.rs`,
+//! then `layers/`, `optim/` and `train.rs`. Everything that looks into a model (`parameters`, `state_dict`, `train`,
+//! printing) is one walk with a [`Visitor`]; nothing else knows what a model is made of.
+//!
+//! Invariants:
+//! - names are PyTorch's: the path of field names joined with dots, `"layers.0.weight"`;
+//! - a parameter's elements change in place only, so every handle to it (the model's, the optimizer's) sees them;
+//! - what fails has changed nothing.
+
+#![forbid(unsafe_code)]
+
+// So that `#[derive(Module)]`, whose code starts with `::pagelock_nn`, works in here too.
+extern crate self as pagelock_nn;
+
+mod containers;
+mod error;
+mod forward;
+pub mod functional;
+pub mod init;
+mod layers;
+mod loss;
+mod module;
+pub mod optim;
+mod parameter;
+mod print;
+mod safetensors_file;
+mod state_dict;
+mod train;
+
+pub use error::{Error, Misfit, Result};
+pub use forward::{Forward, Layer};
+pub use layers::{
+    AdaptiveAvgPool2d, AvgPool2d, Conv2d, Dropout, Flatten, IntoLayers, Lambda, Linear, MaxPool2d, Pair, ReLU,
+    Sequential, Sigmoid, Tanh,
+};
+pub use loss::{CrossEntropyLoss, MSELoss, NLLLoss};
+pub use module::{Event, Mode, Module, Visitor};
+pub use pagelock_nn_derive::Module;
+/// The tensors that everything here is made of, for those who depend on this crate alone.
+pub use pagelock_tensor as tensor;
+pub use parameter::{Buffer, Parameter};
+pub use print::{Tree, print};
+pub use safetensors_file::{load_safetensors, save_safetensors};
+pub use state_dict::StateDict;
+pub use train::{Epoch, evaluate, fit, fit_with, loss_batch};
+
+/// The examples of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

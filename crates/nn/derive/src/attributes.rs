@@ -62,8 +62,8 @@ impl Field {
 }
 
 fn each(attributes: &[Attribute], mut take: impl FnMut(ParseNestedMeta<'_>) -> Result<()>) -> Result<()> {
-    let ours = attributes.iter().filter(|attribute| attribute.path().is_ident("module"));
-    ours.map(|attribute| attribute.parse_nested_meta(&mut take)).collect()
+    let mut ours = attributes.iter().filter(|attribute| attribute.path().is_ident("module"));
+    ours.try_for_each(|attribute| attribute.parse_nested_meta(&mut take))
 }
 
 /// A name is one step of a dotted path, so it has no dot of its own.

@@ -1,0 +1,135 @@
+//! The crate's errors: what is wrong, with which numbers, and what to do.
+
+use pagelock_tensor::{DType, Shape};
+use std::error::Error as StdError;
+use std::fmt;
+use std::path::PathBuf;
+
+/// What everything fallible here returns, except layers, which return the tensor crate's.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why something in this crate did not work.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A tensor operation refused.
+    #[error(transparent)]
+    Tensor(#[from] pagelock_tensor::Error),
+
+    /// A state dict is not that of the model.
+    #[error("the state dict does not fit the model, and nothing was loaded: {0}")]
+    StateDict(Box<Misfit>),
+
+    /// A file could not be read or written.
+    #[error("cannot {action} {}: {source}", path.display())]
+    File {
+        /// What was tried: "read", "write".
+        action: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+
+    /// A file is not safetensors, or is damaged.
+    #[error("{} ({len_bytes} bytes) is not a whole safetensors file: {reason}; copy or save it again", path.display())]
+    Format {
+        /// The file.
+        path: PathBuf,
+        /// Its length.
+        len_bytes: usize,
+        /// What the parser found.
+        reason: String,
+    },
+
+    /// A file holds another element type.
+    #[error(
+        "{}: `{name}` holds {found} and this asks for {expected}; load it as a model of {found}, or convert the file",
+        path.display()
+    )]
+    DType {
+        /// The file.
+        path: PathBuf,
+        /// The tensor in it.
+        name: String,
+        /// What it holds, in safetensors' words.
+        found: String,
+        /// What was asked for.
+        expected: DType,
+    },
+
+    /// An optimizer's setting is outside its range.
+    #[error("{optimizer}: {setting} is {value}; it must be {allowed}")]
+    Setting {
+        /// The optimizer.
+        optimizer: &'static str,
+        /// The setting.
+        setting: &'static str,
+        /// Its value.
+        value: f64,
+        /// The range.
+        allowed: &'static str,
+    },
+
+    /// An optimizer got nothing to train.
+    #[error("{optimizer}: there are no parameters to train; pass `model.parameters()` of a model that has some")]
+    NoParameters {
+        /// The optimizer.
+        optimizer: &'static str,
+    },
+
+    /// The batches ended before the first one.
+    #[error("the {which} batches are empty; check the dataset's length, and `drop_last` against the batch size")]
+    NoBatches {
+        /// "training" or "validation".
+        which: &'static str,
+    },
+
+    /// A loader could not deliver a batch.
+    #[error("{which} batch {index} of epoch {epoch}: {source}")]
+    Batch {
+        /// "training" or "validation".
+        which: &'static str,
+        /// The batch, counted from 0.
+        index: usize,
+        /// The epoch, counted from 0.
+        epoch: usize,
+        /// What the loader said.
+        source: Box<dyn StdError + Send + Sync>,
+    },
+}
+
+/// How a state dict differs from a model's.
+#[derive(Debug, Default, PartialEq)]
+pub struct Misfit {
+    /// Names that the model has and the state dict has not.
+    pub missing: Vec<String>,
+    /// Names that the state dict has and the model has not.
+    pub unexpected: Vec<String>,
+    /// Names whose shapes differ: name, shape in the state dict, shape in the model.
+    pub misshapen: Vec<(String, Shape, Shape)>,
+}
+
+impl Misfit {
+    /// Whether there is no difference.
+    pub fn is_empty(&self) -> bool {
+        self.missing.is_empty() && self.unexpected.is_empty() && self.misshapen.is_empty()
+    }
+}
+
+impl fmt::Display for Misfit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let quoted = |names: &[String]| names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+        let mut parts = Vec::new();
+        if !self.missing.is_empty() {
+            parts.push(format!("it lacks {}", quoted(&self.missing)));
+        }
+        if !self.unexpected.is_empty() {
+            parts.push(format!("the model has no {}", quoted(&self.unexpected)));
+        }
+        for (name, given, wanted) in &self.misshapen {
+            parts.push(format!("`{name}` is {given}, and {wanted} in the model"));
+        }
+        f.write_str(&parts.join("; "))
+    }
+}

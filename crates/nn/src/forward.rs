@@ -1,0 +1,49 @@
+//! How a module computes: [`Forward`], and [`Layer`] for what can stand in a [`Sequential`](crate::Sequential).
+
+use crate::Module;
+use pagelock_tensor::{Float, Result, Tensor};
+
+/// One tensor in, one tensor out.
+///
+/// Models with other inputs have a method of their own instead; nothing but [`Sequential`](crate::Sequential) and
+/// [`fit`](crate::fit) asks for this trait.
+///
+/// # Examples
+/// ```
+/// use pagelock_nn::{Forward, Module, Parameter};
+/// use pagelock_tensor::{Create, Result, Tensor};
+///
+/// #[derive(Module)]
+/// struct Logistic {
+///     weights: Parameter,
+///     bias: Parameter,
+/// }
+///
+/// impl Forward for Logistic {
+///     fn forward(&self, xb: &Tensor) -> Result<Tensor> {
+///         xb.matmul(&self.weights)? + &self.bias
+///     }
+/// }
+///
+/// let model = Logistic { weights: Parameter::new(Tensor::randn([784, 10])?), bias: Parameter::new(Tensor::zeros(10)?) };
+/// assert_eq!(model.forward(&Tensor::zeros([64, 784])?)?.dims(), [64, 10]);
+/// # Ok::<(), pagelock_tensor::Error>(())
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` has no `forward` from `Tensor<{T}>` to `Tensor<{T}>`",
+    note = "implement `Forward` for it, or wrap a closure in `Lambda::new(|x| ..)`"
+)]
+pub trait Forward<T: Float = f32> {
+    /// The output for `x`.
+    ///
+    /// # Errors
+    /// What the tensor operations inside refuse: a shape that does not fit, a budget that is used up.
+    fn forward(&self, x: &Tensor<T>) -> Result<Tensor<T>>;
+}
+
+/// A [`Module`] with a [`Forward`]: what a [`Sequential`](crate::Sequential) holds as `Box<dyn Layer>`.
+///
+/// Implemented for everything that has both; never by hand.
+pub trait Layer<T: Float = f32>: Module<T> + Forward<T> + Send + Sync {}
+
+impl<T: Float, L: Module<T> + Forward<T> + Send + Sync + ?Sized> Layer<T> for L {}

@@ -1,0 +1,139 @@
+//! Layers and losses as functions of tensors, as PyTorch's `torch.nn.functional`.
+//!
+//! ```
+//! use pagelock_nn::functional as F;
+//! use pagelock_tensor::{Create, Tensor};
+//!
+//! let (xb, weight, bias) = (Tensor::ones([2, 3])?, Tensor::zeros([4, 3])?, Tensor::ones(4)?);
+//! let scores = F::relu(&F::linear(&xb, &weight, Some(&bias))?)?;
+//! assert_eq!(scores.to_vec()?, [1.0; 8]);
+//! # Ok::<(), pagelock_tensor::Error>(())
+//! ```
+//!
+//! Each is a method of [`Tensor`] as well; they are here to be passed as values (`fit(.., F::cross_entropy, ..)`) and for
+//! those who read PyTorch. Errors are those of the methods: shapes that do not fit, indices out of range.
+
+use pagelock_tensor::{Conv2d, Float, Generator, Pool2d, Reduction, Result, Tensor};
+
+/// `x · weightᵀ + bias`. `x`: `[.., in_features]`, `weight`: `[out_features, in_features]`, `bias`: `[out_features]`.
+///
+/// # Errors
+/// The numbers of features differ.
+pub fn linear<T: Float>(x: &Tensor<T>, weight: &Tensor<T>, bias: Option<&Tensor<T>>) -> Result<Tensor<T>> {
+    let product = x.matmul(&weight.t()?)?;
+    match bias {
+        Some(bias) => &product + bias,
+        None => Ok(product),
+    }
+}
+
+/// Cross-correlation of images with kernels; see [`Tensor::conv2d`] for the shapes.
+///
+/// # Errors
+/// The numbers of channels do not fit, or the kernel is larger than the padded image.
+pub fn conv2d<T: Float>(
+    x: &Tensor<T>,
+    weight: &Tensor<T>,
+    bias: Option<&Tensor<T>>,
+    geometry: Conv2d,
+) -> Result<Tensor<T>> {
+    x.conv2d(weight, bias, geometry)
+}
+
+/// The largest of each window; see [`Tensor::max_pool2d`].
+///
+/// # Errors
+/// `x` is not `[batch, channels, height, width]`, or the window is larger than the padded image.
+pub fn max_pool2d<T: Float>(x: &Tensor<T>, geometry: Pool2d) -> Result<Tensor<T>> {
+    x.max_pool2d(geometry)
+}
+
+/// The mean of each window; see [`Tensor::avg_pool2d`].
+///
+/// # Errors
+/// As [`max_pool2d`].
+pub fn avg_pool2d<T: Float>(x: &Tensor<T>, geometry: Pool2d) -> Result<Tensor<T>> {
+    x.avg_pool2d(geometry)
+}
+
+/// The means of `size[0] × size[1]` windows that cover the image evenly.
+///
+/// # Errors
+/// `x` is not `[batch, channels, height, width]`, or a size is 0.
+pub fn adaptive_avg_pool2d<T: Float>(x: &Tensor<T>, size: [usize; 2]) -> Result<Tensor<T>> {
+    x.adaptive_avg_pool2d(size)
+}
+
+/// `max(x, 0)`, element by element.
+///
+/// # Errors
+/// The result does not fit the memory budget.
+pub fn relu<T: Float>(x: &Tensor<T>) -> Result<Tensor<T>> {
+    x.relu()
+}
+
+/// The hyperbolic tangent, element by element.
+///
+/// # Errors
+/// The result does not fit the memory budget.
+pub fn tanh<T: Float>(x: &Tensor<T>) -> Result<Tensor<T>> {
+    x.tanh()
+}
+
+/// `1 / (1 + exp(−x))`, element by element.
+///
+/// # Errors
+/// The result does not fit the memory budget.
+pub fn sigmoid<T: Float>(x: &Tensor<T>) -> Result<Tensor<T>> {
+    x.sigmoid()
+}
+
+/// Exponentials along `dim`, scaled to the sum 1.
+///
+/// # Errors
+/// `x` has no such dimension.
+pub fn softmax<T: Float>(x: &Tensor<T>, dim: isize) -> Result<Tensor<T>> {
+    x.softmax(dim)
+}
+
+/// The logarithm of [`softmax`], computed without overflow.
+///
+/// # Errors
+/// `x` has no such dimension.
+pub fn log_softmax<T: Float>(x: &Tensor<T>, dim: isize) -> Result<Tensor<T>> {
+    x.log_softmax(dim)
+}
+
+/// Sets each element to 0 with probability `p` and scales the others by `1 / (1 − p)`; `x` itself if not `training`.
+///
+/// # Errors
+/// `p` is not in `0..=1`.
+pub fn dropout<T: Float>(x: &Tensor<T>, p: f64, training: bool, generator: &Generator) -> Result<Tensor<T>> {
+    if training { x.dropout(p, generator) } else { Ok(x.clone()) }
+}
+
+/// The mean cross entropy of scores `[batch, classes]` and classes `[batch]`.
+///
+/// Other reductions: [`CrossEntropyLoss`](crate::CrossEntropyLoss), or [`Tensor::cross_entropy`].
+///
+/// # Errors
+/// The shapes do not fit, or a class is out of range.
+pub fn cross_entropy<T: Float>(scores: &Tensor<T>, classes: &Tensor<i64>) -> Result<Tensor<T>> {
+    scores.cross_entropy(classes, Reduction::Mean)
+}
+
+/// The mean negative log likelihood of log probabilities `[batch, classes]` and classes `[batch]`.
+///
+/// # Errors
+/// As [`cross_entropy`].
+pub fn nll_loss<T: Float>(log_probabilities: &Tensor<T>, classes: &Tensor<i64>) -> Result<Tensor<T>> {
+    log_probabilities.nll_loss(classes, Reduction::Mean)
+}
+
+/// The mean squared difference of two tensors of one shape.
+///
+/// # Errors
+/// The shapes differ.
+pub fn mse_loss<T: Float>(input: &Tensor<T>, target: &Tensor<T>) -> Result<Tensor<T>> {
+    input.mse_loss(target, Reduction::Mean)
+}

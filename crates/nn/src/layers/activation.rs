@@ -1,0 +1,61 @@
+//! Layers without parameters that change each element alone.
+
+use super::shown;
+use crate::{Forward, Module, Visitor};
+use pagelock_tensor::{Float, Result, Tensor};
+
+macro_rules! activation {
+    ($(#[$docs:meta])* $name:ident, $method:ident) => {
+        $(#[$docs])*
+        #[derive(Clone, Copy, Default)]
+        pub struct $name;
+
+        impl<T: Float> Module<T> for $name {
+            fn visit(&self, _: &mut Visitor<'_, T>) {}
+        }
+
+        impl<T: Float> Forward<T> for $name {
+            fn forward(&self, x: &Tensor<T>) -> Result<Tensor<T>> {
+                x.$method()
+            }
+        }
+
+        shown!($name);
+    };
+}
+
+activation! {
+    /// `max(x, 0)`.
+    ///
+    /// ```
+    /// use pagelock_nn::{Forward, ReLU};
+    /// # use pagelock_tensor::{Create, Tensor};
+    /// assert_eq!(ReLU.forward(&Tensor::new([-1.0, 2.0])?)?.to_vec()?, [0.0, 2.0]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    ReLU, relu
+}
+
+activation! {
+    /// The hyperbolic tangent.
+    ///
+    /// ```
+    /// use pagelock_nn::{Forward, Tanh};
+    /// # use pagelock_tensor::{Create, Tensor};
+    /// assert_eq!(Tanh.forward(&Tensor::new([0.0])?)?.to_vec()?, [0.0]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    Tanh, tanh
+}
+
+activation! {
+    /// `1 / (1 + exp(−x))`.
+    ///
+    /// ```
+    /// use pagelock_nn::{Forward, Sigmoid};
+    /// # use pagelock_tensor::{Create, Tensor};
+    /// assert_eq!(Sigmoid.forward(&Tensor::new([0.0])?)?.to_vec()?, [0.5]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    Sigmoid, sigmoid
+}

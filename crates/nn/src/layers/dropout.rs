@@ -1,0 +1,59 @@
+//! [`Dropout`]: forgets a part of what it is given, while training.
+
+use super::shown;
+use crate::{Forward, Mode, Module, Visitor, functional};
+use pagelock_tensor::{Float, Generator, Result, Tensor, default_generator};
+
+/// While training, sets each element to 0 with probability `p` and scales the others by `1 / (1 − p)`; otherwise passes
+/// its input on.
+///
+/// # Examples
+/// ```
+/// use pagelock_nn::{Dropout, Forward, Module};
+/// use pagelock_tensor::{Create, Tensor};
+///
+/// let layer = Dropout::new(0.5);
+/// let x = Tensor::ones(1000)?;
+/// assert!(layer.forward(&x)?.to_vec()?.iter().all(|&v| v == 0.0 || v == 2.0));
+/// Module::<f32>::eval(&layer);
+/// assert_eq!(layer.forward(&x)?.to_vec()?, x.to_vec()?);
+/// # Ok::<(), pagelock_tensor::Error>(())
+/// ```
+pub struct Dropout {
+    p: f64,
+    mode: Mode,
+    generator: Option<Generator>, // none: the default generator
+}
+
+impl Dropout {
+    /// Drops with probability `p`, decided by the default generator. A `p` outside `0..=1` is an error of `forward`.
+    pub fn new(p: f64) -> Self {
+        Self { p, mode: Mode::default(), generator: None }
+    }
+
+    /// Drops with probability `p`, decided by a generator of its own.
+    pub fn new_with(p: f64, generator: Generator) -> Self {
+        Self { p, mode: Mode::default(), generator: Some(generator) }
+    }
+}
+
+impl<T: Float> Module<T> for Dropout {
+    fn visit(&self, visitor: &mut Visitor<'_, T>) {
+        visitor.child("mode", &self.mode);
+    }
+
+    fn details(&self) -> String {
+        format!("p={}, inplace=False", self.p)
+    }
+}
+
+impl<T: Float> Forward<T> for Dropout {
+    fn forward(&self, x: &Tensor<T>) -> Result<Tensor<T>> {
+        match &self.generator {
+            Some(generator) => functional::dropout(x, self.p, self.mode.is_training(), generator),
+            None => functional::dropout(x, self.p, self.mode.is_training(), default_generator()),
+        }
+    }
+}
+
+shown!(Dropout);

@@ -1,0 +1,53 @@
+//! [`Flatten`]: several dimensions become one.
+
+use super::shown;
+use crate::{Forward, Module, Visitor};
+use pagelock_tensor::{Float, Result, Tensor};
+
+/// Joins the dimensions from `start` to `end` (both included) into one; by default all but the batch.
+///
+/// ```
+/// use pagelock_nn::{Flatten, Forward};
+/// # use pagelock_tensor::{Create, Tensor};
+/// assert_eq!(Flatten::new().forward(&Tensor::zeros([64, 10, 2, 3])?)?.dims(), [64, 60]);
+/// # Ok::<(), pagelock_tensor::Error>(())
+/// ```
+#[derive(Clone, Copy)]
+pub struct Flatten {
+    start: isize,
+    end: isize,
+}
+
+impl Flatten {
+    /// Keeps the first dimension and joins the others.
+    pub fn new() -> Self {
+        Self { start: 1, end: -1 }
+    }
+
+    /// Joins the dimensions from `start` to `end`, both included; negative ones count from the end.
+    pub fn dims(start: isize, end: isize) -> Self {
+        Self { start, end }
+    }
+}
+
+impl Default for Flatten {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T: Float> Module<T> for Flatten {
+    fn visit(&self, _: &mut Visitor<'_, T>) {}
+
+    fn details(&self) -> String {
+        format!("start_dim={}, end_dim={}", self.start, self.end)
+    }
+}
+
+impl<T: Float> Forward<T> for Flatten {
+    fn forward(&self, x: &Tensor<T>) -> Result<Tensor<T>> {
+        x.flatten(self.start, self.end)
+    }
+}
+
+shown!(Flatten);

@@ -1,0 +1,87 @@
+//! The layers: one file each. All are [`Module`](crate::Module) and [`Forward`](crate::Forward).
+//!
+//! What a layer is made with can be changed until it is used, as in `Conv2d::new(1, 16, 3)?.stride(2).padding(1)`.
+//! `new` draws `f32` weights from the default generator (`manual_seed`); `new_with` takes a generator, and makes layers
+//! of any element type.
+
+mod activation;
+mod conv;
+mod dropout;
+mod flatten;
+mod lambda;
+mod linear;
+mod pool;
+mod sequential;
+
+pub use activation::{ReLU, Sigmoid, Tanh};
+pub use conv::Conv2d;
+pub use dropout::Dropout;
+pub use flatten::Flatten;
+pub use lambda::Lambda;
+pub use linear::Linear;
+pub use pool::{AdaptiveAvgPool2d, AvgPool2d, MaxPool2d};
+pub use sequential::{IntoLayers, Sequential};
+
+/// `Display` and `Debug` for layers, as [`print`](crate::print()) has it.
+macro_rules! shown {
+    ($($layer:ident $(<$element:ident>)?),+) => {$(
+        shown!(@one std::fmt::Display, $layer $(, $element)?);
+        shown!(@one std::fmt::Debug, $layer $(, $element)?);
+    )+};
+    (@one $trait:path, $layer:ident) => {
+        impl $trait for $layer {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                std::fmt::Display::fmt(&$crate::print::<f32, Self>(self), f)
+            }
+        }
+    };
+    (@one $trait:path, $layer:ident, $element:ident) => {
+        impl<$element: pagelock_tensor::Float> $trait for $layer<$element> {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                std::fmt::Display::fmt(&$crate::print::<$element, Self>(self), f)
+            }
+        }
+    };
+}
+pub(crate) use shown;
+
+/// A height and a width: given as one number for both, or as a pair.
+///
+/// ```
+/// use pagelock_nn::MaxPool2d;
+///
+/// assert_eq!(MaxPool2d::new(2).to_string(), MaxPool2d::new([2, 2]).to_string());
+/// ```
+pub trait Pair {
+    /// `[height, width]`
+    fn into_pair(self) -> [usize; 2];
+}
+
+impl Pair for usize {
+    fn into_pair(self) -> [usize; 2] {
+        [self; 2]
+    }
+}
+
+impl Pair for [usize; 2] {
+    fn into_pair(self) -> [usize; 2] {
+        self
+    }
+}
+
+impl Pair for (usize, usize) {
+    fn into_pair(self) -> [usize; 2] {
+        self.into()
+    }
+}
+
+/// A pair as PyTorch prints it: one number where both are equal.
+fn short(pair: [usize; 2]) -> String {
+    let [height, width] = pair;
+    if height == width { height.to_string() } else { format!("({height}, {width})") }
+}
+
+/// `True` or `False`, as PyTorch prints it.
+fn python(truth: bool) -> &'static str {
+    if truth { "True" } else { "False" }
+}

@@ -1,0 +1,121 @@
+//! [`Sequential`]: layers one after the other.
+
+use super::shown;
+use crate::{Forward, Layer, Module, Visitor};
+use pagelock_tensor::{Float, Result, Tensor};
+
+/// Layers one after the other, named by their position: `"0.weight"`, as PyTorch's `nn.Sequential`.
+///
+/// # Examples
+/// ```
+/// use pagelock_nn::{AdaptiveAvgPool2d, Conv2d, Flatten, Forward, Module, ReLU, Sequential};
+/// use pagelock_tensor::{Create, Tensor};
+///
+/// let model = Sequential::new((
+///     Conv2d::new(1, 16, 3)?.stride(2).padding(1),
+///     ReLU,
+///     Conv2d::new(16, 10, 3)?.stride(2).padding(1),
+///     ReLU,
+///     AdaptiveAvgPool2d::new(1),
+///     Flatten::new(),
+/// ));
+/// assert_eq!(model.forward(&Tensor::zeros([64, 1, 28, 28])?)?.dims(), [64, 10]);
+/// assert_eq!(model.named_parameters()[2].0, "2.weight");
+/// # Ok::<(), pagelock_tensor::Error>(())
+/// ```
+///
+/// Layers that are chosen while the program runs are added one by one:
+/// ```
+/// use pagelock_nn::{Linear, ReLU, Sequential};
+///
+/// let sizes = [784, 64, 32, 10];
+/// let mut model = Sequential::new(());
+/// for pair in sizes.windows(2) {
+///     model = model.add(Linear::new(pair[0], pair[1])?).add(ReLU);
+/// }
+/// assert_eq!(model.len(), 6);
+/// # Ok::<(), pagelock_tensor::Error>(())
+/// ```
+pub struct Sequential<T: Float = f32> {
+    layers: Vec<Box<dyn Layer<T>>>,
+}
+
+impl<T: Float> Sequential<T> {
+    /// From a tuple of layers (at most 16), or a `Vec<Box<dyn Layer>>`.
+    pub fn new(layers: impl IntoLayers<T>) -> Self {
+        Self { layers: layers.into_layers() }
+    }
+
+    /// With one more layer at the end.
+    #[must_use]
+    pub fn add(mut self, layer: impl Layer<T> + 'static) -> Self {
+        self.layers.push(Box::new(layer));
+        self
+    }
+
+    /// The layers, in order.
+    pub fn iter(&self) -> impl Iterator<Item = &dyn Layer<T>> {
+        self.layers.iter().map(|layer| &**layer)
+    }
+
+    /// How many layers there are.
+    pub fn len(&self) -> usize {
+        self.layers.len()
+    }
+
+    /// Whether there are none; the input then is the output.
+    pub fn is_empty(&self) -> bool {
+        self.layers.is_empty()
+    }
+}
+
+impl<T: Float> Module<T> for Sequential<T> {
+    fn visit(&self, visitor: &mut Visitor<'_, T>) {
+        self.layers.visit(visitor);
+    }
+}
+
+impl<T: Float> Forward<T> for Sequential<T> {
+    fn forward(&self, x: &Tensor<T>) -> Result<Tensor<T>> {
+        let Some((first, others)) = self.layers.split_first() else {
+            return Ok(x.clone());
+        };
+        others.iter().try_fold(first.forward(x)?, |x, layer| layer.forward(&x))
+    }
+}
+
+shown!(Sequential<T>);
+
+/// What [`Sequential::new`] takes: tuples of at most 16 layers, and `Vec<Box<dyn Layer>>`.
+pub trait IntoLayers<T: Float = f32> {
+    /// The layers, in order.
+    fn into_layers(self) -> Vec<Box<dyn Layer<T>>>;
+}
+
+impl<T: Float> IntoLayers<T> for Vec<Box<dyn Layer<T>>> {
+    fn into_layers(self) -> Self {
+        self
+    }
+}
+
+macro_rules! tuples {
+    () => {
+        impl<T: Float> IntoLayers<T> for () {
+            fn into_layers(self) -> Vec<Box<dyn Layer<T>>> {
+                Vec::new()
+            }
+        }
+    };
+    ($first:ident $($member:ident)*) => {
+        impl<T: Float, $first: Layer<T> + 'static, $($member: Layer<T> + 'static),*> IntoLayers<T> for ($first, $($member,)*) {
+            #[allow(non_snake_case, reason = "one name for the member's type and value")]
+            fn into_layers(self) -> Vec<Box<dyn Layer<T>>> {
+                let ($first, $($member,)*) = self;
+                vec![Box::new($first), $(Box::new($member)),*]
+            }
+        }
+        tuples!($($member)*);
+    };
+}
+
+tuples!(A B C D E F G H I J K L M N O P);

@@ -1,0 +1,281 @@
+//! [`Module`]: something that shows its parameters, buffers and modes to a [`Visitor`].
+//!
+//! A model is a tree. `visit` hands over the children, each under its field's name; parameters are the leaves. All that
+//! PyTorch's `nn.Module` does with a model (`parameters`, `train`, `state_dict`, ..) is one walk over that tree.
+//! `#[derive(Module)]` writes `visit`; `containers.rs` has it for `Vec`, `Option`, `Box`, arrays and tuples.
+
+use crate::state_dict::StateDict;
+use crate::{Parameter, Result};
+use pagelock_tensor::{Float, Tensor};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Something with parameters: a layer, a model, a list of models, or one [`Parameter`].
+///
+/// `T` is the element type of the parameters. Derive it; only layers with an unusual way of holding their parts write
+/// `visit` by hand. How a module computes is a separate trait, [`Forward`](crate::Forward).
+///
+/// # Examples
+/// ```
+/// use pagelock_nn::{Conv2d, Forward, Module, Parameter};
+/// use pagelock_tensor::{Create, Result, Tensor};
+///
+/// #[derive(Module)]
+/// struct Net {
+///     conv1: Conv2d,
+///     scale: Parameter,
+///     #[module(skip)]
+///     name: String,
+/// }
+///
+/// impl Forward for Net {
+///     fn forward(&self, x: &Tensor) -> Result<Tensor> {
+///         self.conv1.forward(x)?.relu()? * &self.scale
+///     }
+/// }
+///
+/// let net = Net { conv1: Conv2d::new(1, 16, 3)?, scale: Parameter::new(Tensor::ones(1)?), name: "small".into() };
+/// let names: Vec<String> = net.named_parameters().into_iter().map(|(name, _)| name).collect();
+/// assert_eq!(names, ["conv1.weight", "conv1.bias", "scale"]);
+/// assert_eq!(net.num_parameters(), 16 * 9 + 16 + 1);
+/// # assert_eq!(net.name, "small");
+/// # Ok::<(), pagelock_tensor::Error>(())
+/// ```
+///
+/// Generic structs work: the element type is the type parameter that is bounded by `Float`, else `f32`, else what
+/// `#[module(element = f64)]` says. `#[module(rename = "fc")]` on a field visits it under PyTorch's name. The derive
+/// also writes `Display`, which prints the tree as PyTorch's `print(model)` does; `#[module(no_display)]` prevents it.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a module with elements of type `{T}`",
+    label = "not a module",
+    note = "in a struct that derives `Module`, every field is a module (a layer, a `Parameter`, a `Buffer`, or a `Vec`, \
+            `Option`, `Box`, array or tuple of those) or has the attribute `#[module(skip)]`",
+    note = "`#[module(element = f64)]` on the struct changes the element type"
+)]
+pub trait Module<T: Float = f32> {
+    /// Hands each child to the visitor, in the order and under the name that it is declared with.
+    fn visit(&self, visitor: &mut Visitor<'_, T>);
+
+    /// What the module is called in print; empty for what PyTorch does not print (parameters, an absent layer).
+    fn title(&self) -> String {
+        let name = std::any::type_name::<Self>();
+        let name = name.split('<').next().unwrap_or(name);
+        name.rsplit("::").next().unwrap_or(name).to_owned()
+    }
+
+    /// What stands between the parentheses in print: `"in_features=784, out_features=10, bias=True"`.
+    fn details(&self) -> String {
+        String::new()
+    }
+
+    /// All parameters, each once, in the order of declaration.
+    fn parameters(&self) -> Vec<Parameter<T>> {
+        self.named_parameters().into_iter().map(|(_, parameter)| parameter).collect()
+    }
+
+    /// All parameters with their dotted names; one that is in two places comes once, under its first name.
+    fn named_parameters(&self) -> Vec<(String, Parameter<T>)> {
+        let mut found: Vec<(String, Parameter<T>)> = Vec::new();
+        walk(self, &mut |name, event| {
+            if let Event::Parameter(parameter) = event
+                && !found.iter().any(|(_, seen)| seen.is_same(parameter))
+            {
+                found.push((name.to_owned(), parameter.clone()));
+            }
+        });
+        found
+    }
+
+    /// All buffers (state that is saved but not trained) with their dotted names.
+    fn named_buffers(&self) -> Vec<(String, Tensor<T>)> {
+        let mut found = Vec::new();
+        walk(self, &mut |name, event| {
+            if let Event::Buffer(buffer) = event {
+                found.push((name.to_owned(), buffer.clone()));
+            }
+        });
+        found
+    }
+
+    /// All buffers; see [`Module::named_buffers`].
+    fn buffers(&self) -> Vec<Tensor<T>> {
+        self.named_buffers().into_iter().map(|(_, buffer)| buffer).collect()
+    }
+
+    /// Puts every layer that has a [`Mode`] (such as [`Dropout`](crate::Dropout)) into training mode.
+    fn train(&self) {
+        set_mode(self, true);
+    }
+
+    /// Puts every layer that has a [`Mode`] into evaluation mode.
+    fn eval(&self) {
+        set_mode(self, false);
+    }
+
+    /// Whether any layer is in training mode; `false` where no layer depends on the mode.
+    fn is_training(&self) -> bool {
+        let mut training = false;
+        walk(self, &mut |_, event| {
+            if let Event::Mode(mode) = event {
+                training |= mode.is_training();
+            }
+        });
+        training
+    }
+
+    /// Forgets the gradient of every parameter.
+    fn zero_grad(&self) {
+        walk(self, &mut |_, event| {
+            if let Event::Parameter(parameter) = event {
+                parameter.as_tensor().zero_grad();
+            }
+        });
+    }
+
+    /// How many numbers the parameters hold together; a shared parameter counts once.
+    fn num_parameters(&self) -> usize {
+        self.parameters().iter().map(|parameter| parameter.len()).sum()
+    }
+
+    /// All parameters and buffers by name. The tensors are the model's own: a later step changes them.
+    fn state_dict(&self) -> StateDict<T> {
+        let mut dict = StateDict::new();
+        walk(self, &mut |name, event| match event {
+            Event::Parameter(parameter) => dict.insert(name, parameter.detach()),
+            Event::Buffer(buffer) => dict.insert(name, buffer.clone()),
+            _ => {}
+        });
+        dict
+    }
+
+    /// Copies the values of `dict` into the parameters and buffers of the same names.
+    ///
+    /// # Errors
+    /// [`Error::StateDict`](crate::Error::StateDict) lists every name that is missing, unexpected or of another shape.
+    /// Nothing has been loaded then.
+    fn load_state_dict(&self, dict: &StateDict<T>) -> Result<()> {
+        dict.copy_into(&self.state_dict())
+    }
+}
+
+/// What a [`Visitor`] reports, with the dotted path at which it is.
+#[non_exhaustive]
+pub enum Event<'a, T: Float = f32> {
+    /// A child begins; the path is its own.
+    Enter {
+        /// The last step of the path.
+        name: &'a str,
+        /// The child.
+        module: &'a dyn Module<T>,
+    },
+    /// The child that began last and has not ended ends.
+    Leave,
+    /// A parameter.
+    Parameter(&'a Parameter<T>),
+    /// Saved state that is not trained.
+    Buffer(&'a Tensor<T>),
+    /// A switch between training and evaluation.
+    Mode(&'a Mode),
+}
+
+/// Walks over a module and reports what it meets.
+///
+/// # Examples
+/// A layer that writes `visit` by hand:
+/// ```
+/// use pagelock_nn::{Module, Parameter, Visitor};
+/// use pagelock_tensor::{Create, Tensor};
+///
+/// struct Scale(Parameter);
+/// impl Module for Scale {
+///     fn visit(&self, visitor: &mut Visitor<'_>) {
+///         visitor.child("weight", &self.0);
+///     }
+/// }
+/// assert_eq!(Scale(Parameter::new(Tensor::ones(1)?)).named_parameters()[0].0, "weight");
+/// # Ok::<(), pagelock_tensor::Error>(())
+/// ```
+pub struct Visitor<'a, T: Float = f32> {
+    path: String,
+    report: &'a mut dyn FnMut(&str, Event<'_, T>),
+}
+
+impl<T: Float> Visitor<'_, T> {
+    /// Visits a child under a name, which becomes the next step of the path.
+    pub fn child(&mut self, name: &str, module: &dyn Module<T>) {
+        let parent_len = self.path.len();
+        if parent_len > 0 {
+            self.path.push('.');
+        }
+        self.path.push_str(name);
+        self.report(Event::Enter { name, module });
+        module.visit(self);
+        self.report(Event::Leave);
+        self.path.truncate(parent_len);
+    }
+
+    /// Reports a parameter, buffer or mode at the current path.
+    pub fn report(&mut self, event: Event<'_, T>) {
+        (self.report)(&self.path, event);
+    }
+}
+
+/// Visits everything in `module`; the paths start below it.
+pub(crate) fn walk<T: Float, M: Module<T> + ?Sized>(module: &M, report: &mut dyn FnMut(&str, Event<'_, T>)) {
+    module.visit(&mut Visitor { path: String::new(), report });
+}
+
+fn set_mode<T: Float, M: Module<T> + ?Sized>(module: &M, training: bool) {
+    walk(module, &mut |_, event| {
+        if let Event::Mode(mode) = event {
+            mode.set_training(training);
+        }
+    });
+}
+
+/// Whether a layer trains or evaluates: a field of layers that compute differently in the two, such as dropout.
+///
+/// # Examples
+/// ```
+/// use pagelock_nn::{Mode, Module};
+///
+/// #[derive(Module)]
+/// struct Noise {
+///     mode: Mode,
+/// }
+/// let noise = Noise { mode: Mode::default() };
+/// assert!(noise.mode.is_training());
+/// noise.eval();
+/// assert!(!noise.mode.is_training());
+/// ```
+#[derive(Debug)]
+pub struct Mode {
+    training: AtomicBool, // Relaxed everywhere: guards no other memory
+}
+
+impl Mode {
+    /// Whether the layer trains; true until `eval` is called.
+    pub fn is_training(&self) -> bool {
+        self.training.load(Ordering::Relaxed)
+    }
+
+    /// Changes the mode. [`Module::train`] and [`Module::eval`] call this for a whole model.
+    pub fn set_training(&self, training: bool) {
+        self.training.store(training, Ordering::Relaxed);
+    }
+}
+
+impl Default for Mode {
+    fn default() -> Self {
+        Self { training: AtomicBool::new(true) }
+    }
+}
+
+impl<T: Float> Module<T> for Mode {
+    fn visit(&self, visitor: &mut Visitor<'_, T>) {
+        visitor.report(Event::Mode(self));
+    }
+
+    fn title(&self) -> String {
+        String::new()
+    }
+}

@@ -1,0 +1,73 @@
+//! Optimizers: [`Sgd`], [`Adam`], [`AdamW`], with PyTorch's formulas and defaults.
+//!
+//! An optimizer holds handles to the parameters that it changes, and state of the same shapes, made in the first step.
+//! Steps change elements in place outside the autograd graph; after the first one they allocate nothing.
+//! A parameter without a gradient is left as it is.
+
+mod adam;
+mod sgd;
+
+pub use adam::{Adam, AdamW};
+pub use sgd::Sgd;
+
+use crate::{Error, Parameter, Result};
+use pagelock_tensor::Float;
+
+/// Changes parameters by their gradients.
+///
+/// # Examples
+/// ```
+/// use pagelock_nn::{Parameter, optim::{Optimizer, Sgd}};
+/// use pagelock_tensor::{Create, Tensor};
+///
+/// let w = Parameter::new(Tensor::new([3.0])?);
+/// let mut opt = Sgd::new([w.clone()], 0.1);
+/// for _ in 0..100 {
+///     w.pow(2.0)?.sum(..)?.backward()?;
+///     opt.step()?;
+///     opt.zero_grad();
+/// }
+/// assert!(w.item()?.abs() < 1e-6);
+/// # Ok::<(), pagelock_nn::Error>(())
+/// ```
+pub trait Optimizer {
+    /// Changes every parameter that has a gradient.
+    ///
+    /// # Errors
+    /// [`Error::Setting`] or [`Error::NoParameters`] if the optimizer cannot work, with nothing changed;
+    /// [`Error::Tensor`] if its state does not fit the memory budget.
+    fn step(&mut self) -> Result<()>;
+
+    /// Forgets all gradients.
+    fn zero_grad(&mut self);
+
+    /// The learning rate.
+    fn lr(&self) -> f64;
+
+    /// Changes the learning rate, for schedules.
+    fn set_lr(&mut self, lr: f64);
+}
+
+/// Parameters, each with the state `S` that an optimizer keeps for it from the first step on.
+struct Slots<T: Float, S> {
+    slots: Vec<(Parameter<T>, Option<S>)>,
+}
+
+impl<T: Float, S> Slots<T, S> {
+    fn new(parameters: impl IntoIterator<Item = Parameter<T>>) -> Self {
+        Self { slots: parameters.into_iter().map(|parameter| (parameter, None)).collect() }
+    }
+
+    fn check(&self, optimizer: &'static str) -> Result<()> {
+        if self.slots.is_empty() { Err(Error::NoParameters { optimizer }) } else { Ok(()) }
+    }
+
+    fn zero_grad(&self) {
+        self.slots.iter().for_each(|(parameter, _)| parameter.as_tensor().zero_grad());
+    }
+}
+
+/// Refuses a setting that is not `allowed` (NaN never is).
+fn check(ok: bool, optimizer: &'static str, setting: &'static str, value: f64, allowed: &'static str) -> Result<()> {
+    if ok { Ok(()) } else { Err(Error::Setting { optimizer, setting, value, allowed }) }
+}

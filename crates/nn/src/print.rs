@@ -1,0 +1,86 @@
+//! Printing a model as PyTorch's `print(model)` does.
+
+use crate::Module;
+use crate::module::{Event, walk};
+use pagelock_tensor::Float;
+use std::fmt;
+
+/// The tree of a module's layers, ready to be displayed. Made by [`print()`].
+#[derive(Debug, PartialEq)]
+pub struct Tree {
+    name: String,
+    title: String,
+    details: String,
+    children: Vec<Tree>,
+}
+
+/// The module as text, as PyTorch's `print(model)` writes it.
+///
+/// Structs that derive [`Module`] have this as their `Display`.
+///
+/// ```
+/// use pagelock_nn::{Linear, ReLU, Sequential};
+///
+/// let model = Sequential::new((Linear::new(784, 32)?, ReLU));
+/// assert_eq!(model.to_string(), "\
+/// Sequential(
+///   (0): Linear(in_features=784, out_features=32, bias=True)
+///   (1): ReLU()
+/// )");
+/// # Ok::<(), pagelock_tensor::Error>(())
+/// ```
+pub fn print<T: Float, M: Module<T> + ?Sized>(module: &M) -> Tree {
+    let mut open = vec![Tree::new("", module.title(), module.details())];
+    walk(module, &mut |_, event| match event {
+        Event::Enter { name, module } => open.push(Tree::new(name, module.title(), module.details())),
+        Event::Leave => {
+            if let (Some(child), Some(parent)) = (open.pop(), open.last_mut())
+                && !child.title.is_empty()
+            {
+                parent.children.push(child);
+            }
+        }
+        _ => {}
+    });
+    open.remove(0)
+}
+
+impl Tree {
+    fn new(name: &str, title: String, details: String) -> Self {
+        Self { name: name.to_owned(), title, details, children: Vec::new() }
+    }
+
+    /// Each child as `(name): text`; equal neighbors in a list share a line, `(0-3): 4 x ReLU()`.
+    fn entries(&self) -> Vec<String> {
+        let mut entries: Vec<(&str, &str, usize, String)> = Vec::new(); // first name, last name, how many, text
+        for child in &self.children {
+            let text = child.to_string();
+            match entries.last_mut() {
+                Some((_, last, count, same)) if self.title == "ModuleList" && *same == text => {
+                    *last = &child.name;
+                    *count += 1;
+                }
+                _ => entries.push((&child.name, &child.name, 1, text)),
+            }
+        }
+        let line = |(first, last, count, text): (&str, &str, usize, String)| match count {
+            1 => format!("({first}): {text}"),
+            _ => format!("({first}-{last}): {count} x {text}"),
+        };
+        entries.into_iter().map(line).collect()
+    }
+}
+
+impl fmt::Display for Tree {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.children.is_empty() {
+            return write!(f, "{}({})", self.title, self.details);
+        }
+        writeln!(f, "{}(", self.title)?;
+        let details = (!self.details.is_empty()).then(|| self.details.clone());
+        for entry in details.into_iter().chain(self.entries()) {
+            writeln!(f, "  {}", entry.replace('\n', "\n  "))?;
+        }
+        f.write_str(")")
+    }
+}

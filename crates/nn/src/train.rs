@@ -1,0 +1,204 @@
+//! The training loop: [`fit`], made of [`loss_batch`], as in PyTorch's "What is torch.nn really?".
+//!
+//! Batches come from anything that `&batches` can be iterated over, once per epoch; this crate knows no loader.
+
+use crate::optim::Optimizer;
+use crate::{Error, Forward, Module, Result};
+use pagelock_tensor::{self as tensor, Float, Tensor, no_grad};
+use std::fmt;
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// What an epoch came to. Losses are means over samples.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Epoch {
+    /// Counted from 0.
+    pub epoch: usize,
+    /// The mean of the losses that the steps went down on, each taken before its step.
+    pub train_loss: f64,
+    /// The loss on the validation batches, after the epoch.
+    pub valid_loss: f64,
+}
+
+impl fmt::Display for Epoch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "epoch {}: training loss {:.4}, validation loss {:.4}", self.epoch, self.train_loss, self.valid_loss)
+    }
+}
+
+/// The loss of one batch and its size; with an optimizer, also a step down.
+///
+/// # Errors
+/// What the model or the loss refuses, and what [`Optimizer::step`] does.
+///
+/// # Examples
+/// ```
+/// use pagelock_nn::{Linear, Module, functional as F, loss_batch, optim::Sgd};
+/// use pagelock_tensor::{Create, Tensor};
+///
+/// let model = Linear::new(784, 10)?;
+/// let mut opt = Sgd::new(model.parameters(), 0.5);
+/// let (xb, yb) = (Tensor::rand([64, 784])?, Tensor::<i64>::zeros(64)?);
+/// let (before, size) = loss_batch(&model, F::cross_entropy, &xb, &yb, Some(&mut opt))?;
+/// let (after, _) = loss_batch(&model, F::cross_entropy, &xb, &yb, None)?;
+/// assert!(after < before);
+/// assert_eq!(size, 64);
+/// # Ok::<(), pagelock_nn::Error>(())
+/// ```
+pub fn loss_batch<T, Y, M, L>(
+    model: &M,
+    loss: L,
+    xb: &Tensor<T>,
+    yb: &Y,
+    opt: Option<&mut dyn Optimizer>,
+) -> Result<(f64, usize)>
+where
+    T: Float,
+    M: Forward<T> + ?Sized,
+    L: Fn(&Tensor<T>, &Y) -> tensor::Result<Tensor<T>>,
+{
+    let loss = loss(&model.forward(xb)?, yb)?;
+    if let Some(opt) = opt {
+        loss.backward()?;
+        opt.step()?;
+        opt.zero_grad();
+    }
+    Ok((number(&loss)?, xb.dims().first().copied().unwrap_or(1)))
+}
+
+/// Trains for some epochs, and validates after each.
+///
+/// `loss` makes one number of predictions and labels: `functional::cross_entropy`, say. `train` and `valid` are loaders:
+/// whatever gives `Result<(Tensor, labels), E>` when `&loader` is iterated over.
+///
+/// # Errors
+/// [`Error::Batch`] if a loader fails, [`Error::NoBatches`] if one gives nothing, and what [`loss_batch`] refuses.
+///
+/// # Examples
+/// ```
+/// use pagelock_nn::{Linear, Module, fit, functional as F, optim::Sgd};
+/// use pagelock_tensor::{Create, Result, Tensor};
+///
+/// struct Loader(Tensor, Tensor<i64>);
+/// impl<'a> IntoIterator for &'a Loader {
+///     type Item = Result<(Tensor, Tensor<i64>)>;
+///     type IntoIter = std::iter::Once<Self::Item>;
+///     fn into_iter(self) -> Self::IntoIter {
+///         std::iter::once(Ok((self.0.clone(), self.1.clone())))
+///     }
+/// }
+///
+/// let batches = Loader(Tensor::rand([64, 784])?, Tensor::<i64>::zeros(64)?);
+/// let model = Linear::new(784, 10)?;
+/// let mut opt = Sgd::new(model.parameters(), 0.5);
+/// let epochs = fit(3, &model, F::cross_entropy, &mut opt, &batches, &batches)?;
+/// assert!(epochs[2].valid_loss < epochs[0].valid_loss);
+/// # Ok::<(), pagelock_nn::Error>(())
+/// ```
+pub fn fit<T, Y, M, L, D, V, E, F>(
+    epochs: usize,
+    model: &M,
+    loss: L,
+    opt: &mut dyn Optimizer,
+    train: &D,
+    valid: &V,
+) -> Result<Vec<Epoch>>
+where
+    T: Float,
+    M: Module<T> + Forward<T> + ?Sized,
+    L: Fn(&Tensor<T>, &Y) -> tensor::Result<Tensor<T>>,
+    for<'a> &'a D: IntoIterator<Item = Result<(Tensor<T>, Y), E>>,
+    for<'a> &'a V: IntoIterator<Item = Result<(Tensor<T>, Y), F>>,
+    E: Into<BoxError>,
+    F: Into<BoxError>,
+{
+    fit_with(epochs, model, loss, opt, train, valid, |_| {})
+}
+
+/// [`fit`] that calls `on_epoch` after each epoch, to print or plot it.
+///
+/// # Errors
+/// As [`fit`].
+pub fn fit_with<T, Y, M, L, D, V, E, F>(
+    epochs: usize,
+    model: &M,
+    loss: L,
+    opt: &mut dyn Optimizer,
+    train: &D,
+    valid: &V,
+    mut on_epoch: impl FnMut(&Epoch),
+) -> Result<Vec<Epoch>>
+where
+    T: Float,
+    M: Module<T> + Forward<T> + ?Sized,
+    L: Fn(&Tensor<T>, &Y) -> tensor::Result<Tensor<T>>,
+    for<'a> &'a D: IntoIterator<Item = Result<(Tensor<T>, Y), E>>,
+    for<'a> &'a V: IntoIterator<Item = Result<(Tensor<T>, Y), F>>,
+    E: Into<BoxError>,
+    F: Into<BoxError>,
+{
+    let mut records = Vec::with_capacity(epochs);
+    for epoch in 0..epochs {
+        model.train();
+        let train_loss = mean("training", epoch, train, |xb, yb| loss_batch(model, &loss, xb, yb, Some(&mut *opt)))?;
+        let valid_loss = validate(model, &loss, valid, epoch)?;
+        let record = Epoch { epoch, train_loss, valid_loss };
+        on_epoch(&record);
+        records.push(record);
+    }
+    Ok(records)
+}
+
+/// The mean loss over all batches, in evaluation mode and without a graph. The model stays in evaluation mode.
+///
+/// # Errors
+/// As [`fit`].
+pub fn evaluate<T, Y, M, L, V, E>(model: &M, loss: L, valid: &V) -> Result<f64>
+where
+    T: Float,
+    M: Module<T> + Forward<T> + ?Sized,
+    L: Fn(&Tensor<T>, &Y) -> tensor::Result<Tensor<T>>,
+    for<'a> &'a V: IntoIterator<Item = Result<(Tensor<T>, Y), E>>,
+    E: Into<BoxError>,
+{
+    validate(model, &loss, valid, 0)
+}
+
+fn validate<T, Y, M, L, V, E>(model: &M, loss: &L, valid: &V, epoch: usize) -> Result<f64>
+where
+    T: Float,
+    M: Module<T> + Forward<T> + ?Sized,
+    L: Fn(&Tensor<T>, &Y) -> tensor::Result<Tensor<T>>,
+    for<'a> &'a V: IntoIterator<Item = Result<(Tensor<T>, Y), E>>,
+    E: Into<BoxError>,
+{
+    model.eval();
+    no_grad(|| mean("validation", epoch, valid, |xb, yb| loss_batch(model, loss, xb, yb, None)))
+}
+
+/// The mean of the losses of all batches, weighted by their sizes.
+fn mean<T, Y, D, E>(
+    which: &'static str,
+    epoch: usize,
+    batches: &D,
+    mut batch_loss: impl FnMut(&Tensor<T>, &Y) -> Result<(f64, usize)>,
+) -> Result<f64>
+where
+    T: Float,
+    for<'a> &'a D: IntoIterator<Item = Result<(Tensor<T>, Y), E>>,
+    E: Into<BoxError>,
+{
+    let (mut total, mut samples) = (0.0, 0);
+    for (index, batch) in batches.into_iter().enumerate() {
+        let (xb, yb) = batch.map_err(|source| Error::Batch { which, index, epoch, source: source.into() })?;
+        let (loss, size) = batch_loss(&xb, &yb)?;
+        total += loss * size as f64;
+        samples += size;
+    }
+    if samples == 0 { Err(Error::NoBatches { which }) } else { Ok(total / samples as f64) }
+}
+
+fn number<T: Float>(loss: &Tensor<T>) -> tensor::Result<f64> {
+    Ok(loss.item()?.cast())
+}

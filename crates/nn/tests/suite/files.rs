@@ -1,0 +1,165 @@
+//! Weights in files: round trips, damage, and files that lie.
+
+use crate::{cnn, pytorch};
+use pagelock_nn::{Error, Linear, Module, StateDict, load_safetensors, save_safetensors};
+use pagelock_tensor::{Float, Tensor};
+use std::path::{Path, PathBuf};
+
+struct Folder(tempfile::TempDir);
+
+impl Folder {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// A file of these bytes, and what loading it says.
+    fn refusal(&self, bytes: &[u8]) -> String {
+        let path = self.file("w.safetensors");
+        std::fs::write(&path, bytes).unwrap();
+        let error = load_safetensors::<f32>(&path).unwrap_err();
+        assert!(matches!(error, Error::Format { .. } | Error::DType { .. }), "{error:?}");
+        error.to_string().replace(&path.display().to_string(), "w.safetensors")
+    }
+
+    fn names(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(self.0.path()).unwrap();
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+    }
+}
+
+/// A header as safetensors has it: its length, then JSON.
+fn with_header(json: &str, data: &[u8]) -> Vec<u8> {
+    [&(json.len() as u64).to_le_bytes()[..], json.as_bytes(), data].concat()
+}
+
+fn round_trip<T: Float>(path: &Path, values: &[f64]) {
+    let tensor =
+        Tensor::<T>::from_vec(values.iter().map(|&value| pagelock_tensor::Element::cast(value)).collect(), [2, 2])
+            .unwrap();
+    let turned = tensor.t().unwrap();
+    let dict: StateDict<T> =
+        [("a".to_owned(), tensor.clone()), ("b.turned".to_owned(), turned.clone())].into_iter().collect();
+    save_safetensors(&dict, path).unwrap();
+    let back = load_safetensors::<T>(path).unwrap();
+    assert_eq!(back.names().collect::<Vec<_>>(), ["a", "b.turned"]);
+    assert_eq!(back.get("a").unwrap().to_vec().unwrap(), tensor.to_vec().unwrap());
+    assert_eq!(back.get("b.turned").unwrap().to_vec().unwrap(), turned.to_vec().unwrap());
+}
+
+#[test]
+fn every_element_type_survives_a_round_trip() {
+    let folder = Folder::new();
+    let values = [1.0, -0.5, f64::INFINITY, 0.1];
+    round_trip::<f32>(&folder.file("f32"), &values);
+    round_trip::<f64>(&folder.file("f64"), &values);
+    round_trip::<half::f16>(&folder.file("f16"), &values);
+    round_trip::<half::bf16>(&folder.file("bf16"), &values);
+}
+
+#[test]
+fn a_model_reads_what_pytorch_saved() {
+    let weights = pytorch::under(&pytorch::training(), "cnn.pseudo.weights.");
+    let model = cnn().unwrap();
+    model.load_state_dict(&weights).unwrap();
+    let first = weights.get("0.weight").unwrap().to_vec().unwrap();
+    assert_eq!(model.parameters()[0].to_vec().unwrap(), first);
+}
+
+#[test]
+fn saving_replaces_a_file_and_leaves_nothing_else_behind() {
+    let folder = Folder::new();
+    let path = folder.file("w.safetensors");
+    std::fs::write(&path, "old").unwrap();
+    let model = Linear::new(3, 2).unwrap();
+    save_safetensors(&model.state_dict(), &path).unwrap();
+    assert_eq!(load_safetensors::<f32>(&path).unwrap().len(), 2);
+    assert_eq!(folder.names(), ["w.safetensors"]);
+}
+
+#[test]
+fn saving_where_it_cannot_be_done_leaves_things_as_they_were() {
+    let folder = Folder::new();
+    let dict = Linear::new(3, 2).unwrap().state_dict();
+    let missing = save_safetensors(&dict, folder.file("no/such/folder/w")).unwrap_err();
+    assert!(matches!(missing, Error::File { action: "write", .. }), "{missing}");
+
+    std::fs::create_dir(folder.file("taken")).unwrap();
+    std::fs::write(folder.file("taken/inside"), "x").unwrap();
+    let taken = save_safetensors(&dict, folder.file("taken")).unwrap_err();
+    assert!(matches!(taken, Error::File { action: "write", .. }), "{taken}");
+    assert_eq!(folder.names(), ["taken"]);
+}
+
+#[test]
+fn a_missing_file_is_named() {
+    let error = load_safetensors::<f32>("no-such.safetensors").unwrap_err();
+    assert!(error.to_string().starts_with("cannot read no-such.safetensors: "), "{error}");
+}
+
+#[test]
+fn every_truncation_of_a_file_is_refused() {
+    let folder = Folder::new();
+    let path = folder.file("w.safetensors");
+    save_safetensors(&Linear::new(3, 2).unwrap().state_dict(), &path).unwrap();
+    let whole = std::fs::read(&path).unwrap();
+    for len in 0..whole.len() {
+        let said = folder.refusal(&whole[..len]);
+        assert!(said.starts_with(&format!("w.safetensors ({len} bytes) is not a whole safetensors file: ")), "{said}");
+    }
+    let longer = [&whole[..], b"!"].concat();
+    folder.refusal(&longer);
+}
+
+#[test]
+fn headers_that_lie_are_refused() {
+    let folder = Folder::new();
+    folder.refusal(b"");
+    folder.refusal(b"PK\x03\x04 a zip file, not safetensors");
+    folder.refusal(&u64::MAX.to_le_bytes());
+    folder.refusal(&[&(1u64 << 40).to_le_bytes()[..], b"{}"].concat());
+    folder.refusal(&with_header("not json", b""));
+    for entry in [
+        r#"{"w":{"dtype":"F32","shape":[1000000000000],"data_offsets":[0,4]}}"#,
+        r#"{"w":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,0]}}"#,
+        r#"{"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4000000000000]}}"#,
+        r#"{"w":{"dtype":"F32","shape":[1],"data_offsets":[4,0]}}"#,
+        r#"{"w":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}}"#,
+        r#"{"w":{"dtype":"Q9","shape":[1],"data_offsets":[0,4]}}"#,
+        r#"{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"b":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}"#,
+    ] {
+        folder.refusal(&with_header(entry, &[0; 4]));
+    }
+}
+
+#[test]
+fn a_shape_with_too_many_dimensions_is_a_tensor_error() {
+    let folder = Folder::new();
+    let path = folder.file("w.safetensors");
+    let json = r#"{"w":{"dtype":"F32","shape":[1,1,1,1,1,1,1,1,1],"data_offsets":[0,4]}}"#;
+    std::fs::write(&path, with_header(json, &[0; 4])).unwrap();
+    assert!(matches!(load_safetensors::<f32>(&path), Err(Error::Tensor(_))));
+}
+
+#[test]
+fn another_element_type_is_named() {
+    let said =
+        Folder::new().refusal(&with_header(r#"{"w":{"dtype":"I64","shape":[1],"data_offsets":[0,8]}}"#, &[0; 8]));
+    assert_eq!(
+        said,
+        "w.safetensors: `w` holds I64 and this asks for float32; load it as a model of I64, or convert the file"
+    );
+}
+
+#[test]
+fn an_empty_state_dict_can_be_saved() {
+    let path = Folder::new();
+    let path = path.file("w.safetensors");
+    save_safetensors(&StateDict::<f32>::new(), &path).unwrap();
+    assert!(load_safetensors::<f32>(&path).unwrap().is_empty());
+    let ones = Tensor::ones(1).unwrap();
+    assert_eq!(ones.item().unwrap(), 1.0);
+}

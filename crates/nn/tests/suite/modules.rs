@@ -1,0 +1,260 @@
+//! What a module is made of: names, modes, gradients, state dicts.
+
+use crate::{cnn, pytorch};
+use pagelock_nn::{
+    Buffer, Conv2d, Dropout, Error, Forward, Layer, Linear, Mode, Module, Parameter, ReLU, Sequential, StateDict,
+};
+use pagelock_tensor::{Create, Float, Generator, Result, Tensor};
+
+fn names<T: Float>(module: &impl Module<T>) -> Vec<String> {
+    module.named_parameters().into_iter().map(|(name, _)| name).collect()
+}
+
+fn ones(len: usize) -> Parameter {
+    Parameter::new(Tensor::ones(len).unwrap())
+}
+
+#[derive(Module)]
+struct Net {
+    conv1: Conv2d,
+    layers: Vec<Box<dyn Layer>>,
+    scale: Parameter,
+    #[module(skip)]
+    _label: &'static str,
+}
+
+fn net() -> Net {
+    let layers: Vec<Box<dyn Layer>> =
+        vec![Box::new(Linear::new(3, 4).unwrap()), Box::new(Linear::new(3, 4).unwrap()), Box::new(ReLU)];
+    Net { conv1: Conv2d::new(1, 16, 3).unwrap(), layers, scale: ones(3), _label: "net" }
+}
+
+#[test]
+fn names_and_shapes_of_state_dicts_are_those_of_pytorch() {
+    let golden = pytorch::json("models.json");
+    let dicts = [
+        ("cnn", cnn().unwrap().state_dict()),
+        ("logistic", Linear::new(784, 10).unwrap().state_dict()),
+        ("net", net().state_dict()),
+    ];
+    for (model, dict) in dicts {
+        let theirs = golden[model]["state_dict"].as_object().unwrap();
+        let mut ours: Vec<&str> = dict.names().collect();
+        ours.sort_unstable();
+        let mut expected: Vec<&str> = theirs.keys().map(String::as_str).collect();
+        expected.sort_unstable();
+        assert_eq!(ours, expected, "{model}");
+        for (name, shape) in theirs {
+            assert_eq!(serde_json::json!(dict.get(name).unwrap().dims()), *shape, "{model} {name}");
+        }
+    }
+}
+
+#[test]
+fn printing_a_struct_shows_what_pytorch_shows() {
+    assert_eq!(net().to_string(), pytorch::json("models.json")["net"]["print"].as_str().unwrap());
+}
+
+#[test]
+fn fields_are_visited_under_their_names_in_order() {
+    #[derive(Module)]
+    struct Parts {
+        #[module(rename = "fc")]
+        linear: Linear,
+        r#type: Parameter,
+        absent: Option<Linear>,
+        present: Option<Parameter>,
+        pair: (Parameter, Linear),
+        array: [Parameter; 2],
+        boxed: Box<dyn Module>,
+    }
+    let parts = Parts {
+        linear: Linear::new(2, 2).unwrap().without_bias(),
+        r#type: ones(1),
+        absent: None,
+        present: Some(ones(1)),
+        pair: (ones(1), Linear::new(2, 2).unwrap()),
+        array: [ones(1), ones(2)],
+        boxed: Box::new(Linear::new(1, 1).unwrap()),
+    };
+    let expected = [
+        "fc.weight",
+        "type",
+        "present",
+        "pair.0",
+        "pair.1.weight",
+        "pair.1.bias",
+        "array.0",
+        "array.1",
+        "boxed.weight",
+        "boxed.bias",
+    ];
+    assert_eq!(names(&parts), expected);
+}
+
+#[test]
+fn tuple_structs_and_unit_structs_are_modules() {
+    #[derive(Module)]
+    struct Pair(
+        Linear,
+        #[module(skip)]
+        #[allow(dead_code)]
+        u8,
+        ReLU,
+    );
+    #[derive(Module)]
+    struct Nothing;
+
+    assert_eq!(names(&Pair(Linear::new(1, 1).unwrap(), 0, ReLU)), ["0.weight", "0.bias"]);
+    assert_eq!(Nothing.num_parameters(), 0);
+    assert_eq!(Nothing.to_string(), "Nothing()");
+}
+
+#[test]
+fn generic_structs_take_their_element_type_from_the_bound() {
+    #[derive(Module)]
+    struct Residual<T: Float, M> {
+        inner: M,
+        gate: Parameter<T>,
+    }
+    impl<T: Float, M: Forward<T>> Forward<T> for Residual<T, M> {
+        fn forward(&self, x: &Tensor<T>) -> Result<Tensor<T>> {
+            (self.inner.forward(x)? * &self.gate)? + x
+        }
+    }
+
+    let generator = Generator::new(1);
+    let inner = Linear::<f64>::new_with(3, 3, &generator).unwrap();
+    let model = Residual { inner, gate: Parameter::new(Tensor::<f64>::zeros(3).unwrap()) };
+    let x = Tensor::<f64>::new([[1.0, 2.0, 3.0]]).unwrap();
+    assert_eq!(names(&model), ["inner.weight", "inner.bias", "gate"]);
+    assert_eq!(model.forward(&x).unwrap().to_vec().unwrap(), [1.0, 2.0, 3.0]);
+}
+
+#[test]
+fn the_element_attribute_makes_a_struct_a_module_of_another_type() {
+    #[derive(Module)]
+    #[module(element = f64, no_display)]
+    struct Wide {
+        weight: Parameter<f64>,
+    }
+    assert_eq!(names(&Wide { weight: Parameter::new(Tensor::<f64>::zeros(1).unwrap()) }), ["weight"]);
+}
+
+#[test]
+fn a_parameter_in_two_places_counts_once_and_is_saved_twice() {
+    let tied = ones(4);
+    let model = (tied.clone(), tied);
+    assert_eq!(names(&model), ["0"]);
+    assert_eq!(model.num_parameters(), 4);
+    assert_eq!(model.state_dict().names().collect::<Vec<_>>(), ["0", "1"]);
+}
+
+#[test]
+fn train_and_eval_reach_every_layer_with_a_mode() {
+    #[derive(Module)]
+    struct Deep {
+        inner: Vec<Sequential>,
+        mode: Mode,
+    }
+    let model = Deep { inner: vec![Sequential::new((Dropout::new(0.5), ReLU))], mode: Mode::default() };
+    let x = Tensor::ones([4, 8]).unwrap();
+    assert!(model.is_training());
+
+    model.eval();
+    assert!(!model.is_training() && !model.mode.is_training());
+    assert_eq!(model.inner[0].forward(&x).unwrap().to_vec().unwrap(), x.to_vec().unwrap());
+
+    model.train();
+    assert!(model.is_training());
+    assert_ne!(model.inner[0].forward(&x).unwrap().to_vec().unwrap(), x.to_vec().unwrap());
+}
+
+#[test]
+fn zero_grad_forgets_every_gradient() {
+    let model = Linear::new(3, 2).unwrap();
+    model.forward(&Tensor::ones([1, 3]).unwrap()).unwrap().sum(..).unwrap().backward().unwrap();
+    assert!(model.parameters().iter().all(|parameter| parameter.grad().is_some()));
+    model.zero_grad();
+    assert!(model.parameters().iter().all(|parameter| parameter.grad().is_none()));
+}
+
+#[test]
+fn a_state_dict_carries_parameters_and_buffers_to_another_model() {
+    #[derive(Module)]
+    struct Normalized {
+        linear: Linear,
+        mean: Buffer,
+    }
+    let make =
+        |mean| Normalized { linear: Linear::new(3, 2).unwrap(), mean: Buffer::new(Tensor::full(3, mean).unwrap()) };
+    let (from, to) = (make(5.0), make(0.0));
+
+    to.load_state_dict(&from.state_dict()).unwrap();
+
+    assert_eq!(to.linear.weight.to_vec().unwrap(), from.linear.weight.to_vec().unwrap());
+    assert_eq!(to.mean.to_vec().unwrap(), [5.0; 3]);
+    assert!(to.linear.weight.requires_grad());
+    assert_eq!(to.buffers().len(), 1);
+}
+
+#[test]
+fn a_state_dict_that_does_not_fit_names_every_difference_and_loads_nothing() {
+    let model = Linear::new(3, 2).unwrap();
+    let before = model.weight.to_vec().unwrap();
+    let mut dict = StateDict::new();
+    dict.insert("weight", Tensor::zeros([2, 4]).unwrap());
+    dict.insert("gamma", Tensor::zeros(1).unwrap());
+
+    let error = model.load_state_dict(&dict).unwrap_err();
+
+    assert_eq!(
+        error.to_string(),
+        "the state dict does not fit the model, and nothing was loaded: \
+         it lacks `bias`; the model has no `gamma`; `weight` is [2, 4], and [2, 3] in the model"
+    );
+    let Error::StateDict(misfit) = error else { panic!("{error:?}") };
+    assert_eq!(misfit.missing, ["bias"]);
+    assert_eq!(model.weight.to_vec().unwrap(), before);
+}
+
+#[test]
+fn a_parameter_made_of_a_computed_tensor_is_a_leaf() {
+    let w = Tensor::ones(2).unwrap().set_requires_grad(true);
+    let parameter = Parameter::new((&w * 2.0).unwrap());
+    assert!(parameter.is_leaf() && parameter.requires_grad());
+    assert_eq!(parameter.to_vec().unwrap(), [2.0, 2.0]);
+}
+
+#[test]
+fn parameters_stand_on_either_side_of_operators() {
+    let (x, w) = (Tensor::new([6.0, 8.0]).unwrap(), Parameter::new(Tensor::new([2.0, 4.0]).unwrap()));
+    let numbers = |result: Result<Tensor>| result.unwrap().to_vec().unwrap();
+    assert_eq!(numbers(&x + &w), [8.0, 12.0]);
+    assert_eq!(numbers(x.neg() - &w), [-8.0, -12.0]);
+    assert_eq!(numbers(x.neg().unwrap() * &w), [-12.0, -32.0]);
+    assert_eq!(numbers(&w / &x), [2.0 / 6.0, 0.5]);
+    assert_eq!(numbers(&w * &w), [4.0, 16.0]);
+}
+
+#[test]
+fn layers_refuse_what_does_not_fit_with_the_numbers() {
+    let linear = Linear::new(784, 10).unwrap().forward(&Tensor::zeros([64, 28]).unwrap()).err().unwrap();
+    assert_eq!(
+        linear.to_string(),
+        "matmul: inner sizes differ: left is [64, 28], right is [784, 10]; transpose or reshape one side"
+    );
+    let grouped = Conv2d::grouped(3, 4, 3, 2).unwrap_err();
+    assert_eq!(
+        grouped.to_string(),
+        "Conv2d: groups is 2 for 3 input and 4 output channels, but it must divide both numbers of channels"
+    );
+    let dropout = Dropout::new(1.5).forward(&Tensor::ones(3).unwrap()).err().unwrap();
+    assert_eq!(dropout.to_string(), "dropout: p is 1.5, but it must be a probability, 0 to 1");
+}
+
+#[test]
+fn an_empty_batch_goes_through_the_model() {
+    let scores = cnn().unwrap().forward(&Tensor::zeros([0, 1, 28, 28]).unwrap()).unwrap();
+    assert_eq!(scores.dims(), [0, 10]);
+}

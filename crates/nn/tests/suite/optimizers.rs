@@ -1,0 +1,137 @@
+//! Ten steps of each optimizer against PyTorch's, and what optimizers refuse.
+
+use crate::pytorch;
+use pagelock_nn::optim::{Adam, AdamW, Optimizer, Sgd};
+use pagelock_nn::{Parameter, StateDict, functional as F, load_safetensors};
+use pagelock_tensor::{Float, Tensor};
+
+type Parameters<T> = Vec<Parameter<T>>;
+
+/// The optimizers of `OPTIMIZERS` in make.py.
+fn optimizers<T: Float>() -> Vec<(&'static str, fn(Parameters<T>) -> Box<dyn Optimizer>)> {
+    vec![
+        ("sgd", |p| Box::new(Sgd::new(p, 0.1))),
+        ("sgd_decay", |p| Box::new(Sgd::new(p, 0.1).weight_decay(0.05))),
+        ("sgd_momentum", |p| Box::new(Sgd::new(p, 0.1).momentum(0.9))),
+        ("sgd_dampening", |p| Box::new(Sgd::new(p, 0.1).momentum(0.8).dampening(0.3).weight_decay(0.01))),
+        ("sgd_nesterov", |p| Box::new(Sgd::new(p, 0.05).momentum(0.9).nesterov(true))),
+        ("sgd_nesterov_decay", |p| Box::new(Sgd::new(p, 0.05).momentum(0.9).nesterov(true).weight_decay(0.02))),
+        ("adam", |p| Box::new(Adam::new(p, 0.05))),
+        ("adam_settings", |p| Box::new(Adam::new(p, 0.05).betas(0.8, 0.95).eps(1e-3).weight_decay(0.1))),
+        ("adamw", |p| Box::new(AdamW::new(p, 0.05))),
+        ("adamw_settings", |p| Box::new(AdamW::new(p, 0.05).betas(0.8, 0.95).eps(1e-3).weight_decay(0.2))),
+    ]
+}
+
+fn ten_steps_agree<T: Float>(suffix: &str, bound: f64) {
+    let golden: StateDict<T> = mixed(suffix);
+    let stored = |name: &str| golden.get(&format!("{name}.{suffix}")).unwrap().clone();
+    for (name, make) in optimizers::<T>() {
+        let [weight, bias] = ["weight", "bias"].map(|part| Parameter::new(copy(&stored(part))));
+        let mut opt = make(vec![weight.clone(), bias.clone()]);
+        let expected = stored(name);
+        for step in 0..10 {
+            opt.zero_grad();
+            let output = F::linear(&stored("x"), &weight, Some(&bias)).unwrap().tanh().unwrap();
+            F::mse_loss(&output, &stored("y")).unwrap().backward().unwrap();
+            opt.step().unwrap();
+            let ours = Tensor::cat(&[&weight.detach().flatten(0, -1).unwrap(), &bias.detach()], 0).unwrap();
+            let error = pytorch::difference(&ours, &expected.select(0, step).unwrap());
+            assert!(error <= bound, "{name}.{suffix} step {step}: {error:.1e}");
+        }
+    }
+}
+
+/// The file has both element types; this takes the tensors of one.
+fn mixed<T: Float>(suffix: &str) -> StateDict<T> {
+    let bytes = std::fs::read(pytorch::path("optimizers.safetensors")).unwrap();
+    let file = safetensors::SafeTensors::deserialize(&bytes).unwrap();
+    let wanted: Vec<_> = file.tensors().into_iter().filter(|(name, _)| name.ends_with(suffix)).collect();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("part.safetensors");
+    std::fs::write(&path, safetensors::serialize(wanted, None).unwrap()).unwrap();
+    load_safetensors(&path).unwrap()
+}
+
+fn copy<T: Float>(tensor: &Tensor<T>) -> Tensor<T> {
+    Tensor::from_vec(tensor.to_vec().unwrap(), tensor.shape()).unwrap()
+}
+
+#[test]
+fn ten_steps_of_each_optimizer_agree_with_pytorch_in_f32() {
+    ten_steps_agree::<f32>("f32", 1e-5);
+}
+
+#[test]
+fn ten_steps_of_each_optimizer_agree_with_pytorch_in_f64() {
+    ten_steps_agree::<f64>("f64", 1e-10);
+}
+
+fn parameter() -> Parameter {
+    Parameter::new(Tensor::new([1.0, 2.0]).unwrap())
+}
+
+#[test]
+fn a_parameter_without_a_gradient_stays() {
+    let (with, without) = (parameter(), parameter());
+    let mut opt = Sgd::new([with.clone(), without.clone()], 0.5).momentum(0.9).weight_decay(0.1);
+    with.sum(..).unwrap().backward().unwrap();
+    opt.step().unwrap();
+    assert_ne!(with.to_vec().unwrap(), [1.0, 2.0]);
+    assert_eq!(without.to_vec().unwrap(), [1.0, 2.0]);
+}
+
+#[test]
+fn the_learning_rate_can_change_between_steps() {
+    let p = parameter();
+    let mut opt: Box<dyn Optimizer> = Box::new(Sgd::new([p.clone()], 0.5));
+    p.sum(..).unwrap().backward().unwrap();
+    opt.set_lr(0.25);
+    assert_eq!(opt.lr(), 0.25);
+    opt.step().unwrap();
+    assert_eq!(p.to_vec().unwrap(), [0.75, 1.75]);
+}
+
+#[test]
+fn settings_outside_their_range_are_refused_before_anything_changes() {
+    let p = parameter();
+    p.sum(..).unwrap().backward().unwrap();
+    let refused: Vec<(Box<dyn Optimizer>, &str)> = vec![
+        (Box::new(Sgd::new([p.clone()], -0.1)), "Sgd: lr is -0.1; it must be at least 0"),
+        (Box::new(Sgd::new([p.clone()], f64::NAN)), "Sgd: lr is NaN; it must be at least 0"),
+        (Box::new(Sgd::new([p.clone()], 0.1).momentum(-1.0)), "Sgd: momentum is -1; it must be at least 0"),
+        (Box::new(Sgd::new([p.clone()], 0.1).weight_decay(-1.0)), "Sgd: weight_decay is -1; it must be at least 0"),
+        (Box::new(Sgd::new([p.clone()], 0.1).nesterov(true)), "Sgd: momentum is 0; it must be above 0 for nesterov"),
+        (
+            Box::new(Sgd::new([p.clone()], 0.1).momentum(0.9).dampening(0.1).nesterov(true)),
+            "Sgd: dampening is 0.1; it must be 0 for nesterov",
+        ),
+        (
+            Box::new(Adam::new([p.clone()], 0.1).betas(1.0, 0.9)),
+            "Adam: the first beta is 1; it must be at least 0 and below 1",
+        ),
+        (
+            Box::new(AdamW::new([p.clone()], 0.1).betas(0.9, -0.5)),
+            "AdamW: the second beta is -0.5; it must be at least 0 and below 1",
+        ),
+        (Box::new(AdamW::new([p.clone()], 0.1).eps(-1.0)), "AdamW: eps is -1; it must be at least 0"),
+        (
+            Box::new(AdamW::<f32>::new([], 0.1)),
+            "AdamW: there are no parameters to train; pass `model.parameters()` of a model that has some",
+        ),
+    ];
+    for (mut opt, expected) in refused {
+        assert_eq!(opt.step().unwrap_err().to_string(), expected);
+    }
+    assert_eq!(p.to_vec().unwrap(), [1.0, 2.0]);
+}
+
+#[test]
+fn a_handle_of_the_model_sees_the_step() {
+    let p = parameter();
+    let seen = p.detach();
+    let mut opt = Sgd::new([p.clone()], 1.0);
+    p.sum(..).unwrap().backward().unwrap();
+    opt.step().unwrap();
+    assert_eq!(seen.to_vec().unwrap(), [0.0, 1.0]);
+}

@@ -1,0 +1,38 @@
+//! What models look like in print.
+
+use crate::{cnn, pytorch};
+use pagelock_nn::{
+    AdaptiveAvgPool2d, AvgPool2d, Conv2d, CrossEntropyLoss, Dropout, Flatten, Lambda, Linear, MaxPool2d, ReLU,
+    Sequential, Sigmoid, Tanh,
+};
+
+fn expected(model: &str) -> String {
+    pytorch::json("models.json")[model]["print"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn models_print_as_in_pytorch() {
+    let mixed = Sequential::new((
+        Conv2d::grouped(4, 6, [3, 5], 2).unwrap().stride(2).padding([1, 2]).dilation([1, 2]).without_bias(),
+        Tanh,
+        MaxPool2d::new(2),
+        Sigmoid,
+        AvgPool2d::new([2, 3]).stride([1, 2]).padding(1),
+        AdaptiveAvgPool2d::new([2, 3]),
+        Flatten::new(),
+        Dropout::new(0.3),
+        Sequential::new((Linear::new(36, 8).unwrap().without_bias(), ReLU)),
+        Linear::new(8, 2).unwrap(),
+    ));
+    assert_eq!(mixed.to_string(), expected("mixed"));
+    assert_eq!(cnn().unwrap().to_string(), expected("cnn"));
+    assert_eq!(format!("{:?}", Linear::new(784, 10).unwrap()), expected("logistic"));
+}
+
+#[test]
+fn layers_without_arguments_print_their_name() {
+    let model: Sequential = Sequential::new((Lambda::new(|x| x.relu()),));
+    assert_eq!(model.to_string(), "Sequential(\n  (0): Lambda()\n)");
+    assert_eq!(Sequential::<f32>::new(()).to_string(), "Sequential()");
+    assert_eq!(CrossEntropyLoss::new().to_string(), "CrossEntropyLoss()");
+}

@@ -1,0 +1,37 @@
+//! Reading the golden files that `../golden/make.py` wrote.
+
+use pagelock_nn::{StateDict, load_safetensors};
+use pagelock_tensor::{Float, Tensor};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+
+pub(crate) fn path(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)
+}
+
+pub(crate) fn json(name: &str) -> Value {
+    let path = path(name);
+    let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    serde_json::from_str(&text).unwrap()
+}
+
+/// The largest difference between a tensor and PyTorch's, relative to 1 or to PyTorch's number.
+pub(crate) fn difference<T: Float>(ours: &Tensor<T>, theirs: &Tensor<T>) -> f64 {
+    assert_eq!(ours.dims(), theirs.dims());
+    let pairs = ours.to_vec().unwrap().into_iter().zip(theirs.to_vec().unwrap());
+    pairs
+        .map(|(a, b)| (a.cast::<f64>(), b.cast::<f64>()))
+        .map(|(a, b)| (a - b).abs() / b.abs().max(1.0))
+        .fold(0.0, f64::max)
+}
+
+/// The tensors whose names begin with `prefix`, without it.
+pub(crate) fn under(dict: &StateDict, prefix: &str) -> StateDict {
+    let entries =
+        dict.iter().filter_map(|(name, tensor)| Some((name.strip_prefix(prefix)?.to_owned(), tensor.clone())));
+    entries.collect()
+}
+
+pub(crate) fn training() -> StateDict {
+    load_safetensors(path("training.safetensors")).unwrap()
+}
