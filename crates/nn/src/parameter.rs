@@ -72,10 +72,7 @@ impl<T: Float> Module<T> for Parameter<T> {
 }
 
 /// Prints as PyTorch does: `Parameter containing:` and the tensor.
-impl<T: Element> fmt::Debug for Parameter<T>
-where
-    Tensor<T>: fmt::Display,
-{
+impl<T: Element> fmt::Debug for Parameter<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Parameter containing:\n{}", self.tensor)
     }
@@ -126,10 +123,7 @@ impl<T: Float> Module<T> for Buffer<T> {
     }
 }
 
-impl<T: Element> fmt::Debug for Buffer<T>
-where
-    Tensor<T>: fmt::Display,
-{
+impl<T: Element> fmt::Debug for Buffer<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.tensor)
     }

@@ -33,10 +33,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// ```
 pub fn save_safetensors<T: Float>(dict: &StateDict<T>, path: impl AsRef<Path>) -> Result<()> {
     let path = path.as_ref();
-    let encoded: Vec<_> = dict
-        .iter()
-        .map(|(name, tensor)| Ok((name, tensor.dims(), encode(&tensor.to_vec()?))))
-        .collect::<Result<_>>()?;
+    let encoded: Vec<_> =
+        dict.iter().map(|(name, tensor)| Ok((name, tensor.dims(), encode(tensor.to_vec()?)))).collect::<Result<_>>()?;
     let bytes = serialize::<T>(&encoded).map_err(|source| file_error("write", path, io::Error::other(source)))?;
     replace(path, &bytes).map_err(|source| file_error("write", path, source))
 }
@@ -92,8 +90,8 @@ fn dtype<T: Float>() -> Dtype {
 }
 
 /// The little-endian bytes of the numbers.
-fn encode<T: Float>(values: &Vec<T>) -> Vec<u8> {
-    let any: &dyn Any = values;
+fn encode<T: Float>(values: Vec<T>) -> Vec<u8> {
+    let any: &dyn Any = &values;
     if let Some(values) = any.downcast_ref::<Vec<f32>>() {
         values.iter().flat_map(|value| value.to_le_bytes()).collect()
     } else if let Some(values) = any.downcast_ref::<Vec<f64>>() {

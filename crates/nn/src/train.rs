@@ -91,7 +91,7 @@ where
 ///
 /// let batches = Loader(Tensor::rand([64, 784])?, Tensor::<i64>::zeros(64)?);
 /// let model = Linear::new(784, 10)?;
-/// let mut opt = Sgd::new(model.parameters(), 0.5);
+/// let mut opt = Sgd::new(model.parameters(), 0.01);
 /// let epochs = fit(3, &model, F::cross_entropy, &mut opt, &batches, &batches)?;
 /// assert!(epochs[2].valid_loss < epochs[0].valid_loss);
 /// # Ok::<(), pagelock_nn::Error>(())

@@ -15,8 +15,10 @@ use pagelock_tensor::{Float, Result, Tensor};
 /// # Ok::<(), pagelock_tensor::Error>(())
 /// ```
 pub struct Lambda<T: Float = f32> {
-    function: Box<dyn Fn(&Tensor<T>) -> Result<Tensor<T>> + Send + Sync>,
+    function: Box<Function<T>>,
 }
+
+type Function<T> = dyn Fn(&Tensor<T>) -> Result<Tensor<T>> + Send + Sync;
 
 impl<T: Float> Lambda<T> {
     /// Wraps a function.

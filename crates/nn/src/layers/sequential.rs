@@ -24,14 +24,14 @@ use pagelock_tensor::{Float, Result, Tensor};
 /// # Ok::<(), pagelock_tensor::Error>(())
 /// ```
 ///
-/// Layers that are chosen while the program runs are added one by one:
+/// Layers that are chosen while the program runs are appended one by one:
 /// ```
 /// use pagelock_nn::{Linear, ReLU, Sequential};
 ///
 /// let sizes = [784, 64, 32, 10];
 /// let mut model = Sequential::new(());
 /// for pair in sizes.windows(2) {
-///     model = model.add(Linear::new(pair[0], pair[1])?).add(ReLU);
+///     model = model.append(Linear::new(pair[0], pair[1])?).append(ReLU);
 /// }
 /// assert_eq!(model.len(), 6);
 /// # Ok::<(), pagelock_tensor::Error>(())
@@ -48,7 +48,7 @@ impl<T: Float> Sequential<T> {
 
     /// With one more layer at the end.
     #[must_use]
-    pub fn add(mut self, layer: impl Layer<T> + 'static) -> Self {
+    pub fn append(mut self, layer: impl Layer<T> + 'static) -> Self {
         self.layers.push(Box::new(layer));
         self
     }

@@ -5,10 +5,10 @@ use pagelock_nn::optim::{Adam, AdamW, Optimizer, Sgd};
 use pagelock_nn::{Parameter, StateDict, functional as F, load_safetensors};
 use pagelock_tensor::{Float, Tensor};
 
-type Parameters<T> = Vec<Parameter<T>>;
+type Make<T> = fn(Vec<Parameter<T>>) -> Box<dyn Optimizer>;
 
 /// The optimizers of `OPTIMIZERS` in make.py.
-fn optimizers<T: Float>() -> Vec<(&'static str, fn(Parameters<T>) -> Box<dyn Optimizer>)> {
+fn optimizers<T: Float>() -> Vec<(&'static str, Make<T>)> {
     vec![
         ("sgd", |p| Box::new(Sgd::new(p, 0.1))),
         ("sgd_decay", |p| Box::new(Sgd::new(p, 0.1).weight_decay(0.05))),

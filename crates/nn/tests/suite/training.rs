@@ -26,7 +26,7 @@ impl Data {
             let label = i * 7 % 10;
             let (top, left) = (2 + label / 5 * 11 + i % 3, 1 + label % 5 * 4 + i * i % 5);
             let inside = (top..top + 11).contains(&row) && (left..left + 7).contains(&column);
-            let shade = 64 + (place * 2_654_435_761 % (1 << 32) >> 24) * 3 / 4;
+            let shade = 64 + ((place * 2_654_435_761 % (1 << 32)) >> 24) * 3 / 4;
             if inside { shade as f32 / 256.0 } else { 0.0 }
         };
         let images = (0..count * 784).map(pixel).collect();
