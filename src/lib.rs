@@ -1,1 +1,32 @@
-//! A training stack built from the memory up.
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+
+#[doc(inline)]
+pub use pagelock_data as data;
+#[doc(inline)]
+pub use pagelock_memory as memory;
+#[doc(inline)]
+pub use pagelock_nn as nn;
+#[doc(inline)]
+pub use pagelock_tensor as tensor;
+
+/// What most programs use, in one line: `use pagelock::prelude::*;`.
+///
+/// Losses and activations as functions are in [`nn::functional`](crate::nn::functional), usually imported `as F`. The
+/// geometry of [`Tensor::conv2d`](crate::tensor::Tensor::conv2d) has the name of the layer, so only the layer is here.
+pub mod prelude {
+    pub use pagelock_data::{
+        DataLoader, Dataset, DigitSet, Digits, Mnist, Stack, Subset, SyntheticDigits, TensorDataset, get_data,
+        random_split,
+    };
+    pub use pagelock_memory::{Budget, ByteSize, ledger};
+    pub use pagelock_nn::optim::{Adam, AdamW, Optimizer, Sgd};
+    pub use pagelock_nn::{
+        AdaptiveAvgPool2d, AvgPool2d, Conv2d, Dropout, Epoch, Flatten, Forward, Lambda, Layer, Linear, MaxPool2d,
+        Module, Parameter, ReLU, Sequential, Sigmoid, Tanh, fit, load_safetensors, loss_batch, save_safetensors,
+    };
+    pub use pagelock_tensor::{
+        Create, DType, Device, Element, Float, Generator, Pool2d, Reduction, Shape, Tensor, manual_seed, no_grad,
+        num_threads, set_num_threads,
+    };
+}

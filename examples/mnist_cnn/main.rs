@@ -66,7 +66,7 @@ fn main() -> Result<()> {
     let model = args.arch.model()?;
     let schedule = args.arch.schedule(args.lr, args.epochs);
     let mut opt = Sgd::new(model.parameters(), schedule(0)).momentum(0.9);
-    println!("{model}\n{} parameters, {} threads", model.num_parameters(), num_threads());
+    println!("{model}\n{} parameters, threads: {}", model.num_parameters(), num_threads());
 
     let mut report = Report::new(&args, &digits);
     for epoch in 0..args.epochs {
@@ -145,7 +145,8 @@ fn evaluate(
 }
 
 fn progress_bar(epoch: usize, epochs: usize, n_samples: usize) -> ProgressBar {
-    let style = ProgressStyle::with_template("epoch {prefix} {bar:40} {human_pos}/{human_len} images, loss {msg}, {per_sec}");
+    let style =
+        ProgressStyle::with_template("epoch {prefix} {bar:40} {human_pos}/{human_len} images, loss {msg}, {per_sec}");
     ProgressBar::new(n_samples as u64)
         .with_prefix(format!("{}/{epochs}", epoch + 1))
         .with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))

@@ -18,14 +18,19 @@ pub fn curves(report: &Report, path: &Path) -> Result<()> {
     root.fill(&WHITE)?;
     let (left, right) = root.split_horizontally(430);
     let n_epochs = report.epochs.len();
-    let by_epoch = |value: fn(&crate::Epoch) -> f64| report.epochs.iter().enumerate().map(move |(i, epoch)| (i + 1, value(epoch)));
+    let by_epoch =
+        |value: fn(&crate::Epoch) -> f64| report.epochs.iter().enumerate().map(move |(i, epoch)| (i + 1, value(epoch)));
 
     let highest = report.epochs.iter().map(|epoch| epoch.train_loss.max(epoch.val_loss)).fold(0.0, f64::max);
     let mut losses = chart(&left, "loss", n_epochs, 0.0..(highest * 1.05).max(1e-3))?;
-    let series: [(&str, RGBColor, fn(&crate::Epoch) -> f64); 2] =
-        [("training", RGBColor(31, 119, 180), |epoch| epoch.train_loss), ("validation", RGBColor(214, 39, 40), |epoch| epoch.val_loss)];
+    let series: [(&str, RGBColor, fn(&crate::Epoch) -> f64); 2] = [
+        ("training", RGBColor(31, 119, 180), |epoch| epoch.train_loss),
+        ("validation", RGBColor(214, 39, 40), |epoch| epoch.val_loss),
+    ];
     for (name, color, value) in series {
-        line(&mut losses, by_epoch(value), color)?.label(name).legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], color.stroke_width(2)));
+        line(&mut losses, by_epoch(value), color)?
+            .label(name)
+            .legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], color.stroke_width(2)));
     }
     losses.configure_series_labels().background_style(WHITE).border_style(BLACK.mix(0.3)).draw().map_err(drawing)?;
 
@@ -37,9 +42,18 @@ pub fn curves(report: &Report, path: &Path) -> Result<()> {
 }
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
-type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<plotters::coord::types::RangedCoordusize, plotters::coord::types::RangedCoordf64>>;
+type Chart<'a, 'b> = ChartContext<
+    'a,
+    SVGBackend<'b>,
+    Cartesian2d<plotters::coord::types::RangedCoordusize, plotters::coord::types::RangedCoordf64>,
+>;
 
-fn chart<'a, 'b>(area: &'a Area<'b>, title: &str, n_epochs: usize, values: std::ops::Range<f64>) -> Result<Chart<'a, 'b>> {
+fn chart<'a, 'b>(
+    area: &'a Area<'b>,
+    title: &str,
+    n_epochs: usize,
+    values: std::ops::Range<f64>,
+) -> Result<Chart<'a, 'b>> {
     let mut chart = ChartBuilder::on(area)
         .caption(title, ("sans-serif", 18))
         .margin(12)
@@ -47,11 +61,21 @@ fn chart<'a, 'b>(area: &'a Area<'b>, title: &str, n_epochs: usize, values: std::
         .y_label_area_size(52)
         .build_cartesian_2d(1..n_epochs.max(2), values)
         .map_err(drawing)?;
-    chart.configure_mesh().x_desc("epoch").x_labels(n_epochs.clamp(2, 10)).light_line_style(WHITE).draw().map_err(drawing)?;
+    chart
+        .configure_mesh()
+        .x_desc("epoch")
+        .x_labels(n_epochs.clamp(2, 10))
+        .light_line_style(WHITE)
+        .draw()
+        .map_err(drawing)?;
     Ok(chart)
 }
 
-fn line<'c, 'a, 'b>(chart: &'c mut Chart<'a, 'b>, points: impl Iterator<Item = (usize, f64)> + Clone, color: RGBColor) -> Result<&'c mut SeriesAnno<'a, SVGBackend<'b>>> {
+fn line<'c, 'a, 'b>(
+    chart: &'c mut Chart<'a, 'b>,
+    points: impl Iterator<Item = (usize, f64)> + Clone,
+    color: RGBColor,
+) -> Result<&'c mut plotters::chart::SeriesAnno<'a, SVGBackend<'b>>> {
     chart.draw_series(points.clone().map(|point| Circle::new(point, 3, color.filled()))).map_err(drawing)?;
     chart.draw_series(LineSeries::new(points, color.stroke_width(2))).map_err(drawing)
 }
@@ -69,10 +93,16 @@ pub fn mistakes(guesses: &[Guess], digits: &Digits, path: &Path) -> Result<()> {
     for (place, guess) in wrong.into_iter().take(COLUMNS * ROWS).enumerate() {
         let (left, top) = ((place % COLUMNS * cell_w + 8) as i32, (place / COLUMNS * cell_h + 34) as i32);
         let pixels = &digits.image_bytes()[guess.index * SIDE * SIDE..][..SIDE * SIDE];
-        root.draw(&Rectangle::new([(left, top), (left + (SIDE * scale) as i32, top + (SIDE * scale) as i32)], BLACK.filled()))?;
+        root.draw(&Rectangle::new(
+            [(left, top), (left + (SIDE * scale) as i32, top + (SIDE * scale) as i32)],
+            BLACK.filled(),
+        ))?;
         for (i, &value) in pixels.iter().enumerate().filter(|&(_, &value)| value > 0) {
             let (x, y) = (left + (i % SIDE * scale) as i32, top + (i / SIDE * scale) as i32);
-            root.draw(&Rectangle::new([(x, y), (x + scale as i32, y + scale as i32)], RGBColor(value, value, value).filled()))?;
+            root.draw(&Rectangle::new(
+                [(x, y), (x + scale as i32, y + scale as i32)],
+                RGBColor(value, value, value).filled(),
+            ))?;
         }
         let caption = format!("{} taken for {}, {:.0} %", guess.label, guess.guess, 100.0 * guess.confidence);
         root.draw(&Text::new(caption, (left, top + (SIDE * scale) as i32 + 6), ("sans-serif", 11)))?;

@@ -47,7 +47,7 @@ impl<'a> Report<'a> {
     pub fn new(arguments: &'a Args, digits: &DigitSet) -> Report<'a> {
         Report {
             arguments,
-            data: digits.origin.to_string(),
+            data: digits.to_string(),
             seed: arguments.seed,
             device: Device::default().to_string(),
             threads: num_threads(),
@@ -81,7 +81,10 @@ impl<'a> Report<'a> {
         }
         let Epoch { train_loss, val_loss, val_accuracy, train_seconds, .. } = &self.epochs[epoch];
         let (percent, rate) = (100.0 * val_accuracy, n_samples as f64 / train_seconds);
-        println!("{:>5}  {train_loss:>10.4}  {val_loss:>8.4}  {percent:>10.2} %  {train_seconds:>8.2}  {rate:>9.0}", epoch + 1);
+        println!(
+            "{:>5}  {train_loss:>10.4}  {val_loss:>8.4}  {percent:>10.2} %  {train_seconds:>8.2}  {rate:>9.0}",
+            epoch + 1
+        );
     }
 
     /// Which digits were taken for which.
@@ -91,7 +94,7 @@ impl<'a> Report<'a> {
             counts[*label][*guess] += 1;
         }
         let mut table = Table::new();
-        table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
+        table.load_style(presets::UTF8_HORIZONTAL_ONLY);
         table.set_header(std::iter::once("label".to_string()).chain((0..10).map(|guess| format!("as {guess}"))));
         for (label, row) in counts.iter().enumerate() {
             let cells = row.iter().map(|&count| if count == 0 { "·".to_string() } else { count.to_string() });

@@ -86,7 +86,11 @@ fn bare_tensors(Data { x_train, y_train, .. }: &Data) -> Result<()> {
     stage("Using nn::functional");
     let model = |xb: &Tensor| xb.matmul(&weights)? + &bias;
     let preds = model(&xb)?;
-    print("the same with F::cross_entropy", &[F::cross_entropy(&preds, &yb)?.item()?, accuracy(&preds, &yb)?], "0.0838, 1.0000");
+    print(
+        "the same with F::cross_entropy",
+        &[F::cross_entropy(&preds, &yb)?.item()?, accuracy(&preds, &yb)?],
+        "0.0838, 1.0000",
+    );
     Ok(())
 }
 
@@ -336,9 +340,7 @@ fn device(data: &Data) -> Result<()> {
     let device = Device::default();
     stage(&format!("Using your device ({device})"));
     let (train_dl, valid_dl) = loaders(data)?;
-    let preprocess = move |(x, y): (Tensor, Tensor<i64>)| {
-        Ok((x.view([-1, 1, 28, 28])?.to(&device)?, y.to(&device)?))
-    };
+    let preprocess = move |(x, y): (Tensor, Tensor<i64>)| Ok((x.view([-1, 1, 28, 28])?.to(&device)?, y.to(&device)?));
     let (train_dl, valid_dl) = (train_dl.map(preprocess.clone()), valid_dl.map(preprocess));
     let model = pooled_cnn()?;
     let mut opt = Sgd::new(model.parameters(), 0.1).momentum(0.9);
