@@ -436,7 +436,9 @@ pub(crate) fn check_range(range: &Range<usize>, n_samples: usize) -> Result<()> 
 
 /// Indices as tensors want them; none is so large that it would become negative.
 fn index_tensor(indices: &[usize]) -> Result<Tensor<i64>> {
-    let indices: Vec<i64> = indices.iter().map(|&index| index as i64).collect();
-    let n_indices = indices.len();
-    Ok(Tensor::from_vec(indices, n_indices)?)
+    Ok(Tensor::build(indices.len(), |out| {
+        for (out, &index) in out.iter_mut().zip(indices) {
+            *out = index as i64;
+        }
+    })?)
 }

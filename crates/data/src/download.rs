@@ -67,8 +67,8 @@ impl Job<'_> {
 
 /// The part that speaks HTTP.
 mod http {
-    use std::io::{Read, Write};
-    use std::path::PathBuf;
+    use std::io::{self, Read, Write};
+    use std::path::{Path, PathBuf};
 
     use md5::{Digest, Md5};
     use tempfile::NamedTempFile;
@@ -86,7 +86,7 @@ mod http {
     pub(super) fn download(url: &str, file: RemoteFile, job: &Job<'_>) -> Result<PathBuf, Failure> {
         let here = |action| move |source| Failure::Here(Error::io(action, job.folder, source));
         let mut body = open(url, file, job.timeouts)?;
-        let mut saved = NamedTempFile::new_in(job.folder).map_err(here("create a file in"))?;
+        let mut saved = temporary_file(job.folder).map_err(here("create a file in"))?;
         let mut md5 = Md5::new();
         let (mut buffer, mut len_bytes) = (vec![0; 64 << 10], 0);
         loop {
@@ -113,6 +113,15 @@ mod http {
         saved.as_file().sync_all().map_err(here("write a file in"))?;
         saved.persist(&path).map_err(|error| Failure::Here(Error::io("create", &path, error.error)))?;
         Ok(path)
+    }
+
+    /// A file that vanishes unless it gets a name. Others may read it, as any file that is saved: folders of data are
+    /// shared between users.
+    fn temporary_file(folder: &Path) -> io::Result<NamedTempFile> {
+        let mut builder = tempfile::Builder::new();
+        #[cfg(unix)]
+        builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666)); // less the umask
+        builder.prefix(".download-").tempfile_in(folder)
     }
 
     /// Asks for `url` and reads as far as the headers.
@@ -244,6 +253,19 @@ mod tests {
         assert_eq!(path, folder.path().join("digits.gz"));
         assert_eq!(std::fs::read(path).unwrap(), CONTENT);
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn other_users_may_read_what_was_saved() {
+        use std::os::unix::fs::PermissionsExt;
+
+        let folder = tempfile::tempdir().unwrap();
+        let saved = fetch(folder.path(), &[good()], Timeouts::default()).unwrap();
+        let ordinary = folder.path().join("ordinary");
+        std::fs::write(&ordinary, "").unwrap();
+        let mode = |path: &Path| path.metadata().unwrap().permissions().mode();
+        assert_eq!(mode(&saved), mode(&ordinary));
     }
 
     #[test]

@@ -56,3 +56,8 @@ pub use progress::TerminalBar;
 pub use progress::{Progress, Silent};
 pub use sampler::{BatchSampler, FixedSampler, Place, RandomSampler, Sampler, SequentialSampler};
 pub use synthetic::SyntheticDigits;
+
+/// The README's program, checked.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

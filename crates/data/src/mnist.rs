@@ -366,6 +366,15 @@ mod tests {
         assert!(!data.path().join("mnist").exists(), "nothing is created either");
     }
 
+    #[cfg(not(feature = "download"))]
+    #[test]
+    fn a_build_without_downloads_says_so() {
+        let data = tempfile::tempdir().unwrap();
+        let text = Mnist::new().open_in(&environment(Some(data.path()), "")).unwrap_err().to_string();
+        assert!(text.contains("` and this program was built without downloads; put https://"), "{text}");
+        assert!(text.ends_with(", or build with the feature `download`"), "{text}");
+    }
+
     #[test]
     fn generated_digits_stand_in_and_say_why() {
         let data = tempfile::tempdir().unwrap();

@@ -63,7 +63,7 @@ struct Hand {
 
 impl Hand {
     fn new(dice: &Dice) -> Self {
-        let height = dice.between(15.0, 21.5);
+        let height = dice.between(16.0, 21.5);
         let width = height * dice.between(0.55, 0.95);
         // tan(angle / 2) gives sine and cosine without a library's sine.
         let half_tangent = dice.around_zero(0.07);
@@ -74,12 +74,12 @@ impl Hand {
         let matrix = [[cos * width, (cos * slant - sin) * height], [sin * width, (sin * slant + cos) * height]];
         Self {
             matrix,
-            center: [13.5 + dice.around_zero(1.2), 13.5 + dice.around_zero(1.2)],
+            center: [13.5 + dice.around_zero(1.1), 13.5 + dice.around_zero(1.1)],
             wobble: dice.between(0.015, 0.05),
-            radius: dice.between(0.65, 1.7),
+            radius: dice.between(0.8, 1.7),
             softness: dice.between(0.8, 1.6),
-            darkness: dice.between(190.0, 255.0),
-            grain: dice.between(0.0, 24.0),
+            darkness: dice.between(200.0, 255.0),
+            grain: dice.between(0.0, 20.0),
         }
     }
 

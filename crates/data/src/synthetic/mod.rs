@@ -16,8 +16,8 @@ const TEST_STREAM: u64 = 1 << 40;
 
 /// Draws digits with strokes, slants, sizes, pens and noise that differ from image to image, all from one seed.
 ///
-/// The same seed gives the same bytes, on every machine. The set is as large as MNIST unless told otherwise and a
-/// little harder for a linear model (about 88 % instead of 92 %); a small convolutional network gets above 97 %.
+/// The same seed gives the same bytes, on every machine. The set is as large as MNIST unless told otherwise and about as
+/// hard: after two epochs a linear model gets some 92 % right, and LeNet more than 99 %.
 ///
 /// # Examples
 /// ```
@@ -116,7 +116,7 @@ mod tests {
     #[test]
     fn a_seed_gives_the_same_bytes_on_every_machine() {
         let digits = draw_many(42, 0, 100).unwrap();
-        assert_eq!(checksum(digits.image_bytes()), 6521730185654528545);
+        assert_eq!(checksum(digits.image_bytes()), 2857894071077343425);
         assert_eq!(checksum(digits.label_bytes()), 17787522205208987921);
     }
 
