@@ -2,7 +2,7 @@
 
 use crate::{cnn, pytorch};
 use pagelock_nn::{Error, Linear, Module, StateDict, load_safetensors, save_safetensors};
-use pagelock_tensor::{Float, Tensor};
+use pagelock_tensor::{Float, Generator, Tensor};
 use std::path::{Path, PathBuf};
 
 struct Folder(tempfile::TempDir);
@@ -112,6 +112,29 @@ fn every_truncation_of_a_file_is_refused() {
     }
     let longer = [&whole[..], b"!"].concat();
     folder.refusal(&longer);
+}
+
+#[test]
+fn a_file_with_changed_bytes_is_read_or_refused() {
+    let folder = Folder::new();
+    let path = folder.file("w.safetensors");
+    save_safetensors(&Linear::new(3, 2).unwrap().state_dict(), &path).unwrap();
+    let whole = std::fs::read(&path).unwrap();
+    let random = Generator::new(11);
+    for _ in 0..500 {
+        let mut bytes = whole.clone();
+        for _ in 0..=random.below(3) {
+            let place = random.below(bytes.len() as u64) as usize;
+            bytes[place] = random.below(256) as u8;
+        }
+        std::fs::write(&path, bytes).unwrap();
+        match load_safetensors::<f32>(&path) {
+            Ok(dict) => assert!(dict.iter().map(|(_, tensor)| tensor.len()).sum::<usize>() <= whole.len() / 4),
+            Err(error) => {
+                assert!(matches!(error, Error::Format { .. } | Error::DType { .. } | Error::Tensor(_)), "{error}")
+            }
+        }
+    }
 }
 
 #[test]
