@@ -131,7 +131,7 @@ pub trait Element: sealed::Sealed + Copy + Send + Sync + PartialEq + PartialOrd 
 }
 
 /// Numbers: every element type but `bool`. Integer arithmetic wraps.
-pub trait Num: Element {
+pub trait Num: Element + bytemuck::Pod {
     /// `self − other`.
     fn minus(self, other: Self) -> Self;
     /// `−self`.

@@ -4,7 +4,10 @@
 //! generic over `S: Simd` and over its element type through [`Lanes`]. Plain loops need none of this: see `cpu/simd.rs`.
 //! No `unsafe` here: all of it is in `pulp`.
 
+mod dots;
+
 use bytemuck::{Pod, Zeroable};
+pub(crate) use dots::{Dots, Rows};
 use pulp::{Arch, Scalar128b, Simd, WithSimd};
 
 /// Runs `kernel` compiled for the widest vectors of this machine.
@@ -19,8 +22,18 @@ pub(crate) fn dispatch<K: WithSimd>(kernel: K) -> K::Output {
     }
 }
 
+/// How many rows a register tile has when there are `n_rows`: the size that leaves the fewest rows of tiles empty.
+///
+/// One of 8, 6, 5, 4, 2 and 1.
+pub(crate) fn tile_rows<S: Simd>(n_rows: usize) -> usize {
+    const SIZES: [usize; 6] = [8, 6, 5, 4, 2, 1];
+    // With 16 registers, 8 rows leave room for a single column of vectors.
+    let sizes = if S::REGISTER_COUNT < 32 { &SIZES[1..] } else { &SIZES };
+    *sizes.iter().min_by_key(|&&rows| n_rows.next_multiple_of(rows)).unwrap_or(&1)
+}
+
 /// `f32` and `f64` in vectors. `S` is an instruction set; a vector of it holds [`Lanes::lanes`] numbers.
-pub trait Lanes: Pod + Zeroable + Send + Sync + PartialOrd {
+pub trait Lanes: Pod + Zeroable + Send + Sync + PartialOrd + std::ops::Add<Output = Self> {
     /// The vector.
     type Vector<S: Simd>: Copy;
 

@@ -11,7 +11,7 @@ use super::axis::{Axis, ConvAxis};
 use super::fill::{Fill, Images};
 use super::planes::{Limits, Planes};
 use super::rows::TileRows;
-use super::tile::{self, Tile};
+use super::tile::Tile;
 use crate::element::Real;
 use crate::parallel::for_each_chunk_mut;
 use crate::scratch;
@@ -144,7 +144,7 @@ impl<R: Real> WithSimd for Run<'_, R> {
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
         let pass = self.pass;
-        let tile_rows = tile::rows::<S>(pass.target_channels);
+        let tile_rows = crate::lanes::tile_rows::<S>(pass.target_channels);
         let axes = (pass.rows, pass.columns);
         let planes = Planes::choose(axes, pass.source_channels, pass.batch, R::lanes::<S>(), LIMITS);
         let tiles = pass.target_channels.div_ceil(tile_rows);

@@ -4,17 +4,6 @@ use pulp::{Simd, WithSimd};
 
 use crate::lanes::Lanes;
 
-/// The numbers of channels for which there is an inner loop, widest first.
-const ROWS: [usize; 6] = [8, 6, 5, 4, 2, 1];
-
-/// How many channels a tile has when there are `channels`: the size that leaves the fewest tile rows empty.
-pub(super) fn rows<S: Simd>(channels: usize) -> usize {
-    // With 16 registers, 8 rows leave room for one vector of pixels only.
-    let sizes = if S::REGISTER_COUNT < 32 { &ROWS[1..] } else { &ROWS };
-    let padded = |&&rows: &&usize| channels.next_multiple_of(rows);
-    *sizes.iter().min_by_key(padded).unwrap_or(&1)
-}
-
 /// Sums for a tile: `sums[m, v] = start[m] + Σ_t weights[t, m] · source[offsets[t] + v]`.
 pub(super) struct Tile<'a, R> {
     /// `[M]`
@@ -37,7 +26,7 @@ impl<R: Lanes> Tile<'_, R> {
             4 => simd.vectorize(Fixed::<R, 4>(self)),
             2 => simd.vectorize(Fixed::<R, 2>(self)),
             1 => simd.vectorize(Fixed::<R, 1>(self)),
-            rows => unreachable!("`rows` does not return {rows}"),
+            rows => unreachable!("`tile_rows` does not return {rows}"),
         }
     }
 }

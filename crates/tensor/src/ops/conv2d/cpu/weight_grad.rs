@@ -12,9 +12,8 @@ use super::axis::Axis;
 use super::correlate::axes;
 use super::fill::{Fill, Images};
 use super::planes::{Limits, Planes};
-use super::tile;
 use crate::element::Real;
-use crate::lanes;
+use crate::lanes::{self, Dots, Rows};
 use crate::parallel::for_each_chunk_mut;
 use crate::scratch;
 
@@ -148,22 +147,16 @@ impl<R: Real> Task<'_, R> {
                 };
                 fill(&self.source, self.x, self.d.in_channels, &mut *source);
                 fill(&self.gradient, self.grad_out, self.d.out_channels, &mut *gradient);
-                self.tiles(simd, source, gradient, sums);
+                self.products(simd, source, gradient, sums);
             }
         }
     }
 
-    /// Adds the products of a block, tile by tile of output channels.
-    fn tiles<S: Simd>(&self, simd: S, source: &[R], gradient: &[R], sums: &mut [R]) {
-        let channels = self.d.out_channels / self.d.groups;
-        let tile_rows = tile::rows::<S>(channels);
-        let vectors = self.source.vectors(self.source.block_rows);
-        let plane_len = self.gradient.plane_len;
-        for (i, sums) in sums.chunks_mut(tile_rows * self.offsets.len()).enumerate() {
-            let gradient = &gradient[i * tile_rows * plane_len..];
-            let dots = Dots { source, offsets: self.offsets, gradient, plane_len, vectors, sums };
-            dots.run(simd, tile_rows);
-        }
+    /// Adds the products of a block: of the gradient plane of each channel with the source's entries for each tap.
+    fn products<S: Simd>(&self, simd: S, source: &[R], gradient: &[R], sums: &mut [R]) {
+        let len = self.source.vectors(self.source.block_rows) * R::lanes::<S>();
+        let left = Rows { numbers: gradient, distance: self.gradient.plane_len };
+        Dots { left, right: source, starts: self.offsets, len, sums }.run(simd);
     }
 }
 
@@ -178,88 +171,4 @@ fn group_images<'a, R>(
     let plane = planes.rows.source_size * planes.columns.source_size;
     let start = (first * channels + group * (channels / groups)) * plane;
     Images { pixels: &pixels[start..], n_images, image_len: channels * plane, channels: channels / groups }
-}
-
-/// Dot products of a tile of gradient planes with all taps: `sums[m, t] += Σ_v gradient[m, v] · source[offsets[t] + v]`.
-struct Dots<'a, R> {
-    source: &'a [R],
-    offsets: &'a [usize],
-    /// Planes, `plane_len` apart.
-    gradient: &'a [R],
-    plane_len: usize,
-    vectors: usize,
-    /// `[rows, taps]`
-    sums: &'a mut [R],
-}
-
-impl<R: Real> Dots<'_, R> {
-    fn run<S: Simd>(self, simd: S, tile_rows: usize) {
-        match tile_rows {
-            8 => simd.vectorize(Fixed::<R, 8>(self)),
-            6 => simd.vectorize(Fixed::<R, 6>(self)),
-            5 => simd.vectorize(Fixed::<R, 5>(self)),
-            4 => simd.vectorize(Fixed::<R, 4>(self)),
-            2 => simd.vectorize(Fixed::<R, 2>(self)),
-            1 => simd.vectorize(Fixed::<R, 1>(self)),
-            rows => unreachable!("`tile::rows` does not return {rows}"),
-        }
-    }
-}
-
-/// The number of rows, known to the compiler.
-struct Fixed<'a, R, const M: usize>(Dots<'a, R>);
-
-impl<R: Real, const M: usize> WithSimd for Fixed<'_, R, M> {
-    type Output = ();
-
-    /// Three taps at a time where `3·M` sums and what feeds them fit the registers.
-    #[inline(always)]
-    fn with_simd<S: Simd>(mut self, simd: S) {
-        let n_taps = self.0.offsets.len();
-        let mut at = 0;
-        if (M + 1) * 3 < S::REGISTER_COUNT {
-            while at + 3 == n_taps || at + 5 <= n_taps {
-                self.taps::<S, 3>(simd, at);
-                at += 3;
-            }
-        }
-        if (M + 1) * 2 < S::REGISTER_COUNT {
-            while at + 2 <= n_taps {
-                self.taps::<S, 2>(simd, at);
-                at += 2;
-            }
-        }
-        while at < n_taps {
-            self.taps::<S, 1>(simd, at);
-            at += 1;
-        }
-    }
-}
-
-impl<R: Real, const M: usize> Fixed<'_, R, M> {
-    /// The taps `at..at + N`.
-    #[inline(always)]
-    fn taps<S: Simd, const N: usize>(&mut self, simd: S, at: usize) {
-        let Dots { source, offsets, gradient, plane_len, vectors, .. } = self.0;
-        let len = vectors * R::lanes::<S>();
-        let rows = self.0.sums.len() / offsets.len();
-        // Rows that the last tile has too much repeat its last row, and their sums are not used.
-        let gradients: [&[R::Vector<S>]; M] =
-            std::array::from_fn(|m| &R::vectors::<S>(&gradient[m.min(rows - 1) * plane_len..][..len])[..vectors]);
-        let sources: [&[R::Vector<S>]; N] =
-            std::array::from_fn(|n| &R::vectors::<S>(&source[offsets[at + n]..][..len])[..vectors]);
-        let mut sums = [[R::splat(simd, R::ZERO); N]; M];
-        for i in 0..vectors {
-            for m in 0..M {
-                for n in 0..N {
-                    sums[m][n] = R::mul_add(simd, sources[n][i], gradients[m][i], sums[m][n]);
-                }
-            }
-        }
-        for (to, from) in self.0.sums.chunks_exact_mut(offsets.len()).zip(sums) {
-            for (to, from) in to[at..].iter_mut().zip(from) {
-                *to = *to + R::sum(simd, from);
-            }
-        }
-    }
 }

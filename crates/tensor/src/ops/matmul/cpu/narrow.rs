@@ -1,0 +1,244 @@
+//! Products with few rows or columns, and small ones: register tiles straight from the operands, nothing packed.
+
+use pulp::{Simd, WithSimd};
+
+use super::{Matrix, Sizes};
+use crate::element::Real;
+use crate::lanes::{self, Dots, Rows, tile_rows};
+use crate::parallel::for_each_chunk_mut;
+use crate::scratch;
+
+/// With at most so many rows or columns, packing would cost more than it gains.
+const NARROW: usize = 16;
+
+/// The largest right side that is used as it lies, in elements; it stays in the second-level cache.
+const MAX_RIGHT: usize = 64 << 10;
+
+/// Fewer rows read the right side too often for what they add up, and fewer columns leave vectors empty.
+const MIN_SIDE: usize = 4;
+
+/// Multiply-adds that make a task worth handing out: some ten microseconds.
+const TASK_WORK: usize = 1 << 20;
+
+/// Computes the product if it is a narrow or small one.
+pub(super) fn product<R: Real>(sizes: Sizes, a: Matrix<'_, R>, b: Matrix<'_, R>, c: &mut [R]) -> bool {
+    let Sizes { m, k, n } = sizes;
+    let narrow = m.min(n) <= NARROW;
+    if narrow && a.strides[1] == 1 && b.strides[0] == 1 {
+        lanes::dispatch(RowsTimesColumns { sizes, a, b, c });
+    } else if b.strides[1] == 1 && m.min(n) >= MIN_SIDE && k * n <= MAX_RIGHT {
+        lanes::dispatch(TimesRows { sizes, a, b, c });
+    } else {
+        return false;
+    }
+    true
+}
+
+/// Rows of the result per task.
+fn task_rows(Sizes { m, k, n }: Sizes) -> usize {
+    TASK_WORK.div_ceil(k * n).next_multiple_of(8).min(m)
+}
+
+/// Both sides are contiguous along `k`: every element is a dot product.
+struct RowsTimesColumns<'a, R> {
+    sizes: Sizes,
+    a: Matrix<'a, R>,
+    b: Matrix<'a, R>,
+    c: &'a mut [R],
+}
+
+impl<R: Real> WithSimd for RowsTimesColumns<'_, R> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        let RowsTimesColumns { sizes, a, b, c } = self;
+        let (rows, n) = (task_rows(sizes), sizes.n);
+        scratch::with(n, |starts: &mut [usize]| {
+            starts.iter_mut().enumerate().for_each(|(j, start)| *start = j * b.strides[1]);
+            let starts = &*starts;
+            for_each_chunk_mut(c, rows * n, |task, sums| {
+                sums.fill(R::ZERO);
+                let left = Rows { numbers: &a.numbers[task * rows * a.strides[0]..], distance: a.strides[0] };
+                Dots { left, right: b.numbers, starts, len: sizes.k, sums }.run(simd);
+            });
+        });
+    }
+}
+
+/// The right side is contiguous along `n`: rows of the result are sums of its rows.
+struct TimesRows<'a, R> {
+    sizes: Sizes,
+    a: Matrix<'a, R>,
+    b: Matrix<'a, R>,
+    c: &'a mut [R],
+}
+
+impl<R: Real> WithSimd for TimesRows<'_, R> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        let TimesRows { sizes, a, b, c } = self;
+        let rows = task_rows(sizes);
+        for_each_chunk_mut(c, rows * sizes.n, |task, c| {
+            let a = Matrix { numbers: &a.numbers[task * rows * a.strides[0]..], ..a };
+            let sizes = Sizes { m: c.len() / sizes.n, ..sizes };
+            match tile_rows::<S>(sizes.m) {
+                8 => simd.vectorize(Tiles::<R, 8> { sizes, a, b, c }),
+                6 => simd.vectorize(Tiles::<R, 6> { sizes, a, b, c }),
+                5 => simd.vectorize(Tiles::<R, 5> { sizes, a, b, c }),
+                4 => simd.vectorize(Tiles::<R, 4> { sizes, a, b, c }),
+                2 => simd.vectorize(Tiles::<R, 2> { sizes, a, b, c }),
+                1 => simd.vectorize(Tiles::<R, 1> { sizes, a, b, c }),
+                rows => unreachable!("`tile_rows` does not return {rows}"),
+            }
+        });
+    }
+}
+
+/// The rows of a task, in tiles of `M`.
+struct Tiles<'a, R, const M: usize> {
+    sizes: Sizes,
+    a: Matrix<'a, R>,
+    b: Matrix<'a, R>,
+    c: &'a mut [R],
+}
+
+impl<R: Real, const M: usize> WithSimd for Tiles<'_, R, M> {
+    type Output = ();
+
+    /// Panels of three vectors at a time where `3·M` sums and what feeds them fit the registers; all rows of a panel
+    /// before the next one.
+    #[inline(always)]
+    fn with_simd<S: Simd>(mut self, simd: S) {
+        let n_vectors = self.sizes.n.div_ceil(R::lanes::<S>());
+        let mut at = 0;
+        if (M + 1) * 3 < S::REGISTER_COUNT {
+            // Not one vector at the end, if two and two do it too.
+            while at + 3 == n_vectors || at + 5 <= n_vectors {
+                self.panel::<S, 3>(simd, at);
+                at += 3;
+            }
+        }
+        if (M + 1) * 2 < S::REGISTER_COUNT {
+            while at + 2 <= n_vectors {
+                self.panel::<S, 2>(simd, at);
+                at += 2;
+            }
+        }
+        while at < n_vectors {
+            self.panel::<S, 1>(simd, at);
+            at += 1;
+        }
+    }
+}
+
+impl<R: Real, const M: usize> Tiles<'_, R, M> {
+    /// The columns of vectors `at..at + P`, for all rows.
+    #[inline(always)]
+    fn panel<S: Simd, const P: usize>(&mut self, simd: S, at: usize) {
+        let (Sizes { m, k, .. }, Matrix { numbers, strides }) = (self.sizes, self.a);
+        let b = Matrix { numbers: &self.b.numbers[at * R::lanes::<S>()..], ..self.b };
+        for first in (0..m).step_by(M) {
+            // Rows that the last tile has too much repeat the last row, and are not written.
+            let starts: [usize; M] = std::array::from_fn(|i| (first + i).min(m - 1) * strides[0]);
+            let sums: [[R::Vector<S>; P]; M] = if strides[1] == 1 {
+                sums(simd, k, &InRows(starts.map(|start| &numbers[start..][..k])), b)
+            } else if strides[0] == 1 && first + M <= m {
+                sums(simd, k, &InColumns { numbers: &numbers[first..], step: strides[1] }, b)
+            } else {
+                sums(simd, k, &Anyhow { numbers, starts, step: strides[1] }, b)
+            };
+            self.write(simd, first, at, sums);
+        }
+    }
+
+    /// Writes a tile's sums to rows `first..` and the columns of vectors `at..`.
+    #[inline(always)]
+    fn write<S: Simd, const P: usize>(&mut self, simd: S, first: usize, at: usize, sums: [[R::Vector<S>; P]; M]) {
+        let (Sizes { m, n, .. }, lanes) = (self.sizes, R::lanes::<S>());
+        let width = (n - at * lanes).min(P * lanes);
+        // Behind the rows of a single panel, whole vectors run over into rows that are written later.
+        let whole = width == P * lanes || at == 0;
+        for (i, sums) in sums.into_iter().enumerate().take(m - first) {
+            let to = &mut self.c[(first + i) * n + at * lanes..];
+            match to.get_mut(..P * lanes).filter(|_| whole) {
+                Some(to) => R::vectors_mut::<S>(to).copy_from_slice(&sums),
+                None => {
+                    for (to, sum) in to[..width].chunks_mut(lanes).zip(sums) {
+                        R::store(simd, to, sum);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// How a tile reads the left side. (Not a closure: those need not be inlined, and would then be called per number.)
+trait Left<R, const M: usize> {
+    /// The numbers of the tile's rows in column `p`.
+    fn column(&self, p: usize) -> [R; M];
+}
+
+struct InRows<'a, R, const M: usize>([&'a [R]; M]);
+
+impl<R: Copy, const M: usize> Left<R, M> for InRows<'_, R, M> {
+    #[inline(always)]
+    fn column(&self, p: usize) -> [R; M] {
+        self.0.map(|row| row[p])
+    }
+}
+
+struct InColumns<'a, R> {
+    numbers: &'a [R],
+    step: usize,
+}
+
+impl<R: Copy, const M: usize> Left<R, M> for InColumns<'_, R> {
+    #[inline(always)]
+    fn column(&self, p: usize) -> [R; M] {
+        *self.numbers[p * self.step..].first_chunk().expect("the tile's rows are inside")
+    }
+}
+
+struct Anyhow<'a, R, const M: usize> {
+    numbers: &'a [R],
+    starts: [usize; M],
+    step: usize,
+}
+
+impl<R: Copy, const M: usize> Left<R, M> for Anyhow<'_, R, M> {
+    #[inline(always)]
+    fn column(&self, p: usize) -> [R; M] {
+        self.starts.map(|start| self.numbers[start + p * self.step])
+    }
+}
+
+/// `sums[i, v] = Σ_p left[i, p] · b[p, v]`
+#[inline(always)]
+fn sums<S: Simd, R: Real, const M: usize, const P: usize>(
+    simd: S,
+    k: usize,
+    left: &impl Left<R, M>,
+    b: Matrix<'_, R>,
+) -> [[R::Vector<S>; P]; M] {
+    let lanes = R::lanes::<S>();
+    let mut sums = [[R::splat(simd, R::ZERO); P]; M];
+    for p in 0..k {
+        let row = &b.numbers[p * b.strides[0]..];
+        // The last rows have too few numbers behind them for whole vectors. What is read of the next row is not used.
+        let vectors: [R::Vector<S>; P] = match row.get(..P * lanes) {
+            Some(whole) => std::array::from_fn(|v| R::vectors::<S>(whole)[v]),
+            None => std::array::from_fn(|v| R::load(simd, &row[(v * lanes).min(row.len())..])),
+        };
+        let factors = left.column(p);
+        for i in 0..M {
+            let factor = R::splat(simd, factors[i]);
+            for v in 0..P {
+                sums[i][v] = R::mul_add(simd, vectors[v], factor, sums[i][v]);
+            }
+        }
+    }
+    sums
+}

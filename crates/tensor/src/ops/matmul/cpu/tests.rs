@@ -1,0 +1,139 @@
+//! Products against one naive loop in `f64`, on every instruction set of the machine.
+
+use half::f16;
+use proptest::prelude::*;
+
+use super::*;
+use crate::element::Element;
+use crate::lanes::testing::{levels, with_level};
+use crate::parallel::set_num_threads;
+
+/// How an operand lies in its slice.
+#[derive(Clone, Copy, Debug)]
+enum Lies {
+    InRows,
+    InColumns,
+    /// In rows, of which only every other number is used.
+    Spread,
+    /// One row, again and again.
+    Broadcast,
+}
+
+/// An operand of `rows × columns` small integers, which all types hold exactly.
+struct Operand {
+    numbers: Vec<i64>,
+    strides: [usize; 2],
+}
+
+impl Operand {
+    fn new([rows, columns]: [usize; 2], lies: Lies, seed: u64) -> Operand {
+        let strides = match lies {
+            Lies::InRows => [columns, 1],
+            Lies::InColumns => [1, rows],
+            Lies::Spread => [2 * columns, 2],
+            Lies::Broadcast => [0, 1],
+        };
+        let mut state = seed;
+        let mut next = || {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (state >> 33) as i64 % 7 - 3
+        };
+        Operand { numbers: (0..2 * rows * columns).map(|_| next()).collect(), strides }
+    }
+
+    fn cast<T: Num>(&self) -> Vec<T> {
+        self.numbers.iter().map(|&number| number.cast()).collect()
+    }
+}
+
+/// A product, and how its operands lie.
+type Case = (Sizes, [Lies; 2]);
+
+fn expected(a: &Operand, b: &Operand, Sizes { m, k, n }: Sizes) -> Vec<i64> {
+    let element = |of: &Operand, i: usize, j: usize| of.numbers[i * of.strides[0] + j * of.strides[1]];
+    let dot = |i: usize, j: usize| (0..k).map(|p| element(a, i, p) * element(b, p, j)).sum();
+    (0..m * n).map(|at| dot(at / n, at % n)).collect()
+}
+
+/// Sums of products of such integers are exact in every float type of at least 24 bits, in any order.
+fn check<T: Num>((sizes, lies): Case) {
+    let Sizes { m, k, n } = sizes;
+    let (a, b) = (Operand::new([m, k], lies[0], 1), Operand::new([k, n], lies[1], 2));
+    let mut c = vec![T::HIGHEST; m * n];
+    gemm(m, k, n, &a.cast::<T>(), a.strides, &b.cast::<T>(), b.strides, &mut c);
+    let expected: Vec<T> = expected(&a, &b, sizes).into_iter().map(|sum| sum.cast()).collect();
+    assert!(c == expected, "{} {sizes:?} {lies:?}", T::DTYPE);
+}
+
+fn any_case() -> impl Strategy<Value = Case> {
+    let lies = prop::sample::select(vec![Lies::InRows, Lies::InColumns, Lies::Spread, Lies::Broadcast]);
+    let size = prop_oneof![1..4usize, 1..40usize, 1..140usize];
+    ([size.clone(), size.clone(), size], [lies.clone(), lies]).prop_map(|([m, k, n], lies)| (Sizes { m, k, n }, lies))
+}
+
+proptest! {
+    #[test]
+    fn all_types_and_layouts_agree_with_the_naive_loop(case in any_case()) {
+        for level in levels() {
+            with_level(level, || {
+                check::<f32>(case);
+                check::<f64>(case);
+            });
+        }
+        check::<f16>(case);
+        check::<i64>(case);
+        check::<i32>(case);
+        check::<u8>(case);
+    }
+}
+
+/// Sizes that are cut into blocks: by rows, by columns, by both, with a transposed right side.
+const LARGE: [(usize, usize, usize); 5] =
+    [(300, 200, 310), (700, 90, 170), (70, 400, 900), (64, 784, 10), (1, 3000, 2000)];
+
+#[test]
+fn large_products_agree_with_the_naive_loop() {
+    for (m, k, n) in LARGE {
+        for lies in [[Lies::InRows, Lies::InRows], [Lies::InColumns, Lies::InRows], [Lies::InRows, Lies::InColumns]] {
+            check::<f32>((Sizes { m, k, n }, lies));
+        }
+    }
+}
+
+#[test]
+fn any_number_of_threads_gives_the_same_bits() {
+    for (m, k, n) in LARGE {
+        let numbers = |len: usize| -> Vec<f32> { (0..len).map(|i| (i as f32 * 0.37).sin()).collect() };
+        let (a, b) = (numbers(m * k), numbers(k * n));
+        for b_strides in [[n, 1], [1, k]] {
+            let mut results = [1, 2, 5].map(|threads| {
+                set_num_threads(threads);
+                let mut c = vec![0.0; m * n];
+                gemm(m, k, n, &a, [k, 1], &b, b_strides, &mut c);
+                c
+            });
+            assert!(results[0] == results[1] && results[0] == results[2], "{m} {k} {n} {b_strides:?}");
+            results[0].clear();
+        }
+    }
+}
+
+#[test]
+fn a_product_over_nothing_is_zero() {
+    let mut c = [7.0f32; 6];
+    gemm(2, 0, 3, &[], [0, 1], &[], [3, 1], &mut c);
+    assert_eq!(c, [0.0; 6]);
+}
+
+#[test]
+fn a_product_without_rows_or_columns_writes_nothing() {
+    gemm::<f32>(0, 4, 3, &[], [4, 1], &[1.0; 12], [3, 1], &mut []);
+    gemm::<f32>(2, 4, 0, &[1.0; 8], [4, 1], &[], [0, 1], &mut []);
+}
+
+#[test]
+fn integers_wrap() {
+    let mut c = [0u8];
+    gemm(1, 2, 1, &[200u8, 100], [2, 1], &[2, 3], [1, 1], &mut c);
+    assert_eq!(c[0], (400 + 300 - 512) as u8);
+}
