@@ -79,7 +79,7 @@ impl Axis {
             source_step: 1,
             source_phases: 1,
             origin: (padding / stride) as isize - shift as isize,
-            reach: shift + (padding + stride - 1) / stride - padding / stride,
+            reach: shift + padding.div_ceil(stride) - padding / stride,
             conv,
             direction: Direction::InputGrad,
         }
