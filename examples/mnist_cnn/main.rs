@@ -38,7 +38,7 @@ struct Args {
     #[arg(long)]
     lr: Option<f64>,
     /// Seed of weights and order; the same seed gives the same bits
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 42)]
     seed: u64,
     /// Threads to compute with [default: all cores]
     #[arg(long)]

@@ -21,7 +21,7 @@ struct Data {
 }
 
 fn main() -> Result<()> {
-    let digits = Mnist::new().open_or_generate(0)?;
+    let digits = Mnist::new().open_or_generate(42)?;
     println!("{digits}");
     let data = Data {
         x_train: digits.train.flat()?,
@@ -50,7 +50,7 @@ fn main() -> Result<()> {
 /// Nothing but tensors: a linear model, softmax, loss and update written by hand. Then `F::cross_entropy` instead.
 fn bare_tensors(Data { x_train, y_train, .. }: &Data) -> Result<()> {
     stage("Neural net from scratch (no nn)");
-    manual_seed(0);
+    manual_seed(42);
     let weights = (Tensor::randn([784, 10])? / 784f32.sqrt())?.set_requires_grad(true);
     let bias = Tensor::zeros(10)?.set_requires_grad(true);
 
@@ -116,7 +116,7 @@ impl Forward for MnistLogistic {
 
 fn module_and_parameter(Data { x_train, y_train, .. }: &Data) -> Result<()> {
     stage("Refactor using Module");
-    manual_seed(0);
+    manual_seed(42);
     let model = MnistLogistic::new()?;
     let before = last_loss(&model, x_train, y_train)?;
 
@@ -139,7 +139,7 @@ fn module_and_parameter(Data { x_train, y_train, .. }: &Data) -> Result<()> {
 
 fn linear(Data { x_train, y_train, .. }: &Data) -> Result<()> {
     stage("Refactor using Linear");
-    manual_seed(0);
+    manual_seed(42);
     let model = Linear::new(784, 10)?;
     let before = last_loss(&model, x_train, y_train)?;
 
@@ -162,7 +162,7 @@ fn linear(Data { x_train, y_train, .. }: &Data) -> Result<()> {
 
 /// The model and the optimizer that the next stages train.
 fn get_model() -> Result<(Linear, Sgd)> {
-    manual_seed(0);
+    manual_seed(42);
     let model = Linear::new(784, 10)?;
     let opt = Sgd::new(model.parameters(), 0.5);
     Ok((model, opt))
@@ -276,7 +276,7 @@ impl Forward for MnistCnn {
 
 fn cnn(data: &Data) -> Result<()> {
     stage("Switch to CNN");
-    manual_seed(0);
+    manual_seed(42);
     let (train_dl, valid_dl) = loaders(data)?;
     let model = MnistCnn {
         conv1: Conv2d::new(1, 16, 3)?.stride(2).padding(1),
@@ -290,7 +290,7 @@ fn cnn(data: &Data) -> Result<()> {
 
 fn sequential(data: &Data) -> Result<()> {
     stage("Using Sequential");
-    manual_seed(0);
+    manual_seed(42);
     let (train_dl, valid_dl) = loaders(data)?;
     let model = Sequential::new((
         Lambda::new(|x: &Tensor| x.view([-1, 1, 28, 28])),
@@ -310,7 +310,7 @@ fn sequential(data: &Data) -> Result<()> {
 
 /// The model of the last two stages: any image size, any batch size.
 fn pooled_cnn() -> Result<Sequential> {
-    manual_seed(0);
+    manual_seed(42);
     Ok(Sequential::new((
         Conv2d::new(1, 16, 3)?.stride(2).padding(1),
         ReLU,
