@@ -127,6 +127,7 @@ fn table<T: Golden>() -> BTreeMap<&'static str, Run<T>> {
         ("tanh", |c| tensor(c.x().tanh())),
         ("sigmoid", |c| tensor(c.x().sigmoid())),
         ("relu", |c| tensor(c.x().relu())),
+        ("sign", |c| tensor(c.x().sign())),
         ("sum", |c| tensor(if c.keepdim() { c.x().sum_keepdim(c.axes()?) } else { c.x().sum(c.axes()?) })),
         ("mean", |c| tensor(if c.keepdim() { c.x().mean_keepdim(c.axes()?) } else { c.x().mean(c.axes()?) })),
         ("max", |c| tensor(if c.keepdim() { c.x().max_keepdim(c.axes()?) } else { c.x().max(c.axes()?) })),
@@ -143,6 +144,15 @@ fn table<T: Golden>() -> BTreeMap<&'static str, Run<T>> {
         ("cross_entropy", |c| tensor(c.x().cross_entropy(c.ints[0], c.reduction()))),
         ("mse_loss", |c| tensor(c.x().mse_loss(c.y(), c.reduction()))),
         ("reshape", |c| tensor(reshape(c.x(), &ints(&c.args["shape"])))),
+        ("view", |c| {
+            tensor(match ints(&c.args["shape"])[..] {
+                [a] => c.x().view([a]),
+                [a, b] => c.x().view([a, b]),
+                [a, b, d] => c.x().view([a, b, d]),
+                ref other => panic!("view as {other:?}: add its length here"),
+            })
+        }),
+        ("t", |c| tensor(c.x().t())),
         ("permute", |c| tensor(permute(c.x(), &ints(&c.args["dims"])))),
         ("transpose", |c| tensor(c.x().transpose(ints(&c.args["dims"])[0], ints(&c.args["dims"])[1]))),
         ("narrow", |c| tensor(c.x().narrow(c.int("dim"), c.size("start"), c.size("len")))),

@@ -59,6 +59,7 @@ OPS = {
     "pow": lambda x, a: x[0] ** a["s"],
     "exp": unary(torch.exp), "log": unary(torch.log), "sqrt": unary(torch.sqrt), "abs": unary(torch.abs),
     "neg": unary(torch.neg), "tanh": unary(torch.tanh), "sigmoid": unary(torch.sigmoid), "relu": unary(torch.relu),
+    "sign": unary(torch.sign), "t": unary(torch.t),
     **{kind: reduce(kind) for kind in ("sum", "mean", "max", "min", "var")},
     "matmul": lambda x, a: x[0] @ x[1],
     "conv2d": lambda x, a: F.conv2d(x[0], x[1], x[2] if len(x) == 3 else None, a["stride"], a["padding"], a["dilation"], a["groups"]),
@@ -68,7 +69,8 @@ OPS = {
     "nll_loss": lambda x, a: F.nll_loss(x[0], x[1], reduction=a["reduction"]),
     "cross_entropy": lambda x, a: F.cross_entropy(x[0], x[1], reduction=a["reduction"]),
     "mse_loss": lambda x, a: F.mse_loss(x[0], x[1], reduction=a["reduction"]),
-    "reshape": lambda x, a: x[0].reshape(a["shape"]), "permute": lambda x, a: x[0].permute(a["dims"]),
+    "reshape": lambda x, a: x[0].reshape(a["shape"]), "view": lambda x, a: x[0].view(a["shape"]),
+    "permute": lambda x, a: x[0].permute(a["dims"]),
     "transpose": lambda x, a: x[0].transpose(*a["dims"]), "narrow": lambda x, a: x[0].narrow(a["dim"], a["start"], a["len"]),
     "slice": lambda x, a: strided(x[0], a["dim"], a["start"], a["end"], a["step"]),
     "select": lambda x, a: x[0].select(a["dim"], a["index"]),
@@ -210,6 +212,9 @@ def unaries(f):
     f.case("pow", [torch.tensor([0.0, 1.0, 2.0])], s=2.0)
     f.case("pow", [torch.tensor([0.0, 1.0, -2.0])], s=0.0)
     f.case("pow", [torch.tensor([-2.0, 0.0, math.inf])], gradient=False, s=0.5)
+    f.case("sign", [f.normal(3, 4)], dtypes=ALL)
+    f.case("sign", [(f.normal(4, 3), [["transpose", 0, 1]])])
+    f.case("sign", [edge], gradient=False)
 
 
 def reductions(f):
@@ -351,6 +356,11 @@ def views(f):
         f.case("flatten", [turned], start=start, end=end)
     for steps in ([["permute", [2, 0, 1]]], [["slice", 2, 0, 2, 2]], []):
         f.case("contiguous", [(f.normal(4, 3, 2), steps)], dtypes=ALL)
+    f.case("view", [f.normal(2, 3, 4)], shape=[6, 4])
+    f.case("view", [f.normal(2, 3, 4)], shape=[-1])
+    f.case("view", [(f.normal(6, 4), [["slice", 0, 0, 6, 2]])], shape=[3, 2, 2])
+    f.case("t", [f.normal(3, 4)])
+    f.case("t", [(f.normal(3, 8), [["slice", 1, 0, 8, 3]])])
 
 
 def joins(f):
