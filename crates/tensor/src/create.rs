@@ -135,17 +135,15 @@ pub trait Create<T: Element>: Sized {
     where
         T: Num,
     {
-        let [from, to, by] = [start, end, step].map(|value| value.cast::<f64>());
-        let count = ((to - from) / by).ceil();
-        if !(count >= 0.0 && count.is_finite()) {
-            return Err(Error::BadArgument {
-                op: "arange",
-                argument: "step",
-                value: format!("{step:?}"),
-                expected: "it must lead from start towards end",
-            });
-        }
-        let mut out = Fresh::allocate("arange", Shape::new(&[count as usize])?)?;
+        let count = if T::DTYPE.is_float() { float_steps(start, end, step) } else { integer_steps(start, end, step) };
+        let count = count.ok_or_else(|| Error::BadArgument {
+            op: "arange",
+            argument: "step",
+            value: format!("{step:?}"),
+            expected: format!("it must lead from the start {start:?} towards the end {end:?}"),
+        })?;
+        let mut out = Fresh::allocate("arange", Shape::new(&[count])?)?;
+        let (from, by) = (start.cast::<f64>(), step.cast::<f64>());
         for (i, element) in out.elements().iter_mut().enumerate() {
             *element = if T::DTYPE.is_float() {
                 T::from_f64(from + i as f64 * by)
@@ -275,6 +273,23 @@ create! {
     /// # Errors
     /// As [`Tensor::zeros`].
     fn randn_with(shape: impl IntoShape, generator: &Generator);
+}
+
+/// How many of `start, start + step, …` come before `end`; `None` if the step leads elsewhere.
+fn float_steps<T: Num>(start: T, end: T, step: T) -> Option<usize> {
+    let [start, end, step] = [start, end, step].map(|value| value.cast::<f64>());
+    let count = ((end - start) / step).ceil();
+    (count >= 0.0 && count.is_finite()).then_some(count as usize)
+}
+
+/// The same, exactly: an `f64` does not hold every `i64`.
+fn integer_steps<T: Num>(start: T, end: T, step: T) -> Option<usize> {
+    let [start, end, step] = [start, end, step].map(|value| i128::from(value.cast::<i64>()));
+    let (way, stride) = if step < 0 { (start - end, -step) } else { (end - start, step) };
+    if way < 0 || stride == 0 {
+        return None;
+    }
+    usize::try_from((way + stride - 1) / stride).ok()
 }
 
 fn filled<T: Element>(op: &'static str, shape: impl IntoShape, value: T) -> Result<Tensor<T>> {

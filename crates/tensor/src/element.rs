@@ -292,7 +292,7 @@ macro_rules! float {
             #[inline(always)]
             fn from_scalar(scalar: Scalar) -> Self {
                 match scalar {
-                    Scalar::Int(value) => Self::from_wide(value as f64),
+                    Scalar::Int(value) => Self::from_whole(value),
                     Scalar::Float(value) => Self::from_wide(value),
                 }
             }
@@ -340,9 +340,13 @@ macro_rules! float {
     };
 }
 
-/// From `f64`, rounded to nearest even.
-trait FromWide {
+/// From the widest types, rounded to nearest even.
+trait FromWide: Sized {
     fn from_wide(value: f64) -> Self;
+
+    fn from_whole(value: i64) -> Self {
+        Self::from_wide(value as f64)
+    }
 }
 
 impl FromWide for f64 {
@@ -354,6 +358,12 @@ impl FromWide for f64 {
 impl FromWide for f32 {
     #[inline(always)]
     fn from_wide(value: f64) -> Self {
+        value as f32
+    }
+
+    /// Not by way of `f64`, which would round twice.
+    #[inline(always)]
+    fn from_whole(value: i64) -> Self {
         value as f32
     }
 }

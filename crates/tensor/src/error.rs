@@ -65,7 +65,7 @@ pub enum Error {
         to: Vec<isize>,
     },
     /// A dimension that the tensor does not have.
-    #[error("{op}: no dimension {dim} in {shape}, which has {rank} (count from 0, or from -1 at the end)", rank = shape.rank())]
+    #[error("{op}: there is no dimension {dim} in {shape}: {}", places_hint(*places))]
     NoSuchDim {
         /// The operation.
         op: &'static str,
@@ -73,6 +73,8 @@ pub enum Error {
         dim: isize,
         /// The tensor's shape.
         shape: Shape,
+        /// How many dimensions can be named: the rank, or one more for a new dimension.
+        places: usize,
     },
     /// A dimension given twice.
     #[error("{op}: dimension {dim} of {shape} is named twice; name each once")]
@@ -85,7 +87,7 @@ pub enum Error {
         shape: Shape,
     },
     /// A position outside a dimension.
-    #[error("{op}: index {index} is out of range for dimension {dim} of {shape}, which has size {size}; use 0 to {size} - 1", size = shape.get(*dim).copied().unwrap_or(0))]
+    #[error("{op}: index {index} is out of range for dimension {dim} of {shape}: {}", index_hint(shape[*dim], *from_end))]
     IndexOutOfRange {
         /// The operation.
         op: &'static str,
@@ -95,10 +97,12 @@ pub enum Error {
         dim: usize,
         /// The tensor's shape.
         shape: Shape,
+        /// Whether negative indices count from the end here.
+        from_end: bool,
     },
     /// A range outside a dimension, or a step of zero.
     #[error(
-        "{op}: {start}..{end} with step {step} does not fit dimension {dim} of {shape}; keep start <= end <= size and step >= 1"
+        "{op}: {start}..{end} with step {step} does not fit dimension {dim} of {shape}; keep start and end in 0..={} and the step at least 1", shape[*dim]
     )]
     BadRange {
         /// The operation.
@@ -124,7 +128,7 @@ pub enum Error {
         /// Its value.
         value: String,
         /// What it should be.
-        expected: &'static str,
+        expected: String,
     },
     /// Data and shape do not agree.
     #[error("{op}: {given} values were given for shape {shape}, which has {} elements; give as many values as the shape has", shape.elements())]
@@ -151,7 +155,7 @@ pub enum Error {
         sizes: Vec<usize>,
     },
     /// A shape whose bytes cannot be addressed.
-    #[error("shape {shape} has more elements than memory can address; check the sizes")]
+    #[error("shape {shape} needs more bytes than memory can address (2^63); check the sizes")]
     TooLarge {
         /// The shape.
         shape: Shape,
@@ -172,11 +176,16 @@ pub enum Error {
         /// What to do.
         fix: &'static str,
     },
-    /// `backward` of a tensor that nothing was recorded for.
+    /// A gradient of a tensor that nothing was recorded for.
     #[error(
-        "backward: the tensor does not require grad; mark its inputs with set_requires_grad(true) and compute it outside no_grad"
+        "{op}: the tensor of shape {shape} does not require grad; mark it, or what it is computed from, with set_requires_grad(true), and compute it outside no_grad"
     )]
-    NoGraph,
+    NoGraph {
+        /// The operation.
+        op: &'static str,
+        /// The tensor's shape.
+        shape: Shape,
+    },
     /// `backward` of more than one number without a gradient to start from.
     #[error("backward: {shape} is not one number; reduce it (sum, mean) or give Backward::gradient of that shape")]
     NotScalar {
@@ -207,11 +216,13 @@ pub enum Error {
     },
     /// An in-place change that would lose a gradient.
     #[error(
-        "{op}: {shape} requires grad and cannot be changed in place while gradients are recorded; do it inside no_grad, or use the call without the underscore"
+        "{op}: {operand} of shape {shape} requires grad, and in-place changes are not recorded; make the change inside no_grad, or use the call without the underscore"
     )]
     InPlaceTracked {
         /// The operation.
         op: &'static str,
+        /// Which tensor requires grad.
+        operand: &'static str,
         /// The tensor's shape.
         shape: Shape,
     },
@@ -225,7 +236,7 @@ pub enum Error {
     },
     /// A gradient of the wrong shape or type.
     #[error(
-        "{op}: the gradient is {dtype} {shape}, but {expected_dtype} {expected} was expected; a backward returns one gradient per input, shaped like it"
+        "{op}: the gradient is {dtype} {shape}, but {expected_dtype} {expected} was expected; a gradient is shaped like its tensor"
     )]
     GradientShape {
         /// The operation.
@@ -251,13 +262,32 @@ pub enum Error {
         /// How many inputs it has.
         expected: usize,
     },
-    /// An input that the result does not depend on.
+    /// A custom function asked for a tensor that it did not save.
     #[error(
-        "grad: input {input} is not reached from the outputs; check for detach, no_grad or an integer step between, or allow it with allow_unused"
+        "{op}: there is no saved {dtype} tensor {position}: forward saved {}; count the calls of save from 0",
+        saved_types(saved)
     )]
-    Unreached {
-        /// The input's position.
-        input: usize,
+    NotSaved {
+        /// The function's name.
+        op: &'static str,
+        /// The position asked for.
+        position: usize,
+        /// The element type asked for.
+        dtype: DType,
+        /// The element types of the saved tensors.
+        saved: Vec<DType>,
+    },
+    /// A second derivative through a tensor whose making was not recorded.
+    #[error(
+        "{op}: saved tensor {position} ({shape}) was made inside forward, where nothing is recorded, so it has no derivative of its own; save the inputs or the result instead, or use save_constant if it does not depend on the inputs"
+    )]
+    SavedIntermediate {
+        /// The function's name.
+        op: &'static str,
+        /// The tensor's position.
+        position: usize,
+        /// Its shape.
+        shape: Shape,
     },
     /// A derivative that disagrees with finite differences.
     #[error(
@@ -299,4 +329,27 @@ pub enum Error {
         /// The refusal.
         source: memory::Error,
     },
+}
+
+fn saved_types(saved: &[DType]) -> String {
+    match saved {
+        [] => "none".to_string(),
+        _ => saved.iter().map(|dtype| dtype.name()).collect::<Vec<_>>().join(", "),
+    }
+}
+
+fn places_hint(places: usize) -> String {
+    match places {
+        0 => "it is a scalar and has none; reshape it to [1] first".to_string(),
+        1 => "use 0, or -1 from the end".to_string(),
+        _ => format!("use 0 to {}, or -{places} to -1 from the end", places - 1),
+    }
+}
+
+fn index_hint(size: usize, from_end: bool) -> String {
+    match (size, from_end) {
+        (0, _) => "it is empty; check for a batch or an index without elements".to_string(),
+        (_, true) => format!("use 0 to {}, or -{size} to -1 from the end", size - 1),
+        (_, false) => format!("use 0 to {}", size - 1),
+    }
 }

@@ -26,7 +26,9 @@ impl Layout {
         Layout { shape, strides, offset: 0, contiguous: true }
     }
 
+    /// Views without elements start at the storage's first, wherever they were cut out: it may have no other.
     fn strided(shape: Shape, strides: [usize; MAX_RANK], offset: usize) -> Layout {
+        let offset = if shape.elements() == 0 { 0 } else { offset };
         let contiguous = is_row_major(&shape, &strides);
         Layout { shape, strides, offset, contiguous }
     }
@@ -72,8 +74,8 @@ impl Layout {
     /// Indices `start, start + step, …` of one dimension, `len` of them; the caller checked that they exist.
     pub(crate) fn slice(&self, dim: usize, start: usize, len: usize, step: usize) -> Layout {
         let mut strides = self.strides;
-        let offset = if len == 0 { self.offset } else { self.offset + start * strides[dim] };
-        strides[dim] *= step;
+        let offset = self.offset + start * strides[dim];
+        strides[dim] = strides[dim].saturating_mul(step); // too large only where it leads nowhere
         Layout::strided(self.shape.with(dim, len), strides, offset)
     }
 

@@ -10,7 +10,7 @@ use crate::element::Element;
 use crate::error::Result;
 use crate::layout::Layout;
 use crate::shape::Shape;
-use crate::storage::Fresh;
+use crate::storage::{Fresh, lock_order};
 use crate::tensor::{Tensor, view};
 
 /// Which tensors `backward` will ask for; anything else is freed as soon as the user drops it.
@@ -104,13 +104,21 @@ fn run<T: Element, O: Op<T, N>, const N: usize>(
     inputs: [&Tensor<T>; N],
     out: &mut Fresh<O::Out>,
 ) -> Result<()> {
-    let first: [usize; N] = std::array::from_fn(|i| (0..i).find(|&j| inputs[j].shares_storage(inputs[i])).unwrap_or(i));
-    let locks: [_; N] = std::array::from_fn(|i| (first[i] == i).then(|| inputs[i].read()));
+    let first = first_of_storage(inputs);
+    let mut locks = [const { None }; N];
+    for i in lock_order(inputs.map(Tensor::storage)) {
+        locks[i] = (first[i] == i).then(|| inputs[i].read());
+    }
     let views = std::array::from_fn(|i| match &locks[first[i]] {
         Some(lock) => view(lock, inputs[i].layout()),
         None => unreachable!("the first of the inputs that share a storage locks it"),
     });
     op.cpu(views, out.elements())
+}
+
+/// For each tensor, the position of the first that shares its storage: the one to lock.
+pub(crate) fn first_of_storage<T: Element, const N: usize>(tensors: [&Tensor<T>; N]) -> [usize; N] {
+    std::array::from_fn(|i| (0..i).find(|&j| tensors[j].shares_storage(tensors[i])).unwrap_or(i))
 }
 
 /// Makes a view: check, share, record.

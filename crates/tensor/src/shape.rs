@@ -45,7 +45,7 @@ impl Shape {
     }
 
     /// Zero-sized dimensions are skipped, so that strides stay addressable too.
-    fn check_size(&self) -> Result<()> {
+    pub(crate) fn check_size(&self) -> Result<()> {
         let widest_element = 8;
         let bytes = self
             .iter()
@@ -141,12 +141,13 @@ impl Shape {
     }
 }
 
-fn resolve_dim(op: &'static str, dim: isize, rank: usize, shape: &Shape) -> Result<usize> {
-    let resolved = if dim < 0 { dim + rank as isize } else { dim };
-    if (0..rank as isize).contains(&resolved) {
+/// Which of `places` dimensions or places between dimensions `dim` names; negative values count from the end.
+pub(crate) fn resolve_dim(op: &'static str, dim: isize, places: usize, shape: &Shape) -> Result<usize> {
+    let resolved = if dim < 0 { dim + places as isize } else { dim };
+    if (0..places as isize).contains(&resolved) {
         Ok(resolved as usize)
     } else {
-        Err(Error::NoSuchDim { op, dim, shape: *shape })
+        Err(Error::NoSuchDim { op, dim, shape: *shape, places })
     }
 }
 
@@ -297,7 +298,10 @@ impl Axes for &[isize] {
 }
 
 impl Axes for AxisSet {
-    fn resolve(self, _op: &'static str, _shape: &Shape) -> Result<AxisSet> {
-        Ok(self)
+    fn resolve(self, op: &'static str, shape: &Shape) -> Result<AxisSet> {
+        match self.0.checked_ilog2() {
+            Some(last) => shape.dim(op, last as isize).map(|_| self),
+            None => Ok(self),
+        }
     }
 }

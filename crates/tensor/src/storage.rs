@@ -3,7 +3,8 @@
 //! Views share a storage, in-place operations write it under its lock, and every write makes a new version, so that
 //! `backward` can tell whether a tensor that it saved is still the one it saved.
 //!
-//! Invariant: no code of a user ever runs while a lock is held, and no thread takes the same lock twice.
+//! Invariant: no code of a user ever runs while a lock is held, no thread takes the same lock twice, and several locks
+//! are taken in the order of [`lock_order`], so threads never wait for each other in a circle.
 
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -42,6 +43,13 @@ impl Storage {
         self.version.fetch_add(1, Ordering::Release);
         Writing { guard, element: PhantomData }
     }
+}
+
+/// The order in which storages are locked by whoever locks several: by address, equal ones next to each other.
+pub(crate) fn lock_order<const N: usize>(storages: [&Arc<Storage>; N]) -> [usize; N] {
+    let mut order = std::array::from_fn(|i| i);
+    order.sort_unstable_by_key(|&i| Arc::as_ptr(storages[i]));
+    order
 }
 
 /// A storage locked for reading.
@@ -87,6 +95,7 @@ pub(crate) struct Fresh<T> {
 impl<T: Element> Fresh<T> {
     /// Room for a contiguous tensor; its elements have unspecified values.
     pub(crate) fn allocate(op: &'static str, shape: Shape) -> Result<Fresh<T>> {
+        shape.check_size()?; // sizes may come from expanded tensors, which take no memory
         let refused = |source| Error::Memory { op, shape, dtype: T::DTYPE, source };
         let memory = HostBuffer::allocate(default_host(), shape.elements() * size_of::<T>()).map_err(refused)?;
         let mut fresh = Fresh { memory, shape, element: PhantomData };

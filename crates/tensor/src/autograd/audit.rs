@@ -1,5 +1,283 @@
-//! Which parameters does no path from the loss reach, and which operation cut the path?
+//! The audit: which parameters does no path from the loss reach, and which operation cut the path?
+//!
+//! While [`audit`] runs a loss, recording tells it two things: which tracked tensors operations took ([`note_use`]),
+//! and where a tracked tensor led to a result that is not ([`note_cut`]). Afterwards it walks the graph from the loss.
+//! Without an audit each of these places reads one thread-local flag, and nothing is kept.
 
-use crate::autograd::NodeRef;
+use std::cell::{Cell, RefCell};
+use std::collections::HashSet;
+use std::fmt;
 
-pub(crate) fn note_cut<'a>(_op: &'static str, _inputs: impl Iterator<Item = &'a NodeRef>) {}
+use super::node::NodeRef;
+use crate::element::{DType, Float};
+use crate::error::Result;
+use crate::tensor::Tensor;
+
+/// Runs `loss` and reports every named tensor that no path from its result reaches: its gradient would stay away.
+///
+/// Only what `loss` does on this thread is seen. Backward passes inside `loss` are allowed and not looked at.
+///
+/// ```
+/// # use pagelock_tensor::{Tensor, autograd::audit};
+/// let (w, v) = (Tensor::ones([2])?.set_requires_grad(true), Tensor::ones([2])?.set_requires_grad(true));
+/// let report = audit(&[("w", &w), ("v", &v)], || (&w * v.detach())?.sum(..))?;
+/// assert_eq!(report.to_string(), "`v` is not reached from the loss: cut by `detach`");
+/// # Ok::<(), pagelock_tensor::Error>(())
+/// ```
+///
+/// # Errors
+/// Those of `loss`.
+pub fn audit<T: Float, L: Float>(
+    named: &[(impl AsRef<str>, &Tensor<T>)],
+    loss: impl FnOnce() -> Result<Tensor<L>>,
+) -> Result<Audit> {
+    let running = Running::start();
+    let loss = loss()?;
+    let notes = running.finish();
+    let mut reached = HashSet::new();
+    visit(loss.node(), 0, &mut reached);
+    let unreached: Vec<_> =
+        named.iter().filter(|(_, tensor)| tensor.node().is_none_or(|node| !reached.contains(&node.seq()))).collect();
+    let oldest = unreached.iter().filter_map(|(_, tensor)| tensor.node()).map(|node| node.seq()).min().unwrap_or(0);
+    let cuts: Vec<_> = notes
+        .cuts
+        .iter()
+        .map(|(cut, node)| {
+            let mut behind = HashSet::new();
+            visit(Some(node), oldest, &mut behind);
+            (*cut, behind)
+        })
+        .collect();
+    let unreached = unreached
+        .into_iter()
+        .map(|(name, tensor)| Unreached {
+            name: name.as_ref().to_string(),
+            reason: reason(tensor.node(), &cuts, &notes.used),
+        })
+        .collect();
+    Ok(Audit { n_named: named.len(), unreached })
+}
+
+/// What [`audit`] found. Prints one line per tensor that is not reached.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Audit {
+    /// How many tensors were looked for.
+    pub n_named: usize,
+    /// Those that no path from the loss reaches, in the order in which they were named.
+    pub unreached: Vec<Unreached>,
+}
+
+impl fmt::Display for Audit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.unreached.is_empty() {
+            return write!(f, "all {} named tensors are reached from the loss", self.n_named);
+        }
+        for (i, unreached) in self.unreached.iter().enumerate() {
+            write!(f, "{}{unreached}", if i == 0 { "" } else { "\n" })?;
+        }
+        Ok(())
+    }
+}
+
+/// A named tensor that no path from the loss reaches.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Unreached {
+    /// The name it was given.
+    pub name: String,
+    /// Why, as far as is known.
+    pub reason: Reason,
+}
+
+impl fmt::Display for Unreached {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}` is not reached from the loss: {}", self.name, self.reason)
+    }
+}
+
+/// Why no path from the loss reaches a tensor.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Reason {
+    /// It does not require grad, so nothing is recorded about it.
+    Untracked,
+    /// No operation took it.
+    NeverUsed,
+    /// What was computed from it never became part of the loss, although nothing cut it off.
+    LeftOut,
+    /// These steps made something untracked of it or of what was computed from it, in the order of the program.
+    Cut(Vec<Cut>),
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Reason::Untracked => f.write_str("it does not require grad"),
+            Reason::NeverUsed => f.write_str("never used"),
+            Reason::LeftOut => f.write_str("used, but nothing computed from it became part of the loss"),
+            Reason::Cut(cuts) => {
+                for (i, cut) in cuts.iter().enumerate() {
+                    write!(f, "{}{cut}", if i == 0 { "cut by " } else { ", and by " })?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// A step from a tracked tensor to an untracked result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct Cut {
+    /// The operation's name.
+    pub op: &'static str,
+    /// What made its result untracked.
+    pub by: CutBy,
+}
+
+/// What makes the result of a step on tracked tensors untracked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum CutBy {
+    /// The step itself, which is there to do so: `detach`.
+    Itself,
+    /// It ran inside [`no_grad`](crate::no_grad).
+    NoGrad,
+    /// Its result is of a type that has no gradient.
+    Type(DType),
+}
+
+impl fmt::Display for Cut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.by {
+            CutBy::Itself => write!(f, "`{}`", self.op),
+            CutBy::NoGrad => write!(f, "`no_grad` around `{}`", self.op),
+            CutBy::Type(dtype) => write!(f, "`{}`, whose result is {dtype}", self.op),
+        }
+    }
+}
+
+fn reason(node: Option<&NodeRef>, cuts: &[(Cut, HashSet<u64>)], used: &HashSet<u64>) -> Reason {
+    let Some(node) = node else { return Reason::Untracked };
+    let mut cut_by = Vec::new();
+    for (cut, behind) in cuts {
+        if behind.contains(&node.seq()) && !cut_by.contains(cut) {
+            cut_by.push(*cut);
+        }
+    }
+    match cut_by.is_empty() {
+        false => Reason::Cut(cut_by),
+        true if used.contains(&node.seq()) => Reason::LeftOut,
+        true => Reason::NeverUsed,
+    }
+}
+
+/// Adds the numbers of all nodes behind `start` that are not older than `oldest`. Edges point to lower numbers, so
+/// nothing that old leads back.
+fn visit(start: Option<&NodeRef>, oldest: u64, seen: &mut HashSet<u64>) {
+    let mut open: Vec<&NodeRef> = start.into_iter().collect();
+    while let Some(node) = open.pop() {
+        if node.seq() >= oldest && seen.insert(node.seq()) {
+            open.extend(node.function().edges().iter().flatten());
+        }
+    }
+}
+
+thread_local! {
+    /// Whether an audit runs and is listening; the only thing looked at when none does.
+    static LISTENING: Cell<bool> = const { Cell::new(false) };
+    static NOTES: RefCell<Notes> = RefCell::default();
+}
+
+#[derive(Default)]
+struct Notes {
+    /// Each cut with the tracked tensor that went into it, once.
+    cuts: Vec<(Cut, NodeRef)>,
+    known: HashSet<(Cut, u64)>,
+    /// The numbers of all nodes that recorded operations took.
+    used: HashSet<u64>,
+    /// Inputs of the custom functions whose forward runs: what happens to them there is not a cut.
+    excused: Vec<u64>,
+}
+
+/// An audit of this thread, which ends when this is dropped; one around it goes on then.
+struct Running {
+    outer: Notes,
+    was_listening: bool,
+}
+
+impl Running {
+    fn start() -> Running {
+        Running { outer: NOTES.take(), was_listening: LISTENING.replace(true) }
+    }
+
+    fn finish(self) -> Notes {
+        NOTES.take()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        LISTENING.set(self.was_listening);
+        NOTES.set(std::mem::take(&mut self.outer));
+    }
+}
+
+/// Tells a running audit that a result made of these tensors is tracked.
+pub(crate) fn note_use<'a>(inputs: impl Iterator<Item = &'a NodeRef>) {
+    if LISTENING.get() {
+        NOTES.with_borrow_mut(|notes| notes.used.extend(inputs.map(|node| node.seq())));
+    }
+}
+
+/// Tells a running audit that a result made of these tensors is not tracked.
+pub(crate) fn note_cut<'a>(op: &'static str, by: CutBy, inputs: impl Iterator<Item = &'a NodeRef>) {
+    if LISTENING.get() {
+        let cut = Cut { op, by };
+        NOTES.with_borrow_mut(|notes| {
+            for node in inputs {
+                if !notes.excused.contains(&node.seq()) && notes.known.insert((cut, node.seq())) {
+                    notes.cuts.push((cut, NodeRef::clone(node)));
+                }
+            }
+        });
+    }
+}
+
+/// Runs `f` unheard by an audit: derivatives are computed outside the graph, which says nothing about the loss.
+pub(crate) fn unheard<R>(f: impl FnOnce() -> R) -> R {
+    let _restore = Listen(LISTENING.replace(false));
+    f()
+}
+
+struct Listen(bool);
+
+impl Drop for Listen {
+    fn drop(&mut self) {
+        LISTENING.set(self.0);
+    }
+}
+
+/// Runs `f`, in which steps from `inputs` to untracked results are no cuts.
+pub(crate) fn excusing<'a, R>(inputs: impl Iterator<Item = &'a NodeRef>, f: impl FnOnce() -> R) -> R {
+    if !LISTENING.get() {
+        return f();
+    }
+    let before = NOTES.with_borrow_mut(|notes| {
+        let before = notes.excused.len();
+        notes.excused.extend(inputs.map(|node| node.seq()));
+        before
+    });
+    let _restore = Excused(before);
+    f()
+}
+
+/// Forgets the excuses after the first so many.
+struct Excused(usize);
+
+impl Drop for Excused {
+    fn drop(&mut self) {
+        NOTES.with_borrow_mut(|notes| notes.excused.truncate(self.0));
+    }
+}

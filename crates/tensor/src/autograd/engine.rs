@@ -4,9 +4,10 @@
 //! popping the highest pending number is a topological order, without recursion and without counting edges first.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use super::mode::with_grad_enabled;
+use super::audit::unheard;
+use super::mode::{is_grad_enabled, with_grad_enabled};
 use super::node::{Node, NodeRef};
 use crate::element::{DType, Float};
 use crate::error::Result;
@@ -30,10 +31,10 @@ pub(crate) fn backward(root: &NodeRef, gradient: Raw, walk: Walk) -> Result<()> 
     let mut kept = Vec::new();
     propagate(vec![(Arc::clone(root), gradient)], 0, walk, &mut |node, grad| {
         if node.keeps_grad() {
-            kept.push((Arc::clone(node), grad.clone()));
+            kept.push((Arc::clone(node), Some(grad.clone())));
         }
     })?;
-    kept.into_iter().try_for_each(|(node, grad)| accumulate(&node, grad, walk.create_graph))
+    accumulate(kept, walk)
 }
 
 /// The gradients that arrive at `targets`, in their order; leaves keep nothing.
@@ -52,7 +53,7 @@ pub(crate) fn gradients(roots: Vec<(NodeRef, Raw)>, targets: &[NodeRef], walk: W
 
 /// Passes gradients down to nodes numbered `oldest` or later, and shows each node's complete gradient to `visit`.
 fn propagate(roots: Vec<(NodeRef, Raw)>, oldest: u64, walk: Walk, visit: &mut dyn FnMut(&NodeRef, &Raw)) -> Result<()> {
-    with_grad_enabled(walk.create_graph, || {
+    as_derivative(walk, || {
         let mut pending = Pending::new();
         for (node, gradient) in roots {
             arrive(&mut pending, &node, gradient)?;
@@ -73,6 +74,10 @@ fn propagate(roots: Vec<(NodeRef, Raw)>, oldest: u64, walk: Walk, visit: &mut dy
     })
 }
 
+fn as_derivative<R>(walk: Walk, f: impl FnOnce() -> R) -> R {
+    unheard(|| with_grad_enabled(walk.create_graph, f))
+}
+
 fn arrive(pending: &mut Pending, node: &NodeRef, grad: Raw) -> Result<()> {
     node.check_grad("backward", &grad)?;
     let grad = match pending.remove(&node.seq()) {
@@ -83,17 +88,34 @@ fn arrive(pending: &mut Pending, node: &NodeRef, grad: Raw) -> Result<()> {
     Ok(())
 }
 
-/// Adds to a leaf's gradient. A gradient that shares memory with another tensor is copied, so that changing one in
+/// Taken while gradients are added to those that leaves have: two threads may walk to the same leaf.
+static ACCUMULATING: Mutex<()> = Mutex::new(());
+
+/// Adds to the gradients of leaves: to all of them, or to none if there is no memory for one.
+fn accumulate(mut kept: Vec<(NodeRef, Option<Raw>)>, walk: Walk) -> Result<()> {
+    let one_at_a_time = ACCUMULATING.lock().unwrap_or_else(PoisonError::into_inner);
+    as_derivative(walk, || {
+        kept.iter_mut().try_for_each(|(leaf, grad)| {
+            *grad = grad.take().map(|grad| accumulated(leaf, grad)).transpose()?;
+            Ok(())
+        })
+    })?;
+    for (leaf, grad) in &mut kept {
+        *grad = leaf.replace_grad(grad.take());
+    }
+    drop(one_at_a_time);
+    Ok(()) // the old gradients, and graphs behind them, are freed after the lock
+}
+
+/// What a leaf's gradient becomes. A gradient that shares memory with another tensor is copied, so that changing one in
 /// place never changes the other.
-fn accumulate(leaf: &Node, grad: Raw, create_graph: bool) -> Result<()> {
-    let grad = match leaf.grad() {
-        Some(earlier) => with_grad_enabled(create_graph, || add(earlier, grad))?,
-        None if create_graph => grad,
-        None if Arc::strong_count(&grad.storage) == 1 && grad.layout.is_contiguous() => grad,
-        None => copy(grad)?,
-    };
-    leaf.set_grad(Some(grad));
-    Ok(())
+fn accumulated(leaf: &Node, grad: Raw) -> Result<Raw> {
+    match leaf.grad() {
+        Some(earlier) => add(earlier, grad),
+        None if is_grad_enabled() => Ok(grad),
+        None if Arc::strong_count(&grad.storage) == 1 && grad.layout.is_contiguous() => Ok(grad),
+        None => copy(grad),
+    }
 }
 
 /// Runs generic code for a gradient's element type; the only place where a float type is chosen at run time.

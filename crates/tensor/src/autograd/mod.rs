@@ -9,13 +9,19 @@
 
 mod audit;
 mod engine;
+mod function;
+mod gradcheck;
 mod mode;
 mod node;
 mod record;
 mod tensor;
 
+pub use audit::{Audit, Cut, CutBy, Reason, Unreached, audit};
+pub use function::{Context, Function};
+pub use gradcheck::{Tolerance, gradcheck, gradgradcheck};
 pub use mode::{enable_grad, is_grad_enabled, no_grad};
 
+pub(crate) use audit::note_cut;
 pub(crate) use node::{GradFn, Node, NodeRef};
 pub(crate) use record::{Saved, is_recorded, record, record_view};
 pub use tensor::{Backward, HookHandle, grad};

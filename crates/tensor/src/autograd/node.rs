@@ -4,6 +4,7 @@
 //! Nodes are freed without recursion: a chain of a million operations does not overflow the stack.
 
 use std::cell::{Cell, RefCell};
+use std::mem::{ManuallyDrop, take};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -27,6 +28,8 @@ pub(crate) trait GradFn: Send + Sync {
     fn release(&self);
     /// Moves every node that this one keeps alive into `links`.
     fn take_links(&mut self, links: &mut Vec<NodeRef>);
+    /// Drops whatever else may keep nodes alive: what a user put here.
+    fn drop_rest(&mut self) {}
 }
 
 pub(crate) type Hook = Arc<dyn Fn(Raw) -> Result<Raw> + Send + Sync>;
@@ -74,10 +77,6 @@ impl Node {
         &self.shape
     }
 
-    pub(crate) fn dtype(&self) -> DType {
-        self.dtype
-    }
-
     pub(crate) fn name(&self) -> &'static str {
         self.function.name()
     }
@@ -106,9 +105,10 @@ impl Node {
         self.state().grad.clone()
     }
 
-    pub(crate) fn set_grad(&self, grad: Option<Raw>) {
-        let old = std::mem::replace(&mut self.state().grad, grad);
-        drop(old); // after the lock: freeing a gradient may free a graph
+    /// Puts a gradient here and returns the one before, for dropping it elsewhere: freeing it may free a graph.
+    #[must_use]
+    pub(crate) fn replace_grad(&self, grad: Option<Raw>) -> Option<Raw> {
+        std::mem::replace(&mut self.state().grad, grad)
     }
 
     /// Adds a hook and returns the number to remove it by.
@@ -120,7 +120,10 @@ impl Node {
     }
 
     pub(crate) fn remove_hook(&self, id: u64) {
-        self.state().hooks.retain(|(other, _)| *other != id);
+        let mut state = self.state();
+        let removed = state.hooks.iter().position(|(other, _)| *other == id).map(|at| state.hooks.remove(at));
+        drop(state);
+        drop(removed); // after the lock: what a user's hook holds may do anything when it is dropped
     }
 
     /// The gradient after all hooks, in the order in which they were added.
@@ -136,17 +139,17 @@ impl Node {
     }
 
     pub(crate) fn check_grad(&self, op: &'static str, grad: &Raw) -> Result<()> {
-        if grad.dtype() == self.dtype && *grad.shape() == self.shape {
-            return Ok(());
-        }
-        Err(Error::GradientShape {
-            op,
-            dtype: grad.dtype(),
-            shape: *grad.shape(),
-            expected_dtype: self.dtype,
-            expected: self.shape,
-        })
+        check_grad(op, grad, self.dtype, &self.shape)
     }
+}
+
+/// Whether a gradient has the element type and shape of its tensor.
+pub(crate) fn check_grad(op: &'static str, grad: &Raw, dtype: DType, shape: &Shape) -> Result<()> {
+    if grad.dtype() == dtype && grad.shape() == shape {
+        return Ok(());
+    }
+    let (expected_dtype, expected) = (dtype, *shape);
+    Err(Error::GradientShape { op, dtype: grad.dtype(), shape: *grad.shape(), expected_dtype, expected })
 }
 
 /// The function of tensors that the user made: their gradients stay with them.
@@ -171,39 +174,57 @@ impl GradFn for Leaf {
 }
 
 thread_local! {
-    /// Nodes waiting to be dropped by the outermost `Node::drop` of this thread.
-    static DOOMED: RefCell<Vec<NodeRef>> = const { RefCell::new(Vec::new()) };
+    /// Nodes waiting to be dropped by the outermost `Node::drop` of this thread. Without a destructor, so that tensors in
+    /// other thread-local variables can be dropped when the thread ends; `FREED_AT_END` stands in for it.
+    static DOOMED: RefCell<ManuallyDrop<Vec<NodeRef>>> = const { RefCell::new(ManuallyDrop::new(Vec::new())) };
     static DROPPING: Cell<bool> = const { Cell::new(false) };
+    static FREED_AT_END: FreeDoomed = const { FreeDoomed };
 }
 
 /// Dropping a node would drop the nodes it points to, and so on, one stack frame each. Instead every node hands its
 /// links to a queue, which the outermost drop on this thread empties.
 impl<F: ?Sized + GradFn> Drop for Node<F> {
     fn drop(&mut self) {
-        drop_links(&mut |links| self.function.take_links(links));
+        let state = take(self.state.get_mut().unwrap_or_else(PoisonError::into_inner));
+        drop_links(state, &mut |links| match links {
+            Some(links) => self.function.take_links(links),
+            None => self.function.drop_rest(),
+        });
     }
 }
 
-/// Drops what `take_links` puts into a list, and in turn what that kept alive.
-fn drop_links(take_links: &mut dyn FnMut(&mut Vec<NodeRef>)) {
-    if DOOMED.try_with(|doomed| take_links(&mut doomed.borrow_mut())).is_err() {
-        return drop_on_own_queue(take_links); // the thread is ending, its queue is gone
-    }
+/// Queues the links of a function, given `Some`; if this is the outermost drop, frees its state and the rest of the
+/// function, given `None`, and empties the queue.
+fn drop_links(state: State, function: &mut dyn FnMut(Option<&mut Vec<NodeRef>>)) {
+    DOOMED.with_borrow_mut(|doomed| function(Some(doomed)));
     if DROPPING.replace(true) {
         return; // an outer drop empties the queue
     }
-    while let Some(node) = DOOMED.with(|doomed| doomed.borrow_mut().pop()) {
+    let _end = EndOfDrop;
+    drop(state); // its gradient may have a graph, its hooks may hold tensors
+    function(None);
+    while let Some(node) = DOOMED.with_borrow_mut(|doomed| doomed.pop()) {
         drop(node);
     }
-    DROPPING.set(false);
 }
 
-fn drop_on_own_queue(take_links: &mut dyn FnMut(&mut Vec<NodeRef>)) {
-    let mut links = Vec::new();
-    take_links(&mut links);
-    while let Some(mut node) = links.pop() {
-        if let Some(last) = Arc::get_mut(&mut node) {
-            last.function.take_links(&mut links);
+/// The end of the outermost drop, also when what a user put into the graph panics in its own.
+struct EndOfDrop;
+
+impl Drop for EndOfDrop {
+    fn drop(&mut self) {
+        DROPPING.set(false);
+        if FREED_AT_END.try_with(|_| ()).is_err() {
+            drop(FreeDoomed); // the thread is past the destructor that would have done it
         }
+    }
+}
+
+/// Frees the queue.
+struct FreeDoomed;
+
+impl Drop for FreeDoomed {
+    fn drop(&mut self) {
+        drop(DOOMED.with_borrow_mut(|doomed| take(&mut **doomed)));
     }
 }

@@ -6,10 +6,10 @@
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::audit;
+use super::audit::{self, CutBy};
 use super::mode::is_grad_enabled;
 use super::node::{GradFn, Node, NodeRef};
-use crate::element::Element;
+use crate::element::{DType, Element};
 use crate::error::{Error, Result};
 use crate::op::{Op, Saves, View};
 use crate::shape::Shape;
@@ -33,7 +33,7 @@ pub(crate) fn record<T: Element, O: Op<T, N>, const N: usize>(
 
 /// Gives a view a node if a gradient may be asked for.
 pub(crate) fn record_view<T: Element, V: View<T>>(op: V, input: &Tensor<T>, out: Tensor<T>) -> Tensor<T> {
-    if !is_recorded(V::NAME, [input.node()].into_iter(), T::DTYPE.is_float()) {
+    if !is_recorded(V::NAME, [input.node()].into_iter(), T::DTYPE) {
         return out;
     }
     let function = ViewNode { op, edge: [input.node().cloned()], shape: *input.shape(), element: PhantomData };
@@ -41,23 +41,29 @@ pub(crate) fn record_view<T: Element, V: View<T>>(op: V, input: &Tensor<T>, out:
     out.with_node(Some(node))
 }
 
-/// Whether a result gets a node; tells a running audit if it does not although an input is tracked.
+/// Whether a result of element type `out` gets a node; tells a running audit what becomes of tracked inputs.
 pub(crate) fn is_recorded<'a>(
     name: &'static str,
     inputs: impl Iterator<Item = Option<&'a NodeRef>> + Clone,
-    float: bool,
+    out: DType,
 ) -> bool {
     if inputs.clone().all(|node| node.is_none()) {
         return false;
     }
-    let recorded = is_grad_enabled() && float;
-    if !recorded {
-        audit::note_cut(name, inputs.flatten());
+    let cut = match (out.is_float(), is_grad_enabled()) {
+        (true, true) => None,
+        (true, false) => Some(CutBy::NoGrad),
+        (false, _) => Some(CutBy::Type(out)),
+    };
+    match cut {
+        None => audit::note_use(inputs.flatten()),
+        Some(by) => audit::note_cut(name, by, inputs.flatten()),
     }
-    recorded
+    cut.is_none()
 }
 
 /// A saved tensor and the version at which it was saved.
+#[derive(Clone)]
 pub(crate) struct Kept {
     raw: Raw,
     version: u64,
@@ -76,6 +82,19 @@ impl Kept {
             return Err(Error::StaleSaved { op, shape: *self.raw.shape(), saved: self.version, now });
         }
         Ok(self.raw.clone())
+    }
+
+    pub(crate) fn raw(&self) -> &Raw {
+        &self.raw
+    }
+
+    pub(crate) fn dtype(&self) -> DType {
+        self.raw.dtype()
+    }
+
+    /// Moves the tensor to another place in the graph.
+    pub(crate) fn set_node(&mut self, node: Option<NodeRef>) {
+        self.raw.node = node;
     }
 
     pub(crate) fn take_link(&mut self, links: &mut Vec<NodeRef>) {
@@ -100,7 +119,7 @@ struct Links<const N: usize> {
 impl<const N: usize> Links<N> {
     /// What to keep of an operation, or `None` if no gradient can be asked for.
     fn of(name: &'static str, saves: Saves, inputs: [&Raw; N], out: &Raw) -> Option<Links<N>> {
-        if !is_recorded(name, inputs.iter().map(|input| input.node.as_ref()), out.dtype().is_float()) {
+        if !is_recorded(name, inputs.iter().map(|input| input.node.as_ref()), out.dtype()) {
             return None;
         }
         let saved = SavedTensors {

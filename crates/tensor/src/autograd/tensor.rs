@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::audit::{CutBy, note_cut};
 use super::engine::{self, Walk};
 use super::node::{Node, NodeRef};
 use crate::element::Float;
@@ -16,6 +17,9 @@ pub struct Backward<T = f32> {
     /// Keep saved tensors, so that the same graph can be walked again.
     pub retain_graph: bool,
     /// Record the derivatives, so that they can be differentiated (implies `retain_graph`).
+    ///
+    /// [`Tensor::backward_with`] then leaves gradients whose graphs lead to the leaves that hold them: such a leaf is
+    /// freed only after [`Tensor::zero_grad`]. [`grad`] returns them instead.
     pub create_graph: bool,
 }
 
@@ -50,7 +54,10 @@ impl<T: Float> Tensor<T> {
                 let leaf = Node::leaf(T::DTYPE, *self.shape());
                 self.with_node(Some(leaf))
             }
-            (false, true) => self.with_node(None),
+            (false, true) => {
+                note_cut("set_requires_grad", CutBy::Itself, self.node().into_iter());
+                self.with_node(None)
+            }
             _ => self,
         }
     }
@@ -74,7 +81,7 @@ impl<T: Float> Tensor<T> {
     #[must_use]
     pub fn detach(&self) -> Tensor<T> {
         if let Some(node) = self.node() {
-            super::audit::note_cut("detach", [node].into_iter());
+            note_cut("detach", CutBy::Itself, [node].into_iter());
         }
         self.clone().with_node(None)
     }
@@ -89,18 +96,18 @@ impl<T: Float> Tensor<T> {
     /// # Errors
     /// [`Error::GradientShape`] if it is not shaped like the tensor; [`Error::NoGraph`] if the tensor does not require grad.
     pub fn set_grad(&self, grad: Option<Tensor<T>>) -> Result<()> {
-        let node = self.node().ok_or(Error::NoGraph)?;
+        let node = self.tracked("set_grad")?;
         if let Some(grad) = &grad {
             node.check_grad("set_grad", grad.raw())?;
         }
-        node.set_grad(grad.map(Tensor::into_raw));
+        drop(node.replace_grad(grad.map(Tensor::into_raw)));
         Ok(())
     }
 
     /// Forgets the gradient, if there is one.
     pub fn zero_grad(&self) {
         if let Some(node) = self.node() {
-            node.set_grad(None);
+            drop(node.replace_grad(None));
         }
     }
 
@@ -119,7 +126,7 @@ impl<T: Float> Tensor<T> {
         &self,
         hook: impl Fn(&Tensor<T>) -> Result<Option<Tensor<T>>> + Send + Sync + 'static,
     ) -> Result<HookHandle> {
-        let node = Arc::clone(self.node().ok_or(Error::NoGraph)?);
+        let node = Arc::clone(self.tracked("register_hook")?);
         let id = node.add_hook(Arc::new(move |grad: Raw| {
             let grad = grad.typed();
             Ok(hook(&grad)?.unwrap_or(grad).into_raw())
@@ -141,10 +148,14 @@ impl<T: Float> Tensor<T> {
     /// # Errors
     /// As [`Tensor::backward`].
     pub fn backward_with(&self, options: Backward<T>) -> Result<()> {
-        let node = self.node().ok_or(Error::NoGraph)?;
+        let node = self.tracked("backward")?;
         let walk = options.walk();
         let gradient = self.start_gradient(options.gradient)?;
         engine::backward(node, gradient, walk)
+    }
+
+    fn tracked(&self, op: &'static str) -> Result<&NodeRef> {
+        self.node().ok_or(Error::NoGraph { op, shape: *self.shape() })
     }
 
     fn start_gradient(&self, given: Option<Tensor<T>>) -> Result<Raw> {
@@ -180,11 +191,10 @@ pub fn grad<T: Float>(
     let walk = options.walk();
     let mut roots = Vec::with_capacity(outputs.len());
     for output in outputs {
-        let node = Arc::clone(output.node().ok_or(Error::NoGraph)?);
+        let node = Arc::clone(output.tracked("grad")?);
         roots.push((node, output.start_gradient(options.gradient.clone())?));
     }
-    let targets =
-        inputs.iter().map(|input| input.node().cloned().ok_or(Error::NoGraph)).collect::<Result<Vec<NodeRef>>>()?;
+    let targets = inputs.iter().map(|input| input.tracked("grad").map(Arc::clone)).collect::<Result<Vec<NodeRef>>>()?;
     let found = engine::gradients(roots, &targets, walk)?;
     Ok(found.into_iter().map(|grad| grad.map(Raw::typed)).collect())
 }

@@ -17,13 +17,13 @@ impl<T: Float> Tensor<T> {
                 op: "dropout",
                 argument: "p",
                 value: p.to_string(),
-                expected: "it must be a probability, 0 to 1",
+                expected: "it must be a probability, 0 to 1".into(),
             });
         }
         if p == 1.0 {
             return self.mul_scalar(T::ZERO);
         }
         let kept = crate::Tensor::<f32>::rand_with(self.shape(), generator)?.ge(&Tensor::scalar(p as f32)?)?;
-        self.mul(&kept.cast::<T>()?.mul_scalar(T::from_f64(1.0 / (1.0 - p)))?)
+        self.mul(&kept.cast::<T>()?.scaled(1.0 / (1.0 - p))?)
     }
 }

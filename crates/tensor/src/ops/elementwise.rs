@@ -244,6 +244,11 @@ impl<T: Float> Tensor<T> {
         apply(Div, [self, other])
     }
 
+    /// `self · factor`, rounded once.
+    pub(crate) fn scaled(&self, factor: f64) -> Result<Tensor<T>> {
+        apply(Scaled(factor), [self])
+    }
+
     /// Every element to the power `exponent`. The derivative is exponent · x^(exponent − 1), and 0 for exponent 0.
     ///
     /// # Errors
@@ -285,6 +290,10 @@ scalar! { AddScalar(T): Num, "add", Nothing, |op, x| x.plus(op.0), |_saved, grad
 struct MulScalar<T>(T);
 scalar! { MulScalar(T): Num, "mul", Nothing, |op, x| x.times(op.0), |_saved, grad| grad.mul_scalar(op.0) }
 
+/// By a factor that the element type may not hold: rounded once, after the product.
+struct Scaled(f64);
+scalar! { Scaled: Float, "mul", Nothing, |op, x| T::from_real(x.to_real().times(T::Real::from_f64(op.0))), |_saved, grad| grad.scaled(op.0) }
+
 struct Neg;
 scalar! { Neg: Num, "neg", Nothing, |_op, x| x.negated(), |_saved, grad| grad.neg() }
 
@@ -320,7 +329,7 @@ scalar! { Pow: Float, "pow", Inputs, |op, x| T::from_real(power(x.to_real(), op.
     if op.0 == 0.0 {
         grad.zeros_like()
     } else {
-        grad.mul(&saved.input(0).pow(op.0 - 1.0)?.mul_scalar(T::from_f64(op.0))?)
+        grad.mul(&saved.input(0).pow(op.0 - 1.0)?.scaled(op.0)?)
     }
 } }
 

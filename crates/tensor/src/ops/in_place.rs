@@ -3,10 +3,14 @@
 //! Each makes a new version of the storage, so that a `backward` that saved the old values fails instead of using the
 //! new ones. An operand that shares the destination's storage is copied first.
 
-use crate::autograd::is_grad_enabled;
-use crate::cpu;
+use std::sync::Arc;
+
+use crate::autograd::{CutBy, is_grad_enabled, note_cut};
+use crate::cpu::{self, CpuView};
 use crate::element::{Element, Float, Num, Real};
 use crate::error::{Error, Result};
+use crate::op::first_of_storage;
+use crate::storage::lock_order;
 use crate::tensor::{Tensor, view};
 
 impl<T: Element> Tensor<T> {
@@ -15,7 +19,7 @@ impl<T: Element> Tensor<T> {
     /// # Errors
     /// [`Error::InPlaceTracked`] outside `no_grad` on a tensor that requires grad; [`Error::InPlaceExpanded`].
     pub fn fill_(&self, value: T) -> Result<()> {
-        self.copy_(&Tensor::scalar(value)?)
+        self.set("fill_", value)
     }
 
     /// Sets every element to 0.
@@ -23,7 +27,7 @@ impl<T: Element> Tensor<T> {
     /// # Errors
     /// As [`Tensor::fill_`].
     pub fn zero_(&self) -> Result<()> {
-        self.fill_(T::ZERO)
+        self.set("zero_", T::ZERO)
     }
 
     /// Sets every element to that of `source`, which broadcasts.
@@ -34,11 +38,20 @@ impl<T: Element> Tensor<T> {
         self.update("copy_", source, |to, from| *to = from)
     }
 
-    /// The destination's checks.
-    fn check_writable(&self, op: &'static str, tracked_source: bool) -> Result<()> {
-        if is_grad_enabled() && (self.node().is_some() || tracked_source) {
-            return Err(Error::InPlaceTracked { op, shape: *self.shape() });
+    fn set(&self, op: &'static str, value: T) -> Result<()> {
+        self.update(op, &Tensor::scalar(value)?, |to, from| *to = from)
+    }
+
+    /// No tensor that requires grad takes part while gradients are recorded, and no two elements share a place.
+    fn check_writable<const N: usize>(&self, op: &'static str, sources: [&Tensor<T>; N]) -> Result<()> {
+        let tracked_source = sources.into_iter().find(|source| source.node().is_some());
+        let tracked_self = self.node().map(|_| ("the tensor", self));
+        if let (true, Some((operand, tensor))) =
+            (is_grad_enabled(), tracked_self.or(tracked_source.map(|source| ("an operand", source))))
+        {
+            return Err(Error::InPlaceTracked { op, operand, shape: *tensor.shape() });
         }
+        note_cut(op, CutBy::NoGrad, sources.into_iter().filter_map(|source| source.node()));
         if self.layout().overlaps() {
             return Err(Error::InPlaceExpanded { op, shape: *self.shape() });
         }
@@ -53,23 +66,39 @@ impl<T: Element> Tensor<T> {
 
     /// Changes every element by a function of it and the source's.
     fn update(&self, op: &'static str, source: &Tensor<T>, f: impl Fn(&mut T, T) + Sync + Copy) -> Result<()> {
-        self.check_writable(op, source.node().is_some())?;
+        self.check_writable(op, [source])?;
         let source = self.operand(op, source)?;
-        let reading = source.read();
-        let mut writing = self.storage().write();
-        cpu::update1(writing.of(op, self.layout())?, self.shape(), self.strides(), view(&reading, source.layout()), f);
-        Ok(())
+        self.locked(op, [&source], |to, [from]| cpu::update1(to, self.shape(), self.strides(), from, f))
     }
 
     /// Changes every element by a function of it and two sources'.
     fn update2(&self, op: &'static str, [a, b]: [&Tensor<T>; 2], f: impl Fn(&mut T, T, T) + Sync + Copy) -> Result<()> {
-        self.check_writable(op, a.node().is_some() || b.node().is_some())?;
+        self.check_writable(op, [a, b])?;
         let (a, b) = (self.operand(op, a)?, self.operand(op, b)?);
-        let b = if b.shares_storage(&a) { b.deep_copy(op)? } else { b };
-        let (reading_a, reading_b) = (a.read(), b.read());
-        let mut writing = self.storage().write();
-        let sources = (view(&reading_a, a.layout()), view(&reading_b, b.layout()));
-        cpu::update2(writing.of(op, self.layout())?, self.shape(), self.strides(), sources.0, sources.1, f);
+        self.locked(op, [&a, &b], |to, [a, b]| cpu::update2(to, self.shape(), self.strides(), a, b, f))
+    }
+
+    /// Locks this storage for writing and the sources', none of which it is, for reading, in the order for all threads.
+    fn locked<const N: usize>(
+        &self,
+        op: &'static str,
+        sources: [&Tensor<T>; N],
+        change: impl FnOnce(&mut [T], [CpuView<'_, T>; N]),
+    ) -> Result<()> {
+        let first = first_of_storage(sources);
+        let (mut reading, mut writing) = ([const { None }; N], None);
+        for i in lock_order(sources.map(Tensor::storage)) {
+            if writing.is_none() && Arc::as_ptr(self.storage()) < Arc::as_ptr(sources[i].storage()) {
+                writing = Some(self.storage().write());
+            }
+            reading[i] = (first[i] == i).then(|| sources[i].read());
+        }
+        let mut writing = writing.unwrap_or_else(|| self.storage().write());
+        let views = std::array::from_fn(|i| match &reading[first[i]] {
+            Some(lock) => view(lock, sources[i].layout()),
+            None => unreachable!("the first of the sources that share a storage locks it"),
+        });
+        change(writing.of(op, self.layout())?, views);
         Ok(())
     }
 }
@@ -105,7 +134,7 @@ impl<T: Num> Tensor<T> {
     /// # Errors
     /// As [`Tensor::fill_`].
     pub fn add_scalar_(&self, value: T) -> Result<()> {
-        self.add_(&Tensor::scalar(value)?)
+        self.update("add_scalar_", &Tensor::scalar(value)?, |to, from| *to = to.plus(from))
     }
 
     /// `self *= value`.
@@ -113,7 +142,7 @@ impl<T: Num> Tensor<T> {
     /// # Errors
     /// As [`Tensor::fill_`].
     pub fn mul_scalar_(&self, value: T) -> Result<()> {
-        self.mul_(&Tensor::scalar(value)?)
+        self.update("mul_scalar_", &Tensor::scalar(value)?, |to, from| *to = to.times(from))
     }
 
     /// `self += alpha · other`, which broadcasts: one pass, for optimizers.

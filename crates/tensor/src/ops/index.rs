@@ -56,7 +56,7 @@ fn own_index(index: &Tensor<i64>) -> Result<Tensor<i64>> {
 fn check_range(op: &'static str, index: &[i64], dim: usize, shape: &Shape) -> Result<()> {
     let size = shape[dim] as i64;
     match index.iter().find(|&&index| !(0..size).contains(&index)) {
-        Some(&index) => Err(Error::IndexOutOfRange { op, index, dim, shape: *shape }),
+        Some(&index) => Err(Error::IndexOutOfRange { op, index, dim, shape: *shape, from_end: false }),
         None => Ok(()),
     }
 }

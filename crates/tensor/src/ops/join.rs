@@ -32,10 +32,13 @@ impl<T: Element> Tensor<T> {
         let mut total = 0;
         for tensor in tensors {
             if tensor.rank() != first.rank() || tensor.shape().with(dim, 0) != first.shape().with(dim, 0) {
-                let expected = format!("it must be like the first, {}, but for dimension {dim}", first.shape());
+                let expected = format!(
+                    "it must be like the first, {}, but for dimension {dim}; reshape or narrow it",
+                    first.shape()
+                );
                 return Err(Error::WrongShape { op: "cat", operand: "a tensor", shape: *tensor.shape(), expected });
             }
-            total += tensor.shape()[dim];
+            total = tensor.shape()[dim].saturating_add(total); // too large is refused below
         }
         let mut out = Fresh::allocate("cat", first.shape().with(dim, total))?;
         fill(&mut out, tensors, dim);
@@ -47,7 +50,14 @@ impl<T: Element> Tensor<T> {
     /// # Errors
     /// As [`Tensor::cat`].
     pub fn stack(tensors: &[&Tensor<T>], dim: isize) -> Result<Tensor<T>> {
-        let rows = tensors.iter().map(|tensor| tensor.unsqueeze(dim)).collect::<Result<Vec<_>>>()?;
+        let [first, ..] = tensors else {
+            return Err(Error::Empty { op: "stack", what: "the list of tensors", fix: "give at least one" });
+        };
+        if let Some(other) = tensors.iter().find(|tensor| tensor.shape() != first.shape()) {
+            let expected = format!("it must be like the first, {}; reshape or expand it", first.shape());
+            return Err(Error::WrongShape { op: "stack", operand: "a tensor", shape: *other.shape(), expected });
+        }
+        let rows = tensors.iter().map(|tensor| tensor.with_place("stack", dim)).collect::<Result<Vec<_>>>()?;
         Tensor::cat(&rows.iter().collect::<Vec<_>>(), dim)
     }
 }
@@ -67,7 +77,7 @@ fn fill<T: Element>(out: &mut Fresh<T>, tensors: &[&Tensor<T>], dim: usize) {
 }
 
 fn record_cat<T: Element>(out: Tensor<T>, tensors: &[&Tensor<T>], dim: usize) -> Tensor<T> {
-    if !is_recorded("cat", tensors.iter().map(|tensor| tensor.node()), T::DTYPE.is_float()) {
+    if !is_recorded("cat", tensors.iter().map(|tensor| tensor.node()), T::DTYPE) {
         return out;
     }
     let edges = tensors.iter().map(|tensor| tensor.node().cloned()).collect();

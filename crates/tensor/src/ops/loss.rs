@@ -17,8 +17,11 @@ pub enum Reduction {
 }
 
 impl Reduction {
-    fn apply<T: Float>(self, losses: Tensor<T>) -> Result<Tensor<T>> {
+    fn apply<T: Float>(self, op: &'static str, losses: Tensor<T>) -> Result<Tensor<T>> {
         match self {
+            Reduction::Mean if losses.is_empty() => {
+                Err(Error::Empty { op, what: "the batch", fix: "skip empty batches, or use Reduction::Sum" })
+            }
             Reduction::Mean => losses.mean(..),
             Reduction::Sum => losses.sum(..),
             Reduction::None => Ok(losses),
@@ -36,26 +39,28 @@ impl<T: Float> Tensor<T> {
     /// [`Error::WrongShape`] if the shapes do not fit; [`Error::IndexOutOfRange`] for a class that there is not;
     /// [`Error::Empty`] for the mean over an empty batch.
     pub fn nll_loss(&self, target: &Tensor<i64>, reduction: Reduction) -> Result<Tensor<T>> {
-        let fits = self.rank() >= 2
-            && target.rank() + 1 == self.rank()
-            && target.dims()[0] == self.dims()[0]
-            && target.dims()[1..] == self.dims()[2..];
-        if !fits {
-            let expected = format!(
-                "for predictions {} it must be [batch, …] without the class dimension, which is dimension 1",
-                self.shape()
-            );
-            return Err(Error::WrongShape { op: "nll_loss", operand: "the target", shape: *target.shape(), expected });
+        self.nll("nll_loss", target, reduction)
+    }
+
+    fn nll(&self, op: &'static str, target: &Tensor<i64>, reduction: Reduction) -> Result<Tensor<T>> {
+        let [_, _, ..] = **self.shape() else {
+            let expected = "it must be [batch, classes, …]; unsqueeze a batch dimension".to_string();
+            return Err(Error::WrongShape { op, operand: "the prediction", shape: *self.shape(), expected });
+        };
+        let mut classless = *self.shape();
+        classless.remove(1);
+        if *target.shape() != classless {
+            let expected =
+                format!("for predictions {} it must be {classless}, without the class dimension", self.shape());
+            return Err(Error::WrongShape { op, operand: "the target", shape: *target.shape(), expected });
         }
-        if target.is_empty() && reduction == Reduction::Mean {
-            return Err(Error::Empty {
-                op: "nll_loss",
-                what: "the batch",
-                fix: "skip empty batches, or use Reduction::Sum",
-            });
-        }
-        let picked = self.gather(1, &target.unsqueeze(1)?)?.squeeze(1)?;
-        reduction.apply(picked.neg()?)
+        let picked = self.gather(1, &target.unsqueeze(1)?).map_err(|error| match error {
+            Error::IndexOutOfRange { index, dim, shape, from_end, .. } => {
+                Error::IndexOutOfRange { op, index, dim, shape, from_end }
+            }
+            other => other,
+        })?;
+        reduction.apply(op, picked.squeeze(1)?.neg()?)
     }
 
     /// Log-softmax over the classes and the negative log-likelihood in one: the loss of classification.
@@ -73,28 +78,20 @@ impl<T: Float> Tensor<T> {
     /// # Errors
     /// As [`Tensor::nll_loss`].
     pub fn cross_entropy(&self, target: &Tensor<i64>, reduction: Reduction) -> Result<Tensor<T>> {
-        if self.rank() < 2 {
-            let expected = "it must be [batch, classes, …]; unsqueeze a batch dimension".to_string();
-            return Err(Error::WrongShape {
-                op: "cross_entropy",
-                operand: "the prediction",
-                shape: *self.shape(),
-                expected,
-            });
-        }
-        self.log_softmax(1)?.nll_loss(target, reduction)
+        let scores = if self.rank() < 2 { self.clone() } else { self.log_softmax(1)? };
+        scores.nll("cross_entropy", target, reduction)
     }
 
     /// The squared differences to `target`, which has the same shape.
     ///
     /// # Errors
-    /// [`Error::WrongShape`] if the shapes differ.
+    /// [`Error::WrongShape`] if the shapes differ; [`Error::Empty`] for the mean over nothing.
     pub fn mse_loss(&self, target: &Tensor<T>, reduction: Reduction) -> Result<Tensor<T>> {
         if self.shape() != target.shape() {
             let expected = format!("it must have the prediction's shape {}; reshape one of them", self.shape());
             return Err(Error::WrongShape { op: "mse_loss", operand: "the target", shape: *target.shape(), expected });
         }
         let difference = self.sub(target)?;
-        reduction.apply(difference.mul(&difference)?)
+        reduction.apply("mse_loss", difference.mul(&difference)?)
     }
 }

@@ -159,7 +159,7 @@ impl<T: Float> Op<T, 1> for ScaledSum {
     }
 
     fn backward(&self, saved: &Saved<'_, T, T, 1>, grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 1]> {
-        Ok([Some(self.reduced.spread(&grad.mul_scalar(T::from_f64(self.scale))?, saved.shape(0))?)])
+        Ok([Some(self.reduced.spread(&grad.scaled(self.scale)?, saved.shape(0))?)])
     }
 }
 

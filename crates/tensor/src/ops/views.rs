@@ -10,7 +10,7 @@ use crate::element::Element;
 use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::op::{Op, Saves, View, apply, apply_view};
-use crate::shape::{IntoShape, MAX_RANK, Shape};
+use crate::shape::{IntoShape, MAX_RANK, Shape, resolve_dim};
 use crate::tensor::Tensor;
 
 impl<T: Element> Tensor<T> {
@@ -59,7 +59,7 @@ impl<T: Element> Tensor<T> {
                 op: "flatten",
                 argument: "start",
                 value: start.to_string(),
-                expected: "it must not come after end",
+                expected: format!("it must not come after end, which is {end} of {}", self.shape()),
             });
         }
         let mut shape = *self.shape();
@@ -126,7 +126,8 @@ impl<T: Element> Tensor<T> {
     /// [`Error::NoSuchDim`], [`Error::BadRange`].
     pub fn narrow(&self, dim: isize, start: usize, len: usize) -> Result<Tensor<T>> {
         let dim = self.shape().dim("narrow", dim)?;
-        self.sliced("narrow", dim, start as isize, start.saturating_add(len) as isize, 1)
+        let [start, end] = [start, start.saturating_add(len)].map(|at| isize::try_from(at).unwrap_or(isize::MAX));
+        self.sliced("narrow", dim, start, end, 1)
     }
 
     /// Every `step`-th index of a range of a dimension, as Python's `x[start:end:step]`: negative bounds count from
@@ -175,7 +176,13 @@ impl<T: Element> Tensor<T> {
         let size = self.shape()[dim] as isize;
         let from_start = if index < 0 { index + size } else { index };
         if !(0..size).contains(&from_start) {
-            return Err(Error::IndexOutOfRange { op: "select", index: index as i64, dim, shape: *self.shape() });
+            return Err(Error::IndexOutOfRange {
+                op: "select",
+                index: index as i64,
+                dim,
+                shape: *self.shape(),
+                from_end: true,
+            });
         }
         let kept = apply_view(Slice { dim, start: from_start as usize, len: 1, step: 1 }, self)?;
         apply_view(Squeeze { dim }, &kept)
@@ -195,12 +202,13 @@ impl<T: Element> Tensor<T> {
     /// # Errors
     /// [`Error::NoSuchDim`], [`Error::TooManyDims`].
     pub fn unsqueeze(&self, dim: isize) -> Result<Tensor<T>> {
-        let places = self.rank() as isize + 1;
-        let place = if dim < 0 { dim + places } else { dim };
-        if !(0..places).contains(&place) {
-            return Err(Error::NoSuchDim { op: "unsqueeze", dim, shape: *self.shape() });
-        }
-        apply_view(Unsqueeze { dim: place as usize }, self)
+        self.with_place("unsqueeze", dim)
+    }
+
+    /// As [`Tensor::unsqueeze`], for an operation of another name.
+    pub(crate) fn with_place(&self, op: &'static str, dim: isize) -> Result<Tensor<T>> {
+        let dim = resolve_dim(op, dim, self.rank() + 1, self.shape())?;
+        apply_view(Unsqueeze { dim }, self)
     }
 
     /// Dimensions of size 1 repeated to the sizes of `shape`, and new ones put in front, without copying.
@@ -239,6 +247,7 @@ fn infer(from: &Shape, sizes: &[isize]) -> Result<Shape> {
     for &size in sizes {
         shape.push(if size == -1 { inferred } else { size as usize })?;
     }
+    shape.check_size()?;
     if shape.elements() == from.elements() { Ok(shape) } else { Err(wrong()) }
 }
 

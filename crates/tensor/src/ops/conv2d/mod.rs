@@ -93,11 +93,11 @@ impl Conv2d {
                     op: "conv2d",
                     argument,
                     value: "0".into(),
-                    expected: "it must be at least 1",
+                    expected: "it must be at least 1".into(),
                 });
             }
         }
-        if in_channels != group_channels * self.groups || !out_channels.is_multiple_of(self.groups) {
+        if Some(in_channels) != group_channels.checked_mul(self.groups) || !out_channels.is_multiple_of(self.groups) {
             let groups = self.groups;
             let expected = format!(
                 "with {groups} groups and an image of {in_channels} channels it must be [a multiple of {groups}, {}, …]",

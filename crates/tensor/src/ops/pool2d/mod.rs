@@ -53,7 +53,12 @@ impl Pool2d {
         let in_size = image_size(op, image)?;
         for (argument, values) in [("kernel", self.kernel), ("stride", self.stride)] {
             if values.contains(&0) {
-                return Err(Error::BadArgument { op, argument, value: "0".into(), expected: "it must be at least 1" });
+                return Err(Error::BadArgument {
+                    op,
+                    argument,
+                    value: "0".into(),
+                    expected: "it must be at least 1".into(),
+                });
             }
         }
         let mut out_size = [0; 2];
@@ -64,15 +69,17 @@ impl Pool2d {
                     op,
                     argument: "padding",
                     value: padding.to_string(),
-                    expected: "it must be at most half of the kernel",
+                    expected: format!("it must be at most half of the kernel, which is {kernel}"),
                 });
             }
-            let room = (in_size[axis] + 2 * padding).checked_sub(kernel).ok_or_else(|| Error::WrongShape {
+            // Padding alone is no image: every window must see a pixel. `padding` is at most half of a `usize`.
+            let room = in_size[axis].checked_add(2 * padding).filter(|_| in_size[axis] > 0);
+            let room = room.and_then(|room| room.checked_sub(kernel)).ok_or_else(|| Error::WrongShape {
                 op,
                 operand: "the image",
                 shape: *image,
                 expected: format!(
-                    "padded by {:?} it must be at least as large as the kernel {:?}",
+                    "it must have pixels and, padded by {:?}, be at least as large as the kernel {:?}",
                     self.padding, self.kernel
                 ),
             })?;
@@ -261,7 +268,7 @@ impl<T: Float> Op<T, 1> for AdaptiveAvgPool {
                 op: "adaptive_avg_pool2d",
                 argument: "size",
                 value: format!("{:?}", self.size),
-                expected: "it must be at least 1 both ways",
+                expected: "it must be at least 1 both ways".into(),
             });
         }
         if from.contains(&0) && image.elements() == 0 && planes(image) > 0 {

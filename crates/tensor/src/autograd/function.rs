@@ -1,0 +1,268 @@
+//! Operations of the user's own: a forward, and a backward that says what its gradient is.
+//!
+//! A [`Function`] becomes one node of the graph, whatever its forward does inside: the forward runs under `no_grad`. A
+//! backward written in tensor operations can be differentiated again.
+
+use std::marker::PhantomData;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::mode::{is_grad_enabled, no_grad};
+use super::node::{GradFn, Node, NodeRef};
+use super::record::{Kept, is_recorded};
+use super::{audit, node};
+use crate::element::{DType, Element, Float};
+use crate::error::{Error, Result};
+use crate::shape::Shape;
+use crate::tensor::{Raw, Tensor};
+
+/// An operation with a derivative of its own, on any number of tensors.
+///
+/// ```
+/// # use pagelock_tensor::{Result, Tensor, autograd::{Context, Function}};
+/// /// Passes values on, and gradients back with their sign changed.
+/// struct Reverse;
+///
+/// impl Function<f32> for Reverse {
+///     fn forward(&self, _: &mut Context<f32>, inputs: &[&Tensor]) -> Result<Tensor> {
+///         Ok(inputs[0].clone())
+///     }
+///
+///     fn backward(&self, _: &Context<f32>, grad: &Tensor) -> Result<Vec<Option<Tensor>>> {
+///         Ok(vec![Some(grad.neg()?)])
+///     }
+/// }
+///
+/// let x = Tensor::new([1.0, 2.0])?.set_requires_grad(true);
+/// Reverse.apply(&[&x])?.sum(..)?.backward()?;
+/// assert_eq!(x.grad().unwrap().to_vec()?, [-1.0, -1.0]);
+/// # Ok::<(), pagelock_tensor::Error>(())
+/// ```
+pub trait Function<T: Float>: Send + Sync + Sized + 'static {
+    /// The result. Runs outside the graph; what `backward` will need is given to [`Context::save`].
+    ///
+    /// # Errors
+    /// Whatever [`Function::apply`] should fail with.
+    fn forward(&self, context: &mut Context<T>, inputs: &[&Tensor<T>]) -> Result<Tensor<T>>;
+
+    /// One gradient per input, shaped like it, given that of the result; `None` where there is none, or where
+    /// [`Context::needs_input_grad`] says that nobody wants it.
+    ///
+    /// # Errors
+    /// Whatever `Tensor::backward` should fail with.
+    fn backward(&self, context: &Context<T>, grad: &Tensor<T>) -> Result<Vec<Option<Tensor<T>>>>;
+
+    /// The name in errors and audits: that of the type, unless another is given here.
+    fn name(&self) -> &'static str {
+        let path = std::any::type_name::<Self>();
+        let path = path.split('<').next().unwrap_or(path);
+        path.rsplit("::").next().unwrap_or(path)
+    }
+
+    /// Runs `forward` and records the result.
+    ///
+    /// # Errors
+    /// Those of `forward`; [`Error::InPlaceTracked`] if it changed an input whose gradient is wanted.
+    fn apply(self, inputs: &[&Tensor<T>]) -> Result<Tensor<T>> {
+        apply(self, inputs)
+    }
+}
+
+/// What a [`Function`] keeps from its forward for its backward.
+pub struct Context<T = f32> {
+    op: &'static str,
+    needs: Arc<[bool]>,
+    saved: Vec<Saved>,
+    element: PhantomData<fn() -> T>,
+}
+
+/// A saved tensor, and what a second derivative may make of it.
+#[derive(Clone)]
+struct Saved {
+    kept: Kept,
+    role: Role,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Role {
+    /// Given to `apply`: it keeps its place in the graph.
+    Input,
+    /// The result: it gets its place back when it is asked for, because keeping it would be a cycle.
+    Output,
+    /// Made inside `forward`: nothing is known about how it depends on the inputs.
+    Intermediate,
+    /// Said to be independent of the inputs.
+    Constant,
+}
+
+impl<T: Float> Context<T> {
+    /// Keeps a tensor for `backward`: an input, the result, or, for first derivatives only, anything else.
+    pub fn save<U: Element>(&mut self, tensor: &Tensor<U>) {
+        self.push(tensor, Role::Intermediate); // until `apply` has seen the result
+    }
+
+    /// Keeps a tensor that does not depend on the inputs, or only in steps: a mask, say. Second derivatives take it as
+    /// a constant.
+    pub fn save_constant<U: Element>(&mut self, tensor: &Tensor<U>) {
+        self.push(&tensor.clone().with_node(None), Role::Constant);
+    }
+
+    fn push<U: Element>(&mut self, tensor: &Tensor<U>, role: Role) {
+        self.saved.push(Saved { kept: Kept::new(tensor.raw().clone()), role });
+    }
+
+    /// The tensor that call number `position` of `save` or `save_constant` kept.
+    ///
+    /// # Errors
+    /// [`Error::NotSaved`] if there is no such tensor of this element type; [`Error::StaleSaved`] if it was changed in
+    /// place since; [`Error::SavedIntermediate`] if a second derivative would need to know how it was made.
+    pub fn saved<U: Element>(&self, position: usize) -> Result<Tensor<U>> {
+        let Some(saved) = self.saved.get(position).filter(|saved| saved.kept.dtype() == U::DTYPE) else {
+            return Err(self.not_saved(position, U::DTYPE));
+        };
+        let raw = saved.kept.get(self.op)?;
+        if saved.role == Role::Intermediate && is_grad_enabled() {
+            return Err(Error::SavedIntermediate { op: self.op, position, shape: *raw.shape() });
+        }
+        Ok(raw.typed())
+    }
+
+    fn not_saved(&self, position: usize, dtype: DType) -> Error {
+        let saved = self.saved.iter().map(|saved| saved.kept.dtype()).collect();
+        Error::NotSaved { op: self.op, position, dtype, saved }
+    }
+
+    /// Whether anyone wants the gradient of input number `i`.
+    pub fn needs_input_grad(&self, i: usize) -> bool {
+        self.needs.get(i).copied().unwrap_or(false)
+    }
+}
+
+fn apply<T: Float, F: Function<T>>(function: F, inputs: &[&Tensor<T>]) -> Result<Tensor<T>> {
+    let op = function.name();
+    let nodes = || inputs.iter().map(|input| input.node());
+    let recorded = is_recorded(op, nodes(), T::DTYPE);
+    let needs = nodes().map(|node| recorded && node.is_some()).collect();
+    let mut context = Context { op, needs, saved: Vec::new(), element: PhantomData };
+    let versions: Vec<u64> = inputs.iter().map(|input| input.version()).collect();
+    let out = audit::excusing(nodes().flatten(), || no_grad(|| function.forward(&mut context, inputs)))?;
+    let out = out.with_node(None);
+    if !recorded {
+        return Ok(out);
+    }
+    for (input, version) in inputs.iter().zip(versions) {
+        if input.node().is_some() && input.version() != version {
+            return Err(Error::InPlaceTracked { op, operand: "an input", shape: *input.shape() });
+        }
+    }
+    assign_roles(&mut context.saved, inputs, &out);
+    let node = FunctionNode {
+        function: Some(function),
+        edges: nodes().map(|node| node.cloned()).collect(),
+        shapes: inputs.iter().map(|input| *input.shape()).collect(),
+        saves: !context.saved.is_empty(),
+        context: Mutex::new(Some(context)),
+        op,
+    };
+    let node: NodeRef = Arc::new(Node::new(T::DTYPE, *out.shape(), node));
+    Ok(out.with_node(Some(node)))
+}
+
+/// Finds out which saved tensors are inputs, and which is the result.
+fn assign_roles<T: Float>(saved: &mut [Saved], inputs: &[&Tensor<T>], out: &Tensor<T>) {
+    for saved in saved.iter_mut().filter(|saved| saved.role == Role::Intermediate) {
+        let raw = saved.kept.raw();
+        if inputs.iter().any(|input| same_elements(raw, input.raw()) && same_node(raw, input.raw())) {
+            saved.role = Role::Input;
+        } else if same_elements(raw, out.raw()) {
+            saved.role = Role::Output;
+            saved.kept.set_node(None);
+        }
+    }
+}
+
+fn same_elements(a: &Raw, b: &Raw) -> bool {
+    Arc::ptr_eq(&a.storage, &b.storage)
+        && a.shape() == b.shape()
+        && a.layout.strides() == b.layout.strides()
+        && a.layout.offset() == b.layout.offset()
+}
+
+fn same_node(a: &Raw, b: &Raw) -> bool {
+    a.node.as_ref().map(|node| node.seq()) == b.node.as_ref().map(|node| node.seq())
+}
+
+/// The node of a [`Function`].
+struct FunctionNode<T, F> {
+    function: Option<F>, // `None` only while the node is dropped
+    edges: Vec<Option<NodeRef>>,
+    shapes: Vec<Shape>, // of the inputs
+    saves: bool,
+    context: Mutex<Option<Context<T>>>, // emptied by a backward that does not retain the graph
+    op: &'static str,
+}
+
+impl<T: Float, F: Function<T>> FunctionNode<T, F> {
+    /// The context for one backward, in which the result has its place in the graph.
+    fn context(&self, this: &NodeRef) -> Result<Context<T>> {
+        let lock = self.context.lock().unwrap_or_else(PoisonError::into_inner);
+        let (needs, mut saved) = match &*lock {
+            Some(context) => (Arc::clone(&context.needs), context.saved.clone()),
+            None if self.saves => return Err(Error::GraphFreed { op: self.op }),
+            None => (self.edges.iter().map(Option::is_some).collect(), Vec::new()),
+        };
+        for saved in saved.iter_mut().filter(|saved| saved.role == Role::Output) {
+            saved.kept.set_node(Some(Arc::clone(this)));
+        }
+        Ok(Context { op: self.op, needs, saved, element: PhantomData })
+    }
+
+    fn check(&self, gradients: &[Option<Tensor<T>>]) -> Result<()> {
+        if gradients.len() != self.edges.len() {
+            return Err(Error::GradientCount { op: self.op, given: gradients.len(), expected: self.edges.len() });
+        }
+        for (gradient, expected) in gradients.iter().zip(&self.shapes) {
+            if let Some(gradient) = gradient {
+                node::check_grad(self.op, gradient.raw(), T::DTYPE, expected)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<T: Float, F: Function<T>> GradFn for FunctionNode<T, F> {
+    fn name(&self) -> &'static str {
+        self.op
+    }
+
+    fn edges(&self) -> &[Option<NodeRef>] {
+        &self.edges
+    }
+
+    fn backward(&self, this: &NodeRef, grad: Raw, send: &mut dyn FnMut(usize, Raw) -> Result<()>) -> Result<()> {
+        let Some(function) = &self.function else { unreachable!("nobody walks a node that is being dropped") };
+        let gradients = function.backward(&self.context(this)?, &grad.typed())?;
+        self.check(&gradients)?;
+        for (input, gradient) in gradients.into_iter().enumerate() {
+            if let Some(gradient) = gradient {
+                send(input, gradient.into_raw())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn release(&self) {
+        let context = self.context.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(context); // after the lock
+    }
+
+    fn take_links(&mut self, links: &mut Vec<NodeRef>) {
+        links.extend(self.edges.iter_mut().filter_map(Option::take));
+        if let Some(context) = self.context.get_mut().unwrap_or_else(PoisonError::into_inner) {
+            context.saved.iter_mut().for_each(|saved| saved.kept.take_link(links));
+        }
+    }
+
+    fn drop_rest(&mut self) {
+        self.function = None; // which may hold tensors of its own
+    }
+}

@@ -1,0 +1,225 @@
+//! Every operation with a budget that has nothing left.
+
+use pagelock_memory::{ByteSize, Resource, default_host, host_budget, ledger};
+use pagelock_tensor::{Conv2d, Create, Error, Generator, Pool2d, Reduction, Result, Tensor, no_grad};
+
+use super::{alone, indices, zeros};
+
+/// No more bytes until this is dropped: idle ones are given back, and the budget ends where it is.
+struct Exhausted(ByteSize);
+
+impl Exhausted {
+    fn now() -> Exhausted {
+        default_host().trim();
+        let before = host_budget().limit();
+        host_budget().set_limit(host_budget().used());
+        Exhausted(before)
+    }
+}
+
+impl Drop for Exhausted {
+    fn drop(&mut self) {
+        host_budget().set_limit(self.0);
+    }
+}
+
+/// What the refusal says of an allocation by `op` of so many elements of `float32`, rounded up to a size of the pool.
+#[track_caller]
+fn refused<R>(attempt: impl FnOnce() -> Result<R>, start: &str) {
+    let before = ledger().live_bytes();
+    let used = host_budget().used();
+    let Err(error) = attempt() else { panic!("nothing was refused; expected: {start}") };
+    let text = error.to_string();
+    assert!(matches!(error, Error::Memory { .. }), "{text}");
+    assert!(text.starts_with(start), "{text}\nbut expected: {start}");
+    let end = format!(": budget `host` has 0 B left of {used}; set $PAGELOCK_HOST_LIMIT higher or drop buffers first");
+    assert!(text.ends_with(&end), "{text}\nbut expected at the end: {end}");
+    assert_eq!(ledger().live_bytes(), before, "bytes are left after: {text}");
+}
+
+#[test]
+fn making_tensors_names_what_was_asked_for() {
+    let _alone = alone();
+    let generator = Generator::new(0);
+    let _exhausted = Exhausted::now();
+    refused(|| Tensor::zeros([4, 8]), "zeros: no memory for [4, 8] of float32: cannot take 128 B");
+    refused(|| Tensor::<f64>::full([3], 1.0), "full: no memory for [3] of float64: cannot take 64 B");
+    refused(|| Tensor::<i64>::arange(0, 9, 1), "arange: no memory for [9] of int64: cannot take 128 B");
+    refused(|| Tensor::<u8>::eye(9), "eye: no memory for [9, 9] of uint8: cannot take 128 B");
+    refused(|| Tensor::rand_with([2], &generator), "rand: no memory for [2] of float32: cannot take 64 B");
+    refused(|| Tensor::randn_with([2], &generator), "randn: no memory for [2] of float32: cannot take 64 B");
+    refused(|| Tensor::randperm_with(5, &generator), "randperm: no memory for [5] of int64: cannot take 64 B");
+    refused(|| Tensor::new([1.0, 2.0]), "from_slice: no memory for [2] of float32: cannot take 64 B");
+    refused(|| Tensor::scalar(true), "scalar: no memory for [] of bool: cannot take 64 B");
+}
+
+#[test]
+fn operations_on_numbers_name_themselves_and_the_result() {
+    let _alone = alone();
+    let (x, row) = (zeros([4, 8]), zeros([8]));
+    let _exhausted = Exhausted::now();
+    let whole = "no memory for [4, 8] of float32: cannot take 128 B";
+    type Unary = fn(&Tensor) -> Result<Tensor>;
+    let unaries: [(&str, Unary); 14] = [
+        ("exp", Tensor::exp),
+        ("log", Tensor::log),
+        ("sqrt", Tensor::sqrt),
+        ("tanh", Tensor::tanh),
+        ("sigmoid", Tensor::sigmoid),
+        ("relu", Tensor::relu),
+        ("abs", Tensor::abs),
+        ("neg", Tensor::neg),
+        ("sign", Tensor::sign),
+        ("pow", |x| x.pow(2.0)),
+        ("add", |x| x + 1.0),
+        ("mul", |x| x * 2.0),
+        ("softmax", |x| x.softmax(-1)),
+        ("log_softmax", |x| x.log_softmax(-1)),
+    ];
+    for (op, f) in unaries {
+        refused(|| f(&x), &format!("{op}: {whole}"));
+    }
+    let binaries: [(&str, fn(&Tensor, &Tensor) -> Result<Tensor>); 5] = [
+        ("add", Tensor::add),
+        ("sub", Tensor::sub),
+        ("mul", Tensor::mul),
+        ("div", Tensor::div),
+        ("maximum", Tensor::maximum),
+    ];
+    for (op, f) in binaries {
+        refused(|| f(&x, &row), &format!("{op}: {whole}"));
+    }
+    refused(|| x.lt(&row), "lt: no memory for [4, 8] of bool: cannot take 64 B");
+    refused(|| x.cast::<f64>(), "cast: no memory for [4, 8] of float64: cannot take 256 B");
+    refused(|| x.dropout(0.5, &Generator::new(0)), &format!("rand: {whole}"));
+}
+
+#[test]
+fn reductions_products_and_losses_do_too() {
+    let _alone = alone();
+    let (x, weight, labels) = (zeros([4, 8]), zeros([8, 3]), indices(&[0, 1, 2, 3]));
+    let _exhausted = Exhausted::now();
+    refused(|| x.sum(..), "sum: no memory for [] of float32: cannot take 64 B");
+    refused(|| x.mean(0), "mean: no memory for [8] of float32: cannot take 64 B");
+    refused(|| x.max_keepdim(1), "max: no memory for [4, 1] of float32: cannot take 64 B");
+    refused(|| x.min([0, 1]), "min: no memory for [] of float32: cannot take 64 B");
+    refused(|| x.var(..), "mean: no memory for [1, 1] of float32: cannot take 64 B");
+    refused(|| x.argmax(0), "argmax: no memory for [8] of int64: cannot take 64 B");
+    refused(|| x.matmul(&weight), "matmul: no memory for [4, 3] of float32: cannot take 64 B");
+    refused(|| x.nll_loss(&labels, Reduction::Mean), "index: no memory for [4, 1] of int64: cannot take 64 B");
+    refused(
+        || x.cross_entropy(&labels, Reduction::Mean),
+        "log_softmax: no memory for [4, 8] of float32: cannot take 128 B",
+    );
+    refused(|| x.mse_loss(&x, Reduction::Mean), "sub: no memory for [4, 8] of float32: cannot take 128 B");
+}
+
+#[test]
+fn images_joins_and_selections_do_too() {
+    let _alone = alone();
+    let (image, weight) = (zeros([1, 2, 4, 4]), zeros([3, 2, 3, 3]));
+    let index = indices(&[1, 0]);
+    let _exhausted = Exhausted::now();
+    refused(
+        || image.conv2d(&weight, None, Conv2d::new()),
+        "conv2d: no memory for [1, 3, 2, 2] of float32: cannot take 64 B",
+    );
+    refused(|| image.max_pool2d(Pool2d::new(2)), "max_pool2d: no memory for [1, 2, 2, 2] of float32: cannot take 64 B");
+    refused(|| image.avg_pool2d(Pool2d::new(2)), "avg_pool2d: no memory for [1, 2, 2, 2] of float32: cannot take 64 B");
+    refused(
+        || image.adaptive_avg_pool2d([1, 1]),
+        "adaptive_avg_pool2d: no memory for [1, 2, 1, 1] of float32: cannot take 64 B",
+    );
+    refused(|| Tensor::cat(&[&image, &image], 0), "cat: no memory for [2, 2, 4, 4] of float32: cannot take 256 B");
+    refused(|| Tensor::stack(&[&image], 0), "cat: no memory for [1, 1, 2, 4, 4] of float32: cannot take 128 B");
+    refused(
+        || image.transpose(2, 3)?.contiguous(),
+        "contiguous: no memory for [1, 2, 4, 4] of float32: cannot take 128 B",
+    );
+    refused(
+        || image.transpose(2, 3)?.reshape([32]),
+        "contiguous: no memory for [1, 2, 4, 4] of float32: cannot take 128 B",
+    );
+    refused(|| image.index_select(2, &index), "index: no memory for [2] of int64: cannot take 64 B");
+}
+
+#[test]
+fn views_and_reading_need_no_memory() -> Result<()> {
+    let _alone = alone();
+    let x = zeros([4, 6]);
+    let _exhausted = Exhausted::now();
+    let view = x.reshape([2, 2, 6])?.permute([2, 0, 1])?.narrow(0, 1, 4)?.slice(0, .., 2)?.select(1, 0)?;
+    let view = view.unsqueeze(0)?.expand([3, 2, 2])?.squeeze(1)?.flatten(0, 0)?.transpose(0, 1)?;
+    assert_eq!(view.to_vec()?, [0.0; 12]);
+    Ok(())
+}
+
+#[test]
+fn in_place_changes_are_refused_before_anything_is_changed() -> Result<()> {
+    let _alone = alone();
+    let x = Tensor::ones([4])?;
+    let _exhausted = Exhausted::now();
+    refused(|| x.fill_(2.0), "scalar: no memory for [] of float32: cannot take 64 B");
+    refused(|| x.narrow(0, 0, 2)?.add_(&x.narrow(0, 1, 2)?), "add_: no memory for [2] of float32: cannot take 64 B");
+    assert_eq!((x.to_vec()?, x.version()), (vec![1.0; 4], 0));
+    Ok(())
+}
+
+/// Room for so many more bytes.
+fn leave(bytes: u64) -> Exhausted {
+    let exhausted = Exhausted::now();
+    host_budget().set_limit(ByteSize(host_budget().used().0 + bytes));
+    exhausted
+}
+
+#[test]
+fn backward_that_runs_out_of_memory_changes_no_gradient() -> Result<()> {
+    let _alone = alone();
+    let leaves: Vec<_> = (0..3).map(|_| zeros([16]).set_requires_grad(true)).collect();
+    leaves.iter().try_for_each(|leaf| leaf.exp()?.sum(..)?.backward())?;
+    let before = ledger().live_bytes();
+    let mut finished = false;
+    for room in 0..64 {
+        let graph = leaves.iter().try_fold(Tensor::scalar(0.0f32)?, |sum, leaf| sum + leaf.exp()?.sum(..))?;
+        let limited = leave(64 * room);
+        let outcome = graph.backward();
+        drop((graph, limited));
+        let gradients = leaves.iter().map(|leaf| leaf.grad().unwrap().to_vec()).collect::<Result<Vec<_>>>()?;
+        assert_eq!(ledger().live_bytes(), before, "with room for {room} blocks");
+        match outcome {
+            Ok(()) => {
+                assert_eq!(gradients, vec![vec![2.0; 16]; 3]);
+                finished = true;
+                break;
+            }
+            Err(error) => {
+                assert!(matches!(error, Error::Memory { .. }), "{error}");
+                assert_eq!(gradients, vec![vec![1.0; 16]; 3], "with room for {room} blocks");
+            }
+        }
+    }
+    assert!(finished);
+    Ok(())
+}
+
+#[test]
+fn a_training_step_that_was_refused_can_be_repeated_with_more_room() -> Result<()> {
+    let _alone = alone();
+    let (x, w) = (Tensor::ones([8, 4])?, Tensor::ones([4, 2])?.set_requires_grad(true));
+    let step = || {
+        x.matmul(&w)?.pow(2.0)?.mean(..)?.backward()?;
+        let grad = w.grad().map_or_else(|| w.zeros_like(), Ok)?;
+        w.zero_grad();
+        no_grad(|| w.add_scaled_(&grad, -0.1))
+    };
+    let before = ledger().live_bytes();
+    let refused = {
+        let _exhausted = Exhausted::now();
+        step()
+    };
+    assert!(matches!(refused, Err(Error::Memory { .. })));
+    assert_eq!((w.to_vec()?, ledger().live_bytes()), (vec![1.0; 8], before));
+    step()?;
+    assert_eq!(w.to_vec()?, [1.0f32 - 0.1 * 4.0; 8]);
+    Ok(())
+}

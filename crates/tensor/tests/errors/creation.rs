@@ -1,0 +1,88 @@
+//! Making and reading tensors.
+
+use pagelock_tensor::{Create, Shape, Tensor};
+
+use super::{alone, refuses, zeros};
+
+#[test]
+fn data_that_does_not_fit_its_shape() {
+    let _alone = alone();
+    refuses(
+        || Tensor::from_slice(&[1.0f32, 2.0, 3.0], [2, 2]),
+        "from_slice: 3 values were given for shape [2, 2], which has 4 elements; give as many values as the shape has",
+    );
+    refuses(
+        || Tensor::from_vec(Vec::<i64>::new(), ()),
+        "from_slice: 0 values were given for shape [], which has 1 elements; give as many values as the shape has",
+    );
+    refuses(
+        || zeros([2, 2]).copy_to_slice(&mut [0.0; 5]),
+        "copy_to_slice: 5 values were given for shape [2, 2], which has 4 elements; give as many values as the shape has",
+    );
+}
+
+#[test]
+fn nested_arrays_of_unequal_rows() {
+    let _alone = alone();
+    refuses(
+        || Tensor::new(vec![vec![1.0, 2.0], vec![3.0]]),
+        "new: rows of a nested array differ in length: [2] and [1]; pad or cut them to one length",
+    );
+    refuses(
+        || Tensor::<i64>::new(vec![vec![vec![1], vec![2]], vec![vec![3], vec![]]]),
+        "new: rows of a nested array differ in length: [1] and [0]; pad or cut them to one length",
+    );
+}
+
+#[test]
+fn shapes_that_no_tensor_can_have() {
+    let _alone = alone();
+    refuses(
+        || Tensor::zeros([1, 1, 1, 1, 1, 1, 1, 1, 1]),
+        "shape [1, 1, 1, 1, 1, 1, 1, 1, 1] has 9 dimensions, a tensor has at most 8; flatten some",
+    );
+    refuses(
+        || Tensor::zeros([1 << 31, 1 << 31]),
+        "shape [2147483648, 2147483648] needs more bytes than memory can address (2^63); check the sizes",
+    );
+    refuses(
+        || Tensor::<u8>::zeros([0, usize::MAX]),
+        "shape [0, 18446744073709551615] needs more bytes than memory can address (2^63); check the sizes",
+    );
+    refuses(
+        || Shape::new(&[usize::MAX, usize::MAX]),
+        "shape [18446744073709551615, 18446744073709551615] needs more bytes than memory can address (2^63); check the sizes",
+    );
+    refuses(
+        || Tensor::<f64>::eye(1 << 40),
+        "shape [1099511627776, 1099511627776] needs more bytes than memory can address (2^63); check the sizes",
+    );
+}
+
+#[test]
+fn ranges_that_never_end() {
+    let _alone = alone();
+    refuses(
+        || Tensor::<i64>::arange(0, 5, 0),
+        "arange: step is 0, but it must lead from the start 0 towards the end 5",
+    );
+    refuses(
+        || Tensor::<i32>::arange(0, 5, -1),
+        "arange: step is -1, but it must lead from the start 0 towards the end 5",
+    );
+    refuses(
+        || Tensor::arange(0.0, f32::INFINITY, 1.0),
+        "arange: step is 1.0, but it must lead from the start 0.0 towards the end inf",
+    );
+    refuses(
+        || Tensor::arange(0.0, 1.0, f32::NAN),
+        "arange: step is NaN, but it must lead from the start 0.0 towards the end 1.0",
+    );
+}
+
+#[test]
+fn one_number_of_a_tensor_that_holds_another_count() {
+    let _alone = alone();
+    refuses(|| zeros([3]).item(), "item: [3] holds 3 elements, not one; reduce or select first, or use to_vec");
+    refuses(|| zeros([2, 0]).item(), "item: [2, 0] holds 0 elements, not one; reduce or select first, or use to_vec");
+}

@@ -1,0 +1,125 @@
+//! Every derivative against central differences in `f64`: several shapes, broadcasts and layouts, away from kinks.
+//!
+//! `checked` runs an operation on inputs that are contiguous, permuted in memory, and with gaps between their elements;
+//! `checked_twice` also checks the derivative of the derivative.
+
+mod elementwise;
+mod images;
+mod reductions;
+mod views;
+
+use pagelock_tensor::autograd::{Context, Function, Tolerance, gradcheck, gradgradcheck};
+use pagelock_tensor::{Error, Result, Tensor};
+
+/// Numbers between 0.2 and 1.8, no two of them closer than a few thousandths: far from kinks and from each other.
+fn positive(shape: &[usize], seed: usize) -> Tensor<f64> {
+    let n_values = shape.iter().product();
+    let golden = 0.618_033_988_749_895;
+    let value = |i: usize| 0.2 + 1.6 * (golden * (i + 1) as f64 + 0.37 * seed as f64).fract();
+    Tensor::from_vec((0..n_values).map(value).collect(), shape).unwrap()
+}
+
+/// The same with both signs.
+fn signed(shape: &[usize], seed: usize) -> Tensor<f64> {
+    let values = positive(shape, seed).to_vec().unwrap();
+    let values = values.iter().enumerate().map(|(i, x)| if (i * 7 + seed) % 5 < 2 { -x } else { *x }).collect();
+    Tensor::from_vec(values, shape).unwrap()
+}
+
+/// How an input lies in memory.
+#[derive(Debug, Clone, Copy)]
+enum Stored {
+    RowMajor,
+    ColumnMajor,
+    WithGaps,
+}
+
+impl Stored {
+    /// A contiguous tensor that [`Stored::load`] makes `x` of.
+    fn store(self, x: &Tensor<f64>) -> Result<Tensor<f64>> {
+        match self {
+            Stored::RowMajor => Ok(x.clone()),
+            Stored::ColumnMajor => reversed(x)?.contiguous(),
+            Stored::WithGaps => Tensor::stack(&[&x.zeros_like()?, x, &x.ones_like()?], -1),
+        }
+    }
+
+    fn load(self, x: &Tensor<f64>) -> Result<Tensor<f64>> {
+        match self {
+            Stored::RowMajor => Ok(x.clone()),
+            Stored::ColumnMajor => reversed(x),
+            Stored::WithGaps => x.select(-1, 1),
+        }
+    }
+}
+
+/// The dimensions in reverse order.
+fn reversed(x: &Tensor<f64>) -> Result<Tensor<f64>> {
+    let last = x.rank() as isize - 1;
+    (0..x.rank() as isize / 2).try_fold(x.clone(), |x, dim| x.transpose(dim, last - dim))
+}
+
+fn checked(f: impl Fn(&[Tensor<f64>]) -> Result<Tensor<f64>>, inputs: &[Tensor<f64>]) {
+    for stored in [Stored::RowMajor, Stored::ColumnMajor, Stored::WithGaps] {
+        let inputs: Vec<_> = inputs.iter().map(|x| stored.store(x).unwrap()).collect();
+        let f = |x: &[Tensor<f64>]| f(&x.iter().map(|x| stored.load(x)).collect::<Result<Vec<_>>>()?);
+        let checked = gradcheck(f, &inputs.iter().collect::<Vec<_>>(), Tolerance::default());
+        checked.unwrap_or_else(|error| panic!("{stored:?}: {error}"));
+    }
+}
+
+fn checked_twice(f: impl Fn(&[Tensor<f64>]) -> Result<Tensor<f64>>, inputs: &[Tensor<f64>]) {
+    checked(&f, inputs);
+    let checked = gradgradcheck(f, &inputs.iter().collect::<Vec<_>>(), Tolerance::default());
+    checked.unwrap_or_else(|error| panic!("second derivative: {error}"));
+}
+
+#[test]
+fn a_wrong_derivative_is_found_and_named() {
+    // The detached factor counts as a constant, so `backward` says x where the truth is 2x.
+    let x = Tensor::from_slice(&[0.5, 2.0], 2).unwrap();
+    let half = |x: &[Tensor<f64>]| x[0].mul(&x[0].detach());
+
+    let error = gradcheck(half, &[&x], Tolerance::default()).unwrap_err();
+
+    let Error::GradientMismatch { input: 0, element: 0, output: 0, analytic, numeric, .. } = error else {
+        panic!("{error}");
+    };
+    assert_eq!(analytic, 0.5);
+    assert!((numeric - 1.0).abs() < 1e-8, "{numeric}");
+    let text = error.to_string();
+    assert!(text.starts_with("gradcheck: d output[0] / d input 0[0] is 5e-1 by backward and "), "{text}");
+}
+
+#[test]
+fn a_wrong_second_derivative_is_found() {
+    let x = Tensor::from_slice(&[0.5, 2.0], 2).unwrap();
+    let cube = |x: &[Tensor<f64>]| Cube.apply(&[&x[0]]);
+
+    gradcheck(cube, &[&x], Tolerance::default()).unwrap();
+    let error = gradgradcheck(cube, &[&x], Tolerance::default()).unwrap_err();
+
+    assert!(matches!(error, Error::GradientMismatch { input: 0, element: 0, output: 0, .. }), "{error}");
+}
+
+#[test]
+fn a_function_that_does_not_depend_on_an_input_has_a_derivative_of_zero() {
+    let (x, unused) = (signed(&[3], 0), signed(&[2], 1));
+    gradgradcheck(|x| x[0].exp(), &[&x, &unused], Tolerance::default()).unwrap();
+    gradcheck(|x| x[0].sign(), &[&x], Tolerance::default()).unwrap();
+}
+
+/// x³ with a derivative that is right but forgets where it comes from.
+struct Cube;
+
+impl Function<f64> for Cube {
+    fn forward(&self, context: &mut Context<f64>, inputs: &[&Tensor<f64>]) -> Result<Tensor<f64>> {
+        context.save(inputs[0]);
+        inputs[0].pow(3.0)
+    }
+
+    fn backward(&self, context: &Context<f64>, grad: &Tensor<f64>) -> Result<Vec<Option<Tensor<f64>>>> {
+        let x: Tensor<f64> = context.saved(0)?;
+        Ok(vec![Some(grad.mul(&x.detach().pow(2.0)?.mul_scalar(3.0)?)?)])
+    }
+}
