@@ -1,7 +1,26 @@
-//! Pooling kernels over `[planes, height, width]`; plain loops until faster ones replace them.
+//! Pooling kernels over contiguous `[planes, height, width]`.
+//!
+//! Windows are separable: the rows of a window are combined into one line of pixels first, in vectors, and then the
+//! line's columns, tap by tap; gradients go the other way. Which pixels a tap or a window has is decided per axis and
+//! line, never per element. The half types are computed in `f32`.
 
-use crate::element::Float;
+mod axis;
+mod positions;
+#[cfg(test)]
+mod tests;
 
+use axis::{Axis, for_each_stepped};
+
+use crate::element::{Float, Real};
+use crate::lanes;
+use crate::parallel::for_each_chunk_mut;
+use crate::scratch;
+
+/// Pixels that make a task worth handing out: some ten microseconds.
+const TASK_PIXELS: usize = 16 << 10;
+
+/// The sizes of a pooling; whoever makes one has checked that they belong together.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct PoolDims {
     pub(crate) planes: usize,
     pub(crate) in_size: [usize; 2],
@@ -11,133 +30,222 @@ pub(crate) struct PoolDims {
     pub(crate) padding: [usize; 2],
 }
 
-/// The pixels of window `i` of an axis that lie inside the image.
-fn window(d: &PoolDims, axis: usize, i: usize) -> std::ops::Range<usize> {
-    let start = i * d.stride[axis];
-    let end = (start + d.kernel[axis]).min(d.in_size[axis] + d.padding[axis]);
-    start.saturating_sub(d.padding[axis])..end.saturating_sub(d.padding[axis])
-}
+impl PoolDims {
+    fn axes(&self) -> [Axis; 2] {
+        [0, 1].map(|axis| Axis::Sliding {
+            in_size: self.in_size[axis],
+            out_size: self.out_size[axis],
+            kernel: self.kernel[axis],
+            stride: self.stride[axis],
+            padding: self.padding[axis],
+        })
+    }
 
-pub(crate) fn max_positions<T: Float>(d: &PoolDims, x: &[T], out: &mut [i64]) {
-    let (in_len, out_len) = (d.in_size[0] * d.in_size[1], d.out_size[0] * d.out_size[1]);
-    for plane in 0..d.planes {
-        for i in 0..d.out_size[0] {
-            for j in 0..d.out_size[1] {
-                let (mut best, mut at) = (T::LOWEST, usize::MAX);
-                for y in window(d, 0, i) {
-                    for z in window(d, 1, j) {
-                        let value = x[plane * in_len + y * d.in_size[1] + z];
-                        if at == usize::MAX || value > best || (value.is_nan() && !best.is_nan()) {
-                            (best, at) = (value, y * d.in_size[1] + z);
-                        }
-                    }
-                }
-                out[plane * out_len + i * d.out_size[1] + j] = at as i64;
-            }
-        }
+    /// Pixels per window, those in the padding included.
+    fn area(&self) -> usize {
+        self.kernel[0] * self.kernel[1]
     }
 }
 
+fn adaptive_axes(from: [usize; 2], to: [usize; 2]) -> [Axis; 2] {
+    [0, 1].map(|axis| Axis::Adaptive { in_size: from[axis], out_size: to[axis] })
+}
+
+/// The largest element of each window; NaN if there is one.
 pub(crate) fn max<T: Float>(d: &PoolDims, x: &[T], out: &mut [T]) {
-    let mut positions = vec![0; out.len()];
-    max_positions(d, x, &mut positions);
-    let (in_len, out_len) = (d.in_size[0] * d.in_size[1], d.out_size[0] * d.out_size[1]);
-    for (i, (out, at)) in out.iter_mut().zip(positions).enumerate() {
-        *out = x[i / out_len * in_len + at as usize];
+    pool(d.axes(), Max, x, out);
+}
+
+/// Where in its plane the largest element of each window is: the first of equals, the first NaN if there is one.
+pub(crate) fn max_positions<T: Float>(d: &PoolDims, x: &[T], out: &mut [i64]) {
+    scratch::reals(x, |x| positions::run(d.axes(), x, out));
+}
+
+/// The average of each window; padding counts as zeros.
+pub(crate) fn avg<T: Float>(d: &PoolDims, x: &[T], out: &mut [T]) {
+    pool(d.axes(), Mean { area: Some(d.area()) }, x, out);
+}
+
+/// The derivative of [`avg`] by its input.
+pub(crate) fn avg_grad<T: Float>(d: &PoolDims, grad: &[T], out: &mut [T]) {
+    spread(d.axes(), Some(d.area()), grad, out);
+}
+
+/// Averages of windows that cover the image, `to` of them.
+pub(crate) fn adaptive_avg<T: Float>(planes: usize, from: [usize; 2], to: [usize; 2], x: &[T], out: &mut [T]) {
+    debug_assert_eq!(out.len(), planes * to[0] * to[1]);
+    pool(adaptive_axes(from, to), Mean { area: None }, x, out);
+}
+
+/// The derivative of [`adaptive_avg`] by its input.
+pub(crate) fn adaptive_avg_grad<T: Float>(planes: usize, from: [usize; 2], to: [usize; 2], grad: &[T], out: &mut [T]) {
+    debug_assert_eq!(out.len(), planes * from[0] * from[1]);
+    spread(adaptive_axes(from, to), None, grad, out);
+}
+
+/// What is done with the pixels of a window.
+trait Combine: Copy + Sync {
+    /// What a window without pixels has.
+    fn nothing<R: Real>(self) -> R;
+    fn both<R: Real>(self, a: R, b: R) -> R;
+    /// The result, from what all pixels combine to and their number.
+    fn finish<R: Real>(self, all: R, pixels: usize) -> R;
+}
+
+#[derive(Clone, Copy)]
+struct Max;
+
+impl Combine for Max {
+    fn nothing<R: Real>(self) -> R {
+        R::LOWEST
+    }
+    #[inline(always)]
+    fn both<R: Real>(self, a: R, b: R) -> R {
+        if b > a || b.is_nan() { b } else { a }
+    }
+    #[inline(always)]
+    fn finish<R: Real>(self, all: R, _: usize) -> R {
+        all
     }
 }
 
-fn averages<T: Float>(
-    planes: usize,
-    [in_h, in_w]: [usize; 2],
-    [out_h, out_w]: [usize; 2],
-    mut each: impl FnMut(usize, usize, std::ops::Range<usize>, std::ops::Range<usize>),
-    rows: impl Fn(usize) -> std::ops::Range<usize>,
-    columns: impl Fn(usize) -> std::ops::Range<usize>,
-) {
-    let _ = std::marker::PhantomData::<T>;
-    for plane in 0..planes {
-        for i in 0..out_h {
-            for j in 0..out_w {
-                each(plane * in_h * in_w, plane * out_h * out_w + i * out_w + j, rows(i), columns(j));
-            }
+/// The sum over `area`, or over the number of pixels.
+#[derive(Clone, Copy)]
+struct Mean {
+    area: Option<usize>,
+}
+
+impl Combine for Mean {
+    fn nothing<R: Real>(self) -> R {
+        R::ZERO
+    }
+    #[inline(always)]
+    fn both<R: Real>(self, a: R, b: R) -> R {
+        a + b
+    }
+    #[inline(always)]
+    fn finish<R: Real>(self, all: R, pixels: usize) -> R {
+        all / R::from_f64(self.area.unwrap_or(pixels) as f64)
+    }
+}
+
+/// The same windows with fewer lines, where that is possible: a window that is the whole plane is one line of it.
+fn merged(axes: [Axis; 2]) -> [Axis; 2] {
+    if axes.iter().all(|axis| axis.out_size() == 1 && axis.window(0) == (0..axis.in_size())) {
+        let in_size = axes[0].in_size() * axes[1].in_size();
+        return [1, in_size].map(|in_size| Axis::Adaptive { in_size, out_size: 1 });
+    }
+    axes
+}
+
+/// How many planes a task has.
+fn task_planes(in_len: usize) -> usize {
+    TASK_PIXELS.div_ceil(in_len.max(1))
+}
+
+/// Combines the pixels of each window.
+fn pool<T: Float>(axes: [Axis; 2], combine: impl Combine, x: &[T], out: &mut [T]) {
+    let axes = merged(axes);
+    let (in_len, out_len) = (axes[0].in_size() * axes[1].in_size(), axes[0].out_size() * axes[1].out_size());
+    let planes = task_planes(in_len);
+    scratch::reals(x, |x| {
+        scratch::reals_mut(out, |out| {
+            for_each_chunk_mut(out, planes * out_len, |task, out| {
+                scratch::with(axes[1].in_size(), |line| {
+                    lanes::dispatch(|| {
+                        let x = &x[task * planes * in_len..];
+                        for (x, out) in x.chunks_exact(in_len).zip(out.chunks_exact_mut(out_len)) {
+                            pool_plane(axes, combine, x, line, out);
+                        }
+                    });
+                });
+            });
+        });
+    });
+}
+
+#[inline(always)]
+fn pool_plane<R: Real>([rows, columns]: [Axis; 2], combine: impl Combine, x: &[R], line: &mut [R], out: &mut [R]) {
+    let width = columns.in_size();
+    for (i, out) in out.chunks_exact_mut(columns.out_size()).enumerate() {
+        let window = rows.window(i);
+        let height = window.len();
+        line.copy_from_slice(&x[window.start * width..][..width]);
+        for y in window.skip(1) {
+            line.iter_mut().zip(&x[y * width..]).for_each(|(line, &x)| *line = combine.both(*line, x));
+        }
+        pool_line(columns, combine, line, out, height);
+    }
+}
+
+/// Combines the columns of a line that has combined `height` rows.
+#[inline(always)]
+fn pool_line<R: Real>(columns: Axis, combine: impl Combine, line: &[R], out: &mut [R], height: usize) {
+    if let Axis::Sliding { kernel, stride, .. } = columns {
+        out.fill(combine.nothing());
+        for tap in 0..kernel {
+            let (windows, first) = columns.tap(tap);
+            for_each_stepped(stride, &mut out[windows], &line[first..], |out, &x| *out = combine.both(*out, x));
+        }
+        out.iter_mut().for_each(|out| *out = combine.finish(*out, 0));
+        return;
+    }
+    for (j, out) in out.iter_mut().enumerate() {
+        let window = columns.window(j);
+        let pixels = height * window.len();
+        *out = combine.finish(fold(combine, &line[window]), pixels);
+    }
+}
+
+/// Combines numbers in eight lanes, and the lanes in pairs.
+#[inline(always)]
+fn fold<R: Real>(combine: impl Combine, numbers: &[R]) -> R {
+    let mut lanes = [combine.nothing(); 8];
+    let (chunks, rest) = numbers.as_chunks::<8>();
+    for chunk in chunks {
+        lanes.iter_mut().zip(chunk).for_each(|(lane, &x)| *lane = combine.both(*lane, x));
+    }
+    lanes.iter_mut().zip(rest).for_each(|(lane, &x)| *lane = combine.both(*lane, x));
+    let half = |i: usize| combine.both(lanes[i], lanes[i + 4]);
+    combine.both(combine.both(half(0), half(2)), combine.both(half(1), half(3)))
+}
+
+/// Gives each pixel of a window its part of the window's gradient: the transpose of pooling to the mean.
+fn spread<T: Float>(axes: [Axis; 2], area: Option<usize>, grad: &[T], out: &mut [T]) {
+    let axes = merged(axes);
+    let (in_len, out_len) = (axes[0].in_size() * axes[1].in_size(), axes[0].out_size() * axes[1].out_size());
+    let planes = task_planes(in_len);
+    scratch::reals(grad, |grad| {
+        scratch::reals_mut(out, |out| {
+            for_each_chunk_mut(out, planes * in_len, |task, out| {
+                scratch::with(axes[1].in_size(), |line| {
+                    lanes::dispatch(|| {
+                        let grad = &grad[task * planes * out_len..];
+                        for (grad, out) in grad.chunks_exact(out_len).zip(out.chunks_exact_mut(in_len)) {
+                            spread_plane(axes, area, grad, line, out);
+                        }
+                    });
+                });
+            });
+        });
+    });
+}
+
+#[inline(always)]
+fn spread_plane<R: Real>(axes: [Axis; 2], area: Option<usize>, grad: &[R], line: &mut [R], out: &mut [R]) {
+    let [rows, columns] = axes;
+    let width = columns.in_size();
+    out.fill(R::ZERO);
+    for (i, grad) in grad.chunks_exact(columns.out_size()).enumerate() {
+        let window = rows.window(i);
+        line.fill(R::ZERO);
+        for (j, &grad) in grad.iter().enumerate() {
+            let columns = columns.window(j);
+            let part = grad / R::from_f64(area.unwrap_or(window.len() * columns.len()) as f64);
+            line[columns].iter_mut().for_each(|line| *line = *line + part);
+        }
+        for y in window {
+            out[y * width..][..width].iter_mut().zip(&*line).for_each(|(out, &line)| *out = *out + line);
         }
     }
 }
-
-pub(crate) fn avg<T: Float>(d: &PoolDims, x: &[T], out: &mut [T]) {
-    let scale = T::Real::ONE / <T::Real as crate::element::Element>::from_f64((d.kernel[0] * d.kernel[1]) as f64);
-    averages::<T>(
-        d.planes,
-        d.in_size,
-        d.out_size,
-        |base, to, rows, columns| {
-            let mut sum = T::Real::ZERO;
-            rows.for_each(|y| columns.clone().for_each(|z| sum = sum + x[base + y * d.in_size[1] + z].to_real()));
-            out[to] = T::from_real(sum * scale);
-        },
-        |i| window(d, 0, i),
-        |j| window(d, 1, j),
-    );
-}
-
-pub(crate) fn avg_grad<T: Float>(d: &PoolDims, grad: &[T], out: &mut [T]) {
-    let scale = T::Real::ONE / <T::Real as crate::element::Element>::from_f64((d.kernel[0] * d.kernel[1]) as f64);
-    out.fill(T::ZERO);
-    averages::<T>(
-        d.planes,
-        d.in_size,
-        d.out_size,
-        |base, from, rows, columns| {
-            rows.for_each(|y| {
-                columns.clone().for_each(|z| {
-                    let to = &mut out[base + y * d.in_size[1] + z];
-                    *to = T::from_real(to.to_real() + grad[from].to_real() * scale);
-                })
-            });
-        },
-        |i| window(d, 0, i),
-        |j| window(d, 1, j),
-    );
-}
-
-fn adaptive(i: usize, size: usize, windows: usize) -> std::ops::Range<usize> {
-    i * size / windows..((i + 1) * size).div_ceil(windows)
-}
-
-pub(crate) fn adaptive_avg<T: Float>(planes: usize, from: [usize; 2], to: [usize; 2], x: &[T], out: &mut [T]) {
-    averages::<T>(
-        planes,
-        from,
-        to,
-        |base, at, rows, columns| {
-            let count = <T::Real as crate::element::Element>::from_f64((rows.len() * columns.len()) as f64);
-            let mut sum = T::Real::ZERO;
-            rows.for_each(|y| columns.clone().for_each(|z| sum = sum + x[base + y * from[1] + z].to_real()));
-            out[at] = T::from_real(sum / count);
-        },
-        |i| adaptive(i, from[0], to[0]),
-        |j| adaptive(j, from[1], to[1]),
-    );
-}
-
-pub(crate) fn adaptive_avg_grad<T: Float>(planes: usize, from: [usize; 2], to: [usize; 2], grad: &[T], out: &mut [T]) {
-    out.fill(T::ZERO);
-    averages::<T>(
-        planes,
-        from,
-        to,
-        |base, at, rows, columns| {
-            let count = <T::Real as crate::element::Element>::from_f64((rows.len() * columns.len()) as f64);
-            rows.for_each(|y| {
-                columns.clone().for_each(|z| {
-                    let to = &mut out[base + y * from[1] + z];
-                    *to = T::from_real(to.to_real() + grad[at].to_real() / count);
-                })
-            });
-        },
-        |i| adaptive(i, from[0], to[0]),
-        |j| adaptive(j, from[1], to[1]),
-    );
-}
-use crate::element::Element;
