@@ -6,7 +6,7 @@ use pagelock::prelude::*;
 /// Which network.
 #[derive(Clone, Copy, clap::ValueEnum, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Arch {
+pub(crate) enum Arch {
     /// The network of "What is torch.nn really?": three convolutions, 5,194 parameters.
     Tutorial,
     /// In the manner of LeNet-5 (LeCun et al., 1998), wider, with ReLU and dropout.
@@ -14,7 +14,7 @@ pub enum Arch {
 }
 
 impl Arch {
-    pub fn model(self) -> Result<Sequential> {
+    pub(crate) fn model(self) -> Result<Sequential> {
         Ok(match self {
             Arch::Tutorial => Sequential::new((
                 Conv2d::new(1, 16, 3)?.stride(2).padding(1),
@@ -43,7 +43,7 @@ impl Arch {
     }
 
     /// The learning rate of each epoch: constant, as in the tutorial, or falling by the same factor to a twentieth.
-    pub fn schedule(self, lr: Option<f64>, epochs: usize) -> impl Fn(usize) -> f64 {
+    pub(crate) fn schedule(self, lr: Option<f64>, epochs: usize) -> impl Fn(usize) -> f64 {
         let (first, last_share): (f64, f64) = match self {
             Arch::Tutorial => (0.1, 1.0),
             Arch::Lenet => (0.05, 0.05),

@@ -6,24 +6,26 @@ use anyhow::{Result, anyhow};
 use pagelock::prelude::*;
 use plotters::prelude::*;
 
-use crate::report::{Guess, Report};
+use crate::report::{Epoch, Guess, Report};
 
 const SIDE: usize = 28; // pixels of a digit
 const COLUMNS: usize = 8;
 const ROWS: usize = 3;
 
+/// One of an epoch's figures.
+type Figure = fn(&Epoch) -> f64;
+
 /// Training and validation loss, and validation accuracy, by epoch.
-pub fn curves(report: &Report, path: &Path) -> Result<()> {
+pub(crate) fn curves(report: &Report, path: &Path) -> Result<()> {
     let root = SVGBackend::new(path, (860, 380)).into_drawing_area();
     root.fill(&WHITE)?;
     let (left, right) = root.split_horizontally(430);
     let n_epochs = report.epochs.len();
-    let by_epoch =
-        |value: fn(&crate::Epoch) -> f64| report.epochs.iter().enumerate().map(move |(i, epoch)| (i + 1, value(epoch)));
+    let by_epoch = |value: Figure| report.epochs.iter().enumerate().map(move |(i, epoch)| (i + 1, value(epoch)));
 
     let highest = report.epochs.iter().map(|epoch| epoch.train_loss.max(epoch.val_loss)).fold(0.0, f64::max);
     let mut losses = chart(&left, "loss", n_epochs, 0.0..(highest * 1.05).max(1e-3))?;
-    let series: [(&str, RGBColor, fn(&crate::Epoch) -> f64); 2] = [
+    let series: [(&str, RGBColor, Figure); 2] = [
         ("training", RGBColor(31, 119, 180), |epoch| epoch.train_loss),
         ("validation", RGBColor(214, 39, 40), |epoch| epoch.val_loss),
     ];
@@ -81,7 +83,7 @@ fn line<'c, 'a, 'b>(
 }
 
 /// Wrong answers, the surest first, each with its label and what it was taken for.
-pub fn mistakes(guesses: &[Guess], digits: &Digits, path: &Path) -> Result<()> {
+pub(crate) fn mistakes(guesses: &[Guess], digits: &Digits, path: &Path) -> Result<()> {
     let mut wrong: Vec<&Guess> = guesses.iter().filter(|guess| guess.guess != guess.label).collect();
     wrong.sort_by(|a, b| b.confidence.total_cmp(&a.confidence));
 

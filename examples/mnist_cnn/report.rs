@@ -12,39 +12,39 @@ use crate::Args;
 
 /// One epoch's figures.
 #[derive(Serialize)]
-pub struct Epoch {
-    pub train_loss: f64,
-    pub val_loss: f64,
-    pub val_accuracy: f64,
-    pub train_seconds: f64,
-    pub val_seconds: f64,
+pub(crate) struct Epoch {
+    pub(crate) train_loss: f64,
+    pub(crate) val_loss: f64,
+    pub(crate) val_accuracy: f64,
+    pub(crate) train_seconds: f64,
+    pub(crate) val_seconds: f64,
 }
 
 /// The whole run.
 #[derive(Serialize)]
-pub struct Report<'a> {
+pub(crate) struct Report<'a> {
     arguments: &'a Args,
     data: String,
     seed: u64,
     device: String,
     threads: usize,
-    pub epochs: Vec<Epoch>,
+    pub(crate) epochs: Vec<Epoch>,
     test_accuracy: f64,
     seconds_to_first_step: Option<f64>,
     peak_memory_bytes: Option<u64>,
 }
 
 /// What the network said to one image of the test file.
-pub struct Guess {
-    pub index: usize,
-    pub label: usize,
-    pub guess: usize,
+pub(crate) struct Guess {
+    pub(crate) index: usize,
+    pub(crate) label: usize,
+    pub(crate) guess: usize,
     /// The probability that it gave its guess.
-    pub confidence: f32,
+    pub(crate) confidence: f32,
 }
 
 impl<'a> Report<'a> {
-    pub fn new(arguments: &'a Args, digits: &DigitSet) -> Report<'a> {
+    pub(crate) fn new(arguments: &'a Args, digits: &DigitSet) -> Report<'a> {
         Report {
             arguments,
             data: digits.to_string(),
@@ -59,23 +59,23 @@ impl<'a> Report<'a> {
     }
 
     /// Notes the time since `start` when it is called first.
-    pub fn first_step(&mut self, start: Instant) {
+    pub(crate) fn first_step(&mut self, start: Instant) {
         self.seconds_to_first_step.get_or_insert_with(|| start.elapsed().as_secs_f64());
     }
 
-    pub fn finish(&mut self, test_accuracy: f64) -> Result<()> {
+    pub(crate) fn finish(&mut self, test_accuracy: f64) -> Result<()> {
         self.test_accuracy = test_accuracy;
         self.peak_memory_bytes = peak_memory_bytes();
         Ok(())
     }
 
-    pub fn save(&self, path: &Path) -> Result<()> {
+    pub(crate) fn save(&self, path: &Path) -> Result<()> {
         let json = serde_json::to_string_pretty(self)?;
         std::fs::write(path, json).with_context(|| format!("cannot write {}", path.display()))
     }
 
     /// A row of the table of epochs, under its head the first time.
-    pub fn print_epoch(&self, epoch: usize, n_samples: usize) {
+    pub(crate) fn print_epoch(&self, epoch: usize, n_samples: usize) {
         if epoch == 0 {
             println!("\nepoch  train loss  val loss  val accuracy   seconds   images/s");
         }
@@ -88,7 +88,7 @@ impl<'a> Report<'a> {
     }
 
     /// Which digits were taken for which.
-    pub fn print_confusion(&self, guesses: &[Guess]) {
+    pub(crate) fn print_confusion(&self, guesses: &[Guess]) {
         let mut counts = [[0; 10]; 10];
         for Guess { label, guess, .. } in guesses {
             counts[*label][*guess] += 1;
@@ -106,7 +106,7 @@ impl<'a> Report<'a> {
 }
 
 /// Adds what the network said to a batch.
-pub fn collect_guesses(out: &Tensor, yb: &Tensor<i64>, guesses: &mut Vec<Guess>) -> Result<()> {
+pub(crate) fn collect_guesses(out: &Tensor, yb: &Tensor<i64>, guesses: &mut Vec<Guess>) -> Result<()> {
     let probabilities = out.softmax(1)?;
     let confidences = probabilities.max(1)?.to_vec()?;
     for ((label, guess), confidence) in yb.to_vec()?.into_iter().zip(out.argmax(1)?.to_vec()?).zip(confidences) {

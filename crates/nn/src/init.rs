@@ -68,7 +68,8 @@ pub fn fans<T: Float>(weight: &Tensor<T>) -> Result<(usize, usize)> {
             op: "init",
             argument: "weight",
             value: weight.shape().to_string(),
-            expected: "it must have a dimension of outputs and one of inputs; use uniform_ or normal_ for others",
+            expected: "it must have a dimension of outputs and one of inputs; use uniform_ or normal_ for others"
+                .into(),
         }),
     }
 }

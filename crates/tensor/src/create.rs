@@ -95,6 +95,7 @@ pub trait Create<T: Element>: Sized {
     ///
     /// # Errors
     /// [`Error::Ragged`] if rows differ in length.
+    #[expect(clippy::new_ret_no_self, reason = "the trait is a set of constructors of `Tensor<T>`")]
     fn new(data: impl NestedArray<T>) -> Result<Tensor<T>> {
         let mut sizes = Vec::new();
         data.sizes(&mut sizes);

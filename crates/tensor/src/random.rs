@@ -123,6 +123,7 @@ impl Generator {
 ///
 /// Lanes side by side, so that the compiler makes vector instructions of them.
 #[inline(always)]
+#[expect(clippy::needless_range_loop, reason = "lanes in step become vector instructions")]
 fn philox<const N: usize>(seed: u64, position: u64, stream: u64) -> [[u32; N]; 4] {
     const MULTIPLIERS: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
     const KEY_STEPS: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];

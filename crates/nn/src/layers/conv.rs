@@ -73,7 +73,7 @@ impl<T: Float> Conv2d<T> {
         let divides = |channels: usize| channels.checked_rem(groups) == Some(0);
         if !divides(in_channels) || !divides(out_channels) {
             let value = format!("{groups} for {in_channels} input and {out_channels} output channels");
-            let expected = "it must divide both numbers of channels";
+            let expected = "it must divide both numbers of channels".into();
             return Err(Error::BadArgument { op: "Conv2d", argument: "groups", value, expected });
         }
         let [kernel_h, kernel_w] = kernel.into_pair();

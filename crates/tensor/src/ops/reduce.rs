@@ -151,9 +151,7 @@ impl<T: Float> Op<T, 1> for ScaledSum {
 
     fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
         let scale = T::Real::from_f64(self.scale);
-        let finish = |sum: T::Real| {
-            T::from_real(if sum == T::Real::ZERO && self.scale.is_infinite() { sum / sum } else { sum * scale })
-        };
+        let finish = |sum: T::Real| T::from_real(sum * scale); // nothing: 0 · ∞ is NaN
         cpu::reduce(x, self.reduced.axes.mask(), out, T::Real::ZERO, T::to_real, T::Real::plus, finish);
         Ok(())
     }

@@ -19,6 +19,7 @@ type Words = [[u32; LANES]; 4];
 const CHUNK: usize = 16 * 1024;
 
 /// Uniform in [0, 1).
+#[expect(clippy::redundant_closure, reason = "closures can be inlined always, function items cannot")]
 pub(crate) fn fill_uniform<T: Float>(generator: &Generator, out: &mut [T]) {
     match T::DTYPE {
         DType::F64 => fill(
@@ -48,6 +49,7 @@ fn below_one<R: Element, T: Float>(x: R) -> T {
 }
 
 /// From the normal distribution with mean 0 and variance 1.
+#[expect(clippy::redundant_closure, reason = "closures can be inlined always, function items cannot")]
 pub(crate) fn fill_normal<T: Float>(generator: &Generator, out: &mut [T]) {
     match T::DTYPE {
         DType::F64 => fill(
@@ -135,6 +137,7 @@ impl Units<2> for f64 {
 
 /// Two uniform numbers make two normal ones: G. Box and M. Muller, 1958, <https://doi.org/10.1214/aoms/1177706645>.
 #[inline(always)]
+#[expect(clippy::needless_range_loop, reason = "lanes in step become vector instructions")]
 fn normals<R: Units<ROWS>, const ROWS: usize>(words: Words) -> [[R; LANES]; ROWS] {
     let mut rows = R::units(words);
     for pair in 0..ROWS / 2 {
