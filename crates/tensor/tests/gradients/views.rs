@@ -1,4 +1,5 @@
 //! Views, joins and selections by index.
+#![allow(clippy::reversed_empty_ranges, reason = "negative bounds count from the end")]
 
 use pagelock_tensor::{Create, Result, Tensor};
 
