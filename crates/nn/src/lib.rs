@@ -29,6 +29,7 @@
 // So that `#[derive(Module)]`, whose code starts with `::pagelock_nn`, works in here too.
 extern crate self as pagelock_nn;
 
+mod audit;
 mod containers;
 mod error;
 mod forward;
@@ -44,6 +45,7 @@ mod safetensors_file;
 mod state_dict;
 mod train;
 
+pub use audit::audit;
 pub use error::{Error, Misfit, Result};
 pub use forward::{Forward, Layer};
 pub use layers::{

@@ -1,0 +1,41 @@
+//! [`audit`]: which parameters of a model get no gradient, and why.
+
+use crate::Module;
+use pagelock_tensor::autograd::{self, Audit};
+use pagelock_tensor::{Float, Result, Tensor};
+
+/// Runs `loss` and names every parameter of `model` that no path from its result reaches: it would never be trained.
+///
+/// Only what `loss` does on this thread is seen.
+///
+/// # Errors
+/// Those of `loss`.
+///
+/// # Examples
+/// ```
+/// use pagelock_nn::{Forward, Linear, Module, audit};
+/// use pagelock_tensor::{Result, Tensor};
+///
+/// #[derive(Module)]
+/// struct Net {
+///     body: Linear,
+///     head: Linear,
+///     spare: Linear,
+/// }
+/// # let linear = || Linear::new(3, 3).map(Linear::without_bias);
+/// let net = Net { body: linear()?, head: linear()?, spare: linear()? };
+/// let report = audit(&net, || {
+///     let features = net.body.forward(&Tensor::ones([1, 3])?)?.detach();
+///     net.head.forward(&features)?.sum(..)
+/// })?;
+/// assert_eq!(report.to_string(), "\
+/// `body.weight` is not reached from the loss: cut by `detach`
+/// `spare.weight` is not reached from the loss: never used");
+/// # Ok::<(), pagelock_tensor::Error>(())
+/// ```
+pub fn audit<T: Float, M: Module<T> + ?Sized>(model: &M, loss: impl FnOnce() -> Result<Tensor<T>>) -> Result<Audit> {
+    let parameters = model.named_parameters();
+    let named: Vec<(&str, &Tensor<T>)> =
+        parameters.iter().map(|(name, parameter)| (name.as_str(), parameter.as_tensor())).collect();
+    autograd::audit(&named, loss)
+}
