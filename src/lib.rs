@@ -12,7 +12,7 @@ pub use pagelock_tensor as tensor;
 
 /// What most programs use, in one line: `use pagelock::prelude::*;`.
 ///
-/// Losses and activations as functions are in [`nn::functional`](crate::nn::functional), usually imported `as F`. The
+/// Losses and activations as functions are in [`nn::functional`], usually imported `as F`. The
 /// geometry of [`Tensor::conv2d`](crate::tensor::Tensor::conv2d) has the name of the layer, so only the layer is here.
 pub mod prelude {
     pub use pagelock_data::{

@@ -53,6 +53,7 @@ fn adaptive_axes(from: [usize; 2], to: [usize; 2]) -> [Axis; 2] {
 
 /// The largest element of each window; NaN if there is one.
 pub(crate) fn max<T: Float>(d: &PoolDims, x: &[T], out: &mut [T]) {
+    debug_assert_eq!(out.len(), d.planes * d.out_size[0] * d.out_size[1]);
     pool(d.axes(), Max, x, out);
 }
 
@@ -63,6 +64,7 @@ pub(crate) fn max_positions<T: Float>(d: &PoolDims, x: &[T], out: &mut [i64]) {
 
 /// The average of each window; padding counts as zeros.
 pub(crate) fn avg<T: Float>(d: &PoolDims, x: &[T], out: &mut [T]) {
+    debug_assert_eq!(out.len(), d.planes * d.out_size[0] * d.out_size[1]);
     pool(d.axes(), Mean { area: Some(d.area()) }, x, out);
 }
 

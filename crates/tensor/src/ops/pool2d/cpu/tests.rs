@@ -4,7 +4,6 @@ use half::bf16;
 use proptest::prelude::*;
 
 use super::*;
-use crate::element::Element;
 use crate::lanes::testing::{levels, with_level};
 use crate::parallel::set_num_threads;
 
