@@ -70,7 +70,8 @@ fn backward_twice_and_backward_after_a_change() {
 fn in_place_changes_that_would_lose_a_gradient() {
     let _alone = alone();
     let fix = "requires grad, and in-place changes are not recorded; make the change inside no_grad, or use the call without the underscore";
-    let changes: [(&str, fn(&Tensor) -> Result<()>); 4] = [
+    type Change = fn(&Tensor) -> Result<()>;
+    let changes: [(&str, Change); 4] = [
         ("zero_", Tensor::zero_),
         ("fill_", |x| x.fill_(1.0)),
         ("mul_scalar_", |x| x.mul_scalar_(1.0)),

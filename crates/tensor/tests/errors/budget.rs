@@ -79,7 +79,8 @@ fn operations_on_numbers_name_themselves_and_the_result() {
     for (op, f) in unaries {
         refused(|| f(&x), &format!("{op}: {whole}"));
     }
-    let binaries: [(&str, fn(&Tensor, &Tensor) -> Result<Tensor>); 5] = [
+    type Binary = fn(&Tensor, &Tensor) -> Result<Tensor>;
+    let binaries: [(&str, Binary); 5] = [
         ("add", Tensor::add),
         ("sub", Tensor::sub),
         ("mul", Tensor::mul),

@@ -67,7 +67,7 @@ impl Chain {
 
     /// A dimension counted from the start or, for odd numbers, from the end.
     fn named(&self, dim: usize, odd: usize) -> isize {
-        if odd % 2 == 0 { dim as isize } else { dim as isize - self.model.shape.len() as isize }
+        if odd.is_multiple_of(2) { dim as isize } else { dim as isize - self.model.shape.len() as isize }
     }
 
     fn set(&mut self, tensor: Tensor<i64>, shape: &[usize], source: impl Fn(&[usize]) -> Vec<usize>) {
@@ -136,7 +136,7 @@ impl Chain {
             return;
         }
         let at = at % size;
-        let named = if at % 2 == 0 { at as isize } else { at as isize - size as isize };
+        let named = if at.is_multiple_of(2) { at as isize } else { at as isize - size as isize };
         let tensor = self.tensor.select(self.named(dim, at), named).unwrap();
         let mut shape = self.model.shape.clone();
         shape.remove(dim);
@@ -160,7 +160,8 @@ impl Chain {
             return;
         }
         let dim = at % (rank + 1);
-        let tensor = self.tensor.unsqueeze(if at % 2 == 0 { dim as isize } else { dim as isize - rank as isize - 1 });
+        let tensor =
+            self.tensor.unsqueeze(if at.is_multiple_of(2) { dim as isize } else { dim as isize - rank as isize - 1 });
         let mut shape = self.model.shape.clone();
         shape.insert(dim, 1);
         self.set(tensor.unwrap(), &shape, |index| [&index[..dim], &index[dim + 1..]].concat());
@@ -192,7 +193,7 @@ impl Chain {
     fn split(&mut self, dim: usize, inner: usize) {
         let size = self.model.shape[dim];
         let inner = inner % 3 + 1;
-        if size % inner != 0 || self.model.shape.len() > 5 || self.model.shape.contains(&0) {
+        if !size.is_multiple_of(inner) || self.model.shape.len() > 5 || self.model.shape.contains(&0) {
             return;
         }
         let mut shape = self.model.shape.clone();
@@ -206,7 +207,7 @@ impl Chain {
     /// As a row or a column.
     fn reshape_all(&mut self, column: usize) {
         let len = self.model.data.len();
-        let shape = if column % 2 == 0 { vec![len] } else { vec![len, 1] };
+        let shape = if column.is_multiple_of(2) { vec![len] } else { vec![len, 1] };
         let tensor = reshaped(&self.tensor, &shape.iter().map(|&size| size as isize).collect::<Vec<_>>());
         self.reshaped(tensor, shape);
     }
