@@ -69,7 +69,7 @@ impl<T: Value> Search<'_, T> {
         out.fill(0);
         simd::vectorized(
             #[inline(always)]
-            || {
+            move || {
                 for i in 1..self.len {
                     let row = &data[i * self.stride..][..out.len()];
                     for ((out, best), &x) in out.iter_mut().zip(&mut *best).zip(row) {
@@ -101,23 +101,24 @@ impl<T: Value> Search<'_, T> {
 /// The result for contiguous elements: a search per lane, then the earliest of the lanes' best.
 fn long_line<T: Value>(x: &[T], better: impl Fn(T, T) -> bool + Copy) -> usize {
     let (blocks, rest) = x.as_chunks::<LANES>();
-    let (mut best, mut best_block) = (blocks[0], [0_usize; LANES]);
-    simd::vectorized(
+    let (best, best_block) = simd::vectorized(
         #[inline(always)]
-        || {
-            for (i, block) in blocks.iter().enumerate() {
+        move || {
+            let (mut best, mut best_block) = (blocks[0], [0_u32; LANES]);
+            for (i, block) in (0_u32..).zip(blocks) {
                 for ((best, best_block), &x) in best.iter_mut().zip(&mut best_block).zip(block) {
                     let wins = better(x, *best);
                     *best = if wins { x } else { *best };
                     *best_block = if wins { i } else { *best_block };
                 }
             }
+            (best, best_block)
         },
     );
-    let in_blocks = (0..LANES).map(|lane| (best_block[lane] * LANES + lane, best[lane]));
+    let in_blocks = (0..LANES).map(|lane| (best_block[lane] as usize * LANES + lane, best[lane]));
     let in_rest = rest.iter().enumerate().map(|(i, &x)| (blocks.len() * LANES + i, x));
     let beats = |(i, x): (usize, T), (j, y): (usize, T)| better(x, y) || (!better(y, x) && i < j);
-    let first = (best_block[0] * LANES, best[0]);
+    let first = (best_block[0] as usize * LANES, best[0]);
     in_blocks.chain(in_rest).fold(first, |best, next| if beats(next, best) { next } else { best }).0
 }
 

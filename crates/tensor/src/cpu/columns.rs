@@ -107,7 +107,7 @@ where
         if stride == 1 {
             return simd::vectorized(
                 #[inline(always)]
-                || {
+                move || {
                     for _ in 0..n {
                         fold.add_row(&self.data[tile.offset + rows.offset()..], sums);
                         rows.advance(1);

@@ -25,6 +25,8 @@ pub(crate) fn copy<T: Value>(x: CpuView<'_, T>, out: &mut [T]) {
 
 /// Rows and columns of a tile: 16 lines of 64 bytes for `f32`, on either side.
 const TILE: usize = 16;
+/// Rows and columns of a block of tiles: several lines side by side per page, and few enough pages.
+const BLOCK: usize = 64;
 
 /// A view whose neighbours in memory follow one another along `row`, a dimension that is not the innermost.
 struct Transposed {
@@ -53,7 +55,7 @@ impl Transposed {
 
     fn copy<T: Value>(&self, data: &[T], out: &mut [T]) {
         let row_len = self.inside.len();
-        let chunk_rows = (CHUNK / row_len).max(1).next_multiple_of(TILE);
+        let chunk_rows = (CHUNK / row_len).max(1).next_multiple_of(BLOCK);
         for_each_chunk_mut(out, chunk_rows * row_len, |i, chunk| {
             let mut row = i * chunk_rows;
             let mut rest = chunk;
@@ -74,12 +76,12 @@ impl Transposed {
         let (line_len, stride) = self.inside.inner();
         let mut line = Walk::starting_at(self.inside, 0);
         for line_start in (0..row_len).step_by(line_len) {
-            for column in (0..line_len).step_by(TILE) {
-                let columns = TILE.min(line_len - column);
-                let data = &data[line.offset() + column * stride..];
-                let out = &mut out[line_start + column..];
-                for row in (0..n).step_by(TILE) {
-                    copy_tile(&data[row..], stride, TILE.min(n - row), columns, &mut out[row * row_len..], row_len);
+            let line_data = &data[line.offset()..];
+            for column in (0..line_len).step_by(BLOCK) {
+                for row in (0..n).step_by(BLOCK) {
+                    let block =
+                        Tile { rows: BLOCK.min(n - row), columns: BLOCK.min(line_len - column), stride, row_len };
+                    block.copy(&line_data[row + column * stride..], &mut out[row * row_len + line_start + column..]);
                 }
             }
             line.advance(line_len);
@@ -87,22 +89,46 @@ impl Transposed {
     }
 }
 
-/// `out[row * row_len + column] = data[row + column * stride]` for a tile of at most `TILE` by `TILE` elements.
-fn copy_tile<T: Value>(data: &[T], stride: usize, rows: usize, columns: usize, out: &mut [T], row_len: usize) {
-    if rows < TILE || columns < TILE {
-        for row in 0..rows {
-            let line = &mut out[row * row_len..][..columns];
-            line.iter_mut().enumerate().for_each(|(column, out)| *out = data[row + column * stride]);
+/// A rectangle of the output, and the distances between neighbours: columns in the input, rows in the output.
+#[derive(Clone, Copy)]
+struct Tile {
+    rows: usize,
+    columns: usize,
+    stride: usize,
+    row_len: usize,
+}
+
+impl Tile {
+    /// Copies a block, tile by tile.
+    fn copy<T: Value>(self, data: &[T], out: &mut [T]) {
+        for row in (0..self.rows).step_by(TILE) {
+            for column in (0..self.columns).step_by(TILE) {
+                let (rows, columns) = (TILE.min(self.rows - row), TILE.min(self.columns - column));
+                let tile = Tile { rows, columns, ..self };
+                let (data, out) = (&data[row + column * self.stride..], &mut out[row * self.row_len + column..]);
+                if rows == TILE && columns == TILE { tile.copy_full(data, out) } else { tile.copy_part(data, out) }
+            }
         }
-        return;
     }
-    let mut tile = [[data[0]; TILE]; TILE];
-    for (column, values) in tile.iter_mut().enumerate() {
-        values.copy_from_slice(&data[column * stride..][..TILE]);
+
+    /// `out[row * row_len + column] = data[row + column * stride]`.
+    fn copy_part<T: Value>(self, data: &[T], out: &mut [T]) {
+        for row in 0..self.rows {
+            let line = &mut out[row * self.row_len..][..self.columns];
+            line.iter_mut().enumerate().for_each(|(column, out)| *out = data[row + column * self.stride]);
+        }
     }
-    for row in 0..TILE {
-        let line = &mut out[row * row_len..][..TILE];
-        line.iter_mut().zip(&tile).for_each(|(out, values)| *out = values[row]);
+
+    /// The same for a tile of full size: whole lines in, whole lines out.
+    fn copy_full<T: Value>(self, data: &[T], out: &mut [T]) {
+        let mut tile = [[data[0]; TILE]; TILE];
+        for (column, values) in tile.iter_mut().enumerate() {
+            values.copy_from_slice(&data[column * self.stride..][..TILE]);
+        }
+        for row in 0..TILE {
+            let line = &mut out[row * self.row_len..][..TILE];
+            line.iter_mut().zip(&tile).for_each(|(out, values)| *out = values[row]);
+        }
     }
 }
 

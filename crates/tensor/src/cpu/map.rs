@@ -16,7 +16,7 @@ pub(crate) fn map1<A: Value, T: Value>(x: CpuView<'_, A>, out: &mut [T], f: impl
         out,
         x,
         #[inline(always)]
-        |out, x| *out = f(x),
+        move |out, x| *out = f(x),
     );
 }
 
@@ -32,7 +32,7 @@ pub(crate) fn map2<A: Value, B: Value, T: Value>(
         a,
         b,
         #[inline(always)]
-        |out, a, b| *out = f(a, b),
+        move |out, a, b| *out = f(a, b),
     );
 }
 
@@ -159,7 +159,11 @@ fn scattered<T: Value>(dst: &mut [T], dims: Dims, segment: usize, mut work: impl
 fn kernel1<T, A: Value>(dst: &mut [T], x: &[A], f: impl Fn(&mut T, A)) {
     simd::vectorized(
         #[inline(always)]
-        || dst.iter_mut().zip(x).for_each(|(dst, &x)| f(dst, x)),
+        move || {
+            for (dst, &x) in dst.iter_mut().zip(x) {
+                f(dst, x);
+            }
+        },
     );
 }
 
@@ -167,7 +171,11 @@ fn kernel1<T, A: Value>(dst: &mut [T], x: &[A], f: impl Fn(&mut T, A)) {
 fn kernel2<T, A: Value, B: Value>(dst: &mut [T], a: &[A], b: &[B], f: impl Fn(&mut T, A, B)) {
     simd::vectorized(
         #[inline(always)]
-        || dst.iter_mut().zip(a).zip(b).for_each(|((dst, &a), &b)| f(dst, a, b)),
+        move || {
+            for ((dst, &a), &b) in dst.iter_mut().zip(a).zip(b) {
+                f(dst, a, b);
+            }
+        },
     );
 }
 
@@ -175,7 +183,11 @@ fn kernel2<T, A: Value, B: Value>(dst: &mut [T], a: &[A], b: &[B], f: impl Fn(&m
 fn kernel3<T, A: Value, B: Value, C: Value>(dst: &mut [T], a: &[A], b: &[B], c: &[C], f: impl Fn(A, B, C) -> T) {
     simd::vectorized(
         #[inline(always)]
-        || dst.iter_mut().zip(a).zip(b).zip(c).for_each(|(((dst, &a), &b), &c)| *dst = f(a, b, c)),
+        move || {
+            for (((dst, &a), &b), &c) in dst.iter_mut().zip(a).zip(b).zip(c) {
+                *dst = f(a, b, c);
+            }
+        },
     );
 }
 

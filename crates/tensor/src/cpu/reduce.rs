@@ -114,7 +114,7 @@ where
         let rows = data.chunks_exact(self.reduced.len());
         simd::vectorized(
             #[inline(always)]
-            || out.iter_mut().zip(rows).for_each(|(out, row)| *out = finish(fold.row(row))),
+            move || out.iter_mut().zip(rows).for_each(|(out, row)| *out = finish(fold.row(row))),
         );
     }
 
@@ -147,17 +147,40 @@ where
         let mut lanes = [self.fold.identity; LANES];
         if self.reduced.is_contiguous() {
             self.fold.block_to_lanes(&data[start..][..len], &mut lanes);
+            return in_halves(&mut lanes, self.fold.combine);
+        }
+        let mut walk = Walk::starting_at(self.reduced, start);
+        let (line_len, stride) = self.reduced.inner();
+        if stride == 1 && line_len >= LANES {
+            self.lines_to_lanes(data, &mut walk, len, &mut lanes);
         } else {
-            let mut walk = Walk::starting_at(self.reduced, start);
-            let mut buffer = [data[0]; BLOCK / 8];
-            for piece_start in (0..len).step_by(buffer.len()) {
-                let piece_len = buffer.len().min(len - piece_start);
-                let piece = &mut buffer[..piece_len];
-                walk.read(data, piece);
-                self.fold.block_to_lanes(piece, &mut lanes);
-            }
+            self.copies_to_lanes(data, &mut walk, len, &mut lanes);
         }
         in_halves(&mut lanes, self.fold.combine)
+    }
+
+    /// Folds the next `len` elements, line by line.
+    fn lines_to_lanes(&self, data: &[T], walk: &mut Walk, len: usize, lanes: &mut [A; LANES]) {
+        let mut left = len;
+        while left > 0 {
+            let run = walk.run().min(left);
+            self.fold.block_to_lanes(&data[walk.offset()..][..run], lanes);
+            walk.advance(run);
+            left -= run;
+        }
+    }
+
+    /// Folds the next `len` elements, copied to a contiguous buffer first.
+    fn copies_to_lanes(&self, data: &[T], walk: &mut Walk, len: usize, lanes: &mut [A; LANES]) {
+        let mut buffer = [data[0]; BLOCK / 8];
+        let mut left = len;
+        while left > 0 {
+            let piece_len = buffer.len().min(left);
+            let piece = &mut buffer[..piece_len];
+            walk.read(data, piece);
+            self.fold.block_to_lanes(piece, lanes);
+            left -= piece_len;
+        }
     }
 }
 
@@ -212,7 +235,7 @@ impl<A: Value, L, C: Fn(A, A) -> A + Copy> Fold<A, L, C> {
     {
         simd::vectorized(
             #[inline(always)]
-            || self.add_to_lanes(x, lanes),
+            move || self.add_to_lanes(x, lanes),
         );
     }
 

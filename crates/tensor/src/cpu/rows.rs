@@ -14,7 +14,7 @@ const LANES: usize = 16;
 /// The longest rows that are.
 const SHORT: usize = 32;
 /// Elements that are added up without cutting; longer sums are cut in halves.
-const BLOCK: usize = 2048;
+const BLOCK: usize = 512;
 
 /// `out[i, j] = exp(x[i, j]) / Σ exp(x[i, …])`, where every row has `row_len` elements.
 pub(crate) fn softmax<T: Float>(x: &[T], row_len: usize, out: &mut [T]) {
@@ -36,13 +36,10 @@ pub(crate) fn log_softmax_grad<T: Float>(y: &[T], grad: &[T], row_len: usize, ou
     run::<T, LogSoftmaxGrad, 2>([y, grad], row_len, out);
 }
 
-/// Sixteen rows side by side: element `j` of row `lane` is `tile[j][lane]`.
-type Tile<R> = [[R; LANES]];
-
 /// A function of rows of `N` inputs.
 trait RowOp<const N: usize> {
-    /// Computes the rows of a tile, in place of the first input.
-    fn tile<R: Real>(inputs: [&mut Tile<R>; N]);
+    /// Computes up to [`LANES`] rows, in place of the first input. Element `j` of row `lane` is `[j][lane]`.
+    fn tile<R: Real>(inputs: [&mut [[R; LANES]]; N], scratch: &mut [[R; LANES]]);
     /// Computes one row.
     fn row<T: Float>(inputs: [&[T]; N], out: &mut [T]);
 }
@@ -51,27 +48,21 @@ struct Softmax;
 
 impl RowOp<1> for Softmax {
     #[inline(always)]
-    fn tile<R: Real>([x]: [&mut Tile<R>; 1]) {
-        let largest = fold_lanes(x, R::LOWEST, greater);
-        for_lanes(x, |lane, x| (x - largest[lane]).exp());
+    fn tile<R: Real>([x]: [&mut [[R; LANES]]; 1], scratch: &mut [[R; LANES]]) {
+        subtract_largest(x, scratch);
+        exp_all(x.as_flattened_mut());
         let sum = fold_lanes(x, R::ZERO, R::plus);
-        for_lanes(x, |lane, x| x / sum[lane]);
+        with_lanes(x, sum, scratch, |x, sum| x / sum);
     }
 
     fn row<T: Float>([x]: [&[T]; 1], out: &mut [T]) {
-        let largest = fold([x, x], T::Real::LOWEST, |x, _| x, greater);
-        let sum = fold(
-            [x, x],
-            T::Real::ZERO,
-            #[inline(always)]
-            |x, _| (x - largest).exp(),
-            T::Real::plus,
-        );
+        let largest = largest(x);
+        let sum = sum_of_exp(x, largest);
         write(
             [x, x],
             out,
             #[inline(always)]
-            |x, _| (x - largest).exp() / sum,
+            move |x, _| (x - largest).exp() / sum,
         );
     }
 }
@@ -80,32 +71,20 @@ struct LogSoftmax;
 
 impl RowOp<1> for LogSoftmax {
     #[inline(always)]
-    fn tile<R: Real>([x]: [&mut Tile<R>; 1]) {
-        let largest = fold_lanes(x, R::LOWEST, greater);
-        for_lanes(x, |lane, x| x - largest[lane]);
-        let sum = fold_lanes(
-            x,
-            R::ZERO,
-            #[inline(always)]
-            |sum, x| sum + x.exp(),
-        );
-        let log = sum.map(
-            #[inline(always)]
-            |sum| sum.ln(),
-        );
-        for_lanes(x, |lane, x| x - log[lane]);
+    fn tile<R: Real>([x]: [&mut [[R; LANES]]; 1], scratch: &mut [[R; LANES]]) {
+        subtract_largest(x, scratch);
+        scratch.copy_from_slice(x);
+        exp_all(scratch.as_flattened_mut());
+        let sum = fold_lanes(scratch, R::ZERO, R::plus);
+        scratch[0] = sum;
+        ln_all(scratch[..1].as_flattened_mut());
+        let log = scratch[0];
+        with_lanes(x, log, scratch, |x, log| x - log);
     }
 
     fn row<T: Float>([x]: [&[T]; 1], out: &mut [T]) {
-        let largest = fold([x, x], T::Real::LOWEST, |x, _| x, greater);
-        let sum = fold(
-            [x, x],
-            T::Real::ZERO,
-            #[inline(always)]
-            |x, _| (x - largest).exp(),
-            T::Real::plus,
-        );
-        let log = sum.ln();
+        let largest = largest(x);
+        let log = sum_of_exp(x, largest).ln();
         write([x, x], out, |x, _| x - largest - log);
     }
 }
@@ -114,13 +93,15 @@ struct SoftmaxGrad;
 
 impl RowOp<2> for SoftmaxGrad {
     #[inline(always)]
-    fn tile<R: Real>([y, grad]: [&mut Tile<R>; 2]) {
-        let mut sum = [R::ZERO; LANES];
-        for (y, grad) in y.iter().zip(&*grad) {
-            (0..LANES).for_each(|lane| sum[lane] = sum[lane] + y[lane] * grad[lane]);
+    fn tile<R: Real>([y, grad]: [&mut [[R; LANES]]; 2], scratch: &mut [[R; LANES]]) {
+        let products = y.as_flattened().iter().zip(grad.as_flattened());
+        for (out, (&y, &grad)) in scratch.as_flattened_mut().iter_mut().zip(products) {
+            *out = y * grad;
         }
-        for (y, grad) in y.iter_mut().zip(grad) {
-            (0..LANES).for_each(|lane| y[lane] = y[lane] * (grad[lane] - sum[lane]));
+        let sum = fold_lanes(scratch, R::ZERO, R::plus);
+        with_lanes(grad, sum, scratch, |grad, sum| grad - sum);
+        for (y, &grad) in y.as_flattened_mut().iter_mut().zip(grad.as_flattened()) {
+            *y = *y * grad;
         }
     }
 
@@ -134,10 +115,12 @@ struct LogSoftmaxGrad;
 
 impl RowOp<2> for LogSoftmaxGrad {
     #[inline(always)]
-    fn tile<R: Real>([y, grad]: [&mut Tile<R>; 2]) {
+    fn tile<R: Real>([y, grad]: [&mut [[R; LANES]]; 2], scratch: &mut [[R; LANES]]) {
         let sum = fold_lanes(grad, R::ZERO, R::plus);
-        for (y, grad) in y.iter_mut().zip(grad) {
-            (0..LANES).for_each(|lane| y[lane] = grad[lane] - y[lane].exp() * sum[lane]);
+        exp_all(y.as_flattened_mut());
+        with_lanes(y, sum, scratch, |y, sum| y * sum);
+        for (y, &grad) in y.as_flattened_mut().iter_mut().zip(grad.as_flattened()) {
+            *y = grad - *y;
         }
     }
 
@@ -147,7 +130,7 @@ impl RowOp<2> for LogSoftmaxGrad {
             [y, grad],
             out,
             #[inline(always)]
-            |y, grad| grad - y.exp() * sum,
+            move |y, grad| grad - y.exp() * sum,
         );
     }
 }
@@ -171,15 +154,16 @@ fn run<T: Float, O: RowOp<N>, const N: usize>(inputs: [&[T]; N], row_len: usize,
 }
 
 fn short_rows<T: Float, O: RowOp<N>, const N: usize>(inputs: [&[T]; N], row_len: usize, out: &mut [T]) {
-    let mut tiles = [[[T::Real::ZERO; LANES]; SHORT]; N];
     simd::vectorized(
         #[inline(always)]
-        || {
+        move || {
+            let mut tiles = [[[T::Real::ZERO; LANES]; SHORT]; N];
+            let mut scratch = [[T::Real::ZERO; LANES]; SHORT];
             for (i, out) in out.chunks_mut(LANES * row_len).enumerate() {
                 for (tile, input) in tiles.iter_mut().zip(inputs) {
                     load(&input[i * LANES * row_len..][..out.len()], &mut tile[..row_len]);
                 }
-                O::tile(tiles.each_mut().map(|tile| &mut tile[..row_len]));
+                O::tile(tiles.each_mut().map(|tile| &mut tile[..row_len]), &mut scratch[..row_len]);
                 store(&tiles[0][..row_len], out);
             }
         },
@@ -188,17 +172,37 @@ fn short_rows<T: Float, O: RowOp<N>, const N: usize>(inputs: [&[T]; N], row_len:
 
 /// Up to sixteen rows into a tile; lanes without a row keep what they have.
 #[inline(always)]
-fn load<T: Float>(rows: &[T], tile: &mut Tile<T::Real>) {
+fn load<T: Float>(rows: &[T], tile: &mut [[T::Real; LANES]]) {
     for (lane, row) in rows.chunks_exact(tile.len()).enumerate().take(LANES) {
-        tile.iter_mut().zip(row).for_each(|(values, x)| values[lane] = x.to_real());
+        for (values, x) in tile.iter_mut().zip(row) {
+            values[lane] = x.to_real();
+        }
     }
 }
 
 /// A tile into up to sixteen rows.
 #[inline(always)]
-fn store<T: Float>(tile: &Tile<T::Real>, rows: &mut [T]) {
+fn store<T: Float>(tile: &[[T::Real; LANES]], rows: &mut [T]) {
     for (lane, row) in rows.chunks_exact_mut(tile.len()).enumerate().take(LANES) {
-        row.iter_mut().zip(tile).for_each(|(out, values)| *out = T::from_real(values[lane]));
+        for (out, values) in row.iter_mut().zip(tile) {
+            *out = T::from_real(values[lane]);
+        }
+    }
+}
+
+// Long functions go over slices, whose length the compiler does not know: it would unroll a loop over the lanes.
+
+#[inline(always)]
+fn exp_all<R: Real>(x: &mut [R]) {
+    for x in x {
+        *x = x.exp();
+    }
+}
+
+#[inline(always)]
+fn ln_all<R: Real>(x: &mut [R]) {
+    for x in x {
+        *x = x.ln();
     }
 }
 
@@ -207,22 +211,46 @@ fn greater<R: Real>(a: R, b: R) -> R {
     if a > b { a } else { b }
 }
 
+#[inline(always)]
+fn subtract_largest<R: Real>(tile: &mut [[R; LANES]], scratch: &mut [[R; LANES]]) {
+    let largest = fold_lanes(tile, R::LOWEST, greater);
+    with_lanes(tile, largest, scratch, |x, largest| x - largest);
+}
+
 /// Folds every lane.
 #[inline(always)]
-fn fold_lanes<R: Real>(tile: &Tile<R>, start: R, f: impl Fn(R, R) -> R) -> [R; LANES] {
+fn fold_lanes<R: Real>(tile: &[[R; LANES]], start: R, combine: impl Fn(R, R) -> R) -> [R; LANES] {
     let mut folded = [start; LANES];
     for values in tile {
-        (0..LANES).for_each(|lane| folded[lane] = f(folded[lane], values[lane]));
+        for (folded, &x) in folded.iter_mut().zip(values) {
+            *folded = combine(*folded, x);
+        }
     }
     folded
 }
 
-/// Replaces every element `x` of the tile by `f(lane, x)`.
+/// Replaces every element `x` of a tile by `f(x, lanes[lane])`. The lanes are repeated in `scratch` first: compilers
+/// vectorise one loop over everything well, and sixteen short ones badly.
 #[inline(always)]
-fn for_lanes<R: Real>(tile: &mut Tile<R>, f: impl Fn(usize, R) -> R) {
-    for values in tile {
-        (0..LANES).for_each(|lane| values[lane] = f(lane, values[lane]));
+fn with_lanes<R: Real>(tile: &mut [[R; LANES]], lanes: [R; LANES], scratch: &mut [[R; LANES]], f: impl Fn(R, R) -> R) {
+    scratch.fill(lanes);
+    for (x, &lane) in tile.as_flattened_mut().iter_mut().zip(scratch.as_flattened()) {
+        *x = f(*x, lane);
     }
+}
+
+fn largest<T: Float>(x: &[T]) -> T::Real {
+    fold([x, x], T::Real::LOWEST, |x, _| x, greater)
+}
+
+fn sum_of_exp<T: Float>(x: &[T], largest: T::Real) -> T::Real {
+    fold(
+        [x, x],
+        T::Real::ZERO,
+        #[inline(always)]
+        move |x, _| (x - largest).exp(),
+        T::Real::plus,
+    )
 }
 
 /// Combines `lift(a[i], b[i])` over a long row, beginning with `start`, which is neutral.
@@ -237,17 +265,14 @@ fn fold<T: Float>(
         let ((a, a_rest), (b, b_rest)) = (a.split_at(half), b.split_at(half));
         return combine(fold([a, b], start, lift, combine), fold([a_rest, b_rest], start, lift, combine));
     }
-    let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<LANES>(), b.as_chunks::<LANES>());
-    let mut lanes = [start; LANES];
-    simd::vectorized(
+    let mut lanes = simd::vectorized(
         #[inline(always)]
-        || {
-            for (a, b) in a.iter().zip(b) {
-                (0..LANES).for_each(|i| lanes[i] = combine(lanes[i], lift(a[i].to_real(), b[i].to_real())));
+        move || {
+            let mut lifted = [start; BLOCK];
+            for ((out, a), b) in lifted.iter_mut().zip(a).zip(b) {
+                *out = lift(a.to_real(), b.to_real());
             }
-            for ((lane, a), b) in lanes.iter_mut().zip(a_rest).zip(b_rest) {
-                *lane = combine(*lane, lift(a.to_real(), b.to_real()));
-            }
+            fold_lanes(lifted[..a.len().next_multiple_of(LANES)].as_chunks().0, start, combine)
         },
     );
     in_halves(&mut lanes, combine)
@@ -257,7 +282,7 @@ fn fold<T: Float>(
 fn write<T: Float>([a, b]: [&[T]; 2], out: &mut [T], f: impl Fn(T::Real, T::Real) -> T::Real) {
     simd::vectorized(
         #[inline(always)]
-        || {
+        move || {
             for ((out, a), b) in out.iter_mut().zip(a).zip(b) {
                 *out = T::from_real(f(a.to_real(), b.to_real()));
             }
