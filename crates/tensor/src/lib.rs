@@ -49,7 +49,7 @@
 //! 6. `element.rs`, `create.rs`, `random.rs`, `format.rs`: element types, making and printing tensors.
 //!
 //! # Files with `unsafe`
-//! `parallel.rs` (disjoint parts of a slice for several threads) and `parallel/pool.rs` (a job that lives on its
+//! `ops/matmul/cpu/large.rs` (calls of the `gemm` crate), `parallel.rs` (disjoint parts of a slice for several threads) and `parallel/pool.rs` (a job that lives on its
 //! caller's stack).
 //!
 //! # Features
