@@ -1,7 +1,7 @@
 //! Optimizers: [`Sgd`], [`Adam`], [`AdamW`], with PyTorch's formulas and defaults.
 //!
 //! An optimizer holds handles to the parameters that it changes, and state of the same shapes, made in the first step.
-//! Steps change elements in place outside the autograd graph; after the first one they allocate nothing.
+//! Steps change elements in place outside the autograd graph; their tensors come from the pool.
 //! A parameter without a gradient is left as it is.
 
 mod adam;
