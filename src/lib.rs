@@ -12,8 +12,7 @@ pub use pagelock_tensor as tensor;
 
 /// What most programs use, in one line: `use pagelock::prelude::*;`.
 ///
-/// Losses and activations as functions are in [`nn::functional`], usually imported `as F`. The
-/// geometry of [`Tensor::conv2d`](crate::tensor::Tensor::conv2d) has the name of the layer, so only the layer is here.
+/// Losses and activations as functions are in [`nn::functional`], usually imported `as F`.
 pub mod prelude {
     pub use pagelock_data::{
         DataLoader, Dataset, DigitSet, Digits, Mnist, Stack, Subset, SyntheticDigits, TensorDataset, get_data,
@@ -26,7 +25,7 @@ pub mod prelude {
         Module, Parameter, ReLU, Sequential, Sigmoid, Tanh, fit, load_safetensors, loss_batch, save_safetensors,
     };
     pub use pagelock_tensor::{
-        Create, DType, Device, Element, Float, Generator, Pool2d, Reduction, Shape, Tensor, manual_seed, no_grad,
-        num_threads, set_num_threads,
+        Conv2dOptions, Create, DType, Device, Element, Float, Generator, Pool2dOptions, Reduction, Shape, Tensor,
+        manual_seed, no_grad, num_threads, set_num_threads,
     };
 }

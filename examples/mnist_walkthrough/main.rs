@@ -58,8 +58,8 @@ fn bare_tensors(Data { x_train, y_train, .. }: &Data) -> Result<()> {
     let model = |xb: &Tensor| log_softmax((xb.matmul(&weights)? + &bias)?);
     let nll = |input: &Tensor, target: &Tensor<i64>| input.gather(1, &target.unsqueeze(1)?)?.mean(..)?.neg();
 
-    let xb = x_train.slice(0, 0..BS as isize, 1)?;
-    let yb = y_train.slice(0, 0..BS as isize, 1)?;
+    let xb = x_train.narrow(0, 0, BS)?;
+    let yb = y_train.narrow(0, 0, BS)?;
     let preds = model(&xb)?;
     println!("preds[0]: {}", preds.select(0, 0)?);
     println!("preds.shape: {}", preds.shape());
@@ -270,7 +270,7 @@ impl Forward for MnistCnn {
         let xb = self.conv1.forward(&xb)?.relu()?;
         let xb = self.conv2.forward(&xb)?.relu()?;
         let xb = self.conv3.forward(&xb)?.relu()?;
-        xb.avg_pool2d(Pool2d::new(4))?.flatten(1, -1)
+        xb.avg_pool2d(Pool2dOptions::new(4))?.flatten(1, -1)
     }
 }
 

@@ -43,7 +43,19 @@ pub trait Forward<T: Float = f32> {
 
 /// A [`Module`] with a [`Forward`]: what a [`Sequential`](crate::Sequential) holds as `Box<dyn Layer>`.
 ///
-/// Implemented for everything that has both; never by hand.
+/// Implemented for everything that has both; never by hand. What lacks one of them is refused:
+///
+/// ```compile_fail,E0277
+/// # use pagelock_nn::{Linear, Module, Sequential};
+/// #[derive(Module)]
+/// struct Half {
+///     linear: Linear,
+/// }
+///
+/// let half = Half { linear: Linear::new(1, 1)? };
+/// let model = Sequential::new((half,)); // `Half` has no `forward` from `Tensor<f32>` to `Tensor<f32>`
+/// # Ok::<(), pagelock_tensor::Error>(())
+/// ```
 pub trait Layer<T: Float = f32>: Module<T> + Forward<T> + Send + Sync {}
 
 impl<T: Float, L: Module<T> + Forward<T> + Send + Sync + ?Sized> Layer<T> for L {}

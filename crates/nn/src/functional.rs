@@ -13,7 +13,7 @@
 //! Each is a method of [`Tensor`] as well; they are here to be passed as values (`fit(.., F::cross_entropy, ..)`) and for
 //! those who read PyTorch. Errors are those of the methods: shapes that do not fit, indices out of range.
 
-use pagelock_tensor::{Conv2d, Float, Generator, Pool2d, Reduction, Result, Tensor};
+use pagelock_tensor::{Conv2dOptions, Float, Generator, Pool2dOptions, Reduction, Result, Tensor};
 
 /// `x · weightᵀ + bias`. `x`: `[.., in_features]`, `weight`: `[out_features, in_features]`, `bias`: `[out_features]`.
 ///
@@ -35,7 +35,7 @@ pub fn conv2d<T: Float>(
     x: &Tensor<T>,
     weight: &Tensor<T>,
     bias: Option<&Tensor<T>>,
-    geometry: Conv2d,
+    geometry: Conv2dOptions,
 ) -> Result<Tensor<T>> {
     x.conv2d(weight, bias, geometry)
 }
@@ -44,7 +44,7 @@ pub fn conv2d<T: Float>(
 ///
 /// # Errors
 /// `x` is not `[batch, channels, height, width]`, or the window is larger than the padded image.
-pub fn max_pool2d<T: Float>(x: &Tensor<T>, geometry: Pool2d) -> Result<Tensor<T>> {
+pub fn max_pool2d<T: Float>(x: &Tensor<T>, geometry: Pool2dOptions) -> Result<Tensor<T>> {
     x.max_pool2d(geometry)
 }
 
@@ -52,7 +52,7 @@ pub fn max_pool2d<T: Float>(x: &Tensor<T>, geometry: Pool2d) -> Result<Tensor<T>
 ///
 /// # Errors
 /// As [`max_pool2d`].
-pub fn avg_pool2d<T: Float>(x: &Tensor<T>, geometry: Pool2d) -> Result<Tensor<T>> {
+pub fn avg_pool2d<T: Float>(x: &Tensor<T>, geometry: Pool2dOptions) -> Result<Tensor<T>> {
     x.avg_pool2d(geometry)
 }
 

@@ -78,7 +78,7 @@ pub use create::{Create, NestedArray};
 pub use device::Device;
 pub use element::{DType, Element, Float, Num, Real, Scalar};
 pub use error::{Error, Result};
-pub use ops::{Conv2d, Pool2d, Reduction};
+pub use ops::{Conv2dOptions, Pool2dOptions, Reduction, SliceRange};
 pub use parallel::{num_threads, set_num_threads};
 pub use random::{Generator, default_generator, manual_seed};
 pub use shape::{Axes, AxisSet, IntoShape, MAX_RANK, Shape};

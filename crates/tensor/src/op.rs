@@ -4,14 +4,16 @@
 //! that can have a gradient. [`Op`] has kernels of its own; [`View`] only changes the layout. [`apply`] and [`apply_view`]
 //! check, allocate, run and record; nothing else in the crate does.
 
+use std::sync::Arc;
+
 use crate::autograd::{self, Saved};
 use crate::cpu::CpuView;
-use crate::element::Element;
+use crate::element::{DType, Element};
 use crate::error::Result;
 use crate::layout::Layout;
 use crate::shape::Shape;
-use crate::storage::{Fresh, lock_order};
-use crate::tensor::{Tensor, view};
+use crate::storage::{Fresh, Storage, lock_order};
+use crate::tensor::{Raw, Tensor, view};
 
 /// Which tensors `backward` will ask for; anything else is freed as soon as the user drops it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,59 +68,101 @@ pub(crate) trait View<T: Element>: Send + Sync + Sized + 'static {
     fn backward(&self, input: &Shape, grad: &Tensor<T>) -> Result<Tensor<T>>;
 }
 
-/// Runs an operation: check, allocate, compute, record.
-pub(crate) fn apply<T: Element, O: Op<T, N>, const N: usize>(op: O, inputs: [&Tensor<T>; N]) -> Result<Tensor<O::Out>> {
-    let shape = op.out_shape(inputs.map(Tensor::shape))?;
-    let prepared;
-    let inputs = match O::INPUTS {
-        Inputs::WithoutGaps if !inputs.iter().all(|input| input.is_contiguous()) => {
-            prepared = stand_ins(inputs, Tensor::gap_free)?;
-            prepared.each_ref()
+/// An operation that is compiled in this crate, for every element type that it has; written by [`per_type!`].
+pub(crate) trait PerType<const N: usize>: Sized {
+    /// [`apply_as`] for the element type `dtype`, which is that of the inputs.
+    fn apply_to(self, dtype: DType, inputs: [&Raw; N]) -> Result<Raw>;
+}
+
+/// `per_type! { Exp[1]: Float }`: the operation `Exp` of one tensor is compiled for every type that is `Float`.
+macro_rules! per_type {
+    ($op:ty[$n:literal]: Element) => { $crate::op::per_type! { $op[$n]: [f32 F32, f64 F64, f16 F16, bf16 BF16, i64 I64, i32 I32, u8 U8, bool Bool] } };
+    ($op:ty[$n:literal]: Num) => { $crate::op::per_type! { $op[$n]: [f32 F32, f64 F64, f16 F16, bf16 BF16, i64 I64, i32 I32, u8 U8] } };
+    ($op:ty[$n:literal]: Float) => { $crate::op::per_type! { $op[$n]: [f32 F32, f64 F64, f16 F16, bf16 BF16] } };
+    ($op:ty[$n:literal]: [$($element:ident $dtype:ident),+]) => {
+        impl $crate::op::PerType<$n> for $op {
+            fn apply_to(self, dtype: $crate::element::DType, inputs: [&$crate::tensor::Raw; $n]) -> $crate::error::Result<$crate::tensor::Raw> {
+                #[allow(unused_imports, reason = "not every operation has the half types")]
+                use half::{bf16, f16};
+                match dtype {
+                    $($crate::element::DType::$dtype => $crate::op::apply_as::<$element, Self, $n>(self, inputs),)+
+                    #[allow(unreachable_patterns, reason = "some operations have every element type")]
+                    other => unreachable!("the operation's bound excludes {other}"),
+                }
+            }
         }
-        Inputs::Broadcast if !inputs.iter().all(|input| *input.shape() == shape) => {
-            prepared = stand_ins(inputs, |input| input.broadcast_to(O::NAME, shape))?;
-            prepared.each_ref()
-        }
-        _ => inputs,
     };
+}
+pub(crate) use per_type;
+
+/// Runs an operation: check, allocate, compute, record.
+pub(crate) fn apply<T, O, const N: usize>(op: O, inputs: [&Tensor<T>; N]) -> Result<Tensor<O::Out>>
+where
+    T: Element,
+    O: Op<T, N> + PerType<N>,
+{
+    op.apply_to(T::DTYPE, inputs.map(Tensor::raw)).map(Raw::typed)
+}
+
+/// [`apply`] where the element type is known. Compiled for each operation and type, so what need not be is elsewhere.
+pub(crate) fn apply_as<T: Element, O: Op<T, N>, const N: usize>(op: O, inputs: [&Raw; N]) -> Result<Raw> {
+    let shape = op.out_shape(inputs.map(Raw::shape))?;
+    let prepared = match O::INPUTS {
+        Inputs::AsTheyAre => None,
+        Inputs::WithoutGaps => without_gaps::<T, N>(inputs)?,
+        Inputs::Broadcast => broadcast(O::NAME, inputs, &shape)?,
+    };
+    let inputs = prepared.as_ref().map_or(inputs, <[Raw; N]>::each_ref);
     let mut out = Fresh::<O::Out>::allocate(O::NAME, shape)?;
-    run(&op, inputs, &mut out)?;
-    Ok(autograd::record(op, inputs, Tensor::from_fresh(out)))
+    run::<T, N>(inputs, &mut |views| op.cpu(views, out.elements()))?;
+    Ok(autograd::record::<T, O, N>(op, inputs, Tensor::from_fresh(out).into_raw()))
+}
+
+/// The inputs as contiguous tensors, unless they all are.
+fn without_gaps<T: Element, const N: usize>(inputs: [&Raw; N]) -> Result<Option<[Raw; N]>> {
+    if inputs.iter().all(|input| input.layout.is_contiguous()) {
+        return Ok(None);
+    }
+    stand_ins(inputs, &|input| Ok(input.clone().typed::<T>().gap_free()?.into_raw())).map(Some)
+}
+
+/// The inputs expanded to `shape`, unless they all have it.
+fn broadcast<const N: usize>(op: &'static str, inputs: [&Raw; N], shape: &Shape) -> Result<Option<[Raw; N]>> {
+    if inputs.iter().all(|input| input.shape() == shape) {
+        return Ok(None);
+    }
+    stand_ins(inputs, &|input| input.broadcast_to(op, shape)).map(Some)
 }
 
 /// Inputs in another form, each at its place in the graph: gradients of broadcast ones are summed down there.
-fn stand_ins<T: Element, const N: usize>(
-    inputs: [&Tensor<T>; N],
-    form: impl Fn(&Tensor<T>) -> Result<Tensor<T>>,
-) -> Result<[Tensor<T>; N]> {
+fn stand_ins<const N: usize>(inputs: [&Raw; N], form: &dyn Fn(&Raw) -> Result<Raw>) -> Result<[Raw; N]> {
     let mut forms = inputs.map(Clone::clone);
     for (stand_in, input) in forms.iter_mut().zip(inputs) {
-        *stand_in = form(input)?.with_node(input.node().cloned());
+        *stand_in = Raw { node: input.node.clone(), ..form(input)? };
     }
     Ok(forms)
 }
 
 /// Locks each input's storage once, however many inputs share it, and runs the kernel.
-fn run<T: Element, O: Op<T, N>, const N: usize>(
-    op: &O,
-    inputs: [&Tensor<T>; N],
-    out: &mut Fresh<O::Out>,
+fn run<T: Element, const N: usize>(
+    inputs: [&Raw; N],
+    kernel: &mut dyn FnMut([CpuView<'_, T>; N]) -> Result<()>,
 ) -> Result<()> {
-    let first = first_of_storage(inputs);
+    let storages = inputs.map(|input| &input.storage);
+    let first = first_of_storage(storages);
     let mut locks = [const { None }; N];
-    for i in lock_order(inputs.map(Tensor::storage)) {
-        locks[i] = (first[i] == i).then(|| inputs[i].read());
+    for i in lock_order(storages) {
+        locks[i] = (first[i] == i).then(|| inputs[i].storage.read());
     }
-    let views = std::array::from_fn(|i| match &locks[first[i]] {
-        Some(lock) => view(lock, inputs[i].layout()),
+    kernel(std::array::from_fn(|i| match &locks[first[i]] {
+        Some(lock) => view(lock, &inputs[i].layout),
         None => unreachable!("the first of the inputs that share a storage locks it"),
-    });
-    op.cpu(views, out.elements())
+    }))
 }
 
-/// For each tensor, the position of the first that shares its storage: the one to lock.
-pub(crate) fn first_of_storage<T: Element, const N: usize>(tensors: [&Tensor<T>; N]) -> [usize; N] {
-    std::array::from_fn(|i| (0..i).find(|&j| tensors[j].shares_storage(tensors[i])).unwrap_or(i))
+/// For each storage, the position of the first that is the same: the one to lock.
+pub(crate) fn first_of_storage<const N: usize>(storages: [&Arc<Storage>; N]) -> [usize; N] {
+    std::array::from_fn(|i| (0..i).find(|&j| Arc::ptr_eq(storages[j], storages[i])).unwrap_or(i))
 }
 
 /// Makes a view: check, share, record.

@@ -50,6 +50,11 @@ impl Raw {
         self.layout.shape()
     }
 
+    /// Expanded to a shape, outside the graph.
+    pub(crate) fn broadcast_to(&self, op: &'static str, shape: &Shape) -> Result<Raw> {
+        Ok(Raw { storage: Arc::clone(&self.storage), layout: self.layout.expand(op, shape)?, node: None })
+    }
+
     /// As a tensor of `T`, which must be the element type.
     pub(crate) fn typed<T: Element>(self) -> Tensor<T> {
         debug_assert_eq!(self.dtype(), T::DTYPE);
@@ -291,7 +296,7 @@ impl<T: Element> Tensor<T> {
 
     /// Expanded to a shape, outside the graph.
     pub(crate) fn broadcast_to(&self, op: &'static str, shape: impl IntoShape) -> Result<Tensor<T>> {
-        Ok(self.with_layout(self.layout().expand(op, &shape.into_shape()?)?))
+        Ok(self.raw.broadcast_to(op, &shape.into_shape()?)?.typed())
     }
 }
 

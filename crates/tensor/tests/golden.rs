@@ -9,7 +9,7 @@
 
 use half::{bf16, f16};
 use pagelock_tensor::autograd::{self, Backward};
-use pagelock_tensor::{Axes, AxisSet, Conv2d, Element, Float, Pool2d, Reduction, Result, Tensor};
+use pagelock_tensor::{Axes, AxisSet, Conv2dOptions, Element, Float, Pool2dOptions, Reduction, Result, Tensor};
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 use serde_json::Value;
@@ -238,12 +238,12 @@ impl<'a, T: Golden> Call<'a, T> {
             axes => ints(axes)[..].resolve("golden", self.x().shape()),
         }
     }
-    fn conv(&self) -> Conv2d {
+    fn conv(&self) -> Conv2dOptions {
         let (stride, padding, dilation) = (self.pair("stride"), self.pair("padding"), self.pair("dilation"));
-        Conv2d { stride, padding, dilation, groups: self.size("groups") }
+        Conv2dOptions { stride, padding, dilation, groups: self.size("groups") }
     }
-    fn pool(&self) -> Pool2d {
-        Pool2d { kernel: self.pair("kernel"), stride: self.pair("stride"), padding: self.pair("padding") }
+    fn pool(&self) -> Pool2dOptions {
+        Pool2dOptions { kernel: self.pair("kernel"), stride: self.pair("stride"), padding: self.pair("padding") }
     }
     fn reduction(&self) -> Reduction {
         match self.text("reduction") {

@@ -6,6 +6,7 @@ mod draw;
 mod glyphs;
 
 use pagelock_tensor::Generator;
+use rayon::prelude::*;
 
 use crate::Result;
 use crate::digits::{DigitSet, Digits, Origin, PIXELS};
@@ -95,12 +96,12 @@ impl SyntheticDigits {
 fn draw_many(seed: u64, first_stream: u64, n_images: usize) -> Result<Digits> {
     let generator = Generator::new(seed);
     Digits::build(n_images, |images, labels| {
-        for ((stream, image), label) in (first_stream..).zip(images.chunks_exact_mut(PIXELS)).zip(labels) {
-            let dice = draw::Dice(generator.stream(stream));
+        images.par_chunks_exact_mut(PIXELS).zip(labels).enumerate().for_each(|(i, (image, label))| {
+            let dice = draw::Dice(generator.stream(first_stream + i as u64));
             let digit = dice.below(10);
             draw::draw_digit(digit, &dice, image);
             *label = digit as u8;
-        }
+        });
     })
 }
 

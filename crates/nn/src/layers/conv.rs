@@ -27,7 +27,7 @@ pub struct Conv2d<T: Float = f32> {
     pub weight: Parameter<T>,
     /// `[out_channels]`, if there is one.
     pub bias: Option<Parameter<T>>,
-    geometry: tensor::Conv2d,
+    geometry: tensor::Conv2dOptions,
 }
 
 impl Conv2d {
@@ -80,7 +80,7 @@ impl<T: Float> Conv2d<T> {
         let weight = Tensor::<T>::zeros([out_channels, in_channels / groups, kernel_h, kernel_w])?;
         let bias = Tensor::<T>::zeros(out_channels)?;
         init::default_(&weight, Some(&bias), generator)?;
-        let geometry = tensor::Conv2d { groups, ..tensor::Conv2d::default() };
+        let geometry = tensor::Conv2dOptions { groups, ..tensor::Conv2dOptions::default() };
         Ok(Self { weight: Parameter::new(weight), bias: Some(Parameter::new(bias)), geometry })
     }
 
@@ -120,7 +120,7 @@ impl<T: Float> Module<T> for Conv2d<T> {
     }
 
     fn details(&self) -> String {
-        let (tensor::Conv2d { stride, padding, dilation, groups }, weight) = (self.geometry, self.weight.dims());
+        let (tensor::Conv2dOptions { stride, padding, dilation, groups }, weight) = (self.geometry, self.weight.dims());
         let pair = |[height, width]: [usize; 2]| format!("({height}, {width})");
         let mut text = format!(
             "{}, {}, kernel_size={}, stride={}",

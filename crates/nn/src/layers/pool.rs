@@ -2,33 +2,33 @@
 
 use super::{Pair, short, shown};
 use crate::{Forward, Module, Visitor};
-use pagelock_tensor::{Float, Pool2d, Result, Tensor};
+use pagelock_tensor::{Float, Pool2dOptions, Result, Tensor};
 
 macro_rules! pool {
     ($(#[$docs:meta])* $name:ident, $method:ident, $details:expr) => {
         $(#[$docs])*
         #[derive(Clone, Copy)]
         pub struct $name {
-            geometry: Pool2d,
+            geometry: Pool2dOptions,
         }
 
         impl $name {
             /// Windows of `kernel` (`2` for `[2, 2]`, or a pair of height and width) side by side.
             pub fn new(kernel: impl Pair) -> Self {
                 let kernel = kernel.into_pair();
-                Self { geometry: Pool2d { kernel, stride: kernel, padding: [0, 0] } }
+                Self { geometry: Pool2dOptions { kernel, stride: kernel, padding: [0, 0] } }
             }
 
             /// By how many pixels the window moves: `2`, or a pair of height and width.
             #[must_use]
             pub fn stride(self, stride: impl Pair) -> Self {
-                Self { geometry: Pool2d { stride: stride.into_pair(), ..self.geometry } }
+                Self { geometry: Pool2dOptions { stride: stride.into_pair(), ..self.geometry } }
             }
 
             /// How far windows may reach beyond the image: `1`, or a pair of height and width.
             #[must_use]
             pub fn padding(self, padding: impl Pair) -> Self {
-                Self { geometry: Pool2d { padding: padding.into_pair(), ..self.geometry } }
+                Self { geometry: Pool2dOptions { padding: padding.into_pair(), ..self.geometry } }
             }
         }
 
@@ -50,7 +50,7 @@ macro_rules! pool {
     };
 }
 
-fn window(pool: &Pool2d) -> String {
+fn window(pool: &Pool2dOptions) -> String {
     format!("kernel_size={}, stride={}, padding={}", short(pool.kernel), short(pool.stride), short(pool.padding))
 }
 
@@ -67,7 +67,7 @@ pool! {
     /// assert_eq!(MaxPool2d::new(2).forward(&image)?.to_vec()?, [5.0, 7.0, 13.0, 15.0]);
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
-    MaxPool2d, max_pool2d, |pool: &Pool2d| format!("{}, dilation=1, ceil_mode=False", window(pool))
+    MaxPool2d, max_pool2d, |pool: &Pool2dOptions| format!("{}, dilation=1, ceil_mode=False", window(pool))
 }
 
 pool! {

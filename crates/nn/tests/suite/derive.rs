@@ -10,7 +10,7 @@ fn mistakes_are_said_where_they_are_made() {
 
 /// The compiler words these itself, around our notes; each version a little differently.
 #[test]
-fn a_field_or_layer_that_does_not_fit_is_underlined_and_explained() {
+fn a_field_that_does_not_fit_is_underlined_and_explained() {
     let rustc = Command::new("rustc").arg("--version").output().unwrap().stdout;
     let rustc = String::from_utf8_lossy(&rustc);
     if rustc.starts_with("rustc 1.95.") {

@@ -16,17 +16,13 @@ use crate::shape::Shape;
 use crate::tensor::{Raw, Tensor};
 
 /// Gives `out` a node if a gradient may be asked for.
-pub(crate) fn record<T: Element, O: Op<T, N>, const N: usize>(
-    op: O,
-    inputs: [&Tensor<T>; N],
-    out: Tensor<O::Out>,
-) -> Tensor<O::Out> {
-    match Links::of(O::NAME, O::SAVES, inputs.map(Tensor::raw), out.raw()) {
+pub(crate) fn record<T: Element, O: Op<T, N>, const N: usize>(op: O, inputs: [&Raw; N], out: Raw) -> Raw {
+    match Links::of(O::NAME, O::SAVES, inputs, &out) {
         None => out,
         Some(links) => {
-            let node: NodeRef =
-                Arc::new(Node::new(O::Out::DTYPE, *out.shape(), OpNode { op, links, element: PhantomData }));
-            out.with_node(Some(node))
+            let function = OpNode { op, links, element: PhantomData::<fn() -> T> };
+            let node: NodeRef = Arc::new(Node::new(O::Out::DTYPE, *out.shape(), function));
+            Raw { node: Some(node), ..out }
         }
     }
 }

@@ -2,18 +2,22 @@
 
 use std::marker::PhantomData;
 
+use half::{bf16, f16};
+
 use crate::autograd::Saved;
 use crate::cpu::{self, CpuView};
-use crate::element::Element;
+use crate::element::{DType, Element};
 use crate::error::Result;
-use crate::op::{Inputs, Op, Saves, apply};
+use crate::op::{Inputs, Op, PerType, Saves, apply, per_type};
 use crate::shape::Shape;
-use crate::tensor::Tensor;
+use crate::tensor::{Raw, Tensor};
 
 /// `comparison! { Struct, method, operator, doc }`
 macro_rules! comparison {
     ($name:ident, $method:ident, $operator:tt, $doc:literal) => {
         struct $name;
+
+        per_type! { $name[2]: Element }
 
         impl<T: Element> Op<T, 2> for $name {
             type Out = bool;
@@ -57,6 +61,15 @@ comparison!(Ge, ge, >=, "Where `self >= other`, elementwise, broadcasting.");
 /// A conversion to `U`.
 struct Cast<U>(PhantomData<U>);
 
+per_type! { Cast<f32>[1]: Element }
+per_type! { Cast<f64>[1]: Element }
+per_type! { Cast<f16>[1]: Element }
+per_type! { Cast<bf16>[1]: Element }
+per_type! { Cast<i64>[1]: Element }
+per_type! { Cast<i32>[1]: Element }
+per_type! { Cast<u8>[1]: Element }
+per_type! { Cast<bool>[1]: Element }
+
 impl<T: Element, U: Element> Op<T, 1> for Cast<U> {
     type Out = U;
     const NAME: &'static str = "cast";
@@ -90,6 +103,17 @@ impl<T: Element> Tensor<T> {
     /// # Errors
     /// [`Error::Memory`](crate::Error::Memory) if the result does not fit the budget.
     pub fn cast<U: Element>(&self) -> Result<Tensor<U>> {
-        apply(Cast::<U>(PhantomData), [self])
+        let (dtype, input) = (T::DTYPE, [self.raw()]);
+        let out = match U::DTYPE {
+            DType::F32 => Cast::<f32>(PhantomData).apply_to(dtype, input),
+            DType::F64 => Cast::<f64>(PhantomData).apply_to(dtype, input),
+            DType::F16 => Cast::<f16>(PhantomData).apply_to(dtype, input),
+            DType::BF16 => Cast::<bf16>(PhantomData).apply_to(dtype, input),
+            DType::I64 => Cast::<i64>(PhantomData).apply_to(dtype, input),
+            DType::I32 => Cast::<i32>(PhantomData).apply_to(dtype, input),
+            DType::U8 => Cast::<u8>(PhantomData).apply_to(dtype, input),
+            DType::Bool => Cast::<bool>(PhantomData).apply_to(dtype, input),
+        };
+        out.map(Raw::typed)
     }
 }

@@ -5,9 +5,9 @@
 
 use crate::autograd::Saved;
 use crate::cpu::{self, CpuView};
-use crate::element::{Element, Float, Num, Real};
+use crate::element::{Element, Float, Num, Real, Scalar};
 use crate::error::Result;
-use crate::op::{Inputs, Op, Saves, apply};
+use crate::op::{Inputs, Op, Saves, apply, per_type};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
@@ -34,6 +34,8 @@ macro_rules! unary {
                 Ok([Some($derivative?)])
             }
         }
+
+        per_type! { $name[1]: Float }
 
         impl<T: Float> Tensor<T> {
             $(#[$doc])*
@@ -80,6 +82,8 @@ fn one_minus<T: Float>(x: &Tensor<T>) -> Result<Tensor<T>> {
 macro_rules! binary {
     ($name:ident: $bound:ident, $op_name:literal, $saves:ident, |$a:ident, $b:ident| $formula:expr, |$saved:ident, $grad:ident| [$left:expr, $right:expr $(,)?]) => {
         struct $name;
+
+        per_type! { $name[2]: $bound }
 
         impl<T: $bound> Op<T, 2> for $name {
             type Out = T;
@@ -129,6 +133,8 @@ binary! { WherePositive: Float, "relu", Inputs, |grad, y| if y > T::ZERO { grad 
 
 /// `grad` where `mine > other`, half of it where they are equal, else 0: the derivative of `maximum`.
 struct ShareOfLarger;
+
+per_type! { ShareOfLarger[3]: Num }
 
 impl<T: Num> Op<T, 3> for ShareOfLarger {
     type Out = T;
@@ -207,7 +213,7 @@ impl<T: Num> Tensor<T> {
     /// # Errors
     /// As [`Tensor::neg`].
     pub fn add_scalar(&self, value: T) -> Result<Tensor<T>> {
-        apply(AddScalar(value), [self])
+        apply(AddScalar(value.to_scalar()), [self])
     }
 
     /// `self · value`; also written `&a * value`.
@@ -215,7 +221,7 @@ impl<T: Num> Tensor<T> {
     /// # Errors
     /// As [`Tensor::neg`].
     pub fn mul_scalar(&self, value: T) -> Result<Tensor<T>> {
-        apply(MulScalar(value), [self])
+        apply(MulScalar(value.to_scalar()), [self])
     }
 
     /// `−self`; also written `-&a`.
@@ -260,8 +266,13 @@ impl<T: Float> Tensor<T> {
 
 /// `scalar! { Struct: bound, name, what it saves, formula, |op, saved, grad| derivative }` for one tensor and one constant.
 macro_rules! scalar {
-    ($name:ident $(($constant:ty))?: $bound:ident, $op_name:literal, $saves:ident, |$op:ident, $x:ident| $formula:expr, |$saved:ident, $grad:ident| $derivative:expr) => {
-        impl<T: $bound> Op<T, 1> for $name $(<$constant>)? {
+    ($name:ident: $bound:ident, $op_name:literal, $saves:ident, |$op:ident, $x:ident| $formula:expr, |$saved:ident, $grad:ident| $derivative:expr) => {
+        scalar! { $name: $bound, $op_name, $saves, |$op| $op, |$op, $x| $formula, |$saved, $grad| $derivative }
+    };
+    ($name:ident: $bound:ident, $op_name:literal, $saves:ident, |$this:ident| $constant:expr, |$op:ident, $x:ident| $formula:expr, |$saved:ident, $grad:ident| $derivative:expr) => {
+        per_type! { $name[1]: $bound }
+
+        impl<T: $bound> Op<T, 1> for $name {
             type Out = T;
             const NAME: &'static str = $op_name;
             const SAVES: Saves = Saves::$saves;
@@ -271,24 +282,31 @@ macro_rules! scalar {
             }
 
             fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
-                let $op = self;
-                cpu::map1(x, out, #[inline(always)] |$x: T| $formula);
+                let $this = self;
+                let $op = $constant;
+                cpu::map1(
+                    x,
+                    out,
+                    #[inline(always)]
+                    |$x: T| $formula,
+                );
                 Ok(())
             }
 
             fn backward(&self, $saved: &Saved<'_, T, T, 1>, $grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 1]> {
-                let $op = self;
+                let $this = self;
+                let $op = $constant;
                 Ok([Some($derivative?)])
             }
         }
     };
 }
 
-struct AddScalar<T>(T);
-scalar! { AddScalar(T): Num, "add", Nothing, |op, x| x.plus(op.0), |_saved, grad| { let _ = op; Ok::<_, crate::Error>(grad.clone()) } }
+struct AddScalar(Scalar);
+scalar! { AddScalar: Num, "add", Nothing, |op| T::from_scalar(op.0), |term, x| x.plus(term), |_saved, grad| { let _ = term; Ok::<_, crate::Error>(grad.clone()) } }
 
-struct MulScalar<T>(T);
-scalar! { MulScalar(T): Num, "mul", Nothing, |op, x| x.times(op.0), |_saved, grad| grad.mul_scalar(op.0) }
+struct MulScalar(Scalar);
+scalar! { MulScalar: Num, "mul", Nothing, |op| T::from_scalar(op.0), |factor, x| x.times(factor), |_saved, grad| grad.mul_scalar(factor) }
 
 /// By a factor that the element type may not hold: rounded once, after the product.
 struct Scaled(f64);

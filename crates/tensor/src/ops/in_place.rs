@@ -85,7 +85,7 @@ impl<T: Element> Tensor<T> {
         sources: [&Tensor<T>; N],
         change: impl FnOnce(&mut [T], [CpuView<'_, T>; N]),
     ) -> Result<()> {
-        let first = first_of_storage(sources);
+        let first = first_of_storage(sources.map(Tensor::storage));
         let (mut reading, mut writing) = ([const { None }; N], None);
         for i in lock_order(sources.map(Tensor::storage)) {
             if writing.is_none() && Arc::as_ptr(self.storage()) < Arc::as_ptr(sources[i].storage()) {

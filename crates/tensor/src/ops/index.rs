@@ -4,7 +4,7 @@ use crate::autograd::Saved;
 use crate::cpu::{self, CpuView};
 use crate::element::Element;
 use crate::error::{Error, Result};
-use crate::op::{Op, Saves, apply};
+use crate::op::{Op, Saves, apply, per_type};
 use crate::shape::Shape;
 use crate::tensor::{Tensor, view};
 
@@ -67,6 +67,8 @@ struct IndexSelect {
     index: Tensor<i64>,
 }
 
+per_type! { IndexSelect[1]: Element }
+
 impl<T: Element> Op<T, 1> for IndexSelect {
     type Out = T;
     const NAME: &'static str = "index_select";
@@ -104,6 +106,8 @@ struct IndexAdd {
     into: Shape,
 }
 
+per_type! { IndexAdd[1]: Element }
+
 impl<T: Element> Op<T, 1> for IndexAdd {
     type Out = T;
     const NAME: &'static str = "index_add";
@@ -130,6 +134,8 @@ struct Gather {
     dim: usize,
     index: Tensor<i64>,
 }
+
+per_type! { Gather[1]: Element }
 
 impl<T: Element> Op<T, 1> for Gather {
     type Out = T;
@@ -164,6 +170,8 @@ struct ScatterAdd {
     gather: Gather,
     into: Shape,
 }
+
+per_type! { ScatterAdd[1]: Element }
 
 impl<T: Element> Op<T, 1> for ScatterAdd {
     type Out = T;

@@ -14,9 +14,11 @@ mod matmul;
 mod operators;
 mod pool2d;
 mod reduce;
+mod slice_range;
 mod softmax;
 mod views;
 
-pub use conv2d::Conv2d;
+pub use conv2d::Conv2dOptions;
 pub use loss::Reduction;
-pub use pool2d::Pool2d;
+pub use pool2d::Pool2dOptions;
+pub use slice_range::SliceRange;

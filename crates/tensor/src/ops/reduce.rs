@@ -6,7 +6,7 @@ use crate::autograd::Saved;
 use crate::cpu::{self, CpuView};
 use crate::element::{Element, Float, Num};
 use crate::error::{Error, Result};
-use crate::op::{Op, Saves, apply};
+use crate::op::{Op, Saves, apply, per_type};
 use crate::shape::{Axes, AxisSet, Shape};
 use crate::tensor::Tensor;
 
@@ -115,6 +115,8 @@ fn var<T: Float>(x: &Tensor<T>, reduced: Reduced) -> Result<Tensor<T>> {
 
 struct Sum(Reduced);
 
+per_type! { Sum[1]: Element }
+
 impl<T: Element> Op<T, 1> for Sum {
     type Out = T;
     const NAME: &'static str = "sum";
@@ -140,6 +142,8 @@ struct ScaledSum {
     scale: f64,
 }
 
+per_type! { ScaledSum[1]: Float }
+
 impl<T: Float> Op<T, 1> for ScaledSum {
     type Out = T;
     const NAME: &'static str = "mean";
@@ -163,6 +167,9 @@ impl<T: Float> Op<T, 1> for ScaledSum {
 
 /// The largest (`MAX`) or smallest element.
 struct Extreme<const MAX: bool>(Reduced);
+
+per_type! { Extreme<true>[1]: Num }
+per_type! { Extreme<false>[1]: Num }
 
 impl<T: Num, const MAX: bool> Op<T, 1> for Extreme<MAX> {
     type Out = T;
@@ -190,15 +197,18 @@ impl<T: Num, const MAX: bool> Op<T, 1> for Extreme<MAX> {
 
     fn backward(&self, saved: &Saved<'_, T, T, 1>, grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 1]> {
         let x = saved.input(0);
-        let extreme = apply(Extreme::<MAX>(Reduced { keepdim: true, ..self.0 }), [x])?;
+        let kept = Reduced { keepdim: true, ..self.0 };
+        let extreme = if MAX { max(x, kept) } else { min(x, kept) }?;
         let hits: Tensor<T> = x.eq(&extreme)?.cast()?;
-        let shares = sum(&hits, Reduced { keepdim: true, ..self.0 })?;
+        let shares = sum(&hits, kept)?;
         Ok([Some(apply(Share, [&self.0.spread(grad, x.shape())?, &hits, &shares])?)])
     }
 }
 
 /// `grad · hit / shares`, for counts that integers would truncate.
 struct Share;
+
+per_type! { Share[3]: Num }
 
 impl<T: Num> Op<T, 3> for Share {
     type Out = T;
@@ -280,6 +290,8 @@ impl<T: Num> Tensor<T> {
 struct ArgMax {
     dim: usize,
 }
+
+per_type! { ArgMax[1]: Num }
 
 impl<T: Num> Op<T, 1> for ArgMax {
     type Out = i64;

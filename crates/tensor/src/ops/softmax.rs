@@ -4,7 +4,7 @@ use crate::autograd::Saved;
 use crate::cpu::{self, CpuView};
 use crate::element::Float;
 use crate::error::Result;
-use crate::op::{Inputs, Op, Saves, apply};
+use crate::op::{Inputs, Op, Saves, apply, per_type};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
@@ -53,6 +53,8 @@ impl<T: Float> Tensor<T> {
 /// Along the last dimension.
 struct Softmax;
 
+per_type! { Softmax[1]: Float }
+
 impl<T: Float> Op<T, 1> for Softmax {
     type Out = T;
     const NAME: &'static str = "softmax";
@@ -77,6 +79,8 @@ impl<T: Float> Op<T, 1> for Softmax {
 /// Along the last dimension.
 struct LogSoftmax;
 
+per_type! { LogSoftmax[1]: Float }
+
 impl<T: Float> Op<T, 1> for LogSoftmax {
     type Out = T;
     const NAME: &'static str = "log_softmax";
@@ -100,6 +104,8 @@ impl<T: Float> Op<T, 1> for LogSoftmax {
 
 /// The gradient of [`Softmax`] from its output `y` and the output's gradient `g`: y · (g − Σ g·y).
 struct SoftmaxGrad;
+
+per_type! { SoftmaxGrad[2]: Float }
 
 impl<T: Float> Op<T, 2> for SoftmaxGrad {
     type Out = T;
@@ -129,6 +135,8 @@ impl<T: Float> Op<T, 2> for SoftmaxGrad {
 
 /// The gradient of [`LogSoftmax`] from its output `y` and the output's gradient `g`: g − exp(y) · Σ g.
 struct LogSoftmaxGrad;
+
+per_type! { LogSoftmaxGrad[2]: Float }
 
 impl<T: Float> Op<T, 2> for LogSoftmaxGrad {
     type Out = T;

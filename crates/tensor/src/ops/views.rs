@@ -2,14 +2,13 @@
 //!
 //! Each is a [`View`] with its layout rule and the view (or scatter) that takes a gradient back.
 
-use std::ops::{Bound, RangeBounds};
-
+use super::slice_range::SliceRange;
 use crate::autograd::Saved;
 use crate::cpu::{self, CpuView};
 use crate::element::Element;
 use crate::error::{Error, Result};
 use crate::layout::Layout;
-use crate::op::{Op, Saves, View, apply, apply_view};
+use crate::op::{Op, Saves, View, apply, apply_view, per_type};
 use crate::shape::{IntoShape, MAX_RANK, Shape, resolve_dim};
 use crate::tensor::Tensor;
 
@@ -131,31 +130,22 @@ impl<T: Element> Tensor<T> {
     }
 
     /// Every `step`-th index of a range of a dimension, as Python's `x[start:end:step]`: negative bounds count from
-    /// the end, bounds beyond it are cut.
+    /// the end, bounds beyond it are cut. The range is one of Rust's, or `[start, end]`, which reads better when one
+    /// of the bounds is negative.
     ///
     /// ```
     /// # use pagelock_tensor::{Create, Tensor};
     /// let x = Tensor::<i64>::arange(0, 10, 1)?;
-    /// assert_eq!(x.slice(0, 1..-1, 3)?.to_vec()?, [1, 4, 7]);
+    /// assert_eq!(x.slice(0, [1, -1], 3)?.to_vec()?, [1, 4, 7]);
+    /// assert_eq!(x.slice(0, -2.., 1)?.to_vec()?, [8, 9]);
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
     ///
     /// # Errors
     /// [`Error::NoSuchDim`]; [`Error::BadRange`] for a step of 0.
-    pub fn slice(&self, dim: isize, range: impl RangeBounds<isize>, step: usize) -> Result<Tensor<T>> {
+    pub fn slice(&self, dim: isize, range: impl SliceRange, step: usize) -> Result<Tensor<T>> {
         let dim = self.shape().dim("slice", dim)?;
-        let size = self.shape()[dim] as isize;
-        let from_end = |index: isize| if index < 0 { index + size } else { index }.clamp(0, size);
-        let start = match range.start_bound() {
-            Bound::Included(&start) => from_end(start),
-            Bound::Excluded(&start) => (from_end(start) + 1).min(size),
-            Bound::Unbounded => 0,
-        };
-        let end = match range.end_bound() {
-            Bound::Included(&end) => (from_end(end) + 1).min(size),
-            Bound::Excluded(&end) => from_end(end),
-            Bound::Unbounded => size,
-        };
+        let [start, end] = range.within(self.shape()[dim]);
         self.sliced("slice", dim, start, end.max(start), step)
     }
 
@@ -316,6 +306,8 @@ struct PlaceSlice {
     into: Shape,
 }
 
+per_type! { PlaceSlice[1]: Element }
+
 impl<T: Element> Op<T, 1> for PlaceSlice {
     type Out = T;
     const NAME: &'static str = "slice_backward";
@@ -391,6 +383,8 @@ impl<T: Element> View<T> for Expand {
 }
 
 struct Contiguous;
+
+per_type! { Contiguous[1]: Element }
 
 impl<T: Element> Op<T, 1> for Contiguous {
     type Out = T;

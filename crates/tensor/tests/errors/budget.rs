@@ -1,7 +1,7 @@
 //! Every operation with a budget that has nothing left.
 
 use pagelock_memory::{ByteSize, Resource, default_host, host_budget, ledger};
-use pagelock_tensor::{Conv2d, Create, Error, Generator, Pool2d, Reduction, Result, Tensor, no_grad};
+use pagelock_tensor::{Conv2dOptions, Create, Error, Generator, Pool2dOptions, Reduction, Result, Tensor, no_grad};
 
 use super::{alone, indices, zeros};
 
@@ -122,11 +122,17 @@ fn images_joins_and_selections_do_too() {
     let index = indices(&[1, 0]);
     let _exhausted = Exhausted::now();
     refused(
-        || image.conv2d(&weight, None, Conv2d::new()),
+        || image.conv2d(&weight, None, Conv2dOptions::new()),
         "conv2d: no memory for [1, 3, 2, 2] of float32: cannot take 64 B",
     );
-    refused(|| image.max_pool2d(Pool2d::new(2)), "max_pool2d: no memory for [1, 2, 2, 2] of float32: cannot take 64 B");
-    refused(|| image.avg_pool2d(Pool2d::new(2)), "avg_pool2d: no memory for [1, 2, 2, 2] of float32: cannot take 64 B");
+    refused(
+        || image.max_pool2d(Pool2dOptions::new(2)),
+        "max_pool2d: no memory for [1, 2, 2, 2] of float32: cannot take 64 B",
+    );
+    refused(
+        || image.avg_pool2d(Pool2dOptions::new(2)),
+        "avg_pool2d: no memory for [1, 2, 2, 2] of float32: cannot take 64 B",
+    );
     refused(
         || image.adaptive_avg_pool2d([1, 1]),
         "adaptive_avg_pool2d: no memory for [1, 2, 1, 1] of float32: cannot take 64 B",

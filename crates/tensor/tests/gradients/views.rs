@@ -1,5 +1,4 @@
 //! Views, joins and selections by index.
-#![allow(clippy::reversed_empty_ranges, reason = "negative bounds count from the end")]
 
 use pagelock_tensor::{Create, Result, Tensor};
 
@@ -35,7 +34,7 @@ fn narrow_slice_and_select() {
     view(|x| x.narrow(1, 1, 2), &[2, 4]);
     view(|x| x.narrow(0, 0, 0), &[2, 2]);
     view(|x| x.slice(0, .., 2), &[5]);
-    view(|x| x.slice(-1, 1..-1, 3), &[2, 8]);
+    view(|x| x.slice(-1, [1, -1], 3), &[2, 8]);
     view(|x| x.select(0, -1), &[3, 2]);
     view(|x| x.select(-1, 0), &[3, 2]);
 }

@@ -9,19 +9,19 @@ use crate::autograd::Saved;
 use crate::cpu::CpuView;
 use crate::element::Float;
 use crate::error::{Error, Result};
-use crate::op::{Inputs, Op, Saves, apply};
+use crate::op::{Inputs, Op, Saves, apply, per_type};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
 /// The geometry of [`Tensor::conv2d`]: stride 1, no padding, dilation 1 and one group, unless changed.
 ///
 /// ```
-/// # use pagelock_tensor::Conv2d;
-/// let halving = Conv2d::new().stride(2).padding(1);
-/// assert_eq!(halving, Conv2d { stride: [2, 2], padding: [1, 1], ..Conv2d::new() });
+/// # use pagelock_tensor::Conv2dOptions;
+/// let halving = Conv2dOptions::new().stride(2).padding(1);
+/// assert_eq!(halving, Conv2dOptions { stride: [2, 2], padding: [1, 1], ..Conv2dOptions::new() });
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Conv2d {
+pub struct Conv2dOptions {
     /// Distance between neighboring windows, `[vertical, horizontal]`, in pixels.
     pub stride: [usize; 2],
     /// Rows and columns of zeros added on each side.
@@ -32,40 +32,40 @@ pub struct Conv2d {
     pub groups: usize,
 }
 
-impl Default for Conv2d {
+impl Default for Conv2dOptions {
     fn default() -> Self {
-        Conv2d { stride: [1, 1], padding: [0, 0], dilation: [1, 1], groups: 1 }
+        Conv2dOptions { stride: [1, 1], padding: [0, 0], dilation: [1, 1], groups: 1 }
     }
 }
 
-impl Conv2d {
+impl Conv2dOptions {
     /// The defaults.
-    pub fn new() -> Conv2d {
-        Conv2d::default()
+    pub fn new() -> Conv2dOptions {
+        Conv2dOptions::default()
     }
 
     /// The same stride both ways.
     #[must_use]
-    pub fn stride(self, stride: usize) -> Conv2d {
-        Conv2d { stride: [stride; 2], ..self }
+    pub fn stride(self, stride: usize) -> Conv2dOptions {
+        Conv2dOptions { stride: [stride; 2], ..self }
     }
 
     /// The same padding on all sides.
     #[must_use]
-    pub fn padding(self, padding: usize) -> Conv2d {
-        Conv2d { padding: [padding; 2], ..self }
+    pub fn padding(self, padding: usize) -> Conv2dOptions {
+        Conv2dOptions { padding: [padding; 2], ..self }
     }
 
     /// The same dilation both ways.
     #[must_use]
-    pub fn dilation(self, dilation: usize) -> Conv2d {
-        Conv2d { dilation: [dilation; 2], ..self }
+    pub fn dilation(self, dilation: usize) -> Conv2dOptions {
+        Conv2dOptions { dilation: [dilation; 2], ..self }
     }
 
     /// As many groups of channels.
     #[must_use]
-    pub fn groups(self, groups: usize) -> Conv2d {
-        Conv2d { groups, ..self }
+    pub fn groups(self, groups: usize) -> Conv2dOptions {
+        Conv2dOptions { groups, ..self }
     }
 
     /// All sizes, from the shapes of image and weight; the one place that rejects them.
@@ -142,16 +142,16 @@ impl<T: Float> Tensor<T> {
     ///   `out_h = (height + 2·padding − dilation·(kernel_h − 1) − 1) / stride + 1`
     ///
     /// ```
-    /// # use pagelock_tensor::{Conv2d, Tensor};
+    /// # use pagelock_tensor::{Conv2dOptions, Tensor};
     /// let image = Tensor::zeros([1, 1, 28, 28])?;
     /// let weight = Tensor::zeros([16, 1, 3, 3])?;
-    /// assert_eq!(image.conv2d(&weight, None, Conv2d::new().stride(2).padding(1))?.shape(), &[1, 16, 14, 14]);
+    /// assert_eq!(image.conv2d(&weight, None, Conv2dOptions::new().stride(2).padding(1))?.shape(), &[1, 16, 14, 14]);
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
     ///
     /// # Errors
     /// [`Error::WrongShape`] if channels or sizes do not fit; [`Error::BadArgument`] for a zero in the geometry.
-    pub fn conv2d(&self, weight: &Tensor<T>, bias: Option<&Tensor<T>>, geometry: Conv2d) -> Result<Tensor<T>> {
+    pub fn conv2d(&self, weight: &Tensor<T>, bias: Option<&Tensor<T>>, geometry: Conv2dOptions) -> Result<Tensor<T>> {
         match bias {
             Some(bias) => apply(Forward(geometry), [self, weight, bias]),
             None => apply(Forward(geometry), [self, weight]),
@@ -160,11 +160,13 @@ impl<T: Float> Tensor<T> {
 }
 
 /// The convolution itself, with or without bias.
-struct Forward(Conv2d);
+struct Forward(Conv2dOptions);
 
 fn shape_of_result(dims: &cpu::ConvDims) -> Result<Shape> {
     Shape::new(&[dims.batch, dims.out_channels, dims.out_size[0], dims.out_size[1]])
 }
+
+per_type! { Forward[2]: Float }
 
 impl<T: Float> Op<T, 2> for Forward {
     type Out = T;
@@ -190,6 +192,8 @@ impl<T: Float> Op<T, 2> for Forward {
         ])
     }
 }
+
+per_type! { Forward[3]: Float }
 
 impl<T: Float> Op<T, 3> for Forward {
     type Out = T;
@@ -224,9 +228,11 @@ impl<T: Float> Op<T, 3> for Forward {
 
 /// The gradient of the image: `[gradient of the result, weight]` to the image's shape.
 struct ImageGrad {
-    geometry: Conv2d,
+    geometry: Conv2dOptions,
     image: Shape,
 }
+
+per_type! { ImageGrad[2]: Float }
 
 impl<T: Float> Op<T, 2> for ImageGrad {
     type Out = T;
@@ -256,9 +262,11 @@ impl<T: Float> Op<T, 2> for ImageGrad {
 
 /// The gradient of the weight: `[image, gradient of the result]` to the weight's shape.
 struct WeightGrad {
-    geometry: Conv2d,
+    geometry: Conv2dOptions,
     weight: Shape,
 }
+
+per_type! { WeightGrad[2]: Float }
 
 impl<T: Float> Op<T, 2> for WeightGrad {
     type Out = T;

@@ -9,7 +9,7 @@ use crate::autograd::Saved;
 use crate::cpu::CpuView;
 use crate::element::Num;
 use crate::error::{Error, Result};
-use crate::op::{Op, Saves, apply};
+use crate::op::{Op, Saves, apply, per_type};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
@@ -64,6 +64,8 @@ impl<T: Num> Tensor<T> {
 }
 
 struct MatMul;
+
+per_type! { MatMul[2]: Num }
 
 impl<T: Num> Op<T, 2> for MatMul {
     type Out = T;

@@ -9,7 +9,7 @@ use crate::autograd::Saved;
 use crate::cpu::CpuView;
 use crate::element::Float;
 use crate::error::{Error, Result};
-use crate::op::{Inputs, Op, Saves, apply};
+use crate::op::{Inputs, Op, Saves, apply, per_type};
 use crate::ops::index::scatter_add;
 use crate::shape::Shape;
 use crate::tensor::Tensor;
@@ -17,11 +17,11 @@ use crate::tensor::Tensor;
 /// The geometry of pooling: windows of `kernel`, `stride` apart, over an image padded by `padding`.
 ///
 /// ```
-/// # use pagelock_tensor::Pool2d;
-/// assert_eq!(Pool2d::new(2), Pool2d { kernel: [2, 2], stride: [2, 2], padding: [0, 0] });
+/// # use pagelock_tensor::Pool2dOptions;
+/// assert_eq!(Pool2dOptions::new(2), Pool2dOptions { kernel: [2, 2], stride: [2, 2], padding: [0, 0] });
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pool2d {
+pub struct Pool2dOptions {
     /// The window, `[height, width]`, in pixels.
     pub kernel: [usize; 2],
     /// Distance between neighboring windows.
@@ -30,22 +30,22 @@ pub struct Pool2d {
     pub padding: [usize; 2],
 }
 
-impl Pool2d {
+impl Pool2dOptions {
     /// Square windows side by side, without padding.
-    pub fn new(kernel: usize) -> Pool2d {
-        Pool2d { kernel: [kernel; 2], stride: [kernel; 2], padding: [0; 2] }
+    pub fn new(kernel: usize) -> Pool2dOptions {
+        Pool2dOptions { kernel: [kernel; 2], stride: [kernel; 2], padding: [0; 2] }
     }
 
     /// The same stride both ways.
     #[must_use]
-    pub fn stride(self, stride: usize) -> Pool2d {
-        Pool2d { stride: [stride; 2], ..self }
+    pub fn stride(self, stride: usize) -> Pool2dOptions {
+        Pool2dOptions { stride: [stride; 2], ..self }
     }
 
     /// The same padding on all sides.
     #[must_use]
-    pub fn padding(self, padding: usize) -> Pool2d {
-        Pool2d { padding: [padding; 2], ..self }
+    pub fn padding(self, padding: usize) -> Pool2dOptions {
+        Pool2dOptions { padding: [padding; 2], ..self }
     }
 
     /// All sizes, from the image's shape; the one place that rejects them.
@@ -123,7 +123,7 @@ impl<T: Float> Tensor<T> {
     /// # Errors
     /// [`Error::WrongShape`] if the window does not fit; [`Error::BadArgument`] for a zero in the geometry or padding of
     /// more than half of the kernel.
-    pub fn max_pool2d(&self, geometry: Pool2d) -> Result<Tensor<T>> {
+    pub fn max_pool2d(&self, geometry: Pool2dOptions) -> Result<Tensor<T>> {
         apply(MaxPool(geometry), [self])
     }
 
@@ -131,7 +131,7 @@ impl<T: Float> Tensor<T> {
     ///
     /// # Errors
     /// As [`Tensor::max_pool2d`].
-    pub fn avg_pool2d(&self, geometry: Pool2d) -> Result<Tensor<T>> {
+    pub fn avg_pool2d(&self, geometry: Pool2dOptions) -> Result<Tensor<T>> {
         apply(AvgPool(geometry), [self])
     }
 
@@ -151,7 +151,9 @@ impl<T: Float> Tensor<T> {
     }
 }
 
-struct MaxPool(Pool2d);
+struct MaxPool(Pool2dOptions);
+
+per_type! { MaxPool[1]: Float }
 
 impl<T: Float> Op<T, 1> for MaxPool {
     type Out = T;
@@ -180,7 +182,9 @@ impl<T: Float> Op<T, 1> for MaxPool {
 }
 
 /// Where in its plane the largest element of each window is.
-struct MaxPositions(Pool2d);
+struct MaxPositions(Pool2dOptions);
+
+per_type! { MaxPositions[1]: Float }
 
 impl<T: Float> Op<T, 1> for MaxPositions {
     type Out = i64;
@@ -203,7 +207,9 @@ impl<T: Float> Op<T, 1> for MaxPositions {
 }
 
 /// The average of each window; linear, so nothing is saved.
-struct AvgPool(Pool2d);
+struct AvgPool(Pool2dOptions);
+
+per_type! { AvgPool[1]: Float }
 
 impl<T: Float> Op<T, 1> for AvgPool {
     type Out = T;
@@ -227,9 +233,11 @@ impl<T: Float> Op<T, 1> for AvgPool {
 
 /// The transpose of [`AvgPool`].
 struct AvgPoolGrad {
-    geometry: Pool2d,
+    geometry: Pool2dOptions,
     image: Shape,
 }
+
+per_type! { AvgPoolGrad[1]: Float }
 
 impl<T: Float> Op<T, 1> for AvgPoolGrad {
     type Out = T;
@@ -254,6 +262,8 @@ impl<T: Float> Op<T, 1> for AvgPoolGrad {
 struct AdaptiveAvgPool {
     size: [usize; 2],
 }
+
+per_type! { AdaptiveAvgPool[1]: Float }
 
 impl<T: Float> Op<T, 1> for AdaptiveAvgPool {
     type Out = T;
@@ -297,6 +307,8 @@ struct AdaptiveAvgPoolGrad {
     size: [usize; 2],
     image: Shape,
 }
+
+per_type! { AdaptiveAvgPoolGrad[1]: Float }
 
 impl<T: Float> Op<T, 1> for AdaptiveAvgPoolGrad {
     type Out = T;

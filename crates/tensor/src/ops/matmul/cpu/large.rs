@@ -1,4 +1,4 @@
-//! Large products, through the `gemm` crate.
+//! Large products, through the `gemm` crates: one for each type, as their common one also brings complex numbers.
 //!
 //! The result is cut into blocks that are products of their own. `gemm` packs the right side for every block: cheap
 //! while its rows are contiguous, as slow as the product itself if they are not, so those are transposed first.
@@ -6,7 +6,7 @@
 use pulp::{Simd, WithSimd};
 
 use super::{Matrix, Sizes};
-use crate::element::Real;
+use crate::element::{DType, Real};
 use crate::lanes;
 use crate::parallel::{for_each_chunk_mut, run};
 use crate::scratch;
@@ -87,32 +87,43 @@ impl<R: Real> Place<R> {
         let c = self.0.wrapping_add(start);
         assert!(a.numbers.len() > (m - 1) * a.strides[0] + (k - 1) * a.strides[1], "the left side is whole");
         assert!(b.numbers.len() > (k - 1) * b.strides[0] + (n - 1) * b.strides[1], "the right side is whole");
-        // SAFETY: `gemm` reads `a[i * a_rows + p * a_columns]` for i < m, p < k and `b` likewise, which the two
-        // assertions above put inside their slices, and does not read `c` (`read_dst` is false). It writes
-        // `c[i * c_stride + j]` for i < m, j < n: `blocks` has asserted that `c` has room for the last row, borrows it
-        // mutably for as long as tasks run, and gives each block to one task. `R` is `f32` or `f64`, which it knows.
-        unsafe {
-            gemm::gemm(
-                m,
-                n,
-                k,
-                c,
-                1,
-                c_stride as isize,
-                false,
-                a.numbers.as_ptr(),
-                a_columns,
-                a_rows,
-                b.numbers.as_ptr(),
-                b_columns,
-                b_rows,
-                R::ZERO,
-                R::ONE,
-                false,
-                false,
-                false,
-                gemm::Parallelism::None,
-            );
+        // `gemm` prefers a column-major result: the transposed product, bᵀ · aᵀ.
+        let (left, right) = (b.numbers.as_ptr(), a.numbers.as_ptr());
+        macro_rules! product {
+            ($gemm:path, $real:ty) => {
+                // SAFETY: `gemm` reads `a[i * a_rows + p * a_columns]` for i < m, p < k and `b` likewise, which the
+                // two assertions above put inside their slices, and does not read `c` (`read_dst` is false). It writes
+                // `c[i * c_stride + j]` for i < m, j < n: `blocks` has asserted that `c` has room for the last row,
+                // borrows it mutably for as long as tasks run, and gives each block to one task. The casts change
+                // nothing: `R` is `$real`, whose `DTYPE` was matched.
+                unsafe {
+                    $gemm()(
+                        n,
+                        m,
+                        k,
+                        c.cast::<$real>(),
+                        c_stride as isize,
+                        1,
+                        false,
+                        left.cast::<$real>(),
+                        b_rows,
+                        b_columns,
+                        right.cast::<$real>(),
+                        a_rows,
+                        a_columns,
+                        0.0,
+                        1.0,
+                        false,
+                        false,
+                        false,
+                        gemm_common::Parallelism::None,
+                    );
+                }
+            };
+        }
+        match R::DTYPE {
+            DType::F64 => product!(gemm_f64::gemm::f64::get_gemm_fn, f64),
+            _ => product!(gemm_f32::gemm::f32::get_gemm_fn, f32),
         }
     }
 }

@@ -1,0 +1,62 @@
+//! [`SliceRange`]: what [`Tensor::slice`](crate::Tensor::slice) takes as a range.
+
+use std::ops::{Bound, Range, RangeBounds, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive};
+
+/// A range of indices in which negative bounds count from the end, as in Python.
+///
+/// `[1, -1]` is Python's `1:-1`. (Rust's `1..-1` means the same here, but Clippy takes it for an empty range.)
+pub trait SliceRange: Sealed {
+    /// The first index and the one after the last, cut to `0..=size`.
+    #[doc(hidden)]
+    fn within(self, size: usize) -> [isize; 2];
+}
+
+pub trait Sealed {}
+
+impl Sealed for [isize; 2] {}
+
+impl SliceRange for [isize; 2] {
+    fn within(self, size: usize) -> [isize; 2] {
+        self.map(|index| from_start(index, size as isize))
+    }
+}
+
+macro_rules! ranges {
+    ($($range:ty),+) => {$(
+        impl Sealed for $range {}
+
+        impl SliceRange for $range {
+            fn within(self, size: usize) -> [isize; 2] {
+                bounds(&self, size as isize)
+            }
+        }
+    )+};
+}
+
+ranges!(
+    Range<isize>,
+    RangeFrom<isize>,
+    RangeFull,
+    RangeInclusive<isize>,
+    RangeTo<isize>,
+    RangeToInclusive<isize>,
+    (Bound<isize>, Bound<isize>)
+);
+
+fn bounds(range: &impl RangeBounds<isize>, size: isize) -> [isize; 2] {
+    let start = match range.start_bound() {
+        Bound::Included(&start) => from_start(start, size),
+        Bound::Excluded(&start) => (from_start(start, size) + 1).min(size),
+        Bound::Unbounded => 0,
+    };
+    let end = match range.end_bound() {
+        Bound::Included(&end) => (from_start(end, size) + 1).min(size),
+        Bound::Excluded(&end) => from_start(end, size),
+        Bound::Unbounded => size,
+    };
+    [start, end]
+}
+
+fn from_start(index: isize, size: isize) -> isize {
+    if index < 0 { index.saturating_add(size) } else { index }.clamp(0, size)
+}
