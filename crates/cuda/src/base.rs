@@ -1,0 +1,118 @@
+//! What all parts of one device share: its driver, its events, and the count of what had to be leaked.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering::Relaxed},
+};
+
+use pagelock_memory::{Budget, ByteSize};
+
+use crate::{
+    driver::{self, Driver, EventHandle, EventTiming},
+    sync::{Mutex, lock},
+};
+
+/// See the head of the file.
+pub(crate) struct Base {
+    pub(crate) driver: Arc<dyn Driver>,
+    pub(crate) ordinal: u32,
+    /// Pays for everything that the pool takes from the driver.
+    pub(crate) memory: Budget,
+    pub(crate) leaked: Leaked,
+    pub(crate) live: Live,
+    pub(crate) in_flight: AtomicU64, // tickets; Relaxed: it guards nothing
+    events: Mutex<IdleEvents>,       // guards the events that nobody uses
+}
+
+#[derive(Default)]
+struct IdleEvents {
+    untimed: Vec<EventHandle>,
+    timed: Vec<EventHandle>,
+}
+
+/// What was given up because the device could not say whether it was done with it. Relaxed: it guards nothing.
+#[derive(Default)]
+pub(crate) struct Leaked {
+    count: AtomicU64,
+    bytes: AtomicU64,
+}
+
+/// What buffers hold. Relaxed: it guards nothing.
+#[derive(Default)]
+pub(crate) struct Live {
+    pub(crate) bytes: AtomicU64,
+    pub(crate) peak_bytes: AtomicU64,
+}
+
+impl Base {
+    pub(crate) fn new(driver: Arc<dyn Driver>) -> Self {
+        let properties = driver.properties();
+        let (ordinal, memory) = (properties.ordinal, properties.memory);
+        let knob = "drop device buffers, use smaller batches, or raise the device's limit";
+        Self {
+            memory: Budget::new(format!("device {ordinal}"), memory).with_knob(knob),
+            driver,
+            ordinal,
+            leaked: Leaked::default(),
+            live: Live::default(),
+            in_flight: AtomicU64::new(0),
+            events: Mutex::new(IdleEvents::default()),
+        }
+    }
+
+    /// An event to be recorded; one that was used before, if there is one.
+    pub(crate) fn take_event(&self, timing: EventTiming) -> driver::Result<EventHandle> {
+        let kept = lock(&self.events).of(timing).pop();
+        kept.map_or_else(|| self.driver.create_event(timing), Ok)
+    }
+
+    /// Keeps an event for later. Waits for it that are queued still hold: they name a recording.
+    pub(crate) fn keep_event(&self, event: EventHandle, timing: EventTiming) {
+        lock(&self.events).of(timing).push(event);
+    }
+}
+
+impl Drop for Base {
+    fn drop(&mut self) {
+        let IdleEvents { untimed, timed } = std::mem::take(&mut *lock(&self.events));
+        for event in untimed.into_iter().chain(timed) {
+            // SAFETY: made by this driver, kept here by the last who used it, and gone after this.
+            let _ = unsafe { self.driver.destroy_event(event) };
+        }
+    }
+}
+
+impl IdleEvents {
+    fn of(&mut self, timing: EventTiming) -> &mut Vec<EventHandle> {
+        match timing {
+            EventTiming::Untimed => &mut self.untimed,
+            EventTiming::Timed => &mut self.timed,
+        }
+    }
+}
+
+impl Leaked {
+    pub(crate) fn add(&self, bytes: usize) {
+        self.count.fetch_add(1, Relaxed);
+        self.bytes.fetch_add(bytes as u64, Relaxed);
+    }
+
+    pub(crate) fn count(&self) -> u64 {
+        self.count.load(Relaxed)
+    }
+
+    pub(crate) fn bytes(&self) -> ByteSize {
+        ByteSize(self.bytes.load(Relaxed))
+    }
+}
+
+impl Live {
+    pub(crate) fn add(&self, bytes: usize) {
+        let now = self.bytes.fetch_add(bytes as u64, Relaxed) + bytes as u64;
+        self.peak_bytes.fetch_max(now, Relaxed);
+    }
+
+    pub(crate) fn sub(&self, bytes: usize) {
+        self.bytes.fetch_sub(bytes as u64, Relaxed);
+    }
+}

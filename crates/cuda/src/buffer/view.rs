@@ -1,0 +1,174 @@
+//! Views: all or some elements of a [`DeviceBuffer`], to be read or to be written.
+
+use std::{
+    fmt,
+    marker::PhantomData,
+    ops::{Bound, Range, RangeBounds},
+    sync::Arc,
+};
+
+use super::DeviceBuffer;
+use crate::{
+    driver::Address,
+    element::Element,
+    error::{Error, Result},
+    stream::{Access, StreamCore, Uses},
+};
+
+/// Elements of a device buffer that may be read: what `&[T]` is to host memory.
+pub struct DeviceView<'a, T: Element> {
+    address: Address,
+    len: usize,
+    uses: &'a Uses,
+    home: &'a Arc<StreamCore>,
+    elements: PhantomData<&'a [T]>,
+}
+
+/// Elements of a device buffer that may be written: what `&mut [T]` is to host memory.
+///
+/// # Examples
+/// Two halves can be written at once:
+/// ```
+/// use pagelock_cuda::{Device, software::Config};
+///
+/// let stream = Device::software(Config::default())?.stream()?;
+/// let mut numbers = stream.allocate::<u8>(6)?;
+/// let (low, high) = numbers.view_mut().split_at(3)?;
+/// stream.fill(low, 1)?;
+/// stream.fill(high, 2)?;
+/// assert_eq!(stream.read(&numbers)?, [1, 1, 1, 2, 2, 2]);
+/// # Ok::<(), pagelock_cuda::Error>(())
+/// ```
+pub struct DeviceViewMut<'a, T: Element> {
+    address: Address,
+    len: usize,
+    uses: &'a Uses,
+    home: &'a Arc<StreamCore>,
+    elements: PhantomData<&'a mut [T]>,
+}
+
+/// What both kinds of views have.
+macro_rules! view {
+    ($View:ident, $access:ident) => {
+        impl<'a, T: Element> $View<'a, T> {
+            pub(super) fn of(address: Address, len: usize, uses: &'a Uses, home: &'a Arc<StreamCore>) -> Self {
+                Self { address, len, uses, home, elements: PhantomData }
+            }
+
+            /// How many elements.
+            pub fn len(&self) -> usize {
+                self.len
+            }
+
+            /// Whether there are none.
+            pub fn is_empty(&self) -> bool {
+                self.len == 0
+            }
+
+            /// Where the device has them.
+            pub fn address(&self) -> Address {
+                self.address
+            }
+
+            /// Some of the elements.
+            ///
+            /// # Errors
+            /// [`Error::Range`].
+            pub fn slice(self, range: impl RangeBounds<usize>) -> Result<Self> {
+                let Range { start, end } = checked(range, self.len)?;
+                let address = self.address.offset(start * size_of::<T>());
+                Ok(Self { address, len: end - start, ..self })
+            }
+
+            /// The elements before `middle`, and the rest.
+            ///
+            /// # Errors
+            /// [`Error::Range`].
+            pub fn split_at(self, middle: usize) -> Result<(Self, Self)> {
+                checked(middle..self.len, self.len)?;
+                let rest = self.address.offset(middle * size_of::<T>());
+                let first = Self::of(self.address, middle, self.uses, self.home);
+                Ok((first, Self::of(rest, self.len - middle, self.uses, self.home)))
+            }
+
+            pub(crate) fn len_bytes(&self) -> usize {
+                self.len * size_of::<T>()
+            }
+
+            /// What work that takes this view does with the buffer.
+            pub(crate) fn access(&self) -> Access<'a> {
+                self.uses.$access()
+            }
+
+            /// An error if the buffer is on another device than the stream.
+            pub(crate) fn check_beside(&self, stream: &StreamCore) -> Result<()> {
+                if stream.is_beside(self.home) {
+                    return Ok(());
+                }
+                Err(Error::OtherDevice { buffer: self.home.base().ordinal, stream: stream.base().ordinal })
+            }
+        }
+
+        impl<T: Element> fmt::Debug for $View<'_, T> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!(stringify!($View), "({} × {})"), self.len, std::any::type_name::<T>())
+            }
+        }
+    };
+}
+
+view!(DeviceView, read);
+view!(DeviceViewMut, write);
+
+impl<T: Element> DeviceView<'_, T> {
+    pub(crate) fn home(&self) -> &Arc<StreamCore> {
+        self.home
+    }
+}
+
+impl<T: Element> Clone for DeviceView<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T: Element> Copy for DeviceView<'_, T> {}
+
+impl<'a, T: Element> From<&'a DeviceBuffer<T>> for DeviceView<'a, T> {
+    fn from(buffer: &'a DeviceBuffer<T>) -> Self {
+        buffer.view()
+    }
+}
+
+impl<'a, T: Element> From<&'a mut DeviceBuffer<T>> for DeviceViewMut<'a, T> {
+    fn from(buffer: &'a mut DeviceBuffer<T>) -> Self {
+        buffer.view_mut()
+    }
+}
+
+impl<'a, T: Element> From<DeviceViewMut<'a, T>> for DeviceView<'a, T> {
+    fn from(view: DeviceViewMut<'a, T>) -> Self {
+        Self::of(view.address, view.len, view.uses, view.home)
+    }
+}
+
+impl<T: Element> DeviceViewMut<'_, T> {
+    /// The same elements, borrowed for a shorter time.
+    pub fn reborrow(&mut self) -> DeviceViewMut<'_, T> {
+        DeviceViewMut::of(self.address, self.len, self.uses, self.home)
+    }
+}
+
+fn checked(range: impl RangeBounds<usize>, len: usize) -> Result<Range<usize>> {
+    let start = match range.start_bound() {
+        Bound::Included(&start) => start,
+        Bound::Excluded(&before) => before.saturating_add(1),
+        Bound::Unbounded => 0,
+    };
+    let end = match range.end_bound() {
+        Bound::Included(&last) => last.saturating_add(1),
+        Bound::Excluded(&end) => end,
+        Bound::Unbounded => len,
+    };
+    if start <= end && end <= len { Ok(start..end) } else { Err(Error::Range { start, end, len }) }
+}

@@ -1,0 +1,21 @@
+//! Copies between host and device, on a device and between devices. None of them can race.
+//!
+//! - `owned.rs`: a copy owns its host memory until it is done, and gives it back through a [`Ticket`](crate::Ticket);
+//! - `scoped.rs`: a copy borrows ordinary slices inside [`Stream::scope`], which waits before they are anybody else's;
+//! - `rows.rs`: rows at a distance from each other; `on_device.rs`: on a device and between two; `fill.rs`: one value.
+//!
+//! Device memory needs neither owner nor scope: a view is borrowed while the copy is queued, and after that the order
+//! of the streams (`stream/order.rs`) keeps everybody else away until the copy is done.
+
+mod fill;
+mod on_device;
+mod owned;
+mod rows;
+mod scoped;
+
+pub use self::{owned::Source, rows::Rows, scoped::Scope};
+use crate::error::{Error, Result};
+
+fn same_length(source_len: usize, target_len: usize) -> Result<()> {
+    if source_len == target_len { Ok(()) } else { Err(Error::Length { source_len, target_len }) }
+}

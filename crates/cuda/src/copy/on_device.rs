@@ -1,0 +1,55 @@
+//! Copies on a device, and from one device to another.
+
+use super::same_length;
+use crate::{
+    buffer::{DeviceView, DeviceViewMut},
+    element::Element,
+    error::Result,
+    stream::Stream,
+};
+
+impl Stream {
+    /// Copies `source` to `target`, on this stream's device or from another device to it.
+    ///
+    /// # Errors
+    /// [`Error::Length`](crate::Error::Length); [`Error::OtherDevice`](crate::Error::OtherDevice) if the target is not
+    /// on the stream's device; [`Error::Driver`](crate::Error::Driver).
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_cuda::software::{Config, Machine};
+    ///
+    /// let machine = Machine::new(Config { devices: 2, ..Config::default() });
+    /// let (here, there) = (machine.device(0)?.stream()?, machine.device(1)?.stream()?);
+    /// let source = there.allocate_from(&[1.0_f32, 2.0])?;
+    /// let mut target = here.allocate::<f32>(2)?;
+    /// here.copy(&source, &mut target)?; // after what `there` did with the source
+    /// assert_eq!(here.read(&target)?, [1.0, 2.0]);
+    /// # Ok::<(), pagelock_cuda::Error>(())
+    /// ```
+    pub fn copy<'a, 'b, T: Element>(
+        &self,
+        source: impl Into<DeviceView<'a, T>>,
+        target: impl Into<DeviceViewMut<'b, T>>,
+    ) -> Result<()> {
+        let (source, target) = (source.into(), target.into());
+        target.check_beside(self.core())?;
+        same_length(source.len(), target.len())?;
+        let (from, to, len_bytes) = (source.address(), target.address(), source.len_bytes());
+        if len_bytes == 0 {
+            return Ok(());
+        }
+        let peer = source.home().driver().context();
+        let is_here = source.home().is_beside(self.core());
+        let queued = self.core().enqueue(&[source.access(), target.access()], |driver, stream| {
+            if is_here {
+                // SAFETY: the lengths are equal (checked), and `enqueue` orders both ends.
+                unsafe { driver.copy_on_device(stream, to, from, len_bytes) }
+            } else {
+                // SAFETY: as above; the source is in the memory of that peer.
+                unsafe { driver.copy_from_peer(stream, to, peer, from, len_bytes) }
+            }
+        });
+        Ok(queued?)
+    }
+}

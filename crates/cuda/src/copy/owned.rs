@@ -1,0 +1,152 @@
+//! Copies by ownership: the host memory moves into the copy and comes back when the copy is done.
+
+use crate::{
+    buffer::{DeviceView, DeviceViewMut},
+    element::Element,
+    error::Result,
+    page_locked::{Frozen, Pinned, Uninit},
+    stream::Stream,
+    ticket::{InUse, Refused, Ticket},
+};
+
+use super::same_length;
+
+/// Host memory that a copy can own and read: [`Pinned`], which then nobody else can write, and [`Frozen`], which nobody
+/// writes anyway.
+pub trait Source: sealed::Elements + Send + 'static {}
+
+pub(super) mod sealed {
+    use crate::element::Element;
+
+    /// Where the source is. Its elements stay where they are, unchanged, however the source itself is moved.
+    pub trait Elements {
+        type Element: Element;
+
+        fn elements(&self) -> &[Self::Element];
+    }
+}
+
+impl<T: Element> Source for Pinned<T> {}
+impl<T: Element> Source for Frozen<T> {}
+
+impl<T: Element> sealed::Elements for Pinned<T> {
+    type Element = T;
+
+    fn elements(&self) -> &[T] {
+        self
+    }
+}
+
+impl<T: Element> sealed::Elements for Frozen<T> {
+    type Element = T;
+
+    fn elements(&self) -> &[T] {
+        self
+    }
+}
+
+impl Stream {
+    /// Starts copying `source` to `target`, and returns at once. The source comes back from the ticket.
+    ///
+    /// # Errors
+    /// [`Error::Length`](crate::Error::Length), [`Error::OtherDevice`](crate::Error::OtherDevice),
+    /// [`Error::Driver`](crate::Error::Driver); [`Refused::into_parts`] gives the source back.
+    /// [`Error::Lost`](crate::Error::Lost) if the driver failed and cannot say whether the device reads the source.
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_cuda::{Device, Pinned, software::Config};
+    ///
+    /// let device = Device::software(Config::default())?;
+    /// let stream = device.stream()?;
+    /// let mut target = stream.allocate::<f32>(2)?;
+    /// let source = Pinned::from_slice(&device, &[1.0, 2.0])?;
+    /// let ticket = stream.upload(source, &mut target)?;
+    /// // … work that needs neither …
+    /// let source = ticket.wait()?;
+    /// # assert_eq!(*source, [1.0, 2.0]);
+    /// # Ok::<(), pagelock_cuda::Error>(())
+    /// ```
+    pub fn upload<'a, S: Source>(
+        &self,
+        source: S,
+        target: impl Into<DeviceViewMut<'a, S::Element>>,
+    ) -> Result<Ticket<S>, Refused<S>>
+    where
+        S::Element: 'a,
+    {
+        let target = target.into();
+        if let Err(error) = self.check(source.elements().len(), &target) {
+            return Err(Refused::before(error, source));
+        }
+        let len_bytes = target.len_bytes();
+        if len_bytes == 0 {
+            return Ok(Ticket::over(source));
+        }
+        let source = InUse::new(source, len_bytes);
+        let queued = self.core().enqueue(&[target.access()], |driver, stream| {
+            let from = source.held().elements().as_ptr().cast();
+            // SAFETY: the lengths are equal (checked); the target is ordered by `enqueue`; the source is in `InUse`,
+            // so nobody writes or frees it before the device is done.
+            unsafe { driver.copy_to_device(stream, target.address(), from, len_bytes) }
+        });
+        Ticket::new(self.core(), queued, source)
+    }
+
+    /// Starts copying `source` to `target`, and returns at once. The values come from the ticket.
+    ///
+    /// # Errors
+    /// As [`upload`](Self::upload).
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_cuda::{Device, Uninit, software::Config};
+    ///
+    /// let device = Device::software(Config::default())?;
+    /// let stream = device.stream()?;
+    /// let squares = stream.allocate_from(&[1, 4, 9])?;
+    /// let ticket = stream.download(squares.slice(1..)?, Uninit::<i32>::new(&device, 2)?)?;
+    /// assert_eq!(*ticket.wait()?, [4, 9]);
+    /// # Ok::<(), pagelock_cuda::Error>(())
+    /// ```
+    ///
+    /// They cannot be read before:
+    /// ```compile_fail,E0608
+    /// # use pagelock_cuda::{Device, Uninit, software::Config};
+    /// # let device = Device::software(Config::default())?;
+    /// # let stream = device.stream()?;
+    /// # let squares = stream.allocate_from(&[1, 4, 9])?;
+    /// let ticket = stream.download(&squares, Uninit::<i32>::new(&device, 3)?)?;
+    /// println!("{}", ticket[0]);
+    /// # Ok::<(), pagelock_cuda::Error>(())
+    /// ```
+    pub fn download<'a, T: Element>(
+        &self,
+        source: impl Into<DeviceView<'a, T>>,
+        target: Uninit<T>,
+    ) -> Result<Ticket<Pinned<T>>, Refused<Uninit<T>>> {
+        let source = source.into();
+        let checked = source.check_beside(self.core()).and_then(|()| same_length(source.len(), target.len()));
+        if let Err(error) = checked {
+            return Err(Refused::before(error, target));
+        }
+        let len_bytes = source.len_bytes();
+        if len_bytes == 0 {
+            return Ok(Ticket::over(target.into_pinned()));
+        }
+        let mut target = InUse::new(target.into_pinned(), len_bytes);
+        let to = target.held_mut().start_mut().cast();
+        let queued = self.core().enqueue(&[source.access()], |driver, stream| {
+            // SAFETY: the lengths are equal (checked); the source is ordered by `enqueue`; the target is in `InUse`,
+            // so nobody uses or frees it before the device is done.
+            unsafe { driver.copy_to_host(stream, to, source.address(), len_bytes) }
+        });
+        Ticket::new(self.core(), queued, target).map_err(|refused| refused.map(Pinned::into_uninit))
+    }
+
+    /// Whether so many elements can be copied to `target` by this stream.
+    fn check<T: Element>(&self, source_len: usize, target: &DeviceViewMut<'_, T>) -> Result<()> {
+        target.check_beside(self.core())?;
+        same_length(source_len, target.len())
+    }
+}

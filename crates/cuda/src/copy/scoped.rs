@@ -1,0 +1,180 @@
+//! Copies of borrowed slices, inside a scope that waits for them.
+
+use std::{cell::Cell, marker::PhantomData, process};
+
+use super::same_length;
+use crate::{
+    buffer::{DeviceBuffer, DeviceView, DeviceViewMut},
+    driver::EventTiming,
+    element::Element,
+    error::Result,
+    event::Recorded,
+    stream::Stream,
+};
+
+/// Starts copies of borrowed slices; see [`Stream::scope`].
+pub struct Scope<'scope, 'env: 'scope> {
+    stream: &'env Stream,
+    copied: Cell<bool>,                         // whether a copy may be in flight
+    scope: PhantomData<&'scope mut &'scope ()>, // invariant, as in `std::thread::Scope`
+    env: PhantomData<&'env mut &'env ()>,
+}
+
+impl Stream {
+    /// Calls `work` with a scope in which slices can be borrowed for copies that go on while it does other things.
+    /// Returns, or unwinds, only when they are done.
+    ///
+    /// # Aborts
+    /// If the driver fails so badly that it cannot say whether the device is done with the borrowed memory, the
+    /// process ends: going on would let the device write memory that belongs to somebody else by then.
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_cuda::{Device, software::Config};
+    ///
+    /// let stream = Device::software(Config::default())?.stream()?;
+    /// let mut on_device = stream.allocate::<u32>(3)?;
+    /// let (source, mut target) = (vec![1, 2, 3], [0; 3]);
+    /// stream.scope(|scope| {
+    ///     scope.upload(&source, &mut on_device)?;
+    ///     scope.download(&on_device, &mut target)
+    /// })?;
+    /// assert_eq!(target, [1, 2, 3]);
+    /// # Ok::<(), pagelock_cuda::Error>(())
+    /// ```
+    ///
+    /// What is being copied cannot be changed:
+    /// ```compile_fail,E0506
+    /// # use pagelock_cuda::{Device, software::Config};
+    /// # let stream = Device::software(Config::default())?.stream()?;
+    /// # let mut on_device = stream.allocate::<u32>(3)?;
+    /// let mut source = [1, 2, 3];
+    /// stream.scope(|scope| {
+    ///     scope.upload(&source, &mut on_device)?;
+    ///     source[0] = 4;
+    ///     Ok::<(), pagelock_cuda::Error>(())
+    /// })?;
+    /// # Ok::<(), pagelock_cuda::Error>(())
+    /// ```
+    ///
+    /// nor be read while it is written:
+    /// ```compile_fail,E0503
+    /// # use pagelock_cuda::{Device, software::Config};
+    /// # let stream = Device::software(Config::default())?.stream()?;
+    /// # let on_device = stream.zeros::<u32>(3)?;
+    /// let mut target = [0; 3];
+    /// stream.scope(|scope| {
+    ///     scope.download(&on_device, &mut target)?;
+    ///     assert_eq!(target[0], 0);
+    ///     Ok::<(), pagelock_cuda::Error>(())
+    /// })?;
+    /// # Ok::<(), pagelock_cuda::Error>(())
+    /// ```
+    ///
+    /// nor end before the scope does:
+    /// ```compile_fail,E0597
+    /// # use pagelock_cuda::{Device, software::Config};
+    /// # let stream = Device::software(Config::default())?.stream()?;
+    /// # let mut on_device = stream.allocate::<u32>(3)?;
+    /// stream.scope(|scope| {
+    ///     let source = [1, 2, 3];
+    ///     scope.upload(&source, &mut on_device)
+    /// })?;
+    /// # Ok::<(), pagelock_cuda::Error>(())
+    /// ```
+    pub fn scope<'env, R>(&'env self, work: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R) -> R {
+        let scope = Scope { stream: self, copied: Cell::new(false), scope: PhantomData, env: PhantomData };
+        let _waits = WaitsAtEnd { stream: self, copied: &scope.copied };
+        work(&scope)
+    }
+
+    /// A new buffer with the elements of `source`; returns when they have been copied.
+    ///
+    /// # Errors
+    /// As [`allocate`](Self::allocate), and [`Error::Driver`](crate::Error::Driver).
+    pub fn allocate_from<T: Element>(&self, source: &[T]) -> Result<DeviceBuffer<T>> {
+        let mut buffer = self.allocate(source.len())?;
+        self.scope(|scope| scope.upload(source, &mut buffer))?;
+        Ok(buffer)
+    }
+
+    /// The elements of `source`; returns when they have been copied.
+    ///
+    /// # Errors
+    /// [`Error::OtherDevice`](crate::Error::OtherDevice), [`Error::Driver`](crate::Error::Driver).
+    pub fn read<'a, T: Element>(&self, source: impl Into<DeviceView<'a, T>>) -> Result<Vec<T>> {
+        let source = source.into();
+        let mut target = vec![T::zeroed(); source.len()];
+        self.scope(|scope| scope.download(source, &mut target))?;
+        Ok(target)
+    }
+}
+
+impl<'env> Scope<'_, 'env> {
+    /// Starts copying `source` to `target`.
+    ///
+    /// # Errors
+    /// [`Error::Length`](crate::Error::Length), [`Error::OtherDevice`](crate::Error::OtherDevice),
+    /// [`Error::Driver`](crate::Error::Driver).
+    pub fn upload<'a, T: Element>(&self, source: &'env [T], target: impl Into<DeviceViewMut<'a, T>>) -> Result<()> {
+        let target = target.into();
+        let stream = self.stream.core();
+        target.check_beside(stream)?;
+        same_length(source.len(), target.len())?;
+        let len_bytes = target.len_bytes();
+        if len_bytes == 0 {
+            return Ok(());
+        }
+        let queued = stream.enqueue(&[target.access()], |driver, handle| {
+            self.copied.set(true);
+            // SAFETY: the lengths are equal (checked); the target is ordered by `enqueue`; the source is borrowed for
+            // `'env`, and `WaitsAtEnd` does not let the scope end before the device is done.
+            unsafe { driver.copy_to_device(handle, target.address(), source.as_ptr().cast(), len_bytes) }
+        });
+        Ok(queued?)
+    }
+
+    /// Starts copying `source` to `target`.
+    ///
+    /// # Errors
+    /// As [`upload`](Self::upload).
+    pub fn download<'a, T: Element>(&self, source: impl Into<DeviceView<'a, T>>, target: &'env mut [T]) -> Result<()> {
+        let source = source.into();
+        let stream = self.stream.core();
+        source.check_beside(stream)?;
+        same_length(source.len(), target.len())?;
+        let len_bytes = source.len_bytes();
+        if len_bytes == 0 {
+            return Ok(());
+        }
+        let queued = stream.enqueue(&[source.access()], |driver, handle| {
+            self.copied.set(true);
+            // SAFETY: as in `upload`, with the target borrowed mutably.
+            unsafe { driver.copy_to_host(handle, target.as_mut_ptr().cast(), source.address(), len_bytes) }
+        });
+        Ok(queued?)
+    }
+}
+
+/// Waits for the scope's copies, in the frame of [`Stream::scope`], so that nobody can forget to.
+struct WaitsAtEnd<'a> {
+    stream: &'a Stream,
+    copied: &'a Cell<bool>,
+}
+
+impl Drop for WaitsAtEnd<'_> {
+    fn drop(&mut self) {
+        if !self.copied.get() {
+            return;
+        }
+        let stream = self.stream.core();
+        let done = match Recorded::new(stream, EventTiming::Untimed) {
+            Ok(recorded) => recorded.prove(),
+            Err(_) => stream.prove_idle(),
+        };
+        if let Err(failure) = done {
+            eprintln!("the device cannot say whether it is done with memory borrowed by `Stream::scope`: {failure}");
+            process::abort();
+        }
+    }
+}

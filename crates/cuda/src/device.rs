@@ -1,0 +1,313 @@
+//! [`Device`]: one GPU, or one software device.
+
+use std::{
+    fmt,
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
+
+use pagelock_memory::{Budget, ByteSize};
+
+use crate::{
+    base::Base,
+    driver::{self, Driver, MemoryInfo, Properties, cuda},
+    error::Result,
+    host_function,
+    page_locked::{self, PageLockedMemory},
+    parking::Lot,
+    pool::Cache,
+    software,
+    stream::{Priority, Queue, Stream, StreamCore},
+    sync::{Mutex, lock},
+};
+
+/// One device. Cheap to clone: all clones are the same device.
+///
+/// # Examples
+/// Asking for a GPU, and saying what is missing:
+/// ```
+/// use pagelock_cuda::Device;
+///
+/// match Device::cuda(0) {
+///     Ok(device) => println!("{} with {}", device.properties().name, device.properties().memory),
+///     Err(missing) => println!("{missing}"),
+/// }
+/// ```
+#[derive(Clone)]
+pub struct Device {
+    core: Arc<DeviceCore>,
+}
+
+/// What a device's handles, streams and buffers share.
+pub(crate) struct DeviceCore {
+    base: Arc<Base>,
+    lot: Lot,
+    page_locked: PageLockedMemory,
+    streams: Mutex<Vec<Weak<StreamCore>>>,   // guards which streams there are
+    idle_queues: Mutex<Vec<(Queue, Cache)>>, // guards those without a stream
+}
+
+impl Device {
+    /// The GPU of that number, opened at the first call and kept for the life of the process.
+    ///
+    /// # Errors
+    /// [`Error::Absent`](crate::Error::Absent) says what is missing where there is no CUDA;
+    /// [`Error::NoSuchDevice`](crate::Error::NoSuchDevice).
+    pub fn cuda(ordinal: u32) -> Result<Self> {
+        static DEVICES: Mutex<Vec<(u32, Device)>> = Mutex::new(Vec::new());
+        let mut devices = lock(&DEVICES);
+        if let Some((_, device)) = devices.iter().find(|(known, _)| *known == ordinal) {
+            return Ok(device.clone());
+        }
+        let device = Self::with_driver(Arc::new(cuda::Context::open(ordinal)?));
+        devices.push((ordinal, device.clone()));
+        Ok(device)
+    }
+
+    /// How many GPUs there are.
+    ///
+    /// # Errors
+    /// [`Error::Absent`](crate::Error::Absent) says what is missing where there is no CUDA.
+    pub fn cuda_count() -> Result<u32> {
+        Ok(cuda::device_count()?)
+    }
+
+    /// The first device of a new software [`Machine`](software::Machine).
+    ///
+    /// # Errors
+    /// [`Error::NoSuchDevice`](crate::Error::NoSuchDevice) if the machine has none.
+    pub fn software(config: software::Config) -> Result<Self> {
+        software::Machine::new(config).device(0)
+    }
+
+    /// A device behind a driver of one's own. Two devices of one driver do not know each other.
+    pub fn with_driver(driver: Arc<dyn Driver>) -> Self {
+        let page_locked = page_locked::memory_for(driver.clone());
+        let core = DeviceCore {
+            base: Arc::new(Base::new(driver)),
+            lot: Lot::default(),
+            page_locked,
+            streams: Mutex::new(Vec::new()),
+            idle_queues: Mutex::new(Vec::new()),
+        };
+        Self { core: Arc::new(core) }
+    }
+
+    pub(crate) fn from_core(core: Arc<DeviceCore>) -> Self {
+        Self { core }
+    }
+
+    pub(crate) fn core(&self) -> &Arc<DeviceCore> {
+        &self.core
+    }
+
+    /// What it is.
+    pub fn properties(&self) -> &Properties {
+        self.core.base.driver.properties()
+    }
+
+    /// How much memory it has and has left, for all processes together.
+    ///
+    /// # Errors
+    /// [`Error::Driver`](crate::Error::Driver).
+    pub fn memory_info(&self) -> Result<MemoryInfo> {
+        Ok(self.core.base.driver.memory_info()?)
+    }
+
+    /// What this program may take of the device's memory, at first all of it; buffers and what the pool keeps for
+    /// later count.
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_cuda::{Device, software::Config};
+    /// use pagelock_memory::ByteSize;
+    ///
+    /// let device = Device::software(Config::default())?;
+    /// device.memory_budget().set_limit(ByteSize::mib(8));
+    /// let refused = device.stream()?.allocate::<u8>(9 << 20).unwrap_err();
+    /// assert_eq!(
+    ///     refused.to_string(),
+    ///     "cannot take 9 MiB: budget `device 0` has 8 MiB left of 8 MiB; drop device buffers, use smaller batches, \
+    ///      or raise the device's limit"
+    /// );
+    /// # Ok::<(), pagelock_cuda::Error>(())
+    /// ```
+    pub fn memory_budget(&self) -> &Budget {
+        &self.core.base.memory
+    }
+
+    /// Page-locked host memory that this device copies from and to: pooled, and limited by
+    /// [`page_locked_ceiling`](pagelock_memory::page_locked_ceiling).
+    pub fn page_locked(&self) -> &PageLockedMemory {
+        &self.core.page_locked
+    }
+
+    /// A stream of normal priority.
+    ///
+    /// # Errors
+    /// [`Error::Driver`](crate::Error::Driver).
+    pub fn stream(&self) -> Result<Stream> {
+        self.stream_with_priority(Priority::Normal)
+    }
+
+    /// A stream of that priority.
+    ///
+    /// # Errors
+    /// [`Error::Driver`](crate::Error::Driver).
+    pub fn stream_with_priority(&self, priority: Priority) -> Result<Stream> {
+        let (queue, cache) = match self.take_idle_queue(priority) {
+            Some(kept) => kept,
+            None => (self.new_queue(priority)?, Cache::default()),
+        };
+        let core = Arc::new(StreamCore::new(self.clone(), queue, cache));
+        let mut streams = lock(&self.core.streams);
+        streams.retain(|stream| stream.strong_count() > 0);
+        streams.push(Arc::downgrade(&core));
+        Ok(Stream::from_core(core))
+    }
+
+    /// Waits, on the host, until everything that was queued on any stream of this device is done.
+    ///
+    /// # Errors
+    /// [`Error::Driver`](crate::Error::Driver), also for work that failed.
+    pub fn synchronize(&self) -> Result<()> {
+        host_function::refuse_inside()?;
+        self.core.base.driver.synchronize()?;
+        self.core.reap();
+        Ok(())
+    }
+
+    /// What was leaked because the device could not say whether it was done with it; nothing, unless the driver
+    /// failed.
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_cuda::{Device, software::Config};
+    ///
+    /// let device = Device::software(Config::default())?;
+    /// assert_eq!(device.leaked().count, 0);
+    /// # Ok::<(), pagelock_cuda::Error>(())
+    /// ```
+    pub fn leaked(&self) -> Leaked {
+        let leaked = &self.core.base.leaked;
+        Leaked { count: leaked.count(), memory: leaked.bytes() }
+    }
+
+    /// What copies hold at the moment.
+    pub fn in_flight(&self) -> InFlight {
+        InFlight { tickets: self.core.base.in_flight.load(Relaxed), parked: self.core.lot.len() as u64 }
+    }
+
+    /// Gives back what dropped tickets held, where the device is done with it. Every new copy does that too, a few
+    /// at a time.
+    pub fn reap(&self) {
+        self.core.lot.reap(&self.core.base, usize::MAX);
+    }
+
+    /// All streams, also those that nobody has a handle of.
+    pub(crate) fn streams(&self) -> Vec<Arc<StreamCore>> {
+        let mut streams: Vec<_> = lock(&self.core.streams).iter().filter_map(Weak::upgrade).collect();
+        let idle = std::mem::take(&mut *lock(&self.core.idle_queues));
+        // Streams for a moment: when they are dropped, the device keeps their queues again.
+        streams.extend(idle.into_iter().map(|(queue, cache)| Arc::new(StreamCore::new(self.clone(), queue, cache))));
+        streams
+    }
+
+    fn new_queue(&self, priority: Priority) -> driver::Result<Queue> {
+        static NEXT_ID: AtomicU64 = AtomicU64::new(1); // over all devices: streams wait for streams of others
+        let driver = &self.core.base.driver;
+        let (least, greatest) = driver.properties().stream_priorities;
+        let handle = driver.create_stream(match priority {
+            Priority::Normal => least,
+            Priority::High => greatest,
+        })?;
+        Ok(Queue::new(handle, priority, NEXT_ID.fetch_add(1, Relaxed)))
+    }
+
+    /// A queue of that priority that nobody uses and in which nothing is going on.
+    fn take_idle_queue(&self, priority: Priority) -> Option<(Queue, Cache)> {
+        let mut idle = lock(&self.core.idle_queues);
+        let at = idle.iter().position(|(queue, _)| {
+            // SAFETY: the device destroys its queues only when it is dropped.
+            let asked = || unsafe { self.core.base.driver.query_stream(queue.handle) };
+            queue.priority == priority && asked() == Ok(true)
+        })?;
+        Some(idle.swap_remove(at))
+    }
+}
+
+/// What a device's copies hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct InFlight {
+    /// Tickets that were neither waited for nor dropped; a forgotten one counts for ever.
+    pub tickets: u64,
+    /// What dropped tickets left to be given back.
+    pub parked: u64,
+}
+
+/// What had to be leaked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Leaked {
+    /// How many buffers.
+    pub count: u64,
+    /// How much memory.
+    pub memory: ByteSize,
+}
+
+impl PartialEq for Device {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.core, &other.core)
+    }
+}
+
+impl Eq for Device {}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let properties = self.properties();
+        write!(f, "Device({}: {})", properties.ordinal, properties.name)
+    }
+}
+
+impl DeviceCore {
+    pub(crate) fn base(&self) -> &Arc<Base> {
+        &self.base
+    }
+
+    pub(crate) fn lot(&self) -> &Lot {
+        &self.lot
+    }
+
+    /// Gives back what a few dropped tickets held.
+    pub(crate) fn reap(&self) {
+        const AT_ONCE: usize = 4;
+        self.lot.reap(&self.base, AT_ONCE);
+    }
+
+    pub(crate) fn keep_queue(&self, queue: Queue, cache: Cache) {
+        lock(&self.idle_queues).push((queue, cache));
+    }
+}
+
+impl Drop for DeviceCore {
+    /// Nobody has a stream, a buffer or a ticket any more. What is parked or kept is given back if the device can say
+    /// that it is done with everything, and leaked if not.
+    fn drop(&mut self) {
+        let queues = std::mem::take(&mut *lock(&self.idle_queues));
+        let nothing_is_left = queues.is_empty() && self.lot.len() == 0;
+        let can_wait = !host_function::is_inside(); // there, nobody can
+        let done = nothing_is_left || (can_wait && self.base.driver.synchronize().is_ok());
+        self.lot.clear(&self.base, done);
+        for (queue, mut cache) in queues {
+            if !done {
+                cache.leak_all();
+            }
+            // SAFETY: made by this driver; nobody has it any more.
+            let _ = unsafe { self.base.driver.destroy_stream(queue.handle) };
+        }
+    }
+}

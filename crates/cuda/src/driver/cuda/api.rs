@@ -1,0 +1,125 @@
+//! The driver's functions, looked up once by name.
+//!
+//! They are declared here instead of taken from cudarc because theirs return a Rust enum, which is undefined behavior
+//! for a status that the enum does not know, and panic where a symbol is missing.
+
+use std::ffi::{c_char, c_int, c_uint, c_void};
+
+use cudarc::driver::sys;
+
+use crate::{driver::HostFunction, error::Absence};
+
+type Device = c_int;
+type Pointer = u64;
+type Handle = *mut c_void;
+
+macro_rules! functions {
+    ($($field:ident = $symbol:literal ($($argument:ty),* $(,)?);)*) => {
+        /// Every function that this crate calls. All return a status.
+        pub(super) struct Api {
+            $(pub(super) $field: unsafe extern "C" fn($($argument),*) -> u32,)*
+        }
+
+        impl Api {
+            /// Looks every function up in the driver's library.
+            pub(super) fn load() -> Result<Self, Absence> {
+                // SAFETY: the library was found by `library.rs` before, so this does not panic; loading it again runs
+                // nothing new.
+                let library = unsafe { sys::culib() };
+                $(
+                    // SAFETY: the driver's header declares the function with these types.
+                    let symbol = unsafe {
+                        library.get::<unsafe extern "C" fn($($argument),*) -> u32>(concat!($symbol, "\0").as_bytes())
+                    };
+                    let $field = *symbol.map_err(|_| Absence::NoSymbol { name: $symbol })?;
+                )*
+                Ok(Self { $($field),* })
+            }
+        }
+    };
+}
+
+functions! {
+    init = "cuInit" (c_uint);
+    driver_version = "cuDriverGetVersion" (*mut c_int);
+    device_count = "cuDeviceGetCount" (*mut c_int);
+    device = "cuDeviceGet" (*mut Device, c_int);
+    device_name = "cuDeviceGetName" (*mut c_char, c_int, Device);
+    device_memory = "cuDeviceTotalMem_v2" (*mut usize, Device);
+    device_attribute = "cuDeviceGetAttribute" (*mut c_int, c_uint, Device);
+    retain_context = "cuDevicePrimaryCtxRetain" (*mut Handle, Device);
+    current_context = "cuCtxGetCurrent" (*mut Handle);
+    set_context = "cuCtxSetCurrent" (Handle);
+    stream_priorities = "cuCtxGetStreamPriorityRange" (*mut c_int, *mut c_int);
+    synchronize = "cuCtxSynchronize" ();
+    memory_info = "cuMemGetInfo_v2" (*mut usize, *mut usize);
+    allocate = "cuMemAlloc_v2" (*mut Pointer, usize);
+    free = "cuMemFree_v2" (Pointer);
+    register = "cuMemHostRegister_v2" (*mut c_void, usize, c_uint);
+    unregister = "cuMemHostUnregister" (*mut c_void);
+    create_stream = "cuStreamCreateWithPriority" (*mut Handle, c_uint, c_int);
+    destroy_stream = "cuStreamDestroy_v2" (Handle);
+    query_stream = "cuStreamQuery" (Handle);
+    synchronize_stream = "cuStreamSynchronize" (Handle);
+    wait_event = "cuStreamWaitEvent" (Handle, Handle, c_uint);
+    create_event = "cuEventCreate" (*mut Handle, c_uint);
+    destroy_event = "cuEventDestroy_v2" (Handle);
+    record_event = "cuEventRecord" (Handle, Handle);
+    query_event = "cuEventQuery" (Handle);
+    synchronize_event = "cuEventSynchronize" (Handle);
+    elapsed_ms = "cuEventElapsedTime" (*mut f32, Handle, Handle);
+    copy_to_device = "cuMemcpyHtoDAsync_v2" (Pointer, *const c_void, usize, Handle);
+    copy_to_host = "cuMemcpyDtoHAsync_v2" (*mut c_void, Pointer, usize, Handle);
+    copy_on_device = "cuMemcpyDtoDAsync_v2" (Pointer, Pointer, usize, Handle);
+    copy_from_peer = "cuMemcpyPeerAsync" (Pointer, Handle, Pointer, Handle, usize, Handle);
+    copy_2d = "cuMemcpy2DAsync_v2" (*const Memcpy2d, Handle);
+    fill_one = "cuMemsetD8Async" (Pointer, u8, usize, Handle);
+    fill_two = "cuMemsetD16Async" (Pointer, u16, usize, Handle);
+    fill_four = "cuMemsetD32Async" (Pointer, c_uint, usize, Handle);
+    call_host = "cuLaunchHostFunc" (Handle, HostFunction, *mut c_void);
+    load_module = "cuModuleLoadDataEx" (*mut Handle, *const c_void, c_uint, *mut c_uint, *mut *mut c_void);
+    unload_module = "cuModuleUnload" (Handle);
+    function = "cuModuleGetFunction" (*mut Handle, Handle, *const c_char);
+    function_attribute = "cuFuncGetAttribute" (*mut c_int, c_uint, Handle);
+    set_function_attribute = "cuFuncSetAttribute" (Handle, c_uint, c_int);
+    occupancy = "cuOccupancyMaxActiveBlocksPerMultiprocessor" (*mut c_int, Handle, c_int, usize);
+    launch = "cuLaunchKernel" (
+        Handle, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Handle, *mut *mut c_void, *mut *mut c_void,
+    );
+    begin_capture = "cuStreamBeginCapture_v2" (Handle, c_uint);
+    end_capture = "cuStreamEndCapture" (Handle, *mut Handle);
+    destroy_graph = "cuGraphDestroy" (Handle);
+    instantiate = "cuGraphInstantiateWithFlags" (*mut Handle, Handle, u64);
+    update_graph = "cuGraphExecUpdate_v2" (Handle, Handle, *mut GraphUpdate);
+    launch_graph = "cuGraphLaunch" (Handle, Handle);
+    destroy_runnable_graph = "cuGraphExecDestroy" (Handle);
+}
+
+/// `CUDA_MEMCPY2D`.
+#[repr(C)]
+pub(super) struct Memcpy2d {
+    pub(super) from: MemcpyEnd,
+    pub(super) to: MemcpyEnd,
+    pub(super) row_bytes: usize,
+    pub(super) rows: usize,
+}
+
+/// Either half of `CUDA_MEMCPY2D`; both have the same fields in the same order.
+#[repr(C)]
+pub(super) struct MemcpyEnd {
+    pub(super) x_bytes: usize,
+    pub(super) y: usize,
+    pub(super) kind: c_uint,
+    pub(super) host: *mut c_void,
+    pub(super) device: Pointer,
+    pub(super) array: Handle,
+    pub(super) pitch: usize,
+}
+
+/// `CUgraphExecUpdateResultInfo`.
+#[repr(C)]
+pub(super) struct GraphUpdate {
+    pub(super) result: c_uint,
+    pub(super) error_node: Handle,
+    pub(super) error_from_node: Handle,
+}

@@ -1,0 +1,451 @@
+//! [`Driver`] for one CUDA device.
+//!
+//! Every call first makes the device's primary context the thread's current one, unless it is already: libraries on
+//! the same thread may have changed it.
+
+use std::{
+    ffi::{CStr, c_char, c_int, c_uint, c_void},
+    mem,
+    ptr::{self, NonNull},
+};
+
+use pagelock_memory::ByteSize;
+
+use super::{
+    api::{Api, GraphUpdate, Memcpy2d, MemcpyEnd},
+    library::library,
+};
+use crate::{
+    driver::{
+        Address, Call, Copy2d, Driver, End, EventHandle, EventTiming, Failure, FunctionHandle, GraphHandle,
+        HostFunction, Launch, MemoryInfo, ModuleHandle, Pattern, Properties, Result, RunnableGraphHandle, Status,
+        StreamHandle,
+    },
+    error::Error,
+};
+
+const NON_BLOCKING: c_uint = 1; // CU_STREAM_NON_BLOCKING
+const DISABLE_TIMING: c_uint = 2; // CU_EVENT_DISABLE_TIMING
+const PORTABLE: c_uint = 1; // CU_MEMHOSTREGISTER_PORTABLE
+const CAPTURE_THREAD_LOCAL: c_uint = 1; // CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+const MEMORY_HOST: c_uint = 1; // CU_MEMORYTYPE_HOST
+const MEMORY_DEVICE: c_uint = 2; // CU_MEMORYTYPE_DEVICE
+const GRAPH_UPDATE_FAILURE: u32 = 910; // CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE
+
+/// The primary context of one device, held for the life of the process.
+pub(crate) struct Context {
+    api: &'static Api,
+    handle: u64, // of the context; a number, so that the struct is Send and Sync
+    properties: Properties,
+}
+
+impl Context {
+    /// Opens a device.
+    pub(crate) fn open(ordinal: u32) -> Result<Self, Error> {
+        let library = library()?;
+        let api = &library.api;
+        if ordinal >= library.device_count {
+            return Err(Error::NoSuchDevice { ordinal, count: library.device_count });
+        }
+        let device = out(Call::Open, |device| {
+            // SAFETY: writes one number; the driver is started.
+            unsafe { (api.device)(device, ordinal as c_int) }
+        })?;
+        let handle: *mut c_void = out(Call::Open, |context| {
+            // SAFETY: writes one handle, which is never released.
+            unsafe { (api.retain_context)(context, device) }
+        })?;
+        let mut context = Self { api, handle: handle.addr() as u64, properties: unknown(ordinal, library.version) };
+        context.properties = context.read_properties(device)?;
+        Ok(context)
+    }
+
+    fn read_properties(&self, device: c_int) -> Result<Properties> {
+        let number = |attribute: c_uint| {
+            let value = out(Call::Open, |value| {
+                // SAFETY: writes one number; the device exists.
+                unsafe { (self.api.device_attribute)(value, attribute, device) }
+            });
+            value.map(c_int::unsigned_abs)
+        };
+        let memory: usize = out(Call::Open, |bytes| {
+            // SAFETY: writes one number; the device exists.
+            unsafe { (self.api.device_memory)(bytes, device) }
+        })?;
+        Ok(Properties {
+            name: self.read_name(device)?,
+            compute_capability: (number(75)?, number(76)?),
+            memory: ByteSize(memory as u64),
+            multiprocessors: number(16)?,
+            l2_cache: ByteSize(number(38)?.into()),
+            copy_engines: number(40)?,
+            warp_threads: number(10)?,
+            max_threads_per_block: number(1)?,
+            max_shared_memory_per_block: ByteSize(number(97)?.into()),
+            stream_priorities: self.read_priorities()?,
+            ..self.properties.clone()
+        })
+    }
+
+    fn read_name(&self, device: c_int) -> Result<String> {
+        let mut name = [0_u8; 256];
+        // SAFETY: writes at most the given number of bytes, with a zero at the end, into the array.
+        let status = unsafe { (self.api.device_name)(name.as_mut_ptr().cast::<c_char>(), 255, device) };
+        done(Call::Open, status)?;
+        let name = CStr::from_bytes_until_nul(&name).unwrap_or_default();
+        Ok(name.to_string_lossy().into_owned())
+    }
+
+    fn read_priorities(&self) -> Result<(i32, i32)> {
+        self.bind(Call::Open)?;
+        let mut greatest = 0;
+        let least = out(Call::Open, |least| {
+            // SAFETY: writes two numbers; the context is current.
+            unsafe { (self.api.stream_priorities)(least, &mut greatest) }
+        })?;
+        Ok((least, greatest))
+    }
+
+    /// Makes the context the thread's current one.
+    fn bind(&self, call: Call) -> Result<()> {
+        let mut current: *mut c_void = ptr::null_mut();
+        // SAFETY: writes one handle.
+        let status = unsafe { (self.api.current_context)(&mut current) };
+        if status == 0 && current.addr() as u64 == self.handle {
+            return Ok(());
+        }
+        // SAFETY: the context is never released.
+        done(call, unsafe { (self.api.set_context)(pointer(self.handle)) })
+    }
+
+    /// A question whose answer may be "not yet".
+    fn asked(&self, call: Call, status: u32) -> Result<bool> {
+        match Status(status) {
+            Status::NOT_READY => Ok(false),
+            _ => done(call, status).map(|()| true),
+        }
+    }
+}
+
+/// What is known before the device is asked.
+fn unknown(ordinal: u32, driver_version: (u32, u32)) -> Properties {
+    Properties {
+        name: String::new(),
+        ordinal,
+        compute_capability: (0, 0),
+        memory: ByteSize(0),
+        multiprocessors: 0,
+        l2_cache: ByteSize(0),
+        copy_engines: 0,
+        warp_threads: 0,
+        max_threads_per_block: 0,
+        max_shared_memory_per_block: ByteSize(0),
+        driver_version,
+        stream_priorities: (0, 0),
+    }
+}
+
+fn done(call: Call, status: u32) -> Result<()> {
+    if status == 0 { Ok(()) } else { Err(Failure::new(call, status)) }
+}
+
+/// A value that the driver writes through a pointer, for types whose zero is a value.
+fn out<T: Zero>(call: Call, write: impl FnOnce(&mut T) -> u32) -> Result<T> {
+    let mut value = T::ZERO;
+    done(call, write(&mut value))?;
+    Ok(value)
+}
+
+/// Types that start at zero.
+trait Zero {
+    const ZERO: Self;
+}
+
+impl Zero for c_int {
+    const ZERO: Self = 0;
+}
+
+impl Zero for usize {
+    const ZERO: Self = 0;
+}
+
+impl Zero for u64 {
+    const ZERO: Self = 0;
+}
+
+impl Zero for f32 {
+    const ZERO: Self = 0.0;
+}
+
+impl Zero for *mut c_void {
+    const ZERO: Self = ptr::null_mut();
+}
+
+/// A driver's handle as C sees it.
+fn pointer(handle: u64) -> *mut c_void {
+    ptr::without_provenance_mut(handle as usize)
+}
+
+fn number(handle: *mut c_void) -> u64 {
+    handle.addr() as u64
+}
+
+impl From<End> for MemcpyEnd {
+    fn from(end: End) -> Self {
+        let (kind, host, device) = match end {
+            End::Host(host) => (MEMORY_HOST, host.cast(), 0),
+            End::Device(Address(device)) => (MEMORY_DEVICE, ptr::null_mut(), device),
+        };
+        Self { x_bytes: 0, y: 0, kind, host, device, array: ptr::null_mut(), pitch: 0 }
+    }
+}
+
+/// Binds the context, calls a function of the table, and checks its status.
+macro_rules! call {
+    ($self:ident, $call:ident, $function:ident($($argument:expr),* $(,)?)) => {{
+        $self.bind(Call::$call)?;
+        // SAFETY: what this method's caller promised, and the context is current.
+        let status = unsafe { ($self.api.$function)($($argument),*) };
+        done(Call::$call, status)
+    }};
+}
+
+/// As `call!`, for a function that writes its result through its first argument.
+macro_rules! made {
+    ($self:ident, $call:ident, $function:ident($($argument:expr),* $(,)?)) => {{
+        $self.bind(Call::$call)?;
+        // SAFETY: what this method's caller promised; the result is written to a local; the context is current.
+        out(Call::$call, |made| unsafe { ($self.api.$function)(made, $($argument),*) })
+    }};
+}
+
+// SAFETY: CUDA documents what the trait asks for; every handle comes from this context, which is never released.
+unsafe impl Driver for Context {
+    fn properties(&self) -> &Properties {
+        &self.properties
+    }
+
+    fn memory_info(&self) -> Result<MemoryInfo> {
+        let mut total = 0;
+        let free: usize = made!(self, MemoryInfo, memory_info(&mut total))?;
+        Ok(MemoryInfo { free: ByteSize(free as u64), total: ByteSize(total as u64) })
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        call!(self, Synchronize, synchronize())
+    }
+
+    fn context(&self) -> u64 {
+        self.handle
+    }
+
+    fn allocate(&self, len_bytes: usize) -> Result<Address> {
+        made!(self, Allocate, allocate(len_bytes)).map(Address)
+    }
+
+    unsafe fn free(&self, address: Address) -> Result<()> {
+        call!(self, Free, free(address.0))
+    }
+
+    unsafe fn register(&self, start: NonNull<u8>, len_bytes: usize) -> Result<()> {
+        call!(self, Register, register(start.as_ptr().cast(), len_bytes, PORTABLE))
+    }
+
+    unsafe fn unregister(&self, start: NonNull<u8>) -> Result<()> {
+        call!(self, Unregister, unregister(start.as_ptr().cast()))
+    }
+
+    fn create_stream(&self, priority: i32) -> Result<StreamHandle> {
+        made!(self, CreateStream, create_stream(NON_BLOCKING, priority)).map(|stream| StreamHandle(number(stream)))
+    }
+
+    unsafe fn destroy_stream(&self, stream: StreamHandle) -> Result<()> {
+        call!(self, DestroyStream, destroy_stream(pointer(stream.0)))
+    }
+
+    unsafe fn query_stream(&self, stream: StreamHandle) -> Result<bool> {
+        self.bind(Call::QueryStream)?;
+        // SAFETY: the caller's stream exists.
+        let status = unsafe { (self.api.query_stream)(pointer(stream.0)) };
+        self.asked(Call::QueryStream, status)
+    }
+
+    unsafe fn synchronize_stream(&self, stream: StreamHandle) -> Result<()> {
+        call!(self, SynchronizeStream, synchronize_stream(pointer(stream.0)))
+    }
+
+    unsafe fn wait_event(&self, stream: StreamHandle, event: EventHandle) -> Result<()> {
+        call!(self, WaitEvent, wait_event(pointer(stream.0), pointer(event.0), 0))
+    }
+
+    fn create_event(&self, timing: EventTiming) -> Result<EventHandle> {
+        let flags = match timing {
+            EventTiming::Untimed => DISABLE_TIMING,
+            EventTiming::Timed => 0,
+        };
+        made!(self, CreateEvent, create_event(flags)).map(|event| EventHandle(number(event)))
+    }
+
+    unsafe fn destroy_event(&self, event: EventHandle) -> Result<()> {
+        call!(self, DestroyEvent, destroy_event(pointer(event.0)))
+    }
+
+    unsafe fn record_event(&self, event: EventHandle, stream: StreamHandle) -> Result<()> {
+        call!(self, RecordEvent, record_event(pointer(event.0), pointer(stream.0)))
+    }
+
+    unsafe fn query_event(&self, event: EventHandle) -> Result<bool> {
+        self.bind(Call::QueryEvent)?;
+        // SAFETY: the caller's event exists.
+        let status = unsafe { (self.api.query_event)(pointer(event.0)) };
+        self.asked(Call::QueryEvent, status)
+    }
+
+    unsafe fn synchronize_event(&self, event: EventHandle) -> Result<()> {
+        call!(self, SynchronizeEvent, synchronize_event(pointer(event.0)))
+    }
+
+    unsafe fn elapsed_ms(&self, start: EventHandle, end: EventHandle) -> Result<f32> {
+        made!(self, ElapsedMs, elapsed_ms(pointer(start.0), pointer(end.0)))
+    }
+
+    unsafe fn copy_to_device(&self, stream: StreamHandle, to: Address, from: *const u8, len: usize) -> Result<()> {
+        call!(self, CopyToDevice, copy_to_device(to.0, from.cast(), len, pointer(stream.0)))
+    }
+
+    unsafe fn copy_to_host(&self, stream: StreamHandle, to: *mut u8, from: Address, len: usize) -> Result<()> {
+        call!(self, CopyToHost, copy_to_host(to.cast(), from.0, len, pointer(stream.0)))
+    }
+
+    unsafe fn copy_on_device(&self, stream: StreamHandle, to: Address, from: Address, len: usize) -> Result<()> {
+        call!(self, CopyOnDevice, copy_on_device(to.0, from.0, len, pointer(stream.0)))
+    }
+
+    unsafe fn copy_from_peer(
+        &self,
+        stream: StreamHandle,
+        to: Address,
+        peer: u64,
+        from: Address,
+        len: usize,
+    ) -> Result<()> {
+        let (own, peer, stream) = (pointer(self.handle), pointer(peer), pointer(stream.0));
+        call!(self, CopyFromPeer, copy_from_peer(to.0, own, from.0, peer, len, stream))
+    }
+
+    unsafe fn copy_2d(&self, stream: StreamHandle, copy: &Copy2d) -> Result<()> {
+        let described = Memcpy2d {
+            from: MemcpyEnd { pitch: copy.from_pitch, ..copy.from.into() },
+            to: MemcpyEnd { pitch: copy.to_pitch, ..copy.to.into() },
+            row_bytes: copy.row_bytes,
+            rows: copy.rows,
+        };
+        call!(self, Copy2d, copy_2d(&described, pointer(stream.0)))
+    }
+
+    unsafe fn fill(&self, stream: StreamHandle, to: Address, pattern: Pattern, count: usize) -> Result<()> {
+        let stream = pointer(stream.0);
+        match pattern {
+            Pattern::One(value) => call!(self, Fill, fill_one(to.0, value, count, stream)),
+            Pattern::Two(value) => call!(self, Fill, fill_two(to.0, value, count, stream)),
+            Pattern::Four(value) => call!(self, Fill, fill_four(to.0, value, count, stream)),
+        }
+    }
+
+    unsafe fn call_host(&self, stream: StreamHandle, function: HostFunction, data: *mut c_void) -> Result<()> {
+        call!(self, CallHost, call_host(pointer(stream.0), function, data))
+    }
+
+    unsafe fn load_module(&self, image: &[u8]) -> Result<ModuleHandle> {
+        let (no_options, no_values) = (ptr::null_mut(), ptr::null_mut());
+        made!(self, LoadModule, load_module(image.as_ptr().cast(), 0, no_options, no_values))
+            .map(|module| ModuleHandle(number(module)))
+    }
+
+    unsafe fn unload_module(&self, module: ModuleHandle) -> Result<()> {
+        call!(self, UnloadModule, unload_module(pointer(module.0)))
+    }
+
+    unsafe fn function(&self, module: ModuleHandle, name: &CStr) -> Result<FunctionHandle> {
+        made!(self, Function, function(pointer(module.0), name.as_ptr()))
+            .map(|function| FunctionHandle(number(function)))
+    }
+
+    unsafe fn function_attribute(&self, function: FunctionHandle, attribute: u32) -> Result<i32> {
+        made!(self, FunctionAttribute, function_attribute(attribute, pointer(function.0)))
+    }
+
+    unsafe fn set_function_attribute(&self, function: FunctionHandle, attribute: u32, value: i32) -> Result<()> {
+        call!(self, SetFunctionAttribute, set_function_attribute(pointer(function.0), attribute, value))
+    }
+
+    unsafe fn occupancy(&self, function: FunctionHandle, threads: u32, shared_bytes: usize) -> Result<u32> {
+        made!(self, Occupancy, occupancy(pointer(function.0), threads as c_int, shared_bytes)).map(c_int::unsigned_abs)
+    }
+
+    unsafe fn launch(
+        &self,
+        stream: StreamHandle,
+        function: FunctionHandle,
+        launch: &Launch,
+        arguments: &mut [*mut c_void],
+    ) -> Result<()> {
+        let ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]) = (launch.grid, launch.block);
+        let (stream, shared_bytes) = (pointer(stream.0), launch.shared_bytes);
+        let (arguments, no_extras) = (arguments.as_mut_ptr(), ptr::null_mut());
+        call!(
+            self,
+            Launch,
+            launch(
+                pointer(function.0),
+                grid_x,
+                grid_y,
+                grid_z,
+                block_x,
+                block_y,
+                block_z,
+                shared_bytes,
+                stream,
+                arguments,
+                no_extras,
+            )
+        )
+    }
+
+    unsafe fn begin_capture(&self, stream: StreamHandle) -> Result<()> {
+        call!(self, BeginCapture, begin_capture(pointer(stream.0), CAPTURE_THREAD_LOCAL))
+    }
+
+    unsafe fn end_capture(&self, stream: StreamHandle) -> Result<GraphHandle> {
+        let mut graph = ptr::null_mut();
+        call!(self, EndCapture, end_capture(pointer(stream.0), &mut graph))?;
+        Ok(GraphHandle(number(graph)))
+    }
+
+    unsafe fn destroy_graph(&self, graph: GraphHandle) -> Result<()> {
+        call!(self, DestroyGraph, destroy_graph(pointer(graph.0)))
+    }
+
+    unsafe fn instantiate(&self, graph: GraphHandle) -> Result<RunnableGraphHandle> {
+        made!(self, Instantiate, instantiate(pointer(graph.0), 0)).map(|graph| RunnableGraphHandle(number(graph)))
+    }
+
+    unsafe fn update_graph(&self, runnable: RunnableGraphHandle, graph: GraphHandle) -> Result<bool> {
+        let mut update = GraphUpdate { result: 0, error_node: ptr::null_mut(), error_from_node: ptr::null_mut() };
+        match call!(self, UpdateGraph, update_graph(pointer(runnable.0), pointer(graph.0), &mut update)) {
+            Ok(()) => Ok(true),
+            Err(Failure { status: Status(GRAPH_UPDATE_FAILURE), .. }) => Ok(false),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    unsafe fn launch_graph(&self, runnable: RunnableGraphHandle, stream: StreamHandle) -> Result<()> {
+        call!(self, LaunchGraph, launch_graph(pointer(runnable.0), pointer(stream.0)))
+    }
+
+    unsafe fn destroy_runnable_graph(&self, runnable: RunnableGraphHandle) -> Result<()> {
+        call!(self, DestroyRunnableGraph, destroy_runnable_graph(pointer(runnable.0)))
+    }
+}
+
+const _: () = assert!(mem::size_of::<Memcpy2d>() == 128 && mem::size_of::<GraphUpdate>() == 24);

@@ -1,0 +1,36 @@
+//! What buffers are made of.
+
+use bytemuck::Pod;
+use pagelock_memory::{ALIGN, ByteSize};
+
+use crate::error::{Error, Result};
+
+/// Types whose values are plain bytes, any bytes: numbers, arrays of them, and what
+/// [`bytemuck`](https://docs.rs/bytemuck) derives `Pod` for.
+///
+/// A copy from a device writes arbitrary bytes, so `bool`, say, cannot be one:
+/// ```compile_fail,E0277
+/// # use pagelock_cuda::{Device, software::Config};
+/// # let stream = Device::software(Config::default())?.stream()?;
+/// let flags = stream.allocate::<bool>(3)?;
+/// # Ok::<(), pagelock_cuda::Error>(())
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "a device cannot hold `{Self}`: not every pattern of bytes is a value of it",
+    note = "use numbers, arrays of numbers, or a type that derives `bytemuck::Pod`"
+)]
+pub trait Element: Pod + Send + Sync {}
+
+impl<T: Pod + Send + Sync> Element for T {}
+
+/// How many bytes so many elements take.
+pub(crate) fn len_bytes<T: Element>(len: usize) -> Result<usize> {
+    const { assert!(size_of::<T>() > 0, "elements of a device buffer have a size") };
+    const { assert!(align_of::<T>() <= ALIGN, "elements of a device buffer are aligned to at most 64 bytes") };
+    let bytes = len.checked_mul(size_of::<T>()).filter(|&bytes| bytes <= isize::MAX as usize);
+    bytes.ok_or(Error::TooLong { len, element: element_size::<T>() })
+}
+
+pub(crate) fn element_size<T>() -> ByteSize {
+    ByteSize(size_of::<T>() as u64)
+}

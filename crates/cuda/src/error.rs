@@ -1,0 +1,191 @@
+//! Everything that can go wrong, with the numbers and the way out in the text.
+
+use pagelock_memory::ByteSize;
+
+use crate::driver::Failure;
+
+/// The result of everything fallible in this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why a device, its memory or a copy could not be had.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// There is no CUDA on this machine, or it cannot be used.
+    #[error("no CUDA here: {0}")]
+    Absent(#[from] Absence),
+
+    /// A device of that number does not exist.
+    #[error("there is no device {ordinal}: {}; check CUDA_VISIBLE_DEVICES", seen(*count))]
+    NoSuchDevice {
+        /// What was asked for.
+        ordinal: u32,
+        /// How many devices there are.
+        count: u32,
+    },
+
+    /// The driver refused.
+    #[error("{0}")]
+    Driver(#[from] Failure),
+
+    /// Source and target of a copy differ in length.
+    #[error("cannot copy {source_len} elements to {target_len}: the lengths differ; take a slice of the longer one")]
+    Length {
+        /// Elements of the source.
+        source_len: usize,
+        /// Elements of the target.
+        target_len: usize,
+    },
+
+    /// So many elements take more bytes than can be counted.
+    #[error("{len} elements of {element} are more bytes than the address space has")]
+    TooLong {
+        /// How many elements.
+        len: usize,
+        /// What one takes.
+        element: ByteSize,
+    },
+
+    /// A buffer was used with a stream of another device.
+    #[error(
+        "the buffer is on device {buffer}, the stream on device {stream}: use a stream of the buffer's device, or copy \
+         the buffer to the other device with `Stream::copy`"
+    )]
+    OtherDevice {
+        /// Which device has the buffer.
+        buffer: u32,
+        /// Which device has the stream.
+        stream: u32,
+    },
+
+    /// The device has no memory left.
+    #[error(
+        "device {device} has no {asked} left: buffers hold {live} of {reserved}, {free} of {total} are free for \
+         all processes; drop buffers, use smaller batches or another device"
+    )]
+    OutOfMemory {
+        /// Which device.
+        device: u32,
+        /// What was asked for.
+        asked: ByteSize,
+        /// What this program's buffers hold.
+        live: ByteSize,
+        /// What this program has taken of the device.
+        reserved: ByteSize,
+        /// What is left for everybody.
+        free: ByteSize,
+        /// All of it.
+        total: ByteSize,
+    },
+
+    /// Host memory could not be had, or the limit on device memory was reached.
+    #[error(transparent)]
+    Memory(#[from] pagelock_memory::Error),
+
+    /// The device cannot say any more whether it uses some memory, so that memory was leaked, and counted.
+    #[error(
+        "{leaked} were leaked, because the device cannot say whether it is done with them: {failure}; \
+         restart the program"
+    )]
+    Lost {
+        /// How much.
+        leaked: ByteSize,
+        /// What the driver said.
+        failure: Failure,
+    },
+
+    /// A function that a stream called on the host panicked.
+    #[error("a host function panicked: {message}")]
+    HostPanicked {
+        /// What it said.
+        message: String,
+    },
+
+    /// A host function tried to use a device.
+    #[error("a host function cannot use devices: let another thread do it, and only wake it from here")]
+    InsideHostFunction,
+
+    /// Rows do not fit the buffer.
+    #[error(
+        "{rows} rows of {width} elements, {stride} apart, need {needed} elements with the stride at least the width, \
+         but there are {len}"
+    )]
+    Rows {
+        /// How many rows.
+        rows: usize,
+        /// Elements of a row.
+        width: usize,
+        /// Elements from one row's start to the next.
+        stride: usize,
+        /// Elements from the first row's start to the last one's end.
+        needed: usize,
+        /// Elements of the buffer.
+        len: usize,
+    },
+
+    /// A range is not inside the buffer.
+    #[error("the range {start}..{end} is not inside a buffer of {len} elements")]
+    Range {
+        /// Its start.
+        start: usize,
+        /// Its end.
+        end: usize,
+        /// Elements of the buffer.
+        len: usize,
+    },
+
+    /// The buffer is not page-locked.
+    #[error("the buffer is {kind}: only page-locked memory can be copied while the program goes on")]
+    NotPageLocked {
+        /// Which kind of memory it is.
+        kind: pagelock_memory::Kind,
+    },
+}
+
+fn seen(count: u32) -> String {
+    match count {
+        0 => "the driver sees none".to_owned(),
+        1 => "the driver sees one, number 0".to_owned(),
+        n => format!("the driver sees {n}, numbers 0 to {}", n - 1),
+    }
+}
+
+/// Why there is no CUDA.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Absence {
+    /// The dynamic linker finds no driver library.
+    #[error(
+        "the dynamic linker finds no {looked_for}; install NVIDIA's driver, or start the container with `--gpus all`"
+    )]
+    NoLibrary {
+        /// Which names were tried.
+        looked_for: &'static str,
+    },
+    /// The library is the one that programs are linked against where there is no driver.
+    #[error(
+        "the driver library found first is a stub; take the toolkit's `stubs` folder off LD_LIBRARY_PATH, or install \
+         NVIDIA's driver"
+    )]
+    Stub,
+    /// The driver works and sees no device.
+    #[error("the driver sees no device; check `nvidia-smi` and CUDA_VISIBLE_DEVICES")]
+    NoDevice,
+    /// The driver is older than this crate needs.
+    #[error("the driver speaks CUDA {}.{}, at least {}.{} is needed; update NVIDIA's driver", .found.0, .found.1, .needed.0, .needed.1)]
+    TooOld {
+        /// What it speaks.
+        found: (u32, u32),
+        /// What is needed.
+        needed: (u32, u32),
+    },
+    /// The driver library lacks a function.
+    #[error("the driver library has no `{name}`; update NVIDIA's driver")]
+    NoSymbol {
+        /// Which.
+        name: &'static str,
+    },
+    /// The driver did not start.
+    #[error("the driver does not start: {0}")]
+    NotStarted(Failure),
+}

@@ -1,0 +1,172 @@
+//! [`Event`]: a mark in a stream, and how it is known that the device is past it.
+//!
+//! An event exists only recorded, so there is none that says "reached" because nothing was ever recorded.
+
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use crate::{
+    driver::{self, EventHandle, EventTiming},
+    error::Result,
+    host_function,
+    stream::StreamCore,
+};
+
+/// A mark in a stream: reached when everything is done that was queued before it. Cheap to clone.
+///
+/// # Examples
+/// ```
+/// use pagelock_cuda::{Device, software::Config};
+///
+/// let stream = Device::software(Config::default())?.stream()?;
+/// let start = stream.record_timed()?;
+/// let numbers = stream.zeros::<f32>(1_000_000)?;
+/// let end = stream.record_timed()?;
+/// end.wait()?;
+/// println!("clearing {} numbers took {:?}", numbers.len(), end.elapsed_since(&start)?);
+/// # Ok::<(), pagelock_cuda::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Event {
+    recorded: Arc<Recorded>,
+}
+
+/// A recorded event, owned; its driver's event is used again when this is dropped.
+pub(crate) struct Recorded {
+    stream: Arc<StreamCore>,
+    handle: Option<EventHandle>, // none if there is nothing to wait for any more
+    timing: EventTiming,
+    at: u64,             // covers the work of the stream up to this number
+    reached: AtomicBool, // Release after the driver said so
+}
+
+impl Event {
+    /// Whether everything before it is done.
+    ///
+    /// # Errors
+    /// [`Error::Driver`](crate::Error::Driver).
+    pub fn is_reached(&self) -> Result<bool> {
+        Ok(self.recorded.is_reached()?)
+    }
+
+    /// Waits, on the host, until everything before it is done.
+    ///
+    /// # Errors
+    /// [`Error::Driver`](crate::Error::Driver), also for work that failed.
+    pub fn wait(&self) -> Result<()> {
+        host_function::refuse_inside()?;
+        Ok(self.recorded.wait()?)
+    }
+
+    /// The time from `start` to this event, on the device's clock; after waiting for both. Zero if this one came first.
+    ///
+    /// # Errors
+    /// [`Error::Driver`](crate::Error::Driver), also if either was not recorded with
+    /// [`record_timed`](crate::Stream::record_timed) or they are of different devices.
+    pub fn elapsed_since(&self, start: &Event) -> Result<Duration> {
+        start.wait()?;
+        self.wait()?;
+        let (start, end) = (start.recorded.timed()?, self.recorded.timed()?);
+        // SAFETY: both are recorded with timing, and reached.
+        let elapsed_ms = unsafe { self.recorded.stream.driver().elapsed_ms(start, end) }?;
+        Ok(Duration::from_secs_f64(f64::from(elapsed_ms.max(0.0)) / 1000.0))
+    }
+
+    pub(crate) fn recorded(&self) -> &Recorded {
+        &self.recorded
+    }
+}
+
+impl From<Recorded> for Event {
+    fn from(recorded: Recorded) -> Self {
+        Self { recorded: Arc::new(recorded) }
+    }
+}
+
+impl fmt::Debug for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Recorded { timing, at, .. } = &*self.recorded;
+        write!(f, "Event({timing:?}, after {at} pieces of work)")
+    }
+}
+
+impl Recorded {
+    /// Records an event after everything that was queued so far.
+    pub(crate) fn new(stream: &Arc<StreamCore>, timing: EventTiming) -> Result<Self> {
+        host_function::refuse_inside()?;
+        let at = stream.submitted(); // before recording: see the invariant of `stream/mod.rs`
+        let handle = stream.base().take_event(timing)?;
+        // Owned before it is recorded, so that it is given back if that fails.
+        let recorded =
+            Self { stream: stream.clone(), handle: Some(handle), timing, at, reached: AtomicBool::new(false) };
+        // SAFETY: both are this device's and exist.
+        unsafe { stream.driver().record_event(handle, stream.handle()) }?;
+        Ok(recorded)
+    }
+
+    pub(crate) fn stream(&self) -> &Arc<StreamCore> {
+        &self.stream
+    }
+
+    pub(crate) fn handle(&self) -> Option<EventHandle> {
+        self.handle
+    }
+
+    pub(crate) fn at(&self) -> u64 {
+        self.at
+    }
+
+    fn timed(&self) -> Result<EventHandle> {
+        let timed = self.handle.filter(|_| self.timing == EventTiming::Timed);
+        let untimed = driver::Failure { call: driver::Call::ElapsedMs, status: driver::Status::INVALID_HANDLE };
+        Ok(timed.ok_or(untimed)?)
+    }
+
+    pub(crate) fn is_reached(&self) -> driver::Result<bool> {
+        if self.reached.load(Ordering::Acquire) {
+            return Ok(true);
+        }
+        let Some(handle) = self.handle else { return Ok(true) };
+        // SAFETY: the event was recorded when it was made, and exists until this is dropped.
+        let reached = unsafe { self.stream.driver().query_event(handle) }?;
+        if reached {
+            self.reached.store(true, Ordering::Release);
+        }
+        Ok(reached)
+    }
+
+    pub(crate) fn wait(&self) -> driver::Result<()> {
+        let Some(handle) = self.handle.filter(|_| !self.reached.load(Ordering::Acquire)) else { return Ok(()) };
+        // SAFETY: as in `is_reached`.
+        unsafe { self.stream.driver().synchronize_event(handle) }?;
+        self.reached.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Waits until the device is past it; if the driver cannot say so of the event, until it can of the stream or the
+    /// whole device. The first failure, if nothing proves it.
+    pub(crate) fn prove(&self) -> driver::Result<()> {
+        self.wait().or_else(|failure| self.stream.prove_idle().map_err(|_| failure))?;
+        self.reached.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Gives the driver's event away; the caller gives it back to the device.
+    pub(crate) fn into_handle(mut self) -> Option<EventHandle> {
+        self.handle.take()
+    }
+}
+
+impl Drop for Recorded {
+    fn drop(&mut self) {
+        if let Some(handle) = self.handle.take() {
+            self.stream.base().keep_event(handle, self.timing);
+        }
+    }
+}

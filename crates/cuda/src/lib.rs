@@ -1,0 +1,72 @@
+//! CUDA streams, events, device memory and DMA copies that cannot race, with a software device for tests.
+//!
+//! A [`Device`] has [`Stream`]s; a stream does work in order, beside the others. [`DeviceBuffer`]s are elements in a
+//! device's memory; [`Pinned`], [`Uninit`] and [`Frozen`] are page-locked elements on the host. A copy owns its host
+//! memory until it is done ([`Ticket`]), or borrows it inside [`Stream::scope`]. There is no flag to set and no
+//! synchronization to forget: what could race does not compile, or waits.
+//!
+//! # Examples
+//! The same program runs on a GPU and, where there is none, on a [`software`] device:
+//! ```
+//! use pagelock_cuda::{Device, Pinned, Uninit, software};
+//!
+//! let device = Device::cuda(0).or_else(|_| Device::software(software::Config::default()))?;
+//! let stream = device.stream()?;
+//!
+//! let mut on_device = stream.allocate::<f32>(3)?;
+//! let sent = stream.upload(Pinned::from_slice(&device, &[1.0, 2.0, 3.0])?, &mut on_device)?;
+//! let received = stream.download(&on_device, Uninit::new(&device, 3)?)?;
+//!
+//! let source = sent.wait()?; // may be changed again
+//! let target = received.wait()?; // may be read now
+//! assert_eq!(*source, *target);
+//! # Ok::<(), pagelock_cuda::Error>(())
+//! ```
+//!
+//! # Reading order
+//! `ticket.rs` and `stream/mod.rs` (the two protocols: who owns host memory, and in which order work is done), then
+//! `stream/order.rs`, `pool/mod.rs` and `copy/`; `driver/mod.rs` is what they ask of a device, `driver/cuda/` and
+//! `software/` the two that there are.
+//!
+//! # Invariants
+//! - Host memory that a device may use is owned by an `InUse`, or borrowed in a scope that waits; nothing else can
+//!   reach it.
+//! - Every use of device memory goes through `StreamCore::enqueue`, which orders it against the uses by other streams.
+//! - What the driver cannot vouch for is leaked, never freed, and counted in [`Device::leaked`].
+//! - No lock of this crate is held while the driver waits for a device.
+//!
+//! # Files with `unsafe`
+//! `driver/cuda/api.rs`, `driver/cuda/context.rs` and `driver/cuda/library.rs` (the calls of CUDA), `driver/types.rs`
+//! (the type of a C function); `software/driver.rs`, `software/queue.rs` and `software/run.rs` (the same for the
+//! software device); and where a driver is asked for something whose precondition this crate establishes: `base.rs`,
+//! `device.rs`, `event.rs`, `parking.rs`, `pool/segment.rs`, `stream/mod.rs`, `stream/order.rs`,
+//! `page_locked/locker.rs`, `copy/fill.rs`, `copy/on_device.rs`, `copy/owned.rs`, `copy/rows.rs` and
+//! `copy/scoped.rs`. `driver/mod.rs` declares the trait.
+
+mod base;
+mod buffer;
+mod copy;
+mod device;
+pub mod driver;
+mod element;
+mod error;
+mod event;
+mod host_function;
+mod page_locked;
+mod parking;
+mod pool;
+pub mod software;
+mod stream;
+mod sync;
+mod ticket;
+
+pub use buffer::{DeviceBuffer, DeviceView, DeviceViewMut};
+pub use copy::{Rows, Scope, Source};
+pub use device::{Device, InFlight, Leaked};
+pub use element::Element;
+pub use error::{Absence, Error, Result};
+pub use event::Event;
+pub use page_locked::{Frozen, PageLockedMemory, Pinned, Uninit, page_locked_budget};
+pub use pool::PoolStats;
+pub use stream::{Priority, Stream};
+pub use ticket::{Refused, Ticket};

@@ -1,0 +1,47 @@
+//! Page-locked host memory: what a device copies from and to while the program goes on.
+//!
+//! `locker.rs` locks pages through the driver; `pinned.rs`, `uninit.rs` and `frozen.rs` are the three states in which
+//! a program can hold them: its own to read and write, to be written by a copy first, and shared to read.
+
+mod frozen;
+mod locker;
+mod pinned;
+mod uninit;
+
+use std::sync::{Arc, LazyLock};
+
+use pagelock_memory::{Budget, Counted, HugePages, Limited, PageLocked, PageLocker, Pooled, page_locked_ceiling};
+
+pub use self::{frozen::Frozen, pinned::Pinned, uninit::Uninit};
+use crate::driver::Driver;
+
+/// Where page-locked memory comes from: counted, pooled, limited, locked by a device's driver for all devices.
+pub type PageLockedMemory = Counted<Pooled<Limited<PageLocked>>>;
+
+/// The budget of all devices' page-locked memory; at first [`page_locked_ceiling`].
+///
+/// # Examples
+/// ```
+/// use pagelock_cuda::page_locked_budget;
+/// use pagelock_memory::ByteSize;
+///
+/// page_locked_budget().set_limit(ByteSize::gib(1));
+/// ```
+pub fn page_locked_budget() -> &'static Budget {
+    static BUDGET: LazyLock<Budget> = LazyLock::new(|| {
+        let knob = "raise `page_locked_budget`, drop page-locked buffers, or copy from ordinary memory";
+        Budget::new("page-locked", page_locked_ceiling().bytes).with_knob(knob)
+    });
+    &BUDGET
+}
+
+/// Locks pages through that driver.
+pub(crate) fn locker_for(driver: Arc<dyn Driver>) -> Arc<dyn PageLocker> {
+    Arc::new(locker::DriverLocker::new(driver))
+}
+
+pub(crate) fn memory_for(driver: Arc<dyn Driver>) -> PageLockedMemory {
+    let name = format!("page-locked, device {}", driver.properties().ordinal);
+    let source = PageLocked::new().locked_by(locker_for(driver)).huge_pages(HugePages::WhereGranted);
+    Counted::new(name, Pooled::new(Limited::new(source, page_locked_budget().clone())))
+}

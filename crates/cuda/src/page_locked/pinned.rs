@@ -1,0 +1,123 @@
+//! [`Pinned`]: page-locked memory that no copy is using.
+
+use std::{
+    fmt,
+    marker::PhantomData,
+    ops::{Deref, DerefMut},
+};
+
+use pagelock_memory::{HostBuffer, Kind, Resource};
+
+use super::{Frozen, Uninit};
+use crate::{
+    device::Device,
+    element::{Element, len_bytes},
+    error::{Error, Result},
+};
+
+/// Page-locked elements. Holding one tells you that the pages stay in RAM, that a device can read and write them
+/// directly, and that nobody else, processor or device, is doing so.
+///
+/// It is a slice to its owner; a copy takes it by value.
+///
+/// # Examples
+/// ```
+/// use pagelock_cuda::{Device, Pinned, software::Config};
+///
+/// let device = Device::software(Config::default())?;
+/// let mut numbers = Pinned::<f32>::zeroed(&device, 4)?;
+/// numbers[2] = 1.0;
+/// assert_eq!(*numbers, [0.0, 0.0, 1.0, 0.0]);
+/// # Ok::<(), pagelock_cuda::Error>(())
+/// ```
+pub struct Pinned<T: Element> {
+    buffer: HostBuffer, // page-locked and writable, nothing pending; at least `len` elements
+    len: usize,
+    elements: PhantomData<T>,
+}
+
+impl<T: Element> Pinned<T> {
+    /// `len` zeros, from the device's [page-locked memory](Device::page_locked).
+    ///
+    /// # Errors
+    /// [`Error::Memory`] if its budget or the system refuses; [`Error::TooLong`].
+    pub fn zeroed(device: &Device, len: usize) -> Result<Self> {
+        let mut zeroed = Self::allocate(device.page_locked(), len)?;
+        zeroed.fill(T::zeroed());
+        Ok(zeroed)
+    }
+
+    /// A page-locked copy of a slice.
+    ///
+    /// # Errors
+    /// As [`zeroed`](Self::zeroed).
+    pub fn from_slice(device: &Device, elements: &[T]) -> Result<Self> {
+        let mut copy = Self::allocate(device.page_locked(), elements.len())?;
+        copy.copy_from_slice(elements);
+        Ok(copy)
+    }
+
+    /// The buffer as elements, after waiting for what a device still does with it; bytes behind the last whole one are left alone.
+    ///
+    /// # Errors
+    /// [`Error::NotPageLocked`].
+    pub fn from_buffer(buffer: HostBuffer) -> Result<Self> {
+        if buffer.kind() != Kind::PageLocked {
+            return Err(Error::NotPageLocked { kind: buffer.kind() });
+        }
+        buffer.wait_for_all();
+        len_bytes::<T>(0)?; // the element's own conditions, when this is compiled
+        let len = buffer.len_bytes() / size_of::<T>();
+        Ok(Self { buffer, len, elements: PhantomData })
+    }
+
+    /// Elements from a resource of one's own, holding whatever it left there.
+    pub(super) fn allocate<R: Resource>(resource: &R, len: usize) -> Result<Self> {
+        let buffer = HostBuffer::allocate(resource, len_bytes::<T>(len)?)?;
+        Self::from_buffer(buffer)
+    }
+
+    /// The memory itself.
+    pub fn into_buffer(self) -> HostBuffer {
+        self.buffer
+    }
+
+    /// The same memory, shared and read-only.
+    pub fn freeze(self) -> Frozen<T> {
+        Frozen::new(self)
+    }
+
+    /// The same memory, to be written by a copy.
+    pub fn into_uninit(self) -> Uninit<T> {
+        Uninit::from_pinned(self)
+    }
+
+    /// The first element, for a copy that this was moved into.
+    pub(crate) fn start_mut(&mut self) -> *mut T {
+        self.buffer.as_ptr().cast().as_ptr()
+    }
+}
+
+impl<T: Element> Deref for Pinned<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        bytemuck::cast_slice(&self.buffer.bytes()[..self.len * size_of::<T>()])
+    }
+}
+
+impl<T: Element> DerefMut for Pinned<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        let len_bytes = self.len * size_of::<T>();
+        match self.buffer.bytes_mut() {
+            Ok(bytes) => bytemuck::cast_slice_mut(&mut bytes[..len_bytes]),
+            Err(error) => unreachable!("page-locked memory can be written: {error}"),
+        }
+    }
+}
+
+impl<T: Element> fmt::Debug for Pinned<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Pinned({} × {})", self.len, std::any::type_name::<T>())
+    }
+}

@@ -1,0 +1,93 @@
+//! Where that which a device may still use waits for its owner to be dropped for good.
+//!
+//! A ticket that is dropped in flight neither waits nor frees: it leaves what it holds here, with the event that says
+//! when the device is done with it. New copies look in and give back what is done.
+
+use std::{
+    collections::VecDeque,
+    sync::atomic::{AtomicUsize, Ordering::Relaxed},
+};
+
+use crate::{
+    base::Base,
+    driver::{EventHandle, EventTiming},
+    event::Recorded,
+    host_function,
+    sync::{Mutex, lock},
+};
+
+/// What waits; see the head of the file.
+#[derive(Default)]
+pub(crate) struct Lot {
+    parked: Mutex<VecDeque<Parked>>, // guards what waits
+    count: AtomicUsize,              // of `parked`. Relaxed: a hint, so that an empty lot costs one load
+}
+
+struct Parked {
+    event: EventHandle, // recorded, untimed
+    held: Box<dyn Held>,
+}
+
+/// Something that a device uses: host memory, mostly.
+pub(crate) trait Held: Send + 'static {
+    /// How much memory is lost if it is never given back.
+    fn len_bytes(&self) -> usize;
+
+    /// The device is done with it. Merely dropping it leaks.
+    fn give_back(self: Box<Self>);
+}
+
+impl Lot {
+    pub(crate) fn park(&self, done: Recorded, held: Box<dyn Held>) {
+        let Some(event) = done.into_handle() else { return };
+        let mut parked = lock(&self.parked);
+        parked.push_back(Parked { event, held });
+        self.count.store(parked.len(), Relaxed);
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.count.load(Relaxed)
+    }
+
+    /// Asks the driver about at most that many, and gives back those that are done.
+    pub(crate) fn reap(&self, base: &Base, at_most: usize) {
+        if self.count.load(Relaxed) == 0 || host_function::is_inside() {
+            return;
+        }
+        let done = self.take_done(base, at_most);
+        for Parked { event, held } in done {
+            base.keep_event(event, EventTiming::Untimed);
+            held.give_back(); // without the lock
+        }
+    }
+
+    fn take_done(&self, base: &Base, at_most: usize) -> Vec<Parked> {
+        let mut parked = lock(&self.parked);
+        let mut done = Vec::new();
+        for _ in 0..parked.len().min(at_most) {
+            let Some(next) = parked.pop_front() else { break };
+            // SAFETY: the event was recorded before it was parked, and is kept for nobody else.
+            match unsafe { base.driver.query_event(next.event) } {
+                Ok(true) => done.push(next),
+                // Not done, or nobody can say: it stays.
+                Ok(false) | Err(_) => parked.push_back(next),
+            }
+        }
+        self.count.store(parked.len(), Relaxed);
+        done
+    }
+
+    /// Empties the lot at the end of its device: gives everything back if the device is done, and leaks it if not.
+    pub(crate) fn clear(&self, base: &Base, done: bool) {
+        let parked = std::mem::take(&mut *lock(&self.parked));
+        self.count.store(0, Relaxed);
+        for Parked { event, held } in parked {
+            base.keep_event(event, EventTiming::Untimed);
+            if done {
+                held.give_back();
+            } else {
+                base.leaked.add(held.len_bytes());
+            }
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! The blocks that one stream keeps for later.
+//!
+//! Invariant: whatever the device still does with a kept block is queued on the cache's stream, or is waited for
+//! there. So work that is queued on that stream from now on may use the block at once.
+
+use super::{
+    classes::{CLASSES, LARGE_ABOVE, class_of},
+    segment::Block,
+};
+
+/// See the head of the file.
+#[derive(Default)]
+pub(crate) struct Cache {
+    by_class: Vec<Vec<Block>>, // empty, or one per class; a block is found by its class, last freed first
+    large: Vec<Block>,         // found by exact length
+    pub(super) idle_bytes: u64,
+    pub(super) hits: u64,
+    pub(super) misses: u64,
+}
+
+impl Cache {
+    /// A kept block of exactly that rounded length.
+    pub(super) fn take(&mut self, len_bytes: usize) -> Option<Block> {
+        let block = if len_bytes > LARGE_ABOVE {
+            let at = self.large.iter().rposition(|block| block.len_bytes == len_bytes)?;
+            self.large.swap_remove(at)
+        } else {
+            self.by_class.get_mut(class_of(len_bytes))?.pop()?
+        };
+        self.idle_bytes -= len_bytes as u64;
+        Some(block)
+    }
+
+    pub(super) fn keep(&mut self, block: Block) {
+        self.idle_bytes += block.len_bytes as u64;
+        if block.len_bytes > LARGE_ABOVE {
+            self.large.push(block);
+            return;
+        }
+        if self.by_class.is_empty() {
+            self.by_class.resize_with(CLASSES, Vec::new);
+        }
+        self.by_class[class_of(block.len_bytes)].push(block);
+    }
+
+    /// Every kept block.
+    pub(super) fn take_all(&mut self) -> Vec<Block> {
+        self.idle_bytes = 0;
+        let mut all = std::mem::take(&mut self.large);
+        all.extend(self.by_class.iter_mut().flat_map(|class| class.drain(..)));
+        all
+    }
+
+    /// Gives every kept block up, because the device may still use some.
+    pub(crate) fn leak_all(&mut self) {
+        self.take_all().into_iter().for_each(Block::leak);
+    }
+}

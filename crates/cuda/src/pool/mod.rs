@@ -1,0 +1,216 @@
+//! Device memory, kept for the next allocation of about that size, in the order of streams.
+//!
+//! A buffer belongs to the stream that allocated it. When it is dropped its block goes to that stream's [`Cache`], and
+//! the stream's next work may use it at once: the stream itself is the order, so that neither call asks the driver
+//! anything. Another stream takes from a cache only what that stream is done with, or, when memory is short, waits
+//! for it on the device. What the driver is asked for is charged to the device's budget.
+//!
+//! `classes.rs` has the sizes, `segment.rs` what the driver gives, `cache.rs` what a stream keeps.
+
+mod cache;
+mod classes;
+mod segment;
+
+use std::{collections::HashMap, sync::Arc, sync::atomic::Ordering::Relaxed};
+
+use pagelock_memory::ByteSize;
+
+pub(crate) use self::{cache::Cache, segment::Block};
+use crate::{
+    device::Device,
+    driver::{Failure, Status},
+    error::{Error, Result},
+    stream::StreamCore,
+    sync::lock,
+};
+
+/// What a device's pool holds and how often it could serve.
+///
+/// # Examples
+/// ```
+/// use pagelock_cuda::{Device, software::Config};
+///
+/// let device = Device::software(Config::default())?;
+/// let stream = device.stream()?;
+/// drop(stream.allocate::<u8>(1_000)?);
+/// drop(stream.allocate::<u8>(1_000)?); // the same memory again
+/// let stats = device.pool_stats();
+/// assert_eq!((stats.hits, stats.misses, stats.live.0), (1, 1, 0));
+/// assert_eq!(device.trim()?, stats.reserved);
+/// # Ok::<(), pagelock_cuda::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PoolStats {
+    /// What buffers hold now, rounded up as the pool does.
+    pub live: ByteSize,
+    /// The most that buffers held at once.
+    pub peak: ByteSize,
+    /// What is kept for later.
+    pub idle: ByteSize,
+    /// What the pool took from the driver.
+    pub reserved: ByteSize,
+    /// Allocations served from what was kept.
+    pub hits: u64,
+    /// Allocations that were not.
+    pub misses: u64,
+}
+
+/// A block for work on that stream.
+pub(crate) fn allocate(stream: &Arc<StreamCore>, len_bytes: usize, element: ByteSize) -> Result<Block> {
+    let too_long = Error::TooLong { len: len_bytes / element.0.max(1) as usize, element };
+    let rounded = classes::rounded(len_bytes).ok_or(too_long)?;
+    let mut cache = lock(&stream.cache);
+    let kept = cache.take(rounded);
+    match kept {
+        Some(_) => cache.hits += 1,
+        None => cache.misses += 1,
+    }
+    drop(cache);
+    let block = match kept {
+        Some(block) => block,
+        None => miss(stream, rounded)?,
+    };
+    stream.base().live.add(rounded);
+    Ok(block)
+}
+
+/// Takes back the block of a dropped buffer. The device's further use of it is ordered by the stream.
+pub(crate) fn keep(stream: &StreamCore, block: Block) {
+    stream.base().live.sub(block.len_bytes);
+    lock(&stream.cache).keep(block);
+}
+
+#[cold]
+fn miss(stream: &Arc<StreamCore>, rounded: usize) -> Result<Block> {
+    let device = stream.device();
+    if let Some(block) = device.take_done(stream, rounded) {
+        return Ok(block);
+    }
+    let refused = match make(stream, rounded) {
+        Err(refused) if is_shortage(&refused) => refused,
+        made => return made,
+    };
+    if let Some(block) = device.take_waiting(stream, rounded) {
+        return Ok(block);
+    }
+    let freed = device.trim()?;
+    if freed.0 == 0 { Err(refused) } else { make(stream, rounded) }
+}
+
+/// New blocks from the driver: one to use, the rest for later.
+fn make(stream: &Arc<StreamCore>, rounded: usize) -> Result<Block> {
+    let made = segment::new_blocks(stream.base(), rounded).map_err(|error| explain(stream, rounded, error));
+    let mut blocks = made?;
+    let block = blocks.pop().unwrap_or_else(|| unreachable!("a segment has at least one block"));
+    let mut cache = lock(&stream.cache);
+    blocks.into_iter().rev().for_each(|block| cache.keep(block));
+    Ok(block)
+}
+
+fn is_shortage(error: &Error) -> bool {
+    matches!(error, Error::OutOfMemory { .. } | Error::Memory(_))
+}
+
+/// The driver's refusal, with the numbers.
+fn explain(stream: &StreamCore, asked: usize, error: Error) -> Error {
+    let base = stream.base();
+    match error {
+        Error::Driver(Failure { status: Status::OUT_OF_MEMORY, .. }) => {
+            let info = base.driver.memory_info();
+            Error::OutOfMemory {
+                device: base.ordinal,
+                asked: ByteSize(asked as u64),
+                live: ByteSize(base.live.bytes.load(Relaxed)),
+                reserved: base.memory.used(),
+                free: info.map_or(ByteSize(0), |info| info.free),
+                total: base.driver.properties().memory,
+            }
+        }
+        other => other,
+    }
+}
+
+impl Device {
+    /// A block that another stream keeps and is done with.
+    fn take_done(&self, stream: &Arc<StreamCore>, rounded: usize) -> Option<Block> {
+        self.streams_beside(stream).into_iter().find_map(|other| {
+            let block = lock(&other.cache).take(rounded)?;
+            // Asked after the block was taken: what used it was queued before it was kept.
+            match other.is_idle() {
+                Ok(true) => Some(block),
+                _ => {
+                    lock(&other.cache).keep(block);
+                    None
+                }
+            }
+        })
+    }
+
+    /// A block that another stream keeps and that this one waits for, on the device.
+    fn take_waiting(&self, stream: &Arc<StreamCore>, rounded: usize) -> Option<Block> {
+        self.streams_beside(stream).into_iter().find_map(|other| {
+            let block = lock(&other.cache).take(rounded)?;
+            match stream.order_after(&other, other.submitted()) {
+                Ok(()) => Some(block),
+                Err(_) => {
+                    lock(&other.cache).keep(block);
+                    None
+                }
+            }
+        })
+    }
+
+    fn streams_beside(&self, stream: &Arc<StreamCore>) -> Vec<Arc<StreamCore>> {
+        let mut others = self.streams();
+        others.retain(|other| !Arc::ptr_eq(other, stream));
+        others
+    }
+
+    /// Gives back to the driver what is kept, except parts of segments that are in use; waits for the streams that
+    /// keep it. Returns how much that was.
+    ///
+    /// # Errors
+    /// [`Error::Driver`] if one of them cannot be waited for; what it keeps stays.
+    pub fn trim(&self) -> Result<ByteSize> {
+        let streams = self.streams();
+        let kept: Vec<_> = streams.iter().map(|stream| lock(&stream.cache).take_all()).collect();
+        let mut idle: HashMap<_, usize> = HashMap::new();
+        for block in kept.iter().flatten() {
+            *idle.entry(Arc::as_ptr(&block.segment)).or_default() += 1;
+        }
+        let mut freed = 0;
+        let mut result = Ok(());
+        for (stream, blocks) in streams.iter().zip(kept) {
+            let is_whole = |block: &Block| Block::complete(idle[&Arc::as_ptr(&block.segment)], &block.segment);
+            let (whole, part): (Vec<_>, Vec<_>) = blocks.into_iter().partition(is_whole);
+            part.into_iter().for_each(|block| lock(&stream.cache).keep(block));
+            match if whole.is_empty() { Ok(()) } else { stream.prove_idle() } {
+                Ok(()) => freed += whole.iter().map(|block| block.len_bytes as u64).sum::<u64>(),
+                Err(failure) => {
+                    whole.into_iter().for_each(|block| lock(&stream.cache).keep(block));
+                    result = Err(failure);
+                }
+            }
+        }
+        result.map_err(Error::Driver).map(|()| ByteSize(freed))
+    }
+
+    /// What the device's pool holds and how often it could serve.
+    pub fn pool_stats(&self) -> PoolStats {
+        let base = self.core().base();
+        let mut stats = PoolStats {
+            live: ByteSize(base.live.bytes.load(Relaxed)),
+            peak: ByteSize(base.live.peak_bytes.load(Relaxed)),
+            reserved: base.memory.used(),
+            ..PoolStats::default()
+        };
+        for stream in self.streams() {
+            let cache = lock(&stream.cache);
+            stats.idle.0 += cache.idle_bytes;
+            stats.hits += cache.hits;
+            stats.misses += cache.misses;
+        }
+        stats
+    }
+}

@@ -1,0 +1,73 @@
+//! What the pool takes from the driver, and the blocks that it is cut into.
+//!
+//! Invariant: a segment is freed when its last block is dropped, and a block is dropped only when nothing on the
+//! device uses it any more; where that cannot be known, the block is leaked.
+
+use std::sync::Arc;
+
+use pagelock_memory::Reservation;
+
+use crate::{base::Base, driver::Address, error::Result};
+
+/// Memory that the driver gave in one piece.
+pub(super) struct Segment {
+    base: Arc<Base>,
+    address: Address,
+    len_bytes: usize,
+    _charged: Reservation,
+}
+
+/// A part of a segment: what one buffer uses at a time.
+pub(crate) struct Block {
+    pub(crate) address: Address,
+    pub(crate) len_bytes: usize,
+    pub(super) segment: Arc<Segment>,
+}
+
+const SEGMENT: usize = 2 << 20;
+const SMALLEST_SEGMENT: usize = 64 << 10;
+const BLOCKS: usize = 8; // of a segment that is cut, at least
+
+impl Segment {
+    fn take(base: &Arc<Base>, len_bytes: usize) -> Result<Self> {
+        let charged = base.memory.reserve(len_bytes as u64)?;
+        let address = base.driver.allocate(len_bytes)?;
+        Ok(Self { base: base.clone(), address, len_bytes, _charged: charged })
+    }
+}
+
+impl Drop for Segment {
+    fn drop(&mut self) {
+        // SAFETY: the driver's own allocation, freed once, and unused: the invariant of this file.
+        let freed = unsafe { self.base.driver.free(self.address) };
+        if freed.is_err() {
+            self.base.leaked.add(self.len_bytes);
+        }
+    }
+}
+
+/// New blocks of that length: one, or as many as a segment of small ones has.
+pub(super) fn new_blocks(base: &Arc<Base>, block_bytes: usize) -> Result<Vec<Block>> {
+    let wanted = (block_bytes * BLOCKS).clamp(SMALLEST_SEGMENT, SEGMENT.max(block_bytes));
+    let count = (wanted / block_bytes).max(1);
+    let segment = Arc::new(Segment::take(base, count * block_bytes)?);
+    let block = |index| Block {
+        address: segment.address.offset(index * block_bytes),
+        len_bytes: block_bytes,
+        segment: segment.clone(),
+    };
+    Ok((0..count).map(block).collect())
+}
+
+impl Block {
+    /// Whether these are all the blocks of their segment.
+    pub(super) fn complete(blocks: usize, segment: &Arc<Segment>) -> bool {
+        Arc::strong_count(segment) == blocks
+    }
+
+    /// Gives the block up for good, because the device may still use it.
+    pub(crate) fn leak(self) {
+        self.segment.base.leaked.add(self.len_bytes);
+        std::mem::forget(self);
+    }
+}

@@ -1,0 +1,56 @@
+//! The memory of software devices: bytes behind addresses that mean nothing to the host.
+
+use std::collections::BTreeMap;
+
+/// Allocations of all devices of a machine, by address.
+pub(super) struct Memory {
+    blocks: BTreeMap<u64, Box<[u8]>>,
+    next: u64,
+}
+
+const FIRST_ADDRESS: u64 = 0x7f00_0000_0000_0000; // no host has memory there: dereferencing it faults
+const ALIGN: u64 = 512;
+const GUARD: u64 = 4096; // between allocations, so that running over an end is found
+const FRESH: u8 = 0xA5; // what new memory holds
+
+impl Memory {
+    pub(super) fn new() -> Self {
+        Self { blocks: BTreeMap::new(), next: FIRST_ADDRESS }
+    }
+
+    pub(super) fn allocate(&mut self, len_bytes: usize) -> u64 {
+        let address = self.next;
+        self.next = (address + len_bytes as u64 + GUARD).next_multiple_of(ALIGN);
+        self.blocks.insert(address, vec![FRESH; len_bytes].into_boxed_slice());
+        address
+    }
+
+    pub(super) fn free(&mut self, address: u64) -> Option<Box<[u8]>> {
+        self.blocks.remove(&address)
+    }
+
+    pub(super) fn bytes(&self, address: u64, len_bytes: usize) -> Result<&[u8], String> {
+        let found = self.blocks.range(..=address).next_back();
+        let bytes = found.and_then(|(start, block)| block.get(range(address - start, len_bytes)?));
+        bytes.ok_or_else(|| invalid(address, len_bytes))
+    }
+
+    pub(super) fn bytes_mut(&mut self, address: u64, len_bytes: usize) -> Result<&mut [u8], String> {
+        let found = self.blocks.range_mut(..=address).next_back();
+        let bytes = found.and_then(|(start, block)| block.get_mut(range(address - start, len_bytes)?));
+        bytes.ok_or_else(|| invalid(address, len_bytes))
+    }
+
+    pub(super) fn allocated_bytes(&self) -> usize {
+        self.blocks.values().map(|block| block.len()).sum()
+    }
+}
+
+fn range(offset: u64, len_bytes: usize) -> Option<std::ops::Range<usize>> {
+    let start = usize::try_from(offset).ok()?;
+    Some(start..start.checked_add(len_bytes)?)
+}
+
+fn invalid(address: u64, len_bytes: usize) -> String {
+    format!("{len_bytes} bytes at {address:#x} are not, or not any more, allocated")
+}

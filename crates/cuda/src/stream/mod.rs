@@ -1,0 +1,254 @@
+//! [`Stream`]: a queue of work on one device, and the one function that queues work.
+//!
+//! Streams run beside each other. What one does to a buffer is ordered against what others do to it without the
+//! user's help; `order.rs` says how.
+//!
+//! Invariant: work is counted in `submitted` only after it was queued, so an event that is recorded after a number was
+//! read covers all work up to that number.
+
+mod order;
+
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use self::order::Seen;
+pub(crate) use self::order::{Access, Uses};
+use crate::{
+    base::Base,
+    device::Device,
+    driver::{self, Driver, EventTiming, Failure, StreamHandle},
+    error::{Error, Result},
+    event::{Event, Recorded},
+    host_function,
+    pool::Cache,
+    sync::{Mutex, lock},
+};
+
+/// A queue of work on one device. Cheap to clone: all clones are the same stream.
+///
+/// Everything that takes a stream returns when the work is queued. Dropping the last handle neither waits nor stops
+/// anything; the device keeps the queue for the next stream that is asked for.
+///
+/// # Examples
+/// ```
+/// use pagelock_cuda::{Device, software::Config};
+///
+/// let device = Device::software(Config::default())?;
+/// let (first, second) = (device.stream()?, device.stream()?);
+/// let mut numbers = first.allocate::<u32>(1_000)?;
+/// first.fill(&mut numbers, 7)?;
+/// assert_eq!(second.read(&numbers)?, [7; 1_000], "the second stream waited for the first");
+/// # Ok::<(), pagelock_cuda::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Stream {
+    core: Arc<StreamCore>,
+}
+
+/// What a stream is, shared by its handles and by everything that must be ordered against it.
+pub(crate) struct StreamCore {
+    device: Device,
+    queue: Queue,
+    /// What the stream keeps for its next buffers.
+    pub(crate) cache: Mutex<Cache>,
+}
+
+/// The part of a stream that outlives its handles: the device keeps it for the next stream.
+pub(crate) struct Queue {
+    pub(crate) handle: StreamHandle,
+    pub(crate) priority: Priority,
+    id: u64,
+    submitted: AtomicU64, // Release after work was queued, Acquire before an event is recorded to cover it
+    seen: Mutex<Seen>,    // guards what this stream knows of others
+}
+
+/// How urgent a stream's work is, compared with that of other streams.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Priority {
+    /// As urgent as most.
+    #[default]
+    Normal,
+    /// More urgent: for small work that others wait for.
+    High,
+}
+
+/// Why work was not queued, or perhaps was.
+pub(crate) enum Unqueued {
+    /// It was not.
+    No(Error),
+    /// The driver reported a failure when it was asked to queue the work. It may have queued it all the same.
+    Unknown(Failure),
+}
+
+impl From<Unqueued> for Error {
+    fn from(unqueued: Unqueued) -> Self {
+        match unqueued {
+            Unqueued::No(error) => error,
+            Unqueued::Unknown(failure) => Error::Driver(failure),
+        }
+    }
+}
+
+impl Stream {
+    pub(crate) fn from_core(core: Arc<StreamCore>) -> Self {
+        Self { core }
+    }
+
+    pub(crate) fn core(&self) -> &Arc<StreamCore> {
+        &self.core
+    }
+
+    /// The device that does its work.
+    pub fn device(&self) -> &Device {
+        &self.core.device
+    }
+
+    /// How urgent its work is.
+    pub fn priority(&self) -> Priority {
+        self.core.queue.priority
+    }
+
+    /// A mark after everything that was queued so far.
+    ///
+    /// # Errors
+    /// [`Error::Driver`].
+    pub fn record(&self) -> Result<Event> {
+        Recorded::new(&self.core, EventTiming::Untimed).map(Event::from)
+    }
+
+    /// As [`record`](Self::record), with the time at which it is reached; see [`Event::elapsed_since`].
+    ///
+    /// # Errors
+    /// [`Error::Driver`].
+    pub fn record_timed(&self) -> Result<Event> {
+        Recorded::new(&self.core, EventTiming::Timed).map(Event::from)
+    }
+
+    /// What is queued from now on waits, on the device, until the event is reached.
+    ///
+    /// Buffers need no such wait: their uses are ordered anyway.
+    ///
+    /// # Errors
+    /// [`Error::Driver`].
+    pub fn wait_for(&self, event: &Event) -> Result<()> {
+        self.core.order_after_event(event.recorded())
+    }
+
+    /// Whether everything that was queued is done.
+    ///
+    /// # Errors
+    /// [`Error::Driver`].
+    pub fn is_idle(&self) -> Result<bool> {
+        self.core.is_idle()
+    }
+
+    /// Waits, on the host, until everything that was queued is done.
+    ///
+    /// # Errors
+    /// [`Error::Driver`], also for work that failed since the last wait.
+    pub fn synchronize(&self) -> Result<()> {
+        host_function::refuse_inside()?;
+        // SAFETY: the stream exists as long as its core.
+        unsafe { self.core.driver().synchronize_stream(self.core.queue.handle) }?;
+        self.core.device.core().reap();
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Queue { id, priority, .. } = &self.core.queue;
+        write!(f, "Stream({id} of {:?}, {priority:?})", self.core.device)
+    }
+}
+
+impl StreamCore {
+    pub(crate) fn new(device: Device, queue: Queue, cache: Cache) -> Self {
+        Self { device, queue, cache: Mutex::new(cache) }
+    }
+
+    pub(crate) fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// Whether both queue work on the same device.
+    pub(crate) fn is_beside(&self, other: &StreamCore) -> bool {
+        Arc::ptr_eq(self.base(), other.base())
+    }
+
+    pub(crate) fn base(&self) -> &Arc<Base> {
+        self.device.core().base()
+    }
+
+    pub(crate) fn driver(&self) -> &dyn Driver {
+        &*self.base().driver
+    }
+
+    pub(crate) fn handle(&self) -> StreamHandle {
+        self.queue.handle
+    }
+
+    /// How much work was queued so far.
+    pub(crate) fn submitted(&self) -> u64 {
+        self.queue.submitted.load(Ordering::Acquire)
+    }
+
+    /// Queues work that uses these buffers: **the only way in which work gets onto a stream.**
+    ///
+    /// First the stream waits, on the device, for what other streams still do with the buffers; then `submit` queues
+    /// the work; then the buffers note it. They note it after a failure too, since the work may be queued.
+    pub(crate) fn enqueue(
+        self: &Arc<Self>,
+        accesses: &[Access<'_>],
+        submit: impl FnOnce(&dyn Driver, StreamHandle) -> driver::Result<()>,
+    ) -> Result<(), Unqueued> {
+        host_function::refuse_inside().map_err(Unqueued::No)?;
+        self.device.core().reap();
+        for access in accesses {
+            self.order_before(access).map_err(Unqueued::No)?;
+        }
+        let submitted = submit(self.driver(), self.queue.handle);
+        let at = self.queue.submitted.fetch_add(1, Ordering::AcqRel) + 1;
+        for access in accesses {
+            access.note(self, at);
+        }
+        submitted.map_err(Unqueued::Unknown)
+    }
+
+    pub(crate) fn is_idle(&self) -> Result<bool> {
+        host_function::refuse_inside()?;
+        // SAFETY: the stream exists as long as its core.
+        Ok(unsafe { self.driver().query_stream(self.queue.handle) }?)
+    }
+
+    /// Waits until nothing that was queued uses any memory; the driver's first failure, if nothing proves that.
+    pub(crate) fn prove_idle(&self) -> driver::Result<()> {
+        // SAFETY: the stream exists as long as its core.
+        let synchronized = unsafe { self.driver().synchronize_stream(self.queue.handle) };
+        synchronized.or_else(|failure| self.driver().synchronize().map_err(|_| failure))
+    }
+}
+
+impl Drop for StreamCore {
+    fn drop(&mut self) {
+        let cache = std::mem::take(&mut *lock(&self.cache));
+        self.device.core().keep_queue(self.queue.take(), cache);
+    }
+}
+
+impl Queue {
+    pub(crate) fn new(handle: StreamHandle, priority: Priority, id: u64) -> Self {
+        Self { handle, priority, id, submitted: AtomicU64::new(0), seen: Mutex::default() }
+    }
+
+    fn take(&mut self) -> Self {
+        let submitted = AtomicU64::new(self.submitted.load(Ordering::Acquire));
+        let seen = Mutex::new(std::mem::take(&mut *lock(&self.seen)));
+        Self { submitted, seen, ..*self }
+    }
+}
