@@ -179,6 +179,32 @@ impl Device {
         Ok(())
     }
 
+    /// Lets copies from `peer` to this device go the direct way, where the hardware has one; true if it has.
+    ///
+    /// Copies work without it, through the host.
+    ///
+    /// # Errors
+    /// [`Error::Driver`](crate::Error::Driver).
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_cuda::software::{Config, Machine};
+    ///
+    /// let machine = Machine::new(Config { devices: 2, ..Config::default() });
+    /// assert!(machine.device(0)?.enable_peer(&machine.device(1)?)?);
+    /// # Ok::<(), pagelock_cuda::Error>(())
+    /// ```
+    pub fn enable_peer(&self, peer: &Device) -> Result<bool> {
+        host_function::refuse_inside()?;
+        let (driver, peer) = (&self.core.base.driver, &peer.core.base);
+        if !driver.can_access_peer(peer.ordinal)? {
+            return Ok(false);
+        }
+        // SAFETY: the context of a device that exists; a driver refuses its own.
+        unsafe { driver.enable_peer(peer.driver.context()) }?;
+        Ok(true)
+    }
+
     /// What was leaked because the device could not say whether it was done with it; nothing, unless the driver
     /// failed.
     ///

@@ -2,10 +2,27 @@
 //!
 //! The driver calls them on a thread of its own, where no call of the driver is allowed: everything in this crate that
 //! would make one asks [`refuse_inside`] first.
+//!
+//! Invariant: the driver has one reference to a [`Task`], which the call takes back. Where it is not known whether the
+//! call will happen, the reference is leaked, and counted.
 
-use std::cell::Cell;
+use std::{
+    any::Any,
+    cell::Cell,
+    ffi::c_void,
+    fmt,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+    thread,
+};
 
-use crate::error::{Error, Result};
+use crate::{
+    driver::{EventTiming, HostFunction},
+    error::{Error, Result},
+    event::Recorded,
+    stream::{Stream, StreamCore, Unqueued},
+    sync::{Mutex, lock},
+};
 
 thread_local! {
     static INSIDE: Cell<bool> = const { Cell::new(false) };
@@ -19,4 +36,136 @@ pub(crate) fn is_inside() -> bool {
 /// An error inside a host function.
 pub(crate) fn refuse_inside() -> Result<()> {
     if is_inside() { Err(Error::InsideHostFunction) } else { Ok(()) }
+}
+
+/// A function that a stream will call, or has called: what it returns.
+///
+/// Dropping this changes nothing: the function is called all the same.
+pub struct HostCall<R> {
+    outcome: Arc<Mutex<Option<thread::Result<R>>>>, // guards that it is written before it is taken
+    called: Recorded,
+}
+
+/// What the driver is given.
+struct Task<F, R> {
+    function: F,
+    outcome: Arc<Mutex<Option<thread::Result<R>>>>,
+}
+
+impl Stream {
+    /// Calls `function` on the host, after everything that was queued before and before everything that is queued
+    /// afterwards.
+    ///
+    /// It runs on a thread of the driver's and holds the stream up: wake another thread and return. It cannot use
+    /// devices ([`Error::InsideHostFunction`]); if it panics, the panic ends there and comes out of
+    /// [`HostCall::wait`].
+    ///
+    /// # Errors
+    /// [`Error::Driver`].
+    ///
+    /// # Examples
+    /// ```
+    /// use std::sync::mpsc;
+    /// use pagelock_cuda::{Device, software::Config};
+    ///
+    /// let stream = Device::software(Config::default())?.stream()?;
+    /// let numbers = stream.zeros::<f32>(1_000)?;
+    /// let (send, cleared) = mpsc::channel();
+    /// let call = stream.call(move || send.send(()).is_ok())?;
+    /// assert!(call.wait()?);
+    /// assert!(cleared.try_recv().is_ok());
+    /// # Ok::<(), pagelock_cuda::Error>(())
+    /// ```
+    pub fn call<F, R>(&self, function: F) -> Result<HostCall<R>>
+    where
+        F: FnOnce() -> R + Send + 'static,
+        R: Send + 'static,
+    {
+        let outcome = Arc::new(Mutex::new(None));
+        let task = Box::into_raw(Box::new(Task { function, outcome: outcome.clone() }));
+        let queued = self.core().enqueue(&[], |driver, stream| {
+            let run: HostFunction = run::<F, R>;
+            // SAFETY: the task is `Send`, and nobody else uses it until `run` takes it back.
+            unsafe { driver.call_host(stream, run, task.cast()) }
+        });
+        match queued {
+            Ok(()) => Ok(HostCall { outcome, called: Recorded::new(self.core(), EventTiming::Untimed)? }),
+            Err(Unqueued::No(error)) => {
+                // SAFETY: made above, and given to nobody.
+                drop(unsafe { Box::from_raw(task) });
+                Err(error)
+            }
+            Err(Unqueued::Unknown(failure)) => {
+                // SAFETY: made above.
+                unsafe { take_back(self.core(), task, &outcome) };
+                Err(Error::Driver(failure))
+            }
+        }
+    }
+}
+
+/// After a failure: frees the task if the driver has not called it and never will.
+///
+/// # Safety
+/// `task` came from a box, and only the driver may have taken it.
+unsafe fn take_back<F, R>(stream: &StreamCore, task: *mut Task<F, R>, outcome: &Mutex<Option<thread::Result<R>>>) {
+    if stream.prove_idle().is_err() {
+        stream.base().leaked.add(size_of::<Task<F, R>>());
+        return;
+    }
+    if lock(outcome).is_none() {
+        // SAFETY: the stream has done everything that it was given, and did not call: nobody else has the task.
+        drop(unsafe { Box::from_raw(task) });
+    }
+}
+
+/// What the driver calls.
+///
+/// # Safety
+/// `data` is a task of these types, and the caller's reference to it.
+unsafe extern "C" fn run<F: FnOnce() -> R, R>(data: *mut c_void) {
+    // SAFETY: the promise of the caller; it calls once.
+    let task = unsafe { Box::from_raw(data.cast::<Task<F, R>>()) };
+    INSIDE.set(true);
+    // Nothing may unwind into C; dropping what nobody waits for can panic too.
+    let whatever = catch_unwind(AssertUnwindSafe(move || {
+        let Task { function, outcome } = *task;
+        let result = catch_unwind(AssertUnwindSafe(function));
+        *lock(&outcome) = Some(result);
+    }));
+    std::mem::forget(whatever);
+    INSIDE.set(false);
+}
+
+impl<R> HostCall<R> {
+    /// Waits until the function was called, and returns what it returned.
+    ///
+    /// # Errors
+    /// [`Error::HostPanicked`] if it panicked; [`Error::Driver`] if the driver failed and it may never be called.
+    pub fn wait(self) -> Result<R> {
+        refuse_inside()?;
+        self.called.wait()?;
+        match lock(&self.outcome).take() {
+            Some(Ok(returned)) => Ok(returned),
+            Some(Err(panic)) => Err(Error::HostPanicked { message: message_of(&*panic) }),
+            None => unreachable!("the event after a host function was reached before the function returned"),
+        }
+    }
+
+    /// Whether it was called.
+    pub fn is_done(&self) -> bool {
+        !is_inside() && self.called.is_reached().unwrap_or(false)
+    }
+}
+
+fn message_of(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+    text.unwrap_or_else(|| "it did not say why".to_owned())
+}
+
+impl<R> fmt::Debug for HostCall<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HostCall").field("is_done", &self.is_done()).finish_non_exhaustive()
+    }
 }

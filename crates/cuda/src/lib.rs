@@ -39,8 +39,8 @@
 //! `driver/cuda/api.rs`, `driver/cuda/context.rs` and `driver/cuda/library.rs` (the calls of CUDA), `driver/types.rs`
 //! (the type of a C function); `software/driver.rs`, `software/queue.rs` and `software/run.rs` (the same for the
 //! software device); and where a driver is asked for something whose precondition this crate establishes: `base.rs`,
-//! `device.rs`, `event.rs`, `parking.rs`, `pool/segment.rs`, `stream/mod.rs`, `stream/order.rs`,
-//! `page_locked/locker.rs`, `copy/fill.rs`, `copy/on_device.rs`, `copy/owned.rs`, `copy/rows.rs` and
+//! `device.rs`, `event.rs`, `host_function.rs`, `parking.rs`, `pool/segment.rs`, `stream/mod.rs`, `stream/order.rs`,
+//! `page_locked/locker.rs`, `copy/buffers.rs`, `copy/fill.rs`, `copy/on_device.rs`, `copy/owned.rs`, `copy/rows.rs` and
 //! `copy/scoped.rs`. `driver/mod.rs` declares the trait.
 
 mod base;
@@ -66,6 +66,7 @@ pub use device::{Device, InFlight, Leaked};
 pub use element::Element;
 pub use error::{Absence, Error, Result};
 pub use event::Event;
+pub use host_function::HostCall;
 pub use page_locked::{Frozen, PageLockedMemory, Pinned, Uninit, page_locked_budget};
 pub use pool::PoolStats;
 pub use stream::{Priority, Stream};

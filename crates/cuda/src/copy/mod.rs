@@ -2,11 +2,13 @@
 //!
 //! - `owned.rs`: a copy owns its host memory until it is done, and gives it back through a [`Ticket`](crate::Ticket);
 //! - `scoped.rs`: a copy borrows ordinary slices inside [`Stream::scope`], which waits before they are anybody else's;
+//! - `buffers.rs`: a copy is noted in a [`HostBuffer`](pagelock_memory::HostBuffer), which waits before it is used;
 //! - `rows.rs`: rows at a distance from each other; `on_device.rs`: on a device and between two; `fill.rs`: one value.
 //!
 //! Device memory needs neither owner nor scope: a view is borrowed while the copy is queued, and after that the order
 //! of the streams (`stream/order.rs`) keeps everybody else away until the copy is done.
 
+mod buffers;
 mod fill;
 mod on_device;
 mod owned;

@@ -50,6 +50,8 @@ calls! {
     CopyToHost = "cuMemcpyDtoHAsync",
     CopyOnDevice = "cuMemcpyDtoDAsync",
     CopyFromPeer = "cuMemcpyPeerAsync",
+    CanAccessPeer = "cuDeviceCanAccessPeer",
+    EnablePeer = "cuCtxEnablePeerAccess",
     Copy2d = "cuMemcpy2DAsync",
     Fill = "cuMemsetAsync",
     CallHost = "cuLaunchHostFunc",

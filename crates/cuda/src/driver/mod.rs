@@ -45,6 +45,16 @@ pub unsafe trait Driver: Send + Sync + 'static {
     /// Waits for everything that was queued on this device.
     fn synchronize(&self) -> Result<()>;
 
+    /// Whether the device can be given direct access to the memory of the one with that number.
+    fn can_access_peer(&self, peer: u32) -> Result<bool>;
+
+    /// Gives the device direct access to another's memory, by its [`context`](Self::context), so that copies from
+    /// there need not go through the host. Harmless where it has it already.
+    ///
+    /// # Safety
+    /// The context is another device's of this driver.
+    unsafe fn enable_peer(&self, peer: u64) -> Result<()>;
+
     /// A number that tells this device's context from others, for [`copy_from_peer`](Self::copy_from_peer).
     fn context(&self) -> u64;
 

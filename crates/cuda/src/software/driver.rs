@@ -89,6 +89,14 @@ unsafe impl Driver for SoftwareDriver {
         })
     }
 
+    fn can_access_peer(&self, _peer: u32) -> Result<bool> {
+        self.core().call(Call::CanAccessPeer, |_| Ok(true))
+    }
+
+    unsafe fn enable_peer(&self, _peer: u64) -> Result<()> {
+        self.core().call(Call::EnablePeer, |_| Ok(()))
+    }
+
     fn context(&self) -> u64 {
         self.properties.ordinal.into()
     }

@@ -40,8 +40,14 @@ pub trait Completion: Send + Sync + 'static {
     /// Whether the device will not touch the bytes any more.
     fn is_done(&self) -> bool;
 
-    /// Returns when [`is_done`](Self::is_done).
+    /// Returns when [`is_done`](Self::is_done) or [`is_lost`](Self::is_lost).
     fn wait(&self);
+
+    /// Whether nobody can ever say that it is done, because the device was lost. A buffer then refuses access with a
+    /// panic, and leaks its block instead of freeing it.
+    fn is_lost(&self) -> bool {
+        false
+    }
 }
 
 /// How a device uses the bytes; the values are bits of `Pending::uses`.
@@ -49,6 +55,13 @@ pub trait Completion: Send + Sync + 'static {
 pub(super) enum Use {
     Reads = 1,
     Writes = 2,
+}
+
+/// A device may use the bytes for ever.
+pub(super) struct Lost;
+
+fn refuse(_: Lost) {
+    panic!("a device was lost while it was using this buffer: what the bytes are, and will be, nobody knows");
 }
 
 type List = Vec<(Use, Arc<dyn Completion>)>;
@@ -72,27 +85,36 @@ impl Pending {
         self.note(&list);
     }
 
+    /// Returns when no device writes; panics if one was lost.
     pub(super) fn wait_for_writers(&self) {
         if self.uses.load(Ordering::Acquire) & Use::Writes as u8 != 0 {
-            self.wait_for(|how| how == Use::Writes);
+            self.wait_for(|how| how == Use::Writes).unwrap_or_else(refuse);
         }
     }
 
+    /// Returns when no device reads or writes; panics if one was lost.
     pub(super) fn wait_for_all(&self) {
-        if self.uses.load(Ordering::Acquire) != 0 {
-            self.wait_for(|_| true);
-        }
+        self.wait_for_end().unwrap_or_else(refuse);
+    }
+
+    /// Returns when no device reads or writes, or an error if one was lost.
+    pub(super) fn wait_for_end(&self) -> Result<(), Lost> {
+        if self.uses.load(Ordering::Acquire) == 0 { Ok(()) } else { self.wait_for(|_| true) }
     }
 
     #[cold]
-    fn wait_for(&self, concerns: impl Fn(Use) -> bool) {
+    fn wait_for(&self, concerns: impl Fn(Use) -> bool) -> Result<(), Lost> {
         let waited: List = lock(&self.list).iter().filter(|(how, _)| concerns(*how)).cloned().collect();
         for (_, done) in &waited {
             done.wait(); // without the lock: others may wait, or add readers, meanwhile
         }
+        if waited.iter().any(|(_, done)| done.is_lost()) {
+            return Err(Lost);
+        }
         let mut list = lock(&self.list);
         list.retain(|(_, done)| !waited.iter().any(|(_, waited)| Arc::ptr_eq(waited, done)));
         self.note(&list);
+        Ok(())
     }
 
     fn note(&self, list: &List) {

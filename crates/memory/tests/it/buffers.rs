@@ -101,6 +101,34 @@ fn finished_completions_do_not_pile_up() {
 }
 
 #[test]
+fn a_buffer_of_a_lost_device_refuses_access_and_leaks_its_block() {
+    struct Lost;
+    impl Completion for Lost {
+        fn is_done(&self) -> bool {
+            false
+        }
+
+        fn wait(&self) {}
+
+        fn is_lost(&self) -> bool {
+            true
+        }
+    }
+
+    static LEAKED: AtomicPtr<u8> = AtomicPtr::new(std::ptr::null_mut()); // where a leak checker finds it
+    let counted = Counted::new("lost device", Pageable);
+    let mut buffer = HostBuffer::allocate(&counted, 8).unwrap();
+    std::hint::black_box(&LEAKED).store(buffer.as_ptr().as_ptr(), SeqCst);
+    buffer.add_writer(Arc::new(Lost));
+
+    let access = catch_unwind(AssertUnwindSafe(|| buffer.bytes().len()));
+    drop(buffer);
+
+    assert!(access.is_err(), "what the bytes are, nobody knows");
+    assert_eq!(counted.stats().live_blocks, 1, "the block must not be freed");
+}
+
+#[test]
 fn a_completion_that_panics_leaks_the_block_rather_than_freeing_it() {
     static LEAKED: AtomicPtr<u8> = AtomicPtr::new(std::ptr::null_mut()); // where a leak checker finds it
     struct Broken;

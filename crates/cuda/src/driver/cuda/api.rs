@@ -72,6 +72,8 @@ functions! {
     copy_to_host = "cuMemcpyDtoHAsync_v2" (*mut c_void, Pointer, usize, Handle);
     copy_on_device = "cuMemcpyDtoDAsync_v2" (Pointer, Pointer, usize, Handle);
     copy_from_peer = "cuMemcpyPeerAsync" (Pointer, Handle, Pointer, Handle, usize, Handle);
+    can_access_peer = "cuDeviceCanAccessPeer" (*mut c_int, Device, Device);
+    enable_peer = "cuCtxEnablePeerAccess" (Handle, c_uint);
     copy_2d = "cuMemcpy2DAsync_v2" (*const Memcpy2d, Handle);
     fill_one = "cuMemsetD8Async" (Pointer, u8, usize, Handle);
     fill_two = "cuMemsetD16Async" (Pointer, u16, usize, Handle);

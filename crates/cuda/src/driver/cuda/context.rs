@@ -35,6 +35,7 @@ const GRAPH_UPDATE_FAILURE: u32 = 910; // CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE
 /// The primary context of one device, held for the life of the process.
 pub(crate) struct Context {
     api: &'static Api,
+    device: c_int,
     handle: u64, // of the context; a number, so that the struct is Send and Sync
     properties: Properties,
 }
@@ -55,7 +56,8 @@ impl Context {
             // SAFETY: writes one handle, which is never released.
             unsafe { (api.retain_context)(context, device) }
         })?;
-        let mut context = Self { api, handle: handle.addr() as u64, properties: unknown(ordinal, library.version) };
+        let mut context =
+            Self { api, device, handle: handle.addr() as u64, properties: unknown(ordinal, library.version) };
         context.properties = context.read_properties(device)?;
         Ok(context)
     }
@@ -233,6 +235,22 @@ unsafe impl Driver for Context {
 
     fn synchronize(&self) -> Result<()> {
         call!(self, Synchronize, synchronize())
+    }
+
+    fn can_access_peer(&self, peer: u32) -> Result<bool> {
+        let peer = out(Call::CanAccessPeer, |device| {
+            // SAFETY: writes one number; the driver is started.
+            unsafe { (self.api.device)(device, peer as c_int) }
+        })?;
+        let can: c_int = made!(self, CanAccessPeer, can_access_peer(self.device, peer))?;
+        Ok(can != 0)
+    }
+
+    unsafe fn enable_peer(&self, peer: u64) -> Result<()> {
+        match call!(self, EnablePeer, enable_peer(pointer(peer), 0)) {
+            Err(Failure { status: Status::PEER_ACCESS_ALREADY_ENABLED, .. }) => Ok(()),
+            enabled => enabled,
+        }
     }
 
     fn context(&self) -> u64 {

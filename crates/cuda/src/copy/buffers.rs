@@ -1,0 +1,152 @@
+//! Copies of [`HostBuffer`]s: the buffer itself knows who still uses it, and waits before anybody else does.
+//!
+//! This is the shape for memory that is shared, and for code that does not know when it will be read: a tensor that
+//! came down is waited for where it is first looked at.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use pagelock_memory::{ByteSize, Completion, HostBuffer};
+
+use super::same_length;
+use crate::{
+    buffer::{DeviceView, DeviceViewMut},
+    driver::EventTiming,
+    element::Element,
+    error::{Error, Result},
+    event::Recorded,
+    host_function,
+    stream::{Stream, StreamCore, Unqueued},
+};
+
+impl Stream {
+    /// Starts copying `source`, all of it, to `target`, and returns at once; writing to the buffer, and dropping it,
+    /// will wait.
+    ///
+    /// # Errors
+    /// [`Error::Length`], in bytes; [`Error::OtherDevice`], [`Error::Driver`]; [`Error::Lost`] if the driver failed and
+    /// cannot say whether the device reads the buffer, which then refuses to be written, and leaks.
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_cuda::{Device, software::Config};
+    /// use pagelock_memory::HostBuffer;
+    ///
+    /// let device = Device::software(Config::default())?;
+    /// let stream = device.stream()?;
+    /// let mut host = HostBuffer::allocate(device.page_locked(), 4)?;
+    /// host.bytes_mut()?.fill(7);
+    /// let mut on_device = stream.allocate::<u8>(4)?;
+    /// stream.upload_buffer(&host, &mut on_device)?;
+    /// host.bytes_mut()?.fill(8); // waits for the copy
+    /// stream.download_buffer(&on_device, &mut host)?;
+    /// assert_eq!(host.bytes(), [7; 4]); // waits for the copy
+    /// # Ok::<(), pagelock_cuda::Error>(())
+    /// ```
+    pub fn upload_buffer<'a, T: Element>(
+        &self,
+        source: &HostBuffer,
+        target: impl Into<DeviceViewMut<'a, T>>,
+    ) -> Result<()> {
+        let target = target.into();
+        host_function::refuse_inside()?;
+        target.check_beside(self.core())?;
+        same_length(source.len_bytes(), target.len_bytes())?;
+        if source.len_bytes() == 0 {
+            return Ok(());
+        }
+        source.wait_for_writers();
+        let queued = self.core().enqueue(&[target.access()], |driver, stream| {
+            // SAFETY: the lengths are equal (checked), the target is ordered by `enqueue`, nobody writes the source
+            // (just waited; writing needs `&mut`), and nobody will before the reader that is added below is done.
+            unsafe { driver.copy_to_device(stream, target.address(), source.as_ptr().as_ptr(), source.len_bytes()) }
+        });
+        let (fence, result) = Fence::after(self.core(), queued, source.len_bytes());
+        fence.into_iter().for_each(|fence| source.add_reader(fence));
+        result
+    }
+
+    /// Starts copying `source` over all of `target`, and returns at once; reading the buffer, writing to it, and
+    /// dropping it, will wait.
+    ///
+    /// # Errors
+    /// As [`upload_buffer`](Self::upload_buffer), and [`Error::Memory`] if the buffer cannot be written.
+    pub fn download_buffer<'a, T: Element>(
+        &self,
+        source: impl Into<DeviceView<'a, T>>,
+        target: &mut HostBuffer,
+    ) -> Result<()> {
+        let source = source.into();
+        host_function::refuse_inside()?;
+        source.check_beside(self.core())?;
+        same_length(source.len_bytes(), target.len_bytes())?;
+        let to = target.bytes_mut()?.as_mut_ptr(); // waits for readers and writers
+        let len_bytes = source.len_bytes();
+        if len_bytes == 0 {
+            return Ok(());
+        }
+        let queued = self.core().enqueue(&[source.access()], |driver, stream| {
+            // SAFETY: the lengths are equal (checked), the source is ordered by `enqueue`, nobody uses the target (just
+            // waited; `&mut`), and nobody will before the writer that is added below is done.
+            unsafe { driver.copy_to_host(stream, to, source.address(), len_bytes) }
+        });
+        let (fence, result) = Fence::after(self.core(), queued, len_bytes);
+        fence.into_iter().for_each(|fence| target.add_writer(fence));
+        result
+    }
+}
+
+/// The end of a copy, for a buffer that must not be used before.
+struct Fence {
+    recorded: Option<Recorded>, // none: nobody can say when the copy ends
+    lost: AtomicBool,           // Release: set by who waited in vain
+    len_bytes: usize,
+}
+
+impl Fence {
+    /// What must be waited for after a copy was queued, and what to tell who asked for it.
+    fn after(
+        stream: &Arc<StreamCore>,
+        queued: Result<(), Unqueued>,
+        len_bytes: usize,
+    ) -> (Option<Arc<dyn Completion>>, Result<()>) {
+        let error = match queued {
+            Err(Unqueued::No(error)) => return (None, Err(error)),
+            Err(Unqueued::Unknown(failure)) => Error::Driver(failure),
+            Ok(()) => match Recorded::new(stream, EventTiming::Untimed) {
+                Ok(recorded) => return (Some(Self::of(Some(recorded), len_bytes)), Ok(())),
+                Err(error) => error,
+            },
+        };
+        let Err(failure) = stream.prove_idle() else { return (None, Err(error)) };
+        let leaked = ByteSize(len_bytes as u64);
+        stream.base().leaked.add(len_bytes);
+        (Some(Self::of(None, len_bytes)), Err(Error::Lost { leaked, failure }))
+    }
+
+    fn of(recorded: Option<Recorded>, len_bytes: usize) -> Arc<dyn Completion> {
+        let lost = AtomicBool::new(recorded.is_none());
+        Arc::new(Self { recorded, lost, len_bytes })
+    }
+}
+
+impl Completion for Fence {
+    fn is_done(&self) -> bool {
+        let reached = |recorded: &Recorded| recorded.is_reached().unwrap_or(false);
+        !host_function::is_inside() && self.recorded.as_ref().is_some_and(reached)
+    }
+
+    fn wait(&self) {
+        let Some(recorded) = &self.recorded else { return };
+        let proved = !host_function::is_inside() && recorded.prove().is_ok();
+        if !proved && !self.lost.swap(true, Ordering::AcqRel) {
+            recorded.stream().base().leaked.add(self.len_bytes);
+        }
+    }
+
+    fn is_lost(&self) -> bool {
+        self.lost.load(Ordering::Acquire)
+    }
+}
