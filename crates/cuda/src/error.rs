@@ -83,10 +83,7 @@ pub enum Error {
     Memory(#[from] pagelock_memory::Error),
 
     /// The device cannot say any more whether it uses some memory, so that memory was leaked, and counted.
-    #[error(
-        "{leaked} were leaked, because the device cannot say whether it is done with them: {failure}; \
-         restart the program"
-    )]
+    #[error("{leaked} were leaked, because the device cannot say whether it is done with them: {failure}")]
     Lost {
         /// How much.
         leaked: ByteSize,

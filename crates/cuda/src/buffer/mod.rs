@@ -5,7 +5,7 @@
 
 mod view;
 
-use std::{fmt, marker::PhantomData, ops::RangeBounds, sync::Arc};
+use std::{fmt, marker::PhantomData, ops::RangeBounds};
 
 use pagelock_memory::ByteSize;
 
@@ -17,7 +17,7 @@ use crate::{
     error::Result,
     host_function,
     pool::{self, Block},
-    stream::{Stream, StreamCore, Uses},
+    stream::{Stream, Uses},
 };
 
 /// Elements in a device's memory. Any bytes are elements, so a new buffer has values, whatever they are.
@@ -38,7 +38,6 @@ use crate::{
 pub struct DeviceBuffer<T: Element> {
     block: Option<Block>, // none if there are no elements, and while it is dropped
     len: usize,
-    home: Arc<StreamCore>,
     uses: Uses,
     elements: PhantomData<T>,
 }
@@ -55,8 +54,8 @@ impl Stream {
             0 => None,
             bytes => Some(pool::allocate(self.core(), bytes, element_size::<T>())?),
         };
-        let home = self.core().clone();
-        Ok(DeviceBuffer { block, len, home, uses: Uses::default(), elements: PhantomData })
+        let worked_on = block.as_ref().map_or(0, |block| block.worked_on);
+        Ok(DeviceBuffer { block, len, uses: Uses::new(self.core().clone(), worked_on), elements: PhantomData })
     }
 
     /// `len` zeros.
@@ -88,7 +87,7 @@ impl<T: Element> DeviceBuffer<T> {
 
     /// The device that has them.
     pub fn device(&self) -> &Device {
-        self.home.device()
+        self.uses.home().device()
     }
 
     /// Where the device has them: a number for kernels, nothing that the host could follow.
@@ -98,12 +97,12 @@ impl<T: Element> DeviceBuffer<T> {
 
     /// All elements, to be read.
     pub fn view(&self) -> DeviceView<'_, T> {
-        DeviceView::of(self.address(), self.len, &self.uses, &self.home)
+        DeviceView::of(self.address(), self.len, &self.uses)
     }
 
     /// All elements, to be written.
     pub fn view_mut(&mut self) -> DeviceViewMut<'_, T> {
-        DeviceViewMut::of(self.address(), self.len, &self.uses, &self.home)
+        DeviceViewMut::of(self.address(), self.len, &self.uses)
     }
 
     /// Some elements, to be read.
@@ -126,11 +125,12 @@ impl<T: Element> DeviceBuffer<T> {
 impl<T: Element> Drop for DeviceBuffer<T> {
     fn drop(&mut self) {
         let Some(block) = self.block.take() else { return };
-        let ordered = self.home.order_after_all(&self.uses).is_ok();
+        let home = self.uses.home();
+        let ordered = home.order_after_all(&self.uses).is_ok();
         if ordered || (!host_function::is_inside() && self.uses.prove_done().is_ok()) {
-            pool::keep(&self.home, block);
+            pool::keep(home, block);
         } else {
-            self.home.base().live.sub(block.len_bytes);
+            home.base().live.sub(block.len_bytes);
             block.leak();
         }
     }

@@ -20,7 +20,6 @@ pub struct DeviceView<'a, T: Element> {
     address: Address,
     len: usize,
     uses: &'a Uses,
-    home: &'a Arc<StreamCore>,
     elements: PhantomData<&'a [T]>,
 }
 
@@ -43,7 +42,6 @@ pub struct DeviceViewMut<'a, T: Element> {
     address: Address,
     len: usize,
     uses: &'a Uses,
-    home: &'a Arc<StreamCore>,
     elements: PhantomData<&'a mut [T]>,
 }
 
@@ -51,8 +49,8 @@ pub struct DeviceViewMut<'a, T: Element> {
 macro_rules! view {
     ($View:ident, $access:ident) => {
         impl<'a, T: Element> $View<'a, T> {
-            pub(super) fn of(address: Address, len: usize, uses: &'a Uses, home: &'a Arc<StreamCore>) -> Self {
-                Self { address, len, uses, home, elements: PhantomData }
+            pub(super) fn of(address: Address, len: usize, uses: &'a Uses) -> Self {
+                Self { address, len, uses, elements: PhantomData }
             }
 
             /// How many elements.
@@ -87,8 +85,8 @@ macro_rules! view {
             pub fn split_at(self, middle: usize) -> Result<(Self, Self)> {
                 checked(middle..self.len, self.len)?;
                 let rest = self.address.offset(middle * size_of::<T>());
-                let first = Self::of(self.address, middle, self.uses, self.home);
-                Ok((first, Self::of(rest, self.len - middle, self.uses, self.home)))
+                let first = Self::of(self.address, middle, self.uses);
+                Ok((first, Self::of(rest, self.len - middle, self.uses)))
             }
 
             pub(crate) fn len_bytes(&self) -> usize {
@@ -102,10 +100,10 @@ macro_rules! view {
 
             /// An error if the buffer is on another device than the stream.
             pub(crate) fn check_beside(&self, stream: &StreamCore) -> Result<()> {
-                if stream.is_beside(self.home) {
+                if stream.is_beside(self.uses.home()) {
                     return Ok(());
                 }
-                Err(Error::OtherDevice { buffer: self.home.base().ordinal, stream: stream.base().ordinal })
+                Err(Error::OtherDevice { buffer: self.uses.home().base().ordinal, stream: stream.base().ordinal })
             }
         }
 
@@ -122,7 +120,7 @@ view!(DeviceViewMut, write);
 
 impl<T: Element> DeviceView<'_, T> {
     pub(crate) fn home(&self) -> &Arc<StreamCore> {
-        self.home
+        self.uses.home()
     }
 }
 
@@ -148,14 +146,14 @@ impl<'a, T: Element> From<&'a mut DeviceBuffer<T>> for DeviceViewMut<'a, T> {
 
 impl<'a, T: Element> From<DeviceViewMut<'a, T>> for DeviceView<'a, T> {
     fn from(view: DeviceViewMut<'a, T>) -> Self {
-        Self::of(view.address, view.len, view.uses, view.home)
+        Self::of(view.address, view.len, view.uses)
     }
 }
 
 impl<T: Element> DeviceViewMut<'_, T> {
     /// The same elements, borrowed for a shorter time.
     pub fn reborrow(&mut self) -> DeviceViewMut<'_, T> {
-        DeviceViewMut::of(self.address, self.len, self.uses, self.home)
+        DeviceViewMut::of(self.address, self.len, self.uses)
     }
 }
 

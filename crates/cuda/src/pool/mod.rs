@@ -78,7 +78,7 @@ pub(crate) fn allocate(stream: &Arc<StreamCore>, len_bytes: usize, element: Byte
 /// Takes back the block of a dropped buffer. The device's further use of it is ordered by the stream.
 pub(crate) fn keep(stream: &StreamCore, block: Block) {
     stream.base().live.sub(block.len_bytes);
-    lock(&stream.cache).keep(block);
+    lock(&stream.cache).keep(Block { worked_on: stream.submitted(), ..block });
 }
 
 #[cold]
@@ -138,7 +138,7 @@ impl Device {
             let block = lock(&other.cache).take(rounded)?;
             // Asked after the block was taken: what used it was queued before it was kept.
             match other.is_idle() {
-                Ok(true) => Some(block),
+                Ok(true) => Some(Block { worked_on: 0, ..block }),
                 _ => {
                     lock(&other.cache).keep(block);
                     None
@@ -152,7 +152,7 @@ impl Device {
         self.streams_beside(stream).into_iter().find_map(|other| {
             let block = lock(&other.cache).take(rounded)?;
             match stream.order_after(&other, other.submitted()) {
-                Ok(()) => Some(block),
+                Ok(()) => Some(Block { worked_on: stream.submitted(), ..block }),
                 Err(_) => {
                     lock(&other.cache).keep(block);
                     None

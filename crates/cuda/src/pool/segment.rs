@@ -21,6 +21,8 @@ pub(super) struct Segment {
 pub(crate) struct Block {
     pub(crate) address: Address,
     pub(crate) len_bytes: usize,
+    /// Up to which work its stream may use it for earlier owners; 0 for none.
+    pub(crate) worked_on: u64,
     pub(super) segment: Arc<Segment>,
 }
 
@@ -54,6 +56,7 @@ pub(super) fn new_blocks(base: &Arc<Base>, block_bytes: usize) -> Result<Vec<Blo
     let block = |index| Block {
         address: segment.address.offset(index * block_bytes),
         len_bytes: block_bytes,
+        worked_on: 0,
         segment: segment.clone(),
     };
     Ok((0..count).map(block).collect())

@@ -213,11 +213,16 @@ impl StreamCore {
             self.order_before(access).map_err(Unqueued::No)?;
         }
         let submitted = submit(self.driver(), self.queue.handle);
-        let at = self.queue.submitted.fetch_add(1, Ordering::AcqRel) + 1;
+        let at = self.count_work();
         for access in accesses {
             access.note(self, at);
         }
         submitted.map_err(Unqueued::Unknown)
+    }
+
+    /// The number of the work that was just queued.
+    fn count_work(&self) -> u64 {
+        self.queue.submitted.fetch_add(1, Ordering::AcqRel) + 1
     }
 
     pub(crate) fn is_idle(&self) -> Result<bool> {

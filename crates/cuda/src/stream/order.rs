@@ -1,11 +1,13 @@
 //! How the uses of one buffer on several streams are ordered.
 //!
-//! A buffer remembers who used it: one entry per stream, with the numbers of the last work that wrote it and that used
-//! it at all. Before a
-//! stream reads a buffer it waits for the writers on other streams, before it writes one for everybody. A wait records
-//! an event on the other stream and lets this one wait for it on the device; what a stream has waited for it
+//! A buffer remembers who used it: for each stream, the numbers of the last work that wrote it and that used it at all.
+//! Before a stream reads a buffer it waits for the writers on other streams, before it writes one for everybody. A wait
+//! records an event on the other stream and lets this one wait for it on the device; what a stream has waited for it
 //! remembers, so that nothing is waited for twice. With one stream, or two that are in step, nothing is asked of the
 //! driver.
+//!
+//! A new buffer may be made of a block that its stream, its home, still works on for an earlier owner. It starts as if
+//! that work had written it.
 //!
 //! Two threads may use parts of one buffer on two streams at once, so an entry is dropped only by a stream that has
 //! waited for it.
@@ -14,7 +16,7 @@ use std::sync::Arc;
 
 use super::StreamCore;
 use crate::{
-    driver::EventTiming,
+    driver::{self, EventTiming},
     error::Result,
     event::Recorded,
     host_function,
@@ -22,13 +24,19 @@ use crate::{
 };
 
 /// Who used a buffer.
-#[derive(Default)]
-pub(crate) struct Uses(Mutex<Vec<Use>>); // guards the entries
+pub(crate) struct Uses {
+    home: Arc<StreamCore>,
+    marks: Mutex<Marks>, // guards who used it
+}
+
+struct Marks {
+    home: Mark,
+    others: Vec<(Arc<StreamCore>, Mark)>, // one for each other stream
+}
 
 /// A stream's latest uses, by the numbers of its work; 0 where there was none.
-#[derive(Clone)]
-struct Use {
-    stream: Arc<StreamCore>,
+#[derive(Clone, Copy, Default)]
+struct Mark {
     wrote: u64,
     used: u64,
 }
@@ -44,6 +52,17 @@ pub(crate) struct Access<'a> {
 pub(crate) struct Seen(Vec<(u64, u64)>);
 
 impl Uses {
+    /// Of a new buffer, made of a block on which its stream worked up to that number.
+    pub(crate) fn new(home: Arc<StreamCore>, worked_on: u64) -> Self {
+        let mark = Mark { wrote: worked_on, used: worked_on };
+        Self { home, marks: Mutex::new(Marks { home: mark, others: Vec::new() }) }
+    }
+
+    /// The stream that the buffer was allocated on, and that gets its memory back.
+    pub(crate) fn home(&self) -> &Arc<StreamCore> {
+        &self.home
+    }
+
     pub(crate) fn read(&self) -> Access<'_> {
         Access { uses: self, writes: false }
     }
@@ -52,39 +71,50 @@ impl Uses {
         Access { uses: self, writes: true }
     }
 
-    /// Up to where others must be waited for: to read, for their writes; to write, for everything.
-    fn of_others(&self, stream: &StreamCore, to_write: bool) -> Vec<(Arc<StreamCore>, u64)> {
-        let uses = lock(&self.0);
-        let others = uses.iter().filter(|used| used.stream.queue.id != stream.queue.id);
-        let ends = others.map(|used| (used, if to_write { used.used } else { used.wrote }));
-        ends.filter(|(_, at)| *at > 0).map(|(used, at)| (used.stream.clone(), at)).collect()
-    }
-
     /// Waits on the host until no stream uses the buffer.
-    pub(crate) fn prove_done(&self) -> crate::driver::Result<()> {
-        let uses = lock(&self.0).clone();
-        uses.iter().try_for_each(|used| used.stream.prove_idle())
+    pub(crate) fn prove_done(&self) -> driver::Result<()> {
+        let others = lock(&self.marks).others.clone();
+        others.iter().try_for_each(|(other, _)| other.prove_idle())
     }
 }
 
 impl Access<'_> {
-    /// Adds this use, and drops those that it came after.
+    /// Up to where other streams must be waited for: to read, for their writes; to write, for everything.
+    fn before(&self, stream: &StreamCore) -> Vec<(Arc<StreamCore>, u64)> {
+        let marks = lock(&self.uses.marks);
+        let home = std::iter::once((&self.uses.home, &marks.home));
+        let all = home.chain(marks.others.iter().map(|(other, mark)| (other, mark)));
+        let others = all.filter(|(other, _)| !other.is(stream));
+        let ends = others.map(|(other, mark)| (other.clone(), if self.writes { mark.used } else { mark.wrote }));
+        ends.filter(|(_, at)| *at > 0).collect()
+    }
+
+    /// Adds this use, and drops those of streams that have been waited for.
     pub(super) fn note(&self, stream: &Arc<StreamCore>, at: u64) {
-        let mut uses = lock(&self.uses.0);
-        if self.writes && uses.len() > 1 {
+        let mut marks = lock(&self.uses.marks);
+        if self.writes && !marks.others.is_empty() {
             let seen = lock(&stream.queue.seen);
-            uses.retain(|used| {
-                used.stream.queue.id == stream.queue.id || !seen.covers(used.stream.queue.id, used.used)
-            });
+            marks.others.retain(|(other, mark)| other.is(stream) || !seen.covers(other.queue.id, mark.used));
         }
-        let wrote = if self.writes { at } else { 0 };
-        match uses.iter_mut().find(|used| used.stream.queue.id == stream.queue.id) {
-            Some(used) => {
-                used.wrote = used.wrote.max(wrote);
-                used.used = used.used.max(at);
-            }
-            None => uses.push(Use { stream: stream.clone(), wrote, used: at }),
+        let mark = marks.of(stream, &self.uses.home);
+        mark.used = mark.used.max(at);
+        if self.writes {
+            mark.wrote = mark.wrote.max(at);
         }
+    }
+}
+
+impl Marks {
+    fn of(&mut self, stream: &Arc<StreamCore>, home: &StreamCore) -> &mut Mark {
+        if stream.is(home) {
+            return &mut self.home;
+        }
+        let known = self.others.iter().position(|(other, _)| other.is(stream));
+        let at = known.unwrap_or_else(|| {
+            self.others.push((stream.clone(), Mark::default()));
+            self.others.len() - 1
+        });
+        &mut self.others[at].1
     }
 }
 
@@ -102,9 +132,12 @@ impl Seen {
 }
 
 impl StreamCore {
+    fn is(&self, other: &StreamCore) -> bool {
+        self.queue.id == other.queue.id
+    }
+
     pub(super) fn order_before(&self, access: &Access<'_>) -> Result<()> {
-        let others = access.uses.of_others(self, access.writes);
-        others.iter().try_for_each(|(other, at)| self.order_after(other, *at))
+        access.before(self).iter().try_for_each(|(other, at)| self.order_after(other, *at))
     }
 
     /// What is queued here from now on comes after everything that any stream does with the buffer.
@@ -125,6 +158,8 @@ impl StreamCore {
         if let Some(handle) = event.handle() {
             // SAFETY: the stream lives as long as its core, and the event was recorded when it was made.
             unsafe { self.driver().wait_event(self.queue.handle, handle) }?;
+            // Work too: who has waited for this stream's last work has not yet waited for what it now waits for.
+            self.count_work();
         }
         lock(&self.queue.seen).note(event.stream().queue.id, event.at());
         Ok(())

@@ -1,0 +1,136 @@
+//! The pool of device memory: what it keeps, for whom, and when it gives back.
+
+use pagelock_cuda::{
+    Error, Priority,
+    driver::{Call, Status},
+    software::Fault,
+};
+use pagelock_memory::ByteSize;
+
+use crate::tools::lazy;
+
+#[test]
+fn a_dropped_block_is_reused_on_its_stream_at_once_without_a_call_of_the_driver() {
+    let machine = lazy(0);
+    let stream = machine.device(0).unwrap().stream().unwrap();
+    let first = stream.allocate::<f32>(1_000).unwrap();
+    let address = first.address();
+    let calls = machine.calls();
+    drop(first);
+    assert_eq!(stream.allocate::<f32>(1_000).unwrap().address(), address);
+    assert_eq!(machine.calls(), calls);
+}
+
+#[test]
+fn a_block_with_queued_work_is_not_given_to_another_stream_while_there_is_other_memory() {
+    let machine = lazy(0);
+    let device = machine.device(0).unwrap();
+    let (busy, other) = (device.stream().unwrap(), device.stream().unwrap());
+    let worked_on = busy.zeros::<u8>(4 << 20).unwrap();
+    let address = worked_on.address();
+    drop(worked_on);
+    assert_ne!(other.allocate::<u8>(4 << 20).unwrap().address(), address);
+}
+
+#[test]
+fn a_block_that_is_done_with_goes_to_whichever_stream_asks() {
+    let machine = lazy(0);
+    let device = machine.device(0).unwrap();
+    let (first, second) = (device.stream().unwrap(), device.stream().unwrap());
+    let worked_on = first.zeros::<u8>(4 << 20).unwrap();
+    let address = worked_on.address();
+    drop(worked_on);
+    first.synchronize().unwrap();
+    assert_eq!(second.allocate::<u8>(4 << 20).unwrap().address(), address);
+}
+
+#[test]
+fn where_memory_is_short_a_stream_waits_for_another_on_the_device() {
+    let machine = lazy(0);
+    let device = machine.device(0).unwrap();
+    device.memory_budget().set_limit(ByteSize::mib(4));
+    let (busy, other) = (device.stream().unwrap(), device.stream().unwrap());
+    let mut worked_on = busy.allocate::<u32>(1 << 20).unwrap();
+    busy.fill(&mut worked_on, 1).unwrap();
+    drop(worked_on);
+
+    let mut taken_over = other.allocate::<u32>(1 << 20).unwrap();
+    other.fill(&mut taken_over, 2).unwrap();
+
+    assert!(!busy.is_idle().unwrap(), "nobody waited on the host");
+    assert_eq!(other.read(taken_over.slice(..3).unwrap()).unwrap(), [2; 3]);
+    machine.run_all();
+    assert_eq!(other.read(taken_over.slice(..3).unwrap()).unwrap(), [2; 3], "the earlier fill came late");
+}
+
+#[test]
+fn where_memory_is_short_idle_blocks_of_other_sizes_are_given_back() {
+    let machine = lazy(0);
+    let device = machine.device(0).unwrap();
+    device.memory_budget().set_limit(ByteSize::mib(6));
+    let stream = device.stream().unwrap();
+    drop(stream.zeros::<u8>(4 << 20).unwrap());
+    assert!(stream.allocate::<u8>(5 << 20).is_ok());
+}
+
+#[test]
+fn what_a_dropped_stream_kept_is_used_by_the_next() {
+    let machine = lazy(0);
+    let device = machine.device(0).unwrap();
+    let address = device.stream().unwrap().allocate::<u8>(4 << 20).unwrap().address();
+    assert_eq!(device.stream().unwrap().allocate::<u8>(4 << 20).unwrap().address(), address);
+    let urgent = device.stream_with_priority(Priority::High).unwrap();
+    assert_eq!(urgent.allocate::<u8>(4 << 20).unwrap().address(), address);
+}
+
+#[test]
+fn trimming_keeps_what_is_in_use_and_gives_the_rest_back() {
+    let machine = lazy(0);
+    let device = machine.device(0).unwrap();
+    let stream = device.stream().unwrap();
+    let kept = stream.allocate_from(&[1_u8; 700]).unwrap();
+    drop((stream.zeros::<u8>(700).unwrap(), stream.zeros::<u8>(4 << 20).unwrap()));
+
+    assert_eq!(device.trim().unwrap(), ByteSize::mib(4), "the small block's segment is in use");
+    assert_eq!(stream.read(&kept).unwrap(), [1; 700]);
+
+    drop(kept);
+    device.trim().unwrap();
+    assert_eq!((machine.allocated().0, device.pool_stats().reserved.0), (0, 0));
+}
+
+#[test]
+fn a_refusal_names_the_numbers() {
+    let machine = lazy(0);
+    let stream = machine.device(0).unwrap().stream().unwrap();
+    let _held = stream.allocate::<u8>(100 << 20).unwrap();
+    machine.fail(Fault::at(0).call(Call::Allocate).status(Status::OUT_OF_MEMORY));
+    let refused = stream.allocate::<u8>(8 << 20).unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "device 0 has no 8 MiB left: buffers hold 100 MiB of 100 MiB, 924 MiB of 1 GiB are free for all processes; \
+         drop buffers, use smaller batches or another device"
+    );
+}
+
+#[test]
+fn more_elements_than_can_be_are_refused() {
+    let stream = lazy(0).device(0).unwrap().stream().unwrap();
+    for len in [usize::MAX, usize::MAX / 8 + 1, (1 << 61) + 1] {
+        assert!(matches!(stream.allocate::<u64>(len), Err(Error::TooLong { .. })), "{len}");
+    }
+    assert!(stream.allocate::<u64>(1 << 50).is_err());
+}
+
+#[test]
+fn statistics_say_what_is_live_idle_and_reserved() {
+    let device = lazy(0).device(0).unwrap();
+    let stream = device.stream().unwrap();
+    let (first, second) = (stream.allocate::<u8>(4 << 20).unwrap(), stream.allocate::<u8>(4 << 20).unwrap());
+    drop(first);
+    let stats = device.pool_stats();
+    let mib = ByteSize::mib;
+    assert_eq!((stats.live, stats.idle, stats.peak, stats.reserved), (mib(4), mib(4), mib(8), mib(8)));
+    assert_eq!((stats.hits, stats.misses), (0, 2));
+    drop(second);
+}

@@ -1,0 +1,164 @@
+//! Calls that fail, each in turn, under random programs: nobody's memory is touched, nothing is wrong that is not
+//! reported, and nothing leaks but what cannot be vouched for.
+
+use pagelock_cuda::{
+    Error,
+    driver::{Call, Status},
+    software::{Effect, Fault},
+};
+use proptest::prelude::*;
+
+use crate::{
+    program::{Kind, Step, World, programs},
+    tools::{lazy, moody},
+};
+
+fn effects() -> impl Strategy<Value = Effect> {
+    prop_oneof![Just(Effect::None), Just(Effect::Done)]
+}
+
+/// Calls that queue work or ask about it: CUDA reports in them what went wrong earlier, and does its work all the same.
+const ASYNCHRONOUS: &[Call] = &[
+    Call::CopyToDevice,
+    Call::CopyToHost,
+    Call::CopyOnDevice,
+    Call::Fill,
+    Call::RecordEvent,
+    Call::WaitEvent,
+    Call::QueryEvent,
+    Call::SynchronizeEvent,
+    Call::SynchronizeStream,
+    Call::QueryStream,
+];
+
+fn run_with(steps: &[Step], seed: u64, fault: Fault) {
+    let machine = moody(seed);
+    let device = machine.device(0).unwrap();
+    let mut world = World::new(&device).unwrap();
+    machine.fail(fault);
+    world.run(steps, |_| {});
+    machine.heal();
+    world.check();
+    machine.run_all();
+    world.check_held();
+    assert_eq!(machine.violations(), [""; 0]);
+    drop(world);
+    assert_eq!(device.leaked().count, 0, "one failure of such a call can always be made good by waiting");
+    drop(device);
+    assert_eq!((machine.allocated().0, machine.page_locked().0), (0, 0), "something was not given back");
+}
+
+proptest! {
+    #[test]
+    fn one_call_that_fails_breaks_nothing_and_leaks_nothing(
+        steps in programs(Kind::Tidy),
+        seed in any::<u64>(),
+        skip in 0..30_u64,
+        call in prop::sample::select(ASYNCHRONOUS),
+        effect in effects(),
+    ) {
+        run_with(&steps, seed, Fault::at(skip).call(call).effect(effect));
+    }
+
+    #[test]
+    fn memory_that_is_refused_breaks_nothing_and_leaks_nothing(
+        steps in programs(Kind::Tidy),
+        seed in any::<u64>(),
+        skip in 0..6_u64,
+        call in prop::sample::select(&[Call::Allocate, Call::Register, Call::CreateEvent, Call::CreateStream]),
+    ) {
+        run_with(&steps, seed, Fault::at(skip).call(call).status(Status::OUT_OF_MEMORY));
+    }
+
+    #[test]
+    fn a_device_that_is_lost_writes_to_nobody_s_memory(
+        steps in programs(Kind::Owned),
+        seed in any::<u64>(),
+        skip in 0..150_u64,
+    ) {
+        let machine = lazy(seed);
+        let device = machine.device(0).unwrap();
+        let mut world = World::new(&device).unwrap();
+        machine.fail(Fault::at(skip).status(Status::ILLEGAL_ADDRESS).lasting());
+        world.run(&steps, |_| {});
+        machine.run_all(); // what was queued before the device was lost may still be done
+        world.check_held();
+        prop_assert_eq!(machine.violations(), [""; 0]);
+        drop(world);
+        drop(device);
+        machine.run_all();
+        prop_assert_eq!(machine.violations(), [""; 0]);
+    }
+}
+
+/// Every call of one fixed program fails in turn.
+#[test]
+fn whichever_call_fails_what_comes_out_is_right_or_an_error() {
+    let steps = || -> Vec<Step> {
+        use crate::program::Fate::{Drop, Keep, Wait};
+        vec![
+            Step::Allocate { slot: 0, stream: 0, len: 100 },
+            Step::Allocate { slot: 1, stream: 1, len: 100 },
+            Step::Upload { slot: 0, stream: 0, seed: 1, fate: Drop },
+            Step::Hold { seed: 2, len: 100 },
+            Step::Copy { from: 0, to: 1, stream: 1 },
+            Step::Download { slot: 1, stream: 2, fate: Keep },
+            Step::UploadScoped { slot: 0, stream: 2, seed: 3 },
+            Step::DropBuffer { slot: 1 },
+            Step::Allocate { slot: 1, stream: 2, len: 100 },
+            Step::Fill { slot: 1, stream: 2, seed: 4 },
+            Step::DownloadScoped { slot: 1, stream: 0 },
+            Step::UploadBuffer { slot: 1, stream: 1, seed: 5 },
+            Step::DownloadBuffer { slot: 1, stream: 1 },
+            Step::ReplaceStream { stream: 1 },
+            Step::Download { slot: 0, stream: 1, fate: Wait },
+            Step::Trim,
+        ]
+    };
+    for effect in [Effect::None, Effect::Done] {
+        for skip in 0.. {
+            let machine = lazy(skip);
+            let device = machine.device(0).unwrap();
+            let mut world = World::new(&device).unwrap();
+            let before = machine.calls();
+            machine.fail(Fault::at(skip).effect(effect));
+            let mut errors = 0;
+            world.run(&steps(), |_| errors += 1);
+            let calls = machine.calls() - before;
+            machine.heal();
+            world.check();
+            machine.run_all();
+            world.check_held();
+            assert_eq!(machine.violations(), [""; 0], "call {skip} failed");
+            assert!(device.leaked().count <= 1, "call {skip} failed");
+            if skip >= calls {
+                assert_eq!(errors, 0);
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_ticket_of_a_lost_device_leaks_what_it_holds_and_says_so() {
+    let machine = lazy(0);
+    let device = machine.device(0).unwrap();
+    let stream = device.stream().unwrap();
+    let mut target = stream.allocate::<u32>(1_000).unwrap();
+    let source = pagelock_cuda::Pinned::from_slice(&device, &[7; 1_000]).unwrap();
+    let ticket = stream.upload(source, &mut target).unwrap();
+    machine.fail(Fault::at(0).status(Status::ILLEGAL_ADDRESS).lasting());
+
+    let error = ticket.wait().unwrap_err();
+
+    assert!(matches!(error, Error::Lost { .. }));
+    assert_eq!(
+        error.to_string(),
+        "3.91 KiB were leaked, because the device cannot say whether it is done with them: cuEventSynchronize \
+         failed: CUDA_ERROR_ILLEGAL_ADDRESS (700); a kernel used memory that is not its own: restart the program under \
+         compute-sanitizer"
+    );
+    assert_eq!((device.leaked().count, device.leaked().memory.0), (1, 4_000));
+    machine.run_all();
+    assert_eq!(machine.violations(), [""; 0]);
+}

@@ -1,0 +1,13 @@
+//! What the crate promises. `every_device.rs` first: one suite, run on software devices of all schedules and on a GPU.
+//!
+//! `program.rs` runs random programs and knows what must come out; `failures.rs` lets calls fail under them.
+//! Without a GPU the tests under `cuda` say so and do nothing, unless `REQUIRE_GPU=1`.
+
+mod device_memory;
+mod errors;
+mod every_device;
+mod failures;
+mod host_calls;
+mod program;
+mod random_programs;
+mod tools;
