@@ -47,6 +47,8 @@ mod base;
 mod buffer;
 mod copy;
 mod device;
+#[cfg(doctest)]
+mod does_not_compile;
 pub mod driver;
 mod element;
 mod error;
@@ -71,3 +73,7 @@ pub use page_locked::{Frozen, PageLockedMemory, Pinned, Uninit, page_locked_budg
 pub use pool::PoolStats;
 pub use stream::{Priority, Stream};
 pub use ticket::{Refused, Ticket};
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
