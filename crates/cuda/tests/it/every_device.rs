@@ -10,7 +10,7 @@ use std::{
 use pagelock_cuda::{Device, Pinned, Priority, Rows, Uninit};
 use pagelock_memory::{HostBuffer, Pageable};
 
-use crate::tools::{gpu, lazy, moody, pattern, threaded};
+use crate::tools::{Delay, gpu, lazy, moody, pattern, threaded, tries};
 
 macro_rules! on_every_device {
     ($($test:ident)*) => {
@@ -73,9 +73,11 @@ fn what_goes_up_comes_down(device: &Device) {
 /// Starts an upload, ends it some way, reuses the page-locked memory at once, and looks at what arrived.
 fn arrives_whole(device: &Device, end: impl Fn(pagelock_cuda::Ticket<Pinned<u32>>)) {
     let stream = device.stream().unwrap();
-    for round in 0..50 {
+    let mut delay = Delay::new(&stream);
+    for round in 0..tries() {
         let numbers = pattern(round, LEN);
         let mut on_device = stream.allocate::<u32>(LEN).unwrap();
+        delay.queue(&stream);
         end(stream.upload(Pinned::from_slice(device, &numbers).unwrap(), &mut on_device).unwrap());
         let _overwrites = Pinned::from_slice(device, &vec![u32::MAX; LEN]).unwrap();
         assert_eq!(stream.read(&on_device).unwrap(), numbers);
@@ -88,7 +90,7 @@ fn a_source_that_is_dropped_at_once_arrives_whole(device: &Device) {
 
 fn a_source_that_is_forgotten_arrives_whole(device: &Device) {
     arrives_whole(device, std::mem::forget);
-    assert!(device.in_flight().tickets >= 50, "what is forgotten is counted");
+    assert!(device.in_flight().tickets >= tries().into(), "what is forgotten is counted");
 }
 
 fn a_source_whose_owner_unwinds_arrives_whole(device: &Device) {
@@ -108,7 +110,9 @@ fn a_source_of_a_thread_that_ends_arrives_whole(device: &Device) {
 fn a_target_that_is_dropped_at_once_is_nobody_else_s_too_early(device: &Device) {
     let stream = device.stream().unwrap();
     let on_device = stream.allocate_from(&vec![u32::MAX; LEN]).unwrap();
-    for round in 0..50 {
+    let mut delay = Delay::new(&stream);
+    for round in 0..tries() {
+        delay.queue(&stream);
         drop(stream.download(&on_device, Uninit::new(device, LEN).unwrap()).unwrap());
         let numbers = pattern(round, LEN);
         let next_owner = Pinned::from_slice(device, &numbers).unwrap();
@@ -118,7 +122,7 @@ fn a_target_that_is_dropped_at_once_is_nobody_else_s_too_early(device: &Device) 
 }
 
 fn a_dropped_stream_does_its_work(device: &Device) {
-    for round in 0..50 {
+    for round in 0..tries() {
         let numbers = pattern(round, LEN);
         let stream = device.stream().unwrap();
         let mut on_device = stream.allocate::<u32>(LEN).unwrap();
@@ -145,7 +149,7 @@ fn a_scope_that_unwinds_waits_first(device: &Device) {
 
 fn a_scope_copies_pageable_memory_both_ways(device: &Device) {
     let stream = device.stream().unwrap();
-    for round in 0..50 {
+    for round in 0..tries() {
         let source = pattern(round, LEN);
         let (mut target, mut on_device) = (vec![0; LEN], stream.allocate(LEN).unwrap());
         stream
@@ -160,13 +164,16 @@ fn a_scope_copies_pageable_memory_both_ways(device: &Device) {
 
 fn a_host_buffer_waits_for_its_copies(device: &Device) {
     let stream = device.stream().unwrap();
+    let mut delay = Delay::new(&stream);
     let locked = HostBuffer::allocate(device.page_locked(), LEN).unwrap();
     for mut host in [locked, HostBuffer::allocate(&Pageable, LEN).unwrap()] {
-        for round in 0..50 {
+        for round in (0..tries()).map(|round| round as u8) {
             host.bytes_mut().unwrap().fill(round);
             let mut on_device = stream.allocate::<u8>(LEN).unwrap();
+            delay.queue(&stream);
             stream.upload_buffer(&host, &mut on_device).unwrap();
-            host.bytes_mut().unwrap().fill(0xFF);
+            host.bytes_mut().unwrap().fill(!round);
+            delay.queue(&stream);
             stream.download_buffer(&on_device, &mut host).unwrap();
             assert!(host.bytes().iter().all(|&byte| byte == round));
         }
@@ -176,7 +183,7 @@ fn a_host_buffer_waits_for_its_copies(device: &Device) {
 fn streams_wait_for_each_other_s_writes(device: &Device) {
     let streams = [device.stream().unwrap(), device.stream().unwrap(), device.stream().unwrap()];
     let mut buffers = [streams[0].zeros::<u32>(LEN).unwrap(), streams[1].zeros::<u32>(LEN).unwrap()];
-    for round in 0..100_u32 {
+    for round in 0..2 * tries() {
         let [left, right] = &mut buffers;
         streams[round as usize % 3].fill(&mut *left, round).unwrap();
         streams[(round as usize + 1) % 3].copy(&*left, &mut *right).unwrap();
@@ -203,7 +210,7 @@ fn streams_read_one_buffer_at_once(device: &Device) {
 fn halves_of_a_buffer_are_written_on_two_streams_at_once(device: &Device) {
     let streams = [device.stream().unwrap(), device.stream().unwrap()];
     let mut buffer = streams[0].zeros::<u32>(2 * LEN).unwrap();
-    for round in 0..50_u32 {
+    for round in 0..tries() {
         let (low, high) = buffer.view_mut().split_at(LEN).unwrap();
         thread::scope(|scope| {
             scope.spawn(|| streams[0].fill(low, round).unwrap());
@@ -216,9 +223,11 @@ fn halves_of_a_buffer_are_written_on_two_streams_at_once(device: &Device) {
 
 fn a_buffer_dropped_on_one_stream_is_not_reused_while_another_reads_it(device: &Device) {
     let (home, other) = (device.stream().unwrap(), device.stream().unwrap());
-    for round in 0..50_u32 {
+    let mut delay = Delay::new(&other);
+    for round in 0..tries() {
         let mut buffer = home.allocate::<u32>(LEN).unwrap();
         home.fill(&mut buffer, round).unwrap();
+        delay.queue(&other);
         let reading = other.download(&buffer, Uninit::new(device, LEN).unwrap()).unwrap();
         drop(buffer);
         let mut reused = home.allocate::<u32>(LEN).unwrap();

@@ -1,7 +1,7 @@
 //! Devices to test, and small helpers.
 
 use pagelock_cuda::{
-    Device,
+    Device, DeviceBuffer, Stream,
     software::{Config, Machine, Schedule},
 };
 
@@ -36,4 +36,23 @@ pub(crate) fn threaded(seed: u64) -> Machine {
 /// `len` numbers that differ from those of other seeds.
 pub(crate) fn pattern(seed: u32, len: usize) -> Vec<u32> {
     (0..len as u32).map(|i| seed.wrapping_mul(0x9E37_79B9) ^ i).collect()
+}
+
+/// How often a race is provoked: `$TRIES`, or a few times.
+pub(crate) fn tries() -> u32 {
+    std::env::var("TRIES").ok().and_then(|tries| tries.parse().ok()).unwrap_or(50)
+}
+
+/// Work that keeps a stream busy for a while, so that what is queued next is certainly not done at once.
+pub(crate) struct Delay(DeviceBuffer<u8>);
+
+impl Delay {
+    pub(crate) fn new(stream: &Stream) -> Self {
+        let is_software = stream.device().properties().name == "software device";
+        Self(stream.allocate(if is_software { 1 << 10 } else { 128 << 20 }).unwrap())
+    }
+
+    pub(crate) fn queue(&mut self, stream: &Stream) {
+        stream.fill(&mut self.0, 0).unwrap();
+    }
 }

@@ -1,0 +1,90 @@
+//! What happens to whole processes: they end with copies in flight, and where going on would not be safe.
+
+use std::{
+    env,
+    process::{self, Command, Output},
+};
+
+use pagelock_cuda::{
+    Device, Pinned, Uninit,
+    driver::Status,
+    software::{Fault, Machine},
+};
+
+use crate::tools::{Delay, gpu, lazy, threaded};
+
+const LEN: usize = 1 << 20;
+
+/// Runs `child` in a process of its own.
+fn run_child(what: &str) -> Output {
+    let this_test_binary = env::current_exe().unwrap();
+    let child = Command::new(this_test_binary)
+        .args(["--exact", "processes::child", "--nocapture", "--test-threads=1"])
+        .env("PAGELOCK_TEST_CHILD", what)
+        .output();
+    child.unwrap()
+}
+
+/// The other end of `run_child`; by itself it does nothing.
+#[test]
+fn child() {
+    match env::var("PAGELOCK_TEST_CHILD").as_deref() {
+        Ok("exit lazy") => exit_in_flight(&lazy(1).device(0).unwrap()),
+        Ok("exit threaded") => exit_in_flight(&threaded(1).device(0).unwrap()),
+        Ok("exit cuda") => exit_in_flight(&gpu().unwrap()),
+        Ok("lose a scope") => lose_a_scope(&lazy(1)),
+        Ok(other) => panic!("a child does not know `{other}`"),
+        Err(_) => {}
+    }
+}
+
+fn exit_in_flight(device: &Device) {
+    let stream = device.stream().unwrap();
+    let mut target = stream.zeros::<u32>(LEN).unwrap();
+    let mut delay = Delay::new(&stream);
+    delay.queue(&stream);
+    let up = stream.upload(Pinned::zeroed(device, LEN).unwrap(), &mut target).unwrap();
+    let down = stream.download(&target, Uninit::new(device, LEN).unwrap()).unwrap();
+    std::mem::forget(up);
+    drop(down);
+    process::exit(0);
+}
+
+fn lose_a_scope(machine: &Machine) {
+    let stream = machine.device(0).unwrap().stream().unwrap();
+    let on_device = stream.zeros::<u8>(3).unwrap();
+    let mut target = [0; 3];
+    stream.scope(|scope| {
+        scope.download(&on_device, &mut target).unwrap();
+        machine.fail(Fault::at(0).status(Status::ILLEGAL_ADDRESS).lasting());
+    });
+    println!("the scope ended");
+}
+
+#[test]
+fn a_process_can_exit_with_copies_in_flight() {
+    for device in ["lazy", "threaded"] {
+        let output = run_child(&format!("exit {device}"));
+        assert!(output.status.success(), "{device}: {output:?}");
+    }
+}
+
+#[test]
+fn a_scope_ends_the_process_rather_than_giving_back_memory_that_a_lost_device_may_write() {
+    let output = run_child("lose a scope");
+    let (printed, complaint) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(!output.status.success() && !printed.contains("the scope ended"), "{printed}");
+    assert!(complaint.contains("cannot say whether it is done with memory borrowed by `Stream::scope`"), "{complaint}");
+}
+
+mod cuda {
+    use super::*;
+
+    #[test]
+    fn a_process_can_exit_with_copies_in_flight() {
+        if gpu().is_some() {
+            let output = run_child("exit cuda");
+            assert!(output.status.success(), "{output:?}");
+        }
+    }
+}
