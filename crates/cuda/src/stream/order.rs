@@ -165,3 +165,49 @@ impl StreamCore {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Device, software::Config};
+
+    /// Two threads may write halves of one buffer on two streams, so neither write waits for the other.
+    #[test]
+    fn a_write_does_not_hide_another_that_it_did_not_wait_for() {
+        let device = Device::software(Config::default()).unwrap();
+        let [home, one, two, reader] = [0; 4].map(|_| device.stream().unwrap());
+        let uses = Uses::new(home.core().clone(), 0);
+
+        uses.write().note(one.core(), 1);
+        uses.write().note(two.core(), 1);
+
+        let waited_for = uses.read().before(reader.core());
+        assert_eq!(waited_for.len(), 2, "a reader comes after both");
+    }
+
+    #[test]
+    fn a_write_hides_what_it_waited_for() {
+        let device = Device::software(Config::default()).unwrap();
+        let [home, one, two, reader] = [0; 4].map(|_| device.stream().unwrap());
+        let uses = Uses::new(home.core().clone(), 0);
+
+        for writer in [&one, &two] {
+            let queued = writer.core().enqueue(&[uses.write()], |_, _| Ok(()));
+            assert!(queued.is_ok());
+        }
+
+        assert_eq!(uses.read().before(reader.core()).len(), 1, "waiting for the second is enough");
+    }
+
+    #[test]
+    fn readers_wait_for_writers_only() {
+        let device = Device::software(Config::default()).unwrap();
+        let [home, one, two] = [0; 3].map(|_| device.stream().unwrap());
+        let uses = Uses::new(home.core().clone(), 0);
+
+        uses.read().note(one.core(), 1);
+
+        assert_eq!(uses.read().before(two.core()).len(), 0);
+        assert_eq!(uses.write().before(two.core()).len(), 1);
+    }
+}

@@ -1,7 +1,7 @@
 //! The pool of device memory: what it keeps, for whom, and when it gives back.
 
 use pagelock_cuda::{
-    Error, Priority,
+    Error, Priority, Uninit,
     driver::{Call, Status},
     software::Fault,
 };
@@ -30,6 +30,25 @@ fn a_block_with_queued_work_is_not_given_to_another_stream_while_there_is_other_
     let address = worked_on.address();
     drop(worked_on);
     assert_ne!(other.allocate::<u8>(4 << 20).unwrap().address(), address);
+}
+
+/// The home stream waits for the user of a dropped buffer. Who has waited for the home stream before that must wait for
+/// it again.
+#[test]
+fn a_reused_block_is_ordered_after_what_its_stream_waits_for() {
+    let machine = lazy(0);
+    let device = machine.device(0).unwrap();
+    let [home, user, third] = [0; 3].map(|_| device.stream().unwrap());
+    let mut shared = home.zeros::<u32>(1_000).unwrap();
+    third.fill(&mut shared, 1).unwrap(); // third has waited for all of home's work
+    let read_late = user.download(&shared, Uninit::new(&device, 1_000).unwrap()).unwrap();
+    drop(shared);
+
+    let mut reused = home.allocate::<u32>(1_000).unwrap();
+    third.fill(&mut reused, 2).unwrap();
+    third.synchronize().unwrap();
+
+    assert_eq!(*read_late.wait().unwrap(), [1; 1_000], "the block was written while an earlier owner's work read it");
 }
 
 #[test]

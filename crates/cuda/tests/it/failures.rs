@@ -2,7 +2,7 @@
 //! reported, and nothing leaks but what cannot be vouched for.
 
 use pagelock_cuda::{
-    Error,
+    Error, Pinned, Uninit,
     driver::{Call, Status},
     software::{Effect, Fault},
 };
@@ -140,12 +140,44 @@ fn whichever_call_fails_what_comes_out_is_right_or_an_error() {
 }
 
 #[test]
+fn memory_of_a_copy_that_was_refused_but_queued_comes_back_after_the_copy() {
+    let machine = lazy(0);
+    let device = machine.device(0).unwrap();
+    let stream = device.stream().unwrap();
+    let on_device = stream.zeros::<u32>(1_000).unwrap();
+    machine.fail(Fault::at(0).call(Call::CopyToHost).effect(Effect::Done));
+
+    let refused = stream.download(&on_device, Uninit::new(&device, 1_000).unwrap()).unwrap_err();
+    let mine_again = refused.into_parts().0.unwrap().fill_with(|_| 7);
+    machine.run_all();
+
+    assert_eq!(*mine_again, [7; 1_000], "the copy came after its memory was given back");
+}
+
+#[test]
+fn what_is_parked_when_a_device_ends_and_cannot_say_that_it_is_done_stays_page_locked() {
+    let machine = lazy(0);
+    let device = machine.device(0).unwrap();
+    let stream = device.stream().unwrap();
+    let on_device = stream.zeros::<u32>(1_000).unwrap();
+    drop(stream.download(&on_device, Uninit::new(&device, 1_000).unwrap()).unwrap());
+    drop((on_device, stream));
+    machine.fail(Fault::at(0).call(Call::Synchronize));
+
+    drop(device);
+    machine.run_all();
+
+    assert_eq!(machine.violations(), [""; 0]);
+    assert!(machine.page_locked().0 > 0 && machine.allocated().0 > 0, "a device that may be busy keeps its memory");
+}
+
+#[test]
 fn a_ticket_of_a_lost_device_leaks_what_it_holds_and_says_so() {
     let machine = lazy(0);
     let device = machine.device(0).unwrap();
     let stream = device.stream().unwrap();
     let mut target = stream.allocate::<u32>(1_000).unwrap();
-    let source = pagelock_cuda::Pinned::from_slice(&device, &[7; 1_000]).unwrap();
+    let source = Pinned::from_slice(&device, &[7; 1_000]).unwrap();
     let ticket = stream.upload(source, &mut target).unwrap();
     machine.fail(Fault::at(0).status(Status::ILLEGAL_ADDRESS).lasting());
 
