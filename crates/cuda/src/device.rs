@@ -12,6 +12,7 @@ use pagelock_memory::{Budget, ByteSize};
 
 use crate::{
     base::Base,
+    copy::staged,
     driver::{self, Driver, MemoryInfo, Properties, cuda},
     error::Result,
     host_function,
@@ -44,6 +45,7 @@ pub struct Device {
 pub(crate) struct DeviceCore {
     base: Arc<Base>,
     lot: Lot,
+    staging: staged::Place,
     page_locked: PageLockedMemory,
     streams: Mutex<Vec<Weak<StreamCore>>>,   // guards which streams there are
     idle_queues: Mutex<Vec<(Queue, Cache)>>, // guards those without a stream
@@ -88,6 +90,7 @@ impl Device {
         let core = DeviceCore {
             base: Arc::new(Base::new(driver)),
             lot: Lot::default(),
+            staging: staged::Place::default(),
             page_locked,
             streams: Mutex::new(Vec::new()),
             idle_queues: Mutex::new(Vec::new()),
@@ -308,6 +311,10 @@ impl DeviceCore {
         &self.lot
     }
 
+    pub(crate) fn staging(&self) -> &staged::Place {
+        &self.staging
+    }
+
     /// Gives back what a few dropped tickets held.
     pub(crate) fn reap(&self) {
         const AT_ONCE: usize = 4;
@@ -323,6 +330,7 @@ impl Drop for DeviceCore {
     /// Nobody has a stream, a buffer or a ticket any more. What is parked or kept is given back if the device can say
     /// that it is done with everything, and leaked if not.
     fn drop(&mut self) {
+        self.staging.release(&self.lot);
         let queues = std::mem::take(&mut *lock(&self.idle_queues));
         let nothing_is_left = queues.is_empty() && self.lot.len() == 0;
         let can_wait = !host_function::is_inside(); // there, nobody can

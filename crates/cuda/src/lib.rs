@@ -40,8 +40,9 @@
 //! (the type of a C function); `software/driver.rs`, `software/queue.rs` and `software/run.rs` (the same for the
 //! software device); and where a driver is asked for something whose precondition this crate establishes: `base.rs`,
 //! `device.rs`, `event.rs`, `host_function.rs`, `parking.rs`, `pool/segment.rs`, `stream/mod.rs`, `stream/order.rs`,
-//! `page_locked/locker.rs`, `copy/buffers.rs`, `copy/fill.rs`, `copy/on_device.rs`, `copy/owned.rs`, `copy/rows.rs` and
-//! `copy/scoped.rs`. `driver/mod.rs` declares the trait.
+//! `page_locked/locker.rs`, `copy/buffers.rs`, `copy/fill.rs`, `copy/on_device.rs`, `copy/owned.rs`, `copy/rows.rs`,
+//! `copy/scoped.rs`, `copy/staged/mod.rs`, `copy/staged/up.rs`, `copy/staged/down.rs`, `copy/staged/ring.rs` and
+//! `copy/staged/job.rs`. `driver/mod.rs` declares the trait.
 
 mod base;
 mod buffer;
@@ -63,7 +64,7 @@ mod sync;
 mod ticket;
 
 pub use buffer::{DeviceBuffer, DeviceView, DeviceViewMut};
-pub use copy::{Rows, Scope, Source};
+pub use copy::{Packed, Rows, Scope, Source, StagingConfig};
 pub use device::{Device, InFlight, Leaked};
 pub use element::Element;
 pub use error::{Absence, Error, Result};

@@ -40,6 +40,11 @@ pub(crate) trait Held: Send + 'static {
 impl Lot {
     pub(crate) fn park(&self, done: Recorded, held: Box<dyn Held>) {
         let Some(event) = done.into_handle() else { return };
+        self.park_event(event, held);
+    }
+
+    /// As [`park`](Self::park); the event is untimed, recorded, and the lot's from now on.
+    pub(crate) fn park_event(&self, event: EventHandle, held: Box<dyn Held>) {
         let mut parked = lock(&self.parked);
         parked.push_back(Parked { event, held });
         self.count.store(parked.len(), Relaxed);

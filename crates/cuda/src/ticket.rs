@@ -13,7 +13,8 @@ use std::{
 use pagelock_memory::ByteSize;
 
 use crate::{
-    driver::{EventTiming, Failure},
+    base::Base,
+    driver::{EventHandle, EventTiming, Failure},
     error::{Error, Result},
     event::Recorded,
     host_function,
@@ -84,13 +85,13 @@ impl<X: Send + 'static> InUse<X> {
     }
 
     /// The device is done with it.
-    fn done(self) -> X {
+    pub(crate) fn done(self) -> X {
         ManuallyDrop::into_inner(self.held)
     }
 
     /// The device cannot say whether it is done.
-    fn lost(self, stream: &StreamCore, failure: Failure) -> Error {
-        stream.base().leaked.add(self.len_bytes);
+    pub(crate) fn lost(self, base: &Base, failure: Failure) -> Error {
+        base.leaked.add(self.len_bytes);
         Error::Lost { leaked: ByteSize(self.len_bytes as u64), failure }
     }
 }
@@ -136,7 +137,7 @@ impl<X: Send + 'static> Ticket<X> {
         match self.take() {
             State::InFlight(recorded, used) => match recorded.prove() {
                 Ok(()) => Ok(used.done()),
-                Err(failure) => Err(used.lost(recorded.stream(), failure)),
+                Err(failure) => Err(used.lost(recorded.stream().base(), failure)),
             },
             State::Over(held) => Ok(held),
             State::Taken => unreachable!("a ticket is taken only once, by value"),
@@ -163,6 +164,14 @@ impl<X: Send + 'static> Ticket<X> {
         match &self.state {
             State::InFlight(recorded, _) => !host_function::is_inside() && recorded.is_reached().unwrap_or(false),
             State::Over(_) | State::Taken => true,
+        }
+    }
+
+    /// What is in flight, and the event after which it is not: the caller waits for it, and gives the event back.
+    pub(crate) fn into_flight(mut self) -> Option<(EventHandle, InUse<X>)> {
+        match self.take() {
+            State::InFlight(recorded, used) => recorded.into_handle().map(|event| (event, used)),
+            State::Over(_) | State::Taken => None,
         }
     }
 
@@ -215,7 +224,7 @@ impl<X: Send + 'static> Refused<X> {
     fn after(stream: &StreamCore, failure: Failure, used: InUse<X>) -> Self {
         match stream.prove_idle() {
             Ok(()) => Self { error: Error::Driver(failure), returned: Some(used.done()) },
-            Err(_) => Self { error: used.lost(stream, failure), returned: None },
+            Err(_) => Self { error: used.lost(stream.base(), failure), returned: None },
         }
     }
 
@@ -223,8 +232,8 @@ impl<X: Send + 'static> Refused<X> {
     fn without_event(stream: &StreamCore, error: Error, used: InUse<X>) -> Self {
         match (stream.prove_idle(), error) {
             (Ok(()), error) => Self { error, returned: Some(used.done()) },
-            (Err(_), Error::Driver(failure)) => Self { error: used.lost(stream, failure), returned: None },
-            (Err(failure), _) => Self { error: used.lost(stream, failure), returned: None },
+            (Err(_), Error::Driver(failure)) => Self { error: used.lost(stream.base(), failure), returned: None },
+            (Err(failure), _) => Self { error: used.lost(stream.base(), failure), returned: None },
         }
     }
 

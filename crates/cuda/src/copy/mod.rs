@@ -4,6 +4,7 @@
 //! - `scoped.rs`: a copy borrows ordinary slices inside [`Stream::scope`], which waits before they are anybody else's;
 //! - `buffers.rs`: a copy is noted in a [`HostBuffer`](pagelock_memory::HostBuffer), which waits before it is used;
 //! - `rows.rs`: rows at a distance from each other; `on_device.rs`: on a device and between two; `fill.rs`: one value.
+//! - `staged/`: ordinary memory of any size, through a page-locked ring and several threads.
 //!
 //! Device memory needs neither owner nor scope: a view is borrowed while the copy is queued, and after that the order
 //! of the streams (`stream/order.rs`) keeps everybody else away until the copy is done.
@@ -14,8 +15,14 @@ mod on_device;
 mod owned;
 mod rows;
 mod scoped;
+pub(crate) mod staged;
 
-pub use self::{owned::Source, rows::Rows, scoped::Scope};
+pub use self::{
+    owned::Source,
+    rows::Rows,
+    scoped::Scope,
+    staged::{Packed, StagingConfig},
+};
 use crate::error::{Error, Result};
 
 fn same_length(source_len: usize, target_len: usize) -> Result<()> {

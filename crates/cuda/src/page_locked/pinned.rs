@@ -77,6 +77,11 @@ impl<T: Element> Pinned<T> {
         Self::from_buffer(buffer)
     }
 
+    /// Room for `len` elements from the device's page-locked memory, holding whatever was left there.
+    pub(crate) fn for_device(device: &Device, len: usize) -> Result<Self> {
+        Self::allocate(device.page_locked(), len)
+    }
+
     /// The memory itself.
     pub fn into_buffer(self) -> HostBuffer {
         self.buffer

@@ -11,4 +11,5 @@ mod host_calls;
 mod processes;
 mod program;
 mod random_programs;
+mod staged;
 mod tools;

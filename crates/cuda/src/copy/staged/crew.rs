@@ -1,0 +1,168 @@
+//! [`Crew`]: the threads that help staged copies. They only copy bytes, and never call a driver.
+//!
+//! A thread without work spins for a moment, since the next piece of a copy comes soon, and then sleeps.
+
+use std::{
+    hint,
+    sync::{
+        Arc, Condvar, PoisonError,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use super::job::Job;
+use crate::sync::{Mutex, lock};
+
+/// See the head of the file. Dropping it ends the threads.
+pub(super) struct Crew {
+    shared: Arc<Shared>,
+    threads: usize,
+}
+
+struct Shared {
+    jobs: Mutex<Vec<Arc<Job>>>, // guards which jobs there are
+    news: AtomicUsize,          // counts what threads without work should look at
+    sleepers: Mutex<usize>,     // guards how many threads sleep, or are about to
+    any_asleep: AtomicBool,     // whether that is more than none
+    wake: Condvar,              // with `sleepers`
+    over: AtomicBool,
+    spin: Duration,
+}
+
+/// A job at which the crew works; dropping this ends it.
+pub(super) struct AtWork<'a> {
+    crew: Option<&'a Crew>,
+    job: Arc<Job>,
+}
+
+const SPIN: Duration = Duration::from_micros(100); // above the time between two copies in a loop, below a time slice
+const TURN: usize = 4; // granules in a row before a thread looks at the next job
+
+impl Crew {
+    /// Starts threads; fewer if the system refuses.
+    pub(super) fn start(threads: usize) -> Self {
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        let shared = Arc::new(Shared {
+            jobs: Mutex::new(Vec::new()),
+            news: AtomicUsize::new(0),
+            sleepers: Mutex::new(0),
+            any_asleep: AtomicBool::new(false),
+            wake: Condvar::new(),
+            over: AtomicBool::new(false),
+            spin: if cores > threads { SPIN } else { Duration::ZERO },
+        });
+        let start = |index: usize| {
+            let shared = shared.clone();
+            thread::Builder::new().name(format!("staging {index}")).spawn(move || shared.run())
+        };
+        let threads = (0..threads).map(start).filter(Result::is_ok).count();
+        Self { shared, threads }
+    }
+
+    pub(super) fn threads(&self) -> usize {
+        self.threads
+    }
+
+    /// Lets the crew work at a job; with none, the caller works alone.
+    pub(super) fn put_to_work(crew: Option<&Self>, job: Arc<Job>) -> AtWork<'_> {
+        if let Some(crew) = crew {
+            lock(&crew.shared.jobs).push(job.clone());
+        }
+        AtWork { crew, job }
+    }
+}
+
+impl Drop for Crew {
+    fn drop(&mut self) {
+        self.shared.over.store(true, Ordering::SeqCst);
+        self.shared.announce(); // nobody waits for them: they hold nothing but `Shared`
+    }
+}
+
+impl AtWork<'_> {
+    pub(super) fn job(&self) -> &Job {
+        &self.job
+    }
+
+    /// Lets the crew work on one more piece.
+    pub(super) fn publish(&self, piece: usize, slot: *mut u8) {
+        self.job.publish(piece, slot);
+        if let Some(crew) = self.crew {
+            crew.shared.announce();
+        }
+    }
+}
+
+impl Drop for AtWork<'_> {
+    fn drop(&mut self) {
+        if let Some(crew) = self.crew {
+            lock(&crew.shared.jobs).retain(|job| !Arc::ptr_eq(job, &self.job));
+        }
+        self.job.close();
+    }
+}
+
+impl Shared {
+    fn run(&self) {
+        let mut turn = 0_usize;
+        loop {
+            let news = self.news.load(Ordering::SeqCst); // before looking, so that nothing is missed
+            if self.over.load(Ordering::SeqCst) {
+                return;
+            }
+            turn = turn.wrapping_add(1);
+            if !self.work(turn) {
+                self.rest(news);
+            }
+        }
+    }
+
+    /// Works at the jobs in turn; false if there was nothing to do.
+    fn work(&self, turn: usize) -> bool {
+        let mut worked = false;
+        for index in 0.. {
+            let (job, count) = {
+                let jobs = lock(&self.jobs);
+                match jobs.len() {
+                    count if index < count => (jobs[turn.wrapping_add(index) % count].clone(), count),
+                    _ => return worked,
+                }
+            };
+            let mut granules = 0;
+            while (count == 1 || granules < TURN) && job.work() {
+                granules += 1;
+            }
+            worked |= granules > 0;
+        }
+        worked
+    }
+
+    fn announce(&self) {
+        self.news.fetch_add(1, Ordering::SeqCst);
+        if self.any_asleep.load(Ordering::SeqCst) {
+            drop(lock(&self.sleepers)); // a thread that is about to sleep has looked at `news` under this lock
+            self.wake.notify_all();
+        }
+    }
+
+    /// Returns when there are news.
+    fn rest(&self, seen: usize) {
+        let start = Instant::now();
+        while start.elapsed() < self.spin {
+            if self.news.load(Ordering::SeqCst) != seen {
+                return;
+            }
+            hint::spin_loop();
+        }
+        let mut sleepers = lock(&self.sleepers);
+        *sleepers += 1;
+        self.any_asleep.store(true, Ordering::SeqCst);
+        while self.news.load(Ordering::SeqCst) == seen {
+            sleepers = self.wake.wait(sleepers).unwrap_or_else(PoisonError::into_inner);
+        }
+        *sleepers -= 1;
+        self.any_asleep.store(*sleepers > 0, Ordering::SeqCst);
+    }
+}

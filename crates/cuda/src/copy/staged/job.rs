@@ -1,0 +1,250 @@
+//! [`Job`]: the processor's part of one staged copy, cut into granules that any thread can take.
+//!
+//! A job has pieces, each of which passes through one slot; a piece has runs, bytes that lie together on the host.
+//! Granules are equal parts of a piece. The call publishes pieces when they have slots; threads take granules in
+//! order, copy them, and set their bits.
+//!
+//! Invariant: host memory and slots are touched only for granules that were taken and not yet counted in `finished`.
+//! A call closes its job, and waits until all that were taken are finished, before it lets go of either.
+
+use std::{
+    hint,
+    ops::Range,
+    ptr,
+    sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering},
+    thread,
+};
+
+/// See the head of the file.
+pub(super) struct Job {
+    direction: Direction,
+    granule_bytes: usize,
+    pieces: Box<[Piece]>,
+    runs: Box<[Run]>,
+    next: AtomicUsize,     // the granule that is taken next
+    ready: AtomicUsize,    // granules of published pieces; Release after the slot is set
+    finished: AtomicUsize, // granules; Release after the copy
+}
+
+/// Which way the bytes go.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Direction {
+    ToSlots,
+    FromSlots,
+}
+
+/// What passes through one slot at once.
+pub(super) struct Piece {
+    len_bytes: usize,
+    runs: Range<usize>,
+    first_granule: usize,
+    slot: AtomicPtr<u8>,
+    done: AtomicU64, // one bit for each granule; Release after the copy
+}
+
+/// Bytes that lie together on the host.
+struct Run {
+    start: *mut u8,
+    offset: usize, // in the piece
+    len_bytes: usize,
+}
+
+// SAFETY: a run's pointer is used only under the invariant of this file, on any thread.
+unsafe impl Send for Run {}
+// SAFETY: as above; `&Run` only lets copy it.
+unsafe impl Sync for Run {}
+
+/// A piece has at most so many granules: one bit each.
+pub(super) const GRANULES: usize = 64;
+const CLOSED: usize = usize::MAX / 2;
+
+/// A job while its pieces are put together.
+pub(super) struct Plan {
+    piece_bytes: usize,
+    granule_bytes: usize,
+    pieces: Vec<Piece>,
+    runs: Vec<Run>,
+    granules: usize,
+}
+
+impl Plan {
+    /// For pieces of at most `piece_bytes`.
+    pub(super) fn new(piece_bytes: usize, granule_bytes: usize) -> Self {
+        debug_assert!(piece_bytes.div_ceil(granule_bytes) <= GRANULES);
+        Self { piece_bytes, granule_bytes, pieces: Vec::new(), runs: Vec::new(), granules: 0 }
+    }
+
+    /// Adds bytes that become as many pieces as they need; calls `made` with the offset and length of each.
+    pub(super) fn add(&mut self, start: *mut u8, len_bytes: usize, mut made: impl FnMut(usize, usize)) {
+        for offset in (0..len_bytes).step_by(self.piece_bytes) {
+            let len = self.piece_bytes.min(len_bytes - offset);
+            self.runs.push(Run { start: start.wrapping_add(offset), offset: 0, len_bytes: len });
+            self.close_piece(self.runs.len() - 1, len);
+            made(offset, len);
+        }
+    }
+
+    /// Adds one piece of several runs, each with its offset in the piece, in ascending order.
+    pub(super) fn add_packed(&mut self, runs: impl Iterator<Item = (*mut u8, usize, usize)>, len_bytes: usize) {
+        let first = self.runs.len();
+        self.runs.extend(runs.map(|(start, offset, len_bytes)| Run { start, offset, len_bytes }));
+        self.close_piece(first, len_bytes);
+    }
+
+    fn close_piece(&mut self, first_run: usize, len_bytes: usize) {
+        self.pieces.push(Piece {
+            len_bytes,
+            runs: first_run..self.runs.len(),
+            first_granule: self.granules,
+            slot: AtomicPtr::new(ptr::null_mut()),
+            done: AtomicU64::new(0),
+        });
+        self.granules += len_bytes.div_ceil(self.granule_bytes);
+    }
+
+    pub(super) fn piece_bytes(&self) -> usize {
+        self.piece_bytes
+    }
+
+    pub(super) fn granules(&self) -> usize {
+        self.granules
+    }
+
+    pub(super) fn into_job(self, direction: Direction) -> Job {
+        Job {
+            direction,
+            granule_bytes: self.granule_bytes,
+            pieces: self.pieces.into_boxed_slice(),
+            runs: self.runs.into_boxed_slice(),
+            next: AtomicUsize::new(0),
+            ready: AtomicUsize::new(0),
+            finished: AtomicUsize::new(0),
+        }
+    }
+}
+
+impl Job {
+    /// Lets threads work on the next piece, in this slot, which has room for it.
+    pub(super) fn publish(&self, piece: usize, slot: *mut u8) {
+        let piece = &self.pieces[piece];
+        piece.slot.store(slot, Ordering::Relaxed); // `ready` publishes it
+        self.ready.store(piece.first_granule + self.granules_of(piece), Ordering::Release);
+    }
+
+    /// How many bytes from a piece's start on were copied without a gap.
+    pub(super) fn copied_bytes(&self, piece: usize) -> usize {
+        let piece = &self.pieces[piece];
+        let granules = piece.done.load(Ordering::Acquire).trailing_ones() as usize;
+        (granules * self.granule_bytes).min(piece.len_bytes)
+    }
+
+    /// Copies one granule, if there is one to take.
+    pub(super) fn work(&self) -> bool {
+        let Some(granule) = self.take() else { return false };
+        let at = self.pieces.partition_point(|piece| piece.first_granule <= granule) - 1;
+        let piece = &self.pieces[at];
+        let local = granule - piece.first_granule;
+        self.copy(piece, local);
+        piece.done.fetch_or(1 << local, Ordering::Release);
+        self.finished.fetch_add(1, Ordering::Release);
+        true
+    }
+
+    /// Nobody takes a granule any more; returns when those that were taken are finished.
+    pub(super) fn close(&self) {
+        let taken = self.next.swap(CLOSED, Ordering::AcqRel);
+        let mut asked = 0_u32;
+        while taken < CLOSED && self.finished.load(Ordering::Acquire) < taken {
+            pause(&mut asked);
+        }
+    }
+
+    fn take(&self) -> Option<usize> {
+        let ready = self.ready.load(Ordering::Acquire);
+        let next = self
+            .next
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |next| if next < ready { Some(next + 1) } else { None });
+        next.ok()
+    }
+
+    fn granules_of(&self, piece: &Piece) -> usize {
+        piece.len_bytes.div_ceil(self.granule_bytes)
+    }
+
+    fn copy(&self, piece: &Piece, granule: usize) {
+        let start = granule * self.granule_bytes;
+        let end = (start + self.granule_bytes).min(piece.len_bytes);
+        let slot = piece.slot.load(Ordering::Relaxed); // `take` acquired `ready`
+        let runs = &self.runs[piece.runs.clone()];
+        let first = runs.partition_point(|run| run.offset + run.len_bytes <= start);
+        for run in runs[first..].iter().take_while(|run| run.offset < end) {
+            let (from, to) = (start.max(run.offset), end.min(run.offset + run.len_bytes));
+            let host = run.start.wrapping_add(from - run.offset);
+            let staged = slot.wrapping_add(from);
+            let (source, target) = match self.direction {
+                Direction::ToSlots => (host, staged),
+                Direction::FromSlots => (staged, host),
+            };
+            // SAFETY: both ranges are inside the run and the slot, which the call keeps for as long as granules may be
+            // taken (the invariant); only this thread has this granule; a slot and a caller's slice do not overlap.
+            unsafe { ptr::copy_nonoverlapping(source.cast_const(), target, to - from) };
+        }
+    }
+}
+
+/// Waits a moment for another thread: first at once, then by giving up the processor.
+pub(super) fn pause(asked: &mut u32) {
+    *asked = asked.saturating_add(1);
+    if *asked < 200 {
+        hint::spin_loop();
+    } else {
+        thread::yield_now();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn granules_cover_every_byte_of_every_run_once() {
+        let source: Vec<u8> = (0..=255).cycle().take(1_000).collect();
+        let start = source.as_ptr().cast_mut();
+        let mut plan = Plan::new(640, 10);
+        plan.add(start, 700, |_, _| {});
+        let runs = [(700, 0, 3), (703, 5, 97), (800, 110, 200)];
+        plan.add_packed(runs.iter().map(|&(from, offset, len)| (start.wrapping_add(from), offset, len)), 310);
+        let mut slots = [[7_u8; 640]; 3];
+        let job = plan.into_job(Direction::ToSlots);
+        for (piece, slot) in slots.iter_mut().enumerate() {
+            job.publish(piece, slot.as_mut_ptr());
+        }
+
+        while job.work() {}
+        job.close();
+
+        assert_eq!(slots[0], source[..640]);
+        assert_eq!(slots[1][..60], source[640..700]);
+        assert_eq!(slots[2][..3], source[700..703]);
+        assert_eq!(slots[2][3..5], [7, 7], "what is between runs is left alone");
+        assert_eq!(slots[2][5..102], source[703..800]);
+        assert_eq!(slots[2][110..310], source[800..1_000]);
+        assert_eq!(job.copied_bytes(2), 310);
+    }
+
+    #[test]
+    fn nothing_is_taken_before_it_is_published_or_after_the_job_is_closed() {
+        let source = [1_u8; 100];
+        let mut slot = [0_u8; 100];
+        let mut plan = Plan::new(100, 10);
+        plan.add(source.as_ptr().cast_mut(), 100, |_, _| {});
+        let job = plan.into_job(Direction::ToSlots);
+
+        assert!(!job.work());
+        job.publish(0, slot.as_mut_ptr());
+        assert!(job.work());
+        job.close();
+        assert!(!job.work());
+        assert_eq!(job.copied_bytes(0), 10);
+    }
+}

@@ -1,0 +1,179 @@
+//! [`Packed`]: many small slices in one device buffer, moved as one copy.
+
+use std::{fmt, ops::Range};
+
+use super::{Part, job::Plan};
+use crate::{
+    buffer::{DeviceBuffer, DeviceView, DeviceViewMut},
+    element::{Element, element_size, len_bytes},
+    error::{Error, Result},
+    host_function,
+    stream::Stream,
+};
+
+/// Where each slice starts is a multiple of this, for elements whose size is a power of two.
+const ALIGN: usize = 256;
+
+/// Many slices in one device buffer, one behind the other.
+///
+/// # Examples
+/// ```
+/// use pagelock_cuda::{Device, software::Config};
+///
+/// let stream = Device::software(Config::default())?.stream()?;
+/// let tensors: Vec<Vec<f32>> = (1..=10).map(|len| vec![len as f32; len]).collect();
+/// let slices: Vec<&[f32]> = tensors.iter().map(|tensor| &tensor[..]).collect();
+/// let packed = stream.upload_packed(&slices)?;
+/// assert_eq!(packed.len(), 10);
+/// assert_eq!(stream.read(packed.get(2).unwrap())?, [3.0; 3]);
+/// # Ok::<(), pagelock_cuda::Error>(())
+/// ```
+pub struct Packed<T: Element> {
+    buffer: DeviceBuffer<T>,
+    ranges: Vec<Range<usize>>, // of elements of the buffer, ascending
+}
+
+impl<T: Element> Packed<T> {
+    /// How many slices.
+    pub fn len(&self) -> usize {
+        self.ranges.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
+    /// One of the slices, to be read.
+    pub fn get(&self, index: usize) -> Option<DeviceView<'_, T>> {
+        self.buffer.slice(self.ranges.get(index)?.clone()).ok()
+    }
+
+    /// One of the slices, to be written.
+    pub fn get_mut(&mut self, index: usize) -> Option<DeviceViewMut<'_, T>> {
+        self.buffer.slice_mut(self.ranges.get(index)?.clone()).ok()
+    }
+
+    /// Where each slice is in [`buffer`](Self::buffer).
+    pub fn ranges(&self) -> &[Range<usize>] {
+        &self.ranges
+    }
+
+    /// All of them, with unused elements in between.
+    pub fn buffer(&self) -> &DeviceBuffer<T> {
+        &self.buffer
+    }
+
+    /// The buffer, and where each slice is in it.
+    pub fn into_parts(self) -> (DeviceBuffer<T>, Vec<Range<usize>>) {
+        (self.buffer, self.ranges)
+    }
+}
+
+impl<T: Element> fmt::Debug for Packed<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Packed({} slices in {:?})", self.ranges.len(), self.buffer)
+    }
+}
+
+impl Stream {
+    /// Copies many slices, small ones above all, as one; returns when they may be changed.
+    ///
+    /// # Errors
+    /// As [`allocate`](Self::allocate) and [`upload_staged`](Self::upload_staged).
+    pub fn upload_packed<T: Element>(&self, slices: &[&[T]]) -> Result<Packed<T>> {
+        host_function::refuse_inside()?;
+        let (ranges, len) = layout::<T>(slices.iter().map(|slice| slice.len()))?;
+        let mut buffer = self.allocate::<T>(len)?;
+        let staging = self.device().core().staging().get();
+        let plan = staging.plan(usize::MAX);
+        let starts = slices.iter().map(|slice| slice.as_ptr().cast::<u8>().cast_mut());
+        let (plan, parts) = pieces::<T>(plan, starts, &ranges, &buffer);
+        staging.upload(self.core(), plan, &[buffer.view_mut().access()], &parts)?;
+        Ok(Packed { buffer, ranges })
+    }
+
+    /// Copies packed slices back, each to its target; returns when these may be read.
+    ///
+    /// # Errors
+    /// [`Error::Length`] if there are more or fewer targets than slices, or one differs in length; as
+    /// [`download_staged`](Self::download_staged).
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_cuda::{Device, software::Config};
+    ///
+    /// let stream = Device::software(Config::default())?.stream()?;
+    /// let packed = stream.upload_packed(&[&[1, 2][..], &[3]])?;
+    /// let (mut first, mut second) = ([0; 2], [0; 1]);
+    /// stream.download_packed(&packed, &mut [&mut first, &mut second])?;
+    /// assert_eq!((first, second), ([1, 2], [3]));
+    /// # Ok::<(), pagelock_cuda::Error>(())
+    /// ```
+    pub fn download_packed<T: Element>(&self, packed: &Packed<T>, targets: &mut [&mut [T]]) -> Result<()> {
+        host_function::refuse_inside()?;
+        let source = packed.buffer.view();
+        source.check_beside(self.core())?;
+        super::same_length(packed.len(), targets.len())?;
+        for (range, target) in packed.ranges.iter().zip(&*targets) {
+            super::same_length(range.len(), target.len())?;
+        }
+        let staging = self.device().core().staging().get();
+        let plan =
+            staging.plan((source.len_bytes() / 8).max(super::LEAST_PIECE).next_multiple_of(staging.granule_bytes));
+        let starts = targets.iter_mut().map(|target| target.as_mut_ptr().cast::<u8>());
+        let (plan, parts) = pieces::<T>(plan, starts, &packed.ranges, &packed.buffer);
+        staging.download(self.core(), plan, &[source.access()], &parts)
+    }
+}
+
+/// Where slices of these lengths go, and how many elements that takes.
+fn layout<T: Element>(lens: impl Iterator<Item = usize>) -> Result<(Vec<Range<usize>>, usize)> {
+    len_bytes::<T>(0)?; // the element's own conditions, when this is compiled
+    let step = (ALIGN / size_of::<T>()).max(1);
+    let mut end = 0_usize;
+    let mut ranges = Vec::new();
+    for len in lens {
+        let start = end.checked_next_multiple_of(step);
+        let placed = start.and_then(|start| Some(start..start.checked_add(len)?));
+        let range = placed.ok_or(Error::TooLong { len, element: element_size::<T>() })?;
+        end = range.end;
+        ranges.push(range);
+    }
+    Ok((ranges, end))
+}
+
+/// Cuts the buffer into pieces, and each slice where a piece ends.
+fn pieces<T: Element>(
+    mut plan: Plan,
+    starts: impl Iterator<Item = *mut u8>,
+    ranges: &[Range<usize>],
+    buffer: &DeviceBuffer<T>,
+) -> (Plan, Vec<Part>) {
+    let piece_bytes = plan.piece_bytes();
+    let mut parts = Vec::new();
+    let (mut piece_start, mut piece_end) = (0, 0);
+    let mut runs: Vec<(*mut u8, usize, usize)> = Vec::new();
+    let mut close = |runs: &mut Vec<_>, start: usize, end: usize| {
+        if end > start {
+            plan.add_packed(runs.drain(..), end - start);
+            parts.push(Part { buffer: 0, address: buffer.address().offset(start), len_bytes: end - start });
+        }
+    };
+    for (start, range) in starts.zip(ranges) {
+        let bytes = range.start * size_of::<T>()..range.end * size_of::<T>();
+        let mut offset = bytes.start;
+        while offset < bytes.end {
+            if offset >= piece_start + piece_bytes {
+                close(&mut runs, piece_start, piece_end);
+                piece_start = offset;
+            }
+            let len = (piece_start + piece_bytes).min(bytes.end) - offset;
+            runs.push((start.wrapping_add(offset - bytes.start), offset - piece_start, len));
+            offset += len;
+            piece_end = offset;
+        }
+    }
+    close(&mut runs, piece_start, piece_end);
+    (plan, parts)
+}

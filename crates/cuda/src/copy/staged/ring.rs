@@ -1,0 +1,308 @@
+//! [`Ring`]: the page-locked slots of one size, and [`Share`], what one call holds of them.
+//!
+//! Slots are made when they are needed, up to a number, and then used again and again, the last one first, so that
+//! they stay in the processor's cache. A call that ends while a device still reads its slots leaves them here, with the
+//! event that says when it is done.
+//!
+//! Invariants: `made` counts the slots that exist, wherever they are; a slot in flight is in an `InUse`, so that it is
+//! leaked rather than used again when the device cannot say that it is done. The ring holds no stream and no device,
+//! which hold it.
+
+use std::{
+    collections::VecDeque,
+    mem,
+    sync::{
+        Arc, Condvar, PoisonError,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+};
+
+use crate::{
+    base::Base,
+    driver::{EventHandle, EventTiming},
+    error::Result,
+    page_locked::Pinned,
+    parking::Lot,
+    stream::{StreamCore, Unqueued},
+    sync::{Mutex, MutexGuard, lock},
+    ticket::{InUse, Ticket},
+};
+
+/// A slot: page-locked bytes.
+pub(super) type Slot = Pinned<u8>;
+
+/// See the head of the file.
+pub(super) struct Ring {
+    slot_bytes: usize,
+    shelf: Mutex<Shelf>,  // guards where the slots are
+    changed: Condvar,     // with `shelf`: a slot came back
+    calls: AtomicUsize,   // that hold slots, or want to. Relaxed: a hint
+    waiting: AtomicUsize, // of these, for their next slot. Relaxed: a hint
+}
+
+struct Shelf {
+    free: Vec<Slot>,
+    parked: VecDeque<Parked>,
+    made: usize,
+    limit: usize,
+    retired: bool,
+}
+
+/// A slot that a device may still use after its call has ended.
+struct Parked {
+    event: EventHandle, // recorded, untimed
+    slot: InUse<Slot>,
+}
+
+impl Ring {
+    pub(super) fn new(slot_bytes: usize, limit: usize) -> Self {
+        let shelf = Shelf { free: Vec::new(), parked: VecDeque::new(), made: 0, limit, retired: false };
+        Self {
+            slot_bytes,
+            shelf: Mutex::new(shelf),
+            changed: Condvar::new(),
+            calls: AtomicUsize::new(0),
+            waiting: AtomicUsize::new(0),
+        }
+    }
+
+    pub(super) fn slot_bytes(&self) -> usize {
+        self.slot_bytes
+    }
+
+    /// Bytes of the slots that exist.
+    pub(super) fn len_bytes(&self) -> usize {
+        lock(&self.shelf).made * self.slot_bytes
+    }
+
+    /// What a new call holds: nothing yet.
+    pub(super) fn share<'a>(&'a self, stream: &'a Arc<StreamCore>) -> Share<'a> {
+        self.calls.fetch_add(1, Relaxed);
+        Share { ring: self, stream, flying: VecDeque::new(), held: 0 }
+    }
+
+    /// Gives everything back, now or, through the lot, when the device is done with it; what is still with calls
+    /// follows when they end.
+    pub(super) fn retire(&self, lot: &Lot) {
+        let (free, parked) = {
+            let mut shelf = lock(&self.shelf);
+            shelf.retired = true;
+            (mem::take(&mut shelf.free), mem::take(&mut shelf.parked))
+        };
+        drop(free);
+        for Parked { event, slot } in parked {
+            lot.park_event(event, Box::new(slot));
+        }
+    }
+
+    /// A slot that nobody uses, if there is one or one can be made without waiting.
+    fn try_take(&self, stream: &StreamCore) -> Result<Option<Slot>> {
+        let mut shelf = lock(&self.shelf);
+        if let Some(slot) = shelf.free.pop() {
+            return Ok(Some(slot));
+        }
+        if let Some(parked) = shelf.take_done(stream.base()) {
+            stream.base().keep_event(parked.event, EventTiming::Untimed);
+            return Ok(Some(parked.slot.done()));
+        }
+        if shelf.made >= shelf.limit { Ok(None) } else { self.make(shelf, stream) }
+    }
+
+    fn make(&self, mut shelf: MutexGuard<'_, Shelf>, stream: &StreamCore) -> Result<Option<Slot>> {
+        shelf.made += 1;
+        drop(shelf); // locking pages takes long
+        let made = Slot::for_device(stream.device(), self.slot_bytes);
+        let Err(refused) = made else { return made.map(Some) };
+        let mut shelf = lock(&self.shelf);
+        shelf.made -= 1;
+        if shelf.made == 0 {
+            return Err(refused);
+        }
+        shelf.limit = shelf.made; // make do with what there is
+        Ok(None)
+    }
+
+    /// A slot, after waiting for one.
+    fn take(&self, stream: &StreamCore) -> Result<Slot> {
+        self.waiting.fetch_add(1, Relaxed);
+        let taken = self.wait_for_slot(stream);
+        self.waiting.fetch_sub(1, Relaxed);
+        taken
+    }
+
+    fn wait_for_slot(&self, stream: &StreamCore) -> Result<Slot> {
+        loop {
+            if let Some(slot) = self.try_take(stream)? {
+                return Ok(slot);
+            }
+            let mut shelf = lock(&self.shelf);
+            if let Some(parked) = shelf.parked.pop_front() {
+                drop(shelf);
+                return self.prove(parked, stream.base());
+            }
+            while shelf.free.is_empty() && shelf.parked.is_empty() && shelf.made >= shelf.limit {
+                shelf = self.changed.wait(shelf).unwrap_or_else(PoisonError::into_inner);
+            }
+        }
+    }
+
+    /// Waits until the device is done with a slot.
+    fn prove(&self, parked: Parked, base: &Base) -> Result<Slot> {
+        // SAFETY: the event was recorded before it was parked, and is kept for nobody else.
+        let reached = unsafe { base.driver.synchronize_event(parked.event) };
+        let done = reached.or_else(|failure| base.driver.synchronize().map_err(|_| failure));
+        base.keep_event(parked.event, EventTiming::Untimed);
+        match done {
+            Ok(()) => Ok(parked.slot.done()),
+            Err(failure) => {
+                self.lose();
+                Err(parked.slot.lost(base, failure))
+            }
+        }
+    }
+
+    fn put(&self, slot: Slot) {
+        let mut shelf = lock(&self.shelf);
+        if shelf.retired {
+            shelf.made -= 1;
+            return drop(shelf); // and the slot, to the pool that it came from
+        }
+        shelf.free.push(slot);
+        self.changed.notify_one();
+    }
+
+    fn park(&self, event: EventHandle, slot: InUse<Slot>, stream: &StreamCore) {
+        let mut shelf = lock(&self.shelf);
+        if shelf.retired {
+            shelf.made -= 1;
+            drop(shelf);
+            return stream.device().core().lot().park_event(event, Box::new(slot));
+        }
+        shelf.parked.push_back(Parked { event, slot });
+        self.changed.notify_one();
+    }
+
+    /// A slot does not exist any more.
+    fn lose(&self) {
+        lock(&self.shelf).made -= 1;
+        self.changed.notify_one();
+    }
+}
+
+impl Shelf {
+    /// The slot that was parked first, if the device is done with it.
+    fn take_done(&mut self, base: &Base) -> Option<Parked> {
+        let first = self.parked.front()?;
+        // SAFETY: the event was recorded before it was parked, and is kept for nobody else.
+        let done = unsafe { base.driver.query_event(first.event) };
+        if done == Ok(true) { self.parked.pop_front() } else { None }
+    }
+}
+
+/// What one call holds of a ring. Dropping it leaves what is in flight to the ring.
+pub(super) struct Share<'a> {
+    ring: &'a Ring,
+    stream: &'a Arc<StreamCore>,
+    flying: VecDeque<Ticket<Slot>>,
+    held: usize, // slots, in flight or in the call's hands
+}
+
+impl Share<'_> {
+    /// The slot that was launched first, to be used again, if the device is done with it and nobody else waits.
+    pub(super) fn try_reuse(&mut self) -> Result<Option<Slot>> {
+        if !self.first_has_landed() {
+            return Ok(None);
+        }
+        let slot = self.land()?;
+        if self.is_fair() {
+            return Ok(slot);
+        }
+        slot.into_iter().for_each(|slot| self.give_back(slot));
+        Ok(None)
+    }
+
+    /// One more slot, if there is one for this call without waiting.
+    pub(super) fn try_take(&mut self) -> Result<Option<Slot>> {
+        if self.ring.waiting.load(Relaxed) > 0 || self.held >= self.fair() {
+            return Ok(None);
+        }
+        let taken = self.ring.try_take(self.stream)?;
+        self.held += usize::from(taken.is_some());
+        Ok(taken)
+    }
+
+    /// One more slot, after waiting for one.
+    pub(super) fn take(&mut self) -> Result<Slot> {
+        let slot = self.ring.take(self.stream)?;
+        self.held += 1;
+        Ok(slot)
+    }
+
+    /// Gives a slot to the device until what was queued so far is done. `earlier`: some of the slot's work was queued
+    /// before, whatever came of the last part.
+    pub(super) fn launch(&mut self, slot: InUse<Slot>, queued: Result<(), Unqueued>, earlier: bool) -> Result<()> {
+        let (queued, error) = match queued {
+            Err(Unqueued::No(error)) if earlier => (Ok(()), Some(error)),
+            other => (other, None),
+        };
+        match Ticket::new(self.stream, queued, slot) {
+            Ok(ticket) => self.flying.push_back(ticket),
+            Err(refused) => {
+                let (returned, error) = refused.into_parts();
+                match returned {
+                    Some(slot) => self.give_back(slot),
+                    None => self.lose(),
+                }
+                return Err(error);
+            }
+        }
+        error.map_or(Ok(()), Err)
+    }
+
+    /// Whether the slot that was launched first is done.
+    pub(super) fn first_has_landed(&self) -> bool {
+        self.flying.front().is_some_and(Ticket::is_done)
+    }
+
+    /// The slot that was launched first, after waiting for it; none if none is in flight.
+    pub(super) fn land(&mut self) -> Result<Option<Slot>> {
+        let Some(ticket) = self.flying.pop_front() else { return Ok(None) };
+        let landed = ticket.wait();
+        if landed.is_err() {
+            self.lose();
+        }
+        landed.map(Some)
+    }
+
+    pub(super) fn give_back(&mut self, slot: Slot) {
+        self.held -= 1;
+        self.ring.put(slot);
+    }
+
+    fn lose(&mut self) {
+        self.held -= 1;
+        self.ring.lose();
+    }
+
+    fn is_fair(&self) -> bool {
+        self.ring.waiting.load(Relaxed) == 0 && self.held <= self.fair()
+    }
+
+    /// How many slots this call may hold while others go on.
+    fn fair(&self) -> usize {
+        let limit = lock(&self.ring.shelf).limit;
+        (limit / self.ring.calls.load(Relaxed).max(1)).max(1)
+    }
+}
+
+impl Drop for Share<'_> {
+    fn drop(&mut self) {
+        for ticket in self.flying.drain(..) {
+            match ticket.into_flight() {
+                Some((event, slot)) => self.ring.park(event, slot, self.stream),
+                None => self.ring.lose(),
+            }
+        }
+        self.ring.calls.fetch_sub(1, Relaxed);
+    }
+}

@@ -1,0 +1,173 @@
+//! Staged uploads: threads fill slots, and the call that they help sends what is filled.
+//!
+//! The call itself sends, on the caller's stream, whatever is filled without a gap: little at first and at the end, so
+//! that the device starts early and ends soon, and as much as a slot holds in between.
+
+use std::{collections::VecDeque, sync::Arc};
+
+use super::{
+    Part,
+    crew::AtWork,
+    job::pause,
+    ring::{Share, Slot},
+};
+use crate::{
+    error::Result,
+    stream::{Access, StreamCore, Unqueued},
+    ticket::InUse,
+};
+
+/// One call. Dropping it, also in the middle, leaves no thread at work on the source.
+pub(super) struct Upload<'a> {
+    at_work: AtWork<'a>, // dropped first: then no thread uses the source or a slot
+    stream: &'a Arc<StreamCore>,
+    targets: &'a [Access<'a>],
+    parts: &'a [Part],
+    most_at_once: usize,
+    filling: VecDeque<Slot>, // of the pieces from `sending` to `published`
+    published: usize,
+    sending: Sending,
+    left_bytes: usize,
+    sent_bytes: usize,
+    share: Share<'a>, // dropped last
+}
+
+/// The piece that is being sent.
+#[derive(Default)]
+struct Sending {
+    piece: usize,
+    sent_bytes: usize,         // of the piece
+    slot: Option<InUse<Slot>>, // from the first byte sent to the last
+}
+
+const LEAST_AT_ONCE: usize = 128 << 10; // below, a copy costs the device more than its bytes do
+
+impl<'a> Upload<'a> {
+    pub(super) fn new(
+        at_work: AtWork<'a>,
+        share: Share<'a>,
+        stream: &'a Arc<StreamCore>,
+        (targets, parts): (&'a [Access<'a>], &'a [Part]),
+        most_at_once: usize,
+    ) -> Self {
+        let left_bytes = parts.iter().map(|part| part.len_bytes).sum();
+        Self {
+            at_work,
+            stream,
+            targets,
+            parts,
+            most_at_once,
+            filling: VecDeque::new(),
+            published: 0,
+            sending: Sending::default(),
+            left_bytes,
+            sent_bytes: 0,
+            share,
+        }
+    }
+
+    /// Returns when the source was read and everything is queued.
+    pub(super) fn run(mut self) -> Result<()> {
+        let mut idle = 0;
+        while self.sending.piece < self.parts.len() {
+            let published = self.publish_what_has_slots()?;
+            let sent = self.send()?;
+            if published || sent || self.at_work.job().work() {
+                idle = 0;
+            } else if self.sending.piece == self.published {
+                let slot = match self.share.land()? {
+                    Some(slot) => slot,
+                    None => self.share.take()?,
+                };
+                self.publish(slot);
+            } else {
+                pause(&mut idle); // other threads are about to fill what comes next
+            }
+        }
+        Ok(())
+    }
+
+    fn publish_what_has_slots(&mut self) -> Result<bool> {
+        let before = self.published;
+        while self.published < self.parts.len() {
+            let reused = self.share.try_reuse()?;
+            let slot = if reused.is_some() { reused } else { self.share.try_take()? };
+            let Some(slot) = slot else { break };
+            self.publish(slot);
+        }
+        Ok(self.published > before)
+    }
+
+    fn publish(&mut self, mut slot: Slot) {
+        let start = slot.start_mut();
+        self.filling.push_back(slot); // owned by this call before any thread knows it
+        self.at_work.publish(self.published, start);
+        self.published += 1;
+    }
+
+    /// Sends what is filled, if that is worth it.
+    fn send(&mut self) -> Result<bool> {
+        if self.sending.piece == self.published {
+            return Ok(false);
+        }
+        let part = &self.parts[self.sending.piece];
+        let filled = self.at_work.job().copied_bytes(self.sending.piece);
+        let ready = filled - self.sending.sent_bytes;
+        if ready == 0 || (filled < part.len_bytes && ready < self.worth_sending()) {
+            return Ok(false);
+        }
+        self.send_bytes(part, ready.min(self.most_at_once))?;
+        Ok(true)
+    }
+
+    fn worth_sending(&self) -> usize {
+        let growing = (self.sent_bytes + 2 * LEAST_AT_ONCE).min(self.left_bytes / 4);
+        growing.max(LEAST_AT_ONCE).min(self.most_at_once)
+    }
+
+    fn send_bytes(&mut self, part: &Part, len_bytes: usize) -> Result<()> {
+        let start = self.sending.sent_bytes;
+        let slot = match self.sending.slot.take() {
+            Some(slot) => Some(slot),
+            None => self.filling.pop_front().map(|slot| InUse::new(slot, part.len_bytes)),
+        };
+        let Some(mut slot) = slot else { unreachable!("a published piece has a slot") };
+        let from = slot.held_mut().start_mut().wrapping_add(start);
+        let queued = self.stream.enqueue(&self.targets[part.buffer..=part.buffer], |driver, stream| {
+            // SAFETY: the part is inside the target, which `enqueue` orders; the slot has room for the part, its
+            // bytes are filled up to here, and it is in `InUse`.
+            unsafe { driver.copy_to_device(stream, part.address.offset(start), from.cast_const(), len_bytes) }
+        });
+        self.note(slot, queued, start, len_bytes)
+    }
+
+    /// Keeps the slot for the rest of the piece, or gives it to the device until that is done with it.
+    fn note(&mut self, slot: InUse<Slot>, queued: Result<(), Unqueued>, start: usize, len_bytes: usize) -> Result<()> {
+        self.sent_bytes += len_bytes;
+        self.left_bytes -= len_bytes;
+        let end = start + len_bytes;
+        if queued.is_ok() && end < self.parts[self.sending.piece].len_bytes {
+            self.sending = Sending { sent_bytes: end, slot: Some(slot), ..self.sending };
+            return Ok(());
+        }
+        self.sending = Sending { piece: self.sending.piece + 1, ..Sending::default() };
+        // After a refusal threads may still be filling the rest of this slot.
+        if queued.is_err() {
+            self.at_work.job().close();
+        }
+        self.share.launch(slot, queued, start > 0)
+    }
+}
+
+impl Drop for Upload<'_> {
+    fn drop(&mut self) {
+        self.at_work.job().close(); // no thread uses a slot any more
+        if let Some(slot) = self.sending.slot.take() {
+            // A failure stopped the call in the middle of a piece: what is queued still reads the slot.
+            let _ = self.share.launch(slot, Ok(()), true);
+        }
+        for slot in self.filling.drain(..) {
+            self.share.give_back(slot);
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! Staged copies, on software devices of all schedules and on a GPU: ordinary memory goes up and comes down whole, through
+//! few and tiny slots, on many threads and streams at once, and whatever call fails.
+
+use std::{panic, thread};
+
+use pagelock_cuda::{
+    Device, Error, StagingConfig, Stream,
+    driver::{Call, Status},
+    page_locked_budget,
+    software::{Effect, Fault, Machine},
+};
+use pagelock_memory::{ByteSize, HostBuffer, Mapped};
+use proptest::prelude::*;
+
+use crate::tools::{gpu, lazy, moody, pattern, threaded};
+
+/// A ring with many pieces to a copy: a few slots of 8 KiB.
+const TINY: StagingConfig =
+    StagingConfig { ring: ByteSize::kib(40), slot: ByteSize::kib(8), chunk: ByteSize::kib(4), threads: 3 };
+
+fn with_tiny_ring(device: Device) -> Device {
+    device.set_staging(TINY);
+    device
+}
+
+/// Software devices of all schedules, and the GPU, where there is one.
+fn on_every_device(test: impl Fn(&Device)) {
+    let software = [lazy(1), moody(2), threaded(3)].map(|machine| machine.device(0).unwrap());
+    for device in software.into_iter().chain(gpu()) {
+        let device = with_tiny_ring(device);
+        test(&device);
+        assert_eq!(device.leaked().count, 0);
+        device.release_staging();
+    }
+}
+
+fn goes_up_and_comes_down(stream: &Stream, seed: u32, len: usize) {
+    let mut numbers = pattern(seed, len);
+    let mut on_device = stream.allocate::<u32>(len).unwrap();
+    stream.upload_staged(&numbers, &mut on_device).unwrap();
+    numbers.fill(0); // at once: the source may be changed
+    stream.download_staged(&on_device, &mut numbers).unwrap();
+    assert_eq!(numbers, pattern(seed, len));
+}
+
+#[test]
+fn slices_of_all_sizes_go_up_and_come_down() {
+    on_every_device(|device| {
+        let stream = device.stream().unwrap();
+        for len in [0, 1, 255, 2_047, 2_048, 2_049, 16_384, 100_003, 1_000_000] {
+            goes_up_and_comes_down(&stream, len as u32, len);
+        }
+    });
+}
+
+#[test]
+fn the_default_ring_carries_more_than_it_holds() {
+    let device = moody(4).device(0).unwrap();
+    let stream = device.stream().unwrap();
+    goes_up_and_comes_down(&stream, 4, 24 << 20);
+    assert!(device.staged() <= device.staging().ring);
+    assert!(device.staged().0 > 0);
+}
+
+#[test]
+fn both_directions_and_many_threads_share_a_ring() {
+    on_every_device(|device| {
+        thread::scope(|scope| {
+            for index in 0..6_u32 {
+                scope.spawn(move || {
+                    let stream = device.stream().unwrap();
+                    for round in 0..8 {
+                        goes_up_and_comes_down(&stream, 100 * index + round, 50_000 >> index);
+                    }
+                });
+            }
+        });
+        assert!(device.staged() <= ByteSize(TINY.ring.0 + TINY.slot.0), "{}", device.staged());
+    });
+}
+
+#[test]
+fn many_slices_move_in_one_call() {
+    on_every_device(|device| {
+        let stream = device.stream().unwrap();
+        let sources: Vec<_> = (0..20).map(|i| pattern(i, 997 * i as usize)).collect();
+        let mut buffers: Vec<_> = sources.iter().map(|source| stream.allocate(source.len()).unwrap()).collect();
+        stream.upload_each(sources.iter().map(|s| &s[..]).zip(buffers.iter_mut().map(|b| b.view_mut()))).unwrap();
+        let mut targets: Vec<_> = sources.iter().map(|source| vec![0; source.len()]).collect();
+        let views = buffers.iter().map(|buffer| buffer.view());
+        stream.download_each(views.zip(targets.iter_mut().map(|target| &mut target[..]))).unwrap();
+        assert_eq!(targets, sources);
+    });
+}
+
+#[test]
+fn packed_slices_are_where_their_ranges_say_and_come_back() {
+    on_every_device(|device| {
+        let stream = device.stream().unwrap();
+        let sources: Vec<_> = (0..100).map(|i| pattern(i, (i as usize * 37) % 5_000)).collect();
+        let slices: Vec<_> = sources.iter().map(|source| &source[..]).collect();
+        let packed = stream.upload_packed(&slices).unwrap();
+        for (i, source) in sources.iter().enumerate() {
+            assert_eq!(&stream.read(packed.get(i).unwrap()).unwrap(), source);
+            assert_eq!(packed.ranges()[i].start % 64, 0);
+        }
+        let mut targets: Vec<_> = sources.iter().map(|source| vec![0; source.len()]).collect();
+        let mut slices: Vec<_> = targets.iter_mut().map(|target| &mut target[..]).collect();
+        stream.download_packed(&packed, &mut slices).unwrap();
+        assert_eq!(targets, sources);
+        assert!(packed.get(100).is_none());
+    });
+}
+
+#[test]
+fn what_other_streams_do_with_the_buffer_comes_first() {
+    on_every_device(|device| {
+        let (first, second) = (device.stream().unwrap(), device.stream().unwrap());
+        let numbers = pattern(9, 30_000);
+        let mut buffer = first.zeros::<u32>(numbers.len()).unwrap();
+        for _ in 0..10 {
+            first.fill(&mut buffer, 7).unwrap();
+            second.upload_staged(&numbers, &mut buffer).unwrap();
+            let mut back = vec![0; numbers.len()];
+            first.download_staged(&buffer, &mut back).unwrap();
+            assert_eq!(back, numbers);
+        }
+    });
+}
+
+#[test]
+fn a_mapped_file_goes_up() {
+    let path = std::env::temp_dir().join(format!("pagelock-staged-{}", std::process::id()));
+    let numbers = pattern(5, 100_000);
+    std::fs::write(&path, numbers.iter().flat_map(|n| n.to_ne_bytes()).collect::<Vec<u8>>()).unwrap();
+    // SAFETY: nobody else knows the file.
+    let file = unsafe { Mapped::open(&path) }.unwrap();
+    let bytes = HostBuffer::from_block(file);
+    on_every_device(|device| {
+        let stream = device.stream().unwrap();
+        let mut buffer = stream.allocate::<u8>(bytes.len_bytes()).unwrap();
+        stream.upload_staged(bytes.bytes(), &mut buffer).unwrap();
+        assert!(stream.read(&buffer).unwrap() == bytes.bytes());
+    });
+    std::fs::remove_file(&path).unwrap();
+}
+
+#[test]
+fn lengths_and_devices_are_checked_before_anything_moves() {
+    let machine = Machine::new(pagelock_cuda::software::Config { devices: 2, ..Default::default() });
+    let (stream, other) = (machine.device(0).unwrap().stream().unwrap(), machine.device(1).unwrap().stream().unwrap());
+    let mut buffer = stream.allocate::<u32>(100_000).unwrap();
+    let mut short = vec![0_u32; 99_999];
+    let calls = machine.calls();
+    assert!(matches!(stream.upload_staged(&short, &mut buffer), Err(Error::Length { .. })));
+    assert!(matches!(stream.download_staged(&buffer, &mut short), Err(Error::Length { .. })));
+    assert!(matches!(other.upload_staged(&short, buffer.slice_mut(1..).unwrap()), Err(Error::OtherDevice { .. })));
+    assert_eq!(machine.calls(), calls);
+}
+
+#[test]
+fn without_any_page_locked_memory_the_error_says_what_to_do() {
+    let machine = lazy(6);
+    let device = with_tiny_ring(machine.device(0).unwrap());
+    let stream = device.stream().unwrap();
+    let mut buffer = stream.allocate::<u8>(100_000).unwrap();
+    machine.fail(Fault::at(0).call(Call::Register).status(Status::OUT_OF_MEMORY));
+    let refused = stream.upload_staged(&vec![1; 100_000], &mut buffer).unwrap_err();
+    assert!(matches!(refused, Error::Memory(_)), "{refused}");
+    stream.upload_staged(&vec![1; 100_000], &mut buffer).unwrap();
+}
+
+#[test]
+fn a_ring_that_may_not_grow_makes_do_with_the_slots_it_has() {
+    let machine = moody(7);
+    let device = with_tiny_ring(machine.device(0).unwrap());
+    let stream = device.stream().unwrap();
+    machine.fail(Fault::at(1).call(Call::Register).status(Status::OUT_OF_MEMORY));
+    goes_up_and_comes_down(&stream, 7, 100_000);
+    assert_eq!(device.staged(), TINY.slot);
+    assert!(page_locked_budget().used() <= page_locked_budget().limit());
+}
+
+#[test]
+fn a_ring_is_given_back_and_made_again() {
+    let machine = moody(8);
+    let device = with_tiny_ring(machine.device(0).unwrap());
+    let stream = device.stream().unwrap();
+    goes_up_and_comes_down(&stream, 8, 100_000);
+    device.release_staging();
+    assert_eq!(device.staged(), ByteSize(0));
+    goes_up_and_comes_down(&stream, 9, 100_000);
+    drop((stream, device));
+    assert_eq!(machine.page_locked(), ByteSize(0));
+}
+
+#[test]
+fn a_device_that_is_dropped_at_once_lets_its_uploads_finish() {
+    for seed in 0..20 {
+        let machine = lazy(seed);
+        let device = with_tiny_ring(machine.device(0).unwrap());
+        let stream = device.stream().unwrap();
+        let mut buffer = stream.allocate::<u32>(10_000).unwrap();
+        stream.upload_staged(&pattern(1, 10_000), &mut buffer).unwrap();
+        drop((buffer, stream, device));
+        machine.run_all();
+        assert_eq!(machine.violations(), [""; 0]);
+        assert_eq!((machine.allocated(), machine.page_locked()), (ByteSize(0), ByteSize(0)));
+    }
+}
+
+#[test]
+fn after_a_lost_device_what_it_may_still_use_is_leaked_and_counted() {
+    let machine = lazy(9);
+    let device = with_tiny_ring(machine.device(0).unwrap());
+    let stream = device.stream().unwrap();
+    let mut buffer = stream.allocate::<u32>(10_000).unwrap();
+    machine.fail(Fault::at(20).status(Status::ILLEGAL_ADDRESS).lasting());
+    let lost = (0..100).find_map(|_| stream.upload_staged(&pattern(1, 10_000), &mut buffer).err());
+    assert!(lost.is_some());
+    let before = device.leaked();
+    drop((buffer, stream));
+    device.release_staging();
+    drop(device);
+    machine.heal();
+    machine.run_all();
+    assert_eq!(machine.violations(), [""; 0]);
+    assert!(before.count > 0 || machine.page_locked().0 > 0, "something was still in flight");
+}
+
+/// Many copies while one call fails: what a call reported as done is right, and nothing is touched after it was freed.
+fn survives(seed: u64, fault: Fault) {
+    let machine = if seed.is_multiple_of(2) { moody(seed) } else { lazy(seed) };
+    let device = with_tiny_ring(machine.device(0).unwrap());
+    let stream = device.stream().unwrap();
+    let numbers = pattern(seed as u32, 9_000);
+    let mut buffer = stream.allocate::<u32>(numbers.len()).unwrap();
+    machine.fail(fault);
+    for _ in 0..3 {
+        let mut source = numbers.clone();
+        let uploaded = stream.upload_staged(&source, &mut buffer).is_ok();
+        source.fill(0);
+        drop(source);
+        let mut target = vec![1; numbers.len()];
+        let downloaded = stream.download_staged(&buffer, &mut target).is_ok();
+        assert!(!(uploaded && downloaded) || target == numbers);
+        let _ = stream.upload_packed(&[&numbers[..50], &numbers[..3_000]]);
+    }
+    machine.heal();
+    machine.run_all();
+    assert_eq!(machine.violations(), [""; 0]);
+    assert_eq!(device.leaked().count, 0, "one failure can always be made good by waiting");
+    drop((buffer, stream, device));
+    assert_eq!((machine.allocated(), machine.page_locked()), (ByteSize(0), ByteSize(0)));
+}
+
+const CALLS: &[Call] = &[
+    Call::CopyToDevice,
+    Call::CopyToHost,
+    Call::RecordEvent,
+    Call::CreateEvent,
+    Call::WaitEvent,
+    Call::QueryEvent,
+    Call::SynchronizeEvent,
+    Call::SynchronizeStream,
+    Call::Register,
+];
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn one_call_that_fails_breaks_nothing_and_leaks_nothing(
+        seed in any::<u64>(),
+        skip in 0..60_u64,
+        call in prop::sample::select(CALLS),
+        done in any::<bool>(),
+    ) {
+        let effect = if done && call != Call::Register { Effect::Done } else { Effect::None };
+        let fault = Fault::at(skip).call(call).effect(effect);
+        panic::catch_unwind(|| survives(seed, fault)).map_err(|_| TestCaseError::fail("see above"))?;
+    }
+
+    #[test]
+    fn copies_of_all_lengths_through_rings_of_all_shapes(
+        seed in any::<u32>(),
+        len in 0..200_000_usize,
+        slot_kib in 1..64_u64,
+        slots in 1..8_u64,
+        chunk_kib in 1..64_u64,
+        threads in 0..5_usize,
+    ) {
+        let device = moody(seed.into()).device(0).unwrap();
+        let slot = ByteSize::kib(slot_kib);
+        let ring = ByteSize(slot.0 * slots);
+        device.set_staging(StagingConfig { ring, slot, chunk: ByteSize::kib(chunk_kib), threads });
+        goes_up_and_comes_down(&device.stream().unwrap(), seed, len);
+    }
+}
