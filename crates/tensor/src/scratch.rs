@@ -1,31 +1,31 @@
 //! Scratch: buffers that kernels need while they run, kept per thread from call to call.
 //!
-//! A steady training step asks for the same sizes again and again, so nothing is allocated after the first one.
+//! A steady training step asks for the same sizes again and again, so after the first one nothing is allocated, and
+//! threads that work on one kernel do not meet at the lock of the pool. The bytes are the host's like those of tensors:
+//! the ledger shows them under the holder `scratch`.
 
+use std::alloc::{Layout, handle_alloc_error};
 use std::cell::RefCell;
+use std::sync::LazyLock;
 
 use bytemuck::Pod;
+use pagelock_memory::{ALIGN, Counted, Holder, HostBuffer, Pageable, default_host};
 
 use crate::element::Float;
 
-/// Vectors of 64 bytes are loaded fastest from addresses that are multiples of it.
-const ALIGN_BYTES: usize = 64;
-
-/// Buffers above this size are freed after use.
-const KEEP_BYTES: usize = 8 << 20;
+/// A thread keeps at most this many bytes; other buffers go back to the pool after use.
+const KEEP_BYTES: usize = 1 << 20;
 
 thread_local! {
-    static IDLE: RefCell<Vec<Vec<u64>>> = const { RefCell::new(Vec::new()) };
+    static IDLE: RefCell<Vec<HostBuffer>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Calls `body` with `len` elements of unspecified value, aligned to 64 bytes. Calls may be nested.
 pub(crate) fn with<T: Pod, R>(len: usize, body: impl FnOnce(&mut [T]) -> R) -> R {
-    let words = (len * size_of::<T>() + ALIGN_BYTES).div_ceil(size_of::<u64>());
-    let mut buffer = take(words);
-    let misaligned = buffer.as_ptr().addr() % ALIGN_BYTES;
-    let start = (ALIGN_BYTES - misaligned) % ALIGN_BYTES / size_of::<u64>();
-    let whole: &mut [T] = bytemuck::cast_slice_mut(&mut buffer[start..words - 1]);
-    let result = body(&mut whole[..len]);
+    let len_bytes = len * size_of::<T>();
+    let mut buffer = take(len_bytes);
+    let bytes = buffer.bytes_mut().unwrap_or_else(|error| unreachable!("host memory is writable: {error}"));
+    let result = body(bytemuck::cast_slice_mut(&mut bytes[..len_bytes]));
     give_back(buffer);
     result
 }
@@ -53,23 +53,46 @@ pub(crate) fn reals_mut<T: Float, R>(numbers: &mut [T], body: impl FnOnce(&mut [
     })
 }
 
-/// The smallest idle buffer of that many words, or the largest one, grown.
-fn take(words: usize) -> Vec<u64> {
-    IDLE.with_borrow_mut(|idle| {
-        let fits = |buffer: &Vec<u64>| (buffer.len() < words, buffer.len().abs_diff(words));
-        let best = (0..idle.len()).min_by_key(|&i| fits(&idle[i]));
-        let mut buffer = best.map_or_else(Vec::new, |i| idle.swap_remove(i));
-        if buffer.len() < words {
-            buffer = vec![0; words];
-        }
-        buffer
-    })
+/// The shortest idle buffer that is long enough, or a new one in place of the longest.
+fn take(len_bytes: usize) -> HostBuffer {
+    let idle = with_idle(|idle| {
+        let fits = |buffer: &HostBuffer| (buffer.len_bytes() < len_bytes, buffer.len_bytes().abs_diff(len_bytes));
+        let best = (0..idle.len()).min_by_key(|&i| fits(&idle[i]))?;
+        Some(idle.swap_remove(best))
+    });
+    idle.flatten().filter(|buffer| buffer.len_bytes() >= len_bytes).unwrap_or_else(|| allocate(len_bytes))
 }
 
-fn give_back(buffer: Vec<u64>) {
-    if buffer.len() * size_of::<u64>() <= KEEP_BYTES {
-        IDLE.with_borrow_mut(|idle| idle.push(buffer));
-    }
+fn give_back(buffer: HostBuffer) {
+    let mut buffer = Some(buffer); // dropped out here, where `IDLE` is not borrowed
+    with_idle(|idle| {
+        let kept_bytes: usize = idle.iter().chain(&buffer).map(HostBuffer::len_bytes).sum();
+        if kept_bytes <= KEEP_BYTES {
+            idle.extend(buffer.take());
+        }
+    });
+}
+
+/// Calls `f` with the buffers that this thread keeps, unless the thread is ending.
+fn with_idle<R>(f: impl FnOnce(&mut Vec<HostBuffer>) -> R) -> Option<R> {
+    IDLE.try_with(|idle| f(&mut idle.borrow_mut())).ok()
+}
+
+/// A kernel that has begun cannot be refused any more: what the budget does not grant is taken beside it, and the
+/// ledger says so.
+fn allocate(len_bytes: usize) -> HostBuffer {
+    static SCRATCH: LazyLock<Holder> = LazyLock::new(|| Holder::named("scratch"));
+    static BESIDE_BUDGET: LazyLock<Counted<Pageable>> =
+        LazyLock::new(|| Counted::new("scratch beside the budget", Pageable));
+    let _charged = SCRATCH.enter();
+    HostBuffer::allocate(default_host(), len_bytes)
+        .or_else(|_| HostBuffer::allocate(&*BESIDE_BUDGET, len_bytes))
+        .unwrap_or_else(|_| out_of_memory(len_bytes))
+}
+
+/// As when a `Vec` cannot grow.
+fn out_of_memory(len_bytes: usize) -> ! {
+    handle_alloc_error(Layout::from_size_align(len_bytes, ALIGN).unwrap_or(Layout::new::<u8>()))
 }
 
 #[cfg(test)]
@@ -81,7 +104,7 @@ mod tests {
         for len in [0, 1, 7, 1000] {
             with::<f32, _>(len, |numbers| {
                 assert_eq!(numbers.len(), len);
-                assert_eq!(numbers.as_ptr().addr() % ALIGN_BYTES, 0);
+                assert_eq!(numbers.as_ptr().addr() % ALIGN, 0);
             });
         }
     }
@@ -92,6 +115,22 @@ mod tests {
             outer.fill(1);
             with::<u64, _>(100, |inner| inner.fill(2));
             assert!(outer.iter().all(|&word| word == 1));
+        });
+    }
+
+    #[test]
+    fn a_thread_keeps_no_more_than_the_limit() {
+        with::<u8, _>(KEEP_BYTES / 2, |_| with::<u8, _>(KEEP_BYTES, |_| with::<u8, _>(KEEP_BYTES / 2 + 1, |_| ())));
+        let kept_bytes: usize = with_idle(|idle| idle.iter().map(HostBuffer::len_bytes).sum()).unwrap();
+        assert!((1..=KEEP_BYTES).contains(&kept_bytes), "{kept_bytes}");
+    }
+
+    #[test]
+    fn the_ledger_shows_what_a_kernel_uses() {
+        with::<u8, _>(123_456, |_| {
+            let holders = default_host().holders();
+            let scratch = holders.iter().find(|held| held.name == "scratch").map_or(0, |held| held.bytes.0);
+            assert!(scratch >= 123_456, "{scratch}");
         });
     }
 
