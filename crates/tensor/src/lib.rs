@@ -46,7 +46,8 @@
 //! 3. `ops/elementwise.rs`, the simplest operations; `ops/matmul/` and `ops/conv2d/`, with kernels of their own.
 //! 4. `autograd/`: what `apply` leaves behind, and how `backward` walks it.
 //! 5. `cpu/`, the loops of which kernels are made; `parallel.rs`, how they share threads.
-//! 6. `element.rs`, `create.rs`, `random.rs`, `format.rs`: element types, making and printing tensors.
+//! 6. `reuse.rs` and `scratch.rs`: why a training step makes no heap allocation after the first ones.
+//! 7. `element.rs`, `create.rs`, `random.rs`, `format.rs`: element types, making and printing tensors.
 //!
 //! # Files with `unsafe`
 //! `ops/matmul/cpu/large.rs` (calls of the `gemm` crate), `parallel.rs` (disjoint parts of a slice for several threads) and `parallel/pool.rs` (a job that lives on its
@@ -68,6 +69,7 @@ mod op;
 mod ops;
 mod parallel;
 mod random;
+mod reuse;
 mod scratch;
 mod shape;
 mod storage;

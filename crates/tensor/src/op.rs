@@ -4,15 +4,13 @@
 //! that can have a gradient. [`Op`] has kernels of its own; [`View`] only changes the layout. [`apply`] and [`apply_view`]
 //! check, allocate, run and record; nothing else in the crate does.
 
-use std::sync::Arc;
-
 use crate::autograd::{self, Saved};
 use crate::cpu::CpuView;
 use crate::element::{DType, Element};
 use crate::error::Result;
 use crate::layout::Layout;
 use crate::shape::Shape;
-use crate::storage::{Fresh, Storage, lock_order};
+use crate::storage::{Fresh, StorageRef, lock_order};
 use crate::tensor::{Raw, Tensor, view};
 
 /// Which tensors `backward` will ask for; anything else is freed as soon as the user drops it.
@@ -161,8 +159,8 @@ fn run<T: Element, const N: usize>(
 }
 
 /// For each storage, the position of the first that is the same: the one to lock.
-pub(crate) fn first_of_storage<const N: usize>(storages: [&Arc<Storage>; N]) -> [usize; N] {
-    std::array::from_fn(|i| (0..i).find(|&j| Arc::ptr_eq(storages[j], storages[i])).unwrap_or(i))
+pub(crate) fn first_of_storage<const N: usize>(storages: [&StorageRef; N]) -> [usize; N] {
+    std::array::from_fn(|i| (0..i).find(|&j| storages[j].is(storages[i])).unwrap_or(i))
 }
 
 /// Makes a view: check, share, record.

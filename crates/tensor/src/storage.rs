@@ -7,6 +7,7 @@
 //! are taken in the order of [`lock_order`], so threads never wait for each other in a circle.
 
 use std::marker::PhantomData;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -15,7 +16,47 @@ use pagelock_memory::{HostBuffer, default_host};
 use crate::element::{DType, Element};
 use crate::error::{Error, Result};
 use crate::layout::Layout;
+use crate::reuse;
 use crate::shape::Shape;
+
+/// A handle to a storage, counted like an `Arc`: the last one that is dropped gives the bytes back to their pool.
+#[derive(Clone)]
+pub(crate) struct StorageRef(Arc<Option<Storage>>); // see `reuse.rs`
+
+impl StorageRef {
+    fn new(storage: Storage) -> StorageRef {
+        StorageRef(reuse::share(storage))
+    }
+
+    /// Whether two handles are to one storage.
+    pub(crate) fn is(&self, other: &StorageRef) -> bool {
+        self.address() == other.address()
+    }
+
+    /// Whether this is the only handle.
+    pub(crate) fn is_unique(&self) -> bool {
+        Arc::strong_count(&self.0) == 1
+    }
+
+    /// Where the storage is, for [`lock_order`].
+    pub(crate) fn address(&self) -> *const Storage {
+        &**self
+    }
+}
+
+impl Deref for StorageRef {
+    type Target = Storage;
+
+    fn deref(&self) -> &Storage {
+        self.0.as_ref().as_ref().unwrap_or_else(|| unreachable!("a storage is dropped after its last handle"))
+    }
+}
+
+impl Drop for StorageRef {
+    fn drop(&mut self) {
+        reuse::release(&mut self.0);
+    }
+}
 
 pub(crate) struct Storage {
     memory: RwLock<HostBuffer>,
@@ -46,9 +87,9 @@ impl Storage {
 }
 
 /// The order in which storages are locked by whoever locks several: by address, equal ones next to each other.
-pub(crate) fn lock_order<const N: usize>(storages: [&Arc<Storage>; N]) -> [usize; N] {
+pub(crate) fn lock_order<const N: usize>(storages: [&StorageRef; N]) -> [usize; N] {
     let mut order = std::array::from_fn(|i| i);
-    order.sort_unstable_by_key(|&i| Arc::as_ptr(storages[i]));
+    order.sort_unstable_by_key(|&i| storages[i].address());
     order
 }
 
@@ -117,8 +158,8 @@ impl<T: Element> Fresh<T> {
         self.memory.bytes_mut().unwrap_or_else(|error| unreachable!("host memory is writable: {error}"))
     }
 
-    pub(crate) fn share(self) -> (Arc<Storage>, Layout) {
+    pub(crate) fn share(self) -> (StorageRef, Layout) {
         let storage = Storage { memory: RwLock::new(self.memory), version: AtomicU64::new(0), dtype: T::DTYPE };
-        (Arc::new(storage), Layout::contiguous(self.shape))
+        (StorageRef::new(storage), Layout::contiguous(self.shape))
     }
 }

@@ -3,7 +3,6 @@
 //! Read `op.rs` next: how operations make tensors.
 
 use std::marker::PhantomData;
-use std::sync::Arc;
 
 use crate::autograd::NodeRef;
 use crate::cpu::{self, CpuView};
@@ -12,7 +11,7 @@ use crate::element::{DType, Element};
 use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::shape::{IntoShape, Shape};
-use crate::storage::{Fresh, Reading, Storage};
+use crate::storage::{Fresh, Reading, StorageRef};
 
 /// An n-dimensional array of one element type, `f32` unless another is named.
 ///
@@ -35,7 +34,7 @@ pub struct Tensor<T = f32> {
 /// A tensor without its element type: what the autograd graph passes along its edges.
 #[derive(Clone)]
 pub(crate) struct Raw {
-    pub(crate) storage: Arc<Storage>,
+    pub(crate) storage: StorageRef,
     pub(crate) layout: Layout,
     /// What made this tensor, if its gradient is wanted.
     pub(crate) node: Option<NodeRef>,
@@ -52,7 +51,7 @@ impl Raw {
 
     /// Expanded to a shape, outside the graph.
     pub(crate) fn broadcast_to(&self, op: &'static str, shape: &Shape) -> Result<Raw> {
-        Ok(Raw { storage: Arc::clone(&self.storage), layout: self.layout.expand(op, shape)?, node: None })
+        Ok(Raw { storage: self.storage.clone(), layout: self.layout.expand(op, shape)?, node: None })
     }
 
     /// As a tensor of `T`, which must be the element type.
@@ -93,14 +92,14 @@ impl<T: Element> Tensor<T> {
 
     /// The same storage seen through another layout, outside the graph.
     pub(crate) fn with_layout(&self, layout: Layout) -> Tensor<T> {
-        Raw { storage: Arc::clone(&self.raw.storage), layout, node: None }.typed()
+        Raw { storage: self.raw.storage.clone(), layout, node: None }.typed()
     }
 
     pub(crate) fn layout(&self) -> &Layout {
         &self.raw.layout
     }
 
-    pub(crate) fn storage(&self) -> &Arc<Storage> {
+    pub(crate) fn storage(&self) -> &StorageRef {
         &self.raw.storage
     }
 
@@ -110,7 +109,7 @@ impl<T: Element> Tensor<T> {
 
     /// Whether two tensors may share elements.
     pub(crate) fn shares_storage<U>(&self, other: &Tensor<U>) -> bool {
-        Arc::ptr_eq(&self.raw.storage, &other.raw.storage)
+        self.raw.storage.is(&other.raw.storage)
     }
 
     /// The sizes of the dimensions.

@@ -101,6 +101,45 @@ fn a_long_graph_is_freed_when_its_thread_ends() {
 }
 
 #[test]
+fn a_long_graph_whose_last_handles_two_threads_drop_at_once_is_freed() -> Result<()> {
+    let alive = Arc::new(());
+    for _ in 0..20 {
+        let (first, start) = (long_chain(&alive)?, Barrier::new(2));
+        let second = first.clone();
+        thread::scope(|scope| {
+            for handle in [first, second] {
+                scope.spawn(|| {
+                    let handle = handle;
+                    start.wait();
+                    drop(handle);
+                });
+            }
+        });
+        assert_eq!(Arc::strong_count(&alive), 1);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_node_that_is_used_again_keeps_nothing_of_its_first_life() -> Result<()> {
+    let alive = Arc::new(());
+    for _ in 0..3 {
+        let (x, held) = (leaf(&[3.0]), Arc::clone(&alive));
+        let y = x.exp()?;
+        y.retain_grad();
+        y.register_hook(move |_| holding(&held))?;
+        y.backward()?;
+        assert!(y.grad().is_some());
+        drop((x, y));
+        assert_eq!(Arc::strong_count(&alive), 1);
+        let again = leaf(&[3.0]).exp()?;
+        again.backward()?;
+        assert!(again.grad().is_none());
+    }
+    Ok(())
+}
+
+#[test]
 fn gradients_that_have_graphs_are_freed_without_recursion() -> Result<()> {
     let alive = Arc::new(());
     let x = leaf(&[1.0]);

@@ -3,14 +3,15 @@
 //! Every edge points to a lower number, so a node's gradient is complete once no pending node has a higher number:
 //! popping the highest pending number is a topological order, without recursion and without counting edges first.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::{BinaryHeap, HashMap};
+use std::sync::{Mutex, PoisonError};
 
 use super::audit::unheard;
 use super::mode::{is_grad_enabled, with_grad_enabled};
 use super::node::{Node, NodeRef};
 use crate::element::{DType, Float};
 use crate::error::Result;
+use crate::reuse::{ROOM, Room, with_room};
 use crate::shape::Shape;
 use crate::tensor::Raw;
 
@@ -23,18 +24,16 @@ pub(crate) struct Walk {
     pub(crate) create_graph: bool,
 }
 
-/// Gradients that have reached a node but not yet passed it, by the node's number.
-type Pending = BTreeMap<u64, (NodeRef, Raw)>;
-
 /// Leaves keep their share: adds each one's gradient to what it has. On an error no leaf is changed.
 pub(crate) fn backward(root: &NodeRef, gradient: Raw, walk: Walk) -> Result<()> {
-    let mut kept = Vec::new();
-    propagate(vec![(Arc::clone(root), gradient)], 0, walk, &mut |node, grad| {
-        if node.keeps_grad() {
-            kept.push((Arc::clone(node), Some(grad.clone())));
-        }
-    })?;
-    accumulate(kept, walk)
+    with_room(|kept: &mut Vec<_>| {
+        propagate([(root.clone(), gradient)], 0, walk, &mut |node, grad| {
+            if node.keeps_grad() {
+                kept.push((node.clone(), Some(grad.clone())));
+            }
+        })?;
+        accumulate(kept, walk)
+    })
 }
 
 /// The gradients that arrive at `targets`, in their order; leaves keep nothing.
@@ -43,7 +42,7 @@ pub(crate) fn gradients(roots: Vec<(NodeRef, Raw)>, targets: &[NodeRef], walk: W
     let oldest = targets.iter().map(|target| target.seq()).min().unwrap_or(0);
     propagate(roots, oldest, walk, &mut |node, grad| {
         for (target, slot) in targets.iter().zip(&mut found) {
-            if Arc::ptr_eq(target, node) {
+            if target.seq() == node.seq() {
                 *slot = Some(grad.clone());
             }
         }
@@ -52,18 +51,22 @@ pub(crate) fn gradients(roots: Vec<(NodeRef, Raw)>, targets: &[NodeRef], walk: W
 }
 
 /// Passes gradients down to nodes numbered `oldest` or later, and shows each node's complete gradient to `visit`.
-fn propagate(roots: Vec<(NodeRef, Raw)>, oldest: u64, walk: Walk, visit: &mut dyn FnMut(&NodeRef, &Raw)) -> Result<()> {
-    as_derivative(walk, || {
-        let mut pending = Pending::new();
+fn propagate(
+    roots: impl IntoIterator<Item = (NodeRef, Raw)>,
+    oldest: u64,
+    walk: Walk,
+    visit: &mut dyn FnMut(&NodeRef, &Raw),
+) -> Result<()> {
+    let walk_down = |pending: &mut Pending| {
         for (node, gradient) in roots {
-            arrive(&mut pending, &node, gradient)?;
+            pending.arrive(&node, gradient)?;
         }
-        while let Some((_, (node, grad))) = pending.pop_last() {
+        while let Some((node, grad)) = pending.pop_latest() {
             let grad = node.through_hooks(grad)?;
             visit(&node, &grad);
             let function = node.function();
             function.backward(&node, grad, &mut |input, grad| match &function.edges()[input] {
-                Some(next) if next.seq() >= oldest => arrive(&mut pending, next, sum_down(grad, next.shape())?),
+                Some(next) if next.seq() >= oldest => pending.arrive(next, sum_down(grad, next.shape())?),
                 _ => Ok(()),
             })?;
             if !walk.retain_graph {
@@ -71,28 +74,62 @@ fn propagate(roots: Vec<(NodeRef, Raw)>, oldest: u64, walk: Walk, visit: &mut dy
             }
         }
         Ok(())
-    })
+    };
+    as_derivative(walk, || with_room(walk_down))
 }
 
 fn as_derivative<R>(walk: Walk, f: impl FnOnce() -> R) -> R {
     unheard(|| with_grad_enabled(walk.create_graph, f))
 }
 
-fn arrive(pending: &mut Pending, node: &NodeRef, grad: Raw) -> Result<()> {
-    node.check_grad("backward", &grad)?;
-    let grad = match pending.remove(&node.seq()) {
-        Some((_, earlier)) => add(earlier, grad)?,
-        None => grad,
-    };
-    pending.insert(node.seq(), (Arc::clone(node), grad));
-    Ok(())
+/// Gradients that have reached a node but not yet passed it.
+struct Pending {
+    numbers: BinaryHeap<u64>, // of the nodes in `grads`
+    grads: HashMap<u64, (NodeRef, Raw)>,
+}
+
+impl Pending {
+    /// Adds to what has reached the node.
+    fn arrive(&mut self, node: &NodeRef, grad: Raw) -> Result<()> {
+        node.check_grad("backward", &grad)?;
+        let seq = node.seq();
+        match self.grads.remove(&seq) {
+            Some((node, earlier)) => self.grads.insert(seq, (node, add(earlier, grad)?)),
+            None => {
+                self.numbers.push(seq);
+                self.grads.insert(seq, (node.clone(), grad))
+            }
+        };
+        Ok(())
+    }
+
+    /// The latest node and its gradient, which is complete.
+    fn pop_latest(&mut self) -> Option<(NodeRef, Raw)> {
+        self.grads.remove(&self.numbers.pop()?)
+    }
+}
+
+impl Default for Pending {
+    /// With places to spare, so that a map that is nearly full need not grow in the middle of a training.
+    fn default() -> Pending {
+        Pending { numbers: BinaryHeap::new(), grads: HashMap::with_capacity(64) }
+    }
+}
+
+impl Room for Pending {
+    fn clear(&mut self) {
+        self.numbers.clear();
+        self.numbers.shrink_to(ROOM);
+        self.grads.clear();
+        self.grads.shrink_to(ROOM);
+    }
 }
 
 /// Taken while gradients are added to those that leaves have: two threads may walk to the same leaf.
 static ACCUMULATING: Mutex<()> = Mutex::new(());
 
 /// Adds to the gradients of leaves: to all of them, or to none if there is no memory for one.
-fn accumulate(mut kept: Vec<(NodeRef, Option<Raw>)>, walk: Walk) -> Result<()> {
+fn accumulate(kept: &mut [(NodeRef, Option<Raw>)], walk: Walk) -> Result<()> {
     let one_at_a_time = ACCUMULATING.lock().unwrap_or_else(PoisonError::into_inner);
     as_derivative(walk, || {
         kept.iter_mut().try_for_each(|(leaf, grad)| {
@@ -100,7 +137,7 @@ fn accumulate(mut kept: Vec<(NodeRef, Option<Raw>)>, walk: Walk) -> Result<()> {
             Ok(())
         })
     })?;
-    for (leaf, grad) in &mut kept {
+    for (leaf, grad) in kept {
         *grad = leaf.replace_grad(grad.take());
     }
     drop(one_at_a_time);
@@ -113,7 +150,7 @@ fn accumulated(leaf: &Node, grad: Raw) -> Result<Raw> {
     match leaf.grad() {
         Some(earlier) => add(earlier, grad),
         None if is_grad_enabled() => Ok(grad),
-        None if Arc::strong_count(&grad.storage) == 1 && grad.layout.is_contiguous() => Ok(grad),
+        None if grad.storage.is_unique() && grad.layout.is_contiguous() => Ok(grad),
         None => copy(grad),
     }
 }

@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::mode::{is_grad_enabled, no_grad};
-use super::node::{GradFn, Node, NodeRef};
+use super::node::{GradFn, NodeRef};
 use super::record::{Kept, is_recorded};
 use super::{audit, node};
 use crate::element::{DType, Element, Float};
@@ -163,7 +163,7 @@ fn apply<T: Float, F: Function<T>>(function: F, inputs: &[&Tensor<T>]) -> Result
         context: Mutex::new(Some(context)),
         op,
     };
-    let node: NodeRef = Arc::new(Node::new(T::DTYPE, *out.shape(), node));
+    let node = NodeRef::new(T::DTYPE, *out.shape(), node);
     Ok(out.with_node(Some(node)))
 }
 
@@ -181,7 +181,7 @@ fn assign_roles<T: Float>(saved: &mut [Saved], inputs: &[&Tensor<T>], out: &Tens
 }
 
 fn same_elements(a: &Raw, b: &Raw) -> bool {
-    Arc::ptr_eq(&a.storage, &b.storage)
+    a.storage.is(&b.storage)
         && a.shape() == b.shape()
         && a.layout.strides() == b.layout.strides()
         && a.layout.offset() == b.layout.offset()
@@ -211,7 +211,7 @@ impl<T: Float, F: Function<T>> FunctionNode<T, F> {
             None => (self.edges.iter().map(Option::is_some).collect(), Vec::new()),
         };
         for saved in saved.iter_mut().filter(|saved| saved.role == Role::Output) {
-            saved.kept.set_node(Some(Arc::clone(this)));
+            saved.kept.set_node(Some(this.clone()));
         }
         Ok(Context { op: self.op, needs, saved, element: PhantomData })
     }

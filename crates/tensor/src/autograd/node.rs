@@ -5,16 +5,57 @@
 
 use std::cell::{Cell, RefCell};
 use std::mem::{ManuallyDrop, take};
+use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::element::DType;
 use crate::error::{Error, Result};
+use crate::reuse::{self, Place};
 use crate::shape::Shape;
 use crate::tensor::Raw;
 
-/// A shared node of any kind.
-pub(crate) type NodeRef = Arc<Node>;
+/// A handle to a node of any kind, counted like an `Arc`.
+#[derive(Clone)]
+pub(crate) struct NodeRef(Arc<dyn AnyNode>); // see `reuse.rs`
+
+trait AnyNode: Place + Send + Sync {
+    fn node(&self) -> &Node;
+}
+
+impl<F: GradFn + 'static> AnyNode for Option<Node<F>> {
+    fn node(&self) -> &Node {
+        self.as_ref().unwrap_or_else(|| unreachable!("a node is dropped after its last handle"))
+    }
+}
+
+impl NodeRef {
+    /// A node for a recorded result.
+    pub(crate) fn new(dtype: DType, shape: Shape, function: impl GradFn + 'static) -> NodeRef {
+        NodeRef(reuse::share(Node::new(dtype, shape, function)))
+    }
+
+    /// A node for a tensor that the user made: it keeps its gradient.
+    pub(crate) fn leaf(dtype: DType, shape: Shape) -> NodeRef {
+        let leaf = NodeRef::new(dtype, shape, Leaf);
+        leaf.keep_grad();
+        leaf
+    }
+}
+
+impl Deref for NodeRef {
+    type Target = Node;
+
+    fn deref(&self) -> &Node {
+        self.0.node()
+    }
+}
+
+impl Drop for NodeRef {
+    fn drop(&mut self) {
+        reuse::release(&mut self.0);
+    }
+}
 
 /// What a node does with the gradient of its result.
 pub(crate) trait GradFn: Send + Sync {
@@ -53,7 +94,7 @@ struct State {
 static NEXT_SEQ: AtomicU64 = AtomicU64::new(1);
 
 impl<F: GradFn> Node<F> {
-    pub(crate) fn new(dtype: DType, shape: Shape, function: F) -> Node<F> {
+    fn new(dtype: DType, shape: Shape, function: F) -> Node<F> {
         // Relaxed: only the order within a thread matters, and passing a tensor to another thread orders the rest.
         let seq = NEXT_SEQ.fetch_add(1, Ordering::Relaxed);
         Node { seq, dtype, shape, keeps_grad: AtomicBool::new(false), state: Mutex::default(), function }
@@ -61,13 +102,6 @@ impl<F: GradFn> Node<F> {
 }
 
 impl Node {
-    /// A node for a tensor that the user made: it keeps its gradient.
-    pub(crate) fn leaf(dtype: DType, shape: Shape) -> NodeRef {
-        let leaf = Node::new(dtype, shape, Leaf);
-        leaf.keeps_grad.store(true, Ordering::Relaxed);
-        Arc::new(leaf)
-    }
-
     /// Later results have larger numbers.
     pub(crate) fn seq(&self) -> u64 {
         self.seq

@@ -4,11 +4,12 @@
 //! which is compiled once per number of inputs and not once per operation and element type.
 
 use std::marker::PhantomData;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::mem::replace;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::audit::{self, CutBy};
 use super::mode::is_grad_enabled;
-use super::node::{GradFn, Node, NodeRef};
+use super::node::{GradFn, NodeRef};
 use crate::element::{DType, Element};
 use crate::error::{Error, Result};
 use crate::op::{Op, Saves, View};
@@ -21,8 +22,7 @@ pub(crate) fn record<T: Element, O: Op<T, N>, const N: usize>(op: O, inputs: [&R
         None => out,
         Some(links) => {
             let function = OpNode { op, links, element: PhantomData::<fn() -> T> };
-            let node: NodeRef = Arc::new(Node::new(O::Out::DTYPE, *out.shape(), function));
-            Raw { node: Some(node), ..out }
+            Raw { node: Some(NodeRef::new(O::Out::DTYPE, *out.shape(), function)), ..out }
         }
     }
 }
@@ -33,7 +33,7 @@ pub(crate) fn record_view<T: Element, V: View<T>>(op: V, input: &Tensor<T>, out:
         return out;
     }
     let function = ViewNode { op, edge: [input.node().cloned()], shape: *input.shape(), element: PhantomData };
-    let node: NodeRef = Arc::new(Node::new(T::DTYPE, *out.shape(), function));
+    let node = NodeRef::new(T::DTYPE, *out.shape(), function);
     out.with_node(Some(node))
 }
 
@@ -98,9 +98,23 @@ impl Kept {
     }
 }
 
-struct SavedTensors<const N: usize> {
-    inputs: [Option<Kept>; N],
-    output: Option<Kept>, // without its node, which would be a cycle
+/// The tensors that a derivative will ask for, as its operation said in [`Saves`].
+enum SavedTensors<const N: usize> {
+    Nothing,
+    Inputs([Kept; N]),
+    Output(Kept), // without its node, which would be a cycle
+    /// Given up by a backward that does not retain the graph.
+    Freed,
+}
+
+impl<const N: usize> SavedTensors<N> {
+    fn new(saves: Saves, inputs: [&Raw; N], out: &Raw) -> SavedTensors<N> {
+        match saves {
+            Saves::Nothing => SavedTensors::Nothing,
+            Saves::Inputs => SavedTensors::Inputs(inputs.map(|input| Kept::new(input.clone()))),
+            Saves::Output => SavedTensors::Output(Kept::new(out.clone())),
+        }
+    }
 }
 
 /// What every recorded operation of `N` inputs keeps, whatever it computes.
@@ -108,8 +122,7 @@ struct Links<const N: usize> {
     name: &'static str,
     edges: [Option<NodeRef>; N],
     shapes: [Shape; N],
-    saves: Saves,
-    saved: Mutex<Option<SavedTensors<N>>>, // emptied by a backward that does not retain the graph
+    saved: Mutex<SavedTensors<N>>,
 }
 
 impl<const N: usize> Links<N> {
@@ -118,20 +131,15 @@ impl<const N: usize> Links<N> {
         if !is_recorded(name, inputs.iter().map(|input| input.node.as_ref()), out.dtype()) {
             return None;
         }
-        let saved = SavedTensors {
-            inputs: inputs.map(|input| (saves == Saves::Inputs).then(|| Kept::new(input.clone()))),
-            output: (saves == Saves::Output).then(|| Kept::new(out.clone())),
-        };
         Some(Links {
             name,
             edges: inputs.map(|input| input.node.clone()),
             shapes: inputs.map(|input| *input.shape()),
-            saves,
-            saved: Mutex::new(Some(saved)),
+            saved: Mutex::new(SavedTensors::new(saves, inputs, out)),
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<SavedTensors<N>>> {
+    fn lock(&self) -> MutexGuard<'_, SavedTensors<N>> {
         self.saved.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -139,29 +147,31 @@ impl<const N: usize> Links<N> {
     fn restore(&self, this: &NodeRef) -> Result<([Option<Raw>; N], Option<Raw>)> {
         let (mut inputs, mut output) = ([const { None }; N], None);
         match &*self.lock() {
-            Some(saved) => {
-                for (input, kept) in inputs.iter_mut().zip(&saved.inputs) {
-                    *input = kept.as_ref().map(|kept| kept.get(self.name)).transpose()?;
-                }
-                if let Some(kept) = &saved.output {
-                    output = Some(Raw { node: Some(Arc::clone(this)), ..kept.get(self.name)? });
+            SavedTensors::Nothing => {}
+            SavedTensors::Inputs(kept) => {
+                for (input, kept) in inputs.iter_mut().zip(kept) {
+                    *input = Some(kept.get(self.name)?);
                 }
             }
-            None if self.saves == Saves::Nothing => {}
-            None => return Err(Error::GraphFreed { op: self.name }),
+            SavedTensors::Output(kept) => output = Some(Raw { node: Some(this.clone()), ..kept.get(self.name)? }),
+            SavedTensors::Freed => return Err(Error::GraphFreed { op: self.name }),
         }
         Ok((inputs, output))
     }
 
     fn release(&self) {
-        let saved = self.lock().take();
-        drop(saved); // after the lock
+        let mut saved = self.lock();
+        if !matches!(*saved, SavedTensors::Nothing) {
+            let freed = replace(&mut *saved, SavedTensors::Freed);
+            drop(saved);
+            drop(freed); // after the lock
+        }
     }
 
     fn take(&mut self, links: &mut Vec<NodeRef>) {
         links.extend(self.edges.iter_mut().filter_map(Option::take));
-        if let Some(saved) = self.saved.get_mut().unwrap_or_else(PoisonError::into_inner) {
-            saved.inputs.iter_mut().flatten().for_each(|kept| kept.take_link(links));
+        if let SavedTensors::Inputs(kept) = self.saved.get_mut().unwrap_or_else(PoisonError::into_inner) {
+            kept.iter_mut().for_each(|kept| kept.take_link(links));
         }
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::audit::{CutBy, note_cut};
 use super::engine::{self, Walk};
-use super::node::{Node, NodeRef};
+use super::node::NodeRef;
 use crate::element::Float;
 use crate::error::{Error, Result};
 use crate::tensor::{Raw, Tensor};
@@ -51,7 +51,7 @@ impl<T: Float> Tensor<T> {
     pub fn set_requires_grad(self, requires_grad: bool) -> Tensor<T> {
         match (requires_grad, self.requires_grad()) {
             (true, false) => {
-                let leaf = Node::leaf(T::DTYPE, *self.shape());
+                let leaf = NodeRef::leaf(T::DTYPE, *self.shape());
                 self.with_node(Some(leaf))
             }
             (false, true) => {
@@ -126,7 +126,7 @@ impl<T: Float> Tensor<T> {
         &self,
         hook: impl Fn(&Tensor<T>) -> Result<Option<Tensor<T>>> + Send + Sync + 'static,
     ) -> Result<HookHandle> {
-        let node = Arc::clone(self.tracked("register_hook")?);
+        let node = self.tracked("register_hook")?.clone();
         let id = node.add_hook(Arc::new(move |grad: Raw| {
             let grad = grad.typed();
             Ok(hook(&grad)?.unwrap_or(grad).into_raw())
@@ -191,10 +191,10 @@ pub fn grad<T: Float>(
     let walk = options.walk();
     let mut roots = Vec::with_capacity(outputs.len());
     for output in outputs {
-        let node = Arc::clone(output.tracked("grad")?);
+        let node = output.tracked("grad")?.clone();
         roots.push((node, output.start_gradient(options.gradient.clone())?));
     }
-    let targets = inputs.iter().map(|input| input.tracked("grad").map(Arc::clone)).collect::<Result<Vec<NodeRef>>>()?;
+    let targets = inputs.iter().map(|input| input.tracked("grad").cloned()).collect::<Result<Vec<NodeRef>>>()?;
     let found = engine::gradients(roots, &targets, walk)?;
     Ok(found.into_iter().map(|grad| grad.map(Raw::typed)).collect())
 }

@@ -3,8 +3,6 @@
 //! Each makes a new version of the storage, so that a `backward` that saved the old values fails instead of using the
 //! new ones. An operand that shares the destination's storage is copied first.
 
-use std::sync::Arc;
-
 use crate::autograd::{CutBy, is_grad_enabled, note_cut};
 use crate::cpu::{self, CpuView};
 use crate::element::{Element, Float, Num, Real};
@@ -88,7 +86,7 @@ impl<T: Element> Tensor<T> {
         let first = first_of_storage(sources.map(Tensor::storage));
         let (mut reading, mut writing) = ([const { None }; N], None);
         for i in lock_order(sources.map(Tensor::storage)) {
-            if writing.is_none() && Arc::as_ptr(self.storage()) < Arc::as_ptr(sources[i].storage()) {
+            if writing.is_none() && self.storage().address() < sources[i].storage().address() {
                 writing = Some(self.storage().write());
             }
             reading[i] = (first[i] == i).then(|| sources[i].read());

@@ -2,9 +2,7 @@
 //!
 //! These take any number of tensors, so they record a node of their own instead of going through `apply`.
 
-use std::sync::Arc;
-
-use crate::autograd::{GradFn, Node, NodeRef, is_recorded};
+use crate::autograd::{GradFn, NodeRef, is_recorded};
 use crate::cpu;
 use crate::element::Element;
 use crate::error::{Error, Result};
@@ -83,7 +81,7 @@ fn record_cat<T: Element>(out: Tensor<T>, tensors: &[&Tensor<T>], dim: usize) ->
     let edges = tensors.iter().map(|tensor| tensor.node().cloned()).collect();
     let sizes = tensors.iter().map(|tensor| tensor.shape()[dim]).collect();
     let function = Cat { edges, sizes, dim, element: std::marker::PhantomData::<fn() -> T> };
-    let node: NodeRef = Arc::new(Node::new(T::DTYPE, *out.shape(), function));
+    let node = NodeRef::new(T::DTYPE, *out.shape(), function);
     out.with_node(Some(node))
 }
 

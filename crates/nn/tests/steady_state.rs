@@ -1,0 +1,105 @@
+//! A steady training step makes no heap allocation: counted on all threads, by the program's own allocator.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use pagelock_data::{DataLoader, TensorDataset};
+use pagelock_nn::optim::{Adam, Optimizer, Sgd};
+use pagelock_nn::{AvgPool2d, Conv2d, Lambda, Linear, Module, ReLU, Result, Sequential, functional as F, loss_batch};
+use pagelock_tensor::{Create, Tensor, manual_seed, set_num_threads};
+
+struct Counting;
+
+static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: everything is the system allocator's.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Relaxed);
+        // SAFETY: the caller's promises.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promises.
+        unsafe { System.dealloc(ptr, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+const BATCH: usize = 64;
+const WARM_UP: usize = 10;
+const COUNTED: usize = 50;
+
+/// The tutorial's first model.
+fn logistic() -> Result<Sequential> {
+    Ok(Sequential::new((Linear::new(784, 10)?,)))
+}
+
+/// The tutorial's last one.
+fn cnn() -> Result<Sequential> {
+    Ok(Sequential::new((
+        Lambda::new(|x: &Tensor| x.view([-1, 1, 28, 28])),
+        Conv2d::new(1, 16, 3)?.stride(2).padding(1),
+        ReLU,
+        Conv2d::new(16, 16, 3)?.stride(2).padding(1),
+        ReLU,
+        Conv2d::new(16, 10, 3)?.stride(2).padding(1),
+        ReLU,
+        AvgPool2d::new(4),
+        Lambda::new(|x: &Tensor| x.flatten(1, -1)),
+    )))
+}
+
+type Loader = DataLoader<(Tensor, Tensor<i64>)>;
+
+/// A loader whose epoch is the steps to warm up and the steps to count.
+fn loader() -> Result<Loader> {
+    let n_samples = (WARM_UP + COUNTED) * BATCH;
+    let samples = (Tensor::rand([n_samples, 784])?, Tensor::<i64>::zeros([n_samples])?);
+    Ok(DataLoader::new(TensorDataset::new(samples).unwrap()).batch_size(BATCH).shuffle(0))
+}
+
+/// How many allocations the steps of an epoch make after the first ones: batch, forward, loss, backward, optimizer.
+fn allocations(loader: &Loader, model: &Sequential, opt: &mut dyn Optimizer) -> Result<usize> {
+    let mut batches = loader.iter();
+    let mut step = || {
+        let (xb, yb) = batches.next().unwrap().unwrap();
+        loss_batch(model, F::cross_entropy, &xb, &yb, Some(&mut *opt))
+    };
+    for _ in 0..WARM_UP {
+        step()?;
+    }
+    let before = ALLOCATIONS.load(Relaxed);
+    for _ in 0..COUNTED {
+        step()?;
+    }
+    Ok(ALLOCATIONS.load(Relaxed) - before)
+}
+
+/// Checks an optimizer on both models. With several threads a helper may join a kernel for the first time, and bring
+/// scratch of its own, at any time; so then one of some epochs is to be free of allocations.
+fn check<O: Optimizer>(make: impl Fn(&Sequential) -> O) -> Result<()> {
+    for (n_threads, epochs) in [(1, 1), (2, 20)] {
+        set_num_threads(n_threads);
+        for model in [logistic()?, cnn()?] {
+            let (loader, mut opt) = (loader()?, make(&model));
+            let mut counts = Vec::with_capacity(epochs);
+            while counts.len() < epochs && counts.last() != Some(&0) {
+                counts.push(allocations(&loader, &model, &mut opt)?);
+            }
+            assert_eq!(counts.last(), Some(&0), "{n_threads} threads, allocations in epochs: {counts:?}\n{model:?}");
+        }
+    }
+    Ok(())
+}
+
+/// One test, since all threads of the process are counted.
+#[test]
+fn after_the_first_steps_no_step_allocates() -> Result<()> {
+    manual_seed(0);
+    check(|model| Sgd::new(model.parameters(), 0.1).momentum(0.9))?;
+    check(|model| Adam::new(model.parameters(), 1e-3))
+}

@@ -1,0 +1,204 @@
+//! Objects used again: the small allocations behind storages, graph nodes and walks, kept per thread.
+//!
+//! A training step makes and drops objects of the same types again and again, so after the first steps it finds
+//! everything it needs here and allocates nothing. Tensor bytes are not kept here: their pool is in `pagelock-memory`.
+//!
+//! Invariants: what is kept is empty, it holds no tensor and nothing of a user's; a thread keeps at most
+//! [`KEEP_BYTES`] of each type; what is kept is freed when the thread ends.
+
+use std::any::{Any, TypeId};
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::Arc;
+
+/// How much of each type a thread keeps: some hundred nodes, some thousand storages.
+const KEEP_BYTES: usize = 256 << 10;
+
+thread_local! {
+    /// What is kept: a `Vec<T>` for each type `T`.
+    static IDLE: RefCell<Idle> = const { RefCell::new(Idle::with_hasher(BuildHasherDefault::new())) };
+}
+
+type Idle = HashMap<TypeId, Box<dyn Any>, BuildHasherDefault<TypeHasher>>;
+
+/// A `TypeId` is a hash already.
+#[derive(Default)]
+struct TypeHasher(u64);
+
+impl Hasher for TypeHasher {
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|&byte| self.0 = self.0.rotate_left(8) ^ u64::from(byte));
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+/// Calls `f` with what this thread keeps, unless the thread is ending.
+fn with_idle<R>(f: impl FnOnce(&mut Idle) -> R) -> Option<R> {
+    IDLE.try_with(|idle| f(&mut idle.borrow_mut())).ok()
+}
+
+fn of_type<T: 'static>(idle: &mut Idle) -> Option<&mut Vec<T>> {
+    idle.get_mut(&TypeId::of::<T>())?.downcast_mut()
+}
+
+fn take<T: 'static>() -> Option<T> {
+    with_idle(|idle| of_type(idle)?.pop()).flatten()
+}
+
+/// Keeps an object of `size_bytes` that is empty, or frees it if there are enough.
+fn keep<T: 'static>(object: T, size_bytes: usize) {
+    let mut object = Some(object); // freed out here, where `IDLE` is not borrowed
+    with_idle(|idle| match of_type(idle) {
+        Some(idle) if idle.len() * size_bytes >= KEEP_BYTES => {}
+        Some(idle) => idle.extend(object.take()),
+        None => {
+            let first: Vec<T> = object.take().into_iter().collect();
+            idle.insert(TypeId::of::<T>(), Box::new(first));
+        }
+    });
+}
+
+/// What [`share`] makes and [`release`] empties: an `Option<T>`, of whose type only this may be known.
+pub(crate) trait Place {
+    /// Drops the value.
+    fn empty(&mut self);
+    /// Keeps the allocation, which is empty.
+    fn keep(self: Arc<Self>);
+}
+
+impl<T: 'static> Place for Option<T> {
+    fn empty(&mut self) {
+        *self = None;
+    }
+
+    fn keep(self: Arc<Self>) {
+        keep(self, size_of::<Self>());
+    }
+}
+
+/// A shared value, in an allocation that was kept if there is one. Whoever drops a handle calls [`release`] first.
+pub(crate) fn share<T: 'static>(value: T) -> Arc<Option<T>> {
+    let mut place = take().unwrap_or_else(|| Arc::new(None));
+    *Arc::get_mut(&mut place).unwrap_or_else(|| unreachable!("what is kept has no other handle")) = Some(value);
+    place
+}
+
+/// Called when a handle is dropped: if it is the last one, drops the value at once and keeps the allocation.
+///
+/// If the last two are dropped by two threads at the same time, neither may be the last here; then the allocation is
+/// freed as that of any `Arc`.
+pub(crate) fn release<P: Place + ?Sized>(handle: &mut Arc<P>) {
+    if Arc::strong_count(handle) > 1 {
+        return; // the usual case, for which `get_mut` takes longer to say so
+    }
+    if let Some(place) = Arc::get_mut(handle) {
+        place.empty();
+        Arc::clone(handle).keep(); // the only one left as soon as `handle` is gone
+    }
+}
+
+/// What [`with_room`] lends.
+pub(crate) trait Room: Default + 'static {
+    /// Drops the elements, and gives up what has grown larger than [`ROOM`].
+    fn clear(&mut self);
+}
+
+/// How many elements a container has room for while it is kept.
+pub(crate) const ROOM: usize = 1024;
+
+/// How many containers of a type a thread keeps: as many are in use at once where hooks go backward themselves.
+const ROOMS: usize = 4;
+
+/// Calls `f` with an empty container, which keeps the room that it grows to for the next call on this thread.
+pub(crate) fn with_room<C: Room, R>(f: impl FnOnce(&mut C) -> R) -> R {
+    let mut room: C = take().unwrap_or_default();
+    let result = f(&mut room);
+    room.clear();
+    keep(room, KEEP_BYTES / ROOMS);
+    result
+}
+
+impl<T: 'static> Room for Vec<T> {
+    fn clear(&mut self) {
+        self.clear();
+        self.shrink_to(ROOM);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A value that tells how many like it are alive.
+    type Alive = Arc<()>;
+
+    struct Handle<T: 'static>(Arc<Option<T>>);
+
+    impl<T: 'static> Drop for Handle<T> {
+        fn drop(&mut self) {
+            release(&mut self.0);
+        }
+    }
+
+    #[test]
+    fn the_last_handle_drops_the_value_and_the_next_value_takes_its_place() {
+        let alive = Alive::default();
+        let first = Handle(share(Alive::clone(&alive)));
+        let (second, place) = (Handle(Arc::clone(&first.0)), Arc::as_ptr(&first.0));
+        drop(first);
+        assert_eq!(Arc::strong_count(&alive), 2);
+        drop(second);
+        assert_eq!(Arc::strong_count(&alive), 1);
+        assert_eq!(Arc::as_ptr(&Handle(share(alive)).0), place);
+    }
+
+    #[test]
+    fn values_of_different_types_and_living_values_take_different_places() {
+        let handles = (Handle(share(1_u64)), Handle(share(2_i64)), Handle(share(3_u64)));
+        assert_eq!((*handles.0.0, *handles.1.0, *handles.2.0), (Some(1), Some(2), Some(3)));
+    }
+
+    #[test]
+    fn no_more_is_kept_than_the_limit() {
+        struct Large([u8; KEEP_BYTES / 4]);
+        let handles = [0; 10].map(|byte| Handle(share(Large([byte; KEEP_BYTES / 4]))));
+        assert!(handles.iter().all(|handle| handle.0.as_ref().as_ref().is_some_and(|large| large.0[0] == 0)));
+        drop(handles);
+        assert!(
+            (1..=4)
+                .contains(&with_idle(|idle| of_type::<Arc<Option<Large>>>(idle).map_or(0, |idle| idle.len())).unwrap())
+        );
+    }
+
+    #[test]
+    fn a_container_comes_back_empty_and_with_its_room() {
+        let room = |elements: usize| {
+            with_room(|room: &mut Vec<Alive>| {
+                assert!(room.is_empty());
+                room.extend((0..elements).map(|_| Alive::default()));
+                room.capacity()
+            })
+        };
+        let grown = room(100);
+        assert_eq!(room(0), grown);
+        room(10 * ROOM);
+        assert!(room(0) < 10 * ROOM);
+    }
+
+    #[test]
+    fn a_room_inside_a_room_is_another_one() {
+        with_room(|outer: &mut Vec<i32>| {
+            outer.push(1);
+            with_room(|inner: &mut Vec<i32>| inner.push(2));
+            assert_eq!(*outer, [1]);
+        });
+    }
+}
