@@ -61,7 +61,7 @@
 //! ```
 //!
 //! A scope does not leave its closure:
-//! ```compile_fail
+//! ```compile_fail,E0521
 //! # use pagelock_cuda::{Device, software::Config};
 //! # let stream = Device::software(Config::default())?.stream()?;
 //! let mut escaped = None;
@@ -70,7 +70,7 @@
 //! ```
 //!
 //! nor its thread:
-//! ```compile_fail
+//! ```compile_fail,E0277
 //! # use pagelock_cuda::{Device, software::Config};
 //! # let stream = Device::software(Config::default())?.stream()?;
 //! # let mut on_device = stream.allocate::<u8>(2)?;
@@ -84,7 +84,7 @@
 //! ```
 //!
 //! nor does it wait in a future, which can be forgotten before it is finished:
-//! ```compile_fail
+//! ```compile_fail,E0597
 //! # use pagelock_cuda::{Device, software::Config};
 //! # let stream = Device::software(Config::default())?.stream()?;
 //! # let mut on_device = stream.allocate::<u8>(2)?;

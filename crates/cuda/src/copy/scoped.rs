@@ -58,7 +58,7 @@ impl Stream {
     /// ```
     ///
     /// nor be read while it is written:
-    /// ```compile_fail,E0503
+    /// ```compile_fail,E0502
     /// # use pagelock_cuda::{Device, software::Config};
     /// # let stream = Device::software(Config::default())?.stream()?;
     /// # let on_device = stream.zeros::<u32>(3)?;
