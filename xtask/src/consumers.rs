@@ -21,6 +21,7 @@ struct Crate {
 
 const CRATES: &[Crate] = &[
     Crate { package: "pagelock-memory", folder: "crates/memory" },
+    Crate { package: "pagelock-cuda", folder: "crates/cuda" },
     Crate { package: "pagelock-tensor", folder: "crates/tensor" },
     Crate { package: "pagelock-data", folder: "crates/data" },
     Crate { package: "pagelock-nn", folder: "crates/nn" },
@@ -29,7 +30,8 @@ const CRATES: &[Crate] = &[
 
 /// Packages that must not appear anywhere below a crate.
 const FORBIDDEN: &[(&str, &[&str])] = &[
-    ("pagelock-memory", &["rayon", "pagelock-tensor", "pagelock-data", "pagelock-nn"]),
+    ("pagelock-memory", &["rayon", "pagelock-cuda", "pagelock-tensor", "pagelock-data", "pagelock-nn"]),
+    ("pagelock-cuda", &["rayon", "pagelock-tensor", "pagelock-data", "pagelock-nn"]),
     ("pagelock-tensor", &["pagelock-data", "pagelock-nn"]),
     ("pagelock-data", &["pagelock-nn"]),
     ("pagelock-nn", &["pagelock-data"]),

@@ -37,6 +37,7 @@ struct Run {
 /// Unit tests and integration tests; doc tests are left out, they exercise nothing more.
 const RUNS: &[Run] = &[
     Run { package: "pagelock-memory", targets: &["--lib", "--tests"] },
+    Run { package: "pagelock-cuda", targets: &["--lib", "--tests"] },
     Run { package: "pagelock-tensor", targets: &["--lib", "--tests"] },
 ];
 
