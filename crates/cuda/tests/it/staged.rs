@@ -297,3 +297,18 @@ proptest! {
         goes_up_and_comes_down(&device.stream().unwrap(), seed, len);
     }
 }
+
+/// Pages are locked in chunks of 256 MiB, and CUDA refuses a copy that crosses from one to the next.
+#[test]
+fn page_locked_copies_cross_the_chunks_in_which_pages_are_locked() {
+    let Some(device) = gpu() else { return };
+    const LEN: usize = 150 << 20;
+    let stream = device.stream().unwrap();
+    let mut buffer = stream.allocate::<u32>(LEN).unwrap();
+    let mut source = pagelock_cuda::Pinned::<u32>::zeroed(&device, LEN).unwrap();
+    source.iter_mut().zip(0..).for_each(|(number, index)| *number = index);
+    let source = stream.upload(source, &mut buffer).unwrap().wait().unwrap();
+    let target = pagelock_cuda::Uninit::new(&device, LEN).unwrap();
+    let target = stream.download(&buffer, target).unwrap().wait().unwrap();
+    assert!(*source == *target);
+}

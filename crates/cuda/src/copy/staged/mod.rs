@@ -70,14 +70,14 @@ pub struct StagingConfig {
 }
 
 impl Default for StagingConfig {
-    /// For this machine: half of the processors, at most 8, and 8 MiB for each, at most 64 MiB and half of what may be
-    /// page-locked.
+    /// For this machine: half of the processors, at most 8, the caller's among them, and 8 MiB for each, at most 64 MiB
+    /// and half of what may be page-locked.
     fn default() -> Self {
-        let threads = (thread::available_parallelism().map_or(1, NonZero::get) / 2).clamp(1, 8);
+        let threads = (thread::available_parallelism().map_or(1, NonZero::get) / 2).clamp(2, 8);
         let most = ByteSize::mib(64).0.min(page_locked_budget().limit().0 / 2);
         let ring =
             ByteSize((threads as u64 * ByteSize::mib(8).0).clamp(ByteSize::mib(16).0, ByteSize::mib(64).0).min(most));
-        Self { ring, slot: ByteSize::mib(4), chunk: ByteSize::mib(2), threads }
+        Self { ring, slot: ByteSize::mib(4), chunk: ByteSize::mib(4), threads: threads - 1 }
     }
 }
 

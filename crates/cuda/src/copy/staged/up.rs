@@ -1,9 +1,14 @@
 //! Staged uploads: threads fill slots, and the call that they help sends what is filled.
 //!
-//! The call itself sends, on the caller's stream, whatever is filled without a gap: little at first and at the end, so
-//! that the device starts early and ends soon, and as much as a slot holds in between.
+//! The call itself sends, on the caller's stream, what is filled without a gap: whole chunks, since every copy costs the
+//! device some microseconds; but of the first and the last piece whatever there is whenever the device is about to have
+//! nothing to do, so that it starts early and ends soon.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{
+    collections::VecDeque,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use super::{
     Part,
@@ -27,9 +32,8 @@ pub(super) struct Upload<'a> {
     filling: VecDeque<Slot>, // of the pieces from `sending` to `published`
     published: usize,
     sending: Sending,
-    left_bytes: usize,
-    sent_bytes: usize,
-    share: Share<'a>, // dropped last
+    busy_until: Instant, // the device, about
+    share: Share<'a>,    // dropped last
 }
 
 /// The piece that is being sent.
@@ -40,7 +44,9 @@ struct Sending {
     slot: Option<InUse<Slot>>, // from the first byte sent to the last
 }
 
-const LEAST_AT_ONCE: usize = 128 << 10; // below, a copy costs the device more than its bytes do
+const LEAST_AT_ONCE: usize = 192 << 10; // below, a copy costs the device more than its bytes do
+const BYTES_PER_MICRO: usize = 55_000; // of a fast wire; on a slower one chunks are smaller than they need be
+const BETWEEN_COPIES: Duration = Duration::from_micros(3);
 
 impl<'a> Upload<'a> {
     pub(super) fn new(
@@ -50,7 +56,6 @@ impl<'a> Upload<'a> {
         (targets, parts): (&'a [Access<'a>], &'a [Part]),
         most_at_once: usize,
     ) -> Self {
-        let left_bytes = parts.iter().map(|part| part.len_bytes).sum();
         Self {
             at_work,
             stream,
@@ -60,8 +65,7 @@ impl<'a> Upload<'a> {
             filling: VecDeque::new(),
             published: 0,
             sending: Sending::default(),
-            left_bytes,
-            sent_bytes: 0,
+            busy_until: Instant::now(),
             share,
         }
     }
@@ -113,16 +117,24 @@ impl<'a> Upload<'a> {
         let part = &self.parts[self.sending.piece];
         let filled = self.at_work.job().copied_bytes(self.sending.piece);
         let ready = filled - self.sending.sent_bytes;
-        if ready == 0 || (filled < part.len_bytes && ready < self.worth_sending()) {
+        if ready == 0 || (filled < part.len_bytes && !self.is_worth_sending(ready)) {
             return Ok(false);
         }
         self.send_bytes(part, ready.min(self.most_at_once))?;
         Ok(true)
     }
 
-    fn worth_sending(&self) -> usize {
-        let growing = (self.sent_bytes + 2 * LEAST_AT_ONCE).min(self.left_bytes / 4);
-        growing.max(LEAST_AT_ONCE).min(self.most_at_once)
+    /// Whether to send a part of a piece.
+    fn is_worth_sending(&self, ready: usize) -> bool {
+        let is_at_an_end = self.sending.piece == 0 || self.sending.piece + 1 == self.parts.len();
+        let soon = || Instant::now() + BETWEEN_COPIES >= self.busy_until;
+        ready >= self.most_at_once || (is_at_an_end && ready >= LEAST_AT_ONCE && soon())
+    }
+
+    /// What was sent keeps the device busy for about this long.
+    fn expect(&mut self, len_bytes: usize) {
+        let takes = Duration::from_micros((len_bytes / BYTES_PER_MICRO) as u64) + BETWEEN_COPIES;
+        self.busy_until = self.busy_until.max(Instant::now()) + takes;
     }
 
     fn send_bytes(&mut self, part: &Part, len_bytes: usize) -> Result<()> {
@@ -143,8 +155,7 @@ impl<'a> Upload<'a> {
 
     /// Keeps the slot for the rest of the piece, or gives it to the device until that is done with it.
     fn note(&mut self, slot: InUse<Slot>, queued: Result<(), Unqueued>, start: usize, len_bytes: usize) -> Result<()> {
-        self.sent_bytes += len_bytes;
-        self.left_bytes -= len_bytes;
+        self.expect(len_bytes);
         let end = start + len_bytes;
         if queued.is_ok() && end < self.parts[self.sending.piece].len_bytes {
             self.sending = Sending { sent_bytes: end, slot: Some(slot), ..self.sending };

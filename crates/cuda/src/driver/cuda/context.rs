@@ -6,6 +6,7 @@
 use std::{
     ffi::{CStr, c_char, c_int, c_uint, c_void},
     mem,
+    ops::Range,
     ptr::{self, NonNull},
 };
 
@@ -14,6 +15,7 @@ use pagelock_memory::ByteSize;
 use super::{
     api::{Api, GraphUpdate, Memcpy2d, MemcpyEnd},
     library::library,
+    registered,
 };
 use crate::{
     driver::{
@@ -202,6 +204,17 @@ impl From<End> for MemcpyEnd {
     }
 }
 
+/// Copies from or to host memory, all at once or, if the driver refuses because registrations of pages end in between,
+/// in the parts that these make.
+fn in_parts(host: usize, len_bytes: usize, copy: impl Fn(Range<usize>) -> Result<()>) -> Result<()> {
+    match copy(0..len_bytes) {
+        Err(Failure { status: Status::INVALID_VALUE, .. }) => {
+            registered::parts(host, len_bytes).into_iter().try_for_each(copy)
+        }
+        other => other,
+    }
+}
+
 /// Binds the context, calls a function of the table, and checks its status.
 macro_rules! call {
     ($self:ident, $call:ident, $function:ident($($argument:expr),* $(,)?)) => {{
@@ -266,11 +279,15 @@ unsafe impl Driver for Context {
     }
 
     unsafe fn register(&self, start: NonNull<u8>, len_bytes: usize) -> Result<()> {
-        call!(self, Register, register(start.as_ptr().cast(), len_bytes, PORTABLE))
+        call!(self, Register, register(start.as_ptr().cast(), len_bytes, PORTABLE))?;
+        registered::note(start, len_bytes);
+        Ok(())
     }
 
     unsafe fn unregister(&self, start: NonNull<u8>) -> Result<()> {
-        call!(self, Unregister, unregister(start.as_ptr().cast()))
+        call!(self, Unregister, unregister(start.as_ptr().cast()))?;
+        registered::forget(start);
+        Ok(())
     }
 
     fn create_stream(&self, priority: i32) -> Result<StreamHandle> {
@@ -328,11 +345,19 @@ unsafe impl Driver for Context {
     }
 
     unsafe fn copy_to_device(&self, stream: StreamHandle, to: Address, from: *const u8, len: usize) -> Result<()> {
-        call!(self, CopyToDevice, copy_to_device(to.0, from.cast(), len, pointer(stream.0)))
+        let copy = |part: Range<usize>| {
+            let (to, from) = (to.offset(part.start), from.wrapping_add(part.start));
+            call!(self, CopyToDevice, copy_to_device(to.0, from.cast(), part.len(), pointer(stream.0)))
+        };
+        in_parts(from.addr(), len, copy)
     }
 
     unsafe fn copy_to_host(&self, stream: StreamHandle, to: *mut u8, from: Address, len: usize) -> Result<()> {
-        call!(self, CopyToHost, copy_to_host(to.cast(), from.0, len, pointer(stream.0)))
+        let copy = |part: Range<usize>| {
+            let (to, from) = (to.wrapping_add(part.start), from.offset(part.start));
+            call!(self, CopyToHost, copy_to_host(to.cast(), from.0, part.len(), pointer(stream.0)))
+        };
+        in_parts(to.addr(), len, copy)
     }
 
     unsafe fn copy_on_device(&self, stream: StreamHandle, to: Address, from: Address, len: usize) -> Result<()> {

@@ -1,0 +1,83 @@
+//! How fast bytes move between this host and its GPU, each figure beside what the wire allows.
+//!
+//! ```sh
+//! cargo bench -p pagelock-cuda --bench transfer              # a table
+//! cargo bench -p pagelock-cuda --bench transfer -- --json    # one JSON object
+//! cargo bench -p pagelock-cuda --bench transfer -- --sweep   # staged copies, for rings of many shapes
+//! ```
+//! Every figure is a median. Run it beside the same figures of another library, on the same machine, one after the
+//! other.
+
+mod copies;
+mod sweep;
+
+use std::{process::ExitCode, time::Instant};
+
+use pagelock_cuda::Device;
+
+/// What was measured.
+pub(crate) struct Figure {
+    pub(crate) name: &'static str,
+    pub(crate) value: f64,
+    pub(crate) unit: &'static str,
+    /// What the wire, measured in the same run, allows, in the same unit.
+    pub(crate) limit: Option<f64>,
+}
+
+impl Figure {
+    pub(crate) fn new(name: &'static str, value: f64, unit: &'static str, limit: Option<f64>) -> Self {
+        Self { name, value, unit, limit }
+    }
+}
+
+fn main() -> ExitCode {
+    let device = match Device::cuda(0) {
+        Ok(device) => device,
+        Err(missing) => {
+            println!("nothing to measure: {missing}");
+            return ExitCode::SUCCESS;
+        }
+    };
+    let asked = |flag: &str| std::env::args().any(|argument| argument == flag);
+    let measured = if asked("--sweep") { sweep::run(&device).map(|()| Vec::new()) } else { copies::measure(&device) };
+    match measured {
+        Ok(figures) if asked("--json") => println!("{}", json(&device, &figures)),
+        Ok(figures) => figures.iter().for_each(print),
+        Err(error) => {
+            println!("stopped: {error}");
+            return ExitCode::FAILURE;
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+fn print(figure: &Figure) {
+    let limit = figure.limit.map_or(String::new(), |limit| format!("wire {limit:.2}"));
+    println!("{:<64} {:>10.3} {:<4} {limit}", figure.name, figure.value, figure.unit);
+}
+
+fn json(device: &Device, figures: &[Figure]) -> String {
+    let fields = figures.iter().map(|Figure { name, value, unit, limit }| {
+        let limit = limit.map_or("null".to_owned(), |limit| format!("{limit:.4}"));
+        format!("\"{name}\": {{\"value\": {value:.4}, \"unit\": \"{unit}\", \"wire\": {limit}}}")
+    });
+    format!("{{\"device\": \"{}\", {}}}", device.properties().name, fields.collect::<Vec<_>>().join(", "))
+}
+
+/// The median time of so many runs, in milliseconds, after two that do not count.
+pub(crate) fn millis<E>(runs: usize, mut run: impl FnMut() -> Result<(), E>) -> Result<f64, E> {
+    let mut times = Vec::with_capacity(runs);
+    for index in 0..runs + 2 {
+        let start = Instant::now();
+        run()?;
+        if index >= 2 {
+            times.push(start.elapsed().as_secs_f64() * 1e3);
+        }
+    }
+    Ok(quantile(&mut times, 0.5))
+}
+
+pub(crate) fn quantile(times: &mut [f64], part: f64) -> f64 {
+    times.sort_by(f64::total_cmp);
+    times[((times.len() - 1) as f64 * part).round() as usize]
+}
