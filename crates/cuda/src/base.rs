@@ -5,10 +5,11 @@ use std::sync::{
     atomic::{AtomicU64, Ordering::Relaxed},
 };
 
-use pagelock_memory::{Budget, ByteSize};
+use pagelock_memory::Budget;
 
 use crate::{
     driver::{self, Driver, EventHandle, EventTiming},
+    leaked::Leaked,
     sync::{Mutex, lock},
 };
 
@@ -28,13 +29,6 @@ pub(crate) struct Base {
 struct IdleEvents {
     untimed: Vec<EventHandle>,
     timed: Vec<EventHandle>,
-}
-
-/// What was given up because the device could not say whether it was done with it. Relaxed: it guards nothing.
-#[derive(Default)]
-pub(crate) struct Leaked {
-    count: AtomicU64,
-    bytes: AtomicU64,
 }
 
 /// What buffers hold. Relaxed: it guards nothing.
@@ -88,21 +82,6 @@ impl IdleEvents {
             EventTiming::Untimed => &mut self.untimed,
             EventTiming::Timed => &mut self.timed,
         }
-    }
-}
-
-impl Leaked {
-    pub(crate) fn add(&self, bytes: usize) {
-        self.count.fetch_add(1, Relaxed);
-        self.bytes.fetch_add(bytes as u64, Relaxed);
-    }
-
-    pub(crate) fn count(&self) -> u64 {
-        self.count.load(Relaxed)
-    }
-
-    pub(crate) fn bytes(&self) -> ByteSize {
-        ByteSize(self.bytes.load(Relaxed))
     }
 }
 

@@ -3,7 +3,7 @@
 use std::{
     fmt,
     sync::{
-        Arc, Weak,
+        Arc, PoisonError, Weak,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
 };
@@ -58,8 +58,8 @@ impl Device {
     /// [`Error::Absent`](crate::Error::Absent) says what is missing where there is no CUDA;
     /// [`Error::NoSuchDevice`](crate::Error::NoSuchDevice).
     pub fn cuda(ordinal: u32) -> Result<Self> {
-        static DEVICES: Mutex<Vec<(u32, Device)>> = Mutex::new(Vec::new());
-        let mut devices = lock(&DEVICES);
+        static DEVICES: std::sync::Mutex<Vec<(u32, Device)>> = std::sync::Mutex::new(Vec::new());
+        let mut devices = DEVICES.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, device)) = devices.iter().find(|(known, _)| *known == ordinal) {
             return Ok(device.clone());
         }
@@ -221,7 +221,7 @@ impl Device {
     /// ```
     pub fn leaked(&self) -> Leaked {
         let leaked = &self.core.base.leaked;
-        Leaked { count: leaked.count(), memory: leaked.bytes() }
+        Leaked { count: leaked.times(), memory: leaked.bytes() }
     }
 
     /// What copies hold at the moment.

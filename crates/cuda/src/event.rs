@@ -2,20 +2,14 @@
 //!
 //! An event exists only recorded, so there is none that says "reached" because nothing was ever recorded.
 
-use std::{
-    fmt,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::{fmt, sync::Arc, time::Duration};
 
 use crate::{
     driver::{self, EventHandle, EventTiming},
     error::Result,
     host_function,
     stream::StreamCore,
+    sync::{AtomicBool, Ordering},
 };
 
 /// A mark in a stream: reached when everything is done that was queued before it. Cheap to clone.

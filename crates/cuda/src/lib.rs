@@ -55,6 +55,9 @@ mod element;
 mod error;
 mod event;
 mod host_function;
+mod leaked;
+#[cfg(all(test, loom))]
+mod loom_tests;
 mod page_locked;
 mod parking;
 mod pool;

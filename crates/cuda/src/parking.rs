@@ -3,17 +3,14 @@
 //! A ticket that is dropped in flight neither waits nor frees: it leaves what it holds here, with the event that says
 //! when the device is done with it. New copies look in and give back what is done.
 
-use std::{
-    collections::VecDeque,
-    sync::atomic::{AtomicUsize, Ordering::Relaxed},
-};
+use std::collections::VecDeque;
 
 use crate::{
     base::Base,
     driver::{EventHandle, EventTiming},
     event::Recorded,
     host_function,
-    sync::{Mutex, lock},
+    sync::{AtomicUsize, Mutex, Ordering::Relaxed, lock},
 };
 
 /// What waits; see the head of the file.
@@ -91,7 +88,8 @@ impl Lot {
             if done {
                 held.give_back();
             } else {
-                base.leaked.add(held.len_bytes());
+                let len_bytes = held.len_bytes();
+                base.leaked.give_up(held, len_bytes);
             }
         }
     }

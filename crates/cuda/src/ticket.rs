@@ -91,8 +91,9 @@ impl<X: Send + 'static> InUse<X> {
 
     /// The device cannot say whether it is done.
     pub(crate) fn lost(self, base: &Base, failure: Failure) -> Error {
-        base.leaked.add(self.len_bytes);
-        Error::Lost { leaked: ByteSize(self.len_bytes as u64), failure }
+        let len_bytes = self.len_bytes;
+        base.leaked.give_up(self, len_bytes);
+        Error::Lost { leaked: ByteSize(len_bytes as u64), failure }
     }
 }
 

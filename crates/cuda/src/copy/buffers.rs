@@ -122,7 +122,7 @@ impl Fence {
         };
         let Err(failure) = stream.prove_idle() else { return (None, Err(error)) };
         let leaked = ByteSize(len_bytes as u64);
-        stream.base().leaked.add(len_bytes);
+        stream.base().leaked.count(len_bytes);
         (Some(Self::of(None, len_bytes)), Err(Error::Lost { leaked, failure }))
     }
 
@@ -142,7 +142,7 @@ impl Completion for Fence {
         let Some(recorded) = &self.recorded else { return };
         let proved = !host_function::is_inside() && recorded.prove().is_ok();
         if !proved && !self.lost.swap(true, Ordering::AcqRel) {
-            recorded.stream().base().leaked.add(self.len_bytes);
+            recorded.stream().base().leaked.count(self.len_bytes);
         }
     }
 

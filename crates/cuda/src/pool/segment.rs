@@ -43,7 +43,7 @@ impl Drop for Segment {
         // SAFETY: the driver's own allocation, freed once, and unused: the invariant of this file.
         let freed = unsafe { self.base.driver.free(self.address) };
         if freed.is_err() {
-            self.base.leaked.add(self.len_bytes);
+            self.base.leaked.count(self.len_bytes);
         }
     }
 }
@@ -70,7 +70,7 @@ impl Block {
 
     /// Gives the block up for good, because the device may still use it.
     pub(crate) fn leak(self) {
-        self.segment.base.leaked.add(self.len_bytes);
-        std::mem::forget(self);
+        let (base, len_bytes) = (self.segment.base.clone(), self.len_bytes);
+        base.leaked.give_up(self, len_bytes);
     }
 }

@@ -8,13 +8,7 @@
 
 mod order;
 
-use std::{
-    fmt,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-};
+use std::{fmt, sync::Arc};
 
 use self::order::Seen;
 pub(crate) use self::order::{Access, Uses};
@@ -26,7 +20,7 @@ use crate::{
     event::{Event, Recorded},
     host_function,
     pool::Cache,
-    sync::{Mutex, lock},
+    sync::{AtomicU64, Mutex, Ordering, lock},
 };
 
 /// A queue of work on one device. Cheap to clone: all clones are the same stream.

@@ -10,7 +10,7 @@ use std::{
 use pagelock_cuda::{Device, Pinned, Priority, Rows, Uninit};
 use pagelock_memory::{HostBuffer, Pageable};
 
-use crate::tools::{Delay, gpu, lazy, moody, pattern, threaded, tries};
+use crate::tools::{Delay, forget, gpu, lazy, moody, pattern, threaded, tries};
 
 macro_rules! on_every_device {
     ($($test:ident)*) => {
@@ -89,7 +89,7 @@ fn a_source_that_is_dropped_at_once_arrives_whole(device: &Device) {
 }
 
 fn a_source_that_is_forgotten_arrives_whole(device: &Device) {
-    arrives_whole(device, std::mem::forget);
+    arrives_whole(device, forget);
     assert!(device.in_flight().tickets >= tries().into(), "what is forgotten is counted");
 }
 

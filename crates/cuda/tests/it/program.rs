@@ -8,7 +8,7 @@ use pagelock_cuda::{Device, DeviceBuffer, Error, Pinned, Priority, Result, Strea
 use pagelock_memory::HostBuffer;
 use proptest::{collection::vec, prelude::*};
 
-use crate::tools::pattern;
+use crate::tools::{forget, pattern};
 
 /// What becomes of a ticket.
 #[derive(Clone, Copy, Debug)]
@@ -246,7 +246,7 @@ impl World {
         slot.expected = Some(source);
         match fate {
             Fate::Wait => drop(ticket.wait()?),
-            Fate::Forget => std::mem::forget(ticket),
+            Fate::Forget => forget(ticket),
             Fate::Drop | Fate::Keep => drop(ticket),
         }
         Ok(())
@@ -312,7 +312,7 @@ impl World {
             Fate::Wait => kept.wait()?,
             Fate::Drop => drop(kept.ticket),
             Fate::Keep => self.kept.push(kept),
-            Fate::Forget => std::mem::forget(kept.ticket),
+            Fate::Forget => forget(kept.ticket),
         }
         Ok(())
     }

@@ -1,5 +1,7 @@
 //! Devices to test, and small helpers.
 
+use std::sync::Mutex;
+
 use pagelock_cuda::{
     Device, DeviceBuffer, Stream,
     software::{Config, Machine, Schedule},
@@ -55,4 +57,10 @@ impl Delay {
     pub(crate) fn queue(&mut self, stream: &Stream) {
         stream.fill(&mut self.0, 0).unwrap();
     }
+}
+
+/// `std::mem::forget`, where a leak checker finds it.
+pub(crate) fn forget(forgotten: impl Send + 'static) {
+    static FORGOTTEN: Mutex<Vec<Box<dyn Send>>> = Mutex::new(Vec::new());
+    FORGOTTEN.lock().unwrap().push(Box::new(forgotten));
 }

@@ -9,7 +9,13 @@
 mod owner;
 mod pending;
 
-use std::{fmt, mem::ManuallyDrop, ptr::NonNull, slice, sync::Arc};
+use std::{
+    fmt,
+    mem::ManuallyDrop,
+    ptr::NonNull,
+    slice,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use self::{
     owner::Owner,
@@ -41,6 +47,9 @@ pub struct HostBuffer {
     pending: Pending,
     owner: ManuallyDrop<Owner>, // dropped in `drop`, after the last wait
 }
+
+/// Blocks that a lost device may use for ever; kept where a leak checker finds them.
+static LEAKED: Mutex<Vec<Owner>> = Mutex::new(Vec::new());
 
 // SAFETY: the owner is a `Block`, so Send and Sync itself; `ptr` points to bytes that only this buffer gives out,
 // under Rust's own rules: shared slices from `&self`, an exclusive one from `&mut self`.
@@ -149,10 +158,11 @@ impl fmt::Debug for HostBuffer {
 
 impl Drop for HostBuffer {
     fn drop(&mut self) {
-        if self.pending.wait_for_end().is_err() {
-            return; // a device may use the block for ever: leak it
+        let lost = self.pending.wait_for_end().is_err();
+        // SAFETY: nothing uses the field after this.
+        let owner = unsafe { ManuallyDrop::take(&mut self.owner) };
+        if lost {
+            LEAKED.lock().unwrap_or_else(PoisonError::into_inner).push(owner);
         }
-        // SAFETY: nothing uses the owner after this.
-        unsafe { ManuallyDrop::drop(&mut self.owner) }
     }
 }

@@ -5,7 +5,7 @@
 use std::{
     hint,
     sync::{
-        Arc, Condvar, PoisonError,
+        Arc, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     thread,
@@ -13,7 +13,7 @@ use std::{
 };
 
 use super::job::Job;
-use crate::sync::{Mutex, lock};
+use crate::sync::{Condvar, Mutex, lock};
 
 /// See the head of the file. Dropping it ends the threads.
 pub(super) struct Crew {

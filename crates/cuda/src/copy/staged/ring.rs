@@ -12,7 +12,7 @@ use std::{
     collections::VecDeque,
     mem,
     sync::{
-        Arc, Condvar, PoisonError,
+        Arc, PoisonError,
         atomic::{AtomicUsize, Ordering::Relaxed},
     },
 };
@@ -24,7 +24,7 @@ use crate::{
     page_locked::Pinned,
     parking::Lot,
     stream::{StreamCore, Unqueued},
-    sync::{Mutex, MutexGuard, lock},
+    sync::{Condvar, Mutex, MutexGuard, lock},
     ticket::{InUse, Ticket},
 };
 

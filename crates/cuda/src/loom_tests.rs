@@ -1,0 +1,337 @@
+//! All interleavings of this crate's locks and atomics, tried by loom. Run with
+//! `RUSTFLAGS="--cfg loom" cargo test -p pagelock-cuda --lib --release loom`.
+//!
+//! The driver here does nothing: it knows which work of which stream comes after which, and how far the device is.
+
+use std::{
+    collections::BTreeMap,
+    ffi::c_void,
+    ptr::NonNull,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use loom::{model::Builder, thread};
+use pagelock_memory::ByteSize;
+
+use crate::{
+    Device, Stream,
+    driver::{
+        Address, Call, Copy2d, Driver, EventHandle, EventTiming, Failure, HostFunction, MemoryInfo, Pattern,
+        Properties, Result, StreamHandle,
+    },
+    event::Recorded,
+    parking::Held,
+    stream::{Access, Uses},
+};
+
+/// Tries every schedule with at most three preemptions.
+fn every_schedule(test: impl Fn() + Send + Sync + 'static) {
+    let mut builder = Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(test);
+}
+
+/// How much of each stream's work something comes after.
+type Clock = BTreeMap<u64, u64>;
+
+/// Its calls are atomic, as a driver's are; loom need not look inside.
+struct Ordered {
+    state: Mutex<State>,
+    properties: Properties,
+}
+
+#[derive(Default)]
+struct State {
+    streams: BTreeMap<u64, Clock>, // with each stream's own work
+    events: BTreeMap<u64, Clock>,
+    handles: u64,
+    done: bool, // whether the device has done everything
+}
+
+impl Ordered {
+    fn device() -> (Arc<Self>, Device) {
+        let properties = Properties {
+            name: "loom".to_owned(),
+            ordinal: 0,
+            compute_capability: (0, 0),
+            memory: ByteSize::mib(64),
+            multiprocessors: 1,
+            l2_cache: ByteSize(0),
+            copy_engines: 1,
+            warp_threads: 32,
+            max_threads_per_block: 1,
+            max_shared_memory_per_block: ByteSize(0),
+            driver_version: (0, 0),
+            stream_priorities: (0, 0),
+        };
+        let driver = Arc::new(Self { state: Mutex::default(), properties });
+        (driver.clone(), Device::with_driver(driver))
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How much work of `other` comes before the next work of `stream`.
+    fn comes_after(&self, stream: &Stream, other: &Stream) -> u64 {
+        let state = self.state();
+        state.streams[&stream.core().handle().0].get(&other.core().handle().0).copied().unwrap_or(0)
+    }
+
+    fn finish(&self) {
+        self.state().done = true;
+    }
+
+    fn is_done(&self) -> bool {
+        self.state().done
+    }
+
+    fn handle(&self) -> u64 {
+        let mut state = self.state();
+        state.handles += 1;
+        state.handles
+    }
+
+    fn work(&self, stream: StreamHandle) -> Result<()> {
+        let mut state = self.state();
+        *state.streams.entry(stream.0).or_default().entry(stream.0).or_default() += 1;
+        Ok(())
+    }
+}
+
+// SAFETY: no work is ever done, and no memory ever touched; marks are reached only once everything counts as done.
+unsafe impl Driver for Ordered {
+    fn properties(&self) -> &Properties {
+        &self.properties
+    }
+
+    fn memory_info(&self) -> Result<MemoryInfo> {
+        Ok(MemoryInfo { free: ByteSize(0), total: ByteSize(0) })
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn can_access_peer(&self, _peer: u32) -> Result<bool> {
+        Ok(false)
+    }
+
+    unsafe fn enable_peer(&self, _peer: u64) -> Result<()> {
+        Err(Failure::not_supported(Call::EnablePeer))
+    }
+
+    fn context(&self) -> u64 {
+        0
+    }
+
+    fn allocate(&self, _len_bytes: usize) -> Result<Address> {
+        Ok(Address(self.handle() << 32))
+    }
+
+    unsafe fn free(&self, _address: Address) -> Result<()> {
+        Ok(())
+    }
+
+    unsafe fn register(&self, _start: NonNull<u8>, _len_bytes: usize) -> Result<()> {
+        Ok(())
+    }
+
+    unsafe fn unregister(&self, _start: NonNull<u8>) -> Result<()> {
+        Ok(())
+    }
+
+    fn create_stream(&self, _priority: i32) -> Result<StreamHandle> {
+        let stream = self.handle();
+        self.state().streams.insert(stream, Clock::new());
+        Ok(StreamHandle(stream))
+    }
+
+    unsafe fn destroy_stream(&self, _stream: StreamHandle) -> Result<()> {
+        Ok(())
+    }
+
+    unsafe fn query_stream(&self, _stream: StreamHandle) -> Result<bool> {
+        Ok(self.is_done())
+    }
+
+    unsafe fn synchronize_stream(&self, _stream: StreamHandle) -> Result<()> {
+        Ok(())
+    }
+
+    unsafe fn wait_event(&self, stream: StreamHandle, event: EventHandle) -> Result<()> {
+        let mut state = self.state();
+        let recorded = state.events[&event.0].clone();
+        let clock = state.streams.entry(stream.0).or_default();
+        for (other, at) in recorded {
+            let known = clock.entry(other).or_default();
+            *known = at.max(*known);
+        }
+        Ok(())
+    }
+
+    fn create_event(&self, _timing: EventTiming) -> Result<EventHandle> {
+        Ok(EventHandle(self.handle()))
+    }
+
+    unsafe fn destroy_event(&self, _event: EventHandle) -> Result<()> {
+        Ok(())
+    }
+
+    unsafe fn record_event(&self, event: EventHandle, stream: StreamHandle) -> Result<()> {
+        let mut state = self.state();
+        let clock = state.streams[&stream.0].clone();
+        state.events.insert(event.0, clock);
+        Ok(())
+    }
+
+    unsafe fn query_event(&self, _event: EventHandle) -> Result<bool> {
+        Ok(self.is_done())
+    }
+
+    unsafe fn synchronize_event(&self, _event: EventHandle) -> Result<()> {
+        Ok(())
+    }
+
+    unsafe fn elapsed_ms(&self, _start: EventHandle, _end: EventHandle) -> Result<f32> {
+        Ok(0.0)
+    }
+
+    unsafe fn copy_to_device(&self, stream: StreamHandle, _to: Address, _from: *const u8, _len: usize) -> Result<()> {
+        self.work(stream)
+    }
+
+    unsafe fn copy_to_host(&self, stream: StreamHandle, _to: *mut u8, _from: Address, _len: usize) -> Result<()> {
+        self.work(stream)
+    }
+
+    unsafe fn copy_on_device(&self, stream: StreamHandle, _to: Address, _from: Address, _len: usize) -> Result<()> {
+        self.work(stream)
+    }
+
+    unsafe fn copy_from_peer(
+        &self,
+        stream: StreamHandle,
+        _to: Address,
+        _peer: u64,
+        _from: Address,
+        _len: usize,
+    ) -> Result<()> {
+        self.work(stream)
+    }
+
+    unsafe fn copy_2d(&self, stream: StreamHandle, _copy: &Copy2d) -> Result<()> {
+        self.work(stream)
+    }
+
+    unsafe fn fill(&self, stream: StreamHandle, _to: Address, _pattern: Pattern, _count: usize) -> Result<()> {
+        self.work(stream)
+    }
+
+    unsafe fn call_host(&self, stream: StreamHandle, _function: HostFunction, _data: *mut c_void) -> Result<()> {
+        self.work(stream)
+    }
+}
+
+/// Queues one piece of work that uses a buffer so.
+fn work(driver: &Ordered, stream: &Stream, access: Access<'_>) {
+    let queued = stream.core().enqueue(&[access], |_, handle| driver.work(handle));
+    assert!(queued.is_ok());
+}
+
+#[test]
+fn loom_a_reader_comes_after_both_of_two_threads_that_wrote() {
+    every_schedule(|| {
+        let (driver, device) = Ordered::device();
+        let [home, one, two, reader] = [0; 4].map(|_| device.stream().unwrap());
+        let uses = Arc::new(Uses::new(home.core().clone(), 0));
+        let writers = [one.clone(), two.clone()].map(|stream| {
+            let (driver, uses) = (driver.clone(), uses.clone());
+            thread::spawn(move || work(&driver, &stream, uses.write()))
+        });
+        writers.into_iter().for_each(|writer| writer.join().unwrap());
+
+        work(&driver, &reader, uses.read());
+
+        assert_eq!((driver.comes_after(&reader, &one), driver.comes_after(&reader, &two)), (1, 1));
+    });
+}
+
+#[test]
+fn loom_an_event_covers_the_work_that_its_number_says() {
+    every_schedule(|| {
+        let (driver, device) = Ordered::device();
+        let [busy, waiting] = [0; 2].map(|_| device.stream().unwrap());
+        let uses = Arc::new(Uses::new(busy.core().clone(), 0));
+        let worker = {
+            let (driver, busy, uses) = (driver.clone(), busy.clone(), uses.clone());
+            thread::spawn(move || work(&driver, &busy, uses.write()))
+        };
+        waiting.wait_for(&busy.record().unwrap()).unwrap(); // before, between or after the worker's steps
+        worker.join().unwrap();
+
+        work(&driver, &waiting, uses.write()); // what it has waited for must not be overrated
+
+        assert_eq!(driver.comes_after(&waiting, &busy), 1);
+    });
+}
+
+#[test]
+fn loom_a_block_goes_to_another_stream_only_in_order() {
+    every_schedule(|| {
+        let (driver, device) = Ordered::device();
+        device.memory_budget().set_limit(ByteSize::mib(4));
+        let [home, other] = [0; 2].map(|_| device.stream().unwrap());
+        let buffer = home.zeros::<u8>(4 << 20).unwrap();
+        let address = buffer.address();
+        let dropper = thread::spawn(move || drop(buffer));
+        let finisher = {
+            let driver = driver.clone();
+            thread::spawn(move || driver.finish())
+        };
+        if let Ok(taken) = other.allocate::<u8>(4 << 20) {
+            let in_order = driver.comes_after(&other, &home) >= 1;
+            assert!(taken.address() != address || in_order || driver.is_done());
+        }
+        dropper.join().unwrap();
+        finisher.join().unwrap();
+    });
+}
+
+/// Something that a device uses until it is done.
+struct Cargo(Arc<Ordered>, Arc<Mutex<u32>>);
+
+impl Held for Cargo {
+    fn len_bytes(&self) -> usize {
+        1
+    }
+
+    fn give_back(self: Box<Self>) {
+        assert!(self.0.is_done(), "given back too early");
+        *self.1.lock().unwrap() += 1;
+    }
+}
+
+#[test]
+fn loom_what_is_parked_is_given_back_once_and_not_too_early() {
+    every_schedule(|| {
+        let (driver, device) = Ordered::device();
+        let stream = device.stream().unwrap();
+        let times = Arc::new(Mutex::new(0));
+        let recorded = Recorded::new(stream.core(), EventTiming::Untimed).unwrap();
+        let parker = {
+            let (device, cargo) = (device.clone(), Box::new(Cargo(driver.clone(), times.clone())));
+            thread::spawn(move || device.core().lot().park(recorded, cargo))
+        };
+        let reaper = {
+            let device = device.clone();
+            thread::spawn(move || device.reap())
+        };
+        driver.finish();
+        device.reap();
+        parker.join().unwrap();
+        reaper.join().unwrap();
+        device.reap();
+        assert_eq!(*times.lock().unwrap(), 1);
+    });
+}
