@@ -3,14 +3,13 @@
 //!
 //! The driver here does nothing: it knows which work of which stream comes after which, and how far the device is.
 
-use std::{
-    collections::BTreeMap,
-    ffi::c_void,
-    ptr::NonNull,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{collections::BTreeMap, ffi::c_void, ptr::NonNull, sync::Arc};
 
-use loom::{model::Builder, thread};
+use loom::{
+    model::Builder,
+    sync::{Mutex, MutexGuard},
+    thread,
+};
 use pagelock_memory::ByteSize;
 
 use crate::{
@@ -22,6 +21,7 @@ use crate::{
     event::Recorded,
     parking::Held,
     stream::{Access, Uses},
+    sync::lock,
 };
 
 /// Tries every schedule with at most three preemptions.
@@ -34,7 +34,7 @@ fn every_schedule(test: impl Fn() + Send + Sync + 'static) {
 /// How much of each stream's work something comes after.
 type Clock = BTreeMap<u64, u64>;
 
-/// Its calls are atomic, as a driver's are; loom need not look inside.
+/// Its calls are atomic, as a driver's are; between them anything can happen.
 struct Ordered {
     state: Mutex<State>,
     properties: Properties,
@@ -64,12 +64,12 @@ impl Ordered {
             driver_version: (0, 0),
             stream_priorities: (0, 0),
         };
-        let driver = Arc::new(Self { state: Mutex::default(), properties });
+        let driver = Arc::new(Self { state: Mutex::new(State::default()), properties });
         (driver.clone(), Device::with_driver(driver))
     }
 
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
     }
 
     /// How much work of `other` comes before the next work of `stream`.
