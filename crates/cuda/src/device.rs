@@ -16,6 +16,7 @@ use crate::{
     driver::{self, Driver, MemoryInfo, Properties, cuda},
     error::Result,
     host_function,
+    kernel::Modules,
     page_locked::{self, PageLockedMemory},
     parking::Lot,
     pool::Cache,
@@ -46,6 +47,7 @@ pub(crate) struct DeviceCore {
     base: Arc<Base>,
     lot: Lot,
     staging: staged::Place,
+    modules: Modules,
     page_locked: PageLockedMemory,
     streams: Mutex<Vec<Weak<StreamCore>>>,   // guards which streams there are
     idle_queues: Mutex<Vec<(Queue, Cache)>>, // guards those without a stream
@@ -91,6 +93,7 @@ impl Device {
             base: Arc::new(Base::new(driver)),
             lot: Lot::default(),
             staging: staged::Place::default(),
+            modules: Modules::default(),
             page_locked,
             streams: Mutex::new(Vec::new()),
             idle_queues: Mutex::new(Vec::new()),
@@ -311,6 +314,10 @@ impl DeviceCore {
         &self.lot
     }
 
+    pub(crate) fn modules(&self) -> &Modules {
+        &self.modules
+    }
+
     pub(crate) fn staging(&self) -> &staged::Place {
         &self.staging
     }
@@ -336,6 +343,7 @@ impl Drop for DeviceCore {
         let can_wait = !host_function::is_inside(); // there, nobody can
         let done = nothing_is_left || (can_wait && self.base.driver.synchronize().is_ok());
         self.lot.clear(&self.base, done);
+        self.modules.clear(&self.base, done);
         for (queue, mut cache) in queues {
             if !done {
                 cache.leak_all();

@@ -58,6 +58,64 @@ pub enum Error {
         stream: u32,
     },
 
+    /// There is nothing to compile kernels with.
+    #[error("no NVRTC to compile kernels: {0}")]
+    NoCompiler(#[from] CompilerAbsence),
+
+    /// A kernel's source does not compile.
+    #[error("cannot compile {name} (status {status} of NVRTC):\n{log}")]
+    Compile {
+        /// What the source is called.
+        name: String,
+        /// What NVRTC returned.
+        status: i32,
+        /// What it said, with the lines of the source.
+        log: String,
+    },
+
+    /// A module has no kernel of that name.
+    #[error("`{module}` has no kernel `{kernel}`; check the name, and that it is `extern \"C\" __global__`")]
+    NoKernel {
+        /// What was asked for.
+        kernel: String,
+        /// Where.
+        module: String,
+    },
+
+    /// A kernel takes something else than its signature says.
+    #[error(
+        "kernel `{kernel}` has parameters of {found:?} bytes, its signature declares {declared:?}: make them agree, 8 \
+         bytes for a buffer"
+    )]
+    Signature {
+        /// Which kernel.
+        kernel: String,
+        /// Bytes of its parameters.
+        found: Vec<usize>,
+        /// Bytes of the signature's.
+        declared: Vec<usize>,
+    },
+
+    /// Arguments do not meet what a kernel requires.
+    #[error("kernel `{kernel}` requires that {requirement}")]
+    Arguments {
+        /// Which kernel.
+        kernel: String,
+        /// What is not met.
+        requirement: &'static str,
+    },
+
+    /// A block of that size cannot be launched.
+    #[error(
+        "a block of {block:?} threads cannot be launched: the device runs 1 to {most}; use smaller blocks and more"
+    )]
+    Launch {
+        /// Threads of a block, in three dimensions.
+        block: [u32; 3],
+        /// The most altogether.
+        most: u32,
+    },
+
     /// The device has no memory left.
     #[error(
         "device {device} has no {asked} left: buffers hold {live} of {reserved}, {free} of {total} are free for \
@@ -144,6 +202,37 @@ fn seen(count: u32) -> String {
         0 => "the driver sees none".to_owned(),
         1 => "the driver sees one, number 0".to_owned(),
         n => format!("the driver sees {n}, numbers 0 to {}", n - 1),
+    }
+}
+
+/// Why there is no compiler.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CompilerAbsence {
+    /// It was not found.
+    #[error(
+        "the dynamic linker finds none of {names}, and {}; install the CUDA toolkit or `pip install \
+         nvidia-cuda-nvrtc`, or name the library's folder in PAGELOCK_NVRTC",
+        looked_in(folders)
+    )]
+    NoLibrary {
+        /// What the dynamic linker was asked for.
+        names: String,
+        /// Where else it was looked for.
+        folders: Vec<String>,
+    },
+    /// It lacks a function.
+    #[error("the library has no `{name}`; install a newer one")]
+    NoSymbol {
+        /// Which.
+        name: &'static str,
+    },
+}
+
+fn looked_in(folders: &[String]) -> String {
+    match folders {
+        [] => "there is no CUDA toolkit and no Python package that could have it".to_owned(),
+        folders => format!("it is not in {}", folders.join(", ")),
     }
 }
 

@@ -41,8 +41,8 @@
 //! software device); and where a driver is asked for something whose precondition this crate establishes: `base.rs`,
 //! `device.rs`, `event.rs`, `host_function.rs`, `parking.rs`, `pool/segment.rs`, `stream/mod.rs`, `stream/order.rs`,
 //! `page_locked/locker.rs`, `copy/buffers.rs`, `copy/fill.rs`, `copy/on_device.rs`, `copy/owned.rs`, `copy/rows.rs`,
-//! `copy/scoped.rs`, `copy/staged/mod.rs`, `copy/staged/up.rs`, `copy/staged/down.rs`, `copy/staged/ring.rs` and
-//! `copy/staged/job.rs`. `driver/mod.rs` declares the trait.
+//! `copy/scoped.rs`, `copy/staged/mod.rs`, `copy/staged/up.rs`, `copy/staged/down.rs`, `copy/staged/ring.rs`,
+//! `copy/staged/job.rs`, `kernel/module.rs` and `kernel/launch.rs`. `kernel/nvrtc.rs` calls the compiler. `driver/mod.rs` declares the trait.
 
 mod base;
 mod buffer;
@@ -55,6 +55,7 @@ mod element;
 mod error;
 mod event;
 mod host_function;
+mod kernel;
 mod leaked;
 #[cfg(all(test, loom))]
 mod loom_tests;
@@ -70,9 +71,10 @@ pub use buffer::{DeviceBuffer, DeviceView, DeviceViewMut};
 pub use copy::{Packed, Rows, Scope, Source, StagingConfig};
 pub use device::{Device, InFlight, Leaked};
 pub use element::Element;
-pub use error::{Absence, Error, Result};
+pub use error::{Absence, CompilerAbsence, Error, Result};
 pub use event::Event;
 pub use host_function::HostCall;
+pub use kernel::{Kernel, KernelSource, Launch, Module, Parameter, Read, Signature, Write, compile, compiler_version};
 pub use page_locked::{Frozen, PageLockedMemory, Pinned, Uninit, page_locked_budget};
 pub use pool::PoolStats;
 pub use stream::{Priority, Stream};

@@ -58,6 +58,7 @@ calls! {
     LoadModule = "cuModuleLoadDataEx",
     UnloadModule = "cuModuleUnload",
     Function = "cuModuleGetFunction",
+    ParameterSize = "cuFuncGetParamInfo",
     FunctionAttribute = "cuFuncGetAttribute",
     SetFunctionAttribute = "cuFuncSetAttribute",
     Occupancy = "cuOccupancyMaxActiveBlocksPerMultiprocessor",

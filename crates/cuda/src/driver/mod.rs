@@ -212,6 +212,14 @@ pub unsafe trait Driver: Send + Sync + 'static {
         Err(Failure::not_supported(Call::Function))
     }
 
+    /// Bytes of a kernel's parameter; none behind the last. Not every driver can say.
+    ///
+    /// # Safety
+    /// The function's module is loaded.
+    unsafe fn parameter_size(&self, _function: FunctionHandle, _index: usize) -> Result<Option<usize>> {
+        Err(Failure::not_supported(Call::ParameterSize))
+    }
+
     /// An attribute of a kernel, by the driver's number for it.
     ///
     /// # Safety

@@ -8,6 +8,7 @@ mod errors;
 mod every_device;
 mod failures;
 mod host_calls;
+mod kernels;
 mod processes;
 mod program;
 mod random_programs;

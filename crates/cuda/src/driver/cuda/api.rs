@@ -3,7 +3,10 @@
 //! They are declared here instead of taken from cudarc because theirs return a Rust enum, which is undefined behavior
 //! for a status that the enum does not know, and panic where a symbol is missing.
 
-use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::{
+    ffi::{c_char, c_int, c_uint, c_void},
+    sync::OnceLock,
+};
 
 use cudarc::driver::sys;
 
@@ -95,6 +98,20 @@ functions! {
     update_graph = "cuGraphExecUpdate_v2" (Handle, Handle, *mut GraphUpdate);
     launch_graph = "cuGraphLaunch" (Handle, Handle);
     destroy_runnable_graph = "cuGraphExecDestroy" (Handle);
+}
+
+type ParameterInfo = unsafe extern "C" fn(Handle, usize, *mut usize, *mut usize) -> u32;
+
+/// `cuFuncGetParamInfo`, which drivers have since CUDA 12.4.
+pub(super) fn parameter_info() -> Option<ParameterInfo> {
+    static FOUND: OnceLock<Option<ParameterInfo>> = OnceLock::new();
+    *FOUND.get_or_init(|| {
+        // SAFETY: as in `Api::load`, which was called before there was a function to ask about.
+        let library = unsafe { sys::culib() };
+        // SAFETY: the driver's header declares the function with these types.
+        let symbol = unsafe { library.get::<ParameterInfo>(b"cuFuncGetParamInfo\0") };
+        symbol.ok().map(|symbol| *symbol)
+    })
 }
 
 /// `CUDA_MEMCPY2D`.

@@ -13,7 +13,7 @@ use std::{
 use pagelock_memory::ByteSize;
 
 use super::{
-    api::{Api, GraphUpdate, Memcpy2d, MemcpyEnd},
+    api::{self, Api, GraphUpdate, Memcpy2d, MemcpyEnd},
     library::library,
     registered,
 };
@@ -412,6 +412,19 @@ unsafe impl Driver for Context {
     unsafe fn function(&self, module: ModuleHandle, name: &CStr) -> Result<FunctionHandle> {
         made!(self, Function, function(pointer(module.0), name.as_ptr()))
             .map(|function| FunctionHandle(number(function)))
+    }
+
+    unsafe fn parameter_size(&self, function: FunctionHandle, index: usize) -> Result<Option<usize>> {
+        let Some(parameter_info) = api::parameter_info() else {
+            return Err(Failure::not_supported(Call::ParameterSize));
+        };
+        self.bind(Call::ParameterSize)?;
+        let (mut offset, mut size) = (0, 0);
+        // SAFETY: the caller's function exists; writes two numbers, here.
+        match Status(unsafe { parameter_info(pointer(function.0), index, &mut offset, &mut size) }) {
+            Status::INVALID_VALUE => Ok(None),
+            Status(status) => done(Call::ParameterSize, status).map(|()| Some(size)),
+        }
     }
 
     unsafe fn function_attribute(&self, function: FunctionHandle, attribute: u32) -> Result<i32> {

@@ -1,0 +1,115 @@
+//! From source to code for one architecture.
+
+use super::{cache::Cache, nvrtc::nvrtc, source::KernelSource};
+use crate::error::{Error, Result};
+
+/// Compiles for devices of that compute capability, `(9, 0)` for Hopper; or takes what was compiled before from the
+/// user's cache. Needs no device.
+///
+/// The cache is the folder `$PAGELOCK_KERNEL_CACHE`, else `pagelock/kernels` in the user's cache folder; an empty
+/// variable switches it off. What is in the cache needs no NVRTC.
+///
+/// # Errors
+/// [`Error::NoCompiler`] says where NVRTC was looked for, and what to install; [`Error::Compile`] has the compiler's log,
+/// with the lines of the source that it names.
+pub fn compile(source: &KernelSource, compute_capability: (u32, u32)) -> Result<Vec<u8>> {
+    let architecture = format!("sm_{}{}", compute_capability.0, compute_capability.1);
+    Cache::of_user().get(source, &architecture, || compile_now(source, &architecture))
+}
+
+/// The version of NVRTC.
+///
+/// # Errors
+/// [`Error::NoCompiler`].
+pub fn compiler_version() -> Result<(u32, u32)> {
+    Ok(nvrtc()?.version)
+}
+
+fn compile_now(source: &KernelSource, architecture: &str) -> Result<Vec<u8>> {
+    let nvrtc = nvrtc()?;
+    let mut options = vec![format!("--gpu-architecture={architecture}"), "--std=c++17".to_owned()];
+    options.extend(nvrtc.headers.iter().map(|folder| format!("--include-path={}", folder.display())));
+    options.extend_from_slice(source.options());
+    nvrtc.compile(source.name(), source.text(), &options).map_err(|rejected| Error::Compile {
+        name: source.name().to_owned(),
+        status: rejected.status,
+        log: source.annotated(&rejected.log),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOPPER: &str = "sm_90";
+
+    /// Whether there is a compiler, after saying why not.
+    fn is_there() -> bool {
+        match compiler_version() {
+            Ok(_) => true,
+            Err(missing) => {
+                eprintln!("SKIPPED: {missing}");
+                false
+            }
+        }
+    }
+
+    #[test]
+    fn source_becomes_code_for_the_architecture() {
+        if !is_there() {
+            return;
+        }
+        let text = "extern \"C\" __global__ void set(float* y) { y[threadIdx.x] = VALUE; }";
+        let code = compile_now(&KernelSource::new("set.cu", text).define("VALUE", 2.5), HOPPER).unwrap();
+        assert!(code.starts_with(b"\x7fELF"), "a cubin is an ELF file");
+    }
+
+    #[test]
+    fn an_error_shows_the_line() {
+        if !is_there() {
+            return;
+        }
+        let text = "extern \"C\" __global__ void set(float* y) {\n    y[0] = nothing;\n}";
+        let error = compile_now(&KernelSource::new("set.cu", text), HOPPER).unwrap_err().to_string();
+        assert_eq!(
+            error.lines().take(3).collect::<Vec<_>>(),
+            [
+                "cannot compile set.cu (status 6 of NVRTC):",
+                "set.cu(2): error: identifier \"nothing\" is undefined",
+                "     2 |     y[0] = nothing;"
+            ]
+        );
+    }
+
+    #[test]
+    fn an_architecture_that_does_not_exist_is_an_error() {
+        if !is_there() {
+            return;
+        }
+        let error = compile_now(&KernelSource::new("a.cu", ""), "sm_1").unwrap_err().to_string();
+        assert!(error.contains("gpu-architecture"), "{error}");
+    }
+
+    #[test]
+    fn a_zero_byte_in_the_source_is_an_error() {
+        if !is_there() {
+            return;
+        }
+        let error = compile_now(&KernelSource::new("a.cu", "a\0b"), HOPPER).unwrap_err().to_string();
+        assert_eq!(error, "cannot compile a.cu (status 0 of NVRTC):\nthere is a zero byte in the text");
+    }
+
+    #[test]
+    fn what_is_missing_is_said_with_where_it_was_looked_for() {
+        let missing = crate::CompilerAbsence::NoLibrary {
+            names: "libnvrtc.so.13, libnvrtc.so".to_owned(),
+            folders: vec!["/opt/cuda/lib64".to_owned(), "/venv/nvidia/cu13/lib".to_owned()],
+        };
+        assert_eq!(
+            Error::NoCompiler(missing).to_string(),
+            "no NVRTC to compile kernels: the dynamic linker finds none of libnvrtc.so.13, libnvrtc.so, and it is not in \
+             /opt/cuda/lib64, /venv/nvidia/cu13/lib; install the CUDA toolkit or `pip install nvidia-cuda-nvrtc`, or \
+             name the library's folder in PAGELOCK_NVRTC"
+        );
+    }
+}

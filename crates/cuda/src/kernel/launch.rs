@@ -1,0 +1,151 @@
+//! [`Kernel`]: launching what a module has.
+
+use std::{fmt, sync::Arc};
+
+use super::signature::{Signature, sealed::LowerAll};
+use crate::{
+    device::Device,
+    driver::{self, FunctionHandle},
+    error::{Error, Result},
+    host_function,
+    stream::Stream,
+};
+
+/// The size of a launch: blocks, threads of a block, and shared memory of a block.
+pub type Launch = driver::Launch;
+
+/// What a launch must meet, and how errors say it.
+type Requirement<S> = (&'static str, for<'a> fn(&<S as LowerAll>::Arguments<'a>) -> bool);
+
+/// A kernel that takes what its signature says; see [`Module`](super::Module) for an example. Cheap to clone.
+pub struct Kernel<S: Signature> {
+    device: Device, // keeps the module
+    function: FunctionHandle,
+    name: Arc<str>,
+    requirements: Vec<Requirement<S>>,
+}
+
+impl Launch {
+    /// Enough blocks of `threads` threads for `len` elements; none for no elements, which launches nothing.
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_cuda::Launch;
+    ///
+    /// assert_eq!(Launch::covering(1_000, 256).grid, [4, 1, 1]);
+    /// ```
+    pub fn covering(len: usize, threads: u32) -> Self {
+        let blocks = len.div_ceil(threads.max(1) as usize).min(i32::MAX as usize);
+        Self { grid: [blocks as u32, 1, 1], block: [threads, 1, 1], shared_bytes: 0 }
+    }
+
+    /// With so much shared memory for each block, beyond what the kernel declares.
+    pub fn shared_bytes(self, bytes: u32) -> Self {
+        Self { shared_bytes: bytes, ..self }
+    }
+}
+
+impl<S: Signature> Kernel<S> {
+    pub(super) fn new(device: Device, function: FunctionHandle, name: &str) -> Self {
+        Self { device, function, name: name.into(), requirements: Vec::new() }
+    }
+
+    /// Refuses launches whose arguments do not meet this, lengths of buffers above all. `text` says what.
+    pub fn requires(mut self, text: &'static str, met: for<'a> fn(&S::Arguments<'a>) -> bool) -> Self {
+        self.requirements.push((text, met));
+        self
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Launches it, and returns at once.
+    ///
+    /// # Errors
+    /// [`Error::Arguments`] if they do not meet a requirement, [`Error::Launch`] if the size is not one that the device
+    /// can do, [`Error::OtherDevice`], [`Error::Driver`].
+    pub fn launch(&self, stream: &Stream, launch: Launch, arguments: S::Arguments<'_>) -> Result<()> {
+        if let Some((requirement, _)) = self.requirements.iter().find(|(_, met)| !met(&arguments)) {
+            return Err(Error::Arguments { kernel: self.name.to_string(), requirement });
+        }
+        self.check(stream, &launch)?;
+        let lowered = S::lower(arguments, stream)?;
+        if launch.grid.contains(&0) {
+            return Ok(());
+        }
+        if launch.shared_bytes > ALWAYS_SHARED {
+            self.allow_shared(launch.shared_bytes)?;
+        }
+        let (mut pointers, count) = lowered.pointers();
+        let queued = stream.core().enqueue(lowered.accesses(), |driver, stream| {
+            // SAFETY: the module stays loaded while its device lives, which its streams hold; the arguments are those
+            // of the signature, which the author vouched for in `Module::kernel`; `enqueue` orders the buffers.
+            unsafe { driver.launch(stream, self.function, &launch, &mut pointers[..count]) }
+        });
+        Ok(queued?)
+    }
+
+    fn check(&self, stream: &Stream, launch: &Launch) -> Result<()> {
+        let (kernel, here) = (self.device.properties(), stream.device().properties());
+        if self.device != *stream.device() {
+            return Err(Error::OtherDevice { buffer: kernel.ordinal, stream: here.ordinal });
+        }
+        let threads: u64 = launch.block.iter().map(|&threads| u64::from(threads)).product();
+        if threads == 0 || threads > kernel.max_threads_per_block.into() {
+            return Err(Error::Launch { block: launch.block, most: kernel.max_threads_per_block });
+        }
+        Ok(())
+    }
+
+    fn allow_shared(&self, bytes: u32) -> Result<()> {
+        host_function::refuse_inside()?;
+        let driver = &self.device.core().base().driver;
+        // SAFETY: the function's module is loaded.
+        unsafe { driver.set_function_attribute(self.function, MAX_SHARED, bytes as i32) }?;
+        Ok(())
+    }
+
+    /// How many blocks of that size one multiprocessor runs at once.
+    ///
+    /// # Errors
+    /// [`Error::Driver`].
+    pub fn blocks_per_multiprocessor(&self, threads: u32, shared_bytes: u32) -> Result<u32> {
+        host_function::refuse_inside()?;
+        let driver = &self.device.core().base().driver;
+        // SAFETY: the function's module is loaded.
+        Ok(unsafe { driver.occupancy(self.function, threads, shared_bytes as usize) }?)
+    }
+
+    /// A launch for a kernel with a grid-stride loop over `len` elements: as many blocks of `threads` threads as the
+    /// device runs at once, or fewer where that covers all elements.
+    ///
+    /// # Errors
+    /// [`Error::Driver`].
+    pub fn filling(&self, len: usize, threads: u32) -> Result<Launch> {
+        let at_once = self.blocks_per_multiprocessor(threads, 0)?.max(1) * self.device.properties().multiprocessors;
+        let covering = Launch::covering(len, threads);
+        Ok(Launch { grid: [covering.grid[0].min(at_once), 1, 1], ..covering })
+    }
+}
+
+const ALWAYS_SHARED: u32 = 48 << 10; // without asking
+const MAX_SHARED: u32 = 8; // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+
+impl<S: Signature> Clone for Kernel<S> {
+    fn clone(&self) -> Self {
+        Self {
+            device: self.device.clone(),
+            function: self.function,
+            name: self.name.clone(),
+            requirements: self.requirements.clone(),
+        }
+    }
+}
+
+impl<S: Signature> fmt::Debug for Kernel<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Kernel({} on {:?})", self.name, self.device)
+    }
+}

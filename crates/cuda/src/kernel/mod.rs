@@ -1,0 +1,26 @@
+//! Kernels: CUDA C++ beside the Rust that launches it, compiled when the program runs, for the device that is there.
+//!
+//! - `source.rs`: what is compiled; `compiler.rs` and `nvrtc.rs`: how; `find.rs`: where NVRTC is looked for;
+//! - `cache.rs`: compiled kernels on disk, so that NVRTC is needed once;
+//! - `module.rs`: compiled code on a device; `signature.rs`: what a kernel takes; `launch.rs`: launching it.
+//!
+//! One promise is the author's: that a kernel takes what its signature says, and stays inside its buffers when its
+//! requirements hold. It is made where the kernel is taken from its module, and everything after that is safe.
+
+mod cache;
+mod compiler;
+mod find;
+mod launch;
+mod module;
+mod nvrtc;
+mod signature;
+mod source;
+
+pub(crate) use self::module::Modules;
+pub use self::{
+    compiler::{compile, compiler_version},
+    launch::{Kernel, Launch},
+    module::Module,
+    signature::{Parameter, Read, Signature, Write},
+    source::KernelSource,
+};

@@ -1,0 +1,163 @@
+//! [`Module`]: compiled code on a device.
+//!
+//! A device keeps its modules until it is dropped itself: the same code is loaded once, and code can never be gone while
+//! a launch of it is queued.
+
+use std::{ffi::CString, fmt, sync::Arc};
+
+use super::{compiler::compile, launch::Kernel, signature::Signature, source::KernelSource};
+use crate::{
+    base::Base,
+    device::Device,
+    driver::{Call, Failure, FunctionHandle, ModuleHandle, Status},
+    error::{Error, Result},
+    host_function,
+    sync::{Mutex, lock},
+};
+
+/// Compiled code on a device. Cheap to clone.
+///
+/// # Examples
+/// A kernel from its source to its result, where there is a GPU:
+/// ```
+/// use pagelock_cuda::{Device, KernelSource, Launch, Read, Write};
+///
+/// // y[i] = a * x[i] for i < n.   x, y: [n] f32.   One thread per element, grid-stride loop.
+/// const SCALE: &str = r#"
+///     extern "C" __global__ void scale(const float* x, float* y, float a, unsigned n) {
+///         for (unsigned i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) y[i] = a * x[i];
+///     }
+/// "#;
+/// let Ok(device) = Device::cuda(0) else { return Ok(()) };
+/// let module = device.compile(&KernelSource::new("scale.cu", SCALE))?;
+/// // SAFETY: the kernel takes these, and uses `n` elements of both buffers.
+/// let scale = unsafe { module.kernel::<(Read<f32>, Write<f32>, f32, u32)>("scale") }?
+///     .requires("x and y have n elements", |(x, y, _, n)| x.len() == *n as usize && y.len() == *n as usize);
+///
+/// let stream = device.stream()?;
+/// let x = stream.allocate_from(&[1.0, 2.0, 3.0])?;
+/// let mut y = stream.allocate(3)?;
+/// scale.launch(&stream, Launch::covering(3, 256), (x.view(), y.view_mut(), 10.0, 3))?;
+/// assert_eq!(stream.read(&y)?, [10.0, 20.0, 30.0]);
+/// # Ok::<(), pagelock_cuda::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Module {
+    device: Device,
+    handle: ModuleHandle,
+    name: Arc<str>,
+}
+
+/// The modules of a device.
+#[derive(Default)]
+pub(crate) struct Modules(Mutex<Vec<Loaded>>); // guards which are loaded
+
+struct Loaded {
+    image: Box<[u8]>,
+    handle: ModuleHandle,
+}
+
+impl Device {
+    /// Compiles source for this device, or takes what was compiled before, and loads it.
+    ///
+    /// # Errors
+    /// As [`compile`](crate::compile), and [`Error::Driver`].
+    pub fn compile(&self, source: &KernelSource) -> Result<Module> {
+        let image = compile(source, self.properties().compute_capability)?;
+        // SAFETY: NVRTC made it, or the cache says that it is what NVRTC made.
+        unsafe { self.load(source.name(), image) }
+    }
+
+    /// Loads code that was compiled before, with [`compile`](crate::compile) for example. Errors call it `name`.
+    ///
+    /// # Errors
+    /// [`Error::Driver`].
+    ///
+    /// # Safety
+    /// It is a cubin, a fat binary or PTX, whole and as its compiler made it.
+    pub unsafe fn load(&self, name: &str, mut image: Vec<u8>) -> Result<Module> {
+        host_function::refuse_inside()?;
+        image.push(0); // PTX ends with a zero byte; the others know their length
+        let base = self.core().base();
+        let mut loaded = lock(&self.core().modules().0);
+        let known = loaded.iter().find(|known| *known.image == *image).map(|known| known.handle);
+        let handle = match known {
+            Some(handle) => handle,
+            None => {
+                // SAFETY: the caller's promise.
+                let handle = unsafe { base.driver.load_module(&image) }?;
+                loaded.push(Loaded { image: image.into_boxed_slice(), handle });
+                handle
+            }
+        };
+        Ok(Module { device: self.clone(), handle, name: name.into() })
+    }
+}
+
+impl Module {
+    /// The device that has it.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// One of its kernels.
+    ///
+    /// # Errors
+    /// [`Error::NoKernel`] if it has none of that name, [`Error::Signature`] if the parameters of the kernel differ in
+    /// number or size from those of the signature (which a driver before CUDA 12.4 does not say), [`Error::Driver`].
+    ///
+    /// # Safety
+    /// The kernel's parameters are what the signature says, in this order: a pointer for [`Read`](super::Read) and
+    /// [`Write`](super::Write), a value for others. Launched with arguments that meet the
+    /// [requirements](Kernel::requires), in any number of threads, it reads only the elements of its buffers, writes
+    /// only those of the written ones, and ends.
+    pub unsafe fn kernel<S: Signature>(&self, name: &str) -> Result<Kernel<S>> {
+        host_function::refuse_inside()?;
+        let missing = || Error::NoKernel { kernel: name.to_owned(), module: self.name.to_string() };
+        let c_name = CString::new(name).map_err(|_| missing())?;
+        // SAFETY: the module is loaded for as long as its device lives.
+        let function = unsafe { self.device.core().base().driver.function(self.handle, &c_name) };
+        let function = match function {
+            Err(Failure { status: Status::NOT_FOUND, .. }) => return Err(missing()),
+            other => other?,
+        };
+        self.check_parameters::<S>(name, function)?;
+        Ok(Kernel::new(self.device.clone(), function, name))
+    }
+
+    fn check_parameters<S: Signature>(&self, name: &str, function: FunctionHandle) -> Result<()> {
+        let driver = &self.device.core().base().driver;
+        let mut sizes = Vec::new();
+        loop {
+            // SAFETY: the function's module is loaded.
+            match unsafe { driver.parameter_size(function, sizes.len()) } {
+                Ok(Some(size)) => sizes.push(size),
+                Ok(None) => break,
+                Err(Failure { call: Call::ParameterSize, status: Status::NOT_SUPPORTED }) => return Ok(()),
+                Err(failure) => return Err(Error::Driver(failure)),
+            }
+        }
+        if sizes == S::sizes() {
+            return Ok(());
+        }
+        Err(Error::Signature { kernel: name.to_owned(), found: sizes, declared: S::sizes() })
+    }
+}
+
+impl fmt::Debug for Module {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Module({} on {:?})", self.name, self.device)
+    }
+}
+
+impl Modules {
+    /// At the end of the device: unloads everything, if nothing runs any more.
+    pub(crate) fn clear(&self, base: &Base, done: bool) {
+        for Loaded { handle, .. } in std::mem::take(&mut *lock(&self.0)) {
+            if done {
+                // SAFETY: nobody has a module without its device, and nothing that was queued runs any more.
+                let _ = unsafe { base.driver.unload_module(handle) };
+            }
+        }
+    }
+}
