@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-use pagelock_memory::{Budget, ByteSize};
+use pagelock_memory::{Budget, ByteSize, PageLocker};
 
 use crate::{
     base::Base,
@@ -148,6 +148,25 @@ impl Device {
     /// [`page_locked_ceiling`](pagelock_memory::page_locked_ceiling).
     pub fn page_locked(&self) -> &PageLockedMemory {
         &self.core.page_locked
+    }
+
+    /// Locks pages so that this device, and all others of its driver, can copy from and to them: for page-locked memory
+    /// under a budget of one's own.
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_cuda::{Device, Pinned, software::Config};
+    /// use pagelock_memory::{Budget, ByteSize, HostBuffer, HugePages, Limited, PageLocked, Pooled};
+    ///
+    /// let device = Device::software(Config::default())?;
+    /// let source = PageLocked::new().locked_by(device.page_locker()).huge_pages(HugePages::WhereGranted);
+    /// let slots = Pooled::new(Limited::new(source, Budget::new("loader", ByteSize::mib(8))));
+    /// let slot = Pinned::<f32>::from_buffer(HostBuffer::allocate(&slots, 4_000)?)?;
+    /// assert_eq!(slot.len(), 1_000);
+    /// # Ok::<(), pagelock_cuda::Error>(())
+    /// ```
+    pub fn page_locker(&self) -> Arc<dyn PageLocker> {
+        page_locked::locker_for(self.core.base.driver.clone())
     }
 
     /// A stream of normal priority.

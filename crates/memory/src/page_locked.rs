@@ -7,7 +7,14 @@
 //!
 //! Invariant: a mapping is owned before anything that can fail is done to it, and it knows how much of it is locked.
 
-use std::{fmt, io, num::NonZero, ops::Range, ptr::NonNull, sync::Arc, thread};
+use std::{
+    fmt, io,
+    num::NonZero,
+    ops::Range,
+    ptr::NonNull,
+    sync::{Arc, mpsc},
+    thread,
+};
 
 use rustix::{
     mm::{self, Advice, MapFlags, ProtFlags},
@@ -195,8 +202,7 @@ impl Resource for PageLocked {
         let page_bytes = self.page_bytes(len_bytes);
         let mut block = PageLockedBlock::map(len_bytes, page_bytes, self.locker.clone())?;
         block.advise(page_bytes);
-        block.touch(self.touch_threads);
-        block.lock()?;
+        block.touch_and_lock(self.touch_threads)?;
         Ok(block)
     }
 
@@ -268,43 +274,66 @@ impl PageLockedBlock {
         }
     }
 
-    /// Makes the system give and clear every page, on several threads: locking would do it on one.
-    fn touch(&mut self, threads: NonZero<usize>) {
+    /// Makes the system give and clear every page, on several threads: locking would do it on one. Locks each chunk when
+    /// it is touched, while the threads go on with the next. After an error the drop undoes what was locked.
+    fn touch_and_lock(&mut self, threads: NonZero<usize>) -> Result<()> {
         let threads = (self.touched_bytes / TOUCH_PER_THREAD).clamp(1, threads.get());
-        let share = self.touched_bytes.div_ceil(threads).next_multiple_of(page_size());
-        let (block, end) = (&*self, self.touched_bytes);
-        let shares = (1..threads).map(|i| (i * share).min(end)..((i + 1) * share).min(end));
-        thread::scope(|scope| {
-            for range in shares {
-                let spare = range.clone();
-                let spawned = thread::Builder::new().spawn_scoped(scope, move || block.touch_range(range));
-                if spawned.is_err() {
-                    block.touch_range(spare); // no thread to be had: do it here
+        let (locked_bytes, result) = thread::scope(|scope| {
+            let (done, touched) = mpsc::channel();
+            for index in 1..threads {
+                let (block, done_here) = (&*self, done.clone());
+                let touch = move || block.touch_share(index, threads, &done_here);
+                if thread::Builder::new().spawn_scoped(scope, touch).is_err() {
+                    self.touch_share(index, threads, &done); // no thread to be had: do it here
                 }
             }
-            block.touch_range(0..share.min(end));
+            drop(done);
+            self.touch_and_lock_chunks(threads, &touched)
         });
+        self.locked_bytes = locked_bytes;
+        result
+    }
+
+    /// One thread's share of every chunk; says when it is done with each, by the chunk's number.
+    fn touch_share(&self, index: usize, threads: usize, done: &mpsc::Sender<usize>) {
+        for (number, chunk) in self.chunks().enumerate() {
+            self.touch_range(share_of(&chunk, index, threads));
+            let _ = done.send(number); // nobody listens after an error
+        }
+    }
+
+    /// This thread's share of every chunk, and each chunk's lock; how much is locked at the end.
+    fn touch_and_lock_chunks(&self, threads: usize, touched: &mpsc::Receiver<usize>) -> (usize, Result<()>) {
+        let mut shares_done = vec![0; self.chunks().count()];
+        for (number, chunk) in self.chunks().enumerate() {
+            self.touch_range(share_of(&chunk, 0, threads));
+            shares_done[number] += 1;
+            while shares_done[number] < threads {
+                let Ok(done) = touched.recv() else { break }; // a thread that panicked: locking touches what is left
+                shares_done[done] += 1;
+            }
+            let (start, len_bytes) = self.chunk_at(chunk.start);
+            // SAFETY: whole pages of our mapping, which lives until they are unlocked in `drop`.
+            if let Err(error) = unsafe { self.locker.lock(start, len_bytes) } {
+                return (chunk.start, Err(error));
+            }
+        }
+        (self.touched_bytes, Ok(()))
+    }
+
+    fn chunks(&self) -> impl Iterator<Item = Range<usize>> {
+        let end = self.touched_bytes;
+        (0..end).step_by(MAX_CHUNK).map(move |start| start..(start + MAX_CHUNK).min(end))
     }
 
     fn touch_range(&self, range: Range<usize>) {
         for offset in range.step_by(page_size()) {
             // SAFETY: `offset` is below `touched_bytes`, so inside the mapping.
             let page = unsafe { self.start.add(offset) };
-            // SAFETY: inside the mapping, which only the threads of `touch` know yet, each its own range; the bytes
+            // SAFETY: inside the mapping, which only the threads of `touch_and_lock` know yet, each its own range; the bytes
             // are zero already.
             unsafe { page.write_volatile(0) };
         }
-    }
-
-    /// Locks chunk by chunk; after an error the drop undoes what was locked.
-    fn lock(&mut self) -> Result<()> {
-        while self.locked_bytes < self.touched_bytes {
-            let (start, len_bytes) = self.chunk_at(self.locked_bytes);
-            // SAFETY: whole pages of our mapping, which lives until they are unlocked in `drop`.
-            unsafe { self.locker.lock(start, len_bytes) }?;
-            self.locked_bytes += len_bytes;
-        }
-        Ok(())
     }
 
     fn chunk_at(&self, offset: usize) -> (NonNull<u8>, usize) {
@@ -323,6 +352,13 @@ impl PageLockedBlock {
         }
         all_unlocked
     }
+}
+
+/// The pages of a range that one of several threads touches.
+fn share_of(range: &Range<usize>, index: usize, threads: usize) -> Range<usize> {
+    let share = range.len().div_ceil(threads).next_multiple_of(page_size());
+    let at = |index: usize| (range.start + index * share).min(range.end);
+    at(index)..at(index + 1)
 }
 
 impl Drop for PageLockedBlock {

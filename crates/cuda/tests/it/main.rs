@@ -9,6 +9,8 @@ mod every_device;
 mod failures;
 mod host_calls;
 mod kernels;
+mod page_locked;
+mod peers;
 mod processes;
 mod program;
 mod random_programs;
