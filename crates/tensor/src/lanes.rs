@@ -5,10 +5,12 @@
 //! No `unsafe` here: all of it is in `pulp`.
 
 mod dots;
+mod transpose;
 
 use bytemuck::{Pod, Zeroable};
 pub(crate) use dots::{Dots, Rows};
 use pulp::{Arch, Scalar128b, Simd, WithSimd};
+pub(crate) use transpose::{FromPlanes, ToPlanes};
 
 /// Runs `kernel` compiled for the widest vectors of this machine.
 pub(crate) fn dispatch<K: WithSimd>(kernel: K) -> K::Output {
@@ -35,7 +37,7 @@ pub(crate) fn tile_rows<S: Simd>(n_rows: usize) -> usize {
 /// `f32` and `f64` in vectors. `S` is an instruction set; a vector of it holds [`Lanes::lanes`] numbers.
 pub trait Lanes: Pod + Zeroable + Send + Sync + PartialOrd + std::ops::Add<Output = Self> {
     /// The vector.
-    type Vector<S: Simd>: Copy;
+    type Vector<S: Simd>: Pod;
 
     /// Numbers per vector.
     fn lanes<S: Simd>() -> usize {

@@ -13,7 +13,9 @@
 
 mod axis;
 mod correlate;
+mod direct;
 mod fill;
+mod pass;
 mod planes;
 mod rows;
 #[cfg(test)]
@@ -21,9 +23,11 @@ mod tests;
 mod tile;
 mod weight_grad;
 
-use self::correlate::Pass;
-use crate::element::Float;
-use crate::scratch;
+use pulp::{Simd, WithSimd};
+
+use self::pass::Pass;
+use crate::element::{Float, Real};
+use crate::{lanes, scratch};
 
 /// The sizes of a convolution; whoever makes one has checked that they belong together.
 #[derive(Clone, Copy, Debug)]
@@ -58,7 +62,7 @@ pub(crate) fn forward<T: Float>(d: &ConvDims, x: &[T], weight: &[T], bias: Optio
     scratch::reals(x, |x| {
         scratch::reals(weight, |weight| {
             scratch::reals(bias.unwrap_or_default(), |values| {
-                scratch::reals_mut(out, |out| Pass::forward(d).run(x, weight, bias.map(|_| values), out));
+                scratch::reals_mut(out, |out| run(Pass::forward(d), x, weight, bias.map(|_| values), out));
             });
         });
     });
@@ -68,9 +72,38 @@ pub(crate) fn forward<T: Float>(d: &ConvDims, x: &[T], weight: &[T], bias: Optio
 pub(crate) fn input_grad<T: Float>(d: &ConvDims, grad_out: &[T], weight: &[T], grad_in: &mut [T]) {
     scratch::reals(grad_out, |grad_out| {
         scratch::reals(weight, |weight| {
-            scratch::reals_mut(grad_in, |grad_in| Pass::input_grad(d).run(grad_out, weight, None, grad_in));
+            scratch::reals_mut(grad_in, |grad_in| run(Pass::input_grad(d), grad_out, weight, None, grad_in));
         });
     });
+}
+
+/// `target = Σ weight · source + bias`
+fn run<R: Real>(pass: Pass, source: &[R], weight: &[R], bias: Option<&[R]>, target: &mut [R]) {
+    if !target.is_empty() {
+        lanes::dispatch(Run { pass, source, weight, bias, target });
+    }
+}
+
+struct Run<'a, R> {
+    pass: Pass,
+    source: &'a [R],
+    weight: &'a [R],
+    bias: Option<&'a [R]>,
+    target: &'a mut [R],
+}
+
+impl<R: Real> WithSimd for Run<'_, R> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        let Run { pass, source, weight, bias, target } = self;
+        if direct::suits::<S, R>(&pass) {
+            direct::run(simd, &pass, source, weight, bias, target);
+        } else {
+            correlate::run(simd, &pass, source, weight, bias, target);
+        }
+    }
 }
 
 /// The derivative by the weight: `grad_weight[o, i] = Σ grad_out[b, o] · x[b, i]` over images and pixels.

@@ -2,10 +2,11 @@
 //!
 //! Both directions are brought into one form. Targets come in `target_step` interleaved phases that use different
 //! taps, and source pixels in `source_phases` interleaved phases; target `t` of a phase reads, for each of its taps,
-//! entry `t + shift` of one source phase. So neighboring targets always read neighboring entries.
+//! entry `t · advance + shift` of one source phase. Where sources are split, `advance` is 1: neighboring targets read
+//! neighboring entries.
 //!
-//! - Convolution, stride `s`: one target phase; tap `k` of target `t` reads pixel `t·s + k·d − p`, which is entry
-//!   `t + k·d / s` of phase `k·d mod s` when entries start at pixel `−p`.
+//! - Convolution, stride `s`: one target phase; tap `k` of target `t` reads pixel `t·s + k·d − p`. With entries that
+//!   start at pixel `−p` that is entry `t·s + k·d`, or, split into phases, entry `t + k·d / s` of phase `k·d mod s`.
 //! - Derivative by the image: one source phase; pixel `i` adds up the outputs `o` with `i = o·s + k·d − p`, so pixels
 //!   `f, f + s, f + 2s, …` use the taps with `k·d ≡ f + p (mod s)`, at `o = (i + p − k·d) / s`.
 
@@ -23,6 +24,7 @@ pub(super) struct ConvAxis {
 #[derive(Clone, Copy, Debug)]
 enum Direction {
     Forward,
+    Split,
     InputGrad,
 }
 
@@ -36,6 +38,8 @@ pub(super) struct Axis {
     pub(super) source_phases: usize,
     /// The source pixel at entry 0 of phase 0; negative in the padding.
     pub(super) origin: isize,
+    /// How many entries the next target's are further on.
+    pub(super) advance: usize,
     /// The largest shift of a tap.
     pub(super) reach: usize,
     conv: ConvAxis,
@@ -55,17 +59,34 @@ pub(super) struct Tap {
 
 impl Axis {
     pub(super) fn forward(conv: ConvAxis) -> Axis {
-        let phases = (0..conv.kernel).map(|k| k * conv.dilation % conv.stride + 1).max();
         Axis {
             target_size: conv.out_size,
             target_step: 1,
             source_size: conv.in_size,
-            source_step: conv.stride,
-            source_phases: phases.unwrap_or(1),
+            source_step: 1,
+            source_phases: 1,
             origin: -(conv.padding as isize),
-            reach: conv.last_tap() / conv.stride,
+            advance: conv.stride,
+            reach: conv.last_tap(),
             conv,
             direction: Direction::Forward,
+        }
+    }
+
+    /// The same with a source in phases, so that `advance` is 1.
+    pub(super) fn split(self) -> Axis {
+        let ConvAxis { kernel, stride, dilation, .. } = self.conv;
+        if matches!(self.direction, Direction::InputGrad) {
+            return self;
+        }
+        let phases = (0..kernel).map(|k| k * dilation % stride + 1).max();
+        Axis {
+            source_step: stride,
+            source_phases: phases.unwrap_or(1),
+            advance: 1,
+            reach: self.conv.last_tap() / stride,
+            direction: Direction::Split,
+            ..self
         }
     }
 
@@ -79,6 +100,7 @@ impl Axis {
             source_step: 1,
             source_phases: 1,
             origin: (padding / stride) as isize - shift as isize,
+            advance: 1,
             reach: shift + padding.div_ceil(stride) - padding / stride,
             conv,
             direction: Direction::InputGrad,
@@ -108,7 +130,8 @@ impl Axis {
         (0..kernel).filter_map(move |index| {
             let at = index * dilation;
             match direction {
-                Direction::Forward => Some(Tap { index, phase: at % stride, shift: at / stride }),
+                Direction::Forward => Some(Tap { index, phase: 0, shift: at }),
+                Direction::Split => Some(Tap { index, phase: at % stride, shift: at / stride }),
                 Direction::InputGrad => {
                     let first = target_phase + padding;
                     let shift = first / stride - padding / stride + last - at / stride;
@@ -116,6 +139,16 @@ impl Axis {
                 }
             }
         })
+    }
+
+    /// How many entries so many targets of a phase read.
+    pub(super) fn entries(&self, targets: usize) -> usize {
+        (targets - 1) * self.advance + self.reach + 1
+    }
+
+    /// Whether no padding is read, and entries are numbered like pixels.
+    pub(super) fn is_inside(&self) -> bool {
+        self.origin == 0 && self.source_phases == 1 && self.entries(self.targets(0)) <= self.source_size
     }
 
     /// The source pixel of an entry; out of range in the padding.

@@ -31,7 +31,7 @@ impl<R: Lanes> WithSimd for Fill<'_, R> {
         let Planes { columns, pitch, plane_len, .. } = *self.planes;
         let Some(pieces) = Pieces::new::<S, R>(simd, &columns, pitch) else { return };
         match (columns.source_step, columns.source_phases, columns.origin) {
-            (1, 1, origin) => self.rows(simd, Whole { pieces, entry: origin.min(0).unsigned_abs() }),
+            (1, 1, origin) => self.rows(simd, Whole { pieces: &pieces, entry: origin.min(0).unsigned_abs() }),
             (2, 2, ..=0) => {
                 let first = columns.origin.unsigned_abs();
                 let [even, odd] = [first, first + 1].map(|at| at % 2 * plane_len + at / 2);
@@ -68,13 +68,13 @@ impl<R: Lanes> Fill<'_, R> {
 }
 
 /// How one row is copied. (Not a closure: those need not be inlined, and would then lack the vector instructions.)
-trait Row<S, R> {
+pub(super) trait Row<S, R> {
     /// `pixels` begins with the row, `to` with the row's entries in the plane of column phase 0.
     fn copy(&self, simd: S, pixels: &[R], to: &mut [R]);
 }
 
 /// A row in vectors.
-struct Pieces<V> {
+pub(super) struct Pieces<V> {
     /// The first pixel that is read.
     from: usize,
     /// How many vectors come before the last one.
@@ -88,7 +88,7 @@ struct Pieces<V> {
 impl<V: Copy> Pieces<V> {
     /// `None` if all that is read of a row is padding.
     #[inline(always)]
-    fn new<S: Simd, R: Lanes<Vector<S> = V>>(simd: S, axis: &Axis, pitch: usize) -> Option<Pieces<V>> {
+    pub(super) fn new<S: Simd, R: Lanes<Vector<S> = V>>(simd: S, axis: &Axis, pitch: usize) -> Option<Pieces<V>> {
         let lanes = R::lanes::<S>();
         // Pixels before the origin are not read, nor those behind the last entry.
         let end = axis.origin + (pitch * axis.source_step) as isize;
@@ -111,15 +111,15 @@ impl<V: Copy> Pieces<V> {
 }
 
 /// One phase of every pixel, from this entry on.
-struct Whole<V> {
-    pieces: Pieces<V>,
-    entry: usize,
+pub(super) struct Whole<'a, V> {
+    pub(super) pieces: &'a Pieces<V>,
+    pub(super) entry: usize,
 }
 
-impl<V: Copy, S: Simd, R: Lanes<Vector<S> = V>> Row<S, R> for Whole<V> {
+impl<V: Copy, S: Simd, R: Lanes<Vector<S> = V>> Row<S, R> for Whole<'_, V> {
     #[inline(always)]
     fn copy(&self, simd: S, pixels: &[R], to: &mut [R]) {
-        let Pieces { from, before, all, .. } = self.pieces;
+        let Pieces { from, before, all, .. } = *self.pieces;
         let to = R::vectors_mut::<S>(&mut to[self.entry..]);
         if before > 0 {
             for (to, &vector) in to.iter_mut().zip(&R::vectors::<S>(&pixels[from..])[..before]) {

@@ -9,8 +9,8 @@ use pulp::{Simd, WithSimd};
 
 use super::ConvDims;
 use super::axis::Axis;
-use super::correlate::axes;
 use super::fill::{Fill, Images};
+use super::pass::axes;
 use super::planes::{Limits, Planes};
 use crate::element::Real;
 use crate::lanes::{self, Dots, Rows};
@@ -48,7 +48,7 @@ impl<R: Real> WithSimd for Run<'_, R> {
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
         let Run { d, x, grad_out, grad_weight } = self;
-        let [rows, columns] = axes(d).map(Axis::forward);
+        let [rows, columns] = axes(d).map(|axis| Axis::forward(axis).split());
         let source = Planes::choose((rows, columns), d.in_channels / d.groups, d.batch, R::lanes::<S>(), LIMITS);
         let n_taps = d.in_channels / d.groups * d.kernel[0] * d.kernel[1];
         let tasks = (d.batch * d.work_per_image()).div_ceil(TASK_WORK).clamp(1, MAX_TASKS.min(d.batch));

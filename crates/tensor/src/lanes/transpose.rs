@@ -1,0 +1,159 @@
+//! From planes to vectors that hold one number of each plane, and back: transposition in registers.
+
+use std::array::from_fn;
+
+use bytemuck::Pod;
+use pulp::{Simd, WithSimd};
+
+use super::Lanes;
+
+/// `vectors[i, c] = planes[c · distance + i]` for `c < n_planes`, else zero; `i < len`.
+pub(crate) struct FromPlanes<'a, R> {
+    pub(crate) planes: &'a [R],
+    pub(crate) distance: usize,
+    /// As many as there are lanes, or fewer.
+    pub(crate) n_planes: usize,
+    pub(crate) len: usize,
+    /// `[len, lanes]`, and room for a vector per lane.
+    pub(crate) vectors: &'a mut [R],
+}
+
+/// `planes[c · distance + i] = vectors[i, c]` for `c < n_planes` and `i < len`.
+pub(crate) struct ToPlanes<'a, R> {
+    pub(crate) planes: &'a mut [R],
+    pub(crate) distance: usize,
+    /// As many as there are lanes, or fewer.
+    pub(crate) n_planes: usize,
+    pub(crate) len: usize,
+    /// `[len, lanes]`, and readable up to a vector per lane.
+    pub(crate) vectors: &'a [R],
+}
+
+impl<R: Lanes> WithSimd for FromPlanes<'_, R> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        match R::lanes::<S>() {
+            16 => self.run::<S, 16>(simd),
+            8 => self.run::<S, 8>(simd),
+            4 => self.run::<S, 4>(simd),
+            2 => self.run::<S, 2>(simd),
+            1 => self.run::<S, 1>(simd),
+            lanes => unreachable!("no vectors of {lanes} lanes"),
+        }
+    }
+}
+
+impl<R: Lanes> FromPlanes<'_, R> {
+    #[inline(always)]
+    fn run<S: Simd, const L: usize>(self, simd: S) {
+        let to = R::vectors_mut::<S>(self.vectors);
+        let plane = |c: usize, at: usize| &self.planes[c * self.distance + at..];
+        for at in squares(self.len, L) {
+            let n = L.min(self.len - at);
+            let rows = if n == L && self.n_planes == L {
+                from_fn(|c| R::vectors::<S>(&plane(c, at)[..L])[0])
+            } else {
+                let mut rows = [R::splat(simd, R::zeroed()); L];
+                for (c, row) in rows.iter_mut().enumerate().take(self.n_planes) {
+                    *row = R::load(simd, &plane(c, at)[..n]);
+                }
+                rows
+            };
+            to[at..][..L].copy_from_slice(&transposed::<S, R, L>(simd, rows));
+        }
+    }
+}
+
+impl<R: Lanes> WithSimd for ToPlanes<'_, R> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        match R::lanes::<S>() {
+            16 => self.run::<S, 16>(simd),
+            8 => self.run::<S, 8>(simd),
+            4 => self.run::<S, 4>(simd),
+            2 => self.run::<S, 2>(simd),
+            1 => self.run::<S, 1>(simd),
+            lanes => unreachable!("no vectors of {lanes} lanes"),
+        }
+    }
+}
+
+impl<R: Lanes> ToPlanes<'_, R> {
+    #[inline(always)]
+    fn run<S: Simd, const L: usize>(self, simd: S) {
+        let from = R::vectors::<S>(self.vectors);
+        for at in squares(self.len, L) {
+            let rows: &[R::Vector<S>; L] = from[at..].first_chunk().expect("room for a vector per lane");
+            let rows = transposed::<S, R, L>(simd, *rows);
+            let n = L.min(self.len - at);
+            if n < L {
+                for (c, &row) in rows.iter().enumerate().take(self.n_planes) {
+                    R::store(simd, &mut self.planes[c * self.distance + at..][..n], row);
+                }
+            } else if self.n_planes < L {
+                for (c, &row) in rows.iter().enumerate().take(self.n_planes) {
+                    R::vectors_mut::<S>(&mut self.planes[c * self.distance + at..][..L])[0] = row;
+                }
+            } else {
+                for (c, row) in rows.into_iter().enumerate() {
+                    R::vectors_mut::<S>(&mut self.planes[c * self.distance + at..][..L])[0] = row;
+                }
+            }
+        }
+    }
+}
+
+/// Where squares that cover `len` begin; the last one overlaps the one before rather than run over the end.
+#[inline(always)]
+fn squares(len: usize, side: usize) -> impl Iterator<Item = usize> {
+    (0..len).step_by(side).map(move |at| at.min(len.saturating_sub(side)))
+}
+
+/// Lane `j` of row `i` becomes lane `i` of row `j`.
+#[inline(always)]
+fn transposed<S: Simd, R: Lanes, const L: usize>(simd: S, mut rows: [R::Vector<S>; L]) -> [R::Vector<S>; L] {
+    if L == 16 {
+        return bytemuck::cast(transposed_16(simd, bytemuck::cast::<[R::Vector<S>; L], [S::f32s; 16]>(rows)));
+    }
+    exchange::<R::Vector<S>, R, L, 4>(&mut rows);
+    exchange::<R::Vector<S>, R, L, 2>(&mut rows);
+    exchange::<R::Vector<S>, R, L, 1>(&mut rows);
+    rows
+}
+
+/// Exchanges the off-diagonal quarters of each square of side `2 · D`.
+#[inline(always)]
+fn exchange<V: Pod, R: Pod, const L: usize, const D: usize>(rows: &mut [V; L]) {
+    for i in 0..L {
+        if D < L && i & D == 0 {
+            let (upper, lower): ([R; L], [R; L]) = (bytemuck::cast(rows[i]), bytemuck::cast(rows[i + D]));
+            // The compiler makes a shuffle of each, up to eight lanes.
+            rows[i] = bytemuck::cast::<[R; L], V>(from_fn(|j| if j & D == 0 { upper[j] } else { lower[j - D] }));
+            rows[i + D] = bytemuck::cast::<[R; L], V>(from_fn(|j| if j & D == 0 { upper[j + D] } else { lower[j] }));
+        }
+    }
+}
+
+/// Sixteen lanes are four quarters of four. `pulp` splits four such vectors in two ways: the `f32` one transposes the
+/// quarters of four rows, the `f64` one exchanges pairs of lanes between rows (which done twice is undone) and moves
+/// whole quarters, where two moves transpose them. The lists of rows are written out so that all rows stay in registers.
+#[inline(always)]
+fn transposed_16<S: Simd>(simd: S, mut rows: [S::f32s; 16]) -> [S::f32s; 16] {
+    for i in [0, 4, 8, 12] {
+        [rows[i], rows[i + 1], rows[i + 2], rows[i + 3]] =
+            simd.deinterleave_shfl_f32s([rows[i], rows[i + 1], rows[i + 2], rows[i + 3]]);
+    }
+    for i in [0, 1, 8, 9] {
+        [rows[i], rows[i + 2], rows[i + 4], rows[i + 6]] =
+            simd.deinterleave_shfl_f64s([rows[i], rows[i + 2], rows[i + 4], rows[i + 6]]);
+    }
+    for i in [0, 1, 4, 5] {
+        [rows[i], rows[i + 2], rows[i + 8], rows[i + 10]] =
+            simd.deinterleave_shfl_f64s([rows[i], rows[i + 2], rows[i + 8], rows[i + 10]]);
+    }
+    rows
+}

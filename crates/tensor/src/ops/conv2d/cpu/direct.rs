@@ -1,0 +1,236 @@
+//! A pass with vectors over target channels, for as many of these as fill a vector.
+//!
+//! Each product is of a vector of weights and one pixel, so pixels may be anywhere: strides need no rearranging, and
+//! only padding a copy of the image (`source.rs`). Sums of a band of rows are added up in scratch as `[pixel, lanes]`
+//! (`tile.rs`), and go to their planes in squares that are transposed in registers.
+
+mod source;
+mod tile;
+
+use std::ops::Range;
+
+use pulp::Simd;
+
+use self::source::{Part, Source};
+use self::tile::{Sums, Targets};
+use super::correlate::pack_bias;
+use super::pass::{Pass, Span, Tiling};
+use crate::element::Real;
+use crate::lanes::{Lanes, ToPlanes};
+use crate::scratch;
+
+/// A block of the source stays in the second-level cache, and what it is multiplied with beside it.
+const BLOCK_LEN: usize = 32 << 10;
+
+/// Target pixels per block: sums of all of them are in the cache at a time.
+const BLOCK_PIXELS: usize = 512;
+
+/// Whether the direct pass is the faster one: at least half of the lanes have a channel.
+pub(super) fn suits<S: Simd, R: Lanes>(pass: &Pass) -> bool {
+    let channels = pass.target_channels;
+    pass.columns.advance <= 2 && 2 * channels >= channels.next_multiple_of(R::lanes::<S>())
+}
+
+/// `target = Σ weight · source + bias`
+pub(super) fn run<S: Simd, R: Real>(
+    simd: S,
+    pass: &Pass,
+    source: &[R],
+    weight: &[R],
+    bias: Option<&[R]>,
+    target: &mut [R],
+) {
+    let lanes = R::lanes::<S>();
+    let band_rows = (BLOCK_PIXELS / (pass.columns.target_size * pass.rows.target_step)).max(1);
+    let layout = Source::new(pass, band_rows, BLOCK_LEN);
+    let n_vectors = pass.target_channels.div_ceil(lanes);
+    let n_taps = pass.n_all_taps();
+    let images = images_at_a_time::<S>(pass, &layout, n_vectors);
+    scratch::with(n_taps, |offsets| {
+        scratch::with(pass.groups * n_vectors * n_taps * lanes, |weights| {
+            scratch::with(pass.groups * n_vectors * lanes, |starts| {
+                pack(pass, &layout, lanes, weight, offsets, weights);
+                pack_bias(pass, lanes, bias, starts);
+                let packed = Packed { layout, images, n_vectors, lanes, offsets, weights, starts };
+                let tiling = Tiling { channels: lanes, tiles: n_vectors, images };
+                pass.for_each_task(tiling, target, |span, target| {
+                    let band_len = packed.band_len(pass);
+                    scratch::with(packed.layout.room::<R, S>(images), |block| {
+                        scratch::with(2 * band_len + lanes * lanes, |sums| {
+                            Task { pass, packed: &packed, span, band_len }.run(simd, source, target, block, sums);
+                        });
+                    });
+                });
+            });
+        });
+    });
+}
+
+/// So many that their rows make whole tiles.
+fn images_at_a_time<S: Simd>(pass: &Pass, layout: &Source, n_vectors: usize) -> usize {
+    if !layout.has_all_rows() {
+        return 1;
+    }
+    let n_rows = pass.rows.targets(0);
+    let (tile_rows, _) = tile::shape::<S>(n_rows * pass.batch, pass.columns.targets(0), n_vectors.min(2));
+    let images = (1..tile_rows).find(|n| (n * n_rows).is_multiple_of(tile_rows)).unwrap_or(tile_rows);
+    images.min(pass.batch)
+}
+
+/// What all tasks share.
+struct Packed<'a, R> {
+    layout: Source,
+    images: usize,
+    /// Vectors of target channels per group.
+    n_vectors: usize,
+    lanes: usize,
+    /// From each tap to the entry of a target: `[phases, taps]`.
+    offsets: &'a [usize],
+    /// `[groups, vectors, phases, taps, lanes]`
+    weights: &'a [R],
+    /// What each sum starts with: `[groups, vectors, lanes]`.
+    starts: &'a [R],
+}
+
+impl<R> Packed<'_, R> {
+    /// Target rows of all phases that a block serves.
+    fn band_rows(&self, pass: &Pass) -> usize {
+        (self.layout.block_rows * pass.rows.target_step).min(pass.rows.target_size)
+    }
+
+    /// Sums per vector of channels: of a band of each image.
+    fn band_len(&self, pass: &Pass) -> usize {
+        self.images * self.band_rows(pass) * pass.columns.target_size * self.lanes
+    }
+}
+
+/// Fills offsets and weights; lanes without a channel get zeros.
+fn pack<R: Real>(pass: &Pass, layout: &Source, lanes: usize, weight: &[R], offsets: &mut [usize], weights: &mut [R]) {
+    let mut offset = offsets.iter_mut();
+    for phases in pass.phases() {
+        pass.for_each_tap(phases, |channel, y, x, _| {
+            *offset.next().expect("one per tap") = channel * layout.plane_len + y.shift * layout.pitch + x.shift;
+        });
+    }
+    let mut vectors = weights.chunks_exact_mut(lanes);
+    for group in 0..pass.groups {
+        for first in (0..pass.target_channels).step_by(lanes) {
+            let n_channels = lanes.min(pass.target_channels - first);
+            let distance = pass.first_weight(0, 1);
+            for phases in pass.phases() {
+                pass.for_each_tap(phases, |_, _, _, tap| {
+                    let vector = vectors.next().expect("one per tap");
+                    let weights = &weight[pass.first_weight(group, first) + tap..];
+                    vector[n_channels..].fill(R::ZERO);
+                    for (to, weight) in vector[..n_channels].iter_mut().zip(weights.iter().step_by(distance)) {
+                        *to = *weight;
+                    }
+                });
+            }
+        }
+    }
+}
+
+struct Task<'a, R> {
+    pass: &'a Pass,
+    packed: &'a Packed<'a, R>,
+    span: Span,
+    /// Numbers per vector of channels among the sums.
+    band_len: usize,
+}
+
+impl<R: Real> Task<'_, R> {
+    /// `block` and `sums` are room for copies of the source, and for the sums of two vectors of channels.
+    fn run<S: Simd>(&self, simd: S, source: &[R], target: &mut [R], block: &mut [R], sums: &mut [R]) {
+        let Task { pass, packed, span, .. } = *self;
+        block.fill(R::ZERO);
+        let image_len = span.image_len(pass, packed.lanes);
+        let n_images = target.len() / image_len;
+        for image in (0..n_images).step_by(packed.images) {
+            let target = &mut target[image * image_len..];
+            for first_row in (0..pass.rows.targets(0)).step_by(packed.layout.block_rows) {
+                for group in span.groups.0..span.groups.1 {
+                    let images = packed.images.min(n_images - image);
+                    let part = Part { image: span.first_image + image, n_images: images, group, first_row };
+                    let source = packed.layout.read(simd, source, part, block);
+                    self.part(simd, part, source, target, sums);
+                }
+            }
+        }
+    }
+
+    /// All channels of a part of the images.
+    fn part<S: Simd>(&self, simd: S, part: Part, source: &[R], target: &mut [R], sums: &mut [R]) {
+        let (first, end) = self.span.tiles;
+        for first in (first..end).step_by(2) {
+            let n = (end - first).min(2);
+            self.add_up(simd, part, first..first + n, source, sums);
+            for i in 0..n {
+                self.write(simd, part, first + i, target, &sums[i * self.band_len..]);
+            }
+        }
+    }
+
+    fn add_up<S: Simd>(&self, simd: S, part: Part, vectors: Range<usize>, source: &[R], sums: &mut [R]) {
+        let Packed { n_vectors, lanes, offsets, weights, starts, .. } = *self.packed;
+        let first = part.group * n_vectors + vectors.start;
+        let starts = [0, 1].map(|v| starts.get((first + v) * lanes..).unwrap_or_default());
+        let weights = [0, 1].map(|v| weights.get((first + v) * offsets.len() * lanes..).unwrap_or_default());
+        let mut taps = 0..0;
+        for phases in self.pass.phases() {
+            taps = taps.end..taps.end + self.pass.n_taps(phases);
+            let targets = self.targets(part, phases);
+            if targets.rows.n * targets.columns.n > 0 {
+                let sums = Sums {
+                    source,
+                    offsets: &offsets[taps.clone()],
+                    weights: &weights.map(|weights| weights.get(taps.start * lanes..).unwrap_or_default())
+                        [..vectors.len()],
+                    starts: &starts[..vectors.len()],
+                    targets,
+                    sums: &mut *sums,
+                    vector_len: self.band_len,
+                };
+                sums.run(simd);
+            }
+        }
+    }
+
+    fn targets(&self, part: Part, phases: (usize, usize)) -> Targets {
+        let Pass { rows, columns, .. } = self.pass;
+        let Packed { layout, .. } = self.packed;
+        let width = columns.target_size;
+        let n_rows = rows.targets(phases.0).saturating_sub(part.first_row).min(layout.block_rows);
+        Targets {
+            images: tile::Span {
+                n: part.n_images,
+                source: layout.image_len,
+                target: self.band_len / self.packed.images / self.packed.lanes,
+            },
+            rows: tile::Span { n: n_rows, source: layout.row_len(), target: rows.target_step * width },
+            columns: tile::Span { n: columns.targets(phases.1), source: columns.advance, target: columns.target_step },
+            first: phases.0 * width + phases.1,
+        }
+    }
+
+    /// Writes the sums of a vector of channels to their planes.
+    fn write<S: Simd>(&self, simd: S, part: Part, vector: usize, target: &mut [R], sums: &[R]) {
+        let Task { pass, packed, span, band_len } = *self;
+        let Packed { lanes, images, .. } = *packed;
+        let (width, step) = (pass.columns.target_size, pass.rows.target_step);
+        let first_row = part.first_row * step;
+        let n_rows = packed.band_rows(pass).min(pass.rows.target_size - first_row);
+        let plane = pass.target_plane();
+        let first_plane = span.first_plane(pass, lanes, part.group, vector);
+        let first = first_plane * plane + first_row * width;
+        for image in 0..part.n_images {
+            simd.vectorize(ToPlanes {
+                planes: &mut target[image * span.image_len(pass, lanes) + first..],
+                distance: plane,
+                n_planes: lanes.min(pass.target_channels - vector * lanes),
+                len: n_rows * width,
+                vectors: &sums[image * band_len / images..],
+            });
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! What a direct pass reads: the images themselves, or copies with zeros around them.
+
+use pulp::{Simd, WithSimd};
+
+use super::super::axis::Axis;
+use super::super::fill::{Pieces, Row, Whole};
+use super::super::pass::Pass;
+use crate::lanes::Lanes;
+
+/// The layout of what is read at a time, `[images, channels, rows, pitch]` of one group; `image_len` and `plane_len`
+/// are distances.
+#[derive(Clone, Copy, Debug)]
+pub(in super::super) struct Source {
+    pub(in super::super) rows: Axis,
+    pub(in super::super) columns: Axis,
+    pub(in super::super) channels: usize,
+    groups: usize,
+    /// Without padding, pixels are read where they are.
+    in_place: bool,
+    /// Target rows (of a target phase) that it serves.
+    pub(in super::super) block_rows: usize,
+    pub(in super::super) pitch: usize,
+    pub(in super::super) plane_len: usize,
+    pub(in super::super) image_len: usize,
+}
+
+/// Which part of the batch is read.
+#[derive(Clone, Copy)]
+pub(in super::super) struct Part {
+    pub(in super::super) image: usize,
+    pub(in super::super) n_images: usize,
+    pub(in super::super) group: usize,
+    /// The first target row of each target phase.
+    pub(in super::super) first_row: usize,
+}
+
+impl Source {
+    /// A layout for as many target rows as keep a block within `block_len` entries, all of them if possible.
+    pub(in super::super) fn new(pass: &Pass, max_rows: usize, block_len: usize) -> Source {
+        let Pass { rows, columns, groups, source_channels: channels, .. } = *pass;
+        let all_rows = rows.targets(0);
+        if rows.is_inside() && columns.is_inside() {
+            let (pitch, plane_len) = (columns.source_size, pass.source_plane());
+            let image_len = groups * channels * plane_len;
+            let block_rows = max_rows.clamp(1, all_rows);
+            return Source { rows, columns, channels, groups, in_place: true, block_rows, pitch, plane_len, image_len };
+        }
+        let pitch = columns.entries(columns.targets(0));
+        let fitting = (block_len / (channels * pitch)).saturating_sub(rows.reach + 1) / rows.advance + 1;
+        // Blocks of about the same size.
+        let blocks = all_rows.div_ceil(fitting.min(max_rows).max(1));
+        let block_rows = all_rows.div_ceil(blocks);
+        let plane_len = rows.entries(block_rows) * pitch;
+        let image_len = channels * plane_len;
+        Source { rows, columns, channels, groups, in_place: false, block_rows, pitch, plane_len, image_len }
+    }
+
+    /// Whether a block has all rows of an image.
+    pub(in super::super) fn has_all_rows(&self) -> bool {
+        self.block_rows == self.rows.targets(0)
+    }
+
+    /// Room for copies of so many images.
+    pub(in super::super) fn room<R: Lanes, S: Simd>(&self, n_images: usize) -> usize {
+        if self.in_place { 0 } else { n_images * self.image_len + R::lanes::<S>() }
+    }
+
+    /// From a target to the one of the next row.
+    pub(in super::super) fn row_len(&self) -> usize {
+        self.rows.advance * self.pitch
+    }
+
+    /// What the part reads, from its first entry on. `copies` was zero or held another part before.
+    pub(in super::super) fn read<'a, S: Simd, R: Lanes>(
+        &self,
+        simd: S,
+        pixels: &'a [R],
+        part: Part,
+        copies: &'a mut [R],
+    ) -> &'a [R] {
+        let plane = self.rows.source_size * self.columns.source_size;
+        let first = (part.image * self.groups + part.group) * self.channels * plane;
+        if self.in_place {
+            return &pixels[first + part.first_row * self.row_len()..];
+        }
+        for image in 0..part.n_images {
+            let from = &pixels[first + image * self.groups * self.channels * plane..];
+            let to = &mut copies[image * self.image_len..];
+            simd.vectorize(Copy { source: self, from, first_row: part.first_row, to });
+        }
+        copies
+    }
+}
+
+/// Copies the channels of an image, with zeros around.
+struct Copy<'a, R> {
+    source: &'a Source,
+    from: &'a [R],
+    first_row: usize,
+    to: &'a mut [R],
+}
+
+impl<R: Lanes> WithSimd for Copy<'_, R> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        let Source { rows, columns, channels, pitch, plane_len, .. } = *self.source;
+        let pieces = Pieces::new::<S, R>(simd, &columns, pitch);
+        let first_entry = self.first_row * rows.advance;
+        let n_entries = rows.entries(self.source.block_rows);
+        let is_pixel = |entry: usize| rows.source_pixel(0, first_entry + entry) < rows.source_size;
+        let start = (0..n_entries).find(|&entry| is_pixel(entry)).unwrap_or(n_entries);
+        let end = (start..n_entries).find(|&entry| !is_pixel(entry)).unwrap_or(n_entries);
+        let y = rows.source_pixel(0, first_entry + start);
+        for channel in 0..channels {
+            let plane = &mut self.to[channel * plane_len..];
+            plane[..start * pitch].fill(R::zeroed());
+            if let (Some(pieces), true) = (&pieces, start < end) {
+                let row = Whole { pieces, entry: columns.origin.min(0).unsigned_abs() };
+                let mut from = &self.from[(channel * rows.source_size + y) * columns.source_size..];
+                for entry in start..end {
+                    row.copy(simd, from, &mut plane[entry * pitch..]);
+                    from = &from[columns.source_size..];
+                }
+            }
+            plane[end * pitch..n_entries * pitch].fill(R::zeroed());
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! The inner loop of a direct pass: a tile of target pixels × one or two vectors of target channels, summed over all taps.
+
+use pulp::{Simd, WithSimd};
+
+use crate::lanes::Lanes;
+
+/// The sums of one phase of targets: `sums[v, target] = starts[v] + Σ_t weights[v][t] · source[target's entry + offsets[t]]`.
+pub(super) struct Sums<'a, R> {
+    pub(super) source: &'a [R],
+    /// From each tap to the entry of a target.
+    pub(super) offsets: &'a [usize],
+    /// For each vector of channels: `[taps, lanes]`.
+    pub(super) weights: &'a [&'a [R]],
+    /// For each vector of channels: `[lanes]`.
+    pub(super) starts: &'a [&'a [R]],
+    pub(super) targets: Targets,
+    /// For each vector of channels, `vector_len` numbers.
+    pub(super) sums: &'a mut [R],
+    pub(super) vector_len: usize,
+}
+
+/// The targets of one phase in some images: where their sources are (in entries) and where their sums go (in vectors).
+#[derive(Clone, Copy)]
+pub(super) struct Targets {
+    pub(super) images: Span,
+    pub(super) rows: Span,
+    pub(super) columns: Span,
+    /// Where the first target's sum goes.
+    pub(super) first: usize,
+}
+
+/// How many there are, and the distances between neighbors.
+#[derive(Clone, Copy)]
+pub(super) struct Span {
+    pub(super) n: usize,
+    pub(super) source: usize,
+    pub(super) target: usize,
+}
+
+impl Targets {
+    /// Entry and place of the first target of a row, counted through all images.
+    #[inline(always)]
+    fn row(&self, row: usize) -> (usize, usize) {
+        let (image, row) = (row / self.rows.n, row % self.rows.n);
+        (
+            image * self.images.source + row * self.rows.source,
+            self.first + image * self.images.target + row * self.rows.target,
+        )
+    }
+
+    fn n_rows(&self) -> usize {
+        self.images.n * self.rows.n
+    }
+}
+
+/// Rows and columns of a tile.
+pub(super) type Shape = (usize, usize);
+
+/// Shapes that there are, for machines with 32 registers and with 16.
+const LARGE: [Shape; 11] = [(1, 14), (1, 12), (1, 10), (1, 8), (2, 7), (2, 6), (2, 5), (4, 4), (4, 3), (4, 2), (4, 1)];
+const SMALL: [Shape; 7] = [(1, 6), (1, 5), (1, 4), (2, 3), (2, 2), (2, 1), (1, 1)];
+
+/// The shape that costs least for rows of `width`, with two vectors of channels or one.
+pub(super) fn shape<S: Simd>(n_rows: usize, width: usize, n_vectors: usize) -> Shape {
+    let shapes: &[Shape] = if S::REGISTER_COUNT >= 32 { &LARGE } else { &SMALL };
+    let cost = |&(rows, columns): &Shape| {
+        let sums = rows * columns * n_vectors;
+        let targets = n_rows.next_multiple_of(rows) * width.next_multiple_of(columns);
+        // Each tap also loads its offset and its weights; fewer than eight sums do not keep the units busy.
+        targets * n_vectors * (100 + 150 / (rows * columns)) * sums.max(8) / sums
+    };
+    let fits = |&&(rows, columns): &&Shape| columns <= width && rows * columns * n_vectors <= 28;
+    *shapes.iter().filter(fits).min_by_key(|shape| cost(shape)).expect("a column fits every row")
+}
+
+impl<R: Lanes> Sums<'_, R> {
+    pub(super) fn run<S: Simd>(self, simd: S) {
+        match self.targets.columns.source {
+            1 => self.with_step::<S, 1>(simd),
+            2 => self.with_step::<S, 2>(simd),
+            step => unreachable!("`suits` does not let steps of {step} pass"),
+        }
+    }
+
+    fn with_step<S: Simd, const STEP: usize>(self, simd: S) {
+        match self.weights.len() {
+            1 => self.with_vectors::<S, STEP, 1>(simd),
+            2 => self.with_vectors::<S, STEP, 2>(simd),
+            n => unreachable!("tiles of {n} vectors"),
+        }
+    }
+
+    fn with_vectors<S: Simd, const STEP: usize, const V: usize>(self, simd: S) {
+        let shape = shape::<S>(self.targets.n_rows(), self.targets.columns.n, V);
+        macro_rules! run {
+            ($(($rows:literal, $columns:literal))*) => {
+                match shape {
+                    $(($rows, $columns) => simd.vectorize(Fixed::<R, STEP, V, $rows, $columns>(self)),)*
+                    other => unreachable!("no tiles of {other:?}"),
+                }
+            };
+        }
+        if S::REGISTER_COUNT >= 32 {
+            run!((1, 14)(1, 12)(1, 10)(1, 8)(2, 7)(2, 6)(2, 5)(4, 4)(4, 3)(4, 2)(4, 1))
+        } else {
+            run!((1, 6)(1, 5)(1, 4)(2, 3)(2, 2)(2, 1)(1, 1))
+        }
+    }
+}
+
+/// With everything that the registers depend on known to the compiler.
+struct Fixed<'a, R, const STEP: usize, const V: usize, const ROWS: usize, const COLUMNS: usize>(Sums<'a, R>);
+
+impl<R: Lanes, const STEP: usize, const V: usize, const ROWS: usize, const COLUMNS: usize> WithSimd
+    for Fixed<'_, R, STEP, V, ROWS, COLUMNS>
+{
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(mut self, simd: S) {
+        let (n_rows, width) = (self.0.targets.n_rows(), self.0.targets.columns.n);
+        for row in (0..n_rows).step_by(ROWS) {
+            // The last tile repeats a row, or some columns, rather than run over the end.
+            let rows = std::array::from_fn(|i| self.0.targets.row((row + i).min(n_rows - 1)));
+            for column in (0..width).step_by(COLUMNS) {
+                self.tile(simd, rows, column.min(width - COLUMNS));
+            }
+        }
+    }
+}
+
+impl<R: Lanes, const STEP: usize, const V: usize, const ROWS: usize, const COLUMNS: usize>
+    Fixed<'_, R, STEP, V, ROWS, COLUMNS>
+{
+    #[inline(always)]
+    fn tile<S: Simd>(&mut self, simd: S, rows: [(usize, usize); ROWS], column: usize) {
+        let Sums { source, offsets, weights, starts, targets, .. } = self.0;
+        let weights: [&[R::Vector<S>]; V] = std::array::from_fn(|v| &R::vectors::<S>(weights[v])[..offsets.len()]);
+        let sources: [&[R]; ROWS] = std::array::from_fn(|i| &source[rows[i].0 + column * STEP..]);
+        let mut sums = [[[R::splat(simd, R::zeroed()); V]; COLUMNS]; ROWS];
+        for row in &mut sums {
+            *row = [std::array::from_fn(|v| R::vectors::<S>(starts[v])[0]); COLUMNS];
+        }
+        for (t, &offset) in offsets.iter().enumerate() {
+            for (source, sums) in sources.iter().zip(&mut sums) {
+                let pixels = &source[offset..][..(COLUMNS - 1) * STEP + 1];
+                for (i, sums) in sums.iter_mut().enumerate() {
+                    let pixel = R::splat(simd, pixels[i * STEP]);
+                    for (sum, weights) in sums.iter_mut().zip(&weights) {
+                        *sum = R::mul_add(simd, pixel, weights[t], *sum);
+                    }
+                }
+            }
+        }
+        for (v, to) in self.0.sums.chunks_exact_mut(self.0.vector_len).take(V).enumerate() {
+            let to = R::vectors_mut::<S>(to);
+            for ((_, place), sums) in rows.iter().zip(&sums) {
+                for (i, sums) in sums.iter().enumerate() {
+                    to[place + (column + i) * targets.columns.target] = sums[v];
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! A pass: the convolution, or its derivative by the image, over a whole batch. What it adds up, and how it is cut into
+//! tasks; `direct.rs` and `correlate.rs` are two ways of running one.
+
+use super::ConvDims;
+use super::axis::{Axis, ConvAxis, Tap};
+use crate::element::Real;
+use crate::parallel::for_each_chunk_mut;
+
+/// Multiply-adds that make a task worth handing out: some ten microseconds.
+const TASK_WORK: usize = 1 << 20;
+
+/// What is added up where; see `axis.rs`.
+pub(super) struct Pass {
+    pub(super) rows: Axis,
+    pub(super) columns: Axis,
+    pub(super) batch: usize,
+    pub(super) groups: usize,
+    /// Channels per group.
+    pub(super) source_channels: usize,
+    pub(super) target_channels: usize,
+    weights: WeightStrides,
+    work_per_image: usize,
+}
+
+/// Distances in the weight tensor between neighbors.
+#[derive(Clone, Copy)]
+struct WeightStrides {
+    group: usize,
+    source: usize,
+    target: usize,
+    row: usize,
+}
+
+pub(super) fn axes(d: &ConvDims) -> [ConvAxis; 2] {
+    [0, 1].map(|axis| ConvAxis {
+        in_size: d.in_size[axis],
+        out_size: d.out_size[axis],
+        kernel: d.kernel[axis],
+        stride: d.stride[axis],
+        padding: d.padding[axis],
+        dilation: d.dilation[axis],
+    })
+}
+
+impl Pass {
+    pub(super) fn forward(d: &ConvDims) -> Pass {
+        let [rows, columns] = axes(d).map(Axis::forward);
+        let (inputs, outputs) = (d.in_channels / d.groups, d.out_channels / d.groups);
+        let taps = d.kernel[0] * d.kernel[1];
+        Pass {
+            rows,
+            columns,
+            batch: d.batch,
+            groups: d.groups,
+            source_channels: inputs,
+            target_channels: outputs,
+            weights: WeightStrides {
+                group: outputs * inputs * taps,
+                source: taps,
+                target: inputs * taps,
+                row: d.kernel[1],
+            },
+            work_per_image: d.work_per_image(),
+        }
+    }
+
+    pub(super) fn input_grad(d: &ConvDims) -> Pass {
+        let pass = Pass::forward(d);
+        let [rows, columns] = axes(d).map(Axis::input_grad);
+        Pass {
+            rows,
+            columns,
+            source_channels: pass.target_channels,
+            target_channels: pass.source_channels,
+            weights: WeightStrides { source: pass.weights.target, target: pass.weights.source, ..pass.weights },
+            ..pass
+        }
+    }
+
+    /// The same with its source in phases.
+    pub(super) fn split(&self) -> Pass {
+        Pass { rows: self.rows.split(), columns: self.columns.split(), ..*self }
+    }
+
+    /// Pairs of phases of target rows and columns.
+    pub(super) fn phases(&self) -> impl Iterator<Item = (usize, usize)> {
+        let columns = self.columns.target_phases();
+        (0..self.rows.target_phases()).flat_map(move |row| (0..columns).map(move |column| (row, column)))
+    }
+
+    /// Products that each target of a pair of phases adds up.
+    pub(super) fn n_taps(&self, (row, column): (usize, usize)) -> usize {
+        self.source_channels * self.rows.taps(row).count() * self.columns.taps(column).count()
+    }
+
+    /// Products of all pairs of phases.
+    pub(super) fn n_all_taps(&self) -> usize {
+        self.phases().map(|phases| self.n_taps(phases)).sum()
+    }
+
+    /// Pixels of a target plane.
+    pub(super) fn target_plane(&self) -> usize {
+        self.rows.target_size * self.columns.target_size
+    }
+
+    pub(super) fn source_plane(&self) -> usize {
+        self.rows.source_size * self.columns.source_size
+    }
+
+    /// Calls `each(source channel, row, column, weight)` for every tap, in the order of the sums; the weight is that of
+    /// the first target channel of the first group.
+    pub(super) fn for_each_tap(&self, (row, column): (usize, usize), mut each: impl FnMut(usize, Tap, Tap, usize)) {
+        for channel in 0..self.source_channels {
+            for y in self.rows.taps(row) {
+                for x in self.columns.taps(column) {
+                    each(channel, y, x, channel * self.weights.source + y.index * self.weights.row + x.index);
+                }
+            }
+        }
+    }
+
+    /// The weights of a target channel of a group: where the first one is.
+    pub(super) fn first_weight(&self, group: usize, channel: usize) -> usize {
+        group * self.weights.group + channel * self.weights.target
+    }
+
+    /// Cuts the target into tasks, by sizes only, and runs them.
+    pub(super) fn for_each_task<R: Real>(
+        &self,
+        tiling: Tiling,
+        target: &mut [R],
+        task: impl Fn(Span, &mut [R]) + Sync,
+    ) {
+        let image_len = self.groups * self.target_channels * self.target_plane();
+        let images = TASK_WORK.div_ceil(self.work_per_image.max(1)).next_multiple_of(tiling.images);
+        let tiles_per_task = self.tiles_per_task(tiling);
+        if tiles_per_task == tiling.tiles {
+            return for_each_chunk_mut(target, images * image_len, |i, target| {
+                task(Span { first_image: i * images, groups: (0, self.groups), tiles: (0, tiling.tiles) }, target);
+            });
+        }
+        let tasks_per_group = tiling.tiles / tiles_per_task;
+        let channels = tiles_per_task * tiling.channels;
+        for_each_chunk_mut(target, channels * self.target_plane(), |i, target| {
+            let (first_image, part) = (i / (self.groups * tasks_per_group), i % (self.groups * tasks_per_group));
+            let group = part / tasks_per_group;
+            let tile = part % tasks_per_group * tiles_per_task;
+            task(Span { first_image, groups: (group, group + 1), tiles: (tile, tile + tiles_per_task) }, target);
+        });
+    }
+
+    /// All tiles, or fewer when there are few images with much work in each.
+    fn tiles_per_task(&self, Tiling { channels, tiles, images }: Tiling) -> usize {
+        const FEW_IMAGES: usize = 8;
+        let whole = self.target_channels.is_multiple_of(channels) && images == 1;
+        if self.batch >= FEW_IMAGES || !whole || self.work_per_image < 2 * TASK_WORK {
+            return tiles;
+        }
+        // Copying the source once per task should cost little beside the sums: at least two tiles per task.
+        let enough = (TASK_WORK * tiles * self.groups).div_ceil(self.work_per_image).max(2);
+        (enough..tiles).find(|&n| tiles.is_multiple_of(n)).unwrap_or(tiles)
+    }
+}
+
+/// How the target channels of a group and the images are taken together.
+#[derive(Clone, Copy)]
+pub(super) struct Tiling {
+    /// Channels per tile.
+    pub(super) channels: usize,
+    /// Tiles per group.
+    pub(super) tiles: usize,
+    /// Images side by side.
+    pub(super) images: usize,
+}
+
+/// What a task works on: images from `first_image` on, as many as its target has, and ranges of groups and tiles.
+#[derive(Clone, Copy)]
+pub(super) struct Span {
+    pub(super) first_image: usize,
+    pub(super) groups: (usize, usize),
+    pub(super) tiles: (usize, usize),
+}
+
+impl Span {
+    /// Target channels of one group.
+    pub(super) fn channels(&self, pass: &Pass, tile_channels: usize) -> usize {
+        ((self.tiles.1 - self.tiles.0) * tile_channels).min(pass.target_channels)
+    }
+
+    /// Elements of the task's target per image.
+    pub(super) fn image_len(&self, pass: &Pass, tile_channels: usize) -> usize {
+        (self.groups.1 - self.groups.0) * self.channels(pass, tile_channels) * pass.target_plane()
+    }
+
+    /// The first target plane of a tile, counted from the first of the task's target in its image.
+    pub(super) fn first_plane(&self, pass: &Pass, tile_channels: usize, group: usize, tile: usize) -> usize {
+        (group - self.groups.0) * pass.target_channels + (tile - self.tiles.0) * tile_channels
+    }
+}
