@@ -46,25 +46,35 @@ pub(super) fn run<S: Simd, R: Real>(
     let n_vectors = pass.target_channels.div_ceil(lanes);
     let n_taps = pass.n_all_taps();
     let images = images_at_a_time::<S>(pass, &layout, n_vectors);
-    scratch::with(n_taps, |offsets| {
-        scratch::with(pass.groups * n_vectors * n_taps * lanes, |weights| {
-            scratch::with(pass.groups * n_vectors * lanes, |starts| {
-                pack(pass, &layout, lanes, weight, offsets, weights);
-                pack_bias(pass, lanes, bias, starts);
-                let packed = Packed { layout, images, n_vectors, lanes, offsets, weights, starts };
-                let tiling = Tiling { channels: lanes, tiles: n_vectors, images };
-                pass.for_each_task(tiling, target, |span, target| {
-                    let band_len = packed.band_len(pass);
-                    scratch::with(packed.layout.room::<R, S>(images), |block| {
-                        scratch::with(2 * band_len + lanes * lanes, |sums| {
-                            Task { pass, packed: &packed, span, band_len }.run(simd, source, target, block, sums);
-                        });
-                    });
+    scratch::with(pass.phases().count(), |phases| {
+        pass.phases().zip(&mut *phases).for_each(|(at, phase)| *phase = phase_of::<S>(pass, images, n_vectors, at));
+        scratch::with(n_taps, |offsets| {
+            scratch::with(pass.groups * n_vectors * n_taps * lanes, |weights| {
+                scratch::with(pass.groups * n_vectors * lanes, |starts| {
+                    pack(pass, &layout, lanes, weight, offsets, weights);
+                    pack_bias(pass, lanes, bias, starts);
+                    let packed = Packed { layout, images, n_vectors, lanes, phases, offsets, weights, starts };
+                    run_tasks(simd, pass, &packed, source, target);
                 });
             });
         });
     });
 }
+
+fn run_tasks<S: Simd, R: Real>(simd: S, pass: &Pass, packed: &Packed<'_, R>, source: &[R], target: &mut [R]) {
+    let Packed { images, n_vectors, lanes, .. } = *packed;
+    let band_len = packed.band_len(pass);
+    pass.for_each_task(Tiling { channels: lanes, tiles: n_vectors, images }, target, |span, target| {
+        scratch::with(packed.layout.room::<R, S>(images), |block| {
+            scratch::with(2 * band_len + lanes * lanes, |sums| {
+                Task { pass, packed, span, band_len }.run(simd, source, target, block, sums);
+            });
+        });
+    });
+}
+
+/// Taps of a pair of phases, and the shape of its tiles.
+type Phase = [usize; 3];
 
 /// So many that their rows make whole tiles.
 fn images_at_a_time<S: Simd>(pass: &Pass, layout: &Source, n_vectors: usize) -> usize {
@@ -72,9 +82,15 @@ fn images_at_a_time<S: Simd>(pass: &Pass, layout: &Source, n_vectors: usize) -> 
         return 1;
     }
     let n_rows = pass.rows.targets(0);
-    let (tile_rows, _) = tile::shape::<S>(n_rows * pass.batch, pass.columns.targets(0), n_vectors.min(2));
+    let [tile_rows, _] = tile::shape::<S>(n_rows * pass.batch, pass.columns.targets(0), n_vectors.min(2));
     let images = (1..tile_rows).find(|n| (n * n_rows).is_multiple_of(tile_rows)).unwrap_or(tile_rows);
     images.min(pass.batch)
+}
+
+fn phase_of<S: Simd>(pass: &Pass, images: usize, n_vectors: usize, (row, column): (usize, usize)) -> Phase {
+    let (n_rows, width) = (images * pass.rows.targets(row), pass.columns.targets(column));
+    let [tile_rows, tile_columns] = tile::shape::<S>(n_rows, width, n_vectors.min(2));
+    [pass.n_taps((row, column)), tile_rows, tile_columns]
 }
 
 /// What all tasks share.
@@ -84,6 +100,7 @@ struct Packed<'a, R> {
     /// Vectors of target channels per group.
     n_vectors: usize,
     lanes: usize,
+    phases: &'a [Phase],
     /// From each tap to the entry of a target: `[phases, taps]`.
     offsets: &'a [usize],
     /// `[groups, vectors, phases, taps, lanes]`
@@ -177,9 +194,9 @@ impl<R: Real> Task<'_, R> {
         let starts = [0, 1].map(|v| starts.get((first + v) * lanes..).unwrap_or_default());
         let weights = [0, 1].map(|v| weights.get((first + v) * offsets.len() * lanes..).unwrap_or_default());
         let mut taps = 0..0;
-        for phases in self.pass.phases() {
-            taps = taps.end..taps.end + self.pass.n_taps(phases);
-            let targets = self.targets(part, phases);
+        for (at, &[n_taps, tile_rows, tile_columns]) in self.pass.phases().zip(self.packed.phases) {
+            taps = taps.end..taps.end + n_taps;
+            let targets = self.targets(part, at);
             if targets.rows.n * targets.columns.n > 0 {
                 let sums = Sums {
                     source,
@@ -188,6 +205,7 @@ impl<R: Real> Task<'_, R> {
                         [..vectors.len()],
                     starts: &starts[..vectors.len()],
                     targets,
+                    shape: [tile_rows, tile_columns],
                     sums: &mut *sums,
                     vector_len: self.band_len,
                 };

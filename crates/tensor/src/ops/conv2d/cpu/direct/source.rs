@@ -46,7 +46,7 @@ impl Source {
             return Source { rows, columns, channels, groups, in_place: true, block_rows, pitch, plane_len, image_len };
         }
         let pitch = columns.entries(columns.targets(0));
-        let fitting = (block_len / (channels * pitch)).saturating_sub(rows.reach + 1) / rows.advance + 1;
+        let fitting = (block_len / (channels * pitch).max(1)).saturating_sub(rows.reach + 1) / rows.advance + 1;
         // Blocks of about the same size.
         let blocks = all_rows.div_ceil(fitting.min(max_rows).max(1));
         let block_rows = all_rows.div_ceil(blocks);
@@ -115,7 +115,10 @@ impl<R: Lanes> WithSimd for Copy<'_, R> {
         let y = rows.source_pixel(0, first_entry + start);
         for channel in 0..channels {
             let plane = &mut self.to[channel * plane_len..];
-            plane[..start * pitch].fill(R::zeroed());
+            if !self.source.has_all_rows() {
+                // Other rows of zeros than those of the block before.
+                plane[..start * pitch].fill(R::zeroed());
+            }
             if let (Some(pieces), true) = (&pieces, start < end) {
                 let row = Whole { pieces, entry: columns.origin.min(0).unsigned_abs() };
                 let mut from = &self.from[(channel * rows.source_size + y) * columns.source_size..];
@@ -124,7 +127,9 @@ impl<R: Lanes> WithSimd for Copy<'_, R> {
                     from = &from[columns.source_size..];
                 }
             }
-            plane[end * pitch..n_entries * pitch].fill(R::zeroed());
+            if !self.source.has_all_rows() {
+                plane[end * pitch..n_entries * pitch].fill(R::zeroed());
+            }
         }
     }
 }

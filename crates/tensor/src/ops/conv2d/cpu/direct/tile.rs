@@ -1,5 +1,7 @@
 //! The inner loop of a direct pass: a tile of target pixels × one or two vectors of target channels, summed over all taps.
 
+use std::array::from_fn;
+
 use pulp::{Simd, WithSimd};
 
 use crate::lanes::Lanes;
@@ -14,6 +16,8 @@ pub(super) struct Sums<'a, R> {
     /// For each vector of channels: `[lanes]`.
     pub(super) starts: &'a [&'a [R]],
     pub(super) targets: Targets,
+    /// As [`shape`] says.
+    pub(super) shape: Shape,
     /// For each vector of channels, `vector_len` numbers.
     pub(super) sums: &'a mut [R],
     pub(super) vector_len: usize,
@@ -54,22 +58,22 @@ impl Targets {
 }
 
 /// Rows and columns of a tile.
-pub(super) type Shape = (usize, usize);
+pub(super) type Shape = [usize; 2];
 
 /// Shapes that there are, for machines with 32 registers and with 16.
-const LARGE: [Shape; 11] = [(1, 14), (1, 12), (1, 10), (1, 8), (2, 7), (2, 6), (2, 5), (4, 4), (4, 3), (4, 2), (4, 1)];
-const SMALL: [Shape; 7] = [(1, 6), (1, 5), (1, 4), (2, 3), (2, 2), (2, 1), (1, 1)];
+const LARGE: [Shape; 11] = [[1, 14], [1, 12], [1, 10], [1, 8], [2, 7], [2, 6], [2, 5], [4, 4], [4, 3], [4, 2], [4, 1]];
+const SMALL: [Shape; 7] = [[1, 6], [1, 5], [1, 4], [2, 3], [2, 2], [2, 1], [1, 1]];
 
 /// The shape that costs least for rows of `width`, with two vectors of channels or one.
 pub(super) fn shape<S: Simd>(n_rows: usize, width: usize, n_vectors: usize) -> Shape {
     let shapes: &[Shape] = if S::REGISTER_COUNT >= 32 { &LARGE } else { &SMALL };
-    let cost = |&(rows, columns): &Shape| {
+    let cost = |&[rows, columns]: &Shape| {
         let sums = rows * columns * n_vectors;
         let targets = n_rows.next_multiple_of(rows) * width.next_multiple_of(columns);
         // Each tap also loads its offset and its weights; fewer than eight sums do not keep the units busy.
         targets * n_vectors * (100 + 150 / (rows * columns)) * sums.max(8) / sums
     };
-    let fits = |&&(rows, columns): &&Shape| columns <= width && rows * columns * n_vectors <= 28;
+    let fits = |&&[rows, columns]: &&Shape| columns <= width && rows * columns * n_vectors <= 28;
     *shapes.iter().filter(fits).min_by_key(|shape| cost(shape)).expect("a column fits every row")
 }
 
@@ -91,19 +95,18 @@ impl<R: Lanes> Sums<'_, R> {
     }
 
     fn with_vectors<S: Simd, const STEP: usize, const V: usize>(self, simd: S) {
-        let shape = shape::<S>(self.targets.n_rows(), self.targets.columns.n, V);
         macro_rules! run {
-            ($(($rows:literal, $columns:literal))*) => {
-                match shape {
-                    $(($rows, $columns) => simd.vectorize(Fixed::<R, STEP, V, $rows, $columns>(self)),)*
+            ($([$rows:literal, $columns:literal])*) => {
+                match self.shape {
+                    $([$rows, $columns] => simd.vectorize(Fixed::<R, STEP, V, $rows, $columns>(self)),)*
                     other => unreachable!("no tiles of {other:?}"),
                 }
             };
         }
         if S::REGISTER_COUNT >= 32 {
-            run!((1, 14)(1, 12)(1, 10)(1, 8)(2, 7)(2, 6)(2, 5)(4, 4)(4, 3)(4, 2)(4, 1))
+            run!([1, 14][1, 12][1, 10][1, 8][2, 7][2, 6][2, 5][4, 4][4, 3][4, 2][4, 1])
         } else {
-            run!((1, 6)(1, 5)(1, 4)(2, 3)(2, 2)(2, 1)(1, 1))
+            run!([1, 6][1, 5][1, 4][2, 3][2, 2][2, 1][1, 1])
         }
     }
 }
@@ -117,48 +120,68 @@ impl<R: Lanes, const STEP: usize, const V: usize, const ROWS: usize, const COLUM
     type Output = ();
 
     #[inline(always)]
-    fn with_simd<S: Simd>(mut self, simd: S) {
-        let (n_rows, width) = (self.0.targets.n_rows(), self.0.targets.columns.n);
-        for row in (0..n_rows).step_by(ROWS) {
+    fn with_simd<S: Simd>(self, simd: S) {
+        let Sums { source, offsets, weights, starts, targets, sums, vector_len, .. } = self.0;
+        let tile = Tile::<S, R, V> {
+            simd,
+            source,
+            offsets,
+            weights: from_fn(|v| &R::vectors::<S>(weights[v])[..offsets.len()]),
+            starts: from_fn(|v| R::vectors::<S>(starts[v])[0]),
+        };
+        let (n_rows, width) = (targets.n_rows(), targets.columns.n);
+        let mut row = 0;
+        while row < n_rows {
             // The last tile repeats a row, or some columns, rather than run over the end.
-            let rows = std::array::from_fn(|i| self.0.targets.row((row + i).min(n_rows - 1)));
-            for column in (0..width).step_by(COLUMNS) {
-                self.tile(simd, rows, column.min(width - COLUMNS));
+            let rows: [_; ROWS] = from_fn(|i| targets.row((row + i).min(n_rows - 1)));
+            let mut column = 0;
+            while column < width {
+                let first = column.min(width - COLUMNS);
+                let tile = tile.sums::<STEP, ROWS, COLUMNS>(rows.map(|(entry, _)| entry + first * STEP));
+                for (v, to) in sums.chunks_exact_mut(vector_len).take(V).enumerate() {
+                    let to = R::vectors_mut::<S>(to);
+                    for ((_, place), sums) in rows.iter().zip(&tile) {
+                        let to = to[place + first * targets.columns.target..].iter_mut();
+                        to.step_by(targets.columns.target).zip(sums).for_each(|(to, sums)| *to = sums[v]);
+                    }
+                }
+                column += COLUMNS;
             }
+            row += ROWS;
         }
     }
 }
 
-impl<R: Lanes, const STEP: usize, const V: usize, const ROWS: usize, const COLUMNS: usize>
-    Fixed<'_, R, STEP, V, ROWS, COLUMNS>
-{
+/// What tiles of the same vectors share.
+struct Tile<'a, S: Simd, R: Lanes, const V: usize> {
+    simd: S,
+    source: &'a [R],
+    offsets: &'a [usize],
+    /// One vector per tap.
+    weights: [&'a [R::Vector<S>]; V],
+    starts: [R::Vector<S>; V],
+}
+
+impl<S: Simd, R: Lanes, const V: usize> Tile<'_, S, R, V> {
+    /// The sums of the targets whose rows begin at these entries.
     #[inline(always)]
-    fn tile<S: Simd>(&mut self, simd: S, rows: [(usize, usize); ROWS], column: usize) {
-        let Sums { source, offsets, weights, starts, targets, .. } = self.0;
-        let weights: [&[R::Vector<S>]; V] = std::array::from_fn(|v| &R::vectors::<S>(weights[v])[..offsets.len()]);
-        let sources: [&[R]; ROWS] = std::array::from_fn(|i| &source[rows[i].0 + column * STEP..]);
-        let mut sums = [[[R::splat(simd, R::zeroed()); V]; COLUMNS]; ROWS];
-        for row in &mut sums {
-            *row = [std::array::from_fn(|v| R::vectors::<S>(starts[v])[0]); COLUMNS];
-        }
-        for (t, &offset) in offsets.iter().enumerate() {
+    fn sums<const STEP: usize, const ROWS: usize, const COLUMNS: usize>(
+        &self,
+        entries: [usize; ROWS],
+    ) -> [[[R::Vector<S>; V]; COLUMNS]; ROWS] {
+        let sources: [&[R]; ROWS] = entries.map(|entry| &self.source[entry..]);
+        let mut sums = [[self.starts; COLUMNS]; ROWS];
+        for (t, &offset) in self.offsets.iter().enumerate() {
             for (source, sums) in sources.iter().zip(&mut sums) {
                 let pixels = &source[offset..][..(COLUMNS - 1) * STEP + 1];
                 for (i, sums) in sums.iter_mut().enumerate() {
-                    let pixel = R::splat(simd, pixels[i * STEP]);
-                    for (sum, weights) in sums.iter_mut().zip(&weights) {
-                        *sum = R::mul_add(simd, pixel, weights[t], *sum);
+                    let pixel = R::splat(self.simd, pixels[i * STEP]);
+                    for (sum, weights) in sums.iter_mut().zip(&self.weights) {
+                        *sum = R::mul_add(self.simd, pixel, weights[t], *sum);
                     }
                 }
             }
         }
-        for (v, to) in self.0.sums.chunks_exact_mut(self.0.vector_len).take(V).enumerate() {
-            let to = R::vectors_mut::<S>(to);
-            for ((_, place), sums) in rows.iter().zip(&sums) {
-                for (i, sums) in sums.iter().enumerate() {
-                    to[place + (column + i) * targets.columns.target] = sums[v];
-                }
-            }
-        }
+        sums
     }
 }
