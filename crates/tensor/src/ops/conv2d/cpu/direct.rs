@@ -4,8 +4,10 @@
 //! only padding a copy of the image (`source.rs`). Sums of a band of rows are added up in scratch as `[pixel, lanes]`
 //! (`tile.rs`), and go to their planes in squares that are transposed in registers.
 
+mod products;
 mod source;
 mod tile;
+mod weight_grad;
 
 use std::ops::Range;
 
@@ -13,6 +15,7 @@ use pulp::Simd;
 
 use self::source::{Part, Source};
 use self::tile::{Sums, Targets};
+pub(super) use self::weight_grad::WeightGrad;
 use super::correlate::pack_bias;
 use super::pass::{Pass, Span, Tiling};
 use crate::element::Real;
@@ -46,7 +49,8 @@ pub(super) fn run<S: Simd, R: Real>(
     let n_vectors = pass.target_channels.div_ceil(lanes);
     let n_taps = pass.n_all_taps();
     let images = images_at_a_time::<S>(pass, &layout, n_vectors);
-    scratch::with(pass.phases().count(), |phases| {
+    scratch::with(3 * pass.phases().count(), |phases: &mut [usize]| {
+        let phases: &mut [Phase] = phases.as_chunks_mut().0;
         pass.phases().zip(&mut *phases).for_each(|(at, phase)| *phase = phase_of::<S>(pass, images, n_vectors, at));
         scratch::with(n_taps, |offsets| {
             scratch::with(pass.groups * n_vectors * n_taps * lanes, |weights| {

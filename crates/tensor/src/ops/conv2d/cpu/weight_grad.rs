@@ -5,12 +5,14 @@
 //! two long vectors; tiles of channels × taps keep theirs in registers for a whole block of images. A task takes some
 //! images and has sums of its own, which are added up in the order of the tasks.
 
+use std::ops::Range;
+
 use pulp::{Simd, WithSimd};
 
 use super::ConvDims;
-use super::axis::Axis;
+use super::direct::{self, WeightGrad};
 use super::fill::{Fill, Images};
-use super::pass::axes;
+use super::pass::Pass;
 use super::planes::{Limits, Planes};
 use crate::element::Real;
 use crate::lanes::{self, Dots, Rows};
@@ -48,25 +50,41 @@ impl<R: Real> WithSimd for Run<'_, R> {
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
         let Run { d, x, grad_out, grad_weight } = self;
-        let [rows, columns] = axes(d).map(|axis| Axis::forward(axis).split());
-        let source = Planes::choose((rows, columns), d.in_channels / d.groups, d.batch, R::lanes::<S>(), LIMITS);
-        let n_taps = d.in_channels / d.groups * d.kernel[0] * d.kernel[1];
-        let tasks = (d.batch * d.work_per_image()).div_ceil(TASK_WORK).clamp(1, MAX_TASKS.min(d.batch));
-        let images = d.batch.div_ceil(tasks).next_multiple_of(source.images);
-        scratch::with(n_taps, |offsets: &mut [usize]| {
-            tap_offsets(d, &source, offsets);
-            let task = Task { d, source, gradient: source.identity(), offsets, images, x, grad_out };
-            let tasks = d.batch.div_ceil(images);
-            if tasks <= 1 {
-                return task.run(simd, 0, grad_weight);
-            }
-            let len = grad_weight.len();
-            scratch::with(tasks * len, |sums| {
-                for_each_chunk_mut(sums, len, |i, sums| task.run(simd, i, sums));
-                add_up(sums, grad_weight);
+        let pass = Pass::forward(d);
+        if direct::suits::<S, R>(&pass) {
+            let direct = WeightGrad::new::<S, R>(&pass, d.kernel, d.dilation[1]);
+            return in_tasks(d, direct.images, grad_weight, |images, sums| {
+                direct.run(simd, images, (x, grad_out), sums);
             });
+        }
+        let axes = (pass.rows.split(), pass.columns.split());
+        let source = Planes::choose(axes, pass.source_channels, d.batch, R::lanes::<S>(), LIMITS);
+        scratch::with(pass.source_channels * d.kernel[0] * d.kernel[1], |offsets: &mut [usize]| {
+            tap_offsets(d, &source, offsets);
+            let task = Task { d, source, gradient: source.identity(), offsets, x, grad_out };
+            in_tasks(d, source.images, grad_weight, |images, sums| task.run(simd, images, sums));
         });
     }
+}
+
+/// Calls `task` with images, a multiple of `at_a_time` if possible, and room for the sums over these; adds all up.
+fn in_tasks<R: Real>(
+    d: &ConvDims,
+    at_a_time: usize,
+    grad_weight: &mut [R],
+    task: impl Fn(Range<usize>, &mut [R]) + Sync,
+) {
+    let tasks = (d.batch * d.work_per_image()).div_ceil(TASK_WORK).clamp(1, MAX_TASKS.min(d.batch));
+    let images = d.batch.div_ceil(tasks).next_multiple_of(at_a_time);
+    let tasks = d.batch.div_ceil(images);
+    if tasks <= 1 {
+        return task(0..d.batch, grad_weight);
+    }
+    let len = grad_weight.len();
+    scratch::with(tasks * len, |sums| {
+        for_each_chunk_mut(sums, len, |i, sums| task(i * images..((i + 1) * images).min(d.batch), sums));
+        add_up(sums, grad_weight);
+    });
 }
 
 /// Where each tap's pixels begin in a block, in the order of the weights.
@@ -97,17 +115,14 @@ struct Task<'a, R> {
     source: Planes,
     gradient: Planes,
     offsets: &'a [usize],
-    /// Images per task.
-    images: usize,
     x: &'a [R],
     grad_out: &'a [R],
 }
 
 impl<R: Real> Task<'_, R> {
-    /// The sums over the images of task number `number`.
-    fn run<S: Simd>(&self, simd: S, number: usize, sums: &mut [R]) {
+    /// The sums over some images.
+    fn run<S: Simd>(&self, simd: S, images: Range<usize>, sums: &mut [R]) {
         let d = self.d;
-        let images = number * self.images..((number + 1) * self.images).min(d.batch);
         let (n_sources, n_gradients) = (d.in_channels / d.groups, d.out_channels / d.groups);
         sums.fill(R::ZERO);
         scratch::with(self.source.block_len(n_sources), |source: &mut [R]| {

@@ -1,0 +1,108 @@
+//! The inner loop of the derivative by the weight: vectors of output channels × some taps, summed over target pixels.
+
+use std::array::from_fn;
+
+use pulp::{Simd, WithSimd};
+
+use crate::lanes::Lanes;
+
+/// Adds products: `sums[t] += Σ gradient[target] · source[target's entry + tap t's offset]`.
+///
+/// Taps come in runs of neighbors in a row of the kernel.
+pub(super) struct Products<'a, R> {
+    pub(super) source: &'a [R],
+    /// The first tap of each run.
+    pub(super) runs: &'a [usize],
+    /// Taps per run.
+    pub(super) run_len: usize,
+    /// `[images, rows, columns, lanes]`
+    pub(super) gradient: &'a [R],
+    /// How many targets there are, and how far apart their entries are: images, rows and columns.
+    pub(super) targets: [(usize, usize); 3],
+    /// Numbers of the gradient per image.
+    pub(super) image_len: usize,
+    /// `[runs, run_len, lanes]`
+    pub(super) sums: &'a mut [R],
+}
+
+/// The lengths of runs that there are; others are cut into runs of one.
+pub(super) fn run_len(width: usize, dilation: usize) -> usize {
+    if dilation == 1 && width <= 5 { width } else { 1 }
+}
+
+impl<R: Lanes> Products<'_, R> {
+    pub(super) fn run<S: Simd>(self, simd: S) {
+        match self.targets[2].1 {
+            1 => self.with_step::<S, 1>(simd),
+            2 => self.with_step::<S, 2>(simd),
+            step => unreachable!("`suits` does not let steps of {step} pass"),
+        }
+    }
+
+    fn with_step<S: Simd, const STEP: usize>(self, simd: S) {
+        match self.run_len {
+            1 => simd.vectorize(Fixed::<R, STEP, 1>(self)),
+            2 => simd.vectorize(Fixed::<R, STEP, 2>(self)),
+            3 => simd.vectorize(Fixed::<R, STEP, 3>(self)),
+            4 => simd.vectorize(Fixed::<R, STEP, 4>(self)),
+            5 => simd.vectorize(Fixed::<R, STEP, 5>(self)),
+            n => unreachable!("`run_len` does not return {n}"),
+        }
+    }
+}
+
+/// With the steps between columns and the length of runs known to the compiler.
+struct Fixed<'a, R, const STEP: usize, const LEN: usize>(Products<'a, R>);
+
+impl<R: Lanes, const STEP: usize, const LEN: usize> WithSimd for Fixed<'_, R, STEP, LEN> {
+    type Output = ();
+
+    /// As many runs at a time as the registers have room for.
+    #[inline(always)]
+    fn with_simd<S: Simd>(mut self, simd: S) {
+        let n = self.0.runs.len();
+        let most = if S::REGISTER_COUNT >= 32 { 26 / LEN } else { 13 / LEN };
+        let mut at = 0;
+        while at < n {
+            at += match n - at {
+                left if left >= 8 && most >= 8 => self.runs::<S, 8>(simd, at),
+                left if left >= 5 && most >= 5 => self.runs::<S, 5>(simd, at),
+                left if left >= 4 && most >= 4 => self.runs::<S, 4>(simd, at),
+                left if left >= 3 && most >= 3 => self.runs::<S, 3>(simd, at),
+                left if left >= 2 && most >= 2 => self.runs::<S, 2>(simd, at),
+                _ => self.runs::<S, 1>(simd, at),
+            };
+        }
+    }
+}
+
+impl<R: Lanes, const STEP: usize, const LEN: usize> Fixed<'_, R, STEP, LEN> {
+    /// The sums of `N` runs; returns `N`.
+    #[inline(always)]
+    fn runs<S: Simd, const N: usize>(&mut self, simd: S, at: usize) -> usize {
+        let Products { source, runs, gradient, targets: [images, rows, columns], image_len, .. } = self.0;
+        let runs: [usize; N] = from_fn(|i| runs[at + i]);
+        let to = &mut R::vectors_mut::<S>(self.0.sums)[at * LEN..][..N * LEN];
+        let mut sums: [[R::Vector<S>; LEN]; N] = from_fn(|i| from_fn(|k| to[i * LEN + k]));
+        let row_len = (columns.0 - 1) * STEP + LEN;
+        for image in 0..images.0 {
+            let gradient = R::vectors::<S>(&gradient[image * image_len..]);
+            for (row, gradient) in gradient.chunks_exact(columns.0).take(rows.0).enumerate() {
+                let entry = image * images.1 + row * rows.1;
+                let sources: [&[R]; N] = from_fn(|i| &source[entry + runs[i]..][..row_len]);
+                for (column, &gradient) in gradient.iter().enumerate() {
+                    for (source, sums) in sources.iter().zip(&mut sums) {
+                        let pixels = &source[column * STEP..][..LEN];
+                        for (sum, &pixel) in sums.iter_mut().zip(pixels) {
+                            *sum = R::mul_add(simd, R::splat(simd, pixel), gradient, *sum);
+                        }
+                    }
+                }
+            }
+        }
+        for (to, sums) in to.chunks_exact_mut(LEN).zip(&sums) {
+            to.copy_from_slice(sums);
+        }
+        N
+    }
+}

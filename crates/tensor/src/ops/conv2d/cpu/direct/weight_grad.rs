@@ -1,0 +1,163 @@
+//! The derivative by the weight with vectors over output channels: gradients as `[pixel, lanes]`, one product of such a
+//! vector and a pixel of the image for each tap.
+
+use std::ops::Range;
+
+use pulp::Simd;
+
+use super::super::pass::Pass;
+use super::products::{Products, run_len};
+use super::source::{Part, Source};
+use crate::element::Real;
+use crate::lanes::{FromPlanes, Lanes, ToPlanes};
+use crate::scratch;
+
+/// Numbers of source and gradient that are used together: they stay near the first-level cache.
+const BLOCK_LEN: usize = 12 << 10;
+
+/// Target pixels per block.
+const BLOCK_PIXELS: usize = 512;
+
+/// What is added up, and in which blocks.
+pub(in super::super) struct WeightGrad<'a> {
+    /// The convolution.
+    pass: &'a Pass,
+    layout: Source,
+    /// Taps of the kernel per run; see `products.rs`.
+    run_len: usize,
+    kernel: [usize; 2],
+    lanes: usize,
+    /// Images at a time.
+    pub(in super::super) images: usize,
+}
+
+impl<'a> WeightGrad<'a> {
+    pub(in super::super) fn new<S: Simd, R: Lanes>(pass: &'a Pass, kernel: [usize; 2], dilation: usize) -> Self {
+        let width = pass.columns.target_size;
+        let layout = Source::new(pass, (BLOCK_PIXELS / width).max(1), BLOCK_LEN);
+        let lanes = R::lanes::<S>();
+        let image_len = layout.image_len + layout.block_rows * width * lanes;
+        let images = if layout.has_all_rows() { (BLOCK_LEN / image_len).clamp(1, pass.batch.max(1)) } else { 1 };
+        WeightGrad { pass, layout, run_len: run_len(kernel[1], dilation), kernel, lanes, images }
+    }
+
+    /// Taps of one output channel.
+    fn n_taps(&self) -> usize {
+        self.pass.source_channels * self.kernel[0] * self.kernel[1]
+    }
+
+    /// Vectors of output channels per group.
+    fn n_vectors(&self) -> usize {
+        self.pass.target_channels.div_ceil(self.lanes)
+    }
+
+    /// Pixels of the gradient per block and image.
+    fn block_pixels(&self) -> usize {
+        self.layout.block_rows * self.pass.columns.target_size
+    }
+
+    /// The sums over some images, `[out_channels, taps]`.
+    pub(in super::super) fn run<S: Simd, R: Real>(
+        &self,
+        simd: S,
+        images: Range<usize>,
+        (x, grad_out): (&[R], &[R]),
+        sums: &mut [R],
+    ) {
+        let lanes = self.lanes;
+        let vectors_len = self.pass.groups * self.n_vectors() * self.n_taps() * lanes;
+        scratch::with(self.n_taps() / self.run_len, |runs: &mut [usize]| {
+            self.place_runs(runs);
+            scratch::with(self.layout.room::<R, S>(self.images), |block: &mut [R]| {
+                scratch::with(self.images * self.block_pixels() * lanes + lanes * lanes, |gradient: &mut [R]| {
+                    scratch::with(vectors_len + lanes * lanes, |vectors: &mut [R]| {
+                        block.fill(R::ZERO);
+                        vectors.fill(R::ZERO);
+                        for part in self.parts(images) {
+                            let source = self.layout.read(simd, x, part, block);
+                            self.part(simd, part, (source, runs), grad_out, gradient, vectors);
+                        }
+                        self.write(simd, vectors, sums);
+                    });
+                });
+            });
+        });
+    }
+
+    /// Where each run begins, from the entry of a target on.
+    fn place_runs(&self, runs: &mut [usize]) {
+        let mut run = runs.iter_mut();
+        for channel in 0..self.pass.source_channels {
+            for y in self.pass.rows.taps(0) {
+                for x in self.pass.columns.taps(0).step_by(self.run_len) {
+                    let entry = channel * self.layout.plane_len + y.shift * self.layout.pitch + x.shift;
+                    *run.next().expect("one per run") = entry;
+                }
+            }
+        }
+    }
+
+    /// Blocks of images, rows and groups.
+    fn parts(&self, images: Range<usize>) -> impl Iterator<Item = Part> {
+        let (rows, groups) = (self.pass.rows.targets(0), self.pass.groups);
+        images.clone().step_by(self.images).flat_map(move |image| {
+            let n_images = self.images.min(images.end - image);
+            (0..rows)
+                .step_by(self.layout.block_rows)
+                .flat_map(move |first_row| (0..groups).map(move |group| Part { image, n_images, group, first_row }))
+        })
+    }
+
+    fn part<S: Simd, R: Real>(
+        &self,
+        simd: S,
+        part: Part,
+        (source, runs): (&[R], &[usize]),
+        grad_out: &[R],
+        gradient: &mut [R],
+        sums: &mut [R],
+    ) {
+        let WeightGrad { pass, layout, lanes, .. } = *self;
+        let (width, plane) = (pass.columns.target_size, pass.target_plane());
+        let n_rows = layout.block_rows.min(pass.rows.target_size - part.first_row);
+        let image_len = self.block_pixels() * lanes;
+        for vector in 0..self.n_vectors() {
+            for image in 0..part.n_images {
+                let channel = ((part.image + image) * pass.groups + part.group) * pass.target_channels + vector * lanes;
+                simd.vectorize(FromPlanes {
+                    planes: &grad_out[channel * plane + part.first_row * width..],
+                    distance: plane,
+                    n_planes: lanes.min(pass.target_channels - vector * lanes),
+                    len: n_rows * width,
+                    vectors: &mut gradient[image * image_len..],
+                });
+            }
+            let products = Products {
+                source,
+                runs,
+                run_len: self.run_len,
+                gradient,
+                targets: [(part.n_images, layout.image_len), (n_rows, layout.row_len()), (width, pass.columns.advance)],
+                image_len,
+                sums: &mut sums[(part.group * self.n_vectors() + vector) * self.n_taps() * lanes..],
+            };
+            products.run(simd);
+        }
+    }
+
+    /// From vectors of output channels to rows of weights.
+    fn write<S: Simd, R: Real>(&self, simd: S, vectors: &[R], sums: &mut [R]) {
+        let (lanes, n_taps, channels) = (self.lanes, self.n_taps(), self.pass.target_channels);
+        for group in 0..self.pass.groups {
+            for vector in 0..self.n_vectors() {
+                simd.vectorize(ToPlanes {
+                    planes: &mut sums[(group * channels + vector * lanes) * n_taps..],
+                    distance: n_taps,
+                    n_planes: lanes.min(channels - vector * lanes),
+                    len: n_taps,
+                    vectors: &vectors[(group * self.n_vectors() + vector) * n_taps * lanes..],
+                });
+            }
+        }
+    }
+}
