@@ -10,11 +10,11 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use pagelock_tensor::autograd::{Backward, grad};
-use pagelock_tensor::{Conv2d, Result, Tensor, set_num_threads};
+use pagelock_tensor::{Conv2dOptions, Result, Tensor, set_num_threads};
 use pulp::{Arch, Simd, WithSimd};
 
 /// `[batch, channels, height, width]`, output channels, size of the kernel, geometry.
-type Case = (&'static str, [usize; 4], usize, usize, Conv2d);
+type Case = (&'static str, [usize; 4], usize, usize, Conv2dOptions);
 
 fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -36,18 +36,18 @@ fn main() -> Result<()> {
 
 /// The tutorial's convolutions, LeNet's, and some of larger networks.
 fn cases() -> Vec<Case> {
-    let half = Conv2d::new().stride(2).padding(1);
-    let same = Conv2d::new().padding(1);
+    let half = Conv2dOptions::new().stride(2).padding(1);
+    let same = Conv2dOptions::new().padding(1);
     vec![
         ("mnist 1→16 /2", [64, 1, 28, 28], 16, 3, half),
         ("mnist 16→16 /2", [64, 16, 14, 14], 16, 3, half),
         ("mnist 16→10 /2", [64, 16, 7, 7], 10, 3, half),
-        ("lenet 1→16", [64, 1, 28, 28], 16, 5, Conv2d::new().padding(2)),
-        ("lenet 16→32", [64, 16, 14, 14], 32, 5, Conv2d::new().padding(2)),
+        ("lenet 1→16", [64, 1, 28, 28], 16, 5, Conv2dOptions::new().padding(2)),
+        ("lenet 16→32", [64, 16, 14, 14], 32, 5, Conv2dOptions::new().padding(2)),
         ("64→64 of 28x28", [8, 64, 28, 28], 64, 3, same),
-        ("64→128 1x1 of 14x14", [16, 64, 14, 14], 128, 1, Conv2d::new()),
-        ("3→32 7x7/2 of 112x112", [4, 3, 112, 112], 32, 7, Conv2d::new().stride(2).padding(3)),
-        ("depthwise 64 of 28x28", [8, 64, 28, 28], 64, 3, Conv2d::new().padding(1).groups(64)),
+        ("64→128 1x1 of 14x14", [16, 64, 14, 14], 128, 1, Conv2dOptions::new()),
+        ("3→32 7x7/2 of 112x112", [4, 3, 112, 112], 32, 7, Conv2dOptions::new().stride(2).padding(3)),
+        ("depthwise 64 of 28x28", [8, 64, 28, 28], 64, 3, Conv2dOptions::new().padding(1).groups(64)),
     ]
 }
 

@@ -157,3 +157,62 @@ fn transposed_16<S: Simd>(simd: S, mut rows: [S::f32s; 16]) -> [S::f32s; 16] {
     }
     rows
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{levels, with_level};
+    use super::super::{Lanes, dispatch};
+    use super::*;
+
+    /// To vectors, and back to other planes of the same distance, which are -1 where nothing is written.
+    struct ThereAndBack<'a, R> {
+        planes: &'a [R],
+        distance: usize,
+        n_planes: usize,
+        len: usize,
+    }
+
+    impl<R: Lanes + From<i8>> WithSimd for ThereAndBack<'_, R> {
+        type Output = (usize, Vec<R>, Vec<R>);
+
+        #[inline(always)]
+        fn with_simd<S: Simd>(self, simd: S) -> Self::Output {
+            let ThereAndBack { planes, distance, len, .. } = self;
+            let lanes = R::lanes::<S>();
+            let n_planes = self.n_planes.min(lanes);
+            let mut vectors = vec![R::from(-1); (len + lanes) * lanes];
+            simd.vectorize(FromPlanes { planes, distance, n_planes, len, vectors: &mut vectors });
+            let mut back = vec![R::from(-1); planes.len()];
+            simd.vectorize(ToPlanes { planes: &mut back, distance, n_planes, len, vectors: &vectors });
+            (lanes, vectors, back)
+        }
+    }
+
+    fn check<R: Lanes + From<i8> + std::fmt::Debug>(n_planes: usize, len: usize) {
+        let distance = len + 3;
+        let planes: Vec<R> = (0..n_planes * distance).map(|i| R::from((i % 127) as i8)).collect();
+        for level in levels() {
+            let case = ThereAndBack { planes: &planes, distance, n_planes, len };
+            let (lanes, vectors, back) = with_level(level, || dispatch(case));
+
+            for (i, vector) in vectors.chunks_exact(lanes).take(len).enumerate() {
+                for (c, &number) in vector.iter().enumerate() {
+                    let expected = if c < n_planes { planes[c * distance + i] } else { R::zeroed() };
+                    assert_eq!(number, expected, "lane {c} of vector {i} on {level:?}");
+                }
+            }
+            for (i, &number) in back.iter().enumerate() {
+                let inside = i / distance < n_planes.min(lanes) && i % distance < len;
+                assert_eq!(number, if inside { planes[i] } else { R::from(-1) }, "number {i} on {level:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn planes_become_vectors_and_planes_again_and_nothing_else_is_written() {
+        for (n_planes, len) in [(16, 16), (16, 49), (10, 20), (3, 5), (1, 1), (8, 7), (16, 100)] {
+            check::<f32>(n_planes, len);
+            check::<f64>(n_planes, len);
+        }
+    }
+}

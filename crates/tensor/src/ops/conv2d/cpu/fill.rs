@@ -76,12 +76,12 @@ pub(super) trait Row<S, R> {
 /// A row in vectors.
 pub(super) struct Pieces<V> {
     /// The first pixel that is read.
-    from: usize,
+    pub(super) from: usize,
     /// How many vectors come before the last one.
-    before: usize,
+    pub(super) before: usize,
     /// How many pixels the last one has, and the mask for these.
-    last: usize,
-    mask: V,
+    pub(super) last: usize,
+    pub(super) mask: V,
     all: V,
 }
 

@@ -144,7 +144,7 @@ impl ConvDims {
 /// Any geometry that has a result.
 fn any_dims() -> impl Strategy<Value = ConvDims> {
     let axis = (1..5usize, 1..5usize, 0..4usize, 1..4usize, 0..20usize);
-    (0..6usize, 1..4usize, 1..5usize, 1..12usize, [axis.clone(), axis]).prop_map(
+    (0..6usize, 1..4usize, 1..20usize, 1..36usize, [axis.clone(), axis]).prop_map(
         |(batch, groups, inputs, outputs, axes)| {
             let reach = |(kernel, _, padding, dilation, _): (usize, usize, usize, usize, usize)| {
                 ((kernel - 1) * dilation + 1).saturating_sub(2 * padding).max(1)
@@ -186,9 +186,13 @@ proptest! {
     }
 }
 
-/// Sizes that take the paths of many images, of rows in blocks, and of few images with channels in parts.
-fn large_dims() -> [ConvDims; 8] {
+/// Sizes that take the paths of many images, of rows in blocks, of channels in several vectors, and of few images with
+/// channels in parts.
+fn large_dims() -> [ConvDims; 11] {
     [
+        dims(9, [40, 50], [8, 9], 3),
+        dims(2, [16, 24], [40, 61], 5).strided(1, 2),
+        dims(3, [33, 16], [60, 52], 3).strided(3, 2),
         dims(64, [1, 16], [28, 28], 3).strided(2, 1),
         dims(19, [16, 16], [14, 14], 3).strided(2, 1),
         dims(64, [16, 10], [7, 7], 3).strided(2, 1),

@@ -119,17 +119,54 @@ impl<R: Lanes> WithSimd for Copy<'_, R> {
                 // Other rows of zeros than those of the block before.
                 plane[..start * pitch].fill(R::zeroed());
             }
-            if let (Some(pieces), true) = (&pieces, start < end) {
-                let row = Whole { pieces, entry: columns.origin.min(0).unsigned_abs() };
-                let mut from = &self.from[(channel * rows.source_size + y) * columns.source_size..];
-                for entry in start..end {
-                    row.copy(simd, from, &mut plane[entry * pitch..]);
-                    from = &from[columns.source_size..];
+            let from = &self.from[(channel * rows.source_size + y) * columns.source_size..];
+            let entry = start * pitch + columns.origin.min(0).unsigned_abs();
+            match &pieces {
+                Some(pieces) if start < end => {
+                    let rows = Rows { pieces, from, width: columns.source_size, pitch, n: end - start };
+                    rows.copy(simd, &mut plane[entry..]);
                 }
+                _ => (),
             }
             if !self.source.has_all_rows() {
                 plane[end * pitch..n_entries * pitch].fill(R::zeroed());
             }
+        }
+    }
+}
+
+/// Rows to be copied.
+struct Rows<'a, R, V> {
+    pieces: &'a Pieces<V>,
+    from: &'a [R],
+    width: usize,
+    pitch: usize,
+    n: usize,
+}
+
+impl<R: Lanes, V: std::marker::Copy> Rows<'_, R, V> {
+    #[inline(always)]
+    fn copy<S: Simd>(&self, simd: S, to: &mut [R])
+    where
+        R: Lanes<Vector<S> = V>,
+    {
+        let Rows { pieces, from, width, pitch, n } = *self;
+        if pieces.before > 0 {
+            let row = Whole { pieces, entry: 0 };
+            (0..n).for_each(|i| row.copy(simd, &from[i * width..], &mut to[i * pitch..]));
+            return;
+        }
+        // A row is one vector, of which the end belongs to the next row.
+        let lanes = R::lanes::<S>();
+        let (mut start, mut place) = (pieces.from, 0);
+        for _ in 0..n {
+            let vector = match from.get(start..start + lanes) {
+                Some(pixels) => R::keep(simd, R::vectors::<S>(pixels)[0], pieces.mask),
+                None => R::load(simd, &from[start..start + pieces.last]),
+            };
+            R::vectors_mut::<S>(&mut to[place..place + lanes])[0] = vector;
+            start += width;
+            place += pitch;
         }
     }
 }

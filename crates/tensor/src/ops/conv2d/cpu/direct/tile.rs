@@ -138,17 +138,30 @@ impl<R: Lanes, const STEP: usize, const V: usize, const ROWS: usize, const COLUM
             while column < width {
                 let first = column.min(width - COLUMNS);
                 let tile = tile.sums::<STEP, ROWS, COLUMNS>(rows.map(|(entry, _)| entry + first * STEP));
-                for (v, to) in sums.chunks_exact_mut(vector_len).take(V).enumerate() {
-                    let to = R::vectors_mut::<S>(to);
+                for v in 0..V {
+                    let to = R::vectors_mut::<S>(&mut sums[v * vector_len..]);
                     for ((_, place), sums) in rows.iter().zip(&tile) {
-                        let to = to[place + first * targets.columns.target..].iter_mut();
-                        to.step_by(targets.columns.target).zip(sums).for_each(|(to, sums)| *to = sums[v]);
+                        let to = &mut to[place + first * targets.columns.target..];
+                        put(to, targets.columns.target, from_fn::<_, COLUMNS, _>(|i| sums[i][v]));
                     }
                 }
                 column += COLUMNS;
             }
             row += ROWS;
         }
+    }
+}
+
+/// Writes vectors at equal distances.
+#[inline(always)]
+fn put<V: Copy, const N: usize>(to: &mut [V], step: usize, vectors: [V; N]) {
+    match step {
+        1 => to[..N].copy_from_slice(&vectors),
+        2 => {
+            let to = &mut to[..2 * N - 1];
+            (0..N).for_each(|i| to[2 * i] = vectors[i]);
+        }
+        _ => (0..N).for_each(|i| to[step * i] = vectors[i]),
     }
 }
 
