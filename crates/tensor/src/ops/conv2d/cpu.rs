@@ -1,13 +1,17 @@
 //! Convolution kernels: the convolution and its two derivatives, over contiguous NCHW slices.
 //!
-//! All three are *direct*: nothing is unrolled into a matrix. Images are copied, a few at a time, into zero-padded
-//! planes split by the phases of the stride (`planes.rs`), in which every tap of the kernel reads consecutive pixels:
-//! a vector of pixels times one weight. What a pass adds up where is decided per axis (`axis.rs`), so stride,
-//! dilation and padding cost nothing in the inner loops, and the derivative by the image is the same pass as the
-//! convolution with the roles exchanged (`correlate.rs`, with its inner loop in `tile.rs`). The derivative by the weight
-//! keeps its sums in vectors over pixels (`weight_grad.rs`).
+//! Nothing is unrolled into a matrix. What a pass adds up where is decided per axis (`axis.rs`), so stride, dilation and
+//! padding cost nothing in the inner loops, and the derivative by the image is the same pass as the convolution with the
+//! roles exchanged (`pass.rs`). There are two ways to run each pass:
 //!
-//! Order of the files: `axis.rs`, `planes.rs`, `fill.rs`, `tile.rs`, `rows.rs`, `correlate.rs`, `weight_grad.rs`.
+//! - Vectors over the channels of the result, where these fill at least half of the lanes (`direct.rs`): a vector of
+//!   weights, or of gradients, times one pixel.
+//! - Vectors over pixels for fewer channels (`correlate.rs`, with its inner loop in `tile.rs`, and `weight_grad.rs`).
+//!   Images are copied, a few at a time, into zero-padded planes split by the phases of the stride (`planes.rs`), in which
+//!   every tap of the kernel reads consecutive pixels.
+//!
+//! Order of the files: `axis.rs`, `pass.rs`, `direct.rs` and its folder, then `planes.rs`, `fill.rs`, `tile.rs`, `rows.rs`,
+//! `correlate.rs`, `weight_grad.rs`.
 //!
 //! Each result is added up in an order that depends on sizes and instruction set only. The half types are computed in `f32`.
 

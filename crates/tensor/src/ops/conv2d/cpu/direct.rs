@@ -45,7 +45,7 @@ pub(super) fn run<S: Simd, R: Real>(
 ) {
     let lanes = R::lanes::<S>();
     let band_rows = (BLOCK_PIXELS / (pass.columns.target_size * pass.rows.target_step)).max(1);
-    let layout = Source::new(pass, band_rows, BLOCK_LEN);
+    let layout = Source::new::<S, R>(pass, band_rows, BLOCK_LEN);
     let n_vectors = pass.target_channels.div_ceil(lanes);
     let n_taps = pass.n_all_taps();
     let images = images_at_a_time::<S>(pass, &layout, n_vectors);

@@ -17,6 +17,8 @@ pub(in super::super) struct Source {
     groups: usize,
     /// Without padding, pixels are read where they are.
     in_place: bool,
+    /// Where copies begin: so that rows of pixels are stored at multiples of the size of a vector, if the pitch is one.
+    shift: usize,
     /// Target rows (of a target phase) that it serves.
     pub(in super::super) block_rows: usize,
     pub(in super::super) pitch: usize,
@@ -36,23 +38,38 @@ pub(in super::super) struct Part {
 
 impl Source {
     /// A layout for as many target rows as keep a block within `block_len` entries, all of them if possible.
-    pub(in super::super) fn new(pass: &Pass, max_rows: usize, block_len: usize) -> Source {
+    pub(in super::super) fn new<S: Simd, R: Lanes>(pass: &Pass, max_rows: usize, block_len: usize) -> Source {
         let Pass { rows, columns, groups, source_channels: channels, .. } = *pass;
         let all_rows = rows.targets(0);
         if rows.is_inside() && columns.is_inside() {
             let (pitch, plane_len) = (columns.source_size, pass.source_plane());
             let image_len = groups * channels * plane_len;
             let block_rows = max_rows.clamp(1, all_rows);
-            return Source { rows, columns, channels, groups, in_place: true, block_rows, pitch, plane_len, image_len };
+            return Source {
+                rows,
+                columns,
+                channels,
+                groups,
+                in_place: true,
+                shift: 0,
+                block_rows,
+                pitch,
+                plane_len,
+                image_len,
+            };
         }
-        let pitch = columns.entries(columns.targets(0));
+        let lanes = R::lanes::<S>();
+        let n_entries = columns.entries(columns.targets(0));
+        let rounded = n_entries.next_multiple_of(lanes);
+        let pitch = if rounded - n_entries <= n_entries / 8 { rounded } else { n_entries };
+        let shift = columns.origin.min(0).unsigned_abs().wrapping_neg() % lanes;
         let fitting = (block_len / (channels * pitch).max(1)).saturating_sub(rows.reach + 1) / rows.advance + 1;
         // Blocks of about the same size.
         let blocks = all_rows.div_ceil(fitting.min(max_rows).max(1));
         let block_rows = all_rows.div_ceil(blocks);
         let plane_len = rows.entries(block_rows) * pitch;
         let image_len = channels * plane_len;
-        Source { rows, columns, channels, groups, in_place: false, block_rows, pitch, plane_len, image_len }
+        Source { rows, columns, channels, groups, in_place: false, shift, block_rows, pitch, plane_len, image_len }
     }
 
     /// Whether a block has all rows of an image.
@@ -62,7 +79,7 @@ impl Source {
 
     /// Room for copies of so many images.
     pub(in super::super) fn room<R: Lanes, S: Simd>(&self, n_images: usize) -> usize {
-        if self.in_place { 0 } else { n_images * self.image_len + R::lanes::<S>() }
+        if self.in_place { 0 } else { n_images * self.image_len + 2 * R::lanes::<S>() }
     }
 
     /// From a target to the one of the next row.
@@ -83,6 +100,7 @@ impl Source {
         if self.in_place {
             return &pixels[first + part.first_row * self.row_len()..];
         }
+        let copies = &mut copies[self.shift..];
         for image in 0..part.n_images {
             let from = &pixels[first + image * self.groups * self.channels * plane..];
             let to = &mut copies[image * self.image_len..];

@@ -34,7 +34,7 @@ pub(in super::super) struct WeightGrad<'a> {
 impl<'a> WeightGrad<'a> {
     pub(in super::super) fn new<S: Simd, R: Lanes>(pass: &'a Pass, kernel: [usize; 2], dilation: usize) -> Self {
         let width = pass.columns.target_size;
-        let layout = Source::new(pass, (BLOCK_PIXELS / width).max(1), BLOCK_LEN);
+        let layout = Source::new::<S, R>(pass, (BLOCK_PIXELS / width).max(1), BLOCK_LEN);
         let lanes = R::lanes::<S>();
         let image_len = layout.image_len + layout.block_rows * width * lanes;
         let images = if layout.has_all_rows() { (BLOCK_LEN / image_len).clamp(1, pass.batch.max(1)) } else { 1 };
