@@ -9,6 +9,7 @@ use std::{
 };
 
 use pagelock_cuda::{Device, Pinned, Uninit, software::Config};
+use pagelock_memory::Resource;
 
 const ROUNDS: usize = 7;
 const LARGE: usize = 256 << 20; // bytes
@@ -112,14 +113,17 @@ fn large_copies(device: &Device) -> pagelock_cuda::Result<Vec<Figure>> {
 }
 
 fn page_locking(device: &Device) -> pagelock_cuda::Result<Vec<Figure>> {
-    let start = Instant::now();
-    let gib = Uninit::<u8>::new(device, 1 << 30)?;
-    let first = start.elapsed();
-    drop(gib);
-    let pooled = nanos(1, || drop(Uninit::<u8>::new(device, 1 << 30).expect("it is kept")));
+    let take = || drop(Uninit::<u8>::new(device, 1 << 30).expect("the ceiling is higher"));
+    let locking = (0..ROUNDS).map(|_| {
+        device.page_locked().trim();
+        let start = Instant::now();
+        take();
+        start.elapsed()
+    });
+    let fresh = locking.min().unwrap_or(Duration::ZERO);
     Ok(vec![
-        ("page-lock 1 GiB", first.as_secs_f64() * 1e3, "ms"),
-        ("take a pooled, page-locked GiB", pooled / 1e3, "us"),
+        ("page-lock 1 GiB", fresh.as_secs_f64() * 1e3, "ms"),
+        ("take a pooled, page-locked GiB", nanos(1, take) / 1e3, "us"),
     ])
 }
 

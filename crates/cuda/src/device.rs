@@ -18,7 +18,7 @@ use crate::{
     host_function,
     kernel::Modules,
     page_locked::{self, PageLockedMemory},
-    parking::Lot,
+    parking::{Effort, Lot},
     pool::Cache,
     software,
     stream::{Priority, Queue, Stream, StreamCore},
@@ -254,7 +254,7 @@ impl Device {
     /// Gives back what dropped tickets held, where the device is done with it. Every new copy does that too, a few
     /// at a time.
     pub fn reap(&self) {
-        self.core.lot.reap(&self.core.base, usize::MAX);
+        self.core.lot.reap(&self.core.base, Effort::All);
     }
 
     /// All streams, also those that nobody has a handle of.
@@ -343,8 +343,7 @@ impl DeviceCore {
 
     /// Gives back what a few dropped tickets held.
     pub(crate) fn reap(&self) {
-        const AT_ONCE: usize = 4;
-        self.lot.reap(&self.base, AT_ONCE);
+        self.lot.reap(&self.base, Effort::Little);
     }
 
     pub(crate) fn keep_queue(&self, queue: Queue, cache: Cache) {

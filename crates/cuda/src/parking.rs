@@ -25,6 +25,15 @@ struct Parked {
     held: Box<dyn Held>,
 }
 
+/// How many are asked about.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Effort {
+    /// A few, as long as they are done: for the way to other work.
+    Little,
+    /// All.
+    All,
+}
+
 /// Something that a device uses: host memory, mostly.
 pub(crate) trait Held: Send + 'static {
     /// How much memory is lost if it is never given back.
@@ -51,28 +60,34 @@ impl Lot {
         self.count.load(Relaxed)
     }
 
-    /// Asks the driver about at most that many, and gives back those that are done.
-    pub(crate) fn reap(&self, base: &Base, at_most: usize) {
+    /// Asks the driver what is done, and gives that back.
+    pub(crate) fn reap(&self, base: &Base, effort: Effort) {
         if self.count.load(Relaxed) == 0 || host_function::is_inside() {
             return;
         }
-        let done = self.take_done(base, at_most);
+        let done = self.take_done(base, effort);
         for Parked { event, held } in done {
             base.keep_event(event, EventTiming::Untimed);
             held.give_back(); // without the lock
         }
     }
 
-    fn take_done(&self, base: &Base, at_most: usize) -> Vec<Parked> {
+    fn take_done(&self, base: &Base, effort: Effort) -> Vec<Parked> {
         let mut parked = lock(&self.parked);
         let mut done = Vec::new();
-        for _ in 0..parked.len().min(at_most) {
+        let at_most = parked.len().min(if effort == Effort::Little { 4 } else { usize::MAX });
+        for _ in 0..at_most {
             let Some(next) = parked.pop_front() else { break };
             // SAFETY: the event was recorded before it was parked, and is kept for nobody else.
-            match unsafe { base.driver.query_event(next.event) } {
-                Ok(true) => done.push(next),
-                // Not done, or nobody can say: it stays.
-                Ok(false) | Err(_) => parked.push_back(next),
+            let answer = unsafe { base.driver.query_event(next.event) };
+            if answer == Ok(true) {
+                done.push(next);
+                continue;
+            }
+            // Not done, or nobody can say. It goes behind the others, so that one that is stuck holds nobody up.
+            parked.push_back(next);
+            if effort == Effort::Little {
+                break;
             }
         }
         self.count.store(parked.len(), Relaxed);
