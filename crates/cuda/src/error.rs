@@ -160,6 +160,26 @@ pub enum Error {
     #[error("a host function cannot use devices: let another thread do it, and only wake it from here")]
     InsideHostFunction,
 
+    /// The stream takes work down for a graph.
+    #[error(
+        "work is being taken down for a graph: only kernels, fills and copies on the device can be part of it, on the \
+         stream and the thread of the capture"
+    )]
+    Capturing,
+
+    /// A graph was not given all buffers that it uses.
+    #[error("the graph uses {used} buffers, and only {given} of them were given to it: give it all")]
+    NotOwned {
+        /// How many its work uses.
+        used: usize,
+        /// How many of these it was given.
+        given: usize,
+    },
+
+    /// A graph cannot take over the work of another one.
+    #[error("the new graph has another shape than the old one: make a graph of its own from it")]
+    GraphShape,
+
     /// Rows do not fit the buffer.
     #[error(
         "{rows} rows of {width} elements, {stride} apart, need {needed} elements with the stride at least the width, \

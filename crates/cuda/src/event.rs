@@ -94,6 +94,7 @@ impl Recorded {
     /// Records an event after everything that was queued so far.
     pub(crate) fn new(stream: &Arc<StreamCore>, timing: EventTiming) -> Result<Self> {
         host_function::refuse_inside()?;
+        stream.refuse_capturing()?;
         let at = stream.submitted(); // before recording: see the invariant of `stream/mod.rs`
         let handle = stream.base().take_event(timing)?;
         // Owned before it is recorded, so that it is given back if that fails.

@@ -42,8 +42,8 @@
 //! `device.rs`, `event.rs`, `host_function.rs`, `parking.rs`, `pool/segment.rs`, `stream/mod.rs`, `stream/order.rs`,
 //! `page_locked/locker.rs`, `copy/buffers.rs`, `copy/fill.rs`, `copy/on_device.rs`, `copy/owned.rs`, `copy/rows.rs`,
 //! `copy/scoped.rs`, `copy/staged/mod.rs`, `copy/staged/up.rs`, `copy/staged/down.rs`, `copy/staged/ring.rs`,
-//! `copy/staged/job.rs`, `kernel/module.rs` and `kernel/launch.rs`. `kernel/nvrtc.rs` calls the compiler, `driver/mod.rs`
-//! declares the trait, and `loom_tests.rs` implements it for loom.
+//! `copy/staged/job.rs`, `kernel/module.rs`, `kernel/launch.rs`, `graph.rs` and `stream/capture.rs`. `kernel/nvrtc.rs`
+//! calls the compiler, `driver/mod.rs` declares the trait, and `loom_tests.rs` implements it for loom.
 
 mod base;
 mod buffer;
@@ -55,6 +55,7 @@ pub mod driver;
 mod element;
 mod error;
 mod event;
+mod graph;
 mod host_function;
 mod kernel;
 mod leaked;
@@ -74,6 +75,7 @@ pub use device::{Device, InFlight, Leaked};
 pub use element::Element;
 pub use error::{Absence, CompilerAbsence, Error, Result};
 pub use event::Event;
+pub use graph::{Graph, GraphBuffers, Recording};
 pub use host_function::HostCall;
 pub use kernel::{Kernel, KernelSource, Launch, Module, Parameter, Read, Signature, Write, compile, compiler_version};
 pub use page_locked::{Frozen, PageLockedMemory, Pinned, Uninit, page_locked_budget};

@@ -95,6 +95,10 @@ impl<T: Element> DeviceBuffer<T> {
         self.block.as_ref().map_or(Address(0), |block| block.address)
     }
 
+    pub(crate) fn uses(&self) -> &Uses {
+        &self.uses
+    }
+
     /// All elements, to be read.
     pub fn view(&self) -> DeviceView<'_, T> {
         DeviceView::of(self.address(), self.len, &self.uses)

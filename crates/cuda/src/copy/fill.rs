@@ -31,7 +31,7 @@ impl Stream {
             return Ok(());
         }
         let (to, count) = (target.address(), target.len());
-        let queued = self.core().enqueue(&[target.access()], |driver, stream| {
+        let queued = self.core().enqueue_on_device(&[target.access()], |driver, stream| {
             // SAFETY: the range is the target's, which `enqueue` orders.
             unsafe { fill(driver, stream, to, bytemuck::bytes_of(&value), count) }
         });

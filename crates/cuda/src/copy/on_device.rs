@@ -41,7 +41,7 @@ impl Stream {
         }
         let peer = source.home().driver().context();
         let is_here = source.home().is_beside(self.core());
-        let queued = self.core().enqueue(&[source.access(), target.access()], |driver, stream| {
+        let queued = self.core().enqueue_on_device(&[source.access(), target.access()], |driver, stream| {
             if is_here {
                 // SAFETY: the lengths are equal (checked), and `enqueue` orders both ends.
                 unsafe { driver.copy_on_device(stream, to, from, len_bytes) }

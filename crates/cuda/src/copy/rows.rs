@@ -158,7 +158,7 @@ impl Stream {
         }
         let (from, to) = (End::Device(source.address()), End::Device(target.address()));
         let copy = source_rows.copy::<T>(from, target_rows, to);
-        let queued = self.core().enqueue(&[source.access(), target.access()], |driver, stream| {
+        let queued = self.core().enqueue_on_device(&[source.access(), target.access()], |driver, stream| {
             // SAFETY: rows are inside both ends (checked), and `enqueue` orders both.
             unsafe { driver.copy_2d(stream, &copy) }
         });

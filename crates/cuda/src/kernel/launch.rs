@@ -79,7 +79,7 @@ impl<S: Signature> Kernel<S> {
             self.allow_shared(launch.shared_bytes)?;
         }
         let (mut pointers, count) = lowered.pointers();
-        let queued = stream.core().enqueue(lowered.accesses(), |driver, stream| {
+        let queued = stream.core().enqueue_on_device(lowered.accesses(), |driver, stream| {
             // SAFETY: the module stays loaded while its device lives, which its streams hold; the arguments are those
             // of the signature, which the author vouched for in `Module::kernel`; `enqueue` orders the buffers.
             unsafe { driver.launch(stream, self.function, &launch, &mut pointers[..count]) }

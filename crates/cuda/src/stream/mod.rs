@@ -6,21 +6,25 @@
 //! Invariant: work is counted in `submitted` only after it was queued, so an event that is recorded after a number was
 //! read covers all work up to that number.
 
+mod capture;
 mod order;
 
 use std::{fmt, sync::Arc};
 
 use self::order::Seen;
-pub(crate) use self::order::{Access, Uses};
+pub(crate) use self::{
+    capture::Capture,
+    order::{Access, Uses, Writes},
+};
 use crate::{
     base::Base,
     device::Device,
-    driver::{self, Driver, EventTiming, Failure, StreamHandle},
+    driver::{self, Call, Driver, EventTiming, Failure, Status, StreamHandle},
     error::{Error, Result},
     event::{Event, Recorded},
     host_function,
     pool::Cache,
-    sync::{AtomicU64, Mutex, Ordering, lock},
+    sync::{AtomicBool, AtomicU64, Mutex, Ordering, lock},
 };
 
 /// A queue of work on one device. Cheap to clone: all clones are the same stream.
@@ -48,6 +52,8 @@ pub struct Stream {
 pub(crate) struct StreamCore {
     device: Device,
     queue: Queue,
+    is_capturing: AtomicBool,        // whether there is a capture
+    capture: Mutex<Option<Capture>>, // guards what it knows
     /// What the stream keeps for its next buffers.
     pub(crate) cache: Mutex<Cache>,
 }
@@ -147,6 +153,7 @@ impl Stream {
     /// [`Error::Driver`], also for work that failed since the last wait.
     pub fn synchronize(&self) -> Result<()> {
         host_function::refuse_inside()?;
+        self.core.refuse_capturing()?;
         // SAFETY: the stream exists as long as its core.
         unsafe { self.core.driver().synchronize_stream(self.core.queue.handle) }?;
         self.core.device.core().reap();
@@ -163,7 +170,8 @@ impl fmt::Debug for Stream {
 
 impl StreamCore {
     pub(crate) fn new(device: Device, queue: Queue, cache: Cache) -> Self {
-        Self { device, queue, cache: Mutex::new(cache) }
+        let (is_capturing, capture) = (AtomicBool::new(false), Mutex::new(None));
+        Self { device, queue, is_capturing, capture, cache: Mutex::new(cache) }
     }
 
     pub(crate) fn device(&self) -> &Device {
@@ -181,6 +189,11 @@ impl StreamCore {
 
     pub(crate) fn driver(&self) -> &dyn Driver {
         &*self.base().driver
+    }
+
+    /// A number that no other stream has, of any device.
+    pub(crate) fn id(&self) -> u64 {
+        self.queue.id
     }
 
     pub(crate) fn handle(&self) -> StreamHandle {
@@ -202,6 +215,7 @@ impl StreamCore {
         submit: impl FnOnce(&dyn Driver, StreamHandle) -> driver::Result<()>,
     ) -> Result<(), Unqueued> {
         host_function::refuse_inside().map_err(Unqueued::No)?;
+        self.refuse_capturing().map_err(Unqueued::No)?;
         self.device.core().reap();
         for access in accesses {
             self.order_before(access).map_err(Unqueued::No)?;
@@ -221,12 +235,17 @@ impl StreamCore {
 
     pub(crate) fn is_idle(&self) -> Result<bool> {
         host_function::refuse_inside()?;
+        self.refuse_capturing()?;
         // SAFETY: the stream exists as long as its core.
         Ok(unsafe { self.driver().query_stream(self.queue.handle) }?)
     }
 
     /// Waits until nothing that was queued uses any memory; the driver's first failure, if nothing proves that.
     pub(crate) fn prove_idle(&self) -> driver::Result<()> {
+        if self.is_capturing() {
+            // Asking would spoil the capture.
+            return Err(Failure { call: Call::SynchronizeStream, status: Status::STREAM_CAPTURE_UNSUPPORTED });
+        }
         // SAFETY: the stream exists as long as its core.
         let synchronized = unsafe { self.driver().synchronize_stream(self.queue.handle) };
         synchronized.or_else(|failure| self.driver().synchronize().map_err(|_| failure))

@@ -31,6 +31,7 @@ pub(crate) struct Uses {
 
 struct Marks {
     home: Mark,
+    captured: Captured,
     others: Vec<(Arc<StreamCore>, Mark)>, // one for each other stream
 }
 
@@ -41,11 +42,22 @@ struct Mark {
     used: u64,
 }
 
+/// The capture whose work used a buffer last, and whether that wrote it.
+#[derive(Clone, Copy, Default)]
+struct Captured {
+    by: u64,
+    writes: bool,
+}
+
 /// What work does with a buffer.
 pub(crate) struct Access<'a> {
     uses: &'a Uses,
     writes: bool,
 }
+
+/// Whether work writes a buffer.
+#[derive(Clone, Copy)]
+pub(crate) struct Writes(bool);
 
 /// Up to which work number of other streams a stream has waited, by their ids.
 #[derive(Default)]
@@ -55,7 +67,7 @@ impl Uses {
     /// Of a new buffer, made of a block on which its stream worked up to that number.
     pub(crate) fn new(home: Arc<StreamCore>, worked_on: u64) -> Self {
         let mark = Mark { wrote: worked_on, used: worked_on };
-        Self { home, marks: Mutex::new(Marks { home: mark, others: Vec::new() }) }
+        Self { home, marks: Mutex::new(Marks { home: mark, captured: Captured::default(), others: Vec::new() }) }
     }
 
     /// The stream that the buffer was allocated on, and that gets its memory back.
@@ -69,6 +81,17 @@ impl Uses {
 
     pub(crate) fn write(&self) -> Access<'_> {
         Access { uses: self, writes: true }
+    }
+
+    /// What the work of that capture does with the buffer, if it uses it at all.
+    pub(crate) fn captured_by(&self, id: u64) -> Option<Writes> {
+        let captured = lock(&self.marks).captured;
+        (captured.by == id).then_some(Writes(captured.writes))
+    }
+
+    /// What work does that writes, or else only reads.
+    pub(crate) fn access(&self, writes: Writes) -> Access<'_> {
+        Access { uses: self, writes: writes.0 }
     }
 
     /// Waits on the host until no stream uses the buffer.
@@ -87,6 +110,15 @@ impl Access<'_> {
         let others = all.filter(|(other, _)| !other.is(stream));
         let ends = others.map(|(other, mark)| (other.clone(), if self.writes { mark.used } else { mark.wrote }));
         ends.filter(|(_, at)| *at > 0).collect()
+    }
+
+    /// Notes that work of that capture uses the buffer; whether that is the first.
+    pub(super) fn mark_captured(&self, id: u64) -> bool {
+        let mut marks = lock(&self.uses.marks);
+        let known = marks.captured.by == id;
+        let writes = self.writes || (known && marks.captured.writes);
+        marks.captured = Captured { by: id, writes };
+        !known
     }
 
     /// Adds this use, and drops those of streams that have been waited for.
@@ -155,6 +187,7 @@ impl StreamCore {
     }
 
     pub(super) fn order_after_event(&self, event: &Recorded) -> Result<()> {
+        self.refuse_capturing()?;
         if let Some(handle) = event.handle() {
             // SAFETY: the stream lives as long as its core, and the event was recorded when it was made.
             unsafe { self.driver().wait_event(self.queue.handle, handle) }?;

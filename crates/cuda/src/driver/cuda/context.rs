@@ -29,7 +29,7 @@ use crate::{
 const NON_BLOCKING: c_uint = 1; // CU_STREAM_NON_BLOCKING
 const DISABLE_TIMING: c_uint = 2; // CU_EVENT_DISABLE_TIMING
 const PORTABLE: c_uint = 1; // CU_MEMHOSTREGISTER_PORTABLE
-const CAPTURE_THREAD_LOCAL: c_uint = 1; // CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+const CAPTURE_RELAXED: c_uint = 2; // CU_STREAM_CAPTURE_MODE_RELAXED: the layers above keep everybody off the stream
 const MEMORY_HOST: c_uint = 1; // CU_MEMORYTYPE_HOST
 const MEMORY_DEVICE: c_uint = 2; // CU_MEMORYTYPE_DEVICE
 const GRAPH_UPDATE_FAILURE: u32 = 910; // CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE
@@ -469,7 +469,7 @@ unsafe impl Driver for Context {
     }
 
     unsafe fn begin_capture(&self, stream: StreamHandle) -> Result<()> {
-        call!(self, BeginCapture, begin_capture(pointer(stream.0), CAPTURE_THREAD_LOCAL))
+        call!(self, BeginCapture, begin_capture(pointer(stream.0), CAPTURE_RELAXED))
     }
 
     unsafe fn end_capture(&self, stream: StreamHandle) -> Result<GraphHandle> {

@@ -1,0 +1,311 @@
+//! [`Graph`]: work that is taken down once and launched many times, for less than its launches would cost one by one.
+//!
+//! A graph owns the buffers that its work uses, so that they are there whenever it runs; its launches are uses of these
+//! buffers like any other, ordered against other streams. What it owns can be read and written between launches,
+//! through views, and comes back when the graph is taken apart.
+//!
+//! Invariant: `buffers` are all buffers that the captured work uses, none of them replaced.
+
+use std::{fmt, ops::Deref};
+
+use self::sealed::Member;
+use crate::{
+    buffer::{DeviceBuffer, DeviceViewMut},
+    device::Device,
+    driver::{GraphHandle, RunnableGraphHandle},
+    element::Element,
+    error::{Error, Result},
+    host_function,
+    stream::{Access, Capture, Stream, Uses, Writes},
+};
+
+/// Work that was taken down, and that uses buffers which it does not own yet.
+#[must_use = "a recording becomes a graph when it is given its buffers"]
+pub struct Recording {
+    device: Device,
+    handle: GraphHandle,
+    capture: Capture,
+    stream: Stream, // what it was taken down on
+}
+
+/// Work on a device that can be launched again and again, with the buffers that it uses.
+///
+/// # Examples
+/// ```
+/// use pagelock_cuda::{Device, software::Config};
+///
+/// let device = Device::software(Config::default())?;
+/// let stream = device.stream()?;
+/// let source = stream.zeros::<u32>(4)?;
+/// let mut target = stream.zeros::<u32>(4)?;
+///
+/// let recording = device.capture(|stream| stream.copy(&source, &mut target))?; // copies nothing yet
+/// let mut graph = recording.with((source, target))?;
+///
+/// let (source, _target) = graph.views_mut();
+/// stream.fill(source, 7)?;
+/// graph.launch(&stream)?;
+/// assert_eq!(stream.read(&graph.1)?, [7; 4]);
+/// # Ok::<(), pagelock_cuda::Error>(())
+/// ```
+///
+/// What a graph uses cannot be taken out of it:
+/// ```compile_fail,E0594
+/// # use pagelock_cuda::{Device, software::Config};
+/// # let device = Device::software(Config::default())?;
+/// # let stream = device.stream()?;
+/// let mut target = stream.zeros::<u32>(4)?;
+/// let mut graph = device.capture(|stream| stream.fill(&mut target, 7))?.with((target,))?;
+/// graph.0 = stream.zeros(4)?;
+/// # Ok::<(), pagelock_cuda::Error>(())
+/// ```
+pub struct Graph<B: GraphBuffers> {
+    buffers: B,
+    writes: Vec<Option<Writes>>, // what a launch does with each of them, in their order
+    runnable: Runnable,
+    launches: Uses,
+}
+
+/// Device buffers that a graph can own: one, a tuple of up to eight, or a `Vec`.
+pub trait GraphBuffers: sealed::Buffers {}
+
+mod sealed {
+    use super::Uses;
+
+    /// One buffer of a graph.
+    pub struct Member<'a>(pub(crate) &'a Uses);
+
+    /// How a graph sees its buffers, the same ones in the same order every time.
+    pub trait Buffers: Send + Sync + 'static {
+        /// Views of all.
+        type Views<'a>;
+
+        /// Calls `visit` with each.
+        fn visit<'a>(&'a self, visit: &mut dyn FnMut(Member<'a>));
+
+        /// All of them, to be written.
+        fn views_mut(&mut self) -> Self::Views<'_>;
+    }
+}
+
+/// A driver's graph, destroyed when this is dropped.
+struct Runnable {
+    device: Device,
+    handle: RunnableGraphHandle,
+}
+
+impl Device {
+    /// Takes down what `work` queues on the stream that it is given, instead of doing it: kernels, fills and copies on
+    /// the device.
+    ///
+    /// # Errors
+    /// Those of `work`, [`Error::Capturing`] among them for anything else; [`Error::Driver`].
+    pub fn capture(&self, work: impl FnOnce(&Stream) -> Result<()>) -> Result<Recording> {
+        let stream = self.stream()?;
+        stream.core().begin_capture()?;
+        let ended = EndsCapture(&stream);
+        let worked = work(&stream);
+        std::mem::forget(ended);
+        let Some((graph, capture)) = stream.core().end_capture() else { return Err(Error::Capturing) };
+        let recording = Recording { device: self.clone(), handle: graph?, capture, stream };
+        worked.map(|()| recording)
+    }
+}
+
+/// Ends the capture when work unwinds.
+struct EndsCapture<'a>(&'a Stream);
+
+impl Drop for EndsCapture<'_> {
+    fn drop(&mut self) {
+        if let Some((Ok(graph), _)) = self.0.core().end_capture() {
+            // SAFETY: just made, and nobody else's.
+            let _ = unsafe { self.0.core().driver().destroy_graph(graph) };
+        }
+    }
+}
+
+impl Recording {
+    /// A graph that owns the buffers, which are all that the work uses.
+    ///
+    /// # Errors
+    /// [`Error::NotOwned`] if it uses others, or one that is gone; [`Error::Driver`].
+    pub fn with<B: GraphBuffers>(self, buffers: B) -> Result<Graph<B>> {
+        host_function::refuse_inside()?;
+        let writes = self.writes(&buffers)?;
+        // SAFETY: the graph exists while this does.
+        let handle = unsafe { self.device.core().base().driver.instantiate(self.handle) }?;
+        let runnable = Runnable { device: self.device.clone(), handle };
+        Ok(Graph { buffers, writes, runnable, launches: Uses::new(self.stream.core().clone(), 0) })
+    }
+
+    /// What the work does with each of the buffers.
+    fn writes<B: GraphBuffers>(&self, buffers: &B) -> Result<Vec<Option<Writes>>> {
+        let mut writes = Vec::new();
+        buffers.visit(&mut |Member(uses)| writes.push(uses.captured_by(self.capture.id)));
+        let (used, given) = (self.capture.buffers, writes.iter().flatten().count());
+        if used == given { Ok(writes) } else { Err(Error::NotOwned { used, given }) }
+    }
+}
+
+impl Drop for Recording {
+    fn drop(&mut self) {
+        if !host_function::is_inside() {
+            // SAFETY: made in `capture`, gone after this.
+            let _ = unsafe { self.device.core().base().driver.destroy_graph(self.handle) };
+        }
+    }
+}
+
+impl<B: GraphBuffers> Graph<B> {
+    /// Queues all of the work on a stream, as one piece, and returns at once.
+    ///
+    /// # Errors
+    /// [`Error::OtherDevice`], [`Error::Driver`].
+    pub fn launch(&self, stream: &Stream) -> Result<()> {
+        let device = &self.runnable.device;
+        if device != stream.device() {
+            let (buffer, stream) = (device.properties().ordinal, stream.device().properties().ordinal);
+            return Err(Error::OtherDevice { buffer, stream });
+        }
+        let queued = stream.core().enqueue(&self.accesses(), |driver, stream| {
+            // SAFETY: the graph exists while this does; it owns all buffers that its work uses (`Recording::with`), which
+            // `enqueue` orders, and devices keep their modules.
+            unsafe { driver.launch_graph(self.runnable.handle, stream) }
+        });
+        Ok(queued?)
+    }
+
+    fn accesses(&self) -> Vec<Access<'_>> {
+        let mut accesses = Vec::with_capacity(self.writes.len() + 1);
+        accesses.push(self.launches.write()); // one launch at a time, and an update after them
+        let mut writes = self.writes.iter();
+        self.buffers.visit(&mut |Member(uses)| {
+            let used = writes.next().copied().flatten();
+            accesses.extend(used.map(|writes| uses.access(writes)));
+        });
+        accesses
+    }
+
+    /// Does what the recording says from the next launch on: the same kinds of work in the same order, with other
+    /// sizes, values or parts of the buffers. Waits for launches that are going on.
+    ///
+    /// # Errors
+    /// [`Error::NotOwned`] if it uses buffers that this graph does not own, [`Error::GraphShape`], [`Error::Driver`].
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_cuda::{Device, software::Config};
+    ///
+    /// let device = Device::software(Config::default())?;
+    /// let stream = device.stream()?;
+    /// let mut target = stream.zeros::<u32>(4)?;
+    /// let mut graph = device.capture(|stream| stream.fill(&mut target, 7))?.with(target)?;
+    /// let half = device.capture(|stream| stream.fill(graph.views_mut().slice(2..)?, 8))?;
+    /// graph.update(half)?;
+    /// graph.launch(&stream)?;
+    /// assert_eq!(stream.read(&*graph)?, [0, 0, 8, 8]);
+    /// # Ok::<(), pagelock_cuda::Error>(())
+    /// ```
+    pub fn update(&mut self, recording: Recording) -> Result<()> {
+        host_function::refuse_inside()?;
+        let writes = recording.writes(&self.buffers)?;
+        self.launches.prove_done()?;
+        let driver = &self.runnable.device.core().base().driver;
+        // SAFETY: both exist, and no launch is going on (just waited; `&mut`).
+        if !unsafe { driver.update_graph(self.runnable.handle, recording.handle) }? {
+            return Err(Error::GraphShape);
+        }
+        self.writes = writes;
+        Ok(())
+    }
+
+    /// All of its buffers, to be written between launches.
+    pub fn views_mut(&mut self) -> B::Views<'_> {
+        self.buffers.views_mut()
+    }
+
+    /// Ends the graph and gives its buffers back.
+    pub fn into_buffers(self) -> B {
+        self.buffers
+    }
+}
+
+impl<B: GraphBuffers> Deref for Graph<B> {
+    type Target = B;
+
+    fn deref(&self) -> &B {
+        &self.buffers
+    }
+}
+
+impl Drop for Runnable {
+    fn drop(&mut self) {
+        if !host_function::is_inside() {
+            // SAFETY: made in `Recording::with`, gone after this; launches that are queued still happen.
+            let _ = unsafe { self.device.core().base().driver.destroy_runnable_graph(self.handle) };
+        }
+    }
+}
+
+impl<B: GraphBuffers> fmt::Debug for Graph<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Graph({} buffers on {:?})", self.writes.len(), self.runnable.device)
+    }
+}
+
+impl fmt::Debug for Recording {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Recording(uses {} buffers on {:?})", self.capture.buffers, self.device)
+    }
+}
+
+impl<T: Element> GraphBuffers for DeviceBuffer<T> {}
+
+impl<T: Element> sealed::Buffers for DeviceBuffer<T> {
+    type Views<'a> = DeviceViewMut<'a, T>;
+
+    fn visit<'a>(&'a self, visit: &mut dyn FnMut(Member<'a>)) {
+        visit(Member(self.uses()));
+    }
+
+    fn views_mut(&mut self) -> DeviceViewMut<'_, T> {
+        self.view_mut()
+    }
+}
+
+impl<B: GraphBuffers> GraphBuffers for Vec<B> {}
+
+impl<B: GraphBuffers> sealed::Buffers for Vec<B> {
+    type Views<'a> = Vec<B::Views<'a>>;
+
+    fn visit<'a>(&'a self, visit: &mut dyn FnMut(Member<'a>)) {
+        self.iter().for_each(|buffer| buffer.visit(visit));
+    }
+
+    fn views_mut(&mut self) -> Vec<B::Views<'_>> {
+        self.iter_mut().map(|buffer| buffer.views_mut()).collect()
+    }
+}
+
+macro_rules! tuples {
+    ($(($($B:ident $index:tt)*))*) => { $(
+        impl<$($B: GraphBuffers),*> GraphBuffers for ($($B,)*) {}
+
+        impl<$($B: GraphBuffers),*> sealed::Buffers for ($($B,)*) {
+            type Views<'a> = ($($B::Views<'a>,)*);
+
+            fn visit<'a>(&'a self, visit: &mut dyn FnMut(Member<'a>)) {
+                $(self.$index.visit(visit);)*
+            }
+
+            fn views_mut(&mut self) -> Self::Views<'_> {
+                ($(self.$index.views_mut(),)*)
+            }
+        }
+    )* };
+}
+
+tuples! {
+    (A 0) (A 0 B 1) (A 0 B 1 C 2) (A 0 B 1 C 2 D 3) (A 0 B 1 C 2 D 3 E 4) (A 0 B 1 C 2 D 3 E 4 F 5)
+    (A 0 B 1 C 2 D 3 E 4 F 5 G 6) (A 0 B 1 C 2 D 3 E 4 F 5 G 6 H 7)
+}

@@ -1,0 +1,227 @@
+//! Graphs, on software devices of all schedules and on a GPU.
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    thread,
+};
+
+use pagelock_cuda::{
+    Device, DeviceBuffer, Error, Graph, Pinned, Stream,
+    driver::Call,
+    software::{Fault, Machine},
+};
+
+use crate::tools::{gpu, lazy, moody, pattern, threaded};
+
+fn on_every_device(test: impl Fn(&Device)) {
+    let software = [lazy(1), moody(2), threaded(3)].map(|machine| machine.device(0).unwrap());
+    for device in software.into_iter().chain(gpu()) {
+        test(&device);
+        assert_eq!(device.leaked().count, 0);
+    }
+}
+
+const LEN: usize = 5_000;
+
+type Copier = Graph<(DeviceBuffer<u32>, DeviceBuffer<u32>)>;
+
+/// Copies its first buffer to its second.
+fn copier(device: &Device, stream: &Stream) -> Copier {
+    let (source, mut target) = (stream.zeros(LEN).unwrap(), stream.zeros(LEN).unwrap());
+    let recording = device.capture(|stream| stream.copy(&source, &mut target)).unwrap();
+    recording.with((source, target)).unwrap()
+}
+
+#[test]
+fn a_graph_does_its_work_at_each_launch_and_not_before() {
+    on_every_device(|device| {
+        let stream = device.stream().unwrap();
+        let mut graph = copier(device, &stream);
+        assert_eq!(stream.read(&graph.1).unwrap(), [0; LEN]);
+        for round in 1..20 {
+            let (source, _) = graph.views_mut();
+            stream.upload_staged(&pattern(round, LEN), source).unwrap();
+            graph.launch(&stream).unwrap();
+            assert_eq!(stream.read(&graph.1).unwrap(), pattern(round, LEN));
+        }
+    });
+}
+
+#[test]
+fn launches_are_ordered_against_what_other_streams_do_with_the_buffers() {
+    on_every_device(|device| {
+        let (first, second, third) = (device.stream().unwrap(), device.stream().unwrap(), device.stream().unwrap());
+        let mut graph = copier(device, &first);
+        for round in 0..20 {
+            first.fill(graph.views_mut().0, round).unwrap();
+            graph.launch(&second).unwrap();
+            let found = third.read(&graph.1).unwrap();
+            assert_eq!(found, [round; LEN]);
+            graph.launch(&third).unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_graph_that_is_dropped_while_it_runs_lets_go_of_nothing_too_early() {
+    on_every_device(|device| {
+        let stream = device.stream().unwrap();
+        for round in 0..20 {
+            let graph = copier(device, &stream);
+            graph.launch(&stream).unwrap();
+            let (_, target) = graph.into_buffers();
+            let other = device.stream().unwrap();
+            let mut reused = other.allocate::<u32>(LEN).unwrap();
+            other.fill(&mut reused, round).unwrap();
+            assert_eq!(stream.read(&target).unwrap(), [0; LEN]);
+            assert_eq!(other.read(&reused).unwrap(), [round; LEN]);
+            drop(copier(device, &stream).launch(&stream));
+        }
+    });
+}
+
+#[test]
+fn an_update_changes_later_launches_only() {
+    on_every_device(|device| {
+        let stream = device.stream().unwrap();
+        let mut buffer = stream.zeros::<u32>(LEN).unwrap();
+        let mut graph = device.capture(|stream| stream.fill(&mut buffer, 1)).unwrap().with(buffer).unwrap();
+        for value in 2..10 {
+            graph.launch(&stream).unwrap();
+            let next = device.capture(|stream| stream.fill(graph.views_mut(), value)).unwrap();
+            graph.update(next).unwrap();
+            assert_eq!(stream.read(&*graph).unwrap(), [value - 1; LEN]);
+        }
+    });
+}
+
+#[test]
+fn buffers_that_a_graph_is_not_given_are_refused() {
+    on_every_device(|device| {
+        let stream = device.stream().unwrap();
+        let (source, mut target) = (stream.zeros::<u32>(LEN).unwrap(), stream.zeros::<u32>(LEN).unwrap());
+        let recording = device.capture(|stream| stream.copy(&source, &mut target)).unwrap();
+        let refused = recording.with((target,)).unwrap_err();
+        assert_eq!(refused.to_string(), "the graph uses 2 buffers, and only 1 of them were given to it: give it all");
+        let mut graph = copier(device, &stream);
+        let mut foreign = stream.zeros::<u32>(LEN).unwrap();
+        let recording = device.capture(|stream| stream.fill(&mut foreign, 1)).unwrap();
+        assert!(matches!(graph.update(recording), Err(Error::NotOwned { .. })));
+    });
+}
+
+#[test]
+fn a_buffer_that_is_gone_when_the_capture_ends_is_refused() {
+    on_every_device(|device| {
+        let stream = device.stream().unwrap();
+        let recording = device.capture(|stream| stream.fill(&mut stream.allocate::<u32>(LEN)?, 1)).unwrap();
+        let look_alike = stream.zeros::<u32>(LEN).unwrap();
+        assert!(matches!(recording.with(look_alike), Err(Error::NotOwned { used: 1, given: 0 })));
+    });
+}
+
+#[test]
+fn what_cannot_be_part_of_a_graph_is_refused_and_spoils_nothing() {
+    on_every_device(|device| {
+        let stream = device.stream().unwrap();
+        let mut buffer = stream.zeros::<u32>(LEN).unwrap();
+        let numbers = pattern(1, LEN);
+        let recording = device.capture(|capturing| {
+            let is_refused = |result: Result<(), Error>| assert!(matches!(result, Err(Error::Capturing)), "{result:?}");
+            is_refused(capturing.upload_staged(&numbers, &mut buffer));
+            is_refused(
+                capturing.upload(Pinned::from_slice(device, &numbers)?, &mut buffer).map(drop).map_err(Error::from),
+            );
+            is_refused(capturing.scope(|scope| scope.upload(&numbers, &mut buffer)));
+            is_refused(capturing.read(&buffer).map(drop));
+            is_refused(capturing.call(|| ()).map(drop));
+            is_refused(capturing.record().map(drop));
+            is_refused(capturing.wait_for(&stream.record()?));
+            is_refused(capturing.synchronize());
+            is_refused(capturing.is_idle().map(drop));
+            is_refused(thread::scope(|scope| scope.spawn(|| capturing.fill(&mut buffer, 1)).join().unwrap()));
+            is_refused(device.capture(|_| capturing.synchronize()).map(drop));
+            stream.fill(&mut buffer, 3)?; // other streams go on
+            capturing.fill(&mut buffer, 2)
+        });
+        let graph = recording.unwrap().with(buffer).unwrap();
+        assert_eq!(stream.read(&*graph).unwrap(), [3; LEN]);
+        graph.launch(&stream).unwrap();
+        assert_eq!(stream.read(&*graph).unwrap(), [2; LEN]);
+    });
+}
+
+#[test]
+fn a_capture_that_fails_or_unwinds_leaves_streams_that_work() {
+    on_every_device(|device| {
+        let stream = device.stream().unwrap();
+        let mut buffer = stream.zeros::<u32>(LEN).unwrap();
+        for round in 0..5 {
+            let failed = device.capture(|capturing| capturing.synchronize());
+            assert!(matches!(failed, Err(Error::Capturing)));
+            let unwound = catch_unwind(AssertUnwindSafe(|| {
+                let _ = device.capture(|capturing| {
+                    capturing.fill(&mut buffer, 9).unwrap();
+                    panic!("in the middle")
+                });
+            }));
+            assert!(unwound.is_err());
+            let again = device.stream().unwrap();
+            again.fill(&mut buffer, round).unwrap();
+            assert_eq!(again.read(&buffer).unwrap(), [round; LEN]);
+        }
+    });
+}
+
+#[test]
+fn a_graph_of_a_device_runs_on_its_streams_only() {
+    let machine = Machine::new(pagelock_cuda::software::Config { devices: 2, ..Default::default() });
+    let (device, other) = (machine.device(0).unwrap(), machine.device(1).unwrap());
+    let graph = copier(&device, &device.stream().unwrap());
+    assert!(matches!(graph.launch(&other.stream().unwrap()), Err(Error::OtherDevice { buffer: 0, stream: 1 })));
+}
+
+#[test]
+fn calls_that_fail_break_no_graph_and_leak_nothing() {
+    let calls = [
+        Call::BeginCapture,
+        Call::EndCapture,
+        Call::Instantiate,
+        Call::LaunchGraph,
+        Call::UpdateGraph,
+        Call::CopyOnDevice,
+        Call::RecordEvent,
+        Call::WaitEvent,
+    ];
+    for (call, skip) in calls.into_iter().flat_map(|call| (0..3).map(move |skip| (call, skip))) {
+        let machine = moody(skip);
+        let device = machine.device(0).unwrap();
+        let (stream, other) = (device.stream().unwrap(), device.stream().unwrap());
+        machine.fail(Fault::at(skip).call(call));
+        let run = || -> Result<(), Error> {
+            for _ in 0..3 {
+                let (source, mut target) = (stream.zeros::<u32>(LEN)?, stream.zeros::<u32>(LEN)?);
+                let recording = device.capture(|stream| stream.copy(&source, &mut target))?;
+                let mut graph = recording.with((source, target))?;
+                other.fill(graph.views_mut().0, 5)?;
+                graph.launch(&stream)?;
+                let same = device.capture(|stream| {
+                    let (source, target) = graph.views_mut();
+                    stream.copy(source, target)
+                })?;
+                graph.update(same)?;
+                graph.launch(&other)?;
+                assert_eq!(stream.read(&graph.1)?, [5; LEN]);
+            }
+            Ok(())
+        };
+        let _ = run();
+        machine.heal();
+        run().unwrap();
+        machine.run_all();
+        assert_eq!(machine.violations(), [""; 0]);
+        assert_eq!(device.leaked().count, 0, "{call:?}, {skip}");
+        drop((stream, other, device));
+        assert_eq!(machine.allocated().0, 0);
+    }
+}
