@@ -68,6 +68,7 @@ pub mod software;
 mod stream;
 mod sync;
 mod ticket;
+mod timeline;
 
 pub use buffer::{DeviceBuffer, DeviceView, DeviceViewMut};
 pub use copy::{Packed, Rows, Scope, Source, StagingConfig};
@@ -82,6 +83,7 @@ pub use page_locked::{Frozen, PageLockedMemory, Pinned, Uninit, page_locked_budg
 pub use pool::PoolStats;
 pub use stream::{Priority, Stream};
 pub use ticket::{Refused, Ticket};
+pub use timeline::{Place, Span, Timeline};
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -1,0 +1,362 @@
+//! [`Timeline`]: spans of time on host threads and on streams, measured on one clock, and written as a Chrome trace.
+//!
+//! A span on a stream lies between two timed events. How far the device's clock is from the host's is found with an
+//! event that the host waits for, so that it is wrong by at most the time of that wait, some microseconds; and again
+//! every few seconds, since drivers tell shorter times more exactly.
+
+use std::{
+    borrow::Cow,
+    fmt::{self, Write as _},
+    fs, io,
+    path::Path,
+    sync::Arc,
+    thread::{self, ThreadId},
+    time::{Duration, Instant},
+};
+
+use crate::{
+    device::Device,
+    error::Result,
+    event::Event,
+    stream::Stream,
+    sync::{Mutex, lock},
+};
+
+/// Spans of time, recorded by many threads at once. Cheap to clone: all clones are the same timeline.
+///
+/// Recording a span on a stream costs two events; the device is asked for the times only when the trace is made.
+///
+/// # Examples
+/// ```
+/// use pagelock_cuda::{Device, Timeline, software::Config};
+///
+/// let device = Device::software(Config::default())?;
+/// let stream = device.stream()?;
+/// let timeline = Timeline::new();
+///
+/// let numbers = timeline.on_host("make numbers", || vec![1.0_f32; 100_000]);
+/// let mut buffer = stream.allocate(numbers.len())?;
+/// timeline.on_stream("copy", &stream, || stream.upload_staged(&numbers, &mut buffer))??;
+///
+/// let spans = timeline.spans()?;
+/// assert_eq!([&*spans[0].name, &*spans[1].name], ["make numbers", "copy"]);
+/// let trace = timeline.chrome_trace()?; // for chrome://tracing or ui.perfetto.dev
+/// assert!(trace.starts_with(r#"{"traceEvents":["#));
+/// # Ok::<(), pagelock_cuda::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Timeline {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    start: Instant,
+    recorded: Mutex<Recorded>, // guards the spans and what is known of the clocks
+}
+
+#[derive(Default)]
+struct Recorded {
+    marks: Vec<Marks>,
+    clocks: Vec<Clock>,
+}
+
+/// A span whose times are known to the host, or will be to a device.
+#[derive(Clone)]
+struct Marks {
+    name: Cow<'static, str>,
+    place: Place,
+    ends: Ends,
+}
+
+#[derive(Clone)]
+enum Ends {
+    Host(Duration, Duration),
+    Device(Event, Event, Clock),
+}
+
+/// An event of a device, and when the host knows it to have been reached.
+#[derive(Clone)]
+struct Clock {
+    device: Device,
+    event: Event,
+    reached: Duration,
+}
+
+/// Where a span was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Place {
+    /// On a thread of the host.
+    Host {
+        /// Which.
+        thread: ThreadId,
+        /// Its name, if it has one.
+        name: Option<String>,
+    },
+    /// On a stream of a device.
+    Stream {
+        /// The device's number.
+        device: u32,
+        /// The stream's, over all devices.
+        stream: u64,
+    },
+}
+
+/// A span of time; times are since the timeline was made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Span {
+    /// What was done.
+    pub name: Cow<'static, str>,
+    /// Where.
+    pub place: Place,
+    /// When it began.
+    pub start: Duration,
+    /// When it ended.
+    pub end: Duration,
+}
+
+impl Timeline {
+    /// A timeline that starts now.
+    pub fn new() -> Self {
+        Self { shared: Arc::new(Shared { start: Instant::now(), recorded: Mutex::default() }) }
+    }
+
+    /// Does some work on this thread, and notes when.
+    pub fn on_host<R>(&self, name: impl Into<Cow<'static, str>>, work: impl FnOnce() -> R) -> R {
+        let start = self.now();
+        let result = work();
+        let (thread, end) = (thread::current(), self.now());
+        let place = Place::Host { thread: thread.id(), name: thread.name().map(str::to_owned) };
+        self.add(Marks { name: name.into(), place, ends: Ends::Host(start, end) });
+        result
+    }
+
+    /// Calls `work`, which queues work on the stream, and notes when the device does it.
+    ///
+    /// # Errors
+    /// [`Error::Driver`](crate::Error::Driver) if the events cannot be recorded; what `work` returns is its own.
+    pub fn on_stream<R>(
+        &self,
+        name: impl Into<Cow<'static, str>>,
+        stream: &Stream,
+        work: impl FnOnce() -> R,
+    ) -> Result<R> {
+        let clock = self.clock(stream.device())?;
+        let start = stream.record_timed()?;
+        let result = work();
+        let end = stream.record_timed()?;
+        let place = Place::Stream { device: stream.device().properties().ordinal, stream: stream.core().id() };
+        self.add(Marks { name: name.into(), place, ends: Ends::Device(start, end, clock) });
+        Ok(result)
+    }
+
+    /// All spans, in the order in which they began; waits for those that streams have not finished.
+    ///
+    /// # Errors
+    /// [`Error::Driver`](crate::Error::Driver).
+    pub fn spans(&self) -> Result<Vec<Span>> {
+        let marks = lock(&self.shared.recorded).marks.clone(); // waiting happens without the lock
+        let mut spans: Vec<Span> = marks.into_iter().map(Marks::into_span).collect::<Result<_>>()?;
+        spans.sort_by_key(|span| (span.start, span.end));
+        Ok(spans)
+    }
+
+    /// All spans as a Chrome trace: JSON that chrome://tracing and <https://ui.perfetto.dev> show. Process 0 is the
+    /// host, process 1 and so on are the devices.
+    ///
+    /// # Errors
+    /// [`Error::Driver`](crate::Error::Driver).
+    pub fn chrome_trace(&self) -> Result<String> {
+        let spans = self.spans()?;
+        let mut rows: Vec<&Place> = Vec::new();
+        let mut events = Vec::new();
+        for span in &spans {
+            let row = rows.iter().position(|place| *place == &span.place).unwrap_or_else(|| {
+                rows.push(&span.place);
+                rows.len() - 1
+            });
+            events.push(span.chrome_event(row));
+        }
+        let names = rows.iter().enumerate().flat_map(|(row, place)| place.chrome_names(row));
+        Ok(format!("{{\"traceEvents\":[{}]}}", names.chain(events).collect::<Vec<_>>().join(",\n")))
+    }
+
+    /// Writes the Chrome trace to a file.
+    ///
+    /// # Errors
+    /// What the system says of the file; [`Error::Driver`](crate::Error::Driver) in the same form.
+    pub fn write_chrome_trace(&self, path: impl AsRef<Path>) -> io::Result<()> {
+        fs::write(path, self.chrome_trace().map_err(io::Error::other)?)
+    }
+
+    fn now(&self) -> Duration {
+        self.shared.start.elapsed()
+    }
+
+    fn add(&self, marks: Marks) {
+        lock(&self.shared.recorded).marks.push(marks);
+    }
+
+    /// Compares the device's clock with the host's, unless that was done a moment ago.
+    fn clock(&self, device: &Device) -> Result<Clock> {
+        const GOOD_FOR: Duration = Duration::from_secs(5);
+        let now = self.now();
+        let is_good = |clock: &&Clock| clock.device == *device && clock.reached + GOOD_FOR > now;
+        if let Some(known) = lock(&self.shared.recorded).clocks.iter().find(is_good) {
+            return Ok(known.clone());
+        }
+        let idle = device.stream()?; // the event is reached at once there
+        let event = idle.record_timed()?;
+        event.wait()?;
+        let clock = Clock { device: device.clone(), event, reached: self.now() };
+        let mut recorded = lock(&self.shared.recorded);
+        recorded.clocks.retain(|clock| clock.device != *device);
+        recorded.clocks.push(clock.clone());
+        Ok(clock)
+    }
+}
+
+impl Default for Timeline {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for Timeline {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Timeline({} spans)", lock(&self.shared.recorded).marks.len())
+    }
+}
+
+impl Marks {
+    fn into_span(self) -> Result<Span> {
+        let (start, end) = match self.ends {
+            Ends::Host(start, end) => (start, end),
+            Ends::Device(start, end, clock) => {
+                let begun = clock.reached + start.elapsed_since(&clock.event)?;
+                (begun, begun + end.elapsed_since(&start)?)
+            }
+        };
+        Ok(Span { name: self.name, place: self.place, start, end })
+    }
+}
+
+impl Span {
+    /// How long it took.
+    pub fn duration(&self) -> Duration {
+        self.end.saturating_sub(self.start)
+    }
+
+    fn chrome_event(&self, row: usize) -> String {
+        let micros = |time: Duration| time.as_nanos() as f64 / 1e3;
+        format!(
+            "{{\"name\":{},\"ph\":\"X\",\"pid\":{},\"tid\":{row},\"ts\":{:.3},\"dur\":{:.3}}}",
+            quoted(&self.name),
+            self.place.process(),
+            micros(self.start),
+            micros(self.duration()),
+        )
+    }
+}
+
+impl Place {
+    /// The process that stands for the host or the device.
+    fn process(&self) -> u64 {
+        match self {
+            Place::Host { .. } => 0,
+            Place::Stream { device, .. } => u64::from(*device) + 1,
+        }
+    }
+
+    fn chrome_names(&self, row: usize) -> [String; 2] {
+        let (process, name) = match self {
+            Place::Host { thread, name } => ("host".to_owned(), name.clone().unwrap_or_else(|| format!("{thread:?}"))),
+            Place::Stream { device, stream } => (format!("device {device}"), format!("stream {stream}")),
+        };
+        let named = |what: &str, name: &str| {
+            let pid = self.process();
+            let name = quoted(name);
+            format!("{{\"name\":\"{what}\",\"ph\":\"M\",\"pid\":{pid},\"tid\":{row},\"args\":{{\"name\":{name}}}}}")
+        };
+        [named("process_name", &process), named("thread_name", &name)]
+    }
+}
+
+/// A JSON string.
+fn quoted(text: &str) -> String {
+    let mut quoted = String::with_capacity(text.len() + 2);
+    quoted.push('"');
+    for character in text.chars() {
+        match character {
+            '"' | '\\' => quoted.extend(['\\', character]),
+            control if control < ' ' => {
+                let _ = write!(quoted, "\\u{:04x}", control as u32);
+            }
+            other => quoted.push(other),
+        }
+    }
+    quoted.push('"');
+    quoted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::software::Config;
+
+    #[test]
+    fn names_become_json_whatever_is_in_them() {
+        assert_eq!(quoted("a\"b\\c\nd é"), "\"a\\\"b\\\\c\\u000ad é\"");
+    }
+
+    #[test]
+    fn spans_of_streams_and_threads_share_a_clock() {
+        let device = Device::software(Config::default()).unwrap();
+        let (first, second) = (device.stream().unwrap(), device.stream().unwrap());
+        let timeline = Timeline::new();
+        for round in 0..20 {
+            timeline.on_host(format!("before {round}"), || ());
+            timeline.on_stream("one", &first, || first.zeros::<u8>(1_000).map(drop)).unwrap().unwrap();
+            timeline.on_stream("two", &second, || second.zeros::<u8>(1_000).map(drop)).unwrap().unwrap();
+            first.synchronize().unwrap();
+            second.synchronize().unwrap();
+            timeline.on_host(format!("after {round}"), || ());
+        }
+
+        let spans = timeline.spans().unwrap();
+
+        let named = |name: &str| spans.iter().filter(|span| span.name == name).collect::<Vec<_>>();
+        let slack = Duration::from_millis(5);
+        for (round, (one, two)) in named("one").into_iter().zip(named("two")).enumerate() {
+            let (before, after) = (named(&format!("before {round}"))[0], named(&format!("after {round}"))[0]);
+            for span in [one, two] {
+                assert!(span.start <= span.end);
+                assert!(before.end <= span.start + slack && span.end <= after.start + slack, "{before:?} {span:?}");
+            }
+            assert_ne!(one.place, two.place);
+        }
+        assert_eq!(spans.len(), 80);
+    }
+
+    #[test]
+    fn a_trace_has_a_row_for_each_stream_and_thread() {
+        let device = Device::software(Config::default()).unwrap();
+        let stream = device.stream().unwrap();
+        let timeline = Timeline::new();
+        timeline.on_stream("clear \"it\"", &stream, || stream.zeros::<u8>(10).map(drop)).unwrap().unwrap();
+        let clone = timeline.clone();
+        let thread = thread::Builder::new().name("reader".to_owned()).spawn(move || clone.on_host("read", || ()));
+        thread.unwrap().join().unwrap();
+
+        let trace = timeline.chrome_trace().unwrap();
+
+        assert!(
+            trace.contains(r#"{"name":"process_name","ph":"M","pid":1,"tid":0,"args":{"name":"device 0"}}"#),
+            "{trace}"
+        );
+        assert!(trace.contains(r#""args":{"name":"reader"}"#), "{trace}");
+        assert!(trace.contains(r#"{"name":"clear \"it\"","ph":"X","pid":1,"#), "{trace}");
+        assert!(trace.ends_with("}]}"), "{trace}");
+    }
+}
