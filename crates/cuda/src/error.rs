@@ -278,7 +278,8 @@ pub enum Absence {
     #[error("the driver sees no device; check `nvidia-smi` and CUDA_VISIBLE_DEVICES")]
     NoDevice,
     /// The driver is older than this crate needs.
-    #[error("the driver speaks CUDA {}.{}, at least {}.{} is needed; update NVIDIA's driver", .found.0, .found.1, .needed.0, .needed.1)]
+    #[error("the driver speaks CUDA {}.{}, at least {}.{} is needed; update NVIDIA's driver",
+        .found.0, .found.1, .needed.0, .needed.1)]
     TooOld {
         /// What it speaks.
         found: (u32, u32),

@@ -1,7 +1,10 @@
 //! Random programs on devices that work, under every schedule.
 
+use std::thread;
+
 use pagelock_cuda::{Device, software::Machine};
 use proptest::{
+    collection::vec,
     prelude::*,
     test_runner::{Config, TestRunner},
 };
@@ -52,22 +55,65 @@ proptest! {
 
 #[test]
 fn nothing_is_wrong_or_lost_if_threads_do_the_work() {
-    let cases = Config { cases: 64, ..Config::default() };
-    let ran = TestRunner::new(cases).run(&(any::<u64>(), programs(Kind::Tidy)), |(seed, steps)| {
+    let ran = few(64).run(&(any::<u64>(), programs(Kind::Tidy)), |(seed, steps)| {
         run_and_count(&threaded(seed), &steps);
         Ok(())
     });
     ran.unwrap();
 }
 
+/// Programs of their own on one device: they share its pool, its streams' queues and what is parked.
+fn run_on_threads(device: &Device, programs: &[Vec<Step>]) {
+    thread::scope(|scope| {
+        for steps in programs {
+            scope.spawn(|| {
+                let mut world = World::new(device).unwrap();
+                world.run(steps, |error| panic!("{error}"));
+                world.check();
+            });
+        }
+    });
+    assert_eq!(device.leaked().count, 0);
+}
+
+fn few(cases: u32) -> TestRunner {
+    TestRunner::new(Config { cases, failure_persistence: None, ..Config::default() })
+}
+
+#[test]
+fn nothing_is_wrong_or_lost_if_programs_share_a_device() {
+    for make in [moody, threaded] {
+        let ran = few(48).run(&(any::<u64>(), vec(programs(Kind::Tidy), 3)), |(seed, programs)| {
+            let machine = make(seed);
+            let device = machine.device(0).unwrap();
+            run_on_threads(&device, &programs);
+            drop(device);
+            machine.run_all();
+            prop_assert_eq!(machine.violations(), [""; 0]);
+            prop_assert_eq!((machine.allocated().0, machine.page_locked().0), (0, 0), "something was not given back");
+            Ok(())
+        });
+        ran.unwrap();
+    }
+}
+
 mod cuda {
     use super::*;
 
     #[test]
+    fn nothing_is_wrong_if_programs_share_a_gpu() {
+        let Some(device) = gpu() else { return };
+        let ran = few(300).run(&vec(programs(Kind::Tidy), 6), |programs| {
+            run_on_threads(&device, &programs);
+            Ok(())
+        });
+        ran.unwrap();
+    }
+
+    #[test]
     fn nothing_is_wrong_if_a_gpu_does_the_work() {
         let Some(device) = gpu() else { return };
-        let cases = Config { cases: 2_000, failure_persistence: None, ..Config::default() };
-        let ran = TestRunner::new(cases).run(&programs(Kind::Forgetful), |steps| {
+        let ran = few(2_000).run(&programs(Kind::Forgetful), |steps| {
             run(&device, &steps);
             Ok(())
         });
