@@ -34,7 +34,13 @@ pub(crate) fn curves(report: &Report, path: &Path) -> Result<()> {
             .label(name)
             .legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], color.stroke_width(2)));
     }
-    losses.configure_series_labels().background_style(WHITE).border_style(BLACK.mix(0.3)).draw().map_err(drawing)?;
+    losses
+        .configure_series_labels()
+        .position(SeriesLabelPosition::UpperRight)
+        .background_style(WHITE)
+        .border_style(BLACK.mix(0.3))
+        .draw()
+        .map_err(drawing)?;
 
     let lowest = report.epochs.iter().map(|epoch| 100.0 * epoch.val_accuracy).fold(100.0, f64::min);
     let mut accuracies = chart(&right, "validation accuracy, %", n_epochs, (lowest - 2.0).max(0.0)..100.0)?;

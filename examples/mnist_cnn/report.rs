@@ -94,7 +94,7 @@ impl<'a> Report<'a> {
             counts[*label][*guess] += 1;
         }
         let mut table = Table::new();
-        table.load_style(presets::UTF8_HORIZONTAL_ONLY);
+        table.load_style(presets::NOTHING);
         table.set_header(std::iter::once("label".to_string()).chain((0..10).map(|guess| format!("as {guess}"))));
         for (label, row) in counts.iter().enumerate() {
             let cells = row.iter().map(|&count| if count == 0 { "·".to_string() } else { count.to_string() });

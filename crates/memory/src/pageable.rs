@@ -5,6 +5,9 @@ use std::{
     ptr::NonNull,
 };
 
+#[cfg(target_os = "linux")]
+use rustix::mm::{Advice, madvise};
+
 use crate::{ALIGN, Block, ByteSize, Error, Kind, Resource, Result};
 
 /// A source of ordinary memory: [`ALIGN`]-byte aligned, zeroed.
@@ -37,7 +40,9 @@ impl Resource for Pageable {
         // SAFETY: the layout is at least `SPARE` bytes, so not of size zero.
         let allocated = unsafe { alloc_zeroed(layout) };
         let allocated = NonNull::new(allocated).ok_or_else(out_of_memory)?;
-        Ok(PageableBlock { allocated, layout })
+        let block = PageableBlock { allocated, layout };
+        block.ask_for_huge_pages();
+        Ok(block)
     }
 }
 
@@ -46,6 +51,28 @@ impl Resource for Pageable {
 pub struct PageableBlock {
     allocated: NonNull<u8>,
     layout: Layout,
+}
+
+/// The size of a huge page, and half of the smallest block that asks for them.
+const HUGE_PAGE: usize = 2 << 20;
+
+impl PageableBlock {
+    /// Asks for huge pages where the block has them whole: the first touch of a large block then takes a third of the
+    /// time, and reading it is faster. The system may decline, and nothing else changes.
+    fn ask_for_huge_pages(&self) {
+        if self.layout.size() < 2 * HUGE_PAGE || cfg!(any(miri, not(target_os = "linux"))) {
+            return;
+        }
+        let skip = self.allocated.align_offset(HUGE_PAGE);
+        let len_bytes = (self.layout.size() - skip) / HUGE_PAGE * HUGE_PAGE;
+        #[cfg(target_os = "linux")]
+        {
+            // SAFETY: `skip` is less than a huge page, and the allocation is at least two.
+            let start = unsafe { self.allocated.add(skip) };
+            // SAFETY: whole pages inside our own allocation; the hint changes no byte.
+            let _ = unsafe { madvise(start.as_ptr().cast(), len_bytes, Advice::LinuxHugepage) };
+        }
+    }
 }
 
 // SAFETY: the block owns its allocation and has no interior mutability.

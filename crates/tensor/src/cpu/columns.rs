@@ -8,7 +8,7 @@ use super::{CHUNK, Value, simd};
 use crate::parallel::for_each_chunk_mut;
 
 /// Columns that are reduced together.
-const WIDTH: usize = 512;
+const WIDTH: usize = 2048;
 /// Columns that are reduced together where there are few.
 const NARROW: usize = 128;
 /// Rows that are folded without cutting.
@@ -108,9 +108,16 @@ where
             return simd::vectorized(
                 #[inline(always)]
                 move || {
-                    for _ in 0..n {
-                        fold.add_row(&self.data[tile.offset + rows.offset()..], sums);
+                    let mut next = || {
+                        let row = &self.data[tile.offset + rows.offset()..];
                         rows.advance(1);
+                        row
+                    };
+                    for _ in 0..n / 4 {
+                        fold.add_rows([next(), next(), next(), next()], sums);
+                    }
+                    for _ in 0..n % 4 {
+                        fold.add_rows([next()], sums);
                     }
                 },
             );
@@ -118,21 +125,23 @@ where
         let mut row = [self.data[0]; W];
         for _ in 0..n {
             read_line(&self.data[tile.offset + rows.offset()..], stride, &mut row[..tile.width]);
-            fold.add_row(&row, sums);
+            fold.add_rows([&row], sums);
             rows.advance(1);
         }
     }
 }
 
 impl<A: Value, L, C> Fold<A, L, C> {
-    /// `sums[i] = combine(sums[i], lift(row[i]))` for every sum.
+    /// `sums[i] = combine(sums[i], lift(row[i]))` for every sum, row after row.
     #[inline(always)]
-    fn add_row<T: Value>(&self, row: &[T], sums: &mut [A])
+    fn add_rows<T: Value, const N: usize>(&self, rows: [&[T]; N], sums: &mut [A])
     where
         L: Fn(T) -> A + Copy,
         C: Fn(A, A) -> A + Copy,
     {
-        let row = &row[..sums.len()];
-        sums.iter_mut().zip(row).for_each(|(sum, &x)| *sum = (self.combine)(*sum, (self.lift)(x)));
+        let rows = rows.map(|row| &row[..sums.len()]);
+        for (i, sum) in sums.iter_mut().enumerate() {
+            *sum = rows.iter().fold(*sum, |sum, row| (self.combine)(sum, (self.lift)(row[i])));
+        }
     }
 }

@@ -62,6 +62,8 @@ fn split<T>(x: CpuView<'_, T>, axes: u32) -> (Dims, Dims) {
 
 /// Elements that are folded without cutting: every one of the [`LANES`] accumulators takes 64 of them.
 const BLOCK: usize = 2048;
+/// Contiguous elements that are folded in one go, block by block: long enough that memory is read at full speed.
+const RUN: usize = 16 * BLOCK;
 /// Accumulators of a block: independent of each other, so that they fill vectors and hide latency.
 const LANES: usize = 32;
 /// The most parts of one fold that run in parallel.
@@ -133,10 +135,11 @@ where
 
     /// Folds the reduced elements `start .. start + len`.
     fn range(&self, offset: usize, start: usize, len: usize) -> A {
-        if len <= BLOCK {
+        let uncut = if self.reduced.is_contiguous() { RUN } else { BLOCK };
+        if len <= uncut {
             return self.block(offset, start, len);
         }
-        let half = (len / 2).next_multiple_of(BLOCK);
+        let half = (len / 2).next_multiple_of(uncut);
         let left = self.range(offset, start, half);
         let right = self.range(offset, start + half, len - half);
         (self.fold.combine)(left, right)
@@ -146,7 +149,7 @@ where
         let data = &self.data[offset..];
         let mut lanes = [self.fold.identity; LANES];
         if self.reduced.is_contiguous() {
-            self.fold.block_to_lanes(&data[start..][..len], &mut lanes);
+            self.fold.run_to_lanes(&data[start..][..len], &mut lanes);
             return in_halves(&mut lanes, self.fold.combine);
         }
         let mut walk = Walk::starting_at(self.reduced, start);
@@ -164,7 +167,7 @@ where
         let mut left = len;
         while left > 0 {
             let run = walk.run().min(left);
-            self.fold.block_to_lanes(&data[walk.offset()..][..run], lanes);
+            self.fold.run_to_lanes(&data[walk.offset()..][..run], lanes);
             walk.advance(run);
             left -= run;
         }
@@ -178,7 +181,7 @@ where
             let piece_len = buffer.len().min(left);
             let piece = &mut buffer[..piece_len];
             walk.read(data, piece);
-            self.fold.block_to_lanes(piece, lanes);
+            self.fold.run_to_lanes(piece, lanes);
             left -= piece_len;
         }
     }
@@ -228,8 +231,8 @@ impl<A: Value, L, C: Fn(A, A) -> A + Copy> Fold<A, L, C> {
         rest.iter().fold(most, |sum, &x| (self.combine)(sum, (self.lift)(x)))
     }
 
-    #[inline]
-    fn block_to_lanes<T: Value>(&self, x: &[T], lanes: &mut [A; LANES])
+    /// Folds any number of elements into the lanes.
+    fn run_to_lanes<T: Value>(&self, x: &[T], lanes: &mut [A; LANES])
     where
         L: Fn(T) -> A + Copy,
     {
@@ -239,21 +242,26 @@ impl<A: Value, L, C: Fn(A, A) -> A + Copy> Fold<A, L, C> {
         );
     }
 
+    /// Folds block by block, and the blocks' accumulators into `lanes`.
     #[inline(always)]
     fn add_to_lanes<T: Value>(&self, x: &[T], lanes: &mut [A; LANES])
     where
         L: Fn(T) -> A + Copy,
     {
-        // A copy, so that the accumulators can stay in registers.
-        let mut sums = *lanes;
-        let (full, rest) = x.as_chunks::<LANES>();
-        for values in full {
-            for (sum, &x) in sums.iter_mut().zip(values) {
-                *sum = (self.combine)(*sum, (self.lift)(x));
+        let Fold { identity, lift, combine } = *self;
+        // Accumulators of their own, and the rest of a block apart from them: both let the compiler keep the
+        // accumulators in whole vectors.
+        let mut total = *lanes;
+        for block in x.chunks(BLOCK) {
+            let (full, rest) = block.as_chunks::<LANES>();
+            let mut sums = [identity; LANES];
+            for values in full {
+                sums.iter_mut().zip(values).for_each(|(sum, &x)| *sum = combine(*sum, lift(x)));
             }
+            total.iter_mut().zip(sums).for_each(|(total, sum)| *total = combine(*total, sum));
+            total.iter_mut().zip(rest).for_each(|(total, &x)| *total = combine(*total, lift(x)));
         }
-        sums.iter_mut().zip(rest).for_each(|(sum, &x)| *sum = (self.combine)(*sum, (self.lift)(x)));
-        *lanes = sums;
+        *lanes = total;
     }
 }
 

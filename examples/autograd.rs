@@ -1,0 +1,57 @@
+//! Gradients: a tape that records itself, second derivatives, and the mistakes that it refuses to make.
+//!
+//! Run with `cargo run --release --example autograd`. Read it down: each part prints what it shows.
+
+use anyhow::Result;
+use pagelock::prelude::*;
+use pagelock::tensor::autograd::{Backward, Tolerance, grad, gradcheck};
+
+fn main() -> Result<()> {
+    println!("1. What a leaf that requires a gradient goes through is recorded; backward() fills in its gradient.\n");
+    let x = Tensor::new([1.0, 2.0, 3.0])?.set_requires_grad(true);
+    let y = x.pow(2.0)?.sum(..)?;
+    y.backward()?;
+    println!("   y = Σ x², x = {:.0}: dy/dx = {:.0}", x.detach(), x.grad().expect("backward left one"));
+
+    println!("\n2. Derivatives are made of tensor operations, so they can be differentiated again.\n");
+    let x = Tensor::new([0.5])?.set_requires_grad(true);
+    let mut derivative = x.tanh()?;
+    for order in 1..=3 {
+        let create_graph = Backward { create_graph: true, ..Backward::default() };
+        derivative = grad(&[&derivative], &[&x], create_graph)?.remove(0).expect("tanh depends on x");
+        println!("   derivative {order} of tanh at 0.5: {:.6}", derivative.item()?);
+    }
+
+    println!("\n3. Descent by hand: a line through noisy points, in ten lines.\n");
+    manual_seed(1);
+    let input = Tensor::rand([200])?;
+    let noise = (Tensor::randn([200])? * 0.05)?;
+    let target = ((&input * 3.0)? + 0.5 + noise)?;
+    let (slope, offset) = (Tensor::zeros(())?.set_requires_grad(true), Tensor::zeros(())?.set_requires_grad(true));
+    for step in 0..=300 {
+        let loss = (&input * &slope + &offset - &target)?.pow(2.0)?.mean(..)?;
+        loss.backward()?;
+        for parameter in [&slope, &offset] {
+            let grad = parameter.grad().expect("the loss depends on it");
+            no_grad(|| parameter.add_scaled_(&grad, -0.5))?;
+            parameter.zero_grad();
+        }
+        if step % 100 == 0 {
+            println!("   step {step:>3}: loss {:.5}, y = {:.3}·x + {:.3}", loss.item()?, slope.item()?, offset.item()?);
+        }
+    }
+
+    println!("\n4. A tensor that backward needs and that was changed meanwhile is an error, not a wrong gradient.\n");
+    let w = Tensor::new([1.0, 2.0])?.set_requires_grad(true);
+    let hidden = w.exp()?;
+    let loss = hidden.mul(&hidden)?.sum(..)?;
+    hidden.detach().fill_(0.0)?;
+    println!("   {}", loss.backward().expect_err("`hidden` was saved, then filled"));
+
+    println!("\n5. Any function can be checked against finite differences, in f64.\n");
+    let point = Tensor::<f64>::new([[0.3, -1.2], [0.7, 2.0]])?;
+    let f = |inputs: &[Tensor<f64>]| inputs[0].softmax(-1)?.log()?.pow(2.0)?.sum(..);
+    gradcheck(f, &[&point], Tolerance::default())?;
+    println!("   the derivative of Σ log(softmax(x))² agrees within {:.0e}", Tolerance::default().relative);
+    Ok(())
+}
