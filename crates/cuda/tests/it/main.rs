@@ -11,6 +11,7 @@ mod graphs;
 mod host_calls;
 mod kernels;
 mod page_locked;
+mod parking;
 mod peers;
 mod processes;
 mod program;
