@@ -6,9 +6,14 @@ use pagelock_cuda::{Device, Pinned, Stream};
 
 use crate::tools::{gpu, threaded};
 
-/// A stream that does nothing until the sender is used or dropped.
+/// A stream that does nothing until the sender is used or dropped. Memory is made before: making some may have to wait
+/// for streams.
 fn stuck_stream(device: &Device) -> (Stream, mpsc::Sender<()>) {
     let stream = device.stream().unwrap();
+    upload_and_drop(device, &stream);
+    drop((0..20).map(|_| Pinned::<u32>::zeroed(device, 100).unwrap()).collect::<Vec<_>>());
+    device.synchronize().unwrap();
+    device.reap();
     let (release, released) = mpsc::channel::<()>();
     drop(stream.call(move || released.recv()).unwrap());
     (stream, release)
@@ -20,8 +25,9 @@ fn upload_and_drop(device: &Device, stream: &Stream) {
 }
 
 fn one_copy_that_is_stuck_keeps_no_other_from_being_given_back(device: &Device) {
-    let (stuck, release) = stuck_stream(device);
     let other = device.stream().unwrap();
+    upload_and_drop(device, &other);
+    let (stuck, release) = stuck_stream(device);
     upload_and_drop(device, &stuck);
     (0..10).for_each(|_| upload_and_drop(device, &other));
     other.synchronize().unwrap();
@@ -64,7 +70,6 @@ mod cuda {
             eprintln!("SKIPPED: other tests park copies on the same GPU; add --test-threads=1");
             return;
         }
-        device.reap();
         one_copy_that_is_stuck_keeps_no_other_from_being_given_back(&device);
         dropping_and_asking_never_wait_for_a_stuck_copy(&device);
     }
