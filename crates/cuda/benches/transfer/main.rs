@@ -1,4 +1,5 @@
-//! How fast bytes move between this host and its GPU, each figure beside what the wire allows.
+//! How fast bytes move between this host and its GPU, each figure beside what the wire allows, and what launches cost
+//! beside the driver's own call.
 //!
 //! ```sh
 //! cargo bench -p pagelock-cuda --bench transfer              # a table
@@ -9,6 +10,7 @@
 //! other.
 
 mod copies;
+mod launches;
 mod sweep;
 
 use std::{process::ExitCode, time::Instant};
@@ -20,7 +22,7 @@ pub(crate) struct Figure {
     pub(crate) name: &'static str,
     pub(crate) value: f64,
     pub(crate) unit: &'static str,
-    /// What the wire, measured in the same run, allows, in the same unit.
+    /// What the wire allows, or the driver's own call takes, measured in the same run, in the same unit.
     pub(crate) limit: Option<f64>,
 }
 
@@ -39,7 +41,7 @@ fn main() -> ExitCode {
         }
     };
     let asked = |flag: &str| std::env::args().any(|argument| argument == flag);
-    let measured = if asked("--sweep") { sweep::run(&device).map(|()| Vec::new()) } else { copies::measure(&device) };
+    let measured = if asked("--sweep") { sweep::run(&device).map(|()| Vec::new()) } else { measure(&device) };
     match measured {
         Ok(figures) if asked("--json") => println!("{}", json(&device, &figures)),
         Ok(figures) => figures.iter().for_each(print),
@@ -51,15 +53,21 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
+fn measure(device: &Device) -> pagelock_cuda::Result<Vec<Figure>> {
+    let mut figures = copies::measure(device)?;
+    figures.extend(launches::measure(device)?);
+    Ok(figures)
+}
+
 fn print(figure: &Figure) {
-    let limit = figure.limit.map_or(String::new(), |limit| format!("wire {limit:.2}"));
+    let limit = figure.limit.map_or(String::new(), |limit| format!("limit {limit:.2}"));
     println!("{:<64} {:>10.3} {:<4} {limit}", figure.name, figure.value, figure.unit);
 }
 
 fn json(device: &Device, figures: &[Figure]) -> String {
     let fields = figures.iter().map(|Figure { name, value, unit, limit }| {
         let limit = limit.map_or("null".to_owned(), |limit| format!("{limit:.4}"));
-        format!("\"{name}\": {{\"value\": {value:.4}, \"unit\": \"{unit}\", \"wire\": {limit}}}")
+        format!("\"{name}\": {{\"value\": {value:.4}, \"unit\": \"{unit}\", \"limit\": {limit}}}")
     });
     format!("{{\"device\": \"{}\", {}}}", device.properties().name, fields.collect::<Vec<_>>().join(", "))
 }
