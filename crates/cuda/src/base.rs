@@ -21,6 +21,7 @@ pub(crate) struct Base {
     pub(crate) memory: Budget,
     pub(crate) leaked: Leaked,
     pub(crate) live: Live,
+    pub(crate) uploads: Traffic,
     pub(crate) in_flight: AtomicU64, // tickets; Relaxed: it guards nothing
     events: Mutex<IdleEvents>,       // guards the events that nobody uses
 }
@@ -38,6 +39,29 @@ pub(crate) struct Live {
     pub(crate) peak_bytes: AtomicU64,
 }
 
+/// Copies of one direction, so that long ones can let those of other streams go first. Relaxed: it guards nothing.
+#[derive(Default)]
+pub(crate) struct Traffic {
+    last: AtomicU64,     // the stream of the last copy
+    switches: AtomicU64, // how often that was another one than before
+}
+
+impl Traffic {
+    /// A stream copies.
+    pub(crate) fn note(&self, stream: u64) {
+        if self.last.load(Relaxed) != stream {
+            self.last.store(stream, Relaxed);
+            self.switches.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// A number that changes when other streams copy.
+    pub(crate) fn of_others(&self, stream: u64) -> u64 {
+        self.note(stream);
+        self.switches.load(Relaxed) / 2
+    }
+}
+
 impl Base {
     pub(crate) fn new(driver: Arc<dyn Driver>) -> Self {
         let properties = driver.properties();
@@ -49,6 +73,7 @@ impl Base {
             ordinal,
             leaked: Leaked::default(),
             live: Live::default(),
+            uploads: Traffic::default(),
             in_flight: AtomicU64::new(0),
             events: Mutex::new(IdleEvents::default()),
         }

@@ -58,6 +58,7 @@ impl Stream {
             return Ok(());
         }
         source.wait_for_writers();
+        self.core().note_upload();
         let queued = self.core().enqueue(&[target.access()], |driver, stream| {
             // SAFETY: the lengths are equal (checked), the target is ordered by `enqueue`, nobody writes the source
             // (just waited; writing needs `&mut`), and nobody will before the reader that is added below is done.

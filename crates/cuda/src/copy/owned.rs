@@ -84,6 +84,7 @@ impl Stream {
             return Ok(Ticket::over(source));
         }
         let source = InUse::new(source, len_bytes);
+        self.core().note_upload();
         let queued = self.core().enqueue(&[target.access()], |driver, stream| {
             let from = source.held().elements().as_ptr().cast();
             // SAFETY: the lengths are equal (checked); the target is ordered by `enqueue`; the source is in `InUse`,

@@ -125,6 +125,7 @@ impl<'env> Scope<'_, 'env> {
         if len_bytes == 0 {
             return Ok(());
         }
+        stream.note_upload();
         let queued = stream.enqueue(&[target.access()], |driver, handle| {
             self.copied.set(true);
             // SAFETY: the lengths are equal (checked); the target is ordered by `enqueue`; the source is borrowed for

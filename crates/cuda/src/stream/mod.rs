@@ -191,6 +191,11 @@ impl StreamCore {
         &*self.base().driver
     }
 
+    /// Asks long uploads of other streams to let this one's go first.
+    pub(crate) fn note_upload(&self) {
+        self.base().uploads.note(self.id());
+    }
+
     /// A number that no other stream has, of any device.
     pub(crate) fn id(&self) -> u64 {
         self.queue.id

@@ -1,7 +1,11 @@
 //! Staged copies, on software devices of all schedules and on a GPU: ordinary memory goes up and comes down whole, through
 //! few and tiny slots, on many threads and streams at once, and whatever call fails.
 
-use std::{panic, thread};
+use std::{
+    panic,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+};
 
 use pagelock_cuda::{
     Device, Error, StagingConfig, Stream,
@@ -311,4 +315,39 @@ fn page_locked_copies_cross_the_chunks_in_which_pages_are_locked() {
     let target = pagelock_cuda::Uninit::new(&device, LEN).unwrap();
     let target = stream.download(&buffer, target).unwrap().wait().unwrap();
     assert!(*source == *target);
+}
+
+#[test]
+fn rings_that_are_replaced_all_the_time_carry_everything() {
+    let device = &threaded(11).device(0).unwrap();
+    let over = &AtomicBool::new(false);
+    thread::scope(|scope| {
+        let copying = [0; 4].map(|_| {
+            scope.spawn(|| {
+                let stream = device.stream().unwrap();
+                (0..60).for_each(|round| goes_up_and_comes_down(&stream, round, 20_000));
+            })
+        });
+        let replacing = scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                device.set_staging(TINY);
+            }
+        });
+        copying.into_iter().for_each(|thread| thread.join().unwrap());
+        over.store(true, Ordering::Relaxed);
+        replacing.join().unwrap();
+    });
+    assert_eq!(device.leaked().count, 0);
+}
+
+#[test]
+fn long_and_short_uploads_of_several_streams_all_arrive() {
+    on_every_device(|device| {
+        thread::scope(|scope| {
+            let long = scope.spawn(|| goes_up_and_comes_down(&device.stream().unwrap(), 1, 400_000));
+            let stream = device.stream().unwrap();
+            (0..50).for_each(|round| goes_up_and_comes_down(&stream, round, 500));
+            long.join().unwrap();
+        });
+    });
 }

@@ -163,6 +163,7 @@ impl Staging {
         let mut slot = share.take()?;
         slot[..source.len()].copy_from_slice(source);
         let slot = InUse::new(slot, source.len());
+        stream.note_upload();
         let queued = stream.enqueue(&[target.access()], |driver, stream| {
             // SAFETY: the source is as long as the target (checked), which `enqueue` orders; the slot holds it and is
             // in `InUse`.

@@ -165,6 +165,7 @@ impl Ring {
         let mut shelf = lock(&self.shelf);
         if shelf.retired {
             shelf.made -= 1;
+            self.changed.notify_one(); // who waits for it makes another
             return drop(shelf); // and the slot, to the pool that it came from
         }
         shelf.free.push(slot);
@@ -175,6 +176,7 @@ impl Ring {
         let mut shelf = lock(&self.shelf);
         if shelf.retired {
             shelf.made -= 1;
+            self.changed.notify_one(); // as in `put`
             drop(shelf);
             return stream.device().core().lot().park_event(event, Box::new(slot));
         }
@@ -257,6 +259,11 @@ impl Share<'_> {
             }
         }
         error.map_or(Ok(()), Err)
+    }
+
+    /// Whether the slot that was launched last is done, so that nothing of this call is in flight.
+    pub(super) fn all_have_landed(&self) -> bool {
+        self.flying.back().is_none_or(Ticket::is_done)
     }
 
     /// Whether the slot that was launched first is done.

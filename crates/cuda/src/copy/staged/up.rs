@@ -1,8 +1,7 @@
 //! Staged uploads: threads fill slots, and the call that they help sends what is filled.
 //!
 //! The call itself sends, on the caller's stream, what is filled without a gap: whole chunks, since every copy costs the
-//! device some microseconds; but of the first and the last piece whatever there is whenever the device is about to have
-//! nothing to do, so that it starts early and ends soon.
+//! device some microseconds; but of the first and the last piece less, so that it starts early and ends soon.
 
 use std::{
     collections::VecDeque,
@@ -32,8 +31,8 @@ pub(super) struct Upload<'a> {
     filling: VecDeque<Slot>, // of the pieces from `sending` to `published`
     published: usize,
     sending: Sending,
-    busy_until: Instant, // the device, about
-    share: Share<'a>,    // dropped last
+    yielded: Yielded,
+    share: Share<'a>, // dropped last
 }
 
 /// The piece that is being sent.
@@ -44,9 +43,17 @@ struct Sending {
     slot: Option<InUse<Slot>>, // from the first byte sent to the last
 }
 
-const LEAST_AT_ONCE: usize = 192 << 10; // below, a copy costs the device more than its bytes do
-const BYTES_PER_MICRO: usize = 55_000; // of a fast wire; on a slower one chunks are smaller than they need be
-const BETWEEN_COPIES: Duration = Duration::from_micros(3);
+/// When a long copy last let others go first: a device does one stream's copies in a row, for as long as there are any.
+struct Yielded {
+    at: Instant,
+    seen: u64, // copies of other streams
+    polite_until: Instant,
+}
+
+const FIRST: usize = 256 << 10; // what the device starts with
+const LEAST_AT_ONCE: usize = 768 << 10; // at the ends; below, a copy costs the device too much more than its bytes do
+const AT_MOST_BUSY: Duration = Duration::from_millis(1);
+const POLITE_FOR: Duration = Duration::from_millis(5);
 
 impl<'a> Upload<'a> {
     pub(super) fn new(
@@ -65,7 +72,11 @@ impl<'a> Upload<'a> {
             filling: VecDeque::new(),
             published: 0,
             sending: Sending::default(),
-            busy_until: Instant::now(),
+            yielded: Yielded {
+                at: Instant::now(),
+                seen: stream.base().uploads.of_others(stream.id()),
+                polite_until: Instant::now(),
+            },
             share,
         }
     }
@@ -120,6 +131,10 @@ impl<'a> Upload<'a> {
         if ready == 0 || (filled < part.len_bytes && !self.is_worth_sending(ready)) {
             return Ok(false);
         }
+        if self.sending.sent_bytes == 0 && self.has_to_yield() {
+            return Ok(false);
+        }
+        let part = &self.parts[self.sending.piece];
         self.send_bytes(part, ready.min(self.most_at_once))?;
         Ok(true)
     }
@@ -127,14 +142,26 @@ impl<'a> Upload<'a> {
     /// Whether to send a part of a piece.
     fn is_worth_sending(&self, ready: usize) -> bool {
         let is_at_an_end = self.sending.piece == 0 || self.sending.piece + 1 == self.parts.len();
-        let soon = || Instant::now() + BETWEEN_COPIES >= self.busy_until;
-        ready >= self.most_at_once || (is_at_an_end && ready >= LEAST_AT_ONCE && soon())
+        let is_first = self.sending.piece == 0 && self.sending.sent_bytes == 0;
+        ready >= self.most_at_once || (is_at_an_end && ready >= if is_first { FIRST } else { LEAST_AT_ONCE })
     }
 
-    /// What was sent keeps the device busy for about this long.
-    fn expect(&mut self, len_bytes: usize) {
-        let takes = Duration::from_micros((len_bytes / BYTES_PER_MICRO) as u64) + BETWEEN_COPIES;
-        self.busy_until = self.busy_until.max(Instant::now()) + takes;
+    /// Whether to let the device run out of this call's copies first, so that those of other streams get their turn:
+    /// after every chunk while there are some, and now and then in case there are.
+    fn has_to_yield(&mut self) -> bool {
+        if self.parts.len() == 1 {
+            return false; // soon over
+        }
+        let (now, others) = (Instant::now(), self.stream.base().uploads.of_others(self.stream.id()));
+        if others != self.yielded.seen {
+            self.yielded = Yielded { seen: others, polite_until: now + POLITE_FOR, ..self.yielded };
+        }
+        let due = now < self.yielded.polite_until || now > self.yielded.at + AT_MOST_BUSY;
+        if due && self.share.all_have_landed() {
+            self.yielded.at = now;
+            return false;
+        }
+        due
     }
 
     fn send_bytes(&mut self, part: &Part, len_bytes: usize) -> Result<()> {
@@ -155,7 +182,6 @@ impl<'a> Upload<'a> {
 
     /// Keeps the slot for the rest of the piece, or gives it to the device until that is done with it.
     fn note(&mut self, slot: InUse<Slot>, queued: Result<(), Unqueued>, start: usize, len_bytes: usize) -> Result<()> {
-        self.expect(len_bytes);
         let end = start + len_bytes;
         if queued.is_ok() && end < self.parts[self.sending.piece].len_bytes {
             self.sending = Sending { sent_bytes: end, slot: Some(slot), ..self.sending };
