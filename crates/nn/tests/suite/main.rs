@@ -8,6 +8,7 @@ mod modules;
 mod optimizers;
 mod printing;
 mod pytorch;
+mod replay;
 mod training;
 
 use pagelock_nn::{AdaptiveAvgPool2d, Conv2d, Flatten, ReLU, Sequential};
