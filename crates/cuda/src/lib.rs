@@ -42,8 +42,9 @@
 //! `device.rs`, `event.rs`, `host_function.rs`, `parking.rs`, `pool/segment.rs`, `stream/mod.rs`, `stream/order.rs`,
 //! `page_locked/locker.rs`, `copy/buffers.rs`, `copy/fill.rs`, `copy/on_device.rs`, `copy/owned.rs`, `copy/rows.rs`,
 //! `copy/scoped.rs`, `copy/staged/mod.rs`, `copy/staged/up.rs`, `copy/staged/down.rs`, `copy/staged/ring.rs`,
-//! `copy/staged/job.rs`, `kernel/module.rs`, `kernel/launch.rs`, `graph.rs` and `stream/capture.rs`. `kernel/nvrtc.rs`
-//! calls the compiler, `driver/mod.rs` declares the trait, and `loom_tests.rs` implements it for loom.
+//! `copy/staged/job.rs`, `copy/staged/stores.rs`, `kernel/module.rs`, `kernel/launch.rs`, `graph.rs` and
+//! `stream/capture.rs`. `kernel/nvrtc.rs` calls the compiler, `driver/mod.rs` declares the trait, and `loom_tests.rs`
+//! implements it for loom.
 
 mod base;
 mod buffer;

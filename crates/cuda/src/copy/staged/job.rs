@@ -15,9 +15,12 @@ use std::{
     thread,
 };
 
+use super::stores::{self, Stores};
+
 /// See the head of the file.
 pub(super) struct Job {
     direction: Direction,
+    stores: Stores,
     granule_bytes: usize,
     pieces: Box<[Piece]>,
     runs: Box<[Run]>,
@@ -110,9 +113,10 @@ impl Plan {
         self.granules
     }
 
-    pub(super) fn into_job(self, direction: Direction) -> Job {
+    pub(super) fn into_job(self, direction: Direction, stores: Stores) -> Job {
         Job {
             direction,
+            stores,
             granule_bytes: self.granule_bytes,
             pieces: self.pieces.into_boxed_slice(),
             runs: self.runs.into_boxed_slice(),
@@ -185,9 +189,10 @@ impl Job {
                 Direction::ToSlots => (host, staged),
                 Direction::FromSlots => (staged, host),
             };
+            let len_bytes = to - from;
             // SAFETY: both ranges are inside the run and the slot, which the call keeps for as long as granules may be
             // taken (the invariant); only this thread has this granule; a slot and a caller's slice do not overlap.
-            unsafe { ptr::copy_nonoverlapping(source.cast_const(), target, to - from) };
+            unsafe { stores::copy(self.stores, source.cast_const(), target, len_bytes) };
         }
     }
 }
@@ -208,6 +213,11 @@ mod tests {
 
     #[test]
     fn granules_cover_every_byte_of_every_run_once() {
+        covers_every_byte_once(Stores::Ordinary);
+        covers_every_byte_once(Stores::PastCaches);
+    }
+
+    fn covers_every_byte_once(stores: Stores) {
         let source: Vec<u8> = (0..=255).cycle().take(1_000).collect();
         let start = source.as_ptr().cast_mut();
         let mut plan = Plan::new(640, 10);
@@ -215,7 +225,7 @@ mod tests {
         let runs = [(700, 0, 3), (703, 5, 97), (800, 110, 200)];
         plan.add_packed(runs.iter().map(|&(from, offset, len)| (start.wrapping_add(from), offset, len)), 310);
         let mut slots = [[7_u8; 640]; 3];
-        let job = plan.into_job(Direction::ToSlots);
+        let job = plan.into_job(Direction::ToSlots, stores);
         for (piece, slot) in slots.iter_mut().enumerate() {
             job.publish(piece, slot.as_mut_ptr());
         }
@@ -238,7 +248,7 @@ mod tests {
         let mut slot = [0_u8; 100];
         let mut plan = Plan::new(100, 10);
         plan.add(source.as_ptr().cast_mut(), 100, |_, _| {});
-        let job = plan.into_job(Direction::ToSlots);
+        let job = plan.into_job(Direction::ToSlots, Stores::Ordinary);
 
         assert!(!job.work());
         job.publish(0, slot.as_mut_ptr());

@@ -5,7 +5,7 @@
 //! it stays in the processor's cache, and one for each device; `docs/performance.md` says what was measured.
 //!
 //! - `job.rs`: the processor's part of a copy, in granules; `crew.rs`: the threads that take them;
-//! - `ring.rs`: the slots; `up.rs` and `down.rs`: a call, from its first slot to its last;
+//! - `stores.rs`: how they write; `ring.rs`: the slots; `up.rs` and `down.rs`: a call, from its first slot to its last;
 //! - `packed.rs`: many small slices as one copy.
 //!
 //! An upload returns when its source may be changed, a download when its target may be read. After an error, or when a
@@ -16,6 +16,7 @@ mod down;
 mod job;
 mod packed;
 mod ring;
+mod stores;
 mod up;
 
 use std::{num::NonZero, sync::Arc, thread};
@@ -28,6 +29,7 @@ use self::{
     down::Download,
     job::{Direction, GRANULES, Plan},
     ring::{Ring, Share},
+    stores::Stores,
     up::Upload,
 };
 use super::same_length;
@@ -139,7 +141,10 @@ impl Staging {
     fn upload(&self, stream: &Arc<StreamCore>, plan: Plan, targets: &[Access<'_>], parts: &[Part]) -> Result<()> {
         let crew = self.crew_for(&plan);
         let share = self.large.share(stream);
-        let at_work = Crew::put_to_work(crew, Arc::new(plan.into_job(Direction::ToSlots)));
+        // The device is waiting for a short copy, unless it is still busy with the one before.
+        let is_awaited = parts.len() == 1 && self.large.is_quiet(stream.base());
+        let stores = if is_awaited { Stores::PastCaches } else { Stores::Ordinary };
+        let at_work = Crew::put_to_work(crew, Arc::new(plan.into_job(Direction::ToSlots, stores)));
         Upload::new(at_work, share, stream, (targets, parts), self.chunk_bytes).run()
     }
 
@@ -147,7 +152,7 @@ impl Staging {
     fn download(&self, stream: &Arc<StreamCore>, plan: Plan, sources: &[Access<'_>], parts: &[Part]) -> Result<()> {
         let crew = self.crew_for(&plan);
         let share = self.large.share(stream);
-        let at_work = Crew::put_to_work(crew, Arc::new(plan.into_job(Direction::FromSlots)));
+        let at_work = Crew::put_to_work(crew, Arc::new(plan.into_job(Direction::FromSlots, Stores::Ordinary)));
         Download::new(at_work, share, stream, (sources, parts)).run()
     }
 

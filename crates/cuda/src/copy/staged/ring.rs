@@ -81,6 +81,13 @@ impl Ring {
         Share { ring: self, stream, flying: VecDeque::new(), held: 0 }
     }
 
+    /// Whether the device is done with everything that ended calls left in flight.
+    pub(super) fn is_quiet(&self, base: &Base) -> bool {
+        let shelf = lock(&self.shelf);
+        // SAFETY: the event was recorded before it was parked, and is kept for nobody else.
+        shelf.parked.back().is_none_or(|last| unsafe { base.driver.query_event(last.event) } == Ok(true))
+    }
+
     /// Gives everything back, now or, through the lot, when the device is done with it; what is still with calls
     /// follows when they end.
     pub(super) fn retire(&self, lot: &Lot) {

@@ -16,7 +16,9 @@ use super::{
     ring::{Share, Slot},
 };
 use crate::{
+    driver::EventTiming,
     error::Result,
+    event::Recorded,
     stream::{Access, StreamCore, Unqueued},
     ticket::InUse,
 };
@@ -32,7 +34,8 @@ pub(super) struct Upload<'a> {
     published: usize,
     sending: Sending,
     yielded: Yielded,
-    share: Share<'a>, // dropped last
+    last: Option<Recorded>, // after the last part of a piece that was sent politely
+    share: Share<'a>,       // dropped last
 }
 
 /// The piece that is being sent.
@@ -54,6 +57,7 @@ const FIRST: usize = 256 << 10; // what the device starts with
 const LEAST_AT_ONCE: usize = 768 << 10; // at the ends; below, a copy costs the device too much more than its bytes do
 const AT_MOST_BUSY: Duration = Duration::from_millis(1);
 const POLITE_FOR: Duration = Duration::from_millis(5);
+const POLITE_BYTES: usize = 1 << 20; // at once, while others wait for their turn
 
 impl<'a> Upload<'a> {
     pub(super) fn new(
@@ -77,6 +81,7 @@ impl<'a> Upload<'a> {
                 seen: stream.base().uploads.of_others(stream.id()),
                 polite_until: Instant::now(),
             },
+            last: None,
             share,
         }
     }
@@ -131,11 +136,14 @@ impl<'a> Upload<'a> {
         if ready == 0 || (filled < part.len_bytes && !self.is_worth_sending(ready)) {
             return Ok(false);
         }
-        if self.sending.sent_bytes == 0 && self.has_to_yield() {
+        if self.has_to_yield() {
             return Ok(false);
         }
+        let polite = self.is_polite();
+        let most = if polite { POLITE_BYTES.min(self.most_at_once) } else { self.most_at_once };
         let part = &self.parts[self.sending.piece];
-        self.send_bytes(part, ready.min(self.most_at_once))?;
+        self.send_bytes(part, ready.min(most))?;
+        self.last = if polite { Some(Recorded::new(self.stream, EventTiming::Untimed)?) } else { None };
         Ok(true)
     }
 
@@ -157,11 +165,16 @@ impl<'a> Upload<'a> {
             self.yielded = Yielded { seen: others, polite_until: now + POLITE_FOR, ..self.yielded };
         }
         let due = now < self.yielded.polite_until || now > self.yielded.at + AT_MOST_BUSY;
-        if due && self.share.all_have_landed() {
+        let is_reached = |last: &Recorded| last.is_reached().unwrap_or(true);
+        if due && self.share.all_have_landed() && self.last.as_ref().is_none_or(is_reached) {
             self.yielded.at = now;
             return false;
         }
         due
+    }
+
+    fn is_polite(&self) -> bool {
+        self.parts.len() > 1 && Instant::now() < self.yielded.polite_until
     }
 
     fn send_bytes(&mut self, part: &Part, len_bytes: usize) -> Result<()> {
