@@ -4,7 +4,7 @@
 //! the rest, so that a damaged one is noticed and made again. A cache that cannot be written costs time, nothing else.
 
 use std::{
-    env, fs, io, mem,
+    env, fs, io,
     path::{Path, PathBuf},
     process,
     sync::atomic::{AtomicU64, Ordering},
@@ -86,12 +86,10 @@ fn write(path: &Path, cubin: &[u8]) -> io::Result<()> {
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
     let temporary = Temporary(path.with_extension(format!("{}-{count}", process::id())));
     fs::write(&temporary.0, [&Sha256::digest(cubin)[..], cubin].concat())?;
-    fs::rename(&temporary.0, path)?;
-    mem::forget(temporary);
-    Ok(())
+    fs::rename(&temporary.0, path)
 }
 
-/// A file that is removed unless it got its real name.
+/// A file that is removed, unless it is not there any more because it got its real name.
 struct Temporary(PathBuf);
 
 impl Drop for Temporary {
