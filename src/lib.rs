@@ -2,6 +2,8 @@
 #![forbid(unsafe_code)]
 
 #[doc(inline)]
+pub use pagelock_cuda as cuda;
+#[doc(inline)]
 pub use pagelock_data as data;
 #[doc(inline)]
 pub use pagelock_memory as memory;

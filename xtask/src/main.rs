@@ -9,6 +9,7 @@ mod consumers;
 mod help;
 mod sanitize;
 mod steps;
+mod test_gpu;
 mod tidy;
 
 use std::path::Path;
@@ -45,6 +46,12 @@ pub(crate) const COMMANDS: &[Command] = &[
         arguments: "[--only SANITIZER] [-p PACKAGE]",
         summary: "AddressSanitizer and ThreadSanitizer on the memory and tensor tests (needs a nightly)",
         run: sanitize::run,
+    },
+    Command {
+        name: "test-gpu",
+        arguments: "[--bundle DIR] [--sanitize]",
+        summary: "runs the tests that use a GPU; --bundle makes a folder to run elsewhere",
+        run: test_gpu::run,
     },
     Command {
         name: "tidy",

@@ -20,6 +20,12 @@ pub(crate) fn gpu() -> Option<Device> {
     }
 }
 
+/// What `cargo xtask test-gpu` runs first.
+#[test]
+fn there_is_a_gpu() {
+    gpu();
+}
+
 /// A machine on which nothing is done before somebody waits.
 pub(crate) fn lazy(seed: u64) -> Machine {
     Machine::new(Config { schedule: Schedule::Stepped { haste: 0 }, seed, ..Config::default() })

@@ -1,0 +1,88 @@
+//! `cargo xtask test-gpu`: the tests that use a GPU, in release, where a missing GPU is a failure.
+//!
+//! The tests are always put into a folder that needs neither cargo nor network, and run by the `run.sh` in it: here,
+//! or, with `--bundle DIR`, on another machine later. `run.sh` asks for a GPU first, and counts in its last line.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use lexopt::Arg::Long;
+use lexopt::Parser;
+use serde_json::Value;
+use xshell::{Shell, cmd};
+
+/// Packages whose tests use a GPU, and fail without one under `REQUIRE_GPU=1`.
+const PACKAGES: &[&str] = &["pagelock-cuda"];
+
+/// What runs the bundled tests. Its first test, `tools::there_is_a_gpu` of `pagelock-cuda`, says whether it can.
+const RUN: &str = include_str!("run.sh");
+
+/// A program with tests.
+#[derive(Debug, PartialEq)]
+struct TestBinary {
+    /// Folder of its package and name of its target: `cuda-it`.
+    name: String,
+    path: String,
+}
+
+pub(crate) fn run(sh: &Shell, mut parser: Parser) -> Result<()> {
+    let (mut bundle_folder, mut sanitize) = (None, None);
+    while let Some(argument) = parser.next()? {
+        match argument {
+            Long("bundle") => bundle_folder = Some(parser.value()?),
+            Long("sanitize") => sanitize = Some("--sanitize"),
+            other => return Err(other.unexpected().into()),
+        }
+    }
+    if let Some(folder) = bundle_folder {
+        ensure!(sanitize.is_none(), "--bundle only makes a folder; give --sanitize to the `run.sh` in it");
+        let folder = sh.current_dir().join(folder);
+        let n_binaries = bundle(sh, &folder)?;
+        println!("test-gpu: {n_binaries} test programs in {}; `run.sh` there runs them", folder.display());
+        return Ok(());
+    }
+    let folder = sh.current_dir().join("target/test-gpu");
+    bundle(sh, &folder)?;
+    let script = folder.join("run.sh");
+    cmd!(sh, "{script} {sanitize...}").quiet().run().context("test-gpu failed; its last line says how")
+}
+
+/// Makes `folder` anew: stripped test programs in `tests/`, and `run.sh`. Returns how many programs there are.
+fn bundle(sh: &Shell, folder: &Path) -> Result<usize> {
+    let packages = PACKAGES.iter().flat_map(|package| ["--package", package]);
+    let built = cmd!(sh, "cargo test --release --lib --tests --no-run --message-format=json {packages...}");
+    let binaries = test_binaries(&built.quiet().read()?)?;
+    ensure!(!binaries.is_empty(), "cargo built no tests of {}", PACKAGES.join(", "));
+
+    let tests = folder.join("tests");
+    sh.remove_path(&tests)?;
+    sh.create_dir(&tests)?;
+    for TestBinary { name, path } in &binaries {
+        let stripped = tests.join(name);
+        cmd!(sh, "strip -o {stripped} {path}").quiet().run()?;
+    }
+    let script = folder.join("run.sh");
+    sh.write_file(&script, RUN)?;
+    cmd!(sh, "chmod +x {script}").quiet().run()?;
+    Ok(binaries.len())
+}
+
+/// The test programs among cargo's messages, which are one JSON object in each line.
+fn test_binaries(messages: &str) -> Result<Vec<TestBinary>> {
+    let mut binaries = Vec::new();
+    for line in messages.lines() {
+        let message: Value = serde_json::from_str(line).with_context(|| format!("not a message of cargo: {line}"))?;
+        let Some(path) = message["executable"].as_str().filter(|_| message["profile"]["test"] == true) else {
+            continue;
+        };
+        let manifest = Path::new(message["manifest_path"].as_str().context("a program without a manifest")?);
+        let package = manifest.parent().and_then(Path::file_name).context("a manifest lies in a folder")?;
+        let target = message["target"]["name"].as_str().context("a program without a name")?;
+        let name = format!("{}-{target}", package.to_string_lossy());
+        binaries.push(TestBinary { name, path: path.to_owned() });
+    }
+    Ok(binaries)
+}
+
+#[cfg(test)]
+mod tests;

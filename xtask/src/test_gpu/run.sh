@@ -1,0 +1,44 @@
+#!/bin/sh
+# Runs the test programs in tests/ on a GPU; needs NVIDIA's driver, and NVRTC for the tests of kernels.
+#   ./run.sh              all tests
+#   ./run.sh --sanitize   under compute-sanitizer's memcheck
+# The last line counts. It succeeds if no test failed.
+set -eu
+cd "$(dirname "$0")"
+export REQUIRE_GPU=1
+
+sanitizer=
+case "${1-}" in
+    '') ;;
+    # Some tests make calls of the driver fail on purpose.
+    --sanitize) sanitizer="compute-sanitizer --tool memcheck --report-api-errors no --error-exitcode 86" ;;
+    *) echo "test-gpu: unknown argument $1; there is --sanitize"; exit 2 ;;
+esac
+
+if ! answer=$(tests/cuda-it --exact tools::there_is_a_gpu 2>&1); then
+    missing=$(echo "$answer" | sed -n 's/.*REQUIRE_GPU=1, but //p')
+    echo "test-gpu: cannot run: ${missing:-$answer}"
+    exit 1
+fi
+if [ -n "$sanitizer" ] && ! command -v compute-sanitizer >/dev/null; then
+    echo "test-gpu: cannot run: no compute-sanitizer in PATH; it comes with the CUDA toolkit"
+    exit 1
+fi
+
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+for program in tests/*; do
+    echo "── $program"
+    { $sanitizer "$program" --show-output 2>&1 && code=0 || code=$?; echo "ended with $code"; } | tee -a "$log"
+done
+
+# A program that fails without a failed test crashed, or the sanitizer complained.
+awk '
+    /^SKIPPED: / { skipped++ }
+    /^test result: / { passed += $4; failed += $6; ignored += $8; here = $6 }
+    /^ended with / { if ($3 != 0 && here == 0) failed++; here = 0 }
+    END {
+        printf "test-gpu: %d passed, %d failed, %d skipped\n", passed - skipped, failed, skipped + ignored
+        exit (failed > 0)
+    }
+' "$log"
