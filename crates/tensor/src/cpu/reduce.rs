@@ -164,13 +164,29 @@ where
 
     /// Folds the next `len` elements, line by line.
     fn lines_to_lanes(&self, data: &[T], walk: &mut Walk, len: usize, lanes: &mut [A; LANES]) {
-        let mut left = len;
-        while left > 0 {
-            let run = walk.run().min(left);
-            self.fold.run_to_lanes(&data[walk.offset()..][..run], lanes);
-            walk.advance(run);
-            left -= run;
-        }
+        let Fold { identity, lift, combine } = self.fold;
+        // What is left over at the ends of lines has accumulators of its own: touched one by one, those of whole
+        // vectors would leave their registers.
+        let mut ends = [identity; LANES];
+        simd::vectorized(
+            #[inline(always)]
+            || {
+                let mut total = *lanes;
+                let mut left = len;
+                while left > 0 {
+                    let run = walk.run().min(left);
+                    let (full, rest) = data[walk.offset()..][..run].as_chunks::<LANES>();
+                    for values in full {
+                        total.iter_mut().zip(values).for_each(|(total, &x)| *total = combine(*total, lift(x)));
+                    }
+                    ends.iter_mut().zip(rest).for_each(|(end, &x)| *end = combine(*end, lift(x)));
+                    walk.advance(run);
+                    left -= run;
+                }
+                *lanes = total;
+            },
+        );
+        lanes.iter_mut().zip(ends).for_each(|(lane, end)| *lane = combine(*lane, end));
     }
 
     /// Folds the next `len` elements, copied to a contiguous buffer first.
