@@ -7,7 +7,7 @@ use pagelock::prelude::*;
 #[derive(Clone, Copy, clap::ValueEnum, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Arch {
-    /// The network of "What is torch.nn really?": three convolutions, 5,194 parameters.
+    /// The network of "What is torch.nn really?": three convolutions, 3,930 parameters.
     Tutorial,
     /// In the manner of LeNet-5 (LeCun et al., 1998), wider, with ReLU and dropout.
     Lenet,
