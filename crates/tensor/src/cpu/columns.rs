@@ -42,7 +42,11 @@ where
             return self.reduce_chunk(0, out, finish);
         }
         if n_columns <= WIDTH && self.kept.shape().len() == 1 {
-            return self.in_parts(out, finish);
+            return if n_columns <= NARROW {
+                self.in_parts::<NARROW, U>(out, finish)
+            } else {
+                self.in_parts::<WIDTH, U>(out, finish)
+            };
         }
         let even = n_columns.div_ceil(n_columns.div_ceil(WIDTH)).next_multiple_of(64);
         let chunk_len = (CHUNK / n_rows).max(even);
@@ -73,15 +77,15 @@ where
     }
 
     /// A few tall columns: parts of a fixed number of rows that may run in parallel.
-    fn in_parts<U: Value>(&self, out: &mut [U], finish: impl Fn(A) -> U) {
+    fn in_parts<const W: usize, U: Value>(&self, out: &mut [U], finish: impl Fn(A) -> U) {
         let n_rows = self.reduced.len();
         let part_rows = n_rows.div_ceil(PARTS).max(CHUNK / out.len()).next_multiple_of(ROWS);
-        let mut parts = [[self.fold.identity; WIDTH]; PARTS];
+        let mut parts = [[self.fold.identity; W]; PARTS];
         let parts = &mut parts[..n_rows.div_ceil(part_rows)];
         let tile = Tile { offset: 0, width: out.len() };
         for_each_chunk_mut(parts, 1, |i, part| {
             let start = i * part_rows;
-            self.rows::<WIDTH>(tile, start, part_rows.min(n_rows - start), &mut part[0]);
+            self.rows::<W>(tile, start, part_rows.min(n_rows - start), &mut part[0]);
         });
         for (column, out) in out.iter_mut().enumerate() {
             let mut sums = [self.fold.identity; PARTS];
