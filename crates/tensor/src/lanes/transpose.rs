@@ -29,23 +29,34 @@ pub(crate) struct ToPlanes<'a, R> {
     pub(crate) vectors: &'a [R],
 }
 
+/// A kernel for vectors of `L` lanes.
+trait PerLanes {
+    fn run<S: Simd, const L: usize>(self, simd: S);
+}
+
+/// Runs a kernel with the number of lanes known to the compiler.
+#[inline(always)]
+fn for_lanes<S: Simd, R: Lanes>(simd: S, kernel: impl PerLanes) {
+    match R::lanes::<S>() {
+        16 => kernel.run::<S, 16>(simd),
+        8 => kernel.run::<S, 8>(simd),
+        4 => kernel.run::<S, 4>(simd),
+        2 => kernel.run::<S, 2>(simd),
+        1 => kernel.run::<S, 1>(simd),
+        lanes => unreachable!("no vectors of {lanes} lanes"),
+    }
+}
+
 impl<R: Lanes> WithSimd for FromPlanes<'_, R> {
     type Output = ();
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        match R::lanes::<S>() {
-            16 => self.run::<S, 16>(simd),
-            8 => self.run::<S, 8>(simd),
-            4 => self.run::<S, 4>(simd),
-            2 => self.run::<S, 2>(simd),
-            1 => self.run::<S, 1>(simd),
-            lanes => unreachable!("no vectors of {lanes} lanes"),
-        }
+        for_lanes::<S, R>(simd, self);
     }
 }
 
-impl<R: Lanes> FromPlanes<'_, R> {
+impl<R: Lanes> PerLanes for FromPlanes<'_, R> {
     #[inline(always)]
     fn run<S: Simd, const L: usize>(self, simd: S) {
         let to = R::vectors_mut::<S>(self.vectors);
@@ -71,18 +82,11 @@ impl<R: Lanes> WithSimd for ToPlanes<'_, R> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        match R::lanes::<S>() {
-            16 => self.run::<S, 16>(simd),
-            8 => self.run::<S, 8>(simd),
-            4 => self.run::<S, 4>(simd),
-            2 => self.run::<S, 2>(simd),
-            1 => self.run::<S, 1>(simd),
-            lanes => unreachable!("no vectors of {lanes} lanes"),
-        }
+        for_lanes::<S, R>(simd, self);
     }
 }
 
-impl<R: Lanes> ToPlanes<'_, R> {
+impl<R: Lanes> PerLanes for ToPlanes<'_, R> {
     #[inline(always)]
     fn run<S: Simd, const L: usize>(self, simd: S) {
         let from = R::vectors::<S>(self.vectors);
