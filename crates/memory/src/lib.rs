@@ -52,6 +52,7 @@ mod page_locked;
 mod pageable;
 mod pooled;
 mod resource;
+mod size_classes;
 mod sync;
 
 pub use budget::{Budget, BudgetEntry, Reservation};
@@ -70,6 +71,7 @@ pub use page_locked::{HugePages, Mlock, PageLocked, PageLockedBlock, PageLocker}
 pub use pageable::{Pageable, PageableBlock};
 pub use pooled::{Pooled, PooledBlock};
 pub use resource::{ALIGN, Block, Kind, PoolStats, Resource};
+pub use size_classes::SizeClasses;
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

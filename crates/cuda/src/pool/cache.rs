@@ -3,10 +3,7 @@
 //! Invariant: whatever the device still does with a kept block is queued on the cache's stream, or is waited for
 //! there. So work that is queued on that stream from now on may use the block at once.
 
-use super::{
-    classes::{CLASSES, LARGE_ABOVE, class_of},
-    segment::Block,
-};
+use super::{CLASSES, segment::Block};
 
 /// See the head of the file.
 #[derive(Default)]
@@ -21,11 +18,12 @@ pub(crate) struct Cache {
 impl Cache {
     /// A kept block of exactly that rounded length.
     pub(super) fn take(&mut self, len_bytes: usize) -> Option<Block> {
-        let block = if len_bytes > LARGE_ABOVE {
-            let at = self.large.iter().rposition(|block| block.len_bytes == len_bytes)?;
-            self.large.swap_remove(at)
-        } else {
-            self.by_class.get_mut(class_of(len_bytes))?.pop()?
+        let block = match CLASSES.class_of(len_bytes) {
+            Some(class) => self.by_class.get_mut(class)?.pop()?,
+            None => {
+                let at = self.large.iter().rposition(|block| block.len_bytes == len_bytes)?;
+                self.large.swap_remove(at)
+            }
         };
         self.idle_bytes -= len_bytes as u64;
         Some(block)
@@ -33,14 +31,11 @@ impl Cache {
 
     pub(super) fn keep(&mut self, block: Block) {
         self.idle_bytes += block.len_bytes as u64;
-        if block.len_bytes > LARGE_ABOVE {
-            self.large.push(block);
-            return;
-        }
+        let Some(class) = CLASSES.class_of(block.len_bytes) else { return self.large.push(block) };
         if self.by_class.is_empty() {
-            self.by_class.resize_with(CLASSES, Vec::new);
+            self.by_class.resize_with(CLASSES.count(), Vec::new);
         }
-        self.by_class[class_of(block.len_bytes)].push(block);
+        self.by_class[class].push(block);
     }
 
     /// Every kept block.

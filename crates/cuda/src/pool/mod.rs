@@ -5,15 +5,14 @@
 //! anything. Another stream takes from a cache only what that stream is done with, or, when memory is short, waits
 //! for it on the device. What the driver is asked for is charged to the device's budget.
 //!
-//! `classes.rs` has the sizes, `segment.rs` what the driver gives, `cache.rs` what a stream keeps.
+//! [`SizeClasses`] has the sizes, `segment.rs` what the driver gives, `cache.rs` what a stream keeps.
 
 mod cache;
-mod classes;
 mod segment;
 
 use std::{collections::HashMap, sync::Arc, sync::atomic::Ordering::Relaxed};
 
-use pagelock_memory::ByteSize;
+use pagelock_memory::{ByteSize, SizeClasses};
 
 pub(crate) use self::{cache::Cache, segment::Block};
 use crate::{
@@ -56,10 +55,23 @@ pub struct PoolStats {
     pub misses: u64,
 }
 
+/// From what CUDA aligns to, and more than a kernel's widest access. Blocks above the longest are multiples of
+/// [`LARGE_STEP`].
+const CLASSES: SizeClasses = SizeClasses::new(512, 16 << 20);
+const LARGE_STEP: usize = 2 << 20; // the pages of a device
+
+/// How long the block is that serves `len_bytes`; none if that is more than can be.
+fn rounded(len_bytes: usize) -> Option<usize> {
+    match CLASSES.class_of(len_bytes) {
+        Some(class) => Some(CLASSES.len_bytes(class)),
+        None => len_bytes.checked_next_multiple_of(LARGE_STEP),
+    }
+}
+
 /// A block for work on that stream.
 pub(crate) fn allocate(stream: &Arc<StreamCore>, len_bytes: usize, element: ByteSize) -> Result<Block> {
     let too_long = Error::TooLong { len: len_bytes / element.0.max(1) as usize, element };
-    let rounded = classes::rounded(len_bytes).ok_or(too_long)?;
+    let rounded = rounded(len_bytes).ok_or(too_long)?;
     let mut cache = lock(&stream.cache);
     let kept = cache.take(rounded);
     match kept {
@@ -212,5 +224,23 @@ impl Device {
             stats.misses += cache.misses;
         }
         stats
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_block_above_4_kib_is_more_than_an_eighth_longer_than_asked() {
+        for len_bytes in (4096..64 << 20).step_by(4099) {
+            let rounded = rounded(len_bytes).unwrap();
+            assert!(rounded >= len_bytes && (rounded - len_bytes) * 8 <= len_bytes, "{len_bytes} became {rounded}");
+        }
+    }
+
+    #[test]
+    fn an_impossible_size_has_no_block() {
+        assert_eq!(rounded(usize::MAX), None);
     }
 }

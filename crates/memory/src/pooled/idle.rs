@@ -3,17 +3,19 @@
 //! Invariants: a block under class `c` belongs to that class by its length, and a large one is found only by its
 //! exact length; large ones, in use and idle, are together never more than twice what was in use at once.
 
-use super::classes::{CLASSES, EXACT_ABOVE, class_of};
-use crate::{Block, PoolStats};
+use crate::{Block, PoolStats, SizeClasses};
+
+/// From one cache line on. Blocks above the longest are large: not rounded up.
+pub(super) const CLASSES: SizeClasses = SizeClasses::new(64, 16 << 20);
 
 // Blocks are boxed when they are made, so that lending one moves a pointer.
 pub(super) struct Idle<B> {
-    by_class: [Vec<Box<B>>; CLASSES],
+    by_class: [Vec<Box<B>>; CLASSES.count()],
     large: Large<B>,
     stats: PoolStats,
 }
 
-/// Blocks above [`EXACT_ABOVE`]: few, so searched one by one.
+/// Blocks without a class: few, so searched one by one.
 struct Large<B> {
     idle: Vec<Box<B>>, // the longest idle first
     idle_bytes: usize,
@@ -32,8 +34,10 @@ impl<B: Block> Idle<B> {
 
     /// A kept block of exactly `len_bytes`, which is a rounded size; now in use.
     pub(super) fn take(&mut self, len_bytes: usize) -> Option<Box<B>> {
-        let found =
-            if len_bytes > EXACT_ABOVE { self.large.take(len_bytes) } else { self.by_class[class_of(len_bytes)].pop() };
+        let found = match CLASSES.class_of(len_bytes) {
+            Some(class) => self.by_class[class].pop(),
+            None => self.large.take(len_bytes),
+        };
         match &found {
             Some(block) => {
                 self.stats.hits += 1;
@@ -46,7 +50,7 @@ impl<B: Block> Idle<B> {
 
     /// Notes that a new block is in use; returns idle ones that are now too many.
     pub(super) fn note_new(&mut self, block: &B) -> Vec<Box<B>> {
-        if block.len_bytes() <= EXACT_ABOVE {
+        if block.len_bytes() <= CLASSES.longest() {
             return Vec::new();
         }
         let surplus = self.large.note_new(block.len_bytes());
@@ -56,7 +60,7 @@ impl<B: Block> Idle<B> {
 
     /// Notes that a block is not in use any more.
     pub(super) fn note_return(&mut self, block: &B) {
-        if block.len_bytes() > EXACT_ABOVE {
+        if block.len_bytes() > CLASSES.longest() {
             self.large.live_bytes -= block.len_bytes();
         }
     }
@@ -64,7 +68,10 @@ impl<B: Block> Idle<B> {
     pub(super) fn keep(&mut self, block: Box<B>) {
         let len_bytes = block.len_bytes();
         self.stats.idle_bytes += len_bytes as u64;
-        if len_bytes > EXACT_ABOVE { self.large.keep(block) } else { self.by_class[class_of(len_bytes)].push(block) }
+        match CLASSES.class_of(len_bytes) {
+            Some(class) => self.by_class[class].push(block),
+            None => self.large.keep(block),
+        }
     }
 
     /// Everything that is kept, leaving only the counters of what is in use and of hits and misses.

@@ -4,9 +4,8 @@
 //! than a cache line, or than what the source rounds up to anyway). Large ones keep their exact size, since 12.5 %
 //! of a gigabyte is too much to waste. A hit locks one mutex, pops one vector and allocates nothing.
 //!
-//! `classes.rs` has the sizes, `idle.rs` the blocks that are kept.
+//! `size_classes.rs` has the arithmetic, `idle.rs` the blocks that are kept.
 
-mod classes;
 mod idle;
 
 use std::{
@@ -15,10 +14,7 @@ use std::{
     sync::{Arc, Weak},
 };
 
-use self::{
-    classes::{EXACT_ABOVE, class_len, class_of},
-    idle::Idle,
-};
+use self::idle::{CLASSES, Idle};
 use crate::{
     Block, Budget, Kind, PoolStats, Resource, Result,
     budget::Trim,
@@ -140,11 +136,9 @@ impl<R: Resource> Shared<R> {
     /// How many bytes to ask of the layer below for a block of `len_bytes`: what that layer would take anyway,
     /// rounded up to a class.
     fn rounded(&self, len_bytes: usize) -> usize {
-        if len_bytes > EXACT_ABOVE {
-            return self.resource.footprint(len_bytes);
-        }
-        let taken = self.resource.footprint(class_len(class_of(len_bytes)));
-        if taken > EXACT_ABOVE { taken } else { class_len(class_of(taken)) }
+        let Some(class) = CLASSES.class_of(len_bytes) else { return self.resource.footprint(len_bytes) };
+        let taken = self.resource.footprint(CLASSES.len_bytes(class));
+        CLASSES.class_of(taken).map_or(taken, |class| CLASSES.len_bytes(class))
     }
 }
 
