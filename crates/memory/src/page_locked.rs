@@ -136,15 +136,17 @@ pub struct PageLocked {
 
 /// Whether [`PageLocked`] asks for 2 MiB pages, for blocks of at least 2 MiB.
 ///
-/// A device registers them faster and the processor finds them faster; but such blocks are rounded up to whole huge
-/// pages, and where memory is fragmented the system may spend long on making them.
+/// A device registers them faster and the processor finds them faster; but where memory is fragmented the system may
+/// spend long on making them. A block is rounded up to whole huge pages where that adds less than a hundredth to it; the
+/// end of any other is on ordinary pages.
 ///
 /// # Examples
 /// ```
 /// use pagelock_memory::{HugePages, PageLocked, Resource};
 ///
 /// let source = PageLocked::new().huge_pages(HugePages::WhereGranted);
-/// assert_eq!(source.footprint(3 << 20), 4 << 20);
+/// assert_eq!(source.footprint((300 << 20) + 1), 302 << 20);
+/// assert_eq!(source.footprint((3 << 20) + 1), (3 << 20) + 4_096);
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HugePages {
@@ -157,6 +159,7 @@ pub enum HugePages {
 
 const HUGE_PAGE: usize = 2 << 20;
 const MAX_CHUNK: usize = 256 << 20;
+const WASTE: usize = 128; // a block may be so much of itself longer than asked, to be on huge pages alone
 // Starting a thread costs as much as touching about this much.
 const TOUCH_PER_THREAD: usize = 8 << 20;
 
@@ -183,9 +186,20 @@ impl PageLocked {
         Self { touch_threads, ..self }
     }
 
+    /// Where a block's first page has to start: at a multiple of this.
     fn page_bytes(&self, len_bytes: usize) -> usize {
         let huge = self.huge_pages == HugePages::WhereGranted && len_bytes >= HUGE_PAGE;
         if huge { HUGE_PAGE } else { page_size() }
+    }
+
+    /// What is touched and locked for a block: whole pages; none if that is more than can be.
+    fn pages_for(&self, len_bytes: usize) -> Option<usize> {
+        let whole = len_bytes.max(1).checked_next_multiple_of(self.page_bytes(len_bytes))?;
+        if whole - len_bytes <= len_bytes / WASTE {
+            Some(whole)
+        } else {
+            len_bytes.max(1).checked_next_multiple_of(page_size())
+        }
     }
 }
 
@@ -200,15 +214,17 @@ impl Resource for PageLocked {
 
     fn allocate(&self, len_bytes: usize) -> Result<PageLockedBlock> {
         let page_bytes = self.page_bytes(len_bytes);
-        let mut block = PageLockedBlock::map(len_bytes, page_bytes, self.locker.clone())?;
+        let out_of_memory = Error::OutOfMemory { asked: ByteSize(len_bytes as u64), kind: Kind::PageLocked };
+        let Some(touched_bytes) = self.pages_for(len_bytes) else { return Err(out_of_memory) };
+        let mut block =
+            PageLockedBlock::map(len_bytes, touched_bytes, page_bytes, self.locker.clone()).ok_or(out_of_memory)?;
         block.advise(page_bytes);
         block.touch_and_lock(self.touch_threads)?;
         Ok(block)
     }
 
     fn footprint(&self, len_bytes: usize) -> usize {
-        let page_bytes = self.page_bytes(len_bytes);
-        len_bytes.max(1).checked_next_multiple_of(page_bytes).unwrap_or(usize::MAX)
+        self.pages_for(len_bytes).unwrap_or(usize::MAX)
     }
 }
 
@@ -246,20 +262,18 @@ unsafe impl Block for PageLockedBlock {
 }
 
 impl PageLockedBlock {
-    /// Maps whole pages for `len_bytes`, with room to start at a multiple of `page_bytes`. Nothing locked yet.
-    fn map(len_bytes: usize, page_bytes: usize, locker: Arc<dyn PageLocker>) -> Result<Self> {
-        let out_of_memory = || Error::OutOfMemory { asked: ByteSize(len_bytes as u64), kind: Kind::PageLocked };
-        let touched_bytes = len_bytes.max(1).checked_next_multiple_of(page_bytes).ok_or_else(out_of_memory)?;
+    /// Maps the whole pages that are to be touched, with room to start at a multiple of `page_bytes`. Nothing locked yet.
+    fn map(len_bytes: usize, touched_bytes: usize, page_bytes: usize, locker: Arc<dyn PageLocker>) -> Option<Self> {
         let room = page_bytes - page_size(); // the system aligns to its own pages anyway
-        let mapped_bytes = touched_bytes.checked_add(room).ok_or_else(out_of_memory)?;
+        let mapped_bytes = touched_bytes.checked_add(room)?;
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a fresh mapping at an address of the system's choice touches nothing that exists.
         let mapped = unsafe { mm::mmap_anonymous(std::ptr::null_mut(), mapped_bytes, access, MapFlags::PRIVATE) };
-        let mapped = mapped.ok().and_then(|mapped| NonNull::new(mapped.cast::<u8>())).ok_or_else(out_of_memory)?;
+        let mapped = NonNull::new(mapped.ok()?.cast::<u8>())?;
         let skip = mapped.align_offset(page_bytes);
         // SAFETY: `mapped` is a multiple of the system's page, so `skip` is at most `room`.
         let start = unsafe { mapped.add(skip) };
-        Ok(Self { mapped, mapped_bytes, start, touched_bytes, locked_bytes: 0, len_bytes, locker })
+        Some(Self { mapped, mapped_bytes, start, touched_bytes, locked_bytes: 0, len_bytes, locker })
     }
 
     /// Tells the system how the pages will be used. It may not know these hints: memory works without them.

@@ -5,8 +5,8 @@
 
 use crate::{Block, PoolStats, SizeClasses};
 
-/// From one cache line on. Blocks above the longest are large: not rounded up.
-pub(super) const CLASSES: SizeClasses = SizeClasses::new(64, 16 << 20);
+/// From one cache line on. Blocks above the longest are large: not rounded up, except to what the source takes anyway.
+pub(super) const CLASSES: SizeClasses = SizeClasses::new(64, 4 << 20);
 
 // Blocks are boxed when they are made, so that lending one moves a pointer.
 pub(super) struct Idle<B> {

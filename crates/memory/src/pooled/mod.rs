@@ -1,8 +1,8 @@
 //! The layer that keeps freed blocks for the next allocation of about that size.
 //!
 //! Sizes are rounded up to classes, eight per doubling, so that a block is at most 12.5 % longer than asked for (or
-//! than a cache line, or than what the source rounds up to anyway). Large ones keep their exact size, since 12.5 %
-//! of a gigabyte is too much to waste. A hit locks one mutex, pops one vector and allocates nothing.
+//! than a cache line, or than what the source rounds up to anyway). Large ones, above 4 MiB, keep their exact size,
+//! since 12.5 % of a gigabyte is too much to waste. A hit locks one mutex, pops one vector and allocates nothing.
 //!
 //! `size_classes.rs` has the arithmetic, `idle.rs` the blocks that are kept.
 

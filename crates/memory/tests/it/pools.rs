@@ -23,7 +23,7 @@ fn a_dropped_block_serves_the_next_of_its_class() {
 #[test]
 fn a_large_block_is_exact_and_serves_only_its_own_size() {
     let pool = Pooled::new(Pageable);
-    let large = (16 << 20) + 1_000;
+    let large = (4 << 20) + 1_000;
     assert_eq!(pool.footprint(large), large);
     drop((pool.allocate(large).unwrap(), pool.allocate(large + 1).unwrap()));
     drop(pool.allocate(large).unwrap());
@@ -115,6 +115,9 @@ fn a_counted_pool_counts_what_is_in_use_not_what_is_idle() {
     assert_eq!(counted.pool_stats().unwrap().idle_bytes, 128 + 256 + 320);
 }
 
+/// Above this size, blocks are not rounded up.
+const LONGEST_CLASS: usize = 4 << 20;
+
 #[derive(Clone, Debug)]
 enum Step {
     Allocate { len_bytes: usize },
@@ -123,7 +126,7 @@ enum Step {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    let len_bytes = prop_oneof![0..700_usize, 0..40_000_usize, (16 << 20) - 2..(16 << 20) + 3_usize];
+    let len_bytes = prop_oneof![0..700_usize, 0..40_000_usize, LONGEST_CLASS - 2..LONGEST_CLASS + 3];
     prop_oneof![
         10 => len_bytes.prop_map(|len_bytes| Step::Allocate { len_bytes }),
         10 => any::<usize>().prop_map(|which| Step::Drop { which }),
@@ -143,7 +146,7 @@ struct Model {
 
 impl Model {
     fn large(sizes: &[usize]) -> usize {
-        sizes.iter().filter(|&&len_bytes| len_bytes > 16 << 20).sum()
+        sizes.iter().filter(|&&len_bytes| len_bytes > LONGEST_CLASS).sum()
     }
 
     fn allocate(&mut self, len_bytes: usize) {
@@ -152,8 +155,8 @@ impl Model {
         self.large_peak = self.large_peak.max(Self::large(&self.live));
         let Some(at) = kept else {
             self.misses += 1;
-            while len_bytes > 16 << 20 && Self::large(&self.live) + Self::large(&self.idle) > 2 * self.large_peak {
-                let longest_idle = self.idle.iter().position(|&idle| idle > 16 << 20).unwrap();
+            while len_bytes > LONGEST_CLASS && Self::large(&self.live) + Self::large(&self.idle) > 2 * self.large_peak {
+                let longest_idle = self.idle.iter().position(|&idle| idle > LONGEST_CLASS).unwrap();
                 self.idle.remove(longest_idle);
             }
             return;

@@ -68,7 +68,9 @@ fn a_page_locked_block_is_charged_for_whole_pages() {
     let source = PageLocked::new().locked_by(Arc::<FakeDriver>::default());
     let huge = source.clone().huge_pages(HugePages::WhereGranted);
     assert_eq!((source.footprint(1), source.footprint(4_097)), (4_096, 8_192));
-    assert_eq!((huge.footprint(1), huge.footprint(2 * MIB + 1)), (4_096, 4 * MIB));
+    assert_eq!((huge.footprint(1), huge.footprint(2 * MIB + 1)), (4_096, 2 * MIB + 4_096));
+    assert_eq!(huge.footprint(300 * MIB + 1), 302 * MIB, "less than a hundredth more");
+    assert_eq!((huge.footprint(0), huge.footprint(usize::MAX - 5)), (4_096, usize::MAX));
 
     let budget = Budget::new("page-locked", 8_192);
     let _block = Limited::new(source, budget.clone()).allocate(4_097).unwrap();
@@ -80,6 +82,16 @@ fn huge_pages_start_where_huge_pages_start() {
     let source = PageLocked::new().locked_by(Arc::<FakeDriver>::default()).huge_pages(HugePages::WhereGranted);
     let block = source.allocate(3 * MIB).unwrap();
     assert!(block.ptr().addr().get().is_multiple_of(2 * MIB));
+}
+
+#[test]
+fn what_is_charged_for_huge_pages_is_what_is_locked() {
+    let driver = Arc::new(FakeDriver::default());
+    let source = PageLocked::new().locked_by(driver.clone()).huge_pages(HugePages::WhereGranted);
+    for len_bytes in [1, 2 * MIB - 1, 2 * MIB, 2 * MIB + 1, 5 * MIB + 5, 255 * MIB + 1, 257 * MIB + 1] {
+        let block = source.allocate(len_bytes).unwrap();
+        assert_eq!((block.len_bytes(), driver.locked_bytes.load(SeqCst)), (len_bytes, source.footprint(len_bytes)));
+    }
 }
 
 #[test]
