@@ -194,12 +194,10 @@ impl PageLocked {
 
     /// What is touched and locked for a block: whole pages; none if that is more than can be.
     fn pages_for(&self, len_bytes: usize) -> Option<usize> {
-        let whole = len_bytes.max(1).checked_next_multiple_of(self.page_bytes(len_bytes))?;
-        if whole - len_bytes <= len_bytes / WASTE {
-            Some(whole)
-        } else {
-            len_bytes.max(1).checked_next_multiple_of(page_size())
-        }
+        let pages = len_bytes.max(1).checked_next_multiple_of(page_size())?;
+        let whole = pages.checked_next_multiple_of(self.page_bytes(len_bytes))?;
+        // By `pages`, not `len_bytes`, so that what this gives is given for itself too: pools ask for footprints.
+        Some(if whole - pages <= pages / WASTE { whole } else { pages })
     }
 }
 

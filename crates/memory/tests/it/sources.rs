@@ -5,7 +5,11 @@ use std::{
     sync::{Arc, atomic::Ordering::SeqCst},
 };
 
-use pagelock_memory::{Block, Budget, Error, HostBuffer, HugePages, Kind, Limited, Mapped, PageLocked, Resource};
+use pagelock_memory::{
+    Block, Budget, Error, HostBuffer, HugePages, Kind, Limited, Mapped, PageLocked, Pooled, Resource,
+};
+
+use proptest::prelude::*;
 
 use crate::tools::FakeDriver;
 
@@ -91,6 +95,17 @@ fn what_is_charged_for_huge_pages_is_what_is_locked() {
     for len_bytes in [1, 2 * MIB - 1, 2 * MIB, 2 * MIB + 1, 5 * MIB + 5, 255 * MIB + 1, 257 * MIB + 1] {
         let block = source.allocate(len_bytes).unwrap();
         assert_eq!((block.len_bytes(), driver.locked_bytes.load(SeqCst)), (len_bytes, source.footprint(len_bytes)));
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_footprint_is_its_own_footprint(len_bytes in prop_oneof![0..20 * MIB, 0..1000 * MIB]) {
+        let source = PageLocked::new().locked_by(Arc::<FakeDriver>::default()).huge_pages(HugePages::WhereGranted);
+        let footprint = source.footprint(len_bytes);
+        prop_assert_eq!(source.footprint(footprint), footprint);
+        let pooled = Pooled::new(source);
+        prop_assert_eq!(pooled.footprint(pooled.footprint(len_bytes)), pooled.footprint(len_bytes));
     }
 }
 
