@@ -21,7 +21,7 @@ use crate::{
     parking::{Effort, Lot},
     pool::Cache,
     software,
-    stream::{Priority, Queue, Stream, StreamCore},
+    stream::{Handles, Priority, Queue, Stream, StreamCore},
     sync::{Mutex, lock},
 };
 
@@ -51,6 +51,7 @@ pub(crate) struct DeviceCore {
     page_locked: PageLockedMemory,
     streams: Mutex<Vec<Weak<StreamCore>>>,   // guards which streams there are
     idle_queues: Mutex<Vec<(Queue, Cache)>>, // guards those without a stream
+    pub(crate) handles: Handles,
 }
 
 impl Device {
@@ -97,6 +98,7 @@ impl Device {
             page_locked,
             streams: Mutex::new(Vec::new()),
             idle_queues: Mutex::new(Vec::new()),
+            handles: Handles::default(),
         };
         Self { core: Arc::new(core) }
     }
@@ -182,24 +184,41 @@ impl Device {
     /// # Errors
     /// [`Error::Driver`](crate::Error::Driver).
     pub fn stream_with_priority(&self, priority: Priority) -> Result<Stream> {
+        let core = self.new_stream_core(priority)?;
+        self.add_stream(&core);
+        Ok(Stream::from_core(core))
+    }
+
+    /// A stream that takes down what it is given; others see it only now.
+    pub(crate) fn capturing_stream(&self) -> Result<Stream> {
+        let core = self.new_stream_core(Priority::Normal)?;
+        core.begin_capture()?;
+        self.add_stream(&core);
+        Ok(Stream::from_core(core))
+    }
+
+    fn new_stream_core(&self, priority: Priority) -> Result<Arc<StreamCore>> {
         let (queue, cache) = match self.take_idle_queue(priority) {
             Some(kept) => kept,
             None => (self.new_queue(priority)?, Cache::default()),
         };
-        let core = Arc::new(StreamCore::new(self.clone(), queue, cache));
-        let mut streams = lock(&self.core.streams);
-        streams.retain(|stream| stream.strong_count() > 0);
-        streams.push(Arc::downgrade(&core));
-        Ok(Stream::from_core(core))
+        Ok(Arc::new(StreamCore::new(self.clone(), queue, cache)))
     }
 
-    /// Waits, on the host, until everything that was queued on any stream of this device is done.
+    fn add_stream(&self, core: &Arc<StreamCore>) {
+        let mut streams = lock(&self.core.streams);
+        streams.retain(|stream| stream.strong_count() > 0);
+        streams.push(Arc::downgrade(core));
+    }
+
+    /// Waits, on the host, until everything that was queued on any stream of this device is done. Captures that are
+    /// going on, which do nothing yet, are left alone.
     ///
     /// # Errors
     /// [`Error::Driver`](crate::Error::Driver), also for work that failed.
     pub fn synchronize(&self) -> Result<()> {
         host_function::refuse_inside()?;
-        self.core.base.driver.synchronize()?;
+        self.core.handles.synchronize(&self.core.base)?;
         self.core.reap();
         Ok(())
     }
@@ -274,6 +293,7 @@ impl Device {
             Priority::Normal => least,
             Priority::High => greatest,
         })?;
+        self.core.handles.add(handle);
         Ok(Queue::new(handle, priority, NEXT_ID.fetch_add(1, Relaxed)))
     }
 
@@ -283,7 +303,7 @@ impl Device {
         let at = idle.iter().position(|(queue, _)| {
             // SAFETY: the device destroys its queues only when it is dropped.
             let asked = || unsafe { self.core.base.driver.query_stream(queue.handle) };
-            queue.priority == priority && asked() == Ok(true)
+            queue.priority == priority && !self.core.handles.is_capturing(queue.handle) && asked() == Ok(true)
         })?;
         Some(idle.swap_remove(at))
     }
@@ -346,6 +366,11 @@ impl DeviceCore {
         self.lot.reap(&self.base, Effort::Little);
     }
 
+    /// Waits until everything is done; whether anything proves that.
+    fn is_idle(&self) -> bool {
+        self.handles.synchronize(&self.base).is_ok() || self.base.driver.synchronize().is_ok()
+    }
+
     pub(crate) fn keep_queue(&self, queue: Queue, cache: Cache) {
         lock(&self.idle_queues).push((queue, cache));
     }
@@ -359,7 +384,7 @@ impl Drop for DeviceCore {
         let queues = std::mem::take(&mut *lock(&self.idle_queues));
         let nothing_is_left = queues.is_empty() && self.lot.len() == 0;
         let can_wait = !host_function::is_inside(); // there, nobody can
-        let done = nothing_is_left || (can_wait && self.base.driver.synchronize().is_ok());
+        let done = nothing_is_left || (can_wait && self.is_idle());
         self.lot.clear(&self.base, done);
         self.modules.clear(&self.base, done);
         for (queue, mut cache) in queues {

@@ -101,8 +101,7 @@ impl Device {
     /// # Errors
     /// Those of `work`, [`Error::Capturing`] among them for anything else; [`Error::Driver`].
     pub fn capture(&self, work: impl FnOnce(&Stream) -> Result<()>) -> Result<Recording> {
-        let stream = self.stream()?;
-        stream.core().begin_capture()?;
+        let stream = self.capturing_stream()?;
         let ended = EndsCapture(&stream);
         let worked = work(&stream);
         std::mem::forget(ended);

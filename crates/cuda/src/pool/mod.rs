@@ -179,8 +179,8 @@ impl Device {
         others
     }
 
-    /// Gives back to the driver what is kept, except parts of segments that are in use; waits for the streams that
-    /// keep it. Returns how much that was.
+    /// Gives back to the driver what is kept, except parts of segments that are in use and what a stream that captures
+    /// keeps; waits for the streams that keep it. Returns how much that was.
     ///
     /// # Errors
     /// [`Error::Driver`] if one of them cannot be waited for; what it keeps stays.
@@ -197,7 +197,9 @@ impl Device {
             let is_whole = |block: &Block| Block::complete(idle[&Arc::as_ptr(&block.segment)], &block.segment);
             let (whole, part): (Vec<_>, Vec<_>) = blocks.into_iter().partition(is_whole);
             part.into_iter().for_each(|block| lock(&stream.cache).keep(block));
-            match if whole.is_empty() { Ok(()) } else { stream.prove_idle() } {
+            let keeps = whole.is_empty() || stream.is_capturing();
+            match if keeps { Ok(()) } else { stream.prove_idle() } {
+                Ok(()) if keeps => whole.into_iter().for_each(|block| lock(&stream.cache).keep(block)),
                 Ok(()) => freed += whole.iter().map(|block| block.len_bytes as u64).sum::<u64>(),
                 Err(failure) => {
                     whole.into_iter().for_each(|block| lock(&stream.cache).keep(block));

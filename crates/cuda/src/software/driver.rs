@@ -84,8 +84,12 @@ unsafe impl Driver for SoftwareDriver {
 
     fn synchronize(&self) -> Result<()> {
         self.wait(Call::Synchronize, |state| {
-            let own = state.queues.values().filter(|queue| queue.device == self.properties.ordinal);
-            Ok(own.map(|queue| queue.mark()).collect())
+            let mut own: Vec<_> =
+                state.queues.values_mut().filter(|queue| queue.device == self.properties.ordinal).collect();
+            if own.iter_mut().map(|queue| queue.spoil_capture()).filter(|spoiled| *spoiled).count() > 0 {
+                return Err(Failure { call: Call::Synchronize, status: Status::STREAM_CAPTURE_UNSUPPORTED });
+            }
+            Ok(own.iter().map(|queue| queue.mark()).collect())
         })
     }
 
@@ -285,7 +289,8 @@ unsafe impl Driver for SoftwareDriver {
         self.core().call(Call::EndCapture, |state| {
             let captured = state.queue(Call::EndCapture, stream.0)?.end_capture();
             let captured = captured.ok_or(Failure { call: Call::EndCapture, status: Status::ILLEGAL_STATE })?;
-            Ok(GraphHandle(state.add_graph(captured.into())))
+            let spoiled = Failure { call: Call::EndCapture, status: Status::STREAM_CAPTURE_INVALIDATED };
+            if captured.spoiled { Err(spoiled) } else { Ok(GraphHandle(state.add_graph(captured.work.into()))) }
         })
     }
 
@@ -337,11 +342,11 @@ impl Event {
 }
 
 impl State {
-    /// Where a stream ends that may be waited for: no capture is going on.
+    /// Where a stream ends that may be waited for: no capture is going on, or it is spoiled now.
     fn idle_queue(&mut self, call: Call, stream: u64) -> Result<Mark> {
         let queue = self.queue(call, stream)?;
         let capturing = Failure { call, status: Status::STREAM_CAPTURE_UNSUPPORTED };
-        if queue.is_capturing() { Err(capturing) } else { Ok(queue.mark()) }
+        if queue.spoil_capture() { Err(capturing) } else { Ok(queue.mark()) }
     }
 
     fn add_graph(&mut self, work: Arc<[Work]>) -> u64 {

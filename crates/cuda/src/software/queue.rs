@@ -66,7 +66,15 @@ pub(super) struct Queue {
     progress: Arc<AtomicU64>,
     running: bool,
     pub(super) destroyed: bool,
-    captured: Option<Vec<Work>>,
+    captured: Option<Captured>,
+}
+
+/// Work that is taken down.
+#[derive(Default)]
+pub(super) struct Captured {
+    pub(super) work: Vec<Work>,
+    /// Somebody waited for the stream, or asked about it.
+    pub(super) spoiled: bool,
 }
 
 impl Queue {
@@ -84,7 +92,7 @@ impl Queue {
 
     pub(super) fn push(&mut self, work: Work) {
         match &mut self.captured {
-            Some(captured) => captured.push(work),
+            Some(captured) => captured.work.push(work),
             None => {
                 self.work.push_back(work);
                 self.queued += 1;
@@ -125,11 +133,17 @@ impl Queue {
         idle
     }
 
-    pub(super) fn end_capture(&mut self) -> Option<Vec<Work>> {
+    pub(super) fn end_capture(&mut self) -> Option<Captured> {
         self.captured.take()
     }
 
     pub(super) fn is_capturing(&self) -> bool {
         self.captured.is_some()
+    }
+
+    /// Spoils the capture that is going on, if one is; whether that is so.
+    pub(super) fn spoil_capture(&mut self) -> bool {
+        let captured = self.captured.as_mut();
+        captured.map(|captured| captured.spoiled = true).is_some()
     }
 }

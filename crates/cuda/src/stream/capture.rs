@@ -1,6 +1,7 @@
 //! What a stream does while its work is taken down for a graph: nothing.
 //!
 //! Graphs capture on a stream of their own, which nobody else uses, so that no other stream ever has to wait for it.
+//! It says that it is capturing before anybody else can see it: asking the driver about it would spoil the capture.
 //! Work is not ordered against other streams then, and not noted as a use of its buffers: that happens at each launch.
 //! Instead the buffers are marked, so that the graph can be given all of them.
 //!
@@ -11,7 +12,7 @@ use std::{
     thread::{self, ThreadId},
 };
 
-use super::{Access, StreamCore, Unqueued};
+use super::{Access, Handles, StreamCore, Unqueued};
 use crate::{
     driver::{self, Driver, GraphHandle, StreamHandle},
     error::{Error, Result},
@@ -29,13 +30,18 @@ pub(crate) struct Capture {
 }
 
 impl StreamCore {
-    /// From now on work is taken down.
+    /// Before anybody else can see this stream: from now on work is taken down.
     pub(crate) fn begin_capture(&self) -> Result<()> {
         static NEXT_ID: AtomicU64 = AtomicU64::new(1);
         host_function::refuse_inside()?;
-        self.refuse_capturing()?;
-        // SAFETY: the stream exists as long as its core.
-        unsafe { self.driver().begin_capture(self.queue.handle) }?;
+        if let Err(failure) = self.handles().begin_capture(self.driver(), self.queue.handle) {
+            // It may have begun.
+            if let Ok(graph) = self.handles().end_capture(self.driver(), self.queue.handle) {
+                // SAFETY: just made, and nobody else's.
+                let _ = unsafe { self.driver().destroy_graph(graph) };
+            }
+            return Err(failure.into());
+        }
         let id = NEXT_ID.fetch_add(1, Relaxed);
         *lock(&self.capture) = Some(Capture { id, buffers: 0, thread: thread::current().id() });
         self.is_capturing.store(true, Ordering::Release);
@@ -45,10 +51,13 @@ impl StreamCore {
     /// What was taken down, if a capture is going on.
     pub(crate) fn end_capture(&self) -> Option<(driver::Result<GraphHandle>, Capture)> {
         let capture = lock(&self.capture).take()?;
-        // SAFETY: the stream exists as long as its core.
-        let graph = unsafe { self.driver().end_capture(self.queue.handle) };
+        let graph = self.handles().end_capture(self.driver(), self.queue.handle);
         self.is_capturing.store(false, Ordering::Release);
         Some((graph, capture))
+    }
+
+    fn handles(&self) -> &Handles {
+        &self.device.core().handles
     }
 
     pub(crate) fn is_capturing(&self) -> bool {

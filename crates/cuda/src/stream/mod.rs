@@ -7,6 +7,7 @@
 //! read covers all work up to that number.
 
 mod capture;
+mod handles;
 mod order;
 
 use std::{fmt, sync::Arc};
@@ -14,6 +15,7 @@ use std::{fmt, sync::Arc};
 use self::order::Seen;
 pub(crate) use self::{
     capture::Capture,
+    handles::Handles,
     order::{Access, Uses, Writes},
 };
 use crate::{

@@ -24,8 +24,7 @@ macro_rules! on_every_device {
 
         $(#[test]
         fn $test() {
-            let device: Option<Device> = $make;
-            if let Some(device) = device {
+            if let Some(device) = $make {
                 super::$test(&device);
                 assert_eq!(device.leaked().count, 0);
             }
@@ -41,6 +40,7 @@ on_every_device! {
     a_source_of_a_thread_that_ends_arrives_whole
     a_target_that_is_dropped_at_once_is_nobody_else_s_too_early
     a_dropped_stream_does_its_work
+    whoever_waits_for_a_device_waits_for_all_of_its_streams
     a_scope_that_unwinds_waits_first
     a_scope_copies_pageable_memory_both_ways
     a_host_buffer_waits_for_its_copies
@@ -130,6 +130,20 @@ fn a_dropped_stream_does_its_work(device: &Device) {
         let down = stream.download(&on_device, Uninit::new(device, LEN).unwrap()).unwrap();
         drop((stream, on_device, up));
         assert_eq!(*down.wait().unwrap(), *numbers);
+    }
+}
+
+fn whoever_waits_for_a_device_waits_for_all_of_its_streams(device: &Device) {
+    for round in 0..20 {
+        let streams = [(); 3].map(|()| device.stream().unwrap());
+        let filled = streams.each_ref().map(|stream| {
+            let mut buffer = stream.allocate::<u32>(LEN).unwrap();
+            stream.fill(&mut buffer, round).unwrap();
+            (buffer, stream.record().unwrap())
+        });
+        drop(streams);
+        device.synchronize().unwrap();
+        assert!(filled.iter().all(|(_, end)| end.is_reached().unwrap()));
     }
 }
 

@@ -162,6 +162,7 @@ fn what_is_parked_when_a_device_ends_and_cannot_say_that_it_is_done_stays_page_l
     let on_device = stream.zeros::<u32>(1_000).unwrap();
     drop(stream.download(&on_device, Uninit::new(&device, 1_000).unwrap()).unwrap());
     drop((on_device, stream));
+    machine.fail(Fault::at(0).call(Call::SynchronizeEvent));
     machine.fail(Fault::at(0).call(Call::Synchronize));
 
     drop(device);

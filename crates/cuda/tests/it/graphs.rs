@@ -11,15 +11,7 @@ use pagelock_cuda::{
     software::{Fault, Machine},
 };
 
-use crate::tools::{gpu, lazy, moody, pattern, threaded};
-
-fn on_every_device(test: impl Fn(&Device)) {
-    let software = [lazy(1), moody(2), threaded(3)].map(|machine| machine.device(0).unwrap());
-    for device in software.into_iter().chain(gpu()) {
-        test(&device);
-        assert_eq!(device.leaked().count, 0);
-    }
-}
+use crate::tools::{moody, on_every_device, pattern};
 
 const LEN: usize = 5_000;
 
@@ -92,6 +84,32 @@ fn an_update_changes_later_launches_only() {
             graph.update(next).unwrap();
             assert_eq!(stream.read(&*graph).unwrap(), [value - 1; LEN]);
         }
+    });
+}
+
+#[test]
+fn a_capture_goes_on_while_others_wait_for_the_device_or_trim_its_pool() {
+    on_every_device(|device| {
+        let (stream, mut beside) = (device.stream().unwrap(), device.stream().unwrap().zeros::<u32>(LEN).unwrap());
+        let (source, mut target) = (stream.zeros::<u32>(LEN).unwrap(), stream.zeros::<u32>(LEN).unwrap());
+        let mut others = || {
+            let other = device.stream().unwrap();
+            other.fill(&mut beside, 3).unwrap();
+            drop(other.allocate::<u32>(LEN).unwrap());
+            device.synchronize().unwrap();
+            device.trim().unwrap();
+            assert_eq!(other.read(&beside).unwrap(), [3; LEN]);
+        };
+        let recording = device.capture(|capturing| {
+            others();
+            capturing.copy(&source, &mut target)?;
+            thread::scope(|scope| scope.spawn(others).join().unwrap());
+            Ok(())
+        });
+        let mut graph = recording.unwrap().with((source, target)).unwrap();
+        stream.fill(graph.views_mut().0, 7).unwrap();
+        graph.launch(&stream).unwrap();
+        assert_eq!(stream.read(&graph.1).unwrap(), [7; LEN]);
     });
 }
 

@@ -1,8 +1,8 @@
 //! Kernels on a GPU, where there is one, and what is said where there is none.
 
-use pagelock_cuda::{Device, Error, Kernel, KernelSource, Launch, Module, Read, Write};
+use pagelock_cuda::{Error, Kernel, KernelSource, Launch, Module, Read, Write};
 
-use crate::tools::{gpu, lazy, pattern};
+use crate::tools::{Gpu, gpu, lazy, pattern};
 
 /// z[i] = x[i] + k * y[i] for i < n.   x, y, z: [n] u32.   One thread per element, grid-stride loop.
 const MIX: &str = r#"
@@ -20,7 +20,7 @@ extern "C" __global__ void shared(unsigned* z) {
 type Mix = (Read<u32>, Read<u32>, Write<u32>, u32, u64);
 
 /// The GPU and the module on it.
-fn module() -> Option<(Device, Module)> {
+fn module() -> Option<(Gpu, Module)> {
     let device = gpu()?;
     let module = device.compile(&KernelSource::new("mix.cu", MIX)).unwrap();
     Some((device, module))

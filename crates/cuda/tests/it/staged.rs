@@ -16,7 +16,7 @@ use pagelock_cuda::{
 use pagelock_memory::{ByteSize, HostBuffer, Mapped};
 use proptest::prelude::*;
 
-use crate::tools::{gpu, lazy, moody, pattern, threaded};
+use crate::tools::{gpu, lazy, moody, on_every_device, pattern, threaded};
 
 /// A ring with many pieces to a copy: a few slots of 8 KiB.
 const TINY: StagingConfig =
@@ -27,15 +27,12 @@ fn with_tiny_ring(device: Device) -> Device {
     device
 }
 
-/// Software devices of all schedules, and the GPU, where there is one.
-fn on_every_device(test: impl Fn(&Device)) {
-    let software = [lazy(1), moody(2), threaded(3)].map(|machine| machine.device(0).unwrap());
-    for device in software.into_iter().chain(gpu()) {
-        let device = with_tiny_ring(device);
-        test(&device);
-        assert_eq!(device.leaked().count, 0);
+fn with_tiny_rings(test: impl Fn(&Device)) {
+    on_every_device(|device| {
+        device.set_staging(TINY);
+        test(device);
         device.release_staging();
-    }
+    });
 }
 
 fn goes_up_and_comes_down(stream: &Stream, seed: u32, len: usize) {
@@ -49,7 +46,7 @@ fn goes_up_and_comes_down(stream: &Stream, seed: u32, len: usize) {
 
 #[test]
 fn slices_of_all_sizes_go_up_and_come_down() {
-    on_every_device(|device| {
+    with_tiny_rings(|device| {
         let stream = device.stream().unwrap();
         for len in [0, 1, 255, 2_047, 2_048, 2_049, 16_384, 100_003, 1_000_000] {
             goes_up_and_comes_down(&stream, len as u32, len);
@@ -68,7 +65,7 @@ fn the_default_ring_carries_more_than_it_holds() {
 
 #[test]
 fn both_directions_and_many_threads_share_a_ring() {
-    on_every_device(|device| {
+    with_tiny_rings(|device| {
         thread::scope(|scope| {
             for index in 0..6_u32 {
                 scope.spawn(move || {
@@ -85,7 +82,7 @@ fn both_directions_and_many_threads_share_a_ring() {
 
 #[test]
 fn many_slices_move_in_one_call() {
-    on_every_device(|device| {
+    with_tiny_rings(|device| {
         let stream = device.stream().unwrap();
         let sources: Vec<_> = (0..20).map(|i| pattern(i, 997 * i as usize)).collect();
         let mut buffers: Vec<_> = sources.iter().map(|source| stream.allocate(source.len()).unwrap()).collect();
@@ -99,7 +96,7 @@ fn many_slices_move_in_one_call() {
 
 #[test]
 fn packed_slices_are_where_their_ranges_say_and_come_back() {
-    on_every_device(|device| {
+    with_tiny_rings(|device| {
         let stream = device.stream().unwrap();
         let sources: Vec<_> = (0..100).map(|i| pattern(i, (i as usize * 37) % 5_000)).collect();
         let slices: Vec<_> = sources.iter().map(|source| &source[..]).collect();
@@ -118,7 +115,7 @@ fn packed_slices_are_where_their_ranges_say_and_come_back() {
 
 #[test]
 fn what_other_streams_do_with_the_buffer_comes_first() {
-    on_every_device(|device| {
+    with_tiny_rings(|device| {
         let (first, second) = (device.stream().unwrap(), device.stream().unwrap());
         let numbers = pattern(9, 30_000);
         let mut buffer = first.zeros::<u32>(numbers.len()).unwrap();
@@ -140,7 +137,7 @@ fn a_mapped_file_goes_up() {
     // SAFETY: nobody else knows the file.
     let file = unsafe { Mapped::open(&path) }.unwrap();
     let bytes = HostBuffer::from_block(file);
-    on_every_device(|device| {
+    with_tiny_rings(|device| {
         let stream = device.stream().unwrap();
         let mut buffer = stream.allocate::<u8>(bytes.len_bytes()).unwrap();
         stream.upload_staged(bytes.bytes(), &mut buffer).unwrap();
@@ -342,7 +339,7 @@ fn rings_that_are_replaced_all_the_time_carry_everything() {
 
 #[test]
 fn long_and_short_uploads_of_several_streams_all_arrive() {
-    on_every_device(|device| {
+    with_tiny_rings(|device| {
         thread::scope(|scope| {
             let long = scope.spawn(|| goes_up_and_comes_down(&device.stream().unwrap(), 1, 400_000));
             let stream = device.stream().unwrap();

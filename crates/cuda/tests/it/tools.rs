@@ -1,22 +1,52 @@
 //! Devices to test, and small helpers.
 
-use std::sync::Mutex;
+use std::{
+    ops::Deref,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
 
 use pagelock_cuda::{
     Device, DeviceBuffer, Stream,
     software::{Config, Machine, Schedule},
 };
 
+/// The GPU, for one test at a time: some stop its queues on purpose, and others count what all of it holds.
+pub(crate) struct Gpu {
+    device: Device,
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl Deref for Gpu {
+    type Target = Device;
+
+    fn deref(&self) -> &Device {
+        &self.device
+    }
+}
+
 /// The GPU, or none after saying so; an error if there has to be one.
-pub(crate) fn gpu() -> Option<Device> {
+pub(crate) fn gpu() -> Option<Gpu> {
+    static ALONE: Mutex<()> = Mutex::new(());
     match Device::cuda(0) {
-        Ok(device) => Some(device),
+        Ok(device) => Some(Gpu { device, _alone: ALONE.lock().unwrap_or_else(PoisonError::into_inner) }),
         Err(missing) => {
             let required = std::env::var_os("REQUIRE_GPU").is_some_and(|value| value == "1");
             assert!(!required, "REQUIRE_GPU=1, but {missing}");
             eprintln!("SKIPPED: {missing}");
             None
         }
+    }
+}
+
+/// Software devices of all schedules, and the GPU, where there is one. Nothing may leak.
+pub(crate) fn on_every_device(test: impl Fn(&Device)) {
+    let check = |device: &Device| {
+        test(device);
+        assert_eq!(device.leaked().count, 0);
+    };
+    [lazy(1), moody(2), threaded(3)].into_iter().for_each(|machine| check(&machine.device(0).unwrap()));
+    if let Some(gpu) = gpu() {
+        check(&gpu);
     }
 }
 

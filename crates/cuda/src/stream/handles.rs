@@ -1,0 +1,78 @@
+//! The driver's streams of one device, all of them, and which of them take work down for a graph.
+//!
+//! CUDA refuses to wait for a whole device while one of its streams captures, and spoils the capture. So a device is
+//! waited for stream by stream, without those.
+
+use crate::{
+    base::Base,
+    driver::{self, Driver, EventHandle, EventTiming, GraphHandle, StreamHandle},
+    sync::{Mutex, lock},
+};
+
+/// See the head of the file. The device destroys its streams only when it is dropped.
+#[derive(Default)]
+pub(crate) struct Handles(Mutex<Vec<Known>>); // guards which streams capture, and that nothing is recorded on these
+
+struct Known {
+    handle: StreamHandle,
+    is_capturing: bool,
+}
+
+impl Handles {
+    pub(crate) fn add(&self, handle: StreamHandle) {
+        lock(&self.0).push(Known { handle, is_capturing: false });
+    }
+
+    pub(super) fn begin_capture(&self, driver: &dyn Driver, stream: StreamHandle) -> driver::Result<()> {
+        let mut all = lock(&self.0);
+        mark(&mut all, stream, true);
+        // SAFETY: the stream exists as long as its device.
+        unsafe { driver.begin_capture(stream) }
+    }
+
+    /// After a failure nobody knows whether the stream still captures: it counts as if it did.
+    pub(super) fn end_capture(&self, driver: &dyn Driver, stream: StreamHandle) -> driver::Result<GraphHandle> {
+        let mut all = lock(&self.0);
+        // SAFETY: as above.
+        let graph = unsafe { driver.end_capture(stream) }?;
+        mark(&mut all, stream, false);
+        Ok(graph)
+    }
+
+    pub(crate) fn is_capturing(&self, stream: StreamHandle) -> bool {
+        lock(&self.0).iter().any(|known| known.handle == stream && known.is_capturing)
+    }
+
+    /// Waits until everything is done that was queued on any stream.
+    pub(crate) fn synchronize(&self, base: &Base) -> driver::Result<()> {
+        let mut recorded = Vec::new();
+        let result = self.record_all(base, &mut recorded);
+        let waited = recorded.iter().map(|&event| {
+            // SAFETY: recorded in `record_all`, and this function's until it is kept below.
+            unsafe { base.driver.synchronize_event(event) }
+        });
+        let result = waited.fold(result, driver::Result::and);
+        recorded.into_iter().for_each(|event| base.keep_event(event, EventTiming::Untimed));
+        result
+    }
+
+    /// Records an event on every stream that does not capture.
+    fn record_all(&self, base: &Base, recorded: &mut Vec<EventHandle>) -> driver::Result<()> {
+        for Known { handle, .. } in lock(&self.0).iter().filter(|known| !known.is_capturing) {
+            let event = base.take_event(EventTiming::Untimed)?;
+            // SAFETY: both are of this device and exist.
+            if let Err(failure) = unsafe { base.driver.record_event(event, *handle) } {
+                base.keep_event(event, EventTiming::Untimed);
+                return Err(failure);
+            }
+            recorded.push(event);
+        }
+        Ok(())
+    }
+}
+
+fn mark(all: &mut [Known], stream: StreamHandle, is_capturing: bool) {
+    if let Some(known) = all.iter_mut().find(|known| known.handle == stream) {
+        known.is_capturing = is_capturing;
+    }
+}
