@@ -172,6 +172,24 @@ fn without_any_page_locked_memory_the_error_says_what_to_do() {
 }
 
 #[test]
+fn without_any_page_locked_memory_all_who_copy_at_once_are_refused() {
+    for seed in 0..50 {
+        let machine = threaded(seed);
+        let device = &with_tiny_ring(machine.device(0).unwrap());
+        let buffers = [0; 4].map(|_| device.stream().unwrap().allocate::<u8>(100_000).unwrap());
+        (0..64).for_each(|at| machine.fail(Fault::at(at).call(Call::Register).status(Status::OUT_OF_MEMORY)));
+        thread::scope(|scope| {
+            for mut buffer in buffers {
+                scope.spawn(move || {
+                    let refused = device.stream().unwrap().upload_staged(&vec![1; 100_000], &mut buffer).unwrap_err();
+                    assert!(matches!(refused, Error::Memory(_)), "{refused}");
+                });
+            }
+        });
+    }
+}
+
+#[test]
 fn a_ring_that_may_not_grow_makes_do_with_the_slots_it_has() {
     let machine = moody(7);
     let device = with_tiny_ring(machine.device(0).unwrap());

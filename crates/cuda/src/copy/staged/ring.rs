@@ -94,8 +94,10 @@ impl Ring {
         let (free, parked) = {
             let mut shelf = lock(&self.shelf);
             shelf.retired = true;
+            shelf.made -= shelf.free.len() + shelf.parked.len();
             (mem::take(&mut shelf.free), mem::take(&mut shelf.parked))
         };
+        self.changed.notify_all(); // who waits for one of these makes another
         drop(free);
         for Parked { event, slot } in parked {
             lot.park_event(event, Box::new(slot));
@@ -123,6 +125,7 @@ impl Ring {
         let mut shelf = lock(&self.shelf);
         shelf.made -= 1;
         if shelf.made == 0 {
+            self.changed.notify_all(); // nobody has one to bring back: all who wait try, and are refused too
             return Err(refused);
         }
         shelf.limit = shelf.made; // make do with what there is
@@ -318,5 +321,29 @@ impl Drop for Share<'_> {
             }
         }
         self.ring.calls.fetch_sub(1, Relaxed);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::{Device, software::Config};
+
+    /// A call gets its ring before it takes a slot of it, and in between the ring may be replaced.
+    #[test]
+    fn a_call_makes_slots_of_its_own_if_its_ring_was_retired_with_all_others() {
+        let device = Device::software(Config::default()).unwrap();
+        let stream = device.stream().unwrap();
+        let ring = Ring::new(1 << 10, 2);
+        let (mut early, mut late) = (ring.share(stream.core()), ring.share(stream.core()));
+        let slots = [early.take().unwrap(), early.take().unwrap()];
+        slots.into_iter().for_each(|slot| early.give_back(slot));
+
+        ring.retire(device.core().lot());
+
+        let slot = late.take().unwrap();
+        assert_eq!((ring.len_bytes(), slot.len()), (1 << 10, 1 << 10));
+        late.give_back(slot);
+        assert_eq!(ring.len_bytes(), 0);
     }
 }
