@@ -22,6 +22,7 @@ pub(crate) struct Base {
     pub(crate) leaked: Leaked,
     pub(crate) live: Live,
     pub(crate) uploads: Traffic,
+    pub(crate) downloads: Traffic,
     pub(crate) in_flight: AtomicU64, // tickets; Relaxed: it guards nothing
     events: Mutex<IdleEvents>,       // guards the events that nobody uses
 }
@@ -74,6 +75,7 @@ impl Base {
             leaked: Leaked::default(),
             live: Live::default(),
             uploads: Traffic::default(),
+            downloads: Traffic::default(),
             in_flight: AtomicU64::new(0),
             events: Mutex::new(IdleEvents::default()),
         }

@@ -6,7 +6,7 @@ use std::{
     time::Instant,
 };
 
-use pagelock_cuda::{Device, DeviceBuffer, Pinned, Priority, Result, Uninit, page_locked_budget};
+use pagelock_cuda::{Device, DeviceBuffer, Pinned, Priority, Result, Stream, Uninit, page_locked_budget};
 use pagelock_memory::ByteSize;
 
 use crate::{Figure, millis, quantile};
@@ -32,14 +32,19 @@ fn rate(bytes: usize, millis: f64) -> f64 {
 }
 
 fn page_locking(device: &Device) -> Result<Vec<Figure>> {
-    let cold = millis(5, || {
-        drop(Uninit::<u8>::new(device, GIB)?);
+    let (mut locking, mut letting_go) = (Vec::new(), Vec::new());
+    for _ in 0..7 {
+        let start = Instant::now();
+        drop(Uninit::<u8>::new(device, GIB)?); // the pool has it now
+        locking.push(start.elapsed().as_secs_f64() * 1e3);
+        let start = Instant::now();
         pagelock_memory::Resource::trim(device.page_locked());
-        Ok::<_, pagelock_cuda::Error>(())
-    })?;
+        letting_go.push(start.elapsed().as_secs_f64() * 1e3);
+    }
     let pooled = millis(50, || Uninit::<u8>::new(device, GIB).map(drop))?;
     Ok(vec![
-        Figure::new("page-lock 1 GiB, and let go of it", cold, "ms", None),
+        Figure::new("page-lock 1 GiB", quantile(&mut locking, 0.5), "ms", None),
+        Figure::new("  let go of it", quantile(&mut letting_go, 0.5), "ms", None),
         Figure::new("page-lock 1 GiB that the pool has", pooled * 1e3, "us", None),
     ])
 }
@@ -184,50 +189,76 @@ fn one(device: &Device, up: f64, figures: &mut Vec<Figure>) -> Result<()> {
     Ok(())
 }
 
-/// A small copy while large ones keep the wire busy.
+/// A small copy while large ones of the same direction keep the wire busy.
 fn beside_bulk(device: &Device, figures: &mut Vec<Figure>) -> Result<()> {
     let (bulk, urgent) = (device.stream()?, device.stream_with_priority(Priority::High)?);
-    let source = vec![1_u8; GIB / 4];
-    let mut large = bulk.allocate::<u8>(source.len())?;
-    let small = vec![2_u8; 51_000];
-    let mut buffer = urgent.allocate::<u8>(small.len())?;
-    let over = AtomicBool::new(false);
-    let (mut staged, mut pinned) = thread::scope(|scope| {
-        let saturating = scope.spawn(|| {
-            while !over.load(Ordering::Relaxed) {
-                bulk.upload_staged(&source, &mut large)?;
-            }
-            bulk.synchronize()
-        });
-        let measured = small_copies(device, &urgent, &small, &mut buffer);
-        over.store(true, Ordering::Relaxed);
-        saturating.join().expect("no panic")?;
-        measured
-    })?;
+    let mut host = vec![1_u8; GIB / 4];
+    let mut large = bulk.allocate::<u8>(host.len())?;
+    let mut buffer = urgent.zeros::<u8>(SMALL)?;
+    let up = beside(|| bulk.upload_staged(&host, &mut large), || small_uploads(device, &urgent, &mut buffer))?;
+    let down = beside(|| bulk.download_staged(&large, &mut host), || small_downloads(device, &urgent, &buffer))?;
     let mut note = |name, times: &mut [f64], part| figures.push(Figure::new(name, quantile(times, part), "us", None));
+    let [(mut staged, mut pinned), (mut staged_down, mut pinned_down)] = [up, down];
     note("51 kB pageable beside bulk copies, median", &mut staged, 0.5);
     note("51 kB pageable beside bulk copies, 99 of 100", &mut staged, 0.99);
     note("51 kB page-locked beside bulk copies, median", &mut pinned, 0.5);
     note("51 kB page-locked beside bulk copies, 99 of 100", &mut pinned, 0.99);
+    note("51 kB to pageable beside bulk downloads, median", &mut staged_down, 0.5);
+    note("51 kB to pageable beside bulk downloads, 99 of 100", &mut staged_down, 0.99);
+    note("51 kB to page-locked beside bulk downloads, median", &mut pinned_down, 0.5);
+    note("51 kB to page-locked beside bulk downloads, 99 of 100", &mut pinned_down, 0.99);
     Ok(())
 }
 
-fn small_copies(
-    device: &Device,
-    stream: &pagelock_cuda::Stream,
-    small: &[u8],
-    buffer: &mut DeviceBuffer<u8>,
-) -> Result<(Vec<f64>, Vec<f64>)> {
+const SMALL: usize = 51_000;
+
+/// Measures while another thread copies in bulk.
+fn beside<T>(mut bulk: impl FnMut() -> Result<()> + Send, measure: impl FnOnce() -> Result<T>) -> Result<T> {
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let saturating = scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                bulk()?;
+            }
+            Ok::<_, pagelock_cuda::Error>(())
+        });
+        let measured = measure();
+        over.store(true, Ordering::Relaxed);
+        saturating.join().expect("no panic")?;
+        measured
+    })
+}
+
+/// Microseconds of many small uploads, of ordinary and of page-locked memory.
+fn small_uploads(device: &Device, stream: &Stream, buffer: &mut DeviceBuffer<u8>) -> Result<(Vec<f64>, Vec<f64>)> {
+    let small = vec![2_u8; SMALL];
+    let mut pinned = Some(Pinned::from_slice(device, &small)?);
     let (mut staged, mut page_locked) = (Vec::new(), Vec::new());
-    let mut pinned = Some(Pinned::from_slice(device, small)?);
     for _ in 0..5_000 {
         let start = Instant::now();
-        stream.upload_staged(small, &mut *buffer)?;
+        stream.upload_staged(&small, &mut *buffer)?;
         stream.synchronize()?;
         staged.push(start.elapsed().as_secs_f64() * 1e6);
         let start = Instant::now();
         let ticket = stream.upload(pinned.take().expect("it came back"), &mut *buffer)?;
         pinned = Some(ticket.wait()?);
+        page_locked.push(start.elapsed().as_secs_f64() * 1e6);
+    }
+    Ok((staged, page_locked))
+}
+
+/// As [`small_uploads`], the other way.
+fn small_downloads(device: &Device, stream: &Stream, buffer: &DeviceBuffer<u8>) -> Result<(Vec<f64>, Vec<f64>)> {
+    let mut small = vec![2_u8; SMALL];
+    let mut pinned = Some(Uninit::<u8>::new(device, SMALL)?);
+    let (mut staged, mut page_locked) = (Vec::new(), Vec::new());
+    for _ in 0..5_000 {
+        let start = Instant::now();
+        stream.download_staged(buffer, &mut small)?;
+        staged.push(start.elapsed().as_secs_f64() * 1e6);
+        let start = Instant::now();
+        let ticket = stream.download(buffer, pinned.take().expect("it came back"))?;
+        pinned = Some(ticket.wait()?.into_uninit());
         page_locked.push(start.elapsed().as_secs_f64() * 1e6);
     }
     Ok((staged, page_locked))

@@ -88,6 +88,7 @@ impl Stream {
         if len_bytes == 0 {
             return Ok(());
         }
+        super::note_download(self.core());
         let queued = self.core().enqueue(&[source.access()], |driver, stream| {
             // SAFETY: the lengths are equal (checked), the source is ordered by `enqueue`, nobody uses the target (just
             // waited; `&mut`), and nobody will before the writer that is added below is done.

@@ -137,6 +137,7 @@ impl Stream {
         }
         let mut target = InUse::new(target.into_pinned(), len_bytes);
         let to = target.held_mut().start_mut().cast();
+        super::note_download(self.core());
         let queued = self.core().enqueue(&[source.access()], |driver, stream| {
             // SAFETY: the lengths are equal (checked); the source is ordered by `enqueue`; the target is in `InUse`,
             // so nobody uses or frees it before the device is done.

@@ -148,6 +148,7 @@ impl<'env> Scope<'_, 'env> {
         if len_bytes == 0 {
             return Ok(());
         }
+        super::note_download(stream);
         let queued = stream.enqueue(&[source.access()], |driver, handle| {
             self.copied.set(true);
             // SAFETY: as in `upload`, with the target borrowed mutably.

@@ -356,7 +356,7 @@ fn rings_that_are_replaced_all_the_time_carry_everything() {
 }
 
 #[test]
-fn long_and_short_uploads_of_several_streams_all_arrive() {
+fn long_and_short_copies_of_several_streams_all_arrive() {
     with_tiny_rings(|device| {
         thread::scope(|scope| {
             let long = scope.spawn(|| goes_up_and_comes_down(&device.stream().unwrap(), 1, 400_000));

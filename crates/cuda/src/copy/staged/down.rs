@@ -6,6 +6,7 @@ use super::{
     Part,
     crew::AtWork,
     job::pause,
+    manners::Manners,
     ring::{Share, Slot},
 };
 use crate::{
@@ -20,11 +21,21 @@ pub(super) struct Download<'a> {
     stream: &'a Arc<StreamCore>,
     sources: &'a [Access<'a>],
     parts: &'a [Part],
-    asked: usize,           // pieces that the device was asked for
+    asked: usize,           // pieces that the device was asked for, to their ends
+    asking: Option<Asking>, // the next one, if the device was asked for its start
     landed: VecDeque<Slot>, // of the pieces from `emptied` to `arrived`
     arrived: usize,         // pieces that the device has filled
     emptied: usize,         // pieces that threads have emptied
-    share: Share<'a>,       // dropped last
+    manners: Manners<'a>,
+    share: Share<'a>, // dropped last
+}
+
+const SHORT: usize = 4 << 20; // up to here a call is soon over
+
+/// A piece that the device was asked for in part.
+struct Asking {
+    slot: InUse<Slot>,
+    asked_bytes: usize,
 }
 
 impl<'a> Download<'a> {
@@ -34,7 +45,10 @@ impl<'a> Download<'a> {
         stream: &'a Arc<StreamCore>,
         (sources, parts): (&'a [Access<'a>], &'a [Part]),
     ) -> Self {
-        Self { at_work, stream, sources, parts, asked: 0, landed: VecDeque::new(), arrived: 0, emptied: 0, share }
+        let len_bytes: usize = parts.iter().map(|part| part.len_bytes).sum();
+        let manners = Manners::new(stream, &stream.base().downloads, len_bytes <= SHORT);
+        let (asking, landed) = (None, VecDeque::new());
+        Self { at_work, stream, sources, parts, asked: 0, asking, landed, arrived: 0, emptied: 0, manners, share }
     }
 
     /// Returns when the target may be read.
@@ -44,37 +58,55 @@ impl<'a> Download<'a> {
             let progressed = self.take_emptied() | self.ask()? | self.note_arrived()?;
             if progressed || self.at_work.job().work() {
                 idle = 0;
-            } else if self.landed.is_empty() {
+            } else if self.landed.is_empty() && self.asking.is_none() {
                 self.wait()?; // the device is at work, and nothing is left to empty
             } else {
-                pause(&mut idle); // other threads are emptying the last granules
+                pause(&mut idle); // other threads are emptying the last granules, or other streams have their turn
             }
         }
         Ok(())
     }
 
-    /// Asks the device for pieces, as far as there are slots.
+    /// Asks the device for pieces, as far as there are slots and nobody else is to go first.
     fn ask(&mut self) -> Result<bool> {
-        let before = self.asked;
-        while self.asked < self.parts.len() {
-            let Some(slot) = self.share.try_take()? else { break };
-            self.ask_for_next(slot)?;
+        let mut has_asked = false;
+        while self.asked < self.parts.len() && !self.manners.has_to_wait(&self.share) {
+            let asking = match self.asking.take() {
+                Some(asking) => asking,
+                None => match self.share.try_take()? {
+                    Some(slot) => self.start(slot),
+                    None => break,
+                },
+            };
+            self.ask_for_more(asking)?;
+            has_asked = true;
         }
-        Ok(self.asked > before)
+        Ok(has_asked)
     }
 
-    fn ask_for_next(&mut self, slot: Slot) -> Result<()> {
+    /// The next piece, in this slot.
+    fn start(&self, slot: Slot) -> Asking {
+        Asking { slot: InUse::new(slot, self.parts[self.asked].len_bytes), asked_bytes: 0 }
+    }
+
+    /// Asks for the next piece, or for the part of it that may be asked for at once.
+    fn ask_for_more(&mut self, Asking { mut slot, asked_bytes: start }: Asking) -> Result<()> {
         let part = &self.parts[self.asked];
-        let mut slot = InUse::new(slot, part.len_bytes);
-        let to = slot.held_mut().start_mut();
+        let len_bytes = (part.len_bytes - start).min(self.manners.most_at_once(part.len_bytes));
+        let to = slot.held_mut().start_mut().wrapping_add(start);
         let queued = self.stream.enqueue(&self.sources[part.buffer..=part.buffer], |driver, stream| {
             // SAFETY: the part is inside the source, which `enqueue` orders; the slot has room for it, is in `InUse`,
             // and no thread knows it before it has landed.
-            unsafe { driver.copy_to_host(stream, to, part.address, part.len_bytes) }
+            unsafe { driver.copy_to_host(stream, to, part.address.offset(start), len_bytes) }
         });
-        self.share.launch(slot, queued, false)?;
-        self.asked += 1;
-        Ok(())
+        let end = start + len_bytes;
+        if queued.is_ok() && end < part.len_bytes {
+            self.asking = Some(Asking { slot, asked_bytes: end });
+        } else {
+            self.asked += 1;
+            self.share.launch(slot, queued, start > 0)?;
+        }
+        self.manners.note_queued()
     }
 
     fn note_arrived(&mut self) -> Result<bool> {
@@ -90,7 +122,8 @@ impl<'a> Download<'a> {
             return Ok(());
         }
         let slot = self.share.take()?;
-        self.ask_for_next(slot)
+        let asking = self.start(slot);
+        self.ask_for_more(asking)
     }
 
     /// Waits for the next piece and lets threads empty it; false if the device was asked for none.
@@ -121,6 +154,10 @@ impl<'a> Download<'a> {
 impl Drop for Download<'_> {
     fn drop(&mut self) {
         self.at_work.job().close(); // no thread uses a slot any more
+        if let Some(asking) = self.asking.take() {
+            // A failure stopped the call in the middle of a piece: what is queued still writes to the slot.
+            let _ = self.share.launch(asking.slot, Ok(()), true);
+        }
         for slot in self.landed.drain(..) {
             self.share.give_back(slot);
         }

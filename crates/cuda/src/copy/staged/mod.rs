@@ -6,6 +6,7 @@
 //!
 //! - `job.rs`: the processor's part of a copy, in granules; `crew.rs`: the threads that take them;
 //! - `stores.rs`: how they write; `ring.rs`: the slots; `up.rs` and `down.rs`: a call, from its first slot to its last;
+//! - `manners.rs`: how it lets the copies of other streams go first;
 //! - `packed.rs`: many small slices as one copy.
 //!
 //! An upload returns when its source may be changed, a download when its target may be read. After an error, or when a
@@ -14,6 +15,7 @@
 mod crew;
 mod down;
 mod job;
+mod manners;
 mod packed;
 mod ring;
 mod stores;
@@ -32,7 +34,7 @@ use self::{
     stores::Stores,
     up::Upload,
 };
-use super::same_length;
+use super::{note_download, same_length};
 use crate::{
     buffer::{DeviceView, DeviceViewMut},
     device::Device,
@@ -188,6 +190,7 @@ impl Staging {
         let mut share: Share<'_> = self.small.share(stream);
         let mut slot = InUse::new(share.take()?, target.len());
         let to = slot.held_mut().start_mut();
+        note_download(stream);
         let queued = stream.enqueue(&[source.access()], |driver, stream| {
             // SAFETY: the target is as long as the source (checked), which `enqueue` orders; the slot has room for it
             // and is in `InUse`.

@@ -3,22 +3,17 @@
 //! The call itself sends, on the caller's stream, what is filled without a gap: whole chunks, since every copy costs the
 //! device some microseconds; but of the first and the last piece less, so that it starts early and ends soon.
 
-use std::{
-    collections::VecDeque,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{collections::VecDeque, sync::Arc};
 
 use super::{
     Part,
     crew::AtWork,
     job::pause,
+    manners::Manners,
     ring::{Share, Slot},
 };
 use crate::{
-    driver::EventTiming,
     error::Result,
-    event::Recorded,
     stream::{Access, StreamCore, Unqueued},
     ticket::InUse,
 };
@@ -33,9 +28,8 @@ pub(super) struct Upload<'a> {
     filling: VecDeque<Slot>, // of the pieces from `sending` to `published`
     published: usize,
     sending: Sending,
-    yielded: Yielded,
-    last: Option<Recorded>, // after the last part of a piece that was sent politely
-    share: Share<'a>,       // dropped last
+    manners: Manners<'a>,
+    share: Share<'a>, // dropped last
 }
 
 /// The piece that is being sent.
@@ -46,18 +40,8 @@ struct Sending {
     slot: Option<InUse<Slot>>, // from the first byte sent to the last
 }
 
-/// When a long copy last let others go first: a device does one stream's copies in a row, for as long as there are any.
-struct Yielded {
-    at: Instant,
-    seen: u64, // copies of other streams
-    polite_until: Instant,
-}
-
 const FIRST: usize = 256 << 10; // what the device starts with
 const LEAST_AT_ONCE: usize = 768 << 10; // at the ends; below, a copy costs the device too much more than its bytes do
-const AT_MOST_BUSY: Duration = Duration::from_millis(1);
-const POLITE_FOR: Duration = Duration::from_millis(5);
-const POLITE_BYTES: usize = 1 << 20; // at once, while others wait for their turn
 
 impl<'a> Upload<'a> {
     pub(super) fn new(
@@ -76,12 +60,7 @@ impl<'a> Upload<'a> {
             filling: VecDeque::new(),
             published: 0,
             sending: Sending::default(),
-            yielded: Yielded {
-                at: Instant::now(),
-                seen: stream.base().uploads.of_others(stream.id()),
-                polite_until: Instant::now(),
-            },
-            last: None,
+            manners: Manners::new(stream, &stream.base().uploads, parts.len() == 1),
             share,
         }
     }
@@ -136,14 +115,11 @@ impl<'a> Upload<'a> {
         if ready == 0 || (filled < part.len_bytes && !self.is_worth_sending(ready)) {
             return Ok(false);
         }
-        if self.has_to_yield() {
+        if self.manners.has_to_wait(&self.share) {
             return Ok(false);
         }
-        let polite = self.is_polite();
-        let most = if polite { POLITE_BYTES.min(self.most_at_once) } else { self.most_at_once };
-        let part = &self.parts[self.sending.piece];
-        self.send_bytes(part, ready.min(most))?;
-        self.last = if polite { Some(Recorded::new(self.stream, EventTiming::Untimed)?) } else { None };
+        self.send_bytes(part, ready.min(self.manners.most_at_once(self.most_at_once)))?;
+        self.manners.note_queued()?;
         Ok(true)
     }
 
@@ -152,29 +128,6 @@ impl<'a> Upload<'a> {
         let is_at_an_end = self.sending.piece == 0 || self.sending.piece + 1 == self.parts.len();
         let is_first = self.sending.piece == 0 && self.sending.sent_bytes == 0;
         ready >= self.most_at_once || (is_at_an_end && ready >= if is_first { FIRST } else { LEAST_AT_ONCE })
-    }
-
-    /// Whether to let the device run out of this call's copies first, so that those of other streams get their turn:
-    /// after every chunk while there are some, and now and then in case there are.
-    fn has_to_yield(&mut self) -> bool {
-        if self.parts.len() == 1 {
-            return false; // soon over
-        }
-        let (now, others) = (Instant::now(), self.stream.base().uploads.of_others(self.stream.id()));
-        if others != self.yielded.seen {
-            self.yielded = Yielded { seen: others, polite_until: now + POLITE_FOR, ..self.yielded };
-        }
-        let due = now < self.yielded.polite_until || now > self.yielded.at + AT_MOST_BUSY;
-        let is_reached = |last: &Recorded| last.is_reached().unwrap_or(true);
-        if due && self.share.all_have_landed() && self.last.as_ref().is_none_or(is_reached) {
-            self.yielded.at = now;
-            return false;
-        }
-        due
-    }
-
-    fn is_polite(&self) -> bool {
-        self.parts.len() > 1 && Instant::now() < self.yielded.polite_until
     }
 
     fn send_bytes(&mut self, part: &Part, len_bytes: usize) -> Result<()> {
