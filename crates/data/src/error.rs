@@ -3,8 +3,10 @@
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use crate::idx::IdxError;
+use crate::loader::LoaderState;
 
 /// `Result` with this crate's [`Error`].
 ///
@@ -198,6 +200,76 @@ pub enum Error {
         source: Box<Error>,
     },
 
+    /// A worker panicked while it made a batch; it goes on with the next.
+    #[error(
+        "worker {worker} panicked{}: {message}; num_workers(0) lets the panic through, with its backtrace",
+        at_sample(*sample)
+    )]
+    Panicked {
+        /// Which worker, counted from 0.
+        worker: usize,
+        /// The sample that it was getting, if it was.
+        sample: Option<usize>,
+        /// What the panic says.
+        message: String,
+    },
+
+    /// A batch was not there in time. The epoch goes on without it; a worker that was making it was replaced.
+    #[error(
+        "batch {batch} was not ready after {waited:.1?}: {}{}; raise the timeout, or look at that sample",
+        worker.map_or_else(|| "no worker was free".to_owned(), |worker| format!("worker {worker} is making it")),
+        at_sample(*sample)
+    )]
+    Timeout {
+        /// Which worker, counted from 0, if one had taken it up.
+        worker: Option<usize>,
+        /// The number of the batch in its epoch.
+        batch: usize,
+        /// The sample that the worker is getting, if it is.
+        sample: Option<usize>,
+        /// How long the program waited.
+        waited: Duration,
+    },
+
+    /// What a worker was to do first went wrong.
+    #[error("worker {worker} could not start: {source}")]
+    WorkerInit {
+        /// Which worker, counted from 0.
+        worker: usize,
+        /// What it ran into.
+        source: Box<Error>,
+    },
+
+    /// The system gave no thread.
+    #[error("cannot start worker {worker}: {source}; use fewer workers, or raise the system's limit on threads")]
+    NoWorker {
+        /// Which worker, counted from 0.
+        worker: usize,
+        /// What the system says.
+        source: io::Error,
+    },
+
+    /// A text that is not the state of a loader.
+    #[error("`{text}` is not the state of a loader; it reads like `epoch 3, batch 17, 50000 samples in batches of 64`")]
+    NoState {
+        /// The text.
+        text: String,
+    },
+
+    /// The state of another loader.
+    #[error(
+        "cannot go on from `{state}`: this loader has {n_samples} samples in batches of {batch_size}; resume with the same \
+         dataset and batch size"
+    )]
+    OtherState {
+        /// The state.
+        state: LoaderState,
+        /// How many samples there are here.
+        n_samples: usize,
+        /// How many make a batch here.
+        batch_size: usize,
+    },
+
     /// Tensors that should have one row per sample have different numbers of rows.
     #[error(
         "the tensors of a TensorDataset have {} rows; each needs one row per sample, so slice them to one length",
@@ -325,6 +397,10 @@ impl Error {
     pub(crate) fn io(action: &'static str, path: &Path, source: io::Error) -> Self {
         Self::Io { action, path: path.into(), source }
     }
+}
+
+fn at_sample(sample: Option<usize>) -> String {
+    sample.map_or_else(String::new, |sample| format!(" at sample {sample}"))
 }
 
 /// "5, 7 and 9".

@@ -16,7 +16,7 @@
 //! # Ok::<(), pagelock_data::Error>(())
 //! ```
 //!
-//! Reading order: `dataset.rs`, `sampler.rs`, `collate.rs`, `loader.rs`; then for digits `digits.rs`, `mnist.rs` (with
+//! Reading order: `dataset.rs`, `sampler.rs`, `collate.rs`, `loader/`; then for digits `digits.rs`, `mnist.rs` (with
 //! `idx.rs`, `remote.rs`, `download.rs`) and `synthetic/`.
 //!
 //! # Features
@@ -48,7 +48,7 @@ pub use digits::{DigitSet, Digits, Origin};
 #[cfg(feature = "download")]
 pub use download::Timeouts;
 pub use error::{Error, NoDownload, Result};
-pub use loader::{Batches, DataLoader, get_data};
+pub use loader::{Batches, DataLoader, LoaderReport, LoaderState, get_data};
 pub use mnist::Mnist;
 #[cfg(feature = "progress")]
 pub use progress::TerminalBar;

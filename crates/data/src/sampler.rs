@@ -4,6 +4,8 @@
 //! where it stopped, so any worker can compute any batch, an epoch can be resumed at any position at no cost, and the
 //! order depends on the seed alone.
 
+use std::sync::Arc;
+
 use pagelock_tensor::Generator;
 
 use crate::{Error, Result};
@@ -159,7 +161,7 @@ impl Sampler for FixedSampler {
     }
 }
 
-impl Sampler for Box<dyn Sampler> {
+impl Sampler for Arc<dyn Sampler> {
     fn epoch_len(&self, n_samples: usize) -> usize {
         (**self).epoch_len(n_samples)
     }
@@ -275,6 +277,10 @@ impl<S: Sampler> BatchSampler<S> {
         }
         indices.resize(len, 0);
         self.sampler.fill(Place { epoch, position, n_samples }, indices);
+    }
+
+    pub(crate) fn batch_size(&self) -> usize {
+        self.batch_size
     }
 
     /// The same batches from another sampler.

@@ -1,6 +1,6 @@
 //! The layer that knows how much is in use, by whom, and reports it to the ledger.
 
-use std::{fmt, ptr::NonNull, sync::Arc};
+use std::{cell::Cell, fmt, ptr::NonNull, sync::Arc};
 
 use crate::{
     Block, Budget, Error, Held, Holder, Kind, PoolStats, Resource, Result,
@@ -104,6 +104,7 @@ impl<R: Resource> Resource for Counted<R> {
         let block = self.shared.resource.allocate(len_bytes).map_err(|error| self.shared.name_holders(error))?;
         let holder = Holder::current();
         self.shared.counts().add(holder, len_bytes as u64);
+        TAKEN.set(TAKEN.get() + len_bytes as i64);
         Ok(CountedBlock { block, holder, shared: self.shared.clone() })
     }
 
@@ -168,6 +169,27 @@ impl Counts {
     }
 }
 
+thread_local! {
+    static TAKEN: Cell<i64> = const { Cell::new(0) };
+}
+
+/// The bytes of counted blocks that this thread took so far, less those of blocks that it dropped: the difference
+/// before and after some work says how much of its memory is still there.
+///
+/// # Examples
+/// ```
+/// use pagelock_memory::{HostBuffer, default_host, taken_by_thread};
+///
+/// let before = taken_by_thread();
+/// let kept = HostBuffer::allocate(default_host(), 1_000)?;
+/// drop(HostBuffer::allocate(default_host(), 5_000)?);
+/// assert_eq!(taken_by_thread() - before, 1_000);
+/// # Ok::<(), pagelock_memory::Error>(())
+/// ```
+pub fn taken_by_thread() -> i64 {
+    TAKEN.get()
+}
+
 /// A block of [`Counted`]: in use until it is dropped.
 pub struct CountedBlock<R: Resource> {
     block: R::Block,
@@ -199,6 +221,7 @@ impl<R: Resource> fmt::Debug for CountedBlock<R> {
 impl<R: Resource> Drop for CountedBlock<R> {
     fn drop(&mut self) {
         self.shared.counts().sub(self.holder, self.block.len_bytes() as u64);
+        let _ = TAKEN.try_with(|taken| taken.set(taken.get() - self.block.len_bytes() as i64));
     }
 }
 

@@ -59,7 +59,7 @@ pub use budget::{Budget, BudgetEntry, Reservation};
 pub use buffer::{Completion, HostBuffer};
 pub use byte_size::ByteSize;
 pub use ceiling::{Ceiling, page_locked_ceiling};
-pub use counted::{Counted, CountedBlock, ResourceEntry, Stats};
+pub use counted::{Counted, CountedBlock, ResourceEntry, Stats, taken_by_thread};
 pub use error::{Error, Held, OverBudget, Result};
 pub use holder::{Holder, HolderScope, holder};
 pub use host::{DefaultHost, default_host, host_budget};

@@ -1,0 +1,438 @@
+//! [`Crew`]: threads that make the batches of an epoch ahead of the program, which gets them in order.
+//!
+//! What a worker does next is decided under one lock. Batches are taken up in order, so the one that the program waits
+//! for is always the oldest that is being made; and only while the window has room, in batches and in bytes. They are
+//! made, and dropped, without the lock.
+//!
+//! Invariants: `made[i]` is batch `given + i`, empty while a worker makes it, and `taken == given + made.len()`. A batch
+//! that is finished after its round has ended, or after the program has given it up, is dropped.
+
+use std::any::Any;
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use pagelock_memory::{Budget, Reservation, taken_by_thread};
+
+use super::Recipe;
+use super::report::LoaderReport;
+use super::source::{At, Times, Watch};
+use crate::{Error, Result};
+
+/// How a loader's workers are to be.
+#[derive(Clone)]
+pub(super) struct Plan {
+    pub(super) n_workers: usize,
+    pub(super) prefetch_factor: usize,
+    pub(super) budget: Option<Budget>,
+    pub(super) timeout: Option<Duration>,
+    pub(super) persistent: bool,
+    pub(super) init: Option<Arc<Init>>,
+}
+
+/// What each worker does first; it is given its number.
+pub(super) type Init = dyn Fn(usize) -> Result<()> + Send + Sync;
+
+/// How long the end of an epoch waits for workers in the middle of a sample before it leaves them to end alone.
+const GRACE: Duration = Duration::from_secs(5);
+
+impl Default for Plan {
+    fn default() -> Self {
+        Self { n_workers: 0, prefetch_factor: 2, budget: None, timeout: None, persistent: false, init: None }
+    }
+}
+
+impl Plan {
+    /// How many batches may be ahead of the program.
+    fn window(&self) -> usize {
+        self.n_workers.saturating_mul(self.prefetch_factor).max(1)
+    }
+}
+
+/// See the head of the file.
+pub(super) struct Crew<B> {
+    shared: Arc<Shared<B>>,
+    threads: Vec<JoinHandle<()>>, // one for each desk
+}
+
+struct Shared<B> {
+    recipe: Recipe<B>,
+    plan: Plan,
+    queue: Mutex<Queue<B>>,
+    ready: Condvar, // the batch that the program waits for is there, or a worker has ended
+    room: Condvar,  // there is something to do for a worker
+}
+
+struct Queue<B> {
+    round: u64, // counts the epochs that this crew made
+    epoch: u64,
+    end: usize,   // the number of batches
+    given: usize, // to the program, or given up
+    taken: usize, // by workers
+    made: VecDeque<Option<Made<B>>>,
+    program_waits: bool,
+    idle_workers: usize,
+    /// A worker waits for the budget; nobody takes a later batch before it.
+    short: bool,
+    /// The most that a batch has taken so far.
+    batch_bytes: u64,
+    /// Why a worker could not start.
+    failed: Option<Error>,
+    over: bool,
+    running: usize,  // workers at their desks
+    starting: usize, // of these, not ready yet: nobody begins before all are
+    desks: Vec<Arc<Desk>>,
+    wait_for_program: Duration,
+    wait_for_budget: Duration,
+}
+
+/// What one worker is at.
+#[derive(Default)]
+struct Desk {
+    at: At,
+    job: Mutex<Option<Job>>, // guards what it makes
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Job {
+    round: u64,
+    epoch: u64,
+    batch: usize,
+}
+
+struct Made<B> {
+    batch: Result<B>,
+    n_samples: usize,
+    times: Times,
+    reserved: Option<Reservation>, // until the program takes the batch
+}
+
+impl<B: Send + 'static> Crew<B> {
+    /// Starts the workers; they wait.
+    pub(super) fn new(recipe: Recipe<B>, plan: Plan) -> Result<Self> {
+        let window = plan.window();
+        let queue = Queue {
+            round: 0,
+            epoch: 0,
+            end: 0,
+            given: 0,
+            taken: 0,
+            made: VecDeque::with_capacity(window.min(1 << 16)),
+            program_waits: false,
+            idle_workers: 0,
+            short: false,
+            batch_bytes: 0,
+            failed: None,
+            over: false,
+            running: 0,
+            starting: 0,
+            desks: Vec::new(),
+            wait_for_program: Duration::ZERO,
+            wait_for_budget: Duration::ZERO,
+        };
+        let n_workers = plan.n_workers;
+        let shared = Shared { recipe, plan, queue: Mutex::new(queue), ready: Condvar::new(), room: Condvar::new() };
+        let mut crew = Self { shared: Arc::new(shared), threads: Vec::with_capacity(n_workers) };
+        for worker in 0..n_workers {
+            let thread = crew.start(worker)?; // dropping the crew ends those that were started
+            crew.threads.push(thread);
+        }
+        Ok(crew)
+    }
+
+    /// Starts a worker at a new desk.
+    fn start(&self, worker: usize) -> Result<JoinHandle<()>> {
+        let (shared, desk) = (self.shared.clone(), Arc::<Desk>::default());
+        let mut queue = lock(&self.shared.queue); // until there is a thread: it begins by looking at its desk
+        let started = thread::Builder::new().name(format!("loader {worker}")).spawn({
+            let desk = desk.clone();
+            move || {
+                let _ends = Ends { shared: &shared, worker, desk: &desk };
+                shared.work(worker, &desk);
+            }
+        });
+        let thread = started.map_err(|source| Error::NoWorker { worker, source })?;
+        (queue.running, queue.starting) = (queue.running + 1, queue.starting + 1);
+        match queue.desks.get_mut(worker) {
+            Some(place) => {
+                *place = desk;
+                queue.running -= 1; // nobody waits any more for who was there
+            }
+            None => queue.desks.push(desk),
+        }
+        Ok(thread)
+    }
+
+    /// Starts on batches `start..end` of an epoch.
+    pub(super) fn begin(&self, epoch: u64, start: usize, end: usize) {
+        let mut queue = lock(&self.shared.queue);
+        debug_assert!(queue.made.is_empty(), "a round begins after the one before has ended");
+        queue.round += 1;
+        (queue.epoch, queue.given, queue.taken, queue.end) = (epoch, start, start, end);
+        self.shared.room.notify_all();
+    }
+
+    /// Ends a round before its time; what is being made is dropped when it is finished.
+    pub(super) fn stop(&self) {
+        drop(self.end_round());
+    }
+
+    fn end_round(&self) -> Vec<Option<Made<B>>> {
+        let mut queue = lock(&self.shared.queue);
+        queue.round += 1;
+        (queue.given, queue.taken, queue.end) = (0, 0, 0);
+        self.shared.room.notify_all(); // who waits for memory needs none any more
+        queue.made.drain(..).collect() // dropped by the caller, without the lock
+    }
+
+    /// The next batch of the round, in order.
+    pub(super) fn next(&mut self, report: &mut LoaderReport) -> Result<B> {
+        let start = Instant::now();
+        let mut queue = lock(&self.shared.queue);
+        loop {
+            if let Some(error) = queue.failed.take() {
+                queue.given = queue.end;
+                return Err(error);
+            }
+            if let Some(Some(_)) = queue.made.front() {
+                break;
+            }
+            let waited = start.elapsed();
+            let left = self.shared.plan.timeout.map(|timeout| timeout.saturating_sub(waited));
+            if left == Some(Duration::ZERO) {
+                let late = queue.give_up(waited);
+                drop(queue);
+                return Err(self.replace(late));
+            }
+            queue.program_waits = true;
+            queue = match left {
+                Some(left) => self.shared.ready.wait_timeout(queue, left).unwrap_or_else(PoisonError::into_inner).0,
+                None => self.shared.ready.wait(queue).unwrap_or_else(PoisonError::into_inner),
+            };
+            queue.program_waits = false;
+        }
+        let made = queue.made.pop_front().flatten();
+        queue.given += 1;
+        let Some(Made { batch, n_samples, times, reserved }) = made else {
+            unreachable!("it was there, under the lock")
+        };
+        drop(reserved);
+        if queue.short {
+            self.shared.room.notify_all(); // one of them needs what was just given back
+        } else if queue.idle_workers > 0 {
+            self.shared.room.notify_one();
+        }
+        report.wait_for_program += std::mem::take(&mut queue.wait_for_program);
+        report.wait_for_budget += std::mem::take(&mut queue.wait_for_budget);
+        drop(queue);
+        report.add(times, n_samples, batch.is_err());
+        batch
+    }
+
+    /// Puts another worker in the place of one that is stuck, and says where that is.
+    fn replace(&mut self, late: Late) -> Error {
+        let Late { worker, batch, waited, sample } = late;
+        if let Some(worker) = worker {
+            match self.start(worker) {
+                Ok(thread) => self.threads[worker] = thread, // the other ends when it can
+                Err(error) => return error,
+            }
+        }
+        Error::Timeout { worker, batch, sample, waited }
+    }
+}
+
+/// A batch that took too long.
+struct Late {
+    worker: Option<usize>,
+    batch: usize,
+    sample: Option<usize>,
+    waited: Duration,
+}
+
+impl<B> Queue<B> {
+    /// Gives up the batch that the program waits for.
+    fn give_up(&mut self, waited: Duration) -> Late {
+        let batch = self.given;
+        let is_at = |desk: &Arc<Desk>| lock(&desk.job).is_some_and(|job| job.round == self.round && job.batch == batch);
+        let worker = self.desks.iter().position(is_at);
+        let sample = worker.and_then(|worker| self.desks[worker].at.sample());
+        if self.made.pop_front().is_none() {
+            self.taken += 1; // nobody had taken it
+        }
+        self.given += 1;
+        Late { worker, batch, sample, waited }
+    }
+
+    fn has_room(&self, window: usize) -> bool {
+        !self.short && self.starting == 0 && self.taken < self.end && self.made.len() < window
+    }
+
+    /// Gives a finished batch its place, or back if nobody wants it any more.
+    fn put(&mut self, job: Job, made: Made<B>) -> Option<Made<B>> {
+        let Some(at) = job.batch.checked_sub(self.given).filter(|_| job.round == self.round) else { return Some(made) };
+        match self.made.get_mut(at) {
+            Some(place) => place.replace(made),
+            None => Some(made),
+        }
+    }
+}
+
+impl<B: Send + 'static> Shared<B> {
+    /// What a worker does, from its first day to its last.
+    fn work(&self, worker: usize, desk: &Arc<Desk>) {
+        if let Err(error) = self.init(worker) {
+            let mut queue = lock(&self.queue);
+            queue.failed.get_or_insert(error);
+            return self.ready.notify_one();
+        }
+        lock(&self.queue).starting -= 1;
+        self.room.notify_all();
+        let mut indices = Vec::new();
+        while let Some((job, reserved)) = self.take(worker, desk) {
+            let before = taken_by_thread();
+            let mut watch = Watch::new(&desk.at);
+            indices.clear();
+            let (batch, reserved) = match reserved {
+                Ok(reserved) => {
+                    let make = || self.recipe.make(job.epoch, job.batch, &mut indices, &mut watch);
+                    let made = catch_unwind(AssertUnwindSafe(make));
+                    (made.unwrap_or_else(|panic| Err(panicked(worker, desk.at.sample(), &*panic))), reserved)
+                }
+                Err(refused) => (Err(Error::Memory(refused)), None),
+            };
+            let batch_bytes = (taken_by_thread() - before).max(1) as u64;
+            let made = Made { batch, n_samples: indices.len(), times: watch.times, reserved };
+            let mut queue = lock(&self.queue);
+            *lock(&desk.job) = None;
+            if queue.batch_bytes == 0 {
+                self.room.notify_all(); // the others waited for that
+            }
+            queue.batch_bytes = queue.batch_bytes.max(batch_bytes);
+            let unwanted = queue.put(job, made);
+            if queue.program_waits && queue.made.front().is_some_and(Option::is_some) {
+                self.ready.notify_one();
+            }
+            drop(queue);
+            drop(unwanted);
+        }
+    }
+
+    fn init(&self, worker: usize) -> Result<()> {
+        let Some(init) = &self.plan.init else { return Ok(()) };
+        let done = catch_unwind(AssertUnwindSafe(|| init(worker)));
+        let result = done.unwrap_or_else(|panic| Err(panicked(worker, None, &*panic)));
+        result.map_err(|source| Error::WorkerInit { worker, source: source.into() })
+    }
+
+    /// The next batch to make, after waiting for one, and the memory for it; none if the worker is to end.
+    fn take(&self, worker: usize, desk: &Arc<Desk>) -> Option<(Job, Reserved)> {
+        let mut queue = lock(&self.queue);
+        loop {
+            if queue.over || !Arc::ptr_eq(&queue.desks[worker], desk) {
+                return None;
+            }
+            if queue.has_room(self.plan.window()) && self.knows_size(&queue) {
+                break;
+            }
+            let start = Instant::now();
+            let is_full = queue.taken < queue.end;
+            queue.idle_workers += 1;
+            queue = self.room.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            queue.idle_workers -= 1;
+            if is_full {
+                queue.wait_for_program += start.elapsed();
+            }
+        }
+        let job = Job { round: queue.round, epoch: queue.epoch, batch: queue.taken };
+        queue.taken += 1;
+        queue.made.push_back(None);
+        *lock(&desk.job) = Some(job);
+        let reserved = self.reserve(queue);
+        Some((job, reserved))
+    }
+
+    /// With a budget, the first batch is made alone: it shows how much one takes.
+    fn knows_size(&self, queue: &Queue<B>) -> bool {
+        self.plan.budget.is_none() || queue.batch_bytes > 0 || queue.made.is_empty()
+    }
+
+    /// Memory for a batch like those before. While this waits for it, nobody takes up a later batch.
+    fn reserve(&self, mut queue: MutexGuard<'_, Queue<B>>) -> Reserved {
+        let Some(budget) = &self.plan.budget else { return Ok(None) };
+        let (round, batch_bytes) = (queue.round, queue.batch_bytes);
+        let start = Instant::now();
+        queue.short = true;
+        let reserved = loop {
+            match budget.reserve(batch_bytes) {
+                Ok(reserved) => break Ok(Some(reserved)),
+                // Batches of this loader that the program will take give their memory back.
+                Err(_) if queue.over || queue.round != round => break Ok(None), // nobody wants it
+                Err(refused) if queue.made.len() <= 1 => break Err(refused),
+                Err(_) => {
+                    queue.idle_workers += 1;
+                    queue = self.room.wait(queue).unwrap_or_else(PoisonError::into_inner);
+                    queue.idle_workers -= 1;
+                }
+            }
+        };
+        queue.short = false;
+        queue.wait_for_budget += start.elapsed();
+        if queue.idle_workers > 0 {
+            self.room.notify_one();
+        }
+        reserved
+    }
+}
+
+type Reserved = Result<Option<Reservation>, pagelock_memory::Error>;
+
+impl<B> Drop for Crew<B> {
+    fn drop(&mut self) {
+        let mut queue = lock(&self.shared.queue);
+        queue.over = true;
+        queue.round += 1;
+        let made: Vec<_> = queue.made.drain(..).collect();
+        self.shared.room.notify_all();
+        drop(queue);
+        drop(made);
+
+        let queue = lock(&self.shared.queue);
+        let late = |queue: &mut Queue<B>| queue.running > 0;
+        let waited = self.shared.ready.wait_timeout_while(queue, GRACE, late).unwrap_or_else(PoisonError::into_inner);
+        let all_ended = !waited.1.timed_out();
+        drop(waited);
+        for thread in self.threads.drain(..).filter(|thread| all_ended || thread.is_finished()) {
+            let _ = thread.join(); // a worker's panics are caught where they happen
+        }
+    }
+}
+
+/// Says that a worker has ended, however it did.
+struct Ends<'a, B> {
+    shared: &'a Shared<B>,
+    worker: usize,
+    desk: &'a Arc<Desk>,
+}
+
+impl<B> Drop for Ends<'_, B> {
+    fn drop(&mut self) {
+        let mut queue = lock(&self.shared.queue);
+        if Arc::ptr_eq(&queue.desks[self.worker], self.desk) {
+            queue.running -= 1;
+        }
+        self.shared.ready.notify_all();
+    }
+}
+
+fn panicked(worker: usize, sample: Option<usize>, panic: &(dyn Any + Send)) -> Error {
+    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    Error::Panicked { worker, sample, message: text.unwrap_or("no message").to_owned() }
+}
+
+/// A lock that a panic of ours poisoned still guards what it says.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,661 @@
+//! [`DataLoader`]: a dataset, an order and a way to make batches, read with `for`.
+//!
+//! A loader promises: the same seed and epoch give the same batches in the same order, for any number of workers; every
+//! batch of an epoch is given once, as a batch or as an error that says what is wrong with it; nothing ends early in
+//! silence.
+//!
+//! Batches are a function of (epoch, number) alone, which is what lets several threads make them without changing what
+//! a program sees, and a program go on where another stopped. `source.rs` makes one batch, `crew.rs` has the threads,
+//! `state.rs` and `report.rs` say where a loader is and what it spent its time on.
+
+mod crew;
+mod report;
+mod source;
+mod state;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use pagelock_memory::{Budget, Holder};
+
+use self::crew::{Crew, Plan};
+use self::source::{At, Collated, Mapped, Source, Stacked, Watch};
+pub use self::{report::LoaderReport, state::LoaderState};
+use crate::collate::Stack;
+use crate::dataset::{Dataset, check_index};
+use crate::sampler::{BatchSampler, RandomSampler, Sampler, SequentialSampler};
+use crate::{Error, Result};
+
+/// Gives a dataset's samples in batches of type `B`, one epoch per `for` loop.
+///
+/// Starts as: batch size 1, first sample to last, the last batch as small as it comes. Each loop is the next epoch,
+/// and a shuffled loader gives each epoch an order of its own.
+///
+/// # Examples
+/// ```
+/// use pagelock_data::{DataLoader, TensorDataset};
+/// use pagelock_tensor::{Create, Tensor};
+///
+/// let train_ds = TensorDataset::new((Tensor::zeros([100, 784])?, Tensor::<i64>::zeros([100])?))?;
+/// let train_dl = DataLoader::new(train_ds).batch_size(64).shuffle(42);
+///
+/// assert_eq!(train_dl.len()?, 2);
+/// for batch in &train_dl {
+///     let (xb, yb) = batch?;
+///     assert_eq!(xb.dims()[0], yb.dims()[0]);
+/// }
+/// assert_eq!(train_dl.epoch(), 1);
+/// # Ok::<(), pagelock_data::Error>(())
+/// ```
+pub struct DataLoader<B> {
+    recipe: Recipe<B>,
+    plan: Plan,
+    progress: Mutex<Progress>,    // guards where the loader is
+    idle: Mutex<Option<Crew<B>>>, // guards workers that wait for the next epoch
+}
+
+/// How a batch is made.
+struct Recipe<B> {
+    source: Arc<dyn Source<B>>,
+    batches: BatchSampler<Arc<dyn Sampler>>,
+    holder: Holder,
+}
+
+/// Where a loader is.
+#[derive(Default)]
+struct Progress {
+    /// Of the next loop.
+    epoch: u64,
+    /// Where the next loop starts.
+    start: usize,
+    /// The epoch and the number of the batch that comes next.
+    next: (u64, usize),
+    report: LoaderReport,
+}
+
+impl<B: Send + 'static> DataLoader<B> {
+    /// Loads `dataset`, whose samples [`Stack`] into batches.
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_data::{DataLoader, TensorDataset};
+    /// use pagelock_tensor::Tensor;
+    ///
+    /// let loader = DataLoader::new(TensorDataset::new(Tensor::arange(0.0, 6.0, 1.0)?)?).batch_size(4);
+    /// let batches: Vec<_> = loader.iter().map(|batch| Ok(batch?.to_vec()?)).collect::<pagelock_data::Result<_>>()?;
+    /// assert_eq!(batches, [vec![0.0, 1.0, 2.0, 3.0], vec![4.0, 5.0]]);
+    /// # Ok::<(), pagelock_data::Error>(())
+    /// ```
+    pub fn new<D>(dataset: D) -> Self
+    where
+        D: Dataset,
+        D::Sample: Stack<Batch = B>,
+    {
+        Self::from_source(Stacked(dataset))
+    }
+
+    /// Loads `dataset` and makes each batch with `collate`, which gets the samples in order and at least one.
+    ///
+    /// # Examples
+    /// Texts of different lengths, padded to the longest of each batch:
+    /// ```
+    /// use pagelock_data::{DataLoader, Dataset, Result, Stack};
+    /// use pagelock_tensor::Tensor;
+    ///
+    /// struct Texts(Vec<&'static str>);
+    ///
+    /// impl Dataset for Texts {
+    ///     type Sample = Vec<u8>;
+    ///     fn len(&self) -> usize {
+    ///         self.0.len()
+    ///     }
+    ///     fn get(&self, index: usize) -> Result<Vec<u8>> {
+    ///         Ok(self.0[index].into())
+    ///     }
+    /// }
+    ///
+    /// let loader = DataLoader::with_collate(Texts(vec!["to", "be", "or", "not"]), |texts| {
+    ///     let longest = texts.iter().map(Vec::len).max().unwrap_or(0);
+    ///     let n_texts = texts.len();
+    ///     let padded = texts.into_iter().flat_map(|mut text| {
+    ///         text.resize(longest, b' ');
+    ///         text
+    ///     });
+    ///     Ok(Tensor::from_vec(padded.collect(), [n_texts, longest])?)
+    /// });
+    /// let batch: Tensor<u8> = loader.batch_size(4).iter().next().unwrap()?;
+    /// assert_eq!(batch.to_vec()?, b"to be or not");
+    /// # Ok::<(), pagelock_data::Error>(())
+    /// ```
+    pub fn with_collate<D, C>(dataset: D, collate: C) -> Self
+    where
+        D: Dataset,
+        C: Fn(Vec<D::Sample>) -> Result<B> + Send + Sync + 'static,
+    {
+        Self::from_source(Collated { dataset, collate })
+    }
+
+    fn from_source(source: impl Source<B>) -> Self {
+        let recipe = Recipe {
+            source: Arc::new(source),
+            batches: BatchSampler::new(Arc::new(SequentialSampler), 1),
+            holder: Holder::named("loader"),
+        };
+        Self { recipe, plan: Plan::default(), progress: Mutex::default(), idle: Mutex::new(None) }
+    }
+
+    /// How many samples make a batch. Zero is refused by [`len`](Self::len) and by the loop.
+    ///
+    /// # Examples
+    /// ```
+    /// # use pagelock_data::{DataLoader, TensorDataset};
+    /// # use pagelock_tensor::Tensor;
+    /// # let dataset = TensorDataset::new(Tensor::zeros([100, 2])?)?;
+    /// assert_eq!(DataLoader::new(dataset).batch_size(32).len()?, 4);
+    /// # Ok::<(), pagelock_data::Error>(())
+    /// ```
+    pub fn batch_size(mut self, batch_size: usize) -> Self {
+        self.recipe.batches = self.recipe.batches.with_batch_size(batch_size);
+        self
+    }
+
+    /// A new random order in every epoch, all of them drawn from `seed`.
+    ///
+    /// # Examples
+    /// ```
+    /// # use pagelock_data::{DataLoader, TensorDataset};
+    /// # use pagelock_tensor::Tensor;
+    /// # let dataset = TensorDataset::new(Tensor::arange(0.0, 100.0, 1.0)?)?;
+    /// let loader = DataLoader::new(dataset).batch_size(100).shuffle(7);
+    /// let first = loader.iter().next().unwrap()?.to_vec()?;
+    /// let second = loader.iter().next().unwrap()?.to_vec()?;
+    /// assert_ne!(first, second);
+    ///
+    /// loader.set_epoch(0);
+    /// assert_eq!(loader.iter().next().unwrap()?.to_vec()?, first);
+    /// # Ok::<(), pagelock_data::Error>(())
+    /// ```
+    pub fn shuffle(self, seed: u64) -> Self {
+        self.sampler(RandomSampler::new(seed))
+    }
+
+    /// The order that `sampler` gives.
+    ///
+    /// # Examples
+    /// ```
+    /// # use pagelock_data::{DataLoader, FixedSampler, TensorDataset};
+    /// # use pagelock_tensor::Tensor;
+    /// # let dataset = TensorDataset::new(Tensor::arange(0.0, 100.0, 1.0)?)?;
+    /// let loader = DataLoader::new(dataset).batch_size(3).sampler(FixedSampler::new([30, 10, 20]));
+    /// assert_eq!(loader.iter().next().unwrap()?.to_vec()?, [30.0, 10.0, 20.0]);
+    /// # Ok::<(), pagelock_data::Error>(())
+    /// ```
+    pub fn sampler(mut self, sampler: impl Sampler) -> Self {
+        self.recipe.batches = self.recipe.batches.with_sampler(Arc::new(sampler));
+        self
+    }
+
+    /// Whether a last batch that is smaller than the others is left out.
+    ///
+    /// # Examples
+    /// ```
+    /// # use pagelock_data::{DataLoader, TensorDataset};
+    /// # use pagelock_tensor::Tensor;
+    /// # let dataset = TensorDataset::new(Tensor::zeros([100, 2])?)?;
+    /// assert_eq!(DataLoader::new(dataset).batch_size(32).drop_last(true).len()?, 3);
+    /// # Ok::<(), pagelock_data::Error>(())
+    /// ```
+    pub fn drop_last(mut self, drop_last: bool) -> Self {
+        self.recipe.batches = self.recipe.batches.drop_last(drop_last);
+        self
+    }
+
+    /// Puts every batch through `f`: the tutorial's `WrappedDataLoader`.
+    ///
+    /// # Examples
+    /// ```
+    /// # use pagelock_data::{DataLoader, TensorDataset};
+    /// # use pagelock_tensor::Tensor;
+    /// # let dataset = TensorDataset::new((Tensor::zeros([100, 784])?, Tensor::zeros([100])?))?;
+    /// let loader = DataLoader::new(dataset).batch_size(64).map(|(x, y)| Ok((x.reshape([-1, 1, 28, 28])?, y)));
+    /// let (xb, _) = loader.iter().next().unwrap()?;
+    /// assert_eq!(xb.dims(), [64, 1, 28, 28]);
+    /// # Ok::<(), pagelock_data::Error>(())
+    /// ```
+    pub fn map<M, F>(self, f: F) -> DataLoader<M>
+    where
+        M: Send + 'static,
+        F: Fn(B) -> Result<M> + Send + Sync + 'static,
+    {
+        let Recipe { source, batches, holder } = self.recipe;
+        let recipe = Recipe { source: Arc::new(Mapped { source, f }), batches, holder };
+        DataLoader { recipe, plan: self.plan, progress: self.progress, idle: Mutex::new(None) }
+    }
+
+    /// How many threads make batches ahead of the program; 0, the default, lets the program make each when it asks.
+    /// Order and content of the batches are the same for any number.
+    ///
+    /// What a worker runs into, a panic too, comes out as an error in the place of its batch.
+    ///
+    /// # Examples
+    /// ```
+    /// # use pagelock_data::{DataLoader, TensorDataset};
+    /// # use pagelock_tensor::Tensor;
+    /// let dataset = TensorDataset::new(Tensor::arange(0.0, 100.0, 1.0)?)?;
+    /// let alone = DataLoader::new(dataset.clone()).batch_size(8).shuffle(7);
+    /// let helped = DataLoader::new(dataset).batch_size(8).shuffle(7).num_workers(4);
+    /// for (one, other) in alone.iter().zip(&helped) {
+    ///     assert_eq!(one?.to_vec()?, other?.to_vec()?);
+    /// }
+    /// # Ok::<(), pagelock_data::Error>(())
+    /// ```
+    pub fn num_workers(mut self, num_workers: usize) -> Self {
+        self.plan.n_workers = num_workers;
+        self
+    }
+
+    /// How many batches per worker may be ahead of the program; 2 unless set, at least 1 in all.
+    ///
+    /// # Examples
+    /// ```
+    /// # use pagelock_data::{DataLoader, TensorDataset};
+    /// # use pagelock_tensor::Tensor;
+    /// # let dataset = TensorDataset::new(Tensor::zeros([100, 2])?)?;
+    /// let loader = DataLoader::new(dataset).batch_size(8).num_workers(2).prefetch_factor(4); // 8 batches ahead
+    /// assert_eq!(loader.iter().count(), 13);
+    /// # Ok::<(), pagelock_data::Error>(())
+    /// ```
+    pub fn prefetch_factor(mut self, prefetch_factor: usize) -> Self {
+        self.plan.prefetch_factor = prefetch_factor;
+        self
+    }
+
+    /// What the batches that are ahead of the program may take together, however many there are.
+    ///
+    /// A batch counts, with what the largest before it took, from when a worker takes it up until the program gets it.
+    /// Where not even one fits, its place is taken by the refusal, with the numbers.
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_memory::{Budget, ByteSize};
+    /// # use pagelock_data::{DataLoader, TensorDataset};
+    /// # use pagelock_tensor::Tensor;
+    /// # let dataset = TensorDataset::new(Tensor::zeros([1_000, 256])?)?;
+    /// let budget = Budget::new("loader", ByteSize::mib(1));
+    /// let loader = DataLoader::new(dataset).batch_size(100).num_workers(2).prefetch_factor(50);
+    /// let loader = loader.prefetch_budget(budget.clone());
+    /// assert_eq!(loader.iter().filter(|batch| batch.is_ok()).count(), 10);
+    /// assert!(budget.peak() <= ByteSize::mib(1));
+    /// # Ok::<(), pagelock_data::Error>(())
+    /// ```
+    pub fn prefetch_budget(mut self, budget: Budget) -> Self {
+        self.plan.budget = Some(budget);
+        self
+    }
+
+    /// How long the program waits for a worker's batch before it gets [`Error::Timeout`] instead, which says where the
+    /// worker is; the epoch goes on with the next batch. Without it, as long as it takes.
+    ///
+    /// # Examples
+    /// ```
+    /// # use pagelock_data::{DataLoader, TensorDataset};
+    /// # use pagelock_tensor::Tensor;
+    /// use std::time::Duration;
+    /// # let dataset = TensorDataset::new(Tensor::zeros([100, 2])?)?;
+    /// let loader = DataLoader::new(dataset).num_workers(2).timeout(Duration::from_secs(60));
+    /// assert!(loader.iter().all(|batch| batch.is_ok()));
+    /// # Ok::<(), pagelock_data::Error>(())
+    /// ```
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.plan.timeout = Some(timeout);
+        self
+    }
+
+    /// Whether workers wait for the next epoch instead of ending with theirs.
+    ///
+    /// # Examples
+    /// ```
+    /// # use pagelock_data::{DataLoader, TensorDataset};
+    /// # use pagelock_tensor::Tensor;
+    /// # let dataset = TensorDataset::new(Tensor::zeros([100, 2])?)?;
+    /// let loader = DataLoader::new(dataset).batch_size(10).num_workers(2).persistent_workers(true);
+    /// for _epoch in 0..3 {
+    ///     assert_eq!(loader.iter().count(), 10);
+    /// }
+    /// # Ok::<(), pagelock_data::Error>(())
+    /// ```
+    pub fn persistent_workers(mut self, persistent: bool) -> Self {
+        self.plan.persistent = persistent;
+        self
+    }
+
+    /// What each worker does before its first batch; it is given the worker's number. If it fails, the epoch is one
+    /// [`Error::WorkerInit`].
+    ///
+    /// # Examples
+    /// ```
+    /// # use pagelock_data::{DataLoader, TensorDataset};
+    /// # use pagelock_tensor::Tensor;
+    /// # let dataset = TensorDataset::new(Tensor::zeros([100, 2])?)?;
+    /// let loader = DataLoader::new(dataset).num_workers(2).worker_init(|worker| {
+    ///     println!("worker {worker} starts");
+    ///     Ok(())
+    /// });
+    /// assert_eq!(loader.iter().count(), 100);
+    /// # Ok::<(), pagelock_data::Error>(())
+    /// ```
+    pub fn worker_init(mut self, init: impl Fn(usize) -> Result<()> + Send + Sync + 'static) -> Self {
+        self.plan.init = Some(Arc::new(init));
+        self
+    }
+
+    /// How many batches an epoch has; never zero.
+    ///
+    /// # Errors
+    /// What the loop would report instead of its first batch: [`Error::ZeroBatch`], [`Error::EmptyDataset`],
+    /// [`Error::EmptySampler`] or [`Error::NoBatch`].
+    ///
+    /// # Examples
+    /// ```
+    /// # use pagelock_data::{DataLoader, TensorDataset};
+    /// # use pagelock_tensor::Tensor;
+    /// let empty = TensorDataset::new(Tensor::zeros([0, 2])?)?;
+    /// assert_eq!(
+    ///     DataLoader::new(empty).len().unwrap_err().to_string(),
+    ///     "the dataset is empty, so there is no batch to load; check the path, filter or split that it came from",
+    /// );
+    /// # Ok::<(), pagelock_data::Error>(())
+    /// ```
+    #[allow(clippy::len_without_is_empty)] // an empty loader is an error
+    pub fn len(&self) -> Result<usize> {
+        self.recipe.batches.n_batches(self.n_samples())
+    }
+
+    /// How many samples the dataset has.
+    ///
+    /// # Examples
+    /// ```
+    /// # use pagelock_data::{DataLoader, TensorDataset};
+    /// # use pagelock_tensor::Tensor;
+    /// let dataset = TensorDataset::new(Tensor::zeros([100, 2])?)?;
+    /// assert_eq!(DataLoader::new(dataset).batch_size(64).n_samples(), 100);
+    /// # Ok::<(), pagelock_data::Error>(())
+    /// ```
+    pub fn n_samples(&self) -> usize {
+        self.recipe.source.n_samples()
+    }
+
+    /// Which epoch the next loop will be, counted from 0.
+    ///
+    /// # Examples
+    /// ```
+    /// # use pagelock_data::{DataLoader, TensorDataset};
+    /// # use pagelock_tensor::Tensor;
+    /// let loader = DataLoader::new(TensorDataset::new(Tensor::zeros([3])?)?);
+    /// assert_eq!((loader.epoch(), loader.iter().count(), loader.epoch()), (0, 3, 1));
+    /// # Ok::<(), pagelock_data::Error>(())
+    /// ```
+    pub fn epoch(&self) -> u64 {
+        self.progress().epoch
+    }
+
+    /// Makes the next loop epoch number `epoch`, to repeat one or to go on where another run stopped.
+    ///
+    /// # Examples
+    /// ```
+    /// # use pagelock_data::{DataLoader, TensorDataset};
+    /// # use pagelock_tensor::Tensor;
+    /// let loader = DataLoader::new(TensorDataset::new(Tensor::zeros([3])?)?).shuffle(1);
+    /// loader.set_epoch(12);
+    /// assert_eq!(loader.epoch(), 12);
+    /// # Ok::<(), pagelock_data::Error>(())
+    /// ```
+    pub fn set_epoch(&self, epoch: u64) {
+        let mut progress = self.progress();
+        (progress.epoch, progress.start, progress.next) = (epoch, 0, (epoch, 0));
+    }
+
+    /// Where the loop that was started last is, to be kept in a checkpoint; see [`LoaderState`].
+    ///
+    /// # Examples
+    /// ```
+    /// # use pagelock_data::{DataLoader, TensorDataset};
+    /// # use pagelock_tensor::Tensor;
+    /// let loader = DataLoader::new(TensorDataset::new(Tensor::zeros([3])?)?);
+    /// loader.iter().take(2).for_each(drop);
+    /// assert_eq!((loader.state().epoch, loader.state().batch), (0, 2));
+    /// # Ok::<(), pagelock_data::Error>(())
+    /// ```
+    pub fn state(&self) -> LoaderState {
+        let (epoch, batch) = self.progress().next;
+        LoaderState { epoch, batch, n_samples: self.n_samples(), batch_size: self.recipe.batches.batch_size() }
+    }
+
+    /// Makes the next loop go on where [`state`](Self::state) was taken, with the same batches, at no cost.
+    ///
+    /// # Errors
+    /// [`Error::OtherState`] if the dataset or the batches have another size now.
+    ///
+    /// # Examples
+    /// ```
+    /// # use pagelock_data::{DataLoader, TensorDataset};
+    /// # use pagelock_tensor::Tensor;
+    /// let loader = DataLoader::new(TensorDataset::new(Tensor::zeros([3])?)?);
+    /// loader.resume("epoch 8, batch 2, 3 samples in batches of 1".parse()?)?;
+    /// assert_eq!((loader.epoch(), loader.iter().count()), (8, 1));
+    /// # Ok::<(), pagelock_data::Error>(())
+    /// ```
+    pub fn resume(&self, state: LoaderState) -> Result<()> {
+        let here = self.state();
+        if (state.n_samples, state.batch_size) != (here.n_samples, here.batch_size) {
+            return Err(Error::OtherState { state, n_samples: here.n_samples, batch_size: here.batch_size });
+        }
+        let mut progress = self.progress();
+        (progress.epoch, progress.start) = (state.epoch, state.batch);
+        progress.next = (state.epoch, state.batch);
+        Ok(())
+    }
+
+    /// What this loader has done so far, and how long it took; see [`LoaderReport`].
+    ///
+    /// # Examples
+    /// ```
+    /// # use pagelock_data::{DataLoader, TensorDataset};
+    /// # use pagelock_tensor::Tensor;
+    /// let loader = DataLoader::new(TensorDataset::new(Tensor::zeros([3])?)?);
+    /// loader.iter().for_each(drop);
+    /// assert_eq!(loader.report().samples, 3);
+    /// # Ok::<(), pagelock_data::Error>(())
+    /// ```
+    pub fn report(&self) -> LoaderReport {
+        LoaderReport { workers: self.plan.n_workers, ..self.progress().report }
+    }
+
+    /// Starts the next epoch; `for batch in &loader` does the same.
+    ///
+    /// # Examples
+    /// ```
+    /// # use pagelock_data::{DataLoader, TensorDataset};
+    /// # use pagelock_tensor::Tensor;
+    /// let loader = DataLoader::new(TensorDataset::new(Tensor::zeros([10])?)?).batch_size(4);
+    /// let sizes: Vec<usize> = loader.iter().flatten().map(|batch| batch.len()).collect();
+    /// assert_eq!(sizes, [4, 4, 2]);
+    /// # Ok::<(), pagelock_data::Error>(())
+    /// ```
+    pub fn iter(&self) -> Batches<'_, B> {
+        let mut progress = self.progress();
+        let (epoch, start) = (progress.epoch, progress.start);
+        (progress.epoch, progress.start, progress.next) = (epoch + 1, 0, (epoch, start));
+        drop(progress);
+        let mut batches = Batches::new(self, epoch);
+        match self.len().and_then(|n_batches| Ok((n_batches, self.crew()?))) {
+            Ok((n_batches, crew)) => {
+                (batches.next, batches.end) = (start.min(n_batches), n_batches);
+                crew.iter().for_each(|crew| crew.begin(epoch, batches.next, n_batches));
+                batches.crew = crew;
+            }
+            Err(error) => batches.refusal = Some(error),
+        }
+        batches
+    }
+
+    /// Workers for one epoch, unless the program makes its batches itself.
+    fn crew(&self) -> Result<Option<Crew<B>>> {
+        if self.plan.n_workers == 0 {
+            return Ok(None);
+        }
+        match lock(&self.idle).take() {
+            Some(crew) => Ok(Some(crew)),
+            None => Crew::new(self.recipe.clone(), self.plan.clone()).map(Some),
+        }
+    }
+
+    fn progress(&self) -> MutexGuard<'_, Progress> {
+        lock(&self.progress)
+    }
+}
+
+impl<B> Clone for Recipe<B> {
+    fn clone(&self) -> Self {
+        Self { source: self.source.clone(), batches: self.batches.clone(), holder: self.holder }
+    }
+}
+
+impl<B: 'static> Recipe<B> {
+    /// Makes batch number `batch` of `epoch`; `indices` is only room that is used again and again.
+    fn make(&self, epoch: u64, batch: usize, indices: &mut Vec<usize>, watch: &mut Watch<'_>) -> Result<B> {
+        let n_samples = self.source.n_samples();
+        self.batches.fill(epoch, batch, n_samples, indices);
+        for &index in indices.iter() {
+            check_index(index, n_samples)?;
+        }
+        let _charged = self.holder.enter();
+        self.source.batch(indices, watch).map_err(|error| error.locate(indices))
+    }
+}
+
+impl<'a, B: Send + 'static> IntoIterator for &'a DataLoader<B> {
+    type Item = Result<B>;
+    type IntoIter = Batches<'a, B>;
+
+    fn into_iter(self) -> Batches<'a, B> {
+        self.iter()
+    }
+}
+
+/// One epoch of a [`DataLoader`]. After an error the next batch follows, so a bad sample costs its own batch only.
+///
+/// # Examples
+/// ```
+/// # use pagelock_data::{DataLoader, TensorDataset};
+/// # use pagelock_tensor::Tensor;
+/// # let loader = DataLoader::new(TensorDataset::new(Tensor::zeros([10])?)?).batch_size(4);
+/// let mut batches = loader.iter();
+/// assert_eq!(batches.size_hint(), (3, Some(3)));
+/// batches.next();
+/// assert_eq!(batches.size_hint(), (2, Some(2)));
+/// # Ok::<(), pagelock_data::Error>(())
+/// ```
+pub struct Batches<'a, B: Send + 'static> {
+    loader: &'a DataLoader<B>,
+    epoch: u64,
+    next: usize,
+    end: usize,
+    /// Why there is no batch at all; given once.
+    refusal: Option<Error>,
+    crew: Option<Crew<B>>,
+    indices: Vec<usize>,
+    at: At,
+    /// When the program got its last batch.
+    given: Option<Instant>,
+}
+
+impl<'a, B: Send + 'static> Batches<'a, B> {
+    fn new(loader: &'a DataLoader<B>, epoch: u64) -> Self {
+        let (indices, at) = (Vec::new(), At::default());
+        Self { loader, epoch, next: 0, end: 0, refusal: None, crew: None, indices, at, given: None }
+    }
+
+    /// The next batch, made here or by a worker.
+    fn load(&mut self, report: &mut LoaderReport) -> Result<B> {
+        if let Some(crew) = &mut self.crew {
+            return crew.next(report);
+        }
+        let mut watch = Watch::new(&self.at);
+        let batch = self.loader.recipe.make(self.epoch, self.next, &mut self.indices, &mut watch);
+        report.add(watch.times, self.indices.len(), batch.is_err());
+        batch
+    }
+}
+
+impl<B: Send + 'static> Iterator for Batches<'_, B> {
+    type Item = Result<B>;
+
+    fn next(&mut self) -> Option<Result<B>> {
+        if let Some(error) = self.refusal.take() {
+            return Some(Err(error));
+        }
+        if self.next == self.end {
+            return None;
+        }
+        let mut report = LoaderReport::default();
+        let start = Instant::now();
+        let batch = self.load(&mut report);
+        let end = Instant::now();
+        report.program_waited = end - start;
+        report.program_worked = self.given.map_or(Duration::ZERO, |given| start - given);
+        self.given = Some(end);
+        self.next += 1;
+        if matches!(batch, Err(Error::WorkerInit { .. })) {
+            self.next = self.end;
+            self.crew = None; // not for another epoch
+        }
+        let mut progress = self.loader.progress();
+        progress.next = if self.next == self.end { (self.epoch + 1, 0) } else { (self.epoch, self.next) };
+        progress.report += report;
+        Some(batch)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let left = self.end - self.next + self.refusal.is_some() as usize;
+        (left, Some(left))
+    }
+}
+
+impl<B: Send + 'static> Drop for Batches<'_, B> {
+    fn drop(&mut self) {
+        let Some(crew) = self.crew.take().filter(|_| self.loader.plan.persistent) else { return };
+        crew.stop();
+        *lock(&self.loader.idle) = Some(crew);
+    }
+}
+
+/// The two loaders of the tutorial: `train_ds` shuffled in batches of `bs`, `valid_ds` in order and in batches of
+/// `2 * bs`, which fit because validation keeps no gradients.
+///
+/// The shuffling seed is 0; `train_dl.shuffle(seed)` changes it.
+///
+/// # Examples
+/// ```
+/// use pagelock_data::{TensorDataset, get_data};
+/// use pagelock_tensor::Tensor;
+///
+/// let train_ds = TensorDataset::new((Tensor::zeros([500, 784])?, Tensor::zeros([500])?))?;
+/// let valid_ds = TensorDataset::new((Tensor::zeros([100, 784])?, Tensor::zeros([100])?))?;
+/// let (train_dl, valid_dl) = get_data(train_ds, valid_ds, 50);
+/// assert_eq!((train_dl.len()?, valid_dl.len()?), (10, 1));
+/// # Ok::<(), pagelock_data::Error>(())
+/// ```
+pub fn get_data<B, T, V>(train_ds: T, valid_ds: V, bs: usize) -> (DataLoader<B>, DataLoader<B>)
+where
+    B: Send + 'static,
+    T: Dataset<Sample: Stack<Batch = B>>,
+    V: Dataset<Sample: Stack<Batch = B>>,
+{
+    (DataLoader::new(train_ds).batch_size(bs).shuffle(0), DataLoader::new(valid_ds).batch_size(bs.saturating_mul(2)))
+}
+
+/// A lock that a panic of ours poisoned still guards what it says.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

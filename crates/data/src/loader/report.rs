@@ -1,0 +1,132 @@
+//! [`LoaderReport`]: where the time went, so that "why does my program wait?" has an answer.
+
+use std::fmt;
+use std::ops::AddAssign;
+use std::time::Duration;
+
+use super::source::Times;
+
+/// What a [`DataLoader`](crate::DataLoader) has done so far, and how long each part took.
+///
+/// The first five are summed over workers, which work at the same time; the last two are the program's own time.
+///
+/// # Examples
+/// ```
+/// use pagelock_data::{DataLoader, TensorDataset};
+/// use pagelock_tensor::Tensor;
+///
+/// let loader = DataLoader::new(TensorDataset::new(Tensor::zeros([100, 4])?)?).batch_size(32);
+/// loader.iter().for_each(drop);
+/// let report = loader.report();
+/// assert_eq!((report.batches, report.samples), (4, 100));
+/// println!("{report}");
+/// # Ok::<(), pagelock_data::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LoaderReport {
+    /// How many threads make batches besides the program's own.
+    pub workers: usize,
+    /// Batches given, those with errors among them.
+    pub batches: u64,
+    /// Batches that were errors.
+    pub errors: u64,
+    /// Samples in them.
+    pub samples: u64,
+    /// Getting samples from the dataset, decoding and transforming them.
+    pub fetch: Duration,
+    /// Making a batch of them.
+    pub collate: Duration,
+    /// In functions given to `map`.
+    pub map: Duration,
+    /// Workers that had nothing to do: the window was full of batches that the program had not taken yet.
+    pub wait_for_program: Duration,
+    /// Workers that waited for their budget.
+    pub wait_for_budget: Duration,
+    /// The program waited for its next batch.
+    pub program_waited: Duration,
+    /// The program did something with its last batch.
+    pub program_worked: Duration,
+}
+
+impl LoaderReport {
+    pub(super) fn add(&mut self, times: Times, n_samples: usize, is_error: bool) {
+        self.batches += 1;
+        self.errors += u64::from(is_error);
+        self.samples += n_samples as u64;
+        self.fetch += times.fetch;
+        self.collate += times.collate;
+        self.map += times.map;
+    }
+
+    /// Making batches, all of it.
+    fn making(&self) -> Duration {
+        self.fetch + self.collate + self.map
+    }
+
+    /// What the figures say, and what to do about it.
+    ///
+    /// # Examples
+    /// ```
+    /// # use pagelock_data::{DataLoader, TensorDataset};
+    /// # use pagelock_tensor::Tensor;
+    /// let loader = DataLoader::new(TensorDataset::new(Tensor::zeros([100, 4])?)?);
+    /// assert_eq!(loader.report().advice(), "no batch was loaded yet");
+    /// # Ok::<(), pagelock_data::Error>(())
+    /// ```
+    pub fn advice(&self) -> &'static str {
+        let all = self.program_waited + self.program_worked;
+        if self.batches == 0 {
+            "no batch was loaded yet"
+        } else if self.program_waited * 20 <= all {
+            "the loader keeps up: the program hardly ever waits"
+        } else if self.wait_for_budget * 4 > self.making() {
+            "the budget holds the workers back: raise it, or make batches smaller"
+        } else if self.workers == 0 {
+            "the program makes its batches itself: num_workers(1) or more lets it go on meanwhile"
+        } else if self.wait_for_program * 4 > self.making() {
+            "batches are made in bursts: a larger prefetch_factor evens them out"
+        } else if self.map * 2 > self.making() {
+            "functions given to map take most of the time: more workers, or less work there"
+        } else if self.collate > self.fetch {
+            "making batches of samples takes most of the time: more workers, or a dataset with a gather of its own"
+        } else {
+            "getting samples takes most of the time: more workers, or samples that are cheaper to decode"
+        }
+    }
+}
+
+impl AddAssign for LoaderReport {
+    fn add_assign(&mut self, other: Self) {
+        self.batches += other.batches;
+        self.errors += other.errors;
+        self.samples += other.samples;
+        self.fetch += other.fetch;
+        self.collate += other.collate;
+        self.map += other.map;
+        self.wait_for_program += other.wait_for_program;
+        self.wait_for_budget += other.wait_for_budget;
+        self.program_waited += other.program_waited;
+        self.program_worked += other.program_worked;
+    }
+}
+
+impl fmt::Display for LoaderReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { workers, batches, errors, samples, .. } = self;
+        writeln!(f, "{batches} batches of {samples} samples, {errors} with errors, {workers} workers; per batch:")?;
+        let per_batch = |time: Duration| time.as_secs_f64() * 1e6 / (*batches).max(1) as f64;
+        for (what, time) in [
+            ("fetch", self.fetch),
+            ("collate", self.collate),
+            ("map", self.map),
+            ("workers waited for the program", self.wait_for_program),
+            ("workers waited for the budget", self.wait_for_budget),
+            ("the program waited", self.program_waited),
+            ("the program worked", self.program_worked),
+        ] {
+            writeln!(f, "  {what:<30} {:>10.1} µs", per_batch(time))?;
+        }
+        f.write_str(self.advice())
+    }
+}

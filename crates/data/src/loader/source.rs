@@ -1,0 +1,132 @@
+//! [`Source`]: where a loader's batches come from, a dataset and a way to collate, without their types.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::collate::Stack;
+use crate::dataset::Dataset;
+use crate::{Error, Result};
+
+/// See the head of the file.
+pub(super) trait Source<B>: Send + Sync + 'static {
+    fn n_samples(&self) -> usize;
+
+    /// The batch of these samples, of which there is at least one.
+    fn batch(&self, indices: &[usize], watch: &mut Watch<'_>) -> Result<B>;
+}
+
+/// Sees where the making of a batch is, and how long each part took.
+pub(super) struct Watch<'a> {
+    at: &'a At,
+    pub(super) times: Times,
+}
+
+/// The sample that is being fetched, for whoever has to say where a worker is stuck.
+#[derive(Default)]
+pub(super) struct At(AtomicUsize); // the index plus one, 0 for none. Relaxed: it guards nothing
+
+/// How long the parts of a batch took.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Times {
+    pub(super) fetch: Duration,
+    pub(super) collate: Duration,
+    pub(super) map: Duration,
+}
+
+impl At {
+    pub(super) fn sample(&self) -> Option<usize> {
+        self.0.load(Ordering::Relaxed).checked_sub(1)
+    }
+}
+
+impl<'a> Watch<'a> {
+    pub(super) fn new(at: &'a At) -> Self {
+        at.0.store(0, Ordering::Relaxed);
+        Self { at, times: Times::default() }
+    }
+
+    fn timed<R>(&mut self, part: impl FnOnce(&mut Times) -> &mut Duration, work: impl FnOnce(&At) -> R) -> R {
+        let start = Instant::now();
+        let done = work(self.at);
+        *part(&mut self.times) += start.elapsed();
+        done
+    }
+}
+
+/// Samples that know how to stack; or the dataset's own shortcut.
+pub(super) struct Stacked<D>(pub(super) D);
+
+impl<D: Dataset<Sample: Stack>> Source<<D::Sample as Stack>::Batch> for Stacked<D> {
+    fn n_samples(&self) -> usize {
+        self.0.len()
+    }
+
+    fn batch(&self, indices: &[usize], watch: &mut Watch<'_>) -> Result<<D::Sample as Stack>::Batch> {
+        if let Some(batch) = watch.timed(|times| &mut times.fetch, |_| self.0.gather(indices))? {
+            return Ok(batch);
+        }
+        let samples = get_all(&self.0, indices, watch)?;
+        watch.timed(|times| &mut times.collate, |_| Stack::stack(samples))
+    }
+}
+
+/// Samples and a function.
+pub(super) struct Collated<D, C> {
+    pub(super) dataset: D,
+    pub(super) collate: C,
+}
+
+impl<B, D, C> Source<B> for Collated<D, C>
+where
+    D: Dataset,
+    C: Fn(Vec<D::Sample>) -> Result<B> + Send + Sync + 'static,
+{
+    fn n_samples(&self) -> usize {
+        self.dataset.len()
+    }
+
+    fn batch(&self, indices: &[usize], watch: &mut Watch<'_>) -> Result<B> {
+        let samples = get_all(&self.dataset, indices, watch)?;
+        watch.timed(|times| &mut times.collate, |_| (self.collate)(samples)).map_err(|error| match error {
+            error @ Error::Uneven { .. } => error,
+            error => Error::Collate { n_samples: indices.len(), first: indices[0], source: error.into() },
+        })
+    }
+}
+
+/// Another source's batches, put through a function.
+pub(super) struct Mapped<A, F> {
+    pub(super) source: Arc<dyn Source<A>>,
+    pub(super) f: F,
+}
+
+impl<A: 'static, B, F> Source<B> for Mapped<A, F>
+where
+    F: Fn(A) -> Result<B> + Send + Sync + 'static,
+{
+    fn n_samples(&self) -> usize {
+        self.source.n_samples()
+    }
+
+    fn batch(&self, indices: &[usize], watch: &mut Watch<'_>) -> Result<B> {
+        let batch = self.source.batch(indices, watch)?;
+        watch.timed(|times| &mut times.map, |_| (self.f)(batch))
+    }
+}
+
+/// Sample by sample; an error names the one that failed.
+fn get_all<D: Dataset>(dataset: &D, indices: &[usize], watch: &mut Watch<'_>) -> Result<Vec<D::Sample>> {
+    watch.timed(
+        |times| &mut times.fetch,
+        |at| {
+            let get = |&index: &usize| {
+                at.0.store(index + 1, Ordering::Relaxed);
+                dataset.get(index).map_err(|error| Error::Sample { index, source: error.into() })
+            };
+            let samples = indices.iter().map(get).collect();
+            at.0.store(0, Ordering::Relaxed);
+            samples
+        },
+    )
+}

@@ -1,0 +1,283 @@
+//! What a program sees of workers: the same batches, errors in their place, and nothing left behind.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+use pagelock_data::{DataLoader, Dataset, Error, LoaderState, Result, TensorDataset};
+use pagelock_memory::{Budget, ByteSize};
+use pagelock_tensor::Tensor;
+use proptest::prelude::*;
+
+/// `n` samples: sample `i` is `[i, i + 0.5]`.
+fn points(n: usize) -> TensorDataset<Tensor> {
+    let values: Vec<f32> = (0..n).flat_map(|i| [i as f32, i as f32 + 0.5]).collect();
+    TensorDataset::new(Tensor::from_vec(values, [n, 2]).unwrap()).unwrap()
+}
+
+/// Samples that do what `get` says.
+struct Samples<F>(usize, F);
+
+impl<F: Fn(usize) -> Result<i64> + Send + Sync + 'static> Dataset for Samples<F> {
+    type Sample = i64;
+
+    fn len(&self) -> usize {
+        self.0
+    }
+
+    fn get(&self, index: usize) -> Result<i64> {
+        (self.1)(index)
+    }
+}
+
+/// What the loader gives in one epoch: values, or the text of an error.
+fn epoch<T: pagelock_tensor::Element>(loader: &DataLoader<Tensor<T>>) -> Vec<Result<Vec<T>, String>> {
+    loader.iter().map(|batch| batch.map(|batch| batch.to_vec().unwrap()).map_err(|error| error.to_string())).collect()
+}
+
+/// Holds up whoever comes, until it is opened.
+#[derive(Default)]
+struct Gate {
+    is_open: Mutex<bool>,
+    changed: Condvar,
+    arrived: AtomicUsize,
+}
+
+impl Gate {
+    fn pass(&self) {
+        self.arrived.fetch_add(1, Ordering::SeqCst);
+        drop(self.changed.wait_while(self.is_open.lock().unwrap(), |is_open| !*is_open).unwrap());
+    }
+
+    fn open(&self) {
+        *self.is_open.lock().unwrap() = true;
+        self.changed.notify_all();
+    }
+}
+
+fn threads() -> usize {
+    std::fs::read_dir("/proc/self/task").map_or(0, Iterator::count)
+}
+
+#[test]
+fn any_number_of_workers_gives_the_same_batches_in_the_same_order() {
+    let expected = {
+        let loader = DataLoader::new(points(1_003)).batch_size(10).shuffle(5);
+        [epoch(&loader), epoch(&loader)]
+    };
+    for n_workers in [1, 2, 8] {
+        for persistent in [false, true] {
+            let loader = DataLoader::new(points(1_003)).batch_size(10).shuffle(5).num_workers(n_workers);
+            let loader = loader.persistent_workers(persistent);
+            assert_eq!([epoch(&loader), epoch(&loader)], expected, "{n_workers} workers");
+        }
+    }
+}
+
+#[test]
+fn batches_are_made_ahead_of_the_program_but_no_further_than_the_window() {
+    let made = Arc::new(AtomicUsize::new(0));
+    let dataset = Samples(100, {
+        let made = made.clone();
+        move |index| {
+            made.fetch_add(1, Ordering::SeqCst);
+            Ok(index as i64)
+        }
+    });
+    let loader = DataLoader::new(dataset).num_workers(2).prefetch_factor(3);
+    let mut batches = loader.iter();
+    for given in 1..=20 {
+        batches.next().unwrap().unwrap();
+        let start = Instant::now();
+        while made.load(Ordering::SeqCst) < given + 6 && start.elapsed() < Duration::from_secs(10) {
+            std::thread::yield_now();
+        }
+        assert_eq!(made.load(Ordering::SeqCst), given + 6, "two workers, three batches each");
+    }
+}
+
+#[test]
+fn a_bad_sample_costs_its_own_batch_only() {
+    let get = |index| match index {
+        7 => Err(Error::other("row 7 is damaged")),
+        index => Ok(index as i64),
+    };
+    for n_workers in [0, 1, 3] {
+        let loader = DataLoader::new(Samples(12, get)).batch_size(3).num_workers(n_workers);
+        let expected =
+            [Ok(vec![0, 1, 2]), Ok(vec![3, 4, 5]), Err("sample 7: row 7 is damaged".into()), Ok(vec![9, 10, 11])];
+        assert_eq!(epoch(&loader), expected);
+        assert_eq!(loader.report().errors, 1);
+    }
+}
+
+#[test]
+fn a_panic_is_an_error_that_names_the_worker_and_the_sample() {
+    let get = |index| if index == 4 { panic!("no such file: {index}.png") } else { Ok(index as i64) };
+    let loader = DataLoader::new(Samples(6, get)).batch_size(2).num_workers(1);
+    let expected = "worker 0 panicked at sample 4: no such file: 4.png; num_workers(0) lets the panic through, with its \
+                    backtrace";
+    assert_eq!(epoch(&loader), [Ok(vec![0, 1]), Ok(vec![2, 3]), Err(expected.into())]);
+    assert_eq!(epoch(&loader)[0], Ok(vec![0, 1]), "the next epoch has workers again");
+
+    let collate = |samples: Vec<i64>| -> Result<Tensor<i64>> { panic!("{} samples", samples.len()) };
+    let loader = DataLoader::with_collate(Samples(2, |index| Ok(index as i64)), collate).batch_size(2).num_workers(1);
+    assert!(epoch(&loader)[0].as_ref().unwrap_err().starts_with("worker 0 panicked: 2 samples;"));
+}
+
+#[test]
+fn a_sample_that_hangs_is_named_after_the_timeout_and_the_epoch_goes_on() {
+    let gate = Arc::new(Gate::default());
+    let get = {
+        let gate = gate.clone();
+        move |index| {
+            if index == 3 {
+                gate.pass();
+            }
+            Ok(index as i64)
+        }
+    };
+    let loader = DataLoader::new(Samples(8, get)).batch_size(2).num_workers(1).timeout(Duration::from_millis(200));
+    let start = Instant::now();
+    let batches = epoch(&loader);
+    assert!(start.elapsed() < Duration::from_secs(4), "one time-out, and no wait for the worker that hangs");
+    assert_eq!([&batches[0], &batches[2], &batches[3]], [&Ok(vec![0, 1]), &Ok(vec![4, 5]), &Ok(vec![6, 7])]);
+    let error = batches[1].as_ref().unwrap_err();
+    assert!(error.starts_with("batch 1 was not ready after 2"), "{error}");
+    assert!(error.contains("ms: worker 0 is making it at sample 3; raise the timeout, or look at that"), "{error}");
+    gate.open();
+}
+
+#[test]
+fn a_worker_that_cannot_start_is_one_error_and_the_end_of_the_epoch() {
+    let init = |worker| if worker == 1 { Err(Error::other("no scratch folder")) } else { Ok(()) };
+    let loader = DataLoader::new(points(4)).num_workers(2).persistent_workers(true).worker_init(init);
+    for _ in 0..2 {
+        assert_eq!(epoch(&loader), [Err("worker 1 could not start: no scratch folder".into())]);
+    }
+
+    let panics = DataLoader::new(points(4)).num_workers(1).worker_init(|_| panic!("at once"));
+    assert!(
+        epoch(&panics)[0].as_ref().unwrap_err().starts_with("worker 0 could not start: worker 0 panicked: at once")
+    );
+}
+
+#[test]
+fn workers_keep_to_the_budget_of_what_is_ahead() {
+    let budget = Budget::new("loader", ByteSize::kib(100)); // 6 batches of 16 KiB
+    let dataset = TensorDataset::new(Tensor::zeros([640, 256]).unwrap()).unwrap();
+    let loader = DataLoader::new(dataset).batch_size(16).num_workers(3).prefetch_factor(100);
+    let loader = loader.prefetch_budget(budget.clone());
+    assert!(epoch(&loader).iter().all(Result::is_ok));
+    assert!(budget.peak() > ByteSize::kib(16) && budget.peak() <= ByteSize::kib(100), "{}", budget.peak());
+    assert_eq!(budget.used(), ByteSize(0));
+}
+
+#[test]
+fn a_budget_too_small_for_a_batch_is_an_error_with_the_numbers() {
+    let budget = Budget::new("loader", ByteSize::kib(10)).with_knob("give the loader more");
+    let dataset = TensorDataset::new(Tensor::zeros([64, 256]).unwrap()).unwrap();
+    let loader = DataLoader::new(dataset).batch_size(16).num_workers(2).prefetch_budget(budget.clone());
+    let batches = epoch(&loader);
+    assert!(batches[0].is_ok(), "nobody knows yet how much a batch takes");
+    for batch in &batches[1..] {
+        let error = batch.as_ref().unwrap_err();
+        assert!(error.contains("budget `loader` has 10 KiB left of 10 KiB; give the loader more"), "{error}");
+    }
+    assert_eq!(budget.used(), ByteSize(0));
+}
+
+#[test]
+fn loaders_that_are_left_in_mid_epoch_leave_nothing_behind() {
+    let dataset = Arc::new(points(1_000));
+    let before = threads();
+    for round in 0..500 {
+        let loader = DataLoader::new(dataset.clone()).batch_size(10).shuffle(round).num_workers(2);
+        let loader = loader.persistent_workers(round % 2 == 0);
+        loader.iter().take(round as usize % 5).for_each(drop);
+    }
+    assert_eq!(Arc::strong_count(&dataset), 1, "no worker holds the dataset");
+    assert!(threads() <= before + 8, "{before} threads before, {} after", threads());
+}
+
+#[test]
+fn two_loops_over_one_loader_do_not_disturb_each_other() {
+    let loader = DataLoader::new(points(100)).batch_size(10).num_workers(2).persistent_workers(true);
+    let expected = epoch(&DataLoader::new(points(100)).batch_size(10));
+    for (one, other) in loader.iter().zip(&loader) {
+        assert_eq!(one.unwrap().to_vec().unwrap(), other.unwrap().to_vec().unwrap());
+    }
+    assert_eq!(epoch(&loader), expected);
+}
+
+#[test]
+fn a_state_of_another_dataset_is_refused() {
+    let loader = DataLoader::new(points(10)).batch_size(4);
+    let state = LoaderState { epoch: 1, batch: 2, n_samples: 20, batch_size: 4 };
+    assert_eq!(
+        loader.resume(state).unwrap_err().to_string(),
+        "cannot go on from `epoch 1, batch 2, 20 samples in batches of 4`: this loader has 10 samples in batches of 4; \
+         resume with the same dataset and batch size"
+    );
+    assert_eq!(
+        "batch 3".parse::<LoaderState>().unwrap_err().to_string(),
+        "`batch 3` is not the state of a loader; it reads like `epoch 3, batch 17, 50000 samples in batches of 64`"
+    );
+}
+
+#[test]
+fn the_state_after_the_last_batch_is_the_next_epoch() {
+    let loader = DataLoader::new(points(10)).batch_size(4).num_workers(1);
+    loader.iter().for_each(drop);
+    assert_eq!((loader.state().epoch, loader.state().batch), (1, 0));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    #[test]
+    fn stopping_and_going_on_anywhere_with_any_workers_changes_nothing(
+        n_samples in 1_usize..200,
+        batch_size in 1_usize..20,
+        seed in any::<u64>(),
+        stop_after in 0_usize..60,
+        workers in prop::collection::vec(0_usize..4, 2),
+        faults in prop::collection::vec(0_usize..200, 0..4),
+    ) {
+        let dataset = || {
+            let faults = faults.clone();
+            Samples(n_samples, move |index| match faults.contains(&index) {
+                true if index % 2 == 0 => Err(Error::other("bad")),
+                true => { std::thread::yield_now(); Ok(-1) }
+                false => Ok(index as i64),
+            })
+        };
+        let loader = |n_workers| DataLoader::new(dataset()).batch_size(batch_size).shuffle(seed).num_workers(n_workers);
+        let whole = loader(0);
+        let expected: Vec<_> = [epoch(&whole), epoch(&whole)].concat();
+
+        let first = loader(workers[0]);
+        let mut given = Vec::new();
+        'epochs: for _ in 0..2 {
+            for batch in &first {
+                if given.len() == stop_after {
+                    break 'epochs;
+                }
+                given.push(batch.map(|batch| batch.to_vec().unwrap()).map_err(|error| error.to_string()));
+            }
+        }
+        let n_batches = first.len().unwrap();
+        let state = LoaderState {
+            epoch: (given.len() / n_batches) as u64,
+            batch: given.len() % n_batches,
+            ..first.state()
+        };
+
+        let second = loader(workers[1]);
+        second.resume(state.to_string().parse().unwrap()).unwrap();
+        while given.len() < expected.len() {
+            given.extend(epoch(&second));
+        }
+        prop_assert_eq!(given, expected);
+    }
+}
