@@ -1,4 +1,4 @@
-//! Datasets: where samples come from. Read `loader.rs` next: how they become batches.
+//! Datasets: where samples come from. Read `loader/` next: how they become batches.
 
 use std::ops::Range;
 use std::sync::Arc;
