@@ -6,6 +6,7 @@ use std::sync::Arc;
 use pagelock_tensor::{Element, Generator, Tensor};
 
 use crate::collate::Stack;
+use crate::transform::Transformed;
 use crate::{Error, Result};
 
 /// Samples that can be asked for by number.
@@ -58,6 +59,32 @@ pub trait Dataset: Send + Sync + 'static {
     /// Whatever makes the sample unavailable; [`Error::other`] wraps any error or text.
     fn get(&self, index: usize) -> Result<Self::Sample>;
 
+    /// Sample number `index` as it is in that epoch, counted from 0: for datasets that give a sample with other random
+    /// changes each time. What a [`DataLoader`](crate::DataLoader) asks for.
+    ///
+    /// The same index and epoch must give the same sample; this one asks [`get`](Self::get), whatever the epoch.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    fn get_in(&self, index: usize, epoch: u64) -> Result<Self::Sample> {
+        let _ = epoch;
+        self.get(index)
+    }
+
+    /// Puts every sample through `f`, which gets random numbers that depend on `seed`, the epoch and the sample's index
+    /// alone, and so are the same for any number of workers and after a restart.
+    ///
+    /// # Examples
+    /// See [`Transformed`].
+    fn transform<S, F>(self, seed: u64, f: F) -> Transformed<Self, F>
+    where
+        Self: Sized,
+        S: Send + 'static,
+        F: Fn(Self::Sample, &Generator) -> Result<S> + Send + Sync + 'static,
+    {
+        Transformed::new(self, seed, f)
+    }
+
     /// A whole batch at once, for datasets that can do that faster than sample by sample; `None` for those that
     /// cannot.
     ///
@@ -84,6 +111,10 @@ impl<D: Dataset> Dataset for Arc<D> {
 
     fn get(&self, index: usize) -> Result<Self::Sample> {
         (**self).get(index)
+    }
+
+    fn get_in(&self, index: usize, epoch: u64) -> Result<Self::Sample> {
+        (**self).get_in(index, epoch)
     }
 
     fn gather(&self, indices: &[usize]) -> Result<Option<<Self::Sample as Stack>::Batch>>
@@ -367,6 +398,11 @@ impl<D: Dataset> Dataset for Subset<D> {
     fn get(&self, index: usize) -> Result<Self::Sample> {
         check_index(index, self.indices.len())?;
         self.dataset.get(self.indices[index])
+    }
+
+    fn get_in(&self, index: usize, epoch: u64) -> Result<Self::Sample> {
+        check_index(index, self.indices.len())?;
+        self.dataset.get_in(self.indices[index], epoch)
     }
 
     fn gather(&self, indices: &[usize]) -> Result<Option<<Self::Sample as Stack>::Batch>>

@@ -249,6 +249,35 @@ pub enum Error {
         source: io::Error,
     },
 
+    /// A weight that is no chance.
+    #[error("weight {index} is {weight}; a weight is a number from 0 upwards")]
+    Weight {
+        /// Which of the weights, counted from 0.
+        index: usize,
+        /// What it is.
+        weight: f64,
+    },
+
+    /// Weights of which none can be drawn.
+    #[error(
+        "the {n_weights} weights add up to {sum}, so no sample can be drawn; give at least one above 0, and none huge"
+    )]
+    NoWeight {
+        /// How many there are.
+        n_weights: usize,
+        /// Their sum.
+        sum: f64,
+    },
+
+    /// A process that does not exist.
+    #[error("there is no rank {rank} among {world_size} processes; ranks count from 0")]
+    Rank {
+        /// The rank.
+        rank: usize,
+        /// How many processes there are.
+        world_size: usize,
+    },
+
     /// A text that is not the state of a loader.
     #[error("`{text}` is not the state of a loader; it reads like `epoch 3, batch 17, 50000 samples in batches of 64`")]
     NoState {

@@ -16,7 +16,7 @@
 //! # Ok::<(), pagelock_data::Error>(())
 //! ```
 //!
-//! Reading order: `dataset.rs`, `sampler.rs`, `collate.rs`, `loader/`; then for digits `digits.rs`, `mnist.rs` (with
+//! Reading order: `dataset.rs`, `transform.rs`, `sampler/`, `collate.rs`, `loader/`; then for digits `digits.rs`, `mnist.rs` (with
 //! `idx.rs`, `remote.rs`, `download.rs`) and `synthetic/`.
 //!
 //! # Features
@@ -41,6 +41,7 @@ mod progress;
 mod remote;
 mod sampler;
 mod synthetic;
+mod transform;
 
 pub use collate::Stack;
 pub use dataset::{Dataset, Rows, Subset, TensorDataset, random_split};
@@ -54,8 +55,11 @@ pub use mnist::Mnist;
 pub use progress::TerminalBar;
 #[cfg(feature = "download")]
 pub use progress::{Progress, Silent};
-pub use sampler::{BatchSampler, FixedSampler, Place, RandomSampler, Sampler, SequentialSampler};
+pub use sampler::{
+    BatchSampler, DistributedSampler, FixedSampler, Place, RandomSampler, Sampler, SequentialSampler, WeightedSampler,
+};
 pub use synthetic::SyntheticDigits;
+pub use transform::Transformed;
 
 /// The README's program, checked.
 #[cfg(doctest)]

@@ -3,7 +3,8 @@
 use std::collections::HashSet;
 
 use pagelock_data::{
-    BatchSampler, Dataset, Place, RandomSampler, Sampler, SequentialSampler, TensorDataset, random_split,
+    BatchSampler, Dataset, DistributedSampler, Place, RandomSampler, Sampler, SequentialSampler, TensorDataset,
+    WeightedSampler, random_split,
 };
 use pagelock_tensor::{Generator, Tensor};
 use proptest::prelude::*;
@@ -109,4 +110,46 @@ fn assert_uniform(counts: &[f64], degrees: usize) {
     let degrees = degrees as f64;
     let deviation = (chi2 - degrees) / (2.0 * degrees).sqrt();
     assert!(deviation.abs() < 5.0, "chi² is {chi2} for {degrees} degrees of freedom: {deviation} deviations off");
+}
+
+proptest! {
+    #[test]
+    fn the_shares_of_all_ranks_are_the_order(
+        seed: u64, epoch: u64, n_samples in 1usize..300, world_size in 1usize..9,
+    ) {
+        let share_len = n_samples.div_ceil(world_size);
+        let shares: Vec<Vec<usize>> = (0..world_size)
+            .map(|rank| {
+                let sampler = DistributedSampler::new(RandomSampler::new(seed), rank, world_size).unwrap();
+                let mut share = vec![0; sampler.epoch_len(n_samples)];
+                sampler.fill(Place { epoch, position: 0, n_samples }, &mut share);
+                share
+            })
+            .collect();
+        let together = (0..share_len * world_size).map(|position| shares[position % world_size][position / world_size]);
+        let order = epoch_of(&RandomSampler::new(seed), epoch, n_samples);
+        prop_assert!(together.eq(order.into_iter().cycle().take(share_len * world_size)));
+    }
+
+    #[test]
+    fn samples_are_drawn_as_often_as_their_weights_say(
+        seed: u64, weights in prop::collection::vec(prop_oneof![Just(0.0), 0.01_f64..10.0], 1..20), epoch in 0u64..9,
+    ) {
+        let sum: f64 = weights.iter().sum();
+        prop_assume!(sum > 0.0);
+        const N_DRAWS: usize = 20_000;
+        let n_samples = weights.len();
+        let sampler = WeightedSampler::new(weights.clone(), N_DRAWS, seed).unwrap();
+        let mut draws = vec![0; N_DRAWS];
+        sampler.fill(Place { epoch, position: 0, n_samples }, &mut draws);
+        for (index, weight) in weights.iter().enumerate() {
+            let (n, p) = (N_DRAWS as f64, weight / sum);
+            let found = draws.iter().filter(|&&draw| draw == index).count() as f64;
+            let spread = (n * p * (1.0 - p)).sqrt();
+            prop_assert!((found - n * p).abs() <= 6.0 * spread + 1e-9, "{found} draws of {index}, {} expected", n * p);
+        }
+        let mut part = vec![0; 50];
+        sampler.fill(Place { epoch, position: 777, n_samples }, &mut part);
+        prop_assert_eq!(&part[..], &draws[777..827]);
+    }
 }

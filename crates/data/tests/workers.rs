@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-use pagelock_data::{DataLoader, Dataset, Error, LoaderState, Result, TensorDataset};
+use pagelock_data::{DataLoader, Dataset, Error, LoaderState, Result, Subset, TensorDataset};
 use pagelock_memory::{Budget, ByteSize};
 use pagelock_tensor::Tensor;
 use proptest::prelude::*;
@@ -72,6 +72,27 @@ fn any_number_of_workers_gives_the_same_batches_in_the_same_order() {
             assert_eq!([epoch(&loader), epoch(&loader)], expected, "{n_workers} workers");
         }
     }
+}
+
+#[test]
+fn random_changes_of_samples_depend_on_epoch_and_index_alone() {
+    let noisy = || points(300).transform(9, |x, random| Ok(x.to_vec()?[0] + random.next_f64() as f32));
+    let loader = |n_workers| DataLoader::new(noisy()).batch_size(7).shuffle(1).num_workers(n_workers);
+    let expected = {
+        let loader = loader(0);
+        [epoch(&loader), epoch(&loader)]
+    };
+    let (mut first, mut second) = (expected[0].clone(), expected[1].clone());
+    for batches in [&mut first, &mut second] {
+        batches.sort_by(|a, b| a.as_ref().unwrap()[0].total_cmp(&b.as_ref().unwrap()[0]));
+    }
+    assert_ne!(first, second, "each epoch has noise of its own");
+    for n_workers in [1, 4] {
+        let loader = loader(n_workers);
+        assert_eq!([epoch(&loader), epoch(&loader)], expected);
+    }
+    let subset = Subset::new(noisy(), [5, 6]).unwrap();
+    assert_eq!(subset.get_in(1, 3).unwrap(), noisy().get_in(6, 3).unwrap());
 }
 
 #[test]

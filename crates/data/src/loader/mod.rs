@@ -530,7 +530,7 @@ impl<B: 'static> Recipe<B> {
             check_index(index, n_samples)?;
         }
         let _charged = self.holder.enter();
-        self.source.batch(indices, watch).map_err(|error| error.locate(indices))
+        self.source.batch(epoch, indices, watch).map_err(|error| error.locate(indices))
     }
 }
 

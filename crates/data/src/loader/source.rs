@@ -12,8 +12,8 @@ use crate::{Error, Result};
 pub(super) trait Source<B>: Send + Sync + 'static {
     fn n_samples(&self) -> usize;
 
-    /// The batch of these samples, of which there is at least one.
-    fn batch(&self, indices: &[usize], watch: &mut Watch<'_>) -> Result<B>;
+    /// The batch of these samples, of which there is at least one, as they are in that epoch.
+    fn batch(&self, epoch: u64, indices: &[usize], watch: &mut Watch<'_>) -> Result<B>;
 }
 
 /// Sees where the making of a batch is, and how long each part took.
@@ -62,11 +62,11 @@ impl<D: Dataset<Sample: Stack>> Source<<D::Sample as Stack>::Batch> for Stacked<
         self.0.len()
     }
 
-    fn batch(&self, indices: &[usize], watch: &mut Watch<'_>) -> Result<<D::Sample as Stack>::Batch> {
+    fn batch(&self, epoch: u64, indices: &[usize], watch: &mut Watch<'_>) -> Result<<D::Sample as Stack>::Batch> {
         if let Some(batch) = watch.timed(|times| &mut times.fetch, |_| self.0.gather(indices))? {
             return Ok(batch);
         }
-        let samples = get_all(&self.0, indices, watch)?;
+        let samples = get_all(&self.0, epoch, indices, watch)?;
         watch.timed(|times| &mut times.collate, |_| Stack::stack(samples))
     }
 }
@@ -86,8 +86,8 @@ where
         self.dataset.len()
     }
 
-    fn batch(&self, indices: &[usize], watch: &mut Watch<'_>) -> Result<B> {
-        let samples = get_all(&self.dataset, indices, watch)?;
+    fn batch(&self, epoch: u64, indices: &[usize], watch: &mut Watch<'_>) -> Result<B> {
+        let samples = get_all(&self.dataset, epoch, indices, watch)?;
         watch.timed(|times| &mut times.collate, |_| (self.collate)(samples)).map_err(|error| match error {
             error @ Error::Uneven { .. } => error,
             error => Error::Collate { n_samples: indices.len(), first: indices[0], source: error.into() },
@@ -109,20 +109,20 @@ where
         self.source.n_samples()
     }
 
-    fn batch(&self, indices: &[usize], watch: &mut Watch<'_>) -> Result<B> {
-        let batch = self.source.batch(indices, watch)?;
+    fn batch(&self, epoch: u64, indices: &[usize], watch: &mut Watch<'_>) -> Result<B> {
+        let batch = self.source.batch(epoch, indices, watch)?;
         watch.timed(|times| &mut times.map, |_| (self.f)(batch))
     }
 }
 
 /// Sample by sample; an error names the one that failed.
-fn get_all<D: Dataset>(dataset: &D, indices: &[usize], watch: &mut Watch<'_>) -> Result<Vec<D::Sample>> {
+fn get_all<D: Dataset>(dataset: &D, epoch: u64, indices: &[usize], watch: &mut Watch<'_>) -> Result<Vec<D::Sample>> {
     watch.timed(
         |times| &mut times.fetch,
         |at| {
             let get = |&index: &usize| {
                 at.0.store(index + 1, Ordering::Relaxed);
-                dataset.get(index).map_err(|error| Error::Sample { index, source: error.into() })
+                dataset.get_in(index, epoch).map_err(|error| Error::Sample { index, source: error.into() })
             };
             let samples = indices.iter().map(get).collect();
             at.0.store(0, Ordering::Relaxed);

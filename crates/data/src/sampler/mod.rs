@@ -4,9 +4,14 @@
 //! where it stopped, so any worker can compute any batch, an epoch can be resumed at any position at no cost, and the
 //! order depends on the seed alone.
 
+mod distributed;
+mod weighted;
+
 use std::sync::Arc;
 
 use pagelock_tensor::Generator;
+
+pub use self::{distributed::DistributedSampler, weighted::WeightedSampler};
 
 use crate::{Error, Result};
 
