@@ -1,16 +1,19 @@
 //! Objects used again: the small allocations behind storages, graph nodes and walks, kept per thread.
 //!
 //! A training step makes and drops objects of the same types again and again, so after the first steps it finds
-//! everything it needs here and allocates nothing. Tensor bytes are not kept here: their pool is in `pagelock-memory`.
+//! everything it needs here and allocates nothing. Where one thread makes what another drops, as the workers of a loader
+//! do, what the second has too much of goes to the first through a shelf that all threads share, many at a time. Tensor
+//! bytes are not kept here: their pool is in `pagelock-memory`.
 //!
 //! Invariants: what is kept is empty, it holds no tensor and nothing of a user's; a thread keeps at most
-//! [`KEEP_BYTES`] of each type; what is kept is freed when the thread ends.
+//! [`KEEP_BYTES`] of each type, and so does the shelf; what a thread keeps is freed when it ends.
 
 use std::any::{Any, TypeId};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// How much of each type a thread keeps: some hundred nodes, some thousand storages.
 const KEEP_BYTES: usize = 256 << 10;
@@ -21,6 +24,17 @@ thread_local! {
 }
 
 type Idle = HashMap<TypeId, Box<dyn Any>, BuildHasherDefault<TypeHasher>>;
+
+/// How many of a type a thread has before it shares half of them.
+const SPARE: usize = 64;
+
+/// What threads share: a `Vec<T>` for each type `T`.
+static SHELF: Mutex<Shelf> = Mutex::new(Shelf::with_hasher(BuildHasherDefault::new()));
+
+/// Whether there is anything on it. Relaxed: a hint, so that an empty shelf costs no lock.
+static IS_SHARED: AtomicBool = AtomicBool::new(false);
+
+type Shelf = HashMap<TypeId, Box<dyn Any + Send>, BuildHasherDefault<TypeHasher>>;
 
 /// A `TypeId` is a hash already.
 #[derive(Default)]
@@ -66,6 +80,39 @@ fn keep<T: 'static>(object: T, size_bytes: usize) {
     });
 }
 
+/// Does something with what is shared of a type.
+fn with_shelf<T: Send + 'static, R>(f: impl FnOnce(&mut Vec<T>) -> R) -> R {
+    let mut shelf = SHELF.lock().unwrap_or_else(PoisonError::into_inner);
+    let any = shelf.entry(TypeId::of::<T>()).or_insert_with(|| Box::new(Vec::<T>::new()));
+    f(any.downcast_mut().unwrap_or_else(|| unreachable!("each type has a list of its own")))
+}
+
+/// Shares half of what this thread keeps of a type, if that is a lot.
+fn share_spare<T: Send + 'static>(size_bytes: usize) {
+    let limit = (KEEP_BYTES / size_bytes).max(1);
+    with_idle(|idle| {
+        let Some(idle) = of_type::<T>(idle).filter(|idle| idle.len() >= SPARE.min(limit)) else { return };
+        IS_SHARED.store(true, Relaxed);
+        with_shelf(|shelf| {
+            shelf.extend(idle.drain(idle.len() / 2..));
+            shelf.truncate(limit); // they are empty: nothing of a user's is dropped here
+        });
+    });
+}
+
+/// Takes some of what other threads shared; returns one.
+fn take_shared<T: Send + 'static>() -> Option<T> {
+    if !IS_SHARED.load(Relaxed) {
+        return None;
+    }
+    with_idle(|idle| {
+        let idle = of_type::<T>(idle)?;
+        with_shelf(|shelf| idle.extend(shelf.drain(shelf.len().saturating_sub(SPARE / 2)..)));
+        idle.pop()
+    })
+    .flatten()
+}
+
 /// What [`share`] makes and [`release`] empties: an `Option<T>`, of whose type only this may be known.
 pub(crate) trait Place {
     /// Drops the value.
@@ -74,19 +121,20 @@ pub(crate) trait Place {
     fn keep(self: Arc<Self>);
 }
 
-impl<T: 'static> Place for Option<T> {
+impl<T: Send + Sync + 'static> Place for Option<T> {
     fn empty(&mut self) {
         *self = None;
     }
 
     fn keep(self: Arc<Self>) {
         keep(self, size_of::<Self>());
+        share_spare::<Arc<Self>>(size_of::<Self>());
     }
 }
 
 /// A shared value, in an allocation that was kept if there is one. Whoever drops a handle calls [`release`] first.
-pub(crate) fn share<T: 'static>(value: T) -> Arc<Option<T>> {
-    let mut place = take().unwrap_or_else(|| Arc::new(None));
+pub(crate) fn share<T: Send + Sync + 'static>(value: T) -> Arc<Option<T>> {
+    let mut place = take().or_else(take_shared).unwrap_or_else(|| Arc::new(None));
     *Arc::get_mut(&mut place).unwrap_or_else(|| unreachable!("what is kept has no other handle")) = Some(value);
     place
 }
@@ -135,14 +183,18 @@ impl<T: 'static> Room for Vec<T> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+    use std::sync::mpsc;
+    use std::thread;
+
     use super::*;
 
     /// A value that tells how many like it are alive.
     type Alive = Arc<()>;
 
-    struct Handle<T: 'static>(Arc<Option<T>>);
+    struct Handle<T: Send + Sync + 'static>(Arc<Option<T>>);
 
-    impl<T: 'static> Drop for Handle<T> {
+    impl<T: Send + Sync + 'static> Drop for Handle<T> {
         fn drop(&mut self) {
             release(&mut self.0);
         }
@@ -176,6 +228,36 @@ mod tests {
             (1..=4)
                 .contains(&with_idle(|idle| of_type::<Arc<Option<Large>>>(idle).map_or(0, |idle| idle.len())).unwrap())
         );
+    }
+
+    #[test]
+    fn what_one_thread_drops_another_that_makes_it_uses_again() {
+        struct Passed([u8; 16]);
+        let make = || (0..SPARE).map(|i| Handle(share(Passed([i as u8; 16])))).collect::<Vec<_>>();
+        let addresses = |handles: &[Handle<Passed>]| {
+            handles.iter().map(|handle| Arc::as_ptr(&handle.0).addr()).collect::<HashSet<_>>()
+        };
+        // A thread that ends frees what it keeps, so the maker stays.
+        let (to_drop, dropped) = (mpsc::channel(), mpsc::channel());
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                let known = (0..4).fold(HashSet::new(), |known, _| {
+                    let made = make();
+                    let known = &known | &addresses(&made);
+                    to_drop.0.send(made).unwrap();
+                    dropped.1.recv().unwrap();
+                    known
+                });
+                assert!(known.len() <= 3 * SPARE, "{} different ones", known.len());
+            });
+            for handles in to_drop.1 {
+                assert!(
+                    handles.iter().enumerate().all(|(i, handle)| handle.0.as_ref().as_ref().unwrap().0[0] == i as u8)
+                );
+                drop(handles);
+                dropped.0.send(()).unwrap();
+            }
+        });
     }
 
     #[test]

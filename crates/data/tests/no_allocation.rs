@@ -1,0 +1,52 @@
+//! Once it is running, a loader with workers makes no heap allocation: counted on all threads, by the program's own
+//! allocator.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use pagelock_data::{DataLoader, TensorDataset};
+use pagelock_tensor::{Create, Tensor};
+
+struct Counting;
+
+static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: everything is the system allocator's.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Relaxed);
+        // SAFETY: the caller's promises.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promises.
+        unsafe { System.dealloc(ptr, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+const BATCHES: usize = 2_000;
+
+/// One test, since all threads of the process are counted. One of some rounds must be free of allocations, since the
+/// test harness may still start during the first, and workers meet the most they ever need at some later time.
+#[test]
+fn a_running_loader_allocates_nothing() {
+    for n_workers in [0, 1, 2] {
+        let samples = (Tensor::zeros([64 * BATCHES, 4]).unwrap(), Tensor::<i64>::zeros([64 * BATCHES]).unwrap());
+        let loader = DataLoader::new(TensorDataset::new(samples).unwrap()).batch_size(64).shuffle(0);
+        let loader = loader.num_workers(n_workers).persistent_workers(true);
+        let mut batches = loader.iter();
+        let mut counts = Vec::with_capacity(20);
+        while counts.len() < 19 && counts.last() != Some(&0) {
+            let before = ALLOCATIONS.load(Relaxed);
+            for _ in 0..100 {
+                batches.next().unwrap().unwrap();
+            }
+            counts.push(ALLOCATIONS.load(Relaxed) - before);
+        }
+        assert_eq!(counts.last(), Some(&0), "{n_workers} workers, allocations in a hundred batches: {counts:?}");
+    }
+}
