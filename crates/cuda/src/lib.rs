@@ -42,7 +42,8 @@
 //! `device.rs`, `event.rs`, `host_function.rs`, `parking.rs`, `pool/segment.rs`, `stream/mod.rs`, `stream/order.rs`,
 //! `page_locked/locker.rs`, `copy/buffers.rs`, `copy/fill.rs`, `copy/on_device.rs`, `copy/owned.rs`, `copy/rows.rs`,
 //! `copy/scoped.rs`, `copy/staged/mod.rs`, `copy/staged/up.rs`, `copy/staged/down.rs`, `copy/staged/ring.rs`,
-//! `copy/staged/job.rs`, `copy/staged/stores.rs`, `kernel/module.rs`, `kernel/launch.rs`, `graph.rs` and
+//! `copy/staged/job.rs`, `copy/staged/stores.rs`, `kernel/function.rs`,
+//! `kernel/module.rs`, `kernel/launch.rs`, `graph.rs` and
 //! `stream/capture.rs`. `kernel/nvrtc.rs` calls the compiler, `driver/mod.rs` declares the trait, and `loom_tests.rs`
 //! implements it for loom.
 
@@ -79,7 +80,10 @@ pub use error::{Absence, CompilerAbsence, Error, Result};
 pub use event::Event;
 pub use graph::{Graph, GraphBuffers, Recording};
 pub use host_function::HostCall;
-pub use kernel::{Kernel, KernelSource, Launch, Module, Parameter, Read, Signature, Write, compile, compiler_version};
+pub use kernel::{
+    Argument, Function, Kernel, KernelSource, Launch, MAX_ARGUMENTS, Module, Parameter, Read, Signature, Write,
+    compile, compiler_version,
+};
 pub use page_locked::{Frozen, PageLockedMemory, Pinned, Uninit, page_locked_budget};
 pub use pool::PoolStats;
 pub use stream::{Priority, Stream};

@@ -2,13 +2,18 @@
 //!
 //! `Tensor::zeros([2, 3])` is `f32`: the creation functions are inherent to `Tensor<f32>`. For the other element types
 //! the same names come from the trait [`Create`]: `Tensor::<i64>::zeros([2, 3])`. Inherent functions win where both
-//! apply, so neither form needs an annotation that the other does not.
+//! apply, so neither form needs an annotation that the other does not. `Tensor::on(&device).zeros([2, 3])` makes tensors on
+//! a device.
 
-use crate::element::{Element, Float, Num};
+use std::marker::PhantomData;
+
+use crate::cuda::{Formula, constant};
+use crate::device::Device;
+use crate::element::{Element, Float, Num, Scalar};
 use crate::error::{Error, Result};
 use crate::random::{self, Generator};
 use crate::shape::{IntoShape, Shape};
-use crate::storage::Fresh;
+use crate::storage::{Fresh, FreshCuda};
 use crate::tensor::Tensor;
 
 /// Nested arrays, slices and vectors of numbers: `[[1.0, 2.0], [3.0, 4.0]]`.
@@ -102,6 +107,17 @@ pub trait Create<T: Element>: Sized {
         let mut elements = Vec::with_capacity(sizes.iter().product());
         data.elements(&sizes, &mut elements)?;
         Tensor::from_slice(&elements, &sizes[..])
+    }
+
+    /// Where the next tensor is made.
+    ///
+    /// ```
+    /// # use pagelock_tensor::{Create, Device, Tensor};
+    /// let labels = Tensor::<i64>::on(&Device::best()).zeros([64])?;
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    fn on(device: &Device) -> On<'_, T> {
+        On { device, element: PhantomData }
     }
 
     /// Zeros (`false` for `bool`).
@@ -294,9 +310,97 @@ fn integer_steps<T: Num>(start: T, end: T, step: T) -> Option<usize> {
 }
 
 fn filled<T: Element>(op: &'static str, shape: impl IntoShape, value: T) -> Result<Tensor<T>> {
-    let mut out = Fresh::allocate(op, shape.into_shape()?)?;
-    out.elements().fill(value);
-    Ok(Tensor::from_fresh(out))
+    filled_on(&Device::Cpu, op, shape.into_shape()?, value)
+}
+
+fn filled_on<T: Element>(device: &Device, op: &'static str, shape: Shape, value: T) -> Result<Tensor<T>> {
+    match device {
+        Device::Cpu => {
+            let mut out = Fresh::allocate(op, shape)?;
+            out.elements().fill(value);
+            Ok(Tensor::from_fresh(out))
+        }
+        Device::Cuda(cuda) => {
+            let mut out = FreshCuda::allocate(op, shape, T::DTYPE, device, cuda)?;
+            if value == T::ZERO && !is_negative_zero(value) {
+                let zeroed = cuda.stream().fill(out.out().into_bytes(), 0);
+                zeroed.map_err(|source| Error::cuda(op, source))?;
+            } else {
+                FULL.run(cuda, op, &[], &[constant(value)], out.out())?;
+            }
+            Ok(Tensor::from_fresh_cuda(out))
+        }
+    }
+}
+
+static FULL: Formula = Formula { name: "full", inputs: &["to"], constants: &["value"], text: "value", changes: true };
+
+fn is_negative_zero<T: Element>(value: T) -> bool {
+    matches!(value.to_scalar(), Scalar::Float(value) if value.is_sign_negative())
+}
+
+/// Makes tensors on a device; see [`Tensor::on`](Create::on).
+#[derive(Debug, Clone, Copy)]
+pub struct On<'d, T = f32> {
+    device: &'d Device,
+    element: PhantomData<T>,
+}
+
+impl<T: Element> On<'_, T> {
+    /// Zeros (`false` for `bool`).
+    ///
+    /// # Errors
+    /// [`Error::DeviceMemory`] or [`Error::Memory`] if there is no room; [`Error::TooLarge`]; [`Error::Cuda`].
+    pub fn zeros(self, shape: impl IntoShape) -> Result<Tensor<T>> {
+        filled_on(self.device, "zeros", shape.into_shape()?, T::ZERO)
+    }
+
+    /// Ones (`true` for `bool`).
+    ///
+    /// # Errors
+    /// As [`On::zeros`].
+    pub fn ones(self, shape: impl IntoShape) -> Result<Tensor<T>> {
+        filled_on(self.device, "ones", shape.into_shape()?, T::ONE)
+    }
+
+    /// `value` everywhere.
+    ///
+    /// # Errors
+    /// As [`On::zeros`].
+    pub fn full(self, shape: impl IntoShape, value: T) -> Result<Tensor<T>> {
+        filled_on(self.device, "full", shape.into_shape()?, value)
+    }
+
+    /// A tensor of nested arrays; see [`Tensor::new`](struct@Tensor).
+    ///
+    /// # Errors
+    /// [`Error::Ragged`] if rows differ in length; as [`On::zeros`].
+    #[expect(clippy::new_ret_no_self, reason = "a constructor of `Tensor<T>`")]
+    pub fn new(self, data: impl NestedArray<T>) -> Result<Tensor<T>> {
+        <Tensor<T> as Create<T>>::new(data)?.to(self.device)
+    }
+
+    /// A tensor of values in row-major order.
+    ///
+    /// # Errors
+    /// [`Error::DataLength`] if the shape has another number of elements; as [`On::zeros`].
+    pub fn from_slice(self, data: &[T], shape: impl IntoShape) -> Result<Tensor<T>> {
+        Tensor::from_slice(data, shape)?.to(self.device)
+    }
+}
+
+impl Tensor<f32> {
+    /// Where the next tensor is made: `Tensor::on(&device).zeros([2, 3])`. For other element types see [`Create::on`].
+    ///
+    /// ```
+    /// # use pagelock_tensor::{Device, Tensor};
+    /// let device = Device::best();
+    /// assert_eq!(Tensor::on(&device).full([2], 1.5)?.to_vec()?, [1.5, 1.5]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    pub fn on(device: &Device) -> On<'_, f32> {
+        On { device, element: PhantomData }
+    }
 }
 
 impl<T: Element> Tensor<T> {
@@ -355,28 +459,28 @@ impl<T: Element> Tensor<T> {
         filled("scalar", (), value)
     }
 
-    /// Zeros of this tensor's shape.
+    /// Zeros of this tensor's shape, where it is.
     ///
     /// # Errors
     /// [`Error::Memory`] if the budget refuses.
     pub fn zeros_like(&self) -> Result<Tensor<T>> {
-        filled("zeros_like", self.shape(), T::ZERO)
+        filled_on(self.storage().device(), "zeros_like", *self.shape(), T::ZERO)
     }
 
-    /// Ones of this tensor's shape.
+    /// Ones of this tensor's shape, where it is.
     ///
     /// # Errors
     /// [`Error::Memory`] if the budget refuses.
     pub fn ones_like(&self) -> Result<Tensor<T>> {
-        filled("ones_like", self.shape(), T::ONE)
+        filled_on(self.storage().device(), "ones_like", *self.shape(), T::ONE)
     }
 
-    /// `value` in this tensor's shape.
+    /// `value` in this tensor's shape, where it is.
     ///
     /// # Errors
     /// [`Error::Memory`] if the budget refuses.
     pub fn full_like(&self, value: T) -> Result<Tensor<T>> {
-        filled("full_like", self.shape(), value)
+        filled_on(self.storage().device(), "full_like", *self.shape(), value)
     }
 }
 

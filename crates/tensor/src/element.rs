@@ -62,6 +62,14 @@ impl DType {
         }
     }
 
+    /// What values of this type compute in: `f32` for the half types, else the type itself.
+    pub(crate) fn computing(self) -> DType {
+        match self {
+            DType::F16 | DType::BF16 => DType::F32,
+            other => other,
+        }
+    }
+
     /// Whether tensors of this type can have gradients.
     pub fn is_float(self) -> bool {
         matches!(self, DType::F32 | DType::F64 | DType::F16 | DType::BF16)

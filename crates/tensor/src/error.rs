@@ -1,7 +1,9 @@
 //! The crate's one error type. Every text names the operation, the numbers and the fix.
 
+use pagelock_cuda as cuda;
 use pagelock_memory as memory;
 
+use crate::device::{Device, Operand};
 use crate::element::DType;
 use crate::shape::{MAX_RANK, Shape};
 
@@ -317,6 +319,55 @@ pub enum Error {
         /// What the memory says.
         source: memory::Error,
     },
+    /// Tensors of one operation are on different devices.
+    #[error("{op}: {}, {}; move one with `.to(&device)?`", operands[0], operands[1])]
+    DeviceMismatch {
+        /// The operation.
+        op: &'static str,
+        /// The first tensor, and the first that is elsewhere.
+        operands: Box<[Operand; 2]>,
+    },
+    /// The host has to read what is in a device's memory.
+    #[error("{op}: {shape} is on {device}, and the host reads only its own memory; copy it with `.to(&Device::Cpu)?`")]
+    OnDevice {
+        /// The operation.
+        op: &'static str,
+        /// The tensor's shape.
+        shape: Shape,
+        /// Where it is.
+        device: Device,
+    },
+    /// An operation that only the CPU can do so far.
+    #[error("{op}: there is no kernel for {device} yet; compute it on the CPU, with `.to(&Device::Cpu)?`")]
+    NoKernel {
+        /// The operation.
+        op: &'static str,
+        /// Where its tensors are.
+        device: Device,
+    },
+    /// There is no such device.
+    #[error(transparent)]
+    NoDevice(cuda::Error),
+    /// A device's memory was refused.
+    #[error("{op}: no memory for {shape} of {dtype}: {source}")]
+    DeviceMemory {
+        /// The operation.
+        op: &'static str,
+        /// The shape asked for.
+        shape: Shape,
+        /// The element type.
+        dtype: DType,
+        /// The refusal.
+        source: cuda::Error,
+    },
+    /// CUDA refused, or a kernel cannot be had.
+    #[error("{op}: {source}")]
+    Cuda {
+        /// The operation.
+        op: &'static str,
+        /// What CUDA, or the compiler of kernels, says.
+        source: cuda::Error,
+    },
     /// Host memory was refused.
     #[error("{op}: no memory for {shape} of {dtype}: {source}")]
     Memory {
@@ -329,6 +380,12 @@ pub enum Error {
         /// The refusal.
         source: memory::Error,
     },
+}
+
+impl Error {
+    pub(crate) fn cuda(op: &'static str, source: cuda::Error) -> Error {
+        Error::Cuda { op, source }
+    }
 }
 
 fn saved_types(saved: &[DType]) -> String {

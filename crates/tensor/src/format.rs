@@ -54,10 +54,14 @@ impl<T: Element> Tensor<T> {
         if self.is_empty() {
             return text.write_str("[]");
         }
-        let reading = self.read();
+        let here = match self.readable() {
+            Ok(here) => here,
+            Err(unreadable) => return write!(text, "<{unreadable}>"),
+        };
+        let reading = here.read("print").map_err(|_| fmt::Error)?;
         let shown = Shown {
-            elements: reading.of(self.layout()),
-            layout: self.layout(),
+            elements: reading.of(here.layout()),
+            layout: here.layout(),
             summarize: self.len() > SUMMARIZE_ABOVE,
         };
         let mut column = Column::new(T::DTYPE, precision);
@@ -75,13 +79,15 @@ impl<T: Element> Tensor<T> {
             _ => false,
         };
         let dtype = (!usual).then(|| format!("dtype={}", T::DTYPE));
+        let device = self.storage().device();
+        let device = (!device.is_cpu()).then(|| format!("device='{device}'"));
         let gradient = self.node().map(|node| match node.is_leaf() {
             true => "requires_grad=True".to_owned(),
             false => format!("grad_fn=<{}>", node.name()),
         });
         // PyTorch counts two characters more than the last line has.
         let mut line_len = text.len() - text.rfind('\n').map_or(0, |newline| newline + 1) + 2;
-        for suffix in [size, dtype, gradient].into_iter().flatten() {
+        for suffix in [device, size, dtype, gradient].into_iter().flatten() {
             if line_len + suffix.len() + 2 > LINE_WIDTH {
                 write!(text, ",\n{:indent$}{suffix}", "", indent = PREFIX.len())?;
                 line_len = PREFIX.len() + suffix.len();

@@ -45,6 +45,16 @@ impl Layout {
         self.offset
     }
 
+    /// The same, in a storage that starts with the view's first element.
+    pub(crate) fn at_start(self) -> Layout {
+        Layout { offset: 0, ..self }
+    }
+
+    /// Whether no element of the storage between the view's first and last is left out or shown twice.
+    pub(crate) fn is_dense(&self) -> bool {
+        self.contiguous || (self.span() == self.shape.elements() && !self.overlaps())
+    }
+
     pub(crate) fn is_contiguous(&self) -> bool {
         self.contiguous
     }

@@ -1,4 +1,4 @@
-//! Tensors with automatic differentiation, on host memory that is counted and limited.
+//! Tensors with automatic differentiation, on host memory that is counted and limited, and on NVIDIA GPUs.
 //!
 //! A [`Tensor`] is an n-dimensional array used as in PyTorch: same names, broadcasting, gradients and printing. What
 //! differs: a fallible call returns a [`Result`], whose error names the numbers and the fix; element types never mix
@@ -38,6 +38,7 @@
 //! - **Networks:** [`matmul`](Tensor::matmul), [`conv2d`](Tensor::conv2d), pooling, softmax, losses, dropout.
 //! - **Changes in place:** methods that end in an underscore, for data and optimizers. They are never recorded.
 //! - **Gradients:** [`backward`](Tensor::backward), [`grad`](Tensor::grad), [`no_grad`]; the rest is in [`autograd`].
+//! - **GPUs:** [`Device::best`], [`x.to(&device)`](Tensor::to), [`Tensor::on`]; operations run where their inputs are.
 //! - **Random numbers** that replay: [`manual_seed`], [`Generator`].
 //!
 //! # Reading order
@@ -46,12 +47,14 @@
 //! 3. `ops/elementwise.rs`, the simplest operations; `ops/matmul/` and `ops/conv2d/`, with kernels of their own.
 //! 4. `autograd/`: what `apply` leaves behind, and how `backward` walks it.
 //! 5. `cpu/`, the loops of which kernels are made; `parallel.rs`, how they share threads.
-//! 6. `reuse.rs` and `scratch.rs`: why a training step makes no heap allocation after the first ones.
-//! 7. `element.rs`, `create.rs`, `random.rs`, `format.rs`: element types, making and printing tensors.
+//! 6. `device.rs` and `transfer.rs`, then `cuda/`: the same on GPUs.
+//! 7. `reuse.rs` and `scratch.rs`: why a training step makes no heap allocation after the first ones.
+//! 8. `element.rs`, `create.rs`, `random.rs`, `format.rs`: element types, making and printing tensors.
 //!
 //! # Files with `unsafe`
-//! `ops/matmul/cpu/large.rs` (calls of the `gemm` crate), `parallel.rs` (disjoint parts of a slice for several threads) and `parallel/pool.rs` (a job that lives on its
-//! caller's stack).
+//! `ops/matmul/cpu/large.rs` (calls of the `gemm` crate), `parallel.rs` (disjoint parts of a slice for several threads),
+//! `parallel/pool.rs` (a job that lives on its caller's stack); launches of CUDA kernels: `cuda/code.rs`,
+//! `cuda/elementwise.rs` and `cuda/reduce.rs`.
 //!
 //! # Features
 //! None: instruction sets are chosen at run time, and everything else is always there.
@@ -59,6 +62,7 @@
 pub mod autograd;
 mod cpu;
 mod create;
+mod cuda;
 mod device;
 mod element;
 mod error;
@@ -74,10 +78,12 @@ mod scratch;
 mod shape;
 mod storage;
 mod tensor;
+mod transfer;
 
 pub use autograd::{enable_grad, is_grad_enabled, no_grad};
-pub use create::{Create, NestedArray};
-pub use device::Device;
+pub use create::{Create, NestedArray, On};
+pub use cuda::CudaDevice;
+pub use device::{Device, Operand};
 pub use element::{DType, Element, Float, Num, Real, Scalar};
 pub use error::{Error, Result};
 pub use ops::{Conv2dOptions, Pool2dOptions, Reduction, SliceRange};

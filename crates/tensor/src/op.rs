@@ -6,12 +6,14 @@
 
 use crate::autograd::{self, Saved};
 use crate::cpu::CpuView;
+use crate::cuda::{CudaDevice, CudaOut, CudaView};
+use crate::device::{Device, common_device};
 use crate::element::{DType, Element};
 use crate::error::Result;
 use crate::layout::Layout;
 use crate::shape::Shape;
-use crate::storage::{Fresh, StorageRef, lock_order};
-use crate::tensor::{Raw, Tensor, view};
+use crate::storage::{Fresh, FreshCuda, Locked, StorageRef, lock_order};
+use crate::tensor::{Raw, Tensor};
 
 /// Which tensors `backward` will ask for; anything else is freed as soon as the user drops it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,6 +50,13 @@ pub(crate) trait Op<T: Element, const N: usize>: Send + Sync + Sized + 'static {
     /// Computes every element of `out`, which is contiguous and holds unspecified values.
     /// Fails only on what shapes cannot tell, such as an index out of range.
     fn cpu(&self, inputs: [CpuView<'_, T>; N], out: &mut [Self::Out]) -> Result<()>;
+
+    /// The same on a device, queued on its stream: `out` is contiguous and holds unspecified values.
+    ///
+    /// The inputs are on the device and are elements of `T`, which is known as [`CudaView::dtype`]: what is written here
+    /// is compiled once for each type, so it should only pass things on. Operations that have no kernel yet say so with
+    /// [`no_cuda_kernel!`].
+    fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; N], out: CudaOut<'_>) -> Result<()>;
 
     /// The gradient of each input, given that of the output; `None` where there is none or none is needed
     /// ([`Saved::needs`]). Gradients of broadcast inputs may have the output's shape: they are summed down elsewhere.
@@ -93,6 +102,22 @@ macro_rules! per_type {
 }
 pub(crate) use per_type;
 
+/// The `cuda` of an operation of so many inputs that has no kernel yet; a test in `cuda/tests.rs` counts them.
+macro_rules! no_cuda_kernel {
+    ($n:literal) => {
+        fn cuda(
+            &self,
+            device: &$crate::cuda::CudaDevice,
+            _: [$crate::cuda::CudaView<'_>; $n],
+            _: $crate::cuda::CudaOut<'_>,
+        ) -> Result<()> {
+            let device = $crate::device::Device::Cuda(device.clone());
+            Err($crate::error::Error::NoKernel { op: <Self as Op<T, $n>>::NAME, device })
+        }
+    };
+}
+pub(crate) use no_cuda_kernel;
+
 /// Runs an operation: check, allocate, compute, record.
 pub(crate) fn apply<T, O, const N: usize>(op: O, inputs: [&Tensor<T>; N]) -> Result<Tensor<O::Out>>
 where
@@ -104,6 +129,7 @@ where
 
 /// [`apply`] where the element type is known. Compiled for each operation and type, so what need not be is elsewhere.
 pub(crate) fn apply_as<T: Element, O: Op<T, N>, const N: usize>(op: O, inputs: [&Raw; N]) -> Result<Raw> {
+    let device = common_device(O::NAME, &inputs)?;
     let shape = op.out_shape(inputs.map(Raw::shape))?;
     let prepared = match O::INPUTS {
         Inputs::AsTheyAre => None,
@@ -111,9 +137,21 @@ pub(crate) fn apply_as<T: Element, O: Op<T, N>, const N: usize>(op: O, inputs: [
         Inputs::Broadcast => broadcast(O::NAME, inputs, &shape)?,
     };
     let inputs = prepared.as_ref().map_or(inputs, <[Raw; N]>::each_ref);
-    let mut out = Fresh::<O::Out>::allocate(O::NAME, shape)?;
-    run::<T, N>(inputs, &mut |views| op.cpu(views, out.elements()))?;
-    Ok(autograd::record::<T, O, N>(op, inputs, Tensor::from_fresh(out).into_raw()))
+    let out = match device {
+        Device::Cpu => {
+            let mut out = Fresh::<O::Out>::allocate(O::NAME, shape)?;
+            run(inputs, &mut |locks, first| {
+                op.cpu(std::array::from_fn(|i| locked(locks, first[i]).cpu(&inputs[i].layout)), out.elements())
+            })?;
+            Tensor::from_fresh(out)
+        }
+        Device::Cuda(cuda) => {
+            let mut out = FreshCuda::allocate(O::NAME, shape, O::Out::DTYPE, device, cuda)?;
+            on_cuda(inputs, &mut |views| op.cuda(cuda, views, out.out()))?;
+            Tensor::from_fresh_cuda(out)
+        }
+    };
+    Ok(autograd::record::<T, O, N>(op, inputs, out.into_raw()))
 }
 
 /// The inputs as contiguous tensors, unless they all are.
@@ -142,20 +180,30 @@ fn stand_ins<const N: usize>(inputs: [&Raw; N], form: &dyn Fn(&Raw) -> Result<Ra
 }
 
 /// Locks each input's storage once, however many inputs share it, and runs the kernel.
-fn run<T: Element, const N: usize>(
+fn run<const N: usize>(
     inputs: [&Raw; N],
-    kernel: &mut dyn FnMut([CpuView<'_, T>; N]) -> Result<()>,
+    kernel: &mut dyn FnMut(&[Option<Locked<'_>>; N], [usize; N]) -> Result<()>,
 ) -> Result<()> {
     let storages = inputs.map(|input| &input.storage);
     let first = first_of_storage(storages);
     let mut locks = [const { None }; N];
     for i in lock_order(storages) {
-        locks[i] = (first[i] == i).then(|| inputs[i].storage.read());
+        locks[i] = (first[i] == i).then(|| inputs[i].storage.lock());
     }
-    kernel(std::array::from_fn(|i| match &locks[first[i]] {
-        Some(lock) => view(lock, &inputs[i].layout),
-        None => unreachable!("the first of the inputs that share a storage locks it"),
-    }))
+    kernel(&locks, first)
+}
+
+/// [`run`] for kernels of a device, which do not depend on the element type.
+fn on_cuda<const N: usize>(inputs: [&Raw; N], kernel: &mut dyn FnMut([CudaView<'_>; N]) -> Result<()>) -> Result<()> {
+    run(inputs, &mut |locks, first| {
+        kernel(std::array::from_fn(|i| locked(locks, first[i]).cuda(&inputs[i].layout, inputs[i].dtype())))
+    })
+}
+
+/// The lock of the storage that input number `first` is the first to use.
+pub(crate) fn locked<'a, 'l, const N: usize>(locks: &'a [Option<Locked<'l>>; N], first: usize) -> &'a Locked<'l> {
+    let lock = locks[first].as_ref();
+    lock.unwrap_or_else(|| unreachable!("the first of the inputs that share a storage locks it"))
 }
 
 /// For each storage, the position of the first that is the same: the one to lock.

@@ -237,6 +237,11 @@ impl IntoShape for &Shape {
 pub struct AxisSet(u8);
 
 impl AxisSet {
+    /// One dimension.
+    pub(crate) fn one(dim: usize) -> AxisSet {
+        AxisSet(1 << dim)
+    }
+
     pub(crate) fn contains(self, dim: usize) -> bool {
         self.0 >> dim & 1 == 1
     }

@@ -1,18 +1,23 @@
-//! Storage: the bytes behind one or several tensors, with a lock and a version.
+//! Storage: the bytes behind one or several tensors, on the host or on a device, with a lock and a version.
 //!
 //! Views share a storage, in-place operations write it under its lock, and every write makes a new version, so that
 //! `backward` can tell whether a tensor that it saved is still the one it saved.
 //!
 //! Invariant: no code of a user ever runs while a lock is held, no thread takes the same lock twice, and several locks
-//! are taken in the order of [`lock_order`], so threads never wait for each other in a circle.
+//! are taken in the order of [`lock_order`], so threads never wait for each other in a circle. A device works after the
+//! lock is given back; what uses the same memory later is queued behind it, or waits.
 
 use std::marker::PhantomData;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use pagelock_cuda::{DeviceBuffer, DeviceView};
 use pagelock_memory::{HostBuffer, default_host};
 
+use crate::cpu::CpuView;
+use crate::cuda::{CudaDevice, CudaOut, CudaView};
+use crate::device::Device;
 use crate::element::{DType, Element};
 use crate::error::{Error, Result};
 use crate::layout::Layout;
@@ -59,9 +64,16 @@ impl Drop for StorageRef {
 }
 
 pub(crate) struct Storage {
-    memory: RwLock<HostBuffer>,
+    memory: RwLock<Memory>,
     version: AtomicU64,
     dtype: DType,
+    device: Device,
+}
+
+/// Bytes, and where they are.
+pub(crate) enum Memory {
+    Host(HostBuffer),
+    Cuda(DeviceBuffer<u8>),
 }
 
 impl Storage {
@@ -69,20 +81,25 @@ impl Storage {
         self.dtype
     }
 
+    pub(crate) fn device(&self) -> &Device {
+        &self.device
+    }
+
     pub(crate) fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)
     }
 
-    pub(crate) fn read<T: Element>(&self) -> Reading<'_, T> {
+    /// Locks for reading, wherever the bytes are.
+    pub(crate) fn lock(&self) -> Locked<'_> {
         // A poisoned lock means that a kernel panicked on a bug of ours; the bytes are still initialised.
-        Reading { guard: self.memory.read().unwrap_or_else(PoisonError::into_inner), element: PhantomData }
+        Locked(self.memory.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Locks for writing and makes a new version.
-    pub(crate) fn write<T: Element>(&self) -> Writing<'_, T> {
+    pub(crate) fn lock_mut(&self) -> LockedMut<'_> {
         let guard = self.memory.write().unwrap_or_else(PoisonError::into_inner);
         self.version.fetch_add(1, Ordering::Release);
-        Writing { guard, element: PhantomData }
+        LockedMut(guard)
     }
 }
 
@@ -94,39 +111,86 @@ pub(crate) fn lock_order<const N: usize>(storages: [&StorageRef; N]) -> [usize; 
 }
 
 /// A storage locked for reading.
+pub(crate) struct Locked<'a>(RwLockReadGuard<'a, Memory>);
+
+impl Locked<'_> {
+    /// The memory on the host, if it is there.
+    pub(crate) fn host(&self) -> Option<&HostBuffer> {
+        match &*self.0 {
+            Memory::Host(buffer) => Some(buffer),
+            Memory::Cuda(_) => None,
+        }
+    }
+
+    /// What a kernel of the CPU sees of a tensor of `T`.
+    pub(crate) fn cpu<'a, T: Element>(&'a self, layout: &'a Layout) -> CpuView<'a, T> {
+        let Some(buffer) = self.host() else { unreachable!("operations run where their inputs are") };
+        let data = &T::slice(buffer.bytes())[layout.offset()..][..layout.span()];
+        CpuView { data, shape: layout.shape(), strides: layout.strides() }
+    }
+
+    /// What a kernel of the device sees of a tensor.
+    pub(crate) fn cuda<'a>(&'a self, layout: &'a Layout, dtype: DType) -> CudaView<'a> {
+        match &*self.0 {
+            Memory::Cuda(buffer) => CudaView::new(buffer.view(), layout, dtype),
+            Memory::Host(_) => unreachable!("operations run where their inputs are"),
+        }
+    }
+
+    /// All bytes on the device, if they are there.
+    pub(crate) fn device_bytes(&self) -> Option<DeviceView<'_, u8>> {
+        match &*self.0 {
+            Memory::Cuda(buffer) => Some(buffer.view()),
+            Memory::Host(_) => None,
+        }
+    }
+}
+
+/// A storage on the host, locked for reading elements of one type.
 pub(crate) struct Reading<'a, T> {
-    guard: RwLockReadGuard<'a, HostBuffer>,
+    locked: Locked<'a>,
     element: PhantomData<T>,
 }
 
-impl<T: Element> Reading<'_, T> {
-    /// All elements of the storage.
-    pub(crate) fn all(&self) -> &[T] {
-        T::slice(self.guard.bytes())
+impl<'a, T: Element> Reading<'a, T> {
+    /// Of a storage that is on the host; its elements are `T`.
+    pub(crate) fn new(locked: Locked<'a>) -> Option<Reading<'a, T>> {
+        locked.host()?;
+        Some(Reading { locked, element: PhantomData })
+    }
+
+    /// What a kernel sees of a tensor.
+    pub(crate) fn view<'b>(&'b self, layout: &'b Layout) -> CpuView<'b, T> {
+        self.locked.cpu(layout)
     }
 
     /// The elements from a view's first to its last.
-    pub(crate) fn of(&self, layout: &Layout) -> &[T] {
-        &self.all()[layout.offset()..][..layout.span()]
+    pub(crate) fn of<'b>(&'b self, layout: &'b Layout) -> &'b [T] {
+        self.view(layout).data
     }
 }
 
 /// A storage locked for writing.
-pub(crate) struct Writing<'a, T> {
-    guard: RwLockWriteGuard<'a, HostBuffer>,
-    element: PhantomData<T>,
-}
+pub(crate) struct LockedMut<'a>(RwLockWriteGuard<'a, Memory>);
 
-impl<T: Element> Writing<'_, T> {
-    /// The elements from a view's first to its last.
-    pub(crate) fn of(&mut self, op: &'static str, layout: &Layout) -> Result<&mut [T]> {
-        let bytes =
-            self.guard.bytes_mut().map_err(|source| Error::NotWritable { op, shape: *layout.shape(), source })?;
+impl LockedMut<'_> {
+    /// The elements from a view's first to its last, on the host.
+    pub(crate) fn of<T: Element>(&mut self, op: &'static str, layout: &Layout) -> Result<&mut [T]> {
+        let Memory::Host(buffer) = &mut *self.0 else { unreachable!("operations run where their inputs are") };
+        let bytes = buffer.bytes_mut().map_err(|source| Error::NotWritable { op, shape: *layout.shape(), source })?;
         Ok(&mut T::slice_mut(bytes)[layout.offset()..][..layout.span()])
+    }
+
+    /// What a kernel of the device changes of a tensor.
+    pub(crate) fn cuda<'a>(&'a mut self, layout: &'a Layout, dtype: DType) -> CudaOut<'a> {
+        match &mut *self.0 {
+            Memory::Cuda(buffer) => CudaOut::new(buffer.view_mut(), layout, dtype),
+            Memory::Host(_) => unreachable!("operations run where their inputs are"),
+        }
     }
 }
 
-/// A new storage that nobody else holds yet: the output of a kernel.
+/// A new storage on the host that nobody else holds yet: the output of a kernel.
 pub(crate) struct Fresh<T> {
     memory: HostBuffer,
     shape: Shape,
@@ -159,7 +223,52 @@ impl<T: Element> Fresh<T> {
     }
 
     pub(crate) fn share(self) -> (StorageRef, Layout) {
-        let storage = Storage { memory: RwLock::new(self.memory), version: AtomicU64::new(0), dtype: T::DTYPE };
-        (StorageRef::new(storage), Layout::contiguous(self.shape))
+        (on_host(self.memory, T::DTYPE), Layout::contiguous(self.shape))
+    }
+}
+
+/// A storage of bytes that are values of the element type.
+pub(crate) fn on_host(memory: HostBuffer, dtype: DType) -> StorageRef {
+    let (memory, version) = (RwLock::new(Memory::Host(memory)), AtomicU64::new(0));
+    StorageRef::new(Storage { memory, version, dtype, device: Device::Cpu })
+}
+
+/// A new storage on a device that nobody else holds yet: the output of a kernel.
+pub(crate) struct FreshCuda<'d> {
+    memory: DeviceBuffer<u8>,
+    layout: Layout,
+    dtype: DType,
+    device: &'d Device,
+}
+
+impl<'d> FreshCuda<'d> {
+    /// Room for a contiguous tensor on `device`, which is `cuda`; its elements have unspecified values.
+    pub(crate) fn allocate(
+        op: &'static str,
+        shape: Shape,
+        dtype: DType,
+        device: &'d Device,
+        cuda: &CudaDevice,
+    ) -> Result<FreshCuda<'d>> {
+        shape.check_size()?;
+        let refused = |source| Error::DeviceMemory { op, shape, dtype, source };
+        let memory = cuda.stream().allocate(shape.elements() * dtype.size()).map_err(refused)?;
+        Ok(FreshCuda { memory, layout: Layout::contiguous(shape), dtype, device })
+    }
+
+    /// All of it, to be written.
+    pub(crate) fn out(&mut self) -> CudaOut<'_> {
+        CudaOut::new(self.memory.view_mut(), &self.layout, self.dtype)
+    }
+
+    /// A part of it, to be written.
+    pub(crate) fn window<'a>(&'a mut self, layout: &'a Layout) -> CudaOut<'a> {
+        CudaOut::new(self.memory.view_mut(), layout, self.dtype)
+    }
+
+    pub(crate) fn share(self) -> (StorageRef, Layout) {
+        let (memory, version) = (RwLock::new(Memory::Cuda(self.memory)), AtomicU64::new(0));
+        let storage = Storage { memory, version, dtype: self.dtype, device: self.device.clone() };
+        (StorageRef::new(storage), self.layout)
     }
 }

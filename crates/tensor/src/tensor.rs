@@ -5,13 +5,14 @@
 use std::marker::PhantomData;
 
 use crate::autograd::NodeRef;
-use crate::cpu::{self, CpuView};
+use crate::cpu;
+use crate::cuda::COPY;
 use crate::device::Device;
 use crate::element::{DType, Element};
 use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::shape::{IntoShape, Shape};
-use crate::storage::{Fresh, Reading, StorageRef};
+use crate::storage::{Fresh, FreshCuda, Reading, StorageRef};
 
 /// An n-dimensional array of one element type, `f32` unless another is named.
 ///
@@ -68,6 +69,11 @@ impl<T> Clone for Tensor<T> {
 }
 
 impl<T: Element> Tensor<T> {
+    pub(crate) fn from_fresh_cuda(fresh: FreshCuda<'_>) -> Tensor<T> {
+        let (storage, layout) = fresh.share();
+        Raw { storage, layout, node: None }.typed()
+    }
+
     pub(crate) fn from_fresh(fresh: Fresh<T>) -> Tensor<T> {
         let (storage, layout) = fresh.share();
         Raw { storage, layout, node: None }.typed()
@@ -103,8 +109,9 @@ impl<T: Element> Tensor<T> {
         &self.raw.storage
     }
 
-    pub(crate) fn read(&self) -> Reading<'_, T> {
-        self.raw.storage.read()
+    /// Locked for reading on the host; an error if it is elsewhere.
+    pub(crate) fn read(&self, op: &'static str) -> Result<Reading<'_, T>> {
+        read(op, &self.raw)
     }
 
     /// Whether two tensors may share elements.
@@ -200,21 +207,6 @@ impl<T: Element> Tensor<T> {
         T::DTYPE
     }
 
-    /// Where the elements are.
-    pub fn device(&self) -> Device {
-        Device::Cpu
-    }
-
-    /// This tensor on `device`: itself if it is there already.
-    ///
-    /// # Errors
-    /// None yet: the CPU is the only device.
-    pub fn to(&self, device: &Device) -> Result<Tensor<T>> {
-        match device {
-            Device::Cpu => Ok(self.clone()),
-        }
-    }
-
     /// How many times the storage has been changed in place, through any view of it.
     ///
     /// ```
@@ -228,7 +220,7 @@ impl<T: Element> Tensor<T> {
         self.raw.storage.version()
     }
 
-    /// All elements in row-major order.
+    /// All elements in row-major order, on the host; waits for a device that computes them.
     ///
     /// ```
     /// # use pagelock_tensor::Tensor;
@@ -237,14 +229,14 @@ impl<T: Element> Tensor<T> {
     /// ```
     ///
     /// # Errors
-    /// None on the CPU.
+    /// None on the CPU; as [`Tensor::to`] otherwise.
     pub fn to_vec(&self) -> Result<Vec<T>> {
         let mut out = vec![T::ZERO; self.len()];
         self.copy_to_slice(&mut out)?;
         Ok(out)
     }
 
-    /// Copies all elements, in row-major order, into `out`.
+    /// Copies all elements, in row-major order, into `out`; waits for a device that computes them.
     ///
     /// ```
     /// # use pagelock_tensor::Tensor;
@@ -255,16 +247,17 @@ impl<T: Element> Tensor<T> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::DataLength`] if `out` has another length.
+    /// [`Error::DataLength`] if `out` has another length; as [`Tensor::to`].
     pub fn copy_to_slice(&self, out: &mut [T]) -> Result<()> {
         if out.len() != self.len() {
             return Err(Error::DataLength { op: "copy_to_slice", given: out.len(), shape: *self.shape() });
         }
-        cpu::copy(view(&self.read(), self.layout()), out);
+        let here = self.readable()?;
+        cpu::copy(here.read("copy_to_slice")?.view(here.layout()), out);
         Ok(())
     }
 
-    /// The one element of a tensor that holds one.
+    /// The one element of a tensor that holds one; waits for a device that computes it.
     ///
     /// ```
     /// # use pagelock_tensor::Tensor;
@@ -273,12 +266,13 @@ impl<T: Element> Tensor<T> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NotOneElement`].
+    /// [`Error::NotOneElement`]; as [`Tensor::to`].
     pub fn item(&self) -> Result<T> {
         if self.len() != 1 {
             return Err(Error::NotOneElement { shape: *self.shape() });
         }
-        Ok(self.read().of(self.layout())[0])
+        let here = self.readable()?;
+        Ok(here.read("item")?.of(here.layout())[0])
     }
 
     /// This tensor if it is contiguous, else a copy that is; outside the graph.
@@ -288,9 +282,16 @@ impl<T: Element> Tensor<T> {
 
     /// A contiguous copy in a storage of its own, outside the graph.
     pub(crate) fn deep_copy(&self, op: &'static str) -> Result<Tensor<T>> {
-        let mut out = Fresh::allocate(op, *self.shape())?;
-        cpu::copy(view(&self.read(), self.layout()), out.elements());
-        Ok(Tensor::from_fresh(out))
+        let device = self.storage().device();
+        let Device::Cuda(cuda) = device else {
+            let mut out = Fresh::allocate(op, *self.shape())?;
+            cpu::copy(self.read(op)?.view(self.layout()), out.elements());
+            return Ok(Tensor::from_fresh(out));
+        };
+        let mut out = FreshCuda::allocate(op, *self.shape(), T::DTYPE, device, cuda)?;
+        let locked = self.storage().lock();
+        COPY.run(cuda, op, &[locked.cuda(self.layout(), T::DTYPE)], &[], out.out())?;
+        Ok(Tensor::from_fresh_cuda(out))
     }
 
     /// Expanded to a shape, outside the graph.
@@ -299,7 +300,8 @@ impl<T: Element> Tensor<T> {
     }
 }
 
-/// What a kernel sees of a tensor whose storage is locked.
-pub(crate) fn view<'a, T: Element>(reading: &'a Reading<'_, T>, layout: &'a Layout) -> CpuView<'a, T> {
-    CpuView { data: reading.of(layout), shape: layout.shape(), strides: layout.strides() }
+/// Locks a tensor of `T` for reading on the host; an error if it is elsewhere.
+pub(crate) fn read<'a, T: Element>(op: &'static str, tensor: &'a Raw) -> Result<Reading<'a, T>> {
+    let on_device = || Error::OnDevice { op, shape: *tensor.shape(), device: tensor.storage.device().clone() };
+    Reading::new(tensor.storage.lock()).ok_or_else(on_device)
 }

@@ -11,8 +11,9 @@ use lexopt::Parser;
 use serde_json::Value;
 use xshell::{Shell, cmd};
 
-/// Packages whose tests use a GPU, and fail without one under `REQUIRE_GPU=1`.
-const PACKAGES: &[&str] = &["pagelock-cuda"];
+/// Test programs that use a GPU, and fail without one under `REQUIRE_GPU=1`: packages, with what `cargo test` has to be
+/// told to build no others.
+const PACKAGES: &[(&str, &[&str])] = &[("pagelock-cuda", &["--lib", "--tests"]), ("pagelock-tensor", &["--test=cuda"])];
 
 /// What runs the bundled tests. Its first test, `tools::there_is_a_gpu` of `pagelock-cuda`, says whether it can.
 const RUN: &str = include_str!("run.sh");
@@ -49,10 +50,13 @@ pub(crate) fn run(sh: &Shell, mut parser: Parser) -> Result<()> {
 
 /// Makes `folder` anew: stripped test programs in `tests/`, and `run.sh`. Returns how many programs there are.
 fn bundle(sh: &Shell, folder: &Path) -> Result<usize> {
-    let packages = PACKAGES.iter().flat_map(|package| ["--package", package]);
-    let built = cmd!(sh, "cargo test --release --lib --tests --no-run --message-format=json {packages...}");
-    let binaries = test_binaries(&built.quiet().read()?)?;
-    ensure!(!binaries.is_empty(), "cargo built no tests of {}", PACKAGES.join(", "));
+    let mut binaries = Vec::new();
+    for &(package, targets) in PACKAGES {
+        let built = cmd!(sh, "cargo test --release --no-run --message-format=json --package {package} {targets...}");
+        let of_package = test_binaries(&built.quiet().read()?)?;
+        ensure!(!of_package.is_empty(), "cargo built no tests of {package}");
+        binaries.extend(of_package);
+    }
 
     let tests = folder.join("tests");
     sh.remove_path(&tests)?;

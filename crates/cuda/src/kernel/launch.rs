@@ -70,14 +70,12 @@ impl<S: Signature> Kernel<S> {
         if let Some((requirement, _)) = self.requirements.iter().find(|(_, met)| !met(&arguments)) {
             return Err(Error::Arguments { kernel: self.name.to_string(), requirement });
         }
-        self.check(stream, &launch)?;
+        check(&self.device, stream, &launch)?;
         let lowered = S::lower(arguments, stream)?;
         if launch.grid.contains(&0) {
             return Ok(());
         }
-        if launch.shared_bytes > ALWAYS_SHARED {
-            self.allow_shared(launch.shared_bytes)?;
-        }
+        allow_shared(&self.device, self.function, launch.shared_bytes)?;
         let (mut pointers, count) = lowered.pointers();
         let queued = stream.core().enqueue_on_device(lowered.accesses(), |driver, stream| {
             // SAFETY: the module stays loaded while its device lives, which its streams hold; the arguments are those
@@ -87,35 +85,12 @@ impl<S: Signature> Kernel<S> {
         Ok(queued?)
     }
 
-    fn check(&self, stream: &Stream, launch: &Launch) -> Result<()> {
-        let (kernel, here) = (self.device.properties(), stream.device().properties());
-        if self.device != *stream.device() {
-            return Err(Error::OtherDevice { buffer: kernel.ordinal, stream: here.ordinal });
-        }
-        let threads: u64 = launch.block.iter().map(|&threads| u64::from(threads)).product();
-        if threads == 0 || threads > kernel.max_threads_per_block.into() {
-            return Err(Error::Launch { block: launch.block, most: kernel.max_threads_per_block });
-        }
-        Ok(())
-    }
-
-    fn allow_shared(&self, bytes: u32) -> Result<()> {
-        host_function::refuse_inside()?;
-        let driver = &self.device.core().base().driver;
-        // SAFETY: the function's module is loaded.
-        unsafe { driver.set_function_attribute(self.function, MAX_SHARED, bytes as i32) }?;
-        Ok(())
-    }
-
     /// How many blocks of that size one multiprocessor runs at once.
     ///
     /// # Errors
     /// [`Error::Driver`].
     pub fn blocks_per_multiprocessor(&self, threads: u32, shared_bytes: u32) -> Result<u32> {
-        host_function::refuse_inside()?;
-        let driver = &self.device.core().base().driver;
-        // SAFETY: the function's module is loaded.
-        Ok(unsafe { driver.occupancy(self.function, threads, shared_bytes as usize) }?)
+        blocks_per_multiprocessor(&self.device, self.function, threads, shared_bytes)
     }
 
     /// A launch for a kernel with a grid-stride loop over `len` elements: as many blocks of `threads` threads as the
@@ -128,6 +103,41 @@ impl<S: Signature> Kernel<S> {
         let covering = Launch::covering(len, threads);
         Ok(Launch { grid: [covering.grid[0].min(at_once), 1, 1], ..covering })
     }
+}
+
+/// An error if the stream is another device's than the kernel, or a block has no thread or too many.
+pub(super) fn check(device: &Device, stream: &Stream, launch: &Launch) -> Result<()> {
+    let (kernel, here) = (device.properties(), stream.device().properties());
+    if device != stream.device() {
+        return Err(Error::OtherDevice { buffer: kernel.ordinal, stream: here.ordinal });
+    }
+    let threads: u64 = launch.block.iter().map(|&threads| u64::from(threads)).product();
+    if threads == 0 || threads > kernel.max_threads_per_block.into() {
+        return Err(Error::Launch { block: launch.block, most: kernel.max_threads_per_block });
+    }
+    Ok(())
+}
+
+/// Lets blocks have that much shared memory, where that is more than they always may.
+pub(super) fn allow_shared(device: &Device, function: FunctionHandle, bytes: u32) -> Result<()> {
+    if bytes <= ALWAYS_SHARED {
+        return Ok(());
+    }
+    host_function::refuse_inside()?;
+    // SAFETY: the function's module is loaded.
+    unsafe { device.core().base().driver.set_function_attribute(function, MAX_SHARED, bytes as i32) }?;
+    Ok(())
+}
+
+pub(super) fn blocks_per_multiprocessor(
+    device: &Device,
+    function: FunctionHandle,
+    threads: u32,
+    shared_bytes: u32,
+) -> Result<u32> {
+    host_function::refuse_inside()?;
+    // SAFETY: the function's module is loaded.
+    Ok(unsafe { device.core().base().driver.occupancy(function, threads, shared_bytes as usize) }?)
 }
 
 const ALWAYS_SHARED: u32 = 48 << 10; // without asking

@@ -2,7 +2,8 @@
 //!
 //! - `source.rs`: what is compiled; `compiler.rs` and `nvrtc.rs`: how; `find.rs`: where NVRTC is looked for;
 //! - `cache.rs`: compiled kernels on disk, so that NVRTC is needed once;
-//! - `module.rs`: compiled code on a device; `signature.rs`: what a kernel takes; `launch.rs`: launching it.
+//! - `module.rs`: compiled code on a device; `signature.rs`: what a kernel takes; `launch.rs`: launching it;
+//! - `function.rs`: kernels whose parameters are known only when the program runs.
 //!
 //! One promise is the author's: that a kernel takes what its signature says, and stays inside its buffers when its
 //! requirements hold. It is made where the kernel is taken from its module, and everything after that is safe.
@@ -10,6 +11,7 @@
 mod cache;
 mod compiler;
 mod find;
+mod function;
 mod launch;
 mod module;
 mod nvrtc;
@@ -19,6 +21,7 @@ mod source;
 pub(crate) use self::module::Modules;
 pub use self::{
     compiler::{compile, compiler_version},
+    function::{Argument, Function, MAX_ARGUMENTS},
     launch::{Kernel, Launch},
     module::Module,
     signature::{Parameter, Read, Signature, Write},

@@ -112,35 +112,45 @@ impl Module {
     /// [requirements](Kernel::requires), in any number of threads, it reads only the elements of its buffers, writes
     /// only those of the written ones, and ends.
     pub unsafe fn kernel<S: Signature>(&self, name: &str) -> Result<Kernel<S>> {
-        host_function::refuse_inside()?;
-        let missing = || Error::NoKernel { kernel: name.to_owned(), module: self.name.to_string() };
-        let c_name = CString::new(name).map_err(|_| missing())?;
-        // SAFETY: the module is loaded for as long as its device lives.
-        let function = unsafe { self.device.core().base().driver.function(self.handle, &c_name) };
-        let function = match function {
-            Err(Failure { status: Status::NOT_FOUND, .. }) => return Err(missing()),
-            other => other?,
-        };
+        let function = self.find(name)?;
         self.check_parameters::<S>(name, function)?;
         Ok(Kernel::new(self.device.clone(), function, name))
     }
 
     fn check_parameters<S: Signature>(&self, name: &str, function: FunctionHandle) -> Result<()> {
+        match self.parameter_sizes(function)? {
+            Some(found) if found != S::sizes() => {
+                Err(Error::Signature { kernel: name.to_owned(), found, declared: S::sizes() })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn find(&self, name: &str) -> Result<FunctionHandle> {
+        host_function::refuse_inside()?;
+        let missing = || Error::NoKernel { kernel: name.to_owned(), module: self.name.to_string() };
+        let c_name = CString::new(name).map_err(|_| missing())?;
+        // SAFETY: the module is loaded for as long as its device lives.
+        let function = unsafe { self.device.core().base().driver.function(self.handle, &c_name) };
+        match function {
+            Err(Failure { status: Status::NOT_FOUND, .. }) => Err(missing()),
+            other => Ok(other?),
+        }
+    }
+
+    /// Bytes of each parameter, if the driver says them.
+    pub(super) fn parameter_sizes(&self, function: FunctionHandle) -> Result<Option<Vec<usize>>> {
         let driver = &self.device.core().base().driver;
         let mut sizes = Vec::new();
         loop {
             // SAFETY: the function's module is loaded.
             match unsafe { driver.parameter_size(function, sizes.len()) } {
                 Ok(Some(size)) => sizes.push(size),
-                Ok(None) => break,
-                Err(Failure { call: Call::ParameterSize, status: Status::NOT_SUPPORTED }) => return Ok(()),
+                Ok(None) => return Ok(Some(sizes)),
+                Err(Failure { call: Call::ParameterSize, status: Status::NOT_SUPPORTED }) => return Ok(None),
                 Err(failure) => return Err(Error::Driver(failure)),
             }
         }
-        if sizes == S::sizes() {
-            return Ok(());
-        }
-        Err(Error::Signature { kernel: name.to_owned(), found: sizes, declared: S::sizes() })
     }
 }
 

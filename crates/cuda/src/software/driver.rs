@@ -1,6 +1,10 @@
 //! [`Driver`] for one software device.
 
-use std::{ffi::c_void, ptr::NonNull, sync::Arc};
+use std::{
+    ffi::{CStr, c_void},
+    ptr::NonNull,
+    sync::Arc,
+};
 
 use pagelock_memory::ByteSize;
 
@@ -9,21 +13,22 @@ use super::{
     queue::{Mark, Queue, Stamp, Work},
 };
 use crate::driver::{
-    Address, Call, Copy2d, Driver, EventHandle, EventTiming, Failure, GraphHandle, HostFunction, MemoryInfo, Pattern,
-    Properties, Result, RunnableGraphHandle, Status, StreamHandle,
+    Address, Call, Copy2d, Driver, EventHandle, EventTiming, Failure, FunctionHandle, GraphHandle, HostFunction,
+    Launch, MemoryInfo, ModuleHandle, Pattern, Properties, Result, RunnableGraphHandle, Status, StreamHandle,
 };
 
 pub(super) struct SoftwareDriver {
     engines: Arc<Engines>,
     properties: Properties,
+    has_kernels: bool,
 }
 
 impl SoftwareDriver {
-    pub(super) fn new(engines: Arc<Engines>, ordinal: u32, memory: ByteSize) -> Self {
+    pub(super) fn new(engines: Arc<Engines>, ordinal: u32, memory: ByteSize, kernels_for: Option<(u32, u32)>) -> Self {
         let properties = Properties {
             name: "software device".to_owned(),
             ordinal,
-            compute_capability: (0, 0),
+            compute_capability: kernels_for.unwrap_or((0, 0)),
             memory,
             multiprocessors: 1,
             l2_cache: ByteSize(0),
@@ -34,11 +39,16 @@ impl SoftwareDriver {
             driver_version: (0, 0),
             stream_priorities: (0, -5),
         };
-        Self { engines, properties }
+        Self { engines, properties, has_kernels: kernels_for.is_some() }
     }
 
     fn core(&self) -> &Core {
         self.engines.core()
+    }
+
+    /// What a call about kernels returns.
+    fn about_kernels<T>(&self, call: Call, value: T) -> Result<T> {
+        if self.has_kernels { self.core().call(call, |_| Ok(value)) } else { Err(Failure::not_supported(call)) }
     }
 
     fn push(&self, call: Call, stream: StreamHandle, work: Work) -> Result<()> {
@@ -275,6 +285,31 @@ unsafe impl Driver for SoftwareDriver {
 
     unsafe fn call_host(&self, stream: StreamHandle, function: HostFunction, data: *mut c_void) -> Result<()> {
         self.push(Call::CallHost, stream, Work::CallHost { function, data })
+    }
+
+    unsafe fn load_module(&self, _: &[u8]) -> Result<ModuleHandle> {
+        self.about_kernels(Call::LoadModule, ModuleHandle(1))
+    }
+
+    unsafe fn unload_module(&self, _: ModuleHandle) -> Result<()> {
+        self.about_kernels(Call::UnloadModule, ())
+    }
+
+    unsafe fn function(&self, _: ModuleHandle, _: &CStr) -> Result<FunctionHandle> {
+        self.about_kernels(Call::Function, FunctionHandle(1))
+    }
+
+    unsafe fn set_function_attribute(&self, _: FunctionHandle, _: u32, _: i32) -> Result<()> {
+        self.about_kernels(Call::SetFunctionAttribute, ())
+    }
+
+    unsafe fn occupancy(&self, _: FunctionHandle, _: u32, _: usize) -> Result<u32> {
+        self.about_kernels(Call::Occupancy, 1)
+    }
+
+    unsafe fn launch(&self, stream: StreamHandle, _: FunctionHandle, _: &Launch, _: &mut [*mut c_void]) -> Result<()> {
+        self.about_kernels(Call::Launch, ())?;
+        self.push(Call::Launch, stream, Work::All([].into()))
     }
 
     unsafe fn begin_capture(&self, stream: StreamHandle) -> Result<()> {

@@ -33,6 +33,9 @@ pub struct Config {
     pub memory: ByteSize,
     /// When work is done.
     pub schedule: Schedule,
+    /// The version of the instruction set for which kernels are accepted: they are compiled, loaded and launched, and do
+    /// nothing. None: there are no kernels.
+    pub kernels_for: Option<(u32, u32)>,
     /// What decides wherever the schedule has a choice: the same seed and the same calls give the same run, unless
     /// there are threads.
     pub seed: u64,
@@ -40,7 +43,13 @@ pub struct Config {
 
 impl Default for Config {
     fn default() -> Self {
-        Self { devices: 1, memory: ByteSize::gib(1), schedule: Schedule::Stepped { haste: 64 }, seed: 0 }
+        Self {
+            devices: 1,
+            memory: ByteSize::gib(1),
+            schedule: Schedule::Stepped { haste: 64 },
+            kernels_for: None,
+            seed: 0,
+        }
     }
 }
 
@@ -79,6 +88,7 @@ pub struct Machine {
 struct Shared {
     engines: Arc<Engines>,
     memory: ByteSize,
+    kernels_for: Option<(u32, u32)>,
     devices: Mutex<Vec<Weak<DeviceCore>>>, // guards that a device is made once
 }
 
@@ -87,7 +97,8 @@ impl Machine {
     pub fn new(config: Config) -> Self {
         let engines = Engines::start(config.schedule, config.seed);
         let devices = (0..config.devices).map(|_| Weak::new()).collect();
-        Self { shared: Arc::new(Shared { engines, memory: config.memory, devices: Mutex::new(devices) }) }
+        let (memory, kernels_for) = (config.memory, config.kernels_for);
+        Self { shared: Arc::new(Shared { engines, memory, kernels_for, devices: Mutex::new(devices) }) }
     }
 
     /// One of its devices; the same one for the same number, while any handle to it lives.
@@ -101,7 +112,8 @@ impl Machine {
         if let Some(known) = place.upgrade() {
             return Ok(Device::from_core(known));
         }
-        let driver = SoftwareDriver::new(self.shared.engines.clone(), ordinal, self.shared.memory);
+        let Shared { engines, memory, kernels_for, .. } = &*self.shared;
+        let driver = SoftwareDriver::new(engines.clone(), ordinal, *memory, *kernels_for);
         let device = Device::with_driver(Arc::new(driver));
         *place = Arc::downgrade(device.core());
         Ok(device)

@@ -50,6 +50,7 @@ struct Captured {
 }
 
 /// What work does with a buffer.
+#[derive(Clone, Copy)]
 pub(crate) struct Access<'a> {
     uses: &'a Uses,
     writes: bool,

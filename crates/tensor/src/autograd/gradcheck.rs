@@ -3,7 +3,6 @@
 use super::tensor::{Backward, grad};
 use crate::error::{Error, Result};
 use crate::random::Generator;
-use crate::shape::Shape;
 use crate::tensor::Tensor;
 
 /// How close [`gradcheck`] wants derivatives to be: within `absolute + relative · |difference quotient|`.
@@ -42,7 +41,7 @@ pub fn gradcheck(
     inputs: &[&Tensor<f64>],
     tolerance: Tolerance,
 ) -> Result<()> {
-    let upstream = random_like(f(&plain(inputs)?)?.shape())?;
+    let upstream = random_like(&f(&plain(inputs)?)?)?;
     let analytic = gradients(&f, inputs, &upstream)?;
     let upstream = upstream.to_vec()?;
     for (input, analytic) in analytic.iter().enumerate() {
@@ -69,7 +68,7 @@ pub fn gradgradcheck(
     inputs: &[&Tensor<f64>],
     tolerance: Tolerance,
 ) -> Result<()> {
-    let upstream = random_like(f(&plain(inputs)?)?.shape())?;
+    let upstream = random_like(&f(&plain(inputs)?)?)?;
     let first = |tensors: &[Tensor<f64>]| {
         let Some((upstream, inputs)) = tensors.split_last() else { unreachable!("the gradient is always given") };
         let leaves: Vec<_> = inputs.iter().map(|input| input.clone().set_requires_grad(true)).collect();
@@ -97,10 +96,10 @@ impl Tolerance {
 }
 
 /// Uniform in [−1, 1), from a seed of its own: checks repeat.
-fn random_like(shape: &Shape) -> Result<Tensor<f64>> {
+fn random_like(result: &Tensor<f64>) -> Result<Tensor<f64>> {
     let generator = Generator::new(0);
-    let values: Vec<f64> = (0..shape.elements()).map(|_| 2.0 * generator.next_f64() - 1.0).collect();
-    Tensor::from_vec(values, shape)
+    let values: Vec<f64> = (0..result.len()).map(|_| 2.0 * generator.next_f64() - 1.0).collect();
+    Tensor::from_vec(values, result.shape())?.to(&result.device())
 }
 
 /// Copies outside the graph.
@@ -138,7 +137,7 @@ fn quotients(
         let mut tensors = plain(inputs)?;
         let mut values = tensors[input].to_vec()?;
         values[element] += by;
-        tensors[input] = Tensor::from_slice(&values, tensors[input].shape())?;
+        tensors[input] = Tensor::from_slice(&values, tensors[input].shape())?.to(&tensors[input].device())?;
         f(&tensors)?.to_vec()
     };
     let (up, down) = (moved(step)?, moved(-step)?);
@@ -153,12 +152,13 @@ fn worst(
     quotients: &[f64],
     tolerance: Tolerance,
 ) -> Result<Error> {
-    let shape = *f(&plain(inputs)?)?.shape();
+    let result = f(&plain(inputs)?)?;
     let (mut found, mut furthest) = (None, f64::NEG_INFINITY);
     for (output, &numeric) in quotients.iter().enumerate() {
         let mut one = vec![0.0; quotients.len()];
         one[output] = 1.0;
-        let analytic = gradients(f, inputs, &Tensor::from_vec(one, shape)?)?[input][element];
+        let analytic =
+            gradients(f, inputs, &Tensor::from_vec(one, result.shape())?.to(&result.device())?)?[input][element];
         let excess = (analytic - numeric).abs() - tolerance.allowed(numeric);
         if excess > furthest || excess.is_nan() {
             furthest = if excess.is_nan() { f64::INFINITY } else { excess };

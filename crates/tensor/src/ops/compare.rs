@@ -6,6 +6,7 @@ use half::{bf16, f16};
 
 use crate::autograd::Saved;
 use crate::cpu::{self, CpuView};
+use crate::cuda::{CudaDevice, CudaOut, CudaView, Formula};
 use crate::element::{DType, Element};
 use crate::error::Result;
 use crate::op::{Inputs, Op, PerType, Saves, apply, per_type};
@@ -32,6 +33,17 @@ macro_rules! comparison {
             fn cpu(&self, [a, b]: [CpuView<'_, T>; 2], out: &mut [bool]) -> Result<()> {
                 cpu::map2(a, b, out, |a: T, b: T| a $operator b);
                 Ok(())
+            }
+
+            fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; 2], out: CudaOut<'_>) -> Result<()> {
+                static FORMULA: Formula = Formula {
+                    name: stringify!($method),
+                    inputs: &["a", "b"],
+                    constants: &[],
+                    text: concat!("a ", stringify!($operator), " b"),
+                    changes: false,
+                };
+                FORMULA.run(device, stringify!($method), &inputs, &[], out)
             }
 
             fn backward(&self, _: &Saved<'_, T, bool, 2>, _: &Tensor<bool>) -> Result<[Option<Tensor<T>>; 2]> {
@@ -82,6 +94,11 @@ impl<T: Element, U: Element> Op<T, 1> for Cast<U> {
     fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: &mut [U]) -> Result<()> {
         cpu::map1(x, out, |x: T| x.cast());
         Ok(())
+    }
+
+    fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
+        static CAST: Formula = Formula { name: "cast", inputs: &["x"], constants: &[], text: "x", changes: false };
+        CAST.run(device, "cast", &inputs, &[], out)
     }
 
     fn backward(&self, _: &Saved<'_, T, U, 1>, grad: &Tensor<U>) -> Result<[Option<Tensor<T>>; 1]> {

@@ -24,6 +24,7 @@ impl<T: Float> Tensor<T> {
             return self.mul_scalar(T::ZERO);
         }
         let kept = crate::Tensor::<f32>::rand_with(self.shape(), generator)?.ge(&Tensor::scalar(p as f32)?)?;
+        let kept = kept.to(&self.device())?;
         self.mul(&kept.cast::<T>()?.scaled(1.0 / (1.0 - p))?)
     }
 }

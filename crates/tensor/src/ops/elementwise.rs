@@ -1,19 +1,39 @@
-//! Elementwise operations: one block each, with the formula, the derivative and the documented method.
+//! Elementwise operations: one block each, with the formula in Rust and in CUDA C++, the derivative and the documented
+//! method.
 //!
-//! A unary formula is a function of `x` in the computing type; a binary one takes two elements and broadcasts.
+//! A unary formula is a function of `x` in the computing type; a binary one takes two elements and broadcasts. In CUDA C++
+//! all values are of the computing type, and the result is rounded to the element type; `cuda/header.cu` has the words.
 //! Derivatives are tensor operations, so they are differentiable again.
 
 use crate::autograd::Saved;
 use crate::cpu::{self, CpuView};
+use crate::cuda::{CudaDevice, CudaOut, CudaView, Formula, constant};
 use crate::element::{Element, Float, Num, Real, Scalar};
 use crate::error::Result;
 use crate::op::{Inputs, Op, Saves, apply, per_type};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
-/// `unary! { doc; method = Struct, what it saves, formula of x, |saved, grad| derivative }`
+/// The `cuda` of an operation with `n` inputs: `formula! { n, name, [inputs], |op| [constants = values], formula }`.
+macro_rules! formula {
+    ($n:literal, $name:expr, [$($input:ident),*], |$op:pat_param| [$($constant:ident = $value:expr),*], $text:literal) => {
+        fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; $n], out: CudaOut<'_>) -> Result<()> {
+            static FORMULA: Formula = Formula {
+                name: $name,
+                inputs: &[$(stringify!($input)),*],
+                constants: &[$(stringify!($constant)),*],
+                text: $text,
+                changes: false,
+            };
+            let $op = self;
+            FORMULA.run(device, <Self as Op<T, $n>>::NAME, &inputs, &[$(constant($value)),*], out)
+        }
+    };
+}
+
+/// `unary! { doc; method = Struct, what it saves, formula of x, the same in CUDA, |saved, grad| derivative }`
 macro_rules! unary {
-    ($(#[$doc:meta])* $method:ident = $name:ident, $saves:ident, |$x:ident| $formula:expr, |$saved:ident, $grad:ident| $derivative:expr) => {
+    ($(#[$doc:meta])* $method:ident = $name:ident, $saves:ident, |$x:ident| $formula:expr, $cuda:literal, |$saved:ident, $grad:ident| $derivative:expr) => {
         struct $name;
 
         impl<T: Float> Op<T, 1> for $name {
@@ -29,6 +49,8 @@ macro_rules! unary {
                 cpu::map1(x, out, #[inline(always)] |x: T| { let $x = x.to_real(); T::from_real($formula) });
                 Ok(())
             }
+
+            formula! { 1, stringify!($method), [$x], |_| [], $cuda }
 
             fn backward(&self, $saved: &Saved<'_, T, T, 1>, $grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 1]> {
                 Ok([Some($derivative?)])
@@ -51,36 +73,38 @@ macro_rules! unary {
 
 unary! {
     /// eˣ of every element. The derivative is the result itself.
-    exp = Exp, Output, |x| x.exp(), |saved, grad| grad.mul(saved.output())
+    exp = Exp, Output, |x| x.exp(), "exp(x)", |saved, grad| grad.mul(saved.output())
 }
 unary! {
     /// The natural logarithm of every element: −∞ at 0, NaN below.
-    log = Log, Inputs, |x| x.ln(), |saved, grad| grad.div(saved.input(0))
+    log = Log, Inputs, |x| x.ln(), "log(x)", |saved, grad| grad.div(saved.input(0))
 }
 unary! {
     /// The square root of every element: NaN below 0.
-    sqrt = Sqrt, Output, |x| x.sqrt(), |saved, grad| grad.div(&saved.output().mul_scalar(T::from_f64(2.0))?)
+    sqrt = Sqrt, Output, |x| x.sqrt(), "sqrt(x)", |saved, grad| grad.div(&saved.output().mul_scalar(T::from_f64(2.0))?)
 }
 unary! {
     /// The hyperbolic tangent of every element. The derivative is 1 − tanh².
-    tanh = Tanh, Output, |x| x.tanh(), |saved, grad| grad.mul(&one_minus(&saved.output().mul(saved.output())?)?)
+    tanh = Tanh, Output, |x| x.tanh(), "tanh(x)", |saved, grad| grad.mul(&one_minus(&saved.output().mul(saved.output())?)?)
 }
 unary! {
     /// 1 / (1 + e⁻ˣ) of every element. With `y` the result, the derivative is y·(1 − y).
-    sigmoid = Sigmoid, Output, |x| x.sigmoid(), |saved, grad| grad.mul(&saved.output().mul(&one_minus(saved.output())?)?)
+    sigmoid = Sigmoid, Output, |x| x.sigmoid(), "sigmoid(x)", |saved, grad| grad.mul(&saved.output().mul(&one_minus(saved.output())?)?)
 }
 unary! {
     /// max(x, 0) of every element; the derivative at 0 is 0, and NaN stays NaN.
-    relu = Relu, Output, |x| if x < T::Real::ZERO { T::Real::ZERO } else { x }, |saved, grad| apply(WherePositive, [grad, saved.output()])
+    relu = Relu, Output, |x| if x < T::Real::ZERO { T::Real::ZERO } else { x }, "x < 0 ? 0 : x",
+    |saved, grad| apply(WherePositive, [grad, saved.output()])
 }
 
 fn one_minus<T: Float>(x: &Tensor<T>) -> Result<Tensor<T>> {
     x.neg()?.add_scalar(T::ONE)
 }
 
-/// `binary! { Struct: bound, name, what it saves, formula, |saved, grad| [derivatives] }` for operations that broadcast.
+/// `binary! { Struct: bound, name, what it saves, formula, the same in CUDA, |saved, grad| [derivatives] }` for operations
+/// that broadcast.
 macro_rules! binary {
-    ($name:ident: $bound:ident, $op_name:literal, $saves:ident, |$a:ident, $b:ident| $formula:expr, |$saved:ident, $grad:ident| [$left:expr, $right:expr $(,)?]) => {
+    ($name:ident: $bound:ident, $op_name:literal, $saves:ident, |$a:ident, $b:ident| $formula:expr, $cuda:literal, |$saved:ident, $grad:ident| [$left:expr, $right:expr $(,)?]) => {
         struct $name;
 
         per_type! { $name[2]: $bound }
@@ -106,6 +130,8 @@ macro_rules! binary {
                 Ok(())
             }
 
+            formula! { 2, $op_name, [$a, $b], |_| [], $cuda }
+
             fn backward(&self, $saved: &Saved<'_, T, T, 2>, $grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 2]> {
                 Ok([$saved.grad_of(0, || $left)?, $saved.grad_of(1, || $right)?])
             }
@@ -113,20 +139,20 @@ macro_rules! binary {
     };
 }
 
-binary! { Add: Element, "add", Nothing, |a, b| a.plus(b), |saved, grad| [Ok(grad.clone()), Ok(grad.clone())] }
-binary! { Sub: Num, "sub", Nothing, |a, b| a.minus(b), |saved, grad| [Ok(grad.clone()), grad.neg()] }
-binary! { Mul: Element, "mul", Inputs, |a, b| a.times(b), |saved, grad| [grad.mul(saved.input(1)), grad.mul(saved.input(0))] }
-binary! { Div: Float, "div", Inputs, |a, b| T::from_real(a.to_real() / b.to_real()), |saved, grad| [
+binary! { Add: Element, "add", Nothing, |a, b| a.plus(b), "plus(a, b)", |saved, grad| [Ok(grad.clone()), Ok(grad.clone())] }
+binary! { Sub: Num, "sub", Nothing, |a, b| a.minus(b), "minus(a, b)", |saved, grad| [Ok(grad.clone()), grad.neg()] }
+binary! { Mul: Element, "mul", Inputs, |a, b| a.times(b), "times(a, b)", |saved, grad| [grad.mul(saved.input(1)), grad.mul(saved.input(0))] }
+binary! { Div: Float, "div", Inputs, |a, b| T::from_real(a.to_real() / b.to_real()), "a / b", |saved, grad| [
     grad.div(saved.input(1)),
     grad.mul(saved.input(0))?.div(&saved.input(1).mul(saved.input(1))?)?.neg(),
 ] }
 // Where both are equal each side gets half of the gradient, as in PyTorch. NaN wins.
-binary! { Maximum: Num, "maximum", Inputs, |a, b| if a > b || a.is_nan() { a } else { b }, |saved, grad| [
+binary! { Maximum: Num, "maximum", Inputs, |a, b| if a > b || a.is_nan() { a } else { b }, "a > b || is_nan(a) ? a : b", |saved, grad| [
     apply(ShareOfLarger, [grad, saved.input(0), saved.input(1)]),
     apply(ShareOfLarger, [grad, saved.input(1), saved.input(0)]),
 ] }
 // The derivative of relu: the gradient where the second operand is positive, else 0.
-binary! { WherePositive: Float, "relu", Inputs, |grad, y| if y > T::ZERO { grad } else { T::ZERO }, |saved, grad| [
+binary! { WherePositive: Float, "relu", Inputs, |grad, y| if y > T::ZERO { grad } else { T::ZERO }, "y > 0 ? grad : 0", |saved, grad| [
     apply(WherePositive, [grad, saved.input(1)]),
     grad.zeros_like(),
 ] }
@@ -166,6 +192,8 @@ impl<T: Num> Op<T, 3> for ShareOfLarger {
         );
         Ok(())
     }
+
+    formula! { 3, "share of the larger", [grad, mine, other], |_| [], "mine > other ? grad : mine == other ? times(grad, to<R>(0.5)) : 0" }
 
     fn backward(&self, saved: &Saved<'_, T, T, 3>, grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 3]> {
         let back = saved.grad_of(0, || apply(ShareOfLarger, [grad, saved.input(1), saved.input(2)]))?;
@@ -250,6 +278,16 @@ impl<T: Float> Tensor<T> {
         apply(Div, [self, other])
     }
 
+    /// `self / value`.
+    pub(crate) fn div_scalar(&self, value: T) -> Result<Tensor<T>> {
+        apply(DivScalar(value.to_scalar()), [self])
+    }
+
+    /// `value / self`.
+    pub(crate) fn scalar_over(&self, value: T) -> Result<Tensor<T>> {
+        apply(ScalarOver(value.to_scalar()), [self])
+    }
+
     /// `self · factor`, rounded once.
     pub(crate) fn scaled(&self, factor: f64) -> Result<Tensor<T>> {
         apply(Scaled(factor), [self])
@@ -264,12 +302,10 @@ impl<T: Float> Tensor<T> {
     }
 }
 
-/// `scalar! { Struct: bound, name, what it saves, formula, |op, saved, grad| derivative }` for one tensor and one constant.
+/// `scalar! { Struct: bound, name, what it saves, |op| [constants = values], |x| formula, the same in CUDA, |saved, grad|
+/// derivative }` for one tensor and constants.
 macro_rules! scalar {
-    ($name:ident: $bound:ident, $op_name:literal, $saves:ident, |$op:ident, $x:ident| $formula:expr, |$saved:ident, $grad:ident| $derivative:expr) => {
-        scalar! { $name: $bound, $op_name, $saves, |$op| $op, |$op, $x| $formula, |$saved, $grad| $derivative }
-    };
-    ($name:ident: $bound:ident, $op_name:literal, $saves:ident, |$this:ident| $constant:expr, |$op:ident, $x:ident| $formula:expr, |$saved:ident, $grad:ident| $derivative:expr) => {
+    ($name:ident: $bound:ident, $op_name:literal, $saves:ident, |$this:ident| [$($constant:ident = $value:expr),*], |$x:ident| $formula:expr, $cuda:literal, |$saved:ident, $grad:ident| $derivative:expr) => {
         per_type! { $name[1]: $bound }
 
         impl<T: $bound> Op<T, 1> for $name {
@@ -283,7 +319,7 @@ macro_rules! scalar {
 
             fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
                 let $this = self;
-                let $op = $constant;
+                $(let $constant = $value;)*
                 cpu::map1(
                     x,
                     out,
@@ -293,9 +329,10 @@ macro_rules! scalar {
                 Ok(())
             }
 
+            formula! { 1, $op_name, [$x], |$this| [$($constant = $value),*], $cuda }
+
             fn backward(&self, $saved: &Saved<'_, T, T, 1>, $grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 1]> {
                 let $this = self;
-                let $op = $constant;
                 Ok([Some($derivative?)])
             }
         }
@@ -303,24 +340,39 @@ macro_rules! scalar {
 }
 
 struct AddScalar(Scalar);
-scalar! { AddScalar: Num, "add", Nothing, |op| T::from_scalar(op.0), |term, x| x.plus(term), |_saved, grad| { let _ = term; Ok::<_, crate::Error>(grad.clone()) } }
+scalar! { AddScalar: Num, "add", Nothing, |_op| [term = T::from_scalar(_op.0)], |x| x.plus(term), "plus(x, term)",
+|_saved, grad| Ok::<_, crate::Error>(grad.clone()) }
 
 struct MulScalar(Scalar);
-scalar! { MulScalar: Num, "mul", Nothing, |op| T::from_scalar(op.0), |factor, x| x.times(factor), |_saved, grad| grad.mul_scalar(factor) }
+scalar! { MulScalar: Num, "mul", Nothing, |op| [factor = T::from_scalar(op.0)], |x| x.times(factor), "times(x, factor)",
+|_saved, grad| grad.mul_scalar(T::from_scalar(op.0)) }
+
+struct DivScalar(Scalar);
+scalar! { DivScalar: Float, "div", Nothing, |op| [divisor = T::from_scalar(op.0)],
+|x| T::from_real(x.to_real() / divisor.to_real()), "x / divisor",
+|_saved, grad| grad.div_scalar(T::from_scalar(op.0)) }
+
+struct ScalarOver(Scalar);
+scalar! { ScalarOver: Float, "div", Inputs, |op| [dividend = T::from_scalar(op.0)],
+|x| T::from_real(dividend.to_real() / x.to_real()), "dividend / x",
+|saved, grad| grad.mul_scalar(T::from_scalar(op.0))?.div(&saved.input(0).mul(saved.input(0))?)?.neg() }
 
 /// By a factor that the element type may not hold: rounded once, after the product.
 struct Scaled(f64);
-scalar! { Scaled: Float, "mul", Nothing, |op, x| T::from_real(x.to_real().times(T::Real::from_f64(op.0))), |_saved, grad| grad.scaled(op.0) }
+scalar! { Scaled: Float, "mul", Nothing, |op| [factor = T::Real::from_f64(op.0)],
+|x| T::from_real(x.to_real().times(factor)), "times(x, factor)", |_saved, grad| grad.scaled(op.0) }
 
 struct Neg;
-scalar! { Neg: Num, "neg", Nothing, |_op, x| x.negated(), |_saved, grad| grad.neg() }
+scalar! { Neg: Num, "neg", Nothing, |_op| [], |x| x.negated(), "negated(x)", |_saved, grad| grad.neg() }
 
 struct Abs;
-scalar! { Abs: Num, "abs", Inputs, |_op, x| x.magnitude(), |saved, grad| grad.mul(&saved.input(0).sign()?) }
+scalar! { Abs: Num, "abs", Inputs, |_op| [], |x| x.magnitude(), "magnitude(x)",
+|saved, grad| grad.mul(&saved.input(0).sign()?) }
 
 /// −1, 0 or 1. Its derivative is 0 everywhere that it has one.
 struct Sign;
-scalar! { Sign: Num, "sign", Nothing, |_op, x| sign(x), |_saved, grad| grad.zeros_like() }
+scalar! { Sign: Num, "sign", Nothing, |_op| [], |x| sign(x), "x > 0 ? 1 : x < 0 ? -1 : 0",
+|_saved, grad| grad.zeros_like() }
 
 fn sign<T: Num>(x: T) -> T {
     if x > T::ZERO {
@@ -343,7 +395,9 @@ impl<T: Num> Tensor<T> {
 }
 
 struct Pow(f64);
-scalar! { Pow: Float, "pow", Inputs, |op, x| T::from_real(power(x.to_real(), op.0)), |saved, grad| {
+scalar! { Pow: Float, "pow", Inputs, |op| [exponent = T::Real::from_f64(op.0)], |x| T::from_real(power(x.to_real(), exponent)),
+"exponent == 0 ? 1 : exponent == 1 ? x : exponent == 2 ? x * x : exponent == 3 ? x * x * x : pow(x, exponent)",
+|saved, grad| {
     if op.0 == 0.0 {
         grad.zeros_like()
     } else {
@@ -353,12 +407,12 @@ scalar! { Pow: Float, "pow", Inputs, |op, x| T::from_real(power(x.to_real(), op.
 
 /// Small whole exponents by multiplication: faster, and exact where products are.
 #[inline(always)]
-fn power<R: Real>(x: R, exponent: f64) -> R {
-    match exponent {
+fn power<R: Real>(x: R, exponent: R) -> R {
+    match exponent.cast::<f64>() {
         0.0 => R::ONE,
         1.0 => x,
         2.0 => x * x,
         3.0 => x * x * x,
-        _ => x.powf(R::from_f64(exponent)),
+        _ => x.powf(exponent),
     }
 }

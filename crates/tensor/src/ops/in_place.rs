@@ -5,11 +5,27 @@
 
 use crate::autograd::{CutBy, is_grad_enabled, note_cut};
 use crate::cpu::{self, CpuView};
+use crate::cuda::{Formula, constant};
+use crate::device::{Device, common_device};
 use crate::element::{Element, Float, Num, Real};
 use crate::error::{Error, Result};
-use crate::op::first_of_storage;
-use crate::storage::lock_order;
-use crate::tensor::{Tensor, view};
+use crate::op::{first_of_storage, locked};
+use crate::shape::MAX_RANK;
+use crate::storage::{Locked, LockedMut, lock_order};
+use crate::tensor::Tensor;
+
+/// `change! { name, [the element and the operands], [constants], formula }`: the formula that changes elements, in CUDA.
+macro_rules! change {
+    ($name:expr, [$($input:ident),*], [$($constant:ident),*], $text:literal) => {
+        static FORMULA: Formula = Formula {
+            name: $name,
+            inputs: &[$(stringify!($input)),*],
+            constants: &[$(stringify!($constant)),*],
+            text: $text,
+            changes: true,
+        };
+    };
+}
 
 impl<T: Element> Tensor<T> {
     /// Sets every element to `value`.
@@ -33,14 +49,19 @@ impl<T: Element> Tensor<T> {
     /// # Errors
     /// As [`Tensor::fill_`]; [`Error::WrongShape`] if `source` does not expand to this shape.
     pub fn copy_(&self, source: &Tensor<T>) -> Result<()> {
-        self.update("copy_", source, |to, from| *to = from)
+        change! { "copy_", [to, from], [], "from" }
+        self.change("copy_", [source], &FORMULA, &[], |to, [from]| {
+            cpu::update1(to, self.shape(), self.strides(), from, |to, from| *to = from)
+        })
     }
 
     fn set(&self, op: &'static str, value: T) -> Result<()> {
-        self.update(op, &Tensor::scalar(value)?, |to, from| *to = from)
+        change! { "fill", [to], [value], "value" };
+        self.change(op, [], &FORMULA, &[constant(value)], |to, []| self.each(to, |to| *to = value))
     }
 
-    /// No tensor that requires grad takes part while gradients are recorded, and no two elements share a place.
+    /// No tensor that requires grad takes part while gradients are recorded, no two elements share a place, and all are
+    /// on one device.
     fn check_writable<const N: usize>(&self, op: &'static str, sources: [&Tensor<T>; N]) -> Result<()> {
         let tracked_source = sources.into_iter().find(|source| source.node().is_some());
         let tracked_self = self.node().map(|_| ("the tensor", self));
@@ -53,7 +74,9 @@ impl<T: Element> Tensor<T> {
         if self.layout().overlaps() {
             return Err(Error::InPlaceExpanded { op, shape: *self.shape() });
         }
-        Ok(())
+        let mut all = [self.raw(); 1 + MAX_SOURCES];
+        all[1..=N].copy_from_slice(&sources.map(Tensor::raw));
+        common_device(op, &all[..=N]).map(|_| ())
     }
 
     /// The operand expanded to this shape, in another storage than this one's.
@@ -62,69 +85,99 @@ impl<T: Element> Tensor<T> {
         if source.shares_storage(self) { source.deep_copy(op) } else { Ok(source) }
     }
 
-    /// Changes every element by a function of it and the source's.
-    fn update(&self, op: &'static str, source: &Tensor<T>, f: impl Fn(&mut T, T) + Sync + Copy) -> Result<()> {
-        self.check_writable(op, [source])?;
-        let source = self.operand(op, source)?;
-        self.locked(op, [&source], |to, [from]| cpu::update1(to, self.shape(), self.strides(), from, f))
-    }
-
-    /// Changes every element by a function of it and two sources'.
-    fn update2(&self, op: &'static str, [a, b]: [&Tensor<T>; 2], f: impl Fn(&mut T, T, T) + Sync + Copy) -> Result<()> {
-        self.check_writable(op, [a, b])?;
-        let (a, b) = (self.operand(op, a)?, self.operand(op, b)?);
-        self.locked(op, [&a, &b], |to, [a, b]| cpu::update2(to, self.shape(), self.strides(), a, b, f))
-    }
-
-    /// Locks this storage for writing and the sources', none of which it is, for reading, in the order for all threads.
-    fn locked<const N: usize>(
+    /// Changes every element by a function of it and the sources': by `cpu`, or by `formula` with its constants.
+    fn change<const N: usize>(
         &self,
         op: &'static str,
         sources: [&Tensor<T>; N],
-        change: impl FnOnce(&mut [T], [CpuView<'_, T>; N]),
+        formula: &'static Formula,
+        constants: &[u64],
+        cpu: impl FnOnce(&mut [T], [CpuView<'_, T>; N]),
     ) -> Result<()> {
-        let first = first_of_storage(sources.map(Tensor::storage));
-        let (mut reading, mut writing) = ([const { None }; N], None);
-        for i in lock_order(sources.map(Tensor::storage)) {
-            if writing.is_none() && self.storage().address() < sources[i].storage().address() {
-                writing = Some(self.storage().write());
-            }
-            reading[i] = (first[i] == i).then(|| sources[i].read());
+        self.check_writable(op, sources)?;
+        let mut expanded = sources.map(Tensor::clone);
+        for (expanded, source) in expanded.iter_mut().zip(sources) {
+            *expanded = self.operand(op, source)?;
         }
-        let mut writing = writing.unwrap_or_else(|| self.storage().write());
-        let views = std::array::from_fn(|i| match &reading[first[i]] {
-            Some(lock) => view(lock, sources[i].layout()),
-            None => unreachable!("the first of the sources that share a storage locks it"),
-        });
-        change(writing.of(op, self.layout())?, views);
-        Ok(())
+        let sources = expanded.each_ref();
+        let (first, locks, mut writing) = self.locks(sources);
+        let lock = |i: usize| (locked(&locks, first[i]), sources[i].layout());
+        match self.storage().device() {
+            Device::Cpu => {
+                let views = std::array::from_fn(|i| lock(i).0.cpu(lock(i).1));
+                cpu(writing.of(op, self.layout())?, views);
+                Ok(())
+            }
+            Device::Cuda(device) => {
+                let views: [_; N] = std::array::from_fn(|i| lock(i).0.cuda(lock(i).1, T::DTYPE));
+                formula.run(device, op, &views, constants, writing.cuda(self.layout(), T::DTYPE))
+            }
+        }
+    }
+
+    /// Locks this storage for writing and the sources', none of which it is, for reading, in the order for all threads.
+    fn locks<'a, const N: usize>(
+        &'a self,
+        sources: [&'a Tensor<T>; N],
+    ) -> ([usize; N], [Option<Locked<'a>>; N], LockedMut<'a>) {
+        let storages = sources.map(Tensor::storage);
+        let first = first_of_storage(storages);
+        let (mut reading, mut writing) = ([const { None }; N], None);
+        for i in lock_order(storages) {
+            if writing.is_none() && self.storage().address() < storages[i].address() {
+                writing = Some(self.storage().lock_mut());
+            }
+            reading[i] = (first[i] == i).then(|| storages[i].lock());
+        }
+        let writing = writing.unwrap_or_else(|| self.storage().lock_mut());
+        (first, reading, writing)
+    }
+
+    /// Changes every element of this tensor, of which `to` are those from the first to the last.
+    fn each(&self, to: &mut [T], f: impl Fn(&mut T) + Sync + Copy) {
+        let nothing = CpuView { data: &[T::ZERO], shape: self.shape(), strides: &[0; MAX_RANK][..self.rank()] };
+        cpu::update1(to, self.shape(), self.strides(), nothing, |to, _| f(to));
     }
 }
 
-/// `in_place! { bound, doc; method(arguments) = name, sources, |to, from| change }`
+/// Most operands of a change in place.
+const MAX_SOURCES: usize = 2;
+
+/// `in_place! { bound, doc, method, |to, from| new value, the same in CUDA }`
 macro_rules! in_place {
-    ($bound:ident, $doc:literal, $method:ident, |$to:ident, $from:ident| $change:expr) => {
+    ($bound:ident, $doc:literal, $method:ident, |$to:ident, $from:ident| $change:expr, $cuda:literal) => {
         impl<T: $bound> Tensor<T> {
             #[doc = $doc]
             ///
             /// # Errors
             /// As [`Tensor::copy_`].
             pub fn $method(&self, other: &Tensor<T>) -> Result<()> {
-                self.update(
-                    stringify!($method),
-                    other,
-                    #[inline(always)]
-                    |$to, $from| *$to = $change,
-                )
+                change! { stringify!($method), [$to, $from], [], $cuda }
+                self.change(stringify!($method), [other], &FORMULA, &[], |to, [from]| {
+                    cpu::update1(
+                        to,
+                        self.shape(),
+                        self.strides(),
+                        from,
+                        #[inline(always)]
+                        |$to, $from| *$to = $change,
+                    )
+                })
             }
         }
     };
 }
 
-in_place!(Num, "`self += other`, which broadcasts.", add_, |to, from| to.plus(from));
-in_place!(Num, "`self -= other`, which broadcasts.", sub_, |to, from| to.minus(from));
-in_place!(Num, "`self *= other`, which broadcasts.", mul_, |to, from| to.times(from));
-in_place!(Float, "`self /= other`, which broadcasts.", div_, |to, from| T::from_real(to.to_real() / from.to_real()));
+in_place!(Num, "`self += other`, which broadcasts.", add_, |to, from| to.plus(from), "plus(to, from)");
+in_place!(Num, "`self -= other`, which broadcasts.", sub_, |to, from| to.minus(from), "minus(to, from)");
+in_place!(Num, "`self *= other`, which broadcasts.", mul_, |to, from| to.times(from), "times(to, from)");
+in_place!(
+    Float,
+    "`self /= other`, which broadcasts.",
+    div_,
+    |to, from| T::from_real(to.to_real() / from.to_real()),
+    "to / from"
+);
 
 impl<T: Num> Tensor<T> {
     /// `self += value`.
@@ -132,7 +185,8 @@ impl<T: Num> Tensor<T> {
     /// # Errors
     /// As [`Tensor::fill_`].
     pub fn add_scalar_(&self, value: T) -> Result<()> {
-        self.update("add_scalar_", &Tensor::scalar(value)?, |to, from| *to = to.plus(from))
+        change! { "add_scalar_", [to], [value], "plus(to, value)" }
+        self.change("add_scalar_", [], &FORMULA, &[constant(value)], |to, []| self.each(to, |to| *to = to.plus(value)))
     }
 
     /// `self *= value`.
@@ -140,7 +194,8 @@ impl<T: Num> Tensor<T> {
     /// # Errors
     /// As [`Tensor::fill_`].
     pub fn mul_scalar_(&self, value: T) -> Result<()> {
-        self.update("mul_scalar_", &Tensor::scalar(value)?, |to, from| *to = to.times(from))
+        change! { "mul_scalar_", [to], [value], "times(to, value)" }
+        self.change("mul_scalar_", [], &FORMULA, &[constant(value)], |to, []| self.each(to, |to| *to = to.times(value)))
     }
 
     /// `self += alpha · other`, which broadcasts: one pass, for optimizers.
@@ -148,12 +203,17 @@ impl<T: Num> Tensor<T> {
     /// # Errors
     /// As [`Tensor::copy_`].
     pub fn add_scaled_(&self, other: &Tensor<T>, alpha: T) -> Result<()> {
-        self.update(
-            "add_scaled_",
-            other,
-            #[inline(always)]
-            |to, from| *to = to.plus(from.times(alpha)),
-        )
+        change! { "add_scaled_", [to, from], [alpha], "plus(to, rounded(times(from, alpha)))" }
+        self.change("add_scaled_", [other], &FORMULA, &[constant(alpha)], |to, [from]| {
+            cpu::update1(
+                to,
+                self.shape(),
+                self.strides(),
+                from,
+                #[inline(always)]
+                |to, from| *to = to.plus(from.times(alpha)),
+            )
+        })
     }
 }
 
@@ -163,13 +223,19 @@ impl<T: Float> Tensor<T> {
     /// # Errors
     /// As [`Tensor::copy_`].
     pub fn addcmul_(&self, a: &Tensor<T>, b: &Tensor<T>, value: f64) -> Result<()> {
+        change! { "addcmul_", [to, a, b], [value], "to + value * a * b" }
         let value = T::Real::from_f64(value);
-        self.update2(
-            "addcmul_",
-            [a, b],
-            #[inline(always)]
-            |to, a, b| *to = T::from_real(to.to_real() + value * a.to_real() * b.to_real()),
-        )
+        self.change("addcmul_", [a, b], &FORMULA, &[constant(value)], |to, [a, b]| {
+            cpu::update2(
+                to,
+                self.shape(),
+                self.strides(),
+                a,
+                b,
+                #[inline(always)]
+                |to, a, b| *to = T::from_real(to.to_real() + value * a.to_real() * b.to_real()),
+            )
+        })
     }
 
     /// `self += value · a / b`, elementwise.
@@ -177,13 +243,19 @@ impl<T: Float> Tensor<T> {
     /// # Errors
     /// As [`Tensor::copy_`].
     pub fn addcdiv_(&self, a: &Tensor<T>, b: &Tensor<T>, value: f64) -> Result<()> {
+        change! { "addcdiv_", [to, a, b], [value], "to + value * a / b" }
         let value = T::Real::from_f64(value);
-        self.update2(
-            "addcdiv_",
-            [a, b],
-            #[inline(always)]
-            |to, a, b| *to = T::from_real(to.to_real() + value * a.to_real() / b.to_real()),
-        )
+        self.change("addcdiv_", [a, b], &FORMULA, &[constant(value)], |to, [a, b]| {
+            cpu::update2(
+                to,
+                self.shape(),
+                self.strides(),
+                a,
+                b,
+                #[inline(always)]
+                |to, a, b| *to = T::from_real(to.to_real() + value * a.to_real() / b.to_real()),
+            )
+        })
     }
 
     /// The square root of every element.
@@ -191,6 +263,9 @@ impl<T: Float> Tensor<T> {
     /// # Errors
     /// As [`Tensor::fill_`].
     pub fn sqrt_(&self) -> Result<()> {
-        self.update("sqrt_", &Tensor::scalar(T::ZERO)?, |to, _| *to = T::from_real(to.to_real().sqrt()))
+        change! { "sqrt_", [to], [], "sqrt(to)" }
+        self.change("sqrt_", [], &FORMULA, &[], |to, []| {
+            self.each(to, |to| *to = T::from_real(to.to_real().sqrt()));
+        })
     }
 }

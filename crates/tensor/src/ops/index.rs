@@ -2,11 +2,12 @@
 
 use crate::autograd::Saved;
 use crate::cpu::{self, CpuView};
+use crate::device::common_device;
 use crate::element::Element;
 use crate::error::{Error, Result};
-use crate::op::{Op, Saves, apply, per_type};
+use crate::op::{Op, Saves, apply, no_cuda_kernel, per_type};
 use crate::shape::Shape;
-use crate::tensor::{Tensor, view};
+use crate::tensor::Tensor;
 
 impl<T: Element> Tensor<T> {
     /// The entries of a dimension that `index` (one-dimensional) names, in its order, repeated where it repeats.
@@ -23,7 +24,7 @@ impl<T: Element> Tensor<T> {
     /// [`Error::NoSuchDim`], [`Error::IndexOutOfRange`]; [`Error::WrongShape`] if `index` is not one-dimensional.
     pub fn index_select(&self, dim: isize, index: &Tensor<i64>) -> Result<Tensor<T>> {
         let dim = self.shape().dim("index_select", dim)?;
-        apply(IndexSelect { dim, index: own_index(index)? }, [self])
+        apply(IndexSelect { dim, index: own_index("index_select", self, index)? }, [self])
     }
 
     /// One element of a dimension per element of `index`: `out[i][j] = self[i][index[i][j]]` for `dim` 1.
@@ -34,7 +35,7 @@ impl<T: Element> Tensor<T> {
     /// [`Error::NoSuchDim`], [`Error::IndexOutOfRange`], [`Error::WrongShape`].
     pub fn gather(&self, dim: isize, index: &Tensor<i64>) -> Result<Tensor<T>> {
         let dim = self.shape().dim("gather", dim)?;
-        apply(Gather { dim, index: own_index(index)? }, [self])
+        apply(Gather { dim, index: own_index("gather", self, index)? }, [self])
     }
 }
 
@@ -49,8 +50,9 @@ pub(crate) fn scatter_add<T: Element>(
 }
 
 /// The index without gaps, in a storage that in-place changes and other inputs do not share.
-fn own_index(index: &Tensor<i64>) -> Result<Tensor<i64>> {
-    index.deep_copy("index")
+fn own_index<T: Element>(op: &'static str, x: &Tensor<T>, index: &Tensor<i64>) -> Result<Tensor<i64>> {
+    common_device(op, &[x.raw(), index.raw()])?;
+    index.deep_copy(op)
 }
 
 fn check_range(op: &'static str, index: &[i64], dim: usize, shape: &Shape) -> Result<()> {
@@ -88,12 +90,14 @@ impl<T: Element> Op<T, 1> for IndexSelect {
     }
 
     fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
-        let reading = self.index.read();
+        let reading = self.index.read("index_select")?;
         let index = reading.of(self.index.layout());
         check_range("index_select", index, self.dim, &Shape::new(x.shape)?)?;
         cpu::index_select(x, self.dim, index, out);
         Ok(())
     }
+
+    no_cuda_kernel!(1);
 
     fn backward(&self, saved: &Saved<'_, T, T, 1>, grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 1]> {
         Ok([Some(apply(IndexAdd { select: self.clone(), into: *saved.shape(0) }, [grad])?)])
@@ -119,10 +123,12 @@ impl<T: Element> Op<T, 1> for IndexAdd {
 
     fn cpu(&self, [grad]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
         out.fill(T::ZERO);
-        let reading = self.select.index.read();
+        let reading = self.select.index.read("index_add")?;
         cpu::index_add(out, &self.into, self.select.dim, reading.of(self.select.index.layout()), grad, T::plus);
         Ok(())
     }
+
+    no_cuda_kernel!(1);
 
     fn backward(&self, _: &Saved<'_, T, T, 1>, grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 1]> {
         Ok([Some(apply(self.select.clone(), [grad])?)])
@@ -154,11 +160,13 @@ impl<T: Element> Op<T, 1> for Gather {
     }
 
     fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
-        let reading = self.index.read();
+        let reading = self.index.read("gather")?;
         check_range("gather", reading.of(self.index.layout()), self.dim, &Shape::new(x.shape)?)?;
-        cpu::gather(x, self.dim, view(&reading, self.index.layout()), out);
+        cpu::gather(x, self.dim, reading.view(self.index.layout()), out);
         Ok(())
     }
+
+    no_cuda_kernel!(1);
 
     fn backward(&self, saved: &Saved<'_, T, T, 1>, grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 1]> {
         Ok([Some(apply(ScatterAdd { gather: self.clone(), into: *saved.shape(0) }, [grad])?)])
@@ -184,10 +192,12 @@ impl<T: Element> Op<T, 1> for ScatterAdd {
 
     fn cpu(&self, [grad]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
         out.fill(T::ZERO);
-        let reading = self.gather.index.read();
-        cpu::scatter_add(out, &self.into, self.gather.dim, view(&reading, self.gather.index.layout()), grad, T::plus);
+        let reading = self.gather.index.read("scatter_add")?;
+        cpu::scatter_add(out, &self.into, self.gather.dim, reading.view(self.gather.index.layout()), grad, T::plus);
         Ok(())
     }
+
+    no_cuda_kernel!(1);
 
     fn backward(&self, _: &Saved<'_, T, T, 1>, grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 1]> {
         Ok([Some(apply(self.gather.clone(), [grad])?)])

@@ -4,11 +4,14 @@
 
 use crate::autograd::{GradFn, NodeRef, is_recorded};
 use crate::cpu;
+use crate::cuda::{COPY, CudaDevice};
+use crate::device::{Device, common_device};
 use crate::element::Element;
 use crate::error::{Error, Result};
 use crate::layout::Layout;
-use crate::storage::Fresh;
-use crate::tensor::{Raw, Tensor, view};
+use crate::shape::Shape;
+use crate::storage::{Fresh, FreshCuda};
+use crate::tensor::{Raw, Tensor};
 
 impl<T: Element> Tensor<T> {
     /// The tensors one after another along a dimension; all other sizes must be equal.
@@ -38,9 +41,22 @@ impl<T: Element> Tensor<T> {
             }
             total = tensor.shape()[dim].saturating_add(total); // too large is refused below
         }
-        let mut out = Fresh::allocate("cat", first.shape().with(dim, total))?;
-        fill(&mut out, tensors, dim);
-        Ok(record_cat(Tensor::from_fresh(out), tensors, dim))
+        let raws: Vec<&Raw> = tensors.iter().map(|tensor| tensor.raw()).collect();
+        let device = common_device("cat", &raws)?;
+        let shape = first.shape().with(dim, total);
+        let out = match device {
+            Device::Cpu => {
+                let mut out = Fresh::allocate("cat", shape)?;
+                fill(&mut out, tensors, dim)?;
+                Tensor::from_fresh(out)
+            }
+            Device::Cuda(cuda) => {
+                let mut out = FreshCuda::allocate("cat", shape, T::DTYPE, device, cuda)?;
+                fill_on(cuda, &mut out, &raws, &shape, dim)?;
+                Tensor::from_fresh_cuda(out)
+            }
+        };
+        Ok(record_cat(out, tensors, dim))
     }
 
     /// The tensors one after another along a new dimension; all shapes must be equal.
@@ -60,18 +76,33 @@ impl<T: Element> Tensor<T> {
     }
 }
 
-fn fill<T: Element>(out: &mut Fresh<T>, tensors: &[&Tensor<T>], dim: usize) {
-    let whole = Layout::contiguous(*out.shape());
-    let mut start = 0;
-    for tensor in tensors {
-        let len = tensor.shape()[dim];
-        let window = whole.slice(dim, start, len, 1);
+fn fill<T: Element>(out: &mut Fresh<T>, tensors: &[&Tensor<T>], dim: usize) -> Result<()> {
+    let sizes = tensors.iter().map(|tensor| tensor.shape()[dim]);
+    for (window, tensor) in windows(*out.shape(), dim, sizes).zip(tensors) {
         let to = &mut out.elements()[window.offset()..][..window.span()];
-        cpu::update1(to, window.shape(), window.strides(), view(&tensor.read(), tensor.layout()), |to, from| {
-            *to = from
-        });
-        start += len;
+        let from = tensor.read("cat")?;
+        cpu::update1(to, window.shape(), window.strides(), from.view(tensor.layout()), |to, from| *to = from);
     }
+    Ok(())
+}
+
+fn fill_on(device: &CudaDevice, out: &mut FreshCuda<'_>, tensors: &[&Raw], shape: &Shape, dim: usize) -> Result<()> {
+    let sizes = tensors.iter().map(|tensor| tensor.shape()[dim]);
+    for (window, tensor) in windows(*shape, dim, sizes).zip(tensors) {
+        let locked = tensor.storage.lock();
+        COPY.run(device, "cat", &[locked.cuda(&tensor.layout, tensor.dtype())], &[], out.window(&window))?;
+    }
+    Ok(())
+}
+
+/// Parts of a contiguous tensor, one after another along a dimension.
+fn windows(whole: Shape, dim: usize, sizes: impl Iterator<Item = usize>) -> impl Iterator<Item = Layout> {
+    let whole = Layout::contiguous(whole);
+    sizes.scan(0, move |start, len| {
+        let window = whole.slice(dim, *start, len, 1);
+        *start += len;
+        Some(window)
+    })
 }
 
 fn record_cat<T: Element>(out: Tensor<T>, tensors: &[&Tensor<T>], dim: usize) -> Tensor<T> {

@@ -21,4 +21,6 @@ mod views;
 pub use conv2d::Conv2dOptions;
 pub use loss::Reduction;
 pub use pool2d::Pool2dOptions;
+#[cfg(test)]
+pub(crate) use reduce::SUM;
 pub use slice_range::SliceRange;

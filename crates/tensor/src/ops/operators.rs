@@ -90,7 +90,7 @@ macro_rules! scalar_right {
 scalar_right!(Add, add, Num, |x, value| x.add_scalar(value));
 scalar_right!(Sub, sub, Num, |x, value| x.add_scalar(value.negated()));
 scalar_right!(Mul, mul, Num, |x, value| x.mul_scalar(value));
-scalar_right!(Div, div, Float, |x, value| Tensor::div(x, &Tensor::scalar(value)?));
+scalar_right!(Div, div, Float, |x, value| x.div_scalar(value));
 
 /// A tensor with a number on the left.
 macro_rules! scalar_left {
@@ -123,7 +123,7 @@ macro_rules! scalar_over {
         impl Div<&Tensor<$type>> for $type {
             type Output = Result<Tensor<$type>>;
             fn div(self, x: &Tensor<$type>) -> Self::Output {
-                Tensor::div(&Tensor::scalar(self)?, x)
+                x.scalar_over(self)
             }
         }
     )*};

@@ -4,6 +4,7 @@
 
 use crate::autograd::Saved;
 use crate::cpu::{self, CpuView};
+use crate::cuda::{Accumulator, CudaDevice, CudaOut, CudaReduction, CudaView, Formula, constant};
 use crate::element::{Element, Float, Num};
 use crate::error::{Error, Result};
 use crate::op::{Op, Saves, apply, per_type};
@@ -113,6 +114,19 @@ fn var<T: Float>(x: &Tensor<T>, reduced: Reduced) -> Result<Tensor<T>> {
     apply(ScaledSum { reduced, scale: 1.0 / freedom.max(0.0) }, [&centered.mul(&centered)?])
 }
 
+/// Sums: what other reductions change something of.
+const SUM_OF_ELEMENTS: CudaReduction = CudaReduction {
+    name: "sum",
+    accumulator: Accumulator::Computing,
+    identity: "A(0)",
+    lift: "x",
+    combine: "plus(a, b)",
+    finish: "total",
+    constants: &[],
+};
+
+pub(crate) static SUM: CudaReduction = SUM_OF_ELEMENTS;
+
 struct Sum(Reduced);
 
 per_type! { Sum[1]: Element }
@@ -129,6 +143,10 @@ impl<T: Element> Op<T, 1> for Sum {
     fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
         cpu::reduce(x, self.0.axes.mask(), out, T::Sum::ZERO, T::to_sum, T::Sum::plus, T::from_sum);
         Ok(())
+    }
+
+    fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
+        SUM.run(device, "sum", x, self.0.axes, &[], out)
     }
 
     fn backward(&self, saved: &Saved<'_, T, T, 1>, grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 1]> {
@@ -158,6 +176,12 @@ impl<T: Float> Op<T, 1> for ScaledSum {
         let finish = |sum: T::Real| T::from_real(sum * scale); // nothing: 0 · ∞ is NaN
         cpu::reduce(x, self.reduced.axes.mask(), out, T::Real::ZERO, T::to_real, T::Real::plus, finish);
         Ok(())
+    }
+
+    fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
+        static SCALED: CudaReduction =
+            CudaReduction { name: "mean", finish: "total * scale", constants: &["scale"], ..SUM_OF_ELEMENTS };
+        SCALED.run(device, "mean", x, self.reduced.axes, &[constant(T::Real::from_f64(self.scale))], out)
     }
 
     fn backward(&self, saved: &Saved<'_, T, T, 1>, grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 1]> {
@@ -193,6 +217,19 @@ impl<T: Num, const MAX: bool> Op<T, 1> for Extreme<MAX> {
         let further = |a: T, b: T| if (if MAX { a > b } else { a < b }) || a.is_nan() { a } else { b };
         cpu::reduce(x, self.0.axes.mask(), out, start, |x| x, further, |x| x);
         Ok(())
+    }
+
+    fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
+        static MAXIMUM: CudaReduction =
+            CudaReduction { name: "max", identity: "LOWEST", combine: "a > b || is_nan(a) ? a : b", ..SUM_OF_ELEMENTS };
+        static MINIMUM: CudaReduction = CudaReduction {
+            name: "min",
+            identity: "HIGHEST",
+            combine: "a < b || is_nan(a) ? a : b",
+            ..SUM_OF_ELEMENTS
+        };
+        let extreme = if MAX { &MAXIMUM } else { &MINIMUM };
+        extreme.run(device, <Self as Op<T, 1>>::NAME, x, self.0.axes, &[], out)
     }
 
     fn backward(&self, saved: &Saved<'_, T, T, 1>, grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 1]> {
@@ -238,6 +275,17 @@ impl<T: Num> Op<T, 3> for Share {
             },
         );
         Ok(())
+    }
+
+    fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; 3], out: CudaOut<'_>) -> Result<()> {
+        static SHARE: Formula = Formula {
+            name: "share of the extreme",
+            inputs: &["grad", "hit", "shares"],
+            constants: &[],
+            text: "hit == 0 ? R(0) : shares == 1 ? grad : to<R>(f64(grad) / f64(shares))",
+            changes: false,
+        };
+        SHARE.run(device, "max", &inputs, &[], out)
     }
 
     fn backward(&self, saved: &Saved<'_, T, T, 3>, grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 3]> {
@@ -309,6 +357,20 @@ impl<T: Num> Op<T, 1> for ArgMax {
     fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: &mut [i64]) -> Result<()> {
         cpu::arg_reduce(x, self.dim, out, |a: T, b: T| a > b || (a.is_nan() && !b.is_nan()));
         Ok(())
+    }
+
+    /// The first of equals wins, in whatever order they are compared.
+    fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
+        static ARGMAX: CudaReduction = CudaReduction {
+            name: "argmax",
+            accumulator: Accumulator::Indexed,
+            identity: "A{LOWEST, 9223372036854775807ll}",
+            lift: "A{x, i64(i)}",
+            combine: "is_better(a.value, b.value) || (!is_better(b.value, a.value) && a.index < b.index) ? a : b",
+            finish: "total.index",
+            constants: &[],
+        };
+        ARGMAX.run(device, "argmax", x, AxisSet::one(self.dim), &[], out)
     }
 
     fn backward(&self, _: &Saved<'_, T, i64, 1>, _: &Tensor<i64>) -> Result<[Option<Tensor<T>>; 1]> {

@@ -4,7 +4,7 @@ use crate::autograd::Saved;
 use crate::cpu::{self, CpuView};
 use crate::element::Float;
 use crate::error::Result;
-use crate::op::{Inputs, Op, Saves, apply, per_type};
+use crate::op::{Inputs, Op, Saves, apply, no_cuda_kernel, per_type};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
@@ -70,6 +70,8 @@ impl<T: Float> Op<T, 1> for Softmax {
         Ok(())
     }
 
+    no_cuda_kernel!(1);
+
     /// y · (g − Σ g·y)
     fn backward(&self, saved: &Saved<'_, T, T, 1>, grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 1]> {
         Ok([Some(apply(SoftmaxGrad, [saved.output(), grad])?)])
@@ -96,6 +98,8 @@ impl<T: Float> Op<T, 1> for LogSoftmax {
         Ok(())
     }
 
+    no_cuda_kernel!(1);
+
     /// g − exp(y) · Σ g
     fn backward(&self, saved: &Saved<'_, T, T, 1>, grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 1]> {
         Ok([Some(apply(LogSoftmaxGrad, [saved.output(), grad])?)])
@@ -121,6 +125,8 @@ impl<T: Float> Op<T, 2> for SoftmaxGrad {
         cpu::softmax_grad(y.data, g.data, y.shape[y.shape.len() - 1], out);
         Ok(())
     }
+
+    no_cuda_kernel!(2);
 
     /// With `h` the gradient that arrives: h·(g − Σ g·y) − g · Σ h·y for `y`, y · (h − Σ h·y) for `g`.
     fn backward(&self, saved: &Saved<'_, T, T, 2>, h: &Tensor<T>) -> Result<[Option<Tensor<T>>; 2]> {
@@ -152,6 +158,8 @@ impl<T: Float> Op<T, 2> for LogSoftmaxGrad {
         cpu::log_softmax_grad(y.data, g.data, y.shape[y.shape.len() - 1], out);
         Ok(())
     }
+
+    no_cuda_kernel!(2);
 
     /// With `h` the gradient that arrives: −h · exp(y) · Σ g for `y`, h − Σ h·exp(y) for `g`.
     fn backward(&self, saved: &Saved<'_, T, T, 2>, h: &Tensor<T>) -> Result<[Option<Tensor<T>>; 2]> {

@@ -5,6 +5,7 @@
 use super::slice_range::SliceRange;
 use crate::autograd::Saved;
 use crate::cpu::{self, CpuView};
+use crate::cuda::{COPY, CudaDevice, CudaOut, CudaView};
 use crate::element::Element;
 use crate::error::{Error, Result};
 use crate::layout::Layout;
@@ -330,6 +331,13 @@ impl<T: Element> Op<T, 1> for PlaceSlice {
         Ok(())
     }
 
+    fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; 1], mut out: CudaOut<'_>) -> Result<()> {
+        let window = View::<T>::layout(&self.slice, &Layout::contiguous(self.into))?;
+        let zeroed = device.stream().fill(out.reborrow().into_bytes(), 0);
+        zeroed.map_err(|source| Error::cuda("slice_backward", source))?;
+        COPY.run(device, "slice_backward", &inputs, &[], out.window(&window))
+    }
+
     fn backward(&self, _: &Saved<'_, T, T, 1>, grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 1]> {
         Ok([Some(apply_view(self.slice, grad)?)])
     }
@@ -398,6 +406,10 @@ impl<T: Element> Op<T, 1> for Contiguous {
     fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
         cpu::copy(x, out);
         Ok(())
+    }
+
+    fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
+        COPY.run(device, "contiguous", &inputs, &[], out)
     }
 
     fn backward(&self, _: &Saved<'_, T, T, 1>, grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 1]> {

@@ -9,7 +9,7 @@ use crate::autograd::Saved;
 use crate::cpu::CpuView;
 use crate::element::Float;
 use crate::error::{Error, Result};
-use crate::op::{Inputs, Op, Saves, apply, per_type};
+use crate::op::{Inputs, Op, Saves, apply, no_cuda_kernel, per_type};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
@@ -184,6 +184,8 @@ impl<T: Float> Op<T, 2> for Forward {
         Ok(())
     }
 
+    no_cuda_kernel!(2);
+
     fn backward(&self, saved: &Saved<'_, T, T, 2>, grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 2]> {
         let (image, weight) = (saved.input(0), saved.input(1));
         Ok([
@@ -215,6 +217,8 @@ impl<T: Float> Op<T, 3> for Forward {
         cpu::forward(&dims, image.data, weight.data, Some(bias.data), out);
         Ok(())
     }
+
+    no_cuda_kernel!(3);
 
     fn backward(&self, saved: &Saved<'_, T, T, 3>, grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 3]> {
         let (image, weight) = (saved.input(0), saved.input(1));
@@ -250,6 +254,8 @@ impl<T: Float> Op<T, 2> for ImageGrad {
         Ok(())
     }
 
+    no_cuda_kernel!(2);
+
     fn backward(&self, saved: &Saved<'_, T, T, 2>, image: &Tensor<T>) -> Result<[Option<Tensor<T>>; 2]> {
         let (grad, weight) = (saved.input(0), saved.input(1));
         Ok([
@@ -283,6 +289,8 @@ impl<T: Float> Op<T, 2> for WeightGrad {
         cpu::weight_grad(&dims, image.data, grad.data, out);
         Ok(())
     }
+
+    no_cuda_kernel!(2);
 
     fn backward(&self, saved: &Saved<'_, T, T, 2>, weight: &Tensor<T>) -> Result<[Option<Tensor<T>>; 2]> {
         let (image, grad) = (saved.input(0), saved.input(1));

@@ -9,7 +9,7 @@ use crate::autograd::Saved;
 use crate::cpu::CpuView;
 use crate::element::Num;
 use crate::error::{Error, Result};
-use crate::op::{Op, Saves, apply, per_type};
+use crate::op::{Op, Saves, apply, no_cuda_kernel, per_type};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
@@ -93,6 +93,8 @@ impl<T: Num> Op<T, 2> for MatMul {
         }
         Ok(())
     }
+
+    no_cuda_kernel!(2);
 
     fn backward(&self, saved: &Saved<'_, T, T, 2>, grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 2]> {
         Ok([

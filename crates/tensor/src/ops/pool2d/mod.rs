@@ -9,7 +9,7 @@ use crate::autograd::Saved;
 use crate::cpu::CpuView;
 use crate::element::Float;
 use crate::error::{Error, Result};
-use crate::op::{Inputs, Op, Saves, apply, per_type};
+use crate::op::{Inputs, Op, Saves, apply, no_cuda_kernel, per_type};
 use crate::ops::index::scatter_add;
 use crate::shape::Shape;
 use crate::tensor::Tensor;
@@ -170,6 +170,8 @@ impl<T: Float> Op<T, 1> for MaxPool {
         Ok(())
     }
 
+    no_cuda_kernel!(1);
+
     fn backward(&self, saved: &Saved<'_, T, T, 1>, grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 1]> {
         let image = saved.input(0);
         let positions = apply(MaxPositions(self.0), [&image.detach()])?;
@@ -201,6 +203,8 @@ impl<T: Float> Op<T, 1> for MaxPositions {
         Ok(())
     }
 
+    no_cuda_kernel!(1);
+
     fn backward(&self, _: &Saved<'_, T, i64, 1>, _: &Tensor<i64>) -> Result<[Option<Tensor<T>>; 1]> {
         Ok([None]) // positions do not change smoothly
     }
@@ -225,6 +229,8 @@ impl<T: Float> Op<T, 1> for AvgPool {
         cpu::avg(&self.0.dims("avg_pool2d", &Shape::new(image.shape)?)?, image.data, out);
         Ok(())
     }
+
+    no_cuda_kernel!(1);
 
     fn backward(&self, saved: &Saved<'_, T, T, 1>, grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 1]> {
         Ok([Some(apply(AvgPoolGrad { geometry: self.0, image: *saved.shape(0) }, [grad])?)])
@@ -253,6 +259,8 @@ impl<T: Float> Op<T, 1> for AvgPoolGrad {
         cpu::avg_grad(&self.geometry.dims("avg_pool2d", &self.image)?, grad.data, out);
         Ok(())
     }
+
+    no_cuda_kernel!(1);
 
     fn backward(&self, _: &Saved<'_, T, T, 1>, grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 1]> {
         Ok([Some(apply(AvgPool(self.geometry), [grad])?)])
@@ -297,6 +305,8 @@ impl<T: Float> Op<T, 1> for AdaptiveAvgPool {
         Ok(())
     }
 
+    no_cuda_kernel!(1);
+
     fn backward(&self, saved: &Saved<'_, T, T, 1>, grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 1]> {
         Ok([Some(apply(AdaptiveAvgPoolGrad { size: self.size, image: *saved.shape(0) }, [grad])?)])
     }
@@ -330,6 +340,8 @@ impl<T: Float> Op<T, 1> for AdaptiveAvgPoolGrad {
         );
         Ok(())
     }
+
+    no_cuda_kernel!(1);
 
     fn backward(&self, _: &Saved<'_, T, T, 1>, grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 1]> {
         Ok([Some(apply(AdaptiveAvgPool { size: self.size }, [grad])?)])

@@ -1,0 +1,175 @@
+//! [`Function`]: a kernel whose parameters are known when the program runs, for code that makes its kernels itself.
+//!
+//! A [`Kernel`](super::Kernel) has its parameters in its type, and is safe to launch. Here the types of elements are
+//! values, any plain struct can be passed, and launching is as safe as the caller makes it. Nothing is allocated.
+
+use std::{ffi::c_void, fmt, ptr, sync::Arc};
+
+use super::{
+    launch::{self, Launch},
+    module::Module,
+};
+use crate::{
+    buffer::{DeviceView, DeviceViewMut},
+    device::Device,
+    driver::FunctionHandle,
+    error::{Error, Result},
+    stream::{Access, Stream},
+};
+
+/// The most arguments of a [`Function`].
+pub const MAX_ARGUMENTS: usize = 16;
+
+/// A kernel, without the types of its parameters. Cheap to clone.
+#[derive(Clone)]
+pub struct Function {
+    device: Device, // keeps the module
+    handle: FunctionHandle,
+    name: Arc<str>,
+    sizes: Option<Box<[usize]>>, // of the parameters, if the driver says them
+}
+
+/// What a [`Function`] is given for one parameter.
+#[derive(Debug)]
+pub enum Argument<'a> {
+    /// A buffer that it only reads: a pointer to its first byte.
+    Read(DeviceView<'a, u8>),
+    /// A buffer that it reads and writes: a pointer to its first byte.
+    Write(DeviceViewMut<'a, u8>),
+    /// The bytes of a number or of a struct, passed by value.
+    Value(&'a [u8]),
+}
+
+impl Argument<'_> {
+    fn size(&self) -> usize {
+        match self {
+            Argument::Read(_) | Argument::Write(_) => 8,
+            Argument::Value(bytes) => bytes.len(),
+        }
+    }
+
+    /// What the kernel does with the buffer, if it is one.
+    fn access(&self) -> Option<Access<'_>> {
+        match self {
+            Argument::Read(view) => Some(view.access()),
+            Argument::Write(view) => Some(view.access()),
+            Argument::Value(_) => None,
+        }
+    }
+
+    fn check_beside(&self, stream: &Stream) -> Result<()> {
+        match self {
+            Argument::Read(view) => view.check_beside(stream.core()),
+            Argument::Write(view) => view.check_beside(stream.core()),
+            Argument::Value(_) => Ok(()),
+        }
+    }
+
+    fn address(&self) -> u64 {
+        match self {
+            Argument::Read(view) => view.address().0,
+            Argument::Write(view) => view.address().0,
+            Argument::Value(_) => 0,
+        }
+    }
+}
+
+impl Module {
+    /// One of its kernels, to be launched with arguments of any types.
+    ///
+    /// # Errors
+    /// [`Error::NoKernel`] if it has none of that name, [`Error::Driver`].
+    pub fn function(&self, name: &str) -> Result<Function> {
+        let handle = self.find(name)?;
+        let sizes = self.parameter_sizes(handle)?.map(Vec::into_boxed_slice);
+        Ok(Function { device: self.device().clone(), handle, name: name.into(), sizes })
+    }
+}
+
+impl Function {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The device that has it.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// Launches it, and returns at once. A grid without blocks launches nothing.
+    ///
+    /// # Errors
+    /// [`Error::Signature`] if number or sizes of the arguments are not those of the kernel's parameters (which a driver
+    /// before CUDA 12.4 does not say), [`Error::Launch`] if the size is not one that the device can do,
+    /// [`Error::OtherDevice`], [`Error::Driver`].
+    ///
+    /// # Panics
+    /// With more than [`MAX_ARGUMENTS`].
+    ///
+    /// # Safety
+    /// The kernel's parameters are what the arguments say, in this order. Launched with these, in this grid, it reads
+    /// only elements of the buffers, writes only to those of [`Argument::Write`], and ends.
+    pub unsafe fn launch(&self, stream: &Stream, launch: Launch, arguments: &[Argument<'_>]) -> Result<()> {
+        self.check_sizes(arguments)?;
+        launch::check(&self.device, stream, &launch)?;
+        arguments.iter().try_for_each(|argument| argument.check_beside(stream))?;
+        if launch.grid.contains(&0) {
+            return Ok(());
+        }
+        launch::allow_shared(&self.device, self.handle, launch.shared_bytes)?;
+        let addresses: [u64; MAX_ARGUMENTS] =
+            std::array::from_fn(|i| arguments.get(i).map_or(0, |argument| argument.address()));
+        let mut pointers: [*mut c_void; MAX_ARGUMENTS] = std::array::from_fn(|i| match arguments.get(i) {
+            Some(Argument::Value(bytes)) => bytes.as_ptr().cast_mut().cast(),
+            _ => ptr::from_ref(&addresses[i]).cast_mut().cast(),
+        });
+        let count = arguments.len();
+        with_accesses(arguments, |accesses| {
+            let queued = stream.core().enqueue_on_device(accesses, |driver, stream| {
+                // SAFETY: the module stays loaded while its device lives, which its streams hold; the caller vouches for
+                // the arguments; `enqueue` orders the buffers.
+                unsafe { driver.launch(stream, self.handle, &launch, &mut pointers[..count]) }
+            });
+            Ok(queued?)
+        })
+    }
+
+    fn check_sizes(&self, arguments: &[Argument<'_>]) -> Result<()> {
+        assert!(arguments.len() <= MAX_ARGUMENTS, "{} arguments for `{}`", arguments.len(), self.name);
+        let Some(sizes) = &self.sizes else { return Ok(()) };
+        if sizes.iter().copied().eq(arguments.iter().map(Argument::size)) {
+            return Ok(());
+        }
+        let declared = arguments.iter().map(Argument::size).collect();
+        Err(Error::Signature { kernel: self.name.to_string(), found: sizes.to_vec(), declared })
+    }
+
+    /// How many blocks of that size one multiprocessor runs at once.
+    ///
+    /// # Errors
+    /// [`Error::Driver`].
+    pub fn blocks_per_multiprocessor(&self, threads: u32, shared_bytes: u32) -> Result<u32> {
+        launch::blocks_per_multiprocessor(&self.device, self.handle, threads, shared_bytes)
+    }
+}
+
+/// Calls `f` with what the arguments do with their buffers, in a list on the stack.
+fn with_accesses<R>(arguments: &[Argument<'_>], f: impl FnOnce(&[Access<'_>]) -> R) -> R {
+    let mut buffers = arguments.iter().filter_map(Argument::access);
+    let Some(mut latest) = buffers.next() else { return f(&[]) };
+    let count = 1 + arguments.iter().filter_map(Argument::access).skip(1).count();
+    // The places beyond the last buffer repeat it, and are cut off.
+    let accesses: [Access<'_>; MAX_ARGUMENTS] = std::array::from_fn(|_| {
+        let access = latest;
+        latest = buffers.next().unwrap_or(access);
+        access
+    });
+    f(&accesses[..count])
+}
+
+impl fmt::Debug for Function {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Function({} on {:?})", self.name, self.device)
+    }
+}

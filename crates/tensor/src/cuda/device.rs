@@ -1,0 +1,86 @@
+//! [`CudaDevice`]: a device, the stream on which operations run, and its kernels.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use pagelock_cuda as cuda;
+
+use super::code::Kernels;
+use crate::error::{Error, Result};
+
+/// A device that CUDA drives, with what tensors need of it. Cheap to clone; see [`Device`](crate::Device).
+///
+/// All operations run on one stream, in the order in which they are called; other streams may use the same buffers, and
+/// are ordered after and before by `pagelock-cuda`.
+#[derive(Clone)]
+pub struct CudaDevice {
+    core: Arc<Core>,
+}
+
+struct Core {
+    device: cuda::Device,
+    stream: cuda::Stream,
+    kernels: Kernels,
+}
+
+/// All that are in use: tensors of one device share a stream and kernels, however the device was come by.
+static KNOWN: Mutex<Vec<Weak<Core>>> = Mutex::new(Vec::new());
+/// GPUs, which are opened once in a process.
+static OPENED: Mutex<Vec<CudaDevice>> = Mutex::new(Vec::new());
+
+impl CudaDevice {
+    pub(crate) fn open(ordinal: u32) -> Result<CudaDevice> {
+        let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(device) = opened.iter().find(|device| device.ordinal() == ordinal) {
+            return Ok(device.clone());
+        }
+        let device = CudaDevice::of(&cuda::Device::cuda(ordinal).map_err(Error::NoDevice)?)?;
+        opened.push(device.clone());
+        Ok(device)
+    }
+
+    pub(crate) fn of(device: &cuda::Device) -> Result<CudaDevice> {
+        let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|core| core.strong_count() > 0);
+        if let Some(core) = known.iter().filter_map(Weak::upgrade).find(|core| core.device == *device) {
+            return Ok(CudaDevice { core });
+        }
+        let stream = device.stream().map_err(Error::NoDevice)?;
+        let core = Arc::new(Core { device: device.clone(), stream, kernels: Kernels::default() });
+        known.push(Arc::downgrade(&core));
+        Ok(CudaDevice { core })
+    }
+
+    /// Its number among the devices of its driver.
+    pub fn ordinal(&self) -> u32 {
+        self.cuda().properties().ordinal
+    }
+
+    /// The device of `pagelock-cuda`: for copies, events and kernels of one's own.
+    pub fn cuda(&self) -> &cuda::Device {
+        &self.core.device
+    }
+
+    /// The stream on which operations run.
+    pub fn stream(&self) -> cuda::Stream {
+        self.core.stream.clone()
+    }
+
+    pub(super) fn kernels(&self) -> &Kernels {
+        &self.core.kernels
+    }
+}
+
+impl PartialEq for CudaDevice {
+    fn eq(&self, other: &CudaDevice) -> bool {
+        Arc::ptr_eq(&self.core, &other.core)
+    }
+}
+
+impl Eq for CudaDevice {}
+
+impl fmt::Debug for CudaDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.core.device.fmt(f)
+    }
+}

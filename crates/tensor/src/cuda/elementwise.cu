@@ -1,0 +1,87 @@
+// y[i] = formula(x0[i], x1[i], …) for every index i.   y: O, x: T, all of one shape (broadcasting is stride 0).
+//
+// The host writes in front of this: N, how many inputs; PARAMETERS, a `const T*` for each input and a `u64` for each
+// constant; POINTERS, those of the inputs; VALUE(x), the formula of `R x[N]` as an O. For a change in place x0 is y.
+
+// Elements of a pack: 16 bytes of the wider type.
+#define V int(16 / (sizeof(T) > sizeof(O) ? sizeof(T) : sizeof(O)))
+
+// All tensors contiguous and aligned to packs. One thread per pack.
+#ifdef KERNEL_contiguous
+extern "C" __global__ void contiguous(O* y, PARAMETERS u64 n) {
+    const T* const x[] = POINTERS;
+    u64 at = wide_thread_number() * V;
+    R in[N];
+    if (at + V <= n) {
+        Pack<T, V> packs[N];
+        Pack<O, V> out;
+        for (int k = 0; k < N; k++) packs[k] = *reinterpret_cast<const Pack<T, V>*>(x[k] + at);
+        for (int i = 0; i < V; i++) {
+            for (int k = 0; k < N; k++) in[k] = real(packs[k].at[i]);
+            out.at[i] = VALUE(in);
+        }
+        *reinterpret_cast<Pack<O, V>*>(y + at) = out;
+        return;
+    }
+    for (; at < n; at++) {
+        for (int k = 0; k < N; k++) in[k] = real(x[k][at]);
+        y[at] = VALUE(in);
+    }
+}
+#endif
+
+// Rows that are contiguous and aligned to packs in y and in the inputs whose bit of `packed` is set, and one repeated
+// element in the others. The walk is over packs. One thread per pack.
+#ifdef KERNEL_rows
+extern "C" __global__ void rows(O* y, PARAMETERS Walk walk, u32 packed) {
+    const T* const x[] = POINTERS;
+    u32 i = thread_number();
+    if (i >= walk.n) return;
+    u32 at[N + 1];
+    positions(walk, i, at);
+    Pack<T, V> packs[N];
+    for (int k = 0; k < N; k++) {
+        if (packed >> k & 1) {
+            packs[k] = *reinterpret_cast<const Pack<T, V>*>(x[k] + at[k + 1]);
+        } else {
+            T repeated = x[k][at[k + 1]];
+            for (int i = 0; i < V; i++) packs[k].at[i] = repeated;
+        }
+    }
+    Pack<O, V> out;
+    for (int i = 0; i < V; i++) {
+        R in[N];
+        for (int k = 0; k < N; k++) in[k] = real(packs[k].at[i]);
+        out.at[i] = VALUE(in);
+    }
+    *reinterpret_cast<Pack<O, V>*>(y + at[0]) = out;
+}
+#endif
+
+// Any strides. One thread per element.
+#ifdef KERNEL_strided
+extern "C" __global__ void strided(O* y, PARAMETERS Walk walk) {
+    const T* const x[] = POINTERS;
+    u32 i = thread_number();
+    if (i >= walk.n) return;
+    u32 at[N + 1];
+    positions(walk, i, at);
+    R in[N];
+    for (int k = 0; k < N; k++) in[k] = real(x[k][at[k + 1]]);
+    y[at[0]] = VALUE(in);
+}
+#endif
+
+// Any strides and any size. One thread per element.
+#ifdef KERNEL_wide
+extern "C" __global__ void wide(O* y, PARAMETERS WideWalk walk) {
+    const T* const x[] = POINTERS;
+    u64 i = wide_thread_number();
+    if (i >= walk.n) return;
+    u64 at[N + 1];
+    positions(walk, i, at);
+    R in[N];
+    for (int k = 0; k < N; k++) in[k] = real(x[k][at[k + 1]]);
+    y[at[0]] = VALUE(in);
+}
+#endif

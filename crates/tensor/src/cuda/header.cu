@@ -1,0 +1,205 @@
+// What every kernel is compiled with: element types, what they compute in, conversions, packs, strided positions.
+//
+// Before this text the host writes `#define T f32` and `#define O f32`: the element types of the inputs and of the
+// output. `R`, the type that inputs compute in, is the same as on the CPU: `f32` for the half types, else `T` itself.
+// Arithmetic is not contracted to fused multiply-adds, so it rounds where the CPU's does.
+
+#pragma nv_diag_suppress 177 // not every kernel uses every function
+
+typedef unsigned char u8;
+typedef int i32;
+typedef unsigned u32;
+typedef long long i64;
+typedef unsigned long long u64;
+typedef float f32;
+typedef double f64;
+struct f16 { unsigned short bits; };
+struct bf16 { unsigned short bits; };
+
+#define INLINE static __device__ __forceinline__
+#define INFINITY __int_as_float(0x7f800000)
+
+// ---- computing types ----------------------------------------------------------------------------------------------
+
+template <typename Type> struct Computing { typedef Type In; };
+template <> struct Computing<f16> { typedef f32 In; };
+template <> struct Computing<bf16> { typedef f32 In; };
+
+typedef Computing<T>::In R;
+
+template <typename Type> INLINE Type real(Type x) { return x; }
+INLINE f32 real(f16 x) { f32 y; asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x.bits)); return y; }
+INLINE f32 real(bf16 x) { return __uint_as_float(u32(x.bits) << 16); }
+
+// ---- conversions: those of Rust's `as`, to the nearest even, floats to integers by truncation, saturating ----------
+
+// To f32 so that rounding again, to fewer digits, gives what rounding once would have given.
+INLINE f32 round_to_odd(f64 x) {
+    f32 y = __double2float_rz(x);
+    return f64(y) != x && x == x ? __uint_as_float(__float_as_uint(y) | 1) : y;
+}
+INLINE f16 to_f16(f32 x) { f16 y; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y.bits) : "f"(x)); return y; }
+INLINE bf16 to_bf16(f32 x) {
+    u32 bits = __float_as_uint(x);
+    bf16 y;
+    y.bits = x == x ? (bits + 0x7fff + (bits >> 16 & 1)) >> 16 : bits >> 16 | 0x40;
+    return y;
+}
+INLINE i64 truncated(f64 x) { // cvt itself does not say what becomes of NaN
+    return x != x ? 0 : x >= 9223372036854775808.0 ? 9223372036854775807ll
+         : x <= -9223372036854775808.0 ? -9223372036854775807ll - 1 : i64(x);
+}
+template <typename I> INLINE I clamped(f64 x, I lowest, I highest) {
+    return x != x ? I(0) : x >= f64(highest) ? highest : x <= f64(lowest) ? lowest : I(x);
+}
+
+template <typename To> struct Converted;
+template <> struct Converted<f32> {
+    template <typename From> INLINE f32 of(From x) { return f32(x); }
+};
+template <> struct Converted<f64> {
+    template <typename From> INLINE f64 of(From x) { return f64(x); }
+};
+template <> struct Converted<f16> {
+    INLINE f16 of(f32 x) { return to_f16(x); }
+    INLINE f16 of(bool x) { return to_f16(x ? 1 : 0); }
+    template <typename From> INLINE f16 of(From x) { return to_f16(round_to_odd(f64(x))); }
+};
+template <> struct Converted<bf16> {
+    INLINE bf16 of(f32 x) { return to_bf16(x); }
+    INLINE bf16 of(bool x) { return to_bf16(x ? 1 : 0); }
+    template <typename From> INLINE bf16 of(From x) { return to_bf16(round_to_odd(f64(x))); }
+};
+template <> struct Converted<i64> {
+    INLINE i64 of(f32 x) { return truncated(x); }
+    INLINE i64 of(f64 x) { return truncated(x); }
+    template <typename From> INLINE i64 of(From x) { return i64(x); }
+};
+template <> struct Converted<i32> {
+    INLINE i32 of(f32 x) { return clamped<i32>(x, -2147483647 - 1, 2147483647); }
+    INLINE i32 of(f64 x) { return clamped<i32>(x, -2147483647 - 1, 2147483647); }
+    template <typename From> INLINE i32 of(From x) { return i32(x); }
+};
+template <> struct Converted<u8> {
+    INLINE u8 of(f32 x) { return clamped<u8>(x, 0, 255); }
+    INLINE u8 of(f64 x) { return clamped<u8>(x, 0, 255); }
+    template <typename From> INLINE u8 of(From x) { return u8(x); }
+};
+template <> struct Converted<bool> {
+    template <typename From> INLINE bool of(From x) { return x != From(0); }
+};
+
+template <typename To, typename From> INLINE To to(From x) { return Converted<To>::of(x); }
+
+// A value of R as an element would hold it: rounded, for the half types.
+INLINE R rounded(R x) { return real(to<T>(x)); }
+
+// A constant that the host passes as the bytes of an R.
+INLINE void from_bits(u64 bits, f32& x) { x = __uint_as_float(u32(bits)); }
+INLINE void from_bits(u64 bits, f64& x) { x = __longlong_as_double(i64(bits)); }
+INLINE void from_bits(u64 bits, i64& x) { x = i64(bits); }
+INLINE void from_bits(u64 bits, i32& x) { x = i32(bits); }
+INLINE void from_bits(u64 bits, u8& x) { x = u8(bits); }
+INLINE void from_bits(u64 bits, bool& x) { x = bits != 0; }
+INLINE R constant(u64 bits) { R x; from_bits(bits, x); return x; }
+
+// ---- arithmetic, named as in `element.rs`; integers wrap -----------------------------------------------------------
+
+template <typename Type> INLINE Type plus(Type a, Type b) { return a + b; }
+template <typename Type> INLINE Type minus(Type a, Type b) { return a - b; }
+template <typename Type> INLINE Type times(Type a, Type b) { return a * b; }
+INLINE i32 plus(i32 a, i32 b) { return i32(u32(a) + u32(b)); }
+INLINE i32 minus(i32 a, i32 b) { return i32(u32(a) - u32(b)); }
+INLINE i32 times(i32 a, i32 b) { return i32(u32(a) * u32(b)); }
+INLINE i64 plus(i64 a, i64 b) { return i64(u64(a) + u64(b)); }
+INLINE i64 minus(i64 a, i64 b) { return i64(u64(a) - u64(b)); }
+INLINE i64 times(i64 a, i64 b) { return i64(u64(a) * u64(b)); }
+INLINE bool plus(bool a, bool b) { return a || b; }
+INLINE bool times(bool a, bool b) { return a && b; }
+
+template <typename Type> INLINE bool is_nan(Type x) { return x != x; }
+template <typename Type> INLINE Type negated(Type x) { return minus(Type(0), x); }
+INLINE f32 negated(f32 x) { return -x; } // also of zero
+INLINE f64 negated(f64 x) { return -x; }
+template <typename Type> INLINE Type magnitude(Type x) { return x < Type(0) ? negated(x) : x; }
+INLINE f32 magnitude(f32 x) { return fabsf(x); }
+INLINE f64 magnitude(f64 x) { return fabs(x); }
+
+template <typename Type> INLINE Type sigmoid(Type x) { return Type(1) / (Type(1) + exp(-x)); }
+
+// Whether `a` is larger; NaN is larger than all numbers.
+template <typename Type> INLINE bool is_better(Type a, Type b) { return a > b || (is_nan(a) && !is_nan(b)); }
+
+// The smallest and the largest value of R.
+template <typename Type> struct Limits {
+    INLINE Type lowest() { return -INFINITY; }
+    INLINE Type highest() { return INFINITY; }
+};
+template <> struct Limits<i64> {
+    INLINE i64 lowest() { return -9223372036854775807ll - 1; }
+    INLINE i64 highest() { return 9223372036854775807ll; }
+};
+template <> struct Limits<i32> {
+    INLINE i32 lowest() { return -2147483647 - 1; }
+    INLINE i32 highest() { return 2147483647; }
+};
+template <> struct Limits<u8> {
+    INLINE u8 lowest() { return 0; }
+    INLINE u8 highest() { return 255; }
+};
+#define LOWEST Limits<R>::lowest()
+#define HIGHEST Limits<R>::highest()
+
+// ---- packs: 16 bytes at once ---------------------------------------------------------------------------------------
+
+template <typename Type, int V> struct __align__(sizeof(Type) * V) Pack { Type at[V]; };
+
+// ---- positions in strided tensors ----------------------------------------------------------------------------------
+
+// Most dimensions, and most tensors that are walked together: the output and three inputs.
+#define MAX_RANK 8
+#define MAX_OPERANDS 4
+
+// Dimensions, the innermost first. Divisions by sizes are multiplications: i / size = (mulhi(i, magic) + i) >> shift
+// for i < 2^31 (Granlund and Montgomery 1994).
+struct Walk {
+    u32 n;
+    u32 rank;
+    u32 size[MAX_RANK];
+    u32 magic[MAX_RANK];
+    u32 shift[MAX_RANK];
+    u32 stride[MAX_RANK][MAX_OPERANDS];
+};
+
+// The same for tensors of 2^31 elements and more.
+struct WideWalk {
+    u64 n;
+    u64 rank;
+    u64 size[MAX_RANK];
+    u64 stride[MAX_RANK][MAX_OPERANDS];
+};
+
+// Where element `i` is in each of the first OPERANDS tensors.
+template <int OPERANDS> INLINE void positions(const Walk& walk, u32 i, u32 (&at)[OPERANDS]) {
+    for (int k = 0; k < OPERANDS; k++) at[k] = 0;
+    for (u32 dim = 0; dim + 1 < walk.rank; dim++) {
+        u32 outer = (__umulhi(i, walk.magic[dim]) + i) >> walk.shift[dim];
+        u32 index = i - outer * walk.size[dim];
+        for (int k = 0; k < OPERANDS; k++) at[k] += index * walk.stride[dim][k];
+        i = outer;
+    }
+    if (walk.rank > 0)
+        for (int k = 0; k < OPERANDS; k++) at[k] += i * walk.stride[walk.rank - 1][k];
+}
+template <int OPERANDS> INLINE void positions(const WideWalk& walk, u64 i, u64 (&at)[OPERANDS]) {
+    for (int k = 0; k < OPERANDS; k++) at[k] = 0;
+    for (u64 dim = 0; dim < walk.rank; dim++) {
+        u64 outer = i / walk.size[dim];
+        u64 index = i - outer * walk.size[dim];
+        for (int k = 0; k < OPERANDS; k++) at[k] += index * walk.stride[dim][k];
+        i = outer;
+    }
+}
+
+INLINE u32 thread_number() { return blockIdx.x * blockDim.x + threadIdx.x; }
+INLINE u64 wide_thread_number() { return u64(blockIdx.x) * blockDim.x + threadIdx.x; }

@@ -1,0 +1,30 @@
+//! The CUDA side of operations: kernels from text, launched over strided views, on the stream of a device.
+//!
+//! An operation's `cuda` decides *what* is computed: a formula in CUDA C++ beside the one in Rust, or kernels of its own
+//! in a `.cu` file. What is here decides *how*:
+//! - `device.rs`: [`CudaDevice`], a device with the stream on which operations run and the kernels compiled so far;
+//! - `view.rs`: [`CudaView`] and [`CudaOut`], what a kernel reads and writes;
+//! - `code.rs`: from text to kernels, when they are first used; `header.cu`: what every text may use;
+//! - `walk.rs`: shapes and strides as kernels take them;
+//! - `elementwise.rs`, `elementwise.cu`: formulas of elements; `reduce.rs`, `reduce.cu`: reductions over any axes.
+//!
+//! Element types are values here ([`DType`](crate::DType)), so that nothing is compiled by Rust once for each.
+//!
+//! Promises, as on the CPU: no allocation in the steady state, no float atomics, and the same bits in every run.
+
+mod arguments;
+mod code;
+mod device;
+mod elementwise;
+mod reduce;
+#[cfg(test)]
+mod tests;
+mod view;
+mod walk;
+
+#[expect(unused_imports, reason = "for operations with kernels of their own")]
+pub(crate) use code::Code;
+pub use device::CudaDevice;
+pub(crate) use elementwise::{COPY, Formula, constant};
+pub(crate) use reduce::{Accumulator, CudaReduction};
+pub(crate) use view::{CudaOut, CudaView};

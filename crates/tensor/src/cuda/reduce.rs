@@ -1,0 +1,228 @@
+//! Reductions over any axes as kernels; `reduce.cu` has the loops, and says who combines what.
+//!
+//! What is contiguous and aligned is read in packs of up to 16 bytes, along rows or across columns. Few results of many
+//! elements are computed in segments, in two launches. All is chosen by sizes and strides, so results repeat bit for bit.
+
+use std::sync::Arc;
+
+use pagelock_cuda::{Argument, Function, KernelSource, Launch};
+
+use super::arguments::{Arguments, values};
+use super::code::source;
+use super::walk::{Dims, Walk, WideWalk};
+use super::{CudaDevice, CudaOut, CudaView};
+use crate::element::DType;
+use crate::error::{Error, Result};
+use crate::shape::AxisSet;
+
+/// A reduction in CUDA C++; see `header.cu` for its words. A `static` beside the operation: its address is its identity.
+pub(crate) struct CudaReduction {
+    /// What errors and profiles call it.
+    pub(crate) name: &'static str,
+    pub(crate) accumulator: Accumulator,
+    /// What combined with anything leaves it as it is.
+    pub(crate) identity: &'static str,
+    /// An accumulator for `R x`, element number `u64 i` of those that make one result.
+    pub(crate) lift: &'static str,
+    /// One for two, `A a` and `A b`; in any order it must give the same but for rounding.
+    pub(crate) combine: &'static str,
+    /// The result for `A total`.
+    pub(crate) finish: &'static str,
+    /// Constants for `finish`, of the computing type; see [`constant`](super::constant).
+    pub(crate) constants: &'static [&'static str],
+}
+
+/// The type `A` of a reduction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Accumulator {
+    /// `R`
+    Computing,
+    /// `struct A { R value; i64 index; }`
+    Indexed,
+}
+
+// The kernels.
+const ANY: &str = "any";
+const WIDE: &str = "wide";
+const ROWS: &str = "rows";
+const COLUMNS: &str = "columns";
+const FINISH: &str = "finish_segments";
+
+const LOOPS: &str = include_str!("reduce.cu");
+const THREADS: usize = 256;
+/// Blocks that keep any GPU of today busy. A constant: results must not depend on the device.
+const ENOUGH_BLOCKS: usize = 512;
+/// Positions that a thread takes at least where there are several segments.
+const LEAST_POSITIONS: usize = 8;
+
+impl CudaReduction {
+    /// Reduces `x` over `axes` to `out`, which is contiguous.
+    pub(crate) fn run(
+        &'static self,
+        device: &CudaDevice,
+        op: &'static str,
+        x: CudaView<'_>,
+        axes: AxisSet,
+        constants: &[u64],
+        mut out: CudaOut<'_>,
+    ) -> Result<()> {
+        debug_assert_eq!(constants.len(), self.constants.len(), "{}", self.name);
+        let types = [x.dtype(), out.dtype()];
+        let n_results = out.shape().elements();
+        if n_results == 0 {
+            return Ok(());
+        }
+        let failed = |source| Error::cuda(op, source);
+        let plan = Plan::new(&x, axes, self.pack(types[0]), n_results);
+        let n_partial = if plan.segments > 1 { n_results * plan.segments } else { 0 };
+        let partial_bytes = n_partial * self.accumulator.size(types[0]);
+        let mut partial = device.stream().allocate::<u8>(partial_bytes).map_err(failed)?;
+
+        let positions = plan.positions();
+        let (lanes, in_columns) = ((plan.lanes as u32).to_ne_bytes(), u32::from(plan.in_columns).to_ne_bytes());
+        let [kept, reduced] = positions.bytes();
+        let arguments = values(constants)
+            .chain([out.argument(), Argument::Write(partial.view_mut()), x.argument()])
+            .chain([kept, reduced, &lanes, &in_columns].map(Argument::Value));
+        let blocks = plan.kept.len().div_ceil(THREADS / plan.lanes);
+        let launch = Launch { grid: [blocks as u32, plan.segments as u32, 1], ..Launch::covering(1, THREADS as u32) };
+        // SAFETY: the kernels of `reduce.cu` take these, in this order; they read only where the walks lead, which is
+        // inside the view, and write to one place for each result, or result and segment, in buffers of such lengths.
+        unsafe {
+            self.kernel(device, op, types, plan.kernel)?.launch(
+                &device.stream(),
+                launch,
+                Arguments::of(arguments).get(),
+            )
+        }
+        .map_err(failed)?;
+        if plan.segments == 1 {
+            return Ok(());
+        }
+        let (n, segments) = ((n_results as u64).to_ne_bytes(), (plan.segments as u32).to_ne_bytes());
+        let arguments = values(constants)
+            .chain([out.argument(), Argument::Read(partial.view())])
+            .chain([&n[..], &segments].map(Argument::Value));
+        let launch = Launch { block: [THREADS as u32, 1, 1], ..Launch::covering(n_results, (THREADS / 32) as u32) };
+        // SAFETY: as above; `partial` has `segments` accumulators for each result.
+        unsafe {
+            self.kernel(device, op, types, FINISH)?.launch(&device.stream(), launch, Arguments::of(arguments).get())
+        }
+        .map_err(failed)
+    }
+
+    fn kernel(
+        &'static self,
+        device: &CudaDevice,
+        op: &'static str,
+        types: [DType; 2],
+        kernel: &'static str,
+    ) -> Result<Arc<Function>> {
+        let address = std::ptr::from_ref(self).addr();
+        device.kernel(op, address, types, kernel, || self.source(types, kernel))
+    }
+
+    /// `V` of `reduce.cu`: elements of a pack.
+    fn pack(&self, dtype: DType) -> usize {
+        (16 / dtype.size()).min(128 / self.accumulator.size(dtype))
+    }
+
+    pub(super) fn source(&self, types: [DType; 2], kernel: &str) -> KernelSource {
+        let accumulator = match self.accumulator {
+            Accumulator::Computing => "typedef R A;",
+            Accumulator::Indexed => "struct A { R value; i64 index; };",
+        };
+        let n = self.constants.len();
+        let parameters: String = (0..n).map(|k| format!("u64 c{k}, ")).collect();
+        let passed: String = (0..n).map(|k| format!("c{k}, ")).collect();
+        let values: String = (0..n).map(|k| format!(", constant(c{k})")).collect();
+        let names: String = self.constants.iter().map(|name| format!(", R {name}")).collect();
+        let CudaReduction { identity, lift, combine, finish, .. } = self;
+        let own_text = format!(
+            "{accumulator}\n\
+             INLINE A identity() {{ return {identity}; }}\n\
+             INLINE A lift([[maybe_unused]] R x, [[maybe_unused]] u64 i) {{ return {lift}; }}\n\
+             INLINE A combine(A a, A b) {{ return {combine}; }}\n\
+             INLINE O finish(A total{names}) {{ return to<O>({finish}); }}\n\
+             #define CONSTANTS {parameters}\n#define ARGUMENTS {passed}\n#define FINISH(total) finish(total{values})\n"
+        );
+        source(self.name, types, kernel, &[&own_text, LOOPS])
+    }
+}
+
+impl Accumulator {
+    fn size(self, dtype: DType) -> usize {
+        match self {
+            Accumulator::Computing => dtype.computing().size(),
+            Accumulator::Indexed => 16,
+        }
+    }
+}
+
+/// Which kernel runs, over which positions, with how many threads for each result.
+struct Plan {
+    kernel: &'static str,
+    kept: Dims,
+    reduced: Dims,
+    lanes: usize,
+    in_columns: bool,
+    segments: usize,
+}
+
+impl Plan {
+    fn new(x: &CudaView<'_>, axes: AxisSet, pack: usize, n_results: usize) -> Plan {
+        let of = |reduced: bool| Dims::some(x.shape(), &[x.strides()], |dim| axes.contains(dim) == reduced);
+        let (kept, reduced) = (of(false), of(true));
+        let ((kept_size, [kept_step, ..]), (reduced_size, [reduced_step, ..])) = (kept.inner(), reduced.inner());
+        let aligned = x.is_aligned(pack * x.dtype().size());
+        let steps =
+            |dims: &Dims, but: usize| dims.strides().iter().skip(but).all(|[step, ..]| step.is_multiple_of(pack));
+        let in_columns = n_results > 1 && (reduced_size <= 1 || (kept_step > 0 && kept_step < reduced_step));
+        let narrow = kept.walk().is_some() && reduced.walk().is_some();
+        let in_packs = narrow
+            && aligned
+            && if in_columns {
+                kept_step == 1 && kept_size.is_multiple_of(pack) && steps(&kept, 1) && steps(&reduced, 0)
+            } else {
+                reduced_step == 1 && reduced_size.is_multiple_of(pack) && steps(&reduced, 1) && steps(&kept, 0)
+            };
+        let (kernel, kept, reduced) = match (narrow, in_packs, in_columns) {
+            (false, ..) => (WIDE, kept, reduced),
+            (true, false, _) => (ANY, kept, reduced),
+            (true, true, true) => (COLUMNS, kept.in_packs(pack), reduced),
+            (true, true, false) => (ROWS, kept, reduced.in_packs(pack)),
+        };
+        let n = reduced.len();
+        let lanes = if in_columns {
+            (THREADS / kept.len().next_power_of_two().min(32)).min(n.next_power_of_two())
+        } else {
+            (n.next_power_of_two() / 4).clamp(1, THREADS)
+        };
+        let blocks = kept.len().div_ceil(THREADS / lanes);
+        let segments = (ENOUGH_BLOCKS / blocks).min(n / lanes / LEAST_POSITIONS).max(1);
+        Plan { kernel, kept, reduced, lanes, in_columns, segments }
+    }
+
+    fn positions(&self) -> Positions {
+        match (self.kept.walk(), self.reduced.walk()) {
+            (Some(kept), Some(reduced)) => Positions::Narrow([kept, reduced]),
+            _ => Positions::Wide(Box::new([self.kept.wide_walk(), self.reduced.wide_walk()])),
+        }
+    }
+}
+
+/// Walks as the kernel takes them.
+#[expect(clippy::large_enum_variant, reason = "the usual ones need no allocation")]
+enum Positions {
+    Narrow([Walk; 2]),
+    Wide(Box<[WideWalk; 2]>),
+}
+
+impl Positions {
+    fn bytes(&self) -> [&[u8]; 2] {
+        match self {
+            Positions::Narrow(walks) => walks.each_ref().map(bytemuck::bytes_of),
+            Positions::Wide(walks) => walks.each_ref().map(bytemuck::bytes_of),
+        }
+    }
+}

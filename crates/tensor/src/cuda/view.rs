@@ -1,0 +1,97 @@
+//! What a kernel reads and writes: device memory, and how a tensor's elements lie in it.
+
+use pagelock_cuda::{Argument, DeviceView, DeviceViewMut};
+
+use crate::element::DType;
+use crate::layout::Layout;
+use crate::shape::Shape;
+
+/// A strided tensor that a kernel reads. Element `[i0, i1, …]` is `i0 · strides[0] + i1 · strides[1] + …` elements behind
+/// the first.
+#[derive(Clone, Copy)]
+pub(crate) struct CudaView<'a> {
+    bytes: DeviceView<'a, u8>,
+    layout: &'a Layout,
+    dtype: DType,
+}
+
+/// A strided tensor that a kernel writes, and may read.
+pub(crate) struct CudaOut<'a> {
+    bytes: DeviceViewMut<'a, u8>,
+    layout: &'a Layout,
+    dtype: DType,
+}
+
+macro_rules! view {
+    ($View:ident, $Bytes:ident) => {
+        #[allow(dead_code, reason = "both kinds of view have the same")]
+        impl<'a> $View<'a> {
+            /// A tensor in a storage of which `bytes` are all.
+            pub(crate) fn new(bytes: $Bytes<'a, u8>, layout: &'a Layout, dtype: DType) -> $View<'a> {
+                let [start, len] = [layout.offset(), layout.span()].map(|elements| elements * dtype.size());
+                let bytes = bytes.slice(start..start + len);
+                let bytes = bytes.unwrap_or_else(|error| unreachable!("a layout is inside its storage: {error}"));
+                $View { bytes, layout, dtype }
+            }
+
+            pub(crate) fn shape(&self) -> &Shape {
+                self.layout.shape()
+            }
+
+            pub(crate) fn strides(&self) -> &[usize] {
+                self.layout.strides()
+            }
+
+            pub(crate) fn is_contiguous(&self) -> bool {
+                self.layout.is_contiguous()
+            }
+
+            pub(crate) fn dtype(&self) -> DType {
+                self.dtype
+            }
+
+            /// Elements from the first to the last, gaps included.
+            pub(crate) fn span(&self) -> usize {
+                self.layout.span()
+            }
+
+            /// Whether the first element's address is a multiple of so many bytes.
+            pub(crate) fn is_aligned(&self, bytes: usize) -> bool {
+                self.bytes.address().0.is_multiple_of(bytes as u64)
+            }
+        }
+    };
+}
+
+view!(CudaView, DeviceView);
+view!(CudaOut, DeviceViewMut);
+
+impl<'a> CudaView<'a> {
+    /// The first element's address, for a kernel that reads the tensor.
+    pub(crate) fn argument(&self) -> Argument<'a> {
+        Argument::Read(self.bytes)
+    }
+}
+
+impl<'a> CudaOut<'a> {
+    /// The first element's address, for a kernel that writes the tensor.
+    pub(crate) fn argument(&mut self) -> Argument<'_> {
+        Argument::Write(self.bytes.reborrow())
+    }
+
+    /// The same tensor, borrowed for a shorter time.
+    pub(crate) fn reborrow(&mut self) -> CudaOut<'_> {
+        CudaOut { bytes: self.bytes.reborrow(), layout: self.layout, dtype: self.dtype }
+    }
+
+    /// Some of the elements; `layout` is that of a part of this tensor, which is contiguous.
+    pub(crate) fn window<'b>(&'b mut self, layout: &'b Layout) -> CudaOut<'b> {
+        debug_assert!(self.is_contiguous());
+        CudaOut::new(self.bytes.reborrow(), layout, self.dtype)
+    }
+
+    /// The elements from the first to the last, gaps included.
+    pub(crate) fn into_bytes(self) -> DeviceViewMut<'a, u8> {
+        self.bytes
+    }
+}

@@ -1,0 +1,182 @@
+//! Shapes and strides as kernels take them: few dimensions, the innermost first, passed by value.
+
+use bytemuck::{Pod, Zeroable};
+
+use crate::shape::MAX_RANK;
+
+/// Most tensors that are walked together: the output and three inputs.
+pub(crate) const MAX_OPERANDS: usize = 4;
+
+/// The dimensions of tensors of one shape, the innermost first, those merged that lie in memory like one in all tensors.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Dims {
+    rank: usize,
+    sizes: [usize; MAX_RANK],
+    strides: [[usize; MAX_OPERANDS]; MAX_RANK],
+}
+
+impl Dims {
+    /// Of a shape, and the strides of each tensor.
+    pub(crate) fn merged(shape: &[usize], strides: &[&[usize]]) -> Dims {
+        Dims::some(shape, strides, |_| true)
+    }
+
+    /// Of those dimensions of a shape for which `is_wanted`.
+    pub(crate) fn some(shape: &[usize], strides: &[&[usize]], is_wanted: impl Fn(usize) -> bool) -> Dims {
+        let mut dims = Dims { rank: 0, sizes: [1; MAX_RANK], strides: [[0; MAX_OPERANDS]; MAX_RANK] };
+        for dim in (0..shape.len()).rev() {
+            if shape[dim] != 1 && is_wanted(dim) {
+                let mut steps = [0; MAX_OPERANDS];
+                steps.iter_mut().zip(strides).for_each(|(step, strides)| *step = strides[dim]);
+                dims.push(shape[dim], steps);
+            }
+        }
+        dims
+    }
+
+    /// Adds a dimension outside of all others, or makes the outermost one longer.
+    fn push(&mut self, size: usize, steps: [usize; MAX_OPERANDS]) {
+        if let Some(outermost) = self.rank.checked_sub(1) {
+            let inner = self.strides[outermost].map(|step| step.wrapping_mul(self.sizes[outermost]));
+            if steps == inner {
+                self.sizes[outermost] *= size;
+                return;
+            }
+        }
+        self.sizes[self.rank] = size;
+        self.strides[self.rank] = steps;
+        self.rank += 1;
+    }
+
+    /// How many elements there are.
+    pub(crate) fn len(&self) -> usize {
+        self.sizes().iter().product()
+    }
+
+    pub(crate) fn sizes(&self) -> &[usize] {
+        &self.sizes[..self.rank]
+    }
+
+    /// Strides of all tensors, for each dimension.
+    pub(crate) fn strides(&self) -> &[[usize; MAX_OPERANDS]] {
+        &self.strides[..self.rank]
+    }
+
+    /// The innermost size and strides; 1 and zeros if there is no dimension.
+    pub(crate) fn inner(&self) -> (usize, [usize; MAX_OPERANDS]) {
+        (self.sizes[0], self.strides[0])
+    }
+
+    /// The same elements, `pack` neighbors of the innermost dimension at a time; that must divide it.
+    pub(crate) fn in_packs(mut self, pack: usize) -> Dims {
+        self.sizes[0] /= pack;
+        self.strides[0] = self.strides[0].map(|step| step * pack);
+        self
+    }
+
+    /// For kernels with 32-bit positions, if those reach all elements.
+    pub(crate) fn walk(&self) -> Option<Walk> {
+        const LIMIT: usize = 1 << 31;
+        let reach = |k: usize| -> usize {
+            let steps = self.sizes().iter().zip(self.strides()).map(|(&size, steps)| size.saturating_sub(1) * steps[k]);
+            steps.sum()
+        };
+        if self.len() >= LIMIT || (0..MAX_OPERANDS).any(|k| reach(k) >= LIMIT) {
+            return None;
+        }
+        let mut walk = Walk::zeroed();
+        (walk.n, walk.rank) = (self.len() as u32, self.rank as u32);
+        for (dim, (&size, steps)) in self.sizes().iter().zip(self.strides()).enumerate() {
+            let divisor = Divisor::new(size.max(1) as u32);
+            (walk.size[dim], walk.magic[dim], walk.shift[dim]) = (size as u32, divisor.magic, divisor.shift);
+            walk.stride[dim] = steps.map(|step| step as u32);
+        }
+        Some(walk)
+    }
+
+    /// For kernels with 64-bit positions.
+    pub(crate) fn wide_walk(&self) -> WideWalk {
+        let mut walk = WideWalk { n: self.len() as u64, rank: self.rank as u64, ..WideWalk::zeroed() };
+        for (dim, (&size, steps)) in self.sizes().iter().zip(self.strides()).enumerate() {
+            walk.size[dim] = size as u64;
+            walk.stride[dim] = steps.map(|step| step as u64);
+        }
+        walk
+    }
+}
+
+/// `Walk` of `header.cu`.
+#[derive(Debug, Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct Walk {
+    n: u32,
+    rank: u32,
+    size: [u32; MAX_RANK],
+    magic: [u32; MAX_RANK],
+    shift: [u32; MAX_RANK],
+    stride: [[u32; MAX_OPERANDS]; MAX_RANK],
+}
+
+/// `WideWalk` of `header.cu`.
+#[derive(Debug, Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct WideWalk {
+    n: u64,
+    rank: u64,
+    size: [u64; MAX_RANK],
+    stride: [[u64; MAX_OPERANDS]; MAX_RANK],
+}
+
+/// Division by a constant below 2³¹ as a multiplication and a shift; `header.cu` says how.
+struct Divisor {
+    magic: u32,
+    shift: u32,
+}
+
+impl Divisor {
+    fn new(divisor: u32) -> Divisor {
+        let shift = u32::BITS - (divisor - 1).leading_zeros(); // the logarithm, rounded up
+        let magic = ((1_u64 << 32) * ((1_u64 << shift) - u64::from(divisor)) / u64::from(divisor) + 1) as u32;
+        Divisor { magic, shift }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn multiplying_by_the_magic_number_divides() {
+        let numbers = || (0..31).flat_map(|bit| [1_u32 << bit, (1 << bit) + 1, (2_u32 << bit) - 1, 3 << bit]);
+        let numbers = || numbers().filter(|&n| n < 1 << 31).chain([7, 10, 641, 1_000_003, (1 << 31) - 1]);
+        for divisor in numbers() {
+            let Divisor { magic, shift } = Divisor::new(divisor);
+            for n in numbers().chain([0]) {
+                let high = ((u64::from(n) * u64::from(magic)) >> 32) as u32;
+                assert_eq!((high + n) >> shift, n / divisor, "{n} / {divisor}");
+            }
+        }
+    }
+
+    #[test]
+    fn dimensions_are_merged_where_all_tensors_allow_it() {
+        let contiguous: &[usize] = &[12, 4, 1];
+        let merged = Dims::merged(&[2, 3, 4], &[contiguous, contiguous]);
+        assert_eq!((merged.sizes(), merged.inner().1[..2].to_vec()), (&[24][..], vec![1, 1]));
+
+        let bias: &[usize] = &[0, 0, 1];
+        let merged = Dims::merged(&[2, 3, 4], &[contiguous, bias]);
+        assert_eq!(merged.sizes(), [4, 6]);
+        assert_eq!(merged.strides()[1][..2], [4, 0]);
+
+        let of_ones = Dims::merged(&[1, 1], &[&[9, 7]]);
+        assert_eq!((of_ones.len(), of_ones.sizes()), (1, &[][..]));
+    }
+
+    #[test]
+    fn tensors_too_large_for_32_bits_have_no_narrow_walk() {
+        assert!(Dims::merged(&[1 << 31], &[&[1]]).walk().is_none());
+        assert!(Dims::merged(&[2, 2], &[&[1 << 31, 1]]).walk().is_none());
+        assert!(Dims::merged(&[1 << 30], &[&[1]]).walk().is_some());
+    }
+}

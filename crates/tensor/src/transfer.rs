@@ -1,0 +1,209 @@
+//! Tensors on their way between host and devices. Nothing can race, and nothing needs a flag to be right.
+//!
+//! Up: from page-locked memory the device copies by itself, and whoever changes or frees the source waits; from ordinary
+//! memory the call returns when the source may be changed. Down: into page-locked memory while the program goes on, the
+//! first access waits; what is too large to page-lock comes down through the ring, and is there when the call returns.
+//! In all cases operations on the result are queued behind the copy.
+
+use std::marker::PhantomData;
+
+use pagelock_cuda::DeviceView;
+use pagelock_memory::{HostBuffer, Kind, Resource, default_host};
+
+use crate::autograd::{GradFn, NodeRef, is_recorded};
+use crate::cpu;
+use crate::cuda::CudaDevice;
+use crate::device::Device;
+use crate::element::{DType, Element};
+use crate::error::{Error, Result};
+use crate::layout::Layout;
+use crate::storage::{FreshCuda, on_host};
+use crate::tensor::{Raw, Tensor};
+
+/// Up to so many bytes, a tensor that comes down lies in page-locked memory.
+const PAGE_LOCKED_BYTES: usize = 32 << 20;
+
+impl<T: Element> Tensor<T> {
+    /// Where the elements are.
+    pub fn device(&self) -> Device {
+        self.storage().device().clone()
+    }
+
+    /// This tensor on `device`: itself if it is there already, else a copy. Gradients flow back. A tensor with gaps, or
+    /// an expanded one, becomes contiguous; others keep their strides.
+    ///
+    /// Returns while the copy may still be going on: this tensor may be changed or dropped, and the result be used, at
+    /// once; what must wait, waits. From page-locked memory ([`Tensor::pin_memory`]) nothing is copied twice.
+    ///
+    /// # Errors
+    /// [`Error::DeviceMemory`] or [`Error::Memory`] if there is no room; [`Error::Cuda`].
+    pub fn to(&self, device: &Device) -> Result<Tensor<T>> {
+        if self.storage().device() == device {
+            return Ok(self.clone());
+        }
+        let dense = if self.layout().is_dense() { self.clone() } else { self.deep_copy("to")? };
+        let out = move_to(dense.raw(), device)?;
+        Ok(record("to", self, out))
+    }
+
+    /// This tensor in page-locked memory, from which GPUs copy fastest and while the program goes on: itself if it is
+    /// there already, else a copy. The first GPU decides where it comes from.
+    ///
+    /// # Errors
+    /// [`Error::NoDevice`] where there is no GPU; [`Error::Memory`] if the budget of page-locked memory refuses;
+    /// [`Error::OnDevice`] for a tensor that is not on the host.
+    pub fn pin_memory(&self) -> Result<Tensor<T>> {
+        if self.is_pinned() {
+            return Ok(self.clone());
+        }
+        self.pin_memory_for(&Device::cuda(0)?)
+    }
+
+    /// As [`Tensor::pin_memory`], in the page-locked memory of that device.
+    ///
+    /// # Errors
+    /// As [`Tensor::pin_memory`]; for the CPU, [`Error::BadArgument`].
+    pub fn pin_memory_for(&self, device: &Device) -> Result<Tensor<T>> {
+        let Device::Cuda(cuda) = device else {
+            let expected = "only a GPU copies from page-locked memory; name one".to_owned();
+            return Err(Error::BadArgument {
+                op: "pin_memory",
+                argument: "device",
+                value: device.to_string(),
+                expected,
+            });
+        };
+        if self.is_pinned() {
+            return Ok(self.clone());
+        }
+        let mut memory = host_room("pin_memory", self.raw(), cuda.cuda().page_locked(), self.len())?;
+        let bytes = memory.bytes_mut().unwrap_or_else(|error| unreachable!("page-locked memory is writable: {error}"));
+        if T::DTYPE == DType::Bool {
+            bytes.fill(0);
+        }
+        cpu::copy(self.read("pin_memory")?.view(self.layout()), T::slice_mut(bytes));
+        let layout = Layout::contiguous(*self.shape());
+        let out = Raw { storage: on_host(memory, T::DTYPE), layout, node: None };
+        Ok(record("pin_memory", self, out))
+    }
+
+    /// Whether the elements are in page-locked host memory.
+    pub fn is_pinned(&self) -> bool {
+        self.storage().lock().host().is_some_and(|buffer| buffer.kind() == Kind::PageLocked)
+    }
+
+    /// This tensor as the host can read it: itself, or the part of the storage that it covers, copied.
+    pub(crate) fn readable(&self) -> Result<Tensor<T>> {
+        let Device::Cuda(cuda) = self.storage().device() else { return Ok(self.clone()) };
+        let out = download_span("to", self.raw(), cuda)?;
+        Ok(out.typed())
+    }
+}
+
+/// A copy of a dense tensor on another device, with the same strides.
+fn move_to(tensor: &Raw, device: &Device) -> Result<Raw> {
+    match (tensor.storage.device(), device) {
+        (Device::Cpu, Device::Cuda(cuda)) => upload(tensor, device, cuda),
+        (Device::Cuda(cuda), Device::Cpu) => download_span("to", tensor, cuda),
+        (Device::Cuda(_), Device::Cuda(cuda)) => copy_between(tensor, device, cuda),
+        (Device::Cpu, Device::Cpu) => Ok(tensor.clone()),
+    }
+}
+
+fn upload(tensor: &Raw, device: &Device, cuda: &CudaDevice) -> Result<Raw> {
+    let (dtype, layout) = (tensor.dtype(), tensor.layout.at_start());
+    let mut fresh = FreshCuda::allocate("to", *tensor.shape(), dtype, device, cuda)?;
+    let locked = tensor.storage.lock();
+    let Some(buffer) = locked.host() else { unreachable!("the tensor is on the host") };
+    let target = fresh.out().into_bytes();
+    let copied = if buffer.kind() == Kind::PageLocked && buffer.len_bytes() == target.len() {
+        cuda.stream().upload_buffer(buffer, target)
+    } else {
+        let start = tensor.layout.offset() * dtype.size();
+        cuda.stream().upload_staged(&buffer.bytes()[start..][..target.len()], target)
+    };
+    copied.map_err(|source| Error::cuda("to", source))?;
+    let (storage, _) = fresh.share();
+    Ok(Raw { storage, layout, node: None })
+}
+
+/// The part of the storage that a view covers, on the host, with the view's strides.
+fn download_span(op: &'static str, tensor: &Raw, cuda: &CudaDevice) -> Result<Raw> {
+    let (dtype, layout) = (tensor.dtype(), tensor.layout.at_start());
+    let locked = tensor.storage.lock();
+    let source = span_of(tensor, locked.device_bytes());
+    let failed = |source| Error::cuda(op, source);
+    let stream = cuda.stream();
+    if source.len() <= PAGE_LOCKED_BYTES {
+        // Page-locked memory may be short; ordinary memory does as well, only not in the background.
+        if let Ok(mut memory) = HostBuffer::allocate(cuda.cuda().page_locked(), source.len()) {
+            stream.download_buffer(source, &mut memory).map_err(failed)?;
+            return Ok(Raw { storage: on_host(memory, dtype), layout, node: None });
+        }
+    }
+    let mut memory = host_room(op, tensor, default_host(), tensor.layout.span())?;
+    let bytes = memory.bytes_mut().unwrap_or_else(|error| unreachable!("host memory is writable: {error}"));
+    stream.download_staged(source, bytes).map_err(failed)?;
+    Ok(Raw { storage: on_host(memory, dtype), layout, node: None })
+}
+
+fn copy_between(tensor: &Raw, device: &Device, cuda: &CudaDevice) -> Result<Raw> {
+    let (dtype, layout) = (tensor.dtype(), tensor.layout.at_start());
+    let mut fresh = FreshCuda::allocate("to", *tensor.shape(), dtype, device, cuda)?;
+    let locked = tensor.storage.lock();
+    let source = span_of(tensor, locked.device_bytes());
+    cuda.stream().copy(source, fresh.out().into_bytes()).map_err(|source| Error::cuda("to", source))?;
+    let (storage, _) = fresh.share();
+    Ok(Raw { storage, layout, node: None })
+}
+
+fn span_of<'a>(tensor: &Raw, bytes: Option<DeviceView<'a, u8>>) -> DeviceView<'a, u8> {
+    let Some(bytes) = bytes else { unreachable!("the tensor is on a device") };
+    let [start, len] = [tensor.layout.offset(), tensor.layout.span()].map(|elements| elements * tensor.dtype().size());
+    let span = bytes.slice(start..start + len);
+    span.unwrap_or_else(|error| unreachable!("a layout is inside its storage: {error}"))
+}
+
+fn host_room<R: Resource>(op: &'static str, tensor: &Raw, resource: &R, elements: usize) -> Result<HostBuffer> {
+    let (shape, dtype) = (*tensor.shape(), tensor.dtype());
+    HostBuffer::allocate(resource, elements * dtype.size()).map_err(|source| Error::Memory { op, shape, dtype, source })
+}
+
+fn record<T: Element>(name: &'static str, from: &Tensor<T>, out: Raw) -> Tensor<T> {
+    let out: Tensor<T> = out.typed();
+    if !is_recorded(name, [from.node()].into_iter(), T::DTYPE) {
+        return out;
+    }
+    let function =
+        Move { name, edge: [from.node().cloned()], back_to: from.device(), element: PhantomData::<fn() -> T> };
+    let node = NodeRef::new(T::DTYPE, *out.shape(), function);
+    out.with_node(Some(node))
+}
+
+/// The node of [`Tensor::to`]: the gradient goes back to where the tensor came from.
+struct Move<T> {
+    name: &'static str,
+    edge: [Option<NodeRef>; 1],
+    back_to: Device,
+    element: PhantomData<fn() -> T>,
+}
+
+impl<T: Element> GradFn for Move<T> {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn edges(&self) -> &[Option<NodeRef>] {
+        &self.edge
+    }
+
+    fn backward(&self, _this: &NodeRef, grad: Raw, send: &mut dyn FnMut(usize, Raw) -> Result<()>) -> Result<()> {
+        send(0, grad.typed::<T>().to(&self.back_to)?.into_raw())
+    }
+
+    fn release(&self) {}
+
+    fn take_links(&mut self, links: &mut Vec<NodeRef>) {
+        links.extend(self.edge[0].take());
+    }
+}
