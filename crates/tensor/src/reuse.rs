@@ -106,7 +106,8 @@ fn take_shared<T: Send + 'static>() -> Option<T> {
         return None;
     }
     with_idle(|idle| {
-        let idle = of_type::<T>(idle)?;
+        let idle =
+            idle.entry(TypeId::of::<T>()).or_insert_with(|| Box::new(Vec::<T>::new())).downcast_mut::<Vec<T>>()?;
         with_shelf(|shelf| idle.extend(shelf.drain(shelf.len().saturating_sub(SPARE / 2)..)));
         idle.pop()
     })
