@@ -290,37 +290,42 @@ impl PageLockedBlock {
     /// it is touched, while the threads go on with the next. After an error the drop undoes what was locked.
     fn touch_and_lock(&mut self, threads: NonZero<usize>) -> Result<()> {
         let threads = (self.touched_bytes / TOUCH_PER_THREAD).clamp(1, threads.get());
+        let helpers = threads - 1;
+        // With several chunks this thread locks them, and touches none itself.
+        let only_locks = helpers > 0 && self.touched_bytes > MAX_CHUNK;
+        let sharing = if only_locks { helpers } else { threads };
         let (locked_bytes, result) = thread::scope(|scope| {
             let (done, touched) = mpsc::channel();
-            for index in 1..threads {
+            for index in sharing - helpers..sharing {
                 let (block, done_here) = (&*self, done.clone());
-                let touch = move || block.touch_share(index, threads, &done_here);
+                let touch = move || block.touch_share(index, sharing, &done_here);
                 if thread::Builder::new().spawn_scoped(scope, touch).is_err() {
-                    self.touch_share(index, threads, &done); // no thread to be had: do it here
+                    self.touch_share(index, sharing, &done); // no thread to be had: do it here
                 }
             }
+            if !only_locks {
+                self.touch_share(0, sharing, &done);
+            }
             drop(done);
-            self.touch_and_lock_chunks(threads, &touched)
+            self.lock_chunks(sharing, &touched)
         });
         self.locked_bytes = locked_bytes;
         result
     }
 
     /// One thread's share of every chunk; says when it is done with each, by the chunk's number.
-    fn touch_share(&self, index: usize, threads: usize, done: &mpsc::Sender<usize>) {
+    fn touch_share(&self, index: usize, sharing: usize, done: &mpsc::Sender<usize>) {
         for (number, chunk) in self.chunks().enumerate() {
-            self.touch_range(share_of(&chunk, index, threads));
+            self.touch_range(share_of(&chunk, index, sharing));
             let _ = done.send(number); // nobody listens after an error
         }
     }
 
-    /// This thread's share of every chunk, and each chunk's lock; how much is locked at the end.
-    fn touch_and_lock_chunks(&self, threads: usize, touched: &mpsc::Receiver<usize>) -> (usize, Result<()>) {
+    /// Locks each chunk when all shares of it are touched; how much is locked at the end.
+    fn lock_chunks(&self, sharing: usize, touched: &mpsc::Receiver<usize>) -> (usize, Result<()>) {
         let mut shares_done = vec![0; self.chunks().count()];
         for (number, chunk) in self.chunks().enumerate() {
-            self.touch_range(share_of(&chunk, 0, threads));
-            shares_done[number] += 1;
-            while shares_done[number] < threads {
+            while shares_done[number] < sharing {
                 let Ok(done) = touched.recv() else { break }; // a thread that panicked: locking touches what is left
                 shares_done[done] += 1;
             }
