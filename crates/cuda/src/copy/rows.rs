@@ -99,6 +99,7 @@ impl Stream {
         }
         let len_bytes = size_of_val(elements);
         let source = InUse::new(source, len_bytes);
+        self.core().note_upload();
         let queued = self.core().enqueue(&[target.access()], |driver, stream| {
             let from = End::Host(source.held().elements().as_ptr().cast_mut().cast());
             let copy = source_rows.copy::<S::Element>(from, target_rows, End::Device(target.address()));
@@ -130,6 +131,7 @@ impl Stream {
         let len_bytes = target.len() * size_of::<T>();
         let mut target = InUse::new(target.into_pinned(), len_bytes);
         let to = End::Host(target.held_mut().start_mut().cast());
+        super::note_download(self.core());
         let queued = self.core().enqueue(&[source.access()], |driver, stream| {
             let copy = source_rows.copy::<T>(End::Device(source.address()), target_rows, to);
             // SAFETY: rows are inside both ends (checked); the rest as in `download`.

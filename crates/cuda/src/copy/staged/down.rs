@@ -1,6 +1,6 @@
 //! Staged downloads: the call lets the device fill slots, and threads help it to empty them.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use super::{
     Part,
@@ -31,6 +31,9 @@ pub(super) struct Download<'a> {
 }
 
 const SHORT: usize = 4 << 20; // up to here a call is soon over
+const AHEAD_BYTES: usize = 20 << 20; // what the device is asked for in advance: so long may others wait at first
+// Longer than for uploads: while the device runs out of copies and starts again, threads have nothing to empty.
+const AT_MOST_BUSY: Duration = Duration::from_millis(10);
 
 /// A piece that the device was asked for in part.
 struct Asking {
@@ -46,7 +49,7 @@ impl<'a> Download<'a> {
         (sources, parts): (&'a [Access<'a>], &'a [Part]),
     ) -> Self {
         let len_bytes: usize = parts.iter().map(|part| part.len_bytes).sum();
-        let manners = Manners::new(stream, &stream.base().downloads, len_bytes <= SHORT);
+        let manners = Manners::new(stream, &stream.base().downloads, len_bytes <= SHORT, AT_MOST_BUSY);
         let (asking, landed) = (None, VecDeque::new());
         Self { at_work, stream, sources, parts, asked: 0, asking, landed, arrived: 0, emptied: 0, manners, share }
     }
@@ -70,7 +73,7 @@ impl<'a> Download<'a> {
     /// Asks the device for pieces, as far as there are slots and nobody else is to go first.
     fn ask(&mut self) -> Result<bool> {
         let mut has_asked = false;
-        while self.asked < self.parts.len() && !self.manners.has_to_wait(&self.share) {
+        while self.asked < self.parts.len() && !self.is_far_ahead() && !self.manners.has_to_wait(&self.share) {
             let asking = match self.asking.take() {
                 Some(asking) => asking,
                 None => match self.share.try_take()? {
@@ -82,6 +85,11 @@ impl<'a> Download<'a> {
             has_asked = true;
         }
         Ok(has_asked)
+    }
+
+    fn is_far_ahead(&self) -> bool {
+        let ahead = &self.parts[self.arrived..self.asked];
+        ahead.len() > 1 && ahead.iter().map(|part| part.len_bytes).sum::<usize>() >= AHEAD_BYTES
     }
 
     /// The next piece, in this slot.

@@ -24,10 +24,14 @@ pub(super) struct Job {
     granule_bytes: usize,
     pieces: Box<[Piece]>,
     runs: Box<[Run]>,
-    next: AtomicUsize,     // the granule that is taken next
-    ready: AtomicUsize,    // granules of published pieces; Release after the slot is set
-    finished: AtomicUsize, // granules; Release after the copy
+    next: OwnLine<AtomicUsize>,     // the granule that is taken next
+    ready: OwnLine<AtomicUsize>,    // granules of published pieces; Release after the slot is set
+    finished: OwnLine<AtomicUsize>, // granules; Release after the copy
 }
+
+/// On a cache line of its own (processors fetch two at once): threads that write it do not disturb those that read others.
+#[repr(align(128))]
+struct OwnLine<T>(T);
 
 /// Which way the bytes go.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -120,9 +124,9 @@ impl Plan {
             granule_bytes: self.granule_bytes,
             pieces: self.pieces.into_boxed_slice(),
             runs: self.runs.into_boxed_slice(),
-            next: AtomicUsize::new(0),
-            ready: AtomicUsize::new(0),
-            finished: AtomicUsize::new(0),
+            next: OwnLine(AtomicUsize::new(0)),
+            ready: OwnLine(AtomicUsize::new(0)),
+            finished: OwnLine(AtomicUsize::new(0)),
         }
     }
 }
@@ -132,7 +136,7 @@ impl Job {
     pub(super) fn publish(&self, piece: usize, slot: *mut u8) {
         let piece = &self.pieces[piece];
         piece.slot.store(slot, Ordering::Relaxed); // `ready` publishes it
-        self.ready.store(piece.first_granule + self.granules_of(piece), Ordering::Release);
+        self.ready.0.store(piece.first_granule + self.granules_of(piece), Ordering::Release);
     }
 
     /// How many bytes from a piece's start on were copied without a gap.
@@ -150,23 +154,24 @@ impl Job {
         let local = granule - piece.first_granule;
         self.copy(piece, local);
         piece.done.fetch_or(1 << local, Ordering::Release);
-        self.finished.fetch_add(1, Ordering::Release);
+        self.finished.0.fetch_add(1, Ordering::Release);
         true
     }
 
     /// Nobody takes a granule any more; returns when those that were taken are finished.
     pub(super) fn close(&self) {
-        let taken = self.next.swap(CLOSED, Ordering::AcqRel);
+        let taken = self.next.0.swap(CLOSED, Ordering::AcqRel);
         let mut asked = 0_u32;
-        while taken < CLOSED && self.finished.load(Ordering::Acquire) < taken {
+        while taken < CLOSED && self.finished.0.load(Ordering::Acquire) < taken {
             pause(&mut asked);
         }
     }
 
     fn take(&self) -> Option<usize> {
-        let ready = self.ready.load(Ordering::Acquire);
+        let ready = self.ready.0.load(Ordering::Acquire);
         let next = self
             .next
+            .0
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |next| if next < ready { Some(next + 1) } else { None });
         next.ok()
     }

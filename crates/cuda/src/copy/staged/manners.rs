@@ -16,21 +16,27 @@ pub(super) struct Manners<'a> {
     stream: &'a Arc<StreamCore>,
     traffic: &'a Traffic,
     is_short: bool, // soon over: makes way for nobody
+    at_most_busy: Duration,
     yielded_at: Instant,
     seen: u64, // copies of other streams
     polite_until: Instant,
     last: Option<Recorded>, // after the last part of a piece that was queued politely
 }
 
-const AT_MOST_BUSY: Duration = Duration::from_millis(1);
 const POLITE_FOR: Duration = Duration::from_millis(5);
 const POLITE_BYTES: usize = 1 << 20; // at once, while others wait for their turn
 
 impl<'a> Manners<'a> {
-    /// For one copy among `traffic`, the copies of its direction.
-    pub(super) fn new(stream: &'a Arc<StreamCore>, traffic: &'a Traffic, is_short: bool) -> Self {
+    /// For one copy among `traffic`, the copies of its direction. After `at_most_busy` the device runs out even if nobody
+    /// is known to wait.
+    pub(super) fn new(
+        stream: &'a Arc<StreamCore>,
+        traffic: &'a Traffic,
+        is_short: bool,
+        at_most_busy: Duration,
+    ) -> Self {
         let (now, seen) = (Instant::now(), traffic.of_others(stream.id()));
-        Self { stream, traffic, is_short, yielded_at: now, seen, polite_until: now, last: None }
+        Self { stream, traffic, is_short, at_most_busy, yielded_at: now, seen, polite_until: now, last: None }
     }
 
     /// Whether to queue nothing yet: until the device has run out of this call's copies, so that those of other streams
@@ -44,7 +50,7 @@ impl<'a> Manners<'a> {
             self.seen = others;
             self.polite_until = now + POLITE_FOR;
         }
-        let is_due = now < self.polite_until || now > self.yielded_at + AT_MOST_BUSY;
+        let is_due = now < self.polite_until || now > self.yielded_at + self.at_most_busy;
         if is_due && !self.has_run_out(share) {
             return true;
         }
@@ -85,6 +91,7 @@ mod tests {
 
     const OTHER_STREAM: u64 = u64::MAX;
     const MANY: usize = 64 << 20;
+    const HOUR: Duration = Duration::from_secs(3_600);
 
     /// A device on which nothing is done before somebody waits for it, or asks.
     fn lazy() -> Device {
@@ -96,11 +103,11 @@ mod tests {
         let (device, ring) = (lazy(), Ring::new(1 << 10, 2));
         let stream = device.stream().unwrap();
         let (traffic, share) = (&device.core().base().downloads, ring.share(stream.core()));
-        let mut manners = Manners::new(stream.core(), traffic, false);
+        let mut manners = Manners::new(stream.core(), traffic, false, HOUR);
 
         traffic.note(OTHER_STREAM);
         assert!(!manners.has_to_wait(&share), "nothing is queued");
-        manners.polite_until += Duration::from_secs(3_600);
+        manners.polite_until += HOUR;
         assert_eq!(manners.most_at_once(MANY), POLITE_BYTES);
         let _zeros = stream.zeros::<u8>(10).unwrap();
         manners.note_queued().unwrap();
@@ -114,7 +121,7 @@ mod tests {
         let device = lazy();
         let stream = device.stream().unwrap();
         let traffic = &device.core().base().downloads;
-        let manners = Manners::new(stream.core(), traffic, false);
+        let manners = Manners::new(stream.core(), traffic, false, HOUR);
         let seen = traffic.of_others(stream.core().id());
         traffic.note(stream.core().id());
         assert_eq!(traffic.of_others(stream.core().id()), seen);
@@ -126,7 +133,7 @@ mod tests {
         let (device, ring) = (lazy(), Ring::new(1 << 10, 2));
         let stream = device.stream().unwrap();
         let (traffic, share) = (&device.core().base().downloads, ring.share(stream.core()));
-        let mut manners = Manners::new(stream.core(), traffic, true);
+        let mut manners = Manners::new(stream.core(), traffic, true, HOUR);
         traffic.note(OTHER_STREAM);
         assert!(!manners.has_to_wait(&share));
         assert_eq!(manners.most_at_once(MANY), MANY);

@@ -81,11 +81,18 @@ impl Ring {
         Share { ring: self, stream, flying: VecDeque::new(), held: 0 }
     }
 
-    /// Whether the device is done with everything that ended calls left in flight.
+    /// Whether the device is done with everything that ended calls left in flight. What it is done with last is then used
+    /// first: it is what the caches know.
     pub(super) fn is_quiet(&self, base: &Base) -> bool {
-        let shelf = lock(&self.shelf);
+        let mut shelf = lock(&self.shelf);
+        let Some(last) = shelf.parked.back() else { return true };
         // SAFETY: the event was recorded before it was parked, and is kept for nobody else.
-        shelf.parked.back().is_none_or(|last| unsafe { base.driver.query_event(last.event) } == Ok(true))
+        let is_done = unsafe { base.driver.query_event(last.event) } == Ok(true);
+        if let Some(last) = shelf.parked.pop_back_if(|_| is_done) {
+            base.keep_event(last.event, EventTiming::Untimed);
+            shelf.free.push(last.slot.done());
+        }
+        is_done
     }
 
     /// Gives everything back, now or, through the lot, when the device is done with it; what is still with calls

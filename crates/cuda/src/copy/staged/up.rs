@@ -3,7 +3,7 @@
 //! The call itself sends, on the caller's stream, what is filled without a gap: whole chunks, since every copy costs the
 //! device some microseconds; but of the first and the last piece less, so that it starts early and ends soon.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use super::{
     Part,
@@ -40,8 +40,11 @@ struct Sending {
     slot: Option<InUse<Slot>>, // from the first byte sent to the last
 }
 
-const FIRST: usize = 256 << 10; // what the device starts with
-const LEAST_AT_ONCE: usize = 768 << 10; // at the ends; below, a copy costs the device too much more than its bytes do
+const FIRST: usize = 128 << 10; // what the device starts with
+const LEAST_AT_ONCE: usize = 256 << 10; // after that; below, a copy costs the device too much more than its bytes do
+const GROWTH: usize = 2; // of the first piece, then so many times what was sent before: few copies, and none of them waited for
+const LEAST_AT_LAST: usize = 768 << 10; // of the last piece
+const AT_MOST_BUSY: Duration = Duration::from_millis(1);
 
 impl<'a> Upload<'a> {
     pub(super) fn new(
@@ -60,7 +63,7 @@ impl<'a> Upload<'a> {
             filling: VecDeque::new(),
             published: 0,
             sending: Sending::default(),
-            manners: Manners::new(stream, &stream.base().uploads, parts.len() == 1),
+            manners: Manners::new(stream, &stream.base().uploads, parts.len() == 1, AT_MOST_BUSY),
             share,
         }
     }
@@ -125,9 +128,14 @@ impl<'a> Upload<'a> {
 
     /// Whether to send a part of a piece.
     fn is_worth_sending(&self, ready: usize) -> bool {
-        let is_at_an_end = self.sending.piece == 0 || self.sending.piece + 1 == self.parts.len();
-        let is_first = self.sending.piece == 0 && self.sending.sent_bytes == 0;
-        ready >= self.most_at_once || (is_at_an_end && ready >= if is_first { FIRST } else { LEAST_AT_ONCE })
+        let Sending { piece, sent_bytes, .. } = self.sending;
+        let least = match piece {
+            0 if sent_bytes == 0 => FIRST,
+            0 => (GROWTH * sent_bytes).max(LEAST_AT_ONCE),
+            last if last + 1 == self.parts.len() => LEAST_AT_LAST,
+            _ => self.most_at_once,
+        };
+        ready >= least.min(self.most_at_once)
     }
 
     fn send_bytes(&mut self, part: &Part, len_bytes: usize) -> Result<()> {
