@@ -3,10 +3,12 @@
 
     PYTHON=path/to/python/with/torch benches/compare_torch.py epochs --data DIR --threads 1 2
     PYTHON=path/to/python/with/torch benches/compare_torch.py ops --threads 1 2
+    PYTHON=path/to/python/with/torch benches/compare_torch.py loaders --workers 0 1 2 4
 
-Builds the Rust half (`mnist_epoch.rs`, `ops.rs`), then runs it and the PyTorch half (`torch_mnist.py`, `torch_ops.py`) in
-turns, a process for each, so that noise from other programs hits both. Prints Markdown tables with ratios: epoch
-times, the time from process start to the first finished step and peak memory, or the time of each operation.
+Builds the Rust half (`mnist_epoch.rs`, `ops.rs`, `loaders.rs`), then runs it and the PyTorch half (`torch_mnist.py`,
+`torch_ops.py`, `torch_loader.py`) in turns, a process for each, so that noise from other programs hits both. Prints
+Markdown tables with ratios: epoch times, the time from process start to the first finished step and peak memory; the time
+of each operation; or samples per second of loaders.
 `--json FILE` keeps every figure. Needs cargo, and PyTorch and numpy in $PYTHON; itself only the standard library.
 """
 
@@ -77,6 +79,36 @@ def measure_ops(args):
     return reports
 
 
+def measure_loaders(args):
+    """Both programs once per round; returns `{(program,): [report]}`."""
+    workers = [str(n) for n in args.workers]
+    programs = {
+        "pagelock": [build("loaders"), "--json", "--workers", *workers],
+        "torch": [PYTHON, str(BENCHES / "torch_loader.py"), "--epochs", str(args.epochs), "--workers", *workers],
+    }
+    reports = {}
+    for round_idx in range(args.rounds):
+        for name, command in programs.items():
+            print(f"round {round_idx + 1}: loaders, {name}", file=sys.stderr)
+            reports.setdefault((name,), []).append(measure(command))
+    return reports
+
+
+def print_loaders(args, reports):
+    """The most of each; the ratio is Pagelock's speed over that of PyTorch's loader with as many workers."""
+    def most(program, row):
+        return max(max(report["samples_per_second"][row]) for report in reports[program,])
+
+    best = max(most("torch", str(n)) for n in args.workers)
+    print("\nSamples per second, the best epoch of all; shuffled batches of 64 MNIST-shaped samples.\n")
+    print("| workers | Pagelock | PyTorch, DataLoader | ratio | ratio to PyTorch's best |")
+    print("|---|---|---|---|---|")
+    for n in map(str, args.workers):
+        ours, torch = most("pagelock", n), most("torch", n)
+        print(f"| {n} | {ours:,.0f} | {torch:,.0f} | {ours / torch:.1f} | {ours / best:.1f} |")
+    print(f"\nPyTorch's index_select without a loader: {most('torch', 'index_select'):,.0f} samples/s.")
+
+
 def epochs(reports):
     """Seconds of every epoch of every round."""
     return [seconds for report in reports for seconds in report["train_seconds"]]
@@ -133,10 +165,11 @@ def print_ops(args, reports):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     default_data = Path(os.environ["PAGELOCK_DATA"]) / "mnist" if "PAGELOCK_DATA" in os.environ else None
-    parser.add_argument("work", choices=["epochs", "ops"])
+    parser.add_argument("work", choices=["epochs", "ops", "loaders"])
     parser.add_argument("--data", type=Path, default=default_data, help="folder of the MNIST files")
     parser.add_argument("--models", nargs="+", choices=MODELS, default=MODELS)
     parser.add_argument("--threads", nargs="+", type=int, default=[1])
+    parser.add_argument("--workers", nargs="+", type=int, default=[0, 1, 2, 4], help="of loaders")
     parser.add_argument("--epochs", type=int, default=3, help="epochs in each process")
     parser.add_argument("--rounds", type=int, default=3, help="processes of each variant")
     parser.add_argument("--json", type=Path, help="also write every report to this file")
@@ -148,9 +181,12 @@ def main():
         args.data = str(args.data.resolve())
         reports = measure_epochs(args)
         print_epochs(args, reports)
-    else:
+    elif args.work == "ops":
         reports = measure_ops(args)
         print_ops(args, reports)
+    else:
+        reports = measure_loaders(args)
+        print_loaders(args, reports)
     if args.json:
         named = [{"variant": key[-1]} | report for key, many in reports.items() for report in many]
         args.json.write_text(json.dumps(named, indent=1))
