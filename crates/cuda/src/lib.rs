@@ -71,6 +71,7 @@ mod stream;
 mod sync;
 mod ticket;
 mod timeline;
+mod user_cache;
 
 pub use buffer::{DeviceBuffer, DeviceView, DeviceViewMut};
 pub use copy::{Packed, Rows, Scope, Source, StagingConfig};

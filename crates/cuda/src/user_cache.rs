@@ -1,0 +1,160 @@
+//! [`UserCache`]: files that can be made again, in the user's cache folder.
+//!
+//! A file is written beside its place and then renamed, so that there are only whole ones; and it starts with a hash of
+//! the rest, so that a damaged one is noticed. A cache that cannot be read or written costs time, nothing else.
+
+use std::{
+    env, fs, io,
+    io::Read,
+    path::{Path, PathBuf},
+    process,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use sha2::{Digest, Sha256};
+
+/// See the head of the file.
+pub(crate) struct UserCache {
+    folder: Option<PathBuf>,
+}
+
+const HASH_BYTES: usize = 32;
+
+impl UserCache {
+    /// The folder that the variable names, or `pagelock/NAME` in the user's cache folder; empty switches it off.
+    pub(crate) fn of_user(name: &str, variable: &str) -> Self {
+        let usual = || {
+            let cache = env::var_os("XDG_CACHE_HOME").filter(|path| !path.is_empty()).map(PathBuf::from);
+            let cache = cache.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".cache")))?;
+            Some(cache.join("pagelock").join(name))
+        };
+        let folder = match env::var_os(variable) {
+            Some(chosen) => Some(PathBuf::from(chosen)).filter(|path| !path.as_os_str().is_empty()),
+            None => usual(),
+        };
+        Self { folder }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn in_folder(folder: &Path) -> Self {
+        Self { folder: Some(folder.to_owned()) }
+    }
+
+    /// What was written under that name; none if it is not there, longer than `most_bytes`, or not as it was written.
+    pub(crate) fn read(&self, name: &str, most_bytes: u64) -> Option<Vec<u8>> {
+        let path = self.folder.as_ref()?.join(name);
+        let most_bytes = most_bytes + HASH_BYTES as u64;
+        let metadata = fs::metadata(&path).ok()?;
+        if !metadata.is_file() || metadata.len() > most_bytes {
+            return None; // opening some of what is not a file would wait
+        }
+        let mut file = Vec::new();
+        fs::File::open(path).ok()?.take(most_bytes).read_to_end(&mut file).ok()?;
+        let (hash, contents) = file.split_at_checked(HASH_BYTES)?;
+        let whole = Sha256::digest(contents)[..] == *hash;
+        whole.then(|| file.split_off(HASH_BYTES))
+    }
+
+    /// Keeps it under that name.
+    pub(crate) fn write(&self, name: &str, contents: &[u8]) -> io::Result<()> {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let Some(folder) = &self.folder else { return Ok(()) };
+        fs::create_dir_all(folder)?;
+        let path = folder.join(name);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let temporary = Temporary(path.with_extension(format!("{}-{count}", process::id())));
+        fs::write(&temporary.0, [&Sha256::digest(contents)[..], contents].concat())?;
+        fs::rename(&temporary.0, path)
+    }
+}
+
+/// The hash of some texts, for a name; no two lists of texts have the same.
+pub(crate) fn hash<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
+    let mut hash = Sha256::new();
+    for text in texts {
+        hash.update(text.len().to_le_bytes()); // so that no two lists run together to the same bytes
+        hash.update(text);
+    }
+    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A file that is removed, unless it is not there any more because it got its real name.
+struct Temporary(PathBuf);
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+/// A folder for a test, and its removal.
+#[cfg(test)]
+pub(crate) struct TestFolder(pub(crate) PathBuf);
+
+#[cfg(test)]
+impl TestFolder {
+    pub(crate) fn new(name: &str) -> Self {
+        let folder = env::temp_dir().join(format!("pagelock-cache-{}-{name}", process::id()));
+        let _ = fs::remove_dir_all(&folder);
+        Self(folder)
+    }
+}
+
+#[cfg(test)]
+impl Drop for TestFolder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_written_is_found_again_and_nothing_else_is_left_behind() {
+        let folder = TestFolder::new("found");
+        let cache = UserCache::in_folder(&folder.0);
+        assert_eq!(cache.read("a", 3), None);
+        cache.write("a", &[1, 2, 3]).unwrap();
+        assert_eq!(cache.read("a", 3), Some(vec![1, 2, 3]));
+        assert_eq!(fs::read_dir(&folder.0).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_damaged_or_overlong_file_is_not_found() {
+        let folder = TestFolder::new("damaged");
+        let cache = UserCache::in_folder(&folder.0);
+        cache.write("a", &[1, 2, 3]).unwrap();
+        assert_eq!(cache.read("a", 2), None);
+        for damage in [&b""[..], b"short", &[0; 35]] {
+            fs::write(folder.0.join("a"), damage).unwrap();
+            assert_eq!(cache.read("a", 3), None);
+        }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn what_is_not_a_file_is_not_found_and_nobody_waits_for_it() {
+        let folder = TestFolder::new("pipe");
+        let cache = UserCache::in_folder(&folder.0);
+        fs::create_dir_all(folder.0.join("folder")).unwrap();
+        let made = process::Command::new("mkfifo").arg(folder.0.join("pipe")).status();
+        assert!(made.unwrap().success());
+        assert_eq!((cache.read("folder", 100), cache.read("pipe", 100)), (None, None));
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_an_error_and_what_is_switched_off_is_none() {
+        assert!(UserCache::in_folder(Path::new("/proc/nowhere")).write("a", &[1]).is_err());
+        let off = UserCache { folder: None };
+        off.write("a", &[1]).unwrap();
+        assert_eq!(off.read("a", 1), None);
+    }
+
+    #[test]
+    fn no_two_lists_of_texts_have_the_same_hash() {
+        assert_ne!(hash(["ab", "c"]), hash(["a", "bc"]));
+        assert_ne!(hash(["a"]), hash(["a", ""]));
+    }
+}
