@@ -180,6 +180,16 @@ pub enum Error {
     #[error("the new graph has another shape than the old one: make a graph of its own from it")]
     GraphShape,
 
+    /// The environment says nothing sensible about staged copies.
+    #[error(
+        "$PAGELOCK_STAGING has `{setting}`, which is no setting of staged copies; write for example `ring=64 MiB,slot=4 \
+         MiB,chunk=4 MiB,threads=7`, or any of these"
+    )]
+    StagingVariable {
+        /// What it says.
+        setting: String,
+    },
+
     /// Rows do not fit the buffer.
     #[error(
         "{rows} rows of {width} elements, {stride} apart, need {needed} elements with the stride at least the width, \

@@ -6,7 +6,7 @@
 use std::{
     env, fs, io,
     io::Read,
-    path::{Path, PathBuf},
+    path::PathBuf,
     process,
     sync::atomic::{AtomicU64, Ordering},
 };
@@ -36,7 +36,7 @@ impl UserCache {
     }
 
     #[cfg(test)]
-    pub(crate) fn in_folder(folder: &Path) -> Self {
+    pub(crate) fn in_folder(folder: &std::path::Path) -> Self {
         Self { folder: Some(folder.to_owned()) }
     }
 
@@ -109,6 +109,8 @@ impl Drop for TestFolder {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     #[test]

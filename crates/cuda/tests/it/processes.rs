@@ -17,10 +17,16 @@ const LEN: usize = 1 << 20;
 
 /// Runs `child` in a process of its own.
 fn run_child(what: &str) -> Output {
+    run_child_with(what, &[])
+}
+
+/// The same, with these variables in its environment.
+fn run_child_with(what: &str, variables: &[(&str, &str)]) -> Output {
     let this_test_binary = env::current_exe().unwrap();
     let child = Command::new(this_test_binary)
         .args(["--exact", "processes::child", "--nocapture", "--test-threads=1"])
         .env("PAGELOCK_TEST_CHILD", what)
+        .envs(variables.iter().copied())
         .output();
     child.unwrap()
 }
@@ -33,6 +39,8 @@ fn child() {
         Ok("exit threaded") => exit_in_flight(&threaded(1).device(0).unwrap()),
         Ok("exit cuda") => exit_in_flight(&gpu().unwrap()),
         Ok("lose a scope") => lose_a_scope(&lazy(1)),
+        Ok("calibrate") => println!("measured {:?}", threaded(1).device(0).unwrap().calibrate_staging().unwrap()),
+        Ok("stage") => stage(&threaded(1).device(0).unwrap()),
         Ok(other) => panic!("a child does not know `{other}`"),
         Err(_) => {}
     }
@@ -59,6 +67,39 @@ fn lose_a_scope(machine: &Machine) {
         machine.fail(Fault::at(0).status(Status::ILLEGAL_ADDRESS).lasting());
     });
     println!("the scope ended");
+}
+
+/// Says how copies are staged, after one.
+fn stage(device: &Device) {
+    let stream = device.stream().unwrap();
+    let mut on_device = stream.allocate::<u8>(100_000).unwrap();
+    match stream.upload_staged(&[1; 100_000], &mut on_device) {
+        Ok(()) => println!("measured {:?}", device.staging()),
+        Err(error) => println!("refused: {error}"),
+    }
+}
+
+/// What a child says after that word.
+fn said(output: &Output, word: &str) -> String {
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    let said = printed.lines().find_map(|line| Some(line.split_once(word)?.1.trim().to_owned()));
+    said.unwrap_or_else(|| panic!("nothing about `{word}` in {output:?}"))
+}
+
+#[test]
+fn what_one_program_measured_the_next_one_uses_unless_its_user_wants_something_else() {
+    let folder = env::temp_dir().join(format!("pagelock-staging-{}", process::id()));
+    let cache = ("PAGELOCK_STAGING_CACHE", folder.to_str().unwrap());
+
+    let measured = said(&run_child_with("calibrate", &[cache]), "measured");
+    let found = said(&run_child_with("stage", &[cache]), "measured");
+    let wanted = said(&run_child_with("stage", &[cache, ("PAGELOCK_STAGING", "threads=0,ring=8 MiB")]), "measured");
+    let refused = said(&run_child_with("stage", &[cache, ("PAGELOCK_STAGING", "threads=some")]), "refused:");
+
+    assert_eq!(found, measured);
+    assert!(wanted.contains("threads: 0") && wanted.contains(&format!("{}", 8 << 20)), "{wanted}");
+    assert!(refused.starts_with("$PAGELOCK_STAGING has `threads=some`"), "{refused}");
+    std::fs::remove_dir_all(folder).unwrap();
 }
 
 #[test]

@@ -7,25 +7,27 @@
 //! - `job.rs`: the processor's part of a copy, in granules; `crew.rs`: the threads that take them;
 //! - `stores.rs`: how they write; `ring.rs`: the slots; `up.rs` and `down.rs`: a call, from its first slot to its last;
 //! - `manners.rs`: how it lets the copies of other streams go first;
-//! - `packed.rs`: many small slices as one copy.
+//! - `packed.rs`: many small slices as one copy;
+//! - `shape.rs` and `calibrate.rs`: how large the ring is, how many threads help, and how that is measured.
 //!
 //! An upload returns when its source may be changed, a download when its target may be read. After an error, or when a
 //! panic unwinds, neither is touched any more: a call lets go of them only after all threads have.
 
+mod calibrate;
 mod crew;
 mod down;
 mod job;
 mod manners;
 mod packed;
 mod ring;
+mod shape;
 mod stores;
 mod up;
 
-use std::{num::NonZero, sync::Arc, thread};
+use std::sync::Arc;
 
 use pagelock_memory::ByteSize;
 
-pub use self::packed::Packed;
 use self::{
     crew::Crew,
     down::Download,
@@ -34,56 +36,20 @@ use self::{
     stores::Stores,
     up::Upload,
 };
+pub use self::{packed::Packed, shape::StagingConfig};
 use super::{note_download, same_length};
 use crate::{
     buffer::{DeviceView, DeviceViewMut},
     device::Device,
-    driver::Address,
+    driver::{Address, Properties},
     element::Element,
     error::Result,
     host_function,
-    page_locked::page_locked_budget,
     parking::Lot,
     stream::{Access, Stream, StreamCore},
     sync::{Mutex, lock},
     ticket::InUse,
 };
-
-/// How a device's staged copies are made; see [`Device::set_staging`].
-///
-/// # Examples
-/// ```
-/// use pagelock_cuda::{Device, StagingConfig, software::Config};
-/// use pagelock_memory::ByteSize;
-///
-/// let device = Device::software(Config::default())?;
-/// device.set_staging(StagingConfig { ring: ByteSize::mib(16), ..device.staging() });
-/// assert_eq!(device.staging().ring, ByteSize::mib(16));
-/// # Ok::<(), pagelock_cuda::Error>(())
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StagingConfig {
-    /// The most that is page-locked for it.
-    pub ring: ByteSize,
-    /// What one slot holds.
-    pub slot: ByteSize,
-    /// The most that the device copies at once: how long a small copy may have to wait for a large one.
-    pub chunk: ByteSize,
-    /// Threads that help; the caller copies too.
-    pub threads: usize,
-}
-
-impl Default for StagingConfig {
-    /// For this machine: half of the processors, at most 8, the caller's among them, and 8 MiB for each, at most 64 MiB
-    /// and half of what may be page-locked.
-    fn default() -> Self {
-        let threads = (thread::available_parallelism().map_or(1, NonZero::get) / 2).clamp(2, 8);
-        let most = ByteSize::mib(64).0.min(page_locked_budget().limit().0 / 2);
-        let ring =
-            ByteSize((threads as u64 * ByteSize::mib(8).0).clamp(ByteSize::mib(16).0, ByteSize::mib(64).0).min(most));
-        Self { ring, slot: ByteSize::mib(4), chunk: ByteSize::mib(4), threads: threads - 1 }
-    }
-}
 
 /// A device's ring and threads.
 pub(crate) struct Staging {
@@ -100,7 +66,8 @@ pub(crate) struct Place(Mutex<Placed>); // guards which there is
 
 #[derive(Default)]
 struct Placed {
-    config: Option<StagingConfig>,
+    chosen: Option<StagingConfig>,
+    kept: Option<Option<StagingConfig>>, // what was once measured and kept; none: not looked for yet
     staging: Option<Arc<Staging>>,
 }
 
@@ -116,6 +83,12 @@ const FEW_GRANULES: usize = 4; // up to here waking threads takes longer than th
 const LEAST_PIECE: usize = 512 << 10; // of a download
 
 impl Staging {
+    /// The one of a stream's device.
+    fn of(stream: &Stream) -> Result<Arc<Self>> {
+        let device = stream.device();
+        device.core().staging().get(device.properties())
+    }
+
     fn new(config: StagingConfig) -> Self {
         let bytes = |size: ByteSize| usize::try_from(size.0).unwrap_or(usize::MAX / 2);
         let slot_bytes = bytes(config.slot).clamp(1 << 10, 1 << 30).next_multiple_of(1 << 10);
@@ -206,19 +179,23 @@ impl Staging {
 }
 
 impl Place {
-    fn get(&self) -> Arc<Staging> {
+    fn get(&self, properties: &Properties) -> Result<Arc<Staging>> {
         let mut placed = lock(&self.0);
-        let config = placed.config.unwrap_or_default();
-        placed.staging.get_or_insert_with(|| Arc::new(Staging::new(config))).clone()
+        if let Some(staging) = &placed.staging {
+            return Ok(staging.clone());
+        }
+        let config = placed.config(properties)?;
+        Ok(placed.staging.insert(Arc::new(Staging::new(config))).clone())
     }
 
-    fn config(&self) -> StagingConfig {
-        lock(&self.0).config.unwrap_or_default()
+    /// What was set, if it was.
+    fn chosen(&self) -> Option<StagingConfig> {
+        lock(&self.0).chosen
     }
 
-    fn set(&self, config: StagingConfig, lot: &Lot) {
+    fn set(&self, config: Option<StagingConfig>, lot: &Lot) {
         self.release(lot);
-        lock(&self.0).config = Some(config);
+        lock(&self.0).chosen = config;
     }
 
     /// Ends the ring and the threads; what a device still uses goes to the lot.
@@ -231,15 +208,26 @@ impl Place {
     }
 }
 
+impl Placed {
+    fn config(&mut self, properties: &Properties) -> Result<StagingConfig> {
+        if let Some(chosen) = self.chosen {
+            return Ok(chosen);
+        }
+        let kept = self.kept.get_or_insert_with(|| shape::kept(&shape::user_cache(), properties));
+        StagingConfig::found(*kept)
+    }
+}
+
 impl Device {
-    /// How staged copies are made; for this machine, unless it was [set](Self::set_staging).
+    /// How staged copies are made: as was [set](Self::set_staging), or as `$PAGELOCK_STAGING` says, or as was once
+    /// [measured](Self::calibrate_staging) on such a machine, or as its number of processors suggests.
     pub fn staging(&self) -> StagingConfig {
-        self.core().staging().config()
+        lock(&self.core().staging().0).config(self.properties()).unwrap_or_default()
     }
 
     /// How staged copies are made from now on. What the ring so far held is given back.
     pub fn set_staging(&self, config: StagingConfig) {
-        self.core().staging().set(config, self.core().lot());
+        self.core().staging().set(Some(config), self.core().lot());
     }
 
     /// Gives back the page-locked memory and the threads of staged copies. The next such copy gets them again.
@@ -280,8 +268,9 @@ impl Stream {
     ///
     /// # Errors
     /// [`Error::Length`](crate::Error::Length), [`Error::OtherDevice`](crate::Error::OtherDevice),
-    /// [`Error::Driver`](crate::Error::Driver), and [`Error::Memory`](crate::Error::Memory) if nothing at all can be
-    /// page-locked. After an error the target holds some of the source.
+    /// [`Error::Driver`](crate::Error::Driver), [`Error::Memory`](crate::Error::Memory) if nothing at all can be
+    /// page-locked, and [`Error::StagingVariable`](crate::Error::StagingVariable). After an error the target holds some of
+    /// the source.
     ///
     /// # Examples
     /// ```
@@ -307,7 +296,7 @@ impl Stream {
         if source.is_empty() {
             return Ok(());
         }
-        let staging = self.device().core().staging().get();
+        let staging = Staging::of(self)?;
         if size_of_val(source) > staging.small.slot_bytes() {
             return self.upload_each([(source, target)]);
         }
@@ -344,7 +333,7 @@ impl Stream {
         if target.is_empty() {
             return Ok(());
         }
-        let staging = self.device().core().staging().get();
+        let staging = Staging::of(self)?;
         if size_of_val(target) > staging.small.slot_bytes() {
             return self.download_each([(source, target)]);
         }
@@ -373,7 +362,7 @@ impl Stream {
         copies: impl IntoIterator<Item = (&'s [T], DeviceViewMut<'d, T>)>,
     ) -> Result<()> {
         host_function::refuse_inside()?;
-        let staging = self.device().core().staging().get();
+        let staging = Staging::of(self)?;
         let mut plan = staging.plan(usize::MAX);
         let (mut targets, mut parts) = (Vec::new(), Vec::new());
         for (source, target) in copies {
@@ -398,7 +387,7 @@ impl Stream {
         copies: impl IntoIterator<Item = (DeviceView<'d, T>, &'t mut [T])>,
     ) -> Result<()> {
         host_function::refuse_inside()?;
-        let staging = self.device().core().staging().get();
+        let staging = Staging::of(self)?;
         let mut targets = Vec::new();
         for (source, target) in copies {
             source.check_beside(self.core())?;

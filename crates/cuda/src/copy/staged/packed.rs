@@ -2,7 +2,7 @@
 
 use std::{fmt, ops::Range};
 
-use super::{Part, job::Plan};
+use super::{Part, Staging, job::Plan};
 use crate::{
     buffer::{DeviceBuffer, DeviceView, DeviceViewMut},
     element::{Element, element_size, len_bytes},
@@ -85,7 +85,7 @@ impl Stream {
         host_function::refuse_inside()?;
         let (ranges, len) = layout::<T>(slices.iter().map(|slice| slice.len()))?;
         let mut buffer = self.allocate::<T>(len)?;
-        let staging = self.device().core().staging().get();
+        let staging = Staging::of(self)?;
         let plan = staging.plan(usize::MAX);
         let starts = slices.iter().map(|slice| slice.as_ptr().cast::<u8>().cast_mut());
         let (plan, parts) = pieces::<T>(plan, starts, &ranges, &buffer);
@@ -118,7 +118,7 @@ impl Stream {
         for (range, target) in packed.ranges.iter().zip(&*targets) {
             super::same_length(range.len(), target.len())?;
         }
-        let staging = self.device().core().staging().get();
+        let staging = Staging::of(self)?;
         let plan =
             staging.plan((source.len_bytes() / 8).max(super::LEAST_PIECE).next_multiple_of(staging.granule_bytes));
         let starts = targets.iter_mut().map(|target| target.as_mut_ptr().cast::<u8>());
