@@ -1,5 +1,7 @@
 //! Everything that can go wrong, with the numbers and the way out in the text.
 
+use std::fmt;
+
 use pagelock_memory::ByteSize;
 
 use crate::driver::Failure;
@@ -46,17 +48,32 @@ pub enum Error {
         element: ByteSize,
     },
 
-    /// A buffer was used with a stream of another device.
-    #[error(
-        "the buffer is on device {buffer}, the stream on device {stream}: use a stream of the buffer's device, or copy \
-         the buffer to the other device with `Stream::copy`"
-    )]
+    /// Something was used with a stream of another device.
+    #[error("the {what} is on device {device}, the stream on device {stream}: {}", what.way_out())]
     OtherDevice {
-        /// Which device has the buffer.
-        buffer: u32,
+        /// What it was.
+        what: OnDevice,
+        /// Which device has it.
+        device: u32,
         /// Which device has the stream.
         stream: u32,
     },
+
+    /// The time between two events of different devices was asked for.
+    #[error(
+        "one event is of device {start}, the other of device {end}, and their clocks differ: take both on one device, or \
+         use a `Timeline`, which compares clocks"
+    )]
+    OtherClock {
+        /// Which device has the first.
+        start: u32,
+        /// Which device has the second.
+        end: u32,
+    },
+
+    /// The time of an event was asked for that was recorded without.
+    #[error("the event was recorded without its time: record it with `Stream::record_timed`")]
+    Untimed,
 
     /// There is nothing to compile kernels with.
     #[error("no NVRTC to compile kernels: {0}")]
@@ -225,6 +242,40 @@ pub enum Error {
         /// Which kind of memory it is.
         kind: pagelock_memory::Kind,
     },
+}
+
+/// What belongs to one device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OnDevice {
+    /// A buffer.
+    Buffer,
+    /// A kernel.
+    Kernel,
+    /// A graph.
+    Graph,
+}
+
+impl fmt::Display for OnDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            OnDevice::Buffer => "buffer",
+            OnDevice::Kernel => "kernel",
+            OnDevice::Graph => "graph",
+        })
+    }
+}
+
+impl OnDevice {
+    fn way_out(self) -> &'static str {
+        match self {
+            OnDevice::Buffer => {
+                "use a stream of the buffer's device, or copy the buffer to the other device with `Stream::copy`"
+            }
+            OnDevice::Kernel => "use a stream of the kernel's device, or compile it for the other device too",
+            OnDevice::Graph => "launch it on a stream of its device, or capture its work on the other device",
+        }
+    }
 }
 
 fn seen(count: u32) -> String {

@@ -6,7 +6,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use crate::{
     driver::{self, EventHandle, EventTiming},
-    error::Result,
+    error::{Error, Result},
     host_function,
     stream::StreamCore,
     sync::{AtomicBool, Ordering},
@@ -61,9 +61,14 @@ impl Event {
     /// The time from `start` to this event, on the device's clock; after waiting for both. Zero if this one came first.
     ///
     /// # Errors
-    /// [`Error::Driver`](crate::Error::Driver), also if either was not recorded with
-    /// [`record_timed`](crate::Stream::record_timed) or they are of different devices.
+    /// [`Error::Untimed`] if either was not recorded with [`record_timed`](crate::Stream::record_timed),
+    /// [`Error::OtherClock`] if they are of different devices, [`Error::Driver`].
     pub fn elapsed_since(&self, start: &Event) -> Result<Duration> {
+        let devices = [start, self].map(|event| event.recorded.stream.device());
+        if devices[0] != devices[1] {
+            let [start, end] = devices.map(|device| device.properties().ordinal);
+            return Err(Error::OtherClock { start, end });
+        }
         start.wait()?;
         self.wait()?;
         let (start, end) = (start.recorded.timed()?, self.recorded.timed()?);
@@ -118,9 +123,7 @@ impl Recorded {
     }
 
     fn timed(&self) -> Result<EventHandle> {
-        let timed = self.handle.filter(|_| self.timing == EventTiming::Timed);
-        let untimed = driver::Failure { call: driver::Call::ElapsedMs, status: driver::Status::INVALID_HANDLE };
-        Ok(timed.ok_or(untimed)?)
+        self.handle.filter(|_| self.timing == EventTiming::Timed).ok_or(Error::Untimed)
     }
 
     pub(crate) fn is_reached(&self) -> driver::Result<bool> {

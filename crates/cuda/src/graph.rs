@@ -14,7 +14,7 @@ use crate::{
     device::Device,
     driver::{GraphHandle, RunnableGraphHandle},
     element::Element,
-    error::{Error, Result},
+    error::{Error, OnDevice, Result},
     host_function,
     stream::{Access, Capture, Stream, Uses, Writes},
 };
@@ -163,8 +163,8 @@ impl<B: GraphBuffers> Graph<B> {
     pub fn launch(&self, stream: &Stream) -> Result<()> {
         let device = &self.runnable.device;
         if device != stream.device() {
-            let (buffer, stream) = (device.properties().ordinal, stream.device().properties().ordinal);
-            return Err(Error::OtherDevice { buffer, stream });
+            let (device, stream) = (device.properties().ordinal, stream.device().properties().ordinal);
+            return Err(Error::OtherDevice { what: OnDevice::Graph, device, stream });
         }
         let queued = stream.core().enqueue(&self.accesses(), |driver, stream| {
             // SAFETY: the graph exists while this does; it owns all buffers that its work uses (`Recording::with`), which

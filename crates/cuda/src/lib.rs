@@ -77,7 +77,7 @@ pub use buffer::{DeviceBuffer, DeviceView, DeviceViewMut};
 pub use copy::{Packed, Rows, Scope, Source, StagingConfig};
 pub use device::{Device, InFlight, Leaked};
 pub use element::Element;
-pub use error::{Absence, CompilerAbsence, Error, Result};
+pub use error::{Absence, CompilerAbsence, Error, OnDevice, Result};
 pub use event::Event;
 pub use graph::{Graph, GraphBuffers, Recording};
 pub use host_function::HostCall;

@@ -185,9 +185,14 @@ impl Timeline {
     /// Writes the Chrome trace to a file.
     ///
     /// # Errors
-    /// What the system says of the file; [`Error::Driver`](crate::Error::Driver) in the same form.
+    /// What the system says of the file, which is named; [`Error::Driver`](crate::Error::Driver) in the same form.
     pub fn write_chrome_trace(&self, path: impl AsRef<Path>) -> io::Result<()> {
-        fs::write(path, self.chrome_trace().map_err(io::Error::other)?)
+        let (path, trace) = (path.as_ref(), self.chrome_trace().map_err(io::Error::other)?);
+        fs::write(path, trace).map_err(|error| {
+            let text =
+                format!("cannot write the trace {}: {error}; name a file in a folder that exists", path.display());
+            io::Error::new(error.kind(), text)
+        })
     }
 
     fn now(&self) -> Duration {
@@ -337,6 +342,16 @@ mod tests {
             assert_ne!(one.place, two.place);
         }
         assert_eq!(spans.len(), 80);
+    }
+
+    #[test]
+    fn a_trace_that_cannot_be_written_is_named() {
+        let error = Timeline::new().write_chrome_trace("/nowhere/trace.json").unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "cannot write the trace /nowhere/trace.json: No such file or directory (os error 2); name a file in a folder \
+             that exists"
+        );
     }
 
     #[test]

@@ -11,7 +11,7 @@ use super::DeviceBuffer;
 use crate::{
     driver::Address,
     element::Element,
-    error::{Error, Result},
+    error::{Error, OnDevice, Result},
     stream::{Access, StreamCore, Uses},
 };
 
@@ -103,7 +103,8 @@ macro_rules! view {
                 if stream.is_beside(self.uses.home()) {
                     return Ok(());
                 }
-                Err(Error::OtherDevice { buffer: self.uses.home().base().ordinal, stream: stream.base().ordinal })
+                let device = self.uses.home().base().ordinal;
+                Err(Error::OtherDevice { what: OnDevice::Buffer, device, stream: stream.base().ordinal })
             }
         }
 

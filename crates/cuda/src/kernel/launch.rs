@@ -6,7 +6,7 @@ use super::signature::{Signature, sealed::LowerAll};
 use crate::{
     device::Device,
     driver::{self, FunctionHandle},
-    error::{Error, Result},
+    error::{Error, OnDevice, Result},
     host_function,
     stream::Stream,
 };
@@ -109,7 +109,7 @@ impl<S: Signature> Kernel<S> {
 pub(super) fn check(device: &Device, stream: &Stream, launch: &Launch) -> Result<()> {
     let (kernel, here) = (device.properties(), stream.device().properties());
     if device != stream.device() {
-        return Err(Error::OtherDevice { buffer: kernel.ordinal, stream: here.ordinal });
+        return Err(Error::OtherDevice { what: OnDevice::Kernel, device: kernel.ordinal, stream: here.ordinal });
     }
     let threads: u64 = launch.block.iter().map(|&threads| u64::from(threads)).product();
     if threads == 0 || threads > kernel.max_threads_per_block.into() {

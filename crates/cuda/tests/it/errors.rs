@@ -31,6 +31,22 @@ fn a_buffer_of_another_device_is_refused() {
 }
 
 #[test]
+fn times_that_no_clock_can_tell_are_refused() {
+    let machine = Machine::new(Config { devices: 2, ..Config::default() });
+    let (here, there) = (machine.device(0).unwrap().stream().unwrap(), machine.device(1).unwrap().stream().unwrap());
+    let (start, end) = (here.record_timed().unwrap(), there.record_timed().unwrap());
+    assert_eq!(
+        end.elapsed_since(&start).unwrap_err().to_string(),
+        "one event is of device 0, the other of device 1, and their clocks differ: take both on one device, or use a \
+         `Timeline`, which compares clocks"
+    );
+    assert_eq!(
+        here.record().unwrap().elapsed_since(&start).unwrap_err().to_string(),
+        "the event was recorded without its time: record it with `Stream::record_timed`"
+    );
+}
+
+#[test]
 fn rows_that_do_not_fit_are_refused() {
     let device = lazy(0).device(0).unwrap();
     let stream = device.stream().unwrap();
