@@ -13,7 +13,10 @@ use xshell::{Shell, cmd};
 
 /// Test programs that use a GPU, and fail without one under `REQUIRE_GPU=1`: packages, with what `cargo test` has to be
 /// told to build no others.
-const PACKAGES: &[(&str, &[&str])] = &[("pagelock-cuda", &["--lib", "--tests"]), ("pagelock-tensor", &["--test=cuda"])];
+const PACKAGES: &[(&str, &[&str])] = &[
+    ("pagelock-cuda", &["--lib", "--tests"]),
+    ("pagelock-tensor", &["--test=cuda", "--test=golden", "--test=gradients"]),
+];
 
 /// What runs the bundled tests. Its first test, `tools::there_is_a_gpu` of `pagelock-cuda`, says whether it can.
 const RUN: &str = include_str!("run.sh");
@@ -64,6 +67,10 @@ fn bundle(sh: &Shell, folder: &Path) -> Result<usize> {
     for TestBinary { name, path } in &binaries {
         let stripped = tests.join(name);
         cmd!(sh, "strip -o {stripped} {path}").quiet().run()?;
+    }
+    sh.create_dir(folder.join("golden"))?;
+    for file in sh.read_dir("crates/tensor/tests/golden")? {
+        sh.copy_file(file, folder.join("golden"))?;
     }
     let script = folder.join("run.sh");
     sh.write_file(&script, RUN)?;

@@ -9,7 +9,7 @@ use pagelock_cuda::{Argument, Function, KernelSource, Launch};
 
 use super::arguments::{Arguments, values};
 use super::code::source;
-use super::walk::{Dims, MAX_OPERANDS};
+use super::walk::{Dims, MAX_OPERANDS, Walk, WideWalk};
 use super::{CudaDevice, CudaOut, CudaView};
 use crate::element::{DType, Element, Scalar};
 use crate::error::{Error, Result};
@@ -33,12 +33,6 @@ pub(crate) struct Formula {
 /// Copies elements, whatever they are.
 pub(crate) static COPY: Formula = Formula { name: "copy", inputs: &["x"], constants: &[], text: "x", changes: false };
 
-// The kernels.
-const CONTIGUOUS: &str = "contiguous";
-const ROWS: &str = "rows";
-const STRIDED: &str = "strided";
-const WIDE: &str = "wide";
-
 const LOOPS: &str = include_str!("elementwise.cu");
 const THREADS: u32 = 256;
 const PACK_BYTES: usize = 16;
@@ -56,26 +50,15 @@ impl Formula {
         debug_assert_eq!(inputs.len() + usize::from(self.changes), self.inputs.len(), "{}", self.name);
         debug_assert_eq!(constants.len(), self.constants.len(), "{}", self.name);
         let types = [inputs.first().map_or(out.dtype(), CudaView::dtype), out.dtype()];
-        let plan = Plan::new(self.changes, inputs, &out);
-        if plan.threads == 0 {
-            return Ok(());
-        }
-        let (walk, wide_walk, packed) = (plan.dims.walk(), plan.dims.wide_walk(), plan.packed.to_ne_bytes());
-        let len = plan.dims.len().to_ne_bytes();
-        let (kernel, last): (&str, [Option<&[u8]>; 2]) = match (plan.kernel, &walk) {
-            (CONTIGUOUS, _) => (CONTIGUOUS, [Some(&len), None]),
-            (ROWS, Some(walk)) => (ROWS, [Some(bytemuck::bytes_of(walk)), Some(&packed)]),
-            (_, Some(walk)) => (STRIDED, [Some(bytemuck::bytes_of(walk)), None]),
-            (_, None) => (WIDE, [Some(bytemuck::bytes_of(&wide_walk)), None]),
-        };
-        let last = last.into_iter().flatten().map(Argument::Value);
-        let inputs = inputs.iter().map(CudaView::argument);
-        let arguments =
-            Arguments::of(std::iter::once(out.argument()).chain(inputs).chain(values(constants)).chain(last));
-        let launch = Launch::covering(plan.threads, THREADS);
-        let function = self.kernel(device, op, types, kernel)?;
+        let Some(steps) = Steps::new(self.changes, inputs, &out) else { return Ok(()) };
+        let function = self.kernel(device, op, types, steps.kernel())?;
+        let arguments = std::iter::once(out.argument())
+            .chain(inputs.iter().map(CudaView::argument))
+            .chain(values(constants))
+            .chain(steps.arguments().into_iter().flatten().map(Argument::Value));
+        let (arguments, launch) = (Arguments::of(arguments), Launch::covering(steps.threads(), THREADS));
         // SAFETY: the kernels of `elementwise.cu` take these, in this order; they touch only positions that the walk,
-        // or the length, leads to, which are those of the views; the plan says which kernel these allow.
+        // or the length, leads to, which are those of the views, and in packs only what is aligned (`Steps::new`).
         unsafe { function.launch(&device.stream(), launch, arguments.get()) }.map_err(|source| Error::cuda(op, source))
     }
 
@@ -122,48 +105,80 @@ pub(crate) fn constant<T: Element>(value: T) -> u64 {
     }
 }
 
-/// Which kernel runs over which dimensions.
-struct Plan {
-    kernel: &'static str,
-    dims: Dims,
-    /// The inputs that [`ROWS`] reads in packs, as bits.
-    packed: u32,
-    threads: usize,
+/// Which kernel runs, over which positions.
+enum Steps {
+    /// Everything, in packs.
+    Contiguous { len: u64, pack: usize },
+    /// Packs of the output, and of the inputs whose bit of `packed` is set.
+    Rows { packs: Walk, packed: u32 },
+    /// Elements.
+    Strided(Walk),
+    /// Elements that 32 bits do not count.
+    Wide(WideWalk),
 }
 
-impl Plan {
-    fn new(changes: bool, inputs: &[CudaView<'_>], out: &CudaOut<'_>) -> Plan {
+// The kernels.
+const CONTIGUOUS: &str = "contiguous";
+const ROWS: &str = "rows";
+const STRIDED: &str = "strided";
+const WIDE: &str = "wide";
+
+impl Steps {
+    /// None if there are no elements.
+    fn new(changes: bool, inputs: &[CudaView<'_>], out: &CudaOut<'_>) -> Option<Steps> {
         let own = usize::from(changes);
         let n = inputs.len() + own;
         let mut strides: [&[usize]; MAX_OPERANDS] = [&[]; MAX_OPERANDS];
         strides[..=own].fill(out.strides());
         strides[1 + own..].iter_mut().zip(inputs).for_each(|(strides, input)| *strides = input.strides());
-        let dims = Dims::merged(out.shape(), &strides[..=n]);
-        let types = inputs.iter().map(|input| input.dtype().size()).chain([out.dtype().size()]);
-        let pack = PACK_BYTES / types.max().unwrap_or(1);
+        let dims = Dims::by_stride(out.shape(), &strides[..=n], |_| true);
+        let len = Some(dims.len()).filter(|&len| len > 0)?;
 
+        let widest = inputs.iter().map(|input| input.dtype().size()).chain([out.dtype().size()]).max();
+        let pack = PACK_BYTES / widest.unwrap_or(1);
         let is_aligned = |k: usize| match k.checked_sub(1 + own) {
             Some(input) => inputs[input].is_aligned(pack * inputs[input].dtype().size()),
             None => out.is_aligned(pack * out.dtype().size()),
         };
-        let (inner_size, inner) = dims.inner();
-        let in_rows = |k: usize| {
+        let (inner_len, inner) = dims.inner();
+        let in_packs = |k: usize| {
             inner[k] == 1 && is_aligned(k) && dims.strides().iter().skip(1).all(|steps| steps[k].is_multiple_of(pack))
         };
-        let packed = (1..=n).filter(|&k| in_rows(k)).fold(0, |bits, k| bits | 1 << (k - 1));
-        let all = (1 << n) - 1;
-        let (len, rank) = (dims.len(), dims.sizes().len());
-        if rank == 1 && in_rows(0) && packed == all {
-            return Plan { kernel: CONTIGUOUS, dims, packed, threads: len.div_ceil(pack) };
+        let packed = (1..=n).filter(|&k| in_packs(k)).fold(0, |bits, k| bits | 1 << (k - 1));
+        if dims.sizes().len() == 1 && in_packs(0) && packed == (1 << n) - 1 {
+            return Some(Steps::Contiguous { len: len as u64, pack });
         }
-        let is_row = |k: usize| packed >> (k - 1) & 1 == 1 || inner[k] == 0;
-        if rank > 0 && inner_size.is_multiple_of(pack) && in_rows(0) && (1..=n).all(is_row) {
-            let dims = dims.in_packs(pack);
-            if dims.walk().is_some() {
-                return Plan { kernel: ROWS, dims, packed, threads: len / pack };
-            }
-            return Plan { kernel: STRIDED, dims: Dims::merged(out.shape(), &strides[..=n]), packed, threads: len };
+        let in_rows = |k: usize| packed >> (k - 1) & 1 == 1 || inner[k] == 0;
+        if inner_len.is_multiple_of(pack) && in_packs(0) && (1..=n).all(in_rows) && dims.walk().is_some() {
+            return dims.in_packs(pack).walk().map(|packs| Steps::Rows { packs, packed });
         }
-        Plan { kernel: STRIDED, dims, packed, threads: len }
+        Some(dims.walk().map_or_else(|| Steps::Wide(dims.wide_walk()), Steps::Strided))
+    }
+
+    fn kernel(&self) -> &'static str {
+        match self {
+            Steps::Contiguous { .. } => CONTIGUOUS,
+            Steps::Rows { .. } => ROWS,
+            Steps::Strided(_) => STRIDED,
+            Steps::Wide(_) => WIDE,
+        }
+    }
+
+    fn threads(&self) -> usize {
+        match self {
+            Steps::Contiguous { len, pack } => (*len as usize).div_ceil(*pack),
+            Steps::Rows { packs: walk, .. } | Steps::Strided(walk) => walk.len(),
+            Steps::Wide(walk) => walk.len(),
+        }
+    }
+
+    /// What the kernel takes behind tensors and constants.
+    fn arguments(&self) -> [Option<&[u8]>; 2] {
+        match self {
+            Steps::Contiguous { len, .. } => [Some(bytemuck::bytes_of(len)), None],
+            Steps::Rows { packs, packed } => [Some(bytemuck::bytes_of(packs)), Some(bytemuck::bytes_of(packed))],
+            Steps::Strided(walk) => [Some(bytemuck::bytes_of(walk)), None],
+            Steps::Wide(walk) => [Some(bytemuck::bytes_of(walk)), None],
+        }
     }
 }

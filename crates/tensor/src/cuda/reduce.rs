@@ -171,8 +171,8 @@ struct Plan {
 
 impl Plan {
     fn new(x: &CudaView<'_>, axes: AxisSet, pack: usize, n_results: usize) -> Plan {
-        let of = |reduced: bool| Dims::some(x.shape(), &[x.strides()], |dim| axes.contains(dim) == reduced);
-        let (kept, reduced) = (of(false), of(true));
+        let kept = Dims::in_order(x.shape(), &[x.strides()], |dim| !axes.contains(dim));
+        let reduced = Dims::by_stride(x.shape(), &[x.strides()], |dim| axes.contains(dim));
         let ((kept_size, [kept_step, ..]), (reduced_size, [reduced_step, ..])) = (kept.inner(), reduced.inner());
         let aligned = x.is_aligned(pack * x.dtype().size());
         let steps =

@@ -17,22 +17,34 @@ pub(crate) struct Dims {
 
 impl Dims {
     /// Of a shape, and the strides of each tensor.
-    pub(crate) fn merged(shape: &[usize], strides: &[&[usize]]) -> Dims {
-        Dims::some(shape, strides, |_| true)
+    #[cfg(test)]
+    fn merged(shape: &[usize], strides: &[&[usize]]) -> Dims {
+        Dims::in_order(shape, strides, |_| true)
     }
 
-    /// Of those dimensions of a shape for which `is_wanted`.
-    pub(crate) fn some(shape: &[usize], strides: &[&[usize]], is_wanted: impl Fn(usize) -> bool) -> Dims {
-        let mut dims = Dims { rank: 0, sizes: [1; MAX_RANK], strides: [[0; MAX_OPERANDS]; MAX_RANK] };
-        for dim in (0..shape.len()).rev() {
-            if shape[dim] != 1 && is_wanted(dim) {
-                let mut steps = [0; MAX_OPERANDS];
-                steps.iter_mut().zip(strides).for_each(|(step, strides)| *step = strides[dim]);
-                dims.push(shape[dim], steps);
-            }
+    /// Of those dimensions of a shape for which `is_wanted`, in their order.
+    pub(crate) fn in_order(shape: &[usize], strides: &[&[usize]], is_wanted: impl Fn(usize) -> bool) -> Dims {
+        let mut dims = Dims::NONE;
+        for dim in (0..shape.len()).rev().filter(|&dim| shape[dim] != 1 && is_wanted(dim)) {
+            dims.push(shape[dim], steps(strides, dim));
         }
         dims
     }
+
+    /// The same, in the order in which they lie in the memory of the first tensor: where any order will do, threads that
+    /// are neighbors then use neighbors in memory.
+    pub(crate) fn by_stride(shape: &[usize], strides: &[&[usize]], is_wanted: impl Fn(usize) -> bool) -> Dims {
+        let mut order: [usize; MAX_RANK] = std::array::from_fn(|i| MAX_RANK - 1 - i);
+        let order = &mut order[MAX_RANK - shape.len()..];
+        order.sort_by_key(|&dim| strides[0][dim]); // stable
+        let mut dims = Dims::NONE;
+        for &dim in order.iter().filter(|&&dim| shape[dim] != 1 && is_wanted(dim)) {
+            dims.push(shape[dim], steps(strides, dim));
+        }
+        dims
+    }
+
+    const NONE: Dims = Dims { rank: 0, sizes: [1; MAX_RANK], strides: [[0; MAX_OPERANDS]; MAX_RANK] };
 
     /// Adds a dimension outside of all others, or makes the outermost one longer.
     fn push(&mut self, size: usize, steps: [usize; MAX_OPERANDS]) {
@@ -105,6 +117,11 @@ impl Dims {
     }
 }
 
+/// The strides of all tensors along one dimension.
+fn steps(strides: &[&[usize]], dim: usize) -> [usize; MAX_OPERANDS] {
+    std::array::from_fn(|k| strides.get(k).map_or(0, |strides| strides[dim]))
+}
+
 /// `Walk` of `header.cu`.
 #[derive(Debug, Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
@@ -117,6 +134,12 @@ pub(crate) struct Walk {
     stride: [[u32; MAX_OPERANDS]; MAX_RANK],
 }
 
+impl Walk {
+    pub(crate) fn len(&self) -> usize {
+        self.n as usize
+    }
+}
+
 /// `WideWalk` of `header.cu`.
 #[derive(Debug, Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
@@ -125,6 +148,12 @@ pub(crate) struct WideWalk {
     rank: u64,
     size: [u64; MAX_RANK],
     stride: [[u64; MAX_OPERANDS]; MAX_RANK],
+}
+
+impl WideWalk {
+    pub(crate) fn len(&self) -> usize {
+        self.n as usize
+    }
 }
 
 /// Division by a constant below 2³¹ as a multiplication and a shift; `header.cu` says how.
@@ -171,6 +200,15 @@ mod tests {
 
         let of_ones = Dims::merged(&[1, 1], &[&[9, 7]]);
         assert_eq!((of_ones.len(), of_ones.sizes()), (1, &[][..]));
+    }
+
+    #[test]
+    fn dimensions_in_the_order_of_memory_are_merged_further() {
+        let transposed: &[usize] = &[1, 4, 12];
+        let everything = Dims::by_stride(&[4, 3, 2], &[transposed], |_| true);
+        assert_eq!((everything.sizes(), everything.inner().1[0]), (&[24][..], 1));
+        let some = Dims::by_stride(&[4, 3, 2], &[transposed], |dim| dim != 1);
+        assert_eq!(some.sizes(), [4, 2]);
     }
 
     #[test]

@@ -2,7 +2,10 @@
 
 #![allow(dead_code, reason = "every test program uses some of it")]
 
-use pagelock_tensor::Device;
+use std::sync::OnceLock;
+
+use pagelock_cuda::software::Config;
+use pagelock_tensor::{Device, Error};
 
 /// The CPU, and the GPU where there is one.
 pub(crate) fn devices() -> Vec<Device> {
@@ -11,8 +14,9 @@ pub(crate) fn devices() -> Vec<Device> {
 
 /// The GPU, or none after saying so; an error if there has to be one.
 pub(crate) fn gpu() -> Option<Device> {
-    match Device::cuda(0) {
-        Ok(device) => Some(device),
+    static GPU: OnceLock<Result<Device, String>> = OnceLock::new();
+    match GPU.get_or_init(|| Device::cuda(0).map_err(|missing| missing.to_string())) {
+        Ok(device) => Some(device.clone()),
         Err(missing) => {
             let required = std::env::var_os("REQUIRE_GPU").is_some_and(|value| value == "1");
             assert!(!required, "REQUIRE_GPU=1, but {missing}");
@@ -24,7 +28,7 @@ pub(crate) fn gpu() -> Option<Device> {
 
 /// A device made of software, which copies and fills but runs no kernels.
 pub(crate) fn software() -> Device {
-    let device = pagelock_cuda::Device::software(pagelock_cuda::software::Config::default()).unwrap();
+    let device = pagelock_cuda::Device::software(Config::default()).unwrap();
     Device::try_from(&device).unwrap()
 }
 
@@ -34,7 +38,17 @@ pub(crate) fn compiler() -> Option<Device> {
         eprintln!("SKIPPED: {missing}");
         return None;
     }
-    let config = pagelock_cuda::software::Config { kernels_for: Some((9, 0)), ..Default::default() };
+    let config = Config { kernels_for: Some((9, 0)), ..Config::default() };
     let device = pagelock_cuda::Device::software(config).unwrap();
     Some(Device::try_from(&device).unwrap())
+}
+
+/// Whether something failed only for want of a kernel; says so. The operations without one are counted in
+/// `src/cuda/tests.rs`; when there are none left, this goes too.
+pub(crate) fn lacks_kernel(error: &Error) -> bool {
+    let lacks = matches!(error, Error::NoKernel { .. });
+    if lacks {
+        eprintln!("SKIPPED: {error}");
+    }
+    lacks
 }

@@ -251,8 +251,8 @@ fn reductions_over_any_axes_agree() {
     }
     let Some(gpu) = gpu() else { return };
     let within = |bound| Check { gpu: &gpu, bound };
-    of_floats::<f32>(&within(2e-6));
-    of_floats::<f64>(&within(1e-14));
+    of_floats::<f32>(&within(2e-5)); // sums of numbers up to 10 that nearly cancel
+    of_floats::<f64>(&within(1e-13));
     of_floats::<f16>(&within(1e-3));
     of_floats::<bf16>(&within(8e-3));
     let exact = within(0.0);

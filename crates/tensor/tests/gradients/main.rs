@@ -1,8 +1,10 @@
 //! Every derivative against central differences in `f64`: several shapes, broadcasts and layouts, away from kinks.
 //!
 //! `checked` runs an operation on inputs that are contiguous, permuted in memory, and with gaps between their elements;
-//! `checked_twice` also checks the derivative of the derivative.
+//! `checked_twice` also checks the derivative of the derivative. Both run on the CPU and on a GPU, where there is one.
 
+#[path = "../common/mod.rs"]
+mod common;
 mod elementwise;
 mod images;
 mod reductions;
@@ -60,18 +62,31 @@ fn reversed(x: &Tensor<f64>) -> Result<Tensor<f64>> {
 }
 
 fn checked(f: impl Fn(&[Tensor<f64>]) -> Result<Tensor<f64>>, inputs: &[Tensor<f64>]) {
-    for stored in [Stored::RowMajor, Stored::ColumnMajor, Stored::WithGaps] {
-        let inputs: Vec<_> = inputs.iter().map(|x| stored.store(x).unwrap()).collect();
-        let f = |x: &[Tensor<f64>]| f(&x.iter().map(|x| stored.load(x)).collect::<Result<Vec<_>>>()?);
-        let checked = gradcheck(f, &inputs.iter().collect::<Vec<_>>(), Tolerance::default());
-        checked.unwrap_or_else(|error| panic!("{stored:?}: {error}"));
+    for device in common::devices() {
+        for stored in [Stored::RowMajor, Stored::ColumnMajor, Stored::WithGaps] {
+            let stored_on = |x: &Tensor<f64>| stored.store(x)?.to(&device);
+            let inputs: Vec<_> = inputs.iter().map(|x| stored_on(x).unwrap()).collect();
+            let f = |x: &[Tensor<f64>]| f(&x.iter().map(|x| stored.load(x)).collect::<Result<Vec<_>>>()?);
+            let checked = gradcheck(f, &inputs.iter().collect::<Vec<_>>(), Tolerance::default());
+            accept(checked, &format!("{stored:?} on {device}"));
+        }
     }
 }
 
 fn checked_twice(f: impl Fn(&[Tensor<f64>]) -> Result<Tensor<f64>>, inputs: &[Tensor<f64>]) {
     checked(&f, inputs);
-    let checked = gradgradcheck(f, &inputs.iter().collect::<Vec<_>>(), Tolerance::default());
-    checked.unwrap_or_else(|error| panic!("second derivative: {error}"));
+    for device in common::devices() {
+        let inputs: Vec<_> = inputs.iter().map(|x| x.to(&device).unwrap()).collect();
+        let checked = gradgradcheck(&f, &inputs.iter().collect::<Vec<_>>(), Tolerance::default());
+        accept(checked, &format!("second derivative on {device}"));
+    }
+}
+
+/// A kernel that there is not yet is no wrong derivative.
+fn accept(checked: Result<()>, what: &str) {
+    if let Err(error) = checked {
+        assert!(common::lacks_kernel(&error), "{what}: {error}");
+    }
 }
 
 #[test]

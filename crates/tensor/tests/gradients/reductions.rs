@@ -85,9 +85,9 @@ fn losses_of_classes() -> Result<()> {
     let flat = Tensor::<i64>::new([2, 0, 1, 2])?;
     let per_pixel = Tensor::<i64>::new([[[0, 1]], [[1, 1]]])?;
     for reduction in [Reduction::Mean, Reduction::Sum, Reduction::None] {
-        checked_twice(|x| x[0].nll_loss(&flat, reduction), &[signed(&[4, 3], 0)]);
-        checked_twice(|x| x[0].cross_entropy(&flat, reduction), &[signed(&[4, 3], 0)]);
-        checked_twice(|x| x[0].cross_entropy(&per_pixel, reduction), &[signed(&[2, 2, 1, 2], 0)]);
+        checked_twice(|x| x[0].nll_loss(&flat.to(&x[0].device())?, reduction), &[signed(&[4, 3], 0)]);
+        checked_twice(|x| x[0].cross_entropy(&flat.to(&x[0].device())?, reduction), &[signed(&[4, 3], 0)]);
+        checked_twice(|x| x[0].cross_entropy(&per_pixel.to(&x[0].device())?, reduction), &[signed(&[2, 2, 1, 2], 0)]);
     }
     Ok(())
 }

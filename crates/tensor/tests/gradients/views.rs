@@ -69,18 +69,18 @@ fn cat_and_stack() {
 #[test]
 fn index_select() -> Result<()> {
     let index = Tensor::<i64>::new([2, 0, 2, 1])?;
-    view(|x| x.index_select(0, &index), &[3, 2]);
-    view(|x| x.index_select(-1, &index), &[2, 3]);
-    view(|x| x.index_select(1, &index.narrow(0, 0, 0)?), &[2, 3]);
+    view(|x| x.index_select(0, &index.to(&x.device())?), &[3, 2]);
+    view(|x| x.index_select(-1, &index.to(&x.device())?), &[2, 3]);
+    view(|x| x.index_select(1, &index.narrow(0, 0, 0)?.to(&x.device())?), &[2, 3]);
     Ok(())
 }
 
 #[test]
 fn gather() -> Result<()> {
     let index = Tensor::<i64>::new([[2, 0], [1, 1]])?;
-    view(|x| x.gather(0, &index), &[3, 2]);
-    view(|x| x.gather(1, &index), &[2, 3]);
-    view(|x| x.gather(1, &index.t()?), &[3, 4]);
-    view(|x| x.gather(0, &index.narrow(1, 0, 1)?), &[3, 4]);
+    view(|x| x.gather(0, &index.to(&x.device())?), &[3, 2]);
+    view(|x| x.gather(1, &index.to(&x.device())?), &[2, 3]);
+    view(|x| x.gather(1, &index.t()?.to(&x.device())?), &[3, 4]);
+    view(|x| x.gather(0, &index.narrow(1, 0, 1)?.to(&x.device())?), &[3, 4]);
     Ok(())
 }
