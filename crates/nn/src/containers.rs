@@ -1,6 +1,6 @@
 //! Modules made of modules: `Vec`, arrays, `Option`, `Box`, tuples. Positions become names: `"0"`, `"1"`, as in PyTorch.
 
-use crate::{Forward, Module, Visitor};
+use crate::{Forward, Module, Visitor, VisitorMut};
 use pagelock_tensor::{Float, Result, Tensor};
 
 /// As PyTorch's `ModuleList`.
@@ -9,6 +9,10 @@ impl<T: Float, M: Module<T>> Module<T> for Vec<M> {
         for (position, module) in self.iter().enumerate() {
             visitor.child(&position.to_string(), module);
         }
+    }
+
+    fn visit_mut(&mut self, visitor: &mut VisitorMut<'_, T>) {
+        self.iter_mut().for_each(|module| visitor.child(module));
     }
 
     fn title(&self) -> String {
@@ -24,6 +28,10 @@ impl<T: Float, M: Module<T>, const N: usize> Module<T> for [M; N] {
         }
     }
 
+    fn visit_mut(&mut self, visitor: &mut VisitorMut<'_, T>) {
+        self.iter_mut().for_each(|module| visitor.child(module));
+    }
+
     fn title(&self) -> String {
         "ModuleList".to_owned()
     }
@@ -34,6 +42,12 @@ impl<T: Float, M: Module<T>> Module<T> for Option<M> {
     fn visit(&self, visitor: &mut Visitor<'_, T>) {
         if let Some(module) = self {
             module.visit(visitor);
+        }
+    }
+
+    fn visit_mut(&mut self, visitor: &mut VisitorMut<'_, T>) {
+        if let Some(module) = self {
+            module.visit_mut(visitor);
         }
     }
 
@@ -50,6 +64,10 @@ impl<T: Float, M: Module<T>> Module<T> for Option<M> {
 impl<T: Float, M: Module<T> + ?Sized> Module<T> for Box<M> {
     fn visit(&self, visitor: &mut Visitor<'_, T>) {
         (**self).visit(visitor);
+    }
+
+    fn visit_mut(&mut self, visitor: &mut VisitorMut<'_, T>) {
+        (**self).visit_mut(visitor);
     }
 
     fn title(&self) -> String {
@@ -72,6 +90,10 @@ macro_rules! tuples {
         impl<T: Float, $($member: Module<T>),+> Module<T> for ($($member,)+) {
             fn visit(&self, visitor: &mut Visitor<'_, T>) {
                 $(visitor.child(stringify!($position), &self.$position);)+
+            }
+
+            fn visit_mut(&mut self, visitor: &mut VisitorMut<'_, T>) {
+                $(visitor.child(&mut self.$position);)+
             }
 
             fn title(&self) -> String {

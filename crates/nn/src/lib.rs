@@ -38,6 +38,7 @@ pub mod init;
 mod layers;
 mod loss;
 mod module;
+mod moving;
 pub mod optim;
 mod parameter;
 mod print;
@@ -53,7 +54,7 @@ pub use layers::{
     Sequential, Sigmoid, Tanh,
 };
 pub use loss::{CrossEntropyLoss, MSELoss, NLLLoss};
-pub use module::{Event, Mode, Module, Visitor};
+pub use module::{Event, EventMut, Mode, Module, Visitor, VisitorMut};
 pub use pagelock_nn_derive::Module;
 /// The tensors that everything here is made of, for those who depend on this crate alone.
 pub use pagelock_tensor as tensor;

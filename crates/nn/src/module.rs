@@ -5,8 +5,8 @@
 //! `#[derive(Module)]` writes `visit`; `containers.rs` has it for `Vec`, `Option`, `Box`, arrays and tuples.
 
 use crate::state_dict::StateDict;
-use crate::{Parameter, Result};
-use pagelock_tensor::{Float, Tensor};
+use crate::{Parameter, Result, moving};
+use pagelock_tensor::{Device, Float, Tensor};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Something with parameters: a layer, a model, a list of models, or one [`Parameter`].
@@ -54,6 +54,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub trait Module<T: Float = f32> {
     /// Hands each child to the visitor, in the order and under the name that it is declared with.
     fn visit(&self, visitor: &mut Visitor<'_, T>);
+
+    /// Hands each child that [`visit`](Self::visit) hands over to a visitor that may change it, in the same order.
+    fn visit_mut(&mut self, visitor: &mut VisitorMut<'_, T>);
 
     /// What the module is called in print; empty for what PyTorch does not print (parameters, an absent layer).
     fn title(&self) -> String {
@@ -131,6 +134,37 @@ pub trait Module<T: Float = f32> {
         });
     }
 
+    /// This model with all parameters and buffers on `device`, without their gradients. What two places share they share
+    /// there too, and optimizers follow with their state in their next step.
+    ///
+    /// # Errors
+    /// As [`Tensor::to`], if there is no room.
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_nn::{Linear, Module, tensor::Device};
+    ///
+    /// let device = Device::best(); // a GPU where there is one
+    /// let model = Linear::new(784, 10)?.to(&device)?;
+    /// assert_eq!(model.weight.device(), device);
+    /// # Ok::<(), pagelock_nn::Error>(())
+    /// ```
+    fn to(mut self, device: &Device) -> Result<Self>
+    where
+        Self: Sized,
+    {
+        self.to_(device)?;
+        Ok(self)
+    }
+
+    /// As [`to`](Self::to), in place; after an error nothing has moved.
+    ///
+    /// # Errors
+    /// As [`to`](Self::to).
+    fn to_(&mut self, device: &Device) -> Result<()> {
+        moving::move_to(self, device)
+    }
+
     /// How many numbers the parameters hold together; a shared parameter counts once.
     fn num_parameters(&self) -> usize {
         self.parameters().iter().map(|parameter| parameter.len()).sum()
@@ -182,13 +216,16 @@ pub enum Event<'a, T: Float = f32> {
 /// # Examples
 /// A layer that writes `visit` by hand:
 /// ```
-/// use pagelock_nn::{Module, Parameter, Visitor};
+/// use pagelock_nn::{Module, Parameter, Visitor, VisitorMut};
 /// use pagelock_tensor::{Create, Tensor};
 ///
 /// struct Scale(Parameter);
 /// impl Module for Scale {
 ///     fn visit(&self, visitor: &mut Visitor<'_>) {
 ///         visitor.child("weight", &self.0);
+///     }
+///     fn visit_mut(&mut self, visitor: &mut VisitorMut<'_>) {
+///         visitor.child(&mut self.0);
 ///     }
 /// }
 /// assert_eq!(Scale(Parameter::new(Tensor::ones(1)?)).named_parameters()[0].0, "weight");
@@ -216,6 +253,36 @@ impl<T: Float> Visitor<'_, T> {
     /// Reports a parameter, buffer or mode at the current path.
     pub fn report(&mut self, event: Event<'_, T>) {
         (self.report)(&self.path, event);
+    }
+}
+
+/// What a [`VisitorMut`] reports.
+#[non_exhaustive]
+pub enum EventMut<'a, T: Float = f32> {
+    /// A parameter.
+    Parameter(&'a mut Parameter<T>),
+    /// Saved state that is not trained.
+    Buffer(&'a mut Tensor<T>),
+}
+
+/// Walks over a module and may change what it meets; see [`Visitor`] for a layer that writes `visit_mut` by hand.
+pub struct VisitorMut<'a, T: Float = f32> {
+    report: &'a mut dyn FnMut(EventMut<'_, T>),
+}
+
+impl<'a, T: Float> VisitorMut<'a, T> {
+    pub(crate) fn new(report: &'a mut dyn FnMut(EventMut<'_, T>)) -> Self {
+        Self { report }
+    }
+
+    /// Visits a child.
+    pub fn child(&mut self, module: &mut dyn Module<T>) {
+        module.visit_mut(self);
+    }
+
+    /// Reports a parameter or buffer.
+    pub fn report(&mut self, event: EventMut<'_, T>) {
+        (self.report)(event);
     }
 }
 
@@ -274,6 +341,8 @@ impl<T: Float> Module<T> for Mode {
     fn visit(&self, visitor: &mut Visitor<'_, T>) {
         visitor.report(Event::Mode(self));
     }
+
+    fn visit_mut(&mut self, _: &mut VisitorMut<'_, T>) {}
 
     fn title(&self) -> String {
         String::new()

@@ -1,15 +1,16 @@
 //! [`Parameter`]: a tensor that is trained; [`Buffer`]: one that is saved but not trained.
 
-use crate::{Event, Module, Visitor};
-use pagelock_tensor::{Element, Float, Result, Tensor};
+use crate::{Event, EventMut, Module, Visitor, VisitorMut};
+use pagelock_tensor::{Device, Element, Float, Result, Tensor};
 use std::fmt;
 use std::ops::{Add, Deref, Div, Mul, Sub};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// A tensor that is trained: a leaf of the autograd graph that requires a gradient.
 ///
 /// Derefs to [`Tensor`], and takes part in arithmetic as `&parameter`. A clone is the same parameter: the model and the
-/// optimizer each hold one. Its elements change in place only.
+/// optimizer each hold one. Its elements change in place only; when its model moves to another device, the model has a
+/// new one, which optimizers find.
 ///
 /// # Examples
 /// ```
@@ -24,32 +25,63 @@ use std::sync::Arc;
 /// # Ok::<(), pagelock_tensor::Error>(())
 /// ```
 pub struct Parameter<T: Element = f32> {
-    tensor: Arc<Tensor<T>>,
+    shared: Arc<Shared<T>>,
+}
+
+/// What the handles of a parameter share.
+struct Shared<T: Element> {
+    tensor: Tensor<T>,
+    /// The parameter that took its place, on another device.
+    moved: OnceLock<Parameter<T>>,
 }
 
 impl<T: Float> Parameter<T> {
     /// Makes a parameter of a tensor's elements (shared, not copied), cut off from whatever computed them.
     pub fn new(tensor: Tensor<T>) -> Self {
         let tensor = if tensor.requires_grad() { tensor.detach() } else { tensor };
-        Self { tensor: Arc::new(tensor.set_requires_grad(true)) }
+        Self::of(tensor.set_requires_grad(true))
+    }
+
+    /// A copy on another device.
+    pub(crate) fn copy_on(&self, device: &Device) -> Result<Self> {
+        Ok(Self::of(self.detach().to(device)?.set_requires_grad(self.requires_grad())))
     }
 }
 
 impl<T: Element> Parameter<T> {
     /// The tensor itself, as the deref gives it.
     pub fn as_tensor(&self) -> &Tensor<T> {
-        &self.tensor
+        &self.shared.tensor
     }
 
     /// Whether two handles are one parameter.
     pub fn is_same(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.tensor, &other.tensor)
+        Arc::ptr_eq(&self.shared, &other.shared)
+    }
+
+    fn of(tensor: Tensor<T>) -> Self {
+        Self { shared: Arc::new(Shared { tensor, moved: OnceLock::new() }) }
+    }
+
+    /// Becomes another parameter, and tells who has handles of this one.
+    pub(crate) fn replace(&mut self, other: &Self) {
+        let _ = self.shared.moved.set(other.clone());
+        *self = other.clone();
+    }
+
+    /// Becomes the parameter that took this one's place, if one did; whether that is so.
+    pub(crate) fn follow(&mut self) -> bool {
+        let mut has_moved = false;
+        while let Some(other) = self.shared.moved.get().cloned() {
+            (*self, has_moved) = (other, true);
+        }
+        has_moved
     }
 }
 
 impl<T: Element> Clone for Parameter<T> {
     fn clone(&self) -> Self {
-        Self { tensor: Arc::clone(&self.tensor) }
+        Self { shared: Arc::clone(&self.shared) }
     }
 }
 
@@ -57,13 +89,17 @@ impl<T: Element> Deref for Parameter<T> {
     type Target = Tensor<T>;
 
     fn deref(&self) -> &Tensor<T> {
-        &self.tensor
+        &self.shared.tensor
     }
 }
 
 impl<T: Float> Module<T> for Parameter<T> {
     fn visit(&self, visitor: &mut Visitor<'_, T>) {
         visitor.report(Event::Parameter(self));
+    }
+
+    fn visit_mut(&mut self, visitor: &mut VisitorMut<'_, T>) {
+        visitor.report(EventMut::Parameter(self));
     }
 
     fn title(&self) -> String {
@@ -74,7 +110,7 @@ impl<T: Float> Module<T> for Parameter<T> {
 /// Prints as PyTorch does: `Parameter containing:` and the tensor.
 impl<T: Element> fmt::Debug for Parameter<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Parameter containing:\n{}", self.tensor)
+        write!(f, "Parameter containing:\n{}", self.as_tensor())
     }
 }
 
@@ -116,6 +152,10 @@ impl<T: Element> Deref for Buffer<T> {
 impl<T: Float> Module<T> for Buffer<T> {
     fn visit(&self, visitor: &mut Visitor<'_, T>) {
         visitor.report(Event::Buffer(&self.tensor));
+    }
+
+    fn visit_mut(&mut self, visitor: &mut VisitorMut<'_, T>) {
+        visitor.report(EventMut::Buffer(&mut self.tensor));
     }
 
     fn title(&self) -> String {

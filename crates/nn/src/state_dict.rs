@@ -77,7 +77,7 @@ impl<T: Float> StateDict<T> {
         no_grad(|| {
             for (name, target) in model.iter() {
                 if let Some(value) = self.get(name) {
-                    target.copy_(value)?;
+                    target.copy_(&value.to(&target.device())?)?;
                 }
             }
             Ok(())

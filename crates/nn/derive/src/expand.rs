@@ -133,12 +133,19 @@ fn implementation(
         // Spanned to the type, so that a field that is no module is underlined itself.
         quote_spanned! { ty.span() => #nn::Visitor::<'_, #element>::child(#visitor, #name, &self.#access); }
     });
+    let visits_mut = children.iter().map(|Child { access, ty, .. }| {
+        quote_spanned! { ty.span() => #nn::VisitorMut::<'_, #element>::child(#visitor, &mut self.#access); }
+    });
     quote! {
         #[automatically_derived]
         impl #impl_generics #nn::Module<#element> for #ident #type_generics #where_clause {
             fn visit(&self, #visitor: &mut #nn::Visitor<'_, #element>) {
                 let _ = &#visitor;
                 #(#visits)*
+            }
+            fn visit_mut(&mut self, #visitor: &mut #nn::VisitorMut<'_, #element>) {
+                let _ = &#visitor;
+                #(#visits_mut)*
             }
             fn title(&self) -> ::std::string::String {
                 ::std::string::String::from(#title)

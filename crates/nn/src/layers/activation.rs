@@ -1,7 +1,7 @@
 //! Layers without parameters that change each element alone.
 
 use super::shown;
-use crate::{Forward, Module, Visitor};
+use crate::{Forward, Module, Visitor, VisitorMut};
 use pagelock_tensor::{Float, Result, Tensor};
 
 macro_rules! activation {
@@ -12,6 +12,8 @@ macro_rules! activation {
 
         impl<T: Float> Module<T> for $name {
             fn visit(&self, _: &mut Visitor<'_, T>) {}
+
+            fn visit_mut(&mut self, _: &mut VisitorMut<'_, T>) {}
         }
 
         impl<T: Float> Forward<T> for $name {

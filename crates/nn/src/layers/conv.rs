@@ -1,7 +1,7 @@
 //! [`Conv2d`]: kernels that slide over images.
 
 use super::{Pair, shown};
-use crate::{Forward, Module, Parameter, Visitor, init};
+use crate::{Forward, Module, Parameter, Visitor, VisitorMut, init};
 use pagelock_tensor::{self as tensor, Create, Error, Float, Generator, Result, Tensor, default_generator};
 
 /// Cross-correlation of images with kernels, as PyTorch's `nn.Conv2d`.
@@ -117,6 +117,11 @@ impl<T: Float> Module<T> for Conv2d<T> {
     fn visit(&self, visitor: &mut Visitor<'_, T>) {
         visitor.child("weight", &self.weight);
         visitor.child("bias", &self.bias);
+    }
+
+    fn visit_mut(&mut self, visitor: &mut VisitorMut<'_, T>) {
+        visitor.child(&mut self.weight);
+        visitor.child(&mut self.bias);
     }
 
     fn details(&self) -> String {

@@ -1,7 +1,7 @@
 //! [`Dropout`]: forgets a part of what it is given, while training.
 
 use super::shown;
-use crate::{Forward, Mode, Module, Visitor, functional};
+use crate::{Forward, Mode, Module, Visitor, VisitorMut, functional};
 use pagelock_tensor::{Float, Generator, Result, Tensor, default_generator};
 
 /// While training, sets each element to 0 with probability `p` and scales the others by `1 / (1 − p)`; otherwise passes
@@ -41,6 +41,8 @@ impl<T: Float> Module<T> for Dropout {
     fn visit(&self, visitor: &mut Visitor<'_, T>) {
         visitor.child("mode", &self.mode);
     }
+
+    fn visit_mut(&mut self, _: &mut VisitorMut<'_, T>) {}
 
     fn details(&self) -> String {
         format!("p={}, inplace=False", self.p)

@@ -1,7 +1,7 @@
 //! [`Flatten`]: several dimensions become one.
 
 use super::shown;
-use crate::{Forward, Module, Visitor};
+use crate::{Forward, Module, Visitor, VisitorMut};
 use pagelock_tensor::{Float, Result, Tensor};
 
 /// Joins the dimensions from `start` to `end` (both included) into one; by default all but the batch.
@@ -38,6 +38,8 @@ impl Default for Flatten {
 
 impl<T: Float> Module<T> for Flatten {
     fn visit(&self, _: &mut Visitor<'_, T>) {}
+
+    fn visit_mut(&mut self, _: &mut VisitorMut<'_, T>) {}
 
     fn details(&self) -> String {
         format!("start_dim={}, end_dim={}", self.start, self.end)

@@ -1,7 +1,7 @@
 //! [`Lambda`]: a closure as a layer.
 
 use super::shown;
-use crate::{Forward, Module, Visitor};
+use crate::{Forward, Module, Visitor, VisitorMut};
 use pagelock_tensor::{Float, Result, Tensor};
 
 /// A function of a tensor as a layer without parameters.
@@ -29,6 +29,8 @@ impl<T: Float> Lambda<T> {
 
 impl<T: Float> Module<T> for Lambda<T> {
     fn visit(&self, _: &mut Visitor<'_, T>) {}
+
+    fn visit_mut(&mut self, _: &mut VisitorMut<'_, T>) {}
 }
 
 impl<T: Float> Forward<T> for Lambda<T> {

@@ -1,7 +1,7 @@
 //! [`Linear`]: every output is a weighted sum of every input.
 
 use super::{python, shown};
-use crate::{Forward, Module, Parameter, Visitor, functional, init};
+use crate::{Forward, Module, Parameter, Visitor, VisitorMut, functional, init};
 use pagelock_tensor::{Create, Float, Generator, Result, Tensor, default_generator};
 
 /// `x · weightᵀ + bias`, as PyTorch's `nn.Linear`.
@@ -62,6 +62,11 @@ impl<T: Float> Module<T> for Linear<T> {
     fn visit(&self, visitor: &mut Visitor<'_, T>) {
         visitor.child("weight", &self.weight);
         visitor.child("bias", &self.bias);
+    }
+
+    fn visit_mut(&mut self, visitor: &mut VisitorMut<'_, T>) {
+        visitor.child(&mut self.weight);
+        visitor.child(&mut self.bias);
     }
 
     fn details(&self) -> String {

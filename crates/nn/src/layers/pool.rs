@@ -1,7 +1,7 @@
 //! Layers that make images smaller: [`MaxPool2d`], [`AvgPool2d`], [`AdaptiveAvgPool2d`].
 
 use super::{Pair, short, shown};
-use crate::{Forward, Module, Visitor};
+use crate::{Forward, Module, Visitor, VisitorMut};
 use pagelock_tensor::{Float, Pool2dOptions, Result, Tensor};
 
 macro_rules! pool {
@@ -34,6 +34,8 @@ macro_rules! pool {
 
         impl<T: Float> Module<T> for $name {
             fn visit(&self, _: &mut Visitor<'_, T>) {}
+
+            fn visit_mut(&mut self, _: &mut VisitorMut<'_, T>) {}
 
             fn details(&self) -> String {
                 $details(&self.geometry)
@@ -112,6 +114,8 @@ impl AdaptiveAvgPool2d {
 
 impl<T: Float> Module<T> for AdaptiveAvgPool2d {
     fn visit(&self, _: &mut Visitor<'_, T>) {}
+
+    fn visit_mut(&mut self, _: &mut VisitorMut<'_, T>) {}
 
     fn details(&self) -> String {
         format!("output_size={}", short(self.size))

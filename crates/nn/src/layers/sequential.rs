@@ -1,7 +1,7 @@
 //! [`Sequential`]: layers one after the other.
 
 use super::shown;
-use crate::{Forward, Layer, Module, Visitor};
+use crate::{Forward, Layer, Module, Visitor, VisitorMut};
 use pagelock_tensor::{Float, Result, Tensor};
 
 /// Layers one after the other, named by their position: `"0.weight"`, as PyTorch's `nn.Sequential`.
@@ -72,6 +72,10 @@ impl<T: Float> Sequential<T> {
 impl<T: Float> Module<T> for Sequential<T> {
     fn visit(&self, visitor: &mut Visitor<'_, T>) {
         self.layers.visit(visitor);
+    }
+
+    fn visit_mut(&mut self, visitor: &mut VisitorMut<'_, T>) {
+        self.layers.visit_mut(visitor);
     }
 }
 

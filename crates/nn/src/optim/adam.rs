@@ -3,9 +3,9 @@
 //! D. Kingma, J. Ba, "Adam: a method for stochastic optimization", 2014, <https://arxiv.org/abs/1412.6980>;
 //! I. Loshchilov, F. Hutter, "Decoupled weight decay regularization", 2017, <https://arxiv.org/abs/1711.05101>.
 
-use super::{Optimizer, Slots, check};
+use super::{Optimizer, Slots, State, check};
 use crate::{Parameter, Result};
-use pagelock_tensor::{self as tensor, Element, Float, Tensor, no_grad};
+use pagelock_tensor::{self as tensor, Device, Element, Float, Tensor, no_grad};
 
 macro_rules! adam {
     ($(#[$docs:meta])* $name:ident, $decoupled:expr, $weight_decay:expr, $decay_docs:literal) => {
@@ -112,6 +112,13 @@ impl<T: Float> Moments<T> {
     fn new(p: &Tensor<T>) -> tensor::Result<Self> {
         let p = p.detach();
         Ok(Self { step: 0, mean: p.zeros_like()?, square: p.zeros_like()?, scratch: p.zeros_like()? })
+    }
+}
+
+impl<T: Float> State for Moments<T> {
+    fn to(&self, device: &Device) -> tensor::Result<Self> {
+        let Self { step, mean, square, scratch } = self;
+        Ok(Self { step: *step, mean: mean.to(device)?, square: square.to(device)?, scratch: scratch.to(device)? })
     }
 }
 

@@ -11,7 +11,7 @@ pub use adam::{Adam, AdamW};
 pub use sgd::Sgd;
 
 use crate::{Error, Parameter, Result};
-use pagelock_tensor::Float;
+use pagelock_tensor::{self as tensor, Device, Float, Tensor};
 
 /// Changes parameters by their gradients.
 ///
@@ -53,13 +53,36 @@ struct Slots<T: Float, S> {
     slots: Vec<(Parameter<T>, Option<S>)>,
 }
 
-impl<T: Float, S> Slots<T, S> {
+/// What an optimizer keeps for a parameter.
+trait State: Sized {
+    /// The same on another device.
+    fn to(&self, device: &Device) -> tensor::Result<Self>;
+}
+
+impl<T: Float> State for Tensor<T> {
+    fn to(&self, device: &Device) -> tensor::Result<Self> {
+        Tensor::to(self, device)
+    }
+}
+
+impl<T: Float, S: State> Slots<T, S> {
     fn new(parameters: impl IntoIterator<Item = Parameter<T>>) -> Self {
         Self { slots: parameters.into_iter().map(|parameter| (parameter, None)).collect() }
     }
 
-    fn check(&self, optimizer: &'static str) -> Result<()> {
-        if self.slots.is_empty() { Err(Error::NoParameters { optimizer }) } else { Ok(()) }
+    /// There is something to train, and it is followed to where it has moved.
+    fn check(&mut self, optimizer: &'static str) -> Result<()> {
+        if self.slots.is_empty() {
+            return Err(Error::NoParameters { optimizer });
+        }
+        for (parameter, state) in &mut self.slots {
+            let mut followed = parameter.clone();
+            if followed.follow() {
+                let moved = state.as_ref().map(|state| state.to(&followed.device())).transpose()?;
+                (*parameter, *state) = (followed, moved);
+            }
+        }
+        Ok(())
     }
 
     fn zero_grad(&self) {

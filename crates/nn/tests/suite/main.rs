@@ -5,6 +5,7 @@ mod files;
 mod fit;
 mod init;
 mod modules;
+mod moving;
 mod optimizers;
 mod printing;
 mod pytorch;

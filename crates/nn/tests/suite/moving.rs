@@ -1,0 +1,97 @@
+//! Models that move between devices; a software device stands in, which holds tensors and copies them.
+
+use pagelock_cuda::software;
+use pagelock_nn::optim::{Adam, Optimizer, Sgd};
+use pagelock_nn::{Buffer, Linear, Module, Parameter, Result};
+use pagelock_tensor::{Device, Tensor};
+
+use super::cnn;
+
+/// A device made of software.
+fn elsewhere() -> Device {
+    let device = pagelock_cuda::Device::software(software::Config::default()).unwrap();
+    Device::try_from(&device).unwrap()
+}
+
+/// Two places for one parameter, and a buffer.
+#[derive(Module)]
+struct Tied {
+    one: Parameter,
+    other: Parameter,
+    seen: Buffer,
+}
+
+fn tied() -> Result<Tied> {
+    let one = Parameter::new(Tensor::new([1.0, 2.0])?);
+    Ok(Tied { other: one.clone(), one, seen: Buffer::new(Tensor::new([3.0])?) })
+}
+
+#[test]
+fn everything_moves_and_keeps_its_values_and_names() -> Result<()> {
+    let device = elsewhere();
+    let model = cnn()?;
+    let before: Vec<_> =
+        model.state_dict().iter().map(|(name, tensor)| (name.to_owned(), tensor.to_vec().unwrap())).collect();
+    let model = model.to(&device)?;
+    assert!(model.parameters().iter().all(|parameter| parameter.device() == device && parameter.requires_grad()));
+    let after: Vec<_> =
+        model.state_dict().iter().map(|(name, tensor)| (name.to_owned(), tensor.to_vec().unwrap())).collect();
+    assert_eq!(before, after);
+    Ok(())
+}
+
+#[test]
+fn what_is_shared_stays_shared_and_buffers_come_along() -> Result<()> {
+    let device = elsewhere();
+    let model = tied()?.to(&device)?;
+    assert!(model.one.is_same(&model.other));
+    assert_eq!((model.parameters().len(), model.seen.device()), (1, device));
+    assert_eq!(model.seen.to_vec()?, [3.0]);
+    Ok(())
+}
+
+#[test]
+fn a_model_that_is_there_already_stays_the_same() -> Result<()> {
+    let layer = Linear::new(3, 2)?;
+    let weight = layer.weight.clone();
+    assert!(layer.to(&Device::Cpu)?.weight.is_same(&weight));
+    Ok(())
+}
+
+/// The values after three steps, of which the last comes after the model was elsewhere and back.
+fn trained(opt: fn(Vec<Parameter>) -> Box<dyn Optimizer>, moves: bool) -> Result<Vec<f32>> {
+    let mut model = tied()?;
+    let mut opt = opt(model.parameters());
+    for step in 0..3 {
+        if moves && step == 2 {
+            model.to_(&elsewhere())?;
+            model.to_(&Device::Cpu)?;
+        }
+        (&model.one * &model.other)?.sum(..)?.backward()?;
+        opt.step()?;
+        opt.zero_grad();
+    }
+    Ok(model.one.to_vec()?)
+}
+
+#[test]
+fn optimizers_follow_with_their_state() -> Result<()> {
+    for opt in [
+        (|parameters| Box::new(Sgd::new(parameters, 0.1).momentum(0.9)) as _) as fn(Vec<Parameter>) -> _,
+        |parameters| Box::new(Adam::new(parameters, 0.1)) as _,
+    ] {
+        assert_eq!(trained(opt, true)?, trained(opt, false)?);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_device_that_is_full_leaves_the_model_where_it_is() -> Result<()> {
+    let device = pagelock_cuda::Device::software(software::Config::default()).unwrap();
+    device.memory_budget().set_limit(100_000_u64);
+    let mut model = (Linear::new(10, 10)?, Linear::new(1_000, 1_000)?);
+    let refused = model.to_(&Device::try_from(&device).unwrap()).unwrap_err();
+    assert!(refused.to_string().contains("budget `device 0`"), "{refused}");
+    assert!(model.parameters().iter().all(|parameter| parameter.device() == Device::Cpu));
+    Ok(())
+}
