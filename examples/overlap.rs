@@ -87,6 +87,7 @@ fn main() -> Result<()> {
     if let Some(path) = args.json {
         let report = serde_json::json!({ "device": device.properties().name, "traces": figures });
         fs::write(&path, format!("{report:#}\n"))?;
+        println!("Figures are in {}.", path.display());
     }
     Ok(())
 }
