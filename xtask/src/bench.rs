@@ -50,17 +50,24 @@ fn selected(benches: Vec<Bench>, names: &[String]) -> Result<Vec<Bench>> {
     Ok(benches.into_iter().filter(wanted).collect())
 }
 
-/// Benchmarks are the `benches/NAME.rs` files that git knows, or would know after `git add`.
+/// Benchmarks are the files `benches/NAME.rs` and `benches/NAME/main.rs` that git knows, or would know after `git add`.
 fn all_benches(sh: &Shell) -> Result<Vec<Bench>> {
     let files = cmd!(sh, "git ls-files --cached --others --exclude-standard -- benches/*.rs */benches/*.rs");
     let mut benches = Vec::new();
     for path in files.quiet().read()?.lines() {
-        let (folder, file) = path.rsplit_once('/').context("a benchmark lies in a folder")?;
-        let manifest = sh.read_file(format!("{folder}/../Cargo.toml"))?;
+        let (folder, file) = path.rsplit_once("benches/").context("a benchmark lies in a folder of benchmarks")?;
+        let Some(name) = bench_name(file) else { continue };
+        let manifest = sh.read_file(format!("{folder}Cargo.toml"))?;
         let package = package_name(&manifest).with_context(|| format!("no package name for {path}"))?;
-        benches.push(Bench { package, name: file.trim_end_matches(".rs").to_owned() });
+        benches.push(Bench { package, name: name.to_owned() });
     }
     Ok(benches)
+}
+
+/// The benchmark that starts in that file of a `benches` folder; none for its other modules.
+fn bench_name(file: &str) -> Option<&str> {
+    let name = file.strip_suffix("/main.rs").or_else(|| file.strip_suffix(".rs"))?;
+    (!name.contains('/')).then_some(name)
 }
 
 /// The `name` in the `[package]` table of a manifest.
@@ -83,6 +90,13 @@ mod tests {
         let manifest = "[workspace]\nname = \"no\"\n\n[package]\nname = \"pagelock\"\n\n[[bench]]\nname = \"x\"\n";
 
         assert_eq!(package_name(manifest).as_deref(), Some("pagelock"));
+    }
+
+    #[test]
+    fn a_benchmark_is_a_file_or_a_folder_with_a_main_file() {
+        assert_eq!(bench_name("ops.rs"), Some("ops"));
+        assert_eq!(bench_name("transfer/main.rs"), Some("transfer"));
+        assert_eq!(bench_name("transfer/copies.rs"), None);
     }
 
     #[test]

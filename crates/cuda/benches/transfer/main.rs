@@ -3,7 +3,7 @@
 //!
 //! ```sh
 //! cargo bench -p pagelock-cuda --bench transfer              # a table
-//! cargo bench -p pagelock-cuda --bench transfer -- --json    # one JSON object
+//! cargo bench -p pagelock-cuda --bench transfer -- --json    # one JSON object instead; `--json FILE` writes it there
 //! cargo bench -p pagelock-cuda --bench transfer -- --sweep   # staged copies, for rings of many shapes
 //! ```
 //! Every figure is a median. Run it beside the same figures of another library, on the same machine, one after the
@@ -13,7 +13,7 @@ mod copies;
 mod launches;
 mod sweep;
 
-use std::{process::ExitCode, time::Instant};
+use std::{error::Error, fs, process::ExitCode, time::Instant};
 
 use pagelock_cuda::Device;
 
@@ -40,17 +40,30 @@ fn main() -> ExitCode {
             return ExitCode::SUCCESS;
         }
     };
-    let asked = |flag: &str| std::env::args().any(|argument| argument == flag);
-    let measured = if asked("--sweep") { sweep::run(&device).map(|()| Vec::new()) } else { measure(&device) };
-    match measured {
-        Ok(figures) if asked("--json") => println!("{}", json(&device, &figures)),
-        Ok(figures) => figures.iter().for_each(print),
+    match run(&device) {
+        Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             println!("stopped: {error}");
-            return ExitCode::FAILURE;
+            ExitCode::FAILURE
         }
     }
-    ExitCode::SUCCESS
+}
+
+fn run(device: &Device) -> Result<(), Box<dyn Error>> {
+    if std::env::args().any(|argument| argument == "--sweep") {
+        return Ok(sweep::run(device)?);
+    }
+    let figures = measure(device)?;
+    let mut from_json = std::env::args().skip_while(|argument| argument != "--json");
+    let (is_json, file) = (from_json.next().is_some(), from_json.next().filter(|file| !file.starts_with('-')));
+    match file {
+        Some(file) => {
+            fs::write(&file, json(device, &figures)).map_err(|error| format!("cannot write {file}: {error}"))?;
+        }
+        None if is_json => println!("{}", json(device, &figures)),
+        None => figures.iter().for_each(print),
+    }
+    Ok(())
 }
 
 fn measure(device: &Device) -> pagelock_cuda::Result<Vec<Figure>> {
