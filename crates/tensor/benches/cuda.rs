@@ -6,9 +6,11 @@
 //! Small tensors show what a call costs, in a row of calls with one wait at the end; large ones how near an operation
 //! comes to the speed at which the device copies as many bytes.
 
+use std::cell::RefCell;
 use std::hint::black_box;
 use std::time::Instant;
 
+use pagelock_cuda::{KernelSource, Launch, Read, Write};
 use pagelock_tensor::{Device, Result, Tensor};
 
 fn main() -> Result<()> {
@@ -32,13 +34,31 @@ fn small(device: &Device) -> Result<()> {
         println!("{name:34} {:8.2}", per_call(device, 2_000, f)? * 1e6);
         Ok(())
     };
-    show("allocate and drop", &|| x.zeros_like().map(drop))?;
+    show("launching alone, without a tensor", &launching(device))?;
+    show("zeros", &|| x.zeros_like().map(drop))?;
     show("relu", &|| x.relu().map(drop))?;
     show("add", &|| x.add(&x).map(drop))?;
     show("add, recorded", &|| tracked.add(&tracked).map(drop))?;
     show("add, broadcast", &|| column.add(&row).map(drop))?;
     show("add_", &|| x.add_(&row.select(0, 0)?))?;
     show("sum of all", &|| x.sum(..).map(drop))
+}
+
+/// A launch of an empty kernel through `pagelock-cuda`: what an operation cannot be faster than.
+fn launching(device: &Device) -> impl Fn() -> Result<()> {
+    let Device::Cuda(cuda) = device else { unreachable!("it is a GPU") };
+    let text = "extern \"C\" __global__ void nothing(float* y, const float* x, unsigned long long n) {}";
+    let module = cuda.cuda().compile(&KernelSource::new("nothing.cu", text)).expect("it compiles");
+    // SAFETY: the kernel takes these, and does nothing.
+    let kernel = unsafe { module.kernel::<(Write<f32>, Read<f32>, u64)>("nothing") }.expect("it is there");
+    let stream = cuda.stream();
+    let (x, y) = (stream.zeros(1).expect("there is room"), stream.zeros(1).expect("there is room"));
+    let y = RefCell::new(y);
+    move || {
+        let launch = Launch::covering(1_000, 256);
+        kernel.launch(&stream, launch, (y.borrow_mut().view_mut(), x.view(), 1_000)).expect("it is launched");
+        Ok(())
+    }
 }
 
 fn large(device: &Device) -> Result<()> {
@@ -58,7 +78,7 @@ fn large(device: &Device) -> Result<()> {
     show("copy_", 2.0, &|| y.copy_(&x))?;
     show("relu", 2.0, &|| x.relu().map(drop))?;
     show("exp", 2.0, &|| x.exp().map(drop))?;
-    show("add", 3.0, &|| x.add(&x).map(drop))?;
+    show("add", 3.0, &|| x.add(&y).map(drop))?;
     show("add, a row", 2.0, &|| x.add(&row).map(drop))?;
     show("add, a column", 2.0, &|| x.add(&column).map(drop))?;
     show("add_scaled_", 3.0, &|| y.add_scaled_(&x, 0.5))?;

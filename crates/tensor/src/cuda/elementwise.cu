@@ -85,3 +85,41 @@ extern "C" __global__ void wide(O* y, PARAMETERS WideWalk walk) {
     y[at[0]] = VALUE(in);
 }
 #endif
+
+// One input, with neighbors in memory along another dimension than y has: a transposed matrix, or many of them. A block of
+// 32 × 8 threads reads a tile of 32 × 32 along the rows of x, and writes it along those of y.
+#ifdef KERNEL_tiles
+#define SIDE 32
+
+struct Plane {
+    u32 columns;     // neighbors in y
+    u32 rows;        // neighbors in x
+    u32 x_stride;    // from column to column in x
+    u32 y_stride;    // from row to row in y
+    u32 column_tiles;
+    u32 row_tiles;
+};
+
+extern "C" __global__ void tiles(O* y, PARAMETERS Walk outer, Plane plane) {
+    __shared__ T tile[SIDE][SIDE + 1]; // columns start in different banks
+    const T* const x[] = POINTERS;
+    u32 first_column = blockIdx.x % plane.column_tiles * SIDE;
+    u32 first_row = blockIdx.x / plane.column_tiles % plane.row_tiles * SIDE;
+    u32 at[2];
+    positions(outer, blockIdx.x / plane.column_tiles / plane.row_tiles, at);
+    u32 row = first_row + threadIdx.x;
+    for (u32 j = threadIdx.y; j < SIDE; j += blockDim.y) {
+        u32 column = first_column + j;
+        if (row < plane.rows && column < plane.columns) tile[j][threadIdx.x] = x[0][at[1] + column * plane.x_stride + row];
+    }
+    __syncthreads();
+    u32 column = first_column + threadIdx.x;
+    for (u32 j = threadIdx.y; j < SIDE; j += blockDim.y) {
+        u32 row = first_row + j;
+        if (row < plane.rows && column < plane.columns) {
+            R in[N] = {real(tile[threadIdx.x][j])};
+            y[at[0] + row * plane.y_stride + column] = VALUE(in);
+        }
+    }
+}
+#endif

@@ -1,10 +1,11 @@
 //! Formulas of elements as kernels; `elementwise.cu` has the loops.
 //!
 //! Dimensions are merged first. What is contiguous and aligned goes in packs of 16 bytes, also row by row beside inputs
-//! that are repeated along rows; what is left, element by element.
+//! that are repeated along rows; transposed planes go in tiles; what is left, element by element.
 
 use std::sync::Arc;
 
+use bytemuck::{Pod, Zeroable};
 use pagelock_cuda::{Argument, Function, KernelSource, Launch};
 
 use super::arguments::{Arguments, values};
@@ -56,7 +57,7 @@ impl Formula {
             .chain(inputs.iter().map(CudaView::argument))
             .chain(values(constants))
             .chain(steps.arguments().into_iter().flatten().map(Argument::Value));
-        let (arguments, launch) = (Arguments::of(arguments), Launch::covering(steps.threads(), THREADS));
+        let (arguments, launch) = (Arguments::of(arguments), steps.launch());
         // SAFETY: the kernels of `elementwise.cu` take these, in this order; they touch only positions that the walk,
         // or the length, leads to, which are those of the views, and in packs only what is aligned (`Steps::new`).
         unsafe { function.launch(&device.stream(), launch, arguments.get()) }.map_err(|source| Error::cuda(op, source))
@@ -113,15 +114,34 @@ enum Steps {
     Rows { packs: Walk, packed: u32 },
     /// Elements.
     Strided(Walk),
+    /// Planes that are transposed.
+    Tiles { outer: Walk, plane: Plane },
     /// Elements that 32 bits do not count.
     Wide(WideWalk),
+}
+
+/// `Plane` of `elementwise.cu`.
+#[derive(Debug, Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct Plane {
+    columns: u32,
+    rows: u32,
+    x_stride: u32,
+    y_stride: u32,
+    column_tiles: u32,
+    row_tiles: u32,
 }
 
 // The kernels.
 const CONTIGUOUS: &str = "contiguous";
 const ROWS: &str = "rows";
 const STRIDED: &str = "strided";
+const TILES: &str = "tiles";
 const WIDE: &str = "wide";
+
+/// Sides of a tile, and from where on tiles pay.
+const SIDE: usize = 32;
+const LEAST_SIDE: usize = 8;
 
 impl Steps {
     /// None if there are no elements.
@@ -152,7 +172,27 @@ impl Steps {
         if inner_len.is_multiple_of(pack) && in_packs(0) && (1..=n).all(in_rows) && dims.walk().is_some() {
             return dims.in_packs(pack).walk().map(|packs| Steps::Rows { packs, packed });
         }
+        if n == 1
+            && let Some(tiles) = Steps::in_tiles(&dims)
+        {
+            return Some(tiles);
+        }
         Some(dims.walk().map_or_else(|| Steps::Wide(dims.wide_walk()), Steps::Strided))
+    }
+
+    /// Where neighbors of the one input are along another dimension than those of the output.
+    fn in_tiles(dims: &Dims) -> Option<Steps> {
+        let (columns, [y_step, x_stride, ..]) = dims.inner();
+        let at = dims.strides().iter().skip(1).position(|[_, x_step, ..]| *x_step == 1)? + 1;
+        let (rows, y_stride) = (dims.sizes()[at], dims.strides()[at][0]);
+        if y_step != 1 || x_stride <= 1 || columns < LEAST_SIDE || rows < LEAST_SIDE || dims.walk().is_none() {
+            return None; // everything is below 2^31 where there is a walk
+        }
+        let [columns, rows, x_stride, y_stride] = [columns, rows, x_stride, y_stride].map(|size| size as u32);
+        let [column_tiles, row_tiles] = [columns, rows].map(|size| size.div_ceil(SIDE as u32));
+        let plane = Plane { columns, rows, x_stride, y_stride, column_tiles, row_tiles };
+        let outer = dims.without([0, at]).walk()?;
+        Some(Steps::Tiles { outer, plane })
     }
 
     fn kernel(&self) -> &'static str {
@@ -160,16 +200,22 @@ impl Steps {
             Steps::Contiguous { .. } => CONTIGUOUS,
             Steps::Rows { .. } => ROWS,
             Steps::Strided(_) => STRIDED,
+            Steps::Tiles { .. } => TILES,
             Steps::Wide(_) => WIDE,
         }
     }
 
-    fn threads(&self) -> usize {
-        match self {
+    fn launch(&self) -> Launch {
+        let threads = match self {
             Steps::Contiguous { len, pack } => (*len as usize).div_ceil(*pack),
             Steps::Rows { packs: walk, .. } | Steps::Strided(walk) => walk.len(),
+            Steps::Tiles { outer, plane } => {
+                let blocks = outer.len() * plane.column_tiles as usize * plane.row_tiles as usize;
+                return Launch { block: [SIDE as u32, THREADS / SIDE as u32, 1], ..Launch::covering(blocks, 1) };
+            }
             Steps::Wide(walk) => walk.len(),
-        }
+        };
+        Launch::covering(threads, THREADS)
     }
 
     /// What the kernel takes behind tensors and constants.
@@ -178,6 +224,7 @@ impl Steps {
             Steps::Contiguous { len, .. } => [Some(bytemuck::bytes_of(len)), None],
             Steps::Rows { packs, packed } => [Some(bytemuck::bytes_of(packs)), Some(bytemuck::bytes_of(packed))],
             Steps::Strided(walk) => [Some(bytemuck::bytes_of(walk)), None],
+            Steps::Tiles { outer, plane } => [Some(bytemuck::bytes_of(outer)), Some(bytemuck::bytes_of(plane))],
             Steps::Wide(walk) => [Some(bytemuck::bytes_of(walk)), None],
         }
     }

@@ -86,6 +86,15 @@ impl Dims {
         self
     }
 
+    /// Without two of the dimensions.
+    pub(crate) fn without(&self, gone: [usize; 2]) -> Dims {
+        let mut dims = Dims::NONE;
+        for dim in (0..self.rank).filter(|dim| !gone.contains(dim)) {
+            dims.push(self.sizes[dim], self.strides[dim]);
+        }
+        dims
+    }
+
     /// For kernels with 32-bit positions, if those reach all elements.
     pub(crate) fn walk(&self) -> Option<Walk> {
         const LIMIT: usize = 1 << 31;

@@ -228,6 +228,34 @@ fn changes_in_place_have_the_same_bits() {
 }
 
 #[test]
+fn transposed_tensors_of_many_sizes_agree() {
+    fn of<T: Element>(gpu: &Device, shape: &[usize]) {
+        let n = shape.iter().product();
+        let x: Tensor<T> = Tensor::from_vec((0..n).map(|i| i as f64 % 251.0).collect(), shape).unwrap().cast().unwrap();
+        let there = x.to(gpu).unwrap();
+        let last = shape.len() as isize - 1;
+        let orders: [fn(&Tensor<T>, isize) -> Result<Tensor<T>>; 3] = [
+            |x, last| x.transpose(0, last),
+            |x, last| x.transpose(last - 1, last),
+            |x, last| x.transpose(0, last)?.transpose(0, 1),
+        ];
+        for order in orders {
+            let [cpu, gpu] = [&x, &there].map(|x| order(x, last).unwrap());
+            let name = format!("{} {shape:?} with strides {:?}", T::DTYPE, cpu.strides());
+            same(&cpu.contiguous().unwrap(), &gpu.contiguous().unwrap(), 0.0, &name);
+            same(&cpu.cast::<f64>().unwrap(), &gpu.cast::<f64>().unwrap(), 0.0, &name);
+        }
+    }
+    let Some(gpu) = gpu() else { return };
+    for shape in [&[8, 8][..], &[9, 100], &[33, 31], &[300, 129], &[3, 40, 50], &[12, 1, 65, 40], &[2, 3, 17, 19, 8]] {
+        of::<f32>(&gpu, shape);
+        of::<u8>(&gpu, shape);
+        of::<f64>(&gpu, shape);
+        of::<bf16>(&gpu, shape);
+    }
+}
+
+#[test]
 fn reductions_over_any_axes_agree() {
     const AXES: [&[isize]; 7] = [&[0], &[1], &[2], &[0, 1], &[0, 2], &[1, 2], &[0, 1, 2]];
     fn of<T: Num>(check: &Check<'_>) {
