@@ -1,6 +1,6 @@
 //! Kernels on a GPU, where there is one, and what is said where there is none.
 
-use pagelock_cuda::{Error, Kernel, KernelSource, Launch, Module, Read, Write};
+use pagelock_cuda::{Argument, Device, Error, Kernel, KernelSource, Launch, Module, Read, Write, software::Config};
 
 use crate::tools::{Gpu, gpu, lazy, pattern};
 
@@ -115,6 +115,49 @@ fn the_same_code_is_loaded_once() {
     let Some((device, module)) = module() else { return };
     let again = device.compile(&KernelSource::new("mix.cu", MIX)).unwrap();
     assert_eq!(format!("{module:?}"), format!("{again:?}"));
+}
+
+#[test]
+fn a_function_takes_arguments_whose_types_are_known_only_now() {
+    let Some((device, module)) = module() else { return };
+    let stream = device.stream().unwrap();
+    let (x, mut z) = (stream.zeros::<u8>(40).unwrap(), stream.allocate::<u8>(40).unwrap());
+    let mix = module.function("mix").unwrap();
+    let (k, n) = (3_u32.to_ne_bytes(), 10_u64.to_ne_bytes());
+    let read = || Argument::Read(x.view());
+    let launch = Launch::covering(10, 32);
+
+    let arguments = [read(), read(), Argument::Write(z.view_mut()), Argument::Value(&k), Argument::Value(&n)];
+    // SAFETY: the kernel takes these, and all buffers have `n` elements.
+    unsafe { mix.launch(&stream, launch, &arguments) }.unwrap();
+    // SAFETY: it is refused.
+    let refused = unsafe { mix.launch(&stream, launch, &[read(), read()]) }.unwrap_err();
+
+    assert_eq!(stream.read(&z).unwrap(), [0; 40]);
+    assert_eq!(
+        refused.to_string(),
+        "kernel `mix` has parameters of [8, 8, 8, 4, 8] bytes, its signature declares [8, 8]: make them agree, 8 bytes \
+         for a buffer"
+    );
+}
+
+#[test]
+fn a_software_device_that_accepts_kernels_does_nothing_with_them() {
+    let device = Device::software(Config { kernels_for: Some((9, 0)), ..Config::default() }).unwrap();
+    assert_eq!(device.properties().compute_capability, (9, 0));
+    let stream = device.stream().unwrap();
+    let mut z = stream.allocate_from(&[7_u8; 4]).unwrap();
+    // SAFETY: nothing runs it.
+    let module = unsafe { device.load("image", vec![1, 2, 3]) }.unwrap();
+    let function = module.function("any").unwrap();
+
+    // SAFETY: as above.
+    unsafe { function.launch(&stream, Launch::covering(4, 32), &[Argument::Write(z.view_mut())]) }.unwrap();
+    // SAFETY: as above.
+    let refused = unsafe { function.launch(&stream, Launch::covering(4, 2_048), &[]) }.unwrap_err();
+
+    assert_eq!(stream.read(&z).unwrap(), [7; 4]);
+    assert!(matches!(refused, Error::Launch { most: 1024, .. }), "{refused}");
 }
 
 #[test]
