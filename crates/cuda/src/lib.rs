@@ -39,13 +39,12 @@
 //! `driver/cuda/api.rs`, `driver/cuda/context.rs` and `driver/cuda/library.rs` (the calls of CUDA), `driver/types.rs`
 //! (the type of a C function); `software/driver.rs`, `software/queue.rs` and `software/run.rs` (the same for the
 //! software device); and where a driver is asked for something whose precondition this crate establishes: `base.rs`,
-//! `device.rs`, `event.rs`, `host_function.rs`, `parking.rs`, `pool/segment.rs`, `stream/mod.rs`, `stream/order.rs`,
-//! `page_locked/locker.rs`, `copy/buffers.rs`, `copy/fill.rs`, `copy/on_device.rs`, `copy/owned.rs`, `copy/rows.rs`,
-//! `copy/scoped.rs`, `copy/staged/mod.rs`, `copy/staged/up.rs`, `copy/staged/down.rs`, `copy/staged/ring.rs`,
-//! `copy/staged/job.rs`, `copy/staged/stores.rs`, `kernel/function.rs`,
-//! `kernel/module.rs`, `kernel/launch.rs`, `graph.rs` and
-//! `stream/capture.rs`. `kernel/nvrtc.rs` calls the compiler, `driver/mod.rs` declares the trait, and `loom_tests.rs`
-//! implements it for loom.
+//! `device.rs`, `event.rs`, `host_function.rs`, `parking.rs`, `pool/segment.rs`, `stream/mod.rs`, `stream/handles.rs`,
+//! `stream/order.rs`, `stream/capture.rs`, `page_locked/locker.rs`, `copy/buffers.rs`, `copy/fill.rs`,
+//! `copy/on_device.rs`, `copy/owned.rs`, `copy/rows.rs`, `copy/scoped.rs`, `copy/staged/mod.rs`, `copy/staged/up.rs`,
+//! `copy/staged/down.rs`, `copy/staged/ring.rs`, `copy/staged/job.rs`, `copy/staged/stores.rs`, `kernel/function.rs`,
+//! `kernel/module.rs`, `kernel/launch.rs` and `graph.rs`. `kernel/nvrtc.rs` calls the compiler, `driver/mod.rs` declares
+//! the trait, and `loom_tests.rs` implements it for loom.
 
 mod base;
 mod buffer;
