@@ -16,9 +16,8 @@ use std::time::{Duration, Instant};
 
 use pagelock_memory::{Budget, Reservation, taken_by_thread};
 
-use super::Recipe;
 use super::report::LoaderReport;
-use super::source::{At, Times, Watch};
+use super::source::{At, Recipe, Times, Watch};
 use crate::{Error, Result};
 
 /// How a loader's workers are to be.

@@ -5,24 +5,25 @@
 //! silence.
 //!
 //! Batches are a function of (epoch, number) alone, which is what lets several threads make them without changing what
-//! a program sees, and a program go on where another stopped. `source.rs` makes one batch, `crew.rs` has the threads,
-//! `state.rs` and `report.rs` say where a loader is and what it spent its time on.
+//! a program sees, and a program go on where another stopped. `source.rs` makes one batch, `batches.rs` gives
+//! those of an epoch, made on the spot or by the threads of `crew.rs`; `state.rs` and `report.rs` say where a loader is and what it spent its time on.
 
+mod batches;
 mod crew;
 mod report;
 mod source;
 mod state;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use pagelock_memory::{Budget, Holder};
 
 use self::crew::{Crew, Plan};
-use self::source::{At, Collated, Mapped, Source, Stacked, Watch};
-pub use self::{report::LoaderReport, state::LoaderState};
+use self::source::{Collated, Mapped, Recipe, Source, Stacked};
+pub use self::{batches::Batches, report::LoaderReport, state::LoaderState};
 use crate::collate::Stack;
-use crate::dataset::{Dataset, check_index};
+use crate::dataset::Dataset;
 use crate::sampler::{BatchSampler, RandomSampler, Sampler, SequentialSampler};
 use crate::{Error, Result};
 
@@ -52,13 +53,6 @@ pub struct DataLoader<B> {
     plan: Plan,
     progress: Mutex<Progress>,    // guards where the loader is
     idle: Mutex<Option<Crew<B>>>, // guards workers that wait for the next epoch
-}
-
-/// How a batch is made.
-struct Recipe<B> {
-    source: Arc<dyn Source<B>>,
-    batches: BatchSampler<Arc<dyn Sampler>>,
-    holder: Holder,
 }
 
 /// Where a loader is.
@@ -515,118 +509,12 @@ impl<B: Send + 'static> DataLoader<B> {
     }
 }
 
-impl<B> Clone for Recipe<B> {
-    fn clone(&self) -> Self {
-        Self { source: self.source.clone(), batches: self.batches.clone(), holder: self.holder }
-    }
-}
-
-impl<B: 'static> Recipe<B> {
-    /// Makes batch number `batch` of `epoch`; `indices` is only room that is used again and again.
-    fn make(&self, epoch: u64, batch: usize, indices: &mut Vec<usize>, watch: &mut Watch<'_>) -> Result<B> {
-        let n_samples = self.source.n_samples();
-        self.batches.fill(epoch, batch, n_samples, indices);
-        for &index in indices.iter() {
-            check_index(index, n_samples)?;
-        }
-        let _charged = self.holder.enter();
-        self.source.batch(epoch, indices, watch).map_err(|error| error.locate(indices))
-    }
-}
-
 impl<'a, B: Send + 'static> IntoIterator for &'a DataLoader<B> {
     type Item = Result<B>;
     type IntoIter = Batches<'a, B>;
 
     fn into_iter(self) -> Batches<'a, B> {
         self.iter()
-    }
-}
-
-/// One epoch of a [`DataLoader`]. After an error the next batch follows, so a bad sample costs its own batch only.
-///
-/// # Examples
-/// ```
-/// # use pagelock_data::{DataLoader, TensorDataset};
-/// # use pagelock_tensor::Tensor;
-/// # let loader = DataLoader::new(TensorDataset::new(Tensor::zeros([10])?)?).batch_size(4);
-/// let mut batches = loader.iter();
-/// assert_eq!(batches.size_hint(), (3, Some(3)));
-/// batches.next();
-/// assert_eq!(batches.size_hint(), (2, Some(2)));
-/// # Ok::<(), pagelock_data::Error>(())
-/// ```
-pub struct Batches<'a, B: Send + 'static> {
-    loader: &'a DataLoader<B>,
-    epoch: u64,
-    next: usize,
-    end: usize,
-    /// Why there is no batch at all; given once.
-    refusal: Option<Error>,
-    crew: Option<Crew<B>>,
-    indices: Vec<usize>,
-    at: At,
-    /// When the program got its last batch.
-    given: Option<Instant>,
-}
-
-impl<'a, B: Send + 'static> Batches<'a, B> {
-    fn new(loader: &'a DataLoader<B>, epoch: u64) -> Self {
-        let (indices, at) = (Vec::new(), At::default());
-        Self { loader, epoch, next: 0, end: 0, refusal: None, crew: None, indices, at, given: None }
-    }
-
-    /// The next batch, made here or by a worker.
-    fn load(&mut self, report: &mut LoaderReport) -> Result<B> {
-        if let Some(crew) = &mut self.crew {
-            return crew.next(report);
-        }
-        let mut watch = Watch::new(&self.at);
-        let batch = self.loader.recipe.make(self.epoch, self.next, &mut self.indices, &mut watch);
-        report.add(watch.times, self.indices.len(), batch.is_err());
-        batch
-    }
-}
-
-impl<B: Send + 'static> Iterator for Batches<'_, B> {
-    type Item = Result<B>;
-
-    fn next(&mut self) -> Option<Result<B>> {
-        if let Some(error) = self.refusal.take() {
-            return Some(Err(error));
-        }
-        if self.next == self.end {
-            return None;
-        }
-        let mut report = LoaderReport::default();
-        let start = Instant::now();
-        let batch = self.load(&mut report);
-        let end = Instant::now();
-        report.program_waited = end - start;
-        report.program_worked = self.given.map_or(Duration::ZERO, |given| start - given);
-        self.given = Some(end);
-        self.next += 1;
-        if matches!(batch, Err(Error::WorkerInit { .. })) {
-            self.next = self.end;
-            self.crew = None; // not for another epoch
-        }
-        let mut progress = self.loader.progress();
-        progress.next = if self.next == self.end { (self.epoch + 1, 0) } else { (self.epoch, self.next) };
-        progress.report += report;
-        Some(batch)
-    }
-
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        let left = self.end - self.next + self.refusal.is_some() as usize;
-        (left, Some(left))
-    }
-}
-
-impl<B: Send + 'static> Drop for Batches<'_, B> {
-    fn drop(&mut self) {
-        let Some(crew) = self.crew.take().filter(|_| self.loader.plan.persistent) else { return };
-        crew.stop();
-        *lock(&self.loader.idle) = Some(crew);
     }
 }
 

@@ -1,11 +1,15 @@
-//! [`Source`]: where a loader's batches come from, a dataset and a way to collate, without their types.
+//! [`Source`]: where a loader's batches come from, a dataset and a way to collate, without their types; [`Recipe`]: that
+//! and an order.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use pagelock_memory::Holder;
+
 use crate::collate::Stack;
-use crate::dataset::Dataset;
+use crate::dataset::{Dataset, check_index};
+use crate::sampler::{BatchSampler, Sampler};
 use crate::{Error, Result};
 
 /// See the head of the file.
@@ -14,6 +18,32 @@ pub(super) trait Source<B>: Send + Sync + 'static {
 
     /// The batch of these samples, of which there is at least one, as they are in that epoch.
     fn batch(&self, epoch: u64, indices: &[usize], watch: &mut Watch<'_>) -> Result<B>;
+}
+
+/// How a batch is made.
+pub(super) struct Recipe<B> {
+    pub(super) source: Arc<dyn Source<B>>,
+    pub(super) batches: BatchSampler<Arc<dyn Sampler>>,
+    pub(super) holder: Holder,
+}
+
+impl<B> Clone for Recipe<B> {
+    fn clone(&self) -> Self {
+        Self { source: self.source.clone(), batches: self.batches.clone(), holder: self.holder }
+    }
+}
+
+impl<B: 'static> Recipe<B> {
+    /// Makes batch number `batch` of `epoch`; `indices` is only room that is used again and again.
+    pub(super) fn make(&self, epoch: u64, batch: usize, indices: &mut Vec<usize>, watch: &mut Watch<'_>) -> Result<B> {
+        let n_samples = self.source.n_samples();
+        self.batches.fill(epoch, batch, n_samples, indices);
+        for &index in indices.iter() {
+            check_index(index, n_samples)?;
+        }
+        let _charged = self.holder.enter();
+        self.source.batch(epoch, indices, watch).map_err(|error| error.locate(indices))
+    }
 }
 
 /// Sees where the making of a batch is, and how long each part took.

@@ -1,0 +1,96 @@
+//! [`Batches`]: one epoch of a loader.
+
+use std::time::{Duration, Instant};
+
+use super::crew::Crew;
+use super::report::LoaderReport;
+use super::source::{At, Watch};
+use super::{DataLoader, lock};
+use crate::{Error, Result};
+
+/// One epoch of a [`DataLoader`]. After an error the next batch follows, so a bad sample costs its own batch only.
+///
+/// # Examples
+/// ```
+/// # use pagelock_data::{DataLoader, TensorDataset};
+/// # use pagelock_tensor::Tensor;
+/// # let loader = DataLoader::new(TensorDataset::new(Tensor::zeros([10])?)?).batch_size(4);
+/// let mut batches = loader.iter();
+/// assert_eq!(batches.size_hint(), (3, Some(3)));
+/// batches.next();
+/// assert_eq!(batches.size_hint(), (2, Some(2)));
+/// # Ok::<(), pagelock_data::Error>(())
+/// ```
+pub struct Batches<'a, B: Send + 'static> {
+    loader: &'a DataLoader<B>,
+    epoch: u64,
+    pub(super) next: usize,
+    pub(super) end: usize,
+    /// Why there is no batch at all; given once.
+    pub(super) refusal: Option<Error>,
+    pub(super) crew: Option<Crew<B>>,
+    indices: Vec<usize>,
+    at: At,
+    /// When the program got its last batch.
+    given: Option<Instant>,
+}
+
+impl<'a, B: Send + 'static> Batches<'a, B> {
+    pub(super) fn new(loader: &'a DataLoader<B>, epoch: u64) -> Self {
+        let (indices, at) = (Vec::new(), At::default());
+        Self { loader, epoch, next: 0, end: 0, refusal: None, crew: None, indices, at, given: None }
+    }
+
+    /// The next batch, made here or by a worker.
+    fn load(&mut self, report: &mut LoaderReport) -> Result<B> {
+        if let Some(crew) = &mut self.crew {
+            return crew.next(report);
+        }
+        let mut watch = Watch::new(&self.at);
+        let batch = self.loader.recipe.make(self.epoch, self.next, &mut self.indices, &mut watch);
+        report.add(watch.times, self.indices.len(), batch.is_err());
+        batch
+    }
+}
+
+impl<B: Send + 'static> Iterator for Batches<'_, B> {
+    type Item = Result<B>;
+
+    fn next(&mut self) -> Option<Result<B>> {
+        if let Some(error) = self.refusal.take() {
+            return Some(Err(error));
+        }
+        if self.next == self.end {
+            return None;
+        }
+        let mut report = LoaderReport::default();
+        let start = Instant::now();
+        let batch = self.load(&mut report);
+        let end = Instant::now();
+        report.program_waited = end - start;
+        report.program_worked = self.given.map_or(Duration::ZERO, |given| start - given);
+        self.given = Some(end);
+        self.next += 1;
+        if matches!(batch, Err(Error::WorkerInit { .. })) {
+            self.next = self.end;
+            self.crew = None; // not for another epoch
+        }
+        let mut progress = self.loader.progress();
+        progress.next = if self.next == self.end { (self.epoch + 1, 0) } else { (self.epoch, self.next) };
+        progress.report += report;
+        Some(batch)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let left = self.end - self.next + self.refusal.is_some() as usize;
+        (left, Some(left))
+    }
+}
+
+impl<B: Send + 'static> Drop for Batches<'_, B> {
+    fn drop(&mut self) {
+        let Some(crew) = self.crew.take().filter(|_| self.loader.plan.persistent) else { return };
+        crew.stop();
+        *lock(&self.loader.idle) = Some(crew);
+    }
+}
