@@ -16,7 +16,6 @@ use crate::error::{Error, Result};
 const HEADER: &str = include_str!("header.cu");
 
 /// CUDA C++ of some kernels, for any element types. A `static` beside the operation: its address is its identity.
-#[allow(dead_code, reason = "for operations with kernels of their own")]
 pub(crate) struct Code {
     /// What errors and profiles call it.
     pub(crate) name: &'static str,
@@ -68,7 +67,6 @@ pub(super) fn source(name: &str, [input, out]: [DType; 2], kernel: &str, text: &
     KernelSource::new(name, whole).option("--fmad=false")
 }
 
-#[allow(dead_code, reason = "for operations with kernels of their own")]
 impl Code {
     /// Launches a kernel, compiled for inputs of one type and an output of another.
     ///

@@ -14,6 +14,7 @@
 
 mod arguments;
 mod code;
+mod count;
 mod device;
 mod elementwise;
 mod reduce;
@@ -22,8 +23,8 @@ mod tests;
 mod view;
 mod walk;
 
-#[expect(unused_imports, reason = "for operations with kernels of their own")]
 pub(crate) use code::Code;
+pub(crate) use count::count;
 pub use device::CudaDevice;
 pub(crate) use elementwise::{COPY, Formula, constant};
 pub(crate) use reduce::{Accumulator, CudaReduction};

@@ -4,12 +4,14 @@
 //! convolutions can be differentiated any number of times.
 
 mod cpu;
+mod cuda;
 
 use crate::autograd::Saved;
 use crate::cpu::CpuView;
+use crate::cuda::{CudaDevice, CudaOut, CudaView};
 use crate::element::Float;
 use crate::error::{Error, Result};
-use crate::op::{Inputs, Op, Saves, apply, no_cuda_kernel, per_type};
+use crate::op::{Inputs, Op, Saves, apply, per_type};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
@@ -184,7 +186,9 @@ impl<T: Float> Op<T, 2> for Forward {
         Ok(())
     }
 
-    no_cuda_kernel!(2);
+    fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; 2], out: CudaOut<'_>) -> Result<()> {
+        cuda::forward(device, &self.0.dims(inputs[0].shape(), inputs[1].shape())?, inputs, None, out)
+    }
 
     fn backward(&self, saved: &Saved<'_, T, T, 2>, grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 2]> {
         let (image, weight) = (saved.input(0), saved.input(1));
@@ -218,7 +222,10 @@ impl<T: Float> Op<T, 3> for Forward {
         Ok(())
     }
 
-    no_cuda_kernel!(3);
+    fn cuda(&self, device: &CudaDevice, [image, weight, bias]: [CudaView<'_>; 3], out: CudaOut<'_>) -> Result<()> {
+        let dims = self.0.dims(image.shape(), weight.shape())?;
+        cuda::forward(device, &dims, [image, weight], Some(bias), out)
+    }
 
     fn backward(&self, saved: &Saved<'_, T, T, 3>, grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 3]> {
         let (image, weight) = (saved.input(0), saved.input(1));
@@ -254,7 +261,9 @@ impl<T: Float> Op<T, 2> for ImageGrad {
         Ok(())
     }
 
-    no_cuda_kernel!(2);
+    fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; 2], out: CudaOut<'_>) -> Result<()> {
+        cuda::image_grad(device, &self.geometry.dims(&self.image, inputs[1].shape())?, inputs, out)
+    }
 
     fn backward(&self, saved: &Saved<'_, T, T, 2>, image: &Tensor<T>) -> Result<[Option<Tensor<T>>; 2]> {
         let (grad, weight) = (saved.input(0), saved.input(1));
@@ -290,7 +299,9 @@ impl<T: Float> Op<T, 2> for WeightGrad {
         Ok(())
     }
 
-    no_cuda_kernel!(2);
+    fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; 2], out: CudaOut<'_>) -> Result<()> {
+        cuda::weight_grad(device, &self.geometry.dims(inputs[0].shape(), &self.weight)?, inputs, out)
+    }
 
     fn backward(&self, saved: &Saved<'_, T, T, 2>, weight: &Tensor<T>) -> Result<[Option<Tensor<T>>; 2]> {
         let (image, grad) = (saved.input(0), saved.input(1));

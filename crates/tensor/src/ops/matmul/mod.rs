@@ -4,12 +4,14 @@
 //! transposed operand is never copied.
 
 mod cpu;
+mod cuda;
 
 use crate::autograd::Saved;
 use crate::cpu::CpuView;
+use crate::cuda::{CudaDevice, CudaOut, CudaView};
 use crate::element::Num;
 use crate::error::{Error, Result};
-use crate::op::{Op, Saves, apply, no_cuda_kernel, per_type};
+use crate::op::{Op, Saves, apply, per_type};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
@@ -94,7 +96,9 @@ impl<T: Num> Op<T, 2> for MatMul {
         Ok(())
     }
 
-    no_cuda_kernel!(2);
+    fn cuda(&self, device: &CudaDevice, [a, b]: [CudaView<'_>; 2], out: CudaOut<'_>) -> Result<()> {
+        cuda::run(device, &Shape::broadcast("matmul", &batch(a.shape()), &batch(b.shape()))?, [a, b], out)
+    }
 
     fn backward(&self, saved: &Saved<'_, T, T, 2>, grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 2]> {
         Ok([

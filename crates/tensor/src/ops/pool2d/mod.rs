@@ -4,12 +4,15 @@
 //! derivative is a scatter.
 
 mod cpu;
+mod cuda;
 
+use self::cuda::{Pooling, Windows};
 use crate::autograd::Saved;
 use crate::cpu::CpuView;
+use crate::cuda::{CudaDevice, CudaOut, CudaView};
 use crate::element::Float;
 use crate::error::{Error, Result};
-use crate::op::{Inputs, Op, Saves, apply, no_cuda_kernel, per_type};
+use crate::op::{Inputs, Op, Saves, apply, per_type};
 use crate::ops::index::scatter_add;
 use crate::shape::Shape;
 use crate::tensor::Tensor;
@@ -170,7 +173,10 @@ impl<T: Float> Op<T, 1> for MaxPool {
         Ok(())
     }
 
-    no_cuda_kernel!(1);
+    fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
+        let windows = Windows::Sliding(self.0.dims("max_pool2d", x.shape())?);
+        cuda::run(device, "max_pool2d", Pooling::Largest, &windows, x, out)
+    }
 
     fn backward(&self, saved: &Saved<'_, T, T, 1>, grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 1]> {
         let image = saved.input(0);
@@ -203,7 +209,10 @@ impl<T: Float> Op<T, 1> for MaxPositions {
         Ok(())
     }
 
-    no_cuda_kernel!(1);
+    fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
+        let windows = Windows::Sliding(self.0.dims("max_pool2d", x.shape())?);
+        cuda::run(device, "max_pool2d", Pooling::PlaceOfLargest, &windows, x, out)
+    }
 
     fn backward(&self, _: &Saved<'_, T, i64, 1>, _: &Tensor<i64>) -> Result<[Option<Tensor<T>>; 1]> {
         Ok([None]) // positions do not change smoothly
@@ -230,7 +239,10 @@ impl<T: Float> Op<T, 1> for AvgPool {
         Ok(())
     }
 
-    no_cuda_kernel!(1);
+    fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
+        let windows = Windows::Sliding(self.0.dims("avg_pool2d", x.shape())?);
+        cuda::run(device, "avg_pool2d", Pooling::Mean, &windows, x, out)
+    }
 
     fn backward(&self, saved: &Saved<'_, T, T, 1>, grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 1]> {
         Ok([Some(apply(AvgPoolGrad { geometry: self.0, image: *saved.shape(0) }, [grad])?)])
@@ -260,7 +272,10 @@ impl<T: Float> Op<T, 1> for AvgPoolGrad {
         Ok(())
     }
 
-    no_cuda_kernel!(1);
+    fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
+        let windows = Windows::Sliding(self.geometry.dims("avg_pool2d", &self.image)?);
+        cuda::run(device, "avg_pool2d_grad", Pooling::Spread, &windows, x, out)
+    }
 
     fn backward(&self, _: &Saved<'_, T, T, 1>, grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 1]> {
         Ok([Some(apply(AvgPool(self.geometry), [grad])?)])
@@ -305,7 +320,10 @@ impl<T: Float> Op<T, 1> for AdaptiveAvgPool {
         Ok(())
     }
 
-    no_cuda_kernel!(1);
+    fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
+        let windows = Windows::Adaptive(image_size("adaptive_avg_pool2d", x.shape())?, self.size);
+        cuda::run(device, "adaptive_avg_pool2d", Pooling::Mean, &windows, x, out)
+    }
 
     fn backward(&self, saved: &Saved<'_, T, T, 1>, grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 1]> {
         Ok([Some(apply(AdaptiveAvgPoolGrad { size: self.size, image: *saved.shape(0) }, [grad])?)])
@@ -341,7 +359,10 @@ impl<T: Float> Op<T, 1> for AdaptiveAvgPoolGrad {
         Ok(())
     }
 
-    no_cuda_kernel!(1);
+    fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
+        let windows = Windows::Adaptive(image_size("adaptive_avg_pool2d", &self.image)?, self.size);
+        cuda::run(device, "adaptive_avg_pool2d_grad", Pooling::Spread, &windows, x, out)
+    }
 
     fn backward(&self, _: &Saved<'_, T, T, 1>, grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 1]> {
         Ok([Some(apply(AdaptiveAvgPool { size: self.size }, [grad])?)])

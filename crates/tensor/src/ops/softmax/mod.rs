@@ -1,10 +1,13 @@
 //! Softmax and its logarithm, computed with the largest element taken away first, so that nothing overflows.
 
+mod cuda;
+
 use crate::autograd::Saved;
 use crate::cpu::{self, CpuView};
+use crate::cuda::{CudaDevice, CudaOut, CudaView};
 use crate::element::Float;
 use crate::error::Result;
-use crate::op::{Inputs, Op, Saves, apply, no_cuda_kernel, per_type};
+use crate::op::{Inputs, Op, Saves, apply, per_type};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
@@ -70,7 +73,9 @@ impl<T: Float> Op<T, 1> for Softmax {
         Ok(())
     }
 
-    no_cuda_kernel!(1);
+    fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
+        cuda::run(device, ("softmax", "softmax"), inputs, out)
+    }
 
     /// y · (g − Σ g·y)
     fn backward(&self, saved: &Saved<'_, T, T, 1>, grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 1]> {
@@ -98,7 +103,9 @@ impl<T: Float> Op<T, 1> for LogSoftmax {
         Ok(())
     }
 
-    no_cuda_kernel!(1);
+    fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
+        cuda::run(device, ("log_softmax", "log_softmax"), inputs, out)
+    }
 
     /// g − exp(y) · Σ g
     fn backward(&self, saved: &Saved<'_, T, T, 1>, grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 1]> {
@@ -126,7 +133,9 @@ impl<T: Float> Op<T, 2> for SoftmaxGrad {
         Ok(())
     }
 
-    no_cuda_kernel!(2);
+    fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; 2], out: CudaOut<'_>) -> Result<()> {
+        cuda::run(device, ("softmax's gradient", "softmax_grad"), inputs, out)
+    }
 
     /// With `h` the gradient that arrives: h·(g − Σ g·y) − g · Σ h·y for `y`, y · (h − Σ h·y) for `g`.
     fn backward(&self, saved: &Saved<'_, T, T, 2>, h: &Tensor<T>) -> Result<[Option<Tensor<T>>; 2]> {
@@ -159,7 +168,9 @@ impl<T: Float> Op<T, 2> for LogSoftmaxGrad {
         Ok(())
     }
 
-    no_cuda_kernel!(2);
+    fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; 2], out: CudaOut<'_>) -> Result<()> {
+        cuda::run(device, ("log_softmax's gradient", "log_softmax_grad"), inputs, out)
+    }
 
     /// With `h` the gradient that arrives: −h · exp(y) · Σ g for `y`, h − Σ h·exp(y) for `g`.
     fn backward(&self, saved: &Saved<'_, T, T, 2>, h: &Tensor<T>) -> Result<[Option<Tensor<T>>; 2]> {

@@ -1,0 +1,340 @@
+//! The three convolutions on a device: which kernel of `conv2d.cu` runs, in which grid, and what it is told.
+//!
+//! All is chosen by sizes, so results repeat bit for bit on one kind of device.
+
+use bytemuck::{Pod, Zeroable};
+use pagelock_cuda::{Argument, Launch};
+
+use super::cpu::ConvDims;
+use crate::cuda::{Code, CudaDevice, CudaOut, CudaView, count};
+use crate::error::Result;
+
+static CODE: Code =
+    Code { name: "conv2d", text: concat!(include_str!("../../cuda/sums.cu"), include_str!("conv2d.cu")) };
+
+// The constants of `conv2d.cu`.
+const ROWS: usize = 4;
+const TAPS: usize = 9;
+const THREADS: usize = 256;
+const STAGE_BYTES: usize = 4 * 6144;
+const PACKS: usize = 576;
+const PHASES: usize = 4;
+const CLUSTER: usize = 8;
+
+/// The most blocks of a grid in its second and third dimension.
+const MOST_BLOCKS: usize = 65_535;
+/// As many blocks keep any GPU of today busy. A constant: results must not depend on the number of multiprocessors.
+const ENOUGH_BLOCKS: usize = 1024;
+
+/// `Conv` of `conv2d.cu`.
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct Conv {
+    first_image: i64,
+    end_image: i64,
+    transposed: i32,
+    has_bias: i32,
+    groups: i32,
+    channels: i32,
+    rows: i32,
+    source: [i32; 2],
+    result: [i32; 2],
+    kernel: [i32; 2],
+    stride: [i32; 2],
+    padding: [i32; 2],
+    dilation: [i32; 2],
+    row_stride: i32,
+    channel_stride: i32,
+    phases: [i32; 2],
+    pixel_blocks: i32,
+    row_blocks: i32,
+    chunk: i32,
+}
+
+/// `Axis` of `conv2d.cu`.
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct Axis {
+    count: i32,
+    scale: i32,
+    first: i32,
+    step: i32,
+    taps: i32,
+    tap: i32,
+    tap_step: i32,
+    result_scale: i32,
+    result_first: i32,
+}
+
+/// `Staged` of `conv2d.cu`.
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct Staged {
+    conv: Conv,
+    group_stride: i64,
+    axes: [[Axis; PHASES]; 2],
+}
+
+/// `WeightGrad` of `conv2d.cu`.
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct WeightGrad {
+    conv: Conv,
+    tap_blocks: i32,
+    step: [i32; 3],
+}
+
+/// The result, from image, weight and bias.
+pub(super) fn forward(
+    device: &CudaDevice,
+    d: &ConvDims,
+    [image, weight]: [CudaView<'_>; 2],
+    bias: Option<CudaView<'_>>,
+    out: CudaOut<'_>,
+) -> Result<()> {
+    correlate(device, "conv2d", Conv::new(d, false)?, d.batch, [image, weight], bias, out)
+}
+
+/// The gradient of the image, from that of the result and the weight.
+pub(super) fn image_grad(
+    device: &CudaDevice,
+    d: &ConvDims,
+    [grad, weight]: [CudaView<'_>; 2],
+    out: CudaOut<'_>,
+) -> Result<()> {
+    correlate(device, "conv2d_image_grad", Conv::new(d, true)?, d.batch, [grad, weight], None, out)
+}
+
+impl Conv {
+    fn new(d: &ConvDims, transposed: bool) -> Result<Conv> {
+        let int = |size: usize| count("conv2d", size);
+        let both = |sizes: [usize; 2]| Ok::<_, crate::Error>([int(sizes[0])?, int(sizes[1])?]);
+        let area = d.kernel[0] * d.kernel[1];
+        let [ins, outs] = [d.in_channels, d.out_channels].map(|channels| channels / d.groups);
+        let ([channels, rows], [source, result], [row_stride, channel_stride]) = match transposed {
+            false => ([ins, outs], [d.in_size, d.out_size], [ins * area, area]),
+            true => ([outs, ins], [d.out_size, d.in_size], [area, ins * area]),
+        };
+        // Where there is one window, the distance to the next does not matter.
+        let stride = [0, 1].map(|axis| if d.out_size[axis] == 1 { 1 } else { d.stride[axis] });
+        let dilation = [0, 1].map(|axis| if d.kernel[axis] == 1 { 1 } else { d.dilation[axis] });
+        let phases = [0, 1].map(|axis| if transposed { stride[axis].min(result[axis]) } else { 1 });
+        for axis in 0..2 {
+            // All places, and distances between taps, are below.
+            int(d.in_size[axis].saturating_add(2 * d.padding[axis]).saturating_add(stride[axis]).saturating_mul(2))?;
+        }
+        Ok(Conv {
+            transposed: transposed.into(),
+            groups: int(d.groups)?,
+            channels: int(channels)?,
+            rows: int(rows)?,
+            source: both(source)?,
+            result: both(result)?,
+            kernel: both(d.kernel)?,
+            stride: both(stride)?,
+            padding: both(d.padding)?,
+            dilation: both(dilation)?,
+            row_stride: int(row_stride)?,
+            channel_stride: int(channel_stride)?,
+            phases: both(phases)?,
+            row_blocks: int(rows.div_ceil(ROWS))?,
+            ..Conv::zeroed()
+        })
+    }
+
+    /// Pixels of the largest phase.
+    fn phase_pixels(&self) -> usize {
+        [0, 1].iter().map(|&axis| (self.result[axis] as usize).div_ceil(self.phases[axis] as usize)).product()
+    }
+
+    fn n_phases(&self) -> usize {
+        self.phases[0] as usize * self.phases[1] as usize
+    }
+
+    fn kernel_area(&self) -> usize {
+        self.kernel[0] as usize * self.kernel[1] as usize
+    }
+
+    /// `axis_of` of `conv2d.cu`.
+    fn axis(&self, side: usize, phase: i32) -> Axis {
+        let [stride, padding, dilation] = [self.stride, self.padding, self.dilation].map(|both| both[side]);
+        let (kernel, result) = (self.kernel[side], self.result[side]);
+        if self.transposed == 0 {
+            let (scale, first, step) = (stride, -padding, dilation);
+            return Axis {
+                count: result,
+                scale,
+                first,
+                step,
+                taps: kernel,
+                tap_step: 1,
+                result_scale: 1,
+                ..Axis::zeroed()
+            };
+        }
+        let tap = (0..kernel).find(|tap| (phase + padding - tap * dilation) % stride == 0).unwrap_or(kernel);
+        let tap_step = (1..kernel).find(|step| step * dilation % stride == 0).unwrap_or(kernel);
+        Axis {
+            count: (result - phase + stride - 1) / stride,
+            scale: 1,
+            first: (phase + padding - tap * dilation) / stride,
+            step: -(tap_step * dilation) / stride,
+            taps: if tap < kernel { (kernel - tap - 1) / tap_step + 1 } else { 0 },
+            tap,
+            tap_step,
+            result_scale: stride,
+            result_first: phase,
+        }
+    }
+}
+
+fn correlate(
+    device: &CudaDevice,
+    op: &'static str,
+    conv: Conv,
+    batch: usize,
+    inputs: [CudaView<'_>; 2],
+    bias: Option<CudaView<'_>>,
+    out: CudaOut<'_>,
+) -> Result<()> {
+    if out.shape().elements() == 0 {
+        return Ok(());
+    }
+    let conv = Conv { has_bias: bias.is_some().into(), ..conv };
+    let [source, weight] = inputs;
+    let tensors = [source, weight, bias.unwrap_or(weight)];
+    match Staged::new(&conv, batch, source.dtype().size()) {
+        Some((staged, launch)) => {
+            let arguments = Argument::Value(bytemuck::bytes_of(&staged));
+            run(device, op, "correlate_staged", launch, tensors, arguments, out)
+        }
+        None => correlate_any(device, op, conv, batch, tensors, out),
+    }
+}
+
+impl Staged {
+    /// What `correlate_staged` is told, if planes and kernel are small enough for it.
+    fn new(conv: &Conv, batch: usize, element_bytes: usize) -> Option<(Staged, Launch)> {
+        let plane = conv.source[0] as usize * conv.source[1] as usize;
+        let [area, stage] = [conv.kernel_area(), STAGE_BYTES / element_bytes];
+        let weights = (conv.channels as usize).checked_mul(conv.channel_stride as usize)?;
+        let fits = plane <= stage && area <= PACKS && weights < i32::MAX as usize;
+        if !fits || conv.phases.iter().any(|&phases| phases as usize > PHASES) {
+            return None;
+        }
+        let chunk = (stage / plane.max(1)).min(PACKS / area).min(conv.channels as usize).max(1);
+        let pixels = conv.phase_pixels();
+        let block_pixels = pixels.next_multiple_of(16).min(THREADS);
+        let mut parts = 1;
+        while 2 * parts * block_pixels <= THREADS && 2 * parts <= chunk {
+            parts *= 2;
+        }
+        let pixel_blocks = pixels.div_ceil(block_pixels);
+        let grid = [batch * conv.groups as usize, pixel_blocks * conv.n_phases(), conv.row_blocks as usize];
+        if grid[0] > i32::MAX as usize || grid[1] > MOST_BLOCKS || grid[2] > MOST_BLOCKS {
+            return None;
+        }
+        let conv = Conv { chunk: chunk as i32, pixel_blocks: pixel_blocks as i32, ..*conv };
+        let axis = |side: usize, phase: usize| match (phase as i32) < conv.phases[side] {
+            true => conv.axis(side, phase as i32),
+            false => Axis::zeroed(),
+        };
+        let axes = [0, 1].map(|side| std::array::from_fn(|phase| axis(side, phase)));
+        let group_stride = i64::from(conv.rows) * i64::from(conv.channels) * area as i64;
+        let launch = Launch {
+            grid: grid.map(|blocks| blocks as u32),
+            block: [block_pixels as u32, parts as u32, 1],
+            shared_bytes: 0,
+        };
+        Some((Staged { conv, group_stride, axes }, launch))
+    }
+}
+
+/// For all sizes; as many images at a time as there are numbers for their pixels.
+fn correlate_any(
+    device: &CudaDevice,
+    op: &'static str,
+    conv: Conv,
+    batch: usize,
+    tensors: [CudaView<'_>; 3],
+    mut out: CudaOut<'_>,
+) -> Result<()> {
+    let (pixels, n_phases, rows) = (conv.phase_pixels(), conv.n_phases(), conv.row_blocks as usize);
+    count(op, conv.channels as usize * conv.kernel_area())?;
+    let others = count(op, rows * conv.groups as usize * n_phases)? as usize;
+    count(op, 2 * pixels.max(others * pixels.div_ceil(32)))?;
+    let images = (1 << 30) / pixels.max(others * pixels.div_ceil(32));
+    for first in (0..batch).step_by(images) {
+        let end = (first + images).min(batch);
+        let per_phase = (end - first) * pixels;
+        let taps = conv.channels as usize * conv.kernel_area().div_ceil(n_phases);
+        let is_busy = |parts: usize| per_phase.div_ceil(32) * others * parts >= 2 * ENOUGH_BLOCKS;
+        let mut parts = 1;
+        while parts < 4 && taps >= 4 * TAPS * parts && !is_busy(parts) {
+            parts *= 2;
+        }
+        let block_pixels = if parts > 1 { 32 } else { 64 };
+        let pixel_blocks = per_phase.div_ceil(block_pixels);
+        let conv = Conv { first_image: first as i64, end_image: end as i64, pixel_blocks: pixel_blocks as i32, ..conv };
+        let launch = Launch {
+            grid: [(pixel_blocks * others) as u32, 1, 1],
+            block: [block_pixels as u32, parts as u32, 1],
+            shared_bytes: 0,
+        };
+        let arguments = Argument::Value(bytemuck::bytes_of(&conv));
+        run(device, op, "correlate", launch, tensors, arguments, out.reborrow())?;
+    }
+    Ok(())
+}
+
+/// The gradient of the weight, from the image and the gradient of the result.
+pub(super) fn weight_grad(
+    device: &CudaDevice,
+    d: &ConvDims,
+    [image, grad]: [CudaView<'_>; 2],
+    mut out: CudaOut<'_>,
+) -> Result<()> {
+    let op = "conv2d_weight_grad";
+    if out.shape().elements() == 0 {
+        return Ok(());
+    }
+    let conv = Conv { end_image: count(op, d.batch)?.into(), ..Conv::new(d, false)? };
+    let tap_blocks = conv.kernel_area().div_ceil(TAPS);
+    let pixels = d.out_size[0] * d.out_size[1];
+    let grid = [1, conv.row_blocks as usize * tap_blocks, d.in_channels];
+    let tiles = grid[1] * grid[2];
+    if grid[1] > MOST_BLOCKS || grid[2] > MOST_BLOCKS {
+        count(op, usize::MAX)?; // refused
+    }
+    let has_clusters = device.cuda().properties().compute_capability >= (9, 0);
+    let in_clusters = has_clusters && tiles < ENOUGH_BLOCKS && d.batch * pixels >= 2 * THREADS;
+    let (kernel, parts) = if in_clusters { ("weight_grad_cluster", CLUSTER) } else { ("weight_grad", 1) };
+    let threads = if in_clusters && tiles * CLUSTER > 128 { 64 } else { THREADS };
+    let step = threads * parts;
+    let [height, width] = d.out_size;
+    let step = [step / width / height, step / width % height, step % width].map(|distance| distance as i32);
+    let weight_grad = WeightGrad { conv, tap_blocks: tap_blocks as i32, step };
+    let launch =
+        Launch { grid: [parts as u32, grid[1] as u32, grid[2] as u32], block: [threads as u32, 1, 1], shared_bytes: 0 };
+    let arguments =
+        [out.argument(), image.argument(), grad.argument(), Argument::Value(bytemuck::bytes_of(&weight_grad))];
+    // SAFETY: the kernel takes these; with sizes that `ConvDims` says belong together it reads inside image and gradient
+    // only, and writes each weight once.
+    unsafe { CODE.launch(device, op, ([image.dtype(); 2], kernel), launch, &arguments) }
+}
+
+fn run(
+    device: &CudaDevice,
+    op: &'static str,
+    kernel: &'static str,
+    launch: Launch,
+    tensors: [CudaView<'_>; 3],
+    geometry: Argument<'_>,
+    mut out: CudaOut<'_>,
+) -> Result<()> {
+    let types = [tensors[0].dtype(); 2];
+    let [source, weight, bias] = tensors.map(|tensor| tensor.argument());
+    // SAFETY: the kernels take these; with sizes that `ConvDims` says belong together they read inside source, weight
+    // and, where there is one, bias only, and write each result pixel once.
+    unsafe { CODE.launch(device, op, (types, kernel), launch, &[out.argument(), source, weight, bias, geometry]) }
+}

@@ -1,0 +1,67 @@
+// Reading and adding at places that indices name. `index_select` is `gather` with an index that is the same along all
+// dimensions but one.
+//
+// gather         y[…, j, …] = x[…, index[…, j, …], …]
+// scatter_add    y[…, index[…, j, …], …] += x[…, j, …], from zeros: the transpose
+
+// One thread per element of y. The walk is over y, the index, and x without what the index says.
+template <typename Number, int OPERANDS = 3, typename AnyWalk>
+INLINE void gather_element(O* y, const T* x, const i64* index, const AnyWalk& walk, Number i, u64 size, u64 stride, Fault* fault, u64 site) {
+    if (i >= walk.n) return;
+    Number at[OPERANDS];
+    positions(walk, i, at);
+    i64 j = index[at[1]];
+    y[at[0]] = exists(j, size, fault, site) ? x[at[2] + j * stride] : nothing();
+}
+#ifdef KERNEL_gather
+extern "C" __global__ void gather(O* y, const T* x, const i64* index, Fault* fault, u64 site, u64 size, u64 stride, Walk walk) {
+    gather_element(y, x, index, walk, thread_number(), size, stride, fault, site);
+}
+#endif
+#ifdef KERNEL_wide_gather
+extern "C" __global__ void wide_gather(O* y, const T* x, const i64* index, Fault* fault, u64 site, u64 size, u64 stride, WideWalk walk) {
+    gather_element(y, x, index, walk, wide_thread_number(), size, stride, fault, site);
+}
+
+#endif
+#ifdef KERNEL_scatter_add
+// y is made of lines along the indexed dimension. All other dimensions, the innermost first, with the distances of y, of
+// the index and of x; where a line is beyond `limit`, the size of the index there, nothing is added to it.
+struct Lines {
+    u64 lines, rank;
+    u64 size[MAX_RANK], limit[MAX_RANK], stride[MAX_RANK][3];
+    u64 y_len, x_len, step[3]; // along the indexed dimension
+};
+
+#define EVERYONE 0xffffffffu
+#define WARP 32
+
+// One warp per line. It takes 32 elements of x at a time, and the first thread of those that have the same index adds up
+// all of them: every sum is added up in the order of x, as on the CPU.
+extern "C" __global__ void scatter_add(O* y, const T* x, const i64* index, Fault* fault, u64 site, Lines g) {
+    u64 line = wide_thread_number() / WARP;
+    u32 lane = threadIdx.x % WARP;
+    if (line >= g.lines) return;
+    bool has_source = true;
+    for (u64 dim = 0; dim < g.rank; dim++) {
+        u64 i = line % g.size[dim];
+        line /= g.size[dim];
+        has_source = has_source && i < g.limit[dim];
+        y += i * g.stride[dim][0], index += i * g.stride[dim][1], x += i * g.stride[dim][2];
+    }
+    for (u64 i = lane; i < g.y_len; i += WARP) y[i * g.step[0]] = to<O>(R(0));
+    if (!has_source) return;
+    for (u64 start = 0; start < g.x_len; start += WARP) {
+        __syncwarp(); // what other threads wrote is seen
+        u64 own = start + lane;
+        i64 at = own < g.x_len ? index[own * g.step[1]] : -1;
+        bool inside = own < g.x_len && exists(at, g.y_len, fault, site);
+        u32 same = __match_any_sync(EVERYONE, at);
+        if (!inside || lane != __ffs(same) - 1) continue;
+        R sum = real(y[at * g.step[0]]);
+        for (u32 rest = same; rest != 0; rest &= rest - 1)
+            sum = rounded(plus(sum, real(x[(start + __ffs(rest) - 1) * g.step[2]])));
+        y[at * g.step[0]] = to<O>(sum);
+    }
+}
+#endif

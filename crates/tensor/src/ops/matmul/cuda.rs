@@ -1,0 +1,94 @@
+//! Matrix products on a device: how the result is cut into tiles, and which kernel of `matmul.cu` computes them.
+
+use bytemuck::{Pod, Zeroable};
+use pagelock_cuda::{Argument, Launch};
+
+use crate::cuda::{Code, CudaDevice, CudaOut, CudaView, count};
+use crate::error::Result;
+use crate::shape::Shape;
+
+static CODE: Code =
+    Code { name: "matmul", text: concat!(include_str!("../../cuda/sums.cu"), include_str!("matmul.cu")) };
+
+// The constants of `matmul.cu`.
+const BATCH_RANK: usize = 6;
+const SIDE: usize = 4;
+const TILE: usize = 64;
+const TILE_THREADS: u32 = 256;
+
+/// The most threads of a dot product.
+const DOT_THREADS: usize = 512;
+/// As many large tiles keep a good part of any GPU busy.
+const ENOUGH_TILES: usize = 64;
+/// The most blocks of a grid in its second and third dimension.
+const MOST_BLOCKS: usize = 65_535;
+
+/// `Product` of `matmul.cu`.
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct Product {
+    sizes: [u32; 3],
+    batches: u32,
+    batch_rank: u32,
+    batch_size: [u32; BATCH_RANK],
+    unused: u32,
+    a_stride: [u64; 2],
+    b_stride: [u64; 2],
+    a_batch: [u64; BATCH_RANK],
+    b_batch: [u64; BATCH_RANK],
+}
+
+/// Every element of `out`, `[batches…, m, n]`, from matrices with any strides; `batches` is the shape of the batches.
+pub(super) fn run(device: &CudaDevice, batches: &Shape, [a, b]: [CudaView<'_>; 2], mut out: CudaOut<'_>) -> Result<()> {
+    let op = "matmul";
+    if out.shape().elements() == 0 {
+        return Ok(());
+    }
+    let product = Product::new(op, batches, a, b)?;
+    let [m, n, k] = product.sizes.map(|size| size as usize);
+    let large = [m.div_ceil(TILE), n.div_ceil(TILE)];
+    let few = large[0] * large[1] * product.batches as usize <= ENOUGH_TILES && n.div_ceil(SIDE) <= MOST_BLOCKS;
+    let (kernel, tile, threads) = match few {
+        true => ("dots", SIDE, k.next_multiple_of(32).clamp(32, DOT_THREADS) as u32),
+        false => ("tiles", TILE, TILE_THREADS),
+    };
+    let columns = n.div_ceil(tile);
+    if columns > MOST_BLOCKS {
+        count(op, usize::MAX)?; // refused
+    }
+    let grid = [m.div_ceil(tile), columns, (product.batches as usize).min(MOST_BLOCKS)];
+    let launch = Launch { grid: grid.map(|blocks| blocks as u32), block: [threads, 1, 1], shared_bytes: 0 };
+    let arguments = [out.argument(), a.argument(), b.argument(), Argument::Value(bytemuck::bytes_of(&product))];
+    // SAFETY: the kernels take these; places are inside of the views, whose sizes and strides these are, and each element
+    // of `out` is written once.
+    unsafe { CODE.launch(device, op, ([a.dtype(); 2], kernel), launch, &arguments) }
+}
+
+impl Product {
+    fn new(op: &'static str, batches: &Shape, a: CudaView<'_>, b: CudaView<'_>) -> Result<Product> {
+        let int = |size: usize| count(op, size).map(|size| size as u32);
+        let (rank_a, rank_b) = (a.shape().rank(), b.shape().rank());
+        let mut product = Product {
+            sizes: [int(a.shape()[rank_a - 2])?, int(b.shape()[rank_b - 1])?, int(a.shape()[rank_a - 1])?],
+            batches: int(batches.elements())?,
+            batch_rank: batches.rank() as u32,
+            a_stride: [rank_a - 2, rank_a - 1].map(|dim| a.strides()[dim] as u64),
+            b_stride: [rank_b - 2, rank_b - 1].map(|dim| b.strides()[dim] as u64),
+            ..Product::zeroed()
+        };
+        for back in 0..batches.rank() {
+            product.batch_size[back] = int(batches[batches.rank() - 1 - back])?;
+            product.a_batch[back] = batch_stride(a, back);
+            product.b_batch[back] = batch_stride(b, back);
+        }
+        Ok(product)
+    }
+}
+
+/// From one matrix to the next along a dimension of the batches, counted from the last; 0 where the operand repeats.
+fn batch_stride(operand: CudaView<'_>, back: usize) -> u64 {
+    match (operand.shape().rank() - 2).checked_sub(back + 1) {
+        Some(dim) if operand.shape()[dim] != 1 => operand.strides()[dim] as u64,
+        _ => 0,
+    }
+}
