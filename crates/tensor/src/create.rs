@@ -11,7 +11,7 @@ use crate::cuda::{Formula, constant};
 use crate::device::Device;
 use crate::element::{Element, Float, Num, Scalar};
 use crate::error::{Error, Result};
-use crate::random::{self, Generator};
+use crate::random::{self, Draw, Generator};
 use crate::shape::{IntoShape, Shape};
 use crate::storage::{Fresh, FreshCuda};
 use crate::tensor::Tensor;
@@ -201,9 +201,7 @@ pub trait Create<T: Element>: Sized {
     where
         T: Float,
     {
-        let mut out = Fresh::allocate("rand", shape.into_shape()?)?;
-        random::fill_uniform(generator, out.elements());
-        Ok(Tensor::from_fresh(out))
+        drawn_on(&Device::Cpu, Distribution::Uniform, shape.into_shape()?, generator)
     }
 
     /// From the normal distribution with mean 0 and variance 1, by the default generator.
@@ -225,9 +223,7 @@ pub trait Create<T: Element>: Sized {
     where
         T: Float,
     {
-        let mut out = Fresh::allocate("randn", shape.into_shape()?)?;
-        random::fill_normal(generator, out.elements());
-        Ok(Tensor::from_fresh(out))
+        drawn_on(&Device::Cpu, Distribution::Normal, shape.into_shape()?, generator)
     }
 }
 
@@ -333,6 +329,48 @@ fn filled_on<T: Element>(device: &Device, op: &'static str, shape: Shape, value:
     }
 }
 
+/// What random numbers are like.
+#[derive(Clone, Copy)]
+enum Distribution {
+    /// In [0, 1).
+    Uniform,
+    /// With mean 0 and variance 1.
+    Normal,
+}
+
+/// The same numbers on any device.
+fn drawn_on<T: Float>(
+    device: &Device,
+    distribution: Distribution,
+    shape: Shape,
+    generator: &Generator,
+) -> Result<Tensor<T>> {
+    let op = match distribution {
+        Distribution::Uniform => "rand",
+        Distribution::Normal => "randn",
+    };
+    match device {
+        Device::Cpu => {
+            let mut out = Fresh::allocate(op, shape)?;
+            let draw = Draw::new(generator, shape.elements(), T::DTYPE);
+            match distribution {
+                Distribution::Uniform => random::fill_uniform(draw, out.elements()),
+                Distribution::Normal => random::fill_normal(draw, out.elements()),
+            }
+            Ok(Tensor::from_fresh(out))
+        }
+        Device::Cuda(cuda) => {
+            let mut out = FreshCuda::allocate(op, shape, T::DTYPE, device, cuda)?;
+            let draw = Draw::new(generator, shape.elements(), T::DTYPE);
+            match distribution {
+                Distribution::Uniform => draw.uniform_on(cuda, out.out())?,
+                Distribution::Normal => draw.normal_on(cuda, out.out())?,
+            }
+            Ok(Tensor::from_fresh_cuda(out))
+        }
+    }
+}
+
 static FULL: Formula = Formula { name: "full", inputs: &["to"], constants: &["value"], text: "value", changes: true };
 
 fn is_negative_zero<T: Element>(value: T) -> bool {
@@ -369,6 +407,51 @@ impl<T: Element> On<'_, T> {
     /// As [`On::zeros`].
     pub fn full(self, shape: impl IntoShape, value: T) -> Result<Tensor<T>> {
         filled_on(self.device, "full", shape.into_shape()?, value)
+    }
+
+    /// Uniform in [0, 1), from the default generator: the numbers that it gives on the CPU.
+    ///
+    /// # Errors
+    /// As [`On::zeros`].
+    pub fn rand(self, shape: impl IntoShape) -> Result<Tensor<T>>
+    where
+        T: Float,
+    {
+        self.rand_with(shape, random::default_generator())
+    }
+
+    /// Uniform in [0, 1), from `generator`.
+    ///
+    /// # Errors
+    /// As [`On::zeros`].
+    pub fn rand_with(self, shape: impl IntoShape, generator: &Generator) -> Result<Tensor<T>>
+    where
+        T: Float,
+    {
+        drawn_on(self.device, Distribution::Uniform, shape.into_shape()?, generator)
+    }
+
+    /// From the normal distribution with mean 0 and variance 1, by the default generator: the numbers that it gives on
+    /// the CPU.
+    ///
+    /// # Errors
+    /// As [`On::zeros`].
+    pub fn randn(self, shape: impl IntoShape) -> Result<Tensor<T>>
+    where
+        T: Float,
+    {
+        self.randn_with(shape, random::default_generator())
+    }
+
+    /// From the normal distribution with mean 0 and variance 1, by `generator`.
+    ///
+    /// # Errors
+    /// As [`On::zeros`].
+    pub fn randn_with(self, shape: impl IntoShape, generator: &Generator) -> Result<Tensor<T>>
+    where
+        T: Float,
+    {
+        drawn_on(self.device, Distribution::Normal, shape.into_shape()?, generator)
     }
 
     /// A tensor of nested arrays; see [`Tensor::new`](struct@Tensor).

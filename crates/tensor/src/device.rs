@@ -57,11 +57,15 @@ impl Device {
     /// waited for wherever they are read.
     ///
     /// # Errors
-    /// [`Error::Cuda`], also for work that failed.
+    /// [`Error::Cuda`], also for work that failed; [`Error::IndexOutOfRange`] if an operation on the device had such an
+    /// index, which it could not say at once.
     pub fn synchronize(&self) -> Result<()> {
         match self {
             Device::Cpu => Ok(()),
-            Device::Cuda(device) => device.stream().synchronize().map_err(|source| Error::cuda("synchronize", source)),
+            Device::Cuda(device) => {
+                device.stream().synchronize().map_err(|source| Error::cuda("synchronize", source))?;
+                device.check_faults()
+            }
         }
     }
 }

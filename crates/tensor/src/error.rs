@@ -337,14 +337,6 @@ pub enum Error {
         /// Where it is.
         device: Device,
     },
-    /// An operation that only the CPU can do so far.
-    #[error("{op}: there is no kernel for {device} yet; compute it on the CPU, with `.to(&Device::Cpu)?`")]
-    NoKernel {
-        /// The operation.
-        op: &'static str,
-        /// Where its tensors are.
-        device: Device,
-    },
     /// There is no such device.
     #[error(transparent)]
     NoDevice(cuda::Error),

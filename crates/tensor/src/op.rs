@@ -54,8 +54,7 @@ pub(crate) trait Op<T: Element, const N: usize>: Send + Sync + Sized + 'static {
     /// The same on a device, queued on its stream: `out` is contiguous and holds unspecified values.
     ///
     /// The inputs are on the device and are elements of `T`, which is known as [`CudaView::dtype`]: what is written here
-    /// is compiled once for each type, so it should only pass things on. Operations that have no kernel yet say so with
-    /// [`no_cuda_kernel!`].
+    /// is compiled once for each type, so it should only pass things on.
     fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; N], out: CudaOut<'_>) -> Result<()>;
 
     /// The gradient of each input, given that of the output; `None` where there is none or none is needed
@@ -101,22 +100,6 @@ macro_rules! per_type {
     };
 }
 pub(crate) use per_type;
-
-/// The `cuda` of an operation of so many inputs that has no kernel yet; a test in `cuda/tests.rs` counts them.
-macro_rules! no_cuda_kernel {
-    ($n:literal) => {
-        fn cuda(
-            &self,
-            device: &$crate::cuda::CudaDevice,
-            _: [$crate::cuda::CudaView<'_>; $n],
-            _: $crate::cuda::CudaOut<'_>,
-        ) -> Result<()> {
-            let device = $crate::device::Device::Cuda(device.clone());
-            Err($crate::error::Error::NoKernel { op: <Self as Op<T, $n>>::NAME, device })
-        }
-    };
-}
-pub(crate) use no_cuda_kernel;
 
 /// Runs an operation: check, allocate, compute, record.
 pub(crate) fn apply<T, O, const N: usize>(op: O, inputs: [&Tensor<T>; N]) -> Result<Tensor<O::Out>>

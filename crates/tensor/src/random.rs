@@ -6,6 +6,9 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::element::DType;
+
+mod cuda;
 mod fill;
 
 pub(crate) use fill::{fill_normal, fill_uniform};
@@ -116,6 +119,25 @@ impl Generator {
         for i in (1..slice.len()).rev() {
             slice.swap(i, self.below(i as u64 + 1) as usize);
         }
+    }
+}
+
+/// Where in a sequence the numbers of a tensor are: enough for any device to make them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Draw {
+    seed: u64,
+    stream: u64,
+    position: u64,
+    /// Elements of a counter.
+    rows: usize,
+}
+
+impl Draw {
+    /// The next `elements` numbers that become a tensor of `dtype`.
+    pub(crate) fn new(generator: &Generator, elements: usize, dtype: DType) -> Draw {
+        let rows = if dtype == DType::F64 { 2 } else { 4 };
+        let position = generator.take((elements.div_ceil(rows * fill::LANES) * fill::LANES) as u64);
+        Draw { seed: generator.seed(), stream: generator.stream, position, rows }
     }
 }
 

@@ -92,10 +92,12 @@ impl<T: Element> Tensor<T> {
         self.storage().lock().host().is_some_and(|buffer| buffer.kind() == Kind::PageLocked)
     }
 
-    /// This tensor as the host can read it: itself, or the part of the storage that it covers, copied.
+    /// This tensor as the host can read it: itself, or the part of the storage that it covers, copied. An error if an
+    /// index was out of range on its way there.
     pub(crate) fn readable(&self) -> Result<Tensor<T>> {
         let Device::Cuda(cuda) = self.storage().device() else { return Ok(self.clone()) };
         let out = download_span("to", self.raw(), cuda)?;
+        cuda.check_faults()?;
         Ok(out.typed())
     }
 }

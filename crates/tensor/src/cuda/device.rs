@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use pagelock_cuda as cuda;
 
 use super::code::Kernels;
+use super::fault::Faults;
 use crate::error::{Error, Result};
 
 /// A device that CUDA drives, with what tensors need of it. Cheap to clone; see [`Device`](crate::Device).
@@ -21,6 +22,7 @@ struct Core {
     device: cuda::Device,
     stream: cuda::Stream,
     kernels: Kernels,
+    faults: Faults,
 }
 
 /// All that are in use: tensors of one device share a stream and kernels, however the device was come by.
@@ -46,7 +48,8 @@ impl CudaDevice {
             return Ok(CudaDevice { core });
         }
         let stream = device.stream().map_err(Error::NoDevice)?;
-        let core = Arc::new(Core { device: device.clone(), stream, kernels: Kernels::default() });
+        let core =
+            Arc::new(Core { device: device.clone(), stream, kernels: Kernels::default(), faults: Faults::default() });
         known.push(Arc::downgrade(&core));
         Ok(CudaDevice { core })
     }
@@ -64,6 +67,10 @@ impl CudaDevice {
     /// The stream on which operations run.
     pub fn stream(&self) -> cuda::Stream {
         self.core.stream.clone()
+    }
+
+    pub(super) fn faults(&self) -> &Faults {
+        &self.core.faults
     }
 
     pub(super) fn kernels(&self) -> &Kernels {

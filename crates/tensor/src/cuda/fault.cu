@@ -1,6 +1,6 @@
-// Indices that are out of range. The host cannot be told at once: it finds the note when it next reads from the device.
+// Indices that are out of range. The host cannot be told at once: it finds a note when it next reads from the device.
 
-// What the first kernel that found one leaves: which call it was, as the host counts them from 1, and the index.
+// What the first thread that finds one leaves: which call it was, as the host counts them from 1, and the index.
 struct Fault { u64 site; i64 index; };
 
 // Whether there is an element of that index; if not, that is noted.
@@ -11,4 +11,4 @@ INLINE bool exists(i64 index, u64 size, Fault* fault, u64 site) {
 }
 
 // What is read where nothing is: NaN for floats, which does not stay unnoticed.
-INLINE T nothing() { return to<T>(R(0) / R(0)); }
+INLINE T nothing() { return to<T>(__int_as_float(0x7fc00000)); }

@@ -5,7 +5,9 @@
 //! - `device.rs`: [`CudaDevice`], a device with the stream on which operations run and the kernels compiled so far;
 //! - `view.rs`: [`CudaView`] and [`CudaOut`], what a kernel reads and writes;
 //! - `code.rs`: from text to kernels, when they are first used; `header.cu`: what every text may use;
-//! - `walk.rs`: shapes and strides as kernels take them;
+//! - `walk.rs`, `count.rs`: shapes, strides and sizes as kernels take them;
+//! - `fault.rs`, `fault.cu`: indices out of range, which only the device sees;
+//! - `sums.cu`: sums over the threads of a warp or a block;
 //! - `elementwise.rs`, `elementwise.cu`: formulas of elements; `reduce.rs`, `reduce.cu`: reductions over any axes.
 //!
 //! Element types are values here ([`DType`](crate::DType)), so that nothing is compiled by Rust once for each.
@@ -17,6 +19,7 @@ mod code;
 mod count;
 mod device;
 mod elementwise;
+mod fault;
 mod reduce;
 #[cfg(test)]
 mod tests;
@@ -27,5 +30,7 @@ pub(crate) use code::Code;
 pub(crate) use count::count;
 pub use device::CudaDevice;
 pub(crate) use elementwise::{COPY, Formula, constant};
+pub(crate) use fault::Indexed;
 pub(crate) use reduce::{Accumulator, CudaReduction};
 pub(crate) use view::{CudaOut, CudaView};
+pub(crate) use walk::Dims;

@@ -1,7 +1,9 @@
-//! Losses, built from other operations: nothing here has a kernel or a derivative of its own.
+//! Losses, built from other operations, but for the cross entropy of a batch: nothing here has a kernel or a derivative
+//! of its own.
 
 use crate::element::Float;
 use crate::error::{Error, Result};
+use crate::ops::cross_entropy::cross_entropy;
 use crate::tensor::Tensor;
 
 /// What becomes of the losses of single samples.
@@ -42,7 +44,8 @@ impl<T: Float> Tensor<T> {
         self.nll("nll_loss", target, reduction)
     }
 
-    fn nll(&self, op: &'static str, target: &Tensor<i64>, reduction: Reduction) -> Result<Tensor<T>> {
+    /// `target` has this tensor's shape without the classes.
+    fn check_target(&self, op: &'static str, target: &Tensor<i64>) -> Result<()> {
         let [_, _, ..] = **self.shape() else {
             let expected = "it must be [batch, classes, …]; unsqueeze a batch dimension".to_string();
             return Err(Error::WrongShape { op, operand: "the prediction", shape: *self.shape(), expected });
@@ -54,6 +57,11 @@ impl<T: Float> Tensor<T> {
                 format!("for predictions {} it must be {classless}, without the class dimension", self.shape());
             return Err(Error::WrongShape { op, operand: "the target", shape: *target.shape(), expected });
         }
+        Ok(())
+    }
+
+    fn nll(&self, op: &'static str, target: &Tensor<i64>, reduction: Reduction) -> Result<Tensor<T>> {
+        self.check_target(op, target)?;
         let picked = self.gather(1, &target.unsqueeze(1)?).map_err(|error| match error {
             Error::IndexOutOfRange { index, dim, shape, from_end, .. } => {
                 Error::IndexOutOfRange { op, index, dim, shape, from_end }
@@ -78,8 +86,12 @@ impl<T: Float> Tensor<T> {
     /// # Errors
     /// As [`Tensor::nll_loss`].
     pub fn cross_entropy(&self, target: &Tensor<i64>, reduction: Reduction) -> Result<Tensor<T>> {
-        let scores = if self.rank() < 2 { self.clone() } else { self.log_softmax(1)? };
-        scores.nll("cross_entropy", target, reduction)
+        let op = "cross_entropy";
+        self.check_target(op, target)?;
+        match self.dims() {
+            &[batch, classes] if batch * classes > 0 => cross_entropy(self, target, reduction),
+            _ => self.log_softmax(1)?.nll(op, target, reduction),
+        }
     }
 
     /// The squared differences to `target`, which has the same shape.

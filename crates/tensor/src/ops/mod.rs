@@ -1,10 +1,12 @@
 //! The operations, by what they do. Each is written down once: shape rule, kernel per device, derivative, documented method.
 //!
-//! `elementwise.rs` is the file to read first, and `composed.rs` what can be built from the others.
+//! `elementwise.rs` is the file to read first, `conv2d` one with kernels of its own, and `loss.rs` shows what can be built
+//! from the others.
 
 mod compare;
-mod composed;
 mod conv2d;
+mod cross_entropy;
+mod dropout;
 mod elementwise;
 mod in_place;
 mod index;

@@ -4,13 +4,13 @@
 //! instruction set, so tensors are the same on any machine and for any number of threads. The first elements of a
 //! longer tensor are those of a shorter one.
 
-use super::{Generator, philox};
+use super::{Draw, philox};
 use crate::cpu::{math, vectorized};
 use crate::element::{DType, Element, Float, Real};
 use crate::parallel;
 
 /// Counters computed together: with 32 bits each they fill the widest vector registers.
-const LANES: usize = 16;
+pub(super) const LANES: usize = 16;
 
 /// The random bits of [`LANES`] counters, four words for each.
 type Words = [[u32; LANES]; 4];
@@ -20,10 +20,10 @@ const CHUNK: usize = 16 * 1024;
 
 /// Uniform in [0, 1).
 #[expect(clippy::redundant_closure, reason = "closures can be inlined always, function items cannot")]
-pub(crate) fn fill_uniform<T: Float>(generator: &Generator, out: &mut [T]) {
+pub(crate) fn fill_uniform<T: Float>(draw: Draw, out: &mut [T]) {
     match T::DTYPE {
         DType::F64 => fill(
-            generator,
+            draw,
             out,
             #[inline(always)]
             |words| f64::units(words),
@@ -31,7 +31,7 @@ pub(crate) fn fill_uniform<T: Float>(generator: &Generator, out: &mut [T]) {
             |x| below_one(x),
         ),
         _ => fill(
-            generator,
+            draw,
             out,
             #[inline(always)]
             |words| f32::units(words),
@@ -50,10 +50,10 @@ fn below_one<R: Element, T: Float>(x: R) -> T {
 
 /// From the normal distribution with mean 0 and variance 1.
 #[expect(clippy::redundant_closure, reason = "closures can be inlined always, function items cannot")]
-pub(crate) fn fill_normal<T: Float>(generator: &Generator, out: &mut [T]) {
+pub(crate) fn fill_normal<T: Float>(draw: Draw, out: &mut [T]) {
     match T::DTYPE {
         DType::F64 => fill(
-            generator,
+            draw,
             out,
             #[inline(always)]
             |words| normals::<f64, 2>(words),
@@ -61,7 +61,7 @@ pub(crate) fn fill_normal<T: Float>(generator: &Generator, out: &mut [T]) {
             |x| x.cast(),
         ),
         _ => fill(
-            generator,
+            draw,
             out,
             #[inline(always)]
             |words| normals::<f32, 4>(words),
@@ -73,14 +73,13 @@ pub(crate) fn fill_normal<T: Float>(generator: &Generator, out: &mut [T]) {
 
 /// Fills `out` with what `numbers` makes of consecutive blocks of counters, row after row.
 fn fill<R: Element, T: Element, const ROWS: usize>(
-    generator: &Generator,
+    draw: Draw,
     out: &mut [T],
     numbers: impl Fn(Words) -> [[R; LANES]; ROWS] + Sync,
     convert: impl Fn(R) -> T + Sync,
 ) {
     let block_len = ROWS * LANES;
-    let start = generator.take((out.len().div_ceil(block_len) * LANES) as u64);
-    let (seed, stream) = (generator.seed(), generator.stream);
+    let Draw { seed, stream, position: start, .. } = draw;
     parallel::for_each_chunk_mut(out, CHUNK, |chunk, out| {
         let first = start.wrapping_add((chunk * CHUNK / ROWS) as u64);
         vectorized(
@@ -169,12 +168,13 @@ fn sin_cos_turns<R: Units<ROWS>, const ROWS: usize>(t: R) -> (R, R) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Generator;
     use super::*;
 
     #[test]
     fn rows_of_a_block_are_the_words_of_its_counters() {
         let mut out = [0.0f32; 80];
-        fill_uniform(&Generator::new(5), &mut out);
+        fill_uniform(Draw::new(&Generator::new(5), out.len(), DType::F32), &mut out);
 
         for (i, &x) in out.iter().enumerate() {
             let counter = (i / 64 * 16 + i % 16) as u64;

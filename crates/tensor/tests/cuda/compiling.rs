@@ -1,7 +1,9 @@
 //! Every kernel compiles: all of them for some element types, some for all, since types differ only in the header.
 
 use half::{bf16, f16};
-use pagelock_tensor::{Create, Device, Element, Float, Num, Result, Tensor};
+use pagelock_tensor::{
+    Conv2dOptions, Create, Device, Element, Float, Generator, Num, Pool2dOptions, Reduction, Result, Tensor,
+};
 
 use crate::common::compiler;
 
@@ -37,6 +39,9 @@ fn all<T: Element>(device: &Device) -> Result<()> {
     x.cast::<i32>()?;
     x.cast::<u8>()?;
     x.cast::<bool>()?;
+    let index = <Tensor<i64> as Create<i64>>::on(device).zeros([2])?;
+    x.index_select(0, &index)?;
+    x.gather(1, &index.unsqueeze(0)?)?;
     x.copy_(&y)?;
     x.fill_(T::ONE)
 }
@@ -54,12 +59,36 @@ fn numbers<T: Num>(device: &Device) -> Result<()> {
     x.max(1)?;
     x.min(..)?;
     x.argmax(0)?;
+    x.matmul(&x.t()?)?;
+    let large = <Tensor<T> as Create<T>>::on(device).ones([640, 640])?;
+    large.matmul(&large)?;
     x.add_(&x)?;
     x.sub_(&x)?;
     x.mul_(&x)?;
     x.add_scalar_(T::ONE)?;
     x.mul_scalar_(T::ONE)?;
     x.add_scaled_(&x, T::ONE)
+}
+
+/// What networks are made of, forth and back.
+fn networks<T: Float>(device: &Device) -> Result<()> {
+    let on = || <Tensor<T> as Create<T>>::on(device);
+    let variable = |shape: &[usize]| Ok::<_, pagelock_tensor::Error>(on().rand(shape)?.set_requires_grad(true));
+    let labels = <Tensor<i64> as Create<i64>>::on(device).zeros([8])?;
+    let (small, bias) = (variable(&[8, 4, 12, 12])?, variable(&[4])?);
+    let geometry = Conv2dOptions::new().padding(1).stride(2);
+    let features = small.conv2d(&variable(&[4, 4, 3, 3])?, Some(&bias), geometry)?;
+    let pooled = features.max_pool2d(Pool2dOptions::new(2))?.avg_pool2d(Pool2dOptions::new(2))?;
+    let scores = pooled.adaptive_avg_pool2d([1, 1])?.flatten(1, -1)?.dropout(0.5, &Generator::new(1))?;
+    scores.cross_entropy(&labels, Reduction::Mean)?.backward()?;
+    let losses = variable(&[8, 3])?.cross_entropy(&labels, Reduction::None)?;
+    losses.add(&variable(&[8, 3])?.softmax(-1)?.nll_loss(&labels, Reduction::None)?)?.sum(..)?.backward()?;
+    // Planes too large to be kept, and many results.
+    variable(&[1, 1, 300, 300])?.conv2d(&variable(&[2, 1, 3, 3])?, None, geometry)?.sum(..)?.backward()?;
+    let wide = variable(&[1, 200, 4, 4])?.conv2d(&variable(&[200, 200, 3, 3])?, None, geometry)?;
+    wide.log_softmax(1)?.sum(..)?.backward()?;
+    on().randn([3])?;
+    Ok(())
 }
 
 fn floats<T: Float>(device: &Device) -> Result<()> {
@@ -75,6 +104,7 @@ fn floats<T: Float>(device: &Device) -> Result<()> {
         .pow(3.0)?
         .backward_with(pagelock_tensor::autograd::Backward { gradient: Some(x.detach()), ..Default::default() })?;
     let x = x.detach();
+    networks::<T>(device)?;
     x.addcmul_(&x, &x, 2.0)?;
     x.addcdiv_(&x, &x, 2.0)?;
     x.sqrt_()?;

@@ -34,15 +34,6 @@ fn an_index_on_another_device_is_named() {
 }
 
 #[test]
-fn an_operation_without_a_kernel_says_where_it_can_be_computed() {
-    let x = Tensor::on(&software()).zeros([2, 2]).unwrap();
-    assert_eq!(
-        x.matmul(&x).unwrap_err().to_string(),
-        "matmul: there is no kernel for cuda:0 yet; compute it on the CPU, with `.to(&Device::Cpu)?`"
-    );
-}
-
-#[test]
 fn a_device_without_memory_says_so_and_nothing_is_lost() {
     let machine = Machine::new(Config { memory: ByteSize::mib(4), ..Config::default() });
     let device = Device::try_from(&machine.device(0).unwrap()).unwrap();

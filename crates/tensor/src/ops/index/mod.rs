@@ -1,11 +1,16 @@
-//! Selecting and scattering by index tensors. Indices are checked here, before any loop runs.
+//! Selecting and scattering by index tensors. On the CPU indices are checked before any loop runs; on a device the kernels
+//! check them, and the host is told when it next reads from the device.
 
+mod cuda;
+
+use self::cuda::Index;
 use crate::autograd::Saved;
 use crate::cpu::{self, CpuView};
+use crate::cuda::{CudaDevice, CudaOut, CudaView};
 use crate::device::common_device;
-use crate::element::Element;
+use crate::element::{DType, Element};
 use crate::error::{Error, Result};
-use crate::op::{Op, Saves, apply, no_cuda_kernel, per_type};
+use crate::op::{Op, Saves, apply, per_type};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
@@ -97,7 +102,11 @@ impl<T: Element> Op<T, 1> for IndexSelect {
         Ok(())
     }
 
-    no_cuda_kernel!(1);
+    fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
+        let lock = self.index.storage().lock();
+        let index = Index::of_entries(lock.cuda(self.index.layout(), DType::I64), self.dim);
+        cuda::gather(device, "index_select", x, index, out)
+    }
 
     fn backward(&self, saved: &Saved<'_, T, T, 1>, grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 1]> {
         Ok([Some(apply(IndexAdd { select: self.clone(), into: *saved.shape(0) }, [grad])?)])
@@ -128,7 +137,11 @@ impl<T: Element> Op<T, 1> for IndexAdd {
         Ok(())
     }
 
-    no_cuda_kernel!(1);
+    fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
+        let lock = self.select.index.storage().lock();
+        let index = Index::of_entries(lock.cuda(self.select.index.layout(), DType::I64), self.select.dim);
+        cuda::scatter_add(device, "index_add", x, index, out)
+    }
 
     fn backward(&self, _: &Saved<'_, T, T, 1>, grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 1]> {
         Ok([Some(apply(self.select.clone(), [grad])?)])
@@ -166,7 +179,11 @@ impl<T: Element> Op<T, 1> for Gather {
         Ok(())
     }
 
-    no_cuda_kernel!(1);
+    fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
+        let lock = self.index.storage().lock();
+        let index = Index::of_elements(lock.cuda(self.index.layout(), DType::I64), self.dim);
+        cuda::gather(device, "gather", x, index, out)
+    }
 
     fn backward(&self, saved: &Saved<'_, T, T, 1>, grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 1]> {
         Ok([Some(apply(ScatterAdd { gather: self.clone(), into: *saved.shape(0) }, [grad])?)])
@@ -197,7 +214,11 @@ impl<T: Element> Op<T, 1> for ScatterAdd {
         Ok(())
     }
 
-    no_cuda_kernel!(1);
+    fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
+        let lock = self.gather.index.storage().lock();
+        let index = Index::of_elements(lock.cuda(self.gather.index.layout(), DType::I64), self.gather.dim);
+        cuda::scatter_add(device, "scatter_add", x, index, out)
+    }
 
     fn backward(&self, _: &Saved<'_, T, T, 1>, grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 1]> {
         Ok([Some(apply(self.gather.clone(), [grad])?)])

@@ -1,0 +1,81 @@
+//! Indices out of range, which only the device sees: noted there, and found when the host next reads from it.
+//!
+//! Checking before a kernel runs would mean waiting for the device. So kernels that use indices check them, read nothing
+//! and write nothing where one is wrong (`fault.cu`), and leave a note. The host looks at it where it waits for the device
+//! anyway: where elements come down to be read, and in `synchronize`.
+
+use std::sync::{Mutex, PoisonError};
+
+use pagelock_cuda::{Argument, DeviceBuffer};
+
+use super::CudaDevice;
+use crate::error::{Error, Result};
+use crate::shape::Shape;
+
+/// `Fault` of `fault.cu`: two numbers of 64 bits.
+const NOTE_BYTES: usize = 16;
+
+/// What a call's indices are indices of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Indexed {
+    pub(crate) op: &'static str,
+    pub(crate) dim: usize,
+    pub(crate) shape: Shape,
+}
+
+/// The note, and what it can be about.
+#[derive(Default)]
+pub(super) struct Faults {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// On the device, once a call had indices.
+    note: Option<DeviceBuffer<u8>>,
+    /// All calls so far that differ; the note counts them from 1.
+    sites: Vec<Indexed>,
+}
+
+impl CudaDevice {
+    /// Calls `launch` with the two arguments for a kernel that checks indices: where to note one out of range, and as what.
+    pub(crate) fn with_fault(
+        &self,
+        indexed: Indexed,
+        launch: impl FnOnce([Argument<'_>; 2]) -> Result<()>,
+    ) -> Result<()> {
+        let mut state = self.faults().state.lock().unwrap_or_else(PoisonError::into_inner);
+        let State { note, sites } = &mut *state;
+        let site = sites.iter().position(|known| *known == indexed).unwrap_or_else(|| {
+            sites.push(indexed);
+            sites.len() - 1
+        });
+        let note = match note {
+            Some(note) => note,
+            None => note.insert(self.new_note().map_err(|source| Error::cuda(indexed.op, source))?),
+        };
+        let site = (site as u64 + 1).to_ne_bytes();
+        launch([Argument::Write(note.view_mut()), Argument::Value(&site)])
+    }
+
+    fn new_note(&self) -> pagelock_cuda::Result<DeviceBuffer<u8>> {
+        let stream = self.stream();
+        let mut note = stream.allocate(NOTE_BYTES)?;
+        stream.fill(&mut note, 0)?;
+        Ok(note)
+    }
+
+    /// The error of a call that had an index out of range, once; waits for the device if any call had indices.
+    pub(crate) fn check_faults(&self) -> Result<()> {
+        let mut state = self.faults().state.lock().unwrap_or_else(PoisonError::into_inner);
+        let State { note: Some(note), sites } = &mut *state else { return Ok(()) };
+        let failed = |source| Error::cuda("index", source);
+        let found = self.stream().read(&*note).map_err(failed)?;
+        let (numbers, _) = found.as_chunks::<8>();
+        let [site, index] = [numbers[0], numbers[1]].map(i64::from_ne_bytes);
+        let site = usize::try_from(site - 1).ok().and_then(|site| sites.get(site));
+        let Some(&Indexed { op, dim, shape }) = site else { return Ok(()) };
+        self.stream().fill(note, 0).map_err(failed)?;
+        Err(Error::IndexOutOfRange { op, index, dim, shape, from_end: false })
+    }
+}

@@ -1,0 +1,183 @@
+//! Cross entropy of a batch in one operation, and its gradient in another: on a device, one kernel each.
+
+mod cuda;
+
+use crate::autograd::Saved;
+use crate::cpu::{self, CpuView};
+use crate::cuda::{CudaDevice, CudaOut, CudaView};
+use crate::device::common_device;
+use crate::element::{DType, Element, Float};
+use crate::error::{Error, Result};
+use crate::op::{Inputs, Op, Saves, apply, per_type};
+use crate::ops::Reduction;
+use crate::scratch;
+use crate::shape::Shape;
+use crate::tensor::Tensor;
+
+/// The loss of scores `[batch, classes]`, given the right classes, `[batch]`.
+pub(super) fn cross_entropy<T: Float>(
+    scores: &Tensor<T>,
+    target: &Tensor<i64>,
+    reduction: Reduction,
+) -> Result<Tensor<T>> {
+    common_device("cross_entropy", &[scores.raw(), target.raw()])?;
+    let target = target.gap_free()?;
+    let version = target.storage().version();
+    apply(CrossEntropy(Labels { target, version, reduction }), [scores])
+}
+
+/// The right classes, which nobody may change until the gradient was computed.
+#[derive(Clone)]
+struct Labels {
+    target: Tensor<i64>,
+    version: u64,
+    reduction: Reduction,
+}
+
+impl Labels {
+    /// What the sum of all losses, or each gradient, is multiplied by.
+    fn factor(&self) -> f64 {
+        match self.reduction {
+            Reduction::Mean => 1.0 / self.target.len() as f64,
+            Reduction::Sum | Reduction::None => 1.0,
+        }
+    }
+
+    fn check_unchanged(&self) -> Result<()> {
+        let (saved, now) = (self.version, self.target.storage().version());
+        match saved == now {
+            true => Ok(()),
+            false => Err(Error::StaleSaved { op: "cross_entropy", shape: *self.target.shape(), saved, now }),
+        }
+    }
+
+    /// The classes on the CPU, each below `classes`.
+    fn checked<R>(&self, shape: &[usize], f: impl FnOnce(&[i64]) -> R) -> Result<R> {
+        let reading = self.target.read("cross_entropy")?;
+        let target = reading.of(self.target.layout());
+        match target.iter().find(|&&class| !(0..shape[1] as i64).contains(&class)) {
+            None => Ok(f(target)),
+            Some(&index) => {
+                let shape = Shape::new(shape)?;
+                Err(Error::IndexOutOfRange { op: "cross_entropy", index, dim: 1, shape, from_end: false })
+            }
+        }
+    }
+
+    /// The classes on a device.
+    fn with_view<R>(&self, f: impl FnOnce(CudaView<'_>) -> R) -> R {
+        f(self.target.storage().lock().cuda(self.target.layout(), DType::I64))
+    }
+}
+
+/// log Σ exp(x) − x[target], for each row, or their mean or sum.
+struct CrossEntropy(Labels);
+
+per_type! { CrossEntropy[1]: Float }
+
+impl<T: Float> Op<T, 1> for CrossEntropy {
+    type Out = T;
+    const NAME: &'static str = "cross_entropy";
+    const SAVES: Saves = Saves::Inputs;
+    const INPUTS: Inputs = Inputs::WithoutGaps;
+
+    fn out_shape(&self, _: [&Shape; 1]) -> Result<Shape> {
+        match self.0.reduction {
+            Reduction::None => Ok(*self.0.target.shape()),
+            Reduction::Mean | Reduction::Sum => Shape::new(&[]),
+        }
+    }
+
+    fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
+        let (rows, classes) = (x.shape[0], x.shape[1]);
+        let scale = T::Real::from_f64(self.0.factor());
+        self.0.checked(x.shape, |target| {
+            scratch::reals(x.data, |x| {
+                scratch::with(x.len() + rows, |room: &mut [T::Real]| {
+                    let (log, losses) = room.split_at_mut(x.len());
+                    cpu::log_softmax(x, classes, log);
+                    let picked = target.iter().enumerate().map(|(row, &class)| log[row * classes + class as usize]);
+                    losses.iter_mut().zip(picked).for_each(|(loss, log)| *loss = -log);
+                    match self.0.reduction {
+                        Reduction::None => {
+                            out.iter_mut().zip(losses).for_each(|(out, loss)| *out = T::from_real(*loss))
+                        }
+                        Reduction::Mean | Reduction::Sum => {
+                            let losses = CpuView { data: losses, shape: &[rows], strides: &[1] };
+                            let finish = |sum: T::Real| T::from_real(sum * scale);
+                            cpu::reduce(losses, 1, out, T::Real::ZERO, |loss| loss, T::Real::plus, finish);
+                        }
+                    }
+                });
+            });
+        })
+    }
+
+    fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
+        let factor = crate::cuda::constant(T::Real::from_f64(self.0.factor()));
+        self.0.with_view(|target| match self.0.reduction {
+            Reduction::None => cuda::losses(device, x, target, out),
+            Reduction::Mean | Reduction::Sum => cuda::total(device, x, target, factor, out),
+        })
+    }
+
+    fn backward(&self, saved: &Saved<'_, T, T, 1>, grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 1]> {
+        self.0.check_unchanged()?;
+        Ok([Some(apply(CrossEntropyGrad(self.0.clone()), [saved.input(0), grad])?)])
+    }
+}
+
+/// The gradient of [`CrossEntropy`], from its input and its output's gradient: (softmax(x) − [class = target]) · g.
+struct CrossEntropyGrad(Labels);
+
+per_type! { CrossEntropyGrad[2]: Float }
+
+impl<T: Float> Op<T, 2> for CrossEntropyGrad {
+    type Out = T;
+    const NAME: &'static str = "cross_entropy's gradient";
+    const SAVES: Saves = Saves::Inputs;
+    const INPUTS: Inputs = Inputs::WithoutGaps;
+
+    fn out_shape(&self, [x, _]: [&Shape; 2]) -> Result<Shape> {
+        Ok(*x)
+    }
+
+    fn cpu(&self, [x, grad]: [CpuView<'_, T>; 2], out: &mut [T]) -> Result<()> {
+        let classes = x.shape[1];
+        let scale = T::Real::from_f64(self.0.factor());
+        self.0.checked(x.shape, |target| {
+            scratch::reals(x.data, |x| {
+                scratch::reals_mut(out, |out| {
+                    cpu::softmax(x, classes, out);
+                    for (row, (out, &class)) in out.chunks_exact_mut(classes).zip(target).enumerate() {
+                        let grad = grad.data[if grad.data.len() == 1 { 0 } else { row }].to_real() * scale;
+                        out[class as usize] = out[class as usize] - T::Real::ONE;
+                        out.iter_mut().for_each(|out| *out = *out * grad);
+                    }
+                });
+            });
+        })
+    }
+
+    fn cuda(&self, device: &CudaDevice, [x, grad]: [CudaView<'_>; 2], out: CudaOut<'_>) -> Result<()> {
+        let factor = crate::cuda::constant(T::Real::from_f64(self.0.factor()));
+        self.0.with_view(|target| cuda::grad(device, [x, grad], target, factor, out))
+    }
+
+    /// With `h` the gradient that arrives and `p` = softmax(x): g · p · (h − Σ h·p) for `x`, Σ h·p − h[target] for `g`.
+    fn backward(&self, saved: &Saved<'_, T, T, 2>, h: &Tensor<T>) -> Result<[Option<Tensor<T>>; 2]> {
+        self.0.check_unchanged()?;
+        let (x, grad) = (saved.input(0), saved.input(1));
+        let p = x.softmax(1)?;
+        let sums = h.mul(&p)?.sum_keepdim(1)?;
+        let for_x = || {
+            let grad = if grad.rank() == 0 { grad.clone() } else { grad.unsqueeze(1)? };
+            p.mul(&h.sub(&sums)?)?.mul(&grad.scaled(self.0.factor())?)
+        };
+        let for_grad = || {
+            let of_rows = sums.sub(&h.gather(1, &self.0.target.unsqueeze(1)?)?)?.squeeze(1)?;
+            if grad.rank() == 0 { of_rows.sum(..)?.scaled(self.0.factor()) } else { Ok(of_rows) }
+        };
+        Ok([saved.grad_of(0, for_x)?, saved.grad_of(1, for_grad)?])
+    }
+}

@@ -1,0 +1,12 @@
+// y[i] = x[i] · (u[i] ≥ p ? scale : 0), with u as `uniform` of `random.cu` makes it for f32.   x, y: contiguous.
+//
+// One thread per counter, which gives four numbers.
+
+extern "C" __global__ void dropout(T* y, const T* x, u64 n, u64 seed, u64 position, u64 stream, f32 p, u64 scale) {
+    u64 counter = wide_thread_number();
+    f32 u[4];
+    units(philox(seed, position + counter, stream), u);
+    u64 at = counter / LANES * (LANES * 4) + counter % LANES;
+    for (int row = 0; row < 4; row++, at += LANES)
+        if (at < n) y[at] = to<T>(real(x[at]) * (u[row] >= p ? constant(scale) : R(0)));
+}

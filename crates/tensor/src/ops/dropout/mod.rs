@@ -1,0 +1,77 @@
+//! Dropout. What is dropped is a function of a place in a random sequence, so nothing of it is kept for the gradient.
+
+mod cuda;
+
+use crate::autograd::Saved;
+use crate::cpu::CpuView;
+use crate::cuda::{CudaDevice, CudaOut, CudaView, constant};
+use crate::element::{DType, Float};
+use crate::error::{Error, Result};
+use crate::op::{Inputs, Op, Saves, apply, per_type};
+use crate::random::{self, Draw, Generator};
+use crate::scratch;
+use crate::shape::Shape;
+use crate::tensor::Tensor;
+
+impl<T: Float> Tensor<T> {
+    /// Zeroes each element with probability `p` and divides the others by `1 − p`, so that the mean stays
+    /// (inverted dropout: Srivastava et al., 2014, <https://jmlr.org/papers/v15/srivastava14a.html>).
+    ///
+    /// # Errors
+    /// [`Error::BadArgument`] unless 0 ≤ `p` ≤ 1.
+    pub fn dropout(&self, p: f64, generator: &Generator) -> Result<Tensor<T>> {
+        if !(0.0..=1.0).contains(&p) {
+            return Err(Error::BadArgument {
+                op: "dropout",
+                argument: "p",
+                value: p.to_string(),
+                expected: "it must be a probability, 0 to 1".into(),
+            });
+        }
+        if p == 1.0 {
+            return self.mul_scalar(T::ZERO);
+        }
+        let draw = Draw::new(generator, self.len(), DType::F32);
+        apply(Dropout { p: p as f32, scale: 1.0 / (1.0 - p), draw }, [self])
+    }
+}
+
+/// The element times `scale`, where the random number is not below `p`. Linear, so its derivative is itself.
+#[derive(Clone, Copy)]
+struct Dropout {
+    p: f32,
+    scale: f64,
+    draw: Draw,
+}
+
+per_type! { Dropout[1]: Float }
+
+impl<T: Float> Op<T, 1> for Dropout {
+    type Out = T;
+    const NAME: &'static str = "dropout";
+    const SAVES: Saves = Saves::Nothing;
+    const INPUTS: Inputs = Inputs::WithoutGaps;
+
+    fn out_shape(&self, [x]: [&Shape; 1]) -> Result<Shape> {
+        Ok(*x)
+    }
+
+    fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
+        let scale = T::from_f64(self.scale);
+        scratch::with(out.len(), |numbers: &mut [f32]| {
+            random::fill_uniform(self.draw, numbers);
+            for ((out, &x), &number) in out.iter_mut().zip(x.data).zip(&*numbers) {
+                *out = x.times(if number >= self.p { scale } else { T::ZERO });
+            }
+        });
+        Ok(())
+    }
+
+    fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
+        cuda::run(device, self.draw, self.p, constant(T::from_f64(self.scale)), x, out)
+    }
+
+    fn backward(&self, _: &Saved<'_, T, T, 1>, grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 1]> {
+        Ok([Some(apply(*self, [grad])?)])
+    }
+}

@@ -1,0 +1,135 @@
+//! Indexing on a device: what `index.cu` is told about positions.
+
+use bytemuck::{Pod, Zeroable};
+use pagelock_cuda::{Argument, Launch};
+
+use crate::cuda::{Code, CudaDevice, CudaOut, CudaView, Dims, Indexed, count};
+use crate::error::Result;
+use crate::layout::Layout;
+use crate::shape::{MAX_RANK, Shape};
+
+static CODE: Code =
+    Code { name: "index", text: concat!(include_str!("../../cuda/fault.cu"), include_str!("index.cu")) };
+
+const THREADS: u32 = 128;
+const WARP: usize = 32;
+
+/// An index tensor, and where its elements are for each of the other tensor's dimensions: 0 where it is the same along one.
+#[derive(Clone, Copy)]
+pub(super) struct Index<'a> {
+    pub(super) view: CudaView<'a>,
+    strides: [usize; MAX_RANK],
+    dim: usize,
+}
+
+impl<'a> Index<'a> {
+    /// One index for each element.
+    pub(super) fn of_elements(view: CudaView<'a>, dim: usize) -> Index<'a> {
+        let mut strides = [0; MAX_RANK];
+        strides[..view.strides().len()].copy_from_slice(view.strides());
+        Index { view, strides, dim }
+    }
+
+    /// One-dimensional: one index for all elements of an entry.
+    pub(super) fn of_entries(view: CudaView<'a>, dim: usize) -> Index<'a> {
+        let mut strides = [0; MAX_RANK];
+        strides[dim] = view.strides()[0];
+        Index { view, strides, dim }
+    }
+}
+
+/// `out[…, j, …] = x[…, index[…, j, …], …]`
+pub(super) fn gather(
+    device: &CudaDevice,
+    op: &'static str,
+    x: CudaView<'_>,
+    index: Index<'_>,
+    mut out: CudaOut<'_>,
+) -> Result<()> {
+    let elements = out.shape().elements();
+    if elements == 0 {
+        return Ok(());
+    }
+    let (dim, rank) = (index.dim, out.shape().rank());
+    let mut base = [0; MAX_RANK];
+    base[..rank].copy_from_slice(x.strides());
+    let (size, stride) = if rank == 0 { (1, 0) } else { (x.shape()[dim], base[dim]) };
+    base[dim] = 0;
+    let dims = Dims::merged(out.shape(), &[out.strides(), &index.strides[..rank], &base[..rank]]);
+    let (walk, wide_walk) = (dims.walk().filter(|_| x.span() < 1 << 31), dims.wide_walk());
+    let (kernel, walk) = match &walk {
+        Some(walk) => ("gather", bytemuck::bytes_of(walk)),
+        None => ("wide_gather", bytemuck::bytes_of(&wide_walk)),
+    };
+    let launch = Launch::covering(elements, THREADS);
+    count(op, elements.div_ceil(THREADS as usize))?;
+    let (size, stride) = ((size as u64).to_ne_bytes(), (stride as u64).to_ne_bytes());
+    let types = [x.dtype(); 2];
+    device.with_fault(Indexed { op, dim, shape: *x.shape() }, |[fault, site]| {
+        let [size, stride, walk] = [&size[..], &stride, walk].map(Argument::Value);
+        let arguments = [out.argument(), x.argument(), index.view.argument(), fault, site, size, stride, walk];
+        // SAFETY: the kernels take these; the walk leads to elements of `out`, of the index and, with an index that they
+        // check, of `x`.
+        unsafe { CODE.launch(device, op, (types, kernel), launch, &arguments) }
+    })
+}
+
+/// `Lines` of `index.cu`.
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct Lines {
+    lines: u64,
+    rank: u64,
+    size: [u64; MAX_RANK],
+    limit: [u64; MAX_RANK],
+    stride: [[u64; 3]; MAX_RANK],
+    y_len: u64,
+    x_len: u64,
+    step: [u64; 3],
+}
+
+/// `out[…, index[…, j, …], …] += x[…, j, …]`, from zeros.
+pub(super) fn scatter_add(
+    device: &CudaDevice,
+    op: &'static str,
+    x: CudaView<'_>,
+    index: Index<'_>,
+    mut out: CudaOut<'_>,
+) -> Result<()> {
+    let elements = out.shape().elements();
+    if elements == 0 {
+        return Ok(());
+    }
+    let shape = *out.shape();
+    let lines = Lines::new(&shape, x, index);
+    let blocks = count(op, (lines.lines as usize).div_ceil(THREADS as usize / WARP))?;
+    let launch = Launch { grid: [blocks as u32, 1, 1], ..Launch::covering(1, THREADS) };
+    let types = [x.dtype(); 2];
+    device.with_fault(Indexed { op, dim: index.dim, shape }, |[fault, site]| {
+        let lines = Argument::Value(bytemuck::bytes_of(&lines));
+        let arguments = [out.argument(), x.argument(), index.view.argument(), fault, site, lines];
+        // SAFETY: the kernel takes these; lines and steps lead to elements of `x`, of the index and, with an index that it
+        // checks, of `out`, of which no other line has any.
+        unsafe { CODE.launch(device, op, (types, "scatter_add"), launch, &arguments) }
+    })
+}
+
+impl Lines {
+    fn new(out: &Shape, x: CudaView<'_>, index: Index<'_>) -> Lines {
+        let layout = Layout::contiguous(*out);
+        let of = |dim: usize| [layout.strides()[dim], index.strides[dim], x.strides()[dim]].map(|step| step as u64);
+        let mut lines = Lines { lines: 1, y_len: 1, x_len: 1, ..Lines::zeroed() };
+        for dim in (0..out.rank()).rev() {
+            if dim == index.dim {
+                (lines.y_len, lines.x_len, lines.step) = (out[dim] as u64, x.shape()[dim] as u64, of(dim));
+                continue;
+            }
+            let rank = lines.rank as usize;
+            (lines.size[rank], lines.limit[rank]) = (out[dim] as u64, x.shape()[dim] as u64);
+            lines.stride[rank] = of(dim);
+            lines.lines *= out[dim] as u64;
+            lines.rank += 1;
+        }
+        lines
+    }
+}

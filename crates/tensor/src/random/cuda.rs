@@ -1,0 +1,39 @@
+//! Random numbers made on a device: the same as on the CPU, bit for bit.
+
+use pagelock_cuda::{Argument, Launch};
+
+use super::{Draw, fill::LANES};
+use crate::cuda::{Code, CudaDevice, CudaOut, count};
+use crate::error::Result;
+
+static CODE: Code = Code { name: "random", text: include_str!("random.cu") };
+
+const THREADS: u32 = 128;
+
+impl Draw {
+    /// One thread per counter, and how a kernel is told where its numbers are: how many elements, seed, position, stream.
+    pub(crate) fn launch(&self, op: &'static str, elements: usize) -> Result<(Launch, [[u8; 8]; 4])> {
+        let counters = elements.div_ceil(LANES * self.rows) * LANES;
+        count(op, counters.div_ceil(THREADS as usize))?;
+        let numbers = [elements as u64, self.seed, self.position, self.stream].map(u64::to_ne_bytes);
+        Ok((Launch::covering(counters, THREADS), numbers))
+    }
+
+    /// Uniform in [0, 1).
+    pub(crate) fn uniform_on(&self, device: &CudaDevice, out: CudaOut<'_>) -> Result<()> {
+        self.run(device, "rand", "uniform", out)
+    }
+
+    /// From the normal distribution with mean 0 and variance 1.
+    pub(crate) fn normal_on(&self, device: &CudaDevice, out: CudaOut<'_>) -> Result<()> {
+        self.run(device, "randn", "normal", out)
+    }
+
+    fn run(&self, device: &CudaDevice, op: &'static str, kernel: &'static str, mut out: CudaOut<'_>) -> Result<()> {
+        let (launch, numbers) = self.launch(op, out.shape().elements())?;
+        let types = [out.dtype(); 2];
+        let [n, seed, position, stream] = numbers.each_ref().map(|number| Argument::Value(number));
+        // SAFETY: the kernels take these, and write the n elements of `out`.
+        unsafe { CODE.launch(device, op, (types, kernel), launch, &[out.argument(), n, seed, position, stream]) }
+    }
+}
