@@ -26,6 +26,7 @@ mod tests;
 mod view;
 mod walk;
 
+pub(crate) use arguments::Arguments;
 pub(crate) use code::Code;
 pub(crate) use count::count;
 pub use device::CudaDevice;

@@ -5,7 +5,7 @@
 use std::sync::OnceLock;
 
 use pagelock_cuda::software::Config;
-use pagelock_tensor::{Device, Error};
+use pagelock_tensor::Device;
 
 /// The CPU, and the GPU where there is one.
 pub(crate) fn devices() -> Vec<Device> {
@@ -41,14 +41,4 @@ pub(crate) fn compiler() -> Option<Device> {
     let config = Config { kernels_for: Some((9, 0)), ..Config::default() };
     let device = pagelock_cuda::Device::software(config).unwrap();
     Some(Device::try_from(&device).unwrap())
-}
-
-/// Whether something failed only for want of a kernel; says so. The operations without one are counted in
-/// `src/cuda/tests.rs`; when there are none left, this goes too.
-pub(crate) fn lacks_kernel(error: &Error) -> bool {
-    let lacks = matches!(error, Error::NoKernel { .. });
-    if lacks {
-        eprintln!("SKIPPED: {error}");
-    }
-    lacks
 }

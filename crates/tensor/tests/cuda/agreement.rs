@@ -56,7 +56,7 @@ impl Check<'_> {
     }
 }
 
-fn same<U: Element>(cpu: &Tensor<U>, gpu: &Tensor<U>, bound: f64, name: &str) {
+pub(crate) fn same<U: Element>(cpu: &Tensor<U>, gpu: &Tensor<U>, bound: f64, name: &str) {
     assert_eq!(cpu.shape(), gpu.shape(), "{name}");
     for (i, (expected, found)) in cpu.to_vec().unwrap().into_iter().zip(gpu.to_vec().unwrap()).enumerate() {
         let (e, f): (f64, f64) = (expected.cast(), found.cast());

@@ -1,7 +1,7 @@
 //! Tensors on devices.
 //!
 //! `transfers.rs` and `errors.rs` run on a device made of software; `compiling.rs` compiles what a GPU would run;
-//! `agreement.rs` compares a GPU with the CPU, where there is one.
+//! `agreement.rs` and `networks.rs` compare a GPU with the CPU, where there is one.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -9,6 +9,7 @@ mod common;
 mod agreement;
 mod compiling;
 mod errors;
+mod networks;
 mod transfers;
 
 /// What `cargo xtask test-gpu` relies on: with `REQUIRE_GPU=1` a missing GPU is a failure.

@@ -119,9 +119,10 @@ impl Conv {
         let stride = [0, 1].map(|axis| if d.out_size[axis] == 1 { 1 } else { d.stride[axis] });
         let dilation = [0, 1].map(|axis| if d.kernel[axis] == 1 { 1 } else { d.dilation[axis] });
         let phases = [0, 1].map(|axis| if transposed { stride[axis].min(result[axis]) } else { 1 });
-        for axis in 0..2 {
+        for (axis, stride) in stride.into_iter().enumerate() {
             // All places, and distances between taps, are below.
-            int(d.in_size[axis].saturating_add(2 * d.padding[axis]).saturating_add(stride[axis]).saturating_mul(2))?;
+            let places = d.in_size[axis].saturating_add(2 * d.padding[axis]).saturating_add(stride);
+            int(places.saturating_mul(2))?;
         }
         Ok(Conv {
             transposed: transposed.into(),

@@ -55,7 +55,7 @@ pub(super) fn gather(
     base[..rank].copy_from_slice(x.strides());
     let (size, stride) = if rank == 0 { (1, 0) } else { (x.shape()[dim], base[dim]) };
     base[dim] = 0;
-    let dims = Dims::merged(out.shape(), &[out.strides(), &index.strides[..rank], &base[..rank]]);
+    let dims = Dims::in_order(out.shape(), &[out.strides(), &index.strides[..rank], &base[..rank]], |_| true);
     let (walk, wide_walk) = (dims.walk().filter(|_| x.span() < 1 << 31), dims.wide_walk());
     let (kernel, walk) = match &walk {
         Some(walk) => ("gather", bytemuck::bytes_of(walk)),

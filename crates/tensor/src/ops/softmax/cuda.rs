@@ -2,7 +2,7 @@
 
 use pagelock_cuda::{Argument, Launch};
 
-use crate::cuda::{Code, CudaDevice, CudaOut, CudaView, count};
+use crate::cuda::{Arguments, Code, CudaDevice, CudaOut, CudaView, count};
 use crate::element::DType;
 use crate::error::Result;
 
@@ -38,18 +38,11 @@ pub(super) fn run<const N: usize>(
         shared_bytes: if keep { kept_bytes as u32 } else { 0 },
     };
     let (rows, n, keep) = ((rows as u64).to_ne_bytes(), count(op, n)?.to_ne_bytes(), u32::from(keep).to_ne_bytes());
-    let mut inputs = inputs.iter().map(CudaView::argument);
-    let numbers = [&rows[..], &n, &keep].map(Argument::Value);
-    let [rows, n, keep] = numbers;
-    let (Some(x), y) = (inputs.next(), inputs.next()) else { unreachable!("softmax has an input") };
+    let [rows, n, keep] = [&rows[..], &n, &keep].map(Argument::Value);
+    let arguments = std::iter::once(out.argument()).chain(inputs.iter().map(CudaView::argument)).chain([rows, n, keep]);
     // SAFETY: the kernels take these; the tensors have rows · n elements each, and a block's rows fit into its shared
     // memory, if they are kept.
-    unsafe {
-        match y {
-            None => CODE.launch(device, op, ([dtype; 2], kernel), launch, &[out.argument(), x, rows, n, keep]),
-            Some(y) => CODE.launch(device, op, ([dtype; 2], kernel), launch, &[out.argument(), x, y, rows, n, keep]),
-        }
-    }
+    unsafe { CODE.launch(device, op, ([dtype; 2], kernel), launch, Arguments::of(arguments).get()) }
 }
 
 /// Threads of a row: a power of two, so that each has some elements.

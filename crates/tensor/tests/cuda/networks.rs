@@ -1,0 +1,286 @@
+//! What networks are made of, on a GPU against the CPU: products, convolutions, pooling, indices, losses, random numbers.
+
+use half::{bf16, f16};
+use pagelock_tensor::{
+    Conv2dOptions, Create, Device, Element, Error, Float, Generator, Num, Pool2dOptions, Reduction, Result, Tensor,
+};
+
+use crate::agreement::same;
+use crate::common::gpu;
+
+/// Values that are the same on both devices.
+fn random<T: Element>(shape: &[usize], seed: u64) -> Tensor<T> {
+    Tensor::randn_with(shape, &Generator::new(seed)).unwrap().mul_scalar(2.0).unwrap().cast().unwrap()
+}
+
+/// What `f` makes of tensors, and the gradients of all of them, on both devices, within `bound`; on the GPU twice, with
+/// the same bits.
+fn agree<T: Float>(
+    gpu: &Device,
+    bound: f64,
+    name: &str,
+    inputs: &[&[usize]],
+    f: impl Fn(&[Tensor<T>]) -> Result<Tensor<T>>,
+) {
+    let on = |device: &Device| -> Result<Vec<Tensor<T>>> {
+        let inputs = inputs.iter().zip(1..).map(|(shape, seed)| random::<T>(shape, seed).to(device));
+        let inputs: Vec<_> = inputs.map(|x| x.map(|x| x.set_requires_grad(true))).collect::<Result<_>>()?;
+        let out = f(&inputs)?;
+        let weights = random::<T>(out.shape(), 99).to(device)?;
+        out.mul(&weights)?.sum(..)?.backward()?;
+        Ok([out.detach()].into_iter().chain(inputs.iter().filter_map(Tensor::grad)).collect())
+    };
+    let (here, there, again) = (on(&Device::Cpu).unwrap(), on(gpu).unwrap(), on(gpu).unwrap());
+    assert_eq!(there.len(), 1 + inputs.len(), "{name}");
+    for (i, ((here, there), again)) in here.iter().zip(&there).zip(&again).enumerate() {
+        let name = format!("{name} in {}, output or gradient {i}", T::DTYPE);
+        same(here, there, bound, &name);
+        same(there, again, 0.0, &format!("{name}, again"));
+    }
+}
+
+/// Calls a function for each float type, with a bound for sums of some hundred products of numbers around 2.
+macro_rules! for_floats {
+    ($gpu:expr, $function:ident) => {
+        $function::<f32>($gpu, 2e-5);
+        $function::<f64>($gpu, 1e-13);
+        $function::<f16>($gpu, 2e-2);
+        $function::<bf16>($gpu, 0.15);
+    };
+}
+
+#[test]
+fn matrix_products_agree() {
+    fn of<T: Float>(gpu: &Device, bound: f64) {
+        let shapes: [[&[usize]; 2]; 8] = [
+            [&[64, 300], &[300, 10]],
+            [&[3, 1, 5, 7], &[4, 7, 2]],
+            [&[650, 20], &[20, 660]],
+            [&[5], &[5, 3]],
+            [&[2, 3], &[3]],
+            [&[1, 1], &[1, 1]],
+            [&[2, 70, 9], &[9, 67]],
+            [&[2, 3, 0], &[0, 4]],
+        ];
+        for [a, b] in shapes {
+            agree::<T>(gpu, bound, &format!("{a:?} · {b:?}"), &[a, b], |x| x[0].matmul(&x[1]));
+        }
+        agree::<T>(gpu, bound, "transposed", &[&[40, 30], &[20, 40]], |x| x[0].t()?.matmul(&x[1].t()?));
+    }
+    fn of_integers<T: Num>(gpu: &Device) {
+        let (a, b) = (random::<T>(&[7, 300], 1), random::<T>(&[300, 9], 2));
+        let there = a.to(gpu).unwrap().matmul(&b.to(gpu).unwrap()).unwrap();
+        same(&a.matmul(&b).unwrap(), &there, 0.0, "a product of integers");
+    }
+    let Some(gpu) = gpu() else { return };
+    for_floats!(&gpu, of);
+    of_integers::<i64>(&gpu);
+    of_integers::<i32>(&gpu);
+    of_integers::<u8>(&gpu);
+}
+
+#[test]
+fn convolutions_agree_in_every_geometry() {
+    fn of<T: Float>(gpu: &Device, bound: f64) {
+        let plain = Conv2dOptions::new();
+        let halving = plain.stride(2).padding(1);
+        let uneven = Conv2dOptions { stride: [3, 2], padding: [2, 2], dilation: [1, 2], groups: 4 };
+        let cases: [(&[usize], &[usize], Conv2dOptions); 13] = [
+            (&[64, 1, 28, 28], &[16, 1, 3, 3], halving),
+            (&[8, 16, 14, 14], &[16, 16, 3, 3], halving),
+            (&[8, 16, 7, 7], &[10, 16, 3, 3], halving),
+            (&[2, 1, 5, 6], &[3, 1, 3, 3], plain),
+            (&[2, 4, 10, 7], &[8, 1, 5, 5], uneven),
+            (&[1, 3, 12, 12], &[5, 3, 7, 1], Conv2dOptions { padding: [3, 0], ..plain }),
+            (&[1, 2, 6, 6], &[2, 2, 1, 1], plain.stride(3)),
+            (&[1, 40, 8, 9], &[33, 40, 3, 3], plain.padding(1).dilation(2)),
+            (&[2, 2, 4, 4], &[4, 1, 2, 2], plain.stride(5).padding(3).dilation(3).groups(2)),
+            (&[1, 1, 30, 30], &[1, 1, 20, 21], Conv2dOptions { padding: [5, 4], ..plain }),
+            (&[5, 8, 6, 6], &[8, 1, 3, 3], Conv2dOptions { dilation: [2, 3], ..plain.stride(4).padding(4).groups(8) }),
+            (&[2, 1, 160, 150], &[2, 1, 3, 3], halving), // planes that are not kept
+            (&[1, 2, 9, 9], &[2, 2, 3, 3], plain.stride(6).padding(4)), // more phases than are kept
+        ];
+        for (image, weight, geometry) in cases {
+            let name = format!("conv2d of {image:?} with {weight:?}, {geometry:?}");
+            let few = bound * if image[0] * image[2] > 300 { 20.0 } else { 5.0 }; // sums over all pixels
+            agree::<T>(gpu, few, &name, &[image, weight, &weight[..1]], |x| x[0].conv2d(&x[1], Some(&x[2]), geometry));
+            agree::<T>(gpu, few, &name, &[image, weight], |x| {
+                x[0].transpose(2, 3)?.contiguous()?.transpose(2, 3)?.conv2d(&x[1], None, geometry)
+            });
+        }
+    }
+    let Some(gpu) = gpu() else { return };
+    for_floats!(&gpu, of);
+}
+
+#[test]
+fn pooling_agrees() {
+    fn of<T: Float>(gpu: &Device, bound: f64) {
+        let uneven = Pool2dOptions { kernel: [3, 2], stride: [2, 1], padding: [1, 1] };
+        let large = Pool2dOptions { kernel: [17, 16], stride: [3, 5], padding: [8, 8] };
+        for geometry in [Pool2dOptions::new(4), uneven, large, Pool2dOptions::new(2).stride(3)] {
+            let name = format!("{geometry:?}");
+            let image: &[usize] = &[2, 3, 20, 21];
+            agree::<T>(gpu, 0.0, &name, &[image], |x| x[0].max_pool2d(geometry)?.mul_scalar(T::ONE));
+            agree::<T>(gpu, bound, &name, &[image], |x| x[0].avg_pool2d(geometry));
+        }
+        for size in [[1, 1], [3, 4], [9, 30]] {
+            agree::<T>(gpu, bound, &format!("to {size:?}"), &[&[2, 2, 7, 9]], |x| x[0].adaptive_avg_pool2d(size));
+        }
+    }
+    let Some(gpu) = gpu() else { return };
+    // Overlapping windows: many gradients meet in one pixel, in the same order.
+    for_floats!(&gpu, of);
+}
+
+#[test]
+fn softmax_and_losses_agree() {
+    fn of<T: Float>(gpu: &Device, bound: f64) {
+        for shape in [&[64, 10][..], &[3, 1], &[5, 33], &[7, 1000], &[2, 5000], &[1, 60_000], &[4, 3, 5]] {
+            agree::<T>(gpu, bound, &format!("softmax of {shape:?}"), &[shape], |x| x[0].softmax(1));
+            agree::<T>(gpu, bound, &format!("log_softmax of {shape:?}"), &[shape], |x| x[0].log_softmax(1));
+        }
+        for (reduction, shape) in [
+            (Reduction::Mean, &[64, 10][..]),
+            (Reduction::Sum, &[5, 100]),
+            (Reduction::None, &[300, 7]),
+            (Reduction::Mean, &[3000, 3]),
+            (Reduction::Mean, &[2, 3, 4]),
+        ] {
+            let labels: Vec<i64> =
+                (0..shape.iter().product::<usize>() / shape[1]).map(|i| (i * 7 % shape[1]) as i64).collect();
+            let without: Vec<usize> = [shape[0]].into_iter().chain(shape[2..].iter().copied()).collect();
+            let labels = Tensor::from_vec(labels, &without[..]).unwrap();
+            let name = format!("{reduction:?} of {shape:?}");
+            let bound = bound * if reduction == Reduction::Sum { 20.0 } else { 2.0 };
+            agree::<T>(gpu, bound, &name, &[shape], |x| x[0].cross_entropy(&labels.to(&x[0].device())?, reduction));
+            agree::<T>(gpu, bound, &name, &[shape], |x| x[0].nll_loss(&labels.to(&x[0].device())?, reduction));
+        }
+    }
+    let Some(gpu) = gpu() else { return };
+    for_floats!(&gpu, of);
+}
+
+#[test]
+fn indexing_agrees_and_adds_up_in_the_same_order() {
+    fn of<T: Element>(gpu: &Device) {
+        let on = |device: &Device| -> Result<Vec<Tensor<T>>> {
+            let x = random::<T>(&[6, 70, 5], 1).to(device)?;
+            let indices = |n: usize, size: usize| (0..n).map(|i| (i * i * 7 % size) as i64).collect::<Vec<_>>();
+            let mut out = Vec::new();
+            for (dim, size) in [6, 70, 5].into_iter().enumerate() {
+                let index = Tensor::from_vec(indices(90, size), 90)?.to(device)?;
+                out.push(x.index_select(dim as isize, &index)?);
+                out.push(x.transpose(0, 2)?.index_select(2 - dim as isize, &index)?);
+                let mut shape = [4, 60, 3];
+                shape[dim] = 80;
+                let index = Tensor::from_vec(indices(shape.iter().product(), size), shape)?.to(device)?;
+                out.push(x.gather(dim as isize, &index)?);
+            }
+            Ok(out)
+        };
+        for (cpu, gpu) in on(&Device::Cpu).unwrap().iter().zip(&on(gpu).unwrap()) {
+            same(cpu, gpu, 0.0, &format!("an index of {}", T::DTYPE));
+        }
+    }
+    fn gradients<T: Float>(gpu: &Device) {
+        let indices = |n: usize, size: usize| (0..n).map(|i| (i * i * 7 % size) as i64).collect::<Vec<_>>();
+        for dim in 0..3 {
+            let entries = Tensor::from_vec(indices(90, 5), 90).unwrap();
+            let mut shape = [4, 60, 3];
+            shape[dim] = 80;
+            let elements = Tensor::from_vec(indices(shape.iter().product(), 5), shape).unwrap();
+            agree::<T>(gpu, 0.0, "index_select", &[&[6, 70, 5]], |x| {
+                x[0].index_select(dim as isize, &entries.to(&x[0].device())?)
+            });
+            agree::<T>(gpu, 0.0, "gather", &[&[6, 70, 5]], |x| {
+                x[0].gather(dim as isize, &elements.to(&x[0].device())?)
+            });
+        }
+    }
+    let Some(gpu) = gpu() else { return };
+    of::<f32>(&gpu);
+    of::<f64>(&gpu);
+    of::<f16>(&gpu);
+    of::<bf16>(&gpu);
+    of::<i64>(&gpu);
+    of::<i32>(&gpu);
+    of::<u8>(&gpu);
+    of::<bool>(&gpu);
+    gradients::<f32>(&gpu);
+    gradients::<f64>(&gpu);
+    gradients::<f16>(&gpu);
+    gradients::<bf16>(&gpu);
+}
+
+#[test]
+fn an_index_out_of_range_is_an_error_when_the_host_reads() {
+    let Some(gpu) = gpu() else { return };
+    let x = Tensor::ones([3, 4]).unwrap().to(&gpu).unwrap();
+    let index = Tensor::from_slice(&[0_i64, 3, -1], 3).unwrap().to(&gpu).unwrap();
+    let labels = Tensor::from_slice(&[0_i64, 4, 1], 3).unwrap().to(&gpu).unwrap();
+
+    let selected = x.index_select(0, &index).unwrap();
+    let error = selected.to_vec().unwrap_err();
+    assert!(matches!(error, Error::IndexOutOfRange { op: "index_select", index: 3 | -1, dim: 0, .. }), "{error}");
+    assert_eq!(selected.sum(..).unwrap().to_vec().unwrap().len(), 1, "an error is said once");
+
+    x.cross_entropy(&labels, Reduction::Mean).unwrap();
+    let error = gpu.synchronize().unwrap_err();
+    assert!(matches!(error, Error::IndexOutOfRange { op: "cross_entropy", index: 4, dim: 1, .. }), "{error}");
+    gpu.synchronize().unwrap();
+}
+
+#[test]
+fn random_numbers_and_what_dropout_keeps_have_the_same_bits() {
+    fn of<T: Float>(gpu: &Device) {
+        for n in [1, 63, 64, 1_000, 100_003] {
+            let on = |device: &Device| -> Result<[Tensor<T>; 4]> {
+                let generator = Generator::new(7).stream(u64::MAX - 5);
+                generator.set_position((1 << 32) - 100);
+                let on = || <Tensor<T> as Create<T>>::on(device);
+                let (uniform, normal) = (on().rand_with([n], &generator)?, on().randn_with([n], &generator)?);
+                let x = uniform.clone().set_requires_grad(true);
+                let dropped = x.dropout(0.3, &generator)?;
+                dropped.sum(..)?.backward()?;
+                Ok([uniform, normal, dropped.detach(), x.grad().unwrap()])
+            };
+            for (i, (cpu, gpu)) in on(&Device::Cpu).unwrap().iter().zip(&on(gpu).unwrap()).enumerate() {
+                same(cpu, gpu, 0.0, &format!("{n} random numbers of {}, {i}", T::DTYPE));
+            }
+        }
+    }
+    let Some(gpu) = gpu() else { return };
+    of::<f32>(&gpu);
+    of::<f64>(&gpu);
+    of::<f16>(&gpu);
+    of::<bf16>(&gpu);
+}
+
+/// 100 steps of the walkthrough's convolutional network, with numbers in place of pictures.
+#[test]
+fn a_network_learns_the_same() {
+    let Some(gpu) = gpu() else { return };
+    let train = |device: &Device| -> Result<Vec<Tensor>> {
+        let shapes: [&[usize]; 6] = [&[16, 1, 3, 3], &[16], &[16, 16, 3, 3], &[16], &[10, 16, 3, 3], &[10]];
+        let parameters =
+            shapes.iter().zip(1..).map(|(shape, seed)| random::<f32>(shape, seed).mul_scalar(0.1)?.to(device));
+        let p: Vec<Tensor> = parameters.map(|p| p.map(|p| p.set_requires_grad(true))).collect::<Result<_>>()?;
+        let halving = Conv2dOptions::new().stride(2).padding(1);
+        let labels: Vec<i64> = (0..64).map(|i| i % 10).collect();
+        let (images, labels) =
+            (random::<f32>(&[64, 1, 28, 28], 8).to(device)?, Tensor::from_vec(labels, 64)?.to(device)?);
+        for _ in 0..100 {
+            let x = images.conv2d(&p[0], Some(&p[1]), halving)?.relu()?;
+            let x = x.conv2d(&p[2], Some(&p[3]), halving)?.relu()?;
+            let x = x.conv2d(&p[4], Some(&p[5]), halving)?.relu()?.avg_pool2d(Pool2dOptions::new(4))?;
+            x.reshape([64, 10])?.cross_entropy(&labels, Reduction::Mean)?.backward()?;
+            pagelock_tensor::no_grad(|| p.iter().try_for_each(|p| p.add_scaled_(&p.grad().unwrap(), -0.05)))?;
+            p.iter().for_each(Tensor::zero_grad);
+        }
+        Ok(p.iter().map(Tensor::detach).collect())
+    };
+    for (cpu, gpu) in train(&Device::Cpu).unwrap().iter().zip(&train(&gpu).unwrap()) {
+        same(cpu, gpu, 1e-3, "a parameter after 100 steps");
+    }
+}
