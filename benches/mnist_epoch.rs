@@ -13,7 +13,7 @@ use clap::{Parser, ValueEnum};
 use pagelock::nn::functional as F;
 use pagelock::prelude::*;
 
-type Images = TensorDataset<(Tensor, Tensor<i64>)>;
+type Batches = DataLoader<(Tensor, Tensor<i64>)>;
 
 /// Trains the tutorial's models and prints how long each epoch takes
 #[derive(Parser)]
@@ -87,8 +87,7 @@ fn train(args: &Args, kind: Kind, digits: &DigitSet, started: SystemTime) -> Res
         Kind::Logistic => (Sequential::new((Linear::new(784, 10)?,)), 0.5, 0.0),
         Kind::Cnn => (tutorial_cnn()?, 0.1, 0.9),
     };
-    let (train_dl, valid_dl) = get_data(images(kind, &digits.train)?, images(kind, &digits.valid)?, 64);
-    let train_dl = train_dl.shuffle(0);
+    let (train_dl, valid_dl) = loaders(kind, digits);
     let mut opt = Sgd::new(model.parameters(), lr).momentum(momentum);
 
     let (mut train_seconds, mut first_step) = (Vec::new(), None::<Duration>);
@@ -122,15 +121,20 @@ fn tutorial_cnn() -> Result<Sequential> {
     )))
 }
 
-fn images(kind: Kind, digits: &Digits) -> Result<Images> {
-    let images = match kind {
-        Kind::Logistic => digits.flat()?,
-        Kind::Cnn => digits.planes()?,
-    };
-    Ok(TensorDataset::new((images, digits.labels()?))?)
+/// Images are bytes in memory, and become floats a batch at a time.
+fn loaders(kind: Kind, digits: &DigitSet) -> (Batches, Batches) {
+    let (train_dl, valid_dl) = get_data(digits.train.clone(), digits.valid.clone(), 64);
+    match kind {
+        Kind::Logistic => (train_dl.map(flat), valid_dl.map(flat)),
+        Kind::Cnn => (train_dl, valid_dl),
+    }
 }
 
-fn validate(model: &Sequential, batches: &DataLoader<(Tensor, Tensor<i64>)>) -> Result<(f64, f64)> {
+fn flat((images, labels): (Tensor, Tensor<i64>)) -> pagelock::data::Result<(Tensor, Tensor<i64>)> {
+    Ok((images.flatten(1, -1)?, labels))
+}
+
+fn validate(model: &Sequential, batches: &Batches) -> Result<(f64, f64)> {
     no_grad(|| {
         let (mut loss, mut right) = (0.0, 0.0);
         for batch in batches {

@@ -59,9 +59,9 @@ fn main() -> Result<()> {
     let mnist = args.data.iter().fold(Mnist::new(), |mnist, folder| mnist.folder(folder));
     let digits = mnist.open_or_generate(args.seed)?;
     println!("{digits}");
-    let (train_dl, valid_dl) = get_data(dataset(&digits.train)?, dataset(&digits.valid)?, args.batch_size);
+    let (train_dl, valid_dl) = get_data(digits.train.clone(), digits.valid.clone(), args.batch_size);
     let train_dl = train_dl.shuffle(args.seed);
-    let test_dl = DataLoader::new(dataset(&digits.test)?).batch_size(args.batch_size * 2);
+    let test_dl = DataLoader::new(digits.test.clone()).batch_size(args.batch_size * 2);
 
     let model = args.arch.model()?;
     let schedule = args.arch.schedule(args.lr, args.epochs);
@@ -115,12 +115,6 @@ fn main() -> Result<()> {
     println!("report.json, curves.svg, mistakes.svg and model.safetensors are in {}", args.out.display());
     println!("\n{}", pagelock::memory::ledger());
     Ok(())
-}
-
-type Images = TensorDataset<(Tensor, Tensor<i64>)>;
-
-fn dataset(digits: &Digits) -> Result<Images> {
-    Ok(TensorDataset::new((digits.planes()?, digits.labels()?))?)
 }
 
 /// The mean loss and the share of right answers; `look` sees the outputs and labels of every batch.
