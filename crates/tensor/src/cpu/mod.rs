@@ -38,7 +38,7 @@ pub(crate) use simd::vectorized;
 pub(crate) use view::{CpuView, MAX_RANK};
 
 /// Elements of cheap work that are worth handing to another thread: about 10 µs, several times what waking one costs.
-const CHUNK: usize = 32 * 1024;
+const CHUNK: usize = 16 * 1024;
 
 use crate::parallel::for_each_chunk_mut;
 

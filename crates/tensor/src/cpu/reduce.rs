@@ -66,6 +66,8 @@ const BLOCK: usize = 2048;
 const RUN: usize = 16 * BLOCK;
 /// Accumulators of a block: independent of each other, so that they fill vectors and hide latency.
 const LANES: usize = 32;
+/// Accumulators for what lines have left over behind whole [`LANES`].
+const SHORT: usize = 8;
 /// The most parts of one fold that run in parallel.
 const PARTS: usize = 64;
 
@@ -154,7 +156,7 @@ where
         }
         let mut walk = Walk::starting_at(self.reduced, start);
         let (line_len, stride) = self.reduced.inner();
-        if stride == 1 && line_len >= LANES {
+        if stride == 1 && line_len >= SHORT {
             self.lines_to_lanes(data, &mut walk, len, &mut lanes);
         } else {
             self.copies_to_lanes(data, &mut walk, len, &mut lanes);
@@ -167,7 +169,7 @@ where
         let Fold { identity, lift, combine } = self.fold;
         // What is left over at the ends of lines has accumulators of its own: touched one by one, those of whole
         // vectors would leave their registers.
-        let mut ends = [identity; LANES];
+        let (mut short, mut ends) = ([identity; SHORT], [identity; SHORT]);
         simd::vectorized(
             #[inline(always)]
             || {
@@ -179,6 +181,10 @@ where
                     for values in full {
                         total.iter_mut().zip(values).for_each(|(total, &x)| *total = combine(*total, lift(x)));
                     }
+                    let (pieces, rest) = rest.as_chunks::<SHORT>();
+                    for values in pieces {
+                        short.iter_mut().zip(values).for_each(|(short, &x)| *short = combine(*short, lift(x)));
+                    }
                     ends.iter_mut().zip(rest).for_each(|(end, &x)| *end = combine(*end, lift(x)));
                     walk.advance(run);
                     left -= run;
@@ -186,6 +192,7 @@ where
                 *lanes = total;
             },
         );
+        lanes.iter_mut().zip(short).for_each(|(lane, short)| *lane = combine(*lane, short));
         lanes.iter_mut().zip(ends).for_each(|(lane, end)| *lane = combine(*lane, end));
     }
 

@@ -63,16 +63,18 @@ impl<R: Lanes> PerLanes for FromPlanes<'_, R> {
         let plane = |c: usize, at: usize| &self.planes[c * self.distance + at..];
         for at in squares(self.len, L) {
             let n = L.min(self.len - at);
-            let rows = if n == L && self.n_planes == L {
-                from_fn(|c| R::vectors::<S>(&plane(c, at)[..L])[0])
+            let to: &mut [R::Vector<S>; L] = to[at..].first_chunk_mut().expect("room for a vector per lane");
+            // Both ways transpose, so that the rows of a whole square need no place in memory.
+            if n == L && self.n_planes == L {
+                *to = transposed::<S, R, L>(simd, from_fn(|c| R::vectors::<S>(&plane(c, at)[..L])[0]));
             } else {
                 let mut rows = [R::splat(simd, R::zeroed()); L];
                 for (c, row) in rows.iter_mut().enumerate().take(self.n_planes) {
-                    *row = R::load(simd, &plane(c, at)[..n]);
+                    let numbers = &plane(c, at)[..n];
+                    *row = if n == L { R::vectors::<S>(numbers)[0] } else { R::load(simd, numbers) };
                 }
-                rows
-            };
-            to[at..][..L].copy_from_slice(&transposed::<S, R, L>(simd, rows));
+                *to = transposed::<S, R, L>(simd, rows);
+            }
         }
     }
 }
@@ -92,19 +94,18 @@ impl<R: Lanes> PerLanes for ToPlanes<'_, R> {
         let from = R::vectors::<S>(self.vectors);
         for at in squares(self.len, L) {
             let rows: &[R::Vector<S>; L] = from[at..].first_chunk().expect("room for a vector per lane");
-            let rows = transposed::<S, R, L>(simd, *rows);
             let n = L.min(self.len - at);
-            if n < L {
-                for (c, &row) in rows.iter().enumerate().take(self.n_planes) {
-                    R::store(simd, &mut self.planes[c * self.distance + at..][..n], row);
-                }
-            } else if self.n_planes < L {
-                for (c, &row) in rows.iter().enumerate().take(self.n_planes) {
-                    R::vectors_mut::<S>(&mut self.planes[c * self.distance + at..][..L])[0] = row;
+            // Both ways transpose, so that the rows of a whole square need no place in memory.
+            if n == L && self.n_planes == L {
+                let rows = transposed::<S, R, L>(simd, *rows);
+                for c in 0..L {
+                    R::vectors_mut::<S>(&mut self.planes[c * self.distance + at..][..L])[0] = rows[c];
                 }
             } else {
-                for (c, row) in rows.into_iter().enumerate() {
-                    R::vectors_mut::<S>(&mut self.planes[c * self.distance + at..][..L])[0] = row;
+                let rows = transposed::<S, R, L>(simd, *rows);
+                for (c, &row) in rows.iter().enumerate().take(self.n_planes) {
+                    let numbers = &mut self.planes[c * self.distance + at..][..n];
+                    if n == L { R::vectors_mut::<S>(numbers)[0] = row } else { R::store(simd, numbers, row) }
                 }
             }
         }

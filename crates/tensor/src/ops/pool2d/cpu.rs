@@ -171,8 +171,12 @@ fn pool_plane<R: Real>([rows, columns]: [Axis; 2], combine: impl Combine, x: &[R
     let width = columns.in_size();
     for (i, out) in out.chunks_exact_mut(columns.out_size()).enumerate() {
         let window = rows.window(i);
-        let height = window.len();
-        line.copy_from_slice(&x[window.start * width..][..width]);
+        let (first, height) = (&x[window.start * width..][..width], window.len());
+        if height == 1 {
+            pool_line(columns, combine, first, out, 1);
+            continue;
+        }
+        line.copy_from_slice(first);
         for y in window.skip(1) {
             line.iter_mut().zip(&x[y * width..]).for_each(|(line, &x)| *line = combine.both(*line, x));
         }
@@ -237,6 +241,12 @@ fn spread<T: Float>(axes: [Axis; 2], area: Option<usize>, grad: &[T], out: &mut 
 fn spread_plane<R: Real>(axes: [Axis; 2], area: Option<usize>, grad: &[R], line: &mut [R], out: &mut [R]) {
     let [rows, columns] = axes;
     let width = columns.in_size();
+    if let &[grad] = grad
+        && rows.window(0).len() * columns.window(0).len() == out.len()
+    {
+        let part = grad / R::from_f64(area.unwrap_or(out.len()) as f64);
+        return out.iter_mut().for_each(|out| *out = part);
+    }
     out.fill(R::ZERO);
     for (i, grad) in grad.chunks_exact(columns.out_size()).enumerate() {
         let window = rows.window(i);

@@ -52,10 +52,12 @@ pub(super) fn run<S: Simd, R: Real>(
     scratch::with(3 * pass.phases().count(), |phases: &mut [usize]| {
         let phases: &mut [Phase] = phases.as_chunks_mut().0;
         pass.phases().zip(&mut *phases).for_each(|(at, phase)| *phase = phase_of::<S>(pass, images, n_vectors, at));
-        scratch::with(n_taps, |offsets| {
+        scratch::with(2 * n_taps, |taps: &mut [usize]| {
+            let (offsets, places) = taps.split_at_mut(n_taps);
+            find_taps(pass, &layout, offsets, places);
             scratch::with(pass.groups * n_vectors * n_taps * lanes, |weights| {
                 scratch::with(pass.groups * n_vectors * lanes, |starts| {
-                    pack(pass, &layout, lanes, weight, offsets, weights);
+                    pack(pass, lanes, weight, places, weights);
                     pack_bias(pass, lanes, bias, starts);
                     let packed = Packed { layout, images, n_vectors, lanes, phases, offsets, weights, starts };
                     run_tasks(simd, pass, &packed, source, target);
@@ -125,28 +127,31 @@ impl<R> Packed<'_, R> {
     }
 }
 
-/// Fills offsets and weights; lanes without a channel get zeros.
-fn pack<R: Real>(pass: &Pass, layout: &Source, lanes: usize, weight: &[R], offsets: &mut [usize], weights: &mut [R]) {
-    let mut offset = offsets.iter_mut();
+/// Where the source of each tap is, from the entry of a target on, and its weight, from that of the target channel on.
+fn find_taps(pass: &Pass, layout: &Source, offsets: &mut [usize], places: &mut [usize]) {
+    let mut taps = offsets.iter_mut().zip(places);
     for phases in pass.phases() {
-        pass.for_each_tap(phases, |channel, y, x, _| {
-            *offset.next().expect("one per tap") = channel * layout.plane_len + y.shift * layout.pitch + x.shift;
+        pass.for_each_tap(phases, |channel, y, x, weight| {
+            let (offset, place) = taps.next().expect("one per tap");
+            *offset = channel * layout.plane_len + y.shift * layout.pitch + x.shift;
+            *place = weight;
         });
     }
+}
+
+/// Fills the weights; lanes without a channel get zeros.
+fn pack<R: Real>(pass: &Pass, lanes: usize, weight: &[R], places: &[usize], weights: &mut [R]) {
     let mut vectors = weights.chunks_exact_mut(lanes);
+    let distance = pass.first_weight(0, 1);
     for group in 0..pass.groups {
         for first in (0..pass.target_channels).step_by(lanes) {
             let n_channels = lanes.min(pass.target_channels - first);
-            let distance = pass.first_weight(0, 1);
-            for phases in pass.phases() {
-                pass.for_each_tap(phases, |_, _, _, tap| {
-                    let vector = vectors.next().expect("one per tap");
-                    let weights = &weight[pass.first_weight(group, first) + tap..];
-                    vector[n_channels..].fill(R::ZERO);
-                    for (to, weight) in vector[..n_channels].iter_mut().zip(weights.iter().step_by(distance)) {
-                        *to = *weight;
-                    }
-                });
+            let weight = &weight[pass.first_weight(group, first)..];
+            for (&place, vector) in places.iter().zip(&mut vectors) {
+                vector[n_channels..].fill(R::ZERO);
+                for (to, weight) in vector[..n_channels].iter_mut().zip(weight[place..].iter().step_by(distance)) {
+                    *to = *weight;
+                }
             }
         }
     }

@@ -132,7 +132,7 @@ impl Pass {
         task: impl Fn(Span, &mut [R]) + Sync,
     ) {
         let image_len = self.groups * self.target_channels * self.target_plane();
-        let images = TASK_WORK.div_ceil(self.work_per_image.max(1)).next_multiple_of(tiling.images);
+        let images = images_per_task(self.batch, self.work_per_image, TASK_WORK).next_multiple_of(tiling.images);
         let tiles_per_task = self.tiles_per_task(tiling);
         if tiles_per_task == tiling.tiles {
             return for_each_chunk_mut(target, images * image_len, |i, target| {
@@ -160,6 +160,13 @@ impl Pass {
         let enough = (TASK_WORK * tiles * self.groups).div_ceil(self.work_per_image).max(2);
         (enough..tiles).find(|&n| tiles.is_multiple_of(n)).unwrap_or(tiles)
     }
+}
+
+/// So many that tasks have about `task_work`, and that their number is a power of two: then they take the same time, and
+/// two or four threads have equally many.
+pub(super) fn images_per_task(batch: usize, work_per_image: usize, task_work: usize) -> usize {
+    let tasks = batch.saturating_mul(work_per_image).div_ceil(task_work).next_power_of_two();
+    batch.div_ceil(tasks).max(1)
 }
 
 /// How the target channels of a group and the images are taken together.

@@ -12,15 +12,15 @@ use pulp::{Simd, WithSimd};
 use super::ConvDims;
 use super::direct::{self, WeightGrad};
 use super::fill::{Fill, Images};
-use super::pass::Pass;
+use super::pass::{Pass, images_per_task};
 use super::planes::{Limits, Planes};
 use crate::element::Real;
 use crate::lanes::{self, Dots, Rows};
 use crate::parallel::for_each_chunk_mut;
 use crate::scratch;
 
-/// Multiply-adds that make a task worth its own sums: some twenty microseconds.
-const TASK_WORK: usize = 2 << 20;
+/// Multiply-adds that make a task worth its own sums: some ten microseconds.
+const TASK_WORK: usize = 1 << 20;
 
 /// More tasks than this would spend their time on adding up each other's sums.
 const MAX_TASKS: usize = 16;
@@ -74,8 +74,8 @@ fn in_tasks<R: Real>(
     grad_weight: &mut [R],
     task: impl Fn(Range<usize>, &mut [R]) + Sync,
 ) {
-    let tasks = (d.batch * d.work_per_image()).div_ceil(TASK_WORK).clamp(1, MAX_TASKS.min(d.batch));
-    let images = d.batch.div_ceil(tasks).next_multiple_of(at_a_time);
+    let images = images_per_task(d.batch, d.work_per_image(), TASK_WORK).max(d.batch.div_ceil(MAX_TASKS));
+    let images = images.next_multiple_of(at_a_time);
     let tasks = d.batch.div_ceil(images);
     if tasks <= 1 {
         return task(0..d.batch, grad_weight);

@@ -101,19 +101,23 @@ impl Source {
             return &pixels[first + part.first_row * self.row_len()..];
         }
         let copies = &mut copies[self.shift..];
-        for image in 0..part.n_images {
+        // Without groups, the channels of an image follow those of the image before.
+        let at_a_time = if self.groups == 1 { part.n_images } else { 1 };
+        for image in (0..part.n_images).step_by(at_a_time) {
             let from = &pixels[first + image * self.groups * self.channels * plane..];
             let to = &mut copies[image * self.image_len..];
-            simd.vectorize(Copy { source: self, from, first_row: part.first_row, to });
+            let n_planes = at_a_time * self.channels;
+            simd.vectorize(Copy { source: self, from, n_planes, first_row: part.first_row, to });
         }
         copies
     }
 }
 
-/// Copies the channels of an image, with zeros around.
+/// Copies planes, with zeros around.
 struct Copy<'a, R> {
     source: &'a Source,
     from: &'a [R],
+    n_planes: usize,
     first_row: usize,
     to: &'a mut [R],
 }
@@ -123,68 +127,73 @@ impl<R: Lanes> WithSimd for Copy<'_, R> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        let Source { rows, columns, channels, pitch, plane_len, .. } = *self.source;
-        let pieces = Pieces::new::<S, R>(simd, &columns, pitch);
-        let first_entry = self.first_row * rows.advance;
+        let Source { rows, columns, pitch, plane_len, .. } = *self.source;
+        let Copy { from, n_planes, first_row, to, .. } = self;
+        let first_entry = first_row * rows.advance;
         let n_entries = rows.entries(self.source.block_rows);
         let is_pixel = |entry: usize| rows.source_pixel(0, first_entry + entry) < rows.source_size;
         let start = (0..n_entries).find(|&entry| is_pixel(entry)).unwrap_or(n_entries);
         let end = (start..n_entries).find(|&entry| !is_pixel(entry)).unwrap_or(n_entries);
-        let y = rows.source_pixel(0, first_entry + start);
-        for channel in 0..channels {
-            let plane = &mut self.to[channel * plane_len..];
-            if !self.source.has_all_rows() {
-                // Other rows of zeros than those of the block before.
+        if !self.source.has_all_rows() {
+            // Other rows of zeros than those of the block before.
+            for plane in to.chunks_mut(plane_len).take(n_planes) {
                 plane[..start * pitch].fill(R::zeroed());
-            }
-            let from = &self.from[(channel * rows.source_size + y) * columns.source_size..];
-            let entry = start * pitch + columns.origin.min(0).unsigned_abs();
-            match &pieces {
-                Some(pieces) if start < end => {
-                    let rows = Rows { pieces, from, width: columns.source_size, pitch, n: end - start };
-                    rows.copy(simd, &mut plane[entry..]);
-                }
-                _ => (),
-            }
-            if !self.source.has_all_rows() {
                 plane[end * pitch..n_entries * pitch].fill(R::zeroed());
             }
         }
+        let Some(pieces) = Pieces::new::<S, R>(simd, &columns, pitch).filter(|_| start < end) else { return };
+        let planes = Planes {
+            from: &from[rows.source_pixel(0, first_entry + start) * columns.source_size..],
+            to: &mut to[start * pitch + columns.origin.min(0).unsigned_abs()..],
+            n: n_planes,
+            distances: (rows.source_size * columns.source_size, plane_len),
+            n_rows: end - start,
+            row_distances: (columns.source_size, pitch),
+        };
+        if pieces.before > 0 { planes.copy_wide(simd, &pieces) } else { planes.copy_narrow(simd, &pieces) }
     }
 }
 
-/// Rows to be copied.
-struct Rows<'a, R, V> {
-    pieces: &'a Pieces<V>,
+/// Rows of planes to be copied; distances are those in the image and in the copy.
+struct Planes<'a, R> {
     from: &'a [R],
-    width: usize,
-    pitch: usize,
+    to: &'a mut [R],
     n: usize,
+    distances: (usize, usize),
+    n_rows: usize,
+    row_distances: (usize, usize),
 }
 
-impl<R: Lanes, V: std::marker::Copy> Rows<'_, R, V> {
+impl<R: Lanes> Planes<'_, R> {
     #[inline(always)]
-    fn copy<S: Simd>(&self, simd: S, to: &mut [R])
-    where
-        R: Lanes<Vector<S> = V>,
-    {
-        let Rows { pieces, from, width, pitch, n } = *self;
-        if pieces.before > 0 {
-            let row = Whole { pieces, entry: 0 };
-            (0..n).for_each(|i| row.copy(simd, &from[i * width..], &mut to[i * pitch..]));
-            return;
+    fn copy_wide<S: Simd>(self, simd: S, pieces: &Pieces<R::Vector<S>>) {
+        let row = Whole { pieces, entry: 0 };
+        for plane in 0..self.n {
+            let (from, to) = (&self.from[plane * self.distances.0..], &mut self.to[plane * self.distances.1..]);
+            for i in 0..self.n_rows {
+                row.copy(simd, &from[i * self.row_distances.0..], &mut to[i * self.row_distances.1..]);
+            }
         }
-        // A row is one vector, of which the end belongs to the next row.
-        let lanes = R::lanes::<S>();
+    }
+
+    /// A row is one vector, of which the end belongs to the next row.
+    #[inline(always)]
+    fn copy_narrow<S: Simd>(self, simd: S, pieces: &Pieces<R::Vector<S>>) {
+        let Planes { from, to, n, distances, n_rows, row_distances } = self;
+        let (lanes, mask) = (R::lanes::<S>(), pieces.mask);
         let (mut start, mut place) = (pieces.from, 0);
         for _ in 0..n {
-            let vector = match from.get(start..start + lanes) {
-                Some(pixels) => R::keep(simd, R::vectors::<S>(pixels)[0], pieces.mask),
-                None => R::load(simd, &from[start..start + pieces.last]),
-            };
-            R::vectors_mut::<S>(&mut to[place..place + lanes])[0] = vector;
-            start += width;
-            place += pitch;
+            for _ in 0..n_rows {
+                let vector = match from.get(start..start + lanes) {
+                    Some(pixels) => R::keep(simd, R::vectors::<S>(pixels)[0], mask),
+                    None => R::load(simd, &from[start..start + pieces.last]),
+                };
+                R::vectors_mut::<S>(&mut to[place..place + lanes])[0] = vector;
+                start += row_distances.0;
+                place += row_distances.1;
+            }
+            start += distances.0 - n_rows * row_distances.0;
+            place += distances.1 - n_rows * row_distances.1;
         }
     }
 }
