@@ -98,8 +98,8 @@ impl<R: Lanes> PerLanes for ToPlanes<'_, R> {
             // Both ways transpose, so that the rows of a whole square need no place in memory.
             if n == L && self.n_planes == L {
                 let rows = transposed::<S, R, L>(simd, *rows);
-                for c in 0..L {
-                    R::vectors_mut::<S>(&mut self.planes[c * self.distance + at..][..L])[0] = rows[c];
+                for (c, &row) in rows.iter().enumerate() {
+                    R::vectors_mut::<S>(&mut self.planes[c * self.distance + at..][..L])[0] = row;
                 }
             } else {
                 let rows = transposed::<S, R, L>(simd, *rows);
