@@ -40,6 +40,9 @@ struct Args {
     /// Seed of weights and order; the same seed gives the same bits
     #[arg(long, default_value_t = 42)]
     seed: u64,
+    /// Where to compute: cpu, cuda, cuda:1 [default: the first GPU, or the CPU where there is none]
+    #[arg(long)]
+    device: Option<String>,
     /// Threads to compute with [default: all cores]
     #[arg(long)]
     threads: Option<usize>,
@@ -55,20 +58,22 @@ fn main() -> Result<()> {
         set_num_threads(threads);
     }
     manual_seed(args.seed);
+    let device = args.device.as_ref().map_or_else(|| Ok(Device::best()), |name| name.parse())?;
 
     let mnist = args.data.iter().fold(Mnist::new(), |mnist, folder| mnist.folder(folder));
     let digits = mnist.open_or_generate(args.seed)?;
     println!("{digits}");
     let (train_dl, valid_dl) = get_data(digits.train.clone(), digits.valid.clone(), args.batch_size);
-    let train_dl = train_dl.shuffle(args.seed);
     let test_dl = DataLoader::new(digits.test.clone()).batch_size(args.batch_size * 2);
+    let [train_dl, valid_dl, test_dl] =
+        [train_dl.shuffle(args.seed), valid_dl, test_dl].map(|dl| batches_on(&device, dl));
 
-    let model = args.arch.model()?;
+    let model = args.arch.model()?.to(&device)?;
     let schedule = args.arch.schedule(args.lr, args.epochs);
     let mut opt = Sgd::new(model.parameters(), schedule(0)).momentum(0.9);
-    println!("{model}\n{} parameters, threads: {}", model.num_parameters(), num_threads());
+    println!("{model}\n{} parameters, on {device}, threads: {}", model.num_parameters(), num_threads());
 
-    let mut report = Report::new(&args, &digits);
+    let mut report = Report::new(&args, &digits, &device);
     for epoch in 0..args.epochs {
         opt.set_lr(schedule(epoch));
         let bar = progress_bar(epoch, args.epochs, train_dl.n_samples());
@@ -117,10 +122,17 @@ fn main() -> Result<()> {
     Ok(())
 }
 
+type Loader = DataLoader<(Tensor, Tensor<i64>)>;
+
+fn batches_on(device: &Device, loader: Loader) -> Loader {
+    let device = device.clone();
+    loader.map(move |(xb, yb)| Ok((xb.to(&device)?, yb.to(&device)?)))
+}
+
 /// The mean loss and the share of right answers; `look` sees the outputs and labels of every batch.
 fn evaluate(
     model: &Sequential,
-    batches: &DataLoader<(Tensor, Tensor<i64>)>,
+    batches: &Loader,
     mut look: impl FnMut(&Tensor, &Tensor<i64>) -> Result<()>,
 ) -> Result<(f64, f64)> {
     model.eval();

@@ -44,12 +44,12 @@ pub(crate) struct Guess {
 }
 
 impl<'a> Report<'a> {
-    pub(crate) fn new(arguments: &'a Args, digits: &DigitSet) -> Report<'a> {
+    pub(crate) fn new(arguments: &'a Args, digits: &DigitSet, device: &Device) -> Report<'a> {
         Report {
             arguments,
             data: digits.to_string(),
             seed: arguments.seed,
-            device: Device::default().to_string(),
+            device: device.to_string(),
             threads: num_threads(),
             epochs: Vec::new(),
             test_accuracy: 0.0,

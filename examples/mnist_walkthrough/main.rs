@@ -335,14 +335,14 @@ fn wrapped_loader(data: &Data) -> Result<()> {
     Ok(())
 }
 
-/// The same on a device of choice.
+/// The same on a GPU, where there is one.
 fn device(data: &Data) -> Result<()> {
-    let device = Device::default();
+    let device = Device::best();
     stage(&format!("Using your device ({device})"));
     let (train_dl, valid_dl) = loaders(data)?;
+    let model = pooled_cnn()?.to(&device)?;
     let preprocess = move |(x, y): (Tensor, Tensor<i64>)| Ok((x.view([-1, 1, 28, 28])?.to(&device)?, y.to(&device)?));
     let (train_dl, valid_dl) = (train_dl.map(preprocess.clone()), valid_dl.map(preprocess));
-    let model = pooled_cnn()?;
     let mut opt = Sgd::new(model.parameters(), 0.1).momentum(0.9);
     print_epochs(&fit(EPOCHS, &model, F::cross_entropy, &mut opt, &train_dl, &valid_dl)?, ["0.3778", "0.2469"]);
     Ok(())

@@ -1,6 +1,7 @@
 //! Where tensors live: [`Device`], and how a program chooses one.
 
 use std::fmt;
+use std::str::FromStr;
 
 use pagelock_cuda as cuda;
 
@@ -85,6 +86,38 @@ impl fmt::Display for Device {
         match self {
             Device::Cpu => f.write_str("cpu"),
             Device::Cuda(device) => write!(f, "cuda:{}", device.ordinal()),
+        }
+    }
+}
+
+/// The name of a device, as it prints: `cpu`, `cuda` for the first GPU, `cuda:1`. A GPU is opened.
+///
+/// # Examples
+/// ```
+/// use pagelock_tensor::Device;
+///
+/// assert_eq!("cpu".parse::<Device>()?, Device::Cpu);
+/// assert_eq!(
+///     "gpu".parse::<Device>().unwrap_err().to_string(),
+///     "device: name is gpu, but a device is called `cpu`, `cuda`, or `cuda:` and its number",
+/// );
+/// # Ok::<(), pagelock_tensor::Error>(())
+/// ```
+impl FromStr for Device {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Device> {
+        let unknown = || Error::BadArgument {
+            op: "device",
+            argument: "name",
+            value: name.to_owned(),
+            expected: "a device is called `cpu`, `cuda`, or `cuda:` and its number".to_owned(),
+        };
+        match name.split_once(':') {
+            None if name == "cpu" => Ok(Device::Cpu),
+            None if name == "cuda" => Device::cuda(0),
+            Some(("cuda", ordinal)) => Device::cuda(ordinal.parse().map_err(|_| unknown())?),
+            _ => Err(unknown()),
         }
     }
 }
