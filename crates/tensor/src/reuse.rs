@@ -87,14 +87,15 @@ fn with_shelf<T: Send + 'static, R>(f: impl FnOnce(&mut Vec<T>) -> R) -> R {
     f(any.downcast_mut().unwrap_or_else(|| unreachable!("each type has a list of its own")))
 }
 
-/// Shares half of what this thread keeps of a type, if that is a lot.
+/// Shares the older half of what this thread keeps of a type, if that is a lot: of the newest one somebody may have a
+/// handle for another moment (see [`release`]).
 fn share_spare<T: Send + 'static>(size_bytes: usize) {
     let limit = (KEEP_BYTES / size_bytes).max(1);
     with_idle(|idle| {
         let Some(idle) = of_type::<T>(idle).filter(|idle| idle.len() >= SPARE.min(limit)) else { return };
         IS_SHARED.store(true, Relaxed);
         with_shelf(|shelf| {
-            shelf.extend(idle.drain(idle.len() / 2..));
+            shelf.extend(idle.drain(..idle.len() / 2));
             shelf.truncate(limit); // they are empty: nothing of a user's is dropped here
         });
     });
