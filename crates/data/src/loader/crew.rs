@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use pagelock_memory::{Budget, Reservation, taken_by_thread};
 
+use super::lock;
 use super::report::LoaderReport;
 use super::source::{At, Recipe, Times, Watch};
 use crate::{Error, Result};
@@ -173,30 +174,17 @@ impl<B: Send + 'static> Crew<B> {
         self.shared.room.notify_all();
     }
 
-    /// Ends a round before its time; what is being made is dropped when it is finished.
-    pub(super) fn stop(&self) {
-        drop(self.end_round());
-    }
-
-    fn end_round(&self) -> Vec<Option<Made<B>>> {
-        let mut queue = lock(&self.shared.queue);
-        queue.round += 1;
-        (queue.given, queue.taken, queue.end) = (0, 0, 0);
-        self.shared.room.notify_all(); // who waits for memory needs none any more
-        queue.made.drain(..).collect() // dropped by the caller, without the lock
-    }
-
     /// The next batch of the round, in order.
     pub(super) fn next(&mut self, report: &mut LoaderReport) -> Result<B> {
         let start = Instant::now();
         let mut queue = lock(&self.shared.queue);
-        loop {
+        let made = loop {
             if let Some(error) = queue.failed.take() {
                 queue.given = queue.end;
                 return Err(error);
             }
-            if let Some(Some(_)) = queue.made.front() {
-                break;
+            if let Some(made) = queue.made.front_mut().and_then(Option::take) {
+                break made;
             }
             let waited = start.elapsed();
             let left = self.shared.plan.timeout.map(|timeout| timeout.saturating_sub(waited));
@@ -211,12 +199,10 @@ impl<B: Send + 'static> Crew<B> {
                 None => self.shared.ready.wait(queue).unwrap_or_else(PoisonError::into_inner),
             };
             queue.program_waits = false;
-        }
-        let made = queue.made.pop_front().flatten();
-        queue.given += 1;
-        let Some(Made { batch, n_samples, times, reserved }) = made else {
-            unreachable!("it was there, under the lock")
         };
+        queue.made.pop_front();
+        queue.given += 1;
+        let Made { batch, n_samples, times, reserved } = made;
         drop(reserved);
         if queue.short {
             self.shared.room.notify_all(); // one of them needs what was just given back
@@ -240,6 +226,19 @@ impl<B: Send + 'static> Crew<B> {
             }
         }
         Error::Timeout { worker, batch, sample, waited }
+    }
+}
+
+impl<B> Crew<B> {
+    /// Ends a round before its time; what is being made is dropped when it is finished.
+    pub(super) fn stop(&self) {
+        let mut queue = lock(&self.shared.queue);
+        queue.round += 1;
+        (queue.given, queue.taken, queue.end) = (0, 0, 0);
+        let made: Vec<_> = queue.made.drain(..).collect();
+        self.shared.room.notify_all(); // who waits for memory needs none any more
+        drop(queue);
+        drop(made); // without the lock
     }
 }
 
@@ -390,13 +389,8 @@ type Reserved = Result<Option<Reservation>, pagelock_memory::Error>;
 
 impl<B> Drop for Crew<B> {
     fn drop(&mut self) {
-        let mut queue = lock(&self.shared.queue);
-        queue.over = true;
-        queue.round += 1;
-        let made: Vec<_> = queue.made.drain(..).collect();
-        self.shared.room.notify_all();
-        drop(queue);
-        drop(made);
+        lock(&self.shared.queue).over = true;
+        self.stop();
 
         let queue = lock(&self.shared.queue);
         let late = |queue: &mut Queue<B>| queue.running > 0;
@@ -429,9 +423,4 @@ impl<B> Drop for Ends<'_, B> {
 fn panicked(worker: usize, sample: Option<usize>, panic: &(dyn Any + Send)) -> Error {
     let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     Error::Panicked { worker, sample, message: text.unwrap_or("no message").to_owned() }
-}
-
-/// A lock that a panic of ours poisoned still guards what it says.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
