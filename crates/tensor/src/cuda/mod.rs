@@ -28,7 +28,7 @@ mod walk;
 
 pub(crate) use arguments::Arguments;
 pub(crate) use code::Code;
-pub(crate) use count::count;
+pub(crate) use count::{MOST_BLOCKS, count};
 pub use device::CudaDevice;
 pub(crate) use elementwise::{COPY, Formula, constant};
 pub(crate) use fault::Indexed;

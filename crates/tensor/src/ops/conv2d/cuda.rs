@@ -6,7 +6,7 @@ use bytemuck::{Pod, Zeroable};
 use pagelock_cuda::{Argument, Launch};
 
 use super::cpu::ConvDims;
-use crate::cuda::{Code, CudaDevice, CudaOut, CudaView, count};
+use crate::cuda::{Code, CudaDevice, CudaOut, CudaView, MOST_BLOCKS, count};
 use crate::error::Result;
 
 static CODE: Code =
@@ -21,8 +21,6 @@ const PACKS: usize = 576;
 const PHASES: usize = 4;
 const CLUSTER: usize = 8;
 
-/// The most blocks of a grid in its second and third dimension.
-const MOST_BLOCKS: usize = 65_535;
 /// As many blocks keep any GPU of today busy. A constant: results must not depend on the number of multiprocessors.
 const ENOUGH_BLOCKS: usize = 1024;
 

@@ -10,6 +10,7 @@ use crate::element::{DType, Element, Float};
 use crate::error::{Error, Result};
 use crate::op::{Inputs, Op, Saves, apply, per_type};
 use crate::ops::Reduction;
+use crate::ops::index::check_range;
 use crate::scratch;
 use crate::shape::Shape;
 use crate::tensor::Tensor;
@@ -55,13 +56,8 @@ impl Labels {
     fn checked<R>(&self, shape: &[usize], f: impl FnOnce(&[i64]) -> R) -> Result<R> {
         let reading = self.target.read("cross_entropy")?;
         let target = reading.of(self.target.layout());
-        match target.iter().find(|&&class| !(0..shape[1] as i64).contains(&class)) {
-            None => Ok(f(target)),
-            Some(&index) => {
-                let shape = Shape::new(shape)?;
-                Err(Error::IndexOutOfRange { op: "cross_entropy", index, dim: 1, shape, from_end: false })
-            }
-        }
+        check_range("cross_entropy", target, 1, &Shape::new(shape)?)?;
+        Ok(f(target))
     }
 
     /// The classes on a device.

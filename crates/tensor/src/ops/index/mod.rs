@@ -60,7 +60,8 @@ fn own_index<T: Element>(op: &'static str, x: &Tensor<T>, index: &Tensor<i64>) -
     index.deep_copy(op)
 }
 
-fn check_range(op: &'static str, index: &[i64], dim: usize, shape: &Shape) -> Result<()> {
+/// Every index is below the size of dimension `dim`, and none negative.
+pub(crate) fn check_range(op: &'static str, index: &[i64], dim: usize, shape: &Shape) -> Result<()> {
     let size = shape[dim] as i64;
     match index.iter().find(|&&index| !(0..size).contains(&index)) {
         Some(&index) => Err(Error::IndexOutOfRange { op, index, dim, shape: *shape, from_end: false }),

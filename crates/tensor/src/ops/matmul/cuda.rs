@@ -3,7 +3,7 @@
 use bytemuck::{Pod, Zeroable};
 use pagelock_cuda::{Argument, Launch};
 
-use crate::cuda::{Code, CudaDevice, CudaOut, CudaView, count};
+use crate::cuda::{Code, CudaDevice, CudaOut, CudaView, MOST_BLOCKS, count};
 use crate::error::Result;
 use crate::shape::Shape;
 
@@ -20,8 +20,6 @@ const TILE_THREADS: u32 = 256;
 const DOT_THREADS: usize = 512;
 /// As many large tiles keep a good part of any GPU busy.
 const ENOUGH_TILES: usize = 64;
-/// The most blocks of a grid in its second and third dimension.
-const MOST_BLOCKS: usize = 65_535;
 
 /// `Product` of `matmul.cu`.
 #[derive(Clone, Copy, Pod, Zeroable)]
