@@ -43,10 +43,10 @@ pub struct StagingConfig {
 }
 
 impl Default for StagingConfig {
-    /// For this machine: half of the processors, at most 8, the caller's among them, and 8 MiB for each, at most 64 MiB
+    /// For this machine: all processors, at most 16, the caller's among them, and 8 MiB for each, at most 64 MiB
     /// and half of what may be page-locked.
     fn default() -> Self {
-        Self::with_threads((processors() / 2).clamp(2, 8) - 1)
+        Self::with_threads(processors().clamp(2, 16) - 1)
     }
 }
 
