@@ -2,21 +2,24 @@
 //!
 //! A graph owns the buffers that its work uses, so that they are there whenever it runs; its launches are uses of these
 //! buffers like any other, ordered against other streams. What it owns can be read and written between launches,
-//! through views, and comes back when the graph is taken apart.
+//! through views, and comes back when the graph is taken apart. A graph can also share its buffers ([`Shared`]) with
+//! whoever has them: it keeps their memory, and a launch changes it under them, in order.
 //!
-//! Invariant: `buffers` are all buffers that the captured work uses, none of them replaced.
+//! Invariant: `buffers` are all buffers that the captured work uses, none of them replaced; or what is missing of them
+//! is memory that the capturing stream keeps, and that nobody else has while the graph exists (`Launches`).
 
-use std::{fmt, ops::Deref};
+use std::{fmt, ops::Deref, sync::Arc};
 
 use self::sealed::Member;
 use crate::{
-    buffer::{DeviceBuffer, DeviceViewMut},
+    buffer::{Allocation, DeviceBuffer, DeviceViewMut},
     device::Device,
     driver::{GraphHandle, RunnableGraphHandle},
     element::Element,
     error::{Error, OnDevice, Result},
     host_function,
-    stream::{Access, Capture, Stream, Uses, Writes},
+    stream::{Access, Capture, Stream, StreamCore, Uses, Writes},
+    sync::lock,
 };
 
 /// Work that was taken down, and that uses buffers which it does not own yet.
@@ -25,7 +28,8 @@ pub struct Recording {
     device: Device,
     handle: GraphHandle,
     capture: Capture,
-    stream: Stream, // what it was taken down on
+    stream: Stream,  // what it was taken down on
+    is_shared: bool, // whether a graph keeps the stream's cache to itself
 }
 
 /// Work on a device that can be launched again and again, with the buffers that it uses.
@@ -63,7 +67,16 @@ pub struct Graph<B: GraphBuffers> {
     buffers: B,
     writes: Vec<Option<Writes>>, // what a launch does with each of them, in their order
     runnable: Runnable,
-    launches: Uses,
+    launches: Launches,
+}
+
+/// The buffers of a graph that has them together with others; see [`Recording::shared`].
+pub struct Shared(Vec<Arc<Allocation>>);
+
+/// The launches of a graph, and the stream on which its work was taken down.
+struct Launches {
+    uses: Uses,
+    keeps_memory: bool, // whether they use what that stream keeps
 }
 
 /// Device buffers that a graph can own: one, a tuple of up to eight, or a `Vec`.
@@ -106,7 +119,7 @@ impl Device {
         let worked = work(&stream);
         std::mem::forget(ended);
         let Some((graph, capture)) = stream.core().end_capture() else { return Err(Error::Capturing) };
-        let recording = Recording { device: self.clone(), handle: graph?, capture, stream };
+        let recording = Recording { device: self.clone(), handle: graph?, capture, stream, is_shared: false };
         worked.map(|()| recording)
     }
 }
@@ -129,18 +142,65 @@ impl Recording {
     /// # Errors
     /// [`Error::NotOwned`] if it uses others, or one that is gone; [`Error::Driver`].
     pub fn with<B: GraphBuffers>(self, buffers: B) -> Result<Graph<B>> {
+        let writes = self.writes_of_all(&buffers)?;
+        self.graph(buffers, writes)
+    }
+
+    /// A graph that shares the buffers which its work uses with whoever has them. It keeps their memory for as long as
+    /// it exists, also of those that are gone: buffers that the work allocates on the stream that it is given and drops
+    /// again are its own.
+    ///
+    /// A launch writes what the work writes, whoever has a buffer then; it is ordered before and after all other uses,
+    /// as any work of a stream.
+    ///
+    /// # Errors
+    /// [`Error::Driver`].
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_cuda::{Device, software::Config};
+    ///
+    /// let device = Device::software(Config::default())?;
+    /// let stream = device.stream()?;
+    /// let source = stream.zeros::<u32>(4)?;
+    /// let mut target = stream.zeros::<u32>(4)?;
+    /// let recording = device.capture(|stream| {
+    ///     let mut between = stream.allocate(4)?; // gone when the capture ends
+    ///     stream.copy(&source, &mut between)?;
+    ///     stream.copy(&between, &mut target)
+    /// })?;
+    /// let graph = recording.shared()?;
+    /// stream.fill(&mut { source }, 7)?;
+    /// graph.launch(&stream)?;
+    /// assert_eq!(stream.read(&target)?, [7; 4]);
+    /// # Ok::<(), pagelock_cuda::Error>(())
+    /// ```
+    pub fn shared(mut self) -> Result<Graph<Shared>> {
+        let buffers = Shared(self.capture.take_allocations());
+        let writes = self.writes(&buffers);
+        self.is_shared = true;
+        self.graph(buffers, writes)
+    }
+
+    fn graph<B: GraphBuffers>(&self, buffers: B, writes: Vec<Option<Writes>>) -> Result<Graph<B>> {
+        let launches = Launches { uses: Uses::new(self.stream.core().clone(), 0), keeps_memory: self.is_shared };
         host_function::refuse_inside()?;
-        let writes = self.writes(&buffers)?;
         // SAFETY: the graph exists while this does.
         let handle = unsafe { self.device.core().base().driver.instantiate(self.handle) }?;
         let runnable = Runnable { device: self.device.clone(), handle };
-        Ok(Graph { buffers, writes, runnable, launches: Uses::new(self.stream.core().clone(), 0) })
+        Ok(Graph { buffers, writes, runnable, launches })
     }
 
     /// What the work does with each of the buffers.
-    fn writes<B: GraphBuffers>(&self, buffers: &B) -> Result<Vec<Option<Writes>>> {
+    fn writes<B: GraphBuffers>(&self, buffers: &B) -> Vec<Option<Writes>> {
         let mut writes = Vec::new();
         buffers.visit(&mut |Member(uses)| writes.push(uses.captured_by(self.capture.id)));
+        writes
+    }
+
+    /// The same, if these are all that it uses.
+    fn writes_of_all<B: GraphBuffers>(&self, buffers: &B) -> Result<Vec<Option<Writes>>> {
+        let writes = self.writes(buffers);
         let (used, given) = (self.capture.buffers, writes.iter().flatten().count());
         if used == given { Ok(writes) } else { Err(Error::NotOwned { used, given }) }
     }
@@ -148,6 +208,9 @@ impl Recording {
 
 impl Drop for Recording {
     fn drop(&mut self) {
+        if !self.is_shared {
+            self.stream.core().set_private(false);
+        }
         if !host_function::is_inside() {
             // SAFETY: made in `capture`, gone after this.
             let _ = unsafe { self.device.core().base().driver.destroy_graph(self.handle) };
@@ -176,7 +239,7 @@ impl<B: GraphBuffers> Graph<B> {
 
     fn accesses(&self) -> Vec<Access<'_>> {
         let mut accesses = Vec::with_capacity(self.writes.len() + 1);
-        accesses.push(self.launches.write()); // one launch at a time, and an update after them
+        accesses.push(self.launches.uses.write()); // one launch at a time, and an update after them
         let mut writes = self.writes.iter();
         self.buffers.visit(&mut |Member(uses)| {
             let used = writes.next().copied().flatten();
@@ -207,8 +270,8 @@ impl<B: GraphBuffers> Graph<B> {
     /// ```
     pub fn update(&mut self, recording: Recording) -> Result<()> {
         host_function::refuse_inside()?;
-        let writes = recording.writes(&self.buffers)?;
-        self.launches.prove_done()?;
+        let writes = recording.writes_of_all(&self.buffers)?;
+        self.launches.uses.prove_done()?;
         let driver = &self.runnable.device.core().base().driver;
         // SAFETY: both exist, and no launch is going on (just waited; `&mut`).
         if !unsafe { driver.update_graph(self.runnable.handle, recording.handle) }? {
@@ -226,6 +289,23 @@ impl<B: GraphBuffers> Graph<B> {
     /// Ends the graph and gives its buffers back.
     pub fn into_buffers(self) -> B {
         self.buffers
+    }
+}
+
+impl Launches {
+    /// Whether the stream comes after all of them, or they are done.
+    fn are_ordered_before(&self, stream: &StreamCore) -> bool {
+        stream.order_after_all(&self.uses).is_ok() || (!host_function::is_inside() && self.uses.prove_done().is_ok())
+    }
+}
+
+impl Drop for Launches {
+    fn drop(&mut self) {
+        let stream = self.uses.home();
+        if self.keeps_memory && !self.are_ordered_before(stream) {
+            lock(&stream.cache).leak_all();
+        }
+        stream.set_private(false);
     }
 }
 
@@ -270,6 +350,18 @@ impl<T: Element> sealed::Buffers for DeviceBuffer<T> {
     fn views_mut(&mut self) -> DeviceViewMut<'_, T> {
         self.view_mut()
     }
+}
+
+impl GraphBuffers for Shared {}
+
+impl sealed::Buffers for Shared {
+    type Views<'a> = ();
+
+    fn visit<'a>(&'a self, visit: &mut dyn FnMut(Member<'a>)) {
+        self.0.iter().for_each(|allocation| visit(Member(allocation.uses())));
+    }
+
+    fn views_mut(&mut self) {}
 }
 
 impl<B: GraphBuffers> GraphBuffers for Vec<B> {}

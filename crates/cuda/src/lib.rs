@@ -78,7 +78,7 @@ pub use device::{Device, InFlight, Leaked};
 pub use element::Element;
 pub use error::{Absence, CompilerAbsence, Error, OnDevice, Result};
 pub use event::Event;
-pub use graph::{Graph, GraphBuffers, Recording};
+pub use graph::{Graph, GraphBuffers, Recording, Shared};
 pub use host_function::HostCall;
 pub use kernel::{
     Argument, Function, Kernel, KernelSource, Launch, MAX_ARGUMENTS, Module, Parameter, Read, Signature, Write,

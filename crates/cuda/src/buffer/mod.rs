@@ -5,7 +5,7 @@
 
 mod view;
 
-use std::{fmt, marker::PhantomData, ops::RangeBounds};
+use std::{fmt, marker::PhantomData, ops::RangeBounds, sync::Arc};
 
 use pagelock_memory::ByteSize;
 
@@ -36,10 +36,15 @@ use crate::{
 /// # Ok::<(), pagelock_cuda::Error>(())
 /// ```
 pub struct DeviceBuffer<T: Element> {
-    block: Option<Block>, // none if there are no elements, and while it is dropped
+    allocation: Arc<Allocation>,
     len: usize,
-    uses: Uses,
     elements: PhantomData<T>,
+}
+
+/// The memory of a buffer, and who uses it: held by the buffer, and by graphs that share it.
+pub(crate) struct Allocation {
+    block: Option<Block>, // none if there are no elements, and while it is dropped
+    uses: Uses,
 }
 
 impl Stream {
@@ -55,7 +60,8 @@ impl Stream {
             bytes => Some(pool::allocate(self.core(), bytes, element_size::<T>())?),
         };
         let worked_on = block.as_ref().map_or(0, |block| block.worked_on);
-        Ok(DeviceBuffer { block, len, uses: Uses::new(self.core().clone(), worked_on), elements: PhantomData })
+        let allocation = Arc::new(Allocation { block, uses: Uses::new(self.core().clone(), worked_on) });
+        Ok(DeviceBuffer { allocation, len, elements: PhantomData })
     }
 
     /// `len` zeros.
@@ -87,26 +93,26 @@ impl<T: Element> DeviceBuffer<T> {
 
     /// The device that has them.
     pub fn device(&self) -> &Device {
-        self.uses.home().device()
+        self.uses().home().device()
     }
 
     /// Where the device has them: a number for kernels, nothing that the host could follow.
     pub fn address(&self) -> Address {
-        self.block.as_ref().map_or(Address(0), |block| block.address)
+        self.allocation.block.as_ref().map_or(Address(0), |block| block.address)
     }
 
     pub(crate) fn uses(&self) -> &Uses {
-        &self.uses
+        &self.allocation.uses
     }
 
     /// All elements, to be read.
     pub fn view(&self) -> DeviceView<'_, T> {
-        DeviceView::of(self.address(), self.len, &self.uses)
+        DeviceView::of(self.address(), self.len, &self.allocation)
     }
 
     /// All elements, to be written.
     pub fn view_mut(&mut self) -> DeviceViewMut<'_, T> {
-        DeviceViewMut::of(self.address(), self.len, &self.uses)
+        DeviceViewMut::of(self.address(), self.len, &self.allocation)
     }
 
     /// Some elements, to be read.
@@ -126,7 +132,13 @@ impl<T: Element> DeviceBuffer<T> {
     }
 }
 
-impl<T: Element> Drop for DeviceBuffer<T> {
+impl Allocation {
+    pub(crate) fn uses(&self) -> &Uses {
+        &self.uses
+    }
+}
+
+impl Drop for Allocation {
     fn drop(&mut self) {
         let Some(block) = self.block.take() else { return };
         let home = self.uses.home();

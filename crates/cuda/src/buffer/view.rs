@@ -7,19 +7,19 @@ use std::{
     sync::Arc,
 };
 
-use super::DeviceBuffer;
+use super::{Allocation, DeviceBuffer};
 use crate::{
     driver::Address,
     element::Element,
     error::{Error, OnDevice, Result},
-    stream::{Access, StreamCore, Uses},
+    stream::{Access, StreamCore},
 };
 
 /// Elements of a device buffer that may be read: what `&[T]` is to host memory.
 pub struct DeviceView<'a, T: Element> {
     address: Address,
     len: usize,
-    uses: &'a Uses,
+    allocation: &'a Arc<Allocation>,
     elements: PhantomData<&'a [T]>,
 }
 
@@ -41,7 +41,7 @@ pub struct DeviceView<'a, T: Element> {
 pub struct DeviceViewMut<'a, T: Element> {
     address: Address,
     len: usize,
-    uses: &'a Uses,
+    allocation: &'a Arc<Allocation>,
     elements: PhantomData<&'a mut [T]>,
 }
 
@@ -49,8 +49,8 @@ pub struct DeviceViewMut<'a, T: Element> {
 macro_rules! view {
     ($View:ident, $access:ident) => {
         impl<'a, T: Element> $View<'a, T> {
-            pub(super) fn of(address: Address, len: usize, uses: &'a Uses) -> Self {
-                Self { address, len, uses, elements: PhantomData }
+            pub(super) fn of(address: Address, len: usize, allocation: &'a Arc<Allocation>) -> Self {
+                Self { address, len, allocation, elements: PhantomData }
             }
 
             /// How many elements.
@@ -85,8 +85,8 @@ macro_rules! view {
             pub fn split_at(self, middle: usize) -> Result<(Self, Self)> {
                 checked(middle..self.len, self.len)?;
                 let rest = self.address.offset(middle * size_of::<T>());
-                let first = Self::of(self.address, middle, self.uses);
-                Ok((first, Self::of(rest, self.len - middle, self.uses)))
+                let first = Self::of(self.address, middle, self.allocation);
+                Ok((first, Self::of(rest, self.len - middle, self.allocation)))
             }
 
             pub(crate) fn len_bytes(&self) -> usize {
@@ -95,15 +95,16 @@ macro_rules! view {
 
             /// What work that takes this view does with the buffer.
             pub(crate) fn access(&self) -> Access<'a> {
-                self.uses.$access()
+                self.allocation.uses().$access().of(self.allocation)
             }
 
             /// An error if the buffer is on another device than the stream.
             pub(crate) fn check_beside(&self, stream: &StreamCore) -> Result<()> {
-                if stream.is_beside(self.uses.home()) {
+                let home = self.allocation.uses().home();
+                if stream.is_beside(home) {
                     return Ok(());
                 }
-                let device = self.uses.home().base().ordinal;
+                let device = home.base().ordinal;
                 Err(Error::OtherDevice { what: OnDevice::Buffer, device, stream: stream.base().ordinal })
             }
         }
@@ -121,7 +122,7 @@ view!(DeviceViewMut, write);
 
 impl<T: Element> DeviceView<'_, T> {
     pub(crate) fn home(&self) -> &Arc<StreamCore> {
-        self.uses.home()
+        self.allocation.uses().home()
     }
 }
 
@@ -147,14 +148,14 @@ impl<'a, T: Element> From<&'a mut DeviceBuffer<T>> for DeviceViewMut<'a, T> {
 
 impl<'a, T: Element> From<DeviceViewMut<'a, T>> for DeviceView<'a, T> {
     fn from(view: DeviceViewMut<'a, T>) -> Self {
-        Self::of(view.address, view.len, view.uses)
+        Self::of(view.address, view.len, view.allocation)
     }
 }
 
 impl<T: Element> DeviceViewMut<'_, T> {
     /// The same elements, borrowed for a shorter time.
     pub fn reborrow(&mut self) -> DeviceViewMut<'_, T> {
-        DeviceViewMut::of(self.address, self.len, self.uses)
+        DeviceViewMut::of(self.address, self.len, self.allocation)
     }
 }
 

@@ -72,8 +72,9 @@ fn rounded(len_bytes: usize) -> Option<usize> {
 pub(crate) fn allocate(stream: &Arc<StreamCore>, len_bytes: usize, element: ByteSize) -> Result<Block> {
     let too_long = Error::TooLong { len: len_bytes / element.0.max(1) as usize, element };
     let rounded = rounded(len_bytes).ok_or(too_long)?;
+    let is_for_others = stream.keeps_for_others();
     let mut cache = lock(&stream.cache);
-    let kept = cache.take(rounded);
+    let kept = if is_for_others { None } else { cache.take(rounded) };
     match kept {
         Some(_) => cache.hits += 1,
         None => cache.misses += 1,
@@ -175,17 +176,18 @@ impl Device {
 
     fn streams_beside(&self, stream: &Arc<StreamCore>) -> Vec<Arc<StreamCore>> {
         let mut others = self.streams();
-        others.retain(|other| !Arc::ptr_eq(other, stream));
+        others.retain(|other| !Arc::ptr_eq(other, stream) && !other.is_private());
         others
     }
 
-    /// Gives back to the driver what is kept, except parts of segments that are in use and what a stream that captures
-    /// keeps; waits for the streams that keep it. Returns how much that was.
+    /// Gives back to the driver what is kept, except parts of segments that are in use and what belongs to a graph; waits
+    /// for the streams that keep it. Returns how much that was.
     ///
     /// # Errors
     /// [`Error::Driver`] if one of them cannot be waited for; what it keeps stays.
     pub fn trim(&self) -> Result<ByteSize> {
-        let streams = self.streams();
+        let mut streams = self.streams();
+        streams.retain(|stream| !stream.is_private());
         let kept: Vec<_> = streams.iter().map(|stream| lock(&stream.cache).take_all()).collect();
         let mut idle: HashMap<_, usize> = HashMap::new();
         for block in kept.iter().flatten() {

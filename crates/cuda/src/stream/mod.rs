@@ -55,6 +55,7 @@ pub(crate) struct StreamCore {
     device: Device,
     queue: Queue,
     is_capturing: AtomicBool,        // whether there is a capture
+    is_private: AtomicBool,          // whether no other stream may have what the cache keeps
     capture: Mutex<Option<Capture>>, // guards what it knows
     /// What the stream keeps for its next buffers.
     pub(crate) cache: Mutex<Cache>,
@@ -172,8 +173,8 @@ impl fmt::Debug for Stream {
 
 impl StreamCore {
     pub(crate) fn new(device: Device, queue: Queue, cache: Cache) -> Self {
-        let (is_capturing, capture) = (AtomicBool::new(false), Mutex::new(None));
-        Self { device, queue, is_capturing, capture, cache: Mutex::new(cache) }
+        let (is_capturing, is_private) = (AtomicBool::new(false), AtomicBool::new(false));
+        Self { device, queue, is_capturing, is_private, capture: Mutex::new(None), cache: Mutex::new(cache) }
     }
 
     pub(crate) fn device(&self) -> &Device {
@@ -233,6 +234,15 @@ impl StreamCore {
             access.note(self, at);
         }
         submitted.map_err(Unqueued::Unknown)
+    }
+
+    /// Whether no other stream may have what this one keeps: a graph uses it.
+    pub(crate) fn is_private(&self) -> bool {
+        self.is_private.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_private(&self, is_private: bool) {
+        self.is_private.store(is_private, Ordering::Release);
     }
 
     /// The number of the work that was just queued.

@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use super::StreamCore;
 use crate::{
+    buffer::Allocation,
     driver::{self, EventTiming},
     error::Result,
     event::Recorded,
@@ -53,6 +54,7 @@ struct Captured {
 #[derive(Clone, Copy)]
 pub(crate) struct Access<'a> {
     uses: &'a Uses,
+    allocation: Option<&'a Arc<Allocation>>, // what they are the uses of, where that is memory
     writes: bool,
 }
 
@@ -77,11 +79,11 @@ impl Uses {
     }
 
     pub(crate) fn read(&self) -> Access<'_> {
-        Access { uses: self, writes: false }
+        Access { uses: self, allocation: None, writes: false }
     }
 
     pub(crate) fn write(&self) -> Access<'_> {
-        Access { uses: self, writes: true }
+        Access { uses: self, allocation: None, writes: true }
     }
 
     /// What the work of that capture does with the buffer, if it uses it at all.
@@ -92,7 +94,7 @@ impl Uses {
 
     /// What work does that writes, or else only reads.
     pub(crate) fn access(&self, writes: Writes) -> Access<'_> {
-        Access { uses: self, writes: writes.0 }
+        Access { uses: self, allocation: None, writes: writes.0 }
     }
 
     /// Waits on the host until no stream uses the buffer.
@@ -102,7 +104,17 @@ impl Uses {
     }
 }
 
-impl Access<'_> {
+impl<'a> Access<'a> {
+    /// The same, of memory that a capture may have to keep.
+    pub(crate) fn of(self, allocation: &'a Arc<Allocation>) -> Self {
+        Access { allocation: Some(allocation), ..self }
+    }
+
+    /// The memory, if it is known, and the stream that it comes from.
+    pub(super) fn allocation(&self) -> Option<&'a Arc<Allocation>> {
+        self.allocation
+    }
+
     /// Up to where other streams must be waited for: to read, for their writes; to write, for everything.
     fn before(&self, stream: &StreamCore) -> Vec<(Arc<StreamCore>, u64)> {
         let marks = lock(&self.uses.marks);

@@ -191,6 +191,113 @@ fn a_capture_that_fails_or_unwinds_leaves_streams_that_work() {
     });
 }
 
+/// Adds a step of `source → temporary → target` for each temporary, of which the capture itself has the memory.
+fn through_temporaries(
+    stream: &Stream,
+    source: &DeviceBuffer<u32>,
+    target: &mut DeviceBuffer<u32>,
+) -> Result<(), Error> {
+    for _ in 0..3 {
+        let (mut first, mut second) = (stream.allocate(LEN)?, stream.allocate(LEN)?);
+        stream.copy(source, &mut first)?;
+        stream.copy(&first, &mut second)?;
+        drop(first);
+        stream.copy(&second, target.view_mut())?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_shared_graph_changes_buffers_that_others_have() {
+    on_every_device(|device| {
+        let (stream, other) = (device.stream().unwrap(), device.stream().unwrap());
+        let (mut source, mut target) = (stream.zeros::<u32>(LEN).unwrap(), stream.zeros::<u32>(LEN).unwrap());
+        let recording = device.capture(|stream| through_temporaries(stream, &source, &mut target)).unwrap();
+        let graph = recording.shared().unwrap();
+        for round in 1..20 {
+            other.fill(&mut source, round).unwrap();
+            graph.launch(&stream).unwrap();
+            assert_eq!(other.read(&target).unwrap(), [round; LEN]);
+        }
+    });
+}
+
+#[test]
+fn a_shared_graph_keeps_what_it_uses_until_its_launches_are_done() {
+    on_every_device(|device| {
+        let stream = device.stream().unwrap();
+        for round in 1..10 {
+            let (mut source, mut target) = (stream.zeros::<u32>(LEN).unwrap(), stream.zeros::<u32>(LEN).unwrap());
+            stream.fill(&mut source, round).unwrap();
+            let recording = device.capture(|stream| through_temporaries(stream, &source, &mut target)).unwrap();
+            let graph = recording.shared().unwrap();
+            drop(source);
+            let mut grabbed: Vec<_> = (0..8).map(|_| stream.allocate::<u32>(LEN).unwrap()).collect();
+            graph.launch(&stream).unwrap();
+            drop(graph);
+            let other = device.stream().unwrap();
+            grabbed.extend((0..8).map(|_| other.allocate::<u32>(LEN).unwrap()));
+            for (value, buffer) in (100..).zip(&mut grabbed) {
+                other.fill(buffer, value).unwrap();
+            }
+            assert_eq!(stream.read(&target).unwrap(), [round; LEN]);
+            for (value, buffer) in (100..).zip(&grabbed) {
+                assert_eq!(stream.read(buffer).unwrap(), [value; LEN]);
+            }
+        }
+        device.synchronize().unwrap();
+        assert_eq!(device.leaked().count, 0);
+    });
+}
+
+#[test]
+fn nobody_gets_the_memory_that_a_shared_graph_has_to_itself() {
+    on_every_device(|device| {
+        let stream = device.stream().unwrap();
+        let (source, mut target) = (stream.zeros::<u32>(LEN).unwrap(), stream.zeros::<u32>(LEN).unwrap());
+        let mut captured_on = None;
+        let recording = device.capture(|stream| {
+            captured_on = Some(stream.clone());
+            through_temporaries(stream, &source, &mut target)
+        });
+        let graph = recording.unwrap().shared().unwrap();
+        let captured_on = captured_on.unwrap();
+        device.trim().unwrap();
+        for from in [&stream, &captured_on] {
+            let mut buffers: Vec<_> = (0..6).map(|_| from.allocate::<u32>(LEN).unwrap()).collect();
+            for (value, buffer) in (1..).zip(&mut buffers) {
+                stream.fill(buffer, value).unwrap();
+            }
+            graph.launch(&stream).unwrap();
+            for (value, buffer) in (1..).zip(&buffers) {
+                assert_eq!(stream.read(buffer).unwrap(), [value; LEN]);
+            }
+        }
+    });
+}
+
+#[test]
+fn a_buffer_of_a_capture_that_is_still_there_is_written_at_each_launch() {
+    on_every_device(|device| {
+        let stream = device.stream().unwrap();
+        let mut source = stream.zeros::<u32>(LEN).unwrap();
+        let mut result = None;
+        let recording = device.capture(|stream| {
+            let result = result.insert(stream.allocate(LEN)?);
+            stream.copy(&source, result)
+        });
+        let (graph, result) = (recording.unwrap().shared().unwrap(), result.unwrap());
+        for round in 1..10 {
+            stream.fill(&mut source, round).unwrap();
+            graph.launch(&stream).unwrap();
+            let other = device.stream().unwrap();
+            assert_eq!(other.read(&result).unwrap(), [round; LEN]);
+        }
+        drop(graph);
+        assert_eq!(stream.read(&result).unwrap(), [9; LEN]);
+    });
+}
+
 #[test]
 fn a_graph_of_a_device_runs_on_its_streams_only() {
     let machine = Machine::new(pagelock_cuda::software::Config { devices: 2, ..Default::default() });
