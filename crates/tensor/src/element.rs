@@ -378,13 +378,13 @@ impl FromWide for f32 {
 impl FromWide for f16 {
     #[inline(always)]
     fn from_wide(value: f64) -> Self {
-        f16::from_f64(value)
+        math::half::f32_to_f16(math::half::f64_to_f32_odd(value))
     }
 }
 impl FromWide for bf16 {
     #[inline(always)]
     fn from_wide(value: f64) -> Self {
-        bf16::from_f64(value)
+        math::half::f32_to_bf16(math::half::f64_to_f32_odd(value))
     }
 }
 

@@ -360,6 +360,12 @@ pub enum Error {
         /// What CUDA, or the compiler of kernels, says.
         source: cuda::Error,
     },
+    /// Something that cannot be part of a captured step.
+    #[error("{what} cannot be part of a captured step; do that before or after it, or return what is needed there")]
+    Captured {
+        /// What was asked for.
+        what: &'static str,
+    },
     /// Host memory was refused.
     #[error("{op}: no memory for {shape} of {dtype}: {source}")]
     Memory {

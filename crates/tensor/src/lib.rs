@@ -39,6 +39,7 @@
 //! - **Changes in place:** methods that end in an underscore, for data and optimizers. They are never recorded.
 //! - **Gradients:** [`backward`](Tensor::backward), [`grad`](Tensor::grad), [`no_grad`]; the rest is in [`autograd`].
 //! - **GPUs:** [`Device::best`], [`x.to(&device)`](Tensor::to), [`Tensor::on`]; operations run where their inputs are.
+//!   [`CapturedStep`] does a training step again and again at the price of one launch.
 //! - **Random numbers** that replay: [`manual_seed`], [`Generator`].
 //!
 //! # Reading order
@@ -47,7 +48,7 @@
 //! 3. `ops/elementwise.rs`, the simplest operations; `ops/matmul/` and `ops/conv2d/`, with kernels of their own.
 //! 4. `autograd/`: what `apply` leaves behind, and how `backward` walks it.
 //! 5. `cpu/`, the loops of which kernels are made; `parallel.rs`, how they share threads.
-//! 6. `device.rs` and `transfer.rs`, then `cuda/`: the same on GPUs.
+//! 6. `device.rs` and `transfer.rs`, then `cuda/` and `capture/`: the same on GPUs.
 //! 7. `reuse.rs` and `scratch.rs`: why a training step makes no heap allocation after the first ones.
 //! 8. `element.rs`, `create.rs`, `random.rs`, `format.rs`: element types, making and printing tensors.
 //!
@@ -62,6 +63,7 @@
 //! None: instruction sets are chosen at run time, and everything else is always there.
 
 pub mod autograd;
+mod capture;
 mod cpu;
 mod create;
 mod cuda;
@@ -83,6 +85,7 @@ mod tensor;
 mod transfer;
 
 pub use autograd::{enable_grad, is_grad_enabled, no_grad};
+pub use capture::{CapturedStep, Tensors};
 pub use create::{Create, NestedArray, On};
 pub use cuda::CudaDevice;
 pub use device::{Device, Operand};

@@ -43,6 +43,20 @@ impl StorageRef {
         Arc::strong_count(&self.0) == 1
     }
 
+    /// Leaves other memory of the device to all handles, with the same values, and makes a storage of the old.
+    pub(crate) fn with_other_memory(&self, device: &CudaDevice) -> Result<StorageRef> {
+        let failed = |source| Error::cuda("copy", source);
+        let mut memory = self.memory.write().unwrap_or_else(PoisonError::into_inner);
+        let Memory::Cuda(old) = &mut *memory else { unreachable!("the storage is on a device") };
+        let stream = device.stream();
+        let mut other = stream.allocate(old.len()).map_err(failed)?;
+        stream.copy(&*old, &mut other).map_err(failed)?;
+        let old = RwLock::new(Memory::Cuda(std::mem::replace(old, other)));
+        drop(memory);
+        let (dtype, device) = (self.dtype, self.device.clone());
+        Ok(StorageRef::new(Storage { memory: old, version: AtomicU64::new(0), dtype, device }))
+    }
+
     /// Where the storage is, for [`lock_order`].
     pub(crate) fn address(&self) -> *const Storage {
         &**self
@@ -89,6 +103,11 @@ impl Storage {
         self.version.load(Ordering::Acquire)
     }
 
+    /// Makes a new version, of what a device was just asked to write.
+    pub(crate) fn note_write(&self) {
+        self.version.fetch_add(1, Ordering::Release);
+    }
+
     /// Locks for reading, wherever the bytes are.
     pub(crate) fn lock(&self) -> Locked<'_> {
         // A poisoned lock means that a kernel panicked on a bug of ours; the bytes are still initialised.
@@ -98,7 +117,7 @@ impl Storage {
     /// Locks for writing and makes a new version.
     pub(crate) fn lock_mut(&self) -> LockedMut<'_> {
         let guard = self.memory.write().unwrap_or_else(PoisonError::into_inner);
-        self.version.fetch_add(1, Ordering::Release);
+        self.note_write();
         LockedMut(guard)
     }
 }

@@ -83,6 +83,10 @@ impl<T: Element> Tensor<T> {
         &self.raw
     }
 
+    pub(crate) fn raw_mut(&mut self) -> &mut Raw {
+        &mut self.raw
+    }
+
     pub(crate) fn into_raw(self) -> Raw {
         self.raw
     }

@@ -7,10 +7,11 @@
 
 use std::marker::PhantomData;
 
-use pagelock_cuda::DeviceView;
+use pagelock_cuda::{DeviceView, DeviceViewMut};
 use pagelock_memory::{HostBuffer, Kind, Resource, default_host};
 
 use crate::autograd::{GradFn, NodeRef, is_recorded};
+use crate::capture;
 use crate::cpu;
 use crate::cuda::CudaDevice;
 use crate::device::Device;
@@ -44,6 +45,19 @@ impl<T: Element> Tensor<T> {
         let dense = if self.layout().is_dense() { self.clone() } else { self.deep_copy("to")? };
         let out = move_to(dense.raw(), device)?;
         Ok(record("to", self, out))
+    }
+
+    /// Copies the elements to `slot`, a contiguous tensor of this shape on some device.
+    pub(crate) fn copy_into(&self, slot: &Tensor<T>) -> Result<()> {
+        let source = self.clone().with_node(None);
+        match (source.storage().device(), slot.storage().device()) {
+            (Device::Cpu, Device::Cuda(cuda)) => {
+                let source = source.contiguous()?;
+                let mut locked = slot.storage().lock_mut();
+                send(source.raw(), cuda, locked.cuda(slot.layout(), T::DTYPE).into_bytes())
+            }
+            (_, device) => slot.copy_(&source.to(device)?),
+        }
     }
 
     /// This tensor in page-locked memory, from which GPUs copy fastest and while the program goes on: itself if it is
@@ -115,22 +129,28 @@ fn move_to(tensor: &Raw, device: &Device) -> Result<Raw> {
 fn upload(tensor: &Raw, device: &Device, cuda: &CudaDevice) -> Result<Raw> {
     let (dtype, layout) = (tensor.dtype(), tensor.layout.at_start());
     let mut fresh = FreshCuda::allocate("to", *tensor.shape(), dtype, device, cuda)?;
-    let locked = tensor.storage.lock();
-    let Some(buffer) = locked.host() else { unreachable!("the tensor is on the host") };
-    let target = fresh.out().into_bytes();
-    let copied = if buffer.kind() == Kind::PageLocked && buffer.len_bytes() == target.len() {
-        cuda.stream().upload_buffer(buffer, target)
-    } else {
-        let start = tensor.layout.offset() * dtype.size();
-        cuda.stream().upload_staged(&buffer.bytes()[start..][..target.len()], target)
-    };
-    copied.map_err(|source| Error::cuda("to", source))?;
+    send(tensor, cuda, fresh.out().into_bytes())?;
     let (storage, _) = fresh.share();
     Ok(Raw { storage, layout, node: None })
 }
 
+/// Copies a dense tensor of the host to `target`.
+fn send(tensor: &Raw, cuda: &CudaDevice, target: DeviceViewMut<'_, u8>) -> Result<()> {
+    capture::refuse("a copy from the host")?;
+    let locked = tensor.storage.lock();
+    let Some(buffer) = locked.host() else { unreachable!("the tensor is on the host") };
+    let copied = if buffer.kind() == Kind::PageLocked && buffer.len_bytes() == target.len() {
+        cuda.stream().upload_buffer(buffer, target)
+    } else {
+        let start = tensor.layout.offset() * tensor.dtype().size();
+        cuda.stream().upload_staged(&buffer.bytes()[start..][..target.len()], target)
+    };
+    copied.map_err(|source| Error::cuda("to", source))
+}
+
 /// The part of the storage that a view covers, on the host, with the view's strides.
 fn download_span(op: &'static str, tensor: &Raw, cuda: &CudaDevice) -> Result<Raw> {
+    capture::refuse("reading elements on the host")?;
     let (dtype, layout) = (tensor.dtype(), tensor.layout.at_start());
     let locked = tensor.storage.lock();
     let source = span_of(tensor, locked.device_bytes());

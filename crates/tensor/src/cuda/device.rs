@@ -7,6 +7,7 @@ use pagelock_cuda as cuda;
 
 use super::code::Kernels;
 use super::fault::Faults;
+use crate::capture;
 use crate::error::{Error, Result};
 
 /// A device that CUDA drives, with what tensors need of it. Cheap to clone; see [`Device`](crate::Device).
@@ -64,9 +65,10 @@ impl CudaDevice {
         &self.core.device
     }
 
-    /// The stream on which operations run.
+    /// The stream on which operations run; while this thread takes down a [`CapturedStep`](crate::CapturedStep), the one
+    /// that captures.
     pub fn stream(&self) -> cuda::Stream {
-        self.core.stream.clone()
+        capture::stream_on(self).unwrap_or_else(|| self.core.stream.clone())
     }
 
     pub(super) fn faults(&self) -> &Faults {

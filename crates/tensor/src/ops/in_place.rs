@@ -4,6 +4,7 @@
 //! new ones. An operand that shares the destination's storage is copied first.
 
 use crate::autograd::{CutBy, is_grad_enabled, note_cut};
+use crate::capture;
 use crate::cpu::{self, CpuView};
 use crate::cuda::{Formula, constant};
 use crate::device::{Device, common_device};
@@ -120,6 +121,7 @@ impl<T: Element> Tensor<T> {
         &'a self,
         sources: [&'a Tensor<T>; N],
     ) -> ([usize; N], [Option<Locked<'a>>; N], LockedMut<'a>) {
+        capture::note_write(self.storage());
         let storages = sources.map(Tensor::storage);
         let first = first_of_storage(storages);
         let (mut reading, mut writing) = ([const { None }; N], None);

@@ -3,6 +3,7 @@
 use pagelock_cuda::{Argument, Launch};
 
 use super::{Draw, fill::LANES};
+use crate::capture;
 use crate::cuda::{Code, CudaDevice, CudaOut, count};
 use crate::error::Result;
 
@@ -13,6 +14,7 @@ const THREADS: u32 = 128;
 impl Draw {
     /// One thread per counter, and how a kernel is told where its numbers are: how many elements, seed, position, stream.
     pub(crate) fn launch(&self, op: &'static str, elements: usize) -> Result<(Launch, [[u8; 8]; 4])> {
+        capture::refuse("drawing random numbers")?;
         let counters = elements.div_ceil(LANES * self.rows) * LANES;
         count(op, counters.div_ceil(THREADS as usize))?;
         let numbers = [elements as u64, self.seed, self.position, self.stream].map(u64::to_ne_bytes);

@@ -2,18 +2,45 @@
 
 #![allow(dead_code, reason = "every test program uses some of it")]
 
-use std::sync::OnceLock;
+use std::ops::Deref;
+use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use pagelock_cuda::software::Config;
 use pagelock_tensor::Device;
 
 /// The CPU, and the GPU where there is one.
 pub(crate) fn devices() -> Vec<Device> {
-    [Device::Cpu].into_iter().chain(gpu()).collect()
+    [Device::Cpu].into_iter().chain(gpu().map(|gpu| gpu.clone())).collect()
 }
 
-/// The GPU, or none after saying so; an error if there has to be one.
-pub(crate) fn gpu() -> Option<Device> {
+/// A GPU that tests use together, or that one has alone.
+pub(crate) struct Gpu<Use> {
+    device: Device,
+    _use: Use,
+}
+
+impl<Use> Deref for Gpu<Use> {
+    type Target = Device;
+
+    fn deref(&self) -> &Device {
+        &self.device
+    }
+}
+
+/// What an operation notes on a GPU for the host to find is found by whoever looks first.
+static USE: RwLock<()> = RwLock::new(());
+
+/// The GPU, together with other tests; none after saying so, an error if there has to be one.
+pub(crate) fn gpu() -> Option<Gpu<RwLockReadGuard<'static, ()>>> {
+    found().map(|device| Gpu { device, _use: USE.read().unwrap_or_else(PoisonError::into_inner) })
+}
+
+/// The GPU while no other test of this program uses it.
+pub(crate) fn gpu_alone() -> Option<Gpu<RwLockWriteGuard<'static, ()>>> {
+    found().map(|device| Gpu { device, _use: USE.write().unwrap_or_else(PoisonError::into_inner) })
+}
+
+fn found() -> Option<Device> {
     static GPU: OnceLock<Result<Device, String>> = OnceLock::new();
     match GPU.get_or_init(|| Device::cuda(0).map_err(|missing| missing.to_string())) {
         Ok(device) => Some(device.clone()),

@@ -1,12 +1,14 @@
 //! Tensors on devices.
 //!
 //! `transfers.rs` and `errors.rs` run on a device made of software; `compiling.rs` compiles what a GPU would run;
-//! `agreement.rs` and `networks.rs` compare a GPU with the CPU, where there is one.
+//! `agreement.rs` and `networks.rs` compare a GPU with the CPU, where there is one, and `captured.rs` steps that are
+//! captured with steps that are not.
 
 #[path = "../common/mod.rs"]
 mod common;
 
 mod agreement;
+mod captured;
 mod compiling;
 mod errors;
 mod networks;

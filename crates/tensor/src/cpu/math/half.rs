@@ -46,9 +46,43 @@ pub(crate) fn f32_to_bf16(x: f32) -> bf16 {
     bf16::from_bits(if x.is_nan() { nan } else { rounded } as u16)
 }
 
+/// So that rounding the result to a half type gives what rounding `x` once would: towards zero, and to an odd last bit
+/// if that is not exact (S. Boldo, G. Melquiond, 2005, <https://hal.science/inria-00070603>). The `half` crate's own
+/// conversion drops the lower half of `x`, and so takes a little more than a tie for a tie.
+#[inline(always)]
+pub(crate) fn f64_to_f32_odd(x: f64) -> f32 {
+    let nearest = x as f32;
+    let wide = f64::from(nearest);
+    let towards_zero = nearest.to_bits() - u32::from(wide.abs() > x.abs());
+    if wide == x || x.is_nan() { nearest } else { f32::from_bits(towards_zero | 1) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Every value of a half type, the middle between it and the next, and what is next to that middle in `f64`.
+    #[test]
+    fn wide_numbers_are_rounded_once() {
+        for bits in 0..0x7bff_u16 {
+            let [low, high] = [bits, bits + 1].map(|bits| f16::from_bits(bits).to_f64());
+            let middle = (low + high) / 2.0;
+            let even = f16::from_bits(if bits % 2 == 0 { bits } else { bits + 1 }).to_f64();
+            let narrow = |x: f64| f32_to_f16(f64_to_f32_odd(x)).to_f64();
+            assert_eq!([low, middle.next_down(), middle, middle.next_up()].map(narrow), [low, low, even, high]);
+            assert_eq!(narrow(-middle.next_up()), -high);
+        }
+        for bits in 0..0x7f7f_u16 {
+            let [low, high] = [bits, bits + 1].map(|bits| bf16::from_bits(bits).to_f64());
+            let middle = (low + high) / 2.0;
+            let even = bf16::from_bits(if bits % 2 == 0 { bits } else { bits + 1 }).to_f64();
+            let narrow = |x: f64| f32_to_bf16(f64_to_f32_odd(x)).to_f64();
+            assert_eq!([low, middle.next_down(), middle, middle.next_up()].map(narrow), [low, low, even, high]);
+        }
+        assert_eq!(f32_to_bf16(f64_to_f32_odd(1e300)), bf16::INFINITY);
+        assert_eq!(f32_to_f16(f64_to_f32_odd(f64::NEG_INFINITY)), f16::NEG_INFINITY);
+        assert!(f32_to_bf16(f64_to_f32_odd(f64::NAN)).is_nan());
+    }
 
     #[test]
     fn every_half_widens_exactly() {

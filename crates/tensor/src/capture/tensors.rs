@@ -1,0 +1,168 @@
+//! [`Tensors`]: what a step takes and returns.
+
+use self::sealed::{Output, Sealed};
+use crate::cuda::CudaDevice;
+use crate::device::Device;
+use crate::element::Element;
+use crate::error::Result;
+use crate::storage::FreshCuda;
+use crate::tensor::{Raw, Tensor};
+
+/// What a [`CapturedStep`](super::CapturedStep) takes and returns: a tensor, a tuple of up to four, a `Vec` of them, or
+/// nothing.
+pub trait Tensors: Sealed {}
+
+mod sealed {
+    use super::{CudaDevice, Device, Raw, Result};
+
+    /// A tensor that a graph writes.
+    pub struct Output<'a>(pub(crate) &'a mut Raw);
+
+    /// A tensor that a graph wrote.
+    pub struct Seen<'a>(pub(crate) &'a Raw);
+
+    pub trait Sealed: Clone {
+        /// On that device.
+        fn on(&self, device: &Device) -> Result<Self>;
+
+        /// Room for such tensors.
+        fn slots_on(&self, device: &Device) -> Result<Self>;
+
+        /// Whether these have the shapes of the slots.
+        fn fits(&self, slots: &Self) -> bool;
+
+        /// Copies the elements into the slots, wherever they are.
+        fn copy_to(&self, slots: &Self) -> Result<()>;
+
+        /// Without history.
+        fn detached(&self) -> Self;
+
+        fn visit(&self, see: &mut dyn FnMut(Seen<'_>));
+
+        fn visit_mut(&mut self, change: &mut dyn FnMut(Output<'_>) -> Result<()>) -> Result<()>;
+    }
+
+    impl Seen<'_> {
+        pub(crate) fn is_unique(&self) -> bool {
+            self.0.storage.is_unique()
+        }
+    }
+
+    impl Output<'_> {
+        pub(crate) fn is_unique(&self) -> bool {
+            self.0.storage.is_unique()
+        }
+
+        /// Gives whoever has the storage a copy of its memory, and takes the memory in a storage of its own.
+        pub(crate) fn leave_to_others(self, device: &CudaDevice) -> Result<()> {
+            self.0.storage = self.0.storage.with_other_memory(device)?;
+            Ok(())
+        }
+    }
+}
+
+impl<T: Element> Tensors for Tensor<T> {}
+
+impl<T: Element> Sealed for Tensor<T> {
+    fn on(&self, device: &Device) -> Result<Self> {
+        self.to(device)
+    }
+
+    fn slots_on(&self, device: &Device) -> Result<Self> {
+        let Device::Cuda(cuda) = device else { return Ok(self.clone()) };
+        Ok(Tensor::from_fresh_cuda(FreshCuda::allocate(super::NAME, *self.shape(), T::DTYPE, device, cuda)?))
+    }
+
+    fn fits(&self, slots: &Self) -> bool {
+        self.shape() == slots.shape()
+    }
+
+    fn copy_to(&self, slots: &Self) -> Result<()> {
+        self.copy_into(slots)
+    }
+
+    fn detached(&self) -> Self {
+        self.clone().with_node(None)
+    }
+
+    fn visit(&self, see: &mut dyn FnMut(sealed::Seen<'_>)) {
+        see(sealed::Seen(self.raw()));
+    }
+
+    fn visit_mut(&mut self, change: &mut dyn FnMut(Output<'_>) -> Result<()>) -> Result<()> {
+        change(Output(self.raw_mut()))
+    }
+}
+
+macro_rules! tuples {
+    ($(($($A:ident $index:tt)*))*) => { $(
+        impl<$($A: Tensors),*> Tensors for ($($A,)*) {}
+
+        #[allow(unused_variables, clippy::unused_unit, reason = "the empty tuple has nothing to do")]
+        impl<$($A: Tensors),*> Sealed for ($($A,)*) {
+            fn on(&self, device: &Device) -> Result<Self> {
+                Ok(($(self.$index.on(device)?,)*))
+            }
+
+            fn slots_on(&self, device: &Device) -> Result<Self> {
+                Ok(($(self.$index.slots_on(device)?,)*))
+            }
+
+            fn fits(&self, slots: &Self) -> bool {
+                true $(&& self.$index.fits(&slots.$index))*
+            }
+
+            fn copy_to(&self, slots: &Self) -> Result<()> {
+                $(self.$index.copy_to(&slots.$index)?;)*
+                Ok(())
+            }
+
+            fn detached(&self) -> Self {
+                ($(self.$index.detached(),)*)
+            }
+
+            fn visit(&self, see: &mut dyn FnMut(sealed::Seen<'_>)) {
+                $(self.$index.visit(see);)*
+            }
+
+            fn visit_mut(&mut self, change: &mut dyn FnMut(Output<'_>) -> Result<()>) -> Result<()> {
+                $(self.$index.visit_mut(change)?;)*
+                Ok(())
+            }
+        }
+    )* };
+}
+
+tuples! { () (A 0) (A 0 B 1) (A 0 B 1 C 2) (A 0 B 1 C 2 D 3) }
+
+impl<A: Tensors> Tensors for Vec<A> {}
+
+impl<A: Tensors> Sealed for Vec<A> {
+    fn on(&self, device: &Device) -> Result<Self> {
+        self.iter().map(|tensors| tensors.on(device)).collect()
+    }
+
+    fn slots_on(&self, device: &Device) -> Result<Self> {
+        self.iter().map(|tensors| tensors.slots_on(device)).collect()
+    }
+
+    fn fits(&self, slots: &Self) -> bool {
+        self.len() == slots.len() && self.iter().zip(slots).all(|(tensors, slots)| tensors.fits(slots))
+    }
+
+    fn copy_to(&self, slots: &Self) -> Result<()> {
+        self.iter().zip(slots).try_for_each(|(tensors, slots)| tensors.copy_to(slots))
+    }
+
+    fn detached(&self) -> Self {
+        self.iter().map(Sealed::detached).collect()
+    }
+
+    fn visit(&self, see: &mut dyn FnMut(sealed::Seen<'_>)) {
+        self.iter().for_each(|tensors| tensors.visit(see));
+    }
+
+    fn visit_mut(&mut self, change: &mut dyn FnMut(Output<'_>) -> Result<()>) -> Result<()> {
+        self.iter_mut().try_for_each(|tensors| tensors.visit_mut(change))
+    }
+}

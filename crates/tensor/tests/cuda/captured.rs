@@ -1,0 +1,200 @@
+//! Steps that are taken down for a graph: on the CPU, where they are called each time, and on a GPU.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use pagelock_tensor::{
+    CapturedStep, Conv2dOptions, Device, Error, Generator, Pool2dOptions, Reduction, Result, Tensor,
+};
+
+use crate::common::{devices, gpu};
+
+/// A network with what an optimizer keeps.
+struct Training {
+    parameters: Vec<Tensor>,
+    momenta: Vec<Tensor>,
+}
+
+impl Training {
+    fn on(device: &Device) -> Result<Training> {
+        let shapes: [&[usize]; 4] = [&[4, 1, 3, 3], &[4], &[10, 4, 3, 3], &[10]];
+        let (mut parameters, mut momenta) = (Vec::new(), Vec::new());
+        for (shape, seed) in shapes.iter().zip(1..) {
+            let start = Tensor::randn_with(*shape, &Generator::new(seed))?.mul_scalar(0.3)?;
+            momenta.push(Tensor::zeros(*shape)?.to(device)?);
+            parameters.push(start.to(device)?.set_requires_grad(true));
+        }
+        Ok(Training { parameters, momenta })
+    }
+
+    /// One step of descent; its loss.
+    fn step(&self, x: &Tensor, labels: &Tensor<i64>) -> Result<Tensor> {
+        let p = &self.parameters;
+        let halving = Conv2dOptions::new().stride(2).padding(1);
+        let x = x.conv2d(&p[0], Some(&p[1]), halving)?.relu()?;
+        let x = x.conv2d(&p[2], Some(&p[3]), halving)?.relu()?.avg_pool2d(Pool2dOptions::new(4))?;
+        let loss = x.flatten(1, -1)?.cross_entropy(labels, Reduction::Mean)?;
+        loss.backward()?;
+        pagelock_tensor::no_grad(|| {
+            for (parameter, momentum) in p.iter().zip(&self.momenta) {
+                momentum.mul_scalar_(0.9)?;
+                momentum.add_(&parameter.grad().unwrap())?;
+                parameter.add_scaled_(momentum, -0.1)?;
+                parameter.zero_grad();
+            }
+            Ok(loss)
+        })
+    }
+
+    fn values(&self) -> Vec<Vec<f32>> {
+        self.parameters.iter().chain(&self.momenta).map(|x| x.detach().to_vec().unwrap()).collect()
+    }
+}
+
+/// A batch on the host; the last one of each round is smaller.
+fn batch(i: u64) -> (Tensor, Tensor<i64>) {
+    let n = if i % 5 == 4 { 3 } else { 8 };
+    let x = Tensor::randn_with([n, 1, 16, 16], &Generator::new(100 + i)).unwrap();
+    let labels = (0..n as i64).map(|k| (k + i as i64) % 10).collect();
+    (x, Tensor::from_vec(labels, n).unwrap())
+}
+
+#[test]
+fn a_captured_step_does_what_the_step_does_bit_for_bit() {
+    for device in devices() {
+        let eager = Training::on(&device).unwrap();
+        let captured = Training::on(&device).unwrap();
+        let mut step = CapturedStep::new(&device);
+        let (mut expected, mut found) = (Vec::new(), Vec::new());
+        for i in 0..30 {
+            let (x, labels) = batch(i);
+            expected.push(eager.step(&x.to(&device).unwrap(), &labels.to(&device).unwrap()).unwrap().detach());
+            found.push(step.run((x, labels), |(x, labels)| captured.step(x, labels)).unwrap());
+            assert!(!found[i as usize].requires_grad());
+        }
+        let numbers = |losses: &[Tensor]| losses.iter().map(|loss| loss.item().unwrap()).collect::<Vec<_>>();
+        assert_eq!(numbers(&found), numbers(&expected), "on {device}: losses that were kept stay what they were");
+        assert_eq!(captured.values(), eager.values(), "on {device}");
+        assert_eq!(step.is_captured(&batch(0)), !device.is_cpu());
+        assert_eq!(step.is_captured(&batch(4)), !device.is_cpu());
+    }
+}
+
+#[test]
+fn inputs_may_be_anywhere_and_have_any_strides() {
+    for device in devices() {
+        let sum = Tensor::zeros([3, 4]).unwrap().to(&device).unwrap();
+        let mut step = CapturedStep::new(&device);
+        for i in 0..12 {
+            let x = Tensor::full([3, 4], i as f32).unwrap();
+            let x = match i % 4 {
+                0 => x,
+                1 => x.to(&device).unwrap(),
+                2 => Tensor::full((), i as f32).unwrap().expand([3, 4]).unwrap(),
+                _ => x.t().unwrap().contiguous().unwrap().t().unwrap(),
+            };
+            step.run(x, |x| -> Result<()> { sum.add_(x) }).unwrap();
+        }
+        assert_eq!(sum.to_vec().unwrap(), [66.0; 12], "on {device}");
+    }
+}
+
+#[test]
+fn what_is_changed_between_calls_is_seen_by_the_next() {
+    for device in devices() {
+        let w = Tensor::zeros([2]).unwrap().to(&device).unwrap();
+        let mut step = CapturedStep::new(&device);
+        for i in 0..6 {
+            w.fill_(i as f32).unwrap();
+            let y = step.run(Tensor::ones([2]).unwrap(), |x| x + &w).unwrap();
+            assert_eq!(y.to_vec().unwrap(), [i as f32 + 1.0; 2], "on {device}");
+        }
+        step.forget();
+        assert!(!step.is_captured(&Tensor::ones([2]).unwrap()));
+        let y = step.run(Tensor::ones([2]).unwrap(), |x| x * &w).unwrap();
+        assert_eq!(y.to_vec().unwrap(), [5.0; 2], "on {device}");
+    }
+}
+
+#[test]
+fn a_change_by_a_captured_step_is_found_by_a_backward_that_saved_the_old_values() {
+    for device in devices() {
+        let w = Tensor::ones([2]).unwrap().to(&device).unwrap();
+        let mut step = CapturedStep::new(&device);
+        for _ in 0..4 {
+            let x = Tensor::ones([2]).unwrap().to(&device).unwrap().set_requires_grad(true);
+            let y = (&x * &w).unwrap();
+            step.run((), |()| w.mul_scalar_(2.0)).unwrap();
+            let error = y.sum(..).unwrap().backward().unwrap_err();
+            assert!(matches!(error, Error::StaleSaved { .. }), "on {device}: {error}");
+        }
+        assert_eq!(w.to_vec().unwrap(), [16.0; 2], "on {device}");
+    }
+}
+
+#[test]
+fn what_needs_the_host_is_refused_and_breaks_nothing() {
+    let Some(gpu) = gpu() else { return };
+    let x = || Tensor::ones([2]).unwrap();
+    let refused = |work: &dyn Fn(&Tensor) -> Result<Tensor>| {
+        let mut step = CapturedStep::new(&gpu);
+        step.run(x(), |x| work(x)).unwrap();
+        step.run(x(), |x| work(x)).unwrap();
+        let error = step.run(x(), |x| work(x)).unwrap_err().to_string();
+        assert_eq!(x().to(&gpu).unwrap().add_scalar(1.0).unwrap().to_vec().unwrap(), [2.0; 2]);
+        error
+    };
+    assert_eq!(
+        refused(&|x| Ok(x.sum(..)?.add_scalar(x.sum(..)?.item()?)?)),
+        "reading elements on the host cannot be part of a captured step; do that before or after it, or return what is \
+         needed there"
+    );
+    let host = x();
+    assert!(refused(&|x| x + host.to(&gpu)?).starts_with("a copy from the host cannot be part of a captured step"));
+    let dropped = refused(&|x| x.dropout(0.5, &Generator::new(1)));
+    assert!(dropped.starts_with("drawing random numbers cannot be part of a captured step"), "{dropped}");
+    let nested = refused(&|x| {
+        let mut inner = CapturedStep::new(&gpu);
+        (0..3).map(|_| inner.run(x.clone(), |x| x + x)).last().unwrap()
+    });
+    assert!(nested.starts_with("another captured step cannot be part of a captured step"), "{nested}");
+}
+
+#[test]
+fn a_step_that_panics_or_fails_can_be_run_again() {
+    let Some(gpu) = gpu() else { return };
+    let sum = Tensor::zeros([2]).unwrap().to(&gpu).unwrap();
+    let mut step = CapturedStep::new(&gpu);
+    let x = || Tensor::ones([2]).unwrap();
+    let add = |x: &Tensor| -> Result<()> { sum.add_(x) };
+    (0..2).for_each(|_| step.run(x(), add).unwrap());
+    let panicked = catch_unwind(AssertUnwindSafe(|| step.run(x(), |_| -> Result<()> { panic!("in the middle") })));
+    assert!(panicked.is_err());
+    let failed = step.run(x(), |x| {
+        add(x)?;
+        sum.add_(&Tensor::ones([3])?.to(&Device::Cpu)?)
+    });
+    assert!(failed.is_err());
+    (0..4).for_each(|_| step.run(x(), add).unwrap());
+    assert_eq!(sum.to_vec().unwrap(), [6.0; 2]);
+}
+
+#[test]
+fn steps_of_several_threads_do_not_disturb_each_other() {
+    let Some(gpu) = gpu() else { return };
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let gpu = gpu.clone();
+            scope.spawn(move || {
+                let training = Training::on(&gpu).unwrap();
+                let eager = Training::on(&gpu).unwrap();
+                let mut step = CapturedStep::new(&gpu);
+                for i in 0..20 {
+                    let (x, labels) = batch(i + thread);
+                    eager.step(&x.to(&gpu).unwrap(), &labels.to(&gpu).unwrap()).unwrap();
+                    step.run((x, labels), |(x, labels)| training.step(x, labels)).unwrap();
+                }
+                assert_eq!(training.values(), eager.values());
+            });
+        }
+    });
+}
