@@ -27,7 +27,7 @@ pub mod prelude {
         Module, Parameter, ReLU, Sequential, Sigmoid, Tanh, fit, load_safetensors, loss_batch, save_safetensors,
     };
     pub use pagelock_tensor::{
-        Conv2dOptions, Create, DType, Device, Element, Float, Generator, Pool2dOptions, Reduction, Shape, Tensor,
-        manual_seed, no_grad, num_threads, set_num_threads,
+        CapturedStep, Conv2dOptions, Create, DType, Device, Element, Float, Generator, Pool2dOptions, Reduction, Shape,
+        Tensor, manual_seed, no_grad, num_threads, set_num_threads,
     };
 }

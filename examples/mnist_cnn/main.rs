@@ -73,31 +73,41 @@ fn main() -> Result<()> {
     let mut opt = Sgd::new(model.parameters(), schedule(0)).momentum(0.9);
     println!("{model}\n{} parameters, on {device}, threads: {}", model.num_parameters(), num_threads());
 
+    let total_loss = Tensor::on(&device).zeros(())?;
+    let mut step = CapturedStep::new(&device); // on a GPU: recorded once, then launched as a whole
     let mut report = Report::new(&args, &digits, &device);
     for epoch in 0..args.epochs {
         opt.set_lr(schedule(epoch));
         let bar = progress_bar(epoch, args.epochs, train_dl.n_samples());
-        let (begin, mut total_loss) = (Instant::now(), 0.0);
+        let begin = Instant::now();
+        total_loss.zero_()?;
         model.train();
-        for batch in &train_dl {
+        for (i, batch) in train_dl.iter().enumerate() {
             let (xb, yb) = batch?;
-            let loss = F::cross_entropy(&model.forward(&xb)?, &yb)?;
-            loss.backward()?;
-            opt.step()?;
-            opt.zero_grad();
-
-            report.first_step(start);
-            total_loss += f64::from(loss.item()?) * yb.len() as f64;
             bar.inc(yb.len() as u64);
-            bar.set_message(format!("{:.4}", total_loss / bar.position() as f64));
+            step.run((xb, yb), |(xb, yb)| {
+                let loss = F::cross_entropy(&model.forward(xb)?, yb)?;
+                loss.backward()?;
+                opt.step()?;
+                opt.zero_grad();
+                total_loss.add_scaled_(&loss.detach(), yb.len() as f32)?;
+                anyhow::Ok(())
+            })?;
+
+            // Reading the loss waits for the device, so not in every step.
+            if i % 100 == 0 {
+                bar.set_message(format!("{:.4}", total_loss.item()? / bar.position() as f32));
+                report.first_step(start);
+            }
         }
+        let train_loss = f64::from(total_loss.item()?) / train_dl.n_samples() as f64;
         let train_seconds = begin.elapsed().as_secs_f64();
         bar.finish_and_clear();
 
         let begin = Instant::now();
         let (val_loss, val_accuracy) = evaluate(&model, &valid_dl, |_, _| Ok(()))?;
         report.epochs.push(Epoch {
-            train_loss: total_loss / train_dl.n_samples() as f64,
+            train_loss,
             val_loss,
             val_accuracy,
             train_seconds,

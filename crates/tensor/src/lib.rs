@@ -37,6 +37,7 @@
 //! - **Reductions** over any [`Axes`]: `x.sum(..)`, `x.mean(-1)`, `x.max([0, 2])`; `sum_keepdim` and so on keep them.
 //! - **Networks:** [`matmul`](Tensor::matmul), [`conv2d`](Tensor::conv2d), pooling, softmax, losses, dropout.
 //! - **Changes in place:** methods that end in an underscore, for data and optimizers. They are never recorded.
+//! - **Optimizers** are made of [`descent`]: one kernel for many parameters.
 //! - **Gradients:** [`backward`](Tensor::backward), [`grad`](Tensor::grad), [`no_grad`]; the rest is in [`autograd`].
 //! - **GPUs:** [`Device::best`], [`x.to(&device)`](Tensor::to), [`Tensor::on`]; operations run where their inputs are.
 //!   [`CapturedStep`] does a training step again and again at the price of one launch.
@@ -55,7 +56,7 @@
 //! # Files with `unsafe`
 //! `ops/matmul/cpu/large.rs` (calls of the `gemm` crate), `parallel.rs` (disjoint parts of a slice for several threads),
 //! `parallel/pool.rs` (a job that lives on its caller's stack); launches of CUDA kernels: `cuda/code.rs`,
-//! `cuda/elementwise.rs` and `cuda/reduce.rs`, and of kernels that an operation has for itself: `ops/conv2d/cuda.rs`,
+//! `cuda/elementwise.rs`, `cuda/reduce.rs` and `descent/cuda.rs`, and of kernels that an operation has for itself: `ops/conv2d/cuda.rs`,
 //! `ops/cross_entropy/cuda.rs`, `ops/dropout/cuda.rs`, `ops/index/cuda.rs`, `ops/matmul/cuda.rs`, `ops/pool2d/cuda.rs`,
 //! `ops/softmax/cuda.rs` and `random/cuda.rs`.
 //!
@@ -67,6 +68,7 @@ mod capture;
 mod cpu;
 mod create;
 mod cuda;
+pub mod descent;
 mod device;
 mod element;
 mod error;

@@ -73,7 +73,7 @@ impl Generator {
     }
 
     /// Takes `counters` positions and returns the first.
-    fn take(&self, counters: u64) -> u64 {
+    pub(crate) fn take(&self, counters: u64) -> u64 {
         // Relaxed: the position guards no other memory.
         self.position.fetch_add(counters, Ordering::Relaxed)
     }
@@ -130,6 +130,8 @@ pub(crate) struct Draw {
     position: u64,
     /// Elements of a counter.
     rows: usize,
+    /// Whether it is from the default generator, which a captured step goes on drawing from.
+    is_default: bool,
 }
 
 impl Draw {
@@ -137,7 +139,8 @@ impl Draw {
     pub(crate) fn new(generator: &Generator, elements: usize, dtype: DType) -> Draw {
         let rows = if dtype == DType::F64 { 2 } else { 4 };
         let position = generator.take((elements.div_ceil(rows * fill::LANES) * fill::LANES) as u64);
-        Draw { seed: generator.seed(), stream: generator.stream, position, rows }
+        let is_default = std::ptr::eq(generator, default_generator());
+        Draw { seed: generator.seed(), stream: generator.stream, position, rows, is_default }
     }
 }
 

@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// The most arguments of a [`Function`].
-pub const MAX_ARGUMENTS: usize = 16;
+pub const MAX_ARGUMENTS: usize = 24;
 
 /// A kernel, without the types of its parameters. Cheap to clone.
 #[derive(Clone)]

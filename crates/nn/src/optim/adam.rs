@@ -3,23 +3,29 @@
 //! D. Kingma, J. Ba, "Adam: a method for stochastic optimization", 2014, <https://arxiv.org/abs/1412.6980>;
 //! I. Loshchilov, F. Hutter, "Decoupled weight decay regularization", 2017, <https://arxiv.org/abs/1711.05101>.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
 use super::{Optimizer, Slots, State, check};
 use crate::{Parameter, Result};
-use pagelock_tensor::{self as tensor, Device, Element, Float, Tensor, no_grad};
+use pagelock_tensor::descent::{AdamRule, AdamTensors, Rate, adam_step};
+use pagelock_tensor::{self as tensor, Create, Device, Float, Tensor, no_grad};
 
 macro_rules! adam {
     ($(#[$docs:meta])* $name:ident, $decoupled:expr, $weight_decay:expr, $decay_docs:literal) => {
         $(#[$docs])*
         pub struct $name<T: Float = f32> {
             slots: Slots<T, Moments<T>>,
-            rule: Rule,
+            rule: AdamRule,
+            lr: Rate,
+            calls: u64, // of `step`
         }
 
         impl<T: Float> $name<T> {
             /// PyTorch's other defaults: betas 0.9 and 0.999, eps 1e-8.
             pub fn new(parameters: impl IntoIterator<Item = Parameter<T>>, lr: f64) -> Self {
-                let rule = Rule { name: stringify!($name), decoupled: $decoupled, lr, betas: [0.9, 0.999], eps: 1e-8, weight_decay: $weight_decay };
-                Self { slots: Slots::new(parameters), rule }
+                let rule = AdamRule { betas: [0.9, 0.999], eps: 1e-8, weight_decay: $weight_decay, is_decoupled: $decoupled };
+                Self { slots: Slots::new(parameters), rule, lr: Rate::new(lr), calls: 0 }
             }
 
             /// How much of the running mean and of the running square is kept, each in `0..1`.
@@ -46,9 +52,17 @@ macro_rules! adam {
 
         impl<T: Float> Optimizer for $name<T> {
             fn step(&mut self) -> Result<()> {
-                self.slots.check(self.rule.name)?;
-                self.rule.check()?;
-                self.rule.step(&mut self.slots)
+                self.slots.check(stringify!($name))?;
+                check_rule(stringify!($name), &self.rule, self.lr())?;
+                self.calls += 1;
+                count(&mut self.slots, self.calls)?;
+                let tensors = self.slots.slots.iter().filter_map(|(parameter, moments)| {
+                    let Moments { mean, square, steps } = moments.as_ref()?;
+                    let (parameter, grad) = (parameter.as_tensor().clone(), parameter.grad()?);
+                    let (mean, square, steps) = (mean.clone(), square.clone(), steps.taken.clone());
+                    Some(AdamTensors { parameter, grad, mean, square, steps })
+                });
+                Ok(no_grad(|| adam_step(tensors, self.rule, &self.lr))?)
             }
 
             fn zero_grad(&mut self) {
@@ -56,11 +70,11 @@ macro_rules! adam {
             }
 
             fn lr(&self) -> f64 {
-                self.rule.lr
+                self.lr.get()
             }
 
             fn set_lr(&mut self, lr: f64) {
-                self.rule.lr = lr;
+                self.lr.set(lr);
             }
         }
     };
@@ -102,94 +116,69 @@ adam! {
 
 /// What is kept for one parameter.
 struct Moments<T: Float> {
-    step: i32,
     mean: Tensor<T>,
     square: Tensor<T>,
-    scratch: Tensor<T>,
+    steps: Arc<Steps>,
 }
 
-impl<T: Float> Moments<T> {
-    fn new(p: &Tensor<T>) -> tensor::Result<Self> {
-        let p = p.detach();
-        Ok(Self { step: 0, mean: p.zeros_like()?, square: p.zeros_like()?, scratch: p.zeros_like()? })
+/// How many steps some parameters took: one element where they are, so that captured steps count too.
+struct Steps {
+    taken: Tensor<f64>,
+    counted_in: AtomicU64, // the latest call of `step` that did
+}
+
+impl Steps {
+    fn new(taken: Tensor<f64>) -> Arc<Self> {
+        Arc::new(Self { taken, counted_in: AtomicU64::new(0) })
     }
 }
 
 impl<T: Float> State for Moments<T> {
     fn to(&self, device: &Device) -> tensor::Result<Self> {
-        let Self { step, mean, square, scratch } = self;
-        Ok(Self { step: *step, mean: mean.to(device)?, square: square.to(device)?, scratch: scratch.to(device)? })
+        let Self { mean, square, steps } = self;
+        let steps = Steps::new(steps.taken.to(device)?);
+        Ok(Self { mean: mean.to(device)?, square: square.to(device)?, steps })
     }
 }
 
-/// The settings, and what they do to one parameter.
-struct Rule {
-    name: &'static str,
-    decoupled: bool,
-    lr: f64,
-    betas: [f64; 2],
-    eps: f64,
-    weight_decay: f64,
-}
-
-impl Rule {
-    fn check(&self) -> Result<()> {
-        let [mean, square] = self.betas;
-        check(self.lr >= 0.0, self.name, "lr", self.lr, "at least 0")?;
-        check((0.0..1.0).contains(&mean), self.name, "the first beta", mean, "at least 0 and below 1")?;
-        check((0.0..1.0).contains(&square), self.name, "the second beta", square, "at least 0 and below 1")?;
-        check(self.eps >= 0.0, self.name, "eps", self.eps, "at least 0")?;
-        check(self.weight_decay >= 0.0, self.name, "weight_decay", self.weight_decay, "at least 0")
-    }
-
-    fn step<T: Float>(&self, slots: &mut Slots<T, Moments<T>>) -> Result<()> {
-        no_grad(|| {
-            for (parameter, moments) in &mut slots.slots {
-                let Some(grad) = parameter.grad() else { continue };
-                let moments = match moments {
-                    Some(moments) => moments,
-                    None => moments.insert(Moments::new(parameter)?),
-                };
-                self.update(parameter, &grad, moments)?;
+/// Counts a step of every parameter that has a gradient; those that take their first together are counted together.
+fn count<T: Float>(slots: &mut Slots<T, Moments<T>>, call: u64) -> tensor::Result<()> {
+    let mut beginners = None;
+    let some_rest = slots.slots.iter().any(|(parameter, moments)| moments.is_some() && parameter.grad().is_none());
+    for (parameter, moments) in &mut slots.slots {
+        if parameter.grad().is_none() {
+            continue;
+        }
+        match moments {
+            Some(Moments { steps, .. }) if some_rest && Arc::strong_count(steps) > 1 => {
+                *steps = Steps::new(steps.taken.add_scalar(0.0)?);
             }
-            Ok(())
-        })
-    }
-
-    fn update<T: Float>(&self, p: &Tensor<T>, grad: &Tensor<T>, moments: &mut Moments<T>) -> tensor::Result<()> {
-        moments.step += 1;
-        let Moments { step, mean, square, scratch } = moments;
-        let grad = self.decay(p, grad, scratch)?;
-        let [keep_mean, keep_square] = self.betas;
-        mean.mul_scalar_(keep_mean.cast())?;
-        mean.add_scaled_(grad, (1.0 - keep_mean).cast())?;
-        square.mul_scalar_(keep_square.cast())?;
-        square.addcmul_(grad, grad, 1.0 - keep_square)?;
-
-        let [mean_share, square_share] = self.betas.map(|beta| 1.0 - beta.powi(*step));
-        scratch.copy_(square)?; // `grad` may have been in it
-        scratch.sqrt_()?;
-        scratch.mul_scalar_((1.0 / square_share.sqrt()).cast())?;
-        scratch.add_scalar_(self.eps.cast())?;
-        p.addcdiv_(mean, scratch, -self.lr / mean_share)
-    }
-
-    /// Decays the parameter, or gives the gradient that does.
-    fn decay<'a, T: Float>(
-        &self,
-        p: &Tensor<T>,
-        grad: &'a Tensor<T>,
-        scratch: &'a Tensor<T>,
-    ) -> tensor::Result<&'a Tensor<T>> {
-        if self.weight_decay == 0.0 {
-            return Ok(grad);
+            Some(_) => {}
+            None => {
+                let device = parameter.device();
+                let together = beginners.take().filter(|steps: &Arc<Steps>| steps.taken.device() == device);
+                let steps = match together {
+                    Some(steps) => steps,
+                    None => Steps::new(<Tensor<f64> as Create<f64>>::on(&device).zeros(())?),
+                };
+                beginners = Some(Arc::clone(&steps));
+                let zeros = || parameter.detach().zeros_like();
+                *moments = Some(Moments { mean: zeros()?, square: zeros()?, steps });
+            }
         }
-        if self.decoupled {
-            p.mul_scalar_((1.0 - self.lr * self.weight_decay).cast())?;
-            return Ok(grad);
+        let steps = moments.as_ref().map(|moments| &moments.steps);
+        if let Some(steps) = steps.filter(|steps| steps.counted_in.swap(call, Relaxed) != call) {
+            no_grad(|| steps.taken.add_scalar_(1.0))?;
         }
-        scratch.copy_(grad)?;
-        scratch.add_scaled_(p, self.weight_decay.cast())?;
-        Ok(scratch)
     }
+    Ok(())
+}
+
+fn check_rule(name: &'static str, rule: &AdamRule, lr: f64) -> Result<()> {
+    let [mean, square] = rule.betas;
+    check(lr >= 0.0, name, "lr", lr, "at least 0")?;
+    check((0.0..1.0).contains(&mean), name, "the first beta", mean, "at least 0 and below 1")?;
+    check((0.0..1.0).contains(&square), name, "the second beta", square, "at least 0 and below 1")?;
+    check(rule.eps >= 0.0, name, "eps", rule.eps, "at least 0")?;
+    check(rule.weight_decay >= 0.0, name, "weight_decay", rule.weight_decay, "at least 0")
 }

@@ -11,7 +11,7 @@ pub use adam::{Adam, AdamW};
 pub use sgd::Sgd;
 
 use crate::{Error, Parameter, Result};
-use pagelock_tensor::{self as tensor, Device, Float, Tensor};
+use pagelock_tensor::{self as tensor, Device, Float};
 
 /// Changes parameters by their gradients.
 ///
@@ -57,12 +57,6 @@ struct Slots<T: Float, S> {
 trait State: Sized {
     /// The same on another device.
     fn to(&self, device: &Device) -> tensor::Result<Self>;
-}
-
-impl<T: Float> State for Tensor<T> {
-    fn to(&self, device: &Device) -> tensor::Result<Self> {
-        Tensor::to(self, device)
-    }
 }
 
 impl<T: Float, S: State> Slots<T, S> {

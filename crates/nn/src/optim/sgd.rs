@@ -1,8 +1,9 @@
 //! [`Sgd`]: stochastic gradient descent, with momentum.
 
-use super::{Optimizer, Slots, check};
+use super::{Optimizer, Slots, State, check};
 use crate::{Parameter, Result};
-use pagelock_tensor::{self as tensor, Element, Float, Tensor, no_grad};
+use pagelock_tensor::descent::{Rate, SgdRule, SgdTensors, sgd_step};
+use pagelock_tensor::{self as tensor, Device, Float, Tensor, no_grad};
 
 /// Stochastic gradient descent, as PyTorch's `optim.SGD`.
 ///
@@ -22,15 +23,16 @@ use pagelock_tensor::{self as tensor, Element, Float, Tensor, no_grad};
 /// # Ok::<(), pagelock_tensor::Error>(())
 /// ```
 pub struct Sgd<T: Float = f32> {
-    slots: Slots<T, Tensor<T>>, // the kept direction `b`
-    rule: Rule,
+    slots: Slots<T, Kept<T>>,
+    rule: SgdRule,
+    lr: Rate,
 }
 
 impl<T: Float> Sgd<T> {
     /// Plain descent: no momentum, no weight decay.
     pub fn new(parameters: impl IntoIterator<Item = Parameter<T>>, lr: f64) -> Self {
-        let rule = Rule { lr, momentum: 0.0, dampening: 0.0, nesterov: false, weight_decay: 0.0 };
-        Self { slots: Slots::new(parameters), rule }
+        let rule = SgdRule { momentum: 0.0, dampening: 0.0, nesterov: false, weight_decay: 0.0 };
+        Self { slots: Slots::new(parameters), rule, lr: Rate::new(lr) }
     }
 
     /// How much of the last step's direction is kept, at least 0.
@@ -62,18 +64,41 @@ impl<T: Float> Sgd<T> {
     }
 }
 
+impl<T: Float> Sgd<T> {
+    fn check(&self) -> Result<()> {
+        let SgdRule { momentum, dampening, nesterov, weight_decay } = self.rule;
+        check(self.lr() >= 0.0, "Sgd", "lr", self.lr(), "at least 0")?;
+        check(momentum >= 0.0, "Sgd", "momentum", momentum, "at least 0")?;
+        check(weight_decay >= 0.0, "Sgd", "weight_decay", weight_decay, "at least 0")?;
+        check(!nesterov || momentum > 0.0, "Sgd", "momentum", momentum, "above 0 for nesterov")?;
+        check(!nesterov || dampening == 0.0, "Sgd", "dampening", dampening, "0 for nesterov")
+    }
+
+    /// Room for what is kept for every parameter that has a gradient.
+    fn keep(&mut self) -> tensor::Result<()> {
+        for (parameter, kept) in &mut self.slots.slots {
+            if kept.is_none() && parameter.grad().is_some() {
+                *kept = Some(Kept { direction: parameter.detach().zeros_like()?, is_first: true });
+            }
+        }
+        Ok(())
+    }
+}
+
 impl<T: Float> Optimizer for Sgd<T> {
     fn step(&mut self) -> Result<()> {
         self.slots.check("Sgd")?;
-        self.rule.check()?;
-        no_grad(|| {
-            for (parameter, kept) in &mut self.slots.slots {
-                if let Some(grad) = parameter.grad() {
-                    self.rule.update(parameter, &grad, kept)?;
-                }
-            }
-            Ok(())
-        })
+        self.check()?;
+        if self.rule.momentum != 0.0 {
+            self.keep()?;
+        }
+        let tensors = self.slots.slots.iter_mut().filter_map(|(parameter, kept)| {
+            let (parameter, grad) = (parameter.as_tensor().clone(), parameter.grad()?);
+            let is_first = kept.as_mut().is_some_and(|kept| std::mem::take(&mut kept.is_first));
+            let kept = kept.as_ref().map(|kept| kept.direction.clone());
+            Some(SgdTensors { parameter, grad, kept, is_first })
+        });
+        Ok(no_grad(|| sgd_step(tensors, self.rule, &self.lr))?)
     }
 
     fn zero_grad(&mut self) {
@@ -81,68 +106,22 @@ impl<T: Float> Optimizer for Sgd<T> {
     }
 
     fn lr(&self) -> f64 {
-        self.rule.lr
+        self.lr.get()
     }
 
     fn set_lr(&mut self, lr: f64) {
-        self.rule.lr = lr;
+        self.lr.set(lr);
     }
 }
 
-/// The settings, and what they do to one parameter.
-struct Rule {
-    lr: f64,
-    momentum: f64,
-    dampening: f64,
-    nesterov: bool,
-    weight_decay: f64,
+/// What is kept for one parameter.
+struct Kept<T: Float> {
+    direction: Tensor<T>, // `b`
+    is_first: bool,       // whether nothing was kept yet, and it is zero
 }
 
-impl Rule {
-    fn check(&self) -> Result<()> {
-        check(self.lr >= 0.0, "Sgd", "lr", self.lr, "at least 0")?;
-        check(self.momentum >= 0.0, "Sgd", "momentum", self.momentum, "at least 0")?;
-        check(self.weight_decay >= 0.0, "Sgd", "weight_decay", self.weight_decay, "at least 0")?;
-        check(!self.nesterov || self.momentum > 0.0, "Sgd", "momentum", self.momentum, "above 0 for nesterov")?;
-        check(!self.nesterov || self.dampening == 0.0, "Sgd", "dampening", self.dampening, "0 for nesterov")
-    }
-
-    /// The documented formula, with `g` never stored: its two terms are added where it is used.
-    fn update<T: Float>(&self, p: &Tensor<T>, grad: &Tensor<T>, kept: &mut Option<Tensor<T>>) -> tensor::Result<()> {
-        if self.momentum == 0.0 {
-            return self.descend(p, grad, None);
-        }
-        let b = self.keep(p, grad, kept)?;
-        if self.nesterov { self.descend(p, grad, Some(b)) } else { p.add_scaled_(b, (-self.lr).cast()) }
-    }
-
-    /// `p ← p − lr · (grad + weight_decay · p + momentum · b)`
-    fn descend<T: Float>(&self, p: &Tensor<T>, grad: &Tensor<T>, b: Option<&Tensor<T>>) -> tensor::Result<()> {
-        if self.weight_decay != 0.0 {
-            p.mul_scalar_((1.0 - self.lr * self.weight_decay).cast())?;
-        }
-        p.add_scaled_(grad, (-self.lr).cast())?;
-        b.map_or(Ok(()), |b| p.add_scaled_(b, (-self.lr * self.momentum).cast()))
-    }
-
-    /// `b ← momentum · b + (1 − dampening) · (grad + weight_decay · p)`, or its start.
-    fn keep<'a, T: Float>(
-        &self,
-        p: &Tensor<T>,
-        grad: &Tensor<T>,
-        kept: &'a mut Option<Tensor<T>>,
-    ) -> tensor::Result<&'a Tensor<T>> {
-        let (b, share) = match kept {
-            Some(b) => {
-                b.mul_scalar_(self.momentum.cast())?;
-                (b, 1.0 - self.dampening)
-            }
-            None => (kept.insert(p.detach().zeros_like()?), 1.0),
-        };
-        b.add_scaled_(grad, share.cast())?;
-        if self.weight_decay != 0.0 {
-            b.add_scaled_(p, (share * self.weight_decay).cast())?;
-        }
-        Ok(b)
+impl<T: Float> State for Kept<T> {
+    fn to(&self, device: &Device) -> tensor::Result<Self> {
+        Ok(Self { direction: self.direction.to(device)?, is_first: self.is_first })
     }
 }

@@ -2,12 +2,17 @@
 
 use std::cell::{Cell, RefCell};
 
-use pagelock_cuda::{Recording, Stream};
+use pagelock_cuda::{Argument, Recording, Stream};
 
 use super::NAME;
 use crate::cuda::CudaDevice;
+use crate::device::Device;
+use crate::element::DType;
 use crate::error::{Error, Result};
-use crate::storage::StorageRef;
+use crate::random::default_generator;
+use crate::shape::Shape;
+use crate::storage::{FreshCuda, StorageRef};
+use crate::tensor::Tensor;
 
 thread_local! {
     static IS_CAPTURING: Cell<bool> = const { Cell::new(false) };
@@ -18,6 +23,52 @@ struct Current {
     device: CudaDevice,
     stream: Stream,
     written: Vec<StorageRef>,
+    draws: Option<Draws>,
+}
+
+/// What was taken down.
+pub(super) struct Taken<R> {
+    pub(super) recording: Recording,
+    pub(super) result: R,
+    /// The storages that it changes in place.
+    pub(super) written: Vec<StorageRef>,
+    pub(super) draws: Option<Draws>,
+}
+
+/// Random numbers of a captured step, which are drawn from the default generator at each launch.
+#[derive(Clone)]
+pub(super) struct Draws {
+    /// How far the numbers are from where they were drawn in the capture: what the kernels read.
+    shift: Tensor<i64>,
+    seed: u64,
+    start: u64,
+    counters: u64,
+}
+
+impl Draws {
+    fn new(device: &CudaDevice, start: u64) -> Result<Self> {
+        let place = Device::Cuda(device.clone());
+        let shift = FreshCuda::allocate(NAME, Shape::SCALAR, DType::I64, &place, device)?;
+        let seed = default_generator().seed();
+        Ok(Self { shift: Tensor::from_fresh_cuda(shift), seed, start, counters: 0 })
+    }
+
+    /// Whether the generator still makes the same sequence.
+    pub(super) fn are_current(&self) -> bool {
+        default_generator().seed() == self.seed
+    }
+
+    /// Before the launch that follows the capture, which drew its numbers already.
+    pub(super) fn begin(&mut self) -> Result<()> {
+        self.counters = default_generator().position().wrapping_sub(self.start);
+        self.shift.fill_(0)
+    }
+
+    /// Draws the numbers of a launch that comes after this.
+    pub(super) fn go_on(&self) -> Result<()> {
+        let start = default_generator().take(self.counters);
+        self.shift.fill_(start.wrapping_sub(self.start) as i64)
+    }
 }
 
 /// The stream in the place of the device's own, while this thread captures.
@@ -41,28 +92,59 @@ pub(crate) fn note_write(storage: &StorageRef) {
     }
 }
 
-/// Takes down what `work` asks of the device: that, its result, and the storages that it changes in place.
+/// Calls `launch` with the address of [`Draws::shift`] while this thread captures, else with null; `position` is where
+/// the default generator was, if the numbers are from it.
+pub(crate) fn with_shift(
+    device: &CudaDevice,
+    position: Option<u64>,
+    launch: impl FnOnce(Argument<'_>) -> Result<()>,
+) -> Result<()> {
+    if !IS_CAPTURING.get() {
+        return launch(Argument::Value(&[0; 8]));
+    }
+    let Some(position) = position else {
+        return Err(Error::Captured { what: "drawing random numbers from a generator of one's own" });
+    };
+    let known = CURRENT.with_borrow(|current| Some(current.as_ref()?.draws.as_ref()?.shift.clone()));
+    let shift = match known {
+        Some(shift) => shift,
+        None => {
+            let draws = Draws::new(device, position)?;
+            let shift = draws.shift.clone();
+            CURRENT
+                .with_borrow_mut(|current| current.iter_mut().for_each(|current| current.draws = Some(draws.clone())));
+            shift
+        }
+    };
+    let locked = shift.storage().lock();
+    launch(locked.cuda(shift.layout(), DType::I64).argument())
+}
+
+/// Takes down what `work` asks of the device.
 pub(super) fn capture<R, E: From<Error>>(
     device: &CudaDevice,
     work: impl FnOnce() -> Result<R, E>,
-) -> Result<(Recording, R, Vec<StorageRef>), E> {
+) -> Result<Taken<R>, E> {
     if IS_CAPTURING.get() {
         return Err(Error::Captured { what: "another captured step" }.into());
     }
     let mut done = None;
     let recording = device.cuda().capture(|stream| {
         let ended = Ends;
-        CURRENT.set(Some(Current { device: device.clone(), stream: stream.clone(), written: Vec::new() }));
+        CURRENT.set(Some(Current { device: device.clone(), stream: stream.clone(), written: Vec::new(), draws: None }));
         IS_CAPTURING.set(true);
         let result = work();
-        let written = CURRENT.take().map(|current| current.written);
+        done = Some((result, CURRENT.take()));
         drop(ended);
-        done = Some((result, written.unwrap_or_default()));
         Ok(())
     });
-    let Some((result, written)) = done else { unreachable!("a capture calls its work, or is an error") };
-    let result = result?;
-    Ok((recording.map_err(|source| Error::cuda(NAME, source))?, result, written))
+    let recording = recording.map_err(|source| Error::cuda(NAME, source));
+    let Some((result, current)) = done else {
+        // The capture did not begin.
+        return Err(recording.map_or_else(E::from, |_| Error::Captured { what: "nothing" }.into()));
+    };
+    let (written, draws) = current.map_or((Vec::new(), None), |current| (current.written, current.draws));
+    Ok(Taken { result: result?, recording: recording?, written, draws })
 }
 
 /// Ends the capture of this thread, also when work unwinds.

@@ -12,7 +12,8 @@ mod tensors;
 
 use pagelock_cuda::{Graph, Shared};
 
-pub(crate) use self::current::{note_write, refuse, stream_on};
+use self::current::{Draws, Taken};
+pub(crate) use self::current::{note_write, refuse, stream_on, with_shift};
 pub use self::tensors::Tensors;
 use crate::cuda::CudaDevice;
 use crate::device::Device;
@@ -32,8 +33,8 @@ use crate::storage::StorageRef;
 ///   a new `CapturedStep`.
 /// - What it decides on the host is decided once: loops, conditions, numbers that become arguments of operations,
 ///   `train` or `eval`. [`forget`](CapturedStep::forget) lets it decide again.
-/// - What needs the host is refused while it is taken down: reading an element (`item`), copies to and from the GPU, and
-///   random numbers. Return what is to be read.
+/// - What needs the host is refused while it is taken down: reading an element (`item`), copies to and from the GPU.
+///   Return what is to be read. Random numbers are those of the default generator, which goes on from call to call.
 /// - Its results have no gradient.
 ///
 /// # Examples
@@ -74,7 +75,7 @@ struct ByShape<I: Tensors, O: Tensors> {
 enum State<O: Tensors> {
     /// So many calls until one is taken down: the first ones compile kernels and make what is made once.
     Eager(usize),
-    Captured(Replay<O>),
+    Captured(Box<Replay<O>>),
 }
 
 /// What was taken down.
@@ -83,6 +84,7 @@ struct Replay<O: Tensors> {
     outputs: Outputs<O>,
     /// What it changes in place and somebody else has.
     written: Vec<StorageRef>,
+    draws: Option<Draws>,
 }
 
 /// What the graph writes and the step returns.
@@ -126,18 +128,18 @@ impl<I: Tensors, O: Tensors> CapturedStep<I, O> {
             return Ok(step(&inputs.on(&self.device)?)?.detached());
         }
         inputs.copy_to(slots)?;
-        let replay = match state {
-            State::Captured(replay) => {
-                replay.outputs.leave_to_others(cuda)?;
-                replay
-            }
-            State::Eager(_) => {
-                *state = State::Captured(Replay::capture(cuda, || step(slots))?);
-                let State::Captured(replay) = state else { unreachable!("it was just captured") };
-                replay
-            }
-        };
-        Ok(replay.launch(cuda)?)
+        if let State::Captured(replay) = state
+            && replay.draws.as_ref().is_none_or(Draws::are_current)
+        {
+            replay.outputs.leave_to_others(cuda)?;
+            replay.draws.as_ref().map_or(Ok(()), Draws::go_on)?;
+            return Ok(replay.launch(cuda)?);
+        }
+        let mut replay = Replay::capture(cuda, || step(slots))?;
+        replay.draws.as_mut().map_or(Ok(()), Draws::begin)?;
+        let results = replay.launch(cuda)?;
+        *state = State::Captured(Box::new(replay));
+        Ok(results)
     }
 
     /// Forgets what was taken down: the next calls call the step again.
@@ -154,13 +156,15 @@ impl<I: Tensors, O: Tensors> CapturedStep<I, O> {
 
 impl<O: Tensors> Replay<O> {
     fn capture<E: From<Error>>(device: &CudaDevice, step: impl FnOnce() -> Result<O, E>) -> Result<Self, E> {
-        let (recording, outputs, written) = current::capture(device, step)?;
+        let Taken { recording, result, written, draws } = current::capture(device, step)?;
+        let outputs = result.detached();
+        drop(result);
         let graph = recording.shared().map_err(|source| Error::cuda(NAME, source))?;
         let mut is_own = Vec::new();
         outputs.visit(&mut |output| is_own.push(output.is_unique()));
         // What nobody else has is the graph's own business.
         let written = written.into_iter().filter(|storage| !storage.is_unique()).collect();
-        Ok(Self { graph, outputs: Outputs { tensors: outputs, is_own }, written })
+        Ok(Self { graph, outputs: Outputs { tensors: outputs, is_own }, written, draws })
     }
 
     fn launch(&self, device: &CudaDevice) -> Result<O> {

@@ -79,6 +79,11 @@ impl<'a> CudaOut<'a> {
         Argument::Write(self.bytes.reborrow())
     }
 
+    /// [`argument`](Self::argument), for as long as the memory is borrowed.
+    pub(crate) fn into_argument(self) -> Argument<'a> {
+        Argument::Write(self.bytes)
+    }
+
     /// The same tensor, borrowed for a shorter time.
     pub(crate) fn reborrow(&mut self) -> CudaOut<'_> {
         CudaOut { bytes: self.bytes.reborrow(), layout: self.layout, dtype: self.dtype }

@@ -63,7 +63,7 @@ impl<T: Element> Tensor<T> {
 
     /// No tensor that requires grad takes part while gradients are recorded, no two elements share a place, and all are
     /// on one device.
-    fn check_writable<const N: usize>(&self, op: &'static str, sources: [&Tensor<T>; N]) -> Result<()> {
+    pub(crate) fn check_writable<const N: usize>(&self, op: &'static str, sources: [&Tensor<T>; N]) -> Result<()> {
         let tracked_source = sources.into_iter().find(|source| source.node().is_some());
         let tracked_self = self.node().map(|_| ("the tensor", self));
         if let (true, Some((operand, tensor))) =

@@ -14,7 +14,6 @@ const THREADS: u32 = 128;
 impl Draw {
     /// One thread per counter, and how a kernel is told where its numbers are: how many elements, seed, position, stream.
     pub(crate) fn launch(&self, op: &'static str, elements: usize) -> Result<(Launch, [[u8; 8]; 4])> {
-        capture::refuse("drawing random numbers")?;
         let counters = elements.div_ceil(LANES * self.rows) * LANES;
         count(op, counters.div_ceil(THREADS as usize))?;
         let numbers = [elements as u64, self.seed, self.position, self.stream].map(u64::to_ne_bytes);
@@ -31,11 +30,24 @@ impl Draw {
         self.run(device, "randn", "normal", out)
     }
 
+    /// Calls `launch` with the argument for how far behind its position the numbers are: a pointer to that, or null.
+    pub(crate) fn with_shift(
+        &self,
+        device: &CudaDevice,
+        launch: impl FnOnce(Argument<'_>) -> Result<()>,
+    ) -> Result<()> {
+        capture::with_shift(device, self.is_default.then_some(self.position), launch)
+    }
+
     fn run(&self, device: &CudaDevice, op: &'static str, kernel: &'static str, mut out: CudaOut<'_>) -> Result<()> {
         let (launch, numbers) = self.launch(op, out.shape().elements())?;
         let types = [out.dtype(); 2];
         let [n, seed, position, stream] = numbers.each_ref().map(|number| Argument::Value(number));
-        // SAFETY: the kernels take these, and write the n elements of `out`.
-        unsafe { CODE.launch(device, op, (types, kernel), launch, &[out.argument(), n, seed, position, stream]) }
+        self.with_shift(device, |shift| {
+            // SAFETY: the kernels take these, and write the n elements of `out`.
+            unsafe {
+                CODE.launch(device, op, (types, kernel), launch, &[out.argument(), n, seed, position, shift, stream])
+            }
+        })
     }
 }

@@ -22,6 +22,9 @@ INLINE Words philox(u64 seed, u64 position, u64 stream) {
     return x;
 }
 
+// Where numbers are drawn: a step that is done again goes on from where the generator is then.
+INLINE u64 shifted(u64 position, const u64* shift) { return position + (shift ? *shift : 0); }
+
 // Uniform in [0, 1), with as many bits as fit.
 INLINE void units(const Words& words, f32 (&x)[4]) {
     for (int i = 0; i < 4; i++) x[i] = f32(words.at[i] >> 8) / 16777216.0f;
@@ -98,18 +101,18 @@ template <typename Write> INLINE void for_each_number(u64 n, u64 counter, Write 
         if (at < n) write(at, row);
 }
 #ifdef KERNEL_uniform
-extern "C" __global__ void uniform(T* y, u64 n, u64 seed, u64 position, u64 stream) {
+extern "C" __global__ void uniform(T* y, u64 n, u64 seed, u64 position, const u64* shift, u64 stream) {
     u64 counter = wide_thread_number();
     Real x[NUMBERS];
-    units(philox(seed, position + counter, stream), x);
+    units(philox(seed, shifted(position, shift) + counter, stream), x);
     for_each_number(n, counter, [&](u64 at, int row) { y[at] = below_one(x[row]); });
 }
 #endif
 #ifdef KERNEL_normal
-extern "C" __global__ void normal(T* y, u64 n, u64 seed, u64 position, u64 stream) {
+extern "C" __global__ void normal(T* y, u64 n, u64 seed, u64 position, const u64* shift, u64 stream) {
     u64 counter = wide_thread_number();
     Real x[NUMBERS];
-    units(philox(seed, position + counter, stream), x);
+    units(philox(seed, shifted(position, shift) + counter, stream), x);
     normals(x);
     for_each_number(n, counter, [&](u64 at, int row) { y[at] = to<T>(x[row]); });
 }

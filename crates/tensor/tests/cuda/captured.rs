@@ -3,10 +3,11 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use pagelock_tensor::{
-    CapturedStep, Conv2dOptions, Device, Error, Generator, Pool2dOptions, Reduction, Result, Tensor,
+    CapturedStep, Conv2dOptions, Device, Error, Generator, Pool2dOptions, Reduction, Result, Tensor, default_generator,
+    manual_seed,
 };
 
-use crate::common::{devices, gpu};
+use crate::common::{devices, gpu, gpu_alone};
 
 /// A network with what an optimizer keeps.
 struct Training {
@@ -144,14 +145,14 @@ fn what_needs_the_host_is_refused_and_breaks_nothing() {
         error
     };
     assert_eq!(
-        refused(&|x| Ok(x.sum(..)?.add_scalar(x.sum(..)?.item()?)?)),
+        refused(&|x| x.sum(..)?.add_scalar(x.sum(..)?.item()?)),
         "reading elements on the host cannot be part of a captured step; do that before or after it, or return what is \
          needed there"
     );
     let host = x();
     assert!(refused(&|x| x + host.to(&gpu)?).starts_with("a copy from the host cannot be part of a captured step"));
     let dropped = refused(&|x| x.dropout(0.5, &Generator::new(1)));
-    assert!(dropped.starts_with("drawing random numbers cannot be part of a captured step"), "{dropped}");
+    assert!(dropped.starts_with("drawing random numbers from a generator of one's own cannot be part of"), "{dropped}");
     let nested = refused(&|x| {
         let mut inner = CapturedStep::new(&gpu);
         (0..3).map(|_| inner.run(x.clone(), |x| x + x)).last().unwrap()
@@ -176,6 +177,25 @@ fn a_step_that_panics_or_fails_can_be_run_again() {
     assert!(failed.is_err());
     (0..4).for_each(|_| step.run(x(), add).unwrap());
     assert_eq!(sum.to_vec().unwrap(), [6.0; 2]);
+}
+
+/// Alone, since others draw from the default generator too.
+#[test]
+fn random_numbers_go_on_from_call_to_call() {
+    let Some(gpu) = gpu_alone() else { return };
+    let x = || Tensor::ones([1_000]).unwrap().to(&gpu).unwrap();
+    let drawn = |x: &Tensor| -> Result<(Tensor, Tensor)> {
+        Ok((x.dropout(0.5, default_generator())?, Tensor::on(&x.device()).rand([7])?))
+    };
+    let values = |(a, b): (Tensor, Tensor)| [a.to_vec().unwrap(), b.to_vec().unwrap()];
+    manual_seed(5);
+    let expected: Vec<_> = (0..8).map(|_| values(drawn(&x()).unwrap())).collect();
+    let mut step = CapturedStep::new(&gpu);
+    for seed in [5, 6, 5] {
+        manual_seed(seed);
+        let found: Vec<_> = (0..8).map(|_| values(step.run(x(), drawn).unwrap())).collect();
+        assert_eq!(found == expected, seed == 5);
+    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Every kernel compiles: all of them for some element types, some for all, since types differ only in the header.
 
 use half::{bf16, f16};
+use pagelock_tensor::descent::{AdamRule, AdamTensors, Rate, SgdRule, SgdTensors, adam_step, sgd_step};
 use pagelock_tensor::{
     Conv2dOptions, Create, Device, Element, Float, Generator, Num, Pool2dOptions, Reduction, Result, Tensor,
 };
@@ -91,6 +92,18 @@ fn networks<T: Float>(device: &Device) -> Result<()> {
     Ok(())
 }
 
+/// Steps of optimizers.
+fn descents<T: Float>(device: &Device) -> Result<()> {
+    let some = || <Tensor<T> as Create<T>>::on(device).ones([4, 6]);
+    let (parameter, grad, lr) = (some()?, some()?, Rate::new(0.1));
+    let rule = SgdRule { momentum: 0.9, dampening: 0.0, nesterov: false, weight_decay: 0.0 };
+    let tensors = SgdTensors { parameter: parameter.clone(), grad: grad.clone(), kept: Some(some()?), is_first: false };
+    sgd_step([tensors], rule, &lr)?;
+    let rule = AdamRule { betas: [0.9, 0.999], eps: 1e-8, weight_decay: 0.0, is_decoupled: false };
+    let steps = <Tensor<f64> as Create<f64>>::on(device).ones(())?;
+    adam_step([AdamTensors { parameter, grad, mean: some()?, square: some()?, steps }], rule, &lr)
+}
+
 fn floats<T: Float>(device: &Device) -> Result<()> {
     numbers::<T>(device)?;
     let x = <Tensor<T> as Create<T>>::on(device).ones([4, 6])?;
@@ -105,6 +118,7 @@ fn floats<T: Float>(device: &Device) -> Result<()> {
         .backward_with(pagelock_tensor::autograd::Backward { gradient: Some(x.detach()), ..Default::default() })?;
     let x = x.detach();
     networks::<T>(device)?;
+    descents::<T>(device)?;
     x.addcmul_(&x, &x, 2.0)?;
     x.addcdiv_(&x, &x, 2.0)?;
     x.sqrt_()?;

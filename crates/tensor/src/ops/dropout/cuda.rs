@@ -23,7 +23,9 @@ pub(super) fn run(
     let [n, seed, position, stream] = numbers.each_ref().map(|number| Argument::Value(number));
     let (p, scale) = (p.to_ne_bytes(), scale.to_ne_bytes());
     let [p, scale] = [&p[..], &scale].map(Argument::Value);
-    let arguments = [out.argument(), x.argument(), n, seed, position, stream, p, scale];
-    // SAFETY: the kernel takes these, and uses n elements of both tensors.
-    unsafe { CODE.launch(device, "dropout", ([x.dtype(); 2], "dropout"), launch, &arguments) }
+    draw.with_shift(device, |shift| {
+        let arguments = [out.argument(), x.argument(), n, seed, position, shift, stream, p, scale];
+        // SAFETY: the kernel takes these, and uses n elements of both tensors.
+        unsafe { CODE.launch(device, "dropout", ([x.dtype(); 2], "dropout"), launch, &arguments) }
+    })
 }

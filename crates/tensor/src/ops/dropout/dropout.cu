@@ -2,10 +2,12 @@
 //
 // One thread per counter, which gives four numbers.
 
-extern "C" __global__ void dropout(T* y, const T* x, u64 n, u64 seed, u64 position, u64 stream, f32 p, u64 scale) {
+extern "C" __global__ void dropout(
+    T* y, const T* x, u64 n, u64 seed, u64 position, const u64* shift, u64 stream, f32 p, u64 scale
+) {
     u64 counter = wide_thread_number();
     f32 u[4];
-    units(philox(seed, position + counter, stream), u);
+    units(philox(seed, shifted(position, shift) + counter, stream), u);
     u64 at = counter / LANES * (LANES * 4) + counter % LANES;
     for (int row = 0; row < 4; row++, at += LANES)
         if (at < n) y[at] = to<T>(real(x[at]) * (u[row] >= p ? constant(scale) : R(0)));

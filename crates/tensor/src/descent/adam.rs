@@ -1,0 +1,114 @@
+//! Adam and AdamW: steps scaled by running moments of the gradient.
+
+use super::Rate;
+use super::cuda::{self, Batch};
+use crate::device::Device;
+use crate::element::{Element, Float};
+use crate::error::Result;
+use crate::tensor::Tensor;
+
+/// How a step goes down; the formulas are PyTorch's.
+///
+/// In step `t` with gradient `g` (plus `weight_decay · p`, unless that is decoupled): `m ← β₁ m + (1 − β₁) g`,
+/// `v ← β₂ v + (1 − β₂) g²`, `p ← p − lr · m̂ / (√v̂ + eps)` with `m̂ = m / (1 − β₁ᵗ)` and `v̂ = v / (1 − β₂ᵗ)`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct AdamRule {
+    /// How much of the running mean and of the running square is kept: `β₁` and `β₂`.
+    pub betas: [f64; 2],
+    /// What keeps the step finite where gradients vanish.
+    pub eps: f64,
+    /// How much of each parameter is added to its gradient, or by how much it shrinks relative to the learning rate.
+    pub weight_decay: f64,
+    /// Whether it shrinks, as in AdamW: `p ← p · (1 − lr · weight_decay)` first.
+    pub is_decoupled: bool,
+}
+
+/// A parameter and what its step needs, all of one shape but `steps`, and on one device.
+#[derive(Debug, Clone)]
+pub struct AdamTensors<T: Element = f32> {
+    /// What is changed: `p`.
+    pub parameter: Tensor<T>,
+    /// Its gradient: `g`.
+    pub grad: Tensor<T>,
+    /// The running mean `m`, which is changed too.
+    pub mean: Tensor<T>,
+    /// The running square `v`, which is changed too.
+    pub square: Tensor<T>,
+    /// How many steps there were, this one among them: one element.
+    pub steps: Tensor<f64>,
+}
+
+/// One step of descent for all of the tensors.
+///
+/// # Errors
+/// As [`sgd_step`](super::sgd_step).
+///
+/// # Examples
+/// ```
+/// use pagelock_tensor::descent::{AdamRule, AdamTensors, Rate, adam_step};
+/// use pagelock_tensor::{Create, Tensor};
+///
+/// let (parameter, grad) = (Tensor::new([3.0])?, Tensor::new([0.2])?);
+/// let rule = AdamRule { betas: [0.9, 0.999], eps: 1e-8, weight_decay: 0.0, is_decoupled: false };
+/// let tensors = AdamTensors {
+///     parameter: parameter.clone(),
+///     grad,
+///     mean: Tensor::zeros([1])?,
+///     square: Tensor::zeros([1])?,
+///     steps: Tensor::<f64>::ones(())?,
+/// };
+/// adam_step([tensors], rule, &Rate::new(0.5))?;
+/// assert!((parameter.item()? - 2.5).abs() < 1e-6);
+/// # Ok::<(), pagelock_tensor::Error>(())
+/// ```
+pub fn adam_step<T: Float>(tensors: impl IntoIterator<Item = AdamTensors<T>>, rule: AdamRule, lr: &Rate) -> Result<()> {
+    let mut batch = Batch::new();
+    for tensors in tensors {
+        match tensors.parameter.device() {
+            Device::Cuda(_) => batch.add(tensors, |tensors| cuda::adam(tensors, rule, lr))?,
+            _ => rule.step(&tensors, lr.get())?,
+        }
+    }
+    batch.finish(|tensors| cuda::adam(tensors, rule, lr))
+}
+
+impl AdamRule {
+    fn step<T: Float>(&self, tensors: &AdamTensors<T>, lr: f64) -> Result<()> {
+        let AdamTensors { parameter: p, grad, mean, square, steps } = tensors;
+        let scratch = square.deep_copy("adam_step")?;
+        let grad = self.decay(p, grad, &scratch, lr)?;
+        let [keep_mean, keep_square] = self.betas;
+        mean.mul_scalar_(keep_mean.cast())?;
+        mean.add_scaled_(grad, (1.0 - keep_mean).cast())?;
+        square.mul_scalar_(keep_square.cast())?;
+        square.addcmul_(grad, grad, 1.0 - keep_square)?;
+
+        let steps = steps.item()?;
+        let [mean_share, square_share] = self.betas.map(|beta| 1.0 - beta.powi(steps as i32));
+        scratch.copy_(square)?; // `grad` may have been in it
+        scratch.sqrt_()?;
+        scratch.mul_scalar_((1.0 / square_share.sqrt()).cast())?;
+        scratch.add_scalar_(self.eps.cast())?;
+        p.addcdiv_(mean, &scratch, -lr / mean_share)
+    }
+
+    /// Decays the parameter, or gives the gradient that does.
+    fn decay<'a, T: Float>(
+        &self,
+        p: &Tensor<T>,
+        grad: &'a Tensor<T>,
+        scratch: &'a Tensor<T>,
+        lr: f64,
+    ) -> Result<&'a Tensor<T>> {
+        if self.weight_decay == 0.0 {
+            return Ok(grad);
+        }
+        if self.is_decoupled {
+            p.mul_scalar_((1.0 - lr * self.weight_decay).cast())?;
+            return Ok(grad);
+        }
+        scratch.copy_(grad)?;
+        scratch.add_scaled_(p, self.weight_decay.cast())?;
+        Ok(scratch)
+    }
+}

@@ -1,0 +1,91 @@
+// Steps of optimizers for some tensors at once, each contiguous: blockIdx.y says which.   T: all of them
+//
+// What is read where the step runs: the learning rate, and for Adam the number of steps. Each intermediate result is
+// rounded to T, as where the same is done with one operation after another.
+
+#define TENSORS 6 // of one launch, at most
+
+struct Lengths { u64 of[TENSORS]; };
+
+// A number of the host as T has it.
+INLINE R narrow(f64 x) { return real(to<T>(x)); }
+INLINE R add_scaled(R to, R from, R by) { return rounded(to + rounded(from * by)); }
+
+#define FOR_EACH_ELEMENT(n) \
+    for (u64 i = u64(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += u64(gridDim.x) * blockDim.x)
+
+#ifdef KERNEL_sgd
+struct Sgd {
+    Lengths n;
+    f64 momentum, share, weight_decay;
+    u64 has_kept, is_first, nesterov;
+};
+
+INLINE void step(T* p, T* kept, const T* grad, u64 n, f64 lr, const Sgd& rule) {
+    R momentum = narrow(rule.momentum), share = narrow(rule.share), rate = narrow(-lr);
+    R shrink = narrow(1.0 - lr * rule.weight_decay), ahead = narrow(-lr * rule.momentum);
+    R decay = narrow(rule.share * rule.weight_decay);
+    bool decays = rule.weight_decay != 0.0;
+    FOR_EACH_ELEMENT(n) {
+        R x = real(p[i]), g = real(grad[i]), b = 0;
+        if (rule.has_kept) {
+            b = rule.is_first ? R(0) : rounded(real(kept[i]) * momentum);
+            b = add_scaled(b, g, share);
+            if (decays) b = add_scaled(b, x, decay);
+            kept[i] = to<T>(b);
+        }
+        if (rule.has_kept && !rule.nesterov) {
+            x = add_scaled(x, b, rate);
+        } else {
+            if (decays) x = rounded(x * shrink);
+            x = add_scaled(x, g, rate);
+            if (rule.has_kept) x = add_scaled(x, b, ahead);
+        }
+        p[i] = to<T>(x);
+    }
+}
+
+#define STEP(k) case k: return step(p##k, b##k, g##k, rule.n.of[k], *lr, rule)
+extern "C" __global__ void sgd(
+    T* p0, T* b0, const T* g0, T* p1, T* b1, const T* g1, T* p2, T* b2, const T* g2,
+    T* p3, T* b3, const T* g3, T* p4, T* b4, const T* g4, T* p5, T* b5, const T* g5,
+    const f64* lr, Sgd rule
+) {
+    switch (blockIdx.y) { STEP(0); STEP(1); STEP(2); STEP(3); STEP(4); STEP(5); }
+}
+#endif
+
+#ifdef KERNEL_adam
+struct Adam {
+    Lengths n;
+    f64 keep_mean, keep_square, eps, weight_decay;
+    u64 is_decoupled;
+};
+
+INLINE void step(T* p, T* m, T* v, const T* grad, u64 n, f64 lr, f64 steps, const Adam& rule) {
+    f64 mean_share = 1.0 - pow(rule.keep_mean, steps), square_share = 1.0 - pow(rule.keep_square, steps);
+    R keep_mean = narrow(rule.keep_mean), keep_square = narrow(rule.keep_square);
+    R new_mean = narrow(1.0 - rule.keep_mean), new_square = R(1.0 - rule.keep_square);
+    R shrink = narrow(1.0 - lr * rule.weight_decay), decay = narrow(rule.weight_decay), eps = narrow(rule.eps);
+    R unbias = narrow(1.0 / sqrt(square_share)), rate = R(-lr / mean_share);
+    bool decays = rule.weight_decay != 0.0;
+    FOR_EACH_ELEMENT(n) {
+        R x = real(p[i]), g = real(grad[i]);
+        if (decays && rule.is_decoupled) x = rounded(x * shrink);
+        if (decays && !rule.is_decoupled) g = add_scaled(g, x, decay);
+        R mean = add_scaled(rounded(real(m[i]) * keep_mean), g, new_mean);
+        R square = rounded(rounded(real(v[i]) * keep_square) + new_square * g * g);
+        R root = rounded(rounded(rounded(sqrt(square)) * unbias) + eps);
+        m[i] = to<T>(mean), v[i] = to<T>(square);
+        p[i] = to<T>(x + rate * mean / root);
+    }
+}
+
+#define STEP(k) case k: return step(p##k, m##k, v##k, g##k, rule.n.of[k], *lr, *steps, rule)
+extern "C" __global__ void adam(
+    T* p0, T* m0, T* v0, const T* g0, T* p1, T* m1, T* v1, const T* g1, T* p2, T* m2, T* v2, const T* g2,
+    T* p3, T* m3, T* v3, const T* g3, T* p4, T* m4, T* v4, const T* g4, const f64* lr, const f64* steps, Adam rule
+) {
+    switch (blockIdx.y) { STEP(0); STEP(1); STEP(2); STEP(3); STEP(4); }
+}
+#endif

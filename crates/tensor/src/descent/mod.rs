@@ -1,0 +1,13 @@
+//! Steps of optimizers over many tensors: on a GPU a few tensors at a time, in one kernel each.
+//!
+//! What may change between the replays of a captured step is read by the kernels when they run: the learning rate from
+//! a [`Rate`], and how many steps there were from a tensor on the device.
+
+mod adam;
+mod cuda;
+mod rate;
+mod sgd;
+
+pub use adam::{AdamRule, AdamTensors, adam_step};
+pub use rate::Rate;
+pub use sgd::{SgdRule, SgdTensors, sgd_step};
