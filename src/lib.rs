@@ -17,8 +17,8 @@ pub use pagelock_tensor as tensor;
 /// Losses and activations as functions are in [`nn::functional`], usually imported `as F`.
 pub mod prelude {
     pub use pagelock_data::{
-        DataLoader, Dataset, DigitSet, Digits, Mnist, Stack, Subset, SyntheticDigits, TensorDataset, get_data,
-        random_split,
+        DataLoader, Dataset, DigitSet, Digits, Mnist, PinMemory, Stack, Subset, SyntheticDigits, TensorDataset,
+        WhenFull, get_data, random_split,
     };
     pub use pagelock_memory::{Budget, ByteSize, ledger};
     pub use pagelock_nn::optim::{Adam, AdamW, Optimizer, Sgd};

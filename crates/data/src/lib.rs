@@ -16,7 +16,7 @@
 //! # Ok::<(), pagelock_data::Error>(())
 //! ```
 //!
-//! Reading order: `dataset.rs`, `transform.rs`, `sampler/`, `collate.rs`, `loader/`; then for digits `digits.rs`, `mnist.rs` (with
+//! Reading order: `dataset.rs`, `transform.rs`, `sampler/`, `collate.rs`, `pin.rs`, `loader/`; then for digits `digits.rs`, `mnist.rs` (with
 //! `idx.rs`, `remote.rs`, `download.rs`) and `synthetic/`.
 //!
 //! # Features
@@ -36,6 +36,7 @@ mod error;
 pub mod idx;
 mod loader;
 mod mnist;
+mod pin;
 #[cfg(feature = "download")]
 mod progress;
 mod remote;
@@ -49,8 +50,10 @@ pub use digits::{DigitSet, Digits, Origin};
 #[cfg(feature = "download")]
 pub use download::Timeouts;
 pub use error::{Error, NoDownload, Result};
-pub use loader::{Batches, DataLoader, LoaderReport, LoaderState, get_data};
+pub use loader::{Batches, DataLoader, LoaderReport, LoaderState, Slots, WhenFull, get_data};
 pub use mnist::Mnist;
+pub use pagelock_data_derive::PinMemory;
+pub use pin::PinMemory;
 #[cfg(feature = "progress")]
 pub use progress::TerminalBar;
 #[cfg(feature = "download")]

@@ -34,10 +34,10 @@ const BATCHES: usize = 2_000;
 /// test harness may still start during the first, and workers meet the most they ever need at some later time.
 #[test]
 fn a_running_loader_allocates_nothing() {
-    for n_workers in [0, 1, 2] {
+    for (n_workers, pins) in [(0, false), (1, false), (2, false), (0, true), (1, true), (2, true)] {
         let samples = (Tensor::zeros([64 * BATCHES, 4]).unwrap(), Tensor::<i64>::zeros([64 * BATCHES]).unwrap());
         let loader = DataLoader::new(TensorDataset::new(samples).unwrap()).batch_size(64).shuffle(0);
-        let loader = loader.num_workers(n_workers).persistent_workers(true);
+        let loader = loader.num_workers(n_workers).persistent_workers(true).pin_memory(pins);
         let mut batches = loader.iter();
         let mut counts = Vec::with_capacity(20);
         while counts.len() < 19 && counts.last() != Some(&0) {
@@ -47,6 +47,10 @@ fn a_running_loader_allocates_nothing() {
             }
             counts.push(ALLOCATIONS.load(Relaxed) - before);
         }
-        assert_eq!(counts.last(), Some(&0), "{n_workers} workers, allocations in a hundred batches: {counts:?}");
+        assert_eq!(
+            counts.last(),
+            Some(&0),
+            "{n_workers} workers, page-locked: {pins}, allocations in a hundred batches: {counts:?}"
+        );
     }
 }

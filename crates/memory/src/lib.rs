@@ -21,7 +21,8 @@
 //!
 //! # Reading order
 //! `resource.rs` (the two traits), `budget.rs`, the layers `limited.rs`, `pooled/`, `counted.rs`, then `buffer/`;
-//! the sources `pageable.rs`, `page_locked.rs`, `mapped.rs` and the rest stand alone.
+//! the sources `pageable.rs`, `page_locked.rs`, `mapped.rs` and the rest stand alone; `host.rs` and `placed.rs` say where
+//! tensors take theirs from.
 //!
 //! # Invariants
 //! - A block's bytes are always initialized: sources zero them, pools hand them on.
@@ -50,6 +51,7 @@ mod mapped;
 #[cfg(target_os = "linux")]
 mod page_locked;
 mod pageable;
+mod placed;
 mod pooled;
 mod resource;
 mod size_classes;
@@ -69,6 +71,7 @@ pub use mapped::Mapped;
 #[cfg(target_os = "linux")]
 pub use page_locked::{HugePages, Mlock, PageLocked, PageLockedBlock, PageLocker};
 pub use pageable::{Pageable, PageableBlock};
+pub use placed::{HostScope, HostSource};
 pub use pooled::{Pooled, PooledBlock};
 pub use resource::{ALIGN, Block, Kind, PoolStats, Resource};
 pub use size_classes::SizeClasses;

@@ -98,6 +98,7 @@ pub use parallel::{num_threads, set_num_threads};
 pub use random::{Generator, default_generator, manual_seed};
 pub use shape::{Axes, AxisSet, IntoShape, MAX_RANK, Shape};
 pub use tensor::Tensor;
+pub use transfer::{page_locked, page_locked_source};
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use pagelock_cuda::{DeviceBuffer, DeviceView};
-use pagelock_memory::{HostBuffer, default_host};
+use pagelock_memory::HostBuffer;
 
 use crate::cpu::CpuView;
 use crate::cuda::{CudaDevice, CudaOut, CudaView};
@@ -221,7 +221,7 @@ impl<T: Element> Fresh<T> {
     pub(crate) fn allocate(op: &'static str, shape: Shape) -> Result<Fresh<T>> {
         shape.check_size()?; // sizes may come from expanded tensors, which take no memory
         let refused = |source| Error::Memory { op, shape, dtype: T::DTYPE, source };
-        let memory = HostBuffer::allocate(default_host(), shape.elements() * size_of::<T>()).map_err(refused)?;
+        let memory = HostBuffer::placed(shape.elements() * size_of::<T>()).map_err(refused)?;
         let mut fresh = Fresh { memory, shape, element: PhantomData };
         if T::DTYPE == DType::Bool {
             fresh.bytes().fill(0); // recycled bytes need not be truth values

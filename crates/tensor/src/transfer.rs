@@ -6,9 +6,10 @@
 //! In all cases operations on the result are queued behind the copy.
 
 use std::marker::PhantomData;
+use std::sync::LazyLock;
 
-use pagelock_cuda::{DeviceView, DeviceViewMut};
-use pagelock_memory::{HostBuffer, Kind, Resource, default_host};
+use pagelock_cuda::{DeviceView, DeviceViewMut, PageLockedMemory, page_locked_budget};
+use pagelock_memory::{Counted, HostBuffer, HugePages, Kind, Limited, PageLocked, Pooled, Resource, default_host};
 
 use crate::autograd::{GradFn, NodeRef, is_recorded};
 use crate::capture;
@@ -61,16 +62,21 @@ impl<T: Element> Tensor<T> {
     }
 
     /// This tensor in page-locked memory, from which GPUs copy fastest and while the program goes on: itself if it is
-    /// there already, else a copy. The first GPU decides where it comes from.
+    /// there already, else a copy in [`page_locked`] memory.
     ///
     /// # Errors
-    /// [`Error::NoDevice`] where there is no GPU; [`Error::Memory`] if the budget of page-locked memory refuses;
-    /// [`Error::OnDevice`] for a tensor that is not on the host.
+    /// [`Error::Memory`] if the budget of page-locked memory refuses, or, without a GPU, the system's limit on locked
+    /// pages; [`Error::OnDevice`] for a tensor that is not on the host.
+    ///
+    /// # Examples
+    /// ```
+    /// # use pagelock_tensor::Tensor;
+    /// let x = Tensor::ones([2, 3])?.pin_memory()?;
+    /// assert!(x.is_pinned());
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
     pub fn pin_memory(&self) -> Result<Tensor<T>> {
-        if self.is_pinned() {
-            return Ok(self.clone());
-        }
-        self.pin_memory_for(&Device::cuda(0)?)
+        self.pinned_in(page_locked())
     }
 
     /// As [`Tensor::pin_memory`], in the page-locked memory of that device.
@@ -87,10 +93,14 @@ impl<T: Element> Tensor<T> {
                 expected,
             });
         };
+        self.pinned_in(cuda.cuda().page_locked())
+    }
+
+    fn pinned_in(&self, resource: &PageLockedMemory) -> Result<Tensor<T>> {
         if self.is_pinned() {
             return Ok(self.clone());
         }
-        let mut memory = host_room("pin_memory", self.raw(), cuda.cuda().page_locked(), self.len())?;
+        let mut memory = host_room("pin_memory", self.raw(), resource, self.len())?;
         let bytes = memory.bytes_mut().unwrap_or_else(|error| unreachable!("page-locked memory is writable: {error}"));
         if T::DTYPE == DType::Bool {
             bytes.fill(0);
@@ -113,6 +123,46 @@ impl<T: Element> Tensor<T> {
         let out = download_span("to", self.raw(), cuda)?;
         cuda.check_faults()?;
         Ok(out.typed())
+    }
+}
+
+/// Page-locked memory of the process: the first GPU's, or, where there is none, pages that `mlock` alone locks, which
+/// the system's limit on them binds (`ulimit -l`). Under [`page_locked_budget`].
+///
+/// # Examples
+/// ```
+/// use pagelock_memory::{HostBuffer, Kind};
+///
+/// let buffer = HostBuffer::allocate(pagelock_tensor::page_locked(), 1_000)?;
+/// assert_eq!(buffer.kind(), Kind::PageLocked);
+/// # Ok::<(), pagelock_memory::Error>(())
+/// ```
+pub fn page_locked() -> &'static PageLockedMemory {
+    static MEMORY: LazyLock<PageLockedMemory> = LazyLock::new(|| match Device::cuda(0) {
+        Ok(Device::Cuda(cuda)) => cuda.cuda().page_locked().clone(),
+        _ => {
+            let limited = Limited::new(page_locked_source(), page_locked_budget().clone());
+            Counted::new("page-locked", Pooled::new(limited))
+        }
+    });
+    &MEMORY
+}
+
+/// What [`page_locked`] memory is made of, for memory under a budget of one's own.
+///
+/// # Examples
+/// ```
+/// use pagelock_memory::{Budget, ByteSize, HostBuffer, Limited, Pooled};
+///
+/// let source = pagelock_tensor::page_locked_source();
+/// let slots = Pooled::new(Limited::new(source, Budget::new("mine", ByteSize::mib(1))));
+/// assert!(HostBuffer::allocate(&slots, 2 << 20).is_err());
+/// ```
+pub fn page_locked_source() -> PageLocked {
+    let source = PageLocked::new().huge_pages(HugePages::WhereGranted);
+    match Device::cuda(0) {
+        Ok(Device::Cuda(cuda)) => source.locked_by(cuda.cuda().page_locker()),
+        _ => source,
     }
 }
 

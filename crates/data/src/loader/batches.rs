@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::crew::Crew;
 use super::report::LoaderReport;
+use super::slots::{AtMost, PATIENCE, Slots};
 use super::source::{At, Watch};
 use super::{DataLoader, lock};
 use crate::{Error, Result};
@@ -29,6 +30,7 @@ pub struct Batches<'a, B: Send + 'static> {
     /// Why there is no batch at all; given once.
     pub(super) refusal: Option<Error>,
     pub(super) crew: Option<Crew<B>>,
+    slots: Option<Slots>, // for the batches that the program makes itself
     indices: Vec<usize>,
     at: At,
     /// When the program got its last batch.
@@ -38,7 +40,7 @@ pub struct Batches<'a, B: Send + 'static> {
 impl<'a, B: Send + 'static> Batches<'a, B> {
     pub(super) fn new(loader: &'a DataLoader<B>, epoch: u64) -> Self {
         let (indices, at) = (Vec::new(), At::default());
-        Self { loader, epoch, next: 0, end: 0, refusal: None, crew: None, indices, at, given: None }
+        Self { loader, epoch, next: 0, end: 0, refusal: None, crew: None, slots: None, indices, at, given: None }
     }
 
     /// The next batch, made here or by a worker.
@@ -46,7 +48,12 @@ impl<'a, B: Send + 'static> Batches<'a, B> {
         if let Some(crew) = &mut self.crew {
             return crew.next(report);
         }
-        let mut watch = Watch::new(&self.at);
+        if self.slots.is_none() {
+            let patience = AtMost(self.loader.plan.timeout.unwrap_or(PATIENCE));
+            let slots = |memory| Slots::new(memory, self.loader.plan.when_full, patience);
+            self.slots = self.loader.slot_memory().map(slots);
+        }
+        let mut watch = Watch::new(&self.at, self.slots.as_ref());
         let batch = self.loader.recipe.make(self.epoch, self.next, &mut self.indices, &mut watch);
         report.add(watch.times, self.indices.len(), batch.is_err());
         batch

@@ -4,12 +4,17 @@
 //! for is always the oldest that is being made; and only while the window has room, in batches and in bytes. They are
 //! made, and dropped, without the lock.
 //!
-//! Invariants: `made[i]` is batch `given + i`, empty while a worker makes it, and `taken == given + made.len()`. A batch
-//! that is finished after its round has ended, or after the program has given it up, is dropped.
+//! Page-locked memory can run out while batches are made, in the middle of one. Then workers wait for the program to give
+//! some back; and when the program waits itself, the batch that it waits for comes first: finished ones that it does not
+//! want yet are dropped, the last first, to be made again later, and workers at others give up what they have.
+//!
+//! Invariants: `places[i]` is batch `given + i`, and `taken == given + places.len()`. One that is `Making` has exactly one
+//! worker. A batch that is finished after its round has ended, or after the program has given it up, is dropped.
 
 use std::any::Any;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -18,6 +23,7 @@ use pagelock_memory::{Budget, Reservation, taken_by_thread};
 
 use super::lock;
 use super::report::LoaderReport;
+use super::slots::{PATIENCE, Patience, SlotMemory, Slots, WhenFull};
 use super::source::{At, Recipe, Times, Watch};
 use crate::{Error, Result};
 
@@ -30,6 +36,8 @@ pub(super) struct Plan {
     pub(super) timeout: Option<Duration>,
     pub(super) persistent: bool,
     pub(super) init: Option<Arc<Init>>,
+    pub(super) pin_budget: Option<Budget>,
+    pub(super) when_full: WhenFull,
 }
 
 /// What each worker does first; it is given its number.
@@ -40,7 +48,16 @@ const GRACE: Duration = Duration::from_secs(5);
 
 impl Default for Plan {
     fn default() -> Self {
-        Self { n_workers: 0, prefetch_factor: 2, budget: None, timeout: None, persistent: false, init: None }
+        Self {
+            n_workers: 0,
+            prefetch_factor: 2,
+            budget: None,
+            timeout: None,
+            persistent: false,
+            init: None,
+            pin_budget: None,
+            when_full: WhenFull::default(),
+        }
     }
 }
 
@@ -60,6 +77,7 @@ pub(super) struct Crew<B> {
 struct Shared<B> {
     recipe: Recipe<B>,
     plan: Plan,
+    memory: Option<SlotMemory>, // for batches that are to be page-locked
     queue: Mutex<Queue<B>>,
     ready: Condvar, // the batch that the program waits for is there, or a worker has ended
     room: Condvar,  // there is something to do for a worker
@@ -71,11 +89,13 @@ struct Queue<B> {
     end: usize,   // the number of batches
     given: usize, // to the program, or given up
     taken: usize, // by workers
-    made: VecDeque<Option<Made<B>>>,
-    program_waits: bool,
+    places: VecDeque<Place<B>>,
+    program_waits: Option<Instant>, // since when
     idle_workers: usize,
     /// A worker waits for the budget; nobody takes a later batch before it.
     short: bool,
+    /// The batch that the program waits for has no memory: whoever waits for some gives up what he has.
+    starving: bool,
     /// The most that a batch has taken so far.
     batch_bytes: u64,
     /// Why a worker could not start.
@@ -88,11 +108,21 @@ struct Queue<B> {
     wait_for_budget: Duration,
 }
 
+/// A batch that was taken up, and not given yet.
+#[expect(clippy::large_enum_variant, reason = "a box would be an allocation per batch")]
+enum Place<B> {
+    Making,
+    Ready(Made<B>),
+    /// Made, or begun, and dropped again for want of memory.
+    Again,
+}
+
 /// What one worker is at.
 #[derive(Default)]
 struct Desk {
     at: At,
     job: Mutex<Option<Job>>, // guards what it makes
+    gave_up: AtomicBool,     // Relaxed: it is set and asked by the worker alone
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -111,7 +141,7 @@ struct Made<B> {
 
 impl<B: Send + 'static> Crew<B> {
     /// Starts the workers; they wait.
-    pub(super) fn new(recipe: Recipe<B>, plan: Plan) -> Result<Self> {
+    pub(super) fn new(recipe: Recipe<B>, plan: Plan, memory: Option<SlotMemory>) -> Result<Self> {
         let window = plan.window();
         let queue = Queue {
             round: 0,
@@ -119,10 +149,11 @@ impl<B: Send + 'static> Crew<B> {
             end: 0,
             given: 0,
             taken: 0,
-            made: VecDeque::with_capacity(window.min(1 << 16)),
-            program_waits: false,
+            places: VecDeque::with_capacity(window.min(1 << 16)),
+            program_waits: None,
             idle_workers: 0,
             short: false,
+            starving: false,
             batch_bytes: 0,
             failed: None,
             over: false,
@@ -133,7 +164,8 @@ impl<B: Send + 'static> Crew<B> {
             wait_for_budget: Duration::ZERO,
         };
         let n_workers = plan.n_workers;
-        let shared = Shared { recipe, plan, queue: Mutex::new(queue), ready: Condvar::new(), room: Condvar::new() };
+        let (queue, ready, room) = (Mutex::new(queue), Condvar::new(), Condvar::new());
+        let shared = Shared { recipe, plan, memory, queue, ready, room };
         let mut crew = Self { shared: Arc::new(shared), threads: Vec::with_capacity(n_workers) };
         for worker in 0..n_workers {
             let thread = crew.start(worker)?; // dropping the crew ends those that were started
@@ -168,7 +200,7 @@ impl<B: Send + 'static> Crew<B> {
     /// Starts on batches `start..end` of an epoch.
     pub(super) fn begin(&self, epoch: u64, start: usize, end: usize) {
         let mut queue = lock(&self.shared.queue);
-        debug_assert!(queue.made.is_empty(), "a round begins after the one before has ended");
+        debug_assert!(queue.places.is_empty(), "a round begins after the one before has ended");
         queue.round += 1;
         (queue.epoch, queue.given, queue.taken, queue.end) = (epoch, start, start, end);
         self.shared.room.notify_all();
@@ -183,7 +215,7 @@ impl<B: Send + 'static> Crew<B> {
                 queue.given = queue.end;
                 return Err(error);
             }
-            if let Some(made) = queue.made.front_mut().and_then(Option::take) {
+            if let Some(made) = queue.give() {
                 break made;
             }
             let waited = start.elapsed();
@@ -193,15 +225,13 @@ impl<B: Send + 'static> Crew<B> {
                 drop(queue);
                 return Err(self.replace(late));
             }
-            queue.program_waits = true;
+            queue.program_waits = Some(start);
             queue = match left {
                 Some(left) => self.shared.ready.wait_timeout(queue, left).unwrap_or_else(PoisonError::into_inner).0,
                 None => self.shared.ready.wait(queue).unwrap_or_else(PoisonError::into_inner),
             };
-            queue.program_waits = false;
+            queue.program_waits = None;
         };
-        queue.made.pop_front();
-        queue.given += 1;
         let Made { batch, n_samples, times, reserved } = made;
         drop(reserved);
         if queue.short {
@@ -235,10 +265,11 @@ impl<B> Crew<B> {
         let mut queue = lock(&self.shared.queue);
         queue.round += 1;
         (queue.given, queue.taken, queue.end) = (0, 0, 0);
-        let made: Vec<_> = queue.made.drain(..).collect();
+        queue.starving = false;
+        let places: Vec<_> = queue.places.drain(..).collect();
         self.shared.room.notify_all(); // who waits for memory needs none any more
         drop(queue);
-        drop(made); // without the lock
+        drop(places); // without the lock
     }
 }
 
@@ -257,22 +288,65 @@ impl<B> Queue<B> {
         let is_at = |desk: &Arc<Desk>| lock(&desk.job).is_some_and(|job| job.round == self.round && job.batch == batch);
         let worker = self.desks.iter().position(is_at);
         let sample = worker.and_then(|worker| self.desks[worker].at.sample());
-        if self.made.pop_front().is_none() {
+        if self.places.pop_front().is_none() {
             self.taken += 1; // nobody had taken it
         }
-        self.given += 1;
+        (self.given, self.starving) = (self.given + 1, false);
         Late { worker, batch, sample, waited }
     }
 
     fn has_room(&self, window: usize) -> bool {
-        !self.short && self.starting == 0 && self.taken < self.end && self.made.len() < window
+        !self.short && !self.starving && self.starting == 0 && self.has_batch(window)
+    }
+
+    fn has_batch(&self, window: usize) -> bool {
+        (self.taken < self.end && self.places.len() < window) || self.again().is_some()
+    }
+
+    /// The first of the batches that are to be made again, counted from `given`.
+    fn again(&self) -> Option<usize> {
+        self.places.iter().position(|place| matches!(place, Place::Again))
+    }
+
+    /// How many batches are made or being made.
+    fn in_memory(&self) -> usize {
+        self.places.iter().filter(|place| !matches!(place, Place::Again)).count()
+    }
+
+    /// The next batch, if it is there.
+    fn give(&mut self) -> Option<Made<B>> {
+        match self.places.pop_front()? {
+            Place::Ready(made) => {
+                self.given += 1;
+                Some(made)
+            }
+            other => {
+                self.places.push_front(other);
+                None
+            }
+        }
+    }
+
+    /// The last finished batch behind the first, which is to be made again.
+    fn take_back(&mut self) -> Option<Place<B>> {
+        let finished = |place: &&mut Place<B>| matches!(place, Place::Ready(_));
+        let last = self.places.iter_mut().skip(1).rev().find(finished)?;
+        Some(std::mem::replace(last, Place::Again))
+    }
+
+    /// The place of a batch that somebody makes and somebody wants.
+    fn place_of(&mut self, job: Job) -> Option<&mut Place<B>> {
+        let at = job.batch.checked_sub(self.given).filter(|_| job.round == self.round)?;
+        self.places.get_mut(at).filter(|place| matches!(place, Place::Making))
     }
 
     /// Gives a finished batch its place, or back if nobody wants it any more.
     fn put(&mut self, job: Job, made: Made<B>) -> Option<Made<B>> {
-        let Some(at) = job.batch.checked_sub(self.given).filter(|_| job.round == self.round) else { return Some(made) };
-        match self.made.get_mut(at) {
-            Some(place) => place.replace(made),
+        match self.place_of(job) {
+            Some(place) => {
+                *place = Place::Ready(made);
+                None
+            }
             None => Some(made),
         }
     }
@@ -280,7 +354,7 @@ impl<B> Queue<B> {
 
 impl<B: Send + 'static> Shared<B> {
     /// What a worker does, from its first day to its last.
-    fn work(&self, worker: usize, desk: &Arc<Desk>) {
+    fn work(self: &Arc<Self>, worker: usize, desk: &Arc<Desk>) {
         if let Err(error) = self.init(worker) {
             let mut queue = lock(&self.queue);
             queue.failed.get_or_insert(error);
@@ -288,10 +362,12 @@ impl<B: Send + 'static> Shared<B> {
         }
         lock(&self.queue).starting -= 1;
         self.room.notify_all();
+        let turn = || Turn { shared: self.clone(), worker, desk: desk.clone() };
+        let slots = self.memory.clone().map(|memory| Slots::new(memory, self.plan.when_full, turn()));
         let mut indices = Vec::new();
         while let Some((job, reserved)) = self.take(worker, desk) {
             let before = taken_by_thread();
-            let mut watch = Watch::new(&desk.at);
+            let mut watch = Watch::new(&desk.at, slots.as_ref());
             indices.clear();
             let (batch, reserved) = match reserved {
                 Ok(reserved) => {
@@ -303,19 +379,33 @@ impl<B: Send + 'static> Shared<B> {
             };
             let batch_bytes = (taken_by_thread() - before).max(1) as u64;
             let made = Made { batch, n_samples: indices.len(), times: watch.times, reserved };
-            let mut queue = lock(&self.queue);
-            *lock(&desk.job) = None;
-            if queue.batch_bytes == 0 {
-                self.room.notify_all(); // the others waited for that
+            drop(self.finish(desk, job, made, batch_bytes)); // without the lock
+        }
+    }
+
+    /// Puts away what was made; returns what nobody wants.
+    fn finish(&self, desk: &Desk, job: Job, made: Made<B>, batch_bytes: u64) -> Option<Made<B>> {
+        let mut queue = lock(&self.queue);
+        *lock(&desk.job) = None;
+        if desk.gave_up.swap(false, Relaxed) {
+            queue.place_of(job).into_iter().for_each(|place| *place = Place::Again);
+            self.room.notify_all();
+            return Some(made);
+        }
+        if queue.batch_bytes == 0 {
+            self.room.notify_all(); // the others waited for that
+        }
+        queue.batch_bytes = queue.batch_bytes.max(batch_bytes);
+        let unwanted = queue.put(job, made);
+        if matches!(queue.places.front(), Some(Place::Ready(_))) {
+            if std::mem::take(&mut queue.starving) {
+                self.room.notify_all();
             }
-            queue.batch_bytes = queue.batch_bytes.max(batch_bytes);
-            let unwanted = queue.put(job, made);
-            if queue.program_waits && queue.made.front().is_some_and(Option::is_some) {
+            if queue.program_waits.is_some() {
                 self.ready.notify_one();
             }
-            drop(queue);
-            drop(unwanted);
         }
+        unwanted
     }
 
     fn init(&self, worker: usize) -> Result<()> {
@@ -344,9 +434,18 @@ impl<B: Send + 'static> Shared<B> {
                 queue.wait_for_program += start.elapsed();
             }
         }
-        let job = Job { round: queue.round, epoch: queue.epoch, batch: queue.taken };
-        queue.taken += 1;
-        queue.made.push_back(None);
+        let batch = match queue.again() {
+            Some(at) => {
+                queue.places[at] = Place::Making;
+                queue.given + at
+            }
+            None => {
+                queue.places.push_back(Place::Making);
+                queue.taken += 1;
+                queue.taken - 1
+            }
+        };
+        let job = Job { round: queue.round, epoch: queue.epoch, batch };
         *lock(&desk.job) = Some(job);
         let reserved = self.reserve(queue);
         Some((job, reserved))
@@ -354,7 +453,7 @@ impl<B: Send + 'static> Shared<B> {
 
     /// With a budget, the first batch is made alone: it shows how much one takes.
     fn knows_size(&self, queue: &Queue<B>) -> bool {
-        self.plan.budget.is_none() || queue.batch_bytes > 0 || queue.made.is_empty()
+        self.plan.budget.is_none() || queue.batch_bytes > 0 || queue.places.is_empty()
     }
 
     /// Memory for a batch like those before. While this waits for it, nobody takes up a later batch.
@@ -368,7 +467,7 @@ impl<B: Send + 'static> Shared<B> {
                 Ok(reserved) => break Ok(Some(reserved)),
                 // Batches of this loader that the program will take give their memory back.
                 Err(_) if queue.over || queue.round != round => break Ok(None), // nobody wants it
-                Err(refused) if queue.made.len() <= 1 => break Err(refused),
+                Err(refused) if queue.in_memory() <= 1 => break Err(refused),
                 Err(_) => {
                     queue.idle_workers += 1;
                     queue = self.room.wait(queue).unwrap_or_else(PoisonError::into_inner);
@@ -382,6 +481,36 @@ impl<B: Send + 'static> Shared<B> {
             self.room.notify_one();
         }
         reserved
+    }
+}
+
+/// A worker that waits for page-locked memory.
+struct Turn<B> {
+    shared: Arc<Shared<B>>,
+    worker: usize,
+    desk: Arc<Desk>,
+}
+
+impl<B: Send + 'static> Patience for Turn<B> {
+    fn goes_on(&self, _waited: Duration) -> bool {
+        let mut queue = lock(&self.shared.queue);
+        let Some(job) = *lock(&self.desk.job) else { return false };
+        if !Arc::ptr_eq(&queue.desks[self.worker], &self.desk) || queue.place_of(job).is_none() {
+            return false; // nobody wants it
+        }
+        let Some(since) = queue.program_waits else { return true }; // the program is going to give some back
+        if job.batch > queue.given {
+            self.desk.gave_up.store(queue.starving, Relaxed);
+            return !queue.starving;
+        }
+        if let Some(later) = queue.take_back() {
+            drop(queue);
+            drop(later); // without the lock
+            return true;
+        }
+        queue.starving = true;
+        let alone = !queue.places.iter().skip(1).any(|place| matches!(place, Place::Making));
+        !alone || self.shared.plan.timeout.is_some() || since.elapsed() < PATIENCE
     }
 }
 

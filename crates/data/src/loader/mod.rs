@@ -6,22 +6,30 @@
 //!
 //! Batches are a function of (epoch, number) alone, which is what lets several threads make them without changing what
 //! a program sees, and a program go on where another stopped. `source.rs` makes one batch, `batches.rs` gives
-//! those of an epoch, made on the spot or by the threads of `crew.rs`; `state.rs` and `report.rs` say where a loader is and what it spent its time on.
+//! those of an epoch, made on the spot or by the threads of `crew.rs`; `settings.rs` says by whom and where,
+//! `slots.rs` has the page-locked memory, `state.rs` and `report.rs` say where a loader is and what it spent its time on.
 
 mod batches;
 mod crew;
 mod report;
+mod settings;
+mod slots;
 mod source;
 mod state;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use pagelock_memory::{Budget, Holder};
+use pagelock_memory::Holder;
 
 use self::crew::{Crew, Plan};
+use self::slots::{SlotMemory, slot_memory};
 use self::source::{Collated, Mapped, Recipe, Source, Stacked};
-pub use self::{batches::Batches, report::LoaderReport, state::LoaderState};
+pub use self::{
+    batches::Batches,
+    report::LoaderReport,
+    slots::{Slots, WhenFull},
+    state::LoaderState,
+};
 use crate::collate::Stack;
 use crate::dataset::Dataset;
 use crate::sampler::{BatchSampler, RandomSampler, Sampler, SequentialSampler};
@@ -51,6 +59,8 @@ use crate::{Error, Result};
 pub struct DataLoader<B> {
     recipe: Recipe<B>,
     plan: Plan,
+    pins: bool,
+    slots: OnceLock<SlotMemory>,  // where batches are made, if they are to be page-locked
     progress: Mutex<Progress>,    // guards where the loader is
     idle: Mutex<Option<Crew<B>>>, // guards workers that wait for the next epoch
 }
@@ -135,7 +145,8 @@ impl<B: Send + 'static> DataLoader<B> {
             batches: BatchSampler::new(Arc::new(SequentialSampler), 1),
             holder: Holder::named("loader"),
         };
-        Self { recipe, plan: Plan::default(), progress: Mutex::default(), idle: Mutex::new(None) }
+        let (slots, progress, idle) = (OnceLock::new(), Mutex::default(), Mutex::new(None));
+        Self { recipe, plan: Plan::default(), pins: false, slots, progress, idle }
     }
 
     /// How many samples make a batch. Zero is refused by [`len`](Self::len) and by the loop.
@@ -221,126 +232,15 @@ impl<B: Send + 'static> DataLoader<B> {
         M: Send + 'static,
         F: Fn(B) -> Result<M> + Send + Sync + 'static,
     {
+        self.through(|source| Arc::new(Mapped { source, f }))
+    }
+
+    /// The same loader with other batches.
+    fn through<M>(self, wrap: impl FnOnce(Arc<dyn Source<B>>) -> Arc<dyn Source<M>>) -> DataLoader<M> {
         let Recipe { source, batches, holder } = self.recipe;
-        let recipe = Recipe { source: Arc::new(Mapped { source, f }), batches, holder };
-        DataLoader { recipe, plan: self.plan, progress: self.progress, idle: Mutex::new(None) }
-    }
-
-    /// How many threads make batches ahead of the program; 0, the default, lets the program make each when it asks.
-    /// Order and content of the batches are the same for any number.
-    ///
-    /// What a worker runs into, a panic too, comes out as an error in the place of its batch.
-    ///
-    /// # Examples
-    /// ```
-    /// # use pagelock_data::{DataLoader, TensorDataset};
-    /// # use pagelock_tensor::Tensor;
-    /// let dataset = TensorDataset::new(Tensor::arange(0.0, 100.0, 1.0)?)?;
-    /// let alone = DataLoader::new(dataset.clone()).batch_size(8).shuffle(7);
-    /// let helped = DataLoader::new(dataset).batch_size(8).shuffle(7).num_workers(4);
-    /// for (one, other) in alone.iter().zip(&helped) {
-    ///     assert_eq!(one?.to_vec()?, other?.to_vec()?);
-    /// }
-    /// # Ok::<(), pagelock_data::Error>(())
-    /// ```
-    pub fn num_workers(mut self, num_workers: usize) -> Self {
-        self.plan.n_workers = num_workers;
-        self
-    }
-
-    /// How many batches per worker may be ahead of the program; 2 unless set, at least 1 in all.
-    ///
-    /// # Examples
-    /// ```
-    /// # use pagelock_data::{DataLoader, TensorDataset};
-    /// # use pagelock_tensor::Tensor;
-    /// # let dataset = TensorDataset::new(Tensor::zeros([100, 2])?)?;
-    /// let loader = DataLoader::new(dataset).batch_size(8).num_workers(2).prefetch_factor(4); // 8 batches ahead
-    /// assert_eq!(loader.iter().count(), 13);
-    /// # Ok::<(), pagelock_data::Error>(())
-    /// ```
-    pub fn prefetch_factor(mut self, prefetch_factor: usize) -> Self {
-        self.plan.prefetch_factor = prefetch_factor;
-        self
-    }
-
-    /// What the batches that are ahead of the program may take together, however many there are.
-    ///
-    /// A batch counts, with what the largest before it took, from when a worker takes it up until the program gets it.
-    /// Where not even one fits, its place is taken by the refusal, with the numbers.
-    ///
-    /// # Examples
-    /// ```
-    /// use pagelock_memory::{Budget, ByteSize};
-    /// # use pagelock_data::{DataLoader, TensorDataset};
-    /// # use pagelock_tensor::Tensor;
-    /// # let dataset = TensorDataset::new(Tensor::zeros([1_000, 256])?)?;
-    /// let budget = Budget::new("loader", ByteSize::mib(1));
-    /// let loader = DataLoader::new(dataset).batch_size(100).num_workers(2).prefetch_factor(50);
-    /// let loader = loader.prefetch_budget(budget.clone());
-    /// assert_eq!(loader.iter().filter(|batch| batch.is_ok()).count(), 10);
-    /// assert!(budget.peak() <= ByteSize::mib(1));
-    /// # Ok::<(), pagelock_data::Error>(())
-    /// ```
-    pub fn prefetch_budget(mut self, budget: Budget) -> Self {
-        self.plan.budget = Some(budget);
-        self
-    }
-
-    /// How long the program waits for a worker's batch before it gets [`Error::Timeout`] instead, which says where the
-    /// worker is; the epoch goes on with the next batch. Without it, as long as it takes.
-    ///
-    /// # Examples
-    /// ```
-    /// # use pagelock_data::{DataLoader, TensorDataset};
-    /// # use pagelock_tensor::Tensor;
-    /// use std::time::Duration;
-    /// # let dataset = TensorDataset::new(Tensor::zeros([100, 2])?)?;
-    /// let loader = DataLoader::new(dataset).num_workers(2).timeout(Duration::from_secs(60));
-    /// assert!(loader.iter().all(|batch| batch.is_ok()));
-    /// # Ok::<(), pagelock_data::Error>(())
-    /// ```
-    pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.plan.timeout = Some(timeout);
-        self
-    }
-
-    /// Whether workers wait for the next epoch instead of ending with theirs.
-    ///
-    /// # Examples
-    /// ```
-    /// # use pagelock_data::{DataLoader, TensorDataset};
-    /// # use pagelock_tensor::Tensor;
-    /// # let dataset = TensorDataset::new(Tensor::zeros([100, 2])?)?;
-    /// let loader = DataLoader::new(dataset).batch_size(10).num_workers(2).persistent_workers(true);
-    /// for _epoch in 0..3 {
-    ///     assert_eq!(loader.iter().count(), 10);
-    /// }
-    /// # Ok::<(), pagelock_data::Error>(())
-    /// ```
-    pub fn persistent_workers(mut self, persistent: bool) -> Self {
-        self.plan.persistent = persistent;
-        self
-    }
-
-    /// What each worker does before its first batch; it is given the worker's number. If it fails, the epoch is one
-    /// [`Error::WorkerInit`].
-    ///
-    /// # Examples
-    /// ```
-    /// # use pagelock_data::{DataLoader, TensorDataset};
-    /// # use pagelock_tensor::Tensor;
-    /// # let dataset = TensorDataset::new(Tensor::zeros([100, 2])?)?;
-    /// let loader = DataLoader::new(dataset).num_workers(2).worker_init(|worker| {
-    ///     println!("worker {worker} starts");
-    ///     Ok(())
-    /// });
-    /// assert_eq!(loader.iter().count(), 100);
-    /// # Ok::<(), pagelock_data::Error>(())
-    /// ```
-    pub fn worker_init(mut self, init: impl Fn(usize) -> Result<()> + Send + Sync + 'static) -> Self {
-        self.plan.init = Some(Arc::new(init));
-        self
+        let recipe = Recipe { source: wrap(source), batches, holder };
+        let Self { plan, pins, slots, progress, .. } = self;
+        DataLoader { recipe, plan, pins, slots, progress, idle: Mutex::new(None) }
     }
 
     /// How many batches an epoch has; never zero.
@@ -500,8 +400,13 @@ impl<B: Send + 'static> DataLoader<B> {
         }
         match lock(&self.idle).take() {
             Some(crew) => Ok(Some(crew)),
-            None => Crew::new(self.recipe.clone(), self.plan.clone()).map(Some),
+            None => Crew::new(self.recipe.clone(), self.plan.clone(), self.slot_memory()).map(Some),
         }
+    }
+
+    /// Where batches are made that are to be page-locked.
+    fn slot_memory(&self) -> Option<SlotMemory> {
+        self.pins.then(|| self.slots.get_or_init(|| slot_memory(self.plan.pin_budget.as_ref())).clone())
     }
 
     fn progress(&self) -> MutexGuard<'_, Progress> {

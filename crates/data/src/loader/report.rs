@@ -8,7 +8,7 @@ use super::source::Times;
 
 /// What a [`DataLoader`](crate::DataLoader) has done so far, and how long each part took.
 ///
-/// The first five are summed over workers, which work at the same time; the last two are the program's own time.
+/// The first six times are summed over workers, which work at the same time; the last two are the program's own time.
 ///
 /// # Examples
 /// ```
@@ -31,6 +31,8 @@ pub struct LoaderReport {
     pub batches: u64,
     /// Batches that were errors.
     pub errors: u64,
+    /// Batches that are not in page-locked memory altogether, because there was no more ([`WhenFull::Pageable`](crate::WhenFull)).
+    pub pageable: u64,
     /// Samples in them.
     pub samples: u64,
     /// Getting samples from the dataset, decoding and transforming them.
@@ -39,9 +41,11 @@ pub struct LoaderReport {
     pub collate: Duration,
     /// In functions given to `map`.
     pub map: Duration,
+    /// Copying into page-locked memory what was not collated there.
+    pub pin: Duration,
     /// Workers that had nothing to do: the window was full of batches that the program had not taken yet.
     pub wait_for_program: Duration,
-    /// Workers that waited for their budget.
+    /// Waiting for the budget: of batches that are ahead, or of page-locked memory.
     pub wait_for_budget: Duration,
     /// The program waited for its next batch.
     pub program_waited: Duration,
@@ -57,11 +61,14 @@ impl LoaderReport {
         self.fetch += times.fetch;
         self.collate += times.collate;
         self.map += times.map;
+        self.pin += times.pin;
+        self.wait_for_budget += times.wait_for_slots;
+        self.pageable += u64::from(times.pageable);
     }
 
     /// Making batches, all of it.
     fn making(&self) -> Duration {
-        self.fetch + self.collate + self.map
+        self.fetch + self.collate + self.map + self.pin
     }
 
     /// What the figures say, and what to do about it.
@@ -78,6 +85,8 @@ impl LoaderReport {
         let all = self.program_waited + self.program_worked;
         if self.batches == 0 {
             "no batch was loaded yet"
+        } else if self.pageable * 10 > self.batches {
+            "page-locked memory is short: raise pin_budget, prefetch fewer batches, or drop batches earlier"
         } else if self.program_waited * 20 <= all {
             "the loader keeps up: the program hardly ever waits"
         } else if self.wait_for_budget * 4 > self.making() {
@@ -86,6 +95,9 @@ impl LoaderReport {
             "the program makes its batches itself: num_workers(1) or more lets it go on meanwhile"
         } else if self.wait_for_program * 4 > self.making() {
             "batches are made in bursts: a larger prefetch_factor evens them out"
+        } else if self.pin * 2 > self.making() {
+            "copying batches into page-locked memory takes most of the time: make new tensors when collating, which are there at \
+             once, instead of handing on the dataset's own"
         } else if self.map * 2 > self.making() {
             "functions given to map take most of the time: more workers, or less work there"
         } else if self.collate > self.fetch {
@@ -104,6 +116,8 @@ impl AddAssign for LoaderReport {
         self.fetch += other.fetch;
         self.collate += other.collate;
         self.map += other.map;
+        self.pin += other.pin;
+        self.pageable += other.pageable;
         self.wait_for_program += other.wait_for_program;
         self.wait_for_budget += other.wait_for_budget;
         self.program_waited += other.program_waited;
@@ -113,15 +127,19 @@ impl AddAssign for LoaderReport {
 
 impl fmt::Display for LoaderReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { workers, batches, errors, samples, .. } = self;
+        let Self { workers, batches, errors, pageable, samples, .. } = self;
         writeln!(f, "{batches} batches of {samples} samples, {errors} with errors, {workers} workers; per batch:")?;
+        if *pageable > 0 {
+            writeln!(f, "  {pageable} batches were not page-locked, for want of page-locked memory")?;
+        }
         let per_batch = |time: Duration| time.as_secs_f64() * 1e6 / (*batches).max(1) as f64;
         for (what, time) in [
             ("fetch", self.fetch),
             ("collate", self.collate),
             ("map", self.map),
+            ("pin", self.pin),
             ("workers waited for the program", self.wait_for_program),
-            ("workers waited for the budget", self.wait_for_budget),
+            ("waited for the budget", self.wait_for_budget),
             ("the program waited", self.program_waited),
             ("the program worked", self.program_worked),
         ] {

@@ -7,8 +7,10 @@ use std::time::{Duration, Instant};
 
 use pagelock_memory::Holder;
 
+use super::slots::Slots;
 use crate::collate::Stack;
 use crate::dataset::{Dataset, check_index};
+use crate::pin::PinMemory;
 use crate::sampler::{BatchSampler, Sampler};
 use crate::{Error, Result};
 
@@ -49,6 +51,9 @@ impl<B: 'static> Recipe<B> {
 /// Sees where the making of a batch is, and how long each part took.
 pub(super) struct Watch<'a> {
     at: &'a At,
+    slots: Option<&'a Slots>,
+    /// Batches are being made in slots.
+    pinning: bool,
     pub(super) times: Times,
 }
 
@@ -62,6 +67,10 @@ pub(super) struct Times {
     pub(super) fetch: Duration,
     pub(super) collate: Duration,
     pub(super) map: Duration,
+    pub(super) pin: Duration,
+    pub(super) wait_for_slots: Duration,
+    /// A part of the batch is in ordinary memory, for want of a slot.
+    pub(super) pageable: bool,
 }
 
 impl At {
@@ -71,15 +80,38 @@ impl At {
 }
 
 impl<'a> Watch<'a> {
-    pub(super) fn new(at: &'a At) -> Self {
+    pub(super) fn new(at: &'a At, slots: Option<&'a Slots>) -> Self {
         at.0.store(0, Ordering::Relaxed);
-        Self { at, times: Times::default() }
+        Self { at, slots, pinning: false, times: Times::default() }
     }
 
     fn timed<R>(&mut self, part: impl FnOnce(&mut Times) -> &mut Duration, work: impl FnOnce(&At) -> R) -> R {
         let start = Instant::now();
         let done = work(self.at);
         *part(&mut self.times) += start.elapsed();
+        done
+    }
+
+    /// Copies what a batch has elsewhere into slots: nothing, if it was collated there, and nothing more, if there was
+    /// none left.
+    fn pin<B: PinMemory>(&mut self, batch: B) -> Result<B> {
+        match self.slots.filter(|_| !self.times.pageable && !batch.is_pinned()) {
+            Some(slots) => self.placed(|times| &mut times.pin, || batch.pin_into(slots)),
+            None => Ok(batch),
+        }
+    }
+
+    /// As `timed`, for what makes batches: in slots, if they are wanted there.
+    fn placed<R>(&mut self, part: impl FnOnce(&mut Times) -> &mut Duration, work: impl FnOnce() -> R) -> R {
+        let Some(slots) = self.slots.filter(|_| self.pinning) else { return self.timed(part, |_| work()) };
+        let start = Instant::now();
+        let scope = slots.enter();
+        let done = work();
+        drop(scope);
+        let (waited, fell_back) = slots.take_waited();
+        *part(&mut self.times) += start.elapsed().saturating_sub(waited);
+        self.times.wait_for_slots += waited;
+        self.times.pageable |= fell_back;
         done
     }
 }
@@ -93,11 +125,11 @@ impl<D: Dataset<Sample: Stack>> Source<<D::Sample as Stack>::Batch> for Stacked<
     }
 
     fn batch(&self, epoch: u64, indices: &[usize], watch: &mut Watch<'_>) -> Result<<D::Sample as Stack>::Batch> {
-        if let Some(batch) = watch.timed(|times| &mut times.fetch, |_| self.0.gather(indices))? {
+        if let Some(batch) = watch.placed(|times| &mut times.fetch, || self.0.gather(indices))? {
             return Ok(batch);
         }
         let samples = get_all(&self.0, epoch, indices, watch)?;
-        watch.timed(|times| &mut times.collate, |_| Stack::stack(samples))
+        watch.placed(|times| &mut times.collate, || Stack::stack(samples))
     }
 }
 
@@ -118,7 +150,7 @@ where
 
     fn batch(&self, epoch: u64, indices: &[usize], watch: &mut Watch<'_>) -> Result<B> {
         let samples = get_all(&self.dataset, epoch, indices, watch)?;
-        watch.timed(|times| &mut times.collate, |_| (self.collate)(samples)).map_err(|error| match error {
+        watch.placed(|times| &mut times.collate, || (self.collate)(samples)).map_err(|error| match error {
             error @ Error::Uneven { .. } => error,
             error => Error::Collate { n_samples: indices.len(), first: indices[0], source: error.into() },
         })
@@ -141,7 +173,24 @@ where
 
     fn batch(&self, epoch: u64, indices: &[usize], watch: &mut Watch<'_>) -> Result<B> {
         let batch = self.source.batch(epoch, indices, watch)?;
-        watch.timed(|times| &mut times.map, |_| (self.f)(batch))
+        watch.placed(|times| &mut times.map, || (self.f)(batch))
+    }
+}
+
+/// Another source's batches, made in page-locked memory.
+pub(super) struct Pinned<B>(pub(super) Arc<dyn Source<B>>);
+
+impl<B: PinMemory + 'static> Source<B> for Pinned<B> {
+    fn n_samples(&self) -> usize {
+        self.0.n_samples()
+    }
+
+    fn batch(&self, epoch: u64, indices: &[usize], watch: &mut Watch<'_>) -> Result<B> {
+        let outer = std::mem::replace(&mut watch.pinning, true);
+        let batch = self.0.batch(epoch, indices, watch);
+        let batch = batch.and_then(|batch| watch.pin(batch));
+        watch.pinning = outer;
+        batch
     }
 }
 

@@ -13,6 +13,8 @@ pub(super) struct Idle<B> {
     by_class: [Vec<Box<B>>; CLASSES.count()],
     large: Large<B>,
     stats: PoolStats,
+    pub(super) returns: u64,
+    pub(super) waiting: usize, // for a return
 }
 
 /// Blocks without a class: few, so searched one by one.
@@ -25,7 +27,13 @@ struct Large<B> {
 
 impl<B: Block> Idle<B> {
     pub(super) fn new() -> Self {
-        Self { by_class: std::array::from_fn(|_| Vec::new()), large: Large::new(), stats: PoolStats::default() }
+        Self {
+            by_class: std::array::from_fn(|_| Vec::new()),
+            large: Large::new(),
+            stats: PoolStats::default(),
+            returns: 0,
+            waiting: 0,
+        }
     }
 
     pub(super) fn stats(&self) -> PoolStats {
@@ -78,7 +86,8 @@ impl<B: Block> Idle<B> {
     pub(super) fn take_all(&mut self) -> Self {
         let (live_bytes, stats) = (self.large.live_bytes, PoolStats { idle_bytes: 0, ..self.stats });
         let large = Large { live_bytes, peak_bytes: live_bytes, ..Large::new() };
-        std::mem::replace(self, Self { large, stats, ..Self::new() })
+        let (returns, waiting) = (self.returns, self.waiting);
+        std::mem::replace(self, Self { large, stats, returns, waiting, ..Self::new() })
     }
 }
 

@@ -11,7 +11,8 @@ mod idle;
 use std::{
     fmt,
     ptr::NonNull,
-    sync::{Arc, Weak},
+    sync::{Arc, PoisonError, Weak},
+    time::{Duration, Instant},
 };
 
 use self::idle::{CLASSES, Idle};
@@ -19,7 +20,7 @@ use crate::{
     Block, Budget, Kind, PoolStats, Resource, Result,
     budget::Trim,
     resource::debug_block,
-    sync::{Mutex, MutexGuard, lock},
+    sync::{Condvar, Mutex, MutexGuard, lock},
 };
 
 /// Keeps the blocks of `R` when they are dropped and hands them out again.
@@ -48,12 +49,13 @@ pub struct Pooled<R: Resource> {
 struct Shared<R: Resource> {
     resource: R,
     idle: Mutex<Idle<R::Block>>, // guards the kept blocks and the counters
+    returned: Condvar,           // signalled when a block comes back and somebody waits for that
 }
 
 impl<R: Resource> Pooled<R> {
     /// A pool of `resource`'s blocks, empty at first.
     pub fn new(resource: R) -> Self {
-        let shared = Arc::new(Shared { resource, idle: Mutex::new(Idle::new()) });
+        let shared = Arc::new(Shared { resource, idle: Mutex::new(Idle::new()), returned: Condvar::new() });
         if let Some(budget) = shared.resource.budget() {
             let pool: Weak<Shared<R>> = Arc::downgrade(&shared);
             budget.add_pool(pool);
@@ -69,6 +71,42 @@ impl<R: Resource> Pooled<R> {
     /// The layer below.
     pub fn inner(&self) -> &R {
         &self.shared.resource
+    }
+
+    /// How many blocks have come back so far, for [`wait_for_return`](Self::wait_for_return).
+    pub fn returns(&self) -> u64 {
+        self.shared.idle().returns
+    }
+
+    /// Returns when more than `seen` blocks have come back, or after `timeout`: for whoever was refused, and read
+    /// [`returns`](Self::returns) before asking.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::{thread, time::Duration};
+    /// use pagelock_memory::{Budget, Limited, Pageable, Pooled, Resource};
+    ///
+    /// let slots = Pooled::new(Limited::new(Pageable, Budget::new("slots", 1_024)));
+    /// let only = slots.allocate(1_024)?;
+    /// let seen = slots.returns();
+    /// assert!(slots.allocate(1_024).is_err());
+    /// thread::spawn(move || drop(only));
+    /// slots.wait_for_return(seen, Duration::from_secs(10));
+    /// assert!(slots.allocate(1_024).is_ok());
+    /// # Ok::<(), pagelock_memory::Error>(())
+    /// ```
+    pub fn wait_for_return(&self, seen: u64, timeout: Duration) {
+        let start = Instant::now();
+        let mut idle = self.shared.idle();
+        while idle.returns <= seen {
+            let left = timeout.saturating_sub(start.elapsed());
+            if left.is_zero() {
+                return;
+            }
+            idle.waiting += 1;
+            idle = self.shared.returned.wait_timeout(idle, left).unwrap_or_else(PoisonError::into_inner).0;
+            idle.waiting -= 1;
+        }
     }
 
     /// A new block from below; if that refuses, once more after giving back what is idle.
@@ -192,8 +230,13 @@ impl<R: Resource> Drop for PooledBlock<R> {
         if self.shared.resource.budget().is_some_and(Budget::is_short) {
             drop(idle); // giving back takes the locks below: not under ours
             drop(block);
+            idle = self.shared.idle();
         } else {
             idle.keep(block);
+        }
+        idle.returns += 1;
+        if idle.waiting > 0 {
+            self.shared.returned.notify_all();
         }
     }
 }

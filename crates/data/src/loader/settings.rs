@@ -1,0 +1,217 @@
+//! How a [`DataLoader`]'s batches are made: by how many threads, how far ahead, and in which memory. None of it changes
+//! what a program sees, except errors.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use pagelock_memory::Budget;
+
+use super::source::Pinned;
+use super::{DataLoader, WhenFull};
+use crate::Result;
+use crate::pin::PinMemory;
+
+impl<B: Send + 'static> DataLoader<B> {
+    /// How many threads make batches ahead of the program; 0, the default, lets the program make each when it asks.
+    /// Order and content of the batches are the same for any number.
+    ///
+    /// What a worker runs into, a panic too, comes out as an error in the place of its batch.
+    ///
+    /// # Examples
+    /// ```
+    /// # use pagelock_data::{DataLoader, TensorDataset};
+    /// # use pagelock_tensor::Tensor;
+    /// let dataset = TensorDataset::new(Tensor::arange(0.0, 100.0, 1.0)?)?;
+    /// let alone = DataLoader::new(dataset.clone()).batch_size(8).shuffle(7);
+    /// let helped = DataLoader::new(dataset).batch_size(8).shuffle(7).num_workers(4);
+    /// for (one, other) in alone.iter().zip(&helped) {
+    ///     assert_eq!(one?.to_vec()?, other?.to_vec()?);
+    /// }
+    /// # Ok::<(), pagelock_data::Error>(())
+    /// ```
+    pub fn num_workers(mut self, num_workers: usize) -> Self {
+        self.plan.n_workers = num_workers;
+        self
+    }
+
+    /// How many batches per worker may be ahead of the program; 2 unless set, at least 1 in all.
+    ///
+    /// # Examples
+    /// ```
+    /// # use pagelock_data::{DataLoader, TensorDataset};
+    /// # use pagelock_tensor::Tensor;
+    /// # let dataset = TensorDataset::new(Tensor::zeros([100, 2])?)?;
+    /// let loader = DataLoader::new(dataset).batch_size(8).num_workers(2).prefetch_factor(4); // 8 batches ahead
+    /// assert_eq!(loader.iter().count(), 13);
+    /// # Ok::<(), pagelock_data::Error>(())
+    /// ```
+    pub fn prefetch_factor(mut self, prefetch_factor: usize) -> Self {
+        self.plan.prefetch_factor = prefetch_factor;
+        self
+    }
+
+    /// What the batches that are ahead of the program may take together, however many there are.
+    ///
+    /// A batch counts, with what the largest before it took, from when a worker takes it up until the program gets it.
+    /// Where not even one fits, its place is taken by the refusal, with the numbers.
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_memory::{Budget, ByteSize};
+    /// # use pagelock_data::{DataLoader, TensorDataset};
+    /// # use pagelock_tensor::Tensor;
+    /// # let dataset = TensorDataset::new(Tensor::zeros([1_000, 256])?)?;
+    /// let budget = Budget::new("loader", ByteSize::mib(1));
+    /// let loader = DataLoader::new(dataset).batch_size(100).num_workers(2).prefetch_factor(50);
+    /// let loader = loader.prefetch_budget(budget.clone());
+    /// assert_eq!(loader.iter().filter(|batch| batch.is_ok()).count(), 10);
+    /// assert!(budget.peak() <= ByteSize::mib(1));
+    /// # Ok::<(), pagelock_data::Error>(())
+    /// ```
+    pub fn prefetch_budget(mut self, budget: Budget) -> Self {
+        self.plan.budget = Some(budget);
+        self
+    }
+
+    /// How long the program waits for a worker's batch before it gets [`Error::Timeout`] instead, which says where the
+    /// worker is; the epoch goes on with the next batch. Without it, as long as it takes.
+    ///
+    /// # Examples
+    /// ```
+    /// # use pagelock_data::{DataLoader, TensorDataset};
+    /// # use pagelock_tensor::Tensor;
+    /// use std::time::Duration;
+    /// # let dataset = TensorDataset::new(Tensor::zeros([100, 2])?)?;
+    /// let loader = DataLoader::new(dataset).num_workers(2).timeout(Duration::from_secs(60));
+    /// assert!(loader.iter().all(|batch| batch.is_ok()));
+    /// # Ok::<(), pagelock_data::Error>(())
+    /// ```
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.plan.timeout = Some(timeout);
+        self
+    }
+
+    /// Whether workers wait for the next epoch instead of ending with theirs.
+    ///
+    /// # Examples
+    /// ```
+    /// # use pagelock_data::{DataLoader, TensorDataset};
+    /// # use pagelock_tensor::Tensor;
+    /// # let dataset = TensorDataset::new(Tensor::zeros([100, 2])?)?;
+    /// let loader = DataLoader::new(dataset).batch_size(10).num_workers(2).persistent_workers(true);
+    /// for _epoch in 0..3 {
+    ///     assert_eq!(loader.iter().count(), 10);
+    /// }
+    /// # Ok::<(), pagelock_data::Error>(())
+    /// ```
+    pub fn persistent_workers(mut self, persistent: bool) -> Self {
+        self.plan.persistent = persistent;
+        self
+    }
+
+    /// What each worker does before its first batch; it is given the worker's number. If it fails, the epoch is one
+    /// [`Error::WorkerInit`].
+    ///
+    /// # Examples
+    /// ```
+    /// # use pagelock_data::{DataLoader, TensorDataset};
+    /// # use pagelock_tensor::Tensor;
+    /// # let dataset = TensorDataset::new(Tensor::zeros([100, 2])?)?;
+    /// let loader = DataLoader::new(dataset).num_workers(2).worker_init(|worker| {
+    ///     println!("worker {worker} starts");
+    ///     Ok(())
+    /// });
+    /// assert_eq!(loader.iter().count(), 100);
+    /// # Ok::<(), pagelock_data::Error>(())
+    /// ```
+    pub fn worker_init(mut self, init: impl Fn(usize) -> Result<()> + Send + Sync + 'static) -> Self {
+        self.plan.init = Some(Arc::new(init));
+        self
+    }
+
+    /// Whether batches are made in page-locked memory, from which a GPU copies fastest and while the program goes on.
+    /// They are collated there, not copied; a batch that its collation did not make anew is.
+    ///
+    /// Batches are page-locked where this stands in the chain: what a [`map`](Self::map) after it makes, is not.
+    ///
+    /// The memory comes from [`pagelock_tensor::page_locked`], a pool for the whole process, unless
+    /// [`pin_budget`](Self::pin_budget) gives the loader its own; [`when_full`](Self::when_full) says what to do when
+    /// there is no more.
+    ///
+    /// # Examples
+    /// ```
+    /// # use pagelock_data::{DataLoader, TensorDataset};
+    /// # use pagelock_tensor::{Create, Tensor};
+    /// let dataset = TensorDataset::new((Tensor::zeros([100, 784])?, Tensor::<i64>::zeros([100])?))?;
+    /// for batch in &DataLoader::new(dataset).batch_size(50).num_workers(1).pin_memory(true) {
+    ///     let (xb, yb) = batch?;
+    ///     assert!(xb.is_pinned() && yb.is_pinned());
+    /// }
+    /// # Ok::<(), pagelock_data::Error>(())
+    /// ```
+    ///
+    /// A type that nobody taught to be pinned does not compile:
+    /// ```compile_fail,E0277
+    /// # use pagelock_data::{DataLoader, TensorDataset};
+    /// # use pagelock_tensor::Tensor;
+    /// struct Batch(Tensor); // `#[derive(pagelock_data::PinMemory)]` is missing
+    ///
+    /// let dataset = TensorDataset::new(Tensor::zeros([100, 784]).unwrap()).unwrap();
+    /// let loader = DataLoader::new(dataset).map(|batch| Ok(Batch(batch))).pin_memory(true);
+    /// ```
+    pub fn pin_memory(mut self, pin_memory: bool) -> Self
+    where
+        B: PinMemory,
+    {
+        if !pin_memory {
+            return self;
+        }
+        self.pins = true;
+        self.through(|source| Arc::new(Pinned(source)))
+    }
+
+    /// How much page-locked memory the loader may take, for the batches that are ahead and those that the program still
+    /// has; it then has a pool of its own, which goes with it.
+    ///
+    /// # Examples
+    /// ```
+    /// # use pagelock_data::{DataLoader, TensorDataset, WhenFull};
+    /// # use pagelock_tensor::Tensor;
+    /// use pagelock_memory::{Budget, ByteSize};
+    ///
+    /// # let dataset = TensorDataset::new(Tensor::zeros([1_000, 256])?)?;
+    /// let budget = Budget::new("train", ByteSize::kib(512));
+    /// let loader = DataLoader::new(dataset).batch_size(100).num_workers(2).pin_memory(true);
+    /// let loader = loader.pin_budget(budget.clone()).when_full(WhenFull::Wait);
+    /// assert!(loader.iter().all(|batch| batch.is_ok_and(|batch| batch.is_pinned())));
+    /// assert!(budget.peak() <= ByteSize::kib(512));
+    /// # Ok::<(), pagelock_data::Error>(())
+    /// ```
+    pub fn pin_budget(mut self, budget: Budget) -> Self {
+        (self.plan.pin_budget, self.slots) = (Some(budget), OnceLock::new());
+        self
+    }
+
+    /// What to do when there is no more page-locked memory: [`WhenFull::Pageable`] unless set.
+    ///
+    /// # Examples
+    /// ```
+    /// # use pagelock_data::{DataLoader, TensorDataset, WhenFull};
+    /// # use pagelock_tensor::Tensor;
+    /// use pagelock_memory::{Budget, ByteSize};
+    ///
+    /// let dataset = TensorDataset::new(Tensor::zeros([100, 256])?)?;
+    /// let loader = DataLoader::new(dataset).batch_size(50).pin_memory(true);
+    /// let loader = loader.pin_budget(Budget::new("train", ByteSize::kib(16)));
+    /// assert!(loader.iter().all(|batch| batch.is_ok_and(|batch| !batch.is_pinned())));
+    /// assert_eq!(loader.report().pageable, 2);
+    ///
+    /// let loader = loader.when_full(WhenFull::Error);
+    /// assert!(loader.iter().all(|batch| batch.is_err()));
+    /// # Ok::<(), pagelock_data::Error>(())
+    /// ```
+    pub fn when_full(mut self, when_full: WhenFull) -> Self {
+        self.plan.when_full = when_full;
+        self
+    }
+}

@@ -1,0 +1,169 @@
+//! [`Slots`]: page-locked memory that batches are made in, and what to do when there is no more of it.
+//!
+//! While a batch is collated, the thread's new tensors come from here, so that they are where a GPU copies from without
+//! having been copied themselves. Slots are pooled: a batch that is dropped leaves its memory to the next.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use pagelock_memory::{
+    Budget, Counted, Error as Refusal, HostBuffer, HostScope, HostSource, Limited, PageLocked, Pooled, default_host,
+};
+use pagelock_tensor::{Element, Error as TensorError, Tensor, page_locked, page_locked_source};
+
+use crate::Result;
+
+/// What a loader does when its budget of page-locked memory is full; see
+/// [`DataLoader::when_full`](crate::DataLoader::when_full).
+///
+/// # Examples
+/// ```
+/// assert_eq!(pagelock_data::WhenFull::default(), pagelock_data::WhenFull::Pageable);
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WhenFull {
+    /// Waits until the program drops a batch that it has. Where it waits for the next batch itself and drops none, it
+    /// gets the refusal in the place of that batch: after the loader's time-out, or a tenth of a second if it has none.
+    Wait,
+    /// Makes the batch in ordinary memory, and counts that in [`LoaderReport::pageable`](crate::LoaderReport::pageable).
+    #[default]
+    Pageable,
+    /// Gives the refusal in the place of the batch.
+    Error,
+}
+
+/// How long a program waits for memory that only itself can give back, unless the loader has a time-out.
+pub(super) const PATIENCE: Duration = Duration::from_millis(100);
+
+/// How long anybody waits for a slot before looking whether it is still wanted.
+const SLICE: Duration = Duration::from_millis(10);
+
+pub(super) type SlotMemory = Counted<Pooled<Limited<PageLocked>>>;
+
+/// Page-locked memory under a budget, or that of the process.
+pub(super) fn slot_memory(budget: Option<&Budget>) -> SlotMemory {
+    match budget {
+        Some(budget) => {
+            let limited = Limited::new(page_locked_source(), budget.clone());
+            Counted::new("loader, page-locked", Pooled::new(limited))
+        }
+        None => page_locked().clone(),
+    }
+}
+
+/// The page-locked memory of a loader; what [`PinMemory`](crate::PinMemory) copies into.
+pub struct Slots {
+    source: Arc<SlotSource>,
+}
+
+/// Decides whether somebody who was refused a slot goes on waiting.
+pub(super) trait Patience: Send + Sync + 'static {
+    fn goes_on(&self, waited: Duration) -> bool;
+}
+
+/// Whoever waits for at most so long.
+pub(super) struct AtMost(pub(super) Duration);
+
+impl Patience for AtMost {
+    fn goes_on(&self, waited: Duration) -> bool {
+        waited < self.0
+    }
+}
+
+struct SlotSource {
+    memory: SlotMemory,
+    when_full: WhenFull,
+    patience: Box<dyn Patience>,
+    // Relaxed, all three: only the thread that makes a batch sets them and asks.
+    waited_nanos: AtomicU64,
+    fell_back: AtomicBool,
+    never_fits: AtomicUsize, // the shortest length that was too much for the limit itself
+}
+
+impl Slots {
+    pub(super) fn new(memory: SlotMemory, when_full: WhenFull, patience: impl Patience) -> Self {
+        let (waited_nanos, fell_back) = (AtomicU64::new(0), AtomicBool::new(false));
+        let never_fits = AtomicUsize::new(usize::MAX);
+        let patience = Box::new(patience);
+        Self { source: Arc::new(SlotSource { memory, when_full, patience, waited_nanos, fell_back, never_fits }) }
+    }
+
+    /// A copy of `tensor` in a slot, contiguous and without a gradient.
+    ///
+    /// # Errors
+    /// [`Error::Tensor`](crate::Error::Tensor) if memory is refused, or for a tensor that is on a GPU.
+    pub fn copy<T: Element>(&self, tensor: &Tensor<T>) -> Result<Tensor<T>> {
+        if !tensor.device().is_cpu() {
+            let (shape, device) = (*tensor.shape(), tensor.device());
+            return Err(TensorError::OnDevice { op: "pin_memory", shape, device }.into());
+        }
+        let _scope = self.enter();
+        let mut copied = Ok(());
+        let copy = Tensor::build(*tensor.shape(), |out| copied = tensor.copy_to_slice(out))?;
+        copied?;
+        Ok(copy)
+    }
+
+    /// Makes this thread's tensors in slots until the scope drops.
+    pub(super) fn enter(&self) -> HostScope {
+        HostScope::enter(self.source.clone())
+    }
+
+    /// How long slots were waited for since the last call, and whether one was not had.
+    pub(super) fn take_waited(&self) -> (Duration, bool) {
+        let nanos = self.source.waited_nanos.swap(0, Relaxed);
+        (Duration::from_nanos(nanos), self.source.fell_back.swap(false, Relaxed))
+    }
+}
+
+impl HostSource for SlotSource {
+    fn allocate(&self, len_bytes: usize) -> Result<HostBuffer, Refusal> {
+        let pageable = |_| {
+            self.fell_back.store(true, Relaxed);
+            HostBuffer::allocate(default_host(), len_bytes)
+        };
+        if self.when_full == WhenFull::Pageable && len_bytes >= self.never_fits.load(Relaxed) {
+            return pageable(()); // asking costs the touching of all its pages
+        }
+        let seen = self.memory.inner().returns();
+        HostBuffer::allocate(&self.memory, len_bytes).or_else(|refusal| {
+            if !could_fit(&refusal) {
+                self.never_fits.fetch_min(len_bytes, Relaxed);
+            }
+            match self.when_full {
+                WhenFull::Error => Err(refusal),
+                WhenFull::Pageable => pageable(()),
+                WhenFull::Wait => self.wait(len_bytes, seen, refusal),
+            }
+        })
+    }
+}
+
+impl SlotSource {
+    fn wait(&self, len_bytes: usize, mut seen: u64, mut refusal: Refusal) -> Result<HostBuffer, Refusal> {
+        let start = Instant::now();
+        let result = loop {
+            if !could_fit(&refusal) || !self.patience.goes_on(start.elapsed()) {
+                break Err(refusal);
+            }
+            self.memory.inner().wait_for_return(seen, SLICE);
+            seen = self.memory.inner().returns();
+            match HostBuffer::allocate(&self.memory, len_bytes) {
+                Ok(buffer) => break Ok(buffer),
+                Err(again) => refusal = again,
+            }
+        };
+        self.waited_nanos.fetch_add(start.elapsed().as_nanos() as u64, Relaxed);
+        result
+    }
+}
+
+/// Whether memory could be had if everybody gave back theirs.
+fn could_fit(refusal: &Refusal) -> bool {
+    match refusal {
+        Refusal::OverBudget(refusal) => refusal.asked <= refusal.limit,
+        Refusal::LockLimit { asked, limit, .. } => asked <= limit,
+        _ => false,
+    }
+}

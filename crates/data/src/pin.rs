@@ -1,0 +1,173 @@
+//! [`PinMemory`]: batches whose tensors can be put into page-locked memory.
+
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasher, Hash};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use pagelock_tensor::{Element, Tensor};
+
+use crate::Result;
+use crate::loader::Slots;
+
+/// A batch that knows its tensors, so that [`DataLoader::pin_memory`](crate::DataLoader::pin_memory) can put them into
+/// page-locked memory: tensors, and tuples, arrays, vectors, options, boxes and maps of what is `PinMemory` itself;
+/// numbers and texts have nothing to pin.
+///
+/// `#[derive(PinMemory)]` teaches it to a type of one's own, struct or enum, field by field; `#[pin(skip)]` on a field
+/// leaves that field as it is, and `#[pin(crate = path::to::data)]` on the type says where `pagelock_data` is when it is
+/// neither a dependency nor in `pagelock`.
+///
+/// # Examples
+/// ```
+/// use pagelock_data::{DataLoader, PinMemory, Result, Stack, TensorDataset};
+/// use pagelock_tensor::Tensor;
+///
+/// #[derive(PinMemory)]
+/// struct Batch {
+///     input: Tensor,
+///     target: Tensor,
+/// }
+///
+/// fn collate(samples: Vec<(Tensor, Tensor)>) -> Result<Batch> {
+///     let (input, target) = Stack::stack(samples)?;
+///     Ok(Batch { input, target })
+/// }
+///
+/// let dataset = TensorDataset::new((Tensor::zeros([8, 4])?, Tensor::ones([8, 4])?))?;
+/// for batch in &DataLoader::with_collate(dataset, collate).batch_size(4).pin_memory(true) {
+///     let batch = batch?;
+///     assert!(batch.input.is_pinned() && batch.target.is_pinned());
+/// }
+/// # Ok::<(), pagelock_data::Error>(())
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "batches of type `{Self}` cannot be page-locked: nobody said where their tensors are",
+    label = "this type is not `PinMemory`",
+    note = "write `#[derive(PinMemory)]` above the type, and `#[pin(skip)]` on fields that are to stay where they are",
+    note = "tensors, numbers, texts, and tuples, arrays, vectors, options and maps of them are `PinMemory` already"
+)]
+pub trait PinMemory: Sized {
+    /// This, with every tensor in page-locked memory: those that are there stay, others are copied into `slots`.
+    ///
+    /// # Errors
+    /// Those of [`Slots::copy`].
+    fn pin_into(self, slots: &Slots) -> Result<Self>;
+
+    /// Whether every tensor is in page-locked memory.
+    fn is_pinned(&self) -> bool;
+}
+
+impl<T: Element> PinMemory for Tensor<T> {
+    fn pin_into(self, slots: &Slots) -> Result<Self> {
+        if Tensor::is_pinned(&self) { Ok(self) } else { slots.copy(&self) }
+    }
+
+    fn is_pinned(&self) -> bool {
+        Tensor::is_pinned(self)
+    }
+}
+
+macro_rules! nothing_to_pin {
+    ($($type:ty)*) => {$(
+        impl PinMemory for $type {
+            fn pin_into(self, _slots: &Slots) -> Result<Self> {
+                Ok(self)
+            }
+
+            fn is_pinned(&self) -> bool {
+                true
+            }
+        }
+    )*};
+}
+
+nothing_to_pin! {
+    () bool char f32 f64 i8 i16 i32 i64 i128 isize u8 u16 u32 u64 u128 usize &'static str String PathBuf Duration
+}
+
+macro_rules! pin_tuples {
+    ($(($($part:ident: $type:ident),+))*) => {$(
+        impl<$($type: PinMemory),+> PinMemory for ($($type,)+) {
+            fn pin_into(self, slots: &Slots) -> Result<Self> {
+                let ($($part,)+) = self;
+                Ok(($($part.pin_into(slots)?,)+))
+            }
+
+            fn is_pinned(&self) -> bool {
+                let ($($part,)+) = self;
+                $($part.is_pinned())&&+
+            }
+        }
+    )*};
+}
+
+pin_tuples! {
+    (a: A)
+    (a: A, b: B)
+    (a: A, b: B, c: C)
+    (a: A, b: B, c: C, d: D)
+    (a: A, b: B, c: C, d: D, e: E)
+    (a: A, b: B, c: C, d: D, e: E, f: F)
+}
+
+impl<T: PinMemory> PinMemory for Vec<T> {
+    fn pin_into(self, slots: &Slots) -> Result<Self> {
+        self.into_iter().map(|part| part.pin_into(slots)).collect()
+    }
+
+    fn is_pinned(&self) -> bool {
+        self.iter().all(T::is_pinned)
+    }
+}
+
+impl<T: PinMemory, const N: usize> PinMemory for [T; N] {
+    fn pin_into(self, slots: &Slots) -> Result<Self> {
+        let pinned = Vec::from(self).pin_into(slots)?;
+        Ok(pinned.try_into().unwrap_or_else(|_| unreachable!("as many come out as went in")))
+    }
+
+    fn is_pinned(&self) -> bool {
+        self.iter().all(T::is_pinned)
+    }
+}
+
+impl<T: PinMemory> PinMemory for Option<T> {
+    fn pin_into(self, slots: &Slots) -> Result<Self> {
+        self.map(|part| part.pin_into(slots)).transpose()
+    }
+
+    fn is_pinned(&self) -> bool {
+        self.as_ref().is_none_or(T::is_pinned)
+    }
+}
+
+impl<T: PinMemory> PinMemory for Box<T> {
+    fn pin_into(self, slots: &Slots) -> Result<Self> {
+        Ok(Box::new((*self).pin_into(slots)?))
+    }
+
+    fn is_pinned(&self) -> bool {
+        T::is_pinned(self)
+    }
+}
+
+impl<K: Ord, V: PinMemory> PinMemory for BTreeMap<K, V> {
+    fn pin_into(self, slots: &Slots) -> Result<Self> {
+        self.into_iter().map(|(key, part)| Ok((key, part.pin_into(slots)?))).collect()
+    }
+
+    fn is_pinned(&self) -> bool {
+        self.values().all(V::is_pinned)
+    }
+}
+
+impl<K: Eq + Hash, V: PinMemory, S: BuildHasher + Default> PinMemory for HashMap<K, V, S> {
+    fn pin_into(self, slots: &Slots) -> Result<Self> {
+        self.into_iter().map(|(key, part)| Ok((key, part.pin_into(slots)?))).collect()
+    }
+
+    fn is_pinned(&self) -> bool {
+        self.values().all(V::is_pinned)
+    }
+}

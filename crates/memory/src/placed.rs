@@ -1,0 +1,121 @@
+//! Where this thread's new buffers come from: [`default_host`], unless a [`HostScope`] says otherwise.
+//!
+//! Code that fills buffers, a loader that collates a batch say, need not know which memory it fills: who calls it
+//! decides, as with [holders](crate::holder).
+
+use std::{cell::RefCell, marker::PhantomData, sync::Arc};
+
+use crate::{HostBuffer, Result, default_host};
+
+/// Gives host memory for the tensors that a thread makes while it is [entered](HostScope::enter).
+///
+/// # Examples
+/// ```
+/// use std::sync::Arc;
+/// use pagelock_memory::{HostBuffer, HostScope, HostSource, Kind, PageLocked, Result};
+///
+/// struct Locked(PageLocked);
+///
+/// impl HostSource for Locked {
+///     fn allocate(&self, len_bytes: usize) -> Result<HostBuffer> {
+///         HostBuffer::allocate(&self.0, len_bytes)
+///     }
+/// }
+///
+/// let locked: Arc<dyn HostSource> = Arc::new(Locked(PageLocked::new()));
+/// {
+///     let _scope = HostScope::enter(locked);
+///     assert_eq!(HostBuffer::placed(100)?.kind(), Kind::PageLocked);
+/// }
+/// assert_eq!(HostBuffer::placed(100)?.kind(), Kind::Pageable);
+/// # Ok::<(), pagelock_memory::Error>(())
+/// ```
+pub trait HostSource: Send + Sync + 'static {
+    /// A buffer of `len_bytes` that can be written.
+    ///
+    /// # Errors
+    /// Whatever keeps it from serving.
+    fn allocate(&self, len_bytes: usize) -> Result<HostBuffer>;
+}
+
+thread_local! {
+    static SOURCE: RefCell<Option<Arc<dyn HostSource>>> = const { RefCell::new(None) };
+}
+
+/// While this lives, its thread's new buffers come from a [`HostSource`].
+#[must_use = "the source is used only while the scope lives"]
+pub struct HostScope {
+    before: Option<Arc<dyn HostSource>>,
+    on_this_thread: PhantomData<*const ()>,
+}
+
+impl HostScope {
+    /// This thread's buffers come from `source` until the scope drops; then from where they came before.
+    pub fn enter(source: Arc<dyn HostSource>) -> Self {
+        Self { before: SOURCE.replace(Some(source)), on_this_thread: PhantomData }
+    }
+}
+
+impl Drop for HostScope {
+    fn drop(&mut self) {
+        let before = self.before.take();
+        let _ = SOURCE.try_with(|source| source.replace(before)); // the source's own drop may allocate: not borrowed
+    }
+}
+
+impl HostBuffer {
+    /// A buffer of `len_bytes` from where this thread's buffers come from: [`default_host`], or the innermost
+    /// [`HostScope`]. What the bytes hold is unspecified.
+    ///
+    /// # Errors
+    /// Those of the source.
+    pub fn placed(len_bytes: usize) -> Result<Self> {
+        let source = SOURCE.try_with(|source| source.borrow().clone()).ok().flatten();
+        let Some(source) = source else { return Self::allocate(default_host(), len_bytes) };
+        let buffer = source.allocate(len_bytes)?;
+        // Whoever asked relies on it, and must not rest on the promises of a safe trait.
+        let is_right = buffer.len_bytes() == len_bytes && buffer.is_writable();
+        assert!(is_right, "a HostSource gave a buffer of another length than {len_bytes} B, or a read-only one");
+        Ok(buffer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Error, Pageable};
+
+    struct Limited(usize);
+
+    impl HostSource for Limited {
+        fn allocate(&self, len_bytes: usize) -> Result<HostBuffer> {
+            match len_bytes <= self.0 {
+                true => HostBuffer::allocate(&Pageable, len_bytes),
+                false => Err(Error::NotASize { text: format!("{}", self.0) }),
+            }
+        }
+    }
+
+    fn most() -> String {
+        HostBuffer::placed(1 << 20).map_or_else(|error| error.to_string(), |_| "any".to_owned())
+    }
+
+    #[test]
+    fn the_innermost_scope_decides_and_the_outer_one_comes_back() {
+        assert_eq!(most(), "any");
+        let outer = HostScope::enter(Arc::new(Limited(7)));
+        {
+            let _inner = HostScope::enter(Arc::new(Limited(5)));
+            assert!(most().starts_with("`5`"));
+        }
+        assert!(most().starts_with("`7`"));
+        drop(outer);
+        assert_eq!(most(), "any");
+    }
+
+    #[test]
+    fn a_scope_is_of_its_thread_alone() {
+        let _scope = HostScope::enter(Arc::new(Limited(0)));
+        assert_eq!(std::thread::spawn(most).join().unwrap(), "any");
+    }
+}

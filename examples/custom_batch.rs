@@ -1,0 +1,34 @@
+//! A batch type of one's own, made by a collate wrapper, whose tensors are page-locked: the program of PyTorch's guide.
+//!
+//! `cargo run --example custom_batch`
+
+use anyhow::Result;
+use pagelock::prelude::*;
+
+/// Without `PinMemory`, `pin_memory(true)` below does not compile, and the compiler says what to write.
+#[derive(PinMemory)]
+struct SimpleCustomBatch {
+    inp: Tensor,
+    tgt: Tensor,
+}
+
+fn collate_wrapper(batch: Vec<(Tensor, Tensor)>) -> Result<SimpleCustomBatch, pagelock::data::Error> {
+    let (inp, tgt) = Stack::stack(batch)?;
+    Ok(SimpleCustomBatch { inp, tgt })
+}
+
+fn main() -> Result<()> {
+    let inps = Tensor::arange(0.0, 50.0, 1.0)?.reshape([10, 5])?;
+    let tgts = Tensor::arange(0.0, 50.0, 1.0)?.reshape([10, 5])?;
+    let dataset = TensorDataset::new((inps, tgts))?;
+
+    let loader = DataLoader::with_collate(dataset, collate_wrapper).batch_size(2).num_workers(1).pin_memory(true);
+    for (batch_ndx, sample) in loader.iter().enumerate() {
+        let sample = sample?;
+        println!("{batch_ndx}: inp {}, tgt {}", sample.inp.is_pinned(), sample.tgt.is_pinned());
+        assert!(sample.inp.is_pinned() && sample.tgt.is_pinned());
+    }
+
+    println!("{}", loader.report());
+    Ok(())
+}
