@@ -1,5 +1,6 @@
 //! What can go wrong, with the numbers and the fix in every text.
 
+use std::any::Any;
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -214,6 +215,20 @@ pub enum Error {
         message: String,
     },
 
+    /// All samples of a batch failed, and were left out.
+    #[error(
+        "none of the {n_samples} samples of a batch could be had; the last of them, sample {index}: {error}; look at \
+         DataLoader::skipped, or at the dataset"
+    )]
+    AllSkipped {
+        /// How many samples the batch was to have.
+        n_samples: usize,
+        /// The last one's index in the dataset.
+        index: usize,
+        /// What it ran into.
+        error: String,
+    },
+
     /// A batch was not there in time. The epoch goes on without it; a worker that was making it was replaced.
     #[error(
         "batch {batch} was not ready after {waited:.1?}: {}{}; raise the timeout, or look at that sample",
@@ -417,6 +432,12 @@ impl Error {
             }
             other => other,
         }
+    }
+
+    /// What a panic said, with who was at what.
+    pub(crate) fn panicked(worker: usize, sample: Option<usize>, panic: &(dyn Any + Send)) -> Self {
+        let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+        Self::Panicked { worker, sample, message: text.unwrap_or("no message").to_owned() }
     }
 
     pub(crate) fn digits(problem: String) -> Self {

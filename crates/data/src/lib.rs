@@ -50,7 +50,7 @@ pub use digits::{DigitSet, Digits, Origin};
 #[cfg(feature = "download")]
 pub use download::Timeouts;
 pub use error::{Error, NoDownload, Result};
-pub use loader::{Batches, DataLoader, LoaderReport, LoaderState, Slots, WhenFull, get_data};
+pub use loader::{Batches, DataLoader, LoaderReport, LoaderState, Skipped, Slots, WhenFull, get_data};
 pub use mnist::Mnist;
 pub use pagelock_data_derive::PinMemory;
 pub use pin::PinMemory;

@@ -2,10 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use super::crew::Crew;
-use super::report::LoaderReport;
+use super::crew::{Account, Crew};
 use super::slots::{AtMost, PATIENCE, Slots};
-use super::source::{At, Watch};
+use super::source::{At, Skips, Watch};
 use super::{DataLoader, lock};
 use crate::{Error, Result};
 
@@ -44,18 +43,19 @@ impl<'a, B: Send + 'static> Batches<'a, B> {
     }
 
     /// The next batch, made here or by a worker.
-    fn load(&mut self, report: &mut LoaderReport) -> Result<B> {
+    fn load(&mut self, account: &mut Account) -> Result<B> {
         if let Some(crew) = &mut self.crew {
-            return crew.next(report);
+            return crew.next(account);
         }
         if self.slots.is_none() {
             let patience = AtMost(self.loader.plan.timeout.unwrap_or(PATIENCE));
             let slots = |memory| Slots::new(memory, self.loader.plan.when_full, patience);
             self.slots = self.loader.slot_memory().map(slots);
         }
-        let mut watch = Watch::new(&self.at, self.slots.as_ref());
+        let skips = self.loader.plan.skips.then_some(Skips { worker: None });
+        let mut watch = Watch::new(&self.at, self.slots.as_ref(), skips);
         let batch = self.loader.recipe.make(self.epoch, self.next, &mut self.indices, &mut watch);
-        report.add(watch.times, self.indices.len(), batch.is_err());
+        account.add(watch.times, self.indices.len(), watch.skipped, batch.is_err());
         batch
     }
 }
@@ -70,12 +70,12 @@ impl<B: Send + 'static> Iterator for Batches<'_, B> {
         if self.next == self.end {
             return None;
         }
-        let mut report = LoaderReport::default();
+        let mut account = Account::default();
         let start = Instant::now();
-        let batch = self.load(&mut report);
+        let batch = self.load(&mut account);
         let end = Instant::now();
-        report.program_waited = end - start;
-        report.program_worked = self.given.map_or(Duration::ZERO, |given| start - given);
+        account.report.program_waited = end - start;
+        account.report.program_worked = self.given.map_or(Duration::ZERO, |given| start - given);
         self.given = Some(end);
         self.next += 1;
         if matches!(batch, Err(Error::WorkerInit { .. })) {
@@ -84,7 +84,7 @@ impl<B: Send + 'static> Iterator for Batches<'_, B> {
         }
         let mut progress = self.loader.progress();
         progress.next = if self.next == self.end { (self.epoch + 1, 0) } else { (self.epoch, self.next) };
-        progress.report += report;
+        progress.add(account);
         Some(batch)
     }
 

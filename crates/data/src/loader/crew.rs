@@ -11,7 +11,6 @@
 //! Invariants: `places[i]` is batch `given + i`, and `taken == given + places.len()`. One that is `Making` has exactly one
 //! worker. A batch that is finished after its round has ended, or after the program has given it up, is dropped.
 
-use std::any::Any;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -24,7 +23,7 @@ use pagelock_memory::{Budget, Reservation, taken_by_thread};
 use super::lock;
 use super::report::LoaderReport;
 use super::slots::{PATIENCE, Patience, SlotMemory, Slots, WhenFull};
-use super::source::{At, Recipe, Times, Watch};
+use super::source::{At, Recipe, Skipped, Skips, Times, Watch};
 use crate::{Error, Result};
 
 /// How a loader's workers are to be.
@@ -38,6 +37,21 @@ pub(super) struct Plan {
     pub(super) init: Option<Arc<Init>>,
     pub(super) pin_budget: Option<Budget>,
     pub(super) when_full: WhenFull,
+    pub(super) skips: bool,
+}
+
+/// What a batch that is given was like.
+#[derive(Default)]
+pub(super) struct Account {
+    pub(super) report: LoaderReport,
+    pub(super) skipped: Vec<Skipped>,
+}
+
+impl Account {
+    pub(super) fn add(&mut self, times: Times, n_samples: usize, skipped: Vec<Skipped>, is_error: bool) {
+        self.report.add(times, n_samples - skipped.len().min(n_samples), skipped.len(), is_error);
+        self.skipped = skipped;
+    }
 }
 
 /// What each worker does first; it is given its number.
@@ -57,6 +71,7 @@ impl Default for Plan {
             init: None,
             pin_budget: None,
             when_full: WhenFull::default(),
+            skips: false,
         }
     }
 }
@@ -100,6 +115,8 @@ struct Queue<B> {
     batch_bytes: u64,
     /// Why a worker could not start.
     failed: Option<Error>,
+    /// Workers that ended though nobody told them to.
+    died: Vec<usize>,
     over: bool,
     running: usize,  // workers at their desks
     starting: usize, // of these, not ready yet: nobody begins before all are
@@ -136,6 +153,7 @@ struct Made<B> {
     batch: Result<B>,
     n_samples: usize,
     times: Times,
+    skipped: Vec<Skipped>,
     reserved: Option<Reservation>, // until the program takes the batch
 }
 
@@ -156,6 +174,7 @@ impl<B: Send + 'static> Crew<B> {
             starving: false,
             batch_bytes: 0,
             failed: None,
+            died: Vec::new(),
             over: false,
             running: 0,
             starting: 0,
@@ -207,7 +226,7 @@ impl<B: Send + 'static> Crew<B> {
     }
 
     /// The next batch of the round, in order.
-    pub(super) fn next(&mut self, report: &mut LoaderReport) -> Result<B> {
+    pub(super) fn next(&mut self, account: &mut Account) -> Result<B> {
         let start = Instant::now();
         let mut queue = lock(&self.shared.queue);
         let made = loop {
@@ -217,6 +236,12 @@ impl<B: Send + 'static> Crew<B> {
             }
             if let Some(made) = queue.give() {
                 break made;
+            }
+            if let Some(worker) = queue.died.pop() {
+                drop(queue);
+                self.threads[worker] = self.start(worker)?;
+                queue = lock(&self.shared.queue);
+                continue;
             }
             let waited = start.elapsed();
             let left = self.shared.plan.timeout.map(|timeout| timeout.saturating_sub(waited));
@@ -232,17 +257,17 @@ impl<B: Send + 'static> Crew<B> {
             };
             queue.program_waits = None;
         };
-        let Made { batch, n_samples, times, reserved } = made;
+        let Made { batch, n_samples, times, skipped, reserved } = made;
         drop(reserved);
         if queue.short {
             self.shared.room.notify_all(); // one of them needs what was just given back
         } else if queue.idle_workers > 0 {
             self.shared.room.notify_one();
         }
-        report.wait_for_program += std::mem::take(&mut queue.wait_for_program);
-        report.wait_for_budget += std::mem::take(&mut queue.wait_for_budget);
+        account.report.wait_for_program += std::mem::take(&mut queue.wait_for_program);
+        account.report.wait_for_budget += std::mem::take(&mut queue.wait_for_budget);
         drop(queue);
-        report.add(times, n_samples, batch.is_err());
+        account.add(times, n_samples, skipped, batch.is_err());
         batch
     }
 
@@ -367,18 +392,20 @@ impl<B: Send + 'static> Shared<B> {
         let mut indices = Vec::new();
         while let Some((job, reserved)) = self.take(worker, desk) {
             let before = taken_by_thread();
-            let mut watch = Watch::new(&desk.at, slots.as_ref());
+            let skips = self.plan.skips.then_some(Skips { worker: Some(worker) });
+            let mut watch = Watch::new(&desk.at, slots.as_ref(), skips);
             indices.clear();
             let (batch, reserved) = match reserved {
                 Ok(reserved) => {
                     let make = || self.recipe.make(job.epoch, job.batch, &mut indices, &mut watch);
                     let made = catch_unwind(AssertUnwindSafe(make));
-                    (made.unwrap_or_else(|panic| Err(panicked(worker, desk.at.sample(), &*panic))), reserved)
+                    (made.unwrap_or_else(|panic| Err(Error::panicked(worker, desk.at.sample(), &*panic))), reserved)
                 }
                 Err(refused) => (Err(Error::Memory(refused)), None),
             };
             let batch_bytes = (taken_by_thread() - before).max(1) as u64;
-            let made = Made { batch, n_samples: indices.len(), times: watch.times, reserved };
+            let Watch { times, skipped, .. } = watch;
+            let made = Made { batch, n_samples: indices.len(), times, skipped, reserved };
             drop(self.finish(desk, job, made, batch_bytes)); // without the lock
         }
     }
@@ -411,7 +438,7 @@ impl<B: Send + 'static> Shared<B> {
     fn init(&self, worker: usize) -> Result<()> {
         let Some(init) = &self.plan.init else { return Ok(()) };
         let done = catch_unwind(AssertUnwindSafe(|| init(worker)));
-        let result = done.unwrap_or_else(|panic| Err(panicked(worker, None, &*panic)));
+        let result = done.unwrap_or_else(|panic| Err(Error::panicked(worker, None, &*panic)));
         result.map_err(|source| Error::WorkerInit { worker, source: source.into() })
     }
 
@@ -544,12 +571,10 @@ impl<B> Drop for Ends<'_, B> {
         let mut queue = lock(&self.shared.queue);
         if Arc::ptr_eq(&queue.desks[self.worker], self.desk) {
             queue.running -= 1;
+            if thread::panicking() && !queue.over {
+                queue.died.push(self.worker); // what it was at was put away before: only dropping can panic
+            }
         }
         self.shared.ready.notify_all();
     }
-}
-
-fn panicked(worker: usize, sample: Option<usize>, panic: &(dyn Any + Send)) -> Error {
-    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    Error::Panicked { worker, sample, message: text.unwrap_or("no message").to_owned() }
 }

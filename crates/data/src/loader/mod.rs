@@ -17,17 +17,19 @@ mod slots;
 mod source;
 mod state;
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use pagelock_memory::Holder;
 
-use self::crew::{Crew, Plan};
+use self::crew::{Account, Crew, Plan};
 use self::slots::{SlotMemory, slot_memory};
 use self::source::{Collated, Mapped, Recipe, Source, Stacked};
 pub use self::{
     batches::Batches,
     report::LoaderReport,
     slots::{Slots, WhenFull},
+    source::Skipped,
     state::LoaderState,
 };
 use crate::collate::Stack;
@@ -75,6 +77,20 @@ struct Progress {
     /// The epoch and the number of the batch that comes next.
     next: (u64, usize),
     report: LoaderReport,
+    /// The latest samples that were left out.
+    skipped: VecDeque<Skipped>,
+}
+
+/// How many of the samples that were left out are remembered.
+const KEPT_SKIPPED: usize = 1_000;
+
+impl Progress {
+    fn add(&mut self, account: Account) {
+        self.report += account.report;
+        self.skipped.extend(account.skipped);
+        let surplus = self.skipped.len().saturating_sub(KEPT_SKIPPED);
+        self.skipped.drain(..surplus);
+    }
 }
 
 impl<B: Send + 'static> DataLoader<B> {
@@ -363,6 +379,22 @@ impl<B: Send + 'static> DataLoader<B> {
     /// ```
     pub fn report(&self) -> LoaderReport {
         LoaderReport { workers: self.plan.n_workers, ..self.progress().report }
+    }
+
+    /// The samples that [`skip_bad_samples`](Self::skip_bad_samples) left out, in the order of their batches: the latest
+    /// thousand, with the reasons.
+    ///
+    /// # Examples
+    /// ```
+    /// # use pagelock_data::{DataLoader, TensorDataset};
+    /// # use pagelock_tensor::Tensor;
+    /// let loader = DataLoader::new(TensorDataset::new(Tensor::zeros([3])?)?).skip_bad_samples(true);
+    /// loader.iter().for_each(drop);
+    /// assert_eq!(loader.skipped(), []);
+    /// # Ok::<(), pagelock_data::Error>(())
+    /// ```
+    pub fn skipped(&self) -> Vec<Skipped> {
+        self.progress().skipped.iter().cloned().collect()
     }
 
     /// Starts the next epoch; `for batch in &loader` does the same.

@@ -35,6 +35,8 @@ pub struct LoaderReport {
     pub pageable: u64,
     /// Samples in them.
     pub samples: u64,
+    /// Samples that failed and were left out.
+    pub skipped: u64,
     /// Getting samples from the dataset, decoding and transforming them.
     pub fetch: Duration,
     /// Making a batch of them.
@@ -54,10 +56,11 @@ pub struct LoaderReport {
 }
 
 impl LoaderReport {
-    pub(super) fn add(&mut self, times: Times, n_samples: usize, is_error: bool) {
+    pub(super) fn add(&mut self, times: Times, n_samples: usize, n_skipped: usize, is_error: bool) {
         self.batches += 1;
         self.errors += u64::from(is_error);
         self.samples += n_samples as u64;
+        self.skipped += n_skipped as u64;
         self.fetch += times.fetch;
         self.collate += times.collate;
         self.map += times.map;
@@ -118,6 +121,7 @@ impl AddAssign for LoaderReport {
         self.map += other.map;
         self.pin += other.pin;
         self.pageable += other.pageable;
+        self.skipped += other.skipped;
         self.wait_for_program += other.wait_for_program;
         self.wait_for_budget += other.wait_for_budget;
         self.program_waited += other.program_waited;
@@ -129,6 +133,9 @@ impl fmt::Display for LoaderReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { workers, batches, errors, pageable, samples, .. } = self;
         writeln!(f, "{batches} batches of {samples} samples, {errors} with errors, {workers} workers; per batch:")?;
+        if self.skipped > 0 {
+            writeln!(f, "  {} samples failed and were left out", self.skipped)?;
+        }
         if *pageable > 0 {
             writeln!(f, "  {pageable} batches were not page-locked, for want of page-locked memory")?;
         }

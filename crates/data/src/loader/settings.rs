@@ -129,6 +129,38 @@ impl<B: Send + 'static> DataLoader<B> {
         self
     }
 
+    /// Whether samples that fail, and those in which a worker panics, are left out of their batches, instead of costing the
+    /// batch. [`skipped`](Self::skipped) says which and why, the report counts them. A batch of which nothing is left is an
+    /// [`Error::AllSkipped`](crate::Error::AllSkipped).
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_data::{DataLoader, Dataset, Error, Result};
+    ///
+    /// struct OneIsDamaged;
+    ///
+    /// impl Dataset for OneIsDamaged {
+    ///     type Sample = i64;
+    ///     fn len(&self) -> usize {
+    ///         6
+    ///     }
+    ///     fn get(&self, index: usize) -> Result<i64> {
+    ///         if index == 4 { Err(Error::other("row 4 is damaged")) } else { Ok(index as i64) }
+    ///     }
+    /// }
+    ///
+    /// let loader = DataLoader::new(OneIsDamaged).batch_size(3).skip_bad_samples(true);
+    /// let batches: Vec<_> = loader.iter().map(|batch| Ok(batch?.to_vec()?)).collect::<Result<_>>()?;
+    /// assert_eq!(batches, [vec![0, 1, 2], vec![3, 5]]);
+    /// let skipped = &loader.skipped()[0];
+    /// assert_eq!((skipped.index, &*skipped.error), (4, "row 4 is damaged"));
+    /// # Ok::<(), pagelock_data::Error>(())
+    /// ```
+    pub fn skip_bad_samples(mut self, skip: bool) -> Self {
+        self.plan.skips = skip;
+        self
+    }
+
     /// Whether batches are made in page-locked memory, from which a GPU copies fastest and while the program goes on.
     /// They are collated there, not copied; a batch that its collation did not make anew is.
     ///

@@ -1,6 +1,7 @@
 //! [`Source`]: where a loader's batches come from, a dataset and a way to collate, without their types; [`Recipe`]: that
 //! and an order.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -54,7 +55,31 @@ pub(super) struct Watch<'a> {
     slots: Option<&'a Slots>,
     /// Batches are being made in slots.
     pinning: bool,
+    skips: Option<Skips>,
     pub(super) times: Times,
+    pub(super) skipped: Vec<Skipped>,
+}
+
+/// Samples that fail are left out of their batches.
+#[derive(Clone, Copy)]
+pub(super) struct Skips {
+    /// Of a worker, panics too: how such an error names it.
+    pub(super) worker: Option<usize>,
+}
+
+/// A sample that could not be had, and was left out of its batch; see [`DataLoader::skipped`](super::DataLoader::skipped).
+///
+/// # Examples
+/// See [`DataLoader::skip_bad_samples`](super::DataLoader::skip_bad_samples).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Skipped {
+    /// In which epoch.
+    pub epoch: u64,
+    /// Its index in the dataset.
+    pub index: usize,
+    /// What the dataset ran into.
+    pub error: String,
 }
 
 /// The sample that is being fetched, for whoever has to say where a worker is stuck.
@@ -80,9 +105,26 @@ impl At {
 }
 
 impl<'a> Watch<'a> {
-    pub(super) fn new(at: &'a At, slots: Option<&'a Slots>) -> Self {
+    pub(super) fn new(at: &'a At, slots: Option<&'a Slots>, skips: Option<Skips>) -> Self {
         at.0.store(0, Ordering::Relaxed);
-        Self { at, slots, pinning: false, times: Times::default() }
+        Self { at, slots, pinning: false, skips, times: Times::default(), skipped: Vec::new() }
+    }
+
+    /// Gets one sample; none if it failed and is to be left out.
+    fn get<S>(&mut self, epoch: u64, index: usize, get: impl Fn() -> Result<S>) -> Result<Option<S>> {
+        self.at.0.store(index + 1, Ordering::Relaxed);
+        let Some(skips) = self.skips else {
+            return get().map(Some).map_err(|error| Error::Sample { index, source: error.into() });
+        };
+        let got = match skips.worker {
+            Some(worker) => catch_unwind(AssertUnwindSafe(get))
+                .unwrap_or_else(|panic| Err(Error::panicked(worker, Some(index), &*panic))),
+            None => get(),
+        };
+        got.map(Some).or_else(|error| {
+            self.skipped.push(Skipped { epoch, index, error: error.to_string() });
+            Ok(None)
+        })
     }
 
     fn timed<R>(&mut self, part: impl FnOnce(&mut Times) -> &mut Duration, work: impl FnOnce(&At) -> R) -> R {
@@ -125,8 +167,10 @@ impl<D: Dataset<Sample: Stack>> Source<<D::Sample as Stack>::Batch> for Stacked<
     }
 
     fn batch(&self, epoch: u64, indices: &[usize], watch: &mut Watch<'_>) -> Result<<D::Sample as Stack>::Batch> {
-        if let Some(batch) = watch.placed(|times| &mut times.fetch, || self.0.gather(indices))? {
-            return Ok(batch);
+        match watch.placed(|times| &mut times.fetch, || self.0.gather(indices)) {
+            Ok(Some(batch)) => return Ok(batch),
+            Err(error) if watch.skips.is_none() => return Err(error),
+            Ok(None) | Err(_) => {} // sample by sample shows which one it is
         }
         let samples = get_all(&self.0, epoch, indices, watch)?;
         watch.placed(|times| &mut times.collate, || Stack::stack(samples))
@@ -194,18 +238,19 @@ impl<B: PinMemory + 'static> Source<B> for Pinned<B> {
     }
 }
 
-/// Sample by sample; an error names the one that failed.
+/// Sample by sample; an error names the one that failed. With those left out that fail, at least one.
 fn get_all<D: Dataset>(dataset: &D, epoch: u64, indices: &[usize], watch: &mut Watch<'_>) -> Result<Vec<D::Sample>> {
-    watch.timed(
-        |times| &mut times.fetch,
-        |at| {
-            let get = |&index: &usize| {
-                at.0.store(index + 1, Ordering::Relaxed);
-                dataset.get_in(index, epoch).map_err(|error| Error::Sample { index, source: error.into() })
-            };
-            let samples = indices.iter().map(get).collect();
-            at.0.store(0, Ordering::Relaxed);
-            samples
-        },
-    )
+    let start = Instant::now();
+    let mut samples = Vec::with_capacity(indices.len());
+    for &index in indices {
+        samples.extend(watch.get(epoch, index, || dataset.get_in(index, epoch))?);
+    }
+    watch.at.0.store(0, Ordering::Relaxed);
+    watch.times.fetch += start.elapsed();
+    match (samples.is_empty(), watch.skipped.last()) {
+        (true, Some(last)) => {
+            Err(Error::AllSkipped { n_samples: indices.len(), index: last.index, error: last.error.clone() })
+        }
+        _ => Ok(samples),
+    }
 }
