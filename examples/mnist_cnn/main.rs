@@ -63,10 +63,9 @@ fn main() -> Result<()> {
     let mnist = args.data.iter().fold(Mnist::new(), |mnist, folder| mnist.folder(folder));
     let digits = mnist.open_or_generate(args.seed)?;
     println!("{digits}");
-    let (train_dl, valid_dl) = get_data(digits.train.clone(), digits.valid.clone(), args.batch_size);
-    let test_dl = DataLoader::new(digits.test.clone()).batch_size(args.batch_size * 2);
-    let [train_dl, valid_dl, test_dl] =
-        [train_dl.shuffle(args.seed), valid_dl, test_dl].map(|dl| batches_on(&device, dl));
+    let (train_dl, valid_dl) = get_data(digits.train.bytes(), digits.valid.bytes(), args.batch_size);
+    let test_dl = DataLoader::new(digits.test.bytes()).batch_size(args.batch_size * 2);
+    let train_dl = train_dl.shuffle(args.seed).pin_memory(!device.is_cpu());
 
     let model = args.arch.model()?.to(&device)?;
     let schedule = args.arch.schedule(args.lr, args.epochs);
@@ -86,7 +85,7 @@ fn main() -> Result<()> {
             let (xb, yb) = batch?;
             bar.inc(yb.len() as u64);
             step.run((xb, yb), |(xb, yb)| {
-                let loss = F::cross_entropy(&model.forward(xb)?, yb)?;
+                let loss = F::cross_entropy(&model.forward(&pixels(xb)?)?, yb)?;
                 loss.backward()?;
                 opt.step()?;
                 opt.zero_grad();
@@ -105,7 +104,7 @@ fn main() -> Result<()> {
         bar.finish_and_clear();
 
         let begin = Instant::now();
-        let (val_loss, val_accuracy) = evaluate(&model, &valid_dl, |_, _| Ok(()))?;
+        let (val_loss, val_accuracy) = evaluate(&model, &device, &valid_dl, |_, _| Ok(()))?;
         report.epochs.push(Epoch {
             train_loss,
             val_loss,
@@ -117,7 +116,8 @@ fn main() -> Result<()> {
     }
 
     let mut guesses = Vec::new();
-    let (_, test_accuracy) = evaluate(&model, &test_dl, |out, yb| report::collect_guesses(out, yb, &mut guesses))?;
+    let (_, test_accuracy) =
+        evaluate(&model, &device, &test_dl, |out, yb| report::collect_guesses(out, yb, &mut guesses))?;
     report.finish(test_accuracy)?;
     report.print_confusion(&guesses);
     println!("\ntest accuracy {:.2} %", 100.0 * test_accuracy);
@@ -132,17 +132,16 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-type Loader = DataLoader<(Tensor, Tensor<i64>)>;
-
-fn batches_on(device: &Device, loader: Loader) -> Loader {
-    let device = device.clone();
-    loader.map(move |(xb, yb)| Ok((xb.to(&device)?, yb.to(&device)?)))
+/// Bytes as the networks take them: in [0, 1).
+fn pixels(bytes: &Tensor<u8>) -> Result<Tensor> {
+    Ok(bytes.cast::<f32>()?.mul_scalar(1.0 / 256.0)?)
 }
 
 /// The mean loss and the share of right answers; `look` sees the outputs and labels of every batch.
 fn evaluate(
     model: &Sequential,
-    batches: &Loader,
+    device: &Device,
+    batches: &DataLoader<(Tensor<u8>, Tensor<i64>)>,
     mut look: impl FnMut(&Tensor, &Tensor<i64>) -> Result<()>,
 ) -> Result<(f64, f64)> {
     model.eval();
@@ -150,7 +149,8 @@ fn evaluate(
         let (mut loss, mut right) = (0.0, 0.0);
         for batch in batches {
             let (xb, yb) = batch?;
-            let out = model.forward(&xb)?;
+            let (xb, yb) = (xb.to(device)?, yb.to(device)?);
+            let out = model.forward(&pixels(&xb)?)?;
             loss += f64::from(F::cross_entropy(&out, &yb)?.item()?) * yb.len() as f64;
             right += f64::from(out.argmax(1)?.eq(&yb)?.cast::<f32>()?.sum(..)?.item()?);
             look(&out, &yb)?;

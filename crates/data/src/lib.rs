@@ -46,7 +46,7 @@ mod transform;
 
 pub use collate::Stack;
 pub use dataset::{Dataset, Rows, Subset, TensorDataset, random_split};
-pub use digits::{DigitSet, Digits, Origin};
+pub use digits::{DigitBytes, DigitSet, Digits, Origin};
 #[cfg(feature = "download")]
 pub use download::Timeouts;
 pub use error::{Error, NoDownload, Result};
