@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! cargo bench --bench mnist_epoch -- [--data DIR] [--model cnn|logistic] [--threads N] [--epochs N] [--json]
+//! cargo bench --bench mnist_epoch -- --device cuda [--way eager|captured|resident] ...
 //! ```
 //! Without MNIST the generated digits are trained on: same work, another loss.
 
@@ -14,6 +15,7 @@ use pagelock::nn::functional as F;
 use pagelock::prelude::*;
 
 type Batches = DataLoader<(Tensor, Tensor<i64>)>;
+type ByteBatches = DataLoader<(Tensor<u8>, Tensor<i64>)>;
 
 /// Trains the tutorial's models and prints how long each epoch takes
 #[derive(Parser)]
@@ -30,6 +32,15 @@ struct Args {
     /// Epochs of each model
     #[arg(long, default_value_t = 3)]
     epochs: usize,
+    /// Where to compute: cpu, cuda, cuda:1
+    #[arg(long, default_value = "cpu")]
+    device: String,
+    /// How a GPU is fed
+    #[arg(long, value_enum)]
+    way: Option<Way>,
+    /// Workers of the loader, on a GPU
+    #[arg(long, default_value_t = 1)]
+    workers: usize,
     /// One JSON object instead of the table
     #[arg(long)]
     json: bool,
@@ -45,10 +56,24 @@ enum Kind {
     Cnn,
 }
 
+/// How a GPU is fed. In all ways data are in host memory when the program begins, and are shuffled by the host.
+#[derive(Clone, Copy, PartialEq, ValueEnum, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Way {
+    /// Bytes from page-locked batches, one operation after another
+    Eager,
+    /// The same batches, one launch for each step
+    Captured,
+    /// All bytes go to the GPU at the beginning of each epoch, and each step picks its batch there
+    Resident,
+}
+
 /// What `compare_torch.py` reads.
 #[derive(serde::Serialize)]
 struct Run {
     model: Kind,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    way: Option<Way>,
     threads: usize,
     train_seconds: Vec<f64>,
     seconds_to_first_step: Option<f64>,
@@ -63,19 +88,31 @@ fn main() -> Result<()> {
     let mnist = args.data.iter().fold(Mnist::new(), |mnist, folder| mnist.folder(folder));
     let digits = mnist.open_or_generate(0)?;
 
+    let device: Device = args.device.parse()?;
     let models = args.model.map_or(vec![Kind::Logistic, Kind::Cnn], |model| vec![model]);
-    let runs = models.into_iter().map(|model| train(&args, model, &digits, started)).collect::<Result<Vec<_>>>()?;
+    let ways = args.way.map_or(vec![Way::Eager, Way::Captured, Way::Resident], |way| vec![way]);
+    let mut runs = Vec::new();
+    for model in models {
+        match &device {
+            Device::Cpu => runs.push(train(&args, model, &digits, started)?),
+            _ => {
+                for &way in &ways {
+                    runs.push(train_on(&device, &args, model, way, &digits, started)?);
+                }
+            }
+        }
+    }
     if args.json {
         println!("{}", serde_json::json!({ "program": "Pagelock", "runs": runs }));
         return Ok(());
     }
-    println!("{digits}, batches of 64, {} thread(s)", args.threads);
-    for Run { model, train_seconds, val_loss, val_accuracy, .. } in &runs {
-        let name = model.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
+    println!("{digits}, batches of 64, {} thread(s), on {device}", args.threads);
+    for Run { model, way, train_seconds, val_loss, val_accuracy, .. } in &runs {
+        let name = [name(Some(*model)), name(*way)].join(" ");
         let least = train_seconds.iter().copied().fold(f64::INFINITY, f64::min);
         let rate = digits.train.len() as f64 / least;
         println!(
-            "{name:>8}: least {least:.3} s of {train_seconds:.3?}, {rate:.0} images/s, validation loss {val_loss:.3}, accuracy {val_accuracy:.3}"
+            "{name:>17}: least {least:.3} s of {train_seconds:.3?}, {rate:.0} images/s, validation loss {val_loss:.3}, accuracy {val_accuracy:.3}"
         );
     }
     Ok(())
@@ -83,12 +120,8 @@ fn main() -> Result<()> {
 
 fn train(args: &Args, kind: Kind, digits: &DigitSet, started: SystemTime) -> Result<Run> {
     manual_seed(0);
-    let (model, lr, momentum) = match kind {
-        Kind::Logistic => (Sequential::new((Linear::new(784, 10)?,)), 0.5, 0.0),
-        Kind::Cnn => (tutorial_cnn()?, 0.1, 0.9),
-    };
+    let (model, mut opt) = kind.model(&Device::Cpu)?;
     let (train_dl, valid_dl) = loaders(kind, digits);
-    let mut opt = Sgd::new(model.parameters(), lr).momentum(momentum);
 
     let (mut train_seconds, mut first_step) = (Vec::new(), None::<Duration>);
     for _ in 0..args.epochs {
@@ -105,7 +138,106 @@ fn train(args: &Args, kind: Kind, digits: &DigitSet, started: SystemTime) -> Res
 
     let (val_loss, val_accuracy) = validate(&model, &valid_dl)?;
     let seconds_to_first_step = first_step.map(|time| time.as_secs_f64());
-    Ok(Run { model: kind, threads: args.threads, train_seconds, seconds_to_first_step, val_loss, val_accuracy })
+    let threads = args.threads;
+    Ok(Run { model: kind, way: None, threads, train_seconds, seconds_to_first_step, val_loss, val_accuracy })
+}
+
+/// [`train`] on a GPU. An epoch ends when the GPU is done with it.
+fn train_on(device: &Device, args: &Args, kind: Kind, way: Way, digits: &DigitSet, started: SystemTime) -> Result<Run> {
+    manual_seed(0);
+    let (model, mut opt) = kind.model(device)?;
+    let (bytes, valid_dl): (ByteBatches, ByteBatches) = get_data(digits.train.bytes(), digits.valid.bytes(), 64);
+    let bytes = bytes.pin_memory(true).num_workers(args.workers);
+    let indices = DataLoader::new(Indices(digits.train.len())).batch_size(64).shuffle(0).pin_memory(true);
+    let indices = indices.num_workers(args.workers);
+    let mut descend = |pixels: &Tensor<u8>, labels: &Tensor<i64>| -> Result<()> {
+        F::cross_entropy(&model.forward(&kind.images(pixels)?)?, labels)?.backward()?;
+        opt.step()?;
+        opt.zero_grad();
+        Ok(())
+    };
+
+    let (mut train_seconds, mut first_step) = (Vec::new(), None::<Duration>);
+    let (mut on_batches, mut on_all) = (CapturedStep::new(device), CapturedStep::new(device));
+    let n = digits.train.len();
+    let pixels = Tensor::<u8>::from_slice(digits.train.image_bytes(), [n, 1, 28, 28])?;
+    let images = <Tensor<u8> as Create<u8>>::on(device).zeros([n, 1, 28, 28])?;
+    let labels = <Tensor<i64> as Create<i64>>::on(device).zeros([n])?;
+    for _ in 0..args.epochs {
+        let begin = Instant::now();
+        if way == Way::Resident {
+            images.copy_(&pixels.to(device)?)?;
+            labels.copy_(&digits.train.labels()?.to(device)?)?;
+            for batch in &indices {
+                on_all
+                    .run(batch?, |index| descend(&images.index_select(0, index)?, &labels.index_select(0, index)?))?;
+                first_step.get_or_insert_with(|| started.elapsed().unwrap_or_default());
+            }
+        } else {
+            for batch in &bytes {
+                let (pixels, labels) = batch?;
+                match way {
+                    Way::Eager => descend(&pixels.to(device)?, &labels.to(device)?)?,
+                    _ => on_batches.run((pixels, labels), |(pixels, labels)| descend(pixels, labels))?,
+                }
+                first_step.get_or_insert_with(|| started.elapsed().unwrap_or_default());
+            }
+        }
+        device.synchronize()?;
+        train_seconds.push(begin.elapsed().as_secs_f64());
+    }
+
+    let model = model.to(&Device::Cpu)?;
+    let (val_loss, val_accuracy) = validate(&model, &valid_dl.map(move |(x, y)| Ok((kind.images(&x)?, y))))?;
+    let (seconds_to_first_step, threads) = (first_step.map(|time| time.as_secs_f64()), args.threads);
+    Ok(Run { model: kind, way: Some(way), threads, train_seconds, seconds_to_first_step, val_loss, val_accuracy })
+}
+
+/// The numbers from 0 on.
+struct Indices(usize);
+
+impl Dataset for Indices {
+    type Sample = Tensor<i64>;
+
+    fn len(&self) -> usize {
+        self.0
+    }
+
+    fn get(&self, index: usize) -> pagelock::data::Result<Tensor<i64>> {
+        Ok(Tensor::<i64>::full((), index as i64)?)
+    }
+
+    fn gather(&self, indices: &[usize]) -> pagelock::data::Result<Option<Tensor<i64>>> {
+        Ok(Some(Tensor::build(indices.len(), |out| {
+            out.iter_mut().zip(indices).for_each(|(out, &index)| *out = index as i64);
+        })?))
+    }
+}
+
+impl Kind {
+    fn model(self, device: &Device) -> Result<(Sequential, Sgd)> {
+        let (model, lr, momentum) = match self {
+            Kind::Logistic => (Sequential::new((Linear::new(784, 10)?,)), 0.5, 0.0),
+            Kind::Cnn => (tutorial_cnn()?, 0.1, 0.9),
+        };
+        let model = model.to(device)?;
+        let opt = Sgd::new(model.parameters(), lr).momentum(momentum);
+        Ok((model, opt))
+    }
+
+    /// Pixels as the model takes them, in [0, 1).
+    fn images(self, pixels: &Tensor<u8>) -> pagelock::tensor::Result<Tensor> {
+        let images = pixels.cast::<f32>()?.mul_scalar(1.0 / 256.0)?;
+        match self {
+            Kind::Logistic => images.flatten(1, -1),
+            Kind::Cnn => Ok(images),
+        }
+    }
+}
+
+fn name<V: ValueEnum>(value: Option<V>) -> String {
+    let name = value.and_then(|value| value.to_possible_value());
+    name.map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 
 fn tutorial_cnn() -> Result<Sequential> {
