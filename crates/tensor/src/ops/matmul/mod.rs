@@ -102,10 +102,19 @@ impl<T: Num> Op<T, 2> for MatMul {
 
     fn backward(&self, saved: &Saved<'_, T, T, 2>, grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 2]> {
         Ok([
-            saved.grad_of(0, || apply(MatMul, [grad, &saved.input(1).mt()?]))?,
-            saved.grad_of(1, || apply(MatMul, [&saved.input(0).mt()?, grad]))?,
+            saved.grad_of(0, || like(saved.input(0), [grad, &saved.input(1).mt()?]))?,
+            saved.grad_of(1, || like(saved.input(1), [&saved.input(0).mt()?, grad]))?,
         ])
     }
+}
+
+/// The product of two factors, lying in memory as `operand` does if that is a transposed matrix: then the gradient of
+/// what was transposed, a layer's weight, needs no copy.
+fn like<T: Num>(operand: &Tensor<T>, [a, b]: [&Tensor<T>; 2]) -> Result<Tensor<T>> {
+    if !operand.is_contiguous() && operand.mt()?.is_contiguous() {
+        return apply(MatMul, [&b.mt()?, &a.mt()?])?.mt();
+    }
+    apply(MatMul, [a, b])
 }
 
 /// All dimensions but the last two.
