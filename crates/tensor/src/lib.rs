@@ -56,9 +56,9 @@
 //! # Files with `unsafe`
 //! `ops/matmul/cpu/large.rs` (calls of the `gemm` crate), `parallel.rs` (disjoint parts of a slice for several threads),
 //! `parallel/pool.rs` (a job that lives on its caller's stack); launches of CUDA kernels: `cuda/code.rs`,
-//! `cuda/elementwise.rs`, `cuda/reduce.rs` and `descent/cuda.rs`, and of kernels that an operation has for itself: `ops/conv2d/cuda.rs`,
-//! `ops/cross_entropy/cuda.rs`, `ops/dropout/cuda.rs`, `ops/index/cuda.rs`, `ops/matmul/cuda.rs`, `ops/pool2d/cuda.rs`,
-//! `ops/softmax/cuda.rs` and `random/cuda.rs`.
+//! `cuda/elementwise.rs`, `cuda/reduce.rs` and `descent/cuda.rs`, and of kernels that an operation has for itself:
+//! `ops/conv2d/cuda.rs`, `ops/conv2d/small.rs`, `ops/cross_entropy/cuda.rs`, `ops/dropout/cuda.rs`, `ops/index/cuda.rs`,
+//! `ops/matmul/cuda.rs`, `ops/pool2d/cuda.rs`, `ops/softmax/cuda.rs` and `random/cuda.rs`.
 //!
 //! # Features
 //! None: instruction sets are chosen at run time, and everything else is always there.

@@ -1,9 +1,10 @@
 //! From text to kernels: compiled for the element types that are asked for, when they are first used.
 //!
-//! One text is one module for each pair of types, so that a program compiles what it uses and nothing else. Compiled
-//! code is kept on disk by `pagelock-cuda`, and on the device here.
+//! One text is one module for each pair of types, so that a program compiles what it uses and nothing else; some texts
+//! are compiled for sizes, too. Compiled code is kept on disk by `pagelock-cuda`, and on the device here.
 
 use std::collections::HashMap;
+use std::hash::{Hash, Hasher};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use pagelock_cuda::{Argument, Function, KernelSource, Launch};
@@ -29,8 +30,56 @@ pub(super) struct Kernels {
     loaded: RwLock<HashMap<Key, Arc<Function>>>, // guards which there are
 }
 
-/// A text by its address, the types that it was compiled for, and a kernel's name by its address.
-type Key = (usize, [DType; 2], usize);
+/// A text by its address, the types that it was compiled for, a kernel's name by its address, and the constants.
+#[derive(PartialEq, Eq, Hash)]
+struct Key(usize, [DType; 2], usize, Constants);
+
+/// Numbers that a text is compiled with, `#define NAME value` each. Few of them, so that no call allocates.
+#[derive(Clone, Copy)]
+pub(crate) struct Constants {
+    list: [(&'static str, i32); Constants::MOST],
+    len: usize,
+}
+
+impl Constants {
+    const MOST: usize = 24;
+    pub(super) const NONE: Constants = Constants { list: [("", 0); Constants::MOST], len: 0 };
+
+    /// Each with its name, always in the same order for one text.
+    pub(crate) fn of(list: &[(&'static str, i32)]) -> Constants {
+        Constants::NONE.and(list)
+    }
+
+    /// These and some more.
+    pub(crate) fn and(mut self, more: &[(&'static str, i32)]) -> Constants {
+        self.list[self.len..][..more.len()].copy_from_slice(more);
+        self.len += more.len();
+        self
+    }
+
+    fn list(&self) -> &[(&'static str, i32)] {
+        &self.list[..self.len]
+    }
+
+    fn values(&self) -> impl Iterator<Item = i32> {
+        self.list().iter().map(|&(_, value)| value)
+    }
+}
+
+// The values tell constants of one text apart.
+impl PartialEq for Constants {
+    fn eq(&self, other: &Constants) -> bool {
+        self.values().eq(other.values())
+    }
+}
+
+impl Eq for Constants {}
+
+impl Hash for Constants {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.values().for_each(|value| value.hash(state));
+    }
+}
 
 impl CudaDevice {
     /// The kernel of that name, for inputs of one type and an output of another; made of `source` at the first call.
@@ -39,10 +88,10 @@ impl CudaDevice {
         op: &'static str,
         address: usize,
         types: [DType; 2],
-        kernel: &'static str,
+        (kernel, constants): (&'static str, Constants),
         source: impl FnOnce() -> KernelSource,
     ) -> Result<Arc<Function>> {
-        let key = (address, types, kernel.as_ptr().addr());
+        let key = Key(address, types, kernel.as_ptr().addr(), constants);
         let loaded = &self.kernels().loaded;
         if let Some(function) = loaded.read().unwrap_or_else(PoisonError::into_inner).get(&key) {
             return Ok(function.clone());
@@ -76,15 +125,48 @@ impl Code {
         &'static self,
         device: &CudaDevice,
         op: &'static str,
+        kernel: ([DType; 2], &'static str),
+        launch: Launch,
+        arguments: &[Argument<'_>],
+    ) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.launch_for(device, op, kernel, Constants::NONE, launch, arguments) }
+    }
+
+    /// [`launch`](Self::launch) of a kernel that is compiled for `constants`, too.
+    ///
+    /// # Safety
+    /// As [`Function::launch`].
+    pub(crate) unsafe fn launch_for(
+        &'static self,
+        device: &CudaDevice,
+        op: &'static str,
         (types, kernel): ([DType; 2], &'static str),
+        constants: Constants,
         launch: Launch,
         arguments: &[Argument<'_>],
     ) -> Result<()> {
         let address = std::ptr::from_ref(self).addr();
-        let source = || source(self.name, types, kernel, &[self.text]);
-        let function = device.kernel(op, address, types, kernel, source)?;
+        let source = || self.source(types, kernel, constants);
+        let function = device.kernel(op, address, types, (kernel, constants), source)?;
         // SAFETY: the caller's promise.
         unsafe { function.launch(&device.stream(), launch, arguments) }.map_err(|source| Error::cuda(op, source))
+    }
+
+    fn source(&self, types: [DType; 2], kernel: &str, constants: Constants) -> KernelSource {
+        let defines = constants.list().iter().map(|(name, value)| format!("#define {name} ({value})\n"));
+        source(self.name, types, kernel, &[&defines.collect::<String>(), self.text])
+    }
+
+    /// Code for Hopper, without a device.
+    #[cfg(test)]
+    pub(crate) fn compile(
+        &self,
+        types: [DType; 2],
+        kernel: &str,
+        constants: Constants,
+    ) -> std::result::Result<Vec<u8>, pagelock_cuda::Error> {
+        pagelock_cuda::compile(&self.source(types, kernel, constants), (9, 0))
     }
 }
 

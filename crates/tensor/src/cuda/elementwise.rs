@@ -9,7 +9,7 @@ use bytemuck::{Pod, Zeroable};
 use pagelock_cuda::{Argument, Function, KernelSource, Launch};
 
 use super::arguments::{Arguments, values};
-use super::code::source;
+use super::code::{Constants, source};
 use super::walk::{Dims, MAX_OPERANDS, Walk, WideWalk};
 use super::{CudaDevice, CudaOut, CudaView};
 use crate::element::{DType, Element, Scalar};
@@ -71,7 +71,7 @@ impl Formula {
         kernel: &'static str,
     ) -> Result<Arc<Function>> {
         let address = std::ptr::from_ref(self).addr();
-        device.kernel(op, address, types, kernel, || self.source(types, kernel))
+        device.kernel(op, address, types, (kernel, Constants::NONE), || self.source(types, kernel))
     }
 
     /// The whole text of a kernel for inputs of one type and an output of another.

@@ -27,7 +27,7 @@ mod view;
 mod walk;
 
 pub(crate) use arguments::Arguments;
-pub(crate) use code::Code;
+pub(crate) use code::{Code, Constants};
 pub(crate) use count::{MOST_BLOCKS, count};
 pub use device::CudaDevice;
 pub(crate) use elementwise::{COPY, Formula, constant};

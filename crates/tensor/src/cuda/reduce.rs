@@ -8,7 +8,7 @@ use std::sync::Arc;
 use pagelock_cuda::{Argument, Function, KernelSource, Launch};
 
 use super::arguments::{Arguments, values};
-use super::code::source;
+use super::code::{Constants, source};
 use super::walk::{Dims, Walk, WideWalk};
 use super::{CudaDevice, CudaOut, CudaView};
 use crate::element::DType;
@@ -119,7 +119,7 @@ impl CudaReduction {
         kernel: &'static str,
     ) -> Result<Arc<Function>> {
         let address = std::ptr::from_ref(self).addr();
-        device.kernel(op, address, types, kernel, || self.source(types, kernel))
+        device.kernel(op, address, types, (kernel, Constants::NONE), || self.source(types, kernel))
     }
 
     /// `V` of `reduce.cu`: elements of a pack.

@@ -1,4 +1,5 @@
-//! The three convolutions on a device: which kernel of `conv2d.cu` runs, in which grid, and what it is told.
+//! The three convolutions on a device: those of small images are in `small.rs`; for the others, which kernel of `conv2d.cu`
+//! runs, in which grid, and what it is told.
 //!
 //! All is chosen by sizes, so results repeat bit for bit on one kind of device.
 
@@ -6,6 +7,7 @@ use bytemuck::{Pod, Zeroable};
 use pagelock_cuda::{Argument, Launch};
 
 use super::cpu::ConvDims;
+use super::small::{self, Gradient};
 use crate::cuda::{Code, CudaDevice, CudaOut, CudaView, MOST_BLOCKS, count};
 use crate::error::Result;
 
@@ -88,8 +90,11 @@ pub(super) fn forward(
     d: &ConvDims,
     [image, weight]: [CudaView<'_>; 2],
     bias: Option<CudaView<'_>>,
-    out: CudaOut<'_>,
+    mut out: CudaOut<'_>,
 ) -> Result<()> {
+    if out.shape().elements() == 0 || small::forward(device, d, [image, weight], (bias, false), &mut out)? {
+        return Ok(());
+    }
     correlate(device, "conv2d", Conv::new(d, false)?, d.batch, [image, weight], bias, out)
 }
 
@@ -98,8 +103,12 @@ pub(super) fn image_grad(
     device: &CudaDevice,
     d: &ConvDims,
     [grad, weight]: [CudaView<'_>; 2],
-    out: CudaOut<'_>,
+    mut out: CudaOut<'_>,
 ) -> Result<()> {
+    let gradient = Gradient { numbers: grad, mask: None };
+    if out.shape().elements() == 0 || small::image_grad(device, d, gradient, weight, &mut out)? {
+        return Ok(());
+    }
     correlate(device, "conv2d_image_grad", Conv::new(d, true)?, d.batch, [grad, weight], None, out)
 }
 
@@ -196,9 +205,6 @@ fn correlate(
     bias: Option<CudaView<'_>>,
     out: CudaOut<'_>,
 ) -> Result<()> {
-    if out.shape().elements() == 0 {
-        return Ok(());
-    }
     let conv = Conv { has_bias: bias.is_some().into(), ..conv };
     let [source, weight] = inputs;
     let tensors = [source, weight, bias.unwrap_or(weight)];
@@ -294,7 +300,8 @@ pub(super) fn weight_grad(
     mut out: CudaOut<'_>,
 ) -> Result<()> {
     let op = "conv2d_weight_grad";
-    if out.shape().elements() == 0 {
+    let gradient = Gradient { numbers: grad, mask: None };
+    if out.shape().elements() == 0 || small::weight_grad(device, d, (image, gradient), false, &mut out)? {
         return Ok(());
     }
     let conv = Conv { end_image: count(op, d.batch)?.into(), ..Conv::new(d, false)? };

@@ -3,7 +3,7 @@
 use bytemuck::{Pod, Zeroable};
 use pagelock_cuda::{Argument, Launch};
 
-use crate::cuda::{Code, CudaDevice, CudaOut, CudaView, Indexed, count};
+use crate::cuda::{Code, Constants, CudaDevice, CudaOut, CudaView, Indexed, count};
 use crate::error::Result;
 
 static CODE: Code = Code {
@@ -25,7 +25,6 @@ const TOTAL_THREADS: usize = 1024;
 struct Rows {
     rows: u64,
     classes: u64,
-    lanes: u64,
     factor: u64,
     grad_step: u64,
 }
@@ -33,12 +32,20 @@ struct Rows {
 impl Rows {
     fn new(x: CudaView<'_>, factor: u64, grad_step: usize) -> Rows {
         let (rows, classes) = (x.shape()[0], x.shape()[1]);
-        let lanes = classes.next_power_of_two().min(32);
-        Rows { rows: rows as u64, classes: classes as u64, lanes: lanes as u64, factor, grad_step: grad_step as u64 }
+        Rows { rows: rows as u64, classes: classes as u64, factor, grad_step: grad_step as u64 }
+    }
+
+    /// Threads of a row.
+    fn lanes(&self) -> usize {
+        self.classes.next_power_of_two().min(32) as usize
     }
 
     fn threads(&self) -> usize {
-        (self.rows * self.lanes) as usize
+        self.rows as usize * self.lanes()
+    }
+
+    fn constants(&self) -> Constants {
+        Constants::of(&[("LANES", self.lanes() as i32)])
     }
 
     /// Threads for each row.
@@ -59,12 +66,12 @@ pub(super) fn losses(device: &CudaDevice, x: CudaView<'_>, target: CudaView<'_>,
         return Ok(());
     }
     let launch = rows.launch(op)?;
-    let rows = Argument::Value(bytemuck::bytes_of(&rows));
+    let (constants, rows) = (rows.constants(), Argument::Value(bytemuck::bytes_of(&rows)));
     device.with_fault(indexed(x), |[fault, site]| {
         let arguments = [out.argument(), x.argument(), target.argument(), fault, site, rows];
         // SAFETY: the kernel takes these; x has rows · classes elements, target and out one for each row, and classes
         // are checked.
-        unsafe { CODE.launch(device, op, ([x.dtype(); 2], "losses"), launch, &arguments) }
+        unsafe { CODE.launch_for(device, op, ([x.dtype(); 2], "losses"), constants, launch, &arguments) }
     })
 }
 
@@ -79,11 +86,11 @@ pub(super) fn total(
     let (op, rows) = ("cross_entropy", Rows::new(x, factor, 0));
     let threads = rows.threads().next_multiple_of(32).clamp(32, TOTAL_THREADS) as u32;
     let launch = Launch::covering(1, threads);
-    let rows = Argument::Value(bytemuck::bytes_of(&rows));
+    let (constants, rows) = (rows.constants(), Argument::Value(bytemuck::bytes_of(&rows)));
     device.with_fault(indexed(x), |[fault, site]| {
         let arguments = [out.argument(), x.argument(), target.argument(), fault, site, rows];
         // SAFETY: as in `losses`; out has one element.
-        unsafe { CODE.launch(device, op, ([x.dtype(); 2], "total"), launch, &arguments) }
+        unsafe { CODE.launch_for(device, op, ([x.dtype(); 2], "total"), constants, launch, &arguments) }
     })
 }
 
@@ -100,9 +107,9 @@ pub(super) fn grad(
         return Ok(());
     }
     let launch = rows.launch(op)?;
-    let rows = Argument::Value(bytemuck::bytes_of(&rows));
+    let (constants, rows) = (rows.constants(), Argument::Value(bytemuck::bytes_of(&rows)));
     let arguments = [out.argument(), x.argument(), grad.argument(), target.argument(), rows];
     // SAFETY: the kernel takes these; x and out have rows · classes elements, target one for each row, grad that too or,
     // with a step of 0, one.
-    unsafe { CODE.launch(device, op, ([x.dtype(); 2], "grad"), launch, &arguments) }
+    unsafe { CODE.launch_for(device, op, ([x.dtype(); 2], "grad"), constants, launch, &arguments) }
 }

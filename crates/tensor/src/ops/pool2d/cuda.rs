@@ -1,10 +1,9 @@
-//! Pooling on a device: one kernel of `pool2d.cu` each, told what the two sides of a plane are like.
+//! Pooling on a device: one kernel of `pool2d.cu` each, compiled for planes and windows of these sizes.
 
-use bytemuck::{Pod, Zeroable};
 use pagelock_cuda::{Argument, Launch};
 
 use super::cpu::PoolDims;
-use crate::cuda::{Code, CudaDevice, CudaOut, CudaView, count};
+use crate::cuda::{Code, Constants, CudaDevice, CudaOut, CudaView, count};
 use crate::error::Result;
 
 static CODE: Code = Code { name: "pool2d", text: include_str!("pool2d.cu") };
@@ -29,54 +28,36 @@ pub(super) enum Windows {
     Adaptive([usize; 2], [usize; 2]),
 }
 
-/// `Side` of `pool2d.cu`.
-#[derive(Clone, Copy, Pod, Zeroable)]
-#[repr(C)]
-struct Side {
-    len: i32,
-    windows: i32,
-    kernel: i32,
-    stride: i32,
-    padding: i32,
-}
-
-/// `Pool` of `pool2d.cu`.
-#[derive(Clone, Copy, Pod, Zeroable)]
-#[repr(C)]
-struct Pool {
-    results: i64,
-    area: i64,
-    sides: [Side; 2],
-    lanes: u32,
-    unused: u32,
-}
-
 impl Windows {
-    fn sides(&self, op: &'static str) -> Result<[Side; 2]> {
+    /// What `pool2d.cu` calls the two sides of a plane.
+    fn constants(&self, op: &'static str) -> Result<Constants> {
         let (ins, outs) = match self {
             Windows::Sliding(dims) => (dims.in_size, dims.out_size),
             Windows::Adaptive(from, to) => (*from, *to),
         };
         count(op, ins[0].saturating_mul(ins[1]))?;
         count(op, outs[0].saturating_mul(outs[1]))?;
-        let mut sides = [Side::zeroed(); 2];
-        for (axis, side) in sides.iter_mut().enumerate() {
-            (side.len, side.windows) = (count(op, ins[axis])?, count(op, outs[axis])?);
+        let mut windows = [[0; 3]; 2];
+        for (axis, window) in windows.iter_mut().enumerate() {
             if let Windows::Sliding(dims) = self {
                 let stride = if outs[axis] == 1 { 1 } else { dims.stride[axis] };
                 count(op, ins[axis] + 4 * dims.padding[axis] + dims.kernel[axis] + stride)?; // all places are below
-                (side.kernel, side.stride) = (dims.kernel[axis] as i32, stride as i32);
-                side.padding = dims.padding[axis] as i32;
+                *window = [dims.kernel[axis], stride, dims.padding[axis]].map(|size| size as i32);
             }
         }
-        Ok(sides)
+        let ([in_h, in_w], [out_h, out_w]) = (ins.map(|size| size as i32), outs.map(|size| size as i32));
+        let [[kernel_h, stride_h, padding_h], [kernel_w, stride_w, padding_w]] = windows;
+        let sizes = [("IN_H", in_h), ("IN_W", in_w), ("OUT_H", out_h), ("OUT_W", out_w), ("AREA", self.area(op)?)];
+        let vertical = [("KERNEL_H", kernel_h), ("STRIDE_H", stride_h), ("PADDING_H", padding_h)];
+        let horizontal = [("KERNEL_W", kernel_w), ("STRIDE_W", stride_w), ("PADDING_W", padding_w)];
+        Ok(Constants::of(&sizes).and(&vertical).and(&horizontal))
     }
 
     /// Pixels by which sums are divided, if that is the same for all windows.
-    fn area(&self) -> i64 {
+    fn area(&self, op: &'static str) -> Result<i32> {
         match self {
-            Windows::Sliding(dims) => (dims.kernel[0] * dims.kernel[1]) as i64,
-            Windows::Adaptive(..) => 0,
+            Windows::Sliding(dims) => count(op, dims.kernel[0].saturating_mul(dims.kernel[1])),
+            Windows::Adaptive(..) => Ok(0),
         }
     }
 
@@ -108,19 +89,17 @@ pub(super) fn run(
         Pooling::Mean => ("mean", lanes(windows)),
         Pooling::Spread => ("spread", 1),
     };
-    let pool = Pool {
-        results: results as i64,
-        area: windows.area(),
-        sides: windows.sides(op)?,
-        lanes: lanes as u32,
-        unused: 0,
-    };
     let launch = Launch::covering(results * lanes, THREADS);
     count(op, results.saturating_mul(lanes).div_ceil(THREADS as usize))?;
-    let arguments = [out.argument(), x.argument(), Argument::Value(bytemuck::bytes_of(&pool))];
+    // Threads behind the last result have numbers, too.
+    let is_wide = u32::try_from((results * lanes).next_multiple_of(THREADS as usize)).is_err();
+    let constants = windows.constants(op)?.and(&[("LANES", lanes as i32), ("WIDE", is_wide.into())]);
+    let results = (results as u64).to_ne_bytes(); // the first half of these bytes is the number in 32 bits
+    let results = if is_wide { &results[..] } else { &results[..4] };
+    let arguments = [out.argument(), x.argument(), Argument::Value(results)];
     // SAFETY: the kernels take these; with sizes that belong together, as `PoolDims` says, they read inside of the planes
     // of `x` only, and write each result once.
-    unsafe { CODE.launch(device, op, ([x.dtype(); 2], kernel), launch, &arguments) }
+    unsafe { CODE.launch_for(device, op, ([x.dtype(); 2], kernel), constants, launch, &arguments) }
 }
 
 /// Threads of a window: a power of two.

@@ -1,28 +1,34 @@
 // Pooling over contiguous planes: y[p, i, j] = the largest or the mean of window (i, j) of x[p].
 //
-// `largest`, `place_of_largest`, `mean`: `lanes` neighboring threads (a power of two, at most a warp) per window, which
+// `largest`, `place_of_largest`, `mean`: LANES neighboring threads (a power of two, at most a warp) per window, which
 // share its pixels and then combine what they have, in an order that the sizes decide.
 // `spread` is the transpose of `mean`: one thread per pixel, which adds up its parts of the windows that have it.
+// `cuda.rs` writes in front of this, as numbers: IN_H, IN_W, OUT_H, OUT_W, the sizes of planes and how many windows these have;
+// KERNEL_H, KERNEL_W, STRIDE_H, STRIDE_W, PADDING_H, PADDING_W of sliding windows (others have a kernel of 0: they cover
+// the plane and overlap where they must); AREA, the pixels by which means are divided, or 0 for those that the window has;
+// LANES; and WIDE, whether 32 bits do not count all threads.
 
-// One side of the planes, which have fewer than 2^31 pixels. Sliding windows have a kernel; those without one cover the plane and overlap where they must.
-struct Side { i32 in, out, kernel, stride, padding; };
-struct Pool {
-    i64 results;    // of all planes
-    i64 area;       // pixels by which means are divided; 0: those that the window has
-    Side side[2];
-    u32 lanes, pad;
-};
+#if WIDE
+typedef u64 INDEX;
+#else
+typedef u32 INDEX;
+#endif
+
+struct Side { i32 in, out, kernel, stride, padding; }; // planes have fewer than 2^31 pixels
+INLINE constexpr Side vertical() { return {IN_H, OUT_H, KERNEL_H, STRIDE_H, PADDING_H}; }
+INLINE constexpr Side horizontal() { return {IN_W, OUT_W, KERNEL_W, STRIDE_W, PADDING_W}; }
+INLINE INDEX number() { return INDEX(blockIdx.x) * blockDim.x + threadIdx.x; }
 
 struct Range { i32 start, end; };
 
 // The pixels of window `i` that lie inside the plane.
-INLINE Range window(const Side& s, i32 i) {
+INLINE Range window(Side s, i32 i) {
     if (s.kernel == 0) return {i32(i64(i) * s.in / s.out), i32((i64(i + 1) * s.in + s.out - 1) / s.out)};
     i32 start = i * s.stride - s.padding;
     return {max(start, 0), min(start + s.kernel, s.in)};
 }
 // The windows that have pixel `p`.
-INLINE Range windows(const Side& s, i32 p) {
+INLINE Range windows(Side s, i32 p) {
     if (s.kernel == 0) return {i32(i64(p) * s.out / s.in), i32((i64(p + 1) * s.out + s.in - 1) / s.in)};
     i32 first = p + s.padding - s.kernel + 1;
     return {first > 0 ? (first + s.stride - 1) / s.stride : 0, min((p + s.padding) / s.stride + 1, s.out)};
@@ -30,24 +36,19 @@ INLINE Range windows(const Side& s, i32 p) {
 
 // Calls `visit(pixel, place in the plane, pixels of the window)` for this thread's share of the window, and gives the
 // number of the result. Threads behind the last result do its work again, so that all lanes can talk.
-template <typename Visit> INLINE i64 visit_window(const T* x, const Pool& g, Visit visit) {
-    i64 result = min(i64(wide_thread_number() / g.lanes), g.results - 1);
-    const Side &sy = g.side[0], &sx = g.side[1];
-    u32 per_plane = sy.out * sx.out;
-    i64 plane = result < 0x80000000ll ? u32(result) / per_plane : result / per_plane;
-    u32 rest = result - plane * per_plane;
-    Range rows = window(sy, rest / sx.out), columns = window(sx, rest % sx.out);
-    x += plane * (sy.in * sx.in);
+template <typename Visit> INLINE INDEX visit_window(const T* x, INDEX results, Visit visit) {
+    INDEX result = min(number() / LANES, results - 1), plane = result / (OUT_H * OUT_W);
+    u32 rest = result - plane * (OUT_H * OUT_W);
+    Range rows = window(vertical(), rest / OUT_W), columns = window(horizontal(), rest % OUT_W);
+    x += plane * (IN_H * IN_W);
     u32 width = columns.end - columns.start, pixels = (rows.end - rows.start) * width;
-    for (u32 i = threadIdx.x % g.lanes; i < pixels; i += g.lanes) {
-        i32 at = (rows.start + i / width) * sx.in + columns.start + i % width;
+    for (u32 i = threadIdx.x % LANES; i < pixels; i += LANES) {
+        i32 at = (rows.start + i / width) * IN_W + columns.start + i % width;
         visit(real(x[at]), at, pixels);
     }
     return result;
 }
-INLINE bool is_first_lane(const Pool& g) {
-    return threadIdx.x % g.lanes == 0 && i64(wide_thread_number() / g.lanes) < g.results;
-}
+INLINE bool is_first_lane(INDEX results) { return threadIdx.x % LANES == 0 && number() / LANES < results; }
 
 #define EVERYONE 0xffffffffu
 
@@ -58,61 +59,59 @@ INLINE bool is_larger(const Largest& a, const Largest& b) {
     if (a_nan || b_nan) return a_nan && (!b_nan || a.at < b.at);
     return a.value > b.value || (a.value == b.value && a.at < b.at);
 }
-template <typename Write> INLINE void write_largest(const T* x, const Pool& g, Write write) {
+template <typename Write> INLINE void write_largest(const T* x, INDEX results, Write write) {
     Largest best = {R(-INFINITY), 0x7fffffff};
-    i64 result = visit_window(x, g, [&](R value, i32 at, u32) {
+    INDEX result = visit_window(x, results, [&](R value, i32 at, u32) {
         Largest here = {value, at};
         if (is_larger(here, best)) best = here;
     });
-    for (u32 other = g.lanes / 2; other > 0; other /= 2) {
+    for (u32 other = LANES / 2; other > 0; other /= 2) {
         Largest there = {__shfl_xor_sync(EVERYONE, best.value, other), __shfl_xor_sync(EVERYONE, best.at, other)};
         if (is_larger(there, best)) best = there;
     }
-    if (is_first_lane(g)) write(result, best);
+    if (is_first_lane(results)) write(result, best);
 }
 #ifdef KERNEL_largest
-extern "C" __global__ void largest(T* y, const T* x, Pool g) {
-    write_largest(x, g, [&](i64 result, const Largest& best) { y[result] = to<T>(best.value); });
+extern "C" __global__ void largest(T* y, const T* x, INDEX results) {
+    write_largest(x, results, [&](INDEX result, const Largest& best) { y[result] = to<T>(best.value); });
 }
 #endif
 #ifdef KERNEL_place_of_largest
-extern "C" __global__ void place_of_largest(i64* y, const T* x, Pool g) {
-    write_largest(x, g, [&](i64 result, const Largest& best) { y[result] = best.at; });
+extern "C" __global__ void place_of_largest(i64* y, const T* x, INDEX results) {
+    write_largest(x, results, [&](INDEX result, const Largest& best) { y[result] = best.at; });
 }
 
 #endif
 #ifdef KERNEL_mean
-extern "C" __global__ void mean(T* y, const T* x, Pool g) {
+extern "C" __global__ void mean(T* y, const T* x, INDEX results) {
     R sum = 0;
-    i64 area = g.area;
-    i64 result = visit_window(x, g, [&](R value, i32, u32 pixels) {
+    u32 area = AREA;
+    INDEX result = visit_window(x, results, [&](R value, i32, u32 pixels) {
         sum += value;
-        area = g.area > 0 ? g.area : pixels;
+        area = AREA > 0 ? AREA : pixels;
     });
-    for (u32 other = g.lanes / 2; other > 0; other /= 2) sum += __shfl_xor_sync(EVERYONE, sum, other);
-    if (is_first_lane(g)) y[result] = to<T>(sum / R(area));
+    for (u32 other = LANES / 2; other > 0; other /= 2) sum += __shfl_xor_sync(EVERYONE, sum, other);
+    if (is_first_lane(results)) y[result] = to<T>(sum / R(area));
 }
 
 #endif
 #ifdef KERNEL_spread
 // x[p, r, c] = Σ y[p, i, j] / area of (i, j), over the windows (i, j) that have pixel (r, c).
-extern "C" __global__ void spread(T* x, const T* y, Pool g) {
-    i64 pixel = wide_thread_number();
-    if (pixel >= g.results) return;
-    const Side &sy = g.side[0], &sx = g.side[1];
-    u32 per_plane = sy.in * sx.in;
-    i64 plane = pixel < 0x80000000ll ? u32(pixel) / per_plane : pixel / per_plane;
-    u32 rest = pixel - plane * per_plane;
-    Range rows = windows(sy, rest / sx.in), columns = windows(sx, rest % sx.in);
-    y += plane * (sy.out * sx.out);
+extern "C" __global__ void spread(T* x, const T* y, INDEX results) {
+    INDEX pixel = number();
+    if (pixel >= results) return;
+    INDEX plane = pixel / (IN_H * IN_W);
+    u32 rest = pixel - plane * (IN_H * IN_W);
+    Range rows = windows(vertical(), rest / IN_W), columns = windows(horizontal(), rest % IN_W);
+    y += plane * (OUT_H * OUT_W);
     R sum = 0;
     for (i32 i = rows.start; i < rows.end; i++) {
         R of_row = 0;
-        Range height = window(sy, i);
+        Range height = window(vertical(), i);
         for (i32 j = columns.start; j < columns.end; j++) {
-            Range width = window(sx, j);
-            i64 area = g.area > 0 ? g.area : i64(height.end - height.start) * (width.end - width.start);
-            of_row += real(y[i * sx.out + j]) / R(area);
+            Range width = window(horizontal(), j);
+            u32 area = AREA > 0 ? AREA : (height.end - height.start) * (width.end - width.start);
+            of_row += real(y[i * OUT_W + j]) / R(area);
         }
         sum += of_row;
     }
