@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
-"""Pagelock beside PyTorch on the CPU, in one run on one machine.
+"""Pagelock beside PyTorch, in one run on one machine.
 
     PYTHON=path/to/python/with/torch benches/compare_torch.py epochs --data DIR --threads 1 2
     PYTHON=path/to/python/with/torch benches/compare_torch.py ops --threads 1 2
     PYTHON=path/to/python/with/torch benches/compare_torch.py loaders --workers 0 1 2 4
+    PYTHON=path/to/python/with/torch benches/compare_torch.py gpu --data DIR
 
 Builds the Rust half (`mnist_epoch.rs`, `ops.rs`, `loaders.rs`), then runs it and the PyTorch half (`torch_mnist.py`,
 `torch_ops.py`, `torch_loader.py`) in turns, a process for each, so that noise from other programs hits both. Prints
 Markdown tables with ratios: epoch times, the time from process start to the first finished step and peak memory; the time
-of each operation; or samples per second of loaders.
-`--json FILE` keeps every figure. Needs cargo, and PyTorch and numpy in $PYTHON; itself only the standard library.
+of each operation; samples per second of loaders; or epochs on a GPU, in all ways to feed it.
+`--json FILE` keeps every figure. Needs cargo, or the Rust half as `--program FILE` where there is none, and PyTorch and
+numpy in $PYTHON; itself only the standard library.
 """
 
 import argparse
@@ -26,6 +28,8 @@ ROOT = BENCHES.parent
 PYTHON = os.environ.get("PYTHON", sys.executable)
 MODELS = ["logistic", "cnn"]
 TORCH_MODES = ["loader", "gathered", "slices"]
+GPU_WAYS = ["eager", "captured", "resident"]
+TORCH_GPU_MODES = ["tutorial", "pinned", "workers", "resident", "compile", "graph"]
 
 
 def build(bench):
@@ -77,6 +81,45 @@ def measure_ops(args):
                 print(f"round {round_idx + 1}: operations, {threads} thread(s), {name}", file=sys.stderr)
                 reports.setdefault((threads, name), []).append(measure([*command, "--threads", str(threads)]))
     return reports
+
+
+def measure_gpu(args):
+    """Every way once per round; returns `{(model, way): [report]}`."""
+    program = args.program or build("mnist_epoch")
+    reports = {}
+    for round_idx in range(args.rounds):
+        for model in args.models:
+            common = ["--data", args.data, "--model", model, "--epochs", str(args.epochs)]
+            ours = {way: [program, "--json", "--device", "cuda", "--way", way, *common] for way in GPU_WAYS}
+            torch = [PYTHON, str(BENCHES / "torch_mnist_gpu.py")]
+            theirs = {f"PyTorch, {mode}": [*torch, "--mode", mode, *common] for mode in TORCH_GPU_MODES}
+            for way, command in (ours | theirs).items():
+                print(f"round {round_idx + 1}: {model} on a GPU, {way}", file=sys.stderr)
+                report = measure(command)
+                for run in report.pop("runs", [{}]):
+                    reports.setdefault((model, way), []).append(report | run)
+    return reports
+
+
+def print_gpu(args, reports):
+    """Milliseconds; the ratio is an epoch's share of PyTorch's fastest."""
+    print("\nMilliseconds per training epoch (50,000 images, batches of 64), least and median of all but each first.\n")
+    print("| model | way | least | median | ratio to PyTorch's fastest | first step, s | val loss |")
+    print("|---|---|---|---|---|---|---|")
+    for model in args.models:
+        later = {
+            way: [seconds for report in many for seconds in report["train_seconds"][1:]]
+            for (of, way), many in reports.items()
+            if of == model
+        }
+        fastest = min(min(seconds) for way, seconds in later.items() if way.startswith("PyTorch"))
+        for way, seconds in later.items():
+            many = reports[model, way]
+            print(
+                f"| {model} | {way} | {1e3 * min(seconds):.1f} | {1e3 * statistics.median(seconds):.1f} "
+                f"| {min(seconds) / fastest:.2f} | {least(many, 'seconds_to_first_step'):.2f} "
+                f"| {least(many, 'val_loss'):.3f} |"
+            )
 
 
 def measure_loaders(args):
@@ -165,22 +208,27 @@ def print_ops(args, reports):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     default_data = Path(os.environ["PAGELOCK_DATA"]) / "mnist" if "PAGELOCK_DATA" in os.environ else None
-    parser.add_argument("work", choices=["epochs", "ops", "loaders"])
+    parser.add_argument("work", choices=["epochs", "ops", "loaders", "gpu"])
     parser.add_argument("--data", type=Path, default=default_data, help="folder of the MNIST files")
     parser.add_argument("--models", nargs="+", choices=MODELS, default=MODELS)
     parser.add_argument("--threads", nargs="+", type=int, default=[1])
     parser.add_argument("--workers", nargs="+", type=int, default=[0, 1, 2, 4], help="of loaders")
+    parser.add_argument("--program", help="of `gpu`: the benchmark `mnist_epoch`, already built")
     parser.add_argument("--epochs", type=int, default=3, help="epochs in each process")
     parser.add_argument("--rounds", type=int, default=3, help="processes of each variant")
     parser.add_argument("--json", type=Path, help="also write every report to this file")
     args = parser.parse_args()
-    if args.work == "epochs" and args.data is None:
+    if args.work in ("epochs", "gpu") and args.data is None:
         parser.error("give --data, the folder of the MNIST files, or set PAGELOCK_DATA to the folder above it")
 
     if args.work == "epochs":
         args.data = str(args.data.resolve())
         reports = measure_epochs(args)
         print_epochs(args, reports)
+    elif args.work == "gpu":
+        args.data = str(args.data.resolve())
+        reports = measure_gpu(args)
+        print_gpu(args, reports)
     elif args.work == "ops":
         reports = measure_ops(args)
         print_ops(args, reports)

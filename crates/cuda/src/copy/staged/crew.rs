@@ -38,6 +38,7 @@ pub(super) struct AtWork<'a> {
 }
 
 const SPIN: Duration = Duration::from_micros(100); // above the time between two copies in a loop, below a time slice
+const FILLERS: usize = 7; // so many and the caller fill slots faster than a device empties them; more get in their way
 const TURN: usize = 4; // granules in a row before a thread looks at the next job
 
 impl Crew {
@@ -55,7 +56,7 @@ impl Crew {
         });
         let start = |index: usize| {
             let shared = shared.clone();
-            thread::Builder::new().name(format!("staging {index}")).spawn(move || shared.run())
+            thread::Builder::new().name(format!("staging {index}")).spawn(move || shared.run(index))
         };
         let threads = (0..threads).map(start).filter(Result::is_ok).count();
         Self { shared, threads }
@@ -105,7 +106,7 @@ impl Drop for AtWork<'_> {
 }
 
 impl Shared {
-    fn run(&self) {
+    fn run(&self, thread: usize) {
         let mut turn = 0_usize;
         loop {
             let news = self.news.load(Ordering::SeqCst); // before looking, so that nothing is missed
@@ -113,14 +114,14 @@ impl Shared {
                 return;
             }
             turn = turn.wrapping_add(1);
-            if !self.work(turn) {
+            if !self.work(thread, turn) {
                 self.rest(news);
             }
         }
     }
 
-    /// Works at the jobs in turn; false if there was nothing to do.
-    fn work(&self, turn: usize) -> bool {
+    /// Works at the jobs in turn; false if there was nothing to do for this thread.
+    fn work(&self, thread: usize, turn: usize) -> bool {
         let mut worked = false;
         for index in 0.. {
             let (job, count) = {
@@ -131,7 +132,8 @@ impl Shared {
                 }
             };
             let mut granules = 0;
-            while (count == 1 || granules < TURN) && job.work() {
+            let may_help = thread < FILLERS || !job.fills_slots();
+            while may_help && (count == 1 || granules < TURN) && job.work() {
                 granules += 1;
             }
             worked |= granules > 0;
