@@ -80,7 +80,7 @@ def compiled(net, optimizer):
 
 
 def captured(net, optimizer, image_shape):
-    """A step recorded after three that do not count; the last batch, which is smaller, runs eagerly."""
+    """A step recorded after three that do not count; it writes gradients anew. The last batch, smaller, runs eagerly."""
     x = torch.zeros(BATCH_SIZE, *image_shape, device=DEVICE)
     y = torch.zeros(BATCH_SIZE, dtype=torch.int64, device=DEVICE)
     before = {name: value.clone() for name, value in net.state_dict().items()}
@@ -99,16 +99,11 @@ def captured(net, optimizer, image_shape):
     for state in optimizer.state.values():
         if state.get("momentum_buffer") is not None:
             state["momentum_buffer"].zero_()
-    grads = [parameter.grad for parameter in net.parameters()]
 
     def step(images, labels):
         if len(images) < BATCH_SIZE:
             one_step(images, labels)
-            for parameter, grad in zip(net.parameters(), grads):
-                parameter.grad = grad
             return
-        for grad in grads:
-            grad.zero_()
         x.copy_(images)
         y.copy_(labels)
         graph.replay()
