@@ -227,7 +227,7 @@ impl Kind {
 
     /// Pixels as the model takes them, in [0, 1).
     fn images(self, pixels: &Tensor<u8>) -> pagelock::tensor::Result<Tensor> {
-        let images = pixels.cast::<f32>()?.mul_scalar(1.0 / 256.0)?;
+        let images = pixels.scaled(1.0 / 256.0)?;
         match self {
             Kind::Logistic => images.flatten(1, -1),
             Kind::Cnn => Ok(images),

@@ -134,7 +134,7 @@ fn main() -> Result<()> {
 
 /// Bytes as the networks take them: in [0, 1).
 fn pixels(bytes: &Tensor<u8>) -> Result<Tensor> {
-    Ok(bytes.cast::<f32>()?.mul_scalar(1.0 / 256.0)?)
+    Ok(bytes.scaled(1.0 / 256.0)?)
 }
 
 /// The mean loss and the share of right answers; `look` sees the outputs and labels of every batch.

@@ -180,7 +180,7 @@ impl Digits {
     /// let digits = Digits::new(&[128; 3 * 784], &[7, 3, 1])?;
     /// for batch in &DataLoader::new(digits.bytes()).batch_size(2) {
     ///     let (images, labels) = batch?; // tensors of u8 and i64
-    ///     let images = images.cast::<f32>()?.mul_scalar(1.0 / 256.0)?;
+    ///     let images = images.scaled(1.0 / 256.0)?;
     ///     assert!(images.to_vec()?.iter().all(|&pixel| pixel == 0.5));
     /// }
     /// # Ok::<(), pagelock_data::Error>(())

@@ -23,7 +23,7 @@ pub(crate) struct Formula {
     pub(crate) name: &'static str,
     /// The inputs, each a value of the computing type. In a change in place the first is the element that is changed.
     pub(crate) inputs: &'static [&'static str],
-    /// Constants of the computing type, given at each launch; see [`constant`].
+    /// Constants of the type that results are computed in, given at each launch; see [`constant`].
     pub(crate) constants: &'static [&'static str],
     /// The new element, converted to the output's type.
     pub(crate) text: &'static str,
@@ -81,10 +81,12 @@ impl Formula {
         let pointers = (own..n).map(|k| format!("const T* p{k}, "));
         let parameters: String = pointers.chain((0..self.constants.len()).map(|k| format!("u64 c{k}, "))).collect();
         let pointers: Vec<String> = (0..n).map(|k| if k < own { "y".into() } else { format!("p{k}") }).collect();
-        let names: Vec<String> =
-            self.inputs.iter().chain(self.constants).map(|name| format!("[[maybe_unused]] R {name}")).collect();
+        let named = |kind: &str, name: &str| format!("[[maybe_unused]] {kind} {name}");
+        let inputs = self.inputs.iter().map(|name| named("R", name));
+        let names: Vec<String> = inputs.chain(self.constants.iter().map(|name| named("Q", name))).collect();
         let inputs = (0..n).map(|k| format!("x[{k}]"));
-        let values: Vec<String> = inputs.chain((0..self.constants.len()).map(|k| format!("constant(c{k})"))).collect();
+        let constants = (0..self.constants.len()).map(|k| format!("result_constant(c{k})"));
+        let values: Vec<String> = inputs.chain(constants).collect();
         let own_text = format!(
             "INLINE auto formula({}) {{ return {}; }}\n#define N {n}\n#define PARAMETERS {parameters}\n\
              #define POINTERS {{ {} }}\n#define VALUE(x) to<O>(formula({}))\n",

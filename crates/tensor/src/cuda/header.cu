@@ -103,6 +103,10 @@ INLINE void from_bits(u64 bits, u8& x) { x = u8(bits); }
 INLINE void from_bits(u64 bits, bool& x) { x = bits != 0; }
 INLINE R constant(u64 bits) { R x; from_bits(bits, x); return x; }
 
+// The same for what results are computed in.
+typedef Computing<O>::In Q;
+INLINE Q result_constant(u64 bits) { Q x; from_bits(bits, x); return x; }
+
 // ---- arithmetic, named as in `element.rs`; integers wrap -----------------------------------------------------------
 
 template <typename Type> INLINE Type plus(Type a, Type b) { return a + b; }

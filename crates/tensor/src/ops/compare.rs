@@ -6,7 +6,7 @@ use half::{bf16, f16};
 
 use crate::autograd::Saved;
 use crate::cpu::{self, CpuView};
-use crate::cuda::{CudaDevice, CudaOut, CudaView, Formula};
+use crate::cuda::{CudaDevice, CudaOut, CudaView, Formula, constant};
 use crate::element::{DType, Element};
 use crate::error::Result;
 use crate::op::{Inputs, Op, PerType, Saves, apply, per_type};
@@ -132,5 +132,52 @@ impl<T: Element> Tensor<T> {
             DType::Bool => Cast::<bool>(PhantomData).apply_to(dtype, input),
         };
         out.map(Raw::typed)
+    }
+}
+
+/// Bytes as `f32`, each times a number.
+struct Scaled(f32);
+
+per_type! { Scaled[1]: [u8 U8] }
+
+impl Op<u8, 1> for Scaled {
+    type Out = f32;
+    const NAME: &'static str = "scaled";
+    const SAVES: Saves = Saves::Nothing;
+
+    fn out_shape(&self, [x]: [&Shape; 1]) -> Result<Shape> {
+        Ok(*x)
+    }
+
+    fn cpu(&self, [x]: [CpuView<'_, u8>; 1], out: &mut [f32]) -> Result<()> {
+        cpu::map1(x, out, |x: u8| f32::from(x) * self.0);
+        Ok(())
+    }
+
+    fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
+        static SCALED: Formula =
+            Formula { name: "scaled", inputs: &["x"], constants: &["by"], text: "Q(x) * by", changes: false };
+        SCALED.run(device, "scaled", &inputs, &[constant(self.0)], out)
+    }
+
+    fn backward(&self, _: &Saved<'_, u8, f32, 1>, _: &Tensor<f32>) -> Result<[Option<Tensor<u8>>; 1]> {
+        Ok([None]) // bytes have no gradient
+    }
+}
+
+impl Tensor<u8> {
+    /// Every byte as a float, times `factor`: the pixels of images in one pass.
+    ///
+    /// ```
+    /// # use pagelock_tensor::{Create, Tensor};
+    /// let pixels = Tensor::<u8>::new([0, 51, 255])?;
+    /// assert_eq!(pixels.scaled(1.0 / 255.0)?.to_vec()?, [0.0, 0.2, 1.0]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Memory`](crate::Error::Memory) if the result does not fit the budget.
+    pub fn scaled(&self, factor: f32) -> Result<Tensor> {
+        apply(Scaled(factor), [self])
     }
 }

@@ -119,6 +119,7 @@ fn floats<T: Float>(device: &Device) -> Result<()> {
     let x = x.detach();
     networks::<T>(device)?;
     descents::<T>(device)?;
+    Tensor::on(device).ones([4, 6])?.cast::<u8>()?.scaled(0.5)?;
     x.addcmul_(&x, &x, 2.0)?;
     x.addcdiv_(&x, &x, 2.0)?;
     x.sqrt_()?;
