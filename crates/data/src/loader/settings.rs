@@ -73,7 +73,7 @@ impl<B: Send + 'static> DataLoader<B> {
         self
     }
 
-    /// How long the program waits for a worker's batch before it gets [`Error::Timeout`] instead, which says where the
+    /// How long the program waits for a worker's batch before it gets [`Error::Timeout`](crate::Error::Timeout) instead, which says where the
     /// worker is; the epoch goes on with the next batch. Without it, as long as it takes.
     ///
     /// # Examples
@@ -110,7 +110,7 @@ impl<B: Send + 'static> DataLoader<B> {
     }
 
     /// What each worker does before its first batch; it is given the worker's number. If it fails, the epoch is one
-    /// [`Error::WorkerInit`].
+    /// [`Error::WorkerInit`](crate::Error::WorkerInit).
     ///
     /// # Examples
     /// ```
