@@ -50,7 +50,10 @@ pub use digits::{DigitBytes, DigitSet, Digits, Origin};
 #[cfg(feature = "download")]
 pub use download::Timeouts;
 pub use error::{Error, NoDownload, Result};
-pub use loader::{Batches, DataLoader, LoaderReport, LoaderState, Skipped, Slots, WhenFull, get_data};
+pub use loader::{
+    Batches, DataLoader, DeviceBatches, DeviceLoader, LoaderReport, LoaderState, Skipped, Slots, Tuning, WhenFull,
+    get_data,
+};
 pub use mnist::Mnist;
 pub use pagelock_data_derive::PinMemory;
 pub use pin::PinMemory;

@@ -1,4 +1,4 @@
-//! [`PinMemory`]: batches whose tensors can be put into page-locked memory.
+//! [`PinMemory`]: batches whose tensors can be put into page-locked memory, or on a device.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, Hash};
@@ -11,7 +11,7 @@ use crate::Result;
 use crate::loader::Slots;
 
 /// A batch that knows its tensors, so that [`DataLoader::pin_memory`](crate::DataLoader::pin_memory) can put them into
-/// page-locked memory: tensors, and tuples, arrays, vectors, options, boxes and maps of what is `PinMemory` itself;
+/// page-locked memory, and [`DataLoader::to`](crate::DataLoader::to) on a device: tensors, and tuples, arrays, vectors, options, boxes and maps of what is `PinMemory` itself;
 /// numbers and texts have nothing to pin.
 ///
 /// `#[derive(PinMemory)]` teaches it to a type of one's own, struct or enum, field by field; `#[pin(skip)]` on a field
@@ -48,19 +48,19 @@ use crate::loader::Slots;
     note = "tensors, numbers, texts, and tuples, arrays, vectors, options and maps of them are `PinMemory` already"
 )]
 pub trait PinMemory: Sized {
-    /// This, with every tensor in page-locked memory: those that are there stay, others are copied into `slots`.
+    /// This, with every tensor where `slots` says ([`Slots::take`]): in page-locked memory, or on a device.
     ///
     /// # Errors
-    /// Those of [`Slots::copy`].
-    fn pin_into(self, slots: &Slots) -> Result<Self>;
+    /// Those of [`Slots::take`].
+    fn move_into(self, slots: &Slots<'_>) -> Result<Self>;
 
     /// Whether every tensor is in page-locked memory.
     fn is_pinned(&self) -> bool;
 }
 
 impl<T: Element> PinMemory for Tensor<T> {
-    fn pin_into(self, slots: &Slots) -> Result<Self> {
-        if Tensor::is_pinned(&self) { Ok(self) } else { slots.copy(&self) }
+    fn move_into(self, slots: &Slots<'_>) -> Result<Self> {
+        slots.take(self)
     }
 
     fn is_pinned(&self) -> bool {
@@ -71,7 +71,7 @@ impl<T: Element> PinMemory for Tensor<T> {
 macro_rules! nothing_to_pin {
     ($($type:ty)*) => {$(
         impl PinMemory for $type {
-            fn pin_into(self, _slots: &Slots) -> Result<Self> {
+            fn move_into(self, _slots: &Slots<'_>) -> Result<Self> {
                 Ok(self)
             }
 
@@ -89,9 +89,9 @@ nothing_to_pin! {
 macro_rules! pin_tuples {
     ($(($($part:ident: $type:ident),+))*) => {$(
         impl<$($type: PinMemory),+> PinMemory for ($($type,)+) {
-            fn pin_into(self, slots: &Slots) -> Result<Self> {
+            fn move_into(self, slots: &Slots<'_>) -> Result<Self> {
                 let ($($part,)+) = self;
-                Ok(($($part.pin_into(slots)?,)+))
+                Ok(($($part.move_into(slots)?,)+))
             }
 
             fn is_pinned(&self) -> bool {
@@ -112,8 +112,8 @@ pin_tuples! {
 }
 
 impl<T: PinMemory> PinMemory for Vec<T> {
-    fn pin_into(self, slots: &Slots) -> Result<Self> {
-        self.into_iter().map(|part| part.pin_into(slots)).collect()
+    fn move_into(self, slots: &Slots<'_>) -> Result<Self> {
+        self.into_iter().map(|part| part.move_into(slots)).collect()
     }
 
     fn is_pinned(&self) -> bool {
@@ -122,8 +122,8 @@ impl<T: PinMemory> PinMemory for Vec<T> {
 }
 
 impl<T: PinMemory, const N: usize> PinMemory for [T; N] {
-    fn pin_into(self, slots: &Slots) -> Result<Self> {
-        let pinned = Vec::from(self).pin_into(slots)?;
+    fn move_into(self, slots: &Slots<'_>) -> Result<Self> {
+        let pinned = Vec::from(self).move_into(slots)?;
         Ok(pinned.try_into().unwrap_or_else(|_| unreachable!("as many come out as went in")))
     }
 
@@ -133,8 +133,8 @@ impl<T: PinMemory, const N: usize> PinMemory for [T; N] {
 }
 
 impl<T: PinMemory> PinMemory for Option<T> {
-    fn pin_into(self, slots: &Slots) -> Result<Self> {
-        self.map(|part| part.pin_into(slots)).transpose()
+    fn move_into(self, slots: &Slots<'_>) -> Result<Self> {
+        self.map(|part| part.move_into(slots)).transpose()
     }
 
     fn is_pinned(&self) -> bool {
@@ -143,8 +143,8 @@ impl<T: PinMemory> PinMemory for Option<T> {
 }
 
 impl<T: PinMemory> PinMemory for Box<T> {
-    fn pin_into(self, slots: &Slots) -> Result<Self> {
-        Ok(Box::new((*self).pin_into(slots)?))
+    fn move_into(self, slots: &Slots<'_>) -> Result<Self> {
+        Ok(Box::new((*self).move_into(slots)?))
     }
 
     fn is_pinned(&self) -> bool {
@@ -153,8 +153,8 @@ impl<T: PinMemory> PinMemory for Box<T> {
 }
 
 impl<K: Ord, V: PinMemory> PinMemory for BTreeMap<K, V> {
-    fn pin_into(self, slots: &Slots) -> Result<Self> {
-        self.into_iter().map(|(key, part)| Ok((key, part.pin_into(slots)?))).collect()
+    fn move_into(self, slots: &Slots<'_>) -> Result<Self> {
+        self.into_iter().map(|(key, part)| Ok((key, part.move_into(slots)?))).collect()
     }
 
     fn is_pinned(&self) -> bool {
@@ -163,8 +163,8 @@ impl<K: Ord, V: PinMemory> PinMemory for BTreeMap<K, V> {
 }
 
 impl<K: Eq + Hash, V: PinMemory, S: BuildHasher + Default> PinMemory for HashMap<K, V, S> {
-    fn pin_into(self, slots: &Slots) -> Result<Self> {
-        self.into_iter().map(|(key, part)| Ok((key, part.pin_into(slots)?))).collect()
+    fn move_into(self, slots: &Slots<'_>) -> Result<Self> {
+        self.into_iter().map(|(key, part)| Ok((key, part.move_into(slots)?))).collect()
     }
 
     fn is_pinned(&self) -> bool {

@@ -49,7 +49,7 @@
 //! 3. `ops/elementwise.rs`, the simplest operations; `ops/matmul/` and `ops/conv2d/`, with kernels of their own.
 //! 4. `autograd/`: what `apply` leaves behind, and how `backward` walks it.
 //! 5. `cpu/`, the loops of which kernels are made; `parallel.rs`, how they share threads.
-//! 6. `device.rs` and `transfer.rs`, then `cuda/` and `capture/`: the same on GPUs.
+//! 6. `device.rs`, `transfer.rs` and `copy_stream.rs`, then `cuda/` and `capture/`: the same on GPUs.
 //! 7. `reuse.rs` and `scratch.rs`: why a training step makes no heap allocation after the first ones.
 //! 8. `element.rs`, `create.rs`, `random.rs`, `format.rs`: element types, making and printing tensors.
 //!
@@ -65,6 +65,7 @@
 
 pub mod autograd;
 mod capture;
+mod copy_stream;
 mod cpu;
 mod create;
 mod cuda;
@@ -88,6 +89,7 @@ mod transfer;
 
 pub use autograd::{enable_grad, is_grad_enabled, no_grad};
 pub use capture::{CapturedStep, Tensors};
+pub use copy_stream::CopyStream;
 pub use create::{Create, NestedArray, On};
 pub use cuda::CudaDevice;
 pub use device::{Device, Operand};

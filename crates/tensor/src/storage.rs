@@ -12,7 +12,7 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use pagelock_cuda::{DeviceBuffer, DeviceView};
+use pagelock_cuda::{DeviceBuffer, DeviceView, Stream};
 use pagelock_memory::HostBuffer;
 
 use crate::cpu::CpuView;
@@ -269,9 +269,20 @@ impl<'d> FreshCuda<'d> {
         device: &'d Device,
         cuda: &CudaDevice,
     ) -> Result<FreshCuda<'d>> {
+        Self::allocate_on(&cuda.stream(), op, shape, dtype, device)
+    }
+
+    /// The same, for work on `stream` of that device.
+    pub(crate) fn allocate_on(
+        stream: &Stream,
+        op: &'static str,
+        shape: Shape,
+        dtype: DType,
+        device: &'d Device,
+    ) -> Result<FreshCuda<'d>> {
         shape.check_size()?;
         let refused = |source| Error::DeviceMemory { op, shape, dtype, source };
-        let memory = cuda.stream().allocate(shape.elements() * dtype.size()).map_err(refused)?;
+        let memory = stream.allocate(shape.elements() * dtype.size()).map_err(refused)?;
         Ok(FreshCuda { memory, layout: Layout::contiguous(shape), dtype, device })
     }
 

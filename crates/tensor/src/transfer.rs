@@ -8,7 +8,7 @@
 use std::marker::PhantomData;
 use std::sync::LazyLock;
 
-use pagelock_cuda::{DeviceView, DeviceViewMut, PageLockedMemory, page_locked_budget};
+use pagelock_cuda::{DeviceView, DeviceViewMut, PageLockedMemory, Stream, page_locked_budget};
 use pagelock_memory::{Counted, HostBuffer, HugePages, Kind, Limited, PageLocked, Pooled, Resource, default_host};
 
 use crate::autograd::{GradFn, NodeRef, is_recorded};
@@ -55,7 +55,7 @@ impl<T: Element> Tensor<T> {
             (Device::Cpu, Device::Cuda(cuda)) => {
                 let source = source.contiguous()?;
                 let mut locked = slot.storage().lock_mut();
-                send(source.raw(), cuda, locked.cuda(slot.layout(), T::DTYPE).into_bytes())
+                send(source.raw(), &cuda.stream(), locked.cuda(slot.layout(), T::DTYPE).into_bytes())
             }
             (_, device) => slot.copy_(&source.to(device)?),
         }
@@ -177,23 +177,28 @@ fn move_to(tensor: &Raw, device: &Device) -> Result<Raw> {
 }
 
 fn upload(tensor: &Raw, device: &Device, cuda: &CudaDevice) -> Result<Raw> {
+    upload_on(&cuda.stream(), tensor, device)
+}
+
+/// A copy on `device`, of which `stream` is one.
+pub(crate) fn upload_on(stream: &Stream, tensor: &Raw, device: &Device) -> Result<Raw> {
     let (dtype, layout) = (tensor.dtype(), tensor.layout.at_start());
-    let mut fresh = FreshCuda::allocate("to", *tensor.shape(), dtype, device, cuda)?;
-    send(tensor, cuda, fresh.out().into_bytes())?;
+    let mut fresh = FreshCuda::allocate_on(stream, "to", *tensor.shape(), dtype, device)?;
+    send(tensor, stream, fresh.out().into_bytes())?;
     let (storage, _) = fresh.share();
     Ok(Raw { storage, layout, node: None })
 }
 
 /// Copies a dense tensor of the host to `target`.
-fn send(tensor: &Raw, cuda: &CudaDevice, target: DeviceViewMut<'_, u8>) -> Result<()> {
+fn send(tensor: &Raw, stream: &Stream, target: DeviceViewMut<'_, u8>) -> Result<()> {
     capture::refuse("a copy from the host")?;
     let locked = tensor.storage.lock();
     let Some(buffer) = locked.host() else { unreachable!("the tensor is on the host") };
     let copied = if buffer.kind() == Kind::PageLocked && buffer.len_bytes() == target.len() {
-        cuda.stream().upload_buffer(buffer, target)
+        stream.upload_buffer(buffer, target)
     } else {
         let start = tensor.layout.offset() * tensor.dtype().size();
-        cuda.stream().upload_staged(&buffer.bytes()[start..][..target.len()], target)
+        stream.upload_staged(&buffer.bytes()[start..][..target.len()], target)
     };
     copied.map_err(|source| Error::cuda("to", source))
 }

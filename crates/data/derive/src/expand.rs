@@ -47,7 +47,7 @@ pub(crate) fn pin_memory(input: &DeriveInput) -> Result<TokenStream> {
     Ok(quote! {
         #[automatically_derived]
         impl #impl_generics #data::PinMemory for #ident #type_generics #where_clause {
-            fn pin_into(self, #slots: &#data::Slots) -> #data::Result<Self> {
+            fn move_into(self, #slots: &#data::Slots<'_>) -> #data::Result<Self> {
                 let _ = #slots;
                 ::core::result::Result::Ok(match self { #(#pin)* })
             }
@@ -65,7 +65,7 @@ impl Variant<'_> {
         let pinned = self.fields.iter().map(|Part { name, variable, field, skip }| match skip {
             true => quote!(#name: #variable),
             false => {
-                let pin = call(data, field, "pin_into");
+                let pin = call(data, field, "move_into");
                 quote!(#name: #pin(#variable, #slots)?)
             }
         });

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::crew::{Account, Crew};
-use super::slots::{AtMost, PATIENCE, Slots};
+use super::slots::{AtMost, PATIENCE, PinnedSlots};
 use super::source::{At, Skips, Watch};
 use super::{DataLoader, lock};
 use crate::{Error, Result};
@@ -22,14 +22,14 @@ use crate::{Error, Result};
 /// # Ok::<(), pagelock_data::Error>(())
 /// ```
 pub struct Batches<'a, B: Send + 'static> {
-    loader: &'a DataLoader<B>,
+    pub(super) loader: &'a DataLoader<B>,
     epoch: u64,
     pub(super) next: usize,
     pub(super) end: usize,
     /// Why there is no batch at all; given once.
     pub(super) refusal: Option<Error>,
     pub(super) crew: Option<Crew<B>>,
-    slots: Option<Slots>, // for the batches that the program makes itself
+    slots: Option<PinnedSlots>, // for the batches that the program makes itself
     indices: Vec<usize>,
     at: At,
     /// When the program got its last batch.
@@ -49,7 +49,7 @@ impl<'a, B: Send + 'static> Batches<'a, B> {
         }
         if self.slots.is_none() {
             let patience = AtMost(self.loader.plan.timeout.unwrap_or(PATIENCE));
-            let slots = |memory| Slots::new(memory, self.loader.plan.when_full, patience);
+            let slots = |memory| PinnedSlots::new(memory, self.loader.plan.when_full, patience);
             self.slots = self.loader.slot_memory().map(slots);
         }
         let skips = self.loader.plan.skips.then_some(Skips { worker: None });

@@ -22,7 +22,7 @@ use pagelock_memory::{Budget, Reservation, taken_by_thread};
 
 use super::lock;
 use super::report::LoaderReport;
-use super::slots::{PATIENCE, Patience, SlotMemory, Slots, WhenFull};
+use super::slots::{PATIENCE, Patience, PinnedSlots, SlotMemory, WhenFull};
 use super::source::{At, Recipe, Skipped, Skips, Times, Watch};
 use crate::{Error, Result};
 
@@ -388,7 +388,7 @@ impl<B: Send + 'static> Shared<B> {
         lock(&self.queue).starting -= 1;
         self.room.notify_all();
         let turn = || Turn { shared: self.clone(), worker, desk: desk.clone() };
-        let slots = self.memory.clone().map(|memory| Slots::new(memory, self.plan.when_full, turn()));
+        let slots = self.memory.clone().map(|memory| PinnedSlots::new(memory, self.plan.when_full, turn()));
         let mut indices = Vec::new();
         while let Some((job, reserved)) = self.take(worker, desk) {
             let before = taken_by_thread();

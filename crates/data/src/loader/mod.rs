@@ -11,11 +11,13 @@
 
 mod batches;
 mod crew;
+mod device;
 mod report;
 mod settings;
 mod slots;
 mod source;
 mod state;
+mod tuning;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -27,10 +29,12 @@ use self::slots::{SlotMemory, slot_memory};
 use self::source::{Collated, Mapped, Recipe, Source, Stacked};
 pub use self::{
     batches::Batches,
+    device::{DeviceBatches, DeviceLoader},
     report::LoaderReport,
     slots::{Slots, WhenFull},
     source::Skipped,
     state::LoaderState,
+    tuning::Tuning,
 };
 use crate::collate::Stack;
 use crate::dataset::Dataset;

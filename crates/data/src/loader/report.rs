@@ -45,6 +45,8 @@ pub struct LoaderReport {
     pub map: Duration,
     /// Copying into page-locked memory what was not collated there.
     pub pin: Duration,
+    /// Handing batches to a device ([`DataLoader::to`](crate::DataLoader::to)): the program's own time.
+    pub transfer: Duration,
     /// Workers that had nothing to do: the window was full of batches that the program had not taken yet.
     pub wait_for_program: Duration,
     /// Waiting for the budget: of batches that are ahead, or of page-locked memory.
@@ -70,8 +72,13 @@ impl LoaderReport {
     }
 
     /// Making batches, all of it.
-    fn making(&self) -> Duration {
+    pub(super) fn making(&self) -> Duration {
         self.fetch + self.collate + self.map + self.pin
+    }
+
+    /// Whether the program hardly ever waits.
+    pub(super) fn keeps_up(&self) -> bool {
+        self.program_waited * 20 <= self.program_waited + self.program_worked
     }
 
     /// What the figures say, and what to do about it.
@@ -85,12 +92,11 @@ impl LoaderReport {
     /// # Ok::<(), pagelock_data::Error>(())
     /// ```
     pub fn advice(&self) -> &'static str {
-        let all = self.program_waited + self.program_worked;
         if self.batches == 0 {
             "no batch was loaded yet"
         } else if self.pageable * 10 > self.batches {
             "page-locked memory is short: raise pin_budget, prefetch fewer batches, or drop batches earlier"
-        } else if self.program_waited * 20 <= all {
+        } else if self.keeps_up() {
             "the loader keeps up: the program hardly ever waits"
         } else if self.wait_for_budget * 4 > self.making() {
             "the budget holds the workers back: raise it, or make batches smaller"
@@ -120,6 +126,7 @@ impl AddAssign for LoaderReport {
         self.collate += other.collate;
         self.map += other.map;
         self.pin += other.pin;
+        self.transfer += other.transfer;
         self.pageable += other.pageable;
         self.skipped += other.skipped;
         self.wait_for_program += other.wait_for_program;
@@ -145,6 +152,7 @@ impl fmt::Display for LoaderReport {
             ("collate", self.collate),
             ("map", self.map),
             ("pin", self.pin),
+            ("transfer", self.transfer),
             ("workers waited for the program", self.wait_for_program),
             ("waited for the budget", self.wait_for_budget),
             ("the program waited", self.program_waited),

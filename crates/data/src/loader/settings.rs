@@ -1,7 +1,7 @@
 //! How a [`DataLoader`]'s batches are made: by how many threads, how far ahead, and in which memory. None of it changes
 //! what a program sees, except errors.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use pagelock_memory::Budget;
@@ -30,6 +30,7 @@ impl<B: Send + 'static> DataLoader<B> {
     /// # Ok::<(), pagelock_data::Error>(())
     /// ```
     pub fn num_workers(mut self, num_workers: usize) -> Self {
+        self.idle = Mutex::new(None); // workers of another number are of no use
         self.plan.n_workers = num_workers;
         self
     }

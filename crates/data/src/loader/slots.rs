@@ -1,4 +1,4 @@
-//! [`Slots`]: page-locked memory that batches are made in, and what to do when there is no more of it.
+//! [`PinnedSlots`]: page-locked memory that batches are made in, and what to do when there is no more of it.
 //!
 //! While a batch is collated, the thread's new tensors come from here, so that they are where a GPU copies from without
 //! having been copied themselves. Slots are pooled: a batch that is dropped leaves its memory to the next.
@@ -12,6 +12,7 @@ use pagelock_memory::{
 };
 use pagelock_tensor::{Element, Error as TensorError, Tensor, page_locked, page_locked_source};
 
+use super::device::Uploads;
 use crate::Result;
 
 /// What a loader does when its budget of page-locked memory is full; see
@@ -52,8 +53,31 @@ pub(super) fn slot_memory(budget: Option<&Budget>) -> SlotMemory {
     }
 }
 
-/// The page-locked memory of a loader; what [`PinMemory`](crate::PinMemory) copies into.
-pub struct Slots {
+/// Where a loader wants the tensors of its batches: in its page-locked memory, or on a device. What
+/// [`PinMemory::move_into`](crate::PinMemory::move_into) is given.
+pub struct Slots<'a>(pub(super) Goal<'a>);
+
+pub(super) enum Goal<'a> {
+    PageLocked(&'a PinnedSlots),
+    Device(&'a Uploads),
+}
+
+impl Slots<'_> {
+    /// `tensor` where it is wanted: itself if it is there, else a copy.
+    ///
+    /// # Errors
+    /// [`Error::Tensor`](crate::Error::Tensor) if memory is refused, or for a tensor on a GPU that is to be page-locked.
+    pub fn take<T: Element>(&self, tensor: Tensor<T>) -> Result<Tensor<T>> {
+        match self.0 {
+            Goal::PageLocked(_) if tensor.is_pinned() => Ok(tensor),
+            Goal::PageLocked(slots) => slots.copy(&tensor),
+            Goal::Device(uploads) => uploads.take(tensor),
+        }
+    }
+}
+
+/// The page-locked memory of a loader, as one thread uses it.
+pub(super) struct PinnedSlots {
     source: Arc<SlotSource>,
 }
 
@@ -81,7 +105,7 @@ struct SlotSource {
     never_fits: AtomicUsize, // the shortest length that was too much for the limit itself
 }
 
-impl Slots {
+impl PinnedSlots {
     pub(super) fn new(memory: SlotMemory, when_full: WhenFull, patience: impl Patience) -> Self {
         let (waited_nanos, fell_back) = (AtomicU64::new(0), AtomicBool::new(false));
         let never_fits = AtomicUsize::new(usize::MAX);
@@ -89,11 +113,8 @@ impl Slots {
         Self { source: Arc::new(SlotSource { memory, when_full, patience, waited_nanos, fell_back, never_fits }) }
     }
 
-    /// A copy of `tensor` in a slot, contiguous and without a gradient.
-    ///
-    /// # Errors
-    /// [`Error::Tensor`](crate::Error::Tensor) if memory is refused, or for a tensor that is on a GPU.
-    pub fn copy<T: Element>(&self, tensor: &Tensor<T>) -> Result<Tensor<T>> {
+    /// A copy in a slot, contiguous and without a gradient.
+    fn copy<T: Element>(&self, tensor: &Tensor<T>) -> Result<Tensor<T>> {
         if !tensor.device().is_cpu() {
             let (shape, device) = (*tensor.shape(), tensor.device());
             return Err(TensorError::OnDevice { op: "pin_memory", shape, device }.into());

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use pagelock_memory::Holder;
 
-use super::slots::Slots;
+use super::slots::{Goal, PinnedSlots, Slots};
 use crate::collate::Stack;
 use crate::dataset::{Dataset, check_index};
 use crate::pin::PinMemory;
@@ -52,7 +52,7 @@ impl<B: 'static> Recipe<B> {
 /// Sees where the making of a batch is, and how long each part took.
 pub(super) struct Watch<'a> {
     at: &'a At,
-    slots: Option<&'a Slots>,
+    slots: Option<&'a PinnedSlots>,
     /// Batches are being made in slots.
     pinning: bool,
     skips: Option<Skips>,
@@ -105,7 +105,7 @@ impl At {
 }
 
 impl<'a> Watch<'a> {
-    pub(super) fn new(at: &'a At, slots: Option<&'a Slots>, skips: Option<Skips>) -> Self {
+    pub(super) fn new(at: &'a At, slots: Option<&'a PinnedSlots>, skips: Option<Skips>) -> Self {
         at.0.store(0, Ordering::Relaxed);
         Self { at, slots, pinning: false, skips, times: Times::default(), skipped: Vec::new() }
     }
@@ -138,7 +138,7 @@ impl<'a> Watch<'a> {
     /// none left.
     fn pin<B: PinMemory>(&mut self, batch: B) -> Result<B> {
         match self.slots.filter(|_| !self.times.pageable && !batch.is_pinned()) {
-            Some(slots) => self.placed(|times| &mut times.pin, || batch.pin_into(slots)),
+            Some(slots) => self.placed(|times| &mut times.pin, || batch.move_into(&Slots(Goal::PageLocked(slots)))),
             None => Ok(batch),
         }
     }

@@ -1,6 +1,6 @@
 //! Tensors on their way between host and devices, on a device that does everything as late as it may.
 
-use pagelock_tensor::{Create, Device, Result, Tensor};
+use pagelock_tensor::{CopyStream, Create, Device, Result, Tensor};
 
 use crate::common::{devices, software};
 
@@ -181,4 +181,33 @@ fn memory_of_a_device_is_given_back_when_the_last_view_goes() {
     assert!(cuda.pool_stats().live.0 >= 4_000);
     drop(view);
     assert_eq!(cuda.pool_stats().live.0, 0);
+}
+
+#[test]
+fn a_copy_stream_takes_tensors_to_a_device_in_any_shape() {
+    for device in all_devices() {
+        let copies = CopyStream::new(&device).unwrap();
+        let x = Tensor::arange(0.0, 12.0, 1.0).unwrap().reshape([3, 4]).unwrap();
+        for x in [x.clone(), x.t().unwrap(), x.select(1, 1).unwrap(), x.pin_memory().unwrap()] {
+            let there = copies.upload(&x).unwrap();
+            assert_eq!(there.device(), device);
+            assert_eq!(there.to_vec().unwrap(), x.to_vec().unwrap());
+            assert_eq!(copies.upload(&there).unwrap().to_vec().unwrap(), x.to_vec().unwrap(), "it is there already");
+        }
+        let tracked = Tensor::ones([2]).unwrap().set_requires_grad(true);
+        assert!(!copies.upload(&tracked).unwrap().requires_grad());
+    }
+}
+
+#[test]
+fn what_a_copy_stream_brings_is_there_for_the_next_operation() {
+    for device in all_devices() {
+        let copies = CopyStream::new(&device).unwrap();
+        for round in 0..20 {
+            let x = Tensor::full([10_000], round as f32).unwrap().pin_memory().unwrap();
+            let there = copies.upload(&x).unwrap();
+            x.fill_(-1.0).unwrap(); // waits for the copy
+            assert_eq!(there.to_vec().unwrap(), [round as f32; 10_000]);
+        }
+    }
 }

@@ -1,0 +1,203 @@
+//! [`DeviceLoader`]: a loader whose batches are on a device before the program asks for them.
+//!
+//! Copies run on a stream of their own, from page-locked batches, while the device computes; an operation waits for the
+//! batch that it uses and for nothing else. A source is kept until the copies after it are queued, since dropping it
+//! waits for its own.
+
+use std::any::Any;
+use std::collections::VecDeque;
+use std::ops::Deref;
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use pagelock_tensor::{CopyStream, Device, Element, Tensor};
+
+use super::slots::{Goal, Slots};
+use super::{Batches, DataLoader};
+use crate::pin::PinMemory;
+use crate::{Error, Result};
+
+/// Gives the batches of a [`DataLoader`] on a device; made by [`DataLoader::to`].
+///
+/// It is that loader for everything else: [`len`](DataLoader::len), [`report`](DataLoader::report),
+/// [`state`](DataLoader::state), and so on.
+///
+/// # Examples
+/// ```
+/// use pagelock_data::{DataLoader, TensorDataset};
+/// use pagelock_tensor::{Device, Tensor};
+///
+/// let device = Device::best();
+/// let dataset = TensorDataset::new((Tensor::zeros([100, 784])?, Tensor::ones([100])?))?;
+/// let loader = DataLoader::new(dataset).batch_size(25).shuffle(1).num_workers(2).to(&device)?;
+/// for batch in &loader {
+///     let (xb, yb) = batch?;
+///     assert_eq!((xb.device(), yb.device()), (device.clone(), device.clone()));
+/// }
+/// assert_eq!(loader.report().batches, 4);
+/// # Ok::<(), pagelock_data::Error>(())
+/// ```
+pub struct DeviceLoader<B> {
+    loader: DataLoader<B>,
+    device: Device,
+    ahead: usize,
+}
+
+impl<B: PinMemory + Send + 'static> DataLoader<B> {
+    /// Batches on `device`: page-locked first, if it is a GPU, then copied there on a stream of its own while the device
+    /// computes, two batches ahead of the program. They are as they are with [`Tensor::to`], only sooner.
+    ///
+    /// # Errors
+    /// None so far; what keeps a batch from the device comes in its place.
+    ///
+    /// # Examples
+    /// See [`DeviceLoader`].
+    pub fn to(self, device: &Device) -> Result<DeviceLoader<B>> {
+        let loader = if device.is_cpu() || self.pins { self } else { self.pin_memory(true) };
+        Ok(DeviceLoader { loader, device: device.clone(), ahead: 2 })
+    }
+}
+
+impl<B: PinMemory + Send + 'static> DeviceLoader<B> {
+    /// How many batches are on the device, or on their way there, ahead of the program: 2 unless set. Each takes memory
+    /// there; with 0 a batch is copied when the program asks for it.
+    ///
+    /// # Examples
+    /// ```
+    /// # use pagelock_data::{DataLoader, TensorDataset};
+    /// # use pagelock_tensor::{Device, Tensor};
+    /// # let dataset = TensorDataset::new(Tensor::zeros([100, 2])?)?;
+    /// let loader = DataLoader::new(dataset).batch_size(10).to(&Device::best())?.ahead(4);
+    /// assert_eq!(loader.iter().count(), 10);
+    /// # Ok::<(), pagelock_data::Error>(())
+    /// ```
+    pub fn ahead(mut self, ahead: usize) -> Self {
+        self.ahead = ahead;
+        self
+    }
+
+    /// Starts the next epoch; `for batch in &loader` does the same.
+    ///
+    /// # Examples
+    /// See [`DeviceLoader`].
+    pub fn iter(&self) -> DeviceBatches<'_, B> {
+        let (uploads, refusal) = match CopyStream::new(&self.device) {
+            Ok(stream) => (Some(Uploads { stream, sources: Mutex::default() }), None),
+            Err(error) => (None, Some(error.into())),
+        };
+        let batches = self.loader.iter();
+        DeviceBatches { ahead: self.ahead, batches, uploads, refusal, there: VecDeque::new(), sources: VecDeque::new() }
+    }
+}
+
+impl<B> Deref for DeviceLoader<B> {
+    type Target = DataLoader<B>;
+
+    fn deref(&self) -> &DataLoader<B> {
+        &self.loader
+    }
+}
+
+impl<'a, B: PinMemory + Send + 'static> IntoIterator for &'a DeviceLoader<B> {
+    type Item = Result<B>;
+    type IntoIter = DeviceBatches<'a, B>;
+
+    fn into_iter(self) -> DeviceBatches<'a, B> {
+        self.iter()
+    }
+}
+
+/// One epoch of a [`DeviceLoader`].
+///
+/// # Examples
+/// ```
+/// # use pagelock_data::{DataLoader, TensorDataset};
+/// # use pagelock_tensor::{Device, Tensor};
+/// # let dataset = TensorDataset::new(Tensor::zeros([10])?)?;
+/// let loader = DataLoader::new(dataset).batch_size(4).to(&Device::best())?;
+/// let mut batches = loader.iter();
+/// batches.next();
+/// assert_eq!(batches.size_hint(), (2, Some(2)));
+/// assert_eq!(loader.state().batch, 1, "what is ahead was not given yet");
+/// # Ok::<(), pagelock_data::Error>(())
+/// ```
+pub struct DeviceBatches<'a, B: PinMemory + Send + 'static> {
+    batches: Batches<'a, B>,
+    ahead: usize,
+    uploads: Option<Uploads>,
+    /// Why there is no batch at all; given once.
+    refusal: Option<Error>,
+    there: VecDeque<Arrived<B>>,
+    /// Of the batches that were sent last.
+    sources: VecDeque<Sources>,
+}
+
+/// A batch on the device, and where the loader is when the program has it.
+struct Arrived<B> {
+    batch: Result<B>,
+    then: (u64, usize),
+}
+
+/// Tensors that are being copied.
+type Sources = Vec<Box<dyn Any + Send>>;
+
+/// Sends the tensors of a batch to a device.
+pub(super) struct Uploads {
+    stream: CopyStream,
+    sources: Mutex<Sources>, // guards what was sent of this batch
+}
+
+impl Uploads {
+    pub(super) fn take<T: Element>(&self, tensor: Tensor<T>) -> Result<Tensor<T>> {
+        let there = self.stream.upload(&tensor)?;
+        if !self.stream.device().is_cpu() {
+            self.sources.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(tensor));
+        }
+        Ok(there)
+    }
+}
+
+impl<B: PinMemory + Send + 'static> DeviceBatches<'_, B> {
+    /// Sends the next batch; false if there is none.
+    fn send(&mut self, uploads: &Uploads) -> bool {
+        let Some(batch) = self.batches.next() else { return false };
+        let start = Instant::now();
+        let batch = batch.and_then(|batch| batch.move_into(&Slots(Goal::Device(uploads))));
+        let sources = std::mem::take(&mut *uploads.sources.lock().unwrap_or_else(PoisonError::into_inner));
+        self.sources.push_back(sources);
+        let mut progress = self.batches.loader.progress();
+        progress.report.transfer += start.elapsed();
+        let then = progress.next;
+        drop(progress);
+        self.there.push_back(Arrived { batch, then });
+        true
+    }
+}
+
+impl<B: PinMemory + Send + 'static> Iterator for DeviceBatches<'_, B> {
+    type Item = Result<B>;
+
+    fn next(&mut self) -> Option<Result<B>> {
+        if let Some(error) = self.refusal.take() {
+            return Some(Err(error));
+        }
+        let uploads = self.uploads.take()?;
+        while self.there.len() <= self.ahead && self.send(&uploads) {}
+        self.uploads = Some(uploads);
+        let Arrived { batch, then } = self.there.pop_front()?;
+        self.batches.loader.progress().next = then;
+        while self.sources.len() > self.there.len() + 1 {
+            self.sources.pop_front(); // waits for the copy of the batch that was given before this one
+        }
+        Some(batch)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        if self.uploads.is_none() {
+            let left = usize::from(self.refusal.is_some());
+            return (left, Some(left));
+        }
+        let left = self.there.len() + self.batches.size_hint().0;
+        (left, Some(left))
+    }
+}

@@ -1,0 +1,128 @@
+//! Batches that are brought to a device ahead of the program, on a device of software that copies as late as it may, and
+//! on a GPU where there is one.
+
+use std::io::Write;
+
+use pagelock_cuda::software::Config;
+use pagelock_data::{DataLoader, Dataset, Error, PinMemory, Result, TensorDataset};
+use pagelock_tensor::{Create, Device, Tensor};
+
+fn devices() -> Vec<Device> {
+    let software = pagelock_cuda::Device::software(Config::default()).unwrap();
+    let mut devices = vec![Device::Cpu, Device::try_from(&software).unwrap()];
+    match Device::cuda(0) {
+        Ok(gpu) => devices.push(gpu),
+        Err(missing) => {
+            let required = std::env::var_os("REQUIRE_GPU").is_some_and(|value| value == "1");
+            assert!(!required, "REQUIRE_GPU=1, but {missing}");
+            let _ = writeln!(std::io::stderr(), "SKIPPED on a GPU: {missing}");
+        }
+    }
+    devices
+}
+
+fn pairs(n: usize) -> TensorDataset<(Tensor, Tensor<i64>)> {
+    let x = Tensor::arange(0.0, 3.0 * n as f32, 1.0).unwrap().reshape([-1, 3]).unwrap();
+    TensorDataset::new((x, Tensor::<i64>::arange(0, n as i64, 1).unwrap())).unwrap()
+}
+
+fn values((x, y): &(Tensor, Tensor<i64>)) -> (Vec<f32>, Vec<i64>) {
+    (x.to_vec().unwrap(), y.to_vec().unwrap())
+}
+
+#[test]
+fn batches_on_a_device_are_those_of_the_host_in_the_same_order() {
+    let loader = || DataLoader::new(pairs(103)).batch_size(10).shuffle(3);
+    let plain = loader();
+    let expected: Vec<_> =
+        (0..2).flat_map(|_| plain.iter().map(|batch| values(&batch.unwrap())).collect::<Vec<_>>()).collect();
+    for device in devices() {
+        for (n_workers, ahead) in [(0, 0), (0, 2), (1, 1), (3, 5), (2, 100)] {
+            let there = loader().num_workers(n_workers).to(&device).unwrap().ahead(ahead);
+            let mut given = Vec::new();
+            for _epoch in 0..2 {
+                for batch in &there {
+                    let batch = batch.unwrap();
+                    assert_eq!((batch.0.device(), batch.1.device()), (device.clone(), device.clone()));
+                    given.push(values(&batch));
+                }
+            }
+            assert_eq!(given, expected, "{device}, {n_workers} workers, {ahead} ahead");
+        }
+    }
+}
+
+#[test]
+fn a_type_of_ones_own_goes_to_a_device_as_it_is_pinned() {
+    #[derive(PinMemory)]
+    struct Batch {
+        points: Tensor,
+        #[pin(skip)]
+        labels: Tensor<i64>,
+    }
+    for device in devices() {
+        let loader = DataLoader::new(pairs(8)).batch_size(4).map(|(points, labels)| Ok(Batch { points, labels }));
+        for batch in &loader.to(&device).unwrap() {
+            let batch = batch.unwrap();
+            assert_eq!(batch.points.device(), device);
+            assert!(batch.labels.device().is_cpu(), "skipped");
+        }
+    }
+}
+
+#[test]
+fn an_error_keeps_its_place_among_batches_on_a_device() {
+    struct OneIsDamaged;
+
+    impl Dataset for OneIsDamaged {
+        type Sample = i64;
+        fn len(&self) -> usize {
+            5
+        }
+        fn get(&self, index: usize) -> Result<i64> {
+            if index == 2 { Err(Error::other("row 2 is damaged")) } else { Ok(index as i64) }
+        }
+    }
+    for device in devices() {
+        let loader = DataLoader::new(OneIsDamaged).num_workers(1).to(&device).unwrap();
+        let texts: Vec<String> = loader
+            .iter()
+            .map(|batch| batch.map_or_else(|error| error.to_string(), |batch| format!("{:?}", batch.to_vec().unwrap())))
+            .collect();
+        assert_eq!(texts, ["[0]", "[1]", "sample 2: row 2 is damaged", "[3]", "[4]"]);
+    }
+}
+
+#[test]
+fn the_state_counts_batches_that_the_program_has_and_not_those_ahead() {
+    for device in devices() {
+        let loader =
+            || DataLoader::new(pairs(50)).batch_size(10).shuffle(3).num_workers(2).to(&device).unwrap().ahead(3);
+        let whole: Vec<_> = loader().iter().map(|batch| values(&batch.unwrap())).collect();
+        let first = loader();
+        for n_given in 0..=5 {
+            first.set_epoch(0);
+            let mut given: Vec<_> = first.iter().take(n_given).map(|batch| values(&batch.unwrap())).collect();
+            let state = first.state();
+            assert_eq!((state.epoch, state.batch), if n_given == 5 { (1, 0) } else { (0, n_given) });
+            let second = loader();
+            second.resume(state).unwrap();
+            if n_given < 5 {
+                given.extend(second.iter().map(|batch| values(&batch.unwrap())));
+            }
+            assert_eq!(given, whole);
+        }
+    }
+}
+
+#[test]
+fn an_epoch_that_is_left_early_leaves_nothing_in_flight() {
+    let software = pagelock_cuda::Device::software(Config::default()).unwrap();
+    let device = Device::try_from(&software).unwrap();
+    let loader = DataLoader::new(pairs(1_000)).batch_size(10).num_workers(2).to(&device).unwrap();
+    for n_given in 0..20 {
+        loader.iter().take(n_given).for_each(drop);
+    }
+    device.synchronize().unwrap();
+    assert_eq!(software.leaked().count, 0);
+}

@@ -1,0 +1,77 @@
+//! [`CopyStream`]: a stream beside the one on which operations run, for tensors on their way to a device.
+//!
+//! Copies from page-locked memory go on while the device computes, and an operation that uses what was copied waits for
+//! that copy alone, on the device: `pagelock-cuda` orders streams by the buffers that they use.
+
+use std::fmt;
+
+use pagelock_cuda::Stream;
+
+use crate::device::Device;
+use crate::element::Element;
+use crate::error::{Error, Result};
+use crate::tensor::Tensor;
+use crate::transfer::upload_on;
+
+/// Copies tensors to a device beside what it computes; for what feeds a loop from the host.
+///
+/// # Examples
+/// ```
+/// use pagelock_tensor::{CopyStream, Device, Tensor};
+///
+/// let copies = CopyStream::new(&Device::best())?;
+/// let next = copies.upload(&Tensor::ones([64, 784])?.pin_memory()?)?; // while operations go on
+/// assert_eq!(next.device(), *copies.device());
+/// # Ok::<(), pagelock_tensor::Error>(())
+/// ```
+pub struct CopyStream {
+    device: Device,
+    stream: Option<Stream>, // none for the CPU, to which nothing is copied
+}
+
+impl CopyStream {
+    /// A stream of `device` for copies alone; for the CPU, one on which nothing happens.
+    ///
+    /// # Errors
+    /// [`Error::Cuda`].
+    pub fn new(device: &Device) -> Result<CopyStream> {
+        let stream = match device {
+            Device::Cuda(cuda) => Some(cuda.cuda().stream().map_err(|source| Error::cuda("to", source))?),
+            Device::Cpu => None,
+        };
+        Ok(CopyStream { device: device.clone(), stream })
+    }
+
+    /// `tensor` on the device, without its gradient: itself if it is there already, else a copy as
+    /// [`Tensor::to`](Tensor::to) makes it, only on this stream. Returns while the copy may still be going on. Dropping
+    /// the last handle of a page-locked `tensor` waits for the copy; keep it until the next one, say.
+    ///
+    /// # Errors
+    /// As [`Tensor::to`].
+    pub fn upload<T: Element>(&self, tensor: &Tensor<T>) -> Result<Tensor<T>> {
+        let tensor = tensor.clone().with_node(None);
+        match &self.stream {
+            Some(stream) if tensor.device().is_cpu() => {
+                let dense = if tensor.layout().is_dense() { tensor } else { tensor.contiguous()? };
+                Ok(upload_on(stream, dense.raw(), &self.device)?.typed())
+            }
+            _ => tensor.to(&self.device),
+        }
+    }
+
+    /// The device.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// The stream, to record events on; none for the CPU.
+    pub fn stream(&self) -> Option<&Stream> {
+        self.stream.as_ref()
+    }
+}
+
+impl fmt::Debug for CopyStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CopyStream({})", self.device)
+    }
+}
