@@ -201,13 +201,13 @@ fn a_copy_stream_takes_tensors_to_a_device_in_any_shape() {
 
 #[test]
 fn what_a_copy_stream_brings_is_there_for_the_next_operation() {
-    for device in all_devices() {
+    for device in all_devices().into_iter().filter(|device| !device.is_cpu()) {
         let copies = CopyStream::new(&device).unwrap();
         for round in 0..20 {
             let x = Tensor::full([10_000], round as f32).unwrap().pin_memory().unwrap();
             let there = copies.upload(&x).unwrap();
             x.fill_(-1.0).unwrap(); // waits for the copy
-            assert_eq!(there.to_vec().unwrap(), [round as f32; 10_000]);
+            assert!(there.to_vec().unwrap().iter().all(|&element| element == round as f32), "round {round}");
         }
     }
 }
