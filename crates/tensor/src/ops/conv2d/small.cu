@@ -160,7 +160,7 @@ INLINE constexpr int share(int count, int lanes) {
 }
 
 #define OWN share(RESULTS, PARTS)
-#define STORED vector_of(OWN | ACROSS | RESULT_W)
+#define STORED together(OWN | ACROSS | RESULT_W)
 
 // A block computes BLOCK_ROWS channels of one image. Grid: images; rows.
 extern "C" __global__ void __launch_bounds__(THREADS)

@@ -227,7 +227,8 @@ impl WeightGrad {
                 sizes(channels).map(move |block_channels| plan(images, tiles * tile_rows, block_channels))
             });
             candidates.filter(|plan| plan.fits(size)).min_by_key(|plan| {
-                (plan.loads() * plan.tiles().div_ceil(TILES), plan.block_channels) // time, about
+                let time = plan.loads() * plan.tiles().div_ceil(TILES); // about
+                (rows % plan.block_rows != 0, time, plan.block_channels)
             })
         })
     }
@@ -317,10 +318,8 @@ fn correlate(
     let size = computing_bytes(x.dtype());
     let plan = Geometry::new(d, transposed).and_then(|g| Correlation::new(g, size, mask.is_some()));
     let launch = plan.and_then(|plan| plan.launch(d.batch));
-    let (Some(plan), Some(launch), true) = (plan, launch, out.is_aligned(4 * x.dtype().size())) else {
-        return Ok(false);
-    };
-    let aligned = is_aligned(&x) && mask.as_ref().is_none_or(is_aligned);
+    let (Some(plan), Some(launch)) = (plan, launch) else { return Ok(false) };
+    let aligned = is_aligned(&x) && mask.as_ref().is_none_or(is_aligned) && out.is_aligned(4 * x.dtype().size());
     let constants = plan.constants().and(&[
         ("HAS_BIAS", bias.is_some().into()),
         ("RELU", relu.into()),
@@ -429,6 +428,11 @@ mod tests {
             dims([3, 5], [9, 11], [3, 2], [2, 1], [1, 0]),
             dims([7, 3], [5, 6], [1, 4], [3, 4], [0, 3]),
             dims([2, 1], [1, 1], [1, 1], [1, 1], [0, 0]),
+            dims([32, 32], [14, 14], [3, 3], [1, 1], [1, 1]),
+            dims([64, 64], [8, 8], [3, 3], [1, 1], [1, 1]),
+            dims([3, 32], [32, 32], [3, 3], [1, 1], [1, 1]),
+            dims([64, 10], [5, 5], [5, 5], [1, 1], [2, 2]),
+            dims([24, 40], [9, 9], [7, 7], [4, 3], [3, 5]),
         ]
     }
 
