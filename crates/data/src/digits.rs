@@ -360,6 +360,11 @@ pub enum Origin {
         /// The folder.
         folder: PathBuf,
     },
+    /// Fashion-MNIST, likewise.
+    Fashion {
+        /// The folder.
+        folder: PathBuf,
+    },
     /// Drawn by [`SyntheticDigits`](crate::SyntheticDigits).
     Generated {
         /// From this seed.
@@ -389,6 +394,7 @@ impl fmt::Display for DigitSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.origin {
             Origin::Mnist { folder } => write!(f, "MNIST from {}", folder.display())?,
+            Origin::Fashion { folder } => write!(f, "Fashion-MNIST from {}", folder.display())?,
             Origin::Generated { seed, .. } => write!(f, "generated digits (seed {seed})")?,
         }
         let (train, valid, test) = (self.train.len(), self.valid.len(), self.test.len());

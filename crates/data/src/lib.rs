@@ -17,23 +17,30 @@
 //! ```
 //!
 //! Reading order: `dataset.rs`, `transform.rs`, `sampler/`, `collate.rs`, `pin.rs`, `loader/`; then for digits `digits.rs`, `mnist.rs` (with
-//! `idx.rs`, `remote.rs`, `download.rs`) and `synthetic/`.
+//! `idx.rs`, `remote.rs`, `download.rs`) and `synthetic/`; for other data `stored/`, `cifar.rs`,
+//! `csv.rs` and `images.rs`, and `transforms.rs` for pictures.
 //!
 //! # Features
 //! - `download` (default): missing data files are fetched over HTTPS; without it, a missing file is an error that says
 //!   where to get it.
 //! - `progress` (default): a progress bar for downloads, on terminals only.
+//! - `images`: folders of PNG and JPEG pictures (`ImageFolder`).
+//! - `safetensors`: rows of tensors in `.safetensors` files.
 //!
 //! There is no `unsafe` in this crate.
 #![forbid(unsafe_code)]
 
+mod cifar;
 mod collate;
+mod csv;
 mod dataset;
 mod digits;
 #[cfg(feature = "download")]
 mod download;
 mod error;
 pub mod idx;
+#[cfg(feature = "images")]
+mod images;
 mod loader;
 mod mnist;
 mod pin;
@@ -41,15 +48,21 @@ mod pin;
 mod progress;
 mod remote;
 mod sampler;
+mod stored;
 mod synthetic;
 mod transform;
+pub mod transforms;
 
+pub use cifar::Cifar;
 pub use collate::Stack;
+pub use csv::CsvTable;
 pub use dataset::{Dataset, Rows, Subset, TensorDataset, random_split};
 pub use digits::{DigitBytes, DigitSet, Digits, Origin};
 #[cfg(feature = "download")]
 pub use download::Timeouts;
 pub use error::{Error, NoDownload, Result};
+#[cfg(feature = "images")]
+pub use images::ImageFolder;
 pub use loader::{
     Batches, DataLoader, DeviceBatches, DeviceLoader, LoaderReport, LoaderState, Skipped, Slots, Tuning, WhenFull,
     get_data,
@@ -64,6 +77,7 @@ pub use progress::{Progress, Silent};
 pub use sampler::{
     BatchSampler, DistributedSampler, FixedSampler, Place, RandomSampler, Sampler, SequentialSampler, WeightedSampler,
 };
+pub use stored::StoredRows;
 pub use synthetic::SyntheticDigits;
 pub use transform::Transformed;
 

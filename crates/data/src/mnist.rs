@@ -28,6 +28,12 @@ const SET: &str = "mnist";
 const MIRRORS: [&str; 2] =
     ["https://ossci-datasets.s3.amazonaws.com/mnist", "https://storage.googleapis.com/cvdf-datasets/mnist"];
 
+/// The same for Fashion-MNIST: its authors' own.
+const FASHION_MIRRORS: [&str; 1] = ["https://fashion-mnist.s3-website.eu-central-1.amazonaws.com"];
+
+/// The four files of a set: images and labels to train with, and to test.
+type Files = [RemoteFile; 4];
+
 const TRAIN_IMAGES: RemoteFile = RemoteFile {
     set: SET,
     name: "train-images-idx3-ubyte.gz",
@@ -53,7 +59,22 @@ const TEST_LABELS: RemoteFile = RemoteFile {
     md5: "ec29112dd5afa0611ce80d1b7f02629c",
 };
 
-/// Finds, downloads and reads MNIST.
+const MNIST: Files = [TRAIN_IMAGES, TRAIN_LABELS, TEST_IMAGES, TEST_LABELS];
+
+const FASHION_SET: &str = "fashion-mnist";
+
+const FASHION: Files = [
+    fashion("train-images-idx3-ubyte.gz", 26_421_880, "8d4fb7e6c68d591d4c3dfef9ec88bf0d"),
+    fashion("train-labels-idx1-ubyte.gz", 29_515, "25c81989df183df01b3e8a0aad5dffbe"),
+    fashion("t10k-images-idx3-ubyte.gz", 4_422_102, "bef4ecab320f06d8554ea6380940ec79"),
+    fashion("t10k-labels-idx1-ubyte.gz", 5_148, "bb300cfdad3c16e7a12a480ee83cd310"),
+];
+
+const fn fashion(name: &'static str, len_bytes: u64, md5: &'static str) -> RemoteFile {
+    RemoteFile { set: FASHION_SET, name, len_bytes, md5 }
+}
+
+/// Finds, downloads and reads MNIST, or Fashion-MNIST.
 ///
 /// Looks in the folder given, else in `$PAGELOCK_DATA/mnist`, else in `pagelock/mnist` in the user's cache folder, for
 /// the four files under their usual names, packed (`.gz`) or not. A file that is not there is downloaded into that
@@ -70,6 +91,7 @@ const TEST_LABELS: RemoteFile = RemoteFile {
 /// ```
 #[derive(Clone)]
 pub struct Mnist {
+    files: Files,
     folder: Option<PathBuf>,
     offline: bool,
     mirrors: Vec<String>,
@@ -95,6 +117,7 @@ impl Mnist {
     /// ```
     pub fn new() -> Self {
         Self {
+            files: MNIST,
             folder: None,
             offline: false,
             mirrors: MIRRORS.map(String::from).into(),
@@ -103,6 +126,20 @@ impl Mnist {
             #[cfg(feature = "download")]
             progress: default_progress(),
         }
+    }
+
+    /// Fashion-MNIST: pictures of clothes in the form of MNIST, in the folder `fashion-mnist`. H. Xiao, K. Rasul,
+    /// R. Vollgraf, 2017.
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_data::Mnist;
+    ///
+    /// let error = Mnist::fashion().folder("/nowhere").offline(true).open().unwrap_err().to_string();
+    /// assert!(error.contains("(md5 8d4fb7e6c68d591d4c3dfef9ec88bf0d)"), "{error}");
+    /// ```
+    pub fn fashion() -> Self {
+        Self { files: FASHION, mirrors: FASHION_MIRRORS.map(String::from).into(), ..Self::new() }
     }
 
     /// Looks in `folder` and nowhere else.
@@ -227,14 +264,17 @@ impl Mnist {
     fn open_in(&self, environment: &Environment) -> Result<DigitSet> {
         let folder = match &self.folder {
             Some(folder) => folder.clone(),
-            None => environment.folder()?,
+            None => environment.folder(self.files[0].set)?,
         };
         let find = |file| self.find(file, &folder, environment);
         // All four before the first is read: a missing one should not cost the time of reading the others.
-        let files = [find(TRAIN_IMAGES)?, find(TRAIN_LABELS)?, find(TEST_IMAGES)?, find(TEST_LABELS)?];
+        let [train_images, train_labels, test_images, test_labels] = self.files;
+        let files = [find(train_images)?, find(train_labels)?, find(test_images)?, find(test_labels)?];
         let training = read(&files[0], &files[1])?;
         let test = read(&files[2], &files[3])?;
-        DigitSet::split(training, test, Origin::Mnist { folder })
+        let origin =
+            if self.files[0].set == FASHION_SET { Origin::Fashion { folder } } else { Origin::Mnist { folder } };
+        DigitSet::split(training, test, origin)
     }
 
     /// The path of `file`, downloaded if need be.
@@ -284,12 +324,12 @@ impl Environment {
         self.offline.as_ref().is_some_and(|value| !value.is_empty() && value != "0")
     }
 
-    fn folder(&self) -> Result<PathBuf> {
+    fn folder(&self, set: &str) -> Result<PathBuf> {
         if let Some(data) = self.data.as_ref().filter(|data| !data.is_empty()) {
-            return Ok(Path::new(data).join(SET));
+            return Ok(Path::new(data).join(set));
         }
         let base = etcetera::choose_base_strategy().map_err(|error| Error::NoFolder { because: error.to_string() })?;
-        Ok(base.cache_dir().join("pagelock").join(SET))
+        Ok(base.cache_dir().join("pagelock").join(set))
     }
 }
 
@@ -333,12 +373,12 @@ mod tests {
 
     #[test]
     fn the_data_folder_of_the_environment_comes_before_the_cache() {
-        assert_eq!(environment(Some(Path::new("/data")), "").folder().unwrap(), Path::new("/data/mnist"));
+        assert_eq!(environment(Some(Path::new("/data")), "").folder(SET).unwrap(), Path::new("/data/mnist"));
         assert!(
-            environment(None, "").folder().is_err()
-                || environment(None, "").folder().unwrap().ends_with("pagelock/mnist")
+            environment(None, "").folder(SET).is_err()
+                || environment(None, "").folder(SET).unwrap().ends_with("pagelock/mnist")
         );
-        assert_ne!(environment(Some(Path::new("")), "").folder().ok(), Some(PathBuf::from("mnist")));
+        assert_ne!(environment(Some(Path::new("")), "").folder(SET).ok(), Some(PathBuf::from("mnist")));
     }
 
     #[test]

@@ -1,0 +1,179 @@
+//! [`Cifar`]: small color photographs of ten or a hundred kinds of things, from the files of their binary version.
+//!
+//! A. Krizhevsky: Learning multiple layers of features from tiny images, 2009; 50,000 training and 10,000 test images of
+//! 32 × 32 pixels. A record is one label (CIFAR-100: two, the coarse one first), then 1,024 bytes of red, green and blue.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use pagelock_memory::{HostBuffer, default_host, holder};
+use pagelock_tensor::{Create, Tensor};
+
+use crate::dataset::{Dataset, check_index};
+use crate::{Error, Result};
+
+const SIDE: usize = 32;
+const PIXELS: usize = 3 * SIDE * SIDE;
+const TRAIN_10: [&str; 5] =
+    ["data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin", "data_batch_4.bin", "data_batch_5.bin"];
+
+/// Images of CIFAR-10 or CIFAR-100 with their labels, as bytes; a dataset of images `[3, 32, 32]` of `u8`, and labels.
+///
+/// # Examples
+/// ```no_run
+/// use pagelock_data::{Cifar, DataLoader};
+///
+/// let train = Cifar::cifar10_train("cifar-10-batches-bin")?; // the folder that the archive unpacks to
+/// for batch in &DataLoader::new(train).batch_size(128).shuffle(0).num_workers(4).pin_memory(true) {
+///     let (images, labels) = batch?; // [128, 3, 32, 32] of u8, [128] of i64
+///     let images = (images.cast::<f32>()? / 255.0)?;
+/// }
+/// # Ok::<(), pagelock_data::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Cifar {
+    records: Arc<HostBuffer>,
+    n_labels: usize, // bytes before the pixels of a record
+    n_samples: usize,
+}
+
+impl Cifar {
+    /// The 50,000 training images of CIFAR-10, in the folder of `data_batch_1.bin` to `data_batch_5.bin`.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if a file cannot be read; [`Error::Content`] if one is not whole records, or has a label that there is
+    /// not; [`Error::Memory`].
+    ///
+    /// # Examples
+    /// See [`Cifar`].
+    pub fn cifar10_train(folder: impl AsRef<Path>) -> Result<Self> {
+        Self::open(folder.as_ref(), &TRAIN_10, 10)
+    }
+
+    /// The 10,000 test images of CIFAR-10, in the folder of `test_batch.bin`.
+    ///
+    /// # Errors
+    /// As [`cifar10_train`](Self::cifar10_train).
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_data::Cifar;
+    ///
+    /// let error = Cifar::cifar10_test("/nowhere").unwrap_err().to_string();
+    /// assert!(error.starts_with("cannot open `/nowhere/test_batch.bin`: "), "{error}");
+    /// ```
+    pub fn cifar10_test(folder: impl AsRef<Path>) -> Result<Self> {
+        Self::open(folder.as_ref(), &["test_batch.bin"], 10)
+    }
+
+    /// The 50,000 training images of CIFAR-100 with their fine labels, in the folder of `train.bin`.
+    ///
+    /// # Errors
+    /// As [`cifar10_train`](Self::cifar10_train).
+    ///
+    /// # Examples
+    /// See [`Cifar`].
+    pub fn cifar100_train(folder: impl AsRef<Path>) -> Result<Self> {
+        Self::open(folder.as_ref(), &["train.bin"], 100)
+    }
+
+    /// The 10,000 test images of CIFAR-100 with their fine labels, in the folder of `test.bin`.
+    ///
+    /// # Errors
+    /// As [`cifar10_train`](Self::cifar10_train).
+    ///
+    /// # Examples
+    /// See [`Cifar`].
+    pub fn cifar100_test(folder: impl AsRef<Path>) -> Result<Self> {
+        Self::open(folder.as_ref(), &["test.bin"], 100)
+    }
+
+    fn open(folder: &Path, names: &[&str], n_classes: u8) -> Result<Self> {
+        let n_labels = if n_classes == 10 { 1 } else { 2 };
+        let record = n_labels + PIXELS;
+        let paths: Vec<PathBuf> = names.iter().map(|name| folder.join(name)).collect();
+        let mut len_bytes = 0;
+        for path in &paths {
+            let metadata = std::fs::metadata(path).map_err(|source| Error::io("open", path, source))?;
+            let len = metadata.len() as usize;
+            if len == 0 || !len.is_multiple_of(record) || !metadata.is_file() {
+                let problem = format!(
+                    "it has {len} bytes, and records of CIFAR-{n_classes} take {record} each; get the binary version from \
+                     https://www.cs.toronto.edu/~kriz/cifar.html again"
+                );
+                return Err(Error::Content { path: path.clone(), problem });
+            }
+            len_bytes += len;
+        }
+        let _charged = holder("cifar");
+        let mut records = HostBuffer::allocate(default_host(), len_bytes)?;
+        let mut rest = records.bytes_mut()?;
+        for path in &paths {
+            rest = read_records(path, rest, record, n_labels, n_classes)?;
+        }
+        Ok(Self { records: Arc::new(records), n_labels, n_samples: len_bytes / record })
+    }
+
+    fn record(&self, index: usize) -> Result<(&[u8], i64)> {
+        check_index(index, self.n_samples)?;
+        let record = self.n_labels + PIXELS;
+        let bytes = &self.records.bytes()[index * record..][..record];
+        let (labels, pixels) = bytes.split_at(self.n_labels);
+        Ok((pixels, i64::from(labels[self.n_labels - 1])))
+    }
+}
+
+/// Reads one file to the front of `room`; returns what is left of it.
+fn read_records<'a>(
+    path: &Path,
+    room: &'a mut [u8],
+    record: usize,
+    n_labels: usize,
+    n_classes: u8,
+) -> Result<&'a mut [u8]> {
+    use std::io::Read;
+
+    let failed = |source| Error::io("read", path, source);
+    let mut file = std::fs::File::open(path).map_err(failed)?;
+    let len = (file.metadata().map_err(failed)?.len() as usize).min(room.len());
+    let (bytes, rest) = room.split_at_mut(len);
+    file.read_exact(bytes).map_err(failed)?;
+    let labels = bytes.chunks_exact(record).map(|record| record[n_labels - 1]);
+    match labels.enumerate().find(|&(_, label)| label >= n_classes) {
+        Some((index, label)) => {
+            let problem =
+                format!("its record {index} has the label {label}, and there are {n_classes}; get the file again");
+            Err(Error::Content { path: path.into(), problem })
+        }
+        None => Ok(rest),
+    }
+}
+
+impl Dataset for Cifar {
+    type Sample = (Tensor<u8>, i64);
+
+    fn len(&self) -> usize {
+        self.n_samples
+    }
+
+    fn get(&self, index: usize) -> Result<(Tensor<u8>, i64)> {
+        let (pixels, label) = self.record(index)?;
+        Ok((Tensor::from_slice(pixels, [3, SIDE, SIDE])?, label))
+    }
+
+    fn gather(&self, indices: &[usize]) -> Result<Option<(Tensor<u8>, Tensor<i64>)>> {
+        for &index in indices {
+            check_index(index, self.n_samples)?;
+        }
+        let mut labels = Vec::with_capacity(indices.len());
+        let images = Tensor::build([indices.len(), 3, SIDE, SIDE], |out: &mut [u8]| {
+            for (place, &index) in out.chunks_exact_mut(PIXELS).zip(indices) {
+                if let Ok((pixels, label)) = self.record(index) {
+                    place.copy_from_slice(pixels);
+                    labels.push(label);
+                }
+            }
+        })?;
+        Ok(Some((images, Tensor::<i64>::new(labels)?)))
+    }
+}

@@ -1,0 +1,124 @@
+//! [`ImageFolder`]: labelled pictures in folders, one for each class, decoded when they are asked for.
+
+use std::fs;
+use std::io::BufReader;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use image::{ImageReader, Limits};
+use pagelock_tensor::Tensor;
+
+use crate::dataset::{Dataset, check_index};
+use crate::{Error, Result};
+
+/// The longest side of a picture, and the memory that decoding one may take: what a header claims beyond is refused.
+const LONGEST_SIDE: u32 = 16_384;
+const MOST_BYTES: u64 = 1 << 30;
+
+/// Pictures in the subfolders of a folder, whose names, sorted, are the classes 0, 1, 2 and so on: PyTorch's
+/// `ImageFolder`. A sample is a picture `[height, width, 3]` of `u8` and its class. PNG and JPEG, told apart by content.
+///
+/// # Examples
+/// ```
+/// use pagelock_data::{Dataset, ImageFolder};
+///
+/// let folder = tempfile::tempdir()?;
+/// for class in ["cats", "dogs"] {
+///     std::fs::create_dir(folder.path().join(class))?;
+///     image::RgbImage::from_pixel(4, 2, image::Rgb([9, 8, 7])).save(folder.path().join(class).join("1.png"))?;
+/// }
+///
+/// let pictures = ImageFolder::open(folder.path())?;
+/// assert_eq!((pictures.len(), pictures.classes()), (2, &["cats".to_owned(), "dogs".to_owned()][..]));
+/// let (picture, class) = pictures.get(1)?;
+/// assert_eq!((picture.dims(), class), (&[2, 4, 3][..], 1));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct ImageFolder {
+    classes: Arc<[String]>,
+    files: Arc<[(PathBuf, i64)]>,
+}
+
+impl ImageFolder {
+    /// Lists the pictures (`.png`, `.jpg`, `.jpeg`) of `folder`, in the order of their names.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if a folder cannot be read; [`Error::Content`] if there is no subfolder, or no picture.
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_data::ImageFolder;
+    ///
+    /// let folder = tempfile::tempdir()?;
+    /// assert!(ImageFolder::open(folder.path()).unwrap_err().to_string().ends_with(
+    ///     "it has no pictures in subfolders; make a folder for each class, with .png, .jpg or .jpeg files"
+    /// ));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn open(folder: impl AsRef<Path>) -> Result<Self> {
+        let folder = folder.as_ref();
+        let subfolders: Vec<PathBuf> = entries(folder)?.into_iter().filter(|path| path.is_dir()).collect();
+        let mut files = Vec::new();
+        for (class, subfolder) in (0..).zip(&subfolders) {
+            files.extend(entries(subfolder)?.into_iter().filter(|path| is_picture(path)).map(|path| (path, class)));
+        }
+        if files.is_empty() {
+            let problem =
+                "it has no pictures in subfolders; make a folder for each class, with .png, .jpg or .jpeg files";
+            return Err(Error::Content { path: folder.into(), problem: problem.into() });
+        }
+        let name = |path: &PathBuf| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        Ok(Self { classes: subfolders.iter().map(name).collect(), files: files.into() })
+    }
+
+    /// The names of the classes, by number.
+    ///
+    /// # Examples
+    /// See [`ImageFolder`].
+    pub fn classes(&self) -> &[String] {
+        &self.classes
+    }
+}
+
+impl Dataset for ImageFolder {
+    type Sample = (Tensor<u8>, i64);
+
+    fn len(&self) -> usize {
+        self.files.len()
+    }
+
+    fn get(&self, index: usize) -> Result<(Tensor<u8>, i64)> {
+        check_index(index, self.files.len())?;
+        let (path, class) = &self.files[index];
+        Ok((decode(path)?, *class))
+    }
+}
+
+fn decode(path: &Path) -> Result<Tensor<u8>> {
+    let file = fs::File::open(path).map_err(|source| Error::io("open", path, source))?;
+    let reader = ImageReader::new(BufReader::new(file)).with_guessed_format();
+    let mut reader = reader.map_err(|source| Error::io("read", path, source))?;
+    let mut limits = Limits::default();
+    (limits.max_image_width, limits.max_image_height) = (Some(LONGEST_SIDE), Some(LONGEST_SIDE));
+    limits.max_alloc = Some(MOST_BYTES);
+    reader.limits(limits);
+    let wrong = |error| Error::Content { path: path.into(), problem: format!("it is no picture to decode: {error}") };
+    let picture = reader.decode().map_err(wrong)?.into_rgb8();
+    let shape = [picture.height() as usize, picture.width() as usize, 3];
+    Ok(Tensor::from_slice(picture.as_raw(), shape)?)
+}
+
+fn is_picture(path: &Path) -> bool {
+    let extension = path.extension().unwrap_or_default().to_string_lossy().to_lowercase();
+    ["png", "jpg", "jpeg"].contains(&&*extension) && path.is_file()
+}
+
+/// What is in a folder, sorted.
+fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
+    let failed = |source| Error::io("list", folder, source);
+    let listed = fs::read_dir(folder).map_err(failed)?.map(|entry| entry.map(|entry| entry.path()));
+    let mut paths = listed.collect::<Result<Vec<_>, _>>().map_err(failed)?;
+    paths.sort();
+    Ok(paths)
+}

@@ -1,0 +1,226 @@
+//! [`StoredRows`]: the rows of an array in a file, read when they are asked for; however large the file, in fixed memory.
+//!
+//! Rows are read at their place, not mapped: a file that somebody cuts short is an error that names the row, where a mapped
+//! one ends the process. What was read lately, the system keeps in its page cache anyway.
+//!
+//! `npy.rs` and `safetensors.rs` find the array in files of those formats. What a header says is checked against the length
+//! of the file before anything is allocated.
+
+mod npy;
+#[cfg(feature = "safetensors")]
+mod safetensors;
+
+use std::fs::File;
+use std::io;
+use std::marker::PhantomData;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use pagelock_memory::{HostBuffer, default_host};
+use pagelock_tensor::{DType, Element, Tensor};
+
+use crate::collate::Stack;
+use crate::dataset::{Dataset, check_index};
+use crate::{Error, Result};
+
+/// An array in a file, row by row: a dataset whose samples are its rows.
+///
+/// The file may be larger than RAM. Cloning is cheap: the open file is shared. A batch is read straight into its tensor,
+/// page-locked if the loader says so; a row is copied once on the way.
+///
+/// # Examples
+/// ```
+/// use pagelock_data::{DataLoader, Dataset, StoredRows};
+///
+/// let folder = tempfile::tempdir()?;
+/// let path = folder.path().join("points.bin");
+/// let numbers: Vec<u8> = (0..6).flat_map(|i| (i as f32).to_le_bytes()).collect();
+/// std::fs::write(&path, numbers)?;
+///
+/// let points = StoredRows::<f32>::raw(&path, &[2])?; // [3, 2]
+/// assert_eq!((points.len(), points.get(1)?.to_vec()?), (3, vec![2.0, 3.0]));
+/// for batch in &DataLoader::new(points).batch_size(2).shuffle(0).pin_memory(true) {
+///     assert!(batch?.is_pinned());
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct StoredRows<T = f32> {
+    file: Arc<File>,
+    path: PathBuf,
+    start: u64, // of the first row
+    row_shape: Vec<usize>,
+    row_bytes: usize,
+    n_rows: usize,
+    element: PhantomData<fn() -> T>,
+}
+
+/// Where an array is in a file, as a header claims.
+struct Claim {
+    dtype: DType,
+    shape: Vec<usize>,
+    start: u64,
+}
+
+impl<T: Element> StoredRows<T> {
+    /// The rows of a file without a header: numbers of this machine's byte order, one row after another.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; [`Error::Content`] if the file is not a whole number of rows.
+    ///
+    /// # Examples
+    /// See [`StoredRows`].
+    pub fn raw(path: impl AsRef<Path>, row_shape: &[usize]) -> Result<Self> {
+        let path = path.as_ref();
+        let (file, len_bytes) = open(path)?;
+        let row_bytes = bytes_of(T::DTYPE, row_shape).filter(|&bytes| bytes > 0);
+        let row_bytes =
+            row_bytes.ok_or_else(|| wrong(path, format!("rows of {row_shape:?} have no size; give another")))?;
+        if !len_bytes.is_multiple_of(row_bytes) {
+            let problem = format!(
+                "it has {len_bytes} bytes, and a row of {row_shape:?} {} takes {row_bytes}; give the right shape or get the \
+                 whole file",
+                T::DTYPE
+            );
+            return Err(wrong(path, problem));
+        }
+        let mut shape = vec![(len_bytes / row_bytes) as usize];
+        shape.extend(row_shape);
+        Self::claimed(path, file, len_bytes, Claim { dtype: T::DTYPE, shape, start: 0 })
+    }
+
+    /// The rows that a header claims, if the file is long enough for them.
+    fn claimed(path: &Path, file: File, len_bytes: u64, claim: Claim) -> Result<Self> {
+        let Claim { dtype, shape, start } = claim;
+        if dtype != T::DTYPE {
+            let wanted = T::DTYPE;
+            return Err(wrong(
+                path,
+                format!("its elements are {dtype}, not {wanted}; open it as StoredRows of that type"),
+            ));
+        }
+        let Some((&n_rows, row_shape)) = shape.split_first() else {
+            return Err(wrong(path, "it holds one number, which has no rows; give it a first dimension".into()));
+        };
+        let whole = bytes_of(dtype, &shape).and_then(|bytes| bytes.checked_add(start));
+        let row_bytes = bytes_of(dtype, row_shape).and_then(|bytes| usize::try_from(bytes).ok());
+        match (whole, row_bytes) {
+            (Some(end), Some(row_bytes)) if end <= len_bytes => {
+                let (file, path, row_shape) = (Arc::new(file), path.to_owned(), row_shape.to_vec());
+                Ok(Self { file, path, start, row_shape, row_bytes, n_rows, element: PhantomData })
+            }
+            _ => {
+                let problem = format!(
+                    "its header claims {shape:?} of {dtype} from byte {start}, but the file has {len_bytes} bytes; it is cut \
+                     off or not what it says: get it again"
+                );
+                Err(wrong(path, problem))
+            }
+        }
+    }
+
+    /// The shape of a row.
+    ///
+    /// # Examples
+    /// ```
+    /// # use pagelock_data::StoredRows;
+    /// # let file = tempfile::NamedTempFile::new()?;
+    /// # std::fs::write(&file, [0; 48])?;
+    /// assert_eq!(StoredRows::<f32>::raw(file.path(), &[2, 3])?.row_shape(), [2, 3]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn row_shape(&self) -> &[usize] {
+        &self.row_shape
+    }
+
+    /// All rows in memory.
+    ///
+    /// # Errors
+    /// As [`Dataset::get`]; [`Error::Tensor`] if memory is refused.
+    ///
+    /// # Examples
+    /// ```
+    /// # use pagelock_data::StoredRows;
+    /// # let file = tempfile::NamedTempFile::new()?;
+    /// # std::fs::write(&file, [7; 6])?;
+    /// assert_eq!(StoredRows::<u8>::raw(file.path(), &[3])?.read()?.dims(), [2, 3]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn read(&self) -> Result<Tensor<T>> {
+        self.rows(&(0..self.n_rows).collect::<Vec<_>>())
+    }
+
+    fn rows(&self, indices: &[usize]) -> Result<Tensor<T>> {
+        let mut shape = vec![indices.len()];
+        shape.extend(&self.row_shape);
+        let row_len = self.row_bytes / size_of::<T>();
+        let mut row = HostBuffer::allocate(default_host(), self.row_bytes)?;
+        let mut result = Ok(());
+        let tensor = Tensor::build(&shape[..], |out: &mut [T]| {
+            let mut places = out.chunks_exact_mut(row_len.max(1));
+            result = indices.iter().zip(&mut places).try_for_each(|(&index, place)| {
+                place.copy_from_slice(self.read_row(index, row.bytes_mut()?)?);
+                Ok(())
+            });
+        })?;
+        result.map(|()| tensor)
+    }
+
+    fn read_row<'a>(&self, index: usize, bytes: &'a mut [u8]) -> Result<&'a [T]> {
+        check_index(index, self.n_rows)?;
+        let at = self.start + index as u64 * self.row_bytes as u64;
+        self.file.read_exact_at(bytes, at).map_err(|source| self.unreadable(index, source))?;
+        if T::DTYPE == DType::Bool && bytes.iter().any(|&byte| byte > 1) {
+            return Err(wrong(
+                &self.path,
+                format!("row {index} has a byte that is no truth value; get the file again"),
+            ));
+        }
+        Ok(T::slice(bytes))
+    }
+
+    fn unreadable(&self, index: usize, source: io::Error) -> Error {
+        match source.kind() {
+            io::ErrorKind::UnexpectedEof => {
+                wrong(&self.path, format!("row {index} is not there any more: the file was cut short; get it again"))
+            }
+            _ => Error::io("read", &self.path, source),
+        }
+    }
+}
+
+// Tensors always stack to tensors; the compiler does not see it through `gather`'s own bound.
+impl<T: Element> Dataset for StoredRows<T>
+where
+    Tensor<T>: Stack<Batch = Tensor<T>>,
+{
+    type Sample = Tensor<T>;
+
+    fn len(&self) -> usize {
+        self.n_rows
+    }
+
+    fn get(&self, index: usize) -> Result<Tensor<T>> {
+        Ok(self.rows(&[index])?.select(0, 0)?)
+    }
+
+    fn gather(&self, indices: &[usize]) -> Result<Option<Tensor<T>>> {
+        self.rows(indices).map(Some)
+    }
+}
+
+fn open(path: &Path) -> Result<(File, u64)> {
+    let failed = |source| Error::io("open", path, source);
+    let file = File::open(path).map_err(failed)?;
+    let len_bytes = file.metadata().map_err(failed)?.len();
+    Ok((file, len_bytes))
+}
+
+fn bytes_of(dtype: DType, shape: &[usize]) -> Option<u64> {
+    shape.iter().try_fold(dtype.size() as u64, |bytes, &size| bytes.checked_mul(size as u64))
+}
+
+fn wrong(path: &Path, problem: String) -> Error {
+    Error::Content { path: path.into(), problem }
+}

@@ -1,0 +1,97 @@
+//! NumPy's `.npy`: a magic number, a version, the length of a header, the header (a Python dictionary), the elements.
+//!
+//! ```text
+//! 93 "NUMPY" 01 00 76 00  {'descr': '<f4', 'fortran_order': False, 'shape': (60000, 28, 28), }
+//! ```
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use pagelock_tensor::{DType, Element};
+
+use super::{Claim, StoredRows, open, wrong};
+use crate::{Error, Result};
+
+const MAGIC: [u8; 6] = *b"\x93NUMPY";
+/// Headers are some hundred bytes; this is what NumPy itself reads at most unless told otherwise.
+const LONGEST_HEADER: u64 = 10_000;
+
+impl<T: Element> StoredRows<T> {
+    /// The rows of a `.npy` file, as `numpy.save` writes it.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; [`Error::Content`] if it is no such file, has elements of another type, is in Fortran's order, or is
+    /// shorter than its header says.
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_data::{Dataset, StoredRows};
+    ///
+    /// let file = tempfile::NamedTempFile::new()?;
+    /// let header = format!("{:<117}\n", "{'descr': '|u1', 'fortran_order': False, 'shape': (2, 3), }");
+    /// std::fs::write(&file, [b"\x93NUMPY\x01\x00\x76\x00", header.as_bytes(), &[1, 2, 3, 4, 5, 6]].concat())?;
+    ///
+    /// let rows = StoredRows::<u8>::npy(file.path())?;
+    /// assert_eq!((rows.len(), rows.get(1)?.to_vec()?), (2, vec![4, 5, 6]));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn npy(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        let (file, len_bytes) = open(path)?;
+        let (start, header) = read_header(path, &file, len_bytes)?;
+        let (dtype, shape) = parse(&header).map_err(|problem| wrong(path, problem))?;
+        Self::claimed(path, file, len_bytes, Claim { dtype, shape, start })
+    }
+}
+
+/// Where the elements start, and the dictionary.
+fn read_header(path: &Path, file: &File, len_bytes: u64) -> Result<(u64, String)> {
+    let not_npy = || wrong(path, "it does not start like a .npy file; write it with numpy.save".into());
+    let mut start = [0; 12];
+    let n_start = len_bytes.min(12) as usize;
+    file.read_exact_at(&mut start[..n_start], 0).map_err(|source| Error::io("read", path, source))?;
+    if n_start < 10 || start[..6] != MAGIC {
+        return Err(not_npy());
+    }
+    let (at, header_bytes) = match start[6] {
+        1 => (10, u64::from(u16::from_le_bytes([start[8], start[9]]))),
+        2 | 3 => (12, u64::from(u32::from_le_bytes([start[8], start[9], start[10], start[11]]))),
+        version => return Err(wrong(path, format!("it is a .npy file of version {version}, and 1 to 3 are known"))),
+    };
+    if header_bytes > LONGEST_HEADER || at + header_bytes > len_bytes {
+        let problem = format!("its header claims {header_bytes} bytes of itself; it is damaged: get it again");
+        return Err(wrong(path, problem));
+    }
+    let mut header = vec![0; header_bytes as usize];
+    file.read_exact_at(&mut header, at).map_err(|source| Error::io("read", path, source))?;
+    Ok((at + header_bytes, String::from_utf8(header).map_err(|_| not_npy())?))
+}
+
+fn parse(header: &str) -> Result<(DType, Vec<usize>), String> {
+    let value = |key: &str| header.split_once(&format!("'{key}':")).map(|(_, rest)| rest.trim_start());
+    let (Some(descr), Some(order), Some(shape)) = (value("descr"), value("fortran_order"), value("shape")) else {
+        return Err("its header lacks descr, fortran_order or shape; write it with numpy.save".into());
+    };
+    let descr = descr.trim_start_matches('\'').split('\'').next().unwrap_or_default();
+    let dtype = match descr {
+        "<f4" => DType::F32,
+        "<f8" => DType::F64,
+        "<f2" => DType::F16,
+        "<i8" => DType::I64,
+        "<i4" => DType::I32,
+        "|u1" => DType::U8,
+        "|b1" => DType::Bool,
+        other => return Err(format!("its elements are `{other}`, which no tensor has; convert them with astype")),
+    };
+    if !order.starts_with("False") {
+        return Err("it is in Fortran's order; save numpy.ascontiguousarray of it".into());
+    }
+    let sizes = shape.strip_prefix('(').and_then(|rest| rest.split_once(')')).map(|(sizes, _)| sizes);
+    let parse = |size: &str| size.trim().parse::<usize>();
+    let sizes = sizes.map(|sizes| sizes.split(',').filter(|size| !size.trim().is_empty()).map(parse).collect());
+    match sizes {
+        Some(Ok(sizes)) => Ok((dtype, sizes)),
+        _ => Err("its header has a shape that is no list of sizes; write it with numpy.save".into()),
+    }
+}

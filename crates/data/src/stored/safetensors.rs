@@ -1,0 +1,74 @@
+//! Safetensors: the length of a header, the header (JSON: name, type, shape and place of each tensor), the elements.
+
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use pagelock_tensor::{DType, Element};
+use safetensors::Dtype;
+use safetensors::tensor::Metadata;
+
+use super::{Claim, StoredRows, bytes_of, open, wrong};
+use crate::{Error, Result};
+
+/// What the format allows.
+const LONGEST_HEADER: u64 = 100_000_000;
+
+impl<T: Element> StoredRows<T> {
+    /// The rows of the tensor `name` of a `.safetensors` file.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; [`Error::Content`] if it is no such file, has no tensor of that name, has elements of another type, or
+    /// is shorter than its header says.
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_data::{Dataset, StoredRows};
+    ///
+    /// let file = tempfile::NamedTempFile::new()?;
+    /// let header = r#"{"labels":{"dtype":"I64","shape":[2],"data_offsets":[0,16]}}    "#;
+    /// let elements = [7_i64.to_le_bytes(), 9_i64.to_le_bytes()].concat();
+    /// std::fs::write(&file, [&(header.len() as u64).to_le_bytes(), header.as_bytes(), &elements].concat())?;
+    ///
+    /// let labels = StoredRows::<i64>::safetensors(file.path(), "labels")?;
+    /// assert_eq!(labels.read()?.to_vec()?, [7, 9]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn safetensors(path: impl AsRef<Path>, name: &str) -> Result<Self> {
+        let path = path.as_ref();
+        let (file, len_bytes) = open(path)?;
+        let mut start = [0; 8];
+        let n_start = len_bytes.min(8) as usize;
+        file.read_exact_at(&mut start[..n_start], 0).map_err(|source| Error::io("read", path, source))?;
+        let header_bytes = u64::from_le_bytes(start);
+        if n_start < 8 || header_bytes > LONGEST_HEADER || 8 + header_bytes > len_bytes {
+            return Err(wrong(path, "it does not start like a safetensors file; get it again".into()));
+        }
+        let mut header = vec![0; header_bytes as usize];
+        file.read_exact_at(&mut header, 8).map_err(|source| Error::io("read", path, source))?;
+        let damaged = |why: String| wrong(path, format!("its header is damaged ({why}); get it again"));
+        let metadata: Metadata = serde_json::from_slice(&header).map_err(|error| damaged(error.to_string()))?;
+        let Some(info) = metadata.info(name) else {
+            let mut names: Vec<_> = metadata.tensors().into_keys().collect();
+            names.sort();
+            names.truncate(10);
+            return Err(wrong(path, format!("it has no tensor `{name}`; it has {}", names.join(", "))));
+        };
+        let dtype = match info.dtype {
+            Dtype::F32 => DType::F32,
+            Dtype::F64 => DType::F64,
+            Dtype::F16 => DType::F16,
+            Dtype::BF16 => DType::BF16,
+            Dtype::I64 => DType::I64,
+            Dtype::I32 => DType::I32,
+            Dtype::U8 => DType::U8,
+            Dtype::BOOL => DType::Bool,
+            other => return Err(wrong(path, format!("`{name}` has elements of {other:?}, which no tensor has"))),
+        };
+        let (from, to) = (info.data_offsets.0 as u64, info.data_offsets.1 as u64);
+        if to.checked_sub(from) != bytes_of(dtype, &info.shape) {
+            return Err(damaged(format!("`{name}` is {:?} of {dtype}, in bytes {from} to {to}", info.shape)));
+        }
+        let start = (8 + header_bytes).saturating_add(from);
+        Self::claimed(path, file, len_bytes, Claim { dtype, shape: info.shape.clone(), start })
+    }
+}

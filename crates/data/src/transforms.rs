@@ -1,0 +1,407 @@
+//! Transforms of images, as PyTorch's guides use them: for [`Dataset::transform`](crate::Dataset::transform).
+//!
+//! A transform is a value; tuples of them, and [`Compose`], go from first to last. Random ones draw from the generator that
+//! they are given, so what a sample becomes is a function of seed, epoch and index.
+
+use std::ops::RangeInclusive;
+
+use pagelock_tensor::{Element, Error as TensorError, Generator, Tensor};
+
+use crate::{Error, Result};
+
+/// Makes one thing of another, at random perhaps.
+///
+/// # Examples
+/// ```
+/// use pagelock_data::transforms::{Normalize, RandomCrop, RandomHorizontalFlip, ToTensor, Transform};
+/// use pagelock_data::{Dataset, TensorDataset};
+/// use pagelock_tensor::{Create, Tensor};
+///
+/// let images = TensorDataset::new((Tensor::<u8>::ones([10, 32, 32, 3])?, Tensor::<i64>::zeros([10])?))?;
+/// let train = (
+///     ToTensor,
+///     RandomCrop { size: [32, 32], padding: 4 },
+///     RandomHorizontalFlip { p: 0.5 },
+///     Normalize { mean: [0.5; 3], std: [0.25; 3] },
+/// );
+/// let train_ds = images.transform(42, move |(image, label), random| Ok((train.apply(image, random)?, label)));
+/// assert_eq!(train_ds.get(0)?.0.dims(), [3, 32, 32]);
+/// # Ok::<(), pagelock_data::Error>(())
+/// ```
+pub trait Transform<X> {
+    /// What it makes.
+    type Out;
+
+    /// Makes it of `x`, with random numbers from `random` alone.
+    ///
+    /// # Errors
+    /// What the transform says about inputs that it cannot use.
+    fn apply(&self, x: X, random: &Generator) -> Result<Self::Out>;
+}
+
+/// One transform after another: `Compose((a, b, c))`, which the tuple itself does as well.
+///
+/// # Examples
+/// ```
+/// use pagelock_data::transforms::{Compose, RandomHorizontalFlip, ToTensor, Transform};
+/// use pagelock_tensor::{Create, Generator, Tensor};
+///
+/// let compose = Compose((ToTensor, RandomHorizontalFlip { p: 1.0 }));
+/// let image = compose.apply(Tensor::<u8>::new([[0, 255]])?, &Generator::new(0))?;
+/// assert_eq!(image.to_vec()?, [1.0, 0.0]);
+/// # Ok::<(), pagelock_data::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Compose<T>(pub T);
+
+impl<X, T: Transform<X>> Transform<X> for Compose<T> {
+    type Out = T::Out;
+
+    fn apply(&self, x: X, random: &Generator) -> Result<T::Out> {
+        self.0.apply(x, random)
+    }
+}
+
+impl<X, A: Transform<X>> Transform<X> for (A,) {
+    type Out = A::Out;
+
+    fn apply(&self, x: X, random: &Generator) -> Result<A::Out> {
+        self.0.apply(x, random)
+    }
+}
+
+macro_rules! chain {
+    ($($first:ident $(, $next:ident: $before:ident)+ => $last:ident;)*) => {$(
+        impl<X, $first: Transform<X> $(, $next: Transform<$before::Out>)+> Transform<X> for ($first, $($next,)+) {
+            type Out = $last::Out;
+
+            #[allow(non_snake_case)] // each transform is called as its type
+            fn apply(&self, x: X, random: &Generator) -> Result<$last::Out> {
+                let ($first, $($next,)+) = self;
+                let x = $first.apply(x, random)?;
+                $(let x = $next.apply(x, random)?;)+
+                Ok(x)
+            }
+        }
+    )*};
+}
+
+chain! {
+    A, B: A => B;
+    A, B: A, C: B => C;
+    A, B: A, C: B, D: C => D;
+    A, B: A, C: B, D: C, E: D => E;
+    A, B: A, C: B, D: C, E: D, F: E => F;
+}
+
+/// An image of bytes, `[height, width]` or `[height, width, channels]`, as floats from 0 to 1, `[channels, height, width]`.
+///
+/// # Examples
+/// ```
+/// use pagelock_data::transforms::{ToTensor, Transform};
+/// use pagelock_tensor::{Create, Generator, Tensor};
+///
+/// let red_and_blue = Tensor::<u8>::new([[[255, 0, 0], [0, 0, 255]]])?; // one row of two pixels
+/// let image = ToTensor.apply(red_and_blue, &Generator::new(0))?;
+/// assert_eq!(image.dims(), [3, 1, 2]);
+/// assert_eq!(image.to_vec()?, [1.0, 0.0, 0.0, 0.0, 0.0, 1.0]);
+/// # Ok::<(), pagelock_data::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ToTensor;
+
+impl Transform<Tensor<u8>> for ToTensor {
+    type Out = Tensor;
+
+    fn apply(&self, image: Tensor<u8>, _random: &Generator) -> Result<Tensor> {
+        let [height, width, channels] = match *image.dims() {
+            [height, width] => [height, width, 1],
+            [height, width, channels] => [height, width, channels],
+            _ => return Err(wrong_shape("to_tensor", &image, "[height, width] or [height, width, channels]")),
+        };
+        let bytes = image.to_vec()?;
+        Ok(Tensor::build([channels, height, width], |out| {
+            for (channel, plane) in out.chunks_exact_mut((height * width).max(1)).enumerate() {
+                for (pixel, value) in plane.iter_mut().enumerate() {
+                    *value = f32::from(bytes[pixel * channels + channel]) / 255.0;
+                }
+            }
+        })?)
+    }
+}
+
+/// Each channel of `[channels, height, width]` less its mean, divided by its standard deviation.
+///
+/// # Examples
+/// ```
+/// use pagelock_data::transforms::{Normalize, Transform};
+/// use pagelock_tensor::{Generator, Tensor};
+///
+/// let image = Tensor::new([[[1.0]], [[3.0]]])?;
+/// let normal = Normalize { mean: [0.5, 1.0], std: [0.5, 4.0] }.apply(image, &Generator::new(0))?;
+/// assert_eq!(normal.to_vec()?, [1.0, 0.5]);
+/// # Ok::<(), pagelock_data::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Normalize<const CHANNELS: usize> {
+    /// Of each channel.
+    pub mean: [f32; CHANNELS],
+    /// The standard deviation of each.
+    pub std: [f32; CHANNELS],
+}
+
+impl<const CHANNELS: usize> Transform<Tensor> for Normalize<CHANNELS> {
+    type Out = Tensor;
+
+    fn apply(&self, image: Tensor, _random: &Generator) -> Result<Tensor> {
+        let planes = Planes::of("normalize", &image)?;
+        if planes.channels != CHANNELS {
+            return Err(wrong_shape("normalize", &image, &format!("{CHANNELS} channels, one for each mean")));
+        }
+        let mut values = image.to_vec()?;
+        let statistics = self.mean.into_iter().zip(self.std);
+        for (plane, (mean, std)) in values.chunks_exact_mut(planes.len().max(1)).zip(statistics) {
+            plane.iter_mut().for_each(|value| *value = (*value - mean) / std);
+        }
+        Ok(Tensor::from_vec(values, *image.shape())?)
+    }
+}
+
+/// A part of `[channels, height, width]` in a random place, after a border of zeros was added.
+///
+/// # Examples
+/// ```
+/// use pagelock_data::transforms::{RandomCrop, Transform};
+/// use pagelock_tensor::{Generator, Tensor};
+///
+/// let crop = RandomCrop { size: [2, 2], padding: 0 };
+/// let part = crop.apply(Tensor::arange(0.0, 12.0, 1.0)?.reshape([1, 3, 4])?, &Generator::new(5))?.to_vec()?;
+/// assert_eq!([part[1] - part[0], part[2] - part[0]], [1.0, 4.0]); // neighbors are still neighbors
+/// # Ok::<(), pagelock_data::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct RandomCrop {
+    /// Height and width of the part.
+    pub size: [usize; 2],
+    /// How wide the border is, on each side.
+    pub padding: usize,
+}
+
+impl<T: Element> Transform<Tensor<T>> for RandomCrop {
+    type Out = Tensor<T>;
+
+    fn apply(&self, image: Tensor<T>, random: &Generator) -> Result<Tensor<T>> {
+        let planes = Planes::of("random_crop", &image)?;
+        let [height, width] = self.size;
+        let room = |size: usize, whole: usize| (whole + 2 * self.padding).checked_sub(size);
+        let (Some(down), Some(right)) = (room(height, planes.height), room(width, planes.width)) else {
+            let wanted = format!("at least {height} x {width} with its border of {}", self.padding);
+            return Err(wrong_shape("random_crop", &image, &wanted));
+        };
+        // Where the part starts in the image without its border: before it, perhaps.
+        let start = |room: usize| below(random, room + 1) as isize - self.padding as isize;
+        let (top, left) = (start(down), start(right));
+        planes.remade([height, width], &image, |row, column| Some((row as isize + top, column as isize + left)))
+    }
+}
+
+/// `[channels, height, width]` mirrored, left to right, with probability `p`.
+///
+/// # Examples
+/// ```
+/// use pagelock_data::transforms::{RandomHorizontalFlip, Transform};
+/// use pagelock_tensor::{Generator, Tensor};
+///
+/// let image = Tensor::new([[[1.0, 2.0, 3.0]]])?;
+/// let always = RandomHorizontalFlip { p: 1.0 }.apply(image, &Generator::new(0))?;
+/// assert_eq!(always.to_vec()?, [3.0, 2.0, 1.0]);
+/// # Ok::<(), pagelock_data::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct RandomHorizontalFlip {
+    /// From 0, never, to 1, always.
+    pub p: f64,
+}
+
+impl<T: Element> Transform<Tensor<T>> for RandomHorizontalFlip {
+    type Out = Tensor<T>;
+
+    fn apply(&self, image: Tensor<T>, random: &Generator) -> Result<Tensor<T>> {
+        let planes = Planes::of("random_horizontal_flip", &image)?;
+        if random.next_f64() >= self.p {
+            return Ok(image);
+        }
+        let last = planes.width as isize - 1;
+        planes.remade([planes.height, planes.width], &image, |row, column| Some((row as isize, last - column as isize)))
+    }
+}
+
+/// `[channels, height, width]` turned, moved and scaled about its center, each at random; what comes from outside the image
+/// is zero. Every pixel is that of the nearest place before.
+///
+/// # Examples
+/// ```
+/// use pagelock_data::transforms::{RandomAffine, Transform};
+/// use pagelock_tensor::{Generator, Tensor};
+///
+/// let image = Tensor::ones([1, 28, 28])?;
+/// let affine = RandomAffine { degrees: 15.0, translate: [0.1, 0.1], scale: 0.9..=1.1 };
+/// assert_eq!(affine.apply(image.clone(), &Generator::new(3))?.dims(), [1, 28, 28]);
+///
+/// let nothing = RandomAffine { degrees: 0.0, translate: [0.0, 0.0], scale: 1.0..=1.0 };
+/// assert_eq!(nothing.apply(image.clone(), &Generator::new(3))?.to_vec()?, image.to_vec()?);
+/// # Ok::<(), pagelock_data::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct RandomAffine {
+    /// The angle is between this to one side and this to the other.
+    pub degrees: f32,
+    /// How far it moves at most, down and right, as a part of height and width.
+    pub translate: [f32; 2],
+    /// By how much it grows.
+    pub scale: RangeInclusive<f32>,
+}
+
+impl<T: Element> Transform<Tensor<T>> for RandomAffine {
+    type Out = Tensor<T>;
+
+    fn apply(&self, image: Tensor<T>, random: &Generator) -> Result<Tensor<T>> {
+        let planes = Planes::of("random_affine", &image)?;
+        let between = |low: f32, high: f32| f64::from(low) + random.next_f64() * f64::from(high - low);
+        let (sin, cos) = between(-self.degrees, self.degrees).to_radians().sin_cos();
+        let [down, right] = self.translate;
+        let down = (between(-down, down) * planes.height as f64).round();
+        let right = (between(-right, right) * planes.width as f64).round();
+        let scale = between(*self.scale.start(), *self.scale.end());
+        let [middle, center] = [planes.height, planes.width].map(|size| (size as f64 - 1.0) / 2.0);
+        planes.remade([planes.height, planes.width], &image, |row, column| {
+            let (y, x) = ((row as f64 - middle - down) / scale, (column as f64 - center - right) / scale);
+            let (y, x) = (cos * y - sin * x + middle, sin * y + cos * x + center);
+            // Halves go one way: a picture that shrinks to half its size keeps a quarter of its pixels.
+            let nearest = |at: f64| (at + 0.5).floor() as isize;
+            (y.is_finite() && x.is_finite()).then(|| (nearest(y), nearest(x)))
+        })
+    }
+}
+
+/// The sizes of `[channels, height, width]`.
+struct Planes {
+    channels: usize,
+    height: usize,
+    width: usize,
+}
+
+impl Planes {
+    fn of<T: Element>(op: &'static str, image: &Tensor<T>) -> Result<Self> {
+        match *image.dims() {
+            [channels, height, width] => Ok(Self { channels, height, width }),
+            _ => Err(wrong_shape(op, image, "[channels, height, width]")),
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.height * self.width
+    }
+
+    /// An image of another size, each pixel from where `from` says it was; zero if that is outside.
+    fn remade<T: Element>(
+        &self,
+        [height, width]: [usize; 2],
+        image: &Tensor<T>,
+        from: impl Fn(usize, usize) -> Option<(isize, isize)>,
+    ) -> Result<Tensor<T>> {
+        let values = image.to_vec()?;
+        let place = |row: usize, column: usize| {
+            let (y, x) = from(row, column)?;
+            let (y, x) = (usize::try_from(y).ok()?, usize::try_from(x).ok()?);
+            (y < self.height && x < self.width).then(|| y * self.width + x)
+        };
+        Ok(Tensor::build([self.channels, height, width], |out| {
+            for row in 0..height {
+                for column in 0..width {
+                    let from = place(row, column);
+                    for channel in 0..self.channels {
+                        let value = from.map_or(T::ZERO, |from| values[channel * self.len() + from]);
+                        out[(channel * height + row) * width + column] = value;
+                    }
+                }
+            }
+        })?)
+    }
+}
+
+/// A random number below `n`, which is not zero.
+fn below(random: &Generator, n: usize) -> usize {
+    ((random.next_f64() * n as f64) as usize).min(n - 1)
+}
+
+fn wrong_shape<T: Element>(op: &'static str, image: &Tensor<T>, expected: &str) -> Error {
+    let expected = format!("an image is {expected}");
+    TensorError::WrongShape { op, operand: "the image", shape: *image.shape(), expected }.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use pagelock_tensor::Create;
+
+    use super::*;
+
+    fn numbered() -> Tensor {
+        Tensor::arange(0.0, 24.0, 1.0).unwrap().reshape([2, 3, 4]).unwrap()
+    }
+
+    #[test]
+    fn a_crop_is_a_part_of_the_image_with_its_border_and_every_part_comes() {
+        let crop = RandomCrop { size: [3, 4], padding: 1 };
+        let mut firsts: Vec<f32> = Vec::new();
+        for seed in 0..200 {
+            let part = crop.apply(numbered(), &Generator::new(seed)).unwrap();
+            assert_eq!(part.dims(), [2, 3, 4]);
+            // The pixel in the middle is never of the border.
+            let middle = part.to_vec().unwrap()[5];
+            firsts.push(middle);
+        }
+        firsts.sort_by(f32::total_cmp);
+        firsts.dedup();
+        assert_eq!(firsts, [0.0, 1.0, 2.0, 4.0, 5.0, 6.0, 8.0, 9.0, 10.0]);
+    }
+
+    #[test]
+    fn a_crop_that_is_larger_than_the_image_is_refused_with_the_sizes() {
+        let error = RandomCrop { size: [9, 9], padding: 2 }.apply(numbered(), &Generator::new(0)).unwrap_err();
+        let text = error.to_string();
+        assert!(text.contains("[2, 3, 4]") && text.contains("at least 9 x 9 with its border of 2"), "{text}");
+    }
+
+    #[test]
+    fn a_flip_comes_as_often_as_it_should_and_undoes_itself() {
+        let flip = RandomHorizontalFlip { p: 0.25 };
+        let whole = numbered().to_vec().unwrap();
+        let flipped = (0..1_000)
+            .filter(|&seed| flip.apply(numbered(), &Generator::new(seed)).unwrap().to_vec().unwrap() != whole);
+        assert!((200..300).contains(&flipped.count()));
+        let always = (RandomHorizontalFlip { p: 1.0 }, RandomHorizontalFlip { p: 1.0 });
+        assert_eq!(always.apply(numbered(), &Generator::new(0)).unwrap().to_vec().unwrap(), whole);
+    }
+
+    #[test]
+    fn an_affine_that_always_moves_fills_with_zeros() {
+        let image = Tensor::ones([1, 10, 10]).unwrap();
+        let far = RandomAffine { degrees: 0.0, translate: [0.0, 0.0], scale: 0.5..=0.5 };
+        let small = far.apply(image, &Generator::new(0)).unwrap().to_vec().unwrap();
+        assert_eq!(small.iter().sum::<f32>(), 25.0, "10 x 10 at half the size");
+        assert_eq!((small[0], small[55]), (0.0, 1.0));
+    }
+
+    #[test]
+    fn bytes_flip_and_crop_too_and_other_shapes_are_refused() {
+        let bytes = Tensor::<u8>::new([[[1, 2]]]).unwrap();
+        let flipped = RandomHorizontalFlip { p: 1.0 }.apply(bytes.clone(), &Generator::new(0)).unwrap();
+        assert_eq!(flipped.to_vec().unwrap(), [2, 1]);
+        let flat = bytes.reshape([2]).unwrap();
+        assert!(ToTensor.apply(flat.clone(), &Generator::new(0)).is_err());
+        assert!(RandomHorizontalFlip { p: 1.0 }.apply(flat, &Generator::new(0)).is_err());
+        let two = Normalize { mean: [0.0; 2], std: [1.0; 2] };
+        assert!(two.apply(Tensor::ones([3, 2, 2]).unwrap(), &Generator::new(0)).is_err());
+    }
+}

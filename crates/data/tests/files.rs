@@ -1,0 +1,253 @@
+//! Files of other formats: read as they were written, and refused with what is wrong when they are damaged.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use pagelock_data::{Cifar, CsvTable, DataLoader, Dataset, Error, StoredRows};
+use pagelock_tensor::DType;
+use proptest::prelude::*;
+use tempfile::TempDir;
+
+fn file(content: &[u8]) -> (TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("file");
+    std::fs::write(&path, content).unwrap();
+    (folder, path)
+}
+
+/// What is wrong, without the name of the file.
+fn problem<T>(outcome: Result<T, Error>) -> String {
+    match outcome {
+        Err(Error::Content { problem, .. }) => problem,
+        Err(other) => panic!("another error: {other}"),
+        Ok(_) => panic!("the file was accepted"),
+    }
+}
+
+fn npy(dictionary: &str, elements: &[u8]) -> Vec<u8> {
+    let header = format!("{dictionary:<117}\n");
+    [b"\x93NUMPY\x01\x00", &(header.len() as u16).to_le_bytes()[..], header.as_bytes(), elements].concat()
+}
+
+fn floats(n: usize) -> Vec<u8> {
+    (0..n).flat_map(|i| (i as f32).to_le_bytes()).collect()
+}
+
+#[test]
+fn rows_of_a_file_come_in_any_order_and_number_of_workers() {
+    let (_folder, path) = file(&npy("{'descr': '<f4', 'fortran_order': False, 'shape': (100, 2, 3), }", &floats(600)));
+    let rows = StoredRows::<f32>::npy(&path).unwrap();
+    assert_eq!((rows.len(), rows.row_shape()), (100, &[2, 3][..]));
+    assert_eq!(rows.read().unwrap().dims(), [100, 2, 3]);
+    for n_workers in [0, 3] {
+        let loader = DataLoader::new(rows.clone()).batch_size(7).shuffle(1).num_workers(n_workers).pin_memory(true);
+        let mut firsts = Vec::new();
+        for batch in &loader {
+            let batch = batch.unwrap();
+            assert!(batch.is_pinned());
+            firsts.extend(batch.to_vec().unwrap().chunks(6).map(|row| row[0] as usize / 6).collect::<Vec<_>>());
+        }
+        firsts.sort();
+        assert_eq!(firsts, (0..100).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn a_file_that_is_cut_short_while_it_is_open_is_an_error_that_names_the_row() {
+    let (_folder, path) = file(&floats(1_000));
+    let rows = StoredRows::<f32>::raw(&path, &[10]).unwrap();
+    assert_eq!(rows.get(99).unwrap().to_vec().unwrap()[9], 999.0);
+    std::fs::File::options().write(true).open(&path).unwrap().set_len(1_980).unwrap();
+    assert_eq!(rows.get(48).unwrap().to_vec().unwrap()[0], 480.0);
+    assert_eq!(problem(rows.get(49)), "row 49 is not there any more: the file was cut short; get it again");
+    let loader = DataLoader::new(rows).batch_size(25).num_workers(2).skip_bad_samples(true);
+    let sizes: Vec<_> = loader.iter().map(|batch| batch.map_or(0, |batch| batch.dims()[0])).collect();
+    assert_eq!(sizes, [25, 24, 0, 0], "the rows that are there still come");
+    assert_eq!(loader.report().skipped, 51);
+}
+
+#[test]
+fn an_npy_file_that_lies_is_refused_before_anything_is_allocated() {
+    let header = |descr: &str, order: &str, shape: &str| {
+        npy(&format!("{{'descr': '{descr}', 'fortran_order': {order}, 'shape': {shape}, }}"), &floats(6))
+    };
+    for (content, expected) in [
+        (b"PK".to_vec(), "it does not start like a .npy file; write it with numpy.save"),
+        (
+            header("<f4", "False", "(4, 2)"),
+            "its header claims [4, 2] of float32 from byte 128, but the file has 152 bytes; it is cut off or not what it says: \
+             get it again",
+        ),
+        (
+            header("<f4", "False", "(9223372036854775807, 4)"),
+            "its header claims [9223372036854775807, 4] of float32 from byte 128, but the file has 152 bytes; it is cut off \
+             or not what it says: get it again",
+        ),
+        (header("<f8", "False", "(3,)"), "its elements are float64, not float32; open it as StoredRows of that type"),
+        (header("<U8", "False", "(3,)"), "its elements are `<U8`, which no tensor has; convert them with astype"),
+        (header("<f4", "True", "(3, 2)"), "it is in Fortran's order; save numpy.ascontiguousarray of it"),
+        (header("<f4", "False", "()"), "it holds one number, which has no rows; give it a first dimension"),
+        (
+            header("<f4", "False", "(-3, 2)"),
+            "its header has a shape that is no list of sizes; write it with numpy.save",
+        ),
+        (npy("{}", &[]), "its header lacks descr, fortran_order or shape; write it with numpy.save"),
+        (b"\x93NUMPY\x09\x00\x00\x00\x00\x00".to_vec(), "it is a .npy file of version 9, and 1 to 3 are known"),
+        (
+            b"\x93NUMPY\x02\x00\xff\xff\xff\xff".to_vec(),
+            "its header claims 4294967295 bytes of itself; it is damaged: get it again",
+        ),
+    ] {
+        let (_folder, path) = file(&content);
+        assert_eq!(problem(StoredRows::<f32>::npy(&path)), expected);
+    }
+}
+
+#[test]
+fn truth_values_are_checked_and_shapes_must_divide_the_file() {
+    let (_folder, path) = file(&[0, 1, 1, 7]);
+    let rows = StoredRows::<bool>::raw(&path, &[2]).unwrap();
+    assert_eq!(rows.get(0).unwrap().to_vec().unwrap(), [false, true]);
+    assert_eq!(problem(rows.get(1)), "row 1 has a byte that is no truth value; get the file again");
+    assert_eq!(
+        problem(StoredRows::<u8>::raw(&path, &[3])),
+        "it has 4 bytes, and a row of [3] uint8 takes 3; give the right shape or get the whole file"
+    );
+    assert_eq!(problem(StoredRows::<u8>::raw(&path, &[0])), "rows of [0] have no size; give another");
+    assert!(matches!(StoredRows::<u8>::raw(Path::new("/nowhere"), &[3]), Err(Error::Io { .. })));
+    assert!(matches!(rows.get(2), Err(Error::NoSample { index: 2, n_samples: 2 })));
+}
+
+#[cfg(feature = "safetensors")]
+#[test]
+fn a_safetensors_file_that_lies_is_refused() {
+    let with =
+        |header: &str, elements: &[u8]| [&(header.len() as u64).to_le_bytes(), header.as_bytes(), elements].concat();
+    let good = r#"{"x":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]}}"#;
+    let (_folder, path) = file(&with(good, &floats(6)));
+    assert_eq!(StoredRows::<f32>::safetensors(&path, "x").unwrap().get(1).unwrap().to_vec().unwrap(), [3.0, 4.0, 5.0]);
+    assert_eq!(problem(StoredRows::<f32>::safetensors(&path, "y")), "it has no tensor `y`; it has x");
+    assert_eq!(
+        problem(StoredRows::<i64>::safetensors(&path, "x")),
+        "its elements are float32, not int64; open it as StoredRows of that type"
+    );
+    let other = good.replace("[2,3]", "[2,4]");
+    for content in [with(&other, &floats(9)), with(good, &floats(5)), with("{", &[]), vec![255; 40], vec![1, 2]] {
+        let (_folder, path) = file(&content);
+        problem(StoredRows::<f32>::safetensors(&path, "x"));
+    }
+}
+
+#[test]
+fn cifar_files_are_checked_and_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let record = |labels: &[u8], pixel: u8| [labels, &vec![pixel; 3_072]].concat();
+    for batch in 1..=5 {
+        let records = [record(&[batch], batch), record(&[9], 255)].concat();
+        std::fs::write(folder.path().join(format!("data_batch_{batch}.bin")), records).unwrap();
+    }
+    std::fs::write(folder.path().join("train.bin"), record(&[3, 99], 1)).unwrap();
+    std::fs::write(folder.path().join("test.bin"), record(&[3, 100], 1)).unwrap();
+    std::fs::write(folder.path().join("test_batch.bin"), [0; 100]).unwrap();
+
+    let train = Cifar::cifar10_train(folder.path()).unwrap();
+    assert_eq!(train.len(), 10);
+    for batch in &DataLoader::new(train.clone()).batch_size(10) {
+        let (images, labels) = batch.unwrap();
+        assert_eq!(images.dims(), [10, 3, 32, 32]);
+        assert_eq!(labels.to_vec().unwrap(), [1, 9, 2, 9, 3, 9, 4, 9, 5, 9]);
+        assert_eq!(images.to_vec().unwrap()[4 * 3_072], 3);
+    }
+    assert_eq!(train.get(6).unwrap().1, 4);
+    assert_eq!(Cifar::cifar100_train(folder.path()).unwrap().get(0).unwrap().1, 99, "the fine label");
+    assert_eq!(
+        problem(Cifar::cifar100_test(folder.path())),
+        "its record 0 has the label 100, and there are 100; get the file again"
+    );
+    assert_eq!(
+        problem(Cifar::cifar10_test(folder.path())),
+        "it has 100 bytes, and records of CIFAR-10 take 3073 each; get the binary version from \
+         https://www.cs.toronto.edu/~kriz/cifar.html again"
+    );
+}
+
+#[test]
+fn a_csv_file_with_quotes_is_read_and_a_wrong_cell_is_named() {
+    let (_folder, path) = file(b"\xef\xbb\xbfa,\"b \"\"x\"\"\",c\r\n1,2,\"three\nlines\"\r\n\r\n-4.5, 5 ,6");
+    let table = CsvTable::open(&path).unwrap();
+    assert_eq!(table.names(), ["a", "b \"x\"", "c"]);
+    assert_eq!(table.n_rows(), 2);
+    assert_eq!(table.numbers::<f64>(&["b \"x\"", "a"]).unwrap().to_vec().unwrap(), [2.0, 1.0, 5.0, -4.5]);
+    assert_eq!(problem(table.column::<i64>("a")), "line 5: `-4.5` in column `a` is no int64; correct the cell");
+    assert_eq!(
+        problem(table.column::<f32>("c")),
+        format!("line 2: `three\nlines` in column `c` is no {}; correct the cell", DType::F32)
+    );
+    assert_eq!(problem(table.column::<f32>("d")), "it has no column `d`; it has a, b \"x\", c");
+}
+
+#[test]
+fn a_csv_file_that_is_no_table_is_refused() {
+    for (content, expected) in [
+        (&b"a,b\n1,2\n3\n"[..], "line 3 has 1 fields, and the header has 2; check quotes and separators"),
+        (b"a\n\"1\n2\n", "a quote that opens in the row at line 2 is not closed; close it"),
+        (b"\n\n", "it is empty; the first line names the columns"),
+        (b"a\n\xff\n", "it is not UTF-8: invalid utf-8 sequence of 1 bytes from index 2; convert it"),
+    ] {
+        let (_folder, path) = file(content);
+        assert_eq!(problem(CsvTable::open(&path)), expected);
+    }
+}
+
+#[cfg(feature = "images")]
+#[test]
+fn a_damaged_picture_is_an_error_that_names_its_file() {
+    use pagelock_data::ImageFolder;
+
+    let folder = tempfile::tempdir().unwrap();
+    for class in ["b", "a"] {
+        std::fs::create_dir(folder.path().join(class)).unwrap();
+        let picture = image::RgbImage::from_fn(3, 2, |x, y| image::Rgb([x as u8, y as u8, class.as_bytes()[0]]));
+        picture.save(folder.path().join(class).join("1.png")).unwrap();
+        picture.save(folder.path().join(class).join("2.jpg")).unwrap();
+        std::fs::write(folder.path().join(class).join("notes.txt"), "no picture").unwrap();
+    }
+    let whole = std::fs::read(folder.path().join("b/1.png")).unwrap();
+    std::fs::write(folder.path().join("b/0.png"), &whole[..whole.len() / 2]).unwrap();
+    // A header that claims 60,000 x 60,000 pixels.
+    let mut huge = whole.clone();
+    huge[16..24].copy_from_slice(&[0, 0, 234, 96, 0, 0, 234, 96]);
+    std::fs::write(folder.path().join("b/3.png"), huge).unwrap();
+
+    let pictures = ImageFolder::open(folder.path()).unwrap();
+    assert_eq!((pictures.classes(), pictures.len()), (&["a".to_owned(), "b".to_owned()][..], 6));
+    let (picture, class) = pictures.get(0).unwrap();
+    assert_eq!((picture.dims(), class), (&[2, 3, 3][..], 0));
+    assert_eq!(picture.to_vec().unwrap()[..6], [0, 0, b'a', 1, 0, b'a']);
+    for damaged in [2, 5] {
+        let text = pictures.get(damaged).unwrap_err().to_string();
+        assert!(text.contains(".png` cannot be used: it is no picture to decode: "), "{text}");
+    }
+    let loader = DataLoader::new(pictures).batch_size(6).num_workers(1).skip_bad_samples(true);
+    let (batch, classes) = loader.iter().next().unwrap().unwrap();
+    assert_eq!((batch.dims(), classes.to_vec().unwrap()), (&[4, 2, 3, 3][..], vec![0, 0, 1, 1]));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_bytes_make_a_reader_panic_or_allocate_what_is_not_there(
+        content in prop::collection::vec(any::<u8>(), 0..300),
+        as_npy in any::<bool>(),
+    ) {
+        let content = if as_npy { [b"\x93NUMPY\x01\x00", &content[..]].concat() } else { content };
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(&content).unwrap();
+        for outcome in [StoredRows::<u8>::npy(file.path()), StoredRows::<u8>::raw(file.path(), &[3])] {
+            let n_bytes = outcome.map_or(0, |rows| rows.read().map_or(0, |rows| rows.len()));
+            prop_assert!(n_bytes <= content.len());
+        }
+        let _ = CsvTable::open(file.path()).map(|table| table.numbers::<f32>(&["a"]).is_ok());
+    }
+}
