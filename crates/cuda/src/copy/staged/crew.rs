@@ -38,12 +38,11 @@ pub(super) struct AtWork<'a> {
 }
 
 const SPIN: Duration = Duration::from_micros(100); // above the time between two copies in a loop, below a time slice
-const FILLERS: usize = 7; // so many and the caller fill slots faster than a device empties them; more get in their way
 const TURN: usize = 4; // granules in a row before a thread looks at the next job
 
 impl Crew {
     /// Starts threads; fewer if the system refuses.
-    pub(super) fn start(threads: usize) -> Self {
+    pub(super) fn start(name: &'static str, threads: usize) -> Self {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         let shared = Arc::new(Shared {
             jobs: Mutex::new(Vec::new()),
@@ -56,7 +55,7 @@ impl Crew {
         });
         let start = |index: usize| {
             let shared = shared.clone();
-            thread::Builder::new().name(format!("staging {index}")).spawn(move || shared.run(index))
+            thread::Builder::new().name(format!("{name} {index}")).spawn(move || shared.run())
         };
         let threads = (0..threads).map(start).filter(Result::is_ok).count();
         Self { shared, threads }
@@ -106,7 +105,7 @@ impl Drop for AtWork<'_> {
 }
 
 impl Shared {
-    fn run(&self, thread: usize) {
+    fn run(&self) {
         let mut turn = 0_usize;
         loop {
             let news = self.news.load(Ordering::SeqCst); // before looking, so that nothing is missed
@@ -114,14 +113,14 @@ impl Shared {
                 return;
             }
             turn = turn.wrapping_add(1);
-            if !self.work(thread, turn) {
+            if !self.work(turn) {
                 self.rest(news);
             }
         }
     }
 
-    /// Works at the jobs in turn; false if there was nothing to do for this thread.
-    fn work(&self, thread: usize, turn: usize) -> bool {
+    /// Works at the jobs in turn; false if there was nothing to do.
+    fn work(&self, turn: usize) -> bool {
         let mut worked = false;
         for index in 0.. {
             let (job, count) = {
@@ -132,8 +131,7 @@ impl Shared {
                 }
             };
             let mut granules = 0;
-            let may_help = thread < FILLERS || !job.fills_slots();
-            while may_help && (count == 1 || granules < TURN) && job.work() {
+            while (count == 1 || granules < TURN) && job.work() {
                 granules += 1;
             }
             worked |= granules > 0;

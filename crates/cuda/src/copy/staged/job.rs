@@ -132,11 +132,6 @@ impl Plan {
 }
 
 impl Job {
-    /// Whether it is an upload.
-    pub(super) fn fills_slots(&self) -> bool {
-        matches!(self.direction, Direction::ToSlots)
-    }
-
     /// Lets threads work on the next piece, in this slot, which has room for it.
     pub(super) fn publish(&self, piece: usize, slot: *mut u8) {
         let piece = &self.pieces[piece];

@@ -57,7 +57,8 @@ pub(crate) struct Staging {
     small: Ring,
     chunk_bytes: usize,
     granule_bytes: usize,
-    crew: Crew,
+    /// Those who fill slots and those who empty them.
+    crews: [Crew; 2],
 }
 
 /// Where a device has its [`Staging`], once it is used.
@@ -79,6 +80,7 @@ struct Part {
 }
 
 const SMALL: usize = 64 << 10; // up to here the caller copies alone, through a small slot of its own
+const FILLERS: usize = 7; // so many and the caller fill slots faster than a device empties them; more get in their way
 const FEW_GRANULES: usize = 4; // up to here waking threads takes longer than they save
 const LEAST_PIECE: usize = 512 << 10; // of a download
 
@@ -100,7 +102,10 @@ impl Staging {
             small: Ring::new(small_bytes, (small_share / small_bytes).max(2)),
             chunk_bytes: bytes(config.chunk).clamp(1 << 10, slot_bytes),
             granule_bytes: slot_bytes.div_ceil(GRANULES).max(SMALL.min(slot_bytes / 4)),
-            crew: Crew::start(config.threads),
+            crews: [
+                Crew::start("staging up", config.threads.min(FILLERS)),
+                Crew::start("staging down", config.threads),
+            ],
         }
     }
 
@@ -108,13 +113,15 @@ impl Staging {
         Plan::new(piece_bytes.clamp(self.granule_bytes, self.large.slot_bytes()), self.granule_bytes)
     }
 
-    fn crew_for(&self, plan: &Plan) -> Option<&Crew> {
-        (plan.granules() > FEW_GRANULES && self.crew.threads() > 0).then_some(&self.crew)
+    fn crew_for(&self, plan: &Plan, direction: Direction) -> Option<&Crew> {
+        let [up, down] = &self.crews;
+        let crew = if direction == Direction::ToSlots { up } else { down };
+        (plan.granules() > FEW_GRANULES && crew.threads() > 0).then_some(crew)
     }
 
     /// Runs a planned upload, which reads only memory that the caller has borrowed.
     fn upload(&self, stream: &Arc<StreamCore>, plan: Plan, targets: &[Access<'_>], parts: &[Part]) -> Result<()> {
-        let crew = self.crew_for(&plan);
+        let crew = self.crew_for(&plan, Direction::ToSlots);
         let share = self.large.share(stream);
         // The device is waiting for a short copy, unless it is still busy with the one before.
         let is_awaited = parts.len() == 1 && self.large.is_quiet(stream.base());
@@ -125,7 +132,7 @@ impl Staging {
 
     /// Runs a planned download, which writes only memory that the caller has borrowed.
     fn download(&self, stream: &Arc<StreamCore>, plan: Plan, sources: &[Access<'_>], parts: &[Part]) -> Result<()> {
-        let crew = self.crew_for(&plan);
+        let crew = self.crew_for(&plan, Direction::FromSlots);
         let share = self.large.share(stream);
         let at_work = Crew::put_to_work(crew, Arc::new(plan.into_job(Direction::FromSlots, Stores::Ordinary)));
         Download::new(at_work, share, stream, (sources, parts)).run()

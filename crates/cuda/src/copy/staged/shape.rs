@@ -38,7 +38,7 @@ pub struct StagingConfig {
     pub slot: ByteSize,
     /// The most that the device copies at once: how long a small copy may have to wait for a large one.
     pub chunk: ByteSize,
-    /// Threads that help; the caller copies too.
+    /// Threads that help; the caller copies too. At most seven of them fill slots: more get in their way.
     pub threads: usize,
 }
 
