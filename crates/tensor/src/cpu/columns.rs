@@ -48,7 +48,9 @@ where
                 self.in_parts::<WIDTH, U>(out, finish)
             };
         }
-        let even = n_columns.div_ceil(n_columns.div_ceil(WIDTH)).next_multiple_of(64);
+        // A power of two, so that two or four threads have equally many.
+        let n_chunks = n_columns.div_ceil(WIDTH).next_power_of_two();
+        let even = n_columns.div_ceil(n_chunks).next_multiple_of(64);
         let chunk_len = (CHUNK / n_rows).max(even);
         for_each_chunk_mut(out, chunk_len, |i, chunk| self.reduce_chunk(i * chunk_len, chunk, finish));
     }

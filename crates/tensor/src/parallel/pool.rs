@@ -49,10 +49,10 @@ pub(super) fn run(n_tasks: usize, helpers: usize, task: &(dyn Fn(usize) + Sync))
     if WORKING.get() || POOL.taken.swap(true, Ordering::Acquire) {
         return false;
     }
-    let job = Job { task, n_tasks, helpers, next: AtomicUsize::new(0), panic: Mutex::new(None) };
+    let job = Job::new(task, n_tasks, helpers);
     POOL.offer(&job);
     WORKING.set(true);
-    job.work();
+    job.work(0);
     WORKING.set(false);
     POOL.withdraw();
     POOL.taken.store(false, Ordering::Release);
@@ -63,26 +63,51 @@ pub(super) fn run(n_tasks: usize, helpers: usize, task: &(dyn Fn(usize) + Sync))
 }
 
 /// Work that helpers may join, on the stack of the thread that wants it done.
+///
+/// Tasks are in ranges of neighbors, one for each thread. A thread begins with its own and helps with the others' when
+/// that is done: so it mostly works on memory in one piece, and on the same piece in the next job of the same size.
 struct Job<'a> {
     task: &'a (dyn Fn(usize) + Sync),
     n_tasks: usize,
     helpers: usize,
-    next: AtomicUsize, // the first task that nobody has taken
+    n_ranges: usize,
+    /// How many tasks of each range are taken (or more).
+    taken: [Taken; MAX_RANGES],
     panic: Mutex<Option<Box<dyn Any + Send>>>,
 }
 
-impl Job<'_> {
-    /// Takes tasks until none is left. Never panics.
-    fn work(&self) {
+/// More threads than this share ranges.
+const MAX_RANGES: usize = 16;
+
+/// In a cache line of its own.
+#[repr(align(64))]
+struct Taken(AtomicUsize);
+
+impl<'a> Job<'a> {
+    fn new(task: &'a (dyn Fn(usize) + Sync), n_tasks: usize, helpers: usize) -> Job<'a> {
+        let n_ranges = (helpers + 1).min(MAX_RANGES);
+        let taken = [const { Taken(AtomicUsize::new(0)) }; MAX_RANGES];
+        Job { task, n_tasks, helpers, n_ranges, taken, panic: Mutex::new(None) }
+    }
+
+    /// Takes tasks until none is left, as thread number `thread`. Never panics.
+    fn work(&self, thread: usize) {
+        for i in 0..self.n_ranges {
+            self.work_on((thread + i) % self.n_ranges);
+        }
+    }
+
+    fn work_on(&self, range: usize) {
+        let [start, end] = [range, range + 1].map(|range| range * self.n_tasks / self.n_ranges);
         loop {
             // Relaxed: who gets which task guards no memory; results are published by leaving the gate.
-            let i = self.next.fetch_add(1, Ordering::Relaxed);
-            if i >= self.n_tasks {
+            let i = start + self.taken[range].0.fetch_add(1, Ordering::Relaxed);
+            if i >= end {
                 return;
             }
             // What a panic leaves half done is the caller's, who gets the panic.
             if let Err(payload) = catch_unwind(AssertUnwindSafe(|| (self.task)(i))) {
-                self.next.store(self.n_tasks, Ordering::Relaxed);
+                self.taken.iter().for_each(|taken| taken.0.store(self.n_tasks, Ordering::Relaxed));
                 self.panic.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(payload);
             }
         }
@@ -139,7 +164,7 @@ impl Pool {
                 // the job, which `offer` published before opening the gate, is alive and only read from.
                 let job = unsafe { &*job };
                 if number < job.helpers {
-                    job.work();
+                    job.work(number + 1);
                 }
                 self.gate.leave();
             }
