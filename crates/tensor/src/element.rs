@@ -83,7 +83,8 @@ impl fmt::Display for DType {
 }
 
 mod sealed {
-    pub trait Sealed {}
+    /// Without padding, so that elements can be moved as bytes.
+    pub trait Sealed: bytemuck::NoUninit {}
 }
 
 /// A number on its way from one element type to another; see [`Element::cast`].

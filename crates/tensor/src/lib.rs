@@ -48,17 +48,17 @@
 //! 2. `op.rs`: the contract of operations, and `apply`, the one function that runs them.
 //! 3. `ops/elementwise.rs`, the simplest operations; `ops/matmul/` and `ops/conv2d/`, with kernels of their own.
 //! 4. `autograd/`: what `apply` leaves behind, and how `backward` walks it.
-//! 5. `cpu/`, the loops of which kernels are made; `parallel.rs`, how they share threads.
+//! 5. `cpu/`, the loops of which kernels are made; `parallel.rs`, how they share threads; `stream.rs`, large results.
 //! 6. `device.rs`, `transfer.rs` and `copy_stream.rs`, then `cuda/` and `capture/`: the same on GPUs.
 //! 7. `reuse.rs` and `scratch.rs`: why a training step makes no heap allocation after the first ones.
 //! 8. `element.rs`, `create.rs`, `random.rs`, `format.rs`: element types, making and printing tensors.
 //!
 //! # Files with `unsafe`
-//! `ops/matmul/cpu/large.rs` (calls of the `gemm` crate), `parallel.rs` (disjoint parts of a slice for several threads),
-//! `parallel/pool.rs` (a job that lives on its caller's stack); launches of CUDA kernels: `cuda/code.rs`,
-//! `cuda/elementwise.rs`, `cuda/reduce.rs` and `descent/cuda.rs`, and of kernels that an operation has for itself:
-//! `ops/conv2d/cuda.rs`, `ops/conv2d/small.rs`, `ops/cross_entropy/cuda.rs`, `ops/dropout/cuda.rs`, `ops/index/cuda.rs`,
-//! `ops/matmul/cuda.rs`, `ops/pool2d/cuda.rs`, `ops/softmax/cuda.rs` and `random/cuda.rs`.
+//! `stream.rs` (stores past the caches), `ops/matmul/cpu/large.rs` (calls of the `gemm` crate), `parallel.rs` (disjoint
+//! parts of a slice for several threads), `parallel/pool.rs` (a job that lives on its caller's stack); launches of CUDA
+//! kernels: `cuda/code.rs`, `cuda/elementwise.rs`, `cuda/reduce.rs` and `descent/cuda.rs`, and of kernels that an operation
+//! has for itself: `ops/conv2d/cuda.rs`, `ops/conv2d/small.rs`, `ops/cross_entropy/cuda.rs`, `ops/dropout/cuda.rs`,
+//! `ops/index/cuda.rs`, `ops/matmul/cuda.rs`, `ops/pool2d/cuda.rs`, `ops/softmax/cuda.rs` and `random/cuda.rs`.
 //!
 //! # Features
 //! None: instruction sets are chosen at run time, and everything else is always there.
@@ -84,6 +84,7 @@ mod reuse;
 mod scratch;
 mod shape;
 mod storage;
+mod stream;
 mod tensor;
 mod transfer;
 

@@ -1,26 +1,37 @@
 //! Strided to contiguous.
 //!
-//! Contiguous views are one `memcpy`. Where a view's neighbours in memory are not its neighbours in the output (a
+//! Contiguous views are one `memcpy`, or if they are large written past the caches. Where a view's neighbours in memory are not its neighbours in the output (a
 //! transposed matrix), the copy goes tile by tile, so that both sides use whole cache lines. Everything else is copied
 //! line by line.
+
+use bytemuck::NoUninit;
 
 use super::walk::{Dims, Walk};
 use super::{CHUNK, CpuView, Value, in_chunks};
 use crate::parallel::for_each_chunk_mut;
+use crate::stream::{self, Stream};
 
 /// `out[i] = x[i]` in row-major order.
-pub(crate) fn copy<T: Value>(x: CpuView<'_, T>, out: &mut [T]) {
+pub(crate) fn copy<T: Value + NoUninit>(x: CpuView<'_, T>, out: &mut [T]) {
     if out.is_empty() {
         return;
     }
     let dims = Dims::of(x.shape, x.strides);
     if dims.is_contiguous() {
-        in_chunks(out, |start, chunk| chunk.copy_from_slice(&x.data[start..][..chunk.len()]));
+        contiguous(x.data, out);
     } else if let Some(transposed) = Transposed::find(&dims) {
         transposed.copy(x.data, out);
     } else {
         in_chunks(out, |start, chunk| Walk::starting_at(dims, start).read(x.data, chunk));
     }
+}
+
+fn contiguous<T: Value + NoUninit>(data: &[T], out: &mut [T]) {
+    let is_large = stream::is_large(out);
+    in_chunks(out, |start, chunk| {
+        let from = &data[start..][..chunk.len()];
+        if is_large { Stream::new().copy(chunk, from) } else { chunk.copy_from_slice(from) }
+    });
 }
 
 /// Rows and columns of a tile: 16 lines of 64 bytes for `f32`, on either side.
@@ -157,6 +168,17 @@ mod tests {
         check(&Strided::new(vec![300, 401], vec![1, 300]));
         check(&Strided::new(vec![5, 33, 7, 50], vec![33 * 7 * 50, 1, 33 * 50, 33]));
         check(&Strided::new(vec![3, 40, 600], vec![40 * 600, 1, 40]));
+    }
+
+    #[test]
+    fn copies_that_are_written_past_the_caches_match_index_arithmetic() {
+        let data: Vec<i64> = (0..5_000_011).collect();
+        let mut out = vec![0; data.len() - 3];
+
+        copy(CpuView { data: &data[3..], shape: &[out.len()], strides: &[1] }, &mut out);
+
+        assert!(stream::is_large(&out));
+        assert_eq!(out, data[3..]);
     }
 
     #[test]

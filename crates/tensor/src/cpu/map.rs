@@ -1,40 +1,85 @@
 //! Elementwise loops.
 //!
-//! [`map1`], [`map2`] and [`map3`] write every element of a contiguous output; [`update1`] and [`update2`] change the
+//! [`map1`], [`map2`] and [`map3`] write every element of a contiguous output, the first two past the caches if it is
+//! large; [`update1`] and [`update2`] change the
 //! elements of a destination that may be strided. All sources have the destination's shape (broadcasting is stride 0).
 //!
 //! Closures longer than a few operations need `#[inline(always)]`, or the compiler may call them once per element:
 //! `map1(x, out, #[inline(always)] |x: f32| x.tanh())`.
 
+use bytemuck::NoUninit;
+
 use super::source::{Operand, SEGMENT, Scratch};
 use super::walk::{Dims, Walk};
 use super::{CpuView, Value, in_chunks, simd};
+use crate::stream::{self, Stream};
 
 /// `out[i] = f(x[i])`.
-pub(crate) fn map1<A: Value, T: Value>(x: CpuView<'_, A>, out: &mut [T], f: impl Fn(A) -> T + Sync + Copy) {
-    contiguous1(
-        out,
-        x,
-        #[inline(always)]
-        move |out, x| *out = f(x),
-    );
+pub(crate) fn map1<A: Value, T: Value + NoUninit>(x: CpuView<'_, A>, out: &mut [T], f: impl Fn(A) -> T + Sync + Copy) {
+    if !stream::is_large(out) {
+        return contiguous1(
+            out,
+            x,
+            #[inline(always)]
+            move |out, x| *out = f(x),
+        );
+    }
+    let x = Operand::new(x);
+    let segment = x.segment().min(PIECE);
+    in_chunks(out, |start, chunk| {
+        let (mut x_room, mut piece) = (Scratch::new(), [chunk[0]; PIECE]);
+        let (mut x, stream) = (x.open(start, segment, &mut x_room), Stream::new());
+        for out in chunk.chunks_mut(segment) {
+            let piece = &mut piece[..out.len()];
+            kernel1(
+                piece,
+                x.next(out.len()),
+                #[inline(always)]
+                move |out, x| *out = f(x),
+            );
+            stream.copy(out, piece);
+        }
+    });
 }
 
 /// `out[i] = f(a[i], b[i])`.
-pub(crate) fn map2<A: Value, B: Value, T: Value>(
+pub(crate) fn map2<A: Value, B: Value, T: Value + NoUninit>(
     a: CpuView<'_, A>,
     b: CpuView<'_, B>,
     out: &mut [T],
     f: impl Fn(A, B) -> T + Sync + Copy,
 ) {
-    contiguous2(
-        out,
-        a,
-        b,
-        #[inline(always)]
-        move |out, a, b| *out = f(a, b),
-    );
+    if !stream::is_large(out) {
+        return contiguous2(
+            out,
+            a,
+            b,
+            #[inline(always)]
+            move |out, a, b| *out = f(a, b),
+        );
+    }
+    let (a, b) = (Operand::new(a), Operand::new(b));
+    let segment = a.segment().min(b.segment()).min(PIECE);
+    in_chunks(out, |start, chunk| {
+        let (mut a_room, mut b_room, mut piece) = (Scratch::new(), Scratch::new(), [chunk[0]; PIECE]);
+        let (mut a, mut b) = (a.open(start, segment, &mut a_room), b.open(start, segment, &mut b_room));
+        let stream = Stream::new();
+        for out in chunk.chunks_mut(segment) {
+            let piece = &mut piece[..out.len()];
+            kernel2(
+                piece,
+                a.next(out.len()),
+                b.next(out.len()),
+                #[inline(always)]
+                move |out, a, b| *out = f(a, b),
+            );
+            stream.copy(out, piece);
+        }
+    });
 }
+
+/// Elements that are computed in the first-level cache before they are written past the caches.
+const PIECE: usize = 1024;
 
 /// `out[i] = f(a[i], b[i], c[i])`.
 pub(crate) fn map3<A: Value, B: Value, C: Value, T: Value>(
@@ -245,6 +290,21 @@ mod tests {
             }
             prop_assert_eq!(data, expected);
         }
+    }
+
+    #[test]
+    fn results_that_are_written_past_the_caches_match_index_arithmetic() {
+        let (rows, columns) = (60_001, 70);
+        let x = Strided::new(vec![rows, columns], vec![columns, 1]);
+        let row = Strided::new(vec![rows, columns], vec![0, 1]);
+        let mut out = vec![0_i64; rows * columns];
+        assert!(stream::is_large(&out));
+
+        map1(x.view(), &mut out, |x| i64::from(x) - 7);
+        assert!((0..out.len()).all(|i| out[i] == i64::from(x.data[i]) - 7));
+
+        map2(x.view(), row.view(), &mut out, |x, row| i64::from(3 * x - row));
+        assert!((0..out.len()).all(|i| out[i] == i64::from(3 * x.data[i] - row.data[i % columns])));
     }
 
     #[test]

@@ -51,8 +51,9 @@ impl<T: Element> Tensor<T> {
     /// As [`Tensor::fill_`]; [`Error::WrongShape`] if `source` does not expand to this shape.
     pub fn copy_(&self, source: &Tensor<T>) -> Result<()> {
         change! { "copy_", [to, from], [], "from" }
-        self.change("copy_", [source], &FORMULA, &[], |to, [from]| {
-            cpu::update1(to, self.shape(), self.strides(), from, |to, from| *to = from)
+        self.change("copy_", [source], &FORMULA, &[], |to, [from]| match self.is_contiguous() {
+            true => cpu::copy(from, to),
+            false => cpu::update1(to, self.shape(), self.strides(), from, |to, from| *to = from),
         })
     }
 
