@@ -83,6 +83,14 @@ impl<T: Float, M: Forward<T> + ?Sized> Forward<T> for Box<M> {
     fn forward(&self, x: &Tensor<T>) -> Result<Tensor<T>> {
         (**self).forward(x)
     }
+
+    fn forward_relu(&self, x: &Tensor<T>) -> Result<Tensor<T>> {
+        (**self).forward_relu(x)
+    }
+
+    fn is_relu(&self) -> bool {
+        (**self).is_relu()
+    }
 }
 
 macro_rules! tuples {

@@ -39,6 +39,20 @@ pub trait Forward<T: Float = f32> {
     /// # Errors
     /// What the tensor operations inside refuse: a shape that does not fit, a budget that is used up.
     fn forward(&self, x: &Tensor<T>) -> Result<Tensor<T>>;
+
+    /// [`relu`](Tensor::relu) of the output for `x`: what a [`Sequential`](crate::Sequential) calls where a
+    /// [`ReLU`](crate::ReLU) comes next. A layer overrides it if it can do both in one go.
+    ///
+    /// # Errors
+    /// As [`forward`](Self::forward).
+    fn forward_relu(&self, x: &Tensor<T>) -> Result<Tensor<T>> {
+        self.forward(x)?.relu()
+    }
+
+    /// Whether the output is `x.relu()` and nothing else.
+    fn is_relu(&self) -> bool {
+        false
+    }
 }
 
 /// A [`Module`] with a [`Forward`]: what a [`Sequential`](crate::Sequential) holds as `Box<dyn Layer>`.

@@ -63,6 +63,10 @@ pub trait Lanes: Pod + Zeroable + Send + Sync + PartialOrd + std::ops::Add<Outpu
     fn first<S: Simd>(simd: S, n: usize) -> Self::Vector<S>;
     /// The lanes that the mask has, and zero in the others.
     fn keep<S: Simd>(simd: S, vector: Self::Vector<S>, mask: Self::Vector<S>) -> Self::Vector<S>;
+    /// Zero in lanes below zero; -0 and NaN stay what they are.
+    fn relu<S: Simd>(simd: S, vector: Self::Vector<S>) -> Self::Vector<S>;
+    /// The lanes where `of` is above zero, and zero in the others.
+    fn where_positive<S: Simd>(simd: S, vector: Self::Vector<S>, of: Self::Vector<S>) -> Self::Vector<S>;
     /// Writes the lanes 0, 2, 4, … to the start of the slice.
     fn store_even<S: Simd>(to: &mut [Self], vector: Self::Vector<S>);
     /// Writes the lanes 1, 3, 5, … to the start of the slice.
@@ -71,7 +75,7 @@ pub trait Lanes: Pod + Zeroable + Send + Sync + PartialOrd + std::ops::Add<Outpu
 
 macro_rules! lanes {
     ($type:ty, $vector:ident, $splat:ident, $add:ident, $mul:ident, $mul_add:ident, $sum:ident, $load:ident,
-     $store:ident, $vectors:ident, $vectors_mut:ident, $and:ident, $store_half:ident) => {
+     $store:ident, $vectors:ident, $vectors_mut:ident, $and:ident, $less:ident, $select:ident, $store_half:ident) => {
         impl Lanes for $type {
             type Vector<S: Simd> = S::$vector;
 
@@ -118,6 +122,16 @@ macro_rules! lanes {
                 bytemuck::cast(simd.$and(bits(vector), bits(mask)))
             }
             #[inline(always)]
+            fn relu<S: Simd>(simd: S, vector: S::$vector) -> S::$vector {
+                let zero = simd.$splat(0.0);
+                simd.$select(simd.$less(vector, zero), zero, vector)
+            }
+            #[inline(always)]
+            fn where_positive<S: Simd>(simd: S, vector: S::$vector, of: S::$vector) -> S::$vector {
+                let zero = simd.$splat(0.0);
+                simd.$select(simd.$less(zero, of), vector, zero)
+            }
+            #[inline(always)]
             fn store_even<S: Simd>(to: &mut [Self], vector: S::$vector) {
                 $store_half(bytemuck::bytes_of(&vector), 0, &mut to[..Self::lanes::<S>() / 2]);
             }
@@ -146,6 +160,8 @@ lanes!(
     as_simd_f32s,
     as_mut_simd_f32s,
     and_u32s,
+    less_than_f32s,
+    select_f32s,
     store_half_f32
 );
 lanes!(
@@ -161,6 +177,8 @@ lanes!(
     as_simd_f64s,
     as_mut_simd_f64s,
     and_u64s,
+    less_than_f64s,
+    select_f64s,
     store_half_f64
 );
 

@@ -21,6 +21,8 @@ pub(crate) enum Saves {
     Nothing,
     Inputs,
     Output,
+    /// The inputs, but in place of the last one the output.
+    OutputForLast,
 }
 
 /// How a kernel wants its inputs.

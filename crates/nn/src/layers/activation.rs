@@ -5,7 +5,7 @@ use crate::{Forward, Module, Visitor, VisitorMut};
 use pagelock_tensor::{Float, Result, Tensor};
 
 macro_rules! activation {
-    ($(#[$docs:meta])* $name:ident, $method:ident) => {
+    ($(#[$docs:meta])* $name:ident, $method:ident, is_relu: $is_relu:literal) => {
         $(#[$docs])*
         #[derive(Clone, Copy, Default)]
         pub struct $name;
@@ -19,6 +19,10 @@ macro_rules! activation {
         impl<T: Float> Forward<T> for $name {
             fn forward(&self, x: &Tensor<T>) -> Result<Tensor<T>> {
                 x.$method()
+            }
+
+            fn is_relu(&self) -> bool {
+                $is_relu
             }
         }
 
@@ -35,7 +39,7 @@ activation! {
     /// assert_eq!(ReLU.forward(&Tensor::new([-1.0, 2.0])?)?.to_vec()?, [0.0, 2.0]);
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
-    ReLU, relu
+    ReLU, relu, is_relu: true
 }
 
 activation! {
@@ -47,7 +51,7 @@ activation! {
     /// assert_eq!(Tanh.forward(&Tensor::new([0.0])?)?.to_vec()?, [0.0]);
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
-    Tanh, tanh
+    Tanh, tanh, is_relu: false
 }
 
 activation! {
@@ -59,5 +63,5 @@ activation! {
     /// assert_eq!(Sigmoid.forward(&Tensor::new([0.0])?)?.to_vec()?, [0.5]);
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
-    Sigmoid, sigmoid
+    Sigmoid, sigmoid, is_relu: false
 }

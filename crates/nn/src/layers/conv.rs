@@ -151,6 +151,10 @@ impl<T: Float> Forward<T> for Conv2d<T> {
     fn forward(&self, x: &Tensor<T>) -> Result<Tensor<T>> {
         x.conv2d(&self.weight, self.bias.as_deref(), self.geometry)
     }
+
+    fn forward_relu(&self, x: &Tensor<T>) -> Result<Tensor<T>> {
+        x.conv2d_relu(&self.weight, self.bias.as_deref(), self.geometry)
+    }
 }
 
 shown!(Conv2d<T>);

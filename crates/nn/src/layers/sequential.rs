@@ -81,10 +81,14 @@ impl<T: Float> Module<T> for Sequential<T> {
 
 impl<T: Float> Forward<T> for Sequential<T> {
     fn forward(&self, x: &Tensor<T>) -> Result<Tensor<T>> {
-        let Some((first, others)) = self.layers.split_first() else {
-            return Ok(x.clone());
-        };
-        others.iter().try_fold(first.forward(x)?, |x, layer| layer.forward(&x))
+        let (mut x, mut layers) = (x.clone(), self.layers.iter().peekable());
+        while let Some(layer) = layers.next() {
+            x = match layers.next_if(|next| next.is_relu()) {
+                Some(_) => layer.forward_relu(&x)?,
+                None => layer.forward(&x)?,
+            };
+        }
+        Ok(x)
     }
 }
 

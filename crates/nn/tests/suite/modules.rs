@@ -51,6 +51,24 @@ fn names_and_shapes_of_state_dicts_are_those_of_pytorch() {
 }
 
 #[test]
+fn a_sequential_gives_what_its_layers_give_one_after_the_other() {
+    let model = cnn().unwrap();
+    let x = Tensor::randn([5, 1, 28, 28]).unwrap();
+    let gradients = |y: Tensor| {
+        y.pow(2.0).unwrap().sum(..).unwrap().backward().unwrap();
+        let grads: Vec<Vec<f32>> = model.parameters().iter().map(|p| p.grad().unwrap().to_vec().unwrap()).collect();
+        model.zero_grad();
+        (y.to_vec().unwrap(), grads.concat())
+    };
+
+    let (together, grads_together) = gradients(model.forward(&x).unwrap());
+    let (apart, grads_apart) = gradients(model.iter().try_fold(x.clone(), |x, layer| layer.forward(&x)).unwrap());
+
+    assert_eq!(together, apart);
+    assert_eq!(grads_together, grads_apart);
+}
+
+#[test]
 fn printing_a_struct_shows_what_pytorch_shows() {
     assert_eq!(net().to_string(), pytorch::json("models.json")["net"]["print"].as_str().unwrap());
 }

@@ -103,6 +103,7 @@ enum SavedTensors<const N: usize> {
     Nothing,
     Inputs([Kept; N]),
     Output(Kept), // without its node, which would be a cycle
+    OutputForLast([Kept; N]),
     /// Given up by a backward that does not retain the graph.
     Freed,
 }
@@ -113,6 +114,9 @@ impl<const N: usize> SavedTensors<N> {
             Saves::Nothing => SavedTensors::Nothing,
             Saves::Inputs => SavedTensors::Inputs(inputs.map(|input| Kept::new(input.clone()))),
             Saves::Output => SavedTensors::Output(Kept::new(out.clone())),
+            Saves::OutputForLast => SavedTensors::OutputForLast(std::array::from_fn(|i| {
+                Kept::new(if i + 1 == N { out.clone() } else { inputs[i].clone() })
+            })),
         }
     }
 }
@@ -146,14 +150,21 @@ impl<const N: usize> Links<N> {
     /// The saved inputs and the saved output, if they are still what was saved; `this` is the node that has the links.
     fn restore(&self, this: &NodeRef) -> Result<([Option<Raw>; N], Option<Raw>)> {
         let (mut inputs, mut output) = ([const { None }; N], None);
+        let mut saved_inputs = |kept: &[Kept]| -> Result<()> {
+            for (input, kept) in inputs.iter_mut().zip(kept) {
+                *input = Some(kept.get(self.name)?);
+            }
+            Ok(())
+        };
+        let saved_output = |kept: &Kept| Ok(Some(Raw { node: Some(this.clone()), ..kept.get(self.name)? }));
         match &*self.lock() {
             SavedTensors::Nothing => {}
-            SavedTensors::Inputs(kept) => {
-                for (input, kept) in inputs.iter_mut().zip(kept) {
-                    *input = Some(kept.get(self.name)?);
-                }
+            SavedTensors::Inputs(kept) => saved_inputs(kept)?,
+            SavedTensors::Output(kept) => output = saved_output(kept)?,
+            SavedTensors::OutputForLast(kept) => {
+                saved_inputs(&kept[..N - 1])?;
+                output = saved_output(&kept[N - 1])?;
             }
-            SavedTensors::Output(kept) => output = Some(Raw { node: Some(this.clone()), ..kept.get(self.name)? }),
             SavedTensors::Freed => return Err(Error::GraphFreed { op: self.name }),
         }
         Ok((inputs, output))
@@ -170,7 +181,8 @@ impl<const N: usize> Links<N> {
 
     fn take(&mut self, links: &mut Vec<NodeRef>) {
         links.extend(self.edges.iter_mut().filter_map(Option::take));
-        if let SavedTensors::Inputs(kept) = self.saved.get_mut().unwrap_or_else(PoisonError::into_inner) {
+        let saved = self.saved.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if let SavedTensors::Inputs(kept) | SavedTensors::OutputForLast(kept) = saved {
             kept.iter_mut().for_each(|kept| kept.take_link(links));
         }
     }
@@ -231,12 +243,12 @@ pub(crate) struct Saved<'a, T, Out, const N: usize> {
 }
 
 impl<T: Element, Out: Element, const N: usize> Saved<'_, T, Out, N> {
-    /// Input `i`, of an operation with [`Saves::Inputs`].
+    /// Input `i`, of an operation that saves it.
     pub(crate) fn input(&self, i: usize) -> &Tensor<T> {
-        self.inputs[i].as_ref().unwrap_or_else(|| unreachable!("the operation said that it saves its inputs"))
+        self.inputs[i].as_ref().unwrap_or_else(|| unreachable!("the operation said that it saves this input"))
     }
 
-    /// The result, of an operation with [`Saves::Output`].
+    /// The result, of an operation that saves it.
     pub(crate) fn output(&self) -> &Tensor<Out> {
         self.output.as_ref().unwrap_or_else(|| unreachable!("the operation said that it saves its output"))
     }

@@ -10,6 +10,8 @@ use super::Lanes;
 /// `vectors[i, c] = planes[c · distance + i]` for `c < n_planes`, else zero; `i < len`.
 pub(crate) struct FromPlanes<'a, R> {
     pub(crate) planes: &'a [R],
+    /// Planes at the same places: where these are not above zero, zero is read.
+    pub(crate) positive: Option<&'a [R]>,
     pub(crate) distance: usize,
     /// As many as there are lanes, or fewer.
     pub(crate) n_planes: usize,
@@ -27,6 +29,8 @@ pub(crate) struct ToPlanes<'a, R> {
     pub(crate) len: usize,
     /// `[len, lanes]`, and readable up to a vector per lane.
     pub(crate) vectors: &'a [R],
+    /// Write zero for what is below zero.
+    pub(crate) relu: bool,
 }
 
 /// A kernel for vectors of `L` lanes.
@@ -59,24 +63,47 @@ impl<R: Lanes> WithSimd for FromPlanes<'_, R> {
 impl<R: Lanes> PerLanes for FromPlanes<'_, R> {
     #[inline(always)]
     fn run<S: Simd, const L: usize>(self, simd: S) {
-        let to = R::vectors_mut::<S>(self.vectors);
-        let plane = |c: usize, at: usize| &self.planes[c * self.distance + at..];
-        for at in squares(self.len, L) {
-            let n = L.min(self.len - at);
+        let FromPlanes { planes, positive, distance, n_planes, len, vectors } = self;
+        let to = R::vectors_mut::<S>(vectors);
+        for at in squares(len, L) {
+            let n = L.min(len - at);
             let to: &mut [R::Vector<S>; L] = to[at..].first_chunk_mut().expect("room for a vector per lane");
-            // Both ways transpose, so that the rows of a whole square need no place in memory.
-            if n == L && self.n_planes == L {
-                *to = transposed::<S, R, L>(simd, from_fn(|c| R::vectors::<S>(&plane(c, at)[..L])[0]));
-            } else {
-                let mut rows = [R::splat(simd, R::zeroed()); L];
-                for (c, row) in rows.iter_mut().enumerate().take(self.n_planes) {
-                    let numbers = &plane(c, at)[..n];
-                    *row = if n == L { R::vectors::<S>(numbers)[0] } else { R::load(simd, numbers) };
+            let whole = n == L && n_planes == L;
+            // All transpose, so that the rows of a whole square need no place in memory.
+            match positive {
+                None if whole => {
+                    *to =
+                        transposed::<S, R, L>(simd, from_fn(|c| R::vectors::<S>(&planes[c * distance + at..][..L])[0]));
                 }
-                *to = transposed::<S, R, L>(simd, rows);
+                Some(positive) if whole => {
+                    let mut rows = [R::splat(simd, R::zeroed()); L];
+                    for (c, row) in rows.iter_mut().enumerate() {
+                        let numbers = R::vectors::<S>(&planes[c * distance + at..][..L])[0];
+                        let of = R::vectors::<S>(&positive[c * distance + at..][..L])[0];
+                        *row = R::where_positive(simd, numbers, of);
+                    }
+                    *to = transposed::<S, R, L>(simd, rows);
+                }
+                _ => {
+                    let mut rows = [R::splat(simd, R::zeroed()); L];
+                    for (c, row) in rows.iter_mut().enumerate().take(n_planes) {
+                        *row = first::<S, R, L>(simd, &planes[c * distance + at..][..n]);
+                        if let Some(positive) = positive {
+                            let of = first::<S, R, L>(simd, &positive[c * distance + at..][..n]);
+                            *row = R::where_positive(simd, *row, of);
+                        }
+                    }
+                    *to = transposed::<S, R, L>(simd, rows);
+                }
             }
         }
     }
+}
+
+/// A vector of at most `L` numbers.
+#[inline(always)]
+fn first<S: Simd, R: Lanes, const L: usize>(simd: S, numbers: &[R]) -> R::Vector<S> {
+    if numbers.len() == L { R::vectors::<S>(numbers)[0] } else { R::load(simd, numbers) }
 }
 
 impl<R: Lanes> WithSimd for ToPlanes<'_, R> {
@@ -95,15 +122,17 @@ impl<R: Lanes> PerLanes for ToPlanes<'_, R> {
         for at in squares(self.len, L) {
             let rows: &[R::Vector<S>; L] = from[at..].first_chunk().expect("room for a vector per lane");
             let n = L.min(self.len - at);
-            // Both ways transpose, so that the rows of a whole square need no place in memory.
+            // All transpose, so that the rows of a whole square need no place in memory.
             if n == L && self.n_planes == L {
                 let rows = transposed::<S, R, L>(simd, *rows);
                 for (c, &row) in rows.iter().enumerate() {
+                    let row = if self.relu { R::relu(simd, row) } else { row };
                     R::vectors_mut::<S>(&mut self.planes[c * self.distance + at..][..L])[0] = row;
                 }
             } else {
                 let rows = transposed::<S, R, L>(simd, *rows);
                 for (c, &row) in rows.iter().enumerate().take(self.n_planes) {
+                    let row = if self.relu { R::relu(simd, row) } else { row };
                     let numbers = &mut self.planes[c * self.distance + at..][..n];
                     if n == L { R::vectors_mut::<S>(numbers)[0] = row } else { R::store(simd, numbers, row) }
                 }
@@ -170,11 +199,14 @@ mod tests {
     use super::*;
 
     /// To vectors, and back to other planes of the same distance, which are -1 where nothing is written.
+    #[derive(Clone, Copy)]
     struct ThereAndBack<'a, R> {
         planes: &'a [R],
+        positive: Option<&'a [R]>,
         distance: usize,
         n_planes: usize,
         len: usize,
+        relu: bool,
     }
 
     impl<R: Lanes + From<i8>> WithSimd for ThereAndBack<'_, R> {
@@ -182,33 +214,39 @@ mod tests {
 
         #[inline(always)]
         fn with_simd<S: Simd>(self, simd: S) -> Self::Output {
-            let ThereAndBack { planes, distance, len, .. } = self;
+            let ThereAndBack { planes, positive, distance, len, relu, .. } = self;
             let lanes = R::lanes::<S>();
             let n_planes = self.n_planes.min(lanes);
             let mut vectors = vec![R::from(-1); (len + lanes) * lanes];
-            simd.vectorize(FromPlanes { planes, distance, n_planes, len, vectors: &mut vectors });
+            simd.vectorize(FromPlanes { planes, positive, distance, n_planes, len, vectors: &mut vectors });
             let mut back = vec![R::from(-1); planes.len()];
-            simd.vectorize(ToPlanes { planes: &mut back, distance, n_planes, len, vectors: &vectors });
+            simd.vectorize(ToPlanes { planes: &mut back, distance, n_planes, len, vectors: &vectors, relu });
             (lanes, vectors, back)
         }
     }
 
     fn check<R: Lanes + From<i8> + std::fmt::Debug>(n_planes: usize, len: usize) {
         let distance = len + 3;
-        let planes: Vec<R> = (0..n_planes * distance).map(|i| R::from((i % 127) as i8)).collect();
-        for level in levels() {
-            let case = ThereAndBack { planes: &planes, distance, n_planes, len };
-            let (lanes, vectors, back) = with_level(level, || dispatch(case));
+        let numbers = |factor: usize| (0..n_planes * distance).map(move |i| R::from((i * factor % 127) as i8 - 60));
+        let (planes, other): (Vec<R>, Vec<R>) = (numbers(1).collect(), numbers(11).collect());
+        let zero = R::from(0);
+        for (positive, relu) in [(None, false), (Some(&other[..]), false), (None, true), (Some(&other[..]), true)] {
+            let read = |at: usize| if positive.is_none_or(|of| of[at] > zero) { planes[at] } else { zero };
+            let written = |at: usize| if relu && read(at) < zero { zero } else { read(at) };
+            for level in levels() {
+                let case = ThereAndBack { planes: &planes, positive, distance, n_planes, len, relu };
+                let (lanes, vectors, back) = with_level(level, || dispatch(case));
 
-            for (i, vector) in vectors.chunks_exact(lanes).take(len).enumerate() {
-                for (c, &number) in vector.iter().enumerate() {
-                    let expected = if c < n_planes { planes[c * distance + i] } else { R::zeroed() };
-                    assert_eq!(number, expected, "lane {c} of vector {i} on {level:?}");
+                for (i, vector) in vectors.chunks_exact(lanes).take(len).enumerate() {
+                    for (c, &number) in vector.iter().enumerate() {
+                        let expected = if c < n_planes { read(c * distance + i) } else { zero };
+                        assert_eq!(number, expected, "lane {c} of vector {i} on {level:?}");
+                    }
                 }
-            }
-            for (i, &number) in back.iter().enumerate() {
-                let inside = i / distance < n_planes.min(lanes) && i % distance < len;
-                assert_eq!(number, if inside { planes[i] } else { R::from(-1) }, "number {i} on {level:?}");
+                for (i, &number) in back.iter().enumerate() {
+                    let inside = i / distance < n_planes.min(lanes) && i % distance < len;
+                    assert_eq!(number, if inside { written(i) } else { R::from(-1) }, "number {i} on {level:?}");
+                }
             }
         }
     }

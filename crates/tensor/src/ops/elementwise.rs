@@ -94,7 +94,7 @@ unary! {
 unary! {
     /// max(x, 0) of every element; the derivative at 0 is 0, and NaN stays NaN.
     relu = Relu, Output, |x| if x < T::Real::ZERO { T::Real::ZERO } else { x }, "x < 0 ? 0 : x",
-    |saved, grad| apply(WherePositive, [grad, saved.output()])
+    |saved, grad| grad.where_positive(saved.output())
 }
 
 fn one_minus<T: Float>(x: &Tensor<T>) -> Result<Tensor<T>> {
@@ -276,6 +276,11 @@ impl<T: Float> Tensor<T> {
     /// As [`Tensor::add`].
     pub fn div(&self, other: &Tensor<T>) -> Result<Tensor<T>> {
         apply(Div, [self, other])
+    }
+
+    /// The elements where `other` is above 0, and 0 elsewhere: the derivative of `relu`, whose result is `other`.
+    pub(crate) fn where_positive(&self, other: &Tensor<T>) -> Result<Tensor<T>> {
+        apply(WherePositive, [self, other])
     }
 
     /// `self / value`.

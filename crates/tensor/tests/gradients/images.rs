@@ -29,6 +29,16 @@ fn conv2d_with_bias() {
 }
 
 #[test]
+fn conv2d_relu() {
+    let inputs = [signed(&[2, 2, 3, 3], 0), signed(&[3, 2, 2, 2], 1), signed(&[3], 2)];
+    let geometry = Conv2dOptions::new().padding(1).stride(2);
+    checked_twice(|x| x[0].conv2d_relu(&x[1], Some(&x[2]), geometry), &inputs);
+    checked_twice(|x| x[0].conv2d_relu(&x[1], None, geometry), &inputs[..2]);
+    // Where the image has no gradient, those of weight and bias are made of the result and its whole gradient.
+    checked_twice(|x| inputs[0].to(&x[0].device())?.conv2d_relu(&x[0], Some(&x[1]), geometry), &inputs[1..]);
+}
+
+#[test]
 fn max_pool2d() {
     for geometry in [Pool2dOptions::new(2), Pool2dOptions::new(3).stride(1), Pool2dOptions::new(2).padding(1).stride(2)]
     {

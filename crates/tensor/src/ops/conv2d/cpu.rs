@@ -56,17 +56,19 @@ impl ConvDims {
     }
 }
 
-/// `out = x ⋆ weight + bias`
+/// `out = x ⋆ weight + bias`, with zero for what is below zero if `relu`.
 ///
 /// - `x`: `[batch, in_channels, in_h, in_w]`
 /// - `weight`: `[out_channels, in_channels / groups, kernel_h, kernel_w]`
 /// - `bias`: `[out_channels]`
 /// - `out`: `[batch, out_channels, out_h, out_w]`
-pub(crate) fn forward<T: Float>(d: &ConvDims, x: &[T], weight: &[T], bias: Option<&[T]>, out: &mut [T]) {
+pub(crate) fn forward<T: Float>(d: &ConvDims, x: &[T], weight: &[T], bias: Option<&[T]>, relu: bool, out: &mut [T]) {
     scratch::reals(x, |x| {
         scratch::reals(weight, |weight| {
             scratch::reals(bias.unwrap_or_default(), |values| {
-                scratch::reals_mut(out, |out| run(Pass::forward(d), x, weight, bias.map(|_| values), out));
+                scratch::reals_mut(out, |out| {
+                    run(Pass::forward(d).then_relu(relu), x, weight, bias.map(|_| values), out)
+                });
             });
         });
     });
@@ -115,9 +117,29 @@ impl<R: Real> WithSimd for Run<'_, R> {
 /// A product with a pixel that the tap does not reach is one with zero, so an infinite or NaN pixel can make more
 /// weights of its channel NaN than the sum alone would.
 pub(crate) fn weight_grad<T: Float>(d: &ConvDims, x: &[T], grad_out: &[T], grad_weight: &mut [T]) {
+    grads(d, x, Gradient { numbers: grad_out, positive: None }, false, grad_weight);
+}
+
+/// The derivatives by the weight and the bias, one after the other in `grads`, in one walk over the gradient.
+pub(crate) fn weight_and_bias_grad<T: Float>(d: &ConvDims, x: &[T], grad_out: Gradient<'_, T>, grads: &mut [T]) {
+    self::grads(d, x, grad_out, true, grads);
+}
+
+/// The gradient of the result.
+#[derive(Clone, Copy)]
+pub(crate) struct Gradient<'a, T> {
+    pub(crate) numbers: &'a [T],
+    /// It counts as zero where these numbers are not above zero.
+    pub(crate) positive: Option<&'a [T]>,
+}
+
+fn grads<T: Float>(d: &ConvDims, x: &[T], gradient: Gradient<'_, T>, with_bias: bool, grads: &mut [T]) {
     scratch::reals(x, |x| {
-        scratch::reals(grad_out, |grad_out| {
-            scratch::reals_mut(grad_weight, |grad_weight| weight_grad::run(d, x, grad_out, grad_weight));
+        scratch::reals(gradient.numbers, |numbers| {
+            scratch::reals(gradient.positive.unwrap_or_default(), |positive| {
+                let gradient = Gradient { numbers, positive: gradient.positive.map(|_| positive) };
+                scratch::reals_mut(grads, |grads| weight_grad::run(d, x, gradient, with_bias, grads));
+            });
         });
     });
 }

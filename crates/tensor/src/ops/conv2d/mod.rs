@@ -7,9 +7,10 @@ mod cpu;
 mod cuda;
 mod small;
 
-use crate::autograd::Saved;
+use crate::autograd::{Saved, is_grad_enabled};
 use crate::cpu::CpuView;
 use crate::cuda::{CudaDevice, CudaOut, CudaView};
+use crate::device::Device;
 use crate::element::Float;
 use crate::error::{Error, Result};
 use crate::op::{Inputs, Op, Saves, apply, per_type};
@@ -160,6 +161,35 @@ impl<T: Float> Tensor<T> {
             None => apply(Forward(geometry), [self, weight]),
         }
     }
+
+    /// `self.conv2d(weight, bias, geometry)?.relu()` with fewer walks through memory where that is possible: on the
+    /// CPU, with a bias.
+    ///
+    /// ```
+    /// # use pagelock_tensor::{Conv2dOptions, Tensor};
+    /// let (image, weight) = (Tensor::new([[[[1.0, -2.0]]]])?, Tensor::ones([1, 1, 1, 1])?);
+    /// let bias = Tensor::new([0.5])?;
+    /// assert_eq!(image.conv2d_relu(&weight, Some(&bias), Conv2dOptions::new())?.to_vec()?, [1.5, 0.0]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Tensor::conv2d`].
+    pub fn conv2d_relu(
+        &self,
+        weight: &Tensor<T>,
+        bias: Option<&Tensor<T>>,
+        geometry: Conv2dOptions,
+    ) -> Result<Tensor<T>> {
+        match bias {
+            Some(bias) if is_on_cpu(self) => apply(ForwardRelu(geometry), [self, weight, bias]),
+            _ => self.conv2d(weight, bias, geometry)?.relu(),
+        }
+    }
+}
+
+fn is_on_cpu<T: Float>(tensor: &Tensor<T>) -> bool {
+    matches!(tensor.storage().device(), Device::Cpu)
 }
 
 /// The convolution itself, with or without bias.
@@ -183,7 +213,7 @@ impl<T: Float> Op<T, 2> for Forward {
 
     fn cpu(&self, [image, weight]: [CpuView<'_, T>; 2], out: &mut [T]) -> Result<()> {
         let dims = self.0.dims(&Shape::new(image.shape)?, &Shape::new(weight.shape)?)?;
-        cpu::forward(&dims, image.data, weight.data, None, out);
+        cpu::forward(&dims, image.data, weight.data, None, false, out);
         Ok(())
     }
 
@@ -219,7 +249,7 @@ impl<T: Float> Op<T, 3> for Forward {
 
     fn cpu(&self, [image, weight, bias]: [CpuView<'_, T>; 3], out: &mut [T]) -> Result<()> {
         let dims = self.0.dims(&Shape::new(image.shape)?, &Shape::new(weight.shape)?)?;
-        cpu::forward(&dims, image.data, weight.data, Some(bias.data), out);
+        cpu::forward(&dims, image.data, weight.data, Some(bias.data), false, out);
         Ok(())
     }
 
@@ -229,12 +259,63 @@ impl<T: Float> Op<T, 3> for Forward {
     }
 
     fn backward(&self, saved: &Saved<'_, T, T, 3>, grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 3]> {
-        let (image, weight) = (saved.input(0), saved.input(1));
-        Ok([
-            saved.grad_of(0, || apply(ImageGrad { geometry: self.0, image: *image.shape() }, [grad, weight]))?,
-            saved.grad_of(1, || apply(WeightGrad { geometry: self.0, weight: *weight.shape() }, [image, grad]))?,
+        gradients(self.0, saved, grad)
+    }
+}
+
+/// The gradients of image, weight and bias.
+fn gradients<T: Float>(
+    geometry: Conv2dOptions,
+    saved: &Saved<'_, T, T, 3>,
+    grad: &Tensor<T>,
+) -> Result<[Option<Tensor<T>>; 3]> {
+    let (image, weight) = (saved.input(0), saved.input(1));
+    let image_grad = saved.grad_of(0, || apply(ImageGrad { geometry, image: *image.shape() }, [grad, weight]))?;
+    let op = WeightAndBiasGrad { geometry, weight: *weight.shape() };
+    let [weight_grad, bias_grad] = match op.suits(saved, grad) {
+        true => op.parts(apply(op, [image, grad])?)?,
+        false => [
+            saved.grad_of(1, || apply(WeightGrad { geometry, weight: *weight.shape() }, [image, grad]))?,
             saved.grad_of(2, || grad.sum([0, 2, 3]))?,
-        ])
+        ],
+    };
+    Ok([image_grad, weight_grad, bias_grad])
+}
+
+/// The convolution with a bias, and `relu` after it; on the CPU only.
+struct ForwardRelu(Conv2dOptions);
+
+per_type! { ForwardRelu[3]: Float }
+
+impl<T: Float> Op<T, 3> for ForwardRelu {
+    type Out = T;
+    const NAME: &'static str = "conv2d_relu";
+    const SAVES: Saves = Saves::OutputForLast;
+    const INPUTS: Inputs = Inputs::WithoutGaps;
+
+    fn out_shape(&self, inputs: [&Shape; 3]) -> Result<Shape> {
+        <Forward as Op<T, 3>>::out_shape(&Forward(self.0), inputs)
+    }
+
+    fn cpu(&self, [image, weight, bias]: [CpuView<'_, T>; 3], out: &mut [T]) -> Result<()> {
+        let dims = self.0.dims(&Shape::new(image.shape)?, &Shape::new(weight.shape)?)?;
+        cpu::forward(&dims, image.data, weight.data, Some(bias.data), true, out);
+        Ok(())
+    }
+
+    fn cuda(&self, _: &CudaDevice, _: [CudaView<'_>; 3], _: CudaOut<'_>) -> Result<()> {
+        unreachable!("`conv2d_relu` is two operations on a device")
+    }
+
+    /// Where the result is 0, the gradient counts as 0. It is read as such if it is needed once, else made so first.
+    fn backward(&self, saved: &Saved<'_, T, T, 3>, grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 3]> {
+        let (image, weight, out) = (saved.input(0), saved.input(1), saved.output());
+        let op = WeightAndBiasGrad { geometry: self.0, weight: *weight.shape() };
+        if saved.needs(0) || !op.suits(saved, grad) {
+            return gradients(self.0, saved, &grad.where_positive(out)?);
+        }
+        let [weight_grad, bias_grad] = op.parts(apply(op, [image, grad, out])?)?;
+        Ok([None, weight_grad, bias_grad])
     }
 }
 
@@ -312,3 +393,70 @@ impl<T: Float> Op<T, 2> for WeightGrad {
         ])
     }
 }
+
+/// The gradients of weight and bias in one tensor, one after the other; never recorded, and on the CPU only.
+///
+/// - of `[image, gradient of the result]`
+/// - of `[image, gradient of the result, result]`, where the gradient counts as 0 unless the result is above 0
+#[derive(Clone, Copy)]
+struct WeightAndBiasGrad {
+    geometry: Conv2dOptions,
+    weight: Shape,
+}
+
+impl WeightAndBiasGrad {
+    /// Whether both gradients are wanted, as numbers on the CPU.
+    fn suits<T: Float>(&self, saved: &Saved<'_, T, T, 3>, grad: &Tensor<T>) -> bool {
+        saved.needs(1) && saved.needs(2) && !is_grad_enabled() && is_on_cpu(grad)
+    }
+
+    fn len(&self) -> Result<Shape> {
+        Shape::new(&[self.weight.elements() + self.weight[0]])
+    }
+
+    fn dims(&self, image: &[usize]) -> Result<cpu::ConvDims> {
+        self.geometry.dims(&Shape::new(image)?, &self.weight)
+    }
+
+    /// The two gradients.
+    fn parts<T: Float>(&self, grads: Tensor<T>) -> Result<[Option<Tensor<T>>; 2]> {
+        let n_weights = self.weight.elements();
+        let weight = grads.narrow(0, 0, n_weights)?.reshape_to(self.weight)?;
+        Ok([Some(weight), Some(grads.narrow(0, n_weights, self.weight[0])?)])
+    }
+}
+
+/// `WeightAndBiasGrad` for so many inputs, of which the last are the gradient of the result and what it depends on.
+macro_rules! weight_and_bias_grad {
+    ($n:literal, [$image:ident, $grad:ident $(, $out:ident)?], $positive:expr) => {
+        per_type! { WeightAndBiasGrad[$n]: Float }
+
+        impl<T: Float> Op<T, $n> for WeightAndBiasGrad {
+            type Out = T;
+            const NAME: &'static str = "conv2d_weight_grad";
+            const SAVES: Saves = Saves::Nothing;
+            const INPUTS: Inputs = Inputs::WithoutGaps;
+
+            fn out_shape(&self, _: [&Shape; $n]) -> Result<Shape> {
+                self.len()
+            }
+
+            fn cpu(&self, [$image, $grad $(, $out)?]: [CpuView<'_, T>; $n], out: &mut [T]) -> Result<()> {
+                let gradient = cpu::Gradient { numbers: $grad.data, positive: $positive };
+                cpu::weight_and_bias_grad(&self.dims($image.shape)?, $image.data, gradient, out);
+                Ok(())
+            }
+
+            fn cuda(&self, _: &CudaDevice, _: [CudaView<'_>; $n], _: CudaOut<'_>) -> Result<()> {
+                unreachable!("{} is two operations on a device", <Self as Op<T, $n>>::NAME)
+            }
+
+            fn backward(&self, _: &Saved<'_, T, T, $n>, _: &Tensor<T>) -> Result<[Option<Tensor<T>>; $n]> {
+                unreachable!("a recorded derivative is made of other operations")
+            }
+        }
+    };
+}
+
+weight_and_bias_grad!(2, [image, grad], None);
+weight_and_bias_grad!(3, [image, grad, out], Some(out.data));

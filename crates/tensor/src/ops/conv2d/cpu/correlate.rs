@@ -4,7 +4,7 @@
 //! there are few, some channels of one image): it copies blocks of the source into planes, adds up tiles of channels in
 //! scratch, and writes the rows of each tile to their place.
 
-use pulp::Simd;
+use pulp::{Simd, WithSimd};
 
 use super::fill::{Fill, Images};
 use super::pass::{Pass, Span, Tiling};
@@ -187,6 +187,9 @@ impl<R: Real> Task<'_, R> {
                 first_tap = taps.end;
                 packed.tile(group, tile, taps, self.block, sums).run(simd);
             }
+            if pass.relu {
+                simd.vectorize(Relu(self.sums));
+            }
             simd.vectorize(self.rows(part, group, tile, phase_len));
         }
     }
@@ -212,6 +215,18 @@ impl<R: Real> Task<'_, R> {
             steps: [pass.rows.target_step, pass.columns.target_step],
             rows: part.first_row * pass.rows.target_step..end.min(pass.rows.target_size),
         }
+    }
+}
+
+/// Zero for what is below zero.
+struct Relu<'a, R>(&'a mut [R]);
+
+impl<R: Real> WithSimd for Relu<'_, R> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        self.0.iter_mut().for_each(|sum| *sum = if *sum < R::ZERO { R::ZERO } else { *sum });
     }
 }
 

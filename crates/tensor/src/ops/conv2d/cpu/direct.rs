@@ -25,6 +25,9 @@ use crate::scratch;
 /// A block of the source stays in the second-level cache, and what it is multiplied with beside it.
 const BLOCK_LEN: usize = 32 << 10;
 
+/// Images are taken several at a time while their entries are fewer than this: they stay in the first-level cache.
+const SMALL_LEN: usize = 6 << 10;
+
 /// Target pixels per block: sums of all of them are in the cache at a time.
 const BLOCK_PIXELS: usize = 512;
 
@@ -82,7 +85,7 @@ fn run_tasks<S: Simd, R: Real>(simd: S, pass: &Pass, packed: &Packed<'_, R>, sou
 /// Taps of a pair of phases, and the shape of its tiles.
 type Phase = [usize; 3];
 
-/// So many that their rows make whole tiles.
+/// So many that their rows make whole tiles, and several times that if they are small.
 fn images_at_a_time<S: Simd>(pass: &Pass, layout: &Source, n_vectors: usize) -> usize {
     if !layout.has_all_rows() {
         return 1;
@@ -90,7 +93,8 @@ fn images_at_a_time<S: Simd>(pass: &Pass, layout: &Source, n_vectors: usize) -> 
     let n_rows = pass.rows.targets(0);
     let [tile_rows, _] = tile::shape::<S>(n_rows * pass.batch, pass.columns.targets(0), n_vectors.min(2));
     let images = (1..tile_rows).find(|n| (n * n_rows).is_multiple_of(tile_rows)).unwrap_or(tile_rows);
-    images.min(pass.batch)
+    let several = SMALL_LEN / (images * layout.image_len).max(1);
+    (images * several.max(1)).min(pass.batch)
 }
 
 fn phase_of<S: Simd>(pass: &Pass, images: usize, n_vectors: usize, (row, column): (usize, usize)) -> Phase {
@@ -257,6 +261,7 @@ impl<R: Real> Task<'_, R> {
                 n_planes: lanes.min(pass.target_channels - vector * lanes),
                 len: n_rows * width,
                 vectors: &sums[image * band_len / images..],
+                relu: pass.relu,
             });
         }
     }

@@ -18,6 +18,8 @@ pub(super) struct Pass {
     /// Channels per group.
     pub(super) source_channels: usize,
     pub(super) target_channels: usize,
+    /// Whether sums below zero become zero.
+    pub(super) relu: bool,
     weights: WeightStrides,
     work_per_image: usize,
 }
@@ -54,6 +56,7 @@ impl Pass {
             groups: d.groups,
             source_channels: inputs,
             target_channels: outputs,
+            relu: false,
             weights: WeightStrides {
                 group: outputs * inputs * taps,
                 source: taps,
@@ -75,6 +78,11 @@ impl Pass {
             weights: WeightStrides { source: pass.weights.target, target: pass.weights.source, ..pass.weights },
             ..pass
         }
+    }
+
+    /// The same, followed by `relu` or not.
+    pub(super) fn then_relu(self, relu: bool) -> Pass {
+        Pass { relu, ..self }
     }
 
     /// The same with its source in phases.

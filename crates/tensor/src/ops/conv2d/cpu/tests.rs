@@ -33,6 +33,7 @@ fn pairs(size: [usize; 2]) -> impl Iterator<Item = [usize; 2]> {
 }
 
 /// Operands of all three passes, with the results of the naive loop.
+#[derive(Clone)]
 struct Case {
     d: ConvDims,
     x: Vec<f64>,
@@ -86,10 +87,43 @@ impl Case {
         let [x, weight, bias, grad] = [&self.x, &self.weight, &self.bias, &self.grad].map(|numbers| cast(numbers));
         let [mut out, mut grad_in, mut grad_weight] =
             [&grad, &x, &weight].map(|like| vec![T::from_f64(f64::NAN); like.len()]);
-        forward(&self.d, &x, &weight, Some(&bias), &mut out);
+        forward(&self.d, &x, &weight, Some(&bias), false, &mut out);
         input_grad(&self.d, &grad, &weight, &mut grad_in);
         weight_grad(&self.d, &x, &grad, &mut grad_weight);
         [out, grad_in, grad_weight]
+    }
+
+    /// The convolution followed by `relu`, and the gradients of weight and bias for all of the gradient and for where
+    /// that is above zero.
+    fn fused<T: Float>(&self) -> [Vec<T>; 3] {
+        let cast = |numbers: &[f64]| -> Vec<T> { numbers.iter().map(|&number| T::from_f64(number)).collect() };
+        let [x, weight, bias, grad] = [&self.x, &self.weight, &self.bias, &self.grad].map(|numbers| cast(numbers));
+        let mut out = vec![T::from_f64(f64::NAN); grad.len()];
+        forward(&self.d, &x, &weight, Some(&bias), true, &mut out);
+        let grads = |positive| {
+            let mut grads = vec![T::from_f64(f64::NAN); weight.len() + bias.len()];
+            weight_and_bias_grad(&self.d, &x, Gradient { numbers: &grad, positive }, &mut grads);
+            grads
+        };
+        [out, grads(None), grads(Some(&grad))]
+    }
+
+    /// What `fused` is made of, one after the other.
+    fn check_fused(&self, level: Level) {
+        let (fused, [out, _, grad_weight]) = with_level(level, || (self.fused::<f32>(), self.actual::<f32>()));
+        let positive = Case { grad: self.grad.iter().map(|grad| grad.max(0.0)).collect(), ..self.clone() };
+        let positive = with_level(level, || positive.fused::<f32>());
+
+        let relu: Vec<f32> = out.iter().map(|&x| x.max(0.0)).collect();
+        assert_eq!(fused[0], relu, "{level:?}: {:?}", self.d);
+        assert_eq!(fused[1][..grad_weight.len()], grad_weight, "{level:?}: {:?}", self.d);
+        assert_eq!(fused[2], positive[1], "{level:?}: {:?}", self.d);
+        let plane = self.d.out_size[0] * self.d.out_size[1];
+        for (channel, &bias) in fused[1][grad_weight.len()..].iter().enumerate() {
+            let planes = self.grad.chunks_exact(plane).skip(channel).step_by(self.d.out_channels);
+            let (sum, magnitude) = planes.flatten().fold((0.0, 1.0), |(sum, all), grad| (sum + grad, all + grad.abs()));
+            assert!((f64::from(bias) - sum).abs() <= 1e-6 * magnitude, "{bias}, not {sum}, on {level:?}: {:?}", self.d);
+        }
     }
 
     fn check<R: Real>(&self, level: Level, epsilon: f64) {
@@ -173,6 +207,7 @@ proptest! {
         for level in levels() {
             case.check::<f32>(level, 1e-6);
             case.check::<f64>(level, 1e-14);
+            case.check_fused(level);
         }
     }
 
@@ -180,9 +215,9 @@ proptest! {
     fn one_and_two_threads_give_the_same_bits(d in any_dims(), batch in 1..40usize) {
         let case = Case::new(ConvDims { batch, ..d });
         set_num_threads(1);
-        let one = case.actual::<f32>();
+        let one = (case.actual::<f32>(), case.fused::<f32>());
         set_num_threads(2);
-        prop_assert_eq!(one, case.actual::<f32>());
+        prop_assert_eq!(one, (case.actual::<f32>(), case.fused::<f32>()));
     }
 }
 
@@ -210,6 +245,7 @@ fn large_convolutions_agree_with_the_naive_loop() {
         let case = Case::new(d);
         for level in levels() {
             case.check::<f32>(level, 1e-5);
+            case.check_fused(level);
         }
     }
 }
@@ -219,10 +255,10 @@ fn large_convolutions_have_the_same_bits_for_any_number_of_threads() {
     for d in large_dims() {
         let case = Case::new(d);
         set_num_threads(1);
-        let one = case.actual::<f32>();
+        let one = (case.actual::<f32>(), case.fused::<f32>());
         for threads in [2, 5] {
             set_num_threads(threads);
-            assert_eq!(one, case.actual::<f32>(), "{threads} threads, {d:?}");
+            assert_eq!(one, (case.actual::<f32>(), case.fused::<f32>()), "{threads} threads, {d:?}");
         }
     }
 }

@@ -9,11 +9,11 @@ use std::ops::Range;
 
 use pulp::{Simd, WithSimd};
 
-use super::ConvDims;
 use super::direct::{self, WeightGrad};
 use super::fill::{Fill, Images};
 use super::pass::{Pass, images_per_task};
 use super::planes::{Limits, Planes};
+use super::{ConvDims, Gradient};
 use crate::element::Real;
 use crate::lanes::{self, Dots, Rows};
 use crate::parallel::for_each_chunk_mut;
@@ -28,20 +28,21 @@ const MAX_TASKS: usize = 16;
 /// A block stays in the second-level cache, and is long enough for the sums across a vector to cost little.
 const LIMITS: Limits = Limits { block_len: 64 << 10, plane_vectors: 96, prefers_large: true };
 
-/// `grad_weight = Σ grad_out · x`
-pub(super) fn run<R: Real>(d: &ConvDims, x: &[R], grad_out: &[R], grad_weight: &mut [R]) {
+/// `grads = Σ gradient · x`, and behind that `Σ gradient` for each channel if `with_bias`.
+pub(super) fn run<R: Real>(d: &ConvDims, x: &[R], gradient: Gradient<'_, R>, with_bias: bool, grads: &mut [R]) {
     if d.batch == 0 {
-        grad_weight.fill(R::ZERO);
-    } else if !grad_weight.is_empty() {
-        lanes::dispatch(Run { d, x, grad_out, grad_weight });
+        grads.fill(R::ZERO);
+    } else if !grads.is_empty() {
+        lanes::dispatch(Run { d, x, gradient, with_bias, grads });
     }
 }
 
 struct Run<'a, R> {
     d: &'a ConvDims,
     x: &'a [R],
-    grad_out: &'a [R],
-    grad_weight: &'a mut [R],
+    gradient: Gradient<'a, R>,
+    with_bias: bool,
+    grads: &'a mut [R],
 }
 
 impl<R: Real> WithSimd for Run<'_, R> {
@@ -49,41 +50,49 @@ impl<R: Real> WithSimd for Run<'_, R> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        let Run { d, x, grad_out, grad_weight } = self;
+        let Run { d, x, gradient, with_bias, grads } = self;
         let pass = Pass::forward(d);
         if direct::suits::<S, R>(&pass) {
-            let direct = WeightGrad::new::<S, R>(&pass, d.kernel, d.dilation[1]);
-            return in_tasks(d, direct.images, grad_weight, |images, sums| {
-                direct.run(simd, images, (x, grad_out), sums);
+            let direct = WeightGrad::new::<S, R>(&pass, d, with_bias);
+            return in_tasks(d, direct.images, grads, |images, sums| {
+                direct.run(simd, images, (x, gradient), sums);
             });
         }
-        let axes = (pass.rows.split(), pass.columns.split());
-        let source = Planes::choose(axes, pass.source_channels, d.batch, R::lanes::<S>(), LIMITS);
-        scratch::with(pass.source_channels * d.kernel[0] * d.kernel[1], |offsets: &mut [usize]| {
-            tap_offsets(d, &source, offsets);
-            let task = Task { d, source, gradient: source.identity(), offsets, x, grad_out };
-            in_tasks(d, source.images, grad_weight, |images, sums| task.run(simd, images, sums));
+        masked(gradient, |grad_out| {
+            let axes = (pass.rows.split(), pass.columns.split());
+            let source = Planes::choose(axes, pass.source_channels, d.batch, R::lanes::<S>(), LIMITS);
+            scratch::with(pass.source_channels * d.kernel[0] * d.kernel[1], |offsets: &mut [usize]| {
+                tap_offsets(d, &source, offsets);
+                let task = Task { d, source, gradient: source.identity(), offsets, x, grad_out };
+                in_tasks(d, source.images, grads, |images, sums| task.run(simd, images, sums));
+            });
         });
     }
 }
 
+/// Calls `body` with the gradient's numbers, zero where they count as zero.
+fn masked<R: Real>(gradient: Gradient<'_, R>, body: impl FnOnce(&[R])) {
+    let Some(positive) = gradient.positive else { return body(gradient.numbers) };
+    scratch::with(gradient.numbers.len(), |masked: &mut [R]| {
+        for ((masked, &number), &of) in masked.iter_mut().zip(gradient.numbers).zip(positive) {
+            *masked = if of > R::ZERO { number } else { R::ZERO };
+        }
+        body(masked);
+    });
+}
+
 /// Calls `task` with images, a multiple of `at_a_time` if possible, and room for the sums over these; adds all up.
-fn in_tasks<R: Real>(
-    d: &ConvDims,
-    at_a_time: usize,
-    grad_weight: &mut [R],
-    task: impl Fn(Range<usize>, &mut [R]) + Sync,
-) {
+fn in_tasks<R: Real>(d: &ConvDims, at_a_time: usize, grads: &mut [R], task: impl Fn(Range<usize>, &mut [R]) + Sync) {
     let images = images_per_task(d.batch, d.work_per_image(), TASK_WORK).max(d.batch.div_ceil(MAX_TASKS));
     let images = images.next_multiple_of(at_a_time);
     let tasks = d.batch.div_ceil(images);
     if tasks <= 1 {
-        return task(0..d.batch, grad_weight);
+        return task(0..d.batch, grads);
     }
-    let len = grad_weight.len();
+    let len = grads.len();
     scratch::with(tasks * len, |sums| {
         for_each_chunk_mut(sums, len, |i, sums| task(i * images..((i + 1) * images).min(d.batch), sums));
-        add_up(sums, grad_weight);
+        add_up(sums, grads);
     });
 }
 
@@ -109,6 +118,16 @@ fn add_up<R: Real>(parts: &[R], total: &mut [R]) {
     }
 }
 
+/// The sum, with several sums on the way that do not wait for each other.
+fn total<R: Real>(numbers: &[R]) -> R {
+    let (eights, rest) = numbers.as_chunks::<8>();
+    let mut sums = [R::ZERO; 8];
+    for eight in eights {
+        sums.iter_mut().zip(eight).for_each(|(sum, &number)| *sum = *sum + number);
+    }
+    sums.iter().chain(rest).fold(R::ZERO, |sum, &number| sum + number)
+}
+
 /// What all tasks share.
 struct Task<'a, R> {
     d: &'a ConvDims,
@@ -120,11 +139,13 @@ struct Task<'a, R> {
 }
 
 impl<R: Real> Task<'_, R> {
-    /// The sums over some images.
+    /// The sums over some images: those of the weights, and behind them those of the biases if there is room.
     fn run<S: Simd>(&self, simd: S, images: Range<usize>, sums: &mut [R]) {
         let d = self.d;
         let (n_sources, n_gradients) = (d.in_channels / d.groups, d.out_channels / d.groups);
         sums.fill(R::ZERO);
+        let (sums, biases) = sums.split_at_mut(d.out_channels * n_sources * d.kernel[0] * d.kernel[1]);
+        self.biases(images.clone(), biases);
         scratch::with(self.source.block_len(n_sources), |source: &mut [R]| {
             scratch::with(self.gradient.block_len(n_gradients), |gradient: &mut [R]| {
                 for first in images.clone().step_by(self.source.images) {
@@ -138,6 +159,15 @@ impl<R: Real> Task<'_, R> {
                 }
             });
         });
+    }
+
+    /// Adds the gradients of each channel, image by image.
+    fn biases(&self, images: Range<usize>, biases: &mut [R]) {
+        let (channels, plane) = (self.d.out_channels, self.d.out_size[0] * self.d.out_size[1]);
+        for image in images {
+            let planes = self.grad_out[image * channels * plane..].chunks_exact(plane);
+            biases.iter_mut().zip(planes).for_each(|(bias, plane)| *bias = *bias + total(plane));
+        }
     }
 
     /// Adds the products of some images.

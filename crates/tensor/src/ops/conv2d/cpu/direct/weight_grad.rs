@@ -3,9 +3,10 @@
 
 use std::ops::Range;
 
-use pulp::Simd;
+use pulp::{Simd, WithSimd};
 
 use super::super::pass::Pass;
+use super::super::{ConvDims, Gradient};
 use super::products::{Products, run_len};
 use super::source::{Part, Source};
 use crate::element::Real;
@@ -26,24 +27,32 @@ pub(in super::super) struct WeightGrad<'a> {
     /// Taps of the kernel per run; see `products.rs`.
     run_len: usize,
     kernel: [usize; 2],
+    /// Whether the gradients themselves are added up as well.
+    with_bias: bool,
     lanes: usize,
     /// Images at a time.
     pub(in super::super) images: usize,
 }
 
 impl<'a> WeightGrad<'a> {
-    pub(in super::super) fn new<S: Simd, R: Lanes>(pass: &'a Pass, kernel: [usize; 2], dilation: usize) -> Self {
+    pub(in super::super) fn new<S: Simd, R: Lanes>(pass: &'a Pass, d: &ConvDims, with_bias: bool) -> Self {
+        let (kernel, run_len) = (d.kernel, run_len(d.kernel[1], d.dilation[1]));
         let width = pass.columns.target_size;
         let layout = Source::new::<S, R>(pass, (BLOCK_PIXELS / width).max(1), BLOCK_LEN);
         let lanes = R::lanes::<S>();
         let image_len = layout.image_len + layout.block_rows * width * lanes;
         let images = if layout.has_all_rows() { (BLOCK_LEN / image_len).clamp(1, pass.batch.max(1)) } else { 1 };
-        WeightGrad { pass, layout, run_len: run_len(kernel[1], dilation), kernel, lanes, images }
+        WeightGrad { pass, layout, run_len, kernel, with_bias, lanes, images }
     }
 
     /// Taps of one output channel.
     fn n_taps(&self) -> usize {
         self.pass.source_channels * self.kernel[0] * self.kernel[1]
+    }
+
+    /// Sums of one output channel: of the taps, and of its bias behind them.
+    fn n_sums(&self) -> usize {
+        self.n_taps() + usize::from(self.with_bias)
     }
 
     /// Vectors of output channels per group.
@@ -56,26 +65,26 @@ impl<'a> WeightGrad<'a> {
         self.layout.block_rows * self.pass.columns.target_size
     }
 
-    /// The sums over some images, `[out_channels, taps]`.
+    /// The sums over some images, `[out_channels, taps]`, and behind them `[out_channels]` with a bias.
     pub(in super::super) fn run<S: Simd, R: Real>(
         &self,
         simd: S,
         images: Range<usize>,
-        (x, grad_out): (&[R], &[R]),
+        (x, gradient): (&[R], Gradient<'_, R>),
         sums: &mut [R],
     ) {
         let lanes = self.lanes;
-        let vectors_len = self.pass.groups * self.n_vectors() * self.n_taps() * lanes;
+        let vectors_len = self.pass.groups * self.n_vectors() * self.n_sums() * lanes;
         scratch::with(self.n_taps() / self.run_len, |runs: &mut [usize]| {
             self.place_runs(runs);
             scratch::with(self.layout.room::<R, S>(self.images), |block: &mut [R]| {
-                scratch::with(self.images * self.block_pixels() * lanes + lanes * lanes, |gradient: &mut [R]| {
+                scratch::with(self.images * self.block_pixels() * lanes + lanes * lanes, |room: &mut [R]| {
                     scratch::with(vectors_len + lanes * lanes, |vectors: &mut [R]| {
                         block.fill(R::ZERO);
                         vectors.fill(R::ZERO);
                         for part in self.parts(images) {
                             let source = self.layout.read(simd, x, part, block);
-                            self.part(simd, part, (source, runs), grad_out, gradient, vectors);
+                            self.part(simd, part, (source, runs), gradient, (room, vectors));
                         }
                         self.write(simd, vectors, sums);
                     });
@@ -113,9 +122,8 @@ impl<'a> WeightGrad<'a> {
         simd: S,
         part: Part,
         (source, runs): (&[R], &[usize]),
-        grad_out: &[R],
-        gradient: &mut [R],
-        sums: &mut [R],
+        gradient: Gradient<'_, R>,
+        (vectors, sums): (&mut [R], &mut [R]),
     ) {
         let WeightGrad { pass, layout, lanes, .. } = *self;
         let (width, plane) = (pass.columns.target_size, pass.target_plane());
@@ -124,40 +132,82 @@ impl<'a> WeightGrad<'a> {
         for vector in 0..self.n_vectors() {
             for image in 0..part.n_images {
                 let channel = ((part.image + image) * pass.groups + part.group) * pass.target_channels + vector * lanes;
+                let first = channel * plane + part.first_row * width;
                 simd.vectorize(FromPlanes {
-                    planes: &grad_out[channel * plane + part.first_row * width..],
+                    planes: &gradient.numbers[first..],
+                    positive: gradient.positive.map(|positive| &positive[first..]),
                     distance: plane,
                     n_planes: lanes.min(pass.target_channels - vector * lanes),
                     len: n_rows * width,
-                    vectors: &mut gradient[image * image_len..],
+                    vectors: &mut vectors[image * image_len..],
                 });
+            }
+            let sums = &mut sums[(part.group * self.n_vectors() + vector) * self.n_sums() * lanes..];
+            let (sums, bias) = sums.split_at_mut(self.n_taps() * lanes);
+            if self.with_bias {
+                for image in vectors.chunks(image_len).take(part.n_images) {
+                    simd.vectorize(Total { vectors: &image[..n_rows * width * lanes], sum: &mut bias[..lanes] });
+                }
             }
             let products = Products {
                 source,
                 runs,
                 run_len: self.run_len,
-                gradient,
+                gradient: vectors,
                 targets: [(part.n_images, layout.image_len), (n_rows, layout.row_len()), (width, pass.columns.advance)],
                 image_len,
-                sums: &mut sums[(part.group * self.n_vectors() + vector) * self.n_taps() * lanes..],
+                sums,
             };
             products.run(simd);
         }
     }
 
-    /// From vectors of output channels to rows of weights.
+    /// From vectors of output channels to rows of weights, and a row of biases.
     fn write<S: Simd, R: Real>(&self, simd: S, vectors: &[R], sums: &mut [R]) {
         let (lanes, n_taps, channels) = (self.lanes, self.n_taps(), self.pass.target_channels);
+        let (sums, biases) = sums.split_at_mut(self.pass.groups * channels * n_taps);
         for group in 0..self.pass.groups {
             for vector in 0..self.n_vectors() {
+                let first = group * channels + vector * lanes;
+                let n_planes = lanes.min(channels - vector * lanes);
+                let vectors = &vectors[(group * self.n_vectors() + vector) * self.n_sums() * lanes..];
                 simd.vectorize(ToPlanes {
-                    planes: &mut sums[(group * channels + vector * lanes) * n_taps..],
+                    planes: &mut sums[first * n_taps..],
                     distance: n_taps,
-                    n_planes: lanes.min(channels - vector * lanes),
+                    n_planes,
                     len: n_taps,
-                    vectors: &vectors[(group * self.n_vectors() + vector) * n_taps * lanes..],
+                    vectors,
+                    relu: false,
                 });
+                if self.with_bias {
+                    biases[first..][..n_planes].copy_from_slice(&vectors[n_taps * lanes..][..n_planes]);
+                }
             }
+        }
+    }
+}
+
+/// Adds vectors to a sum, with several sums on the way that do not wait for each other.
+struct Total<'a, R> {
+    vectors: &'a [R],
+    sum: &'a mut [R],
+}
+
+impl<R: Lanes> WithSimd for Total<'_, R> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        let to = &mut R::vectors_mut::<S>(self.sum)[0];
+        let (eights, rest) = R::vectors::<S>(self.vectors).as_chunks::<8>();
+        let mut sums = [R::splat(simd, R::zeroed()); 8];
+        for eight in eights {
+            for (sum, &vector) in sums.iter_mut().zip(eight) {
+                *sum = <R as Lanes>::add(simd, *sum, vector);
+            }
+        }
+        for &vector in sums.iter().chain(rest) {
+            *to = <R as Lanes>::add(simd, *to, vector);
         }
     }
 }
