@@ -1,8 +1,8 @@
 //! Elementwise loops.
 //!
 //! [`map1`], [`map2`] and [`map3`] write every element of a contiguous output, the first two past the caches if it is
-//! large; [`update1`] and [`update2`] change the
-//! elements of a destination that may be strided. All sources have the destination's shape (broadcasting is stride 0).
+//! large; [`update1`] and [`update2`] change the elements of a destination that may be strided. All sources have the
+//! destination's shape (broadcasting is stride 0).
 //!
 //! Closures longer than a few operations need `#[inline(always)]`, or the compiler may call them once per element:
 //! `map1(x, out, #[inline(always)] |x: f32| x.tanh())`.
