@@ -79,6 +79,7 @@ fn networks<T: Float>(device: &Device) -> Result<()> {
     let (small, bias) = (variable(&[8, 4, 12, 12])?, variable(&[4])?);
     let geometry = Conv2dOptions::new().padding(1).stride(2);
     let features = small.conv2d(&variable(&[4, 4, 3, 3])?, Some(&bias), geometry)?;
+    let features = features.add(&small.conv2d_relu(&variable(&[4, 4, 3, 3])?, Some(&bias), geometry)?)?;
     let pooled = features.max_pool2d(Pool2dOptions::new(2))?.avg_pool2d(Pool2dOptions::new(2))?;
     let scores = pooled.adaptive_avg_pool2d([1, 1])?.flatten(1, -1)?.dropout(0.5, &Generator::new(1))?;
     scores.cross_entropy(&labels, Reduction::Mean)?.backward()?;

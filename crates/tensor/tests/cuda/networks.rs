@@ -121,6 +121,48 @@ fn convolutions_agree_in_every_geometry() {
 }
 
 #[test]
+fn a_convolution_with_relu_is_one_after_the_other() {
+    fn of<T: Float>(gpu: &Device, bound: f64) {
+        let plain = Conv2dOptions::new();
+        let halving = plain.stride(2).padding(1);
+        let cases: [(&[usize], &[usize], Conv2dOptions); 7] = [
+            (&[64, 1, 28, 28], &[16, 1, 3, 3], halving),
+            (&[19, 16, 14, 14], &[16, 16, 3, 3], halving),
+            (&[8, 16, 7, 7], &[10, 16, 3, 3], halving),
+            (&[3, 6, 12, 12], &[7, 6, 5, 5], plain),
+            (&[5, 3, 9, 11], &[5, 3, 3, 2], Conv2dOptions { stride: [2, 1], padding: [1, 0], ..plain }),
+            (&[1, 2, 4, 5], &[3, 2, 1, 4], Conv2dOptions { stride: [3, 4], padding: [0, 3], ..plain }),
+            (&[2, 1, 160, 150], &[2, 1, 3, 3], halving), // not small
+        ];
+        for (image, weight, geometry) in cases {
+            let on = |fused: bool, of_image: bool| -> Result<Vec<Tensor<T>>> {
+                let input = |shape: &[usize], seed, needed| {
+                    Ok::<_, Error>(random::<T>(shape, seed).to(gpu)?.set_requires_grad(needed))
+                };
+                let inputs = [input(image, 1, of_image)?, input(weight, 2, true)?, input(&weight[..1], 3, true)?];
+                let [x, w, b] = &inputs;
+                let out = match fused {
+                    true => x.conv2d_relu(w, Some(b), geometry)?,
+                    false => x.conv2d(w, Some(b), geometry)?.relu()?,
+                };
+                out.mul(&random::<T>(out.shape(), 99).to(gpu)?)?.sum(..)?.backward()?;
+                Ok([out.detach()].into_iter().chain(inputs.iter().filter_map(Tensor::grad)).collect())
+            };
+            for of_image in [false, true] {
+                let (one, two) = (on(true, of_image).unwrap(), on(false, of_image).unwrap());
+                assert_eq!(one.len(), if of_image { 4 } else { 3 });
+                for (i, (one, two)) in one.iter().zip(&two).enumerate() {
+                    let name = format!("{image:?} with {weight:?} in {}, output or gradient {i}", T::DTYPE);
+                    same(two, one, if i == 0 { 0.0 } else { bound }, &name);
+                }
+            }
+        }
+    }
+    let Some(gpu) = gpu() else { return };
+    for_floats!(&gpu, of);
+}
+
+#[test]
 fn pooling_agrees() {
     fn of<T: Float>(gpu: &Device, bound: f64) {
         let uneven = Pool2dOptions { kernel: [3, 2], stride: [2, 1], padding: [1, 1] };

@@ -98,17 +98,19 @@ pub(super) fn forward(
     correlate(device, "conv2d", Conv::new(d, false)?, d.batch, [image, weight], bias, out)
 }
 
-/// The gradient of the image, from that of the result and the weight.
+/// The gradient of the image, from that of the result and the weight; a mask only where [`is_fused`].
 pub(super) fn image_grad(
     device: &CudaDevice,
     d: &ConvDims,
-    [grad, weight]: [CudaView<'_>; 2],
+    (grad, mask): (CudaView<'_>, Option<CudaView<'_>>),
+    weight: CudaView<'_>,
     mut out: CudaOut<'_>,
 ) -> Result<()> {
-    let gradient = Gradient { numbers: grad, mask: None };
+    let gradient = Gradient { numbers: grad, mask };
     if out.shape().elements() == 0 || small::image_grad(device, d, gradient, weight, &mut out)? {
         return Ok(());
     }
+    assert_done(mask.is_none(), d);
     correlate(device, "conv2d_image_grad", Conv::new(d, true)?, d.batch, [grad, weight], None, out)
 }
 
@@ -289,6 +291,43 @@ fn correlate_any(
         let arguments = Argument::Value(bytemuck::bytes_of(&conv));
         run(device, op, "correlate", launch, tensors, arguments, out.reborrow())?;
     }
+    Ok(())
+}
+
+/// Whether what follows has kernels.
+pub(super) use small::is_small as is_fused;
+
+/// [`forward`] with a bias, and zeros for what is negative.
+pub(super) fn forward_relu(
+    device: &CudaDevice,
+    d: &ConvDims,
+    inputs: [CudaView<'_>; 2],
+    bias: CudaView<'_>,
+    mut out: CudaOut<'_>,
+) -> Result<()> {
+    if out.shape().elements() > 0 {
+        let is_done = small::forward(device, d, inputs, (Some(bias), true), &mut out)?;
+        assert_done(is_done, d);
+    }
+    Ok(())
+}
+
+fn assert_done(is_done: bool, d: &ConvDims) {
+    if !is_done {
+        unreachable!("`is_fused` accepted {d:?}");
+    }
+}
+
+/// The gradients of the weight and, behind it, the bias.
+pub(super) fn weight_and_bias_grad(
+    device: &CudaDevice,
+    d: &ConvDims,
+    image: CudaView<'_>,
+    (grad, mask): (CudaView<'_>, Option<CudaView<'_>>),
+    mut out: CudaOut<'_>,
+) -> Result<()> {
+    let is_done = small::weight_grad(device, d, (image, Gradient { numbers: grad, mask }), true, &mut out)?;
+    assert_done(is_done, d);
     Ok(())
 }
 

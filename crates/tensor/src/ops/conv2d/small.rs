@@ -392,6 +392,18 @@ fn has_clusters(device: &CudaDevice) -> bool {
     device.cuda().properties().compute_capability >= (9, 0)
 }
 
+/// Whether the forward pass and both gradients, with bias, relu and mask, are those of this file, for elements of that
+/// type: then they can be fused.
+pub(super) fn is_small(device: &CudaDevice, d: &ConvDims, dtype: DType) -> bool {
+    let size = computing_bytes(dtype);
+    let [forward, backward] = [false, true].map(|transposed| {
+        let plan = Geometry::new(d, transposed).and_then(|g| Correlation::new(g, size, transposed));
+        plan.is_some_and(|plan| plan.launch(d.batch).is_some())
+    });
+    let weight = Geometry::new(d, false).and_then(|g| WeightGrad::new(g, size));
+    has_clusters(device) && forward && backward && weight.is_some()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
