@@ -170,8 +170,8 @@ impl Tensor<u8> {
     ///
     /// ```
     /// # use pagelock_tensor::{Create, Tensor};
-    /// let pixels = Tensor::<u8>::new([0, 51, 255])?;
-    /// assert_eq!(pixels.scaled(1.0 / 255.0)?.to_vec()?, [0.0, 0.2, 1.0]);
+    /// let pixels = Tensor::<u8>::new([0, 64, 255])?;
+    /// assert_eq!(pixels.scaled(1.0 / 256.0)?.to_vec()?, [0.0, 0.25, 0.99609375]);
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
     ///
