@@ -4,7 +4,7 @@ Prints one JSON object. Needs `torch` and `numpy`, and the four MNIST files in -
 
     python benches/torch_mnist_gpu.py --data DIR --model cnn --mode tutorial --epochs 4
 
-Modes, each faster than the ones before, as people write them:
+Modes, as people write them:
     tutorial   DataLoader, `.to(device)` for each batch
     pinned     DataLoader(pin_memory=True), `.to(device, non_blocking=True)`
     workers    the same with four workers that stay
@@ -14,19 +14,14 @@ Modes, each faster than the ones before, as people write them:
 """
 
 import argparse
-import json
-import os
-import time
 from pathlib import Path
-
-STARTED_NS = int(os.environ.get("BENCH_STARTED_NS", time.time_ns()))
 
 import torch
 import torch.nn.functional as F
 from torch import optim
 from torch.utils.data import DataLoader, TensorDataset
 
-from torch_mnist import BATCH_SIZE, SETTINGS, build, load, validate
+from torch_mnist import BATCH_SIZE, SETTINGS, build, eager, load, print_report, train, validate
 
 DEVICE = torch.device("cuda")
 MODES = ["tutorial", "pinned", "workers", "resident", "compile", "graph"]
@@ -57,15 +52,6 @@ def resident(images, labels):
             yield images[rows], labels[rows]
 
     return epoch
-
-
-def eager(net, optimizer):
-    def step(x, y):
-        F.cross_entropy(net(x), y).backward()
-        optimizer.step()
-        optimizer.zero_grad()
-
-    return step
 
 
 def compiled(net, optimizer):
@@ -131,30 +117,9 @@ def main():
     else:
         step = (compiled if args.mode == "compile" else eager)(net, optimizer)
 
-    seconds_to_first_step = None
-    train_seconds = []
-    for _ in range(args.epochs):
-        torch.cuda.synchronize()
-        began = time.perf_counter()
-        for x, y in epoch():
-            step(x, y)
-            if seconds_to_first_step is None:
-                torch.cuda.synchronize()
-                seconds_to_first_step = (time.time_ns() - STARTED_NS) / 1e9
-        torch.cuda.synchronize()
-        train_seconds.append(time.perf_counter() - began)
-
-    val_loss, val_accuracy = validate(net, x_valid.to(DEVICE), y_valid.to(DEVICE))
-    report = {
-        "program": f"PyTorch {torch.__version__}",
-        "model": args.model,
-        "mode": args.mode,
-        "train_seconds": train_seconds,
-        "seconds_to_first_step": seconds_to_first_step,
-        "val_loss": val_loss,
-        "val_accuracy": val_accuracy,
-    }
-    print(json.dumps(report))
+    train_seconds, first_step = train(args.epochs, epoch, step, torch.cuda.synchronize)
+    validated = validate(net, x_valid.to(DEVICE), y_valid.to(DEVICE))
+    print_report(args, train_seconds, first_step, validated)
 
 
 if __name__ == "__main__":
