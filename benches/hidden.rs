@@ -1,16 +1,20 @@
 //! Whether a loader hides its transfers: a step that takes one and a half times as long as its batch takes to the GPU.
 //!
-//! Asserts that an epoch takes at most 1.03 times the longer of computing alone and copying alone, by the GPU's own clock.
-//! Without a GPU it says so and does nothing.
+//! Asserts that an epoch takes at most 1.03 times the longer of computing alone and copying alone, by the GPU's own clock,
+//! and writes a trace of one epoch for chrome://tracing or <https://ui.perfetto.dev>. Without a GPU it says so and does
+//! nothing.
 //!
 //! ```text
-//! cargo bench --bench hidden -- [--mib 64] [--batches 200]
+//! cargo bench --bench hidden -- [--mib 64] [--batches 200] [--work tanh] [--trace hidden.json]
 //! ```
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use clap::Parser;
+use clap::{Parser, ValueEnum};
+use pagelock::cuda::{Place, Span, Timeline};
+use pagelock::data::DeviceLoader;
 use pagelock::prelude::*;
 use pagelock::tensor::{CopyStream, CudaDevice};
 
@@ -23,9 +27,24 @@ struct Args {
     /// How many batches make an epoch
     #[arg(long, default_value_t = 200)]
     batches: usize,
+    /// What a step does
+    #[arg(long, value_enum, default_value_t = Kind::Tanh)]
+    work: Kind,
+    /// Where to write the trace of one epoch
+    #[arg(long)]
+    trace: Option<PathBuf>,
     /// What `cargo bench` passes
     #[arg(long, hide = true)]
     bench: bool,
+}
+
+/// What a step does.
+#[derive(Clone, Copy, ValueEnum)]
+enum Kind {
+    /// Reads and writes 16 MiB again and again
+    Tanh,
+    /// Multiplies matrices
+    Matmul,
 }
 
 /// Numbers of batches: what is loaded is the same few page-locked tensors, since making batches is not the subject.
@@ -59,21 +78,23 @@ fn main() -> Result<()> {
         .context("page-locked memory for eight batches")?;
 
     let transfer = copying_alone(&device, &sources, args.batches)?;
-    let work = Work::lasting(transfer.mul_f64(1.5), &device, cuda)?;
-    let compute = timed(cuda, || (0..args.batches).try_for_each(|_| work.run(&work.x)))?;
+    let copies = transfer * args.batches as u32;
+    let work = Work::lasting(transfer.mul_f64(1.5), args.work, &device, cuda)?;
+    let alone = || timed(cuda, || (0..args.batches).try_for_each(|_| work.run(&work.x)));
+    let compute = least(3, alone)?;
+    let crowded = least(3, || beside_free_copies(&device, cuda, &sources, args.batches, &work))?;
 
     let held = sources.clone();
     let collate = move |numbers: Vec<usize>| Ok(held[numbers[0] % held.len()].clone());
     let loader = DataLoader::with_collate(Numbers(args.batches), collate).num_workers(2).to(&device)?;
-    let epoch = || timed(cuda, || loader.iter().try_for_each(|batch| work.run(&batch?)));
-    epoch()?; // the first one allocates
-    let epochs: Vec<Duration> = (0..5).map(|_| epoch()).collect::<Result<_>>()?;
-    let epoch = epochs.into_iter().min().unwrap_or_default();
-
-    let copies = transfer * args.batches as u32;
+    timed(cuda, || loader.iter().try_for_each(|batch| work.run(&batch?)))?; // the first one allocates
+    let epoch = least(5, || timed(cuda, || loader.iter().try_for_each(|batch| work.run(&batch?))))?;
     let ratio = epoch.as_secs_f64() / compute.max(copies).as_secs_f64();
+
     println!("{} batches of {} MiB: copying alone {copies:.2?}, computing alone {compute:.2?}", args.batches, args.mib);
-    println!("epoch {epoch:.2?}, {ratio:.3} times the longer one\n\n{}", loader.report());
+    println!("computing beside copies that nothing waits for: {crowded:.2?}");
+    println!("epoch {epoch:.2?}, {ratio:.3} times the longer one\n\n{}\n", loader.report());
+    trace(loader, cuda, &work, args.trace)?;
     ensure!(ratio <= 1.03, "transfers are not hidden: {ratio:.3} times the longer of the two, at most 1.03 is allowed");
     Ok(())
 }
@@ -84,37 +105,96 @@ fn copying_alone(device: &Device, sources: &[Tensor], n_batches: usize) -> Resul
     let stream = copies.stream().context("a GPU has streams")?;
     let run = || -> Result<Duration> {
         let start = stream.record_timed()?;
-        for i in 0..n_batches {
-            copies.upload(&sources[i % sources.len()])?;
-        }
+        upload_all(&copies, sources, n_batches)?;
         let end = stream.record_timed()?;
         Ok(end.elapsed_since(&start)?)
     };
     run()?;
-    Ok(run()? / n_batches as u32)
+    Ok(least(3, run)? / n_batches as u32)
+}
+
+/// How long computing takes while the same copies go on, and neither waits for the other: what both cost each other.
+fn beside_free_copies(
+    device: &Device,
+    cuda: &CudaDevice,
+    sources: &[Tensor],
+    n_batches: usize,
+    work: &Work,
+) -> Result<Duration> {
+    let copies = CopyStream::new(device)?;
+    timed(cuda, || {
+        upload_all(&copies, sources, n_batches)?;
+        (0..n_batches).try_for_each(|_| work.run(&work.x))
+    })
+}
+
+fn upload_all(copies: &CopyStream, sources: &[Tensor], n_batches: usize) -> Result<()> {
+    Ok((0..n_batches).try_for_each(|i| copies.upload(&sources[i % sources.len()]).map(drop))?)
+}
+
+/// One more epoch, with the times of each copy and each step.
+fn trace(loader: DeviceLoader<Tensor>, cuda: &CudaDevice, work: &Work, file: Option<PathBuf>) -> Result<()> {
+    let timeline = Timeline::new();
+    let loader = loader.timeline(&timeline);
+    for (i, batch) in loader.iter().enumerate() {
+        timeline.on_stream(format!("step {i}"), &cuda.stream(), || work.run(&batch?))??;
+    }
+    let spans = timeline.spans()?;
+    let (copies, steps): (Vec<_>, Vec<_>) = spans.iter().partition(|span| span.name.starts_with("upload"));
+    let copied: Duration = copies.iter().map(|copy| copy.duration()).sum();
+    let hidden: Duration = copies.iter().map(|copy| shared(copy, &steps)).sum();
+    let idle: Duration = steps.windows(2).map(|pair| pair[1].start.saturating_sub(pair[0].end)).sum();
+    println!(
+        "in a traced epoch {copied:.2?} of copies, {:.1} % of it while a step ran; between steps {idle:.2?}",
+        100.0 * hidden.as_secs_f64() / copied.as_secs_f64(),
+    );
+    for span in copies.iter().take(5).chain(steps.iter().take(4)) {
+        let Place::Stream { stream, .. } = span.place else { continue };
+        println!("  stream {stream:>3}  {:<10} {:>9.3?} to {:>9.3?}", span.name, span.start, span.end);
+    }
+    if let Some(file) = file {
+        timeline.write_chrome_trace(&file)?;
+        println!("trace: {}", file.display());
+    }
+    Ok(())
+}
+
+/// How much of `copy` lies in `steps`, which do not overlap each other.
+fn shared(copy: &Span, steps: &[&Span]) -> Duration {
+    steps.iter().map(|step| step.end.min(copy.end).saturating_sub(step.start.max(copy.start))).sum()
 }
 
 /// Something for the device to do.
 struct Work {
+    kind: Kind,
     x: Tensor,
+    other: Tensor,
     times: usize,
 }
 
 impl Work {
     /// Work that takes about so long.
-    fn lasting(wanted: Duration, device: &Device, cuda: &CudaDevice) -> Result<Work> {
-        let probe = Work { x: Tensor::on(device).full([4 << 20], 0.5)?, times: 200 };
+    fn lasting(wanted: Duration, kind: Kind, device: &Device, cuda: &CudaDevice) -> Result<Work> {
+        let on = Tensor::on(device);
+        let (x, other) = match kind {
+            Kind::Tanh => (on.full([4 << 20], 0.5)?, on.full([1], 1.0)?),
+            Kind::Matmul => (on.full([1024, 1024], 0.5)?, on.full([1024, 1024], 1.0 / 1024.0)?),
+        };
+        let probe = Work { kind, x, other, times: 200 };
         probe.run(&probe.x)?;
-        let once = timed(cuda, || probe.run(&probe.x))? / probe.times as u32;
+        let once = least(3, || timed(cuda, || probe.run(&probe.x)))? / probe.times as u32;
         let times = (wanted.as_secs_f64() / once.as_secs_f64()).round().max(1.0) as usize;
         Ok(Work { times, ..probe })
     }
 
     /// Begins with the batch, so that it cannot begin before the batch is there.
     fn run(&self, batch: &Tensor) -> Result<()> {
-        let mut x = (&self.x * &batch.narrow(0, 0, 1)?)?;
+        let mut x = (&self.x * &batch.reshape([-1])?.narrow(0, 0, 1)?)?;
         for _ in 1..self.times {
-            x = x.tanh()?;
+            x = match self.kind {
+                Kind::Tanh => x.tanh()?,
+                Kind::Matmul => x.matmul(&self.other)?,
+            };
         }
         Ok(())
     }
@@ -127,4 +207,11 @@ fn timed(cuda: &CudaDevice, work: impl FnOnce() -> Result<()>) -> Result<Duratio
     work()?;
     let end = cuda.stream().record_timed()?;
     Ok(end.elapsed_since(&start)?)
+}
+
+/// The least of some runs.
+fn least(runs: usize, mut run: impl FnMut() -> Result<Duration>) -> Result<Duration> {
+    let mut times = (0..runs).map(|_| run());
+    let first = times.next().context("at least one run")??;
+    times.try_fold(first, |least, time| Ok(least.min(time?)))
 }

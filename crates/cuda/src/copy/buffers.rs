@@ -65,7 +65,10 @@ impl Stream {
             unsafe { driver.copy_to_device(stream, target.address(), source.as_ptr().as_ptr(), source.len_bytes()) }
         });
         let (fence, result) = Fence::after(self.core(), queued, source.len_bytes());
-        fence.into_iter().for_each(|fence| source.add_reader(fence));
+        if let Some(fence) = fence {
+            fence.recorded.iter().for_each(|event| target.access().note_event(event.clone()));
+            source.add_reader(fence);
+        }
         result
     }
 
@@ -95,15 +98,17 @@ impl Stream {
             unsafe { driver.copy_to_host(stream, to, source.address(), len_bytes) }
         });
         let (fence, result) = Fence::after(self.core(), queued, len_bytes);
-        fence.into_iter().for_each(|fence| target.add_writer(fence));
+        if let Some(fence) = fence {
+            target.add_writer(fence);
+        }
         result
     }
 }
 
 /// The end of a copy, for a buffer that must not be used before.
 struct Fence {
-    recorded: Option<Recorded>, // none: nobody can say when the copy ends
-    lost: AtomicBool,           // Release: set by who waited in vain
+    recorded: Option<Arc<Recorded>>, // none: nobody can say when the copy ends
+    lost: AtomicBool,                // Release: set by who waited in vain
     len_bytes: usize,
 }
 
@@ -113,12 +118,12 @@ impl Fence {
         stream: &Arc<StreamCore>,
         queued: Result<(), Unqueued>,
         len_bytes: usize,
-    ) -> (Option<Arc<dyn Completion>>, Result<()>) {
+    ) -> (Option<Arc<Self>>, Result<()>) {
         let error = match queued {
             Err(Unqueued::No(error)) => return (None, Err(error)),
             Err(Unqueued::Unknown(failure)) => Error::Driver(failure),
             Ok(()) => match Recorded::new(stream, EventTiming::Untimed) {
-                Ok(recorded) => return (Some(Self::of(Some(recorded), len_bytes)), Ok(())),
+                Ok(recorded) => return (Some(Self::of(Some(Arc::new(recorded)), len_bytes)), Ok(())),
                 Err(error) => error,
             },
         };
@@ -128,7 +133,7 @@ impl Fence {
         (Some(Self::of(None, len_bytes)), Err(Error::Lost { leaked, failure }))
     }
 
-    fn of(recorded: Option<Recorded>, len_bytes: usize) -> Arc<dyn Completion> {
+    fn of(recorded: Option<Arc<Recorded>>, len_bytes: usize) -> Arc<Self> {
         let lost = AtomicBool::new(recorded.is_none());
         Arc::new(Self { recorded, lost, len_bytes })
     }
@@ -136,7 +141,7 @@ impl Fence {
 
 impl Completion for Fence {
     fn is_done(&self) -> bool {
-        let reached = |recorded: &Recorded| recorded.is_reached().unwrap_or(false);
+        let reached = |recorded: &Arc<Recorded>| recorded.is_reached().unwrap_or(false);
         !host_function::is_inside() && self.recorded.as_ref().is_some_and(reached)
     }
 

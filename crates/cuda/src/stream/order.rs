@@ -6,6 +6,9 @@
 //! remembers, so that nothing is waited for twice. With one stream, or two that are in step, nothing is asked of the
 //! driver.
 //!
+//! What was uploaded from page-locked memory has an event of its own, right behind the copy; whoever uses the buffer next
+//! waits for that, and not for what the copying stream was asked for since.
+//!
 //! A new buffer may be made of a block that its stream, its home, still works on for an earlier owner. It starts as if
 //! that work had written it.
 //!
@@ -33,6 +36,7 @@ pub(crate) struct Uses {
 struct Marks {
     home: Mark,
     captured: Captured,
+    event: Option<Arc<Recorded>>,         // behind the latest use that has one
     others: Vec<(Arc<StreamCore>, Mark)>, // one for each other stream
 }
 
@@ -62,6 +66,13 @@ pub(crate) struct Access<'a> {
 #[derive(Clone, Copy)]
 pub(crate) struct Writes(bool);
 
+/// What has to be waited for: a stream's work up to that number.
+struct Before {
+    stream: Arc<StreamCore>,
+    at: u64,
+    event: Option<Arc<Recorded>>, // one that covers it
+}
+
 /// Up to which work number of other streams a stream has waited, by their ids.
 #[derive(Default)]
 pub(crate) struct Seen(Vec<(u64, u64)>);
@@ -70,7 +81,8 @@ impl Uses {
     /// Of a new buffer, made of a block on which its stream worked up to that number.
     pub(crate) fn new(home: Arc<StreamCore>, worked_on: u64) -> Self {
         let mark = Mark { wrote: worked_on, used: worked_on };
-        Self { home, marks: Mutex::new(Marks { home: mark, captured: Captured::default(), others: Vec::new() }) }
+        let marks = Marks { home: mark, captured: Captured::default(), event: None, others: Vec::new() };
+        Self { home, marks: Mutex::new(marks) }
     }
 
     /// The stream that the buffer was allocated on, and that gets its memory back.
@@ -115,14 +127,20 @@ impl<'a> Access<'a> {
         self.allocation
     }
 
-    /// Up to where other streams must be waited for: to read, for their writes; to write, for everything.
-    fn before(&self, stream: &StreamCore) -> Vec<(Arc<StreamCore>, u64)> {
+    /// What other streams must be waited for: to read, their writes; to write, everything.
+    fn before(&self, stream: &StreamCore) -> Vec<Before> {
         let marks = lock(&self.uses.marks);
         let home = std::iter::once((&self.uses.home, &marks.home));
         let all = home.chain(marks.others.iter().map(|(other, mark)| (other, mark)));
         let others = all.filter(|(other, _)| !other.is(stream));
-        let ends = others.map(|(other, mark)| (other.clone(), if self.writes { mark.used } else { mark.wrote }));
-        ends.filter(|(_, at)| *at > 0).collect()
+        let ends = others.map(|(other, mark)| (other, if self.writes { mark.used } else { mark.wrote }));
+        let ends = ends.filter(|(_, at)| *at > 0);
+        ends.map(|(other, at)| Before { stream: other.clone(), at, event: marks.event_for(other, at) }).collect()
+    }
+
+    /// Notes an event that was recorded right behind this use.
+    pub(crate) fn note_event(&self, event: Arc<Recorded>) {
+        let _before = lock(&self.uses.marks).event.replace(event); // dropped without the lock
     }
 
     /// Notes that work of that capture uses the buffer; whether that is the first.
@@ -150,6 +168,11 @@ impl<'a> Access<'a> {
 }
 
 impl Marks {
+    /// The event, if it covers the work of that stream up to that number.
+    fn event_for(&self, stream: &StreamCore, at: u64) -> Option<Arc<Recorded>> {
+        self.event.clone().filter(|event| event.stream().is(stream) && event.at() >= at)
+    }
+
     fn of(&mut self, stream: &Arc<StreamCore>, home: &StreamCore) -> &mut Mark {
         if stream.is(home) {
             return &mut self.home;
@@ -182,7 +205,10 @@ impl StreamCore {
     }
 
     pub(super) fn order_before(&self, access: &Access<'_>) -> Result<()> {
-        access.before(self).iter().try_for_each(|(other, at)| self.order_after(other, *at))
+        access.before(self).iter().try_for_each(|Before { stream, at, event }| match event {
+            Some(event) if !self.has_seen(stream, *at) => self.order_after_event(event),
+            _ => self.order_after(stream, *at),
+        })
     }
 
     /// What is queued here from now on comes after everything that any stream does with the buffer.
@@ -192,11 +218,16 @@ impl StreamCore {
 
     /// What is queued here from now on comes after work `at` of `other`.
     pub(crate) fn order_after(&self, other: &Arc<StreamCore>, at: u64) -> Result<()> {
-        if lock(&self.queue.seen).covers(other.queue.id, at) {
+        if self.has_seen(other, at) {
             return Ok(());
         }
         host_function::refuse_inside()?;
         self.order_after_event(&Recorded::new(other, EventTiming::Untimed)?)
+    }
+
+    /// Whether this stream has waited for that work already.
+    fn has_seen(&self, other: &StreamCore, at: u64) -> bool {
+        lock(&self.queue.seen).covers(other.queue.id, at)
     }
 
     pub(super) fn order_after_event(&self, event: &Recorded) -> Result<()> {

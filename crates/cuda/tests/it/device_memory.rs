@@ -1,13 +1,15 @@
 //! The pool of device memory: what it keeps, for whom, and when it gives back.
 
+use std::{sync::mpsc, time::Duration};
+
 use pagelock_cuda::{
     Error, Priority, Uninit,
     driver::{Call, Status},
     software::Fault,
 };
-use pagelock_memory::ByteSize;
+use pagelock_memory::{ByteSize, HostBuffer};
 
-use crate::tools::lazy;
+use crate::tools::{lazy, threaded};
 
 #[test]
 fn a_dropped_block_is_reused_on_its_stream_at_once_without_a_call_of_the_driver() {
@@ -49,6 +51,25 @@ fn a_reused_block_is_ordered_after_what_its_stream_waits_for() {
     third.synchronize().unwrap();
 
     assert_eq!(*read_late.wait().unwrap(), [1; 1_000], "the block was written while an earlier owner's work read it");
+}
+
+/// A stream that brings batches ahead is asked for the next before the first is used.
+#[test]
+fn who_uses_what_was_uploaded_waits_for_that_copy_alone() {
+    let machine = threaded(5);
+    let device = machine.device(0).unwrap();
+    let (copies, user) = (device.stream().unwrap(), device.stream().unwrap());
+    let mut host = HostBuffer::allocate(device.page_locked(), 1_000).unwrap();
+    host.bytes_mut().unwrap().fill(7);
+    let mut uploaded = copies.allocate::<u8>(1_000).unwrap();
+    copies.upload_buffer(&host, &mut uploaded).unwrap();
+    let (release, released) = mpsc::channel::<()>();
+    let stuck = copies.call(move || released.recv_timeout(Duration::from_secs(20)).is_ok()).unwrap();
+
+    assert_eq!(user.read(&uploaded).unwrap(), [7; 1_000]);
+
+    release.send(()).unwrap();
+    assert!(stuck.wait().unwrap(), "the reader waited for what was queued behind the copy");
 }
 
 #[test]
