@@ -1,7 +1,8 @@
 //! `cargo xtask ci`: everything that must hold besides the tests themselves.
 //!
 //! All steps use the release profile, which the tests have already built for, so that dependencies and
-//! derive macros are compiled once.
+//! derive macros are compiled once. All features are on, which the tests are not built with: only `pagelock-data` has
+//! some that are off unless asked for.
 
 use anyhow::Result;
 use lexopt::Parser;
@@ -16,15 +17,19 @@ pub(crate) fn run(sh: &Shell, parser: Parser) -> Result<()> {
     steps.step("fmt: every file is formatted", || Ok(cmd!(sh, "cargo fmt --all --check").quiet().run()?));
     steps.step("tidy: the rules no compiler checks", || tidy::check(sh));
     steps.step("clippy: no warning in any target", || {
-        let lints = cmd!(sh, "cargo clippy --workspace --all-targets --release --quiet -- -D warnings");
+        let lints = cmd!(sh, "cargo clippy --workspace --all-features --all-targets --release --quiet -- -D warnings");
         Ok(lints.quiet().run()?)
     });
     steps.step("doc: no warning, no dead link", || {
-        let doc = cmd!(sh, "cargo doc --workspace --no-deps --release --quiet");
+        let doc = cmd!(sh, "cargo doc --workspace --all-features --no-deps --release --quiet");
         Ok(doc.env("RUSTDOCFLAGS", "-D warnings").quiet().run()?)
     });
     steps.step("doc tests: every example runs", || {
-        let tests = cmd!(sh, "cargo test --workspace --doc --release --quiet");
+        let tests = cmd!(sh, "cargo test --workspace --all-features --doc --release --quiet");
+        Ok(tests.quiet().run()?)
+    });
+    steps.step("features: tests of what is left out unless asked for pass", || {
+        let tests = cmd!(sh, "cargo test --workspace --all-features --test files --release --quiet");
         Ok(tests.quiet().run()?)
     });
     steps.step("consumers: each crate works alone", || consumers::check(sh, &[]));

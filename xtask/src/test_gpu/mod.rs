@@ -16,6 +16,7 @@ use xshell::{Shell, cmd};
 const PACKAGES: &[(&str, &[&str])] = &[
     ("pagelock-cuda", &["--lib", "--tests"]),
     ("pagelock-tensor", &["--test=cuda", "--test=golden", "--test=gradients"]),
+    ("pagelock-data", &["--test=device"]),
 ];
 
 /// What runs the bundled tests. Its first test, `tools::there_is_a_gpu` of `pagelock-cuda`, says whether it can.
