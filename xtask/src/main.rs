@@ -7,6 +7,7 @@ mod bench;
 mod ci;
 mod consumers;
 mod help;
+mod reproduce;
 mod sanitize;
 mod steps;
 mod test_gpu;
@@ -64,6 +65,12 @@ pub(crate) const COMMANDS: &[Command] = &[
         arguments: "[--json DIR] [NAME ...]",
         summary: "runs the workspace's benchmarks; --json also writes one file for each into DIR",
         run: bench::run,
+    },
+    Command {
+        name: "reproduce",
+        arguments: "NAME [ARGUMENT ...]",
+        summary: "measures here what the documentation says of other machines: pinmem",
+        run: reproduce::run,
     },
     Command { name: "help", arguments: "", summary: "this list", run: help::run },
 ];

@@ -1,0 +1,93 @@
+//! PyTorch's guide "on good usage of `non_blocking` and `pin_memory()`", measured on this machine.
+//!
+//! `cargo run --release --example pinmem_nonblock` goes through the guide section by section and leaves a report in
+//! `runs/pinmem`: `report.md` with its figures as SVG, four traces for <https://ui.perfetto.dev>, and every number in
+//! `figures.json`. With `--torch pinmem.json`, PyTorch's figures stand beside ours. Without a GPU it says so, and shows
+//! the same structure with a device made of software, in a few seconds.
+//!
+//! Read `figures.rs` first: it is what the guide's own code is. `traces.rs` shows overlap, `races.rs` what cannot go
+//! wrong, `factors.rs` what a machine's speed depends on, `advice.rs` what follows from it; `report.rs` and `draw.rs`
+//! write it down.
+
+mod advice;
+mod draw;
+mod factors;
+mod figures;
+mod machine;
+mod place;
+mod races;
+mod report;
+mod torch;
+mod traces;
+
+use std::{fs, path::PathBuf};
+
+use anyhow::{Context, Result};
+use clap::Parser;
+use serde::Serialize;
+
+use crate::{
+    factors::Factors, figures::Figure, machine::Machine, place::Place, races::Races, torch::Torch, traces::Trace,
+};
+
+/// Measures, explains and draws how memory gets to a GPU
+#[derive(Parser)]
+struct Args {
+    /// PyTorch's figures of the same machine, as its script writes them
+    #[arg(long)]
+    torch: Option<PathBuf>,
+    /// Uses a device made of software: it shows the guide's structure, and says nothing about a GPU
+    #[arg(long)]
+    software: bool,
+    /// Folder for the results
+    #[arg(long, default_value = "runs/pinmem")]
+    out: PathBuf,
+}
+
+/// All that was measured, in the guide's order.
+#[derive(Serialize)]
+struct Guide {
+    machine: Machine,
+    traces: Vec<Trace>,
+    one: Figure,
+    small: Figure,
+    phases: Vec<figures::Phases>,
+    large: Figure,
+    map: Figure,
+    races: Races,
+    factors: Factors,
+}
+
+fn main() -> Result<()> {
+    let args = Args::parse();
+    let torch = args.torch.as_deref().map(Torch::read).transpose()?;
+    let place = Place::find(args.software)?;
+    println!("{place}");
+    fs::create_dir_all(&args.out).with_context(|| format!("cannot make the folder {}", args.out.display()))?;
+
+    let guide = Guide {
+        machine: place.section("page-locked memory", machine::look)?,
+        traces: place.section("four traces", |place| traces::record(place, &args.out))?,
+        one: place.section("figure 1: one large tensor", figures::one)?,
+        small: place.section("figure 2: many small tensors", figures::small)?,
+        phases: place.section("figure 2: the calls by phase", figures::phases)?,
+        large: place.section("figure 3: many large tensors", figures::large)?,
+        map: place.section("figure 4: a map of tensors", figures::map)?,
+        races: place.section("races", races::run)?,
+        factors: place.section("factors", factors::measure)?,
+    };
+    place.finish();
+
+    draw::all(&guide, torch.as_ref(), &args.out)?;
+    let report = report::write(&guide, torch.as_ref(), &place);
+    save(&args, "report.md", &report)?;
+    save(&args, "figures.json", &format!("{:#}\n", serde_json::to_value(&guide)?))?;
+    println!("{}", report::summary(&guide, torch.as_ref()));
+    println!("The guide is {}; its figures and traces lie beside it.", args.out.join("report.md").display());
+    Ok(())
+}
+
+fn save(args: &Args, name: &str, text: &str) -> Result<()> {
+    let path = args.out.join(name);
+    fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
+}

@@ -1,0 +1,178 @@
+//! The guide's races, tried again and again: with safe code nothing is corrupted, since what must wait waits.
+//!
+//! The device is kept busy before each copy, so that the copy is in flight when the program goes for its memory. That
+//! the tries would see a race is shown by a control, which does with `unsafe` what no other code here can.
+//! What does not even compile is quoted from a test of `pagelock-cuda`, which keeps the compiler's words true.
+
+use anyhow::{Result, ensure};
+use pagelock::{
+    cuda::{self, DeviceBuffer, Stream, software},
+    memory::HostBuffer,
+    prelude::*,
+};
+use serde::Serialize;
+
+use crate::place::{Place, Work};
+
+const FLOATS: usize = 1 << 20; // as in PyTorch's script
+const COMPUTED: usize = 1 << 22;
+
+/// What came of all of them.
+#[derive(Serialize)]
+pub(crate) struct Races {
+    pub(crate) tried: Vec<Race>,
+    pub(crate) control: Race,
+}
+
+#[derive(Serialize)]
+pub(crate) struct Race {
+    pub(crate) what: &'static str,
+    pub(crate) tries: usize,
+    /// How often the copy was going on, or had not begun, when the program went for its memory.
+    pub(crate) in_flight: usize,
+    pub(crate) corrupted: usize,
+    /// PyTorch's name of the same race, in the file of its figures; it tries 20 times.
+    pub(crate) torch: Option<&'static str>,
+}
+
+/// A race that does not compile: the program, and what the compiler says.
+pub(crate) struct Refused {
+    pub(crate) what: &'static str,
+    pub(crate) program: &'static str,
+    pub(crate) compiler: &'static str,
+}
+
+/// Both of the guide's.
+pub(crate) const REFUSED: [Refused; 2] = [
+    Refused {
+        what: "Changing the source of a copy in flight",
+        program: include_str!("../../crates/cuda/tests/ui/rustc-1.95/source_changed_in_flight.rs"),
+        compiler: include_str!("../../crates/cuda/tests/ui/rustc-1.95/source_changed_in_flight.stderr"),
+    },
+    Refused {
+        what: "Reading the target of a copy in flight",
+        program: include_str!("../../crates/cuda/tests/ui/rustc-1.95/target_read_in_flight.rs"),
+        compiler: include_str!("../../crates/cuda/tests/ui/rustc-1.95/target_read_in_flight.stderr"),
+    },
+];
+
+/// Tries what can be tried.
+pub(crate) fn run(place: &Place) -> Result<Races> {
+    let mut arena = Arena::new(place)?;
+    let changed = ("source changed in flight", Some("hazard.pinned_source_corrupted_of_20"));
+    let read = ("target read in flight", Some("hazard.d2h_wrong_of_20"));
+    let dropped = ("source dropped in flight, its memory used again", None);
+    let tried = vec![
+        arena.try_often(place, changed, Arena::source_changed)?,
+        arena.try_often(place, read, Arena::target_read)?,
+        arena.try_often(place, dropped, Arena::source_dropped)?,
+    ];
+    let corrupted: usize = tried.iter().map(|race| race.corrupted).sum();
+    ensure!(corrupted == 0, "{corrupted} copies were corrupted by safe code, which must not be possible");
+    let control = arena.try_often(place, ("the first one, forced with `unsafe`", None), Arena::control)?;
+    Ok(Races { tried, control })
+}
+
+/// What one try showed.
+struct Try {
+    in_flight: bool,
+    corrupted: bool,
+}
+
+/// Where it is tried.
+struct Arena<'a> {
+    cuda: cuda::Device,
+    gpu: Device,
+    stream: Stream, // on which tensors of the device are moved
+    work: &'a Work,
+    numbers: DeviceBuffer<f32>, // for the work
+}
+
+impl<'a> Arena<'a> {
+    /// On the GPU, or on a software device that does nothing before somebody waits for it: as late as is allowed.
+    fn new(place: &'a Place) -> Result<Self> {
+        let schedule = software::Schedule::Stepped { haste: 0 };
+        let cuda = match place.is_gpu {
+            true => place.cuda.clone(),
+            false => cuda::Device::software(software::Config { schedule, ..Default::default() })?,
+        };
+        let gpu = Device::try_from(&cuda)?;
+        let Device::Cuda(device) = &gpu else { unreachable!("it was made of a device of CUDA") };
+        let stream = device.stream();
+        let numbers = stream.zeros(COMPUTED)?;
+        Ok(Self { cuda, gpu, stream, work: &place.work, numbers })
+    }
+
+    /// Each try has a value of its own, so that what is left of the try before is not taken for right.
+    fn try_often(
+        &mut self,
+        place: &Place,
+        (what, torch): (&'static str, Option<&'static str>),
+        attempt: impl Fn(&mut Self, f32) -> Result<Try>,
+    ) -> Result<Race> {
+        place.doing(what);
+        let tries = place.sizes.tries;
+        let mut race = Race { what, tries, in_flight: 0, corrupted: 0, torch };
+        for number in 1..=tries {
+            let Try { in_flight, corrupted } = attempt(self, number as f32)?;
+            race.in_flight += usize::from(in_flight);
+            race.corrupted += usize::from(corrupted);
+        }
+        Ok(race)
+    }
+
+    /// The next copy has to wait.
+    fn keep_busy(&mut self) -> Result<()> {
+        Ok(self.work.queue(&self.stream, &mut self.numbers)?)
+    }
+
+    fn is_in_flight(&self) -> Result<bool> {
+        Ok(!self.stream.is_idle()?)
+    }
+
+    fn source_changed(&mut self, value: f32) -> Result<Try> {
+        let source = Tensor::full([FLOATS], value)?.pin_memory_for(&self.gpu)?;
+        self.keep_busy()?;
+        let copy = source.to(&self.gpu)?;
+        let in_flight = self.is_in_flight()?;
+        source.zero_()?; // waits for the copy
+        Ok(Try { in_flight, corrupted: differs(&copy.to_vec()?, value) })
+    }
+
+    fn target_read(&mut self, value: f32) -> Result<Try> {
+        let on_device = Tensor::full([FLOATS], value)?.to(&self.gpu)?;
+        self.keep_busy()?;
+        let copy = on_device.to(&Device::Cpu)?;
+        let in_flight = self.is_in_flight()?;
+        Ok(Try { in_flight, corrupted: differs(&copy.to_vec()?, value) }) // reading waits for the copy
+    }
+
+    fn source_dropped(&mut self, value: f32) -> Result<Try> {
+        let source = Tensor::full([FLOATS], value)?.pin_memory_for(&self.gpu)?;
+        self.keep_busy()?;
+        let copy = source.to(&self.gpu)?;
+        let in_flight = self.is_in_flight()?;
+        drop(source); // waits for the copy; then the pool may give the memory to others
+        let _others = Tensor::full([FLOATS], -1.0)?.pin_memory_for(&self.gpu)?;
+        Ok(Try { in_flight, corrupted: differs(&copy.to_vec()?, value) })
+    }
+
+    /// What no safe code can do.
+    fn control(&mut self, value: f32) -> Result<Try> {
+        let mut source = HostBuffer::allocate(self.cuda.page_locked(), 4 * FLOATS)?;
+        source.bytes_mut()?.fill(value as u8);
+        let mut target = self.stream.allocate::<u8>(4 * FLOATS)?;
+        self.keep_busy()?;
+        self.stream.upload_buffer(&source, &mut target)?;
+        let in_flight = self.is_in_flight()?;
+        // SAFETY: the buffer is this long and lives, and nothing else of the program uses it. The device may be reading
+        // it: that is the race that is to be shown, and all that comes of it is counted.
+        unsafe { source.as_ptr().as_ptr().write_bytes(0, source.len_bytes()) };
+        let arrived = self.stream.read(&target)?;
+        Ok(Try { in_flight, corrupted: arrived.iter().any(|&byte| byte != value as u8) })
+    }
+}
+
+fn differs(arrived: &[f32], sent: f32) -> bool {
+    arrived.iter().any(|&element| element != sent)
+}
