@@ -1,5 +1,7 @@
 //! What to do on this machine, in plain words, as its figures say.
 
+use pagelock::prelude::ByteSize;
+
 use crate::{
     Guide,
     factors::{BySize, Factors},
@@ -108,10 +110,11 @@ fn gather(factors: &Factors) -> Option<Advice> {
     let enough = factors.sizes.iter().find(|size| rate(size) > best / 2.0)?;
     let least = factors.sizes.first()?;
     Some(Advice {
-        what: format!("Copy at least {} at a time.", pagelock::prelude::ByteSize(enough.bytes as u64)),
+        what: format!("Copy at least {} at a time.", ByteSize(enough.bytes as u64)),
         because: format!(
-            "From there on a copy reaches half of the {best:.1} GB/s that large ones reach; below, it costs its {} \
-             whatever its size.",
+            "From there on a copy reaches more than half of the {best:.1} GB/s that the fastest reach, whereas one of {} \
+             takes {} all the same.",
+            ByteSize(least.bytes as u64),
             millis(least.pageable_ms)
         ),
     })

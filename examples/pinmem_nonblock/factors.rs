@@ -149,7 +149,7 @@ fn sizes(place: &Place) -> Result<Vec<BySize>> {
     let mut sizes = Vec::new();
     for bytes in (5..).map(|power| 1_usize << (2 * power)).take_while(|&bytes| bytes <= most) {
         place.doing(&format!("one tensor of {}", ByteSize(bytes as u64)));
-        let runs = if bytes < 1 << 22 { place.sizes.many_runs / 4 } else { place.sizes.few_runs };
+        let runs = if bytes < 1 << 24 { place.sizes.many_runs / 4 } else { 2 * place.sizes.few_runs };
         let pageable = Tensor::full([bytes / 4], 1.0)?;
         let millis = |tensor: &dyn Fn() -> Result<Tensor>| {
             let time = place.time(runs, || {
@@ -171,7 +171,7 @@ fn sizes(place: &Place) -> Result<Vec<BySize>> {
 
 fn counts(place: &Place) -> Result<Vec<ByCount>> {
     let (gpu, stream, total) = (&place.gpu, place.cuda.stream()?, place.sizes.bulk_bytes / 8);
-    let runs = place.sizes.few_runs;
+    let runs = 2 * place.sizes.few_runs;
     let mut counts = Vec::new();
     for count in [1, 10, 100, 1_000, 10_000] {
         place.doing(&format!("{} in {count} tensors", ByteSize(total as u64)));

@@ -68,11 +68,11 @@ impl Figure {
         work: impl FnMut() -> Result<T>,
     ) -> Result<()> {
         place.doing(name);
+        place.cuda.page_locked().trim(); // what others left in the pool is not this way's
         let time = place.time(runs, work)?;
         let page_locked_bytes = page_locked_budget().used().0;
         let is_whole = !name.starts_with("page-locked") && !name.ends_with("pin_memory()");
         self.ways.push(Way { name, is_whole, time, page_locked_bytes, torch });
-        place.cuda.page_locked().trim(); // what pin_memory() left in the pool is not the next way's
         Ok(())
     }
 }
@@ -89,6 +89,7 @@ pub(crate) fn one(place: &Place) -> Result<Figure> {
     figure.add(place, (PIN_TO, Some("one_1M.pin_then_to")), runs, || {
         Ok(there(pageable.pin_memory_for(gpu)?.to(gpu)?)?)
     })?;
+    place.cuda.page_locked().trim();
     let pinned = pageable.pin_memory_for(gpu)?;
     figure.add(place, (PINNED_TO, Some("one_1M.pinned_to")), runs, || Ok(there(pinned.to(gpu)?)?))?;
 
