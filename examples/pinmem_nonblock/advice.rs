@@ -112,8 +112,8 @@ fn gather(factors: &Factors) -> Option<Advice> {
     Some(Advice {
         what: format!("Copy at least {} at a time.", ByteSize(enough.bytes as u64)),
         because: format!(
-            "From there on a copy reaches more than half of the {best:.1} GB/s that the fastest reach, whereas one of {} \
-             takes {} all the same.",
+            "From there on a copy reaches more than half of the {best:.1} GB/s that the fastest reach, whereas one of \
+             {} takes {} all the same.",
             ByteSize(least.bytes as u64),
             millis(least.pageable_ms)
         ),

@@ -39,6 +39,9 @@ struct Args {
     /// Uses a device made of software: it shows the guide's structure, and says nothing about a GPU
     #[arg(long)]
     software: bool,
+    /// Forces one race instead, for `PAGELOCK_SANITIZE=1` to find
+    #[arg(long, hide = true)]
+    race: bool,
     /// Folder for the results
     #[arg(long, default_value = "runs/pinmem")]
     out: PathBuf,
@@ -62,6 +65,9 @@ fn main() -> Result<()> {
     let args = Args::parse();
     let torch = args.torch.as_deref().map(Torch::read).transpose()?;
     let place = Place::find(args.software)?;
+    if args.race {
+        return races::force(&place);
+    }
     println!("{place}");
     fs::create_dir_all(&args.out).with_context(|| format!("cannot make the folder {}", args.out.display()))?;
 

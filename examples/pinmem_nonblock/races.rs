@@ -4,6 +4,8 @@
 //! the tries would see a race is shown by a control, which does with `unsafe` what no other code here can.
 //! What does not even compile is quoted from a test of `pagelock-cuda`, which keeps the compiler's words true.
 
+use std::{env, process::Command};
+
 use anyhow::{Result, ensure};
 use pagelock::{
     cuda::{self, DeviceBuffer, Stream, software},
@@ -22,6 +24,8 @@ const COMPUTED: usize = 1 << 22;
 pub(crate) struct Races {
     pub(crate) tried: Vec<Race>,
     pub(crate) control: Race,
+    /// What the sanitizer says of the control.
+    pub(crate) sanitizer: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -70,7 +74,23 @@ pub(crate) fn run(place: &Place) -> Result<Races> {
     let corrupted: usize = tried.iter().map(|race| race.corrupted).sum();
     ensure!(corrupted == 0, "{corrupted} copies were corrupted by safe code, which must not be possible");
     let control = arena.try_often(place, ("the first one, forced with `unsafe`", None), Arena::control)?;
-    Ok(Races { tried, control })
+    Ok(Races { tried, control, sanitizer: sanitize(place)? })
+}
+
+/// Runs the control once, in a process of its own that looks for races, on the same device.
+fn sanitize(place: &Place) -> Result<Vec<String>> {
+    place.doing("the control, with PAGELOCK_SANITIZE=1");
+    let device = if place.is_gpu { &[][..] } else { &["--software"] };
+    let output = Command::new(env::current_exe()?).arg("--race").args(device).env("PAGELOCK_SANITIZE", "1").output()?;
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let races: Vec<_> = said.lines().filter(|line| line.starts_with("pagelock: ")).map(str::to_owned).collect();
+    ensure!(!races.is_empty(), "PAGELOCK_SANITIZE=1 did not find a race that was forced; it said: {said}");
+    Ok(races)
+}
+
+/// The control, once.
+pub(crate) fn force(place: &Place) -> Result<()> {
+    Arena::new(place)?.control(1.0).map(drop)
 }
 
 /// What one try showed.

@@ -290,10 +290,13 @@ fn races(races: &Races, torch: Option<&Torch>) -> String {
          source too early sends what was meant for later, and reading a target too early reads what was there before; \
          both without an error. Here the tensor knows its copies, and whoever goes for its memory waits for them. Each \
          try keeps the device busy first, so that the copy is in flight when the program goes for its memory:\n\n{}\n\
-         The last row is there to show that the tries would see a race.\n\n\
+         The last row is there to show that the tries would see a race. Of its program, run once more with \
+         `PAGELOCK_SANITIZE=1`, which is there for programs with `unsafe` of their own, this was said:\n\n\
+         ```text\n{}\n```\n\n\
          With buffers instead of tensors, nobody has to wait, since the copy owns its memory until it is done. What \
          would race does not compile (the words are those of rustc 1.95):\n",
-        table(&header, rows)
+        table(&header, rows),
+        races.sanitizer.join("\n")
     );
     for refused in REFUSED {
         let _ = write!(

@@ -9,7 +9,9 @@ use pagelock_memory::Budget;
 
 use crate::{
     driver::{self, Driver, EventHandle, EventTiming},
+    error::Result,
     leaked::Leaked,
+    sanitize::Watch,
     sync::{Mutex, lock},
 };
 
@@ -24,6 +26,7 @@ pub(crate) struct Base {
     pub(crate) uploads: Traffic,
     pub(crate) downloads: Traffic,
     pub(crate) in_flight: AtomicU64, // tickets; Relaxed: it guards nothing
+    watch: Option<Arc<Watch>>,       // of a driver that is watched
     events: Mutex<IdleEvents>,       // guards the events that nobody uses
 }
 
@@ -64,7 +67,7 @@ impl Traffic {
 }
 
 impl Base {
-    pub(crate) fn new(driver: Arc<dyn Driver>) -> Self {
+    pub(crate) fn new(driver: Arc<dyn Driver>, watch: Option<Arc<Watch>>) -> Self {
         let properties = driver.properties();
         let (ordinal, memory) = (properties.ordinal, properties.memory);
         let knob = "drop device buffers, use smaller batches, or raise the device's limit";
@@ -77,8 +80,14 @@ impl Base {
             uploads: Traffic::default(),
             downloads: Traffic::default(),
             in_flight: AtomicU64::new(0),
+            watch,
             events: Mutex::new(IdleEvents::default()),
         }
+    }
+
+    /// An error if a race was found since the last call; always well unless that was asked for.
+    pub(crate) fn check_races(&self) -> Result<()> {
+        self.watch.as_ref().map_or(Ok(()), |watch| watch.check())
     }
 
     /// An event to be recorded; one that was used before, if there is one.

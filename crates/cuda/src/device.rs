@@ -20,6 +20,7 @@ use crate::{
     page_locked::{self, PageLockedMemory},
     parking::{Effort, Lot},
     pool::Cache,
+    sanitize::{self, Watch},
     software,
     stream::{Handles, Priority, Queue, Stream, StreamCore},
     sync::{Mutex, lock},
@@ -89,9 +90,19 @@ impl Device {
 
     /// A device behind a driver of one's own. Two devices of one driver do not know each other.
     pub fn with_driver(driver: Arc<dyn Driver>) -> Self {
+        if sanitize::is_wanted() { Self::watched(driver) } else { Self::of(driver, None) }
+    }
+
+    /// The same, which finds races of `unsafe` code whatever the environment says.
+    pub(crate) fn watched(driver: Arc<dyn Driver>) -> Self {
+        let (driver, watch) = sanitize::watched(driver);
+        Self::of(driver, Some(watch))
+    }
+
+    fn of(driver: Arc<dyn Driver>, watch: Option<Arc<Watch>>) -> Self {
         let page_locked = page_locked::memory_for(driver.clone());
         let core = DeviceCore {
-            base: Arc::new(Base::new(driver)),
+            base: Arc::new(Base::new(driver, watch)),
             lot: Lot::default(),
             staging: staged::Place::default(),
             modules: Modules::default(),
@@ -220,7 +231,7 @@ impl Device {
         host_function::refuse_inside()?;
         self.core.handles.synchronize(&self.core.base)?;
         self.core.reap();
-        Ok(())
+        self.core.base.check_races()
     }
 
     /// Lets copies from `peer` to this device go the direct way, where the hardware has one; true if it has.

@@ -4,7 +4,7 @@ use std::fmt;
 
 use pagelock_memory::ByteSize;
 
-use crate::driver::Failure;
+use crate::{driver::Failure, sanitize::Race};
 
 /// The result of everything fallible in this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -165,6 +165,10 @@ pub enum Error {
         /// What the driver said.
         failure: Failure,
     },
+
+    /// `unsafe` code used memory that a copy was using; found with `PAGELOCK_SANITIZE=1`, on stderr too.
+    #[error("{0}")]
+    Raced(Box<Race>),
 
     /// A function that a stream called on the host panicked.
     #[error("a host function panicked: {message}")]

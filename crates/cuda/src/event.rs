@@ -55,7 +55,8 @@ impl Event {
     /// [`Error::Driver`](crate::Error::Driver), also for work that failed.
     pub fn wait(&self) -> Result<()> {
         host_function::refuse_inside()?;
-        Ok(self.recorded.wait()?)
+        self.recorded.wait()?;
+        self.recorded.stream.base().check_races()
     }
 
     /// The time from `start` to this event, on the device's clock; after waiting for both. Zero if this one came first.

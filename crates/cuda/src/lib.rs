@@ -23,6 +23,11 @@
 //! # Ok::<(), pagelock_cuda::Error>(())
 //! ```
 //!
+//! # Races of `unsafe` code
+//! Safe code cannot race with a copy. For code that gets at the memory of copies in flight with `unsafe`, run the program
+//! with `PAGELOCK_SANITIZE=1`: [`Race`] says what is found, and [`Error::Raced`] tells the next who waits. It costs a second
+//! copy of every download, and nothing where it is off.
+//!
 //! # Reading order
 //! `ticket.rs` and `stream/mod.rs` (the two protocols: who owns host memory, and in which order work is done), then
 //! `stream/order.rs`, `pool/mod.rs` and `copy/`; `driver/mod.rs` is what they ask of a device, `driver/cuda/` and
@@ -43,7 +48,8 @@
 //! `stream/order.rs`, `stream/capture.rs`, `page_locked/locker.rs`, `copy/buffers.rs`, `copy/fill.rs`,
 //! `copy/on_device.rs`, `copy/owned.rs`, `copy/rows.rs`, `copy/scoped.rs`, `copy/staged/mod.rs`, `copy/staged/up.rs`,
 //! `copy/staged/down.rs`, `copy/staged/ring.rs`, `copy/staged/job.rs`, `copy/staged/stores.rs`, `kernel/function.rs`,
-//! `kernel/module.rs`, `kernel/launch.rs` and `graph.rs`. `kernel/nvrtc.rs` calls the compiler, `driver/mod.rs` declares
+//! `kernel/module.rs`, `kernel/launch.rs` and `graph.rs`. `sanitize/driver.rs` and `sanitize/watch.rs` look at memory of
+//! copies in flight. `kernel/nvrtc.rs` calls the compiler, `driver/mod.rs` declares
 //! the trait, and `loom_tests.rs` implements it for loom.
 
 mod base;
@@ -65,6 +71,7 @@ mod loom_tests;
 mod page_locked;
 mod parking;
 mod pool;
+mod sanitize;
 pub mod software;
 mod stream;
 mod sync;
@@ -86,6 +93,7 @@ pub use kernel::{
 };
 pub use page_locked::{Frozen, PageLockedMemory, Pinned, Uninit, page_locked_budget};
 pub use pool::PoolStats;
+pub use sanitize::{HostAccess, Race, RaceKind};
 pub use stream::{Priority, Stream};
 pub use ticket::{Refused, Ticket};
 pub use timeline::{Place, Span, Timeline};

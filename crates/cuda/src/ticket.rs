@@ -132,12 +132,16 @@ impl<X: Send + 'static> Ticket<X> {
     /// Waits until the device is done, and gives back what the copy owned.
     ///
     /// # Errors
-    /// [`Error::Lost`] if the driver cannot say whether the device is done: what the copy owned is leaked.
+    /// [`Error::Lost`] if the driver cannot say whether the device is done: what the copy owned is leaked;
+    /// [`Error::Raced`] if the environment asks for races to be found, and one was.
     pub fn wait(mut self) -> Result<X> {
         host_function::refuse_inside()?; // dropping the ticket parks what is in flight
         match self.take() {
             State::InFlight(recorded, used) => match recorded.prove() {
-                Ok(()) => Ok(used.done()),
+                Ok(()) => {
+                    let held = used.done();
+                    recorded.stream().base().check_races().map(|()| held)
+                }
                 Err(failure) => Err(used.lost(recorded.stream().base(), failure)),
             },
             State::Over(held) => Ok(held),

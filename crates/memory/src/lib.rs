@@ -56,6 +56,7 @@ mod pooled;
 mod resource;
 mod size_classes;
 mod sync;
+mod watch;
 
 pub use budget::{Budget, BudgetEntry, Reservation};
 pub use buffer::{Completion, HostBuffer};
@@ -75,6 +76,7 @@ pub use placed::{HostScope, HostSource};
 pub use pooled::{Pooled, PooledBlock};
 pub use resource::{ALIGN, Block, Kind, PoolStats, Resource};
 pub use size_classes::SizeClasses;
+pub use watch::watch_accesses;
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

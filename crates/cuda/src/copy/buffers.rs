@@ -17,7 +17,7 @@ use crate::{
     element::Element,
     error::{Error, Result},
     event::Recorded,
-    host_function,
+    host_function, sanitize,
     stream::{Stream, StreamCore, Unqueued},
 };
 
@@ -45,11 +45,13 @@ impl Stream {
     /// assert_eq!(host.bytes(), [7; 4]); // waits for the copy
     /// # Ok::<(), pagelock_cuda::Error>(())
     /// ```
+    #[track_caller]
     pub fn upload_buffer<'a, T: Element>(
         &self,
         source: &HostBuffer,
         target: impl Into<DeviceViewMut<'a, T>>,
     ) -> Result<()> {
+        let _here = sanitize::here();
         let target = target.into();
         host_function::refuse_inside()?;
         target.check_beside(self.core())?;
@@ -77,11 +79,13 @@ impl Stream {
     ///
     /// # Errors
     /// As [`upload_buffer`](Self::upload_buffer), and [`Error::Memory`] if the buffer cannot be written.
+    #[track_caller]
     pub fn download_buffer<'a, T: Element>(
         &self,
         source: impl Into<DeviceView<'a, T>>,
         target: &mut HostBuffer,
     ) -> Result<()> {
+        let _here = sanitize::here();
         let source = source.into();
         host_function::refuse_inside()?;
         source.check_beside(self.core())?;

@@ -5,6 +5,7 @@ use crate::{
     element::Element,
     error::Result,
     page_locked::{Frozen, Pinned, Uninit},
+    sanitize,
     stream::Stream,
     ticket::{InUse, Refused, Ticket},
 };
@@ -67,6 +68,7 @@ impl Stream {
     /// # assert_eq!(*source, [1.0, 2.0]);
     /// # Ok::<(), pagelock_cuda::Error>(())
     /// ```
+    #[track_caller]
     pub fn upload<'a, S: Source>(
         &self,
         source: S,
@@ -75,6 +77,7 @@ impl Stream {
     where
         S::Element: 'a,
     {
+        let _here = sanitize::here();
         let target = target.into();
         if let Err(error) = self.check(source.elements().len(), &target) {
             return Err(Refused::before(error, source));
@@ -121,11 +124,13 @@ impl Stream {
     /// println!("{}", ticket[0]);
     /// # Ok::<(), pagelock_cuda::Error>(())
     /// ```
+    #[track_caller]
     pub fn download<'a, T: Element>(
         &self,
         source: impl Into<DeviceView<'a, T>>,
         target: Uninit<T>,
     ) -> Result<Ticket<Pinned<T>>, Refused<Uninit<T>>> {
+        let _here = sanitize::here();
         let source = source.into();
         let checked = source.check_beside(self.core()).and_then(|()| same_length(source.len(), target.len()));
         if let Err(error) = checked {

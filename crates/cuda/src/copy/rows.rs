@@ -7,6 +7,7 @@ use crate::{
     element::Element,
     error::{Error, Result},
     page_locked::{Pinned, Uninit},
+    sanitize,
     stream::Stream,
     ticket::{InUse, Refused, Ticket},
 };
@@ -78,6 +79,7 @@ impl Stream {
     ///
     /// # Errors
     /// [`Error::Rows`] if rows do not fit their memory, and as `upload`.
+    #[track_caller]
     pub fn upload_rows<'a, S: Source>(
         &self,
         source: S,
@@ -88,6 +90,7 @@ impl Stream {
     where
         S::Element: 'a,
     {
+        let _here = sanitize::here();
         let target = target.into();
         let elements = source.elements();
         let fits = source_rows.check_against(elements.len(), target_rows, target.len());
@@ -113,6 +116,7 @@ impl Stream {
     ///
     /// # Errors
     /// [`Error::Rows`] if rows do not fit their memory, and as `download`.
+    #[track_caller]
     pub fn download_rows<'a, T: Element>(
         &self,
         source: impl Into<DeviceView<'a, T>>,
@@ -120,6 +124,7 @@ impl Stream {
         target: Uninit<T>,
         target_rows: Rows,
     ) -> Result<Ticket<Pinned<T>>, Refused<Uninit<T>>> {
+        let _here = sanitize::here();
         let source = source.into();
         let fits = source_rows.check_against(source.len(), target_rows, target.len());
         if let Err(error) = fits.and_then(|()| source.check_beside(self.core())) {

@@ -9,6 +9,7 @@ use crate::{
     element::Element,
     error::Result,
     event::Recorded,
+    sanitize,
     stream::Stream,
 };
 
@@ -92,7 +93,9 @@ impl Stream {
     ///
     /// # Errors
     /// As [`allocate`](Self::allocate), and [`Error::Driver`](crate::Error::Driver).
+    #[track_caller]
     pub fn allocate_from<T: Element>(&self, source: &[T]) -> Result<DeviceBuffer<T>> {
+        let _here = sanitize::here();
         let mut buffer = self.allocate(source.len())?;
         self.scope(|scope| scope.upload(source, &mut buffer))?;
         Ok(buffer)
@@ -102,7 +105,9 @@ impl Stream {
     ///
     /// # Errors
     /// [`Error::OtherDevice`](crate::Error::OtherDevice), [`Error::Driver`](crate::Error::Driver).
+    #[track_caller]
     pub fn read<'a, T: Element>(&self, source: impl Into<DeviceView<'a, T>>) -> Result<Vec<T>> {
+        let _here = sanitize::here();
         let source = source.into();
         let mut target = vec![T::zeroed(); source.len()];
         self.scope(|scope| scope.download(source, &mut target))?;
@@ -116,7 +121,9 @@ impl<'env> Scope<'_, 'env> {
     /// # Errors
     /// [`Error::Length`](crate::Error::Length), [`Error::OtherDevice`](crate::Error::OtherDevice),
     /// [`Error::Driver`](crate::Error::Driver).
+    #[track_caller]
     pub fn upload<'a, T: Element>(&self, source: &'env [T], target: impl Into<DeviceViewMut<'a, T>>) -> Result<()> {
+        let _here = sanitize::here();
         let target = target.into();
         let stream = self.stream.core();
         target.check_beside(stream)?;
@@ -139,7 +146,9 @@ impl<'env> Scope<'_, 'env> {
     ///
     /// # Errors
     /// As [`upload`](Self::upload).
+    #[track_caller]
     pub fn download<'a, T: Element>(&self, source: impl Into<DeviceView<'a, T>>, target: &'env mut [T]) -> Result<()> {
+        let _here = sanitize::here();
         let source = source.into();
         let stream = self.stream.core();
         source.check_beside(stream)?;

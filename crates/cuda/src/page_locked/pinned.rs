@@ -41,6 +41,7 @@ impl<T: Element> Pinned<T> {
     ///
     /// # Errors
     /// [`Error::Memory`] if its budget or the system refuses; [`Error::TooLong`].
+    #[track_caller]
     pub fn zeroed(device: &Device, len: usize) -> Result<Self> {
         let mut zeroed = Self::allocate(device.page_locked(), len)?;
         zeroed.fill(T::zeroed());
@@ -51,6 +52,7 @@ impl<T: Element> Pinned<T> {
     ///
     /// # Errors
     /// As [`zeroed`](Self::zeroed).
+    #[track_caller]
     pub fn from_slice(device: &Device, elements: &[T]) -> Result<Self> {
         let mut copy = Self::allocate(device.page_locked(), elements.len())?;
         copy.copy_from_slice(elements);
@@ -112,6 +114,7 @@ impl<T: Element> Deref for Pinned<T> {
 }
 
 impl<T: Element> DerefMut for Pinned<T> {
+    #[track_caller]
     fn deref_mut(&mut self) -> &mut [T] {
         let len_bytes = self.len * size_of::<T>();
         match self.buffer.bytes_mut() {

@@ -36,6 +36,8 @@ pub struct Config {
     /// The version of the instruction set for which kernels are accepted: they are compiled, loaded and launched, and do
     /// nothing. None: there are no kernels.
     pub kernels_for: Option<(u32, u32)>,
+    /// Whether races of `unsafe` code with copies are found, as `PAGELOCK_SANITIZE=1` does on every device.
+    pub sanitize: bool,
     /// What decides wherever the schedule has a choice: the same seed and the same calls give the same run, unless
     /// there are threads.
     pub seed: u64,
@@ -48,6 +50,7 @@ impl Default for Config {
             memory: ByteSize::gib(1),
             schedule: Schedule::Stepped { haste: 64 },
             kernels_for: None,
+            sanitize: false,
             seed: 0,
         }
     }
@@ -89,6 +92,7 @@ struct Shared {
     engines: Arc<Engines>,
     memory: ByteSize,
     kernels_for: Option<(u32, u32)>,
+    sanitize: bool,
     devices: Mutex<Vec<Weak<DeviceCore>>>, // guards that a device is made once
 }
 
@@ -97,8 +101,8 @@ impl Machine {
     pub fn new(config: Config) -> Self {
         let engines = Engines::start(config.schedule, config.seed);
         let devices = (0..config.devices).map(|_| Weak::new()).collect();
-        let (memory, kernels_for) = (config.memory, config.kernels_for);
-        Self { shared: Arc::new(Shared { engines, memory, kernels_for, devices: Mutex::new(devices) }) }
+        let Config { memory, kernels_for, sanitize, .. } = config;
+        Self { shared: Arc::new(Shared { engines, memory, kernels_for, sanitize, devices: Mutex::new(devices) }) }
     }
 
     /// One of its devices; the same one for the same number, while any handle to it lives.
@@ -112,9 +116,10 @@ impl Machine {
         if let Some(known) = place.upgrade() {
             return Ok(Device::from_core(known));
         }
-        let Shared { engines, memory, kernels_for, .. } = &*self.shared;
+        let Shared { engines, memory, kernels_for, sanitize, .. } = &*self.shared;
         let driver = SoftwareDriver::new(engines.clone(), ordinal, *memory, *kernels_for);
-        let device = Device::with_driver(Arc::new(driver));
+        let make = if *sanitize { Device::watched } else { Device::with_driver };
+        let device = make(Arc::new(driver));
         *place = Arc::downgrade(device.core());
         Ok(device)
     }

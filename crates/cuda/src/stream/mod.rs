@@ -160,7 +160,7 @@ impl Stream {
         // SAFETY: the stream exists as long as its core.
         unsafe { self.core.driver().synchronize_stream(self.core.queue.handle) }?;
         self.core.device.core().reap();
-        Ok(())
+        self.core.base().check_races()
     }
 }
 

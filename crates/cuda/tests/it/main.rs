@@ -16,5 +16,6 @@ mod peers;
 mod processes;
 mod program;
 mod random_programs;
+mod sanitize;
 mod staged;
 mod tools;

@@ -41,6 +41,7 @@ fn child() {
         Ok("lose a scope") => lose_a_scope(&lazy(1)),
         Ok("calibrate") => println!("measured {:?}", threaded(1).device(0).unwrap().calibrate_staging().unwrap()),
         Ok("stage") => stage(&threaded(1).device(0).unwrap()),
+        Ok("race") => race(&lazy(1).device(0).unwrap()),
         Ok(other) => panic!("a child does not know `{other}`"),
         Err(_) => {}
     }
@@ -79,6 +80,21 @@ fn stage(device: &Device) {
     }
 }
 
+/// Changes a source in flight, as only `unsafe` code can.
+fn race(device: &Device) {
+    let stream = device.stream().unwrap();
+    let mut target = stream.allocate::<u8>(1_000).unwrap();
+    let mut source = Pinned::from_slice(device, &[1_u8; 1_000]).unwrap();
+    let pointer = source.as_mut_ptr();
+    let ticket = stream.upload(source, &mut target).unwrap();
+    // SAFETY: the memory lives, and the device copies on this very thread, so not now.
+    unsafe { pointer.write(2) };
+    match ticket.wait() {
+        Ok(_) => println!("the race was not noticed"),
+        Err(error) => println!("the race was {error}"),
+    }
+}
+
 /// What a child says after that word.
 fn said(output: &Output, word: &str) -> String {
     let printed = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -100,6 +116,18 @@ fn what_one_program_measured_the_next_one_uses_unless_its_user_wants_something_e
     assert!(wanted.contains("threads: 0") && wanted.contains(&format!("{}", 8 << 20)), "{wanted}");
     assert!(refused.starts_with("$PAGELOCK_STAGING has `threads=some`"), "{refused}");
     std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn races_are_looked_for_where_the_environment_asks_for_it() {
+    assert_eq!(said(&run_child("race"), "the race was"), "not noticed");
+    assert_eq!(said(&run_child_with("race", &[("PAGELOCK_SANITIZE", "0")]), "the race was"), "not noticed");
+
+    let output = run_child_with("race", &[("PAGELOCK_SANITIZE", "1")]);
+
+    let found = said(&output, "the race was");
+    assert!(found.starts_with("race: the source of the copy at"), "{found}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains(&format!("pagelock: {found}")), "{output:?}");
 }
 
 #[test]

@@ -21,7 +21,7 @@ use self::{
     owner::Owner,
     pending::{Pending, Use},
 };
-use crate::{Block, ByteSize, Error, Kind, Resource, Result};
+use crate::{Block, ByteSize, Error, Kind, Resource, Result, watch};
 
 pub use self::pending::Completion;
 
@@ -86,11 +86,13 @@ impl HostBuffer {
     ///
     /// # Errors
     /// [`Error::ReadOnly`] if the buffer [cannot be written](Self::is_writable).
+    #[track_caller]
     pub fn bytes_mut(&mut self) -> Result<&mut [u8]> {
         if !self.is_writable() {
             return Err(Error::ReadOnly { kind: self.kind, len: ByteSize(self.len_bytes as u64) });
         }
         self.pending.wait_for_all();
+        watch::note_access(self.ptr, self.len_bytes);
         // SAFETY: valid, initialized and writable for `len_bytes` bytes (`Block`'s contract, not `Mapped`); no
         // device uses it (just waited), and `&mut self` makes this the only host access.
         Ok(unsafe { slice::from_raw_parts_mut(self.ptr.as_ptr(), self.len_bytes) })
@@ -99,7 +101,9 @@ impl HostBuffer {
     /// The first byte, **without waiting** for anything; for code that starts device copies, or that shares the
     /// bytes under rules of its own after [`wait_for_writers`](Self::wait_for_writers) or
     /// [`wait_for_all`](Self::wait_for_all).
+    #[track_caller]
     pub fn as_ptr(&self) -> NonNull<u8> {
+        watch::note_access(self.ptr, self.len_bytes);
         self.ptr
     }
 

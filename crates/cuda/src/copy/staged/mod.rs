@@ -46,6 +46,7 @@ use crate::{
     error::Result,
     host_function,
     parking::Lot,
+    sanitize,
     stream::{Access, Stream, StreamCore},
     sync::{Mutex, lock},
     ticket::InUse,
@@ -293,7 +294,9 @@ impl Stream {
     /// assert_eq!(numbers[999_999], 999_999);
     /// # Ok::<(), pagelock_cuda::Error>(())
     /// ```
+    #[track_caller]
     pub fn upload_staged<'a, T: Element>(&self, source: &[T], target: impl Into<DeviceViewMut<'a, T>>) -> Result<()> {
+        let _here = sanitize::here();
         let target = target.into();
         if size_of_val(source) > SMALL {
             return self.upload_each([(source, target)]);
@@ -326,11 +329,13 @@ impl Stream {
     /// assert!(numbers.iter().all(|&number| number == 0));
     /// # Ok::<(), pagelock_cuda::Error>(())
     /// ```
+    #[track_caller]
     pub fn download_staged<'a, T: Element>(
         &self,
         source: impl Into<DeviceView<'a, T>>,
         target: &mut [T],
     ) -> Result<()> {
+        let _here = sanitize::here();
         let source = source.into();
         if size_of_val(target) > SMALL {
             return self.download_each([(source, target)]);
@@ -364,10 +369,12 @@ impl Stream {
     /// assert_eq!(stream.read(&second)?, biases);
     /// # Ok::<(), pagelock_cuda::Error>(())
     /// ```
+    #[track_caller]
     pub fn upload_each<'s, 'd, T: Element>(
         &self,
         copies: impl IntoIterator<Item = (&'s [T], DeviceViewMut<'d, T>)>,
     ) -> Result<()> {
+        let _here = sanitize::here();
         host_function::refuse_inside()?;
         let staging = Staging::of(self)?;
         let mut plan = staging.plan(usize::MAX);
@@ -389,10 +396,12 @@ impl Stream {
     ///
     /// # Errors
     /// As [`upload_staged`](Self::upload_staged).
+    #[track_caller]
     pub fn download_each<'t, 'd, T: Element>(
         &self,
         copies: impl IntoIterator<Item = (DeviceView<'d, T>, &'t mut [T])>,
     ) -> Result<()> {
+        let _here = sanitize::here();
         host_function::refuse_inside()?;
         let staging = Staging::of(self)?;
         let mut targets = Vec::new();

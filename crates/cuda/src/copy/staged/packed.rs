@@ -7,7 +7,7 @@ use crate::{
     buffer::{DeviceBuffer, DeviceView, DeviceViewMut},
     element::{Element, element_size, len_bytes},
     error::{Error, Result},
-    host_function,
+    host_function, sanitize,
     stream::Stream,
 };
 
@@ -81,7 +81,9 @@ impl Stream {
     ///
     /// # Errors
     /// As [`allocate`](Self::allocate) and [`upload_staged`](Self::upload_staged).
+    #[track_caller]
     pub fn upload_packed<T: Element>(&self, slices: &[&[T]]) -> Result<Packed<T>> {
+        let _here = sanitize::here();
         host_function::refuse_inside()?;
         let (ranges, len) = layout::<T>(slices.iter().map(|slice| slice.len()))?;
         let mut buffer = self.allocate::<T>(len)?;
@@ -110,7 +112,9 @@ impl Stream {
     /// assert_eq!((first, second), ([1, 2], [3]));
     /// # Ok::<(), pagelock_cuda::Error>(())
     /// ```
+    #[track_caller]
     pub fn download_packed<T: Element>(&self, packed: &Packed<T>, targets: &mut [&mut [T]]) -> Result<()> {
+        let _here = sanitize::here();
         host_function::refuse_inside()?;
         let source = packed.buffer.view();
         source.check_beside(self.core())?;

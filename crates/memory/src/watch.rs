@@ -1,0 +1,33 @@
+//! Who gets at a buffer's bytes to write them: for tools that look for races.
+
+use std::{panic::Location, ptr::NonNull, sync::OnceLock};
+
+/// Told where a buffer starts, how long it is, and which call gave out a way to write it.
+type Watcher = fn(start: NonNull<u8>, len_bytes: usize, at: &'static Location<'static>);
+
+static WATCHER: OnceLock<Watcher> = OnceLock::new();
+
+/// From now on `watcher` is told of every [`HostBuffer::as_ptr`](crate::HostBuffer::as_ptr) and
+/// [`HostBuffer::bytes_mut`](crate::HostBuffer::bytes_mut), after it has waited. The first watcher stays.
+///
+/// # Examples
+/// ```
+/// use pagelock_memory::{HostBuffer, default_host, watch_accesses};
+///
+/// watch_accesses(|_, len_bytes, at| println!("{at} got at {len_bytes} bytes"));
+/// let mut buffer = HostBuffer::allocate(default_host(), 4)?;
+/// buffer.bytes_mut()?.fill(1);
+/// # Ok::<(), pagelock_memory::Error>(())
+/// ```
+pub fn watch_accesses(watcher: Watcher) {
+    let _ = WATCHER.set(watcher);
+}
+
+/// The caller's caller gets at these bytes.
+#[inline]
+#[track_caller]
+pub(crate) fn note_access(start: NonNull<u8>, len_bytes: usize) {
+    if let Some(watcher) = WATCHER.get() {
+        watcher(start, len_bytes, Location::caller());
+    }
+}
