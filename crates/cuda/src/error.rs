@@ -229,6 +229,19 @@ pub enum Error {
         len: usize,
     },
 
+    /// Buffers that were to be copied as one do not follow each other.
+    #[error(
+        "buffer {part} does not follow the one before it in one block: copy them apart, or cut both out of one buffer"
+    )]
+    Apart {
+        /// Its position, from 0.
+        part: usize,
+    },
+
+    /// A buffer that a graph has too cannot be cut into parts.
+    #[error("a graph has this buffer too, so that it cannot be cut into parts: cut it before, or drop the graph")]
+    Shared,
+
     /// A range is not inside the buffer.
     #[error("the range {start}..{end} is not inside a buffer of {len} elements")]
     Range {

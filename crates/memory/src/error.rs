@@ -1,6 +1,6 @@
 //! Everything that can go wrong, with the numbers and the way out in the text.
 
-use std::{fmt, io, path::PathBuf, time::Duration};
+use std::{fmt, io, ops::Range, path::PathBuf, time::Duration};
 
 use crate::{ByteSize, Kind};
 
@@ -65,6 +65,21 @@ pub enum Error {
     ReadOnly {
         /// Which kind of memory.
         kind: Kind,
+        /// How long the buffer is.
+        len: ByteSize,
+    },
+
+    /// A range that cannot be a part of a buffer.
+    #[error(
+        "cannot cut {range:?} out of a buffer of {len}: parts start at multiples of {align}, come one after the other (the \
+         last one ended at {before}), and end in the buffer",
+        align = crate::ALIGN
+    )]
+    Parts {
+        /// The range, in bytes.
+        range: Range<usize>,
+        /// Where the part before it ended.
+        before: usize,
         /// How long the buffer is.
         len: ByteSize,
     },

@@ -32,8 +32,8 @@
 //! # Files with `unsafe`
 //! `buffer/mod.rs` (slices of a block), `buffer/owner.rs` (a block of any type in place), `pageable.rs` (the
 //! allocator), `page_locked.rs` (mapping and locking), `mapped.rs` (mapping a file); and `unsafe impl Block`, which
-//! promises what `resource.rs` asks for, in `limited.rs`, `pooled/mod.rs` and
-//! `counted.rs`.
+//! promises what `resource.rs` asks for, in `limited.rs`, `pooled/mod.rs`,
+//! `counted.rs` and `buffer/parts.rs`.
 
 mod budget;
 mod buffer;

@@ -1,14 +1,24 @@
-//! [`DeviceBuffer`]: elements in a device's memory, and views of them (`view.rs`).
+//! [`DeviceBuffer`]: elements in a device's memory, views of them (`view.rs`), and one cut into several (`parts.rs`).
 //!
 //! Invariant: the block has room for `len` elements, and goes back to the pool of the stream that allocated it only
 //! when that stream comes after everything that was queued with the buffer.
 
+mod parts;
 mod view;
 
-use std::{fmt, marker::PhantomData, ops::RangeBounds, sync::Arc};
+use std::{
+    fmt,
+    marker::PhantomData,
+    ops::RangeBounds,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use pagelock_memory::ByteSize;
 
+use self::parts::Part;
 pub use self::view::{DeviceView, DeviceViewMut};
 use crate::{
     device::Device,
@@ -43,8 +53,15 @@ pub struct DeviceBuffer<T: Element> {
 
 /// The memory of a buffer, and who uses it: held by the buffer, and by graphs that share it.
 pub(crate) struct Allocation {
-    block: Option<Block>, // none if there are no elements, and while it is dropped
+    memory: Option<Memory>, // none if there are no elements, and while it is dropped
     uses: Uses,
+    is_spoiled: AtomicBool, // Release: whether the device may use a part for ever
+}
+
+/// All of a block, or a part of an allocation that nobody uses any more but for its parts.
+enum Memory {
+    Whole(Block),
+    Part(Part),
 }
 
 impl Stream {
@@ -60,7 +77,8 @@ impl Stream {
             bytes => Some(pool::allocate(self.core(), bytes, element_size::<T>())?),
         };
         let worked_on = block.as_ref().map_or(0, |block| block.worked_on);
-        let allocation = Arc::new(Allocation { block, uses: Uses::new(self.core().clone(), worked_on) });
+        let memory = block.map(Memory::Whole);
+        let allocation = Arc::new(Allocation::new(memory, Uses::new(self.core().clone(), worked_on)));
         Ok(DeviceBuffer { allocation, len, elements: PhantomData })
     }
 
@@ -98,7 +116,7 @@ impl<T: Element> DeviceBuffer<T> {
 
     /// Where the device has them: a number for kernels, nothing that the host could follow.
     pub fn address(&self) -> Address {
-        self.allocation.block.as_ref().map_or(Address(0), |block| block.address)
+        self.allocation.address()
     }
 
     pub(crate) fn uses(&self) -> &Uses {
@@ -133,21 +151,38 @@ impl<T: Element> DeviceBuffer<T> {
 }
 
 impl Allocation {
+    fn new(memory: Option<Memory>, uses: Uses) -> Self {
+        Self { memory, uses, is_spoiled: AtomicBool::new(false) }
+    }
+
     pub(crate) fn uses(&self) -> &Uses {
         &self.uses
+    }
+
+    fn address(&self) -> Address {
+        match &self.memory {
+            Some(Memory::Whole(block)) => block.address,
+            Some(Memory::Part(part)) => part.address(),
+            None => Address(0),
+        }
     }
 }
 
 impl Drop for Allocation {
     fn drop(&mut self) {
-        let Some(block) = self.block.take() else { return };
+        let Some(memory) = self.memory.take() else { return };
         let home = self.uses.home();
         let ordered = home.order_after_all(&self.uses).is_ok();
-        if ordered || (!host_function::is_inside() && self.uses.prove_done().is_ok()) {
-            pool::keep(home, block);
-        } else {
-            home.base().live.sub(block.len_bytes);
-            block.leak();
+        let is_done = ordered || (!host_function::is_inside() && self.uses.prove_done().is_ok());
+        let may_be_used_again = is_done && !self.is_spoiled.load(Ordering::Acquire);
+        match memory {
+            Memory::Whole(block) if may_be_used_again => pool::keep(home, block),
+            Memory::Whole(block) => {
+                home.base().live.sub(block.len_bytes);
+                block.leak();
+            }
+            Memory::Part(part) if may_be_used_again => drop(part),
+            Memory::Part(part) => part.whole.is_spoiled.store(true, Ordering::Release), // and leaked with its last part
         }
     }
 }

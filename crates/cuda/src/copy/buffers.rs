@@ -12,7 +12,7 @@ use pagelock_memory::{ByteSize, Completion, HostBuffer};
 
 use super::same_length;
 use crate::{
-    buffer::{DeviceView, DeviceViewMut},
+    buffer::{DeviceBuffer, DeviceView, DeviceViewMut},
     driver::EventTiming,
     element::Element,
     error::{Error, Result},
@@ -71,6 +71,103 @@ impl Stream {
             fence.recorded.iter().for_each(|event| target.access().note_event(event.clone()));
             source.add_reader(fence);
         }
+        result
+    }
+
+    /// Starts copying parts of one buffer that [follow each other](HostBuffer::is_followed_by), with what is between them,
+    /// to `target`, as one copy; else as [`upload_buffer`](Self::upload_buffer).
+    ///
+    /// # Errors
+    /// [`Error::Apart`] if they do not follow each other; [`Error::Length`] if `target` has another length than from the
+    /// first part's start to the last one's end; as [`upload_buffer`](Self::upload_buffer).
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_cuda::{Device, software::Config};
+    /// use pagelock_memory::HostBuffer;
+    ///
+    /// let device = Device::software(Config::default())?;
+    /// let stream = device.stream()?;
+    /// let parts = HostBuffer::allocate(device.page_locked(), 200)?.split([0..50, 64..200])?;
+    /// let mut on_device = stream.allocate::<u8>(200)?;
+    /// stream.upload_parts(&[&parts[0], &parts[1]], &mut on_device)?;
+    /// # Ok::<(), pagelock_cuda::Error>(())
+    /// ```
+    pub fn upload_parts<'a>(&self, sources: &[&HostBuffer], target: impl Into<DeviceViewMut<'a, u8>>) -> Result<()> {
+        let target = target.into();
+        host_function::refuse_inside()?;
+        target.check_beside(self.core())?;
+        let [first, .., last] = sources else {
+            return match sources.first() {
+                Some(only) => self.upload_buffer(only, target),
+                None => same_length(0, target.len()),
+            };
+        };
+        if let Some(at) = sources.windows(2).position(|pair| !pair[0].is_followed_by(pair[1])) {
+            return Err(Error::Apart { part: at + 1 });
+        }
+        let (start, end) = (first.as_ptr().as_ptr(), last.as_ptr().as_ptr().wrapping_add(last.len_bytes()));
+        same_length(end.addr() - start.addr(), target.len())?;
+        if target.is_empty() {
+            return Ok(());
+        }
+        sources.iter().for_each(|source| source.wait_for_writers());
+        self.core().note_upload();
+        let queued = self.core().enqueue(&[target.access()], |driver, stream| {
+            // SAFETY: as in `upload_buffer`, for every part; parts that follow each other lie in one block, and nobody has
+            // the bytes between them.
+            unsafe { driver.copy_to_device(stream, target.address(), start, target.len()) }
+        });
+        let (fence, result) = Fence::after(self.core(), queued, target.len());
+        if let Some(fence) = fence {
+            sources.iter().for_each(|source| source.add_reader(fence.clone()));
+        }
+        result
+    }
+
+    /// Starts copying parts of one buffer that [follow each other](DeviceBuffer::is_followed_by), with what is between
+    /// them, over all of `target`, as one copy; else as [`download_buffer`](Self::download_buffer).
+    ///
+    /// # Errors
+    /// As [`upload_parts`](Self::upload_parts) and [`download_buffer`](Self::download_buffer).
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_cuda::{Device, software::Config};
+    /// use pagelock_memory::HostBuffer;
+    ///
+    /// let device = Device::software(Config::default())?;
+    /// let stream = device.stream()?;
+    /// let parts = stream.zeros::<u8>(100)?.split([0..40, 50..100])?;
+    /// let mut host = HostBuffer::allocate(device.page_locked(), 100)?;
+    /// stream.download_parts(&[&parts[0], &parts[1]], &mut host)?;
+    /// assert_eq!(host.bytes(), [0; 100]); // waits for the copy
+    /// # Ok::<(), pagelock_cuda::Error>(())
+    /// ```
+    pub fn download_parts(&self, sources: &[&DeviceBuffer<u8>], target: &mut HostBuffer) -> Result<()> {
+        host_function::refuse_inside()?;
+        let [first, .., last] = sources else {
+            return match sources.first() {
+                Some(&only) => self.download_buffer(only, target),
+                None => same_length(0, target.len_bytes()),
+            };
+        };
+        if let Some(at) = sources.windows(2).position(|pair| !pair[0].is_followed_by(pair[1])) {
+            return Err(Error::Apart { part: at + 1 });
+        }
+        first.view().check_beside(self.core())?;
+        let len_bytes = (last.address().0 as usize + last.len()).saturating_sub(first.address().0 as usize);
+        same_length(len_bytes, target.len_bytes())?;
+        let to = target.bytes_mut()?.as_mut_ptr(); // waits for readers and writers
+        super::note_download(self.core());
+        let accesses: Vec<_> = sources.iter().map(|source| source.view().access()).collect();
+        let queued = self.core().enqueue(&accesses, |driver, stream| {
+            // SAFETY: as in `download_buffer`, for every part; parts that follow each other lie in one block, and nobody has
+            // the bytes between them.
+            unsafe { driver.copy_to_host(stream, to, first.address(), len_bytes) }
+        });
+        let (fence, result) = Fence::after(self.core(), queued, len_bytes);
+        fence.into_iter().for_each(|fence| target.add_writer(fence));
         result
     }
 

@@ -33,6 +33,7 @@ pub(crate) struct Uses {
     marks: Mutex<Marks>, // guards who used it
 }
 
+#[derive(Clone)]
 struct Marks {
     home: Mark,
     captured: Captured,
@@ -83,6 +84,12 @@ impl Uses {
         let mark = Mark { wrote: worked_on, used: worked_on };
         let marks = Marks { home: mark, captured: Captured::default(), event: None, others: Vec::new() };
         Self { home, marks: Mutex::new(marks) }
+    }
+
+    /// Of a part of the buffer, which was used as the whole was.
+    pub(crate) fn fork(&self) -> Self {
+        let marks = lock(&self.marks).clone();
+        Self { home: self.home.clone(), marks: Mutex::new(marks) }
     }
 
     /// The stream that the buffer was allocated on, and that gets its memory back.

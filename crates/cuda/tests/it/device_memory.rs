@@ -174,3 +174,82 @@ fn statistics_say_what_is_live_idle_and_reserved() {
     assert_eq!((stats.hits, stats.misses), (0, 2));
     drop(second);
 }
+
+#[test]
+fn the_memory_of_parts_is_reused_after_the_last_of_them() {
+    let machine = lazy(0);
+    let stream = machine.device(0).unwrap().stream().unwrap();
+    let whole = stream.allocate_from(&[1_u8; 4_000]).unwrap();
+    let address = whole.address();
+    let mut parts = whole.split([0..1_000, 1_024..1_024, 2_048..4_000]).unwrap();
+    assert_eq!(parts.iter().map(|part| part.len()).collect::<Vec<_>>(), [1_000, 0, 1_952]);
+    assert_eq!(parts[2].address().0, address.0 + 2_048);
+
+    parts.remove(0);
+    assert_ne!(stream.allocate::<u8>(4_000).unwrap().address(), address);
+    assert_eq!(stream.read(&parts[1]).unwrap(), [1; 1_952]);
+    drop(parts);
+    assert_eq!(stream.allocate::<u8>(4_000).unwrap().address(), address);
+}
+
+#[test]
+fn a_block_of_parts_is_ordered_after_what_other_streams_do_with_each() {
+    let machine = lazy(0);
+    let device = machine.device(0).unwrap();
+    let [home, user] = [0; 2].map(|_| device.stream().unwrap());
+    let mut parts = home.zeros::<u32>(1_000).unwrap().split([0..500, 512..1_000]).unwrap();
+    home.fill(&mut parts[1], 1).unwrap();
+    let read_late = user.download(&parts[1], Uninit::new(&device, 488).unwrap()).unwrap();
+    drop(parts.pop());
+    drop(parts);
+
+    let mut reused = home.allocate::<u32>(1_000).unwrap();
+    home.fill(&mut reused, 2).unwrap();
+    home.synchronize().unwrap();
+
+    assert_eq!(*read_late.wait().unwrap(), [1; 488]);
+}
+
+#[test]
+fn a_part_is_used_as_the_whole_was() {
+    let machine = lazy(0);
+    let device = machine.device(0).unwrap();
+    let [home, writer, reader] = [0; 3].map(|_| device.stream().unwrap());
+    let mut whole = home.zeros::<u32>(1_000).unwrap();
+    writer.fill(&mut whole, 7).unwrap();
+    let parts = whole.split([0..10]).unwrap();
+    assert_eq!(reader.read(&parts[0]).unwrap(), [7; 10], "the reader waited for who wrote the whole");
+}
+
+#[test]
+fn ranges_that_are_no_parts_are_refused() {
+    let stream = lazy(0).device(0).unwrap().stream().unwrap();
+    for ranges in [vec![0..101], vec![0..10, 5..20], vec![20..10]] {
+        let whole = stream.zeros::<u8>(100).unwrap();
+        assert!(matches!(whole.split(ranges), Err(Error::Range { .. })));
+    }
+}
+
+#[test]
+fn parts_that_follow_each_other_move_as_one() {
+    let machine = lazy(0);
+    let device = machine.device(0).unwrap();
+    let stream = device.stream().unwrap();
+    let whole = HostBuffer::allocate(device.page_locked(), 300).unwrap();
+    let mut parts = whole.split([0..50, 64..128, 192..300]).unwrap();
+    for (value, part) in parts.iter_mut().enumerate() {
+        part.bytes_mut().unwrap().fill(value as u8);
+    }
+    let sources: Vec<&HostBuffer> = parts.iter().collect();
+    let mut there = stream.allocate::<u8>(300).unwrap();
+    stream.upload_parts(&sources, &mut there).unwrap();
+    assert!(matches!(stream.upload_parts(&[&parts[0], &parts[2]], &mut there), Err(Error::Apart { part: 1 })));
+    parts[2].bytes_mut().unwrap().fill(9); // waits for the copy
+
+    let there = there.split([0..50, 64..128, 192..300]).unwrap();
+    let mut back = HostBuffer::allocate(device.page_locked(), 300).unwrap();
+    stream.download_parts(&[&there[0], &there[1], &there[2]], &mut back).unwrap();
+    let back = back.split([0..50, 64..128, 192..300]).unwrap(); // while the copy goes on
+    let values: Vec<_> = back.iter().map(|part| (part.len_bytes(), part.bytes()[0], part.bytes()[40])).collect();
+    assert_eq!(values, [(50, 0, 0), (64, 1, 1), (108, 2, 2)]);
+}

@@ -1,12 +1,13 @@
 //! [`HostBuffer`]: one block of any kind, and what a device may still be doing with it.
 //!
-//! `pending.rs` has the waiting, `owner.rs` the block.
+//! `pending.rs` has the waiting, `owner.rs` the block, `parts.rs` one block as several buffers.
 //!
 //! Invariants:
 //! - `ptr`, `len_bytes` and `kind` are those of the block in `owner`, which lives as long as the buffer;
 //! - host code gets a slice, and the block is dropped, only after what a device does to the bytes is done.
 
 mod owner;
+mod parts;
 mod pending;
 
 use std::{
@@ -19,6 +20,7 @@ use std::{
 
 use self::{
     owner::Owner,
+    parts::Place,
     pending::{Pending, Use},
 };
 use crate::{Block, ByteSize, Error, Kind, Resource, Result, watch};
@@ -45,6 +47,7 @@ pub struct HostBuffer {
     len_bytes: usize,
     kind: Kind,
     pending: Pending,
+    place: Option<Place>,       // of a part
     owner: ManuallyDrop<Owner>, // dropped in `drop`, after the last wait
 }
 
@@ -71,7 +74,7 @@ impl HostBuffer {
     pub fn from_block<B: Block>(block: B) -> Self {
         let (ptr, len_bytes, kind) = (block.ptr(), block.len_bytes(), block.kind());
         let owner = ManuallyDrop::new(Owner::new(block));
-        Self { ptr, len_bytes, kind, pending: Pending::new(), owner }
+        Self { ptr, len_bytes, kind, pending: Pending::new(), place: None, owner }
     }
 
     /// The bytes, after waiting for pending writers.

@@ -78,6 +78,15 @@ impl Pending {
         Self { uses: AtomicU8::new(0), list: Mutex::new(Vec::new()) }
     }
 
+    /// The same, for bytes that become a buffer of their own.
+    pub(super) fn fork(&self) -> Self {
+        let list = lock(&self.list).clone();
+        let forked = Self::new();
+        forked.note(&list);
+        *lock(&forked.list) = list;
+        forked
+    }
+
     pub(super) fn add(&self, how: Use, done: Arc<dyn Completion>) {
         let mut list = lock(&self.list);
         list.retain(|(_, done)| !done.is_done());

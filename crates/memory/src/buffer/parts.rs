@@ -1,0 +1,138 @@
+//! One block as several buffers.
+//!
+//! Invariant: the parts of a whole do not overlap, and nobody has the whole itself: it is only kept, and dropped after the
+//! last part.
+
+use std::{ops::Range, ptr::NonNull, sync::Arc};
+
+use super::HostBuffer;
+use crate::{ALIGN, Block, ByteSize, Error, Kind, Result};
+
+/// Where a buffer lies that is a part of another.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Place {
+    whole: NonNull<u8>, // its first byte, which no other living whole has; never followed
+    index: usize,
+}
+
+/// Bytes of a buffer that nobody else has.
+struct Part {
+    whole: Arc<HostBuffer>,
+    start: usize,
+    len_bytes: usize,
+}
+
+// SAFETY: the bytes are those of the whole's block, which lives as long as `whole`, at a multiple of `ALIGN` from its
+// start; no other part has them, and nobody has the whole (both established in `split`).
+unsafe impl Block for Part {
+    fn ptr(&self) -> NonNull<u8> {
+        let start = self.whole.ptr.as_ptr().wrapping_add(self.start);
+        NonNull::new(start).unwrap_or_else(|| unreachable!("a block does not reach around the address space"))
+    }
+
+    fn len_bytes(&self) -> usize {
+        self.len_bytes
+    }
+
+    fn kind(&self) -> Kind {
+        self.whole.kind
+    }
+}
+
+impl HostBuffer {
+    /// Cuts the buffer into parts, each a buffer of its own; what is between them nobody has any more. The memory is given
+    /// back with the last part. What a device may still be doing with the buffer is pending for every part.
+    ///
+    /// # Errors
+    /// [`Error::Parts`] if a range starts at no multiple of [`ALIGN`](crate::ALIGN), reaches beyond the end, or does not
+    /// come after the one before.
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_memory::{HostBuffer, default_host};
+    ///
+    /// let buffer = HostBuffer::allocate(default_host(), 1_000)?;
+    /// let mut parts = buffer.split([0..10, 64..1_000])?;
+    /// parts[0].bytes_mut()?.fill(7);
+    /// assert_eq!((parts[0].len_bytes(), parts[1].len_bytes()), (10, 936));
+    /// assert!(parts[0].is_followed_by(&parts[1]));
+    /// # Ok::<(), pagelock_memory::Error>(())
+    /// ```
+    pub fn split(self, ranges: impl IntoIterator<Item = Range<usize>>) -> Result<Vec<HostBuffer>> {
+        let whole = Arc::new(self);
+        let mut end = 0;
+        let mut parts = Vec::new();
+        for (index, range) in ranges.into_iter().enumerate() {
+            let follows = range.start >= end && range.start.is_multiple_of(ALIGN);
+            if !follows || range.start > range.end || range.end > whole.len_bytes {
+                return Err(Error::Parts { range, before: end, len: ByteSize(whole.len_bytes as u64) });
+            }
+            end = range.end;
+            let part = Part { whole: whole.clone(), start: range.start, len_bytes: range.len() };
+            let mut part = HostBuffer::from_block(part);
+            part.pending = whole.pending.fork();
+            part.place = Some(Place { whole: whole.ptr, index });
+            parts.push(part);
+        }
+        Ok(parts)
+    }
+
+    /// Whether `next` is the part that was cut off behind this one, so that a device can copy both at once, with the bytes
+    /// between them, which nobody has.
+    pub fn is_followed_by(&self, next: &HostBuffer) -> bool {
+        let behind = self.place.map(|place| Place { index: place.index + 1, ..place });
+        behind.is_some() && behind == next.place
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Budget, Limited, Pageable};
+
+    fn whole(len_bytes: usize) -> HostBuffer {
+        HostBuffer::allocate(&Pageable, len_bytes).unwrap()
+    }
+
+    #[test]
+    fn parts_are_apart_and_the_memory_goes_with_the_last() {
+        let budget = Budget::new("parts", 1_000);
+        let memory = Limited::new(Pageable, budget.clone());
+        let buffer = HostBuffer::allocate(&memory, 300).unwrap();
+        let mut parts = buffer.split([0..64, 64..65, 128..300]).unwrap();
+        for (value, part) in parts.iter_mut().enumerate() {
+            part.bytes_mut().unwrap().fill(value as u8 + 1);
+        }
+        assert_eq!(
+            parts.iter().map(|part| (part.len_bytes(), part.bytes()[0])).collect::<Vec<_>>(),
+            [(64, 1), (1, 2), (172, 3)]
+        );
+        let last = parts.pop();
+        drop(parts);
+        assert_eq!(budget.used().0, 300);
+        drop(last);
+        assert_eq!(budget.used().0, 0);
+    }
+
+    #[test]
+    fn ranges_that_are_no_parts_are_refused() {
+        for ranges in [vec![1..2], vec![0..65, 64..70], vec![64..128, 0..10], vec![0..301], vec![64..10]] {
+            let error = whole(300).split(ranges.clone()).unwrap_err().to_string();
+            assert!(error.contains("a buffer of 300 B"), "{ranges:?}: {error}");
+        }
+        assert_eq!(
+            whole(300).split([0..65, 64..70]).unwrap_err().to_string(),
+            "cannot cut 64..70 out of a buffer of 300 B: parts start at multiples of 64, come one after the other (the last \
+             one ended at 65), and end in the buffer"
+        );
+    }
+
+    #[test]
+    fn only_the_next_part_of_the_same_whole_follows() {
+        let (one, other) =
+            (whole(300).split([0..10, 64..64, 64..70]).unwrap(), whole(300).split([0..10, 64..70]).unwrap());
+        assert!(one[0].is_followed_by(&one[1]) && one[1].is_followed_by(&one[2]));
+        assert!(!one[0].is_followed_by(&one[2]) && !one[0].is_followed_by(&other[1]));
+        assert!(!whole(10).is_followed_by(&whole(10)));
+    }
+}
