@@ -12,7 +12,7 @@ use pagelock_memory::{Budget, ByteSize, PageLocker};
 
 use crate::{
     base::Base,
-    copy::staged,
+    copy::{choice::Chooser, staged},
     driver::{self, Driver, MemoryInfo, Properties, cuda},
     error::Result,
     host_function,
@@ -48,6 +48,7 @@ pub(crate) struct DeviceCore {
     base: Arc<Base>,
     lot: Lot,
     staging: staged::Place,
+    chooser: Chooser,
     modules: Modules,
     page_locked: PageLockedMemory,
     streams: Mutex<Vec<Weak<StreamCore>>>,   // guards which streams there are
@@ -105,6 +106,7 @@ impl Device {
             base: Arc::new(Base::new(driver, watch)),
             lot: Lot::default(),
             staging: staged::Place::default(),
+            chooser: Chooser::default(),
             modules: Modules::default(),
             page_locked,
             streams: Mutex::new(Vec::new()),
@@ -366,6 +368,10 @@ impl DeviceCore {
 
     pub(crate) fn modules(&self) -> &Modules {
         &self.modules
+    }
+
+    pub(crate) fn chooser(&self) -> &Chooser {
+        &self.chooser
     }
 
     pub(crate) fn staging(&self) -> &staged::Place {

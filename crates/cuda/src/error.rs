@@ -211,6 +211,15 @@ pub enum Error {
         setting: String,
     },
 
+    /// The environment names no route for copies.
+    #[error(
+        "$PAGELOCK_COPIES is `{text}`, which is no way to copy: write `direct`, `staged`, `packed`, or `auto` for the fastest"
+    )]
+    RouteVariable {
+        /// What it says.
+        text: String,
+    },
+
     /// Rows do not fit the buffer.
     #[error(
         "{rows} rows of {width} elements, {stride} apart, need {needed} elements with the stride at least the width, \

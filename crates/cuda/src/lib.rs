@@ -80,7 +80,9 @@ mod timeline;
 mod user_cache;
 
 pub use buffer::{DeviceBuffer, DeviceView, DeviceViewMut};
-pub use copy::{Packed, Rows, Scope, Source, StagingConfig};
+pub use copy::{
+    Choice, CopyModel, Direction, HostBytes, How, Load, Packed, Reason, Route, Rows, Scope, Source, StagingConfig,
+};
 pub use device::{Device, InFlight, Leaked};
 pub use element::Element;
 pub use error::{Absence, CompilerAbsence, Error, OnDevice, Result};

@@ -144,7 +144,8 @@ impl Locked<'_> {
     /// What a kernel of the CPU sees of a tensor of `T`.
     pub(crate) fn cpu<'a, T: Element>(&'a self, layout: &'a Layout) -> CpuView<'a, T> {
         let Some(buffer) = self.host() else { unreachable!("operations run where their inputs are") };
-        let data = &T::slice(buffer.bytes())[layout.offset()..][..layout.span()];
+        let [start, len_bytes] = [layout.offset(), layout.span()].map(|elements| elements * size_of::<T>());
+        let data = T::slice(&buffer.bytes()[start..][..len_bytes]);
         CpuView { data, shape: layout.shape(), strides: layout.strides() }
     }
 
@@ -153,6 +154,14 @@ impl Locked<'_> {
         match &*self.0 {
             Memory::Cuda(buffer) => CudaView::new(buffer.view(), layout, dtype),
             Memory::Host(_) => unreachable!("operations run where their inputs are"),
+        }
+    }
+
+    /// The memory on a device, if it is there.
+    pub(crate) fn device_buffer(&self) -> Option<&DeviceBuffer<u8>> {
+        match &*self.0 {
+            Memory::Cuda(buffer) => Some(buffer),
+            Memory::Host(_) => None,
         }
     }
 
@@ -197,7 +206,8 @@ impl LockedMut<'_> {
     pub(crate) fn of<T: Element>(&mut self, op: &'static str, layout: &Layout) -> Result<&mut [T]> {
         let Memory::Host(buffer) = &mut *self.0 else { unreachable!("operations run where their inputs are") };
         let bytes = buffer.bytes_mut().map_err(|source| Error::NotWritable { op, shape: *layout.shape(), source })?;
-        Ok(&mut T::slice_mut(bytes)[layout.offset()..][..layout.span()])
+        let [start, len_bytes] = [layout.offset(), layout.span()].map(|elements| elements * size_of::<T>());
+        Ok(T::slice_mut(&mut bytes[start..][..len_bytes]))
     }
 
     /// What a kernel of the device changes of a tensor.
@@ -252,6 +262,12 @@ pub(crate) fn on_host(memory: HostBuffer, dtype: DType) -> StorageRef {
     StorageRef::new(Storage { memory, version, dtype, device: Device::Cpu })
 }
 
+/// A storage of bytes of a device that are values of the element type.
+pub(crate) fn on_cuda(memory: DeviceBuffer<u8>, dtype: DType, device: &Device) -> StorageRef {
+    let (memory, version) = (RwLock::new(Memory::Cuda(memory)), AtomicU64::new(0));
+    StorageRef::new(Storage { memory, version, dtype, device: device.clone() })
+}
+
 /// A new storage on a device that nobody else holds yet: the output of a kernel.
 pub(crate) struct FreshCuda<'d> {
     memory: DeviceBuffer<u8>,
@@ -297,8 +313,6 @@ impl<'d> FreshCuda<'d> {
     }
 
     pub(crate) fn share(self) -> (StorageRef, Layout) {
-        let (memory, version) = (RwLock::new(Memory::Cuda(self.memory)), AtomicU64::new(0));
-        let storage = Storage { memory, version, dtype: self.dtype, device: self.device.clone() };
-        (StorageRef::new(storage), self.layout)
+        (on_cuda(self.memory, self.dtype, self.device), self.layout)
     }
 }

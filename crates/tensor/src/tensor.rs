@@ -304,6 +304,24 @@ impl<T: Element> Tensor<T> {
     }
 }
 
+/// `$body` with `$tensor`, a tensor without its element type, as the tensor of that type which it is.
+macro_rules! typed {
+    ($raw:expr, $tensor:ident => $body:expr) => {{
+        let raw: &$crate::tensor::Raw = $raw;
+        $crate::tensor::typed!(raw, $tensor => $body;
+            F32: f32, F64: f64, F16: half::f16, BF16: half::bf16, I64: i64, I32: i32, U8: u8, Bool: bool)
+    }};
+    ($raw:ident, $tensor:ident => $body:expr; $($dtype:ident: $type:ty),+) => {
+        match $raw.dtype() {
+            $($crate::DType::$dtype => {
+                let $tensor: $crate::Tensor<$type> = $raw.clone().typed();
+                $body
+            })+
+        }
+    };
+}
+pub(crate) use typed;
+
 /// Locks a tensor of `T` for reading on the host; an error if it is elsewhere.
 pub(crate) fn read<'a, T: Element>(op: &'static str, tensor: &'a Raw) -> Result<Reading<'a, T>> {
     let on_device = || Error::OnDevice { op, shape: *tensor.shape(), device: tensor.storage.device().clone() };

@@ -3,9 +3,12 @@
 //! This is the shape for memory that is shared, and for code that does not know when it will be read: a tensor that
 //! came down is waited for where it is first looked at.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    ops::Range,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use pagelock_memory::{ByteSize, Completion, HostBuffer};
@@ -52,21 +55,35 @@ impl Stream {
         target: impl Into<DeviceViewMut<'a, T>>,
     ) -> Result<()> {
         let _here = sanitize::here();
-        let target = target.into();
+        self.upload_range(source, 0..source.len_bytes(), target.into())
+    }
+
+    /// The same, of some of the source's bytes.
+    pub(super) fn upload_range<T: Element>(
+        &self,
+        source: &HostBuffer,
+        range: Range<usize>,
+        target: DeviceViewMut<'_, T>,
+    ) -> Result<()> {
         host_function::refuse_inside()?;
         target.check_beside(self.core())?;
-        same_length(source.len_bytes(), target.len_bytes())?;
-        if source.len_bytes() == 0 {
+        same_length(range.len(), target.len_bytes())?;
+        if range.end > source.len_bytes() {
+            return Err(Error::Range { start: range.start, end: range.end, len: source.len_bytes() });
+        }
+        if range.is_empty() {
             return Ok(());
         }
         source.wait_for_writers();
         self.core().note_upload();
+        let from = source.as_ptr().as_ptr().wrapping_add(range.start);
         let queued = self.core().enqueue(&[target.access()], |driver, stream| {
-            // SAFETY: the lengths are equal (checked), the target is ordered by `enqueue`, nobody writes the source
-            // (just waited; writing needs `&mut`), and nobody will before the reader that is added below is done.
-            unsafe { driver.copy_to_device(stream, target.address(), source.as_ptr().as_ptr(), source.len_bytes()) }
+            // SAFETY: the range is in the source and as long as the target (checked), which is ordered by `enqueue`; nobody
+            // writes the source (just waited; writing needs `&mut`), and nobody will before the reader that is added below
+            // is done.
+            unsafe { driver.copy_to_device(stream, target.address(), from, range.len()) }
         });
-        let (fence, result) = Fence::after(self.core(), queued, source.len_bytes());
+        let (fence, result) = Fence::after(self.core(), queued, range.len());
         if let Some(fence) = fence {
             fence.recorded.iter().for_each(|event| target.access().note_event(event.clone()));
             source.add_reader(fence);
@@ -120,6 +137,7 @@ impl Stream {
         });
         let (fence, result) = Fence::after(self.core(), queued, target.len());
         if let Some(fence) = fence {
+            fence.recorded.iter().for_each(|event| target.access().note_event(event.clone()));
             sources.iter().for_each(|source| source.add_reader(fence.clone()));
         }
         result
@@ -167,7 +185,9 @@ impl Stream {
             unsafe { driver.copy_to_host(stream, to, first.address(), len_bytes) }
         });
         let (fence, result) = Fence::after(self.core(), queued, len_bytes);
-        fence.into_iter().for_each(|fence| target.add_writer(fence));
+        if let Some(fence) = fence {
+            target.add_writer(fence);
+        }
         result
     }
 

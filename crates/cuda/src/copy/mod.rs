@@ -4,12 +4,14 @@
 //! - `scoped.rs`: a copy borrows ordinary slices inside [`Stream::scope`], which waits before they are anybody else's;
 //! - `buffers.rs`: a copy is noted in a [`HostBuffer`](pagelock_memory::HostBuffer), which waits before it is used;
 //! - `rows.rs`: rows at a distance from each other; `on_device.rs`: on a device and between two; `fill.rs`: one value.
-//! - `staged/`: ordinary memory of any size, through a page-locked ring and several threads.
+//! - `staged/`: ordinary memory of any size, through a page-locked ring and several threads;
+//! - `choice/`: whichever of these is fastest.
 //!
 //! Device memory needs neither owner nor scope: a view is borrowed while the copy is queued, and after that the order
 //! of the streams (`stream/order.rs`) keeps everybody else away until the copy is done.
 
 mod buffers;
+pub(crate) mod choice;
 mod fill;
 mod on_device;
 mod owned;
@@ -18,6 +20,7 @@ mod scoped;
 pub(crate) mod staged;
 
 pub use self::{
+    choice::{Choice, CopyModel, Direction, HostBytes, How, Load, Reason, Route},
     owned::Source,
     rows::Rows,
     scoped::Scope,

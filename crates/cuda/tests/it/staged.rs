@@ -8,7 +8,7 @@ use std::{
 };
 
 use pagelock_cuda::{
-    Device, Error, StagingConfig, Stream,
+    Device, Error, HostBytes, How, Route, StagingConfig, Stream,
     driver::{Call, Status},
     page_locked_budget,
     software::{Effect, Fault, Machine},
@@ -365,4 +365,71 @@ fn long_and_short_copies_of_several_streams_all_arrive() {
             long.join().unwrap();
         });
     });
+}
+
+/// Sources of many lengths and both memories, each with a value of its own.
+fn mixed(device: &Device) -> (Vec<Vec<u8>>, Vec<HostBuffer>) {
+    let lens = [0, 1, 700, 1_024, 70_000, 3, 300_000];
+    let slices = lens.iter().enumerate().map(|(at, &len)| vec![at as u8 + 1; len]).collect();
+    let whole = HostBuffer::allocate(device.page_locked(), 1_000).unwrap();
+    let mut buffers = whole.split([0..100, 128..300, 320..1_000]).unwrap();
+    buffers.push(HostBuffer::allocate(device.page_locked(), 50_000).unwrap());
+    for (at, buffer) in buffers.iter_mut().enumerate() {
+        buffer.bytes_mut().unwrap().fill(at as u8 + 100);
+    }
+    (slices, buffers)
+}
+
+#[test]
+fn many_copies_arrive_by_every_route_and_by_the_one_that_is_chosen() {
+    let routes = [None, Some(Route::Direct), Some(Route::Staged), Some(Route::Packed)];
+    for (route, threads) in routes.into_iter().flat_map(|route| [(route, None), (route, Some(0)), (route, Some(1))]) {
+        let machine = lazy(0);
+        let device = machine.device(0).unwrap();
+        let stream = device.stream().unwrap();
+        let (slices, mut buffers) = mixed(&device);
+        let mut sources: Vec<HostBytes<'_>> = slices.iter().map(|slice| slice[..].into()).collect();
+        sources.extend(buffers.iter().map(|buffer| HostBytes::of(buffer, 0..buffer.len_bytes()).unwrap()));
+        sources.push(HostBytes::of(&buffers[3], 10..20).unwrap());
+        let wanted: Vec<(u8, usize)> =
+            (1..8).chain([100, 101, 102, 103, 103]).zip(sources.iter().map(|s| s.len())).collect();
+        let how = How { route, threads };
+
+        let there = stream.upload_all(&sources, how).unwrap();
+        buffers.iter_mut().for_each(|buffer| buffer.bytes_mut().unwrap().fill(0)); // waits where it has to
+
+        let mut back: Vec<Vec<u8>> = wanted.iter().map(|&(_, len)| vec![0; len]).collect();
+        let from: Vec<_> = there.iter().collect();
+        stream.download_all(&from, &mut back.iter_mut().map(|back| &mut back[..]).collect::<Vec<_>>(), how).unwrap();
+        for (&(value, len), back) in wanted.iter().zip(&back) {
+            assert_eq!(*back, vec![value; len], "{how:?}");
+        }
+        assert_eq!(device.leaked().count, 0);
+    }
+}
+
+#[test]
+fn one_copy_arrives_by_every_route() {
+    let device = lazy(0).device(0).unwrap();
+    let stream = device.stream().unwrap();
+    for route in [None, Some(Route::Direct), Some(Route::Staged), Some(Route::Packed)] {
+        let how = How { route, ..How::default() };
+        for len in [0, 1, 100_000] {
+            let source = vec![7_u8; len];
+            let mut buffer = stream.allocate::<u8>(len).unwrap();
+            stream.upload_bytes((&source[..]).into(), &mut buffer, how).unwrap();
+            let mut target = vec![0; len];
+            stream.download_bytes(&buffer, &mut target, how).unwrap();
+            assert_eq!(target, source, "{how:?}");
+        }
+    }
+}
+
+#[test]
+fn a_download_has_as_many_targets_as_sources() {
+    let stream = lazy(0).device(0).unwrap().stream().unwrap();
+    let source = stream.zeros::<u8>(10).unwrap();
+    let (mut one, mut other) = ([1; 10], [1; 9]);
+    assert!(stream.download_all(&[&source], &mut [&mut one, &mut other], How::default()).is_err());
+    assert!(stream.download_all(&[&source], &mut [&mut other], How::default()).is_err());
 }

@@ -55,7 +55,7 @@ impl Crew {
         });
         let start = |index: usize| {
             let shared = shared.clone();
-            thread::Builder::new().name(format!("{name} {index}")).spawn(move || shared.run())
+            thread::Builder::new().name(format!("{name} {index}")).spawn(move || shared.run(index))
         };
         let threads = (0..threads).map(start).filter(Result::is_ok).count();
         Self { shared, threads }
@@ -105,7 +105,7 @@ impl Drop for AtWork<'_> {
 }
 
 impl Shared {
-    fn run(&self) {
+    fn run(&self, helper: usize) {
         let mut turn = 0_usize;
         loop {
             let news = self.news.load(Ordering::SeqCst); // before looking, so that nothing is missed
@@ -113,14 +113,14 @@ impl Shared {
                 return;
             }
             turn = turn.wrapping_add(1);
-            if !self.work(turn) {
+            if !self.work(helper, turn) {
                 self.rest(news);
             }
         }
     }
 
     /// Works at the jobs in turn; false if there was nothing to do.
-    fn work(&self, turn: usize) -> bool {
+    fn work(&self, helper: usize, turn: usize) -> bool {
         let mut worked = false;
         for index in 0.. {
             let (job, count) = {
@@ -131,7 +131,7 @@ impl Shared {
                 }
             };
             let mut granules = 0;
-            while (count == 1 || granules < TURN) && job.work() {
+            while job.is_for(helper) && (count == 1 || granules < TURN) && job.work() {
                 granules += 1;
             }
             worked |= granules > 0;

@@ -102,7 +102,7 @@ impl<'a> Download<'a> {
         let part = &self.parts[self.asked];
         let len_bytes = (part.len_bytes - start).min(self.manners.most_at_once(part.len_bytes));
         let to = slot.held_mut().start_mut().wrapping_add(start);
-        let queued = self.stream.enqueue(&self.sources[part.buffer..=part.buffer], |driver, stream| {
+        let queued = self.stream.enqueue(&self.sources[part.buffers.clone()], |driver, stream| {
             // SAFETY: the part is inside the source, which `enqueue` orders; the slot has room for it, is in `InUse`,
             // and no thread knows it before it has landed.
             unsafe { driver.copy_to_host(stream, to, part.address.offset(start), len_bytes) }

@@ -22,6 +22,7 @@ pub(super) struct Job {
     direction: Direction,
     stores: Stores,
     granule_bytes: usize,
+    helpers: usize, // of the crew that may work at it
     pieces: Box<[Piece]>,
     runs: Box<[Run]>,
     next: OwnLine<AtomicUsize>,     // the granule that is taken next
@@ -72,13 +73,19 @@ pub(super) struct Plan {
     pieces: Vec<Piece>,
     runs: Vec<Run>,
     granules: usize,
+    helpers: usize,
 }
 
 impl Plan {
     /// For pieces of at most `piece_bytes`.
     pub(super) fn new(piece_bytes: usize, granule_bytes: usize) -> Self {
         debug_assert!(piece_bytes.div_ceil(granule_bytes) <= GRANULES);
-        Self { piece_bytes, granule_bytes, pieces: Vec::new(), runs: Vec::new(), granules: 0 }
+        Self { piece_bytes, granule_bytes, pieces: Vec::new(), runs: Vec::new(), granules: 0, helpers: usize::MAX }
+    }
+
+    /// With at most so many threads beside the caller.
+    pub(super) fn with_helpers(self, most: Option<usize>) -> Self {
+        Self { helpers: most.unwrap_or(usize::MAX), ..self }
     }
 
     /// Adds bytes that become as many pieces as they need; calls `made` with the offset and length of each.
@@ -117,11 +124,16 @@ impl Plan {
         self.granules
     }
 
+    pub(super) fn helpers(&self) -> usize {
+        self.helpers
+    }
+
     pub(super) fn into_job(self, direction: Direction, stores: Stores) -> Job {
         Job {
             direction,
             stores,
             granule_bytes: self.granule_bytes,
+            helpers: self.helpers,
             pieces: self.pieces.into_boxed_slice(),
             runs: self.runs.into_boxed_slice(),
             next: OwnLine(AtomicUsize::new(0)),
@@ -144,6 +156,11 @@ impl Job {
         let piece = &self.pieces[piece];
         let granules = piece.done.load(Ordering::Acquire).trailing_ones() as usize;
         (granules * self.granule_bytes).min(piece.len_bytes)
+    }
+
+    /// Whether the thread of that number may work at it.
+    pub(super) fn is_for(&self, helper: usize) -> bool {
+        helper < self.helpers
     }
 
     /// Copies one granule, if there is one to take.

@@ -24,10 +24,11 @@ mod shape;
 mod stores;
 mod up;
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use pagelock_memory::ByteSize;
 
+pub(super) use self::shape::{machine_name, user_cache};
 use self::{
     crew::Crew,
     down::Download,
@@ -75,7 +76,7 @@ struct Placed {
 
 /// A part of a device buffer that passes through one slot.
 struct Part {
-    buffer: usize,
+    buffers: Range<usize>, // whose parts it holds
     address: Address,
     len_bytes: usize,
 }
@@ -117,7 +118,7 @@ impl Staging {
     fn crew_for(&self, plan: &Plan, direction: Direction) -> Option<&Crew> {
         let [up, down] = &self.crews;
         let crew = if direction == Direction::ToSlots { up } else { down };
-        (plan.granules() > FEW_GRANULES && crew.threads() > 0).then_some(crew)
+        (plan.granules() > FEW_GRANULES && plan.helpers().min(crew.threads()) > 0).then_some(crew)
     }
 
     /// Runs a planned upload, which reads only memory that the caller has borrowed.
@@ -297,9 +298,18 @@ impl Stream {
     #[track_caller]
     pub fn upload_staged<'a, T: Element>(&self, source: &[T], target: impl Into<DeviceViewMut<'a, T>>) -> Result<()> {
         let _here = sanitize::here();
-        let target = target.into();
+        self.upload_staged_by(source, target.into(), None)
+    }
+
+    /// The same, with at most so many threads beside the caller.
+    pub(super) fn upload_staged_by<T: Element>(
+        &self,
+        source: &[T],
+        target: DeviceViewMut<'_, T>,
+        threads: Option<usize>,
+    ) -> Result<()> {
         if size_of_val(source) > SMALL {
-            return self.upload_each([(source, target)]);
+            return self.upload_each_by([(source, target)], threads);
         }
         target.check_beside(self.core())?;
         same_length(source.len(), target.len())?;
@@ -308,7 +318,7 @@ impl Stream {
         }
         let staging = Staging::of(self)?;
         if size_of_val(source) > staging.small.slot_bytes() {
-            return self.upload_each([(source, target)]);
+            return self.upload_each_by([(source, target)], threads);
         }
         staging.upload_small(self.core(), source, &target)
     }
@@ -375,9 +385,18 @@ impl Stream {
         copies: impl IntoIterator<Item = (&'s [T], DeviceViewMut<'d, T>)>,
     ) -> Result<()> {
         let _here = sanitize::here();
+        self.upload_each_by(copies, None)
+    }
+
+    /// The same, with at most so many threads beside the caller.
+    pub(super) fn upload_each_by<'s, 'd, T: Element>(
+        &self,
+        copies: impl IntoIterator<Item = (&'s [T], DeviceViewMut<'d, T>)>,
+        threads: Option<usize>,
+    ) -> Result<()> {
         host_function::refuse_inside()?;
         let staging = Staging::of(self)?;
-        let mut plan = staging.plan(usize::MAX);
+        let mut plan = staging.plan(usize::MAX).with_helpers(threads);
         let (mut targets, mut parts) = (Vec::new(), Vec::new());
         for (source, target) in copies {
             target.check_beside(self.core())?;
@@ -385,7 +404,7 @@ impl Stream {
             let (buffer, address) = (targets.len(), target.address());
             targets.push(target.access());
             plan.add(source.as_ptr().cast::<u8>().cast_mut(), target.len_bytes(), |offset, len_bytes| {
-                parts.push(Part { buffer, address: address.offset(offset), len_bytes });
+                parts.push(Part { buffers: buffer..buffer + 1, address: address.offset(offset), len_bytes });
             });
         }
         staging.upload(self.core(), plan, &targets, &parts)
@@ -402,6 +421,15 @@ impl Stream {
         copies: impl IntoIterator<Item = (DeviceView<'d, T>, &'t mut [T])>,
     ) -> Result<()> {
         let _here = sanitize::here();
+        self.download_each_by(copies, None)
+    }
+
+    /// The same, with at most so many threads beside the caller.
+    pub(super) fn download_each_by<'t, 'd, T: Element>(
+        &self,
+        copies: impl IntoIterator<Item = (DeviceView<'d, T>, &'t mut [T])>,
+        threads: Option<usize>,
+    ) -> Result<()> {
         host_function::refuse_inside()?;
         let staging = Staging::of(self)?;
         let mut targets = Vec::new();
@@ -411,13 +439,14 @@ impl Stream {
             targets.push((source, target));
         }
         let total: usize = targets.iter().map(|(source, _)| source.len_bytes()).sum();
-        let mut plan = staging.plan((total / 8).max(LEAST_PIECE).next_multiple_of(staging.granule_bytes));
+        let plan = staging.plan((total / 8).max(LEAST_PIECE).next_multiple_of(staging.granule_bytes));
+        let mut plan = plan.with_helpers(threads);
         let (mut sources, mut parts) = (Vec::new(), Vec::new());
         for (source, target) in &mut targets {
             let (buffer, address) = (sources.len(), source.address());
             sources.push(source.access());
             plan.add(target.as_mut_ptr().cast(), source.len_bytes(), |offset, len_bytes| {
-                parts.push(Part { buffer, address: address.offset(offset), len_bytes });
+                parts.push(Part { buffers: buffer..buffer + 1, address: address.offset(offset), len_bytes });
             });
         }
         staging.download(self.core(), plan, &sources, &parts)

@@ -5,6 +5,7 @@ use std::{fmt, ops::Range};
 use super::{Part, Staging, job::Plan};
 use crate::{
     buffer::{DeviceBuffer, DeviceView, DeviceViewMut},
+    driver::Address,
     element::{Element, element_size, len_bytes},
     error::{Error, Result},
     host_function, sanitize,
@@ -84,13 +85,22 @@ impl Stream {
     #[track_caller]
     pub fn upload_packed<T: Element>(&self, slices: &[&[T]]) -> Result<Packed<T>> {
         let _here = sanitize::here();
+        self.upload_packed_by(slices, None)
+    }
+
+    /// The same, with at most so many threads beside the caller.
+    pub(in crate::copy) fn upload_packed_by<T: Element>(
+        &self,
+        slices: &[&[T]],
+        threads: Option<usize>,
+    ) -> Result<Packed<T>> {
         host_function::refuse_inside()?;
         let (ranges, len) = layout::<T>(slices.iter().map(|slice| slice.len()))?;
         let mut buffer = self.allocate::<T>(len)?;
         let staging = Staging::of(self)?;
-        let plan = staging.plan(usize::MAX);
+        let plan = staging.plan(usize::MAX).with_helpers(threads);
         let starts = slices.iter().map(|slice| slice.as_ptr().cast::<u8>().cast_mut());
-        let (plan, parts) = pieces::<T>(plan, starts, &ranges, &buffer);
+        let (plan, parts) = pieces::<T>(plan, starts, &ranges, buffer.address(), &[]);
         staging.upload(self.core(), plan, &[buffer.view_mut().access()], &parts)?;
         Ok(Packed { buffer, ranges })
     }
@@ -126,8 +136,33 @@ impl Stream {
         let plan =
             staging.plan((source.len_bytes() / 8).max(super::LEAST_PIECE).next_multiple_of(staging.granule_bytes));
         let starts = targets.iter_mut().map(|target| target.as_mut_ptr().cast::<u8>());
-        let (plan, parts) = pieces::<T>(plan, starts, &packed.ranges, &packed.buffer);
+        let (plan, parts) = pieces::<T>(plan, starts, &packed.ranges, packed.buffer.address(), &[]);
         staging.download(self.core(), plan, &[source.access()], &parts)
+    }
+
+    /// Copies parts of one buffer that follow each other, as one, each to its target; returns when these may be read.
+    pub(in crate::copy) fn download_packed_parts(
+        &self,
+        sources: &[&DeviceBuffer<u8>],
+        targets: &mut [&mut [u8]],
+        threads: Option<usize>,
+    ) -> Result<()> {
+        let Some(first) = sources.first() else { return Ok(()) };
+        first.view().check_beside(self.core())?;
+        super::same_length(sources.len(), targets.len())?;
+        let mut ranges = Vec::with_capacity(sources.len());
+        for (source, target) in sources.iter().zip(&*targets) {
+            super::same_length(source.len(), target.len())?;
+            let start = (source.address().0 - first.address().0) as usize;
+            ranges.push(start..start + source.len());
+        }
+        let staging = Staging::of(self)?;
+        let total = ranges.last().map_or(0, |range| range.end);
+        let plan = staging.plan((total / 8).max(super::LEAST_PIECE).next_multiple_of(staging.granule_bytes));
+        let starts = targets.iter_mut().map(|target| target.as_mut_ptr());
+        let (plan, parts) = pieces::<u8>(plan.with_helpers(threads), starts, &ranges, first.address(), sources);
+        let accesses: Vec<_> = sources.iter().map(|source| source.view().access()).collect();
+        staging.download(self.core(), plan, &accesses, &parts)
     }
 }
 
@@ -147,30 +182,33 @@ fn layout<T: Element>(lens: impl Iterator<Item = usize>) -> Result<(Vec<Range<us
     Ok((ranges, end))
 }
 
-/// Cuts the buffer into pieces, and each slice where a piece ends.
+/// Cuts what begins at `address` into pieces, and each slice where a piece ends. `buffers` are the slices' own, if they have
+/// some, else all have one.
 fn pieces<T: Element>(
     mut plan: Plan,
     starts: impl Iterator<Item = *mut u8>,
     ranges: &[Range<usize>],
-    buffer: &DeviceBuffer<T>,
+    address: Address,
+    buffers: &[&DeviceBuffer<u8>],
 ) -> (Plan, Vec<Part>) {
     let piece_bytes = plan.piece_bytes();
     let mut parts = Vec::new();
-    let (mut piece_start, mut piece_end) = (0, 0);
+    let (mut piece_start, mut piece_end, mut first) = (0, 0, 0);
     let mut runs: Vec<(*mut u8, usize, usize)> = Vec::new();
-    let mut close = |runs: &mut Vec<_>, start: usize, end: usize| {
-        if end > start {
-            plan.add_packed(runs.drain(..), end - start);
-            parts.push(Part { buffer: 0, address: buffer.address().offset(start), len_bytes: end - start });
+    let mut close = |runs: &mut Vec<_>, bytes: Range<usize>, slices: Range<usize>| {
+        if !bytes.is_empty() {
+            plan.add_packed(runs.drain(..), bytes.len());
+            let buffers = if buffers.is_empty() { 0..1 } else { slices };
+            parts.push(Part { buffers, address: address.offset(bytes.start), len_bytes: bytes.len() });
         }
     };
-    for (start, range) in starts.zip(ranges) {
+    for (at, (start, range)) in starts.zip(ranges).enumerate() {
         let bytes = range.start * size_of::<T>()..range.end * size_of::<T>();
         let mut offset = bytes.start;
         while offset < bytes.end {
             if offset >= piece_start + piece_bytes {
-                close(&mut runs, piece_start, piece_end);
-                piece_start = offset;
+                close(&mut runs, piece_start..piece_end, first..if offset == bytes.start { at } else { at + 1 });
+                (piece_start, first) = (offset, at);
             }
             let len = (piece_start + piece_bytes).min(bytes.end) - offset;
             runs.push((start.wrapping_add(offset - bytes.start), offset - piece_start, len));
@@ -178,6 +216,6 @@ fn pieces<T: Element>(
             piece_end = offset;
         }
     }
-    close(&mut runs, piece_start, piece_end);
+    close(&mut runs, piece_start..piece_end, first..ranges.len());
     (plan, parts)
 }

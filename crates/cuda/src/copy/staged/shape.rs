@@ -101,7 +101,7 @@ const FORMAT: &str = "pagelock staging 1"; // changes when what was measured has
 const MOST_BYTES: u64 = 200; // of a kept shape's text
 
 /// `$PAGELOCK_STAGING_CACHE`, or `pagelock/staging` in the user's cache folder; empty switches it off.
-pub(super) fn user_cache() -> UserCache {
+pub(in crate::copy) fn user_cache() -> UserCache {
     UserCache::of_user("staging", "PAGELOCK_STAGING_CACHE")
 }
 
@@ -116,13 +116,17 @@ pub(super) fn keep(cache: &UserCache, properties: &Properties, measured: Staging
     let _ = cache.write(&name(properties), measured.to_kept().as_bytes());
 }
 
-/// Names this machine, the device and its driver.
 fn name(properties: &Properties) -> String {
+    machine_name(FORMAT, properties)
+}
+
+/// Names this machine, the device and its driver, and what is known of them.
+pub(in crate::copy) fn machine_name(format: &str, properties: &Properties) -> String {
     let processor = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = processor.lines().find(|line| line.starts_with("model name")).unwrap_or_default();
     let Properties { name, ordinal, memory, driver_version: (major, minor), .. } = properties;
     let (processors, device) = (processors(), format!("{name} {ordinal} {} {major}.{minor}", memory.0));
-    hash([FORMAT, model, &processors.to_string(), &device])
+    hash([format, model, &processors.to_string(), &device])
 }
 
 impl StagingConfig {

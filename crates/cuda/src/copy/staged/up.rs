@@ -146,7 +146,7 @@ impl<'a> Upload<'a> {
         };
         let Some(mut slot) = slot else { unreachable!("a published piece has a slot") };
         let from = slot.held_mut().start_mut().wrapping_add(start);
-        let queued = self.stream.enqueue(&self.targets[part.buffer..=part.buffer], |driver, stream| {
+        let queued = self.stream.enqueue(&self.targets[part.buffers.clone()], |driver, stream| {
             // SAFETY: the part is inside the target, which `enqueue` orders; the slot has room for the part, its
             // bytes are filled up to here, and it is in `InUse`.
             unsafe { driver.copy_to_device(stream, part.address.offset(start), from.cast_const(), len_bytes) }

@@ -3,12 +3,15 @@
 //! Up: from page-locked memory the device copies by itself, and whoever changes or frees the source waits; from ordinary
 //! memory the call returns when the source may be changed. Down: into page-locked memory while the program goes on, the
 //! first access waits; what is too large to page-lock comes down through the ring, and is there when the call returns.
-//! In all cases operations on the result are queued behind the copy.
+//! In all cases operations on the result are queued behind the copy. Which way bytes take is `pagelock-cuda`'s choice;
+//! `many.rs` moves many tensors together.
+
+pub(crate) mod many;
 
 use std::marker::PhantomData;
 use std::sync::LazyLock;
 
-use pagelock_cuda::{DeviceView, DeviceViewMut, PageLockedMemory, Stream, page_locked_budget};
+use pagelock_cuda::{DeviceView, DeviceViewMut, HostBytes, How, PageLockedMemory, Stream, page_locked_budget};
 use pagelock_memory::{Counted, HostBuffer, HugePages, Kind, Limited, PageLocked, Pooled, Resource, default_host};
 
 use crate::autograd::{GradFn, NodeRef, is_recorded};
@@ -194,12 +197,9 @@ fn send(tensor: &Raw, stream: &Stream, target: DeviceViewMut<'_, u8>) -> Result<
     capture::refuse("a copy from the host")?;
     let locked = tensor.storage.lock();
     let Some(buffer) = locked.host() else { unreachable!("the tensor is on the host") };
-    let copied = if buffer.kind() == Kind::PageLocked && buffer.len_bytes() == target.len() {
-        stream.upload_buffer(buffer, target)
-    } else {
-        let start = tensor.layout.offset() * tensor.dtype().size();
-        stream.upload_staged(&buffer.bytes()[start..][..target.len()], target)
-    };
+    let start = tensor.layout.offset() * tensor.dtype().size();
+    let source = HostBytes::of(buffer, start..start + target.len());
+    let copied = source.and_then(|source| stream.upload_bytes(source, target, How::default()));
     copied.map_err(|source| Error::cuda("to", source))
 }
 
@@ -220,7 +220,7 @@ fn download_span(op: &'static str, tensor: &Raw, cuda: &CudaDevice) -> Result<Ra
     }
     let mut memory = host_room(op, tensor, default_host(), tensor.layout.span())?;
     let bytes = memory.bytes_mut().unwrap_or_else(|error| unreachable!("host memory is writable: {error}"));
-    stream.download_staged(source, bytes).map_err(failed)?;
+    stream.download_bytes(source, bytes, How::default()).map_err(failed)?;
     Ok(Raw { storage: on_host(memory, dtype), layout, node: None })
 }
 

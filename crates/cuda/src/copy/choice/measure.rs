@@ -1,0 +1,168 @@
+//! Measuring how long copies take by each route.
+
+use std::time::Instant;
+
+use pagelock_memory::{HostBuffer, Kind, Pageable};
+
+use super::{
+    CopyModel, Direction, HostBytes, How, Reason, Route,
+    model::{self, Table},
+};
+use crate::{buffer::DeviceBuffer, device::Device, error::Result, stream::Stream, sync::lock, user_cache::UserCache};
+
+const MOST_BYTES: usize = 64 << 20; // at once
+const MOST_SECONDS: f64 = 0.02; // of one measurement, or it is the only one
+const ROUNDS: usize = 5; // the middle one counts
+
+impl Device {
+    /// Measures how long copies take by each route between this machine and this device, chooses by that from now on, and
+    /// keeps it in the user's cache folder, where later programs on such a machine find it. Returns it; it prints itself.
+    ///
+    /// Takes some seconds, and 64 MiB of page-locked, of ordinary and of the device's memory. Do it when the machine does nothing
+    /// else, and after [`calibrate_staging`](Self::calibrate_staging). It is kept where that is kept.
+    ///
+    /// # Errors
+    /// As [`Stream::upload_all`]; copies are then made as before.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// use pagelock_cuda::Device;
+    ///
+    /// println!("{}", Device::cuda(0)?.calibrate_copies()?);
+    /// # Ok::<(), pagelock_cuda::Error>(())
+    /// ```
+    pub fn calibrate_copies(&self) -> Result<CopyModel> {
+        let a_small_part = usize::try_from(self.properties().memory.0 / 64).unwrap_or(usize::MAX);
+        calibrate(self, &model::user_cache(), a_small_part.clamp(1 << 20, MOST_BYTES))
+    }
+}
+
+fn calibrate(device: &Device, cache: &UserCache, most_bytes: usize) -> Result<CopyModel> {
+    let mut bench = Bench::new(device, most_bytes)?;
+    let mut failed = Ok(());
+    let measured = CopyModel::of(|load, route| bench.table(load, route, &mut failed));
+    failed?;
+    lock(&device.core().chooser().0).model = Some((measured.clone(), Reason::Measured));
+    model::keep(cache, device.properties(), &measured);
+    Ok(measured)
+}
+
+/// Memory of both kinds, to copy from and to.
+struct Bench {
+    stream: Stream,
+    most_bytes: usize,
+    pageable: HostBuffer,
+    locked: HostBuffer,
+}
+
+impl Bench {
+    fn new(device: &Device, most_bytes: usize) -> Result<Self> {
+        let mut pageable = HostBuffer::allocate(&Pageable, most_bytes)?;
+        let mut locked = HostBuffer::allocate(device.page_locked(), most_bytes)?;
+        pageable.bytes_mut()?.fill(1); // else the system has one page of zeros for all of it
+        locked.bytes_mut()?.fill(1);
+        Ok(Self { stream: device.stream()?, most_bytes, pageable, locked })
+    }
+
+    /// All lengths and counts, as far as they are no more bytes than there is room for; what fails is noted.
+    fn table(&mut self, load: (Direction, Kind), route: Route, failed: &mut Result<()>) -> Table {
+        let mut seconds = |length: usize, count: usize| {
+            let is_possible = load != (Direction::ToHost, Kind::PageLocked) || route == Route::Direct;
+            if failed.is_err() || !is_possible || length.saturating_mul(count) > self.most_bytes {
+                return f64::NAN;
+            }
+            self.seconds(load, route, length, count).unwrap_or_else(|error| {
+                *failed = Err(error);
+                f64::NAN
+            })
+        };
+        let seconds = std::cell::RefCell::new(&mut seconds);
+        Table::of(|length, count| (seconds.borrow_mut())(length, count))
+    }
+
+    fn seconds(&mut self, load: (Direction, Kind), route: Route, length: usize, count: usize) -> Result<f64> {
+        let mut times = Vec::new();
+        let there = if load.0 == Direction::ToHost { self.device_parts(length, count)? } else { Vec::new() };
+        for _ in 0..=ROUNDS {
+            let start = Instant::now();
+            self.copy(load, How { route: Some(route), threads: None }, length, count, &there)?;
+            self.stream.synchronize()?;
+            times.push(start.elapsed().as_secs_f64());
+            if times.len() > 1 && start.elapsed().as_secs_f64() > MOST_SECONDS {
+                break;
+            }
+        }
+        let times = &mut times[1..]; // the first one finds nothing ready
+        times.sort_by(f64::total_cmp);
+        Ok(times[times.len() / 2])
+    }
+
+    fn copy(
+        &mut self,
+        (direction, memory): (Direction, Kind),
+        how: How,
+        length: usize,
+        count: usize,
+        there: &[DeviceBuffer<u8>],
+    ) -> Result<()> {
+        let host = if memory == Kind::PageLocked { &mut self.locked } else { &mut self.pageable };
+        if direction == Direction::ToDevice {
+            let range = |at: usize| at * length..(at + 1) * length;
+            let sources = (0..count).map(|at| HostBytes::of(host, range(at))).collect::<Result<Vec<_>>>()?;
+            return self.stream.upload_all(&sources, how).map(drop);
+        }
+        let sources: Vec<_> = there.iter().collect();
+        let mut targets: Vec<_> = host.bytes_mut()?.chunks_exact_mut(length).take(count).collect();
+        self.stream.download_all(&sources, &mut targets, how)
+    }
+
+    /// Parts of one buffer, each with a little space behind it.
+    fn device_parts(&self, length: usize, count: usize) -> Result<Vec<DeviceBuffer<u8>>> {
+        let step = length.next_multiple_of(256);
+        self.stream.zeros::<u8>(step * count)?.split((0..count).map(|at| at * step..at * step + length))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pagelock_memory::ByteSize;
+
+    use super::*;
+    use crate::{
+        copy::choice::Load,
+        driver::{Call, Status},
+        software::{Config, Fault, Machine},
+        user_cache::TestFolder,
+    };
+
+    const LOAD: Load = Load { direction: Direction::ToHost, memory: Kind::Pageable, count: 10, each: ByteSize(1_000) };
+
+    #[test]
+    fn what_is_measured_is_used_and_found_by_the_next_program() {
+        let folder = TestFolder::new("copies calibrated");
+        let machine = Machine::new(Config::default());
+        let (cache, device) = (UserCache::in_folder(&folder.0), machine.device(0).unwrap());
+        assert_eq!(device.explain(LOAD).unwrap().reason, Reason::Guessed);
+
+        let measured = calibrate(&device, &cache, 1 << 16).unwrap();
+
+        let choice = device.explain(LOAD).unwrap();
+        assert_eq!((choice.reason, choice.expected.len()), (Reason::Measured, 3));
+        assert_eq!(choice.route, measured.expected(&LOAD)[0].0);
+        let found = model::kept(&cache, machine.device(0).unwrap().properties()).unwrap();
+        assert_eq!(found.to_string(), measured.to_string());
+    }
+
+    #[test]
+    fn after_a_failure_copies_are_made_as_before_and_nothing_is_kept() {
+        let folder = TestFolder::new("copies not calibrated");
+        let machine = Machine::new(Config::default());
+        let (cache, device) = (UserCache::in_folder(&folder.0), machine.device(0).unwrap());
+        machine.fail(Fault::at(0).call(Call::CopyToHost).status(Status::ILLEGAL_ADDRESS));
+
+        assert!(calibrate(&device, &cache, 1 << 14).is_err());
+
+        assert_eq!(device.explain(LOAD).unwrap().reason, Reason::Guessed);
+        assert_eq!(model::kept(&cache, device.properties()), None);
+    }
+}

@@ -1,0 +1,170 @@
+//! Uploads by the route that is fastest for them.
+
+use pagelock_memory::ByteSize;
+
+use super::{Bytes, Direction, HostBytes, How, Load, Route};
+use crate::{
+    buffer::{DeviceBuffer, DeviceViewMut},
+    error::Result,
+    host_function,
+    stream::Stream,
+};
+
+impl Stream {
+    /// Copies `source` to `target` by the route that is fastest. Returns when a slice may be changed; of a page-locked
+    /// buffer perhaps before: writing to it waits.
+    ///
+    /// # Errors
+    /// As [`upload_staged`](Self::upload_staged) and [`upload_buffer`](Self::upload_buffer);
+    /// [`Error::RouteVariable`](crate::Error::RouteVariable).
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_cuda::{Device, How, software::Config};
+    ///
+    /// let stream = Device::software(Config::default())?.stream()?;
+    /// let mut on_device = stream.allocate::<u8>(4)?;
+    /// stream.upload_bytes((&[1, 2, 3, 4][..]).into(), &mut on_device, How::default())?;
+    /// assert_eq!(stream.read(&on_device)?, [1, 2, 3, 4]);
+    /// # Ok::<(), pagelock_cuda::Error>(())
+    /// ```
+    pub fn upload_bytes<'a>(
+        &self,
+        source: HostBytes<'_>,
+        target: impl Into<DeviceViewMut<'a, u8>>,
+        how: How,
+    ) -> Result<()> {
+        let target = target.into();
+        match (self.device().route(how, load(&source, 1))?, &source.0) {
+            (Route::Direct, Bytes::Locked(buffer, range)) => self.upload_range(buffer, range.clone(), target),
+            (Route::Direct, Bytes::Slice(slice)) => self.scope(|scope| scope.upload(slice, target)),
+            _ => self.upload_staged_by(source.bytes(), target, how.threads),
+        }
+    }
+
+    /// Copies many, each to a buffer of its own, by the route that is fastest for each: what is packed shares one block of
+    /// the device's memory, which is given back with the last of its buffers. Returns as
+    /// [`upload_bytes`](Self::upload_bytes).
+    ///
+    /// # Errors
+    /// As [`upload_bytes`](Self::upload_bytes) and [`allocate`](Self::allocate).
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_cuda::{Device, How, software::Config};
+    ///
+    /// let stream = Device::software(Config::default())?.stream()?;
+    /// let tensors: Vec<Vec<u8>> = (0..100).map(|i| vec![i; 1_000]).collect();
+    /// let sources: Vec<_> = tensors.iter().map(|tensor| (&tensor[..]).into()).collect();
+    /// let buffers = stream.upload_all(&sources, How::default())?;
+    /// assert_eq!(stream.read(&buffers[99])?, [99; 1_000]);
+    /// # Ok::<(), pagelock_cuda::Error>(())
+    /// ```
+    pub fn upload_all(&self, sources: &[HostBytes<'_>], how: How) -> Result<Vec<DeviceBuffer<u8>>> {
+        host_function::refuse_inside()?;
+        let mut buffers: Vec<Option<DeviceBuffer<u8>>> = sources.iter().map(|_| None).collect();
+        let [mut direct, mut staged, mut packed] = [(); 3].map(|()| Vec::new());
+        let mut at = 0;
+        while let Some(source) = sources.get(at) {
+            let run = if how.route.is_none() { run_from(&sources[at..]) } else { 1 };
+            if run > 1 {
+                let parts = self.upload_run(&sources[at..at + run])?;
+                buffers[at..].iter_mut().zip(parts).for_each(|(buffer, part)| *buffer = Some(part));
+            } else {
+                match self.device().route(how, load(source, sources.len()))? {
+                    Route::Direct => direct.push(at),
+                    Route::Staged => staged.push(at),
+                    Route::Packed => packed.push(at),
+                }
+            }
+            at += run;
+        }
+        self.upload_packed_ones(sources, &packed, how, &mut buffers)?;
+        self.upload_direct_ones(sources, &direct, &mut buffers)?;
+        self.upload_staged_ones(sources, &staged, how, &mut buffers)?;
+        Ok(buffers.into_iter().flatten().collect())
+    }
+
+    /// Parts of one page-locked buffer that follow each other: one copy.
+    fn upload_run(&self, run: &[HostBytes<'_>]) -> Result<Vec<DeviceBuffer<u8>>> {
+        let parts: Vec<_> = run.iter().filter_map(whole).collect();
+        let start = |at: usize| parts[at].as_ptr().as_ptr().addr() - parts[0].as_ptr().as_ptr().addr();
+        let ranges: Vec<_> = (0..parts.len()).map(|at| start(at)..start(at) + parts[at].len_bytes()).collect();
+        let mut target = self.allocate(ranges.last().map_or(0, |range| range.end))?;
+        self.upload_parts(&parts, &mut target)?;
+        target.split(ranges)
+    }
+
+    fn upload_packed_ones(
+        &self,
+        sources: &[HostBytes<'_>],
+        which: &[usize],
+        how: How,
+        buffers: &mut Buffers,
+    ) -> Result<()> {
+        if which.is_empty() {
+            return Ok(());
+        }
+        let slices: Vec<_> = which.iter().map(|&at| sources[at].bytes()).collect();
+        let (buffer, ranges) = self.upload_packed_by(&slices, how.threads)?.into_parts();
+        let parts = buffer.split(ranges)?;
+        which.iter().zip(parts).for_each(|(&at, part)| buffers[at] = Some(part));
+        Ok(())
+    }
+
+    fn upload_direct_ones(&self, sources: &[HostBytes<'_>], which: &[usize], buffers: &mut Buffers) -> Result<()> {
+        self.scope(|scope| {
+            for &at in which {
+                let mut target = self.allocate(sources[at].len())?;
+                match &sources[at].0 {
+                    Bytes::Slice(slice) => scope.upload(slice, &mut target)?,
+                    Bytes::Locked(buffer, range) => self.upload_range(buffer, range.clone(), target.view_mut())?,
+                }
+                buffers[at] = Some(target);
+            }
+            Ok(())
+        })
+    }
+
+    fn upload_staged_ones(
+        &self,
+        sources: &[HostBytes<'_>],
+        which: &[usize],
+        how: How,
+        buffers: &mut Buffers,
+    ) -> Result<()> {
+        if which.is_empty() {
+            return Ok(());
+        }
+        for &at in which {
+            buffers[at] = Some(self.allocate(sources[at].len())?);
+        }
+        let chosen = buffers.iter_mut().enumerate().filter(|(at, _)| which.binary_search(at).is_ok());
+        let pairs = chosen.filter_map(|(at, buffer)| Some((sources[at].bytes(), buffer.as_mut()?.view_mut())));
+        self.upload_each_by(pairs, how.threads)
+    }
+}
+
+type Buffers = [Option<DeviceBuffer<u8>>];
+
+fn load(source: &HostBytes<'_>, count: usize) -> Load {
+    let each = ByteSize(source.len() as u64);
+    Load { direction: Direction::ToDevice, memory: source.memory(), count, each }
+}
+
+/// All of a page-locked buffer.
+fn whole<'a>(source: &HostBytes<'a>) -> Option<&'a pagelock_memory::HostBuffer> {
+    match &source.0 {
+        Bytes::Locked(buffer, range) if range.len() == buffer.len_bytes() && !range.is_empty() => Some(buffer),
+        _ => None,
+    }
+}
+
+/// How many from the first on can be copied as one.
+fn run_from(sources: &[HostBytes<'_>]) -> usize {
+    let follows = |pair: &[HostBytes<'_>]| match (whole(&pair[0]), whole(&pair[1])) {
+        (Some(this), Some(next)) => this.is_followed_by(next),
+        _ => false,
+    };
+    1 + sources.windows(2).take_while(|pair| follows(pair)).count()
+}

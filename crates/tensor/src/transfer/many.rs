@@ -1,0 +1,347 @@
+//! Many tensors on their way as one: together they choose the fastest route, and small ones move in one copy.
+//!
+//! Tensors that came in one copy share a block of memory and nothing else: each has a storage of its own, with a version
+//! and a lock of its own, and the block goes with the last of them.
+
+use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
+use pagelock_cuda::{DeviceBuffer, HostBytes, How};
+use pagelock_memory::{HostBuffer, Kind, Resource, default_host};
+
+use super::{PAGE_LOCKED_BYTES, copy_between, download_span, record};
+use crate::capture;
+use crate::cuda::CudaDevice;
+use crate::device::Device;
+use crate::element::Element;
+use crate::error::{Error, Result};
+use crate::parallel;
+use crate::shape::Shape;
+use crate::storage::{Locked, StorageRef, on_cuda, on_host};
+use crate::tensor::{Raw, Tensor, typed};
+
+/// Where each tensor starts in a block that they share: as far apart as kernels like it.
+const STEP: usize = 256;
+
+/// What one thread copies at once.
+const TASK_BYTES: usize = 1 << 20;
+
+impl<T: Element> Tensor<T> {
+    /// Copies of many tensors on `device`, as [`Tensor::to`] makes one, all together: small ones as one copy, large ones
+    /// without a pause between them. Tensors that are there already are given back as they are.
+    ///
+    /// # Errors
+    /// As [`Tensor::to`].
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_tensor::{Device, Tensor};
+    ///
+    /// let tensors = (0..100).map(|i| Tensor::full([1_000], i as f32)).collect::<Result<Vec<_>, _>>()?;
+    /// let there = Tensor::all_to(&tensors, &Device::best())?;
+    /// assert_eq!(there[99].select(0, 0)?.item()?, 99.0);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    pub fn all_to(tensors: &[Tensor<T>], device: &Device) -> Result<Vec<Tensor<T>>> {
+        let raws: Vec<Raw> = tensors.iter().map(|tensor| tensor.raw().clone()).collect();
+        let moved = all_to(&raws, device, How::default())?;
+        Ok(tensors.iter().zip(moved).map(|(from, out)| record("to", from, out)).collect())
+    }
+}
+
+/// Copies of many on another device, dense and outside the graph; those that are there already as they are.
+pub(crate) fn all_to(tensors: &[Raw], device: &Device, how: How) -> Result<Vec<Raw>> {
+    let mut out: Vec<Option<Raw>> = tensors.iter().map(|tensor| stays(tensor, device)).collect();
+    let (mut up, mut down) = (Vec::new(), Vec::new());
+    for (at, tensor) in tensors.iter().enumerate() {
+        if out[at].is_some() {
+            continue;
+        }
+        let dense = if tensor.layout.is_dense() { tensor.clone() } else { contiguous(tensor)? };
+        match (dense.storage.device(), device) {
+            (Device::Cpu, _) => up.push((at, dense)),
+            (Device::Cuda(_), Device::Cpu) => down.push((at, dense)),
+            (Device::Cuda(_), Device::Cuda(cuda)) => out[at] = Some(copy_between(&dense, device, cuda)?),
+        }
+    }
+    if let Device::Cuda(cuda) = device {
+        put(&mut out, &up, |dense| upload(dense, device, cuda, how))?;
+    }
+    while let Some(Device::Cuda(cuda)) = down.first().map(|(_, first)| first.storage.device().clone()) {
+        let is_here = |(_, dense): &(usize, Raw)| *dense.storage.device() == Device::Cuda(cuda.clone());
+        let here: Vec<_> = down.extract_if(.., |entry| is_here(entry)).collect();
+        put(&mut out, &here, |dense| download(dense, &cuda, how))?;
+    }
+    Ok(out.into_iter().flatten().collect())
+}
+
+fn stays(tensor: &Raw, device: &Device) -> Option<Raw> {
+    (tensor.storage.device() == device).then(|| Raw { node: None, ..tensor.clone() })
+}
+
+fn contiguous(tensor: &Raw) -> Result<Raw> {
+    typed!(tensor, tensor => Ok(tensor.with_node(None).deep_copy("to")?.into_raw()))
+}
+
+/// Puts what `make` makes of all where they belong.
+fn put(out: &mut [Option<Raw>], which: &[(usize, Raw)], make: impl FnOnce(&[Raw]) -> Result<Vec<Raw>>) -> Result<()> {
+    if which.is_empty() {
+        return Ok(());
+    }
+    let (places, dense): (Vec<usize>, Vec<Raw>) = which.iter().cloned().unzip();
+    places.into_iter().zip(make(&dense)?).for_each(|(at, made)| out[at] = Some(made));
+    Ok(())
+}
+
+/// Storages locked for reading, each once, in the order of all threads.
+struct AllLocked<'a> {
+    locks: Vec<Locked<'a>>,
+    of: Vec<usize>, // the lock of each tensor
+}
+
+impl<'a> AllLocked<'a> {
+    fn new(tensors: &'a [Raw]) -> AllLocked<'a> {
+        let mut order: Vec<usize> = (0..tensors.len()).collect();
+        order.sort_unstable_by_key(|&at| tensors[at].storage.address());
+        let mut locks: Vec<Locked<'a>> = Vec::with_capacity(tensors.len());
+        let mut of = vec![0; tensors.len()];
+        let mut last: Option<&StorageRef> = None;
+        for at in order {
+            let storage = &tensors[at].storage;
+            if last.is_none_or(|last| !last.is(storage)) {
+                locks.push(storage.lock());
+            }
+            last = Some(storage);
+            of[at] = locks.len() - 1;
+        }
+        AllLocked { locks, of }
+    }
+
+    fn get(&self, tensor: usize) -> &Locked<'a> {
+        &self.locks[self.of[tensor]]
+    }
+
+    fn host(&self, tensor: usize) -> &HostBuffer {
+        self.get(tensor).host().unwrap_or_else(|| unreachable!("the tensor is on the host"))
+    }
+}
+
+/// The bytes of a dense tensor in its storage.
+fn bytes_of(tensor: &Raw) -> Range<usize> {
+    let [start, len] = [tensor.layout.offset(), tensor.layout.span()].map(|elements| elements * tensor.dtype().size());
+    start..start + len
+}
+
+fn upload(dense: &[Raw], device: &Device, cuda: &CudaDevice, how: How) -> Result<Vec<Raw>> {
+    capture::refuse("a copy from the host")?;
+    let locked = AllLocked::new(dense);
+    let failed = |source| Error::cuda("to", source);
+    let sources = dense.iter().enumerate().map(|(at, tensor)| HostBytes::of(locked.host(at), bytes_of(tensor)));
+    let sources = sources.collect::<Result<Vec<_>, _>>().map_err(failed)?;
+    let buffers = cuda.stream().upload_all(&sources, how).map_err(|source| refused(dense, source))?;
+    Ok(dense
+        .iter()
+        .zip(buffers)
+        .map(|(tensor, buffer)| made(tensor, on_cuda(buffer, tensor.dtype(), device)))
+        .collect())
+}
+
+/// The device's refusal, with the shape that needs most of its memory.
+fn refused(dense: &[Raw], source: pagelock_cuda::Error) -> Error {
+    let largest = dense.iter().max_by_key(|tensor| bytes_of(tensor).len());
+    match (source, largest) {
+        (source @ (pagelock_cuda::Error::OutOfMemory { .. } | pagelock_cuda::Error::Memory(_)), Some(tensor)) => {
+            Error::DeviceMemory { op: "to", shape: *tensor.shape(), dtype: tensor.dtype(), source }
+        }
+        (source, _) => Error::cuda("to", source),
+    }
+}
+
+/// A tensor laid out as another, from the start of a storage.
+fn made(like: &Raw, storage: StorageRef) -> Raw {
+    Raw { storage, layout: like.layout.at_start(), node: None }
+}
+
+fn download(dense: &[Raw], cuda: &CudaDevice, how: How) -> Result<Vec<Raw>> {
+    capture::refuse("reading elements on the host")?;
+    let locked = AllLocked::new(dense);
+    let whole = |at: usize| locked.get(at).device_buffer().filter(|buffer| buffer.len() == bytes_of(&dense[at]).len());
+    let Some(buffers) = (0..dense.len()).map(whole).collect::<Option<Vec<_>>>() else {
+        drop(locked);
+        return dense.iter().map(|tensor| download_span("to", tensor, cuda)).collect();
+    };
+    let total: usize = buffers.iter().map(|buffer| buffer.len()).sum();
+    let in_locked = if total <= PAGE_LOCKED_BYTES { download_locked(&buffers, cuda)? } else { None };
+    let hosts = match in_locked {
+        Some(hosts) => hosts,
+        None => download_staged(dense, &buffers, cuda, how)?,
+    };
+    cuda.check_faults()?;
+    Ok(dense.iter().zip(hosts).map(|(tensor, host)| made(tensor, on_host(host, tensor.dtype()))).collect())
+}
+
+/// To page-locked memory, while the program goes on; none if that is short.
+fn download_locked(buffers: &[&DeviceBuffer<u8>], cuda: &CudaDevice) -> Result<Option<Vec<HostBuffer>>> {
+    let failed = |source| Error::cuda("to", source);
+    let mut hosts = Vec::with_capacity(buffers.len());
+    while hosts.len() < buffers.len() {
+        let rest = &buffers[hosts.len()..];
+        let run = &rest[..1 + rest.windows(2).take_while(|pair| pair[0].is_followed_by(pair[1])).count()];
+        let start = |buffer: &DeviceBuffer<u8>| (buffer.address().0 - run[0].address().0) as usize;
+        let ranges: Vec<_> = match run {
+            [only] => vec![0..only.len()],
+            run => run.iter().map(|buffer| start(buffer)..start(buffer) + buffer.len()).collect(),
+        };
+        let len_bytes = ranges.last().map_or(0, |range| range.end);
+        let Ok(mut host) = HostBuffer::allocate(cuda.cuda().page_locked(), len_bytes) else { return Ok(None) };
+        cuda.stream().download_parts(run, &mut host).map_err(failed)?;
+        if run.len() == 1 {
+            hosts.push(host);
+        } else {
+            hosts.extend(host.split(ranges).unwrap_or_else(|error| unreachable!("parts of a device buffer: {error}")));
+        }
+    }
+    Ok(Some(hosts))
+}
+
+/// To ordinary memory.
+fn download_staged(dense: &[Raw], from: &[&DeviceBuffer<u8>], cuda: &CudaDevice, how: How) -> Result<Vec<HostBuffer>> {
+    let room = |tensor: &Raw| super::host_room("to", tensor, default_host(), tensor.layout.span());
+    let mut hosts = dense.iter().map(room).collect::<Result<Vec<_>>>()?;
+    let mut targets: Vec<&mut [u8]> = hosts.iter_mut().map(writable).collect();
+    cuda.stream().download_all(from, &mut targets, how).map_err(|source| Error::cuda("to", source))?;
+    Ok(hosts)
+}
+
+fn writable(buffer: &mut HostBuffer) -> &mut [u8] {
+    buffer.bytes_mut().unwrap_or_else(|error| unreachable!("allocated memory is writable: {error}"))
+}
+
+/// Contiguous copies of many tensors of the host in one block of `resource`, outside the graph; copied by so many threads,
+/// the caller's among them, or by as many as kernels use.
+pub(crate) fn all_in<R: Resource>(
+    op: &'static str,
+    tensors: &[Raw],
+    resource: &R,
+    threads: Option<usize>,
+) -> Result<Vec<Raw>> {
+    let (ranges, len_bytes) = places(tensors)?;
+    let refused = |source| memory_refused(op, tensors, source);
+    let block = HostBuffer::allocate(resource, len_bytes).map_err(refused)?;
+    let mut parts = block.split(ranges).unwrap_or_else(|error| unreachable!("places are parts: {error}"));
+    let dense = tensors.iter().map(|tensor| gap_free(op, tensor)).collect::<Result<Vec<_>>>()?;
+    let locked = AllLocked::new(&dense);
+    let mut tasks = Vec::new();
+    for (at, part) in parts.iter_mut().enumerate() {
+        let source = &locked.host(at).bytes()[bytes_of(&dense[at])];
+        tasks.extend(source.chunks(TASK_BYTES).zip(writable(part).chunks_mut(TASK_BYTES)));
+    }
+    copy_all(tasks, threads);
+    drop(locked);
+    let contiguous = |(tensor, part): (&Raw, HostBuffer)| Raw {
+        storage: on_host(part, tensor.dtype()),
+        layout: crate::layout::Layout::contiguous(*tensor.shape()),
+        node: None,
+    };
+    Ok(dense.iter().zip(parts).map(contiguous).collect())
+}
+
+/// A tensor whose elements lie in their order.
+fn gap_free(op: &'static str, tensor: &Raw) -> Result<Raw> {
+    if let device @ Device::Cuda(_) = tensor.storage.device() {
+        return Err(Error::OnDevice { op, shape: *tensor.shape(), device: device.clone() });
+    }
+    if tensor.layout.is_contiguous() {
+        return Ok(Raw { node: None, ..tensor.clone() });
+    }
+    typed!(tensor, tensor => Ok(tensor.with_node(None).deep_copy(op)?.into_raw()))
+}
+
+fn memory_refused(op: &'static str, tensors: &[Raw], source: pagelock_memory::Error) -> Error {
+    let largest = tensors.iter().max_by_key(|tensor| tensor.shape().elements() * tensor.dtype().size());
+    let (shape, dtype) = largest.map_or((Shape::SCALAR, crate::DType::U8), |tensor| (*tensor.shape(), tensor.dtype()));
+    Error::Memory { op, shape, dtype, source }
+}
+
+/// Where each goes in a block, and how long that is.
+fn places(tensors: &[Raw]) -> Result<(Vec<Range<usize>>, usize)> {
+    let (mut ranges, mut end) = (Vec::with_capacity(tensors.len()), 0_usize);
+    for tensor in tensors {
+        tensor.shape().check_size()?; // sizes may come from expanded tensors, which take no memory
+        let len_bytes = tensor.shape().elements() * tensor.dtype().size();
+        let start = end.next_multiple_of(STEP);
+        let too_large = || Error::TooLarge { shape: *tensor.shape() };
+        end = start.checked_add(len_bytes).filter(|&end| end <= isize::MAX as usize / 2).ok_or_else(too_large)?;
+        ranges.push(start..end);
+    }
+    Ok((ranges, end))
+}
+
+fn copy_all(tasks: Vec<(&[u8], &mut [u8])>, threads: Option<usize>) {
+    let n_tasks = tasks.len();
+    let tasks = Mutex::new(tasks.into_iter());
+    let work = || {
+        while let Some((source, target)) = next(&tasks) {
+            target.copy_from_slice(source);
+        }
+    };
+    match threads {
+        None => parallel::run(parallel::num_threads().min(n_tasks), |_| work()),
+        Some(threads) => thread::scope(|scope| {
+            for _ in 1..threads.min(n_tasks) {
+                scope.spawn(work);
+            }
+            work();
+        }),
+    }
+}
+
+fn next<I: Iterator>(tasks: &Mutex<I>) -> Option<I::Item> {
+    tasks.lock().unwrap_or_else(PoisonError::into_inner).next()
+}
+
+/// Contiguous copies of many tensors of one device in one block of its memory, outside the graph.
+pub(crate) fn all_in_device(op: &'static str, tensors: &[Raw], device: &Device, cuda: &CudaDevice) -> Result<Vec<Raw>> {
+    capture::refuse("consolidating")?;
+    let failed = |source| Error::cuda(op, source);
+    let (ranges, len_bytes) = places(tensors)?;
+    let dense = tensors
+        .iter()
+        .map(|tensor| if tensor.layout.is_contiguous() { Ok(tensor.clone()) } else { contiguous(tensor) });
+    let dense = dense.collect::<Result<Vec<_>>>()?;
+    let stream = cuda.stream();
+    let block = stream.allocate::<u8>(len_bytes).map_err(|source| refused(&dense, source))?;
+    let mut parts = block.split(ranges).map_err(failed)?;
+    let locked = AllLocked::new(&dense);
+    for (at, part) in parts.iter_mut().enumerate().filter(|(_, part)| !part.is_empty()) {
+        let bytes = locked.get(at).device_bytes().map(|bytes| bytes.slice(bytes_of(&dense[at])));
+        let Some(Ok(source)) = bytes else { unreachable!("the tensor is inside its storage on the device") };
+        stream.copy(source, part).map_err(failed)?;
+    }
+    Ok(dense.iter().zip(parts).map(|(tensor, part)| made(tensor, on_cuda(part, tensor.dtype(), device))).collect())
+}
+
+/// Whether all lie one behind the other in one block, as one copy would move them.
+pub(crate) fn are_one(tensors: &[Raw]) -> bool {
+    let locked = AllLocked::new(tensors);
+    let is_whole = |at: usize| {
+        let len_bytes = bytes_of(&tensors[at]).len();
+        let host = locked.get(at).host().map(HostBuffer::len_bytes);
+        host.or(locked.get(at).device_buffer().map(DeviceBuffer::len)) == Some(len_bytes)
+    };
+    let follows = |at: usize| match (locked.get(at).host(), locked.get(at + 1).host()) {
+        (Some(this), Some(next)) => this.is_followed_by(next),
+        (None, None) => {
+            let both = locked.get(at).device_buffer().zip(locked.get(at + 1).device_buffer());
+            both.is_some_and(|(this, next)| this.is_followed_by(next))
+        }
+        _ => false,
+    };
+    (0..tensors.len()).all(is_whole) && (0..tensors.len().saturating_sub(1)).all(follows)
+}
+
+/// Whether a tensor is in page-locked memory.
+pub(crate) fn is_pinned(tensor: &Raw) -> bool {
+    tensor.storage.lock().host().is_some_and(|buffer| buffer.kind() == Kind::PageLocked)
+}
