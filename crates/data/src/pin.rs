@@ -5,13 +5,14 @@ use std::hash::{BuildHasher, Hash};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use pagelock_tensor::{Element, Tensor};
+use half::{bf16, f16};
+use pagelock_tensor::{AnyTensor, DType, Element, Tensor, TensorMap};
 
 use crate::Result;
 use crate::loader::Slots;
 
 /// A batch that knows its tensors, so that [`DataLoader::pin_memory`](crate::DataLoader::pin_memory) can put them into
-/// page-locked memory, and [`DataLoader::to`](crate::DataLoader::to) on a device: tensors, and tuples, arrays, vectors, options, boxes and maps of what is `PinMemory` itself;
+/// page-locked memory, and [`DataLoader::to`](crate::DataLoader::to) on a device: tensors, maps of tensors ([`TensorMap`]), and tuples, arrays, vectors, options, boxes and maps of what is `PinMemory` itself;
 /// numbers and texts have nothing to pin.
 ///
 /// `#[derive(PinMemory)]` teaches it to a type of one's own, struct or enum, field by field; `#[pin(skip)]` on a field
@@ -65,6 +66,36 @@ impl<T: Element> PinMemory for Tensor<T> {
 
     fn is_pinned(&self) -> bool {
         Tensor::is_pinned(self)
+    }
+}
+
+impl PinMemory for AnyTensor {
+    fn move_into(self, slots: &Slots<'_>) -> Result<Self> {
+        Ok(match self.dtype() {
+            DType::F32 => slots.take(self.typed::<f32>()?)?.into(),
+            DType::F64 => slots.take(self.typed::<f64>()?)?.into(),
+            DType::F16 => slots.take(self.typed::<f16>()?)?.into(),
+            DType::BF16 => slots.take(self.typed::<bf16>()?)?.into(),
+            DType::I64 => slots.take(self.typed::<i64>()?)?.into(),
+            DType::I32 => slots.take(self.typed::<i32>()?)?.into(),
+            DType::U8 => slots.take(self.typed::<u8>()?)?.into(),
+            DType::Bool => slots.take(self.typed::<bool>()?)?.into(),
+            other => unreachable!("{other} is one of the eight element types"),
+        })
+    }
+
+    fn is_pinned(&self) -> bool {
+        AnyTensor::is_pinned(self)
+    }
+}
+
+impl PinMemory for TensorMap {
+    fn move_into(self, slots: &Slots<'_>) -> Result<Self> {
+        self.map_tensors(|_, tensor| tensor.clone().move_into(slots))
+    }
+
+    fn is_pinned(&self) -> bool {
+        TensorMap::is_pinned(self)
     }
 }
 

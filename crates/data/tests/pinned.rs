@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use pagelock_data::{DataLoader, Dataset, PinMemory, Result, Stack, TensorDataset, WhenFull};
 use pagelock_memory::{Budget, ByteSize};
-use pagelock_tensor::{Create, Tensor};
+use pagelock_tensor::{Create, Tensor, TensorMap};
 use proptest::prelude::*;
 
 /// `n` samples: sample `i` is 256 times `i`, 1 KiB.
@@ -101,6 +101,24 @@ fn what_a_collation_did_not_make_is_copied_and_that_is_timed() {
     }
     assert!(!known.is_pinned(), "the dataset's own tensor stays where it is");
     assert!(loader.report().pin > Duration::ZERO);
+}
+
+#[test]
+fn a_map_of_tensors_is_pinned_tensor_by_tensor() {
+    fn collate(samples: Vec<(Tensor, Tensor<i64>)>) -> Result<TensorMap> {
+        let (image, label) = Stack::stack(samples)?;
+        let mut map = TensorMap::new([label.len()])?;
+        map.set("image", image)?;
+        map.set("target.label", label)?;
+        Ok(map)
+    }
+    let labels = Tensor::<i64>::from_vec((0..8).collect(), [8]).unwrap();
+    let dataset = TensorDataset::new((Tensor::zeros([8, 3]).unwrap(), labels)).unwrap();
+    for batch in &DataLoader::with_collate(dataset, collate).batch_size(4).pin_memory(true) {
+        let batch = batch.unwrap();
+        assert!(batch.is_pinned() && batch.batch() == &[4]);
+        assert_eq!(batch.get::<f32>("image").unwrap().dims(), [4, 3]);
+    }
 }
 
 #[test]

@@ -366,6 +366,80 @@ pub enum Error {
         /// What was asked for.
         what: &'static str,
     },
+    /// A tensor was asked for as one of another element type.
+    #[error("the tensor is {found} {shape}, not {asked}; ask for its own type, and cast that")]
+    ElementType {
+        /// Its element type.
+        found: DType,
+        /// Its shape.
+        shape: Shape,
+        /// What was asked for.
+        asked: DType,
+    },
+    /// What went wrong with one tensor of a map.
+    #[error("`{path}`: {source}")]
+    At {
+        /// Where it is in the map.
+        path: String,
+        /// What went wrong.
+        source: Box<Error>,
+    },
+    /// A text that is no path in a map.
+    #[error("`{path}` is no path in a map: {problem}; write names joined with dots, as in `agent.state`")]
+    Path {
+        /// The text.
+        path: String,
+        /// What is wrong with it.
+        problem: &'static str,
+    },
+    /// There is nothing at a path.
+    #[error("there is no `{path}` in the map: {} {names}; check the path", if inside.is_empty() { "it has".to_owned() } else { format!("`{inside}` has") })]
+    NoEntry {
+        /// The path.
+        path: String,
+        /// How far it leads.
+        inside: String,
+        /// What is there instead.
+        names: String,
+    },
+    /// A map where a tensor was asked for.
+    #[error("`{path}` is a map of {names}; name one of its tensors, or ask for the map with `get_map`")]
+    NotATensor {
+        /// The path.
+        path: String,
+        /// What the map has.
+        names: String,
+    },
+    /// A tensor where a map was expected.
+    #[error("`{path}` is a tensor and holds no names; end the path there, or remove the tensor first")]
+    NotAMap {
+        /// The path of the tensor.
+        path: String,
+    },
+    /// A tensor that does not begin with the batch of its map.
+    #[error(
+        "`{path}` is {shape}, and in this map shapes begin with its batch, {batch}; reshape or narrow the tensor, or put it in a map of another batch"
+    )]
+    Batch {
+        /// Where it was to be.
+        path: String,
+        /// Its shape.
+        shape: Shape,
+        /// The map's batch.
+        batch: Shape,
+    },
+    /// Maps that were to be joined are not alike.
+    #[error("{op}: map {map} is not like the first{}: {problem}; give maps of the same names and batches", if path.is_empty() { String::new() } else { format!(" at `{path}`") })]
+    MapsDiffer {
+        /// The operation.
+        op: &'static str,
+        /// The position of the map, from 0.
+        map: usize,
+        /// Where they differ.
+        path: String,
+        /// How.
+        problem: String,
+    },
     /// Host memory was refused.
     #[error("{op}: no memory for {shape} of {dtype}: {source}")]
     Memory {
@@ -383,6 +457,14 @@ pub enum Error {
 impl Error {
     pub(crate) fn cuda(op: &'static str, source: cuda::Error) -> Error {
         Error::Cuda { op, source }
+    }
+
+    /// What went wrong at `path`, or further down there.
+    pub(crate) fn at(path: &str, source: Error) -> Error {
+        match source {
+            Error::At { path: inner, source } => Error::At { path: format!("{path}.{inner}"), source },
+            source => Error::At { path: path.to_owned(), source: Box::new(source) },
+        }
     }
 }
 

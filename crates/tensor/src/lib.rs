@@ -41,6 +41,7 @@
 //! - **Gradients:** [`backward`](Tensor::backward), [`grad`](Tensor::grad), [`no_grad`]; the rest is in [`autograd`].
 //! - **GPUs:** [`Device::best`], [`x.to(&device)`](Tensor::to), [`Tensor::on`]; operations run where their inputs are.
 //!   [`CapturedStep`] does a training step again and again at the price of one launch.
+//! - **Named tensors** that move, are cut and are stored together: [`TensorMap`].
 //! - **Random numbers** that replay: [`manual_seed`], [`Generator`].
 //!
 //! # Reading order
@@ -49,9 +50,10 @@
 //! 3. `ops/elementwise.rs`, the simplest operations; `ops/matmul/` and `ops/conv2d/`, with kernels of their own.
 //! 4. `autograd/`: what `apply` leaves behind, and how `backward` walks it.
 //! 5. `cpu/`, the loops of which kernels are made; `parallel.rs`, how they share threads; `stream.rs`, large results.
-//! 6. `device.rs`, `transfer.rs` and `copy_stream.rs`, then `cuda/` and `capture/`: the same on GPUs.
+//! 6. `device.rs`, `transfer/` and `copy_stream.rs`, then `cuda/` and `capture/`: the same on GPUs.
 //! 7. `reuse.rs` and `scratch.rs`: why a training step makes no heap allocation after the first ones.
-//! 8. `element.rs`, `create.rs`, `random.rs`, `format.rs`: element types, making and printing tensors.
+//! 8. `map/`: named tensors that move, are cut and are stored together.
+//! 9. `element.rs`, `create.rs`, `random.rs`, `format.rs`: element types, making and printing tensors.
 //!
 //! # Files with `unsafe`
 //! `stream.rs` (stores past the caches), `ops/matmul/cpu/large.rs` (calls of the `gemm` crate), `parallel.rs` (disjoint
@@ -76,6 +78,7 @@ mod error;
 mod format;
 mod lanes;
 mod layout;
+mod map;
 mod op;
 mod ops;
 mod parallel;
@@ -96,7 +99,9 @@ pub use cuda::CudaDevice;
 pub use device::{Device, Operand};
 pub use element::{DType, Element, Float, Num, Real, Scalar};
 pub use error::{Error, Result};
+pub use map::{AnyTensor, TensorMap};
 pub use ops::{Conv2dOptions, Pool2dOptions, Reduction, SliceRange};
+pub use pagelock_cuda::{How, Route};
 pub use parallel::{num_threads, set_num_threads};
 pub use random::{Generator, default_generator, manual_seed};
 pub use shape::{Axes, AxisSet, IntoShape, MAX_RANK, Shape};

@@ -246,7 +246,7 @@ fn host_room<R: Resource>(op: &'static str, tensor: &Raw, resource: &R, elements
     HostBuffer::allocate(resource, elements * dtype.size()).map_err(|source| Error::Memory { op, shape, dtype, source })
 }
 
-fn record<T: Element>(name: &'static str, from: &Tensor<T>, out: Raw) -> Tensor<T> {
+pub(crate) fn record<T: Element>(name: &'static str, from: &Tensor<T>, out: Raw) -> Tensor<T> {
     let out: Tensor<T> = out.typed();
     if !is_recorded(name, [from.node()].into_iter(), T::DTYPE) {
         return out;

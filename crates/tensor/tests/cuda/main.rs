@@ -1,6 +1,6 @@
 //! Tensors on devices.
 //!
-//! `transfers.rs` and `errors.rs` run on a device made of software; `compiling.rs` compiles what a GPU would run;
+//! `transfers.rs`, `maps.rs` and `errors.rs` run on a device made of software; `compiling.rs` compiles what a GPU would run;
 //! `agreement.rs` and `networks.rs` compare a GPU with the CPU, where there is one, and `captured.rs` steps that are
 //! captured with steps that are not.
 
@@ -11,6 +11,7 @@ mod agreement;
 mod captured;
 mod compiling;
 mod errors;
+mod maps;
 mod networks;
 mod transfers;
 

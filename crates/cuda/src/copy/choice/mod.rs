@@ -80,7 +80,7 @@ pub struct Load {
     pub each: ByteSize,
 }
 
-/// `1000 × 4 kB from pageable memory to the device`
+/// `1000 × 4 KiB from pageable memory to the device`
 impl fmt::Display for Load {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Load { direction, memory, count, each } = self;
@@ -214,7 +214,7 @@ impl fmt::Display for Choice {
             Reason::Guessed => "a guess for machines like this one: calibrate_copies() would know",
         })?;
         for (at, (route, time)) in expected.iter().enumerate() {
-            write!(f, "{} {route} {}", if at == 0 { " (" } else { ", " }, micros(*time))?;
+            write!(f, "{}{route} {}", if at == 0 { " (" } else { ", " }, micros(*time))?;
         }
         f.write_str(if expected.is_empty() { "" } else { ")" })
     }
@@ -273,10 +273,10 @@ impl Device {
     /// use pagelock_memory::{ByteSize, Kind};
     ///
     /// let device = Device::software(Config::default())?;
-    /// let load = Load { direction: Direction::ToDevice, memory: Kind::Pageable, count: 1_000, each: ByteSize(4_000) };
+    /// let load = Load { direction: Direction::ToDevice, memory: Kind::Pageable, count: 1_000, each: ByteSize::kib(4) };
     /// let choice = device.explain(load)?;
     /// println!("{choice}");
-    /// assert!(choice.to_string().starts_with("1000 × 4000 B from pageable memory to the device: "));
+    /// assert!(choice.to_string().starts_with("1000 × 4 KiB from pageable memory to the device: "));
     /// device.set_route(Some(Route::Direct));
     /// assert_eq!(device.explain(load)?.route, Route::Direct);
     /// # Ok::<(), pagelock_cuda::Error>(())

@@ -1,0 +1,196 @@
+//! What is done along the batch of a [`TensorMap`], to all of its tensors alike.
+
+use std::collections::BTreeMap;
+
+use super::{AnyTensor, Entry, TensorMap};
+use crate::error::{Error, Result};
+use crate::shape::{Shape, resolve_dim};
+use crate::tensor::Tensor;
+
+impl TensorMap {
+    /// One place of a dimension of the batch, which goes: views of all tensors.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchDim`] if the batch has no such dimension, [`Error::At`] if there is no such place.
+    ///
+    /// # Examples
+    /// ```
+    /// # use pagelock_tensor::{Tensor, TensorMap};
+    /// let mut map = TensorMap::new([3])?;
+    /// map.set("x", Tensor::new([[1.0], [2.0], [3.0]])?)?;
+    /// let last = map.select(0, -1)?;
+    /// assert_eq!((last.batch().rank(), last.get::<f32>("x")?.item()?), (0, 3.0));
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    pub fn select(&self, dim: isize, index: isize) -> Result<TensorMap> {
+        let dim = self.batch_dim("select", dim)?;
+        self.rebuilt(&mut |tensor| tensor.select(dim as isize, index), &|batch| Ok(without(batch, dim)))
+    }
+
+    /// `len` places of a dimension of the batch from `start` on: views of all tensors.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchDim`] if the batch has no such dimension, [`Error::At`] if there are no such places.
+    pub fn narrow(&self, dim: isize, start: usize, len: usize) -> Result<TensorMap> {
+        let dim = self.batch_dim("narrow", dim)?;
+        self.rebuilt(&mut |tensor| tensor.narrow(dim as isize, start, len), &|batch| Ok(batch.with(dim, len)))
+    }
+
+    /// The places of a dimension of the batch that `index` names, in its order: copies of all tensors.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchDim`] if the batch has no such dimension, [`Error::At`] if there are no such places.
+    ///
+    /// # Examples
+    /// ```
+    /// # use pagelock_tensor::{Create, Tensor, TensorMap};
+    /// let mut map = TensorMap::new([3])?;
+    /// map.set("x", Tensor::new([1.0, 2.0, 3.0])?)?;
+    /// let picked = map.index_select(0, &Tensor::<i64>::new([2, 2, 0])?)?;
+    /// assert_eq!(picked.get::<f32>("x")?.to_vec()?, [3.0, 3.0, 1.0]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    pub fn index_select(&self, dim: isize, index: &Tensor<i64>) -> Result<TensorMap> {
+        let dim = self.batch_dim("index_select", dim)?;
+        let pick = &mut |tensor: &AnyTensor| tensor.index_select(dim as isize, index);
+        self.rebuilt(pick, &|batch| Ok(batch.with(dim, index.len())))
+    }
+
+    /// Maps of the same names and shapes one after another along a new dimension of the batch.
+    ///
+    /// # Errors
+    /// [`Error::Empty`] without maps, [`Error::MapsDiffer`], [`Error::NoSuchDim`], [`Error::At`] with the errors of
+    /// [`Tensor::stack`].
+    ///
+    /// # Examples
+    /// ```
+    /// # use pagelock_tensor::{Tensor, TensorMap};
+    /// let sample = |value: f32| {
+    ///     let mut sample = TensorMap::new(())?;
+    ///     sample.set("image", Tensor::full([28, 28], value)?)?;
+    ///     Ok::<_, pagelock_tensor::Error>(sample)
+    /// };
+    /// let batch = TensorMap::stack(&[&sample(1.0)?, &sample(2.0)?], 0)?;
+    /// assert_eq!((batch.batch(), batch.get::<f32>("image")?.dims()), (&[2].into_shape()?, &[2, 28, 28][..]));
+    /// # use pagelock_tensor::IntoShape;
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    pub fn stack(maps: &[&TensorMap], dim: isize) -> Result<TensorMap> {
+        let first = first_of("stack", maps)?;
+        let dim = resolve_dim("stack", dim, first.batch.rank() + 1, &first.batch)?;
+        let batch = |batches: &[&Shape]| {
+            let mut batch = *batches[0];
+            batch.insert(dim, batches.len())?;
+            Ok(batch)
+        };
+        same_batches("stack", maps, None)?;
+        joined("stack", maps, &|tensors| AnyTensor::stack(tensors, dim as isize), &batch)
+    }
+
+    /// Maps of the same names one after another along a dimension of the batch.
+    ///
+    /// # Errors
+    /// [`Error::Empty`] without maps, [`Error::MapsDiffer`], [`Error::NoSuchDim`], [`Error::At`] with the errors of
+    /// [`Tensor::cat`].
+    ///
+    /// # Examples
+    /// ```
+    /// # use pagelock_tensor::{Tensor, TensorMap};
+    /// let mut map = TensorMap::new([3])?;
+    /// map.set("x", Tensor::zeros([3, 5])?)?;
+    /// let both = TensorMap::cat(&[&map, &map], 0)?;
+    /// assert_eq!(both.get::<f32>("x")?.dims(), [6, 5]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    pub fn cat(maps: &[&TensorMap], dim: isize) -> Result<TensorMap> {
+        let dim = first_of("cat", maps)?.batch_dim("cat", dim)?;
+        let batch = |batches: &[&Shape]| {
+            let total = batches.iter().fold(0_usize, |total, batch| total.saturating_add(batch[dim]));
+            Ok(batches[0].with(dim, total))
+        };
+        same_batches("cat", maps, Some(dim))?;
+        joined("cat", maps, &|tensors| AnyTensor::cat(tensors, dim as isize), &batch)
+    }
+
+    fn batch_dim(&self, op: &'static str, dim: isize) -> Result<usize> {
+        self.batch.dim(op, dim)
+    }
+}
+
+fn without(batch: &Shape, dim: usize) -> Shape {
+    let mut rest = *batch;
+    rest.remove(dim);
+    rest
+}
+
+fn first_of<'a>(op: &'static str, maps: &[&'a TensorMap]) -> Result<&'a TensorMap> {
+    maps.first().copied().ok_or(Error::Empty { op, what: "the list of maps", fix: "give at least one" })
+}
+
+/// An error if the batches differ, but for one dimension.
+fn same_batches(op: &'static str, maps: &[&TensorMap], but: Option<usize>) -> Result<()> {
+    let rest = |batch: &Shape| but.filter(|&dim| dim < batch.rank()).map_or(*batch, |dim| batch.with(dim, 0));
+    let first = maps[0].batch;
+    match maps.iter().position(|map| map.batch.rank() != first.rank() || rest(&map.batch) != rest(&first)) {
+        None => Ok(()),
+        Some(map) => {
+            let problem = format!("its batch is {}, the first one's {first}", maps[map].batch);
+            Err(Error::MapsDiffer { op, map, path: String::new(), problem })
+        }
+    }
+}
+
+/// The same names, with what `join` makes of the tensors of each; an error if a map has other names.
+fn joined(
+    op: &'static str,
+    maps: &[&TensorMap],
+    join: &impl Fn(&[&AnyTensor]) -> Result<AnyTensor>,
+    batch: &impl Fn(&[&Shape]) -> Result<Shape>,
+) -> Result<TensorMap> {
+    let mut entries = BTreeMap::new();
+    for (map, other) in maps.iter().enumerate() {
+        if let Some(name) = other.entries.keys().find(|name| !maps[0].entries.contains_key(*name)) {
+            let problem = "the first map has no such entry".to_owned();
+            return Err(Error::MapsDiffer { op, map, path: name.to_string(), problem });
+        }
+    }
+    for (name, first) in &maps[0].entries {
+        let of_all = |map: usize| {
+            let entry = maps[map].entries.get(name);
+            let differs =
+                |problem: &str| Error::MapsDiffer { op, map, path: name.to_string(), problem: problem.to_owned() };
+            entry.ok_or_else(|| differs("it has no such entry, and the first one has"))
+        };
+        let all = (0..maps.len()).map(of_all).collect::<Result<Vec<_>>>()?;
+        let kind = |entry: &Entry| matches!(entry, Entry::Tensor(_));
+        if let Some(map) = all.iter().position(|entry| kind(entry) != kind(first)) {
+            let problem = "one is a tensor, the other a map".to_owned();
+            return Err(Error::MapsDiffer { op, map, path: name.to_string(), problem });
+        }
+        let tensors: Vec<_> = all
+            .iter()
+            .filter_map(|entry| if let Entry::Tensor(tensor) = entry { Some(tensor) } else { None })
+            .collect();
+        let inner: Vec<_> =
+            all.iter().filter_map(|entry| if let Entry::Map(map) = entry { Some(map) } else { None }).collect();
+        let made = match first {
+            Entry::Tensor(_) => join(&tensors).map(Entry::Tensor),
+            Entry::Map(_) => same_inner(op, &inner).and_then(|()| joined(op, &inner, join, batch)).map(Entry::Map),
+        };
+        entries.insert(name.clone(), made.map_err(|source| Error::at(name, source))?);
+    }
+    let batches: Vec<_> = maps.iter().map(|map| &map.batch).collect();
+    Ok(TensorMap { batch: batch(&batches)?, entries })
+}
+
+/// Inner batches may differ where the outer ones may, which are the first of their dimensions: their lengths may not.
+fn same_inner(op: &'static str, maps: &[&TensorMap]) -> Result<()> {
+    let first = maps[0].batch.rank();
+    match maps.iter().position(|map| map.batch.rank() != first) {
+        None => Ok(()),
+        Some(map) => {
+            let problem = format!("its batch is {}, the first one's {}", maps[map].batch, maps[0].batch);
+            Err(Error::MapsDiffer { op, map, path: String::new(), problem })
+        }
+    }
+}

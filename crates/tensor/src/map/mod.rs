@@ -1,0 +1,405 @@
+//! [`TensorMap`]: named, nested tensors of any element types with a batch in common, which move, are cut and are stored as
+//! one.
+//!
+//! - `any.rs`: [`AnyTensor`], one of them;
+//! - `batch.rs`: what is done along the batch: cut, picked, stacked;
+//! - `transfer.rs`: to devices, to page-locked memory, into one block.
+//!
+//! Invariants: every tensor's shape, and every inner map's batch, begins with the batch of the map; names are not empty and
+//! hold no dot; maps are nested no deeper than [`DEEPEST`].
+
+mod any;
+mod batch;
+mod transfer;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+pub use self::any::AnyTensor;
+use crate::device::Device;
+use crate::element::Element;
+use crate::error::{Error, Result};
+use crate::shape::{IntoShape, Shape};
+use crate::tensor::Tensor;
+
+/// Named tensors of any element types, and maps of such, whose shapes all begin with the map's batch; what PyTorch's users
+/// know as TensorDict.
+///
+/// A name is looked up by its path, names joined with dots. Tensors are handles, so that a clone of a map has the same
+/// tensors. Entries are in the order of their names.
+///
+/// # Examples
+/// ```
+/// use pagelock_tensor::{Create, Device, Tensor, TensorMap};
+///
+/// let mut batch = TensorMap::new([64])?;
+/// batch.set("image", Tensor::rand([64, 1, 28, 28])?)?;
+/// batch.set("target.label", Tensor::<i64>::zeros([64])?)?;
+/// batch.set("target.weight", Tensor::ones([64])?)?;
+///
+/// let there = batch.to(&Device::best())?; // all at once
+/// let half = there.narrow(0, 0, 32)?;
+/// assert_eq!(half.get::<i64>("target.label")?.shape(), &[32]);
+/// assert_eq!(
+///     batch.get::<f32>("target.lable").unwrap_err().to_string(),
+///     "there is no `target.lable` in the map: `target` has label, weight; check the path",
+/// );
+/// # Ok::<(), pagelock_tensor::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct TensorMap {
+    batch: Shape,
+    entries: BTreeMap<Arc<str>, Entry>,
+}
+
+#[derive(Clone)]
+enum Entry {
+    Tensor(AnyTensor),
+    Map(TensorMap),
+}
+
+/// So deep are maps nested, at most.
+const DEEPEST: usize = 64;
+
+impl TensorMap {
+    /// An empty map whose tensors will all begin with `batch`; `()` if they have nothing in common.
+    ///
+    /// # Errors
+    /// As [`Shape::new`].
+    pub fn new(batch: impl IntoShape) -> Result<TensorMap> {
+        Ok(TensorMap { batch: batch.into_shape()?, entries: BTreeMap::new() })
+    }
+
+    /// What the shapes of all tensors begin with.
+    pub fn batch(&self) -> &Shape {
+        &self.batch
+    }
+
+    /// Puts a tensor at `path`, in the place of what was there; makes the maps on the way.
+    ///
+    /// # Errors
+    /// [`Error::Batch`] if its shape does not begin with the batch; [`Error::Path`] if `path` is not names joined with dots;
+    /// [`Error::NotAMap`] if it leads through a tensor. The map is then as it was.
+    ///
+    /// # Examples
+    /// ```
+    /// # use pagelock_tensor::{Tensor, TensorMap};
+    /// let mut map = TensorMap::new([8])?;
+    /// map.set("agent.state", Tensor::zeros([8, 3])?)?;
+    /// assert_eq!(
+    ///     map.set("agent.reward", Tensor::zeros([7])?).unwrap_err().to_string(),
+    ///     "`agent.reward` is [7], and in this map shapes begin with its batch, [8]; reshape or narrow the tensor, or put it in \
+    ///      a map of another batch",
+    /// );
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    pub fn set(&mut self, path: &str, tensor: impl Into<AnyTensor>) -> Result<()> {
+        self.put(path, Entry::Tensor(tensor.into()))
+    }
+
+    /// Puts a map at `path`, in the place of what was there.
+    ///
+    /// # Errors
+    /// As [`set`](Self::set); its batch must begin with this map's.
+    pub fn set_map(&mut self, path: &str, map: TensorMap) -> Result<()> {
+        self.put(path, Entry::Map(map))
+    }
+
+    fn put(&mut self, path: &str, entry: Entry) -> Result<()> {
+        let names = names(path)?;
+        let depth = names.len() + entry.depth();
+        if depth > DEEPEST {
+            return Err(Error::Path { path: shortened(path), problem: "maps are nested too deeply (64 at most)" });
+        }
+        let mut inner = &*self;
+        for (at, name) in names[..names.len() - 1].iter().enumerate() {
+            match inner.entries.get(*name) {
+                Some(Entry::Map(map)) => inner = map,
+                Some(Entry::Tensor(_)) => return Err(Error::NotAMap { path: names[..=at].join(".") }),
+                None => break,
+            }
+        }
+        let shape = entry.shape();
+        if !begins_with(shape, &inner.batch) {
+            return Err(Error::Batch { path: path.to_owned(), shape: *shape, batch: inner.batch });
+        }
+        self.insert(&names, entry);
+        Ok(())
+    }
+
+    /// Nothing is in the way.
+    fn insert(&mut self, names: &[&str], entry: Entry) {
+        let [name, rest @ ..] = names else { return };
+        if rest.is_empty() {
+            self.entries.insert(Arc::from(*name), entry);
+            return;
+        }
+        if !self.entries.contains_key(*name) {
+            let inner = TensorMap { batch: self.batch, entries: BTreeMap::new() };
+            self.entries.insert(Arc::from(*name), Entry::Map(inner));
+        }
+        if let Some(Entry::Map(inner)) = self.entries.get_mut(*name) {
+            inner.insert(rest, entry);
+        }
+    }
+
+    /// The tensor at `path`, whose elements are `T`.
+    ///
+    /// # Errors
+    /// [`Error::NoEntry`]; [`Error::NotATensor`] if a map is there; [`Error::At`] if the elements are of another type.
+    ///
+    /// # Examples
+    /// See [`TensorMap`].
+    pub fn get<T: Element>(&self, path: &str) -> Result<Tensor<T>> {
+        self.get_any(path)?.typed().map_err(|source| Error::at(path, source))
+    }
+
+    /// The tensor at `path`, of whatever type.
+    ///
+    /// # Errors
+    /// [`Error::NoEntry`]; [`Error::NotATensor`] if a map is there.
+    pub fn get_any(&self, path: &str) -> Result<&AnyTensor> {
+        match self.find(path)? {
+            Entry::Tensor(tensor) => Ok(tensor),
+            Entry::Map(map) => Err(Error::NotATensor { path: path.to_owned(), names: map.list() }),
+        }
+    }
+
+    /// The map at `path`.
+    ///
+    /// # Errors
+    /// [`Error::NoEntry`]; [`Error::NotAMap`] if a tensor is there.
+    pub fn get_map(&self, path: &str) -> Result<&TensorMap> {
+        match self.find(path)? {
+            Entry::Map(map) => Ok(map),
+            Entry::Tensor(_) => Err(Error::NotAMap { path: path.to_owned() }),
+        }
+    }
+
+    fn find(&self, path: &str) -> Result<&Entry> {
+        let names = names(path)?;
+        let mut map = self;
+        for (at, name) in names.iter().enumerate() {
+            let missing = || Error::NoEntry { path: shortened(path), inside: names[..at].join("."), names: map.list() };
+            match map.entries.get(*name).ok_or_else(missing)? {
+                entry if at + 1 == names.len() => return Ok(entry),
+                Entry::Map(inner) => map = inner,
+                Entry::Tensor(_) => return Err(Error::NotAMap { path: names[..=at].join(".") }),
+            }
+        }
+        unreachable!("a path has at least one name")
+    }
+
+    /// Whether there is a tensor or a map at `path`.
+    pub fn contains(&self, path: &str) -> bool {
+        self.find(path).is_ok()
+    }
+
+    /// Takes out what is at `path`; whether there was anything. Maps that become empty stay.
+    ///
+    /// # Errors
+    /// [`Error::Path`].
+    pub fn remove(&mut self, path: &str) -> Result<bool> {
+        let names = names(path)?;
+        let mut map = self;
+        for name in &names[..names.len() - 1] {
+            match map.entries.get_mut(*name) {
+                Some(Entry::Map(inner)) => map = inner,
+                _ => return Ok(false),
+            }
+        }
+        Ok(map.entries.remove(names[names.len() - 1]).is_some())
+    }
+
+    /// How many tensors, those of inner maps among them.
+    pub fn len(&self) -> usize {
+        let mut count = 0;
+        self.walk(&mut |_| count += 1);
+        count
+    }
+
+    /// Whether there is no tensor.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// How many bytes the elements of all tensors are.
+    pub fn len_bytes(&self) -> usize {
+        let mut sum = 0_usize;
+        self.walk(&mut |tensor| sum = sum.saturating_add(tensor.len_bytes()));
+        sum
+    }
+
+    /// All tensors with their paths, in the order of these.
+    ///
+    /// # Examples
+    /// ```
+    /// # use pagelock_tensor::{Tensor, TensorMap};
+    /// let mut map = TensorMap::new([2])?;
+    /// map.set("b", Tensor::zeros([2])?)?;
+    /// map.set("a.c", Tensor::zeros([2, 5])?)?;
+    /// let shapes: Vec<_> = map.iter().map(|(path, tensor)| format!("{path}: {}", tensor.shape())).collect();
+    /// assert_eq!(shapes, ["a.c: [2, 5]", "b: [2]"]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (String, &AnyTensor)> {
+        let mut all = Vec::new();
+        self.collect_into("", &mut all);
+        all.into_iter()
+    }
+
+    fn collect_into<'a>(&'a self, before: &str, all: &mut Vec<(String, &'a AnyTensor)>) {
+        for (name, entry) in &self.entries {
+            let path = if before.is_empty() { name.to_string() } else { format!("{before}.{name}") };
+            match entry {
+                Entry::Tensor(tensor) => all.push((path, tensor)),
+                Entry::Map(map) => map.collect_into(&path, all),
+            }
+        }
+    }
+
+    /// Calls `visit` with each tensor, in order.
+    fn walk<'a>(&'a self, visit: &mut impl FnMut(&'a AnyTensor)) {
+        for entry in self.entries.values() {
+            match entry {
+                Entry::Tensor(tensor) => visit(tensor),
+                Entry::Map(map) => map.walk(visit),
+            }
+        }
+    }
+
+    /// The same names, with what `make` makes of each tensor, in order, and of each batch.
+    fn rebuilt(
+        &self,
+        make: &mut impl FnMut(&AnyTensor) -> Result<AnyTensor>,
+        batch: &impl Fn(&Shape) -> Result<Shape>,
+    ) -> Result<TensorMap> {
+        let mut entries = BTreeMap::new();
+        for (name, entry) in &self.entries {
+            let made = match entry {
+                Entry::Tensor(tensor) => make(tensor).map(Entry::Tensor),
+                Entry::Map(map) => map.rebuilt(make, batch).map(Entry::Map),
+            };
+            entries.insert(name.clone(), made.map_err(|source| Error::at(name, source))?);
+        }
+        Ok(TensorMap { batch: batch(&self.batch)?, entries })
+    }
+
+    /// The same names and batches, with what `change` makes of each tensor, in order.
+    ///
+    /// # Errors
+    /// The first error of `change`; [`Error::Batch`] if what it makes does not begin with the batch.
+    ///
+    /// # Examples
+    /// ```
+    /// # use pagelock_tensor::{AnyTensor, Error, Tensor, TensorMap};
+    /// let mut map = TensorMap::new([2])?;
+    /// map.set("x", Tensor::ones([2])?)?;
+    /// let doubled = map.map_tensors(|_, tensor| Ok::<_, Error>((&tensor.typed::<f32>()? * 2.0)?.into()))?;
+    /// assert_eq!(doubled.get::<f32>("x")?.to_vec()?, [2.0, 2.0]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    pub fn map_tensors<E: From<Error>>(
+        &self,
+        mut change: impl FnMut(&str, &AnyTensor) -> Result<AnyTensor, E>,
+    ) -> Result<TensorMap, E> {
+        let mut map = TensorMap { batch: self.batch, entries: BTreeMap::new() };
+        self.change_into("", &mut map, &mut change)?;
+        Ok(map)
+    }
+
+    fn change_into<E: From<Error>>(
+        &self,
+        before: &str,
+        out: &mut TensorMap,
+        change: &mut impl FnMut(&str, &AnyTensor) -> Result<AnyTensor, E>,
+    ) -> Result<(), E> {
+        for (name, entry) in &self.entries {
+            let path = if before.is_empty() { name.to_string() } else { format!("{before}.{name}") };
+            let changed = match entry {
+                Entry::Tensor(tensor) => Entry::Tensor(change(&path, tensor)?),
+                Entry::Map(map) => {
+                    let mut inner = TensorMap { batch: map.batch, entries: BTreeMap::new() };
+                    map.change_into(&path, &mut inner, change)?;
+                    Entry::Map(inner)
+                }
+            };
+            if !begins_with(changed.shape(), &out.batch) {
+                return Err(Error::Batch { path, shape: *changed.shape(), batch: out.batch }.into());
+            }
+            out.entries.insert(name.clone(), changed);
+        }
+        Ok(())
+    }
+
+    /// Where all tensors are; none if they are not in one place, or there is none.
+    pub fn device(&self) -> Option<Device> {
+        let mut devices = Vec::new();
+        self.walk(&mut |tensor| {
+            let device = tensor.device();
+            if !devices.contains(&device) {
+                devices.push(device);
+            }
+        });
+        devices.pop().filter(|_| devices.is_empty())
+    }
+
+    /// The names here, for errors.
+    fn list(&self) -> String {
+        let names: Vec<&str> = self.entries.keys().take(10).map(|name| &**name).collect();
+        match self.entries.len() {
+            0 => "nothing".to_owned(),
+            n if n > 10 => format!("{} and {} more", names.join(", "), n - 10),
+            _ => names.join(", "),
+        }
+    }
+}
+
+impl Entry {
+    /// What has to begin with the batch.
+    fn shape(&self) -> &Shape {
+        match self {
+            Entry::Tensor(tensor) => tensor.shape(),
+            Entry::Map(map) => &map.batch,
+        }
+    }
+
+    /// How many maps are in each other below.
+    fn depth(&self) -> usize {
+        match self {
+            Entry::Tensor(_) => 0,
+            Entry::Map(map) => 1 + map.entries.values().map(Entry::depth).max().unwrap_or(0),
+        }
+    }
+}
+
+fn begins_with(shape: &Shape, batch: &Shape) -> bool {
+    shape.get(..batch.rank()) == Some(&**batch)
+}
+
+/// The names of a path.
+fn names(path: &str) -> Result<Vec<&str>> {
+    let names: Vec<&str> = path.split('.').collect();
+    if names.iter().any(|name| name.is_empty()) {
+        return Err(Error::Path { path: shortened(path), problem: "a name is empty" });
+    }
+    Ok(names)
+}
+
+/// A path that may be of any length, for errors.
+fn shortened(path: &str) -> String {
+    let start: String = path.chars().take(200).collect();
+    if start.len() < path.len() { format!("{start}…") } else { start }
+}
+
+/// As it prints: one line for each tensor.
+impl fmt::Debug for TensorMap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TensorMap {} {{", self.batch)?;
+        for (path, tensor) in self.iter() {
+            write!(f, "\n    {path}: {tensor:?}")?;
+        }
+        f.write_str(if self.is_empty() { "}" } else { "\n}" })
+    }
+}

@@ -1,0 +1,171 @@
+//! A [`TensorMap`] on its way: to devices, to page-locked memory, into one block.
+
+use pagelock_cuda::{How, PageLockedMemory};
+use pagelock_memory::{Resource, default_host};
+
+use super::{AnyTensor, TensorMap};
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::tensor::{Raw, typed};
+use crate::transfer::{many, page_locked, record};
+
+impl TensorMap {
+    /// This map on `device`: tensors that are there already as they are, copies of the others, all together, by the routes
+    /// that are fastest. Small ones, and those that lie [in one block](Self::consolidate), move as one copy.
+    ///
+    /// As with [`Tensor::to`](crate::Tensor::to), nothing can race, and gradients flow back. Ordinary memory needs no page-locked
+    /// copy first: it goes through a small page-locked ring that all copies share.
+    ///
+    /// # Errors
+    /// [`Error::DeviceMemory`] or [`Error::Memory`] if there is no room; [`Error::Cuda`].
+    ///
+    /// # Examples
+    /// ```
+    /// # use pagelock_tensor::{Device, Tensor, TensorMap};
+    /// let mut map = TensorMap::new([8])?;
+    /// map.set("x", Tensor::ones([8, 3])?)?;
+    /// let there = map.to(&Device::best())?;
+    /// assert_eq!(there.device(), Some(Device::best()));
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    pub fn to(&self, device: &Device) -> Result<TensorMap> {
+        self.to_by(device, How::default())
+    }
+
+    /// As [`to`](Self::to), by one route, or with at most so many threads that page-lock what ordinary memory holds, beside
+    /// the caller: what TensorDict's `non_blocking_pin` and `num_threads` say.
+    ///
+    /// # Errors
+    /// As [`to`](Self::to).
+    ///
+    /// # Examples
+    /// ```
+    /// # use pagelock_tensor::{Device, How, Tensor, TensorMap};
+    /// let mut map = TensorMap::new([8])?;
+    /// map.set("x", Tensor::ones([8, 3])?)?;
+    /// let there = map.to_by(&Device::best(), How { threads: Some(4), ..How::default() })?;
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    pub fn to_by(&self, device: &Device, how: How) -> Result<TensorMap> {
+        self.moved("to", |raws| many::all_to(raws, device, how))
+    }
+
+    /// This map in page-locked memory, from which GPUs copy fastest and while the program goes on: tensors that are there
+    /// already as they are, copies of the others in one block, made by as many threads as kernels use.
+    ///
+    /// # Errors
+    /// [`Error::Memory`] if the budget of page-locked memory refuses, or, without a GPU, the system's limit on locked pages;
+    /// [`Error::OnDevice`] for a tensor that is not on the host.
+    ///
+    /// # Examples
+    /// ```
+    /// # use pagelock_tensor::{Tensor, TensorMap};
+    /// let mut map = TensorMap::new([8])?;
+    /// map.set("x", Tensor::ones([8, 3])?)?;
+    /// assert!(map.pin_memory()?.is_pinned());
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    pub fn pin_memory(&self) -> Result<TensorMap> {
+        self.pin_memory_by(None)
+    }
+
+    /// As [`pin_memory`](Self::pin_memory), with so many threads, the caller among them.
+    ///
+    /// # Errors
+    /// As [`pin_memory`](Self::pin_memory).
+    pub fn pin_memory_by(&self, threads: Option<usize>) -> Result<TensorMap> {
+        self.pinned_in(page_locked(), threads)
+    }
+
+    /// As [`pin_memory`](Self::pin_memory), in the page-locked memory of that device.
+    ///
+    /// # Errors
+    /// As [`pin_memory`](Self::pin_memory); for the CPU, [`Error::BadArgument`].
+    pub fn pin_memory_for(&self, device: &Device) -> Result<TensorMap> {
+        match device {
+            Device::Cuda(cuda) => self.pinned_in(cuda.cuda().page_locked(), None),
+            Device::Cpu => Err(Error::BadArgument {
+                op: "pin_memory",
+                argument: "device",
+                value: device.to_string(),
+                expected: "only a GPU copies from page-locked memory; name one".to_owned(),
+            }),
+        }
+    }
+
+    fn pinned_in(&self, memory: &PageLockedMemory, threads: Option<usize>) -> Result<TensorMap> {
+        self.moved("pin_memory", |raws| {
+            let is_pinned: Vec<bool> = raws.iter().map(many::is_pinned).collect();
+            let rest: Vec<Raw> =
+                raws.iter().zip(&is_pinned).filter(|(_, pinned)| !**pinned).map(|(raw, _)| raw.clone()).collect();
+            let mut copies = copies_in("pin_memory", &rest, memory, threads)?.into_iter();
+            let pick = |(raw, is_pinned): (&Raw, bool)| if is_pinned { Some(raw.clone()) } else { copies.next() };
+            Ok(raws.iter().zip(is_pinned).filter_map(pick).collect())
+        })
+    }
+
+    /// Whether every tensor is in page-locked memory.
+    pub fn is_pinned(&self) -> bool {
+        let mut all = true;
+        self.walk(&mut |tensor| all = all && tensor.is_pinned());
+        all
+    }
+
+    /// Copies of all tensors, one behind the other in one block of memory, on the host or on the device where they are. A
+    /// block moves as one copy; it is given back with the last of its tensors.
+    ///
+    /// # Errors
+    /// [`Error::Memory`] or [`Error::DeviceMemory`] if there is no room; [`Error::OnDevice`] if they are not in one place.
+    ///
+    /// # Examples
+    /// ```
+    /// # use pagelock_tensor::{Tensor, TensorMap};
+    /// let mut map = TensorMap::new([8])?;
+    /// map.set("x", Tensor::ones([8, 3])?)?;
+    /// map.set("y", Tensor::ones([8])?)?;
+    /// assert!(!map.is_consolidated() && map.consolidate()?.is_consolidated());
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    pub fn consolidate(&self) -> Result<TensorMap> {
+        let device = self.device();
+        self.moved("consolidate", |raws| match &device {
+            Some(device @ Device::Cuda(cuda)) => many::all_in_device("consolidate", raws, device, cuda),
+            _ => copies_in("consolidate", raws, default_host(), None),
+        })
+    }
+
+    /// Whether all tensors lie in one block, in their order, so that one copy moves them all.
+    pub fn is_consolidated(&self) -> bool {
+        many::are_one(&self.raws())
+    }
+
+    fn raws(&self) -> Vec<Raw> {
+        let mut raws = Vec::new();
+        self.walk(&mut |tensor| raws.push(tensor.raw().clone()));
+        raws
+    }
+
+    /// The same map, with the tensors that `make` makes of all, in order; what it does is recorded for gradients.
+    fn moved(&self, name: &'static str, make: impl FnOnce(&[Raw]) -> Result<Vec<Raw>>) -> Result<TensorMap> {
+        let mut made = make(&self.raws())?.into_iter();
+        let place = &mut |tensor: &AnyTensor| {
+            let made = made.next().unwrap_or_else(|| unreachable!("as many are made as there are"));
+            Ok(recorded(name, tensor, made))
+        };
+        self.rebuilt(place, &|batch| Ok(*batch))
+    }
+}
+
+fn recorded(name: &'static str, from: &AnyTensor, made: Raw) -> AnyTensor {
+    if made.storage.is(&from.raw().storage) {
+        return from.clone();
+    }
+    match from.node() {
+        None => AnyTensor::new(made),
+        Some(_) => typed!(from.raw(), from => AnyTensor::from(record(name, &from, made))),
+    }
+}
+
+fn copies_in<R: Resource>(op: &'static str, raws: &[Raw], resource: &R, threads: Option<usize>) -> Result<Vec<Raw>> {
+    if raws.is_empty() { Ok(Vec::new()) } else { many::all_in(op, raws, resource, threads) }
+}

@@ -1,0 +1,190 @@
+//! Maps of tensors on their way between host and devices, on a device made of software and on a GPU.
+
+use pagelock_tensor::{AnyTensor, Create, DType, Device, How, Route, Tensor, TensorMap};
+use proptest::prelude::*;
+
+use crate::common::{devices, software};
+
+/// Software devices too: they copy.
+fn all_devices() -> Vec<Device> {
+    devices().into_iter().chain([software()]).collect()
+}
+
+/// Tensors of several types and lengths, dense and not, two of which share a storage.
+fn mixed() -> TensorMap {
+    let mut map = TensorMap::new([4]).unwrap();
+    let rows = Tensor::arange(0.0, 400.0, 1.0).unwrap().reshape([4, 100]).unwrap();
+    map.set("rows", &rows).unwrap();
+    map.set("columns", Tensor::arange(0.0, 40.0, 1.0).unwrap().reshape([10, 4]).unwrap().t().unwrap()).unwrap();
+    map.set("inner.some", rows.slice(1, 3..50, 2).unwrap()).unwrap();
+    map.set("inner.one", rows.select(1, 7).unwrap()).unwrap();
+    map.set("inner.labels", Tensor::<i64>::new([1, 2, 3, 4]).unwrap()).unwrap();
+    map.set("inner.masks", Tensor::<bool>::new([true, false, true, true]).unwrap()).unwrap();
+    map.set("inner.large", Tensor::full([4, 100_000], 7.0).unwrap()).unwrap();
+    map.set("inner.bytes", Tensor::<u8>::full([4, 3], 9).unwrap()).unwrap();
+    map.set("nothing", Tensor::zeros([4, 0]).unwrap()).unwrap();
+    map
+}
+
+/// Everything that a map shows.
+fn shown(map: &TensorMap) -> Vec<(String, DType, Vec<usize>, Vec<String>)> {
+    fn values(tensor: &AnyTensor) -> Vec<String> {
+        fn of<T: pagelock_tensor::Element>(tensor: Tensor<T>) -> Vec<String> {
+            tensor.to_vec().unwrap().iter().map(|value| format!("{value:?}")).collect()
+        }
+        match tensor.dtype() {
+            DType::F32 => of(tensor.typed::<f32>().unwrap()),
+            DType::I64 => of(tensor.typed::<i64>().unwrap()),
+            DType::U8 => of(tensor.typed::<u8>().unwrap()),
+            _ => of(tensor.typed::<bool>().unwrap()),
+        }
+    }
+    map.iter().map(|(path, tensor)| (path, tensor.dtype(), tensor.dims().to_vec(), values(tensor))).collect()
+}
+
+#[test]
+fn a_map_comes_back_as_it_went_by_every_route() {
+    for device in all_devices() {
+        for route in [None, Some(Route::Direct), Some(Route::Staged), Some(Route::Packed)] {
+            for threads in [None, Some(0), Some(3)] {
+                let how = How { route, threads };
+                let there = mixed().to_by(&device, how).unwrap();
+                assert_eq!(there.device(), Some(device.clone()));
+                assert_eq!(shown(&there.to_by(&Device::Cpu, how).unwrap()), shown(&mixed()), "{device}, {how:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_pinned_map_is_one_block_and_comes_back_as_it_went() {
+    for device in all_devices() {
+        let pinned = match &device {
+            Device::Cpu => mixed().pin_memory().unwrap(),
+            device => mixed().pin_memory_for(device).unwrap(),
+        };
+        assert!(pinned.is_pinned() && !mixed().is_pinned());
+        let there = pinned.to(&device).unwrap();
+        assert_eq!(shown(&there.to(&Device::Cpu).unwrap()), shown(&mixed()), "{device}");
+    }
+}
+
+#[test]
+fn a_consolidated_map_stays_one_on_its_way() {
+    let mut map = TensorMap::new(()).unwrap();
+    (0..20).for_each(|i| map.set(&format!("x{i}"), Tensor::full([i + 1], i as f32).unwrap()).unwrap());
+    let software = pagelock_cuda::Device::software(Default::default()).unwrap();
+    let device = Device::try_from(&software).unwrap();
+    let pinned = map.pin_memory_for(&device).unwrap();
+    assert!(pinned.is_consolidated() && !map.is_consolidated());
+    let there = pinned.to(&device).unwrap();
+    assert!(there.is_consolidated());
+    let back = there.to(&Device::Cpu).unwrap();
+    assert!(back.is_consolidated() && back.is_pinned());
+    assert_eq!(back.get::<f32>("x19").unwrap().to_vec().unwrap(), [19.0; 20]);
+    assert!(map.consolidate().unwrap().is_consolidated());
+    assert!(map.to(&device).unwrap().consolidate().unwrap().is_consolidated());
+}
+
+#[test]
+fn tensors_in_one_block_are_changed_apart() {
+    for device in devices() {
+        let mut map = TensorMap::new(()).unwrap();
+        map.set("a", Tensor::ones([10]).unwrap()).unwrap();
+        map.set("b", Tensor::ones([10]).unwrap()).unwrap();
+        let there = map.consolidate().unwrap().to(&device).unwrap();
+        assert!(there.is_consolidated());
+        let [a, b] = ["a", "b"].map(|path| there.get::<f32>(path).unwrap());
+        a.zero_().unwrap();
+        assert_eq!((a.version(), b.version()), (1, 0));
+        assert_eq!((a.to_vec().unwrap(), b.to_vec().unwrap()), (vec![0.0; 10], vec![1.0; 10]));
+    }
+}
+
+#[test]
+fn sources_that_change_after_they_were_sent_do_not_change_what_was_sent() {
+    for pinned in [false, true] {
+        let device = software();
+        let map = if pinned { mixed().pin_memory_for(&device).unwrap() } else { mixed() };
+        let there = map.to(&device).unwrap();
+        map.get::<f32>("rows").unwrap().fill_(-1.0).unwrap();
+        map.get::<f32>("inner.large").unwrap().fill_(-1.0).unwrap();
+        assert_eq!(shown(&there), shown(&mixed()), "pinned: {pinned}");
+    }
+}
+
+#[test]
+fn the_memory_of_a_packed_map_goes_with_its_last_tensor() {
+    let software = pagelock_cuda::Device::software(Default::default()).unwrap();
+    let device = Device::try_from(&software).unwrap();
+    let there = mixed().to(&device).unwrap();
+    let last = there.get::<f32>("rows").unwrap();
+    drop(there);
+    assert!(software.pool_stats().live.0 >= 1_600);
+    drop(last);
+    assert_eq!(software.pool_stats().live.0, 0);
+}
+
+#[test]
+fn gradients_go_back_to_where_the_tensors_came_from() {
+    let device = software();
+    let x = Tensor::ones([3]).unwrap().set_requires_grad(true);
+    let mut map = TensorMap::new(()).unwrap();
+    map.set("x", &x).unwrap();
+    let there = map.pin_memory_for(&device).unwrap().to(&device).unwrap().get::<f32>("x").unwrap();
+    let gradient = Tensor::on(&device).new([1.0, 2.0, 3.0]).unwrap();
+    let options = pagelock_tensor::autograd::Backward { gradient: Some(gradient), ..Default::default() };
+    there.backward_with(options).unwrap();
+    assert_eq!(x.grad().unwrap().to_vec().unwrap(), [1.0, 2.0, 3.0]);
+}
+
+#[test]
+fn a_list_of_tensors_moves_as_one() {
+    for device in all_devices() {
+        let tensors: Vec<Tensor> = (0..300).map(|i| Tensor::full([i], i as f32).unwrap()).collect();
+        let there = Tensor::all_to(&tensors, &device).unwrap();
+        for (i, tensor) in there.iter().enumerate() {
+            assert_eq!(tensor.device(), device);
+            assert_eq!(tensor.to_vec().unwrap(), vec![i as f32; i]);
+        }
+    }
+}
+
+#[test]
+fn what_does_not_fit_a_device_is_refused_with_the_largest_shape() {
+    let software = pagelock_cuda::Device::software(Default::default()).unwrap();
+    software.memory_budget().set_limit(pagelock_memory::ByteSize::kib(64));
+    let device = Device::try_from(&software).unwrap();
+    let error = mixed().to(&device).unwrap_err().to_string();
+    assert!(error.starts_with("to: no memory for [4, 100000] of float32: cannot take"), "{error}");
+}
+
+fn tensors() -> impl Strategy<Value = Vec<(Vec<usize>, bool)>> {
+    prop::collection::vec((prop::collection::vec(0_usize..7, 0..4), any::<bool>()), 0..12)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+
+    #[test]
+    fn any_map_goes_round(shapes in tensors(), pin: bool, consolidate: bool, threads in prop::option::of(0_usize..4)) {
+        let device = software();
+        let mut map = TensorMap::new(()).unwrap();
+        for (at, (shape, is_bool)) in shapes.iter().enumerate() {
+            let len: usize = shape.iter().product();
+            let path = format!("{}.x{at}", ["a", "b.c", "d"][at % 3]);
+            if *is_bool {
+                let values: Vec<bool> = (0..len).map(|i| (i + at) % 3 == 0).collect();
+                map.set(&path, Tensor::from_slice(&values, &shape[..]).unwrap()).unwrap();
+            } else {
+                let values: Vec<i64> = (0..len as i64).map(|i| i * 1_000 + at as i64).collect();
+                map.set(&path, Tensor::from_slice(&values, &shape[..]).unwrap()).unwrap();
+            }
+        }
+        let mut sent = if pin { map.pin_memory_by(threads).unwrap() } else { map.clone() };
+        sent = if consolidate { sent.consolidate().unwrap() } else { sent };
+        let there = sent.to_by(&device, How { threads, ..How::default() }).unwrap();
+        let moved = if consolidate { there.consolidate()? } else { there };
+        prop_assert_eq!(shown(&moved.to(&Device::Cpu)?), shown(&map));
+    }
+}
