@@ -1,6 +1,6 @@
 //! Everything that can go wrong, with the numbers and the way out in the text.
 
-use std::fmt;
+use std::{fmt, io};
 
 use pagelock_memory::ByteSize;
 
@@ -220,6 +220,13 @@ pub enum Error {
         text: String,
     },
 
+    /// A file could not be read.
+    #[error("cannot read the file: {}", unreadable(source))]
+    File {
+        /// What the system said.
+        source: io::Error,
+    },
+
     /// Rows do not fit the buffer.
     #[error(
         "{rows} rows of {width} elements, {stride} apart, need {needed} elements with the stride at least the width, \
@@ -301,6 +308,13 @@ impl OnDevice {
             OnDevice::Kernel => "use a stream of the kernel's device, or compile it for the other device too",
             OnDevice::Graph => "launch it on a stream of its device, or capture its work on the other device",
         }
+    }
+}
+
+fn unreadable(source: &io::Error) -> String {
+    match source.kind() {
+        io::ErrorKind::UnexpectedEof => "it ends before what was asked for; it was cut short: get it again".to_owned(),
+        _ => source.to_string(),
     }
 }
 

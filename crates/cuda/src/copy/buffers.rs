@@ -110,7 +110,9 @@ impl Stream {
     /// stream.upload_parts(&[&parts[0], &parts[1]], &mut on_device)?;
     /// # Ok::<(), pagelock_cuda::Error>(())
     /// ```
+    #[track_caller]
     pub fn upload_parts<'a>(&self, sources: &[&HostBuffer], target: impl Into<DeviceViewMut<'a, u8>>) -> Result<()> {
+        let _here = sanitize::here();
         let target = target.into();
         host_function::refuse_inside()?;
         target.check_beside(self.core())?;
@@ -162,7 +164,9 @@ impl Stream {
     /// assert_eq!(host.bytes(), [0; 100]); // waits for the copy
     /// # Ok::<(), pagelock_cuda::Error>(())
     /// ```
+    #[track_caller]
     pub fn download_parts(&self, sources: &[&DeviceBuffer<u8>], target: &mut HostBuffer) -> Result<()> {
+        let _here = sanitize::here();
         host_function::refuse_inside()?;
         let [first, .., last] = sources else {
             return match sources.first() {

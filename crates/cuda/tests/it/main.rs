@@ -7,6 +7,7 @@ mod device_memory;
 mod errors;
 mod every_device;
 mod failures;
+mod files;
 mod graphs;
 mod host_calls;
 mod kernels;

@@ -7,7 +7,7 @@ use crate::{
     buffer::{DeviceBuffer, DeviceView},
     copy::same_length,
     error::Result,
-    host_function,
+    host_function, sanitize,
     stream::Stream,
 };
 
@@ -27,7 +27,9 @@ impl Stream {
     /// assert_eq!(target, [0; 4]);
     /// # Ok::<(), pagelock_cuda::Error>(())
     /// ```
+    #[track_caller]
     pub fn download_bytes<'a>(&self, source: impl Into<DeviceView<'a, u8>>, target: &mut [u8], how: How) -> Result<()> {
+        let _here = sanitize::here();
         let source = source.into();
         match self.device().route(how, load(target.len(), 1))? {
             Route::Direct => self.scope(|scope| scope.download(source, target)),
@@ -53,7 +55,9 @@ impl Stream {
     /// assert_eq!((first, second), ([0; 400], [0; 500]));
     /// # Ok::<(), pagelock_cuda::Error>(())
     /// ```
+    #[track_caller]
     pub fn download_all(&self, sources: &[&DeviceBuffer<u8>], targets: &mut [&mut [u8]], how: How) -> Result<()> {
+        let _here = sanitize::here();
         host_function::refuse_inside()?;
         same_length(sources.len(), targets.len())?;
         let (mut direct, mut staged) = (Vec::new(), Vec::new());

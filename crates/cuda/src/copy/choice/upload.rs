@@ -6,7 +6,7 @@ use super::{Bytes, Direction, HostBytes, How, Load, Route};
 use crate::{
     buffer::{DeviceBuffer, DeviceViewMut},
     error::Result,
-    host_function,
+    host_function, sanitize,
     stream::Stream,
 };
 
@@ -28,12 +28,14 @@ impl Stream {
     /// assert_eq!(stream.read(&on_device)?, [1, 2, 3, 4]);
     /// # Ok::<(), pagelock_cuda::Error>(())
     /// ```
+    #[track_caller]
     pub fn upload_bytes<'a>(
         &self,
         source: HostBytes<'_>,
         target: impl Into<DeviceViewMut<'a, u8>>,
         how: How,
     ) -> Result<()> {
+        let _here = sanitize::here();
         let target = target.into();
         match (self.device().route(how, load(&source, 1))?, &source.0) {
             (Route::Direct, Bytes::Locked(buffer, range)) => self.upload_range(buffer, range.clone(), target),
@@ -60,7 +62,9 @@ impl Stream {
     /// assert_eq!(stream.read(&buffers[99])?, [99; 1_000]);
     /// # Ok::<(), pagelock_cuda::Error>(())
     /// ```
+    #[track_caller]
     pub fn upload_all(&self, sources: &[HostBytes<'_>], how: How) -> Result<Vec<DeviceBuffer<u8>>> {
+        let _here = sanitize::here();
         host_function::refuse_inside()?;
         let mut buffers: Vec<Option<DeviceBuffer<u8>>> = sources.iter().map(|_| None).collect();
         let [mut direct, mut staged, mut packed] = [(); 3].map(|()| Vec::new());

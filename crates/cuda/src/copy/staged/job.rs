@@ -6,16 +6,21 @@
 //!
 //! Invariant: host memory and slots are touched only for granules that were taken and not yet counted in `finished`.
 //! A call closes its job, and waits until all that were taken are finished, before it lets go of either.
+//!
+//! The bytes may also be those of a file, read straight into the slots. What cannot be read stays undone, and is noted.
 
 use std::{
-    hint,
+    fs::File,
+    hint, io,
     ops::Range,
-    ptr,
+    os::unix::fs::FileExt,
+    ptr, slice,
     sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering},
     thread,
 };
 
 use super::stores::{self, Stores};
+use crate::sync::{Mutex, lock};
 
 /// See the head of the file.
 pub(super) struct Job {
@@ -28,6 +33,8 @@ pub(super) struct Job {
     next: OwnLine<AtomicUsize>,     // the granule that is taken next
     ready: OwnLine<AtomicUsize>,    // granules of published pieces; Release after the slot is set
     finished: OwnLine<AtomicUsize>, // granules; Release after the copy
+    file: Option<File>,
+    failure: Mutex<Option<io::Error>>, // guards the first one, until the call takes it
 }
 
 /// On a cache line of its own (processors fetch two at once): threads that write it do not disturb those that read others.
@@ -50,9 +57,26 @@ pub(super) struct Piece {
     done: AtomicU64, // one bit for each granule; Release after the copy
 }
 
+/// Where bytes begin: in memory, or in the job's file.
+#[derive(Clone, Copy)]
+pub(super) enum Start {
+    Memory(*mut u8),
+    File(u64),
+}
+
+impl Start {
+    /// So many bytes further on.
+    pub(super) fn offset(self, bytes: usize) -> Self {
+        match self {
+            Start::Memory(start) => Start::Memory(start.wrapping_add(bytes)),
+            Start::File(start) => Start::File(start + bytes as u64),
+        }
+    }
+}
+
 /// Bytes that lie together on the host.
 struct Run {
-    start: *mut u8,
+    start: Start,
     offset: usize, // in the piece
     len_bytes: usize,
 }
@@ -74,13 +98,22 @@ pub(super) struct Plan {
     runs: Vec<Run>,
     granules: usize,
     helpers: usize,
+    file: Option<File>,
 }
 
 impl Plan {
     /// For pieces of at most `piece_bytes`.
     pub(super) fn new(piece_bytes: usize, granule_bytes: usize) -> Self {
         debug_assert!(piece_bytes.div_ceil(granule_bytes) <= GRANULES);
-        Self { piece_bytes, granule_bytes, pieces: Vec::new(), runs: Vec::new(), granules: 0, helpers: usize::MAX }
+        Self {
+            piece_bytes,
+            granule_bytes,
+            pieces: Vec::new(),
+            runs: Vec::new(),
+            granules: 0,
+            helpers: usize::MAX,
+            file: None,
+        }
     }
 
     /// With at most so many threads beside the caller.
@@ -88,18 +121,27 @@ impl Plan {
         Self { helpers: most.unwrap_or(usize::MAX), ..self }
     }
 
+    /// For bytes of that file too.
+    pub(super) fn reading(self, file: File) -> Self {
+        Self { file: Some(file), ..self }
+    }
+
+    pub(super) fn reads_a_file(&self) -> bool {
+        self.file.is_some()
+    }
+
     /// Adds bytes that become as many pieces as they need; calls `made` with the offset and length of each.
-    pub(super) fn add(&mut self, start: *mut u8, len_bytes: usize, mut made: impl FnMut(usize, usize)) {
+    pub(super) fn add(&mut self, start: Start, len_bytes: usize, mut made: impl FnMut(usize, usize)) {
         for offset in (0..len_bytes).step_by(self.piece_bytes) {
             let len = self.piece_bytes.min(len_bytes - offset);
-            self.runs.push(Run { start: start.wrapping_add(offset), offset: 0, len_bytes: len });
+            self.runs.push(Run { start: start.offset(offset), offset: 0, len_bytes: len });
             self.close_piece(self.runs.len() - 1, len);
             made(offset, len);
         }
     }
 
     /// Adds one piece of several runs, each with its offset in the piece, in ascending order.
-    pub(super) fn add_packed(&mut self, runs: impl Iterator<Item = (*mut u8, usize, usize)>, len_bytes: usize) {
+    pub(super) fn add_packed(&mut self, runs: impl Iterator<Item = (Start, usize, usize)>, len_bytes: usize) {
         let first = self.runs.len();
         self.runs.extend(runs.map(|(start, offset, len_bytes)| Run { start, offset, len_bytes }));
         self.close_piece(first, len_bytes);
@@ -139,6 +181,8 @@ impl Plan {
             next: OwnLine(AtomicUsize::new(0)),
             ready: OwnLine(AtomicUsize::new(0)),
             finished: OwnLine(AtomicUsize::new(0)),
+            file: self.file,
+            failure: Mutex::new(None),
         }
     }
 }
@@ -169,10 +213,18 @@ impl Job {
         let at = self.pieces.partition_point(|piece| piece.first_granule <= granule) - 1;
         let piece = &self.pieces[at];
         let local = granule - piece.first_granule;
-        self.copy(piece, local);
-        piece.done.fetch_or(1 << local, Ordering::Release);
+        match self.copy(piece, local) {
+            Ok(()) => drop(piece.done.fetch_or(1 << local, Ordering::Release)),
+            Err(error) => drop(lock(&self.failure).get_or_insert(error)),
+        }
         self.finished.0.fetch_add(1, Ordering::Release);
         true
+    }
+
+    /// Why something could not be read, if that is so.
+    pub(super) fn failure(&self) -> Option<io::Error> {
+        self.file.as_ref()?;
+        lock(&self.failure).take()
     }
 
     /// Nobody takes a granule any more; returns when those that were taken are finished.
@@ -197,7 +249,7 @@ impl Job {
         piece.len_bytes.div_ceil(self.granule_bytes)
     }
 
-    fn copy(&self, piece: &Piece, granule: usize) {
+    fn copy(&self, piece: &Piece, granule: usize) -> io::Result<()> {
         let start = granule * self.granule_bytes;
         let end = (start + self.granule_bytes).min(piece.len_bytes);
         let slot = piece.slot.load(Ordering::Relaxed); // `take` acquired `ready`
@@ -205,17 +257,29 @@ impl Job {
         let first = runs.partition_point(|run| run.offset + run.len_bytes <= start);
         for run in runs[first..].iter().take_while(|run| run.offset < end) {
             let (from, to) = (start.max(run.offset), end.min(run.offset + run.len_bytes));
-            let host = run.start.wrapping_add(from - run.offset);
-            let staged = slot.wrapping_add(from);
-            let (source, target) = match self.direction {
-                Direction::ToSlots => (host, staged),
-                Direction::FromSlots => (staged, host),
-            };
-            let len_bytes = to - from;
-            // SAFETY: both ranges are inside the run and the slot, which the call keeps for as long as granules may be
-            // taken (the invariant); only this thread has this granule; a slot and a caller's slice do not overlap.
-            unsafe { stores::copy(self.stores, source.cast_const(), target, len_bytes) };
+            let (staged, len_bytes) = (slot.wrapping_add(from), to - from);
+            match (run.start.offset(from - run.offset), &self.file) {
+                (Start::Memory(host), _) => self.copy_memory(host, staged, len_bytes),
+                (Start::File(at), Some(file)) => {
+                    // SAFETY: the range is inside the slot, whose bytes are initialized, and which the call keeps for as long
+                    // as granules may be taken (the invariant); only this thread has this granule.
+                    let target = unsafe { slice::from_raw_parts_mut(staged, len_bytes) };
+                    file.read_exact_at(target, at)?;
+                }
+                (Start::File(_), None) => unreachable!("a plan for bytes of a file has it"),
+            }
         }
+        Ok(())
+    }
+
+    fn copy_memory(&self, host: *mut u8, staged: *mut u8, len_bytes: usize) {
+        let (source, target) = match self.direction {
+            Direction::ToSlots => (host, staged),
+            Direction::FromSlots => (staged, host),
+        };
+        // SAFETY: both ranges are inside the run and the slot, which the call keeps for as long as granules may be taken (the
+        // invariant); only this thread has this granule; a slot and a caller's slice do not overlap.
+        unsafe { stores::copy(self.stores, source.cast_const(), target, len_bytes) };
     }
 }
 
@@ -243,9 +307,12 @@ mod tests {
         let source: Vec<u8> = (0..=255).cycle().take(1_000).collect();
         let start = source.as_ptr().cast_mut();
         let mut plan = Plan::new(640, 10);
-        plan.add(start, 700, |_, _| {});
+        plan.add(Start::Memory(start), 700, |_, _| {});
         let runs = [(700, 0, 3), (703, 5, 97), (800, 110, 200)];
-        plan.add_packed(runs.iter().map(|&(from, offset, len)| (start.wrapping_add(from), offset, len)), 310);
+        plan.add_packed(
+            runs.iter().map(|&(from, offset, len)| (Start::Memory(start.wrapping_add(from)), offset, len)),
+            310,
+        );
         let mut slots = [[7_u8; 640]; 3];
         let job = plan.into_job(Direction::ToSlots, stores);
         for (piece, slot) in slots.iter_mut().enumerate() {
@@ -269,7 +336,7 @@ mod tests {
         let source = [1_u8; 100];
         let mut slot = [0_u8; 100];
         let mut plan = Plan::new(100, 10);
-        plan.add(source.as_ptr().cast_mut(), 100, |_, _| {});
+        plan.add(Start::Memory(source.as_ptr().cast_mut()), 100, |_, _| {});
         let job = plan.into_job(Direction::ToSlots, Stores::Ordinary);
 
         assert!(!job.work());

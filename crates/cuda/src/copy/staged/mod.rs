@@ -7,7 +7,7 @@
 //! - `job.rs`: the processor's part of a copy, in granules; `crew.rs`: the threads that take them;
 //! - `stores.rs`: how they write; `ring.rs`: the slots; `up.rs` and `down.rs`: a call, from its first slot to its last;
 //! - `manners.rs`: how it lets the copies of other streams go first;
-//! - `packed.rs`: many small slices as one copy;
+//! - `packed.rs`: many small slices as one copy; `file.rs`: bytes of a file, which never are in memory but in the slots;
 //! - `shape.rs` and `calibrate.rs`: how large the ring is, how many threads help, and how that is measured.
 //!
 //! An upload returns when its source may be changed, a download when its target may be read. After an error, or when a
@@ -16,6 +16,7 @@
 mod calibrate;
 mod crew;
 mod down;
+mod file;
 mod job;
 mod manners;
 mod packed;
@@ -24,7 +25,10 @@ mod shape;
 mod stores;
 mod up;
 
-use std::{ops::Range, sync::Arc};
+use std::{
+    ops::Range,
+    sync::{Arc, OnceLock},
+};
 
 use pagelock_memory::ByteSize;
 
@@ -32,7 +36,7 @@ pub(super) use self::shape::{machine_name, user_cache};
 use self::{
     crew::Crew,
     down::Download,
-    job::{Direction, GRANULES, Plan},
+    job::{Direction, GRANULES, Plan, Start},
     ring::{Ring, Share},
     stores::Stores,
     up::Upload,
@@ -61,6 +65,8 @@ pub(crate) struct Staging {
     granule_bytes: usize,
     /// Those who fill slots and those who empty them.
     crews: [Crew; 2],
+    readers: OnceLock<Crew>, // of files: reading takes more threads than copying
+    threads: usize,
 }
 
 /// Where a device has its [`Staging`], once it is used.
@@ -108,6 +114,8 @@ impl Staging {
                 Crew::start("staging up", config.threads.min(FILLERS)),
                 Crew::start("staging down", config.threads),
             ],
+            readers: OnceLock::new(),
+            threads: config.threads,
         }
     }
 
@@ -117,7 +125,13 @@ impl Staging {
 
     fn crew_for(&self, plan: &Plan, direction: Direction) -> Option<&Crew> {
         let [up, down] = &self.crews;
-        let crew = if direction == Direction::ToSlots { up } else { down };
+        let crew = match direction {
+            Direction::ToSlots if plan.reads_a_file() => {
+                self.readers.get_or_init(|| Crew::start("staging file", self.threads))
+            }
+            Direction::ToSlots => up,
+            Direction::FromSlots => down,
+        };
         (plan.granules() > FEW_GRANULES && plan.helpers().min(crew.threads()) > 0).then_some(crew)
     }
 
@@ -403,7 +417,8 @@ impl Stream {
             same_length(source.len(), target.len())?;
             let (buffer, address) = (targets.len(), target.address());
             targets.push(target.access());
-            plan.add(source.as_ptr().cast::<u8>().cast_mut(), target.len_bytes(), |offset, len_bytes| {
+            let start = Start::Memory(source.as_ptr().cast::<u8>().cast_mut());
+            plan.add(start, target.len_bytes(), |offset, len_bytes| {
                 parts.push(Part { buffers: buffer..buffer + 1, address: address.offset(offset), len_bytes });
             });
         }
@@ -445,7 +460,7 @@ impl Stream {
         for (source, target) in &mut targets {
             let (buffer, address) = (sources.len(), source.address());
             sources.push(source.access());
-            plan.add(target.as_mut_ptr().cast(), source.len_bytes(), |offset, len_bytes| {
+            plan.add(Start::Memory(target.as_mut_ptr().cast()), source.len_bytes(), |offset, len_bytes| {
                 parts.push(Part { buffers: buffer..buffer + 1, address: address.offset(offset), len_bytes });
             });
         }

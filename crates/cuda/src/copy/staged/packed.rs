@@ -2,7 +2,10 @@
 
 use std::{fmt, ops::Range};
 
-use super::{Part, Staging, job::Plan};
+use super::{
+    Part, Staging,
+    job::{Plan, Start},
+};
 use crate::{
     buffer::{DeviceBuffer, DeviceView, DeviceViewMut},
     driver::Address,
@@ -99,7 +102,7 @@ impl Stream {
         let mut buffer = self.allocate::<T>(len)?;
         let staging = Staging::of(self)?;
         let plan = staging.plan(usize::MAX).with_helpers(threads);
-        let starts = slices.iter().map(|slice| slice.as_ptr().cast::<u8>().cast_mut());
+        let starts = slices.iter().map(|slice| Start::Memory(slice.as_ptr().cast::<u8>().cast_mut()));
         let (plan, parts) = pieces::<T>(plan, starts, &ranges, buffer.address(), &[]);
         staging.upload(self.core(), plan, &[buffer.view_mut().access()], &parts)?;
         Ok(Packed { buffer, ranges })
@@ -135,7 +138,7 @@ impl Stream {
         let staging = Staging::of(self)?;
         let plan =
             staging.plan((source.len_bytes() / 8).max(super::LEAST_PIECE).next_multiple_of(staging.granule_bytes));
-        let starts = targets.iter_mut().map(|target| target.as_mut_ptr().cast::<u8>());
+        let starts = targets.iter_mut().map(|target| Start::Memory(target.as_mut_ptr().cast::<u8>()));
         let (plan, parts) = pieces::<T>(plan, starts, &packed.ranges, packed.buffer.address(), &[]);
         staging.download(self.core(), plan, &[source.access()], &parts)
     }
@@ -159,7 +162,7 @@ impl Stream {
         let staging = Staging::of(self)?;
         let total = ranges.last().map_or(0, |range| range.end);
         let plan = staging.plan((total / 8).max(super::LEAST_PIECE).next_multiple_of(staging.granule_bytes));
-        let starts = targets.iter_mut().map(|target| target.as_mut_ptr());
+        let starts = targets.iter_mut().map(|target| Start::Memory(target.as_mut_ptr()));
         let (plan, parts) = pieces::<u8>(plan.with_helpers(threads), starts, &ranges, first.address(), sources);
         let accesses: Vec<_> = sources.iter().map(|source| source.view().access()).collect();
         staging.download(self.core(), plan, &accesses, &parts)
@@ -167,7 +170,7 @@ impl Stream {
 }
 
 /// Where slices of these lengths go, and how many elements that takes.
-fn layout<T: Element>(lens: impl Iterator<Item = usize>) -> Result<(Vec<Range<usize>>, usize)> {
+pub(super) fn layout<T: Element>(lens: impl Iterator<Item = usize>) -> Result<(Vec<Range<usize>>, usize)> {
     len_bytes::<T>(0)?; // the element's own conditions, when this is compiled
     let step = (ALIGN / size_of::<T>()).max(1);
     let mut end = 0_usize;
@@ -184,9 +187,9 @@ fn layout<T: Element>(lens: impl Iterator<Item = usize>) -> Result<(Vec<Range<us
 
 /// Cuts what begins at `address` into pieces, and each slice where a piece ends. `buffers` are the slices' own, if they have
 /// some, else all have one.
-fn pieces<T: Element>(
+pub(super) fn pieces<T: Element>(
     mut plan: Plan,
-    starts: impl Iterator<Item = *mut u8>,
+    starts: impl Iterator<Item = Start>,
     ranges: &[Range<usize>],
     address: Address,
     buffers: &[&DeviceBuffer<u8>],
@@ -194,7 +197,7 @@ fn pieces<T: Element>(
     let piece_bytes = plan.piece_bytes();
     let mut parts = Vec::new();
     let (mut piece_start, mut piece_end, mut first) = (0, 0, 0);
-    let mut runs: Vec<(*mut u8, usize, usize)> = Vec::new();
+    let mut runs: Vec<(Start, usize, usize)> = Vec::new();
     let mut close = |runs: &mut Vec<_>, bytes: Range<usize>, slices: Range<usize>| {
         if !bytes.is_empty() {
             plan.add_packed(runs.drain(..), bytes.len());
@@ -211,7 +214,7 @@ fn pieces<T: Element>(
                 (piece_start, first) = (offset, at);
             }
             let len = (piece_start + piece_bytes).min(bytes.end) - offset;
-            runs.push((start.wrapping_add(offset - bytes.start), offset - piece_start, len));
+            runs.push((start.offset(offset - bytes.start), offset - piece_start, len));
             offset += len;
             piece_end = offset;
         }

@@ -13,7 +13,7 @@ use super::{
     ring::{Share, Slot},
 };
 use crate::{
-    error::Result,
+    error::{Error, Result},
     stream::{Access, StreamCore, Unqueued},
     ticket::InUse,
 };
@@ -72,6 +72,9 @@ impl<'a> Upload<'a> {
     pub(super) fn run(mut self) -> Result<()> {
         let mut idle = 0;
         while self.sending.piece < self.parts.len() {
+            if let Some(source) = self.at_work.job().failure() {
+                return Err(Error::File { source });
+            }
             let published = self.publish_what_has_slots()?;
             let sent = self.send()?;
             if published || sent || self.at_work.job().work() {
