@@ -60,8 +60,7 @@ pub(crate) fn all(guide: &Guide, torch: Option<&Torch>, out: &Path) -> Result<()
     let counts = factors.counts.iter();
     let by_count = [
         ("to, one by one", GREY, counts.clone().map(|row| (row.count as f64, row.one_by_one_ms)).collect()),
-        ("one call for all", GREEN, counts.clone().map(|row| (row.count as f64, row.one_call_ms)).collect()),
-        ("packed into one", OURS, counts.map(|row| (row.count as f64, row.packed_ms)).collect()),
+        ("Tensor::all_to", OURS, counts.map(|row| (row.count as f64, row.as_one_ms)).collect()),
     ];
     let axes = Axes { title: "The same bytes, by the number of tensors", x: "tensors", y: "ms", scale: Scale::LogBoth };
     lines(&axes, &by_count, &out.join("counts.svg"))

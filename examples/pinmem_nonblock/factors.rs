@@ -4,8 +4,8 @@ use std::thread;
 
 use anyhow::{Result, anyhow};
 use pagelock::{
-    cuda::{self, Pinned, StagingConfig},
-    memory::Resource,
+    cuda::{self, Direction, Load, Pinned, StagingConfig},
+    memory::{Kind, Resource},
     prelude::*,
 };
 use serde::Serialize;
@@ -18,6 +18,8 @@ pub(crate) struct Factors {
     pub(crate) engines: Vec<Engines>,
     pub(crate) sizes: Vec<BySize>,
     pub(crate) counts: Vec<ByCount>,
+    /// How `to` moves the guide's tensors, and why, in its own words.
+    pub(crate) choices: Vec<String>,
 }
 
 /// Gigabytes per second from and to ordinary memory, with so many helping threads.
@@ -53,12 +55,17 @@ pub(crate) struct ByCount {
     pub(crate) count: usize,
     pub(crate) bytes: usize,
     pub(crate) one_by_one_ms: f64,
-    pub(crate) one_call_ms: f64,
-    pub(crate) packed_ms: f64,
+    pub(crate) as_one_ms: f64,
 }
 
 pub(crate) fn measure(place: &Place) -> Result<Factors> {
-    Ok(Factors { cores: cores(place)?, engines: engines(place)?, sizes: sizes(place)?, counts: counts(place)? })
+    Ok(Factors {
+        cores: cores(place)?,
+        engines: engines(place)?,
+        sizes: sizes(place)?,
+        counts: counts(place)?,
+        choices: choices(place)?,
+    })
 }
 
 fn cores(place: &Place) -> Result<Vec<Cores>> {
@@ -170,7 +177,7 @@ fn sizes(place: &Place) -> Result<Vec<BySize>> {
 }
 
 fn counts(place: &Place) -> Result<Vec<ByCount>> {
-    let (gpu, stream, total) = (&place.gpu, place.cuda.stream()?, place.sizes.bulk_bytes / 8);
+    let (gpu, total) = (&place.gpu, place.sizes.bulk_bytes / 8);
     let runs = 2 * place.sizes.few_runs;
     let mut counts = Vec::new();
     for count in [1, 10, 100, 1_000, 10_000] {
@@ -182,24 +189,28 @@ fn counts(place: &Place) -> Result<Vec<ByCount>> {
             gpu.synchronize()?;
             Ok(moved)
         })?;
-        drop(tensors);
-        let sources = vec![vec![1.0_f32; len]; count];
-        let slices: Vec<&[f32]> = sources.iter().map(|source| &source[..]).collect();
-        let one_call = place.time(runs, || {
-            let mut buffers = (0..count).map(|_| stream.allocate::<f32>(len)).collect::<cuda::Result<Vec<_>>>()?;
-            stream.upload_each(slices.iter().copied().zip(buffers.iter_mut().map(|buffer| buffer.view_mut())))?;
-            stream.synchronize()?;
-            Ok(buffers)
+        let as_one = place.time(runs, || {
+            let moved = Tensor::all_to(&tensors, gpu)?;
+            gpu.synchronize()?;
+            Ok(moved)
         })?;
-        let packed = place.time(runs, || {
-            let packed = stream.upload_packed(&slices)?;
-            stream.synchronize()?;
-            Ok(packed)
-        })?;
-        let [one_by_one_ms, one_call_ms, packed_ms] = [one_by_one, one_call, packed].map(|time| time.median_ms);
-        counts.push(ByCount { count, bytes: 4 * len, one_by_one_ms, one_call_ms, packed_ms });
+        let (one_by_one_ms, as_one_ms) = (one_by_one.median_ms, as_one.median_ms);
+        counts.push(ByCount { count, bytes: 4 * len, one_by_one_ms, as_one_ms });
     }
     Ok(counts)
+}
+
+fn choices(place: &Place) -> Result<Vec<String>> {
+    let sizes = &place.sizes;
+    let moved = [(1, sizes.one_floats), (sizes.n_small, sizes.small_floats), (sizes.n_large, sizes.large_floats)];
+    let kinds = [Kind::Pageable, Kind::PageLocked];
+    let loads = kinds.into_iter().flat_map(|memory| moved.map(|(count, floats)| (memory, count, floats)));
+    let explain = |(memory, count, floats)| {
+        let each = ByteSize(4 * floats as u64);
+        let load = Load { direction: Direction::ToDevice, memory, count, each };
+        Ok(place.cuda.explain(load)?.to_string())
+    };
+    loads.map(explain).collect()
 }
 
 impl BySize {

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use pagelock::{
-    cuda::{StagingConfig, Timeline, page_locked_budget},
+    cuda::{Timeline, page_locked_budget},
     memory::Resource,
     prelude::*,
+    tensor::{How, TensorMap},
 };
 use serde::Serialize;
 
@@ -107,7 +108,7 @@ pub(crate) const PIN_EACH: &str = "x.pin_memory().to(gpu), waiting for each";
 pub(crate) const PIN_ONCE: &str = "x.pin_memory().to(gpu), waiting once";
 pub(crate) const PINNED_EACH: &str = "page-locked before, waiting for each";
 pub(crate) const PINNED_ONCE: &str = "page-locked before, waiting once";
-pub(crate) const AS_ONE: &str = "all as one";
+pub(crate) const AS_ONE: &str = "Tensor::all_to(&tensors, gpu)";
 
 /// Figure 2: many small tensors.
 pub(crate) fn small(place: &Place) -> Result<Figure> {
@@ -118,18 +119,12 @@ pub(crate) fn small(place: &Place) -> Result<Figure> {
 
     figure.add(place, (EACH, Some("small_1000x1000.to")), runs, || to_each(&tensors, gpu))?;
     figure.add(place, (ONCE, Some("small_1000x1000.to_nonblocking")), runs, || to_once(&tensors, gpu))?;
-    let slices: Vec<Vec<f32>> = (0..n).map(|i| vec![i as f32; len]).collect();
-    let slices: Vec<&[f32]> = slices.iter().map(|slice| &slice[..]).collect();
-    let stream = place.cuda.stream()?;
-    figure.add(place, (AS_ONE, None), runs, || {
-        let packed = stream.upload_packed(&slices)?;
-        stream.synchronize()?;
-        Ok(packed)
-    })?;
+    figure.add(place, (AS_ONE, None), runs, || as_one(&tensors, gpu))?;
     let pinned = pin_all(&tensors, gpu)?;
     figure.add(place, (PINNED_ONCE, Some("small_1000x1000.pinned_nonblocking")), runs, || to_once(&pinned, gpu))?;
 
     check(place, &to_once(&tensors, gpu)?, |i| i as f32)?;
+    check(place, &as_one(&tensors, gpu)?, |i| i as f32)?;
     Ok(figure)
 }
 
@@ -150,7 +145,8 @@ pub(crate) fn large(place: &Place) -> Result<Figure> {
         gpu.synchronize()?;
         Ok(moved)
     })?;
-    check(place, &to_once(&tensors, gpu)?, |i| i as f32)?;
+    figure.add(place, (AS_ONE, None), runs, || as_one(&tensors, gpu))?;
+    check(place, &as_one(&tensors, gpu)?, |i| i as f32)?;
 
     let (budget, needed) = (page_locked_budget(), ByteSize((4 * n * len) as u64 * 9 / 8));
     let limit = budget.limit();
@@ -171,13 +167,14 @@ pub(crate) fn large(place: &Place) -> Result<Figure> {
     Ok(figure)
 }
 
-/// Figure 4: many large tensors as one map, with so many threads.
+/// Figure 4: many large tensors as a map, with so many threads beside the caller.
 pub(crate) fn map(place: &Place) -> Result<Figure> {
-    let (n, len) = (place.sizes.n_large, place.sizes.large_floats);
+    let (n, len, gpu) = (place.sizes.n_large, place.sizes.large_floats, &place.gpu);
     let mut figure = Figure::new(4 * n * len);
-    let slices: Vec<Vec<f32>> = (0..n).map(|i| vec![i as f32; len]).collect();
-    let stream = place.cuda.stream()?;
-    let before = place.cuda.staging();
+    let mut map = TensorMap::new([len])?;
+    for (i, tensor) in numbered(n, len)?.into_iter().enumerate() {
+        map.set(&format!("tensor {i}"), tensor)?;
+    }
     let ways = [
         ("map.to(gpu), 0 threads", Some("td.nb_pin_0"), Some(0)),
         ("map.to(gpu), 4 threads", Some("td.nb_pin_4"), Some(4)),
@@ -185,17 +182,15 @@ pub(crate) fn map(place: &Place) -> Result<Figure> {
         ("map.to(gpu)", Some("td.default"), None),
     ];
     for (name, torch, threads) in ways {
-        let threads = threads.unwrap_or(before.threads);
-        place.cuda.set_staging(StagingConfig { threads, ..before });
         figure.add(place, (name, torch), place.sizes.few_runs, || {
-            let mut buffers =
-                (0..n).map(|_| stream.allocate::<f32>(len)).collect::<pagelock::cuda::Result<Vec<_>>>()?;
-            stream.upload_each(slices.iter().map(|s| &s[..]).zip(buffers.iter_mut().map(|b| b.view_mut())))?;
-            stream.synchronize()?;
-            Ok(buffers)
+            let moved = map.to_by(gpu, How { threads, ..How::default() })?;
+            gpu.synchronize()?;
+            Ok(moved)
         })?;
     }
-    place.cuda.set_staging(before);
+    let moved = map.to(gpu)?;
+    let moved = (0..n).map(|i| Ok(moved.get(&format!("tensor {i}"))?)).collect::<Result<Vec<Tensor>>>()?;
+    check(place, &moved, |i| i as f32)?;
     Ok(figure)
 }
 
@@ -217,6 +212,12 @@ fn to_once(tensors: &[Tensor], gpu: &Device) -> Result<Vec<Tensor>> {
     let moved = tensors.iter().map(|tensor| Ok(tensor.to(gpu)?)).collect();
     gpu.synchronize()?;
     moved
+}
+
+fn as_one(tensors: &[Tensor], gpu: &Device) -> Result<Vec<Tensor>> {
+    let moved = Tensor::all_to(tensors, gpu)?;
+    gpu.synchronize()?;
+    Ok(moved)
 }
 
 fn pin_each(tensors: &[Tensor], gpu: &Device, after: impl Fn() -> Result<()>) -> Result<Vec<Tensor>> {
@@ -271,13 +272,13 @@ pub(crate) fn phases(place: &Place) -> Result<Vec<Phases>> {
             Ok(timeline.on_host("wait", || stream.synchronize())?)
         })
     };
-    let slices: Vec<&[f32]> = sources.iter().map(|source| &source[..]).collect();
+    let tensors = numbered(n, len)?;
     Ok(vec![
         one_by_one(EACH, true)?,
         one_by_one(ONCE, false)?,
         Phases::of(AS_ONE, 1, &mut |timeline| {
-            let _packed = timeline.on_host("copy", || stream.upload_packed(&slices))?;
-            Ok(timeline.on_host("wait", || stream.synchronize())?)
+            let _moved = timeline.on_host("copy", || Tensor::all_to(&tensors, &place.gpu))?;
+            Ok(timeline.on_host("wait", || place.gpu.synchronize())?)
         })?,
     ])
 }

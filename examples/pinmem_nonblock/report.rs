@@ -77,7 +77,7 @@ fn figures(guide: &Guide) -> [(&'static str, &'static str, &Figure); 4] {
 fn head(guide: &Guide, torch: Option<&Torch>, place: &Place) -> String {
     let mut text = "# Getting memory to a GPU: when to page-lock it, and when to wait\n\n\
          This follows PyTorch's guide *On good usage of `non_blocking` and `pin_memory()`*, section by section, with \
-         the same tensors. Every number was measured by the run that wrote it, on the machine of the next section; \
+         the same tensors. Every time below was measured by the run that wrote it, on the machine of the next section; \
          each is the median of several runs, until the bytes are on the device unless it says otherwise. `cargo run \
          --release --example pinmem_nonblock` repeats it.\n\n"
         .to_owned();
@@ -211,9 +211,10 @@ fn large(figure: &Figure, torch: Option<&Torch>, place: &Place) -> String {
     let left_out: String = figure.left_out.iter().map(|why| format!("\nLeft out: {why}.\n")).collect();
     format!(
         "## Figure 3: {} tensors of {} floats\n\n\
-         Now bytes count, not calls. `pin_memory()` on the way is a second copy that nothing overlaps with, as long as \
-         each tensor is waited for; even without, the processor copies what the device then copies again. *Page-locked \
-         before* is what is left when somebody else has paid for the locking.\n\n\
+         Now bytes count, not calls. One by one, threads stand idle at the start and the end of each tensor, and the \
+         device while they begin; `pin_memory()` on the way adds a copy that nothing overlaps with. `Tensor::all_to` \
+         knows all tensors beforehand and keeps threads and device busy without a pause. *Page-locked before* is what \
+         is left when somebody else has paid for the locking, with all bytes page-locked.\n\n\
          ![figure 3](figure3.svg)\n\n{}{}{left_out}",
         place.sizes.n_large,
         place.sizes.large_floats,
@@ -225,8 +226,9 @@ fn large(figure: &Figure, torch: Option<&Torch>, place: &Place) -> String {
 fn map(figure: &Figure, torch: Option<&Torch>, place: &Place) -> String {
     format!(
         "## Figure 4: the same {} tensors as a map\n\n\
-         Where all tensors are known beforehand, one call moves them, and nothing is waited for in between. PyTorch's \
-         `TensorDict` page-locks each of them with so many threads; here the threads fill the same small ring.\n\n\
+         Tensors that belong together have names, in a `TensorMap` here, in a `TensorDict` with PyTorch, and move with \
+         one call. There, `non_blocking_pin` page-locks each of them, with so many threads, before it is copied; here \
+         the threads fill the same small ring again and again.\n\n\
          ![figure 4](figure4.svg)\n\n{}{}",
         place.sizes.n_large,
         ways(figure, torch),
@@ -332,7 +334,7 @@ fn factors(factors: &Factors, machine: &Machine) -> String {
         vec![size, cell(row.pageable_ms), cell(row.pin_first_ms), page_locked]
     });
     let counts = factors.counts.iter().map(|row| {
-        let ms = [row.one_by_one_ms, row.one_call_ms, row.packed_ms].map(millis);
+        let ms = [row.one_by_one_ms, row.as_one_ms].map(millis);
         [vec![format!("{} of {}", row.count, ByteSize(row.bytes as u64))], ms.to_vec()].concat()
     });
     let link = machine.link.as_deref().unwrap_or("a link of which nothing is known");
@@ -345,13 +347,16 @@ fn factors(factors: &Factors, machine: &Machine) -> String {
          GB/s:\n\n{}\n\
          **How large a tensor is.** Until it is there:\n\n![rates by size](sizes.svg)\n\n{}\n\
          **How many tensors there are.** The same bytes, cut into more and more tensors of ordinary memory:\n\n\
-         ![times by count](counts.svg)\n\n{}",
+         ![times by count](counts.svg)\n\n{}\n\
+         **How `to` decides.** By itself, from what was measured on the machine, or a guess until that is done. Of the \
+         tensors above it says:\n\n{}",
         headroom(machine),
         table(&["helping threads", "to the device", "from the device"], cores),
         machine.copy_engines,
         table(&["memory", "to the device", "from the device", "both at once, sum"], engines),
         table(&["bytes", "`x.to(gpu)`", "`x.pin_memory().to(gpu)`", "page-locked before"], sizes),
-        table(&["tensors", "`to`, one by one", "one call for all", "packed into one"], counts)
+        table(&["tensors", "`x.to(gpu)`, one by one", "`Tensor::all_to(&tensors, gpu)`"], counts),
+        factors.choices.iter().map(|choice| format!("- {choice}\n")).collect::<String>()
     )
 }
 
