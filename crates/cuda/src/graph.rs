@@ -10,6 +10,8 @@
 
 use std::{fmt, ops::Deref, sync::Arc};
 
+use pagelock_memory::ByteSize;
+
 use self::sealed::Member;
 use crate::{
     buffer::{Allocation, DeviceBuffer, DeviceViewMut},
@@ -279,6 +281,12 @@ impl<B: GraphBuffers> Graph<B> {
         }
         self.writes = writes;
         Ok(())
+    }
+
+    /// Memory that the graph alone has, for what is allocated and dropped in its work.
+    pub fn kept(&self) -> ByteSize {
+        let stream = self.launches.uses.home();
+        if self.launches.keeps_memory { lock(&stream.cache).idle() } else { ByteSize(0) }
     }
 
     /// All of its buffers, to be written between launches.

@@ -20,11 +20,7 @@ use pagelock_tensor::{Conv2dOptions, Float, Generator, Pool2dOptions, Reduction,
 /// # Errors
 /// The numbers of features differ.
 pub fn linear<T: Float>(x: &Tensor<T>, weight: &Tensor<T>, bias: Option<&Tensor<T>>) -> Result<Tensor<T>> {
-    let product = x.matmul(&weight.t()?)?;
-    match bias {
-        Some(bias) => &product + bias,
-        None => Ok(product),
-    }
+    x.linear(weight, bias)
 }
 
 /// Cross-correlation of images with kernels; see [`Tensor::conv2d`] for the shapes.

@@ -57,6 +57,27 @@ impl StorageRef {
         Ok(StorageRef::new(Storage { memory: old, version: AtomicU64::new(0), dtype, device }))
     }
 
+    /// A storage of its first `bytes`, and one of the others; whoever has this one has nothing any more. None, and nothing
+    /// has happened, if somebody has, or if it is not on a device.
+    pub(crate) fn split_at(&self, bytes: usize) -> Result<Option<[StorageRef; 2]>> {
+        let Device::Cuda(cuda) = &self.device else { return Ok(None) };
+        if !self.is_unique() {
+            return Ok(None);
+        }
+        let failed = |source| Error::cuda("split", source);
+        let nothing = cuda.stream().allocate(0).map_err(failed)?;
+        let mut memory = self.memory.write().unwrap_or_else(PoisonError::into_inner);
+        let Memory::Cuda(whole) = std::mem::replace(&mut *memory, Memory::Cuda(nothing)) else {
+            unreachable!("the storage is on a device")
+        };
+        let end = whole.len();
+        let parts = whole.split([0..bytes, bytes..end]).map_err(failed)?.into_iter().map(|part| {
+            let (memory, version) = (RwLock::new(Memory::Cuda(part)), AtomicU64::new(0));
+            StorageRef::new(Storage { memory, version, dtype: self.dtype, device: self.device.clone() })
+        });
+        Ok(parts.collect::<Vec<_>>().try_into().ok())
+    }
+
     /// Where the storage is, for [`lock_order`].
     pub(crate) fn address(&self) -> *const Storage {
         &**self

@@ -298,6 +298,20 @@ impl<T: Element> Tensor<T> {
         Ok(Tensor::from_fresh_cuda(out))
     }
 
+    /// The first `n` elements of a vector that an operation just made, and the others. On a device each part gets a storage
+    /// of its own, so that neither has to be copied to be changed.
+    pub(crate) fn split_behind(self, n: usize) -> Result<[Tensor<T>; 2]> {
+        let rest = self.len() - n;
+        let Some([left, right]) = self.storage().split_at(n * size_of::<T>())? else {
+            return Ok([self.narrow(0, 0, n)?, self.narrow(0, n, rest)?]);
+        };
+        let part = |storage, len| {
+            let layout = Layout::contiguous(Shape::new(&[len])?);
+            Ok(Raw { storage, layout, node: None }.typed())
+        };
+        Ok([part(left, n)?, part(right, rest)?])
+    }
+
     /// Expanded to a shape, outside the graph.
     pub(crate) fn broadcast_to(&self, op: &'static str, shape: impl IntoShape) -> Result<Tensor<T>> {
         Ok(self.raw.broadcast_to(op, &shape.into_shape()?)?.typed())

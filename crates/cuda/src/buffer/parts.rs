@@ -43,9 +43,20 @@ impl<T: Element> DeviceBuffer<T> {
     /// # Ok::<(), pagelock_cuda::Error>(())
     /// ```
     pub fn split(mut self, ranges: impl IntoIterator<Item = Range<usize>>) -> Result<Vec<DeviceBuffer<T>>> {
-        if Arc::get_mut(&mut self.allocation).is_none() {
-            return Err(Error::Shared);
+        let home = self.uses().home().clone();
+        let mut capture = home.capture(); // which does not end meanwhile
+        match capture.as_mut().filter(|capture| capture.uses(self.uses())) {
+            Some(capture) if Arc::strong_count(&self.allocation) == 1 => {
+                let parts = self.cut(ranges)?;
+                parts.iter().for_each(|part| capture.add_own(&part.allocation));
+                Ok(parts)
+            }
+            None if Arc::get_mut(&mut self.allocation).is_some() => self.cut(ranges),
+            _ => Err(Error::Shared),
         }
+    }
+
+    fn cut(&self, ranges: impl IntoIterator<Item = Range<usize>>) -> Result<Vec<DeviceBuffer<T>>> {
         let mut end = 0;
         let mut parts = Vec::new();
         for (index, range) in ranges.into_iter().enumerate() {

@@ -63,6 +63,7 @@ calls! {
     SetFunctionAttribute = "cuFuncSetAttribute",
     Occupancy = "cuOccupancyMaxActiveBlocksPerMultiprocessor",
     Launch = "cuLaunchKernel",
+    LaunchEarly = "cuLaunchKernelEx",
     BeginCapture = "cuStreamBeginCapture",
     EndCapture = "cuStreamEndCapture",
     DestroyGraph = "cuGraphDestroy",

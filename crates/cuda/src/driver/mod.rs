@@ -16,7 +16,7 @@ pub use self::{
     call::{Call, Failure, Result, Status},
     types::{
         Address, Copy2d, End, EventHandle, EventTiming, FunctionHandle, GraphHandle, HostFunction, Launch, MemoryInfo,
-        ModuleHandle, Pattern, Properties, RunnableGraphHandle, StreamHandle,
+        ModuleHandle, Pattern, Properties, RunnableGraphHandle, Start, StreamHandle,
     },
 };
 
@@ -246,12 +246,14 @@ pub unsafe trait Driver: Send + Sync + 'static {
     ///
     /// # Safety
     /// The function's module stays loaded until the work is done; there are as many arguments as parameters, of their
-    /// types; and what the kernel does with them is sound.
+    /// types; and what the kernel does with them is sound. A kernel that starts early waits for the end of the one before
+    /// (`griddepcontrol.wait`) before it touches memory.
     unsafe fn launch(
         &self,
         _stream: StreamHandle,
         _function: FunctionHandle,
         _launch: &Launch,
+        _start: Start,
         _arguments: &mut [*mut c_void],
     ) -> Result<()> {
         Err(Failure::not_supported(Call::Launch))

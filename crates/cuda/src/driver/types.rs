@@ -126,6 +126,15 @@ pub enum Pattern {
 /// A function that a stream calls on the host.
 pub type HostFunction = unsafe extern "C" fn(data: *mut c_void);
 
+/// When a kernel may start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// When everything before it on its stream is done.
+    InTurn,
+    /// When all blocks of a kernel before it have started: it waits for that one's end itself.
+    Early,
+}
+
 /// The size of a kernel's launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Launch {

@@ -12,13 +12,15 @@ use super::{
 use crate::{
     buffer::{DeviceView, DeviceViewMut},
     device::Device,
-    driver::FunctionHandle,
+    driver::{FunctionHandle, Start},
     error::{Error, Result},
     stream::{Access, Stream},
 };
 
 /// The most arguments of a [`Function`].
 pub const MAX_ARGUMENTS: usize = 24;
+
+const MOST_EARLY_BLOCKS: u64 = 512;
 
 /// A kernel, without the types of its parameters. Cheap to clone.
 #[derive(Clone)]
@@ -27,6 +29,7 @@ pub struct Function {
     handle: FunctionHandle,
     name: Arc<str>,
     sizes: Option<Box<[usize]>>, // of the parameters, if the driver says them
+    waits: bool,                 // whether it waits by itself for the kernel before it
 }
 
 /// What a [`Function`] is given for one parameter.
@@ -82,7 +85,7 @@ impl Module {
     pub fn function(&self, name: &str) -> Result<Function> {
         let handle = self.find(name)?;
         let sizes = self.parameter_sizes(handle)?.map(Vec::into_boxed_slice);
-        Ok(Function { device: self.device().clone(), handle, name: name.into(), sizes })
+        Ok(Function { device: self.device().clone(), handle, name: name.into(), sizes, waits: false })
     }
 }
 
@@ -95,6 +98,24 @@ impl Function {
     /// The device that has it.
     pub fn device(&self) -> &Device {
         &self.device
+    }
+
+    /// The same kernel, but where a device can do that, and the grid is small, it is started while a kernel before it
+    /// on its stream still runs, which saves a quarter of the time from one small kernel to the next. That is CUDA's
+    /// programmatic dependent launch.
+    ///
+    /// # Safety
+    /// Where `__CUDA_ARCH__` is 900 or more, the kernel executes `griddepcontrol.wait` before it touches memory.
+    #[must_use]
+    pub unsafe fn that_waits(self) -> Self {
+        let waits = self.device.properties().compute_capability >= (9, 0);
+        Self { waits, ..self }
+    }
+
+    /// Larger grids gain nothing: their blocks would wait where those of the kernel before them could run.
+    fn start(&self, launch: &Launch) -> Start {
+        let blocks: u64 = launch.grid.iter().map(|&blocks| u64::from(blocks)).product();
+        if self.waits && blocks <= MOST_EARLY_BLOCKS { Start::Early } else { Start::InTurn }
     }
 
     /// Launches it, and returns at once. A grid without blocks launches nothing.
@@ -124,12 +145,12 @@ impl Function {
             Some(Argument::Value(bytes)) => bytes.as_ptr().cast_mut().cast(),
             _ => ptr::from_ref(&addresses[i]).cast_mut().cast(),
         });
-        let count = arguments.len();
+        let (start, count) = (self.start(&launch), arguments.len());
         with_accesses(arguments, |accesses| {
             let queued = stream.core().enqueue_on_device(accesses, |driver, stream| {
                 // SAFETY: the module stays loaded while its device lives, which its streams hold; the caller vouches for
                 // the arguments; `enqueue` orders the buffers.
-                unsafe { driver.launch(stream, self.handle, &launch, &mut pointers[..count]) }
+                unsafe { driver.launch(stream, self.handle, &launch, start, &mut pointers[..count]) }
             });
             Ok(queued?)
         })

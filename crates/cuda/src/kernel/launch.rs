@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc};
 use super::signature::{Signature, sealed::LowerAll};
 use crate::{
     device::Device,
-    driver::{self, FunctionHandle},
+    driver::{self, FunctionHandle, Start},
     error::{Error, OnDevice, Result},
     host_function,
     stream::Stream,
@@ -80,7 +80,7 @@ impl<S: Signature> Kernel<S> {
         let queued = stream.core().enqueue_on_device(lowered.accesses(), |driver, stream| {
             // SAFETY: the module stays loaded while its device lives, which its streams hold; the arguments are those
             // of the signature, which the author vouched for in `Module::kernel`; `enqueue` orders the buffers.
-            unsafe { driver.launch(stream, self.function, &launch, &mut pointers[..count]) }
+            unsafe { driver.launch(stream, self.function, &launch, Start::InTurn, &mut pointers[..count]) }
         });
         Ok(queued?)
     }

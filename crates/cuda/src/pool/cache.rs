@@ -3,6 +3,8 @@
 //! Invariant: whatever the device still does with a kept block is queued on the cache's stream, or is waited for
 //! there. So work that is queued on that stream from now on may use the block at once.
 
+use pagelock_memory::ByteSize;
+
 use super::{CLASSES, segment::Block};
 
 /// See the head of the file.
@@ -16,6 +18,11 @@ pub(crate) struct Cache {
 }
 
 impl Cache {
+    /// What kept blocks have.
+    pub(crate) fn idle(&self) -> ByteSize {
+        ByteSize(self.idle_bytes)
+    }
+
     /// A kept block of exactly that rounded length.
     pub(super) fn take(&mut self, len_bytes: usize) -> Option<Block> {
         let block = match CLASSES.class_of(len_bytes) {

@@ -11,7 +11,7 @@ use std::{
 use super::watch::{Flight, Memory, Watch};
 use crate::driver::{
     Address, Copy2d, Driver, End, EventHandle, EventTiming, FunctionHandle, GraphHandle, HostFunction, Launch,
-    MemoryInfo, ModuleHandle, Pattern, Properties, Result, RunnableGraphHandle, StreamHandle,
+    MemoryInfo, ModuleHandle, Pattern, Properties, Result, RunnableGraphHandle, Start, StreamHandle,
 };
 
 /// See the head of the file.
@@ -100,7 +100,7 @@ unsafe impl Driver for Watched {
         fn set_function_attribute(function: FunctionHandle, attribute: u32, value: i32) -> Result<()>;
         fn occupancy(function: FunctionHandle, threads: u32, shared_bytes: usize) -> Result<u32>;
         fn launch(
-            stream: StreamHandle, function: FunctionHandle, launch: &Launch, arguments: &mut [*mut c_void]
+            stream: StreamHandle, function: FunctionHandle, launch: &Launch, start: Start, arguments: &mut [*mut c_void]
         ) -> Result<()>;
         fn begin_capture(stream: StreamHandle) -> Result<()>;
         fn end_capture(stream: StreamHandle) -> Result<GraphHandle>;

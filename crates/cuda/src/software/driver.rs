@@ -14,7 +14,7 @@ use super::{
 };
 use crate::driver::{
     Address, Call, Copy2d, Driver, EventHandle, EventTiming, Failure, FunctionHandle, GraphHandle, HostFunction,
-    Launch, MemoryInfo, ModuleHandle, Pattern, Properties, Result, RunnableGraphHandle, Status, StreamHandle,
+    Launch, MemoryInfo, ModuleHandle, Pattern, Properties, Result, RunnableGraphHandle, Start, Status, StreamHandle,
 };
 
 pub(super) struct SoftwareDriver {
@@ -307,7 +307,14 @@ unsafe impl Driver for SoftwareDriver {
         self.about_kernels(Call::Occupancy, 1)
     }
 
-    unsafe fn launch(&self, stream: StreamHandle, _: FunctionHandle, _: &Launch, _: &mut [*mut c_void]) -> Result<()> {
+    unsafe fn launch(
+        &self,
+        stream: StreamHandle,
+        _: FunctionHandle,
+        _: &Launch,
+        _: Start,
+        _: &mut [*mut c_void],
+    ) -> Result<()> {
         self.about_kernels(Call::Launch, ())?;
         self.push(Call::Launch, stream, Work::All([].into()))
     }

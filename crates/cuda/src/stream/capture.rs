@@ -18,13 +18,13 @@ use std::{
     thread::{self, ThreadId},
 };
 
-use super::{Access, Handles, StreamCore, Unqueued};
+use super::{Access, Handles, StreamCore, Unqueued, Uses};
 use crate::{
     buffer::Allocation,
     driver::{self, Driver, GraphHandle, StreamHandle},
     error::{Error, Result},
     host_function,
-    sync::{Ordering, lock},
+    sync::{MutexGuard, Ordering, lock},
 };
 
 /// A capture.
@@ -45,6 +45,18 @@ impl Capture {
         static NEXT_ID: AtomicU64 = AtomicU64::new(1);
         let (id, thread) = (NEXT_ID.fetch_add(1, Relaxed), thread::current().id());
         Self { id, buffers: 0, thread, from_outside: Vec::new(), own: Vec::new() }
+    }
+
+    /// Whether its work uses a buffer.
+    pub(crate) fn uses(&self, uses: &Uses) -> bool {
+        uses.captured_by(self.id).is_some()
+    }
+
+    /// Adds a part of a buffer that its work uses, and that was allocated for it.
+    pub(crate) fn add_own(&mut self, part: &Arc<Allocation>) {
+        part.uses().write().mark_captured(self.id);
+        self.buffers += 1;
+        self.own.push(Arc::downgrade(part));
     }
 
     /// All that its work uses and that is still there.
@@ -79,6 +91,11 @@ impl StreamCore {
         let graph = self.handles().end_capture(self.driver(), self.queue.handle);
         self.is_capturing.store(false, Ordering::Release);
         Some((graph, capture))
+    }
+
+    /// The capture that is going on, if any; it cannot end before this is dropped.
+    pub(crate) fn capture(&self) -> MutexGuard<'_, Option<Capture>> {
+        lock(&self.capture)
     }
 
     fn handles(&self) -> &Handles {

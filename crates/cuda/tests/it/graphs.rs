@@ -11,7 +11,7 @@ use pagelock_cuda::{
     software::{Fault, Machine},
 };
 
-use crate::tools::{moody, on_every_device, pattern};
+use crate::tools::{moody, on_every_device, pattern, threaded};
 
 const LEN: usize = 5_000;
 
@@ -352,5 +352,28 @@ fn calls_that_fail_break_no_graph_and_leak_nothing() {
         assert_eq!(device.leaked().count, 0, "{call:?}, {skip}");
         drop((stream, other, device));
         assert_eq!(machine.allocated().0, 0);
+    }
+}
+
+/// Parts that only the graph writes, as a part of the whole.
+#[test]
+fn parts_of_what_was_cut_in_a_capture_are_there_after_a_launch() {
+    for seed in 0..20 {
+        let device = threaded(seed).device(0).unwrap();
+        let (one, other) = (device.stream().unwrap(), device.stream().unwrap());
+        let mut parts = Vec::new();
+        let recording = device.capture(|stream| {
+            let mut whole = stream.allocate::<u32>(1_000)?;
+            stream.fill(&mut whole, 7)?;
+            parts = whole.split([0..400, 400..1_000])?;
+            stream.fill(&mut parts[0], 8)
+        });
+        let graph = recording.unwrap().shared().unwrap();
+        for _ in 0..3 {
+            graph.launch(&one).unwrap();
+            assert_eq!(other.read(&parts[1]).unwrap(), [7; 600]);
+            assert_eq!(other.read(&parts[0]).unwrap(), [8; 400]);
+            other.fill(&mut parts[1], 0).unwrap();
+        }
     }
 }

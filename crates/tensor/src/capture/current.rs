@@ -141,7 +141,7 @@ pub(super) fn capture<R, E: From<Error>>(
     let recording = recording.map_err(|source| Error::cuda(NAME, source));
     let Some((result, current)) = done else {
         // The capture did not begin.
-        return Err(recording.map_or_else(E::from, |_| Error::Captured { what: "nothing" }.into()));
+        return Err(recording.map_or_else(E::from, |_| unreachable!("a capture that succeeds called `work`")));
     };
     let (written, draws) = current.map_or((Vec::new(), None), |current| (current.written, current.draws));
     Ok(Taken { result: result?, recording: recording?, written, draws })

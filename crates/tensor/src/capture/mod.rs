@@ -4,13 +4,17 @@
 //! capturing stream in the place of their device's (`CudaDevice::stream`), so they queue and allocate there, and nothing
 //! else about them changes. From then on a call copies its inputs to where the graph reads them, and launches it.
 //!
-//! Invariants: what the graph uses is kept by the graph; a result that somebody still has is never written again
+//! A small step is taken down twice, and the two graphs take turns: while one runs, the inputs of the other are copied, on
+//! a stream for copies. Where one launch takes long, copies in between do not matter, but memory does.
+//!
+//! Invariants: what a graph uses is kept by the graph; a result that somebody still has is never written again
 //! (`Outputs`).
 
 mod current;
 mod tensors;
 
-use pagelock_cuda::{Graph, Shared};
+use pagelock_cuda::{Event, Graph, Shared, Stream};
+use pagelock_memory::ByteSize;
 
 use self::current::{Draws, Taken};
 pub(crate) use self::current::{note_write, refuse, stream_on, with_shift};
@@ -23,9 +27,13 @@ use crate::storage::StorageRef;
 /// A step of a loop, done again and again with inputs of the same shapes: on a GPU at the price of one launch.
 ///
 /// [`run`](CapturedStep::run) gives what the step returns, as if it was called each time. On a GPU the first two calls
-/// with inputs of some shapes do call it; the third takes down what the step asks of the GPU, and all later ones let the
-/// GPU do that again: the same kernels with the same arguments, so the same bits. Each shape has a step of its own, so a
-/// last batch that is smaller needs nothing special. On the CPU every call calls the step.
+/// with inputs of some shapes do call it; the third, and for most steps the fourth, takes down what the step asks of the
+/// GPU, and all later ones let the GPU do that again: the same kernels with the same arguments, so the same bits. Each
+/// shape has a step of its own, so a last batch that is smaller needs nothing special. On the CPU every call calls the
+/// step.
+///
+/// Inputs from the host are copied while the GPU still does the step before; from page-locked memory the program does not
+/// even wait for that. The inputs of one call are therefore kept until the next.
 ///
 /// What this means for the step:
 /// - Tensors that it changes, such as parameters and what an optimizer keeps, are changed by every call, and can be
@@ -63,19 +71,26 @@ use crate::storage::StorageRef;
 /// ```
 pub struct CapturedStep<I: Tensors, O: Tensors> {
     device: Device,
+    copies: Option<Stream>, // there when the first step is taken down
     by_shape: Vec<ByShape<I, O>>,
+    /// What the latest call copied: dropping it waits for the copy.
+    given: Option<I>,
 }
 
 /// The step for inputs of some shapes.
 struct ByShape<I: Tensors, O: Tensors> {
-    slots: I,
-    state: State<O>,
+    /// So many calls until one is taken down: the first ones compile kernels and make what is made once.
+    eager_calls: usize,
+    turns: Vec<Turn<I, O>>, // never empty
+    now: usize,             // whose turn it is
 }
 
-enum State<O: Tensors> {
-    /// So many calls until one is taken down: the first ones compile kernels and make what is made once.
-    Eager(usize),
-    Captured(Box<Replay<O>>),
+/// One of the graphs that a step was taken down for, and the inputs that it reads.
+struct Turn<I: Tensors, O: Tensors> {
+    slots: I,
+    replay: Option<Replay<O>>,
+    /// The end of its latest launch.
+    launched: Option<Event>,
 }
 
 /// What was taken down.
@@ -102,10 +117,13 @@ const EAGER_CALLS: usize = 2;
 /// Shapes for which a step is taken down; others stay eager.
 const MOST_SHAPES: usize = 8;
 
+/// A step that needs no more memory than this between its operations is taken down twice.
+const SMALL: ByteSize = ByteSize::mib(64);
+
 impl<I: Tensors, O: Tensors> CapturedStep<I, O> {
     /// For steps on that device, to which inputs are copied if they are elsewhere.
     pub fn new(device: &Device) -> Self {
-        Self { device: device.clone(), by_shape: Vec::new() }
+        Self { device: device.clone(), copies: None, by_shape: Vec::new(), given: None }
     }
 
     /// What `step` returns for these inputs, by calling it or by doing again what it did.
@@ -114,32 +132,48 @@ impl<I: Tensors, O: Tensors> CapturedStep<I, O> {
     /// Those of `step`; [`Error::Captured`] if it asks for something that cannot be taken down;
     /// [`Error::DeviceMemory`], [`Error::Cuda`].
     pub fn run<E: From<Error>>(&mut self, inputs: I, step: impl FnOnce(&I) -> Result<O, E>) -> Result<O, E> {
-        let Device::Cuda(cuda) = &self.device else { return Ok(step(&inputs.on(&self.device)?)?.detached()) };
-        let Some(known) = self.by_shape.iter().position(|known| inputs.fits(&known.slots)) else {
-            if self.by_shape.len() < MOST_SHAPES {
-                let slots = inputs.slots_on(&self.device)?;
-                self.by_shape.push(ByShape { slots, state: State::Eager(EAGER_CALLS - 1) });
-            }
-            return Ok(step(&inputs.on(&self.device)?)?.detached());
+        self.given = None;
+        let device = self.device.clone();
+        let Some((cuda, copies, turn)) = self.turn(&inputs)? else {
+            return Ok(step(&inputs.on(&device)?)?.detached());
         };
-        let ByShape { slots, state } = &mut self.by_shape[known];
-        if let State::Eager(left @ 1..) = state {
-            *left -= 1;
-            return Ok(step(&inputs.on(&self.device)?)?.detached());
+        if let Some(launched) = &turn.launched {
+            copies.wait_for(launched).map_err(|source| Error::cuda(NAME, source))?;
         }
-        inputs.copy_to(slots)?;
-        if let State::Captured(replay) = state
-            && replay.draws.as_ref().is_none_or(Draws::are_current)
-        {
-            replay.outputs.leave_to_others(cuda)?;
-            replay.draws.as_ref().map_or(Ok(()), Draws::go_on)?;
-            return Ok(replay.launch(cuda)?);
-        }
-        let mut replay = Replay::capture(cuda, || step(slots))?;
-        replay.draws.as_mut().map_or(Ok(()), Draws::begin)?;
-        let results = replay.launch(cuda)?;
-        *state = State::Captured(Box::new(replay));
+        inputs.copy_to(&turn.slots, copies)?;
+        let results = match turn.replay.as_mut().filter(|replay| replay.is_current()) {
+            Some(replay) => replay.again(&cuda)?,
+            None => turn.replay.insert(Replay::capture(&cuda, || step(&turn.slots))?).first(&cuda)?,
+        };
+        turn.launched = Some(cuda.stream().record().map_err(|source| Error::cuda(NAME, source))?);
+        self.given = Some(inputs);
         Ok(results)
+    }
+
+    /// Whose turn it is for such inputs, and the stream for their copies; none if the step is to be called.
+    fn turn(&mut self, inputs: &I) -> Result<Option<(CudaDevice, &Stream, &mut Turn<I, O>)>> {
+        let Device::Cuda(cuda) = &self.device else { return Ok(None) };
+        let Some(known) = self.by_shape.iter().position(|known| inputs.fits(&known.turns[0].slots)) else {
+            if self.by_shape.len() < MOST_SHAPES {
+                let turns = vec![Turn::for_such(inputs, &self.device)?];
+                self.by_shape.push(ByShape { eager_calls: EAGER_CALLS - 1, turns, now: 0 });
+            }
+            return Ok(None);
+        };
+        let ByShape { eager_calls, turns, now } = &mut self.by_shape[known];
+        if *eager_calls > 0 {
+            *eager_calls -= 1;
+            return Ok(None);
+        }
+        let is_small = |turn: &Turn<I, O>| turn.replay.as_ref().is_some_and(|replay| replay.graph.kept() <= SMALL);
+        if turns.len() == 1 && inputs.is_on_host() && is_small(&turns[0]) {
+            turns.push(Turn::for_such(inputs, &self.device)?);
+        }
+        *now = (*now + 1) % turns.len();
+        if self.copies.is_none() {
+            self.copies = Some(cuda.cuda().stream().map_err(|source| Error::cuda(NAME, source))?);
+        }
+        Ok(self.copies.as_ref().map(|copies| (cuda.clone(), copies, &mut turns[*now])))
     }
 
     /// Forgets what was taken down: the next calls call the step again.
@@ -149,8 +183,14 @@ impl<I: Tensors, O: Tensors> CapturedStep<I, O> {
 
     /// Whether the step for such inputs was taken down.
     pub fn is_captured(&self, inputs: &I) -> bool {
-        let known = self.by_shape.iter().find(|known| inputs.fits(&known.slots));
-        known.is_some_and(|known| matches!(known.state, State::Captured(_)))
+        let known = self.by_shape.iter().find(|known| inputs.fits(&known.turns[0].slots));
+        known.is_some_and(|known| known.turns.iter().any(|turn| turn.replay.is_some()))
+    }
+}
+
+impl<I: Tensors, O: Tensors> Turn<I, O> {
+    fn for_such(inputs: &I, device: &Device) -> Result<Self> {
+        Ok(Self { slots: inputs.slots_on(device)?, replay: None, launched: None })
     }
 }
 
@@ -165,6 +205,24 @@ impl<O: Tensors> Replay<O> {
         // What nobody else has is the graph's own business.
         let written = written.into_iter().filter(|storage| !storage.is_unique()).collect();
         Ok(Self { graph, outputs: Outputs { tensors: outputs, is_own }, written, draws })
+    }
+
+    /// Whether it still does what the step would.
+    fn is_current(&self) -> bool {
+        self.draws.as_ref().is_none_or(Draws::are_current)
+    }
+
+    /// The launch that follows the capture.
+    fn first(&mut self, device: &CudaDevice) -> Result<O> {
+        self.draws.as_mut().map_or(Ok(()), Draws::begin)?;
+        self.launch(device)
+    }
+
+    /// A launch after others.
+    fn again(&mut self, device: &CudaDevice) -> Result<O> {
+        self.outputs.leave_to_others(device)?;
+        self.draws.as_ref().map_or(Ok(()), Draws::go_on)?;
+        self.launch(device)
     }
 
     fn launch(&self, device: &CudaDevice) -> Result<O> {

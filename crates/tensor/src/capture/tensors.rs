@@ -1,5 +1,7 @@
 //! [`Tensors`]: what a step takes and returns.
 
+use pagelock_cuda::Stream;
+
 use self::sealed::{Output, Sealed};
 use crate::cuda::CudaDevice;
 use crate::device::Device;
@@ -13,7 +15,7 @@ use crate::tensor::{Raw, Tensor};
 pub trait Tensors: Sealed {}
 
 mod sealed {
-    use super::{CudaDevice, Device, Raw, Result};
+    use super::{CudaDevice, Device, Raw, Result, Stream};
 
     /// A tensor that a graph writes.
     pub struct Output<'a>(pub(crate) &'a mut Raw);
@@ -31,8 +33,11 @@ mod sealed {
         /// Whether these have the shapes of the slots.
         fn fits(&self, slots: &Self) -> bool;
 
-        /// Copies the elements into the slots, wherever they are.
-        fn copy_to(&self, slots: &Self) -> Result<()>;
+        /// Whether any of them is.
+        fn is_on_host(&self) -> bool;
+
+        /// Copies the elements into the slots, wherever they are; those of the host on that stream.
+        fn copy_to(&self, slots: &Self, copies: &Stream) -> Result<()>;
 
         /// Without history.
         fn detached(&self) -> Self;
@@ -77,8 +82,12 @@ impl<T: Element> Sealed for Tensor<T> {
         self.shape() == slots.shape()
     }
 
-    fn copy_to(&self, slots: &Self) -> Result<()> {
-        self.copy_into(slots)
+    fn is_on_host(&self) -> bool {
+        self.storage().device().is_cpu()
+    }
+
+    fn copy_to(&self, slots: &Self, copies: &Stream) -> Result<()> {
+        self.copy_into(slots, copies)
     }
 
     fn detached(&self) -> Self {
@@ -112,8 +121,12 @@ macro_rules! tuples {
                 true $(&& self.$index.fits(&slots.$index))*
             }
 
-            fn copy_to(&self, slots: &Self) -> Result<()> {
-                $(self.$index.copy_to(&slots.$index)?;)*
+            fn is_on_host(&self) -> bool {
+                false $(|| self.$index.is_on_host())*
+            }
+
+            fn copy_to(&self, slots: &Self, copies: &Stream) -> Result<()> {
+                $(self.$index.copy_to(&slots.$index, copies)?;)*
                 Ok(())
             }
 
@@ -150,8 +163,12 @@ impl<A: Tensors> Sealed for Vec<A> {
         self.len() == slots.len() && self.iter().zip(slots).all(|(tensors, slots)| tensors.fits(slots))
     }
 
-    fn copy_to(&self, slots: &Self) -> Result<()> {
-        self.iter().zip(slots).try_for_each(|(tensors, slots)| tensors.copy_to(slots))
+    fn is_on_host(&self) -> bool {
+        self.iter().any(Sealed::is_on_host)
+    }
+
+    fn copy_to(&self, slots: &Self, copies: &Stream) -> Result<()> {
+        self.iter().zip(slots).try_for_each(|(tensors, slots)| tensors.copy_to(slots, copies))
     }
 
     fn detached(&self) -> Self {

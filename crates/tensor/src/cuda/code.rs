@@ -96,12 +96,23 @@ impl CudaDevice {
         if let Some(function) = loaded.read().unwrap_or_else(PoisonError::into_inner).get(&key) {
             return Ok(function.clone());
         }
-        let function = self.cuda().compile(&source()).and_then(|module| module.function(kernel));
-        let function = Arc::new(function.map_err(|source| Error::cuda(op, source))?);
+        let source = source();
+        let function = self.cuda().compile(&source).and_then(|module| module.function(kernel));
+        let function = function.map_err(|source| Error::cuda(op, source))?;
+        let function = Arc::new(match all_kernels_begin(source.text()) {
+            // SAFETY: `begin` waits, and a test sees that it comes first where it comes at all.
+            true => unsafe { function.that_waits() },
+            false => function,
+        });
         // Perhaps two threads came here at once, which does no harm.
         loaded.write().unwrap_or_else(PoisonError::into_inner).insert(key, function.clone());
         Ok(function)
     }
+}
+
+/// Whether all kernels of a text call `begin` of `header.cu`.
+fn all_kernels_begin(text: &str) -> bool {
+    text.matches("__global__").count() == text.matches("begin();").count()
 }
 
 /// The whole source of one kernel: types, header, text. A text with several kernels has each inside `#ifdef KERNEL_name`,

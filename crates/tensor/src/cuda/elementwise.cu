@@ -9,6 +9,7 @@
 // All tensors contiguous and aligned to packs. One thread per pack.
 #ifdef KERNEL_contiguous
 extern "C" __global__ void contiguous(O* y, PARAMETERS u64 n) {
+    begin();
     const T* const x[] = POINTERS;
     u64 at = wide_thread_number() * V;
     R in[N];
@@ -34,6 +35,7 @@ extern "C" __global__ void contiguous(O* y, PARAMETERS u64 n) {
 // element in the others. The walk is over packs. One thread per pack.
 #ifdef KERNEL_rows
 extern "C" __global__ void rows(O* y, PARAMETERS Walk walk, u32 packed) {
+    begin();
     const T* const x[] = POINTERS;
     u32 i = thread_number();
     if (i >= walk.n) return;
@@ -61,6 +63,7 @@ extern "C" __global__ void rows(O* y, PARAMETERS Walk walk, u32 packed) {
 // Any strides. One thread per element.
 #ifdef KERNEL_strided
 extern "C" __global__ void strided(O* y, PARAMETERS Walk walk) {
+    begin();
     const T* const x[] = POINTERS;
     u32 i = thread_number();
     if (i >= walk.n) return;
@@ -75,6 +78,7 @@ extern "C" __global__ void strided(O* y, PARAMETERS Walk walk) {
 // Any strides and any size. One thread per element.
 #ifdef KERNEL_wide
 extern "C" __global__ void wide(O* y, PARAMETERS WideWalk walk) {
+    begin();
     const T* const x[] = POINTERS;
     u64 i = wide_thread_number();
     if (i >= walk.n) return;
@@ -101,6 +105,7 @@ struct Plane {
 };
 
 extern "C" __global__ void tiles(O* y, PARAMETERS Walk outer, Plane plane) {
+    begin();
     __shared__ T tile[SIDE][SIDE + 1]; // columns start in different banks
     const T* const x[] = POINTERS;
     u32 first_column = blockIdx.x % plane.column_tiles * SIDE;

@@ -19,6 +19,15 @@ struct bf16 { unsigned short bits; };
 #define INLINE static __device__ __forceinline__
 #define INFINITY __int_as_float(0x7f800000)
 
+// The first thing that a kernel does: it lets the next kernel of the stream take its place beside this one, and waits until
+// the one before has ended. A kernel that does so is started early (`Function::that_waits`).
+INLINE void begin() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;");
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 // ---- computing types ----------------------------------------------------------------------------------------------
 
 template <typename Type> struct Computing { typedef Type In; };

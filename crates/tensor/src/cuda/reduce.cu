@@ -72,6 +72,7 @@ INLINE void reduce(CONSTANTS O* y, A* partial, const T* x, const Positions& kept
 #ifdef KERNEL_any
 extern "C" __global__ void any(CONSTANTS O* y, A* partial, const T* x, Walk kept, Walk reduced, u32 lanes,
                                u32 in_columns) {
+    begin();
     reduce<u32>(ARGUMENTS y, partial, x, kept, reduced, lanes, in_columns);
 }
 #endif
@@ -79,6 +80,7 @@ extern "C" __global__ void any(CONSTANTS O* y, A* partial, const T* x, Walk kept
 #ifdef KERNEL_wide
 extern "C" __global__ void wide(CONSTANTS O* y, A* partial, const T* x, WideWalk kept, WideWalk reduced, u32 lanes,
                                 u32 in_columns) {
+    begin();
     reduce<u64>(ARGUMENTS y, partial, x, kept, reduced, lanes, in_columns);
 }
 #endif
@@ -87,6 +89,7 @@ extern "C" __global__ void wide(CONSTANTS O* y, A* partial, const T* x, WideWalk
 #ifdef KERNEL_rows
 extern "C" __global__ void rows(CONSTANTS O* y, A* partial, const T* x, Walk kept, Walk reduced, u32 lanes,
                                 u32 in_columns) {
+    begin();
     Place here = place(lanes, false);
     u32 k = blockIdx.x * (THREADS / lanes) + here.kept_lane;
     A total[1] = {identity()};
@@ -115,6 +118,7 @@ extern "C" __global__ void rows(CONSTANTS O* y, A* partial, const T* x, Walk kep
 #ifdef KERNEL_columns
 extern "C" __global__ void columns(CONSTANTS O* y, A* partial, const T* x, Walk kept, Walk reduced, u32 lanes,
                                    u32 in_columns) {
+    begin();
     Place here = place(lanes, true);
     u32 k = blockIdx.x * (THREADS / lanes) + here.kept_lane;
     A total[V];
@@ -139,6 +143,7 @@ extern "C" __global__ void columns(CONSTANTS O* y, A* partial, const T* x, Walk 
 // y[k] = finish(partial[k, 0] + …) over `segments`.   32 threads for each k, 8 to a block.
 #ifdef KERNEL_finish_segments
 extern "C" __global__ void finish_segments(CONSTANTS O* y, const A* partial, u64 n, u32 segments) {
+    begin();
     Place here = place(32, false);
     u64 k = u64(blockIdx.x) * (THREADS / 32) + here.kept_lane;
     A total[1] = {identity()};

@@ -1,4 +1,6 @@
-//! Kernels that only huge tensors use.
+//! Kernels that only huge tensors use, and what all kernels begin with.
+
+use std::path::Path;
 
 use super::COPY;
 use crate::element::DType;
@@ -13,6 +15,39 @@ fn kernels_for_huge_tensors_compile() {
         let types = [dtype; 2];
         for source in [COPY.source(types, "wide"), crate::ops::SUM.source(types, "wide")] {
             pagelock_cuda::compile(&source, (9, 0)).unwrap();
+        }
+    }
+}
+
+/// A kernel that begins is started before the one in front of it has ended; what it did before it waits would race.
+#[test]
+fn kernels_that_begin_do_so_first() {
+    let mut begun = 0;
+    for_each_text(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/src")), &mut |path, text| {
+        if !text.contains("begin();") {
+            return;
+        }
+        for kernel in text.split("__global__").skip(1) {
+            let body = kernel.split_once('{').map_or("", |(_, body)| body);
+            assert!(
+                body.trim_start().starts_with("begin();"),
+                "in {}: {}",
+                path.display(),
+                kernel.lines().next().unwrap()
+            );
+            begun += 1;
+        }
+    });
+    assert!(begun > 20, "{begun}");
+}
+
+fn for_each_text(folder: &Path, see: &mut dyn FnMut(&Path, &str)) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            for_each_text(&path, see);
+        } else if path.extension().is_some_and(|extension| extension == "cu") {
+            see(&path, &std::fs::read_to_string(&path).unwrap());
         }
     }
 }

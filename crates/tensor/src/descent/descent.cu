@@ -51,6 +51,7 @@ extern "C" __global__ void sgd(
     T* p3, T* b3, const T* g3, T* p4, T* b4, const T* g4, T* p5, T* b5, const T* g5,
     const f64* lr, Sgd rule
 ) {
+    begin();
     switch (blockIdx.y) { STEP(0); STEP(1); STEP(2); STEP(3); STEP(4); STEP(5); }
 }
 #endif
@@ -86,6 +87,7 @@ extern "C" __global__ void adam(
     T* p0, T* m0, T* v0, const T* g0, T* p1, T* m1, T* v1, const T* g1, T* p2, T* m2, T* v2, const T* g2,
     T* p3, T* m3, T* v3, const T* g3, T* p4, T* m4, T* v4, const T* g4, const f64* lr, const f64* steps, Adam rule
 ) {
+    begin();
     switch (blockIdx.y) { STEP(0); STEP(1); STEP(2); STEP(3); STEP(4); }
 }
 #endif

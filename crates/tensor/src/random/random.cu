@@ -102,6 +102,7 @@ template <typename Write> INLINE void for_each_number(u64 n, u64 counter, Write 
 }
 #ifdef KERNEL_uniform
 extern "C" __global__ void uniform(T* y, u64 n, u64 seed, u64 position, const u64* shift, u64 stream) {
+    begin();
     u64 counter = wide_thread_number();
     Real x[NUMBERS];
     units(philox(seed, shifted(position, shift) + counter, stream), x);
@@ -110,6 +111,7 @@ extern "C" __global__ void uniform(T* y, u64 n, u64 seed, u64 position, const u6
 #endif
 #ifdef KERNEL_normal
 extern "C" __global__ void normal(T* y, u64 n, u64 seed, u64 position, const u64* shift, u64 stream) {
+    begin();
     u64 counter = wide_thread_number();
     Real x[NUMBERS];
     units(philox(seed, shifted(position, shift) + counter, stream), x);

@@ -51,14 +51,15 @@ impl<T: Element> Tensor<T> {
         Ok(record("to", self, out))
     }
 
-    /// Copies the elements to `slot`, a contiguous tensor of this shape on some device.
-    pub(crate) fn copy_into(&self, slot: &Tensor<T>) -> Result<()> {
+    /// Copies the elements to `slot`, a contiguous tensor of this shape on some device; from the host on `copies`, a stream
+    /// of that device.
+    pub(crate) fn copy_into(&self, slot: &Tensor<T>, copies: &Stream) -> Result<()> {
         let source = self.clone().with_node(None);
         match (source.storage().device(), slot.storage().device()) {
-            (Device::Cpu, Device::Cuda(cuda)) => {
+            (Device::Cpu, Device::Cuda(_)) => {
                 let source = source.contiguous()?;
                 let mut locked = slot.storage().lock_mut();
-                send(source.raw(), &cuda.stream(), locked.cuda(slot.layout(), T::DTYPE).into_bytes())
+                send(source.raw(), copies, locked.cuda(slot.layout(), T::DTYPE).into_bytes())
             }
             (_, device) => slot.copy_(&source.to(device)?),
         }

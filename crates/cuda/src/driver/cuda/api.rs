@@ -96,6 +96,7 @@ functions! {
     destroy_graph = "cuGraphDestroy" (Handle);
     instantiate = "cuGraphInstantiateWithFlags" (*mut Handle, Handle, u64);
     update_graph = "cuGraphExecUpdate_v2" (Handle, Handle, *mut GraphUpdate);
+    launch_early = "cuLaunchKernelEx" (*const LaunchConfig, Handle, *mut *mut c_void, *mut *mut c_void);
     launch_graph = "cuGraphLaunch" (Handle, Handle);
     destroy_runnable_graph = "cuGraphExecDestroy" (Handle);
 }
@@ -142,3 +143,24 @@ pub(super) struct GraphUpdate {
     pub(super) error_node: Handle,
     pub(super) error_from_node: Handle,
 }
+
+/// `CUlaunchConfig`.
+#[repr(C)]
+pub(super) struct LaunchConfig {
+    pub(super) grid: [c_uint; 3],
+    pub(super) block: [c_uint; 3],
+    pub(super) shared_bytes: c_uint,
+    pub(super) stream: Handle,
+    pub(super) attributes: *const LaunchAttribute,
+    pub(super) n_attributes: c_uint,
+}
+
+/// `CUlaunchAttribute`, with a value that begins with a number.
+#[repr(C, align(8))]
+pub(super) struct LaunchAttribute {
+    pub(super) id: c_uint,
+    pub(super) padding: c_uint,
+    pub(super) value: [c_uint; 16],
+}
+
+pub(super) const PROGRAMMATIC_STREAM_SERIALIZATION: c_uint = 6;

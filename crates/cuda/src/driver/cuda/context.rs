@@ -13,15 +13,17 @@ use std::{
 use pagelock_memory::ByteSize;
 
 use super::{
-    api::{self, Api, GraphUpdate, Memcpy2d, MemcpyEnd},
+    api::{
+        self, Api, GraphUpdate, LaunchAttribute, LaunchConfig, Memcpy2d, MemcpyEnd, PROGRAMMATIC_STREAM_SERIALIZATION,
+    },
     library::library,
     registered,
 };
 use crate::{
     driver::{
         Address, Call, Copy2d, Driver, End, EventHandle, EventTiming, Failure, FunctionHandle, GraphHandle,
-        HostFunction, Launch, MemoryInfo, ModuleHandle, Pattern, Properties, Result, RunnableGraphHandle, Status,
-        StreamHandle,
+        HostFunction, Launch, MemoryInfo, ModuleHandle, Pattern, Properties, Result, RunnableGraphHandle, Start,
+        Status, StreamHandle,
     },
     error::Error,
 };
@@ -444,11 +446,24 @@ unsafe impl Driver for Context {
         stream: StreamHandle,
         function: FunctionHandle,
         launch: &Launch,
+        start: Start,
         arguments: &mut [*mut c_void],
     ) -> Result<()> {
-        let ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]) = (launch.grid, launch.block);
         let (stream, shared_bytes) = (pointer(stream.0), launch.shared_bytes);
         let (arguments, no_extras) = (arguments.as_mut_ptr(), ptr::null_mut());
+        if start == Start::Early {
+            let early = LaunchAttribute { id: PROGRAMMATIC_STREAM_SERIALIZATION, padding: 0, value: [1; 16] };
+            let config = LaunchConfig {
+                grid: launch.grid,
+                block: launch.block,
+                shared_bytes,
+                stream,
+                attributes: &early,
+                n_attributes: 1,
+            };
+            return call!(self, LaunchEarly, launch_early(&config, pointer(function.0), arguments, no_extras));
+        }
+        let ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]) = (launch.grid, launch.block);
         call!(
             self,
             Launch,
@@ -505,3 +520,4 @@ unsafe impl Driver for Context {
 }
 
 const _: () = assert!(mem::size_of::<Memcpy2d>() == 128 && mem::size_of::<GraphUpdate>() == 24);
+const _: () = assert!(mem::size_of::<LaunchConfig>() == 56 && mem::size_of::<LaunchAttribute>() == 72);

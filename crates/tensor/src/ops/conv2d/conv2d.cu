@@ -72,6 +72,7 @@ template <int TX> INLINE void add_chunk(R (&sums)[ROWS], const T* source, const 
 // ROWS channels of blockDim.x pixels of one phase; its blockDim.y parts share the channels.
 // Grid: image and group; phase and pixels; rows.
 extern "C" __global__ void __launch_bounds__(THREADS) correlate_staged(O* y, const T* x, const T* w, const T* b, Staged s) {
+    begin();
     const Conv& g = s.conv;
     __shared__ T source[STAGE * 4 / sizeof(T)];
     __shared__ Pack<R, ROWS> weights[PACKS];
@@ -164,6 +165,7 @@ struct Walker {
 // For planes and kernels of any size. A block computes ROWS channels of blockDim.x pixels of one phase, of any images; its
 // blockDim.y parts share the taps.
 extern "C" __global__ void __launch_bounds__(THREADS) correlate(O* y, const T* x, const T* w, const T* b, Conv g) {
+    begin();
     __shared__ Pack<R, ROWS> weights[CHUNK];
     __shared__ R parts[ROWS][THREADS];
 
@@ -299,6 +301,7 @@ INLINE void write_tile(O* y, const WeightGrad& s, const Tile& tile, i32 i, R sum
 
 // Grid: 1; row block and tap block; source channel.
 extern "C" __global__ void __launch_bounds__(THREADS) weight_grad(O* y, const T* x, const T* grad, WeightGrad s) {
+    begin();
     Tile tile = tile_of(s);
     R sums[ROWS * TAPS] = {};
     __shared__ R results[ROWS * TAPS];
@@ -333,6 +336,7 @@ INLINE void wait_for_cluster() {
 // Grid: CLUSTER; row block and tap block; source channel.
 extern "C" __global__ void __cluster_dims__(CLUSTER) __launch_bounds__(THREADS)
 weight_grad_cluster(O* y, const T* x, const T* grad, WeightGrad s) {
+    begin();
     Tile tile = tile_of(s);
     R sums[ROWS * TAPS] = {};
     __shared__ R results[ROWS * TAPS];

@@ -463,9 +463,8 @@ impl WeightAndBiasGrad {
 
     /// The two gradients.
     fn parts<T: Float>(&self, grads: Tensor<T>) -> Result<[Option<Tensor<T>>; 2]> {
-        let n_weights = self.weight.elements();
-        let weight = grads.narrow(0, 0, n_weights)?.reshape_to(self.weight)?;
-        Ok([Some(weight), Some(grads.narrow(0, n_weights, self.weight[0])?)])
+        let [weight, bias] = grads.split_behind(self.weight.elements())?;
+        Ok([Some(weight.reshape_to(self.weight)?), Some(bias)])
     }
 }
 

@@ -165,6 +165,7 @@ INLINE constexpr int share(int count, int lanes) {
 // A block computes BLOCK_ROWS channels of one image. Grid: images; rows.
 extern "C" __global__ void __launch_bounds__(THREADS)
 correlate_small(O* y, const T* x, const T* w, const T* b, const T* mask) {
+    begin();
     __shared__ __align__(32) R source[CHANNELS * PLANE];
     __shared__ __align__(32) R weights[CHANNELS * WEIGHTS_OF_CHANNEL];
     constexpr int OF_IMAGE = CHANNELS * SOURCE_H * SOURCE_W;
@@ -331,6 +332,7 @@ INLINE void wait_for(Gate* gate) {
 // Grid: CLUSTER; row blocks; channel blocks.
 extern "C" __global__ void __cluster_dims__(CLUSTER) __launch_bounds__(THREADS)
 weight_grad_small(O* y, const T* x, const T* grad, const T* mask, u64 batch) {
+    begin();
     __shared__ __align__(32) R grads[IMAGES * GRAD_IMAGE];
     __shared__ R source[IMAGES * IMAGE];
     __shared__ R received[(COMBINATIONS * SUMS + CLUSTER - 1) / CLUSTER][SPLITS * CLUSTER + 1];

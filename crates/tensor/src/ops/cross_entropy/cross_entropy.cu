@@ -37,6 +37,7 @@ INLINE R loss_of(const T* x, const i64* target, u64 row, const Rows& g, Fault* f
 #ifdef KERNEL_losses
 // One loss for each row. Groups behind the last row compute it again.
 extern "C" __global__ void losses(T* y, const T* x, const i64* target, Fault* fault, u64 site, Rows g) {
+    begin();
     u64 row = min(wide_thread_number() / LANES, g.rows - 1);
     R loss = loss_of(x, target, row, g, fault, site);
     if (threadIdx.x % LANES == 0) y[row] = to<T>(loss);
@@ -46,6 +47,7 @@ extern "C" __global__ void losses(T* y, const T* x, const i64* target, Fault* fa
 #ifdef KERNEL_total
 // The losses' sum times the factor, by one block.
 extern "C" __global__ void __launch_bounds__(1024) total(T* y, const T* x, const i64* target, Fault* fault, u64 site, Rows g) {
+    begin();
     __shared__ R sums[1024];
     u32 groups = blockDim.x / LANES, group = threadIdx.x / LANES;
     R sum = 0;
@@ -65,6 +67,7 @@ extern "C" __global__ void __launch_bounds__(1024) total(T* y, const T* x, const
 #endif
 #ifdef KERNEL_grad
 extern "C" __global__ void grad(T* dx, const T* x, const T* dy, const i64* target, Rows g) {
+    begin();
     u64 row = min(wide_thread_number() / LANES, g.rows - 1);
     x += row * g.classes, dx += row * g.classes;
     u64 right = target[row];

@@ -5,6 +5,7 @@
 extern "C" __global__ void dropout(
     T* y, const T* x, u64 n, u64 seed, u64 position, const u64* shift, u64 stream, f32 p, u64 scale
 ) {
+    begin();
     u64 counter = wide_thread_number();
     f32 u[4];
     units(philox(seed, shifted(position, shift) + counter, stream), u);

@@ -15,11 +15,13 @@ INLINE void gather_element(O* y, const T* x, const i64* index, const AnyWalk& wa
 }
 #ifdef KERNEL_gather
 extern "C" __global__ void gather(O* y, const T* x, const i64* index, Fault* fault, u64 site, u64 size, u64 stride, Walk walk) {
+    begin();
     gather_element(y, x, index, walk, thread_number(), size, stride, fault, site);
 }
 #endif
 #ifdef KERNEL_wide_gather
 extern "C" __global__ void wide_gather(O* y, const T* x, const i64* index, Fault* fault, u64 site, u64 size, u64 stride, WideWalk walk) {
+    begin();
     gather_element(y, x, index, walk, wide_thread_number(), size, stride, fault, site);
 }
 
@@ -39,6 +41,7 @@ struct Lines {
 // One warp per line. It takes 32 elements of x at a time, and the first thread of those that have the same index adds up
 // all of them: every sum is added up in the order of x, as on the CPU.
 extern "C" __global__ void scatter_add(O* y, const T* x, const i64* index, Fault* fault, u64 site, Lines g) {
+    begin();
     u64 line = wide_thread_number() / WARP;
     u32 lane = threadIdx.x % WARP;
     if (line >= g.lines) return;

@@ -1,6 +1,7 @@
 // y[i, m, n] = Σ_k a[i, m, k] · b[i, k, n] for every batch i.   y: contiguous; a, b: any strides, batches may repeat.
 //
-// `dots` is for few results: one block per tile of 4 × 4, its threads share k. `tiles` is for many: one block per tile of
+// `dots` is for few results: one block per tile of 4 × 4, its threads share k. Where ADDS_BIAS, there is + bias[n]; where
+// SUMS_ROWS, behind y there is Σ_k a[m, k], as if b had one more column, of ones. `tiles` is for many: one block per tile of
 // 64 × 64, which it computes from slices of 16 k in shared memory, 4 × 4 results per thread.
 // Halves are added up in f32; the order of each sum depends on the sizes alone.
 
@@ -11,6 +12,7 @@ struct Product {
     u32 m, n, k;
     u32 batches;
     u32 batch_rank, batch_size[BATCH_RANK], unused;
+    u64 bias_stride;
     u64 a_stride[2], b_stride[2];
     u64 a_batch[BATCH_RANK], b_batch[BATCH_RANK];
 };
@@ -38,7 +40,7 @@ INLINE void write(O* y, const Product& p, u32 batch, u32 m, u32 n, R sum) {
 #define SIDE 4
 #ifdef KERNEL_dots
 
-INLINE void tile_of_dots(O* y, const T* a, const T* b, const Product& p, u32 batch, u32 row, u32 column) {
+INLINE void tile_of_dots(O* y, const T* a, const T* b, const T* bias, const Product& p, u32 batch, u32 row, u32 column) {
     Start start = start_of(p, batch);
     a += start.a, b += start.b;
     R sums[SIDE * SIDE] = {};
@@ -48,18 +50,22 @@ INLINE void tile_of_dots(O* y, const T* a, const T* b, const Product& p, u32 bat
         for (int i = 0; i < SIDE; i++) {
             left[i] = row + i < p.m ? real(a[(row + i) * p.a_stride[0] + k * p.a_stride[1]]) : R(0);
             right[i] = column + i < p.n ? real(b[k * p.b_stride[0] + (column + i) * p.b_stride[1]]) : R(0);
+            if (SUMS_ROWS && column + i == p.n) right[i] = R(1);
         }
         #pragma unroll
         for (int i = 0; i < SIDE * SIDE; i++) sums[i] = multiply_add(left[i / SIDE], right[i % SIDE], sums[i]);
     }
     __shared__ R results[SIDE * SIDE];
     sums_of_block(sums, results);
-    u32 i = threadIdx.x;
-    if (i < SIDE * SIDE) write(y, p, batch, row + i / SIDE, column + i % SIDE, results[i]);
+    u32 i = threadIdx.x, m = row + i / SIDE, n = column + i % SIDE;
+    if (i >= SIDE * SIDE) return;
+    if (SUMS_ROWS && n == p.n && m < p.m) y[u64(p.m) * p.n + m] = to<O>(results[i]);
+    else write(y, p, batch, m, n, ADDS_BIAS && n < p.n ? results[i] + real(bias[n * p.bias_stride]) : results[i]);
 }
 
-extern "C" __global__ void __launch_bounds__(512) dots(O* y, const T* a, const T* b, Product p) {
-    FOR_EACH_BATCH(batch) tile_of_dots(y, a, b, p, batch, blockIdx.x * SIDE, blockIdx.y * SIDE);
+extern "C" __global__ void __launch_bounds__(512) dots(O* y, const T* a, const T* b, const T* bias, Product p) {
+    begin();
+    FOR_EACH_BATCH(batch) tile_of_dots(y, a, b, bias, p, batch, blockIdx.x * SIDE, blockIdx.y * SIDE);
 }
 
 #endif
@@ -108,6 +114,7 @@ INLINE void tile_of_slices(O* y, const T* a, const T* b, const Product& p, u32 b
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS) tiles(O* y, const T* a, const T* b, Product p) {
+    begin();
     FOR_EACH_BATCH(batch) tile_of_slices(y, a, b, p, batch, blockIdx.x * TILE, blockIdx.y * TILE);
 }
 

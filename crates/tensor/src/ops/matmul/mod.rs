@@ -5,6 +5,7 @@
 
 mod cpu;
 mod cuda;
+mod linear;
 
 use crate::autograd::Saved;
 use crate::cpu::CpuView;

@@ -73,17 +73,20 @@ template <typename Write> INLINE void write_largest(const T* x, INDEX results, W
 }
 #ifdef KERNEL_largest
 extern "C" __global__ void largest(T* y, const T* x, INDEX results) {
+    begin();
     write_largest(x, results, [&](INDEX result, const Largest& best) { y[result] = to<T>(best.value); });
 }
 #endif
 #ifdef KERNEL_place_of_largest
 extern "C" __global__ void place_of_largest(i64* y, const T* x, INDEX results) {
+    begin();
     write_largest(x, results, [&](INDEX result, const Largest& best) { y[result] = best.at; });
 }
 
 #endif
 #ifdef KERNEL_mean
 extern "C" __global__ void mean(T* y, const T* x, INDEX results) {
+    begin();
     R sum = 0;
     u32 area = AREA;
     INDEX result = visit_window(x, results, [&](R value, i32, u32 pixels) {
@@ -98,6 +101,7 @@ extern "C" __global__ void mean(T* y, const T* x, INDEX results) {
 #ifdef KERNEL_spread
 // x[p, r, c] = Σ y[p, i, j] / area of (i, j), over the windows (i, j) that have pixel (r, c).
 extern "C" __global__ void spread(T* x, const T* y, INDEX results) {
+    begin();
     INDEX pixel = number();
     if (pixel >= results) return;
     INDEX plane = pixel / (IN_H * IN_W);

@@ -1,0 +1,112 @@
+//! A layer's product: `x · weightᵀ + bias` in one operation, and the gradients of weight and bias in another.
+
+use super::{MatMul, cpu, cuda};
+use crate::autograd::{Saved, is_grad_enabled};
+use crate::cpu::CpuView;
+use crate::cuda::{CudaDevice, CudaOut, CudaView};
+use crate::element::Float;
+use crate::error::{Error, Result};
+use crate::op::{Op, Saves, apply, per_type};
+use crate::shape::Shape;
+use crate::tensor::Tensor;
+
+impl<T: Float> Tensor<T> {
+    /// `self · weightᵀ + bias`, PyTorch's `linear`.
+    ///
+    /// - `self`: `[.., in_features]`
+    /// - `weight`: `[out_features, in_features]`, `bias`: `[out_features]`
+    /// - the result: `[.., out_features]`
+    ///
+    /// # Errors
+    /// [`Error::InnerSizes`] if the numbers of features differ; [`Error::WrongShape`], [`Error::Broadcast`].
+    ///
+    /// # Examples
+    /// ```
+    /// # use pagelock_tensor::Tensor;
+    /// let weight = Tensor::new([[1.0, 10.0], [0.0, 1.0]])?;
+    /// let y = Tensor::new([1.0, 2.0])?.linear(&weight, Some(&Tensor::new([0.5, 0.0])?))?;
+    /// assert_eq!(y.to_vec()?, [21.5, 2.0]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    pub fn linear(&self, weight: &Tensor<T>, bias: Option<&Tensor<T>>) -> Result<Tensor<T>> {
+        let Some(bias) = bias else { return self.matmul(&weight.t()?) };
+        let fits = self.rank() == 2 && weight.rank() == 2 && **bias.shape() == weight.shape()[..1];
+        match fits && (self.device().is_cpu() || cuda::has_few_results(self.shape()[0], weight.shape()[0])) {
+            true => apply(Linear, [self, weight, bias]),
+            false => self.matmul(&weight.t()?)?.add(bias),
+        }
+    }
+}
+
+/// The product with a bias, of matrices.
+struct Linear;
+
+per_type! { Linear[3]: Float }
+
+impl<T: Float> Op<T, 3> for Linear {
+    type Out = T;
+    const NAME: &'static str = "linear";
+    const SAVES: Saves = Saves::Inputs;
+
+    fn out_shape(&self, [x, weight, _]: [&Shape; 3]) -> Result<Shape> {
+        match x[1] == weight[1] {
+            true => Shape::new(&[x[0], weight[0]]),
+            false => Err(Error::InnerSizes { left: *x, right: Shape::new(&[weight[1], weight[0]])? }),
+        }
+    }
+
+    fn cpu(&self, [x, weight, bias]: [CpuView<'_, T>; 3], out: &mut [T]) -> Result<()> {
+        let (m, k, n) = (x.shape[0], x.shape[1], weight.shape[0]);
+        let [x_strides, weight_strides] = [x.strides, weight.strides].map(|strides| [strides[0], strides[1]]);
+        cpu::gemm(m, k, n, x.data, x_strides, weight.data, [weight_strides[1], weight_strides[0]], out);
+        for row in out.chunks_exact_mut(n.max(1)) {
+            for (i, y) in row.iter_mut().enumerate() {
+                *y = T::from_real(y.to_real() + bias.data[i * bias.strides[0]].to_real());
+            }
+        }
+        Ok(())
+    }
+
+    fn cuda(&self, device: &CudaDevice, [x, weight, bias]: [CudaView<'_>; 3], out: CudaOut<'_>) -> Result<()> {
+        cuda::linear(device, x, weight, bias, out)
+    }
+
+    fn backward(&self, saved: &Saved<'_, T, T, 3>, grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 3]> {
+        let (x, weight) = (saved.input(0), saved.input(1));
+        let x_grad = saved.grad_of(0, || apply(MatMul, [grad, weight]))?;
+        if saved.needs(1) && saved.needs(2) && !is_grad_enabled() && !grad.device().is_cpu() {
+            let [weight_grad, bias_grad] = apply(WeightAndBiasGrad, [grad, x])?.split_behind(weight.len())?;
+            return Ok([x_grad, Some(weight_grad.reshape_to(*weight.shape())?), Some(bias_grad)]);
+        }
+        let weight_grad = saved.grad_of(1, || apply(MatMul, [&grad.mt()?, x]))?;
+        Ok([x_grad, weight_grad, saved.grad_of(2, || grad.sum([0]))?])
+    }
+}
+
+/// The gradients of weight and bias in one tensor, one after the other: of `[gradient of the result, x]`; never recorded,
+/// on devices only.
+struct WeightAndBiasGrad;
+
+per_type! { WeightAndBiasGrad[2]: Float }
+
+impl<T: Float> Op<T, 2> for WeightAndBiasGrad {
+    type Out = T;
+    const NAME: &'static str = "linear's gradient";
+    const SAVES: Saves = Saves::Nothing;
+
+    fn out_shape(&self, [grad, x]: [&Shape; 2]) -> Result<Shape> {
+        Shape::new(&[grad[1] * (x[1] + 1)])
+    }
+
+    fn cpu(&self, _: [CpuView<'_, T>; 2], _: &mut [T]) -> Result<()> {
+        unreachable!("{} is two operations on the CPU", <Self as Op<T, 2>>::NAME)
+    }
+
+    fn cuda(&self, device: &CudaDevice, [grad, x]: [CudaView<'_>; 2], out: CudaOut<'_>) -> Result<()> {
+        cuda::weight_and_bias_grad(device, grad, x, out)
+    }
+
+    fn backward(&self, _: &Saved<'_, T, T, 2>, _: &Tensor<T>) -> Result<[Option<Tensor<T>>; 2]> {
+        unreachable!("a recorded derivative is made of other operations")
+    }
+}
