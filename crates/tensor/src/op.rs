@@ -62,6 +62,12 @@ pub(crate) trait Op<T: Element, const N: usize>: Send + Sync + Sized + 'static {
     /// The gradient of each input, given that of the output; `None` where there is none or none is needed
     /// ([`Saved::needs`]). Gradients of broadcast inputs may have the output's shape: they are summed down elsewhere.
     fn backward(&self, saved: &Saved<'_, T, Self::Out, N>, grad: &Tensor<Self::Out>) -> Result<[Option<Tensor<T>>; N]>;
+
+    /// [`backward`](Self::backward), unrecorded, if the gradient of the output is 1 and nobody needs that as a tensor; `None`
+    /// if that saves nothing.
+    fn backward_of_one(&self, _: &Saved<'_, T, Self::Out, N>) -> Option<Result<[Option<Tensor<T>>; N]>> {
+        None
+    }
 }
 
 /// An operation that shows the elements of its input differently, without touching them.

@@ -20,7 +20,7 @@ use crate::{
 /// The most arguments of a [`Function`].
 pub const MAX_ARGUMENTS: usize = 24;
 
-const MOST_EARLY_BLOCKS: u64 = 512;
+const MOST_EARLY_BLOCKS: u64 = 1024;
 
 /// A kernel, without the types of its parameters. Cheap to clone.
 #[derive(Clone)]

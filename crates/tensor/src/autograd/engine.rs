@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 
 use super::audit::unheard;
 use super::mode::{is_grad_enabled, with_grad_enabled};
-use super::node::{Node, NodeRef};
+use super::node::{GradFn, Node, NodeRef};
 use crate::element::{DType, Float};
 use crate::error::Result;
 use crate::reuse::{ROOM, Room, with_room};
@@ -24,10 +24,29 @@ pub(crate) struct Walk {
     pub(crate) create_graph: bool,
 }
 
+/// The gradient that a walk begins with.
+pub(crate) enum Start<'a> {
+    Given(Raw),
+    /// The number 1, made by this if anybody needs it as a tensor.
+    One(&'a dyn Fn() -> Result<Raw>),
+}
+
 /// Leaves keep their share: adds each one's gradient to what it has. On an error no leaf is changed.
-pub(crate) fn backward(root: &NodeRef, gradient: Raw, walk: Walk) -> Result<()> {
+pub(crate) fn backward(root: &NodeRef, start: Start<'_>, walk: Walk) -> Result<()> {
     with_room(|kept: &mut Vec<_>| {
-        propagate([(root.clone(), gradient)], 0, walk, &mut |node, grad| {
+        let begin = |pending: &mut Pending| match start {
+            Start::Given(gradient) => pending.arrive(root, gradient),
+            Start::One(make) if root.is_watched() || walk.create_graph => pending.arrive(root, make()?),
+            Start::One(make) => {
+                let function = root.function();
+                match function.backward_of_one(root, &mut |input, grad| pending.send(function, 0, input, grad))? {
+                    true if walk.retain_graph => Ok(()),
+                    true => Ok(function.release()),
+                    false => pending.arrive(root, make()?),
+                }
+            }
+        };
+        propagate(begin, 0, walk, &mut |node, grad| {
             if node.keeps_grad() {
                 kept.push((node.clone(), Some(grad.clone())));
             }
@@ -40,7 +59,8 @@ pub(crate) fn backward(root: &NodeRef, gradient: Raw, walk: Walk) -> Result<()> 
 pub(crate) fn gradients(roots: Vec<(NodeRef, Raw)>, targets: &[NodeRef], walk: Walk) -> Result<Vec<Option<Raw>>> {
     let mut found = vec![None; targets.len()];
     let oldest = targets.iter().map(|target| target.seq()).min().unwrap_or(0);
-    propagate(roots, oldest, walk, &mut |node, grad| {
+    let begin = |pending: &mut Pending| roots.into_iter().try_for_each(|(root, grad)| pending.arrive(&root, grad));
+    propagate(begin, oldest, walk, &mut |node, grad| {
         for (target, slot) in targets.iter().zip(&mut found) {
             if target.seq() == node.seq() {
                 *slot = Some(grad.clone());
@@ -50,25 +70,21 @@ pub(crate) fn gradients(roots: Vec<(NodeRef, Raw)>, targets: &[NodeRef], walk: W
     Ok(found)
 }
 
-/// Passes gradients down to nodes numbered `oldest` or later, and shows each node's complete gradient to `visit`.
+/// Passes the gradients that `begin` brings down to nodes numbered `oldest` or later, and shows each node's complete
+/// gradient to `visit`.
 fn propagate(
-    roots: impl IntoIterator<Item = (NodeRef, Raw)>,
+    begin: impl FnOnce(&mut Pending) -> Result<()>,
     oldest: u64,
     walk: Walk,
     visit: &mut dyn FnMut(&NodeRef, &Raw),
 ) -> Result<()> {
     let walk_down = |pending: &mut Pending| {
-        for (node, gradient) in roots {
-            pending.arrive(&node, gradient)?;
-        }
+        begin(pending)?;
         while let Some((node, grad)) = pending.pop_latest() {
             let grad = node.through_hooks(grad)?;
             visit(&node, &grad);
             let function = node.function();
-            function.backward(&node, grad, &mut |input, grad| match &function.edges()[input] {
-                Some(next) if next.seq() >= oldest => pending.arrive(next, sum_down(grad, next.shape())?),
-                _ => Ok(()),
-            })?;
+            function.backward(&node, grad, &mut |input, grad| pending.send(function, oldest, input, grad))?;
             if !walk.retain_graph {
                 function.release();
             }
@@ -101,6 +117,14 @@ impl Pending {
             }
         };
         Ok(())
+    }
+
+    /// Passes the gradient of an input on, to a node numbered `oldest` or later.
+    fn send(&mut self, function: &dyn GradFn, oldest: u64, input: usize, grad: Raw) -> Result<()> {
+        match &function.edges()[input] {
+            Some(next) if next.seq() >= oldest => self.arrive(next, sum_down(grad, next.shape())?),
+            _ => Ok(()),
+        }
     }
 
     /// The latest node and its gradient, which is complete.

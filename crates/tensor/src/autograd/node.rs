@@ -65,6 +65,10 @@ pub(crate) trait GradFn: Send + Sync {
     fn edges(&self) -> &[Option<NodeRef>];
     /// Sends each input's gradient to `send(input, gradient)`.
     fn backward(&self, this: &NodeRef, grad: Raw, send: &mut dyn FnMut(usize, Raw) -> Result<()>) -> Result<()>;
+    /// The same for a gradient of 1 that nobody made yet; false, and nothing was sent, if it has to be made.
+    fn backward_of_one(&self, _this: &NodeRef, _send: &mut dyn FnMut(usize, Raw) -> Result<()>) -> Result<bool> {
+        Ok(false)
+    }
     /// Frees saved tensors.
     fn release(&self);
     /// Moves every node that this one keeps alive into `links`.
@@ -170,6 +174,11 @@ impl Node {
             self.check_grad("hook", &grad)?;
         }
         Ok(grad)
+    }
+
+    /// Whether a user sees its gradient.
+    pub(crate) fn is_watched(&self) -> bool {
+        self.keeps_grad() || !self.state().hooks.is_empty()
     }
 
     pub(crate) fn check_grad(&self, op: &'static str, grad: &Raw) -> Result<()> {

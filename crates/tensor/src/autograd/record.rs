@@ -195,6 +195,18 @@ struct OpNode<T, O, const N: usize> {
     element: PhantomData<fn() -> T>,
 }
 
+impl<T: Element, O: Op<T, N>, const N: usize> OpNode<T, O, N> {
+    fn saved(&self, this: &NodeRef) -> Result<Saved<'_, T, O::Out, N>> {
+        let (inputs, output) = self.links.restore(this)?;
+        Ok(Saved {
+            inputs: inputs.map(|input| input.map(Raw::typed)),
+            output: output.map(Raw::typed),
+            shapes: &self.links.shapes,
+            needs: self.links.edges.each_ref().map(Option::is_some),
+        })
+    }
+}
+
 impl<T: Element, O: Op<T, N>, const N: usize> GradFn for OpNode<T, O, N> {
     fn name(&self) -> &'static str {
         O::NAME
@@ -205,15 +217,14 @@ impl<T: Element, O: Op<T, N>, const N: usize> GradFn for OpNode<T, O, N> {
     }
 
     fn backward(&self, this: &NodeRef, grad: Raw, send: &mut dyn FnMut(usize, Raw) -> Result<()>) -> Result<()> {
-        let (inputs, output) = self.links.restore(this)?;
-        let saved = Saved {
-            inputs: inputs.map(|input| input.map(Raw::typed)),
-            output: output.map(Raw::typed),
-            shapes: &self.links.shapes,
-            needs: self.links.edges.each_ref().map(Option::is_some),
-        };
-        let grads = self.op.backward(&saved, &grad.typed())?;
+        let grads = self.op.backward(&self.saved(this)?, &grad.typed())?;
         send_all(&mut grads.map(|grad| grad.map(Tensor::into_raw)), send)
+    }
+
+    fn backward_of_one(&self, this: &NodeRef, send: &mut dyn FnMut(usize, Raw) -> Result<()>) -> Result<bool> {
+        let Some(grads) = self.op.backward_of_one(&self.saved(this)?) else { return Ok(false) };
+        send_all(&mut grads?.map(|grad| grad.map(Tensor::into_raw)), send)?;
+        Ok(true)
     }
 
     fn release(&self) {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::audit::{CutBy, note_cut};
-use super::engine::{self, Walk};
+use super::engine::{self, Start, Walk};
 use super::node::NodeRef;
 use crate::element::Float;
 use crate::error::{Error, Result};
@@ -150,8 +150,11 @@ impl<T: Float> Tensor<T> {
     pub fn backward_with(&self, options: Backward<T>) -> Result<()> {
         let node = self.tracked("backward")?;
         let walk = options.walk();
-        let gradient = self.start_gradient(options.gradient)?;
-        engine::backward(node, gradient, walk)
+        let start = match options.gradient {
+            None if self.rank() == 0 => Start::One(&|| Ok(self.ones_like()?.into_raw())),
+            given => Start::Given(self.start_gradient(given)?),
+        };
+        engine::backward(node, start, walk)
     }
 
     fn tracked(&self, op: &'static str) -> Result<&NodeRef> {

@@ -71,7 +71,8 @@ extern "C" __global__ void grad(T* dx, const T* x, const T* dy, const i64* targe
     u64 row = min(wide_thread_number() / LANES, g.rows - 1);
     x += row * g.classes, dx += row * g.classes;
     u64 right = target[row];
-    R factor = real(dy[row * g.grad_step]) * constant(g.factor);
+    R factor = constant(g.factor);
+    if (HAS_GRAD) factor = real(dy[row * g.grad_step]) * factor;
     Scale scale = scale_of(x, g);
     u64 c = threadIdx.x % LANES;
     for (R score = scale.mine; c < g.classes; c += LANES, score = c < g.classes ? real(x[c]) : R(0))

@@ -94,22 +94,24 @@ pub(super) fn total(
     })
 }
 
-/// The gradient of `x`, from that of the loss or the losses.
+/// The gradient of `x`, from that of the loss or the losses, which is 1 if there is none.
 pub(super) fn grad(
     device: &CudaDevice,
-    [x, grad]: [CudaView<'_>; 2],
+    x: CudaView<'_>,
+    grad: Option<CudaView<'_>>,
     target: CudaView<'_>,
     factor: u64,
     mut out: CudaOut<'_>,
 ) -> Result<()> {
-    let (op, rows) = ("cross_entropy's gradient", Rows::new(x, factor, grad.shape().rank()));
+    let (op, rows) = ("cross_entropy's gradient", Rows::new(x, factor, grad.map_or(0, |grad| grad.shape().rank())));
     if rows.rows * rows.classes == 0 {
         return Ok(());
     }
     let launch = rows.launch(op)?;
-    let (constants, rows) = (rows.constants(), Argument::Value(bytemuck::bytes_of(&rows)));
-    let arguments = [out.argument(), x.argument(), grad.argument(), target.argument(), rows];
-    // SAFETY: the kernel takes these; x and out have rows · classes elements, target one for each row, grad that too or,
-    // with a step of 0, one.
+    let constants = rows.constants().and(&[("HAS_GRAD", grad.is_some().into())]);
+    let rows = Argument::Value(bytemuck::bytes_of(&rows));
+    let arguments = [out.argument(), x.argument(), grad.unwrap_or(x).argument(), target.argument(), rows];
+    // SAFETY: the kernel takes these; x and out have rows · classes elements, target one for each row, grad, if there is
+    // one, that too or, with a step of 0, one.
     unsafe { CODE.launch_for(device, op, ([x.dtype(); 2], "grad"), constants, launch, &arguments) }
 }

@@ -121,6 +121,12 @@ impl<T: Float> Op<T, 1> for CrossEntropy {
         self.0.check_unchanged()?;
         Ok([Some(apply(CrossEntropyGrad(self.0.clone()), [saved.input(0), grad])?)])
     }
+
+    fn backward_of_one(&self, saved: &Saved<'_, T, T, 1>) -> Option<Result<[Option<Tensor<T>>; 1]>> {
+        let grad = || Ok([Some(apply(CrossEntropyGrad(self.0.clone()), [saved.input(0)])?)]);
+        let on_device = !saved.input(0).device().is_cpu();
+        on_device.then(|| self.0.check_unchanged().and_then(|()| grad()))
+    }
 }
 
 /// The gradient of [`CrossEntropy`], from its input and its output's gradient: (softmax(x) − [class = target]) · g.
@@ -157,7 +163,7 @@ impl<T: Float> Op<T, 2> for CrossEntropyGrad {
 
     fn cuda(&self, device: &CudaDevice, [x, grad]: [CudaView<'_>; 2], out: CudaOut<'_>) -> Result<()> {
         let factor = crate::cuda::constant(T::Real::from_f64(self.0.factor()));
-        self.0.with_view(|target| cuda::grad(device, [x, grad], target, factor, out))
+        self.0.with_view(|target| cuda::grad(device, x, Some(grad), target, factor, out))
     }
 
     /// With `h` the gradient that arrives and `p` = softmax(x): g · p · (h − Σ h·p) for `x`, Σ h·p − h[target] for `g`.
@@ -175,5 +181,32 @@ impl<T: Float> Op<T, 2> for CrossEntropyGrad {
             if grad.rank() == 0 { of_rows.sum(..)?.scaled(self.0.factor()) } else { Ok(of_rows) }
         };
         Ok([saved.grad_of(0, for_x)?, saved.grad_of(1, for_grad)?])
+    }
+}
+
+per_type! { CrossEntropyGrad[1]: Float }
+
+/// The same where the output's gradient is 1; never recorded, and on devices only.
+impl<T: Float> Op<T, 1> for CrossEntropyGrad {
+    type Out = T;
+    const NAME: &'static str = "cross_entropy's gradient";
+    const SAVES: Saves = Saves::Nothing;
+    const INPUTS: Inputs = Inputs::WithoutGaps;
+
+    fn out_shape(&self, [x]: [&Shape; 1]) -> Result<Shape> {
+        Ok(*x)
+    }
+
+    fn cpu(&self, _: [CpuView<'_, T>; 1], _: &mut [T]) -> Result<()> {
+        unreachable!("on the CPU a gradient of 1 is a tensor")
+    }
+
+    fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
+        let factor = crate::cuda::constant(T::Real::from_f64(self.0.factor()));
+        self.0.with_view(|target| cuda::grad(device, x, None, target, factor, out))
+    }
+
+    fn backward(&self, _: &Saved<'_, T, T, 1>, _: &Tensor<T>) -> Result<[Option<Tensor<T>>; 1]> {
+        unreachable!("a recorded derivative has the output's gradient")
     }
 }
