@@ -221,7 +221,6 @@ fn a_part_is_used_as_the_whole_was() {
     assert_eq!(reader.read(&parts[0]).unwrap(), [7; 10], "the reader waited for who wrote the whole");
 }
 
-#[allow(clippy::single_range_in_vec_init, reason = "each is a list of ranges")]
 #[test]
 fn ranges_that_are_no_parts_are_refused() {
     let stream = lazy(0).device(0).unwrap().stream().unwrap();

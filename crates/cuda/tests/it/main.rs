@@ -3,6 +3,8 @@
 //! `program.rs` runs random programs and knows what must come out; `failures.rs` lets calls fail under them.
 //! Without a GPU the tests under `cuda` say so and do nothing, unless `REQUIRE_GPU=1`.
 
+#![allow(clippy::single_range_in_vec_init, clippy::reversed_empty_ranges, reason = "ranges of buffers, bad ones too")]
+
 mod device_memory;
 mod errors;
 mod every_device;

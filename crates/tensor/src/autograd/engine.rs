@@ -40,8 +40,12 @@ pub(crate) fn backward(root: &NodeRef, start: Start<'_>, walk: Walk) -> Result<(
             Start::One(make) => {
                 let function = root.function();
                 match function.backward_of_one(root, &mut |input, grad| pending.send(function, 0, input, grad))? {
-                    true if walk.retain_graph => Ok(()),
-                    true => Ok(function.release()),
+                    true => {
+                        if !walk.retain_graph {
+                            function.release();
+                        }
+                        Ok(())
+                    }
                     false => pending.arrive(root, make()?),
                 }
             }

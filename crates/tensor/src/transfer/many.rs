@@ -190,7 +190,7 @@ fn download_locked(buffers: &[&DeviceBuffer<u8>], cuda: &CudaDevice) -> Result<O
         let run = &rest[..1 + rest.windows(2).take_while(|pair| pair[0].is_followed_by(pair[1])).count()];
         let start = |buffer: &DeviceBuffer<u8>| (buffer.address().0 - run[0].address().0) as usize;
         let ranges: Vec<_> = match run {
-            [only] => vec![0..only.len()],
+            [only] => std::iter::once(0..only.len()).collect(),
             run => run.iter().map(|buffer| start(buffer)..start(buffer) + buffer.len()).collect(),
         };
         let len_bytes = ranges.last().map_or(0, |range| range.end);
