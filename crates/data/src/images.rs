@@ -1,11 +1,12 @@
 //! [`ImageFolder`]: labelled pictures in folders, one for each class, decoded when they are asked for.
 
 use std::fs;
-use std::io::BufReader;
+use std::io::{Cursor, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use image::{ImageReader, Limits};
+use pagelock_memory::{HostBuffer, default_host};
 use pagelock_tensor::Tensor;
 
 use crate::dataset::{Dataset, check_index};
@@ -96,15 +97,27 @@ impl Dataset for ImageFolder {
 }
 
 fn decode(path: &Path) -> Result<Tensor<u8>> {
-    let file = fs::File::open(path).map_err(|source| Error::io("open", path, source))?;
-    let reader = ImageReader::new(BufReader::new(file)).with_guessed_format();
-    let mut reader = reader.map_err(|source| Error::io("read", path, source))?;
+    let failed = |source| Error::io("read", path, source);
+    let wrong =
+        |why: String| Error::Content { path: path.into(), problem: format!("it is no picture to decode: {why}") };
+    let mut file = fs::File::open(path).map_err(|source| Error::io("open", path, source))?;
+    let len_bytes = file.metadata().map_err(failed)?.len();
+    if len_bytes > MOST_BYTES {
+        return Err(wrong(format!("it has {len_bytes} bytes, and at most {MOST_BYTES} are read")));
+    }
+    let mut bytes = HostBuffer::allocate(default_host(), len_bytes as usize)?; // from a pool: its pages are there
+    file.read_exact(bytes.bytes_mut()?).map_err(failed)?;
+    let bytes = bytes.bytes();
+    #[cfg(feature = "fast-jpeg")]
+    if let Some(picture) = crate::jpeg::decode(bytes, LONGEST_SIDE, MOST_BYTES)? {
+        return Ok(picture);
+    }
+    let mut reader = ImageReader::new(Cursor::new(bytes)).with_guessed_format().map_err(failed)?;
     let mut limits = Limits::default();
     (limits.max_image_width, limits.max_image_height) = (Some(LONGEST_SIDE), Some(LONGEST_SIDE));
     limits.max_alloc = Some(MOST_BYTES);
     reader.limits(limits);
-    let wrong = |error| Error::Content { path: path.into(), problem: format!("it is no picture to decode: {error}") };
-    let picture = reader.decode().map_err(wrong)?.into_rgb8();
+    let picture = reader.decode().map_err(|error| wrong(error.to_string()))?.into_rgb8();
     let shape = [picture.height() as usize, picture.width() as usize, 3];
     Ok(Tensor::from_slice(picture.as_raw(), shape)?)
 }

@@ -25,6 +25,8 @@
 //!   where to get it.
 //! - `progress` (default): a progress bar for downloads, on terminals only.
 //! - `images`: folders of PNG and JPEG pictures (`ImageFolder`).
+//! - `fast-jpeg`: the same, with JPEG decoded by another crate: as fast as libjpeg-turbo and with its pixels, but not without
+//!   `unsafe`.
 //! - `safetensors`: rows of tensors in `.safetensors` files.
 //!
 //! There is no `unsafe` in this crate.
@@ -41,6 +43,8 @@ mod error;
 pub mod idx;
 #[cfg(feature = "images")]
 mod images;
+#[cfg(feature = "fast-jpeg")]
+mod jpeg;
 mod loader;
 mod mnist;
 mod pin;

@@ -233,6 +233,61 @@ fn a_damaged_picture_is_an_error_that_names_its_file() {
     assert_eq!((batch.dims(), classes.to_vec().unwrap()), (&[4, 2, 3, 3][..], vec![0, 0, 1, 1]));
 }
 
+#[cfg(feature = "images")]
+#[test]
+fn a_jpeg_is_decoded_to_about_what_was_saved_in_color_and_gray() {
+    use image::{GrayImage, Luma, Rgb, RgbImage};
+    use pagelock_data::ImageFolder;
+
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("a")).unwrap();
+    let soft = |x: u32, y: u32| [(x * 3) as u8, (y * 4) as u8, (x + y) as u8];
+    RgbImage::from_fn(61, 43, |x, y| Rgb(soft(x, y))).save(folder.path().join("a/1.jpg")).unwrap();
+    GrayImage::from_fn(61, 43, |x, y| Luma([soft(x, y)[0]])).save(folder.path().join("a/2.jpg")).unwrap();
+    let pictures = ImageFolder::open(folder.path()).unwrap();
+    for index in 0..2 {
+        let picture = pictures.get(index).unwrap().0;
+        assert_eq!(picture.dims(), [43, 61, 3]);
+        for (place, value) in picture.to_vec().unwrap().into_iter().enumerate() {
+            let (x, y) = (place / 3 % 61, place / 3 / 61);
+            let wanted = soft(x as u32, y as u32)[if index == 0 { place % 3 } else { 0 }];
+            assert!(value.abs_diff(wanted) <= 16, "{value} at {x}, {y} of picture {index}, saved as {wanted}");
+        }
+    }
+}
+
+#[cfg(feature = "images")]
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_damaged_jpeg_is_an_error_or_a_picture_and_never_a_panic(
+        damages in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
+        cut in prop::option::of(any::<prop::sample::Index>()),
+    ) {
+        use pagelock_data::ImageFolder;
+
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a/1.jpg");
+        std::fs::create_dir(folder.path().join("a")).unwrap();
+        let picture = image::RgbImage::from_fn(37, 23, |x, y| image::Rgb([(x * y) as u8, x as u8, y as u8]));
+        picture.save(&path).unwrap();
+        let mut bytes = std::fs::read(&path).unwrap();
+        for (at, value) in damages {
+            let at = at.index(bytes.len());
+            bytes[at] = value;
+        }
+        if let Some(cut) = cut {
+            bytes.truncate(cut.index(bytes.len()));
+        }
+        std::fs::write(&path, bytes).unwrap();
+        match ImageFolder::open(folder.path()).unwrap().get(0) {
+            Ok((picture, class)) => prop_assert_eq!((picture.dims().len(), class), (3, 0)),
+            Err(error) => prop_assert!(error.to_string().contains("1.jpg` cannot be used: "), "{}", error),
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
 
