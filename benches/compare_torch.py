@@ -3,15 +3,17 @@
 
     PYTHON=path/to/python/with/torch benches/compare_torch.py epochs --data DIR --threads 1 2
     PYTHON=path/to/python/with/torch benches/compare_torch.py ops --threads 1 2
-    PYTHON=path/to/python/with/torch benches/compare_torch.py loaders --workers 0 1 2 4
+    PYTHON=path/to/python/with/torch benches/compare_torch.py loaders --workers 0 2 4 8 [--pin]
+    PYTHON=path/to/python/with/torch benches/compare_torch.py pictures
     PYTHON=path/to/python/with/torch benches/compare_torch.py gpu --data DIR
 
-Builds the Rust half (`mnist_epoch.rs`, `ops.rs`, `loaders.rs`), then runs it and the PyTorch half (`torch_mnist.py`,
-`torch_ops.py`, `torch_loader.py`) in turns, a process for each, so that noise from other programs hits both. Prints
-Markdown tables with ratios: epoch times, the time from process start to the first finished step and peak memory; the time
-of each operation; samples per second of loaders; or epochs on a GPU, in all ways to feed it.
+Builds the Rust half (`mnist_epoch.rs`, `ops.rs`, `loaders.rs`, `pictures.rs` of pagelock-data), then runs it and the
+PyTorch half (`torch_mnist.py`, `torch_ops.py`, `torch_loader.py`, `torch_pictures.py`) in turns, a process for each, so
+that noise from other programs hits both. Prints Markdown tables with ratios: epoch times, the time from process start to
+the first finished step and peak memory; the time of each operation; samples per second of loaders; decoded pictures per
+second; or epochs on a GPU, in all ways to feed it.
 `--json FILE` keeps every figure. Needs cargo, or the Rust half as `--program FILE` where there is none, and PyTorch and
-numpy in $PYTHON; itself only the standard library.
+numpy (for `pictures` torchvision and pillow, too) in $PYTHON; itself only the standard library.
 """
 
 import argparse
@@ -20,6 +22,7 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -32,9 +35,9 @@ GPU_WAYS = ["eager", "captured", "resident"]
 TORCH_GPU_MODES = ["tutorial", "pinned", "workers", "resident", "compile", "graph"]
 
 
-def build(bench):
+def build(bench, *options):
     """Builds a benchmark and returns the path of its program."""
-    command = ["cargo", "bench", "--bench", bench, "--no-run", "--message-format=json-render-diagnostics"]
+    command = ["cargo", "bench", "--bench", bench, "--no-run", "--message-format=json-render-diagnostics", *options]
     printed = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE).stdout
     messages = [json.loads(line) for line in printed.splitlines()]
     programs = [message["executable"] for message in messages if message.get("executable")]
@@ -123,33 +126,69 @@ def print_gpu(args, reports):
 
 
 def measure_loaders(args):
-    """Both programs once per round; returns `{(program,): [report]}`."""
-    workers = [str(n) for n in args.workers]
-    programs = {
-        "pagelock": [build("loaders"), "--json", "--workers", *workers],
-        "torch": [PYTHON, str(BENCHES / "torch_loader.py"), "--epochs", str(args.epochs), "--workers", *workers],
-    }
+    """Both programs once per round, without page-locking and, if that is wanted, with it; returns `{(variant,): [report]}`."""
+    workers = ["--workers", *map(str, args.workers)]
+    ours = [args.program or build("loaders"), "--json", *workers]
+    torch = [PYTHON, str(BENCHES / "torch_loader.py"), "--epochs", str(args.epochs), *workers]
+    variants = {"pagelock": ours, "torch": torch}
+    if args.pin:
+        variants |= {"pagelock, page-locked": [*ours, "--pin"], "torch, pin_memory": [*torch, "--pin"]}
     reports = {}
     for round_idx in range(args.rounds):
-        for name, command in programs.items():
+        for name, command in variants.items():
             print(f"round {round_idx + 1}: loaders, {name}", file=sys.stderr)
             reports.setdefault((name,), []).append(measure(command))
     return reports
 
 
 def print_loaders(args, reports):
-    """The most of each; the ratio is Pagelock's speed over that of PyTorch's loader with as many workers."""
-    def most(program, row):
-        return max(max(report["samples_per_second"][row]) for report in reports[program,])
+    """The most of each; ratios are ours over PyTorch's loader with as many workers, and over its best."""
+    def most(variant, row):
+        return max(max(report["samples_per_second"][row]) for report in reports[variant,])
 
-    best = max(most("torch", str(n)) for n in args.workers)
+    variants = [variant for variant, in reports]
+    best = max(most(variant, str(n)) for n in args.workers for variant in variants if variant.startswith("torch"))
+    kinds = [variant.removeprefix("pagelock") for variant in variants if variant.startswith("pagelock")]
     print("\nSamples per second, the best epoch of all; shuffled batches of 64 MNIST-shaped samples.\n")
-    print("| workers | Pagelock | PyTorch, DataLoader | ratio | ratio to PyTorch's best |")
-    print("|---|---|---|---|---|")
-    for n in map(str, args.workers):
-        ours, torch = most("pagelock", n), most("torch", n)
-        print(f"| {n} | {ours:,.0f} | {torch:,.0f} | {ours / torch:.1f} | {ours / best:.1f} |")
+    print("| workers, memory | Pagelock | PyTorch, DataLoader | ratio | ratio to PyTorch's best |")
+    print("|---|---:|---:|---:|---:|")
+    for kind in kinds:
+        theirs = "torch, pin_memory" if kind else "torch"
+        for n in map(str, args.workers):
+            ours, torch = most(f"pagelock{kind}", n), most(theirs, n)
+            print(f"| {n}{kind} | {ours:,.0f} | {torch:,.0f} | {ours / torch:.1f} | {ours / best:.1f} |")
     print(f"\nPyTorch's index_select without a loader: {most('torch', 'index_select'):,.0f} samples/s.")
+
+
+def measure_pictures(args):
+    """Every program once per round, on the same pictures; returns `{(program,): [report]}`."""
+    torch = [PYTHON, str(BENCHES / "torch_pictures.py")]
+    programs = {feature: [build("pictures", "--package", "pagelock-data", "--features", feature)]
+                for feature in ["images", "fast-jpeg"]} if args.program is None else {"fast-jpeg": [args.program]}
+    reports = {}
+    with tempfile.TemporaryDirectory() as folder:
+        measure([*torch, folder, "--make", "64", "--rounds", "1"])
+        for round_idx in range(args.rounds):
+            for name, command in (programs | {"torch": torch}).items():
+                print(f"round {round_idx + 1}: pictures, {name}", file=sys.stderr)
+                reports.setdefault((name,), []).append(measure([*command, folder]))
+    return reports
+
+
+def print_pictures(reports):
+    """The most of each; the ratio is to torchvision's decoder."""
+    torch = reports["torch",]
+    most = {"torchvision, decode_jpeg": max(max(report["per_second"]["decode_jpeg"]) for report in torch),
+            "Pillow, as torchvision's ImageFolder": max(max(report["per_second"]["pillow"]) for report in torch)}
+    most |= {f"Pagelock, feature `{name}`": max(max(report["per_second"]) for report in many)
+             for (name,), many in reports.items() if name != "torch"}
+    print("\nJPEG pictures per second on one core, the best round of all.\n")
+    print("| decoder | pictures/s | ratio |")
+    print("|---|---:|---:|")
+    for name, figure in most.items():
+        print(f"| {name} | {figure:,.0f} | {figure / most['torchvision, decode_jpeg']:.2f} |")
+    sums = {name: many[0]["sum"] for (name,), many in reports.items()}
+    print(f"\nSums of all pixels: {sums}.")
 
 
 def epochs(reports):
@@ -208,12 +247,13 @@ def print_ops(args, reports):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     default_data = Path(os.environ["PAGELOCK_DATA"]) / "mnist" if "PAGELOCK_DATA" in os.environ else None
-    parser.add_argument("work", choices=["epochs", "ops", "loaders", "gpu"])
+    parser.add_argument("work", choices=["epochs", "ops", "loaders", "pictures", "gpu"])
     parser.add_argument("--data", type=Path, default=default_data, help="folder of the MNIST files")
     parser.add_argument("--models", nargs="+", choices=MODELS, default=MODELS)
     parser.add_argument("--threads", nargs="+", type=int, default=[1])
-    parser.add_argument("--workers", nargs="+", type=int, default=[0, 1, 2, 4], help="of loaders")
-    parser.add_argument("--program", help="of `gpu`: the benchmark `mnist_epoch`, already built")
+    parser.add_argument("--workers", nargs="+", type=int, default=[0, 2, 4, 8], help="of loaders")
+    parser.add_argument("--pin", action="store_true", help="loaders also with page-locked batches; PyTorch's need a GPU")
+    parser.add_argument("--program", help="the Rust half, already built")
     parser.add_argument("--epochs", type=int, default=3, help="epochs in each process")
     parser.add_argument("--rounds", type=int, default=3, help="processes of each variant")
     parser.add_argument("--json", type=Path, help="also write every report to this file")
@@ -232,6 +272,9 @@ def main():
     elif args.work == "ops":
         reports = measure_ops(args)
         print_ops(args, reports)
+    elif args.work == "pictures":
+        reports = measure_pictures(args)
+        print_pictures(reports)
     else:
         reports = measure_loaders(args)
         print_loaders(args, reports)
