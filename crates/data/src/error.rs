@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::idx::IdxError;
-use crate::loader::LoaderState;
+use crate::loader::{LoaderState, StreamState};
 
 /// `Result` with this crate's [`Error`].
 ///
@@ -172,6 +172,53 @@ pub enum Error {
         index: usize,
         /// What the dataset ran into.
         source: Box<Error>,
+    },
+
+    /// A shard of a stream, or one of its samples, could not be had.
+    #[error("{}shard {shard}: {source}", sample.map_or_else(String::new, |sample| format!("sample {sample} of ")))]
+    Shard {
+        /// Which shard, counted from 0.
+        shard: usize,
+        /// Which of its samples, if it is one.
+        sample: Option<usize>,
+        /// What the dataset ran into.
+        source: Box<Error>,
+    },
+
+    /// A worker that reads streams ended though nobody told it to; its shards give nothing more in this epoch.
+    #[error(
+        "worker {worker} has ended, and nothing more comes of its shards; a sample or a batch that panics when it is dropped does that"
+    )]
+    WorkerGone {
+        /// Which worker, counted from 0.
+        worker: usize,
+    },
+
+    /// A loader of streams that was asked for batches of no samples.
+    #[error("the batch size is 0; a batch has at least one sample: give StreamLoader::batch_size another")]
+    ZeroStreamBatch,
+
+    /// A text that is not the state of a loader of streams.
+    #[error(
+        "`{text}` is not the state of a loader of streams; it reads like `epoch 3, round 17, turn 2 of 8 shards in batches of 64`"
+    )]
+    NoStreamState {
+        /// The text.
+        text: String,
+    },
+
+    /// The state of another loader of streams.
+    #[error(
+        "cannot go on from `{state}`: this loader has {n_shards} shards in batches of {batch_size}; resume with the same \
+         dataset and batch size"
+    )]
+    OtherStreamState {
+        /// The state.
+        state: StreamState,
+        /// How many shards there are here.
+        n_shards: usize,
+        /// How many samples make a batch here.
+        batch_size: usize,
     },
 
     /// Samples that do not stack.

@@ -16,7 +16,7 @@ pub(crate) fn decode(bytes: &[u8], longest_side: u32, most_bytes: u64) -> Result
     decoder.set_stop_on_warning(true);
     let header = decoder.header();
     let shape = [usize::from(header.height), usize::from(header.width), 3];
-    if header.precision != 8 || !decoder.output_buffer_size().is_ok_and(|len| len == shape.iter().product()) {
+    if header.precision != 8 || !decoder.output_buffer_size().is_ok_and(|len| len == shape.iter().product::<usize>()) {
         return Ok(None);
     }
     let mut is_whole = false;

@@ -16,7 +16,7 @@
 //! # Ok::<(), pagelock_data::Error>(())
 //! ```
 //!
-//! Reading order: `dataset.rs`, `transform.rs`, `sampler/`, `collate.rs`, `pin.rs`, `loader/`; then for digits `digits.rs`, `mnist.rs` (with
+//! Reading order: `dataset.rs`, `iterable.rs`, `transform.rs`, `sampler/`, `collate.rs`, `pin.rs`, `loader/`; then for digits `digits.rs`, `mnist.rs` (with
 //! `idx.rs`, `remote.rs`, `download.rs`) and `synthetic/`; for other data `stored/`, `cifar.rs`,
 //! `csv.rs` and `images.rs`, and `transforms.rs` for pictures.
 //!
@@ -43,6 +43,7 @@ mod error;
 pub mod idx;
 #[cfg(feature = "images")]
 mod images;
+mod iterable;
 #[cfg(feature = "fast-jpeg")]
 mod jpeg;
 mod loader;
@@ -67,9 +68,10 @@ pub use download::Timeouts;
 pub use error::{Error, NoDownload, Result};
 #[cfg(feature = "images")]
 pub use images::ImageFolder;
+pub use iterable::{IterableDataset, Samples};
 pub use loader::{
-    Batches, DataLoader, DeviceBatches, DeviceLoader, LoaderReport, LoaderState, Skipped, Slots, Tuning, WhenFull,
-    get_data,
+    Batches, DataLoader, DeviceBatches, DeviceLoader, LoaderReport, LoaderState, Skipped, Slots, StreamBatches,
+    StreamLoader, StreamState, Tuning, WhenFull, get_data,
 };
 pub use mnist::Mnist;
 pub use pagelock_data_derive::PinMemory;

@@ -84,7 +84,7 @@ impl<B: Send + 'static> Iterator for Batches<'_, B> {
         }
         let mut progress = self.loader.progress();
         progress.next = if self.next == self.end { (self.epoch + 1, 0) } else { (self.epoch, self.next) };
-        progress.add(account);
+        progress.record.add(account);
         Some(batch)
     }
 

@@ -201,7 +201,7 @@ impl<B: PinMemory + Send + 'static> DeviceBatches<'_, B> {
         let sources = std::mem::take(&mut *uploads.sources.lock().unwrap_or_else(PoisonError::into_inner));
         self.sources.push_back(sources);
         let mut progress = self.batches.loader.progress();
-        progress.report.transfer += start.elapsed();
+        progress.record.report.transfer += start.elapsed();
         let then = progress.next;
         drop(progress);
         self.there.push_back(Arrived { batch, then });

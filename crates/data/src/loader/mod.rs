@@ -8,6 +8,7 @@
 //! a program sees, and a program go on where another stopped. `source.rs` makes one batch, `batches.rs` gives
 //! those of an epoch, made on the spot or by the threads of `crew.rs`; `settings.rs` says by whom and where,
 //! `slots.rs` has the page-locked memory, `state.rs` and `report.rs` say where a loader is and what it spent its time on.
+//! `stream/` has the loader for datasets whose samples cannot be asked for by number.
 
 mod batches;
 mod crew;
@@ -17,6 +18,7 @@ mod settings;
 mod slots;
 mod source;
 mod state;
+mod stream;
 mod tuning;
 
 use std::collections::VecDeque;
@@ -34,6 +36,7 @@ pub use self::{
     slots::{Slots, WhenFull},
     source::Skipped,
     state::LoaderState,
+    stream::{StreamBatches, StreamLoader, StreamState},
     tuning::Tuning,
 };
 use crate::collate::Stack;
@@ -80,6 +83,12 @@ struct Progress {
     start: usize,
     /// The epoch and the number of the batch that comes next.
     next: (u64, usize),
+    record: Record,
+}
+
+/// What a loader did so far.
+#[derive(Default)]
+struct Record {
     report: LoaderReport,
     /// The latest samples that were left out.
     skipped: VecDeque<Skipped>,
@@ -88,7 +97,7 @@ struct Progress {
 /// How many of the samples that were left out are remembered.
 const KEPT_SKIPPED: usize = 1_000;
 
-impl Progress {
+impl Record {
     fn add(&mut self, account: Account) {
         self.report += account.report;
         self.skipped.extend(account.skipped);
@@ -382,7 +391,7 @@ impl<B: Send + 'static> DataLoader<B> {
     /// # Ok::<(), pagelock_data::Error>(())
     /// ```
     pub fn report(&self) -> LoaderReport {
-        LoaderReport { workers: self.plan.n_workers, ..self.progress().report }
+        LoaderReport { workers: self.plan.n_workers, ..self.progress().record.report }
     }
 
     /// The samples that [`skip_bad_samples`](Self::skip_bad_samples) left out, in the order of their batches: the latest
@@ -398,7 +407,7 @@ impl<B: Send + 'static> DataLoader<B> {
     /// # Ok::<(), pagelock_data::Error>(())
     /// ```
     pub fn skipped(&self) -> Vec<Skipped> {
-        self.progress().skipped.iter().cloned().collect()
+        self.progress().record.skipped.iter().cloned().collect()
     }
 
     /// Starts the next epoch; `for batch in &loader` does the same.

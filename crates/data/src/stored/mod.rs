@@ -3,23 +3,23 @@
 //! Rows are read at their place, not mapped: a file that somebody cuts short is an error that names the row, where a mapped
 //! one ends the process. What was read lately, the system keeps in its page cache anyway.
 //!
-//! `npy.rs` and `safetensors.rs` find the array in files of those formats. What a header says is checked against the length
+//! `npy.rs`, `npz.rs` and `safetensors.rs` find the array in files of those formats; `bytes.rs` is a part of a file. What a header says is checked against the length
 //! of the file before anything is allocated.
 
+mod bytes;
 mod npy;
+mod npz;
 #[cfg(feature = "safetensors")]
 mod safetensors;
 
-use std::fs::File;
 use std::io;
 use std::marker::PhantomData;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use pagelock_memory::{HostBuffer, default_host};
 use pagelock_tensor::{DType, Element, Tensor};
 
+use self::bytes::Bytes;
 use crate::collate::Stack;
 use crate::dataset::{Dataset, check_index};
 use crate::{Error, Result};
@@ -47,7 +47,7 @@ use crate::{Error, Result};
 /// ```
 #[derive(Clone, Debug)]
 pub struct StoredRows<T = f32> {
-    file: Arc<File>,
+    bytes: Bytes,
     path: PathBuf,
     start: u64, // of the first row
     row_shape: Vec<usize>,
@@ -73,7 +73,8 @@ impl<T: Element> StoredRows<T> {
     /// See [`StoredRows`].
     pub fn raw(path: impl AsRef<Path>, row_shape: &[usize]) -> Result<Self> {
         let path = path.as_ref();
-        let (file, len_bytes) = open(path)?;
+        let bytes = open(path)?;
+        let len_bytes = bytes.len();
         let row_bytes = bytes_of(T::DTYPE, row_shape).filter(|&bytes| bytes > 0);
         let row_bytes =
             row_bytes.ok_or_else(|| wrong(path, format!("rows of {row_shape:?} have no size; give another")))?;
@@ -87,11 +88,11 @@ impl<T: Element> StoredRows<T> {
         }
         let mut shape = vec![(len_bytes / row_bytes) as usize];
         shape.extend(row_shape);
-        Self::claimed(path, file, len_bytes, Claim { dtype: T::DTYPE, shape, start: 0 })
+        Self::claimed(path, bytes, Claim { dtype: T::DTYPE, shape, start: 0 })
     }
 
     /// The rows that a header claims, if the file is long enough for them.
-    fn claimed(path: &Path, file: File, len_bytes: u64, claim: Claim) -> Result<Self> {
+    fn claimed(path: &Path, bytes: Bytes, claim: Claim) -> Result<Self> {
         let Claim { dtype, shape, start } = claim;
         if dtype != T::DTYPE {
             let wanted = T::DTYPE;
@@ -106,14 +107,15 @@ impl<T: Element> StoredRows<T> {
         let whole = bytes_of(dtype, &shape).and_then(|bytes| bytes.checked_add(start));
         let row_bytes = bytes_of(dtype, row_shape).and_then(|bytes| usize::try_from(bytes).ok());
         match (whole, row_bytes) {
-            (Some(end), Some(row_bytes)) if end <= len_bytes => {
-                let (file, path, row_shape) = (Arc::new(file), path.to_owned(), row_shape.to_vec());
-                Ok(Self { file, path, start, row_shape, row_bytes, n_rows, element: PhantomData })
+            (Some(end), Some(row_bytes)) if end <= bytes.len() => {
+                let (path, row_shape) = (path.to_owned(), row_shape.to_vec());
+                Ok(Self { bytes, path, start, row_shape, row_bytes, n_rows, element: PhantomData })
             }
             _ => {
                 let problem = format!(
-                    "its header claims {shape:?} of {dtype} from byte {start}, but the file has {len_bytes} bytes; it is cut \
-                     off or not what it says: get it again"
+                    "its header claims {shape:?} of {dtype} from byte {start}, but the file has {} bytes; it is cut \
+                     off or not what it says: get it again",
+                    bytes.len()
                 );
                 Err(wrong(path, problem))
             }
@@ -170,7 +172,7 @@ impl<T: Element> StoredRows<T> {
     fn read_row<'a>(&self, index: usize, bytes: &'a mut [u8]) -> Result<&'a [T]> {
         check_index(index, self.n_rows)?;
         let at = self.start + index as u64 * self.row_bytes as u64;
-        self.file.read_exact_at(bytes, at).map_err(|source| self.unreadable(index, source))?;
+        self.bytes.read_exact_at(bytes, at).map_err(|source| self.unreadable(index, source))?;
         if T::DTYPE == DType::Bool && bytes.iter().any(|&byte| byte > 1) {
             return Err(wrong(
                 &self.path,
@@ -210,11 +212,8 @@ where
     }
 }
 
-fn open(path: &Path) -> Result<(File, u64)> {
-    let failed = |source| Error::io("open", path, source);
-    let file = File::open(path).map_err(failed)?;
-    let len_bytes = file.metadata().map_err(failed)?.len();
-    Ok((file, len_bytes))
+fn open(path: &Path) -> Result<Bytes> {
+    Bytes::open(path).map_err(|source| Error::io("open", path, source))
 }
 
 fn bytes_of(dtype: DType, shape: &[usize]) -> Option<u64> {

@@ -4,13 +4,11 @@
 //! 93 "NUMPY" 01 00 76 00  {'descr': '<f4', 'fortran_order': False, 'shape': (60000, 28, 28), }
 //! ```
 
-use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use pagelock_tensor::{DType, Element};
 
-use super::{Claim, StoredRows, open, wrong};
+use super::{Bytes, Claim, StoredRows, open, wrong};
 use crate::{Error, Result};
 
 const MAGIC: [u8; 6] = *b"\x93NUMPY";
@@ -38,19 +36,23 @@ impl<T: Element> StoredRows<T> {
     /// ```
     pub fn npy(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
-        let (file, len_bytes) = open(path)?;
-        let (start, header) = read_header(path, &file, len_bytes)?;
+        Self::npy_in(path, open(path)?)
+    }
+
+    /// The rows of `bytes` of that file, which are a `.npy` file.
+    pub(super) fn npy_in(path: &Path, bytes: Bytes) -> Result<Self> {
+        let (start, header) = read_header(path, &bytes)?;
         let (dtype, shape) = parse(&header).map_err(|problem| wrong(path, problem))?;
-        Self::claimed(path, file, len_bytes, Claim { dtype, shape, start })
+        Self::claimed(path, bytes, Claim { dtype, shape, start })
     }
 }
 
 /// Where the elements start, and the dictionary.
-fn read_header(path: &Path, file: &File, len_bytes: u64) -> Result<(u64, String)> {
+fn read_header(path: &Path, bytes: &Bytes) -> Result<(u64, String)> {
     let not_npy = || wrong(path, "it does not start like a .npy file; write it with numpy.save".into());
     let mut start = [0; 12];
-    let n_start = len_bytes.min(12) as usize;
-    file.read_exact_at(&mut start[..n_start], 0).map_err(|source| Error::io("read", path, source))?;
+    let n_start = bytes.len().min(12) as usize;
+    bytes.read_exact_at(&mut start[..n_start], 0).map_err(|source| Error::io("read", path, source))?;
     if n_start < 10 || start[..6] != MAGIC {
         return Err(not_npy());
     }
@@ -59,12 +61,12 @@ fn read_header(path: &Path, file: &File, len_bytes: u64) -> Result<(u64, String)
         2 | 3 => (12, u64::from(u32::from_le_bytes([start[8], start[9], start[10], start[11]]))),
         version => return Err(wrong(path, format!("it is a .npy file of version {version}, and 1 to 3 are known"))),
     };
-    if header_bytes > LONGEST_HEADER || at + header_bytes > len_bytes {
+    if header_bytes > LONGEST_HEADER || at + header_bytes > bytes.len() {
         let problem = format!("its header claims {header_bytes} bytes of itself; it is damaged: get it again");
         return Err(wrong(path, problem));
     }
     let mut header = vec![0; header_bytes as usize];
-    file.read_exact_at(&mut header, at).map_err(|source| Error::io("read", path, source))?;
+    bytes.read_exact_at(&mut header, at).map_err(|source| Error::io("read", path, source))?;
     Ok((at + header_bytes, String::from_utf8(header).map_err(|_| not_npy())?))
 }
 

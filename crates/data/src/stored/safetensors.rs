@@ -1,6 +1,5 @@
 //! Safetensors: the length of a header, the header (JSON: name, type, shape and place of each tensor), the elements.
 
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use pagelock_tensor::{DType, Element};
@@ -35,16 +34,16 @@ impl<T: Element> StoredRows<T> {
     /// ```
     pub fn safetensors(path: impl AsRef<Path>, name: &str) -> Result<Self> {
         let path = path.as_ref();
-        let (file, len_bytes) = open(path)?;
+        let bytes = open(path)?;
         let mut start = [0; 8];
-        let n_start = len_bytes.min(8) as usize;
-        file.read_exact_at(&mut start[..n_start], 0).map_err(|source| Error::io("read", path, source))?;
+        let n_start = bytes.len().min(8) as usize;
+        bytes.read_exact_at(&mut start[..n_start], 0).map_err(|source| Error::io("read", path, source))?;
         let header_bytes = u64::from_le_bytes(start);
-        if n_start < 8 || header_bytes > LONGEST_HEADER || 8 + header_bytes > len_bytes {
+        if n_start < 8 || header_bytes > LONGEST_HEADER || 8 + header_bytes > bytes.len() {
             return Err(wrong(path, "it does not start like a safetensors file; get it again".into()));
         }
         let mut header = vec![0; header_bytes as usize];
-        file.read_exact_at(&mut header, 8).map_err(|source| Error::io("read", path, source))?;
+        bytes.read_exact_at(&mut header, 8).map_err(|source| Error::io("read", path, source))?;
         let damaged = |why: String| wrong(path, format!("its header is damaged ({why}); get it again"));
         let metadata: Metadata = serde_json::from_slice(&header).map_err(|error| damaged(error.to_string()))?;
         let Some(info) = metadata.info(name) else {
@@ -69,6 +68,6 @@ impl<T: Element> StoredRows<T> {
             return Err(damaged(format!("`{name}` is {:?} of {dtype}, in bytes {from} to {to}", info.shape)));
         }
         let start = (8 + header_bytes).saturating_add(from);
-        Self::claimed(path, file, len_bytes, Claim { dtype, shape: info.shape.clone(), start })
+        Self::claimed(path, bytes, Claim { dtype, shape: info.shape.clone(), start })
     }
 }

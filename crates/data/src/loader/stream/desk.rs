@@ -1,0 +1,260 @@
+//! [`Desk`]: makes the batches of some shards, in turn, whoever works at it: the program or a worker.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Instant;
+
+use pagelock_memory::Holder;
+
+use crate::iterable::{IterableDataset, Samples};
+use crate::loader::slots::PinnedSlots;
+use crate::loader::source::{Skipped, Times};
+use crate::{Error, Result};
+
+/// Shards and a way to collate, without their types.
+pub(super) trait Shards<B>: Send + Sync + 'static {
+    fn n_shards(&self) -> usize;
+
+    /// A shard of that epoch from a sample on.
+    fn open(&self, shard: usize, epoch: u64, start: u64) -> Result<Box<dyn Reader<B>>>;
+}
+
+/// What batches are to be like.
+pub(super) struct Rules<B> {
+    pub(super) batch_size: usize,
+    pub(super) drop_last: bool,
+    pub(super) skips: bool,
+    pub(super) pin: Option<Pin<B>>,
+}
+
+/// Copies what is not page-locked yet into slots.
+pub(super) type Pin<B> = fn(B, &PinnedSlots) -> Result<B>;
+
+impl<B> Clone for Rules<B> {
+    fn clone(&self) -> Self {
+        Self { ..*self }
+    }
+}
+
+/// Reads one shard.
+pub(super) trait Reader<B>: Send {
+    /// The next batch; none if there is no more.
+    fn next(&mut self, rules: &Rules<B>, slots: Option<&PinnedSlots>) -> Option<Made<B>>;
+}
+
+/// A batch and what it was like to make.
+pub(super) struct Made<B> {
+    pub(super) batch: Result<B>,
+    pub(super) n_samples: usize, // those that failed among them
+    pub(super) times: Times,
+    pub(super) skipped: Vec<Skipped>,
+}
+
+/// What comes of asking the shard at one place in the order of shards.
+pub(super) struct Item<B> {
+    pub(super) place: usize,
+    pub(super) made: Option<Made<B>>, // none: the shard has no more
+}
+
+/// See the head of the file.
+pub(super) struct Desk<B> {
+    pub(super) shards: Arc<dyn Shards<B>>,
+    pub(super) rules: Rules<B>,
+    pub(super) epoch: u64,
+    pub(super) parts: Vec<Part<B>>, // in the order of their places
+    /// Which of them is next.
+    pub(super) at: usize,
+    pub(super) worker: Option<usize>,
+    pub(super) holder: Holder,
+}
+
+/// A shard, and how far it is.
+pub(super) struct Part<B> {
+    place: usize,
+    shard: usize,
+    state: State<B>,
+}
+
+enum State<B> {
+    /// Not opened yet; from that sample on.
+    Closed(u64),
+    Open(Box<dyn Reader<B>>),
+    /// It broke; nobody was told yet that nothing more comes.
+    Broken,
+    Over,
+}
+
+impl<B> Part<B> {
+    pub(super) fn new(place: usize, shard: usize, start: u64) -> Self {
+        Self { place, shard, state: State::Closed(start) }
+    }
+
+    pub(super) fn place(&self) -> usize {
+        self.place
+    }
+}
+
+impl<B: 'static> Desk<B> {
+    /// Asks the next shard; none if all are over.
+    pub(super) fn next(&mut self, slots: Option<&PinnedSlots>) -> Option<Item<B>> {
+        let n_parts = self.parts.len();
+        let in_turn = (0..n_parts).map(|i| (self.at + i) % n_parts);
+        let at = { in_turn }.find(|&at| !matches!(self.parts[at].state, State::Over))?;
+        self.at = (at + 1) % n_parts;
+        let (place, shard) = (self.parts[at].place, self.parts[at].shard);
+        let Some(worker) = self.worker else { return Some(Item { place, made: self.make(at, slots) }) };
+        let made = catch_unwind(AssertUnwindSafe(|| self.make(at, slots))).unwrap_or_else(|panic| {
+            self.parts[at].state = State::Broken;
+            let source = Box::new(Error::panicked(worker, None, &*panic));
+            Some(Made::failed(Error::Shard { shard, sample: None, source }))
+        });
+        Some(Item { place, made })
+    }
+
+    fn make(&mut self, at: usize, slots: Option<&PinnedSlots>) -> Option<Made<B>> {
+        let _charged = self.holder.enter();
+        let Part { shard, state, .. } = &mut self.parts[at];
+        if let State::Closed(start) = *state {
+            match self.shards.open(*shard, self.epoch, start) {
+                Ok(reader) => *state = State::Open(reader),
+                Err(error) => {
+                    *state = State::Broken;
+                    return Some(Made::failed(Error::Shard { shard: *shard, sample: None, source: error.into() }));
+                }
+            }
+        }
+        let made = match state {
+            State::Open(reader) => reader.next(&self.rules, slots),
+            _ => None,
+        };
+        if made.is_none() {
+            *state = State::Over;
+        }
+        made
+    }
+}
+
+impl<B> Made<B> {
+    fn failed(error: Error) -> Self {
+        Self { batch: Err(error), n_samples: 0, times: Times::default(), skipped: Vec::new() }
+    }
+}
+
+/// A dataset and a function.
+pub(super) struct Collated<D, C> {
+    pub(super) dataset: D,
+    pub(super) collate: Arc<C>,
+}
+
+impl<B, D, C> Shards<B> for Collated<D, C>
+where
+    D: IterableDataset,
+    C: Fn(Vec<D::Sample>) -> Result<B> + Send + Sync + 'static,
+{
+    fn n_shards(&self) -> usize {
+        self.dataset.n_shards()
+    }
+
+    fn open(&self, shard: usize, epoch: u64, start: u64) -> Result<Box<dyn Reader<B>>> {
+        let samples = self.dataset.shard_from(shard, epoch, start)?;
+        let (collate, first) = (self.collate.clone(), start as usize);
+        Ok(Box::new(Reading { samples, collate, epoch, shard, passed: first, kept: Vec::new() }))
+    }
+}
+
+struct Reading<S, C> {
+    samples: Samples<S>,
+    collate: Arc<C>,
+    epoch: u64,
+    shard: usize,
+    /// How many samples came before the next.
+    passed: usize,
+    /// Which samples the batch has that is being made.
+    kept: Vec<usize>,
+}
+
+/// What was read for one batch.
+struct Read<S> {
+    samples: Vec<S>,
+    skipped: Vec<Skipped>,
+    failed: Option<Error>,
+    n_samples: usize,
+}
+
+impl<B, S, C> Reader<B> for Reading<S, C>
+where
+    S: Send,
+    C: Fn(Vec<S>) -> Result<B> + Send + Sync,
+{
+    fn next(&mut self, rules: &Rules<B>, slots: Option<&PinnedSlots>) -> Option<Made<B>> {
+        let start = Instant::now();
+        let Read { samples, skipped, failed, n_samples } = self.read(rules);
+        let mut times = Times { fetch: start.elapsed(), ..Times::default() };
+        let batch = match failed.or_else(|| self.all_skipped(n_samples, &skipped)) {
+            _ if n_samples == 0 => return None,
+            Some(error) => Err(error),
+            None if rules.drop_last && n_samples < rules.batch_size => return None,
+            None => self.collate(samples, rules, slots, &mut times),
+        };
+        Some(Made { batch, n_samples, times, skipped })
+    }
+}
+
+impl<S, C> Reading<S, C> {
+    /// As many samples as make a batch, or as there are.
+    fn read<B>(&mut self, rules: &Rules<B>) -> Read<S> {
+        let mut read = Read { samples: Vec::new(), skipped: Vec::new(), failed: None, n_samples: 0 };
+        self.kept.clear();
+        while read.n_samples < rules.batch_size {
+            let Some(sample) = self.samples.next() else { break };
+            let index = self.passed;
+            self.passed += 1;
+            read.n_samples += 1;
+            match sample {
+                Ok(sample) => {
+                    self.kept.push(index);
+                    read.samples.push(sample);
+                }
+                Err(error) => {
+                    let error = Error::Shard { shard: self.shard, sample: Some(index), source: error.into() };
+                    if rules.skips {
+                        read.skipped.push(Skipped { epoch: self.epoch, index, error: error.to_string() });
+                    } else {
+                        read.failed.get_or_insert(error);
+                    }
+                }
+            }
+        }
+        read
+    }
+
+    fn all_skipped(&self, n_samples: usize, skipped: &[Skipped]) -> Option<Error> {
+        let last = skipped.last().filter(|_| skipped.len() == n_samples)?;
+        Some(Error::AllSkipped { n_samples, index: last.index, error: last.error.clone() })
+    }
+
+    fn collate<B>(&self, samples: Vec<S>, rules: &Rules<B>, slots: Option<&PinnedSlots>, times: &mut Times) -> Result<B>
+    where
+        C: Fn(Vec<S>) -> Result<B>,
+    {
+        let (start, n_samples) = (Instant::now(), samples.len());
+        let scope = slots.map(PinnedSlots::enter);
+        let batch = (self.collate)(samples);
+        drop(scope);
+        let (waited, fell_back) = slots.map(PinnedSlots::take_waited).unwrap_or_default();
+        times.collate = start.elapsed().saturating_sub(waited);
+        (times.wait_for_slots, times.pageable) = (waited, fell_back);
+        let batch = batch.map_err(|error| match error.locate(&self.kept) {
+            error @ Error::Uneven { .. } => error,
+            error => Error::Collate { n_samples, first: self.kept[0], source: error.into() },
+        });
+        let pinned = batch.and_then(|batch| match (rules.pin, slots) {
+            (Some(pin), Some(slots)) if !times.pageable => pin(batch, slots),
+            _ => Ok(batch),
+        });
+        let (waited, fell_back) = slots.map(PinnedSlots::take_waited).unwrap_or_default();
+        times.wait_for_slots += waited;
+        times.pageable |= fell_back;
+        pinned.map_err(|error| Error::Shard { shard: self.shard, sample: None, source: error.into() })
+    }
+}

@@ -1,0 +1,82 @@
+//! [`Bytes`]: a part of a file, or what was unpacked of one.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use pagelock_memory::HostBuffer;
+
+/// Bytes that are read at their place. Cloning shares them.
+#[derive(Clone, Debug)]
+pub(super) struct Bytes {
+    source: Source,
+    start: u64,
+    len: u64,
+}
+
+#[derive(Clone, Debug)]
+enum Source {
+    File(Arc<File>),
+    Memory(Arc<HostBuffer>),
+}
+
+impl Bytes {
+    /// All of a file.
+    pub(super) fn open(path: &Path) -> io::Result<Self> {
+        let file = File::open(path)?;
+        let len = file.metadata()?.len();
+        Ok(Self { source: Source::File(Arc::new(file)), start: 0, len })
+    }
+
+    pub(super) fn of_memory(memory: HostBuffer) -> Self {
+        let len = memory.len_bytes() as u64;
+        Self { source: Source::Memory(Arc::new(memory)), start: 0, len }
+    }
+
+    pub(super) fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// A part of these; none if it does not lie within them.
+    pub(super) fn part(&self, start: u64, len: u64) -> Option<Self> {
+        let is_within = start.checked_add(len).is_some_and(|end| end <= self.len);
+        is_within.then(|| Self { source: self.source.clone(), start: self.start + start, len })
+    }
+
+    /// Fills `out` with what is at `at`; [`io::ErrorKind::UnexpectedEof`] if there is not as much.
+    pub(super) fn read_exact_at(&self, out: &mut [u8], at: u64) -> io::Result<()> {
+        let Some(Self { source, start, len }) = self.part(at, out.len() as u64) else {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        };
+        match source {
+            Source::File(file) => file.read_exact_at(out, start),
+            Source::Memory(memory) => {
+                out.copy_from_slice(&memory.bytes()[start as usize..][..len as usize]);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Reads on from the start.
+pub(super) struct Reader {
+    bytes: Bytes,
+    at: u64,
+}
+
+impl Bytes {
+    pub(super) fn reader(self) -> Reader {
+        Reader { bytes: self, at: 0 }
+    }
+}
+
+impl io::Read for Reader {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let n_bytes = (self.bytes.len - self.at).min(out.len() as u64) as usize;
+        self.bytes.read_exact_at(&mut out[..n_bytes], self.at)?;
+        self.at += n_bytes as u64;
+        Ok(n_bytes)
+    }
+}

@@ -1,0 +1,276 @@
+//! Datasets whose samples only come one after another: the same batches for any number of workers, errors in their place,
+//! a state to go on from, and nothing left behind.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::{Duration, Instant};
+
+use pagelock_data::{Error, IterableDataset, Result, Samples, StreamLoader, StreamState, WhenFull};
+use pagelock_memory::{Budget, ByteSize};
+use pagelock_tensor::Tensor;
+use proptest::prelude::*;
+
+/// Shards of some lengths: sample `i` of shard `s` in epoch `e` is `10,000 e + 100 s + i`, and some are damaged.
+#[derive(Clone)]
+struct Shards {
+    lens: Vec<usize>,
+    damaged: Vec<(usize, usize)>,
+    panics: bool,
+}
+
+impl Shards {
+    fn of(lens: impl Into<Vec<usize>>) -> Self {
+        Self { lens: lens.into(), damaged: Vec::new(), panics: false }
+    }
+}
+
+impl IterableDataset for Shards {
+    type Sample = i64;
+
+    fn n_shards(&self) -> usize {
+        self.lens.len()
+    }
+
+    fn shard(&self, shard: usize, epoch: u64) -> Result<Samples<i64>> {
+        let (damaged, panics) = (self.damaged.clone(), self.panics);
+        Ok(Box::new((0..self.lens[shard]).map(move |i| match damaged.contains(&(shard, i)) {
+            true if panics => panic!("line {i} is impossible"),
+            true => Err(Error::other(format!("line {i} is damaged"))),
+            false => Ok(10_000 * epoch as i64 + 100 * shard as i64 + i as i64),
+        })))
+    }
+}
+
+/// What the loader gives in one epoch: values, or the text of an error.
+fn epoch(loader: &StreamLoader<Tensor<i64>>) -> Vec<Result<Vec<i64>, String>> {
+    loader.iter().map(|batch| batch.map(|batch| batch.to_vec().unwrap()).map_err(|error| error.to_string())).collect()
+}
+
+fn threads() -> usize {
+    std::fs::read_dir("/proc/self/task").map_or(0, Iterator::count)
+}
+
+#[test]
+fn shards_take_turns_and_those_that_are_over_are_left_out() {
+    for n_workers in [0, 1, 2, 8] {
+        let loader = StreamLoader::new(Shards::of([5, 1, 0, 3])).batch_size(2).num_workers(n_workers);
+        let expected = [vec![0, 1], vec![100], vec![300, 301], vec![2, 3], vec![302], vec![4]];
+        assert_eq!(epoch(&loader), expected.clone().map(Ok), "{n_workers} workers");
+        let next = expected.map(|batch| Ok(batch.into_iter().map(|value| value + 10_000).collect()));
+        assert_eq!(epoch(&loader), next, "each epoch is told its number");
+    }
+}
+
+#[test]
+fn a_sample_that_fails_costs_its_batch_and_names_its_shard() {
+    for n_workers in [0, 1, 3] {
+        let dataset = Shards { damaged: vec![(1, 1)], ..Shards::of([4, 4]) };
+        let loader = StreamLoader::new(dataset).batch_size(2).num_workers(n_workers);
+        let error = "sample 1 of shard 1: line 1 is damaged".to_owned();
+        assert_eq!(epoch(&loader), [Ok(vec![0, 1]), Err(error), Ok(vec![2, 3]), Ok(vec![102, 103])]);
+        assert_eq!((loader.report().errors, loader.report().batches), (1, 4));
+    }
+}
+
+#[test]
+fn samples_that_fail_are_left_out_by_choice_and_a_batch_of_none_is_an_error() {
+    let dataset = Shards { damaged: vec![(0, 0), (0, 2), (0, 3)], ..Shards::of([5]) };
+    let loader = StreamLoader::new(dataset).batch_size(2).num_workers(1).skip_bad_samples(true);
+    let none = "none of the 2 samples of a batch could be had; the last of them, sample 3: sample 3 of shard 0: line 3 is \
+                damaged; look at DataLoader::skipped, or at the dataset";
+    assert_eq!(epoch(&loader), [Ok(vec![1]), Err(none.to_owned()), Ok(vec![4])]);
+    assert_eq!(loader.skipped().iter().map(|skipped| skipped.index).collect::<Vec<_>>(), [0, 2, 3]);
+    assert_eq!(loader.report().skipped, 3);
+}
+
+#[test]
+fn a_panic_is_an_error_that_ends_its_shard_and_no_other() {
+    let dataset = Shards { damaged: vec![(1, 1)], panics: true, ..Shards::of([4, 4]) };
+    let loader = StreamLoader::new(dataset).batch_size(2).num_workers(1);
+    let start = Instant::now();
+    let error =
+        "shard 1: worker 0 panicked: line 1 is impossible; num_workers(0) lets the panic through, with its backtrace";
+    assert_eq!(epoch(&loader), [Ok(vec![0, 1]), Err(error.to_owned()), Ok(vec![2, 3])]);
+    assert!(start.elapsed() < Duration::from_secs(5));
+}
+
+#[test]
+fn a_shard_that_cannot_be_opened_is_an_error_and_the_others_go_on() {
+    struct OneIsMissing;
+
+    impl IterableDataset for OneIsMissing {
+        type Sample = i64;
+        fn n_shards(&self) -> usize {
+            2
+        }
+        fn shard(&self, shard: usize, _epoch: u64) -> Result<Samples<i64>> {
+            match shard {
+                0 => Err(Error::other("0.txt is not there")),
+                _ => Ok(Box::new([Ok(1), Ok(2)].into_iter())),
+            }
+        }
+    }
+    for n_workers in [0, 2] {
+        let loader = StreamLoader::new(OneIsMissing).num_workers(n_workers);
+        assert_eq!(epoch(&loader), [Err("shard 0: 0.txt is not there".to_owned()), Ok(vec![1]), Ok(vec![2])]);
+    }
+}
+
+#[test]
+fn a_stream_that_hangs_is_named_after_the_timeout_and_its_batch_comes_later() {
+    struct Slow(Arc<Mutex<mpsc::Receiver<()>>>);
+
+    impl IterableDataset for Slow {
+        type Sample = i64;
+        fn shard(&self, _shard: usize, _epoch: u64) -> Result<Samples<i64>> {
+            let gate = self.0.clone();
+            Ok(Box::new((0..2).map(move |i| {
+                let _ = gate.lock().unwrap().recv(); // an error once the sender is gone
+                Ok(i)
+            })))
+        }
+    }
+    let (open, gate) = mpsc::channel();
+    let loader = StreamLoader::new(Slow(Arc::new(Mutex::new(gate)))).num_workers(1).timeout(Duration::from_millis(50));
+    let mut batches = loader.iter();
+    let late = batches.next().unwrap().unwrap_err().to_string();
+    assert!(late.starts_with("batch 0 was not ready after "), "{late}");
+    assert!(late.ends_with("ms: worker 0 is making it; raise the timeout, or look at that sample"), "{late}");
+    drop(open);
+    let given: Vec<_> = batches.filter_map(Result::ok).map(|batch| batch.to_vec().unwrap()[0]).collect();
+    assert_eq!(given, [0, 1]);
+}
+
+#[test]
+fn what_cannot_give_a_batch_is_refused() {
+    let refusal = |loader: StreamLoader<Tensor<i64>>| {
+        let mut batches = loader.iter();
+        let error = batches.next().unwrap().unwrap_err().to_string();
+        assert!(batches.next().is_none());
+        error
+    };
+    let empty = "the dataset is empty, so there is no batch to load; check the path, filter or split that it came from";
+    for n_workers in [0, 2] {
+        assert_eq!(refusal(StreamLoader::new(Shards::of([])).num_workers(n_workers)), empty);
+        assert_eq!(refusal(StreamLoader::new(Shards::of([0, 0])).num_workers(n_workers)), empty);
+    }
+    assert_eq!(
+        refusal(StreamLoader::new(Shards::of([1])).batch_size(0)),
+        "the batch size is 0; a batch has at least one sample: give StreamLoader::batch_size another"
+    );
+    assert_eq!(
+        StreamLoader::new(Shards::of([1])).distributed(2, 2).err().unwrap().to_string(),
+        "there is no rank 2 among 2 processes; ranks count from 0"
+    );
+}
+
+#[test]
+fn a_state_of_other_shards_is_refused() {
+    let loader = StreamLoader::new(Shards::of([1, 1])).batch_size(2);
+    let state = StreamState { epoch: 1, round: 2, turn: 0, n_shards: 3, batch_size: 2 };
+    assert_eq!(
+        loader.resume(state).unwrap_err().to_string(),
+        "cannot go on from `epoch 1, round 2, turn 0 of 3 shards in batches of 2`: this loader has 2 shards in batches of 2; \
+         resume with the same dataset and batch size"
+    );
+    assert_eq!(
+        "round 3".parse::<StreamState>().unwrap_err().to_string(),
+        "`round 3` is not the state of a loader of streams; it reads like `epoch 3, round 17, turn 2 of 8 shards in batches \
+         of 64`"
+    );
+}
+
+#[test]
+fn a_dataset_that_can_jump_is_not_read_again() {
+    struct Jumps(Arc<AtomicUsize>);
+
+    impl IterableDataset for Jumps {
+        type Sample = i64;
+        fn shard(&self, shard: usize, epoch: u64) -> Result<Samples<i64>> {
+            self.shard_from(shard, epoch, 0)
+        }
+        fn shard_from(&self, _shard: usize, _epoch: u64, start: u64) -> Result<Samples<i64>> {
+            let n_read = self.0.clone();
+            Ok(Box::new((start as i64..1_000).map(move |i| {
+                n_read.fetch_add(1, Ordering::SeqCst);
+                Ok(i)
+            })))
+        }
+    }
+    let n_read = Arc::new(AtomicUsize::new(0));
+    let loader = StreamLoader::new(Jumps(n_read.clone())).batch_size(10);
+    loader.resume("epoch 4, round 99, turn 0 of 1 shards in batches of 10".parse().unwrap()).unwrap();
+    assert_eq!(epoch(&loader), [Ok((990..1_000).collect())]);
+    assert_eq!(n_read.load(Ordering::SeqCst), 10);
+}
+
+#[test]
+fn streams_are_collated_in_page_locked_memory_within_a_budget() {
+    let loader =
+        |n_workers| StreamLoader::new(Shards::of([40, 30])).batch_size(8).num_workers(n_workers).pin_memory(true);
+    for n_workers in [0, 2] {
+        assert!(loader(n_workers).iter().all(|batch| batch.is_ok_and(|batch| batch.is_pinned())));
+        let budget = Budget::new("stream", ByteSize(16));
+        let short = loader(n_workers).pin_budget(budget.clone());
+        assert!(short.iter().all(|batch| batch.is_ok_and(|batch| !batch.is_pinned())));
+        assert_eq!(short.report().pageable, 9);
+        let refused = loader(n_workers).pin_budget(budget.clone()).when_full(WhenFull::Error);
+        assert!(refused.iter().all(|batch| batch.is_err_and(|error| error.to_string().contains("budget `stream`"))));
+        assert_eq!(budget.used(), ByteSize(0));
+    }
+}
+
+#[test]
+fn loaders_of_streams_left_in_mid_epoch_leave_nothing_behind() {
+    let dataset = Arc::new(Shards::of([50, 50, 50]));
+    let before = threads();
+    for round in 0..1_000 {
+        let loader = StreamLoader::new(dataset.clone()).batch_size(5).num_workers(round % 4);
+        loader.iter().take(round % 7).for_each(drop);
+    }
+    assert_eq!(Arc::strong_count(&dataset), 1, "a worker holds the dataset");
+    let start = Instant::now();
+    while threads() > before + 4 && start.elapsed() < Duration::from_secs(10) {
+        std::thread::yield_now(); // a thread that was joined may stay in the list for a moment
+    }
+    assert!(threads() <= before + 4, "{before} threads before, {} after", threads());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_number_of_workers_and_any_interruption_gives_the_same_batches(
+        lens in prop::collection::vec(0_usize..30, 1..6),
+        damaged in prop::collection::vec((0_usize..6, 0_usize..30), 0..4),
+        batch_size in 1_usize..7,
+        drop_last in any::<bool>(),
+        skip in any::<bool>(),
+        workers in prop::collection::vec(0_usize..5, 2),
+        prefetch in 0_usize..4,
+        stop_after in 0_usize..60,
+    ) {
+        let dataset = Shards { damaged, ..Shards::of(lens) };
+        let loader = |n_workers| {
+            let loader = StreamLoader::new(dataset.clone()).batch_size(batch_size).drop_last(drop_last);
+            loader.num_workers(n_workers).prefetch_factor(prefetch).skip_bad_samples(skip)
+        };
+        let whole = loader(0);
+        let expected = [epoch(&whole), epoch(&whole)];
+
+        let first = loader(workers[0]);
+        let mut given: Vec<_> = Vec::new();
+        for batch in first.iter().take(stop_after) {
+            given.push(batch.map(|batch| batch.to_vec().unwrap()).map_err(|error| error.to_string()));
+        }
+        let second = loader(workers[1]);
+        second.resume(first.state().to_string().parse().unwrap()).unwrap();
+        given.extend(epoch(&second));
+        if given.len() > expected[0].len() {
+            prop_assert_eq!(&given, &expected.concat(), "the end of the epoch was seen before");
+        } else {
+            prop_assert_eq!(&given, &expected[0]);
+            prop_assert_eq!(&epoch(&second), &expected[1]);
+        }
+    }
+}
