@@ -233,6 +233,48 @@ fn a_damaged_picture_is_an_error_that_names_its_file() {
     assert_eq!((batch.dims(), classes.to_vec().unwrap()), (&[4, 2, 3, 3][..], vec![0, 0, 1, 1]));
 }
 
+/// Written by NumPy 2.4: `numpy.savez("stored.npz", a=numpy.arange(24, dtype="f4").reshape(4, 6), b=numpy.array([1, 2, 3, 4],
+/// dtype="i8"))`, and `savez_compressed` of the same.
+const NPZ: [&[u8]; 2] = [include_bytes!("npz/stored.npz"), include_bytes!("npz/packed.npz")];
+
+#[test]
+fn arrays_of_an_npz_file_are_read_packed_or_not() {
+    for content in NPZ {
+        let (_folder, path) = file(content);
+        let a = StoredRows::<f32>::npz(&path, "a").unwrap();
+        assert_eq!((a.len(), a.row_shape()), (4, &[6][..]));
+        assert_eq!(a.get(2).unwrap().to_vec().unwrap(), [12.0, 13.0, 14.0, 15.0, 16.0, 17.0]);
+        assert_eq!(StoredRows::<i64>::npz(&path, "b").unwrap().read().unwrap().to_vec().unwrap(), [1, 2, 3, 4]);
+        for batch in &DataLoader::new(a).batch_size(3).num_workers(2) {
+            assert_eq!(batch.unwrap().dims()[1], 6);
+        }
+    }
+}
+
+#[test]
+fn an_npz_file_that_lies_is_refused() {
+    let (_folder, path) = file(NPZ[0]);
+    assert_eq!(problem(StoredRows::<f32>::npz(&path, "c")), "it has no array `c`; it has a, b");
+    assert_eq!(
+        problem(StoredRows::<u8>::npz(&path, "a")),
+        "its elements are float32, not uint8; open it as StoredRows of that type"
+    );
+
+    let (_folder, path) = file(b"no archive");
+    let fix = "get it again, or write it with numpy.savez";
+    assert_eq!(
+        problem(StoredRows::<f32>::npz(&path, "a")),
+        format!("it is no whole .npz file: it has no directory; {fix}")
+    );
+
+    let mut flipped = NPZ[1].to_vec();
+    let packed_at = flipped.windows(5).position(|bytes| bytes == b"a.npy").unwrap() + 5 + 20 + 40;
+    flipped[packed_at] ^= 0x40;
+    let (_folder, path) = file(&flipped);
+    let expected = format!("it is no whole .npz file: `a` does not unpack to what was packed; {fix}");
+    assert_eq!(problem(StoredRows::<f32>::npz(&path, "a")), expected);
+}
+
 #[cfg(feature = "images")]
 #[test]
 fn a_jpeg_is_decoded_to_about_what_was_saved_in_color_and_gray() {
@@ -292,6 +334,26 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
 
     #[test]
+    fn a_damaged_npz_file_never_gives_more_than_it_has(
+        packed in 0_usize..2,
+        damages in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
+        cut in prop::option::of(any::<prop::sample::Index>()),
+    ) {
+        let mut content = NPZ[packed].to_vec();
+        for (at, value) in damages {
+            let at = at.index(content.len());
+            content[at] = value;
+        }
+        if let Some(cut) = cut {
+            content.truncate(cut.index(content.len()));
+        }
+        let (_folder, path) = file(&content);
+        if let Ok(rows) = StoredRows::<f32>::npz(&path, "a") {
+            prop_assert!(rows.read().map_or(0, |rows| rows.len()) * 4 <= 1_040 * content.len());
+        }
+    }
+
+    #[test]
     fn no_bytes_make_a_reader_panic_or_allocate_what_is_not_there(
         content in prop::collection::vec(any::<u8>(), 0..300),
         as_npy in any::<bool>(),
@@ -299,6 +361,7 @@ proptest! {
         let content = if as_npy { [b"\x93NUMPY\x01\x00", &content[..]].concat() } else { content };
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(&content).unwrap();
+        prop_assert!(StoredRows::<u8>::npz(file.path(), "a").is_err());
         for outcome in [StoredRows::<u8>::npy(file.path()), StoredRows::<u8>::raw(file.path(), &[3])] {
             let n_bytes = outcome.map_or(0, |rows| rows.read().map_or(0, |rows| rows.len()));
             prop_assert!(n_bytes <= content.len());
