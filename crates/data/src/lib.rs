@@ -17,7 +17,7 @@
 //! ```
 //!
 //! Reading order: `dataset.rs`, `iterable.rs`, `transform.rs`, `sampler/`, `collate.rs`, `pin.rs`, `loader/`; then for digits `digits.rs`, `mnist.rs` (with
-//! `idx.rs`, `remote.rs`, `download.rs`) and `synthetic/`; for other data `stored/`, `cifar.rs`,
+//! `idx.rs`, `places.rs`, `remote.rs`, `download.rs`) and `synthetic/`; for other data `stored/`, `cifar/`,
 //! `csv.rs` and `images.rs`, and `transforms.rs` for pictures.
 //!
 //! # Features
@@ -49,6 +49,7 @@ mod jpeg;
 mod loader;
 mod mnist;
 mod pin;
+mod places;
 #[cfg(feature = "download")]
 mod progress;
 mod remote;
@@ -58,7 +59,7 @@ mod synthetic;
 mod transform;
 pub mod transforms;
 
-pub use cifar::Cifar;
+pub use cifar::{Cifar, CifarFiles, CifarSet};
 pub use collate::Stack;
 pub use csv::CsvTable;
 pub use dataset::{Dataset, Rows, Subset, TensorDataset, random_split};

@@ -3,23 +3,22 @@
 //! Y. LeCun, C. Cortes, C. J. C. Burges: the MNIST database of handwritten digits; 60,000 training and 10,000 test
 //! images of 28 × 28 gray pixels, centered by mass in a 20 × 20 box.
 
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 #[cfg(feature = "download")]
 use std::sync::Arc;
 
-use etcetera::BaseStrategy;
 use pagelock_memory::holder;
 
 use crate::digits::{DigitSet, Digits, Origin, SIDE};
 #[cfg(feature = "download")]
-use crate::download::{Job, Timeouts};
+use crate::download::Timeouts;
 use crate::idx::IdxFile;
+use crate::places::{Environment, Places};
 #[cfg(feature = "download")]
-use crate::progress::{Progress, default_progress};
+use crate::progress::Progress;
 use crate::remote::RemoteFile;
 use crate::synthetic::SyntheticDigits;
-use crate::{Error, NoDownload, Result};
+use crate::{Error, Result};
 
 /// The name of the set, and of its folder.
 const SET: &str = "mnist";
@@ -92,13 +91,7 @@ const fn fashion(name: &'static str, len_bytes: u64, md5: &'static str) -> Remot
 #[derive(Clone)]
 pub struct Mnist {
     files: Files,
-    folder: Option<PathBuf>,
-    offline: bool,
-    mirrors: Vec<String>,
-    #[cfg(feature = "download")]
-    timeouts: Timeouts,
-    #[cfg(feature = "download")]
-    progress: Arc<dyn Progress>,
+    places: Places,
 }
 
 impl Default for Mnist {
@@ -116,16 +109,7 @@ impl Mnist {
     /// # let _ = mnist;
     /// ```
     pub fn new() -> Self {
-        Self {
-            files: MNIST,
-            folder: None,
-            offline: false,
-            mirrors: MIRRORS.map(String::from).into(),
-            #[cfg(feature = "download")]
-            timeouts: Timeouts::default(),
-            #[cfg(feature = "download")]
-            progress: default_progress(),
-        }
+        Self { files: MNIST, places: Places::new(&MIRRORS) }
     }
 
     /// Fashion-MNIST: pictures of clothes in the form of MNIST, in the folder `fashion-mnist`. H. Xiao, K. Rasul,
@@ -139,7 +123,7 @@ impl Mnist {
     /// assert!(error.contains("(md5 8d4fb7e6c68d591d4c3dfef9ec88bf0d)"), "{error}");
     /// ```
     pub fn fashion() -> Self {
-        Self { files: FASHION, mirrors: FASHION_MIRRORS.map(String::from).into(), ..Self::new() }
+        Self { files: FASHION, places: Places::new(&FASHION_MIRRORS) }
     }
 
     /// Looks in `folder` and nowhere else.
@@ -159,7 +143,7 @@ impl Mnist {
     /// );
     /// ```
     pub fn folder(mut self, folder: impl Into<PathBuf>) -> Self {
-        self.folder = Some(folder.into());
+        self.places.folder = Some(folder.into());
         self
     }
 
@@ -168,7 +152,7 @@ impl Mnist {
     /// # Examples
     /// See [`folder`](Self::folder).
     pub fn offline(mut self, offline: bool) -> Self {
-        self.offline = offline;
+        self.places.offline = offline;
         self
     }
 
@@ -180,7 +164,7 @@ impl Mnist {
     /// # let _ = mnist;
     /// ```
     pub fn mirrors(mut self, mirrors: impl IntoIterator<Item: Into<String>>) -> Self {
-        self.mirrors = mirrors.into_iter().map(Into::into).collect();
+        self.places.mirrors = mirrors.into_iter().map(Into::into).collect();
         self
     }
 
@@ -190,7 +174,7 @@ impl Mnist {
     /// See [`Timeouts`].
     #[cfg(feature = "download")]
     pub fn timeouts(mut self, timeouts: Timeouts) -> Self {
-        self.timeouts = timeouts;
+        self.places.timeouts = timeouts;
         self
     }
 
@@ -200,7 +184,7 @@ impl Mnist {
     /// See [`Progress`].
     #[cfg(feature = "download")]
     pub fn progress(mut self, progress: impl Progress) -> Self {
-        self.progress = Arc::new(progress);
+        self.places.progress = Arc::new(progress);
         self
     }
 
@@ -249,7 +233,7 @@ impl Mnist {
         match self.open_in(environment) {
             Err(
                 error @ (Error::Missing { .. } | Error::Download { .. } | Error::NoFolder { .. } | Error::Io { .. }),
-            ) if self.folder.is_none() => {
+            ) if self.places.folder.is_none() => {
                 let mut digits = substitute.generate()?;
                 let Origin::Generated { instead, .. } = &mut digits.origin else {
                     unreachable!("generated digits say so");
@@ -262,11 +246,13 @@ impl Mnist {
     }
 
     fn open_in(&self, environment: &Environment) -> Result<DigitSet> {
-        let folder = match &self.folder {
-            Some(folder) => folder.clone(),
-            None => environment.folder(self.files[0].set)?,
+        let folder = self.places.folder_of(self.files[0].set, environment)?;
+        let find = |file: RemoteFile| {
+            let unpacked = file.name.trim_end_matches(".gz");
+            // Some unpackers write "train-images.idx3-ubyte".
+            let dotted = unpacked.replacen("-idx", ".idx", 1);
+            self.places.find(file, &[unpacked, &dotted, file.name], &folder, environment)
         };
-        let find = |file| self.find(file, &folder, environment);
         // All four before the first is read: a missing one should not cost the time of reading the others.
         let [train_images, train_labels, test_images, test_labels] = self.files;
         let files = [find(train_images)?, find(train_labels)?, find(test_images)?, find(test_labels)?];
@@ -275,61 +261,6 @@ impl Mnist {
         let origin =
             if self.files[0].set == FASHION_SET { Origin::Fashion { folder } } else { Origin::Mnist { folder } };
         DigitSet::split(training, test, origin)
-    }
-
-    /// The path of `file`, downloaded if need be.
-    fn find(&self, file: RemoteFile, folder: &Path, environment: &Environment) -> Result<PathBuf> {
-        let unpacked = file.name.trim_end_matches(".gz");
-        // Some unpackers write "train-images.idx3-ubyte".
-        let dotted = unpacked.replacen("-idx", ".idx", 1);
-        let candidates = [unpacked, &dotted, file.name].map(|name| folder.join(name));
-        if let Some(path) = candidates.into_iter().find(|path| path.exists()) {
-            return Ok(path);
-        }
-        let missing = |because| Err(file.missing(folder, &self.mirrors, because));
-        if self.offline {
-            return missing(NoDownload::SwitchedOff);
-        }
-        if environment.offline() {
-            return missing(NoDownload::Environment);
-        }
-        self.download(file, folder)
-    }
-
-    #[cfg(feature = "download")]
-    fn download(&self, file: RemoteFile, folder: &Path) -> Result<PathBuf> {
-        std::fs::create_dir_all(folder).map_err(|source| Error::io("create", folder, source))?;
-        let (mirrors, timeouts) = (&self.mirrors, self.timeouts);
-        Job { mirrors, folder, timeouts, progress: &*self.progress }.fetch(file)
-    }
-
-    #[cfg(not(feature = "download"))]
-    fn download(&self, file: RemoteFile, folder: &Path) -> Result<PathBuf> {
-        Err(file.missing(folder, &self.mirrors, NoDownload::NotBuilt))
-    }
-}
-
-/// What the environment says about data files.
-struct Environment {
-    data: Option<OsString>,
-    offline: Option<OsString>,
-}
-
-impl Environment {
-    fn read() -> Self {
-        Self { data: std::env::var_os("PAGELOCK_DATA"), offline: std::env::var_os("PAGELOCK_OFFLINE") }
-    }
-
-    fn offline(&self) -> bool {
-        self.offline.as_ref().is_some_and(|value| !value.is_empty() && value != "0")
-    }
-
-    fn folder(&self, set: &str) -> Result<PathBuf> {
-        if let Some(data) = self.data.as_ref().filter(|data| !data.is_empty()) {
-            return Ok(Path::new(data).join(set));
-        }
-        let base = etcetera::choose_base_strategy().map_err(|error| Error::NoFolder { because: error.to_string() })?;
-        Ok(base.cache_dir().join("pagelock").join(set))
     }
 }
 

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use pagelock_data::{Cifar, CsvTable, DataLoader, Dataset, Error, StoredRows};
+use pagelock_data::{Cifar, CifarFiles, CsvTable, DataLoader, Dataset, Error, StoredRows};
 use pagelock_tensor::DType;
 use proptest::prelude::*;
 use tempfile::TempDir;
@@ -231,6 +231,73 @@ fn a_damaged_picture_is_an_error_that_names_its_file() {
     let loader = DataLoader::new(pictures).batch_size(6).num_workers(1).skip_bad_samples(true);
     let (batch, classes) = loader.iter().next().unwrap().unwrap();
     assert_eq!((batch.dims(), classes.to_vec().unwrap()), (&[4, 2, 3, 3][..], vec![0, 0, 1, 1]));
+}
+
+/// A member of a tar archive.
+fn member(name: &str, content: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![0; 512];
+    bytes[..name.len()].copy_from_slice(name.as_bytes());
+    bytes[124..135].copy_from_slice(format!("{:011o}", content.len()).as_bytes());
+    bytes.extend(content);
+    bytes.resize(bytes.len().next_multiple_of(512), 0);
+    bytes
+}
+
+/// A folder with an archive of CIFAR-10 that has so many records in each file; record `i` has the label `i`.
+fn cifar_archive(n_records: u8, change: impl Fn(&mut Vec<u8>)) -> TempDir {
+    let records: Vec<u8> =
+        (0..n_records).flat_map(|label| std::iter::once(label).chain(vec![label + 100; 3_072])).collect();
+    let mut tar = member("cifar-10-batches-bin/batches.meta.txt", b"airplane\n");
+    for name in ["data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5", "test_batch"] {
+        tar.extend(member(&format!("cifar-10-batches-bin/{name}.bin"), &records));
+    }
+    tar.extend([0; 1024]);
+    change(&mut tar);
+    let folder = tempfile::tempdir().unwrap();
+    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    packed.write_all(&tar).unwrap();
+    std::fs::write(folder.path().join("cifar-10-binary.tar.gz"), packed.finish().unwrap()).unwrap();
+    folder
+}
+
+#[test]
+fn cifar_is_read_from_its_archive_and_from_the_folder_that_it_unpacks_to() {
+    let folder = cifar_archive(3, |_| {});
+    let files = || CifarFiles::cifar10().folder(folder.path()).offline(true);
+    let cifar = files().open().unwrap();
+    assert_eq!((cifar.train.len(), cifar.test.len()), (15, 3));
+    let (image, label) = cifar.train.get(13).unwrap();
+    assert_eq!((image.dims(), image.to_vec().unwrap()[7], label), (&[3, 32, 32][..], 101, 1));
+
+    let unpacked = folder.path().join("cifar-10-batches-bin");
+    std::fs::create_dir(&unpacked).unwrap();
+    for name in ["data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5", "test_batch"] {
+        std::fs::write(unpacked.join(format!("{name}.bin")), [9; 3_073]).unwrap();
+    }
+    assert_eq!(files().open().unwrap().train.len(), 5);
+}
+
+#[test]
+fn a_cifar_archive_that_lies_is_refused() {
+    let refusal = |change: fn(&mut Vec<u8>)| {
+        let folder = cifar_archive(2, change);
+        problem(CifarFiles::cifar10().folder(folder.path()).offline(true).open())
+    };
+    // The header of data_batch_1.bin is at 1024.
+    assert_eq!(
+        refusal(|tar| tar.truncate(3_000)),
+        "its data_batch_1.bin cannot be read: failed to fill whole buffer; get it again"
+    );
+    assert_eq!(refusal(|tar| tar.truncate(1_024)), "failed to fill whole buffer; get it again");
+    assert_eq!(refusal(|tar| tar[1_024 + 124] = b'x'), "it is no tar archive inside; get it again");
+    assert_eq!(
+        refusal(|tar| tar[1_024 + 512] = 10),
+        "in data_batch_1.bin, its record 0 has the label 10, and there are 10; get it again"
+    );
+    assert_eq!(refusal(|tar| drop(tar.splice(1_024.., [0; 1_024]))), "it has no data_batch_1.bin; get it again");
+    let (folder, path) = file(b"no archive");
+    std::fs::rename(path, folder.path().join("cifar-10-binary.tar.gz")).unwrap();
+    assert_eq!(problem(CifarFiles::cifar10().folder(folder.path()).open()), "invalid gzip header; get it again");
 }
 
 /// Written by NumPy 2.4: `numpy.savez("stored.npz", a=numpy.arange(24, dtype="f4").reshape(4, 6), b=numpy.array([1, 2, 3, 4],

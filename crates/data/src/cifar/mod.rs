@@ -1,7 +1,9 @@
 //! [`Cifar`]: small color photographs of ten or a hundred kinds of things, from the files of their binary version.
 //!
 //! A. Krizhevsky: Learning multiple layers of features from tiny images, 2009; 50,000 training and 10,000 test images of
-//! 32 × 32 pixels. A record is one label (CIFAR-100: two, the coarse one first), then 1,024 bytes of red, green and blue.
+//! 32 × 32 pixels. `archive.rs` finds or downloads them. A record is one label (CIFAR-100: two, the coarse one first), then 1,024 bytes of red, green and blue.
+
+mod archive;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,6 +11,7 @@ use std::sync::Arc;
 use pagelock_memory::{HostBuffer, default_host, holder};
 use pagelock_tensor::{Create, Tensor};
 
+pub use self::archive::{CifarFiles, CifarSet};
 use crate::dataset::{Dataset, check_index};
 use crate::{Error, Result};
 
@@ -138,15 +141,17 @@ fn read_records<'a>(
     let len = (file.metadata().map_err(failed)?.len() as usize).min(room.len());
     let (bytes, rest) = room.split_at_mut(len);
     file.read_exact(bytes).map_err(failed)?;
-    let labels = bytes.chunks_exact(record).map(|record| record[n_labels - 1]);
-    match labels.enumerate().find(|&(_, label)| label >= n_classes) {
-        Some((index, label)) => {
-            let problem =
-                format!("its record {index} has the label {label}, and there are {n_classes}; get the file again");
-            Err(Error::Content { path: path.into(), problem })
-        }
+    match wrong_label(bytes, record, n_labels, n_classes) {
+        Some(problem) => Err(Error::Content { path: path.into(), problem: format!("{problem}; get the file again") }),
         None => Ok(rest),
     }
+}
+
+/// What is wrong with the labels of records, if anything is.
+fn wrong_label(bytes: &[u8], record: usize, n_labels: usize, n_classes: u8) -> Option<String> {
+    let labels = bytes.chunks_exact(record).map(|record| record[n_labels - 1]);
+    let (index, label) = labels.enumerate().find(|&(_, label)| label >= n_classes)?;
+    Some(format!("its record {index} has the label {label}, and there are {n_classes}"))
 }
 
 impl Dataset for Cifar {

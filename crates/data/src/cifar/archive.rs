@@ -1,0 +1,302 @@
+//! [`CifarFiles`]: finds CIFAR on this machine or downloads it, and reads it straight from the archive as it is published.
+//!
+//! The archive is a tar file: for each member a header of 512 bytes with its name and, in octal digits, its length, then its
+//! bytes, filled up to a multiple of 512.
+
+use std::fs::File;
+use std::io::{self, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use flate2::read::GzDecoder;
+use pagelock_memory::{HostBuffer, default_host, holder};
+
+use super::{Cifar, PIXELS, TRAIN_10, wrong_label};
+#[cfg(feature = "download")]
+use crate::download::Timeouts;
+use crate::places::{Environment, Places};
+#[cfg(feature = "download")]
+use crate::progress::Progress;
+use crate::remote::RemoteFile;
+use crate::{Error, Result};
+
+/// The author's own place.
+const MIRRORS: [&str; 1] = ["https://www.cs.toronto.edu/~kriz"];
+
+const CIFAR_10: Archive = Archive {
+    file: RemoteFile {
+        set: "cifar-10",
+        name: "cifar-10-binary.tar.gz",
+        len_bytes: 170_052_171,
+        md5: "c32a1d4ab5d03f1284b67883e8d87530",
+    },
+    folder: "cifar-10-batches-bin",
+    train: &TRAIN_10,
+    test: "test_batch.bin",
+    n_classes: 10,
+};
+
+const CIFAR_100: Archive = Archive {
+    file: RemoteFile {
+        set: "cifar-100",
+        name: "cifar-100-binary.tar.gz",
+        len_bytes: 168_513_733,
+        md5: "03b5dce01913d631647c71ecec9e9cb8",
+    },
+    folder: "cifar-100-binary",
+    train: &["train.bin"],
+    test: "test.bin",
+    n_classes: 100,
+};
+
+/// What a member may have at most: the largest has 154 MB.
+const MOST_BYTES: u64 = 1 << 28;
+const BLOCK: usize = 512;
+
+/// Training and test images; from [`CifarFiles::open`].
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct CifarSet {
+    /// 50,000 of them.
+    pub train: Cifar,
+    /// 10,000 others.
+    pub test: Cifar,
+}
+
+/// Finds, downloads and reads CIFAR-10 or CIFAR-100.
+///
+/// Looks in the folder given, else in `$PAGELOCK_DATA/cifar-10` (`cifar-100`), else in `pagelock/cifar-10` in the user's cache
+/// folder, for the files of the binary version, for the folder that has them when the archive is unpacked, and for the archive.
+/// If there is none of them, the archive is downloaded into that folder and checked, unless `PAGELOCK_OFFLINE` is set to
+/// anything but `0`; it stays packed.
+///
+/// # Examples
+/// ```
+/// use pagelock_data::{CifarFiles, Error};
+///
+/// match CifarFiles::cifar10().offline(true).open() {
+///     Ok(cifar) => println!("{:?}", cifar.train),
+///     Err(Error::Missing { urls, md5, .. }) => println!("put {} there (md5 {md5})", urls[0]),
+///     Err(error) => println!("{error}"),
+/// }
+/// ```
+#[derive(Clone)]
+pub struct CifarFiles {
+    archive: Archive,
+    places: Places,
+}
+
+#[derive(Clone, Copy)]
+struct Archive {
+    file: RemoteFile,
+    /// What it unpacks to.
+    folder: &'static str,
+    train: &'static [&'static str],
+    test: &'static str,
+    n_classes: u8,
+}
+
+impl CifarFiles {
+    /// Ten kinds of things.
+    ///
+    /// # Examples
+    /// See [`CifarFiles`].
+    pub fn cifar10() -> Self {
+        Self { archive: CIFAR_10, places: Places::new(&MIRRORS) }
+    }
+
+    /// A hundred, with their fine labels.
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_data::CifarFiles;
+    ///
+    /// assert_eq!(
+    ///     CifarFiles::cifar100().folder("/nowhere").offline(true).open().unwrap_err().to_string(),
+    ///     "`cifar-100-binary.tar.gz` is not in `/nowhere` and downloading is switched off; put \
+    ///      https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz (md5 03b5dce01913d631647c71ecec9e9cb8) there, or set \
+    ///      PAGELOCK_DATA to a folder that has `cifar-100/cifar-100-binary.tar.gz`, or allow downloads",
+    /// );
+    /// ```
+    pub fn cifar100() -> Self {
+        Self { archive: CIFAR_100, places: Places::new(&MIRRORS) }
+    }
+
+    /// Looks in `folder` and nowhere else.
+    ///
+    /// # Examples
+    /// See [`cifar100`](Self::cifar100).
+    pub fn folder(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.places.folder = Some(folder.into());
+        self
+    }
+
+    /// Whether to leave the network alone. `PAGELOCK_OFFLINE=1` does the same from outside.
+    ///
+    /// # Examples
+    /// See [`cifar100`](Self::cifar100).
+    pub fn offline(mut self, offline: bool) -> Self {
+        self.places.offline = offline;
+        self
+    }
+
+    /// Addresses of folders that have the archive, to be tried in turn instead of the author's.
+    ///
+    /// # Examples
+    /// ```
+    /// let cifar = pagelock_data::CifarFiles::cifar10().mirrors(["http://files.example.org/cifar"]);
+    /// # let _ = cifar;
+    /// ```
+    pub fn mirrors(mut self, mirrors: impl IntoIterator<Item: Into<String>>) -> Self {
+        self.places.mirrors = mirrors.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// How long a download may take; the archive is 17 times as long as the largest file of MNIST.
+    ///
+    /// # Examples
+    /// See [`Timeouts`].
+    #[cfg(feature = "download")]
+    pub fn timeouts(mut self, timeouts: Timeouts) -> Self {
+        self.places.timeouts = timeouts;
+        self
+    }
+
+    /// Who hears how far a download is.
+    ///
+    /// # Examples
+    /// See [`Progress`].
+    #[cfg(feature = "download")]
+    pub fn progress(mut self, progress: impl Progress) -> Self {
+        self.places.progress = Arc::new(progress);
+        self
+    }
+
+    /// Finds the images, downloads them if they are missing, and reads them.
+    ///
+    /// # Errors
+    /// [`Error::Missing`] or [`Error::Download`] if they cannot be had; [`Error::Content`] if a file is not what it should be;
+    /// [`Error::Io`], [`Error::NoFolder`] and [`Error::Memory`] as their names say.
+    ///
+    /// # Examples
+    /// See [`CifarFiles`].
+    pub fn open(&self) -> Result<CifarSet> {
+        let environment = Environment::read();
+        let Archive { file, folder: unpacked, train, test, n_classes } = self.archive;
+        let folder = self.places.folder_of(file.set, &environment)?;
+        for folder in [&folder, &folder.join(unpacked)] {
+            if folder.join(test).exists() {
+                let [train, test] = [train, &[test]].map(|names| Cifar::open(folder, names, n_classes));
+                return Ok(CifarSet { train: train?, test: test? });
+            }
+        }
+        let path = self.places.find(file, &[file.name], &folder, &environment)?;
+        self.archive.read(&path)
+    }
+}
+
+impl Archive {
+    fn read(&self, path: &Path) -> Result<CifarSet> {
+        let wrong = |problem: String| Error::Content { path: path.into(), problem: format!("{problem}; get it again") };
+        let file = File::open(path).map_err(|source| Error::io("open", path, source))?;
+        let mut tar = GzDecoder::new(BufReader::new(file));
+        let _charged = holder("cifar");
+        let mut parts: Vec<Option<HostBuffer>> = (0..=self.train.len()).map(|_| None).collect(); // the last: to test
+        while let Some((name, len_bytes)) = next_member(&mut tar).map_err(|error| wrong(error.to_string()))? {
+            let names = self.train.iter().chain([&self.test]);
+            let content = match { names }.position(|wanted| *wanted == name) {
+                Some(at) => Some((
+                    at,
+                    self.records(&mut tar, &name, len_bytes).map_err(|problem| match problem {
+                        Problem::Content(problem) => wrong(problem),
+                        Problem::Other(error) => error,
+                    })?,
+                )),
+                None => None,
+            };
+            let rest = if content.is_some() { 0 } else { len_bytes };
+            let padding = len_bytes.next_multiple_of(BLOCK as u64) - len_bytes;
+            skip(&mut tar, rest + padding).map_err(|error| wrong(error.to_string()))?;
+            content.into_iter().for_each(|(at, records)| parts[at] = Some(records));
+        }
+        let names = self.train.iter().chain([&self.test]);
+        let parts =
+            parts.into_iter().zip(names).map(|(part, name)| part.ok_or_else(|| wrong(format!("it has no {name}"))));
+        let mut parts = parts.collect::<Result<Vec<_>>>()?;
+        let test = parts.split_off(self.train.len());
+        Ok(CifarSet { train: self.joined(parts)?, test: self.joined(test)? })
+    }
+
+    fn n_labels(&self) -> usize {
+        if self.n_classes == 10 { 1 } else { 2 }
+    }
+
+    fn records(&self, tar: &mut impl Read, name: &str, len_bytes: u64) -> Result<HostBuffer, Problem> {
+        let record = self.n_labels() + PIXELS;
+        if len_bytes == 0 || len_bytes > MOST_BYTES || !len_bytes.is_multiple_of(record as u64) {
+            let problem = format!("its {name} has {len_bytes} bytes, and records take {record} each");
+            return Err(Problem::Content(problem));
+        }
+        let mut records = HostBuffer::allocate(default_host(), len_bytes as usize).map_err(Error::from)?;
+        let bytes = records.bytes_mut().map_err(Error::from)?;
+        tar.read_exact(bytes).map_err(|error| Problem::Content(format!("its {name} cannot be read: {error}")))?;
+        match wrong_label(bytes, record, self.n_labels(), self.n_classes) {
+            Some(problem) => Err(Problem::Content(format!("in {name}, {problem}"))),
+            None => Ok(records),
+        }
+    }
+
+    /// All records in one piece.
+    fn joined(&self, mut parts: Vec<HostBuffer>) -> Result<Cifar> {
+        let len_bytes = parts.iter().map(HostBuffer::len_bytes).sum();
+        let records = match parts.len() {
+            1 => parts.swap_remove(0),
+            _ => {
+                let mut all = HostBuffer::allocate(default_host(), len_bytes)?;
+                let mut rest = all.bytes_mut()?;
+                for part in &parts {
+                    let (room, after) = rest.split_at_mut(part.len_bytes());
+                    room.copy_from_slice(part.bytes());
+                    rest = after;
+                }
+                all
+            }
+        };
+        let (n_labels, n_samples) = (self.n_labels(), len_bytes / (self.n_labels() + PIXELS));
+        Ok(Cifar { records: Arc::new(records), n_labels, n_samples })
+    }
+}
+
+/// What is wrong with a member of an archive, or else with this machine.
+enum Problem {
+    Content(String),
+    Other(Error),
+}
+
+impl From<Error> for Problem {
+    fn from(error: Error) -> Self {
+        Problem::Other(error)
+    }
+}
+
+/// The next member's name, without its folders, and length; none at the end.
+fn next_member(tar: &mut impl Read) -> io::Result<Option<(String, u64)>> {
+    let mut header = [0; BLOCK];
+    tar.read_exact(&mut header)?;
+    if header == [0; BLOCK] {
+        return Ok(None);
+    }
+    let text = |field: &[u8]| {
+        let end = field.iter().position(|&byte| byte == 0).unwrap_or(field.len());
+        String::from_utf8_lossy(&field[..end]).trim().to_owned()
+    };
+    let len_bytes = u64::from_str_radix(&text(&header[124..136]), 8).ok().filter(|&len| len <= MOST_BYTES);
+    let len_bytes = len_bytes.ok_or_else(|| io::Error::other("it is no tar archive inside"))?;
+    let name = text(&header[..100]);
+    Ok(Some((name.rsplit('/').next().unwrap_or_default().to_owned(), len_bytes)))
+}
+
+fn skip(tar: &mut impl Read, n_bytes: u64) -> io::Result<()> {
+    let n_skipped = io::copy(&mut tar.take(n_bytes), &mut io::sink())?;
+    if n_skipped == n_bytes { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+}
