@@ -18,7 +18,7 @@
 //!
 //! Reading order: `dataset.rs`, `iterable.rs`, `transform.rs`, `sampler/`, `collate.rs`, `pin.rs`, `loader/`; then for digits `digits.rs`, `mnist.rs` (with
 //! `idx.rs`, `places.rs`, `remote.rs`, `download.rs`) and `synthetic/`; for other data `stored/`, `cifar/`,
-//! `csv.rs` and `images.rs`, and `transforms.rs` for pictures.
+//! `csv.rs`, `parquet.rs` and `images.rs`, and `transforms.rs` for pictures.
 //!
 //! # Features
 //! - `download` (default): missing data files are fetched over HTTPS; without it, a missing file is an error that says
@@ -27,6 +27,7 @@
 //! - `images`: folders of PNG and JPEG pictures (`ImageFolder`).
 //! - `fast-jpeg`: the same, with JPEG decoded by another crate: as fast as libjpeg-turbo and with its pixels, but not without
 //!   `unsafe`.
+//! - `parquet`: columns of Parquet files (`ParquetTable`).
 //! - `safetensors`: rows of tensors in `.safetensors` files.
 //!
 //! There is no `unsafe` in this crate.
@@ -48,6 +49,8 @@ mod iterable;
 mod jpeg;
 mod loader;
 mod mnist;
+#[cfg(feature = "parquet")]
+mod parquet;
 mod pin;
 mod places;
 #[cfg(feature = "download")]
@@ -76,6 +79,8 @@ pub use loader::{
 };
 pub use mnist::Mnist;
 pub use pagelock_data_derive::PinMemory;
+#[cfg(feature = "parquet")]
+pub use parquet::ParquetTable;
 pub use pin::PinMemory;
 #[cfg(feature = "progress")]
 pub use progress::TerminalBar;

@@ -342,6 +342,108 @@ fn an_npz_file_that_lies_is_refused() {
     assert_eq!(problem(StoredRows::<f32>::npz(&path, "a")), expected);
 }
 
+/// Three row groups of rows `i`: x = i / 2, label = i, good = (i is even), name = "row i" but for one that has none.
+#[cfg(feature = "parquet")]
+fn parquet_file(nameless: usize) -> (TempDir, PathBuf) {
+    use std::sync::Arc;
+
+    use parquet::basic::Compression;
+    use parquet::data_type::{BoolType, ByteArrayType, FloatType, Int64Type};
+    use parquet::file::properties::WriterProperties;
+    use parquet::file::writer::SerializedFileWriter;
+    use parquet::schema::parser::parse_message_type;
+
+    let schema =
+        "message rows { REQUIRED FLOAT x; REQUIRED INT64 label; REQUIRED BOOLEAN good; OPTIONAL BYTE_ARRAY name; }";
+    let schema = Arc::new(parse_message_type(schema).unwrap());
+    let properties = WriterProperties::builder().set_compression(Compression::SNAPPY).build();
+    let (folder, path) = file(b"");
+    let mut writer =
+        SerializedFileWriter::new(std::fs::File::create(&path).unwrap(), schema, Arc::new(properties)).unwrap();
+    for rows in [0..40_usize, 40..41, 41..100] {
+        let mut group = writer.next_row_group().unwrap();
+        let mut column = group.next_column().unwrap().unwrap();
+        let x: Vec<f32> = rows.clone().map(|i| i as f32 / 2.0).collect();
+        column.typed::<FloatType>().write_batch(&x, None, None).unwrap();
+        column.close().unwrap();
+        let mut column = group.next_column().unwrap().unwrap();
+        let labels: Vec<i64> = rows.clone().map(|i| i as i64).collect();
+        column.typed::<Int64Type>().write_batch(&labels, None, None).unwrap();
+        column.close().unwrap();
+        let mut column = group.next_column().unwrap().unwrap();
+        let good: Vec<bool> = rows.clone().map(|i| i.is_multiple_of(2)).collect();
+        column.typed::<BoolType>().write_batch(&good, None, None).unwrap();
+        column.close().unwrap();
+        let mut column = group.next_column().unwrap().unwrap();
+        let levels: Vec<i16> = rows.clone().map(|i| i16::from(i != nameless)).collect();
+        let names: Vec<_> = rows.filter(|&i| i != nameless).map(|i| format!("row {i}").into_bytes().into()).collect();
+        column.typed::<ByteArrayType>().write_batch(&names, Some(&levels), None).unwrap();
+        column.close().unwrap();
+        group.close().unwrap();
+    }
+    writer.close().unwrap();
+    (folder, path)
+}
+
+#[cfg(feature = "parquet")]
+#[test]
+fn columns_of_a_parquet_file_are_tensors_and_bytes() {
+    use pagelock_data::ParquetTable;
+
+    let (_folder, path) = parquet_file(1_000);
+    let table = ParquetTable::open(&path).unwrap();
+    assert_eq!((table.n_rows(), table.names().join(" ")), (100, "x label good name".to_owned()));
+    let x: Vec<f32> = (0..100).map(|i| i as f32 / 2.0).collect();
+    assert_eq!(table.column::<f32>("x").unwrap().to_vec().unwrap(), x);
+    assert_eq!(table.column::<i64>("label").unwrap().to_vec().unwrap(), (0..100).collect::<Vec<i64>>());
+    assert_eq!(table.column::<bool>("good").unwrap().to_vec().unwrap()[..3], [true, false, true]);
+    assert_eq!(table.bytes("name").unwrap()[41], b"row 41");
+}
+
+#[cfg(feature = "parquet")]
+#[test]
+fn a_parquet_column_that_is_not_what_was_asked_for_is_refused() {
+    use pagelock_data::ParquetTable;
+
+    let (_folder, path) = parquet_file(63);
+    let table = ParquetTable::open(&path).unwrap();
+    assert_eq!(problem(table.column::<f32>("y")), "it has no column `y`; it has x, label, good, name");
+    let expected = "its column `label` has int64, not float32; read it as that, and cast";
+    assert_eq!(problem(table.column::<f32>("label")), expected);
+    assert_eq!(problem(table.bytes("x")), "its column `x` has FLOAT, and no bytes; use column()");
+    assert_eq!(problem(table.column::<u8>("name")), "its column `name` has BYTE_ARRAY, and no numbers; use bytes()");
+    assert_eq!(problem(table.bytes("name")), "row 63 has no value in column `name`; drop such rows, or fill them");
+
+    let whole = std::fs::read(&path).unwrap();
+    std::fs::write(&path, &whole[..whole.len() / 2]).unwrap();
+    assert!(problem(ParquetTable::open(&path)).starts_with("it is no whole Parquet file: "));
+}
+
+#[cfg(feature = "parquet")]
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_damaged_parquet_file_never_gives_more_rows_than_it_says(
+        damages in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..5),
+    ) {
+        use pagelock_data::ParquetTable;
+
+        let (_folder, path) = parquet_file(1_000);
+        let mut content = std::fs::read(&path).unwrap();
+        for (at, value) in damages {
+            let at = at.index(content.len());
+            content[at] = value;
+        }
+        std::fs::write(&path, content).unwrap();
+        if let Ok(table) = ParquetTable::open(&path) {
+            let n_rows = table.column::<f32>("x").map_or(0, |x| x.len());
+            prop_assert!(n_rows <= 1_000_000, "{}", n_rows);
+            let _ = table.bytes("name");
+        }
+    }
+}
+
 #[cfg(feature = "images")]
 #[test]
 fn a_jpeg_is_decoded_to_about_what_was_saved_in_color_and_gray() {
