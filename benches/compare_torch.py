@@ -9,9 +9,9 @@
 
 Builds the Rust half (`mnist_epoch.rs`, `ops.rs`, `loaders.rs`, `pictures.rs` of pagelock-data), then runs it and the
 PyTorch half (`torch_mnist.py`, `torch_ops.py`, `torch_loader.py`, `torch_pictures.py`) in turns, a process for each, so
-that noise from other programs hits both. Prints Markdown tables with ratios: epoch times, the time from process start to
-the first finished step and peak memory; the time of each operation; samples per second of loaders; decoded pictures per
-second; or epochs on a GPU, in all ways to feed it.
+that noise from other programs hits both. Prints Markdown tables with ratios: epoch times, the time from process start
+to the first finished step and peak memory; the time of each operation; samples per second of loaders; decoded pictures
+per second; or epochs on a GPU, in all ways to feed it.
 `--json FILE` keeps every figure. Needs cargo, or the Rust half as `--program FILE` where there is none, and PyTorch and
 numpy (for `pictures` torchvision and pillow, too) in $PYTHON; itself only the standard library.
 """
@@ -126,7 +126,7 @@ def print_gpu(args, reports):
 
 
 def measure_loaders(args):
-    """Both programs once per round, without page-locking and, if that is wanted, with it; returns `{(variant,): [report]}`."""
+    """Both programs once per round, without page-locking and, if wanted, with it; returns `{(variant,): [report]}`."""
     workers = ["--workers", *map(str, args.workers)]
     ours = [args.program or build("loaders"), "--json", *workers]
     torch = [PYTHON, str(BENCHES / "torch_loader.py"), "--epochs", str(args.epochs), *workers]
@@ -252,7 +252,7 @@ def main():
     parser.add_argument("--models", nargs="+", choices=MODELS, default=MODELS)
     parser.add_argument("--threads", nargs="+", type=int, default=[1])
     parser.add_argument("--workers", nargs="+", type=int, default=[0, 2, 4, 8], help="of loaders")
-    parser.add_argument("--pin", action="store_true", help="loaders also with page-locked batches; PyTorch's need a GPU")
+    parser.add_argument("--pin", action="store_true", help="loaders also with page-locked batches; PyTorch needs a GPU")
     parser.add_argument("--program", help="the Rust half, already built")
     parser.add_argument("--epochs", type=int, default=3, help="epochs in each process")
     parser.add_argument("--rounds", type=int, default=3, help="processes of each variant")
