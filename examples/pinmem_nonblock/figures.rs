@@ -108,6 +108,7 @@ pub(crate) const PIN_EACH: &str = "x.pin_memory().to(gpu), waiting for each";
 pub(crate) const PIN_ONCE: &str = "x.pin_memory().to(gpu), waiting once";
 pub(crate) const PINNED_EACH: &str = "page-locked before, waiting for each";
 pub(crate) const PINNED_ONCE: &str = "page-locked before, waiting once";
+pub(crate) const PACKED: &str = "stream.upload_packed(&slices)";
 pub(crate) const AS_ONE: &str = "Tensor::all_to(&tensors, gpu)";
 
 /// Figure 2: many small tensors.
@@ -120,6 +121,14 @@ pub(crate) fn small(place: &Place) -> Result<Figure> {
     figure.add(place, (EACH, Some("small_1000x1000.to")), runs, || to_each(&tensors, gpu))?;
     figure.add(place, (ONCE, Some("small_1000x1000.to_nonblocking")), runs, || to_once(&tensors, gpu))?;
     figure.add(place, (AS_ONE, None), runs, || as_one(&tensors, gpu))?;
+    let slices: Vec<Vec<f32>> = (0..n).map(|i| vec![i as f32; len]).collect();
+    let slices: Vec<&[f32]> = slices.iter().map(|slice| &slice[..]).collect();
+    let stream = place.cuda.stream()?;
+    figure.add(place, (PACKED, None), runs, || {
+        let packed = stream.upload_packed(&slices)?;
+        stream.synchronize()?;
+        Ok(packed)
+    })?;
     let pinned = pin_all(&tensors, gpu)?;
     figure.add(place, (PINNED_ONCE, Some("small_1000x1000.pinned_nonblocking")), runs, || to_once(&pinned, gpu))?;
 
