@@ -79,6 +79,23 @@ pub enum Error {
     #[error("no NVRTC to compile kernels: {0}")]
     NoCompiler(#[from] CompilerAbsence),
 
+    /// A library of NVIDIA's is not there.
+    #[error(transparent)]
+    NoLibrary(#[from] LibraryAbsence),
+
+    /// A library of NVIDIA's refused.
+    #[error("{library} refuses {what}: {call} returned {status}")]
+    Library {
+        /// Which library.
+        library: &'static str,
+        /// What it was asked for, with its sizes.
+        what: String,
+        /// Which of its functions refused.
+        call: &'static str,
+        /// What that returned.
+        status: i32,
+    },
+
     /// A kernel's source does not compile.
     #[error("cannot compile {name} (status {status} of NVRTC):\n{log}")]
     Compile {
@@ -347,6 +364,51 @@ pub enum CompilerAbsence {
     NoSymbol {
         /// Which.
         name: &'static str,
+    },
+}
+
+/// Why a library of NVIDIA's is not used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LibraryAbsence {
+    /// It was not found.
+    #[error(
+        "no {library}: the dynamic linker finds none of {names}, and {}; {install}, or name the library's folder in {variable}",
+        looked_in(folders)
+    )]
+    NoLibrary {
+        /// Which library.
+        library: &'static str,
+        /// What the dynamic linker was asked for.
+        names: String,
+        /// Where else it was looked for.
+        folders: Vec<String>,
+        /// What gets it.
+        install: &'static str,
+        /// The variable that names its folder.
+        variable: &'static str,
+    },
+    /// It lacks a function.
+    #[error("{library} has no `{name}`; install a newer one")]
+    NoSymbol {
+        /// Which library.
+        library: &'static str,
+        /// Which function.
+        name: &'static str,
+    },
+    /// It does not start on this device.
+    #[error("{library} does not start: it returned {status}; check that it fits the driver and the device")]
+    NotStarted {
+        /// Which library.
+        library: &'static str,
+        /// What it returned.
+        status: i32,
+    },
+    /// The device is not one of CUDA's.
+    #[error("{library} works on GPUs only, and the device is made of software")]
+    OtherDevice {
+        /// Which library.
+        library: &'static str,
     },
 }
 

@@ -49,8 +49,9 @@
 //! `copy/on_device.rs`, `copy/owned.rs`, `copy/rows.rs`, `copy/scoped.rs`, `copy/staged/mod.rs`, `copy/staged/up.rs`,
 //! `copy/staged/down.rs`, `copy/staged/ring.rs`, `copy/staged/job.rs`, `copy/staged/stores.rs`, `kernel/function.rs`,
 //! `kernel/module.rs`, `kernel/launch.rs` and `graph.rs`. `sanitize/driver.rs` and `sanitize/watch.rs` look at memory of
-//! copies in flight. `kernel/nvrtc.rs` calls the compiler, `driver/mod.rs` declares
-//! the trait, and `loom_tests.rs` implements it for loom.
+//! copies in flight. `kernel/nvrtc.rs` calls the compiler, `library/load.rs`, `library/blas/mod.rs`,
+//! `library/blas/plan.rs`, `library/dnn/mod.rs`, `library/dnn/plan.rs` and `library/dnn/descriptor.rs` NVIDIA's libraries;
+//! `driver/mod.rs` declares the trait, and `loom_tests.rs` implements it for loom.
 
 mod base;
 mod buffer;
@@ -66,6 +67,7 @@ mod graph;
 mod host_function;
 mod kernel;
 mod leaked;
+pub mod library;
 #[cfg(all(test, loom))]
 mod loom_tests;
 mod page_locked;
@@ -85,7 +87,7 @@ pub use copy::{
 };
 pub use device::{Device, InFlight, Leaked};
 pub use element::Element;
-pub use error::{Absence, CompilerAbsence, Error, OnDevice, Result};
+pub use error::{Absence, CompilerAbsence, Error, LibraryAbsence, OnDevice, Result};
 pub use event::Event;
 pub use graph::{Graph, GraphBuffers, Recording, Shared};
 pub use host_function::HostCall;

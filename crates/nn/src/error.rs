@@ -71,6 +71,12 @@ pub enum Error {
         allowed: &'static str,
     },
 
+    /// Gradients were divided by their scale a second time.
+    #[error(
+        "GradScaler: the gradients were unscaled since the last update; call `unscale` once, then `step` and `update`"
+    )]
+    UnscaledTwice,
+
     /// An optimizer got nothing to train.
     #[error("{optimizer}: there are no parameters to train; pass `model.parameters()` of a model that has some")]
     NoParameters {

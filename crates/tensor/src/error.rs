@@ -360,6 +360,16 @@ pub enum Error {
         /// What CUDA, or the compiler of kernels, says.
         source: cuda::Error,
     },
+    /// A library that was asked for is missing, or refuses.
+    #[error("{op} of {sizes}: {source}; or compute it with `Kernels::Fastest`")]
+    Library {
+        /// The operation.
+        op: &'static str,
+        /// The sizes.
+        sizes: String,
+        /// What is missing, or what the library says.
+        source: cuda::Error,
+    },
     /// Something that cannot be part of a captured step.
     #[error("{what} cannot be part of a captured step; do that before or after it, or return what is needed there")]
     Captured {

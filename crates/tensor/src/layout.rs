@@ -26,6 +26,23 @@ impl Layout {
         Layout { shape, strides, offset: 0, contiguous: true }
     }
 
+    /// Four dimensions without gaps, the second one (channels) innermost.
+    pub(crate) fn channels_last(shape: Shape) -> Layout {
+        let [_, channels, height, width] = *shape else { unreachable!("{shape} has four dimensions") };
+        let mut strides = [0; MAX_RANK];
+        strides[..4].copy_from_slice(&[height * width * channels, 1, width * channels, channels]);
+        Layout::strided(shape, strides, 0)
+    }
+
+    /// Whether the elements lie as in [`channels_last`](Self::channels_last), wherever they start.
+    pub(crate) fn is_channels_last(&self) -> bool {
+        let [batch, channels, height, width] = *self.shape else { return false };
+        let strides = [height * width * channels, 1, width * channels, channels];
+        let fits = |dim: usize, size| size == 1 || self.strides[dim] == strides[dim];
+        self.shape.elements() == 0
+            || [batch, channels, height, width].into_iter().enumerate().all(|(dim, size)| fits(dim, size))
+    }
+
     /// Views without elements start at the storage's first, wherever they were cut out: it may have no other.
     fn strided(shape: Shape, strides: [usize; MAX_RANK], offset: usize) -> Layout {
         let offset = if shape.elements() == 0 { 0 } else { offset };

@@ -42,6 +42,7 @@
 //! - **GPUs:** [`Device::best`], [`x.to(&device)`](Tensor::to), [`Tensor::on`]; operations run where their inputs are.
 //!   [`CapturedStep`] does a training step again and again at the price of one launch.
 //! - **Named tensors** that move, are cut and are stored together: [`TensorMap`].
+//! - **Precision** on GPUs: exact, until [`set_float32_matmul_precision`], [`autocast`] or a half type chooses tensor cores.
 //! - **Random numbers** that replay: [`manual_seed`], [`Generator`].
 //!
 //! # Reading order
@@ -50,7 +51,8 @@
 //! 3. `ops/elementwise.rs`, the simplest operations; `ops/matmul/` and `ops/conv2d/`, with kernels of their own.
 //! 4. `autograd/`: what `apply` leaves behind, and how `backward` walks it.
 //! 5. `cpu/`, the loops of which kernels are made; `parallel.rs`, how they share threads; `stream.rs`, large results.
-//! 6. `device.rs`, `transfer/` and `copy_stream.rs`, then `cuda/` and `capture/`: the same on GPUs.
+//! 6. `device.rs`, `transfer/` and `copy_stream.rs`, then `cuda/` and `capture/`: the same on GPUs; `precision.rs` and
+//!    `autocast.rs`: how exactly.
 //! 7. `reuse.rs` and `scratch.rs`: why a training step makes no heap allocation after the first ones.
 //! 8. `map/`: named tensors that move, are cut and are stored together.
 //! 9. `element.rs`, `create.rs`, `random.rs`, `format.rs`: element types, making and printing tensors.
@@ -65,6 +67,7 @@
 //! # Features
 //! None: instruction sets are chosen at run time, and everything else is always there.
 
+mod autocast;
 pub mod autograd;
 mod capture;
 mod copy_stream;
@@ -82,6 +85,7 @@ mod map;
 mod op;
 mod ops;
 mod parallel;
+mod precision;
 mod random;
 mod reuse;
 mod scratch;
@@ -91,11 +95,12 @@ mod stream;
 mod tensor;
 mod transfer;
 
+pub use autocast::{Half, autocast, autocast_type, no_autocast};
 pub use autograd::{enable_grad, is_grad_enabled, no_grad};
 pub use capture::{CapturedStep, Tensors};
 pub use copy_stream::CopyStream;
 pub use create::{Create, NestedArray, On};
-pub use cuda::CudaDevice;
+pub use cuda::{CudaDevice, Kernels, Libraries, kernels, with_kernels};
 pub use device::{Device, Operand};
 pub use element::{DType, Element, Float, Num, Real, Scalar};
 pub use error::{Error, Result};
@@ -103,6 +108,7 @@ pub use map::{AnyTensor, TensorMap};
 pub use ops::{Conv2dOptions, Pool2dOptions, Reduction, SliceRange};
 pub use pagelock_cuda::{How, Route};
 pub use parallel::{num_threads, set_num_threads};
+pub use precision::{Float32MatmulPrecision, float32_matmul_precision, set_float32_matmul_precision};
 pub use random::{Generator, default_generator, manual_seed};
 pub use shape::{Axes, AxisSet, IntoShape, MAX_RANK, Shape};
 pub use tensor::Tensor;

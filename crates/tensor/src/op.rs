@@ -45,6 +45,8 @@ pub(crate) trait Op<T: Element, const N: usize>: Send + Sync + Sized + 'static {
     const SAVES: Saves;
     /// What `apply` does to the inputs before the kernel sees them.
     const INPUTS: Inputs = Inputs::AsTheyAre;
+    /// Whether each element is computed from those at its place, so that `cuda` takes an output of any strides.
+    const IS_ELEMENTWISE: bool = false;
 
     /// The result's shape: the only place where shapes are rejected.
     fn out_shape(&self, inputs: [&Shape; N]) -> Result<Shape>;
@@ -53,7 +55,8 @@ pub(crate) trait Op<T: Element, const N: usize>: Send + Sync + Sized + 'static {
     /// Fails only on what shapes cannot tell, such as an index out of range.
     fn cpu(&self, inputs: [CpuView<'_, T>; N], out: &mut [Self::Out]) -> Result<()>;
 
-    /// The same on a device, queued on its stream: `out` is contiguous and holds unspecified values.
+    /// The same on a device, queued on its stream: `out` is contiguous, unless [`IS_ELEMENTWISE`](Self::IS_ELEMENTWISE), and
+    /// holds unspecified values.
     ///
     /// The inputs are on the device and are elements of `T`, which is known as [`CudaView::dtype`]: what is written here
     /// is compiled once for each type, so it should only pass things on.
@@ -138,11 +141,22 @@ pub(crate) fn apply_as<T: Element, O: Op<T, N>, const N: usize>(op: O, inputs: [
         }
         Device::Cuda(cuda) => {
             let mut out = FreshCuda::allocate(O::NAME, shape, O::Out::DTYPE, device, cuda)?;
+            if O::IS_ELEMENTWISE && keeps_channels_last(inputs, &shape) {
+                out = out.laid(Layout::channels_last(shape));
+            }
             on_cuda(inputs, &mut |views| op.cuda(cuda, views, out.out()))?;
             Tensor::from_fresh_cuda(out)
         }
     };
     Ok(autograd::record::<T, O, N>(op, inputs, out.into_raw()))
+}
+
+/// Whether the inputs, but those that are repeated, have the channels of a pixel next to each other, so that the output
+/// should.
+fn keeps_channels_last<const N: usize>(inputs: [&Raw; N], shape: &Shape) -> bool {
+    let is_last = |input: &Raw| input.shape() == shape && input.layout.is_channels_last();
+    let is_one = inputs.iter().any(|input| !input.layout.is_contiguous() && is_last(input));
+    is_one && inputs.iter().all(|input| is_last(input) || input.layout.overlaps())
 }
 
 /// The inputs as contiguous tensors, unless they all are.

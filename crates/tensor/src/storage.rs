@@ -309,6 +309,12 @@ impl<'d> FreshCuda<'d> {
         Self::allocate_on(&cuda.stream(), op, shape, dtype, device)
     }
 
+    /// The same elements, laid otherwise without gaps.
+    pub(crate) fn laid(self, layout: Layout) -> FreshCuda<'d> {
+        debug_assert!(layout.shape() == self.layout.shape() && layout.is_dense() && layout.offset() == 0);
+        FreshCuda { layout, ..self }
+    }
+
     /// The same, for work on `stream` of that device.
     pub(crate) fn allocate_on(
         stream: &Stream,

@@ -89,6 +89,11 @@ macro_rules! view {
                 Ok((first, Self::of(rest, self.len - middle, self.allocation)))
             }
 
+            /// The bytes of the elements.
+            pub fn bytes(self) -> $View<'a, u8> {
+                $View::of(self.address, self.len_bytes(), self.allocation)
+            }
+
             pub(crate) fn len_bytes(&self) -> usize {
                 self.len * size_of::<T>()
             }

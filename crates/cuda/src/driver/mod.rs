@@ -58,6 +58,11 @@ pub unsafe trait Driver: Send + Sync + 'static {
     /// A number that tells this device's context from others, for [`copy_from_peer`](Self::copy_from_peer).
     fn context(&self) -> u64;
 
+    /// Makes the device the thread's current one, for a library that works with CUDA, where a stream's handle is CUDA's.
+    fn make_current(&self) -> Result<()> {
+        Err(Failure::not_supported(Call::Open))
+    }
+
     // Memory.
 
     /// Device memory of exactly `len_bytes` bytes, at least 256-byte aligned; not cleared.

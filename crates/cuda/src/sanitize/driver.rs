@@ -74,6 +74,7 @@ unsafe impl Driver for Watched {
         fn memory_info() -> Result<MemoryInfo>;
         fn can_access_peer(peer: u32) -> Result<bool>;
         fn context() -> u64;
+        fn make_current() -> Result<()>;
         fn allocate(len_bytes: usize) -> Result<Address>;
         fn create_stream(priority: i32) -> Result<StreamHandle>;
         fn create_event(timing: EventTiming) -> Result<EventHandle>;

@@ -13,6 +13,7 @@ mod files;
 mod graphs;
 mod host_calls;
 mod kernels;
+mod libraries;
 mod page_locked;
 mod parking;
 mod peers;

@@ -76,6 +76,10 @@ macro_rules! adam {
             fn set_lr(&mut self, lr: f64) {
                 self.lr.set(lr);
             }
+
+            fn scale_gradients(&mut self, factor: f64) -> Result<bool> {
+                self.slots.scale_gradients(factor)
+            }
         }
     };
 }

@@ -5,13 +5,15 @@
 //! A parameter without a gradient is left as it is.
 
 mod adam;
+mod scaler;
 mod sgd;
 
 pub use adam::{Adam, AdamW};
+pub use scaler::GradScaler;
 pub use sgd::Sgd;
 
 use crate::{Error, Parameter, Result};
-use pagelock_tensor::{self as tensor, Device, Float};
+use pagelock_tensor::{self as tensor, Device, Float, Tensor, no_grad};
 
 /// Changes parameters by their gradients.
 ///
@@ -46,6 +48,12 @@ pub trait Optimizer {
 
     /// Changes the learning rate, for schedules.
     fn set_lr(&mut self, lr: f64);
+
+    /// Multiplies every gradient by `factor`, and says whether all are then finite; see [`GradScaler`].
+    ///
+    /// # Errors
+    /// [`Error::Tensor`] if the gradients cannot be read, as in a captured step, which the host does not wait for.
+    fn scale_gradients(&mut self, factor: f64) -> Result<bool>;
 }
 
 /// Parameters, each with the state `S` that an optimizer keeps for it from the first step on.
@@ -77,6 +85,19 @@ impl<T: Float, S: State> Slots<T, S> {
             }
         }
         Ok(())
+    }
+
+    fn scale_gradients(&self, factor: f64) -> Result<bool> {
+        no_grad(|| {
+            let mut faults: Vec<Tensor<T>> = Vec::new(); // zeros, or NaN where a gradient is not finite
+            for grad in self.slots.iter().filter_map(|(parameter, _)| parameter.grad()) {
+                grad.mul_scalar_(T::from_f64(factor))?;
+                faults.push(grad.mul_scalar(T::ZERO)?.sum(..)?.to(&faults.first().unwrap_or(&grad).device())?);
+            }
+            let Some(first) = faults.first() else { return Ok(true) };
+            let all = faults[1..].iter().try_fold(first.clone(), |sum, fault| sum.add(fault))?;
+            Ok(all.item()? == T::ZERO)
+        })
     }
 
     fn zero_grad(&self) {

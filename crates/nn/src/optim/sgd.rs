@@ -112,6 +112,10 @@ impl<T: Float> Optimizer for Sgd<T> {
     fn set_lr(&mut self, lr: f64) {
         self.lr.set(lr);
     }
+
+    fn scale_gradients(&mut self, factor: f64) -> Result<bool> {
+        self.slots.scale_gradients(factor)
+    }
 }
 
 /// What is kept for one parameter.

@@ -7,6 +7,7 @@ use pagelock_cuda as cuda;
 
 use super::code::Kernels;
 use super::fault::Faults;
+use super::libraries::Loaded;
 use crate::capture;
 use crate::error::{Error, Result};
 
@@ -24,6 +25,7 @@ struct Core {
     stream: cuda::Stream,
     kernels: Kernels,
     faults: Faults,
+    libraries: Loaded,
 }
 
 /// All that are in use: tensors of one device share a stream and kernels, however the device was come by.
@@ -49,8 +51,13 @@ impl CudaDevice {
             return Ok(CudaDevice { core });
         }
         let stream = device.stream().map_err(Error::NoDevice)?;
-        let core =
-            Arc::new(Core { device: device.clone(), stream, kernels: Kernels::default(), faults: Faults::default() });
+        let core = Arc::new(Core {
+            device: device.clone(),
+            stream,
+            kernels: Kernels::default(),
+            faults: Faults::default(),
+            libraries: Loaded::default(),
+        });
         known.push(Arc::downgrade(&core));
         Ok(CudaDevice { core })
     }
@@ -73,6 +80,10 @@ impl CudaDevice {
 
     pub(super) fn faults(&self) -> &Faults {
         &self.core.faults
+    }
+
+    pub(super) fn loaded(&self) -> &Loaded {
+        &self.core.libraries
     }
 
     pub(super) fn kernels(&self) -> &Kernels {

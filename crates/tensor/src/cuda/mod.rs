@@ -6,6 +6,7 @@
 //! - `view.rs`: [`CudaView`] and [`CudaOut`], what a kernel reads and writes;
 //! - `code.rs`: from text to kernels, when they are first used; `header.cu`: what every text may use;
 //! - `walk.rs`, `count.rs`: shapes, strides and sizes as kernels take them;
+//! - `libraries.rs`: NVIDIA's libraries, which compute what is large;
 //! - `fault.rs`, `fault.cu`: indices out of range, which only the device sees;
 //! - `sums.cu`: sums over the threads of a warp or a block;
 //! - `elementwise.rs`, `elementwise.cu`: formulas of elements; `reduce.rs`, `reduce.cu`: reductions over any axes.
@@ -20,6 +21,7 @@ mod count;
 mod device;
 mod elementwise;
 mod fault;
+mod libraries;
 mod reduce;
 #[cfg(test)]
 mod tests;
@@ -32,6 +34,8 @@ pub(crate) use count::{MOST_BLOCKS, count};
 pub use device::CudaDevice;
 pub(crate) use elementwise::{COPY, Formula, constant};
 pub(crate) use fault::Indexed;
+pub use libraries::{Kernels, Libraries, kernels, with_kernels};
+pub(crate) use libraries::{Work, number};
 pub(crate) use reduce::{Accumulator, CudaReduction};
 pub(crate) use view::{CudaOut, CudaView};
 pub(crate) use walk::Dims;

@@ -34,6 +34,11 @@ macro_rules! view {
                 $View { bytes, layout, dtype }
             }
 
+            /// How the elements lie.
+            pub(crate) fn layout(&self) -> &'a Layout {
+                self.layout
+            }
+
             pub(crate) fn shape(&self) -> &Shape {
                 self.layout.shape()
             }
@@ -67,6 +72,11 @@ view!(CudaView, DeviceView);
 view!(CudaOut, DeviceViewMut);
 
 impl<'a> CudaView<'a> {
+    /// The bytes from the first element to the last, gaps included.
+    pub(crate) fn bytes(&self) -> DeviceView<'a, u8> {
+        self.bytes
+    }
+
     /// The first element's address, for a kernel that reads the tensor.
     pub(crate) fn argument(&self) -> Argument<'a> {
         Argument::Read(self.bytes)

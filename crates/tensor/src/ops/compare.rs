@@ -86,6 +86,7 @@ impl<T: Element, U: Element> Op<T, 1> for Cast<U> {
     type Out = U;
     const NAME: &'static str = "cast";
     const SAVES: Saves = Saves::Nothing;
+    const IS_ELEMENTWISE: bool = true;
 
     fn out_shape(&self, [x]: [&Shape; 1]) -> Result<Shape> {
         Ok(*x)

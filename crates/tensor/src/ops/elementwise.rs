@@ -17,6 +17,8 @@ use crate::tensor::Tensor;
 /// The `cuda` of an operation with `n` inputs: `formula! { n, name, [inputs], |op| [constants = values], formula }`.
 macro_rules! formula {
     ($n:literal, $name:expr, [$($input:ident),*], |$op:pat_param| [$($constant:ident = $value:expr),*], $text:literal) => {
+        const IS_ELEMENTWISE: bool = true;
+
         fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; $n], out: CudaOut<'_>) -> Result<()> {
             static FORMULA: Formula = Formula {
                 name: $name,

@@ -9,13 +9,13 @@ use crate::agreement::same;
 use crate::common::{gpu, gpu_alone};
 
 /// Values that are the same on both devices.
-fn random<T: Element>(shape: &[usize], seed: u64) -> Tensor<T> {
+pub(crate) fn random<T: Element>(shape: &[usize], seed: u64) -> Tensor<T> {
     Tensor::randn_with(shape, &Generator::new(seed)).unwrap().mul_scalar(2.0).unwrap().cast().unwrap()
 }
 
 /// What `f` makes of tensors, and the gradients of all of them, on both devices, within `bound`; on the GPU twice, with
 /// the same bits.
-fn agree<T: Float>(
+pub(crate) fn agree<T: Float>(
     gpu: &Device,
     bound: f64,
     name: &str,
@@ -40,7 +40,7 @@ fn agree<T: Float>(
 }
 
 /// The largest magnitude, at least 1: what sums of numbers of both signs are rounded by does not shrink with them.
-fn largest<T: Float>(x: &Tensor<T>) -> f64 {
+pub(crate) fn largest<T: Float>(x: &Tensor<T>) -> f64 {
     x.to_vec().unwrap().into_iter().fold(1.0, |largest: f64, x| largest.max(x.cast::<f64>().abs()))
 }
 

@@ -272,6 +272,10 @@ unsafe impl Driver for Context {
         self.handle
     }
 
+    fn make_current(&self) -> Result<()> {
+        self.bind(Call::Open)
+    }
+
     fn allocate(&self, len_bytes: usize) -> Result<Address> {
         made!(self, Allocate, allocate(len_bytes)).map(Address)
     }

@@ -1,14 +1,17 @@
-//! The three convolutions on a device: those of small images are in `small.rs`; for the others, which kernel of `conv2d.cu`
+//! The three convolutions on a device: large ones are in `library.rs`, those of small images in `small.rs`; for the others, which kernel of `conv2d.cu`
 //! runs, in which grid, and what it is told.
 //!
 //! All is chosen by sizes, so results repeat bit for bit on one kind of device.
 
 use bytemuck::{Pod, Zeroable};
+use pagelock_cuda::library::ConvolutionKind;
 use pagelock_cuda::{Argument, Launch};
 
 use super::cpu::ConvDims;
+use super::library;
 use super::small::{self, Gradient};
 use crate::cuda::{Code, CudaDevice, CudaOut, CudaView, MOST_BLOCKS, count};
+use crate::element::DType;
 use crate::error::Result;
 
 static CODE: Code =
@@ -92,6 +95,9 @@ pub(super) fn forward(
     bias: Option<CudaView<'_>>,
     mut out: CudaOut<'_>,
 ) -> Result<()> {
+    if library::convolve(device, "conv2d", ConvolutionKind::Forward, d, [image, weight], &mut out)? {
+        return bias.map_or(Ok(()), |bias| library::add_bias(device, bias, out));
+    }
     if out.shape().elements() == 0 || small::forward(device, d, [image, weight], (bias, false), &mut out)? {
         return Ok(());
     }
@@ -106,12 +112,16 @@ pub(super) fn image_grad(
     weight: CudaView<'_>,
     mut out: CudaOut<'_>,
 ) -> Result<()> {
+    let (op, kind) = ("conv2d_image_grad", ConvolutionKind::ImageGrad);
+    if mask.is_none() && library::convolve(device, op, kind, d, [weight, grad], &mut out)? {
+        return Ok(());
+    }
     let gradient = Gradient { numbers: grad, mask };
     if out.shape().elements() == 0 || small::image_grad(device, d, gradient, weight, &mut out)? {
         return Ok(());
     }
     assert_done(mask.is_none(), d);
-    correlate(device, "conv2d_image_grad", Conv::new(d, true)?, d.batch, [grad, weight], None, out)
+    correlate(device, op, Conv::new(d, true)?, d.batch, [grad, weight], None, out)
 }
 
 impl Conv {
@@ -294,8 +304,10 @@ fn correlate_any(
     Ok(())
 }
 
-/// Whether what follows has kernels.
-pub(super) use small::is_small as is_fused;
+/// Whether what follows has kernels, and is the fastest way.
+pub(super) fn is_fused(device: &CudaDevice, d: &ConvDims, dtype: DType) -> bool {
+    small::is_small(device, d, dtype) && !library::is_wanted(device, d, dtype)
+}
 
 /// [`forward`] with a bias, and zeros for what is negative.
 pub(super) fn forward_relu(
@@ -339,6 +351,9 @@ pub(super) fn weight_grad(
     mut out: CudaOut<'_>,
 ) -> Result<()> {
     let op = "conv2d_weight_grad";
+    if library::convolve(device, op, ConvolutionKind::WeightGrad, d, [image, grad], &mut out)? {
+        return Ok(());
+    }
     let gradient = Gradient { numbers: grad, mask: None };
     if out.shape().elements() == 0 || small::weight_grad(device, d, (image, gradient), false, &mut out)? {
         return Ok(());

@@ -3,10 +3,13 @@
 //! The three form a closed family: each is linear in both operands, and the derivatives of each are the other two, so
 //! convolutions can be differentiated any number of times.
 
+mod channels_last;
 mod cpu;
 mod cuda;
+mod library;
 mod small;
 
+use crate::autocast;
 use crate::autograd::{Saved, is_grad_enabled};
 use crate::cpu::CpuView;
 use crate::cuda::{CudaDevice, CudaOut, CudaView};
@@ -156,6 +159,12 @@ impl<T: Float> Tensor<T> {
     /// # Errors
     /// [`Error::WrongShape`] if channels or sizes do not fit; [`Error::BadArgument`] for a zero in the geometry.
     pub fn conv2d(&self, weight: &Tensor<T>, bias: Option<&Tensor<T>>, geometry: Conv2dOptions) -> Result<Tensor<T>> {
+        if let Some(result) = autocast::conv2d((self, weight, bias, geometry), false)? {
+            return Ok(result);
+        }
+        if let Some(result) = channels_last::forward(self, weight, bias, geometry)? {
+            return Ok(result);
+        }
         match bias {
             Some(bias) => apply(Forward(geometry), [self, weight, bias]),
             None => apply(Forward(geometry), [self, weight]),
@@ -181,6 +190,9 @@ impl<T: Float> Tensor<T> {
         bias: Option<&Tensor<T>>,
         geometry: Conv2dOptions,
     ) -> Result<Tensor<T>> {
+        if let Some(result) = autocast::conv2d((self, weight, bias, geometry), true)? {
+            return Ok(result);
+        }
         match bias {
             Some(bias) if is_fused(geometry, self, *weight.shape()) => {
                 apply(ForwardRelu(geometry), [self, weight, bias])

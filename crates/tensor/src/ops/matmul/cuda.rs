@@ -1,8 +1,10 @@
-//! Matrix products on a device: how the result is cut into tiles, and which kernel of `matmul.cu` computes them.
+//! Matrix products on a device: large ones are in `library.rs`; for the others, how the result is cut into tiles, and
+//! which kernel of `matmul.cu` computes them.
 
 use bytemuck::{Pod, Zeroable};
 use pagelock_cuda::{Argument, Launch};
 
+use super::library;
 use crate::cuda::{Code, Constants, CudaDevice, CudaOut, CudaView, MOST_BLOCKS, count};
 use crate::error::Result;
 use crate::shape::Shape;
@@ -41,6 +43,9 @@ struct Product {
 pub(super) fn run(device: &CudaDevice, batches: &Shape, [a, b]: [CudaView<'_>; 2], mut out: CudaOut<'_>) -> Result<()> {
     let op = "matmul";
     if out.shape().elements() == 0 {
+        return Ok(());
+    }
+    if library::product(device, op, batches, [a, b], None, &mut out)? {
         return Ok(());
     }
     let product = Product::new(op, batches, a, b)?;

@@ -1,6 +1,7 @@
 //! A layer's product: `x · weightᵀ + bias` in one operation, and the gradients of weight and bias in another.
 
-use super::{MatMul, cpu, cuda};
+use super::{MatMul, cpu, cuda, library};
+use crate::autocast;
 use crate::autograd::{Saved, is_grad_enabled};
 use crate::cpu::CpuView;
 use crate::cuda::{CudaDevice, CudaOut, CudaView};
@@ -31,7 +32,11 @@ impl<T: Float> Tensor<T> {
     pub fn linear(&self, weight: &Tensor<T>, bias: Option<&Tensor<T>>) -> Result<Tensor<T>> {
         let Some(bias) = bias else { return self.matmul(&weight.t()?) };
         let fits = self.rank() == 2 && weight.rank() == 2 && **bias.shape() == weight.shape()[..1];
-        match fits && (self.device().is_cpu() || cuda::has_few_results(self.shape()[0], weight.shape()[0])) {
+        let is_small = || {
+            let [m, n] = [self, weight].map(|x| x.shape()[0]);
+            cuda::has_few_results(m, n) && !library::is_large([m, n, self.shape()[1], 1])
+        };
+        match fits && autocast::autocast_type().is_none() && (self.device().is_cpu() || is_small()) {
             true => apply(Linear, [self, weight, bias]),
             false => self.matmul(&weight.t()?)?.add(bias),
         }

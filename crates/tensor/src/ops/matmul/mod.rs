@@ -5,8 +5,10 @@
 
 mod cpu;
 mod cuda;
+mod library;
 mod linear;
 
+use crate::autocast;
 use crate::autograd::Saved;
 use crate::cpu::CpuView;
 use crate::cuda::{CudaDevice, CudaOut, CudaView};
@@ -38,6 +40,9 @@ impl<T: Num> Tensor<T> {
                 let expected = "it must have at least one dimension; use mul for scalars".to_string();
                 return Err(Error::WrongShape { op: "matmul", operand, shape: *tensor.shape(), expected });
             }
+        }
+        if let Some(product) = autocast::matmul(self, other)? {
+            return Ok(product);
         }
         match (self.rank(), other.rank()) {
             (1, 1) => self.unsqueeze(0)?.product(&other.unsqueeze(1)?, self, other)?.reshape([]),

@@ -1,0 +1,274 @@
+//! [`Blas`]: products of matrices by cuBLASLt.
+//!
+//! What is asked once for a [`Product`] is kept: descriptions, and the algorithm that the library proposes first.
+//! cuBLASLt counts columns first; so the result's transpose is computed, of the transposed matrices in turn.
+
+mod plan;
+
+use std::{
+    collections::HashMap,
+    ffi::{c_int, c_void},
+    fmt,
+    sync::{Arc, OnceLock},
+};
+
+use self::plan::{Key, Plan};
+use super::{
+    Exactness, Number, alignment,
+    load::{Wanted, functions},
+    work::{self, Handle},
+};
+use crate::{
+    buffer::{DeviceBuffer, DeviceView, DeviceViewMut},
+    device::Device,
+    error::{Error, LibraryAbsence, Result},
+    stream::Stream,
+    sync::{Mutex, lock},
+};
+
+const LIBRARY: &str = "cuBLASLt";
+
+const WANTED: Wanted = Wanted {
+    name: LIBRARY,
+    files: &["libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"],
+    variable: "PAGELOCK_CUBLAS",
+    in_packages: &["nvidia/cu13/lib", "nvidia/cublas/lib"],
+    install: "install the CUDA toolkit or `pip install nvidia-cublas`",
+};
+
+functions! {
+    "cuBLASLt";
+    create = "cublasLtCreate" (*mut *mut c_void);
+    describe = "cublasLtMatmulDescCreate" (*mut *mut c_void, c_int, c_int);
+    forget = "cublasLtMatmulDescDestroy" (*mut c_void);
+    set = "cublasLtMatmulDescSetAttribute" (*mut c_void, c_int, *const c_void, usize);
+    lay = "cublasLtMatrixLayoutCreate" (*mut *mut c_void, c_int, u64, u64, i64);
+    forget_layout = "cublasLtMatrixLayoutDestroy" (*mut c_void);
+    set_layout = "cublasLtMatrixLayoutSetAttribute" (*mut c_void, c_int, *const c_void, usize);
+    prefer = "cublasLtMatmulPreferenceCreate" (*mut *mut c_void);
+    forget_preference = "cublasLtMatmulPreferenceDestroy" (*mut c_void);
+    set_preference = "cublasLtMatmulPreferenceSetAttribute" (*mut c_void, c_int, *const c_void, usize);
+    propose = "cublasLtMatmulAlgoGetHeuristic" (
+        *mut c_void, *mut c_void, *mut c_void, *mut c_void, *mut c_void, *mut c_void, *mut c_void, c_int,
+        *mut plan::Proposal, *mut c_int,
+    );
+    multiply = "cublasLtMatmul" (
+        *mut c_void, *mut c_void, *const c_void, *const c_void, *mut c_void, *const c_void, *mut c_void, *const c_void,
+        *const c_void, *mut c_void, *mut c_void, *mut c_void, *const plan::Algorithm, *mut c_void, usize, *mut c_void,
+    );
+}
+
+fn api() -> Result<&'static Api, LibraryAbsence> {
+    static API: OnceLock<Result<Api, LibraryAbsence>> = OnceLock::new();
+    let load = || {
+        let library = WANTED.open()?;
+        let api = Api::load(&library)?;
+        std::mem::forget(library); // its functions are used for the life of the process
+        Ok(api)
+    };
+    API.get_or_init(load).as_ref().map_err(LibraryAbsence::clone)
+}
+
+/// Loads the library; whether it is there.
+pub(super) fn is_there() -> bool {
+    api().is_ok()
+}
+
+/// The most scratch memory that an algorithm may ask for.
+const MOST_SCRATCH_BYTES: usize = 32 << 20;
+
+/// Where the elements of `batches` matrices are: element `[b, i, j]` at `b · batch + i · row + j · column`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Matrices {
+    /// Elements from one row to the next.
+    pub row: usize,
+    /// Elements from one column to the next.
+    pub column: usize,
+    /// Elements from one matrix to the next; 0 if there is one for all batches.
+    pub batch: usize,
+}
+
+/// `batches` products of an `[m, k]` and a `[k, n]` matrix; the results are without gaps, `[batches, m, n]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Product {
+    /// `[m, n, k]`, none of them 0.
+    pub sizes: [usize; 3],
+    /// How many; not 0.
+    pub batches: usize,
+    /// The `[m, k]` matrices.
+    pub left: Matrices,
+    /// The `[k, n]` matrices.
+    pub right: Matrices,
+    /// The type of the factors.
+    pub factors: Number,
+    /// The type of the results: that of the factors, or `f32`.
+    pub results: Number,
+    /// How exactly `f32` factors are taken.
+    pub exactness: Exactness,
+    /// Whether numbers are added to all rows of the results: one for each column, of the results' type.
+    pub has_bias: bool,
+}
+
+impl fmt::Display for Product {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [m, n, k] = self.sizes;
+        write!(f, "[{m}, {k}] · [{k}, {n}] of {:?}", self.factors)?;
+        if self.batches > 1 { write!(f, ", {} times", self.batches) } else { Ok(()) }
+    }
+}
+
+/// cuBLASLt for one device.
+///
+/// # Examples
+/// ```
+/// use pagelock_cuda::{Device, library::{Blas, Exactness, Matrices, Number, Product}};
+///
+/// # fn main() -> Result<(), pagelock_cuda::Error> {
+/// let Ok(device) = Device::cuda(0) else { return Ok(()) };
+/// let blas = match Blas::new(&device) {
+///     Ok(blas) => blas,
+///     Err(missing) => return Ok(println!("{missing}")),
+/// };
+/// let stream = device.stream()?;
+/// let (a, mut out) = (stream.zeros::<f32>(64 * 64)?, stream.allocate::<f32>(64 * 64)?);
+/// let square = Matrices { row: 64, column: 1, batch: 0 };
+/// let product = Product {
+///     sizes: [64, 64, 64],
+///     batches: 1,
+///     left: square,
+///     right: square,
+///     factors: Number::F32,
+///     results: Number::F32,
+///     exactness: Exactness::Exact,
+///     has_bias: false,
+/// };
+/// blas.multiply(&stream, &product, [a.view().bytes(), a.view().bytes()], None, out.view_mut().bytes())?;
+/// assert_eq!(stream.read(&out)?, [0.0; 64 * 64]);
+/// # Ok(())
+/// # }
+/// ```
+pub struct Blas {
+    device: Device,
+    api: &'static Api,
+    handle: Handle,                                                      // for any number of threads
+    plans: Mutex<HashMap<Key, Result<Arc<Mutex<Plan>>, plan::Refusal>>>, // guards what is known
+}
+
+impl Blas {
+    /// The library, loaded at the first call.
+    ///
+    /// # Errors
+    /// [`Error::NoLibrary`] says where it was looked for and what to install; [`Error::Driver`].
+    pub fn new(device: &Device) -> Result<Blas> {
+        let api = api()?;
+        work::make_current(device, LIBRARY)?;
+        let mut handle = std::ptr::null_mut();
+        // SAFETY: writes one handle, which is kept for the life of the process.
+        match unsafe { (api.create)(&mut handle) } {
+            0 => {
+                Ok(Blas { device: device.clone(), api, handle: Handle::new(handle), plans: Mutex::new(HashMap::new()) })
+            }
+            status => Err(LibraryAbsence::NotStarted { library: LIBRARY, status }.into()),
+        }
+    }
+
+    /// Queues the products: `factors` are the left and the right matrices.
+    ///
+    /// # Errors
+    /// [`Error::Library`] if there is no algorithm for such matrices: both of an operand's strides are above 1, say.
+    /// [`Error::Range`] if matrices reach beyond their buffers, [`Error::OtherDevice`], [`Error::Driver`].
+    pub fn multiply(
+        &self,
+        stream: &Stream,
+        product: &Product,
+        factors: [DeviceView<'_, u8>; 2],
+        bias: Option<DeviceView<'_, u8>>,
+        out: DeviceViewMut<'_, u8>,
+    ) -> Result<()> {
+        product.check(factors.map(|factor| factor.len()), bias.map(|bias| bias.len()), out.len())?;
+        factors.iter().chain(&bias).try_for_each(|view| view.check_beside(stream.core()))?;
+        out.check_beside(stream.core())?;
+        let addresses = [factors[0].address().0, factors[1].address().0, out.address().0];
+        let (plan, scratch) = self.plan_and_scratch(stream, product, addresses.map(alignment))?;
+        let plan = lock(&plan);
+        let bias_address = bias.map(|bias| bias.address().0);
+        let mut accesses = [factors[0].access(); 5];
+        accesses[1] = factors[1].access();
+        accesses[2] = out.access();
+        accesses[3] = bias.map_or(accesses[0], |bias| bias.access());
+        accesses[4] = scratch.as_ref().map_or(accesses[0], |scratch| scratch.view().access());
+        let scratch = scratch.as_ref().map_or(0, |scratch| scratch.address().0);
+        let done = work::queue(stream, &accesses, |stream| {
+            // SAFETY: the addresses are of what `product` describes (`check`), aligned as the plan was made for; the
+            // buffers are ordered by `queue`.
+            unsafe { plan.run(self.handle.get(), addresses, bias_address, scratch, stream) }
+        })?;
+        done.map_err(|status| product.refused("cublasLtMatmul", status))
+    }
+
+    /// What was found out about the product, and scratch memory; with less of that if there is no more.
+    fn plan_and_scratch(
+        &self,
+        stream: &Stream,
+        product: &Product,
+        alignments: [u32; 3],
+    ) -> Result<(Arc<Mutex<Plan>>, Option<DeviceBuffer<u8>>)> {
+        let plan = self.plan(Key { product: *product, alignments, scratch_bytes: MOST_SCRATCH_BYTES })?;
+        let scratch_bytes = lock(&plan).scratch_bytes();
+        if scratch_bytes == 0 {
+            return Ok((plan, None));
+        }
+        match stream.allocate::<u8>(scratch_bytes) {
+            Ok(scratch) => Ok((plan, Some(scratch))),
+            Err(Error::OutOfMemory { .. } | Error::Memory(_)) => {
+                Ok((self.plan(Key { product: *product, alignments, scratch_bytes: 0 })?, None))
+            }
+            Err(other) => Err(other),
+        }
+    }
+
+    fn plan(&self, key: Key) -> Result<Arc<Mutex<Plan>>> {
+        let refused = |refusal: plan::Refusal| key.product.refused(refusal.call, refusal.status);
+        if let Some(known) = lock(&self.plans).get(&key) {
+            return known.clone().map_err(refused);
+        }
+        work::make_current(&self.device, LIBRARY)?;
+        let made = Plan::new(self.api, self.handle.get(), &key).map(|plan| Arc::new(Mutex::new(plan)));
+        lock(&self.plans).entry(key).or_insert(made).clone().map_err(refused)
+    }
+}
+
+impl fmt::Debug for Blas {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Blas(on {:?})", self.device)
+    }
+}
+
+impl Product {
+    fn refused(&self, call: &'static str, status: i32) -> Error {
+        Error::Library { library: LIBRARY, what: self.to_string(), call, status }
+    }
+
+    /// An error unless everything is inside buffers of so many bytes.
+    fn check(&self, factors: [usize; 2], bias: Option<usize>, out: usize) -> Result<()> {
+        let [m, n, k] = self.sizes;
+        let (size, result_size) = (self.factors.size_bytes(), self.results.size_bytes());
+        let last = |matrices: Matrices, [rows, columns]: [usize; 2]| {
+            let at = (self.batches - 1).checked_mul(matrices.batch)?;
+            let at = at.checked_add((rows - 1).checked_mul(matrices.row)?)?;
+            at.checked_add((columns - 1).checked_mul(matrices.column)?)
+        };
+        let inside = |end: Option<usize>, size: usize, len: usize| {
+            let end = end.and_then(|last| last.checked_add(1)?.checked_mul(size)).unwrap_or(usize::MAX);
+            if end <= len { Ok(()) } else { Err(Error::Range { start: 0, end, len }) }
+        };
+        if self.sizes.contains(&0) || self.batches == 0 || self.has_bias != bias.is_some() {
+            return Err(self.refused("Blas::multiply", 0));
+        }
+        inside(last(self.left, [m, k]), size, factors[0])?;
+        inside(last(self.right, [k, n]), size, factors[1])?;
+        let all = self.batches.checked_mul(m).and_then(|rows| Some(rows.checked_mul(n)? - 1));
+        inside(all, result_size, out)?;
+        bias.map_or(Ok(()), |bias| inside(Some(n - 1), result_size, bias))
+    }
+}

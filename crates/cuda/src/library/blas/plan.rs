@@ -1,0 +1,298 @@
+//! What is found out once about a product: its description in the library's words, and an algorithm.
+
+use std::{
+    ffi::{c_int, c_void},
+    mem, ptr,
+};
+
+use super::{Api, Matrices, Product};
+use crate::library::{Exactness, Number, work::Handle};
+
+/// What a plan is for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Key {
+    pub(super) product: Product,
+    /// Of the factors' and the result's addresses.
+    pub(super) alignments: [u32; 3],
+    /// The most scratch memory.
+    pub(super) scratch_bytes: usize,
+}
+
+/// Why there is no plan.
+#[derive(Clone, Copy)]
+pub(super) struct Refusal {
+    pub(super) call: &'static str,
+    pub(super) status: c_int,
+}
+
+/// `cublasLtMatmulAlgo_t`.
+pub(super) type Algorithm = [u64; 8];
+
+/// `cublasLtMatmulHeuristicResult_t`.
+#[derive(Clone, Copy, Default)]
+#[repr(C)]
+pub(super) struct Proposal {
+    algorithm: Algorithm,
+    scratch_bytes: usize,
+    status: c_int,
+    waves: f32,
+    reserved: [c_int; 4],
+}
+
+const _: () = assert!(mem::size_of::<Proposal>() == 96);
+
+// From `cublasLt.h`.
+const TRANSPOSE_A: c_int = 3;
+const TRANSPOSE_B: c_int = 4;
+const EPILOGUE: c_int = 7;
+const BIAS_POINTER: c_int = 8;
+const EPILOGUE_BIAS: c_int = 4;
+const BATCH_COUNT: c_int = 5;
+const BATCH_OFFSET: c_int = 6;
+const MOST_SCRATCH: c_int = 1;
+const ALIGNMENTS: [c_int; 4] = [5, 6, 7, 8];
+const NOT_SUPPORTED: c_int = 15;
+
+pub(super) struct Plan {
+    api: &'static Api,
+    description: Handle,
+    layouts: [Handle; 3], // of the right and the left matrices, and of the results
+    algorithm: Algorithm,
+    scratch_bytes: usize,
+    is_double: bool,
+}
+
+/// What is made and not yet part of a plan; whatever happens, it is given back once.
+struct Made {
+    api: &'static Api,
+    handle: *mut c_void,
+    forget: unsafe extern "C" fn(*mut c_void) -> c_int,
+}
+
+impl Made {
+    fn keep(self) -> Handle {
+        let handle = Handle::new(self.handle);
+        mem::forget(self);
+        handle
+    }
+}
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        // SAFETY: made by the library, and gone after this.
+        unsafe { (self.forget)(self.handle) };
+    }
+}
+
+fn done(call: &'static str, status: c_int) -> Result<(), Refusal> {
+    if status == 0 { Ok(()) } else { Err(Refusal { call, status }) }
+}
+
+/// How a matrix lies as cuBLASLt counts: elements from column to column of its transpose, and whether that has to be
+/// transposed back.
+fn laid(matrices: Matrices, [rows, columns]: [usize; 2]) -> Option<(usize, bool)> {
+    let reads = |inner: usize, len: usize, outer: usize, count: usize| {
+        let packed = inner == 1 || len == 1;
+        (packed && (outer >= len || count == 1)).then_some(if count == 1 { len } else { outer })
+    };
+    reads(matrices.column, columns, matrices.row, rows)
+        .map(|distance| (distance, false))
+        .or_else(|| reads(matrices.row, rows, matrices.column, columns).map(|distance| (distance, true)))
+}
+
+impl Plan {
+    pub(super) fn new(api: &'static Api, library: *mut c_void, key: &Key) -> Result<Plan, Refusal> {
+        let product = &key.product;
+        let [m, n, k] = product.sizes;
+        let unsupported = Refusal { call: "Blas::multiply", status: NOT_SUPPORTED };
+        let (right_distance, right_turned) = laid(product.right, [k, n]).ok_or(unsupported)?;
+        let (left_distance, left_turned) = laid(product.left, [m, k]).ok_or(unsupported)?;
+        let description = describe(api, product, [right_turned, left_turned])?;
+        let size = |size: usize| size as u64;
+        let shape = |[across, down]: [usize; 2], turned| if turned { [down, across] } else { [across, down] }.map(size);
+        let factor = |shape, distance, batch| lay(api, product, product.factors, shape, distance, batch);
+        let right = factor(shape([n, k], right_turned), right_distance, product.right.batch)?;
+        let left = factor(shape([k, m], left_turned), left_distance, product.left.batch)?;
+        let result = lay(api, product, product.results, [n, m].map(size), n, m * n)?;
+        let layouts = [&right, &left, &result].map(|layout| layout.handle);
+        let proposal = propose(api, library, key, description.handle, layouts)?;
+        Ok(Plan {
+            api,
+            description: description.keep(),
+            layouts: [right, left, result].map(Made::keep),
+            algorithm: proposal.algorithm,
+            scratch_bytes: proposal.scratch_bytes,
+            is_double: product.factors == Number::F64,
+        })
+    }
+
+    pub(super) fn scratch_bytes(&self) -> usize {
+        self.scratch_bytes
+    }
+
+    /// Asks for the product of what is at these addresses; the library's status.
+    ///
+    /// # Safety
+    /// There are such matrices, aligned as the plan's key says, in this order: left, right, result; and where they are for
+    /// the plan, a bias and scratch memory. The device is current, and they are used as the stream's work may use them.
+    pub(super) unsafe fn run(
+        &self,
+        library: *mut c_void,
+        [left, right, result]: [u64; 3],
+        bias: Option<u64>,
+        scratch: u64,
+        stream: *mut c_void,
+    ) -> c_int {
+        if let Some(bias) = bias
+            && let Err(refusal) = set(self.api, self.description.get(), BIAS_POINTER, bias)
+        {
+            return refusal.status;
+        }
+        let (single, double) = ([1.0_f32, 0.0], [1.0_f64, 0.0]);
+        let [one, zero]: [*const c_void; 2] = match self.is_double {
+            true => double.each_ref().map(|number| ptr::from_ref(number).cast()),
+            false => single.each_ref().map(|number| ptr::from_ref(number).cast()),
+        };
+        let [left, right, result, scratch] =
+            [left, right, result, scratch].map(|address| ptr::without_provenance_mut::<c_void>(address as usize));
+        let [right_layout, left_layout, result_layout] = self.layouts.map(Handle::get);
+        // SAFETY: the plan's own handles; what the caller promises.
+        unsafe {
+            (self.api.multiply)(
+                library,
+                self.description.get(),
+                one,
+                right,
+                right_layout,
+                left,
+                left_layout,
+                zero,
+                result,
+                result_layout,
+                result,
+                result_layout,
+                &self.algorithm,
+                scratch,
+                self.scratch_bytes,
+                stream,
+            )
+        }
+    }
+}
+
+impl Drop for Plan {
+    fn drop(&mut self) {
+        let layouts = self.layouts.map(|layout| (layout, self.api.forget_layout));
+        for (handle, forget) in layouts.into_iter().chain([(self.description, self.api.forget)]) {
+            drop(Made { api: self.api, handle: handle.get(), forget });
+        }
+    }
+}
+
+/// The operation, of matrices that are transposed or not.
+fn describe(api: &'static Api, product: &Product, turned: [bool; 2]) -> Result<Made, Refusal> {
+    let (compute, scale) = match (product.factors, product.exactness) {
+        (Number::F64, _) => (70, code(Number::F64)), // CUBLAS_COMPUTE_64F
+        (Number::F32, Exactness::Tf32) => (77, code(Number::F32)), // CUBLAS_COMPUTE_32F_FAST_TF32
+        (Number::F32, Exactness::Bf16) => (75, code(Number::F32)), // CUBLAS_COMPUTE_32F_FAST_16BF
+        _ => (68, code(Number::F32)),                // CUBLAS_COMPUTE_32F
+    };
+    let mut handle = ptr::null_mut();
+    // SAFETY: writes one handle.
+    done("cublasLtMatmulDescCreate", unsafe { (api.describe)(&mut handle, compute, scale) })?;
+    let made = Made { api, handle, forget: api.forget };
+    set(made.api, handle, TRANSPOSE_A, i32::from(turned[0]))?;
+    set(made.api, handle, TRANSPOSE_B, i32::from(turned[1]))?;
+    if product.has_bias {
+        set(made.api, handle, EPILOGUE, EPILOGUE_BIAS)?;
+    }
+    Ok(made)
+}
+
+/// The library's number for a type.
+fn code(number: Number) -> c_int {
+    match number {
+        Number::F32 => 0,
+        Number::F64 => 1,
+        Number::F16 => 2,
+        Number::Bf16 => 14,
+    }
+}
+
+/// Matrices of so many rows and columns, as the library counts them.
+fn lay(
+    api: &'static Api,
+    product: &Product,
+    number: Number,
+    [rows, columns]: [u64; 2],
+    distance: usize,
+    batch: usize,
+) -> Result<Made, Refusal> {
+    let mut handle = ptr::null_mut();
+    // SAFETY: writes one handle.
+    let status = unsafe { (api.lay)(&mut handle, code(number), rows, columns, distance as i64) };
+    done("cublasLtMatrixLayoutCreate", status)?;
+    let made = Made { api, handle, forget: api.forget_layout };
+    if product.batches > 1 {
+        set_layout(api, handle, BATCH_COUNT, product.batches as i32)?;
+        set_layout(api, handle, BATCH_OFFSET, batch as i64)?;
+    }
+    Ok(made)
+}
+
+/// The library's first proposal.
+fn propose(
+    api: &'static Api,
+    library: *mut c_void,
+    key: &Key,
+    description: *mut c_void,
+    [right, left, result]: [*mut c_void; 3],
+) -> Result<Proposal, Refusal> {
+    let mut handle = ptr::null_mut();
+    // SAFETY: writes one handle.
+    done("cublasLtMatmulPreferenceCreate", unsafe { (api.prefer)(&mut handle) })?;
+    let preference = Made { api, handle, forget: api.forget_preference };
+    set_preference(api, handle, MOST_SCRATCH, key.scratch_bytes)?;
+    let [left_alignment, right_alignment, result_alignment] = key.alignments;
+    let alignments = [right_alignment, left_alignment, result_alignment, result_alignment];
+    for (attribute, alignment) in ALIGNMENTS.into_iter().zip(alignments) {
+        set_preference(api, handle, attribute, alignment)?;
+    }
+    let (mut proposal, mut count) = (Proposal::default(), 0);
+    // SAFETY: all handles are the library's; writes one proposal and their number.
+    let status = unsafe {
+        (api.propose)(
+            library,
+            description,
+            right,
+            left,
+            result,
+            result,
+            preference.handle,
+            1,
+            &mut proposal,
+            &mut count,
+        )
+    };
+    done("cublasLtMatmulAlgoGetHeuristic", status)?;
+    match (count, proposal.status) {
+        (1.., 0) => Ok(proposal),
+        (0, _) => Err(Refusal { call: "cublasLtMatmulAlgoGetHeuristic", status: NOT_SUPPORTED }),
+        (_, status) => Err(Refusal { call: "cublasLtMatmulAlgoGetHeuristic", status }),
+    }
+}
+
+/// One of the functions that set an attribute.
+macro_rules! setter {
+    ($name:ident, $call:literal) => {
+        fn $name<V: bytemuck::Pod>(api: &Api, handle: *mut c_void, attribute: c_int, value: V) -> Result<(), Refusal> {
+            // SAFETY: the handle is the library's, which copies so many bytes.
+            let status = unsafe { (api.$name)(handle, attribute, ptr::from_ref(&value).cast(), mem::size_of::<V>()) };
+            done($call, status)
+        }
+    };
+}
+
+setter!(set, "cublasLtMatmulDescSetAttribute");
+setter!(set_layout, "cublasLtMatrixLayoutSetAttribute");
+setter!(set_preference, "cublasLtMatmulPreferenceSetAttribute");

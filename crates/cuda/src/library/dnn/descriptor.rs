@@ -1,0 +1,141 @@
+//! [`Descriptor`]: the one kind of object of which everything in cuDNN's graph interface is made.
+
+use std::{
+    ffi::{c_int, c_void},
+    mem, ptr,
+};
+
+use super::Api;
+use crate::library::work::Handle;
+
+/// Why the library did not do something.
+#[derive(Clone, Copy)]
+pub(super) struct Refusal {
+    pub(super) call: &'static str,
+    pub(super) status: c_int,
+}
+
+pub(super) fn done(call: &'static str, status: c_int) -> Result<(), Refusal> {
+    if status == 0 { Ok(()) } else { Err(Refusal { call, status }) }
+}
+
+/// What an attribute consists of.
+pub(super) enum Values<'a> {
+    Integers(&'a [i64]),
+    Number(f32),
+    DoubleNumber(f64),
+    /// One value of an enum in C: the enum's number among attribute types, and the value.
+    Choice(c_int, c_int),
+    Descriptors(&'a [&'a Descriptor]),
+    /// The library's own handle.
+    Library(*mut c_void),
+    Addresses(&'a [u64]),
+}
+
+// `cudnnBackendAttributeType_t`.
+const HANDLE: c_int = 0;
+const INTEGER: c_int = 3;
+const FLOAT: c_int = 4;
+const DOUBLE: c_int = 5;
+const POINTER: c_int = 6;
+const DESCRIPTOR: c_int = 15;
+
+/// An object of the library's.
+pub(super) struct Descriptor {
+    api: &'static Api,
+    handle: Handle,
+}
+
+impl Descriptor {
+    /// One of that kind, empty.
+    pub(super) fn new(api: &'static Api, kind: c_int) -> Result<Descriptor, Refusal> {
+        let mut handle = ptr::null_mut();
+        // SAFETY: writes one handle.
+        done("cudnnBackendCreateDescriptor", unsafe { (api.create_descriptor)(kind, &mut handle) })?;
+        Ok(Descriptor { api, handle: Handle::new(handle) })
+    }
+
+    /// One with attributes, ready to be used.
+    pub(super) fn with(
+        api: &'static Api,
+        kind: c_int,
+        attributes: &[(c_int, Values<'_>)],
+    ) -> Result<Descriptor, Refusal> {
+        let made = Descriptor::new(api, kind)?;
+        attributes.iter().try_for_each(|(name, values)| made.set(*name, values))?;
+        // SAFETY: the library's own object.
+        done("cudnnBackendFinalize", unsafe { (api.finalize)(made.get()) })?;
+        Ok(made)
+    }
+
+    pub(super) fn get(&self) -> *mut c_void {
+        self.handle.get()
+    }
+
+    fn set(&self, name: c_int, values: &Values<'_>) -> Result<(), Refusal> {
+        match values {
+            Values::Integers(values) => self.set_all(name, INTEGER, values),
+            Values::Number(value) => self.set_all(name, FLOAT, &[*value]),
+            Values::DoubleNumber(value) => self.set_all(name, DOUBLE, &[*value]),
+            Values::Choice(kind, value) => self.set_all(name, *kind, &[*value]),
+            Values::Library(handle) => self.set_all(name, HANDLE, &[*handle]),
+            Values::Descriptors(list) => {
+                let handles: Vec<_> = list.iter().map(|descriptor| descriptor.get()).collect();
+                self.set_all(name, DESCRIPTOR, &handles)
+            }
+            Values::Addresses(list) => {
+                let pointer = |&address| ptr::without_provenance_mut::<c_void>(address as usize);
+                let pointers: Vec<_> = list.iter().map(pointer).collect();
+                self.set_all(name, POINTER, &pointers)
+            }
+        }
+    }
+
+    fn set_all<V: Copy>(&self, name: c_int, kind: c_int, values: &[V]) -> Result<(), Refusal> {
+        let (count, first) = (values.len() as i64, values.as_ptr().cast());
+        // SAFETY: the library's own object, which copies so many values of that type, as `set` pairs them.
+        let status = unsafe { (self.api.set)(self.get(), name, kind, count, first) };
+        done("cudnnBackendSetAttribute", status)
+    }
+
+    /// A number.
+    pub(super) fn integer(&self, name: c_int) -> Result<i64, Refusal> {
+        let (mut value, mut count) = (0_i64, 0);
+        // SAFETY: the library's own object; writes at most one number of that type.
+        let status =
+            unsafe { (self.api.get)(self.get(), name, INTEGER, 1, &mut count, ptr::from_mut(&mut value).cast()) };
+        done("cudnnBackendGetAttribute", status).map(|()| value)
+    }
+
+    /// Values of an enum in C, at most 32.
+    pub(super) fn choices(&self, name: c_int, kind: c_int) -> Result<Vec<c_int>, Refusal> {
+        let (mut values, mut count) = ([0 as c_int; 32], 0);
+        // SAFETY: the library's own object; writes at most as many values as there are places.
+        let status = unsafe { (self.api.get)(self.get(), name, kind, 32, &mut count, values.as_mut_ptr().cast()) };
+        done("cudnnBackendGetAttribute", status)?;
+        Ok(values[..(count.max(0) as usize).min(values.len())].to_vec())
+    }
+
+    /// Objects of a kind, at most `most`.
+    pub(super) fn descriptors(&self, name: c_int, kind: c_int, most: usize) -> Result<Vec<Descriptor>, Refusal> {
+        let mut list: Vec<Descriptor> = (0..most).map(|_| Descriptor::new(self.api, kind)).collect::<Result<_, _>>()?;
+        let mut handles: Vec<_> = list.iter().map(Descriptor::get).collect();
+        let mut count = 0;
+        // SAFETY: the library's own object; fills at most so many objects of that kind.
+        let status = unsafe {
+            (self.api.get)(self.get(), name, DESCRIPTOR, most as i64, &mut count, handles.as_mut_ptr().cast())
+        };
+        done("cudnnBackendGetAttribute", status)?;
+        list.truncate(count.max(0) as usize);
+        Ok(list)
+    }
+}
+
+impl Drop for Descriptor {
+    fn drop(&mut self) {
+        // SAFETY: made in `new`, gone after this.
+        unsafe { (self.api.destroy_descriptor)(self.get()) };
+    }
+}
+
+const _: () = assert!(mem::size_of::<*mut c_void>() == 8);

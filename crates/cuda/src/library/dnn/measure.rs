@@ -1,0 +1,73 @@
+//! The fastest plan of those that the library proposes, measured once and kept on disk.
+
+use super::{
+    Call, Dnn,
+    plan::{Key, Plan, Refusal, UNSUPPORTED},
+};
+use crate::{
+    error::{Error, Result},
+    stream::Stream,
+    sync::lock,
+    user_cache::{UserCache, hash},
+};
+
+/// How often a plan is timed; the least counts.
+const TIMES: usize = 3;
+
+impl Dnn {
+    /// The plan that was the fastest when it was measured, or is now. The result is computed by each in turn.
+    pub(super) fn fastest(&self, stream: &Stream, key: &Key, call: &Call<'_>) -> Result<Result<Plan, Refusal>> {
+        let cache = UserCache::of_user("plans", "PAGELOCK_PLAN_CACHE");
+        let device = self.device.properties();
+        let name = hash([&device.name[..], &format!("cuDNN {}", self.version), &format!("{key:?}")]);
+        let kept = cache.read(&name, 8).and_then(|bytes| Some(u64::from_le_bytes(bytes.try_into().ok()?)));
+        if let Some(plan) = kept.and_then(|kept| self.plans_of(key, Some(kept as usize)).ok()?.pop()) {
+            return Ok(Ok(plan.1));
+        }
+        let plans = match self.plans_of(key, None) {
+            Ok(plans) => plans,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        let mut best: Option<(f64, usize, Plan)> = None;
+        for (number, plan) in plans {
+            let Some(seconds) = self.seconds(stream, &plan, call)? else { continue };
+            if best.as_ref().is_none_or(|(least, ..)| seconds < *least) {
+                best = Some((seconds, number, plan));
+            }
+        }
+        let Some((_, number, plan)) = best else { return Ok(Err(UNSUPPORTED)) };
+        let _ = cache.write(&name, &(number as u64).to_le_bytes()); // else it is measured again
+        Ok(Ok(plan))
+    }
+
+    /// All plans, or the one of that number.
+    fn plans_of(&self, key: &Key, only: Option<usize>) -> Result<Vec<(usize, Plan)>, Refusal> {
+        let handle = lock(&self.handle);
+        let plans = Plan::all(self.api, handle.get(), key, |number| only.is_none_or(|only| only == number))?;
+        Ok(plans.collect())
+    }
+
+    /// How long it takes; none if it does not work or there is no memory for it.
+    fn seconds(&self, stream: &Stream, plan: &Plan, call: &Call<'_>) -> Result<Option<f64>> {
+        let scratch = match plan.scratch_bytes() {
+            0 => None,
+            bytes => match stream.allocate::<u8>(bytes) {
+                Ok(scratch) => Some(scratch),
+                Err(Error::OutOfMemory { .. } | Error::Memory(_)) => return Ok(None),
+                Err(other) => return Err(other),
+            },
+        };
+        let mut least = f64::INFINITY;
+        for time in 0..=TIMES {
+            let start = stream.record_timed()?;
+            if self.run(stream, plan, scratch.as_ref(), call)?.is_err() {
+                return Ok(None);
+            }
+            let elapsed = stream.record_timed()?.elapsed_since(&start)?.as_secs_f64();
+            if time > 0 {
+                least = least.min(elapsed); // the first time it is loaded
+            }
+        }
+        Ok(Some(least))
+    }
+}

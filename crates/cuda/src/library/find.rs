@@ -1,0 +1,52 @@
+//! Where NVIDIA's libraries are looked for beside the dynamic linker: in CUDA's toolkits, and in Python's packages.
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+};
+
+/// Folders in which a library may be that the dynamic linker does not know, the likeliest first: the one that `variable`
+/// names, those of toolkits, and `in_packages` of Python.
+pub(crate) fn folders(variable: &str, in_packages: &[&str]) -> Vec<PathBuf> {
+    let mut folders: Vec<PathBuf> = env::var_os(variable).map(PathBuf::from).into_iter().collect();
+    let toolkits = ["CUDA_HOME", "CUDA_PATH", "CUDA_ROOT"].into_iter().filter_map(env::var_os).map(PathBuf::from);
+    let toolkits = toolkits.chain(matching(Path::new("/usr/local"), "cuda"));
+    for toolkit in toolkits {
+        folders.push(toolkit.join("lib64"));
+        folders.push(toolkit.join("targets/x86_64-linux/lib"));
+    }
+    for packages in python_packages() {
+        folders.extend(in_packages.iter().map(|folder| packages.join(folder)));
+    }
+    folders.retain(|folder| folder.is_dir());
+    folders.dedup();
+    folders
+}
+
+fn python_packages() -> Vec<PathBuf> {
+    let mut prefixes: Vec<PathBuf> =
+        ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().filter_map(env::var_os).map(PathBuf::from).collect();
+    let paths = env::var_os("PATH").unwrap_or_default();
+    let pythons = env::split_paths(&paths).filter(|folder| folder.join("python3").exists());
+    prefixes.extend(pythons.filter_map(|folder| folder.parent().map(Path::to_owned)));
+    prefixes.extend(env::var_os("HOME").map(|home| Path::new(&home).join(".local")));
+    let mut packages: Vec<PathBuf> =
+        env::split_paths(&env::var_os("PYTHONPATH").unwrap_or_default()).filter(|path| path.is_dir()).collect();
+    for prefix in prefixes {
+        for python in matching(&prefix.join("lib"), "python3") {
+            packages.push(python.join("site-packages"));
+            packages.push(python.join("dist-packages"));
+        }
+    }
+    packages
+}
+
+/// What in a folder starts with that, newest version first, as far as names can say so.
+pub(crate) fn matching(folder: &Path, start: &str) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut found: Vec<PathBuf> =
+        entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(start)).map(|e| e.path()).collect();
+    found.sort();
+    found.reverse();
+    found
+}

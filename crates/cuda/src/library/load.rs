@@ -1,0 +1,73 @@
+//! Loading a library of NVIDIA's, which stays loaded for the life of the process.
+
+use std::path::{Path, PathBuf};
+
+use libloading::Library;
+
+use super::find;
+use crate::error::LibraryAbsence;
+
+/// A library, and where it may be.
+pub(super) struct Wanted {
+    pub(super) name: &'static str,
+    /// Its files, the newest first.
+    pub(super) files: &'static [&'static str],
+    /// The environment's variable for its folder.
+    pub(super) variable: &'static str,
+    /// Folders of Python's packages that may have it.
+    pub(super) in_packages: &'static [&'static str],
+    /// What gets it.
+    pub(super) install: &'static str,
+}
+
+impl Wanted {
+    /// What the variable's folder has, what the dynamic linker finds, or what is in the usual folders.
+    pub(super) fn open(&self) -> Result<Library, LibraryAbsence> {
+        let folders = find::folders(self.variable, self.in_packages);
+        let chosen = std::env::var_os(self.variable).and_then(|folder| self.open_in(Path::new(&folder)));
+        let linked = || self.files.iter().find_map(|file| load(Path::new(file)));
+        let found = chosen.or_else(linked).or_else(|| folders.iter().find_map(|folder| self.open_in(folder)));
+        found.ok_or_else(|| LibraryAbsence::NoLibrary {
+            library: self.name,
+            names: self.files.join(", "),
+            folders: folders.iter().map(|folder| folder.display().to_string()).collect(),
+            install: self.install,
+            variable: self.variable,
+        })
+    }
+
+    fn open_in(&self, folder: &Path) -> Option<Library> {
+        let files = self.files.iter().map(|file| folder.join(file));
+        let mut there: Vec<PathBuf> = files.filter(|path| path.is_file()).collect();
+        there.drain(..).find_map(|path| load(&path))
+    }
+}
+
+fn load(path: &Path) -> Option<Library> {
+    // SAFETY: NVIDIA's library, whose initializers only set up itself.
+    unsafe { Library::new(path) }.ok()
+}
+
+/// A table of a library's functions, looked up once by name. All return a status, as the number that it is in C.
+macro_rules! functions {
+    ($library:literal; $($field:ident = $symbol:literal ($($argument:ty),* $(,)?);)*) => {
+        struct Api { $($field: unsafe extern "C" fn($($argument),*) -> std::ffi::c_int,)* }
+
+        impl Api {
+            fn load(library: &libloading::Library) -> Result<Self, crate::error::LibraryAbsence> {
+                $(
+                    // SAFETY: the library's header declares the function with these types.
+                    let symbol = unsafe {
+                        library.get::<unsafe extern "C" fn($($argument),*) -> std::ffi::c_int>(
+                            concat!($symbol, "\0").as_bytes(),
+                        )
+                    };
+                    let absent = |_| crate::error::LibraryAbsence::NoSymbol { library: $library, name: $symbol };
+                    let $field = *symbol.map_err(absent)?;
+                )*
+                Ok(Self { $($field),* })
+            }
+        }
+    };
+}
+pub(super) use functions;

@@ -1,0 +1,53 @@
+//! Queuing what a library does.
+
+use std::ffi::{c_int, c_void};
+use std::ptr;
+
+use crate::{
+    device::Device,
+    driver::{Call, Failure, Status},
+    error::{Error, LibraryAbsence, Result},
+    host_function,
+    stream::{Access, Stream},
+};
+
+/// A handle of a library's. Used from one thread at a time, or where the library allows more.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Handle(usize);
+
+impl Handle {
+    pub(super) fn new(pointer: *mut c_void) -> Handle {
+        Handle(pointer.expose_provenance())
+    }
+
+    pub(super) fn get(self) -> *mut c_void {
+        ptr::with_exposed_provenance_mut(self.0)
+    }
+}
+
+/// Makes the device the thread's current one, for calls of a library that make something for it.
+pub(super) fn make_current(device: &Device, library: &'static str) -> Result<()> {
+    host_function::refuse_inside()?;
+    device.core().base().driver.make_current().map_err(|failure| match failure.status {
+        Status::NOT_SUPPORTED => Error::NoLibrary(LibraryAbsence::OtherDevice { library }),
+        _ => Error::Driver(failure),
+    })
+}
+
+/// Queues the work that `call`, given CUDA's stream, asks a library for; the library's status if that is not 0.
+pub(super) fn queue(
+    stream: &Stream,
+    accesses: &[Access<'_>],
+    call: impl FnOnce(*mut c_void) -> c_int,
+) -> Result<Result<(), c_int>> {
+    let mut status = 0;
+    let queued = stream.core().enqueue_on_device(accesses, |driver, handle| {
+        driver.make_current()?;
+        status = call(ptr::without_provenance_mut(handle.0 as usize));
+        if status == 0 { Ok(()) } else { Err(Failure { call: Call::Launch, status: Status::UNKNOWN }) }
+    });
+    if status != 0 {
+        return Ok(Err(status));
+    }
+    Ok(Ok(queued?))
+}

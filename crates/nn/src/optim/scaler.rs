@@ -1,0 +1,196 @@
+//! [`GradScaler`]: losses multiplied by a factor, so that small gradients survive half precision.
+
+use super::Optimizer;
+use crate::{Error, Result};
+use pagelock_tensor::{self as tensor, Float, Tensor};
+
+/// Scales a loss up, so that its gradients in `f16` do not become 0, and gradients down again before a step, as PyTorch's
+/// `torch.amp.GradScaler`: a step with gradients that are not finite is left out.
+///
+/// The scale starts at 65,536; it is halved when a step was left out, and doubled after 2,000 steps in a row that were not.
+/// `step` reads one number from the device, so it waits for it, and cannot be part of a captured step. One scaler is for one
+/// optimizer. `bf16`, which has the range of `f32`, needs no scaler.
+///
+/// # Examples
+/// ```
+/// use pagelock_nn::{Parameter, optim::{GradScaler, Optimizer, Sgd}};
+/// use pagelock_tensor::{Half, Tensor, autocast};
+///
+/// let (x, w) = (Tensor::new([[1.0, 2.0]])?, Parameter::new(Tensor::new([[3.0], [1.0]])?));
+/// let mut opt = Sgd::new([w.clone()], 0.1);
+/// let mut scaler = GradScaler::new();
+/// for _ in 0..20 {
+///     let loss = autocast(Half::F16, || x.matmul(&w))?.pow(2.0)?.sum(..)?;
+///     scaler.scale(&loss)?.backward()?;
+///     scaler.step(&mut opt)?;
+///     scaler.update();
+///     opt.zero_grad();
+/// }
+/// assert!(x.matmul(&w)?.item()?.abs() < 1e-3);
+/// # Ok::<(), pagelock_nn::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct GradScaler {
+    scale: f64,
+    growth: f64,
+    backoff: f64,
+    interval: u32,
+    good_steps: u32,         // in a row
+    is_finite: Option<bool>, // what is known of the gradients since the last update
+}
+
+impl Default for GradScaler {
+    fn default() -> Self {
+        let (scale, growth, backoff, interval) = (65_536.0, 2.0, 0.5, 2_000);
+        Self { scale, growth, backoff, interval, good_steps: 0, is_finite: None }
+    }
+}
+
+impl GradScaler {
+    /// With PyTorch's defaults.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The scale to start with.
+    #[must_use]
+    pub fn init_scale(self, scale: f64) -> Self {
+        Self { scale, ..self }
+    }
+
+    /// By what the scale grows.
+    #[must_use]
+    pub fn growth_factor(self, growth: f64) -> Self {
+        Self { growth, ..self }
+    }
+
+    /// By what the scale is multiplied when gradients were not finite.
+    #[must_use]
+    pub fn backoff_factor(self, backoff: f64) -> Self {
+        Self { backoff, ..self }
+    }
+
+    /// After how many good steps in a row the scale grows.
+    #[must_use]
+    pub fn growth_interval(self, steps: u32) -> Self {
+        Self { interval: steps, ..self }
+    }
+
+    /// The scale now.
+    pub fn get_scale(&self) -> f64 {
+        self.scale
+    }
+
+    /// The loss times the scale: what `backward` is called of.
+    ///
+    /// # Errors
+    /// The result does not fit the memory budget.
+    pub fn scale<T: Float>(&self, loss: &Tensor<T>) -> tensor::Result<Tensor<T>> {
+        loss.mul_scalar(T::from_f64(self.scale))
+    }
+
+    /// Divides the optimizer's gradients by the scale, for who wants to see or clip them before [`step`](Self::step).
+    ///
+    /// # Errors
+    /// [`Error::UnscaledTwice`] without an [`update`](Self::update) in between; those of
+    /// [`Optimizer::scale_gradients`].
+    pub fn unscale(&mut self, optimizer: &mut impl Optimizer) -> Result<()> {
+        if self.is_finite.is_some() {
+            return Err(Error::UnscaledTwice);
+        }
+        self.is_finite = Some(optimizer.scale_gradients(1.0 / self.scale)?);
+        Ok(())
+    }
+
+    /// Divides the gradients by the scale, unless that was done, and lets the optimizer do its step if they are finite;
+    /// whether it did.
+    ///
+    /// # Errors
+    /// Those of [`Optimizer::scale_gradients`] and [`Optimizer::step`].
+    pub fn step(&mut self, optimizer: &mut impl Optimizer) -> Result<bool> {
+        if self.is_finite.is_none() {
+            self.unscale(optimizer)?;
+        }
+        let is_finite = self.is_finite == Some(true);
+        if is_finite {
+            optimizer.step()?;
+        }
+        Ok(is_finite)
+    }
+
+    /// Changes the scale by how the last step went.
+    pub fn update(&mut self) {
+        match self.is_finite.take() {
+            None => {}
+            Some(false) => (self.scale, self.good_steps) = (self.scale * self.backoff, 0),
+            Some(true) => {
+                self.good_steps += 1;
+                if self.good_steps >= self.interval {
+                    (self.scale, self.good_steps) = (self.scale * self.growth, 0);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Sgd;
+    use super::*;
+    use crate::Parameter;
+
+    fn parameter_with(grad: f32) -> Result<(Parameter, Sgd)> {
+        let w = Parameter::new(Tensor::new([1.0])?);
+        w.mul_scalar(grad)?.sum(..)?.backward()?;
+        Ok((w.clone(), Sgd::new([w], 0.5)))
+    }
+
+    #[test]
+    fn a_step_uses_the_gradients_without_their_scale() {
+        let (w, mut opt) = parameter_with(8.0).unwrap();
+        let mut scaler = GradScaler::new().init_scale(4.0);
+
+        assert!(scaler.step(&mut opt).unwrap());
+
+        assert_eq!(w.detach().to_vec().unwrap(), [0.0]);
+    }
+
+    #[test]
+    fn a_step_without_finite_gradients_is_left_out_and_halves_the_scale() {
+        for grad in [f32::INFINITY, f32::NAN] {
+            let (w, mut opt) = parameter_with(grad).unwrap();
+            let mut scaler = GradScaler::new().init_scale(4.0);
+
+            assert!(!scaler.step(&mut opt).unwrap());
+            scaler.update();
+
+            assert_eq!((w.detach().to_vec().unwrap(), scaler.get_scale()), (vec![1.0], 2.0));
+        }
+    }
+
+    #[test]
+    fn the_scale_grows_after_enough_good_steps_in_a_row() {
+        let mut scaler = GradScaler::new().init_scale(4.0).growth_interval(3);
+        let mut scales = Vec::new();
+        for grad in [1.0, 1.0, f32::NAN, 1.0, 1.0, 1.0, 1.0] {
+            let (_, mut opt) = parameter_with(grad).unwrap();
+            scaler.step(&mut opt).unwrap();
+            scaler.update();
+            scales.push(scaler.get_scale());
+        }
+        assert_eq!(scales, [4.0, 4.0, 2.0, 2.0, 2.0, 4.0, 4.0]);
+    }
+
+    #[test]
+    fn gradients_are_unscaled_once() {
+        let (w, mut opt) = parameter_with(8.0).unwrap();
+        let mut scaler = GradScaler::new().init_scale(4.0);
+
+        scaler.unscale(&mut opt).unwrap();
+        let error = scaler.unscale(&mut opt).unwrap_err();
+        scaler.step(&mut opt).unwrap();
+
+        assert!(error.to_string().starts_with("GradScaler: the gradients were unscaled"), "{error}");
+        assert_eq!(w.detach().to_vec().unwrap(), [0.0]);
+    }
+}

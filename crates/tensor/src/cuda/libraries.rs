@@ -1,0 +1,192 @@
+//! NVIDIA's libraries for large products and convolutions, and when they are used.
+//!
+//! Each is loaded when something large is computed for the first time. Without one, this crate's own kernels compute
+//! everything; [`CudaDevice::libraries`] says what is missing. [`with_kernels`] chooses otherwise.
+
+use std::cell::Cell;
+use std::fmt;
+use std::sync::OnceLock;
+
+use pagelock_cuda as cuda;
+use pagelock_cuda::LibraryAbsence;
+use pagelock_cuda::library::{Blas, Dnn, Number};
+
+use super::CudaDevice;
+use crate::element::DType;
+use crate::error::{Error, Result};
+
+/// Whose kernels compute matrix products and convolutions on GPUs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Kernels {
+    /// A library's where sizes say that it is faster and where it is there, else this crate's.
+    #[default]
+    Fastest,
+    /// The same, and of a library's algorithms for a convolution the fastest, measured when it is first computed and kept
+    /// on disk: PyTorch's `cudnn.benchmark`. Elsewhere, and in a step that is captured before it was measured, another
+    /// algorithm may be chosen, whose results differ by rounding.
+    Measured,
+    /// This crate's, always.
+    Own,
+    /// A library's, always: where that is missing or refuses, it is an error. Integers, `f64` convolutions and batches that no
+    /// one distance leads to are this crate's all the same.
+    Library,
+}
+
+thread_local! {
+    static CHOSEN: Cell<Option<Kernels>> = const { Cell::new(None) };
+}
+
+/// Runs `f`; in this thread, until it returns, matrix products and convolutions on GPUs are computed by such kernels.
+///
+/// Results of the two differ by rounding. Outside of any such call it is what `PAGELOCK_KERNELS` said when it was first
+/// asked (`fastest`, `measured`, `own` or `library`), or [`Kernels::Fastest`].
+///
+/// ```
+/// use pagelock_tensor::{Kernels, kernels, with_kernels};
+///
+/// assert_eq!(with_kernels(Kernels::Own, kernels), Kernels::Own);
+/// ```
+pub fn with_kernels<R>(kernels: Kernels, f: impl FnOnce() -> R) -> R {
+    struct Restore(Option<Kernels>);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            CHOSEN.set(self.0);
+        }
+    }
+    let _restore = Restore(CHOSEN.replace(Some(kernels)));
+    f()
+}
+
+/// Whose kernels compute matrix products and convolutions on GPUs in this thread: see [`with_kernels`].
+pub fn kernels() -> Kernels {
+    static OF_ENVIRONMENT: OnceLock<Kernels> = OnceLock::new();
+    let of_environment = || match std::env::var("PAGELOCK_KERNELS").as_deref() {
+        Ok("measured") => Kernels::Measured,
+        Ok("own") => Kernels::Own,
+        Ok("library") => Kernels::Library,
+        _ => Kernels::Fastest,
+    };
+    CHOSEN.get().unwrap_or_else(|| *OF_ENVIRONMENT.get_or_init(of_environment))
+}
+
+/// The libraries that a device has, and what is missing. Prints both.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Libraries {
+    /// cuBLASLt, for large matrix products.
+    pub blas: Result<(), LibraryAbsence>,
+    /// cuDNN, for large convolutions.
+    pub dnn: Result<(), LibraryAbsence>,
+}
+
+impl fmt::Display for Libraries {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let say = |library: &Result<(), LibraryAbsence>, name: &str| match library {
+            Ok(()) => format!("{name} is there"),
+            Err(missing) => missing.to_string(),
+        };
+        write!(f, "{}\n{}", say(&self.blas, "cuBLASLt"), say(&self.dnn, "cuDNN"))
+    }
+}
+
+/// The libraries, as far as they were asked for.
+#[derive(Default)]
+pub(super) struct Loaded {
+    blas: OnceLock<Result<Blas, LibraryAbsence>>,
+    dnn: OnceLock<Result<Dnn, LibraryAbsence>>,
+}
+
+impl CudaDevice {
+    /// Which libraries for large products and convolutions there are; loads them.
+    ///
+    /// ```
+    /// # use pagelock_tensor::Device;
+    /// if let Device::Cuda(device) = Device::best() {
+    ///     println!("{}", device.libraries());
+    /// }
+    /// ```
+    pub fn libraries(&self) -> Libraries {
+        let there = |missing: Option<&LibraryAbsence>| missing.map_or(Ok(()), |missing| Err(missing.clone()));
+        Libraries { blas: there(self.blas().err()), dnn: there(self.dnn().err()) }
+    }
+
+    fn blas(&self) -> Result<&Blas, &LibraryAbsence> {
+        self.loaded().blas.get_or_init(|| Blas::new(self.cuda()).map_err(|error| absence("cuBLASLt", error))).as_ref()
+    }
+
+    fn dnn(&self) -> Result<&Dnn, &LibraryAbsence> {
+        self.loaded().dnn.get_or_init(|| Dnn::new(self.cuda()).map_err(|error| absence("cuDNN", error))).as_ref()
+    }
+
+    /// cuBLASLt, if it is to compute something of these sizes.
+    pub(crate) fn blas_for(&self, work: &Work<'_>) -> Result<Option<&Blas>> {
+        work.choose(|| self.blas())
+    }
+
+    /// cuDNN, if it is to compute something of these sizes.
+    pub(crate) fn dnn_for(&self, work: &Work<'_>) -> Result<Option<&Dnn>> {
+        work.choose(|| self.dnn())
+    }
+
+    /// cuDNN, if it is there.
+    pub(crate) fn dnn_anyway(&self, work: &Work<'_>) -> Result<&Dnn> {
+        self.dnn().map_err(|missing| work.error(missing.clone().into()))
+    }
+}
+
+fn absence(library: &'static str, error: cuda::Error) -> LibraryAbsence {
+    match error {
+        cuda::Error::NoLibrary(absence) => absence,
+        cuda::Error::Driver(failure) => LibraryAbsence::NotStarted { library, status: failure.status.0 as i32 },
+        _ => LibraryAbsence::NotStarted { library, status: 0 },
+    }
+}
+
+/// What a library could compute.
+pub(crate) struct Work<'a> {
+    pub(crate) op: &'static str,
+    /// Whether it is so large that the library is faster.
+    pub(crate) is_large: bool,
+    /// The sizes, for errors.
+    pub(crate) sizes: &'a dyn Fn() -> String,
+}
+
+impl Work<'_> {
+    fn choose<'l, L>(&self, library: impl FnOnce() -> Result<&'l L, &'l LibraryAbsence>) -> Result<Option<&'l L>> {
+        match kernels() {
+            Kernels::Own => Ok(None),
+            Kernels::Fastest | Kernels::Measured if !self.is_large => Ok(None),
+            Kernels::Fastest | Kernels::Measured => Ok(library().ok()),
+            Kernels::Library => library().map(Some).map_err(|missing| self.error(missing.clone().into())),
+        }
+    }
+
+    /// Whether the library has queued the work; if it refused, and this crate's kernels may do it, not.
+    pub(crate) fn is_done(&self, queued: Result<(), cuda::Error>) -> Result<bool> {
+        match queued {
+            Ok(()) => Ok(true),
+            Err(cuda::Error::Library { .. } | cuda::Error::OutOfMemory { .. } | cuda::Error::Memory(_))
+                if kernels() != Kernels::Library =>
+            {
+                Ok(false)
+            }
+            Err(source) => Err(self.error(source)),
+        }
+    }
+
+    /// What the library says, with the operation and its sizes.
+    pub(crate) fn error(&self, source: cuda::Error) -> Error {
+        Error::Library { op: self.op, sizes: (self.sizes)(), source }
+    }
+}
+
+/// The type as libraries name it, if they compute with it.
+pub(crate) fn number(dtype: DType) -> Option<Number> {
+    match dtype {
+        DType::F16 => Some(Number::F16),
+        DType::BF16 => Some(Number::Bf16),
+        DType::F32 => Some(Number::F32),
+        DType::F64 => Some(Number::F64),
+        _ => None,
+    }
+}

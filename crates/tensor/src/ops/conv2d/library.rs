@@ -1,0 +1,150 @@
+//! Large convolutions on a device by cuDNN, but of `f64`, in which it has few.
+
+use pagelock_cuda::library::{Choice, Convolution, ConvolutionKind, Layout4, Number};
+
+use super::cpu::ConvDims;
+use crate::cuda::{COPY, CudaDevice, CudaOut, CudaView, Formula, Kernels, Work, kernels, number};
+use crate::element::DType;
+use crate::error::{Error, Result};
+use crate::layout::Layout;
+use crate::precision::exactness;
+use crate::shape::Shape;
+
+/// From as many multiplications on, with so many channels in each group, the library is faster, all three convolutions
+/// together (`cargo bench --bench large -- --limits`).
+const LARGE: usize = 1 << 27;
+const LEAST_CHANNELS: usize = 32;
+
+fn is_large(d: &ConvDims) -> bool {
+    let sizes = [d.batch, d.out_size[0], d.out_size[1], d.out_channels, d.in_channels, d.kernel[0], d.kernel[1]];
+    let multiplications = sizes.iter().fold(1_usize, |product, &size| product.saturating_mul(size)) / d.groups;
+    let channels = d.in_channels.min(d.out_channels) / d.groups;
+    channels >= LEAST_CHANNELS && multiplications >= LARGE
+}
+
+/// The type as the library names it, if it computes with it here.
+fn of_library(dtype: DType) -> Option<Number> {
+    number(dtype).filter(|&number| number != Number::F64)
+}
+
+/// Whether the library would compute it, as far as can be said before it is asked to.
+pub(super) fn is_wanted(device: &CudaDevice, d: &ConvDims, dtype: DType) -> bool {
+    let work = Work { op: "conv2d", is_large: is_large(d), sizes: &String::new };
+    of_library(dtype).is_some() && device.dnn_for(&work).is_ok_and(|dnn| dnn.is_some())
+}
+
+/// Computes one of the three convolutions; false if the library is not there or not for that. `inputs` are the two of
+/// image, weight and result that are there, in this order.
+pub(super) fn convolve(
+    device: &CudaDevice,
+    op: &'static str,
+    kind: ConvolutionKind,
+    d: &ConvDims,
+    inputs: [CudaView<'_>; 2],
+    out: &mut CudaOut<'_>,
+) -> Result<bool> {
+    let dtype = out.dtype();
+    let Some(number) = of_library(dtype) else { return Ok(false) };
+    let inputs_exist = inputs.iter().all(|input| input.shape().elements() > 0);
+    if !inputs_exist || out.shape().elements() == 0 {
+        return Ok(false);
+    }
+    let sizes = || sizes_of(d, dtype);
+    let work = Work { op, is_large: is_large(d), sizes: &sizes };
+    let Some(dnn) = device.dnn_for(&work)? else { return Ok(false) };
+    let convolution =
+        describe(d, kind, number, in_order(kind, inputs.map(|x| strides(x.layout())), strides(out.layout())));
+    let (stream, inputs) = (device.stream(), inputs.map(|input| input.bytes()));
+    work.is_done(dnn.convolve(&stream, &convolution, inputs, out.reborrow().into_bytes()))
+}
+
+/// The same of images and results whose channels are innermost: `[batch, height, width, channels]` without gaps. Weights
+/// are as everywhere, so they are copied on their way to and from the library.
+pub(super) fn convolve_channels_last(
+    device: &CudaDevice,
+    op: &'static str,
+    kind: ConvolutionKind,
+    d: &ConvDims,
+    inputs: [CudaView<'_>; 2],
+    mut out: CudaOut<'_>,
+) -> Result<()> {
+    let dtype = out.dtype();
+    let sizes = || sizes_of(d, dtype);
+    let work = Work { op, is_large: true, sizes: &sizes };
+    let Some(number) = of_library(dtype) else { unreachable!("`is_wanted` refuses {dtype}") };
+    let layouts = shapes(d).map(|sizes| Shape::new(&sizes).map(Layout::channels_last));
+    let [image, weight, result] = layouts;
+    let (image, weight, result) = (image?, weight?, result?);
+    let strides = [image, weight, result].map(|layout| strides(&layout));
+    let convolution = describe(d, kind, number, strides);
+    let stream = device.stream();
+    let refused = |source| Error::cuda(op, source);
+    let mut turned = stream.allocate::<u8>(weight.shape().elements() * dtype.size()).map_err(refused)?;
+    let weight_at = match kind {
+        ConvolutionKind::Forward => Some(1),
+        ConvolutionKind::ImageGrad => Some(0),
+        ConvolutionKind::WeightGrad => None,
+    };
+    let convolve = |inputs, out| {
+        let queued = device.dnn_anyway(&work)?.convolve(&stream, &convolution, inputs, out);
+        queued.map_err(|source| work.error(source))
+    };
+    let mut bytes = inputs.map(|input| input.bytes());
+    let Some(at) = weight_at else {
+        convolve(bytes, turned.view_mut())?;
+        return COPY.run(device, op, &[CudaView::new(turned.view(), &weight, dtype)], &[], out);
+    };
+    COPY.run(device, op, &[inputs[at]], &[], CudaOut::new(turned.view_mut(), &weight, dtype))?;
+    bytes[at] = turned.view();
+    convolve(bytes, out.reborrow().into_bytes())
+}
+
+/// The sizes of image, weight and result.
+fn shapes(d: &ConvDims) -> [[usize; 4]; 3] {
+    [
+        [d.batch, d.in_channels, d.in_size[0], d.in_size[1]],
+        [d.out_channels, d.in_channels / d.groups, d.kernel[0], d.kernel[1]],
+        [d.batch, d.out_channels, d.out_size[0], d.out_size[1]],
+    ]
+}
+
+fn sizes_of(d: &ConvDims, dtype: DType) -> String {
+    let [image, weight, _] = shapes(d);
+    format!("an image {image:?} and a weight {weight:?} of {dtype}")
+}
+
+/// What belongs to image, weight and result.
+fn in_order<X>(kind: ConvolutionKind, [one, other]: [X; 2], out: X) -> [X; 3] {
+    match kind {
+        ConvolutionKind::Forward => [one, other, out],
+        ConvolutionKind::ImageGrad => [out, one, other],
+        ConvolutionKind::WeightGrad => [one, out, other],
+    }
+}
+
+/// The convolution in the library's words; strides are those of image, weight and result.
+fn describe(d: &ConvDims, kind: ConvolutionKind, number: Number, strides: [[usize; 4]; 3]) -> Convolution {
+    let shapes = shapes(d);
+    let [image, weight, result] = [0, 1, 2].map(|i| Layout4 { sizes: shapes[i], strides: strides[i] });
+    let choice = if kernels() == Kernels::Measured { Choice::Measured } else { Choice::First };
+    let (stride, padding, dilation) = (d.stride, d.padding, d.dilation);
+    let exactness = exactness();
+    Convolution { kind, number, exactness, choice, image, weight, result, stride, padding, dilation }
+}
+
+/// Where the four dimensions lead; those of size 1 as in a tensor without gaps, if it is one.
+fn strides(layout: &Layout) -> [usize; 4] {
+    let as_it_should = Layout::contiguous(*layout.shape());
+    let layout = if layout.is_contiguous() { &as_it_should } else { layout };
+    std::array::from_fn(|dim| layout.strides()[dim])
+}
+
+/// Adds a number to each channel of a result.
+pub(super) fn add_bias(device: &CudaDevice, bias: CudaView<'_>, out: CudaOut<'_>) -> Result<()> {
+    static ADD: Formula =
+        Formula { name: "add bias", inputs: &["y", "bias"], constants: &[], text: "y + bias", changes: true };
+    let one_each = Shape::new(&[1, bias.shape().elements(), 1, 1])?;
+    let layout = Layout::contiguous(one_each).expand("conv2d", out.shape())?;
+    let bias = CudaView::new(bias.bytes(), &layout, bias.dtype());
+    ADD.run(device, "conv2d", &[bias], &[], out)
+}
