@@ -13,7 +13,9 @@
 //! Each is a method of [`Tensor`] as well; they are here to be passed as values (`fit(.., F::cross_entropy, ..)`) and for
 //! those who read PyTorch. Errors are those of the methods: shapes that do not fit, indices out of range.
 
-use pagelock_tensor::{Conv2dOptions, Float, Generator, Pool2dOptions, Reduction, Result, Tensor};
+use pagelock_tensor::{
+    BatchNormOptions, Conv2dOptions, Float, Generator, IntoShape, Pool2dOptions, Reduction, Result, Tensor,
+};
 
 /// `x · weightᵀ + bias`. `x`: `[.., in_features]`, `weight`: `[out_features, in_features]`, `bias`: `[out_features]`.
 ///
@@ -98,6 +100,34 @@ pub fn softmax<T: Float>(x: &Tensor<T>, dim: isize) -> Result<Tensor<T>> {
 /// `x` has no such dimension.
 pub fn log_softmax<T: Float>(x: &Tensor<T>, dim: isize) -> Result<Tensor<T>> {
     x.log_softmax(dim)
+}
+
+/// Mean 0 and variance 1 of the last dimensions; see [`Tensor::layer_norm`].
+///
+/// # Errors
+/// The last dimensions are not `normalized`, or weight or bias do not have this shape.
+pub fn layer_norm<T: Float>(
+    x: &Tensor<T>,
+    normalized: impl IntoShape,
+    weight: Option<&Tensor<T>>,
+    bias: Option<&Tensor<T>>,
+    eps: f64,
+) -> Result<Tensor<T>> {
+    x.layer_norm(normalized, weight, bias, eps)
+}
+
+/// Mean 0 and variance 1 of each channel; `running` are the running mean and variance. See [`Tensor::batch_norm`].
+///
+/// # Errors
+/// `x` has no channels, the others are not one number for each, or a channel has a single value while training.
+pub fn batch_norm<T: Float>(
+    x: &Tensor<T>,
+    running: Option<[&Tensor<T>; 2]>,
+    weight: Option<&Tensor<T>>,
+    bias: Option<&Tensor<T>>,
+    options: BatchNormOptions,
+) -> Result<Tensor<T>> {
+    x.batch_norm(running, weight, bias, options)
 }
 
 /// Sets each element to 0 with probability `p` and scales the others by `1 / (1 − p)`; `x` itself if not `training`.

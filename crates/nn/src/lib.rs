@@ -50,8 +50,8 @@ pub use audit::audit;
 pub use error::{Error, Misfit, Result};
 pub use forward::{Forward, Layer};
 pub use layers::{
-    AdaptiveAvgPool2d, AvgPool2d, Conv2d, Dropout, Flatten, IntoLayers, Lambda, Linear, MaxPool2d, Pair, ReLU,
-    Sequential, Sigmoid, Tanh,
+    AdaptiveAvgPool2d, AvgPool2d, BatchNorm1d, BatchNorm2d, Conv2d, Dropout, Flatten, IntoLayers, Lambda, LayerNorm,
+    Linear, MaxPool2d, Pair, ReLU, Sequential, Sigmoid, Tanh,
 };
 pub use loss::{CrossEntropyLoss, MSELoss, NLLLoss};
 pub use module::{Event, EventMut, Mode, Module, Visitor, VisitorMut};

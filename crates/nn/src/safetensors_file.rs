@@ -5,7 +5,7 @@
 
 use crate::{Error, Result, StateDict};
 use half::{bf16, f16};
-use pagelock_tensor::{DType, Float, Tensor};
+use pagelock_tensor::{DType, Element, Float, Tensor};
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensorError, SafeTensors};
 use std::any::Any;
@@ -43,7 +43,7 @@ pub fn save_safetensors<T: Float>(dict: &StateDict<T>, path: impl AsRef<Path>) -
 ///
 /// # Errors
 /// [`Error::File`] if the file cannot be read, [`Error::Format`] if it is not a whole safetensors file, [`Error::DType`]
-/// if a tensor in it does not have the element type `T`.
+/// if a tensor in it does not have the element type `T`, but for counts of batches, which PyTorch writes as integers.
 pub fn load_safetensors<T: Float>(path: impl AsRef<Path>) -> Result<StateDict<T>> {
     let path = path.as_ref();
     let bytes = fs::read(path).map_err(|source| file_error("read", path, source))?;
@@ -56,6 +56,9 @@ pub fn load_safetensors<T: Float>(path: impl AsRef<Path>) -> Result<StateDict<T>
     views.sort_by(|(left, _), (right, _)| left.cmp(right));
     views.into_iter().map(|(name, view)| Ok((name.clone(), tensor(path, &name, &view)?))).collect()
 }
+
+/// What PyTorch's batch normalization calls the number of batches that it has seen.
+const COUNT: &str = "num_batches_tracked";
 
 fn file_error(action: &'static str, path: &Path, source: io::Error) -> Error {
     Error::File { action, path: path.to_owned(), source }
@@ -71,6 +74,10 @@ fn serialize<T: Float>(entries: &[(&str, &[usize], Vec<u8>)]) -> Result<Vec<u8>,
 }
 
 fn tensor<T: Float>(path: &Path, name: &str, view: &TensorView<'_>) -> Result<Tensor<T>> {
+    if view.dtype() == Dtype::I64 && name.rsplit('.').next() == Some(COUNT) {
+        let counts = chunks(view.data()).map(|count| i64::from_le_bytes(count).cast()).collect();
+        return Ok(Tensor::from_vec(counts, view.shape())?);
+    }
     if view.dtype() != dtype::<T>() {
         let found = format!("{:?}", view.dtype());
         return Err(Error::DType { path: path.to_owned(), name: name.to_owned(), found, expected: T::DTYPE });

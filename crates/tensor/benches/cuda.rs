@@ -1,17 +1,19 @@
 //! What operations cost on a GPU, through the public API.
 //!
 //! ```text
-//! cargo bench -p pagelock-tensor --bench cuda
+//! cargo bench -p pagelock-tensor --bench cuda [-- norms]
 //! ```
 //! Small tensors show what a call costs, in a row of calls with one wait at the end; large ones how near an operation
-//! comes to the speed at which the device copies as many bytes.
+//! comes to the speed at which the device copies as many bytes. `norms` are normalizations alone; `benches/torch_norms.py`
+//! prints the same rows for PyTorch.
 
 use std::cell::RefCell;
 use std::hint::black_box;
 use std::time::Instant;
 
 use pagelock_cuda::{KernelSource, Launch, Read, Write};
-use pagelock_tensor::{Device, Result, Tensor};
+use pagelock_tensor::autograd::{Backward, grad};
+use pagelock_tensor::{BatchNormOptions, Create, Device, Float, Result, Tensor};
 
 fn main() -> Result<()> {
     let device = match Device::cuda(0) {
@@ -21,8 +23,12 @@ fn main() -> Result<()> {
             return Ok(());
         }
     };
-    small(&device)?;
-    large(&device)
+    if std::env::args().all(|argument| argument != "norms") {
+        small(&device)?;
+        large(&device)?;
+    }
+    norms::<f32>(&device)?;
+    norms::<half::bf16>(&device)
 }
 
 fn small(device: &Device) -> Result<()> {
@@ -92,6 +98,56 @@ fn large(device: &Device) -> Result<()> {
     show("argmax of rows", 1.0, &|| x.argmax(1).map(drop))?;
     let images = x.reshape([64, 64, 256, 256])?;
     show("sum of channels", 1.0, &|| images.sum([0, 2, 3]).map(drop))
+}
+
+/// Rows and channels of the sizes that `torch_norms.py` has, with each element counted as often as it has to be moved.
+fn norms<T: Float>(device: &Device) -> Result<()> {
+    let on = || <Tensor<T> as Create<T>>::on(device);
+    let random = |shape: &[usize]| on().randn(shape);
+    println!("{:34} {:>8} {:>8}", format!("normalizing {}", T::DTYPE), "ms", "GB/s");
+    let show = |name: &str, moved: f64, f: &dyn Fn() -> Result<()>| -> Result<()> {
+        let seconds = per_call(device, 20, f)?;
+        println!("{name:34} {:8.3} {:8.0}", seconds * 1e3, moved * size_of::<T>() as f64 / 1e9 / seconds);
+        Ok(())
+    };
+    let backward = |y: &Tensor<T>, inputs: &[&Tensor<T>], gradient: &Tensor<T>| {
+        let options = Backward { gradient: Some(gradient.clone()), retain_graph: true, ..Backward::default() };
+        grad(&[y], inputs, options).map(drop)
+    };
+    let (x, g, copy) = (random(&[8192, 8192])?, random(&[8192, 8192])?, on().zeros([8192, 8192])?);
+    let (w, b) = (random(&[8192])?.set_requires_grad(true), random(&[8192])?.set_requires_grad(true));
+    let n = x.len() as f64;
+    show("copy_", 2.0 * n, &|| copy.copy_(&x))?;
+    show("softmax", 2.0 * n, &|| x.softmax(1).map(drop))?;
+    show("log_softmax", 2.0 * n, &|| x.log_softmax(1).map(drop))?;
+    let (w_alone, b_alone) = (w.detach(), b.detach());
+    show("layer_norm", 2.0 * n, &|| x.layer_norm(8192, Some(&w_alone), Some(&b_alone), 1e-5).map(drop))?;
+    let x = x.set_requires_grad(true);
+    let y = x.softmax(1)?;
+    show("softmax backward", 3.0 * n, &|| backward(&y, &[&x], &g))?;
+    let y = x.layer_norm(8192, Some(&w), Some(&b), 1e-5)?;
+    show("layer_norm backward", 3.0 * n, &|| backward(&y, &[&x, &w, &b], &g))?;
+    for shape in [[256, 64, 64, 64], [512, 64, 32, 32], [512, 512, 4, 4]] {
+        for order in ["", ", channels last"] {
+            let lay = |x: Tensor<T>| match order {
+                "" => Ok(x),
+                _ => x.permute([0, 2, 3, 1])?.contiguous()?.permute([0, 3, 1, 2]),
+            };
+            let (x, g) = (lay(random(&shape)?)?, lay(random(&shape)?)?);
+            let channels = shape[1];
+            let (w, b) = (on().ones(channels)?, on().zeros(channels)?);
+            let running = [on().zeros(channels)?, on().ones(channels)?];
+            let run = |x: &Tensor<T>, w: &Tensor<T>, b: &Tensor<T>| {
+                x.batch_norm(Some(running.each_ref()), Some(w), Some(b), BatchNormOptions::default())
+            };
+            let n = x.len() as f64;
+            show(&format!("batch_norm {shape:?}{order}"), 3.0 * n, &|| run(&x, &w, &b).map(drop))?;
+            let (x, w, b) = (x.set_requires_grad(true), w.set_requires_grad(true), b.set_requires_grad(true));
+            let y = run(&x, &w, &b)?;
+            show(&format!("backward{order}"), 5.0 * n, &|| backward(&y, &[&x, &w, &b], &g))?;
+        }
+    }
+    Ok(())
 }
 
 /// The best of five rounds, in seconds.

@@ -61,8 +61,9 @@
 //! `stream.rs` (stores past the caches), `ops/matmul/cpu/large.rs` (calls of the `gemm` crate), `parallel.rs` (disjoint
 //! parts of a slice for several threads), `parallel/pool.rs` (a job that lives on its caller's stack); launches of CUDA
 //! kernels: `cuda/code.rs`, `cuda/elementwise.rs`, `cuda/reduce.rs` and `descent/cuda.rs`, and of kernels that an operation
-//! has for itself: `ops/conv2d/cuda.rs`, `ops/conv2d/small.rs`, `ops/cross_entropy/cuda.rs`, `ops/dropout/cuda.rs`,
-//! `ops/index/cuda.rs`, `ops/matmul/cuda.rs`, `ops/pool2d/cuda.rs`, `ops/softmax/cuda.rs` and `random/cuda.rs`.
+//! has for itself: `ops/batch_norm/cuda.rs`, `ops/conv2d/cuda.rs`, `ops/conv2d/small.rs`, `ops/cross_entropy/cuda.rs`,
+//! `ops/dropout/cuda.rs`, `ops/index/cuda.rs`, `ops/layer_norm/cuda.rs`, `ops/matmul/cuda.rs`, `ops/pool2d/cuda.rs`,
+//! `ops/softmax/cuda.rs` and `random/cuda.rs`.
 //!
 //! # Features
 //! None: instruction sets are chosen at run time, and everything else is always there.
@@ -105,7 +106,7 @@ pub use device::{Device, Operand};
 pub use element::{DType, Element, Float, Num, Real, Scalar};
 pub use error::{Error, Result};
 pub use map::{AnyTensor, TensorMap};
-pub use ops::{Conv2dOptions, Pool2dOptions, Reduction, SliceRange};
+pub use ops::{BatchNormOptions, Conv2dOptions, Pool2dOptions, Reduction, SliceRange};
 pub use pagelock_cuda::{How, Route};
 pub use parallel::{num_threads, set_num_threads};
 pub use precision::{Float32MatmulPrecision, float32_matmul_precision, set_float32_matmul_precision};

@@ -14,7 +14,8 @@ mod common;
 use half::{bf16, f16};
 use pagelock_tensor::autograd::{self, Backward};
 use pagelock_tensor::{
-    Axes, AxisSet, Conv2dOptions, Create, Device, Element, Error, Float, Pool2dOptions, Reduction, Result, Tensor,
+    Axes, AxisSet, BatchNormOptions, Conv2dOptions, Create, Device, Element, Error, Float, Pool2dOptions, Reduction,
+    Result, Tensor,
 };
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
@@ -46,7 +47,7 @@ macro_rules! files {
     };
 }
 
-files! { binary unaries reductions matmuls convolutions pools losses views joins seconds }
+files! { binary unaries reductions matmuls convolutions pools losses views joins seconds normalizations }
 
 #[test]
 fn every_golden_file_has_a_test() {
@@ -157,6 +158,25 @@ fn table<T: Golden>() -> BTreeMap<&'static str, Run<T>> {
         ("adaptive_avg_pool2d", |c| tensor(c.x().adaptive_avg_pool2d(c.pair("size")))),
         ("softmax", |c| tensor(c.x().softmax(c.int("dim")))),
         ("log_softmax", |c| tensor(c.x().log_softmax(c.int("dim")))),
+        ("layer_norm", |c| {
+            let normalized = sizes(&c.args["normalized"]);
+            tensor(c.x().layer_norm(&normalized[..], c.parameter(1), c.parameter(2), c.float("eps")))
+        }),
+        ("batch_norm", |c| {
+            let running = c.running()?;
+            let running = running.as_ref().map(<[Tensor<T>; 2]>::each_ref);
+            tensor(c.x().batch_norm(running, c.parameter(1), c.parameter(2), c.batch_norm()))
+        }),
+        ("batch_norm_relu", |c| {
+            let running = c.running()?;
+            let running = running.as_ref().map(<[Tensor<T>; 2]>::each_ref);
+            tensor(c.x().batch_norm_relu(running, c.parameter(1), c.parameter(2), c.batch_norm()))
+        }),
+        ("batch_norm_running", |c| {
+            let running = c.running()?.unwrap();
+            c.x().batch_norm(Some(running.each_ref()), c.parameter(1), c.parameter(2), c.batch_norm())?;
+            tensor(Tensor::stack(&running.each_ref(), 0))
+        }),
         ("nll_loss", |c| tensor(c.x().nll_loss(c.ints[0], c.reduction()))),
         ("cross_entropy", |c| tensor(c.x().cross_entropy(c.ints[0], c.reduction()))),
         ("mse_loss", |c| tensor(c.x().mse_loss(c.y(), c.reduction()))),
@@ -261,6 +281,23 @@ impl<'a, T: Golden> Call<'a, T> {
     }
     fn pool(&self) -> Pool2dOptions {
         Pool2dOptions { kernel: self.pair("kernel"), stride: self.pair("stride"), padding: self.pair("padding") }
+    }
+    /// The weight or the bias, if there is one.
+    fn parameter(&self, i: usize) -> Option<&'a Tensor<T>> {
+        self.floats.get(i).copied()
+    }
+    fn batch_norm(&self) -> BatchNormOptions {
+        let training = self.args["training"].as_bool().unwrap();
+        BatchNormOptions { training, momentum: self.float("momentum"), eps: self.float("eps") }
+    }
+    /// The running mean and variance, if there are any.
+    fn running(&self) -> Result<Option<[Tensor<T>; 2]>> {
+        let numbers = |name: &str| -> Option<Vec<T>> {
+            Some(self.args[name].as_array()?.iter().map(|x| x.as_f64().unwrap().cast()).collect())
+        };
+        let Some((mean, variance)) = numbers("mean").zip(numbers("variance")) else { return Ok(None) };
+        let (n, device) = (mean.len(), self.x().device());
+        Ok(Some([Tensor::from_vec(mean, n)?.to(&device)?, Tensor::from_vec(variance, n)?.to(&device)?]))
     }
     fn reduction(&self) -> Reduction {
         match self.text("reduction") {

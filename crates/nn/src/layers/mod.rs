@@ -2,7 +2,7 @@
 //!
 //! What a layer is made with can be changed until it is used, as in `Conv2d::new(1, 16, 3)?.stride(2).padding(1)`.
 //! `new` draws `f32` weights from the default generator (`manual_seed`); `new_with` takes a generator, and makes layers
-//! of any element type.
+//! of any element type; layers that begin with numbers that are not drawn have `new_as` for that.
 
 mod activation;
 mod conv;
@@ -10,6 +10,7 @@ mod dropout;
 mod flatten;
 mod lambda;
 mod linear;
+mod norm;
 mod pool;
 mod sequential;
 
@@ -19,6 +20,7 @@ pub use dropout::Dropout;
 pub use flatten::Flatten;
 pub use lambda::Lambda;
 pub use linear::Linear;
+pub use norm::{BatchNorm1d, BatchNorm2d, LayerNorm};
 pub use pool::{AdaptiveAvgPool2d, AvgPool2d, MaxPool2d};
 pub use sequential::{IntoLayers, Sequential};
 

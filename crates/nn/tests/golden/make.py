@@ -7,6 +7,7 @@
                           (`train-images-idx3-ubyte.gz`, `train-labels-idx1-ubyte.gz`)
     optimizers.safetensors  ten steps of each optimizer: start, data, parameters after each step
     models.json           what PyTorch prints for some models, and the names and shapes of their state dicts
+    normalized.safetensors  a network with normalization: its state before and after two steps, losses, evaluation
     init.json             bound and standard deviation of the initial weights of some layers
 """
 
@@ -164,8 +165,40 @@ class Net(nn.Module):
         self.scale = nn.Parameter(torch.ones(3))
 
 
+class Residual(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 3, 3, padding=1, bias=False)
+        self.bn = nn.BatchNorm2d(3, momentum=0.3)
+
+    def forward(self, x):
+        return F.relu(self.bn(self.conv(x)) + x)
+
+
+def normalizing():
+    return nn.Sequential(nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3), nn.ReLU(), Residual(), nn.Flatten(), nn.LayerNorm(48),
+                         nn.Linear(48, 5), nn.BatchNorm1d(5, momentum=None), nn.ReLU(), nn.LayerNorm(5, bias=False), nn.BatchNorm1d(5, affine=False))
+
+
+def normalized():
+    torch.manual_seed(5)
+    model = normalizing()
+    x, labels = torch.randn(6, 2, 6, 6), torch.arange(6) % 5
+    tensors = {"x": x} | {f"before.{key}": value.clone() for key, value in model.state_dict().items()}
+    opt, losses = optim.SGD(model.parameters(), lr=0.1, momentum=0.9), []
+    for _ in range(3):
+        loss = F.cross_entropy(model(x), labels)
+        loss.backward()
+        opt.step()
+        opt.zero_grad()
+        losses.append(loss.detach())
+    tensors |= {f"after.{key}": value.clone() for key, value in model.state_dict().items()}
+    model.eval()
+    save_file(tensors | {"losses": torch.stack(losses), "evaluated": model(x).detach().clone()}, os.path.join(HERE, "normalized.safetensors"))
+
+
 def models():
-    made = {"cnn": cnn(), "logistic": logistic(), "mixed": mixed(), "net": Net()}
+    made = {"cnn": cnn(), "logistic": logistic(), "mixed": mixed(), "net": Net(), "normalizing": normalizing()}
     shown = {name: {"print": str(model), "state_dict": {key: list(value.shape) for key, value in model.state_dict().items()}}
              for name, model in made.items()}
     with open(os.path.join(HERE, "models.json"), "w") as file:
@@ -189,5 +222,6 @@ def init():
 if __name__ == "__main__":
     training(sys.argv[1] if len(sys.argv) > 1 else None)
     optimizers()
+    normalized()
     models()
     init()

@@ -6,6 +6,7 @@ mod fit;
 mod init;
 mod modules;
 mod moving;
+mod normalizing;
 mod optimizers;
 mod printing;
 mod pytorch;

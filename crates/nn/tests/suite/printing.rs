@@ -1,6 +1,6 @@
 //! What models look like in print.
 
-use crate::{cnn, pytorch};
+use crate::{cnn, normalizing, pytorch};
 use pagelock_nn::{
     AdaptiveAvgPool2d, AvgPool2d, Conv2d, CrossEntropyLoss, Dropout, Flatten, Lambda, Linear, MaxPool2d, ReLU,
     Sequential, Sigmoid, Tanh,
@@ -26,6 +26,7 @@ fn models_print_as_in_pytorch() {
     ));
     assert_eq!(mixed.to_string(), expected("mixed"));
     assert_eq!(cnn().unwrap().to_string(), expected("cnn"));
+    assert_eq!(normalizing::model().unwrap().to_string(), expected("normalizing"));
     assert_eq!(format!("{:?}", Linear::new(784, 10).unwrap()), expected("logistic"));
 }
 

@@ -14,23 +14,28 @@
 #![forbid(unsafe_code)]
 
 mod arg;
+mod channels;
 mod columns;
 mod copy;
 mod index;
+mod layer_norm;
 mod map;
 pub(crate) mod math;
 mod reduce;
 mod rows;
 mod simd;
 mod source;
+mod sums;
 #[cfg(test)]
 mod testing;
 mod view;
 mod walk;
 
 pub(crate) use arg::arg_reduce;
+pub(crate) use channels::{Numbers, batch_norm, batch_norm_grad, batch_norm_sums, channel_statistics, with_changes};
 pub(crate) use copy::copy;
 pub(crate) use index::{gather, index_add, index_select, scatter_add};
+pub(crate) use layer_norm::{layer_norm, layer_norm_grad, layer_norm_sums};
 pub(crate) use map::{map1, map2, map3, update1, update2};
 pub(crate) use reduce::reduce;
 pub(crate) use rows::{log_softmax, log_softmax_grad, softmax, softmax_grad};

@@ -8,7 +8,8 @@
 //! - `walk.rs`, `count.rs`: shapes, strides and sizes as kernels take them;
 //! - `libraries.rs`: NVIDIA's libraries, which compute what is large;
 //! - `fault.rs`, `fault.cu`: indices out of range, which only the device sees;
-//! - `sums.cu`: sums over the threads of a warp or a block;
+//! - `sums.cu`: sums over the threads of a warp or a block; `packs.cu`: neighbors read and written at once;
+//! - `rows.rs`, `rows.cu`: kernels that work on rows, which they keep in registers;
 //! - `elementwise.rs`, `elementwise.cu`: formulas of elements; `reduce.rs`, `reduce.cu`: reductions over any axes.
 //!
 //! Element types are values here ([`DType`](crate::DType)), so that nothing is compiled by Rust once for each.
@@ -23,6 +24,7 @@ mod elementwise;
 mod fault;
 mod libraries;
 mod reduce;
+mod rows;
 #[cfg(test)]
 mod tests;
 mod view;
@@ -37,5 +39,6 @@ pub(crate) use fault::Indexed;
 pub use libraries::{Kernels, Libraries, kernels, with_kernels};
 pub(crate) use libraries::{Work, number};
 pub(crate) use reduce::{Accumulator, CudaReduction};
+pub(crate) use rows::Rows;
 pub(crate) use view::{CudaOut, CudaView};
 pub(crate) use walk::Dims;

@@ -221,6 +221,25 @@ impl<T: Num> Tensor<T> {
 }
 
 impl<T: Float> Tensor<T> {
+    /// `self += weight · (other − self)`, where `other` broadcasts: a running mean.
+    ///
+    /// # Errors
+    /// As [`Tensor::copy_`].
+    pub fn lerp_(&self, other: &Tensor<T>, weight: f64) -> Result<()> {
+        change! { "lerp_", [to, from], [weight], "to + weight * (from - to)" }
+        let weight = T::Real::from_f64(weight);
+        self.change("lerp_", [other], &FORMULA, &[constant(weight)], |to, [from]| {
+            cpu::update1(
+                to,
+                self.shape(),
+                self.strides(),
+                from,
+                #[inline(always)]
+                |to, from| *to = T::from_real(to.to_real() + weight * (from.to_real() - to.to_real())),
+            )
+        })
+    }
+
     /// `self += value · a · b`, elementwise.
     ///
     /// # Errors

@@ -3,6 +3,7 @@
 //! `elementwise.rs` is the file to read first, `conv2d` one with kernels of its own, and `loss.rs` shows what can be built
 //! from the others.
 
+mod batch_norm;
 mod compare;
 mod conv2d;
 mod cross_entropy;
@@ -11,6 +12,7 @@ mod elementwise;
 mod in_place;
 mod index;
 mod join;
+mod layer_norm;
 mod loss;
 mod matmul;
 mod operators;
@@ -20,6 +22,8 @@ mod slice_range;
 mod softmax;
 mod views;
 
+pub use batch_norm::BatchNormOptions;
+pub(crate) use batch_norm::Channels;
 pub use conv2d::Conv2dOptions;
 pub use loss::Reduction;
 pub use pool2d::Pool2dOptions;

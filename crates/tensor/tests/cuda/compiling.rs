@@ -3,7 +3,8 @@
 use half::{bf16, f16};
 use pagelock_tensor::descent::{AdamRule, AdamTensors, Rate, SgdRule, SgdTensors, adam_step, sgd_step};
 use pagelock_tensor::{
-    Conv2dOptions, Create, Device, Element, Float, Generator, Num, Pool2dOptions, Reduction, Result, Tensor,
+    BatchNormOptions, Conv2dOptions, Create, Device, Element, Float, Generator, Num, Pool2dOptions, Reduction, Result,
+    Tensor,
 };
 
 use crate::common::compiler;
@@ -90,6 +91,28 @@ fn networks<T: Float>(device: &Device) -> Result<()> {
     let wide = variable(&[1, 200, 4, 4])?.conv2d(&variable(&[200, 200, 3, 3])?, None, geometry)?;
     wide.log_softmax(1)?.sum(..)?.backward()?;
     on().randn([3])?;
+    normalizations::<T>(device)
+}
+
+/// Rows that are kept and rows that are not, channels in planes and in rows, with and without what there may be.
+fn normalizations<T: Float>(device: &Device) -> Result<()> {
+    let on = || <Tensor<T> as Create<T>>::on(device);
+    let variable = |shape: &[usize]| Ok::<_, pagelock_tensor::Error>(on().rand(shape)?.set_requires_grad(true));
+    for n in [6, 1000, 40_000] {
+        let (x, weight, bias) = (variable(&[3, n])?, variable(&[n])?, variable(&[n])?);
+        x.layer_norm(n, Some(&weight), Some(&bias), 1e-5)?.softmax(1)?.log_softmax(1)?.sum(..)?.backward()?;
+        x.layer_norm(n, None, None, 1e-5)?.sum(..)?.backward()?;
+    }
+    let (weight, bias) = (variable(&[6])?, variable(&[6])?);
+    let running = [on().zeros(6)?, on().ones(6)?];
+    for x in [variable(&[4, 6, 3, 5])?, variable(&[4, 6])?, variable(&[4, 5, 2, 6])?.permute([0, 3, 1, 2])?] {
+        for training in [true, false] {
+            let options = BatchNormOptions { training, ..Default::default() };
+            let running = Some(running.each_ref());
+            x.batch_norm(running, Some(&weight), Some(&bias), options)?.sum(..)?.backward()?;
+            x.batch_norm_relu(running, None, None, options)?.sum(..)?.backward()?;
+        }
+    }
     Ok(())
 }
 

@@ -2,7 +2,8 @@
 
 use half::{bf16, f16};
 use pagelock_tensor::{
-    Conv2dOptions, Create, Device, Element, Error, Float, Generator, Num, Pool2dOptions, Reduction, Result, Tensor,
+    BatchNormOptions, Conv2dOptions, Create, Device, Element, Error, Float, Generator, Num, Pool2dOptions, Reduction,
+    Result, Tensor,
 };
 
 use crate::agreement::same;
@@ -332,4 +333,72 @@ fn a_network_learns_the_same() {
     for (cpu, gpu) in train(&Device::Cpu).unwrap().iter().zip(&train(&gpu).unwrap()) {
         same(cpu, gpu, 1e-3, "a parameter after 100 steps");
     }
+}
+
+/// Rows of a part of a warp, of a warp, of many, that are kept and that are not, and those that packs do not divide.
+#[test]
+fn layer_norms_and_softmaxes_agree() {
+    fn of<T: Float>(gpu: &Device, bound: f64) {
+        for (rows, n) in [(5, 1), (70, 10), (3, 64), (9, 257), (6, 1000), (3, 8192), (2, 40_000)] {
+            let shape = [rows, n];
+            agree::<T>(gpu, bound, &format!("softmax {shape:?}"), &[&shape], |x| x[0].softmax(1));
+            agree::<T>(gpu, bound, &format!("log_softmax {shape:?}"), &[&shape], |x| x[0].log_softmax(1));
+            if n == 1 {
+                continue; // a row of one is 0, whatever it is
+            }
+            let name = format!("layer_norm {shape:?}");
+            agree::<T>(gpu, bound, &name, &[&shape, &[n], &[n]], |x| {
+                x[0].layer_norm(n, Some(&x[1]), Some(&x[2]), 1e-5)
+            });
+            agree::<T>(gpu, bound, &name, &[&shape], |x| x[0].layer_norm(n, None, None, 1e-5));
+        }
+        agree::<T>(gpu, bound, "layer_norm without alignment", &[&[6, 65], &[64]], |x| {
+            x[0].narrow(1, 1, 64)?.contiguous()?.layer_norm(64, Some(&x[1]), None, 1e-5)
+        });
+        agree::<T>(gpu, bound, "layer_norm of many rows", &[&[5000, 40], &[40], &[40]], |x| {
+            x[0].layer_norm(40, Some(&x[1]), Some(&x[2]), 1e-5)
+        });
+    }
+    let Some(gpu) = gpu() else { return };
+    for_floats!(&gpu, of);
+}
+
+/// Planes and rows of channels, alone in a block and many of them, and those that packs do not divide.
+#[test]
+fn batch_norms_agree() {
+    fn of<T: Float>(gpu: &Device, bound: f64) {
+        let shapes: [&[usize]; 7] =
+            [&[4, 3, 5, 7], &[8, 16, 8, 8], &[64, 5, 4, 4], &[70, 33], &[500, 64], &[3, 2, 100, 100], &[2000, 3]];
+        for shape in shapes {
+            let inputs = [shape, &[shape[1]], &[shape[1]]];
+            for training in [true, false] {
+                let options = BatchNormOptions { training, ..Default::default() };
+                let run = |x: &[Tensor<T>], last: bool| {
+                    let device = x[0].device();
+                    let mean = random::<T>(&[shape[1]], 7).to(&device)?;
+                    let variance = random::<T>(&[shape[1]], 8).abs()?.add_scalar(T::ONE)?.to(&device)?;
+                    let image = match last {
+                        true => x[0].permute([0, 2, 3, 1])?.contiguous()?.permute([0, 3, 1, 2])?,
+                        false => x[0].clone(),
+                    };
+                    // Without relu, which is not continuous where results are near 0.
+                    let y = image.batch_norm(Some([&mean, &variance]), Some(&x[1]), Some(&x[2]), options)?;
+                    y.add(&mean.add(&variance)?.mean(..)?)
+                };
+                let name = format!("batch_norm {shape:?}, training {training}");
+                agree::<T>(gpu, bound, &name, &inputs, |x| run(x, false));
+                if shape.len() == 4 {
+                    agree::<T>(gpu, bound, &format!("{name}, channels last"), &inputs, |x| run(x, true));
+                }
+            }
+        }
+        // With statistics that leave signs as they are: relu's gradient is not continuous where results are 0.
+        agree::<T>(gpu, bound, "batch_norm_relu", &[&[4, 3, 8, 8]], |x| {
+            let zeros = x[0].detach().sum([0, 2, 3])?.zeros_like()?;
+            let options = BatchNormOptions { training: false, ..Default::default() };
+            x[0].batch_norm_relu(Some([&zeros, &zeros.ones_like()?]), None, None, options)
+        });
+    }
+    let Some(gpu) = gpu() else { return };
+    for_floats!(&gpu, of);
 }

@@ -1,6 +1,6 @@
 //! Arithmetic, comparisons, reductions, products, softmax, losses and in-place changes.
 
-use pagelock_tensor::{Axes, Generator, Reduction, Result, Tensor};
+use pagelock_tensor::{Axes, BatchNormOptions, Generator, Reduction, Result, Tensor};
 
 use super::{alone, indices, refuses, zeros};
 
@@ -198,4 +198,40 @@ fn in_place_changes_of_expanded_tensors() {
         let text = format!("{op}: [2, 3] is an expanded view whose elements share memory; make it contiguous first");
         refuses(|| change(&x), &text);
     }
+}
+
+#[test]
+fn normalizations_that_do_not_fit() {
+    let _alone = alone();
+    let x = zeros([2, 3]);
+    refuses(
+        || x.layer_norm([2], None, None, 1e-5),
+        "layer_norm: the input is [2, 3], but its last sizes must be those to normalize, [2]; reshape it",
+    );
+    refuses(
+        || x.layer_norm([3], Some(&zeros([2])), None, 1e-5),
+        "layer_norm: the weight is [2], but it must have the sizes to normalize, [3]",
+    );
+    refuses(
+        || x.layer_norm([3], None, Some(&zeros([1])), 1e-5),
+        "layer_norm: the bias is [1], but it must have the sizes to normalize, [3]",
+    );
+    let options = BatchNormOptions::default();
+    refuses(
+        || zeros([3]).batch_norm(None, None, None, options),
+        "batch_norm: the input is [3], but it must be [batch, channels, ..]; reshape it",
+    );
+    refuses(
+        || x.batch_norm(None, Some(&zeros([2])), None, options),
+        "batch_norm: the weight is [2], but with the input [2, 3] it must be [3]",
+    );
+    refuses(
+        || x.batch_norm(Some([&zeros([3]), &zeros([2])]), None, None, options),
+        "batch_norm: the running variance is [2], but with the input [2, 3] it must be [3]",
+    );
+    refuses(
+        || zeros([1, 3]).batch_norm(None, None, None, options),
+        "batch_norm: the input is [1, 3], but while training a channel needs at least two values; give a larger batch, \
+         or evaluate",
+    );
 }

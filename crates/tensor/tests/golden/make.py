@@ -11,9 +11,9 @@ Each file is a safetensors file. Its metadata has one key, `cases`, a JSON list 
     output       the stored result
     grad_output  the stored upstream gradient (absent: values only)
     grads        per input, the stored gradient of its *base*, or null
-    seeds        (only seconds.safetensors) per input, a direction v_i
-    seconds      (only seconds.safetensors) per input, the gradient of sum_i <grads_i, v_i>;
-                 in this file, grads and seconds are those of output * output
+    seeds        (cases of second derivatives only) per input, a direction v_i
+    seconds      (these only) per input, the gradient of sum_i <grads_i, v_i>;
+                 their grads and seconds are those of output * output
 """
 
 import json
@@ -46,6 +46,12 @@ def pool(function):
     return lambda x, a: function(x[0], a["kernel"], a["stride"], a["padding"])
 
 
+def batch_norm(x, a):
+    running = [torch.tensor(a[name], dtype=x[0].dtype) if a[name] else None for name in ("mean", "variance")]
+    weight, bias = x[1:] if len(x) == 3 else (None, None)
+    return F.batch_norm(x[0], *running, weight, bias, a["training"], a["momentum"], a["eps"]), running
+
+
 def unary(function):
     return lambda x, a: function(x[0])
 
@@ -66,6 +72,9 @@ OPS = {
     "max_pool2d": pool(F.max_pool2d), "avg_pool2d": pool(F.avg_pool2d),
     "adaptive_avg_pool2d": lambda x, a: F.adaptive_avg_pool2d(x[0], a["size"]),
     "softmax": lambda x, a: F.softmax(x[0], a["dim"]), "log_softmax": lambda x, a: F.log_softmax(x[0], a["dim"]),
+    "layer_norm": lambda x, a: F.layer_norm(x[0], a["normalized"], *(x[1:] + [None, None])[:2], a["eps"]),
+    "batch_norm": lambda x, a: batch_norm(x, a)[0], "batch_norm_relu": lambda x, a: torch.relu(batch_norm(x, a)[0]),
+    "batch_norm_running": lambda x, a: torch.stack(batch_norm(x, a)[1]),
     "nll_loss": lambda x, a: F.nll_loss(x[0], x[1], reduction=a["reduction"]),
     "cross_entropy": lambda x, a: F.cross_entropy(x[0], x[1], reduction=a["reduction"]),
     "mse_loss": lambda x, a: F.mse_loss(x[0], x[1], reduction=a["reduction"]),
@@ -397,6 +406,39 @@ def joins(f):
         f.case("cast_there_and_back", [(f.normal(3, 4), [["permute", [1, 0]]])], to=to)
 
 
+def normalizations(f):
+    n, turned = f.normal, [["permute", [0, 3, 1, 2]]]
+    for shape, normalized in [((3, 4), [4]), ((2, 3, 4), [3, 4]), ((5,), [5]), ((20, 17), [17]), ((2, 1), [1])]:
+        for count in range(3):  # input, weight, bias
+            f.case("layer_norm", [n(*shape) * 2 + 1] + [n(*normalized) for _ in range(count)], normalized=normalized, eps=1e-5)
+    f.case("layer_norm", [n(2, 300) * 2 + 1, n(300), n(300)], normalized=[300], eps=1e-5)
+    f.case("layer_norm", [(n(6, 3), [["permute", [1, 0]]]), n(6), n(6)], dtypes=ALL, normalized=[6], eps=1e-2)
+    f.case("layer_norm", [(n(3, 16), [["slice", 1, 0, 16, 2]]), n(8), n(8)], dtypes=ALL, normalized=[8], eps=1e-5)
+    f.case("layer_norm", [n(2, 3, 2), n(3, 2), n(3, 2)], second=True, normalized=[3, 2], eps=1e-3)
+    f.case("layer_norm", [n(3, 4)], second=True, normalized=[4], eps=1e-3)
+
+    def case(op, x, affine=True, training=True, running=False, momentum=0.1, **more):
+        base, steps = x if isinstance(x, tuple) else (x, [])
+        channels = view(base, steps).shape[1]
+        running = running or not training
+        mean, variance = (n(channels).tolist(), f.positive(channels).tolist()) if running else (None, None)
+        f.case(op, [x] + ([n(channels), n(channels)] if affine else []), training=training, momentum=momentum, eps=1e-5,
+               mean=mean, variance=variance, **more)
+    for op in ("batch_norm", "batch_norm_relu"):
+        for training in (True, False):
+            for shape in ((2, 3, 4, 5), (6, 4), (3, 2, 7), (40, 9), (2, 2, 2, 3, 2)):
+                case(op, n(*shape) * 2 + 1, training=training)
+            case(op, n(3, 2, 3, 3), affine=False, training=training)
+            case(op, (n(2, 4, 3, 8), turned), training=training, dtypes=ALL)  # channels last
+            case(op, (n(2, 3, 4, 9), [["slice", 3, 0, 9, 2]]), training=training)
+            case(op, n(2, 2, 2, 3), training=training, second=True)
+        case(op, n(5, 3), affine=False, second=True)
+        case(op, (n(2, 2, 3, 4), turned), second=True)
+    for momentum in (0.1, 1.0):
+        case("batch_norm_running", n(3, 4, 2, 2) * 3 + 2, running=True, gradient=False, momentum=momentum)
+    case("batch_norm_running", (n(3, 2, 2, 4), turned), running=True, gradient=False)
+
+
 def seconds(f):
     def case(op, *inputs, **args):
         f.case(op, list(inputs), second=True, **args)
@@ -430,7 +472,7 @@ def seconds(f):
     case("index_select", f.normal(3, 2), torch.tensor([2, 0, 2]), dim=0)
 
 
-FILES = [binary, unaries, reductions, matmuls, convolutions, pools, losses, views, joins, seconds]
+FILES = [binary, unaries, reductions, matmuls, convolutions, pools, losses, views, joins, seconds, normalizations]
 
 if __name__ == "__main__":
     for seed, fill in enumerate(FILES):

@@ -7,6 +7,7 @@
 mod common;
 mod elementwise;
 mod images;
+mod normalizations;
 mod reductions;
 mod views;
 

@@ -1,0 +1,330 @@
+//! Layers that normalize: [`LayerNorm`], [`BatchNorm1d`], [`BatchNorm2d`].
+
+use super::{python, shown};
+use crate::{Buffer, Forward, Mode, Module, Parameter, Visitor, VisitorMut};
+use pagelock_tensor::{BatchNormOptions, Create, Error, Float, IntoShape, Result, Shape, Tensor, no_grad};
+
+/// Mean 0 and variance 1 of the last dimensions, then `weight` and `bias` element by element, as PyTorch's
+/// `nn.LayerNorm`.
+///
+/// - input: `[.., normalized]`
+/// - output: the same
+///
+/// The weight begins as ones, the bias as zeros.
+///
+/// # Examples
+/// ```
+/// use pagelock_nn::{Forward, LayerNorm};
+/// use pagelock_tensor::{Create, Tensor};
+///
+/// let layer = LayerNorm::new(2)?;
+/// let y = layer.forward(&Tensor::new([[1.0, 3.0], [0.0, 100.0]])?)?;
+/// assert_eq!(format!("{y:.2}"), "tensor([[-1.00,  1.00],\n        [-1.00,  1.00]])");
+/// # Ok::<(), pagelock_tensor::Error>(())
+/// ```
+pub struct LayerNorm<T: Float = f32> {
+    /// `normalized`, if there is one.
+    pub weight: Option<Parameter<T>>,
+    /// `normalized`, if there is one.
+    pub bias: Option<Parameter<T>>,
+    normalized: Shape,
+    eps: f64,
+}
+
+impl LayerNorm {
+    /// A layer of `f32` that normalizes the last dimensions, of these sizes: `768`, or `[3, 4]`.
+    ///
+    /// # Errors
+    /// The parameters do not fit the memory budget.
+    pub fn new(normalized: impl IntoShape) -> Result<Self> {
+        Self::new_as(normalized)
+    }
+}
+
+impl<T: Float> LayerNorm<T> {
+    /// As [`LayerNorm::new`], of any element type.
+    ///
+    /// # Errors
+    /// The parameters do not fit the memory budget.
+    pub fn new_as(normalized: impl IntoShape) -> Result<Self> {
+        let normalized = normalized.into_shape()?;
+        let weight = Parameter::new(Tensor::<T>::ones(normalized)?);
+        let bias = Parameter::new(Tensor::<T>::zeros(normalized)?);
+        Ok(Self { weight: Some(weight), bias: Some(bias), normalized, eps: 1e-5 })
+    }
+
+    /// What is added to the variance; 1e-5 otherwise.
+    #[must_use]
+    pub fn eps(mut self, eps: f64) -> Self {
+        self.eps = eps;
+        self
+    }
+
+    /// The layer without its bias.
+    #[must_use]
+    pub fn without_bias(mut self) -> Self {
+        self.bias = None;
+        self
+    }
+
+    /// The layer without weight and bias.
+    #[must_use]
+    pub fn without_affine(mut self) -> Self {
+        (self.weight, self.bias) = (None, None);
+        self
+    }
+}
+
+impl<T: Float> Module<T> for LayerNorm<T> {
+    fn visit(&self, visitor: &mut Visitor<'_, T>) {
+        visitor.child("weight", &self.weight);
+        visitor.child("bias", &self.bias);
+    }
+
+    fn visit_mut(&mut self, visitor: &mut VisitorMut<'_, T>) {
+        visitor.child(&mut self.weight);
+        visitor.child(&mut self.bias);
+    }
+
+    fn details(&self) -> String {
+        let sizes: Vec<String> = self.normalized.iter().map(usize::to_string).collect();
+        let sizes = if sizes.len() == 1 { format!("({},)", sizes[0]) } else { format!("({})", sizes.join(", ")) };
+        let affine = python(self.weight.is_some());
+        let (eps, bias) = (scientific(self.eps), python(self.bias.is_some()));
+        format!("{sizes}, eps={eps}, elementwise_affine={affine}, bias={bias}")
+    }
+}
+
+impl<T: Float> Forward<T> for LayerNorm<T> {
+    fn forward(&self, x: &Tensor<T>) -> Result<Tensor<T>> {
+        x.layer_norm(self.normalized, self.weight.as_deref(), self.bias.as_deref(), self.eps)
+    }
+}
+
+shown!(LayerNorm<T>);
+
+/// As Python prints it: small numbers with a power of ten, of at least two digits.
+fn scientific(eps: f64) -> String {
+    let text = if eps != 0.0 && eps.abs() < 1e-4 { format!("{eps:e}") } else { eps.to_string() };
+    match text.split_once("e-") {
+        Some((digits, power)) if power.len() == 1 => format!("{digits}e-0{power}"),
+        _ => text,
+    }
+}
+
+/// What one of these layers takes, in words, and whether that is so.
+struct Takes {
+    layer: &'static str,
+    words: &'static str,
+    ranks: std::ops::RangeInclusive<usize>,
+}
+
+impl Takes {
+    fn check(&self, x: &Shape) -> Result<()> {
+        if self.ranks.contains(&x.rank()) {
+            return Ok(());
+        }
+        let expected = format!("it must be {}; reshape it", self.words);
+        Err(Error::WrongShape { op: self.layer, operand: "the input", shape: *x, expected })
+    }
+}
+
+macro_rules! batch_norm {
+    ($(#[$docs:meta])* $name:ident, $takes:expr) => {
+        $(#[$docs])*
+        pub struct $name<T: Float = f32> {
+            /// `[channels]`, if there is one; it begins as ones.
+            pub weight: Option<Parameter<T>>,
+            /// `[channels]`, if there is one; it begins as zeros.
+            pub bias: Option<Parameter<T>>,
+            /// `[channels]`, if there is one; it begins as zeros.
+            pub running_mean: Option<Buffer<T>>,
+            /// `[channels]`, if there is one: of variances with Bessel's correction; it begins as ones.
+            pub running_var: Option<Buffer<T>>,
+            /// How many batches the running statistics have seen: one number, of the layer's element type, which is exact
+            /// as long as the type counts in ones (`f32` to 16,777,216, halves only to 2048 and 256).
+            pub num_batches_tracked: Option<Buffer<T>>,
+            channels: usize,
+            mode: Mode,
+            momentum: Option<f64>,
+            eps: f64,
+        }
+
+        impl $name {
+            /// A layer of `f32`, with weight and bias and with running statistics.
+            ///
+            /// # Errors
+            /// The parameters do not fit the memory budget.
+            pub fn new(channels: usize) -> Result<Self> {
+                Self::new_as(channels)
+            }
+        }
+
+        impl<T: Float> $name<T> {
+            /// As `new`, of any element type.
+            ///
+            /// # Errors
+            /// The parameters do not fit the memory budget.
+            pub fn new_as(channels: usize) -> Result<Self> {
+                let (zeros, ones) = (|| Tensor::<T>::zeros(channels), || Tensor::<T>::ones(channels));
+                Ok(Self {
+                    weight: Some(Parameter::new(ones()?)),
+                    bias: Some(Parameter::new(zeros()?)),
+                    running_mean: Some(Buffer::new(zeros()?)),
+                    running_var: Some(Buffer::new(ones()?)),
+                    num_batches_tracked: Some(Buffer::new(Tensor::<T>::zeros(())?)),
+                    channels,
+                    mode: Mode::default(),
+                    momentum: Some(0.1),
+                    eps: 1e-5,
+                })
+            }
+
+            /// What is added to variances; 1e-5 otherwise.
+            #[must_use]
+            pub fn eps(mut self, eps: f64) -> Self {
+                self.eps = eps;
+                self
+            }
+
+            /// By how much the running statistics move towards those of a batch (0.1 otherwise); with `None` they are the
+            /// means over all batches, and each step waits for the device to say how many there were.
+            #[must_use]
+            pub fn momentum(mut self, momentum: impl Into<Option<f64>>) -> Self {
+                self.momentum = momentum.into();
+                self
+            }
+
+            /// The layer without weight and bias.
+            #[must_use]
+            pub fn without_affine(mut self) -> Self {
+                (self.weight, self.bias) = (None, None);
+                self
+            }
+
+            /// The layer without its bias.
+            #[must_use]
+            pub fn without_bias(mut self) -> Self {
+                self.bias = None;
+                self
+            }
+
+            /// The layer without running statistics: it uses those of the batch, also in evaluation mode.
+            #[must_use]
+            pub fn without_running_stats(mut self) -> Self {
+                (self.running_mean, self.running_var, self.num_batches_tracked) = (None, None, None);
+                self
+            }
+
+            /// Counts the batch; by how much the running statistics move towards it.
+            fn count(&self) -> Result<f64> {
+                let Some(count) = self.num_batches_tracked.as_ref().filter(|_| self.mode.is_training()) else {
+                    return Ok(0.0);
+                };
+                no_grad(|| count.add_scalar_(T::ONE))?;
+                match self.momentum {
+                    Some(momentum) => Ok(momentum),
+                    None => Ok(1.0 / count.item()?.cast::<f64>()),
+                }
+            }
+
+            fn run(&self, x: &Tensor<T>, relu: bool) -> Result<Tensor<T>> {
+                const TAKES: Takes = $takes;
+                TAKES.check(x.shape())?;
+                let running = self.running_mean.as_deref().zip(self.running_var.as_deref());
+                let options = BatchNormOptions { training: self.mode.is_training(), momentum: self.count()?, eps: self.eps };
+                let (running, weight, bias) =
+                    (running.map(|(mean, var)| [mean, var]), self.weight.as_deref(), self.bias.as_deref());
+                match relu {
+                    true => x.batch_norm_relu(running, weight, bias, options),
+                    false => x.batch_norm(running, weight, bias, options),
+                }
+            }
+        }
+
+        impl<T: Float> Module<T> for $name<T> {
+            fn visit(&self, visitor: &mut Visitor<'_, T>) {
+                visitor.child("weight", &self.weight);
+                visitor.child("bias", &self.bias);
+                visitor.child("running_mean", &self.running_mean);
+                visitor.child("running_var", &self.running_var);
+                visitor.child("num_batches_tracked", &self.num_batches_tracked);
+                visitor.child("mode", &self.mode);
+            }
+
+            fn visit_mut(&mut self, visitor: &mut VisitorMut<'_, T>) {
+                visitor.child(&mut self.weight);
+                visitor.child(&mut self.bias);
+                visitor.child(&mut self.running_mean);
+                visitor.child(&mut self.running_var);
+                visitor.child(&mut self.num_batches_tracked);
+            }
+
+            fn details(&self) -> String {
+                let (affine, running) = (python(self.weight.is_some()), python(self.running_mean.is_some()));
+                let momentum = self.momentum.map_or("None".to_owned(), |momentum| momentum.to_string());
+                let eps = scientific(self.eps);
+                let (channels, bias) = (self.channels, python(self.bias.is_some()));
+                format!(
+                    "{channels}, eps={eps}, momentum={momentum}, affine={affine}, bias={bias}, track_running_stats={running}"
+                )
+            }
+        }
+
+        impl<T: Float> Forward<T> for $name<T> {
+            fn forward(&self, x: &Tensor<T>) -> Result<Tensor<T>> {
+                self.run(x, false)
+            }
+
+            fn forward_relu(&self, x: &Tensor<T>) -> Result<Tensor<T>> {
+                self.run(x, true)
+            }
+        }
+
+        shown!($name<T>);
+    };
+}
+
+batch_norm! {
+    /// Mean 0 and variance 1 of each channel of images, then `weight` and `bias`, as PyTorch's `nn.BatchNorm2d`.
+    ///
+    /// - input: `[batch, channels, height, width]`
+    /// - output: the same
+    ///
+    /// While training, mean and variance are those of the batch, and the running ones move towards them; in evaluation mode
+    /// ([`Module::eval`]) the running ones are used.
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_nn::{BatchNorm2d, Forward, Module};
+    /// use pagelock_tensor::{Create, Tensor};
+    ///
+    /// let layer = BatchNorm2d::new(3)?;
+    /// assert_eq!(layer.forward(&Tensor::randn([8, 3, 4, 4])?)?.dims(), [8, 3, 4, 4]);
+    /// let names: Vec<_> = layer.named_buffers().into_iter().map(|(name, _)| name).collect();
+    /// assert_eq!(names, ["running_mean", "running_var", "num_batches_tracked"]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    BatchNorm2d,
+    Takes { layer: "BatchNorm2d", words: "[batch, channels, height, width]", ranks: 4..=4 }
+}
+
+batch_norm! {
+    /// Mean 0 and variance 1 of each channel, then `weight` and `bias`, as PyTorch's `nn.BatchNorm1d`; see
+    /// [`BatchNorm2d`].
+    ///
+    /// - input: `[batch, channels]` or `[batch, channels, length]`
+    /// - output: the same
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_nn::{BatchNorm1d, Forward};
+    /// use pagelock_tensor::{Create, Tensor};
+    ///
+    /// let y = BatchNorm1d::new(2)?.forward(&Tensor::new([[1.0, 10.0], [3.0, 50.0]])?)?;
+    /// assert_eq!(format!("{y:.2}"), "tensor([[-1.00, -1.00],\n        [ 1.00,  1.00]])");
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    BatchNorm1d,
+    Takes { layer: "BatchNorm1d", words: "[batch, channels] or [batch, channels, length]", ranks: 2..=3 }
+}

@@ -1,0 +1,132 @@
+//! A network with every layer that normalizes, from PyTorch's weights: losses, running statistics, evaluation.
+//!
+//! `../golden/make.py` trained PyTorch; `model` and `Residual` are its functions of the same names.
+
+use crate::pytorch;
+use pagelock_nn::optim::{Optimizer, Sgd};
+use pagelock_nn::{
+    BatchNorm1d, BatchNorm2d, Conv2d, Flatten, Forward, LayerNorm, Linear, Module, ReLU, Sequential, functional as F,
+    load_safetensors, save_safetensors,
+};
+use pagelock_tensor::{Device, Result, Tensor};
+
+#[derive(Module)]
+struct Residual {
+    conv: Conv2d,
+    bn: BatchNorm2d,
+}
+
+impl Forward for Residual {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        (self.bn.forward(&self.conv.forward(x)?)? + x)?.relu()
+    }
+}
+
+pub(crate) fn model() -> Result<Sequential> {
+    let conv = Conv2d::new(3, 3, 3)?.padding(1).without_bias();
+    Ok(Sequential::new((
+        Conv2d::new(2, 3, 3)?,
+        BatchNorm2d::new(3)?,
+        ReLU,
+        Residual { conv, bn: BatchNorm2d::new(3)?.momentum(0.3) },
+        Flatten::new(),
+        LayerNorm::new(48)?,
+        Linear::new(48, 5)?,
+        BatchNorm1d::new(5)?.momentum(None),
+        ReLU,
+        LayerNorm::new(5)?.without_bias(),
+        BatchNorm1d::new(5)?.without_affine(),
+    )))
+}
+
+fn trains_as_in_pytorch(device: &Device) {
+    let golden = load_safetensors(pytorch::path("normalized.safetensors")).unwrap();
+    let model = model().unwrap();
+    model.load_state_dict(&pytorch::under(&golden, "before.")).unwrap();
+    let model = model.to(device).unwrap();
+    let x = golden.get("x").unwrap().to(device).unwrap();
+    let labels = Tensor::from_slice(&[0_i64, 1, 2, 3, 4, 0], 6).unwrap().to(device).unwrap();
+    let mut opt = Sgd::new(model.parameters(), 0.1).momentum(0.9);
+    for expected in golden.get("losses").unwrap().to_vec().unwrap() {
+        let loss = F::cross_entropy(&model.forward(&x).unwrap(), &labels).unwrap();
+        loss.backward().unwrap();
+        opt.step().unwrap();
+        opt.zero_grad();
+        assert!((loss.item().unwrap() - expected).abs() < 1e-5, "{} instead of {expected}", loss.item().unwrap());
+    }
+    for (name, theirs) in pytorch::under(&golden, "after.").iter() {
+        let ours = model.state_dict().get(name).unwrap_or_else(|| panic!("there is no {name}")).to(&Device::Cpu);
+        let difference = pytorch::difference(&ours.unwrap(), theirs);
+        assert!(difference < 2e-5, "{name} differs by {difference}");
+    }
+    model.eval();
+    let evaluated = model.forward(&x).unwrap().detach().to(&Device::Cpu).unwrap();
+    assert!(pytorch::difference(&evaluated, golden.get("evaluated").unwrap()) < 1e-4);
+    let before = model.state_dict().get("1.running_mean").unwrap().to_vec().unwrap();
+    model.forward(&x).unwrap();
+    assert_eq!(
+        model.state_dict().get("1.running_mean").unwrap().to_vec().unwrap(),
+        before,
+        "evaluation changes nothing"
+    );
+}
+
+#[test]
+fn three_steps_and_the_evaluation_after_them_are_pytorchs() {
+    trains_as_in_pytorch(&Device::Cpu);
+}
+
+#[test]
+fn three_steps_on_a_gpu_are_pytorchs() {
+    match Device::cuda(0) {
+        Ok(gpu) => trains_as_in_pytorch(&gpu),
+        Err(missing) => eprintln!("SKIPPED: {missing}"),
+    }
+}
+
+#[test]
+fn counts_of_batches_are_read_as_pytorch_and_as_this_crate_writes_them() {
+    let golden = load_safetensors::<f32>(pytorch::path("normalized.safetensors")).unwrap();
+    assert_eq!(golden.get("after.1.num_batches_tracked").unwrap().item().unwrap(), 3.0); // an integer in the file
+    let folder = std::env::temp_dir().join(format!("pagelock-normalizing-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let path = folder.join("w.safetensors");
+    let layer = BatchNorm2d::new(2).unwrap();
+    layer.forward(&Tensor::randn([2, 2, 3, 3]).unwrap()).unwrap();
+    save_safetensors(&layer.state_dict(), &path).unwrap();
+    let read = load_safetensors::<f32>(&path).unwrap();
+    std::fs::remove_dir_all(&folder).unwrap();
+    assert_eq!(read.get("num_batches_tracked").unwrap().item().unwrap(), 1.0);
+    BatchNorm2d::new(2).unwrap().load_state_dict(&read).unwrap();
+}
+
+#[test]
+fn a_batch_norm_followed_by_relu_is_one_operation_with_the_same_result() {
+    let x = Tensor::randn([4, 3, 5, 5]).unwrap();
+    let layer = || BatchNorm2d::new(3).unwrap();
+    let fused = Sequential::new((layer(), ReLU)).forward(&x).unwrap();
+    assert_eq!(fused.to_vec().unwrap(), layer().forward(&x).unwrap().relu().unwrap().to_vec().unwrap());
+}
+
+#[test]
+fn layers_without_running_statistics_use_those_of_the_batch_in_evaluation_too() {
+    let x = Tensor::randn([6, 3]).unwrap();
+    let layer = BatchNorm1d::new(3).unwrap().without_running_stats();
+    let trained = layer.forward(&x).unwrap().to_vec().unwrap();
+    layer.eval();
+    assert_eq!(layer.forward(&x).unwrap().to_vec().unwrap(), trained);
+    assert!(layer.named_buffers().is_empty());
+}
+
+#[test]
+fn an_input_of_another_rank_is_refused_by_name() {
+    let x = Tensor::zeros([2, 3, 4, 5]).unwrap();
+    assert_eq!(
+        BatchNorm1d::new(3).unwrap().forward(&x).unwrap_err().to_string(),
+        "BatchNorm1d: the input is [2, 3, 4, 5], but it must be [batch, channels] or [batch, channels, length]; reshape it"
+    );
+    assert_eq!(
+        BatchNorm2d::new(3).unwrap().forward(&x.select(3, 0).unwrap()).unwrap_err().to_string(),
+        "BatchNorm2d: the input is [2, 3, 4], but it must be [batch, channels, height, width]; reshape it"
+    );
+}

@@ -1,0 +1,63 @@
+// Rows of contiguous [rows, n]. A row has LANES threads (a power of two: part of a warp, or whole ones), a block has
+// blockDim.y rows. A thread takes packs of V elements, each LANES packs behind the one before: PACKS of them, which it
+// keeps in registers, so that memory is read once; or, where PACKS is 0, however many there are, read anew each time.
+//
+// `rows.rs` writes LANES, PACKS and V in front of this and of `packs.cu`; V divides n, and all rows begin where packs may.
+
+#define MAX_WARPS 32
+#define KEPT (PACKS > 0 ? PACKS : 1)
+
+// Combines what all threads of a row have; all of them get the result. Calls of a kernel differ in SLOT, so that none
+// writes what another has not read yet.
+template <int SLOT, typename Combine> INLINE R of_row(R x, Combine combine) {
+    constexpr u32 warps = LANES > WARP ? LANES / WARP : 1;
+    #pragma unroll
+    for (u32 other = LANES < WARP ? LANES / 2 : WARP / 2; other > 0; other /= 2) x = combine(x, from_lane(x, other));
+    if constexpr (warps == 1) return x;
+    __shared__ R parts[MAX_WARPS];
+    u32 first = threadIdx.y * warps;
+    if (threadIdx.x % WARP == 0) parts[first + threadIdx.x / WARP] = x;
+    __syncthreads();
+    x = parts[first];
+    #pragma unroll
+    for (u32 warp = 1; warp < warps; warp++) x = combine(x, parts[first + warp]);
+    return x;
+}
+template <int SLOT> INLINE R sum_of_row(R x) { return of_row<SLOT>(x, [](R a, R b) { return a + b; }); }
+
+// The row of this thread, or the last one again behind it.
+INLINE u64 row_number(u64 rows) { return min(u64(blockIdx.x) * blockDim.y + threadIdx.y, rows - 1); }
+
+// Calls visit(p, i) for each pack of this thread: number p of those that it keeps, elements i to i + V of the row.
+template <typename Visit> INLINE void each_pack(u32 n, Visit visit) {
+    u32 i = threadIdx.x * V;
+    #pragma unroll
+    for (int p = 0; p < PACKS; p++, i += LANES * V)
+        if (i < n) visit(p, i);
+    if constexpr (PACKS == 0)
+        for (; i < n; i += LANES * V) visit(0, i);
+}
+
+// What a thread has of a row.
+struct Row {
+    const T* x;
+    R kept[KEPT][V];
+
+    __device__ __forceinline__ Row(const T* x, u32 n) : x(x) {
+        if constexpr (PACKS > 0) each_pack(n, [&](int p, u32 i) { read_pack(x + i, kept[p]); });
+    }
+    // The pack for which `each_pack` calls.
+    __device__ __forceinline__ const R (&pack(int p, u32 i))[V] {
+        if constexpr (PACKS == 0) read_pack(x + i, kept[0]);
+        return kept[p];
+    }
+    template <typename Visit> __device__ __forceinline__ void each(u32 n, Visit visit) {
+        each_pack(n, [&](int p, u32 i) {
+            const R (&pack)[V] = this->pack(p, i);
+            #pragma unroll
+            for (int v = 0; v < V; v++) visit(pack[v]);
+        });
+    }
+};
+
+#define KERNEL extern "C" __global__ void __launch_bounds__(LANES < 128 ? 128 : LANES)

@@ -1,0 +1,102 @@
+//! Kernels that work on rows: how many threads a row has, and what they keep of it; `rows.cu` is what they are made of.
+
+use pagelock_cuda::Launch;
+
+use super::{Constants, count};
+use crate::element::DType;
+use crate::error::Result;
+
+/// Threads of a block, if a row has not more.
+const BLOCK_THREADS: usize = 128;
+const MOST_LANES: usize = 1024;
+
+/// How a kernel goes over rows of some length.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Rows {
+    lanes: usize,
+    packs: usize,
+    pack: usize,
+}
+
+impl Rows {
+    /// Rows of `n` elements, of which a kernel keeps `arrays` in the type that `dtype` computes in; `is_aligned` says
+    /// whether all tensors begin at a multiple of so many bytes.
+    pub(crate) fn new(n: usize, dtype: DType, arrays: usize, is_aligned: impl Fn(usize) -> bool) -> Rows {
+        let fits = |&pack: &usize| n.is_multiple_of(pack) && is_aligned(pack * dtype.size());
+        let pack = [16, 8, 4, 2, 1].into_iter().filter(|pack| pack * dtype.size() <= 16).find(fits).unwrap_or(1);
+        let packs = n.div_ceil(pack).max(1);
+        let narrow = packs.next_power_of_two().min(32);
+        let candidates = [narrow, 64, 128, 256, 512, MOST_LANES].into_iter();
+        let kept = |lanes: usize| packs.div_ceil(lanes) * pack <= most_values(lanes, dtype, arrays);
+        match candidates.filter(|&lanes| lanes >= narrow).find(|&lanes| kept(lanes)) {
+            Some(lanes) => Rows { lanes, packs: packs.div_ceil(lanes), pack },
+            None => Rows { lanes: MOST_LANES, packs: 0, pack },
+        }
+    }
+
+    /// Whether threads have all of a row in registers.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.packs > 0
+    }
+
+    /// Rows of a block.
+    pub(crate) fn of_block(&self) -> usize {
+        (BLOCK_THREADS / self.lanes).max(1)
+    }
+
+    pub(crate) fn constants(&self) -> Constants {
+        Constants::of(&[("LANES", self.lanes as i32), ("PACKS", self.packs as i32), ("V", self.pack as i32)])
+    }
+
+    /// So many blocks.
+    pub(crate) fn launch(&self, op: &'static str, blocks: usize, shared_bytes: usize) -> Result<Launch> {
+        Ok(Launch {
+            grid: [count(op, blocks)? as u32, 1, 1],
+            block: [self.lanes as u32, self.of_block() as u32, 1],
+            shared_bytes: shared_bytes as u32,
+        })
+    }
+}
+
+/// Elements of an array that a thread keeps at most, so that enough threads are at work at once (measured on an H200).
+fn most_values(lanes: usize, dtype: DType, arrays: usize) -> usize {
+    let values = match dtype.size() {
+        2 if arrays == 1 => 32,
+        8 => 8,
+        _ => 16,
+    };
+    if lanes == MOST_LANES && arrays > 2 { values / 2 } else { values }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rows(n: usize, dtype: DType, arrays: usize) -> (usize, usize, usize) {
+        let Rows { lanes, packs, pack } = Rows::new(n, dtype, arrays, |_| true);
+        (lanes, packs, pack)
+    }
+
+    #[test]
+    fn threads_of_a_row_keep_all_of_it_unless_it_is_long() {
+        assert_eq!(rows(10, DType::F32, 1), (8, 1, 2));
+        assert_eq!(rows(768, DType::BF16, 1), (32, 3, 8));
+        assert_eq!(rows(8192, DType::F32, 1), (512, 4, 4));
+        assert_eq!(rows(16_384, DType::F32, 4), (1024, 0, 4));
+        for n in [1, 7, 33, 100, 1000, 1001, 4096, 5000] {
+            for dtype in [DType::F32, DType::F64, DType::BF16] {
+                for arrays in [1, 2, 4] {
+                    let (lanes, packs, pack) = rows(n, dtype, arrays);
+                    assert!(packs == 0 || lanes * packs * pack >= n, "{n} of {dtype}");
+                    assert!(lanes.is_power_of_two() && n.is_multiple_of(pack), "{n} of {dtype}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn packs_begin_where_their_length_allows() {
+        assert_eq!(Rows::new(64, DType::F32, 1, |bytes| bytes <= 4).pack, 1);
+        assert_eq!(Rows::new(64, DType::F32, 1, |bytes| bytes <= 8).pack, 2);
+    }
+}

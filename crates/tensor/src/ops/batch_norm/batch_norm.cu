@@ -1,0 +1,300 @@
+// Normalization of channels, and its gradients.   x: [outer, channels, inner], contiguous.
+//
+// statistics        m = Σ x / N,  q = Σ (x − m)² / N,  u = Σ (x − m)² / (N − 1)      of N = outer · inner elements
+// batch_norm        y = (x − m) · s · w + b,  s = 1 / √(q + eps)                      with RELU: or 0, where that is less
+// sums              Σ g·x̂, Σ g,  x̂ = (x − m) · s                                       with RELU: of the g where y > 0
+// batch_norm_grad   ẋ = s · w · (g − Σ g / N − x̂ · Σ g·x̂ / N)                          if TRAINING, else s · w · g
+//
+// Two ways of cutting the work. PLANES: a block has a channel and a part of the planes [inner] in it, which its threads
+// read in packs of V elements; so V divides `inner`. Else `inner` is 1, and a thread has V neighboring channels and a
+// part of the rows; so V divides `channels`. Grid: blocks of channels × parts (`segments`). What blocks found is combined
+// in a fixed order by `combine_statistics` and `combine_sums`; sizes alone decide who has what: same bits in every run.
+//
+// `cuda.rs` writes PLANES, ACROSS, V, RELU and TRAINING in front of this and of `packs.cu`. Halves are computed in f32.
+
+#define THREADS 256
+#define UNROLL 4 // packs that a thread reads at once
+// Without PLANES: ACROSS threads of a block have neighboring channels, and there are so many rows of such threads.
+#define DOWN (THREADS / ACROSS)
+
+struct Geometry { u64 outer, channels, inner; };
+
+// The part of `n` that this block has.
+INLINE u64 segment_start(u64 n, u32 segment) { return n / gridDim.y * segment + min(u64(segment), n % gridDim.y); }
+
+// Channels of a thread: one of a whole block, or V of its own.
+#define OWN (PLANES ? 1 : V)
+INLINE u64 first_channel() { return PLANES ? blockIdx.x : (u64(blockIdx.x) * ACROSS + threadIdx.x % ACROSS) * V; }
+// The one that number v of a pack belongs to.
+#define OF(v) (PLANES ? 0 : (v))
+
+// Calls visit(places, count) for the packs of this thread, up to UNROLL at once: where they begin.
+template <typename Visit> INLINE void each_packs(const Geometry& g, Visit visit) {
+    u64 at[UNROLL];
+    u64 begin = segment_start(g.outer, blockIdx.y), end = segment_start(g.outer, blockIdx.y + 1);
+#if PLANES
+    u64 plane = g.inner, stride = g.channels * plane;
+    u32 packs = plane / V, step_samples = THREADS / packs, step = THREADS % packs;
+    u64 sample = begin + threadIdx.x / packs;
+    u32 pack = threadIdx.x % packs;
+    const u64 base = blockIdx.x * plane;
+    while (sample < end) {
+        int count = 0;
+        #pragma unroll
+        for (int k = 0; k < UNROLL; k++) {
+            at[k] = sample * stride + base + u64(pack) * V;
+            count += sample < end;
+            sample += step_samples, pack += step;
+            if (pack >= packs) pack -= packs, sample++;
+        }
+        visit(at, count);
+    }
+#else
+    u64 channel = first_channel();
+    if (channel >= g.channels) return;
+    for (u64 row = begin + threadIdx.x / ACROSS; row < end; row += DOWN * UNROLL) {
+        int count = 0;
+        #pragma unroll
+        for (int k = 0; k < UNROLL; k++) {
+            u64 here = row + k * DOWN;
+            at[k] = here * g.channels + channel;
+            count += here < end;
+        }
+        visit(at, count);
+    }
+#endif
+}
+
+#if defined(KERNEL_statistics) || defined(KERNEL_combine_statistics)
+// How many numbers, their mean, and the sum of their squared deviations from it (Chan, Golub and LeVeque 1979).
+struct Moments { R count, mean, squares; };
+INLINE Moments both(Moments a, Moments b) {
+    R count = a.count + b.count, part = count > 0 ? b.count / count : R(0), d = b.mean - a.mean;
+    return {count, a.mean + d * part, a.squares + b.squares + d * d * (a.count * part)};
+}
+INLINE Moments from_lane(Moments m, u32 other) {
+    return {from_lane(m.count, other), from_lane(m.mean, other), from_lane(m.squares, other)};
+}
+// Halves are combined with halves, so that all lanes get the same.
+INLINE Moments of_warp(Moments m) {
+    for (u32 other = WARP / 2; other > 0; other /= 2) {
+        Moments there = from_lane(m, other);
+        m = threadIdx.x & other ? both(there, m) : both(m, there);
+    }
+    return m;
+}
+#endif
+#ifdef KERNEL_statistics
+// partial[channel, segment]
+extern "C" __global__ void __launch_bounds__(THREADS) statistics(Moments* partial, const T* x, Geometry g) {
+    R seen = 0, means[OWN] = {}, squares[OWN] = {};
+    each_packs(g, [&](const u64 (&at)[UNROLL], int n) {
+        R values[UNROLL][V];
+        #pragma unroll
+        for (int k = 0; k < UNROLL; k++)
+            if (k < n) read_pack(x + at[k], values[k]);
+        // These few by themselves, in two passes, then together with those seen so far.
+        R count = PLANES ? n * V : n, one = R(1) / count;
+        R part = count / (seen + count), weight = seen * part;
+        seen += count;
+        #pragma unroll
+        for (int own = 0; own < OWN; own++) {
+            R sum = 0, here = 0;
+            #pragma unroll
+            for (int k = 0; k < UNROLL; k++)
+                #pragma unroll
+                for (int v = own; v < V; v += OWN)
+                    if (k < n) sum += values[k][v];
+            R mean = sum * one, d = mean - means[own];
+            #pragma unroll
+            for (int k = 0; k < UNROLL; k++)
+                #pragma unroll
+                for (int v = own; v < V; v += OWN)
+                    if (k < n) here = multiply_add(values[k][v] - mean, values[k][v] - mean, here);
+            squares[own] += multiply_add(d * d, weight, here);
+            means[own] = multiply_add(d, part, means[own]);
+        }
+    });
+#if PLANES
+    __shared__ Moments parts[THREADS / WARP];
+    Moments m = of_warp({seen, means[0], squares[0]});
+    if (threadIdx.x % WARP == 0) parts[threadIdx.x / WARP] = m;
+    __syncthreads();
+    if (threadIdx.x > 0) return;
+    for (int warp = 1; warp < THREADS / WARP; warp++) m = both(m, parts[warp]);
+    partial[u64(blockIdx.x) * gridDim.y + blockIdx.y] = m;
+#else
+    __shared__ Moments parts[DOWN][ACROSS];
+    for (int v = 0; v < V; v++) {
+        parts[threadIdx.x / ACROSS][threadIdx.x % ACROSS] = {seen, means[v], squares[v]};
+        __syncthreads();
+        u64 channel = first_channel() + v;
+        if (threadIdx.x < ACROSS && channel < g.channels) {
+            Moments m = parts[0][threadIdx.x];
+            for (int down = 1; down < DOWN; down++) m = both(m, parts[down][threadIdx.x]);
+            partial[channel * gridDim.y + blockIdx.y] = m;
+        }
+        __syncthreads();
+    }
+#endif
+}
+#endif
+#ifdef KERNEL_combine_statistics
+// y: [3, channels]: m, q and u.   A warp for each channel, 8 to a block.
+extern "C" __global__ void __launch_bounds__(THREADS) combine_statistics(R* y, const Moments* partial, u64 channels, u32 segments) {
+    u64 channel = u64(blockIdx.x) * (THREADS / WARP) + threadIdx.x / WARP;
+    if (channel >= channels) return;
+    Moments m = {};
+    for (u32 s = threadIdx.x % WARP; s < segments; s += WARP) m = both(m, partial[channel * segments + s]);
+    m = of_warp(m);
+    if (threadIdx.x % WARP > 0) return;
+    y[channel] = m.mean;
+    y[channels + channel] = m.squares / m.count;
+    y[2 * channels + channel] = m.squares / (m.count - R(1));
+}
+#endif
+
+#if defined(KERNEL_batch_norm) || defined(KERNEL_sums) || defined(KERNEL_batch_norm_grad)
+// What a channel's elements are changed by.
+struct Change {
+    R mean, scale, weight, bias;
+
+    __device__ __forceinline__ Change() {}
+    __device__ __forceinline__ Change(const R* statistics, const T* w, const T* b, u64 channels, u64 channel, R eps) {
+        mean = statistics[channel];
+        scale = R(1) / sqrt(statistics[channels + channel] + eps);
+        weight = w ? real(w[channel]) : R(1);
+        bias = b ? real(b[channel]) : R(0);
+    }
+    __device__ __forceinline__ R normal(R x) const { return (x - mean) * scale; }
+    __device__ __forceinline__ R out(R x) const { return multiply_add(normal(x), weight, bias); }
+    // The gradient of what `out` gives, from that of the result.
+    __device__ __forceinline__ R grad(R x, R g) const { return RELU && !(out(x) > 0) ? R(0) : g; }
+};
+INLINE void changes_of(Change (&change)[OWN], const R* statistics, const T* w, const T* b, const Geometry& g, R eps) {
+    u64 channel = first_channel();
+    #pragma unroll
+    for (int own = 0; own < OWN; own++)
+        change[own] = Change(statistics, w, b, g.channels, min(channel + own, g.channels - 1), eps);
+}
+#endif
+#ifdef KERNEL_batch_norm
+extern "C" __global__ void __launch_bounds__(THREADS)
+batch_norm(T* y, const T* x, const T* w, const T* b, const R* statistics, Geometry g, u64 eps) {
+    Change change[OWN];
+    changes_of(change, statistics, w, b, g, constant(eps));
+    each_packs(g, [&](const u64 (&at)[UNROLL], int n) {
+        R values[UNROLL][V];
+        #pragma unroll
+        for (int k = 0; k < UNROLL; k++)
+            if (k < n) read_pack(x + at[k], values[k]);
+        #pragma unroll
+        for (int k = 0; k < UNROLL; k++)
+            if (k < n) {
+                #pragma unroll
+                for (int v = 0; v < V; v++) {
+                    R out = change[OF(v)].out(values[k][v]);
+                    values[k][v] = RELU && out < 0 ? R(0) : out;
+                }
+                write_pack(y + at[k], values[k]);
+            }
+    });
+}
+#endif
+#ifdef KERNEL_sums
+// partial[2, channel, segment]
+extern "C" __global__ void __launch_bounds__(THREADS)
+sums(R* partial, const T* x, const T* grad, const T* w, const T* b, const R* statistics, Geometry g, u64 eps) {
+    Change change[OWN];
+    changes_of(change, statistics, w, b, g, constant(eps));
+    R all[2][OWN] = {};
+    each_packs(g, [&](const u64 (&at)[UNROLL], int n) {
+        R values[UNROLL][V], grads[UNROLL][V];
+        #pragma unroll
+        for (int k = 0; k < UNROLL; k++)
+            if (k < n) read_pack(x + at[k], values[k]), read_pack(grad + at[k], grads[k]);
+        #pragma unroll
+        for (int own = 0; own < OWN; own++) {
+            R dot = 0, sum = 0; // of a few, before they meet the many
+            #pragma unroll
+            for (int k = 0; k < UNROLL; k++)
+                #pragma unroll
+                for (int v = own; v < V; v += OWN)
+                    if (k < n) {
+                        R d = change[own].grad(values[k][v], grads[k][v]);
+                        dot = multiply_add(d, change[own].normal(values[k][v]), dot);
+                        sum += d;
+                    }
+            all[0][own] += dot, all[1][own] += sum;
+        }
+    });
+    u64 kinds = g.channels * gridDim.y;
+#if PLANES
+    __shared__ R parts[2][THREADS / WARP];
+    for (int kind = 0; kind < 2; kind++) {
+        R sum = sum_of_lanes(all[kind][0], WARP);
+        if (threadIdx.x % WARP == 0) parts[kind][threadIdx.x / WARP] = sum;
+    }
+    __syncthreads();
+    if (threadIdx.x >= 2) return;
+    R sum = parts[threadIdx.x][0];
+    for (int warp = 1; warp < THREADS / WARP; warp++) sum += parts[threadIdx.x][warp];
+    partial[threadIdx.x * kinds + u64(blockIdx.x) * gridDim.y + blockIdx.y] = sum;
+#else
+    __shared__ R parts[2][DOWN][ACROSS];
+    for (int v = 0; v < V; v++) {
+        for (int kind = 0; kind < 2; kind++) parts[kind][threadIdx.x / ACROSS][threadIdx.x % ACROSS] = all[kind][v];
+        __syncthreads();
+        u64 channel = first_channel() + v;
+        u32 kind = threadIdx.x / ACROSS;
+        if (kind < 2 && channel < g.channels) { // there are at least two rows of threads
+            R sum = parts[kind][0][threadIdx.x % ACROSS];
+            for (int down = 1; down < DOWN; down++) sum += parts[kind][down][threadIdx.x % ACROSS];
+            partial[kind * kinds + channel * gridDim.y + blockIdx.y] = sum;
+        }
+        __syncthreads();
+    }
+#endif
+}
+#endif
+#ifdef KERNEL_combine_sums
+// y[i] = Σ partial[i, segment] for i < n.   A warp for each, 8 to a block.
+extern "C" __global__ void __launch_bounds__(THREADS) combine_sums(R* y, const R* partial, u64 n, u32 segments) {
+    u64 i = u64(blockIdx.x) * (THREADS / WARP) + threadIdx.x / WARP;
+    if (i >= n) return;
+    R sum = 0;
+    for (u32 s = threadIdx.x % WARP; s < segments; s += WARP) sum += partial[i * segments + s];
+    sum = sum_of_lanes(sum, WARP);
+    if (threadIdx.x % WARP == 0) y[i] = sum;
+}
+#endif
+#ifdef KERNEL_batch_norm_grad
+extern "C" __global__ void __launch_bounds__(THREADS)
+batch_norm_grad(T* dx, const T* x, const T* grad, const T* w, const T* b, const R* statistics, const R* sums, Geometry g, u64 eps) {
+    Change change[OWN];
+    changes_of(change, statistics, w, b, g, constant(eps));
+    R dot[OWN], sum[OWN];
+    for (int own = 0; own < OWN; own++) {
+        u64 channel = min(first_channel() + own, g.channels - 1);
+        R count = TRAINING ? R(g.outer * g.inner) : R(1);
+        dot[own] = TRAINING ? sums[channel] / count : R(0), sum[own] = TRAINING ? sums[g.channels + channel] / count : R(0);
+    }
+    each_packs(g, [&](const u64 (&at)[UNROLL], int n) {
+        R values[UNROLL][V], grads[UNROLL][V];
+        #pragma unroll
+        for (int k = 0; k < UNROLL; k++)
+            if (k < n) read_pack(x + at[k], values[k]), read_pack(grad + at[k], grads[k]);
+        #pragma unroll
+        for (int k = 0; k < UNROLL; k++)
+            if (k < n) {
+                #pragma unroll
+                for (int v = 0; v < V; v++) {
+                    const Change& c = change[OF(v)];
+                    R x = values[k][v], d = c.grad(x, grads[k][v]);
+                    values[k][v] = c.scale * c.weight * (TRAINING ? d - sum[OF(v)] - c.normal(x) * dot[OF(v)] : d);
+                }
+                write_pack(dx + at[k], values[k]);
+            }
+    });
+}
+#endif

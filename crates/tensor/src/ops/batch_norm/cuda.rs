@@ -1,0 +1,185 @@
+//! Batch normalization on a device: the kernels of `batch_norm.cu`, and how work is cut for them.
+
+use bytemuck::{Pod, Zeroable};
+use pagelock_cuda::{Argument, Launch};
+
+use super::{Channels, Normalization};
+use crate::cuda::{Code, Constants, CudaDevice, CudaOut, CudaView, count};
+use crate::element::DType;
+use crate::error::{Error, Result};
+
+static CODE: Code = Code {
+    name: "batch_norm",
+    text: concat!(
+        include_str!("../../cuda/sums.cu"),
+        include_str!("../../cuda/packs.cu"),
+        include_str!("batch_norm.cu")
+    ),
+};
+
+/// `THREADS`, and packs that they read at once, of `batch_norm.cu`.
+const THREADS: usize = 256;
+const UNROLL: usize = 4;
+/// Blocks that keep any GPU of today busy, a few times over. A constant: results must not depend on the device.
+const ENOUGH_BLOCKS: usize = 2048;
+const MOST_SEGMENTS: usize = 512;
+const NULL: Argument<'static> = Argument::Value(&[0; 8]);
+
+/// `Geometry` of `batch_norm.cu`.
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct Geometry {
+    outer: u64,
+    channels: u64,
+    inner: u64,
+}
+
+/// How the work of a kernel is cut.
+struct Plan {
+    geometry: Geometry,
+    /// Whether a block has a channel; else a thread has some.
+    planes: bool,
+    across: usize,
+    pack: usize,
+    blocks: usize,
+    segments: usize,
+}
+
+impl Plan {
+    fn new(channels: Channels, dtype: DType, is_aligned: impl Fn(usize) -> bool) -> Plan {
+        let Channels { outer, channels, inner } = channels;
+        let planes = inner > 1;
+        let neighbors = if planes { inner } else { channels };
+        // Threads with channels of their own keep a lot of each.
+        let most_bytes = if planes || dtype.size() > 2 { 16 } else { 8 };
+        let fits = |&pack: &usize| neighbors.is_multiple_of(pack) && is_aligned(pack * dtype.size());
+        let pack = [8, 4, 2, 1].into_iter().filter(|pack| pack * dtype.size() <= most_bytes).find(fits).unwrap_or(1);
+        let across = (channels / pack).next_power_of_two().min(32);
+        let blocks = if planes { channels } else { channels.div_ceil(across * pack) };
+        let of_block = if planes { THREADS * UNROLL * pack / inner } else { THREADS * UNROLL / across };
+        let most = outer.div_ceil(of_block.max(1)).min(MOST_SEGMENTS);
+        let segments = (ENOUGH_BLOCKS / blocks).clamp(1, most.max(1));
+        let geometry = Geometry { outer: outer as u64, channels: channels as u64, inner: inner as u64 };
+        Plan { geometry, planes, across, pack, blocks, segments }
+    }
+
+    fn constants(&self, relu: bool, training: bool) -> Constants {
+        Constants::of(&[
+            ("PLANES", self.planes.into()),
+            ("ACROSS", self.across as i32),
+            ("V", self.pack as i32),
+            ("RELU", relu.into()),
+            ("TRAINING", training.into()),
+        ])
+    }
+
+    fn launch(&self, op: &'static str) -> Result<Launch> {
+        let grid = [count(op, self.blocks)? as u32, self.segments as u32, 1];
+        Ok(Launch { grid, ..Launch::covering(1, THREADS as u32) })
+    }
+
+    /// A warp for each of `n` results.
+    fn combining(op: &'static str, n: usize) -> Result<Launch> {
+        count(op, n * 32)?;
+        Ok(Launch::covering(n * 32, THREADS as u32))
+    }
+
+    fn geometry(&self) -> Argument<'_> {
+        Argument::Value(bytemuck::bytes_of(&self.geometry))
+    }
+
+    fn segments(&self) -> [u8; 4] {
+        (self.segments as u32).to_ne_bytes()
+    }
+}
+
+/// Means, variances and unbiased variances of all channels.
+pub(super) fn statistics(device: &CudaDevice, channels: Channels, x: CudaView<'_>, mut out: CudaOut<'_>) -> Result<()> {
+    let (op, dtype) = ("batch_norm", x.dtype());
+    let failed = |source| Error::cuda(op, source);
+    let plan = Plan::new(channels, dtype, |bytes| x.is_aligned(bytes));
+    let n_moments = channels.channels * plan.segments;
+    let mut partial = device.stream().allocate::<u8>(n_moments * 3 * out.dtype().size()).map_err(failed)?;
+    let constants = plan.constants(false, true);
+    let arguments = [Argument::Write(partial.view_mut()), x.argument(), plan.geometry()];
+    let kernel = ([dtype; 2], "statistics");
+    // SAFETY: the kernel takes these; x has outer · channels · inner elements, `partial` three numbers for each channel
+    // and segment.
+    unsafe { CODE.launch_for(device, op, kernel, constants, plan.launch(op)?, &arguments) }?;
+    let (n, segments) = ((channels.channels as u64).to_ne_bytes(), plan.segments());
+    let [n, segments] = [&n[..], &segments].map(Argument::Value);
+    let arguments = [out.argument(), Argument::Read(partial.view()), n, segments];
+    let (kernel, launch) = (([dtype; 2], "combine_statistics"), Plan::combining(op, channels.channels)?);
+    // SAFETY: the kernel takes these; `out` has three numbers for each channel.
+    unsafe { CODE.launch_for(device, op, kernel, constants, launch, &arguments) }
+}
+
+/// Weight and bias, as far as there are any.
+fn parameters<'a>(inputs: &[CudaView<'a>]) -> [Argument<'a>; 2] {
+    [0, 1].map(|i| inputs.get(i).map_or(NULL, CudaView::argument))
+}
+
+/// The result; `inputs` are `x`, weight and bias.
+pub(super) fn forward(
+    device: &CudaDevice,
+    rule: Normalization,
+    statistics: CudaView<'_>,
+    inputs: &[CudaView<'_>],
+    mut out: CudaOut<'_>,
+) -> Result<()> {
+    let (op, x) = ("batch_norm", inputs[0]);
+    let plan = Plan::new(rule.channels, x.dtype(), |bytes| x.is_aligned(bytes) && out.is_aligned(bytes));
+    let (eps, [weight, bias]) = (rule.eps.to_ne_bytes(), parameters(&inputs[1..]));
+    let eps = Argument::Value(&eps);
+    let arguments = [out.argument(), x.argument(), weight, bias, statistics.argument(), plan.geometry(), eps];
+    let (kernel, constants) = (([x.dtype(); 2], "batch_norm"), plan.constants(rule.relu, rule.training));
+    // SAFETY: the kernel takes these; x and out have outer · channels · inner elements, the others some for each channel.
+    unsafe { CODE.launch_for(device, op, kernel, constants, plan.launch(op)?, &arguments) }
+}
+
+/// Σ g·x̂ and Σ g of each channel; `inputs` are `x`, the gradient of the result, weight and bias.
+pub(super) fn sums(
+    device: &CudaDevice,
+    rule: Normalization,
+    statistics: CudaView<'_>,
+    inputs: &[CudaView<'_>],
+    mut out: CudaOut<'_>,
+) -> Result<()> {
+    let (op, x, grad) = ("batch_norm's gradient", inputs[0], inputs[1]);
+    let failed = |source| Error::cuda(op, source);
+    let plan = Plan::new(rule.channels, x.dtype(), |bytes| x.is_aligned(bytes) && grad.is_aligned(bytes));
+    let n_sums = 2 * rule.channels.channels;
+    let mut partial = device.stream().allocate::<u8>(n_sums * plan.segments * out.dtype().size()).map_err(failed)?;
+    let (eps, [weight, bias]) = (rule.eps.to_ne_bytes(), parameters(&inputs[2..]));
+    let (to, eps) = (Argument::Write(partial.view_mut()), Argument::Value(&eps));
+    let arguments = [to, x.argument(), grad.argument(), weight, bias, statistics.argument(), plan.geometry(), eps];
+    let (kernel, constants) = (([x.dtype(); 2], "sums"), plan.constants(rule.relu, rule.training));
+    // SAFETY: as in `forward`; the gradient is as large as x, `partial` has two numbers for each channel and segment.
+    unsafe { CODE.launch_for(device, op, kernel, constants, plan.launch(op)?, &arguments) }?;
+    let (n, segments) = ((n_sums as u64).to_ne_bytes(), plan.segments());
+    let [n, segments] = [&n[..], &segments].map(Argument::Value);
+    let arguments = [out.argument(), Argument::Read(partial.view()), n, segments];
+    let (kernel, launch) = (([x.dtype(); 2], "combine_sums"), Plan::combining(op, n_sums)?);
+    // SAFETY: the kernel takes these; `out` has two numbers for each channel.
+    unsafe { CODE.launch_for(device, op, kernel, constants, launch, &arguments) }
+}
+
+/// The gradient of `x`; `inputs` are `x`, the gradient of the result, weight and bias.
+pub(super) fn grad(
+    device: &CudaDevice,
+    rule: Normalization,
+    [statistics, sums]: [CudaView<'_>; 2],
+    inputs: &[CudaView<'_>],
+    mut out: CudaOut<'_>,
+) -> Result<()> {
+    let (op, x, grad) = ("batch_norm's gradient", inputs[0], inputs[1]);
+    let all_aligned = |bytes| out.is_aligned(bytes) && inputs[..2].iter().all(|input| input.is_aligned(bytes));
+    let plan = Plan::new(rule.channels, x.dtype(), all_aligned);
+    let (eps, [weight, bias]) = (rule.eps.to_ne_bytes(), parameters(&inputs[2..]));
+    let (geometry, eps) = (plan.geometry(), Argument::Value(&eps));
+    let [statistics, sums] = [statistics, sums].map(|numbers| numbers.argument());
+    let arguments = [out.argument(), x.argument(), grad.argument(), weight, bias, statistics, sums, geometry, eps];
+    let (kernel, constants) = (([x.dtype(); 2], "batch_norm_grad"), plan.constants(rule.relu, rule.training));
+    // SAFETY: as in `sums`; `out` is as large as x.
+    unsafe { CODE.launch_for(device, op, kernel, constants, plan.launch(op)?, &arguments) }
+}

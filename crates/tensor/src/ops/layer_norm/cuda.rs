@@ -1,0 +1,111 @@
+//! Layer normalization on a device: the kernels of `layer_norm.cu`, one for the result and one for each gradient.
+
+use pagelock_cuda::Argument;
+
+use crate::cuda::{Arguments, Code, CudaDevice, CudaOut, CudaView, Rows, count};
+use crate::element::DType;
+use crate::error::{Error, Result};
+
+static CODE: Code = Code {
+    name: "layer_norm",
+    text: concat!(
+        include_str!("../../cuda/sums.cu"),
+        include_str!("../../cuda/packs.cu"),
+        include_str!("../../cuda/rows.cu"),
+        include_str!("layer_norm.cu")
+    ),
+};
+
+/// Blocks that add up gradients of parameters: a constant, since sums must not depend on the device.
+const SUMMING_BLOCKS: usize = 256;
+/// Columns of a block of `layer_norm_parameters`.
+const BLOCK_COLUMNS: usize = 32;
+const NULL: Argument<'static> = Argument::Value(&[0; 8]);
+
+fn argument<'a>(x: Option<&CudaView<'a>>) -> Argument<'a> {
+    x.map_or(NULL, CudaView::argument)
+}
+
+/// The result, for rows of `n` elements of `x`; `parameters` are the weight and the bias, as far as there are any.
+pub(super) fn forward(
+    device: &CudaDevice,
+    (n, eps): (usize, u64),
+    x: CudaView<'_>,
+    parameters: &[CudaView<'_>],
+    mut out: CudaOut<'_>,
+) -> Result<()> {
+    let (op, rows) = ("layer_norm", out.shape().elements() / n);
+    let all = || std::iter::once(&x).chain(parameters);
+    let plan = Rows::new(n, x.dtype(), 1, |bytes| out.is_aligned(bytes) && all().all(|x| x.is_aligned(bytes)));
+    let launch = plan.launch(op, rows.div_ceil(plan.of_block()), 0)?;
+    let (rows, n, eps) = ((rows as u64).to_ne_bytes(), count(op, n)?.to_ne_bytes(), eps.to_ne_bytes());
+    let [rows, n, eps] = [&rows[..], &n, &eps].map(Argument::Value);
+    let types = [x.dtype(); 2];
+    let (weight, bias) = (argument(parameters.first()), argument(parameters.get(1)));
+    let arguments = [out.argument(), x.argument(), weight, bias, rows, n, eps];
+    // SAFETY: the kernel takes these; x and out have rows · n elements, the parameters n, and packs begin where they may.
+    unsafe { CODE.launch_for(device, op, (types, "layer_norm"), plan.constants(), launch, &arguments) }
+}
+
+/// The gradient of `x`.
+pub(super) fn grad(
+    device: &CudaDevice,
+    (n, eps): (usize, u64),
+    [x, grad]: [CudaView<'_>; 2],
+    weight: Option<CudaView<'_>>,
+    mut out: CudaOut<'_>,
+) -> Result<()> {
+    let (op, rows) = ("layer_norm's gradient", out.shape().elements() / n);
+    let all = || [&x, &grad].into_iter().chain(&weight);
+    let plan = Rows::new(n, x.dtype(), 2, |bytes| out.is_aligned(bytes) && all().all(|x| x.is_aligned(bytes)));
+    let launch = plan.launch(op, rows.div_ceil(plan.of_block()), 0)?;
+    let (rows, n, eps) = ((rows as u64).to_ne_bytes(), count(op, n)?.to_ne_bytes(), eps.to_ne_bytes());
+    let [rows, n, eps] = [&rows[..], &n, &eps].map(Argument::Value);
+    let types = [x.dtype(); 2];
+    let arguments = [out.argument(), x.argument(), grad.argument(), argument(weight.as_ref()), rows, n, eps];
+    // SAFETY: as in `forward`; the gradient is as large as x.
+    unsafe { CODE.launch_for(device, op, (types, "layer_norm_grad"), plan.constants(), launch, &arguments) }
+}
+
+/// How rows are added up, if that is possible: only as long as threads keep them.
+fn summing(n: usize, dtype: DType, is_aligned: impl Fn(usize) -> bool) -> Option<Rows> {
+    Some(Rows::new(n, dtype, 4, is_aligned)).filter(Rows::is_kept)
+}
+
+/// Whether [`parameter_grads`] takes rows of `n` elements.
+pub(super) fn can_sum(n: usize, dtype: DType) -> bool {
+    summing(n, dtype, |bytes| bytes <= dtype.size()).is_some()
+}
+
+/// The gradients of weight and bias, one after the other.
+pub(super) fn parameter_grads(
+    device: &CudaDevice,
+    (n, eps): (usize, u64),
+    [x, grad]: [CudaView<'_>; 2],
+    mut out: CudaOut<'_>,
+) -> Result<()> {
+    let (op, dtype, rows) = ("layer_norm's gradient", x.dtype(), x.shape().elements() / n);
+    let aligned = |bytes| x.is_aligned(bytes) && grad.is_aligned(bytes);
+    let plan = summing(n, dtype, aligned).unwrap_or_else(|| unreachable!("`can_sum` was asked"));
+    let failed = |source| Error::cuda(op, source);
+    let (blocks, real_bytes) = (rows.div_ceil(plan.of_block()).min(SUMMING_BLOCKS), dtype.computing().size());
+    let mut partial = device.stream().allocate::<u8>(blocks * 2 * n * real_bytes).map_err(failed)?;
+    let launch = plan.launch(op, blocks, if plan.of_block() > 1 { 2 * n * real_bytes } else { 0 })?;
+    let (rows, row_len, eps) = ((rows as u64).to_ne_bytes(), count(op, n)?.to_ne_bytes(), eps.to_ne_bytes());
+    let [rows, row_len, eps] = [&rows[..], &row_len, &eps].map(Argument::Value);
+    let arguments = [Argument::Write(partial.view_mut()), x.argument(), grad.argument(), rows, row_len, eps];
+    // SAFETY: as in `forward`; `partial` has 2 · n numbers for each block, its shared memory as many, where rows share it.
+    unsafe { CODE.launch_for(device, op, ([dtype; 2], "layer_norm_sums"), plan.constants(), launch, &arguments) }?;
+
+    let columns = (count(op, 2 * n)? as u32).to_ne_bytes();
+    let blocks = (blocks as u32).to_ne_bytes();
+    let [blocks, columns] = [&blocks, &columns].map(|number| Argument::Value(number));
+    let arguments = Arguments::of([out.argument(), Argument::Read(partial.view()), blocks, columns].into_iter());
+    let launch = pagelock_cuda::Launch {
+        grid: [(2 * n).div_ceil(BLOCK_COLUMNS) as u32, 1, 1],
+        ..pagelock_cuda::Launch::covering(1, 256)
+    };
+    let kernel = ([dtype; 2], "layer_norm_parameters");
+    // SAFETY: the kernel takes these; `out` has 2 · n elements.
+    unsafe { CODE.launch_for(device, op, kernel, plan.constants(), launch, arguments.get()) }
+}

@@ -1,0 +1,257 @@
+//! Layer normalization: rows with mean 0 and variance 1, and its gradients.
+//!
+//! The gradients are operations of their own where only their numbers are wanted; where they are differentiated again,
+//! they are made of other operations.
+
+mod cuda;
+
+use crate::autograd::{Saved, is_grad_enabled};
+use crate::cpu::{self, CpuView};
+use crate::cuda::{CudaDevice, CudaOut, CudaView, constant};
+use crate::device::Device;
+use crate::element::{Element, Float};
+use crate::error::{Error, Result};
+use crate::op::{Inputs, Op, Saves, apply, per_type};
+use crate::shape::{IntoShape, MAX_RANK, Shape};
+use crate::tensor::Tensor;
+
+const OP: &str = "layer_norm";
+
+impl<T: Float> Tensor<T> {
+    /// (x − mean) / √(variance + eps) · weight + bias, where mean and variance (of all elements, without Bessel's
+    /// correction) are those of the last dimensions, which have the sizes `normalized`.
+    ///
+    /// - `self`: `[.., normalized]`
+    /// - `weight`, `bias`: `normalized`; without them, 1 and 0
+    ///
+    /// ```
+    /// # use pagelock_tensor::Tensor;
+    /// let x = Tensor::new([[1.0, 3.0], [0.0, 100.0]])?;
+    /// assert_eq!(format!("{:.2}", x.layer_norm([2], None, None, 0.0)?), "tensor([[-1.00,  1.00],\n        [-1.00,  1.00]])");
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::WrongShape`] if the last dimensions are not `normalized`, or weight and bias do not have this shape.
+    pub fn layer_norm(
+        &self,
+        normalized: impl IntoShape,
+        weight: Option<&Tensor<T>>,
+        bias: Option<&Tensor<T>>,
+        eps: f64,
+    ) -> Result<Tensor<T>> {
+        let op = LayerNorm { normalized: normalized.into_shape()?, eps };
+        match (weight, bias) {
+            (None, None) => apply(op, [self]),
+            (Some(weight), None) => apply(op, [self, weight]),
+            (Some(weight), Some(bias)) => apply(op, [self, weight, bias]),
+            (None, Some(bias)) => {
+                op.check(self.shape(), &[&op.normalized, bias.shape()])?;
+                apply(op, [self, &bias.ones_like()?, bias])
+            }
+        }
+    }
+}
+
+/// Of the input; of input and weight; of input, weight and bias.
+#[derive(Clone, Copy)]
+struct LayerNorm {
+    normalized: Shape,
+    eps: f64,
+}
+
+impl LayerNorm {
+    /// Elements of a row.
+    fn row_len(&self) -> usize {
+        self.normalized.elements()
+    }
+
+    fn eps<T: Float>(&self) -> T::Real {
+        T::Real::from_f64(self.eps)
+    }
+
+    /// What kernels of a device are told: elements of a row, and the bytes of `eps`.
+    fn numbers<T: Float>(&self) -> (usize, u64) {
+        (self.row_len(), constant(self.eps::<T>()))
+    }
+
+    fn check(&self, x: &Shape, parameters: &[&Shape]) -> Result<()> {
+        if self.normalized.rank() == 0 || !x.ends_with(&self.normalized) {
+            let expected = format!("its last sizes must be those to normalize, {}; reshape it", self.normalized);
+            return Err(Error::WrongShape { op: OP, operand: "the input", shape: *x, expected });
+        }
+        for (operand, shape) in ["the weight", "the bias"].into_iter().zip(parameters) {
+            if **shape != self.normalized {
+                let expected = format!("it must have the sizes to normalize, {}", self.normalized);
+                return Err(Error::WrongShape { op: OP, operand, shape: **shape, expected });
+            }
+        }
+        Ok(())
+    }
+
+    /// The gradients of input, weight and bias as results of other operations.
+    fn composed<T: Float>(
+        &self,
+        x: &Tensor<T>,
+        weight: Option<&Tensor<T>>,
+        grad: &Tensor<T>,
+    ) -> Result<[Tensor<T>; 3]> {
+        let (rows, n) = (x.len() / self.row_len().max(1), self.row_len());
+        let [flat_x, flat_grad] = [x.reshape_to(Shape::new(&[rows, n])?)?, grad.reshape_to(Shape::new(&[rows, n])?)?];
+        let centered = flat_x.sub(&flat_x.mean_keepdim(1)?)?;
+        let variance = centered.mul(&centered)?.mean_keepdim(1)?;
+        let factor = variance.add_scalar(T::from_f64(self.eps))?.pow(-0.5)?;
+        let normal = centered.mul(&factor)?;
+        let weighted = match weight {
+            Some(weight) => flat_grad.mul(&weight.reshape_to(Shape::new(&[n])?)?)?,
+            None => flat_grad.clone(),
+        };
+        let of_mean = weighted.sub(&weighted.mean_keepdim(1)?)?;
+        let of_scale = normal.mul(&weighted.mul(&normal)?.mean_keepdim(1)?)?;
+        let x_grad = of_mean.sub(&of_scale)?.mul(&factor)?.reshape_to(*x.shape())?;
+        let weight_grad = flat_grad.mul(&normal)?.sum(0)?.reshape_to(self.normalized)?;
+        Ok([x_grad, weight_grad, flat_grad.sum(0)?.reshape_to(self.normalized)?])
+    }
+
+    /// The gradients of weight and bias in operations, for rows that no kernel adds up.
+    fn are_summed_by_kernel<T: Float>(&self, x: &Tensor<T>) -> bool {
+        match x.storage().device() {
+            Device::Cpu => true,
+            Device::Cuda(_) => cuda::can_sum(self.row_len(), T::DTYPE),
+        }
+    }
+
+    /// The gradients of `N` inputs: input, weight, bias.
+    fn gradients<T: Float, const N: usize>(
+        &self,
+        saved: &Saved<'_, T, T, N>,
+        grad: &Tensor<T>,
+    ) -> Result<[Option<Tensor<T>>; N]> {
+        let (x, weight) = (saved.input(0), (N > 1).then(|| saved.input(1)));
+        let wants_parameters = (1..N).any(|i| saved.needs(i));
+        if is_grad_enabled() || x.is_empty() || (wants_parameters && !self.are_summed_by_kernel(x)) {
+            let mut grads = self.composed(x, weight, grad)?.map(Some).into_iter();
+            return Ok(std::array::from_fn(|i| grads.next().flatten().filter(|_| saved.needs(i))));
+        }
+        let x_grad = saved.grad_of(0, || match weight {
+            Some(weight) => apply(InputGrad(*self), [x, grad, weight]),
+            None => apply(InputGrad(*self), [x, grad]),
+        })?;
+        let sums = wants_parameters.then(|| apply(ParameterGrads(*self), [x, grad])).transpose()?;
+        let mut grads = [x_grad, None, None];
+        for (i, grad) in grads.iter_mut().enumerate().take(N).skip(1) {
+            if let (true, Some(sums)) = (saved.needs(i), &sums) {
+                *grad = Some(sums.select(0, i as isize - 1)?);
+            }
+        }
+        let mut grads = grads.into_iter();
+        Ok(std::array::from_fn(|_| grads.next().flatten()))
+    }
+}
+
+macro_rules! layer_norm {
+    ($($n:literal)+) => {$(
+        per_type! { LayerNorm[$n]: Float }
+
+        impl<T: Float> Op<T, $n> for LayerNorm {
+            type Out = T;
+            const NAME: &'static str = OP;
+            const SAVES: Saves = Saves::Inputs;
+            const INPUTS: Inputs = Inputs::WithoutGaps;
+
+            fn out_shape(&self, inputs: [&Shape; $n]) -> Result<Shape> {
+                self.check(inputs[0], &inputs[1..])?;
+                Ok(*inputs[0])
+            }
+
+            fn cpu(&self, inputs: [CpuView<'_, T>; $n], out: &mut [T]) -> Result<()> {
+                let parameter = |i: usize| inputs.get(i).map(|parameter| parameter.data);
+                cpu::layer_norm(inputs[0].data, [parameter(1), parameter(2)], (self.row_len(), self.eps::<T>()), out);
+                Ok(())
+            }
+
+            fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; $n], out: CudaOut<'_>) -> Result<()> {
+                match out.shape().elements() {
+                    0 => Ok(()),
+                    _ => cuda::forward(device, self.numbers::<T>(), inputs[0], &inputs[1..], out),
+                }
+            }
+
+            fn backward(&self, saved: &Saved<'_, T, T, $n>, grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; $n]> {
+                self.gradients(saved, grad)
+            }
+        }
+    )+};
+}
+
+layer_norm!(1 2 3);
+
+/// The gradient of the input: of `[input, gradient of the result]`, or of these and the weight; never recorded.
+struct InputGrad(LayerNorm);
+
+macro_rules! input_grad {
+    ($($n:literal)+) => {$(
+        per_type! { InputGrad[$n]: Float }
+
+        impl<T: Float> Op<T, $n> for InputGrad {
+            type Out = T;
+            const NAME: &'static str = "layer_norm's gradient";
+            const SAVES: Saves = Saves::Nothing;
+            const INPUTS: Inputs = Inputs::WithoutGaps;
+
+            fn out_shape(&self, inputs: [&Shape; $n]) -> Result<Shape> {
+                Ok(*inputs[0])
+            }
+
+            fn cpu(&self, inputs: [CpuView<'_, T>; $n], out: &mut [T]) -> Result<()> {
+                let weight = inputs.get(2).map(|weight| weight.data);
+                let row = (self.0.row_len(), self.0.eps::<T>());
+                cpu::layer_norm_grad([inputs[0].data, inputs[1].data], weight, row, out);
+                Ok(())
+            }
+
+            fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; $n], out: CudaOut<'_>) -> Result<()> {
+                let weight = inputs.get(2).copied();
+                cuda::grad(device, self.0.numbers::<T>(), [inputs[0], inputs[1]], weight, out)
+            }
+
+            fn backward(&self, _: &Saved<'_, T, T, $n>, _: &Tensor<T>) -> Result<[Option<Tensor<T>>; $n]> {
+                unreachable!("a recorded derivative is made of other operations")
+            }
+        }
+    )+};
+}
+
+input_grad!(2 3);
+
+/// The gradients of weight and bias, `[2, normalized]`: of `[input, gradient of the result]`; never recorded.
+struct ParameterGrads(LayerNorm);
+
+per_type! { ParameterGrads[2]: Float }
+
+impl<T: Float> Op<T, 2> for ParameterGrads {
+    type Out = T;
+    const NAME: &'static str = "layer_norm's gradient";
+    const SAVES: Saves = Saves::Nothing;
+    const INPUTS: Inputs = Inputs::WithoutGaps;
+
+    fn out_shape(&self, _: [&Shape; 2]) -> Result<Shape> {
+        let mut sizes = [2; 1 + MAX_RANK];
+        let rank = self.0.normalized.rank();
+        sizes[1..=rank].copy_from_slice(&self.0.normalized);
+        Shape::new(&sizes[..=rank])
+    }
+
+    fn cpu(&self, [x, grad]: [CpuView<'_, T>; 2], out: &mut [T]) -> Result<()> {
+        cpu::layer_norm_sums([x.data, grad.data], (self.0.row_len(), self.0.eps::<T>()), out);
+        Ok(())
+    }
+
+    fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; 2], out: CudaOut<'_>) -> Result<()> {
+        cuda::parameter_grads(device, self.0.numbers::<T>(), inputs, out)
+    }
+
+    fn backward(&self, _: &Saved<'_, T, T, 2>, _: &Tensor<T>) -> Result<[Option<Tensor<T>>; 2]> {
+        unreachable!("a recorded derivative is made of other operations")
+    }
+}
