@@ -1,5 +1,8 @@
 //! The crate's one error type. Every text names the operation, the numbers and the fix.
 
+use std::io;
+use std::path::{Path, PathBuf};
+
 use pagelock_cuda as cuda;
 use pagelock_memory as memory;
 
@@ -376,6 +379,24 @@ pub enum Error {
         /// What was asked for.
         what: &'static str,
     },
+    /// A file could not be opened, read or written.
+    #[error("cannot {action} {}: {source}", path.display())]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A file does not hold what it should.
+    #[error("{}: {problem}", path.display())]
+    Stored {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it, and what to do.
+        problem: String,
+    },
     /// A tensor was asked for as one of another element type.
     #[error("the tensor is {found} {shape}, not {asked}; ask for its own type, and cast that")]
     ElementType {
@@ -467,6 +488,10 @@ pub enum Error {
 impl Error {
     pub(crate) fn cuda(op: &'static str, source: cuda::Error) -> Error {
         Error::Cuda { op, source }
+    }
+
+    pub(crate) fn io(action: &'static str, path: &Path, source: io::Error) -> Error {
+        Error::Io { action, path: path.to_owned(), source }
     }
 
     /// What went wrong at `path`, or further down there.

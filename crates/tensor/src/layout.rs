@@ -67,6 +67,11 @@ impl Layout {
         Layout { offset: 0, ..self }
     }
 
+    /// The same, from another element of a storage on, which has room for it.
+    pub(crate) fn starting_at(self, offset: usize) -> Layout {
+        Layout { offset: if self.shape.elements() == 0 { 0 } else { offset }, ..self }
+    }
+
     /// Whether no element of the storage between the view's first and last is left out or shown twice.
     pub(crate) fn is_dense(&self) -> bool {
         self.contiguous || (self.span() == self.shape.elements() && !self.overlaps())

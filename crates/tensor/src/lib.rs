@@ -58,7 +58,7 @@
 //! 9. `element.rs`, `create.rs`, `random.rs`, `format.rs`: element types, making and printing tensors.
 //!
 //! # Files with `unsafe`
-//! `stream.rs` (stores past the caches), `ops/matmul/cpu/large.rs` (calls of the `gemm` crate), `parallel.rs` (disjoint
+//! `stream.rs` (stores past the caches), `map/file/mod.rs` (mapping a file), `ops/matmul/cpu/large.rs` (calls of the `gemm` crate), `parallel.rs` (disjoint
 //! parts of a slice for several threads), `parallel/pool.rs` (a job that lives on its caller's stack); launches of CUDA
 //! kernels: `cuda/code.rs`, `cuda/elementwise.rs`, `cuda/reduce.rs` and `descent/cuda.rs`, and of kernels that an operation
 //! has for itself: `ops/batch_norm/cuda.rs`, `ops/conv2d/cuda.rs`, `ops/conv2d/small.rs`, `ops/cross_entropy/cuda.rs`,
@@ -105,7 +105,7 @@ pub use cuda::{CudaDevice, Kernels, Libraries, kernels, with_kernels};
 pub use device::{Device, Operand};
 pub use element::{DType, Element, Float, Num, Real, Scalar};
 pub use error::{Error, Result};
-pub use map::{AnyTensor, TensorMap};
+pub use map::{AnyTensor, TensorFile, TensorMap};
 pub use ops::{BatchNormOptions, Conv2dOptions, Pool2dOptions, Reduction, SliceRange};
 pub use pagelock_cuda::{How, Route};
 pub use parallel::{num_threads, set_num_threads};

@@ -393,7 +393,7 @@ fn many_copies_arrive_by_every_route_and_by_the_one_that_is_chosen() {
         sources.push(HostBytes::of(&buffers[3], 10..20).unwrap());
         let wanted: Vec<(u8, usize)> =
             (1..8).chain([100, 101, 102, 103, 103]).zip(sources.iter().map(|s| s.len())).collect();
-        let how = How { route, threads };
+        let how = How { route, threads, ..How::default() };
 
         let there = stream.upload_all(&sources, how).unwrap();
         buffers.iter_mut().for_each(|buffer| buffer.bytes_mut().unwrap().fill(0)); // waits where it has to

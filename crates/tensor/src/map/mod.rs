@@ -3,13 +3,15 @@
 //!
 //! - `any.rs`: [`AnyTensor`], one of them;
 //! - `batch.rs`: what is done along the batch: cut, picked, stacked;
-//! - `transfer.rs`: to devices, to page-locked memory, into one block.
+//! - `transfer.rs`: to devices, to page-locked memory, into one block;
+//! - `file/`: to safetensors files, and from there to memory or to a device.
 //!
 //! Invariants: every tensor's shape, and every inner map's batch, begins with the batch of the map; names are not empty and
 //! hold no dot; maps are nested no deeper than [`DEEPEST`].
 
 mod any;
 mod batch;
+mod file;
 mod transfer;
 
 use std::collections::BTreeMap;
@@ -17,6 +19,7 @@ use std::fmt;
 use std::sync::Arc;
 
 pub use self::any::AnyTensor;
+pub use self::file::TensorFile;
 use crate::device::Device;
 use crate::element::Element;
 use crate::error::{Error, Result};
@@ -126,6 +129,14 @@ impl TensorMap {
         }
         self.insert(&names, entry);
         Ok(())
+    }
+
+    /// Puts a tensor where there must be nothing yet.
+    fn set_new(&mut self, path: &str, tensor: AnyTensor) -> Result<()> {
+        if self.contains(path) {
+            return Err(Error::Path { path: shortened(path), problem: "there is something else already" });
+        }
+        self.put(path, Entry::Tensor(tensor))
     }
 
     /// Nothing is in the way.

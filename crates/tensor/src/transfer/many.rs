@@ -297,7 +297,7 @@ fn copy_all(tasks: Vec<(&[u8], &mut [u8])>, threads: Option<usize>) {
     }
 }
 
-fn next<I: Iterator>(tasks: &Mutex<I>) -> Option<I::Item> {
+pub(crate) fn next<I: Iterator>(tasks: &Mutex<I>) -> Option<I::Item> {
     tasks.lock().unwrap_or_else(PoisonError::into_inner).next()
 }
 

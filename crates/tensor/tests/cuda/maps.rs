@@ -47,7 +47,7 @@ fn a_map_comes_back_as_it_went_by_every_route() {
     for device in all_devices() {
         for route in [None, Some(Route::Direct), Some(Route::Staged), Some(Route::Packed)] {
             for threads in [None, Some(0), Some(3)] {
-                let how = How { route, threads };
+                let how = How { route, threads, ..How::default() };
                 let there = mixed().to_by(&device, how).unwrap();
                 assert_eq!(there.device(), Some(device.clone()));
                 assert_eq!(shown(&there.to_by(&Device::Cpu, how).unwrap()), shown(&mixed()), "{device}, {how:?}");

@@ -31,7 +31,7 @@ impl Stream {
     pub fn download_bytes<'a>(&self, source: impl Into<DeviceView<'a, u8>>, target: &mut [u8], how: How) -> Result<()> {
         let _here = sanitize::here();
         let source = source.into();
-        match self.device().route(how, load(target.len(), 1))? {
+        match self.device().route(how, load(target.len(), 1, how))? {
             Route::Direct => self.scope(|scope| scope.download(source, target)),
             _ => self.download_staged(source, target),
         }
@@ -64,7 +64,7 @@ impl Stream {
         let mut rest: Vec<_> = targets.iter_mut().map(|target| Some(&mut **target)).collect();
         let mut at = 0;
         while at < sources.len() {
-            let route = self.device().route(how, load(sources[at].len(), sources.len()))?;
+            let route = self.device().route(how, load(sources[at].len(), sources.len(), how))?;
             let run = run_from(&sources[at..]);
             if route == Route::Packed && run > 1 {
                 let mut targets: Vec<_> = rest[at..at + run].iter_mut().filter_map(Option::take).collect();
@@ -81,8 +81,9 @@ impl Stream {
     }
 }
 
-fn load(len_bytes: usize, count: usize) -> Load {
-    Load { direction: Direction::ToHost, memory: Kind::Pageable, count, each: ByteSize(len_bytes as u64) }
+fn load(len_bytes: usize, count: usize, how: How) -> Load {
+    let memory = how.memory.unwrap_or(Kind::Pageable);
+    Load { direction: Direction::ToHost, memory, count, each: ByteSize(len_bytes as u64) }
 }
 
 /// How many from the first on can be copied as one.

@@ -5,20 +5,23 @@ use std::time::Instant;
 use pagelock_memory::{HostBuffer, Kind, Pageable};
 
 use super::{
-    CopyModel, Direction, HostBytes, How, Reason, Route,
+    CopyModel, Direction, HostBytes, How, Route,
     model::{self, Table},
 };
 use crate::{buffer::DeviceBuffer, device::Device, error::Result, stream::Stream, sync::lock, user_cache::UserCache};
 
-const MOST_BYTES: usize = 64 << 20; // at once
+const MOST_BYTES: usize = 256 << 20; // at once
+const PARTS: usize = 2; // of that length, on the host
 const MOST_SECONDS: f64 = 0.02; // of one measurement, or it is the only one
-const ROUNDS: usize = 5; // the middle one counts
+const ROUNDS: usize = 5; // at least; the middle one counts
+const MOST_ROUNDS: usize = 200;
+const LEAST_SECONDS: f64 = 0.003; // of all rounds of short copies, which differ most
 
 impl Device {
     /// Measures how long copies take by each route between this machine and this device, chooses by that from now on, and
     /// keeps it in the user's cache folder, where later programs on such a machine find it. Returns it; it prints itself.
     ///
-    /// Takes some seconds, and 64 MiB of page-locked, of ordinary and of the device's memory. Do it when the machine does nothing
+    /// Takes some seconds, 256 MiB of the device's memory, and 512 MiB of page-locked and of ordinary memory. Do it when the machine does nothing
     /// else, and after [`calibrate_staging`](Self::calibrate_staging). It is kept where that is kept.
     ///
     /// # Errors
@@ -42,7 +45,7 @@ fn calibrate(device: &Device, cache: &UserCache, most_bytes: usize) -> Result<Co
     let mut failed = Ok(());
     let measured = CopyModel::of(|load, route| bench.table(load, route, &mut failed));
     failed?;
-    lock(&device.core().chooser().0).model = Some((measured.clone(), Reason::Measured));
+    lock(&device.core().chooser().0).set_model(measured.clone());
     model::keep(cache, device.properties(), &measured);
     Ok(measured)
 }
@@ -53,22 +56,22 @@ struct Bench {
     most_bytes: usize,
     pageable: HostBuffer,
     locked: HostBuffer,
+    next: usize, // byte of the host's memory: each copy gets at other ones, which the caches do not know
 }
 
 impl Bench {
     fn new(device: &Device, most_bytes: usize) -> Result<Self> {
-        let mut pageable = HostBuffer::allocate(&Pageable, most_bytes)?;
-        let mut locked = HostBuffer::allocate(device.page_locked(), most_bytes)?;
+        let mut pageable = HostBuffer::allocate(&Pageable, PARTS * most_bytes)?;
+        let mut locked = HostBuffer::allocate(device.page_locked(), PARTS * most_bytes)?;
         pageable.bytes_mut()?.fill(1); // else the system has one page of zeros for all of it
         locked.bytes_mut()?.fill(1);
-        Ok(Self { stream: device.stream()?, most_bytes, pageable, locked })
+        Ok(Self { stream: device.stream()?, most_bytes, pageable, locked, next: 0 })
     }
 
     /// All lengths and counts, as far as they are no more bytes than there is room for; what fails is noted.
     fn table(&mut self, load: (Direction, Kind), route: Route, failed: &mut Result<()>) -> Table {
         let mut seconds = |length: usize, count: usize| {
-            let is_possible = load != (Direction::ToHost, Kind::PageLocked) || route == Route::Direct;
-            if failed.is_err() || !is_possible || length.saturating_mul(count) > self.most_bytes {
+            if failed.is_err() || length.saturating_mul(count) > self.most_bytes {
                 return f64::NAN;
             }
             self.seconds(load, route, length, count).unwrap_or_else(|error| {
@@ -83,9 +86,11 @@ impl Bench {
     fn seconds(&mut self, load: (Direction, Kind), route: Route, length: usize, count: usize) -> Result<f64> {
         let mut times = Vec::new();
         let there = if load.0 == Direction::ToHost { self.device_parts(length, count)? } else { Vec::new() };
-        for _ in 0..=ROUNDS {
+        let begin = Instant::now();
+        while times.len() <= ROUNDS || (begin.elapsed().as_secs_f64() < LEAST_SECONDS && times.len() < MOST_ROUNDS) {
             let start = Instant::now();
-            self.copy(load, How { route: Some(route), threads: None }, length, count, &there)?;
+            let how = How { route: Some(route), memory: Some(load.1), ..How::default() };
+            self.copy(load, how, length, count, &there)?;
             self.stream.synchronize()?;
             times.push(start.elapsed().as_secs_f64());
             if times.len() > 1 && start.elapsed().as_secs_f64() > MOST_SECONDS {
@@ -106,13 +111,15 @@ impl Bench {
         there: &[DeviceBuffer<u8>],
     ) -> Result<()> {
         let host = if memory == Kind::PageLocked { &mut self.locked } else { &mut self.pageable };
+        let start = if self.next + length * count > host.len_bytes() { 0 } else { self.next };
+        self.next = start + length * count;
         if direction == Direction::ToDevice {
-            let range = |at: usize| at * length..(at + 1) * length;
+            let range = |at: usize| start + at * length..start + (at + 1) * length;
             let sources = (0..count).map(|at| HostBytes::of(host, range(at))).collect::<Result<Vec<_>>>()?;
             return self.stream.upload_all(&sources, how).map(drop);
         }
         let sources: Vec<_> = there.iter().collect();
-        let mut targets: Vec<_> = host.bytes_mut()?.chunks_exact_mut(length).take(count).collect();
+        let mut targets: Vec<_> = host.bytes_mut()?[start..].chunks_exact_mut(length).take(count).collect();
         self.stream.download_all(&sources, &mut targets, how)
     }
 
@@ -129,7 +136,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        copy::choice::Load,
+        copy::choice::{Load, Reason},
         driver::{Call, Status},
         software::{Config, Fault, Machine},
         user_cache::TestFolder,

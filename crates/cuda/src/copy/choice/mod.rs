@@ -111,6 +111,9 @@ pub struct How {
     pub route: Option<Route>,
     /// With at most so many threads beside the caller; else with as many as the device's [staging](Device::staging) has.
     pub threads: Option<usize>,
+    /// What the targets of a download are, which slices do not say: ordinary memory, unless this says otherwise. It decides
+    /// what is fastest, nothing else.
+    pub memory: Option<Kind>,
 }
 
 /// Bytes on the host that are to be copied to a device: a slice of any memory, or all or a part of a [`HostBuffer`], which
@@ -234,9 +237,37 @@ struct Known {
     set: Option<Route>,
     said: Option<Option<Route>>, // by the environment; none: not looked yet
     model: Option<(CopyModel, Reason)>,
+    routes: Vec<Option<Route>>, // the fastest by the model, of `PLACES`; looked up when first needed
+}
+
+/// Directions and memories, by lengths in eighths of octaves, by counts in quarters.
+const PLACES: usize = 4 * LENGTHS * COUNTS;
+const LENGTHS: usize = 64 * 8;
+const COUNTS: usize = 20 * 4;
+
+/// Where the answer for a load is kept: loads that share a place differ by no more than a tenth in length.
+fn place(load: &Load) -> usize {
+    // The number's octave, and the bits that follow its first.
+    let step = |number: u64, bits: u32| {
+        let octave = number.ilog2();
+        let rest = if octave >= bits { number >> (octave - bits) } else { number << (bits - octave) };
+        ((octave << bits) as usize) + (rest as usize & ((1 << bits) - 1))
+    };
+    let (direction, locked) = (load.direction as usize, usize::from(load.memory == Kind::PageLocked));
+    let length = step(load.each.0.max(1), 3);
+    let count = step(load.count.max(1) as u64, 2).min(COUNTS - 1);
+    ((direction * 2 + locked) * LENGTHS + length) * COUNTS + count
 }
 
 const VARIABLE: &str = "PAGELOCK_COPIES";
+
+/// What the environment says; `auto` is nothing.
+fn variable() -> Result<Option<Route>> {
+    match env::var(VARIABLE) {
+        Ok(text) if !text.is_empty() && text != "auto" => text.parse().map(Some),
+        _ => Ok(None),
+    }
+}
 
 impl Known {
     /// What somebody decided, and who.
@@ -244,13 +275,29 @@ impl Known {
         if let Some(set) = self.set {
             return Ok(Some((set, Reason::Set)));
         }
-        let said = match (self.said, env::var(VARIABLE)) {
-            (Some(said), _) => said,
-            (None, Ok(text)) if !text.is_empty() && text != "auto" => Some(text.parse()?),
-            _ => None,
+        let said = match self.said {
+            Some(said) => said,
+            None => variable()?,
         };
         self.said = Some(said);
         Ok(said.map(|said| (said, Reason::Variable)))
+    }
+
+    /// The fastest route by the model.
+    fn fastest(&mut self, device: &Device, load: &Load) -> Route {
+        self.routes.resize(PLACES, None);
+        if let Some(route) = self.routes[place(load)] {
+            return route;
+        }
+        let fastest = self.model(device).0.fastest(load);
+        self.routes[place(load)] = Some(fastest);
+        fastest
+    }
+
+    /// Chooses by this one from now on.
+    fn set_model(&mut self, model: CopyModel) {
+        self.model = Some((model, Reason::Measured));
+        self.routes.clear();
     }
 
     fn model(&mut self, device: &Device) -> &(CopyModel, Reason) {
@@ -284,8 +331,9 @@ impl Device {
     pub fn explain(&self, load: Load) -> Result<Choice> {
         let mut known = lock(&self.core().chooser().0);
         let decided = known.decided()?;
+        let fastest = known.fastest(self, &load);
         let (model, reason) = known.model(self);
-        let (route, reason) = decided.unwrap_or_else(|| (model.fastest(&load), *reason));
+        let (route, reason) = decided.unwrap_or((fastest, *reason));
         let expected = model.expected(&load);
         Ok(Choice { load, route, reason, expected })
     }
@@ -302,7 +350,7 @@ impl Device {
 
     /// Chooses by this model from now on.
     pub fn set_copy_model(&self, model: CopyModel) {
-        lock(&self.core().chooser().0).model = Some((model, Reason::Measured));
+        lock(&self.core().chooser().0).set_model(model);
     }
 
     /// The route for each of so many copies.
@@ -313,7 +361,7 @@ impl Device {
         let mut known = lock(&self.core().chooser().0);
         match known.decided()? {
             Some((route, _)) => Ok(route),
-            None => Ok(known.model(self).0.fastest(&load)),
+            None => Ok(known.fastest(self, &load)),
         }
     }
 }

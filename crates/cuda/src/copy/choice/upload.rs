@@ -68,14 +68,21 @@ impl Stream {
         host_function::refuse_inside()?;
         let mut buffers: Vec<Option<DeviceBuffer<u8>>> = sources.iter().map(|_| None).collect();
         let [mut direct, mut staged, mut packed] = [(); 3].map(|()| Vec::new());
-        let mut at = 0;
+        let (mut at, mut last) = (0, None);
         while let Some(source) = sources.get(at) {
             let run = if how.route.is_none() { run_from(&sources[at..]) } else { 1 };
             if run > 1 {
                 let parts = self.upload_run(&sources[at..at + run])?;
                 buffers[at..].iter_mut().zip(parts).for_each(|(buffer, part)| *buffer = Some(part));
             } else {
-                match self.device().route(how, load(source, sources.len()))? {
+                // Most are as long as the one before.
+                let load = load(source, sources.len());
+                let route = match last {
+                    Some((same, route)) if same == load => route,
+                    _ => self.device().route(how, load)?,
+                };
+                last = Some((load, route));
+                match route {
                     Route::Direct => direct.push(at),
                     Route::Staged => staged.push(at),
                     Route::Packed => packed.push(at),

@@ -1,0 +1,22 @@
+//! A training pass over a file that is larger than what the loader may have in memory. One test, since it measures the whole
+//! process; `cargo bench -p pagelock-data --bench stored_pass -- --gib 100` is the same, larger.
+
+#[path = "../benches/stored_pass/pass.rs"]
+mod pass;
+
+use pagelock_memory::ByteSize;
+
+#[test]
+fn a_pass_over_a_large_file_keeps_resident_memory_flat() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("rows");
+    pass::make(&path, ByteSize::mib(512)).unwrap();
+
+    let report = pass::run(&path).unwrap();
+
+    assert_eq!(report.n_rows, 2_048);
+    assert!((report.weights[0] - report.weights[1]).abs() < 0.1, "it learned {}", report.weights[0]);
+    assert!(report.at_first <= pass::AHEAD.0 + (96 << 20), "{} at first", ByteSize(report.at_first));
+    assert!(report.later <= 32 << 20, "{} later", ByteSize(report.later));
+    assert!(report.time.as_nanos() > 0);
+}

@@ -1,0 +1,156 @@
+//! The header of a safetensors file: the length of a JSON text, then that text: the name, element type, shape and place of
+//! each tensor, and notes.
+//!
+//! Maps note their batches there, as sizes joined with commas: `pagelock.batch` for the map itself, `pagelock.batch:PATH` for
+//! a map in it.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use safetensors::Dtype;
+use safetensors::tensor::{Metadata, TensorInfo};
+use serde_json::{Map, Value, json};
+
+use super::stored;
+use crate::element::DType;
+use crate::error::{Error, Result};
+use crate::shape::Shape;
+
+/// What the format allows.
+const LONGEST: u64 = 100_000_000;
+/// Elements begin at a multiple of this, so that a file that is mapped is aligned for all of them.
+const ALIGN: usize = 64;
+const BATCH: &str = "pagelock.batch";
+
+/// What a header says, checked against the length of the file.
+#[derive(Debug)]
+pub(super) struct Header {
+    pub(super) claims: Vec<Claim>, // by their place in the file
+    pub(super) batch: Shape,
+    pub(super) inner: Vec<(String, Shape)>, // batches of maps in the map, the outer ones first
+}
+
+/// One tensor.
+#[derive(Debug)]
+pub(super) struct Claim {
+    pub(super) path: String,
+    pub(super) dtype: DType,
+    pub(super) shape: Shape,
+    pub(super) bytes: Range<u64>, // of the file
+}
+
+/// The header of a file of that length.
+pub(super) fn read(path: &Path, file: &File, len_bytes: u64) -> Result<Header> {
+    let read = |bytes: &mut [u8], at| file.read_exact_at(bytes, at).map_err(|source| unread(path, source));
+    let no_such_file = || stored(path, "it does not start like a safetensors file; get it again");
+    let mut start = [0; 8];
+    if len_bytes < 8 {
+        return Err(no_such_file());
+    }
+    read(&mut start, 0)?;
+    let header_bytes = u64::from_le_bytes(start);
+    if header_bytes > LONGEST || header_bytes > len_bytes - 8 {
+        return Err(no_such_file());
+    }
+    let mut text = vec![0; header_bytes as usize];
+    read(&mut text, 8)?;
+    let damaged = |why: String| stored(path, &format!("its header is damaged ({why}); get it again"));
+    let metadata: Metadata = serde_json::from_slice(&text).map_err(|error| damaged(error.to_string()))?;
+    let mut claims = Vec::new();
+    for (name, info) in metadata.tensors() {
+        claims.push(claim(&name, info, 8 + header_bytes, len_bytes).map_err(|problem| stored(path, &problem))?);
+    }
+    claims.sort_by(|one: &Claim, other| (one.bytes.start, &one.path).cmp(&(other.bytes.start, &other.path)));
+    let (batch, inner) = batches(&metadata).ok_or_else(|| damaged("the notes about batches".to_owned()))?;
+    Ok(Header { claims, batch, inner })
+}
+
+fn unread(path: &Path, source: io::Error) -> Error {
+    Error::io("read", path, source)
+}
+
+fn claim(name: &str, info: &TensorInfo, start: u64, len_bytes: u64) -> Result<Claim, String> {
+    let name = super::super::shortened(name);
+    let Some(dtype) = dtype_of(info.dtype) else {
+        return Err(format!("`{name}` has elements of {:?}, which no tensor has; convert them", info.dtype));
+    };
+    let shape = Shape::new(&info.shape).map_err(|error| format!("`{name}`: {error}"))?;
+    let (from, to) = (info.data_offsets.0 as u64, info.data_offsets.1 as u64);
+    let wanted = (shape.elements() * dtype.size()) as u64;
+    let end = start.checked_add(to).filter(|_| to.checked_sub(from) == Some(wanted));
+    match end {
+        Some(end) if end <= len_bytes => Ok(Claim { path: name, dtype, shape, bytes: start + from..end }),
+        Some(_) => Err(format!(
+            "`{name}`, {dtype} {shape}, ends at byte {} and the file has {len_bytes}; it was cut short: get it again",
+            start.saturating_add(to)
+        )),
+        None => Err(format!(
+            "`{name}` is {dtype} {shape}, and its place {from} to {to} has not as many bytes; get the file again"
+        )),
+    }
+}
+
+fn batches(metadata: &Metadata) -> Option<(Shape, Vec<(String, Shape)>)> {
+    let notes: BTreeMap<_, _> = metadata.metadata().iter().flatten().collect();
+    let sizes = |text: &str| {
+        let sizes: Result<Vec<usize>, _> = text.split(',').filter(|size| !size.is_empty()).map(str::parse).collect();
+        Shape::new(&sizes.ok()?).ok()
+    };
+    let batch = notes.get(&BATCH.to_owned()).map_or(Some(Shape::SCALAR), |text| sizes(text))?;
+    let inner = notes.iter().filter_map(|(name, text)| Some((name.strip_prefix(BATCH)?.strip_prefix(':')?, text)));
+    let inner = inner.map(|(path, text)| Some((path.to_owned(), sizes(text)?))).collect::<Option<Vec<_>>>()?;
+    Some((batch, inner))
+}
+
+/// The text of a header, with its length before it, for tensors that follow each other in this order.
+pub(super) fn text<'a>(
+    tensors: impl Iterator<Item = (&'a str, DType, &'a Shape)>,
+    batches: impl Iterator<Item = (&'a str, &'a Shape)>,
+) -> Vec<u8> {
+    let mut header = Map::new();
+    let sizes = |shape: &Shape| shape.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
+    let key = |path: &str| if path.is_empty() { BATCH.to_owned() } else { format!("{BATCH}:{path}") };
+    let notes: Map<String, Value> = batches.map(|(path, batch)| (key(path), Value::from(sizes(batch)))).collect();
+    header.insert("__metadata__".to_owned(), Value::Object(notes));
+    let mut start = 0;
+    for (path, dtype, shape) in tensors {
+        let end = start + shape.elements() * dtype.size();
+        let info = json!({"dtype": name_of(dtype), "shape": shape.to_vec(), "data_offsets": [start, end]});
+        header.insert(path.to_owned(), info);
+        start = end;
+    }
+    let mut text = Value::Object(header).to_string().into_bytes();
+    text.resize((8 + text.len()).next_multiple_of(ALIGN) - 8, b' ');
+    [&(text.len() as u64).to_le_bytes()[..], &text].concat()
+}
+
+fn dtype_of(dtype: Dtype) -> Option<DType> {
+    Some(match dtype {
+        Dtype::F32 => DType::F32,
+        Dtype::F64 => DType::F64,
+        Dtype::F16 => DType::F16,
+        Dtype::BF16 => DType::BF16,
+        Dtype::I64 => DType::I64,
+        Dtype::I32 => DType::I32,
+        Dtype::U8 => DType::U8,
+        Dtype::BOOL => DType::Bool,
+        _ => return None,
+    })
+}
+
+fn name_of(dtype: DType) -> &'static str {
+    match dtype {
+        DType::F32 => "F32",
+        DType::F64 => "F64",
+        DType::F16 => "F16",
+        DType::BF16 => "BF16",
+        DType::I64 => "I64",
+        DType::I32 => "I32",
+        DType::U8 => "U8",
+        DType::Bool => "BOOL",
+    }
+}

@@ -1,0 +1,355 @@
+//! Maps of tensors in safetensors files: written, read within the budget, sent to a device, mapped.
+//!
+//! `header.rs` knows the format and trusts no file; `write.rs` writes one. The names in a file are the paths of the map; its
+//! batches stand among the file's own notes, where other programs leave them alone.
+//!
+//! Promises: what a header claims is checked against the length of the file before anything is allocated; a file that is
+//! cut short or changed while it is read is an error; on its way to a device nothing of it is in memory but what is in the
+//! slots of the ring.
+
+mod header;
+mod write;
+
+use std::fs::{File, Metadata};
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use pagelock_memory::{HostBuffer, Mapped};
+
+use self::header::{Claim, Header};
+use super::{AnyTensor, TensorMap};
+use crate::cuda::CudaDevice;
+use crate::device::Device;
+use crate::element::{DType, Element};
+use crate::error::{Error, Result};
+use crate::layout::Layout;
+use crate::parallel;
+use crate::shape::Shape;
+use crate::storage::{on_cuda, on_host};
+use crate::tensor::{Raw, Tensor};
+use crate::transfer::many::next;
+
+/// A safetensors file that was opened, and of which only the header was read; see [`TensorMap::open`].
+#[derive(Debug)]
+pub struct TensorFile {
+    file: File,
+    path: PathBuf,
+    stamp: Stamp,
+    header: Header,
+}
+
+/// By what a file is known again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Stamp {
+    len_bytes: u64,
+    modified: (i64, i64),
+}
+
+impl Stamp {
+    fn of(metadata: &Metadata) -> Stamp {
+        Stamp { len_bytes: metadata.len(), modified: (metadata.mtime(), metadata.mtime_nsec()) }
+    }
+}
+
+/// What one thread reads at once.
+const TASK_BYTES: usize = 4 << 20;
+
+impl TensorMap {
+    /// Opens a safetensors file, of this crate or another program, and reads its header; the tensors are read by
+    /// [`TensorFile::to`]. Names with dots become maps in maps.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; [`Error::Stored`] if it is no whole safetensors file, holds elements that no tensor has, or names that
+    /// are no paths.
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_tensor::{Device, Tensor, TensorMap};
+    ///
+    /// let folder = tempfile::tempdir()?;
+    /// let path = folder.path().join("weights.safetensors");
+    /// let mut map = TensorMap::new(())?;
+    /// map.set("layer.weight", Tensor::ones([3, 2])?)?;
+    /// map.save(&path)?;
+    ///
+    /// let file = TensorMap::open(&path)?; // nothing but names, types and shapes
+    /// assert_eq!((file.len(), file.len_bytes()), (1, 24));
+    /// let there = file.to(&Device::best())?; // through the ring, or within the host's budget
+    /// assert_eq!(there.get::<f32>("layer.weight")?.to_vec()?, [1.0; 6]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn open(path: impl AsRef<Path>) -> Result<TensorFile> {
+        let path = path.as_ref();
+        let (file, stamp) = open(path)?;
+        let header = header::read(path, &file, stamp.len_bytes)?;
+        let opened = TensorFile { file, path: path.to_owned(), stamp, header };
+        opened.check_names()?;
+        Ok(opened)
+    }
+}
+
+fn open(path: &Path) -> Result<(File, Stamp)> {
+    let failed = |source| Error::io("open", path, source);
+    let file = File::open(path).map_err(failed)?;
+    let metadata = file.metadata().map_err(failed)?;
+    if !metadata.is_file() {
+        return Err(stored(path, "it is no file; name one"));
+    }
+    Ok((file, Stamp::of(&metadata)))
+}
+
+impl TensorFile {
+    /// How many tensors it has.
+    pub fn len(&self) -> usize {
+        self.header.claims.len()
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.header.claims.is_empty()
+    }
+
+    /// How many bytes the elements of all tensors are.
+    pub fn len_bytes(&self) -> u64 {
+        self.header.claims.iter().map(|claim| claim.bytes.end - claim.bytes.start).sum()
+    }
+
+    /// Path, element type and shape of each tensor, in the order of the file.
+    pub fn tensors(&self) -> impl ExactSizeIterator<Item = (&str, DType, &Shape)> {
+        self.header.claims.iter().map(|claim| (&*claim.path, claim.dtype, &claim.shape))
+    }
+
+    /// All tensors on `device`. To a GPU they are read straight into the slots of the page-locked ring that all copies
+    /// share, by several threads, and are nowhere else in memory; on the host they take what they need of the budget.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; [`Error::Stored`] if the file was cut short or changed since it was opened, or holds a byte that is no
+    /// truth value where one should be; [`Error::Memory`], [`Error::DeviceMemory`], [`Error::Cuda`].
+    pub fn to(&self, device: &Device) -> Result<TensorMap> {
+        let raws = match device {
+            Device::Cpu => self.read()?,
+            Device::Cuda(cuda) => self.send(device, cuda)?,
+        };
+        self.check_unchanged()?;
+        self.map_of(raws)
+    }
+
+    /// The tensor at `path`, on `device`, without the others.
+    ///
+    /// # Errors
+    /// As [`to`](Self::to); [`Error::NoEntry`], [`Error::At`] if its elements are not `T`.
+    pub fn get<T: Element>(&self, path: &str, device: &Device) -> Result<Tensor<T>> {
+        let Some(claim) = self.header.claims.iter().find(|claim| claim.path == path) else {
+            let names: Vec<_> = self.header.claims.iter().take(10).map(|claim| &*claim.path).collect();
+            return Err(Error::NoEntry {
+                path: super::shortened(path),
+                inside: String::new(),
+                names: names.join(", "),
+            });
+        };
+        if claim.dtype != T::DTYPE {
+            let wrong = Error::ElementType { found: claim.dtype, shape: claim.shape, asked: T::DTYPE };
+            return Err(Error::at(path, wrong));
+        }
+        let at = Stored { file: &self.file, path: &self.path, start: claim.bytes.start };
+        let tensor = at.tensor(claim.shape, device)?;
+        self.check_unchanged()?;
+        Ok(tensor)
+    }
+
+    /// All tensors as parts of the file, seen as memory: pages are read when they are looked at, and cost no RAM that the
+    /// system could not take back. They cannot be changed in place. One that does not lie at a multiple of its element's
+    /// size, and truth values, are read instead.
+    ///
+    /// # Errors
+    /// As [`to`](Self::to).
+    ///
+    /// # Safety
+    /// Nobody, in this process or another, may change or shorten the file from when it was opened until the last of the
+    /// tensors, and of their views, is gone: their elements are given out as slices, which must not change, and reading
+    /// behind the end of a shortened file kills the process. Files that are written under another name and then renamed
+    /// into place, as [`TensorMap::save`] does, satisfy this.
+    ///
+    /// # Examples
+    /// ```
+    /// # use pagelock_tensor::{Tensor, TensorMap};
+    /// # let folder = tempfile::tempdir()?;
+    /// # let path = folder.path().join("x.safetensors");
+    /// let mut map = TensorMap::new([2])?;
+    /// map.set("x", Tensor::new([1.0, 2.0])?)?;
+    /// map.save(&path)?;
+    /// // SAFETY: nobody else knows the temporary folder.
+    /// let mapped = unsafe { TensorMap::open(&path)?.map()? };
+    /// assert_eq!(mapped.get::<f32>("x")?.sum(..)?.item()?, 3.0);
+    /// assert!(mapped.get::<f32>("x")?.zero_().is_err());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub unsafe fn map(&self) -> Result<TensorMap> {
+        let mut storages = Vec::new(); // one for each element type
+        let mut raws = Vec::new();
+        for claim in &self.header.claims {
+            let size = claim.dtype.size() as u64;
+            if claim.dtype == DType::Bool || !claim.bytes.start.is_multiple_of(size) {
+                raws.push(self.read_one(claim)?);
+                continue;
+            }
+            if !storages.iter().any(|(dtype, _)| *dtype == claim.dtype) {
+                // SAFETY: the caller promises that nobody changes the file.
+                let mapped = unsafe { Mapped::open(&self.path) };
+                let buffer = HostBuffer::from_block(mapped.map_err(|source| self.refused(claim, source))?);
+                if buffer.len_bytes() as u64 != self.stamp.len_bytes {
+                    return Err(stored(
+                        &self.path,
+                        "another file has taken its place since it was opened; open it again",
+                    ));
+                }
+                storages.push((claim.dtype, on_host(buffer, claim.dtype)));
+            }
+            let storage = storages.iter().find(|(dtype, _)| *dtype == claim.dtype).map(|(_, storage)| storage.clone());
+            let Some(storage) = storage else { unreachable!("it was just made") };
+            let layout = Layout::contiguous(claim.shape).starting_at((claim.bytes.start / size) as usize);
+            raws.push(Raw { storage, layout, node: None });
+        }
+        self.check_unchanged()?;
+        self.map_of(raws)
+    }
+
+    /// On the host, within the budget.
+    fn read(&self) -> Result<Vec<Raw>> {
+        self.header.claims.iter().map(|claim| self.read_one(claim)).collect()
+    }
+
+    fn read_one(&self, claim: &Claim) -> Result<Raw> {
+        let at = Stored { file: &self.file, path: &self.path, start: claim.bytes.start };
+        at.read(claim.dtype, claim.shape).map_err(|source| Error::at(&claim.path, source))
+    }
+
+    /// Through the ring; what has to be looked at first, by way of the host.
+    fn send(&self, device: &Device, cuda: &CudaDevice) -> Result<Vec<Raw>> {
+        let is_direct = |claim: &&Claim| claim.dtype != DType::Bool;
+        let ranges: Vec<Range<u64>> =
+            self.header.claims.iter().filter(is_direct).map(|claim| claim.bytes.clone()).collect();
+        let sent = cuda.stream().upload_file_each(&self.file, &ranges);
+        let mut sent = sent.map_err(|source| unsent(&self.path, source))?.into_iter();
+        let raw = |claim: &Claim| match if is_direct(&claim) { sent.next() } else { None } {
+            Some(buffer) => {
+                let (storage, layout) = (on_cuda(buffer, claim.dtype, device), Layout::contiguous(claim.shape));
+                Ok(Raw { storage, layout, node: None })
+            }
+            None => Ok(self.read_one(claim)?.typed::<bool>().to(device)?.into_raw()),
+        };
+        self.header.claims.iter().map(raw).collect()
+    }
+
+    fn refused(&self, claim: &Claim, source: pagelock_memory::Error) -> Error {
+        Error::Memory { op: "map", shape: claim.shape, dtype: claim.dtype, source }
+    }
+
+    fn check_unchanged(&self) -> Result<()> {
+        let now = self.file.metadata().map_err(|source| Error::io("look at", &self.path, source))?;
+        if Stamp::of(&now) == self.stamp {
+            return Ok(());
+        }
+        Err(stored(&self.path, "it was changed after it was opened; open it again, when nobody writes it"))
+    }
+
+    /// That the names are those of a map.
+    fn check_names(&self) -> Result<()> {
+        let place = |claim: &Claim| -> Result<Raw> {
+            // Expanded from one number, so that no shape takes memory.
+            let one = on_host(HostBuffer::placed(8).map_err(|source| self.refused(claim, source))?, claim.dtype);
+            let layout = Layout::contiguous(Shape::SCALAR).expand("open", &claim.shape)?;
+            Ok(Raw { storage: one, layout, node: None })
+        };
+        self.map_of(self.header.claims.iter().map(place).collect::<Result<Vec<_>>>()?).map(drop)
+    }
+
+    /// The map of what was made of each tensor, in order.
+    fn map_of(&self, raws: Vec<Raw>) -> Result<TensorMap> {
+        let wrong = |error: Error| stored(&self.path, &error.to_string());
+        let mut map = TensorMap::new(self.header.batch)?;
+        for (path, batch) in &self.header.inner {
+            map.set_map(path, TensorMap::new(batch)?).map_err(wrong)?;
+        }
+        for (claim, raw) in self.header.claims.iter().zip(raws) {
+            map.set_new(&claim.path, AnyTensor::new(raw)).map_err(wrong)?;
+        }
+        Ok(map)
+    }
+}
+
+/// Elements in a file, from some byte on.
+pub(crate) struct Stored<'a> {
+    pub(crate) file: &'a File,
+    pub(crate) path: &'a Path,
+    pub(crate) start: u64,
+}
+
+impl Stored<'_> {
+    fn tensor<T: Element>(&self, shape: Shape, device: &Device) -> Result<Tensor<T>> {
+        match device {
+            Device::Cuda(cuda) if T::DTYPE != DType::Bool => self.send(shape, device, cuda),
+            device => self.read(T::DTYPE, shape)?.typed::<T>().to(device),
+        }
+    }
+
+    fn send<T: Element>(&self, shape: Shape, device: &Device, cuda: &CudaDevice) -> Result<Tensor<T>> {
+        let len_bytes = (shape.elements() * T::DTYPE.size()) as u64;
+        let range = self.start..self.start.saturating_add(len_bytes);
+        let sent = cuda.stream().upload_file_each(self.file, std::slice::from_ref(&range));
+        let buffer = sent.map_err(|source| unsent(self.path, source))?.pop();
+        let Some(buffer) = buffer else { unreachable!("there is one buffer for one range") };
+        let (storage, layout) = (on_cuda(buffer, T::DTYPE, device), Layout::contiguous(shape));
+        Ok(Raw { storage, layout, node: None }.typed())
+    }
+
+    /// On the host, by as many threads as kernels use.
+    fn read(&self, dtype: DType, shape: Shape) -> Result<Raw> {
+        let refused = |source| Error::Memory { op: "read", shape, dtype, source };
+        let mut memory = HostBuffer::placed(shape.elements() * dtype.size()).map_err(refused)?;
+        let bytes = memory.bytes_mut().map_err(refused)?;
+        let tasks = bytes.chunks_mut(TASK_BYTES).enumerate();
+        let (n_tasks, tasks) = (tasks.len(), Mutex::new(tasks));
+        let failure: Mutex<Option<io::Error>> = Mutex::new(None);
+        parallel::run(parallel::num_threads().min(n_tasks), |_| {
+            loop {
+                let Some((at, chunk)) = next(&tasks) else { return };
+                let start = self.start + (at * TASK_BYTES) as u64;
+                if let Err(error) = self.file.read_exact_at(chunk, start) {
+                    failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+                }
+            }
+        });
+        if let Some(error) = failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            return Err(unread(self.path, error));
+        }
+        if dtype == DType::Bool && memory.bytes().iter().any(|&byte| byte > 1) {
+            return Err(stored(
+                self.path,
+                "it has a byte that is no truth value where there should be one; get it again",
+            ));
+        }
+        Ok(Raw { storage: on_host(memory, dtype), layout: Layout::contiguous(shape), node: None })
+    }
+}
+
+fn unread(path: &Path, source: io::Error) -> Error {
+    match source.kind() {
+        io::ErrorKind::UnexpectedEof => stored(path, "it was cut short while it was read; get it again"),
+        _ => Error::io("read", path, source),
+    }
+}
+
+fn unsent(path: &Path, source: pagelock_cuda::Error) -> Error {
+    match source {
+        pagelock_cuda::Error::File { source } => unread(path, source),
+        source => Error::cuda("to", source),
+    }
+}
+
+fn stored(path: &Path, problem: &str) -> Error {
+    Error::Stored { path: path.to_owned(), problem: problem.to_owned() }
+}
