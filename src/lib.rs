@@ -23,8 +23,9 @@ pub mod prelude {
     pub use pagelock_memory::{Budget, ByteSize, ledger};
     pub use pagelock_nn::optim::{Adam, AdamW, Optimizer, Sgd};
     pub use pagelock_nn::{
-        AdaptiveAvgPool2d, AvgPool2d, Conv2d, Dropout, Epoch, Flatten, Forward, Lambda, Layer, Linear, MaxPool2d,
-        Module, Parameter, ReLU, Sequential, Sigmoid, Tanh, fit, load_safetensors, loss_batch, save_safetensors,
+        AdaptiveAvgPool2d, AvgPool2d, BatchNorm1d, BatchNorm2d, Conv2d, Dropout, Epoch, Flatten, Forward, Lambda,
+        Layer, LayerNorm, Linear, MaxPool2d, Module, Parameter, ReLU, Sequential, Sigmoid, Tanh, fit, load_safetensors,
+        loss_batch, save_safetensors,
     };
     pub use pagelock_tensor::{
         CapturedStep, Conv2dOptions, Create, DType, Device, Element, Float, Generator, Pool2dOptions, Reduction, Shape,

@@ -9,6 +9,7 @@ use pagelock_memory as memory;
 use crate::device::{Device, Operand};
 use crate::element::DType;
 use crate::shape::{MAX_RANK, Shape};
+use crate::tensor::Raw;
 
 /// What every fallible call of this crate returns.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -356,10 +357,12 @@ pub enum Error {
         source: cuda::Error,
     },
     /// CUDA refused, or a kernel cannot be had.
-    #[error("{op}: {source}")]
+    #[error("{op}{inputs}: {source}")]
     Cuda {
         /// The operation.
         op: &'static str,
+        /// What it was given: ` of float32 [64, 10]`, or nothing.
+        inputs: String,
         /// What CUDA, or the compiler of kernels, says.
         source: cuda::Error,
     },
@@ -486,8 +489,51 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether there was not enough memory, on the host or on a device: a smaller batch may do.
+    ///
+    /// Nothing is left behind by what was refused. Gradients that `backward` had already added to parameters stay there,
+    /// so forget them before the next try.
+    ///
+    /// ```no_run
+    /// # use pagelock_tensor::{Result, Tensor};
+    /// # fn train_step(x: &Tensor) -> Result<f32> { x.sum(..)?.item() }
+    /// # fn zero_grad() {}
+    /// # let (data, mut batch) = (Tensor::zeros([1024, 784])?, 1024);
+    /// let loss = loop {
+    ///     match train_step(&data.narrow(0, 0, batch)?) {
+    ///         Err(error) if error.is_out_of_memory() && batch > 1 => {
+    ///             eprintln!("{error}; going on with batches of {}", batch / 2);
+    ///             zero_grad();
+    ///             batch /= 2;
+    ///         }
+    ///         result => break result?,
+    ///     }
+    /// };
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    pub fn is_out_of_memory(&self) -> bool {
+        match self {
+            Error::Memory { .. } => true,
+            Error::DeviceMemory { source, .. } | Error::Cuda { source, .. } => {
+                matches!(source, cuda::Error::OutOfMemory { .. } | cuda::Error::Memory(_))
+            }
+            _ => false,
+        }
+    }
+
     pub(crate) fn cuda(op: &'static str, source: cuda::Error) -> Error {
-        Error::Cuda { op, source }
+        Error::Cuda { op, inputs: String::new(), source }
+    }
+
+    /// The same error, with what the operation was given, where it says nothing of that.
+    pub(crate) fn with_inputs(mut self, given: &[&Raw]) -> Error {
+        if let Error::Cuda { inputs, .. } = &mut self
+            && inputs.is_empty()
+        {
+            let all: Vec<String> = given.iter().map(|raw| format!("{} {}", raw.dtype(), raw.shape())).collect();
+            *inputs = format!(" of {}", all.join(", "));
+        }
+        self
     }
 
     pub(crate) fn io(action: &'static str, path: &Path, source: io::Error) -> Error {

@@ -144,7 +144,8 @@ pub(crate) fn apply_as<T: Element, O: Op<T, N>, const N: usize>(op: O, inputs: [
             if O::IS_ELEMENTWISE && keeps_channels_last(inputs, &shape) {
                 out = out.laid(Layout::channels_last(shape));
             }
-            on_cuda(inputs, &mut |views| op.cuda(cuda, views, out.out()))?;
+            on_cuda(inputs, &mut |views| op.cuda(cuda, views, out.out()))
+                .map_err(|error| error.with_inputs(&inputs))?;
             Tensor::from_fresh_cuda(out)
         }
     };

@@ -13,6 +13,7 @@ mod compiling;
 mod errors;
 mod libraries;
 mod maps;
+mod memory;
 mod networks;
 mod transfers;
 

@@ -2,7 +2,7 @@
 //!
 //! The elements are their own positions in the base, so a model also says which elements of the base a view shows.
 
-use pagelock_tensor::Tensor;
+use pagelock_tensor::{Device, Tensor};
 use proptest::prelude::*;
 
 use super::model::Model;
@@ -19,21 +19,22 @@ pub(crate) struct Chain {
     pub(crate) model: Model<i64>,
 }
 
-/// A tensor of a shape and its model, stored in the order that a chain of transpositions leaves.
-pub(crate) fn viewed(shape: &[usize], steps: &[Step]) -> (Tensor<i64>, Model<i64>) {
+/// A tensor of a shape on a device and its model, stored in the order that a chain of transpositions leaves.
+pub(crate) fn viewed(device: &Device, shape: &[usize], steps: &[Step]) -> (Tensor<i64>, Model<i64>) {
     let rank = shape.len();
     let steps = if rank == 0 { &[] } else { steps };
     let turns: Vec<Step> = steps.iter().map(|&(_, a, b, c)| (0, a, b, c)).collect();
     let mut stored: Vec<usize> = shape.to_vec();
     turns.iter().rev().for_each(|&(_, a, b, _)| stored.swap(a as usize % rank, b as usize % rank));
-    Chain::new(&stored).run(&turns)
+    Chain::new(device, &stored).run(&turns)
 }
 
 impl Chain {
-    pub(crate) fn new(shape: &[usize]) -> Chain {
+    pub(crate) fn new(device: &Device, shape: &[usize]) -> Chain {
         let n_elements = shape.iter().product::<usize>() as i64;
         let model = Model { shape: shape.to_vec(), data: (0..n_elements).collect() };
-        Chain { tensor: Tensor::from_slice(&model.data, shape).unwrap(), model }
+        let tensor = Tensor::from_slice(&model.data, shape).and_then(|tensor| tensor.to(device)).unwrap();
+        Chain { tensor, model }
     }
 
     pub(crate) fn run(mut self, steps: &[Step]) -> (Tensor<i64>, Model<i64>) {

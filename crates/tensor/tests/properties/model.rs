@@ -22,12 +22,12 @@ impl<T: Copy> Model<T> {
         Model { shape: self.shape.clone(), data: self.data.iter().map(|&x| f(x)).collect() }
     }
 
-    /// A tensor of these elements that lies in memory as `like` does, as far as reading can tell: with its strides.
+    /// A tensor of these elements that lies where and as `like` does, as far as reading can tell: with its strides.
     pub(crate) fn onto<U: Element>(&self, like: &Tensor<U>) -> Tensor<T>
     where
         T: Element,
     {
-        let plain = Tensor::from_slice(&self.data, &self.shape[..]).unwrap();
+        let plain = Tensor::from_slice(&self.data, &self.shape[..]).and_then(|plain| plain.to(&like.device())).unwrap();
         match (like.is_contiguous(), like.rank()) {
             (true, _) | (_, 0 | 1) => plain,
             _ => plain.transpose(0, -1).unwrap().contiguous().unwrap().transpose(0, -1).unwrap(),

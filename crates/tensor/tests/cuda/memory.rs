@@ -1,0 +1,159 @@
+//! A device without memory left: what is refused says so, loses nothing, and training goes on with less.
+
+use pagelock_cuda::software::{Config, Fault, Machine};
+use pagelock_memory::ByteSize;
+use pagelock_tensor::{Device, Error, Generator, Result, Tensor};
+
+use crate::common::gpu_alone;
+
+/// What `pagelock-cuda` has for a device.
+fn cuda(device: &Device) -> pagelock_cuda::Device {
+    let Device::Cuda(device) = device else { unreachable!("tests of memory are on devices") };
+    device.cuda().clone()
+}
+
+const WIDTH: usize = 256;
+
+/// Two layers and their weights' gradients, for a batch of so many rows.
+fn train(data: &Tensor, weights: &[Tensor; 2], batch: usize) -> Result<f32> {
+    let x = data.narrow(0, 0, batch)?;
+    let loss = x.matmul(&weights[0])?.relu()?.layer_norm(WIDTH, None, None, 1e-5)?.matmul(&weights[1])?;
+    let loss = loss.log_softmax(1)?.pow(2.0)?.mean(..)?;
+    loss.backward()?;
+    loss.item()
+}
+
+fn weights(device: &Device) -> Result<[Tensor; 2]> {
+    let random = |seed| Tensor::randn_with([WIDTH, WIDTH], &Generator::new(seed))?.to(device);
+    Ok([random(1)?.set_requires_grad(true), random(2)?.set_requires_grad(true)])
+}
+
+fn forget_gradients(weights: &[Tensor; 2]) {
+    weights.iter().for_each(Tensor::zero_grad);
+}
+
+#[test]
+fn training_that_runs_out_of_memory_goes_on_with_a_smaller_batch_and_nothing_is_lost() {
+    let Some(gpu) = gpu_alone() else { return };
+    let device = cuda(&gpu);
+    let budget = device.memory_budget();
+    let data = Tensor::randn_with([1 << 16, WIDTH], &Generator::new(3)).unwrap().to(&gpu).unwrap();
+    let weights = weights(&gpu).unwrap();
+    train(&data, &weights, 1 << 10).unwrap(); // all kernels are there
+    forget_gradients(&weights);
+    device.synchronize().unwrap();
+    device.trim().unwrap();
+    let (limit, before) = (budget.limit(), budget.used());
+    budget.set_limit(before.0 + ByteSize::mib(64).0);
+
+    let (mut batch, mut refusals) = (1 << 16, Vec::new());
+    let loss = loop {
+        match train(&data, &weights, batch) {
+            Err(error) if error.is_out_of_memory() && batch > 1 => {
+                refusals.push(error.to_string());
+                forget_gradients(&weights);
+                batch /= 2;
+            }
+            result => break result.unwrap(),
+        }
+    };
+    let grads = weights.each_ref().map(|weight| weight.grad().unwrap().to_vec().unwrap());
+
+    // What is said: the operation, what it asked for, what is held, what to do.
+    assert!(refusals.len() >= 2, "{refusals:?}");
+    let first = &refusals[0];
+    assert!(first.starts_with("matmul: no memory for [65536, 256] of float32: cannot take 64 MiB"), "{first}");
+    // Nothing is held after the last try, nor after the tries that failed.
+    forget_gradients(&weights);
+    device.synchronize().unwrap();
+    device.trim().unwrap();
+    assert_eq!(budget.used(), before);
+    assert_eq!(device.leaked().memory, ByteSize::default());
+    // The same numbers as if there had been no other try.
+    budget.set_limit(limit);
+    assert_eq!(train(&data, &weights, batch).unwrap(), loss);
+    assert_eq!(weights.each_ref().map(|weight| weight.grad().unwrap().to_vec().unwrap()), grads);
+}
+
+#[test]
+fn a_gpu_that_is_full_says_how_full_and_can_be_used_when_it_is_not() {
+    let Some(gpu) = gpu_alone() else { return };
+    let device = cuda(&gpu);
+    device.trim().unwrap();
+    let before = device.memory_budget().used();
+    let mut held = Vec::new();
+    let refused = loop {
+        match Tensor::on(&gpu).zeros([1 << 30]) {
+            // 4 GiB each
+            Ok(tensor) => held.push(tensor),
+            Err(refused) => break refused,
+        }
+        assert!(held.len() < 200, "no device has that much");
+    };
+    assert!(refused.is_out_of_memory());
+    let said = refused.to_string();
+    assert!(said.starts_with("zeros: no memory for [1073741824] of float32: "), "{said}");
+    assert!(said.contains("4 GiB") && said.contains("drop buffers"), "{said}");
+    drop(held);
+    device.synchronize().unwrap();
+    device.trim().unwrap();
+    assert_eq!(device.memory_budget().used(), before);
+    assert_eq!(Tensor::on(&gpu).ones([1 << 20]).unwrap().sum(..).unwrap().item().unwrap(), (1 << 20) as f32);
+}
+
+#[test]
+fn a_refused_tensor_leaves_a_software_device_as_it_was() {
+    let machine = Machine::new(Config { memory: ByteSize::mib(16), ..Config::default() });
+    let device = Device::try_from(&machine.device(0).unwrap()).unwrap();
+    let used = || cuda(&device).memory_budget().used();
+    let kept = Tensor::on(&device).ones([1 << 20]).unwrap();
+    let before = used();
+    for _ in 0..100 {
+        let refused = Tensor::on(&device).zeros([1 << 22]).unwrap_err();
+        assert!(refused.is_out_of_memory(), "{refused}");
+        assert_eq!(used(), before);
+    }
+    assert_eq!(kept.to_vec().unwrap(), vec![1.0; 1 << 20]);
+    assert!(machine.violations().is_empty());
+}
+
+#[test]
+fn a_lost_device_is_an_error_of_the_operation_that_met_it() {
+    let machine = Machine::new(Config::default());
+    let device = Device::try_from(&machine.device(0).unwrap()).unwrap();
+    let x = Tensor::on(&device).ones([2, 3]).unwrap();
+    machine.fail(Fault::at(0).lasting());
+    let (zeros, read) = (Tensor::on(&device).zeros([4, 5]).unwrap_err(), x.to_vec().unwrap_err());
+    let copied = x.to(&Device::Cpu).and_then(|x| x.to_vec()).unwrap_err();
+    for error in [&zeros, &read, &copied] {
+        assert!(!error.is_out_of_memory(), "{error}");
+        println!("{error}");
+    }
+    assert!(zeros.to_string().starts_with("zeros: no memory for [4, 5] of float32: "), "{zeros}");
+    assert!(matches!(read, Error::Cuda { .. } | Error::DeviceMemory { .. }), "{read}");
+    assert!(matches!(copied, Error::Cuda { .. } | Error::DeviceMemory { .. }), "{copied}");
+    machine.heal();
+}
+
+#[test]
+fn without_kernels_an_operation_says_what_it_was_given() {
+    let device = Device::try_from(&Machine::new(Config::default()).device(0).unwrap()).unwrap();
+    let x = Tensor::on(&device).ones([2, 3]).unwrap();
+    let refused = x.softmax(1).unwrap_err();
+    assert!(matches!(refused, Error::Cuda { op: "softmax", .. }));
+    assert!(refused.to_string().starts_with("softmax of float32 [2, 3]: "), "{refused}");
+}
+
+#[test]
+fn a_missing_compiler_is_named_with_the_operation_and_its_inputs() {
+    if let Ok(version) = pagelock_cuda::compiler_version() {
+        eprintln!("SKIPPED: this machine has NVRTC {version:?}");
+        return;
+    }
+    let config = Config { kernels_for: Some((9, 0)), ..Config::default() };
+    let device = Device::try_from(&pagelock_cuda::Device::software(config).unwrap()).unwrap();
+    let x = Tensor::on(&device).ones([64, 10]).unwrap();
+    let said = x.layer_norm(10, Some(&Tensor::on(&device).ones(10).unwrap()), None, 1e-5).unwrap_err().to_string();
+    let expected = "layer_norm of float32 [64, 10], float32 [10]: no NVRTC to compile kernels: ";
+    assert!(said.starts_with(expected), "{said}");
+}
