@@ -512,11 +512,19 @@ impl Error {
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
     pub fn is_out_of_memory(&self) -> bool {
+        let of_host = |source: &memory::Error| {
+            matches!(
+                source,
+                memory::Error::OverBudget(_) | memory::Error::OutOfMemory { .. } | memory::Error::LockLimit { .. }
+            )
+        };
         match self {
-            Error::Memory { .. } => true,
-            Error::DeviceMemory { source, .. } | Error::Cuda { source, .. } => {
-                matches!(source, cuda::Error::OutOfMemory { .. } | cuda::Error::Memory(_))
-            }
+            Error::Memory { source, .. } => of_host(source),
+            Error::DeviceMemory { source, .. } | Error::Cuda { source, .. } => match source {
+                cuda::Error::OutOfMemory { .. } => true,
+                cuda::Error::Memory(source) => of_host(source),
+                _ => false,
+            },
             _ => false,
         }
     }

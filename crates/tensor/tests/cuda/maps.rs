@@ -92,7 +92,7 @@ fn tensors_in_one_block_are_changed_apart() {
         let mut map = TensorMap::new(()).unwrap();
         map.set("a", Tensor::ones([10]).unwrap()).unwrap();
         map.set("b", Tensor::ones([10]).unwrap()).unwrap();
-        let there = map.consolidate().unwrap().to(&device).unwrap();
+        let there = map.to(&device).unwrap().consolidate().unwrap();
         assert!(there.is_consolidated());
         let [a, b] = ["a", "b"].map(|path| there.get::<f32>(path).unwrap());
         a.zero_().unwrap();
