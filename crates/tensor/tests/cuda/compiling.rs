@@ -1,4 +1,4 @@
-//! Every kernel compiles: all of them for some element types, some for all, since types differ only in the header.
+//! Every kernel compiles: all of them for some element types, some for all. A text may differ between floats and halves.
 
 use half::{bf16, f16};
 use pagelock_tensor::descent::{AdamRule, AdamTensors, Rate, SgdRule, SgdTensors, adam_step, sgd_step};
@@ -157,6 +157,7 @@ fn every_kernel_compiles() {
     floats::<f16>(&device).unwrap();
     numbers::<i64>(&device).unwrap();
     some::<f64>(&device).unwrap();
+    networks::<f64>(&device).unwrap();
     some::<bf16>(&device).unwrap();
     some::<i32>(&device).unwrap();
     some::<u8>(&device).unwrap();

@@ -9,8 +9,8 @@
 // eˣ for x ≤ 0; for halves with the device's own instruction, whose error is a hundredth of their last place.
 INLINE R power(R x) {
     if constexpr (sizeof(T) == 2) {
-        R y;
-        asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * R(1.4426950408889634)));
+        f32 y;
+        asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(f32(x) * f32(1.4426950408889634)));
         return y;
     } else {
         return exp(x);
