@@ -19,7 +19,7 @@ use pagelock_tensor::{BatchNormOptions, Create, Error, Float, IntoShape, Result,
 ///
 /// let layer = LayerNorm::new(2)?;
 /// let y = layer.forward(&Tensor::new([[1.0, 3.0], [0.0, 100.0]])?)?;
-/// assert_eq!(format!("{y:.2}"), "tensor([[-1.00,  1.00],\n        [-1.00,  1.00]])");
+/// assert_eq!(format!("{:.2}", y.detach()), "tensor([[-1.00,  1.00],\n        [-1.00,  1.00]])");
 /// # Ok::<(), pagelock_tensor::Error>(())
 /// ```
 pub struct LayerNorm<T: Float = f32> {
@@ -322,7 +322,7 @@ batch_norm! {
     /// use pagelock_tensor::{Create, Tensor};
     ///
     /// let y = BatchNorm1d::new(2)?.forward(&Tensor::new([[1.0, 10.0], [3.0, 50.0]])?)?;
-    /// assert_eq!(format!("{y:.2}"), "tensor([[-1.00, -1.00],\n        [ 1.00,  1.00]])");
+    /// assert_eq!(format!("{:.2}", y.detach()), "tensor([[-1.00, -1.00],\n        [ 1.00,  1.00]])");
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
     BatchNorm1d,
