@@ -23,7 +23,10 @@ pub(crate) fn measure(table: &Table<'_>) -> Result<()> {
 fn square<T: Float>(table: &Table<'_>, n: usize, name: &str, most_per_second: f64) -> Result<()> {
     let (a, b) = (random::<T>(table.device, &[n, n])?, random::<T>(table.device, &[n, n])?);
     let work = Work::Flops { count: 2.0 * (n as f64).powi(3), most_per_second };
-    table.row(&format!("gemm {n} {name}"), work, || Ok(drop(a.matmul(&b)?)))
+    table.row(&format!("gemm {n} {name}"), work, || {
+        drop(a.matmul(&b)?);
+        Ok(())
+    })
 }
 
 /// A layer's product with a transposed weight and a bias, and a batch of products.
@@ -33,11 +36,15 @@ fn linear(table: &Table<'_>) -> Result<()> {
     let bias = random::<bf16>(device, &[4096])?;
     let work = Work::Flops { count: 2.0 * 8192.0 * 4096.0 * 4096.0, most_per_second: BF16 };
     table.row("linear 8192x4096 to 4096 bfloat16", work, || {
-        Ok(drop(pagelock::nn::functional::linear(&x, &weight, Some(&bias))?))
+        drop(pagelock::nn::functional::linear(&x, &weight, Some(&bias))?);
+        Ok(())
     })?;
     let (a, b) = (random::<bf16>(device, &[64, 1024, 1024])?, random::<bf16>(device, &[64, 1024, 1024])?);
     let work = Work::Flops { count: 64.0 * 2.0 * 1024_f64.powi(3), most_per_second: BF16 };
-    table.row("64 products of 1024 bfloat16", work, || Ok(drop(a.matmul(&b)?)))
+    table.row("64 products of 1024 bfloat16", work, || {
+        drop(a.matmul(&b)?);
+        Ok(())
+    })
 }
 
 pub(crate) fn random<T: Float>(device: &Device, shape: &[usize]) -> Result<Tensor<T>> {

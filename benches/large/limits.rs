@@ -45,7 +45,10 @@ fn compare(device: &Device, name: &str, mut call: impl FnMut() -> Result<()>) ->
 
 fn product<T: Float>(device: &Device, [m, k, n]: [usize; 3], number: &str) -> Result<()> {
     let (a, b) = (random::<T>(device, &[m, k])?, random::<T>(device, &[k, n])?);
-    compare(device, &format!("[{m}, {k}] · [{k}, {n}] {number}"), || Ok(drop(a.matmul(&b)?)))
+    compare(device, &format!("[{m}, {k}] · [{k}, {n}] {number}"), || {
+        drop(a.matmul(&b)?);
+        Ok(())
+    })
 }
 
 fn convolution<T: Float>(device: &Device, [batch, ins, outs, side, kernel]: [usize; 5], number: &str) -> Result<()> {
@@ -53,7 +56,10 @@ fn convolution<T: Float>(device: &Device, [batch, ins, outs, side, kernel]: [usi
     let (image, weight) =
         (random::<T>(device, &[batch, ins, side, side])?, random::<T>(device, &[outs, ins, kernel, kernel])?);
     let geometry = Conv2dOptions::new().padding(kernel / 2);
-    compare(device, &name, || Ok(drop(image.conv2d(&weight, None, geometry)?)))?;
+    compare(device, &name, || {
+        drop(image.conv2d(&weight, None, geometry)?);
+        Ok(())
+    })?;
     let (image, weight) = (image.set_requires_grad(true), weight.set_requires_grad(true));
     let result = image.conv2d(&weight, None, geometry)?;
     let gradient = random::<T>(device, result.shape())?;
