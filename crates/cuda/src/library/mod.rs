@@ -1,9 +1,9 @@
 //! NVIDIA's libraries of operations, loaded when they are first asked for: cuBLASLt ([`Blas`]) and cuDNN ([`Dnn`]).
 //!
-//! A missing library is an answer, [`LibraryAbsence`], never a failure of something else. Work of a library is queued
-//! like all other work, and its scratch memory comes from the pool, so that both can be part of a graph. Which algorithm
-//! computes something is the library's first proposal for these sizes, the same in every run on one kind of device, unless
-//! the fastest is asked for ([`Choice`]).
+//! A missing library is an answer, [`LibraryAbsence`](crate::LibraryAbsence), never a failure of something else. Work of a
+//! library is queued like all other work, and its scratch memory comes from the pool, so that both can be part of a graph.
+//! Which algorithm computes something is the library's first proposal for these sizes, the same in every run on one kind of
+//! device, unless the fastest is asked for ([`Choice`]).
 //!
 //! - `find.rs`: where libraries are looked for; `load.rs`: loading one, and its functions;
 //! - `blas/`: matrix products; `dnn/`: convolutions.
