@@ -1,4 +1,4 @@
-//! JPEG pictures, straight into tensors: what `images.rs` uses for them with the feature `fast-jpeg`.
+//! JPEG pictures of all kinds, straight into tensors, by `libjpeg-turbo-rs`.
 
 use libjpeg_turbo_rs::{DecodeLimits, Decoder, PixelFormat};
 use pagelock_tensor::Tensor;
@@ -7,7 +7,7 @@ use crate::Result;
 
 /// A picture `[height, width, 3]`; none for bytes that are no JPEG, that this decoder does not know, or that are damaged:
 /// the decoder of `images` has the last word.
-pub(crate) fn decode(bytes: &[u8], longest_side: u32, most_bytes: u64) -> Result<Option<Tensor<u8>>> {
+pub(super) fn decode(bytes: &[u8], longest_side: u32, most_bytes: u64) -> Result<Option<Tensor<u8>>> {
     let side = longest_side as usize;
     let limits =
         DecodeLimits { max_width: side, max_height: side, max_memory: Some(most_bytes), ..DecodeLimits::default() };
