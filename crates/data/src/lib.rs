@@ -18,15 +18,15 @@
 //!
 //! Reading order: `dataset.rs`, `iterable.rs`, `transform.rs`, `sampler/`, `collate.rs`, `pin.rs`, `loader/`; then for digits `digits.rs`, `mnist.rs` (with
 //! `idx.rs`, `places.rs`, `remote.rs`, `download.rs`) and `synthetic/`; for other data `stored/`, `cifar/`,
-//! `csv.rs`, `parquet.rs` and `images.rs`, and `transforms.rs` for pictures.
+//! `csv.rs`, `parquet.rs` and `images.rs` (with `jpeg/`), and `transforms.rs` for pictures.
 //!
 //! # Features
 //! - `download` (default): missing data files are fetched over HTTPS; without it, a missing file is an error that says
 //!   where to get it.
 //! - `progress` (default): a progress bar for downloads, on terminals only.
 //! - `images`: folders of PNG and JPEG pictures (`ImageFolder`).
-//! - `fast-jpeg`: the same, with JPEG decoded by another crate: as fast as libjpeg-turbo and with its pixels, but not without
-//!   `unsafe`.
+//! - `fast-jpeg`: the same, with JPEG decoded faster than libjpeg-turbo does, with its pixels; rare kinds by a crate that is not
+//!   without `unsafe`.
 //! - `parquet`: columns of Parquet files (`ParquetTable`).
 //! - `safetensors`: rows of tensors in `.safetensors` files.
 //!

@@ -123,30 +123,14 @@ impl Decoding<'_> {
                 rest = after;
             }
             let (data, after) = unstuff(rest, self.data);
-            rest = after;
             let (mut bits, mut dcs) = (Bits::new(data), [0; 3]);
             for unit in first..n_units.min(first + interval) {
-                let (down, across) = (unit / layout.units_across, unit % layout.units_across);
-                for channel in 0..3 {
-                    let (component, plane) = (header.components[channel], layout.planes[channel]);
-                    for v in 0..component.down {
-                        for h in 0..component.across {
-                            let mut block = [0; 64];
-                            let last = bits.block(&codes[channel], &mut dcs[channel], &mut block)?;
-                            let row = 8 * (down * component.down + v);
-                            let at = plane.start + row * plane.stride + 8 * (across * component.across + h);
-                            let out = &mut self.samples[at..];
-                            match last {
-                                0 => cosine::flat(block[0], out, plane.stride),
-                                _ => cosine::inverse(vectors, &block, out, plane.stride),
-                            }
-                        }
-                    }
-                }
+                read_unit(vectors, header, layout, unit, &codes, &mut bits, &mut dcs, self.samples)?;
             }
             if bits.is_short() {
                 return None;
             }
+            rest = after;
         }
         rest.starts_with(&[0xFF, 0xD9]).then_some(())
     }
@@ -177,4 +161,35 @@ impl Decoding<'_> {
             }
         }
     }
+}
+
+/// Makes the samples of one unit, some blocks of each channel.
+#[inline(always)]
+#[expect(clippy::too_many_arguments, reason = "what the loop over units has")]
+fn read_unit<V: Vectors>(
+    vectors: V,
+    header: &Header<'_>,
+    layout: &Layout,
+    unit: usize,
+    codes: &[Codes<'_>; 3],
+    bits: &mut Bits<'_>,
+    dcs: &mut [i16; 3],
+    samples: &mut [u8],
+) -> Option<()> {
+    let (down, across) = (unit / layout.units_across, unit % layout.units_across);
+    for channel in 0..3 {
+        let (component, plane) = (header.components[channel], layout.planes[channel]);
+        for i in 0..component.down * component.across {
+            let row = down * component.down + i / component.across;
+            let column = across * component.across + i % component.across;
+            let mut block = [0; 64];
+            let last = bits.block(&codes[channel], &mut dcs[channel], &mut block)?;
+            let out = &mut samples[plane.start + 8 * (row * plane.stride + column)..];
+            match last {
+                0 => cosine::flat(block[0], out, plane.stride),
+                _ => cosine::inverse(vectors, &block, out, plane.stride),
+            }
+        }
+    }
+    Some(())
 }

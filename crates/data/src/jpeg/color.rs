@@ -31,14 +31,15 @@ pub(super) fn widen(row: &[u8], out: &mut [u8]) {
     }
 }
 
+/// A row of pixels. The factors are those of JFIF times 2^16.
 #[inline(always)]
 pub(super) fn to_rgb(luma: &[u8], blue: &[u8], red: &[u8], out: &mut [u8]) {
     let pixels = out.as_chunks_mut::<3>().0;
     for (((pixel, &y), &cb), &cr) in pixels.iter_mut().zip(luma).zip(blue).zip(red) {
         let (y, cb, cr) = (i32::from(y), i32::from(cb) - 128, i32::from(cr) - 128);
-        let r = y + (91881 * cr + 32768 >> 16);
-        let g = y + (-22554 * cb - 46802 * cr + 32768 >> 16);
-        let b = y + (116130 * cb + 32768 >> 16);
+        let r = y + ((91881 * cr + 32768) >> 16);
+        let g = y + ((-22554 * cb - 46802 * cr + 32768) >> 16);
+        let b = y + ((116130 * cb + 32768) >> 16);
         *pixel = [r, g, b].map(|value| value.clamp(0, 255) as u8);
     }
 }

@@ -135,14 +135,13 @@ impl<'a> Bits<'a> {
         Some((run as usize, size, (bits - (!is_positive & ((1 << size) - 1))) as i16))
     }
 
-    /// Reads a block: its coefficients times `quant`, row by row. `dc` is the first of the block before. Returns how far the
+    /// Reads a block into zeros: its coefficients times `quant`, row by row. `dc` is the first of the block before. Returns how far the
     /// last that is not zero is from the first, in the order of the file; none if the data is damaged.
     #[inline(always)]
     pub(super) fn block(&mut self, codes: &Codes<'_>, dc: &mut i16, block: &mut [i16; 64]) -> Option<usize> {
         self.refill();
         let (0, _, difference) = self.next(codes.dc)? else { return None };
         *dc = dc.wrapping_add(difference);
-        *block = [0; 64];
         block[0] = dc.wrapping_mul(codes.quant[0]);
         let mut last = 0;
         loop {
