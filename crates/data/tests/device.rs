@@ -3,8 +3,11 @@
 
 use std::io::Write;
 
+use pagelock_cuda::Timeline;
 use pagelock_cuda::software::Config;
-use pagelock_data::{DataLoader, Dataset, Error, PinMemory, Result, TensorDataset};
+use pagelock_data::{
+    DataLoader, Dataset, Error, IterableDataset, PinMemory, Result, Samples, StreamLoader, TensorDataset,
+};
 use pagelock_tensor::{Create, Device, Tensor};
 
 fn devices() -> Vec<Device> {
@@ -125,4 +128,90 @@ fn an_epoch_that_is_left_early_leaves_nothing_in_flight() {
     }
     device.synchronize().unwrap();
     assert_eq!(software.leaked().count, 0);
+}
+
+/// Counters, of which some samples are damaged.
+#[derive(Clone)]
+struct Counters {
+    lens: Vec<i64>,
+    damaged: i64,
+}
+
+impl IterableDataset for Counters {
+    type Sample = i64;
+
+    fn n_shards(&self) -> usize {
+        self.lens.len()
+    }
+
+    fn shard(&self, shard: usize, epoch: u64) -> Result<Samples<i64>> {
+        let (first, damaged) = (100 * shard as i64 + 1_000 * epoch as i64, self.damaged);
+        Ok(Box::new((first..first + self.lens[shard]).map(move |i| match i == damaged {
+            true => Err(Error::other(format!("record {i} is damaged"))),
+            false => Ok(i),
+        })))
+    }
+}
+
+fn shown(batch: Result<Tensor<i64>>) -> String {
+    batch.map_or_else(|error| error.to_string(), |batch| format!("{:?}", batch.to_vec().unwrap()))
+}
+
+#[test]
+fn batches_of_a_stream_on_a_device_are_those_of_the_host_with_errors_in_their_place() {
+    let loader = || StreamLoader::new(Counters { lens: vec![9, 0, 5], damaged: 203 }).batch_size(2);
+    let plain = loader();
+    let expected: Vec<_> = (0..2).flat_map(|_| plain.iter().map(shown).collect::<Vec<_>>()).collect();
+    assert_eq!(expected[3], "sample 3 of shard 2: record 203 is damaged");
+    for device in devices() {
+        for (n_workers, ahead) in [(0, 0), (0, 2), (1, 1), (3, 5), (2, 100)] {
+            let there = loader().num_workers(n_workers).to(&device).unwrap().ahead(ahead);
+            let mut given = Vec::new();
+            for _epoch in 0..2 {
+                for batch in &there {
+                    assert!(batch.as_ref().map_or(true, |batch| batch.device() == device));
+                    given.push(shown(batch));
+                }
+            }
+            assert_eq!(given, expected, "{device}, {n_workers} workers, {ahead} ahead");
+        }
+    }
+}
+
+#[test]
+fn the_state_of_a_stream_counts_batches_that_the_program_has_and_not_those_ahead() {
+    for device in devices() {
+        let loader = || {
+            let loader = StreamLoader::new(Counters { lens: vec![7, 5], damaged: -1 }).batch_size(2).num_workers(2);
+            loader.to(&device).unwrap().ahead(3)
+        };
+        let whole: Vec<_> = loader().iter().map(shown).collect();
+        for n_given in 0..=whole.len() {
+            let first = loader();
+            let mut given: Vec<_> = first.iter().take(n_given).map(shown).collect();
+            let second = loader();
+            second.resume(first.state()).unwrap();
+            given.extend(second.iter().map(shown));
+            assert_eq!(given, whole, "{device}, after {n_given}");
+        }
+        let first = loader();
+        assert_eq!((first.iter().count(), first.state().epoch), (whole.len(), 1));
+    }
+}
+
+#[test]
+fn the_copies_of_a_stream_are_numbered_and_what_is_left_early_leaves_nothing_in_flight() {
+    let software = pagelock_cuda::Device::software(Config::default()).unwrap();
+    let device = Device::try_from(&software).unwrap();
+    let timeline = Timeline::new();
+    let loader = StreamLoader::new(Counters { lens: vec![20, 20], damaged: -1 }).batch_size(2).num_workers(2);
+    let loader = loader.to(&device).unwrap().timeline(&timeline);
+    for n_given in 0..20 {
+        loader.iter().take(n_given).for_each(drop);
+    }
+    device.synchronize().unwrap();
+    assert_eq!(software.leaked().count, 0);
+    let names: Vec<_> = timeline.spans().unwrap().into_iter().take(4).map(|span| span.name).collect();
+    assert_eq!(names, ["upload 0", "upload 1", "upload 2", "upload 0"], "of one batch, then of the next epoch");
+    assert!(loader.report().transfer > std::time::Duration::ZERO);
 }

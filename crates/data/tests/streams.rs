@@ -221,6 +221,120 @@ fn streams_are_collated_in_page_locked_memory_within_a_budget() {
 }
 
 #[test]
+fn a_worker_that_dies_is_an_error_of_each_of_its_shards_and_the_others_go_on() {
+    /// What a sample panics with, and what panics again when it is dropped.
+    struct Grenade;
+
+    impl Drop for Grenade {
+        fn drop(&mut self) {
+            panic!("twice");
+        }
+    }
+
+    struct Deadly;
+
+    impl IterableDataset for Deadly {
+        type Sample = i64;
+        fn n_shards(&self) -> usize {
+            3
+        }
+        fn shard(&self, shard: usize, _epoch: u64) -> Result<Samples<i64>> {
+            Ok(Box::new((0..2).map(move |i| match shard {
+                0 if i == 1 => std::panic::panic_any(Grenade),
+                _ => Ok(10 * shard as i64 + i),
+            })))
+        }
+    }
+    let gone = || {
+        Err("worker 0 has ended, and nothing more comes of its shards; a sample or a batch that panics when it is dropped \
+             does that"
+            .to_owned())
+    };
+    let expected = [Ok(vec![0]), Ok(vec![10]), Ok(vec![20]), gone(), Ok(vec![11]), gone()];
+    let loader = || StreamLoader::new(Deadly).num_workers(2);
+    assert_eq!(epoch(&loader()), expected);
+    assert_eq!(epoch(&loader().prefetch_budget(Budget::new("loader", ByteSize::mib(1)))), expected);
+}
+
+#[test]
+fn each_worker_is_prepared_before_its_first_batch() {
+    let prepared = Arc::new(Mutex::new(Vec::new()));
+    let loader = StreamLoader::new(Shards::of([2, 2, 2])).num_workers(8).worker_init({
+        let prepared = prepared.clone();
+        move |worker| {
+            prepared.lock().unwrap().push(worker);
+            Ok(())
+        }
+    });
+    assert!(epoch(&loader).iter().all(Result::is_ok));
+    let mut prepared = prepared.lock().unwrap().clone();
+    prepared.sort_unstable();
+    assert_eq!(prepared, [0, 1, 2], "as many as there are shards");
+}
+
+#[test]
+fn a_worker_that_cannot_start_is_one_error_and_the_end_of_the_epoch() {
+    let loader = StreamLoader::new(Shards::of([3, 3])).num_workers(2).worker_init(|worker| match worker {
+        1 => Err(Error::other("no license")),
+        _ => Ok(()),
+    });
+    assert_eq!(epoch(&loader), [Err("worker 1 could not start: no license".to_owned())]);
+    assert_eq!(loader.state().epoch, 1);
+
+    let loader = StreamLoader::new(Shards::of([3])).num_workers(1).worker_init(|_| panic!("no license"));
+    let error = "worker 0 could not start: worker 0 panicked: no license; num_workers(0) lets the panic through, with its \
+                 backtrace";
+    assert_eq!(epoch(&loader), [Err(error.to_owned())]);
+}
+
+/// Batches of which one takes a KiB.
+struct Kibibytes(Vec<usize>);
+
+impl IterableDataset for Kibibytes {
+    type Sample = Tensor;
+    fn n_shards(&self) -> usize {
+        self.0.len()
+    }
+    fn shard(&self, shard: usize, _epoch: u64) -> Result<Samples<Tensor>> {
+        Ok(Box::new((0..self.0[shard]).map(move |i| Ok(Tensor::full([64], (100 * shard + i) as f32)?))))
+    }
+}
+
+#[test]
+fn workers_keep_to_the_budget_of_what_is_ahead_and_nothing_else_changes() {
+    let loader = || StreamLoader::new(Kibibytes(vec![40, 3, 0, 25, 17])).batch_size(4);
+    let firsts = |loader: &StreamLoader<Tensor>| -> Vec<f32> {
+        loader.iter().map(|batch| batch.unwrap().to_vec().unwrap()[0]).collect()
+    };
+    let expected = firsts(&loader());
+    for n_workers in [1, 2, 3, 8] {
+        let budget = Budget::new("loader", ByteSize::kib(9));
+        let loader = loader().num_workers(n_workers).prefetch_factor(100).prefetch_budget(budget.clone());
+        assert_eq!(firsts(&loader), expected, "{n_workers} workers");
+        assert!(budget.peak() > ByteSize::kib(1) && budget.peak() <= ByteSize::kib(9), "{}", budget.peak());
+        for n_given in 0..10 {
+            loader.iter().take(n_given).for_each(drop);
+        }
+        assert_eq!(budget.used(), ByteSize(0));
+    }
+}
+
+#[test]
+fn a_budget_too_small_for_a_batch_is_an_error_with_the_numbers_in_its_place() {
+    let budget = Budget::new("loader", ByteSize(500)).with_knob("give the loader more");
+    let loader = StreamLoader::new(Kibibytes(vec![9, 5])).batch_size(4).num_workers(2).prefetch_budget(budget.clone());
+    let batches: Vec<_> = loader.iter().collect();
+    assert!(batches[0].is_ok(), "nobody knows yet how much a batch takes");
+    assert_eq!(batches.len(), 5, "what was refused was read over");
+    for batch in &batches[1..] {
+        let error = batch.as_ref().unwrap_err().to_string();
+        assert!(error.starts_with("cannot take "), "{error}");
+        assert!(error.ends_with(": budget `loader` has 500 B left of 500 B; give the loader more"), "{error}");
+    }
+    assert_eq!((loader.report().errors, budget.used()), (4, ByteSize(0)));
+}
+
+#[test]
 fn loaders_of_streams_left_in_mid_epoch_leave_nothing_behind() {
     let dataset = Arc::new(Shards::of([50, 50, 50]));
     let before = threads();
@@ -248,12 +362,17 @@ proptest! {
         skip in any::<bool>(),
         workers in prop::collection::vec(0_usize..5, 2),
         prefetch in 0_usize..4,
+        budget in prop::option::of(200_u64..2_000),
         stop_after in 0_usize..60,
     ) {
         let dataset = Shards { damaged, ..Shards::of(lens) };
         let loader = |n_workers| {
             let loader = StreamLoader::new(dataset.clone()).batch_size(batch_size).drop_last(drop_last);
-            loader.num_workers(n_workers).prefetch_factor(prefetch).skip_bad_samples(skip)
+            let loader = loader.num_workers(n_workers).prefetch_factor(prefetch).skip_bad_samples(skip);
+            match budget {
+                Some(limit) => loader.prefetch_budget(Budget::new("loader", ByteSize(limit))),
+                None => loader,
+            }
         };
         let whole = loader(0);
         let expected = [epoch(&whole), epoch(&whole)];

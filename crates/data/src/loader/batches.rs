@@ -22,7 +22,7 @@ use crate::{Error, Result};
 /// # Ok::<(), pagelock_data::Error>(())
 /// ```
 pub struct Batches<'a, B: Send + 'static> {
-    pub(super) loader: &'a DataLoader<B>,
+    loader: &'a DataLoader<B>,
     epoch: u64,
     pub(super) next: usize,
     pub(super) end: usize,

@@ -57,8 +57,26 @@ impl Account {
 /// What each worker does first; it is given its number.
 pub(super) type Init = dyn Fn(usize) -> Result<()> + Send + Sync;
 
+/// Does it.
+pub(super) fn begin_work(init: Option<&Init>, worker: usize) -> Result<()> {
+    let Some(init) = init else { return Ok(()) };
+    let done = catch_unwind(AssertUnwindSafe(|| init(worker)));
+    let result = done.unwrap_or_else(|panic| Err(Error::panicked(worker, None, &*panic)));
+    result.map_err(|source| Error::WorkerInit { worker, source: source.into() })
+}
+
+/// Memory for a batch, or that there is none though nothing else is ahead; none if it is to be waited for.
+pub(super) fn ask(
+    budget: &Budget,
+    batch_bytes: u64,
+    more_is_ahead: bool,
+) -> Option<Result<Reservation, pagelock_memory::Error>> {
+    let reserved = budget.reserve(batch_bytes);
+    (reserved.is_ok() || !more_is_ahead).then_some(reserved)
+}
+
 /// How long the end of an epoch waits for workers in the middle of a sample before it leaves them to end alone.
-const GRACE: Duration = Duration::from_secs(5);
+pub(super) const GRACE: Duration = Duration::from_secs(5);
 
 impl Default for Plan {
     fn default() -> Self {
@@ -380,7 +398,7 @@ impl<B> Queue<B> {
 impl<B: Send + 'static> Shared<B> {
     /// What a worker does, from its first day to its last.
     fn work(self: &Arc<Self>, worker: usize, desk: &Arc<Desk>) {
-        if let Err(error) = self.init(worker) {
+        if let Err(error) = begin_work(self.plan.init.as_deref(), worker) {
             let mut queue = lock(&self.queue);
             queue.failed.get_or_insert(error);
             return self.ready.notify_one();
@@ -435,13 +453,6 @@ impl<B: Send + 'static> Shared<B> {
         unwanted
     }
 
-    fn init(&self, worker: usize) -> Result<()> {
-        let Some(init) = &self.plan.init else { return Ok(()) };
-        let done = catch_unwind(AssertUnwindSafe(|| init(worker)));
-        let result = done.unwrap_or_else(|panic| Err(Error::panicked(worker, None, &*panic)));
-        result.map_err(|source| Error::WorkerInit { worker, source: source.into() })
-    }
-
     /// The next batch to make, after waiting for one, and the memory for it; none if the worker is to end.
     fn take(&self, worker: usize, desk: &Arc<Desk>) -> Option<(Job, Reserved)> {
         let mut queue = lock(&self.queue);
@@ -490,12 +501,12 @@ impl<B: Send + 'static> Shared<B> {
         let start = Instant::now();
         queue.short = true;
         let reserved = loop {
-            match budget.reserve(batch_bytes) {
-                Ok(reserved) => break Ok(Some(reserved)),
-                // Batches of this loader that the program will take give their memory back.
-                Err(_) if queue.over || queue.round != round => break Ok(None), // nobody wants it
-                Err(refused) if queue.in_memory() <= 1 => break Err(refused),
-                Err(_) => {
+            // Batches of this loader that the program will take give their memory back.
+            match ask(budget, batch_bytes, queue.in_memory() > 1) {
+                Some(Ok(reserved)) => break Ok(Some(reserved)),
+                _ if queue.over || queue.round != round => break Ok(None), // nobody wants it
+                Some(Err(refused)) => break Err(refused),
+                None => {
                     queue.idle_workers += 1;
                     queue = self.room.wait(queue).unwrap_or_else(PoisonError::into_inner);
                     queue.idle_workers -= 1;

@@ -1,4 +1,4 @@
-//! [`DeviceLoader`]: a loader whose batches are on a device before the program asks for them.
+//! [`DeviceLoader`]: a loader, of either kind, whose batches are on a device before the program asks for them.
 //!
 //! Copies run on a stream of their own, from page-locked batches, while the device computes; an operation waits for the
 //! batch that it uses and for nothing else. A source is kept until the copies after it are queued, since dropping it
@@ -6,9 +6,10 @@
 
 use std::any::Any;
 use std::collections::VecDeque;
+use std::marker::PhantomData;
 use std::ops::Deref;
 use std::sync::{Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use pagelock_cuda::Timeline;
 use pagelock_tensor::{CopyStream, Device, Element, Tensor};
@@ -18,9 +19,9 @@ use super::{Batches, DataLoader};
 use crate::pin::PinMemory;
 use crate::{Error, Result};
 
-/// Gives the batches of a [`DataLoader`] on a device; made by [`DataLoader::to`].
+/// Gives the batches of a loader on a device; made by [`DataLoader::to`] and [`StreamLoader::to`](super::StreamLoader::to).
 ///
-/// It is that loader for everything else: [`len`](DataLoader::len), [`report`](DataLoader::report),
+/// It is that loader, `L`, for everything else: [`len`](DataLoader::len), [`report`](DataLoader::report),
 /// [`state`](DataLoader::state), and so on.
 ///
 /// # Examples
@@ -38,11 +39,62 @@ use crate::{Error, Result};
 /// assert_eq!(loader.report().batches, 4);
 /// # Ok::<(), pagelock_data::Error>(())
 /// ```
-pub struct DeviceLoader<B> {
-    loader: DataLoader<B>,
+pub struct DeviceLoader<B, L = DataLoader<B>> {
+    loader: L,
     device: Device,
     ahead: usize,
     timeline: Option<Timeline>,
+    batches: PhantomData<fn() -> B>,
+}
+
+/// What a loader does for a [`DeviceLoader`].
+pub trait Feed<B> {
+    /// One epoch.
+    type Batches<'a>: Iterator<Item = Result<B>>
+    where
+        Self: 'a;
+    /// Where a loader is.
+    type Place: Copy;
+
+    /// Starts the next epoch.
+    fn start(&self) -> Self::Batches<'_>;
+
+    /// The number of the batch that comes next.
+    fn number(batches: &Self::Batches<'_>) -> usize;
+
+    /// Where the loop that was started last is.
+    fn place(&self) -> Self::Place;
+
+    /// Says where the program is, which has not got what is ahead.
+    fn set_place(&self, place: Self::Place);
+
+    /// Notes for how long a batch was sent.
+    fn add_transfer(&self, time: Duration);
+}
+
+impl<B: Send + 'static> Feed<B> for DataLoader<B> {
+    type Batches<'a> = Batches<'a, B>;
+    type Place = (u64, usize);
+
+    fn start(&self) -> Batches<'_, B> {
+        self.iter()
+    }
+
+    fn number(batches: &Batches<'_, B>) -> usize {
+        batches.next
+    }
+
+    fn place(&self) -> (u64, usize) {
+        self.progress().next
+    }
+
+    fn set_place(&self, place: (u64, usize)) {
+        self.progress().next = place;
+    }
+
+    fn add_transfer(&self, time: Duration) {
+        self.progress().record.report.transfer += time;
+    }
 }
 
 impl<B: PinMemory + Send + 'static> DataLoader<B> {
@@ -56,11 +108,15 @@ impl<B: PinMemory + Send + 'static> DataLoader<B> {
     /// See [`DeviceLoader`].
     pub fn to(self, device: &Device) -> Result<DeviceLoader<B>> {
         let loader = if device.is_cpu() || self.pins { self } else { self.pin_memory(true) };
-        Ok(DeviceLoader { loader, device: device.clone(), ahead: 2, timeline: None })
+        Ok(DeviceLoader::new(loader, device))
     }
 }
 
-impl<B: PinMemory + Send + 'static> DeviceLoader<B> {
+impl<B: PinMemory + Send + 'static, L: Feed<B>> DeviceLoader<B, L> {
+    pub(super) fn new(loader: L, device: &Device) -> Self {
+        Self { loader, device: device.clone(), ahead: 2, timeline: None, batches: PhantomData }
+    }
+
     /// How many batches are on the device, or on their way there, ahead of the program: 2 unless set. Each takes memory
     /// there; with 0 a batch is copied when the program asks for it.
     ///
@@ -105,31 +161,31 @@ impl<B: PinMemory + Send + 'static> DeviceLoader<B> {
     ///
     /// # Examples
     /// See [`DeviceLoader`].
-    pub fn iter(&self) -> DeviceBatches<'_, B> {
+    pub fn iter(&self) -> DeviceBatches<'_, B, L> {
         let (uploads, refusal) = match CopyStream::new(&self.device) {
             Ok(stream) => (Some(Uploads { stream, sources: Mutex::default() }), None),
             Err(error) => (None, Some(error.into())),
         };
-        let batches = self.loader.iter();
+        let (loader, batches) = (&self.loader, self.loader.start());
         let (ahead, timeline) = (self.ahead, self.timeline.as_ref());
         let (there, sources) = (VecDeque::new(), VecDeque::new());
-        DeviceBatches { batches, ahead, timeline, uploads, refusal, there, sources }
+        DeviceBatches { loader, batches, ahead, timeline, uploads, refusal, there, sources }
     }
 }
 
-impl<B> Deref for DeviceLoader<B> {
-    type Target = DataLoader<B>;
+impl<B, L> Deref for DeviceLoader<B, L> {
+    type Target = L;
 
-    fn deref(&self) -> &DataLoader<B> {
+    fn deref(&self) -> &L {
         &self.loader
     }
 }
 
-impl<'a, B: PinMemory + Send + 'static> IntoIterator for &'a DeviceLoader<B> {
+impl<'a, B: PinMemory + Send + 'static, L: Feed<B>> IntoIterator for &'a DeviceLoader<B, L> {
     type Item = Result<B>;
-    type IntoIter = DeviceBatches<'a, B>;
+    type IntoIter = DeviceBatches<'a, B, L>;
 
-    fn into_iter(self) -> DeviceBatches<'a, B> {
+    fn into_iter(self) -> DeviceBatches<'a, B, L> {
         self.iter()
     }
 }
@@ -148,22 +204,23 @@ impl<'a, B: PinMemory + Send + 'static> IntoIterator for &'a DeviceLoader<B> {
 /// assert_eq!(loader.state().batch, 1, "what is ahead was not given yet");
 /// # Ok::<(), pagelock_data::Error>(())
 /// ```
-pub struct DeviceBatches<'a, B: PinMemory + Send + 'static> {
-    batches: Batches<'a, B>,
+pub struct DeviceBatches<'a, B: PinMemory + Send + 'static, L: Feed<B> + 'a = DataLoader<B>> {
+    loader: &'a L,
+    batches: L::Batches<'a>,
     ahead: usize,
     timeline: Option<&'a Timeline>,
     uploads: Option<Uploads>,
     /// Why there is no batch at all; given once.
     refusal: Option<Error>,
-    there: VecDeque<Arrived<B>>,
+    there: VecDeque<Arrived<B, L::Place>>,
     /// Of the batches that were sent last.
     sources: VecDeque<Sources>,
 }
 
 /// A batch on the device, and where the loader is when the program has it.
-struct Arrived<B> {
+struct Arrived<B, P> {
     batch: Result<B>,
-    then: (u64, usize),
+    then: P,
 }
 
 /// Tensors that are being copied.
@@ -185,10 +242,10 @@ impl Uploads {
     }
 }
 
-impl<B: PinMemory + Send + 'static> DeviceBatches<'_, B> {
+impl<'a, B: PinMemory + Send + 'static, L: Feed<B> + 'a> DeviceBatches<'a, B, L> {
     /// Sends the next batch; false if there is none.
     fn send(&mut self, uploads: &Uploads) -> bool {
-        let number = self.batches.next;
+        let number = L::number(&self.batches);
         let Some(batch) = self.batches.next() else { return false };
         let start = Instant::now();
         let send = || batch.and_then(|batch| batch.move_into(&Slots(Goal::Device(uploads))));
@@ -200,16 +257,13 @@ impl<B: PinMemory + Send + 'static> DeviceBatches<'_, B> {
         };
         let sources = std::mem::take(&mut *uploads.sources.lock().unwrap_or_else(PoisonError::into_inner));
         self.sources.push_back(sources);
-        let mut progress = self.batches.loader.progress();
-        progress.record.report.transfer += start.elapsed();
-        let then = progress.next;
-        drop(progress);
-        self.there.push_back(Arrived { batch, then });
+        self.loader.add_transfer(start.elapsed());
+        self.there.push_back(Arrived { batch, then: self.loader.place() });
         true
     }
 }
 
-impl<B: PinMemory + Send + 'static> Iterator for DeviceBatches<'_, B> {
+impl<'a, B: PinMemory + Send + 'static, L: Feed<B> + 'a> Iterator for DeviceBatches<'a, B, L> {
     type Item = Result<B>;
 
     fn next(&mut self) -> Option<Result<B>> {
@@ -220,7 +274,7 @@ impl<B: PinMemory + Send + 'static> Iterator for DeviceBatches<'_, B> {
         while self.there.len() <= self.ahead && self.send(&uploads) {}
         self.uploads = Some(uploads);
         let Arrived { batch, then } = self.there.pop_front()?;
-        self.batches.loader.progress().next = then;
+        self.loader.set_place(then);
         while self.sources.len() > self.there.len() + 1 {
             self.sources.pop_front(); // waits for the copy of the batch that was given before this one
         }
@@ -232,7 +286,7 @@ impl<B: PinMemory + Send + 'static> Iterator for DeviceBatches<'_, B> {
             let left = usize::from(self.refusal.is_some());
             return (left, Some(left));
         }
-        let left = self.there.len() + self.batches.size_hint().0;
-        (left, Some(left))
+        let (n_there, (least, most)) = (self.there.len(), self.batches.size_hint());
+        (n_there + least, most.map(|most| n_there + most))
     }
 }

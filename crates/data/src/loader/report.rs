@@ -67,7 +67,7 @@ impl LoaderReport {
         self.collate += times.collate;
         self.map += times.map;
         self.pin += times.pin;
-        self.wait_for_budget += times.wait_for_slots;
+        self.wait_for_budget += times.wait_for_memory;
         self.pageable += u64::from(times.pageable);
     }
 

@@ -93,7 +93,7 @@ pub(super) struct Times {
     pub(super) collate: Duration,
     pub(super) map: Duration,
     pub(super) pin: Duration,
-    pub(super) wait_for_slots: Duration,
+    pub(super) wait_for_memory: Duration,
     /// A part of the batch is in ordinary memory, for want of a slot.
     pub(super) pageable: bool,
 }
@@ -152,7 +152,7 @@ impl<'a> Watch<'a> {
         drop(scope);
         let (waited, fell_back) = slots.take_waited();
         *part(&mut self.times) += start.elapsed().saturating_sub(waited);
-        self.times.wait_for_slots += waited;
+        self.times.wait_for_memory += waited;
         self.times.pageable |= fell_back;
         done
     }

@@ -3,6 +3,7 @@
 //! The program goes through the shards in turn, and so does each worker through those that are its own: what a worker sends
 //! is what the program will ask it for, in the same order. So nothing has to be put in order, and nothing is shared.
 
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -10,12 +11,10 @@ use std::time::{Duration, Instant};
 use super::StreamLoader;
 use super::desk::{Desk, Item, Part};
 use super::state::StreamState;
-use crate::loader::crew::Account;
+use super::turns::Turns;
+use crate::loader::crew::{Account, GRACE, begin_work};
 use crate::loader::slots::{AtMost, PATIENCE, PinnedSlots};
 use crate::{Error, Result};
-
-/// How long the end of an epoch waits for workers in the middle of a sample before it leaves them to end alone.
-const GRACE: Duration = Duration::from_secs(5);
 
 /// One epoch of a [`StreamLoader`]. After an error the next batch follows.
 ///
@@ -27,6 +26,7 @@ pub struct StreamBatches<'a, B: Send + 'static> {
     /// Whether the shard at each place may have more.
     live: Vec<bool>,
     makers: Makers<B>,
+    turns: Option<Arc<Turns>>, // of workers with a budget
     /// Why there is no batch at all; given once.
     refusal: Option<Error>,
     /// Nothing was given yet, and the epoch was begun at its start.
@@ -42,16 +42,25 @@ enum Makers<B> {
 
 /// A thread that makes the batches of some shards.
 struct Worker<B> {
+    ready: Option<Receiver<Result<()>>>, // whether it could start; until that was asked
     items: Receiver<Item<B>>,
     ended: Receiver<()>, // nobody sends anything: the sender goes with the thread
     thread: JoinHandle<()>,
 }
 
 impl<B: Send + 'static> Worker<B> {
-    fn start(mut desk: Desk<B>, worker: usize, room: usize, slots: Option<PinnedSlots>) -> Result<Self> {
-        let ((send, items), (end, ended)) = (sync_channel(room), sync_channel::<()>(0));
+    fn start(loader: &StreamLoader<B>, mut desk: Desk<B>, worker: usize, slots: Option<PinnedSlots>) -> Result<Self> {
+        let ((send, items), (end, ended)) = (sync_channel(loader.prefetch_factor), sync_channel::<()>(0));
+        let ((started, ready), init) = (sync_channel(1), loader.init.clone());
         let thread = thread::Builder::new().name(format!("loader {worker}")).spawn(move || {
             let _ended_when_dropped = end;
+            let places = desk.parts.iter().map(Part::place).collect();
+            let _ends = Ends { turns: desk.turns.clone(), places };
+            let start = begin_work(init.as_deref(), worker);
+            let is_ready = start.is_ok();
+            if started.send(start).is_err() || !is_ready {
+                return;
+            }
             while let Some(item) = desk.next(slots.as_ref()) {
                 if send.send(item).is_err() {
                     break; // the program has left the epoch
@@ -59,7 +68,27 @@ impl<B: Send + 'static> Worker<B> {
             }
         });
         let thread = thread.map_err(|source| Error::NoWorker { worker, source })?;
-        Ok(Self { items, ended, thread })
+        Ok(Self { ready: Some(ready), items, ended, thread })
+    }
+}
+
+/// Says that nothing more comes of a worker's shards, however it ends.
+struct Ends {
+    turns: Option<Arc<Turns>>,
+    places: Vec<usize>,
+}
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        self.turns.iter().for_each(|turns| self.places.iter().for_each(|&place| turns.end(place)));
+    }
+}
+
+/// What comes through a channel, in time if there is one.
+fn receive<T>(from: &Receiver<T>, timeout: Option<Duration>) -> Result<T, RecvTimeoutError> {
+    match timeout {
+        Some(timeout) => from.recv_timeout(timeout),
+        None => from.recv().map_err(|_| RecvTimeoutError::Disconnected),
     }
 }
 
@@ -67,13 +96,19 @@ impl<'a, B: Send + 'static> StreamBatches<'a, B> {
     pub(super) fn new(loader: &'a StreamLoader<B>, state: StreamState) -> Self {
         let n_workers = loader.n_workers.min(state.n_shards);
         let is_empty = (state.round, state.turn) == (0, 0);
-        let (makers, refusal) = match loader.check().and_then(|()| makers(loader, state, n_workers)) {
+        let turns = loader.prefetch_budget.clone().filter(|_| n_workers > 0);
+        let turns = turns.map(|budget| Arc::new(Turns::new(budget, state.n_shards, state.turn)));
+        let (makers, refusal) = match loader.check().and_then(|()| makers(loader, state, n_workers, &turns)) {
             Ok(makers) => (makers, None),
             Err(error) => (Makers::Workers(Vec::new()), Some(error)),
         };
         let live = vec![refusal.is_none(); state.n_shards];
         let is_empty = is_empty && refusal.is_none();
-        Self { loader, state, live, makers, refusal, is_empty, n_given: 0, given: None }
+        Self { loader, state, live, makers, turns, refusal, is_empty, n_given: 0, given: None }
+    }
+
+    pub(in crate::loader) fn n_given(&self) -> usize {
+        self.n_given
     }
 
     /// What comes of asking the shard at a place; an error if it took too long, or its worker is gone.
@@ -84,18 +119,21 @@ impl<'a, B: Send + 'static> StreamBatches<'a, B> {
                 return Ok(desk.next(slots.as_ref()).unwrap_or(Item { place, made: None }));
             }
         };
-        let worker = place % workers.len();
-        let (start, items) = (Instant::now(), &workers[worker].items);
-        let item = match self.loader.timeout {
-            Some(timeout) => items.recv_timeout(timeout),
-            None => items.recv().map_err(|_| RecvTimeoutError::Disconnected),
-        };
-        item.map_err(|error| match error {
+        let (start, n_given, timeout) = (Instant::now(), self.n_given, self.loader.timeout);
+        let failed = |worker, error| match error {
             RecvTimeoutError::Timeout => {
-                Error::Timeout { worker: Some(worker), batch: self.n_given, sample: None, waited: start.elapsed() }
+                Error::Timeout { worker: Some(worker), batch: n_given, sample: None, waited: start.elapsed() }
             }
             RecvTimeoutError::Disconnected => Error::WorkerGone { worker },
-        })
+        };
+        for (number, worker) in workers.iter_mut().enumerate() {
+            if let Some(ready) = &worker.ready {
+                receive(ready, timeout).map_err(|error| failed(number, error))??;
+                worker.ready = None;
+            }
+        }
+        let worker = place % workers.len();
+        receive(&workers[worker].items, timeout).map_err(|error| failed(worker, error))
     }
 
     /// Makes it the turn of the next shard.
@@ -116,8 +154,11 @@ impl<'a, B: Send + 'static> StreamBatches<'a, B> {
             let item = match self.ask(place) {
                 Ok(item) => item,
                 Err(error) => {
-                    // Nothing more comes from a worker that is gone; one that is late may still send.
-                    self.live[place] = !matches!(error, Error::WorkerGone { .. });
+                    match error {
+                        Error::WorkerGone { .. } => self.live[place] = false, // nothing more comes from it
+                        Error::WorkerInit { .. } => self.live.fill(false),
+                        _ => {} // one that is late may still send
+                    }
                     account.add(Default::default(), 0, Vec::new(), true);
                     return Some(Err(error));
                 }
@@ -127,6 +168,7 @@ impl<'a, B: Send + 'static> StreamBatches<'a, B> {
             match item.made {
                 None => self.live[place] = false,
                 Some(made) => {
+                    drop(made.share);
                     account.add(made.times, made.n_samples, made.skipped, made.batch.is_err());
                     return Some(made.batch);
                 }
@@ -136,7 +178,12 @@ impl<'a, B: Send + 'static> StreamBatches<'a, B> {
     }
 }
 
-fn makers<B: Send + 'static>(loader: &StreamLoader<B>, state: StreamState, n_workers: usize) -> Result<Makers<B>> {
+fn makers<B: Send + 'static>(
+    loader: &StreamLoader<B>,
+    state: StreamState,
+    n_workers: usize,
+    turns: &Option<Arc<Turns>>,
+) -> Result<Makers<B>> {
     let patience = || AtMost(loader.timeout.unwrap_or(PATIENCE));
     let slots = || loader.slot_memory().map(|memory| PinnedSlots::new(memory, loader.when_full, patience()));
     let desk = |worker: Option<usize>| {
@@ -146,13 +193,12 @@ fn makers<B: Send + 'static>(loader: &StreamLoader<B>, state: StreamState, n_wor
         let parts: Vec<_> = places.map(|place| Part::new(place, loader.shard_at(place), start(place))).collect();
         let at = parts.iter().position(|part| part.place() >= state.turn).unwrap_or(0);
         let (shards, rules, holder) = (loader.shards.clone(), loader.rules.clone(), loader.holder);
-        Desk { shards, rules, epoch: state.epoch, parts, at, worker, holder }
+        Desk { shards, rules, epoch: state.epoch, parts, at, worker, turns: turns.clone(), holder }
     };
     if n_workers == 0 {
         return Ok(Makers::Program(desk(None), slots()));
     }
-    let room = loader.prefetch_factor;
-    let start = |worker| Worker::start(desk(Some(worker)), worker, room, slots());
+    let start = |worker| Worker::start(loader, desk(Some(worker)), worker, slots());
     Ok(Makers::Workers((0..n_workers).map(start).collect::<Result<_>>()?))
 }
 
@@ -186,6 +232,7 @@ impl<B: Send + 'static> Iterator for StreamBatches<'_, B> {
 impl<B: Send + 'static> Drop for StreamBatches<'_, B> {
     fn drop(&mut self) {
         let Makers::Workers(workers) = &mut self.makers else { return };
+        self.turns.iter().for_each(|turns| turns.stop());
         // All are told before the first is waited for.
         let leaving: Vec<_> = workers.drain(..).map(|Worker { ended, thread, .. }| (ended, thread)).collect();
         let until = Instant::now() + GRACE;

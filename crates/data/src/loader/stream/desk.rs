@@ -4,8 +4,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 
-use pagelock_memory::Holder;
+use pagelock_memory::{Holder, taken_by_thread};
 
+use super::turns::{Share, Turns};
 use crate::iterable::{IterableDataset, Samples};
 use crate::loader::slots::PinnedSlots;
 use crate::loader::source::{Skipped, Times};
@@ -40,6 +41,9 @@ impl<B> Clone for Rules<B> {
 pub(super) trait Reader<B>: Send {
     /// The next batch; none if there is no more.
     fn next(&mut self, rules: &Rules<B>, slots: Option<&PinnedSlots>) -> Option<Made<B>>;
+
+    /// Reads over the next batch, sample by sample; none if there is no more.
+    fn pass(&mut self, rules: &Rules<B>, why: Error) -> Option<Made<B>>;
 }
 
 /// A batch and what it was like to make.
@@ -48,6 +52,7 @@ pub(super) struct Made<B> {
     pub(super) n_samples: usize, // those that failed among them
     pub(super) times: Times,
     pub(super) skipped: Vec<Skipped>,
+    pub(super) share: Option<Share>, // until the program takes the batch
 }
 
 /// What comes of asking the shard at one place in the order of shards.
@@ -65,6 +70,7 @@ pub(super) struct Desk<B> {
     /// Which of them is next.
     pub(super) at: usize,
     pub(super) worker: Option<usize>,
+    pub(super) turns: Option<Arc<Turns>>, // of a worker
     pub(super) holder: Holder,
 }
 
@@ -101,17 +107,48 @@ impl<B: 'static> Desk<B> {
         let in_turn = (0..n_parts).map(|i| (self.at + i) % n_parts);
         let at = { in_turn }.find(|&at| !matches!(self.parts[at].state, State::Over))?;
         self.at = (at + 1) % n_parts;
-        let (place, shard) = (self.parts[at].place, self.parts[at].shard);
-        let Some(worker) = self.worker else { return Some(Item { place, made: self.make(at, slots) }) };
-        let made = catch_unwind(AssertUnwindSafe(|| self.make(at, slots))).unwrap_or_else(|panic| {
-            self.parts[at].state = State::Broken;
-            let source = Box::new(Error::panicked(worker, None, &*panic));
-            Some(Made::failed(Error::Shard { shard, sample: None, source }))
-        });
+        let place = self.parts[at].place;
+        let made = match self.turns.clone() {
+            Some(turns) => self.make_within(&turns, at, slots)?,
+            None => self.make_safely(at, slots, None),
+        };
         Some(Item { place, made })
     }
 
-    fn make(&mut self, at: usize, slots: Option<&PinnedSlots>) -> Option<Made<B>> {
+    /// With memory from the budget; none if nobody wants it.
+    fn make_within(&mut self, turns: &Arc<Turns>, at: usize, slots: Option<&PinnedSlots>) -> Option<Option<Made<B>>> {
+        let place = self.parts[at].place;
+        let (share, waited) = turns.reserve(place)?;
+        let before = taken_by_thread();
+        let (share, refusal) = match share {
+            Ok(share) => (Some(share), None),
+            Err(refusal) => (None, Some(refusal)),
+        };
+        let made = self.make_safely(at, slots, refusal);
+        if share.is_some() {
+            turns.note_size((taken_by_thread() - before).max(1) as u64);
+        }
+        if matches!(self.parts[at].state, State::Over) {
+            turns.end(place);
+        }
+        Some(made.map(|mut made| {
+            made.times.wait_for_memory += waited;
+            Made { share, ..made }
+        }))
+    }
+
+    /// What a worker runs into, a panic too, is an error.
+    fn make_safely(&mut self, at: usize, slots: Option<&PinnedSlots>, refusal: Option<Error>) -> Option<Made<B>> {
+        let Some(worker) = self.worker else { return self.make(at, slots, refusal) };
+        catch_unwind(AssertUnwindSafe(|| self.make(at, slots, refusal))).unwrap_or_else(|panic| {
+            self.parts[at].state = State::Broken;
+            let source = Box::new(Error::panicked(worker, None, &*panic));
+            Some(Made::failed(Error::Shard { shard: self.parts[at].shard, sample: None, source }))
+        })
+    }
+
+    /// The next batch of a shard, or the refusal in its place.
+    fn make(&mut self, at: usize, slots: Option<&PinnedSlots>, refusal: Option<Error>) -> Option<Made<B>> {
         let _charged = self.holder.enter();
         let Part { shard, state, .. } = &mut self.parts[at];
         if let State::Closed(start) = *state {
@@ -124,7 +161,10 @@ impl<B: 'static> Desk<B> {
             }
         }
         let made = match state {
-            State::Open(reader) => reader.next(&self.rules, slots),
+            State::Open(reader) => match refusal {
+                Some(refusal) => reader.pass(&self.rules, refusal),
+                None => reader.next(&self.rules, slots),
+            },
             _ => None,
         };
         if made.is_none() {
@@ -136,7 +176,7 @@ impl<B: 'static> Desk<B> {
 
 impl<B> Made<B> {
     fn failed(error: Error) -> Self {
-        Self { batch: Err(error), n_samples: 0, times: Times::default(), skipped: Vec::new() }
+        Self { batch: Err(error), n_samples: 0, times: Times::default(), skipped: Vec::new(), share: None }
     }
 }
 
@@ -196,7 +236,14 @@ where
             None if rules.drop_last && n_samples < rules.batch_size => return None,
             None => self.collate(samples, rules, slots, &mut times),
         };
-        Some(Made { batch, n_samples, times, skipped })
+        Some(Made { batch, n_samples, times, skipped, share: None })
+    }
+
+    fn pass(&mut self, rules: &Rules<B>, why: Error) -> Option<Made<B>> {
+        let n_samples = self.samples.by_ref().take(rules.batch_size).count();
+        self.passed += n_samples;
+        let is_wanted = n_samples == rules.batch_size || (n_samples > 0 && !rules.drop_last);
+        is_wanted.then(|| Made { n_samples, ..Made::failed(why) })
     }
 }
 
@@ -243,7 +290,7 @@ impl<S, C> Reading<S, C> {
         drop(scope);
         let (waited, fell_back) = slots.map(PinnedSlots::take_waited).unwrap_or_default();
         times.collate = start.elapsed().saturating_sub(waited);
-        (times.wait_for_slots, times.pageable) = (waited, fell_back);
+        (times.wait_for_memory, times.pageable) = (waited, fell_back);
         let batch = batch.map_err(|error| match error.locate(&self.kept) {
             error @ Error::Uneven { .. } => error,
             error => Error::Collate { n_samples, first: self.kept[0], source: error.into() },
@@ -253,7 +300,7 @@ impl<S, C> Reading<S, C> {
             _ => Ok(batch),
         });
         let (waited, fell_back) = slots.map(PinnedSlots::take_waited).unwrap_or_default();
-        times.wait_for_slots += waited;
+        times.wait_for_memory += waited;
         times.pageable |= fell_back;
         pinned.map_err(|error| Error::Shard { shard: self.shard, sample: None, source: error.into() })
     }

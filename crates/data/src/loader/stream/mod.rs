@@ -4,21 +4,25 @@
 //! goes wrong is an error in its place; nothing ends early in silence.
 //!
 //! Batches do not mix shards. The shards take turns, a batch each, and one that has no more is left out, so the order is a
-//! function of the shards alone. `desk.rs` makes batches, `batches.rs` gives those of an epoch, `state.rs` says where a
-//! loader is.
+//! function of the shards alone. `desk.rs` makes batches, `turns.rs` bounds how much memory they take ahead of the program, `batches.rs`
+//! gives those of an epoch, `state.rs` says where a loader is.
 
 mod batches;
 mod desk;
 mod state;
+mod turns;
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use pagelock_memory::{Budget, Holder};
+use pagelock_tensor::Device;
 
 pub use self::batches::StreamBatches;
 use self::desk::{Collated, Rules, Shards};
 pub use self::state::StreamState;
+use super::crew::{Account, Init};
+use super::device::{DeviceLoader, Feed};
 use super::slots::{Goal, SlotMemory, Slots, slot_memory};
 use super::{LoaderReport, Record, Skipped, WhenFull, lock};
 use crate::collate::Stack;
@@ -71,7 +75,9 @@ pub struct StreamLoader<B> {
     rules: Rules<B>,
     n_workers: usize,
     prefetch_factor: usize,
+    prefetch_budget: Option<Budget>,
     timeout: Option<Duration>,
+    init: Option<Arc<Init>>,
     rank: usize,
     world_size: usize,
     pin_budget: Option<Budget>,
@@ -91,7 +97,7 @@ struct Progress {
 }
 
 impl Progress {
-    fn add(&mut self, account: super::crew::Account) {
+    fn add(&mut self, account: Account) {
         self.record.add(account);
     }
 }
@@ -136,7 +142,9 @@ impl<B: Send + 'static> StreamLoader<B> {
             rules: Rules { batch_size: 1, drop_last: false, skips: false, pin: None },
             n_workers: 0,
             prefetch_factor: 2,
+            prefetch_budget: None,
             timeout: None,
+            init: None,
             rank: 0,
             world_size: 1,
             pin_budget: None,
@@ -205,6 +213,30 @@ impl<B: Send + 'static> StreamLoader<B> {
         self
     }
 
+    /// What the batches that are ahead of the program may take together, however many there are; see
+    /// [`DataLoader::prefetch_budget`](crate::DataLoader::prefetch_budget). A batch that is refused is read over.
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_memory::{Budget, ByteSize};
+    /// # use pagelock_data::{IterableDataset, Result, Samples, StreamLoader};
+    /// # struct Five;
+    /// # impl IterableDataset for Five {
+    /// #     type Sample = i64;
+    /// #     fn shard(&self, _shard: usize, _epoch: u64) -> Result<Samples<i64>> {
+    /// #         Ok(Box::new((0..5).map(Ok)))
+    /// #     }
+    /// # }
+    /// let budget = Budget::new("loader", ByteSize::kib(1));
+    /// let loader = StreamLoader::new(Five).num_workers(1).prefetch_factor(8).prefetch_budget(budget.clone());
+    /// assert_eq!(loader.iter().filter(|batch| batch.is_ok()).count(), 5);
+    /// assert!(budget.peak() <= ByteSize::kib(1));
+    /// ```
+    pub fn prefetch_budget(mut self, budget: Budget) -> Self {
+        self.prefetch_budget = Some(budget);
+        self
+    }
+
     /// How long the program waits for a batch before it gets [`Error::Timeout`] instead. The worker goes on: what follows in
     /// the loop is the same batch, or the same error.
     ///
@@ -224,6 +256,30 @@ impl<B: Send + 'static> StreamLoader<B> {
     /// ```
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
+        self
+    }
+
+    /// What each worker does before its first batch; it is given the worker's number. If it fails, the epoch is one
+    /// [`Error::WorkerInit`].
+    ///
+    /// # Examples
+    /// ```
+    /// # use pagelock_data::{IterableDataset, Result, Samples, StreamLoader};
+    /// # struct Five;
+    /// # impl IterableDataset for Five {
+    /// #     type Sample = i64;
+    /// #     fn shard(&self, _shard: usize, _epoch: u64) -> Result<Samples<i64>> {
+    /// #         Ok(Box::new((0..5).map(Ok)))
+    /// #     }
+    /// # }
+    /// let loader = StreamLoader::new(Five).num_workers(1).worker_init(|worker| {
+    ///     println!("worker {worker} starts");
+    ///     Ok(())
+    /// });
+    /// assert_eq!(loader.iter().count(), 5);
+    /// ```
+    pub fn worker_init(mut self, init: impl Fn(usize) -> Result<()> + Send + Sync + 'static) -> Self {
+        self.init = Some(Arc::new(init));
         self
     }
 
@@ -328,6 +384,36 @@ impl<B: Send + 'static> StreamLoader<B> {
         self
     }
 
+    /// Batches on `device`, ahead of the program; see [`DataLoader::to`](crate::DataLoader::to).
+    ///
+    /// # Errors
+    /// None so far; what keeps a batch from the device comes in its place.
+    ///
+    /// # Examples
+    /// ```
+    /// # use pagelock_data::{IterableDataset, Result, Samples, StreamLoader};
+    /// # use pagelock_tensor::Device;
+    /// # struct Five;
+    /// # impl IterableDataset for Five {
+    /// #     type Sample = i64;
+    /// #     fn shard(&self, _shard: usize, _epoch: u64) -> Result<Samples<i64>> {
+    /// #         Ok(Box::new((0..5).map(Ok)))
+    /// #     }
+    /// # }
+    /// let device = Device::best();
+    /// for batch in &StreamLoader::new(Five).batch_size(2).num_workers(1).to(&device)? {
+    ///     assert_eq!(batch?.device(), device);
+    /// }
+    /// # Ok::<(), pagelock_data::Error>(())
+    /// ```
+    pub fn to(self, device: &Device) -> Result<DeviceLoader<B, Self>>
+    where
+        B: PinMemory,
+    {
+        let loader = if device.is_cpu() || self.rules.pin.is_some() { self } else { self.pin_memory(true) };
+        Ok(DeviceLoader::new(loader, device))
+    }
+
     /// Which epoch the next loop will be, counted from 0.
     ///
     /// # Examples
@@ -393,7 +479,7 @@ impl<B: Send + 'static> StreamLoader<B> {
         Ok(())
     }
 
-    /// What this loader has done so far, and how long it took; workers' waiting is not measured.
+    /// What this loader has done so far, and how long it took; of workers' waiting, that for memory.
     ///
     /// # Examples
     /// ```
@@ -469,6 +555,31 @@ impl<B: Send + 'static> StreamLoader<B> {
 
     fn progress(&self) -> MutexGuard<'_, Progress> {
         lock(&self.progress)
+    }
+}
+
+impl<B: Send + 'static> Feed<B> for StreamLoader<B> {
+    type Batches<'a> = StreamBatches<'a, B>;
+    type Place = StreamState;
+
+    fn start(&self) -> StreamBatches<'_, B> {
+        self.iter()
+    }
+
+    fn number(batches: &StreamBatches<'_, B>) -> usize {
+        batches.n_given()
+    }
+
+    fn place(&self) -> StreamState {
+        self.state()
+    }
+
+    fn set_place(&self, place: StreamState) {
+        self.progress().next = place;
+    }
+
+    fn add_transfer(&self, time: Duration) {
+        self.progress().record.report.transfer += time;
     }
 }
 
