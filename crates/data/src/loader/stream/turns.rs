@@ -53,10 +53,10 @@ impl Turns {
             if order.over {
                 return None;
             }
-            if order.turn == place && (order.batch_bytes > 0 || order.n_ahead == 0) {
-                if let Some(reserved) = ask(&self.budget, order.batch_bytes, order.n_ahead > 0) {
-                    break reserved;
-                }
+            let may_ask = order.turn == place && (order.batch_bytes > 0 || order.n_ahead == 0);
+            let asked = may_ask.then(|| ask(&self.budget, order.batch_bytes, order.n_ahead > 0));
+            if let Some(reserved) = asked.flatten() {
+                break reserved;
             }
             order = self.changed.wait(order).unwrap_or_else(PoisonError::into_inner);
         };
