@@ -508,3 +508,23 @@ fn listed(numbers: &[usize]) -> String {
         _ => words.concat(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_of_a_system_without_threads_or_folders_say_what_to_do() {
+        let source = || io::Error::other("resource temporarily unavailable");
+        assert_eq!(
+            Error::NoWorker { worker: 3, source: source() }.to_string(),
+            "cannot start worker 3: resource temporarily unavailable; use fewer workers, or raise the system's limit on \
+             threads"
+        );
+        assert_eq!(
+            Error::NoFolder { because: "no home".into() }.to_string(),
+            "no folder for data files: PAGELOCK_DATA is not set and there is no home directory (no home); set \
+             PAGELOCK_DATA or give a folder"
+        );
+    }
+}

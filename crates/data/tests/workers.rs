@@ -170,6 +170,25 @@ fn a_sample_that_hangs_is_named_after_the_timeout_and_the_epoch_goes_on() {
 }
 
 #[test]
+fn workers_that_take_too_long_to_start_are_told_apart_from_a_sample_that_hangs() {
+    let gate = Arc::new(Gate::default());
+    let init = {
+        let gate = gate.clone();
+        move |_worker| {
+            gate.pass();
+            Ok(())
+        }
+    };
+    let loader = DataLoader::new(points(4)).num_workers(1).timeout(Duration::from_millis(200)).worker_init(init);
+    let mut batches = loader.iter();
+    let late = batches.next().unwrap().unwrap_err().to_string();
+    assert!(late.starts_with("batch 0 was not ready after 2"), "{late}");
+    assert!(late.ends_with("ms: no worker was free; raise the timeout, or look at that sample"), "{late}");
+    gate.open();
+    assert_eq!(batches.filter(Result::is_ok).count(), 3);
+}
+
+#[test]
 fn a_worker_that_cannot_start_is_one_error_and_the_end_of_the_epoch() {
     let init = |worker| if worker == 1 { Err(Error::other("no scratch folder")) } else { Ok(()) };
     let loader = DataLoader::new(points(4)).num_workers(2).persistent_workers(true).worker_init(init);

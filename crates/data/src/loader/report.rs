@@ -163,3 +163,77 @@ impl fmt::Display for LoaderReport {
         f.write_str(self.advice())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    /// A hundred batches by two workers, for which the program waits half of the time.
+    fn waiting() -> LoaderReport {
+        let (batches, samples) = (100, 6_400);
+        let (program_waited, program_worked) = (50 * MS, 50 * MS);
+        LoaderReport { workers: 2, batches, samples, program_waited, program_worked, ..LoaderReport::default() }
+    }
+
+    #[test]
+    fn the_advice_names_what_takes_the_time_and_what_to_do() {
+        let fetching = LoaderReport { fetch: 90 * MS, collate: 10 * MS, ..waiting() };
+        for (report, advice) in [
+            (LoaderReport::default(), "no batch was loaded yet"),
+            (
+                LoaderReport { pageable: 11, ..fetching },
+                "page-locked memory is short: raise pin_budget, prefetch fewer batches, or drop batches earlier",
+            ),
+            (LoaderReport { program_waited: 2 * MS, ..fetching }, "the loader keeps up: the program hardly ever waits"),
+            (
+                LoaderReport { wait_for_budget: 30 * MS, ..fetching },
+                "the budget holds the workers back: raise it, or make batches smaller",
+            ),
+            (
+                LoaderReport { workers: 0, ..fetching },
+                "the program makes its batches itself: num_workers(1) or more lets it go on meanwhile",
+            ),
+            (
+                LoaderReport { wait_for_program: 30 * MS, ..fetching },
+                "batches are made in bursts: a larger prefetch_factor evens them out",
+            ),
+            (
+                LoaderReport { pin: 110 * MS, ..fetching },
+                "copying batches into page-locked memory takes most of the time: make new tensors when collating, which are \
+                 there at once, instead of handing on the dataset's own",
+            ),
+            (
+                LoaderReport { map: 110 * MS, ..fetching },
+                "functions given to map take most of the time: more workers, or less work there",
+            ),
+            (
+                LoaderReport { collate: 100 * MS, ..fetching },
+                "making batches of samples takes most of the time: more workers, or a dataset with a gather of its own",
+            ),
+            (fetching, "getting samples takes most of the time: more workers, or samples that are cheaper to decode"),
+        ] {
+            assert_eq!(report.advice(), advice);
+        }
+    }
+
+    #[test]
+    fn a_report_prints_every_time_per_batch() {
+        let report = LoaderReport { fetch: 90 * MS, collate: 10 * MS, transfer: 3 * MS, pageable: 1, ..waiting() };
+        let expected = "\
+100 batches of 6400 samples, 0 with errors, 2 workers; per batch:
+  1 batches were not page-locked, for want of page-locked memory
+  fetch                               900.0 µs
+  collate                             100.0 µs
+  map                                   0.0 µs
+  pin                                   0.0 µs
+  transfer                             30.0 µs
+  workers waited for the program        0.0 µs
+  waited for the budget                 0.0 µs
+  the program waited                  500.0 µs
+  the program worked                  500.0 µs
+getting samples takes most of the time: more workers, or samples that are cheaper to decode";
+        assert_eq!(report.to_string(), expected);
+    }
+}

@@ -77,3 +77,37 @@ impl<B: Send + 'static> DataLoader<B> {
         self.num_workers(num_workers).prefetch_factor(prefetch_factor)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    /// Ten batches: how long making one took, and what the program then did with it.
+    fn report(making: Duration, working: Duration) -> LoaderReport {
+        LoaderReport { batches: 10, fetch: 10 * making, program_worked: 10 * working, ..LoaderReport::default() }
+    }
+
+    #[test]
+    fn as_many_workers_as_make_batches_a_quarter_faster_than_they_are_used() {
+        for (making, working, num_workers) in [(3, 4, 1), (4, 4, 2), (8, 4, 3), (30, 4, 8), (3, 0, 8)] {
+            let chosen = report(making * MS, working * MS).tune(8).num_workers;
+            assert_eq!(chosen, num_workers, "{making} ms to make, {working} ms to use");
+        }
+    }
+
+    #[test]
+    fn batches_that_take_hardly_any_time_want_no_worker_and_none_made_want_one() {
+        assert_eq!(report(Duration::from_micros(9), MS).tune(8).num_workers, 0);
+        assert_eq!(LoaderReport::default().tune(8), Tuning { num_workers: 1, prefetch_factor: 2 });
+        assert_eq!(report(MS, MS).tune(0).num_workers, 0);
+    }
+
+    #[test]
+    fn batches_that_come_in_bursts_are_to_be_further_ahead() {
+        let even = LoaderReport { workers: 2, program_waited: 5 * MS, ..report(4 * MS, 4 * MS) };
+        assert_eq!(even.tune(8).prefetch_factor, 2);
+        assert_eq!(LoaderReport { wait_for_program: 20 * MS, ..even }.tune(8).prefetch_factor, 8);
+    }
+}

@@ -52,6 +52,10 @@ impl WeightedSampler {
     ///     WeightedSampler::new([1.0, -2.0], 10, 0).unwrap_err().to_string(),
     ///     "weight 1 is -2; a weight is a number from 0 upwards",
     /// );
+    /// assert_eq!(
+    ///     WeightedSampler::new([0.0, 0.0], 10, 0).unwrap_err().to_string(),
+    ///     "the 2 weights add up to 0, so no sample can be drawn; give at least one above 0, and none huge",
+    /// );
     /// ```
     pub fn new(weights: impl IntoIterator<Item = f64>, n_draws: usize, seed: u64) -> Result<Self> {
         let weights: Vec<f64> = weights.into_iter().collect();
