@@ -203,7 +203,8 @@ impl<T: Element> Transform<Tensor<T>> for RandomCrop {
     fn apply(&self, image: Tensor<T>, random: &Generator) -> Result<Tensor<T>> {
         let planes = Planes::of("random_crop", &image)?;
         let [height, width] = self.size;
-        let room = |size: usize, whole: usize| (whole + 2 * self.padding).checked_sub(size);
+        let borders = self.padding.checked_mul(2);
+        let room = |size: usize, whole: usize| whole.checked_add(borders?)?.checked_sub(size);
         let (Some(down), Some(right)) = (room(height, planes.height), room(width, planes.width)) else {
             let padding = self.padding;
             let wanted =
@@ -422,5 +423,7 @@ mod tests {
             text(crop.apply(numbered(), &Generator::new(0)).unwrap_err()),
             "random_crop: the image is [2, 3, 4], but with a border of 2 it is to be 9 x 9 or larger; crop less or pad more"
         );
+        let crop = RandomCrop { size: [1, 1], padding: usize::MAX };
+        assert!(crop.apply(numbered(), &Generator::new(0)).is_err(), "no border is that wide");
     }
 }
