@@ -99,7 +99,7 @@ fn bars(title: &str, figure: &Figure, torch: Option<&Torch>, path: &Path) -> Res
     root.fill(&WHITE).map_err(drawing)?;
     text(
         &root,
-        &format!("{title}, {:.1} MB: time until it is there, in ms", figure.bytes as f64 / 1e6),
+        &format!("{title}, {} MB: time until it is there, in ms", (figure.bytes as f64 / 1e5).round() / 10.0),
         (24, 26),
         18,
         HPos::Left,
@@ -261,9 +261,12 @@ impl Scaled {
     /// Round numbers on the way.
     fn ticks(&self) -> Vec<f64> {
         if self.is_log {
-            let first = self.least.log10().ceil() as i32;
-            let powers = (first..).map(|power| 10_f64.powi(power));
-            return powers.take_while(|&tick| tick <= self.most * 1.001).collect();
+            let decades = (self.most / self.least).log10();
+            let factors = if decades < 2.5 { &[1.0, 2.0, 5.0][..] } else { &[1.0] };
+            let first = self.least.log10().floor() as i32;
+            let ticks = (first..).flat_map(|power| factors.iter().map(move |factor| factor * 10_f64.powi(power)));
+            let ticks = ticks.skip_while(|&tick| tick < self.least * 0.999);
+            return ticks.take_while(|&tick| tick <= self.most * 1.001).collect();
         }
         let power = 10_f64.powf((self.most / 5.0).log10().floor());
         let steps = [1.0, 2.0, 5.0, 10.0].map(|factor| factor * power);

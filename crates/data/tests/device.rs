@@ -6,7 +6,7 @@ use std::io::Write;
 use pagelock_cuda::Timeline;
 use pagelock_cuda::software::Config;
 use pagelock_data::{
-    DataLoader, Dataset, Error, IterableDataset, PinMemory, Result, Samples, StreamLoader, TensorDataset,
+    DataLoader, Dataset, Error, IterableDataset, PinMemory, Result, Samples, StoredRows, StreamLoader, TensorDataset,
 };
 use pagelock_tensor::{Create, Device, Tensor};
 
@@ -214,4 +214,37 @@ fn the_copies_of_a_stream_are_numbered_and_what_is_left_early_leaves_nothing_in_
     let names: Vec<_> = timeline.spans().unwrap().into_iter().take(4).map(|span| span.name).collect();
     assert_eq!(names, ["upload 0", "upload 1", "upload 2", "upload 0"], "of one batch, then of the next epoch");
     assert!(loader.report().transfer > std::time::Duration::ZERO);
+}
+
+/// A `.npy` file of so many rows of 1,000 floats, each with its row's number.
+fn npy_rows(n_rows: usize) -> tempfile::NamedTempFile {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    let dictionary = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({n_rows}, 1000), }}");
+    file.write_all(b"\x93NUMPY\x01\x00\x76\x00").unwrap();
+    writeln!(file, "{dictionary:<117}").unwrap();
+    let elements: Vec<u8> = (0..n_rows * 1_000).flat_map(|at| ((at / 1_000) as f32).to_le_bytes()).collect();
+    file.write_all(&elements).unwrap();
+    file
+}
+
+#[test]
+fn an_array_in_a_file_reaches_every_device_as_it_was_written() {
+    let file = npy_rows(700);
+    let rows = StoredRows::<f32>::npy(file.path()).unwrap();
+    for device in devices() {
+        let there = rows.to(&device).unwrap();
+        assert_eq!((there.dims(), there.device()), (&[700, 1_000][..], device));
+        assert!(there.to_vec().unwrap().iter().enumerate().all(|(at, &value)| value == (at / 1_000) as f32));
+    }
+}
+
+#[test]
+fn an_array_that_was_cut_short_after_it_was_opened_reaches_no_device() {
+    let file = npy_rows(700);
+    let rows = StoredRows::<f32>::npy(file.path()).unwrap();
+    file.as_file().set_len(1_000_000).unwrap();
+    for device in devices() {
+        let error = rows.to(&device).unwrap_err().to_string();
+        assert!(error.contains("float32 [700, 1000] from byte 128 on do not fit into its 1000000 bytes"), "{error}");
+    }
 }

@@ -105,7 +105,7 @@ pub use cuda::{CudaDevice, Kernels, Libraries, kernels, with_kernels};
 pub use device::{Device, Operand};
 pub use element::{DType, Element, Float, Num, Real, Scalar};
 pub use error::{Error, Result};
-pub use map::{AnyTensor, TensorFile, TensorMap};
+pub use map::{AnyTensor, Stored, TensorFile, TensorMap};
 pub use ops::{BatchNormOptions, Conv2dOptions, Pool2dOptions, Reduction, SliceRange};
 pub use pagelock_cuda::{How, Route};
 pub use parallel::{num_threads, set_num_threads};

@@ -10,7 +10,7 @@
 use std::marker::PhantomData;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError};
 
 use pagelock_cuda::{DeviceBuffer, DeviceView, Stream};
 use pagelock_memory::HostBuffer;
@@ -133,6 +133,15 @@ impl Storage {
     pub(crate) fn lock(&self) -> Locked<'_> {
         // A poisoned lock means that a kernel panicked on a bug of ours; the bytes are still initialised.
         Locked(self.memory.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The same, if nobody is writing.
+    pub(crate) fn try_lock(&self) -> Option<Locked<'_>> {
+        match self.memory.try_read() {
+            Ok(memory) => Some(Locked(memory)),
+            Err(TryLockError::Poisoned(poisoned)) => Some(Locked(poisoned.into_inner())), // as above
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 
     /// Locks for writing and makes a new version.

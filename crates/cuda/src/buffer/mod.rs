@@ -46,14 +46,21 @@ use crate::{
 /// # Ok::<(), pagelock_cuda::Error>(())
 /// ```
 pub struct DeviceBuffer<T: Element> {
-    allocation: Arc<Allocation>,
+    held: Held,
     len: usize,
     elements: PhantomData<T>,
+}
+
+/// What a buffer has: memory of its own, or a part of another's.
+enum Held {
+    Whole(Arc<Allocation>),
+    Part(Part),
 }
 
 /// The memory of a buffer, and who uses it: held by the buffer, and by graphs that share it.
 pub(crate) struct Allocation {
     memory: Option<Memory>, // none if there are no elements, and while it is dropped
+    address: Address,
     uses: Uses,
     is_spoiled: AtomicBool, // Release: whether the device may use a part for ever
 }
@@ -61,7 +68,7 @@ pub(crate) struct Allocation {
 /// All of a block, or a part of an allocation that nobody uses any more but for its parts.
 enum Memory {
     Whole(Block),
-    Part(Part),
+    Part(Arc<Allocation>),
 }
 
 impl Stream {
@@ -76,10 +83,10 @@ impl Stream {
             0 => None,
             bytes => Some(pool::allocate(self.core(), bytes, element_size::<T>())?),
         };
-        let worked_on = block.as_ref().map_or(0, |block| block.worked_on);
-        let memory = block.map(Memory::Whole);
-        let allocation = Arc::new(Allocation::new(memory, Uses::new(self.core().clone(), worked_on)));
-        Ok(DeviceBuffer { allocation, len, elements: PhantomData })
+        let (address, worked_on) = block.as_ref().map_or((Address(0), 0), |block| (block.address, block.worked_on));
+        let (memory, uses) = (block.map(Memory::Whole), Uses::new(self.core().clone(), worked_on));
+        let allocation = Arc::new(Allocation::new(memory, address, uses));
+        Ok(DeviceBuffer { held: Held::Whole(allocation), len, elements: PhantomData })
     }
 
     /// `len` zeros.
@@ -111,26 +118,39 @@ impl<T: Element> DeviceBuffer<T> {
 
     /// The device that has them.
     pub fn device(&self) -> &Device {
-        self.uses().home().device()
+        match &self.held {
+            Held::Whole(allocation) => allocation.uses.home().device(),
+            Held::Part(part) => part.whole().uses.home().device(),
+        }
     }
 
     /// Where the device has them: a number for kernels, nothing that the host could follow.
     pub fn address(&self) -> Address {
-        self.allocation.address()
+        match &self.held {
+            Held::Whole(allocation) => allocation.address,
+            Held::Part(part) => part.address,
+        }
     }
 
     pub(crate) fn uses(&self) -> &Uses {
-        &self.allocation.uses
+        &self.allocation().uses
+    }
+
+    fn allocation(&self) -> &Arc<Allocation> {
+        match &self.held {
+            Held::Whole(allocation) => allocation,
+            Held::Part(part) => part.allocation(),
+        }
     }
 
     /// All elements, to be read.
     pub fn view(&self) -> DeviceView<'_, T> {
-        DeviceView::of(self.address(), self.len, &self.allocation)
+        DeviceView::of(self.address(), self.len, self.allocation())
     }
 
     /// All elements, to be written.
     pub fn view_mut(&mut self) -> DeviceViewMut<'_, T> {
-        DeviceViewMut::of(self.address(), self.len, &self.allocation)
+        DeviceViewMut::of(self.address(), self.len, self.allocation())
     }
 
     /// Some elements, to be read.
@@ -151,20 +171,12 @@ impl<T: Element> DeviceBuffer<T> {
 }
 
 impl Allocation {
-    fn new(memory: Option<Memory>, uses: Uses) -> Self {
-        Self { memory, uses, is_spoiled: AtomicBool::new(false) }
+    fn new(memory: Option<Memory>, address: Address, uses: Uses) -> Self {
+        Self { memory, address, uses, is_spoiled: AtomicBool::new(false) }
     }
 
     pub(crate) fn uses(&self) -> &Uses {
         &self.uses
-    }
-
-    fn address(&self) -> Address {
-        match &self.memory {
-            Some(Memory::Whole(block)) => block.address,
-            Some(Memory::Part(part)) => part.address(),
-            None => Address(0),
-        }
     }
 }
 
@@ -181,8 +193,8 @@ impl Drop for Allocation {
                 home.base().live.sub(block.len_bytes);
                 block.leak();
             }
-            Memory::Part(part) if may_be_used_again => drop(part),
-            Memory::Part(part) => part.whole.is_spoiled.store(true, Ordering::Release), // and leaked with its last part
+            Memory::Part(whole) if may_be_used_again => drop(whole),
+            Memory::Part(whole) => whole.is_spoiled.store(true, Ordering::Release), // and leaked with its last part
         }
     }
 }

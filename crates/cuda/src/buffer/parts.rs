@@ -1,27 +1,43 @@
 //! One allocation as several buffers, and several of them copied as one.
 //!
+//! A part has uses of its own from its first one on. Until then it is only a place in the whole, which nobody uses any
+//! more, so that a thousand parts cost little more than a thousand numbers.
+//!
 //! Invariant: the parts of a whole do not overlap, and nobody else has the whole: it is only kept. Its block goes back to
 //! the pool after its home stream was ordered after everything that was queued with any part; if that cannot be said of a
 //! part, the whole is leaked.
 
-use std::{ops::Range, sync::Arc};
+use std::{
+    ops::Range,
+    sync::{Arc, OnceLock},
+};
 
-use super::{Allocation, DeviceBuffer, Memory};
+use super::{Allocation, DeviceBuffer, Held, Memory};
 use crate::{
+    driver::Address,
     element::Element,
     error::{Error, Result},
 };
 
 /// Where a buffer lies that is a part of another.
 pub(super) struct Part {
-    pub(super) whole: Arc<Allocation>,
-    start_bytes: usize,
+    whole: Arc<Allocation>,
+    pub(super) address: Address,
     index: usize,
+    used: OnceLock<Arc<Allocation>>, // from its first use on
 }
 
 impl Part {
-    pub(super) fn address(&self) -> crate::driver::Address {
-        self.whole.address().offset(self.start_bytes)
+    pub(super) fn whole(&self) -> &Allocation {
+        &self.whole
+    }
+
+    /// What has the part's uses, which begin with those of the whole.
+    pub(super) fn allocation(&self) -> &Arc<Allocation> {
+        self.used.get_or_init(|| {
+            let memory = Memory::Part(self.whole.clone());
+            Arc::new(Allocation::new(Some(memory), self.address, self.whole.uses.fork()))
+        })
     }
 }
 
@@ -46,28 +62,43 @@ impl<T: Element> DeviceBuffer<T> {
         let home = self.uses().home().clone();
         let mut capture = home.capture(); // which does not end meanwhile
         match capture.as_mut().filter(|capture| capture.uses(self.uses())) {
-            Some(capture) if Arc::strong_count(&self.allocation) == 1 => {
+            Some(capture) if Arc::strong_count(self.allocation()) == 1 => {
                 let parts = self.cut(ranges)?;
-                parts.iter().for_each(|part| capture.add_own(&part.allocation));
+                parts.iter().for_each(|part| capture.add_own(part.allocation()));
                 Ok(parts)
             }
-            None if Arc::get_mut(&mut self.allocation).is_some() => self.cut(ranges),
+            None if self.is_nobody_elses() => self.cut(ranges),
             _ => Err(Error::Shared),
         }
     }
 
+    /// Whether no graph has the buffer too, nor could get it.
+    fn is_nobody_elses(&mut self) -> bool {
+        self.allocation(); // a part has one now
+        let allocation = match &mut self.held {
+            Held::Whole(allocation) => Some(allocation),
+            Held::Part(part) => part.used.get_mut(),
+        };
+        allocation.is_some_and(|allocation| Arc::get_mut(allocation).is_some())
+    }
+
     fn cut(&self, ranges: impl IntoIterator<Item = Range<usize>>) -> Result<Vec<DeviceBuffer<T>>> {
+        let whole = self.allocation();
+        let ranges = ranges.into_iter();
         let mut end = 0;
-        let mut parts = Vec::new();
-        for (index, range) in ranges.into_iter().enumerate() {
+        let mut parts = Vec::with_capacity(ranges.size_hint().0);
+        for (index, range) in ranges.enumerate() {
             if range.start < end || range.start > range.end || range.end > self.len {
                 return Err(Error::Range { start: range.start, end: range.end, len: self.len });
             }
             end = range.end;
-            let part = Part { whole: self.allocation.clone(), start_bytes: range.start * size_of::<T>(), index };
-            let memory = if range.is_empty() { None } else { Some(Memory::Part(part)) };
-            let allocation = Arc::new(Allocation::new(memory, self.allocation.uses.fork()));
-            parts.push(DeviceBuffer { allocation, len: range.len(), elements: self.elements });
+            let held = if range.is_empty() {
+                Held::Whole(Arc::new(Allocation::new(None, Address(0), whole.uses.fork())))
+            } else {
+                let address = whole.address.offset(range.start * size_of::<T>());
+                Held::Part(Part { whole: whole.clone(), address, index, used: OnceLock::new() })
+            };
+            parts.push(DeviceBuffer { held, len: range.len(), elements: self.elements });
         }
         Ok(parts)
     }
@@ -75,8 +106,8 @@ impl<T: Element> DeviceBuffer<T> {
     /// Whether `next` is the part that was cut off behind this one, so that both can be copied at once, with what is
     /// between them, which nobody has.
     pub fn is_followed_by(&self, next: &DeviceBuffer<T>) -> bool {
-        match (&self.allocation.memory, &next.allocation.memory) {
-            (Some(Memory::Part(this)), Some(Memory::Part(next))) => {
+        match (&self.held, &next.held) {
+            (Held::Part(this), Held::Part(next)) => {
                 Arc::ptr_eq(&this.whole, &next.whole) && this.index + 1 == next.index
             }
             _ => false,

@@ -45,6 +45,14 @@ impl Bytes {
         is_within.then(|| Self { source: self.source.clone(), start: self.start + start, len })
     }
 
+    /// The file and where in it these begin, if they are in one.
+    pub(super) fn in_file(&self) -> Option<(&File, u64)> {
+        match &self.source {
+            Source::File(file) => Some((file, self.start)),
+            Source::Memory(_) => None,
+        }
+    }
+
     /// Fills `out` with what is at `at`; [`io::ErrorKind::UnexpectedEof`] if there is not as much.
     pub(super) fn read_exact_at(&self, out: &mut [u8], at: u64) -> io::Result<()> {
         let Some(Self { source, start, len }) = self.part(at, out.len() as u64) else {

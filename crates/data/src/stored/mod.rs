@@ -17,7 +17,7 @@ use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 
 use pagelock_memory::{HostBuffer, default_host};
-use pagelock_tensor::{DType, Element, Tensor};
+use pagelock_tensor::{DType, Device, Element, Stored, Tensor};
 
 use self::bytes::Bytes;
 use crate::collate::Stack;
@@ -153,13 +153,38 @@ impl<T: Element> StoredRows<T> {
         self.rows(&(0..self.n_rows).collect::<Vec<_>>())
     }
 
+    /// All rows on `device`. To a GPU they are read straight into the slots of the page-locked ring that all copies share, by
+    /// several threads, and are nowhere else in memory, however large the file; an array that had to be unpacked is in memory
+    /// already.
+    ///
+    /// # Errors
+    /// [`Error::Tensor`] if memory is refused, by the host or by the device, or if the file cannot be read any more.
+    ///
+    /// # Examples
+    /// ```
+    /// # use pagelock_data::StoredRows;
+    /// use pagelock_tensor::Device;
+    /// # let file = tempfile::NamedTempFile::new()?;
+    /// # std::fs::write(&file, [7; 6])?;
+    /// let there = StoredRows::<u8>::raw(file.path(), &[3])?.to(&Device::best())?;
+    /// assert_eq!((there.dims(), there.device()), (&[2, 3][..], Device::best()));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn to(&self, device: &Device) -> Result<Tensor<T>> {
+        let Some((file, start)) = self.bytes.in_file() else { return Ok(self.read()?.to(device)?) };
+        let stored = Stored { file, path: &self.path, start: start + self.start };
+        Ok(stored.to(&self.shape(self.n_rows)[..], device)?)
+    }
+
+    fn shape(&self, n_rows: usize) -> Vec<usize> {
+        [&[n_rows], &self.row_shape[..]].concat()
+    }
+
     fn rows(&self, indices: &[usize]) -> Result<Tensor<T>> {
-        let mut shape = vec![indices.len()];
-        shape.extend(&self.row_shape);
         let row_len = self.row_bytes / size_of::<T>();
         let mut row = HostBuffer::allocate(default_host(), self.row_bytes)?;
         let mut result = Ok(());
-        let tensor = Tensor::build(&shape[..], |out: &mut [T]| {
+        let tensor = Tensor::build(&self.shape(indices.len())[..], |out: &mut [T]| {
             let mut places = out.chunks_exact_mut(row_len.max(1));
             result = indices.iter().zip(&mut places).try_for_each(|(&index, place)| {
                 place.copy_from_slice(self.read_row(index, row.bytes_mut()?)?);

@@ -19,7 +19,7 @@ use std::fmt;
 use std::sync::Arc;
 
 pub use self::any::AnyTensor;
-pub use self::file::TensorFile;
+pub use self::file::{Stored, TensorFile};
 use crate::device::Device;
 use crate::element::Element;
 use crate::error::{Error, Result};
@@ -286,15 +286,14 @@ impl TensorMap {
         make: &mut impl FnMut(&AnyTensor) -> Result<AnyTensor>,
         batch: &impl Fn(&Shape) -> Result<Shape>,
     ) -> Result<TensorMap> {
-        let mut entries = BTreeMap::new();
-        for (name, entry) in &self.entries {
+        let entries = self.entries.iter().map(|(name, entry)| {
             let made = match entry {
                 Entry::Tensor(tensor) => make(tensor).map(Entry::Tensor),
                 Entry::Map(map) => map.rebuilt(make, batch).map(Entry::Map),
             };
-            entries.insert(name.clone(), made.map_err(|source| Error::at(name, source))?);
-        }
-        Ok(TensorMap { batch: batch(&self.batch)?, entries })
+            Ok((name.clone(), made.map_err(|source| Error::at(name, source))?))
+        });
+        Ok(TensorMap { entries: entries.collect::<Result<_>>()?, batch: batch(&self.batch)? })
     }
 
     /// The same names and batches, with what `change` makes of each tensor, in order.

@@ -7,7 +7,8 @@ use super::{AnyTensor, TensorMap};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::tensor::{Raw, typed};
-use crate::transfer::{many, page_locked, record};
+use crate::transfer::many::{self, Moved};
+use crate::transfer::{page_locked, record};
 
 impl TensorMap {
     /// This map on `device`: tensors that are there already as they are, copies of the others, all together, by the routes
@@ -95,12 +96,12 @@ impl TensorMap {
 
     fn pinned_in(&self, memory: &PageLockedMemory, threads: Option<usize>) -> Result<TensorMap> {
         self.moved("pin_memory", |raws| {
-            let is_pinned: Vec<bool> = raws.iter().map(many::is_pinned).collect();
-            let rest: Vec<Raw> =
-                raws.iter().zip(&is_pinned).filter(|(_, pinned)| !**pinned).map(|(raw, _)| raw.clone()).collect();
+            let is_pinned: Vec<bool> = raws.iter().map(|raw| many::is_pinned(raw)).collect();
+            let rest = raws.iter().zip(&is_pinned).filter(|(_, is_pinned)| !**is_pinned);
+            let rest: Vec<&Raw> = rest.map(|(raw, _)| *raw).collect();
             let mut copies = copies_in("pin_memory", &rest, memory, threads)?.into_iter();
-            let pick = |(raw, is_pinned): (&Raw, bool)| if is_pinned { Some(raw.clone()) } else { copies.next() };
-            Ok(raws.iter().zip(is_pinned).filter_map(pick).collect())
+            let pick = |is_pinned| if is_pinned { Some(Moved::Stays) } else { copies.next() };
+            Ok(is_pinned.into_iter().filter_map(pick).collect())
         })
     }
 
@@ -129,7 +130,10 @@ impl TensorMap {
     pub fn consolidate(&self) -> Result<TensorMap> {
         let device = self.device();
         self.moved("consolidate", |raws| match &device {
-            Some(device @ Device::Cuda(cuda)) => many::all_in_device("consolidate", raws, device, cuda),
+            Some(device @ Device::Cuda(cuda)) => {
+                let made = many::all_in_device("consolidate", raws, device, cuda)?;
+                Ok(made.into_iter().map(Moved::Contiguous).collect())
+            }
             _ => copies_in("consolidate", raws, default_host(), None),
         })
     }
@@ -139,33 +143,36 @@ impl TensorMap {
         many::are_one(&self.raws())
     }
 
-    fn raws(&self) -> Vec<Raw> {
+    fn raws(&self) -> Vec<&Raw> {
         let mut raws = Vec::new();
-        self.walk(&mut |tensor| raws.push(tensor.raw().clone()));
+        self.walk(&mut |tensor| raws.push(tensor.raw()));
         raws
     }
 
     /// The same map, with the tensors that `make` makes of all, in order; what it does is recorded for gradients.
-    fn moved(&self, name: &'static str, make: impl FnOnce(&[Raw]) -> Result<Vec<Raw>>) -> Result<TensorMap> {
-        let mut made = make(&self.raws())?.into_iter();
+    fn moved(&self, name: &'static str, make: impl FnOnce(&[&Raw]) -> Result<Vec<Moved>>) -> Result<TensorMap> {
+        let mut moved = make(&self.raws())?.into_iter();
         let place = &mut |tensor: &AnyTensor| {
-            let made = made.next().unwrap_or_else(|| unreachable!("as many are made as there are"));
-            Ok(recorded(name, tensor, made))
+            let moved = moved.next().unwrap_or_else(|| unreachable!("as many are made as there are"));
+            Ok(recorded(name, tensor, moved))
         };
         self.rebuilt(place, &|batch| Ok(*batch))
     }
 }
 
-fn recorded(name: &'static str, from: &AnyTensor, made: Raw) -> AnyTensor {
-    if made.storage.is(&from.raw().storage) {
-        return from.clone();
-    }
-    match from.node() {
-        None => AnyTensor::new(made),
-        Some(_) => typed!(from.raw(), from => AnyTensor::from(record(name, &from, made))),
+fn recorded(name: &'static str, from: &AnyTensor, moved: Moved) -> AnyTensor {
+    match (from.node(), moved) {
+        (_, Moved::Stays) => from.clone(),
+        (None, moved) => AnyTensor::new(moved.laid_as(from.raw())),
+        (Some(_), moved) => {
+            typed!(from.raw(), from => AnyTensor::from(record(name, &from, moved.laid_as(from.raw()))))
+        }
     }
 }
 
-fn copies_in<R: Resource>(op: &'static str, raws: &[Raw], resource: &R, threads: Option<usize>) -> Result<Vec<Raw>> {
-    if raws.is_empty() { Ok(Vec::new()) } else { many::all_in(op, raws, resource, threads) }
+fn copies_in<R: Resource>(op: &'static str, raws: &[&Raw], resource: &R, threads: Option<usize>) -> Result<Vec<Moved>> {
+    if raws.is_empty() {
+        return Ok(Vec::new());
+    }
+    Ok(many::all_in(op, raws, resource, threads)?.into_iter().map(Moved::Contiguous).collect())
 }

@@ -3,6 +3,7 @@
 //! Tensors that came in one copy share a block of memory and nothing else: each has a storage of its own, with a version
 //! and a lock of its own, and the block goes with the last of them.
 
+use std::borrow::{Borrow, Cow};
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -16,6 +17,7 @@ use crate::cuda::CudaDevice;
 use crate::device::Device;
 use crate::element::Element;
 use crate::error::{Error, Result};
+use crate::layout::Layout;
 use crate::parallel;
 use crate::shape::Shape;
 use crate::storage::{Locked, StorageRef, on_cuda, on_host};
@@ -44,82 +46,127 @@ impl<T: Element> Tensor<T> {
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
     pub fn all_to(tensors: &[Tensor<T>], device: &Device) -> Result<Vec<Tensor<T>>> {
-        let raws: Vec<Raw> = tensors.iter().map(|tensor| tensor.raw().clone()).collect();
+        let raws: Vec<&Raw> = tensors.iter().map(Tensor::raw).collect();
         let moved = all_to(&raws, device, How::default())?;
-        Ok(tensors.iter().zip(moved).map(|(from, out)| record("to", from, out)).collect())
+        let place = |(from, moved): (&Tensor<T>, Moved)| match moved {
+            Moved::Stays => from.clone(),
+            moved => record("to", from, moved.laid_as(from.raw())),
+        };
+        Ok(tensors.iter().zip(moved).map(place).collect())
     }
 }
 
-/// Copies of many on another device, dense and outside the graph; those that are there already as they are.
-pub(crate) fn all_to(tensors: &[Raw], device: &Device, how: How) -> Result<Vec<Raw>> {
-    let mut out: Vec<Option<Raw>> = tensors.iter().map(|tensor| stays(tensor, device)).collect();
-    let (mut up, mut down) = (Vec::new(), Vec::new());
-    for (at, tensor) in tensors.iter().enumerate() {
-        if out[at].is_some() {
-            continue;
+/// Where the elements of a tensor are now, and how they lie there.
+pub(crate) enum Moved {
+    /// Where they were.
+    Stays,
+    /// In the same order, without what is before them in their storage.
+    Dense(StorageRef),
+    /// In the order of their indices: there were gaps.
+    Contiguous(StorageRef),
+}
+
+impl Moved {
+    /// The tensor there, outside the graph.
+    pub(crate) fn laid_as(self, from: &Raw) -> Raw {
+        match self {
+            Moved::Stays => Raw { node: None, ..from.clone() },
+            Moved::Dense(storage) => made(from, storage),
+            Moved::Contiguous(storage) => Raw { storage, layout: Layout::contiguous(*from.shape()), node: None },
         }
-        let dense = if tensor.layout.is_dense() { tensor.clone() } else { contiguous(tensor)? };
-        match (dense.storage.device(), device) {
-            (Device::Cpu, _) => up.push((at, dense)),
-            (Device::Cuda(_), Device::Cpu) => down.push((at, dense)),
-            (Device::Cuda(_), Device::Cuda(cuda)) => out[at] = Some(copy_between(&dense, device, cuda)?),
+    }
+}
+
+/// Copies of many on another device, outside the graph.
+pub(crate) fn all_to(tensors: &[&Raw], device: &Device, how: How) -> Result<Vec<Moved>> {
+    let has_gaps = |tensor: &Raw| tensor.storage.device() != device && !tensor.layout.is_dense();
+    let gappy = tensors.iter().enumerate().filter(|(_, tensor)| has_gaps(tensor));
+    let closed = gappy.map(|(at, tensor)| Ok((at, contiguous(tensor)?))).collect::<Result<Vec<_>>>()?;
+    let mut dense = tensors.to_vec();
+    closed.iter().for_each(|(at, tensor)| dense[*at] = tensor);
+
+    let mut out: Vec<Option<StorageRef>> = vec![None; tensors.len()];
+    let (mut up, mut down) = (Vec::new(), Vec::new());
+    for (at, tensor) in dense.iter().enumerate() {
+        match (tensor.storage.device(), device) {
+            (from, to) if from == to => {}
+            (Device::Cpu, _) => up.push(at),
+            (Device::Cuda(_), Device::Cpu) => down.push(at),
+            (Device::Cuda(_), Device::Cuda(cuda)) => out[at] = Some(copy_between(tensor, device, cuda)?.storage),
         }
     }
     if let Device::Cuda(cuda) = device {
-        put(&mut out, &up, |dense| upload(dense, device, cuda, how))?;
+        put(&mut out, &dense, &up, |dense| upload(dense, device, cuda, how))?;
     }
-    while let Some(Device::Cuda(cuda)) = down.first().map(|(_, first)| first.storage.device().clone()) {
-        let is_here = |(_, dense): &(usize, Raw)| *dense.storage.device() == Device::Cuda(cuda.clone());
-        let here: Vec<_> = down.extract_if(.., |entry| is_here(entry)).collect();
-        put(&mut out, &here, |dense| download(dense, &cuda, how))?;
+    while let Some(Device::Cuda(cuda)) = down.first().map(|&first| dense[first].storage.device().clone()) {
+        let is_here = |at: &mut usize| *dense[*at].storage.device() == Device::Cuda(cuda.clone());
+        let here: Vec<_> = down.extract_if(.., is_here).collect();
+        put(&mut out, &dense, &here, |dense| download(dense, &cuda, how))?;
     }
-    Ok(out.into_iter().flatten().collect())
-}
-
-fn stays(tensor: &Raw, device: &Device) -> Option<Raw> {
-    (tensor.storage.device() == device).then(|| Raw { node: None, ..tensor.clone() })
+    let moved = |(at, storage): (usize, Option<StorageRef>)| match storage {
+        None => Moved::Stays,
+        Some(storage) if std::ptr::eq(dense[at], tensors[at]) => Moved::Dense(storage),
+        Some(storage) => Moved::Contiguous(storage),
+    };
+    Ok(out.into_iter().enumerate().map(moved).collect())
 }
 
 fn contiguous(tensor: &Raw) -> Result<Raw> {
     typed!(tensor, tensor => Ok(tensor.with_node(None).deep_copy("to")?.into_raw()))
 }
 
-/// Puts what `make` makes of all where they belong.
-fn put(out: &mut [Option<Raw>], which: &[(usize, Raw)], make: impl FnOnce(&[Raw]) -> Result<Vec<Raw>>) -> Result<()> {
+/// Puts what `make` makes of some where they belong.
+fn put(
+    out: &mut [Option<StorageRef>],
+    dense: &[&Raw],
+    which: &[usize],
+    make: impl FnOnce(&[&Raw]) -> Result<Vec<StorageRef>>,
+) -> Result<()> {
     if which.is_empty() {
         return Ok(());
     }
-    let (places, dense): (Vec<usize>, Vec<Raw>) = which.iter().cloned().unzip();
-    places.into_iter().zip(make(&dense)?).for_each(|(at, made)| out[at] = Some(made));
+    let chosen: Vec<&Raw> = which.iter().map(|&at| dense[at]).collect();
+    which.iter().zip(make(&chosen)?).for_each(|(&at, made)| out[at] = Some(made));
     Ok(())
 }
 
-/// Storages locked for reading, each once, in the order of all threads.
-struct AllLocked<'a> {
-    locks: Vec<Locked<'a>>,
-    of: Vec<usize>, // the lock of each tensor
+/// The storage of each tensor, locked for reading.
+enum AllLocked<'a> {
+    /// Nobody was writing any of them.
+    AtOnce(Vec<Locked<'a>>),
+    /// Each once, in the order of all threads; and which is that of each tensor.
+    InOrder { locks: Vec<Locked<'a>>, of: Vec<usize> },
 }
 
 impl<'a> AllLocked<'a> {
-    fn new(tensors: &'a [Raw]) -> AllLocked<'a> {
+    fn new<R: Borrow<Raw>>(tensors: &'a [R]) -> AllLocked<'a> {
+        // Who never waits holds nobody up in a circle.
+        let at_once: Option<Vec<_>> = tensors.iter().map(|tensor| tensor.borrow().storage.try_lock()).collect();
+        at_once.map_or_else(|| AllLocked::in_order(tensors), AllLocked::AtOnce)
+    }
+
+    fn in_order<R: Borrow<Raw>>(tensors: &'a [R]) -> AllLocked<'a> {
+        let storage = |at: usize| &tensors[at].borrow().storage;
         let mut order: Vec<usize> = (0..tensors.len()).collect();
-        order.sort_unstable_by_key(|&at| tensors[at].storage.address());
+        order.sort_unstable_by_key(|&at| storage(at).address());
         let mut locks: Vec<Locked<'a>> = Vec::with_capacity(tensors.len());
         let mut of = vec![0; tensors.len()];
         let mut last: Option<&StorageRef> = None;
         for at in order {
-            let storage = &tensors[at].storage;
-            if last.is_none_or(|last| !last.is(storage)) {
-                locks.push(storage.lock());
+            if last.is_none_or(|last| !last.is(storage(at))) {
+                locks.push(storage(at).lock());
             }
-            last = Some(storage);
+            last = Some(storage(at));
             of[at] = locks.len() - 1;
         }
-        AllLocked { locks, of }
+        AllLocked::InOrder { locks, of }
     }
 
     fn get(&self, tensor: usize) -> &Locked<'a> {
-        &self.locks[self.of[tensor]]
+        match self {
+            AllLocked::AtOnce(locks) => &locks[tensor],
+            AllLocked::InOrder { locks, of } => &locks[of[tensor]],
+        }
     }
 
     fn host(&self, tensor: usize) -> &HostBuffer {
@@ -133,22 +180,18 @@ fn bytes_of(tensor: &Raw) -> Range<usize> {
     start..start + len
 }
 
-fn upload(dense: &[Raw], device: &Device, cuda: &CudaDevice, how: How) -> Result<Vec<Raw>> {
+fn upload(dense: &[&Raw], device: &Device, cuda: &CudaDevice, how: How) -> Result<Vec<StorageRef>> {
     capture::refuse("a copy from the host")?;
     let locked = AllLocked::new(dense);
     let failed = |source| Error::cuda("to", source);
     let sources = dense.iter().enumerate().map(|(at, tensor)| HostBytes::of(locked.host(at), bytes_of(tensor)));
     let sources = sources.collect::<Result<Vec<_>, _>>().map_err(failed)?;
     let buffers = cuda.stream().upload_all(&sources, how).map_err(|source| refused(dense, source))?;
-    Ok(dense
-        .iter()
-        .zip(buffers)
-        .map(|(tensor, buffer)| made(tensor, on_cuda(buffer, tensor.dtype(), device)))
-        .collect())
+    Ok(dense.iter().zip(buffers).map(|(tensor, buffer)| on_cuda(buffer, tensor.dtype(), device)).collect())
 }
 
 /// The device's refusal, with the shape that needs most of its memory.
-fn refused(dense: &[Raw], source: pagelock_cuda::Error) -> Error {
+fn refused(dense: &[&Raw], source: pagelock_cuda::Error) -> Error {
     let largest = dense.iter().max_by_key(|tensor| bytes_of(tensor).len());
     match (source, largest) {
         (source @ (pagelock_cuda::Error::OutOfMemory { .. } | pagelock_cuda::Error::Memory(_)), Some(tensor)) => {
@@ -163,13 +206,13 @@ fn made(like: &Raw, storage: StorageRef) -> Raw {
     Raw { storage, layout: like.layout.at_start(), node: None }
 }
 
-fn download(dense: &[Raw], cuda: &CudaDevice, how: How) -> Result<Vec<Raw>> {
+fn download(dense: &[&Raw], cuda: &CudaDevice, how: How) -> Result<Vec<StorageRef>> {
     capture::refuse("reading elements on the host")?;
     let locked = AllLocked::new(dense);
-    let whole = |at: usize| locked.get(at).device_buffer().filter(|buffer| buffer.len() == bytes_of(&dense[at]).len());
+    let whole = |at: usize| locked.get(at).device_buffer().filter(|buffer| buffer.len() == bytes_of(dense[at]).len());
     let Some(buffers) = (0..dense.len()).map(whole).collect::<Option<Vec<_>>>() else {
         drop(locked);
-        return dense.iter().map(|tensor| download_span("to", tensor, cuda)).collect();
+        return dense.iter().map(|tensor| Ok(download_span("to", tensor, cuda)?.storage)).collect();
     };
     let total: usize = buffers.iter().map(|buffer| buffer.len()).sum();
     let in_locked = if total <= PAGE_LOCKED_BYTES { download_locked(&buffers, cuda)? } else { None };
@@ -178,7 +221,7 @@ fn download(dense: &[Raw], cuda: &CudaDevice, how: How) -> Result<Vec<Raw>> {
         None => download_staged(dense, &buffers, cuda, how)?,
     };
     cuda.check_faults()?;
-    Ok(dense.iter().zip(hosts).map(|(tensor, host)| made(tensor, on_host(host, tensor.dtype()))).collect())
+    Ok(dense.iter().zip(hosts).map(|(tensor, host)| on_host(host, tensor.dtype())).collect())
 }
 
 /// To page-locked memory, while the program goes on; none if that is short.
@@ -206,8 +249,8 @@ fn download_locked(buffers: &[&DeviceBuffer<u8>], cuda: &CudaDevice) -> Result<O
 }
 
 /// To ordinary memory.
-fn download_staged(dense: &[Raw], from: &[&DeviceBuffer<u8>], cuda: &CudaDevice, how: How) -> Result<Vec<HostBuffer>> {
-    let room = |tensor: &Raw| super::host_room("to", tensor, default_host(), tensor.layout.span());
+fn download_staged(dense: &[&Raw], from: &[&DeviceBuffer<u8>], cuda: &CudaDevice, how: How) -> Result<Vec<HostBuffer>> {
+    let room = |tensor: &&Raw| super::host_room("to", tensor, default_host(), tensor.layout.span());
     let mut hosts = dense.iter().map(room).collect::<Result<Vec<_>>>()?;
     let mut targets: Vec<&mut [u8]> = hosts.iter_mut().map(writable).collect();
     cuda.stream().download_all(from, &mut targets, how).map_err(|source| Error::cuda("to", source))?;
@@ -222,15 +265,15 @@ fn writable(buffer: &mut HostBuffer) -> &mut [u8] {
 /// the caller's among them, or by as many as kernels use.
 pub(crate) fn all_in<R: Resource>(
     op: &'static str,
-    tensors: &[Raw],
+    tensors: &[&Raw],
     resource: &R,
     threads: Option<usize>,
-) -> Result<Vec<Raw>> {
+) -> Result<Vec<StorageRef>> {
     let (ranges, len_bytes) = places(tensors)?;
     let refused = |source| memory_refused(op, tensors, source);
     let block = HostBuffer::allocate(resource, len_bytes).map_err(refused)?;
     let mut parts = block.split(ranges).unwrap_or_else(|error| unreachable!("places are parts: {error}"));
-    let dense = tensors.iter().map(|tensor| gap_free(op, tensor)).collect::<Result<Vec<_>>>()?;
+    let dense = tensors.iter().map(|tensor| gap_free(op, tensor)).collect::<Result<Vec<Cow<'_, Raw>>>>()?;
     let locked = AllLocked::new(&dense);
     let mut tasks = Vec::new();
     for (at, part) in parts.iter_mut().enumerate() {
@@ -239,33 +282,28 @@ pub(crate) fn all_in<R: Resource>(
     }
     copy_all(tasks, threads);
     drop(locked);
-    let contiguous = |(tensor, part): (&Raw, HostBuffer)| Raw {
-        storage: on_host(part, tensor.dtype()),
-        layout: crate::layout::Layout::contiguous(*tensor.shape()),
-        node: None,
-    };
-    Ok(dense.iter().zip(parts).map(contiguous).collect())
+    Ok(tensors.iter().zip(parts).map(|(tensor, part)| on_host(part, tensor.dtype())).collect())
 }
 
 /// A tensor whose elements lie in their order.
-fn gap_free(op: &'static str, tensor: &Raw) -> Result<Raw> {
+fn gap_free<'a>(op: &'static str, tensor: &'a Raw) -> Result<Cow<'a, Raw>> {
     if let device @ Device::Cuda(_) = tensor.storage.device() {
         return Err(Error::OnDevice { op, shape: *tensor.shape(), device: device.clone() });
     }
     if tensor.layout.is_contiguous() {
-        return Ok(Raw { node: None, ..tensor.clone() });
+        return Ok(Cow::Borrowed(tensor));
     }
-    typed!(tensor, tensor => Ok(tensor.with_node(None).deep_copy(op)?.into_raw()))
+    typed!(tensor, tensor => Ok(Cow::Owned(tensor.with_node(None).deep_copy(op)?.into_raw())))
 }
 
-fn memory_refused(op: &'static str, tensors: &[Raw], source: pagelock_memory::Error) -> Error {
+fn memory_refused(op: &'static str, tensors: &[&Raw], source: pagelock_memory::Error) -> Error {
     let largest = tensors.iter().max_by_key(|tensor| tensor.shape().elements() * tensor.dtype().size());
     let (shape, dtype) = largest.map_or((Shape::SCALAR, crate::DType::U8), |tensor| (*tensor.shape(), tensor.dtype()));
     Error::Memory { op, shape, dtype, source }
 }
 
 /// Where each goes in a block, and how long that is.
-fn places(tensors: &[Raw]) -> Result<(Vec<Range<usize>>, usize)> {
+fn places(tensors: &[&Raw]) -> Result<(Vec<Range<usize>>, usize)> {
     let (mut ranges, mut end) = (Vec::with_capacity(tensors.len()), 0_usize);
     for tensor in tensors {
         tensor.shape().check_size()?; // sizes may come from expanded tensors, which take no memory
@@ -302,16 +340,22 @@ pub(crate) fn next<I: Iterator>(tasks: &Mutex<I>) -> Option<I::Item> {
 }
 
 /// Contiguous copies of many tensors of one device in one block of its memory, outside the graph.
-pub(crate) fn all_in_device(op: &'static str, tensors: &[Raw], device: &Device, cuda: &CudaDevice) -> Result<Vec<Raw>> {
+pub(crate) fn all_in_device(
+    op: &'static str,
+    tensors: &[&Raw],
+    device: &Device,
+    cuda: &CudaDevice,
+) -> Result<Vec<StorageRef>> {
     capture::refuse("consolidating")?;
     let failed = |source| Error::cuda(op, source);
     let (ranges, len_bytes) = places(tensors)?;
-    let dense = tensors
-        .iter()
-        .map(|tensor| if tensor.layout.is_contiguous() { Ok(tensor.clone()) } else { contiguous(tensor) });
-    let dense = dense.collect::<Result<Vec<_>>>()?;
+    let dense = tensors.iter().map(|&tensor| match tensor.layout.is_contiguous() {
+        true => Ok(Cow::Borrowed(tensor)),
+        false => contiguous(tensor).map(Cow::Owned),
+    });
+    let dense = dense.collect::<Result<Vec<Cow<'_, Raw>>>>()?;
     let stream = cuda.stream();
-    let block = stream.allocate::<u8>(len_bytes).map_err(|source| refused(&dense, source))?;
+    let block = stream.allocate::<u8>(len_bytes).map_err(|source| refused(tensors, source))?;
     let mut parts = block.split(ranges).map_err(failed)?;
     let locked = AllLocked::new(&dense);
     for (at, part) in parts.iter_mut().enumerate().filter(|(_, part)| !part.is_empty()) {
@@ -319,14 +363,14 @@ pub(crate) fn all_in_device(op: &'static str, tensors: &[Raw], device: &Device, 
         let Some(Ok(source)) = bytes else { unreachable!("the tensor is inside its storage on the device") };
         stream.copy(source, part).map_err(failed)?;
     }
-    Ok(dense.iter().zip(parts).map(|(tensor, part)| made(tensor, on_cuda(part, tensor.dtype(), device))).collect())
+    Ok(tensors.iter().zip(parts).map(|(tensor, part)| on_cuda(part, tensor.dtype(), device)).collect())
 }
 
 /// Whether all lie one behind the other in one block, as one copy would move them.
-pub(crate) fn are_one(tensors: &[Raw]) -> bool {
+pub(crate) fn are_one(tensors: &[&Raw]) -> bool {
     let locked = AllLocked::new(tensors);
     let is_whole = |at: usize| {
-        let len_bytes = bytes_of(&tensors[at]).len();
+        let len_bytes = bytes_of(tensors[at]).len();
         let host = locked.get(at).host().map(HostBuffer::len_bytes);
         host.or(locked.get(at).device_buffer().map(DeviceBuffer::len)) == Some(len_bytes)
     };

@@ -66,14 +66,13 @@ impl Stream {
     pub fn upload_all(&self, sources: &[HostBytes<'_>], how: How) -> Result<Vec<DeviceBuffer<u8>>> {
         let _here = sanitize::here();
         host_function::refuse_inside()?;
-        let mut buffers: Vec<Option<DeviceBuffer<u8>>> = sources.iter().map(|_| None).collect();
+        let mut runs = Vec::new();
         let [mut direct, mut staged, mut packed] = [(); 3].map(|()| Vec::new());
         let (mut at, mut last) = (0, None);
         while let Some(source) = sources.get(at) {
             let run = if how.route.is_none() { run_from(&sources[at..]) } else { 1 };
             if run > 1 {
-                let parts = self.upload_run(&sources[at..at + run])?;
-                buffers[at..].iter_mut().zip(parts).for_each(|(buffer, part)| *buffer = Some(part));
+                runs.push(at..at + run);
             } else {
                 // Most are as long as the one before.
                 let load = load(source, sources.len());
@@ -90,7 +89,16 @@ impl Stream {
             }
             at += run;
         }
-        self.upload_packed_ones(sources, &packed, how, &mut buffers)?;
+        if packed.len() == sources.len() {
+            return self.upload_packed_ones(sources.iter(), how); // nothing to be put in order
+        }
+        let mut buffers: Vec<Option<DeviceBuffer<u8>>> = sources.iter().map(|_| None).collect();
+        for run in runs {
+            let parts = self.upload_run(&sources[run.clone()])?;
+            buffers[run].iter_mut().zip(parts).for_each(|(buffer, part)| *buffer = Some(part));
+        }
+        let parts = self.upload_packed_ones(packed.iter().map(|&at| &sources[at]), how)?;
+        packed.iter().zip(parts).for_each(|(&at, part)| buffers[at] = Some(part));
         self.upload_direct_ones(sources, &direct, &mut buffers)?;
         self.upload_staged_ones(sources, &staged, how, &mut buffers)?;
         Ok(buffers.into_iter().flatten().collect())
@@ -106,21 +114,17 @@ impl Stream {
         target.split(ranges)
     }
 
-    fn upload_packed_ones(
+    fn upload_packed_ones<'a>(
         &self,
-        sources: &[HostBytes<'_>],
-        which: &[usize],
+        sources: impl ExactSizeIterator<Item = &'a HostBytes<'a>>,
         how: How,
-        buffers: &mut Buffers,
-    ) -> Result<()> {
-        if which.is_empty() {
-            return Ok(());
+    ) -> Result<Vec<DeviceBuffer<u8>>> {
+        if sources.len() == 0 {
+            return Ok(Vec::new());
         }
-        let slices: Vec<_> = which.iter().map(|&at| sources[at].bytes()).collect();
+        let slices: Vec<_> = sources.map(HostBytes::bytes).collect();
         let (buffer, ranges) = self.upload_packed_by(&slices, how.threads)?.into_parts();
-        let parts = buffer.split(ranges)?;
-        which.iter().zip(parts).for_each(|(&at, part)| buffers[at] = Some(part));
-        Ok(())
+        buffer.split(ranges)
     }
 
     fn upload_direct_ones(&self, sources: &[HostBytes<'_>], which: &[usize], buffers: &mut Buffers) -> Result<()> {
@@ -147,12 +151,12 @@ impl Stream {
         if which.is_empty() {
             return Ok(());
         }
-        for &at in which {
-            buffers[at] = Some(self.allocate(sources[at].len())?);
-        }
-        let chosen = buffers.iter_mut().enumerate().filter(|(at, _)| which.binary_search(at).is_ok());
-        let pairs = chosen.filter_map(|(at, buffer)| Some((sources[at].bytes(), buffer.as_mut()?.view_mut())));
-        self.upload_each_by(pairs, how.threads)
+        let sources = || which.iter().map(|&at| &sources[at]);
+        let mut targets = sources().map(|source| self.allocate(source.len())).collect::<Result<Vec<_>>>()?;
+        let pairs = sources().zip(&mut targets).map(|(source, target)| (source.bytes(), target.view_mut()));
+        self.upload_each_by(pairs, how.threads)?;
+        which.iter().zip(targets).for_each(|(&at, target)| buffers[at] = Some(target));
+        Ok(())
     }
 }
 

@@ -27,7 +27,7 @@ use crate::element::{DType, Element};
 use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::parallel;
-use crate::shape::Shape;
+use crate::shape::{IntoShape, Shape};
 use crate::storage::{on_cuda, on_host};
 use crate::tensor::{Raw, Tensor};
 use crate::transfer::many::next;
@@ -281,14 +281,54 @@ impl TensorFile {
     }
 }
 
-/// Elements in a file, from some byte on.
-pub(crate) struct Stored<'a> {
-    pub(crate) file: &'a File,
-    pub(crate) path: &'a Path,
-    pub(crate) start: u64,
+/// Elements in an open file, one behind the other in this machine's byte order, as files of many formats have them.
+#[derive(Debug, Clone, Copy)]
+pub struct Stored<'a> {
+    /// The file.
+    pub file: &'a File,
+    /// What errors call it.
+    pub path: &'a Path,
+    /// Where in the file the first element begins, in bytes.
+    pub start: u64,
 }
 
 impl Stored<'_> {
+    /// A tensor of these elements on `device`. To a GPU they are read straight into the slots of the page-locked ring that all
+    /// copies share, by several threads, and are nowhere else in memory; on the host they take what they need of the budget.
+    ///
+    /// # Errors
+    /// [`Error::Stored`] if the file ends before, or holds a byte that is no truth value where one should be; [`Error::Io`],
+    /// [`Error::Memory`], [`Error::DeviceMemory`], [`Error::Cuda`]; as [`Shape::new`].
+    ///
+    /// # Examples
+    /// ```
+    /// use std::fs::{self, File};
+    /// use pagelock_tensor::{Device, Stored};
+    ///
+    /// let folder = tempfile::tempdir()?;
+    /// let path = folder.path().join("numbers.bin");
+    /// fs::write(&path, [[0; 4], 1.5_f32.to_le_bytes(), 2.5_f32.to_le_bytes()].concat())?;
+    ///
+    /// let stored = Stored { file: &File::open(&path)?, path: &path, start: 4 };
+    /// assert_eq!(stored.to::<f32>([2], &Device::best())?.to_vec()?, [1.5, 2.5]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn to<T: Element>(&self, shape: impl IntoShape, device: &Device) -> Result<Tensor<T>> {
+        let shape = shape.into_shape()?;
+        let metadata = self.file.metadata().map_err(|source| Error::io("look at", self.path, source))?;
+        let end = self.start.checked_add((shape.elements() * T::DTYPE.size()) as u64);
+        if end.is_none_or(|end| end > metadata.len()) {
+            let problem = format!(
+                "{} {shape} from byte {} on do not fit into its {} bytes; it was cut short: get it again",
+                T::DTYPE,
+                self.start,
+                metadata.len()
+            );
+            return Err(stored(self.path, &problem));
+        }
+        self.tensor(shape, device)
+    }
+
     fn tensor<T: Element>(&self, shape: Shape, device: &Device) -> Result<Tensor<T>> {
         match device {
             Device::Cuda(cuda) if T::DTYPE != DType::Bool => self.send(shape, device, cuda),
