@@ -97,7 +97,7 @@ pub use kernel::{
 };
 pub use page_locked::{Frozen, PageLockedMemory, Pinned, Uninit, page_locked_budget};
 pub use pool::PoolStats;
-pub use sanitize::{HostAccess, Race, RaceKind};
+pub use sanitize::{Here, HostAccess, Race, RaceKind, here};
 pub use stream::{Priority, Stream};
 pub use ticket::{Refused, Ticket};
 pub use timeline::{Place, Span, Timeline};

@@ -67,17 +67,21 @@ fn take<T: 'static>() -> Option<T> {
     with_idle(|idle| of_type(idle)?.pop()).flatten()
 }
 
-/// Keeps an object of `size_bytes` that is empty, or frees it if there are enough.
-fn keep<T: 'static>(object: T, size_bytes: usize) {
+/// Keeps an object of `size_bytes` that is empty, or frees it if there are enough. Returns how many are kept now.
+fn keep<T: 'static>(object: T, size_bytes: usize) -> usize {
     let mut object = Some(object); // freed out here, where `IDLE` is not borrowed
-    with_idle(|idle| match of_type(idle) {
-        Some(idle) if idle.len() * size_bytes >= KEEP_BYTES => {}
-        Some(idle) => idle.extend(object.take()),
-        None => {
+    let kept = with_idle(|idle| {
+        let Some(idle) = of_type(idle) else {
             let first: Vec<T> = object.take().into_iter().collect();
             idle.insert(TypeId::of::<T>(), Box::new(first));
+            return 1;
+        };
+        if idle.len() * size_bytes < KEEP_BYTES {
+            idle.extend(object.take());
         }
+        idle.len()
     });
+    kept.unwrap_or(0)
 }
 
 /// Does something with what is shared of a type.
@@ -87,12 +91,11 @@ fn with_shelf<T: Send + 'static, R>(f: impl FnOnce(&mut Vec<T>) -> R) -> R {
     f(any.downcast_mut().unwrap_or_else(|| unreachable!("each type has a list of its own")))
 }
 
-/// Shares the older half of what this thread keeps of a type, if that is a lot: of the newest one somebody may have a
-/// handle for another moment (see [`release`]).
-fn share_spare<T: Send + 'static>(size_bytes: usize) {
-    let limit = (KEEP_BYTES / size_bytes).max(1);
+/// Shares the older half of what this thread keeps of a type: of the newest one somebody may have a handle for another
+/// moment (see [`release`]).
+fn share_spare<T: Send + 'static>(limit: usize) {
     with_idle(|idle| {
-        let Some(idle) = of_type::<T>(idle).filter(|idle| idle.len() >= SPARE.min(limit)) else { return };
+        let Some(idle) = of_type::<T>(idle) else { return };
         IS_SHARED.store(true, Relaxed);
         with_shelf(|shelf| {
             shelf.extend(idle.drain(..idle.len() / 2));
@@ -129,16 +132,47 @@ impl<T: Send + Sync + 'static> Place for Option<T> {
     }
 
     fn keep(self: Arc<Self>) {
-        keep(self, size_of::<Self>());
-        share_spare::<Arc<Self>>(size_of::<Self>());
+        let limit = (KEEP_BYTES / size_of::<Self>()).max(1);
+        if keep(self, size_of::<Self>()) >= SPARE.min(limit) {
+            share_spare::<Arc<Self>>(limit);
+        }
     }
 }
 
 /// A shared value, in an allocation that was kept if there is one. Whoever drops a handle calls [`release`] first.
 pub(crate) fn share<T: Send + Sync + 'static>(value: T) -> Arc<Option<T>> {
     let mut place = take().or_else(take_shared).unwrap_or_else(|| Arc::new(None));
-    *Arc::get_mut(&mut place).unwrap_or_else(|| unreachable!("what is kept has no other handle")) = Some(value);
+    fill(&mut place, value);
     place
+}
+
+/// Shares many values as [`share`] does one, in allocations that are looked for only once.
+pub(crate) fn share_all<T: Send + Sync + 'static>(
+    values: impl ExactSizeIterator<Item = T>,
+) -> impl Iterator<Item = Arc<Option<T>>> {
+    let mut places = take_many::<Arc<Option<T>>>(values.len());
+    values.map(move |value| match places.pop() {
+        Some(mut place) => {
+            fill(&mut place, value);
+            place
+        }
+        None => Arc::new(Some(value)),
+    })
+}
+
+fn fill<T>(place: &mut Arc<Option<T>>, value: T) {
+    *Arc::get_mut(place).unwrap_or_else(|| unreachable!("what is kept has no other handle")) = Some(value);
+}
+
+/// Up to so many of what this thread keeps, and of what others shared.
+fn take_many<T: Send + 'static>(wanted: usize) -> Vec<T> {
+    let last = |kept: &mut Vec<T>, wanted: usize| kept.split_off(kept.len() - wanted.min(kept.len()));
+    let kept = with_idle(|idle| of_type(idle).map(|kept| last(kept, wanted))).flatten();
+    let mut taken = kept.unwrap_or_default();
+    if taken.len() < wanted && IS_SHARED.load(Relaxed) {
+        with_shelf(|shelf| taken.append(&mut last(shelf, wanted - taken.len())));
+    }
+    taken
 }
 
 /// Called when a handle is dropped: if it is the last one, drops the value at once and keeps the allocation.
@@ -212,6 +246,21 @@ mod tests {
         drop(second);
         assert_eq!(Arc::strong_count(&alive), 1);
         assert_eq!(Arc::as_ptr(&Handle(share(alive)).0), place);
+    }
+
+    #[test]
+    fn many_values_take_the_places_of_those_before_and_new_ones_beyond() {
+        struct Numbered(usize);
+        let make = |n: usize| share_all((0..n).map(Numbered)).map(Handle).collect::<Vec<_>>();
+        let places = |handles: &[Handle<Numbered>]| {
+            handles.iter().map(|handle| Arc::as_ptr(&handle.0).addr()).collect::<HashSet<_>>()
+        };
+        let first = make(100);
+        let before = places(&first);
+        drop(first);
+        let second = make(150);
+        assert!(second.iter().enumerate().all(|(i, handle)| handle.0.as_ref().as_ref().unwrap().0 == i));
+        assert_eq!((places(&second).len(), before.difference(&places(&second)).count()), (150, 0));
     }
 
     #[test]

@@ -298,6 +298,18 @@ pub(crate) fn on_cuda(memory: DeviceBuffer<u8>, dtype: DType, device: &Device) -
     StorageRef::new(Storage { memory, version, dtype, device: device.clone() })
 }
 
+/// A storage each of many buffers of a device, whose bytes are values of the element types.
+pub(crate) fn all_on_cuda<'a>(
+    memories: impl ExactSizeIterator<Item = (DeviceBuffer<u8>, DType)> + 'a,
+    device: &'a Device,
+) -> impl Iterator<Item = StorageRef> + 'a {
+    let storages = memories.map(|(memory, dtype)| {
+        let (memory, version) = (RwLock::new(Memory::Cuda(memory)), AtomicU64::new(0));
+        Storage { memory, version, dtype, device: device.clone() }
+    });
+    reuse::share_all(storages).map(StorageRef)
+}
+
 /// A new storage on a device that nobody else holds yet: the output of a kernel.
 pub(crate) struct FreshCuda<'d> {
     memory: DeviceBuffer<u8>,

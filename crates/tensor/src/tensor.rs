@@ -234,7 +234,9 @@ impl<T: Element> Tensor<T> {
     ///
     /// # Errors
     /// None on the CPU; as [`Tensor::to`] otherwise.
+    #[track_caller]
     pub fn to_vec(&self) -> Result<Vec<T>> {
+        let _here = pagelock_cuda::here();
         let mut out = vec![T::ZERO; self.len()];
         self.copy_to_slice(&mut out)?;
         Ok(out)
@@ -252,7 +254,9 @@ impl<T: Element> Tensor<T> {
     ///
     /// # Errors
     /// [`Error::DataLength`] if `out` has another length; as [`Tensor::to`].
+    #[track_caller]
     pub fn copy_to_slice(&self, out: &mut [T]) -> Result<()> {
+        let _here = pagelock_cuda::here();
         if out.len() != self.len() {
             return Err(Error::DataLength { op: "copy_to_slice", given: out.len(), shape: *self.shape() });
         }
@@ -271,7 +275,9 @@ impl<T: Element> Tensor<T> {
     ///
     /// # Errors
     /// [`Error::NotOneElement`]; as [`Tensor::to`].
+    #[track_caller]
     pub fn item(&self) -> Result<T> {
+        let _here = pagelock_cuda::here();
         if self.len() != 1 {
             return Err(Error::NotOneElement { shape: *self.shape() });
         }

@@ -35,9 +35,10 @@ pub(super) struct Access {
     len_bytes: usize,
 }
 
-/// Held by a public function that copies, for as long as it runs.
+/// Held by a public function that copies, for as long as it runs; see [`here`].
 #[must_use]
-pub(crate) struct Here {
+#[derive(Debug)]
+pub struct Here {
     is_outermost: bool,
     of_thread: PhantomData<*const ()>,
 }
@@ -49,9 +50,25 @@ pub(super) fn start() {
     }
 }
 
-/// The caller's caller asks for copies, unless it was called by a function that said so already.
+/// For libraries that copy for their users: while the result is held, copies that this thread asks for are, in what
+/// `PAGELOCK_SANITIZE=1` finds, those of the line that called the caller, which has `#[track_caller]` too. If a function
+/// further out said so already, its line it is. Without that variable this is one load.
+///
+/// # Examples
+/// ```
+/// use pagelock_cuda::{DeviceBuffer, Result, Stream};
+///
+/// #[track_caller]
+/// fn send(stream: &Stream, numbers: &[f32]) -> Result<DeviceBuffer<f32>> {
+///     let _here = pagelock_cuda::here();
+///     stream.allocate_from(numbers) // a race would be one of the line that called `send`
+/// }
+/// # let stream = pagelock_cuda::Device::software(Default::default())?.stream()?;
+/// # send(&stream, &[1.0])?;
+/// # Ok::<(), pagelock_cuda::Error>(())
+/// ```
 #[track_caller]
-pub(crate) fn here() -> Here {
+pub fn here() -> Here {
     let is_outermost = WATCHING.load(Relaxed) && CALL.get().is_none();
     if is_outermost {
         CALL.set(Some(Location::caller()));

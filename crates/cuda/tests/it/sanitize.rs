@@ -6,7 +6,7 @@
 use std::{panic::Location, path::Path};
 
 use pagelock_cuda::{
-    Device, Error, Pinned, Race, RaceKind, Rows, Uninit,
+    Device, DeviceBuffer, Error, Pinned, Race, RaceKind, Rows, Stream, Ticket, Uninit,
     software::{Config, Machine, Schedule},
 };
 use pagelock_memory::{Budget, ByteSize, HostBuffer, Limited, PageLocked};
@@ -59,6 +59,24 @@ fn a_source_that_is_changed_in_flight_is_reported_with_the_lines_of_the_copy_and
     assert!(is_lines_above(5, race.copy.unwrap()), "{race}");
     let access = race.access.unwrap();
     assert!(is_lines_above(8, access.at) && !access.in_flight, "{race}");
+}
+
+#[test]
+fn a_copy_that_a_library_makes_for_its_user_is_of_the_users_line() {
+    #[track_caller]
+    fn send(stream: &Stream, source: Pinned<f32>, target: &mut DeviceBuffer<f32>) -> Ticket<Pinned<f32>> {
+        let _here = pagelock_cuda::here();
+        stream.upload(source, target).unwrap()
+    }
+    let device = device(true);
+    let stream = device.stream().unwrap();
+    let mut target = stream.allocate::<f32>(LEN).unwrap();
+    let mut source = Pinned::from_slice(&device, &[1.0; LEN]).unwrap();
+    let pointer = source.as_mut_ptr();
+    let ticket = send(&stream, source, &mut target);
+    write(pointer, 500, 2.0);
+    let race = race(ticket.wait());
+    assert!(is_lines_above(3, race.copy.unwrap()), "{race}");
 }
 
 #[test]

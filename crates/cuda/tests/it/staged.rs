@@ -409,6 +409,27 @@ fn many_copies_arrive_by_every_route_and_by_the_one_that_is_chosen() {
 }
 
 #[test]
+fn what_is_packed_shares_blocks_that_are_not_too_long_and_comes_back_as_it_was() {
+    let device = lazy(0).device(0).unwrap();
+    let stream = device.stream().unwrap();
+    let how = How { route: Some(Route::Packed), ..How::default() };
+    let slices: Vec<Vec<u8>> = (1..=4).map(|value| vec![value; 30 << 20]).collect();
+    let sources: Vec<HostBytes<'_>> = slices.iter().map(|slice| slice[..].into()).collect();
+
+    let there = stream.upload_all(&sources, how).unwrap();
+
+    let follow: Vec<bool> = there.windows(2).map(|pair| pair[0].is_followed_by(&pair[1])).collect();
+    assert_eq!(follow, [true, false, true], "two fit into 64 MiB");
+    let mut back: Vec<Vec<u8>> = (0..4).map(|_| vec![0; 30 << 20]).collect();
+    let from: Vec<_> = there.iter().collect();
+    stream.download_all(&from, &mut back.iter_mut().map(|back| &mut back[..]).collect::<Vec<_>>(), how).unwrap();
+    assert!(back == slices);
+    let live = device.pool_stats().live;
+    drop(there);
+    assert!(live >= ByteSize::mib(120) && device.pool_stats().live == ByteSize(0));
+}
+
+#[test]
 fn one_copy_arrives_by_every_route() {
     let device = lazy(0).device(0).unwrap();
     let stream = device.stream().unwrap();

@@ -29,7 +29,9 @@ impl TensorMap {
     /// assert_eq!(there.device(), Some(Device::best()));
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
+    #[track_caller]
     pub fn to(&self, device: &Device) -> Result<TensorMap> {
+        let _here = pagelock_cuda::here();
         self.to_by(device, How::default())
     }
 
@@ -47,7 +49,9 @@ impl TensorMap {
     /// let there = map.to_by(&Device::best(), How { threads: Some(4), ..How::default() })?;
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
+    #[track_caller]
     pub fn to_by(&self, device: &Device, how: How) -> Result<TensorMap> {
+        let _here = pagelock_cuda::here();
         self.moved("to", |raws| many::all_to(raws, device, how))
     }
 

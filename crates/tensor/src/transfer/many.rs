@@ -20,7 +20,7 @@ use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::parallel;
 use crate::shape::Shape;
-use crate::storage::{Locked, StorageRef, on_cuda, on_host};
+use crate::storage::{Locked, StorageRef, all_on_cuda, on_cuda, on_host};
 use crate::tensor::{Raw, Tensor, typed};
 
 /// Where each tensor starts in a block that they share: as far apart as kernels like it.
@@ -45,11 +45,14 @@ impl<T: Element> Tensor<T> {
     /// assert_eq!(there[99].select(0, 0)?.item()?, 99.0);
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
+    #[track_caller]
     pub fn all_to(tensors: &[Tensor<T>], device: &Device) -> Result<Vec<Tensor<T>>> {
+        let _here = pagelock_cuda::here();
         let raws: Vec<&Raw> = tensors.iter().map(Tensor::raw).collect();
         let moved = all_to(&raws, device, How::default())?;
         let place = |(from, moved): (&Tensor<T>, Moved)| match moved {
             Moved::Stays => from.clone(),
+            moved if from.node().is_none() => moved.laid_as(from.raw()).typed(),
             moved => record("to", from, moved.laid_as(from.raw())),
         };
         Ok(tensors.iter().zip(moved).map(place).collect())
@@ -79,6 +82,9 @@ impl Moved {
 
 /// Copies of many on another device, outside the graph.
 pub(crate) fn all_to(tensors: &[&Raw], device: &Device, how: How) -> Result<Vec<Moved>> {
+    if let (Device::Cuda(cuda), Some(locked)) = (device, AllLocked::on_host(tensors)) {
+        return Ok(upload(tensors, &locked, device, cuda, how)?.map(Moved::Dense).collect());
+    }
     let has_gaps = |tensor: &Raw| tensor.storage.device() != device && !tensor.layout.is_dense();
     let gappy = tensors.iter().enumerate().filter(|(_, tensor)| has_gaps(tensor));
     let closed = gappy.map(|(at, tensor)| Ok((at, contiguous(tensor)?))).collect::<Result<Vec<_>>>()?;
@@ -96,7 +102,7 @@ pub(crate) fn all_to(tensors: &[&Raw], device: &Device, how: How) -> Result<Vec<
         }
     }
     if let Device::Cuda(cuda) = device {
-        put(&mut out, &dense, &up, |dense| upload(dense, device, cuda, how))?;
+        put(&mut out, &dense, &up, |dense| Ok(upload(dense, &AllLocked::new(dense), device, cuda, how)?.collect()))?;
     }
     while let Some(Device::Cuda(cuda)) = down.first().map(|&first| dense[first].storage.device().clone()) {
         let is_here = |at: &mut usize| *dense[*at].storage.device() == Device::Cuda(cuda.clone());
@@ -145,6 +151,18 @@ impl<'a> AllLocked<'a> {
         at_once.map_or_else(|| AllLocked::in_order(tensors), AllLocked::AtOnce)
     }
 
+    /// Of dense tensors on the host that nobody is writing, which most are.
+    fn on_host(tensors: &'a [&Raw]) -> Option<AllLocked<'a>> {
+        let mut locks = Vec::with_capacity(tensors.len());
+        for tensor in tensors {
+            if !tensor.storage.device().is_cpu() || !tensor.layout.is_dense() {
+                return None;
+            }
+            locks.push(tensor.storage.try_lock()?);
+        }
+        Some(AllLocked::AtOnce(locks))
+    }
+
     fn in_order<R: Borrow<Raw>>(tensors: &'a [R]) -> AllLocked<'a> {
         let storage = |at: usize| &tensors[at].borrow().storage;
         let mut order: Vec<usize> = (0..tensors.len()).collect();
@@ -176,18 +194,24 @@ impl<'a> AllLocked<'a> {
 
 /// The bytes of a dense tensor in its storage.
 fn bytes_of(tensor: &Raw) -> Range<usize> {
-    let [start, len] = [tensor.layout.offset(), tensor.layout.span()].map(|elements| elements * tensor.dtype().size());
+    let span = if tensor.layout.is_contiguous() { tensor.shape().elements() } else { tensor.layout.span() };
+    let [start, len] = [tensor.layout.offset(), span].map(|elements| elements * tensor.dtype().size());
     start..start + len
 }
 
-fn upload(dense: &[&Raw], device: &Device, cuda: &CudaDevice, how: How) -> Result<Vec<StorageRef>> {
+fn upload<'a>(
+    dense: &'a [&Raw],
+    locked: &AllLocked<'_>,
+    device: &'a Device,
+    cuda: &CudaDevice,
+    how: How,
+) -> Result<impl Iterator<Item = StorageRef> + use<'a>> {
     capture::refuse("a copy from the host")?;
-    let locked = AllLocked::new(dense);
     let failed = |source| Error::cuda("to", source);
     let sources = dense.iter().enumerate().map(|(at, tensor)| HostBytes::of(locked.host(at), bytes_of(tensor)));
     let sources = sources.collect::<Result<Vec<_>, _>>().map_err(failed)?;
     let buffers = cuda.stream().upload_all(&sources, how).map_err(|source| refused(dense, source))?;
-    Ok(dense.iter().zip(buffers).map(|(tensor, buffer)| on_cuda(buffer, tensor.dtype(), device)).collect())
+    Ok(all_on_cuda(buffers.into_iter().zip(dense.iter().map(|tensor| tensor.dtype())), device))
 }
 
 /// The device's refusal, with the shape that needs most of its memory.

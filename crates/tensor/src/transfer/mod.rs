@@ -42,7 +42,9 @@ impl<T: Element> Tensor<T> {
     ///
     /// # Errors
     /// [`Error::DeviceMemory`] or [`Error::Memory`] if there is no room; [`Error::Cuda`].
+    #[track_caller]
     pub fn to(&self, device: &Device) -> Result<Tensor<T>> {
+        let _here = pagelock_cuda::here();
         if self.storage().device() == device {
             return Ok(self.clone());
         }

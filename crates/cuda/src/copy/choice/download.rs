@@ -60,21 +60,21 @@ impl Stream {
         let _here = sanitize::here();
         host_function::refuse_inside()?;
         same_length(sources.len(), targets.len())?;
-        let (mut direct, mut staged) = (Vec::new(), Vec::new());
-        let mut rest: Vec<_> = targets.iter_mut().map(|target| Some(&mut **target)).collect();
-        let mut at = 0;
-        while at < sources.len() {
-            let route = self.device().route(how, load(sources[at].len(), sources.len(), how))?;
-            let run = run_from(&sources[at..]);
-            if route == Route::Packed && run > 1 {
-                let mut targets: Vec<_> = rest[at..at + run].iter_mut().filter_map(Option::take).collect();
-                self.download_packed_parts(&sources[at..at + run], &mut targets, how.threads)?;
-                at += run;
-                continue;
+        let [mut direct, mut staged] = [(); 2].map(|()| Vec::new());
+        let (mut packed, mut packed_targets) = (Vec::new(), Vec::new());
+        let mut routes = self.device().routes(how);
+        for (source, target) in sources.iter().zip(targets) {
+            match routes.of(load(source.len(), sources.len(), how))? {
+                Route::Direct => direct.push((source.view(), &mut **target)),
+                Route::Staged => staged.push((source.view(), &mut **target)),
+                Route::Packed => {
+                    packed.push(*source);
+                    packed_targets.push(&mut **target);
+                }
             }
-            let chosen = if route == Route::Direct { &mut direct } else { &mut staged };
-            chosen.extend(rest[at].take().map(|target| (sources[at].view(), target)));
-            at += 1;
+        }
+        if !packed.is_empty() {
+            self.download_packed_parts(&packed, &mut packed_targets, how.threads)?;
         }
         self.scope(|scope| direct.into_iter().try_for_each(|(source, target)| scope.download(source, target)))?;
         if staged.is_empty() { Ok(()) } else { self.download_each_by(staged, how.threads) }
@@ -84,9 +84,4 @@ impl Stream {
 fn load(len_bytes: usize, count: usize, how: How) -> Load {
     let memory = how.memory.unwrap_or(Kind::Pageable);
     Load { direction: Direction::ToHost, memory, count, each: ByteSize(len_bytes as u64) }
-}
-
-/// How many from the first on can be copied as one.
-fn run_from(sources: &[&DeviceBuffer<u8>]) -> usize {
-    1 + sources.windows(2).take_while(|pair| pair[0].is_followed_by(pair[1])).count()
 }

@@ -6,23 +6,23 @@ use pagelock_memory::{HostBuffer, Kind, Pageable};
 
 use super::{
     CopyModel, Direction, HostBytes, How, Route,
-    model::{self, Table},
+    model,
 };
 use crate::{buffer::DeviceBuffer, device::Device, error::Result, stream::Stream, sync::lock, user_cache::UserCache};
 
 const MOST_BYTES: usize = 256 << 20; // at once
 const PARTS: usize = 2; // of that length, on the host
-const MOST_SECONDS: f64 = 0.02; // of one measurement, or it is the only one
-const ROUNDS: usize = 5; // at least; the middle one counts
+const ROUNDS: usize = 5; // of all routes in turn, and more of short copies, which differ most; the middle one counts
 const MOST_ROUNDS: usize = 200;
-const LEAST_SECONDS: f64 = 0.003; // of all rounds of short copies, which differ most
+const LEAST_SECONDS: f64 = 0.01; // of all rounds
+const MOST_SECONDS: f64 = 0.1; // of all rounds, or there are fewer, but one
 
 impl Device {
     /// Measures how long copies take by each route between this machine and this device, chooses by that from now on, and
     /// keeps it in the user's cache folder, where later programs on such a machine find it. Returns it; it prints itself.
     ///
-    /// Takes some seconds, 256 MiB of the device's memory, and 512 MiB of page-locked and of ordinary memory. Do it when the machine does nothing
-    /// else, and after [`calibrate_staging`](Self::calibrate_staging). It is kept where that is kept.
+    /// Takes some seconds, 256 MiB of the device's memory, and 512 MiB of page-locked and of ordinary memory. Do it when the
+    /// machine does nothing else, and after [`calibrate_staging`](Self::calibrate_staging). It is kept where that is kept.
     ///
     /// # Errors
     /// As [`Stream::upload_all`]; copies are then made as before.
@@ -43,7 +43,15 @@ impl Device {
 fn calibrate(device: &Device, cache: &UserCache, most_bytes: usize) -> Result<CopyModel> {
     let mut bench = Bench::new(device, most_bytes)?;
     let mut failed = Ok(());
-    let measured = CopyModel::of(|load, route| bench.table(load, route, &mut failed));
+    let measured = CopyModel::measured(|load, length, count| {
+        if failed.is_err() || length.saturating_mul(count) > bench.most_bytes {
+            return [f64::NAN; 3];
+        }
+        bench.seconds(load, length, count).unwrap_or_else(|error| {
+            failed = Err(error);
+            [f64::NAN; 3]
+        })
+    });
     failed?;
     lock(&device.core().chooser().0).set_model(measured.clone());
     model::keep(cache, device.properties(), &measured);
@@ -68,38 +76,32 @@ impl Bench {
         Ok(Self { stream: device.stream()?, most_bytes, pageable, locked, next: 0 })
     }
 
-    /// All lengths and counts, as far as they are no more bytes than there is room for; what fails is noted.
-    fn table(&mut self, load: (Direction, Kind), route: Route, failed: &mut Result<()>) -> Table {
-        let mut seconds = |length: usize, count: usize| {
-            if failed.is_err() || length.saturating_mul(count) > self.most_bytes {
-                return f64::NAN;
-            }
-            self.seconds(load, route, length, count).unwrap_or_else(|error| {
-                *failed = Err(error);
-                f64::NAN
-            })
-        };
-        let seconds = std::cell::RefCell::new(&mut seconds);
-        Table::of(|length, count| (seconds.borrow_mut())(length, count))
-    }
-
-    fn seconds(&mut self, load: (Direction, Kind), route: Route, length: usize, count: usize) -> Result<f64> {
-        let mut times = Vec::new();
+    /// How long so many copies of that length take by each route. The routes take turns, so that what disturbs the machine for
+    /// a while disturbs all.
+    fn seconds(&mut self, load: (Direction, Kind), length: usize, count: usize) -> Result<[f64; 3]> {
         let there = if load.0 == Direction::ToHost { self.device_parts(length, count)? } else { Vec::new() };
+        let mut times: [Vec<f64>; 3] = Default::default();
         let begin = Instant::now();
-        while times.len() <= ROUNDS || (begin.elapsed().as_secs_f64() < LEAST_SECONDS && times.len() < MOST_ROUNDS) {
-            let start = Instant::now();
-            let how = How { route: Some(route), memory: Some(load.1), ..How::default() };
-            self.copy(load, how, length, count, &there)?;
-            self.stream.synchronize()?;
-            times.push(start.elapsed().as_secs_f64());
-            if times.len() > 1 && start.elapsed().as_secs_f64() > MOST_SECONDS {
+        for round in 0..=MOST_ROUNDS {
+            for turn in 0..3 {
+                let route = Route::ALL[(round + turn) % 3];
+                let start = Instant::now();
+                let how = How { route: Some(route), memory: Some(load.1), ..How::default() };
+                self.copy(load, how, length, count, &there)?;
+                self.stream.synchronize()?;
+                if round > 0 {
+                    times[route as usize].push(start.elapsed().as_secs_f64()); // the first one finds nothing ready
+                }
+            }
+            let enough = if round < ROUNDS { MOST_SECONDS } else { LEAST_SECONDS };
+            if round > 0 && begin.elapsed().as_secs_f64() > enough {
                 break;
             }
         }
-        let times = &mut times[1..]; // the first one finds nothing ready
-        times.sort_by(f64::total_cmp);
-        Ok(times[times.len() / 2])
+        Ok(times.map(|mut times| {
+            times.sort_by(f64::total_cmp);
+            times[times.len() / 2]
+        }))
     }
 
     fn copy(

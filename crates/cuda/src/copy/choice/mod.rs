@@ -353,6 +353,11 @@ impl Device {
         lock(&self.core().chooser().0).set_model(model);
     }
 
+    /// The routes of many copies, one after another.
+    fn routes(&self, how: How) -> Routes<'_> {
+        Routes { device: self, how, last: None }
+    }
+
     /// The route for each of so many copies.
     fn route(&self, how: How, load: Load) -> Result<Route> {
         if let Some(route) = how.route {
@@ -362,6 +367,26 @@ impl Device {
         match known.decided()? {
             Some((route, _)) => Ok(route),
             None => Ok(known.fastest(self, &load)),
+        }
+    }
+}
+
+/// Looks up the route of one copy after another: most are as long as the one before.
+struct Routes<'a> {
+    device: &'a Device,
+    how: How,
+    last: Option<(Load, Route)>,
+}
+
+impl Routes<'_> {
+    fn of(&mut self, load: Load) -> Result<Route> {
+        match self.last {
+            Some((same, route)) if same == load => Ok(route),
+            _ => {
+                let route = self.device.route(self.how, load)?;
+                self.last = Some((load, route));
+                Ok(route)
+            }
         }
     }
 }

@@ -25,7 +25,8 @@ pub struct CopyModel {
 pub(super) struct Table([[f64; COUNTS.len()]; LENGTHS.len()]);
 
 /// Bytes of each copy.
-pub(super) const LENGTHS: [usize; 7] = [1 << 10, 1 << 13, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 26];
+pub(super) const LENGTHS: [usize; 9] =
+    [1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24, 1 << 26];
 /// How many copies.
 pub(super) const COUNTS: [usize; 5] = [1, 10, 100, 1_000, 10_000];
 /// Directions and memories.
@@ -71,6 +72,15 @@ fn between(low: f64, high: f64, along: f64) -> f64 {
 }
 
 impl CopyModel {
+    /// What was measured of all routes, for each load, length and count.
+    pub(super) fn measured(mut seconds: impl FnMut((Direction, Kind), usize, usize) -> [f64; 3]) -> Self {
+        let tables = LOADS.map(|load| {
+            let all = LENGTHS.map(|length| COUNTS.map(|count| seconds(load, length, count)));
+            Route::ALL.map(|route| Table(all.map(|row| row.map(|of_routes| of_routes[route as usize]))))
+        });
+        Self { tables: tables.into_iter().flatten().collect() }
+    }
+
     pub(super) fn of(mut table: impl FnMut((Direction, Kind), Route) -> Table) -> Self {
         let mut tables = Vec::new();
         for load in LOADS {
@@ -117,7 +127,7 @@ impl Default for CopyModel {
                 (Direction::ToHost, Route::Direct) if locked => (6.0, 2.6, 55.0),
                 (Direction::ToHost, Route::Direct) => (8.0, 8.0, 15.7),
                 (_, Route::Staged) => (5.0, 3.0, staged),
-                (_, Route::Packed) => (15.0, 0.06, staged.min(40.0)),
+                (_, Route::Packed) => (15.0, 0.06, staged),
             };
             Table::of(|length, count| {
                 let (length, count) = (length as f64, count as f64);
@@ -127,7 +137,7 @@ impl Default for CopyModel {
     }
 }
 
-const FORMAT: &str = "pagelock copies 1"; // changes when what was measured has to be measured anew
+const FORMAT: &str = "pagelock copies 2"; // changes when what was measured has to be measured anew
 const MOST_BYTES: u64 = 20_000; // of a kept model's text
 
 pub(super) use crate::copy::staged::user_cache;

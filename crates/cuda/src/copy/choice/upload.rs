@@ -1,6 +1,6 @@
 //! Uploads by the route that is fastest for them.
 
-use pagelock_memory::ByteSize;
+use pagelock_memory::{ByteSize, Kind};
 
 use super::{Bytes, Direction, HostBytes, How, Load, Route};
 use crate::{
@@ -44,8 +44,8 @@ impl Stream {
         }
     }
 
-    /// Copies many, each to a buffer of its own, by the route that is fastest for each: what is packed shares one block of
-    /// the device's memory, which is given back with the last of its buffers. Returns as
+    /// Copies many, each to a buffer of its own, by the route that is fastest for each: what is packed shares blocks of up to
+    /// 64 MiB of the device's memory, each of which is given back with the last of its buffers. Returns as
     /// [`upload_bytes`](Self::upload_bytes).
     ///
     /// # Errors
@@ -68,20 +68,14 @@ impl Stream {
         host_function::refuse_inside()?;
         let mut runs = Vec::new();
         let [mut direct, mut staged, mut packed] = [(); 3].map(|()| Vec::new());
-        let (mut at, mut last) = (0, None);
+        let (mut at, mut routes) = (0, self.device().routes(how));
         while let Some(source) = sources.get(at) {
-            let run = if how.route.is_none() { run_from(&sources[at..]) } else { 1 };
+            let may_run = how.route.is_none() && source.memory() == Kind::PageLocked;
+            let run = if may_run { run_from(&sources[at..]) } else { 1 };
             if run > 1 {
                 runs.push(at..at + run);
             } else {
-                // Most are as long as the one before.
-                let load = load(source, sources.len());
-                let route = match last {
-                    Some((same, route)) if same == load => route,
-                    _ => self.device().route(how, load)?,
-                };
-                last = Some((load, route));
-                match route {
+                match routes.of(load(source, sources.len()))? {
                     Route::Direct => direct.push(at),
                     Route::Staged => staged.push(at),
                     Route::Packed => packed.push(at),
@@ -119,12 +113,8 @@ impl Stream {
         sources: impl ExactSizeIterator<Item = &'a HostBytes<'a>>,
         how: How,
     ) -> Result<Vec<DeviceBuffer<u8>>> {
-        if sources.len() == 0 {
-            return Ok(Vec::new());
-        }
         let slices: Vec<_> = sources.map(HostBytes::bytes).collect();
-        let (buffer, ranges) = self.upload_packed_by(&slices, how.threads)?.into_parts();
-        buffer.split(ranges)
+        if slices.is_empty() { Ok(Vec::new()) } else { self.upload_to_parts(&slices, how.threads) }
     }
 
     fn upload_direct_ones(&self, sources: &[HostBytes<'_>], which: &[usize], buffers: &mut Buffers) -> Result<()> {

@@ -47,7 +47,8 @@ impl Stream {
         host_function::refuse_inside()?;
         target.check_beside(self.core())?;
         let staging = Staging::of(self)?;
-        let mut plan = staging.plan(usize::MAX).reading(file.try_clone().map_err(|source| Error::File { source })?);
+        let plan = staging.plan_upload(target.len());
+        let mut plan = plan.reading(file.try_clone().map_err(|source| Error::File { source })?);
         let mut parts = Vec::new();
         plan.add(Start::File(start), target.len(), |offset, len_bytes| {
             parts.push(Part { buffers: 0..1, address: target.address().offset(offset), len_bytes });
@@ -107,7 +108,9 @@ impl Stream {
         long: &mut [(u64, DeviceBuffer<u8>)],
     ) -> Result<()> {
         let staging = Staging::of(self)?;
-        let plan = staging.plan(usize::MAX).reading(file.try_clone().map_err(|source| Error::File { source })?);
+        let len_bytes = block.len() + long.iter().map(|(_, buffer)| buffer.len()).sum::<usize>();
+        let plan = staging.plan_upload(len_bytes);
+        let plan = plan.reading(file.try_clone().map_err(|source| Error::File { source })?);
         let address: Address = block.address();
         let (mut plan, mut parts) = pieces::<u8>(plan, starts.iter().copied(), places, address, &[]);
         let mut targets = vec![block.view_mut().access()];

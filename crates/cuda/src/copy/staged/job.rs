@@ -213,7 +213,9 @@ impl Job {
         let at = self.pieces.partition_point(|piece| piece.first_granule <= granule) - 1;
         let piece = &self.pieces[at];
         let local = granule - piece.first_granule;
-        match self.copy(piece, local) {
+        let copied = self.copy(piece, local);
+        stores::finish(self.stores);
+        match copied {
             Ok(()) => drop(piece.done.fetch_or(1 << local, Ordering::Release)),
             Err(error) => drop(lock(&self.failure).get_or_insert(error)),
         }

@@ -62,7 +62,7 @@ pub(crate) struct Staging {
     large: Ring,
     small: Ring,
     chunk_bytes: usize,
-    granule_bytes: usize,
+    granule_bytes: usize, // at least
     /// Those who fill slots and those who empty them.
     crews: [Crew; 2],
     readers: OnceLock<Crew>, // of files: reading takes more threads than copying
@@ -91,6 +91,7 @@ const SMALL: usize = 64 << 10; // up to here the caller copies alone, through a 
 const FILLERS: usize = 7; // so many and the caller fill slots faster than a device empties them; more get in their way
 const FEW_GRANULES: usize = 4; // up to here waking threads takes longer than they save
 const LEAST_PIECE: usize = 512 << 10; // of a download
+const UPLOAD_PIECE: usize = 4 << 20; // at least, if slots have room for it
 
 impl Staging {
     /// The one of a stream's device.
@@ -109,7 +110,7 @@ impl Staging {
             large: Ring::new(slot_bytes, (large_share / slot_bytes).max(2)),
             small: Ring::new(small_bytes, (small_share / small_bytes).max(2)),
             chunk_bytes: bytes(config.chunk).clamp(1 << 10, slot_bytes),
-            granule_bytes: slot_bytes.div_ceil(GRANULES).max(SMALL.min(slot_bytes / 4)),
+            granule_bytes: SMALL.min(slot_bytes / 4),
             crews: [
                 Crew::start("staging up", config.threads.min(FILLERS)),
                 Crew::start("staging down", config.threads),
@@ -120,7 +121,14 @@ impl Staging {
     }
 
     fn plan(&self, piece_bytes: usize) -> Plan {
-        Plan::new(piece_bytes.clamp(self.granule_bytes, self.large.slot_bytes()), self.granule_bytes)
+        let piece_bytes = piece_bytes.clamp(self.granule_bytes, self.large.slot_bytes());
+        Plan::new(piece_bytes, piece_bytes.div_ceil(GRANULES).max(self.granule_bytes))
+    }
+
+    /// For an upload of so many bytes. The device starts and ends a short one sooner with small pieces; of a long one each
+    /// costs it some microseconds.
+    fn plan_upload(&self, len_bytes: usize) -> Plan {
+        self.plan((len_bytes / 8).max(UPLOAD_PIECE).next_multiple_of(1 << 20))
     }
 
     fn crew_for(&self, plan: &Plan, direction: Direction) -> Option<&Crew> {
@@ -410,8 +418,10 @@ impl Stream {
     ) -> Result<()> {
         host_function::refuse_inside()?;
         let staging = Staging::of(self)?;
-        let mut plan = staging.plan(usize::MAX).with_helpers(threads);
-        let (mut targets, mut parts) = (Vec::new(), Vec::new());
+        let copies: Vec<_> = copies.into_iter().collect();
+        let len_bytes = copies.iter().map(|(source, _)| size_of_val(*source)).sum();
+        let mut plan = staging.plan_upload(len_bytes).with_helpers(threads);
+        let (mut targets, mut parts) = (Vec::with_capacity(copies.len()), Vec::with_capacity(copies.len()));
         for (source, target) in copies {
             target.check_beside(self.core())?;
             same_length(source.len(), target.len())?;

@@ -3,7 +3,7 @@
 use std::{fmt, ops::Range};
 
 use super::{
-    Part, Staging,
+    Part, Staging, same_length,
     job::{Plan, Start},
 };
 use crate::{
@@ -17,6 +17,8 @@ use crate::{
 
 /// Where each slice starts is a multiple of this, for elements whose size is a power of two.
 const ALIGN: usize = 256;
+/// So long are blocks that buffers share: the last of them keeps no more than that from being given back.
+const BLOCK: usize = 64 << 20;
 
 /// Many slices in one device buffer, one behind the other.
 ///
@@ -88,24 +90,43 @@ impl Stream {
     #[track_caller]
     pub fn upload_packed<T: Element>(&self, slices: &[&[T]]) -> Result<Packed<T>> {
         let _here = sanitize::here();
-        self.upload_packed_by(slices, None)
-    }
-
-    /// The same, with at most so many threads beside the caller.
-    pub(in crate::copy) fn upload_packed_by<T: Element>(
-        &self,
-        slices: &[&[T]],
-        threads: Option<usize>,
-    ) -> Result<Packed<T>> {
         host_function::refuse_inside()?;
         let (ranges, len) = layout::<T>(slices.iter().map(|slice| slice.len()))?;
         let mut buffer = self.allocate::<T>(len)?;
         let staging = Staging::of(self)?;
-        let plan = staging.plan(usize::MAX).with_helpers(threads);
-        let starts = slices.iter().map(|slice| Start::Memory(slice.as_ptr().cast::<u8>().cast_mut()));
-        let (plan, parts) = pieces::<T>(plan, starts, &ranges, buffer.address(), &[]);
+        let plan = staging.plan_upload(len * size_of::<T>());
+        let (plan, parts) = pieces::<T>(plan, starts(slices), &ranges, buffer.address(), &[]);
         staging.upload(self.core(), plan, &[buffer.view_mut().access()], &parts)?;
         Ok(Packed { buffer, ranges })
+    }
+
+    /// Copies many slices as one, each to a buffer of its own. Neighbors share a block of the device's memory.
+    pub(in crate::copy) fn upload_to_parts(
+        &self,
+        slices: &[&[u8]],
+        threads: Option<usize>,
+    ) -> Result<Vec<DeviceBuffer<u8>>> {
+        host_function::refuse_inside()?;
+        let staging = Staging::of(self)?;
+        let mut plan = staging.plan_upload(slices.iter().map(|slice| slice.len()).sum()).with_helpers(threads);
+        let (mut blocks, mut parts, mut rest) = (Vec::new(), Vec::new(), slices);
+        while !rest.is_empty() {
+            let (ours, others) = rest.split_at(fit_in_a_block(rest));
+            let (ranges, len) = layout::<u8>(ours.iter().map(|slice| slice.len()))?;
+            let block = self.allocate::<u8>(len)?;
+            let (longer, of_block) = pieces::<u8>(plan, starts(ours), &ranges, block.address(), &[]);
+            let at = blocks.len();
+            parts.extend(of_block.into_iter().map(|part| Part { buffers: at..at + 1, ..part }));
+            blocks.push((block, ranges));
+            (plan, rest) = (longer, others);
+        }
+        let targets: Vec<_> = blocks.iter_mut().map(|(block, _)| block.view_mut().access()).collect();
+        staging.upload(self.core(), plan, &targets, &parts)?;
+        let mut buffers = Vec::with_capacity(slices.len());
+        for (block, ranges) in blocks {
+            buffers.extend(block.split(ranges)?);
+        }
+        Ok(buffers)
     }
 
     /// Copies packed slices back, each to its target; returns when these may be read.
@@ -131,9 +152,9 @@ impl Stream {
         host_function::refuse_inside()?;
         let source = packed.buffer.view();
         source.check_beside(self.core())?;
-        super::same_length(packed.len(), targets.len())?;
+        same_length(packed.len(), targets.len())?;
         for (range, target) in packed.ranges.iter().zip(&*targets) {
-            super::same_length(range.len(), target.len())?;
+            same_length(range.len(), target.len())?;
         }
         let staging = Staging::of(self)?;
         let plan =
@@ -143,30 +164,55 @@ impl Stream {
         staging.download(self.core(), plan, &[source.access()], &parts)
     }
 
-    /// Copies parts of one buffer that follow each other, as one, each to its target; returns when these may be read.
+    /// Copies buffers, each to its target; those that are parts of one buffer and follow each other, as one. Returns when the
+    /// targets may be read.
     pub(in crate::copy) fn download_packed_parts(
         &self,
         sources: &[&DeviceBuffer<u8>],
         targets: &mut [&mut [u8]],
         threads: Option<usize>,
     ) -> Result<()> {
-        let Some(first) = sources.first() else { return Ok(()) };
-        first.view().check_beside(self.core())?;
-        super::same_length(sources.len(), targets.len())?;
-        let mut ranges = Vec::with_capacity(sources.len());
+        same_length(sources.len(), targets.len())?;
         for (source, target) in sources.iter().zip(&*targets) {
-            super::same_length(source.len(), target.len())?;
-            let start = (source.address().0 - first.address().0) as usize;
-            ranges.push(start..start + source.len());
+            source.view().check_beside(self.core())?;
+            same_length(source.len(), target.len())?;
         }
         let staging = Staging::of(self)?;
-        let total = ranges.last().map_or(0, |range| range.end);
+        let total: usize = sources.iter().map(|source| source.len()).sum();
         let plan = staging.plan((total / 8).max(super::LEAST_PIECE).next_multiple_of(staging.granule_bytes));
-        let starts = targets.iter_mut().map(|target| Start::Memory(target.as_mut_ptr()));
-        let (plan, parts) = pieces::<u8>(plan.with_helpers(threads), starts, &ranges, first.address(), sources);
+        let (mut plan, mut parts, mut at) = (plan.with_helpers(threads), Vec::new(), 0);
+        while at < sources.len() {
+            let run = &sources[at..at + run_from(&sources[at..])];
+            let start = |source: &DeviceBuffer<u8>| (source.address().0 - run[0].address().0) as usize;
+            let ranges: Vec<_> = run.iter().map(|source| start(source)..start(source) + source.len()).collect();
+            let starts = targets[at..at + run.len()].iter_mut().map(|target| Start::Memory(target.as_mut_ptr()));
+            let (longer, of_run) = pieces::<u8>(plan, starts, &ranges, run[0].address(), run);
+            let shifted = |buffers: Range<usize>| buffers.start + at..buffers.end + at;
+            parts.extend(of_run.into_iter().map(|part| Part { buffers: shifted(part.buffers.clone()), ..part }));
+            (plan, at) = (longer, at + run.len());
+        }
         let accesses: Vec<_> = sources.iter().map(|source| source.view().access()).collect();
         staging.download(self.core(), plan, &accesses, &parts)
     }
+}
+
+fn starts<T>(slices: &[&[T]]) -> impl Iterator<Item = Start> {
+    slices.iter().map(|slice| Start::Memory(slice.as_ptr().cast::<u8>().cast_mut()))
+}
+
+/// How many slices from the first on share a block.
+fn fit_in_a_block(slices: &[&[u8]]) -> usize {
+    let mut end = 0_usize;
+    let fit = slices.iter().take_while(|slice| {
+        end = end.next_multiple_of(ALIGN).saturating_add(slice.len());
+        end <= BLOCK
+    });
+    fit.count().max(1)
+}
+
+/// How many buffers from the first on follow each other in one.
+fn run_from(sources: &[&DeviceBuffer<u8>]) -> usize {
+    1 + sources.windows(2).take_while(|pair| pair[0].is_followed_by(pair[1])).count()
 }
 
 /// Where slices of these lengths go, and how many elements that takes.

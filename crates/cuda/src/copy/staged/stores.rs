@@ -15,7 +15,7 @@ pub(super) enum Stores {
     PastCaches,
 }
 
-/// Copies bytes; what was written is seen by every device and thread that is told of it afterwards.
+/// Copies bytes; what was written is seen by every device and thread that is told of it after [`finish`].
 ///
 /// # Safety
 /// As [`ptr::copy_nonoverlapping`].
@@ -29,11 +29,21 @@ pub(super) unsafe fn copy(stores: Stores, source: *const u8, target: *mut u8, le
     }
 }
 
+/// Called after a thread's copies, before it tells anybody of them.
+pub(super) fn finish(stores: Stores) {
+    #[cfg(target_arch = "x86_64")]
+    if stores == Stores::PastCaches {
+        // Such stores are ordered by nothing else.
+        // SAFETY: every processor of this architecture has it.
+        unsafe { std::arch::x86_64::_mm_sfence() };
+    }
+}
+
 /// # Safety
 /// As [`ptr::copy_nonoverlapping`].
 #[cfg(target_arch = "x86_64")]
 unsafe fn past_caches(source: *const u8, target: *mut u8, len_bytes: usize) {
-    use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_sfence, _mm_stream_si128};
+    use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
     const STEP: usize = size_of::<__m128i>();
 
     let head = target.align_offset(STEP).min(len_bytes);
@@ -44,15 +54,12 @@ unsafe fn past_caches(source: *const u8, target: *mut u8, len_bytes: usize) {
         let (from, to) = (source.wrapping_add(at), target.wrapping_add(at));
         // SAFETY: 16 bytes inside the caller's source; any alignment will do.
         let value = unsafe { _mm_loadu_si128(from.cast()) };
-        // SAFETY: 16 bytes inside the caller's target, at a multiple of 16; the fence below follows.
+        // SAFETY: 16 bytes inside the caller's target, at a multiple of 16; the fence of `finish` follows.
         unsafe { _mm_stream_si128(to.cast(), value) };
     }
     let (rest, end) = (source.wrapping_add(tail), target.wrapping_add(tail));
     // SAFETY: the rest of the caller's ranges.
     unsafe { ptr::copy_nonoverlapping(rest, end, len_bytes - tail) };
-    // Such stores are ordered by nothing else.
-    // SAFETY: every processor of this architecture has it.
-    unsafe { _mm_sfence() };
 }
 
 #[cfg(test)]
@@ -67,6 +74,7 @@ mod tests {
                 let mut target = vec![9; 450];
                 // SAFETY: both are long enough.
                 unsafe { copy(stores, source[from..].as_ptr(), target[to..].as_mut_ptr(), len) };
+                finish(stores);
                 assert_eq!(target[to..to + len], source[from..from + len]);
                 assert!(target[..to].iter().chain(&target[to + len..]).all(|&byte| byte == 9));
             }

@@ -128,7 +128,9 @@ impl TensorFile {
     /// # Errors
     /// [`Error::Io`]; [`Error::Stored`] if the file was cut short or changed since it was opened, or holds a byte that is no
     /// truth value where one should be; [`Error::Memory`], [`Error::DeviceMemory`], [`Error::Cuda`].
+    #[track_caller]
     pub fn to(&self, device: &Device) -> Result<TensorMap> {
+        let _here = pagelock_cuda::here();
         let raws = match device {
             Device::Cpu => self.read()?,
             Device::Cuda(cuda) => self.send(device, cuda)?,
@@ -141,7 +143,9 @@ impl TensorFile {
     ///
     /// # Errors
     /// As [`to`](Self::to); [`Error::NoEntry`], [`Error::At`] if its elements are not `T`.
+    #[track_caller]
     pub fn get<T: Element>(&self, path: &str, device: &Device) -> Result<Tensor<T>> {
+        let _here = pagelock_cuda::here();
         let Some(claim) = self.header.claims.iter().find(|claim| claim.path == path) else {
             let names: Vec<_> = self.header.claims.iter().take(10).map(|claim| &*claim.path).collect();
             return Err(Error::NoEntry {
@@ -313,7 +317,9 @@ impl Stored<'_> {
     /// assert_eq!(stored.to::<f32>([2], &Device::best())?.to_vec()?, [1.5, 2.5]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
+    #[track_caller]
     pub fn to<T: Element>(&self, shape: impl IntoShape, device: &Device) -> Result<Tensor<T>> {
+        let _here = pagelock_cuda::here();
         let shape = shape.into_shape()?;
         let metadata = self.file.metadata().map_err(|source| Error::io("look at", self.path, source))?;
         let end = self.start.checked_add((shape.elements() * T::DTYPE.size()) as u64);
