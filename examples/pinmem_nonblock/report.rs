@@ -196,7 +196,7 @@ fn small(guide: &Guide, torch: Option<&Torch>, place: &Place) -> String {
          So small a copy takes longer to ask for than to do. Waiting after each (what `to` does in PyTorch without \
          `non_blocking=True`) adds the way there and back to each; waiting once does not. But only one call for all of \
          them saves the asking: the tensors are packed into the ring by several threads and go over as one copy. What \
-         is left of the time is making that many tensors; `upload_packed` leaves them in one buffer instead.\n\n\
+         it takes beyond `upload_packed`, which leaves all in one buffer, is making and dropping that many tensors.\n\n\
          ![figure 2](figure2.svg)\n\n{}{}\n\
          Where the time goes, call by call, in a run of its own with a clock around each of them. To *copy* is to fill \
          a slot of the ring and to ask the device; the allocation of the last way is part of its one call:\n\n{}",

@@ -4,6 +4,7 @@
 //! ```sh
 //! cargo bench -p pagelock-cuda --bench choice              # measures the model first; a table, and a failure above 5 %
 //! cargo bench -p pagelock-cuda --bench choice -- --kept    # by the model that was kept, or by the guess
+//! cargo bench -p pagelock-cuda --bench choice -- 1MiB      # only copies of that length
 //! ```
 //! The routes take turns in an order of chance; figures are medians. A cell in which the choice is slower than 1.05 times the
 //! best gets more rounds, up to six times as many, since one disturbance of the machine is more than 5 % of a short copy.
@@ -56,6 +57,7 @@ fn run(device: &Device) -> Result<usize> {
         device.calibrate_copies()?;
         println!("measured in {:.1} s: {:?}", start.elapsed().as_secs_f64(), device.staging());
     }
+    let only = std::env::args().find_map(|argument| argument.parse::<ByteSize>().ok());
     let mut bench = Bench::new(device)?;
     let (mut cells, mut slower, mut worst) = (0, 0, 1.0_f64);
     for (direction, memory) in [
@@ -70,7 +72,7 @@ fn run(device: &Device) -> Result<usize> {
             "each", "count", "chosen", "direct", "staged", "packed"
         );
         for (length, count) in LENGTHS.iter().flat_map(|&length| COUNTS.map(|count| (length, count))) {
-            if length * count > MOST_BYTES {
+            if length * count > MOST_BYTES || only.is_some_and(|only| only.0 != length as u64) {
                 continue;
             }
             let load = Load { direction, memory, count, each: ByteSize(length as u64) };

@@ -22,11 +22,11 @@ use std::{
 };
 
 use self::driver::Watched;
+pub(crate) use self::watch::Watch;
 pub use self::{
     race::{HostAccess, Race, RaceKind},
     site::{Here, here},
 };
-pub(crate) use self::watch::Watch;
 use crate::driver::Driver;
 
 /// What a target holds until its copy has written it: not a number, as `f64`, and as either `f32` of it.

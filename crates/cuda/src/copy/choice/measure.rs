@@ -4,10 +4,7 @@ use std::time::Instant;
 
 use pagelock_memory::{HostBuffer, Kind, Pageable};
 
-use super::{
-    CopyModel, Direction, HostBytes, How, Route,
-    model,
-};
+use super::{CopyModel, Direction, HostBytes, How, Route, model};
 use crate::{buffer::DeviceBuffer, device::Device, error::Result, stream::Stream, sync::lock, user_cache::UserCache};
 
 const MOST_BYTES: usize = 256 << 20; // at once

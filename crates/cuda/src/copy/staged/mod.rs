@@ -131,6 +131,11 @@ impl Staging {
         self.plan((len_bytes / 8).max(UPLOAD_PIECE).next_multiple_of(1 << 20))
     }
 
+    /// For a download of so many bytes.
+    fn plan_download(&self, len_bytes: usize) -> Plan {
+        self.plan((len_bytes / 8).max(LEAST_PIECE).next_multiple_of(self.granule_bytes))
+    }
+
     fn crew_for(&self, plan: &Plan, direction: Direction) -> Option<&Crew> {
         let [up, down] = &self.crews;
         let crew = match direction {
@@ -419,8 +424,9 @@ impl Stream {
         host_function::refuse_inside()?;
         let staging = Staging::of(self)?;
         let copies: Vec<_> = copies.into_iter().collect();
-        let len_bytes = copies.iter().map(|(source, _)| size_of_val(*source)).sum();
-        let mut plan = staging.plan_upload(len_bytes).with_helpers(threads);
+        // No piece is longer than the longest: larger granules would only be fewer for the threads to share.
+        let longest = copies.iter().map(|(source, _)| size_of_val(*source)).max().unwrap_or(0);
+        let mut plan = staging.plan_upload(longest).with_helpers(threads);
         let (mut targets, mut parts) = (Vec::with_capacity(copies.len()), Vec::with_capacity(copies.len()));
         for (source, target) in copies {
             target.check_beside(self.core())?;
@@ -464,8 +470,8 @@ impl Stream {
             targets.push((source, target));
         }
         let total: usize = targets.iter().map(|(source, _)| source.len_bytes()).sum();
-        let plan = staging.plan((total / 8).max(LEAST_PIECE).next_multiple_of(staging.granule_bytes));
-        let mut plan = plan.with_helpers(threads);
+        let longest = targets.iter().map(|(source, _)| source.len_bytes()).max().unwrap_or(0); // as in uploads
+        let mut plan = staging.plan_download(total.min(8 * longest)).with_helpers(threads);
         let (mut sources, mut parts) = (Vec::new(), Vec::new());
         for (source, target) in &mut targets {
             let (buffer, address) = (sources.len(), source.address());

@@ -3,8 +3,9 @@
 use std::{fmt, ops::Range};
 
 use super::{
-    Part, Staging, same_length,
+    Part, Staging,
     job::{Plan, Start},
+    same_length,
 };
 use crate::{
     buffer::{DeviceBuffer, DeviceView, DeviceViewMut},
@@ -157,8 +158,7 @@ impl Stream {
             same_length(range.len(), target.len())?;
         }
         let staging = Staging::of(self)?;
-        let plan =
-            staging.plan((source.len_bytes() / 8).max(super::LEAST_PIECE).next_multiple_of(staging.granule_bytes));
+        let plan = staging.plan_download(source.len_bytes());
         let starts = targets.iter_mut().map(|target| Start::Memory(target.as_mut_ptr().cast::<u8>()));
         let (plan, parts) = pieces::<T>(plan, starts, &packed.ranges, packed.buffer.address(), &[]);
         staging.download(self.core(), plan, &[source.access()], &parts)
@@ -178,8 +178,7 @@ impl Stream {
             same_length(source.len(), target.len())?;
         }
         let staging = Staging::of(self)?;
-        let total: usize = sources.iter().map(|source| source.len()).sum();
-        let plan = staging.plan((total / 8).max(super::LEAST_PIECE).next_multiple_of(staging.granule_bytes));
+        let plan = staging.plan_download(sources.iter().map(|source| source.len()).sum());
         let (mut plan, mut parts, mut at) = (plan.with_helpers(threads), Vec::new(), 0);
         while at < sources.len() {
             let run = &sources[at..at + run_from(&sources[at..])];
