@@ -44,7 +44,7 @@ pub struct StagingConfig {
 
 impl Default for StagingConfig {
     /// For this machine: all processors, at most 16, the caller's among them, and 8 MiB for each, at most 64 MiB
-    /// and half of what may be page-locked; in slots of 4 or 8 MiB.
+    /// and half of what may be page-locked.
     fn default() -> Self {
         Self::with_threads(processors().clamp(2, 16) - 1)
     }
@@ -59,8 +59,7 @@ impl StagingConfig {
     pub(super) fn with_threads(threads: usize) -> Self {
         let ring = (threads as u64 + 1) * ByteSize::mib(8).0;
         let ring = ByteSize(ring.clamp(ByteSize::mib(16).0, ByteSize::mib(64).0));
-        let slot = ByteSize((ring.0 / 8).max(ByteSize::mib(4).0));
-        Self { ring, slot, chunk: slot, threads }.within_budget()
+        Self { ring, slot: ByteSize::mib(4), chunk: ByteSize::mib(4), threads }.within_budget()
     }
 
     /// The same, with at most half of what may be page-locked.
@@ -98,7 +97,7 @@ impl StagingConfig {
 
 const VARIABLE: &str = "PAGELOCK_STAGING";
 const MOST_THREADS: usize = 1_024;
-const FORMAT: &str = "pagelock staging 2"; // changes when what was measured has to be measured anew
+const FORMAT: &str = "pagelock staging 1"; // changes when what was measured has to be measured anew
 const MOST_BYTES: u64 = 200; // of a kept shape's text
 
 /// `$PAGELOCK_STAGING_CACHE`, or `pagelock/staging` in the user's cache folder; empty switches it off.
