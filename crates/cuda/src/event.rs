@@ -128,23 +128,23 @@ impl Recorded {
     }
 
     pub(crate) fn is_reached(&self) -> driver::Result<bool> {
-        if self.reached.load(Ordering::Acquire) {
+        if self.is_known_reached() {
             return Ok(true);
         }
         let Some(handle) = self.handle else { return Ok(true) };
         // SAFETY: the event was recorded when it was made, and exists until this is dropped.
         let reached = unsafe { self.stream.driver().query_event(handle) }?;
         if reached {
-            self.reached.store(true, Ordering::Release);
+            self.note_reached();
         }
         Ok(reached)
     }
 
     pub(crate) fn wait(&self) -> driver::Result<()> {
-        let Some(handle) = self.handle.filter(|_| !self.reached.load(Ordering::Acquire)) else { return Ok(()) };
+        let Some(handle) = self.handle.filter(|_| !self.is_known_reached()) else { return Ok(()) };
         // SAFETY: as in `is_reached`.
         unsafe { self.stream.driver().synchronize_event(handle) }?;
-        self.reached.store(true, Ordering::Release);
+        self.note_reached();
         Ok(())
     }
 
@@ -152,8 +152,20 @@ impl Recorded {
     /// whole device. The first failure, if nothing proves it.
     pub(crate) fn prove(&self) -> driver::Result<()> {
         self.wait().or_else(|failure| self.stream.prove_idle().map_err(|_| failure))?;
-        self.reached.store(true, Ordering::Release);
+        self.note_reached();
         Ok(())
+    }
+
+    /// Whether it is reached as far as was learned already, which spares asking the driver: by this event, or by a later
+    /// one of its stream. A timed one is asked for itself, since its time is known only then.
+    fn is_known_reached(&self) -> bool {
+        let by_another = || self.timing == EventTiming::Untimed && self.stream.is_done(self.at);
+        self.reached.load(Ordering::Acquire) || by_another()
+    }
+
+    fn note_reached(&self) {
+        self.reached.store(true, Ordering::Release);
+        self.stream.note_done(self.at);
     }
 
     /// Gives the driver's event away; the caller gives it back to the device.

@@ -15,7 +15,7 @@ use xshell::{Shell, cmd};
 /// told to build no others.
 const PACKAGES: &[(&str, &[&str])] = &[
     ("pagelock-cuda", &["--lib", "--tests"]),
-    ("pagelock-tensor", &["--test=cuda", "--test=golden", "--test=gradients", "--test=properties"]),
+    ("pagelock-tensor", &["--test=cuda", "--test=golden", "--test=gradients", "--test=properties", "--test=refusals"]),
     ("pagelock-data", &["--test=device"]),
 ];
 

@@ -18,7 +18,7 @@ use std::{
 
 use pagelock_memory::ByteSize;
 
-use self::parts::Part;
+use self::parts::{Cut, Part};
 pub use self::view::{DeviceView, DeviceViewMut};
 use crate::{
     device::Device,
@@ -68,7 +68,7 @@ pub(crate) struct Allocation {
 /// All of a block, or a part of an allocation that nobody uses any more but for its parts.
 enum Memory {
     Whole(Block),
-    Part(Arc<Allocation>),
+    Part(Arc<Allocation>, Cut),
 }
 
 impl Stream {
@@ -193,8 +193,8 @@ impl Drop for Allocation {
                 home.base().live.sub(block.len_bytes);
                 block.leak();
             }
-            Memory::Part(whole) if may_be_used_again => drop(whole),
-            Memory::Part(whole) => whole.is_spoiled.store(true, Ordering::Release), // and leaked with its last part
+            Memory::Part(whole, _) if may_be_used_again => drop(whole),
+            Memory::Part(whole, _) => whole.is_spoiled.store(true, Ordering::Release), // and leaked with its last part
         }
     }
 }

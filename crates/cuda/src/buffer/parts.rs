@@ -12,7 +12,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use super::{Allocation, DeviceBuffer, Held, Memory};
+use super::{Allocation, DeviceBuffer, DeviceViewMut, Held, Memory};
 use crate::{
     driver::Address,
     element::Element,
@@ -23,8 +23,15 @@ use crate::{
 pub(super) struct Part {
     whole: Arc<Allocation>,
     pub(super) address: Address,
-    index: usize,
+    cut: Cut,
     used: OnceLock<Arc<Allocation>>, // from its first use on
+}
+
+/// Which part it is, and how long.
+#[derive(Clone, Copy)]
+pub(super) struct Cut {
+    index: usize,
+    len_bytes: usize,
 }
 
 impl Part {
@@ -35,9 +42,28 @@ impl Part {
     /// What has the part's uses, which begin with those of the whole.
     pub(super) fn allocation(&self) -> &Arc<Allocation> {
         self.used.get_or_init(|| {
-            let memory = Memory::Part(self.whole.clone());
+            let memory = Memory::Part(self.whole.clone(), self.cut);
             Arc::new(Allocation::new(Some(memory), self.address, self.whole.uses.fork()))
         })
+    }
+
+}
+
+impl DeviceViewMut<'_, u8> {
+    /// Whether this is a whole part of a buffer, and `next` the one that was cut off behind it, so that both can be written
+    /// at once, with what is between them, which nobody has.
+    pub(crate) fn is_followed_by(&self, next: &Self) -> bool {
+        match (self.whole_part(), next.whole_part()) {
+            (Some((whole, this)), Some((other, next))) => Arc::ptr_eq(whole, other) && this.index + 1 == next.index,
+            _ => false,
+        }
+    }
+
+    fn whole_part(&self) -> Option<(&Arc<Allocation>, Cut)> {
+        match &self.allocation().memory {
+            Some(Memory::Part(whole, cut)) if cut.len_bytes == self.len() => Some((whole, *cut)),
+            _ => None,
+        }
     }
 }
 
@@ -96,7 +122,8 @@ impl<T: Element> DeviceBuffer<T> {
                 Held::Whole(Arc::new(Allocation::new(None, Address(0), whole.uses.fork())))
             } else {
                 let address = whole.address.offset(range.start * size_of::<T>());
-                Held::Part(Part { whole: whole.clone(), address, index, used: OnceLock::new() })
+                let cut = Cut { index, len_bytes: range.len() * size_of::<T>() };
+                Held::Part(Part { whole: whole.clone(), address, cut, used: OnceLock::new() })
             };
             parts.push(DeviceBuffer { held, len: range.len(), elements: self.elements });
         }
@@ -108,7 +135,7 @@ impl<T: Element> DeviceBuffer<T> {
     pub fn is_followed_by(&self, next: &DeviceBuffer<T>) -> bool {
         match (&self.held, &next.held) {
             (Held::Part(this), Held::Part(next)) => {
-                Arc::ptr_eq(&this.whole, &next.whole) && this.index + 1 == next.index
+                Arc::ptr_eq(&this.whole, &next.whole) && this.cut.index + 1 == next.cut.index
             }
             _ => false,
         }

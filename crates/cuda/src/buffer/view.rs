@@ -125,6 +125,12 @@ macro_rules! view {
 view!(DeviceView, read);
 view!(DeviceViewMut, write);
 
+impl<T: Element> DeviceViewMut<'_, T> {
+    pub(super) fn allocation(&self) -> &Allocation {
+        self.allocation
+    }
+}
+
 impl<T: Element> DeviceView<'_, T> {
     pub(crate) fn home(&self) -> &Arc<StreamCore> {
         self.allocation.uses().home()

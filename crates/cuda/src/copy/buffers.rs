@@ -91,6 +91,45 @@ impl Stream {
         result
     }
 
+    /// Starts copying page-locked buffers, each to a view of its own, as one piece of work with one event behind it. Where
+    /// two sources are parts of one buffer that [follow each other](HostBuffer::is_followed_by), and the targets likewise and
+    /// as far from each other, one copy takes both.
+    pub(super) fn upload_together(&self, copies: &[(&HostBuffer, DeviceViewMut<'_, u8>)]) -> Result<()> {
+        host_function::refuse_inside()?;
+        for (source, target) in copies {
+            target.check_beside(self.core())?;
+            same_length(source.len_bytes(), target.len())?;
+        }
+        let total = copies.iter().map(|(source, _)| source.len_bytes()).sum();
+        if total == 0 {
+            return Ok(());
+        }
+        copies.iter().for_each(|(source, _)| source.wait_for_writers());
+        self.core().note_upload();
+        let accesses: Vec<_> = copies.iter().map(|(_, target)| target.access()).collect();
+        let queued = self.core().enqueue(&accesses, |driver, stream| {
+            for run in copies.chunk_by(|this, next| is_one(this, next)) {
+                let (from, target) = (start(run[0].0), &run[0].1);
+                let len_bytes = run.last().map_or(0, |(last, _)| start(last).addr() + last.len_bytes() - from.addr());
+                if len_bytes == 0 {
+                    continue;
+                }
+                // SAFETY: as in `upload_range`, for each; of sources that are copied at once, and of their targets, nobody has
+                // the bytes between them, which are as many on both sides.
+                unsafe { driver.copy_to_device(stream, target.address(), from, len_bytes) }?;
+            }
+            Ok(())
+        });
+        let (fence, result) = Fence::after(self.core(), queued, total);
+        if let Some(fence) = fence {
+            for (source, target) in copies {
+                fence.recorded.iter().for_each(|event| target.access().note_event(event.clone()));
+                source.add_reader(fence.clone());
+            }
+        }
+        result
+    }
+
     /// Starts copying parts of one buffer that [follow each other](HostBuffer::is_followed_by), with what is between them,
     /// to `target`, as one copy; else as [`upload_buffer`](Self::upload_buffer).
     ///
@@ -228,6 +267,20 @@ impl Stream {
         }
         result
     }
+}
+
+/// Whether one copy can take both.
+fn is_one(
+    (source, target): &(&HostBuffer, DeviceViewMut<'_, u8>),
+    (next_source, next_target): &(&HostBuffer, DeviceViewMut<'_, u8>),
+) -> bool {
+    source.is_followed_by(next_source)
+        && target.is_followed_by(next_target)
+        && (start(next_source).addr() - start(source).addr()) as u64 == next_target.address().0 - target.address().0
+}
+
+fn start(buffer: &HostBuffer) -> *const u8 {
+    buffer.as_ptr().as_ptr()
 }
 
 /// The end of a copy, for a buffer that must not be used before.

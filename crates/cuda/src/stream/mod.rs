@@ -67,6 +67,7 @@ pub(crate) struct Queue {
     pub(crate) priority: Priority,
     id: u64,
     submitted: AtomicU64, // Release after work was queued, Acquire before an event is recorded to cover it
+    done: AtomicU64,      // work up to this number is done. Release: who knows of it sees what it wrote
     seen: Mutex<Seen>,    // guards what this stream knows of others
 }
 
@@ -225,9 +226,7 @@ impl StreamCore {
         host_function::refuse_inside().map_err(Unqueued::No)?;
         self.refuse_capturing().map_err(Unqueued::No)?;
         self.device.core().reap();
-        for access in accesses {
-            self.order_before(access).map_err(Unqueued::No)?;
-        }
+        self.order_before(accesses).map_err(Unqueued::No)?;
         let submitted = submit(self.driver(), self.queue.handle);
         let at = self.count_work();
         for access in accesses {
@@ -246,6 +245,16 @@ impl StreamCore {
     }
 
     /// The number of the work that was just queued.
+    /// Whether it is known that work up to that number is done.
+    pub(crate) fn is_done(&self, at: u64) -> bool {
+        self.queue.done.load(Ordering::Acquire) >= at
+    }
+
+    /// Notes that work up to that number is done.
+    pub(crate) fn note_done(&self, at: u64) {
+        self.queue.done.fetch_max(at, Ordering::AcqRel);
+    }
+
     fn count_work(&self) -> u64 {
         self.queue.submitted.fetch_add(1, Ordering::AcqRel) + 1
     }
@@ -278,12 +287,13 @@ impl Drop for StreamCore {
 
 impl Queue {
     pub(crate) fn new(handle: StreamHandle, priority: Priority, id: u64) -> Self {
-        Self { handle, priority, id, submitted: AtomicU64::new(0), seen: Mutex::default() }
+        Self { handle, priority, id, submitted: AtomicU64::new(0), done: AtomicU64::new(0), seen: Mutex::default() }
     }
 
     fn take(&mut self) -> Self {
-        let submitted = AtomicU64::new(self.submitted.load(Ordering::Acquire));
+        let [submitted, done] =
+            [&self.submitted, &self.done].map(|number| AtomicU64::new(number.load(Ordering::Acquire)));
         let seen = Mutex::new(std::mem::take(&mut *lock(&self.seen)));
-        Self { submitted, seen, ..*self }
+        Self { submitted, done, seen, ..*self }
     }
 }

@@ -134,15 +134,19 @@ impl<'a> Access<'a> {
         self.allocation
     }
 
-    /// What other streams must be waited for: to read, their writes; to write, everything.
-    fn before(&self, stream: &StreamCore) -> Vec<Before> {
+    /// Adds what `stream` has to wait for: to read, for writes; to write, for everything.
+    fn add_before(&self, stream: &StreamCore, before: &mut Vec<Before>) {
         let marks = lock(&self.uses.marks);
+        let seen = lock(&stream.queue.seen);
         let home = std::iter::once((&self.uses.home, &marks.home));
-        let all = home.chain(marks.others.iter().map(|(other, mark)| (other, mark)));
-        let others = all.filter(|(other, _)| !other.is(stream));
-        let ends = others.map(|(other, mark)| (other, if self.writes { mark.used } else { mark.wrote }));
-        let ends = ends.filter(|(_, at)| *at > 0);
-        ends.map(|(other, at)| Before { stream: other.clone(), at, event: marks.event_for(other, at) }).collect()
+        for (other, mark) in home.chain(marks.others.iter().map(|(other, mark)| (other, mark))) {
+            let at = if self.writes { mark.used } else { mark.wrote };
+            if at == 0 || other.is(stream) || seen.covers(other.queue.id, at) {
+                continue;
+            }
+            let event = marks.event_for(other, at);
+            before.push(Before { stream: other.clone(), at, event });
+        }
     }
 
     /// Notes an event that was recorded right behind this use.
@@ -211,16 +215,22 @@ impl StreamCore {
         self.queue.id == other.queue.id
     }
 
-    pub(super) fn order_before(&self, access: &Access<'_>) -> Result<()> {
-        access.before(self).iter().try_for_each(|Before { stream, at, event }| match event {
-            Some(event) if !self.has_seen(stream, *at) => self.order_after_event(event),
-            _ => self.order_after(stream, *at),
-        })
+    pub(super) fn order_before(&self, accesses: &[Access<'_>]) -> Result<()> {
+        let mut before = Vec::new();
+        accesses.iter().for_each(|access| access.add_before(self, &mut before));
+        while let Some(latest) = before.iter().max_by_key(|before| before.at) {
+            match &latest.event {
+                Some(event) => self.order_after_event(event)?,
+                None => self.order_after(&latest.stream, latest.at)?,
+            }
+            before.retain(|before| !self.has_seen(&before.stream, before.at));
+        }
+        Ok(())
     }
 
     /// What is queued here from now on comes after everything that any stream does with the buffer.
     pub(crate) fn order_after_all(&self, uses: &Uses) -> Result<()> {
-        self.order_before(&uses.write())
+        self.order_before(&[uses.write()])
     }
 
     /// What is queued here from now on comes after work `at` of `other`.
@@ -253,7 +263,27 @@ impl StreamCore {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Device, software::Config};
+    use crate::{Device, Stream, software::Config};
+
+    fn waited_for(access: Access<'_>, stream: &Stream) -> usize {
+        let mut before = Vec::new();
+        access.add_before(stream.core(), &mut before);
+        before.len()
+    }
+
+    #[test]
+    fn one_stream_is_waited_for_once_and_for_its_latest_work() {
+        let device = Device::software(Config::default()).unwrap();
+        let [home, writer, reader] = [0; 3].map(|_| device.stream().unwrap());
+        let [first, second] = [0; 2].map(|_| Uses::new(home.core().clone(), 0));
+        first.write().note(writer.core(), 5);
+        second.write().note(writer.core(), 3);
+
+        let queued = reader.core().enqueue(&[second.read(), first.read(), second.read()], |_, _| Ok(()));
+
+        assert!(queued.is_ok());
+        assert_eq!(reader.core().submitted(), 2, "one wait and the work");
+    }
 
     /// Two threads may write halves of one buffer on two streams, so neither write waits for the other.
     #[test]
@@ -265,8 +295,7 @@ mod tests {
         uses.write().note(one.core(), 1);
         uses.write().note(two.core(), 1);
 
-        let waited_for = uses.read().before(reader.core());
-        assert_eq!(waited_for.len(), 2, "a reader comes after both");
+        assert_eq!(waited_for(uses.read(), &reader), 2, "a reader comes after both");
     }
 
     #[test]
@@ -280,7 +309,7 @@ mod tests {
             assert!(queued.is_ok());
         }
 
-        assert_eq!(uses.read().before(reader.core()).len(), 1, "waiting for the second is enough");
+        assert_eq!(waited_for(uses.read(), &reader), 1, "waiting for the second is enough");
     }
 
     #[test]
@@ -291,7 +320,7 @@ mod tests {
 
         uses.read().note(one.core(), 1);
 
-        assert_eq!(uses.read().before(two.core()).len(), 0);
-        assert_eq!(uses.write().before(two.core()).len(), 1);
+        assert_eq!(waited_for(uses.read(), &two), 0);
+        assert_eq!(waited_for(uses.write(), &two), 1);
     }
 }

@@ -1,14 +1,17 @@
 //! [`PinnedSlots`]: page-locked memory that batches are made in, and what to do when there is no more of it.
 //!
 //! While a batch is collated, the thread's new tensors come from here, so that they are where a GPU copies from without
-//! having been copied themselves. Slots are pooled: a batch that is dropped leaves its memory to the next.
+//! having been copied themselves. Slots are pooled: a batch that is dropped leaves its memory to the next. The tensors of a
+//! small batch share a block, which a GPU copies at once.
 
-use std::sync::Arc;
+use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use pagelock_memory::{
-    Budget, Counted, Error as Refusal, HostBuffer, HostScope, HostSource, Limited, PageLocked, Pooled, default_host,
+    ALIGN, Budget, Counted, Error as Refusal, HostBuffer, HostScope, HostSource, Limited, PageLocked, Pooled,
+    default_host,
 };
 use pagelock_tensor::{Element, Error as TensorError, Tensor, page_locked, page_locked_source};
 
@@ -103,14 +106,72 @@ struct SlotSource {
     waited_nanos: AtomicU64,
     fell_back: AtomicBool,
     never_fits: AtomicUsize, // the shortest length that was too much for the limit itself
+    block: Mutex<Block>,     // guards what the batch that is being made takes
+}
+
+/// One block for the tensors of a batch, if they are as long as those of the batch before.
+#[derive(Default)]
+struct Block {
+    expected: Vec<usize>,   // lengths in bytes, of the batch before
+    taken: Vec<usize>,      // of this one so far
+    parts: Vec<HostBuffer>, // for the rest of this one, the next at the end
+}
+
+/// A batch of more tensors than this, or of more bytes, is made tensor by tensor: what a copy of its own costs does not
+/// count beside the bytes then.
+const MOST_PARTS: usize = 8;
+const MOST_BYTES: usize = 1 << 20;
+
+impl Block {
+    /// Room for the next tensor; none if it is not as the batch before had it, or if memory is short.
+    fn next(&mut self, len_bytes: usize, memory: &SlotMemory) -> Option<HostBuffer> {
+        let at = self.taken.len();
+        if at > MOST_PARTS {
+            return None;
+        }
+        self.taken.push(len_bytes);
+        if self.expected.get(at) != Some(&len_bytes) {
+            self.parts.clear();
+        } else if at == 0 {
+            self.cut(memory);
+        }
+        self.parts.pop()
+    }
+
+    fn cut(&mut self, memory: &SlotMemory) {
+        let ranges = self.expected.iter().scan(0, |start: &mut usize, len_bytes| {
+            let range = *start..*start + len_bytes;
+            *start = range.end.next_multiple_of(ALIGN);
+            Some(range)
+        });
+        let total = ranges.clone().last().map_or(0, |range| range.end);
+        if !(2..=MOST_PARTS).contains(&self.expected.len()) || total > MOST_BYTES {
+            return;
+        }
+        let Ok(whole) = HostBuffer::allocate(memory, total) else { return }; // tensor by tensor there may be room
+        let cut = whole.split_into(ranges, &mut self.parts);
+        cut.unwrap_or_else(|error| unreachable!("the ranges follow each other from the start: {error}"));
+        self.parts.reverse();
+    }
+
+    /// The batch is made.
+    fn end(&mut self) {
+        self.parts.clear();
+        if !self.taken.is_empty() {
+            mem::swap(&mut self.expected, &mut self.taken);
+            self.taken.clear();
+        }
+    }
 }
 
 impl PinnedSlots {
     pub(super) fn new(memory: SlotMemory, when_full: WhenFull, patience: impl Patience) -> Self {
         let (waited_nanos, fell_back) = (AtomicU64::new(0), AtomicBool::new(false));
         let never_fits = AtomicUsize::new(usize::MAX);
-        let patience = Box::new(patience);
-        Self { source: Arc::new(SlotSource { memory, when_full, patience, waited_nanos, fell_back, never_fits }) }
+        let (patience, block) = (Box::new(patience), Mutex::default());
+        Self {
+            source: Arc::new(SlotSource { memory, when_full, patience, waited_nanos, fell_back, never_fits, block }),
+        }
     }
 
     /// A copy in a slot, contiguous and without a gradient.
@@ -131,8 +192,9 @@ impl PinnedSlots {
         HostScope::enter(self.source.clone())
     }
 
-    /// How long slots were waited for since the last call, and whether one was not had.
-    pub(super) fn take_waited(&self) -> (Duration, bool) {
+    /// Ends a part of the making of a batch. How long slots were waited for in it, and whether one was not had.
+    pub(super) fn finish(&self) -> (Duration, bool) {
+        self.source.block().end();
         let nanos = self.source.waited_nanos.swap(0, Relaxed);
         (Duration::from_nanos(nanos), self.source.fell_back.swap(false, Relaxed))
     }
@@ -144,6 +206,9 @@ impl HostSource for SlotSource {
             self.fell_back.store(true, Relaxed);
             HostBuffer::allocate(default_host(), len_bytes)
         };
+        if let Some(part) = self.block().next(len_bytes, &self.memory) {
+            return Ok(part);
+        }
         if self.when_full == WhenFull::Pageable && len_bytes >= self.never_fits.load(Relaxed) {
             return pageable(()); // asking costs the touching of all its pages
         }
@@ -162,6 +227,10 @@ impl HostSource for SlotSource {
 }
 
 impl SlotSource {
+    fn block(&self) -> MutexGuard<'_, Block> {
+        self.block.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn wait(&self, len_bytes: usize, mut seen: u64, mut refusal: Refusal) -> Result<HostBuffer, Refusal> {
         let start = Instant::now();
         let result = loop {

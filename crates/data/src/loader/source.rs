@@ -150,7 +150,7 @@ impl<'a> Watch<'a> {
         let scope = slots.enter();
         let done = work();
         drop(scope);
-        let (waited, fell_back) = slots.take_waited();
+        let (waited, fell_back) = slots.finish();
         *part(&mut self.times) += start.elapsed().saturating_sub(waited);
         self.times.wait_for_memory += waited;
         self.times.pageable |= fell_back;

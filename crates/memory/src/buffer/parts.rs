@@ -1,9 +1,16 @@
 //! One block as several buffers.
 //!
-//! Invariant: the parts of a whole do not overlap, and nobody has the whole itself: it is only kept, and dropped after the
-//! last part.
+//! Who cuts one block after another into parts, as a loader does with its batches, allocates nothing for it: what counted
+//! the parts of a whole that is gone counts those of the next.
+//!
+//! Invariants: the parts of a whole do not overlap, and nobody has the whole itself: it is only kept, and dropped after the
+//! last part; a counter on the shelf counts nothing.
 
-use std::{ops::Range, ptr::NonNull, sync::Arc};
+use std::{
+    ops::{Deref, Range},
+    ptr::NonNull,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use super::HostBuffer;
 use crate::{ALIGN, Block, ByteSize, Error, Kind, Result};
@@ -17,9 +24,49 @@ pub(super) struct Place {
 
 /// Bytes of a buffer that nobody else has.
 struct Part {
-    whole: Arc<HostBuffer>,
+    whole: Whole,
     start: usize,
     len_bytes: usize,
+}
+
+/// The whole, which goes with the last of its parts.
+#[derive(Clone)]
+struct Whole(Arc<Option<HostBuffer>>); // none on the shelf alone
+
+/// Counters of wholes that are gone.
+static SHELF: Mutex<Vec<Arc<Option<HostBuffer>>>> = Mutex::new(Vec::new());
+
+/// How many it has at most.
+const MOST_ON_SHELF: usize = 256;
+
+impl Whole {
+    fn of(whole: HostBuffer) -> Self {
+        let mut counter = SHELF.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default();
+        match Arc::get_mut(&mut counter) {
+            Some(place) => *place = Some(whole),
+            None => counter = Arc::new(Some(whole)),
+        }
+        Self(counter)
+    }
+}
+
+impl Deref for Whole {
+    type Target = HostBuffer;
+
+    fn deref(&self) -> &HostBuffer {
+        self.0.as_ref().as_ref().unwrap_or_else(|| unreachable!("the whole is dropped after its last part"))
+    }
+}
+
+impl Drop for Whole {
+    fn drop(&mut self) {
+        let Some(place) = Arc::get_mut(&mut self.0) else { return };
+        drop(place.take()); // before the lock is taken: its resource may do anything
+        let mut shelf = SHELF.lock().unwrap_or_else(PoisonError::into_inner);
+        if shelf.len() < MOST_ON_SHELF {
+            shelf.push(self.0.clone()); // the one that is dropped behind this goes away, and leaves it alone
+        }
+    }
 }
 
 // SAFETY: the bytes are those of the whole's block, which lives as long as `whole`, at a multiple of `ALIGN` from its
@@ -59,12 +106,32 @@ impl HostBuffer {
     /// # Ok::<(), pagelock_memory::Error>(())
     /// ```
     pub fn split(self, ranges: impl IntoIterator<Item = Range<usize>>) -> Result<Vec<HostBuffer>> {
-        let whole = Arc::new(self);
-        let mut end = 0;
         let mut parts = Vec::new();
+        self.split_into(ranges, &mut parts)?;
+        Ok(parts)
+    }
+
+    /// [`split`](Self::split), with the parts put behind what is in `parts`.
+    ///
+    /// # Errors
+    /// As `split`; `parts` is then as it was.
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_memory::{HostBuffer, default_host};
+    ///
+    /// let mut parts = Vec::with_capacity(2);
+    /// HostBuffer::allocate(default_host(), 1_000)?.split_into([0..10, 64..1_000], &mut parts)?;
+    /// assert_eq!(parts[1].len_bytes(), 936);
+    /// # Ok::<(), pagelock_memory::Error>(())
+    /// ```
+    pub fn split_into(self, ranges: impl IntoIterator<Item = Range<usize>>, parts: &mut Vec<HostBuffer>) -> Result<()> {
+        let whole = Whole::of(self);
+        let (n_before, mut end) = (parts.len(), 0);
         for (index, range) in ranges.into_iter().enumerate() {
             let follows = range.start >= end && range.start.is_multiple_of(ALIGN);
             if !follows || range.start > range.end || range.end > whole.len_bytes {
+                parts.truncate(n_before);
                 return Err(Error::Parts { range, before: end, len: ByteSize(whole.len_bytes as u64) });
             }
             end = range.end;
@@ -74,7 +141,7 @@ impl HostBuffer {
             part.place = Some(Place { whole: whole.ptr, index });
             parts.push(part);
         }
-        Ok(parts)
+        Ok(())
     }
 
     /// Whether `next` is the part that was cut off behind this one, so that a device can copy both at once, with the bytes
@@ -125,6 +192,33 @@ mod tests {
             "cannot cut 64..70 out of a buffer of 300 B: parts start at multiples of 64, come one after the other (the last \
              one ended at 65), and end in the buffer"
         );
+    }
+
+    #[test]
+    fn parts_behind_others_leave_those_alone_if_they_cannot_be_cut() {
+        let mut parts = whole(10).split([0..10]).unwrap();
+        assert!(whole(300).split_into([0..64, 65..70], &mut parts).is_err());
+        assert_eq!(parts.len(), 1);
+        whole(300).split_into([0..64, 64..70], &mut parts).unwrap();
+        assert_eq!(parts.iter().map(HostBuffer::len_bytes).collect::<Vec<_>>(), [10, 64, 6]);
+    }
+
+    #[test]
+    fn wholes_that_many_threads_cut_and_drop_are_all_given_back() {
+        let budget = Budget::new("parts", 1 << 20);
+        let memory = Limited::new(Pageable, budget.clone());
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..200 {
+                        let parts =
+                            HostBuffer::allocate(&memory, 300).unwrap().split([0..64, 64..128, 128..300]).unwrap();
+                        std::thread::scope(|scope| parts.into_iter().for_each(|part| drop(scope.spawn(|| drop(part)))));
+                    }
+                });
+            }
+        });
+        assert_eq!(budget.used(), ByteSize(0));
     }
 
     #[test]

@@ -19,10 +19,12 @@ use pagelock_memory::ByteSize;
 use self::current::{Draws, Taken};
 pub(crate) use self::current::{note_write, refuse, stream_on, with_shift};
 pub use self::tensors::Tensors;
+use self::tensors::sealed::{FromHost, Slot};
 use crate::cuda::CudaDevice;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::storage::StorageRef;
+use crate::transfer::many::{room_for, upload_to};
 
 /// A step of a loop, done again and again with inputs of the same shapes: on a GPU at the price of one launch.
 ///
@@ -33,7 +35,8 @@ use crate::storage::StorageRef;
 /// step.
 ///
 /// Inputs from the host are copied while the GPU still does the step before; from page-locked memory the program does not
-/// even wait for that. The inputs of one call are therefore kept until the next.
+/// even wait for that. The inputs of a call are therefore kept until the next; small ones, of at most 256 KiB, for up to
+/// four calls, since asking whether their copies are done takes longer than copying them.
 ///
 /// What this means for the step:
 /// - Tensors that it changes, such as parameters and what an optimizer keeps, are changed by every call, and can be
@@ -73,8 +76,8 @@ pub struct CapturedStep<I: Tensors, O: Tensors> {
     device: Device,
     copies: Option<Stream>, // there when the first step is taken down
     by_shape: Vec<ByShape<I, O>>,
-    /// What the latest call copied: dropping it waits for the copy.
-    given: Option<I>,
+    /// What the latest calls copied: dropping it waits for the copy.
+    given: Vec<I>,
 }
 
 /// The step for inputs of some shapes.
@@ -120,10 +123,14 @@ const MOST_SHAPES: usize = 8;
 /// A step that needs no more memory than this between its operations is taken down twice.
 const SMALL: ByteSize = ByteSize::mib(64);
 
+/// Inputs of so many calls are kept, if those of a call take no more than [`SMALL_INPUTS`].
+const MOST_GIVEN: usize = 4;
+const SMALL_INPUTS: ByteSize = ByteSize::kib(256);
+
 impl<I: Tensors, O: Tensors> CapturedStep<I, O> {
     /// For steps on that device, to which inputs are copied if they are elsewhere.
     pub fn new(device: &Device) -> Self {
-        Self { device: device.clone(), copies: None, by_shape: Vec::new(), given: None }
+        Self { device: device.clone(), copies: None, by_shape: Vec::new(), given: Vec::new() }
     }
 
     /// What `step` returns for these inputs, by calling it or by doing again what it did.
@@ -132,22 +139,30 @@ impl<I: Tensors, O: Tensors> CapturedStep<I, O> {
     /// Those of `step`; [`Error::Captured`] if it asks for something that cannot be taken down;
     /// [`Error::DeviceMemory`], [`Error::Cuda`].
     pub fn run<E: From<Error>>(&mut self, inputs: I, step: impl FnOnce(&I) -> Result<O, E>) -> Result<O, E> {
-        self.given = None;
+        self.drop_given();
         let device = self.device.clone();
         let Some((cuda, copies, turn)) = self.turn(&inputs)? else {
             return Ok(step(&inputs.on(&device)?)?.detached());
         };
-        if let Some(launched) = &turn.launched {
-            copies.wait_for(launched).map_err(|source| Error::cuda(NAME, source))?;
-        }
-        inputs.copy_to(&turn.slots, copies)?;
+        turn.give(&inputs, copies)?;
         let results = match turn.replay.as_mut().filter(|replay| replay.is_current()) {
             Some(replay) => replay.again(&cuda)?,
             None => turn.replay.insert(Replay::capture(&cuda, || step(&turn.slots))?).first(&cuda)?,
         };
         turn.launched = Some(cuda.stream().record().map_err(|source| Error::cuda(NAME, source))?);
-        self.given = Some(inputs);
+        self.given.push(inputs);
         Ok(results)
+    }
+
+    /// Drops what earlier calls copied, if it is large or enough of it: the latest first, whose copy is done after all others.
+    fn drop_given(&mut self) {
+        let mut len_bytes = 0;
+        if let Some(latest) = self.given.last() {
+            latest.visit(&mut |input| len_bytes += input.raw().shape().elements() * input.raw().dtype().size());
+        }
+        if self.given.len() == MOST_GIVEN || ByteSize(len_bytes as u64) > SMALL_INPUTS {
+            while self.given.pop().is_some() {}
+        }
     }
 
     /// Whose turn it is for such inputs, and the stream for their copies; none if the step is to be called.
@@ -155,7 +170,7 @@ impl<I: Tensors, O: Tensors> CapturedStep<I, O> {
         let Device::Cuda(cuda) = &self.device else { return Ok(None) };
         let Some(known) = self.by_shape.iter().position(|known| inputs.fits(&known.turns[0].slots)) else {
             if self.by_shape.len() < MOST_SHAPES {
-                let turns = vec![Turn::for_such(inputs, &self.device)?];
+                let turns = vec![Turn::for_such(inputs, &self.device, cuda)?];
                 self.by_shape.push(ByShape { eager_calls: EAGER_CALLS - 1, turns, now: 0 });
             }
             return Ok(None);
@@ -167,7 +182,7 @@ impl<I: Tensors, O: Tensors> CapturedStep<I, O> {
         }
         let is_small = |turn: &Turn<I, O>| turn.replay.as_ref().is_some_and(|replay| replay.graph.kept() <= SMALL);
         if turns.len() == 1 && inputs.is_on_host() && is_small(&turns[0]) {
-            turns.push(Turn::for_such(inputs, &self.device)?);
+            turns.push(Turn::for_such(inputs, &self.device, cuda)?);
         }
         *now = (*now + 1) % turns.len();
         if self.copies.is_none() {
@@ -189,8 +204,22 @@ impl<I: Tensors, O: Tensors> CapturedStep<I, O> {
 }
 
 impl<I: Tensors, O: Tensors> Turn<I, O> {
-    fn for_such(inputs: &I, device: &Device) -> Result<Self> {
-        Ok(Self { slots: inputs.slots_on(device)?, replay: None, launched: None })
+    fn for_such(inputs: &I, device: &Device, cuda: &CudaDevice) -> Result<Self> {
+        let mut like = Vec::new();
+        inputs.visit(&mut |input| like.push(input.raw().clone()));
+        let mut room = room_for(&like, device, cuda)?.into_iter();
+        let slots = inputs.of(&mut || Slot(room.next().unwrap_or_else(|| unreachable!("there is room for each"))));
+        Ok(Self { slots, replay: None, launched: None })
+    }
+
+    /// Copies the inputs to where the graph reads them, once it does not any more.
+    fn give(&self, inputs: &I, copies: &Stream) -> Result<()> {
+        if let Some(launched) = &self.launched {
+            copies.wait_for(launched).map_err(|source| Error::cuda(NAME, source))?;
+        }
+        let mut from_host = FromHost::default();
+        inputs.copy_to(&self.slots, &mut from_host)?;
+        upload_to(&from_host.0, copies)
     }
 }
 

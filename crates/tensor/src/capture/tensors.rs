@@ -1,21 +1,18 @@
 //! [`Tensors`]: what a step takes and returns.
 
-use pagelock_cuda::Stream;
-
-use self::sealed::{Output, Sealed};
+use self::sealed::{FromHost, Output, Sealed, Slot};
 use crate::cuda::CudaDevice;
 use crate::device::Device;
 use crate::element::Element;
 use crate::error::Result;
-use crate::storage::FreshCuda;
 use crate::tensor::{Raw, Tensor};
 
 /// What a [`CapturedStep`](super::CapturedStep) takes and returns: a tensor, a tuple of up to four, a `Vec` of them, or
 /// nothing.
 pub trait Tensors: Sealed {}
 
-mod sealed {
-    use super::{CudaDevice, Device, Raw, Result, Stream};
+pub(super) mod sealed {
+    use super::{CudaDevice, Device, Raw, Result};
 
     /// A tensor that a graph writes.
     pub struct Output<'a>(pub(crate) &'a mut Raw);
@@ -23,12 +20,19 @@ mod sealed {
     /// A tensor that a graph wrote.
     pub struct Seen<'a>(pub(crate) &'a Raw);
 
+    /// A tensor that a graph reads.
+    pub struct Slot(pub(crate) Raw);
+
+    /// Contiguous tensors of the host, each with its slot.
+    #[derive(Default)]
+    pub struct FromHost(pub(crate) Vec<(Raw, Raw)>);
+
     pub trait Sealed: Clone {
         /// On that device.
         fn on(&self, device: &Device) -> Result<Self>;
 
-        /// Room for such tensors.
-        fn slots_on(&self, device: &Device) -> Result<Self>;
+        /// The same of other tensors, one after another.
+        fn of(&self, next: &mut dyn FnMut() -> Slot) -> Self;
 
         /// Whether these have the shapes of the slots.
         fn fits(&self, slots: &Self) -> bool;
@@ -36,8 +40,8 @@ mod sealed {
         /// Whether any of them is.
         fn is_on_host(&self) -> bool;
 
-        /// Copies the elements into the slots, wherever they are; those of the host on that stream.
-        fn copy_to(&self, slots: &Self, copies: &Stream) -> Result<()>;
+        /// Copies the elements into the slots, if they are on a device; else adds them, contiguous, with their slot.
+        fn copy_to(&self, slots: &Self, from_host: &mut FromHost) -> Result<()>;
 
         /// Without history.
         fn detached(&self) -> Self;
@@ -48,6 +52,10 @@ mod sealed {
     }
 
     impl Seen<'_> {
+        pub(crate) fn raw(&self) -> &Raw {
+            self.0
+        }
+
         pub(crate) fn is_unique(&self) -> bool {
             self.0.storage.is_unique()
         }
@@ -73,9 +81,8 @@ impl<T: Element> Sealed for Tensor<T> {
         self.to(device)
     }
 
-    fn slots_on(&self, device: &Device) -> Result<Self> {
-        let Device::Cuda(cuda) = device else { return Ok(self.clone()) };
-        Ok(Tensor::from_fresh_cuda(FreshCuda::allocate(super::NAME, *self.shape(), T::DTYPE, device, cuda)?))
+    fn of(&self, next: &mut dyn FnMut() -> Slot) -> Self {
+        next().0.typed()
     }
 
     fn fits(&self, slots: &Self) -> bool {
@@ -86,8 +93,13 @@ impl<T: Element> Sealed for Tensor<T> {
         self.storage().device().is_cpu()
     }
 
-    fn copy_to(&self, slots: &Self, copies: &Stream) -> Result<()> {
-        self.copy_into(slots, copies)
+    fn copy_to(&self, slots: &Self, from_host: &mut FromHost) -> Result<()> {
+        let source = self.clone().with_node(None);
+        if !self.is_on_host() {
+            return slots.copy_(&source.to(&slots.device())?);
+        }
+        from_host.0.push((source.contiguous()?.into_raw(), slots.raw().clone()));
+        Ok(())
     }
 
     fn detached(&self) -> Self {
@@ -113,8 +125,8 @@ macro_rules! tuples {
                 Ok(($(self.$index.on(device)?,)*))
             }
 
-            fn slots_on(&self, device: &Device) -> Result<Self> {
-                Ok(($(self.$index.slots_on(device)?,)*))
+            fn of(&self, next: &mut dyn FnMut() -> Slot) -> Self {
+                ($(self.$index.of(next),)*)
             }
 
             fn fits(&self, slots: &Self) -> bool {
@@ -125,8 +137,8 @@ macro_rules! tuples {
                 false $(|| self.$index.is_on_host())*
             }
 
-            fn copy_to(&self, slots: &Self, copies: &Stream) -> Result<()> {
-                $(self.$index.copy_to(&slots.$index, copies)?;)*
+            fn copy_to(&self, slots: &Self, from_host: &mut FromHost) -> Result<()> {
+                $(self.$index.copy_to(&slots.$index, from_host)?;)*
                 Ok(())
             }
 
@@ -155,8 +167,8 @@ impl<A: Tensors> Sealed for Vec<A> {
         self.iter().map(|tensors| tensors.on(device)).collect()
     }
 
-    fn slots_on(&self, device: &Device) -> Result<Self> {
-        self.iter().map(|tensors| tensors.slots_on(device)).collect()
+    fn of(&self, next: &mut dyn FnMut() -> Slot) -> Self {
+        self.iter().map(|tensors| tensors.of(next)).collect()
     }
 
     fn fits(&self, slots: &Self) -> bool {
@@ -167,8 +179,8 @@ impl<A: Tensors> Sealed for Vec<A> {
         self.iter().any(Sealed::is_on_host)
     }
 
-    fn copy_to(&self, slots: &Self, copies: &Stream) -> Result<()> {
-        self.iter().zip(slots).try_for_each(|(tensors, slots)| tensors.copy_to(slots, copies))
+    fn copy_to(&self, slots: &Self, from_host: &mut FromHost) -> Result<()> {
+        self.iter().zip(slots).try_for_each(|(tensors, slots)| tensors.copy_to(slots, from_host))
     }
 
     fn detached(&self) -> Self {

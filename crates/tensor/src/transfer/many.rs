@@ -8,8 +8,8 @@ use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-use pagelock_cuda::{DeviceBuffer, HostBytes, How};
-use pagelock_memory::{HostBuffer, Kind, Resource, default_host};
+use pagelock_cuda::{DeviceBuffer, HostBytes, How, Stream};
+use pagelock_memory::{ALIGN, HostBuffer, Kind, Resource, default_host};
 
 use super::{PAGE_LOCKED_BYTES, copy_between, download_span, record};
 use crate::capture;
@@ -20,7 +20,7 @@ use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::parallel;
 use crate::shape::Shape;
-use crate::storage::{Locked, StorageRef, all_on_cuda, on_cuda, on_host};
+use crate::storage::{Locked, LockedMut, StorageRef, all_on_cuda, on_cuda, on_host};
 use crate::tensor::{Raw, Tensor, typed};
 
 /// Where each tensor starts in a block that they share: as far apart as kernels like it.
@@ -212,6 +212,46 @@ fn upload<'a>(
     let sources = sources.collect::<Result<Vec<_>, _>>().map_err(failed)?;
     let buffers = cuda.stream().upload_all(&sources, how).map_err(|source| refused(dense, source))?;
     Ok(all_on_cuda(buffers.into_iter().zip(dense.iter().map(|tensor| tensor.dtype())), device))
+}
+
+/// Room on a device for tensors like these, contiguous, in one block: as far from each other as those of a batch of a
+/// loader, so that one copy fills them all.
+pub(crate) fn room_for(tensors: &[Raw], device: &Device, cuda: &CudaDevice) -> Result<Vec<Raw>> {
+    let ranges = tensors.iter().scan(0, |start: &mut usize, tensor| {
+        let range = *start..*start + tensor.shape().elements() * tensor.dtype().size();
+        *start = range.end.next_multiple_of(ALIGN);
+        Some(range)
+    });
+    let len_bytes = ranges.clone().last().map_or(0, |range| range.end);
+    let parts = cuda.stream().allocate(len_bytes).and_then(|whole| whole.split(ranges));
+    let parts = parts.map_err(|source| refused(&tensors.iter().collect::<Vec<_>>(), source))?;
+    let slot = |(like, part): (&Raw, DeviceBuffer<u8>)| {
+        let layout = Layout::contiguous(*like.shape());
+        Raw { storage: on_cuda(part, like.dtype(), device), layout, node: None }
+    };
+    Ok(tensors.iter().zip(parts).map(slot).collect())
+}
+
+/// Copies contiguous tensors of the host, each to a tensor of its length on the stream's device, together.
+pub(crate) fn upload_to(copies: &[(Raw, Raw)], stream: &Stream) -> Result<()> {
+    if copies.is_empty() {
+        return Ok(());
+    }
+    capture::refuse("a copy from the host")?;
+    let failed = |source| Error::cuda("to", source);
+    let (sources, slots): (Vec<&Raw>, Vec<&Raw>) = copies.iter().map(|(source, slot)| (source, slot)).unzip();
+    let locked = AllLocked::new(&sources); // no work locks storages of the host and of a device but this, in this order
+    let mut order: Vec<usize> = (0..slots.len()).collect();
+    order.sort_unstable_by_key(|&at| slots[at].storage.address());
+    let mut targets: Vec<(usize, LockedMut<'_>)> =
+        order.into_iter().map(|at| (at, slots[at].storage.lock_mut())).collect();
+    targets.sort_unstable_by_key(|(at, _)| *at);
+    let pairs = targets.iter_mut().map(|(at, target)| {
+        let source = HostBytes::of(locked.host(*at), bytes_of(sources[*at]))?;
+        Ok((source, target.cuda(&slots[*at].layout, slots[*at].dtype()).into_bytes()))
+    });
+    let pairs = pairs.collect::<Result<Vec<_>, _>>().map_err(failed)?;
+    stream.upload_to(pairs, How::default()).map_err(failed)
 }
 
 /// The device's refusal, with the shape that needs most of its memory.

@@ -53,20 +53,6 @@ impl<T: Element> Tensor<T> {
         Ok(record("to", self, out))
     }
 
-    /// Copies the elements to `slot`, a contiguous tensor of this shape on some device; from the host on `copies`, a stream
-    /// of that device.
-    pub(crate) fn copy_into(&self, slot: &Tensor<T>, copies: &Stream) -> Result<()> {
-        let source = self.clone().with_node(None);
-        match (source.storage().device(), slot.storage().device()) {
-            (Device::Cpu, Device::Cuda(_)) => {
-                let source = source.contiguous()?;
-                let mut locked = slot.storage().lock_mut();
-                send(source.raw(), copies, locked.cuda(slot.layout(), T::DTYPE).into_bytes())
-            }
-            (_, device) => slot.copy_(&source.to(device)?),
-        }
-    }
-
     /// This tensor in page-locked memory, from which GPUs copy fastest and while the program goes on: itself if it is
     /// there already, else a copy in [`page_locked`] memory.
     ///

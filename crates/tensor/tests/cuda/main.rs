@@ -13,7 +13,6 @@ mod compiling;
 mod errors;
 mod libraries;
 mod maps;
-mod memory;
 mod networks;
 mod transfers;
 

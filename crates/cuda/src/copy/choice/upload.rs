@@ -44,6 +44,41 @@ impl Stream {
         }
     }
 
+    /// Copies many, each to a view of its own, by the route that is fastest for each. Whole page-locked buffers that go
+    /// directly are one piece of work for all who come after it, and one copy where they are parts of one buffer that [follow
+    /// each other](pagelock_memory::HostBuffer::is_followed_by), and so are their targets, as far from each other. Returns as
+    /// [`upload_bytes`](Self::upload_bytes).
+    ///
+    /// # Errors
+    /// As [`upload_bytes`](Self::upload_bytes); some may have been copied.
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_cuda::{Device, How, software::Config};
+    ///
+    /// let stream = Device::software(Config::default())?.stream()?;
+    /// let (mut images, mut labels) = (stream.allocate::<u8>(2)?, stream.allocate::<u8>(1)?);
+    /// let copies = vec![((&[1, 2][..]).into(), images.view_mut()), ((&[3][..]).into(), labels.view_mut())];
+    /// stream.upload_to(copies, How::default())?;
+    /// assert_eq!(stream.read(&labels)?, [3]);
+    /// # Ok::<(), pagelock_cuda::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn upload_to(&self, copies: Vec<(HostBytes<'_>, DeviceViewMut<'_, u8>)>, how: How) -> Result<()> {
+        let _here = sanitize::here();
+        let count = copies.len();
+        let mut together = Vec::with_capacity(count);
+        for (source, target) in copies {
+            match whole(&source) {
+                Some(buffer) if self.device().route(how, load(&source, count))? == Route::Direct => {
+                    together.push((buffer, target));
+                }
+                _ => self.upload_bytes(source, target, how)?,
+            }
+        }
+        self.upload_together(&together)
+    }
+
     /// Copies many, each to a buffer of its own, by the route that is fastest for each: what is packed shares blocks of up to
     /// 64 MiB of the device's memory, each of which is given back with the last of its buffers. Returns as
     /// [`upload_bytes`](Self::upload_bytes).

@@ -288,7 +288,7 @@ impl<S, C> Reading<S, C> {
         let scope = slots.map(PinnedSlots::enter);
         let batch = (self.collate)(samples);
         drop(scope);
-        let (waited, fell_back) = slots.map(PinnedSlots::take_waited).unwrap_or_default();
+        let (waited, fell_back) = slots.map(PinnedSlots::finish).unwrap_or_default();
         times.collate = start.elapsed().saturating_sub(waited);
         (times.wait_for_memory, times.pageable) = (waited, fell_back);
         let batch = batch.map_err(|error| match error.locate(&self.kept) {
@@ -299,7 +299,7 @@ impl<S, C> Reading<S, C> {
             (Some(pin), Some(slots)) if !times.pageable => pin(batch, slots),
             _ => Ok(batch),
         });
-        let (waited, fell_back) = slots.map(PinnedSlots::take_waited).unwrap_or_default();
+        let (waited, fell_back) = slots.map(PinnedSlots::finish).unwrap_or_default();
         times.wait_for_memory += waited;
         times.pageable |= fell_back;
         pinned.map_err(|error| Error::Shard { shard: self.shard, sample: None, source: error.into() })

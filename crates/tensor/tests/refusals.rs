@@ -1,10 +1,13 @@
-//! A device without memory left: what is refused says so, loses nothing, and training goes on with less.
+//! What a device refuses, says so and loses nothing: memory, when it has none left and training goes on with less, and
+//! kernels. Apart from other tests, because these fill a GPU and count what is used of it.
+
+mod common;
 
 use pagelock_cuda::software::{Config, Fault, Machine};
 use pagelock_memory::ByteSize;
 use pagelock_tensor::{Device, Error, Generator, Result, Tensor};
 
-use crate::common::gpu_alone;
+use self::common::gpu_alone;
 
 /// What `pagelock-cuda` has for a device.
 fn cuda(device: &Device) -> pagelock_cuda::Device {
@@ -158,4 +161,23 @@ fn a_missing_compiler_is_named_with_the_operation_and_its_inputs() {
         x.layer_norm(10, Some(&Tensor::ones(10).unwrap().to(&device).unwrap()), None, 1e-5).unwrap_err().to_string();
     let expected = "layer_norm of float32 [64, 10], float32 [10]: no NVRTC to compile kernels: ";
     assert!(said.starts_with(expected), "{said}");
+}
+
+#[test]
+fn a_kernel_that_does_not_compile_is_named_with_the_operation_and_its_inputs() {
+    if let Err(missing) = pagelock_cuda::compiler_version() {
+        eprintln!("SKIPPED: {missing}");
+        return;
+    }
+    let config = Config { kernels_for: Some((99, 9)), ..Config::default() }; // which no compiler knows
+    let device = Device::try_from(&pagelock_cuda::Device::software(config).unwrap()).unwrap();
+    let x = Tensor::ones([64, 10]).unwrap().to(&device).unwrap();
+    for _ in 0..2 {
+        let refused = x.softmax(1).unwrap_err();
+        assert!(matches!(refused, Error::Cuda { op: "softmax", .. }) && !refused.is_out_of_memory(), "{refused}");
+        let said = refused.to_string();
+        assert!(said.starts_with("softmax of float32 [64, 10]: "), "{said}");
+        assert!(said.contains("--gpu-architecture"), "{said}");
+    }
+    assert_eq!(x.to_vec().unwrap(), [1.0; 640]);
 }
