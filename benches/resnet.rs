@@ -2,7 +2,7 @@
 //! `torchvision.models.resnet18` is with a first convolution of 3 × 3 pixels and no pooling after it.
 //!
 //! ```text
-//! cargo bench --bench resnet -- [--batch 512] [--steps 20] [--half]
+//! cargo bench --bench resnet -- [--batch 512] [--steps 20] [--half] [--channels-last]
 //! ```
 //! Without a GPU it trains a few small batches on the CPU instead.
 
@@ -27,6 +27,9 @@ struct Args {
     /// Everything in bfloat16: weights and activations
     #[arg(long)]
     half: bool,
+    /// Pictures, and what is made of them, with the channels of a pixel next to each other
+    #[arg(long)]
+    channels_last: bool,
     /// What `cargo bench` passes
     #[arg(long, hide = true)]
     bench: bool,
@@ -99,6 +102,7 @@ fn run<T: Float>(args: &Args) -> Result<()> {
     let model = resnet18::<T>(10)?.to(&device)?;
     let mut opt = Sgd::new(model.parameters(), 0.1).momentum(0.9);
     let x = Tensor::randn([batch, 3, 32, 32])?.cast::<T>()?.to(&device)?;
+    let x = if args.channels_last { x.channels_last()? } else { x };
     let labels = Tensor::from_vec((0..batch as i64).map(|i| i % 10).collect(), batch)?.to(&device)?;
     let mut step = || -> Result<Tensor<T>> {
         let loss = F::cross_entropy(&model.forward(&x)?, &labels)?;

@@ -7,6 +7,7 @@ mod bench;
 mod ci;
 mod consumers;
 mod help;
+mod kernels;
 mod reproduce;
 mod sanitize;
 mod steps;
@@ -53,6 +54,12 @@ pub(crate) const COMMANDS: &[Command] = &[
         arguments: "[--bundle DIR] [--sanitize]",
         summary: "runs the tests that use a GPU; --bundle makes a folder to run elsewhere",
         run: test_gpu::run,
+    },
+    Command {
+        name: "kernels",
+        arguments: "",
+        summary: "compiles anew the kernels that come with pagelock-tensor, when their sources changed (needs NVRTC)",
+        run: kernels::run,
     },
     Command {
         name: "tidy",

@@ -79,6 +79,13 @@ pub enum Error {
     #[error("no NVRTC to compile kernels: {0}")]
     NoCompiler(#[from] CompilerAbsence),
 
+    /// Something else was given for compiled kernels.
+    #[error("{len_bytes} bytes that are no archive of kernels, or not all of one: write it anew")]
+    NoArchive {
+        /// How many were given.
+        len_bytes: usize,
+    },
+
     /// A library of NVIDIA's is not there.
     #[error(transparent)]
     NoLibrary(#[from] LibraryAbsence),

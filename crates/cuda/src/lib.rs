@@ -47,7 +47,7 @@
 //! `device.rs`, `event.rs`, `host_function.rs`, `parking.rs`, `pool/segment.rs`, `stream/mod.rs`, `stream/handles.rs`,
 //! `stream/order.rs`, `stream/capture.rs`, `page_locked/locker.rs`, `copy/buffers.rs`, `copy/fill.rs`,
 //! `copy/on_device.rs`, `copy/owned.rs`, `copy/rows.rs`, `copy/scoped.rs`, `copy/staged/mod.rs`, `copy/staged/up.rs`,
-//! `copy/staged/down.rs`, `copy/staged/ring.rs`, `copy/staged/job.rs`, `copy/staged/stores.rs`, `kernel/function.rs`,
+//! `copy/staged/down.rs`, `copy/staged/ring.rs`, `copy/staged/job.rs`, `copy/staged/stores.rs`, `kernel/archive.rs`, `kernel/function.rs`,
 //! `kernel/module.rs`, `kernel/launch.rs` and `graph.rs`. `sanitize/driver.rs` and `sanitize/watch.rs` look at memory of
 //! copies in flight. `kernel/nvrtc.rs` calls the compiler, `library/load.rs`, `library/blas/mod.rs`,
 //! `library/blas/plan.rs`, `library/dnn/mod.rs`, `library/dnn/plan.rs` and `library/dnn/descriptor.rs` NVIDIA's libraries;
@@ -92,8 +92,8 @@ pub use event::Event;
 pub use graph::{Graph, GraphBuffers, Recording, Shared};
 pub use host_function::HostCall;
 pub use kernel::{
-    Argument, Function, Kernel, KernelSource, Launch, MAX_ARGUMENTS, Module, Parameter, Read, Signature, Write,
-    compile, compiler_version,
+    Argument, Function, Kernel, KernelArchive, KernelOrigins, KernelSource, Launch, MAX_ARGUMENTS, Module, Parameter,
+    Read, Signature, Write, bring_kernels, compile, compiler_version, kernel_origins,
 };
 pub use page_locked::{Frozen, PageLockedMemory, Pinned, Uninit, page_locked_budget};
 pub use pool::PoolStats;

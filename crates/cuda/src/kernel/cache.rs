@@ -34,7 +34,8 @@ impl Cache {
     }
 }
 
-fn key(source: &KernelSource, architecture: &str) -> String {
+/// The name of what was made from that source for that architecture.
+pub(super) fn key(source: &KernelSource, architecture: &str) -> String {
     let texts = [FORMAT, source.name(), source.text(), architecture];
     let texts = texts.into_iter().chain(source.options().iter().map(String::as_str));
     format!("{}.cubin", hash(texts))

@@ -1,6 +1,11 @@
 //! From source to code for one architecture.
 
-use super::{cache::Cache, nvrtc::nvrtc, source::KernelSource};
+use super::{
+    archive::{self, Origin},
+    cache::{Cache, key},
+    nvrtc::nvrtc,
+    source::KernelSource,
+};
 use crate::error::{Error, Result};
 
 /// Compiles for devices of that compute capability, `(9, 0)` for Hopper; or takes what was compiled before from the
@@ -13,8 +18,22 @@ use crate::error::{Error, Result};
 /// [`Error::NoCompiler`] says where NVRTC was looked for, and what to install; [`Error::Compile`] has the compiler's log,
 /// with the lines of the source that it names.
 pub fn compile(source: &KernelSource, compute_capability: (u32, u32)) -> Result<Vec<u8>> {
-    let architecture = format!("sm_{}{}", compute_capability.0, compute_capability.1);
-    Cache::of_user().get(source, &architecture, || compile_now(source, &architecture))
+    if let Some((key, code)) = archive::find(source, compute_capability, |source, at| key(source, &architecture(at))) {
+        archive::note(&key, &code, Origin::Brought);
+        return Ok(code);
+    }
+    let architecture = architecture(compute_capability);
+    let mut origin = Origin::Kept;
+    let code = Cache::of_user().get(source, &architecture, || {
+        origin = Origin::Compiled;
+        compile_now(source, &architecture)
+    })?;
+    archive::note(&key(source, &architecture), &code, origin);
+    Ok(code)
+}
+
+fn architecture((major, minor): (u32, u32)) -> String {
+    format!("sm_{major}{minor}")
 }
 
 /// The version of NVRTC.

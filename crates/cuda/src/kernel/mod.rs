@@ -1,13 +1,14 @@
 //! Kernels: CUDA C++ beside the Rust that launches it, compiled when the program runs, for the device that is there.
 //!
 //! - `source.rs`: what is compiled; `compiler.rs` and `nvrtc.rs`: how; `find.rs`: where NVRTC is looked for;
-//! - `cache.rs`: compiled kernels on disk, so that NVRTC is needed once;
+//! - `archive.rs`: compiled kernels that come with the program; `cache.rs`: those on disk, so that NVRTC is needed once;
 //! - `module.rs`: compiled code on a device; `signature.rs`: what a kernel takes; `launch.rs`: launching it;
 //! - `function.rs`: kernels whose parameters are known only when the program runs.
 //!
 //! One promise is the author's: that a kernel takes what its signature says, and stays inside its buffers when its
 //! requirements hold. It is made where the kernel is taken from its module, and everything after that is safe.
 
+mod archive;
 mod cache;
 mod compiler;
 mod find;
@@ -20,6 +21,7 @@ mod source;
 
 pub(crate) use self::module::Modules;
 pub use self::{
+    archive::{KernelArchive, KernelOrigins, bring_kernels, kernel_origins},
     compiler::{compile, compiler_version},
     function::{Argument, Function, MAX_ARGUMENTS},
     launch::{Kernel, Launch},

@@ -1,11 +1,12 @@
 //! From text to kernels: compiled for the element types that are asked for, when they are first used.
 //!
 //! One text is one module for each pair of types, so that a program compiles what it uses and nothing else; some texts
-//! are compiled for sizes, too. Compiled code is kept on disk by `pagelock-cuda`, and on the device here.
+//! are compiled for sizes, too. Compiled code is kept on disk by `pagelock-cuda`, and on the device here; some comes with the
+//! crate, in `kernels.bin`.
 
 use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Once, PoisonError, RwLock};
 
 use pagelock_cuda::{Argument, Function, KernelSource, Launch};
 
@@ -15,6 +16,20 @@ use crate::error::{Error, Result};
 
 /// What every kernel is compiled with.
 const HEADER: &str = include_str!("header.cu");
+
+/// Compiled kernels that come with this crate: those of the walkthrough's networks, and what programs begin with. Written by
+/// `cargo xtask kernels`; a test of `pagelock-nn` sees that they are those of the sources.
+static BROUGHT: &[u8] = include_bytes!("kernels.bin");
+
+/// From the first call on, what comes compiled is not compiled again.
+pub(super) fn bring_kernels() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // SAFETY: `KernelArchive::to_bytes` made the file.
+        let brought = unsafe { pagelock_cuda::bring_kernels(BROUGHT) };
+        debug_assert!(brought.is_ok(), "kernels.bin is not whole: {brought:?}");
+    });
+}
 
 /// CUDA C++ of some kernels, for any element types. A `static` beside the operation: its address is its identity.
 pub(crate) struct Code {

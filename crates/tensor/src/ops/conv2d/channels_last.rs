@@ -58,6 +58,16 @@ fn back<T: Element>(x: &Tensor<T>) -> Result<Tensor<T>> {
     x.permute([0, 3, 1, 2])
 }
 
+/// Whether results of convolutions of that image lie as it does: on a GPU with cuDNN, where the next ones gain by it.
+pub(super) fn is_kept<T: Float>(image: &Tensor<T>) -> bool {
+    match image.storage().device() {
+        Device::Cuda(device) => {
+            image.is_channels_last() && !image.is_contiguous() && library::is_there(device, T::DTYPE)
+        }
+        _ => false,
+    }
+}
+
 /// The convolution in this way, if it suits.
 pub(super) fn forward<T: Float>(
     image: &Tensor<T>,

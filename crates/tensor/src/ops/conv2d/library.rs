@@ -29,7 +29,16 @@ fn of_library(dtype: DType) -> Option<Number> {
 
 /// Whether the library would compute it, as far as can be said before it is asked to.
 pub(super) fn is_wanted(device: &CudaDevice, d: &ConvDims, dtype: DType) -> bool {
-    let work = Work { op: "conv2d", is_large: is_large(d), sizes: &String::new };
+    is_for(device, is_large(d), dtype)
+}
+
+/// Whether the library computes large convolutions of such numbers.
+pub(super) fn is_there(device: &CudaDevice, dtype: DType) -> bool {
+    is_for(device, true, dtype)
+}
+
+fn is_for(device: &CudaDevice, is_large: bool, dtype: DType) -> bool {
+    let work = Work { op: "conv2d", is_large, sizes: &String::new };
     of_library(dtype).is_some() && device.dnn_for(&work).is_ok_and(|dnn| dnn.is_some())
 }
 

@@ -165,10 +165,11 @@ impl<T: Float> Tensor<T> {
         if let Some(result) = channels_last::forward(self, weight, bias, geometry)? {
             return Ok(result);
         }
-        match bias {
+        let result = match bias {
             Some(bias) => apply(Forward(geometry), [self, weight, bias]),
             None => apply(Forward(geometry), [self, weight]),
-        }
+        }?;
+        if channels_last::is_kept(self) { result.channels_last() } else { Ok(result) }
     }
 
     /// `self.conv2d(weight, bias, geometry)?.relu()` with fewer walks through memory where that is possible: with a bias,

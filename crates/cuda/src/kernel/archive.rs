@@ -1,0 +1,273 @@
+//! [`KernelArchive`]: compiled kernels that a program brings along, so that it starts without compiling them.
+//!
+//! A kernel is found in it by the hash of everything that it was made from, as in the cache on disk: one that was made from
+//! another source is never taken for it.
+//!
+//! The bytes: [`FORMAT`]; the number of architectures, and of each its compute capability; the number of kernels, and of each
+//! its key and how many bytes its code takes, compressed by deflate; the codes. Numbers are little-endian and of 32 bits.
+
+use std::{
+    collections::BTreeMap,
+    io::{Read, Write},
+    sync::{
+        Mutex, PoisonError, RwLock,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+};
+
+use flate2::{Compression, read::DeflateDecoder, write::DeflateEncoder};
+
+use super::source::KernelSource;
+use crate::error::{Error, Result};
+
+const FORMAT: &[u8] = b"pagelock kernels 1\n";
+const MOST_BYTES: u64 = 64 << 20; // of one kernel's code
+
+/// The code of some kernels, for one or several kinds of GPUs.
+///
+/// # Examples
+/// A program that is run once to write an archive, for each kind of GPU, and brings it along from then on:
+/// ```no_run
+/// use pagelock_cuda::{Device, KernelArchive, bring_kernels, software::Config};
+///
+/// let mut archive = KernelArchive::default();
+/// for capability in [(8, 0), (9, 0)] {
+///     let config = Config { kernels_for: Some(capability), ..Config::default() };
+///     archive.record(capability, || {
+///         let device = Device::software(config)?;
+///         // ... whatever the program compiles for a device
+///         Ok::<_, pagelock_cuda::Error>(())
+///     })?;
+/// }
+/// std::fs::write("kernels.bin", archive.to_bytes())?;
+///
+/// # const KERNELS: &[u8] = &[]; // static KERNELS: &[u8] = include_bytes!("kernels.bin");
+/// // SAFETY: it was written as above.
+/// unsafe { bring_kernels(KERNELS) }?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KernelArchive {
+    capabilities: Vec<(u32, u32)>,
+    codes: BTreeMap<String, Vec<u8>>,
+}
+
+/// Where a process had the code of its kernels from.
+///
+/// # Examples
+/// ```
+/// let origins = pagelock_cuda::kernel_origins();
+/// println!("{} brought along, {} kept on disk, {} compiled", origins.brought, origins.kept, origins.compiled);
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct KernelOrigins {
+    /// From what [`bring_kernels`] was given.
+    pub brought: usize,
+    /// From the cache on disk.
+    pub kept: usize,
+    /// From the compiler.
+    pub compiled: usize,
+}
+
+static ORIGINS: [AtomicUsize; 3] = [const { AtomicUsize::new(0) }; 3];
+
+/// Who brought something, and what.
+static BROUGHT: RwLock<Vec<Brought>> = RwLock::new(Vec::new());
+
+/// What is being recorded.
+static RECORD: Mutex<Option<BTreeMap<String, Vec<u8>>>> = Mutex::new(None);
+
+struct Brought {
+    capabilities: Vec<(u32, u32)>,
+    codes: BTreeMap<&'static str, &'static [u8]>,
+}
+
+/// So far, on all devices.
+pub fn kernel_origins() -> KernelOrigins {
+    let [brought, kept, compiled] = ORIGINS.each_ref().map(|count| count.load(Relaxed));
+    KernelOrigins { brought, kept, compiled }
+}
+
+#[derive(Clone, Copy)]
+pub(super) enum Origin {
+    Brought,
+    Kept,
+    Compiled,
+}
+
+/// Counts a kernel whose code was had, and keeps it if somebody records.
+pub(super) fn note(key: &str, code: &[u8], origin: Origin) {
+    ORIGINS[origin as usize].fetch_add(1, Relaxed);
+    if let Some(record) = &mut *RECORD.lock().unwrap_or_else(PoisonError::into_inner) {
+        record.insert(key.to_owned(), code.to_vec());
+    }
+}
+
+impl KernelArchive {
+    /// Adds all kernels of which the process has the code made or found while `work` goes on, for devices of that compute
+    /// capability: they also serve those of a greater minor number.
+    ///
+    /// # Errors
+    /// Those of `work`, and nothing is added.
+    pub fn record<E>(&mut self, capability: (u32, u32), work: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
+        let record = || RECORD.lock().unwrap_or_else(PoisonError::into_inner);
+        *record() = Some(BTreeMap::new());
+        let done = work();
+        let made = record().take();
+        done?;
+        self.capabilities.push(capability);
+        self.codes.extend(made.unwrap_or_default());
+        Ok(())
+    }
+
+    /// How many kernels it has.
+    pub fn len(&self) -> usize {
+        self.codes.len()
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.codes.is_empty()
+    }
+
+    /// What [`bring_kernels`] takes.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = FORMAT.to_vec();
+        let number = |bytes: &mut Vec<u8>, number: usize| bytes.extend((number as u32).to_le_bytes());
+        number(&mut bytes, self.capabilities.len());
+        for &(major, minor) in &self.capabilities {
+            [major, minor].into_iter().for_each(|part| number(&mut bytes, part as usize));
+        }
+        number(&mut bytes, self.codes.len());
+        let mut codes = Vec::new();
+        for (key, code) in &self.codes {
+            let mut encoder = DeflateEncoder::new(Vec::new(), Compression::best());
+            encoder.write_all(code).unwrap_or_else(|error| unreachable!("a vector takes it: {error}"));
+            let code = encoder.finish().unwrap_or_else(|error| unreachable!("a vector takes it: {error}"));
+            number(&mut bytes, key.len());
+            bytes.extend(key.as_bytes());
+            number(&mut bytes, code.len());
+            codes.extend(code);
+        }
+        bytes.extend(codes);
+        bytes
+    }
+}
+
+/// Takes the code of kernels from an archive from now on, where it has it, on all devices of the process. Returns how many it
+/// has.
+///
+/// # Errors
+/// [`Error::NoArchive`] if they are no archive, or only a part of one.
+///
+/// # Safety
+/// The bytes are those of a [`KernelArchive`], as [`KernelArchive::to_bytes`] made them.
+pub unsafe fn bring_kernels(bytes: &'static [u8]) -> Result<usize> {
+    let brought = Brought::read(bytes).ok_or(Error::NoArchive { len_bytes: bytes.len() })?;
+    let count = brought.codes.len();
+    BROUGHT.write().unwrap_or_else(PoisonError::into_inner).push(brought);
+    Ok(count)
+}
+
+/// The key and the code of a kernel, if somebody brought it; `key` is that of its source for a compute capability.
+pub(super) fn find(
+    source: &KernelSource,
+    (major, minor): (u32, u32),
+    key: impl Fn(&KernelSource, (u32, u32)) -> String,
+) -> Option<(String, Vec<u8>)> {
+    let all = BROUGHT.read().unwrap_or_else(PoisonError::into_inner);
+    all.iter().find_map(|brought| {
+        let serves = |&&(other, least): &&(u32, u32)| other == major && least <= minor;
+        let nearest = brought.capabilities.iter().filter(serves).max()?;
+        let key = key(source, *nearest);
+        let code = inflated(brought.codes.get(&*key)?)?;
+        Some((key, code))
+    })
+}
+
+fn inflated(code: &[u8]) -> Option<Vec<u8>> {
+    let mut inflated = Vec::new();
+    DeflateDecoder::new(code).take(MOST_BYTES).read_to_end(&mut inflated).ok()?;
+    Some(inflated)
+}
+
+impl Brought {
+    fn read(bytes: &'static [u8]) -> Option<Self> {
+        let mut rest = bytes.strip_prefix(FORMAT)?;
+        let mut take = |len: usize| {
+            let (taken, behind) = rest.split_at_checked(len)?;
+            rest = behind;
+            Some(taken)
+        };
+        let number = |bytes: &[u8]| Some(u32::from_le_bytes(bytes.try_into().ok()?));
+        let mut capabilities = Vec::new();
+        for _ in 0..number(take(4)?)? {
+            capabilities.push((number(take(4)?)?, number(take(4)?)?));
+        }
+        let mut lengths = Vec::new();
+        for _ in 0..number(take(4)?)? {
+            let key_len = number(take(4)?)? as usize;
+            lengths.push((std::str::from_utf8(take(key_len)?).ok()?, number(take(4)?)? as usize));
+        }
+        let mut codes = BTreeMap::new();
+        for (key, len_bytes) in lengths {
+            codes.insert(key, take(len_bytes)?);
+        }
+        rest.is_empty().then_some(Self { capabilities, codes })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn archive() -> KernelArchive {
+        let codes = [("one", vec![1; 1000]), ("two", vec![2])].map(|(key, code)| (key.to_owned(), code));
+        KernelArchive { capabilities: vec![(8, 0), (9, 0)], codes: codes.into() }
+    }
+
+    fn leaked(bytes: &[u8]) -> &'static [u8] {
+        bytes.to_vec().leak()
+    }
+
+    #[test]
+    fn what_was_written_is_read() {
+        let bytes = archive().to_bytes();
+        assert!(bytes.len() < 200, "a thousand equal bytes take few");
+        let brought = Brought::read(leaked(&bytes)).unwrap();
+        assert_eq!(brought.capabilities, [(8, 0), (9, 0)]);
+        let read = brought.codes.iter().map(|(key, code)| (key.to_string(), inflated(code).unwrap()));
+        assert_eq!(read.collect::<BTreeMap<_, _>>(), archive().codes);
+    }
+
+    #[test]
+    fn a_part_of_an_archive_or_more_than_one_is_refused() {
+        let bytes = archive().to_bytes();
+        for len in 0..bytes.len() {
+            assert!(Brought::read(leaked(&bytes[..len])).is_none(), "{len} of {} bytes", bytes.len());
+        }
+        assert!(Brought::read(leaked(&[&bytes[..], &[0]].concat())).is_none());
+        // SAFETY: what is no archive is refused.
+        let refused = unsafe { bring_kernels(b"something else") }.unwrap_err();
+        assert_eq!(refused.to_string(), "14 bytes that are no archive of kernels, or not all of one: write it anew");
+    }
+
+    #[test]
+    fn a_device_is_served_by_its_own_kind_and_by_lesser_ones_of_its_generation() {
+        let source = KernelSource::new("served.cu", "text");
+        let key = |source: &KernelSource, (major, minor): (u32, u32)| format!("{} {major}{minor}", source.text());
+        let codes = [("text 80", vec![80]), ("text 86", vec![86])].map(|(key, code)| (key.to_owned(), code));
+        let archive = KernelArchive { capabilities: vec![(8, 0), (8, 6)], codes: codes.into() };
+        // SAFETY: it is an archive; nobody loads its code.
+        unsafe { bring_kernels(leaked(&archive.to_bytes())) }.unwrap();
+
+        let found = |capability| find(&source, capability, key).map(|(_, code)| code[0]);
+
+        assert_eq!(
+            [(7, 5), (8, 0), (8, 5), (8, 6), (8, 9), (9, 0)].map(found),
+            [None, Some(80), Some(80), Some(86), Some(86), None]
+        );
+        assert_eq!(find(&KernelSource::new("served.cu", "other"), (8, 0), key), None);
+    }
+}
