@@ -46,7 +46,6 @@ impl Part {
             Arc::new(Allocation::new(Some(memory), self.address, self.whole.uses.fork()))
         })
     }
-
 }
 
 impl DeviceViewMut<'_, u8> {

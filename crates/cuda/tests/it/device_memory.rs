@@ -3,7 +3,7 @@
 use std::{sync::mpsc, time::Duration};
 
 use pagelock_cuda::{
-    Error, Priority, Uninit,
+    Error, HostBytes, How, Priority, Route, Uninit,
     driver::{Call, Status},
     software::Fault,
 };
@@ -253,4 +253,57 @@ fn parts_that_follow_each_other_move_as_one() {
     let back = back.split([0..50, 64..128, 192..300]).unwrap(); // while the copy goes on
     let values: Vec<_> = back.iter().map(|part| (part.len_bytes(), part.bytes()[0], part.bytes()[40])).collect();
     assert_eq!(values, [(50, 0, 0), (64, 1, 1), (108, 2, 2)]);
+}
+
+#[test]
+fn uploads_to_views_bring_each_its_own_and_leave_alone_what_lies_between() {
+    let machine = lazy(0);
+    let device = machine.device(0).unwrap();
+    let stream = device.stream().unwrap();
+    let parts = || {
+        let whole = HostBuffer::allocate(device.page_locked(), 300).unwrap();
+        let mut parts = whole.split([0..50, 64..128, 192..300]).unwrap();
+        for (value, part) in parts.iter_mut().enumerate() {
+            part.bytes_mut().unwrap().fill(value as u8 + 1);
+        }
+        parts
+    };
+    // As far from each other as the sources: one copy. Nearer, in other buffers, or only a part of one: a copy for each.
+    let mut calls = Vec::new();
+    for ranges in [[0..50, 64..128, 192..300], [0..50, 50..114, 114..222], [0..50, 70..134, 192..300]] {
+        let sources = parts();
+        let mut whole = stream.allocate::<u8>(300).unwrap();
+        stream.fill(&mut whole, 9).unwrap();
+        let mut there = whole.split(ranges).unwrap();
+        let copies = sources.iter().zip(&mut there);
+        let copies =
+            copies.map(|(source, part)| (HostBytes::of(source, 0..source.len_bytes()).unwrap(), part.view_mut()));
+        let copies = copies.collect();
+        let before = machine.calls();
+        stream.upload_to(copies, How { route: Some(Route::Direct), ..How::default() }).unwrap();
+        calls.push(machine.calls() - before);
+        drop(sources); // waits
+        for (value, part) in there.iter().enumerate() {
+            assert_eq!(stream.read(part).unwrap(), vec![value as u8 + 1; part.len()]);
+        }
+    }
+    assert_eq!([calls[1] - calls[0], calls[2] - calls[0]], [2, 2]);
+    // A view of less than its part: the bytes behind it are its buffer's own.
+    let sources = parts();
+    let mut whole = stream.allocate::<u8>(300).unwrap();
+    stream.fill(&mut whole, 9).unwrap();
+    let mut there = whole.split([0..64, 64..128]).unwrap();
+    let [first, second] = &mut there[..] else { unreachable!("two were asked for") };
+    let copies = vec![
+        (HostBytes::of(&sources[0], 0..50).unwrap(), first.view_mut().slice(..50).unwrap()),
+        (HostBytes::of(&sources[1], 0..64).unwrap(), second.view_mut()),
+    ];
+    stream.upload_to(copies, How { route: Some(Route::Direct), ..How::default() }).unwrap();
+    assert_eq!(stream.read(&there[0]).unwrap(), [[1; 50].as_slice(), &[9; 14]].concat());
+    assert_eq!(stream.read(&there[1]).unwrap(), [2; 64]);
+    // Refused before anything is copied.
+    let mut short = stream.allocate::<u8>(40).unwrap();
+    let copies = vec![(HostBytes::of(&sources[0], 0..50).unwrap(), short.view_mut())];
+    let refused = stream.upload_to(copies, How { route: Some(Route::Direct), ..How::default() });
+    assert!(matches!(refused, Err(Error::Length { source_len: 50, target_len: 40 })), "{refused:?}");
 }

@@ -257,3 +257,55 @@ fn could_fit(refusal: &Refusal) -> bool {
         _ => false,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn slots(budget: u64) -> PinnedSlots {
+        PinnedSlots::new(slot_memory(Some(&Budget::new("slots", budget))), WhenFull::Error, AtMost(PATIENCE))
+    }
+
+    fn batch(slots: &PinnedSlots, lens: &[usize]) -> Vec<HostBuffer> {
+        let _scope = slots.enter();
+        let batch = lens.iter().map(|&len| HostBuffer::placed(len).unwrap()).collect();
+        slots.finish();
+        batch
+    }
+
+    fn are_one_block(batch: &[HostBuffer]) -> bool {
+        batch.windows(2).all(|pair| pair[0].is_followed_by(&pair[1]))
+    }
+
+    #[test]
+    fn a_batch_like_the_one_before_is_one_block() {
+        let slots = slots(1 << 20);
+        let first = batch(&slots, &[1_000, 64, 7]);
+        assert!(!are_one_block(&first), "nobody knew");
+        for _ in 0..3 {
+            let next = batch(&slots, &[1_000, 64, 7]);
+            assert!(are_one_block(&next));
+            assert_eq!(next.iter().map(HostBuffer::len_bytes).collect::<Vec<_>>(), [1_000, 64, 7]);
+        }
+        let last = batch(&slots, &[500, 32, 7]); // a smaller one
+        assert!(!are_one_block(&last));
+    }
+
+    #[test]
+    fn a_batch_that_turns_out_otherwise_has_the_lengths_that_it_asks_for() {
+        let slots = slots(1 << 20);
+        batch(&slots, &[1_000, 64]);
+        for lens in [&[1_000, 65][..], &[1_000], &[1_000, 65, 3], &[3]] {
+            assert_eq!(batch(&slots, lens).iter().map(HostBuffer::len_bytes).collect::<Vec<_>>(), lens);
+        }
+    }
+
+    #[test]
+    fn many_tensors_and_large_ones_are_apart() {
+        for lens in [&[64; MOST_PARTS + 1][..], &[MOST_BYTES, 64]] {
+            let slots = slots(1 << 30);
+            drop(batch(&slots, lens));
+            assert!(!are_one_block(&batch(&slots, lens)), "{} tensors", lens.len());
+        }
+    }
+}
