@@ -66,6 +66,8 @@ enum Way {
     Captured,
     /// All bytes go to the GPU at the beginning of each epoch, and each step picks its batch there
     Resident,
+    /// The batches, and nothing done with them: what the loader alone takes
+    Loaded,
 }
 
 /// What `compare_torch.py` reads.
@@ -177,6 +179,7 @@ fn train_on(device: &Device, args: &Args, kind: Kind, way: Way, digits: &DigitSe
             for batch in &bytes {
                 let (pixels, labels) = batch?;
                 match way {
+                    Way::Loaded => {}
                     Way::Eager => descend(&pixels.to(device)?, &labels.to(device)?)?,
                     _ => on_batches.run((pixels, labels), |(pixels, labels)| descend(pixels, labels))?,
                 }

@@ -104,8 +104,8 @@ fn bare_tensors(device: &Device) -> Result<()> {
 /// What programs begin with.
 fn first_steps(device: &Device) -> Result<()> {
     let x = Tensor::on(device).rand([4, 6])?;
-    let row = Tensor::on(device).ones([6])?;
-    for y in [(&x + &x)?, (&x - &x)?, (&x * &x)?, (&x / &x)?, (&x + &row)?, (&x * &row)?, x.maximum(&x)?] {
+    let (z, row) = (Tensor::on(device).ones([4, 6])?, Tensor::on(device).ones([6])?);
+    for y in [(&x + &z)?, (&x - &z)?, (&x * &z)?, (&x / &z)?, (&x + &row)?, (&x * &row)?, x.maximum(&z)?] {
         y.relu()?.exp()?.log()?.sqrt()?.tanh()?.sigmoid()?.abs()?.neg()?.pow(2.0)?;
     }
     x.add_scalar(1.0)?.mul_scalar(2.0)?;

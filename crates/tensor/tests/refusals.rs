@@ -5,7 +5,7 @@ mod common;
 
 use pagelock_cuda::software::{Config, Fault, Machine};
 use pagelock_memory::ByteSize;
-use pagelock_tensor::{Device, Error, Generator, Result, Tensor};
+use pagelock_tensor::{Create, Device, Error, Generator, Result, Tensor};
 
 use self::common::gpu_alone;
 
@@ -156,7 +156,8 @@ fn a_missing_compiler_is_named_with_the_operation_and_its_inputs() {
     }
     let config = Config { kernels_for: Some((9, 0)), ..Config::default() };
     let device = Device::try_from(&pagelock_cuda::Device::software(config).unwrap()).unwrap();
-    let [x, weight] = [&[64, 10][..], &[10]].map(|shape| Tensor::<f64>::ones(shape).unwrap().to(&device).unwrap());
+    let [x, weight] =
+        [&[64, 10][..], &[10]].map(|shape| <Tensor<f64> as Create<f64>>::ones(shape).unwrap().to(&device).unwrap());
     let said = x.layer_norm(10, Some(&weight), None, 1e-5).unwrap_err().to_string();
     let expected = "layer_norm of float64 [64, 10], float64 [10]: no NVRTC to compile kernels: ";
     assert!(said.starts_with(expected), "{said}");

@@ -17,6 +17,7 @@ const PACKAGES: &[(&str, &[&str])] = &[
     ("pagelock-cuda", &["--lib", "--tests"]),
     ("pagelock-tensor", &["--test=cuda", "--test=golden", "--test=gradients", "--test=properties", "--test=refusals"]),
     ("pagelock-data", &["--test=device"]),
+    ("pagelock-nn", &["--test=training"]),
 ];
 
 /// What runs the bundled tests. Its first test, `tools::there_is_a_gpu` of `pagelock-cuda`, says whether it can.
@@ -70,7 +71,8 @@ fn bundle(sh: &Shell, folder: &Path) -> Result<usize> {
         cmd!(sh, "strip -o {stripped} {path}").quiet().run()?;
     }
     sh.create_dir(folder.join("golden"))?;
-    for file in sh.read_dir("crates/tensor/tests/golden")? {
+    let golden = sh.read_dir("crates/tensor/tests/golden")?;
+    for file in golden.into_iter().chain(["crates/nn/tests/golden/training.safetensors".into()]) {
         sh.copy_file(file, folder.join("golden"))?;
     }
     let script = folder.join("run.sh");

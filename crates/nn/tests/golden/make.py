@@ -2,9 +2,9 @@
 
     python make.py [FOLDER WITH MNIST]      # needs torch and safetensors, nothing else; seeds are fixed
 
-    training.safetensors  initial weights of the tutorial's two models, and the loss after each of 100 steps: on
-                          pseudo-images that Rust computes too (`pseudo`), and on MNIST when its folder is given
-                          (`train-images-idx3-ubyte.gz`, `train-labels-idx1-ubyte.gz`)
+    training.safetensors  initial weights of the tutorial's two models, the loss after each of 100 steps and the
+                          weights after the last: on pseudo-images that Rust computes too (`pseudo`), and on MNIST when
+                          its folder is given (`train-images-idx3-ubyte.gz`, `train-labels-idx1-ubyte.gz`)
     optimizers.safetensors  ten steps of each optimizer: start, data, parameters after each step
     models.json           what PyTorch prints for some models, and the names and shapes of their state dicts
     normalized.safetensors  a network with normalization: its state before and after two steps, losses, evaluation
@@ -72,7 +72,7 @@ def rows(step, count):
 
 
 def train(name, weights, images, labels):
-    """The loss of each batch after the step on it."""
+    """The loss of each batch after the step on it, and the weights after the last."""
     make, shape, settings = MODELS[name]
     model = make()
     model.load_state_dict(weights)
@@ -86,7 +86,7 @@ def train(name, weights, images, labels):
         opt.zero_grad()
         with torch.no_grad():
             losses.append(F.cross_entropy(model(xb), yb))
-    return torch.stack(losses)
+    return torch.stack(losses), {key: value.clone() for key, value in model.state_dict().items()}
 
 
 def sensitivity(name, weights, images, labels, losses, tries=20):
@@ -94,7 +94,7 @@ def sensitivity(name, weights, images, labels, losses, tries=20):
     random, worst = torch.Generator().manual_seed(1), 0.0
     for _ in range(tries):
         near = {key: value * (1 + 2e-7 * torch.randn(value.shape, generator=random)) for key, value in weights.items()}
-        worst = max(worst, (losses - train(name, near, images, labels)).abs().max().item())
+        worst = max(worst, (losses - train(name, near, images, labels)[0]).abs().max().item())
     return worst
 
 
@@ -105,8 +105,9 @@ def training(folder):
         for kind, (images, labels) in data.items():
             torch.manual_seed(SEEDS[name][kind])
             weights = {key: value.clone() for key, value in make().state_dict().items()}
-            losses = train(name, weights, images, labels)
-            tensors |= {f"{name}.{kind}.weights.{key}": value for key, value in weights.items()}
+            losses, trained = train(name, weights, images, labels)
+            for when, state in ("weights", weights), ("trained", trained):
+                tensors |= {f"{name}.{kind}.{when}.{key}": value for key, value in state.items()}
             tensors[f"{name}.{kind}.losses"] = losses
             spread = sensitivity(name, weights, images, labels, losses)
             print(f"{name} on {kind}: {losses[0]:.4f} to {losses[-1]:.4f}; rounding changes it by at most {spread:.1e}")

@@ -11,7 +11,6 @@ mod optimizers;
 mod printing;
 mod pytorch;
 mod replay;
-mod training;
 
 use pagelock_nn::{AdaptiveAvgPool2d, Conv2d, Flatten, ReLU, Sequential};
 use pagelock_tensor::Result;

@@ -1,0 +1,168 @@
+//! The first 100 steps of the tutorial's two models, from PyTorch's weights and in PyTorch's batch order: losses, and what
+//! weights become. On the CPU, and on a GPU, where there is one.
+//!
+//! `../golden/make.py` trained PyTorch; `pseudo` and `rows` are its functions of the same names.
+
+#[expect(dead_code, reason = "other tests read other files with it")]
+#[path = "../suite/pytorch.rs"]
+mod pytorch;
+
+use pagelock_data::Mnist;
+use pagelock_nn::optim::{Optimizer, Sgd};
+use pagelock_nn::{AdaptiveAvgPool2d, Conv2d, Flatten, Forward, Linear, Module, ReLU, Sequential, functional as F};
+use pagelock_tensor::{Device, Tensor, no_grad};
+use std::io::Write;
+
+const STEPS: usize = 100;
+const BATCH: usize = 64;
+const LOSS_BOUND: f32 = 1e-4;
+const WEIGHT_BOUND: f64 = 1e-3;
+
+/// Images `[count, 784]` with values in `0..1`, and labels.
+struct Data {
+    images: Vec<f32>,
+    labels: Vec<i64>,
+}
+
+impl Data {
+    fn pseudo(count: usize) -> Self {
+        let pixel = |place: usize| {
+            let (i, row, column) = (place / 784, place / 28 % 28, place % 28);
+            let label = i * 7 % 10;
+            let (top, left) = (2 + label / 5 * 11 + i % 3, 1 + label % 5 * 4 + i * i % 5);
+            let inside = (top..top + 11).contains(&row) && (left..left + 7).contains(&column);
+            let shade = 64 + ((place * 2_654_435_761 % (1 << 32)) >> 24) * 3 / 4;
+            if inside { shade as f32 / 256.0 } else { 0.0 }
+        };
+        let images = (0..count * 784).map(pixel).collect();
+        Self { images, labels: (0..count).map(|i| (i * 7 % 10) as i64).collect() }
+    }
+
+    /// MNIST, or nothing where it is not on this machine, which is said even where tests are quiet.
+    fn mnist() -> Option<Self> {
+        match Mnist::new().offline(true).open() {
+            Ok(digits) => {
+                let images = digits.train.image_bytes().iter().map(|&byte| f32::from(byte) / 256.0).collect();
+                Some(Self { images, labels: digits.train.label_bytes().iter().map(|&label| label.into()).collect() })
+            }
+            Err(why) => {
+                let _ = writeln!(std::io::stderr(), "skipped on MNIST: {why}");
+                None
+            }
+        }
+    }
+
+    fn batch(&self, step: usize, shape: &[usize]) -> (Tensor, Tensor<i64>) {
+        let count = self.labels.len();
+        let rows = (step * BATCH..(step + 1) * BATCH).map(|i| i * 7919 % count);
+        let images: Vec<f32> = rows.clone().flat_map(|row| &self.images[row * 784..][..784]).copied().collect();
+        let labels: Vec<i64> = rows.map(|row| self.labels[row]).collect();
+        (Tensor::from_vec(images, &[&[BATCH], shape].concat()[..]).unwrap(), Tensor::from_vec(labels, BATCH).unwrap())
+    }
+}
+
+fn training_agrees(name: &str, kind: &str, data: &Data) {
+    let weights = pytorch::under(&pytorch::training(), &format!("{name}.{kind}.weights."));
+    for device in devices() {
+        match name {
+            "logistic" => {
+                let model = Linear::new(784, 10).unwrap();
+                model.load_state_dict(&weights).unwrap();
+                let model = model.to(&device).unwrap();
+                let opt = Sgd::new(model.parameters(), 0.5);
+                agrees(name, kind, &model, train(&model, opt, data, &[784], &device), &device);
+            }
+            _ => {
+                let model = cnn().unwrap();
+                model.load_state_dict(&weights).unwrap();
+                let model = model.to(&device).unwrap();
+                let opt = Sgd::new(model.parameters(), 0.1).momentum(0.9);
+                agrees(name, kind, &model, train(&model, opt, data, &[1, 28, 28], &device), &device);
+            }
+        }
+    }
+}
+
+/// The CPU, and the GPU where there is one; where there has to be one, an error.
+fn devices() -> Vec<Device> {
+    let gpu = Device::cuda(0).inspect_err(|missing| {
+        let required = std::env::var_os("REQUIRE_GPU").is_some_and(|value| value == "1");
+        assert!(!required, "REQUIRE_GPU=1, but {missing}");
+        eprintln!("SKIPPED on a GPU: {missing}");
+    });
+    [Device::Cpu].into_iter().chain(gpu).collect()
+}
+
+/// Losses on the way, and the weights at the end.
+fn agrees(name: &str, kind: &str, model: &impl Module, losses: Vec<f32>, device: &Device) {
+    let golden = pytorch::training();
+    let expected = golden.get(&format!("{name}.{kind}.losses")).unwrap().to_vec().unwrap();
+    assert_eq!(expected.len(), STEPS);
+    let errors = losses.iter().zip(&expected).map(|(ours, theirs)| (ours - theirs).abs());
+    let worst = errors.fold(0.0, f32::max);
+    let trained = pytorch::under(&golden, &format!("{name}.{kind}.trained."));
+    let state = model.state_dict();
+    assert_eq!(state.iter().count(), trained.iter().count());
+    let of_weights = trained.iter().map(|(key, theirs)| pytorch::difference(state.get(key).unwrap(), theirs));
+    let of_weights = of_weights.fold(0.0, f64::max);
+    println!(
+        "{name} on {kind}, {device}: loss {:.4} to {:.4}, at most {worst:.1e} from PyTorch's, weights {of_weights:.1e}",
+        losses[0],
+        losses[STEPS - 1]
+    );
+    assert!(worst <= LOSS_BOUND, "{name} on {kind}, {device}: {worst}");
+    assert!(of_weights <= WEIGHT_BOUND, "{name} on {kind}, {device}: {of_weights}");
+}
+
+/// The loss of each batch after the step on it.
+fn train(model: &impl Forward, mut opt: Sgd, data: &Data, shape: &[usize], device: &Device) -> Vec<f32> {
+    let mut losses = Vec::new();
+    for step in 0..STEPS {
+        let (xb, yb) = data.batch(step, shape);
+        let (xb, yb) = (xb.to(device).unwrap(), yb.to(device).unwrap());
+        F::cross_entropy(&model.forward(&xb).unwrap(), &yb).unwrap().backward().unwrap();
+        opt.step().unwrap();
+        opt.zero_grad();
+        let loss = no_grad(|| F::cross_entropy(&model.forward(&xb)?, &yb)).unwrap();
+        losses.push(loss.item().unwrap());
+    }
+    losses
+}
+
+/// The tutorial's network.
+fn cnn() -> pagelock_nn::Result<Sequential> {
+    Ok(Sequential::new((
+        Conv2d::new(1, 16, 3)?.stride(2).padding(1),
+        ReLU,
+        Conv2d::new(16, 16, 3)?.stride(2).padding(1),
+        ReLU,
+        Conv2d::new(16, 10, 3)?.stride(2).padding(1),
+        ReLU,
+        AdaptiveAvgPool2d::new(1),
+        Flatten::new(),
+    )))
+}
+
+#[test]
+fn the_logistic_model_goes_down_as_in_pytorch_on_pseudo_images() {
+    training_agrees("logistic", "pseudo", &Data::pseudo(1000));
+}
+
+#[test]
+fn the_cnn_goes_down_as_in_pytorch_on_pseudo_images() {
+    training_agrees("cnn", "pseudo", &Data::pseudo(1000));
+}
+
+#[test]
+fn the_logistic_model_goes_down_as_in_pytorch_on_mnist() {
+    if let Some(data) = Data::mnist() {
+        training_agrees("logistic", "mnist", &data);
+    }
+}
+
+#[test]
+fn the_cnn_goes_down_as_in_pytorch_on_mnist() {
+    if let Some(data) = Data::mnist() {
+        training_agrees("cnn", "mnist", &data);
+    }
+}
