@@ -218,14 +218,14 @@ impl StreamCore {
     pub(super) fn order_before(&self, accesses: &[Access<'_>]) -> Result<()> {
         let mut before = Vec::new();
         accesses.iter().for_each(|access| access.add_before(self, &mut before));
-        while let Some(latest) = before.iter().max_by_key(|before| before.at) {
-            match &latest.event {
-                Some(event) => self.order_after_event(event)?,
-                None => self.order_after(&latest.stream, latest.at)?,
-            }
-            before.retain(|before| !self.has_seen(&before.stream, before.at));
-        }
-        Ok(())
+        // Each stream once, for its latest work.
+        before.sort_unstable_by_key(|before| (before.stream.queue.id, before.at));
+        let mut latest =
+            before.chunk_by(|one, next| one.stream.is(&next.stream)).filter_map(|of_stream| of_stream.last());
+        latest.try_for_each(|Before { stream, at, event }| match event {
+            Some(event) => self.order_after_event(event),
+            None => self.order_after(stream, *at),
+        })
     }
 
     /// What is queued here from now on comes after everything that any stream does with the buffer.
@@ -276,8 +276,9 @@ mod tests {
         let device = Device::software(Config::default()).unwrap();
         let [home, writer, reader] = [0; 3].map(|_| device.stream().unwrap());
         let [first, second] = [0; 2].map(|_| Uses::new(home.core().clone(), 0));
-        first.write().note(writer.core(), 5);
-        second.write().note(writer.core(), 3);
+        for uses in [&second, &first] {
+            assert!(writer.core().enqueue(&[uses.write()], |_, _| Ok(())).is_ok());
+        }
 
         let queued = reader.core().enqueue(&[second.read(), first.read(), second.read()], |_, _| Ok(()));
 
