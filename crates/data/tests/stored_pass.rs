@@ -16,7 +16,8 @@ fn a_pass_over_a_large_file_keeps_resident_memory_flat() {
 
     assert_eq!(report.n_rows, 2_048);
     assert!((report.weights[0] - report.weights[1]).abs() < 0.1, "it learned {}", report.weights[0]);
-    assert!(report.at_first <= pass::AHEAD.0 + (96 << 20), "{} at first", ByteSize(report.at_first));
-    assert!(report.later <= 32 << 20, "{} later", ByteSize(report.later));
+    // When the loader has as much ahead as it may is a matter of chance; that it never has more is not.
+    let [at_first, later] = [report.at_first, report.later].map(ByteSize);
+    assert!(at_first.0 + later.0 <= pass::AHEAD.0 + (96 << 20), "{at_first} at first, {later} more later");
     assert!(report.time.as_nanos() > 0);
 }
