@@ -117,6 +117,10 @@ fn first_steps(device: &Device) -> Result<()> {
     x.eq(&x)?.cast::<f32>()?;
     x.gt(&row)?;
     x.index_select(0, &Tensor::<i64>::zeros([2])?.to(device)?)?;
+    // Batches that are picked on the device.
+    let index = Tensor::<i64>::zeros([64])?.to(device)?;
+    <Tensor<u8> as Create<u8>>::on(device).zeros([100, 1, 28, 28])?.index_select(0, &index)?;
+    <Tensor<i64> as Create<i64>>::on(device).zeros([100])?.index_select(0, &index)?;
     x.cast::<f64>()?.cast::<f32>()?.cast::<i64>()?.cast::<f32>()?;
     Tensor::on(device).randn([3])?.fill_(1.0)?;
     x.add_(&x)?;

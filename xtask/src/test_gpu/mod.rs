@@ -70,10 +70,11 @@ fn bundle(sh: &Shell, folder: &Path) -> Result<usize> {
         let stripped = tests.join(name);
         cmd!(sh, "strip -o {stripped} {path}").quiet().run()?;
     }
-    sh.create_dir(folder.join("golden"))?;
-    let golden = sh.read_dir("crates/tensor/tests/golden")?;
-    for file in golden.into_iter().chain(["crates/nn/tests/golden/training.safetensors".into()]) {
-        sh.copy_file(file, folder.join("golden"))?;
+    for (of, golden) in [("tensor", "golden"), ("nn", "golden-nn")] {
+        sh.create_dir(folder.join(golden))?;
+        for file in sh.read_dir(format!("crates/{of}/tests/golden"))? {
+            sh.copy_file(file, folder.join(golden))?;
+        }
     }
     let script = folder.join("run.sh");
     sh.write_file(&script, RUN)?;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 pub(crate) fn path(name: &str) -> PathBuf {
     let in_sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
-    if in_sources.exists() { in_sources } else { Path::new("golden").join(name) }
+    if in_sources.exists() { in_sources } else { Path::new("golden-nn").join(name) }
 }
 
 pub(crate) fn json(name: &str) -> Value {
