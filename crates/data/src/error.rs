@@ -483,8 +483,7 @@ impl Error {
 
     /// What a panic said, with who was at what.
     pub(crate) fn panicked(worker: usize, sample: Option<usize>, panic: &(dyn Any + Send)) -> Self {
-        let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-        Self::Panicked { worker, sample, message: text.unwrap_or("no message").to_owned() }
+        Self::Panicked { worker, sample, message: panic_message(panic).to_owned() }
     }
 
     pub(crate) fn digits(problem: String) -> Self {
@@ -494,6 +493,12 @@ impl Error {
     pub(crate) fn io(action: &'static str, path: &Path, source: io::Error) -> Self {
         Self::Io { action, path: path.into(), source }
     }
+}
+
+/// What a panic said.
+pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    text.unwrap_or("no message")
 }
 
 fn at_sample(sample: Option<usize>) -> String {

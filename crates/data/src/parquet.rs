@@ -1,6 +1,7 @@
 //! [`ParquetTable`]: the columns of a Parquet file, checked type by type, as tensors or bytes.
 
 use std::fs::File;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -11,6 +12,7 @@ use parquet::data_type::{BoolType, ByteArrayType, DataType, DoubleType, FloatTyp
 use parquet::errors::ParquetError;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 
+use crate::error::panic_message;
 use crate::{Error, Result};
 
 /// A Parquet file whose columns are read when they are asked for. Columns within others are named with dots:
@@ -53,7 +55,8 @@ impl ParquetTable {
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref().to_owned();
         let file = File::open(&path).map_err(|source| Error::io("open", &path, source))?;
-        let reader = SerializedFileReader::new(file).map_err(|error| damaged(&path, &error))?;
+        let opened = unpanicked(&path, || Ok(SerializedFileReader::new(file)))?;
+        let reader = opened.map_err(|error| damaged(&path, &error))?;
         let metadata = reader.metadata().file_metadata();
         let names = metadata.schema_descr().columns().iter().map(|column| column.path().string()).collect();
         let n_rows = usize::try_from(metadata.num_rows()).ok();
@@ -138,6 +141,10 @@ impl ParquetTable {
 
     /// All values of a column, one for each row; `D` is its type.
     fn values<D: DataType>(&self, at: usize) -> Result<Vec<D::T>> {
+        unpanicked(&self.path, || self.decoded::<D>(at))
+    }
+
+    fn decoded<D: DataType>(&self, at: usize) -> Result<Vec<D::T>> {
         let name = &self.names[at];
         let column = self.reader.metadata().file_metadata().schema_descr().column(at);
         if column.max_rep_level() > 0 {
@@ -182,6 +189,14 @@ impl ParquetTable {
     fn wrong(&self, problem: String) -> Error {
         content(&self.path, problem)
     }
+}
+
+/// What `read` gives; an error where the decoder panics, as it does over some damaged files. It keeps nothing between calls.
+fn unpanicked<R>(path: &Path, read: impl FnOnce() -> Result<R>) -> Result<R> {
+    catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|panic| {
+        let said = panic_message(&*panic);
+        Err(content(path, format!("it is no whole Parquet file: its decoder gave up with \"{said}\"; get it again")))
+    })
 }
 
 fn content(path: &Path, problem: String) -> Error {

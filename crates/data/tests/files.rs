@@ -421,7 +421,7 @@ fn a_parquet_column_that_is_not_what_was_asked_for_is_refused() {
 
 #[cfg(feature = "parquet")]
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
 
     #[test]
     fn a_damaged_parquet_file_never_gives_more_rows_than_it_says(
