@@ -2,6 +2,8 @@
 //!
 //! `cargo xtask kernels` writes them, with this test and NVRTC; without, it sees that they are those of today's sources.
 
+mod networks;
+
 use std::path::Path;
 use std::{env, fs};
 
@@ -10,24 +12,13 @@ use pagelock_cuda::{KernelArchive, kernel_origins};
 use pagelock_nn::Result;
 use pagelock_nn::functional as F;
 use pagelock_nn::optim::{Adam, Optimizer, Sgd};
-use pagelock_nn::{AdaptiveAvgPool2d, Conv2d, Dropout, Flatten, Forward, Linear, MaxPool2d, Module, ReLU, Sequential};
+use pagelock_nn::{Conv2d, Dropout, Flatten, Forward, Linear, MaxPool2d, Module, ReLU, Sequential};
 use pagelock_tensor::{CapturedStep, Create, Device, Tensor, no_grad};
+
+use networks::cnn;
 
 /// Turing, Ampere (and Ada), Hopper, two Blackwells. A kernel for one of them also runs on later ones of its generation.
 const CAPABILITIES: [(u32, u32); 5] = [(7, 5), (8, 0), (9, 0), (10, 0), (12, 0)];
-
-fn tutorial() -> Result<Sequential> {
-    Ok(Sequential::new((
-        Conv2d::new(1, 16, 3)?.stride(2).padding(1),
-        ReLU,
-        Conv2d::new(16, 16, 3)?.stride(2).padding(1),
-        ReLU,
-        Conv2d::new(16, 10, 3)?.stride(2).padding(1),
-        ReLU,
-        AdaptiveAvgPool2d::new(1),
-        Flatten::new(),
-    )))
-}
 
 fn lenet() -> Result<Sequential> {
     Ok(Sequential::new((
@@ -135,7 +126,7 @@ fn all(capability: (u32, u32)) -> Result<()> {
     bare_tensors(&device)?;
     let logistic = Sequential::new((Linear::new(784, 10)?,)).to(&device)?;
     train(&device, &logistic, &mut Sgd::new(logistic.parameters(), 0.5), [-1, 784])?;
-    for model in [tutorial()?.to(&device)?, lenet()?.to(&device)?] {
+    for model in [cnn()?.to(&device)?, lenet()?.to(&device)?] {
         train(&device, &model, &mut Sgd::new(model.parameters(), 0.1).momentum(0.9), [-1, 1, 28, 28])?;
         train(&device, &model, &mut Adam::new(model.parameters(), 1e-3), [-1, 1, 28, 28])?;
     }

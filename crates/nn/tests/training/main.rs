@@ -3,15 +3,19 @@
 //!
 //! `../golden/make.py` trained PyTorch; `pseudo` and `rows` are its functions of the same names.
 
+#[path = "../networks/mod.rs"]
+mod networks;
 #[expect(dead_code, reason = "other tests read other files with it")]
 #[path = "../suite/pytorch.rs"]
 mod pytorch;
 
 use pagelock_data::Mnist;
 use pagelock_nn::optim::{Optimizer, Sgd};
-use pagelock_nn::{AdaptiveAvgPool2d, Conv2d, Flatten, Forward, Linear, Module, ReLU, Sequential, functional as F};
+use pagelock_nn::{Forward, Linear, Module, functional as F};
 use pagelock_tensor::{Device, Tensor, no_grad};
 use std::io::Write;
+
+use networks::cnn;
 
 const STEPS: usize = 100;
 const BATCH: usize = 64;
@@ -127,20 +131,6 @@ fn train(model: &impl Forward, mut opt: Sgd, data: &Data, shape: &[usize], devic
         losses.push(loss.item().unwrap());
     }
     losses
-}
-
-/// The tutorial's network.
-fn cnn() -> pagelock_nn::Result<Sequential> {
-    Ok(Sequential::new((
-        Conv2d::new(1, 16, 3)?.stride(2).padding(1),
-        ReLU,
-        Conv2d::new(16, 16, 3)?.stride(2).padding(1),
-        ReLU,
-        Conv2d::new(16, 10, 3)?.stride(2).padding(1),
-        ReLU,
-        AdaptiveAvgPool2d::new(1),
-        Flatten::new(),
-    )))
 }
 
 #[test]
