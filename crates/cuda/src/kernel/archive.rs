@@ -227,15 +227,19 @@ mod tests {
         KernelArchive { capabilities: vec![(8, 0), (9, 0)], codes: codes.into() }
     }
 
-    fn leaked(bytes: &[u8]) -> &'static [u8] {
-        bytes.to_vec().leak()
+    /// Bytes that stay for ever, where a search for leaks finds them.
+    fn kept(bytes: &[u8]) -> &'static [u8] {
+        static KEPT: Mutex<Vec<&[u8]>> = Mutex::new(Vec::new());
+        let bytes: &[u8] = bytes.to_vec().leak();
+        KEPT.lock().unwrap().push(bytes);
+        bytes
     }
 
     #[test]
     fn what_was_written_is_read() {
         let bytes = archive().to_bytes();
         assert!(bytes.len() < 200, "a thousand equal bytes take few");
-        let brought = Brought::read(leaked(&bytes)).unwrap();
+        let brought = Brought::read(kept(&bytes)).unwrap();
         assert_eq!(brought.capabilities, [(8, 0), (9, 0)]);
         let read = brought.codes.iter().map(|(key, code)| (key.to_string(), inflated(code).unwrap()));
         assert_eq!(read.collect::<BTreeMap<_, _>>(), archive().codes);
@@ -245,9 +249,9 @@ mod tests {
     fn a_part_of_an_archive_or_more_than_one_is_refused() {
         let bytes = archive().to_bytes();
         for len in 0..bytes.len() {
-            assert!(Brought::read(leaked(&bytes[..len])).is_none(), "{len} of {} bytes", bytes.len());
+            assert!(Brought::read(kept(&bytes[..len])).is_none(), "{len} of {} bytes", bytes.len());
         }
-        assert!(Brought::read(leaked(&[&bytes[..], &[0]].concat())).is_none());
+        assert!(Brought::read(kept(&[&bytes[..], &[0]].concat())).is_none());
         // SAFETY: what is no archive is refused.
         let refused = unsafe { bring_kernels(b"something else") }.unwrap_err();
         assert_eq!(refused.to_string(), "14 bytes that are no archive of kernels, or not all of one: write it anew");
@@ -260,7 +264,7 @@ mod tests {
         let codes = [("text 80", vec![80]), ("text 86", vec![86])].map(|(key, code)| (key.to_owned(), code));
         let archive = KernelArchive { capabilities: vec![(8, 0), (8, 6)], codes: codes.into() };
         // SAFETY: it is an archive; nobody loads its code.
-        unsafe { bring_kernels(leaked(&archive.to_bytes())) }.unwrap();
+        unsafe { bring_kernels(kept(&archive.to_bytes())) }.unwrap();
 
         let found = |capability| find(&source, capability, key).map(|(_, code)| code[0]);
 
