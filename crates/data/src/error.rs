@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::idx::IdxError;
 use crate::loader::{LoaderState, StreamState};
+use crate::phrases::{batch_of, late, listed, sample_of, who};
 
 /// `Result` with this crate's [`Error`].
 ///
@@ -166,32 +167,44 @@ pub enum Error {
     },
 
     /// One sample could not be had.
-    #[error("sample {index}: {source}")]
+    #[error(
+        "{} could not get {}: {source}; skip_bad_samples(true) leaves such samples out",
+        who(*worker), sample_of(*index, *shard)
+    )]
     Sample {
-        /// Its index in the dataset.
+        /// Its index in the dataset, or in its shard.
         index: usize,
+        /// Its shard, if it comes from a stream.
+        shard: Option<usize>,
+        /// The worker that was to get it, counted from 0; none if that was the calling thread.
+        worker: Option<usize>,
         /// What the dataset ran into.
         source: Box<Error>,
     },
 
-    /// A shard of a stream, or one of its samples, could not be had.
-    #[error("{}shard {shard}: {source}", sample.map_or_else(String::new, |sample| format!("sample {sample} of ")))]
+    /// A shard of a stream could not be opened; nothing comes of it in this epoch.
+    #[error("{} could not open shard {shard}: {source}", who(*worker))]
     Shard {
         /// Which shard, counted from 0.
         shard: usize,
-        /// Which of its samples, if it is one.
-        sample: Option<usize>,
+        /// The worker that was to open it, counted from 0; none if that was the calling thread.
+        worker: Option<usize>,
         /// What the dataset ran into.
         source: Box<Error>,
     },
 
     /// A worker that reads streams ended though nobody told it to; its shards give nothing more in this epoch.
     #[error(
-        "worker {worker} has ended, and nothing more comes of its shards; a sample or a batch that panics when it is dropped does that"
+        "worker {worker} has ended, and nothing more comes of shard {shard} from sample {sample} on; a sample or a batch \
+         that panics when it is dropped does that"
     )]
     WorkerGone {
         /// Which worker, counted from 0.
         worker: usize,
+        /// The shard whose turn it is.
+        shard: usize,
+        /// The first of its samples that does not come.
+        sample: u64,
     },
 
     /// A loader of streams that was asked for batches of no samples.
@@ -237,58 +250,70 @@ pub enum Error {
         first_shape: Vec<usize>,
     },
 
-    /// A batch could not be made of samples that are each fine.
-    #[error("batch of {n_samples} samples, the first of them sample {first}: {source}")]
-    Collate {
+    /// A batch could not be made, for a reason that is none of its samples' alone: how it is collated, or no memory for it.
+    #[error("{} could not make {}: {source}", who(*worker), batch_of(*n_samples, *first, *shard))]
+    Batch {
         /// How many samples the batch has.
         n_samples: usize,
-        /// The first sample's index in the dataset.
+        /// The first sample's index in the dataset, or in its shard.
         first: usize,
-        /// What the collating function ran into.
+        /// Their shard, if they come from a stream.
+        shard: Option<usize>,
+        /// The worker that was to make it, counted from 0; none if that was the calling thread.
+        worker: Option<usize>,
+        /// What it ran into.
         source: Box<Error>,
     },
 
     /// A worker panicked while it made a batch; it goes on with the next.
     #[error(
         "worker {worker} panicked{}: {message}; num_workers(0) lets the panic through, with its backtrace",
-        at_sample(*sample)
+        sample.map_or_else(String::new, |sample| format!(" at {}", sample_of(sample, *shard)))
     )]
     Panicked {
         /// Which worker, counted from 0.
         worker: usize,
-        /// The sample that it was getting, if it was.
+        /// The sample that it was getting, if it was: its index in the dataset, or in its shard.
         sample: Option<usize>,
+        /// Its shard, if it comes from a stream.
+        shard: Option<usize>,
         /// What the panic says.
         message: String,
     },
 
     /// All samples of a batch failed, and were left out.
     #[error(
-        "none of the {n_samples} samples of a batch could be had; the last of them, sample {index}: {error}; look at \
-         DataLoader::skipped, or at the dataset"
+        "{} could get none of the {n_samples} samples of a batch; the last of them, {}: {error}; look at skipped(), or at \
+         the dataset",
+        who(*worker), sample_of(*index, *shard)
     )]
     AllSkipped {
         /// How many samples the batch was to have.
         n_samples: usize,
-        /// The last one's index in the dataset.
+        /// The last one's index in the dataset, or in its shard.
         index: usize,
-        /// What it ran into.
+        /// Their shard, if they come from a stream.
+        shard: Option<usize>,
+        /// The worker that was to get them, counted from 0; none if that was the calling thread.
+        worker: Option<usize>,
+        /// What the last one ran into.
         error: String,
     },
 
-    /// A batch was not there in time. The epoch goes on without it; a worker that was making it was replaced.
-    #[error(
-        "batch {batch} was not ready after {waited:.1?}: {}{}; raise the timeout, or look at that sample",
-        worker.map_or_else(|| "no worker was free".to_owned(), |worker| format!("worker {worker} is making it")),
-        at_sample(*sample)
-    )]
+    /// A batch was not there in time. The epoch goes on without it; a worker that was making it was replaced. Of a stream it
+    /// comes later.
+    #[error("batch {batch} was not ready after {waited:.1?}: {}", late(*worker, *sample, *first, *shard))]
     Timeout {
         /// Which worker, counted from 0, if one had taken it up.
         worker: Option<usize>,
         /// The number of the batch in its epoch.
         batch: usize,
-        /// The sample that the worker is getting, if it is.
+        /// The sample that the worker is getting, if it is: its index in the dataset, or in its shard.
         sample: Option<usize>,
+        /// The first sample of the batch, if the worker has begun it.
+        first: Option<usize>,
+        /// Their shard, if they come from a stream.
+        shard: Option<usize>,
         /// How long the program waited.
         waited: Duration,
     },
@@ -481,9 +506,31 @@ impl Error {
         }
     }
 
+    /// Says which batch it is about, and who was to make that; nothing, if no batch was begun.
+    pub(crate) fn of_batch(self, indices: &[usize], shard: Option<usize>, worker: Option<usize>) -> Self {
+        match indices.first() {
+            Some(&first) => Error::Batch { n_samples: indices.len(), first, shard, worker, source: self.into() },
+            None => self,
+        }
+    }
+
+    /// Whether memory was refused, which no single sample is to blame for.
+    pub(crate) fn is_out_of_memory(&self) -> bool {
+        match self {
+            Error::Memory(_) => true,
+            Error::Tensor(error) => error.is_out_of_memory(),
+            _ => false,
+        }
+    }
+
     /// What a panic said, with who was at what.
-    pub(crate) fn panicked(worker: usize, sample: Option<usize>, panic: &(dyn Any + Send)) -> Self {
-        Self::Panicked { worker, sample, message: panic_message(panic).to_owned() }
+    pub(crate) fn panicked(
+        worker: usize,
+        sample: Option<usize>,
+        shard: Option<usize>,
+        panic: &(dyn Any + Send),
+    ) -> Self {
+        Self::Panicked { worker, sample, shard, message: panic_message(panic).to_owned() }
     }
 
     pub(crate) fn digits(problem: String) -> Self {
@@ -499,19 +546,6 @@ impl Error {
 pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     text.unwrap_or("no message")
-}
-
-fn at_sample(sample: Option<usize>) -> String {
-    sample.map_or_else(String::new, |sample| format!(" at sample {sample}"))
-}
-
-/// "5, 7 and 9".
-fn listed(numbers: &[usize]) -> String {
-    let words: Vec<_> = numbers.iter().map(usize::to_string).collect();
-    match words.split_last() {
-        Some((last, rest)) if !rest.is_empty() => format!("{} and {last}", rest.join(", ")),
-        _ => words.concat(),
-    }
 }
 
 #[cfg(test)]

@@ -51,6 +51,7 @@ mod loader;
 mod mnist;
 #[cfg(feature = "parquet")]
 mod parquet;
+mod phrases;
 mod pin;
 mod places;
 #[cfg(feature = "download")]

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Once, mpsc};
 use std::time::{Duration, Instant};
 
-use pagelock_data::{DataLoader, Dataset, Error, Result, Stack};
+use pagelock_data::{DataLoader, Dataset, Error, Result};
 use pagelock_memory::{Budget, ByteSize};
 use pagelock_tensor::Tensor;
 use proptest::prelude::*;
@@ -74,9 +74,12 @@ fn samples_that_fail_or_panic_are_left_out_by_choice_and_reported() {
             faults[10] = Fault::Fails;
         }
         let loader = DataLoader::new(Faulty(faults)).batch_size(3).num_workers(n_workers).skip_bad_samples(true);
-        let all_bad = "none of the 3 samples of a batch could be had; the last of them, sample 8: row 8 is damaged; look \
-                       at DataLoader::skipped, or at the dataset";
-        assert_eq!(epoch(&loader), [Ok(vec![0, 2]), Ok(vec![3, 4, 5]), Err(all_bad.to_owned()), Ok(vec![9, 11])]);
+        let given = epoch(&loader);
+        assert_eq!([&given[0], &given[1], &given[3]], [&Ok(vec![0, 2]), &Ok(vec![3, 4, 5]), &Ok(vec![9, 11])]);
+        let all_bad = given[2].as_ref().unwrap_err();
+        let expected = "could get none of the 3 samples of a batch; the last of them, sample 8: row 8 is damaged; look at \
+                        skipped(), or at the dataset";
+        assert!(all_bad.ends_with(expected), "{all_bad}");
 
         let skipped = loader.skipped();
         assert_eq!(skipped.iter().map(|skipped| skipped.index).collect::<Vec<_>>(), [1, 6, 7, 8, 10]);
@@ -91,28 +94,6 @@ fn samples_that_fail_or_panic_are_left_out_by_choice_and_reported() {
         let report = loader.report();
         assert_eq!((report.skipped, report.samples, report.errors), (5, 7, 1));
         assert!(report.to_string().contains("5 samples failed and were left out"), "{report}");
-    }
-}
-
-#[test]
-fn a_failure_and_a_panic_reach_the_program_within_a_tenth_of_a_second() {
-    without_backtraces();
-    for (fault, text) in [
-        (Fault::Fails, "sample 5: row 5 is damaged"),
-        (
-            Fault::Panics,
-            "worker 0 panicked at sample 5: row 5 is impossible; num_workers(0) lets the panic through, with its backtrace",
-        ),
-    ] {
-        let mut faults = vec![Fault::None; 6];
-        faults[5] = fault;
-        let loader = DataLoader::new(Faulty(faults)).batch_size(5).num_workers(1);
-        let mut batches = loader.iter();
-        batches.next().unwrap().unwrap();
-        let start = Instant::now();
-        let error = batches.next().unwrap().unwrap_err();
-        assert!(start.elapsed() < Duration::from_millis(100), "{:?}", start.elapsed());
-        assert_eq!(error.to_string(), text);
     }
 }
 
@@ -152,8 +133,8 @@ fn a_worker_that_dies_is_replaced_and_the_epoch_goes_on() {
         DataLoader::with_collate(Faulty(vec![Fault::None; 8]), collate).num_workers(1).persistent_workers(true);
     let loader = loader.timeout(Duration::from_millis(100));
     let mut batches = loader.iter();
-    let late = batches.next().unwrap().err().unwrap().to_string();
-    assert!(late.ends_with("ms: worker 0 is making it; raise the timeout, or look at that sample"), "{late}");
+    let late = batches.next().unwrap().err().unwrap();
+    let Error::Timeout { worker: Some(0), batch: 0, sample: None, first: Some(0), .. } = late else { panic!("{late}") };
     open.send(()).unwrap();
     was_dropped.recv_timeout(Duration::from_secs(20)).unwrap();
     assert_eq!(batches.filter(|batch| batch.is_ok()).count(), 7);
@@ -239,35 +220,11 @@ proptest! {
                 (Ok(given), Ok(expected)) => prop_assert_eq!(given, expected),
                 (Err(error), Err(bad)) if !skip => {
                     prop_assert!(error.contains(&format!("sample {bad}: row {bad} is")), "{}, not {}", error, bad);
+                    prop_assert!(error.starts_with("worker "), "{}", error);
                 }
-                (Err(error), Err(_)) => prop_assert!(error.starts_with("none of the "), "{}", error),
+                (Err(error), Err(_)) => prop_assert!(error.contains(" could get none of the "), "{}", error),
                 (given, expected) => prop_assert!(false, "{:?} instead of {:?}", given, expected),
             }
         }
     }
-}
-
-#[test]
-fn samples_that_do_not_fit_together_name_each_other() {
-    struct Ragged;
-
-    impl Dataset for Ragged {
-        type Sample = Tensor;
-        fn len(&self) -> usize {
-            4
-        }
-        fn get(&self, index: usize) -> Result<Tensor> {
-            Ok(Tensor::zeros([if index == 3 { 5 } else { 2 }])?)
-        }
-    }
-    let loader = DataLoader::new(Ragged).batch_size(2).num_workers(2);
-    let errors: Vec<_> = loader.iter().filter_map(|batch| batch.err()).map(|error| error.to_string()).collect();
-    assert_eq!(
-        errors,
-        [
-            "sample 3 is [5], but sample 2 of the same batch is [2]; bring all samples to one shape, or batch them with a \
-          function of your own (DataLoader::with_collate)"
-        ]
-    );
-    assert!(Stack::stack(vec![Ragged.get(0).unwrap(), Ragged.get(3).unwrap()]).is_err());
 }

@@ -237,7 +237,10 @@ fn a_bad_sample_is_named_and_costs_only_its_batch() {
     let loader = DataLoader::new(Numbers { n_samples: 6, bad: &[3] }).batch_size(2);
     let batches: Vec<_> = loader.iter().map(|batch| batch.map(|batch| batch.to_vec().unwrap())).collect();
     assert_eq!(batches[0].as_ref().unwrap(), &[0.0, 1.0]);
-    assert_eq!(batches[1].as_ref().unwrap_err().to_string(), "sample 3: row 3 is damaged");
+    assert_eq!(
+        batches[1].as_ref().unwrap_err().to_string(),
+        "the calling thread could not get sample 3: row 3 is damaged; skip_bad_samples(true) leaves such samples out"
+    );
     assert_eq!(batches[2].as_ref().unwrap(), &[4.0, 5.0]);
 }
 
@@ -246,7 +249,8 @@ fn an_index_beyond_the_dataset_is_named() {
     let loader = DataLoader::new(pairs(60)).batch_size(3).sampler(FixedSampler::new([1, 70, 2]));
     assert_eq!(
         loader.iter().next().unwrap().err().unwrap().to_string(),
-        "there is no sample 70: the dataset has 60 samples, counted from 0; check the sampler or the range"
+        "the calling thread could not make a batch of 3 samples, the first of them sample 1: there is no sample 70: the \
+         dataset has 60 samples, counted from 0; check the sampler or the range"
     );
 }
 
@@ -279,8 +283,9 @@ fn samples_of_different_shapes_are_named_by_their_indices() {
     let error = loader.iter().nth(1).unwrap().err().unwrap();
     assert_eq!(
         error.to_string(),
-        "sample 7 is [3], but sample 5 of the same batch is [2]; bring all samples to one shape, or batch them with \
-         a function of your own (DataLoader::with_collate)"
+        "the calling thread could not make a batch of 5 samples, the first of them sample 5: sample 7 is [3], but sample 5 \
+         of the same batch is [2]; bring all samples to one shape, or batch them with a function of your own \
+         (DataLoader::with_collate)"
     );
 }
 
@@ -292,16 +297,17 @@ fn a_failing_collating_function_names_its_batch() {
     });
     assert_eq!(
         loader.batch_size(2).iter().nth(1).unwrap().unwrap_err().to_string(),
-        "batch of 2 samples, the first of them sample 2: cannot pad"
+        "the calling thread could not make a batch of 2 samples, the first of them sample 2: cannot pad"
     );
 }
 
 #[test]
-fn a_failing_map_passes_its_error_on() {
+fn a_failing_map_names_its_batch() {
     let loader = DataLoader::new(pairs(4)).batch_size(2).map(|(x, _)| Ok(x.reshape([3, -1])?));
     assert_eq!(
         loader.iter().next().unwrap().err().unwrap().to_string(),
-        "reshape: [2, 2] has 4 elements, which do not fill [3, -1]; make the product of the sizes 4 (one size may be -1)"
+        "the calling thread could not make a batch of 2 samples, the first of them sample 0: reshape: [2, 2] has 4 \
+         elements, which do not fill [3, -1]; make the product of the sizes 4 (one size may be -1)"
     );
 }
 

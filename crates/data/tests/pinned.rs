@@ -173,18 +173,18 @@ fn a_full_budget_makes_ordinary_batches_that_are_counted() {
 
 #[test]
 fn a_full_budget_is_an_error_where_that_is_wanted() {
-    for n_workers in [0, 1] {
+    for (n_workers, who) in [(0, "the calling thread"), (1, "worker 0")] {
         let budget = Budget::new("train", ByteSize::kib(12)).with_knob("give it more");
         let loader = DataLoader::new(kibibytes(32)).batch_size(16).num_workers(n_workers).pin_memory(true);
         let loader = loader.pin_budget(budget).when_full(WhenFull::Error);
-        for batch in epoch(&loader) {
-            let error = batch.unwrap_err();
-            assert_eq!(
-                error,
-                "index_select: no memory for [16, 256] of float32: cannot take 16 KiB: budget `train` has 4 KiB left of \
-                 12 KiB; largest holders: `loader` 256 B; give it more"
-            );
-        }
+        let error = |first| {
+            format!(
+                "{who} could not make a batch of 16 samples, the first of them sample {first}: index_select: no memory for \
+                 [16, 256] of float32: cannot take 16 KiB: budget `train` has 4 KiB left of 12 KiB; largest holders: `loader` \
+                 256 B; give it more"
+            )
+        };
+        assert_eq!(epoch(&loader), [Err(error(0)), Err(error(16))]);
     }
 }
 
@@ -211,7 +211,14 @@ fn a_program_that_holds_all_memory_and_asks_for_more_is_told_so_in_time() {
             }
         };
         assert!((1..=3).contains(&held.len()), "{} held", held.len());
-        assert!(error.contains("budget `train` has"), "{error}");
+        let expected = "could not make a batch of 16 samples, the first of them sample 48: index_select: no memory for [16] of \
+                        int64: cannot take 4 KiB: budget `train` has 0 B left of 60 KiB; largest holders: `loader` 48.62 KiB; \
+                        raise the limit or drop buffers first";
+        match n_workers {
+            0 => assert_eq!(error, format!("the calling thread {expected}")),
+            1 => assert_eq!(error, format!("worker 0 {expected}")),
+            _ => assert!(error.starts_with("worker ") && error.contains(": budget `train` has "), "{error}"),
+        }
         assert!(waited > Duration::from_millis(90) && waited < Duration::from_secs(5), "{waited:?}");
         drop(held);
         assert!(batches.all(|batch| batch.is_ok()), "the rest comes when there is memory again");

@@ -2,7 +2,7 @@
 //! a state to go on from, and nothing left behind.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, Mutex, Once, mpsc};
 use std::time::{Duration, Instant};
 
 use pagelock_data::{Error, IterableDataset, Result, Samples, StreamLoader, StreamState, WhenFull};
@@ -46,6 +46,19 @@ fn epoch(loader: &StreamLoader<Tensor<i64>>) -> Vec<Result<Vec<i64>, String>> {
     loader.iter().map(|batch| batch.map(|batch| batch.to_vec().unwrap()).map_err(|error| error.to_string())).collect()
 }
 
+/// Panics of workers print nothing: finding the lines of a backtrace takes longer than a fault may.
+fn without_backtraces() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let print = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if !std::thread::current().name().is_some_and(|name| name.starts_with("loader ")) {
+                print(info);
+            }
+        }));
+    });
+}
+
 fn threads() -> usize {
     std::fs::read_dir("/proc/self/task").map_or(0, Iterator::count)
 }
@@ -66,7 +79,10 @@ fn a_sample_that_fails_costs_its_batch_and_names_its_shard() {
     for n_workers in [0, 1, 3] {
         let dataset = Shards { damaged: vec![(1, 1)], ..Shards::of([4, 4]) };
         let loader = StreamLoader::new(dataset).batch_size(2).num_workers(n_workers);
-        let error = "sample 1 of shard 1: line 1 is damaged".to_owned();
+        let who = ["the calling thread", "worker 0", "", "worker 1"][n_workers];
+        let error = format!(
+            "{who} could not get sample 1 of shard 1: line 1 is damaged; skip_bad_samples(true) leaves such samples out"
+        );
         assert_eq!(epoch(&loader), [Ok(vec![0, 1]), Err(error), Ok(vec![2, 3]), Ok(vec![102, 103])]);
         assert_eq!((loader.report().errors, loader.report().batches), (1, 4));
     }
@@ -76,31 +92,28 @@ fn a_sample_that_fails_costs_its_batch_and_names_its_shard() {
 fn samples_that_fail_are_left_out_by_choice_and_a_batch_of_none_is_an_error() {
     let dataset = Shards { damaged: vec![(0, 0), (0, 2), (0, 3)], ..Shards::of([5]) };
     let loader = StreamLoader::new(dataset).batch_size(2).num_workers(1).skip_bad_samples(true);
-    let none = "none of the 2 samples of a batch could be had; the last of them, sample 3: sample 3 of shard 0: line 3 is \
-                damaged; look at DataLoader::skipped, or at the dataset";
+    let none = "worker 0 could get none of the 2 samples of a batch; the last of them, sample 3 of shard 0: line 3 is \
+                damaged; look at skipped(), or at the dataset";
     assert_eq!(epoch(&loader), [Ok(vec![1]), Err(none.to_owned()), Ok(vec![4])]);
     assert_eq!(loader.skipped().iter().map(|skipped| skipped.index).collect::<Vec<_>>(), [0, 2, 3]);
     assert_eq!(loader.report().skipped, 3);
+    let last = &loader.skipped()[2];
+    assert_eq!((last.shard, last.worker), (Some(0), Some(0)));
+    assert_eq!(last.to_string(), "worker 0 left out sample 3 of shard 0 in epoch 0: line 3 is damaged");
 }
 
 #[test]
 fn a_panic_is_an_error_that_ends_its_shard_and_no_other() {
     let dataset = Shards { damaged: vec![(1, 1)], panics: true, ..Shards::of([4, 4]) };
     let loader = StreamLoader::new(dataset).batch_size(2).num_workers(1);
-    let error =
-        "shard 1: worker 0 panicked: line 1 is impossible; num_workers(0) lets the panic through, with its backtrace";
+    let error = "worker 0 panicked at sample 1 of shard 1: line 1 is impossible; num_workers(0) lets the panic through, with \
+                 its backtrace";
     assert_eq!(epoch(&loader), [Ok(vec![0, 1]), Err(error.to_owned()), Ok(vec![2, 3])]);
 }
 
 #[test]
 fn a_failure_and_a_panic_of_a_stream_reach_the_program_within_a_tenth_of_a_second() {
-    // Finding the lines of a backtrace takes longer than that.
-    let print = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |info| {
-        if !std::thread::current().name().is_some_and(|name| name.starts_with("loader ")) {
-            print(info);
-        }
-    }));
+    without_backtraces();
     for panics in [false, true] {
         let dataset = Shards { damaged: vec![(0, 2)], panics, ..Shards::of([4]) };
         let loader = StreamLoader::new(dataset).batch_size(2).num_workers(1);
@@ -110,6 +123,47 @@ fn a_failure_and_a_panic_of_a_stream_reach_the_program_within_a_tenth_of_a_secon
         assert!(batches.next().unwrap().is_err());
         assert!(start.elapsed() < Duration::from_millis(100), "{:?}", start.elapsed());
     }
+}
+
+#[test]
+fn a_collation_of_a_stream_that_fails_or_panics_is_named_by_its_first_sample_and_who_made_it() {
+    without_backtraces();
+    for (n_workers, who) in [(0, "the calling thread"), (1, "worker 0")] {
+        for panics in [false, true].into_iter().take(1 + n_workers) {
+            let collate = move |samples: Vec<i64>| match samples[0] {
+                102 if panics => panic!("impossible"),
+                102 => Err(Error::other("cannot pad")),
+                first => Ok(first),
+            };
+            let loader = StreamLoader::with_collate(Shards::of([2, 4]), collate).batch_size(2).num_workers(n_workers);
+            let error = loader.iter().find_map(Result::err).unwrap();
+            let why = match panics {
+                true => "worker 0 panicked: impossible; num_workers(0) lets the panic through, with its backtrace",
+                false => "cannot pad",
+            };
+            assert_eq!(
+                error.to_string(),
+                format!("{who} could not make a batch of 2 samples, the first of them sample 2 of shard 1: {why}")
+            );
+            assert!(matches!(error, Error::Batch { n_samples: 2, first: 2, shard: Some(1), .. }));
+        }
+    }
+}
+
+#[test]
+fn a_shard_that_panics_when_it_is_opened_is_named() {
+    struct Locked;
+
+    impl IterableDataset for Locked {
+        type Sample = i64;
+        fn shard(&self, _shard: usize, _epoch: u64) -> Result<Samples<i64>> {
+            panic!("locked")
+        }
+    }
+    without_backtraces();
+    let error = "worker 0 could not open shard 0: worker 0 panicked: locked; num_workers(0) lets the panic through, with its \
+                 backtrace";
+    assert_eq!(epoch(&StreamLoader::new(Locked).num_workers(1)), [Err(error.to_owned())]);
 }
 
 #[test]
@@ -128,9 +182,10 @@ fn a_shard_that_cannot_be_opened_is_an_error_and_the_others_go_on() {
             }
         }
     }
-    for n_workers in [0, 2] {
+    for (n_workers, who) in [(0, "the calling thread"), (2, "worker 0")] {
         let loader = StreamLoader::new(OneIsMissing).num_workers(n_workers);
-        assert_eq!(epoch(&loader), [Err("shard 0: 0.txt is not there".to_owned()), Ok(vec![1]), Ok(vec![2])]);
+        let error = format!("{who} could not open shard 0: 0.txt is not there");
+        assert_eq!(epoch(&loader), [Err(error), Ok(vec![1]), Ok(vec![2])]);
     }
 }
 
@@ -151,12 +206,32 @@ fn a_stream_that_hangs_is_named_after_the_timeout_and_its_batch_comes_later() {
     let (open, gate) = mpsc::channel();
     let loader = StreamLoader::new(Slow(Arc::new(Mutex::new(gate)))).num_workers(1).timeout(Duration::from_millis(50));
     let mut batches = loader.iter();
-    let late = batches.next().unwrap().unwrap_err().to_string();
-    assert!(late.starts_with("batch 0 was not ready after "), "{late}");
-    assert!(late.ends_with("ms: worker 0 is making it; raise the timeout, or look at that sample"), "{late}");
+    let late = batches.next().unwrap().unwrap_err();
+    let Error::Timeout { waited, shard: Some(0), sample: Some(0), .. } = late else { panic!("{late}") };
+    assert!(waited < Duration::from_millis(150), "{waited:?} is more than a tenth of a second late");
+    let expected = "worker 0 is making it at sample 0 of shard 0; raise the timeout, or look at that sample";
+    assert_eq!(late.to_string(), format!("batch 0 was not ready after {waited:.1?}: {expected}"));
     drop(open);
     let given: Vec<_> = batches.filter_map(Result::ok).map(|batch| batch.to_vec().unwrap()[0]).collect();
     assert_eq!(given, [0, 1]);
+}
+
+#[test]
+fn a_worker_that_takes_too_long_to_start_is_told_apart_from_a_sample_that_hangs() {
+    let (open, gate) = mpsc::channel::<()>();
+    let gate = Mutex::new(gate);
+    let loader = StreamLoader::new(Shards::of([1])).num_workers(1).timeout(Duration::from_millis(50));
+    let loader = loader.worker_init(move |_| {
+        let _ = gate.lock().unwrap().recv();
+        Ok(())
+    });
+    let mut batches = loader.iter();
+    let late = batches.next().unwrap().unwrap_err();
+    let Error::Timeout { waited, .. } = late else { panic!("{late}") };
+    let expected = "worker 0 has not begun it; raise the timeout, or look at worker_init, the sampler and the budget";
+    assert_eq!(late.to_string(), format!("batch 0 was not ready after {waited:.1?}: {expected}"));
+    drop(open);
+    assert_eq!(batches.filter(Result::is_ok).count(), 1);
 }
 
 #[test]
@@ -233,7 +308,16 @@ fn streams_are_collated_in_page_locked_memory_within_a_budget() {
         assert!(short.iter().all(|batch| batch.is_ok_and(|batch| !batch.is_pinned())));
         assert_eq!(short.report().pageable, 9);
         let refused = loader(n_workers).pin_budget(budget.clone()).when_full(WhenFull::Error);
-        assert!(refused.iter().all(|batch| batch.is_err_and(|error| error.to_string().contains("budget `stream`"))));
+        let error = refused.iter().next().unwrap().unwrap_err().to_string();
+        let who = if n_workers == 0 { "the calling thread" } else { "worker 0" };
+        assert_eq!(
+            error,
+            format!(
+                "{who} could not make a batch of 8 samples, the first of them sample 0 of shard 0: from_slice: no memory for [8] \
+                 of int64: cannot take 4 KiB: budget `stream` has 16 B left of 16 B; raise the limit or drop buffers first"
+            )
+        );
+        assert!(refused.iter().all(|batch| batch.is_err()));
         assert_eq!(budget.used(), ByteSize(0));
     }
 }
@@ -263,14 +347,16 @@ fn a_worker_that_dies_is_an_error_of_each_of_its_shards_and_the_others_go_on() {
             })))
         }
     }
-    let gone = || {
-        Err("worker 0 has ended, and nothing more comes of its shards; a sample or a batch that panics when it is dropped \
-             does that"
-            .to_owned())
+    let gone = |shard| {
+        let from = format!("worker 0 has ended, and nothing more comes of shard {shard} from sample 1 on");
+        Err(format!("{from}; a sample or a batch that panics when it is dropped does that"))
     };
-    let expected = [Ok(vec![0]), Ok(vec![10]), Ok(vec![20]), gone(), Ok(vec![11]), gone()];
+    let expected = [Ok(vec![0]), Ok(vec![10]), Ok(vec![20]), gone(0), Ok(vec![11]), gone(2)];
+    without_backtraces();
     let loader = || StreamLoader::new(Deadly).num_workers(2);
+    let start = Instant::now();
     assert_eq!(epoch(&loader()), expected);
+    assert!(start.elapsed() < Duration::from_millis(100), "{:?}", start.elapsed());
     assert_eq!(epoch(&loader().prefetch_budget(Budget::new("loader", ByteSize::mib(1)))), expected);
 }
 
@@ -344,11 +430,20 @@ fn a_budget_too_small_for_a_batch_is_an_error_with_the_numbers_in_its_place() {
     let batches: Vec<_> = loader.iter().collect();
     assert!(batches[0].is_ok(), "nobody knows yet how much a batch takes");
     assert_eq!(batches.len(), 5, "what was refused was read over");
-    for batch in &batches[1..] {
-        let error = batch.as_ref().unwrap_err().to_string();
-        assert!(error.starts_with("cannot take "), "{error}");
-        assert!(error.ends_with(": budget `loader` has 500 B left of 500 B; give the loader more"), "{error}");
-    }
+    let refused = |worker, samples, shard| {
+        format!(
+            "worker {worker} could not make a batch of {samples} of shard {shard}: cannot take 1 KiB: budget `loader` has 500 B \
+             left of 500 B; give the loader more"
+        )
+    };
+    let texts: Vec<_> = batches[1..].iter().map(|batch| batch.as_ref().unwrap_err().to_string()).collect();
+    let expected = [
+        refused(1, "4 samples, the first of them sample 0", 1),
+        refused(0, "4 samples, the first of them sample 4", 0),
+        refused(1, "sample 4", 1),
+        refused(0, "sample 8", 0),
+    ];
+    assert_eq!(texts, expected);
     assert_eq!((loader.report().errors, budget.used()), (4, ByteSize(0)));
 }
 
@@ -392,13 +487,16 @@ proptest! {
                 None => loader,
             }
         };
+        // Who could not get a sample depends on the number of workers.
+        let whoever = |text: String| text.split_once(" could ").map_or(text.clone(), |(_, rest)| rest.to_owned());
+        let epoch = |loader: &_| -> Vec<_> { epoch(loader).into_iter().map(|batch| batch.map_err(whoever)).collect() };
         let whole = loader(0);
         let expected = [epoch(&whole), epoch(&whole)];
 
         let first = loader(workers[0]);
         let mut given: Vec<_> = Vec::new();
         for batch in first.iter().take(stop_after) {
-            given.push(batch.map(|batch| batch.to_vec().unwrap()).map_err(|error| error.to_string()));
+            given.push(batch.map(|batch| batch.to_vec().unwrap()).map_err(|error| whoever(error.to_string())));
         }
         let second = loader(workers[1]);
         second.resume(first.state().to_string().parse().unwrap()).unwrap();

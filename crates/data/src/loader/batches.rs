@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::crew::{Account, Crew};
 use super::slots::{AtMost, PATIENCE, PinnedSlots};
-use super::source::{At, Skips, Watch};
+use super::source::{At, Maker, Watch};
 use super::{DataLoader, lock};
 use crate::{Error, Result};
 
@@ -52,9 +52,9 @@ impl<'a, B: Send + 'static> Batches<'a, B> {
             let slots = |memory| PinnedSlots::new(memory, self.loader.plan.when_full, patience);
             self.slots = self.loader.slot_memory().map(slots);
         }
-        let skips = self.loader.plan.skips.then_some(Skips { worker: None });
-        let mut watch = Watch::new(&self.at, self.slots.as_ref(), skips);
-        let batch = self.loader.recipe.make(self.epoch, self.next, &mut self.indices, &mut watch);
+        let maker = Maker { worker: None, skips: self.loader.plan.skips };
+        let mut watch = Watch::new(&self.at, self.slots.as_ref(), maker);
+        let batch = self.loader.recipe.make((self.epoch, self.next), &mut self.indices, &mut watch, None);
         account.add(watch.times, self.indices.len(), watch.skipped, batch.is_err());
         batch
     }

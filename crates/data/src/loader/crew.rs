@@ -23,7 +23,7 @@ use pagelock_memory::{Budget, Reservation, taken_by_thread};
 use super::lock;
 use super::report::LoaderReport;
 use super::slots::{PATIENCE, Patience, PinnedSlots, SlotMemory, WhenFull};
-use super::source::{At, Recipe, Skipped, Skips, Times, Watch};
+use super::source::{At, Maker, Recipe, Skipped, Times, Watch};
 use crate::{Error, Result};
 
 /// How a loader's workers are to be.
@@ -61,7 +61,7 @@ pub(super) type Init = dyn Fn(usize) -> Result<()> + Send + Sync;
 pub(super) fn begin_work(init: Option<&Init>, worker: usize) -> Result<()> {
     let Some(init) = init else { return Ok(()) };
     let done = catch_unwind(AssertUnwindSafe(|| init(worker)));
-    let result = done.unwrap_or_else(|panic| Err(Error::panicked(worker, None, &*panic)));
+    let result = done.unwrap_or_else(|panic| Err(Error::panicked(worker, None, None, &*panic)));
     result.map_err(|source| Error::WorkerInit { worker, source: source.into() })
 }
 
@@ -291,14 +291,14 @@ impl<B: Send + 'static> Crew<B> {
 
     /// Puts another worker in the place of one that is stuck, and says where that is.
     fn replace(&mut self, late: Late) -> Error {
-        let Late { worker, batch, waited, sample } = late;
+        let Late { worker, batch, waited, sample, first } = late;
         if let Some(worker) = worker {
             match self.start(worker) {
                 Ok(thread) => self.threads[worker] = thread, // the other ends when it can
                 Err(error) => return error,
             }
         }
-        Error::Timeout { worker, batch, sample, waited }
+        Error::Timeout { worker, batch, sample, first, shard: None, waited }
     }
 }
 
@@ -321,6 +321,7 @@ struct Late {
     worker: Option<usize>,
     batch: usize,
     sample: Option<usize>,
+    first: Option<usize>,
     waited: Duration,
 }
 
@@ -330,12 +331,13 @@ impl<B> Queue<B> {
         let batch = self.given;
         let is_at = |desk: &Arc<Desk>| lock(&desk.job).is_some_and(|job| job.round == self.round && job.batch == batch);
         let worker = self.desks.iter().position(is_at);
-        let sample = worker.and_then(|worker| self.desks[worker].at.sample());
+        let at = worker.map(|worker| &self.desks[worker].at);
+        let (sample, first) = (at.and_then(At::sample), at.and_then(At::first));
         if self.places.pop_front().is_none() {
             self.taken += 1; // nobody had taken it
         }
         (self.given, self.starving) = (self.given + 1, false);
-        Late { worker, batch, sample, waited }
+        Late { worker, batch, waited, sample, first }
     }
 
     fn has_room(&self, window: usize) -> bool {
@@ -408,19 +410,18 @@ impl<B: Send + 'static> Shared<B> {
         let turn = || Turn { shared: self.clone(), worker, desk: desk.clone() };
         let slots = self.memory.clone().map(|memory| PinnedSlots::new(memory, self.plan.when_full, turn()));
         let mut indices = Vec::new();
+        let maker = Maker { worker: Some(worker), skips: self.plan.skips };
         while let Some((job, reserved)) = self.take(worker, desk) {
             let before = taken_by_thread();
-            let skips = self.plan.skips.then_some(Skips { worker: Some(worker) });
-            let mut watch = Watch::new(&desk.at, slots.as_ref(), skips);
+            let mut watch = Watch::new(&desk.at, slots.as_ref(), maker);
             indices.clear();
-            let (batch, reserved) = match reserved {
-                Ok(reserved) => {
-                    let make = || self.recipe.make(job.epoch, job.batch, &mut indices, &mut watch);
-                    let made = catch_unwind(AssertUnwindSafe(make));
-                    (made.unwrap_or_else(|panic| Err(Error::panicked(worker, desk.at.sample(), &*panic))), reserved)
-                }
-                Err(refused) => (Err(Error::Memory(refused)), None),
+            let (reserved, refusal) = match reserved {
+                Ok(reserved) => (reserved, None),
+                Err(refused) => (None, Some(Error::Memory(refused))),
             };
+            let make = || self.recipe.make((job.epoch, job.batch), &mut indices, &mut watch, refusal);
+            let made = catch_unwind(AssertUnwindSafe(make));
+            let batch = made.unwrap_or_else(|panic| Err(desk.at.panicked(worker, &indices, &*panic)));
             let batch_bytes = (taken_by_thread() - before).max(1) as u64;
             let Watch { times, skipped, .. } = watch;
             let made = Made { batch, n_samples: indices.len(), times, skipped, reserved };
@@ -430,6 +431,7 @@ impl<B: Send + 'static> Shared<B> {
 
     /// Puts away what was made; returns what nobody wants.
     fn finish(&self, desk: &Desk, job: Job, made: Made<B>, batch_bytes: u64) -> Option<Made<B>> {
+        desk.at.begin(None);
         let mut queue = lock(&self.queue);
         *lock(&desk.job) = None;
         if desk.gave_up.swap(false, Relaxed) {

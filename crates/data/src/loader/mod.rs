@@ -1,8 +1,8 @@
 //! [`DataLoader`]: a dataset, an order and a way to make batches, read with `for`.
 //!
 //! A loader promises: the same seed and epoch give the same batches in the same order, for any number of workers; every
-//! batch of an epoch is given once, as a batch or as an error that says what is wrong with it; nothing ends early in
-//! silence.
+//! batch of an epoch is given once, as a batch or as an error that says what is wrong with it, with which sample, and which
+//! worker was at it; nothing ends early in silence.
 //!
 //! Batches are a function of (epoch, number) alone, which is what lets several threads make them without changing what
 //! a program sees, and a program go on where another stopped. `source.rs` makes one batch, `batches.rs` gives

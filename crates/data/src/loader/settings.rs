@@ -155,6 +155,7 @@ impl<B: Send + 'static> DataLoader<B> {
     /// assert_eq!(batches, [vec![0, 1, 2], vec![3, 5]]);
     /// let skipped = &loader.skipped()[0];
     /// assert_eq!((skipped.index, &*skipped.error), (4, "row 4 is damaged"));
+    /// assert_eq!(skipped.to_string(), "the calling thread left out sample 4 in epoch 0: row 4 is damaged");
     /// # Ok::<(), pagelock_data::Error>(())
     /// ```
     pub fn skip_bad_samples(mut self, skip: bool) -> Self {

@@ -1,6 +1,8 @@
 //! [`Source`]: where a loader's batches come from, a dataset and a way to collate, without their types; [`Recipe`]: that
 //! and an order.
 
+use std::any::Any;
+use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,6 +13,7 @@ use pagelock_memory::Holder;
 use super::slots::{Goal, PinnedSlots, Slots};
 use crate::collate::Stack;
 use crate::dataset::{Dataset, check_index};
+use crate::phrases::{sample_of, who};
 use crate::pin::PinMemory;
 use crate::sampler::{BatchSampler, Sampler};
 use crate::{Error, Result};
@@ -37,15 +40,25 @@ impl<B> Clone for Recipe<B> {
 }
 
 impl<B: 'static> Recipe<B> {
-    /// Makes batch number `batch` of `epoch`; `indices` is only room that is used again and again.
-    pub(super) fn make(&self, epoch: u64, batch: usize, indices: &mut Vec<usize>, watch: &mut Watch<'_>) -> Result<B> {
+    /// Makes batch number `batch` of `epoch`, or gives the refusal in its place; `indices` is only room that is used again
+    /// and again. Errors name the samples, and who was to make the batch.
+    pub(super) fn make(
+        &self,
+        (epoch, batch): (u64, usize),
+        indices: &mut Vec<usize>,
+        watch: &mut Watch<'_>,
+        refusal: Option<Error>,
+    ) -> Result<B> {
         let n_samples = self.source.n_samples();
         self.batches.fill(epoch, batch, n_samples, indices);
-        for &index in indices.iter() {
-            check_index(index, n_samples)?;
-        }
+        watch.at.begin(indices.first().copied());
         let _charged = self.holder.enter();
-        self.source.batch(epoch, indices, watch).map_err(|error| error.locate(indices))
+        let exist = || indices.iter().try_for_each(|&index| check_index(index, n_samples));
+        let made = refusal.map_or_else(exist, Err).and_then(|()| self.source.batch(epoch, indices, watch));
+        made.map_err(|error| match error {
+            error @ (Error::Sample { .. } | Error::AllSkipped { .. }) => error,
+            error => error.locate(&watch.kept(indices)).of_batch(indices, None, watch.maker.worker),
+        })
     }
 }
 
@@ -55,16 +68,18 @@ pub(super) struct Watch<'a> {
     slots: Option<&'a PinnedSlots>,
     /// Batches are being made in slots.
     pinning: bool,
-    skips: Option<Skips>,
+    maker: Maker,
     pub(super) times: Times,
     pub(super) skipped: Vec<Skipped>,
 }
 
-/// Samples that fail are left out of their batches.
+/// Who makes batches, and how.
 #[derive(Clone, Copy)]
-pub(super) struct Skips {
-    /// Of a worker, panics too: how such an error names it.
+pub(super) struct Maker {
+    /// None: the calling thread, which panics of samples go through.
     pub(super) worker: Option<usize>,
+    /// Samples that fail are left out of their batches.
+    pub(super) skips: bool,
 }
 
 /// A sample that could not be had, and was left out of its batch; see [`DataLoader::skipped`](super::DataLoader::skipped).
@@ -76,15 +91,30 @@ pub(super) struct Skips {
 pub struct Skipped {
     /// In which epoch.
     pub epoch: u64,
-    /// Its index in the dataset.
+    /// Its index in the dataset, or in its shard.
     pub index: usize,
+    /// Its shard, if it comes from a stream.
+    pub shard: Option<usize>,
+    /// The worker that was to get it, counted from 0; none if that was the calling thread.
+    pub worker: Option<usize>,
     /// What the dataset ran into.
     pub error: String,
 }
 
-/// The sample that is being fetched, for whoever has to say where a worker is stuck.
+impl fmt::Display for Skipped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { epoch, index, shard, worker, error } = self;
+        write!(f, "{} left out {} in epoch {epoch}: {error}", who(*worker), sample_of(*index, *shard))
+    }
+}
+
+/// Where the making of a batch is, for whoever has to say where a worker is stuck.
 #[derive(Default)]
-pub(super) struct At(AtomicUsize); // the index plus one, 0 for none. Relaxed: it guards nothing
+pub(super) struct At {
+    // Both are an index plus one, 0 for none. Relaxed: they guard nothing.
+    first: AtomicUsize,
+    sample: AtomicUsize,
+}
 
 /// How long the parts of a batch took.
 #[derive(Clone, Copy, Debug, Default)]
@@ -99,32 +129,63 @@ pub(super) struct Times {
 }
 
 impl At {
+    /// At a batch that starts with this sample, or at none.
+    pub(super) fn begin(&self, first: Option<usize>) {
+        self.first.store(first.map_or(0, |index| index + 1), Ordering::Relaxed);
+        self.get(None);
+    }
+
+    /// Getting this sample, or none.
+    pub(super) fn get(&self, sample: Option<usize>) {
+        self.sample.store(sample.map_or(0, |index| index + 1), Ordering::Relaxed);
+    }
+
+    /// The first sample of the batch that is being made.
+    pub(super) fn first(&self) -> Option<usize> {
+        self.first.load(Ordering::Relaxed).checked_sub(1)
+    }
+
+    /// What a worker's panic said, and where it was: at a sample, or at a batch of these.
+    pub(super) fn panicked(&self, worker: usize, indices: &[usize], panic: &(dyn Any + Send)) -> Error {
+        let sample = self.sample();
+        let error = Error::panicked(worker, sample, None, panic);
+        if sample.is_some() { error } else { error.of_batch(indices, None, Some(worker)) }
+    }
+
+    /// The sample that is being fetched.
     pub(super) fn sample(&self) -> Option<usize> {
-        self.0.load(Ordering::Relaxed).checked_sub(1)
+        self.sample.load(Ordering::Relaxed).checked_sub(1)
     }
 }
 
 impl<'a> Watch<'a> {
-    pub(super) fn new(at: &'a At, slots: Option<&'a PinnedSlots>, skips: Option<Skips>) -> Self {
-        at.0.store(0, Ordering::Relaxed);
-        Self { at, slots, pinning: false, skips, times: Times::default(), skipped: Vec::new() }
+    pub(super) fn new(at: &'a At, slots: Option<&'a PinnedSlots>, maker: Maker) -> Self {
+        at.begin(None);
+        Self { at, slots, pinning: false, maker, times: Times::default(), skipped: Vec::new() }
     }
 
     /// Gets one sample; none if it failed and is to be left out.
     fn get<S>(&mut self, epoch: u64, index: usize, get: impl Fn() -> Result<S>) -> Result<Option<S>> {
-        self.at.0.store(index + 1, Ordering::Relaxed);
-        let Some(skips) = self.skips else {
-            return get().map(Some).map_err(|error| Error::Sample { index, source: error.into() });
-        };
-        let got = match skips.worker {
+        self.at.get(Some(index));
+        let Maker { worker, skips } = self.maker;
+        if !skips {
+            return get().map(Some).map_err(|error| Error::Sample { index, shard: None, worker, source: error.into() });
+        }
+        let got = match worker {
             Some(worker) => catch_unwind(AssertUnwindSafe(get))
-                .unwrap_or_else(|panic| Err(Error::panicked(worker, Some(index), &*panic))),
+                .unwrap_or_else(|panic| Err(Error::panicked(worker, Some(index), None, &*panic))),
             None => get(),
         };
         got.map(Some).or_else(|error| {
-            self.skipped.push(Skipped { epoch, index, error: error.to_string() });
+            self.skipped.push(Skipped { epoch, index, shard: None, worker, error: error.to_string() });
             Ok(None)
         })
+    }
+
+    /// The samples of a batch without those that were left out.
+    fn kept(&self, indices: &[usize]) -> Vec<usize> {
+        let is_kept = |index: &usize| self.skipped.iter().all(|skipped| skipped.index != *index);
+        indices.iter().copied().filter(is_kept).collect()
     }
 
     fn timed<R>(&mut self, part: impl FnOnce(&mut Times) -> &mut Duration, work: impl FnOnce(&At) -> R) -> R {
@@ -167,13 +228,17 @@ impl<D: Dataset<Sample: Stack>> Source<<D::Sample as Stack>::Batch> for Stacked<
     }
 
     fn batch(&self, epoch: u64, indices: &[usize], watch: &mut Watch<'_>) -> Result<<D::Sample as Stack>::Batch> {
-        match watch.placed(|times| &mut times.fetch, || self.0.gather(indices)) {
+        let refusal = match watch.placed(|times| &mut times.fetch, || self.0.gather(indices)) {
             Ok(Some(batch)) => return Ok(batch),
-            Err(error) if watch.skips.is_none() => return Err(error),
-            Ok(None) | Err(_) => {} // sample by sample shows which one it is
-        }
+            Ok(None) => None,
+            Err(error) if error.is_out_of_memory() => return Err(error),
+            Err(error) => Some(error), // sample by sample shows which one it is
+        };
         let samples = get_all(&self.0, epoch, indices, watch)?;
-        watch.placed(|times| &mut times.collate, || Stack::stack(samples))
+        match refusal.filter(|_| !watch.maker.skips) {
+            Some(error) => Err(error),
+            None => watch.placed(|times| &mut times.collate, || Stack::stack(samples)),
+        }
     }
 }
 
@@ -194,10 +259,7 @@ where
 
     fn batch(&self, epoch: u64, indices: &[usize], watch: &mut Watch<'_>) -> Result<B> {
         let samples = get_all(&self.dataset, epoch, indices, watch)?;
-        watch.placed(|times| &mut times.collate, || (self.collate)(samples)).map_err(|error| match error {
-            error @ Error::Uneven { .. } => error,
-            error => Error::Collate { n_samples: indices.len(), first: indices[0], source: error.into() },
-        })
+        watch.placed(|times| &mut times.collate, || (self.collate)(samples))
     }
 }
 
@@ -245,11 +307,12 @@ fn get_all<D: Dataset>(dataset: &D, epoch: u64, indices: &[usize], watch: &mut W
     for &index in indices {
         samples.extend(watch.get(epoch, index, || dataset.get_in(index, epoch))?);
     }
-    watch.at.0.store(0, Ordering::Relaxed);
+    watch.at.get(None);
     watch.times.fetch += start.elapsed();
     match (samples.is_empty(), watch.skipped.last()) {
         (true, Some(last)) => {
-            Err(Error::AllSkipped { n_samples: indices.len(), index: last.index, error: last.error.clone() })
+            let Skipped { index, shard, worker, .. } = *last;
+            Err(Error::AllSkipped { n_samples: indices.len(), index, shard, worker, error: last.error.clone() })
         }
         _ => Ok(samples),
     }

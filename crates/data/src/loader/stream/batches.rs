@@ -14,6 +14,7 @@ use super::state::StreamState;
 use super::turns::Turns;
 use crate::loader::crew::{Account, GRACE, begin_work};
 use crate::loader::slots::{AtMost, PATIENCE, PinnedSlots};
+use crate::loader::source::At;
 use crate::{Error, Result};
 
 /// One epoch of a [`StreamLoader`]. After an error the next batch follows.
@@ -45,13 +46,14 @@ struct Worker<B> {
     ready: Option<Receiver<Result<()>>>, // whether it could start; until that was asked
     items: Receiver<Item<B>>,
     ended: Receiver<()>, // nobody sends anything: the sender goes with the thread
+    here: Arc<At>,
     thread: JoinHandle<()>,
 }
 
 impl<B: Send + 'static> Worker<B> {
     fn start(loader: &StreamLoader<B>, mut desk: Desk<B>, worker: usize, slots: Option<PinnedSlots>) -> Result<Self> {
         let ((send, items), (end, ended)) = (sync_channel(loader.prefetch_factor), sync_channel::<()>(0));
-        let ((started, ready), init) = (sync_channel(1), loader.init.clone());
+        let ((started, ready), init, here) = (sync_channel(1), loader.init.clone(), desk.here.clone());
         let thread = thread::Builder::new().name(format!("loader {worker}")).spawn(move || {
             let _ended_when_dropped = end;
             let places = desk.parts.iter().map(Part::place).collect();
@@ -68,7 +70,7 @@ impl<B: Send + 'static> Worker<B> {
             }
         });
         let thread = thread.map_err(|source| Error::NoWorker { worker, source })?;
-        Ok(Self { ready: Some(ready), items, ended, thread })
+        Ok(Self { ready: Some(ready), items, ended, here, thread })
     }
 }
 
@@ -119,21 +121,25 @@ impl<'a, B: Send + 'static> StreamBatches<'a, B> {
                 return Ok(desk.next(slots.as_ref()).unwrap_or(Item { place, made: None }));
             }
         };
-        let (start, n_given, timeout) = (Instant::now(), self.n_given, self.loader.timeout);
-        let failed = |worker, error| match error {
+        let (start, timeout) = (Instant::now(), self.loader.timeout);
+        let (batch, shard) = (self.n_given, self.loader.shard_at(place));
+        let sample = self.state.round.saturating_mul(self.state.batch_size as u64);
+        let failed = |worker, here: &At, error| match error {
             RecvTimeoutError::Timeout => {
-                Error::Timeout { worker: Some(worker), batch: n_given, sample: None, waited: start.elapsed() }
+                let (sample, first, waited) = (here.sample(), here.first(), start.elapsed());
+                Error::Timeout { worker: Some(worker), batch, sample, first, shard: Some(shard), waited }
             }
-            RecvTimeoutError::Disconnected => Error::WorkerGone { worker },
+            RecvTimeoutError::Disconnected => Error::WorkerGone { worker, shard, sample },
         };
         for (number, worker) in workers.iter_mut().enumerate() {
             if let Some(ready) = &worker.ready {
-                receive(ready, timeout).map_err(|error| failed(number, error))??;
+                receive(ready, timeout).map_err(|error| failed(number, &worker.here, error))??;
                 worker.ready = None;
             }
         }
-        let worker = place % workers.len();
-        receive(&workers[worker].items, timeout).map_err(|error| failed(worker, error))
+        let number = place % workers.len();
+        let worker = &workers[number];
+        receive(&worker.items, timeout).map_err(|error| failed(number, &worker.here, error))
     }
 
     /// Makes it the turn of the next shard.
@@ -193,7 +199,8 @@ fn makers<B: Send + 'static>(
         let parts: Vec<_> = places.map(|place| Part::new(place, loader.shard_at(place), start(place))).collect();
         let at = parts.iter().position(|part| part.place() >= state.turn).unwrap_or(0);
         let (shards, rules, holder) = (loader.shards.clone(), loader.rules.clone(), loader.holder);
-        Desk { shards, rules, epoch: state.epoch, parts, at, worker, turns: turns.clone(), holder }
+        let (here, turns) = (Arc::default(), turns.clone());
+        Desk { shards, rules, epoch: state.epoch, parts, at, worker, here, turns, holder }
     };
     if n_workers == 0 {
         return Ok(Makers::Program(desk(None), slots()));

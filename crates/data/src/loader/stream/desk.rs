@@ -9,7 +9,7 @@ use pagelock_memory::{Holder, taken_by_thread};
 use super::turns::{Share, Turns};
 use crate::iterable::{IterableDataset, Samples};
 use crate::loader::slots::PinnedSlots;
-use crate::loader::source::{Skipped, Times};
+use crate::loader::source::{At, Skipped, Times};
 use crate::{Error, Result};
 
 /// Shards and a way to collate, without their types.
@@ -40,10 +40,21 @@ impl<B> Clone for Rules<B> {
 /// Reads one shard.
 pub(super) trait Reader<B>: Send {
     /// The next batch; none if there is no more.
-    fn next(&mut self, rules: &Rules<B>, slots: Option<&PinnedSlots>) -> Option<Made<B>>;
+    fn next(&mut self, means: &Means<'_, B>) -> Option<Made<B>>;
 
     /// Reads over the next batch, sample by sample; none if there is no more.
-    fn pass(&mut self, rules: &Rules<B>, why: Error) -> Option<Made<B>>;
+    fn pass(&mut self, means: &Means<'_, B>, why: Error) -> Option<Made<B>>;
+
+    /// Which samples the batch has so far that is being made.
+    fn kept(&self) -> &[usize];
+}
+
+/// What batches are made with.
+pub(super) struct Means<'a, B> {
+    rules: &'a Rules<B>,
+    slots: Option<&'a PinnedSlots>,
+    at: &'a At,
+    worker: Option<usize>,
 }
 
 /// A batch and what it was like to make.
@@ -70,6 +81,7 @@ pub(super) struct Desk<B> {
     /// Which of them is next.
     pub(super) at: usize,
     pub(super) worker: Option<usize>,
+    pub(super) here: Arc<At>,
     pub(super) turns: Option<Arc<Turns>>, // of a worker
     pub(super) holder: Holder,
 }
@@ -139,31 +151,41 @@ impl<B: 'static> Desk<B> {
 
     /// What a worker runs into, a panic too, is an error.
     fn make_safely(&mut self, at: usize, slots: Option<&PinnedSlots>, refusal: Option<Error>) -> Option<Made<B>> {
+        self.here.begin(None);
         let Some(worker) = self.worker else { return self.make(at, slots, refusal) };
         catch_unwind(AssertUnwindSafe(|| self.make(at, slots, refusal))).unwrap_or_else(|panic| {
-            self.parts[at].state = State::Broken;
-            let source = Box::new(Error::panicked(worker, None, &*panic));
-            Some(Made::failed(Error::Shard { shard: self.parts[at].shard, sample: None, source }))
+            let Part { shard, state, .. } = &mut self.parts[at];
+            let (shard, sample) = (*shard, self.here.sample());
+            let error = Error::panicked(worker, sample, Some(shard), &*panic);
+            let error = match state {
+                _ if sample.is_some() => error,
+                State::Open(reader) => error.of_batch(reader.kept(), Some(shard), Some(worker)),
+                _ => Error::Shard { shard, worker: Some(worker), source: error.into() },
+            };
+            *state = State::Broken;
+            Some(Made::failed(error))
         })
     }
 
     /// The next batch of a shard, or the refusal in its place.
     fn make(&mut self, at: usize, slots: Option<&PinnedSlots>, refusal: Option<Error>) -> Option<Made<B>> {
         let _charged = self.holder.enter();
+        let worker = self.worker;
         let Part { shard, state, .. } = &mut self.parts[at];
         if let State::Closed(start) = *state {
             match self.shards.open(*shard, self.epoch, start) {
                 Ok(reader) => *state = State::Open(reader),
                 Err(error) => {
                     *state = State::Broken;
-                    return Some(Made::failed(Error::Shard { shard: *shard, sample: None, source: error.into() }));
+                    return Some(Made::failed(Error::Shard { shard: *shard, worker, source: error.into() }));
                 }
             }
         }
+        let means = Means { rules: &self.rules, slots, at: &self.here, worker };
         let made = match state {
             State::Open(reader) => match refusal {
-                Some(refusal) => reader.pass(&self.rules, refusal),
-                None => reader.next(&self.rules, slots),
+                Some(refusal) => reader.pass(&means, refusal),
+                None => reader.next(&means),
             },
             _ => None,
         };
@@ -226,35 +248,55 @@ where
     S: Send,
     C: Fn(Vec<S>) -> Result<B> + Send + Sync,
 {
-    fn next(&mut self, rules: &Rules<B>, slots: Option<&PinnedSlots>) -> Option<Made<B>> {
+    fn next(&mut self, means: &Means<'_, B>) -> Option<Made<B>> {
         let start = Instant::now();
-        let Read { samples, skipped, failed, n_samples } = self.read(rules);
+        let Read { samples, skipped, failed, n_samples } = self.read(means);
         let mut times = Times { fetch: start.elapsed(), ..Times::default() };
-        let batch = match failed.or_else(|| self.all_skipped(n_samples, &skipped)) {
+        let batch = match failed.or_else(|| all_skipped(n_samples, &skipped)) {
             _ if n_samples == 0 => return None,
             Some(error) => Err(error),
-            None if rules.drop_last && n_samples < rules.batch_size => return None,
-            None => self.collate(samples, rules, slots, &mut times),
+            None if means.rules.drop_last && n_samples < means.rules.batch_size => return None,
+            None => self.collate(samples, means, &mut times),
         };
         Some(Made { batch, n_samples, times, skipped, share: None })
     }
 
-    fn pass(&mut self, rules: &Rules<B>, why: Error) -> Option<Made<B>> {
-        let n_samples = self.samples.by_ref().take(rules.batch_size).count();
-        self.passed += n_samples;
+    fn pass(&mut self, means: &Means<'_, B>, why: Error) -> Option<Made<B>> {
+        let rules = means.rules;
+        self.kept.clear();
+        for _ in self.samples.by_ref().take(rules.batch_size) {
+            self.kept.push(self.passed);
+            self.passed += 1;
+        }
+        let n_samples = self.kept.len();
         let is_wanted = n_samples == rules.batch_size || (n_samples > 0 && !rules.drop_last);
-        is_wanted.then(|| Made { n_samples, ..Made::failed(why) })
+        let error = why.of_batch(&self.kept, Some(self.shard), means.worker);
+        is_wanted.then(|| Made { n_samples, ..Made::failed(error) })
     }
+
+    fn kept(&self) -> &[usize] {
+        &self.kept
+    }
+}
+
+/// That nothing is left of a batch.
+fn all_skipped(n_samples: usize, skipped: &[Skipped]) -> Option<Error> {
+    let last = skipped.last().filter(|_| skipped.len() == n_samples)?;
+    let Skipped { index, shard, worker, .. } = *last;
+    Some(Error::AllSkipped { n_samples, index, shard, worker, error: last.error.clone() })
 }
 
 impl<S, C> Reading<S, C> {
     /// As many samples as make a batch, or as there are.
-    fn read<B>(&mut self, rules: &Rules<B>) -> Read<S> {
+    fn read<B>(&mut self, means: &Means<'_, B>) -> Read<S> {
+        let (rules, worker, shard) = (means.rules, means.worker, Some(self.shard));
         let mut read = Read { samples: Vec::new(), skipped: Vec::new(), failed: None, n_samples: 0 };
         self.kept.clear();
+        means.at.begin(Some(self.passed));
         while read.n_samples < rules.batch_size {
-            let Some(sample) = self.samples.next() else { break };
             let index = self.passed;
+            means.at.get(Some(index));
+            let Some(sample) = self.samples.next() else { break };
             self.passed += 1;
             read.n_samples += 1;
             match sample {
@@ -262,46 +304,36 @@ impl<S, C> Reading<S, C> {
                     self.kept.push(index);
                     read.samples.push(sample);
                 }
+                Err(error) if rules.skips => {
+                    read.skipped.push(Skipped { epoch: self.epoch, index, shard, worker, error: error.to_string() });
+                }
                 Err(error) => {
-                    let error = Error::Shard { shard: self.shard, sample: Some(index), source: error.into() };
-                    if rules.skips {
-                        read.skipped.push(Skipped { epoch: self.epoch, index, error: error.to_string() });
-                    } else {
-                        read.failed.get_or_insert(error);
-                    }
+                    read.failed.get_or_insert(Error::Sample { index, shard, worker, source: error.into() });
                 }
             }
         }
+        means.at.get(None);
         read
     }
 
-    fn all_skipped(&self, n_samples: usize, skipped: &[Skipped]) -> Option<Error> {
-        let last = skipped.last().filter(|_| skipped.len() == n_samples)?;
-        Some(Error::AllSkipped { n_samples, index: last.index, error: last.error.clone() })
-    }
-
-    fn collate<B>(&self, samples: Vec<S>, rules: &Rules<B>, slots: Option<&PinnedSlots>, times: &mut Times) -> Result<B>
+    fn collate<B>(&self, samples: Vec<S>, means: &Means<'_, B>, times: &mut Times) -> Result<B>
     where
         C: Fn(Vec<S>) -> Result<B>,
     {
-        let (start, n_samples) = (Instant::now(), samples.len());
+        let (start, slots) = (Instant::now(), means.slots);
         let scope = slots.map(PinnedSlots::enter);
         let batch = (self.collate)(samples);
         drop(scope);
         let (waited, fell_back) = slots.map(PinnedSlots::finish).unwrap_or_default();
         times.collate = start.elapsed().saturating_sub(waited);
         (times.wait_for_memory, times.pageable) = (waited, fell_back);
-        let batch = batch.map_err(|error| match error.locate(&self.kept) {
-            error @ Error::Uneven { .. } => error,
-            error => Error::Collate { n_samples, first: self.kept[0], source: error.into() },
-        });
-        let pinned = batch.and_then(|batch| match (rules.pin, slots) {
+        let pinned = batch.and_then(|batch| match (means.rules.pin, slots) {
             (Some(pin), Some(slots)) if !times.pageable => pin(batch, slots),
             _ => Ok(batch),
         });
         let (waited, fell_back) = slots.map(PinnedSlots::finish).unwrap_or_default();
         times.wait_for_memory += waited;
         times.pageable |= fell_back;
-        pinned.map_err(|error| Error::Shard { shard: self.shard, sample: None, source: error.into() })
+        pinned.map_err(|error| error.locate(&self.kept).of_batch(&self.kept, Some(self.shard), means.worker))
     }
 }

@@ -330,7 +330,8 @@ impl<B: Send + 'static> StreamLoader<B> {
     ///
     /// let loader = StreamLoader::new(OneIsDamaged).batch_size(4).skip_bad_samples(true);
     /// assert_eq!(loader.iter().next().unwrap()?.to_vec()?, [0, 1, 3]);
-    /// assert_eq!(loader.skipped()[0].error, "sample 2 of shard 0: line 2 is damaged");
+    /// let skipped = loader.skipped();
+    /// assert_eq!(skipped[0].to_string(), "the calling thread left out sample 2 of shard 0 in epoch 0: line 2 is damaged");
     /// # Ok::<(), Error>(())
     /// ```
     pub fn skip_bad_samples(mut self, skip: bool) -> Self {
