@@ -95,6 +95,7 @@ chain! {
 }
 
 /// An image of bytes, `[height, width]` or `[height, width, channels]`, as floats from 0 to 1, `[channels, height, width]`.
+/// Where channels come first already, [`ToFloat`] is for that.
 ///
 /// # Examples
 /// ```
@@ -116,6 +117,10 @@ impl Transform<Tensor<u8>> for ToTensor {
     fn apply(&self, image: Tensor<u8>, _random: &Generator) -> Result<Tensor> {
         let [height, width, channels] = match *image.dims() {
             [height, width] => [height, width, 1],
+            [first, _, last] if first <= 4 && last > 4 => {
+                let expected = "an image is [height, width, channels] here; use ToFloat where channels come first";
+                return Err(wrong_shape("to_tensor", &image, expected.into()));
+            }
             [height, width, channels] => [height, width, channels],
             _ => {
                 return Err(wrong_shape(
@@ -132,6 +137,38 @@ impl Transform<Tensor<u8>> for ToTensor {
                     *value = f32::from(bytes[pixel * channels + channel]) / 255.0;
                 }
             }
+        })?)
+    }
+}
+
+/// Bytes as floats from 0 to 1, of any shape: for images whose channels come first, such as those of
+/// [`Cifar`](crate::Cifar).
+///
+/// # Examples
+/// ```
+/// use pagelock_data::transforms::{Normalize, RandomCrop, RandomHorizontalFlip, ToFloat, Transform};
+/// use pagelock_tensor::{Create, Generator, Tensor};
+///
+/// let train = (
+///     RandomCrop { size: [32, 32], padding: 4 }, // of bytes, which is less to move
+///     RandomHorizontalFlip { p: 0.5 },
+///     ToFloat,
+///     Normalize { mean: [0.4914, 0.4822, 0.4465], std: [0.2470, 0.2435, 0.2616] },
+/// );
+/// let image = train.apply(Tensor::<u8>::ones([3, 32, 32])?, &Generator::new(0))?;
+/// assert_eq!(image.dims(), [3, 32, 32]);
+/// # Ok::<(), pagelock_data::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ToFloat;
+
+impl Transform<Tensor<u8>> for ToFloat {
+    type Out = Tensor;
+
+    fn apply(&self, image: Tensor<u8>, _random: &Generator) -> Result<Tensor> {
+        let bytes = image.to_vec()?;
+        Ok(Tensor::build(*image.shape(), |out| {
+            out.iter_mut().zip(&bytes).for_each(|(value, &byte)| *value = f32::from(byte) / 255.0);
         })?)
     }
 }
@@ -379,6 +416,17 @@ mod tests {
     }
 
     #[test]
+    fn bytes_become_floats_in_either_order_of_channels() {
+        let random = Generator::new(0);
+        let last = Tensor::<u8>::new([[[255, 0, 51]]]).unwrap(); // one pixel
+        let first = last.reshape([3, 1, 1]).unwrap();
+        for image in [ToTensor.apply(last, &random), ToFloat.apply(first, &random)] {
+            let image = image.unwrap();
+            assert_eq!((image.dims(), image.to_vec().unwrap()), (&[3, 1, 1][..], vec![1.0, 0.0, 0.2]));
+        }
+    }
+
+    #[test]
     fn a_flip_comes_as_often_as_it_should_and_undoes_itself() {
         let flip = RandomHorizontalFlip { p: 0.25 };
         let whole = numbered().to_vec().unwrap();
@@ -409,6 +457,12 @@ mod tests {
         assert_eq!(
             text(ToTensor.apply(flat.clone(), &Generator::new(0)).unwrap_err()),
             "to_tensor: the image is [2], but an image is [height, width] or [height, width, channels]"
+        );
+        let channels_first = Tensor::<u8>::zeros([3, 32, 32]).unwrap();
+        assert_eq!(
+            text(ToTensor.apply(channels_first, &Generator::new(0)).unwrap_err()),
+            "to_tensor: the image is [3, 32, 32], but an image is [height, width, channels] here; use ToFloat where channels \
+             come first"
         );
         assert_eq!(
             text(RandomHorizontalFlip { p: 1.0 }.apply(flat, &Generator::new(0)).unwrap_err()),

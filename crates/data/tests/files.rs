@@ -277,6 +277,32 @@ fn cifar_is_read_from_its_archive_and_from_the_folder_that_it_unpacks_to() {
     assert_eq!(files().open().unwrap().train.len(), 5);
 }
 
+/// Written by GNU tar: folders, names, other files and their order as in what is published, the second with notes about each
+/// member; two records to train with in each file, one to test.
+const CIFAR: [(&str, &[u8]); 2] = [
+    ("cifar-10-binary.tar.gz", include_bytes!("cifar/cifar-10-binary.tar.gz")),
+    ("cifar-100-binary.tar.gz", include_bytes!("cifar/cifar-100-binary.tar.gz")),
+];
+
+#[test]
+fn cifar_is_read_from_archives_that_tar_wrote() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, content) in CIFAR {
+        std::fs::write(folder.path().join(name), content).unwrap();
+    }
+    let record = |cifar: &Cifar, index| {
+        let (image, label) = cifar.get(index).unwrap();
+        (image.to_vec().unwrap()[3_071], label)
+    };
+    let ten = CifarFiles::cifar10().folder(folder.path()).offline(true).open().unwrap();
+    let expected = [(1, 1), (101, 8), (2, 2), (102, 7), (3, 3), (103, 6), (4, 4), (104, 5), (5, 5), (105, 4)];
+    assert_eq!((0..ten.train.len()).map(|index| record(&ten.train, index)).collect::<Vec<_>>(), expected);
+    assert_eq!((ten.test.len(), record(&ten.test, 0)), (1, (70, 7)));
+    let hundred = CifarFiles::cifar100().folder(folder.path()).offline(true).open().unwrap();
+    assert_eq!([record(&hundred.train, 0), record(&hundred.train, 1)], [(33, 3), (99, 99)], "fine labels");
+    assert_eq!((hundred.train.len(), hundred.test.len(), record(&hundred.test, 0)), (2, 1, (49, 49)));
+}
+
 #[test]
 fn a_cifar_archive_that_lies_is_refused() {
     let refusal = |change: fn(&mut Vec<u8>)| {

@@ -1,7 +1,7 @@
 //! [`CifarFiles`]: finds CIFAR on this machine or downloads it, and reads it straight from the archive as it is published.
 //!
-//! The archive is a tar file: for each member a header of 512 bytes with its name and, in octal digits, its length, then its
-//! bytes, filled up to a multiple of 512.
+//! The archive is a tar file: for each member a header of 512 bytes with its name, its kind and, in octal digits, its length,
+//! then its bytes, filled up to a multiple of 512. Notes about a member are members of their own, of another kind.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read};
@@ -279,7 +279,7 @@ impl From<Error> for Problem {
     }
 }
 
-/// The next member's name, without its folders, and length; none at the end.
+/// The next member's name, without its folders and empty for what is no file, and length; none at the end.
 fn next_member(tar: &mut impl Read) -> io::Result<Option<(String, u64)>> {
     let mut header = [0; BLOCK];
     tar.read_exact(&mut header)?;
@@ -292,7 +292,8 @@ fn next_member(tar: &mut impl Read) -> io::Result<Option<(String, u64)>> {
     };
     let len_bytes = u64::from_str_radix(&text(&header[124..136]), 8).ok().filter(|&len| len <= MOST_BYTES);
     let len_bytes = len_bytes.ok_or_else(|| io::Error::other("it is no tar archive inside"))?;
-    let name = text(&header[..100]);
+    let is_file = matches!(header[156], 0 | b'0');
+    let name = if is_file { text(&header[..100]) } else { String::new() };
     Ok(Some((name.rsplit('/').next().unwrap_or_default().to_owned(), len_bytes)))
 }
 

@@ -33,6 +33,8 @@ const TRAIN_10: [&str; 5] =
 /// }
 /// # Ok::<(), pagelock_data::Error>(())
 /// ```
+///
+/// With random changes, which are others in each epoch: [`ToFloat`](crate::transforms::ToFloat) shows them.
 #[derive(Clone, Debug)]
 pub struct Cifar {
     records: Arc<HostBuffer>,
