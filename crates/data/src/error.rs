@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::io;
 use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -523,14 +524,18 @@ impl Error {
         }
     }
 
-    /// What a panic said, with who was at what.
+    /// What a panic said, with who was at what. Ends the panic: what it carries is dropped, which may panic again.
     pub(crate) fn panicked(
         worker: usize,
         sample: Option<usize>,
         shard: Option<usize>,
-        panic: &(dyn Any + Send),
+        panic: Box<dyn Any + Send>,
     ) -> Self {
-        Self::Panicked { worker, sample, shard, message: panic_message(panic).to_owned() }
+        let message = panic_message(&*panic).to_owned();
+        if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
+            std::mem::forget(again); // somebody has to stop
+        }
+        Self::Panicked { worker, sample, shard, message }
     }
 
     pub(crate) fn digits(problem: String) -> Self {

@@ -173,6 +173,40 @@ fn a_worker_that_dies_in_its_place_is_replaced_too() {
     assert_eq!(loader.iter().filter(|batch| batch.is_ok()).count(), 8);
 }
 
+/// What a sample panics with, and what panics again when it is dropped.
+struct Grenade;
+
+impl Drop for Grenade {
+    fn drop(&mut self) {
+        panic!("twice");
+    }
+}
+
+#[test]
+fn a_panic_that_panics_again_costs_its_batch_and_no_worker() {
+    struct Explosive;
+
+    impl Dataset for Explosive {
+        type Sample = i64;
+        fn len(&self) -> usize {
+            4
+        }
+        fn get(&self, index: usize) -> Result<i64> {
+            if index == 1 { std::panic::panic_any(Grenade) } else { Ok(index as i64) }
+        }
+    }
+    without_backtraces();
+    let error = "worker 0 panicked at sample 1: no message; num_workers(0) lets the panic through, with its backtrace";
+    let loader = || DataLoader::new(Explosive).num_workers(1).timeout(Duration::from_secs(20));
+    assert_eq!(epoch(&loader()), [Ok(vec![0]), Err(error.to_owned()), Ok(vec![2]), Ok(vec![3])]);
+    assert_eq!(epoch(&loader().batch_size(4).skip_bad_samples(true)), [Ok(vec![0, 2, 3])]);
+
+    let loader = loader().worker_init(|_| std::panic::panic_any(Grenade));
+    let error = "worker 0 could not start: worker 0 panicked: no message; num_workers(0) lets the panic through, with its \
+                 backtrace";
+    assert_eq!(epoch(&loader), [Err(error.to_owned())]);
+}
+
 fn faults() -> impl Strategy<Value = Vec<Fault>> {
     let fault =
         prop_oneof![12 => Just(Fault::None), 1 => Just(Fault::Fails), 1 => Just(Fault::Panics), 2 => Just(Fault::Slow)];

@@ -324,27 +324,33 @@ fn streams_are_collated_in_page_locked_memory_within_a_budget() {
 
 #[test]
 fn a_worker_that_dies_is_an_error_of_each_of_its_shards_and_the_others_go_on() {
-    /// What a sample panics with, and what panics again when it is dropped.
-    struct Grenade;
+    /// Samples of which the second panics, and which panic again when they are dropped for that.
+    struct Deadly(i64, std::ops::Range<i64>);
 
-    impl Drop for Grenade {
-        fn drop(&mut self) {
-            panic!("twice");
+    impl Iterator for Deadly {
+        type Item = Result<i64>;
+        fn next(&mut self) -> Option<Result<i64>> {
+            let i = self.1.next()?;
+            assert!(self.0 > 0 || i == 0, "line {i} is impossible");
+            Some(Ok(10 * self.0 + i))
         }
     }
 
-    struct Deadly;
+    impl Drop for Deadly {
+        fn drop(&mut self) {
+            assert!(self.0 > 0, "twice");
+        }
+    }
 
-    impl IterableDataset for Deadly {
+    struct Three;
+
+    impl IterableDataset for Three {
         type Sample = i64;
         fn n_shards(&self) -> usize {
             3
         }
         fn shard(&self, shard: usize, _epoch: u64) -> Result<Samples<i64>> {
-            Ok(Box::new((0..2).map(move |i| match shard {
-                0 if i == 1 => std::panic::panic_any(Grenade),
-                _ => Ok(10 * shard as i64 + i),
-            })))
+            Ok(Box::new(Deadly(shard as i64, 0..2)))
         }
     }
     let gone = |shard| {
@@ -353,7 +359,7 @@ fn a_worker_that_dies_is_an_error_of_each_of_its_shards_and_the_others_go_on() {
     };
     let expected = [Ok(vec![0]), Ok(vec![10]), Ok(vec![20]), gone(0), Ok(vec![11]), gone(2)];
     without_backtraces();
-    let loader = || StreamLoader::new(Deadly).num_workers(2);
+    let loader = || StreamLoader::new(Three).num_workers(2);
     let start = Instant::now();
     assert_eq!(epoch(&loader()), expected);
     assert!(start.elapsed() < Duration::from_millis(100), "{:?}", start.elapsed());

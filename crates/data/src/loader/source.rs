@@ -146,7 +146,7 @@ impl At {
     }
 
     /// What a worker's panic said, and where it was: at a sample, or at a batch of these.
-    pub(super) fn panicked(&self, worker: usize, indices: &[usize], panic: &(dyn Any + Send)) -> Error {
+    pub(super) fn panicked(&self, worker: usize, indices: &[usize], panic: Box<dyn Any + Send>) -> Error {
         let sample = self.sample();
         let error = Error::panicked(worker, sample, None, panic);
         if sample.is_some() { error } else { error.of_batch(indices, None, Some(worker)) }
@@ -173,7 +173,7 @@ impl<'a> Watch<'a> {
         }
         let got = match worker {
             Some(worker) => catch_unwind(AssertUnwindSafe(get))
-                .unwrap_or_else(|panic| Err(Error::panicked(worker, Some(index), None, &*panic))),
+                .unwrap_or_else(|panic| Err(Error::panicked(worker, Some(index), None, panic))),
             None => get(),
         };
         got.map(Some).or_else(|error| {

@@ -156,7 +156,7 @@ impl<B: 'static> Desk<B> {
         catch_unwind(AssertUnwindSafe(|| self.make(at, slots, refusal))).unwrap_or_else(|panic| {
             let Part { shard, state, .. } = &mut self.parts[at];
             let (shard, sample) = (*shard, self.here.sample());
-            let error = Error::panicked(worker, sample, Some(shard), &*panic);
+            let error = Error::panicked(worker, sample, Some(shard), panic);
             let error = match state {
                 _ if sample.is_some() => error,
                 State::Open(reader) => error.of_batch(reader.kept(), Some(shard), Some(worker)),
