@@ -39,7 +39,7 @@ struct Args {
     #[arg(long, value_enum)]
     way: Option<Way>,
     /// Workers of the loader, on a GPU
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 2)]
     workers: usize,
     /// One JSON object instead of the table
     #[arg(long)]
@@ -88,9 +88,10 @@ fn main() -> Result<()> {
     let args = Args::parse();
     set_num_threads(args.threads);
     let mnist = args.data.iter().fold(Mnist::new(), |mnist, folder| mnist.folder(folder));
-    let digits = mnist.open_or_generate(0)?;
+    // Reading the digits and waking a GPU take as long as each other.
+    let (digits, device) = rayon::join(|| mnist.open_or_generate(0), || args.device.parse::<Device>());
+    let (digits, device) = (digits?, device?);
 
-    let device: Device = args.device.parse()?;
     let models = args.model.map_or(vec![Kind::Logistic, Kind::Cnn], |model| vec![model]);
     let ways = args.way.map_or(vec![Way::Eager, Way::Captured, Way::Resident], |way| vec![way]);
     let mut runs = Vec::new();

@@ -1,6 +1,7 @@
 //! What networks are made of, on a GPU against the CPU: products, convolutions, pooling, indices, losses, random numbers.
 
 use half::{bf16, f16};
+use pagelock_tensor::autograd::Backward;
 use pagelock_tensor::{
     BatchNormOptions, Conv2dOptions, Create, Device, Element, Error, Float, Generator, Num, Pool2dOptions, Reduction,
     Result, Tensor,
@@ -205,6 +206,46 @@ fn softmax_and_losses_agree() {
             let bound = bound * if reduction == Reduction::Sum { 20.0 } else { 2.0 };
             agree::<T>(gpu, bound, &name, &[shape], |x| x[0].cross_entropy(&labels.to(&x[0].device())?, reduction));
             agree::<T>(gpu, bound, &name, &[shape], |x| x[0].nll_loss(&labels.to(&x[0].device())?, reduction));
+        }
+    }
+    let Some(gpu) = gpu() else { return };
+    for_floats!(&gpu, of);
+}
+
+/// Its gradient was made along with it, if it is of a small batch; that of one in the middle is made later.
+#[test]
+fn a_loss_that_backward_begins_with_has_the_gradient_of_one_in_the_middle() {
+    fn of<T: Float>(gpu: &Device, bound: f64) {
+        for (reduction, [batch, classes]) in [
+            (Reduction::Mean, [64, 10]),
+            (Reduction::Sum, [5, 100]),
+            (Reduction::Mean, [1, 3000]),
+            (Reduction::Mean, [700, 100]),
+            (Reduction::Sum, [2, 40_000]),
+        ] {
+            let labels: Vec<i64> = (0..batch).map(|i| (i * 7 % classes) as i64).collect();
+            let labels = Tensor::from_vec(labels, [batch]).unwrap();
+            let of_end = |device: &Device| -> Result<[Tensor<T>; 3]> {
+                let x = random::<T>(&[batch, classes], 1).to(device)?.set_requires_grad(true);
+                let loss = x.cross_entropy(&labels.to(device)?, reduction)?;
+                loss.backward_with(Backward { retain_graph: true, ..Backward::default() })?;
+                let first = x.grad().unwrap();
+                let kept = first.mul_scalar(T::ONE)?;
+                x.zero_grad();
+                first.zero_()?; // whoever has a gradient may change it
+                loss.backward()?;
+                Ok([loss.detach(), kept, x.grad().unwrap()])
+            };
+            let [here, there] = [&Device::Cpu, gpu].map(|device| of_end(device).unwrap());
+            let name = format!("{reduction:?} of {batch} x {classes} in {}", T::DTYPE);
+            for (here, there) in here.iter().zip(&there) {
+                same(here, there, bound * largest(here), &name);
+            }
+            same(&there[1], &there[2], 0.0, &format!("{name}, made along and later"));
+            let x = random::<T>(&[batch, classes], 1).to(gpu).unwrap().set_requires_grad(true);
+            let loss = x.cross_entropy(&labels.to(gpu).unwrap(), reduction).unwrap();
+            loss.reshape([1]).unwrap().sum(..).unwrap().backward().unwrap();
+            same(&there[1], &x.grad().unwrap(), 0.0, &format!("{name}, in the middle"));
         }
     }
     let Some(gpu) = gpu() else { return };

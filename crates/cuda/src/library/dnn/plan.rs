@@ -48,7 +48,8 @@ const NONDETERMINISTIC: c_int = 4;
 const BY_SPEED: c_int = 3;
 const FOR_EVERYTHING: c_int = 2;
 
-const MOST_PROPOSALS: usize = 24;
+/// More than there are: the model has named up to 37, and of `f32` those that use tensor cores come first.
+const MOST_PROPOSALS: usize = 128;
 pub(super) const UNSUPPORTED: Refusal = Refusal { call: "cudnnBackendFinalize of any plan", status: 3000 };
 
 pub(super) struct Plan {

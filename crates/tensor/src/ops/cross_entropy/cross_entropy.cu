@@ -25,13 +25,17 @@ INLINE Scale scale_of(const T* x, const Rows& g) {
     return {mine, largest, log(sum_of_lanes(sum, LANES))};
 }
 // The loss of a row, for the first of its threads.
-INLINE R loss_of(const T* x, const i64* target, u64 row, const Rows& g, Fault* fault, u64 site) {
-    x += row * g.classes;
-    i64 right = target[row];
-    Scale scale = scale_of(x, g);
+INLINE R loss_of(const T* x, i64 right, const Scale& scale, const Rows& g, Fault* fault, u64 site) {
     R score = __shfl_sync(EVERYONE, scale.mine, u32(right) % LANES, LANES);
     if (!exists(right, g.classes, fault, site)) return real(nothing());
     return scale.log - ((right < LANES ? score : real(x[right])) - scale.largest);
+}
+
+// The gradient of a row, each thread its share.
+INLINE void write_grad(T* dx, const T* x, i64 right, const Scale& scale, R factor, const Rows& g) {
+    u64 c = threadIdx.x % LANES;
+    for (R score = scale.mine; c < g.classes; c += LANES, score = c < g.classes ? real(x[c]) : R(0))
+        dx[c] = to<T>((exp(score - scale.largest - scale.log) - (c == u64(right) ? R(1) : R(0))) * factor);
 }
 
 #ifdef KERNEL_losses
@@ -39,21 +43,26 @@ INLINE R loss_of(const T* x, const i64* target, u64 row, const Rows& g, Fault* f
 extern "C" __global__ void losses(T* y, const T* x, const i64* target, Fault* fault, u64 site, Rows g) {
     begin();
     u64 row = min(wide_thread_number() / LANES, g.rows - 1);
-    R loss = loss_of(x, target, row, g, fault, site);
+    x += row * g.classes;
+    R loss = loss_of(x, target[row], scale_of(x, g), g, fault, site);
     if (threadIdx.x % LANES == 0) y[row] = to<T>(loss);
 }
 
 #endif
 #ifdef KERNEL_total
-// The losses' sum times the factor, by one block.
-extern "C" __global__ void __launch_bounds__(1024) total(T* y, const T* x, const i64* target, Fault* fault, u64 site, Rows g) {
+// The losses' sum times the factor, by one block, and with HAS_GRAD its gradient.
+extern "C" __global__ void __launch_bounds__(1024) total(T* y, T* dx, const T* x, const i64* target, Fault* fault, u64 site, Rows g) {
     begin();
     __shared__ R sums[1024];
     u32 groups = blockDim.x / LANES, group = threadIdx.x / LANES;
     R sum = 0;
     for (u64 start = 0; start < g.rows; start += groups) {
-        R loss = loss_of(x, target, min(start + group, g.rows - 1), g, fault, site);
+        u64 row = min(start + group, g.rows - 1), at = row * g.classes;
+        i64 right = target[row];
+        Scale scale = scale_of(x + at, g);
+        R loss = loss_of(x + at, right, scale, g, fault, site);
         if (start + group < g.rows) sum += loss;
+        if (HAS_GRAD) write_grad(dx + at, x + at, right, scale, constant(g.factor), g);
     }
     if (threadIdx.x % LANES == 0) sums[group] = sum;
     __syncthreads();
@@ -68,14 +77,9 @@ extern "C" __global__ void __launch_bounds__(1024) total(T* y, const T* x, const
 #ifdef KERNEL_grad
 extern "C" __global__ void grad(T* dx, const T* x, const T* dy, const i64* target, Rows g) {
     begin();
-    u64 row = min(wide_thread_number() / LANES, g.rows - 1);
-    x += row * g.classes, dx += row * g.classes;
-    u64 right = target[row];
+    u64 row = min(wide_thread_number() / LANES, g.rows - 1), at = row * g.classes;
     R factor = constant(g.factor);
     if (HAS_GRAD) factor = real(dy[row * g.grad_step]) * factor;
-    Scale scale = scale_of(x, g);
-    u64 c = threadIdx.x % LANES;
-    for (R score = scale.mine; c < g.classes; c += LANES, score = c < g.classes ? real(x[c]) : R(0))
-        dx[c] = to<T>((exp(score - scale.largest - scale.log) - (c == right ? R(1) : R(0))) * factor);
+    write_grad(dx + at, x + at, target[row], scale_of(x + at, g), factor, g);
 }
 #endif

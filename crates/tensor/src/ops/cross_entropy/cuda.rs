@@ -75,21 +75,25 @@ pub(super) fn losses(device: &CudaDevice, x: CudaView<'_>, target: CudaView<'_>,
     })
 }
 
-/// The sum of all losses, times a factor.
+/// The sum of all losses, times a factor, and the gradient of that, if there is room for it.
 pub(super) fn total(
     device: &CudaDevice,
     x: CudaView<'_>,
     target: CudaView<'_>,
     factor: u64,
     mut out: CudaOut<'_>,
+    mut grad: Option<CudaOut<'_>>,
 ) -> Result<()> {
     let (op, rows) = ("cross_entropy", Rows::new(x, factor, 0));
     let threads = rows.threads().next_multiple_of(32).clamp(32, TOTAL_THREADS) as u32;
     let launch = Launch::covering(1, threads);
-    let (constants, rows) = (rows.constants(), Argument::Value(bytemuck::bytes_of(&rows)));
+    let constants = rows.constants().and(&[("HAS_GRAD", grad.is_some().into())]);
+    let rows = Argument::Value(bytemuck::bytes_of(&rows));
     device.with_fault(indexed(x), |[fault, site]| {
-        let arguments = [out.argument(), x.argument(), target.argument(), fault, site, rows];
-        // SAFETY: as in `losses`; out has one element.
+        let (loss, nothing) = (out.argument(), x.argument());
+        let grad = grad.as_mut().map_or(nothing, |grad| grad.argument());
+        let arguments = [loss, grad, x.argument(), target.argument(), fault, site, rows];
+        // SAFETY: as in `losses`; out has one element, and grad as many as x, or it is not written.
         unsafe { CODE.launch_for(device, op, ([x.dtype(); 2], "total"), constants, launch, &arguments) }
     })
 }

@@ -1,11 +1,14 @@
-//! Cross entropy of a batch in one operation, and its gradient in another: on a device, one kernel each.
+//! Cross entropy of a batch in one operation, and its gradient in another: on a device, one kernel each, or of a small
+//! batch whose gradient will be asked for, one for both.
 
 mod cuda;
 
-use crate::autograd::Saved;
+use std::sync::{Mutex, PoisonError};
+
+use crate::autograd::{Saved, is_grad_enabled};
 use crate::cpu::{self, CpuView};
 use crate::cuda::{CudaDevice, CudaOut, CudaView};
-use crate::device::common_device;
+use crate::device::{Device, common_device};
 use crate::element::{DType, Element, Float};
 use crate::error::{Error, Result};
 use crate::op::{Inputs, Op, Saves, apply, per_type};
@@ -13,7 +16,11 @@ use crate::ops::Reduction;
 use crate::ops::index::check_range;
 use crate::scratch;
 use crate::shape::Shape;
-use crate::tensor::Tensor;
+use crate::storage::FreshCuda;
+use crate::tensor::{Raw, Tensor};
+
+/// The most scores of which one block of a device's threads computes the loss: more take more blocks, and so two kernels.
+const ONE_BLOCK: usize = 1 << 16;
 
 /// The loss of scores `[batch, classes]`, given the right classes, `[batch]`.
 pub(super) fn cross_entropy<T: Float>(
@@ -21,10 +28,16 @@ pub(super) fn cross_entropy<T: Float>(
     target: &Tensor<i64>,
     reduction: Reduction,
 ) -> Result<Tensor<T>> {
-    common_device("cross_entropy", &[scores.raw(), target.raw()])?;
+    let device = common_device("cross_entropy", &[scores.raw(), target.raw()])?;
+    if !device.is_cpu() && scores.len() > ONE_BLOCK && reduction != Reduction::None {
+        let losses = cross_entropy(scores, target, Reduction::None)?;
+        return if reduction == Reduction::Mean { losses.mean(..) } else { losses.sum(..) };
+    }
     let target = target.gap_free()?;
     let version = target.storage().version();
-    apply(CrossEntropy(Labels { target, version, reduction }), [scores])
+    let labels = Labels { target, version, reduction };
+    let wants_grad = reduction != Reduction::None && scores.requires_grad() && is_grad_enabled();
+    apply(CrossEntropy { labels, wants_grad, grad: Mutex::new(None) }, [scores])
 }
 
 /// The right classes, which nobody may change until the gradient was computed.
@@ -67,7 +80,12 @@ impl Labels {
 }
 
 /// log Σ exp(x) − x[target], for each row, or their mean or sum.
-struct CrossEntropy(Labels);
+struct CrossEntropy {
+    labels: Labels,
+    /// Whether a device computes the gradient along with the loss.
+    wants_grad: bool,
+    grad: Mutex<Option<Raw>>, // of a loss whose own gradient is 1, until it is asked for; guards nothing else
+}
 
 per_type! { CrossEntropy[1]: Float }
 
@@ -78,23 +96,23 @@ impl<T: Float> Op<T, 1> for CrossEntropy {
     const INPUTS: Inputs = Inputs::WithoutGaps;
 
     fn out_shape(&self, _: [&Shape; 1]) -> Result<Shape> {
-        match self.0.reduction {
-            Reduction::None => Ok(*self.0.target.shape()),
+        match self.labels.reduction {
+            Reduction::None => Ok(*self.labels.target.shape()),
             Reduction::Mean | Reduction::Sum => Shape::new(&[]),
         }
     }
 
     fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
         let (rows, classes) = (x.shape[0], x.shape[1]);
-        let scale = T::Real::from_f64(self.0.factor());
-        self.0.checked(x.shape, |target| {
+        let scale = T::Real::from_f64(self.labels.factor());
+        self.labels.checked(x.shape, |target| {
             scratch::reals(x.data, |x| {
                 scratch::with(x.len() + rows, |room: &mut [T::Real]| {
                     let (log, losses) = room.split_at_mut(x.len());
                     cpu::log_softmax(x, classes, log);
                     let picked = target.iter().enumerate().map(|(row, &class)| log[row * classes + class as usize]);
                     losses.iter_mut().zip(picked).for_each(|(loss, log)| *loss = -log);
-                    match self.0.reduction {
+                    match self.labels.reduction {
                         Reduction::None => {
                             out.iter_mut().zip(losses).for_each(|(out, loss)| *out = T::from_real(*loss))
                         }
@@ -110,22 +128,34 @@ impl<T: Float> Op<T, 1> for CrossEntropy {
     }
 
     fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
-        let factor = crate::cuda::constant(T::Real::from_f64(self.0.factor()));
-        self.0.with_view(|target| match self.0.reduction {
+        let factor = crate::cuda::constant(T::Real::from_f64(self.labels.factor()));
+        let on = Device::Cuda(device.clone());
+        let room = || FreshCuda::allocate(<Self as Op<T, 1>>::NAME, *x.shape(), T::DTYPE, &on, device);
+        let mut grad = self.wants_grad.then(room).transpose()?;
+        self.labels.with_view(|target| match self.labels.reduction {
             Reduction::None => cuda::losses(device, x, target, out),
-            Reduction::Mean | Reduction::Sum => cuda::total(device, x, target, factor, out),
-        })
+            Reduction::Mean | Reduction::Sum => {
+                cuda::total(device, x, target, factor, out, grad.as_mut().map(FreshCuda::out))
+            }
+        })?;
+        let grad = grad.map(|grad| Tensor::<T>::from_fresh_cuda(grad).into_raw());
+        *self.grad.lock().unwrap_or_else(PoisonError::into_inner) = grad;
+        Ok(())
     }
 
     fn backward(&self, saved: &Saved<'_, T, T, 1>, grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 1]> {
-        self.0.check_unchanged()?;
-        Ok([Some(apply(CrossEntropyGrad(self.0.clone()), [saved.input(0), grad])?)])
+        self.labels.check_unchanged()?;
+        Ok([Some(apply(CrossEntropyGrad(self.labels.clone()), [saved.input(0), grad])?)])
     }
 
     fn backward_of_one(&self, saved: &Saved<'_, T, T, 1>) -> Option<Result<[Option<Tensor<T>>; 1]>> {
-        let grad = || Ok([Some(apply(CrossEntropyGrad(self.0.clone()), [saved.input(0)])?)]);
+        let made = || self.grad.lock().unwrap_or_else(PoisonError::into_inner).take(); // whoever gets it may change it
+        let grad = || match made() {
+            Some(grad) => Ok([Some(grad.typed())]),
+            None => Ok([Some(apply(CrossEntropyGrad(self.labels.clone()), [saved.input(0)])?)]),
+        };
         let on_device = !saved.input(0).device().is_cpu();
-        on_device.then(|| self.0.check_unchanged().and_then(|()| grad()))
+        on_device.then(|| self.labels.check_unchanged().and_then(|()| grad()))
     }
 }
 
