@@ -150,7 +150,7 @@ fn train_on(device: &Device, args: &Args, kind: Kind, way: Way, digits: &DigitSe
     manual_seed(0);
     let (model, mut opt) = kind.model(device)?;
     let (bytes, valid_dl): (ByteBatches, ByteBatches) = get_data(digits.train.bytes(), digits.valid.bytes(), 64);
-    let bytes = bytes.pin_memory(true).num_workers(args.workers);
+    let bytes = bytes.pin_memory(true).num_workers(args.workers).prefetch_factor(8);
     let indices = DataLoader::new(Indices(digits.train.len())).batch_size(64).shuffle(0).pin_memory(true);
     let indices = indices.num_workers(args.workers);
     let mut descend = |pixels: &Tensor<u8>, labels: &Tensor<i64>| -> Result<()> {

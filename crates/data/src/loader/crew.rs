@@ -279,7 +279,7 @@ impl<B: Send + 'static> Crew<B> {
         drop(reserved);
         if queue.short {
             self.shared.room.notify_all(); // one of them needs what was just given back
-        } else if queue.idle_workers > 0 {
+        } else if queue.idle_workers > 0 && queue.is_half_empty(self.shared.plan.window()) {
             self.shared.room.notify_one();
         }
         account.report.wait_for_program += std::mem::take(&mut queue.wait_for_program);
@@ -346,6 +346,11 @@ impl<B> Queue<B> {
 
     fn has_batch(&self, window: usize) -> bool {
         (self.taken < self.end && self.places.len() < window) || self.again().is_some()
+    }
+
+    /// Whether to wake a worker that waits for room. Not for each batch: that takes as long as making a small one.
+    fn is_half_empty(&self, window: usize) -> bool {
+        self.places.len() <= window / 2 || self.again().is_some()
     }
 
     /// The first of the batches that are to be made again, counted from `given`.
