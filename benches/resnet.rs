@@ -27,7 +27,7 @@ struct Args {
     /// Everything in bfloat16: weights and activations
     #[arg(long)]
     half: bool,
-    /// Pictures, and what is made of them, with the channels of a pixel next to each other
+    /// Weights, pictures, and what is made of them, with the channels of a pixel next to each other
     #[arg(long)]
     channels_last: bool,
     /// What `cargo bench` passes
@@ -100,9 +100,9 @@ fn run<T: Float>(args: &Args) -> Result<()> {
     let (batch, steps) = if device == Device::Cpu { (8, 2) } else { (512, 20) };
     let (batch, steps) = (args.batch.unwrap_or(batch), args.steps.unwrap_or(steps));
     let model = resnet18::<T>(10)?.to(&device)?;
-    let mut opt = Sgd::new(model.parameters(), 0.1).momentum(0.9);
     let x = Tensor::randn([batch, 3, 32, 32])?.cast::<T>()?.to(&device)?;
-    let x = if args.channels_last { x.channels_last()? } else { x };
+    let (model, x) = if args.channels_last { (model.channels_last()?, x.channels_last()?) } else { (model, x) };
+    let mut opt = Sgd::new(model.parameters(), 0.1).momentum(0.9);
     let labels = Tensor::from_vec((0..batch as i64).map(|i| i % 10).collect(), batch)?.to(&device)?;
     let mut step = || -> Result<Tensor<T>> {
         let loss = F::cross_entropy(&model.forward(&x)?, &labels)?;

@@ -38,7 +38,7 @@ fn convolution<T: Float>(
     let laid = |x: Tensor<T>| if last { x.channels_last() } else { Ok(x) };
     let device = table.device;
     let image = laid(random::<T>(device, &[BATCH, channels, side, side])?)?;
-    let weight = random::<T>(device, &[channels, channels, 3, 3])?;
+    let weight = laid(random::<T>(device, &[channels, channels, 3, 3])?)?;
     let geometry = Conv2dOptions::new().padding(1);
     let count = 2.0 * (BATCH * side * side) as f64 * (channels * channels * 9) as f64;
     let work = Work::Flops { count, most_per_second };

@@ -165,6 +165,28 @@ pub trait Module<T: Float = f32> {
         moving::move_to(self, device)
     }
 
+    /// This model with its weights of four dimensions laid as [`Tensor::channels_last`] says, without their gradients: for
+    /// images that lie so, whose convolutions then need no copies of them. Optimizers follow in their next step.
+    ///
+    /// # Errors
+    /// As [`Tensor::channels_last`], if there is no room; the model is then as it was.
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_nn::{Conv2d, Module, tensor::Device};
+    ///
+    /// let model = Conv2d::new(16, 32, 3)?.to(&Device::best())?.channels_last()?;
+    /// assert!(model.weight.is_channels_last());
+    /// # Ok::<(), pagelock_nn::Error>(())
+    /// ```
+    fn channels_last(mut self) -> Result<Self>
+    where
+        Self: Sized,
+    {
+        moving::lay_channels_last(&mut self)?;
+        Ok(self)
+    }
+
     /// How many numbers the parameters hold together; a shared parameter counts once.
     fn num_parameters(&self) -> usize {
         self.parameters().iter().map(|parameter| parameter.len()).sum()

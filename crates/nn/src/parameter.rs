@@ -1,7 +1,7 @@
 //! [`Parameter`]: a tensor that is trained; [`Buffer`]: one that is saved but not trained.
 
 use crate::{Event, EventMut, Module, Visitor, VisitorMut};
-use pagelock_tensor::{Device, Element, Float, Result, Tensor};
+use pagelock_tensor::{Element, Float, Result, Tensor};
 use std::fmt;
 use std::ops::{Add, Deref, Div, Mul, Sub};
 use std::sync::{Arc, OnceLock};
@@ -31,7 +31,7 @@ pub struct Parameter<T: Element = f32> {
 /// What the handles of a parameter share.
 struct Shared<T: Element> {
     tensor: Tensor<T>,
-    /// The parameter that took its place, on another device.
+    /// The parameter that took its place, on another device or in another order.
     moved: OnceLock<Parameter<T>>,
 }
 
@@ -42,9 +42,9 @@ impl<T: Float> Parameter<T> {
         Self::of(tensor.set_requires_grad(true))
     }
 
-    /// A copy on another device.
-    pub(crate) fn copy_on(&self, device: &Device) -> Result<Self> {
-        Ok(Self::of(self.detach().to(device)?.set_requires_grad(self.requires_grad())))
+    /// Another one like this, whose elements are elsewhere.
+    pub(crate) fn with_elements_of(&self, copy: Tensor<T>) -> Self {
+        Self::of(copy.set_requires_grad(self.requires_grad()))
     }
 }
 

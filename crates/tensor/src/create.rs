@@ -11,6 +11,7 @@ use crate::cuda::{Formula, constant};
 use crate::device::Device;
 use crate::element::{Element, Float, Num, Scalar};
 use crate::error::{Error, Result};
+use crate::layout::Layout;
 use crate::random::{self, Draw, Generator};
 use crate::shape::{IntoShape, Shape};
 use crate::storage::{Fresh, FreshCuda};
@@ -542,12 +543,13 @@ impl<T: Element> Tensor<T> {
         filled("scalar", (), value)
     }
 
-    /// Zeros of this tensor's shape, where it is.
+    /// Zeros of this tensor's shape, where it is; as `ones_like` and `full_like` give them, with the channels of a pixel
+    /// together if they are so here ([`channels_last`](Tensor::channels_last)).
     ///
     /// # Errors
     /// [`Error::Memory`] if the budget refuses.
     pub fn zeros_like(&self) -> Result<Tensor<T>> {
-        filled_on(self.storage().device(), "zeros_like", *self.shape(), T::ZERO)
+        self.filled_like("zeros_like", T::ZERO)
     }
 
     /// Ones of this tensor's shape, where it is.
@@ -555,7 +557,7 @@ impl<T: Element> Tensor<T> {
     /// # Errors
     /// [`Error::Memory`] if the budget refuses.
     pub fn ones_like(&self) -> Result<Tensor<T>> {
-        filled_on(self.storage().device(), "ones_like", *self.shape(), T::ONE)
+        self.filled_like("ones_like", T::ONE)
     }
 
     /// `value` in this tensor's shape, where it is.
@@ -563,7 +565,13 @@ impl<T: Element> Tensor<T> {
     /// # Errors
     /// [`Error::Memory`] if the budget refuses.
     pub fn full_like(&self, value: T) -> Result<Tensor<T>> {
-        filled_on(self.storage().device(), "full_like", *self.shape(), value)
+        self.filled_like("full_like", value)
+    }
+
+    fn filled_like(&self, op: &'static str, value: T) -> Result<Tensor<T>> {
+        let filled = filled_on(self.storage().device(), op, *self.shape(), value)?;
+        let is_turned = self.is_channels_last() && !self.is_contiguous();
+        Ok(if is_turned { filled.with_layout(Layout::channels_last(*self.shape())) } else { filled })
     }
 }
 

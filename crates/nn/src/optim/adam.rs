@@ -6,10 +6,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use super::{Optimizer, Slots, State, check};
+use super::{Optimizer, Slots, State, check, laid_as};
 use crate::{Parameter, Result};
 use pagelock_tensor::descent::{AdamRule, AdamTensors, Rate, adam_step};
-use pagelock_tensor::{self as tensor, Create, Device, Float, Tensor, no_grad};
+use pagelock_tensor::{self as tensor, Create, Float, Tensor, no_grad};
 
 macro_rules! adam {
     ($(#[$docs:meta])* $name:ident, $decoupled:expr, $weight_decay:expr, $decay_docs:literal) => {
@@ -137,11 +137,13 @@ impl Steps {
     }
 }
 
-impl<T: Float> State for Moments<T> {
-    fn to(&self, device: &Device) -> tensor::Result<Self> {
+impl<T: Float> State<T> for Moments<T> {
+    fn beside(&self, parameter: &Tensor<T>) -> tensor::Result<Self> {
         let Self { mean, square, steps } = self;
-        let steps = Steps::new(steps.taken.to(device)?);
-        Ok(Self { mean: mean.to(device)?, square: square.to(device)?, steps })
+        let device = parameter.device();
+        let is_there = steps.taken.device() == device; // then it stays the count of others, too
+        let steps = if is_there { steps.clone() } else { Steps::new(steps.taken.to(&device)?) };
+        Ok(Self { mean: laid_as(parameter, mean)?, square: laid_as(parameter, square)?, steps })
     }
 }
 

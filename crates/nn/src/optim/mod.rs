@@ -13,7 +13,7 @@ pub use scaler::GradScaler;
 pub use sgd::Sgd;
 
 use crate::{Error, Parameter, Result};
-use pagelock_tensor::{self as tensor, Device, Float, Tensor, no_grad};
+use pagelock_tensor::{self as tensor, Float, Tensor, no_grad};
 
 /// Changes parameters by their gradients.
 ///
@@ -62,12 +62,18 @@ struct Slots<T: Float, S> {
 }
 
 /// What an optimizer keeps for a parameter.
-trait State: Sized {
-    /// The same on another device.
-    fn to(&self, device: &Device) -> tensor::Result<Self>;
+trait State<T: Float>: Sized {
+    /// The same where the parameter is now, and in its order.
+    fn beside(&self, parameter: &Tensor<T>) -> tensor::Result<Self>;
 }
 
-impl<T: Float, S: State> Slots<T, S> {
+/// The tensor on the parameter's device and in its order.
+fn laid_as<T: Float>(parameter: &Tensor<T>, tensor: &Tensor<T>) -> tensor::Result<Tensor<T>> {
+    let moved = tensor.to(&parameter.device())?;
+    if parameter.is_channels_last() { moved.channels_last() } else { moved.contiguous() }
+}
+
+impl<T: Float, S: State<T>> Slots<T, S> {
     fn new(parameters: impl IntoIterator<Item = Parameter<T>>) -> Self {
         Self { slots: parameters.into_iter().map(|parameter| (parameter, None)).collect() }
     }
@@ -80,7 +86,7 @@ impl<T: Float, S: State> Slots<T, S> {
         for (parameter, state) in &mut self.slots {
             let mut followed = parameter.clone();
             if followed.follow() {
-                let moved = state.as_ref().map(|state| state.to(&followed.device())).transpose()?;
+                let moved = state.as_ref().map(|state| state.beside(&followed)).transpose()?;
                 (*parameter, *state) = (followed, moved);
             }
         }

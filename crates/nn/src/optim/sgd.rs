@@ -1,9 +1,9 @@
 //! [`Sgd`]: stochastic gradient descent, with momentum.
 
-use super::{Optimizer, Slots, State, check};
+use super::{Optimizer, Slots, State, check, laid_as};
 use crate::{Parameter, Result};
 use pagelock_tensor::descent::{Rate, SgdRule, SgdTensors, sgd_step};
-use pagelock_tensor::{self as tensor, Device, Float, Tensor, no_grad};
+use pagelock_tensor::{self as tensor, Float, Tensor, no_grad};
 
 /// Stochastic gradient descent, as PyTorch's `optim.SGD`.
 ///
@@ -124,8 +124,8 @@ struct Kept<T: Float> {
     is_first: bool,       // whether nothing was kept yet, and it is zero
 }
 
-impl<T: Float> State for Kept<T> {
-    fn to(&self, device: &Device) -> tensor::Result<Self> {
-        Ok(Self { direction: self.direction.to(device)?, is_first: self.is_first })
+impl<T: Float> State<T> for Kept<T> {
+    fn beside(&self, parameter: &Tensor<T>) -> tensor::Result<Self> {
+        Ok(Self { direction: laid_as(parameter, &self.direction)?, is_first: self.is_first })
     }
 }

@@ -2,8 +2,8 @@
 
 use pagelock_cuda::software;
 use pagelock_nn::optim::{Adam, Optimizer, Sgd};
-use pagelock_nn::{Buffer, Linear, Module, Parameter, Result};
-use pagelock_tensor::{Device, Tensor};
+use pagelock_nn::{Buffer, Conv2d, Forward, Linear, Module, Parameter, ReLU, Result, Sequential};
+use pagelock_tensor::{Device, Generator, Tensor};
 
 use super::cnn;
 
@@ -81,6 +81,53 @@ fn optimizers_follow_with_their_state() -> Result<()> {
         |parameters| Box::new(Adam::new(parameters, 0.1)) as _,
     ] {
         assert_eq!(trained(opt, true)?, trained(opt, false)?);
+    }
+    Ok(())
+}
+
+/// Weights and biases of three steps, of which the last two come after the weights were laid otherwise.
+fn trained_on_images(
+    device: &Device,
+    opt: fn(Vec<Parameter>) -> Box<dyn Optimizer>,
+    turns: bool,
+) -> Result<Vec<Tensor>> {
+    let random = Generator::new(3);
+    let (one, other) = (Conv2d::new_with(32, 32, 3, &random)?.padding(1), Conv2d::new_with(32, 8, 1, &random)?);
+    let mut model = Sequential::new((one, ReLU, other)).to(device)?;
+    let images = Tensor::<f32>::randn_with([16, 32, 30, 30], &random)?.to(device)?.channels_last()?;
+    let mut opt = opt(model.parameters());
+    for step in 0..3 {
+        if turns && step == 1 {
+            model = model.channels_last()?;
+            assert!(
+                model.parameters().iter().all(|parameter| parameter.dims().len() == 1 || parameter.is_channels_last())
+            );
+        }
+        let out = model.forward(&images)?;
+        out.mul(&out)?.mean(..)?.backward()?;
+        opt.step()?;
+        opt.zero_grad();
+    }
+    model.state_dict().iter().map(|(_, tensor)| Ok(tensor.to(&Device::Cpu)?)).collect()
+}
+
+#[test]
+fn weights_laid_otherwise_are_trained_and_saved_as_they_were() -> Result<()> {
+    let mut devices = vec![Device::Cpu];
+    devices.extend(Some(Device::best()).filter(|device| !device.is_cpu()));
+    for device in devices {
+        for opt in [
+            (|parameters| Box::new(Sgd::new(parameters, 0.1).momentum(0.9)) as _) as fn(Vec<Parameter>) -> _,
+            |parameters| Box::new(Adam::new(parameters, 0.01)) as _,
+        ] {
+            let (plain, turned) = (trained_on_images(&device, opt, false)?, trained_on_images(&device, opt, true)?);
+            assert_eq!((plain.len(), turned.len()), (4, 4));
+            for (plain, turned) in plain.iter().zip(&turned) {
+                let pairs = plain.to_vec()?.into_iter().zip(turned.to_vec()?);
+                let apart = pairs.map(|(plain, turned)| (plain - turned).abs()).fold(0.0, f32::max);
+                assert!(apart <= 1e-5, "{apart} apart on {device}");
+            }
+        }
     }
     Ok(())
 }

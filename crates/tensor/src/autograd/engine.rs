@@ -173,12 +173,12 @@ fn accumulate(kept: &mut [(NodeRef, Option<Raw>)], walk: Walk) -> Result<()> {
 }
 
 /// What a leaf's gradient becomes. A gradient that shares memory with another tensor is copied, so that changing one in
-/// place never changes the other.
+/// place never changes the other; so is one that lies neither in rows nor with the channels of a pixel together.
 fn accumulated(leaf: &Node, grad: Raw) -> Result<Raw> {
     match leaf.grad() {
         Some(earlier) => add(earlier, grad),
         None if is_grad_enabled() => Ok(grad),
-        None if grad.storage.is_unique() && grad.layout.is_contiguous() => Ok(grad),
+        None if grad.storage.is_unique() && (grad.layout.is_contiguous() || grad.layout.is_channels_last()) => Ok(grad),
         None => copy(grad),
     }
 }

@@ -8,6 +8,7 @@ use crate::cuda::{Arguments, Code, CudaDevice};
 use crate::device::{Device, common_device};
 use crate::element::{DType, Element, Float};
 use crate::error::{Error, Result};
+use crate::layout::Layout;
 use crate::storage::{Locked, LockedMut};
 use crate::tensor::Tensor;
 
@@ -133,12 +134,14 @@ fn check<T: Element, G: Group<T>>(group: &G) -> Result<()> {
     Ok(())
 }
 
-/// Whether kernels can take the group as it is: without gaps, and each tensor in a storage of its own.
+/// Whether kernels can take the group as it is: without gaps, in one order, and each tensor in a storage of its own.
 fn is_plain<T: Element, G: Group<T>>(group: &G) -> bool {
     let tensors = group.tensors();
     let apart =
         |i: usize| tensors[..i].iter().flatten().all(|other| tensors[i].is_none_or(|x| !x.shares_storage(other)));
-    tensors.iter().flatten().all(|tensor| tensor.layout().is_contiguous()) && (0..4).all(apart)
+    let mut layouts = tensors.iter().flatten().map(|tensor| tensor.layout());
+    let are_rows = layouts.clone().all(Layout::is_contiguous);
+    (are_rows || layouts.all(Layout::is_channels_last)) && (0..4).all(apart)
 }
 
 fn tensors_of<T: Element, G: Group<T>>(group: &Option<G>) -> [Option<&Tensor<T>>; 4] {
@@ -232,7 +235,7 @@ fn launch<T: Float, G: Group<T>, const SCALARS: usize>(
     let arguments = Arguments::of(pointers.chain(scalars).chain([Argument::Value(settings)]));
     let blocks = longest.div_ceil(THREADS as usize).min(MOST_BLOCKS);
     let launch = Launch { grid: [blocks as u32, groups.len() as u32, 1], ..Launch::covering(1, THREADS) };
-    // SAFETY: the kernels take these, in this order; they touch, of each group, the elements of contiguous tensors of one
+    // SAFETY: the kernels take these, in this order; they touch, of each group, the elements of tensors without gaps of one
     // length (`check`, `is_plain`), which are different memory for different groups, and one element of each scalar.
     unsafe { CODE.launch(device, OP, ([T::DTYPE; 2], kernel), launch, arguments.get()) }
 }

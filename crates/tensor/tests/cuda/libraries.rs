@@ -100,7 +100,7 @@ fn images_whose_channels_lie_together_give_such_images_and_the_same_numbers() {
             let name = format!("channels last, {image:?} with {weight:?}");
             agree::<T>(gpu, bound, &name, &[image, weight, &weight[..1]], |x| {
                 let y = x[0].channels_last()?.conv2d(&x[1], Some(&x[2]), geometry)?.relu()?;
-                y.add(&y)
+                y.add(&x[0].channels_last()?.conv2d(&x[1].channels_last()?, Some(&x[2]), geometry)?)
             });
             let [image, weight] = [random::<T>(image, 1), random::<T>(weight, 2)].map(|x| x.to(gpu).unwrap());
             let (image, weight) = (image.channels_last().unwrap(), weight.set_requires_grad(true));
@@ -109,7 +109,15 @@ fn images_whose_channels_lie_together_give_such_images_and_the_same_numbers() {
             let after = result.relu().unwrap().mul(&result).unwrap();
             after.sum(..).unwrap().backward().unwrap();
             assert!(image.is_channels_last() && result.is_channels_last() && after.is_channels_last(), "{name}");
-            assert!(weight.grad().unwrap().is_contiguous(), "{name}: as optimizers want it");
+            let grad = weight.grad().unwrap();
+            assert!(grad.is_contiguous(), "{name}: as optimizers want it");
+
+            let turned = weight.detach().channels_last().unwrap().set_requires_grad(true);
+            let same_result = image.conv2d(&turned, None, geometry).unwrap();
+            same(&result, &same_result, 0.0, &format!("{name}, as the weight"));
+            same_result.relu().unwrap().mul(&same_result).unwrap().sum(..).unwrap().backward().unwrap();
+            same(&grad, &turned.grad().unwrap(), 0.0, &format!("{name}, the weight's gradient"));
+            assert!(turned.grad().unwrap().is_channels_last(), "{name}: as the weight lies");
         }
     }
     let Some(gpu) = gpu().filter(has_libraries) else { return };

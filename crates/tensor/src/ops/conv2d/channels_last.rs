@@ -1,7 +1,7 @@
 //! Convolutions of images whose channels lie next to each other, which cuDNN computes fastest.
 //!
 //! They are operations on images and results of shape `[batch, height, width, channels]` without gaps, with views around
-//! them; weights are as everywhere. As in `mod.rs` the three are one family: each is linear in both inputs, and its
+//! them. Weights that lie so are taken so, others are copied on their way. As in `mod.rs` the three are one family: each is linear in both inputs, and its
 //! derivatives are the other two.
 
 use pagelock_cuda::library::ConvolutionKind;
@@ -22,7 +22,8 @@ impl<T: Element> Tensor<T> {
     /// PyTorch calls the memory format `channels_last`. Copies, unless it lies so.
     ///
     /// On a GPU with cuDNN, large convolutions of such images are up to twice as fast, and give such images; elementwise
-    /// operations keep the order. Other operations take it as any other order.
+    /// operations keep the order. Other operations take it as any other order. Weights that lie so as well save the
+    /// convolutions copies.
     ///
     /// ```
     /// # use pagelock_tensor::Tensor;
@@ -84,8 +85,11 @@ pub(super) fn forward<T: Float>(
     if !bias_fits || !library::is_wanted(device, &dims, T::DTYPE) {
         return Ok(None);
     }
-    let op = ChannelsLast { kind: ConvolutionKind::Forward, geometry, image: *image.shape(), weight: *weight.shape() };
-    let result = match apply(op, [&last(image)?, weight]) {
+    let weight_is_last = weight.is_channels_last();
+    let (kind, image_shape, weight_shape) = (ConvolutionKind::Forward, *image.shape(), *weight.shape());
+    let op = ChannelsLast { kind, geometry, image: image_shape, weight: weight_shape, weight_is_last };
+    let laid = if weight_is_last { last(weight)? } else { weight.clone() };
+    let result = match apply(op, [&last(image)?, &laid]) {
         Err(Error::Library { .. }) if kernels() != Kernels::Library => return Ok(None),
         result => back(&result?)?,
     };
@@ -104,6 +108,8 @@ struct ChannelsLast {
     image: Shape,
     /// `[out_channels, in_channels / groups, kernel_h, kernel_w]`
     weight: Shape,
+    /// Whether the weight and its gradient are `[out_channels, kernel_h, kernel_w, in_channels / groups]` here.
+    weight_is_last: bool,
 }
 
 impl ChannelsLast {
@@ -124,6 +130,7 @@ impl<T: Float> Op<T, 2> for ChannelsLast {
         let made = match self.kind {
             ConvolutionKind::Forward => super::shape_of_result(&self.geometry.dims(&self.image, &self.weight)?)?,
             ConvolutionKind::ImageGrad => self.image,
+            ConvolutionKind::WeightGrad if self.weight_is_last => self.weight,
             ConvolutionKind::WeightGrad => return Ok(self.weight),
         };
         Shape::new(&[made[0], made[2], made[3], made[1]])
@@ -135,7 +142,8 @@ impl<T: Float> Op<T, 2> for ChannelsLast {
 
     fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; 2], out: CudaOut<'_>) -> Result<()> {
         let dims = self.geometry.dims(&self.image, &self.weight)?;
-        library::convolve_channels_last(device, <Self as Op<T, 2>>::NAME, self.kind, &dims, inputs, out)
+        let name = <Self as Op<T, 2>>::NAME;
+        library::convolve_channels_last(device, name, self.kind, &dims, self.weight_is_last, inputs, out)
     }
 
     fn backward(&self, saved: &Saved<'_, T, T, 2>, grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 2]> {

@@ -68,12 +68,13 @@ pub(super) fn convolve(
 }
 
 /// The same of images and results whose channels are innermost: `[batch, height, width, channels]` without gaps. Weights
-/// are as everywhere, so they are copied on their way to and from the library.
+/// that are not are copied on their way to and from the library.
 pub(super) fn convolve_channels_last(
     device: &CudaDevice,
     op: &'static str,
     kind: ConvolutionKind,
     d: &ConvDims,
+    weight_is_last: bool,
     inputs: [CudaView<'_>; 2],
     mut out: CudaOut<'_>,
 ) -> Result<()> {
@@ -87,6 +88,14 @@ pub(super) fn convolve_channels_last(
     let strides = [image, weight, result].map(|layout| strides(&layout));
     let convolution = describe(d, kind, number, strides);
     let stream = device.stream();
+    let convolve = |inputs, out| {
+        let queued = device.dnn_anyway(&work)?.convolve(&stream, &convolution, inputs, out);
+        queued.map_err(|source| work.error(source))
+    };
+    let mut bytes = inputs.map(|input| input.bytes());
+    if weight_is_last {
+        return convolve(bytes, out.into_bytes());
+    }
     let refused = |source| Error::cuda(op, source);
     let mut turned = stream.allocate::<u8>(weight.shape().elements() * dtype.size()).map_err(refused)?;
     let weight_at = match kind {
@@ -94,11 +103,6 @@ pub(super) fn convolve_channels_last(
         ConvolutionKind::ImageGrad => Some(0),
         ConvolutionKind::WeightGrad => None,
     };
-    let convolve = |inputs, out| {
-        let queued = device.dnn_anyway(&work)?.convolve(&stream, &convolution, inputs, out);
-        queued.map_err(|source| work.error(source))
-    };
-    let mut bytes = inputs.map(|input| input.bytes());
     let Some(at) = weight_at else {
         convolve(bytes, turned.view_mut())?;
         return COPY.run(device, op, &[CudaView::new(turned.view(), &weight, dtype)], &[], out);
