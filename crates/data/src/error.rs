@@ -532,8 +532,9 @@ impl Error {
         panic: Box<dyn Any + Send>,
     ) -> Self {
         let message = panic_message(&*panic).to_owned();
-        if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
-            std::mem::forget(again); // somebody has to stop
+        let dropped = |panic| catch_unwind(AssertUnwindSafe(|| drop(panic)));
+        if let Err(endless) = dropped(panic).or_else(dropped).or_else(dropped) {
+            std::mem::forget(endless); // somebody has to stop
         }
         Self::Panicked { worker, sample, shard, message }
     }
