@@ -228,7 +228,7 @@ pub enum Error {
     /// The environment says nothing sensible about staged copies.
     #[error(
         "$PAGELOCK_STAGING has `{setting}`, which is no setting of staged copies; write for example `ring=64 MiB,slot=4 \
-         MiB,chunk=4 MiB,threads=7`, or any of these"
+         MiB,chunk=8 MiB,threads=7`, or any of these"
     )]
     StagingVariable {
         /// What it says.

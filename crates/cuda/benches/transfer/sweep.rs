@@ -16,7 +16,9 @@ pub(crate) fn run(device: &Device) -> Result<()> {
     let few = &source[..4_000_000];
     println!("threads  slot KiB  chunk KiB  ring MiB      up GB/s    down GB/s    one 4 MB up us");
     for threads in [4, 6, 7, 8, 10, 12] {
-        for (slot, chunk) in [(1024, 1024), (2048, 1024), (2048, 2048), (4096, 1024), (4096, 2048), (4096, 4096)] {
+        for (slot, chunk) in
+            [(1024, 1024), (2048, 1024), (2048, 2048), (4096, 1024), (4096, 2048), (4096, 4096), (4096, 8192)]
+        {
             let (slot, chunk) = (ByteSize::kib(slot), ByteSize::kib(chunk));
             device.set_staging(StagingConfig { ring: ByteSize::mib(64), slot, chunk, threads });
             let up = millis(5, || {

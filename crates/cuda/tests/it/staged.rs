@@ -165,7 +165,7 @@ fn without_any_page_locked_memory_the_error_says_what_to_do() {
     let device = with_tiny_ring(machine.device(0).unwrap());
     let stream = device.stream().unwrap();
     let mut buffer = stream.allocate::<u8>(100_000).unwrap();
-    machine.fail(Fault::at(0).call(Call::Register).status(Status::OUT_OF_MEMORY));
+    (0..2).for_each(|at| machine.fail(Fault::at(at).call(Call::Register).status(Status::OUT_OF_MEMORY)));
     let refused = stream.upload_staged(&vec![1; 100_000], &mut buffer).unwrap_err();
     assert!(matches!(refused, Error::Memory(_)), "{refused}");
     stream.upload_staged(&vec![1; 100_000], &mut buffer).unwrap();
@@ -196,8 +196,33 @@ fn a_ring_that_may_not_grow_makes_do_with_the_slots_it_has() {
     let stream = device.stream().unwrap();
     machine.fail(Fault::at(1).call(Call::Register).status(Status::OUT_OF_MEMORY));
     goes_up_and_comes_down(&stream, 7, 100_000);
-    assert_eq!(device.staged(), TINY.slot);
+    assert_eq!(device.staged().0, 2 * TINY.slot.0);
     assert!(page_locked_budget().used() <= page_locked_budget().limit());
+}
+
+#[test]
+fn a_ring_that_may_not_have_two_slots_makes_do_with_one() {
+    let machine = moody(7);
+    let device = with_tiny_ring(machine.device(0).unwrap());
+    [0, 2].into_iter().for_each(|at| machine.fail(Fault::at(at).call(Call::Register).status(Status::OUT_OF_MEMORY)));
+    goes_up_and_comes_down(&device.stream().unwrap(), 7, 100_000);
+    assert_eq!(device.staged(), TINY.slot);
+}
+
+#[test]
+fn slots_that_lie_behind_each_other_are_sent_as_one() {
+    let machine = lazy(9);
+    let device = machine.device(0).unwrap();
+    device.set_staging(StagingConfig { ring: ByteSize::kib(80), chunk: ByteSize::kib(16), threads: 0, ..TINY });
+    let (stream, numbers) = (device.stream().unwrap(), pattern(9, 8 * 2_048));
+    let mut buffer = stream.allocate(numbers.len()).unwrap();
+    (0..200).for_each(|_| stream.fill(&mut buffer, 7).unwrap()); // it has enough to do
+
+    machine.fail(Fault::at(5).call(Call::CopyToDevice)); // the first slot and its neighbor alone, then two at a time
+    stream.upload_staged(&numbers, &mut buffer).unwrap();
+
+    machine.heal();
+    assert_eq!(stream.read(&buffer).unwrap(), numbers);
 }
 
 #[test]
@@ -251,6 +276,9 @@ fn after_a_lost_device_what_it_may_still_use_is_leaked_and_counted() {
 fn survives(seed: u64, fault: Fault) {
     let machine = if seed.is_multiple_of(2) { moody(seed) } else { lazy(seed) };
     let device = with_tiny_ring(machine.device(0).unwrap());
+    if seed.is_multiple_of(3) {
+        device.set_staging(StagingConfig { chunk: ByteSize(2 * TINY.slot.0), ..TINY }); // two slots at a time
+    }
     let stream = device.stream().unwrap();
     let numbers = pattern(seed as u32, 9_000);
     let mut buffer = stream.allocate::<u32>(numbers.len()).unwrap();

@@ -46,16 +46,25 @@ impl Table {
     fn at(&self, length: f64, count: f64) -> Option<f64> {
         let (row, along) = place(&LENGTHS, length);
         let column = |row: usize| {
-            // The largest counts of long copies are not measured: from there on, time goes with the number.
+            // The largest counts of long copies are not measured: from there on, each costs what one more did before.
             let known = self.0[row].iter().take_while(|seconds| seconds.is_finite()).count();
-            let last = *COUNTS[..known].last()?;
-            let (at, along) = place(&COUNTS[..known], count.min(last as f64));
+            let last = *COUNTS[..known].last()? as f64;
+            let (at, along) = place(&COUNTS[..known], count.min(last));
             let next = (at + 1).min(known - 1);
-            Some(between(self.0[row][at], self.0[row][next], along) * (count / last as f64).max(1.0))
+            let within = between(self.0[row][at], self.0[row][next], along);
+            Some(within + (count - last).max(0.0) * self.one_more(row, known - 1))
         };
         let (low, high) = (column(row)?, column((row + 1).min(LENGTHS.len() - 1))?);
         let longest = LENGTHS[LENGTHS.len() - 1] as f64;
         Some(between(low, high, along) * (length / longest).max(1.0))
+    }
+
+    /// Seconds for one more copy, where the number at `last` is the largest that is known: without what a call costs once.
+    fn one_more(&self, row: usize, last: usize) -> f64 {
+        let mean = self.0[row][last] / COUNTS[last] as f64;
+        let Some(before) = last.checked_sub(1) else { return mean };
+        let more = (self.0[row][last] - self.0[row][before]) / (COUNTS[last] - COUNTS[before]) as f64;
+        more.clamp(mean / 2.0, mean)
     }
 }
 
@@ -137,7 +146,7 @@ impl Default for CopyModel {
     }
 }
 
-const FORMAT: &str = "pagelock copies 2"; // changes when what was measured has to be measured anew
+const FORMAT: &str = "pagelock copies 3"; // changes when what was measured has to be measured anew
 const MOST_BYTES: u64 = 20_000; // of a kept model's text
 
 pub(super) use crate::copy::staged::user_cache;
@@ -224,6 +233,20 @@ mod tests {
         assert_eq!(crossing().fastest(&load(1, 1_000)), Route::Direct);
         assert_eq!(crossing().fastest(&load(1_000, 1 << 20)), Route::Packed);
         assert_eq!(crossing().expected(&load(1, 1)).len(), 2);
+    }
+
+    #[test]
+    fn beyond_the_counts_that_were_measured_what_a_call_costs_once_is_not_counted_again() {
+        let model = CopyModel::of(|_, route| {
+            Table::of(|length, count| match route {
+                _ if count > 100 => f64::NAN,
+                Route::Direct => (length * count) as f64 / 1e9,
+                Route::Staged => f64::NAN,
+                Route::Packed => 0.02 + (length * count) as f64 / 1.1e9,
+            })
+        });
+        assert_eq!(model.fastest(&load(100, 1 << 20)), Route::Direct);
+        assert_eq!(model.fastest(&load(1_000, 1 << 20)), Route::Packed);
     }
 
     proptest! {

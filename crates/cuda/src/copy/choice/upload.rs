@@ -102,7 +102,7 @@ impl Stream {
         let _here = sanitize::here();
         host_function::refuse_inside()?;
         let mut runs = Vec::new();
-        let [mut direct, mut staged, mut packed] = [(); 3].map(|()| Vec::new());
+        let (mut direct, mut staged, mut packed) = (Vec::new(), Vec::new(), Vec::with_capacity(sources.len()));
         let (mut at, mut routes) = (0, self.device().routes(how));
         while let Some(source) = sources.get(at) {
             let may_run = how.route.is_none() && source.memory() == Kind::PageLocked;

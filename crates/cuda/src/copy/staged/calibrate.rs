@@ -27,7 +27,7 @@ impl Device {
     /// Takes about a second, up to 128 MiB on the device and 768 MiB on the host. Do it when the machine does nothing else.
     /// What is kept lies in `$PAGELOCK_STAGING_CACHE`, or in `pagelock/staging` in the user's cache folder; a program that wants
     /// something else says so with [`set_staging`](Self::set_staging), its user with
-    /// `PAGELOCK_STAGING="ring=64 MiB,slot=4 MiB,chunk=4 MiB,threads=7"`.
+    /// `PAGELOCK_STAGING="ring=64 MiB,slot=4 MiB,chunk=8 MiB,threads=7"`.
     ///
     /// # Errors
     /// As [`Stream::upload_staged`]; staged copies are then made as before. That nothing can
@@ -72,7 +72,7 @@ fn fastest(device: &Device, len_bytes: usize) -> Result<StagingConfig> {
     }
     for mib in [1, 2] {
         let size = ByteSize::mib(mib);
-        bench.try_shape(StagingConfig { slot: size, chunk: size, ..bench.best.1 })?;
+        bench.try_shape(StagingConfig { slot: size, chunk: ByteSize(2 * size.0), ..bench.best.1 })?;
     }
     Ok(bench.best.1)
 }

@@ -1,19 +1,21 @@
 //! [`Crew`]: the threads that help staged copies. They only copy bytes, and never call a driver.
 //!
-//! A thread without work spins for a moment, since the next piece of a copy comes soon, and then sleeps.
+//! A thread without work spins for a moment, since the next piece of a copy comes soon, then gives way to others for a
+//! while, since the next copy of a loop does, and then sleeps. Waking one takes longer than copying what it would copy, so
+//! whoever comes with news wakes two, each of which wakes two more.
 
 use std::{
     hint,
     sync::{
-        Arc, PoisonError,
+        Arc, OnceLock,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
-    thread,
+    thread::{self, Thread},
     time::{Duration, Instant},
 };
 
 use super::job::Job;
-use crate::sync::{Condvar, Mutex, lock};
+use crate::sync::{Mutex, lock};
 
 /// See the head of the file. Dropping it ends the threads.
 pub(super) struct Crew {
@@ -24,11 +26,17 @@ pub(super) struct Crew {
 struct Shared {
     jobs: Mutex<Vec<Arc<Job>>>, // guards which jobs there are
     news: AtomicUsize,          // counts what threads without work should look at
-    sleepers: Mutex<usize>,     // guards how many threads sleep, or are about to
-    any_asleep: AtomicBool,     // whether that is more than none
-    wake: Condvar,              // with `sleepers`
+    beds: Box<[Bed]>,           // one for each thread
+    asleep: AtomicUsize,        // how many are taken
     over: AtomicBool,
     spin: Duration,
+}
+
+/// Where a thread sleeps.
+#[derive(Default)]
+struct Bed {
+    is_taken: AtomicBool, // whoever takes it back wakes the thread
+    thread: OnceLock<Thread>,
 }
 
 /// A job at which the crew works; dropping this ends it.
@@ -37,7 +45,9 @@ pub(super) struct AtWork<'a> {
     job: Arc<Job>,
 }
 
-const SPIN: Duration = Duration::from_micros(100); // above the time between two copies in a loop, below a time slice
+const SPIN: Duration = Duration::from_micros(100); // above the time between two pieces
+const LINGER: Duration = Duration::from_micros(400); // above the time between two copies in a loop
+const WAKES: usize = 2; // so many each
 const TURN: usize = 4; // granules in a row before a thread looks at the next job
 
 impl Crew {
@@ -47,9 +57,8 @@ impl Crew {
         let shared = Arc::new(Shared {
             jobs: Mutex::new(Vec::new()),
             news: AtomicUsize::new(0),
-            sleepers: Mutex::new(0),
-            any_asleep: AtomicBool::new(false),
-            wake: Condvar::new(),
+            beds: (0..threads).map(|_| Bed::default()).collect(),
+            asleep: AtomicUsize::new(0),
             over: AtomicBool::new(false),
             spin: if cores > threads { SPIN } else { Duration::ZERO },
         });
@@ -63,6 +72,11 @@ impl Crew {
 
     pub(super) fn threads(&self) -> usize {
         self.threads
+    }
+
+    /// Wakes the threads: there will be work at once.
+    pub(super) fn expect_work(&self) {
+        self.shared.announce();
     }
 
     /// Lets the crew work at a job; with none, the caller works alone.
@@ -114,7 +128,7 @@ impl Shared {
             }
             turn = turn.wrapping_add(1);
             if !self.work(helper, turn) {
-                self.rest(news);
+                self.rest(helper, news);
             }
         }
     }
@@ -141,28 +155,52 @@ impl Shared {
 
     fn announce(&self) {
         self.news.fetch_add(1, Ordering::SeqCst);
-        if self.any_asleep.load(Ordering::SeqCst) {
-            drop(lock(&self.sleepers)); // a thread that is about to sleep has looked at `news` under this lock
-            self.wake.notify_all();
+        self.wake_some();
+    }
+
+    /// Wakes some of those who sleep. Who is about to sleep has taken the bed, which is seen here, or sees the news.
+    fn wake_some(&self) {
+        if self.asleep.load(Ordering::SeqCst) == 0 {
+            return;
         }
+        let woken = self.beds.iter().filter(|bed| self.is_taken_back(bed)).take(WAKES);
+        woken.filter_map(|bed| bed.thread.get()).for_each(Thread::unpark);
+    }
+
+    /// Whether the thread's bed was taken until now.
+    fn is_taken_back(&self, bed: &Bed) -> bool {
+        let was_taken = bed.is_taken.load(Ordering::SeqCst) && bed.is_taken.swap(false, Ordering::SeqCst);
+        self.asleep.fetch_sub(usize::from(was_taken), Ordering::SeqCst);
+        was_taken
     }
 
     /// Returns when there are news.
-    fn rest(&self, seen: usize) {
+    fn rest(&self, helper: usize, seen: usize) {
         let start = Instant::now();
+        let has_news = || self.news.load(Ordering::SeqCst) != seen;
         while start.elapsed() < self.spin {
-            if self.news.load(Ordering::SeqCst) != seen {
+            if has_news() {
                 return;
             }
             hint::spin_loop();
         }
-        let mut sleepers = lock(&self.sleepers);
-        *sleepers += 1;
-        self.any_asleep.store(true, Ordering::SeqCst);
-        while self.news.load(Ordering::SeqCst) == seen {
-            sleepers = self.wake.wait(sleepers).unwrap_or_else(PoisonError::into_inner);
+        while self.spin > Duration::ZERO && start.elapsed() < LINGER {
+            if has_news() {
+                return;
+            }
+            thread::yield_now();
         }
-        *sleepers -= 1;
-        self.any_asleep.store(*sleepers > 0, Ordering::SeqCst);
+        self.sleep(&self.beds[helper], has_news);
+        self.wake_some(); // what is news to this thread is to others
+    }
+
+    fn sleep(&self, bed: &Bed, has_news: impl Fn() -> bool) {
+        bed.thread.get_or_init(thread::current);
+        self.asleep.fetch_add(1, Ordering::SeqCst);
+        bed.is_taken.store(true, Ordering::SeqCst);
+        while !has_news() {
+            thread::park();
+        }
+        self.is_taken_back(bed);
     }
 }

@@ -7,7 +7,7 @@ use super::{
     crew::AtWork,
     job::pause,
     manners::Manners,
-    ring::{Share, Slot},
+    ring::{Flight, Share, Slot},
 };
 use crate::{
     error::Result,
@@ -37,7 +37,7 @@ const AT_MOST_BUSY: Duration = Duration::from_millis(10);
 
 /// A piece that the device was asked for in part.
 struct Asking {
-    slot: InUse<Slot>,
+    slot: InUse<Flight>,
     asked_bytes: usize,
 }
 
@@ -76,7 +76,7 @@ impl<'a> Download<'a> {
         while self.asked < self.parts.len() && !self.is_far_ahead() && !self.manners.has_to_wait(&self.share) {
             let asking = match self.asking.take() {
                 Some(asking) => asking,
-                None => match self.share.try_take()? {
+                None => match self.share.try_take(None)? {
                     Some(slot) => self.start(slot),
                     None => break,
                 },
@@ -94,7 +94,7 @@ impl<'a> Download<'a> {
 
     /// The next piece, in this slot.
     fn start(&self, slot: Slot) -> Asking {
-        Asking { slot: InUse::new(slot, self.parts[self.asked].len_bytes), asked_bytes: 0 }
+        Asking { slot: InUse::new(slot.into(), self.parts[self.asked].len_bytes), asked_bytes: 0 }
     }
 
     /// Asks for the next piece, or for the part of it that may be asked for at once.

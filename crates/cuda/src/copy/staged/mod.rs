@@ -37,7 +37,7 @@ use self::{
     crew::Crew,
     down::Download,
     job::{Direction, GRANULES, Plan, Start},
-    ring::{Ring, Share},
+    ring::{Flight, Ring, Share},
     stores::Stores,
     up::Upload,
 };
@@ -107,9 +107,9 @@ impl Staging {
         let small_share = bytes(config.ring) / 32;
         let large_share = bytes(config.ring) - small_share;
         Self {
-            large: Ring::new(slot_bytes, (large_share / slot_bytes).max(2)),
+            large: Ring::new(slot_bytes, (large_share / slot_bytes).max(2)).in_pairs(),
             small: Ring::new(small_bytes, (small_share / small_bytes).max(2)),
-            chunk_bytes: bytes(config.chunk).clamp(1 << 10, slot_bytes),
+            chunk_bytes: bytes(config.chunk).clamp(1 << 10, 2 * slot_bytes),
             granule_bytes: SMALL.min(slot_bytes / 4),
             crews: [
                 Crew::start("staging up", config.threads.min(FILLERS)),
@@ -148,6 +148,13 @@ impl Staging {
         (plan.granules() > FEW_GRANULES && plan.helpers().min(crew.threads()) > 0).then_some(crew)
     }
 
+    /// Wakes those who help with an upload of so many bytes.
+    fn expect_upload(&self, len_bytes: usize) {
+        if len_bytes > FEW_GRANULES * self.granule_bytes {
+            self.crews[0].expect_work();
+        }
+    }
+
     /// Runs a planned upload, which reads only memory that the caller has borrowed.
     fn upload(&self, stream: &Arc<StreamCore>, plan: Plan, targets: &[Access<'_>], parts: &[Part]) -> Result<()> {
         let crew = self.crew_for(&plan, Direction::ToSlots);
@@ -178,12 +185,13 @@ impl Staging {
         let mut share = self.small.share(stream);
         let mut slot = share.take()?;
         slot[..source.len()].copy_from_slice(source);
-        let slot = InUse::new(slot, source.len());
+        let mut slot = InUse::new(Flight::from(slot), source.len());
+        let from = slot.held_mut().start_mut();
         stream.note_upload();
         let queued = stream.enqueue(&[target.access()], |driver, stream| {
             // SAFETY: the source is as long as the target (checked), which `enqueue` orders; the slot holds it and is
             // in `InUse`.
-            unsafe { driver.copy_to_device(stream, target.address(), slot.held().as_ptr(), source.len()) }
+            unsafe { driver.copy_to_device(stream, target.address(), from.cast_const(), source.len()) }
         });
         share.launch(slot, queued, false)
     }
@@ -197,7 +205,7 @@ impl Staging {
     ) -> Result<()> {
         let target: &mut [u8] = bytemuck::cast_slice_mut(target);
         let mut share: Share<'_> = self.small.share(stream);
-        let mut slot = InUse::new(share.take()?, target.len());
+        let mut slot = InUse::new(Flight::from(share.take()?), target.len());
         let to = slot.held_mut().start_mut();
         note_download(stream);
         let queued = stream.enqueue(&[source.access()], |driver, stream| {
@@ -297,6 +305,25 @@ impl Place {
 }
 
 impl Stream {
+    /// Says that so many bytes of ordinary memory will be uploaded as soon as the caller has prepared it: the threads that help
+    /// wake up meanwhile, which takes them longer than a short copy. Nothing but time depends on it.
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_cuda::{Device, software::Config};
+    ///
+    /// let stream = Device::software(Config::default())?.stream()?;
+    /// stream.expect_upload(1_000_000);
+    /// let prepared: Vec<u8> = (0..1_000_000).map(|i| i as u8).collect();
+    /// assert_eq!(stream.upload_packed(&[&prepared[..]])?.len(), 1);
+    /// # Ok::<(), pagelock_cuda::Error>(())
+    /// ```
+    pub fn expect_upload(&self, len_bytes: usize) {
+        if let Ok(staging) = Staging::of(self) {
+            staging.expect_upload(len_bytes);
+        }
+    }
+
     /// Copies `source`, any memory, to `target`; returns when the source may be changed.
     ///
     /// Several threads and the device work at it together, at the speed of the wire. The copy itself is then queued

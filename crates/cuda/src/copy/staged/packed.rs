@@ -109,7 +109,9 @@ impl Stream {
     ) -> Result<Vec<DeviceBuffer<u8>>> {
         host_function::refuse_inside()?;
         let staging = Staging::of(self)?;
-        let mut plan = staging.plan_upload(slices.iter().map(|slice| slice.len()).sum()).with_helpers(threads);
+        let len_bytes = slices.iter().map(|slice| slice.len()).sum();
+        staging.expect_upload(len_bytes);
+        let mut plan = staging.plan_upload(len_bytes).with_helpers(threads);
         let (mut blocks, mut parts, mut rest) = (Vec::new(), Vec::new(), slices);
         while !rest.is_empty() {
             let (ours, others) = rest.split_at(fit_in_a_block(rest));
@@ -123,6 +125,9 @@ impl Stream {
         }
         let targets: Vec<_> = blocks.iter_mut().map(|(block, _)| block.view_mut().access()).collect();
         staging.upload(self.core(), plan, &targets, &parts)?;
+        if let [_] = blocks[..] {
+            return blocks.pop().map_or(Ok(Vec::new()), |(block, ranges)| block.split(ranges));
+        }
         let mut buffers = Vec::with_capacity(slices.len());
         for (block, ranges) in blocks {
             buffers.extend(block.split(ranges)?);
@@ -219,7 +224,7 @@ pub(super) fn layout<T: Element>(lens: impl Iterator<Item = usize>) -> Result<(V
     len_bytes::<T>(0)?; // the element's own conditions, when this is compiled
     let step = (ALIGN / size_of::<T>()).max(1);
     let mut end = 0_usize;
-    let mut ranges = Vec::new();
+    let mut ranges = Vec::with_capacity(lens.size_hint().0);
     for len in lens {
         let start = end.checked_next_multiple_of(step);
         let placed = start.and_then(|start| Some(start..start.checked_add(len)?));
@@ -242,7 +247,7 @@ pub(super) fn pieces<T: Element>(
     let piece_bytes = plan.piece_bytes();
     let mut parts = Vec::new();
     let (mut piece_start, mut piece_end, mut first) = (0, 0, 0);
-    let mut runs: Vec<(Start, usize, usize)> = Vec::new();
+    let mut runs: Vec<(Start, usize, usize)> = Vec::with_capacity(ranges.len());
     let mut close = |runs: &mut Vec<_>, bytes: Range<usize>, slices: Range<usize>| {
         if !bytes.is_empty() {
             plan.add_packed(runs.drain(..), bytes.len());

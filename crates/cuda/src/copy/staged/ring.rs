@@ -2,7 +2,8 @@
 //!
 //! Slots are made when they are needed, up to a number, and then used again and again, the last one first, so that
 //! they stay in the processor's cache. A call that ends while a device still reads its slots leaves them here, with the
-//! event that says when it is done.
+//! event that says when it is done. Slots made as a pair lie behind each other, so that a device can read both at once: a
+//! call that wants this takes them in that order.
 //!
 //! Invariants: `made` counts the slots that exist, wherever they are; a slot in flight is in an `InUse`, so that it is
 //! leaked rather than used again when the device cannot say that it is done. The ring holds no stream and no device,
@@ -31,9 +32,39 @@ use crate::{
 /// A slot: page-locked bytes.
 pub(super) type Slot = Pinned<u8>;
 
+/// What a device uses at once: a slot, or a pair of them.
+pub(super) struct Flight {
+    first: Slot,
+    second: Option<Slot>,
+}
+
+impl Flight {
+    /// Two slots, the second of which follows the first.
+    pub(super) fn of_two(first: Slot, second: Slot) -> Self {
+        debug_assert!(first.is_followed_by(&second));
+        Self { first, second: Some(second) }
+    }
+
+    /// Where the device begins.
+    pub(super) fn start_mut(&mut self) -> *mut u8 {
+        self.first.start_mut()
+    }
+
+    fn slots(&self) -> usize {
+        1 + usize::from(self.second.is_some())
+    }
+}
+
+impl From<Slot> for Flight {
+    fn from(first: Slot) -> Self {
+        Self { first, second: None }
+    }
+}
+
 /// See the head of the file.
 pub(super) struct Ring {
     slot_bytes: usize,
+    in_pairs: bool,       // while there is room for two
     shelf: Mutex<Shelf>,  // guards where the slots are
     changed: Condvar,     // with `shelf`: a slot came back
     calls: AtomicUsize,   // that hold slots, or want to. Relaxed: a hint
@@ -48,10 +79,10 @@ struct Shelf {
     retired: bool,
 }
 
-/// A slot that a device may still use after its call has ended.
+/// What a device may still use after its call has ended.
 struct Parked {
     event: EventHandle, // recorded, untimed
-    slot: InUse<Slot>,
+    flight: InUse<Flight>,
 }
 
 impl Ring {
@@ -59,11 +90,17 @@ impl Ring {
         let shelf = Shelf { free: Vec::new(), parked: VecDeque::new(), made: 0, limit, retired: false };
         Self {
             slot_bytes,
+            in_pairs: false,
             shelf: Mutex::new(shelf),
             changed: Condvar::new(),
             calls: AtomicUsize::new(0),
             waiting: AtomicUsize::new(0),
         }
+    }
+
+    /// The same, with slots that are made two at a time.
+    pub(super) fn in_pairs(self) -> Self {
+        Self { in_pairs: true, ..self }
     }
 
     pub(super) fn slot_bytes(&self) -> usize {
@@ -78,7 +115,7 @@ impl Ring {
     /// What a new call holds: nothing yet.
     pub(super) fn share<'a>(&'a self, stream: &'a Arc<StreamCore>) -> Share<'a> {
         self.calls.fetch_add(1, Relaxed);
-        Share { ring: self, stream, flying: VecDeque::new(), held: 0 }
+        Share { ring: self, stream, flying: VecDeque::new(), landed: None, held: 0 }
     }
 
     /// Whether the device is done with everything that ended calls left in flight. What it is done with last is then used
@@ -90,7 +127,8 @@ impl Ring {
         let is_done = unsafe { base.driver.query_event(last.event) } == Ok(true);
         if let Some(last) = shelf.parked.pop_back_if(|_| is_done) {
             base.keep_event(last.event, EventTiming::Untimed);
-            shelf.free.push(last.slot.done());
+            let first = shelf.first_of(last.flight.done());
+            shelf.free.push(first);
         }
         is_done
     }
@@ -101,32 +139,61 @@ impl Ring {
         let (free, parked) = {
             let mut shelf = lock(&self.shelf);
             shelf.retired = true;
-            shelf.made -= shelf.free.len() + shelf.parked.len();
+            shelf.made -= shelf.free.len() + shelf.parked.iter().map(Parked::slots).sum::<usize>();
             (mem::take(&mut shelf.free), mem::take(&mut shelf.parked))
         };
         self.changed.notify_all(); // who waits for one of these makes another
         drop(free);
-        for Parked { event, slot } in parked {
-            lot.park_event(event, Box::new(slot));
+        for Parked { event, flight } in parked {
+            lot.park_event(event, Box::new(flight));
         }
     }
 
-    /// A slot that nobody uses, if there is one or one can be made without waiting.
-    fn try_take(&self, stream: &StreamCore) -> Result<Option<Slot>> {
+    /// A slot that nobody uses, if there is one or one can be made without waiting; the one that follows `before`, if that is
+    /// free.
+    fn try_take(&self, stream: &StreamCore, before: Option<&Slot>) -> Result<Option<Slot>> {
         let mut shelf = lock(&self.shelf);
-        if let Some(slot) = shelf.free.pop() {
+        if let Some(slot) = shelf.take_free(before) {
             return Ok(Some(slot));
         }
         if let Some(parked) = shelf.take_done(stream.base()) {
             stream.base().keep_event(parked.event, EventTiming::Untimed);
-            return Ok(Some(parked.slot.done()));
+            return Ok(Some(shelf.first_of(parked.flight.done())));
         }
-        if shelf.made >= shelf.limit { Ok(None) } else { self.make(shelf, stream) }
+        let room = shelf.limit.saturating_sub(shelf.made);
+        match room {
+            0 => Ok(None),
+            2.. if self.in_pairs => self.make_two(shelf, stream),
+            _ => self.make(shelf, stream),
+        }
+    }
+
+    /// One slot, and one behind it that is free.
+    fn make_two(&self, mut shelf: MutexGuard<'_, Shelf>, stream: &StreamCore) -> Result<Option<Slot>> {
+        shelf.made += 2;
+        drop(shelf); // locking pages takes long
+        let made = Slot::pair_for_device(stream.device(), self.slot_bytes);
+        let mut shelf = lock(&self.shelf);
+        let Ok((first, second)) = made else {
+            shelf.made -= 2;
+            if shelf.made == 0 {
+                return self.make(shelf, stream); // perhaps there is room for one
+            }
+            shelf.limit = shelf.made; // make do with what there is
+            return Ok(None);
+        };
+        if shelf.retired {
+            shelf.made -= 1;
+        } else {
+            shelf.free.push(second);
+        }
+        self.changed.notify_one();
+        Ok(Some(first))
     }
 
     fn make(&self, mut shelf: MutexGuard<'_, Shelf>, stream: &StreamCore) -> Result<Option<Slot>> {
         shelf.made += 1;
-        drop(shelf); // locking pages takes long
+        drop(shelf); // as above
         let made = Slot::for_device(stream.device(), self.slot_bytes);
         let Err(refused) = made else { return made.map(Some) };
         let mut shelf = lock(&self.shelf);
@@ -135,7 +202,7 @@ impl Ring {
             self.changed.notify_all(); // nobody has one to bring back: all who wait try, and are refused too
             return Err(refused);
         }
-        shelf.limit = shelf.made; // make do with what there is
+        shelf.limit = shelf.made; // as above
         Ok(None)
     }
 
@@ -149,7 +216,7 @@ impl Ring {
 
     fn wait_for_slot(&self, stream: &StreamCore) -> Result<Slot> {
         loop {
-            if let Some(slot) = self.try_take(stream)? {
+            if let Some(slot) = self.try_take(stream, None)? {
                 return Ok(slot);
             }
             let mut shelf = lock(&self.shelf);
@@ -170,10 +237,14 @@ impl Ring {
         let done = reached.or_else(|failure| base.driver.synchronize().map_err(|_| failure));
         base.keep_event(parked.event, EventTiming::Untimed);
         match done {
-            Ok(()) => Ok(parked.slot.done()),
+            Ok(()) => {
+                let Flight { first, second } = parked.flight.done();
+                second.into_iter().for_each(|second| self.put(second));
+                Ok(first)
+            }
             Err(failure) => {
-                self.lose();
-                Err(parked.slot.lost(base, failure))
+                self.lose(parked.slots());
+                Err(parked.flight.lost(base, failure))
             }
         }
     }
@@ -189,26 +260,50 @@ impl Ring {
         self.changed.notify_one();
     }
 
-    fn park(&self, event: EventHandle, slot: InUse<Slot>, stream: &StreamCore) {
+    fn park(&self, event: EventHandle, flight: InUse<Flight>, stream: &StreamCore) {
+        let parked = Parked { event, flight };
         let mut shelf = lock(&self.shelf);
         if shelf.retired {
-            shelf.made -= 1;
-            self.changed.notify_one(); // as in `put`
+            shelf.made -= parked.slots();
+            self.changed.notify_all(); // as in `put`
             drop(shelf);
-            return stream.device().core().lot().park_event(event, Box::new(slot));
+            return stream.device().core().lot().park_event(event, Box::new(parked.flight));
         }
-        shelf.parked.push_back(Parked { event, slot });
+        shelf.parked.push_back(parked);
         self.changed.notify_one();
     }
 
-    /// A slot does not exist any more.
-    fn lose(&self) {
-        lock(&self.shelf).made -= 1;
-        self.changed.notify_one();
+    /// So many slots do not exist any more.
+    fn lose(&self, slots: usize) {
+        lock(&self.shelf).made -= slots;
+        self.changed.notify_all();
+    }
+}
+
+impl Parked {
+    fn slots(&self) -> usize {
+        self.flight.held().slots()
     }
 }
 
 impl Shelf {
+    /// The one that follows `before`, or the one that came last; of a pair that is free the first.
+    fn take_free(&mut self, before: Option<&Slot>) -> Option<Slot> {
+        let last = self.free.last()?;
+        let follows = before.and_then(|before| self.free.iter().position(|slot| before.is_followed_by(slot)));
+        let at = follows.or_else(|| self.free.iter().position(|slot| slot.is_followed_by(last)));
+        Some(match at {
+            Some(at) => self.free.remove(at),
+            None => self.free.pop()?,
+        })
+    }
+
+    /// The first of what landed; if it was a pair, the second is free.
+    fn first_of(&mut self, Flight { first, second }: Flight) -> Slot {
+        self.free.extend(second);
+        first
+    }
+
     /// The slot that was parked first, if the device is done with it.
     fn take_done(&mut self, base: &Base) -> Option<Parked> {
         let first = self.parked.front()?;
@@ -222,8 +317,14 @@ impl Shelf {
 pub(super) struct Share<'a> {
     ring: &'a Ring,
     stream: &'a Arc<StreamCore>,
-    flying: VecDeque<Ticket<Slot>>,
-    held: usize, // slots, in flight or in the call's hands
+    flying: VecDeque<Flying>,
+    landed: Option<Slot>, // the second of a pair of which `land` gave the first
+    held: usize,          // slots, in flight or in the call's hands
+}
+
+struct Flying {
+    ticket: Ticket<Flight>,
+    slots: usize,
 }
 
 impl Share<'_> {
@@ -240,12 +341,12 @@ impl Share<'_> {
         Ok(None)
     }
 
-    /// One more slot, if there is one for this call without waiting.
-    pub(super) fn try_take(&mut self) -> Result<Option<Slot>> {
+    /// One more slot, if there is one for this call without waiting; the one that follows `before`, if that is free.
+    pub(super) fn try_take(&mut self, before: Option<&Slot>) -> Result<Option<Slot>> {
         if self.ring.waiting.load(Relaxed) > 0 || self.held >= self.fair() {
             return Ok(None);
         }
-        let taken = self.ring.try_take(self.stream)?;
+        let taken = self.ring.try_take(self.stream, before)?;
         self.held += usize::from(taken.is_some());
         Ok(taken)
     }
@@ -257,20 +358,23 @@ impl Share<'_> {
         Ok(slot)
     }
 
-    /// Gives a slot to the device until what was queued so far is done. `earlier`: some of the slot's work was queued
-    /// before, whatever came of the last part.
-    pub(super) fn launch(&mut self, slot: InUse<Slot>, queued: Result<(), Unqueued>, earlier: bool) -> Result<()> {
+    /// Gives slots to the device until what was queued so far is done. `earlier`: some of their work was queued before,
+    /// whatever came of the last part.
+    pub(super) fn launch(&mut self, flight: InUse<Flight>, queued: Result<(), Unqueued>, earlier: bool) -> Result<()> {
         let (queued, error) = match queued {
             Err(Unqueued::No(error)) if earlier => (Ok(()), Some(error)),
             other => (other, None),
         };
-        match Ticket::new(self.stream, queued, slot) {
-            Ok(ticket) => self.flying.push_back(ticket),
+        let slots = flight.held().slots();
+        match Ticket::new(self.stream, queued, flight) {
+            Ok(ticket) => self.flying.push_back(Flying { ticket, slots }),
             Err(refused) => {
                 let (returned, error) = refused.into_parts();
                 match returned {
-                    Some(slot) => self.give_back(slot),
-                    None => self.lose(),
+                    Some(Flight { first, second }) => {
+                        [Some(first), second].into_iter().flatten().for_each(|slot| self.give_back(slot));
+                    }
+                    None => self.lose(slots),
                 }
                 return Err(error);
             }
@@ -280,22 +384,30 @@ impl Share<'_> {
 
     /// Whether the slot that was launched last is done, so that nothing of this call is in flight.
     pub(super) fn all_have_landed(&self) -> bool {
-        self.flying.back().is_none_or(Ticket::is_done)
+        self.flying.back().is_none_or(|last| last.ticket.is_done())
     }
 
     /// Whether the slot that was launched first is done.
     pub(super) fn first_has_landed(&self) -> bool {
-        self.flying.front().is_some_and(Ticket::is_done)
+        self.landed.is_some() || self.flying.front().is_some_and(|first| first.ticket.is_done())
     }
 
     /// The slot that was launched first, after waiting for it; none if none is in flight.
     pub(super) fn land(&mut self) -> Result<Option<Slot>> {
-        let Some(ticket) = self.flying.pop_front() else { return Ok(None) };
-        let landed = ticket.wait();
-        if landed.is_err() {
-            self.lose();
+        if self.landed.is_some() {
+            return Ok(self.landed.take());
         }
-        landed.map(Some)
+        let Some(Flying { ticket, slots }) = self.flying.pop_front() else { return Ok(None) };
+        match ticket.wait() {
+            Ok(Flight { first, second }) => {
+                self.landed = second;
+                Ok(Some(first))
+            }
+            Err(error) => {
+                self.lose(slots);
+                Err(error)
+            }
+        }
     }
 
     pub(super) fn give_back(&mut self, slot: Slot) {
@@ -303,9 +415,9 @@ impl Share<'_> {
         self.ring.put(slot);
     }
 
-    fn lose(&mut self) {
-        self.held -= 1;
-        self.ring.lose();
+    fn lose(&mut self, slots: usize) {
+        self.held -= slots;
+        self.ring.lose(slots);
     }
 
     fn is_fair(&self) -> bool {
@@ -321,10 +433,11 @@ impl Share<'_> {
 
 impl Drop for Share<'_> {
     fn drop(&mut self) {
-        for ticket in self.flying.drain(..) {
+        self.landed.take().into_iter().for_each(|slot| self.ring.put(slot));
+        for Flying { ticket, slots } in self.flying.drain(..) {
             match ticket.into_flight() {
-                Some((event, slot)) => self.ring.park(event, slot, self.stream),
-                None => self.ring.lose(),
+                Some((event, flight)) => self.ring.park(event, flight, self.stream),
+                None => self.ring.lose(slots),
             }
         }
         self.ring.calls.fetch_sub(1, Relaxed);

@@ -36,7 +36,8 @@ pub struct StagingConfig {
     pub ring: ByteSize,
     /// What one slot holds.
     pub slot: ByteSize,
-    /// The most that the device copies at once: how long a small copy may have to wait for a large one.
+    /// The most that the device copies at once, up to two slots of an upload: how long a small copy may have to wait for a
+    /// large one at first.
     pub chunk: ByteSize,
     /// Threads that help; the caller copies too. At most seven of them fill slots: more get in their way.
     pub threads: usize,
@@ -59,7 +60,7 @@ impl StagingConfig {
     pub(super) fn with_threads(threads: usize) -> Self {
         let ring = (threads as u64 + 1) * ByteSize::mib(8).0;
         let ring = ByteSize(ring.clamp(ByteSize::mib(16).0, ByteSize::mib(64).0));
-        Self { ring, slot: ByteSize::mib(4), chunk: ByteSize::mib(4), threads }.within_budget()
+        Self { ring, slot: ByteSize::mib(4), chunk: ByteSize::mib(8), threads }.within_budget()
     }
 
     /// The same, with at most half of what may be page-locked.
@@ -97,7 +98,7 @@ impl StagingConfig {
 
 const VARIABLE: &str = "PAGELOCK_STAGING";
 const MOST_THREADS: usize = 1_024;
-const FORMAT: &str = "pagelock staging 1"; // changes when what was measured has to be measured anew
+const FORMAT: &str = "pagelock staging 2"; // changes when what was measured has to be measured anew
 const MOST_BYTES: u64 = 200; // of a kept shape's text
 
 /// `$PAGELOCK_STAGING_CACHE`, or `pagelock/staging` in the user's cache folder; empty switches it off.
@@ -145,8 +146,8 @@ impl StagingConfig {
     /// Whether this can have been measured.
     fn is_sound(&self) -> bool {
         let Self { ring, slot, chunk, threads } = *self;
-        (ByteSize::kib(64)..=slot).contains(&chunk)
-            && slot.0 <= ring.0 / 2
+        slot.0 <= ring.0 / 2
+            && (ByteSize::kib(64)..=ByteSize(2 * slot.0)).contains(&chunk)
             && ring <= ByteSize::mib(64)
             && threads < processors().max(2)
     }
@@ -197,7 +198,7 @@ mod tests {
             "67108864 4194304 4194304 100000".to_owned(),
             "67108864 4194304 0 1".to_owned(),
             "67108864 67108864 4194304 1".to_owned(),
-            "67108864 4194304 8388608 1".to_owned(),
+            "67108864 4194304 8388609 1".to_owned(),
             "67108864 4194304 4194304 1 1".to_owned(),
             "-1 4194304 4194304 1".to_owned(),
             "\0".repeat(100),
@@ -250,7 +251,7 @@ mod tests {
                 error.to_string(),
                 format!(
                     "$PAGELOCK_STAGING has `{setting}`, which is no setting of staged copies; write for example \
-                     `ring=64 MiB,slot=4 MiB,chunk=4 MiB,threads=7`, or any of these"
+                     `ring=64 MiB,slot=4 MiB,chunk=8 MiB,threads=7`, or any of these"
                 )
             );
         }

@@ -1,7 +1,8 @@
 //! Staged uploads: threads fill slots, and the call that they help sends what is filled.
 //!
 //! The call itself sends, on the caller's stream, what is filled without a gap: whole chunks, since every copy costs the
-//! device some microseconds; but of the first and the last piece less, so that it starts early and ends soon.
+//! device some microseconds; two pieces at once, where both ends lie together and the device has enough to do until both
+//! are filled. But of the first and the last piece it sends less, so that it starts early and ends soon.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -10,7 +11,7 @@ use super::{
     crew::AtWork,
     job::pause,
     manners::Manners,
-    ring::{Share, Slot},
+    ring::{Flight, Share, Slot},
 };
 use crate::{
     error::{Error, Result},
@@ -36,8 +37,8 @@ pub(super) struct Upload<'a> {
 #[derive(Default)]
 struct Sending {
     piece: usize,
-    sent_bytes: usize,         // of the piece
-    slot: Option<InUse<Slot>>, // from the first byte sent to the last
+    sent_bytes: usize,           // of the piece
+    slot: Option<InUse<Flight>>, // from the first byte sent to the last
 }
 
 const FIRST: usize = 128 << 10; // what the device starts with
@@ -96,7 +97,7 @@ impl<'a> Upload<'a> {
         let before = self.published;
         while self.published < self.parts.len() {
             let reused = self.share.try_reuse()?;
-            let slot = if reused.is_some() { reused } else { self.share.try_take()? };
+            let slot = if reused.is_some() { reused } else { self.share.try_take(self.filling.back())? };
             let Some(slot) = slot else { break };
             self.publish(slot);
         }
@@ -121,12 +122,49 @@ impl<'a> Upload<'a> {
         if ready == 0 || (filled < part.len_bytes && !self.is_worth_sending(ready)) {
             return Ok(false);
         }
+        let most = self.manners.most_at_once(self.most_at_once);
+        let next = if ready == part.len_bytes { self.next_of_two(most) } else { None };
+        let both_filled =
+            next.is_some_and(|next| self.at_work.job().copied_bytes(self.sending.piece + 1) == next.len_bytes);
+        if next.is_some() && !both_filled && !self.share.all_have_landed() {
+            return Ok(false);
+        }
         if self.manners.has_to_wait(&self.share) {
             return Ok(false);
         }
-        self.send_bytes(part, ready.min(self.manners.most_at_once(self.most_at_once)))?;
+        match next.filter(|_| both_filled) {
+            Some(next) => self.send_two(part, next)?,
+            None => self.send_bytes(part, ready.min(most))?,
+        }
         self.manners.note_queued()?;
         Ok(true)
+    }
+
+    /// The next piece, if one copy can send it with the one whose turn it is: in the slots and in the target, it begins where
+    /// that ends.
+    fn next_of_two(&self, most_at_once: usize) -> Option<&'a Part> {
+        let (this, next) = (&self.parts[self.sending.piece], self.parts.get(self.sending.piece + 1)?);
+        let (slot, next_slot) = (self.filling.front()?, self.filling.get(1)?);
+        let is_one = this.buffers == next.buffers && this.address.offset(this.len_bytes) == next.address;
+        let lies_together = this.len_bytes == slot.len() && slot.is_followed_by(next_slot);
+        (is_one && lies_together && this.len_bytes + next.len_bytes <= most_at_once).then_some(next)
+    }
+
+    /// Sends two pieces that are filled, as [`next_of_two`](Self::next_of_two) found them.
+    fn send_two(&mut self, this: &Part, next: &Part) -> Result<()> {
+        let (Some(first), Some(second)) = (self.filling.pop_front(), self.filling.pop_front()) else {
+            unreachable!("published pieces have slots")
+        };
+        let len_bytes = this.len_bytes + next.len_bytes;
+        let mut slots = InUse::new(Flight::of_two(first, second), len_bytes);
+        let from = slots.held_mut().start_mut();
+        let queued = self.stream.enqueue(&self.targets[this.buffers.clone()], |driver, stream| {
+            // SAFETY: both parts are inside the target, which `enqueue` orders, one behind the other (`next_of_two`); so are
+            // their bytes in the two slots, all filled, which are in `InUse`.
+            unsafe { driver.copy_to_device(stream, this.address, from.cast_const(), len_bytes) }
+        });
+        self.sending = Sending { piece: self.sending.piece + 2, ..Sending::default() };
+        self.share.launch(slots, queued, false)
     }
 
     /// Whether to send a part of a piece.
@@ -145,7 +183,7 @@ impl<'a> Upload<'a> {
         let start = self.sending.sent_bytes;
         let slot = match self.sending.slot.take() {
             Some(slot) => Some(slot),
-            None => self.filling.pop_front().map(|slot| InUse::new(slot, part.len_bytes)),
+            None => self.filling.pop_front().map(|slot| InUse::new(slot.into(), part.len_bytes)),
         };
         let Some(mut slot) = slot else { unreachable!("a published piece has a slot") };
         let from = slot.held_mut().start_mut().wrapping_add(start);
@@ -158,7 +196,13 @@ impl<'a> Upload<'a> {
     }
 
     /// Keeps the slot for the rest of the piece, or gives it to the device until that is done with it.
-    fn note(&mut self, slot: InUse<Slot>, queued: Result<(), Unqueued>, start: usize, len_bytes: usize) -> Result<()> {
+    fn note(
+        &mut self,
+        slot: InUse<Flight>,
+        queued: Result<(), Unqueued>,
+        start: usize,
+        len_bytes: usize,
+    ) -> Result<()> {
         let end = start + len_bytes;
         if queued.is_ok() && end < self.parts[self.sending.piece].len_bytes {
             self.sending = Sending { sent_bytes: end, slot: Some(slot), ..self.sending };
