@@ -146,33 +146,38 @@ pub(crate) fn share<T: Send + Sync + 'static>(value: T) -> Arc<Option<T>> {
     place
 }
 
-/// Shares many values as [`share`] does one, in allocations that are looked for only once.
-pub(crate) fn share_all<T: Send + Sync + 'static>(
-    values: impl ExactSizeIterator<Item = T>,
-) -> impl Iterator<Item = Arc<Option<T>>> {
-    let mut places = take_many::<Arc<Option<T>>>(values.len());
-    values.map(move |value| match places.pop() {
-        Some(mut place) => {
-            fill(&mut place, value);
-            place
-        }
-        None => Arc::new(Some(value)),
-    })
+/// Several values in one allocation; see [`share_together`].
+pub(crate) struct Together<T>(Vec<T>);
+
+impl<T> Together<T> {
+    /// How many at most.
+    pub(crate) const MOST: usize = 128;
+
+    pub(crate) fn values(&self) -> &[T] {
+        &self.0
+    }
+}
+
+impl<T: Send + Sync + 'static> Place for Together<T> {
+    fn empty(&mut self) {
+        self.0.clear();
+    }
+
+    fn keep(self: Arc<Self>) {
+        keep(self, Self::MOST * size_of::<T>());
+    }
+}
+
+/// Shares values as [`share`] does one: at most [`Together::MOST`], which go with the last handle to all of them.
+pub(crate) fn share_together<T: Send + Sync + 'static>(values: impl Iterator<Item = T>) -> Arc<Together<T>> {
+    let mut place = take().unwrap_or_else(|| Arc::new(Together(Vec::with_capacity(Together::<T>::MOST))));
+    let together = Arc::get_mut(&mut place).unwrap_or_else(|| unreachable!("what is kept has no other handle"));
+    together.0.extend(values);
+    place
 }
 
 fn fill<T>(place: &mut Arc<Option<T>>, value: T) {
     *Arc::get_mut(place).unwrap_or_else(|| unreachable!("what is kept has no other handle")) = Some(value);
-}
-
-/// Up to so many of what this thread keeps, and of what others shared.
-fn take_many<T: Send + 'static>(wanted: usize) -> Vec<T> {
-    let last = |kept: &mut Vec<T>, wanted: usize| kept.split_off(kept.len() - wanted.min(kept.len()));
-    let kept = with_idle(|idle| of_type(idle).map(|kept| last(kept, wanted))).flatten();
-    let mut taken = kept.unwrap_or_default();
-    if taken.len() < wanted && IS_SHARED.load(Relaxed) {
-        with_shelf(|shelf| taken.append(&mut last(shelf, wanted - taken.len())));
-    }
-    taken
 }
 
 /// Called when a handle is dropped: if it is the last one, drops the value at once and keeps the allocation.
@@ -249,18 +254,17 @@ mod tests {
     }
 
     #[test]
-    fn many_values_take_the_places_of_those_before_and_new_ones_beyond() {
-        struct Numbered(usize);
-        let make = |n: usize| share_all((0..n).map(Numbered)).map(Handle).collect::<Vec<_>>();
-        let places = |handles: &[Handle<Numbered>]| {
-            handles.iter().map(|handle| Arc::as_ptr(&handle.0).addr()).collect::<HashSet<_>>()
-        };
-        let first = make(100);
-        let before = places(&first);
+    fn values_that_are_shared_together_go_with_the_last_handle_and_leave_their_place_to_others() {
+        let alive = Alive::default();
+        let mut first = share_together((0..10).map(|_| Alive::clone(&alive)));
+        let (mut second, place) = (Arc::clone(&first), Arc::as_ptr(&first));
+        release(&mut first);
         drop(first);
-        let second = make(150);
-        assert!(second.iter().enumerate().all(|(i, handle)| handle.0.as_ref().as_ref().unwrap().0 == i));
-        assert_eq!((places(&second).len(), before.difference(&places(&second)).count()), (150, 0));
+        assert_eq!((Arc::strong_count(&alive), second.values().len()), (11, 10));
+        release(&mut second);
+        drop(second);
+        assert_eq!(Arc::strong_count(&alive), 1);
+        assert_eq!(Arc::as_ptr(&share_together(std::iter::once(alive))), place);
     }
 
     #[test]

@@ -21,16 +21,23 @@ use crate::device::Device;
 use crate::element::{DType, Element};
 use crate::error::{Error, Result};
 use crate::layout::Layout;
-use crate::reuse;
+use crate::reuse::{self, Together};
 use crate::shape::Shape;
 
 /// A handle to a storage, counted like an `Arc`: the last one that is dropped gives the bytes back to their pool.
 #[derive(Clone)]
-pub(crate) struct StorageRef(Arc<Option<Storage>>); // see `reuse.rs`
+pub(crate) struct StorageRef(Handle);
+
+#[derive(Clone)]
+enum Handle {
+    Alone(Arc<Option<Storage>>), // see `reuse.rs`
+    /// One of several whose bytes are parts of one block of memory. They go with the last of them, as the block does.
+    Among(Arc<Together<Storage>>, u32),
+}
 
 impl StorageRef {
     fn new(storage: Storage) -> StorageRef {
-        StorageRef(reuse::share(storage))
+        StorageRef(Handle::Alone(reuse::share(storage)))
     }
 
     /// Whether two handles are to one storage.
@@ -38,9 +45,12 @@ impl StorageRef {
         self.address() == other.address()
     }
 
-    /// Whether this is the only handle.
+    /// Whether this is known to be the only handle, which it never is of one among several.
     pub(crate) fn is_unique(&self) -> bool {
-        Arc::strong_count(&self.0) == 1
+        match &self.0 {
+            Handle::Alone(storage) => Arc::strong_count(storage) == 1,
+            Handle::Among(..) => false,
+        }
     }
 
     /// Leaves other memory of the device to all handles, with the same values, and makes a storage of the old.
@@ -58,7 +68,7 @@ impl StorageRef {
     }
 
     /// A storage of its first `bytes`, and one of the others; whoever has this one has nothing any more. None, and nothing
-    /// has happened, if somebody has, or if it is not on a device.
+    /// has happened, if somebody may have it, or if it is not on a device.
     pub(crate) fn split_at(&self, bytes: usize) -> Result<Option<[StorageRef; 2]>> {
         let Device::Cuda(cuda) = &self.device else { return Ok(None) };
         if !self.is_unique() {
@@ -88,13 +98,22 @@ impl Deref for StorageRef {
     type Target = Storage;
 
     fn deref(&self) -> &Storage {
-        self.0.as_ref().as_ref().unwrap_or_else(|| unreachable!("a storage is dropped after its last handle"))
+        match &self.0 {
+            Handle::Alone(storage) => {
+                let storage = storage.as_ref().as_ref();
+                storage.unwrap_or_else(|| unreachable!("a storage is dropped after its last handle"))
+            }
+            Handle::Among(storages, at) => &storages.values()[*at as usize],
+        }
     }
 }
 
 impl Drop for StorageRef {
     fn drop(&mut self) {
-        reuse::release(&mut self.0);
+        match &mut self.0 {
+            Handle::Alone(storage) => reuse::release(storage),
+            Handle::Among(storages, _) => reuse::release(storages),
+        }
     }
 }
 
@@ -112,6 +131,11 @@ pub(crate) enum Memory {
 }
 
 impl Storage {
+    fn on_cuda(memory: DeviceBuffer<u8>, dtype: DType, device: &Device) -> Storage {
+        let (memory, version) = (RwLock::new(Memory::Cuda(memory)), AtomicU64::new(0));
+        Storage { memory, version, dtype, device: device.clone() }
+    }
+
     pub(crate) fn dtype(&self) -> DType {
         self.dtype
     }
@@ -294,20 +318,31 @@ pub(crate) fn on_host(memory: HostBuffer, dtype: DType) -> StorageRef {
 
 /// A storage of bytes of a device that are values of the element type.
 pub(crate) fn on_cuda(memory: DeviceBuffer<u8>, dtype: DType, device: &Device) -> StorageRef {
-    let (memory, version) = (RwLock::new(Memory::Cuda(memory)), AtomicU64::new(0));
-    StorageRef::new(Storage { memory, version, dtype, device: device.clone() })
+    StorageRef::new(Storage::on_cuda(memory, dtype, device))
 }
 
-/// A storage each of many buffers of a device, whose bytes are values of the element types.
-pub(crate) fn all_on_cuda<'a>(
-    memories: impl ExactSizeIterator<Item = (DeviceBuffer<u8>, DType)> + 'a,
-    device: &'a Device,
-) -> impl Iterator<Item = StorageRef> + 'a {
-    let storages = memories.map(|(memory, dtype)| {
-        let (memory, version) = (RwLock::new(Memory::Cuda(memory)), AtomicU64::new(0));
-        Storage { memory, version, dtype, device: device.clone() }
-    });
-    reuse::share_all(storages).map(StorageRef)
+/// A storage each of many buffers of a device, whose bytes are values of the element types. Those that are parts of one
+/// block are in one allocation, so that a thousand handles cost little.
+pub(crate) fn all_on_cuda(memories: Vec<DeviceBuffer<u8>>, dtypes: Vec<DType>, device: &Device) -> Vec<StorageRef> {
+    let mut storages = Vec::with_capacity(memories.len());
+    let runs = run_lengths(&memories);
+    let mut made = memories.into_iter().zip(dtypes).map(|(memory, dtype)| Storage::on_cuda(memory, dtype, device));
+    for run in runs {
+        if run == 1 {
+            storages.extend(made.next().map(StorageRef::new));
+        } else {
+            let together = reuse::share_together(made.by_ref().take(run));
+            storages.extend((0..run as u32).map(|at| StorageRef(Handle::Among(together.clone(), at))));
+        }
+    }
+    storages
+}
+
+/// How many from the first on are parts of one block, how many from the next on, and so on; at most as many as are kept for
+/// each other's sake.
+fn run_lengths(memories: &[DeviceBuffer<u8>]) -> Vec<usize> {
+    let runs = memories.chunk_by(|one, next| one.is_followed_by(next));
+    runs.flat_map(|run| run.chunks(Together::<Storage>::MOST)).map(<[_]>::len).collect()
 }
 
 /// A new storage on a device that nobody else holds yet: the output of a kernel.

@@ -55,7 +55,9 @@ impl<T: Element> Tensor<T> {
             moved if from.node().is_none() => moved.laid_as(from.raw()).typed(),
             moved => record("to", from, moved.laid_as(from.raw())),
         };
-        Ok(tensors.iter().zip(moved).map(place).collect())
+        let mut there = Vec::with_capacity(tensors.len());
+        there.extend(tensors.iter().zip(moved).map(place));
+        Ok(there)
     }
 }
 
@@ -82,8 +84,9 @@ impl Moved {
 
 /// Copies of many on another device, outside the graph.
 pub(crate) fn all_to(tensors: &[&Raw], device: &Device, how: How) -> Result<Vec<Moved>> {
+    expect_upload(tensors, device);
     if let (Device::Cuda(cuda), Some(locked)) = (device, AllLocked::on_host(tensors)) {
-        return Ok(upload(tensors, &locked, device, cuda, how)?.map(Moved::Dense).collect());
+        return Ok(upload(tensors, &locked, device, cuda, how)?.into_iter().map(Moved::Dense).collect());
     }
     let has_gaps = |tensor: &Raw| tensor.storage.device() != device && !tensor.layout.is_dense();
     let gappy = tensors.iter().enumerate().filter(|(_, tensor)| has_gaps(tensor));
@@ -102,7 +105,7 @@ pub(crate) fn all_to(tensors: &[&Raw], device: &Device, how: How) -> Result<Vec<
         }
     }
     if let Device::Cuda(cuda) = device {
-        put(&mut out, &dense, &up, |dense| Ok(upload(dense, &AllLocked::new(dense), device, cuda, how)?.collect()))?;
+        put(&mut out, &dense, &up, |dense| upload(dense, &AllLocked::new(dense), device, cuda, how))?;
     }
     while let Some(Device::Cuda(cuda)) = down.first().map(|&first| dense[first].storage.device().clone()) {
         let is_here = |at: &mut usize| *dense[*at].storage.device() == Device::Cuda(cuda.clone());
@@ -153,11 +156,12 @@ impl<'a> AllLocked<'a> {
 
     /// Of dense tensors on the host that nobody is writing, which most are.
     fn on_host(tensors: &'a [&Raw]) -> Option<AllLocked<'a>> {
+        // Before any is locked: a lock waits for what was read before, one storage after another.
+        if !tensors.iter().all(|tensor| tensor.storage.device().is_cpu() && tensor.layout.is_dense()) {
+            return None;
+        }
         let mut locks = Vec::with_capacity(tensors.len());
         for tensor in tensors {
-            if !tensor.storage.device().is_cpu() || !tensor.layout.is_dense() {
-                return None;
-            }
             locks.push(tensor.storage.try_lock()?);
         }
         Some(AllLocked::AtOnce(locks))
@@ -199,19 +203,32 @@ fn bytes_of(tensor: &Raw) -> Range<usize> {
     start..start + len
 }
 
-fn upload<'a>(
-    dense: &'a [&Raw],
+/// Many small ones are soon copied: whoever helps is woken before they are looked at, one by one.
+fn expect_upload(tensors: &[&Raw], device: &Device) {
+    const MANY: usize = 100;
+    if let (Device::Cuda(cuda), Some(one)) = (device, tensors.get(MANY))
+        && one.storage.device().is_cpu()
+    {
+        cuda.stream().expect_upload(tensors.len() * bytes_of(one).len());
+    }
+}
+
+fn upload(
+    dense: &[&Raw],
     locked: &AllLocked<'_>,
-    device: &'a Device,
+    device: &Device,
     cuda: &CudaDevice,
     how: How,
-) -> Result<impl Iterator<Item = StorageRef> + use<'a>> {
+) -> Result<Vec<StorageRef>> {
     capture::refuse("a copy from the host")?;
     let failed = |source| Error::cuda("to", source);
-    let sources = dense.iter().enumerate().map(|(at, tensor)| HostBytes::of(locked.host(at), bytes_of(tensor)));
-    let sources = sources.collect::<Result<Vec<_>, _>>().map_err(failed)?;
+    let (mut sources, mut dtypes) = (Vec::with_capacity(dense.len()), Vec::with_capacity(dense.len()));
+    for (at, tensor) in dense.iter().enumerate() {
+        sources.push(HostBytes::of(locked.host(at), bytes_of(tensor)).map_err(failed)?);
+        dtypes.push(tensor.dtype());
+    }
     let buffers = cuda.stream().upload_all(&sources, how).map_err(|source| refused(dense, source))?;
-    Ok(all_on_cuda(buffers.into_iter().zip(dense.iter().map(|tensor| tensor.dtype())), device))
+    Ok(all_on_cuda(buffers, dtypes, device))
 }
 
 /// Room on a device for tensors like these, contiguous, in one block: as far from each other as those of a batch of a
