@@ -360,9 +360,14 @@ fn a_worker_that_dies_is_an_error_of_each_of_its_shards_and_the_others_go_on() {
     let expected = [Ok(vec![0]), Ok(vec![10]), Ok(vec![20]), gone(0), Ok(vec![11]), gone(2)];
     without_backtraces();
     let loader = || StreamLoader::new(Three).num_workers(2);
-    let start = Instant::now();
-    assert_eq!(epoch(&loader()), expected);
-    assert!(start.elapsed() < Duration::from_millis(100), "{:?}", start.elapsed());
+    // Of three tries the soonest, in case the machine does something else meanwhile.
+    let took = (0..3).map(|_| {
+        let start = Instant::now();
+        assert_eq!(epoch(&loader()), expected);
+        start.elapsed()
+    });
+    let took = took.min().unwrap();
+    assert!(took < Duration::from_millis(100), "{took:?}");
     assert_eq!(epoch(&loader().prefetch_budget(Budget::new("loader", ByteSize::mib(1)))), expected);
 }
 
