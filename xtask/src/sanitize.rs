@@ -1,4 +1,5 @@
-//! `cargo xtask sanitize`: AddressSanitizer and ThreadSanitizer on the tests of the crates with `unsafe`.
+//! `cargo xtask sanitize`: AddressSanitizer and ThreadSanitizer on the tests of the crates with `unsafe`, and of the loaders'
+//! threads.
 //!
 //! Needs a nightly toolchain. With its `rust-src` component the standard library is built with the sanitizer
 //! too. ThreadSanitizer needs that: it sees no fence, and nothing inside an uninstrumented library, so it would
@@ -42,7 +43,12 @@ const RUNS: &[Run] = &[
     // The kernels and their threads, the graph, and what is reused: the other tests only call more operations.
     Run {
         package: "pagelock-tensor",
-        targets: &["--lib", "--test", "graph", "--test", "autograd", "--test", "random"],
+        targets: &["--lib", "--test", "graph", "--test", "autograd", "--test", "random", "--test", "maps"],
+    },
+    // It has no `unsafe`, but threads that share what the crates below give them.
+    Run {
+        package: "pagelock-data",
+        targets: &["--test", "workers", "--test", "faults", "--test", "loader", "--test", "streams"],
     },
 ];
 
