@@ -1,13 +1,17 @@
 //! Every fault of a loader: its exact text, which names the sample and who was at it, and that it comes within a tenth of a
 //! second. What fails in streams is in `streams.rs`; that the rest of an epoch comes all the same, in `faults.rs`.
 
+mod quiet;
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, Once, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use pagelock_data::{DataLoader, Dataset, Error, FixedSampler, Result, StoredRows, TensorDataset, WhenFull};
 use pagelock_memory::{Budget, ByteSize};
 use pagelock_tensor::Tensor;
+
+use quiet::without_backtraces;
 
 /// Soon enough for an error.
 const SOON: Duration = Duration::from_millis(100);
@@ -48,19 +52,6 @@ impl<F: Fn() -> Result<i64> + Send + Sync + 'static> Dataset for FiveIs<F> {
 
 fn damaged() -> Result<i64> {
     Err(Error::other("row 5 is damaged"))
-}
-
-/// Panics of workers print nothing: finding the lines of a backtrace takes longer than a fault may.
-fn without_backtraces() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        let print = std::panic::take_hook();
-        std::panic::set_hook(Box::new(move |info| {
-            if !std::thread::current().name().is_some_and(|name| name.starts_with("loader ")) {
-                print(info);
-            }
-        }));
-    });
 }
 
 /// The one error of an epoch, which comes soon: of three tries, in case the machine does something else meanwhile.

@@ -1,13 +1,17 @@
 //! What goes wrong in a loader arrives as an error in its place, soon, and the rest arrives as if nothing had happened.
 
+mod quiet;
+
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Once, mpsc};
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use pagelock_data::{DataLoader, Dataset, Error, Result};
 use pagelock_memory::{Budget, ByteSize};
 use pagelock_tensor::Tensor;
 use proptest::prelude::*;
+
+use quiet::without_backtraces;
 
 /// What a sample does when it is asked for.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -41,19 +45,6 @@ impl Dataset for Faulty {
         }
         Ok(index as i64)
     }
-}
-
-/// Panics of samples print nothing: finding the lines of a backtrace takes longer than a fault may.
-fn without_backtraces() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        let print = std::panic::take_hook();
-        std::panic::set_hook(Box::new(move |info| {
-            if !std::thread::current().name().is_some_and(|name| name.starts_with("loader ")) {
-                print(info);
-            }
-        }));
-    });
 }
 
 /// One epoch: values, or the text of an error.

@@ -1,14 +1,18 @@
 //! Datasets whose samples only come one after another: the same batches for any number of workers, errors in their place,
 //! a state to go on from, and nothing left behind.
 
+mod quiet;
+
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, Once, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use pagelock_data::{Error, IterableDataset, Result, Samples, StreamLoader, StreamState, WhenFull};
 use pagelock_memory::{Budget, ByteSize};
 use pagelock_tensor::Tensor;
 use proptest::prelude::*;
+
+use quiet::without_backtraces;
 
 /// Shards of some lengths: sample `i` of shard `s` in epoch `e` is `10,000 e + 100 s + i`, and some are damaged.
 #[derive(Clone)]
@@ -44,19 +48,6 @@ impl IterableDataset for Shards {
 /// What the loader gives in one epoch: values, or the text of an error.
 fn epoch(loader: &StreamLoader<Tensor<i64>>) -> Vec<Result<Vec<i64>, String>> {
     loader.iter().map(|batch| batch.map(|batch| batch.to_vec().unwrap()).map_err(|error| error.to_string())).collect()
-}
-
-/// Panics of workers print nothing: finding the lines of a backtrace takes longer than a fault may.
-fn without_backtraces() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        let print = std::panic::take_hook();
-        std::panic::set_hook(Box::new(move |info| {
-            if !std::thread::current().name().is_some_and(|name| name.starts_with("loader ")) {
-                print(info);
-            }
-        }));
-    });
 }
 
 fn threads() -> usize {
