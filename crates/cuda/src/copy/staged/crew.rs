@@ -1,20 +1,20 @@
 //! [`Crew`]: the threads that help staged copies. They only copy bytes, and never call a driver.
 //!
 //! A thread without work spins for a moment, since the next piece of a copy comes soon, then gives way to others for a
-//! while, since the next copy of a loop does, and then sleeps. Waking one takes longer than copying what it would copy, so
-//! whoever comes with news wakes two, each of which wakes two more.
+//! while, since the next copy of a loop does, and then sleeps (`beds.rs`). Waking one takes longer than copying what it would
+//! copy, so not one wakes all.
 
 use std::{
     hint,
     sync::{
-        Arc, OnceLock,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        Arc,
+        atomic::{AtomicBool, Ordering},
     },
-    thread::{self, Thread},
+    thread,
     time::{Duration, Instant},
 };
 
-use super::job::Job;
+use super::{beds::Beds, job::Job};
 use crate::sync::{Mutex, lock};
 
 /// See the head of the file. Dropping it ends the threads.
@@ -25,18 +25,9 @@ pub(super) struct Crew {
 
 struct Shared {
     jobs: Mutex<Vec<Arc<Job>>>, // guards which jobs there are
-    news: AtomicUsize,          // counts what threads without work should look at
-    beds: Box<[Bed]>,           // one for each thread
-    asleep: AtomicUsize,        // how many are taken
+    beds: Beds,                 // news: what threads without work should look at
     over: AtomicBool,
     spin: Duration,
-}
-
-/// Where a thread sleeps.
-#[derive(Default)]
-struct Bed {
-    is_taken: AtomicBool, // whoever takes it back wakes the thread
-    thread: OnceLock<Thread>,
 }
 
 /// A job at which the crew works; dropping this ends it.
@@ -47,7 +38,6 @@ pub(super) struct AtWork<'a> {
 
 const SPIN: Duration = Duration::from_micros(100); // above the time between two pieces
 const LINGER: Duration = Duration::from_micros(400); // above the time between two copies in a loop
-const WAKES: usize = 2; // so many each
 const TURN: usize = 4; // granules in a row before a thread looks at the next job
 
 impl Crew {
@@ -56,9 +46,7 @@ impl Crew {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         let shared = Arc::new(Shared {
             jobs: Mutex::new(Vec::new()),
-            news: AtomicUsize::new(0),
-            beds: (0..threads).map(|_| Bed::default()).collect(),
-            asleep: AtomicUsize::new(0),
+            beds: Beds::new(threads),
             over: AtomicBool::new(false),
             spin: if cores > threads { SPIN } else { Duration::ZERO },
         });
@@ -76,7 +64,7 @@ impl Crew {
 
     /// Wakes the threads: there will be work at once.
     pub(super) fn expect_work(&self) {
-        self.shared.announce();
+        self.shared.beds.announce();
     }
 
     /// Lets the crew work at a job; with none, the caller works alone.
@@ -91,7 +79,7 @@ impl Crew {
 impl Drop for Crew {
     fn drop(&mut self) {
         self.shared.over.store(true, Ordering::SeqCst);
-        self.shared.announce(); // nobody waits for them: they hold nothing but `Shared`
+        self.shared.beds.announce(); // nobody waits for them: they hold nothing but `Shared`
     }
 }
 
@@ -104,7 +92,7 @@ impl AtWork<'_> {
     pub(super) fn publish(&self, piece: usize, slot: *mut u8) {
         self.job.publish(piece, slot);
         if let Some(crew) = self.crew {
-            crew.shared.announce();
+            crew.shared.beds.announce();
         }
     }
 }
@@ -122,7 +110,7 @@ impl Shared {
     fn run(&self, helper: usize) {
         let mut turn = 0_usize;
         loop {
-            let news = self.news.load(Ordering::SeqCst); // before looking, so that nothing is missed
+            let news = self.beds.news(); // before looking, so that nothing is missed
             if self.over.load(Ordering::SeqCst) {
                 return;
             }
@@ -153,31 +141,10 @@ impl Shared {
         worked
     }
 
-    fn announce(&self) {
-        self.news.fetch_add(1, Ordering::SeqCst);
-        self.wake_some();
-    }
-
-    /// Wakes some of those who sleep. Who is about to sleep has taken the bed, which is seen here, or sees the news.
-    fn wake_some(&self) {
-        if self.asleep.load(Ordering::SeqCst) == 0 {
-            return;
-        }
-        let woken = self.beds.iter().filter(|bed| self.is_taken_back(bed)).take(WAKES);
-        woken.filter_map(|bed| bed.thread.get()).for_each(Thread::unpark);
-    }
-
-    /// Whether the thread's bed was taken until now.
-    fn is_taken_back(&self, bed: &Bed) -> bool {
-        let was_taken = bed.is_taken.load(Ordering::SeqCst) && bed.is_taken.swap(false, Ordering::SeqCst);
-        self.asleep.fetch_sub(usize::from(was_taken), Ordering::SeqCst);
-        was_taken
-    }
-
     /// Returns when there are news.
     fn rest(&self, helper: usize, seen: usize) {
         let start = Instant::now();
-        let has_news = || self.news.load(Ordering::SeqCst) != seen;
+        let has_news = || self.beds.news() != seen;
         while start.elapsed() < self.spin {
             if has_news() {
                 return;
@@ -190,17 +157,6 @@ impl Shared {
             }
             thread::yield_now();
         }
-        self.sleep(&self.beds[helper], has_news);
-        self.wake_some(); // what is news to this thread is to others
-    }
-
-    fn sleep(&self, bed: &Bed, has_news: impl Fn() -> bool) {
-        bed.thread.get_or_init(thread::current);
-        self.asleep.fetch_add(1, Ordering::SeqCst);
-        bed.is_taken.store(true, Ordering::SeqCst);
-        while !has_news() {
-            thread::park();
-        }
-        self.is_taken_back(bed);
+        self.beds.sleep(helper, seen);
     }
 }
