@@ -3,8 +3,13 @@
 //! The call itself sends, on the caller's stream, what is filled without a gap: whole chunks, since every copy costs the
 //! device some microseconds; two pieces at once, where both ends lie together and the device has enough to do until both
 //! are filled. But of the first and the last piece it sends less, so that it starts early and ends soon.
+//!
+//! A device reads what a core has just written at half of the wire's speed, out of that core's cache, and slows the core down.
+//! As long as the threads are some slots ahead of the device, their caches have let go of what it comes to. Once they are not,
+//! they are slowed, and stay behind to the end. So a long upload that gets there lets the device wait, a fraction of a
+//! millisecond, until they are ahead again.
 
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+use std::{collections::VecDeque, ops::Range, sync::Arc, time::Duration};
 
 use super::{
     Part,
@@ -29,6 +34,7 @@ pub(super) struct Upload<'a> {
     filling: VecDeque<Slot>, // of the pieces from `sending` to `published`
     published: usize,
     sending: Sending,
+    lead: Lead,
     manners: Manners<'a>,
     share: Share<'a>, // dropped last
 }
@@ -41,6 +47,14 @@ struct Sending {
     slot: Option<InUse<Flight>>, // from the first byte sent to the last
 }
 
+/// Whether the threads are ahead of the device.
+#[derive(Default)]
+struct Lead {
+    lost_bytes: usize,   // sent since anything was filled beyond what was sent
+    is_made_again: bool, // while that is so, nothing is sent
+}
+
+const LEAD: usize = 12 << 20; // with as much of the source, more than the caches of eight cores hold
 const FIRST: usize = 128 << 10; // what the device starts with
 const LEAST_AT_ONCE: usize = 256 << 10; // after that; below, a copy costs the device too much more than its bytes do
 const GROWTH: usize = 2; // of the first piece, then so many times what was sent before: few copies, and none of them waited for
@@ -64,6 +78,7 @@ impl<'a> Upload<'a> {
             filling: VecDeque::new(),
             published: 0,
             sending: Sending::default(),
+            lead: Lead::default(),
             manners: Manners::new(stream, &stream.base().uploads, parts.len() == 1, AT_MOST_BUSY),
             share,
         }
@@ -124,20 +139,49 @@ impl<'a> Upload<'a> {
         }
         let most = self.manners.most_at_once(self.most_at_once);
         let next = if ready == part.len_bytes { self.next_of_two(most) } else { None };
-        let both_filled =
-            next.is_some_and(|next| self.at_work.job().copied_bytes(self.sending.piece + 1) == next.len_bytes);
+        let both_filled = next.is_some() && self.is_filled(self.sending.piece + 1);
         if next.is_some() && !both_filled && !self.share.all_have_landed() {
             return Ok(false);
         }
+        if self.lead.is_made_again && !self.has_lead() {
+            return Ok(false);
+        }
+        self.lead.is_made_again = false;
         if self.manners.has_to_wait(&self.share) {
             return Ok(false);
         }
+        let piece = self.sending.piece;
         match next.filter(|_| both_filled) {
             Some(next) => self.send_two(part, next)?,
             None => self.send_bytes(part, ready.min(most))?,
         }
+        self.note_lead(piece..self.sending.piece);
         self.manners.note_queued()?;
         Ok(true)
+    }
+
+    /// Whether so much is filled, or all that has slots.
+    fn has_lead(&self) -> bool {
+        let waiting = &self.parts[self.sending.piece..self.published];
+        let filled = (self.sending.piece..self.published).take_while(|&piece| self.is_filled(piece)).count();
+        filled == waiting.len() || len_bytes(&waiting[..filled]) >= LEAD
+    }
+
+    /// Notes whether more was filled than these pieces, which were sent; at the end, where nothing would be gained, no more.
+    fn note_lead(&mut self, sent: Range<usize>) {
+        let has_all = self.published == self.parts.len();
+        if has_all || sent.end == self.published || self.is_filled(sent.end) {
+            self.lead.lost_bytes = 0;
+            return;
+        }
+        self.lead.lost_bytes += len_bytes(&self.parts[sent]);
+        if self.lead.lost_bytes >= LEAD {
+            self.lead = Lead { lost_bytes: 0, is_made_again: true };
+        }
+    }
+
+    fn is_filled(&self, piece: usize) -> bool {
+        self.at_work.job().copied_bytes(piece) == self.parts[piece].len_bytes
     }
 
     /// The next piece, if one copy can send it with the one whose turn it is: in the slots and in the target, it begins where
@@ -215,6 +259,10 @@ impl<'a> Upload<'a> {
         }
         self.share.launch(slot, queued, start > 0)
     }
+}
+
+fn len_bytes(parts: &[Part]) -> usize {
+    parts.iter().map(|part| part.len_bytes).sum()
 }
 
 impl Drop for Upload<'_> {
