@@ -11,7 +11,7 @@ use std::cell::RefCell;
 use std::hint::black_box;
 use std::time::Instant;
 
-use pagelock_cuda::{KernelSource, Launch, Read, Write};
+use pagelock_cuda::{Argument, KernelSource, Launch};
 use pagelock_tensor::autograd::{Backward, grad};
 use pagelock_tensor::{BatchNormOptions, Create, Device, Float, Result, Tensor};
 
@@ -50,19 +50,27 @@ fn small(device: &Device) -> Result<()> {
     show("sum of all", &|| x.sum(..).map(drop))
 }
 
-/// A launch of an empty kernel through `pagelock-cuda`: what an operation cannot be faster than.
+/// A launch of an empty kernel through `pagelock-cuda`, started as those of operations: what one of them cannot be faster than.
 fn launching(device: &Device) -> impl Fn() -> Result<()> {
     let Device::Cuda(cuda) = device else { unreachable!("it is a GPU") };
-    let text = "extern \"C\" __global__ void nothing(float* y, const float* x, unsigned long long n) {}";
+    let text = "extern \"C\" __global__ void nothing(float* y, const float* x, unsigned long long n) {
+        #if __CUDA_ARCH__ >= 900
+        asm volatile(\"griddepcontrol.wait;\");
+        #endif
+    }";
     let module = cuda.cuda().compile(&KernelSource::new("nothing.cu", text)).expect("it compiles");
-    // SAFETY: the kernel takes these, and does nothing.
-    let kernel = unsafe { module.kernel::<(Write<f32>, Read<f32>, u64)>("nothing") }.expect("it is there");
+    let kernel = module.function("nothing").expect("it is there");
+    // SAFETY: it waits, as the kernels of operations do.
+    let kernel = unsafe { kernel.that_waits() };
     let stream = cuda.stream();
-    let (x, y) = (stream.zeros(1).expect("there is room"), stream.zeros(1).expect("there is room"));
+    let (x, y) = (stream.zeros(4).expect("there is room"), stream.zeros(4).expect("there is room"));
     let y = RefCell::new(y);
     move || {
-        let launch = Launch::covering(1_000, 256);
-        kernel.launch(&stream, launch, (y.borrow_mut().view_mut(), x.view(), 1_000)).expect("it is launched");
+        let (launch, mut y) = (Launch::covering(1_000, 256), y.borrow_mut());
+        let n = 1_000_u64.to_ne_bytes();
+        let arguments = [Argument::Write(y.view_mut()), Argument::Read(x.view()), Argument::Value(&n)];
+        // SAFETY: the kernel takes these, and does nothing.
+        unsafe { kernel.launch(&stream, launch, &arguments) }.expect("it is launched");
         Ok(())
     }
 }

@@ -5,6 +5,8 @@
 
 use std::{ffi::c_void, fmt, ptr, sync::Arc};
 
+use arrayvec::ArrayVec;
+
 use super::{
     launch::{self, Launch},
     module::Module,
@@ -21,6 +23,9 @@ use crate::{
 pub const MAX_ARGUMENTS: usize = 24;
 
 const MOST_EARLY_BLOCKS: u64 = 1024;
+
+/// Something for each argument, on the stack.
+type List<T> = ArrayVec<T, MAX_ARGUMENTS>;
 
 /// A kernel, without the types of its parameters. Cheap to clone.
 #[derive(Clone)]
@@ -139,21 +144,21 @@ impl Function {
             return Ok(());
         }
         launch::allow_shared(&self.device, self.handle, launch.shared_bytes)?;
-        let addresses: [u64; MAX_ARGUMENTS] =
-            std::array::from_fn(|i| arguments.get(i).map_or(0, |argument| argument.address()));
-        let mut pointers: [*mut c_void; MAX_ARGUMENTS] = std::array::from_fn(|i| match arguments.get(i) {
-            Some(Argument::Value(bytes)) => bytes.as_ptr().cast_mut().cast(),
-            _ => ptr::from_ref(&addresses[i]).cast_mut().cast(),
+        // Filled in place: to collect them would copy the whole lists.
+        let (mut addresses, mut pointers, mut accesses) = (List::new(), List::new(), List::new());
+        addresses.extend(arguments.iter().map(Argument::address));
+        pointers.extend(arguments.iter().zip(&addresses).map(|(argument, address)| match argument {
+            Argument::Value(bytes) => bytes.as_ptr().cast_mut().cast::<c_void>(),
+            Argument::Read(_) | Argument::Write(_) => ptr::from_ref(address).cast_mut().cast(),
+        }));
+        accesses.extend(arguments.iter().filter_map(Argument::access));
+        let start = self.start(&launch);
+        let queued = stream.core().enqueue_on_device(&accesses, |driver, stream| {
+            // SAFETY: the module stays loaded while its device lives, which its streams hold; the caller vouches for
+            // the arguments; `enqueue` orders the buffers.
+            unsafe { driver.launch(stream, self.handle, &launch, start, &mut pointers) }
         });
-        let (start, count) = (self.start(&launch), arguments.len());
-        with_accesses(arguments, |accesses| {
-            let queued = stream.core().enqueue_on_device(accesses, |driver, stream| {
-                // SAFETY: the module stays loaded while its device lives, which its streams hold; the caller vouches for
-                // the arguments; `enqueue` orders the buffers.
-                unsafe { driver.launch(stream, self.handle, &launch, start, &mut pointers[..count]) }
-            });
-            Ok(queued?)
-        })
+        Ok(queued?)
     }
 
     fn check_sizes(&self, arguments: &[Argument<'_>]) -> Result<()> {
@@ -173,20 +178,6 @@ impl Function {
     pub fn blocks_per_multiprocessor(&self, threads: u32, shared_bytes: u32) -> Result<u32> {
         launch::blocks_per_multiprocessor(&self.device, self.handle, threads, shared_bytes)
     }
-}
-
-/// Calls `f` with what the arguments do with their buffers, in a list on the stack.
-fn with_accesses<R>(arguments: &[Argument<'_>], f: impl FnOnce(&[Access<'_>]) -> R) -> R {
-    let mut buffers = arguments.iter().filter_map(Argument::access);
-    let Some(mut latest) = buffers.next() else { return f(&[]) };
-    let count = 1 + arguments.iter().filter_map(Argument::access).skip(1).count();
-    // The places beyond the last buffer repeat it, and are cut off.
-    let accesses: [Access<'_>; MAX_ARGUMENTS] = std::array::from_fn(|_| {
-        let access = latest;
-        latest = buffers.next().unwrap_or(access);
-        access
-    });
-    f(&accesses[..count])
 }
 
 impl fmt::Debug for Function {

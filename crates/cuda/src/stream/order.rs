@@ -137,11 +137,10 @@ impl<'a> Access<'a> {
     /// Adds what `stream` has to wait for: to read, for writes; to write, for everything.
     fn add_before(&self, stream: &StreamCore, before: &mut Vec<Before>) {
         let marks = lock(&self.uses.marks);
-        let seen = lock(&stream.queue.seen);
         let home = std::iter::once((&self.uses.home, &marks.home));
         for (other, mark) in home.chain(marks.others.iter().map(|(other, mark)| (other, mark))) {
             let at = if self.writes { mark.used } else { mark.wrote };
-            if at == 0 || other.is(stream) || seen.covers(other.queue.id, at) {
+            if at == 0 || other.is(stream) || stream.has_seen(other, at) {
                 continue;
             }
             let event = marks.event_for(other, at);

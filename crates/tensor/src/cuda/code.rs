@@ -4,11 +4,10 @@
 //! are compiled for sizes, too. Compiled code is kept on disk by `pagelock-cuda`, and on the device here; some comes with the
 //! crate, in `kernels.bin`.
 
-use std::collections::HashMap;
-use std::hash::{Hash, Hasher};
 use std::sync::{Arc, Once, PoisonError, RwLock};
 
 use pagelock_cuda::{Argument, Function, KernelSource, Launch};
+use rustc_hash::FxHashMap;
 
 use super::CudaDevice;
 use crate::element::DType;
@@ -42,12 +41,12 @@ pub(crate) struct Code {
 /// The kernels that a device has.
 #[derive(Default)]
 pub(super) struct Kernels {
-    loaded: RwLock<HashMap<Key, Arc<Function>>>, // guards which there are
+    loaded: RwLock<FxHashMap<Key, Vec<(Constants, Arc<Function>)>>>, // guards which there are
 }
 
-/// A text by its address, the types that it was compiled for, a kernel's name by its address, and the constants.
-#[derive(PartialEq, Eq, Hash)]
-struct Key(usize, [DType; 2], usize, Constants);
+/// A text by its address, the types that it was compiled for, and a kernel's name by its address.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Key(usize, [DType; 2], usize);
 
 /// Numbers that a text is compiled with, `#define NAME value` each. Few of them, so that no call allocates.
 #[derive(Clone, Copy)]
@@ -88,14 +87,6 @@ impl PartialEq for Constants {
     }
 }
 
-impl Eq for Constants {}
-
-impl Hash for Constants {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.values().for_each(|value| value.hash(state));
-    }
-}
-
 impl CudaDevice {
     /// The kernel of that name, for inputs of one type and an output of another; made of `source` at the first call.
     pub(super) fn kernel(
@@ -103,12 +94,14 @@ impl CudaDevice {
         op: &'static str,
         address: usize,
         types: [DType; 2],
-        (kernel, constants): (&'static str, Constants),
+        (kernel, constants): (&'static str, &Constants),
         source: impl FnOnce() -> KernelSource,
     ) -> Result<Arc<Function>> {
-        let key = Key(address, types, kernel.as_ptr().addr(), constants);
+        let key = Key(address, types, kernel.as_ptr().addr());
         let loaded = &self.kernels().loaded;
-        if let Some(function) = loaded.read().unwrap_or_else(PoisonError::into_inner).get(&key) {
+        if let Some(known) = loaded.read().unwrap_or_else(PoisonError::into_inner).get(&key)
+            && let Some((_, function)) = known.iter().find(|(of, _)| of == constants)
+        {
             return Ok(function.clone());
         }
         let source = source();
@@ -120,7 +113,8 @@ impl CudaDevice {
             false => function,
         });
         // Perhaps two threads came here at once, which does no harm.
-        loaded.write().unwrap_or_else(PoisonError::into_inner).insert(key, function.clone());
+        let mut loaded = loaded.write().unwrap_or_else(PoisonError::into_inner);
+        loaded.entry(key).or_default().push((*constants, function.clone()));
         Ok(function)
     }
 }
@@ -174,7 +168,7 @@ impl Code {
     ) -> Result<()> {
         let address = std::ptr::from_ref(self).addr();
         let source = || self.source(types, kernel, constants);
-        let function = device.kernel(op, address, types, (kernel, constants), source)?;
+        let function = device.kernel(op, address, types, (kernel, &constants), source)?;
         // SAFETY: the caller's promise.
         unsafe { function.launch(&device.stream(), launch, arguments) }.map_err(|source| Error::cuda(op, source))
     }

@@ -53,14 +53,15 @@ impl Formula {
         let types = [inputs.first().map_or(out.dtype(), CudaView::dtype), out.dtype()];
         let Some(steps) = Steps::new(self.changes, inputs, &out) else { return Ok(()) };
         let function = self.kernel(device, op, types, steps.kernel())?;
-        let arguments = std::iter::once(out.argument())
-            .chain(inputs.iter().map(CudaView::argument))
-            .chain(values(constants))
-            .chain(steps.arguments().into_iter().flatten().map(Argument::Value));
-        let (arguments, launch) = (Arguments::of(arguments), steps.launch());
+        let mut arguments = Arguments::new(); // filled in place: to collect them would copy the whole list
+        arguments.push(out.argument());
+        arguments.extend(inputs.iter().map(CudaView::argument));
+        arguments.extend(values(constants));
+        arguments.extend(steps.arguments().into_iter().flatten().map(Argument::Value));
         // SAFETY: the kernels of `elementwise.cu` take these, in this order; they touch only positions that the walk,
         // or the length, leads to, which are those of the views, and in packs only what is aligned (`Steps::new`).
-        unsafe { function.launch(&device.stream(), launch, arguments.get()) }.map_err(|source| Error::cuda(op, source))
+        unsafe { function.launch(&device.stream(), steps.launch(), &arguments) }
+            .map_err(|source| Error::cuda(op, source))
     }
 
     fn kernel(
@@ -71,7 +72,7 @@ impl Formula {
         kernel: &'static str,
     ) -> Result<Arc<Function>> {
         let address = std::ptr::from_ref(self).addr();
-        device.kernel(op, address, types, (kernel, Constants::NONE), || self.source(types, kernel))
+        device.kernel(op, address, types, (kernel, &Constants::NONE), || self.source(types, kernel))
     }
 
     /// The whole text of a kernel for inputs of one type and an output of another.
@@ -150,18 +151,22 @@ impl Steps {
     fn new(changes: bool, inputs: &[CudaView<'_>], out: &CudaOut<'_>) -> Option<Steps> {
         let own = usize::from(changes);
         let n = inputs.len() + own;
-        let mut strides: [&[usize]; MAX_OPERANDS] = [&[]; MAX_OPERANDS];
-        strides[..=own].fill(out.strides());
-        strides[1 + own..].iter_mut().zip(inputs).for_each(|(strides, input)| *strides = input.strides());
-        let dims = Dims::by_stride(out.shape(), &strides[..=n], |_| true);
-        let len = Some(dims.len()).filter(|&len| len > 0)?;
-
         let widest = inputs.iter().map(|input| input.dtype().size()).chain([out.dtype().size()]).max();
         let pack = PACK_BYTES / widest.unwrap_or(1);
         let is_aligned = |k: usize| match k.checked_sub(1 + own) {
             Some(input) => inputs[input].is_aligned(pack * inputs[input].dtype().size()),
             None => out.is_aligned(pack * out.dtype().size()),
         };
+        let are_contiguous = out.is_contiguous() && inputs.iter().all(CudaView::is_contiguous);
+        if are_contiguous && (0..=n).all(is_aligned) {
+            let len = Some(out.shape().elements()).filter(|&len| len > 0);
+            return len.map(|len| Steps::Contiguous { len: len as u64, pack }); // most calls, without a look at dimensions
+        }
+        let mut strides: [&[usize]; MAX_OPERANDS] = [&[]; MAX_OPERANDS];
+        strides[..=own].fill(out.strides());
+        strides[1 + own..].iter_mut().zip(inputs).for_each(|(strides, input)| *strides = input.strides());
+        let dims = Dims::by_stride(out.shape(), &strides[..=n], |_| true);
+        let len = Some(dims.len()).filter(|&len| len > 0)?;
         let (inner_len, inner) = dims.inner();
         let in_packs = |k: usize| {
             inner[k] == 1 && is_aligned(k) && dims.strides().iter().skip(1).all(|steps| steps[k].is_multiple_of(pack))

@@ -81,34 +81,28 @@ impl CudaReduction {
         let positions = plan.positions();
         let (lanes, in_columns) = ((plan.lanes as u32).to_ne_bytes(), u32::from(plan.in_columns).to_ne_bytes());
         let [kept, reduced] = positions.bytes();
-        let arguments = values(constants)
+        let arguments: Arguments<'_> = values(constants)
             .chain([out.argument(), Argument::Write(partial.view_mut()), x.argument()])
-            .chain([kept, reduced, &lanes, &in_columns].map(Argument::Value));
+            .chain([kept, reduced, &lanes, &in_columns].map(Argument::Value))
+            .collect();
         let blocks = plan.kept.len().div_ceil(THREADS / plan.lanes);
         let launch = Launch { grid: [blocks as u32, plan.segments as u32, 1], ..Launch::covering(1, THREADS as u32) };
         // SAFETY: the kernels of `reduce.cu` take these, in this order; they read only where the walks lead, which is
         // inside the view, and write to one place for each result, or result and segment, in buffers of such lengths.
-        unsafe {
-            self.kernel(device, op, types, plan.kernel)?.launch(
-                &device.stream(),
-                launch,
-                Arguments::of(arguments).get(),
-            )
-        }
-        .map_err(failed)?;
+        unsafe { self.kernel(device, op, types, plan.kernel)?.launch(&device.stream(), launch, &arguments) }
+            .map_err(failed)?;
+        drop(arguments); // they borrow the output
         if plan.segments == 1 {
             return Ok(());
         }
         let (n, segments) = ((n_results as u64).to_ne_bytes(), (plan.segments as u32).to_ne_bytes());
-        let arguments = values(constants)
+        let arguments: Arguments<'_> = values(constants)
             .chain([out.argument(), Argument::Read(partial.view())])
-            .chain([&n[..], &segments].map(Argument::Value));
+            .chain([&n[..], &segments].map(Argument::Value))
+            .collect();
         let launch = Launch { block: [THREADS as u32, 1, 1], ..Launch::covering(n_results, (THREADS / 32) as u32) };
         // SAFETY: as above; `partial` has `segments` accumulators for each result.
-        unsafe {
-            self.kernel(device, op, types, FINISH)?.launch(&device.stream(), launch, Arguments::of(arguments).get())
-        }
-        .map_err(failed)
+        unsafe { self.kernel(device, op, types, FINISH)?.launch(&device.stream(), launch, &arguments) }.map_err(failed)
     }
 
     fn kernel(
@@ -119,7 +113,7 @@ impl CudaReduction {
         kernel: &'static str,
     ) -> Result<Arc<Function>> {
         let address = std::ptr::from_ref(self).addr();
-        device.kernel(op, address, types, (kernel, Constants::NONE), || self.source(types, kernel))
+        device.kernel(op, address, types, (kernel, &Constants::NONE), || self.source(types, kernel))
     }
 
     /// `V` of `reduce.cu`: elements of a pack.

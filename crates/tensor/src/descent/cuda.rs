@@ -232,12 +232,12 @@ fn launch<T: Float, G: Group<T>, const SCALARS: usize>(
                 .map(|((lock, tensor), _)| tensor.map_or(Argument::Value(&NULL), |tensor| lock.argument(tensor)))
         });
     let settings = bytemuck::cast_slice(&numbers[..MOST + rule.len()]);
-    let arguments = Arguments::of(pointers.chain(scalars).chain([Argument::Value(settings)]));
+    let arguments: Arguments<'_> = pointers.chain(scalars).chain([Argument::Value(settings)]).collect();
     let blocks = longest.div_ceil(THREADS as usize).min(MOST_BLOCKS);
     let launch = Launch { grid: [blocks as u32, groups.len() as u32, 1], ..Launch::covering(1, THREADS) };
     // SAFETY: the kernels take these, in this order; they touch, of each group, the elements of tensors without gaps of one
     // length (`check`, `is_plain`), which are different memory for different groups, and one element of each scalar.
-    unsafe { CODE.launch(device, OP, ([T::DTYPE; 2], kernel), launch, arguments.get()) }
+    unsafe { CODE.launch(device, OP, ([T::DTYPE; 2], kernel), launch, &arguments) }
 }
 
 /// A storage locked for as long as a launch takes.

@@ -2,7 +2,7 @@
 
 use pagelock_cuda::Argument;
 
-use crate::cuda::{Arguments, Code, CudaDevice, CudaOut, CudaView, Rows, count};
+use crate::cuda::{Code, CudaDevice, CudaOut, CudaView, Rows, count};
 use crate::element::DType;
 use crate::error::{Error, Result};
 
@@ -100,12 +100,12 @@ pub(super) fn parameter_grads(
     let columns = (count(op, 2 * n)? as u32).to_ne_bytes();
     let blocks = (blocks as u32).to_ne_bytes();
     let [blocks, columns] = [&blocks, &columns].map(|number| Argument::Value(number));
-    let arguments = Arguments::of([out.argument(), Argument::Read(partial.view()), blocks, columns].into_iter());
+    let arguments = [out.argument(), Argument::Read(partial.view()), blocks, columns];
     let launch = pagelock_cuda::Launch {
         grid: [(2 * n).div_ceil(BLOCK_COLUMNS) as u32, 1, 1],
         ..pagelock_cuda::Launch::covering(1, 256)
     };
     let kernel = ([dtype; 2], "layer_norm_parameters");
     // SAFETY: the kernel takes these; `out` has 2 · n elements.
-    unsafe { CODE.launch_for(device, op, kernel, plan.constants(), launch, arguments.get()) }
+    unsafe { CODE.launch_for(device, op, kernel, plan.constants(), launch, &arguments) }
 }

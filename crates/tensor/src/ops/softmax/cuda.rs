@@ -33,7 +33,7 @@ pub(super) fn run<const N: usize>(
     let (rows, n) = ((rows as u64).to_ne_bytes(), count(op, n)?.to_ne_bytes());
     let sizes = [&rows[..], &n].map(Argument::Value);
     let arguments = std::iter::once(out.argument()).chain(inputs.iter().map(CudaView::argument)).chain(sizes);
-    let arguments = Arguments::of(arguments);
+    let arguments: Arguments<'_> = arguments.collect();
     // SAFETY: the kernels take these; the tensors have rows · n elements each, and packs begin where they may.
-    unsafe { CODE.launch_for(device, op, ([dtype; 2], kernel), plan.constants(), launch, arguments.get()) }
+    unsafe { CODE.launch_for(device, op, ([dtype; 2], kernel), plan.constants(), launch, &arguments) }
 }
