@@ -16,7 +16,7 @@ pub use self::{
     call::{Call, Failure, Result, Status},
     types::{
         Address, Copy2d, End, EventHandle, EventTiming, FunctionHandle, GraphHandle, HostFunction, Launch, MemoryInfo,
-        ModuleHandle, Pattern, Properties, RunnableGraphHandle, Start, StreamHandle,
+        ModuleHandle, NodeHandle, Pattern, PreparedLaunch, Properties, RunnableGraphHandle, Start, StreamHandle,
     },
 };
 
@@ -262,6 +262,35 @@ pub unsafe trait Driver: Send + Sync + 'static {
         _arguments: &mut [*mut c_void],
     ) -> Result<()> {
         Err(Failure::not_supported(Call::Launch))
+    }
+
+    /// Makes a graph of a kernel's launch, which [`launch_again`](Self::launch_again) launches with other arguments.
+    ///
+    /// # Safety
+    /// As [`launch`](Self::launch).
+    unsafe fn prepare_launch(
+        &self,
+        _function: FunctionHandle,
+        _launch: &Launch,
+        _arguments: &mut [*mut c_void],
+    ) -> Result<PreparedLaunch> {
+        Err(Failure::not_supported(Call::AddKernelNode))
+    }
+
+    /// Launches a kernel that was prepared, with these arguments. Launches that are queued keep theirs.
+    ///
+    /// # Safety
+    /// As [`launch`](Self::launch); the launch was prepared of this function and in this size, and nobody else is launching
+    /// it.
+    unsafe fn launch_again(
+        &self,
+        _prepared: &PreparedLaunch,
+        _stream: StreamHandle,
+        _function: FunctionHandle,
+        _launch: &Launch,
+        _arguments: &mut [*mut c_void],
+    ) -> Result<()> {
+        Err(Failure::not_supported(Call::SetKernelNode))
     }
 
     // Graphs.

@@ -36,6 +36,8 @@ handles! {
     GraphHandle
     /// Work taken down and made ready to run, in a driver's own numbers.
     RunnableGraphHandle
+    /// A piece of the work that was taken down, in a driver's own numbers.
+    NodeHandle
 }
 
 /// Whether an event remembers when it was reached. Without, it is cheaper.
@@ -133,6 +135,17 @@ pub enum Start {
     InTurn,
     /// When all blocks of a kernel before it have started: it waits for that one's end itself.
     Early,
+}
+
+/// A launch of a kernel that was prepared: a graph of that alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PreparedLaunch {
+    /// The graph, which has to stay.
+    pub graph: GraphHandle,
+    /// The launch in it.
+    pub node: NodeHandle,
+    /// What is launched.
+    pub runnable: RunnableGraphHandle,
 }
 
 /// The size of a kernel's launch.

@@ -10,6 +10,7 @@ use arrayvec::ArrayVec;
 use super::{
     launch::{self, Launch},
     module::Module,
+    repeat::Repeats,
 };
 use crate::{
     buffer::{DeviceView, DeviceViewMut},
@@ -35,6 +36,7 @@ pub struct Function {
     name: Arc<str>,
     sizes: Option<Box<[usize]>>, // of the parameters, if the driver says them
     waits: bool,                 // whether it waits by itself for the kernel before it
+    repeats: Arc<Repeats>,
 }
 
 /// What a [`Function`] is given for one parameter.
@@ -90,7 +92,8 @@ impl Module {
     pub fn function(&self, name: &str) -> Result<Function> {
         let handle = self.find(name)?;
         let sizes = self.parameter_sizes(handle)?.map(Vec::into_boxed_slice);
-        Ok(Function { device: self.device().clone(), handle, name: name.into(), sizes, waits: false })
+        let (device, repeats) = (self.device().clone(), Arc::new(Repeats::new(self.device().clone(), handle)));
+        Ok(Function { device, handle, name: name.into(), sizes, waits: false, repeats })
     }
 }
 
@@ -152,11 +155,11 @@ impl Function {
             Argument::Read(_) | Argument::Write(_) => ptr::from_ref(address).cast_mut().cast(),
         }));
         accesses.extend(arguments.iter().filter_map(Argument::access));
-        let start = self.start(&launch);
+        let (start, number) = (self.start(&launch), stream.core().number_unless_capturing());
         let queued = stream.core().enqueue_on_device(&accesses, |driver, stream| {
             // SAFETY: the module stays loaded while its device lives, which its streams hold; the caller vouches for
             // the arguments; `enqueue` orders the buffers.
-            unsafe { driver.launch(stream, self.handle, &launch, start, &mut pointers) }
+            unsafe { self.repeats.launch((driver, stream, number), &launch, start, &mut pointers) }
         });
         Ok(queued?)
     }

@@ -2,7 +2,10 @@
 
 use std::{fmt, sync::Arc};
 
-use super::signature::{Signature, sealed::LowerAll};
+use super::{
+    repeat::Repeats,
+    signature::{Signature, sealed::LowerAll},
+};
 use crate::{
     device::Device,
     driver::{self, FunctionHandle, Start},
@@ -23,6 +26,7 @@ pub struct Kernel<S: Signature> {
     function: FunctionHandle,
     name: Arc<str>,
     requirements: Vec<Requirement<S>>,
+    repeats: Arc<Repeats>,
 }
 
 impl Launch {
@@ -47,7 +51,8 @@ impl Launch {
 
 impl<S: Signature> Kernel<S> {
     pub(super) fn new(device: Device, function: FunctionHandle, name: &str) -> Self {
-        Self { device, function, name: name.into(), requirements: Vec::new() }
+        let repeats = Arc::new(Repeats::new(device.clone(), function));
+        Self { device, function, name: name.into(), requirements: Vec::new(), repeats }
     }
 
     /// Refuses launches whose arguments do not meet this, lengths of buffers above all. `text` says what.
@@ -77,10 +82,11 @@ impl<S: Signature> Kernel<S> {
         }
         allow_shared(&self.device, self.function, launch.shared_bytes)?;
         let (mut pointers, count) = lowered.pointers();
+        let number = stream.core().number_unless_capturing();
         let queued = stream.core().enqueue_on_device(lowered.accesses(), |driver, stream| {
             // SAFETY: the module stays loaded while its device lives, which its streams hold; the arguments are those
             // of the signature, which the author vouched for in `Module::kernel`; `enqueue` orders the buffers.
-            unsafe { driver.launch(stream, self.function, &launch, Start::InTurn, &mut pointers[..count]) }
+            unsafe { self.repeats.launch((driver, stream, number), &launch, Start::InTurn, &mut pointers[..count]) }
         });
         Ok(queued?)
     }
@@ -150,6 +156,7 @@ impl<S: Signature> Clone for Kernel<S> {
             function: self.function,
             name: self.name.clone(),
             requirements: self.requirements.clone(),
+            repeats: self.repeats.clone(),
         }
     }
 }

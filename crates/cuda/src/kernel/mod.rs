@@ -3,7 +3,8 @@
 //! - `source.rs`: what is compiled; `compiler.rs` and `nvrtc.rs`: how; `find.rs`: where NVRTC is looked for;
 //! - `archive.rs`: compiled kernels that come with the program; `cache.rs`: those on disk, so that NVRTC is needed once;
 //! - `module.rs`: compiled code on a device; `signature.rs`: what a kernel takes; `launch.rs`: launching it;
-//! - `function.rs`: kernels whose parameters are known only when the program runs.
+//! - `function.rs`: kernels whose parameters are known only when the program runs;
+//! - `repeat.rs`: launches that are made again and again, for less.
 //!
 //! One promise is the author's: that a kernel takes what its signature says, and stays inside its buffers when its
 //! requirements hold. It is made where the kernel is taken from its module, and everything after that is safe.
@@ -16,6 +17,7 @@ mod function;
 mod launch;
 mod module;
 mod nvrtc;
+mod repeat;
 mod signature;
 mod source;
 

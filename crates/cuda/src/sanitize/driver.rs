@@ -11,7 +11,7 @@ use std::{
 use super::watch::{Flight, Memory, Watch};
 use crate::driver::{
     Address, Copy2d, Driver, End, EventHandle, EventTiming, FunctionHandle, GraphHandle, HostFunction, Launch,
-    MemoryInfo, ModuleHandle, Pattern, Properties, Result, RunnableGraphHandle, Start, StreamHandle,
+    MemoryInfo, ModuleHandle, Pattern, PreparedLaunch, Properties, Result, RunnableGraphHandle, Start, StreamHandle,
 };
 
 /// See the head of the file.
@@ -108,6 +108,13 @@ unsafe impl Driver for Watched {
         fn destroy_graph(graph: GraphHandle) -> Result<()>;
         fn instantiate(graph: GraphHandle) -> Result<RunnableGraphHandle>;
         fn update_graph(runnable: RunnableGraphHandle, graph: GraphHandle) -> Result<bool>;
+        fn prepare_launch(
+            function: FunctionHandle, launch: &Launch, arguments: &mut [*mut c_void]
+        ) -> Result<PreparedLaunch>;
+        fn launch_again(
+            prepared: &PreparedLaunch, stream: StreamHandle, function: FunctionHandle, launch: &Launch,
+            arguments: &mut [*mut c_void]
+        ) -> Result<()>;
         fn launch_graph(runnable: RunnableGraphHandle, stream: StreamHandle) -> Result<()>;
         fn destroy_runnable_graph(runnable: RunnableGraphHandle) -> Result<()>;
     }

@@ -14,7 +14,8 @@ use super::{
 };
 use crate::driver::{
     Address, Call, Copy2d, Driver, EventHandle, EventTiming, Failure, FunctionHandle, GraphHandle, HostFunction,
-    Launch, MemoryInfo, ModuleHandle, Pattern, Properties, Result, RunnableGraphHandle, Start, Status, StreamHandle,
+    Launch, MemoryInfo, ModuleHandle, NodeHandle, Pattern, PreparedLaunch, Properties, Result, RunnableGraphHandle,
+    Start, Status, StreamHandle,
 };
 
 pub(super) struct SoftwareDriver {
@@ -317,6 +318,27 @@ unsafe impl Driver for SoftwareDriver {
     ) -> Result<()> {
         self.about_kernels(Call::Launch, ())?;
         self.push(Call::Launch, stream, Work::All([].into()))
+    }
+
+    unsafe fn prepare_launch(&self, _: FunctionHandle, _: &Launch, _: &mut [*mut c_void]) -> Result<PreparedLaunch> {
+        self.about_kernels(Call::AddKernelNode, ())?;
+        self.core().call(Call::AddKernelNode, |state| {
+            let [graph, runnable] = [0; 2].map(|_| state.add_graph([].into()));
+            let (graph, runnable) = (GraphHandle(graph), RunnableGraphHandle(runnable));
+            Ok(PreparedLaunch { graph, node: NodeHandle(0), runnable })
+        })
+    }
+
+    unsafe fn launch_again(
+        &self,
+        prepared: &PreparedLaunch,
+        stream: StreamHandle,
+        _: FunctionHandle,
+        _: &Launch,
+        _: &mut [*mut c_void],
+    ) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.launch_graph(prepared.runnable, stream) }
     }
 
     unsafe fn begin_capture(&self, stream: StreamHandle) -> Result<()> {

@@ -106,6 +106,11 @@ impl StreamCore {
         self.is_capturing.load(Ordering::Acquire)
     }
 
+    /// The stream's number, unless work is taken down on it.
+    pub(crate) fn number_unless_capturing(&self) -> Option<u64> {
+        (!self.is_capturing()).then_some(self.id())
+    }
+
     /// Whether what the stream keeps is for others than the caller: a graph has it, or a capture by another thread.
     pub(crate) fn keeps_for_others(&self) -> bool {
         let captures_here = |capture: &Capture| capture.thread == thread::current().id();

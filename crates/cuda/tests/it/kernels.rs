@@ -1,6 +1,10 @@
 //! Kernels on a GPU, where there is one, and what is said where there is none.
 
-use pagelock_cuda::{Argument, Device, Error, Kernel, KernelSource, Launch, Module, Read, Write, software::Config};
+use pagelock_cuda::{
+    Argument, Device, Error, Kernel, KernelSource, Launch, Module, Read, Write,
+    driver::Call,
+    software::{Config, Fault, Machine},
+};
 
 use crate::tools::{Gpu, gpu, lazy, pattern};
 
@@ -139,6 +143,109 @@ fn a_function_takes_arguments_whose_types_are_known_only_now() {
         "kernel `mix` has parameters of [8, 8, 8, 4, 8] bytes, its signature declares [8, 8]: make them agree, 8 bytes \
          for a buffer"
     );
+}
+
+#[test]
+fn launches_that_are_made_again_and_again_each_have_their_own_arguments() {
+    const LEN: usize = 1_000;
+    const TIMES: usize = 60;
+    let Some((device, module)) = module() else { return };
+    let streams = [device.stream().unwrap(), device.stream().unwrap()];
+    let (typed, untyped) = (mix(&module), module.function("mix").unwrap());
+    let (a, b) = (pattern(1, LEN), pattern(2, LEN));
+    let [x, y] = [&a, &b].map(|numbers| streams[0].allocate_from(numbers).unwrap());
+    let bytes = |numbers: &[u32]| streams[0].allocate_from(bytemuck::cast_slice::<_, u8>(numbers)).unwrap();
+    let (x_bytes, y_bytes) = (bytes(&a), bytes(&b));
+    let mut found: Vec<[_; 2]> = Vec::new();
+
+    for k in 0..TIMES {
+        let stream = &streams[k % 2];
+        // More sizes than are watched; three of them often.
+        let threads = if k % 5 == 0 { 32 * (1 + k as u32 % 31) } else { [64, 128, 256][k / 2 % 3] };
+        let (launch, k) = (Launch::covering(LEN, threads), k as u32);
+        let mut z = stream.zeros(LEN).unwrap();
+        typed.launch(stream, launch, (x.view(), y.view(), z.view_mut(), k, LEN as u64)).unwrap();
+        let mut z_bytes = stream.zeros::<u8>(4 * LEN).unwrap();
+        let (k, n) = (k.to_ne_bytes(), (LEN as u64).to_ne_bytes());
+        let [x, y] = [&x_bytes, &y_bytes].map(|bytes| Argument::Read(bytes.view()));
+        let arguments = [x, y, Argument::Write(z_bytes.view_mut()), Argument::Value(&k), Argument::Value(&n)];
+        // SAFETY: the kernel takes these, and all buffers have `n` elements.
+        unsafe { untyped.launch(stream, launch, &arguments) }.unwrap();
+        found.push([streams[0].read(&z).unwrap(), bytemuck::pod_collect_to_vec(&streams[0].read(&z_bytes).unwrap())]);
+    }
+
+    for (k, found) in found.into_iter().enumerate() {
+        let expected: Vec<u32> = a.iter().zip(&b).map(|(a, b)| a.wrapping_add(b.wrapping_mul(k as u32))).collect();
+        assert!(found.iter().all(|found| *found == expected), "launch {k}");
+    }
+}
+
+#[test]
+fn launches_that_are_queued_keep_their_arguments_and_outlive_their_kernel() {
+    const LEN: usize = 4_096;
+    let Some((device, module)) = module() else { return };
+    let stream = device.stream().unwrap();
+    let kernel = mix(&module);
+    let (zeros, ones) = (stream.zeros::<u32>(LEN).unwrap(), stream.allocate_from(&[1; LEN]).unwrap());
+    let mut results: Vec<_> = (0..200).map(|_| stream.allocate::<u32>(LEN).unwrap()).collect();
+    let (go, gone) = std::sync::mpsc::channel();
+    let pause = stream.call(move || gone.recv()).unwrap();
+
+    for (k, z) in results.iter_mut().enumerate() {
+        let arguments = (zeros.view(), ones.view(), z.view_mut(), k as u32, LEN as u64);
+        kernel.launch(&stream, Launch::covering(LEN, 256), arguments).unwrap();
+    }
+    drop(kernel);
+    go.send(()).unwrap();
+
+    pause.wait().unwrap().unwrap();
+    for (k, z) in results.iter().enumerate() {
+        assert_eq!(stream.read(z).unwrap(), [k as u32; LEN], "launch {k}");
+    }
+}
+
+#[test]
+fn a_kernel_that_was_launched_often_can_be_part_of_a_graph() {
+    const LEN: usize = 1_000;
+    let Some((device, module)) = module() else { return };
+    let stream = device.stream().unwrap();
+    let kernel = mix(&module);
+    let x = stream.allocate_from(&pattern(3, LEN)).unwrap();
+    let mut z = stream.zeros::<u32>(LEN).unwrap();
+    let launch = |stream: &_, k, z: &mut pagelock_cuda::DeviceBuffer<u32>| {
+        kernel.launch(stream, Launch::covering(LEN, 256), (x.view(), x.view(), z.view_mut(), k, LEN as u64))
+    };
+    (0..40).for_each(|k| launch(&stream, k, &mut z).unwrap());
+
+    let graph = device.capture(|stream| launch(stream, 2, &mut z)).unwrap().shared().unwrap();
+    launch(&stream, 7, &mut z).unwrap();
+    graph.launch(&stream).unwrap();
+
+    let tripled: Vec<u32> = pattern(3, LEN).into_iter().map(|x| x.wrapping_mul(3)).collect();
+    assert_eq!(stream.read(&z).unwrap(), tripled);
+}
+
+#[test]
+fn a_launch_that_cannot_be_prepared_is_made_all_the_same() {
+    let machine = Machine::new(Config { kernels_for: Some((9, 0)), ..Config::default() });
+    let device = machine.device(0).unwrap();
+    let stream = device.stream().unwrap();
+    // SAFETY: nothing runs it.
+    let function = unsafe { device.load("image", vec![1, 2, 3]) }.unwrap().function("any").unwrap();
+    // SAFETY: as above.
+    let launch = |threads| unsafe { function.launch(&stream, Launch::covering(100, threads), &[]) };
+
+    (0..40).for_each(|_| launch(32).unwrap());
+    machine.fail(Fault::at(0).call(Call::AddKernelNode));
+    (0..40).for_each(|_| launch(64).unwrap());
+
+    machine.fail(Fault::at(0).call(Call::LaunchGraph));
+    launch(64).unwrap();
+    let failed = launch(32).unwrap_err();
+    assert!(failed.to_string().starts_with("cuGraphLaunch failed"), "{failed}");
+    launch(32).unwrap();
+    drop((function, stream, device));
+    assert_eq!(machine.violations(), [""; 0]);
 }
 
 #[test]

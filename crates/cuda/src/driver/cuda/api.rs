@@ -91,6 +91,9 @@ functions! {
     launch = "cuLaunchKernel" (
         Handle, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Handle, *mut *mut c_void, *mut *mut c_void,
     );
+    create_graph = "cuGraphCreate" (*mut Handle, c_uint);
+    add_kernel_node = "cuGraphAddKernelNode_v2" (*mut Handle, Handle, *const Handle, usize, *const KernelNode);
+    set_kernel_node = "cuGraphExecKernelNodeSetParams_v2" (Handle, Handle, *const KernelNode);
     begin_capture = "cuStreamBeginCapture_v2" (Handle, c_uint);
     end_capture = "cuStreamEndCapture" (Handle, *mut Handle);
     destroy_graph = "cuGraphDestroy" (Handle);
@@ -142,6 +145,19 @@ pub(super) struct GraphUpdate {
     pub(super) result: c_uint,
     pub(super) error_node: Handle,
     pub(super) error_from_node: Handle,
+}
+
+/// `CUDA_KERNEL_NODE_PARAMS` of CUDA 12.
+#[repr(C)]
+pub(super) struct KernelNode {
+    pub(super) function: Handle,
+    pub(super) grid: [c_uint; 3],
+    pub(super) block: [c_uint; 3],
+    pub(super) shared_bytes: c_uint,
+    pub(super) arguments: *mut *mut c_void,
+    pub(super) extras: *mut *mut c_void,
+    pub(super) kernel: Handle,  // none, where there is a function
+    pub(super) context: Handle, // ignored, where there is a function
 }
 
 /// `CUlaunchConfig`.

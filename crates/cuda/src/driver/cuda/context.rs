@@ -14,7 +14,8 @@ use pagelock_memory::ByteSize;
 
 use super::{
     api::{
-        self, Api, GraphUpdate, LaunchAttribute, LaunchConfig, Memcpy2d, MemcpyEnd, PROGRAMMATIC_STREAM_SERIALIZATION,
+        self, Api, GraphUpdate, KernelNode, LaunchAttribute, LaunchConfig, Memcpy2d, MemcpyEnd,
+        PROGRAMMATIC_STREAM_SERIALIZATION,
     },
     library::library,
     registered,
@@ -22,8 +23,8 @@ use super::{
 use crate::{
     driver::{
         Address, Call, Copy2d, Driver, End, EventHandle, EventTiming, Failure, FunctionHandle, GraphHandle,
-        HostFunction, Launch, MemoryInfo, ModuleHandle, Pattern, Properties, Result, RunnableGraphHandle, Start,
-        Status, StreamHandle,
+        HostFunction, Launch, MemoryInfo, ModuleHandle, NodeHandle, Pattern, PreparedLaunch, Properties, Result,
+        RunnableGraphHandle, Start, Status, StreamHandle,
     },
     error::Error,
 };
@@ -487,6 +488,40 @@ unsafe impl Driver for Context {
         )
     }
 
+    unsafe fn prepare_launch(
+        &self,
+        function: FunctionHandle,
+        launch: &Launch,
+        arguments: &mut [*mut c_void],
+    ) -> Result<PreparedLaunch> {
+        let graph = made!(self, CreateGraph, create_graph(0)).map(|graph| GraphHandle(number(graph)))?;
+        let (none, kernel) = (ptr::null(), kernel_node(function, launch, arguments));
+        let node = made!(self, AddKernelNode, add_kernel_node(pointer(graph.0), none, 0, &kernel));
+        let ready = node.and_then(|node| {
+            // SAFETY: made above.
+            Ok((NodeHandle(number(node)), unsafe { self.instantiate(graph) }?))
+        });
+        ready.map(|(node, runnable)| PreparedLaunch { graph, node, runnable }).inspect_err(|_| {
+            // SAFETY: made above, and nobody else's.
+            let _ = unsafe { self.destroy_graph(graph) };
+        })
+    }
+
+    unsafe fn launch_again(
+        &self,
+        prepared: &PreparedLaunch,
+        stream: StreamHandle,
+        function: FunctionHandle,
+        launch: &Launch,
+        arguments: &mut [*mut c_void],
+    ) -> Result<()> {
+        let (runnable, node) = (pointer(prepared.runnable.0), pointer(prepared.node.0));
+        let kernel = kernel_node(function, launch, arguments);
+        call!(self, SetKernelNode, set_kernel_node(runnable, node, &kernel))?;
+        // SAFETY: what the caller promised; the context is current.
+        done(Call::LaunchGraph, unsafe { (self.api.launch_graph)(runnable, pointer(stream.0)) })
+    }
+
     unsafe fn begin_capture(&self, stream: StreamHandle) -> Result<()> {
         call!(self, BeginCapture, begin_capture(pointer(stream.0), CAPTURE_RELAXED))
     }
@@ -523,5 +558,20 @@ unsafe impl Driver for Context {
     }
 }
 
+/// A launch as graphs have it.
+fn kernel_node(function: FunctionHandle, launch: &Launch, arguments: &mut [*mut c_void]) -> KernelNode {
+    KernelNode {
+        function: pointer(function.0),
+        grid: launch.grid,
+        block: launch.block,
+        shared_bytes: launch.shared_bytes,
+        arguments: arguments.as_mut_ptr(),
+        extras: ptr::null_mut(),
+        kernel: ptr::null_mut(),
+        context: ptr::null_mut(),
+    }
+}
+
 const _: () = assert!(mem::size_of::<Memcpy2d>() == 128 && mem::size_of::<GraphUpdate>() == 24);
+const _: () = assert!(mem::size_of::<KernelNode>() == 72);
 const _: () = assert!(mem::size_of::<LaunchConfig>() == 56 && mem::size_of::<LaunchAttribute>() == 72);
