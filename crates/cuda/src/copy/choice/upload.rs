@@ -1,6 +1,6 @@
 //! Uploads by the route that is fastest for them.
 
-use pagelock_memory::{ByteSize, Kind};
+use pagelock_memory::ByteSize;
 
 use super::{Bytes, Direction, HostBytes, How, Load, Route};
 use crate::{
@@ -105,7 +105,7 @@ impl Stream {
         let (mut direct, mut staged, mut packed) = (Vec::new(), Vec::new(), Vec::with_capacity(sources.len()));
         let (mut at, mut routes) = (0, self.device().routes(how));
         while let Some(source) = sources.get(at) {
-            let may_run = how.route.is_none() && source.memory() == Kind::PageLocked;
+            let may_run = how.route.is_none() && whole(source).is_some();
             let run = if may_run { run_from(&sources[at..]) } else { 1 };
             if run > 1 {
                 runs.push(at..at + run);

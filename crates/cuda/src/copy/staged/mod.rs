@@ -4,7 +4,8 @@
 //! ring, and the device copies from there, both at once; the other way round for downloads. The ring is small, so that
 //! it stays in the processor's cache, and one for each device; `docs/performance.md` says what was measured.
 //!
-//! - `job.rs`: the processor's part of a copy, in granules; `crew.rs`: the threads that take them, and `beds.rs`: where they sleep;
+//! - `job.rs`: the processor's part of a copy, in granules; `crew.rs`: the threads that take them; `beds.rs`: where they
+//!   sleep;
 //! - `stores.rs`: how they write; `ring.rs`: the slots; `up.rs` and `down.rs`: a call, from its first slot to its last;
 //! - `manners.rs`: how it lets the copies of other streams go first;
 //! - `packed.rs`: many small slices as one copy; `file.rs`: bytes of a file, which never are in memory but in the slots;
