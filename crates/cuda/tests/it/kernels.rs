@@ -171,7 +171,8 @@ fn launches_that_are_made_again_and_again_each_have_their_own_arguments() {
         let arguments = [x, y, Argument::Write(z_bytes.view_mut()), Argument::Value(&k), Argument::Value(&n)];
         // SAFETY: the kernel takes these, and all buffers have `n` elements.
         unsafe { untyped.launch(stream, launch, &arguments) }.unwrap();
-        found.push([streams[0].read(&z).unwrap(), bytemuck::pod_collect_to_vec(&streams[0].read(&z_bytes).unwrap())]);
+        let bytes = streams[0].read(&z_bytes).unwrap();
+        found.push([streams[0].read(&z).unwrap(), bytes.chunks_exact(4).map(bytemuck::pod_read_unaligned).collect()]);
     }
 
     for (k, found) in found.into_iter().enumerate() {
