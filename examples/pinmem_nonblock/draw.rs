@@ -1,9 +1,13 @@
-//! The pictures: bars, lanes and lines, each on a background of its own, so that any page can show them.
+//! The pictures: bars, lanes and lines, each on a background of its own, so that any page can show them: a light one, and a
+//! dark one for whoever prefers that.
 
-use std::path::Path;
+use std::{fs, path::Path};
 
-use anyhow::{Result, anyhow};
-use pagelock::cuda::{Place, Span};
+use anyhow::{Context, Result, anyhow};
+use pagelock::{
+    cuda::{Place, Span},
+    prelude::ByteSize,
+};
 use plotters::{
     coord::Shift,
     prelude::*,
@@ -21,7 +25,20 @@ const OURS_TOO: RGBColor = RGBColor(140, 186, 220); // page-locked before, or no
 const TORCH: RGBColor = RGBColor(238, 118, 60);
 const GREEN: RGBColor = RGBColor(44, 150, 80);
 const GREY: RGBColor = RGBColor(150, 156, 164);
+/// What else some colors are on a dark background.
+const DARK: [(RGBColor, RGBColor); 6] = [
+    (WHITE, RGBColor(17, 22, 29)),
+    (INK, RGBColor(228, 232, 238)),
+    (FAINT, RGBColor(62, 70, 82)),
+    (OURS, RGBColor(75, 163, 227)),
+    (OURS_TOO, RGBColor(48, 96, 138)),
+    (GREEN, RGBColor(65, 185, 107)),
+];
 const WIDTH: i32 = 900;
+// Sizes of letters; plotters writes them four fifths as high.
+const TITLE: i32 = 22;
+const LARGE: i32 = 17;
+const SMALL: i32 = 15;
 
 pub(crate) fn all(guide: &Guide, torch: Option<&Torch>, out: &Path) -> Result<()> {
     lanes(&guide.traces, &out.join("traces.svg"))?;
@@ -39,7 +56,8 @@ pub(crate) fn all(guide: &Guide, torch: Option<&Torch>, out: &Path) -> Result<()
         ("to the device", OURS, factors.cores.iter().map(|row| (row.threads as f64, row.to_gpu)).collect()),
         ("from the device", GREEN, factors.cores.iter().map(|row| (row.threads as f64, row.from_gpu)).collect()),
     ];
-    let axes = Axes { title: "Ordinary memory, by threads", x: "helping threads", y: "GB/s", scale: Scale::Linear };
+    let axes =
+        Axes { title: "Copies of ordinary memory, by threads", x: "helping threads", y: "GB/s", scale: Scale::Linear };
     lines(&axes, &cores, &out.join("cores.svg"))?;
     let sizes = factors.sizes.iter();
     let by_size = [
@@ -55,15 +73,39 @@ pub(crate) fn all(guide: &Guide, torch: Option<&Torch>, out: &Path) -> Result<()
             sizes.filter_map(|row| Some((row.bytes as f64, row.rate(row.page_locked_ms?)))).collect(),
         ),
     ];
-    let axes = Axes { title: "One tensor, by size", x: "bytes", y: "GB/s", scale: Scale::LogX };
+    let axes = Axes { title: "One tensor, by size", x: "size", y: "GB/s", scale: Scale::LogBytes };
     lines(&axes, &by_size, &out.join("sizes.svg"))?;
     let counts = factors.counts.iter();
     let by_count = [
         ("to, one by one", GREY, counts.clone().map(|row| (row.count as f64, row.one_by_one_ms)).collect()),
         ("Tensor::all_to", OURS, counts.map(|row| (row.count as f64, row.as_one_ms)).collect()),
     ];
-    let axes = Axes { title: "The same bytes, by the number of tensors", x: "tensors", y: "ms", scale: Scale::LogBoth };
+    let axes = Axes {
+        title: "Time of the same bytes, by the number of tensors",
+        x: "tensors",
+        y: "ms",
+        scale: Scale::LogBoth,
+    };
     lines(&axes, &by_count, &out.join("counts.svg"))
+}
+
+/// Draws, and saves it with the colors for the dark.
+fn picture(path: &Path, height: i32, draw: impl FnOnce(&Area<'_>) -> Result<()>) -> Result<()> {
+    let mut svg = String::new();
+    {
+        let root = SVGBackend::with_string(&mut svg, (WIDTH as u32, height as u32)).into_drawing_area();
+        root.fill(&WHITE).map_err(drawing)?;
+        draw(&root)?;
+        root.present().map_err(drawing)?;
+    }
+    let name = |RGBColor(red, green, blue)| format!("#{red:02X}{green:02X}{blue:02X}");
+    let rules = DARK.map(|(light, dark)| {
+        let (light, dark) = (name(light), name(dark));
+        format!("[fill=\"{light}\"] {{ fill: {dark} }} [stroke=\"{light}\"] {{ stroke: {dark} }}\n")
+    });
+    let style = format!("<style>@media (prefers-color-scheme: dark) {{\n{}}}</style>\n<rect", rules.concat());
+    let svg = svg.replacen("<rect", &style, 1);
+    fs::write(path, svg).with_context(|| format!("cannot write {}", path.display()))
 }
 
 fn text(area: &Area<'_>, words: &str, at: (i32, i32), size: i32, side: HPos) -> Result<()> {
@@ -80,8 +122,8 @@ fn legend(area: &Area<'_>, y: i32, entries: &[(&str, RGBColor)]) -> Result<()> {
     let mut x = 24;
     for (name, color) in entries {
         block(area, (x, y - 6), (x + 14, y + 6), *color)?;
-        text(area, name, (x + 20, y), 13, HPos::Left)?;
-        x += 46 + 6 * name.chars().count() as i32;
+        text(area, name, (x + 20, y), SMALL, HPos::Left)?;
+        x += 48 + 7 * name.chars().count() as i32;
     }
     Ok(())
 }
@@ -95,32 +137,28 @@ fn bars(title: &str, figure: &Figure, torch: Option<&Torch>, path: &Path) -> Res
     let longest = all.flatten().fold(0.0, f64::max);
     let row = if torch.is_some() { 46 } else { 34 };
     let height = TOP + row * figure.ways.len() as i32 + 20;
-    let root = SVGBackend::new(path, (WIDTH as u32, height as u32)).into_drawing_area();
-    root.fill(&WHITE).map_err(drawing)?;
-    text(
-        &root,
-        &format!("{title}, {} MB: time until it is there, in ms", (figure.bytes as f64 / 1e5).round() / 10.0),
-        (24, 26),
-        18,
-        HPos::Left,
-    )?;
+    let megabytes = (figure.bytes as f64 / 1e5).round() / 10.0;
+    let title = format!("{title}, {megabytes} MB: time until all is there, in ms");
     let meanings = [("Pagelock, the whole way", OURS), ("Pagelock, a part of the way", OURS_TOO), ("PyTorch", TORCH)];
-    legend(&root, 56, if torch.is_some() { &meanings } else { &meanings[..2] })?;
     let room = f64::from(WIDTH - LEFT - 110);
-    let bar = |y: i32, ms: f64, color| {
-        let end = LEFT + ((ms / longest * room) as i32).max(1);
-        block(&root, (LEFT, y), (end, y + 16), color)?;
-        text(&root, &millis(ms), (end + 6, y + 8), 13, HPos::Left)
-    };
-    for (i, way) in figure.ways.iter().enumerate() {
-        let y = TOP + row * i as i32;
-        text(&root, way.name, (LEFT - 10, y + 8), 13, HPos::Right)?;
-        bar(y, way.time.median_ms, if way.is_whole { OURS } else { OURS_TOO })?;
-        if let Some(ms) = theirs(way.torch) {
-            bar(y + 19, ms, TORCH)?;
+    picture(path, height, |root| {
+        text(root, &title, (24, 26), TITLE, HPos::Left)?;
+        legend(root, 56, if torch.is_some() { &meanings } else { &meanings[..2] })?;
+        let bar = |y: i32, ms: f64, color| {
+            let end = LEFT + ((ms / longest * room) as i32).max(1);
+            block(root, (LEFT, y), (end, y + 16), color)?;
+            text(root, &millis(ms), (end + 6, y + 8), SMALL, HPos::Left)
+        };
+        for (i, way) in figure.ways.iter().enumerate() {
+            let y = TOP + row * i as i32;
+            text(root, way.name, (LEFT - 10, y + 8), SMALL, HPos::Right)?;
+            bar(y, way.time.median_ms, if way.is_whole { OURS } else { OURS_TOO })?;
+            if let Some(ms) = theirs(way.torch) {
+                bar(y + 19, ms, TORCH)?;
+            }
         }
-    }
-    root.present().map_err(drawing)
+        Ok(())
+    })
 }
 
 /// What the host, and each stream of the device, did when; a panel for each trace, all to one scale.
@@ -129,36 +167,35 @@ fn lanes(traces: &[Trace], path: &Path) -> Result<()> {
     const LANE: i32 = 24;
     const PANEL: i32 = 5 * LANE + 4;
     let height = 74 + PANEL * traces.len() as i32 + 34;
-    let root = SVGBackend::new(path, (WIDTH as u32, height as u32)).into_drawing_area();
-    root.fill(&WHITE).map_err(drawing)?;
-    text(&root, "When a copy goes on while the device computes", (24, 24), 18, HPos::Left)?;
-    legend(
-        &root,
-        52,
-        &[("computing", TORCH), ("copying", OURS), ("the host in a call", GREEN), ("the host waiting", FAINT)],
-    )?;
+    let meanings =
+        [("computing", TORCH), ("copying", OURS), ("the host in a call", GREEN), ("the host waiting", FAINT)];
     let longest = traces.iter().map(|trace| trace.total_ms).fold(0.0, f64::max);
     let room = f64::from(WIDTH - LEFT - 24);
     let x = |ms: f64| LEFT + (ms / longest * room) as i32;
-    for (i, trace) in traces.iter().enumerate() {
-        let top = 74 + PANEL * i as i32;
-        let share = format!("{}: {:.0} % at once", trace.name(), 100.0 * trace.overlap());
-        text(&root, &share, (24, top + 14), 14, HPos::Left)?;
-        let start = trace.spans.iter().map(|span| span.start).min().unwrap_or_default();
-        for (lane, name) in ["host", "copies", "computing"].iter().enumerate() {
-            let y = top + LANE * (lane as i32 + 1) + 6;
-            text(&root, name, (LEFT - 10, y + 9), 13, HPos::Right)?;
-            block(&root, (LEFT, y + 18), (WIDTH - 24, y + 19), FAINT)?;
-            for span in trace.spans.iter().filter(|span| lane_of(span) == lane) {
-                let [from, to] = [span.start - start, span.end - start].map(|time| x(crate::traces::millis(time)));
-                block(&root, (from, y), (to.max(from + 1), y + 17), color_of(span))?;
+    picture(path, height, |root| {
+        text(root, "When a copy goes on while the device computes, in ms", (24, 24), TITLE, HPos::Left)?;
+        legend(root, 52, &meanings)?;
+        for ms in Scaled::over([longest].into_iter(), false).ticks().into_iter().filter(|&ms| ms <= longest) {
+            block(root, (x(ms), height - 40), (x(ms) + 1, height - 34), INK)?;
+            text(root, &format!("{} ms", short(ms)), (x(ms), height - 22), SMALL, HPos::Center)?;
+        }
+        for (i, trace) in traces.iter().enumerate() {
+            let top = 74 + PANEL * i as i32;
+            let share = format!("{}: {:.0} % at once", trace.name(), 100.0 * trace.overlap());
+            text(root, &share, (24, top + 14), LARGE, HPos::Left)?;
+            let start = trace.spans.iter().map(|span| span.start).min().unwrap_or_default();
+            for (lane, name) in ["host", "copies", "computing"].iter().enumerate() {
+                let y = top + LANE * (lane as i32 + 1) + 6;
+                text(root, name, (LEFT - 10, y + 9), SMALL, HPos::Right)?;
+                block(root, (LEFT, y + 18), (WIDTH - 24, y + 19), FAINT)?;
+                for span in trace.spans.iter().filter(|span| lane_of(span) == lane) {
+                    let [from, to] = [span.start - start, span.end - start].map(|time| x(crate::traces::millis(time)));
+                    block(root, (from, y), (to.max(from + 1), y + 17), color_of(span))?;
+                }
             }
         }
-    }
-    for ms in Scaled::over([longest].into_iter(), false).ticks().into_iter().filter(|&ms| ms <= longest) {
-        text(&root, &format!("{} ms", short(ms)), (x(ms), height - 22), 12, HPos::Center)?;
-    }
-    root.present().map_err(drawing)
+        Ok(())
+    })
 }
 
 fn lane_of(span: &Span) -> usize {
@@ -188,7 +225,8 @@ struct Axes {
 #[derive(Clone, Copy, PartialEq)]
 enum Scale {
     Linear,
-    LogX,
+    /// Of the first axis, in powers of two.
+    LogBytes,
     LogBoth,
 }
 
@@ -200,10 +238,6 @@ fn lines(axes: &Axes, series: &[Series], path: &Path) -> Result<()> {
     const LEFT: i32 = 76;
     const TOP: i32 = 84;
     const HEIGHT: i32 = 420;
-    let root = SVGBackend::new(path, (WIDTH as u32, HEIGHT as u32)).into_drawing_area();
-    root.fill(&WHITE).map_err(drawing)?;
-    text(&root, &format!("{}: {}", axes.title, axes.y), (24, 26), 18, HPos::Left)?;
-    legend(&root, 56, &series.iter().map(|(name, color, _)| (*name, *color)).collect::<Vec<_>>())?;
     let points = || series.iter().flat_map(|(_, _, points)| points.iter());
     let x = Scaled::over(points().map(|point| point.0), axes.scale != Scale::Linear);
     let y = Scaled::over(points().map(|point| point.1), axes.scale == Scale::LogBoth);
@@ -212,25 +246,33 @@ fn lines(axes: &Axes, series: &[Series], path: &Path) -> Result<()> {
         let room = (f64::from(WIDTH - LEFT - 40), f64::from(HEIGHT - TOP - 60));
         (LEFT + (right * room.0) as i32, TOP + (down * room.1) as i32)
     };
-    for tick in y.ticks() {
-        let (_, down) = at(&(x.least, tick));
-        block(&root, (LEFT, down), (WIDTH - 40, down + 1), FAINT)?;
-        text(&root, &short(tick), (LEFT - 10, down), 12, HPos::Right)?;
-    }
-    for tick in x.ticks() {
-        let (right, bottom) = at(&(tick, y.least));
-        block(&root, (right, bottom), (right + 1, bottom + 5), INK)?;
-        text(&root, &short(tick), (right, bottom + 16), 12, HPos::Center)?;
-    }
-    text(&root, axes.x, ((LEFT + WIDTH - 40) / 2, HEIGHT - 18), 13, HPos::Center)?;
-    for (_, color, points) in series {
-        let places: Vec<_> = points.iter().map(at).collect();
-        root.draw(&PathElement::new(places.clone(), color.stroke_width(2))).map_err(drawing)?;
-        for place in places {
-            root.draw(&Circle::new(place, 3, color.filled())).map_err(drawing)?;
+    let (marks, name): (_, fn(f64) -> String) = match axes.scale {
+        Scale::LogBytes => (x.bytes(), |bytes| ByteSize(bytes as u64).to_string()),
+        _ => (x.ticks(), short),
+    };
+    picture(path, HEIGHT, |root| {
+        text(root, &format!("{}, in {}", axes.title, axes.y), (24, 26), TITLE, HPos::Left)?;
+        legend(root, 56, &series.iter().map(|(name, color, _)| (*name, *color)).collect::<Vec<_>>())?;
+        for tick in y.ticks() {
+            let (_, down) = at(&(x.least, tick));
+            block(root, (LEFT, down), (WIDTH - 40, down + 1), FAINT)?;
+            text(root, &short(tick), (LEFT - 10, down), SMALL, HPos::Right)?;
         }
-    }
-    root.present().map_err(drawing)
+        for tick in marks {
+            let (right, bottom) = at(&(tick, y.least));
+            block(root, (right, bottom), (right + 1, bottom + 5), INK)?;
+            text(root, &name(tick), (right, bottom + 16), SMALL, HPos::Center)?;
+        }
+        text(root, axes.x, ((LEFT + WIDTH - 40) / 2, HEIGHT - 18), SMALL, HPos::Center)?;
+        for (_, color, points) in series {
+            let places: Vec<_> = points.iter().map(at).collect();
+            root.draw(&PathElement::new(places.clone(), color.stroke_width(2))).map_err(drawing)?;
+            for place in places {
+                root.draw(&Circle::new(place, 3, color.filled())).map_err(drawing)?;
+            }
+        }
+        Ok(())
+    })
 }
 
 /// One axis.
@@ -256,6 +298,11 @@ impl Scaled {
             true => (value / self.least).ln() / (self.most / self.least).ln(),
             false => (value - self.least) / (self.most - self.least),
         }
+    }
+
+    /// From the least on, each sixteen times the one before.
+    fn bytes(&self) -> Vec<f64> {
+        (0..).map(|i| self.least * 16_f64.powi(i)).take_while(|&bytes| bytes <= self.most).collect()
     }
 
     /// Round numbers on the way.
