@@ -48,8 +48,8 @@
 //! `stream/order.rs`, `stream/capture.rs`, `page_locked/locker.rs`, `copy/buffers.rs`, `copy/fill.rs`,
 //! `copy/on_device.rs`, `copy/owned.rs`, `copy/rows.rs`, `copy/scoped.rs`, `copy/staged/mod.rs`, `copy/staged/up.rs`,
 //! `copy/staged/down.rs`, `copy/staged/ring.rs`, `copy/staged/job.rs`, `copy/staged/stores.rs`, `kernel/archive.rs`, `kernel/function.rs`,
-//! `kernel/module.rs`, `kernel/launch.rs` and `graph.rs`. `sanitize/driver.rs` and `sanitize/watch.rs` look at memory of
-//! copies in flight. `kernel/nvrtc.rs` calls the compiler, `library/load.rs`, `library/blas/mod.rs`,
+//! `kernel/module.rs`, `kernel/launch.rs`, `kernel/repeat.rs` and `graph.rs`. `sanitize/driver.rs` and `sanitize/watch.rs` look
+//! at memory of copies in flight. `kernel/nvrtc.rs` calls the compiler, `library/load.rs`, `library/blas/mod.rs`,
 //! `library/blas/plan.rs`, `library/dnn/mod.rs`, `library/dnn/plan.rs` and `library/dnn/descriptor.rs` NVIDIA's libraries;
 //! `driver/mod.rs` declares the trait, and `loom_tests.rs` implements it for loom.
 
