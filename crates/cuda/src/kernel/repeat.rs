@@ -11,7 +11,7 @@ use std::ffi::c_void;
 use super::launch::Launch;
 use crate::{
     device::Device,
-    driver::{Driver, FunctionHandle, PreparedLaunch, Result, Start, StreamHandle},
+    driver::{Driver, Failure, FunctionHandle, PreparedLaunch, Result, Start, Status, StreamHandle},
     host_function,
     sync::{Mutex, lock},
 };
@@ -39,7 +39,7 @@ enum State {
     /// Launched so often, in the usual way.
     Counted(u32),
     Prepared(PreparedLaunch),
-    /// The driver does not do that.
+    /// The driver does not do that, or the device has no memory for it.
     Refused,
 }
 
@@ -63,43 +63,63 @@ impl Repeats {
         if let Some(number) = number {
             let mut sizes = lock(&self.sizes);
             // SAFETY: the caller's promise.
-            let prepared = unsafe { self.prepared(&mut sizes, driver, number, launch, arguments) };
-            if let Some(prepared) = prepared {
+            let size = unsafe { self.counted(&mut sizes, driver, number, launch, arguments) };
+            if let Some(size) = size
+                && let State::Prepared(prepared) = &size.state
+            {
                 // SAFETY: the caller's promise; it was prepared from this function in this size, and `sizes` is locked.
-                return unsafe { driver.launch_again(&prepared, stream, self.function, launch, arguments) };
+                let launched = unsafe { driver.launch_again(prepared, stream, self.function, launch, arguments) };
+                if !matches!(launched, Err(Failure { status: Status::OUT_OF_MEMORY, .. })) {
+                    return launched;
+                }
+                size.refuse(driver); // a graph takes memory of the device, which may have none left
             }
         }
         // SAFETY: the caller's promise.
         unsafe { driver.launch(stream, self.function, launch, start, arguments) }
     }
 
-    /// What was prepared for that size, or is now; nothing if it is not usual.
+    /// Counts a launch in that size, and prepares it when it has become usual; none if the size is new.
     ///
     /// # Safety
     /// As [`Driver::launch`].
-    unsafe fn prepared(
+    unsafe fn counted<'a>(
         &self,
-        sizes: &mut Vec<Size>,
+        sizes: &'a mut Vec<Size>,
         driver: &dyn Driver,
         stream: u64,
         launch: &Launch,
         arguments: &mut [*mut c_void],
-    ) -> Option<PreparedLaunch> {
-        let Some(size) = sizes.iter_mut().find(|size| size.stream == stream && size.launch == *launch) else {
+    ) -> Option<&'a mut Size> {
+        let Some(at) = sizes.iter().position(|size| size.stream == stream && size.launch == *launch) else {
             watch(sizes, stream, launch);
             return None;
         };
+        let size = &mut sizes[at];
         match &mut size.state {
-            State::Prepared(prepared) => return Some(*prepared),
             State::Counted(times) if *times < USUAL => *times += 1,
             State::Counted(_) => {
                 // SAFETY: the caller's promise.
                 let prepared = unsafe { driver.prepare_launch(self.function, launch, arguments) };
                 size.state = prepared.map_or(State::Refused, State::Prepared);
             }
-            State::Refused => {}
+            State::Prepared(_) | State::Refused => {}
         }
-        None
+        Some(size)
+    }
+}
+
+impl Size {
+    /// From now on launches it in the usual way.
+    fn refuse(&mut self, driver: &dyn Driver) {
+        if let State::Prepared(PreparedLaunch { graph, runnable, .. }) =
+            std::mem::replace(&mut self.state, State::Refused)
+        {
+            // SAFETY: prepared here, gone after this; launches that are queued still happen.
+            let _ = unsafe { driver.destroy_runnable_graph(runnable) };
+            // SAFETY: prepared here, gone after this.
+            let _ = unsafe { driver.destroy_graph(graph) };
+        }
     }
 }
 
@@ -122,12 +142,6 @@ impl Drop for Repeats {
             return; // where nothing may be asked of the driver
         }
         let driver = &self.device.core().base().driver;
-        for Size { state, .. } in lock(&self.sizes).drain(..) {
-            let State::Prepared(PreparedLaunch { graph, runnable, .. }) = state else { continue };
-            // SAFETY: prepared here, gone after this; launches that are queued still happen.
-            let _ = unsafe { driver.destroy_runnable_graph(runnable) };
-            // SAFETY: prepared here, gone after this.
-            let _ = unsafe { driver.destroy_graph(graph) };
-        }
+        lock(&self.sizes).iter_mut().for_each(|size| size.refuse(&**driver));
     }
 }

@@ -2,7 +2,7 @@
 
 use pagelock_cuda::{
     Argument, Device, Error, Kernel, KernelSource, Launch, Module, Read, Write,
-    driver::Call,
+    driver::{Call, Status},
     software::{Config, Fault, Machine},
 };
 
@@ -245,6 +245,10 @@ fn a_launch_that_cannot_be_prepared_is_made_all_the_same() {
     let failed = launch(32).unwrap_err();
     assert!(failed.to_string().starts_with("cuGraphLaunch failed"), "{failed}");
     launch(32).unwrap();
+    for _ in 0..2 {
+        machine.fail(Fault::at(0).call(Call::LaunchGraph).status(Status::OUT_OF_MEMORY));
+        launch(32).unwrap(); // without a graph, from the first failure on
+    }
     drop((function, stream, device));
     assert_eq!(machine.violations(), [""; 0]);
 }
