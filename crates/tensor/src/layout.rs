@@ -15,6 +15,10 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
+    /// Of one element, the storage's first.
+    pub(crate) const SCALAR: Layout =
+        Layout { shape: Shape::SCALAR, strides: [0; MAX_RANK], offset: 0, contiguous: true };
+
     /// Row-major, without gaps, from the storage's first element.
     pub(crate) fn contiguous(shape: Shape) -> Layout {
         let mut strides = [0; MAX_RANK];
@@ -65,6 +69,13 @@ impl Layout {
     /// The same, in a storage that starts with the view's first element.
     pub(crate) fn at_start(self) -> Layout {
         Layout { offset: 0, ..self }
+    }
+
+    /// Becomes [`at_start`](Self::at_start) of another.
+    #[inline]
+    pub(crate) fn set_from_start(&mut self, other: &Layout) {
+        *self = *other;
+        self.offset = 0;
     }
 
     /// The same, from another element of a storage on, which has room for it.

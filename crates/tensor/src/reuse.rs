@@ -146,21 +146,29 @@ pub(crate) fn share<T: Send + Sync + 'static>(value: T) -> Arc<Option<T>> {
     place
 }
 
-/// Several values in one allocation; see [`share_together`].
-pub(crate) struct Together<T>(Vec<T>);
+/// Several values in one allocation, and what they have in common; see [`share_together`].
+pub(crate) struct Together<C, T> {
+    values: Vec<T>,
+    common: Option<C>, // none while it is kept
+}
 
-impl<T> Together<T> {
+impl<C, T> Together<C, T> {
     /// How many at most.
     pub(crate) const MOST: usize = 128;
 
     pub(crate) fn values(&self) -> &[T] {
-        &self.0
+        &self.values
+    }
+
+    pub(crate) fn common(&self) -> &C {
+        self.common.as_ref().unwrap_or_else(|| unreachable!("what is kept has no handle"))
     }
 }
 
-impl<T: Send + Sync + 'static> Place for Together<T> {
+impl<C: Send + Sync + 'static, T: Send + Sync + 'static> Place for Together<C, T> {
     fn empty(&mut self) {
-        self.0.clear();
+        self.values.clear();
+        self.common = None;
     }
 
     fn keep(self: Arc<Self>) {
@@ -168,11 +176,17 @@ impl<T: Send + Sync + 'static> Place for Together<T> {
     }
 }
 
-/// Shares values as [`share`] does one: at most [`Together::MOST`], which go with the last handle to all of them.
-pub(crate) fn share_together<T: Send + Sync + 'static>(values: impl Iterator<Item = T>) -> Arc<Together<T>> {
-    let mut place = take().unwrap_or_else(|| Arc::new(Together(Vec::with_capacity(Together::<T>::MOST))));
+/// Shares values as [`share`] does one: at most [`Together::MOST`], which `add` puts there, and which go with the last handle
+/// to all of them.
+pub(crate) fn share_together<C: Send + Sync + 'static, T: Send + Sync + 'static>(
+    common: C,
+    add: impl FnOnce(&mut Vec<T>),
+) -> Arc<Together<C, T>> {
+    let empty = || Arc::new(Together { values: Vec::with_capacity(Together::<C, T>::MOST), common: None });
+    let mut place = take().unwrap_or_else(empty);
     let together = Arc::get_mut(&mut place).unwrap_or_else(|| unreachable!("what is kept has no other handle"));
-    together.0.extend(values);
+    together.common = Some(common);
+    add(&mut together.values);
     place
 }
 
@@ -256,15 +270,16 @@ mod tests {
     #[test]
     fn values_that_are_shared_together_go_with_the_last_handle_and_leave_their_place_to_others() {
         let alive = Alive::default();
-        let mut first = share_together((0..10).map(|_| Alive::clone(&alive)));
+        let mut first =
+            share_together(Alive::clone(&alive), |alike| alike.extend((0..9).map(|_| Alive::clone(&alive))));
         let (mut second, place) = (Arc::clone(&first), Arc::as_ptr(&first));
         release(&mut first);
         drop(first);
-        assert_eq!((Arc::strong_count(&alive), second.values().len()), (11, 10));
+        assert_eq!((Arc::strong_count(&alive), second.values().len()), (11, 9));
         release(&mut second);
         drop(second);
         assert_eq!(Arc::strong_count(&alive), 1);
-        assert_eq!(Arc::as_ptr(&share_together(std::iter::once(alive))), place);
+        assert_eq!(Arc::as_ptr(&share_together(Alive::default(), |alike| alike.push(alive))), place);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError};
 
-use pagelock_cuda::{DeviceBuffer, DeviceView, Stream};
+use pagelock_cuda::{DeviceBuffer, DeviceView, Packed, Stream};
 use pagelock_memory::HostBuffer;
 
 use crate::cpu::CpuView;
@@ -30,14 +30,27 @@ pub(crate) struct StorageRef(Handle);
 
 #[derive(Clone)]
 enum Handle {
-    Alone(Arc<Option<Storage>>), // see `reuse.rs`
+    Alone(Arc<Option<Alone>>), // see `reuse.rs`
     /// One of several whose bytes are parts of one block of memory. They go with the last of them, as the block does.
-    Among(Arc<Together<Storage>>, u32),
+    Among(Arc<Together<Device, Storage>>, u32),
+}
+
+struct Alone {
+    storage: Storage,
+    device: Device,
 }
 
 impl StorageRef {
-    fn new(storage: Storage) -> StorageRef {
-        StorageRef(Handle::Alone(reuse::share(storage)))
+    fn new(memory: Memory, dtype: DType, device: Device) -> StorageRef {
+        StorageRef(Handle::Alone(reuse::share(Alone { storage: Storage::new(memory, dtype), device })))
+    }
+
+    /// Where the bytes are.
+    pub(crate) fn device(&self) -> &Device {
+        match &self.0 {
+            Handle::Alone(alone) => &filled(alone).device,
+            Handle::Among(storages, _) => storages.common(),
+        }
     }
 
     /// Whether two handles are to one storage.
@@ -61,16 +74,15 @@ impl StorageRef {
         let stream = device.stream();
         let mut other = stream.allocate(old.len()).map_err(failed)?;
         stream.copy(&*old, &mut other).map_err(failed)?;
-        let old = RwLock::new(Memory::Cuda(std::mem::replace(old, other)));
+        let old = Memory::Cuda(std::mem::replace(old, other));
         drop(memory);
-        let (dtype, device) = (self.dtype, self.device.clone());
-        Ok(StorageRef::new(Storage { memory: old, version: AtomicU64::new(0), dtype, device }))
+        Ok(StorageRef::new(old, self.dtype, self.device().clone()))
     }
 
     /// A storage of its first `bytes`, and one of the others; whoever has this one has nothing any more. None, and nothing
     /// has happened, if somebody may have it, or if it is not on a device.
     pub(crate) fn split_at(&self, bytes: usize) -> Result<Option<[StorageRef; 2]>> {
-        let Device::Cuda(cuda) = &self.device else { return Ok(None) };
+        let Device::Cuda(cuda) = self.device() else { return Ok(None) };
         if !self.is_unique() {
             return Ok(None);
         }
@@ -81,10 +93,8 @@ impl StorageRef {
             unreachable!("the storage is on a device")
         };
         let end = whole.len();
-        let parts = whole.split([0..bytes, bytes..end]).map_err(failed)?.into_iter().map(|part| {
-            let (memory, version) = (RwLock::new(Memory::Cuda(part)), AtomicU64::new(0));
-            StorageRef::new(Storage { memory, version, dtype: self.dtype, device: self.device.clone() })
-        });
+        let parts = whole.split([0..bytes, bytes..end]).map_err(failed)?.into_iter();
+        let parts = parts.map(|part| StorageRef::new(Memory::Cuda(part), self.dtype, self.device().clone()));
         Ok(parts.collect::<Vec<_>>().try_into().ok())
     }
 
@@ -99,13 +109,14 @@ impl Deref for StorageRef {
 
     fn deref(&self) -> &Storage {
         match &self.0 {
-            Handle::Alone(storage) => {
-                let storage = storage.as_ref().as_ref();
-                storage.unwrap_or_else(|| unreachable!("a storage is dropped after its last handle"))
-            }
+            Handle::Alone(alone) => &filled(alone).storage,
             Handle::Among(storages, at) => &storages.values()[*at as usize],
         }
     }
+}
+
+fn filled(alone: &Option<Alone>) -> &Alone {
+    alone.as_ref().unwrap_or_else(|| unreachable!("a storage is dropped after its last handle"))
 }
 
 impl Drop for StorageRef {
@@ -121,7 +132,6 @@ pub(crate) struct Storage {
     memory: RwLock<Memory>,
     version: AtomicU64,
     dtype: DType,
-    device: Device,
 }
 
 /// Bytes, and where they are.
@@ -131,17 +141,13 @@ pub(crate) enum Memory {
 }
 
 impl Storage {
-    fn on_cuda(memory: DeviceBuffer<u8>, dtype: DType, device: &Device) -> Storage {
-        let (memory, version) = (RwLock::new(Memory::Cuda(memory)), AtomicU64::new(0));
-        Storage { memory, version, dtype, device: device.clone() }
+    #[inline]
+    fn new(memory: Memory, dtype: DType) -> Storage {
+        Storage { memory: RwLock::new(memory), version: AtomicU64::new(0), dtype }
     }
 
     pub(crate) fn dtype(&self) -> DType {
         self.dtype
-    }
-
-    pub(crate) fn device(&self) -> &Device {
-        &self.device
     }
 
     pub(crate) fn version(&self) -> u64 {
@@ -312,37 +318,72 @@ impl<T: Element> Fresh<T> {
 
 /// A storage of bytes that are values of the element type.
 pub(crate) fn on_host(memory: HostBuffer, dtype: DType) -> StorageRef {
-    let (memory, version) = (RwLock::new(Memory::Host(memory)), AtomicU64::new(0));
-    StorageRef::new(Storage { memory, version, dtype, device: Device::Cpu })
+    StorageRef::new(Memory::Host(memory), dtype, Device::Cpu)
 }
 
 /// A storage of bytes of a device that are values of the element type.
 pub(crate) fn on_cuda(memory: DeviceBuffer<u8>, dtype: DType, device: &Device) -> StorageRef {
-    StorageRef::new(Storage::on_cuda(memory, dtype, device))
+    StorageRef::new(Memory::Cuda(memory), dtype, device.clone())
 }
 
 /// A storage each of many buffers of a device, whose bytes are values of the element types. Those that are parts of one
 /// block are in one allocation, so that a thousand handles cost little.
-pub(crate) fn all_on_cuda(memories: Vec<DeviceBuffer<u8>>, dtypes: Vec<DType>, device: &Device) -> Vec<StorageRef> {
-    let mut storages = Vec::with_capacity(memories.len());
+pub(crate) fn all_on_cuda(
+    memories: Vec<DeviceBuffer<u8>>,
+    mut dtypes: impl Iterator<Item = DType>,
+    device: &Device,
+) -> Vec<StorageRef> {
+    let mut all = Vec::with_capacity(memories.len());
     let runs = run_lengths(&memories);
-    let mut made = memories.into_iter().zip(dtypes).map(|(memory, dtype)| Storage::on_cuda(memory, dtype, device));
+    let mut parts = memories.into_iter();
     for run in runs {
         if run == 1 {
-            storages.extend(made.next().map(StorageRef::new));
+            all.extend(parts.next().zip(dtypes.next()).map(|(memory, dtype)| on_cuda(memory, dtype, device)));
         } else {
-            let together = reuse::share_together(made.by_ref().take(run));
-            storages.extend((0..run as u32).map(|at| StorageRef(Handle::Among(together.clone(), at))));
+            share_run(&mut all, parts.by_ref().take(run), &mut dtypes, device);
         }
     }
-    storages
+    all
 }
 
 /// How many from the first on are parts of one block, how many from the next on, and so on; at most as many as are kept for
 /// each other's sake.
 fn run_lengths(memories: &[DeviceBuffer<u8>]) -> Vec<usize> {
     let runs = memories.chunk_by(|one, next| one.is_followed_by(next));
-    runs.flat_map(|run| run.chunks(Together::<Storage>::MOST)).map(<[_]>::len).collect()
+    runs.flat_map(|run| run.chunks(Together::<Device, Storage>::MOST)).map(<[_]>::len).collect()
+}
+
+/// The same, of what was packed.
+pub(crate) fn all_packed_on_cuda(
+    blocks: Vec<Packed<u8>>,
+    mut dtypes: impl Iterator<Item = DType>,
+    device: &Device,
+) -> pagelock_cuda::Result<Vec<StorageRef>> {
+    let mut all = Vec::with_capacity(blocks.iter().map(Packed::len).sum());
+    for block in blocks {
+        let mut parts = block.split()?;
+        while parts.len() > 1 {
+            let run = parts.by_ref().take(Together::<Device, Storage>::MOST);
+            share_run(&mut all, run, &mut dtypes, device);
+        }
+        all.extend(parts.zip(&mut dtypes).map(|(memory, dtype)| on_cuda(memory, dtype, device)));
+    }
+    Ok(all)
+}
+
+/// A storage each of parts of one block, in one allocation, which knows the device for all of them.
+fn share_run(
+    all: &mut Vec<StorageRef>,
+    parts: impl Iterator<Item = DeviceBuffer<u8>>,
+    dtypes: &mut impl Iterator<Item = DType>,
+    device: &Device,
+) {
+    let mut dtype = || dtypes.next().unwrap_or_else(|| unreachable!("each part has an element type"));
+    let together = reuse::share_together(device.clone(), |storages| {
+        storages.extend(parts.map(|memory| Storage::new(Memory::Cuda(memory), dtype())));
+    });
+    let handle = |at| StorageRef(Handle::Among(together.clone(), at));
+    all.extend((0..together.values().len() as u32).map(handle));
 }
 
 /// A new storage on a device that nobody else holds yet: the output of a kernel.

@@ -56,6 +56,7 @@ impl Raw {
     }
 
     /// As a tensor of `T`, which must be the element type.
+    #[inline]
     pub(crate) fn typed<T: Element>(self) -> Tensor<T> {
         debug_assert_eq!(self.dtype(), T::DTYPE);
         Tensor { raw: self, element: PhantomData }
@@ -103,6 +104,16 @@ impl<T: Element> Tensor<T> {
     /// The same storage seen through another layout, outside the graph.
     pub(crate) fn with_layout(&self, layout: Layout) -> Tensor<T> {
         Raw { storage: self.raw.storage.clone(), layout, node: None }.typed()
+    }
+
+    /// Tensors that are laid out as these, each from the start of another storage on, outside the graph.
+    pub(crate) fn all_laid_in(like: &[Tensor<T>], storages: Vec<StorageRef>) -> Vec<Tensor<T>> {
+        // Layouts are long: they are copied to where they stay, which takes half as long as moving tensors there.
+        let scalar =
+            |storage| Tensor { raw: Raw { storage, layout: Layout::SCALAR, node: None }, element: PhantomData };
+        let mut made: Vec<Tensor<T>> = storages.into_iter().map(scalar).collect();
+        made.iter_mut().zip(like).for_each(|(made, like)| made.raw.layout.set_from_start(&like.raw.layout));
+        made
     }
 
     pub(crate) fn layout(&self) -> &Layout {

@@ -8,6 +8,7 @@
 //! part, the whole is leaked.
 
 use std::{
+    marker::PhantomData,
     ops::Range,
     sync::{Arc, OnceLock},
 };
@@ -107,6 +108,22 @@ impl<T: Element> DeviceBuffer<T> {
         allocation.is_some_and(|allocation| Arc::get_mut(allocation).is_some())
     }
 
+    /// The same, of a buffer that no graph has: the parts are cut when they are asked for. The ranges are inside the buffer,
+    /// each after the one before.
+    pub(crate) fn split_at_leisure(
+        mut self,
+        ranges: Vec<Range<usize>>,
+    ) -> Result<impl ExactSizeIterator<Item = DeviceBuffer<T>>> {
+        let home = self.uses().home().clone();
+        let capture = home.capture(); // which does not end meanwhile
+        if capture.as_ref().is_some_and(|capture| capture.uses(self.uses())) || !self.is_nobody_elses() {
+            return Err(Error::Shared);
+        }
+        drop(capture);
+        let whole = self.allocation().clone();
+        Ok(ranges.into_iter().enumerate().map(move |(index, range)| part(&whole, index, range)))
+    }
+
     fn cut(&self, ranges: impl IntoIterator<Item = Range<usize>>) -> Result<Vec<DeviceBuffer<T>>> {
         let whole = self.allocation();
         let ranges = ranges.into_iter();
@@ -117,14 +134,7 @@ impl<T: Element> DeviceBuffer<T> {
                 return Err(Error::Range { start: range.start, end: range.end, len: self.len });
             }
             end = range.end;
-            let held = if range.is_empty() {
-                Held::Whole(Arc::new(Allocation::new(None, Address(0), whole.uses.fork())))
-            } else {
-                let address = whole.address.offset(range.start * size_of::<T>());
-                let cut = Cut { index, len_bytes: range.len() * size_of::<T>() };
-                Held::Part(Part { whole: whole.clone(), address, cut, used: OnceLock::new() })
-            };
-            parts.push(DeviceBuffer { held, len: range.len(), elements: self.elements });
+            parts.push(part(whole, index, range));
         }
         Ok(parts)
     }
@@ -139,4 +149,22 @@ impl<T: Element> DeviceBuffer<T> {
             _ => false,
         }
     }
+}
+
+/// A part of a whole that has the range.
+#[inline]
+fn part<T: Element>(whole: &Arc<Allocation>, index: usize, range: Range<usize>) -> DeviceBuffer<T> {
+    if range.is_empty() {
+        return empty_part(whole);
+    }
+    let address = whole.address.offset(range.start * size_of::<T>());
+    let cut = Cut { index, len_bytes: range.len() * size_of::<T>() };
+    let held = Held::Part(Part { whole: whole.clone(), address, cut, used: OnceLock::new() });
+    DeviceBuffer { held, len: range.len(), elements: PhantomData }
+}
+
+#[cold]
+fn empty_part<T: Element>(whole: &Allocation) -> DeviceBuffer<T> {
+    let allocation = Arc::new(Allocation::new(None, Address(0), whole.uses.fork()));
+    DeviceBuffer { held: Held::Whole(allocation), len: 0, elements: PhantomData }
 }

@@ -114,6 +114,36 @@ fn packed_slices_are_where_their_ranges_say_and_come_back() {
 }
 
 #[test]
+fn packed_slices_become_buffers_of_their_own_which_keep_the_memory_while_there_is_one() {
+    with_tiny_rings(|device| {
+        let (stream, other) = (device.stream().unwrap(), device.stream().unwrap());
+        let sources: Vec<_> = (0..100).map(|i| pattern(i, (i as usize * 37) % 5_000)).collect();
+        let slices: Vec<_> = sources.iter().map(|source| &source[..]).collect();
+        let mut parts = stream.upload_packed(&slices).unwrap().split().unwrap();
+        assert_eq!(parts.len(), 100);
+        let last = parts.by_ref().zip(&sources).fold(None, |_, (part, source)| {
+            assert_eq!(&other.read(&part).unwrap(), source);
+            Some(part)
+        });
+        drop(parts);
+        assert!(device.pool_stats().live.0 > 0);
+        drop(last);
+        assert_eq!(device.pool_stats().live.0, 0);
+    });
+}
+
+#[test]
+fn packed_slices_that_a_graph_has_too_do_not_become_buffers() {
+    let device = lazy(0).device(0).unwrap();
+    let stream = device.stream().unwrap();
+    let mut packed = stream.upload_packed(&[&[1_u32, 2][..], &[3]]).unwrap();
+    let recording = device.capture(|stream| stream.fill(packed.get_mut(0).unwrap(), 7)).unwrap();
+    let graph = recording.shared().unwrap();
+    assert_eq!(packed.split().err().unwrap().to_string(), pagelock_cuda::Error::Shared.to_string());
+    drop(graph);
+}
+
+#[test]
 fn what_other_streams_do_with_the_buffer_comes_first() {
     with_tiny_rings(|device| {
         let (first, second) = (device.stream().unwrap(), device.stream().unwrap());

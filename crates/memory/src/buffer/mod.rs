@@ -78,6 +78,7 @@ impl HostBuffer {
     }
 
     /// The bytes, after waiting for pending writers.
+    #[inline]
     pub fn bytes(&self) -> &[u8] {
         self.pending.wait_for_writers();
         // SAFETY: the block is valid and initialized for `len_bytes` bytes (`Block`'s contract) and lives as long
@@ -111,11 +112,13 @@ impl HostBuffer {
     }
 
     /// How many bytes.
+    #[inline]
     pub fn len_bytes(&self) -> usize {
         self.len_bytes
     }
 
     /// Which kind of memory.
+    #[inline]
     pub fn kind(&self) -> Kind {
         self.kind
     }

@@ -95,6 +95,7 @@ impl Pending {
     }
 
     /// Returns when no device writes; panics if one was lost.
+    #[inline]
     pub(super) fn wait_for_writers(&self) {
         if self.uses.load(Ordering::Acquire) & Use::Writes as u8 != 0 {
             self.wait_for(|how| how == Use::Writes).unwrap_or_else(refuse);

@@ -20,7 +20,7 @@ use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::parallel;
 use crate::shape::Shape;
-use crate::storage::{Locked, LockedMut, StorageRef, all_on_cuda, on_cuda, on_host};
+use crate::storage::{Locked, LockedMut, StorageRef, all_on_cuda, all_packed_on_cuda, on_cuda, on_host};
 use crate::tensor::{Raw, Tensor, typed};
 
 /// Where each tensor starts in a block that they share: as far apart as kernels like it.
@@ -49,15 +49,20 @@ impl<T: Element> Tensor<T> {
     pub fn all_to(tensors: &[Tensor<T>], device: &Device) -> Result<Vec<Tensor<T>>> {
         let _here = pagelock_cuda::here();
         let raws: Vec<&Raw> = tensors.iter().map(Tensor::raw).collect();
-        let moved = all_to(&raws, device, How::default())?;
+        expect_upload(&raws, device);
+        let moved = match upload_packed(&raws, device, How::default())? {
+            Some(storages) if tensors.iter().all(|tensor| tensor.node().is_none()) => {
+                return Ok(Tensor::all_laid_in(tensors, storages));
+            }
+            Some(storages) => storages.into_iter().map(Moved::Dense).collect(),
+            None => each_to(&raws, device, How::default())?,
+        };
         let place = |(from, moved): (&Tensor<T>, Moved)| match moved {
             Moved::Stays => from.clone(),
             moved if from.node().is_none() => moved.laid_as(from.raw()).typed(),
             moved => record("to", from, moved.laid_as(from.raw())),
         };
-        let mut there = Vec::with_capacity(tensors.len());
-        there.extend(tensors.iter().zip(moved).map(place));
-        Ok(there)
+        Ok(tensors.iter().zip(moved).map(place).collect())
     }
 }
 
@@ -85,9 +90,14 @@ impl Moved {
 /// Copies of many on another device, outside the graph.
 pub(crate) fn all_to(tensors: &[&Raw], device: &Device, how: How) -> Result<Vec<Moved>> {
     expect_upload(tensors, device);
-    if let (Device::Cuda(cuda), Some(locked)) = (device, AllLocked::on_host(tensors)) {
-        return Ok(upload(tensors, &locked, device, cuda, how)?.into_iter().map(Moved::Dense).collect());
+    match upload_packed(tensors, device, how)? {
+        Some(storages) => Ok(storages.into_iter().map(Moved::Dense).collect()),
+        None => each_to(tensors, device, how),
     }
+}
+
+/// The same, whatever they are and wherever.
+fn each_to(tensors: &[&Raw], device: &Device, how: How) -> Result<Vec<Moved>> {
     let has_gaps = |tensor: &Raw| tensor.storage.device() != device && !tensor.layout.is_dense();
     let gappy = tensors.iter().enumerate().filter(|(_, tensor)| has_gaps(tensor));
     let closed = gappy.map(|(at, tensor)| Ok((at, contiguous(tensor)?))).collect::<Result<Vec<_>>>()?;
@@ -154,19 +164,6 @@ impl<'a> AllLocked<'a> {
         at_once.map_or_else(|| AllLocked::in_order(tensors), AllLocked::AtOnce)
     }
 
-    /// Of dense tensors on the host that nobody is writing, which most are.
-    fn on_host(tensors: &'a [&Raw]) -> Option<AllLocked<'a>> {
-        // Before any is locked: a lock waits for what was read before, one storage after another.
-        if !tensors.iter().all(|tensor| tensor.storage.device().is_cpu() && tensor.layout.is_dense()) {
-            return None;
-        }
-        let mut locks = Vec::with_capacity(tensors.len());
-        for tensor in tensors {
-            locks.push(tensor.storage.try_lock()?);
-        }
-        Some(AllLocked::AtOnce(locks))
-    }
-
     fn in_order<R: Borrow<Raw>>(tensors: &'a [R]) -> AllLocked<'a> {
         let storage = |at: usize| &tensors[at].borrow().storage;
         let mut order: Vec<usize> = (0..tensors.len()).collect();
@@ -192,7 +189,7 @@ impl<'a> AllLocked<'a> {
     }
 
     fn host(&self, tensor: usize) -> &HostBuffer {
-        self.get(tensor).host().unwrap_or_else(|| unreachable!("the tensor is on the host"))
+        host(self.get(tensor))
     }
 }
 
@@ -222,13 +219,40 @@ fn upload(
 ) -> Result<Vec<StorageRef>> {
     capture::refuse("a copy from the host")?;
     let failed = |source| Error::cuda("to", source);
-    let (mut sources, mut dtypes) = (Vec::with_capacity(dense.len()), Vec::with_capacity(dense.len()));
-    for (at, tensor) in dense.iter().enumerate() {
-        sources.push(HostBytes::of(locked.host(at), bytes_of(tensor)).map_err(failed)?);
-        dtypes.push(tensor.dtype());
-    }
+    let sources = dense.iter().enumerate().map(|(at, tensor)| HostBytes::of(locked.host(at), bytes_of(tensor)));
+    let sources = sources.collect::<Result<Vec<_>, _>>().map_err(failed)?;
     let buffers = cuda.stream().upload_all(&sources, how).map_err(|source| refused(dense, source))?;
-    Ok(all_on_cuda(buffers, dtypes, device))
+    Ok(all_on_cuda(buffers, dense.iter().map(|tensor| tensor.dtype()), device))
+}
+
+/// The same, of dense tensors in ordinary memory that nobody is writing, if all of them are best packed, as many small
+/// ones are; none if not. What is done here is done for each of a thousand while the device waits for the first.
+fn upload_packed(tensors: &[&Raw], device: &Device, how: How) -> Result<Option<Vec<StorageRef>>> {
+    let Device::Cuda(cuda) = device else { return Ok(None) };
+    // Before any is locked: a lock waits for what was read before, one storage after another.
+    if tensors.is_empty() || !tensors.iter().all(|tensor| tensor.storage.device().is_cpu() && tensor.layout.is_dense())
+    {
+        return Ok(None);
+    }
+    let mut locks = Vec::with_capacity(tensors.len());
+    for tensor in tensors {
+        match tensor.storage.try_lock() {
+            Some(locked) if locked.host().is_some_and(|host| host.kind() != Kind::PageLocked) => locks.push(locked),
+            _ => return Ok(None),
+        }
+    }
+    capture::refuse("a copy from the host")?;
+    let slice = |(locked, tensor): (_, &&Raw)| &host(locked).bytes()[bytes_of(tensor)];
+    let slices: Vec<&[u8]> = locks.iter().zip(tensors).map(slice).collect();
+    let blocks = cuda.stream().upload_all_packed(&slices, how).map_err(|source| refused(tensors, source))?;
+    let Some(blocks) = blocks else { return Ok(None) };
+    let dtypes = tensors.iter().map(|tensor| tensor.dtype());
+    let storages = all_packed_on_cuda(blocks, dtypes, device).map_err(|source| refused(tensors, source))?;
+    Ok(Some(storages))
+}
+
+fn host<'a>(locked: &'a Locked<'_>) -> &'a HostBuffer {
+    locked.host().unwrap_or_else(|| unreachable!("the tensor is on the host"))
 }
 
 /// Room on a device for tensors like these, contiguous, in one block: as far from each other as those of a batch of a
@@ -283,6 +307,7 @@ fn refused(dense: &[&Raw], source: pagelock_cuda::Error) -> Error {
 }
 
 /// A tensor laid out as another, from the start of a storage.
+#[inline]
 fn made(like: &Raw, storage: StorageRef) -> Raw {
     Raw { storage, layout: like.layout.at_start(), node: None }
 }

@@ -150,6 +150,35 @@ fn a_list_of_tensors_moves_as_one() {
     }
 }
 
+/// Of as many as share an allocation, and of some more.
+#[test]
+fn tensors_that_move_as_one_are_laid_out_as_before() {
+    let device = software();
+    for count in [1, 2, 128, 129, 300] {
+        let numbers: Vec<f32> = (0..6 * count).map(|i| i as f32).collect();
+        let whole = Tensor::from_slice(&numbers, [count, 2, 3]).unwrap();
+        let tensors: Vec<Tensor> = (0..count).map(|i| whole.select(0, i as isize).unwrap().t().unwrap()).collect();
+        let there = Tensor::all_to(&tensors, &device).unwrap();
+        assert_eq!(there.len(), count);
+        for (from, moved) in tensors.iter().zip(&there) {
+            assert_eq!((moved.strides(), moved.device()), (from.strides(), device.clone()));
+            assert_eq!(moved.to_vec().unwrap(), from.to_vec().unwrap());
+        }
+    }
+}
+
+#[test]
+fn gradients_go_back_to_tensors_that_moved_as_one() {
+    let device = software();
+    let tensors: Vec<Tensor> = (0..3).map(|i| Tensor::ones([2]).unwrap().set_requires_grad(i == 1)).collect();
+    let there = Tensor::all_to(&tensors, &device).unwrap();
+    let gradient = Tensor::on(&device).new([1.0, 2.0]).unwrap();
+    let options = pagelock_tensor::autograd::Backward { gradient: Some(gradient), ..Default::default() };
+    there[1].backward_with(options).unwrap();
+    assert_eq!(tensors[1].grad().unwrap().to_vec().unwrap(), [1.0, 2.0]);
+    assert!(tensors[0].grad().is_none() && tensors[2].grad().is_none());
+}
+
 #[test]
 fn what_does_not_fit_a_device_is_refused_with_the_largest_shape() {
     let software = pagelock_cuda::Device::software(Default::default()).unwrap();

@@ -2,7 +2,7 @@
 
 use pagelock_memory::ByteSize;
 
-use super::{Bytes, Direction, HostBytes, How, Load, Route};
+use super::{super::Packed, Bytes, Direction, HostBytes, How, Load, Route};
 use crate::{
     buffer::{DeviceBuffer, DeviceViewMut},
     error::Result,
@@ -133,6 +133,37 @@ impl Stream {
         Ok(buffers.into_iter().flatten().collect())
     }
 
+    /// Copies many slices of ordinary memory as [`upload_all`](Self::upload_all) does, if it would pack all of them; none, and
+    /// nothing was copied, if not. Returns when they may be changed.
+    ///
+    /// # Errors
+    /// As [`upload_all`](Self::upload_all).
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_cuda::{Device, How, Route, software::Config};
+    ///
+    /// let stream = Device::software(Config::default())?.stream()?;
+    /// let slices = [&[1, 2][..], &[3]];
+    /// let by = |route| How { route: Some(route), ..How::default() };
+    /// let blocks = stream.upload_all_packed(&slices, by(Route::Packed))?.unwrap();
+    /// assert_eq!(blocks.iter().map(|block| block.len()).sum::<usize>(), 2);
+    /// assert!(stream.upload_all_packed(&slices, by(Route::Direct))?.is_none());
+    /// # Ok::<(), pagelock_cuda::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn upload_all_packed(&self, slices: &[&[u8]], how: How) -> Result<Option<Vec<Packed<u8>>>> {
+        let _here = sanitize::here();
+        host_function::refuse_inside()?;
+        let mut routes = self.device().routes(how);
+        for slice in slices {
+            if routes.of(load(&HostBytes::from(*slice), slices.len()))? != Route::Packed {
+                return Ok(None);
+            }
+        }
+        self.upload_to_blocks(slices, how.threads).map(Some)
+    }
+
     /// Parts of one page-locked buffer that follow each other: one copy.
     fn upload_run(&self, run: &[HostBytes<'_>]) -> Result<Vec<DeviceBuffer<u8>>> {
         let parts: Vec<_> = run.iter().filter_map(whole).collect();
@@ -149,7 +180,14 @@ impl Stream {
         how: How,
     ) -> Result<Vec<DeviceBuffer<u8>>> {
         let slices: Vec<_> = sources.map(HostBytes::bytes).collect();
-        if slices.is_empty() { Ok(Vec::new()) } else { self.upload_to_parts(&slices, how.threads) }
+        if slices.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut buffers = Vec::with_capacity(slices.len());
+        for block in self.upload_to_blocks(&slices, how.threads)? {
+            buffers.extend(block.split()?);
+        }
+        Ok(buffers)
     }
 
     fn upload_direct_ones(&self, sources: &[HostBytes<'_>], which: &[usize], buffers: &mut Buffers) -> Result<()> {

@@ -140,10 +140,20 @@ impl Plan {
         }
     }
 
-    /// Adds one piece of several runs, each with its offset in the piece, in ascending order.
-    pub(super) fn add_packed(&mut self, runs: impl Iterator<Item = (Start, usize, usize)>, len_bytes: usize) {
-        let first = self.runs.len();
-        self.runs.extend(runs.map(|(start, offset, len_bytes)| Run { start, offset, len_bytes }));
+    /// Room for so many runs more.
+    pub(super) fn reserve(&mut self, runs: usize) {
+        self.runs.reserve_exact(runs);
+    }
+
+    /// Adds a run to the next piece, at that offset, which is behind those before.
+    #[inline]
+    pub(super) fn add_run(&mut self, start: Start, offset: usize, len_bytes: usize) {
+        self.runs.push(Run { start, offset, len_bytes });
+    }
+
+    /// Makes a piece of the runs that were added since the last one.
+    pub(super) fn close_packed(&mut self, len_bytes: usize) {
+        let first = self.pieces.last().map_or(0, |piece| piece.runs.end);
         self.close_piece(first, len_bytes);
     }
 
@@ -200,6 +210,11 @@ impl Job {
         let piece = &self.pieces[piece];
         let granules = piece.done.load(Ordering::Acquire).trailing_ones() as usize;
         (granules * self.granule_bytes).min(piece.len_bytes)
+    }
+
+    /// How many bytes of the first piece, at least, are copied or being copied.
+    pub(super) fn taken_bytes(&self) -> usize {
+        self.next.0.load(Ordering::Relaxed).saturating_mul(self.granule_bytes)
     }
 
     /// Whether the thread of that number may work at it.
@@ -311,10 +326,10 @@ mod tests {
         let mut plan = Plan::new(640, 10);
         plan.add(Start::Memory(start), 700, |_, _| {});
         let runs = [(700, 0, 3), (703, 5, 97), (800, 110, 200)];
-        plan.add_packed(
-            runs.iter().map(|&(from, offset, len)| (Start::Memory(start.wrapping_add(from)), offset, len)),
-            310,
-        );
+        for (from, offset, len) in runs {
+            plan.add_run(Start::Memory(start.wrapping_add(from)), offset, len);
+        }
+        plan.close_packed(310);
         let mut slots = [[7_u8; 640]; 3];
         let job = plan.into_job(Direction::ToSlots, stores);
         for (piece, slot) in slots.iter_mut().enumerate() {

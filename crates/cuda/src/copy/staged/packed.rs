@@ -75,6 +75,25 @@ impl<T: Element> Packed<T> {
     pub fn into_parts(self) -> (DeviceBuffer<T>, Vec<Range<usize>>) {
         (self.buffer, self.ranges)
     }
+
+    /// A buffer for each slice; what is between them nobody has any more. Each is cut when it is asked for. The memory is given
+    /// back with the last of them.
+    ///
+    /// # Errors
+    /// [`Error::Shared`] if a graph has the buffer too.
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_cuda::{Device, software::Config};
+    ///
+    /// let stream = Device::software(Config::default())?.stream()?;
+    /// let parts: Vec<_> = stream.upload_packed(&[&[1, 2][..], &[3]])?.split()?.collect();
+    /// assert_eq!(stream.read(&parts[1])?, [3]);
+    /// # Ok::<(), pagelock_cuda::Error>(())
+    /// ```
+    pub fn split(self) -> Result<impl ExactSizeIterator<Item = DeviceBuffer<T>>> {
+        self.buffer.split_at_leisure(self.ranges)
+    }
 }
 
 impl<T: Element> fmt::Debug for Packed<T> {
@@ -101,12 +120,12 @@ impl Stream {
         Ok(Packed { buffer, ranges })
     }
 
-    /// Copies many slices as one, each to a buffer of its own. Neighbors share a block of the device's memory.
-    pub(in crate::copy) fn upload_to_parts(
+    /// Copies many slices as one. Neighbors share a block of the device's memory.
+    pub(in crate::copy) fn upload_to_blocks(
         &self,
         slices: &[&[u8]],
         threads: Option<usize>,
-    ) -> Result<Vec<DeviceBuffer<u8>>> {
+    ) -> Result<Vec<Packed<u8>>> {
         host_function::refuse_inside()?;
         let staging = Staging::of(self)?;
         let len_bytes = slices.iter().map(|slice| slice.len()).sum();
@@ -116,23 +135,16 @@ impl Stream {
         while !rest.is_empty() {
             let (ours, others) = rest.split_at(fit_in_a_block(rest));
             let (ranges, len) = layout::<u8>(ours.iter().map(|slice| slice.len()))?;
-            let block = self.allocate::<u8>(len)?;
-            let (longer, of_block) = pieces::<u8>(plan, starts(ours), &ranges, block.address(), &[]);
+            let buffer = self.allocate::<u8>(len)?;
+            let (longer, of_block) = pieces::<u8>(plan, starts(ours), &ranges, buffer.address(), &[]);
             let at = blocks.len();
             parts.extend(of_block.into_iter().map(|part| Part { buffers: at..at + 1, ..part }));
-            blocks.push((block, ranges));
+            blocks.push(Packed { buffer, ranges });
             (plan, rest) = (longer, others);
         }
-        let targets: Vec<_> = blocks.iter_mut().map(|(block, _)| block.view_mut().access()).collect();
+        let targets: Vec<_> = blocks.iter_mut().map(|block| block.buffer.view_mut().access()).collect();
         staging.upload(self.core(), plan, &targets, &parts)?;
-        if let [_] = blocks[..] {
-            return blocks.pop().map_or(Ok(Vec::new()), |(block, ranges)| block.split(ranges));
-        }
-        let mut buffers = Vec::with_capacity(slices.len());
-        for (block, ranges) in blocks {
-            buffers.extend(block.split(ranges)?);
-        }
-        Ok(buffers)
+        Ok(blocks)
     }
 
     /// Copies packed slices back, each to its target; returns when these may be read.
@@ -228,7 +240,7 @@ pub(super) fn layout<T: Element>(lens: impl Iterator<Item = usize>) -> Result<(V
     for len in lens {
         let start = end.checked_next_multiple_of(step);
         let placed = start.and_then(|start| Some(start..start.checked_add(len)?));
-        let range = placed.ok_or(Error::TooLong { len, element: element_size::<T>() })?;
+        let Some(range) = placed else { return Err(Error::TooLong { len, element: element_size::<T>() }) };
         end = range.end;
         ranges.push(range);
     }
@@ -247,10 +259,10 @@ pub(super) fn pieces<T: Element>(
     let piece_bytes = plan.piece_bytes();
     let mut parts = Vec::new();
     let (mut piece_start, mut piece_end, mut first) = (0, 0, 0);
-    let mut runs: Vec<(Start, usize, usize)> = Vec::with_capacity(ranges.len());
-    let mut close = |runs: &mut Vec<_>, bytes: Range<usize>, slices: Range<usize>| {
+    plan.reserve(ranges.len());
+    let mut close = |plan: &mut Plan, bytes: Range<usize>, slices: Range<usize>| {
         if !bytes.is_empty() {
-            plan.add_packed(runs.drain(..), bytes.len());
+            plan.close_packed(bytes.len());
             let buffers = if buffers.is_empty() { 0..1 } else { slices };
             parts.push(Part { buffers, address: address.offset(bytes.start), len_bytes: bytes.len() });
         }
@@ -260,15 +272,15 @@ pub(super) fn pieces<T: Element>(
         let mut offset = bytes.start;
         while offset < bytes.end {
             if offset >= piece_start + piece_bytes {
-                close(&mut runs, piece_start..piece_end, first..if offset == bytes.start { at } else { at + 1 });
+                close(&mut plan, piece_start..piece_end, first..if offset == bytes.start { at } else { at + 1 });
                 (piece_start, first) = (offset, at);
             }
             let len = (piece_start + piece_bytes).min(bytes.end) - offset;
-            runs.push((start.offset(offset - bytes.start), offset - piece_start, len));
+            plan.add_run(start.offset(offset - bytes.start), offset - piece_start, len);
             offset += len;
             piece_end = offset;
         }
     }
-    close(&mut runs, piece_start..piece_end, first..ranges.len());
+    close(&mut plan, piece_start..piece_end, first..ranges.len());
     (plan, parts)
 }

@@ -93,7 +93,7 @@ impl<'a> Upload<'a> {
             }
             let published = self.publish_what_has_slots()?;
             let sent = self.send()?;
-            if published || sent || self.at_work.job().work() {
+            if published || sent || (!self.first_is_being_filled() && self.at_work.job().work()) {
                 idle = 0;
             } else if self.sending.piece == self.published {
                 let slot = match self.share.land()? {
@@ -209,6 +209,16 @@ impl<'a> Upload<'a> {
         });
         self.sending = Sending { piece: self.sending.piece + 2, ..Sending::default() };
         self.share.launch(slots, queued, false)
+    }
+
+    /// Whether other threads are about to have filled what is sent first. The device waits for it, so the call does not begin
+    /// anything else.
+    fn first_is_being_filled(&self) -> bool {
+        let (Sending { piece: 0, sent_bytes: 0, .. }, Some(part)) = (&self.sending, self.parts.first()) else {
+            return false;
+        };
+        let (job, first) = (self.at_work.job(), FIRST.min(self.most_at_once).min(part.len_bytes));
+        job.copied_bytes(0) < first && job.taken_bytes() >= first
     }
 
     /// Whether to send a part of a piece.
