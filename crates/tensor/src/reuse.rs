@@ -13,28 +13,42 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// How much of each type a thread keeps: some hundred nodes, some thousand storages.
 const KEEP_BYTES: usize = 256 << 10;
 
 thread_local! {
-    /// What is kept: a `Vec<T>` for each type `T`.
-    static IDLE: RefCell<Idle> = const { RefCell::new(Idle::with_hasher(BuildHasherDefault::new())) };
+    static IDLE: RefCell<Idle> = const { RefCell::new(Idle::NOTHING) };
 }
 
-type Idle = HashMap<TypeId, Box<dyn Any>, BuildHasherDefault<TypeHasher>>;
+/// What a thread keeps.
+struct Idle {
+    places: Lists<Kept>,
+    rooms: Lists<Box<dyn Any>>,
+}
+
+/// The allocation of a [`Place`], empty. Its type is not known here, so that what follows is compiled once.
+type Kept = Arc<dyn Any + Send + Sync>;
+
+/// Objects of each type, the newest last.
+type Lists<T> = HashMap<TypeId, Vec<T>, BuildHasherDefault<TypeHasher>>;
 
 /// How many of a type a thread has before it shares half of them.
 const SPARE: usize = 64;
 
-/// What threads share: a `Vec<T>` for each type `T`.
-static SHELF: Mutex<Shelf> = Mutex::new(Shelf::with_hasher(BuildHasherDefault::new()));
+/// What threads share.
+static SHELF: Mutex<Lists<Kept>> = Mutex::new(Lists::with_hasher(BuildHasherDefault::new()));
 
 /// Whether there is anything on it. Relaxed: a hint, so that an empty shelf costs no lock.
 static IS_SHARED: AtomicBool = AtomicBool::new(false);
 
-type Shelf = HashMap<TypeId, Box<dyn Any + Send>, BuildHasherDefault<TypeHasher>>;
+impl Idle {
+    const NOTHING: Idle = Idle {
+        places: Lists::with_hasher(BuildHasherDefault::new()),
+        rooms: Lists::with_hasher(BuildHasherDefault::new()),
+    };
+}
 
 /// A `TypeId` is a hash already.
 #[derive(Default)]
@@ -59,63 +73,50 @@ fn with_idle<R>(f: impl FnOnce(&mut Idle) -> R) -> Option<R> {
     IDLE.try_with(|idle| f(&mut idle.borrow_mut())).ok()
 }
 
-fn of_type<T: 'static>(idle: &mut Idle) -> Option<&mut Vec<T>> {
-    idle.get_mut(&TypeId::of::<T>())?.downcast_mut()
+fn shelf() -> MutexGuard<'static, Lists<Kept>> {
+    SHELF.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn take<T: 'static>() -> Option<T> {
-    with_idle(|idle| of_type(idle)?.pop()).flatten()
-}
-
-/// Keeps an object of `size_bytes` that is empty, or frees it if there are enough. Returns how many are kept now.
-fn keep<T: 'static>(object: T, size_bytes: usize) -> usize {
-    let mut object = Some(object); // freed out here, where `IDLE` is not borrowed
-    let kept = with_idle(|idle| {
-        let Some(idle) = of_type(idle) else {
-            let first: Vec<T> = object.take().into_iter().collect();
-            idle.insert(TypeId::of::<T>(), Box::new(first));
-            return 1;
-        };
-        if idle.len() * size_bytes < KEEP_BYTES {
-            idle.extend(object.take());
-        }
-        idle.len()
-    });
-    kept.unwrap_or(0)
-}
-
-/// Does something with what is shared of a type.
-fn with_shelf<T: Send + 'static, R>(f: impl FnOnce(&mut Vec<T>) -> R) -> R {
-    let mut shelf = SHELF.lock().unwrap_or_else(PoisonError::into_inner);
-    let any = shelf.entry(TypeId::of::<T>()).or_insert_with(|| Box::new(Vec::<T>::new()));
-    f(any.downcast_mut().unwrap_or_else(|| unreachable!("each type has a list of its own")))
-}
-
-/// Shares the older half of what this thread keeps of a type: of the newest one somebody may have a handle for another
-/// moment (see [`release`]).
-fn share_spare<T: Send + 'static>(limit: usize) {
-    with_idle(|idle| {
-        let Some(idle) = of_type::<T>(idle) else { return };
-        IS_SHARED.store(true, Relaxed);
-        with_shelf(|shelf| {
-            shelf.extend(idle.drain(..idle.len() / 2));
-            shelf.truncate(limit); // they are empty: nothing of a user's is dropped here
-        });
-    });
-}
-
-/// Takes some of what other threads shared; returns one.
-fn take_shared<T: Send + 'static>() -> Option<T> {
-    if !IS_SHARED.load(Relaxed) {
-        return None;
+/// A place of that type, of this thread's or else of those that threads share.
+#[inline(never)]
+fn take(place: TypeId) -> Option<Kept> {
+    let own = with_idle(|idle| idle.places.get_mut(&place)?.pop()).flatten();
+    if own.is_some() || !IS_SHARED.load(Relaxed) {
+        return own;
     }
     with_idle(|idle| {
-        let idle =
-            idle.entry(TypeId::of::<T>()).or_insert_with(|| Box::new(Vec::<T>::new())).downcast_mut::<Vec<T>>()?;
-        with_shelf(|shelf| idle.extend(shelf.drain(shelf.len().saturating_sub(SPARE / 2)..)));
-        idle.pop()
+        let (own, mut shelf) = (idle.places.entry(place).or_default(), shelf());
+        let shared = shelf.get_mut(&place)?;
+        own.extend(shared.drain(shared.len().saturating_sub(SPARE / 2)..));
+        own.pop()
     })
     .flatten()
+}
+
+/// Keeps a place of `size_bytes` that is empty, or frees it if there are enough.
+#[inline(never)]
+fn keep(place: TypeId, empty: Kept, size_bytes: usize) {
+    let limit = (KEEP_BYTES / size_bytes.max(1)).max(1);
+    let mut empty = Some(empty); // freed out here, where `IDLE` is not borrowed
+    with_idle(|idle| {
+        let own = idle.places.entry(place).or_default();
+        if own.len() < limit {
+            own.extend(empty.take());
+        }
+        if own.len() >= SPARE.min(limit) {
+            share_spare(place, own, limit);
+        }
+    });
+}
+
+/// Shares the older half of what a thread keeps of a type: of the newest one somebody may have a handle for another
+/// moment (see [`release`]).
+fn share_spare(place: TypeId, own: &mut Vec<Kept>, limit: usize) {
+    IS_SHARED.store(true, Relaxed);
+    let mut shelf = shelf();
+    let shared = shelf.entry(place).or_default();
+    shared.extend(own.drain(..own.len() / 2));
+    shared.truncate(limit); // they are empty: nothing of a user's is dropped here
 }
 
 /// What [`share`] makes and [`release`] empties: an `Option<T>`, of whose type only this may be known.
@@ -132,18 +133,20 @@ impl<T: Send + Sync + 'static> Place for Option<T> {
     }
 
     fn keep(self: Arc<Self>) {
-        let limit = (KEEP_BYTES / size_of::<Self>()).max(1);
-        if keep(self, size_of::<Self>()) >= SPARE.min(limit) {
-            share_spare::<Arc<Self>>(limit);
-        }
+        keep(TypeId::of::<Self>(), self, size_of::<Self>());
     }
 }
 
 /// A shared value, in an allocation that was kept if there is one. Whoever drops a handle calls [`release`] first.
 pub(crate) fn share<T: Send + Sync + 'static>(value: T) -> Arc<Option<T>> {
-    let mut place = take().or_else(take_shared).unwrap_or_else(|| Arc::new(None));
-    fill(&mut place, value);
+    let mut place = taken().unwrap_or_else(|| Arc::new(None));
+    *Arc::get_mut(&mut place).unwrap_or_else(|| unreachable!("what is kept has no other handle")) = Some(value);
     place
+}
+
+/// A place that was kept.
+fn taken<P: Send + Sync + 'static>() -> Option<Arc<P>> {
+    take(TypeId::of::<P>())?.downcast().ok()
 }
 
 /// Several values in one allocation, and what they have in common; see [`share_together`].
@@ -172,7 +175,7 @@ impl<C: Send + Sync + 'static, T: Send + Sync + 'static> Place for Together<C, T
     }
 
     fn keep(self: Arc<Self>) {
-        keep(self, Self::MOST * size_of::<T>());
+        keep(TypeId::of::<Self>(), self, Self::MOST * size_of::<T>());
     }
 }
 
@@ -183,15 +186,11 @@ pub(crate) fn share_together<C: Send + Sync + 'static, T: Send + Sync + 'static>
     add: impl FnOnce(&mut Vec<T>),
 ) -> Arc<Together<C, T>> {
     let empty = || Arc::new(Together { values: Vec::with_capacity(Together::<C, T>::MOST), common: None });
-    let mut place = take().unwrap_or_else(empty);
+    let mut place = taken().unwrap_or_else(empty);
     let together = Arc::get_mut(&mut place).unwrap_or_else(|| unreachable!("what is kept has no other handle"));
     together.common = Some(common);
     add(&mut together.values);
     place
-}
-
-fn fill<T>(place: &mut Arc<Option<T>>, value: T) {
-    *Arc::get_mut(place).unwrap_or_else(|| unreachable!("what is kept has no other handle")) = Some(value);
 }
 
 /// Called when a handle is dropped: if it is the last one, drops the value at once and keeps the allocation.
@@ -222,11 +221,25 @@ const ROOMS: usize = 4;
 
 /// Calls `f` with an empty container, which keeps the room that it grows to for the next call on this thread.
 pub(crate) fn with_room<C: Room, R>(f: impl FnOnce(&mut C) -> R) -> R {
-    let mut room: C = take().unwrap_or_default();
+    let mut room: Box<C> = take_room(TypeId::of::<C>()).and_then(|room| room.downcast().ok()).unwrap_or_default();
     let result = f(&mut room);
     room.clear();
-    keep(room, KEEP_BYTES / ROOMS);
+    keep_room(TypeId::of::<C>(), room);
     result
+}
+
+fn take_room(room: TypeId) -> Option<Box<dyn Any>> {
+    with_idle(|idle| idle.rooms.get_mut(&room)?.pop()).flatten()
+}
+
+fn keep_room(room: TypeId, empty: Box<dyn Any>) {
+    let mut empty = Some(empty); // freed out here, if there are enough
+    with_idle(|idle| {
+        let own = idle.rooms.entry(room).or_default();
+        if own.len() < ROOMS {
+            own.extend(empty.take());
+        }
+    });
 }
 
 impl<T: 'static> Room for Vec<T> {
@@ -294,10 +307,7 @@ mod tests {
         let handles = [0; 10].map(|byte| Handle(share(Large([byte; KEEP_BYTES / 4]))));
         assert!(handles.iter().all(|handle| handle.0.as_ref().as_ref().is_some_and(|large| large.0[0] == 0)));
         drop(handles);
-        assert!(
-            (1..=4)
-                .contains(&with_idle(|idle| of_type::<Arc<Option<Large>>>(idle).map_or(0, |idle| idle.len())).unwrap())
-        );
+        assert!((1..=4).contains(&with_idle(|idle| idle.places[&TypeId::of::<Option<Large>>()].len()).unwrap()));
     }
 
     #[test]
