@@ -126,7 +126,8 @@ impl Function {
         if self.waits && blocks <= MOST_EARLY_BLOCKS { Start::Early } else { Start::InTurn }
     }
 
-    /// Launches it, and returns at once. A grid without blocks launches nothing.
+    /// Launches it, and returns at once; often launched in one size, as [`Kernel::launch`](super::Kernel::launch) does. A grid
+    /// without blocks launches nothing.
     ///
     /// # Errors
     /// [`Error::Signature`] if number or sizes of the arguments are not those of the kernel's parameters (which a driver

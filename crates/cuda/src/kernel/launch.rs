@@ -68,6 +68,9 @@ impl<S: Signature> Kernel<S> {
 
     /// Launches it, and returns at once.
     ///
+    /// What is launched often in one size goes as a graph of that kernel alone, which takes the caller half the time.
+    /// Profilers may show it so; `nsys profile --cuda-graph-trace=node` shows the kernel.
+    ///
     /// # Errors
     /// [`Error::Arguments`] if they do not meet a requirement, [`Error::Launch`] if the size is not one that the device
     /// can do, [`Error::OtherDevice`], [`Error::Driver`].
