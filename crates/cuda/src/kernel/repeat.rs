@@ -1,8 +1,8 @@
 //! [`Repeats`]: launches that a program makes again and again, which the driver does in half the time.
 //!
-//! Training launches the same kernels in the same sizes, step after step. From the [`USUAL`]th time on, such a launch is a
-//! graph of one kernel whose arguments are replaced before each launch: that takes the calling thread 1.3 µs in place of
-//! 2.4 (`docs/decisions/0036`).
+//! Training launches the same kernels in the same sizes, step after step. After the first [`USUAL`] of them, such a launch is
+//! a graph of one kernel whose arguments are replaced before each launch: that takes the calling thread 1.3 µs in place of
+//! 2.4 (decision 0036).
 //!
 //! The driver runs one launch of a graph after the other, also on different streams, so each stream has graphs of its own.
 
