@@ -83,7 +83,8 @@ mod user_cache;
 
 pub use buffer::{DeviceBuffer, DeviceView, DeviceViewMut};
 pub use copy::{
-    Choice, CopyModel, Direction, HostBytes, How, Load, Packed, Reason, Route, Rows, Scope, Source, StagingConfig,
+    Choice, CopyModel, Direction, HostBytes, How, Load, Packed, PackedParts, Packing, Reason, Route, Rows, Scope,
+    Source, StagingConfig,
 };
 pub use device::{Device, InFlight, Leaked};
 pub use element::Element;

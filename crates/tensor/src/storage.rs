@@ -8,11 +8,11 @@
 //! lock is given back; what uses the same memory later is queued behind it, or waits.
 
 use std::marker::PhantomData;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError};
 
-use pagelock_cuda::{DeviceBuffer, DeviceView, Packed, Stream};
+use pagelock_cuda::{DeviceBuffer, DeviceView, PackedParts, Stream};
 use pagelock_memory::HostBuffer;
 
 use crate::cpu::CpuView;
@@ -33,6 +33,8 @@ enum Handle {
     Alone(Arc<Option<Alone>>), // see `reuse.rs`
     /// One of several whose bytes are parts of one block of memory. They go with the last of them, as the block does.
     Among(Arc<Together<Device, Storage>>, u32),
+    /// The same, made when it is first used.
+    Of(Arc<Uploaded>, u32),
 }
 
 struct Alone {
@@ -50,6 +52,14 @@ impl StorageRef {
         match &self.0 {
             Handle::Alone(alone) => &filled(alone).device,
             Handle::Among(storages, _) => storages.common(),
+            Handle::Of(block, _) => &block.device,
+        }
+    }
+
+    pub(crate) fn dtype(&self) -> DType {
+        match &self.0 {
+            Handle::Of(block, at) => block.dtypes[*at as usize],
+            _ => self.dtype,
         }
     }
 
@@ -62,7 +72,7 @@ impl StorageRef {
     pub(crate) fn is_unique(&self) -> bool {
         match &self.0 {
             Handle::Alone(storage) => Arc::strong_count(storage) == 1,
-            Handle::Among(..) => false,
+            Handle::Among(..) | Handle::Of(..) => false,
         }
     }
 
@@ -111,6 +121,7 @@ impl Deref for StorageRef {
         match &self.0 {
             Handle::Alone(alone) => &filled(alone).storage,
             Handle::Among(storages, at) => &storages.values()[*at as usize],
+            Handle::Of(block, at) => block.storage(*at as usize),
         }
     }
 }
@@ -124,7 +135,50 @@ impl Drop for StorageRef {
         match &mut self.0 {
             Handle::Alone(storage) => reuse::release(storage),
             Handle::Among(storages, _) => reuse::release(storages),
+            Handle::Of(..) => {}
         }
+    }
+}
+
+/// Storages of parts of one block of a device's memory that came together. Each is made when it is first used: until then a
+/// thousand tensors cost little more than a thousand numbers. The block goes with the last handle to any of them.
+pub(crate) struct Uploaded {
+    device: Device,
+    dtypes: Vec<DType>,
+    parts: OnceLock<PackedParts<u8>>,        // from when the block is there
+    storages: Box<[OnceLock<Box<Storage>>]>, // one for each part
+}
+
+impl Uploaded {
+    /// Of a block that is on its way, and has parts of these element types.
+    pub(crate) fn on_its_way(dtypes: Vec<DType>, device: &Device) -> Arc<Uploaded> {
+        let storages = dtypes.iter().map(|_| OnceLock::new()).collect();
+        Arc::new(Uploaded { device: device.clone(), dtypes, parts: OnceLock::new(), storages })
+    }
+
+    /// How many storages.
+    pub(crate) fn len(&self) -> usize {
+        self.storages.len()
+    }
+
+    /// Some of them. They are used when the block is there, not before.
+    #[inline]
+    pub(crate) fn storages(self: &Arc<Self>, which: Range<usize>) -> impl ExactSizeIterator<Item = StorageRef> {
+        which.map(|at| StorageRef(Handle::Of(self.clone(), at as u32)))
+    }
+
+    /// The block is there: from now on its storages may be used.
+    pub(crate) fn arrived(&self, parts: PackedParts<u8>) {
+        let known = self.parts.set(parts).is_err();
+        debug_assert!(!known, "a block arrives once");
+    }
+
+    fn storage(&self, at: usize) -> &Storage {
+        self.storages[at].get_or_init(|| {
+            let part = self.parts.get().and_then(|parts| parts.take(at));
+            let Some(memory) = part else { unreachable!("the block is there, and only its own storage takes a part") };
+            Box::new(Storage::new(Memory::Cuda(memory), self.dtypes[at]))
+        })
     }
 }
 
@@ -144,10 +198,6 @@ impl Storage {
     #[inline]
     fn new(memory: Memory, dtype: DType) -> Storage {
         Storage { memory: RwLock::new(memory), version: AtomicU64::new(0), dtype }
-    }
-
-    pub(crate) fn dtype(&self) -> DType {
-        self.dtype
     }
 
     pub(crate) fn version(&self) -> u64 {
@@ -351,24 +401,6 @@ pub(crate) fn all_on_cuda(
 fn run_lengths(memories: &[DeviceBuffer<u8>]) -> Vec<usize> {
     let runs = memories.chunk_by(|one, next| one.is_followed_by(next));
     runs.flat_map(|run| run.chunks(Together::<Device, Storage>::MOST)).map(<[_]>::len).collect()
-}
-
-/// The same, of what was packed.
-pub(crate) fn all_packed_on_cuda(
-    blocks: Vec<Packed<u8>>,
-    mut dtypes: impl Iterator<Item = DType>,
-    device: &Device,
-) -> pagelock_cuda::Result<Vec<StorageRef>> {
-    let mut all = Vec::with_capacity(blocks.iter().map(Packed::len).sum());
-    for block in blocks {
-        let mut parts = block.split()?;
-        while parts.len() > 1 {
-            let run = parts.by_ref().take(Together::<Device, Storage>::MOST);
-            share_run(&mut all, run, &mut dtypes, device);
-        }
-        all.extend(parts.zip(&mut dtypes).map(|(memory, dtype)| on_cuda(memory, dtype, device)));
-    }
-    Ok(all)
 }
 
 /// A storage each of parts of one block, in one allocation, which knows the device for all of them.

@@ -3,6 +3,8 @@
 //! Read `op.rs` next: how operations make tensors.
 
 use std::marker::PhantomData;
+use std::ops::Range;
+use std::sync::Arc;
 
 use crate::autograd::NodeRef;
 use crate::cpu;
@@ -12,7 +14,7 @@ use crate::element::{DType, Element};
 use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::shape::{IntoShape, Shape};
-use crate::storage::{Fresh, FreshCuda, Reading, StorageRef};
+use crate::storage::{Fresh, FreshCuda, Reading, StorageRef, Uploaded};
 
 /// An n-dimensional array of one element type, `f32` unless another is named.
 ///
@@ -106,14 +108,14 @@ impl<T: Element> Tensor<T> {
         Raw { storage: self.raw.storage.clone(), layout, node: None }.typed()
     }
 
-    /// Tensors that are laid out as these, each from the start of another storage on, outside the graph.
-    pub(crate) fn all_laid_in(like: &[Tensor<T>], storages: Vec<StorageRef>) -> Vec<Tensor<T>> {
+    /// Adds tensors that are laid out as these, each from the start of one storage of a block on, outside the graph.
+    pub(crate) fn add_laid_in(all: &mut Vec<Tensor<T>>, like: &[&Raw], (block, range): (&Arc<Uploaded>, Range<usize>)) {
         // Layouts are long: they are copied to where they stay, which takes half as long as moving tensors there.
         let scalar =
             |storage| Tensor { raw: Raw { storage, layout: Layout::SCALAR, node: None }, element: PhantomData };
-        let mut made: Vec<Tensor<T>> = storages.into_iter().map(scalar).collect();
-        made.iter_mut().zip(like).for_each(|(made, like)| made.raw.layout.set_from_start(&like.raw.layout));
-        made
+        let first = all.len();
+        all.extend(block.storages(range).map(scalar));
+        all[first..].iter_mut().zip(like).for_each(|(made, like)| made.raw.layout.set_from_start(&like.layout));
     }
 
     pub(crate) fn layout(&self) -> &Layout {

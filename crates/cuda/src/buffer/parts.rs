@@ -10,7 +10,10 @@
 use std::{
     marker::PhantomData,
     ops::Range,
-    sync::{Arc, OnceLock},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use super::{Allocation, DeviceBuffer, DeviceViewMut, Held, Memory};
@@ -33,6 +36,26 @@ pub(super) struct Part {
 pub(super) struct Cut {
     index: usize,
     len_bytes: usize,
+}
+
+/// Parts of a whole that are cut when somebody takes them, each once.
+pub(crate) struct Parts<T> {
+    whole: Arc<Allocation>,
+    ranges: Vec<Range<usize>>, // inside the whole, each after the one before
+    taken: Vec<AtomicBool>,    // Relaxed: whoever takes a part has nothing to learn from others
+    elements: PhantomData<fn() -> T>,
+}
+
+impl<T: Element> Parts<T> {
+    pub(crate) fn len(&self) -> usize {
+        self.ranges.len()
+    }
+
+    /// The part, for the first who asks.
+    pub(crate) fn take(&self, index: usize) -> Option<DeviceBuffer<T>> {
+        let is_taken = self.taken.get(index)?.swap(true, Ordering::Relaxed);
+        (!is_taken).then(|| part(&self.whole, index, self.ranges[index].clone()))
+    }
 }
 
 impl Part {
@@ -111,17 +134,28 @@ impl<T: Element> DeviceBuffer<T> {
     /// The same, of a buffer that no graph has: the parts are cut when they are asked for. The ranges are inside the buffer,
     /// each after the one before.
     pub(crate) fn split_at_leisure(
-        mut self,
+        self,
         ranges: Vec<Range<usize>>,
     ) -> Result<impl ExactSizeIterator<Item = DeviceBuffer<T>>> {
+        let whole = self.into_whole()?;
+        Ok(ranges.into_iter().enumerate().map(move |(index, range)| part(&whole, index, range)))
+    }
+
+    /// The same, in any order.
+    pub(crate) fn split_when_taken(self, ranges: Vec<Range<usize>>) -> Result<Parts<T>> {
+        let taken = ranges.iter().map(|_| AtomicBool::new(false)).collect();
+        Ok(Parts { whole: self.into_whole()?, ranges, taken, elements: PhantomData })
+    }
+
+    /// What only parts will use.
+    fn into_whole(mut self) -> Result<Arc<Allocation>> {
         let home = self.uses().home().clone();
         let capture = home.capture(); // which does not end meanwhile
         if capture.as_ref().is_some_and(|capture| capture.uses(self.uses())) || !self.is_nobody_elses() {
             return Err(Error::Shared);
         }
         drop(capture);
-        let whole = self.allocation().clone();
-        Ok(ranges.into_iter().enumerate().map(move |(index, range)| part(&whole, index, range)))
+        Ok(self.allocation().clone())
     }
 
     fn cut(&self, ranges: impl IntoIterator<Item = Range<usize>>) -> Result<Vec<DeviceBuffer<T>>> {

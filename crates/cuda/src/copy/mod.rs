@@ -24,7 +24,7 @@ pub use self::{
     owned::Source,
     rows::Rows,
     scoped::Scope,
-    staged::{Packed, StagingConfig},
+    staged::{Packed, PackedParts, Packing, StagingConfig},
 };
 use crate::{
     error::{Error, Result},

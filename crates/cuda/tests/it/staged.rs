@@ -8,7 +8,7 @@ use std::{
 };
 
 use pagelock_cuda::{
-    Device, Error, HostBytes, How, Route, StagingConfig, Stream,
+    Device, Error, HostBytes, How, Packed, Route, StagingConfig, Stream,
     driver::{Call, Status},
     page_locked_budget,
     software::{Effect, Fault, Machine},
@@ -129,6 +129,109 @@ fn packed_slices_become_buffers_of_their_own_which_keep_the_memory_while_there_i
         assert!(device.pool_stats().live.0 > 0);
         drop(last);
         assert_eq!(device.pool_stats().live.0, 0);
+    });
+}
+
+#[test]
+fn packed_slices_are_taken_in_any_order_once() {
+    let device = lazy(0).device(0).unwrap();
+    let stream = device.stream().unwrap();
+    let parts = stream.upload_packed(&[&[1][..], &[], &[2, 3]]).unwrap().split_when_taken().unwrap();
+    let [last, first, none] = [2, 0, 1].map(|index| parts.take(index).unwrap());
+    assert_eq!([2, 0, 1, 3].map(|index| parts.take(index).is_none()), [true; 4]);
+    drop(parts);
+    let all = [&first, &none, &last].map(|part| stream.read(part).unwrap());
+    assert_eq!(all, [vec![1], vec![], vec![2, 3]]);
+    drop((first, last));
+    assert_eq!(device.pool_stats().live.0, 0);
+}
+
+/// Packs slices that are given one after another, and lets them go on after so many.
+fn given(stream: &Stream, sources: &[Vec<u8>], pace: usize) -> pagelock_cuda::Result<Option<(Vec<Packed<u8>>, ())>> {
+    let lens: Vec<_> = sources.iter().map(Vec::len).collect();
+    stream.upload_all_packed(&lens, PACKED, |packing| {
+        assert_eq!(packing.block_lens().iter().sum::<usize>(), sources.len());
+        for some in sources.chunks(pace) {
+            some.iter().for_each(|source| packing.add(source));
+            packing.go_on();
+        }
+        Some(())
+    })
+}
+
+const PACKED: How = How { route: Some(Route::Packed), threads: None, memory: None };
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    #[test]
+    fn slices_that_are_given_at_any_pace_arrive(
+        seed in any::<u64>(),
+        lens in prop::collection::vec(prop_oneof![0..300_usize, 0..30_000_usize], 0..60),
+        pace in 1..9_usize,
+    ) {
+        let machine = if seed % 2 == 0 { moody(seed) } else { threaded(2) };
+        let device = with_tiny_ring(machine.device(0).unwrap());
+        let stream = device.stream().unwrap();
+        let mut sources: Vec<Vec<u8>> =
+            lens.iter().enumerate().map(|(at, &len)| (0..len).map(|i| (i * 7 + at) as u8).collect()).collect();
+        let wanted = sources.clone();
+
+        let (blocks, ()) = given(&stream, &sources, pace).unwrap().unwrap();
+        sources.iter_mut().for_each(|source| source.fill(0)); // at once: they may be changed
+
+        let parts = blocks.into_iter().flat_map(|block| block.split().unwrap());
+        let arrived: Vec<_> = parts.map(|part| stream.read(&part).unwrap()).collect();
+        prop_assert_eq!(arrived, wanted);
+    }
+}
+
+#[test]
+fn slices_that_are_not_as_was_said_are_refused_and_leave_nothing_in_use() {
+    with_tiny_rings(|device| {
+        let stream = device.stream().unwrap();
+        let long = vec![1; 50_000];
+        let refused = |lens: &[usize], slices: &[&[u8]]| {
+            let uploaded = stream.upload_all_packed(lens, PACKED, |packing| {
+                for slice in slices {
+                    packing.add(slice);
+                    packing.go_on();
+                }
+                Some(())
+            });
+            uploaded.err().unwrap().to_string()
+        };
+        let said = |source_len, target_len| Error::Length { source_len, target_len }.to_string();
+        assert_eq!(refused(&[50_000, 3], &[&long, &[1; 4]]), said(4, 3));
+        assert_eq!(refused(&[50_000, 3], &[&long, &[1; 2], &[1; 3]]), said(2, 3));
+        assert_eq!(refused(&[50_000], &[&long, &[1; 2]]), said(2, 0));
+        assert_eq!(refused(&[50_000, 3], &[&long]), said(0, 3));
+        assert_eq!((device.pool_stats().live.0, device.leaked().count), (0, 0));
+    });
+}
+
+#[test]
+fn who_gives_up_or_panics_in_the_middle_leaves_nothing_in_use() {
+    with_tiny_rings(|device| {
+        let stream = device.stream().unwrap();
+        for panics in [false, true] {
+            let source = vec![1; 100_000]; // more than the ring holds
+            let begun = panic::AssertUnwindSafe(|| {
+                stream.upload_all_packed(&[source.len(), 10], PACKED, |packing| {
+                    packing.add(&source);
+                    packing.go_on();
+                    assert!(!panics, "on purpose");
+                    None::<()>
+                })
+            });
+            match panic::catch_unwind(begun) {
+                Ok(given_up) => assert!(!panics && given_up.unwrap().is_none()),
+                Err(_) => assert!(panics),
+            }
+            drop(source); // nobody reads it any more
+            assert_eq!((device.pool_stats().live.0, device.leaked().count), (0, 0));
+            goes_up_and_comes_down(&stream, 1, 50_000);
+        }
     });
 }
 
@@ -322,6 +425,11 @@ fn survives(seed: u64, fault: Fault) {
         let downloaded = stream.download_staged(&buffer, &mut target).is_ok();
         assert!(!(uploaded && downloaded) || target == numbers);
         let _ = stream.upload_packed(&[&numbers[..50], &numbers[..3_000]]);
+        let sources = [vec![1; 5_000], vec![2; 40_000]];
+        if let Ok(Some((blocks, ()))) = given(&stream, &sources, 1) {
+            let arrived = blocks.iter().map(|block| stream.read(block.get(1).unwrap()));
+            arrived.for_each(|arrived| assert!(arrived.is_err() || arrived.unwrap() == sources[1]));
+        }
     }
     machine.heal();
     machine.run_all();

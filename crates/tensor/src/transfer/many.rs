@@ -4,11 +4,12 @@
 //! and a lock of its own, and the block goes with the last of them.
 
 use std::borrow::{Borrow, Cow};
+use std::cell::OnceCell;
 use std::ops::Range;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-use pagelock_cuda::{DeviceBuffer, HostBytes, How, Stream};
+use pagelock_cuda::{DeviceBuffer, HostBytes, How, Packing, Stream};
 use pagelock_memory::{ALIGN, HostBuffer, Kind, Resource, default_host};
 
 use super::{PAGE_LOCKED_BYTES, copy_between, download_span, record};
@@ -20,7 +21,7 @@ use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::parallel;
 use crate::shape::Shape;
-use crate::storage::{Locked, LockedMut, StorageRef, all_on_cuda, all_packed_on_cuda, on_cuda, on_host};
+use crate::storage::{Locked, LockedMut, StorageRef, Uploaded, all_on_cuda, on_cuda, on_host};
 use crate::tensor::{Raw, Tensor, typed};
 
 /// Where each tensor starts in a block that they share: as far apart as kernels like it.
@@ -49,13 +50,13 @@ impl<T: Element> Tensor<T> {
     pub fn all_to(tensors: &[Tensor<T>], device: &Device) -> Result<Vec<Tensor<T>>> {
         let _here = pagelock_cuda::here();
         let raws: Vec<&Raw> = tensors.iter().map(Tensor::raw).collect();
-        expect_upload(&raws, device);
-        let moved = match upload_packed(&raws, device, How::default())? {
-            Some(storages) if tensors.iter().all(|tensor| tensor.node().is_none()) => {
-                return Ok(Tensor::all_laid_in(tensors, storages));
+        let moved = if raws.iter().any(|tensor| tensor.node.is_some()) {
+            all_to(&raws, device, How::default())?
+        } else {
+            match upload_packed(&raws, device, How::default(), Tensor::add_laid_in)? {
+                Some(moved) => return Ok(moved),
+                None => each_to(&raws, device, How::default())?,
             }
-            Some(storages) => storages.into_iter().map(Moved::Dense).collect(),
-            None => each_to(&raws, device, How::default())?,
         };
         let place = |(from, moved): (&Tensor<T>, Moved)| match moved {
             Moved::Stays => from.clone(),
@@ -89,9 +90,11 @@ impl Moved {
 
 /// Copies of many on another device, outside the graph.
 pub(crate) fn all_to(tensors: &[&Raw], device: &Device, how: How) -> Result<Vec<Moved>> {
-    expect_upload(tensors, device);
-    match upload_packed(tensors, device, how)? {
-        Some(storages) => Ok(storages.into_iter().map(Moved::Dense).collect()),
+    let add_dense = |all: &mut Vec<Moved>, _: &[&Raw], (block, range): (&Arc<Uploaded>, Range<usize>)| {
+        all.extend(block.storages(range).map(Moved::Dense));
+    };
+    match upload_packed(tensors, device, how, add_dense)? {
+        Some(moved) => Ok(moved),
         None => each_to(tensors, device, how),
     }
 }
@@ -226,29 +229,77 @@ fn upload(
 }
 
 /// The same, of dense tensors in ordinary memory that nobody is writing, if all of them are best packed, as many small
-/// ones are; none if not. What is done here is done for each of a thousand while the device waits for the first.
-fn upload_packed(tensors: &[&Raw], device: &Device, how: How) -> Result<Option<Vec<StorageRef>>> {
-    let Device::Cuda(cuda) = device else { return Ok(None) };
-    // Before any is locked: a lock waits for what was read before, one storage after another.
-    if tensors.is_empty() || !tensors.iter().all(|tensor| tensor.storage.device().is_cpu() && tensor.layout.is_dense())
-    {
+/// ones are; none if not. What is done here is done for each of a thousand, so the first are copied while the next are
+/// locked, and `add` makes the results while others copy.
+fn upload_packed<M>(
+    tensors: &[&Raw],
+    device: &Device,
+    how: How,
+    add: impl Fn(&mut Vec<M>, &[&Raw], (&Arc<Uploaded>, Range<usize>)),
+) -> Result<Option<Vec<M>>> {
+    let (Device::Cuda(cuda), Ok(())) = (device, capture::refuse("a copy from the host")) else { return Ok(None) };
+    expect_upload(tensors, device);
+    let Some(lens) = tensors.iter().map(|tensor| dense_on_host(tensor)).collect::<Option<Vec<usize>>>() else {
+        return Ok(None);
+    };
+    if tensors.is_empty() {
         return Ok(None);
     }
-    let mut locks = Vec::with_capacity(tensors.len());
-    for tensor in tensors {
-        match tensor.storage.try_lock() {
-            Some(locked) if locked.host().is_some_and(|host| host.kind() != Kind::PageLocked) => locks.push(locked),
-            _ => return Ok(None),
+    let locks: Vec<OnceCell<Locked<'_>>> = tensors.iter().map(|_| OnceCell::new()).collect();
+    let uploaded = cuda.stream().upload_all_packed(&lens, how, |packing| {
+        give_all(tensors, &locks, packing)?;
+        let blocks = blocks_on_their_way(tensors, packing.block_lens(), device);
+        let mut all = Vec::with_capacity(tensors.len());
+        for block in &blocks {
+            for at in (0..block.len()).step_by(AT_ONCE) {
+                let range = at..block.len().min(at + AT_ONCE);
+                let like = &tensors[all.len()..][..range.len()];
+                add(&mut all, like, (block, range));
+                packing.go_on();
+            }
         }
+        Some((all, blocks))
+    });
+    let Some((arrived, (all, blocks))) = uploaded.map_err(|source| refused(tensors, source))? else { return Ok(None) };
+    for (arrived, block) in arrived.into_iter().zip(blocks) {
+        block.arrived(arrived.split_when_taken().map_err(|source| refused(tensors, source))?);
     }
-    capture::refuse("a copy from the host")?;
-    let slice = |(locked, tensor): (_, &&Raw)| &host(locked).bytes()[bytes_of(tensor)];
-    let slices: Vec<&[u8]> = locks.iter().zip(tensors).map(slice).collect();
-    let blocks = cuda.stream().upload_all_packed(&slices, how).map_err(|source| refused(tensors, source))?;
-    let Some(blocks) = blocks else { return Ok(None) };
-    let dtypes = tensors.iter().map(|tensor| tensor.dtype());
-    let storages = all_packed_on_cuda(blocks, dtypes, device).map_err(|source| refused(tensors, source))?;
-    Ok(Some(storages))
+    Ok(Some(all))
+}
+
+/// So many tensors are looked at before those that copy are looked after.
+const AT_ONCE: usize = 32;
+
+/// How many bytes a dense tensor of the host has.
+fn dense_on_host(tensor: &Raw) -> Option<usize> {
+    (tensor.storage.device().is_cpu() && tensor.layout.is_dense()).then(|| bytes_of(tensor).len())
+}
+
+/// Locks one tensor after another and lets it be copied; none if one is page-locked or being written.
+fn give_all<'a, 'locks>(
+    tensors: &[&'a Raw],
+    locks: &'locks [OnceCell<Locked<'a>>],
+    packing: &mut Packing<'_, 'locks>,
+) -> Option<()> {
+    for (tensors, locks) in tensors.chunks(AT_ONCE).zip(locks.chunks(AT_ONCE)) {
+        for (tensor, lock) in tensors.iter().zip(locks) {
+            let locked = tensor.storage.try_lock()?;
+            let host = host(lock.get_or_init(|| locked));
+            if host.kind() == Kind::PageLocked {
+                return None;
+            }
+            packing.add(&host.bytes()[bytes_of(tensor)]);
+        }
+        packing.go_on();
+    }
+    Some(())
+}
+
+/// A block for so many tensors each.
+fn blocks_on_their_way(tensors: &[&Raw], lens: &[usize], device: &Device) -> Vec<Arc<Uploaded>> {
+    let mut dtypes = tensors.iter().map(|tensor| tensor.dtype());
+    let block = |&len: &usize| Uploaded::on_its_way(dtypes.by_ref().take(len).collect(), device);
+    lens.iter().map(block).collect()
 }
 
 fn host<'a>(locked: &'a Locked<'_>) -> &'a HostBuffer {

@@ -1,5 +1,7 @@
 //! Maps of tensors on their way between host and devices, on a device made of software and on a GPU.
 
+use pagelock_cuda::driver::Call;
+use pagelock_cuda::software::{Config, Fault, Machine};
 use pagelock_tensor::{AnyTensor, Create, DType, Device, How, Route, Tensor, TensorMap};
 use proptest::prelude::*;
 
@@ -165,6 +167,98 @@ fn tensors_that_move_as_one_are_laid_out_as_before() {
             assert_eq!(moved.to_vec().unwrap(), from.to_vec().unwrap());
         }
     }
+}
+
+/// So many that they are packed, whatever a machine's model says.
+fn many_small() -> Vec<Tensor> {
+    (0..500).map(|i| Tensor::full([1_000], i as f32).unwrap()).collect()
+}
+
+#[test]
+fn a_tensor_that_is_in_a_list_twice_moves_twice() {
+    let device = software();
+    let (one, other) = (Tensor::arange(0.0, 300.0, 1.0).unwrap(), Tensor::ones([3]).unwrap());
+    let there = Tensor::all_to(&[one.clone(), other, one.clone(), one.slice(0, 10..20, 1).unwrap()], &device).unwrap();
+    there[0].fill_(7.0).unwrap();
+    assert_eq!((there[0].version(), there[2].version()), (1, 0));
+    assert_eq!(there[2].to_vec().unwrap(), one.to_vec().unwrap());
+    assert_eq!(there[3].to_vec().unwrap(), one.to_vec().unwrap()[10..20]);
+}
+
+#[test]
+fn a_list_of_all_kinds_of_memory_moves() {
+    let device = software();
+    let mut tensors = many_small();
+    tensors[300] = tensors[300].pin_memory_for(&device).unwrap();
+    tensors[400] = tensors[400].to(&device).unwrap();
+    tensors[450] = Tensor::ones([2, 3]).unwrap().slice(1, 0..3, 2).unwrap();
+    let there = Tensor::all_to(&tensors, &device).unwrap();
+    for (from, moved) in tensors.iter().zip(&there) {
+        assert_eq!(moved.device(), device);
+        assert_eq!(moved.to_vec().unwrap(), from.to_vec().unwrap());
+    }
+}
+
+#[test]
+fn tensors_that_another_thread_writes_or_moves_too_arrive_whole() {
+    let (device, tensors) = (software(), many_small());
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in 0.. {
+                tensors[round % 500].fill_(-1.0 - round as f32).unwrap();
+                if is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                    return;
+                }
+            }
+        });
+        let moving = [0, 1].map(|_| {
+            scope.spawn(|| {
+                for _ in 0..20 {
+                    for moved in Tensor::all_to(&tensors, &device).unwrap() {
+                        let elements = moved.to_vec().unwrap();
+                        assert!(elements.iter().all(|&element| element == elements[0]), "{elements:?}");
+                    }
+                }
+            })
+        });
+        let moved = moving.map(|thread| thread.join());
+        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+        moved.map(|moved| moved.unwrap());
+    });
+}
+
+#[test]
+fn a_list_that_fails_on_its_way_leaves_nothing_in_use() {
+    let machine = Machine::new(Config::default());
+    let software = machine.device(0).unwrap();
+    let (device, tensors) = (Device::try_from(&software).unwrap(), many_small());
+    for skip in 0..5 {
+        machine.fail(Fault::at(skip).call(Call::CopyToDevice));
+        let moved = Tensor::all_to(&tensors, &device);
+        machine.heal();
+        let has_failed = moved.is_err();
+        assert!(has_failed || skip > 0, "there is a copy");
+        drop(moved);
+        device.synchronize().unwrap();
+        assert_eq!((software.pool_stats().live.0, software.leaked().count), (0, 0));
+    }
+    assert_eq!(Tensor::all_to(&tensors, &device).unwrap()[9].to_vec().unwrap(), [9.0; 1_000]);
+}
+
+#[test]
+fn tensors_that_moved_as_one_are_used_by_several_threads_for_the_first_time() {
+    let (device, tensors) = (software(), many_small());
+    let there = Tensor::all_to(&tensors, &device).unwrap();
+    assert_eq!((there[7].dtype(), there[7].version()), (DType::F32, 0));
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let same = |(from, moved): (&Tensor, &Tensor)| moved.to_vec().unwrap() == from.to_vec().unwrap();
+                assert!(tensors.iter().zip(&there).all(same));
+            });
+        }
+    });
 }
 
 #[test]

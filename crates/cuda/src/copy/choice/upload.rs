@@ -1,8 +1,11 @@
 //! Uploads by the route that is fastest for them.
 
-use pagelock_memory::ByteSize;
+use pagelock_memory::{ByteSize, Kind};
 
-use super::{super::Packed, Bytes, Direction, HostBytes, How, Load, Route};
+use super::{
+    super::{Packed, Packing},
+    Bytes, Direction, HostBytes, How, Load, Route,
+};
 use crate::{
     buffer::{DeviceBuffer, DeviceViewMut},
     error::Result,
@@ -133,11 +136,13 @@ impl Stream {
         Ok(buffers.into_iter().flatten().collect())
     }
 
-    /// Copies many slices of ordinary memory as [`upload_all`](Self::upload_all) does, if it would pack all of them; none, and
-    /// nothing was copied, if not. Returns when they may be changed.
+    /// Copies slices of ordinary memory of these lengths as [`upload_all`](Self::upload_all) does, if it would pack all of
+    /// them; none if not. `give` adds them in their order, each of which is on its way while the next ones are looked for, and
+    /// may do other things then too; if it gives up, so does the call. What it gives otherwise is returned with the blocks,
+    /// when the slices may be changed.
     ///
     /// # Errors
-    /// As [`upload_all`](Self::upload_all).
+    /// As [`upload_all`](Self::upload_all); [`Error::Length`](crate::Error::Length) if the slices are others than was said.
     ///
     /// # Examples
     /// ```
@@ -146,22 +151,46 @@ impl Stream {
     /// let stream = Device::software(Config::default())?.stream()?;
     /// let slices = [&[1, 2][..], &[3]];
     /// let by = |route| How { route: Some(route), ..How::default() };
-    /// let blocks = stream.upload_all_packed(&slices, by(Route::Packed))?.unwrap();
-    /// assert_eq!(blocks.iter().map(|block| block.len()).sum::<usize>(), 2);
-    /// assert!(stream.upload_all_packed(&slices, by(Route::Direct))?.is_none());
+    /// let upload = |how| {
+    ///     stream.upload_all_packed(&[2, 1], how, |packing| {
+    ///         slices.iter().for_each(|slice| packing.add(slice));
+    ///         packing.go_on();
+    ///         Some("done meanwhile")
+    ///     })
+    /// };
+    /// let (blocks, what) = upload(by(Route::Packed))?.unwrap();
+    /// assert_eq!((blocks[0].len(), what), (2, "done meanwhile"));
+    /// assert!(upload(by(Route::Direct))?.is_none());
+    /// # Ok::<(), pagelock_cuda::Error>(())
+    /// ```
+    ///
+    /// Slices cannot end before the call does:
+    /// ```compile_fail,E0597
+    /// # use pagelock_cuda::{Device, How, software::Config};
+    /// # let stream = Device::software(Config::default())?.stream()?;
+    /// stream.upload_all_packed(&[2], How::default(), |packing| {
+    ///     let slice = [1, 2];
+    ///     packing.add(&slice);
+    ///     Some(())
+    /// })?;
     /// # Ok::<(), pagelock_cuda::Error>(())
     /// ```
     #[track_caller]
-    pub fn upload_all_packed(&self, slices: &[&[u8]], how: How) -> Result<Option<Vec<Packed<u8>>>> {
+    pub fn upload_all_packed<'slices, R>(
+        &self,
+        lens: &[usize],
+        how: How,
+        give: impl FnOnce(&mut Packing<'_, 'slices>) -> Option<R>,
+    ) -> Result<Option<(Vec<Packed<u8>>, R)>> {
         let _here = sanitize::here();
         host_function::refuse_inside()?;
         let mut routes = self.device().routes(how);
-        for slice in slices {
-            if routes.of(load(&HostBytes::from(*slice), slices.len()))? != Route::Packed {
+        for &len in lens {
+            if routes.of(load_of(len, Kind::Pageable, lens.len()))? != Route::Packed {
                 return Ok(None);
             }
         }
-        self.upload_to_blocks(slices, how.threads).map(Some)
+        self.upload_as_given(lens, how.threads, give)
     }
 
     /// Parts of one page-locked buffer that follow each other: one copy.
@@ -226,8 +255,11 @@ impl Stream {
 type Buffers = [Option<DeviceBuffer<u8>>];
 
 fn load(source: &HostBytes<'_>, count: usize) -> Load {
-    let each = ByteSize(source.len() as u64);
-    Load { direction: Direction::ToDevice, memory: source.memory(), count, each }
+    load_of(source.len(), source.memory(), count)
+}
+
+fn load_of(len_bytes: usize, memory: Kind, count: usize) -> Load {
+    Load { direction: Direction::ToDevice, memory, count, each: ByteSize(len_bytes as u64) }
 }
 
 /// All of a page-locked buffer.

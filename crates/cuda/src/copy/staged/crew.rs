@@ -34,6 +34,9 @@ struct Shared {
 pub(super) struct AtWork<'a> {
     crew: Option<&'a Crew>,
     job: Arc<Job>,
+    with_slots: usize, // granules
+    given: usize,      // runs, where that was left open
+    published: usize,  // granules
 }
 
 const SPIN: Duration = Duration::from_micros(100); // above the time between two pieces
@@ -72,7 +75,7 @@ impl Crew {
         if let Some(crew) = crew {
             lock(&crew.shared.jobs).push(job.clone());
         }
-        AtWork { crew, job }
+        AtWork { crew, job, with_slots: 0, given: 0, published: 0 }
     }
 }
 
@@ -89,8 +92,25 @@ impl AtWork<'_> {
     }
 
     /// Lets the crew work on one more piece.
-    pub(super) fn publish(&self, piece: usize, slot: *mut u8) {
-        self.job.publish(piece, slot);
+    pub(super) fn publish(&mut self, piece: usize, slot: *mut u8) {
+        self.with_slots = self.job.set_slot(piece, slot);
+        self.publish_what_is_given();
+    }
+
+    /// Says where the next bytes begin for which that was left open.
+    #[inline]
+    pub(super) fn give(&mut self, start: *mut u8, len_bytes: usize) {
+        self.given = self.job.give(self.given, start, len_bytes);
+    }
+
+    /// Lets the crew work on what has a slot and was given.
+    pub(super) fn publish_what_is_given(&mut self) {
+        let granules = self.with_slots.min(self.job.given_granules(self.given));
+        if granules == self.published {
+            return;
+        }
+        self.published = granules;
+        self.job.publish(granules);
         if let Some(crew) = self.crew {
             crew.shared.beds.announce();
         }

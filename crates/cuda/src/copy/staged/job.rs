@@ -2,7 +2,8 @@
 //!
 //! A job has pieces, each of which passes through one slot; a piece has runs, bytes that lie together on the host.
 //! Granules are equal parts of a piece. The call publishes pieces when they have slots; threads take granules in
-//! order, copy them, and set their bits.
+//! order, copy them, and set their bits. Where a run begins may be left open at first: then its granules are published
+//! when the call has said that too.
 //!
 //! Invariant: host memory and slots are touched only for granules that were taken and not yet counted in `finished`.
 //! A call closes its job, and waits until all that were taken are finished, before it lets go of either.
@@ -28,10 +29,11 @@ pub(super) struct Job {
     stores: Stores,
     granule_bytes: usize,
     helpers: usize, // of the crew that may work at it
+    is_open: bool,  // whether it was left open where runs begin
     pieces: Box<[Piece]>,
     runs: Box<[Run]>,
     next: OwnLine<AtomicUsize>,     // the granule that is taken next
-    ready: OwnLine<AtomicUsize>,    // granules of published pieces; Release after the slot is set
+    ready: OwnLine<AtomicUsize>,    // published granules; Release after their slot is set, and where their runs begin
     finished: OwnLine<AtomicUsize>, // granules; Release after the copy
     file: Option<File>,
     failure: Mutex<Option<io::Error>>, // guards the first one, until the call takes it
@@ -62,6 +64,8 @@ pub(super) struct Piece {
 pub(super) enum Start {
     Memory(*mut u8),
     File(u64),
+    /// In memory; the call says later where ([`Job::give`]).
+    Open,
 }
 
 impl Start {
@@ -70,21 +74,33 @@ impl Start {
         match self {
             Start::Memory(start) => Start::Memory(start.wrapping_add(bytes)),
             Start::File(start) => Start::File(start + bytes as u64),
+            Start::Open => Start::Open,
         }
     }
 }
 
 /// Bytes that lie together on the host.
 struct Run {
-    start: Start,
+    source: Source,
     offset: usize, // in the piece
     len_bytes: usize,
 }
 
-// SAFETY: a run's pointer is used only under the invariant of this file, on any thread.
-unsafe impl Send for Run {}
-// SAFETY: as above; `&Run` only lets copy it.
-unsafe impl Sync for Run {}
+/// Where a run begins.
+enum Source {
+    Memory(AtomicPtr<u8>), // Relaxed: `ready` publishes it
+    File(u64),
+}
+
+impl From<Start> for Source {
+    fn from(start: Start) -> Self {
+        match start {
+            Start::Memory(start) => Source::Memory(AtomicPtr::new(start)),
+            Start::File(start) => Source::File(start),
+            Start::Open => Source::Memory(AtomicPtr::new(ptr::null_mut())),
+        }
+    }
+}
 
 /// A piece has at most so many granules: one bit each.
 pub(super) const GRANULES: usize = 64;
@@ -98,6 +114,7 @@ pub(super) struct Plan {
     runs: Vec<Run>,
     granules: usize,
     helpers: usize,
+    is_open: bool,
     file: Option<File>,
 }
 
@@ -112,6 +129,7 @@ impl Plan {
             runs: Vec::new(),
             granules: 0,
             helpers: usize::MAX,
+            is_open: false,
             file: None,
         }
     }
@@ -134,7 +152,7 @@ impl Plan {
     pub(super) fn add(&mut self, start: Start, len_bytes: usize, mut made: impl FnMut(usize, usize)) {
         for offset in (0..len_bytes).step_by(self.piece_bytes) {
             let len = self.piece_bytes.min(len_bytes - offset);
-            self.runs.push(Run { start: start.offset(offset), offset: 0, len_bytes: len });
+            self.add_run(start.offset(offset), 0, len);
             self.close_piece(self.runs.len() - 1, len);
             made(offset, len);
         }
@@ -148,7 +166,8 @@ impl Plan {
     /// Adds a run to the next piece, at that offset, which is behind those before.
     #[inline]
     pub(super) fn add_run(&mut self, start: Start, offset: usize, len_bytes: usize) {
-        self.runs.push(Run { start, offset, len_bytes });
+        self.is_open |= matches!(start, Start::Open);
+        self.runs.push(Run { source: start.into(), offset, len_bytes });
     }
 
     /// Makes a piece of the runs that were added since the last one.
@@ -186,6 +205,7 @@ impl Plan {
             stores,
             granule_bytes: self.granule_bytes,
             helpers: self.helpers,
+            is_open: self.is_open,
             pieces: self.pieces.into_boxed_slice(),
             runs: self.runs.into_boxed_slice(),
             next: OwnLine(AtomicUsize::new(0)),
@@ -198,11 +218,41 @@ impl Plan {
 }
 
 impl Job {
-    /// Lets threads work on the next piece, in this slot, which has room for it.
-    pub(super) fn publish(&self, piece: usize, slot: *mut u8) {
+    /// Gives the next piece this slot, which has room for it; how many granules have one now.
+    pub(super) fn set_slot(&self, piece: usize, slot: *mut u8) -> usize {
         let piece = &self.pieces[piece];
         piece.slot.store(slot, Ordering::Relaxed); // `ready` publishes it
-        self.ready.0.store(piece.first_granule + self.granules_of(piece), Ordering::Release);
+        piece.first_granule + self.granules_of(piece)
+    }
+
+    /// Says where so many bytes begin for which that was left open: those of the runs from the `run`th on. The next run.
+    #[inline]
+    pub(super) fn give(&self, mut run: usize, start: *mut u8, len_bytes: usize) -> usize {
+        let mut offset = 0;
+        while offset < len_bytes {
+            let Run { source: Source::Memory(source), len_bytes: len, .. } = &self.runs[run] else {
+                unreachable!("only memory is left open")
+            };
+            source.store(start.wrapping_add(offset), Ordering::Relaxed); // `ready` publishes it
+            (offset, run) = (offset + len, run + 1);
+        }
+        run
+    }
+
+    /// How many granules have all they copy, if so many runs were [given](Self::give).
+    pub(super) fn given_granules(&self, runs: usize) -> usize {
+        if !self.is_open {
+            return usize::MAX;
+        }
+        let at = self.pieces.partition_point(|piece| piece.runs.end <= runs);
+        let Some(piece) = self.pieces.get(at) else { return usize::MAX };
+        let begun = self.runs[piece.runs.start..runs.max(piece.runs.start)].last();
+        piece.first_granule + begun.map_or(0, |run| (run.offset + run.len_bytes) / self.granule_bytes)
+    }
+
+    /// Lets threads work on the first so many granules, which have slots and all that they copy.
+    pub(super) fn publish(&self, granules: usize) {
+        self.ready.0.store(granules, Ordering::Release);
     }
 
     /// How many bytes from a piece's start on were copied without a gap.
@@ -275,15 +325,18 @@ impl Job {
         for run in runs[first..].iter().take_while(|run| run.offset < end) {
             let (from, to) = (start.max(run.offset), end.min(run.offset + run.len_bytes));
             let (staged, len_bytes) = (slot.wrapping_add(from), to - from);
-            match (run.start.offset(from - run.offset), &self.file) {
-                (Start::Memory(host), _) => self.copy_memory(host, staged, len_bytes),
-                (Start::File(at), Some(file)) => {
+            match (&run.source, &self.file) {
+                (Source::Memory(source), _) => {
+                    let host = source.load(Ordering::Relaxed).wrapping_add(from - run.offset); // as the slot
+                    self.copy_memory(host, staged, len_bytes);
+                }
+                (Source::File(start), Some(file)) => {
                     // SAFETY: the range is inside the slot, whose bytes are initialized, and which the call keeps for as long
                     // as granules may be taken (the invariant); only this thread has this granule.
                     let target = unsafe { slice::from_raw_parts_mut(staged, len_bytes) };
-                    file.read_exact_at(target, at)?;
+                    file.read_exact_at(target, start + (from - run.offset) as u64)?;
                 }
-                (Start::File(_), None) => unreachable!("a plan for bytes of a file has it"),
+                (Source::File(_), None) => unreachable!("a plan for bytes of a file has it"),
             }
         }
         Ok(())
@@ -333,7 +386,7 @@ mod tests {
         let mut slots = [[7_u8; 640]; 3];
         let job = plan.into_job(Direction::ToSlots, stores);
         for (piece, slot) in slots.iter_mut().enumerate() {
-            job.publish(piece, slot.as_mut_ptr());
+            job.publish(job.set_slot(piece, slot.as_mut_ptr()));
         }
 
         while job.work() {}
@@ -357,10 +410,34 @@ mod tests {
         let job = plan.into_job(Direction::ToSlots, Stores::Ordinary);
 
         assert!(!job.work());
-        job.publish(0, slot.as_mut_ptr());
+        job.publish(job.set_slot(0, slot.as_mut_ptr()));
         assert!(job.work());
         job.close();
         assert!(!job.work());
         assert_eq!(job.copied_bytes(0), 10);
+    }
+
+    #[test]
+    fn granules_are_given_when_all_their_runs_are_and_copied_from_there() {
+        let source: Vec<u8> = (0..100).collect();
+        let mut plan = Plan::new(100, 10);
+        let runs = [(0, 25), (30, 10), (40, 60)]; // of the first piece: what is between runs is nothing to wait for
+        runs.iter().for_each(|&(offset, len)| plan.add_run(Start::Open, offset, len));
+        plan.close_packed(100);
+        plan.add_run(Start::Open, 0, 5);
+        plan.close_packed(5);
+        let (job, mut slots) = (plan.into_job(Direction::ToSlots, Stores::Ordinary), [[0_u8; 100]; 2]);
+        let granules: Vec<_> = (0..=4).map(|runs| job.given_granules(runs)).collect();
+        assert_eq!(granules, [0, 2, 4, 10, usize::MAX]);
+
+        let start = source.as_ptr().cast_mut();
+        assert_eq!(job.give(0, start, 95), 3, "three runs have so many bytes");
+        let with_slot = job.set_slot(0, slots[0].as_mut_ptr());
+        job.publish(with_slot.min(job.given_granules(3)));
+        while job.work() {}
+        job.close();
+
+        let expected = [&source[..25], &[0; 5], &source[25..95]].concat();
+        assert_eq!((&slots[0][..], slots[1]), (&expected[..], [0; 100]));
     }
 }

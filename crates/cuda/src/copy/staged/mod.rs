@@ -8,7 +8,8 @@
 //!   sleep;
 //! - `stores.rs`: how they write; `ring.rs`: the slots; `up.rs` and `down.rs`: a call, from its first slot to its last;
 //! - `manners.rs`: how it lets the copies of other streams go first;
-//! - `packed.rs`: many small slices as one copy; `file.rs`: bytes of a file, which never are in memory but in the slots;
+//! - `packed.rs`: many small slices as one copy; `packing.rs`: one that begins while its caller still looks for them;
+//!   `file.rs`: bytes of a file, which never are in memory but in the slots;
 //! - `shape.rs` and `calibrate.rs`: how large the ring is, how many threads help, and how that is measured.
 //!
 //! An upload returns when its source may be changed, a download when its target may be read. After an error, or when a
@@ -22,6 +23,7 @@ mod file;
 mod job;
 mod manners;
 mod packed;
+mod packing;
 mod ring;
 mod shape;
 mod stores;
@@ -43,7 +45,11 @@ use self::{
     stores::Stores,
     up::Upload,
 };
-pub use self::{packed::Packed, shape::StagingConfig};
+pub use self::{
+    packed::{Packed, PackedParts},
+    packing::Packing,
+    shape::StagingConfig,
+};
 use super::{note_download, same_length};
 use crate::{
     buffer::{DeviceView, DeviceViewMut},
@@ -159,13 +165,24 @@ impl Staging {
 
     /// Runs a planned upload, which reads only memory that the caller has borrowed.
     fn upload(&self, stream: &Arc<StreamCore>, plan: Plan, targets: &[Access<'_>], parts: &[Part]) -> Result<()> {
+        self.begin_upload(stream, plan, targets, parts).run()
+    }
+
+    /// The same, not yet run.
+    fn begin_upload<'a>(
+        &'a self,
+        stream: &'a Arc<StreamCore>,
+        plan: Plan,
+        targets: &'a [Access<'a>],
+        parts: &'a [Part],
+    ) -> Upload<'a> {
         let crew = self.crew_for(&plan, Direction::ToSlots);
         let share = self.large.share(stream);
         // The device is waiting for a short copy, unless it is still busy with the one before.
         let is_awaited = parts.len() == 1 && self.large.is_quiet(stream.base());
         let stores = if is_awaited { Stores::PastCaches } else { Stores::Ordinary };
         let at_work = Crew::put_to_work(crew, Arc::new(plan.into_job(Direction::ToSlots, stores)));
-        Upload::new(at_work, share, stream, (targets, parts), self.chunk_bytes).run()
+        Upload::new(at_work, share, stream, (targets, parts), self.chunk_bytes)
     }
 
     /// Runs a planned download, which writes only memory that the caller has borrowed.

@@ -8,12 +8,12 @@ use super::{
     same_length,
 };
 use crate::{
-    buffer::{DeviceBuffer, DeviceView, DeviceViewMut},
+    buffer::{self, DeviceBuffer, DeviceView, DeviceViewMut},
     driver::Address,
     element::{Element, element_size, len_bytes},
     error::{Error, Result},
     host_function, sanitize,
-    stream::Stream,
+    stream::{Access, Stream},
 };
 
 /// Where each slice starts is a multiple of this, for elements whose size is a power of two.
@@ -40,7 +40,20 @@ pub struct Packed<T: Element> {
     ranges: Vec<Range<usize>>, // of elements of the buffer, ascending
 }
 
+/// What [`Packed`] becomes when its slices are to be buffers, but not yet: each is cut when somebody takes it. The memory
+/// is given back with the last of them, and this.
+pub struct PackedParts<T: Element>(buffer::Parts<T>);
+
 impl<T: Element> Packed<T> {
+    pub(super) fn new(buffer: DeviceBuffer<T>, ranges: Vec<Range<usize>>) -> Self {
+        Self { buffer, ranges }
+    }
+
+    /// To be written by work.
+    pub(super) fn access(&mut self) -> Access<'_> {
+        self.buffer.view_mut().access()
+    }
+
     /// How many slices.
     pub fn len(&self) -> usize {
         self.ranges.len()
@@ -94,6 +107,39 @@ impl<T: Element> Packed<T> {
     pub fn split(self) -> Result<impl ExactSizeIterator<Item = DeviceBuffer<T>>> {
         self.buffer.split_at_leisure(self.ranges)
     }
+
+    /// The same, each to be taken whenever it is needed.
+    ///
+    /// # Errors
+    /// [`Error::Shared`] if a graph has the buffer too.
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_cuda::{Device, software::Config};
+    ///
+    /// let stream = Device::software(Config::default())?.stream()?;
+    /// let parts = stream.upload_packed(&[&[1, 2][..], &[3]])?.split_when_taken()?;
+    /// let second = parts.take(1).unwrap();
+    /// assert_eq!(stream.read(&second)?, [3]);
+    /// assert!(parts.take(1).is_none(), "somebody has it");
+    /// # Ok::<(), pagelock_cuda::Error>(())
+    /// ```
+    pub fn split_when_taken(self) -> Result<PackedParts<T>> {
+        self.buffer.split_when_taken(self.ranges).map(PackedParts)
+    }
+}
+
+impl<T: Element> PackedParts<T> {
+    /// One of the slices, unless there are less or it was taken.
+    pub fn take(&self, index: usize) -> Option<DeviceBuffer<T>> {
+        self.0.take(index)
+    }
+}
+
+impl<T: Element> fmt::Debug for PackedParts<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PackedParts({} slices)", self.0.len())
+    }
 }
 
 impl<T: Element> fmt::Debug for Packed<T> {
@@ -126,25 +172,12 @@ impl Stream {
         slices: &[&[u8]],
         threads: Option<usize>,
     ) -> Result<Vec<Packed<u8>>> {
-        host_function::refuse_inside()?;
-        let staging = Staging::of(self)?;
-        let len_bytes = slices.iter().map(|slice| slice.len()).sum();
-        staging.expect_upload(len_bytes);
-        let mut plan = staging.plan_upload(len_bytes).with_helpers(threads);
-        let (mut blocks, mut parts, mut rest) = (Vec::new(), Vec::new(), slices);
-        while !rest.is_empty() {
-            let (ours, others) = rest.split_at(fit_in_a_block(rest));
-            let (ranges, len) = layout::<u8>(ours.iter().map(|slice| slice.len()))?;
-            let buffer = self.allocate::<u8>(len)?;
-            let (longer, of_block) = pieces::<u8>(plan, starts(ours), &ranges, buffer.address(), &[]);
-            let at = blocks.len();
-            parts.extend(of_block.into_iter().map(|part| Part { buffers: at..at + 1, ..part }));
-            blocks.push(Packed { buffer, ranges });
-            (plan, rest) = (longer, others);
-        }
-        let targets: Vec<_> = blocks.iter_mut().map(|block| block.buffer.view_mut().access()).collect();
-        staging.upload(self.core(), plan, &targets, &parts)?;
-        Ok(blocks)
+        let lens: Vec<_> = slices.iter().map(|slice| slice.len()).collect();
+        let uploaded = self.upload_as_given(&lens, threads, |packing| {
+            slices.iter().for_each(|slice| packing.add(slice));
+            Some(())
+        })?;
+        Ok(uploaded.map(|(blocks, ())| blocks).unwrap_or_default())
     }
 
     /// Copies packed slices back, each to its target; returns when these may be read.
@@ -216,11 +249,11 @@ fn starts<T>(slices: &[&[T]]) -> impl Iterator<Item = Start> {
     slices.iter().map(|slice| Start::Memory(slice.as_ptr().cast::<u8>().cast_mut()))
 }
 
-/// How many slices from the first on share a block.
-fn fit_in_a_block(slices: &[&[u8]]) -> usize {
+/// How many slices of these lengths, from the first on, share a block.
+pub(super) fn fit_in_a_block(lens: &[usize]) -> usize {
     let mut end = 0_usize;
-    let fit = slices.iter().take_while(|slice| {
-        end = end.next_multiple_of(ALIGN).saturating_add(slice.len());
+    let fit = lens.iter().take_while(|&&len| {
+        end = end.next_multiple_of(ALIGN).saturating_add(len);
         end <= BLOCK
     });
     fit.count().max(1)

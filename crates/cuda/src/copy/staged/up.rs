@@ -84,7 +84,21 @@ impl<'a> Upload<'a> {
         }
     }
 
-    /// Returns when the source was read and everything is queued.
+    /// Says where the next bytes of a plan are that left this open. The caller has borrowed them for longer than the call.
+    #[inline]
+    pub(super) fn give(&mut self, source: &[u8]) {
+        self.at_work.give(source.as_ptr().cast_mut(), source.len());
+    }
+
+    /// Lets the crew copy what was given, and sends what is filled; waits for nothing.
+    pub(super) fn go_on(&mut self) -> Result<()> {
+        self.at_work.publish_what_is_given();
+        self.publish_what_has_slots()?;
+        while self.send()? {}
+        Ok(())
+    }
+
+    /// Returns when the source, of which all is given, was read and everything is queued.
     pub(super) fn run(mut self) -> Result<()> {
         let mut idle = 0;
         while self.sending.piece < self.parts.len() {
