@@ -70,6 +70,7 @@ pub(super) enum Start {
 
 impl Start {
     /// So many bytes further on.
+    #[inline]
     pub(super) fn offset(self, bytes: usize) -> Self {
         match self {
             Start::Memory(start) => Start::Memory(start.wrapping_add(bytes)),
@@ -93,6 +94,7 @@ enum Source {
 }
 
 impl From<Start> for Source {
+    #[inline]
     fn from(start: Start) -> Self {
         match start {
             Start::Memory(start) => Source::Memory(AtomicPtr::new(start)),
