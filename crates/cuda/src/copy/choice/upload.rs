@@ -184,9 +184,9 @@ impl Stream {
     ) -> Result<Option<(Vec<Packed<u8>>, R)>> {
         let _here = sanitize::here();
         host_function::refuse_inside()?;
-        let mut routes = self.device().routes(how);
-        for &len in lens {
-            if routes.of(load_of(len, Kind::Pageable, lens.len()))? != Route::Packed {
+        for alike in lens.chunk_by(|this, next| this == next) {
+            let load = load_of(alike[0], Kind::Pageable, lens.len());
+            if self.device().route(how, load)? != Route::Packed {
                 return Ok(None);
             }
         }
