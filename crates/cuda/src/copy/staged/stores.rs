@@ -2,7 +2,7 @@
 //!
 //! What a core has just written lies in its own cache, from which a device reads at about half of the wire's speed. A
 //! long copy does not notice: by the time the device comes to a slot, the cache has let go of it. A short one does, and
-//! is faster if what it writes goes to memory at once.
+//! is faster if what it writes goes to memory at once. So are many short ones, until the device is some of them behind.
 
 use std::ptr;
 
@@ -43,40 +43,121 @@ pub(super) fn finish(stores: Stores) {
 /// As [`ptr::copy_nonoverlapping`].
 #[cfg(target_arch = "x86_64")]
 unsafe fn past_caches(source: *const u8, target: *mut u8, len_bytes: usize) {
-    use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
-    const STEP: usize = size_of::<__m128i>();
-
-    let head = target.align_offset(STEP).min(len_bytes);
-    let tail = head + (len_bytes - head) / STEP * STEP;
+    let head = target.align_offset(LINE).min(len_bytes);
+    let tail = head + (len_bytes - head) / LINE * LINE;
     // SAFETY: the start of the caller's ranges.
     unsafe { ptr::copy_nonoverlapping(source, target, head) };
-    for at in (head..tail).step_by(STEP) {
-        let (from, to) = (source.wrapping_add(at), target.wrapping_add(at));
-        // SAFETY: 16 bytes inside the caller's source; any alignment will do.
-        let value = unsafe { _mm_loadu_si128(from.cast()) };
-        // SAFETY: 16 bytes inside the caller's target, at a multiple of 16; the fence of `finish` follows.
-        unsafe { _mm_stream_si128(to.cast(), value) };
+    let (lines, to) = (source.wrapping_add(head), target.wrapping_add(head));
+    if is_x86_feature_detected!("avx512f") {
+        // SAFETY: whole lines of the caller's ranges, from the start of one of the target's on; the processor has it.
+        unsafe { stream_lines_at_once(lines, to, tail - head) };
+    } else {
+        // SAFETY: whole lines of the caller's ranges, from the start of one of the target's on.
+        unsafe { stream_lines(lines, to, tail - head) };
     }
     let (rest, end) = (source.wrapping_add(tail), target.wrapping_add(tail));
     // SAFETY: the rest of the caller's ranges.
     unsafe { ptr::copy_nonoverlapping(rest, end, len_bytes - tail) };
 }
 
+/// Of a cache, which is what memory is written by.
+#[cfg(target_arch = "x86_64")]
+const LINE: usize = 64;
+
+/// Lines, each with one store, and two pages of them in turns: memory then serves more of them at once. A quarter faster than
+/// [`stream_lines`].
+///
+/// # Safety
+/// As [`ptr::copy_nonoverlapping`], of whole lines; the target starts with one.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f")]
+unsafe fn stream_lines_at_once(source: *const u8, target: *mut u8, len_bytes: usize) {
+    use std::arch::x86_64::{_mm512_loadu_si512, _mm512_stream_si512};
+    const PAGE: usize = 4096;
+
+    let line = |at: usize| {
+        let (from, to) = (source.wrapping_add(at), target.wrapping_add(at));
+        // SAFETY: a line inside the caller's source; any alignment will do.
+        let value = unsafe { _mm512_loadu_si512(from.cast()) };
+        // SAFETY: a line inside the caller's target, from its start; the fence of `finish` follows.
+        unsafe { _mm512_stream_si512(to.cast(), value) };
+    };
+    let pairs = len_bytes / (2 * PAGE) * (2 * PAGE);
+    for pair in (0..pairs).step_by(2 * PAGE) {
+        for at in (pair..pair + PAGE).step_by(LINE) {
+            line(at);
+            line(at + PAGE);
+        }
+    }
+    (pairs..len_bytes).step_by(LINE).for_each(line);
+}
+
+/// # Safety
+/// As [`ptr::copy_nonoverlapping`], of whole lines; the target starts with one.
+#[cfg(target_arch = "x86_64")]
+unsafe fn stream_lines(source: *const u8, target: *mut u8, len_bytes: usize) {
+    use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
+
+    for at in (0..len_bytes).step_by(size_of::<__m128i>()) {
+        let (from, to) = (source.wrapping_add(at), target.wrapping_add(at));
+        // SAFETY: 16 bytes inside the caller's source; any alignment will do.
+        let value = unsafe { _mm_loadu_si128(from.cast()) };
+        // SAFETY: 16 bytes inside the caller's target, at a multiple of 16; the fence of `finish` follows.
+        unsafe { _mm_stream_si128(to.cast(), value) };
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// Copies so many bytes between those places, and looks at what was written, and what was not.
+    fn copies_exactly(copy: impl Fn(*const u8, *mut u8, usize), from: usize, to: usize, len: usize) {
+        let source: Vec<u8> = (0..=255).cycle().take(from + len).collect();
+        let mut target = vec![9; to + len + 100];
+        copy(source[from..].as_ptr(), target[to..].as_mut_ptr(), len);
+        assert_eq!(target[to..to + len], source[from..from + len], "{len} bytes from {from} to {to}");
+        assert!(target[..to].iter().chain(&target[to + len..]).all(|&byte| byte == 9));
+    }
+
     #[test]
     fn every_length_and_alignment_is_copied_whole_and_nothing_else_is_written() {
-        let source: Vec<u8> = (0..=255).cycle().take(400).collect();
         for (from, to, len) in (0..20).flat_map(|from| (0..20).map(move |to| (from, to, 17 * to + from))) {
             for stores in [Stores::Ordinary, Stores::PastCaches] {
-                let mut target = vec![9; 450];
-                // SAFETY: both are long enough.
-                unsafe { copy(stores, source[from..].as_ptr(), target[to..].as_mut_ptr(), len) };
-                finish(stores);
-                assert_eq!(target[to..to + len], source[from..from + len]);
-                assert!(target[..to].iter().chain(&target[to + len..]).all(|&byte| byte == 9));
+                let copy = |source, target, len| {
+                    // SAFETY: both are long enough.
+                    unsafe { copy(stores, source, target, len) };
+                    finish(stores);
+                };
+                copies_exactly(copy, from, to, len);
+                copies_exactly(copy, from, to, len + 20_000);
+            }
+        }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn lines_are_copied_whole_by_processors_of_either_kind() {
+        #[repr(align(64))]
+        #[derive(Clone, Copy, PartialEq, Debug)]
+        struct Line([u8; LINE]);
+
+        let source: Vec<u8> = (0..=255).cycle().take(301 * LINE).collect();
+        for n in [0, 1, 2, 63, 64, 127, 128, 129, 300] {
+            for is_wide in [false, is_x86_feature_detected!("avx512f")] {
+                let mut target = vec![Line([9; LINE]); n + 1];
+                let (from, to) = (source[1..].as_ptr(), target.as_mut_ptr().cast::<u8>());
+                if is_wide {
+                    // SAFETY: both are long enough, and the target starts with a line; the processor has it.
+                    unsafe { stream_lines_at_once(from, to, n * LINE) };
+                } else {
+                    // SAFETY: both are long enough, and the target starts with a line.
+                    unsafe { stream_lines(from, to, n * LINE) };
+                }
+                finish(Stores::PastCaches);
+                let copied: Vec<u8> = target[..n].iter().flat_map(|line| line.0).collect();
+                assert_eq!(copied, source[1..][..n * LINE], "{n} lines, {is_wide}");
+                assert_eq!(target[n], Line([9; LINE]));
             }
         }
     }
