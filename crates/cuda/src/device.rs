@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-use pagelock_memory::{Budget, ByteSize, PageLocker};
+use pagelock_memory::{Budget, ByteSize, PageLocker, Resource, Trim};
 
 use crate::{
     base::Base,
@@ -17,7 +17,7 @@ use crate::{
     error::Result,
     host_function,
     kernel::Modules,
-    page_locked::{self, PageLockedMemory},
+    page_locked::{self, PageLockedMemory, page_locked_budget},
     parking::{Effort, Lot},
     pool::Cache,
     sanitize::{self, Watch},
@@ -47,6 +47,7 @@ pub struct Device {
 pub(crate) struct DeviceCore {
     base: Arc<Base>,
     lot: Lot,
+    dropped: Lot, // host buffers
     staging: staged::Place,
     chooser: Chooser,
     modules: Modules,
@@ -105,6 +106,7 @@ impl Device {
         let core = DeviceCore {
             base: Arc::new(Base::new(driver, watch)),
             lot: Lot::default(),
+            dropped: Lot::default(),
             staging: staged::Place::default(),
             chooser: Chooser::default(),
             modules: Modules::default(),
@@ -113,7 +115,10 @@ impl Device {
             idle_queues: Mutex::new(Vec::new()),
             handles: Handles::default(),
         };
-        Self { core: Arc::new(core) }
+        let core = Arc::new(core);
+        let pool: Weak<DeviceCore> = Arc::downgrade(&core);
+        page_locked_budget().add_pool(pool);
+        Self { core }
     }
 
     pub(crate) fn from_core(core: Arc<DeviceCore>) -> Self {
@@ -280,13 +285,15 @@ impl Device {
 
     /// What copies hold at the moment.
     pub fn in_flight(&self) -> InFlight {
-        InFlight { tickets: self.core.base.in_flight.load(Relaxed), parked: self.core.lot.len() as u64 }
+        let parked = (self.core.lot.len() + self.core.dropped.len()) as u64;
+        InFlight { tickets: self.core.base.in_flight.load(Relaxed), parked }
     }
 
-    /// Gives back what dropped tickets held, where the device is done with it. Every new copy does that too, a few
+    /// Gives back what dropped tickets held, and dropped buffers, where the device is done with it. Every new copy does that too, a few
     /// at a time.
     pub fn reap(&self) {
         self.core.lot.reap(&self.core.base, Effort::All);
+        self.core.dropped.reap(&self.core.base, Effort::All);
     }
 
     /// All streams, also those that nobody has a handle of.
@@ -366,6 +373,11 @@ impl DeviceCore {
         &self.lot
     }
 
+    /// Where host buffers go that are dropped without waiting.
+    pub(crate) fn dropped(&self) -> &Lot {
+        &self.dropped
+    }
+
     pub(crate) fn modules(&self) -> &Modules {
         &self.modules
     }
@@ -381,6 +393,7 @@ impl DeviceCore {
     /// Gives back what a few dropped tickets held.
     pub(crate) fn reap(&self) {
         self.lot.reap(&self.base, Effort::Little);
+        self.dropped.reap(&self.base, Effort::Little);
     }
 
     /// Waits until everything is done; whether anything proves that.
@@ -393,16 +406,29 @@ impl DeviceCore {
     }
 }
 
+/// Of page-locked memory, when it is short.
+impl Trim for DeviceCore {
+    fn trim(&self) -> usize {
+        if host_function::is_inside() {
+            return 0;
+        }
+        self.lot.reap(&self.base, Effort::All);
+        self.dropped.wait_down_to(&self.base, 0);
+        self.page_locked.trim()
+    }
+}
+
 impl Drop for DeviceCore {
     /// Nobody has a stream, a buffer or a ticket any more. What is parked or kept is given back if the device can say
     /// that it is done with everything, and leaked if not.
     fn drop(&mut self) {
         self.staging.release(&self.lot);
         let queues = std::mem::take(&mut *lock(&self.idle_queues));
-        let nothing_is_left = queues.is_empty() && self.lot.len() == 0;
+        let nothing_is_left = queues.is_empty() && self.lot.len() + self.dropped.len() == 0;
         let can_wait = !host_function::is_inside(); // there, nobody can
         let done = nothing_is_left || (can_wait && self.is_idle());
         self.lot.clear(&self.base, done);
+        self.dropped.clear(&self.base, done);
         self.modules.clear(&self.base, done);
         for (queue, mut cache) in queues {
             if !done {

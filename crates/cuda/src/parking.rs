@@ -1,7 +1,8 @@
 //! Where that which a device may still use waits for its owner to be dropped for good.
 //!
 //! A ticket that is dropped in flight neither waits nor frees: it leaves what it holds here, with the event that says
-//! when the device is done with it. New copies look in and give back what is done.
+//! when the device is done with it. So do buffers that are dropped without waiting, in a lot of their own, of which there is
+//! never more than a little. New copies look in and give back what is done.
 
 use std::collections::VecDeque;
 
@@ -92,6 +93,27 @@ impl Lot {
         }
         self.count.store(parked.len(), Relaxed);
         done
+    }
+
+    /// Waits for those that were parked first, until the lot holds at most so many bytes.
+    pub(crate) fn wait_down_to(&self, base: &Base, most_bytes: usize) {
+        while let Some(Parked { event, held }) = self.take_first_above(most_bytes) {
+            // SAFETY: the event was recorded before it was parked, and is kept for nobody else.
+            let reached = unsafe { base.driver.synchronize_event(event) };
+            if reached.is_err() {
+                return self.park_event(event, held); // nobody can say
+            }
+            base.keep_event(event, EventTiming::Untimed);
+            held.give_back();
+        }
+    }
+
+    fn take_first_above(&self, most_bytes: usize) -> Option<Parked> {
+        let mut parked = lock(&self.parked);
+        let len_bytes: usize = parked.iter().map(|parked| parked.held.len_bytes()).sum();
+        let first = if len_bytes > most_bytes { parked.pop_front() } else { None };
+        self.count.store(parked.len(), Relaxed);
+        first
     }
 
     /// Empties the lot at the end of its device: gives everything back if the device is done, and leaks it if not.

@@ -67,8 +67,30 @@ pub(crate) struct Tree {
     pools: Mutex<Vec<Weak<dyn Trim>>>, // whose idle blocks hold bytes of this tree
 }
 
-/// Something that keeps bytes of a budget without using them.
-pub(crate) trait Trim: Send + Sync {
+/// Something that keeps bytes of a budget without using them; see [`Budget::add_pool`].
+///
+/// # Examples
+/// ```
+/// use std::sync::{Arc, Mutex};
+/// use pagelock_memory::{Budget, Reservation, Trim};
+///
+/// struct Spare(Mutex<Vec<Reservation>>);
+///
+/// impl Trim for Spare {
+///     fn trim(&self) -> usize {
+///         let spare = std::mem::take(&mut *self.0.lock().unwrap());
+///         spare.iter().map(|spare| spare.len_bytes() as usize).sum()
+///     }
+/// }
+///
+/// let budget = Budget::new("host", 1_000);
+/// let spare = Arc::new(Spare(Mutex::new(vec![budget.reserve(800)?])));
+/// let pool: Arc<dyn Trim> = spare.clone();
+/// budget.add_pool(Arc::downgrade(&pool));
+/// let _reserved = budget.reserve(900)?; // gets those 800 too
+/// # Ok::<(), pagelock_memory::Error>(())
+/// ```
+pub trait Trim: Send + Sync {
     /// Gives them back; returns how many.
     fn trim(&self) -> usize;
 }
@@ -183,8 +205,8 @@ impl Budget {
         self.node.tree.is_short()
     }
 
-    /// Asks `pool` for what it keeps before this tree refuses, for as long as it lives.
-    pub(crate) fn add_pool(&self, pool: Weak<dyn Trim>) {
+    /// Asks `pool` for what it keeps before this budget, or one of its family, refuses; for as long as it lives.
+    pub fn add_pool(&self, pool: Weak<dyn Trim>) {
         let mut pools = lock(&self.node.tree.pools);
         pools.retain(|pool| pool.strong_count() > 0);
         pools.push(pool);

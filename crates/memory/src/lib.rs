@@ -58,8 +58,8 @@ mod size_classes;
 mod sync;
 mod watch;
 
-pub use budget::{Budget, BudgetEntry, Reservation};
-pub use buffer::{Completion, HostBuffer};
+pub use budget::{Budget, BudgetEntry, Reservation, Trim};
+pub use buffer::{Abandoned, Completion, HostBuffer};
 pub use byte_size::ByteSize;
 pub use ceiling::{Ceiling, page_locked_ceiling};
 pub use counted::{Counted, CountedBlock, ResourceEntry, Stats, taken_by_thread};

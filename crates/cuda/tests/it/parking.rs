@@ -2,9 +2,10 @@
 
 use std::sync::mpsc;
 
-use pagelock_cuda::{Device, Pinned, Stream};
+use pagelock_cuda::{Device, DeviceBuffer, Pinned, Stream};
+use pagelock_memory::HostBuffer;
 
-use crate::tools::{gpu, threaded};
+use crate::tools::{gpu, lazy, threaded};
 
 /// A stream that does nothing until the sender is used or dropped. Memory is made before: making some may have to wait
 /// for streams.
@@ -52,6 +53,48 @@ fn dropping_and_asking_never_wait_for_a_stuck_copy(device: &Device) {
     drop(release); // whoever waited before here would have waited for ever
     device.synchronize().unwrap();
     assert_eq!(device.in_flight().parked, 0);
+}
+
+/// A page-locked buffer whose copy is queued, and that is dropped at once.
+fn upload_buffer_and_drop(device: &Device, stream: &Stream, target: &mut DeviceBuffer<u8>) {
+    let mut source = HostBuffer::allocate(device.page_locked(), target.len()).unwrap().drop_without_waiting();
+    source.bytes_mut().unwrap().fill(7);
+    stream.upload_buffer(&source, target).unwrap();
+}
+
+#[test]
+fn a_buffer_that_is_dropped_without_waiting_is_given_back_when_its_copy_is_done() {
+    let machine = lazy(3);
+    let device = machine.device(0).unwrap();
+    let stream = device.stream().unwrap();
+    let mut target = stream.allocate::<u8>(1_000).unwrap();
+    upload_buffer_and_drop(&device, &stream, &mut target);
+    assert_eq!(device.in_flight().parked, 1);
+    assert_eq!(device.page_locked().stats().live_blocks, 1);
+
+    assert_eq!(stream.read(&target).unwrap(), [7; 1_000]);
+    device.reap();
+    assert_eq!((device.in_flight().parked, device.page_locked().stats().live_blocks), (0, 0));
+    assert_eq!(machine.violations(), [""; 0]);
+}
+
+#[test]
+fn a_device_keeps_few_buffers_that_were_dropped_without_waiting() {
+    let device = lazy(4).device(0).unwrap();
+    let stream = device.stream().unwrap();
+    let mut target = stream.allocate::<u8>(4 << 20).unwrap();
+    for _ in 0..20 {
+        upload_buffer_and_drop(&device, &stream, &mut target);
+        assert!(device.page_locked().stats().live_bytes <= 48 << 20);
+    }
+    assert!(
+        device.page_locked().stats().live_bytes > 32 << 20,
+        "the device has done little, and nobody waits for more"
+    );
+    let mut target = stream.allocate::<u8>(50 << 20).unwrap();
+    upload_buffer_and_drop(&device, &stream, &mut target); // too long to be kept: waits, for all before too
+    device.reap();
+    assert_eq!(device.page_locked().stats().live_bytes, 0);
 }
 
 #[test]

@@ -8,8 +8,10 @@ use std::{
 use pagelock_cuda::{
     Device, Pinned, Uninit,
     driver::Status,
+    page_locked_budget,
     software::{Fault, Machine},
 };
+use pagelock_memory::{ByteSize, HostBuffer};
 
 use crate::tools::{Delay, gpu, lazy, threaded};
 
@@ -41,6 +43,7 @@ fn child() {
         Ok("lose a scope") => lose_a_scope(&lazy(1)),
         Ok("calibrate") => println!("measured {:?}", threaded(1).device(0).unwrap().calibrate_staging().unwrap()),
         Ok("stage") => stage(&threaded(1).device(0).unwrap()),
+        Ok("short of memory") => be_short_of_memory(&lazy(1).device(0).unwrap()),
         Ok("race") => race(&lazy(1).device(0).unwrap()),
         Ok(other) => panic!("a child does not know `{other}`"),
         Err(_) => {}
@@ -80,6 +83,19 @@ fn stage(device: &Device) {
     }
 }
 
+/// Drops buffers and tickets in flight, for more of which there is no memory.
+fn be_short_of_memory(device: &Device) {
+    page_locked_budget().set_limit(ByteSize::mib(9));
+    let stream = device.stream().unwrap();
+    let mut target = stream.allocate::<u8>(4 << 20).unwrap();
+    for round in 0..10 {
+        let mut source = HostBuffer::allocate(device.page_locked(), 4 << 20).unwrap().drop_without_waiting();
+        source.bytes_mut().unwrap().fill(round);
+        stream.upload_buffer(&source, &mut target).unwrap();
+    }
+    println!("arrived {}", stream.read(target.slice(..1).unwrap()).unwrap()[0]);
+}
+
 /// Changes a source in flight, as only `unsafe` code can.
 fn race(device: &Device) {
     let stream = device.stream().unwrap();
@@ -93,6 +109,11 @@ fn race(device: &Device) {
         Ok(_) => println!("the race was not noticed"),
         Err(error) => println!("the race was {error}"),
     }
+}
+
+#[test]
+fn dropped_buffers_in_flight_are_waited_for_when_page_locked_memory_is_short() {
+    assert_eq!(said(&run_child("short of memory"), "arrived"), "9");
 }
 
 /// What a child says after that word.

@@ -1,22 +1,18 @@
 //! [`HostBuffer`]: one block of any kind, and what a device may still be doing with it.
 //!
-//! `pending.rs` has the waiting, `owner.rs` the block, `parts.rs` one block as several buffers.
+//! `pending.rs` has the waiting, `owner.rs` the block, `abandoned.rs` what is left of a buffer that was dropped before a device
+//! was done with it, `parts.rs` one block as several buffers.
 //!
 //! Invariants:
 //! - `ptr`, `len_bytes` and `kind` are those of the block in `owner`, which lives as long as the buffer;
 //! - host code gets a slice, and the block is dropped, only after what a device does to the bytes is done.
 
+mod abandoned;
 mod owner;
 mod parts;
 mod pending;
 
-use std::{
-    fmt,
-    mem::ManuallyDrop,
-    ptr::NonNull,
-    slice,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{fmt, mem::ManuallyDrop, ptr::NonNull, slice, sync::Arc};
 
 use self::{
     owner::Owner,
@@ -25,7 +21,7 @@ use self::{
 };
 use crate::{Block, ByteSize, Error, Kind, Resource, Result, watch};
 
-pub use self::pending::Completion;
+pub use self::{abandoned::Abandoned, pending::Completion};
 
 /// Bytes on the host: one block from any [`Resource`], aligned to [`ALIGN`](crate::ALIGN), initialized.
 ///
@@ -47,12 +43,10 @@ pub struct HostBuffer {
     len_bytes: usize,
     kind: Kind,
     pending: Pending,
-    place: Option<Place>,       // of a part
+    place: Option<Place>, // of a part
+    waits_when_dropped: bool,
     owner: ManuallyDrop<Owner>, // dropped in `drop`, after the last wait
 }
-
-/// Blocks that a lost device may use for ever; kept where a leak checker finds them.
-static LEAKED: Mutex<Vec<Owner>> = Mutex::new(Vec::new());
 
 // SAFETY: the owner is a `Block`, so Send and Sync itself; `ptr` points to bytes that only this buffer gives out,
 // under Rust's own rules: shared slices from `&self`, an exclusive one from `&mut self`.
@@ -74,7 +68,7 @@ impl HostBuffer {
     pub fn from_block<B: Block>(block: B) -> Self {
         let (ptr, len_bytes, kind) = (block.ptr(), block.len_bytes(), block.kind());
         let owner = ManuallyDrop::new(Owner::new(block));
-        Self { ptr, len_bytes, kind, pending: Pending::new(), place: None, owner }
+        Self { ptr, len_bytes, kind, pending: Pending::new(), place: None, waits_when_dropped: true, owner }
     }
 
     /// The bytes, after waiting for pending writers.
@@ -149,6 +143,14 @@ impl HostBuffer {
         self.pending.add(Use::Writes, done);
     }
 
+    /// The same buffer, which is dropped without waiting for what a device still does with it, if whoever noted that can
+    /// [keep](Completion::keep) the block until then. For memory that nobody waits for: it comes back some time after the
+    /// device is done.
+    pub fn drop_without_waiting(mut self) -> Self {
+        self.waits_when_dropped = false;
+        self
+    }
+
     /// Returns when no device writes the bytes any more.
     pub fn wait_for_writers(&self) {
         self.pending.wait_for_writers();
@@ -168,11 +170,18 @@ impl fmt::Debug for HostBuffer {
 
 impl Drop for HostBuffer {
     fn drop(&mut self) {
-        let lost = self.pending.wait_for_end().is_err();
         // SAFETY: nothing uses the field after this.
         let owner = unsafe { ManuallyDrop::take(&mut self.owner) };
-        if lost {
-            LEAKED.lock().unwrap_or_else(PoisonError::into_inner).push(owner);
+        let block = Abandoned::new(owner, self.len_bytes); // leaks if anything unwinds from here on
+        let keeper = if self.waits_when_dropped { None } else { self.pending.only() };
+        let kept = match keeper {
+            Some(keeper) => keeper.keep(block),
+            None => Err(block),
+        };
+        if let Err(block) = kept
+            && self.pending.wait_for_end().is_ok()
+        {
+            block.give_back();
         }
     }
 }

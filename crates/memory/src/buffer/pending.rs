@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use super::Abandoned;
 use crate::sync::{AtomicU8, Mutex, Ordering, lock};
 
 /// Something that a device does with host bytes and that will be done at some time.
@@ -42,6 +43,17 @@ pub trait Completion: Send + Sync + 'static {
 
     /// Returns when [`is_done`](Self::is_done) or [`is_lost`](Self::is_lost).
     fn wait(&self);
+
+    /// Takes over the block of a buffer that was dropped without waiting, to drop it when this is done; or gives it back, and the
+    /// buffer waits after all. See [`HostBuffer::drop_without_waiting`].
+    ///
+    /// [`HostBuffer::drop_without_waiting`]: crate::HostBuffer::drop_without_waiting
+    ///
+    /// # Errors
+    /// The block, if nobody is there to drop it later.
+    fn keep(&self, block: Abandoned) -> Result<(), Abandoned> {
+        Err(block)
+    }
 
     /// Whether nobody can ever say that it is done, because the device was lost. A buffer then refuses access with a
     /// panic, and leaks its block instead of freeing it.
@@ -85,6 +97,14 @@ impl Pending {
         forked.note(&list);
         *lock(&forked.list) = list;
         forked
+    }
+
+    /// What is noted, if it is one thing.
+    pub(super) fn only(&self) -> Option<Arc<dyn Completion>> {
+        match &lock(&self.list)[..] {
+            [(_, only)] => Some(only.clone()),
+            _ => None,
+        }
     }
 
     pub(super) fn add(&self, how: Use, done: Arc<dyn Completion>) {

@@ -4,14 +4,14 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     ptr::NonNull,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering::SeqCst},
     },
     thread,
 };
 
 use pagelock_memory::{
-    Block, Completion, Counted, HostBuffer, Kind, Mapped, Pageable, PageableBlock, Resource, default_host,
+    Abandoned, Block, Completion, Counted, HostBuffer, Kind, Mapped, Pageable, PageableBlock, Resource, default_host,
 };
 
 use crate::tools::{Gate, Noted};
@@ -124,6 +124,71 @@ fn a_buffer_of_a_lost_device_refuses_access_and_leaks_its_block() {
 
     assert!(access.is_err(), "what the bytes are, nobody knows");
     assert_eq!(counted.stats().live_blocks, 1, "the block must not be freed");
+}
+
+/// Keeps what it is given until it is told that the device is done.
+#[derive(Default)]
+struct Keeper {
+    kept: Mutex<Vec<Abandoned>>,
+    waits: AtomicUsize,
+}
+
+impl Completion for Keeper {
+    fn is_done(&self) -> bool {
+        false
+    }
+
+    fn wait(&self) {
+        self.waits.fetch_add(1, SeqCst);
+    }
+
+    fn keep(&self, block: Abandoned) -> Result<(), Abandoned> {
+        self.kept.lock().unwrap().push(block);
+        Ok(())
+    }
+}
+
+#[test]
+fn a_buffer_that_is_dropped_without_waiting_leaves_its_block_to_whoever_knows_when_it_is_done() {
+    let counted = Counted::new("kept test", Pageable);
+    let keeper = Arc::new(Keeper::default());
+    let buffer = HostBuffer::allocate(&counted, 16).unwrap().drop_without_waiting();
+    buffer.add_reader(keeper.clone());
+    drop(buffer);
+    assert_eq!((counted.stats().live_bytes, keeper.waits.load(SeqCst)), (16, 0));
+
+    let kept = keeper.kept.lock().unwrap().pop().unwrap();
+    assert_eq!(kept.len_bytes(), 16);
+    kept.give_back();
+    assert_eq!(counted.stats().live_bytes, 0);
+}
+
+#[test]
+fn a_buffer_waits_when_it_is_dropped_unless_it_was_asked_not_to_and_one_can_keep_its_block() {
+    let counted = Counted::new("kept by nobody", Pageable);
+    let (keeper, noted) = (Arc::new(Keeper::default()), Arc::new(Noted::default()));
+    let patient = HostBuffer::allocate(&counted, 16).unwrap();
+    patient.add_reader(keeper.clone());
+    drop(patient);
+    let [of_two, of_none] = [0; 2].map(|_| HostBuffer::allocate(&counted, 16).unwrap().drop_without_waiting());
+    of_two.add_reader(keeper.clone());
+    of_two.add_reader(keeper.clone());
+    drop(of_two);
+    of_none.add_reader(noted.clone());
+    drop(of_none);
+    assert_eq!((keeper.waits.load(SeqCst), noted.waits()), (3, 1));
+    assert_eq!((keeper.kept.lock().unwrap().len(), counted.stats().live_bytes), (0, 0));
+}
+
+#[test]
+fn a_kept_block_that_nobody_gives_back_leaks() {
+    let counted = Counted::new("kept for ever", Pageable);
+    let keeper = Arc::new(Keeper::default());
+    let buffer = HostBuffer::allocate(&counted, 16).unwrap().drop_without_waiting();
+    buffer.add_reader(keeper.clone());
+    drop(buffer);
+    drop(keeper);
+    assert_eq!(counted.stats().live_blocks, 1, "the device may still use it");
 }
 
 #[test]

@@ -92,7 +92,8 @@ impl<T: Element> Tensor<T> {
         if self.is_pinned() {
             return Ok(self.clone());
         }
-        let mut memory = host_room("pin_memory", self.raw(), resource, self.len())?;
+        let memory = host_room("pin_memory", self.raw(), resource, self.len())?;
+        let mut memory = memory.drop_without_waiting(); // as in `x.pin_memory()?.to(&gpu)?`
         let bytes = memory.bytes_mut().unwrap_or_else(|error| unreachable!("page-locked memory is writable: {error}"));
         if T::DTYPE == DType::Bool {
             bytes.fill(0);

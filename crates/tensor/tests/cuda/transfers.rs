@@ -1,5 +1,6 @@
 //! Tensors on their way between host and devices, on a device that does everything as late as it may.
 
+use pagelock_cuda::software::{Config, Schedule};
 use pagelock_tensor::{CopyStream, Create, Device, Result, Tensor};
 
 use crate::common::{devices, software};
@@ -107,6 +108,19 @@ fn a_device_tensor_that_changes_after_it_was_fetched_does_not_change_what_was_fe
     let other = Tensor::on(&device).from_slice(&[3.0; 1_000], 1_000).unwrap(); // perhaps in the same memory
     assert_eq!(here.to_vec().unwrap(), [0.0; 1_000]);
     assert_eq!(other.to_vec().unwrap(), [3.0; 1_000]);
+}
+
+#[test]
+fn a_page_locked_copy_that_is_dropped_on_its_way_up_waits_for_nothing() {
+    let lazy = Config { schedule: Schedule::Stepped { haste: 0 }, ..Config::default() };
+    let cuda = pagelock_cuda::Device::software(lazy).unwrap();
+    let gpu = Device::try_from(&cuda).unwrap();
+    let x = Tensor::full([1_000], 7.0).unwrap();
+    let there = x.pin_memory_for(&gpu).unwrap().to(&gpu).unwrap();
+    assert_eq!(cuda.in_flight().parked, 1, "the device has not read it yet");
+    assert_eq!(there.to_vec().unwrap(), x.to_vec().unwrap());
+    cuda.reap();
+    assert_eq!(cuda.in_flight().parked, 0);
 }
 
 #[test]

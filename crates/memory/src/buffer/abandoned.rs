@@ -1,0 +1,40 @@
+//! [`Abandoned`]: the block of a buffer that is gone, and that a device may still use.
+
+use std::sync::{Mutex, PoisonError};
+
+use super::owner::Owner;
+
+/// The block of a dropped [`HostBuffer`](crate::HostBuffer). Whoever knows that the device is done with it
+/// [gives it back](Self::give_back); merely dropping this leaks it.
+#[must_use = "the block leaks unless it is given back"]
+pub struct Abandoned {
+    owner: Option<Owner>, // none once it is given back
+    len_bytes: usize,
+}
+
+/// Blocks that a lost device may use for ever; kept where a leak checker finds them.
+static LEAKED: Mutex<Vec<Owner>> = Mutex::new(Vec::new());
+
+impl Abandoned {
+    pub(super) fn new(owner: Owner, len_bytes: usize) -> Self {
+        Self { owner: Some(owner), len_bytes }
+    }
+
+    /// How many bytes.
+    pub fn len_bytes(&self) -> usize {
+        self.len_bytes
+    }
+
+    /// Gives the memory back: the device is done with it.
+    pub fn give_back(mut self) {
+        self.owner = None;
+    }
+}
+
+impl Drop for Abandoned {
+    fn drop(&mut self) {
+        if let Some(owner) = self.owner.take() {
+            LEAKED.lock().unwrap_or_else(PoisonError::into_inner).push(owner);
+        }
+    }
+}
