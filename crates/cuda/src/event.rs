@@ -56,6 +56,7 @@ impl Event {
     pub fn wait(&self) -> Result<()> {
         host_function::refuse_inside()?;
         self.recorded.wait()?;
+        self.recorded.stream.note_waited_for(self.recorded.at);
         self.recorded.stream.base().check_races()
     }
 
@@ -158,7 +159,7 @@ impl Recorded {
 
     /// Whether it is reached as far as was learned already, which spares asking the driver: by this event, or by a later
     /// one of its stream. A timed one is asked for itself, since its time is known only then.
-    fn is_known_reached(&self) -> bool {
+    pub(crate) fn is_known_reached(&self) -> bool {
         let by_another = || self.timing == EventTiming::Untimed && self.stream.is_done(self.at);
         self.reached.load(Ordering::Acquire) || by_another()
     }

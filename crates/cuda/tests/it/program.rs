@@ -26,11 +26,12 @@ pub(crate) enum Step {
     Upload { slot: usize, stream: usize, seed: u32, fate: Fate },
     UploadFrozen { slot: usize, stream: usize, seed: u32, fate: Fate },
     UploadPart { slot: usize, stream: usize, seed: u32, part: usize, fate: Fate },
-    UploadBuffer { slot: usize, stream: usize, seed: u32 },
+    UploadBuffer { slot: usize, stream: usize, seed: u32, waits: bool },
+    UploadStaged { slot: usize, stream: usize, seed: u32 },
     UploadScoped { slot: usize, stream: usize, seed: u32 },
     Copy { from: usize, to: usize, stream: usize },
     Download { slot: usize, stream: usize, fate: Fate },
-    DownloadBuffer { slot: usize, stream: usize },
+    DownloadBuffer { slot: usize, stream: usize, waits: bool },
     DownloadScoped { slot: usize, stream: usize },
     DropBuffer { slot: usize },
     ReplaceStream { stream: usize },
@@ -75,11 +76,14 @@ fn step(kind: Kind) -> impl Strategy<Value = Step> {
         2 => (fated.clone(), 0..300_usize).prop_map(|((slot, stream, seed, fate), part)| {
             Step::UploadPart { slot, stream, seed, part, fate }
         }),
-        1 => at.clone().prop_map(|(slot, stream, seed)| Step::UploadBuffer { slot, stream, seed }),
+        2 => (at.clone(), any::<bool>())
+            .prop_map(|((slot, stream, seed), waits)| Step::UploadBuffer { slot, stream, seed, waits }),
+        2 => at.clone().prop_map(|(slot, stream, seed)| Step::UploadStaged { slot, stream, seed }),
         1 => at.clone().prop_map(|(slot, stream, seed)| Step::UploadScoped { slot, stream, seed }),
         3 => (0..SLOTS, 0..SLOTS, stream.clone()).prop_map(|(from, to, stream)| Step::Copy { from, to, stream }),
         4 => fated.prop_map(|(slot, stream, _, fate)| Step::Download { slot, stream, fate }),
-        1 => (slot.clone(), stream.clone()).prop_map(|(slot, stream)| Step::DownloadBuffer { slot, stream }),
+        2 => (slot.clone(), stream.clone(), any::<bool>())
+            .prop_map(|(slot, stream, waits)| Step::DownloadBuffer { slot, stream, waits }),
         1 => (slot.clone(), stream.clone()).prop_map(|(slot, stream)| Step::DownloadScoped { slot, stream }),
         2 => slot.prop_map(|slot| Step::DropBuffer { slot }),
         1 => stream.prop_map(|stream| Step::ReplaceStream { stream }),
@@ -95,8 +99,8 @@ impl Step {
     /// The same copy in another shape.
     fn without_borrowing(self) -> Self {
         match self {
-            Step::UploadScoped { slot, stream, seed } => Step::UploadBuffer { slot, stream, seed },
-            Step::DownloadScoped { slot, stream } => Step::DownloadBuffer { slot, stream },
+            Step::UploadScoped { slot, stream, seed } => Step::UploadBuffer { slot, stream, seed, waits: true },
+            Step::DownloadScoped { slot, stream } => Step::DownloadBuffer { slot, stream, waits: true },
             other => other,
         }
     }
@@ -171,7 +175,17 @@ impl World {
             Step::Upload { slot, stream, seed, fate } => self.upload(slot, stream, seed, 0, fate),
             Step::UploadPart { slot, stream, seed, part, fate } => self.upload(slot, stream, seed, part, fate),
             Step::UploadFrozen { slot, stream, seed, fate } => self.upload_frozen(slot, stream, seed, fate),
-            Step::UploadBuffer { slot, stream, seed } => self.upload_buffer(slot, stream, seed),
+            Step::UploadBuffer { slot, stream, seed, waits } => self.upload_buffer(slot, stream, seed, waits),
+            Step::UploadStaged { slot, stream, seed } => self.write(
+                slot,
+                |streams, buffer| {
+                    let mut source = pattern(seed, buffer.len());
+                    let uploaded = streams[stream].upload_staged(&source, buffer);
+                    source.fill(0xEEEE);
+                    uploaded
+                },
+                |len| pattern(seed, len),
+            ),
             Step::UploadScoped { slot, stream, seed } => self.write(
                 slot,
                 |streams, buffer| {
@@ -182,7 +196,7 @@ impl World {
             ),
             Step::Copy { from, to, stream } => self.copy(from, to, stream),
             Step::Download { slot, stream, fate } => self.download(slot, stream, fate),
-            Step::DownloadBuffer { slot, stream } => self.download_buffer(slot, stream),
+            Step::DownloadBuffer { slot, stream, waits } => self.download_buffer(slot, stream, waits),
             Step::DownloadScoped { slot, stream } => self.download_scoped(slot, stream),
             Step::DropBuffer { slot } => {
                 self.slots[slot] = None;
@@ -252,15 +266,17 @@ impl World {
         Ok(())
     }
 
-    /// The buffer is overwritten and dropped at once: it waits.
-    fn upload_buffer(&mut self, slot: usize, stream: usize, seed: u32) -> Result<()> {
+    /// The host's buffer is overwritten at once, for which it waits; or dropped without waiting.
+    fn upload_buffer(&mut self, slot: usize, stream: usize, seed: u32, waits: bool) -> Result<()> {
         let Some(slot) = &mut self.slots[slot] else { return Ok(()) };
         slot.expected = None;
         let source = pattern(seed, slot.buffer.len());
         let mut host = HostBuffer::allocate(self.device.page_locked(), slot.buffer.size().0 as usize)?;
         host.bytes_mut()?.copy_from_slice(bytemuck::cast_slice(&source));
         let uploaded = self.streams[stream].upload_buffer(&host, &mut slot.buffer);
-        if !matches!(uploaded, Err(Error::Lost { .. })) {
+        if !waits {
+            drop(host.drop_without_waiting());
+        } else if !matches!(uploaded, Err(Error::Lost { .. })) {
             let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| host.bytes_mut().map(|b| b.fill(0xEE))));
         }
         uploaded?;
@@ -289,10 +305,14 @@ impl World {
         self.meet(Kept { ticket, expected }, fate)
     }
 
-    fn download_buffer(&mut self, slot: usize, stream: usize) -> Result<()> {
+    fn download_buffer(&mut self, slot: usize, stream: usize, waits: bool) -> Result<()> {
         let Some(slot) = &self.slots[slot] else { return Ok(()) };
         let mut host = HostBuffer::allocate(self.device.page_locked(), slot.buffer.size().0 as usize)?;
         self.streams[stream].download_buffer(&slot.buffer, &mut host)?;
+        if !waits {
+            drop(host.drop_without_waiting());
+            return Ok(());
+        }
         let found = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| host.bytes().to_vec()));
         if let (Ok(found), Some(expected)) = (found, &slot.expected) {
             assert_eq!(found, bytemuck::cast_slice::<u32, u8>(expected), "a buffer was read before its download");

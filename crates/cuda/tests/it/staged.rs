@@ -55,6 +55,25 @@ fn slices_of_all_sizes_go_up_and_come_down() {
 }
 
 #[test]
+fn short_uploads_share_slots_and_wait_for_nothing() {
+    let machine = lazy(5);
+    let device = machine.device(0).unwrap();
+    let (one, other) = (device.stream().unwrap(), device.stream().unwrap());
+    let mut targets: Vec<_> = (0..80).map(|_| one.allocate::<u32>(200).unwrap()).collect();
+    for (round, target) in targets.iter_mut().enumerate() {
+        let mut numbers = pattern(round as u32, 200);
+        let stream = if round % 10 == 9 { &other } else { &one };
+        stream.upload_staged(&numbers, target).unwrap();
+        numbers.fill(0); // at once
+    }
+    assert_eq!(device.staged(), ByteSize::kib(2 * 64), "one slot of each stream holds all of them");
+    for (round, target) in targets.iter().enumerate() {
+        assert_eq!(one.read(target).unwrap(), pattern(round as u32, 200));
+    }
+    assert_eq!(machine.violations(), [""; 0]);
+}
+
+#[test]
 fn the_default_ring_carries_more_than_it_holds() {
     let device = moody(4).device(0).unwrap();
     let stream = device.stream().unwrap();
@@ -429,6 +448,15 @@ fn survives(seed: u64, fault: Fault) {
         if let Ok(Some((blocks, ()))) = given(&stream, &sources, 1) {
             let arrived = blocks.iter().map(|block| stream.read(block.get(1).unwrap()));
             arrived.for_each(|arrived| assert!(arrived.is_err() || arrived.unwrap() == sources[1]));
+        }
+        for start in 0..6 {
+            let (mut source, mut short) = (numbers[start..][..20].to_vec(), stream.allocate::<u32>(20).ok());
+            let Some(short) = &mut short else { continue };
+            let uploaded = stream.upload_staged(&source, &mut *short).is_ok();
+            source.fill(0);
+            if let (true, Ok(found)) = (uploaded, stream.read(&*short)) {
+                assert_eq!(found, numbers[start..][..20]);
+            }
         }
     }
     machine.heal();

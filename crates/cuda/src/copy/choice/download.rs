@@ -31,7 +31,7 @@ impl Stream {
     pub fn download_bytes<'a>(&self, source: impl Into<DeviceView<'a, u8>>, target: &mut [u8], how: How) -> Result<()> {
         let _here = sanitize::here();
         let source = source.into();
-        match self.device().route(how, load(target.len(), 1, how))? {
+        match self.route(how, load(target.len(), 1, how))? {
             Route::Direct => self.scope(|scope| scope.download(source, target)),
             _ => self.download_staged(source, target),
         }
@@ -62,7 +62,7 @@ impl Stream {
         same_length(sources.len(), targets.len())?;
         let [mut direct, mut staged] = [(); 2].map(|()| Vec::new());
         let (mut packed, mut packed_targets) = (Vec::new(), Vec::new());
-        let mut routes = self.device().routes(how);
+        let mut routes = self.routes(how);
         for (source, target) in sources.iter().zip(targets) {
             match routes.of(load(source.len(), sources.len(), how))? {
                 Route::Direct => direct.push((source.view(), &mut **target)),

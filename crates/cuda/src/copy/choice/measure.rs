@@ -177,6 +177,26 @@ mod tests {
     }
 
     #[test]
+    fn a_short_upload_goes_directly_only_if_its_caller_has_waited_for_what_was_queued_before() {
+        let device = Device::software(Config::default()).unwrap();
+        device.set_copy_model(CopyModel::measured(|_, _, _| [1.0, 2.0, 3.0])); // directly is fastest
+        let stream = device.stream().unwrap();
+        let mut target = stream.allocate::<u8>(1_000).unwrap();
+        let mut upload = |how| stream.upload_bytes((&[7; 1_000][..]).into(), &mut target, how).unwrap();
+
+        upload(How::default());
+        assert_eq!(device.staged().0, 0, "nothing was queued");
+        stream.synchronize().unwrap();
+        upload(How::default());
+        assert_eq!(device.staged().0, 0, "what was queued was waited for");
+        upload(How { route: Some(Route::Direct), ..How::default() });
+        assert_eq!(device.staged().0, 0, "the program says so");
+        upload(How::default());
+        assert!(device.staged().0 > 0, "nobody waits for anything");
+        assert_eq!(stream.read(&target).unwrap(), [7; 1_000]);
+    }
+
+    #[test]
     fn after_a_failure_copies_are_made_as_before_and_nothing_is_kept() {
         let folder = TestFolder::new("copies not calibrated");
         let machine = Machine::new(Config::default());

@@ -19,6 +19,7 @@ pub use self::model::CopyModel;
 use crate::{
     device::Device,
     error::{Error, Result},
+    stream::Stream,
     sync::{Mutex, lock},
 };
 
@@ -352,10 +353,12 @@ impl Device {
     pub fn set_copy_model(&self, model: CopyModel) {
         lock(&self.core().chooser().0).set_model(model);
     }
+}
 
+impl Stream {
     /// The routes of many copies, one after another.
     fn routes(&self, how: How) -> Routes<'_> {
-        Routes { device: self, how, last: None }
+        Routes { stream: self, how, last: None }
     }
 
     /// The route for each of so many copies.
@@ -363,17 +366,29 @@ impl Device {
         if let Some(route) = how.route {
             return Ok(route);
         }
-        let mut known = lock(&self.core().chooser().0);
-        match known.decided()? {
-            Some((route, _)) => Ok(route),
-            None => Ok(known.fastest(self, &load)),
+        let device = self.device();
+        let mut known = lock(&device.core().chooser().0);
+        if let Some((decided, _)) = known.decided()? {
+            return Ok(decided);
         }
+        let fastest = known.fastest(device, &load);
+        let would_wait = fastest == Route::Direct && load.waits_for_its_stream() && !self.core().was_waited_for();
+        Ok(if would_wait { Route::Staged } else { fastest })
+    }
+}
+
+impl Load {
+    /// Whether a direct copy takes less time than it may have to wait for its stream, as the driver lets it: whoever does not
+    /// wait for his copies is better off with another route.
+    fn waits_for_its_stream(&self) -> bool {
+        const SHORT: u64 = 64 << 10;
+        self.direction == Direction::ToDevice && self.memory != Kind::PageLocked && self.each.0 <= SHORT
     }
 }
 
 /// Looks up the route of one copy after another: most are as long as the one before.
 struct Routes<'a> {
-    device: &'a Device,
+    stream: &'a Stream,
     how: How,
     last: Option<(Load, Route)>,
 }
@@ -383,7 +398,7 @@ impl Routes<'_> {
         match self.last {
             Some((same, route)) if same == load => Ok(route),
             _ => {
-                let route = self.device.route(self.how, load)?;
+                let route = self.stream.route(self.how, load)?;
                 self.last = Some((load, route));
                 Ok(route)
             }

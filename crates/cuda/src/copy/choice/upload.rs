@@ -40,7 +40,7 @@ impl Stream {
     ) -> Result<()> {
         let _here = sanitize::here();
         let target = target.into();
-        match (self.device().route(how, load(&source, 1))?, &source.0) {
+        match (self.route(how, load(&source, 1))?, &source.0) {
             (Route::Direct, Bytes::Locked(buffer, range)) => self.upload_range(buffer, range.clone(), target),
             (Route::Direct, Bytes::Slice(slice)) => self.scope(|scope| scope.upload(slice, target)),
             _ => self.upload_staged_by(source.bytes(), target, how.threads),
@@ -73,7 +73,7 @@ impl Stream {
         let mut together = Vec::with_capacity(count);
         for (source, target) in copies {
             match whole(&source) {
-                Some(buffer) if self.device().route(how, load(&source, count))? == Route::Direct => {
+                Some(buffer) if self.route(how, load(&source, count))? == Route::Direct => {
                     together.push((buffer, target));
                 }
                 _ => self.upload_bytes(source, target, how)?,
@@ -106,7 +106,7 @@ impl Stream {
         host_function::refuse_inside()?;
         let mut runs = Vec::new();
         let (mut direct, mut staged, mut packed) = (Vec::new(), Vec::new(), Vec::with_capacity(sources.len()));
-        let (mut at, mut routes) = (0, self.device().routes(how));
+        let (mut at, mut routes) = (0, self.routes(how));
         while let Some(source) = sources.get(at) {
             let may_run = how.route.is_none() && whole(source).is_some();
             let run = if may_run { run_from(&sources[at..]) } else { 1 };
@@ -186,7 +186,7 @@ impl Stream {
         host_function::refuse_inside()?;
         for alike in lens.chunk_by(|this, next| this == next) {
             let load = load_of(alike[0], Kind::Pageable, lens.len());
-            if self.device().route(how, load)? != Route::Packed {
+            if self.route(how, load)? != Route::Packed {
                 return Ok(None);
             }
         }

@@ -31,6 +31,7 @@ mod up;
 
 use std::{
     ops::Range,
+    ptr,
     sync::{Arc, OnceLock},
 };
 
@@ -41,7 +42,7 @@ use self::{
     crew::Crew,
     down::Download,
     job::{Direction, GRANULES, Plan, Start},
-    ring::{Flight, Ring, Share},
+    ring::{Behind, Flight, Ring, Share},
     stores::Stores,
     up::Upload,
 };
@@ -71,7 +72,7 @@ pub(crate) struct Staging {
     small: Ring,
     chunk_bytes: usize,
     granule_bytes: usize, // at least
-    /// Those who fill slots and those who empty them.
+    /// Those who fill slots, and those who empty them, who are more.
     crews: [Crew; 2],
     readers: OnceLock<Crew>, // of files: reading takes more threads than copying
     threads: usize,
@@ -119,10 +120,7 @@ impl Staging {
             small: Ring::new(small_bytes, (small_share / small_bytes).max(2)),
             chunk_bytes: bytes(config.chunk).clamp(1 << 10, 2 * slot_bytes),
             granule_bytes: SMALL.min(slot_bytes / 4),
-            crews: [
-                Crew::start("staging up", config.threads.min(FILLERS)),
-                Crew::start("staging down", config.threads),
-            ],
+            crews: [Crew::start("staging up", config.threads.min(FILLERS)), Crew::start("staging", config.threads)],
             readers: OnceLock::new(),
             threads: config.threads,
         }
@@ -178,11 +176,17 @@ impl Staging {
     ) -> Upload<'a> {
         let crew = self.crew_for(&plan, Direction::ToSlots);
         let share = self.large.share(stream);
-        // The device is waiting for a short copy, unless it is still busy with the one before.
-        let is_awaited = parts.len() == 1 && self.large.is_quiet(stream.base());
-        let stores = if is_awaited { Stores::PastCaches } else { Stores::Ordinary };
+        let behind = if parts.len() == 1 { Some(self.large.behind(stream.base())) } else { None };
+        // A call that is short leaves the device nothing to read but what was just written. Where calls follow each other, all
+        // threads get so far ahead of the device that it is not.
+        let stores = match behind {
+            None | Some(Behind::Far) => Stores::Ordinary,
+            Some(Behind::NotAtAll | Behind::ALittle) => Stores::PastCaches,
+        };
+        let is_awaited = matches!(behind, None | Some(Behind::NotAtAll));
+        let crew = if is_awaited || plan.reads_a_file() { crew } else { crew.and(Some(&self.crews[1])) };
         let at_work = Crew::put_to_work(crew, Arc::new(plan.into_job(Direction::ToSlots, stores)));
-        Upload::new(at_work, share, stream, (targets, parts), self.chunk_bytes)
+        Upload::new(at_work, share, stream, (targets, parts), self.chunk_bytes, is_awaited)
     }
 
     /// Runs a planned download, which writes only memory that the caller has borrowed.
@@ -202,17 +206,17 @@ impl Staging {
     ) -> Result<()> {
         let source: &[u8] = bytemuck::cast_slice(source);
         let mut share = self.small.share(stream);
-        let mut slot = share.take()?;
-        slot[..source.len()].copy_from_slice(source);
-        let mut slot = InUse::new(Flight::from(slot), source.len());
-        let from = slot.held_mut().start_mut();
+        let (mut slot, start) = share.take_room(source.len())?;
+        let from = slot.held_mut().start_mut().wrapping_add(start);
+        // SAFETY: the slot has room for the source from here on, which nobody else has, neither a thread nor a device.
+        unsafe { ptr::copy_nonoverlapping(source.as_ptr(), from, source.len()) };
         stream.note_upload();
         let queued = stream.enqueue(&[target.access()], |driver, stream| {
             // SAFETY: the source is as long as the target (checked), which `enqueue` orders; the slot holds it and is
             // in `InUse`.
             unsafe { driver.copy_to_device(stream, target.address(), from.cast_const(), source.len()) }
         });
-        share.launch(slot, queued, false)
+        share.launch_room(slot, queued, start, start + source.len())
     }
 
     /// Copies so few bytes that the caller does it alone.

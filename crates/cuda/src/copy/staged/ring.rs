@@ -5,6 +5,9 @@
 //! event that says when it is done. Slots made as a pair lie behind each other, so that a device can read both at once: a
 //! call that wants this takes them in that order.
 //!
+//! A short upload needs a part of a slot only. The rest is open to the next short upload of the same stream, whose event then
+//! covers both: so many of them ask a device only now and then which slots it is done with.
+//!
 //! Invariants: `made` counts the slots that exist, wherever they are; a slot in flight is in an `InUse`, so that it is
 //! leaked rather than used again when the device cannot say that it is done. The ring holds no stream and no device,
 //! which hold it.
@@ -61,6 +64,22 @@ impl From<Slot> for Flight {
     }
 }
 
+/// How far a device is behind ended calls.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Behind {
+    /// It is done with all of them.
+    NotAtAll,
+    ALittle,
+    /// It has not begun to read what some of the last calls wrote.
+    Far,
+}
+
+/// So many calls.
+const FAR: usize = 3;
+
+/// Short uploads begin at multiples of this in their slot.
+const ALIGN: usize = 64;
+
 /// See the head of the file.
 pub(super) struct Ring {
     slot_bytes: usize,
@@ -83,6 +102,13 @@ struct Shelf {
 struct Parked {
     event: EventHandle, // recorded, untimed
     flight: InUse<Flight>,
+    open: Option<Open>,
+}
+
+/// The part of a slot in flight that nothing was written to yet.
+struct Open {
+    stream: u64,  // whose work the event is behind
+    start: usize, // of the slot's bytes
 }
 
 impl Ring {
@@ -118,19 +144,26 @@ impl Ring {
         Share { ring: self, stream, flying: VecDeque::new(), landed: None, held: 0 }
     }
 
-    /// Whether the device is done with everything that ended calls left in flight. What it is done with last is then used
-    /// first: it is what the caches know.
-    pub(super) fn is_quiet(&self, base: &Base) -> bool {
+    /// How far the device is behind ended calls. If it is done with what came last, that is used first: it is what the caches
+    /// know.
+    pub(super) fn behind(&self, base: &Base) -> Behind {
         let mut shelf = lock(&self.shelf);
-        let Some(last) = shelf.parked.back() else { return true };
-        // SAFETY: the event was recorded before it was parked, and is kept for nobody else.
-        let is_done = unsafe { base.driver.query_event(last.event) } == Ok(true);
-        if let Some(last) = shelf.parked.pop_back_if(|_| is_done) {
-            base.keep_event(last.event, EventTiming::Untimed);
-            let first = shelf.first_of(last.flight.done());
-            shelf.free.push(first);
-        }
-        is_done
+        let is_done = |parked: &Parked| {
+            // SAFETY: the event was recorded before it was parked, and is kept for nobody else.
+            unsafe { base.driver.query_event(parked.event) == Ok(true) }
+        };
+        let Some(last) = shelf.parked.pop_back_if(|last| is_done(last)) else {
+            let far = shelf.parked.len().checked_sub(FAR).and_then(|at| shelf.parked.get(at));
+            return match far {
+                None if shelf.parked.is_empty() => Behind::NotAtAll,
+                Some(far) if !is_done(far) => Behind::Far,
+                _ => Behind::ALittle,
+            };
+        };
+        base.keep_event(last.event, EventTiming::Untimed);
+        let first = shelf.first_of(last.flight.done());
+        shelf.free.push(first);
+        Behind::NotAtAll
     }
 
     /// Gives everything back, now or, through the lot, when the device is done with it; what is still with calls
@@ -144,7 +177,7 @@ impl Ring {
         };
         self.changed.notify_all(); // who waits for one of these makes another
         drop(free);
-        for Parked { event, flight } in parked {
+        for Parked { event, flight, .. } in parked {
             lot.park_event(event, Box::new(flight));
         }
     }
@@ -260,14 +293,24 @@ impl Ring {
         self.changed.notify_one();
     }
 
-    fn park(&self, event: EventHandle, flight: InUse<Flight>, stream: &StreamCore) {
-        let parked = Parked { event, flight };
+    /// A slot of that stream's in flight of which so many bytes are open, from there on.
+    fn take_open(&self, stream: &StreamCore, len_bytes: usize) -> Option<(InUse<Flight>, usize)> {
+        let mut shelf = lock(&self.shelf);
+        let has_room =
+            |open: &Open| open.stream == stream.id() && len_bytes <= self.slot_bytes.saturating_sub(open.start);
+        let at = shelf.parked.iter().rposition(|parked| parked.open.as_ref().is_some_and(has_room))?;
+        let Parked { event, flight, open } = shelf.parked.remove(at)?;
+        stream.base().keep_event(event, EventTiming::Untimed);
+        Some((flight, open.map_or(0, |open| open.start)))
+    }
+
+    fn park(&self, parked: Parked, stream: &StreamCore) {
         let mut shelf = lock(&self.shelf);
         if shelf.retired {
             shelf.made -= parked.slots();
             self.changed.notify_all(); // as in `put`
             drop(shelf);
-            return stream.device().core().lot().park_event(event, Box::new(parked.flight));
+            return stream.device().core().lot().park_event(parked.event, Box::new(parked.flight));
         }
         shelf.parked.push_back(parked);
         self.changed.notify_one();
@@ -325,6 +368,7 @@ pub(super) struct Share<'a> {
 struct Flying {
     ticket: Ticket<Flight>,
     slots: usize,
+    open: Option<Open>,
 }
 
 impl Share<'_> {
@@ -358,6 +402,34 @@ impl Share<'_> {
         Ok(slot)
     }
 
+    /// Room for a short upload, and where it begins in its slot; after waiting for a slot if there is none.
+    pub(super) fn take_room(&mut self, len_bytes: usize) -> Result<(InUse<Flight>, usize)> {
+        match self.ring.take_open(self.stream, len_bytes) {
+            Some(open) => {
+                self.held += 1;
+                Ok(open)
+            }
+            None => Ok((InUse::new(self.take()?.into(), self.ring.slot_bytes), 0)),
+        }
+    }
+
+    /// As [`launch`](Self::launch), for work with the slot's bytes from `used` on, of which the next short upload may have those
+    /// from `end` on.
+    pub(super) fn launch_room(
+        &mut self,
+        flight: InUse<Flight>,
+        queued: Result<(), Unqueued>,
+        used: usize,
+        end: usize,
+    ) -> Result<()> {
+        self.launch(flight, queued, used > 0)?;
+        let start = end.next_multiple_of(ALIGN);
+        if let Some(flying) = self.flying.back_mut() {
+            flying.open = Some(Open { stream: self.stream.id(), start });
+        }
+        Ok(())
+    }
+
     /// Gives slots to the device until what was queued so far is done. `earlier`: some of their work was queued before,
     /// whatever came of the last part.
     pub(super) fn launch(&mut self, flight: InUse<Flight>, queued: Result<(), Unqueued>, earlier: bool) -> Result<()> {
@@ -367,7 +439,7 @@ impl Share<'_> {
         };
         let slots = flight.held().slots();
         match Ticket::new(self.stream, queued, flight) {
-            Ok(ticket) => self.flying.push_back(Flying { ticket, slots }),
+            Ok(ticket) => self.flying.push_back(Flying { ticket, slots, open: None }),
             Err(refused) => {
                 let (returned, error) = refused.into_parts();
                 match returned {
@@ -397,7 +469,7 @@ impl Share<'_> {
         if self.landed.is_some() {
             return Ok(self.landed.take());
         }
-        let Some(Flying { ticket, slots }) = self.flying.pop_front() else { return Ok(None) };
+        let Some(Flying { ticket, slots, .. }) = self.flying.pop_front() else { return Ok(None) };
         match ticket.wait() {
             Ok(Flight { first, second }) => {
                 self.landed = second;
@@ -434,9 +506,9 @@ impl Share<'_> {
 impl Drop for Share<'_> {
     fn drop(&mut self) {
         self.landed.take().into_iter().for_each(|slot| self.ring.put(slot));
-        for Flying { ticket, slots } in self.flying.drain(..) {
+        for Flying { ticket, slots, open } in self.flying.drain(..) {
             match ticket.into_flight() {
-                Some((event, flight)) => self.ring.park(event, flight, self.stream),
+                Some((event, flight)) => self.ring.park(Parked { event, flight, open }, self.stream),
                 None => self.ring.lose(slots),
             }
         }
@@ -446,8 +518,60 @@ impl Drop for Share<'_> {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use std::sync::mpsc;
+
     use super::*;
-    use crate::{Device, software::Config};
+    use crate::{
+        Device,
+        software::{Config, Schedule},
+    };
+
+    #[test]
+    fn a_device_is_far_behind_when_it_has_not_read_what_some_calls_wrote() {
+        let device = Device::software(Config { schedule: Schedule::Threads(1), ..Config::default() }).unwrap();
+        let stream = device.stream().unwrap();
+        let (release, released) = mpsc::channel::<()>();
+        drop(stream.call(move || released.recv()).unwrap()); // until then the device does nothing
+        let (ring, base) = (Ring::new(1 << 10, 8), device.core().base());
+        let call = || {
+            let mut share = ring.share(stream.core());
+            let slot = share.take().unwrap();
+            let queued = stream.core().enqueue(&[], |_, _| Ok(()));
+            share.launch(InUse::new(slot.into(), 1 << 10), queued, false).unwrap();
+        };
+        assert!(ring.behind(base) == Behind::NotAtAll);
+        call();
+        assert!(ring.behind(base) == Behind::ALittle);
+        (1..FAR).for_each(|_| call());
+        assert!(ring.behind(base) == Behind::Far);
+        drop(release);
+        stream.synchronize().unwrap();
+        assert!(ring.behind(base) == Behind::NotAtAll);
+    }
+
+    #[test]
+    fn what_is_open_of_a_slot_is_used_by_its_stream_only_and_once() {
+        let lazy = Config { schedule: Schedule::Stepped { haste: 0 }, ..Config::default() };
+        let device = Device::software(lazy).unwrap();
+        let [one, other] = [0; 2].map(|_| device.stream().unwrap());
+        let ring = Ring::new(1 << 10, 8);
+        let call = |stream: &crate::Stream, len_bytes: usize| {
+            let mut share = ring.share(stream.core());
+            let (slot, start) = share.take_room(len_bytes).unwrap();
+            let at = slot.held().first.as_ptr().addr() + start;
+            let queued = stream.core().enqueue(&[], |_, _| Ok(()));
+            share.launch_room(slot, queued, start, start + len_bytes).unwrap();
+            at
+        };
+        let first = call(&one, 100);
+        assert_eq!(call(&one, 100), first + 128);
+        let another = call(&other, 1);
+        assert!(!(first..first + 1_024).contains(&another));
+        assert_eq!(call(&other, 1), another + 64);
+        assert_eq!(call(&one, 1_024 - 256), first + 256);
+        assert!(!(first..first + 1_024).contains(&call(&one, 1)), "it is full");
+        assert_eq!(ring.len_bytes(), 3 << 10);
+    }
 
     /// A call gets its ring before it takes a slot of it, and in between the ring may be replaced.
     #[test]

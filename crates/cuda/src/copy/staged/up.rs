@@ -7,7 +7,8 @@
 //! A device reads what a core has just written at half of the wire's speed, out of that core's cache, and slows the core down.
 //! As long as the threads are some slots ahead of the device, their caches have let go of what it comes to. Once they are not,
 //! they are slowed, and stay behind to the end. So a long upload that gets there lets the device wait, a fraction of a
-//! millisecond, until they are ahead again.
+//! millisecond, until they are ahead again. A call of one piece cannot do that. While the device still has the one before it,
+//! such a call sends its piece as a whole, filled past the caches by all threads there are, until calls are ahead too.
 
 use std::{collections::VecDeque, ops::Range, sync::Arc, time::Duration};
 
@@ -31,6 +32,7 @@ pub(super) struct Upload<'a> {
     targets: &'a [Access<'a>],
     parts: &'a [Part],
     most_at_once: usize,
+    is_awaited: bool,        // by the device: it has nothing else to do
     filling: VecDeque<Slot>, // of the pieces from `sending` to `published`
     published: usize,
     sending: Sending,
@@ -68,6 +70,7 @@ impl<'a> Upload<'a> {
         stream: &'a Arc<StreamCore>,
         (targets, parts): (&'a [Access<'a>], &'a [Part]),
         most_at_once: usize,
+        is_awaited: bool,
     ) -> Self {
         Self {
             at_work,
@@ -75,6 +78,7 @@ impl<'a> Upload<'a> {
             targets,
             parts,
             most_at_once,
+            is_awaited,
             filling: VecDeque::new(),
             published: 0,
             sending: Sending::default(),
@@ -239,6 +243,7 @@ impl<'a> Upload<'a> {
     fn is_worth_sending(&self, ready: usize) -> bool {
         let Sending { piece, sent_bytes, .. } = self.sending;
         let least = match piece {
+            0 if !self.is_awaited => return false,
             0 if sent_bytes == 0 => FIRST,
             0 => (GROWTH * sent_bytes).max(LEAST_AT_ONCE),
             last if last + 1 == self.parts.len() => LEAST_AT_LAST,
