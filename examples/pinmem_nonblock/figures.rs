@@ -69,7 +69,8 @@ impl Figure {
         work: impl FnMut() -> Result<T>,
     ) -> Result<()> {
         place.doing(name);
-        place.cuda.page_locked().trim(); // what others left in the pool is not this way's
+        place.cuda.release_staging(); // the ring, and what others left in the pool, are not this way's
+        place.cuda.page_locked().trim();
         let time = place.time(runs, work)?;
         let page_locked_bytes = page_locked_budget().used().0;
         let is_whole = !name.starts_with("page-locked") && !name.ends_with("pin_memory()");

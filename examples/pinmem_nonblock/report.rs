@@ -212,10 +212,11 @@ fn large(figure: &Figure, torch: Option<&Torch>, place: &Place) -> String {
     let left_out: String = figure.left_out.iter().map(|why| format!("\nLeft out: {why}.\n")).collect();
     format!(
         "## Figure 3: {} tensors of {} floats\n\n\
-         Now bytes count, not calls. One by one, threads stand idle at the start and the end of each tensor, and the \
-         device while they begin; `pin_memory()` on the way adds a copy that nothing overlaps with. `Tensor::all_to` \
-         knows all tensors beforehand and keeps threads and device busy without a pause. *Page-locked before* is what \
-         is left when somebody else has paid for the locking, with all bytes page-locked.\n\n\
+         Now bytes count, not calls. Waiting for each, threads stand idle while the device ends, and the device while \
+         they begin. With one wait, the next tensor is read while the device still has the one before, with \
+         `pin_memory()` on the way or without. `Tensor::all_to` knows all tensors beforehand, and keeps threads and \
+         device busy without a pause. *Page-locked before* is what is left when somebody else has paid for the \
+         locking, with all bytes page-locked.\n\n\
          ![figure 3](figure3.svg)\n\n{}{}{left_out}",
         place.sizes.n_large,
         place.sizes.large_floats,
