@@ -54,14 +54,17 @@ impl Layout {
         Layout { shape, strides, offset, contiguous }
     }
 
+    #[inline]
     pub(crate) fn shape(&self) -> &Shape {
         &self.shape
     }
 
+    #[inline]
     pub(crate) fn strides(&self) -> &[usize] {
         &self.strides[..self.shape.rank()]
     }
 
+    #[inline]
     pub(crate) fn offset(&self) -> usize {
         self.offset
     }
@@ -84,10 +87,12 @@ impl Layout {
     }
 
     /// Whether no element of the storage between the view's first and last is left out or shown twice.
+    #[inline]
     pub(crate) fn is_dense(&self) -> bool {
         self.contiguous || (self.span() == self.shape.elements() && !self.overlaps())
     }
 
+    #[inline]
     pub(crate) fn is_contiguous(&self) -> bool {
         self.contiguous
     }
@@ -98,6 +103,7 @@ impl Layout {
     }
 
     /// How many storage elements from `offset` on the view may touch.
+    #[inline]
     pub(crate) fn span(&self) -> usize {
         if self.shape.elements() == 0 {
             return 0;

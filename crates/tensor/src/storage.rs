@@ -7,6 +7,7 @@
 //! are taken in the order of [`lock_order`], so threads never wait for each other in a circle. A device works after the
 //! lock is given back; what uses the same memory later is queued behind it, or waits.
 
+use std::hint::black_box;
 use std::marker::PhantomData;
 use std::ops::{Deref, Range};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,18 +24,34 @@ use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::reuse::{self, Together};
 use crate::shape::Shape;
+use crate::tensor::Raw;
 
-/// A handle to a storage, counted like an `Arc`: the last one that is dropped gives the bytes back to their pool.
+/// A handle to a storage, counted like an `Arc`: the last one that is dropped gives the bytes back to their pool. What many
+/// are asked for one after another, it says by itself: a storage is elsewhere in memory.
 #[derive(Clone)]
-pub(crate) struct StorageRef(Handle);
+pub(crate) struct StorageRef {
+    handle: Handle,
+}
 
 #[derive(Clone)]
 enum Handle {
-    Alone(Arc<Option<Alone>>), // see `reuse.rs`
+    Alone {
+        place: Arc<Option<Alone>>,
+        is_on_host: bool,
+        dtype: DType,
+    }, // see `reuse.rs`
     /// One of several whose bytes are parts of one block of memory. They go with the last of them, as the block does.
-    Among(Arc<Together<Device, Storage>>, u32),
+    Among {
+        storages: Arc<Together<Device, Storage>>,
+        at: u32,
+        dtype: DType,
+    },
     /// The same, made when it is first used.
-    Of(Arc<Uploaded>, u32),
+    Of {
+        block: Arc<Uploaded>,
+        at: u32,
+        dtype: DType,
+    },
 }
 
 struct Alone {
@@ -44,22 +61,26 @@ struct Alone {
 
 impl StorageRef {
     fn new(memory: Memory, dtype: DType, device: Device) -> StorageRef {
-        StorageRef(Handle::Alone(reuse::share(Alone { storage: Storage::new(memory, dtype), device })))
+        let is_on_host = device.is_cpu();
+        let place = reuse::share(Alone { storage: Storage::new(memory), device });
+        StorageRef { handle: Handle::Alone { place, is_on_host, dtype } }
     }
 
     /// Where the bytes are.
+    #[inline]
     pub(crate) fn device(&self) -> &Device {
-        match &self.0 {
-            Handle::Alone(alone) => &filled(alone).device,
-            Handle::Among(storages, _) => storages.common(),
-            Handle::Of(block, _) => &block.device,
+        match &self.handle {
+            Handle::Alone { is_on_host: true, .. } => &Device::Cpu,
+            Handle::Alone { place, .. } => &filled(place).device,
+            Handle::Among { storages, .. } => storages.common(),
+            Handle::Of { block, .. } => &block.device,
         }
     }
 
+    #[inline]
     pub(crate) fn dtype(&self) -> DType {
-        match &self.0 {
-            Handle::Of(block, at) => block.dtypes[*at as usize],
-            _ => self.dtype,
+        match self.handle {
+            Handle::Alone { dtype, .. } | Handle::Among { dtype, .. } | Handle::Of { dtype, .. } => dtype,
         }
     }
 
@@ -70,9 +91,9 @@ impl StorageRef {
 
     /// Whether this is known to be the only handle, which it never is of one among several.
     pub(crate) fn is_unique(&self) -> bool {
-        match &self.0 {
-            Handle::Alone(storage) => Arc::strong_count(storage) == 1,
-            Handle::Among(..) | Handle::Of(..) => false,
+        match &self.handle {
+            Handle::Alone { place, .. } => Arc::strong_count(place) == 1,
+            Handle::Among { .. } | Handle::Of { .. } => false,
         }
     }
 
@@ -86,7 +107,7 @@ impl StorageRef {
         stream.copy(&*old, &mut other).map_err(failed)?;
         let old = Memory::Cuda(std::mem::replace(old, other));
         drop(memory);
-        Ok(StorageRef::new(old, self.dtype, self.device().clone()))
+        Ok(StorageRef::new(old, self.dtype(), self.device().clone()))
     }
 
     /// A storage of its first `bytes`, and one of the others; whoever has this one has nothing any more. None, and nothing
@@ -104,7 +125,7 @@ impl StorageRef {
         };
         let end = whole.len();
         let parts = whole.split([0..bytes, bytes..end]).map_err(failed)?.into_iter();
-        let parts = parts.map(|part| StorageRef::new(Memory::Cuda(part), self.dtype, self.device().clone()));
+        let parts = parts.map(|part| StorageRef::new(Memory::Cuda(part), self.dtype(), self.device().clone()));
         Ok(parts.collect::<Vec<_>>().try_into().ok())
     }
 
@@ -117,25 +138,27 @@ impl StorageRef {
 impl Deref for StorageRef {
     type Target = Storage;
 
+    #[inline]
     fn deref(&self) -> &Storage {
-        match &self.0 {
-            Handle::Alone(alone) => &filled(alone).storage,
-            Handle::Among(storages, at) => &storages.values()[*at as usize],
-            Handle::Of(block, at) => block.storage(*at as usize),
+        match &self.handle {
+            Handle::Alone { place, .. } => &filled(place).storage,
+            Handle::Among { storages, at, .. } => &storages.values()[*at as usize],
+            Handle::Of { block, at, .. } => block.storage(*at as usize),
         }
     }
 }
 
+#[inline]
 fn filled(alone: &Option<Alone>) -> &Alone {
     alone.as_ref().unwrap_or_else(|| unreachable!("a storage is dropped after its last handle"))
 }
 
 impl Drop for StorageRef {
     fn drop(&mut self) {
-        match &mut self.0 {
-            Handle::Alone(storage) => reuse::release(storage),
-            Handle::Among(storages, _) => reuse::release(storages),
-            Handle::Of(..) => {}
+        match &mut self.handle {
+            Handle::Alone { place, .. } => reuse::release(place),
+            Handle::Among { storages, .. } => reuse::release(storages),
+            Handle::Of { .. } => {}
         }
     }
 }
@@ -144,16 +167,15 @@ impl Drop for StorageRef {
 /// thousand tensors cost little more than a thousand numbers. The block goes with the last handle to any of them.
 pub(crate) struct Uploaded {
     device: Device,
-    dtypes: Vec<DType>,
     parts: OnceLock<PackedParts<u8>>,        // from when the block is there
     storages: Box<[OnceLock<Box<Storage>>]>, // one for each part
 }
 
 impl Uploaded {
-    /// Of a block that is on its way, and has parts of these element types.
-    pub(crate) fn on_its_way(dtypes: Vec<DType>, device: &Device) -> Arc<Uploaded> {
-        let storages = dtypes.iter().map(|_| OnceLock::new()).collect();
-        Arc::new(Uploaded { device: device.clone(), dtypes, parts: OnceLock::new(), storages })
+    /// Of a block that is on its way, and has so many parts.
+    pub(crate) fn on_its_way(len: usize, device: &Device) -> Arc<Uploaded> {
+        let storages = (0..len).map(|_| OnceLock::new()).collect();
+        Arc::new(Uploaded { device: device.clone(), parts: OnceLock::new(), storages })
     }
 
     /// How many storages.
@@ -161,10 +183,12 @@ impl Uploaded {
         self.storages.len()
     }
 
-    /// Some of them. They are used when the block is there, not before.
+    /// Some of them, of values of the tensors' element types. They are used when the block is there, not before.
     #[inline]
-    pub(crate) fn storages(self: &Arc<Self>, which: Range<usize>) -> impl ExactSizeIterator<Item = StorageRef> {
-        which.map(|at| StorageRef(Handle::Of(self.clone(), at as u32)))
+    pub(crate) fn storages(self: &Arc<Self>, which: Range<usize>, like: &[&Raw]) -> Vec<StorageRef> {
+        let handle = |at: usize, dtype| Handle::Of { block: self.clone(), at: at as u32, dtype };
+        let dtypes = like.iter().map(|tensor| tensor.dtype());
+        which.zip(dtypes).map(|(at, dtype)| StorageRef { handle: handle(at, dtype) }).collect()
     }
 
     /// The block is there: from now on its storages may be used.
@@ -177,7 +201,7 @@ impl Uploaded {
         self.storages[at].get_or_init(|| {
             let part = self.parts.get().and_then(|parts| parts.take(at));
             let Some(memory) = part else { unreachable!("the block is there, and only its own storage takes a part") };
-            Box::new(Storage::new(Memory::Cuda(memory), self.dtypes[at]))
+            Box::new(Storage::new(Memory::Cuda(memory)))
         })
     }
 }
@@ -185,7 +209,6 @@ impl Uploaded {
 pub(crate) struct Storage {
     memory: RwLock<Memory>,
     version: AtomicU64,
-    dtype: DType,
 }
 
 /// Bytes, and where they are.
@@ -196,8 +219,8 @@ pub(crate) enum Memory {
 
 impl Storage {
     #[inline]
-    fn new(memory: Memory, dtype: DType) -> Storage {
-        Storage { memory: RwLock::new(memory), version: AtomicU64::new(0), dtype }
+    fn new(memory: Memory) -> Storage {
+        Storage { memory: RwLock::new(memory), version: AtomicU64::new(0) }
     }
 
     pub(crate) fn version(&self) -> u64 {
@@ -215,7 +238,14 @@ impl Storage {
         Locked(self.memory.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The same, if nobody is writing.
+    /// Looks at the lock, so that the processor fetches it: many at once, while locking waits for one after another.
+    #[inline]
+    pub(crate) fn fetch(&self) {
+        black_box(self.memory.is_poisoned());
+    }
+
+    /// The same as [`lock`](Self::lock), if nobody is writing.
+    #[inline]
     pub(crate) fn try_lock(&self) -> Option<Locked<'_>> {
         match self.memory.try_read() {
             Ok(memory) => Some(Locked(memory)),
@@ -244,6 +274,7 @@ pub(crate) struct Locked<'a>(RwLockReadGuard<'a, Memory>);
 
 impl Locked<'_> {
     /// The memory on the host, if it is there.
+    #[inline]
     pub(crate) fn host(&self) -> Option<&HostBuffer> {
         match &*self.0 {
             Memory::Host(buffer) => Some(buffer),
@@ -410,12 +441,11 @@ fn share_run(
     dtypes: &mut impl Iterator<Item = DType>,
     device: &Device,
 ) {
-    let mut dtype = || dtypes.next().unwrap_or_else(|| unreachable!("each part has an element type"));
     let together = reuse::share_together(device.clone(), |storages| {
-        storages.extend(parts.map(|memory| Storage::new(Memory::Cuda(memory), dtype())));
+        storages.extend(parts.map(|memory| Storage::new(Memory::Cuda(memory))));
     });
-    let handle = |at| StorageRef(Handle::Among(together.clone(), at));
-    all.extend((0..together.values().len() as u32).map(handle));
+    let handle = |(at, dtype)| StorageRef { handle: Handle::Among { storages: together.clone(), at, dtype } };
+    all.extend((0..together.values().len() as u32).zip(dtypes).map(handle));
 }
 
 /// A new storage on a device that nobody else holds yet: the output of a kernel.

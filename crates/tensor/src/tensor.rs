@@ -44,6 +44,7 @@ pub(crate) struct Raw {
 }
 
 impl Raw {
+    #[inline]
     pub(crate) fn dtype(&self) -> DType {
         self.storage.dtype()
     }
@@ -110,11 +111,12 @@ impl<T: Element> Tensor<T> {
 
     /// Adds tensors that are laid out as these, each from the start of one storage of a block on, outside the graph.
     pub(crate) fn add_laid_in(all: &mut Vec<Tensor<T>>, like: &[&Raw], (block, range): (&Arc<Uploaded>, Range<usize>)) {
-        // Layouts are long: they are copied to where they stay, which takes half as long as moving tensors there.
+        // Layouts are long: they are copied to where they stay, which takes half as long as moving tensors there. Handles are
+        // counted before: an atomic waits for everything that was written before it.
         let scalar =
             |storage| Tensor { raw: Raw { storage, layout: Layout::SCALAR, node: None }, element: PhantomData };
         let first = all.len();
-        all.extend(block.storages(range).map(scalar));
+        all.extend(block.storages(range, like).into_iter().map(scalar));
         all[first..].iter_mut().zip(like).for_each(|(made, like)| made.raw.layout.set_from_start(&like.layout));
     }
 

@@ -90,8 +90,8 @@ impl Moved {
 
 /// Copies of many on another device, outside the graph.
 pub(crate) fn all_to(tensors: &[&Raw], device: &Device, how: How) -> Result<Vec<Moved>> {
-    let add_dense = |all: &mut Vec<Moved>, _: &[&Raw], (block, range): (&Arc<Uploaded>, Range<usize>)| {
-        all.extend(block.storages(range).map(Moved::Dense));
+    let add_dense = |all: &mut Vec<Moved>, like: &[&Raw], (block, range): (&Arc<Uploaded>, Range<usize>)| {
+        all.extend(block.storages(range, like).into_iter().map(Moved::Dense));
     };
     match upload_packed(tensors, device, how, add_dense)? {
         Some(moved) => Ok(moved),
@@ -197,6 +197,7 @@ impl<'a> AllLocked<'a> {
 }
 
 /// The bytes of a dense tensor in its storage.
+#[inline]
 fn bytes_of(tensor: &Raw) -> Range<usize> {
     let span = if tensor.layout.is_contiguous() { tensor.shape().elements() } else { tensor.layout.span() };
     let [start, len] = [tensor.layout.offset(), span].map(|elements| elements * tensor.dtype().size());
@@ -248,7 +249,8 @@ fn upload_packed<M>(
     let locks: Vec<OnceCell<Locked<'_>>> = tensors.iter().map(|_| OnceCell::new()).collect();
     let uploaded = cuda.stream().upload_all_packed(&lens, how, |packing| {
         give_all(tensors, &locks, packing)?;
-        let blocks = blocks_on_their_way(tensors, packing.block_lens(), device);
+        let lens = packing.block_lens().iter();
+        let blocks: Vec<_> = lens.map(|&len| Uploaded::on_its_way(len, device)).collect();
         let mut all = Vec::with_capacity(tensors.len());
         for block in &blocks {
             for at in (0..block.len()).step_by(AT_ONCE) {
@@ -282,9 +284,13 @@ fn give_all<'a, 'locks>(
     packing: &mut Packing<'_, 'locks>,
 ) -> Option<()> {
     for (tensors, locks) in tensors.chunks(AT_ONCE).zip(locks.chunks(AT_ONCE)) {
+        tensors.iter().for_each(|tensor| tensor.storage.fetch());
         for (tensor, lock) in tensors.iter().zip(locks) {
             let locked = tensor.storage.try_lock()?;
-            let host = host(lock.get_or_init(|| locked));
+            lock.get_or_init(|| locked);
+        }
+        for (tensor, locked) in tensors.iter().zip(locks.iter().filter_map(OnceCell::get)) {
+            let host = host(locked);
             if host.kind() == Kind::PageLocked {
                 return None;
             }
@@ -295,13 +301,7 @@ fn give_all<'a, 'locks>(
     Some(())
 }
 
-/// A block for so many tensors each.
-fn blocks_on_their_way(tensors: &[&Raw], lens: &[usize], device: &Device) -> Vec<Arc<Uploaded>> {
-    let mut dtypes = tensors.iter().map(|tensor| tensor.dtype());
-    let block = |&len: &usize| Uploaded::on_its_way(dtypes.by_ref().take(len).collect(), device);
-    lens.iter().map(block).collect()
-}
-
+#[inline]
 fn host<'a>(locked: &'a Locked<'_>) -> &'a HostBuffer {
     locked.host().unwrap_or_else(|| unreachable!("the tensor is on the host"))
 }
