@@ -59,7 +59,7 @@ pub(super) struct Piece {
     done: AtomicU64, // one bit for each granule; Release after the copy
 }
 
-/// Where bytes begin: in memory, or in the job's file.
+/// Where bytes begin: in memory, or in the job's file; a job that has one has no others.
 #[derive(Clone, Copy)]
 pub(super) enum Start {
     Memory(*mut u8),
@@ -80,27 +80,19 @@ impl Start {
     }
 }
 
-/// Bytes that lie together on the host.
+/// Bytes that lie together on the host. Short: what the call writes here, other threads' caches have from the call before.
 struct Run {
-    source: Source,
-    offset: usize, // in the piece
-    len_bytes: usize,
+    start: AtomicPtr<u8>, // in memory, or a number of bytes of the file. Relaxed: `ready` publishes it
+    offset: u32,          // in the piece
+    len_bytes: u32,
 }
 
-/// Where a run begins.
-enum Source {
-    Memory(AtomicPtr<u8>), // Relaxed: `ready` publishes it
-    File(u64),
-}
-
-impl From<Start> for Source {
+impl Run {
+    /// The part of the piece that it fills.
     #[inline]
-    fn from(start: Start) -> Self {
-        match start {
-            Start::Memory(start) => Source::Memory(AtomicPtr::new(start)),
-            Start::File(start) => Source::File(start),
-            Start::Open => Source::Memory(AtomicPtr::new(ptr::null_mut())),
-        }
+    fn range(&self) -> Range<usize> {
+        let start = self.offset as usize;
+        start..start + self.len_bytes as usize
     }
 }
 
@@ -123,7 +115,7 @@ pub(super) struct Plan {
 impl Plan {
     /// For pieces of at most `piece_bytes`.
     pub(super) fn new(piece_bytes: usize, granule_bytes: usize) -> Self {
-        debug_assert!(piece_bytes.div_ceil(granule_bytes) <= GRANULES);
+        debug_assert!(piece_bytes.div_ceil(granule_bytes) <= GRANULES && u32::try_from(piece_bytes).is_ok());
         Self {
             piece_bytes,
             granule_bytes,
@@ -168,8 +160,16 @@ impl Plan {
     /// Adds a run to the next piece, at that offset, which is behind those before.
     #[inline]
     pub(super) fn add_run(&mut self, start: Start, offset: usize, len_bytes: usize) {
-        self.is_open |= matches!(start, Start::Open);
-        self.runs.push(Run { source: start.into(), offset, len_bytes });
+        let start = match (start, self.reads_a_file()) {
+            (Start::Memory(start), false) => start,
+            (Start::File(start), true) => ptr::without_provenance_mut(start as usize),
+            (Start::Open, false) => {
+                self.is_open = true;
+                ptr::null_mut()
+            }
+            _ => unreachable!("a plan for bytes of a file has it, and no others"),
+        };
+        self.runs.push(Run { start: AtomicPtr::new(start), offset: offset as u32, len_bytes: len_bytes as u32 });
     }
 
     /// Makes a piece of the runs that were added since the last one.
@@ -232,11 +232,8 @@ impl Job {
     pub(super) fn give(&self, mut run: usize, start: *mut u8, len_bytes: usize) -> usize {
         let mut offset = 0;
         while offset < len_bytes {
-            let Run { source: Source::Memory(source), len_bytes: len, .. } = &self.runs[run] else {
-                unreachable!("only memory is left open")
-            };
-            source.store(start.wrapping_add(offset), Ordering::Relaxed); // `ready` publishes it
-            (offset, run) = (offset + len, run + 1);
+            self.runs[run].start.store(start.wrapping_add(offset), Ordering::Relaxed); // `ready` publishes it
+            (offset, run) = (offset + self.runs[run].range().len(), run + 1);
         }
         run
     }
@@ -249,7 +246,7 @@ impl Job {
         let at = self.pieces.partition_point(|piece| piece.runs.end <= runs);
         let Some(piece) = self.pieces.get(at) else { return usize::MAX };
         let begun = self.runs[piece.runs.start..runs.max(piece.runs.start)].last();
-        piece.first_granule + begun.map_or(0, |run| (run.offset + run.len_bytes) / self.granule_bytes)
+        piece.first_granule + begun.map_or(0, |run| run.range().end / self.granule_bytes)
     }
 
     /// Lets threads work on the first so many granules, which have slots and all that they copy.
@@ -323,22 +320,21 @@ impl Job {
         let end = (start + self.granule_bytes).min(piece.len_bytes);
         let slot = piece.slot.load(Ordering::Relaxed); // `take` acquired `ready`
         let runs = &self.runs[piece.runs.clone()];
-        let first = runs.partition_point(|run| run.offset + run.len_bytes <= start);
-        for run in runs[first..].iter().take_while(|run| run.offset < end) {
-            let (from, to) = (start.max(run.offset), end.min(run.offset + run.len_bytes));
+        let first = runs.partition_point(|run| run.range().end <= start);
+        for (run, range) in
+            runs[first..].iter().map(|run| (run, run.range())).take_while(|(_, range)| range.start < end)
+        {
+            let (from, to) = (start.max(range.start), end.min(range.end));
             let (staged, len_bytes) = (slot.wrapping_add(from), to - from);
-            match (&run.source, &self.file) {
-                (Source::Memory(source), _) => {
-                    let host = source.load(Ordering::Relaxed).wrapping_add(from - run.offset); // as the slot
-                    self.copy_memory(host, staged, len_bytes);
-                }
-                (Source::File(start), Some(file)) => {
+            let source = run.start.load(Ordering::Relaxed).wrapping_add(from - range.start); // as the slot
+            match &self.file {
+                None => self.copy_memory(source, staged, len_bytes),
+                Some(file) => {
                     // SAFETY: the range is inside the slot, whose bytes are initialized, and which the call keeps for as long
                     // as granules may be taken (the invariant); only this thread has this granule.
                     let target = unsafe { slice::from_raw_parts_mut(staged, len_bytes) };
-                    file.read_exact_at(target, start + (from - run.offset) as u64)?;
+                    file.read_exact_at(target, source.addr() as u64)?;
                 }
-                (Source::File(_), None) => unreachable!("a plan for bytes of a file has it"),
             }
         }
         Ok(())
