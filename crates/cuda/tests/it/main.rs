@@ -14,6 +14,7 @@ mod graphs;
 mod host_calls;
 mod kernels;
 mod libraries;
+mod packed;
 mod page_locked;
 mod parking;
 mod peers;
