@@ -69,7 +69,9 @@ impl Figure {
         work: impl FnMut() -> Result<T>,
     ) -> Result<()> {
         place.doing(name);
-        place.cuda.release_staging(); // the ring, and what others left in the pool, are not this way's
+        place.gpu.synchronize()?;
+        place.cuda.release_staging(); // the ring, and what others left behind, are not this way's
+        place.cuda.reap();
         place.cuda.page_locked().trim();
         let time = place.time(runs, work)?;
         let page_locked_bytes = page_locked_budget().used().0;
