@@ -237,7 +237,7 @@ impl Device {
     pub fn synchronize(&self) -> Result<()> {
         host_function::refuse_inside()?;
         self.core.handles.synchronize(&self.core.base)?;
-        self.core.reap();
+        self.core.reap_buffers_too();
         self.core.base.check_races()
     }
 
@@ -289,8 +289,8 @@ impl Device {
         InFlight { tickets: self.core.base.in_flight.load(Relaxed), parked }
     }
 
-    /// Gives back what dropped tickets held, and dropped buffers, where the device is done with it. Every new copy does that too, a few
-    /// at a time.
+    /// Gives back what dropped tickets held, and dropped buffers, where the device is done with it. New copies do that too,
+    /// a few at a time.
     pub fn reap(&self) {
         self.core.lot.reap(&self.core.base, Effort::All);
         self.core.dropped.reap(&self.core.base, Effort::All);
@@ -393,6 +393,12 @@ impl DeviceCore {
     /// Gives back what a few dropped tickets held.
     pub(crate) fn reap(&self) {
         self.lot.reap(&self.base, Effort::Little);
+    }
+
+    /// The same, and a few buffers that were dropped without waiting: there may be some for long, about which not every launch
+    /// asks the driver.
+    pub(crate) fn reap_buffers_too(&self) {
+        self.reap();
         self.dropped.reap(&self.base, Effort::Little);
     }
 

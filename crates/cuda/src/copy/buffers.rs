@@ -343,6 +343,7 @@ impl Completion for Fence {
         };
         // Behind what was queued since the copy, too: the copy's own event is everybody's.
         let Ok(behind) = Recorded::new(stream, EventTiming::Untimed) else { return Err(block) };
+        stream.device().core().reap_buffers_too();
         let dropped = stream.device().core().dropped();
         dropped.wait_down_to(stream.base(), room);
         dropped.park(behind, Box::new(DroppedBuffer(block)));

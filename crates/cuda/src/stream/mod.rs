@@ -163,7 +163,7 @@ impl Stream {
         // SAFETY: the stream exists as long as its core.
         unsafe { self.core.driver().synchronize_stream(self.core.queue.handle) }?;
         self.core.note_waited_for(at);
-        self.core.device.core().reap();
+        self.core.device.core().reap_buffers_too();
         self.core.base().check_races()
     }
 }
