@@ -547,6 +547,7 @@ mod tests {
         drop(release);
         stream.synchronize().unwrap();
         assert!(ring.behind(base) == Behind::NotAtAll);
+        ring.retire(device.core().lot());
     }
 
     #[test]
@@ -571,6 +572,7 @@ mod tests {
         assert_eq!(call(&one, 1_024 - 256), first + 256);
         assert!(!(first..first + 1_024).contains(&call(&one, 1)), "it is full");
         assert_eq!(ring.len_bytes(), 3 << 10);
+        ring.retire(device.core().lot());
     }
 
     /// A call gets its ring before it takes a slot of it, and in between the ring may be replaced.
