@@ -170,6 +170,22 @@ fn what_cannot_be_part_of_a_graph_is_refused_and_spoils_nothing() {
 }
 
 #[test]
+fn a_short_upload_is_refused_while_a_queue_is_captured_that_had_some_before() {
+    on_every_device(|device| {
+        let mut buffer = device.stream().unwrap().zeros::<u32>(10).unwrap();
+        let leaked = device.leaked().count;
+        device.stream().unwrap().upload_staged(&[1; 10], &mut buffer).unwrap(); // the next stream gets its queue
+        let recording = device.capture(|capturing| {
+            assert!(matches!(capturing.upload_staged(&[2; 10], &mut buffer), Err(Error::Capturing)));
+            capturing.fill(&mut buffer, 3)
+        });
+        drop(recording.unwrap());
+        assert_eq!(device.leaked().count, leaked);
+        assert_eq!(device.stream().unwrap().read(&buffer).unwrap(), [1; 10]);
+    });
+}
+
+#[test]
 fn a_capture_that_fails_or_unwinds_leaves_streams_that_work() {
     on_every_device(|device| {
         let stream = device.stream().unwrap();

@@ -30,6 +30,18 @@ fn a_host_function_cannot_use_devices() {
 }
 
 #[test]
+fn a_short_upload_is_refused_there_and_leaves_those_before_it_alone() {
+    let device = lazy(0).device(0).unwrap();
+    let stream = device.stream().unwrap();
+    let [mut first, mut second] = [0; 2].map(|_| stream.zeros::<u32>(10).unwrap());
+    stream.upload_staged(&[1; 10], &mut first).unwrap(); // its slot has room for more
+    let inside = stream.clone();
+    let call = stream.call(move || inside.upload_staged(&[2; 10], &mut second).unwrap_err());
+    assert!(matches!(call.unwrap().wait().unwrap(), Error::InsideHostFunction));
+    assert_eq!((device.leaked().count, stream.read(&first).unwrap()), (0, vec![1; 10]));
+}
+
+#[test]
 fn a_call_that_is_refused_drops_its_function_and_one_that_may_happen_happens_once() {
     for effect in [Effect::None, Effect::Done] {
         let machine = lazy(0);

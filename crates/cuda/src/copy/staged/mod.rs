@@ -204,6 +204,9 @@ impl Staging {
         source: &[T],
         target: &DeviceViewMut<'_, T>,
     ) -> Result<()> {
+        // Before a slot that is in flight is taken: nobody could wait for it.
+        host_function::refuse_inside()?;
+        stream.refuse_capturing()?;
         let source: &[u8] = bytemuck::cast_slice(source);
         let mut share = self.small.share(stream);
         let (mut slot, start) = share.take_room(source.len())?;
