@@ -13,14 +13,15 @@ const ROUNDS: usize = 15; // of all routes in turn, and more of short copies, wh
 const MOST_ROUNDS: usize = 200;
 const TRIAL: usize = 3; // rounds of a route that turns out to take
 const HOPELESS: f64 = 2.0; // times as long as the best one: the time is better spent on the others
+const CLOSE: f64 = 1.25; // times as long as the best one: only more rounds tell which is faster
 const LEAST_SECONDS: f64 = 0.01; // of all rounds
-const MOST_SECONDS: f64 = 0.1; // of all rounds, or there are fewer, but one
+const MOST_SECONDS: f64 = 0.1; // of all rounds, or there are fewer, but one; as many if two routes are close
 
 impl Device {
     /// Measures how long copies take by each route between this machine and this device, chooses by that from now on, and
     /// keeps it in the user's cache folder, where later programs on such a machine find it. Returns it; it prints itself.
     ///
-    /// Takes some seconds, 256 MiB of the device's memory, and 512 MiB of page-locked and of ordinary memory. Do it when the
+    /// Takes some ten seconds, 256 MiB of the device's memory, and 512 MiB of page-locked and of ordinary memory. Do it when the
     /// machine does nothing else, and after [`calibrate_staging`](Self::calibrate_staging). It is kept where that is kept.
     ///
     /// # Errors
@@ -95,15 +96,13 @@ impl Bench {
                     times[route as usize].push(start.elapsed().as_secs_f64()); // the first one finds nothing ready
                 }
             }
-            let enough = if round < ROUNDS { MOST_SECONDS } else { LEAST_SECONDS };
-            if round > 0 && begin.elapsed().as_secs_f64() > enough {
+            let taken = begin.elapsed().as_secs_f64();
+            let enough = taken > LEAST_SECONDS && round >= ROUNDS && !is_close(middle(&mut times));
+            if round > 0 && (enough || taken > MOST_SECONDS) {
                 break;
             }
         }
-        Ok(times.map(|mut times| {
-            times.sort_by(f64::total_cmp);
-            times[times.len() / 2]
-        }))
+        Ok(middle(&mut times))
     }
 
     fn copy(
@@ -132,6 +131,19 @@ impl Bench {
         let step = length.next_multiple_of(256);
         self.stream.zeros::<u8>(step * count)?.split((0..count).map(|at| at * step..at * step + length))
     }
+}
+
+fn middle(times: &mut [Vec<f64>; 3]) -> [f64; 3] {
+    times.each_mut().map(|times| {
+        times.sort_by(f64::total_cmp);
+        times[times.len() / 2]
+    })
+}
+
+/// Whether another route might be the fastest one.
+fn is_close(mut seconds: [f64; 3]) -> bool {
+    seconds.sort_by(f64::total_cmp);
+    seconds[1] < CLOSE * seconds[0]
 }
 
 fn is_hopeless(times: &[Vec<f64>; 3], route: Route) -> bool {
@@ -174,6 +186,13 @@ mod tests {
     fn a_route_that_takes_twice_as_long_as_the_best_is_not_measured_on() {
         let times = [vec![2.9, 2.1], vec![1.9], vec![1.5, 1.0]];
         assert_eq!(Route::ALL.map(|route| is_hopeless(&times, route)), [true, false, false]);
+    }
+
+    #[test]
+    fn two_routes_are_close_if_the_best_is_not_a_quarter_faster() {
+        assert!(is_close([3.0, 1.2, 1.0]));
+        assert!(!is_close([1.3, 1.0, 9.0]));
+        assert_eq!(middle(&mut [vec![3.0, 1.0, 2.0], vec![5.0], vec![4.0, 7.0]]), [2.0, 5.0, 7.0]);
     }
 
     #[test]

@@ -17,6 +17,7 @@ use pagelock_memory::{ByteSize, HostBuffer, Kind};
 
 pub use self::model::CopyModel;
 use crate::{
+    copy::staged::SMALL,
     device::Device,
     error::{Error, Result},
     stream::Stream,
@@ -381,8 +382,7 @@ impl Load {
     /// Whether a direct copy takes less time than it may have to wait for its stream, as the driver lets it: whoever does not
     /// wait for his copies is better off with another route.
     fn waits_for_its_stream(&self) -> bool {
-        const SHORT: u64 = 64 << 10;
-        self.direction == Direction::ToDevice && self.memory != Kind::PageLocked && self.each.0 <= SHORT
+        self.direction == Direction::ToDevice && self.memory != Kind::PageLocked && self.each.0 <= SMALL as u64
     }
 }
 

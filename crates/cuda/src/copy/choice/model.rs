@@ -114,10 +114,15 @@ impl CopyModel {
         expected.into_iter().map(|(route, seconds)| (route, Duration::from_secs_f64(seconds.min(1e6)))).collect()
     }
 
-    /// Of packed and staged copies that are as fast as each other, packed: each copy costs the device something, which shows
-    /// more the more there are.
+    /// Of routes that are as fast as each other, the one that takes least beside its time. Direct copies of page-locked memory
+    /// take no thread of the host. Of many copies packed ones take least of the device, which each costs something.
     pub(super) fn fastest(&self, load: &Load) -> Route {
-        let handicap = |route| if route == Route::Staged && load.count > 1 { AS_FAST } else { 1.0 };
+        let handicap = |route| match route {
+            Route::Direct => 1.0,
+            _ if load.memory == Kind::PageLocked => AS_FAST,
+            Route::Staged if load.count > 1 => AS_FAST,
+            _ => 1.0,
+        };
         let times =
             Route::ALL.into_iter().filter_map(|route| Some((route, self.seconds(load, route)? * handicap(route))));
         times.min_by(|(_, one), (_, other)| one.total_cmp(other)).map_or(Route::Staged, |(route, _)| route)
@@ -251,6 +256,17 @@ mod tests {
             })
         });
         assert_eq!([1, 100].map(|count| model.fastest(&load(count, 1 << 20))), [Route::Staged, Route::Packed]);
+    }
+
+    #[test]
+    fn of_routes_that_are_as_fast_as_each_other_page_locked_memory_is_copied_directly() {
+        let model = CopyModel::of(|_, route| {
+            let rate = if route == Route::Packed { 1.01e9 } else { 1e9 };
+            Table::of(|length, count| (length * count) as f64 / rate)
+        });
+        let memory = [Kind::PageLocked, Kind::Pageable];
+        let fastest = memory.map(|memory| model.fastest(&Load { memory, ..load(100, 1 << 20) }));
+        assert_eq!(fastest, [Route::Direct, Route::Packed]);
     }
 
     #[test]

@@ -96,7 +96,7 @@ struct Part {
     len_bytes: usize,
 }
 
-const SMALL: usize = 64 << 10; // up to here the caller copies alone, through a small slot of its own
+pub(super) const SMALL: usize = 64 << 10; // up to here the caller copies alone, through a small slot of its own
 const FILLERS: usize = 7; // so many and the caller fill slots faster than a device empties them; more get in their way
 const FEW_GRANULES: usize = 4; // up to here waking threads takes longer than they save
 const LEAST_PIECE: usize = 512 << 10; // of a download
