@@ -1,7 +1,7 @@
 //! Measuring which shape of the ring is fastest on a machine.
 //!
 //! Memory that was just used is copied by fewer threads than memory that was not, so that what is measured goes round
-//! through more than a processor's caches hold.
+//! through more than a processor's caches hold. A long copy needs fewer threads than uploads one by one.
 
 use std::{
     ops::Range,
@@ -15,6 +15,7 @@ use crate::{buffer::DeviceBuffer, device::Device, error::Result, stream::Stream,
 
 const LEN_BYTES: usize = 128 << 20; // enough to show how fast long copies go
 const PARTS: usize = 6; // of that length, on the host; each is used once in so many copies
+const SINGLE: usize = 32; // uploads of one such part
 const ROUNDS: usize = 5; // the middle one counts
 const THREADS: [usize; 8] = [1, 2, 3, 5, 7, 9, 11, 15];
 const IS_BETTER: f64 = 0.97; // of the time of the best so far: less is no reason for more threads, or for other slots
@@ -106,6 +107,7 @@ impl<'a> Bench<'a> {
             self.stream.synchronize()?;
             let part = self.next_part();
             self.stream.download_staged(&self.on_device, &mut self.host.bytes_mut()?[part])?;
+            self.upload_one_by_one()?;
             times.push(start.elapsed());
         }
         times.sort_unstable();
@@ -114,6 +116,15 @@ impl<'a> Bench<'a> {
             self.best = (time, shape);
         }
         Ok(())
+    }
+
+    fn upload_one_by_one(&mut self) -> Result<()> {
+        let part = self.next_part();
+        let (len, source) = (self.on_device.len() / SINGLE, &self.host.bytes()[part]);
+        for (at, source) in source.chunks_exact(len).enumerate() {
+            self.stream.upload_staged(source, self.on_device.slice_mut(at * len..(at + 1) * len)?)?;
+        }
+        self.stream.synchronize()
     }
 
     fn next_part(&mut self) -> Range<usize> {

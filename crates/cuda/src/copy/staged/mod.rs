@@ -32,7 +32,10 @@ mod up;
 use std::{
     ops::Range,
     ptr,
-    sync::{Arc, OnceLock},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 use pagelock_memory::ByteSize;
@@ -76,6 +79,7 @@ pub(crate) struct Staging {
     crews: [Crew; 2],
     readers: OnceLock<Crew>, // of files: reading takes more threads than copying
     threads: usize,
+    close_calls: AtomicUsize, // of one piece, right before the device, since that had nothing to do. Relaxed: a hint
 }
 
 /// Where a device has its [`Staging`], once it is used.
@@ -98,6 +102,7 @@ struct Part {
 
 pub(super) const SMALL: usize = 64 << 10; // up to here the caller copies alone, through a small slot of its own
 const FILLERS: usize = 7; // so many and the caller fill slots faster than a device empties them; more get in their way
+const CLOSE_CALLS: usize = 8; // by then, threads that can get ahead of the device with ordinary stores have
 const FEW_GRANULES: usize = 4; // up to here waking threads takes longer than they save
 const LEAST_PIECE: usize = 512 << 10; // of a download
 const UPLOAD_PIECE: usize = 4 << 20; // at least, if slots have room for it
@@ -123,6 +128,7 @@ impl Staging {
             crews: [Crew::start("staging up", config.threads.min(FILLERS)), Crew::start("staging", config.threads)],
             readers: OnceLock::new(),
             threads: config.threads,
+            close_calls: AtomicUsize::new(0),
         }
     }
 
@@ -177,16 +183,26 @@ impl Staging {
         let crew = self.crew_for(&plan, Direction::ToSlots);
         let share = self.large.share(stream);
         let behind = if parts.len() == 1 { Some(self.large.behind(stream.base())) } else { None };
-        // A call that is short leaves the device nothing to read but what was just written. Where calls follow each other, all
-        // threads get so far ahead of the device that it is not.
-        let stores = match behind {
-            None | Some(Behind::Far) => Stores::Ordinary,
-            Some(Behind::NotAtAll | Behind::ALittle) => Stores::PastCaches,
-        };
+        let stores = self.stores(behind);
         let is_awaited = matches!(behind, None | Some(Behind::NotAtAll));
         let crew = if is_awaited || plan.reads_a_file() { crew } else { crew.and(Some(&self.crews[1])) };
         let at_work = Crew::put_to_work(crew, Arc::new(plan.into_job(Direction::ToSlots, stores)));
         Upload::new(at_work, share, stream, (targets, parts), self.chunk_bytes, is_awaited)
+    }
+
+    /// How a call of one piece fills it, or one of many pieces. A short call leaves the device nothing to read but what was
+    /// just written. Where such calls follow each other, threads get so far ahead of the device that it is not: if they are
+    /// many, at once; if they are few, only past the caches, which takes longer.
+    fn stores(&self, behind: Option<Behind>) -> Stores {
+        match behind {
+            None | Some(Behind::Far) => Stores::Ordinary,
+            Some(Behind::ALittle) if self.close_calls.fetch_add(1, Ordering::Relaxed) < CLOSE_CALLS => Stores::Ordinary,
+            Some(Behind::ALittle) => Stores::PastCaches,
+            Some(Behind::NotAtAll) => {
+                self.close_calls.store(0, Ordering::Relaxed);
+                Stores::PastCaches
+            }
+        }
     }
 
     /// Runs a planned download, which writes only memory that the caller has borrowed.
@@ -534,5 +550,26 @@ impl Stream {
             });
         }
         staging.download(self.core(), plan, &sources, &parts)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_right_before_the_device_fill_past_the_caches_once_they_could_not_get_ahead_of_it() {
+        let staging = Staging::new(StagingConfig { threads: 1, ..StagingConfig::default() });
+        let calls_with = |stores| {
+            let mut calls = (0..).take_while(|_| staging.stores(Some(Behind::ALittle)) == stores);
+            calls.by_ref().take(100).count()
+        };
+        for _ in 0..2 {
+            assert_eq!(staging.stores(Some(Behind::NotAtAll)), Stores::PastCaches);
+            assert_eq!(calls_with(Stores::Ordinary), CLOSE_CALLS);
+            assert_eq!(staging.stores(Some(Behind::Far)), Stores::Ordinary);
+            assert_eq!(calls_with(Stores::PastCaches), 100, "until the device has nothing to do");
+        }
+        assert_eq!(staging.stores(None), Stores::Ordinary);
     }
 }

@@ -39,7 +39,7 @@ pub struct StagingConfig {
     /// The most that the device copies at once, up to two slots of an upload: how long a small copy may have to wait for a
     /// large one at first.
     pub chunk: ByteSize,
-    /// Threads that help; the caller copies too. At most seven of them fill slots: more get in their way.
+    /// Threads that help; the caller copies too. At most seven of them fill the slots of a long upload: more get in their way.
     pub threads: usize,
 }
 
@@ -98,7 +98,7 @@ impl StagingConfig {
 
 const VARIABLE: &str = "PAGELOCK_STAGING";
 const MOST_THREADS: usize = 1_024;
-const FORMAT: &str = "pagelock staging 2"; // changes when what was measured has to be measured anew
+const FORMAT: &str = "pagelock staging 3"; // changes when what was measured has to be measured anew
 const MOST_BYTES: u64 = 200; // of a kept shape's text
 
 /// `$PAGELOCK_STAGING_CACHE`, or `pagelock/staging` in the user's cache folder; empty switches it off.

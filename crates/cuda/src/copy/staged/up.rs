@@ -8,7 +8,8 @@
 //! As long as the threads are some slots ahead of the device, their caches have let go of what it comes to. Once they are not,
 //! they are slowed, and stay behind to the end. So a long upload that gets there lets the device wait, a fraction of a
 //! millisecond, until they are ahead again. A call of one piece cannot do that. While the device still has the one before it,
-//! such a call sends its piece as a whole, filled past the caches by all threads there are, until calls are ahead too.
+//! such a call sends its piece as a whole, filled by all threads there are. That gets a few calls ahead of the device; where
+//! it does not, the next ones fill past the caches until they are.
 
 use std::{collections::VecDeque, ops::Range, sync::Arc, time::Duration};
 
