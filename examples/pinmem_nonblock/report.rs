@@ -176,7 +176,9 @@ fn one(figure: &Figure, torch: Option<&Torch>, place: &Place) -> String {
         "## Figure 1: one tensor of {} floats\n\n\
          Is it worth page-locking a tensor to copy it? From page-locked memory a copy is as fast as the link. But what \
          counts is the whole way: `pin_memory()` copies all bytes first, and only then does the device begin, whereas \
-         `to` lets several threads and the device work at the same bytes, one behind the other.\n\n\
+         `to` lets several threads and the device work at the same bytes, one behind the other. What was copied to \
+         page-locked memory just now is read more slowly, out of the caches of the cores that copied it; the last way \
+         is measured after they have let go of it.\n\n\
          ![figure 1](figure1.svg)\n\n{}{}",
         place.sizes.one_floats,
         ways(figure, torch),
