@@ -2,7 +2,7 @@
 //!
 //! What a core has just written lies in its own cache, from which a device reads at about half of the wire's speed. A
 //! long copy does not notice: by the time the device comes to a slot, the cache has let go of it. A short one does, and
-//! is faster if what it writes goes to memory at once. So are many short ones, until the device is some of them behind.
+//! is faster if what it writes goes to memory at once. So are many short ones that cannot get ahead of the device otherwise.
 
 use std::ptr;
 
