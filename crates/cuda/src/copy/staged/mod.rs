@@ -79,7 +79,8 @@ pub(crate) struct Staging {
     crews: [Crew; 2],
     readers: OnceLock<Crew>, // of files: reading takes more threads than copying
     threads: usize,
-    close_calls: AtomicUsize, // of one piece, right before the device, since that had nothing to do. Relaxed: a hint
+    /// Calls that found the device a little behind, since it last had nothing to do. Relaxed: a hint.
+    close_calls: AtomicUsize,
 }
 
 /// Where a device has its [`Staging`], once it is used.
@@ -190,9 +191,9 @@ impl Staging {
         Upload::new(at_work, share, stream, (targets, parts), self.chunk_bytes, is_awaited)
     }
 
-    /// How a call of one piece fills it, or one of many pieces. A short call leaves the device nothing to read but what was
-    /// just written. Where such calls follow each other, threads get so far ahead of the device that it is not: if they are
-    /// many, at once; if they are few, only past the caches, which takes longer.
+    /// How a call fills its slots: of one piece, that finds the device so far behind, or of many. A call of one piece leaves
+    /// the device nothing to read but what was just written. Where such calls follow each other, threads get so far ahead of
+    /// the device that it is not: if they are many, at once; if they are few, only past the caches, which takes longer.
     fn stores(&self, behind: Option<Behind>) -> Stores {
         match behind {
             None | Some(Behind::Far) => Stores::Ordinary,
@@ -558,7 +559,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn calls_right_before_the_device_fill_past_the_caches_once_they_could_not_get_ahead_of_it() {
+    fn calls_a_little_ahead_of_the_device_fill_past_the_caches_once_they_could_not_get_far_ahead() {
         let staging = Staging::new(StagingConfig { threads: 1, ..StagingConfig::default() });
         let calls_with = |stores| {
             let mut calls = (0..).take_while(|_| staging.stores(Some(Behind::ALittle)) == stores);
