@@ -150,13 +150,22 @@ impl Budget {
     /// # Errors
     /// [`Error::OverBudget`] if one of them has less left.
     pub fn reserve(&self, len_bytes: u64) -> Result<Reservation> {
-        let holder = Holder::current();
+        self.reserve_beside(len_bytes, 0)
+    }
+
+    /// The same and so many bytes beside, which a refusal does not name: it says what is left behind them.
+    pub(crate) fn reserve_beside(&self, asked_bytes: u64, beside: u64) -> Result<Reservation> {
+        let (holder, len_bytes) = (Holder::current(), asked_bytes.saturating_add(beside));
         let mut taken = self.table().take(self.node.slot, len_bytes, holder);
         if taken.as_ref().is_err_and(|refusal| refusal.could_fit()) && self.node.tree.trim_pools() > 0 {
             taken = self.table().take(self.node.slot, len_bytes, holder);
         }
-        taken.map_err(Error::OverBudget)?;
-        Ok(Reservation { node: self.node.clone(), len_bytes, holder })
+        if let Err(mut refusal) = taken {
+            refusal.asked = ByteSize(asked_bytes);
+            refusal.left = ByteSize(refusal.left.0.saturating_sub(beside));
+            return Err(Error::OverBudget(refusal));
+        }
+        Ok(Reservation { node: self.node.clone(), len_bytes, holder, beside: None })
     }
 
     /// As [`Budget::reserve`], but waits until others have given back enough, at most `timeout`.
@@ -197,7 +206,22 @@ impl Budget {
             }
             table = tree.freed.wait_timeout(table, still).unwrap_or_else(PoisonError::into_inner).0;
         }
-        Ok(Reservation { node: self.node.clone(), len_bytes, holder })
+        Ok(Reservation { node: self.node.clone(), len_bytes, holder, beside: None })
+    }
+
+    /// Whether this is `other`, or a budget inside it.
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_memory::Budget;
+    ///
+    /// let host = Budget::new("host", 1_000);
+    /// assert!(host.child("loader", 800).is_within(&host));
+    /// assert!(!host.is_within(&Budget::new("other", 1_000)));
+    /// ```
+    pub fn is_within(&self, other: &Budget) -> bool {
+        let is_one_tree = Arc::ptr_eq(&self.node.tree, &other.node.tree);
+        is_one_tree && self.table().ancestors(self.node.slot).any(|slot| slot == other.node.slot)
     }
 
     /// Whether somebody waits for bytes of this tree.
@@ -287,12 +311,19 @@ pub struct Reservation {
     node: Arc<Node>,
     len_bytes: u64,
     holder: Holder,
+    beside: Option<Box<Reservation>>,
 }
 
 impl Reservation {
     /// How much it holds.
     pub fn len_bytes(&self) -> u64 {
         self.len_bytes
+    }
+
+    /// The same, which keeps `other`, of another budget, until it is dropped.
+    pub(crate) fn beside(mut self, other: Reservation) -> Self {
+        self.beside = Some(Box::new(other));
+        self
     }
 }
 
@@ -304,6 +335,7 @@ impl fmt::Debug for Reservation {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
+        drop(self.beside.take()); // before the lock: it may be of the same tree
         let mut table = self.node.tree.lock();
         table.give_back(self.node.slot, self.len_bytes, self.holder);
         if self.node.tree.is_short() {

@@ -44,6 +44,16 @@ impl ByteSize {
     }
 }
 
+impl ByteSize {
+    /// As something that is asked for: the largest size is no "no limit" then, but more than anything has.
+    pub(crate) fn amount(self) -> impl fmt::Display {
+        match self {
+            Self::MAX => "16 EiB or more".to_owned(),
+            size => size.to_string(),
+        }
+    }
+}
+
 impl From<u64> for ByteSize {
     fn from(bytes: u64) -> Self {
         Self(bytes)

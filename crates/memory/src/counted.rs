@@ -120,6 +120,10 @@ impl<R: Resource> Resource for Counted<R> {
         self.shared.resource.budget()
     }
 
+    fn ceiling(&self) -> Option<&Budget> {
+        self.shared.resource.ceiling()
+    }
+
     fn pool_stats(&self) -> Option<PoolStats> {
         self.shared.resource.pool_stats()
     }

@@ -2,13 +2,14 @@
 
 use std::{fmt, io, ops::Range, path::PathBuf, time::Duration};
 
-use crate::{ByteSize, Kind};
+use crate::text::{named, whole_text};
+use crate::{ByteSize, Kind, debug_is_the_message};
 
 /// The result of everything fallible in this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why memory could not be had, or not be used as asked.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// A budget refused; see [`OverBudget`] for the numbers.
@@ -17,8 +18,9 @@ pub enum Error {
 
     /// The operating system or the allocator has no memory left.
     #[error(
-        "the system has no {asked} of {kind} memory to give; free some, or set a budget below the machine's RAM \
-         so that the refusal comes earlier"
+        "the system has no {} of {kind} memory to give; free some, or set a budget below the machine's RAM \
+         so that the refusal comes earlier",
+        asked.amount()
     )]
     OutOfMemory {
         /// What was asked for.
@@ -29,9 +31,10 @@ pub enum Error {
 
     /// `RLIMIT_MEMLOCK` does not let `mlock` lock that much.
     #[error(
-        "cannot page-lock {asked}: {locked} of the {limit} that RLIMIT_MEMLOCK allows are locked already; raise it \
+        "cannot page-lock {}: {locked} of the {limit} that RLIMIT_MEMLOCK allows are locked already; raise it \
          (`ulimit -l`, `LimitMEMLOCK=` of a service, `--ulimit memlock=-1` of a container), or let a GPU driver \
-         lock the pages, which this limit does not bind"
+         lock the pages, which this limit does not bind",
+        asked.amount()
     )]
     LockLimit {
         /// What was to be locked.
@@ -43,21 +46,21 @@ pub enum Error {
     },
 
     /// Pages could not be locked, or not be unlocked, for another reason.
-    #[error("cannot page-lock {asked}: {source}; use smaller buffers, or pageable ones")]
+    #[error("cannot page-lock {}: {}; use smaller buffers, or pageable ones", asked.amount(), whole_text(&**source))]
     Lock {
         /// What was to be locked.
         asked: ByteSize,
         /// What the system or the driver said.
-        source: Box<dyn std::error::Error + Send + Sync>,
+        r#source: Box<dyn std::error::Error + Send + Sync>,
     },
 
     /// A file could not be opened or mapped.
-    #[error("cannot map {}: {source}", path.display())]
+    #[error("cannot map {}: {source}", named(path.display()))]
     Map {
         /// The file.
         path: PathBuf,
         /// What the system said.
-        source: io::Error,
+        r#source: io::Error,
     },
 
     /// Somebody asked to write to bytes that can only be read.
@@ -112,7 +115,7 @@ impl Error {
 }
 
 /// A refused reservation: who refused, the numbers, who holds the rest, and what to do.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OverBudget {
     /// What was asked for.
@@ -133,12 +136,14 @@ pub struct OverBudget {
     pub knob: String,
 }
 
+debug_is_the_message!(Error OverBudget);
+
 impl std::error::Error for OverBudget {}
 
 impl fmt::Display for OverBudget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { asked, asked_of, budget, left, limit, holders, waited, knob } = self;
-        write!(f, "cannot take {asked}")?;
+        write!(f, "cannot take {}", asked.amount())?;
         if asked_of != budget {
             write!(f, " for `{asked_of}`")?;
         }

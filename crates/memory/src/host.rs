@@ -7,7 +7,8 @@ use crate::{Budget, ByteSize, Ceiling, Counted, Limited, Pageable, Pooled};
 /// The type of [`default_host`]: counted, pooled, limited, ordinary memory.
 pub type DefaultHost = Counted<Pooled<Limited<Pageable>>>;
 
-/// The process-wide host memory, under the budget `host`.
+/// The process-wide host memory, under the budget `host`, in which each block counts with the 144 bytes that the allocator
+/// and the pool take beside it.
 ///
 /// The limit is `$PAGELOCK_HOST_LIMIT` if that is set (`8 GiB`), else nine tenths of what the machine and the
 /// cgroups around the process had left at first use; [`host_budget`] changes it.
@@ -21,12 +22,18 @@ pub type DefaultHost = Counted<Pooled<Limited<Pageable>>>;
 /// # Ok::<(), pagelock_memory::Error>(())
 /// ```
 pub fn default_host() -> &'static DefaultHost {
-    static HOST: LazyLock<DefaultHost> =
-        LazyLock::new(|| Counted::new("host", Pooled::new(Limited::new(Pageable, host_budget().clone()))));
+    static HOST: LazyLock<DefaultHost> = LazyLock::new(|| {
+        let limited = Limited::new(Pageable, host_budget().clone()).charging_beside(BESIDE_BLOCK);
+        Counted::new("host", Pooled::new(limited))
+    });
     &HOST
 }
 
-/// The budget of [`default_host`].
+/// What a block takes beside its bytes: 48 of alignment, a box of 48, a place in a list of the pool, and what the allocator
+/// adds to two allocations.
+const BESIDE_BLOCK: u64 = 144;
+
+/// The budget of all memory that the process takes on the host: that of [`default_host`], and inside it page-locked memory.
 ///
 /// # Examples
 /// ```
@@ -40,7 +47,8 @@ pub fn default_host() -> &'static DefaultHost {
 pub fn host_budget() -> &'static Budget {
     static BUDGET: LazyLock<Budget> = LazyLock::new(|| {
         let limit = std::env::var_os("PAGELOCK_HOST_LIMIT");
-        budget_from(limit.map(|text| text.to_string_lossy().into_owned()).as_deref(), Path::new("/"))
+        let limit = limit.filter(|text| !text.is_empty()).map(|text| text.to_string_lossy().into_owned());
+        budget_from(limit.as_deref(), Path::new("/"))
     });
     &BUDGET
 }

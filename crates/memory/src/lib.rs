@@ -22,7 +22,7 @@
 //! # Reading order
 //! `resource.rs` (the two traits), `budget.rs`, the layers `limited.rs`, `pooled/`, `counted.rs`, then `buffer/`;
 //! the sources `pageable.rs`, `page_locked.rs`, `mapped.rs` and the rest stand alone; `host.rs` and `placed.rs` say where
-//! tensors take theirs from.
+//! tensors take theirs from. `file.rs` opens files for all readers.
 //!
 //! # Invariants
 //! - A block's bytes are always initialized: sources zero them, pools hand them on.
@@ -31,7 +31,7 @@
 //!
 //! # Files with `unsafe`
 //! `buffer/mod.rs` (slices of a block), `buffer/owner.rs` (a block of any type in place), `pageable.rs` (the
-//! allocator), `page_locked.rs` (mapping and locking), `mapped.rs` (mapping a file); and `unsafe impl Block`, which
+//! allocator), `freed.rs` (what the allocator keeps), `page_locked.rs` (mapping and locking), `mapped.rs` (mapping a file); and `unsafe impl Block`, which
 //! promises what `resource.rs` asks for, in `limited.rs`, `pooled/mod.rs`,
 //! `counted.rs` and `buffer/parts.rs`.
 
@@ -41,6 +41,8 @@ mod byte_size;
 mod ceiling;
 mod counted;
 mod error;
+mod file;
+mod freed;
 mod holder;
 mod host;
 mod ledger;
@@ -56,6 +58,8 @@ mod pooled;
 mod resource;
 mod size_classes;
 mod sync;
+#[doc(hidden)]
+pub mod text;
 mod watch;
 
 pub use budget::{Budget, BudgetEntry, Reservation, Trim};
@@ -64,6 +68,8 @@ pub use byte_size::ByteSize;
 pub use ceiling::{Ceiling, page_locked_ceiling};
 pub use counted::{Counted, CountedBlock, ResourceEntry, Stats, taken_by_thread};
 pub use error::{Error, Held, OverBudget, Result};
+pub use file::open_regular;
+pub use freed::note_freed;
 pub use holder::{Holder, HolderScope, holder};
 pub use host::{DefaultHost, default_host, host_budget};
 pub use ledger::{Ledger, ledger};

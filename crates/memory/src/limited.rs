@@ -23,12 +23,50 @@ use crate::{Block, Budget, Kind, PoolStats, Reservation, Resource, Result};
 pub struct Limited<R> {
     resource: R,
     budget: Budget,
+    beside_block: u64,       // bytes, charged with each block
+    ceiling: Option<Budget>, // is charged too
 }
 
 impl<R: Resource> Limited<R> {
     /// Charges what `resource` hands out to `budget`.
     pub fn new(resource: R, budget: Budget) -> Self {
-        Self { resource, budget }
+        Self { resource, budget, beside_block: 0, ceiling: None }
+    }
+
+    /// The same, which charges so many bytes more for each block: for what the allocator and those who manage the block take
+    /// beside it, which is more than the block itself if that is small.
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_memory::{Budget, Limited, Pageable, Resource};
+    ///
+    /// let budget = Budget::new("host", 1_000);
+    /// let limited = Limited::new(Pageable, budget.clone()).charging_beside(100);
+    /// let _block = limited.allocate(10)?;
+    /// assert_eq!(budget.used().0, 110);
+    /// # Ok::<(), pagelock_memory::Error>(())
+    /// ```
+    pub fn charging_beside(self, len_bytes: u64) -> Self {
+        Self { beside_block: len_bytes, ..self }
+    }
+
+    /// The same, which charges `ceiling` too, unless the budget is inside it: for memory under a budget of one's own that
+    /// counts in that of the process as well.
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_memory::{Budget, Limited, Pageable, Resource};
+    ///
+    /// let (mine, host) = (Budget::new("mine", 1_000), Budget::new("host", 500));
+    /// let limited = Limited::new(Pageable, mine.clone()).under(&host);
+    /// let _block = limited.allocate(400)?;
+    /// assert_eq!((mine.used().0, host.used().0), (400, 400));
+    /// assert!(limited.allocate(400).is_err());
+    /// # Ok::<(), pagelock_memory::Error>(())
+    /// ```
+    pub fn under(self, ceiling: &Budget) -> Self {
+        let ceiling = (!self.budget.is_within(ceiling)).then(|| ceiling.clone());
+        Self { ceiling, ..self }
     }
 
     /// The layer below.
@@ -41,7 +79,11 @@ impl<R: Resource> Resource for Limited<R> {
     type Block = LimitedBlock<R::Block>;
 
     fn allocate(&self, len_bytes: usize) -> Result<Self::Block> {
-        let reservation = self.budget.reserve(self.footprint(len_bytes) as u64)?;
+        let footprint = self.footprint(len_bytes) as u64;
+        let mut reservation = self.budget.reserve_beside(footprint, self.beside_block)?;
+        if let Some(ceiling) = &self.ceiling {
+            reservation = reservation.beside(ceiling.reserve_beside(footprint, self.beside_block)?);
+        }
         Ok(LimitedBlock { block: self.resource.allocate(len_bytes)?, _reservation: reservation })
     }
 
@@ -55,6 +97,10 @@ impl<R: Resource> Resource for Limited<R> {
 
     fn budget(&self) -> Option<&Budget> {
         Some(&self.budget)
+    }
+
+    fn ceiling(&self) -> Option<&Budget> {
+        self.ceiling.as_ref()
     }
 
     fn pool_stats(&self) -> Option<PoolStats> {

@@ -1,10 +1,10 @@
 //! A file seen as memory.
 
-use std::{fs::File, path::Path, ptr::NonNull};
+use std::{path::Path, ptr::NonNull};
 
 use memmap2::Mmap;
 
-use crate::{ALIGN, Block, Error, Kind, Result};
+use crate::{ALIGN, Block, Error, Kind, Result, open_regular};
 
 /// A read-only file seen as memory: pages are read when they are first looked at, and cost no RAM that the system
 /// could not take back. It is a [`Block`], so [`HostBuffer::from_block`](crate::HostBuffer::from_block) takes it.
@@ -29,7 +29,7 @@ impl Mapped {
     /// Maps the whole file at `path`.
     ///
     /// # Errors
-    /// [`Error::Map`] if the file cannot be opened, read or mapped (a folder, say).
+    /// [`Error::Map`] if the file cannot be opened or mapped, or is no regular file (a folder or a pipe, say).
     ///
     /// # Safety
     /// Nobody, in this process or another, may change or shorten the file while the mapping lives. The bytes are
@@ -38,8 +38,8 @@ impl Mapped {
     pub unsafe fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let refused = |source| Error::Map { path: path.to_owned(), source };
-        let file = File::open(path).map_err(refused)?;
-        if file.metadata().map_err(refused)?.len() == 0 {
+        let (file, len_bytes) = open_regular(path).map_err(refused)?;
+        if len_bytes == 0 {
             return Ok(Self { map: None });
         }
         // SAFETY: the caller promises that the file does not change.

@@ -8,7 +8,7 @@ use std::{
 #[cfg(target_os = "linux")]
 use rustix::mm::{Advice, madvise};
 
-use crate::{ALIGN, Block, ByteSize, Error, Kind, Resource, Result};
+use crate::{ALIGN, Block, ByteSize, Error, Kind, Resource, Result, note_freed};
 
 /// A source of ordinary memory: [`ALIGN`]-byte aligned, zeroed.
 ///
@@ -102,5 +102,6 @@ impl Drop for PageableBlock {
     fn drop(&mut self) {
         // SAFETY: allocated in `allocate` with this very layout, and freed only here.
         unsafe { dealloc(self.allocated.as_ptr(), self.layout) }
+        note_freed(self.layout.size());
     }
 }

@@ -48,6 +48,11 @@ pub trait Resource: Send + Sync + 'static {
         None
     }
 
+    /// Another budget that pays for the blocks, if that one is not inside it.
+    fn ceiling(&self) -> Option<&Budget> {
+        None
+    }
+
     /// What the nearest pool, here or below, keeps and how often it could serve.
     fn pool_stats(&self) -> Option<PoolStats> {
         None

@@ -55,7 +55,7 @@ impl SizeClasses {
             return (class + 1) << self.shortest_log2;
         }
         let (doubling, step) = (class / STEPS - 1 + self.shortest_log2, class % STEPS + STEPS);
-        (step + 1) << doubling
+        if doubling < usize::BITS as usize - STEPS_LOG2 - 1 { (step + 1) << doubling } else { usize::MAX }
     }
 
     const fn class_below_longest(self, len_bytes: usize) -> usize {

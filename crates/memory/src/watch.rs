@@ -8,7 +8,8 @@ type Watcher = fn(start: NonNull<u8>, len_bytes: usize, at: &'static Location<'s
 static WATCHER: OnceLock<Watcher> = OnceLock::new();
 
 /// From now on `watcher` is told of every [`HostBuffer::as_ptr`](crate::HostBuffer::as_ptr) and
-/// [`HostBuffer::bytes_mut`](crate::HostBuffer::bytes_mut), after it has waited. The first watcher stays.
+/// [`HostBuffer::bytes_mut`](crate::HostBuffer::bytes_mut), after it has waited. The first watcher stays. If it panics, so does
+/// that call.
 ///
 /// # Examples
 /// ```

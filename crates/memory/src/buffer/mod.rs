@@ -173,7 +173,11 @@ impl Drop for HostBuffer {
         // SAFETY: nothing uses the field after this.
         let owner = unsafe { ManuallyDrop::take(&mut self.owner) };
         let block = Abandoned::new(owner, self.len_bytes); // leaks if anything unwinds from here on
-        let keeper = if self.waits_when_dropped { None } else { self.pending.only() };
+        let (keeper, block) = match self.pending.not_here() {
+            Some((keeper, others)) => (Some(keeper), block.after(others)),
+            None if self.waits_when_dropped => (None, block),
+            None => (self.pending.only(), block),
+        };
         let kept = match keeper {
             Some(keeper) => keeper.keep(block),
             None => Err(block),

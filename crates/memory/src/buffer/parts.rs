@@ -4,7 +4,8 @@
 //! the parts of a whole that is gone counts those of the next.
 //!
 //! Invariants: the parts of a whole do not overlap, and nobody has the whole itself: it is only kept, and dropped after the
-//! last part; a counter on the shelf counts nothing.
+//! last part; a counter on the shelf counts nothing. A whole is told from others by its counter, which its parts keep: a
+//! part that is cut again is another whole, though it begins at the same address.
 
 use std::{
     ops::{Deref, Range},
@@ -18,7 +19,7 @@ use crate::{ALIGN, Block, ByteSize, Error, Kind, Result};
 /// Where a buffer lies that is a part of another.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Place {
-    whole: NonNull<u8>, // its first byte, which no other living whole has; never followed
+    whole: usize, // where its counter is: no other whole's is there while the part lives
     index: usize,
 }
 
@@ -40,6 +41,10 @@ static SHELF: Mutex<Vec<Arc<Option<HostBuffer>>>> = Mutex::new(Vec::new());
 const MOST_ON_SHELF: usize = 256;
 
 impl Whole {
+    fn identity(&self) -> usize {
+        Arc::as_ptr(&self.0).addr()
+    }
+
     fn of(whole: HostBuffer) -> Self {
         let mut counter = SHELF.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default();
         match Arc::get_mut(&mut counter) {
@@ -138,8 +143,12 @@ impl HostBuffer {
             let part = Part { whole: whole.clone(), start: range.start, len_bytes: range.len() };
             let mut part = HostBuffer::from_block(part);
             part.pending = whole.pending.fork();
-            part.place = Some(Place { whole: whole.ptr, index });
+            part.place = Some(Place { whole: whole.identity(), index });
             parts.push(part);
+        }
+        if parts.len() > n_before {
+            // Every part waits for it. The whole, which a device's list of dropped parts may keep, must not keep that device.
+            whole.pending.forget();
         }
         Ok(())
     }
@@ -228,5 +237,18 @@ mod tests {
         assert!(one[0].is_followed_by(&one[1]) && one[1].is_followed_by(&one[2]));
         assert!(!one[0].is_followed_by(&one[2]) && !one[0].is_followed_by(&other[1]));
         assert!(!whole(10).is_followed_by(&whole(10)));
+    }
+
+    #[test]
+    fn parts_of_a_part_follow_no_part_of_another_whole() {
+        let mut parts = whole(1_000).split([0..256, 256..512, 512..1_000]).unwrap();
+        let inner = parts.remove(0).split([0..64, 64..128, 128..256]).unwrap();
+        let innermost = parts.remove(0).split([0..64, 64..128, 128..256]).unwrap();
+        for (one, others) in [(&inner, &innermost), (&innermost, &inner), (&inner, &parts), (&innermost, &parts)] {
+            for (part, other) in one.iter().flat_map(|part| others.iter().map(move |other| (part, other))) {
+                assert!(!part.is_followed_by(other) && !other.is_followed_by(part));
+            }
+        }
+        assert!(inner[0].is_followed_by(&inner[1]) && innermost[1].is_followed_by(&innermost[2]));
     }
 }

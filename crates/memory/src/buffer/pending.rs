@@ -10,7 +10,7 @@ use crate::sync::{AtomicU8, Mutex, Ordering, lock};
 
 /// Something that a device does with host bytes and that will be done at some time.
 ///
-/// Neither function may panic: buffers wait while they are dropped.
+/// Neither function should panic: buffers wait while they are dropped, and leak their block if that unwinds.
 ///
 /// # Examples
 /// ```
@@ -44,6 +44,12 @@ pub trait Completion: Send + Sync + 'static {
     /// Returns when [`is_done`](Self::is_done) or [`is_lost`](Self::is_lost).
     fn wait(&self);
 
+    /// Whether the calling thread may wait for it. Where it may not, because the device waits for that thread, host access is
+    /// refused with a panic, and a buffer that is dropped is [kept](Self::keep).
+    fn may_wait(&self) -> bool {
+        true
+    }
+
     /// Takes over the block of a buffer that was dropped without waiting, to drop it when this is done; or gives it back, and the
     /// buffer waits after all. See [`HostBuffer::drop_without_waiting`].
     ///
@@ -69,11 +75,25 @@ pub(super) enum Use {
     Writes = 2,
 }
 
-/// A device may use the bytes for ever.
-pub(super) struct Lost;
+/// Why nobody waits.
+pub(super) enum Refusal {
+    /// A device may use the bytes for ever.
+    Lost,
+    /// This thread may not.
+    NotHere,
+}
 
-fn refuse(_: Lost) {
-    panic!("a device was lost while it was using this buffer: what the bytes are, and will be, nobody knows");
+fn refuse(why: Refusal) {
+    match why {
+        Refusal::Lost => {
+            panic!("a device was lost while it was using this buffer: what the bytes are, and will be, nobody knows")
+        }
+        Refusal::NotHere => {
+            panic!(
+                "a device still uses this buffer, and this thread may not wait for it: let another thread use the buffer"
+            )
+        }
+    }
 }
 
 type List = Vec<(Use, Arc<dyn Completion>)>;
@@ -107,10 +127,30 @@ impl Pending {
         }
     }
 
+    /// All that is noted, if this thread may not wait for it: one that can keep the block, and the others.
+    pub(super) fn not_here(&self) -> Option<(Arc<dyn Completion>, Vec<Arc<dyn Completion>>)> {
+        if self.uses.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        let mut all: Vec<_> = lock(&self.list).iter().map(|(_, done)| done.clone()).collect();
+        let keeper = all.iter().position(|done| !done.may_wait())?;
+        Some((all.swap_remove(keeper), all))
+    }
+
+    /// Forgets all: others wait for it.
+    pub(super) fn forget(&self) {
+        let mut list = lock(&self.list);
+        let _forgotten = std::mem::take(&mut *list);
+        self.note(&list);
+    }
+
     pub(super) fn add(&self, how: Use, done: Arc<dyn Completion>) {
         let mut list = lock(&self.list);
-        list.retain(|(_, done)| !done.is_done());
         list.push((how, done));
+        self.note(&list); // before anything that can panic: what is in flight is pending whatever the others answer
+        let newest = list.len() - 1;
+        let mut at = 0..;
+        list.retain(|(_, done)| at.next() == Some(newest) || !done.is_done());
         self.note(&list);
     }
 
@@ -128,18 +168,21 @@ impl Pending {
     }
 
     /// Returns when no device reads or writes, or an error if one was lost.
-    pub(super) fn wait_for_end(&self) -> Result<(), Lost> {
+    pub(super) fn wait_for_end(&self) -> Result<(), Refusal> {
         if self.uses.load(Ordering::Acquire) == 0 { Ok(()) } else { self.wait_for(|_| true) }
     }
 
     #[cold]
-    fn wait_for(&self, concerns: impl Fn(Use) -> bool) -> Result<(), Lost> {
+    fn wait_for(&self, concerns: impl Fn(Use) -> bool) -> Result<(), Refusal> {
         let waited: List = lock(&self.list).iter().filter(|(how, _)| concerns(*how)).cloned().collect();
+        if waited.iter().any(|(_, done)| !done.may_wait()) {
+            return Err(Refusal::NotHere);
+        }
         for (_, done) in &waited {
             done.wait(); // without the lock: others may wait, or add readers, meanwhile
         }
         if waited.iter().any(|(_, done)| done.is_lost()) {
-            return Err(Lost);
+            return Err(Refusal::Lost);
         }
         let mut list = lock(&self.list);
         list.retain(|(_, done)| !waited.iter().any(|(_, waited)| Arc::ptr_eq(waited, done)));

@@ -56,7 +56,7 @@ impl<R: Resource> Pooled<R> {
     /// A pool of `resource`'s blocks, empty at first.
     pub fn new(resource: R) -> Self {
         let shared = Arc::new(Shared { resource, idle: Mutex::new(Idle::new()), returned: Condvar::new() });
-        if let Some(budget) = shared.resource.budget() {
+        for budget in [shared.resource.budget(), shared.resource.ceiling()].into_iter().flatten() {
             let pool: Weak<Shared<R>> = Arc::downgrade(&shared);
             budget.add_pool(pool);
         }
@@ -161,6 +161,10 @@ impl<R: Resource> Resource for Pooled<R> {
         self.shared.resource.budget()
     }
 
+    fn ceiling(&self) -> Option<&Budget> {
+        self.shared.resource.ceiling()
+    }
+
     fn pool_stats(&self) -> Option<PoolStats> {
         Some(self.stats())
     }
@@ -169,6 +173,12 @@ impl<R: Resource> Resource for Pooled<R> {
 impl<R: Resource> Shared<R> {
     fn idle(&self) -> MutexGuard<'_, Idle<R::Block>> {
         lock(&self.idle)
+    }
+
+    /// Whether somebody waits for bytes of a budget that pays for the blocks.
+    fn is_short(&self) -> bool {
+        let budgets = [self.resource.budget(), self.resource.ceiling()];
+        budgets.into_iter().flatten().any(Budget::is_short)
     }
 
     /// How many bytes to ask of the layer below for a block of `len_bytes`: what that layer would take anyway,
@@ -227,7 +237,7 @@ impl<R: Resource> Drop for PooledBlock<R> {
         idle.note_return(&*block);
         // Asked under the lock: who waits for bytes says so first and trims this pool then. So either that is seen
         // here, or the trim finds the block.
-        if self.shared.resource.budget().is_some_and(Budget::is_short) {
+        if self.shared.is_short() {
             drop(idle); // giving back takes the locks below: not under ours
             drop(block);
             idle = self.shared.idle();

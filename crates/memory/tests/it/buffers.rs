@@ -101,6 +101,28 @@ fn finished_completions_do_not_pile_up() {
 }
 
 #[test]
+fn a_completion_that_panics_hides_none_that_is_added_behind_it() {
+    struct Panics;
+    impl Completion for Panics {
+        fn is_done(&self) -> bool {
+            panic!("asked whether it is done")
+        }
+
+        fn wait(&self) {}
+    }
+
+    let mut buffer = HostBuffer::allocate(&Pageable, 16).unwrap();
+    let behind = Arc::new(Noted::default());
+    buffer.add_reader(Arc::new(Panics));
+    let added = catch_unwind(AssertUnwindSafe(|| buffer.add_reader(behind.clone())));
+    assert!(added.is_err());
+
+    buffer.bytes_mut().unwrap();
+
+    assert_eq!(behind.waits(), 1, "a device reads the bytes until then");
+}
+
+#[test]
 fn a_buffer_of_a_lost_device_refuses_access_and_leaks_its_block() {
     struct Lost;
     impl Completion for Lost {
