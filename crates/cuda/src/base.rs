@@ -9,7 +9,7 @@ use pagelock_memory::Budget;
 
 use crate::{
     driver::{self, Driver, EventHandle, EventTiming},
-    error::Result,
+    error::{Error, OnDevice, Result},
     leaked::Leaked,
     sanitize::Watch,
     sync::{Mutex, lock},
@@ -82,6 +82,20 @@ impl Base {
             in_flight: AtomicU64::new(0),
             watch,
             events: Mutex::new(IdleEvents::default()),
+        }
+    }
+
+    /// Whether handles of the other device's driver mean something to this one's.
+    pub(crate) fn knows(&self, other: &Base) -> bool {
+        self.driver.family() == other.driver.family()
+    }
+
+    /// An error unless both are one device: of `self`, with which something of `other` is used.
+    pub(crate) fn check_same(self: &Arc<Self>, other: &Arc<Self>, what: OnDevice) -> Result<()> {
+        match () {
+            () if Arc::ptr_eq(self, other) => Ok(()),
+            () if !self.knows(other) => Err(Error::OtherDriver { what }),
+            () => Err(Error::OtherDevice { what, device: other.ordinal, stream: self.ordinal }),
         }
     }
 

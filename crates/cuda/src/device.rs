@@ -1,7 +1,7 @@
 //! [`Device`]: one GPU, or one software device.
 
 use std::{
-    fmt,
+    fmt, mem,
     sync::{
         Arc, PoisonError, Weak,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -13,8 +13,8 @@ use pagelock_memory::{Budget, ByteSize, PageLocker, Resource, Trim};
 use crate::{
     base::Base,
     copy::{choice::Chooser, staged},
-    driver::{self, Driver, MemoryInfo, Properties, cuda},
-    error::Result,
+    driver::{self, Driver, MemoryInfo, Outside, Properties, cuda},
+    error::{Error, OnDevice, Result},
     host_function,
     kernel::Modules,
     page_locked::{self, PageLockedMemory, page_locked_budget},
@@ -102,6 +102,7 @@ impl Device {
     }
 
     fn of(driver: Arc<dyn Driver>, watch: Option<Arc<Watch>>) -> Self {
+        let driver = Outside::around(driver);
         let page_locked = page_locked::memory_for(driver.clone());
         let core = DeviceCore {
             base: Arc::new(Base::new(driver, watch)),
@@ -246,7 +247,7 @@ impl Device {
     /// Copies work without it, through the host.
     ///
     /// # Errors
-    /// [`Error::Driver`](crate::Error::Driver).
+    /// [`Error::OtherDriver`]; [`Error::Driver`].
     ///
     /// # Examples
     /// ```
@@ -259,6 +260,9 @@ impl Device {
     pub fn enable_peer(&self, peer: &Device) -> Result<bool> {
         host_function::refuse_inside()?;
         let (driver, peer) = (&self.core.base.driver, &peer.core.base);
+        if !self.core.base.knows(peer) {
+            return Err(Error::OtherDriver { what: OnDevice::Peer });
+        }
         if !driver.can_access_peer(peer.ordinal)? {
             return Ok(false);
         }
@@ -402,11 +406,6 @@ impl DeviceCore {
         self.dropped.reap(&self.base, Effort::Little);
     }
 
-    /// Waits until everything is done; whether anything proves that.
-    fn is_idle(&self) -> bool {
-        self.handles.synchronize(&self.base).is_ok() || self.base.driver.synchronize().is_ok()
-    }
-
     pub(crate) fn keep_queue(&self, queue: Queue, cache: Cache) {
         lock(&self.idle_queues).push((queue, cache));
     }
@@ -420,28 +419,56 @@ impl Trim for DeviceCore {
         }
         self.lot.reap(&self.base, Effort::All);
         self.dropped.wait_down_to(&self.base, 0);
+        self.staging.trim(&self.base);
         self.page_locked.trim()
     }
 }
 
+/// What is left of a device whose streams, buffers and tickets are all gone.
+struct Remains {
+    base: Arc<Base>,
+    lot: Lot,
+    dropped: Lot,
+    staging: staged::Place,
+    modules: Modules,
+    handles: Handles,
+    queues: Vec<(Queue, Cache)>,
+    _page_locked: PageLockedMemory, // what it keeps is given back behind the rest
+}
+
 impl Drop for DeviceCore {
-    /// Nobody has a stream, a buffer or a ticket any more. What is parked or kept is given back if the device can say
-    /// that it is done with everything, and leaked if not.
     fn drop(&mut self) {
-        self.staging.release(&self.lot);
-        let queues = std::mem::take(&mut *lock(&self.idle_queues));
-        let nothing_is_left = queues.is_empty() && self.lot.len() + self.dropped.len() == 0;
-        let can_wait = !host_function::is_inside(); // there, nobody can
-        let done = nothing_is_left || (can_wait && self.is_idle());
-        self.lot.clear(&self.base, done);
-        self.dropped.clear(&self.base, done);
-        self.modules.clear(&self.base, done);
-        for (queue, mut cache) in queues {
+        let remains = Remains {
+            base: self.base.clone(),
+            lot: mem::take(&mut self.lot),
+            dropped: mem::take(&mut self.dropped),
+            staging: mem::take(&mut self.staging),
+            modules: mem::take(&mut self.modules),
+            handles: mem::take(&mut self.handles),
+            queues: mem::take(&mut *lock(&self.idle_queues)),
+            _page_locked: self.page_locked.clone(),
+        };
+        host_function::outside(|| drop(remains));
+    }
+}
+
+impl Drop for Remains {
+    /// What is parked or kept is given back if the device can say that it is done with everything, and leaked if not.
+    fn drop(&mut self) {
+        let Self { base, lot, dropped, .. } = self;
+        self.staging.release(lot);
+        let nothing_is_left = self.queues.is_empty() && lot.len() + dropped.len() == 0;
+        let can_say = || self.handles.synchronize(base).is_ok() || base.driver.synchronize().is_ok();
+        let done = nothing_is_left || can_say();
+        lot.clear(base, done);
+        dropped.clear(base, done);
+        self.modules.clear(base, done);
+        for (queue, mut cache) in mem::take(&mut self.queues) {
             if !done {
                 cache.leak_all();
             }
             // SAFETY: made by this driver; nobody has it any more.
-            let _ = unsafe { self.base.driver.destroy_stream(queue.handle) };
+            let _ = unsafe { base.driver.destroy_stream(queue.handle) };
         }
     }
 }

@@ -4,18 +4,22 @@ use std::{fmt, io};
 
 use pagelock_memory::ByteSize;
 
-use crate::{driver::Failure, sanitize::Race};
+use crate::{
+    driver::{Failure, Status},
+    host_function,
+    sanitize::Race,
+};
 
 /// The result of everything fallible in this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why a device, its memory or a copy could not be had.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// There is no CUDA on this machine, or it cannot be used.
     #[error("no CUDA here: {0}")]
-    Absent(#[from] Absence),
+    Absent(Absence),
 
     /// A device of that number does not exist.
     #[error("there is no device {ordinal}: {}; check CUDA_VISIBLE_DEVICES", seen(*count))]
@@ -27,8 +31,8 @@ pub enum Error {
     },
 
     /// The driver refused.
-    #[error("{0}")]
-    Driver(#[from] Failure),
+    #[error(transparent)]
+    Driver(Failure),
 
     /// Source and target of a copy differ in length.
     #[error("cannot copy {source_len} elements to {target_len}: the lengths differ; take a slice of the longer one")]
@@ -49,7 +53,7 @@ pub enum Error {
     },
 
     /// Something was used with a stream of another device.
-    #[error("the {what} is on device {device}, the stream on device {stream}: {}", what.way_out())]
+    #[error("the {what} is on device {device}, the {} on device {stream}: {}", what.used_with(), what.way_out())]
     OtherDevice {
         /// What it was.
         what: OnDevice,
@@ -57,6 +61,13 @@ pub enum Error {
         device: u32,
         /// Which device has the stream.
         stream: u32,
+    },
+
+    /// Something was used with a stream of a device whose driver knows nothing of it.
+    #[error("the {what} is of another driver than the {}: {}", what.used_with(), what.way_out_of_driver())]
+    OtherDriver {
+        /// What it was.
+        what: OnDevice,
     },
 
     /// The time between two events of different devices was asked for.
@@ -77,7 +88,7 @@ pub enum Error {
 
     /// There is nothing to compile kernels with.
     #[error("no NVRTC to compile kernels: {0}")]
-    NoCompiler(#[from] CompilerAbsence),
+    NoCompiler(CompilerAbsence),
 
     /// Something else was given for compiled kernels.
     #[error("{len_bytes} bytes that are no archive of kernels, or not all of one: write it anew")]
@@ -235,6 +246,20 @@ pub enum Error {
         setting: String,
     },
 
+    /// The environment asks for a ring that staged copies cannot have.
+    #[error(
+        "$PAGELOCK_STAGING asks for a ring of {ring} with slots of {slot}: a ring has at most {most}, and room for two slots; \
+         write for example `ring=64 MiB,slot=4 MiB`"
+    )]
+    StagingSize {
+        /// The ring, as it would be.
+        ring: ByteSize,
+        /// One slot, as it would be.
+        slot: ByteSize,
+        /// The most that a ring has.
+        most: ByteSize,
+    },
+
     /// The environment names no route for copies.
     #[error(
         "$PAGELOCK_COPIES is `{text}`, which is no way to copy: write `direct`, `staged`, `packed`, or `auto` for the fastest"
@@ -248,7 +273,7 @@ pub enum Error {
     #[error("cannot read the file: {}", unreadable(source))]
     File {
         /// What the system said.
-        source: io::Error,
+        r#source: io::Error,
     },
 
     /// Rows do not fit the buffer.
@@ -301,6 +326,21 @@ pub enum Error {
     },
 }
 
+pagelock_memory::debug_is_the_message!(Error CompilerAbsence LibraryAbsence Absence);
+
+// Not by `#[from]`, which would make them causes too: the text says them already.
+impl From<Absence> for Error {
+    fn from(absence: Absence) -> Self {
+        Error::Absent(absence)
+    }
+}
+
+impl From<CompilerAbsence> for Error {
+    fn from(absence: CompilerAbsence) -> Self {
+        Error::NoCompiler(absence)
+    }
+}
+
 /// What belongs to one device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -311,6 +351,14 @@ pub enum OnDevice {
     Kernel,
     /// A graph.
     Graph,
+    /// Work taken down for a graph.
+    Recording,
+    /// An event.
+    Event,
+    /// A device whose memory is to be accessed.
+    Peer,
+    /// A library of NVIDIA's, started for a device.
+    Library,
 }
 
 impl fmt::Display for OnDevice {
@@ -319,11 +367,24 @@ impl fmt::Display for OnDevice {
             OnDevice::Buffer => "buffer",
             OnDevice::Kernel => "kernel",
             OnDevice::Graph => "graph",
+            OnDevice::Recording => "recording",
+            OnDevice::Event => "event",
+            OnDevice::Peer => "peer",
+            OnDevice::Library => "library",
         })
     }
 }
 
 impl OnDevice {
+    /// What it was used with.
+    fn used_with(self) -> &'static str {
+        match self {
+            OnDevice::Recording => "graph",
+            OnDevice::Peer => "device",
+            _ => "stream",
+        }
+    }
+
     fn way_out(self) -> &'static str {
         match self {
             OnDevice::Buffer => {
@@ -331,6 +392,18 @@ impl OnDevice {
             }
             OnDevice::Kernel => "use a stream of the kernel's device, or compile it for the other device too",
             OnDevice::Graph => "launch it on a stream of its device, or capture its work on the other device",
+            OnDevice::Recording => "capture the work on the graph's device",
+            OnDevice::Event | OnDevice::Peer => "use one of the same device",
+            OnDevice::Library => "use a stream of its device, or start the library for the other device too",
+        }
+    }
+
+    fn way_out_of_driver(self) -> &'static str {
+        match self {
+            OnDevice::Buffer => "copy it through the host, with `Stream::read` on a stream of its own device",
+            OnDevice::Event => "wait for it on the host, with `Event::wait`",
+            OnDevice::Peer => "copy through the host",
+            _ => self.way_out(),
         }
     }
 }
@@ -351,7 +424,7 @@ fn seen(count: u32) -> String {
 }
 
 /// Why there is no compiler.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CompilerAbsence {
     /// It was not found.
@@ -366,6 +439,17 @@ pub enum CompilerAbsence {
         /// Where else it was looked for.
         folders: Vec<String>,
     },
+    /// It is not where the environment says.
+    #[error(
+        "$PAGELOCK_NVRTC is `{folder}`, which has none of {names} that can be loaded; name the library's folder, or unset the \
+         variable"
+    )]
+    NotInFolder {
+        /// What the variable says.
+        folder: String,
+        /// What was looked for there.
+        names: String,
+    },
     /// It lacks a function.
     #[error("the library has no `{name}`; install a newer one")]
     NoSymbol {
@@ -375,7 +459,7 @@ pub enum CompilerAbsence {
 }
 
 /// Why a library of NVIDIA's is not used.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LibraryAbsence {
     /// It was not found.
@@ -394,6 +478,21 @@ pub enum LibraryAbsence {
         install: &'static str,
         /// The variable that names its folder.
         variable: &'static str,
+    },
+    /// It is not where the environment says.
+    #[error(
+        "no {library}: ${variable} is `{folder}`, which has none of {names} that can be loaded; name the library's folder, or \
+         unset the variable"
+    )]
+    NotInFolder {
+        /// Which library.
+        library: &'static str,
+        /// What was looked for there.
+        names: String,
+        /// The variable that names its folder.
+        variable: &'static str,
+        /// What it says.
+        folder: String,
     },
     /// It lacks a function.
     #[error("{library} has no `{name}`; install a newer one")]
@@ -427,7 +526,7 @@ fn looked_in(folders: &[String]) -> String {
 }
 
 /// Why there is no CUDA.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Absence {
     /// The dynamic linker finds no driver library.
@@ -465,4 +564,11 @@ pub enum Absence {
     /// The driver did not start.
     #[error("the driver does not start: {0}")]
     NotStarted(Failure),
+}
+/// What a driver refused; where it refuses everything, inside a host function, that is said.
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Self {
+        let is_refused = failure.status == Status::NOT_PERMITTED && host_function::is_inside();
+        if is_refused { Error::InsideHostFunction } else { Error::Driver(failure) }
+    }
 }

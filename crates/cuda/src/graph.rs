@@ -6,9 +6,10 @@
 //! whoever has them: it keeps their memory, and a launch changes it under them, in order.
 //!
 //! Invariant: `buffers` are all buffers that the captured work uses, none of them replaced; or what is missing of them
-//! is memory that the capturing stream keeps, and that nobody else has while the graph exists (`Launches`).
+//! is memory that the capturing stream keeps, and that nobody else has while the graph exists (`Launches`). A buffer is
+//! known by its allocation, as in the [`Capture`] that lists it; `writes` has what that says.
 
-use std::{fmt, ops::Deref, sync::Arc};
+use std::{collections::HashSet, fmt, ops::Deref, sync::Arc};
 
 use pagelock_memory::ByteSize;
 
@@ -85,10 +86,10 @@ struct Launches {
 pub trait GraphBuffers: sealed::Buffers {}
 
 mod sealed {
-    use super::Uses;
+    use super::{Allocation, Arc};
 
     /// One buffer of a graph.
-    pub struct Member<'a>(pub(crate) &'a Uses);
+    pub struct Member<'a>(pub(crate) &'a Arc<Allocation>);
 
     /// How a graph sees its buffers, the same ones in the same order every time.
     pub trait Buffers: Send + Sync + 'static {
@@ -121,7 +122,8 @@ impl Device {
         let worked = work(&stream);
         std::mem::forget(ended);
         let Some((graph, capture)) = stream.core().end_capture() else { return Err(Error::Capturing) };
-        let recording = Recording { device: self.clone(), handle: graph?, capture, stream, is_shared: false };
+        let handle = graph.inspect_err(|_| stream.core().set_private(false))?;
+        let recording = Recording { device: self.clone(), handle, capture, stream, is_shared: false };
         worked.map(|()| recording)
     }
 }
@@ -135,6 +137,7 @@ impl Drop for EndsCapture<'_> {
             // SAFETY: just made, and nobody else's.
             let _ = unsafe { self.0.core().driver().destroy_graph(graph) };
         }
+        self.0.core().set_private(false);
     }
 }
 
@@ -178,14 +181,17 @@ impl Recording {
     /// # Ok::<(), pagelock_cuda::Error>(())
     /// ```
     pub fn shared(mut self) -> Result<Graph<Shared>> {
-        let buffers = Shared(self.capture.take_allocations());
+        let buffers = Shared(self.capture.allocations());
         let writes = self.writes(&buffers);
         self.is_shared = true;
         self.graph(buffers, writes)
     }
 
     fn graph<B: GraphBuffers>(&self, buffers: B, writes: Vec<Option<Writes>>) -> Result<Graph<B>> {
-        let launches = Launches { uses: Uses::new(self.stream.core().clone(), 0), keeps_memory: self.is_shared };
+        let home = self.stream.core();
+        // The memory that the graph has to itself may have been used by others since it was taken down: its stream has
+        // waited for them.
+        let launches = Launches { uses: Uses::new(home.clone(), home.submitted()), keeps_memory: self.is_shared };
         host_function::refuse_inside()?;
         // SAFETY: the graph exists while this does.
         let handle = unsafe { self.device.core().base().driver.instantiate(self.handle) }?;
@@ -196,15 +202,20 @@ impl Recording {
     /// What the work does with each of the buffers.
     fn writes<B: GraphBuffers>(&self, buffers: &B) -> Vec<Option<Writes>> {
         let mut writes = Vec::new();
-        buffers.visit(&mut |Member(uses)| writes.push(uses.captured_by(self.capture.id)));
+        buffers.visit(&mut |Member(allocation)| writes.push(self.capture.writes(allocation)));
         writes
     }
 
     /// The same, if these are all that it uses.
     fn writes_of_all<B: GraphBuffers>(&self, buffers: &B) -> Result<Vec<Option<Writes>>> {
-        let writes = self.writes(buffers);
-        let (used, given) = (self.capture.buffers, writes.iter().flatten().count());
-        if used == given { Ok(writes) } else { Err(Error::NotOwned { used, given }) }
+        let mut given = HashSet::new(); // one may be given twice
+        buffers.visit(&mut |Member(allocation)| {
+            if self.capture.writes(allocation).is_some() {
+                given.insert(Arc::as_ptr(allocation));
+            }
+        });
+        let (used, given) = (self.capture.len(), given.len());
+        if used == given { Ok(self.writes(buffers)) } else { Err(Error::NotOwned { used, given }) }
     }
 }
 
@@ -213,10 +224,11 @@ impl Drop for Recording {
         if !self.is_shared {
             self.stream.core().set_private(false);
         }
-        if !host_function::is_inside() {
+        let (device, handle) = (self.device.clone(), self.handle);
+        host_function::outside(move || {
             // SAFETY: made in `capture`, gone after this.
-            let _ = unsafe { self.device.core().base().driver.destroy_graph(self.handle) };
-        }
+            let _ = unsafe { device.core().base().driver.destroy_graph(handle) };
+        });
     }
 }
 
@@ -226,11 +238,7 @@ impl<B: GraphBuffers> Graph<B> {
     /// # Errors
     /// [`Error::OtherDevice`], [`Error::Driver`].
     pub fn launch(&self, stream: &Stream) -> Result<()> {
-        let device = &self.runnable.device;
-        if device != stream.device() {
-            let (device, stream) = (device.properties().ordinal, stream.device().properties().ordinal);
-            return Err(Error::OtherDevice { what: OnDevice::Graph, device, stream });
-        }
+        stream.core().check_is_of(self.runnable.device.core().base(), OnDevice::Graph)?;
         let queued = stream.core().enqueue(&self.accesses(), |driver, stream| {
             // SAFETY: the graph exists while this does; it owns all buffers that its work uses (`Recording::with`), which
             // `enqueue` orders, and devices keep their modules.
@@ -241,11 +249,11 @@ impl<B: GraphBuffers> Graph<B> {
 
     fn accesses(&self) -> Vec<Access<'_>> {
         let mut accesses = Vec::with_capacity(self.writes.len() + 1);
-        accesses.push(self.launches.uses.write()); // one launch at a time, and an update after them
+        accesses.push(self.launches.uses.launch(Writes(true))); // one launch at a time, and an update after them
         let mut writes = self.writes.iter();
-        self.buffers.visit(&mut |Member(uses)| {
+        self.buffers.visit(&mut |Member(allocation)| {
             let used = writes.next().copied().flatten();
-            accesses.extend(used.map(|writes| uses.access(writes)));
+            accesses.extend(used.map(|writes| allocation.uses().launch(writes)));
         });
         accesses
     }
@@ -254,7 +262,8 @@ impl<B: GraphBuffers> Graph<B> {
     /// sizes, values or parts of the buffers. Waits for launches that are going on.
     ///
     /// # Errors
-    /// [`Error::NotOwned`] if it uses buffers that this graph does not own, [`Error::GraphShape`], [`Error::Driver`].
+    /// [`Error::NotOwned`] if it uses buffers that this graph does not own, [`Error::OtherDevice`], [`Error::GraphShape`],
+    /// [`Error::Driver`].
     ///
     /// # Examples
     /// ```
@@ -272,14 +281,20 @@ impl<B: GraphBuffers> Graph<B> {
     /// ```
     pub fn update(&mut self, recording: Recording) -> Result<()> {
         host_function::refuse_inside()?;
+        let base = self.runnable.device.core().base();
+        base.check_same(recording.device.core().base(), OnDevice::Recording)?;
         let writes = recording.writes_of_all(&self.buffers)?;
         self.launches.uses.prove_done()?;
-        let driver = &self.runnable.device.core().base().driver;
-        // SAFETY: both exist, and no launch is going on (just waited; `&mut`).
-        if !unsafe { driver.update_graph(self.runnable.handle, recording.handle) }? {
-            return Err(Error::GraphShape);
+        // SAFETY: both exist, of one driver (just checked), and no launch is going on (just waited; `&mut`).
+        match unsafe { base.driver.update_graph(self.runnable.handle, recording.handle) } {
+            Ok(true) => self.writes = writes,
+            Ok(false) => return Err(Error::GraphShape),
+            Err(failure) => {
+                // It may have changed all the same: a launch is ordered as the old and the new work need.
+                self.writes.iter_mut().zip(writes).for_each(|(old, new)| *old = either(*old, new));
+                return Err(failure.into());
+            }
         }
-        self.writes = writes;
         Ok(())
     }
 
@@ -300,6 +315,14 @@ impl<B: GraphBuffers> Graph<B> {
     }
 }
 
+/// What one of two pieces of work may do with a buffer.
+fn either(one: Option<Writes>, other: Option<Writes>) -> Option<Writes> {
+    match (one, other) {
+        (Some(Writes(one)), Some(Writes(other))) => Some(Writes(one || other)),
+        (known, None) | (None, known) => known,
+    }
+}
+
 impl Launches {
     /// Whether the stream comes after all of them, or they are done.
     fn are_ordered_before(&self, stream: &StreamCore) -> bool {
@@ -309,6 +332,10 @@ impl Launches {
 
 impl Drop for Launches {
     fn drop(&mut self) {
+        if host_function::is_inside() {
+            let later = Launches { uses: self.uses.fork(), keeps_memory: self.keeps_memory };
+            return host_function::outside(|| drop(later));
+        }
         let stream = self.uses.home();
         if self.keeps_memory && !self.are_ordered_before(stream) {
             lock(&stream.cache).leak_all();
@@ -327,10 +354,11 @@ impl<B: GraphBuffers> Deref for Graph<B> {
 
 impl Drop for Runnable {
     fn drop(&mut self) {
-        if !host_function::is_inside() {
+        let (device, handle) = (self.device.clone(), self.handle);
+        host_function::outside(move || {
             // SAFETY: made in `Recording::with`, gone after this; launches that are queued still happen.
-            let _ = unsafe { self.device.core().base().driver.destroy_runnable_graph(self.handle) };
-        }
+            let _ = unsafe { device.core().base().driver.destroy_runnable_graph(handle) };
+        });
     }
 }
 
@@ -342,7 +370,7 @@ impl<B: GraphBuffers> fmt::Debug for Graph<B> {
 
 impl fmt::Debug for Recording {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Recording(uses {} buffers on {:?})", self.capture.buffers, self.device)
+        write!(f, "Recording(uses {} buffers on {:?})", self.capture.len(), self.device)
     }
 }
 
@@ -352,7 +380,7 @@ impl<T: Element> sealed::Buffers for DeviceBuffer<T> {
     type Views<'a> = DeviceViewMut<'a, T>;
 
     fn visit<'a>(&'a self, visit: &mut dyn FnMut(Member<'a>)) {
-        visit(Member(self.uses()));
+        visit(Member(self.allocation()));
     }
 
     fn views_mut(&mut self) -> DeviceViewMut<'_, T> {
@@ -366,7 +394,7 @@ impl sealed::Buffers for Shared {
     type Views<'a> = ();
 
     fn visit<'a>(&'a self, visit: &mut dyn FnMut(Member<'a>)) {
-        self.0.iter().for_each(|allocation| visit(Member(allocation.uses())));
+        self.0.iter().for_each(|allocation| visit(Member(allocation)));
     }
 
     fn views_mut(&mut self) {}

@@ -1,18 +1,19 @@
 //! Functions that a stream calls on the host.
 //!
-//! The driver calls them on a thread of its own, where no call of the driver is allowed: everything in this crate that
-//! would make one asks [`refuse_inside`] first.
+//! The driver calls them on a thread of its own, where no call of the driver is allowed: `driver/outside.rs` refuses each,
+//! and what has something to do first, or waits, asks [`refuse_inside`] before. What is dropped there, and needs the driver
+//! for it, goes to another thread when the function has ended ([`outside`]).
 //!
 //! Invariant: the driver has one reference to a [`Task`], which the call takes back. Where it is not known whether the
 //! call will happen, the reference is leaked, and counted.
 
 use std::{
     any::Any,
-    cell::Cell,
+    cell::{Cell, RefCell},
     ffi::c_void,
-    fmt,
+    fmt, mem,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::Arc,
+    sync::{Arc, PoisonError, mpsc},
     thread,
 };
 
@@ -26,6 +27,36 @@ use crate::{
 
 thread_local! {
     static INSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// What a host function's end sets free.
+type Later = Box<dyn FnOnce() + Send>;
+
+thread_local! {
+    static LATER: RefCell<Vec<Later>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Does that, which may reach the driver or wait for it: at once, or, inside a host function, on another thread after its end.
+/// So nothing that is dropped there waits, or is lost.
+pub(crate) fn outside(work: impl FnOnce() + Send + 'static) {
+    if is_inside() { LATER.with_borrow_mut(|later| later.push(Box::new(work))) } else { work() }
+}
+
+/// Gives what a host function left to the thread that does it; to be lost, but counted by nobody, if there is no thread.
+fn do_later(left: Vec<Later>) {
+    static WORKER: std::sync::Mutex<Option<mpsc::Sender<Vec<Later>>>> = std::sync::Mutex::new(None);
+    let mut worker = WORKER.lock().unwrap_or_else(PoisonError::into_inner);
+    if worker.is_none() {
+        let (sender, receiver) = mpsc::channel::<Vec<Later>>();
+        let works = move || receiver.into_iter().flatten().for_each(|work| drop(catch_unwind(AssertUnwindSafe(work))));
+        let started = thread::Builder::new().name("after host functions".to_owned()).spawn(works);
+        *worker = started.is_ok().then_some(sender);
+    }
+    let refused = match &*worker {
+        Some(worker) => worker.send(left).err().map(|mpsc::SendError(left)| left),
+        None => Some(left),
+    };
+    mem::forget(refused);
 }
 
 /// Whether this thread is calling a host function.
@@ -98,7 +129,7 @@ impl Stream {
             Err(Unqueued::Unknown(failure)) => {
                 // SAFETY: made above.
                 unsafe { take_back(self.core(), task, &outcome) };
-                Err(Error::Driver(failure))
+                Err(failure.into())
             }
         }
     }
@@ -133,8 +164,12 @@ unsafe extern "C" fn run<F: FnOnce() -> R, R>(data: *mut c_void) {
         let result = catch_unwind(AssertUnwindSafe(function));
         *lock(&outcome) = Some(result);
     }));
-    std::mem::forget(whatever);
+    mem::forget(whatever);
     INSIDE.set(false);
+    let left = LATER.take();
+    if !left.is_empty() {
+        do_later(left);
+    }
 }
 
 impl<R> HostCall<R> {

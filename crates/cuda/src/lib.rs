@@ -37,8 +37,11 @@
 //! - Host memory that a device may use is owned by an `InUse`, or borrowed in a scope that waits; nothing else can
 //!   reach it.
 //! - Every use of device memory goes through `StreamCore::enqueue`, which orders it against the uses by other streams.
+//! - No code of a user's runs between the moment when work is submitted and the moment when what it uses has noted that.
+//! - A handle is used with a driver only after `StreamCore::check_knows` or `Base::check_same` has compared the two.
 //! - What the driver cannot vouch for is leaked, never freed, and counted in [`Device::leaked`].
-//! - No lock of this crate is held while the driver waits for a device.
+//! - No lock of this crate is held while the driver waits for a device, but for the turns of buffers that graphs use too
+//!   (`stream/order.rs`), where a driver's call that queues a copy waits by itself.
 //!
 //! # Files with `unsafe`
 //! `driver/cuda/api.rs`, `driver/cuda/context.rs` and `driver/cuda/library.rs` (the calls of CUDA), `driver/types.rs`
@@ -51,7 +54,7 @@
 //! `kernel/module.rs`, `kernel/launch.rs`, `kernel/repeat.rs` and `graph.rs`. `sanitize/driver.rs` and `sanitize/watch.rs` look
 //! at memory of copies in flight. `kernel/nvrtc.rs` calls the compiler, `library/load.rs`, `library/blas/mod.rs`,
 //! `library/blas/plan.rs`, `library/dnn/mod.rs`, `library/dnn/plan.rs` and `library/dnn/descriptor.rs` NVIDIA's libraries;
-//! `driver/mod.rs` declares the trait, and `loom_tests.rs` implements it for loom.
+//! `driver/mod.rs` declares the trait, `driver/outside.rs` passes its calls on, and `loom_tests.rs` implements it for loom.
 
 mod base;
 mod buffer;
@@ -63,6 +66,8 @@ pub mod driver;
 mod element;
 mod error;
 mod event;
+#[doc(hidden)]
+pub mod foreign;
 mod graph;
 mod host_function;
 mod kernel;

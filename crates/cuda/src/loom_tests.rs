@@ -20,7 +20,7 @@ use crate::{
     },
     event::Recorded,
     parking::Held,
-    stream::{Access, Uses},
+    stream::{Access, Uses, Writes},
     sync::lock,
 };
 
@@ -255,6 +255,50 @@ fn loom_a_reader_comes_after_both_of_two_threads_that_wrote() {
 
         assert_eq!((driver.comes_after(&reader, &one), driver.comes_after(&reader, &two)), (1, 1));
     });
+}
+
+/// How much work of `other` came before the latest work of `stream`, or the other way round.
+fn are_ordered(driver: &Ordered, one: &Stream, other: &Stream) -> bool {
+    driver.comes_after(one, other) > 0 || driver.comes_after(other, one) > 0
+}
+
+/// A graph's launches on one thread, and on another one's work that Rust allows beside them: that reads what they write, or
+/// writes what they read, because it has the buffer alone but for the graph; and launches of a graph with the same buffers.
+fn a_launch_and_work_beside_it_are_ordered(launched: Writes, beside: for<'a> fn(&'a Uses) -> Access<'a>) {
+    every_schedule(move || {
+        let (driver, device) = Ordered::device();
+        let [home, one, two] = [0; 3].map(|_| device.stream().unwrap());
+        let both = Arc::new([0; 2].map(|_| Uses::new(home.core().clone(), 0)));
+        both.iter().for_each(|uses| uses.note_captured(launched));
+        let launcher = {
+            let (driver, one, both) = (driver.clone(), one.clone(), both.clone());
+            thread::spawn(move || {
+                let accesses = [both[1].launch(launched), both[0].launch(launched)];
+                assert!(one.core().enqueue(&accesses, |_, handle| driver.work(handle)).is_ok());
+            })
+        };
+
+        let accesses = [beside(&both[0]), beside(&both[1]), beside(&both[0])];
+        assert!(two.core().enqueue(&accesses, |_, handle| driver.work(handle)).is_ok());
+
+        launcher.join().unwrap();
+        assert!(are_ordered(&driver, &one, &two));
+    });
+}
+
+#[test]
+fn loom_a_reader_beside_a_launch_that_writes_is_ordered() {
+    a_launch_and_work_beside_it_are_ordered(Writes(true), Uses::read);
+}
+
+#[test]
+fn loom_a_writer_beside_a_launch_that_reads_is_ordered() {
+    a_launch_and_work_beside_it_are_ordered(Writes(false), Uses::write);
+}
+
+#[test]
+fn loom_launches_that_write_the_same_are_ordered() {
+    a_launch_and_work_beside_it_are_ordered(Writes(true), |uses| uses.launch(Writes(true)));
 }
 
 #[test]

@@ -228,7 +228,7 @@ impl<X: Send + 'static> Refused<X> {
     /// Perhaps something was queued: wait for the stream.
     fn after(stream: &StreamCore, failure: Failure, used: InUse<X>) -> Self {
         match stream.prove_idle() {
-            Ok(()) => Self { error: Error::Driver(failure), returned: Some(used.done()) },
+            Ok(()) => Self { error: failure.into(), returned: Some(used.done()) },
             Err(_) => Self { error: used.lost(stream.base(), failure), returned: None },
         }
     }

@@ -7,7 +7,7 @@
 use std::{
     borrow::Cow,
     fmt::{self, Write as _},
-    fs, io,
+    io,
     path::Path,
     sync::Arc,
     thread::{self, ThreadId},
@@ -188,7 +188,7 @@ impl Timeline {
     /// What the system says of the file, which is named; [`Error::Driver`](crate::Error::Driver) in the same form.
     pub fn write_chrome_trace(&self, path: impl AsRef<Path>) -> io::Result<()> {
         let (path, trace) = (path.as_ref(), self.chrome_trace().map_err(io::Error::other)?);
-        fs::write(path, trace).map_err(|error| {
+        pagelock_files::replace(path, trace).map_err(|error| {
             let text =
                 format!("cannot write the trace {}: {error}; name a file in a folder that exists", path.display());
             io::Error::new(error.kind(), text)

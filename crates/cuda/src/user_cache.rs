@@ -1,15 +1,9 @@
 //! [`UserCache`]: files that can be made again, in the user's cache folder.
 //!
-//! A file is written beside its place and then renamed, so that there are only whole ones; and it starts with a hash of
-//! the rest, so that a damaged one is noticed. A cache that cannot be read or written costs time, nothing else.
+//! A file is replaced as a whole, so that there are only whole ones; and it starts with a hash of the rest, so that a
+//! damaged one is noticed. A cache that cannot be read or written costs time, nothing else.
 
-use std::{
-    env, fs, io,
-    io::Read,
-    path::PathBuf,
-    process,
-    sync::atomic::{AtomicU64, Ordering},
-};
+use std::{env, fs, io, io::Read, path::PathBuf};
 
 use sha2::{Digest, Sha256};
 
@@ -35,7 +29,6 @@ impl UserCache {
         Self { folder }
     }
 
-    #[cfg(test)]
     pub(crate) fn in_folder(folder: &std::path::Path) -> Self {
         Self { folder: Some(folder.to_owned()) }
     }
@@ -44,12 +37,12 @@ impl UserCache {
     pub(crate) fn read(&self, name: &str, most_bytes: u64) -> Option<Vec<u8>> {
         let path = self.folder.as_ref()?.join(name);
         let most_bytes = most_bytes + HASH_BYTES as u64;
-        let metadata = fs::metadata(&path).ok()?;
-        if !metadata.is_file() || metadata.len() > most_bytes {
-            return None; // opening some of what is not a file would wait
+        let (opened, len_bytes) = pagelock_memory::open_regular(path).ok()?;
+        if len_bytes > most_bytes {
+            return None;
         }
         let mut file = Vec::new();
-        fs::File::open(path).ok()?.take(most_bytes).read_to_end(&mut file).ok()?;
+        opened.take(len_bytes).read_to_end(&mut file).ok()?;
         let (hash, contents) = file.split_at_checked(HASH_BYTES)?;
         let whole = Sha256::digest(contents)[..] == *hash;
         whole.then(|| file.split_off(HASH_BYTES))
@@ -57,14 +50,9 @@ impl UserCache {
 
     /// Keeps it under that name.
     pub(crate) fn write(&self, name: &str, contents: &[u8]) -> io::Result<()> {
-        static COUNT: AtomicU64 = AtomicU64::new(0);
         let Some(folder) = &self.folder else { return Ok(()) };
         fs::create_dir_all(folder)?;
-        let path = folder.join(name);
-        let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let temporary = Temporary(path.with_extension(format!("{}-{count}", process::id())));
-        fs::write(&temporary.0, [&Sha256::digest(contents)[..], contents].concat())?;
-        fs::rename(&temporary.0, path)
+        pagelock_files::replace(folder.join(name), [&Sha256::digest(contents)[..], contents].concat())
     }
 }
 
@@ -78,15 +66,6 @@ pub(crate) fn hash<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
     hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A file that is removed, unless it is not there any more because it got its real name.
-struct Temporary(PathBuf);
-
-impl Drop for Temporary {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.0);
-    }
-}
-
 /// A folder for a test, and its removal.
 #[cfg(test)]
 pub(crate) struct TestFolder(pub(crate) PathBuf);
@@ -94,7 +73,7 @@ pub(crate) struct TestFolder(pub(crate) PathBuf);
 #[cfg(test)]
 impl TestFolder {
     pub(crate) fn new(name: &str) -> Self {
-        let folder = env::temp_dir().join(format!("pagelock-cache-{}-{name}", process::id()));
+        let folder = env::temp_dir().join(format!("pagelock-cache-{}-{name}", std::process::id()));
         let _ = fs::remove_dir_all(&folder);
         Self(folder)
     }
@@ -109,7 +88,7 @@ impl Drop for TestFolder {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
+    use std::{path::Path, process};
 
     use super::*;
 

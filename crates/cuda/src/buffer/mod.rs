@@ -80,6 +80,7 @@ impl Stream {
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) if the device has nothing left,
     /// [`Error::TooLong`](crate::Error::TooLong).
     pub fn allocate<T: Element>(&self, len: usize) -> Result<DeviceBuffer<T>> {
+        host_function::refuse_inside()?; // also where no call of the driver would be needed
         let block = match len_bytes::<T>(len)? {
             0 => None,
             bytes => Some(pool::allocate(self.core(), bytes, element_size::<T>())?),
@@ -137,7 +138,7 @@ impl<T: Element> DeviceBuffer<T> {
         &self.allocation().uses
     }
 
-    fn allocation(&self) -> &Arc<Allocation> {
+    pub(crate) fn allocation(&self) -> &Arc<Allocation> {
         match &self.held {
             Held::Whole(allocation) => allocation,
             Held::Part(part) => part.allocation(),
@@ -184,9 +185,14 @@ impl Allocation {
 impl Drop for Allocation {
     fn drop(&mut self) {
         let Some(memory) = self.memory.take() else { return };
+        if host_function::is_inside() {
+            let is_spoiled = AtomicBool::new(self.is_spoiled.load(Ordering::Acquire));
+            let later = Allocation { memory: Some(memory), address: self.address, uses: self.uses.fork(), is_spoiled };
+            return host_function::outside(|| drop(later));
+        }
         let home = self.uses.home();
         let ordered = home.order_after_all(&self.uses).is_ok();
-        let is_done = ordered || (!host_function::is_inside() && self.uses.prove_done().is_ok());
+        let is_done = ordered || (!host_function::is_inside() && self.uses.prove_done_elsewhere().is_ok());
         let may_be_used_again = is_done && !self.is_spoiled.load(Ordering::Acquire);
         match memory {
             Memory::Whole(block) if may_be_used_again => pool::keep(home, block),

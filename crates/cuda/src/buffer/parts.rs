@@ -108,9 +108,10 @@ impl<T: Element> DeviceBuffer<T> {
     /// # Ok::<(), pagelock_cuda::Error>(())
     /// ```
     pub fn split(mut self, ranges: impl IntoIterator<Item = Range<usize>>) -> Result<Vec<DeviceBuffer<T>>> {
+        let ranges: Vec<_> = ranges.into_iter().collect(); // the caller's code, before the lock is taken
         let home = self.uses().home().clone();
         let mut capture = home.capture(); // which does not end meanwhile
-        match capture.as_mut().filter(|capture| capture.uses(self.uses())) {
+        match capture.as_mut().filter(|capture| capture.writes(self.allocation()).is_some()) {
             Some(capture) if Arc::strong_count(self.allocation()) == 1 => {
                 let parts = self.cut(ranges)?;
                 parts.iter().for_each(|part| capture.add_own(part.allocation()));
@@ -151,19 +152,20 @@ impl<T: Element> DeviceBuffer<T> {
     fn into_whole(mut self) -> Result<Arc<Allocation>> {
         let home = self.uses().home().clone();
         let capture = home.capture(); // which does not end meanwhile
-        if capture.as_ref().is_some_and(|capture| capture.uses(self.uses())) || !self.is_nobody_elses() {
+        if capture.as_ref().is_some_and(|capture| capture.writes(self.allocation()).is_some())
+            || !self.is_nobody_elses()
+        {
             return Err(Error::Shared);
         }
         drop(capture);
         Ok(self.allocation().clone())
     }
 
-    fn cut(&self, ranges: impl IntoIterator<Item = Range<usize>>) -> Result<Vec<DeviceBuffer<T>>> {
+    fn cut(&self, ranges: Vec<Range<usize>>) -> Result<Vec<DeviceBuffer<T>>> {
         let whole = self.allocation();
-        let ranges = ranges.into_iter();
         let mut end = 0;
-        let mut parts = Vec::with_capacity(ranges.size_hint().0);
-        for (index, range) in ranges.enumerate() {
+        let mut parts = Vec::with_capacity(ranges.len());
+        for (index, range) in ranges.into_iter().enumerate() {
             if range.start < end || range.start > range.end || range.end > self.len {
                 return Err(Error::Range { start: range.start, end: range.end, len: self.len });
             }

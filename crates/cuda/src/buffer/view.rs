@@ -105,12 +105,7 @@ macro_rules! view {
 
             /// An error if the buffer is on another device than the stream.
             pub(crate) fn check_beside(&self, stream: &StreamCore) -> Result<()> {
-                let home = self.allocation.uses().home();
-                if stream.is_beside(home) {
-                    return Ok(());
-                }
-                let device = home.base().ordinal;
-                Err(Error::OtherDevice { what: OnDevice::Buffer, device, stream: stream.base().ordinal })
+                stream.check_is_of(self.allocation.uses().home().base(), OnDevice::Buffer)
             }
         }
 

@@ -16,7 +16,7 @@ use pagelock_memory::{Abandoned, ByteSize, Completion, HostBuffer};
 use super::same_length;
 use crate::{
     buffer::{DeviceBuffer, DeviceView, DeviceViewMut},
-    driver::EventTiming,
+    driver::{Address, EventTiming},
     element::Element,
     error::{Error, Result},
     event::Recorded,
@@ -109,18 +109,13 @@ impl Stream {
         copies.iter().for_each(|(source, _)| source.wait_for_writers());
         self.core().note_upload();
         let accesses: Vec<_> = copies.iter().map(|(_, target)| target.access()).collect();
+        let runs = runs(copies);
         let queued = self.core().enqueue(&accesses, |driver, stream| {
-            for run in copies.chunk_by(|this, next| is_one(this, next)) {
-                let (from, target) = (start(run[0].0), &run[0].1);
-                let len_bytes = run.last().map_or(0, |(last, _)| start(last).addr() + last.len_bytes() - from.addr());
-                if len_bytes == 0 {
-                    continue;
-                }
+            runs.iter().try_for_each(|&(from, to, len_bytes)| {
                 // SAFETY: as in `upload_range`, for each; of sources that are copied at once, and of their targets, nobody has
                 // the bytes between them, which are as many on both sides.
-                unsafe { driver.copy_to_device(stream, target.address(), from, len_bytes) }?;
-            }
-            Ok(())
+                unsafe { driver.copy_to_device(stream, to, from, len_bytes) }
+            })
         });
         let (fence, result) = Fence::after(self.core(), queued, total);
         if let Some(fence) = fence {
@@ -271,6 +266,17 @@ impl Stream {
     }
 }
 
+/// The copies, as few as can take all: from where, to where and how many bytes, none of them none. To be made before
+/// anything is queued: a buffer says where it starts to whoever watches accesses, which may panic.
+fn runs(copies: &[(&HostBuffer, DeviceViewMut<'_, u8>)]) -> Vec<(*const u8, Address, usize)> {
+    let runs = copies.chunk_by(|this, next| is_one(this, next)).map(|run| {
+        let (from, target) = (start(run[0].0), &run[0].1);
+        let len_bytes = run.last().map_or(0, |(last, _)| start(last).addr() + last.len_bytes() - from.addr());
+        (from, target.address(), len_bytes)
+    });
+    runs.filter(|(.., len_bytes)| *len_bytes > 0).collect()
+}
+
 /// Whether one copy can take both.
 fn is_one(
     (source, target): &(&HostBuffer, DeviceViewMut<'_, u8>),
@@ -301,7 +307,7 @@ impl Fence {
     ) -> (Option<Arc<Self>>, Result<()>) {
         let error = match queued {
             Err(Unqueued::No(error)) => return (None, Err(error)),
-            Err(Unqueued::Unknown(failure)) => Error::Driver(failure),
+            Err(Unqueued::Unknown(failure)) => failure.into(),
             Ok(()) => match Recorded::new(stream, EventTiming::Untimed) {
                 Ok(recorded) => return (Some(Self::of(Some(Arc::new(recorded)), len_bytes)), Ok(())),
                 Err(error) => error,
@@ -327,20 +333,32 @@ impl Completion for Fence {
 
     fn wait(&self) {
         let Some(recorded) = &self.recorded else { return };
-        let proved = !host_function::is_inside() && recorded.prove().is_ok();
-        if !proved && !self.lost.swap(true, Ordering::AcqRel) {
+        if !self.may_wait() {
+            return;
+        }
+        if recorded.prove().is_err() && !self.lost.swap(true, Ordering::AcqRel) {
             recorded.stream().base().leaked.count(self.len_bytes);
         }
     }
 
+    fn may_wait(&self) -> bool {
+        self.recorded.is_none() || !host_function::is_inside()
+    }
+
     fn keep(&self, block: Abandoned) -> Result<(), Abandoned> {
+        if let (Some(recorded), true) = (&self.recorded, host_function::is_inside()) {
+            let recorded = recorded.clone();
+            host_function::outside(move || match recorded.prove() {
+                Ok(()) => block.give_back(),
+                Err(_) => recorded.stream().base().leaked.count(block.len_bytes()),
+            });
+            return Ok(());
+        }
         let Some(recorded) = self.recorded.as_ref().filter(|recorded| !recorded.is_known_reached()) else {
             return Err(block);
         };
         let (stream, len_bytes) = (recorded.stream(), block.len_bytes());
-        let Some(room) = MOST_DROPPED.checked_sub(len_bytes).filter(|_| !host_function::is_inside()) else {
-            return Err(block);
-        };
+        let Some(room) = MOST_DROPPED.checked_sub(len_bytes) else { return Err(block) };
         // Behind what was queued since the copy, too: the copy's own event is everybody's.
         let Ok(behind) = Recorded::new(stream, EventTiming::Untimed) else { return Err(block) };
         stream.device().core().reap_buffers_too();

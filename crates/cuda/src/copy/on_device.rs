@@ -4,7 +4,7 @@ use super::same_length;
 use crate::{
     buffer::{DeviceView, DeviceViewMut},
     element::Element,
-    error::Result,
+    error::{OnDevice, Result},
     stream::Stream,
 };
 
@@ -13,7 +13,8 @@ impl Stream {
     ///
     /// # Errors
     /// [`Error::Length`](crate::Error::Length); [`Error::OtherDevice`](crate::Error::OtherDevice) if the target is not
-    /// on the stream's device; [`Error::Driver`](crate::Error::Driver).
+    /// on the stream's device, [`Error::OtherDriver`](crate::Error::OtherDriver) if the source is not even on a device of
+    /// its driver; [`Error::Driver`](crate::Error::Driver).
     ///
     /// # Examples
     /// ```
@@ -34,6 +35,7 @@ impl Stream {
     ) -> Result<()> {
         let (source, target) = (source.into(), target.into());
         target.check_beside(self.core())?;
+        self.core().check_knows(source.home(), OnDevice::Buffer)?;
         same_length(source.len(), target.len())?;
         let (from, to, len_bytes) = (source.address(), target.address(), source.len_bytes());
         if len_bytes == 0 {

@@ -88,8 +88,8 @@ impl Stream {
         }
         let source = InUse::new(source, len_bytes);
         self.core().note_upload();
+        let from = source.held().elements().as_ptr().cast();
         let queued = self.core().enqueue(&[target.access()], |driver, stream| {
-            let from = source.held().elements().as_ptr().cast();
             // SAFETY: the lengths are equal (checked); the target is ordered by `enqueue`; the source is in `InUse`,
             // so nobody writes or frees it before the device is done.
             unsafe { driver.copy_to_device(stream, target.address(), from, len_bytes) }

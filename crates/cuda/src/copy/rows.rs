@@ -64,7 +64,11 @@ impl Rows {
     }
 
     fn copy<T>(self, from: End, target: Rows, to: End) -> Copy2d {
-        let pitch = |rows: Rows| rows.stride.max(rows.width) * size_of::<T>();
+        // The stride of a single row leads nowhere, and may be anything.
+        let pitch = |rows: Rows| {
+            let stride = if rows.rows > 1 { rows.stride } else { rows.width };
+            stride * size_of::<T>()
+        };
         let (from_pitch, to_pitch) = (pitch(self), pitch(target));
         Copy2d { from, from_pitch, to, to_pitch, row_bytes: self.width * size_of::<T>(), rows: self.rows }
     }
@@ -103,9 +107,9 @@ impl Stream {
         let len_bytes = size_of_val(elements);
         let source = InUse::new(source, len_bytes);
         self.core().note_upload();
+        let from = End::Host(source.held().elements().as_ptr().cast_mut().cast());
+        let copy = source_rows.copy::<S::Element>(from, target_rows, End::Device(target.address()));
         let queued = self.core().enqueue(&[target.access()], |driver, stream| {
-            let from = End::Host(source.held().elements().as_ptr().cast_mut().cast());
-            let copy = source_rows.copy::<S::Element>(from, target_rows, End::Device(target.address()));
             // SAFETY: rows are inside both ends (checked); the rest as in `upload`. The source is only read.
             unsafe { driver.copy_2d(stream, &copy) }
         });

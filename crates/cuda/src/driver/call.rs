@@ -77,7 +77,7 @@ calls! {
 }
 
 /// An operation that did not succeed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Failure {
     /// Which operation.
     pub call: Call,
@@ -100,6 +100,8 @@ impl fmt::Display for Failure {
         write!(f, "{} failed: {}", self.call.cuda_name(), self.status)
     }
 }
+
+pagelock_memory::debug_is_the_message!(Failure);
 
 impl std::error::Error for Failure {}
 

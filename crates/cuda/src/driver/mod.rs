@@ -5,6 +5,7 @@
 
 mod call;
 pub(crate) mod cuda;
+mod outside;
 mod types;
 
 use std::{
@@ -12,17 +13,19 @@ use std::{
     ptr::NonNull,
 };
 
+pub(crate) use self::outside::Outside;
 pub use self::{
     call::{Call, Failure, Result, Status},
     types::{
-        Address, Copy2d, End, EventHandle, EventTiming, FunctionHandle, GraphHandle, HostFunction, Launch, MemoryInfo,
-        ModuleHandle, NodeHandle, Pattern, PreparedLaunch, Properties, RunnableGraphHandle, Start, StreamHandle,
+        Address, Copy2d, End, EventHandle, EventTiming, Family, FunctionHandle, GraphHandle, HostFunction, Launch,
+        MemoryInfo, ModuleHandle, NodeHandle, Pattern, PreparedLaunch, Properties, RunnableGraphHandle, Start,
+        StreamHandle,
     },
 };
 
 /// One device, as a driver offers it.
 ///
-/// Handles are plain numbers that mean something only to the driver that made them. Operations on a stream return
+/// Handles are plain numbers that mean something only to the driver that made them, or to its [`Family`]. Operations on a stream return
 /// when the work is queued; everything else is done when the call returns.
 ///
 /// # Safety
@@ -54,6 +57,12 @@ pub unsafe trait Driver: Send + Sync + 'static {
     /// # Safety
     /// The context is another device's of this driver.
     unsafe fn enable_peer(&self, peer: u64) -> Result<()>;
+
+    /// Which devices' handles mean something to this one: events that its streams can wait for, contexts that it can copy
+    /// from. A driver that does not say is a family of its own.
+    fn family(&self) -> Family {
+        Family::of(self)
+    }
 
     /// A number that tells this device's context from others, for [`copy_from_peer`](Self::copy_from_peer).
     fn context(&self) -> u64;

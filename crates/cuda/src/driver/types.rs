@@ -1,6 +1,6 @@
 //! The plain values that [`Driver`](super::Driver)'s operations take and return.
 
-use std::ffi::c_void;
+use std::{ffi::c_void, ptr};
 
 use pagelock_memory::ByteSize;
 
@@ -11,7 +11,7 @@ pub struct Address(pub u64);
 impl Address {
     /// The place so many bytes further on.
     pub fn offset(self, bytes: usize) -> Self {
-        Self(self.0 + bytes as u64)
+        Self(self.0.wrapping_add(bytes as u64))
     }
 }
 
@@ -38,6 +38,17 @@ handles! {
     RunnableGraphHandle
     /// A piece of the work that was taken down, in a driver's own numbers.
     NodeHandle
+}
+
+/// Devices whose handles mean something to each other, told from others by what they share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Family(usize);
+
+impl Family {
+    /// Of all devices that share this, which is where it is for as long as any of them lives.
+    pub fn of<S: ?Sized>(shared: &S) -> Self {
+        Self(ptr::from_ref(shared).cast::<()>().addr())
+    }
 }
 
 /// Whether an event remembers when it was reached. Without, it is cheaper.

@@ -73,14 +73,14 @@ pub struct KernelOrigins {
 static ORIGINS: [AtomicUsize; 3] = [const { AtomicUsize::new(0) }; 3];
 
 /// Who brought something, and what.
-static BROUGHT: RwLock<Vec<Brought>> = RwLock::new(Vec::new());
+static BROUGHT: RwLock<Vec<Brought<'static>>> = RwLock::new(Vec::new());
 
 /// What is being recorded.
 static RECORD: Mutex<Option<BTreeMap<String, Vec<u8>>>> = Mutex::new(None);
 
-struct Brought {
+struct Brought<'a> {
     capabilities: Vec<(u32, u32)>,
-    codes: BTreeMap<&'static str, &'static [u8]>,
+    codes: BTreeMap<&'a str, &'a [u8]>,
 }
 
 /// So far, on all devices.
@@ -192,8 +192,14 @@ fn inflated(code: &[u8]) -> Option<Vec<u8>> {
     Some(inflated)
 }
 
-impl Brought {
-    fn read(bytes: &'static [u8]) -> Option<Self> {
+/// How many kernels an archive has, each unpacked; none if it is none.
+pub(crate) fn unpack_all(bytes: &[u8]) -> Option<usize> {
+    let brought = Brought::read(bytes)?;
+    Some(brought.codes.values().filter_map(|code| inflated(code)).count())
+}
+
+impl<'a> Brought<'a> {
+    fn read(bytes: &'a [u8]) -> Option<Self> {
         let mut rest = bytes.strip_prefix(FORMAT)?;
         let mut take = |len: usize| {
             let (taken, behind) = rest.split_at_checked(len)?;

@@ -108,7 +108,8 @@ impl<S: Signature> Kernel<S> {
     /// # Errors
     /// [`Error::Driver`].
     pub fn filling(&self, len: usize, threads: u32) -> Result<Launch> {
-        let at_once = self.blocks_per_multiprocessor(threads, 0)?.max(1) * self.device.properties().multiprocessors;
+        let at_once = self.blocks_per_multiprocessor(threads, 0)?.max(1);
+        let at_once = at_once.saturating_mul(self.device.properties().multiprocessors);
         let covering = Launch::covering(len, threads);
         Ok(Launch { grid: [covering.grid[0].min(at_once), 1, 1], ..covering })
     }
@@ -116,13 +117,11 @@ impl<S: Signature> Kernel<S> {
 
 /// An error if the stream is another device's than the kernel, or a block has no thread or too many.
 pub(super) fn check(device: &Device, stream: &Stream, launch: &Launch) -> Result<()> {
-    let (kernel, here) = (device.properties(), stream.device().properties());
-    if device != stream.device() {
-        return Err(Error::OtherDevice { what: OnDevice::Kernel, device: kernel.ordinal, stream: here.ordinal });
-    }
-    let threads: u64 = launch.block.iter().map(|&threads| u64::from(threads)).product();
-    if threads == 0 || threads > kernel.max_threads_per_block.into() {
-        return Err(Error::Launch { block: launch.block, most: kernel.max_threads_per_block });
+    stream.core().check_is_of(device.core().base(), OnDevice::Kernel)?;
+    let most = device.properties().max_threads_per_block;
+    let threads = launch.block.iter().fold(1, |threads: u64, &more| threads.saturating_mul(more.into()));
+    if threads == 0 || threads > most.into() {
+        return Err(Error::Launch { block: launch.block, most });
     }
     Ok(())
 }

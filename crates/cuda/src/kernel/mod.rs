@@ -21,7 +21,7 @@ mod repeat;
 mod signature;
 mod source;
 
-pub(crate) use self::module::Modules;
+pub(crate) use self::{archive::unpack_all, module::Modules};
 pub use self::{
     archive::{KernelArchive, KernelOrigins, bring_kernels, kernel_origins},
     compiler::{compile, compiler_version},

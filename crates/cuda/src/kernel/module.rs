@@ -148,7 +148,7 @@ impl Module {
                 Ok(Some(size)) => sizes.push(size),
                 Ok(None) => return Ok(Some(sizes)),
                 Err(Failure { call: Call::ParameterSize, status: Status::NOT_SUPPORTED }) => return Ok(None),
-                Err(failure) => return Err(Error::Driver(failure)),
+                Err(failure) => return Err(failure.into()),
             }
         }
     }

@@ -69,10 +69,7 @@ pub(super) fn nvrtc() -> Result<&'static Nvrtc, CompilerAbsence> {
 }
 
 fn start() -> Result<Nvrtc, CompilerAbsence> {
-    let (library, path) = open().ok_or_else(|| CompilerAbsence::NoLibrary {
-        names: find::NAMES.join(", "),
-        folders: find::folders().iter().map(|folder| folder.display().to_string()).collect(),
-    })?;
+    let (library, path) = open()?;
     let api = Api::load(&library)?;
     std::mem::forget(library); // its functions are used for the life of the process
     let (mut major, mut minor) = (0, 0);
@@ -83,10 +80,19 @@ fn start() -> Result<Nvrtc, CompilerAbsence> {
 }
 
 /// What `PAGELOCK_NVRTC` names, what the dynamic linker finds, or what is in the usual folders.
-fn open() -> Option<(Library, PathBuf)> {
-    let chosen = std::env::var_os("PAGELOCK_NVRTC").and_then(|folder| open_in(Path::new(&folder)));
-    let linked = || find::NAMES.iter().find_map(|name| Some((load(Path::new(name))?, PathBuf::from(name))));
-    chosen.or_else(linked).or_else(|| find::folders().iter().find_map(|folder| open_in(folder)))
+fn open() -> Result<(Library, PathBuf), CompilerAbsence> {
+    let names = || find::NAMES.join(", ");
+    if let Some(folder) = std::env::var_os("PAGELOCK_NVRTC").filter(|folder| !folder.is_empty()) {
+        let (folder, names) = (Path::new(&folder), names());
+        return open_in(folder)
+            .ok_or_else(|| CompilerAbsence::NotInFolder { folder: folder.display().to_string(), names });
+    }
+    let folders = find::folders();
+    let linked = find::NAMES.iter().find_map(|name| Some((load(Path::new(name))?, PathBuf::from(name))));
+    linked.or_else(|| folders.iter().find_map(|folder| open_in(folder))).ok_or_else(|| CompilerAbsence::NoLibrary {
+        names: names(),
+        folders: folders.iter().map(|folder| folder.display().to_string()).collect(),
+    })
 }
 
 fn open_in(folder: &Path) -> Option<(Library, PathBuf)> {

@@ -6,7 +6,7 @@
 //!
 //! The driver runs one launch of a graph after the other, also on different streams, so each stream has graphs of its own.
 
-use std::ffi::c_void;
+use std::{ffi::c_void, mem};
 
 use super::launch::Launch;
 use crate::{
@@ -112,9 +112,7 @@ impl Repeats {
 impl Size {
     /// From now on launches it in the usual way.
     fn refuse(&mut self, driver: &dyn Driver) {
-        if let State::Prepared(PreparedLaunch { graph, runnable, .. }) =
-            std::mem::replace(&mut self.state, State::Refused)
-        {
+        if let State::Prepared(PreparedLaunch { graph, runnable, .. }) = mem::replace(&mut self.state, State::Refused) {
             // SAFETY: prepared here, gone after this; launches that are queued still happen.
             let _ = unsafe { driver.destroy_runnable_graph(runnable) };
             // SAFETY: prepared here, gone after this.
@@ -138,10 +136,7 @@ fn watch(sizes: &mut Vec<Size>, stream: u64, launch: &Launch) {
 
 impl Drop for Repeats {
     fn drop(&mut self) {
-        if host_function::is_inside() {
-            return; // where nothing may be asked of the driver
-        }
-        let driver = &self.device.core().base().driver;
-        lock(&self.sizes).iter_mut().for_each(|size| size.refuse(&**driver));
+        let (device, mut sizes) = (self.device.clone(), mem::take(&mut *lock(&self.sizes)));
+        host_function::outside(move || sizes.iter_mut().for_each(|size| size.refuse(&*device.core().base().driver)));
     }
 }

@@ -23,16 +23,28 @@ pub(super) struct Wanted {
 impl Wanted {
     /// What the variable's folder has, what the dynamic linker finds, or what is in the usual folders.
     pub(super) fn open(&self) -> Result<Library, LibraryAbsence> {
+        if let Some(folder) = std::env::var_os(self.variable).filter(|folder| !folder.is_empty()) {
+            return self.open_chosen(Path::new(&folder));
+        }
         let folders = find::folders(self.variable, self.in_packages);
-        let chosen = std::env::var_os(self.variable).and_then(|folder| self.open_in(Path::new(&folder)));
-        let linked = || self.files.iter().find_map(|file| load(Path::new(file)));
-        let found = chosen.or_else(linked).or_else(|| folders.iter().find_map(|folder| self.open_in(folder)));
+        let linked = self.files.iter().find_map(|file| load(Path::new(file)));
+        let found = linked.or_else(|| folders.iter().find_map(|folder| self.open_in(folder)));
         found.ok_or_else(|| LibraryAbsence::NoLibrary {
             library: self.name,
             names: self.files.join(", "),
             folders: folders.iter().map(|folder| folder.display().to_string()).collect(),
             install: self.install,
             variable: self.variable,
+        })
+    }
+
+    /// What the variable's folder has, and no other: who names one means it.
+    fn open_chosen(&self, folder: &Path) -> Result<Library, LibraryAbsence> {
+        self.open_in(folder).ok_or_else(|| LibraryAbsence::NotInFolder {
+            library: self.name,
+            names: self.files.join(", "),
+            variable: self.variable,
+            folder: folder.display().to_string(),
         })
     }
 
@@ -71,3 +83,19 @@ macro_rules! functions {
     };
 }
 pub(super) use functions;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_of_the_environment_without_the_library_is_an_error_that_names_it() {
+        let files = &["libnot_there.so.2", "libnot_there.so.1"];
+        let wanted = Wanted { name: "notlib", files, variable: "PAGELOCK_NOTLIB", in_packages: &[], install: "" };
+        assert_eq!(
+            wanted.open_chosen(Path::new("/nowhere")).unwrap_err().to_string(),
+            "no notlib: $PAGELOCK_NOTLIB is `/nowhere`, which has none of libnot_there.so.2, libnot_there.so.1 that can be \
+             loaded; name the library's folder, or unset the variable"
+        );
+    }
+}

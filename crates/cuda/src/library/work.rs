@@ -6,7 +6,7 @@ use std::ptr;
 use crate::{
     device::Device,
     driver::{Call, Failure, Status},
-    error::{Error, LibraryAbsence, Result},
+    error::{Error, LibraryAbsence, OnDevice, Result},
     host_function,
     stream::{Access, Stream},
 };
@@ -30,8 +30,13 @@ pub(super) fn make_current(device: &Device, library: &'static str) -> Result<()>
     host_function::refuse_inside()?;
     device.core().base().driver.make_current().map_err(|failure| match failure.status {
         Status::NOT_SUPPORTED => Error::NoLibrary(LibraryAbsence::OtherDevice { library }),
-        _ => Error::Driver(failure),
+        _ => failure.into(),
     })
+}
+
+/// An error if the stream is another device's than the library was started for.
+pub(super) fn check(device: &Device, stream: &Stream) -> Result<()> {
+    stream.core().check_is_of(device.core().base(), OnDevice::Library)
 }
 
 /// Queues the work that `call`, given CUDA's stream, asks a library for; the library's status if that is not 0.

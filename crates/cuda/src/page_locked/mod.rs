@@ -10,7 +10,9 @@ mod uninit;
 
 use std::sync::{Arc, LazyLock};
 
-use pagelock_memory::{Budget, Counted, HugePages, Limited, PageLocked, PageLocker, Pooled, page_locked_ceiling};
+use pagelock_memory::{
+    Budget, Counted, HugePages, Limited, PageLocked, PageLocker, Pooled, host_budget, page_locked_ceiling,
+};
 
 pub use self::{frozen::Frozen, pinned::Pinned, uninit::Uninit};
 use crate::driver::Driver;
@@ -18,7 +20,8 @@ use crate::driver::Driver;
 /// Where page-locked memory comes from: counted, pooled, limited, locked by a device's driver for all devices.
 pub type PageLockedMemory = Counted<Pooled<Limited<PageLocked>>>;
 
-/// The budget of all devices' page-locked memory; at first [`page_locked_ceiling`].
+/// The budget of all devices' page-locked memory; at first [`page_locked_ceiling`]. It is inside [`host_budget`], whose limit
+/// binds it too.
 ///
 /// # Examples
 /// ```
@@ -30,7 +33,7 @@ pub type PageLockedMemory = Counted<Pooled<Limited<PageLocked>>>;
 pub fn page_locked_budget() -> &'static Budget {
     static BUDGET: LazyLock<Budget> = LazyLock::new(|| {
         let knob = "raise `page_locked_budget`, drop page-locked buffers, or copy from ordinary memory";
-        Budget::new("page-locked", page_locked_ceiling().bytes).with_knob(knob)
+        host_budget().child("page-locked", page_locked_ceiling().bytes).with_knob(knob)
     });
     &BUDGET
 }

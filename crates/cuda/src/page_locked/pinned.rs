@@ -13,6 +13,7 @@ use crate::{
     device::Device,
     element::{Element, len_bytes},
     error::{Error, Result},
+    host_function,
 };
 
 /// Page-locked elements. Holding one tells you that the pages stay in RAM, that a device can read and write them
@@ -67,6 +68,7 @@ impl<T: Element> Pinned<T> {
         if buffer.kind() != Kind::PageLocked {
             return Err(Error::NotPageLocked { kind: buffer.kind() });
         }
+        host_function::refuse_inside()?;
         buffer.wait_for_all();
         len_bytes::<T>(0)?; // the element's own conditions, when this is compiled
         let len = buffer.len_bytes() / size_of::<T>();
@@ -75,6 +77,7 @@ impl<T: Element> Pinned<T> {
 
     /// Elements from a resource of one's own, holding whatever it left there.
     pub(super) fn allocate<R: Resource>(resource: &R, len: usize) -> Result<Self> {
+        host_function::refuse_inside()?;
         let buffer = HostBuffer::allocate(resource, len_bytes::<T>(len)?)?;
         Self::from_buffer(buffer)
     }
@@ -86,6 +89,7 @@ impl<T: Element> Pinned<T> {
 
     /// The same twice, in one block of memory: the second follows the first.
     pub(crate) fn pair_for_device(device: &Device, len: usize) -> Result<(Self, Self)> {
+        host_function::refuse_inside()?;
         let len_bytes = len_bytes::<T>(len)?;
         let whole = HostBuffer::allocate(device.page_locked(), 2 * len_bytes)?;
         let mut parts = whole.split([0..len_bytes, len_bytes..2 * len_bytes])?.into_iter().map(Self::from_buffer);

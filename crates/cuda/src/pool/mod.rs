@@ -19,6 +19,7 @@ use crate::{
     device::Device,
     driver::{Failure, Status},
     error::{Error, Result},
+    host_function,
     stream::StreamCore,
     sync::lock,
 };
@@ -186,6 +187,7 @@ impl Device {
     /// # Errors
     /// [`Error::Driver`] if one of them cannot be waited for; what it keeps stays.
     pub fn trim(&self) -> Result<ByteSize> {
+        host_function::refuse_inside()?;
         let mut streams = self.streams();
         streams.retain(|stream| !stream.is_private());
         let kept: Vec<_> = streams.iter().map(|stream| lock(&stream.cache).take_all()).collect();
@@ -209,7 +211,7 @@ impl Device {
                 }
             }
         }
-        result.map_err(Error::Driver).map(|()| ByteSize(freed))
+        result.map_err(Error::from).map(|()| ByteSize(freed))
     }
 
     /// What the device's pool holds and how often it could serve.

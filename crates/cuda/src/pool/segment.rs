@@ -50,7 +50,7 @@ impl Drop for Segment {
 
 /// New blocks of that length: one, or as many as a segment of small ones has.
 pub(super) fn new_blocks(base: &Arc<Base>, block_bytes: usize) -> Result<Vec<Block>> {
-    let wanted = (block_bytes * BLOCKS).clamp(SMALLEST_SEGMENT, SEGMENT.max(block_bytes));
+    let wanted = block_bytes.saturating_mul(BLOCKS).clamp(SMALLEST_SEGMENT, SEGMENT.max(block_bytes));
     let count = (wanted / block_bytes).max(1);
     let segment = Arc::new(Segment::take(base, count * block_bytes)?);
     let block = |index| Block {

@@ -10,7 +10,7 @@ use std::{
 
 use super::watch::{Flight, Memory, Watch};
 use crate::driver::{
-    Address, Copy2d, Driver, End, EventHandle, EventTiming, FunctionHandle, GraphHandle, HostFunction, Launch,
+    Address, Copy2d, Driver, End, EventHandle, EventTiming, Family, FunctionHandle, GraphHandle, HostFunction, Launch,
     MemoryInfo, ModuleHandle, Pattern, PreparedLaunch, Properties, Result, RunnableGraphHandle, Start, StreamHandle,
 };
 
@@ -36,11 +36,12 @@ impl Watched {
         copy: impl Fn(*mut u8, usize) -> Result<()>,
     ) -> Result<()> {
         let mut kept = self.watch.spare(memory.row_bytes * memory.rows);
+        let place = kept.as_ref().map(|kept| kept.as_ptr().as_ptr()); // here, where a watcher that panics does no harm
         // SAFETY: the caller's memory.
         let mut flight = unsafe { Flight::of_target(memory) };
         copy(memory.start, memory.pitch)?;
-        if let Some(place) = kept.take_if(|place| copy(place.as_ptr().as_ptr(), memory.row_bytes).is_err()) {
-            mem::forget(place); // perhaps it is written all the same
+        if place.is_some_and(|place| copy(place, memory.row_bytes).is_err()) {
+            mem::forget(kept.take()); // perhaps it is written all the same
         }
         flight.expect(kept);
         self.watch.add(stream, flight);
@@ -73,6 +74,7 @@ unsafe impl Driver for Watched {
         fn properties() -> &Properties;
         fn memory_info() -> Result<MemoryInfo>;
         fn can_access_peer(peer: u32) -> Result<bool>;
+        fn family() -> Family;
         fn context() -> u64;
         fn make_current() -> Result<()>;
         fn allocate(len_bytes: usize) -> Result<Address>;

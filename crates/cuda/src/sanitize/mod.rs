@@ -34,8 +34,24 @@ pub(crate) const CANARY: [u8; 8] = 0x7FF4_CA4A_7FB4_CA4A_u64.to_le_bytes();
 
 /// Whether the environment asks for it.
 pub(crate) fn is_wanted() -> bool {
-    static WANTED: LazyLock<bool> = LazyLock::new(|| env::var("PAGELOCK_SANITIZE").is_ok_and(|value| value == "1"));
+    static WANTED: LazyLock<bool> = LazyLock::new(|| {
+        let value = env::var_os("PAGELOCK_SANITIZE").unwrap_or_default();
+        let value = value.to_string_lossy();
+        says_yes(&value).unwrap_or_else(|| {
+            eprintln!("$PAGELOCK_SANITIZE is `{value}`, which is neither `1` nor `0`: races are looked for");
+            true
+        })
+    });
     *WANTED
+}
+
+/// Whether that asks for races to be found; none if it says nothing that is known.
+fn says_yes(value: &str) -> Option<bool> {
+    match value {
+        "1" | "true" | "yes" | "on" => Some(true),
+        "" | "0" | "false" | "no" | "off" => Some(false),
+        _ => None,
+    }
 }
 
 /// A driver around that one, and what it watches.
@@ -43,4 +59,16 @@ pub(crate) fn watched(driver: Arc<dyn Driver>) -> (Arc<dyn Driver>, Arc<Watch>) 
     site::start();
     let watch = Arc::new(Watch::new(driver.clone()));
     (Arc::new(Watched::new(driver, watch.clone())), watch)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn races_are_looked_for_unless_the_variable_says_no() {
+        assert_eq!(["1", "true", "yes", "on"].map(says_yes), [Some(true); 4]);
+        assert_eq!(["", "0", "false", "no", "off"].map(says_yes), [Some(false); 5]);
+        assert_eq!(["2", "y e s", "\u{fffd}"].map(says_yes), [None; 3]);
+    }
 }

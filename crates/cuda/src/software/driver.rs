@@ -13,9 +13,9 @@ use super::{
     queue::{Mark, Queue, Stamp, Work},
 };
 use crate::driver::{
-    Address, Call, Copy2d, Driver, EventHandle, EventTiming, Failure, FunctionHandle, GraphHandle, HostFunction,
-    Launch, MemoryInfo, ModuleHandle, NodeHandle, Pattern, PreparedLaunch, Properties, Result, RunnableGraphHandle,
-    Start, Status, StreamHandle,
+    Address, Call, Copy2d, Driver, EventHandle, EventTiming, Failure, Family, FunctionHandle, GraphHandle,
+    HostFunction, Launch, MemoryInfo, ModuleHandle, NodeHandle, Pattern, PreparedLaunch, Properties, Result,
+    RunnableGraphHandle, Start, Status, StreamHandle,
 };
 
 pub(super) struct SoftwareDriver {
@@ -112,6 +112,10 @@ unsafe impl Driver for SoftwareDriver {
         self.core().call(Call::EnablePeer, |_| Ok(()))
     }
 
+    fn family(&self) -> Family {
+        Family::of(&*self.engines)
+    }
+
     fn context(&self) -> u64 {
         self.properties.ordinal.into()
     }
@@ -120,10 +124,8 @@ unsafe impl Driver for SoftwareDriver {
         self.core().call(Call::Allocate, |_| {
             let mut memory = self.core().memory();
             let left = self.properties.memory.0.saturating_sub(memory.allocated_bytes() as u64);
-            if len_bytes as u64 > left {
-                return Err(Failure { call: Call::Allocate, status: Status::OUT_OF_MEMORY });
-            }
-            Ok(Address(memory.allocate(len_bytes)))
+            let address = if len_bytes as u64 > left { None } else { memory.allocate(len_bytes) };
+            address.map(Address).ok_or(Failure { call: Call::Allocate, status: Status::OUT_OF_MEMORY })
         })
     }
 
@@ -384,7 +386,9 @@ unsafe impl Driver for SoftwareDriver {
     unsafe fn launch_graph(&self, runnable: RunnableGraphHandle, stream: StreamHandle) -> Result<()> {
         self.core().call(Call::LaunchGraph, |state| {
             let work = state.graph(Call::LaunchGraph, runnable.0)?;
-            state.queue(Call::LaunchGraph, stream.0).map(|queue| queue.push(Work::All(work)))
+            let queue = state.queue(Call::LaunchGraph, stream.0)?;
+            work.iter().for_each(|work| queue.push(work.clone())); // so that other streams' work comes between
+            Ok(())
         })
     }
 

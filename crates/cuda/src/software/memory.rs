@@ -18,11 +18,16 @@ impl Memory {
         Self { blocks: BTreeMap::new(), next: FIRST_ADDRESS }
     }
 
-    pub(super) fn allocate(&mut self, len_bytes: usize) -> u64 {
+    /// None if the host has not so much memory.
+    pub(super) fn allocate(&mut self, len_bytes: usize) -> Option<u64> {
         let address = self.next;
-        self.next = (address + len_bytes as u64 + GUARD).next_multiple_of(ALIGN);
-        self.blocks.insert(address, vec![FRESH; len_bytes].into_boxed_slice());
-        address
+        let next = address.checked_add(len_bytes as u64)?.checked_add(GUARD)?.checked_next_multiple_of(ALIGN)?;
+        let mut block = Vec::new();
+        block.try_reserve_exact(len_bytes).ok()?;
+        block.resize(len_bytes, FRESH);
+        self.blocks.insert(address, block.into_boxed_slice());
+        self.next = next;
+        Some(address)
     }
 
     pub(super) fn free(&mut self, address: u64) -> Option<Box<[u8]>> {

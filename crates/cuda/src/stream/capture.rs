@@ -3,7 +3,8 @@
 //! Graphs capture on a stream of their own, which nobody else uses, so that no other stream ever has to wait for it.
 //! It says that it is capturing before anybody else can see it: asking the driver about it would spoil the capture.
 //! Work is not ordered against other streams then, and not noted as a use of its buffers: that happens at each launch.
-//! Instead the buffers are marked, so that the graph can be given all of them, or hold them.
+//! Instead the capture itself lists the buffers, and whether its work writes them, so that the graph can be given all of
+//! them, or hold them, whatever other captures do with the same buffers meanwhile.
 //!
 //! What is allocated on the stream while it captures comes from a cache that no other stream takes from. So a graph that
 //! shares its buffers has the memory of those that are gone to itself, and work later in it may use it again.
@@ -11,14 +12,13 @@
 //! Everything but work on the device alone is refused: host memory would have to stay for as long as the graph.
 
 use std::{
-    sync::{
-        Arc, Weak,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
+    collections::HashMap,
+    ptr,
+    sync::{Arc, Weak},
     thread::{self, ThreadId},
 };
 
-use super::{Access, Handles, StreamCore, Unqueued, Uses};
+use super::{Access, Handles, StreamCore, Unqueued, Writes};
 use crate::{
     buffer::Allocation,
     driver::{self, Driver, GraphHandle, StreamHandle},
@@ -27,42 +27,65 @@ use crate::{
     sync::{MutexGuard, Ordering, lock},
 };
 
-/// A capture.
+/// A capture: the buffers that its work uses, each once.
 pub(crate) struct Capture {
-    /// Not the number of any other.
-    pub(crate) id: u64,
-    /// How many buffers its work uses.
-    pub(crate) buffers: usize,
     thread: ThreadId,
-    /// Those that were not allocated for it.
-    from_outside: Vec<Arc<Allocation>>,
-    /// Those that were, on its own stream.
-    own: Vec<Weak<Allocation>>,
+    uses: HashMap<Identity, Use>,
+}
+
+/// Where an allocation is: nothing else is there while it is listed, by whichever reference.
+type Identity = usize;
+
+struct Use {
+    allocation: Listed,
+    writes: bool,
+}
+
+enum Listed {
+    /// Not allocated for the capture, which keeps it.
+    FromOutside(Arc<Allocation>),
+    /// Allocated for it, on its own stream, whose cache keeps the memory of those that are dropped.
+    Own(Weak<Allocation>),
+}
+
+fn identity(allocation: &Arc<Allocation>) -> Identity {
+    Arc::as_ptr(allocation).addr()
 }
 
 impl Capture {
     fn new() -> Self {
-        static NEXT_ID: AtomicU64 = AtomicU64::new(1);
-        let (id, thread) = (NEXT_ID.fetch_add(1, Relaxed), thread::current().id());
-        Self { id, buffers: 0, thread, from_outside: Vec::new(), own: Vec::new() }
+        Self { thread: thread::current().id(), uses: HashMap::new() }
     }
 
-    /// Whether its work uses a buffer.
-    pub(crate) fn uses(&self, uses: &Uses) -> bool {
-        uses.captured_by(self.id).is_some()
+    /// How many buffers its work uses.
+    pub(crate) fn len(&self) -> usize {
+        self.uses.len()
+    }
+
+    /// What its work does with a buffer, if it uses it at all.
+    pub(crate) fn writes(&self, allocation: &Arc<Allocation>) -> Option<Writes> {
+        self.uses.get(&identity(allocation)).map(|known| Writes(known.writes))
     }
 
     /// Adds a part of a buffer that its work uses, and that was allocated for it.
     pub(crate) fn add_own(&mut self, part: &Arc<Allocation>) {
-        part.uses().write().mark_captured(self.id);
-        self.buffers += 1;
-        self.own.push(Arc::downgrade(part));
+        self.add(part, Writes(true), |part| Listed::Own(Arc::downgrade(part)));
     }
 
-    /// All that its work uses and that is still there.
-    pub(crate) fn take_allocations(&mut self) -> Vec<Arc<Allocation>> {
-        let mut all = std::mem::take(&mut self.from_outside);
-        all.extend(std::mem::take(&mut self.own).iter().filter_map(Weak::upgrade));
+    fn add(&mut self, allocation: &Arc<Allocation>, writes: Writes, list: impl FnOnce(&Arc<Allocation>) -> Listed) {
+        allocation.uses().note_captured(writes);
+        let new = || Use { allocation: list(allocation), writes: false };
+        self.uses.entry(identity(allocation)).or_insert_with(new).writes |= writes.0;
+    }
+
+    /// All that its work uses and that is still there, in the order of their addresses.
+    pub(crate) fn allocations(&self) -> Vec<Arc<Allocation>> {
+        let all = self.uses.values().filter_map(|listed| match &listed.allocation {
+            Listed::FromOutside(allocation) => Some(allocation.clone()),
+            Listed::Own(own) => own.upgrade(),
+        });
+        let mut all: Vec<_> = all.collect();
+        all.sort_unstable_by_key(identity);
         all
     }
 }
@@ -136,16 +159,24 @@ impl StreamCore {
         accesses: &[Access<'_>],
         submit: impl FnOnce(&dyn Driver, StreamHandle) -> driver::Result<()>,
     ) -> Result<(), Unqueued> {
+        self.list(accesses).map_err(Unqueued::No)?;
+        // Without the lock: the capture cannot end meanwhile, since only this thread ends it.
+        submit(self.driver(), self.queue.handle).map_err(Unqueued::Unknown)
+    }
+
+    /// Lists what work uses that is about to be taken down by this thread.
+    fn list(&self, accesses: &[Access<'_>]) -> Result<()> {
         let mut capture = lock(&self.capture);
         let here = capture.as_mut().filter(|capture| capture.thread == thread::current().id());
-        let capture = here.ok_or(Unqueued::No(Error::Capturing))?;
-        for access in accesses.iter().filter(|access| access.mark_captured(capture.id)) {
-            capture.buffers += 1;
-            match access.allocation() {
-                Some(own) if std::ptr::eq(&**own.uses().home(), self) => capture.own.push(Arc::downgrade(own)),
-                from_outside => capture.from_outside.extend(from_outside.cloned()),
-            }
+        let capture = here.ok_or(Error::Capturing)?;
+        for access in accesses {
+            let Some(allocation) = access.allocation() else { unreachable!("what is taken down uses memory") };
+            let is_own = ptr::eq(&**allocation.uses().home(), self);
+            capture.add(allocation, access.writes(), |allocation| match is_own {
+                true => Listed::Own(Arc::downgrade(allocation)),
+                false => Listed::FromOutside(allocation.clone()),
+            });
         }
-        submit(self.driver(), self.queue.handle).map_err(Unqueued::Unknown)
+        Ok(())
     }
 }

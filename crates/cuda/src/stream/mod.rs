@@ -10,9 +10,13 @@ mod capture;
 mod handles;
 mod order;
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+};
 
-use self::order::Seen;
+use self::order::{Seen, take_turns};
 pub(crate) use self::{
     capture::Capture,
     handles::Handles,
@@ -22,7 +26,7 @@ use crate::{
     base::Base,
     device::Device,
     driver::{self, Call, Driver, EventTiming, Failure, Status, StreamHandle},
-    error::{Error, Result},
+    error::{Error, OnDevice, Result},
     event::{Event, Recorded},
     host_function,
     pool::Cache,
@@ -94,7 +98,7 @@ impl From<Unqueued> for Error {
     fn from(unqueued: Unqueued) -> Self {
         match unqueued {
             Unqueued::No(error) => error,
-            Unqueued::Unknown(failure) => Error::Driver(failure),
+            Unqueued::Unknown(failure) => failure.into(),
         }
     }
 }
@@ -190,6 +194,16 @@ impl StreamCore {
         Arc::ptr_eq(self.base(), other.base())
     }
 
+    /// An error unless what belongs to `other`, on whichever device, means something to this stream's driver too.
+    pub(crate) fn check_knows(&self, other: &StreamCore, what: OnDevice) -> Result<()> {
+        if self.is_beside(other) || self.base().knows(other.base()) { Ok(()) } else { Err(Error::OtherDriver { what }) }
+    }
+
+    /// An error unless what belongs to `base` is on this stream's device.
+    pub(crate) fn check_is_of(&self, base: &Arc<Base>, what: OnDevice) -> Result<()> {
+        self.base().check_same(base, what)
+    }
+
     pub(crate) fn base(&self) -> &Arc<Base> {
         self.device.core().base()
     }
@@ -220,7 +234,8 @@ impl StreamCore {
     /// Queues work that uses these buffers: **the only way in which work gets onto a stream.**
     ///
     /// First the stream waits, on the device, for what other streams still do with the buffers; then `submit` queues
-    /// the work; then the buffers note it. They note it after a failure too, since the work may be queued.
+    /// the work; then the buffers note it. They note it after a failure too, since the work may be queued: a panic in
+    /// `submit`, which calls nothing of a user's, is one.
     pub(crate) fn enqueue(
         self: &Arc<Self>,
         accesses: &[Access<'_>],
@@ -229,8 +244,10 @@ impl StreamCore {
         host_function::refuse_inside().map_err(Unqueued::No)?;
         self.refuse_capturing().map_err(Unqueued::No)?;
         self.device.core().reap();
+        let _turns = take_turns(accesses);
         self.order_before(accesses).map_err(Unqueued::No)?;
-        let submitted = submit(self.driver(), self.queue.handle);
+        let submitted = catch_unwind(AssertUnwindSafe(|| submit(self.driver(), self.queue.handle)));
+        let submitted = submitted.unwrap_or(Err(Failure { call: Call::Launch, status: Status::UNKNOWN }));
         let at = self.count_work();
         for access in accesses {
             access.note(self, at);

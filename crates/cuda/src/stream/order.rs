@@ -14,29 +14,53 @@
 //!
 //! Two threads may use parts of one buffer on two streams at once, so an entry is dropped only by a stream that has
 //! waited for it.
+//!
+//! From the check to the note nobody else may do what the check was for. Rust sees to that: who writes has the buffer
+//! alone. But a graph uses buffers that others have too, from any thread. So work holds the *turn* of each buffer for
+//! which it may meet a launch, and a launch that of all of its buffers:
+//!
+//! ```text
+//! launch   take turns ─ check ─ wait ─ submit ─ note ─ give turns back
+//! reader                                                 take turn ─ check ─ wait ─ submit ─ note ─ give turn back
+//! ```
+//!
+//! All turns are taken at once, in the order of their addresses, and before any other lock: so nobody waits in a circle.
+//! Who may meet a launch is told by what captures did with the buffer (`in_captures`). That is noted while a capture
+//! borrows the buffer: whoever is between check and note at that moment does nothing that conflicts with the capture, and
+//! whoever comes later, if Rust lets them, sees the note.
 
-use std::sync::Arc;
+use std::{
+    ptr,
+    sync::{
+        Arc,
+        atomic::{AtomicU8, Ordering::Relaxed},
+    },
+};
 
 use super::StreamCore;
 use crate::{
     buffer::Allocation,
     driver::{self, EventTiming},
-    error::Result,
+    error::{OnDevice, Result},
     event::Recorded,
     host_function,
-    sync::{Mutex, lock},
+    sync::{Mutex, MutexGuard, lock},
 };
 
 /// Who used a buffer.
 pub(crate) struct Uses {
     home: Arc<StreamCore>,
-    marks: Mutex<Marks>, // guards who used it
+    marks: Mutex<Marks>,   // guards who used it; no other lock but `Seen`'s is taken inside
+    turn: Mutex<()>,       // see the head of the file
+    in_captures: AtomicU8, // bits of what any did. Relaxed: see the head of the file
 }
+
+const READ: u8 = 1;
+const WRITTEN: u8 = 2;
 
 #[derive(Clone)]
 struct Marks {
     home: Mark,
-    captured: Captured,
     event: Option<Arc<Recorded>>,         // behind the latest use that has one
     others: Vec<(Arc<StreamCore>, Mark)>, // one for each other stream
 }
@@ -48,24 +72,18 @@ struct Mark {
     used: u64,
 }
 
-/// The capture whose work used a buffer last, and whether that wrote it.
-#[derive(Clone, Copy, Default)]
-struct Captured {
-    by: u64,
-    writes: bool,
-}
-
 /// What work does with a buffer.
 #[derive(Clone, Copy)]
 pub(crate) struct Access<'a> {
     uses: &'a Uses,
     allocation: Option<&'a Arc<Allocation>>, // what they are the uses of, where that is memory
     writes: bool,
+    is_launch: bool, // of a graph, that others may use meanwhile
 }
 
 /// Whether work writes a buffer.
-#[derive(Clone, Copy)]
-pub(crate) struct Writes(bool);
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Writes(pub(crate) bool);
 
 /// What has to be waited for: a stream's work up to that number.
 struct Before {
@@ -82,14 +100,17 @@ impl Uses {
     /// Of a new buffer, made of a block on which its stream worked up to that number.
     pub(crate) fn new(home: Arc<StreamCore>, worked_on: u64) -> Self {
         let mark = Mark { wrote: worked_on, used: worked_on };
-        let marks = Marks { home: mark, captured: Captured::default(), event: None, others: Vec::new() };
-        Self { home, marks: Mutex::new(marks) }
+        Self::with(home, Marks { home: mark, event: None, others: Vec::new() })
     }
 
     /// Of a part of the buffer, which was used as the whole was.
     pub(crate) fn fork(&self) -> Self {
         let marks = lock(&self.marks).clone();
-        Self { home: self.home.clone(), marks: Mutex::new(marks) }
+        Self::with(self.home.clone(), marks)
+    }
+
+    fn with(home: Arc<StreamCore>, marks: Marks) -> Self {
+        Self { home, marks: Mutex::new(marks), turn: Mutex::new(()), in_captures: AtomicU8::new(0) }
     }
 
     /// The stream that the buffer was allocated on, and that gets its memory back.
@@ -98,28 +119,36 @@ impl Uses {
     }
 
     pub(crate) fn read(&self) -> Access<'_> {
-        Access { uses: self, allocation: None, writes: false }
+        Access { uses: self, allocation: None, writes: false, is_launch: false }
     }
 
     pub(crate) fn write(&self) -> Access<'_> {
-        Access { uses: self, allocation: None, writes: true }
+        Access { writes: true, ..self.read() }
     }
 
-    /// What the work of that capture does with the buffer, if it uses it at all.
-    pub(crate) fn captured_by(&self, id: u64) -> Option<Writes> {
-        let captured = lock(&self.marks).captured;
-        (captured.by == id).then_some(Writes(captured.writes))
+    /// What the launch of a graph does.
+    pub(crate) fn launch(&self, Writes(writes): Writes) -> Access<'_> {
+        Access { writes, is_launch: true, ..self.read() }
     }
 
-    /// What work does that writes, or else only reads.
-    pub(crate) fn access(&self, writes: Writes) -> Access<'_> {
-        Access { uses: self, allocation: None, writes: writes.0 }
+    /// Notes what a capture does with the buffer, which it has borrowed for that.
+    pub(crate) fn note_captured(&self, Writes(writes): Writes) {
+        self.in_captures.fetch_or(if writes { WRITTEN } else { READ }, Relaxed);
+    }
+
+    /// Waits on the host until no stream but its home uses the buffer.
+    pub(crate) fn prove_done_elsewhere(&self) -> driver::Result<()> {
+        let others = lock(&self.marks).others.clone();
+        others.iter().try_for_each(|(other, _)| other.prove_idle())
     }
 
     /// Waits on the host until no stream uses the buffer.
     pub(crate) fn prove_done(&self) -> driver::Result<()> {
-        let others = lock(&self.marks).others.clone();
-        others.iter().try_for_each(|(other, _)| other.prove_idle())
+        let used_at_home = lock(&self.marks).home.used;
+        if used_at_home > 0 && !self.home.is_done(used_at_home) {
+            self.home.prove_idle()?;
+        }
+        self.prove_done_elsewhere()
     }
 }
 
@@ -153,13 +182,15 @@ impl<'a> Access<'a> {
         let _before = lock(&self.uses.marks).event.replace(event); // dropped without the lock
     }
 
-    /// Notes that work of that capture uses the buffer; whether that is the first.
-    pub(super) fn mark_captured(&self, id: u64) -> bool {
-        let mut marks = lock(&self.uses.marks);
-        let known = marks.captured.by == id;
-        let writes = self.writes || (known && marks.captured.writes);
-        marks.captured = Captured { by: id, writes };
-        !known
+    /// Whether the work writes.
+    pub(super) fn writes(&self) -> Writes {
+        Writes(self.writes)
+    }
+
+    /// Whether a launch on another thread may do at the same time what the work must come before or after.
+    fn may_meet_a_launch(&self) -> bool {
+        let conflicting = if self.writes { READ | WRITTEN } else { WRITTEN };
+        self.is_launch || self.uses.in_captures.load(Relaxed) & conflicting != 0
     }
 
     /// Adds this use, and drops those of streams that have been waited for.
@@ -175,6 +206,15 @@ impl<'a> Access<'a> {
             mark.wrote = mark.wrote.max(at);
         }
     }
+}
+
+/// Takes the turns that some work needs; see the head of the file.
+pub(super) fn take_turns<'a>(accesses: &[Access<'a>]) -> Vec<MutexGuard<'a, ()>> {
+    let contended = accesses.iter().filter(|access| access.may_meet_a_launch());
+    let mut contended: Vec<&'a Uses> = contended.map(|access| access.uses).collect(); // mostly none: nothing is allocated
+    contended.sort_by_key(|uses| ptr::from_ref::<Uses>(uses).addr()); // those of a graph are in order but for one
+    contended.dedup_by(|one, other| ptr::eq::<Uses>(*one, *other));
+    contended.into_iter().map(|uses| lock(&uses.turn)).collect()
 }
 
 impl Marks {
@@ -247,6 +287,7 @@ impl StreamCore {
     }
 
     pub(super) fn order_after_event(&self, event: &Recorded) -> Result<()> {
+        self.check_knows(event.stream(), OnDevice::Event)?;
         self.refuse_capturing()?;
         if let Some(handle) = event.handle() {
             // SAFETY: the stream lives as long as its core, and the event was recorded when it was made.

@@ -1,10 +1,22 @@
 //! Functions that streams call on the host.
 
-use std::sync::mpsc;
+use std::{
+    fs::File,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::mpsc,
+    thread,
+    time::{Duration, Instant},
+};
 
-use pagelock_cuda::{Error, driver::Call, software::Effect, software::Fault};
+use pagelock_cuda::{
+    Device, DeviceBuffer, Error, Event, Graph, How, Pinned, Priority, Recording, Refused, Route, Rows, Stream,
+    Timeline, Uninit,
+    driver::Call,
+    software::{Effect, Fault, Machine},
+};
+use pagelock_memory::HostBuffer;
 
-use crate::tools::lazy;
+use crate::tools::{lazy, moody, threaded};
 
 #[test]
 fn a_panic_ends_in_the_call_and_comes_out_of_waiting() {
@@ -63,4 +75,263 @@ fn nobody_has_to_wait_for_a_call() {
     drop(stream.call(move || send.send(7).unwrap()).unwrap());
     stream.synchronize().unwrap();
     assert_eq!(receive.recv(), Ok(7));
+}
+
+/// Calls `function` in a host function of a stream that has work behind it; fails if that does not end.
+fn inside<R: Send + 'static>(stream: &Stream, function: impl FnOnce() -> R + Send + 'static) -> R {
+    let (send, receive) = mpsc::channel();
+    let stream = stream.clone();
+    let waits = move || {
+        let mut behind = stream.zeros::<u8>(100)?;
+        let call = stream.call(function)?;
+        stream.fill(&mut behind, 1)?;
+        let result = call.wait();
+        let _ = send.send(());
+        result
+    };
+    let waiting = thread::spawn(waits);
+    assert!(receive.recv_timeout(Duration::from_secs(20)).is_ok(), "a host function waits for its own device");
+    waiting.join().unwrap().unwrap()
+}
+
+fn is_refused<X, E: Into<Error>>(what: &str, result: Result<X, E>) {
+    match result.map_err(E::into) {
+        Ok(_) => panic!("{what} answers Ok"),
+        Err(Error::InsideHostFunction) => {}
+        Err(other) => panic!("{what}: {other:?}"),
+    }
+}
+
+/// What the functions of a test need, on a device with other streams.
+struct Things {
+    device: Device,
+    stream: Stream,
+    other: Stream,
+    buffer: DeviceBuffer<u8>,
+    target: DeviceBuffer<u8>,
+    host: HostBuffer,
+    graph: Graph<DeviceBuffer<u8>>,
+    recordings: Vec<Recording>,
+    event: Event,
+}
+
+impl Things {
+    fn new(device: &Device) -> Self {
+        let (stream, other) = (device.stream().unwrap(), device.stream().unwrap());
+        let (buffer, target) = (stream.zeros(64).unwrap(), other.zeros(64).unwrap());
+        let mut owned = stream.zeros::<u8>(64).unwrap();
+        let recording = device.capture(|stream| stream.fill(&mut owned, 1)).unwrap();
+        let graph = recording.with(owned).unwrap();
+        graph.launch(&other).unwrap();
+        let mut written = stream.zeros::<u8>(64).unwrap();
+        let record = |_| device.capture(|stream| stream.fill(&mut written, 1)).unwrap();
+        let recordings = (0..3).map(record).collect();
+        let host = HostBuffer::allocate(device.page_locked(), 64).unwrap();
+        let event = stream.record_timed().unwrap();
+        Self { device: device.clone(), stream, other, buffer, target, host, graph, recordings, event }
+    }
+
+    fn refuse_of_devices(&mut self) {
+        let (device, peer) = (&self.device, self.device.clone());
+        is_refused("memory_info", device.memory_info());
+        is_refused("stream", device.stream());
+        is_refused("stream_with_priority", device.stream_with_priority(Priority::High));
+        is_refused("synchronize", device.synchronize());
+        is_refused("enable_peer", device.enable_peer(&peer));
+        is_refused("trim", device.trim());
+        is_refused("capture", device.capture(|_| Ok(())));
+        is_refused("calibrate_staging", device.calibrate_staging());
+        is_refused("calibrate_copies", device.calibrate_copies());
+        is_refused("Pinned::zeroed", Pinned::<u8>::zeroed(device, 64));
+        is_refused("Pinned::from_slice", Pinned::from_slice(device, &[1_u8; 64]));
+        is_refused("Uninit::new", Uninit::<u8>::new(device, 64));
+        device.reap();
+        device.release_staging();
+        let _ = (device.leaked(), device.in_flight(), device.pool_stats(), device.staging(), device.staged());
+    }
+
+    fn refuse_of_streams(&mut self) {
+        let Self { stream, event, .. } = self;
+        is_refused("allocate", stream.allocate::<u8>(64));
+        is_refused("zeros", stream.zeros::<u8>(64));
+        is_refused("allocate_from", stream.allocate_from(&[1_u8; 64]));
+        is_refused("record", stream.record());
+        is_refused("record_timed", stream.record_timed());
+        is_refused("wait_for", stream.wait_for(event));
+        is_refused("is_idle", stream.is_idle());
+        is_refused("Stream::synchronize", stream.synchronize());
+        is_refused("call", stream.call(|| ()));
+        is_refused("is_reached", event.is_reached());
+        is_refused("Event::wait", event.wait());
+        is_refused("elapsed_since", event.elapsed_since(event));
+        is_refused("on_stream", Timeline::new().on_stream("work", stream, || ()));
+    }
+
+    fn refuse_of_copies(&mut self) {
+        let Self { stream, buffer, target, host, .. } = self;
+        let (slice, mut place, rows) = ([1_u8; 64], [0_u8; 64], Rows::dense(1, 64));
+        is_refused("fill", stream.fill(&mut *target, 1));
+        is_refused("copy", stream.copy(&*buffer, &mut *target));
+        is_refused("copy_rows", stream.copy_rows(&*buffer, rows, &mut *target, rows));
+        is_refused("read", stream.read(&*buffer));
+        is_refused("scope", stream.scope(|scope| scope.upload(&slice, &mut *target)));
+        is_refused("upload_buffer", stream.upload_buffer(host, &mut *target));
+        is_refused("upload_parts", stream.upload_parts(&[host], &mut *target));
+        is_refused("download_buffer", stream.download_buffer(&*buffer, host));
+        is_refused("download_parts", stream.download_parts(&[buffer], host));
+        is_refused("upload_staged", stream.upload_staged(&slice, &mut *target));
+        is_refused("download_staged", stream.download_staged(&*buffer, &mut place));
+        is_refused("upload_packed", stream.upload_packed(&[&slice[..]]));
+        for route in [None, Some(Route::Direct), Some(Route::Staged), Some(Route::Packed)] {
+            let how = How { route, ..How::default() };
+            is_refused("upload_bytes", stream.upload_bytes((&slice[..]).into(), &mut *target, how));
+            is_refused("upload_to", stream.upload_to(vec![((&slice[..]).into(), target.view_mut())], how));
+            is_refused("upload_all", stream.upload_all(&[(&slice[..]).into()], how));
+            is_refused("download_bytes", stream.download_bytes(&*buffer, &mut place, how));
+            is_refused("download_all", stream.download_all(&[buffer], &mut [&mut place], how));
+        }
+        let file = File::open(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")).unwrap();
+        is_refused("upload_file", stream.upload_file(&file, 0, &mut *target));
+        is_refused("upload_file_each", stream.upload_file_each(&file, &[0..10]));
+    }
+
+    fn refuse_of_graphs(&mut self) {
+        let Self { stream, graph, recordings, .. } = self;
+        is_refused("launch", graph.launch(stream));
+        is_refused("update", recordings.pop().map_or(Ok(()), |recording| graph.update(recording)));
+        is_refused("shared", recordings.pop().map_or_else(|| panic!("there are three"), Recording::shared).map(drop));
+    }
+}
+
+fn devices() -> [Machine; 3] {
+    [lazy(1), moody(2), threaded(3)]
+}
+
+/// Waits until what host functions left is given back.
+#[track_caller]
+fn is_all_given_back(machine: &Machine) {
+    let is_left = || (machine.allocated().0, machine.page_locked().0);
+    let start = Instant::now();
+    while is_left() != (0, 0) && start.elapsed() < Duration::from_secs(20) {
+        machine.run_all();
+        thread::yield_now();
+    }
+    assert_eq!((is_left(), machine.violations()), ((0, 0), Vec::new()));
+}
+
+#[test]
+fn every_function_that_could_reach_the_driver_is_refused_inside() {
+    for machine in devices() {
+        let device = machine.device(0).unwrap();
+        let mut things = Things::new(&device);
+        let stream = things.stream.clone();
+        inside(&stream, move || {
+            things.refuse_of_devices();
+            things.refuse_of_streams();
+            things.refuse_of_copies();
+            things.refuse_of_graphs();
+        });
+        assert_eq!(device.leaked().count, 0);
+        drop((stream, device));
+        is_all_given_back(&machine);
+    }
+}
+
+#[test]
+fn copies_that_own_their_memory_are_refused_inside_and_give_it_back() {
+    for machine in devices() {
+        let device = machine.device(0).unwrap();
+        let Things { stream, buffer, mut target, .. } = Things::new(&device);
+        let pinned = Pinned::from_slice(&device, &[7_u8; 64]).unwrap();
+        let uninit = Uninit::<u8>::new(&device, 64).unwrap();
+        let ticket = stream.upload(Pinned::from_slice(&device, &[1_u8; 64]).unwrap(), &mut target).unwrap();
+        let (here, rows) = (stream.clone(), Rows::dense(1, 64));
+        inside(&stream, move || {
+            let is_back = |refused: Refused<Pinned<u8>>| {
+                let (pinned, error) = refused.into_parts();
+                assert!(matches!(error, Error::InsideHostFunction), "{error}");
+                pinned.unwrap()
+            };
+            let pinned = is_back(here.upload(pinned, &mut target).unwrap_err());
+            assert_eq!(*is_back(here.upload_rows(pinned, rows, &mut target, rows).unwrap_err()), [7; 64]);
+            let (uninit, error) = here.download(&buffer, uninit).unwrap_err().into_parts();
+            assert!(matches!(error, Error::InsideHostFunction), "{error}");
+            let refused = here.download_rows(&buffer, rows, uninit.unwrap(), rows);
+            assert!(matches!(refused.unwrap_err().into_parts(), (Some(_), Error::InsideHostFunction)));
+            assert!(!ticket.is_done());
+            is_refused("Ticket::wait", ticket.try_wait().unwrap_err().wait());
+        });
+        assert_eq!(device.leaked().count, 0);
+        drop((stream, device));
+        is_all_given_back(&machine);
+    }
+}
+
+/// Everything there is, in use by the device, and the last of it.
+#[test]
+fn what_is_dropped_inside_neither_waits_nor_is_lost() {
+    for machine in devices() {
+        let device = machine.device(0).unwrap();
+        let Things { stream, other, mut buffer, target, host, graph, recordings, event, .. } = Things::new(&device);
+        let slot = || HostBuffer::allocate(device.page_locked(), 64).unwrap();
+        let (mut written, left) = (slot(), slot());
+        other.upload_buffer(&host, &mut buffer).unwrap();
+        stream.upload_buffer(&host, &mut buffer).unwrap(); // two copies read it
+        other.download_buffer(&buffer, &mut written).unwrap();
+        other.upload_buffer(&left, &mut buffer).unwrap();
+        let ticket = other.download(&buffer, Uninit::<u8>::new(&device, 64).unwrap()).unwrap();
+        let mut parts = stream.zeros::<u8>(64).unwrap().split([0..10, 20..64]).unwrap();
+        parts.iter_mut().for_each(|part| other.fill(part, 1).unwrap());
+        let mut shared = stream.zeros::<u8>(64).unwrap();
+        let through = device.capture(|stream| {
+            let mut between = stream.allocate(64)?;
+            stream.copy(&target, &mut between)?;
+            stream.copy(&between, &mut shared)
+        });
+        let shared_graph = through.unwrap().shared().unwrap();
+        shared_graph.launch(&other).unwrap();
+        let pinned = Pinned::from_slice(&device, &[1_u8; 64]).unwrap();
+        let end = stream.clone();
+        drop(left.drop_without_waiting());
+        let last = (device, stream, other, event, recordings, pinned.freeze());
+        let first = (buffer, target, host, written, graph, ticket, parts, shared, shared_graph);
+        inside(&end, move || drop((first, last)));
+        drop(end);
+        is_all_given_back(&machine);
+    }
+}
+
+#[test]
+fn the_last_handle_of_a_device_may_be_dropped_inside() {
+    for machine in devices() {
+        let device = machine.device(0).unwrap();
+        let stream = device.stream().unwrap();
+        let mut buffer = stream.zeros::<u8>(1_000).unwrap();
+        let ticket = stream.upload(Pinned::from_slice(&device, &[1_u8; 1_000]).unwrap(), &mut buffer).unwrap();
+        let call = stream.call({
+            let (device, stream) = (device.clone(), stream.clone());
+            move || drop((buffer, ticket, stream, device))
+        });
+        drop((call.unwrap(), stream, device));
+        is_all_given_back(&machine);
+    }
+}
+
+#[test]
+fn a_host_buffer_that_a_device_uses_says_that_it_cannot_be_waited_for_inside() {
+    for machine in devices() {
+        let device = machine.device(0).unwrap();
+        let Things { stream, other, mut buffer, mut host, .. } = Things::new(&device);
+        other.upload_buffer(&host, &mut buffer).unwrap();
+        stream.fill(&mut buffer, 9).unwrap();
+        other.download_buffer(&buffer, &mut host).unwrap();
+        let (send, receive) = mpsc::channel();
+        let call = stream.call(move || {
+            let read = catch_unwind(AssertUnwindSafe(|| host.bytes().len()));
+            drop(send.send((read.is_ok(), host)));
+        });
+        call.unwrap().wait().unwrap();
+        let (_was_done, host) = receive.recv().unwrap();
+        assert_eq!((host.bytes(), device.leaked().count), (&[9; 64][..], 0), "it can be read outside");
+    }
 }

@@ -5,14 +5,17 @@
 
 #![allow(clippy::single_range_in_vec_init, clippy::reversed_empty_ranges, reason = "ranges of buffers, bad ones too")]
 
+mod captures;
 mod device_memory;
 mod errors;
 mod every_device;
+mod extremes;
 mod failures;
 mod files;
 mod graphs;
 mod host_calls;
 mod kernels;
+mod launches;
 mod libraries;
 mod packed;
 mod page_locked;
@@ -20,7 +23,9 @@ mod parking;
 mod peers;
 mod processes;
 mod program;
+mod random_graphs;
 mod random_programs;
 mod sanitize;
 mod staged;
+mod strangers;
 mod tools;

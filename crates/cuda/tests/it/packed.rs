@@ -2,8 +2,11 @@
 
 use std::panic;
 
-use pagelock_cuda::{Error, HostBytes, How, Packed, Route, Stream};
-use pagelock_memory::ByteSize;
+use pagelock_cuda::{
+    Error, HostBytes, How, Packed, Route, Stream,
+    software::{Config, Machine, Schedule},
+};
+use pagelock_memory::{ByteSize, HostBuffer};
 use proptest::prelude::*;
 
 use crate::staged::{goes_up_and_comes_down, with_tiny_ring, with_tiny_rings};
@@ -184,4 +187,27 @@ fn what_is_packed_shares_blocks_that_are_not_too_long_and_comes_back_as_it_was()
     let live = device.pool_stats().live;
     drop(there);
     assert!(live >= ByteSize::mib(120) && device.pool_stats().live == ByteSize(0));
+}
+
+/// Its bytes would be copied too, though nobody waits before they are changed.
+#[test]
+fn parts_are_not_copied_together_over_a_neighbor_that_is_not_among_them() {
+    let schedule = Schedule::Stepped { haste: 0 };
+    let machine = Machine::new(Config { schedule, sanitize: true, ..Config::default() });
+    let device = machine.device(0).unwrap();
+    let stream = device.stream().unwrap();
+    for with in [0, 1] {
+        let whole = HostBuffer::allocate(device.page_locked(), 1_024).unwrap();
+        let mut parts = whole.split([0..256, 256..512, 512..1_024]).unwrap();
+        let mut inner = parts.remove(0).split([0..64, 64..128, 128..256]).unwrap();
+        let (neighbor, sources) = (inner.len() - 1, [&inner[with], &parts[with]]);
+        let len = parts[with].as_ptr().addr().get() + parts[with].len_bytes() - inner[with].as_ptr().addr().get();
+        let mut target = stream.zeros::<u8>(len).unwrap();
+        let refused = stream.upload_parts(&sources, &mut target);
+        assert!(matches!(refused, Err(Error::Apart { part: 1 })), "{refused:?}");
+        let all = sources.map(|part| HostBytes::of(part, 0..part.len_bytes()).unwrap());
+        drop(stream.upload_all(&all, How::default()).unwrap());
+        inner[neighbor].bytes_mut().unwrap().fill(9); // a race, if that was copied too
+        stream.synchronize().unwrap();
+    }
 }

@@ -5,7 +5,10 @@ use std::time::Instant;
 use pagelock_memory::{HostBuffer, Kind, Pageable};
 
 use super::{CopyModel, Direction, HostBytes, How, Route, model};
-use crate::{buffer::DeviceBuffer, device::Device, error::Result, stream::Stream, sync::lock, user_cache::UserCache};
+use crate::{
+    buffer::DeviceBuffer, device::Device, error::Result, host_function, stream::Stream, sync::lock,
+    user_cache::UserCache,
+};
 
 const MOST_BYTES: usize = 256 << 20; // at once
 const PARTS: usize = 2; // of that length, on the host
@@ -35,6 +38,7 @@ impl Device {
     /// # Ok::<(), pagelock_cuda::Error>(())
     /// ```
     pub fn calibrate_copies(&self) -> Result<CopyModel> {
+        host_function::refuse_inside()?;
         let a_small_part = usize::try_from(self.properties().memory.0 / 64).unwrap_or(usize::MAX);
         calibrate(self, &model::user_cache(), a_small_part.clamp(1 << 20, MOST_BYTES))
     }

@@ -265,10 +265,9 @@ const VARIABLE: &str = "PAGELOCK_COPIES";
 
 /// What the environment says; `auto` is nothing.
 fn variable() -> Result<Option<Route>> {
-    match env::var(VARIABLE) {
-        Ok(text) if !text.is_empty() && text != "auto" => text.parse().map(Some),
-        _ => Ok(None),
-    }
+    let text = env::var_os(VARIABLE).unwrap_or_default();
+    let text = text.to_string_lossy(); // what is no text is no route either
+    if text.is_empty() || text == "auto" { Ok(None) } else { text.parse().map(Some) }
 }
 
 impl Known {

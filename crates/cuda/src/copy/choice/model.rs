@@ -191,7 +191,7 @@ impl fmt::Display for CopyModel {
 
 impl CopyModel {
     /// What was printed; none if it is no such text, or cannot have been measured.
-    fn from_kept(text: &str) -> Option<Self> {
+    pub(crate) fn from_kept(text: &str) -> Option<Self> {
         let mut lines = text.lines().filter(|line| !line.starts_with('#'));
         let mut tables = Vec::new();
         for _ in 0..LOADS.len() * Route::ALL.len() {

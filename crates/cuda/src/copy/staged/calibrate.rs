@@ -11,7 +11,9 @@ use std::{
 use pagelock_memory::{ByteSize, HostBuffer, Pageable};
 
 use super::shape::{self, StagingConfig, processors};
-use crate::{buffer::DeviceBuffer, device::Device, error::Result, stream::Stream, user_cache::UserCache};
+use crate::{
+    buffer::DeviceBuffer, device::Device, error::Result, host_function, stream::Stream, user_cache::UserCache,
+};
 
 const LEN_BYTES: usize = 128 << 20; // enough to show how fast long copies go
 const PARTS: usize = 6; // of that length, on the host; each is used once in so many copies
@@ -43,6 +45,7 @@ impl Device {
     /// # Ok::<(), pagelock_cuda::Error>(())
     /// ```
     pub fn calibrate_staging(&self) -> Result<StagingConfig> {
+        host_function::refuse_inside()?;
         let a_small_part = usize::try_from(self.properties().memory.0 / 64).unwrap_or(usize::MAX);
         calibrate(self, &shape::user_cache(), a_small_part.clamp(1 << 20, LEN_BYTES))
     }

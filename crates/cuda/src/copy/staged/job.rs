@@ -74,7 +74,7 @@ impl Start {
     pub(super) fn offset(self, bytes: usize) -> Self {
         match self {
             Start::Memory(start) => Start::Memory(start.wrapping_add(bytes)),
-            Start::File(start) => Start::File(start + bytes as u64),
+            Start::File(start) => Start::File(start.saturating_add(bytes as u64)), // where no file has anything
             Start::Open => Start::Open,
         }
     }

@@ -45,7 +45,7 @@ use self::{
     crew::Crew,
     down::Download,
     job::{Direction, GRANULES, Plan, Start},
-    ring::{Behind, Flight, Ring, Share},
+    ring::{Flight, Ring, Share},
     stores::Stores,
     up::Upload,
 };
@@ -56,6 +56,7 @@ pub use self::{
 };
 use super::{note_download, same_length};
 use crate::{
+    base::Base,
     buffer::{DeviceView, DeviceViewMut},
     device::Device,
     driver::{Address, Properties},
@@ -265,6 +266,16 @@ impl Staging {
     }
 }
 
+/// How far a device is behind ended calls.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Behind {
+    /// It is done with all of them.
+    NotAtAll,
+    ALittle,
+    /// It has not begun to read what some of the last calls wrote.
+    Far,
+}
+
 impl Place {
     fn get(&self, properties: &Properties) -> Result<Arc<Staging>> {
         let mut placed = lock(&self.0);
@@ -283,6 +294,12 @@ impl Place {
     fn set(&self, config: Option<StagingConfig>, lot: &Lot) {
         self.release(lot);
         lock(&self.0).chosen = config;
+    }
+
+    /// Gives back the slots that no copy uses. How many bytes.
+    pub(crate) fn trim(&self, base: &Base) -> usize {
+        let staging = lock(&self.0).staging.clone();
+        staging.map_or(0, |staging| staging.large.trim(base) + staging.small.trim(base))
     }
 
     /// Ends the ring and the threads; what a device still uses goes to the lot.
@@ -314,7 +331,7 @@ impl Device {
 
     /// How staged copies are made from now on. What the ring so far held is given back.
     pub fn set_staging(&self, config: StagingConfig) {
-        self.core().staging().set(Some(config), self.core().lot());
+        self.core().staging().set(Some(config.within_bounds()), self.core().lot());
     }
 
     /// Gives back the page-locked memory and the threads of staged copies. The next such copy gets them again.

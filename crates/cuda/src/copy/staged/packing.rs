@@ -15,6 +15,7 @@ use super::{
     up::Upload,
 };
 use crate::{
+    element::{element_size, len_bytes},
     error::{Error, Result},
     host_function,
     stream::Stream,
@@ -84,7 +85,10 @@ impl Stream {
     ) -> Result<Option<(Vec<Packed<u8>>, R)>> {
         host_function::refuse_inside()?;
         let staging = Staging::of(self)?;
-        let len_bytes = lens.iter().sum();
+        let len_bytes =
+            lens.iter().try_fold(0_usize, |sum, &len| sum.checked_add(len)).and_then(|sum| len_bytes::<u8>(sum).ok());
+        let too_long = Error::TooLong { len: usize::MAX, element: element_size::<u8>() };
+        let len_bytes = len_bytes.ok_or(too_long)?;
         staging.expect_upload(len_bytes);
         let mut plan = staging.plan_upload(len_bytes).with_helpers(threads);
         let (mut blocks, mut parts, mut rest) = (Vec::new(), Vec::new(), lens);

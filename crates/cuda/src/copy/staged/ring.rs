@@ -21,6 +21,7 @@ use std::{
     },
 };
 
+use super::Behind;
 use crate::{
     base::Base,
     driver::{EventHandle, EventTiming},
@@ -62,16 +63,6 @@ impl From<Slot> for Flight {
     fn from(first: Slot) -> Self {
         Self { first, second: None }
     }
-}
-
-/// How far a device is behind ended calls.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Behind {
-    /// It is done with all of them.
-    NotAtAll,
-    ALittle,
-    /// It has not begun to read what some of the last calls wrote.
-    Far,
 }
 
 /// So many calls.
@@ -180,6 +171,20 @@ impl Ring {
         for Parked { event, flight, .. } in parked {
             lot.park_event(event, Box::new(flight));
         }
+    }
+
+    /// Gives back the slots that nobody uses, unless a call holds others. How many bytes.
+    pub(super) fn trim(&self, base: &Base) -> usize {
+        let mut shelf = lock(&self.shelf);
+        while let Some(done) = shelf.take_done(base) {
+            base.keep_event(done.event, EventTiming::Untimed);
+            let first = shelf.first_of(done.flight.done());
+            shelf.free.push(first);
+        }
+        let free = if self.calls.load(Relaxed) == 0 { mem::take(&mut shelf.free) } else { Vec::new() };
+        shelf.made -= free.len();
+        drop(shelf); // the slots go to the pool that they came from
+        free.len() * self.slot_bytes
     }
 
     /// A slot that nobody uses, if there is one or one can be made without waiting; the one that follows `before`, if that is

@@ -9,7 +9,7 @@
 
 use std::{env, fs, num::NonZero, thread};
 
-use pagelock_memory::ByteSize;
+use pagelock_memory::{ByteSize, host_budget};
 
 use crate::{
     driver::Properties,
@@ -18,12 +18,13 @@ use crate::{
     user_cache::{UserCache, hash},
 };
 
-/// How a device's staged copies are made; see [`Device::set_staging`](crate::Device::set_staging).
+/// How a device's staged copies are made; see [`Device::set_staging`](crate::Device::set_staging). A ring has at most 256 MiB,
+/// a slot half of that, and 1024 threads help at most: what is above is taken as these.
 ///
 /// # Examples
 /// ```
 /// use pagelock_cuda::{Device, StagingConfig, software::Config};
-/// use pagelock_memory::ByteSize;
+/// use pagelock_memory::{ByteSize, host_budget};
 ///
 /// let device = Device::software(Config::default())?;
 /// device.set_staging(StagingConfig { ring: ByteSize::mib(16), ..device.staging() });
@@ -63,9 +64,10 @@ impl StagingConfig {
         Self { ring, slot: ByteSize::mib(4), chunk: ByteSize::mib(8), threads }.within_budget()
     }
 
-    /// The same, with at most half of what may be page-locked.
+    /// The same, with at most half of what may be page-locked, and an eighth of all memory of the host.
     fn within_budget(self) -> Self {
-        Self { ring: ByteSize(self.ring.0.min(page_locked_budget().limit().0 / 2)), ..self }
+        let most = (page_locked_budget().limit().0 / 2).min(host_budget().limit().0 / 8);
+        Self { ring: ByteSize(self.ring.0.min(most)), ..self }
     }
 
     /// The shape for a device for which none was set.
@@ -76,10 +78,26 @@ impl StagingConfig {
 
     /// The same, but for what the text says, as in `ring=64 MiB,threads=7`.
     fn changed_by(mut self, text: &str) -> Result<Self> {
+        let before = self;
         for setting in text.split(',').map(str::trim).filter(|setting| !setting.is_empty()) {
             self.change(setting).ok_or_else(|| Error::StagingVariable { setting: setting.to_owned() })?;
         }
-        Ok(self)
+        // What nobody wrote is not refused: where little may be page-locked, a ring is as small as that.
+        if (self.ring, self.slot) == (before.ring, before.slot) { Ok(self) } else { self.check() }
+    }
+
+    /// An error if it takes more memory than a ring may, or if two slots, which an upload needs, do not fit the ring.
+    fn check(self) -> Result<Self> {
+        let Self { ring, slot, .. } = self;
+        let fits = ring <= MOST_RING && slot.0 <= ring.0 / 2;
+        if fits { Ok(self) } else { Err(Error::StagingSize { ring, slot, most: MOST_RING }) }
+    }
+
+    /// The nearest that takes no more memory and threads than any may.
+    pub(super) fn within_bounds(self) -> Self {
+        let ring = self.ring.min(MOST_RING);
+        let slot = self.slot.min(ByteSize(MOST_RING.0 / 2));
+        Self { ring, slot, threads: self.threads.min(MOST_THREADS), ..self }
     }
 
     fn change(&mut self, setting: &str) -> Option<()> {
@@ -98,6 +116,7 @@ impl StagingConfig {
 
 const VARIABLE: &str = "PAGELOCK_STAGING";
 const MOST_THREADS: usize = 1_024;
+const MOST_RING: ByteSize = ByteSize::mib(256); // four times what any machine was measured to need
 const FORMAT: &str = "pagelock staging 3"; // changes when what was measured has to be measured anew
 const MOST_BYTES: u64 = 200; // of a kept shape's text
 
@@ -135,7 +154,7 @@ impl StagingConfig {
         format!("{} {} {} {}", self.ring.0, self.slot.0, self.chunk.0, self.threads)
     }
 
-    fn from_kept(text: &str) -> Option<Self> {
+    pub(crate) fn from_kept(text: &str) -> Option<Self> {
         let mut numbers = text.split(' ').map(|number| number.parse::<u64>().ok());
         let mut size = || numbers.next().flatten().map(ByteSize);
         let (ring, slot, chunk) = (size()?, size()?, size()?);
@@ -144,7 +163,7 @@ impl StagingConfig {
     }
 
     /// Whether this can have been measured.
-    fn is_sound(&self) -> bool {
+    pub(crate) fn is_sound(&self) -> bool {
         let Self { ring, slot, chunk, threads } = *self;
         slot.0 <= ring.0 / 2
             && (ByteSize::kib(64)..=ByteSize(2 * slot.0)).contains(&chunk)
@@ -255,5 +274,29 @@ mod tests {
                 )
             );
         }
+    }
+
+    #[test]
+    fn a_ring_that_takes_too_much_or_holds_no_two_slots_is_refused_with_what_would_do() {
+        for setting in ["ring=2 GiB", "slot=1 GiB", "ring=257 MiB", "ring=3 MiB", "ring=100000 TiB", "slot=17 MiB"] {
+            assert!(matches!(MEASURED.changed_by(setting), Err(Error::StagingSize { .. })), "{setting}");
+        }
+        assert_eq!(
+            MEASURED.changed_by("ring=4 GiB,slot=1 GiB").unwrap_err().to_string(),
+            "$PAGELOCK_STAGING asks for a ring of 4 GiB with slots of 1 GiB: a ring has at most 256 MiB, and room for two \
+             slots; write for example `ring=64 MiB,slot=4 MiB`"
+        );
+        assert!(MEASURED.changed_by("ring=256 MiB,slot=128 MiB").is_ok());
+        let scarce = StagingConfig { ring: ByteSize::mib(1), ..MEASURED };
+        assert!(scarce.changed_by("threads=2").is_ok(), "what nobody wrote is not refused");
+    }
+
+    #[test]
+    fn a_program_s_shape_is_taken_as_the_nearest_that_can_be() {
+        let most =
+            StagingConfig { ring: ByteSize::MAX, slot: ByteSize::MAX, chunk: ByteSize::MAX, threads: usize::MAX };
+        let taken = most.within_bounds();
+        assert_eq!((taken.ring, taken.slot, taken.threads), (MOST_RING, ByteSize::mib(128), MOST_THREADS));
+        assert_eq!(MEASURED.within_bounds(), MEASURED);
     }
 }

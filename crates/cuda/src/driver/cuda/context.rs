@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     driver::{
-        Address, Call, Copy2d, Driver, End, EventHandle, EventTiming, Failure, FunctionHandle, GraphHandle,
+        Address, Call, Copy2d, Driver, End, EventHandle, EventTiming, Failure, Family, FunctionHandle, GraphHandle,
         HostFunction, Launch, MemoryInfo, ModuleHandle, NodeHandle, Pattern, PreparedLaunch, Properties, Result,
         RunnableGraphHandle, Start, Status, StreamHandle,
     },
@@ -267,6 +267,10 @@ unsafe impl Driver for Context {
             Err(Failure { status: Status::PEER_ACCESS_ALREADY_ENABLED, .. }) => Ok(()),
             enabled => enabled,
         }
+    }
+
+    fn family(&self) -> Family {
+        Family::of(self.api) // one library, loaded once
     }
 
     fn context(&self) -> u64 {

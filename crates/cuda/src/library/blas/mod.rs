@@ -185,6 +185,7 @@ impl Blas {
         bias: Option<DeviceView<'_, u8>>,
         out: DeviceViewMut<'_, u8>,
     ) -> Result<()> {
+        work::check(&self.device, stream)?;
         product.check(factors.map(|factor| factor.len()), bias.map(|bias| bias.len()), out.len())?;
         factors.iter().chain(&bias).try_for_each(|view| view.check_beside(stream.core()))?;
         out.check_beside(stream.core())?;

@@ -181,6 +181,7 @@ impl Dnn {
         inputs: [DeviceView<'_, u8>; 2],
         out: DeviceViewMut<'_, u8>,
     ) -> Result<()> {
+        work::check(&self.device, stream)?;
         let addresses = convolution.in_order(inputs.map(|input| input.address().0), out.address().0);
         convolution.check(convolution.in_order(inputs.map(|input| input.len()), out.len()))?;
         inputs.iter().try_for_each(|view| view.check_beside(stream.core()))?;

@@ -1,0 +1,134 @@
+//! [`Outside`]: a driver around another one that refuses every call inside a host function.
+//!
+//! A driver calls host functions on a thread of its own, where a call of the driver may fail or wait for itself. Every
+//! device has this around its driver, so that nothing in this crate, whoever calls it, can reach the driver there.
+
+use std::{
+    ffi::{CStr, c_void},
+    ptr::NonNull,
+    sync::Arc,
+};
+
+use super::{
+    Address, Call, Copy2d, Driver, EventHandle, EventTiming, Failure, Family, FunctionHandle, GraphHandle,
+    HostFunction, Launch, MemoryInfo, ModuleHandle, Pattern, PreparedLaunch, Properties, Result, RunnableGraphHandle,
+    Start, Status, StreamHandle,
+};
+use crate::host_function;
+
+/// See the head of the file.
+pub(crate) struct Outside(Arc<dyn Driver>);
+
+impl Outside {
+    pub(crate) fn around(inner: Arc<dyn Driver>) -> Arc<dyn Driver> {
+        Arc::new(Self(inner))
+    }
+}
+
+/// A failure inside a host function, which becomes [`Error::InsideHostFunction`](crate::Error::InsideHostFunction).
+#[inline]
+fn refuse(call: Call) -> Result<()> {
+    if host_function::is_inside() { Err(Failure { call, status: Status::NOT_PERMITTED }) } else { Ok(()) }
+}
+
+macro_rules! outside {
+    ($($call:ident: fn $name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => { $(
+        #[inline]
+        fn $name(&self, $($argument: $type),*) -> $result {
+            refuse(Call::$call)?;
+            self.0.$name($($argument),*)
+        }
+    )* };
+}
+
+/// The same, with promises of the caller.
+macro_rules! outside_unsafe {
+    ($($call:ident: fn $name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => { $(
+        #[inline]
+        unsafe fn $name(&self, $($argument: $type),*) -> $result {
+            refuse(Call::$call)?;
+            // SAFETY: the caller's promises are those that the inner driver asks for.
+            unsafe { self.0.$name($($argument),*) }
+        }
+    )* };
+}
+
+// SAFETY: the inner driver's promises, which are passed on; a call that is refused does nothing.
+unsafe impl Driver for Outside {
+    fn properties(&self) -> &Properties {
+        self.0.properties()
+    }
+
+    fn family(&self) -> Family {
+        self.0.family()
+    }
+
+    fn context(&self) -> u64 {
+        self.0.context()
+    }
+
+    outside! {
+        MemoryInfo: fn memory_info() -> Result<MemoryInfo>;
+        Synchronize: fn synchronize() -> Result<()>;
+        CanAccessPeer: fn can_access_peer(peer: u32) -> Result<bool>;
+        Open: fn make_current() -> Result<()>;
+        Allocate: fn allocate(len_bytes: usize) -> Result<Address>;
+        CreateStream: fn create_stream(priority: i32) -> Result<StreamHandle>;
+        CreateEvent: fn create_event(timing: EventTiming) -> Result<EventHandle>;
+    }
+
+    outside_unsafe! {
+        EnablePeer: fn enable_peer(peer: u64) -> Result<()>;
+        Free: fn free(address: Address) -> Result<()>;
+        Register: fn register(start: NonNull<u8>, len_bytes: usize) -> Result<()>;
+        Unregister: fn unregister(start: NonNull<u8>) -> Result<()>;
+        DestroyStream: fn destroy_stream(stream: StreamHandle) -> Result<()>;
+        QueryStream: fn query_stream(stream: StreamHandle) -> Result<bool>;
+        SynchronizeStream: fn synchronize_stream(stream: StreamHandle) -> Result<()>;
+        WaitEvent: fn wait_event(stream: StreamHandle, event: EventHandle) -> Result<()>;
+        DestroyEvent: fn destroy_event(event: EventHandle) -> Result<()>;
+        RecordEvent: fn record_event(event: EventHandle, stream: StreamHandle) -> Result<()>;
+        QueryEvent: fn query_event(event: EventHandle) -> Result<bool>;
+        SynchronizeEvent: fn synchronize_event(event: EventHandle) -> Result<()>;
+        ElapsedMs: fn elapsed_ms(start: EventHandle, end: EventHandle) -> Result<f32>;
+        CopyToDevice: fn copy_to_device(
+            stream: StreamHandle, to: Address, from: *const u8, len_bytes: usize
+        ) -> Result<()>;
+        CopyToHost: fn copy_to_host(stream: StreamHandle, to: *mut u8, from: Address, len_bytes: usize) -> Result<()>;
+        CopyOnDevice: fn copy_on_device(
+            stream: StreamHandle, to: Address, from: Address, len_bytes: usize
+        ) -> Result<()>;
+        CopyFromPeer: fn copy_from_peer(
+            stream: StreamHandle, to: Address, peer: u64, from: Address, len_bytes: usize
+        ) -> Result<()>;
+        Copy2d: fn copy_2d(stream: StreamHandle, copy: &Copy2d) -> Result<()>;
+        Fill: fn fill(stream: StreamHandle, to: Address, pattern: Pattern, count: usize) -> Result<()>;
+        CallHost: fn call_host(stream: StreamHandle, function: HostFunction, data: *mut c_void) -> Result<()>;
+        LoadModule: fn load_module(image: &[u8]) -> Result<ModuleHandle>;
+        UnloadModule: fn unload_module(module: ModuleHandle) -> Result<()>;
+        Function: fn function(module: ModuleHandle, name: &CStr) -> Result<FunctionHandle>;
+        ParameterSize: fn parameter_size(function: FunctionHandle, index: usize) -> Result<Option<usize>>;
+        FunctionAttribute: fn function_attribute(function: FunctionHandle, attribute: u32) -> Result<i32>;
+        SetFunctionAttribute: fn set_function_attribute(
+            function: FunctionHandle, attribute: u32, value: i32
+        ) -> Result<()>;
+        Occupancy: fn occupancy(function: FunctionHandle, threads: u32, shared_bytes: usize) -> Result<u32>;
+        Launch: fn launch(
+            stream: StreamHandle, function: FunctionHandle, launch: &Launch, start: Start, arguments: &mut [*mut c_void]
+        ) -> Result<()>;
+        AddKernelNode: fn prepare_launch(
+            function: FunctionHandle, launch: &Launch, arguments: &mut [*mut c_void]
+        ) -> Result<PreparedLaunch>;
+        SetKernelNode: fn launch_again(
+            prepared: &PreparedLaunch, stream: StreamHandle, function: FunctionHandle, launch: &Launch,
+            arguments: &mut [*mut c_void]
+        ) -> Result<()>;
+        BeginCapture: fn begin_capture(stream: StreamHandle) -> Result<()>;
+        EndCapture: fn end_capture(stream: StreamHandle) -> Result<GraphHandle>;
+        DestroyGraph: fn destroy_graph(graph: GraphHandle) -> Result<()>;
+        Instantiate: fn instantiate(graph: GraphHandle) -> Result<RunnableGraphHandle>;
+        UpdateGraph: fn update_graph(runnable: RunnableGraphHandle, graph: GraphHandle) -> Result<bool>;
+        LaunchGraph: fn launch_graph(runnable: RunnableGraphHandle, stream: StreamHandle) -> Result<()>;
+        DestroyRunnableGraph: fn destroy_runnable_graph(runnable: RunnableGraphHandle) -> Result<()>;
+    }
+}

@@ -1,0 +1,71 @@
+//! A watcher that panics: in a process of its own, since the first watcher stays.
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::atomic::{AtomicUsize, Ordering::SeqCst},
+};
+
+use pagelock_cuda::{
+    HostBytes, How, Pinned, Route, Uninit,
+    software::{Config, Machine, Schedule},
+};
+use pagelock_memory::{Budget, ByteSize, HostBuffer, Limited, PageLocked, watch_accesses};
+
+/// How many more accesses go well.
+static LEFT: AtomicUsize = AtomicUsize::new(usize::MAX);
+
+fn watch() {
+    watch_accesses(|_, _, _| {
+        let left = LEFT.load(SeqCst);
+        if left != usize::MAX {
+            LEFT.store(left.wrapping_sub(1), SeqCst);
+            assert!(left > 0, "the watcher panics");
+        }
+    });
+}
+
+/// Runs copies whose watcher panics at the access after `skip` others; whether it did. Whatever is freed afterwards, no
+/// device reads or writes it.
+fn copies_until_the_watcher_panics(sanitize: bool, skip: usize) -> bool {
+    let schedule = Schedule::Stepped { haste: 0 };
+    let machine = Machine::new(Config { schedule, sanitize, ..Config::default() });
+    let device = machine.device(0).unwrap();
+    let stream = device.stream().unwrap();
+    let memory =
+        Limited::new(PageLocked::new().locked_by(device.page_locker()), Budget::new("test", ByteSize::mib(64)));
+    let room = || HostBuffer::allocate(&memory, 8_192).unwrap();
+    let parts = || room().split([0..64, 64..128, 4_096..8_192]).unwrap();
+    let mut targets = stream.zeros::<u8>(8_192).unwrap().split([0..64, 64..128, 4_096..8_192]).unwrap();
+    let locked = Pinned::from_slice(&device, &[1_u8; 64]).unwrap();
+    let uninit = Uninit::<u8>::new(&device, 64).unwrap();
+    let panicked = catch_unwind(AssertUnwindSafe(|| {
+        let (one, other, apart, mut back) = (parts(), parts(), parts(), room());
+        LEFT.store(skip, SeqCst);
+        let direct = How { route: Some(Route::Direct), ..How::default() };
+        let whole = |part| HostBytes::of(part, 0..part.len_bytes()).unwrap();
+        let pairs = one.iter().zip(&mut targets).map(|(part, target)| (whole(part), target.view_mut()));
+        stream.upload_to(pairs.collect(), direct).unwrap();
+        let other: Vec<_> = other.iter().map(whole).collect();
+        drop(stream.upload_all(&other, How::default()).unwrap());
+        let apart: Vec<_> = apart.iter().rev().map(whole).collect();
+        drop(stream.upload_all(&apart, direct).unwrap());
+        drop(stream.upload(locked, &mut targets[0]).unwrap());
+        drop(stream.download(&targets[0], uninit).unwrap());
+        stream.download_parts(&[&targets[0], &targets[1], &targets[2]], &mut back).unwrap();
+        LEFT.store(usize::MAX, SeqCst);
+    }));
+    LEFT.store(usize::MAX, SeqCst);
+    machine.run_all();
+    stream.synchronize().unwrap();
+    assert_eq!(machine.violations(), [""; 0], "after {skip} accesses");
+    panicked.is_err()
+}
+
+#[test]
+fn memory_outlives_its_copies_wherever_a_watcher_panics() {
+    watch();
+    for sanitize in [false, true] {
+        let panics = (0..200).take_while(|&skip| copies_until_the_watcher_panics(sanitize, skip)).count();
+        assert!((5..200).contains(&panics), "{panics} accesses are watched");
+    }
+}
