@@ -9,7 +9,7 @@ use std::marker::PhantomData;
 
 use crate::cuda::{Formula, constant};
 use crate::device::Device;
-use crate::element::{Element, Float, Num, Scalar};
+use crate::element::{Element, Float, Num, Scalar, decimal};
 use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::random::{self, Draw, Generator};
@@ -106,6 +106,7 @@ pub trait Create<T: Element>: Sized {
         let mut sizes = Vec::new();
         data.sizes(&mut sizes);
         let mut elements = Vec::with_capacity(sizes.iter().product());
+        let _counted = crate::heap::reserve("new", "nested arrays", elements.capacity() * size_of::<T>())?;
         data.elements(&sizes, &mut elements)?;
         Tensor::from_slice(&elements, &sizes[..])
     }
@@ -145,7 +146,9 @@ pub trait Create<T: Element>: Sized {
         filled("full", shape, value)
     }
 
-    /// `start, start + step, …` as long as they come before `end`.
+    /// `start, start + step, …` as long as they come before `end`: ⌈(end − start) / step⌉ numbers.
+    ///
+    /// A float counts as the shortest decimal that it is nearest to: `arange(0.0, 0.3, 0.1)` has three numbers, as in PyTorch.
     ///
     /// # Errors
     /// [`Error::BadArgument`] for a step of 0 or NaN, or one that leads away from `end`.
@@ -161,7 +164,7 @@ pub trait Create<T: Element>: Sized {
             expected: format!("it must lead from the start {start:?} towards the end {end:?}"),
         })?;
         let mut out = Fresh::allocate("arange", Shape::new(&[count])?)?;
-        let (from, by) = (start.cast::<f64>(), step.cast::<f64>());
+        let (from, by) = (decimal(start), decimal(step));
         for (i, element) in out.elements().iter_mut().enumerate() {
             *element = if T::DTYPE.is_float() {
                 T::from_f64(from + i as f64 * by)
@@ -257,7 +260,7 @@ create! {
     /// # Errors
     /// As [`Tensor::zeros`].
     fn full(shape: impl IntoShape, value: f32);
-    /// `start, start + step, …` as long as they come before `end`.
+    /// `start, start + step, …` as long as they come before `end`; see [`Create::arange`].
     ///
     /// # Errors
     /// [`Error::BadArgument`] for a step of 0 or NaN, or one that leads away from `end`.
@@ -291,7 +294,7 @@ create! {
 
 /// How many of `start, start + step, …` come before `end`; `None` if the step leads elsewhere.
 fn float_steps<T: Num>(start: T, end: T, step: T) -> Option<usize> {
-    let [start, end, step] = [start, end, step].map(|value| value.cast::<f64>());
+    let [start, end, step] = [start, end, step].map(decimal);
     let count = ((end - start) / step).ceil();
     (count >= 0.0 && count.is_finite()).then_some(count as usize)
 }
@@ -300,10 +303,7 @@ fn float_steps<T: Num>(start: T, end: T, step: T) -> Option<usize> {
 fn integer_steps<T: Num>(start: T, end: T, step: T) -> Option<usize> {
     let [start, end, step] = [start, end, step].map(|value| i128::from(value.cast::<i64>()));
     let (way, stride) = if step < 0 { (start - end, -step) } else { (end - start, step) };
-    if way < 0 || stride == 0 {
-        return None;
-    }
-    usize::try_from((way + stride - 1) / stride).ok()
+    (way >= 0 && stride != 0).then(|| usize::try_from((way + stride - 1) / stride).ok()).flatten()
 }
 
 fn filled<T: Element>(op: &'static str, shape: impl IntoShape, value: T) -> Result<Tensor<T>> {
@@ -362,11 +362,10 @@ fn drawn_on<T: Float>(
         }
         Device::Cuda(cuda) => {
             let mut out = FreshCuda::allocate(op, shape, T::DTYPE, device, cuda)?;
-            let draw = Draw::new(generator, shape.elements(), T::DTYPE);
-            match distribution {
-                Distribution::Uniform => draw.uniform_on(cuda, out.out())?,
-                Distribution::Normal => draw.normal_on(cuda, out.out())?,
-            }
+            Draw::make(generator, shape.elements(), T::DTYPE, |draw| match distribution {
+                Distribution::Uniform => draw.uniform_on(cuda, out.out()),
+                Distribution::Normal => draw.normal_on(cuda, out.out()),
+            })?;
             Ok(Tensor::from_fresh_cuda(out))
         }
     }

@@ -469,3 +469,13 @@ impl Element for bool {
         bytemuck::checked::cast_slice_mut(bytes)
     }
 }
+
+/// The number that the shortest decimals which give `value` stand for: 0.1 for the `f32` nearest to it, which is larger.
+pub(crate) fn decimal<T: Num>(value: T) -> f64 {
+    let exact = value.cast::<f64>();
+    let shortest = (0..17).find_map(|digits| {
+        let read = format!("{exact:.digits$e}").parse::<f64>().ok()?;
+        (T::from_f64(read) == value).then_some(read)
+    });
+    shortest.unwrap_or(exact)
+}

@@ -1,13 +1,18 @@
 //! The crate's one error type. Every text names the operation, the numbers and the fix.
 
+mod hints;
+
 use std::io;
 use std::path::{Path, PathBuf};
 
 use pagelock_cuda as cuda;
 use pagelock_memory as memory;
+use pagelock_memory::text::named;
 
+use self::hints::{index_hint, places_hint, saved_types};
 use crate::device::{Device, Operand};
 use crate::element::DType;
+use crate::map::shortened;
 use crate::shape::{MAX_RANK, Shape};
 use crate::tensor::Raw;
 
@@ -15,7 +20,7 @@ use crate::tensor::Raw;
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why an operation was refused. Nothing has been changed when one is returned.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// Two shapes do not broadcast.
@@ -125,7 +130,7 @@ pub enum Error {
         shape: Shape,
     },
     /// An argument outside what the operation is defined for.
-    #[error("{op}: {argument} is {value}, but {expected}")]
+    #[error("{op}: {argument} is {}, but {expected}", named(value))]
     BadArgument {
         /// The operation.
         op: &'static str,
@@ -321,7 +326,7 @@ pub enum Error {
         /// The tensor's shape.
         shape: Shape,
         /// What the memory says.
-        source: memory::Error,
+        r#source: memory::Error,
     },
     /// Tensors of one operation are on different devices.
     #[error("{op}: {}, {}; move one with `.to(&device)?`", operands[0], operands[1])]
@@ -354,7 +359,7 @@ pub enum Error {
         /// The element type.
         dtype: DType,
         /// The refusal.
-        source: cuda::Error,
+        r#source: cuda::Error,
     },
     /// CUDA refused, or a kernel cannot be had.
     #[error("{op}{inputs}: {source}")]
@@ -364,7 +369,7 @@ pub enum Error {
         /// What it was given: ` of float32 [64, 10]`, or nothing.
         inputs: String,
         /// What CUDA, or the compiler of kernels, says.
-        source: cuda::Error,
+        r#source: cuda::Error,
     },
     /// A library that was asked for is missing, or refuses.
     #[error("{op} of {sizes}: {source}; or compute it with `Kernels::Fastest`")]
@@ -374,7 +379,7 @@ pub enum Error {
         /// The sizes.
         sizes: String,
         /// What is missing, or what the library says.
-        source: cuda::Error,
+        r#source: cuda::Error,
     },
     /// Something that cannot be part of a captured step.
     #[error("{what} cannot be part of a captured step; do that before or after it, or return what is needed there")]
@@ -383,17 +388,25 @@ pub enum Error {
         what: &'static str,
     },
     /// A file could not be opened, read or written.
-    #[error("cannot {action} {}: {source}", path.display())]
+    #[error("cannot {action} {}: {source}", named(path.display()))]
     Io {
         /// What was tried.
         action: &'static str,
         /// The file.
         path: PathBuf,
         /// What the system said.
-        source: io::Error,
+        r#source: io::Error,
+    },
+    /// What is to be saved would make a file that nobody can read; nothing was written.
+    #[error("cannot write {}: {problem}", path.display())]
+    Unwritable {
+        /// The file.
+        path: PathBuf,
+        /// What the format does not allow, and what to do.
+        problem: String,
     },
     /// A file does not hold what it should.
-    #[error("{}: {problem}", path.display())]
+    #[error("{}: {problem}", named(path.display()))]
     Stored {
         /// The file.
         path: PathBuf,
@@ -416,7 +429,7 @@ pub enum Error {
         /// Where it is in the map.
         path: String,
         /// What went wrong.
-        source: Box<Error>,
+        r#source: Box<Error>,
     },
     /// A text that is no path in a map.
     #[error("`{path}` is no path in a map: {problem}; write names joined with dots, as in `agent.state`")]
@@ -474,6 +487,16 @@ pub enum Error {
         /// How.
         problem: String,
     },
+    /// Host memory was refused that an operation needs beside its result.
+    #[error("{op}: no memory for {purpose}: {source}")]
+    WorkingMemory {
+        /// The operation.
+        op: &'static str,
+        /// What it is for.
+        purpose: &'static str,
+        /// The refusal.
+        source: memory::Error,
+    },
     /// Host memory was refused.
     #[error("{op}: no memory for {shape} of {dtype}: {source}")]
     Memory {
@@ -484,9 +507,21 @@ pub enum Error {
         /// The element type.
         dtype: DType,
         /// The refusal.
-        source: memory::Error,
+        r#source: memory::Error,
+    },
+    /// An environment variable that says nothing sensible.
+    #[error("{variable} is `{value}`, and {expected}")]
+    Variable {
+        /// Which.
+        variable: &'static str,
+        /// What it was set to.
+        value: String,
+        /// What is accepted.
+        expected: &'static str,
     },
 }
+
+memory::debug_is_the_message!(Error);
 
 impl Error {
     /// Whether there was not enough memory, on the host or on a device: a smaller batch may do.
@@ -519,7 +554,7 @@ impl Error {
             )
         };
         match self {
-            Error::Memory { source, .. } => of_host(source),
+            Error::Memory { source, .. } | Error::WorkingMemory { source, .. } => of_host(source),
             Error::DeviceMemory { source, .. } | Error::Cuda { source, .. } => match source {
                 cuda::Error::OutOfMemory { .. } => true,
                 cuda::Error::Memory(source) => of_host(source),
@@ -527,6 +562,11 @@ impl Error {
             },
             _ => false,
         }
+    }
+
+    /// What a kernel works in was refused.
+    pub(crate) fn scratch(op: &'static str) -> impl Fn(memory::Error) -> Error {
+        move |source| Error::WorkingMemory { op, purpose: "what it works in", source }
     }
 
     pub(crate) fn cuda(op: &'static str, source: cuda::Error) -> Error {
@@ -551,31 +591,8 @@ impl Error {
     /// What went wrong at `path`, or further down there.
     pub(crate) fn at(path: &str, source: Error) -> Error {
         match source {
-            Error::At { path: inner, source } => Error::At { path: format!("{path}.{inner}"), source },
-            source => Error::At { path: path.to_owned(), source: Box::new(source) },
+            Error::At { path: inner, source } => Error::At { path: shortened(&format!("{path}.{inner}")), source },
+            source => Error::At { path: shortened(path), source: Box::new(source) },
         }
-    }
-}
-
-fn saved_types(saved: &[DType]) -> String {
-    match saved {
-        [] => "none".to_string(),
-        _ => saved.iter().map(|dtype| dtype.name()).collect::<Vec<_>>().join(", "),
-    }
-}
-
-fn places_hint(places: usize) -> String {
-    match places {
-        0 => "it is a scalar and has none; reshape it to [1] first".to_string(),
-        1 => "use 0, or -1 from the end".to_string(),
-        _ => format!("use 0 to {}, or -{places} to -1 from the end", places - 1),
-    }
-}
-
-fn index_hint(size: usize, from_end: bool) -> String {
-    match (size, from_end) {
-        (0, _) => "it is empty; check for a batch or an index without elements".to_string(),
-        (_, true) => format!("use 0 to {}, or -{size} to -1 from the end", size - 1),
-        (_, false) => format!("use 0 to {}", size - 1),
     }
 }

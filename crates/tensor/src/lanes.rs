@@ -65,7 +65,7 @@ pub trait Lanes: Pod + Zeroable + Send + Sync + PartialOrd + std::ops::Add<Outpu
     fn keep<S: Simd>(simd: S, vector: Self::Vector<S>, mask: Self::Vector<S>) -> Self::Vector<S>;
     /// Zero in lanes below zero; -0 and NaN stay what they are.
     fn relu<S: Simd>(simd: S, vector: Self::Vector<S>) -> Self::Vector<S>;
-    /// The lanes where `of` is above zero, and zero in the others.
+    /// Zero in lanes where `of` is at most zero; the others stay what they are, also where `of` is NaN.
     fn where_positive<S: Simd>(simd: S, vector: Self::Vector<S>, of: Self::Vector<S>) -> Self::Vector<S>;
     /// Writes the lanes 0, 2, 4, … to the start of the slice.
     fn store_even<S: Simd>(to: &mut [Self], vector: Self::Vector<S>);
@@ -75,7 +75,8 @@ pub trait Lanes: Pod + Zeroable + Send + Sync + PartialOrd + std::ops::Add<Outpu
 
 macro_rules! lanes {
     ($type:ty, $vector:ident, $splat:ident, $add:ident, $mul:ident, $mul_add:ident, $sum:ident, $load:ident,
-     $store:ident, $vectors:ident, $vectors_mut:ident, $and:ident, $less:ident, $select:ident, $store_half:ident) => {
+     $store:ident, $vectors:ident, $vectors_mut:ident, $and:ident, $less:ident, $at_most:ident,
+     $select:ident, $store_half:ident) => {
         impl Lanes for $type {
             type Vector<S: Simd> = S::$vector;
 
@@ -129,7 +130,7 @@ macro_rules! lanes {
             #[inline(always)]
             fn where_positive<S: Simd>(simd: S, vector: S::$vector, of: S::$vector) -> S::$vector {
                 let zero = simd.$splat(0.0);
-                simd.$select(simd.$less(zero, of), vector, zero)
+                simd.$select(simd.$at_most(of, zero), zero, vector)
             }
             #[inline(always)]
             fn store_even<S: Simd>(to: &mut [Self], vector: S::$vector) {
@@ -161,6 +162,7 @@ lanes!(
     as_mut_simd_f32s,
     and_u32s,
     less_than_f32s,
+    less_than_or_equal_f32s,
     select_f32s,
     store_half_f32
 );
@@ -178,6 +180,7 @@ lanes!(
     as_mut_simd_f64s,
     and_u64s,
     less_than_f64s,
+    less_than_or_equal_f64s,
     select_f64s,
     store_half_f64
 );

@@ -53,7 +53,8 @@
 //! 5. `cpu/`, the loops of which kernels are made; `parallel.rs`, how they share threads; `stream.rs`, large results.
 //! 6. `device.rs`, `transfer/` and `copy_stream.rs`, then `cuda/` and `capture/`: the same on GPUs; `precision.rs` and
 //!    `autocast.rs`: how exactly.
-//! 7. `reuse.rs` and `scratch.rs`: why a training step makes no heap allocation after the first ones.
+//! 7. `reuse.rs` and `scratch.rs`: why a training step makes no heap allocation after the first ones; `heap.rs`: what handles
+//!    cost.
 //! 8. `map/`: named tensors that move, are cut and are stored together.
 //! 9. `element.rs`, `create.rs`, `random.rs`, `format.rs`: element types, making and printing tensors.
 //!
@@ -80,6 +81,7 @@ mod device;
 mod element;
 mod error;
 mod format;
+mod heap;
 mod lanes;
 mod layout;
 mod map;
@@ -108,6 +110,8 @@ pub use error::{Error, Result};
 pub use map::{AnyTensor, Stored, TensorFile, TensorMap};
 pub use ops::{BatchNormOptions, Conv2dOptions, Pool2dOptions, Reduction, SliceRange};
 pub use pagelock_cuda::{How, Route};
+#[doc(hidden)]
+pub use pagelock_memory::{debug_is_the_message, text};
 pub use parallel::{num_threads, set_num_threads};
 pub use precision::{Float32MatmulPrecision, float32_matmul_precision, set_float32_matmul_precision};
 pub use random::{Generator, default_generator, manual_seed};

@@ -10,6 +10,7 @@ use crate::cuda::{CudaDevice, CudaOut, CudaView};
 use crate::device::{Device, common_device};
 use crate::element::{DType, Element};
 use crate::error::Result;
+use crate::heap;
 use crate::layout::Layout;
 use crate::shape::Shape;
 use crate::storage::{Fresh, FreshCuda, Locked, StorageRef, lock_order};
@@ -219,6 +220,7 @@ pub(crate) fn first_of_storage<const N: usize>(storages: [&StorageRef; N]) -> [u
 
 /// Makes a view: check, share, record.
 pub(crate) fn apply_view<T: Element, V: View<T>>(op: V, input: &Tensor<T>) -> Result<Tensor<T>> {
+    heap::check_for_node(V::NAME)?;
     let out = input.with_layout(op.layout(input.layout())?);
     Ok(autograd::record_view(op, input, out))
 }

@@ -14,7 +14,10 @@
 mod gate;
 mod pool;
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use crate::{Error, Result};
 
 /// 0 until somebody asks.
 static NUM_THREADS: AtomicUsize = AtomicUsize::new(0);
@@ -31,22 +34,52 @@ pub fn set_num_threads(n: usize) {
 }
 
 /// How many threads kernels use: what [`set_num_threads`] set, else `$PAGELOCK_NUM_THREADS`, else the number of cores
-/// that this process may run on.
+/// that this process may run on. A variable that is no number of threads is an [`Error::Variable`] of whatever makes the
+/// first tensor.
 pub fn num_threads() -> usize {
     // Relaxed: the number guards no other memory.
     match NUM_THREADS.load(Ordering::Relaxed) {
-        0 => {
-            set_num_threads(default_threads(std::env::var("PAGELOCK_NUM_THREADS").ok().as_deref()));
-            NUM_THREADS.load(Ordering::Relaxed)
-        }
+        0 => match threads_of_environment() {
+            Ok(n) => {
+                set_num_threads(n);
+                NUM_THREADS.load(Ordering::Relaxed)
+            }
+            Err(_) => cores(), // not kept: `check` reports it
+        },
         n => n,
     }
 }
 
-/// What is not a positive number counts as not set.
-fn default_threads(wanted: Option<&str>) -> usize {
-    let wanted = wanted.and_then(|text| text.trim().parse().ok()).filter(|&n: &usize| n > 0);
-    wanted.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
+/// Refuses to begin with a variable that says nothing sensible, unless the program has set the number itself.
+#[inline]
+pub(crate) fn check() -> Result<()> {
+    // Relaxed: the number guards no other memory.
+    if NUM_THREADS.load(Ordering::Relaxed) != 0 { Ok(()) } else { threads_of_environment().map(set_num_threads) }
+}
+
+#[cold]
+fn threads_of_environment() -> Result<usize> {
+    let wanted = std::env::var_os(VARIABLE).map(|text| text.to_string_lossy().into_owned());
+    default_threads(wanted.as_deref())
+}
+
+const VARIABLE: &str = "PAGELOCK_NUM_THREADS";
+
+/// As the variable says; all cores if it is not set, or empty.
+fn default_threads(wanted: Option<&str>) -> Result<usize> {
+    let Some(text) = wanted.map(str::trim).filter(|text| !text.is_empty()) else { return Ok(cores()) };
+    match text.parse() {
+        Ok(n) if n > 0 => Ok(n),
+        _ => Err(Error::Variable {
+            variable: VARIABLE,
+            value: text.to_owned(),
+            expected: "a number of threads is 1 or more; without the variable, all cores compute",
+        }),
+    }
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// Calls `task(0)`, `task(1)`, … `task(n_tasks - 1)`, each once, on up to [`num_threads`] threads, and returns when all
@@ -71,6 +104,26 @@ pub(crate) fn for_each_chunk_mut<T: Send>(out: &mut [T], chunk_len: usize, f: im
         let chunk = unsafe { whole.chunk(i * chunk_len, chunk_len) };
         f(i, chunk);
     });
+}
+
+/// As [`for_each_chunk_mut`], for chunks that may fail: returns one of the failures, after which no more chunks begin.
+pub(crate) fn try_for_each_chunk_mut<T: Send, E: Send>(
+    out: &mut [T],
+    chunk_len: usize,
+    f: impl Fn(usize, &mut [T]) -> Result<(), E> + Sync,
+) -> Result<(), E> {
+    let has_failed = AtomicBool::new(false); // Relaxed: a hint
+    let failure = Mutex::new(None);
+    for_each_chunk_mut(out, chunk_len, |i, chunk| {
+        if has_failed.load(Ordering::Relaxed) {
+            return;
+        }
+        if let Err(error) = f(i, chunk) {
+            has_failed.store(true, Ordering::Relaxed);
+            *failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+        }
+    });
+    failure.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
 }
 
 /// A mutable slice whose disjoint parts go to different tasks.
@@ -155,6 +208,25 @@ mod tests {
     }
 
     #[test]
+    fn a_chunk_that_fails_is_reported_and_ends_the_rest() {
+        with_threads(1, || {
+            let begun = AtomicUsize::new(0);
+            let result = try_for_each_chunk_mut(&mut [0; 100], 10, |i, _| {
+                begun.fetch_add(1, Ordering::Relaxed);
+                if i == 3 { Err("the fourth") } else { Ok(()) }
+            });
+            assert_eq!((result, begun.into_inner()), (Err("the fourth"), 4));
+        });
+        with_threads(2, || {
+            for failing in 0..10 {
+                let of = |i| if i == failing { Err(i) } else { Ok(()) };
+                assert_eq!(try_for_each_chunk_mut(&mut [0; 100], 10, |i, _| of(i)), Err(failing));
+            }
+            assert_eq!(try_for_each_chunk_mut(&mut [0; 100], 10, |_, _| Ok::<_, ()>(())), Ok(()));
+        });
+    }
+
+    #[test]
     fn an_empty_slice_has_no_chunks() {
         for_each_chunk_mut(&mut [0u8; 0], 0, |_, _| unreachable!("no chunk"));
     }
@@ -210,12 +282,23 @@ mod tests {
     }
 
     #[test]
-    fn the_default_is_the_variable_if_it_is_a_positive_number() {
-        let cores = default_threads(None);
+    fn the_default_is_the_variable_if_it_is_set() {
+        assert!(cores() >= 1);
+        for (text, n) in [(None, cores()), (Some(" "), cores()), (Some("3"), 3), (Some(" 4\n"), 4)] {
+            assert_eq!(default_threads(text).unwrap(), n, "{text:?}");
+        }
+    }
 
-        assert!(cores >= 1);
-        assert_eq!(default_threads(Some("3")), 3);
-        assert_eq!(default_threads(Some("0")), cores);
-        assert_eq!(default_threads(Some("many")), cores);
+    #[test]
+    fn a_variable_that_is_no_number_of_threads_is_an_error_that_says_what_is() {
+        for text in ["many", "0", "-1", "1.5", "99999999999999999999"] {
+            assert_eq!(
+                default_threads(Some(text)).unwrap_err().to_string(),
+                format!(
+                    "PAGELOCK_NUM_THREADS is `{text}`, and a number of threads is 1 or more; without the variable, all cores \
+                     compute"
+                )
+            );
+        }
     }
 }

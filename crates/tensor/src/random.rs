@@ -7,11 +7,12 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::element::DType;
+use crate::error::Result;
 
 mod cuda;
 mod fill;
 
-pub(crate) use fill::{fill_normal, fill_uniform};
+pub(crate) use fill::{CHUNK, fill_normal, fill_uniform};
 
 /// A sequence of random numbers, and a position in it that moves with every draw.
 ///
@@ -135,13 +136,34 @@ pub(crate) struct Draw {
 }
 
 impl Draw {
+    /// Calls `f` with the next `elements` numbers that become a tensor of `dtype`. If it fails, they are the next again,
+    /// unless another thread has drawn numbers since.
+    pub(crate) fn make<R>(
+        generator: &Generator,
+        elements: usize,
+        dtype: DType,
+        f: impl FnOnce(Draw) -> Result<R>,
+    ) -> Result<R> {
+        let draw = Draw::new(generator, elements, dtype);
+        f(draw).inspect_err(|_| {
+            let end = draw.position.wrapping_add(counters(elements, draw.rows));
+            // Relaxed: as in `take`.
+            let _ = generator.position.compare_exchange(end, draw.position, Ordering::Relaxed, Ordering::Relaxed);
+        })
+    }
+
     /// The next `elements` numbers that become a tensor of `dtype`.
     pub(crate) fn new(generator: &Generator, elements: usize, dtype: DType) -> Draw {
         let rows = if dtype == DType::F64 { 2 } else { 4 };
-        let position = generator.take((elements.div_ceil(rows * fill::LANES) * fill::LANES) as u64);
+        let position = generator.take(counters(elements, rows));
         let is_default = std::ptr::eq(generator, default_generator());
         Draw { seed: generator.seed(), stream: generator.stream, position, rows, is_default }
     }
+}
+
+/// How many counters give so many elements, `rows` each.
+fn counters(elements: usize, rows: usize) -> u64 {
+    (elements.div_ceil(rows * fill::LANES) * fill::LANES) as u64
 }
 
 /// What `N` counters from `position` on give: number `w` of counter `i` is `[w][i]`. The key is the seed.

@@ -15,6 +15,8 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::heap::Counted;
+
 /// How much of each type a thread keeps: some hundred nodes, some thousand storages.
 const KEEP_BYTES: usize = 256 << 10;
 
@@ -119,7 +121,25 @@ fn share_spare(place: TypeId, own: &mut Vec<Kept>, limit: usize) {
     shared.truncate(limit); // they are empty: nothing of a user's is dropped here
 }
 
-/// What [`share`] makes and [`release`] empties: an `Option<T>`, of whose type only this may be known.
+/// What [`share`] makes: room for a value, counted for as long as it is there.
+pub(crate) struct Slot<T> {
+    value: Option<T>, // none while it is kept
+    _counted: Counted,
+}
+
+impl<T> Slot<T> {
+    fn empty(beside: usize) -> Slot<T> {
+        Slot { value: None, _counted: Counted::new(size_of::<Slot<T>>() + beside) }
+    }
+
+    /// The value, of which there are handles.
+    #[inline]
+    pub(crate) fn value(&self) -> &T {
+        self.value.as_ref().unwrap_or_else(|| unreachable!("a value is dropped after its last handle"))
+    }
+}
+
+/// What [`share`] makes and [`release`] empties: a [`Slot`], of whose type only this may be known.
 pub(crate) trait Place {
     /// Drops the value.
     fn empty(&mut self);
@@ -127,9 +147,9 @@ pub(crate) trait Place {
     fn keep(self: Arc<Self>);
 }
 
-impl<T: Send + Sync + 'static> Place for Option<T> {
+impl<T: Send + Sync + 'static> Place for Slot<T> {
     fn empty(&mut self) {
-        *self = None;
+        self.value = None;
     }
 
     fn keep(self: Arc<Self>) {
@@ -138,9 +158,12 @@ impl<T: Send + Sync + 'static> Place for Option<T> {
 }
 
 /// A shared value, in an allocation that was kept if there is one. Whoever drops a handle calls [`release`] first.
-pub(crate) fn share<T: Send + Sync + 'static>(value: T) -> Arc<Option<T>> {
-    let mut place = taken().unwrap_or_else(|| Arc::new(None));
-    *Arc::get_mut(&mut place).unwrap_or_else(|| unreachable!("what is kept has no other handle")) = Some(value);
+///
+/// `beside` are bytes that count with the value wherever they are: the same for all values of a type.
+pub(crate) fn share<T: Send + Sync + 'static>(value: T, beside: usize) -> Arc<Slot<T>> {
+    let mut place = taken().unwrap_or_else(|| Arc::new(Slot::empty(beside)));
+    let slot = Arc::get_mut(&mut place).unwrap_or_else(|| unreachable!("what is kept has no other handle"));
+    slot.value = Some(value);
     place
 }
 
@@ -153,11 +176,17 @@ fn taken<P: Send + Sync + 'static>() -> Option<Arc<P>> {
 pub(crate) struct Together<C, T> {
     values: Vec<T>,
     common: Option<C>, // none while it is kept
+    _counted: Counted,
 }
 
 impl<C, T> Together<C, T> {
     /// How many at most.
     pub(crate) const MOST: usize = 128;
+
+    fn empty() -> Self {
+        let counted = Counted::new(size_of::<Self>() + Self::MOST * size_of::<T>());
+        Together { values: Vec::with_capacity(Self::MOST), common: None, _counted: counted }
+    }
 
     pub(crate) fn values(&self) -> &[T] {
         &self.values
@@ -185,8 +214,7 @@ pub(crate) fn share_together<C: Send + Sync + 'static, T: Send + Sync + 'static>
     common: C,
     add: impl FnOnce(&mut Vec<T>),
 ) -> Arc<Together<C, T>> {
-    let empty = || Arc::new(Together { values: Vec::with_capacity(Together::<C, T>::MOST), common: None });
-    let mut place = taken().unwrap_or_else(empty);
+    let mut place = taken().unwrap_or_else(|| Arc::new(Together::empty()));
     let together = Arc::get_mut(&mut place).unwrap_or_else(|| unreachable!("what is kept has no other handle"));
     together.common = Some(common);
     add(&mut together.values);
@@ -260,7 +288,7 @@ mod tests {
     /// A value that tells how many like it are alive.
     type Alive = Arc<()>;
 
-    struct Handle<T: Send + Sync + 'static>(Arc<Option<T>>);
+    struct Handle<T: Send + Sync + 'static>(Arc<Slot<T>>);
 
     impl<T: Send + Sync + 'static> Drop for Handle<T> {
         fn drop(&mut self) {
@@ -271,13 +299,13 @@ mod tests {
     #[test]
     fn the_last_handle_drops_the_value_and_the_next_value_takes_its_place() {
         let alive = Alive::default();
-        let first = Handle(share(Alive::clone(&alive)));
+        let first = Handle(share(Alive::clone(&alive), 0));
         let (second, place) = (Handle(Arc::clone(&first.0)), Arc::as_ptr(&first.0));
         drop(first);
         assert_eq!(Arc::strong_count(&alive), 2);
         drop(second);
         assert_eq!(Arc::strong_count(&alive), 1);
-        assert_eq!(Arc::as_ptr(&Handle(share(alive)).0), place);
+        assert_eq!(Arc::as_ptr(&Handle(share(alive, 0)).0), place);
     }
 
     #[test]
@@ -297,23 +325,23 @@ mod tests {
 
     #[test]
     fn values_of_different_types_and_living_values_take_different_places() {
-        let handles = (Handle(share(1_u64)), Handle(share(2_i64)), Handle(share(3_u64)));
-        assert_eq!((*handles.0.0, *handles.1.0, *handles.2.0), (Some(1), Some(2), Some(3)));
+        let handles = (Handle(share(1_u64, 0)), Handle(share(2_i64, 0)), Handle(share(3_u64, 0)));
+        assert_eq!((handles.0.0.value(), handles.1.0.value(), handles.2.0.value()), (&1, &2, &3));
     }
 
     #[test]
     fn no_more_is_kept_than_the_limit() {
         struct Large([u8; KEEP_BYTES / 4]);
-        let handles = [0; 10].map(|byte| Handle(share(Large([byte; KEEP_BYTES / 4]))));
-        assert!(handles.iter().all(|handle| handle.0.as_ref().as_ref().is_some_and(|large| large.0[0] == 0)));
+        let handles = [0; 10].map(|byte| Handle(share(Large([byte; KEEP_BYTES / 4]), 0)));
+        assert!(handles.iter().all(|handle| handle.0.value().0[0] == 0));
         drop(handles);
-        assert!((1..=4).contains(&with_idle(|idle| idle.places[&TypeId::of::<Option<Large>>()].len()).unwrap()));
+        assert!((1..=4).contains(&with_idle(|idle| idle.places[&TypeId::of::<Slot<Large>>()].len()).unwrap()));
     }
 
     #[test]
     fn what_one_thread_drops_another_that_makes_it_uses_again() {
         struct Passed([u8; 16]);
-        let make = || (0..SPARE).map(|i| Handle(share(Passed([i as u8; 16])))).collect::<Vec<_>>();
+        let make = || (0..SPARE).map(|i| Handle(share(Passed([i as u8; 16]), 0))).collect::<Vec<_>>();
         let addresses = |handles: &[Handle<Passed>]| {
             handles.iter().map(|handle| Arc::as_ptr(&handle.0).addr()).collect::<HashSet<_>>()
         };
@@ -331,9 +359,7 @@ mod tests {
                 assert!(known.len() <= 3 * SPARE, "{} different ones", known.len());
             });
             for handles in to_drop.1 {
-                assert!(
-                    handles.iter().enumerate().all(|(i, handle)| handle.0.as_ref().as_ref().unwrap().0[0] == i as u8)
-                );
+                assert!(handles.iter().enumerate().all(|(i, handle)| handle.0.value().0[0] == i as u8));
                 drop(handles);
                 dropped.0.send(()).unwrap();
             }

@@ -2,28 +2,38 @@
 //!
 //! A steady training step asks for the same sizes again and again, so after the first one nothing is allocated, and
 //! threads that work on one kernel do not meet at the lock of the pool. The bytes are the host's like those of tensors:
-//! the ledger shows them under the holder `scratch`.
+//! they count in its budget, which may refuse them, and the ledger shows them under the holder `scratch`.
 
-use std::alloc::{Layout, handle_alloc_error};
 use std::cell::RefCell;
 use std::sync::LazyLock;
 
 use bytemuck::Pod;
-use pagelock_memory::{ALIGN, Counted, Holder, HostBuffer, Pageable, default_host};
+use pagelock_memory::{Holder, HostBuffer, Result, default_host};
 
 use crate::element::Float;
 
 /// A thread keeps at most this many bytes; other buffers go back to the pool after use.
 const KEEP_BYTES: usize = 1 << 20;
 
+/// Numbers that are copied at a time where a kernel works in pieces: enough work for several threads.
+const PIECE: usize = 256 << 10;
+
 thread_local! {
     static IDLE: RefCell<Vec<HostBuffer>> = const { RefCell::new(Vec::new()) };
 }
 
+/// How many rows of `len` numbers to take at a time.
+pub(crate) fn rows_at_a_time(len: usize) -> usize {
+    (PIECE / len.max(1)).max(1)
+}
+
 /// Calls `body` with `len` elements of unspecified value, aligned to 64 bytes. Calls may be nested.
-pub(crate) fn with<T: Pod, R>(len: usize, body: impl FnOnce(&mut [T]) -> R) -> R {
+///
+/// # Errors
+/// The budget's refusal, before `body` is called; or what `body` returns.
+pub(crate) fn with<T: Pod, R>(len: usize, body: impl FnOnce(&mut [T]) -> Result<R>) -> Result<R> {
     let len_bytes = len * size_of::<T>();
-    let mut buffer = take(len_bytes);
+    let mut buffer = take(len_bytes)?;
     let bytes = buffer.bytes_mut().unwrap_or_else(|error| unreachable!("host memory is writable: {error}"));
     let result = body(bytemuck::cast_slice_mut(&mut bytes[..len_bytes]));
     give_back(buffer);
@@ -31,7 +41,7 @@ pub(crate) fn with<T: Pod, R>(len: usize, body: impl FnOnce(&mut [T]) -> R) -> R
 }
 
 /// Calls `body` with the numbers in the type that they compute in: themselves, or a copy.
-pub(crate) fn reals<T: Float, R>(numbers: &[T], body: impl FnOnce(&[T::Real]) -> R) -> R {
+pub(crate) fn reals<T: Float, R>(numbers: &[T], body: impl FnOnce(&[T::Real]) -> Result<R>) -> Result<R> {
     match T::as_reals(numbers) {
         Some(reals) => body(reals),
         None => with(numbers.len(), |reals: &mut [T::Real]| {
@@ -42,25 +52,26 @@ pub(crate) fn reals<T: Float, R>(numbers: &[T], body: impl FnOnce(&[T::Real]) ->
 }
 
 /// Calls `body` with room for as many numbers in the type that they compute in, and rounds them if it is another one.
-pub(crate) fn reals_mut<T: Float, R>(numbers: &mut [T], body: impl FnOnce(&mut [T::Real]) -> R) -> R {
+pub(crate) fn reals_mut<T: Float, R>(numbers: &mut [T], body: impl FnOnce(&mut [T::Real]) -> Result<R>) -> Result<R> {
     if let Some(reals) = T::as_reals_mut(numbers) {
         return body(reals);
     }
     with(numbers.len(), |reals: &mut [T::Real]| {
-        let result = body(reals);
+        let result = body(reals)?;
         numbers.iter_mut().zip(reals).for_each(|(number, real)| *number = T::from_real(*real));
-        result
+        Ok(result)
     })
 }
 
 /// The shortest idle buffer that is long enough, or a new one in place of the longest.
-fn take(len_bytes: usize) -> HostBuffer {
+fn take(len_bytes: usize) -> Result<HostBuffer> {
     let idle = with_idle(|idle| {
         let fits = |buffer: &HostBuffer| (buffer.len_bytes() < len_bytes, buffer.len_bytes().abs_diff(len_bytes));
         let best = (0..idle.len()).min_by_key(|&i| fits(&idle[i]))?;
         Some(idle.swap_remove(best))
     });
-    idle.flatten().filter(|buffer| buffer.len_bytes() >= len_bytes).unwrap_or_else(|| allocate(len_bytes))
+    let long_enough = idle.flatten().filter(|buffer| buffer.len_bytes() >= len_bytes);
+    long_enough.map_or_else(|| allocate(len_bytes), Ok)
 }
 
 fn give_back(buffer: HostBuffer) {
@@ -78,25 +89,16 @@ fn with_idle<R>(f: impl FnOnce(&mut Vec<HostBuffer>) -> R) -> Option<R> {
     IDLE.try_with(|idle| f(&mut idle.borrow_mut())).ok()
 }
 
-/// A kernel that has begun cannot be refused any more: what the budget does not grant is taken beside it, and the
-/// ledger says so.
-fn allocate(len_bytes: usize) -> HostBuffer {
+fn allocate(len_bytes: usize) -> Result<HostBuffer> {
     static SCRATCH: LazyLock<Holder> = LazyLock::new(|| Holder::named("scratch"));
-    static BESIDE_BUDGET: LazyLock<Counted<Pageable>> =
-        LazyLock::new(|| Counted::new("scratch beside the budget", Pageable));
     let _charged = SCRATCH.enter();
     HostBuffer::allocate(default_host(), len_bytes)
-        .or_else(|_| HostBuffer::allocate(&*BESIDE_BUDGET, len_bytes))
-        .unwrap_or_else(|_| out_of_memory(len_bytes))
-}
-
-/// As when a `Vec` cannot grow.
-fn out_of_memory(len_bytes: usize) -> ! {
-    handle_alloc_error(Layout::from_size_align(len_bytes, ALIGN).unwrap_or(Layout::new::<u8>()))
 }
 
 #[cfg(test)]
 mod tests {
+    use pagelock_memory::ALIGN;
+
     use super::*;
 
     #[test]
@@ -105,7 +107,9 @@ mod tests {
             with::<f32, _>(len, |numbers| {
                 assert_eq!(numbers.len(), len);
                 assert_eq!(numbers.as_ptr().addr() % ALIGN, 0);
-            });
+                Ok(())
+            })
+            .unwrap();
         }
     }
 
@@ -113,14 +117,20 @@ mod tests {
     fn nested_buffers_do_not_overlap() {
         with::<u64, _>(100, |outer| {
             outer.fill(1);
-            with::<u64, _>(100, |inner| inner.fill(2));
+            with::<u64, _>(100, |inner| {
+                inner.fill(2);
+                Ok(())
+            })?;
             assert!(outer.iter().all(|&word| word == 1));
-        });
+            Ok(())
+        })
+        .unwrap();
     }
 
     #[test]
     fn a_thread_keeps_no_more_than_the_limit() {
-        with::<u8, _>(KEEP_BYTES / 2, |_| with::<u8, _>(KEEP_BYTES, |_| with::<u8, _>(KEEP_BYTES / 2 + 1, |_| ())));
+        let more_than_half = || with::<u8, _>(KEEP_BYTES / 2 + 1, |_| Ok(()));
+        with::<u8, _>(KEEP_BYTES / 2, |_| with::<u8, _>(KEEP_BYTES, |_| more_than_half())).unwrap();
         let kept_bytes: usize = with_idle(|idle| idle.iter().map(HostBuffer::len_bytes).sum()).unwrap();
         assert!((1..=KEEP_BYTES).contains(&kept_bytes), "{kept_bytes}");
     }
@@ -131,12 +141,17 @@ mod tests {
             let holders = default_host().holders();
             let scratch = holders.iter().find(|held| held.name == "scratch").map_or(0, |held| held.bytes.0);
             assert!(scratch >= 123_456, "{scratch}");
-        });
+            Ok(())
+        })
+        .unwrap();
     }
 
     #[test]
     fn the_same_sizes_use_the_same_buffers_again() {
-        let addresses = || with::<f32, _>(5000, |a| with::<f64, _>(30, |b| (a.as_ptr().addr(), b.as_ptr().addr())));
+        let addresses = || {
+            let of = |a: &[f32], b: &[f64]| Ok((a.as_ptr().addr(), b.as_ptr().addr()));
+            with::<f32, _>(5000, |a| with::<f64, _>(30, |b| of(a, b))).unwrap()
+        };
         let first = addresses();
         assert_eq!(addresses(), first);
         assert_eq!(addresses(), first);

@@ -64,7 +64,7 @@ impl Shape {
 
     /// The number of elements: the product of the sizes.
     pub fn elements(&self) -> usize {
-        self.iter().product()
+        self.iter().fold(1, |product: usize, &size| product.saturating_mul(size))
     }
 
     pub(crate) fn push(&mut self, size: usize) -> Result<()> {

@@ -21,8 +21,9 @@ use crate::cuda::{CudaDevice, CudaOut, CudaView};
 use crate::device::Device;
 use crate::element::{DType, Element};
 use crate::error::{Error, Result};
+use crate::heap::{self, Counted};
 use crate::layout::Layout;
-use crate::reuse::{self, Together};
+use crate::reuse::{self, Slot, Together};
 use crate::shape::Shape;
 use crate::tensor::Raw;
 
@@ -36,7 +37,7 @@ pub(crate) struct StorageRef {
 #[derive(Clone)]
 enum Handle {
     Alone {
-        place: Arc<Option<Alone>>,
+        place: Arc<Slot<Alone>>,
         is_on_host: bool,
         dtype: DType,
     }, // see `reuse.rs`
@@ -62,7 +63,8 @@ struct Alone {
 impl StorageRef {
     fn new(memory: Memory, dtype: DType, device: Device) -> StorageRef {
         let is_on_host = device.is_cpu();
-        let place = reuse::share(Alone { storage: Storage::new(memory), device });
+        // There is a tensor for each storage, wherever the program keeps it.
+        let place = reuse::share(Alone { storage: Storage::new(memory), device }, size_of::<Raw>());
         StorageRef { handle: Handle::Alone { place, is_on_host, dtype } }
     }
 
@@ -71,7 +73,7 @@ impl StorageRef {
     pub(crate) fn device(&self) -> &Device {
         match &self.handle {
             Handle::Alone { is_on_host: true, .. } => &Device::Cpu,
-            Handle::Alone { place, .. } => &filled(place).device,
+            Handle::Alone { place, .. } => &place.value().device,
             Handle::Among { storages, .. } => storages.common(),
             Handle::Of { block, .. } => &block.device,
         }
@@ -141,16 +143,11 @@ impl Deref for StorageRef {
     #[inline]
     fn deref(&self) -> &Storage {
         match &self.handle {
-            Handle::Alone { place, .. } => &filled(place).storage,
+            Handle::Alone { place, .. } => &place.value().storage,
             Handle::Among { storages, at, .. } => &storages.values()[*at as usize],
             Handle::Of { block, at, .. } => block.storage(*at as usize),
         }
     }
-}
-
-#[inline]
-fn filled(alone: &Option<Alone>) -> &Alone {
-    alone.as_ref().unwrap_or_else(|| unreachable!("a storage is dropped after its last handle"))
 }
 
 impl Drop for StorageRef {
@@ -169,13 +166,15 @@ pub(crate) struct Uploaded {
     device: Device,
     parts: OnceLock<PackedParts<u8>>,        // from when the block is there
     storages: Box<[OnceLock<Box<Storage>>]>, // one for each part
+    _counted: Counted,
 }
 
 impl Uploaded {
     /// Of a block that is on its way, and has so many parts.
     pub(crate) fn on_its_way(len: usize, device: &Device) -> Arc<Uploaded> {
         let storages = (0..len).map(|_| OnceLock::new()).collect();
-        Arc::new(Uploaded { device: device.clone(), parts: OnceLock::new(), storages })
+        let counted = Counted::new(len * (size_of::<OnceLock<Box<Storage>>>() + size_of::<Storage>()));
+        Arc::new(Uploaded { device: device.clone(), parts: OnceLock::new(), storages, _counted: counted })
     }
 
     /// How many storages.
@@ -370,8 +369,10 @@ pub(crate) struct Fresh<T> {
 impl<T: Element> Fresh<T> {
     /// Room for a contiguous tensor; its elements have unspecified values.
     pub(crate) fn allocate(op: &'static str, shape: Shape) -> Result<Fresh<T>> {
+        crate::parallel::check()?;
         shape.check_size()?; // sizes may come from expanded tensors, which take no memory
         let refused = |source| Error::Memory { op, shape, dtype: T::DTYPE, source };
+        heap::check().map_err(refused)?;
         let memory = HostBuffer::placed(shape.elements() * size_of::<T>()).map_err(refused)?;
         let mut fresh = Fresh { memory, shape, element: PhantomData };
         if T::DTYPE == DType::Bool {
@@ -484,6 +485,7 @@ impl<'d> FreshCuda<'d> {
     ) -> Result<FreshCuda<'d>> {
         shape.check_size()?;
         let refused = |source| Error::DeviceMemory { op, shape, dtype, source };
+        heap::check().map_err(|source| refused(source.into()))?;
         let memory = stream.allocate(shape.elements() * dtype.size()).map_err(refused)?;
         Ok(FreshCuda { memory, layout: Layout::contiguous(shape), dtype, device })
     }

@@ -273,3 +273,105 @@ proptest! {
         assert_same(&unsafe { file.map().unwrap() }, &map);
     }
 }
+
+fn names_in(path: &std::path::Path) -> Vec<String> {
+    let entries = fs::read_dir(path.parent().unwrap()).unwrap();
+    entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+}
+
+fn with_one(name: &str) -> TensorMap {
+    let mut map = TensorMap::new(()).unwrap();
+    map.set(name, Tensor::ones([1]).unwrap()).unwrap();
+    map
+}
+
+#[test]
+fn a_path_that_the_format_keeps_for_itself_is_refused_and_the_file_stays() {
+    let (_folder, path) = place();
+    map().save(&path).unwrap();
+    let error = with_one("__metadata__").save(&path).unwrap_err().to_string();
+    assert!(error.contains("`__metadata__`") && error.contains("map.safetensors"), "{error}");
+    assert_same(&TensorMap::open(&path).unwrap().to(&Device::Cpu).unwrap(), &map());
+    assert_eq!(names_in(&path), ["map.safetensors"]);
+
+    with_one("__metadata__.x").save(&path).unwrap();
+    assert_same(&TensorMap::open(&path).unwrap().to(&Device::Cpu).unwrap(), &with_one("__metadata__.x"));
+}
+
+#[test]
+fn paths_longer_than_the_format_allows_are_refused_and_the_file_stays() {
+    let (_folder, path) = place();
+    map().save(&path).unwrap();
+    let error = with_one(&"n".repeat(100_000_000)).save(&path).unwrap_err().to_string();
+    assert!(error.contains("100000000") && error.len() < 1_000, "{} bytes", error.len());
+    assert_same(&TensorMap::open(&path).unwrap().to(&Device::Cpu).unwrap(), &map());
+}
+
+#[test]
+fn long_names_are_read_back_as_they_were_written() {
+    let (_folder, path) = place();
+    let mut map = TensorMap::new(()).unwrap();
+    for (at, end) in ["a", "b"].into_iter().enumerate() {
+        let name = format!("{}{end}", "n".repeat(5_000));
+        map.set(&name, Tensor::full([1], at as f32).unwrap()).unwrap();
+    }
+    map.save(&path).unwrap();
+    assert_same(&TensorMap::open(&path).unwrap().to(&Device::Cpu).unwrap(), &map);
+    let error = map.get::<f32>("x").unwrap_err().to_string();
+    assert!(error.len() < 4_000, "{} bytes", error.len());
+}
+
+#[test]
+fn files_that_other_processes_left_by_names_of_this_ones_id_are_in_nobodys_way() {
+    let (folder, path) = place();
+    let strangers: Vec<PathBuf> = (0..300)
+        .map(|count| folder.path().join(format!(".map.safetensors.{}.{count}.tmp", std::process::id())))
+        .collect();
+    strangers.iter().for_each(|stranger| fs::write(stranger, "not ours").unwrap());
+    map().save(&path).unwrap();
+    assert!(strangers.iter().all(|stranger| fs::read(stranger).is_ok_and(|bytes| bytes == b"not ours")));
+    assert_same(&TensorMap::open(&path).unwrap().to(&Device::Cpu).unwrap(), &map());
+}
+
+#[test]
+fn a_link_stays_and_the_file_that_it_names_is_replaced_with_its_permissions() {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    let (folder, path) = place();
+    with_one("old").save(&path).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+    let latest = folder.path().join("latest");
+    symlink("map.safetensors", &latest).unwrap();
+    map().save(&latest).unwrap();
+    assert!(fs::symlink_metadata(&latest).unwrap().is_symlink());
+    assert_same(&TensorMap::open(&path).unwrap().to(&Device::Cpu).unwrap(), &map());
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o640);
+}
+
+#[test]
+fn the_time_for_a_map_grows_with_the_number_of_its_names() {
+    let (_folder, path) = place();
+    let one = Tensor::ones([1]).unwrap();
+    let cpu = || -> u64 {
+        let stat = fs::read_to_string("/proc/thread-self/schedstat").unwrap(); // nanoseconds that this thread has run
+        stat.split_whitespace().next().unwrap().parse().unwrap()
+    };
+    let time = |n_names: usize| {
+        let mut map = TensorMap::new(()).unwrap();
+        (0..n_names).for_each(|at| map.set(&format!("{}.{at}", at % 10), one.clone()).unwrap());
+        let once = |_| {
+            let start = cpu();
+            map.save(&path).unwrap();
+            let file = TensorMap::open(&path).unwrap();
+            let read = file.to(&Device::Cpu).unwrap();
+            for (path, _) in map.iter() {
+                assert!(read.contains(&path));
+                file.get::<f32>(&path, &Device::Cpu).unwrap();
+            }
+            cpu() - start
+        };
+        (0..3).map(once).min().unwrap().max(5_000_000) // the system counts in some milliseconds
+    };
+    let (short, long) = (time(1_500), time(24_000));
+    assert!(long < short * 100, "{short} ns for 1,500 names, {long} for 24,000"); // 16 times, 256 if with their square
+}

@@ -12,6 +12,7 @@ use super::record::{Kept, is_recorded};
 use super::{audit, node};
 use crate::element::{DType, Element, Float};
 use crate::error::{Error, Result};
+use crate::heap;
 use crate::shape::Shape;
 use crate::tensor::{Raw, Tensor};
 
@@ -139,6 +140,7 @@ impl<T: Float> Context<T> {
 
 fn apply<T: Float, F: Function<T>>(function: F, inputs: &[&Tensor<T>]) -> Result<Tensor<T>> {
     let op = function.name();
+    heap::check_for_node(op)?;
     let nodes = || inputs.iter().map(|input| input.node());
     let recorded = is_recorded(op, nodes(), T::DTYPE);
     let needs = nodes().map(|node| recorded && node.is_some()).collect();

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::element::DType;
 use crate::error::{Error, Result};
-use crate::reuse::{self, Place};
+use crate::reuse::{self, Place, Slot};
 use crate::shape::Shape;
 use crate::tensor::Raw;
 
@@ -23,16 +23,16 @@ trait AnyNode: Place + Send + Sync {
     fn node(&self) -> &Node;
 }
 
-impl<F: GradFn + 'static> AnyNode for Option<Node<F>> {
+impl<F: GradFn + 'static> AnyNode for Slot<Node<F>> {
     fn node(&self) -> &Node {
-        self.as_ref().unwrap_or_else(|| unreachable!("a node is dropped after its last handle"))
+        self.value()
     }
 }
 
 impl NodeRef {
     /// A node for a recorded result.
     pub(crate) fn new(dtype: DType, shape: Shape, function: impl GradFn + 'static) -> NodeRef {
-        NodeRef(reuse::share(Node::new(dtype, shape, function)))
+        NodeRef(reuse::share(Node::new(dtype, shape, function), 0))
     }
 
     /// A node for a tensor that the user made: it keeps its gradient.

@@ -3,11 +3,13 @@
 //! Tensors are `[outer, channels, inner]`, contiguous. Where `inner` is 1, rows of channels are added up side by side, else
 //! each plane by itself. Samples are cut into parts by sizes alone; what parts found meets in `f64`, in their order.
 
+use pagelock_memory::Result;
+
 use super::sums::{sums, wide};
 use super::{CHUNK, simd};
 use crate::element::{Element, Float, Real};
 use crate::ops::Channels;
-use crate::parallel::for_each_chunk_mut;
+use crate::parallel::{for_each_chunk_mut, try_for_each_chunk_mut};
 use crate::scratch;
 
 /// The most parts of the samples.
@@ -44,10 +46,10 @@ impl<R: Real> Change<R> {
         self.normal(x) * self.weight + self.bias
     }
 
-    /// The gradient of what [`out`](Self::out) gives; with `relu` it counts where that is above 0.
+    /// The gradient of what [`out`](Self::out) gives; with `relu` it is 0 where that is at most 0, but not where it is NaN.
     #[inline(always)]
     fn grad(self, relu: bool, x: R, grad: R) -> R {
-        if !relu || self.out(x) > R::ZERO { grad } else { R::ZERO }
+        if relu && self.out(x) <= R::ZERO { R::ZERO } else { grad }
     }
 }
 
@@ -57,8 +59,8 @@ pub(crate) fn with_changes<T: Float, U>(
     [weight, bias]: [Option<&[T]>; 2],
     eps: T::Real,
     n_channels: usize,
-    f: impl FnOnce(&[Numbers<T::Real>]) -> U,
-) -> U {
+    f: impl FnOnce(&[Numbers<T::Real>]) -> Result<U>,
+) -> Result<U> {
     let of = |parameter: Option<&[T]>, i: usize, otherwise| parameter.map_or(otherwise, |all| all[i].to_real());
     let (means, variances) = statistics[..2 * n_channels].split_at(n_channels);
     scratch::with(n_channels, |changes: &mut [Numbers<T::Real>]| {
@@ -72,11 +74,11 @@ pub(crate) fn with_changes<T: Float, U>(
 }
 
 /// `out` gets, for each channel, the mean, then the variance, then the variance with Bessel's correction.
-pub(crate) fn channel_statistics<T: Float>(geometry: Channels, x: &[T], out: &mut [T::Real]) {
+pub(crate) fn channel_statistics<T: Float>(geometry: Channels, x: &[T], out: &mut [T::Real]) -> Result<()> {
     let Channels { outer, channels, inner } = geometry;
     let count = (outer * inner) as f64;
     scratch::with(channels, |totals: &mut [f64]| {
-        fold(geometry, [x], totals, |_, [x]| [x]);
+        fold(geometry, [x], totals, |_, [x]| [x])?;
         for (mean, total) in out.iter_mut().zip(&*totals) {
             *mean = T::Real::from_f64(total / count);
         }
@@ -88,12 +90,13 @@ pub(crate) fn channel_statistics<T: Float>(geometry: Channels, x: &[T], out: &mu
             totals,
             #[inline(always)]
             |channel, [x]| [(x - means[channel]) * (x - means[channel])],
-        );
+        )?;
         for (i, total) in totals.iter().enumerate() {
             variances[i] = T::Real::from_f64(total / count);
             variances[channels + i] = T::Real::from_f64(total / (count - 1.0));
         }
-    });
+        Ok(())
+    })
 }
 
 /// Normalizes `x`; with `relu`, what is below 0 becomes 0.
@@ -133,7 +136,7 @@ pub(crate) fn batch_norm_sums<T: Float>(
     relu: bool,
     inputs: [&[T]; 2],
     out: &mut [T::Real],
-) {
+) -> Result<()> {
     scratch::with(out.len(), |totals: &mut [f64]| {
         fold(
             geometry,
@@ -145,9 +148,10 @@ pub(crate) fn batch_norm_sums<T: Float>(
                 let grad = change.grad(relu, x, grad);
                 [grad * change.normal(x), grad]
             },
-        );
+        )?;
         out.iter_mut().zip(totals).for_each(|(out, total)| *out = T::Real::from_f64(*total));
-    });
+        Ok(())
+    })
 }
 
 /// The gradient of `x`; `sums` are those of [`batch_norm_sums`] if the statistics depended on `x`.
@@ -191,28 +195,32 @@ fn fold<T: Float, const N: usize, const S: usize>(
     inputs: [&[T]; N],
     totals: &mut [f64],
     f: impl Fn(usize, [T::Real; N]) -> [T::Real; S] + Sync + Copy,
-) {
+) -> Result<()> {
     let Channels { outer, channels, inner } = geometry;
     let sample = channels * inner;
     totals.fill(0.0);
     if outer * sample == 0 {
-        return;
+        return Ok(());
     }
     let part_samples = outer.div_ceil(PARTS).max(CHUNK / sample).max(1);
     scratch::with(outer.div_ceil(part_samples) * totals.len(), |parts: &mut [f64]| {
-        for_each_chunk_mut(parts, totals.len(), |i, part| {
+        try_for_each_chunk_mut(parts, totals.len(), |i, part| {
             part.fill(0.0);
             let (start, end) = (i * part_samples * sample, ((i + 1) * part_samples).min(outer) * sample);
             let inputs = inputs.map(|input| &input[start..end]);
             match inner {
                 1 => fold_rows(channels, inputs, part, f),
-                _ => fold_planes(geometry, inputs, part, f),
+                _ => {
+                    fold_planes(geometry, inputs, part, f);
+                    Ok(())
+                }
             }
-        });
+        })?;
         for part in parts.chunks_exact(totals.len()) {
             totals.iter_mut().zip(part).for_each(|(total, part)| *total += part);
         }
-    });
+        Ok(())
+    })
 }
 
 /// Adds up planes, one after the other.
@@ -241,7 +249,7 @@ fn fold_rows<T: Float, const N: usize, const S: usize>(
     inputs: [&[T]; N],
     totals: &mut [f64],
     f: impl Fn(usize, [T::Real; N]) -> [T::Real; S] + Copy,
-) {
+) -> Result<()> {
     scratch::with(S * channels, |sums: &mut [T::Real]| {
         for start in (0..inputs[0].len()).step_by(ROWS * channels) {
             sums.fill(T::Real::ZERO);
@@ -262,7 +270,8 @@ fn fold_rows<T: Float, const N: usize, const S: usize>(
             );
             totals.iter_mut().zip(&*sums).for_each(|(total, sum)| *total += wide(*sum));
         }
-    });
+        Ok(())
+    })
 }
 
 /// `out = f(channel, elements)`.
@@ -311,7 +320,7 @@ mod tests {
         {
             let x = numbers(outer * channels * inner, 1e4);
             let mut out = vec![0.0; 3 * channels];
-            channel_statistics(Channels { outer, channels, inner }, &x, &mut out);
+            channel_statistics(Channels { outer, channels, inner }, &x, &mut out).unwrap();
             for channel in 0..channels {
                 let of_channel = |i: usize| i / inner % channels == channel;
                 let own: Vec<f64> = (0..x.len()).filter(|&i| of_channel(i)).map(|i| x[i]).collect();

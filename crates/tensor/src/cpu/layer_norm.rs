@@ -1,5 +1,7 @@
 //! Layer normalization of rows, and its gradients. Everything is computed in `T::Real`.
 
+use pagelock_memory::Result;
+
 use super::sums::{sums, wide};
 use super::{CHUNK, simd};
 use crate::element::{Element, Float, Real};
@@ -76,7 +78,7 @@ pub(crate) fn layer_norm_grad<T: Float>(
 }
 
 /// The gradients of weight and bias, one after the other.
-pub(crate) fn layer_norm_sums<T: Float>([x, grad]: [&[T]; 2], (n, eps): (usize, T::Real), out: &mut [T]) {
+pub(crate) fn layer_norm_sums<T: Float>([x, grad]: [&[T]; 2], (n, eps): (usize, T::Real), out: &mut [T]) -> Result<()> {
     let rows = x.len() / n;
     let part_rows = rows.div_ceil(PARTS).max(CHUNK / n).max(1);
     scratch::with(rows.div_ceil(part_rows) * 2 * n, |parts: &mut [f64]| {
@@ -101,7 +103,8 @@ pub(crate) fn layer_norm_sums<T: Float>([x, grad]: [&[T]; 2], (n, eps): (usize, 
         for (j, out) in out.iter_mut().enumerate() {
             *out = T::from_real(T::Real::from_f64(parts[j..].iter().step_by(2 * n).sum()));
         }
-    });
+        Ok(())
+    })
 }
 
 /// `out[i] = f(inputs[..][i])`, for inputs of one length.

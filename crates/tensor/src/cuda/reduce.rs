@@ -39,6 +39,8 @@ pub(crate) enum Accumulator {
     Computing,
     /// `struct A { R value; i64 index; }`
     Indexed,
+    /// How many numbers, their mean, and the sum of their squared distances from it, in `f64`; `together(A, A)` combines.
+    Moments,
 }
 
 // The kernels.
@@ -49,6 +51,16 @@ const COLUMNS: &str = "columns";
 const FINISH: &str = "finish_segments";
 
 const LOOPS: &str = include_str!("reduce.cu");
+/// Chan, Golub, LeVeque 1979. Aligned to 32 bytes, so that a pack has a power of two of them.
+const MOMENTS: &str = "
+struct __align__(32) A { f64 n, mean, squares; };
+INLINE A together(A a, A b) {
+    if (a.n == 0) return b;
+    if (b.n == 0) return a;
+    f64 n = a.n + b.n, distance = b.mean - a.mean, share = b.n / n;
+    return A{n, a.mean + distance * share, a.squares + b.squares + distance * (distance * (a.n * share))};
+}
+";
 const THREADS: usize = 256;
 /// Blocks that keep any GPU of today busy. A constant: results must not depend on the device.
 const ENOUGH_BLOCKS: usize = 512;
@@ -125,6 +137,7 @@ impl CudaReduction {
         let accumulator = match self.accumulator {
             Accumulator::Computing => "typedef R A;",
             Accumulator::Indexed => "struct A { R value; i64 index; };",
+            Accumulator::Moments => MOMENTS,
         };
         let n = self.constants.len();
         let parameters: String = (0..n).map(|k| format!("u64 c{k}, ")).collect();
@@ -149,6 +162,7 @@ impl Accumulator {
         match self {
             Accumulator::Computing => dtype.computing().size(),
             Accumulator::Indexed => 16,
+            Accumulator::Moments => 32,
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::Rate;
 use super::cuda::{self, Batch};
 use crate::device::Device;
-use crate::element::{Element, Float};
+use crate::element::{Element, Float, Real};
 use crate::error::Result;
 use crate::tensor::Tensor;
 
@@ -73,42 +73,33 @@ pub fn adam_step<T: Float>(tensors: impl IntoIterator<Item = AdamTensors<T>>, ru
 }
 
 impl AdamRule {
+    /// On the CPU: three walks, without memory of its own, so that none of them can be refused after another. Rounded where
+    /// `descent.cu` rounds.
     fn step<T: Float>(&self, tensors: &AdamTensors<T>, lr: f64) -> Result<()> {
-        let AdamTensors { parameter: p, grad, mean, square, steps } = tensors;
-        let scratch = square.deep_copy("adam_step")?;
-        let grad = self.decay(p, grad, &scratch, lr)?;
-        let [keep_mean, keep_square] = self.betas;
-        mean.mul_scalar_(keep_mean.cast())?;
-        mean.add_scaled_(grad, (1.0 - keep_mean).cast())?;
-        square.mul_scalar_(keep_square.cast())?;
-        square.addcmul_(grad, grad, 1.0 - keep_square)?;
-
+        let AdamTensors { parameter, grad, mean, square, steps } = tensors;
         let steps = steps.item()?;
         let [mean_share, square_share] = self.betas.map(|beta| 1.0 - beta.powi(steps as i32));
-        scratch.copy_(square)?; // `grad` may have been in it
-        scratch.sqrt_()?;
-        scratch.mul_scalar_((1.0 / square_share.sqrt()).cast())?;
-        scratch.add_scalar_(self.eps.cast())?;
-        p.addcdiv_(mean, &scratch, -lr / mean_share)
-    }
+        let [keep_mean, keep_square] = self.betas.map(T::Real::from_f64);
+        let [new_mean, new_square] = self.betas.map(|beta| T::Real::from_f64(1.0 - beta));
+        let (shrink, decay) = (T::Real::from_f64(1.0 - lr * self.weight_decay), T::Real::from_f64(self.weight_decay));
+        let unbias = T::Real::from_f64(1.0 / square_share.sqrt());
+        let (rate, eps) = (T::Real::from_f64(-lr / mean_share), T::Real::from_f64(self.eps));
+        let shrinks = self.weight_decay != 0.0 && self.is_decoupled;
+        let decays = self.weight_decay != 0.0 && !self.is_decoupled;
 
-    /// Decays the parameter, or gives the gradient that does.
-    fn decay<'a, T: Float>(
-        &self,
-        p: &Tensor<T>,
-        grad: &'a Tensor<T>,
-        scratch: &'a Tensor<T>,
-        lr: f64,
-    ) -> Result<&'a Tensor<T>> {
-        if self.weight_decay == 0.0 {
-            return Ok(grad);
-        }
-        if self.is_decoupled {
-            p.mul_scalar_((1.0 - lr * self.weight_decay).cast())?;
-            return Ok(grad);
-        }
-        scratch.copy_(grad)?;
-        scratch.add_scaled_(p, self.weight_decay.cast())?;
-        Ok(scratch)
+        let rounded = |x: T::Real| T::from_real(x).to_real();
+        let decayed = |g: T::Real, p: T::Real| if decays { rounded(g + p * decay) } else { g };
+        mean.update_(OP, [grad, parameter], |[m, g, p]| rounded(m * keep_mean) + decayed(g, p) * new_mean)?;
+        square.update_(OP, [grad, parameter], |[v, g, p]| {
+            let g = decayed(g, p);
+            rounded(v * keep_square) + new_square * g * g
+        })?;
+        parameter.update_(OP, [mean, square], |[p, m, v]| {
+            let p = if shrinks { rounded(p * shrink) } else { p };
+            let root = rounded(rounded(rounded(v.sqrt()) * unbias) + eps);
+            p + rate * m / root
+        })
     }
 }
+
+const OP: &str = "adam_step";

@@ -1,15 +1,13 @@
 // Steps of optimizers for some tensors at once, each contiguous: blockIdx.y says which.   T: all of them
 //
 // What is read where the step runs: the learning rate, and for Adam the number of steps. Each intermediate result is
-// rounded to T, as where the same is done with one operation after another.
+// rounded to T, as where the same is done with one operation after another; the rule's numbers are not.
 
 #define TENSORS 6 // of one launch, at most
 
 struct Lengths { u64 of[TENSORS]; };
 
-// A number of the host as T has it.
-INLINE R narrow(f64 x) { return real(to<T>(x)); }
-INLINE R add_scaled(R to, R from, R by) { return rounded(to + rounded(from * by)); }
+INLINE R add_scaled(R to, R from, R by) { return rounded(to + from * by); }
 
 #define FOR_EACH_ELEMENT(n) \
     for (u64 i = u64(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += u64(gridDim.x) * blockDim.x)
@@ -22,9 +20,9 @@ struct Sgd {
 };
 
 INLINE void step(T* p, T* kept, const T* grad, u64 n, f64 lr, const Sgd& rule) {
-    R momentum = narrow(rule.momentum), share = narrow(rule.share), rate = narrow(-lr);
-    R shrink = narrow(1.0 - lr * rule.weight_decay), ahead = narrow(-lr * rule.momentum);
-    R decay = narrow(rule.share * rule.weight_decay);
+    R momentum = R(rule.momentum), share = R(rule.share), rate = R(-lr);
+    R shrink = R(1.0 - lr * rule.weight_decay), ahead = R(-lr * rule.momentum);
+    R decay = R(rule.share * rule.weight_decay);
     bool decays = rule.weight_decay != 0.0;
     FOR_EACH_ELEMENT(n) {
         R x = real(p[i]), g = real(grad[i]), b = 0;
@@ -65,10 +63,10 @@ struct Adam {
 
 INLINE void step(T* p, T* m, T* v, const T* grad, u64 n, f64 lr, f64 steps, const Adam& rule) {
     f64 mean_share = 1.0 - pow(rule.keep_mean, steps), square_share = 1.0 - pow(rule.keep_square, steps);
-    R keep_mean = narrow(rule.keep_mean), keep_square = narrow(rule.keep_square);
-    R new_mean = narrow(1.0 - rule.keep_mean), new_square = R(1.0 - rule.keep_square);
-    R shrink = narrow(1.0 - lr * rule.weight_decay), decay = narrow(rule.weight_decay), eps = narrow(rule.eps);
-    R unbias = narrow(1.0 / sqrt(square_share)), rate = R(-lr / mean_share);
+    R keep_mean = R(rule.keep_mean), keep_square = R(rule.keep_square);
+    R new_mean = R(1.0 - rule.keep_mean), new_square = R(1.0 - rule.keep_square);
+    R shrink = R(1.0 - lr * rule.weight_decay), decay = R(rule.weight_decay), eps = R(rule.eps);
+    R unbias = R(1.0 / sqrt(square_share)), rate = R(-lr / mean_share);
     bool decays = rule.weight_decay != 0.0;
     FOR_EACH_ELEMENT(n) {
         R x = real(p[i]), g = real(grad[i]);

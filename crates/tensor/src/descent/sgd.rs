@@ -72,22 +72,22 @@ impl SgdRule {
         let Some(b) = kept else { return self.descend(p, grad, None, lr) };
         let share = self.share(*is_first);
         if !is_first {
-            b.mul_scalar_(self.momentum.cast())?;
+            b.mul_real_(self.momentum)?;
         }
-        b.add_scaled_(grad, share.cast())?;
+        b.add_times_(grad, share)?;
         if self.weight_decay != 0.0 {
-            b.add_scaled_(p, (share * self.weight_decay).cast())?;
+            b.add_times_(p, share * self.weight_decay)?;
         }
-        if self.nesterov { self.descend(p, grad, Some(b), lr) } else { p.add_scaled_(b, (-lr).cast()) }
+        if self.nesterov { self.descend(p, grad, Some(b), lr) } else { p.add_times_(b, -lr) }
     }
 
     /// `p ← p − lr · (grad + weight_decay · p + momentum · b)`
     fn descend<T: Float>(&self, p: &Tensor<T>, grad: &Tensor<T>, b: Option<&Tensor<T>>, lr: f64) -> Result<()> {
         if self.weight_decay != 0.0 {
-            p.mul_scalar_((1.0 - lr * self.weight_decay).cast())?;
+            p.mul_real_(1.0 - lr * self.weight_decay)?;
         }
-        p.add_scaled_(grad, (-lr).cast())?;
-        b.map_or(Ok(()), |b| p.add_scaled_(b, (-lr * self.momentum).cast()))
+        p.add_times_(grad, -lr)?;
+        b.map_or(Ok(()), |b| p.add_times_(b, -lr * self.momentum))
     }
 
     /// By how much a gradient counts.

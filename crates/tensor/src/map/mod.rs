@@ -119,13 +119,13 @@ impl TensorMap {
         for (at, name) in names[..names.len() - 1].iter().enumerate() {
             match inner.entries.get(*name) {
                 Some(Entry::Map(map)) => inner = map,
-                Some(Entry::Tensor(_)) => return Err(Error::NotAMap { path: names[..=at].join(".") }),
+                Some(Entry::Tensor(_)) => return Err(Error::NotAMap { path: shortened(&names[..=at].join(".")) }),
                 None => break,
             }
         }
         let shape = entry.shape();
         if !begins_with(shape, &inner.batch) {
-            return Err(Error::Batch { path: path.to_owned(), shape: *shape, batch: inner.batch });
+            return Err(Error::Batch { path: shortened(path), shape: *shape, batch: inner.batch });
         }
         self.insert(&names, entry);
         Ok(())
@@ -173,7 +173,7 @@ impl TensorMap {
     pub fn get_any(&self, path: &str) -> Result<&AnyTensor> {
         match self.find(path)? {
             Entry::Tensor(tensor) => Ok(tensor),
-            Entry::Map(map) => Err(Error::NotATensor { path: path.to_owned(), names: map.list() }),
+            Entry::Map(map) => Err(Error::NotATensor { path: shortened(path), names: map.list() }),
         }
     }
 
@@ -184,7 +184,7 @@ impl TensorMap {
     pub fn get_map(&self, path: &str) -> Result<&TensorMap> {
         match self.find(path)? {
             Entry::Map(map) => Ok(map),
-            Entry::Tensor(_) => Err(Error::NotAMap { path: path.to_owned() }),
+            Entry::Tensor(_) => Err(Error::NotAMap { path: shortened(path) }),
         }
     }
 
@@ -192,11 +192,15 @@ impl TensorMap {
         let names = names(path)?;
         let mut map = self;
         for (at, name) in names.iter().enumerate() {
-            let missing = || Error::NoEntry { path: shortened(path), inside: names[..at].join("."), names: map.list() };
+            let missing = || Error::NoEntry {
+                path: shortened(path),
+                inside: shortened(&names[..at].join(".")),
+                names: map.list(),
+            };
             match map.entries.get(*name).ok_or_else(missing)? {
                 entry if at + 1 == names.len() => return Ok(entry),
                 Entry::Map(inner) => map = inner,
-                Entry::Tensor(_) => return Err(Error::NotAMap { path: names[..=at].join(".") }),
+                Entry::Tensor(_) => return Err(Error::NotAMap { path: shortened(&names[..=at].join(".")) }),
             }
         }
         unreachable!("a path has at least one name")
@@ -359,12 +363,7 @@ impl TensorMap {
 
     /// The names here, for errors.
     fn list(&self) -> String {
-        let names: Vec<&str> = self.entries.keys().take(10).map(|name| &**name).collect();
-        match self.entries.len() {
-            0 => "nothing".to_owned(),
-            n if n > 10 => format!("{} and {} more", names.join(", "), n - 10),
-            _ => names.join(", "),
-        }
+        listed(self.entries.keys().map(|name| &**name))
     }
 }
 
@@ -399,8 +398,19 @@ fn names(path: &str) -> Result<Vec<&str>> {
     Ok(names)
 }
 
+/// The first ten of some names, for errors.
+fn listed<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> String {
+    let n_names = names.len();
+    let shown = names.take(10).map(shortened).collect::<Vec<_>>().join(", ");
+    match n_names {
+        0 => "nothing".to_owned(),
+        n if n > 10 => format!("{shown} and {} more", n - 10),
+        _ => shown,
+    }
+}
+
 /// A path that may be of any length, for errors.
-fn shortened(path: &str) -> String {
+pub(crate) fn shortened(path: &str) -> String {
     let start: String = path.chars().take(200).collect();
     if start.len() < path.len() { format!("{start}…") } else { start }
 }

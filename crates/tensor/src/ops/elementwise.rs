@@ -87,20 +87,16 @@ unary! {
 }
 unary! {
     /// The hyperbolic tangent of every element. The derivative is 1 − tanh².
-    tanh = Tanh, Output, |x| x.tanh(), "tanh(x)", |saved, grad| grad.mul(&one_minus(&saved.output().mul(saved.output())?)?)
+    tanh = Tanh, Output, |x| x.tanh(), "tanh(x)", |saved, grad| apply(TanhGrad, [grad, saved.output()])
 }
 unary! {
     /// 1 / (1 + e⁻ˣ) of every element. With `y` the result, the derivative is y·(1 − y).
-    sigmoid = Sigmoid, Output, |x| x.sigmoid(), "sigmoid(x)", |saved, grad| grad.mul(&saved.output().mul(&one_minus(saved.output())?)?)
+    sigmoid = Sigmoid, Output, |x| x.sigmoid(), "sigmoid(x)", |saved, grad| apply(SigmoidGrad, [grad, saved.output()])
 }
 unary! {
-    /// max(x, 0) of every element; the derivative at 0 is 0, and NaN stays NaN.
+    /// max(x, 0) of every element; NaN stays NaN. The derivative is 0 at 0 and 1 at NaN, as PyTorch's.
     relu = Relu, Output, |x| if x < T::Real::ZERO { T::Real::ZERO } else { x }, "x < 0 ? 0 : x",
     |saved, grad| grad.where_positive(saved.output())
-}
-
-fn one_minus<T: Float>(x: &Tensor<T>) -> Result<Tensor<T>> {
-    x.neg()?.add_scalar(T::ONE)
 }
 
 /// `binary! { Struct: bound, name, what it saves, formula, the same in CUDA, |saved, grad| [derivatives] }` for operations
@@ -146,20 +142,33 @@ binary! { Sub: Num, "sub", Nothing, |a, b| a.minus(b), "minus(a, b)", |saved, gr
 binary! { Mul: Element, "mul", Inputs, |a, b| a.times(b), "times(a, b)", |saved, grad| [grad.mul(saved.input(1)), grad.mul(saved.input(0))] }
 binary! { Div: Float, "div", Inputs, |a, b| T::from_real(a.to_real() / b.to_real()), "a / b", |saved, grad| [
     grad.div(saved.input(1)),
-    grad.mul(saved.input(0))?.div(&saved.input(1).mul(saved.input(1))?)?.neg(),
+    grad.mul(&saved.input(0).div(saved.input(1))?.div(saved.input(1))?)?.neg(), // b² could overflow, or become 0
 ] }
-// Where both are equal each side gets half of the gradient, as in PyTorch. NaN wins.
+// Where both are equal each side gets half of the gradient, as in PyTorch. NaN wins, and then both get all of it.
 binary! { Maximum: Num, "maximum", Inputs, |a, b| if a > b || a.is_nan() { a } else { b }, "a > b || is_nan(a) ? a : b", |saved, grad| [
     apply(ShareOfLarger, [grad, saved.input(0), saved.input(1)]),
     apply(ShareOfLarger, [grad, saved.input(1), saved.input(0)]),
 ] }
-// The derivative of relu: the gradient where the second operand is positive, else 0.
-binary! { WherePositive: Float, "relu", Inputs, |grad, y| if y > T::ZERO { grad } else { T::ZERO }, "y > 0 ? grad : 0", |saved, grad| [
+// The derivative of relu: 0 where the second operand is at most 0, else (also where it is NaN) the gradient.
+binary! { WherePositive: Float, "relu", Inputs, |grad, y| if y <= T::ZERO { T::ZERO } else { grad }, "y <= 0 ? 0 : grad", |saved, grad| [
     apply(WherePositive, [grad, saved.input(1)]),
     grad.zeros_like(),
 ] }
+// The derivative of tanh, from its result: in one operation, because 1 − y² of a rounded y² is far off where y is near 1.
+binary! { TanhGrad: Float, "tanh's gradient", Inputs,
+|grad, y| T::from_real(grad.to_real() * (T::Real::ONE - y.to_real() * y.to_real())), "grad * (R(1) - y * y)", |saved, h| [
+    apply(TanhGrad, [h, saved.input(1)]),
+    h.mul(saved.input(0))?.mul(saved.input(1))?.scaled(-2.0),
+] }
+// The derivative of sigmoid, from its result.
+binary! { SigmoidGrad: Float, "sigmoid's gradient", Inputs,
+|grad, y| T::from_real(grad.to_real() * (T::Real::ONE - y.to_real()) * y.to_real()), "grad * (R(1) - y) * y", |saved, h| [
+    apply(SigmoidGrad, [h, saved.input(1)]),
+    h.mul(saved.input(0))?.mul(&saved.input(1).scaled(-2.0)?.add_scalar(T::ONE)?),
+] }
 
-/// `grad` where `mine > other`, half of it where they are equal, else 0: the derivative of `maximum`.
+/// 0 where `mine < other`, half of `grad` where they are equal, else (also where one is NaN) all of it: the derivative of
+/// `maximum`.
 struct ShareOfLarger;
 
 per_type! { ShareOfLarger[3]: Num }
@@ -183,19 +192,19 @@ impl<T: Num> Op<T, 3> for ShareOfLarger {
             out,
             #[inline(always)]
             |grad: T, mine: T, other: T| {
-                if mine > other {
-                    grad
+                if mine < other {
+                    T::ZERO
                 } else if mine == other {
                     grad.times(half)
                 } else {
-                    T::ZERO
+                    grad
                 }
             },
         );
         Ok(())
     }
 
-    formula! { 3, "share of the larger", [grad, mine, other], |_| [], "mine > other ? grad : mine == other ? times(grad, to<R>(0.5)) : 0" }
+    formula! { 3, "share of the larger", [grad, mine, other], |_| [], "mine < other ? 0 : mine == other ? times(grad, to<R>(0.5)) : grad" }
 
     fn backward(&self, saved: &Saved<'_, T, T, 3>, grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 3]> {
         let back = saved.grad_of(0, || apply(ShareOfLarger, [grad, saved.input(1), saved.input(2)]))?;
@@ -280,14 +289,19 @@ impl<T: Float> Tensor<T> {
         apply(Div, [self, other])
     }
 
-    /// The elements where `other` is above 0, and 0 elsewhere: the derivative of `relu`, whose result is `other`.
+    /// 0 where `other` is at most 0, and the elements elsewhere: the derivative of `relu`, whose result is `other`.
     pub(crate) fn where_positive(&self, other: &Tensor<T>) -> Result<Tensor<T>> {
         apply(WherePositive, [self, other])
     }
 
     /// `self / value`.
     pub(crate) fn div_scalar(&self, value: T) -> Result<Tensor<T>> {
-        apply(DivScalar(value.to_scalar()), [self])
+        self.divided(value.cast())
+    }
+
+    /// `self / divisor`, for a divisor that the element type may not hold: rounded once.
+    pub(crate) fn divided(&self, divisor: f64) -> Result<Tensor<T>> {
+        apply(DividedBy(divisor), [self])
     }
 
     /// `value / self`.
@@ -301,6 +315,7 @@ impl<T: Float> Tensor<T> {
     }
 
     /// Every element to the power `exponent`. The derivative is exponent · x^(exponent − 1), and 0 for exponent 0.
+    /// Exponents 0.5 and −0.5 are the square root and its reciprocal, also for −∞ and −0, as in PyTorch.
     ///
     /// # Errors
     /// As [`Tensor::neg`].
@@ -354,15 +369,17 @@ struct MulScalar(Scalar);
 scalar! { MulScalar: Num, "mul", Nothing, |op| [factor = T::from_scalar(op.0)], |x| x.times(factor), "times(x, factor)",
 |_saved, grad| grad.mul_scalar(T::from_scalar(op.0)) }
 
-struct DivScalar(Scalar);
-scalar! { DivScalar: Float, "div", Nothing, |op| [divisor = T::from_scalar(op.0)],
-|x| T::from_real(x.to_real() / divisor.to_real()), "x / divisor",
-|_saved, grad| grad.div_scalar(T::from_scalar(op.0)) }
+struct DividedBy(f64);
+scalar! { DividedBy: Float, "div", Nothing, |op| [divisor = T::Real::from_f64(op.0)],
+|x| T::from_real(x.to_real() / divisor), "x / divisor", |_saved, grad| grad.divided(op.0) }
 
 struct ScalarOver(Scalar);
 scalar! { ScalarOver: Float, "div", Inputs, |op| [dividend = T::from_scalar(op.0)],
 |x| T::from_real(dividend.to_real() / x.to_real()), "dividend / x",
-|saved, grad| grad.mul_scalar(T::from_scalar(op.0))?.div(&saved.input(0).mul(saved.input(0))?)?.neg() }
+|saved, grad| {
+    let x = saved.input(0);
+    grad.mul(&x.scalar_over(T::from_scalar(op.0))?.div(x)?)?.neg() // x² could overflow, or become 0
+} }
 
 /// By a factor that the element type may not hold: rounded once, after the product.
 struct Scaled(f64);
@@ -403,7 +420,8 @@ impl<T: Num> Tensor<T> {
 
 struct Pow(f64);
 scalar! { Pow: Float, "pow", Inputs, |op| [exponent = T::Real::from_f64(op.0)], |x| T::from_real(power(x.to_real(), exponent)),
-"exponent == 0 ? 1 : exponent == 1 ? x : exponent == 2 ? x * x : exponent == 3 ? x * x * x : pow(x, exponent)",
+"exponent == 0 ? 1 : exponent == 1 ? x : exponent == 2 ? x * x : exponent == 3 ? x * x * x : exponent == 0.5 ? sqrt(x) \
+: exponent == -0.5 ? 1 / sqrt(x) : exponent == -1 ? 1 / x : pow(x, exponent)",
 |saved, grad| {
     if op.0 == 0.0 {
         grad.zeros_like()
@@ -412,7 +430,8 @@ scalar! { Pow: Float, "pow", Inputs, |op| [exponent = T::Real::from_f64(op.0)], 
     }
 } }
 
-/// Small whole exponents by multiplication: faster, and exact where products are.
+/// Small whole exponents by multiplication: faster, and exact where products are. Exponents of a half and minus one as
+/// PyTorch has them: √−∞ is NaN, and √−0 is −0.
 #[inline(always)]
 fn power<R: Real>(x: R, exponent: R) -> R {
     match exponent.cast::<f64>() {
@@ -420,6 +439,9 @@ fn power<R: Real>(x: R, exponent: R) -> R {
         1.0 => x,
         2.0 => x * x,
         3.0 => x * x * x,
+        0.5 => x.sqrt(),
+        -0.5 => R::ONE / x.sqrt(),
+        -1.0 => R::ONE / x,
         _ => x.powf(exponent),
     }
 }

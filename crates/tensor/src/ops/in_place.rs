@@ -201,12 +201,12 @@ impl<T: Num> Tensor<T> {
         self.change("mul_scalar_", [], &FORMULA, &[constant(value)], |to, []| self.each(to, |to| *to = to.times(value)))
     }
 
-    /// `self += alpha · other`, which broadcasts: one pass, for optimizers.
+    /// `self += alpha · other`, which broadcasts, rounded once: one pass, for optimizers.
     ///
     /// # Errors
     /// As [`Tensor::copy_`].
     pub fn add_scaled_(&self, other: &Tensor<T>, alpha: T) -> Result<()> {
-        change! { "add_scaled_", [to, from], [alpha], "plus(to, rounded(times(from, alpha)))" }
+        change! { "add_scaled_", [to, from], [alpha], "plus(to, times(from, alpha))" }
         self.change("add_scaled_", [other], &FORMULA, &[constant(alpha)], |to, [from]| {
             cpu::update1(
                 to,
@@ -214,20 +214,73 @@ impl<T: Num> Tensor<T> {
                 self.strides(),
                 from,
                 #[inline(always)]
-                |to, from| *to = to.plus(from.times(alpha)),
+                |to, from| *to = T::from_sum(to.to_sum().plus(from.to_sum().times(alpha.to_sum()))),
+            )
+        })
+    }
+}
+
+/// By numbers that half types do not hold: rounded once, after the operation.
+impl<T: Float> Tensor<T> {
+    /// Every element becomes `f` of it and of those of `a` and `b`, on the CPU.
+    pub(crate) fn update_(
+        &self,
+        op: &'static str,
+        [a, b]: [&Tensor<T>; 2],
+        f: impl Fn([T::Real; 3]) -> T::Real + Sync + Copy,
+    ) -> Result<()> {
+        self.check_writable(op, [a, b])?;
+        let [a, b] = [self.operand(op, a)?, self.operand(op, b)?];
+        let (first, locks, mut writing) = self.locks([&a, &b]);
+        let (from, to) = ([(0, &a), (1, &b)], writing.of::<T>(op, self.layout())?);
+        let [a, b] = from.map(|(i, source)| locked(&locks, first[i]).cpu::<T>(source.layout()));
+        cpu::update2(
+            to,
+            self.shape(),
+            self.strides(),
+            a,
+            b,
+            #[inline(always)]
+            |to, a, b| *to = T::from_real(f([to.to_real(), a.to_real(), b.to_real()])),
+        );
+        Ok(())
+    }
+
+    /// `self *= value`.
+    pub(crate) fn mul_real_(&self, value: f64) -> Result<()> {
+        change! { "mul_scalar_", [to], [value], "times(to, value)" }
+        let value = T::Real::from_f64(value);
+        let multiply = |to: &mut T| *to = T::from_real(to.to_real() * value);
+        self.change("mul_scalar_", [], &FORMULA, &[constant(value)], |to, []| self.each(to, multiply))
+    }
+
+    /// `self += value · other`.
+    pub(crate) fn add_times_(&self, other: &Tensor<T>, value: f64) -> Result<()> {
+        change! { "add_scaled_", [to, from], [value], "plus(to, times(from, value))" }
+        let value = T::Real::from_f64(value);
+        self.change("add_scaled_", [other], &FORMULA, &[constant(value)], |to, [from]| {
+            cpu::update1(
+                to,
+                self.shape(),
+                self.strides(),
+                from,
+                #[inline(always)]
+                |to, from| *to = T::from_real(to.to_real() + from.to_real() * value),
             )
         })
     }
 }
 
 impl<T: Float> Tensor<T> {
-    /// `self += weight · (other − self)`, where `other` broadcasts: a running mean.
+    /// `self += weight · (other − self)`, where `other` broadcasts: a running mean. From weight 0.5 on it is computed as
+    /// `other + (weight − 1) · (other − self)`, as in PyTorch, so that weight 1 gives `other` exactly.
     ///
     /// # Errors
     /// As [`Tensor::copy_`].
     pub fn lerp_(&self, other: &Tensor<T>, weight: f64) -> Result<()> {
-        change! { "lerp_", [to, from], [weight], "to + weight * (from - to)" }
+        change! { "lerp_", [to, from], [weight], "weight < R(0.5) ? to + weight * (from - to) : from + (weight - R(1)) * (from - to)" }
         let weight = T::Real::from_f64(weight);
+        let (is_small, beyond) = (weight < T::Real::from_f64(0.5), weight - T::Real::ONE);
         self.change("lerp_", [other], &FORMULA, &[constant(weight)], |to, [from]| {
             cpu::update1(
                 to,
@@ -235,7 +288,11 @@ impl<T: Float> Tensor<T> {
                 self.strides(),
                 from,
                 #[inline(always)]
-                |to, from| *to = T::from_real(to.to_real() + weight * (from.to_real() - to.to_real())),
+                |to, from| {
+                    let (old, new) = (to.to_real(), from.to_real());
+                    let way = new - old;
+                    *to = T::from_real(if is_small { old + weight * way } else { new + beyond * way });
+                },
             )
         })
     }

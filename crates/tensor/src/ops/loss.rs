@@ -103,7 +103,8 @@ impl<T: Float> Tensor<T> {
             let expected = format!("it must have the prediction's shape {}; reshape one of them", self.shape());
             return Err(Error::WrongShape { op: "mse_loss", operand: "the target", shape: *target.shape(), expected });
         }
-        let difference = self.sub(target)?;
-        reduction.apply("mse_loss", difference.mul(&difference)?)
+        // In the computing type: the squares of half types overflow early, and would be rounded before they are added.
+        let difference = self.widened()?.sub(&target.widened()?)?;
+        reduction.apply("mse_loss", difference.mul(&difference)?)?.narrowed()
     }
 }

@@ -5,7 +5,7 @@
 use crate::autograd::Saved;
 use crate::cpu::{self, CpuView};
 use crate::cuda::{Accumulator, CudaDevice, CudaOut, CudaReduction, CudaView, Formula, constant};
-use crate::element::{Element, Float, Num};
+use crate::element::{Element, Float, Num, Real};
 use crate::error::{Error, Result};
 use crate::op::{Op, Saves, apply, per_type};
 use crate::shape::{Axes, AxisSet, Shape};
@@ -77,8 +77,8 @@ reduction! { Float,
     mean, mean_keepdim => mean
 }
 reduction! { Num,
-    /// The largest element over `axes`; NaN wins. Where several are largest, each gets an equal share of the gradient
-    /// (as PyTorch's `amax`).
+    /// The largest element over `axes`; NaN wins. Where several are largest, each gets an equal share of the gradient;
+    /// where NaN is, all gradients are NaN (both as PyTorch's `amax`).
     max, max_keepdim => max
 }
 reduction! { Num,
@@ -87,7 +87,7 @@ reduction! { Num,
 }
 reduction! { Float,
     /// The variance over `axes`, with n − 1 in the denominator (Bessel's correction), as PyTorch's default; NaN over
-    /// fewer than two elements.
+    /// fewer than two elements. Computed in `f64` for every element type, and rounded once.
     var, var_keepdim => var
 }
 
@@ -96,8 +96,7 @@ fn sum<T: Num>(x: &Tensor<T>, reduced: Reduced) -> Result<Tensor<T>> {
 }
 
 fn mean<T: Float>(x: &Tensor<T>, reduced: Reduced) -> Result<Tensor<T>> {
-    let count = reduced.count(x.shape()) as f64;
-    apply(ScaledSum { reduced, scale: 1.0 / count }, [x])
+    apply(Mean { reduced, count: reduced.count(x.shape()) as f64 }, [x])
 }
 
 fn max<T: Num>(x: &Tensor<T>, reduced: Reduced) -> Result<Tensor<T>> {
@@ -109,9 +108,7 @@ fn min<T: Num>(x: &Tensor<T>, reduced: Reduced) -> Result<Tensor<T>> {
 }
 
 fn var<T: Float>(x: &Tensor<T>, reduced: Reduced) -> Result<Tensor<T>> {
-    let centered = x.sub(&mean(x, Reduced { keepdim: true, ..reduced })?)?;
-    let freedom = reduced.count(x.shape()) as f64 - 1.0;
-    apply(ScaledSum { reduced, scale: 1.0 / freedom.max(0.0) }, [&centered.mul(&centered)?])
+    apply(Variance(reduced), [x])
 }
 
 /// Sums: what other reductions change something of.
@@ -154,15 +151,15 @@ impl<T: Element> Op<T, 1> for Sum {
     }
 }
 
-/// A sum times a constant, rounded once: means and variances of half types would overflow as sums.
-struct ScaledSum {
+/// A sum divided by the number of elements, rounded once: means of half types would overflow as sums.
+struct Mean {
     reduced: Reduced,
-    scale: f64,
+    count: f64,
 }
 
-per_type! { ScaledSum[1]: Float }
+per_type! { Mean[1]: Float }
 
-impl<T: Float> Op<T, 1> for ScaledSum {
+impl<T: Float> Op<T, 1> for Mean {
     type Out = T;
     const NAME: &'static str = "mean";
     const SAVES: Saves = Saves::Nothing;
@@ -172,20 +169,115 @@ impl<T: Float> Op<T, 1> for ScaledSum {
     }
 
     fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
-        let scale = T::Real::from_f64(self.scale);
-        let finish = |sum: T::Real| T::from_real(sum * scale); // nothing: 0 · ∞ is NaN
+        let count = T::Real::from_f64(self.count);
+        let finish = |sum: T::Real| T::from_real(sum / count); // nothing: 0 / 0 is NaN
         cpu::reduce(x, self.reduced.axes.mask(), out, T::Real::ZERO, T::to_real, T::Real::plus, finish);
         Ok(())
     }
 
     fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
-        static SCALED: CudaReduction =
-            CudaReduction { name: "mean", finish: "total * scale", constants: &["scale"], ..SUM_OF_ELEMENTS };
-        SCALED.run(device, "mean", x, self.reduced.axes, &[constant(T::Real::from_f64(self.scale))], out)
+        static MEAN: CudaReduction =
+            CudaReduction { name: "mean", finish: "total / count", constants: &["count"], ..SUM_OF_ELEMENTS };
+        MEAN.run(device, "mean", x, self.reduced.axes, &[constant(T::Real::from_f64(self.count))], out)
     }
 
     fn backward(&self, saved: &Saved<'_, T, T, 1>, grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 1]> {
-        Ok([Some(self.reduced.spread(&grad.scaled(self.scale)?, saved.shape(0))?)])
+        Ok([Some(self.reduced.spread(&grad.divided(self.count)?, saved.shape(0))?)])
+    }
+}
+
+struct Variance(Reduced);
+
+impl Variance {
+    /// n − 1, but not below 0.
+    fn freedom(&self, x: &[usize]) -> f64 {
+        Shape::new(x).map_or(0.0, |x| self.0.count(&x) as f64 - 1.0).max(0.0)
+    }
+}
+
+per_type! { Variance[1]: Float }
+
+impl<T: Float> Op<T, 1> for Variance {
+    type Out = T;
+    const NAME: &'static str = "var";
+    const SAVES: Saves = Saves::Inputs;
+
+    fn out_shape(&self, [x]: [&Shape; 1]) -> Result<Shape> {
+        Ok(self.0.shape(x))
+    }
+
+    fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
+        let freedom = self.freedom(x.shape);
+        let finish = |all: Moments| T::from_f64(all.squares / freedom);
+        cpu::reduce(x, self.0.axes.mask(), out, Moments::NONE, |x: T| Moments::one(x.cast()), Moments::and, finish);
+        Ok(())
+    }
+
+    fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
+        static VARIANCE: CudaReduction = CudaReduction {
+            name: "var",
+            accumulator: Accumulator::Moments,
+            identity: "A{0, 0, 0}",
+            lift: "A{1, f64(x), 0}",
+            combine: "together(a, b)",
+            finish: "total.squares / (total.n > 1 ? total.n - 1 : 0)",
+            constants: &[],
+        };
+        VARIANCE.run(device, "var", x, self.0.axes, &[], out)
+    }
+
+    /// 2 / (n − 1) · g · (x − mean), as PyTorch has it, in the computing type.
+    fn backward(&self, saved: &Saved<'_, T, T, 1>, grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 1]> {
+        let x = saved.input(0).widened()?;
+        let centered = x.sub(&mean(&x, Reduced { keepdim: true, ..self.0 })?)?;
+        let grad = self.0.spread(&grad.widened()?.scaled(2.0 / self.freedom(x.shape()))?, x.shape())?;
+        Ok([Some(grad.mul(&centered)?.narrowed()?)])
+    }
+}
+
+/// What is known of some numbers: how many there are, their mean, and the sum of their squared distances from it.
+#[derive(Clone, Copy)]
+struct Moments {
+    n: f64,
+    mean: f64,
+    squares: f64,
+}
+
+impl Moments {
+    const NONE: Moments = Moments { n: 0.0, mean: 0.0, squares: 0.0 };
+
+    #[inline(always)]
+    fn one(x: f64) -> Moments {
+        Moments { n: 1.0, mean: x, squares: 0.0 }
+    }
+
+    /// Of both (Chan, Golub, LeVeque 1979).
+    #[inline(always)]
+    fn and(self, other: Moments) -> Moments {
+        if self.n == 0.0 {
+            return other;
+        }
+        if other.n == 0.0 {
+            return self;
+        }
+        let (n, distance) = (self.n + other.n, other.mean - self.mean);
+        let share = other.n / n;
+        let squares = self.squares + other.squares + distance * (distance * (self.n * share));
+        Moments { n, mean: self.mean + distance * share, squares }
+    }
+}
+
+impl<T: Float> Tensor<T> {
+    /// The tensor in the type that it computes in: of `f32` and `f64`, the tensor itself.
+    pub(crate) fn widened(&self) -> Result<Tensor<T::Real>> {
+        if T::DTYPE == T::Real::DTYPE { Ok(self.raw().clone().typed()) } else { self.cast() }
+    }
+}
+
+impl<R: Real> Tensor<R> {
+    /// Back from the type that `T` computes in, rounded.
+    pub(crate) fn narrowed<T: Float<Real = R>>(&self) -> Result<Tensor<T>> {
+        if T::DTYPE == R::DTYPE { Ok(self.raw().clone().typed()) } else { self.cast() }
     }
 }
 
@@ -242,7 +334,7 @@ impl<T: Num, const MAX: bool> Op<T, 1> for Extreme<MAX> {
     }
 }
 
-/// `grad · hit / shares`, for counts that integers would truncate.
+/// `grad · hit / shares`, for counts that integers would truncate. No share at all is NaN: nothing equals it.
 struct Share;
 
 per_type! { Share[3]: Num }
@@ -265,13 +357,8 @@ impl<T: Num> Op<T, 3> for Share {
             out,
             #[inline(always)]
             |grad: T, hit: T, shares: T| {
-                if hit == T::ZERO {
-                    T::ZERO
-                } else if shares == T::ONE {
-                    grad
-                } else {
-                    T::from_f64(to_f64(grad) / to_f64(shares))
-                }
+                let grad = grad.times(hit); // NaN for an infinite gradient and no hit, as in PyTorch
+                if shares == T::ONE { grad } else { T::from_f64(to_f64(grad) / to_f64(shares)) }
             },
         );
         Ok(())
@@ -282,7 +369,7 @@ impl<T: Num> Op<T, 3> for Share {
             name: "share of the extreme",
             inputs: &["grad", "hit", "shares"],
             constants: &[],
-            text: "hit == 0 ? R(0) : shares == 1 ? grad : to<R>(f64(grad) / f64(shares))",
+            text: "shares == 1 ? times(grad, hit) : to<R>(f64(times(grad, hit)) / f64(shares))",
             changes: false,
         };
         SHARE.run(device, "max", &inputs, &[], out)

@@ -16,7 +16,7 @@ pub(super) const LANES: usize = 16;
 type Words = [[u32; LANES]; 4];
 
 /// Elements per task: a whole number of blocks.
-const CHUNK: usize = 16 * 1024;
+pub(crate) const CHUNK: usize = 16 * 1024;
 
 /// Uniform in [0, 1).
 #[expect(clippy::redundant_closure, reason = "closures can be inlined always, function items cannot")]
@@ -81,7 +81,7 @@ fn fill<R: Element, T: Element, const ROWS: usize>(
     let block_len = ROWS * LANES;
     let Draw { seed, stream, position: start, .. } = draw;
     parallel::for_each_chunk_mut(out, CHUNK, |chunk, out| {
-        let first = start.wrapping_add((chunk * CHUNK / ROWS) as u64);
+        let first = start.wrapping_add(counters_of_chunks(chunk, ROWS));
         vectorized(
             #[inline(always)]
             || {
@@ -93,6 +93,18 @@ fn fill<R: Element, T: Element, const ROWS: usize>(
             },
         );
     });
+}
+
+/// How many counters the first chunks take.
+fn counters_of_chunks(chunks: usize, rows: usize) -> u64 {
+    (chunks * CHUNK / rows) as u64
+}
+
+impl Draw {
+    /// What comes behind so many chunks of [`CHUNK`] numbers of `f32`.
+    pub(crate) fn behind_chunks_of_f32(self, chunks: usize) -> Draw {
+        Draw { position: self.position.wrapping_add(counters_of_chunks(chunks, 4)), ..self }
+    }
 }
 
 /// Floats that random words become directly: an `f32` takes one word, so a block gives four rows, an `f64` takes two.

@@ -21,6 +21,7 @@ use crate::cuda::CudaDevice;
 use crate::device::Device;
 use crate::element::{DType, Element};
 use crate::error::{Error, Result};
+use crate::heap;
 use crate::layout::Layout;
 use crate::storage::{FreshCuda, on_host};
 use crate::tensor::{Raw, Tensor};
@@ -233,7 +234,8 @@ fn span_of<'a>(tensor: &Raw, bytes: Option<DeviceView<'a, u8>>) -> DeviceView<'a
 
 fn host_room<R: Resource>(op: &'static str, tensor: &Raw, resource: &R, elements: usize) -> Result<HostBuffer> {
     let (shape, dtype) = (*tensor.shape(), tensor.dtype());
-    HostBuffer::allocate(resource, elements * dtype.size()).map_err(|source| Error::Memory { op, shape, dtype, source })
+    let room = heap::check().and_then(|()| HostBuffer::allocate(resource, elements * dtype.size()));
+    room.map_err(|source| Error::Memory { op, shape, dtype, source })
 }
 
 pub(crate) fn record<T: Element>(name: &'static str, from: &Tensor<T>, out: Raw) -> Tensor<T> {

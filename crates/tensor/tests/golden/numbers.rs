@@ -7,22 +7,41 @@ use safetensors::tensor::TensorView;
 
 use super::{File, said};
 
-/// The floating-point types, each with the relative error allowed against PyTorch.
+/// The floating-point types.
 pub(super) trait Golden: Float {
+    /// The relative error allowed against PyTorch.
     const BOUND: f64;
+    /// Bits of the fraction, and the exponent of the smallest normal number.
+    const FORMAT: [i32; 2];
+
+    /// `value / x`, which is an operator of each type.
+    fn over(value: Self, x: &Tensor<Self>) -> Result<Tensor<Self>>;
+
+    /// The distance between numbers of this size.
+    fn ulp(size: f64) -> f64 {
+        let [fraction, least] = Self::FORMAT;
+        (size.abs().log2().floor().max(least.into()) - f64::from(fraction)).exp2()
+    }
 }
 
-impl Golden for f32 {
-    const BOUND: f64 = 1e-5;
+macro_rules! golden {
+    ($($type:ty: $bound:literal, $fraction:literal, $least:literal;)+) => {$(
+        impl Golden for $type {
+            const BOUND: f64 = $bound;
+            const FORMAT: [i32; 2] = [$fraction, $least];
+
+            fn over(value: Self, x: &Tensor<Self>) -> Result<Tensor<Self>> {
+                value / x
+            }
+        }
+    )+};
 }
-impl Golden for f64 {
-    const BOUND: f64 = 1e-10;
-}
-impl Golden for f16 {
-    const BOUND: f64 = 4e-3;
-}
-impl Golden for bf16 {
-    const BOUND: f64 = 3e-2;
+
+golden! {
+    f32: 1e-5, 23, -126;
+    f64: 1e-10, 52, -1022;
+    f16: 4e-3, 10, -14;
+    bf16: 3e-2, 7, -126;
 }
 
 /// Numbers of any element type as `f64`, which holds all of them exactly.
@@ -38,11 +57,16 @@ impl Numbers {
         Ok(Self { dtype: tensor.dtype().name(), dims: tensor.dims().to_vec(), values })
     }
 
-    pub(super) fn compare(&self, what: &str, stored: &TensorView<'_>, bound: f64) -> Result<(), String> {
-        if (self.dtype, &self.dims[..]) != (dtype_name(stored.dtype()), stored.shape()) {
-            let expected = dtype_name(stored.dtype());
-            return Err(format!("{what} is {} {:?}, PyTorch's {expected} {:?}", self.dtype, self.dims, stored.shape()));
+    fn check_shape(&self, what: &str, stored: &TensorView<'_>) -> Result<(), String> {
+        let (dtype, shape) = (dtype_name(stored.dtype()), stored.shape());
+        match (self.dtype, &self.dims[..]) == (dtype, shape) {
+            true => Ok(()),
+            false => Err(format!("{what} is {} {:?}, PyTorch's {dtype} {shape:?}", self.dtype, self.dims)),
         }
+    }
+
+    pub(super) fn compare(&self, what: &str, stored: &TensorView<'_>, bound: f64) -> Result<(), String> {
+        self.check_shape(what, stored)?;
         for (position, (&ours, theirs)) in self.values.iter().zip(decode(stored)).enumerate() {
             let equal = ours == theirs || ours.is_nan() && theirs.is_nan();
             let error = (ours - theirs).abs() / theirs.abs().max(1.0);
@@ -54,6 +78,62 @@ impl Numbers {
         }
         Ok(())
     }
+}
+
+impl Numbers {
+    /// Against PyTorch's numbers, and those of the same inputs in `f64`: twice PyTorch's error is allowed, and twice half a
+    /// unit in the last place. Of numbers that are computed `together`, those of a row (1) or a column (0), the largest error
+    /// and the largest number count, and four times as much is allowed: they are sums, of which PyTorch has another order.
+    pub(super) fn compare_in_units<T: Golden>(
+        &self,
+        what: &str,
+        stored: &TensorView<'_>,
+        exact: &TensorView<'_>,
+        together: Option<u64>,
+    ) -> Result<(), String> {
+        self.check_shape(what, stored)?;
+        let group = |i: usize| match (together, &self.dims[..]) {
+            (Some(0), [_, columns]) => i % columns,
+            (Some(1), [_, columns]) => i / columns,
+            _ => i,
+        };
+        let (theirs, exact) = (decode(stored), decode(exact));
+        let units = if together.is_some() { 4.0 } else { 2.0 };
+        let mut allowed = vec![units / 2.0 * T::ulp(0.0); self.values.len()];
+        for (i, (theirs, exact)) in theirs.iter().zip(&exact).enumerate().filter(|(_, (_, exact))| exact.is_finite()) {
+            let error = (theirs - exact).abs();
+            let of_group = &mut allowed[group(i)];
+            *of_group =
+                of_group.max(units / 2.0 * T::ulp(*exact)).max(if error.is_finite() { units * error } else { 0.0 });
+        }
+        for (i, (&ours, (&theirs, &exact))) in self.values.iter().zip(theirs.iter().zip(&exact)).enumerate() {
+            let allowed = allowed[group(i)];
+            if !is_as_good::<T>(ours, theirs, exact, (what == "value" && together.is_none(), allowed)) {
+                let error = units * (ours - exact).abs() / allowed;
+                return Err(format!(
+                    "{what}[{i}] is {ours:e}, PyTorch's {theirs:e}, in f64 {exact:e}: error {error:.1} units, of which {units} are allowed"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn is_as_good<T: Golden>(ours: f64, theirs: f64, exact: f64, (with_sign, allowed): (bool, f64)) -> bool {
+    let rounded: f64 = T::from_f64(exact).cast();
+    let same = |other: f64| ours.to_bits() == other.to_bits() || ours.is_nan() && other.is_nan();
+    if same(theirs) || same(rounded) {
+        return true;
+    }
+    if T::FORMAT == f64::FORMAT {
+        // PyTorch's own numbers, so that their error is not known, nor what they would be if nothing had overflowed.
+        let error = (ours - theirs).abs() / theirs.abs().max(1.0);
+        return error <= T::BOUND || ours.is_finite() && (theirs.is_infinite() || theirs.is_nan() && !with_sign);
+    }
+    if !ours.is_finite() || !rounded.is_finite() || (with_sign && ours == 0.0 && exact == 0.0) {
+        return false;
+    }
+    !theirs.is_finite() || (ours - exact).abs() <= allowed
 }
 
 pub(super) fn load<T: Golden>(file: &File<'_>, stored: &TensorView<'_>) -> Result<Tensor<T>, String> {

@@ -11,6 +11,7 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use pagelock_memory::Reservation;
 use safetensors::Dtype;
 use safetensors::tensor::{Metadata, TensorInfo};
 use serde_json::{Map, Value, json};
@@ -18,13 +19,19 @@ use serde_json::{Map, Value, json};
 use super::stored;
 use crate::element::DType;
 use crate::error::{Error, Result};
+use crate::heap;
 use crate::shape::Shape;
 
 /// What the format allows.
 const LONGEST: u64 = 100_000_000;
+/// What is known of a header takes at most so many times its length, and parsing it as much as this beside.
+const KEPT: u64 = 4;
+const PARSED: u64 = 12;
 /// Elements begin at a multiple of this, so that a file that is mapped is aligned for all of them.
 const ALIGN: usize = 64;
 const BATCH: &str = "pagelock.batch";
+/// The name of the notes, which no tensor can have.
+const NOTES: &str = "__metadata__";
 
 /// What a header says, checked against the length of the file.
 #[derive(Debug)]
@@ -32,6 +39,7 @@ pub(super) struct Header {
     pub(super) claims: Vec<Claim>, // by their place in the file
     pub(super) batch: Shape,
     pub(super) inner: Vec<(String, Shape)>, // batches of maps in the map, the outer ones first
+    _counted: Option<Reservation>,
 }
 
 /// One tensor.
@@ -56,6 +64,8 @@ pub(super) fn read(path: &Path, file: &File, len_bytes: u64) -> Result<Header> {
     if header_bytes > LONGEST || header_bytes > len_bytes - 8 {
         return Err(no_such_file());
     }
+    let reserve = |times: u64| heap::reserve("open", "the header of the file", (times * header_bytes) as usize);
+    let (counted, _parsing) = (reserve(KEPT)?, reserve(PARSED)?);
     let mut text = vec![0; header_bytes as usize];
     read(&mut text, 8)?;
     let damaged = |why: String| stored(path, &format!("its header is damaged ({why}); get it again"));
@@ -66,7 +76,7 @@ pub(super) fn read(path: &Path, file: &File, len_bytes: u64) -> Result<Header> {
     }
     claims.sort_by(|one: &Claim, other| (one.bytes.start, &one.path).cmp(&(other.bytes.start, &other.path)));
     let (batch, inner) = batches(&metadata).ok_or_else(|| damaged("the notes about batches".to_owned()))?;
-    Ok(Header { claims, batch, inner })
+    Ok(Header { claims, batch, inner, _counted: counted })
 }
 
 fn unread(path: &Path, source: io::Error) -> Error {
@@ -74,6 +84,7 @@ fn unread(path: &Path, source: io::Error) -> Error {
 }
 
 fn claim(name: &str, info: &TensorInfo, start: u64, len_bytes: u64) -> Result<Claim, String> {
+    let path = name.to_owned();
     let name = super::super::shortened(name);
     let Some(dtype) = dtype_of(info.dtype) else {
         return Err(format!("`{name}` has elements of {:?}, which no tensor has; convert them", info.dtype));
@@ -83,7 +94,7 @@ fn claim(name: &str, info: &TensorInfo, start: u64, len_bytes: u64) -> Result<Cl
     let wanted = (shape.elements() * dtype.size()) as u64;
     let end = start.checked_add(to).filter(|_| to.checked_sub(from) == Some(wanted));
     match end {
-        Some(end) if end <= len_bytes => Ok(Claim { path: name, dtype, shape, bytes: start + from..end }),
+        Some(end) if end <= len_bytes => Ok(Claim { path, dtype, shape, bytes: start + from..end }),
         Some(_) => Err(format!(
             "`{name}`, {dtype} {shape}, ends at byte {} and the file has {len_bytes}; it was cut short: get it again",
             start.saturating_add(to)
@@ -106,18 +117,22 @@ fn batches(metadata: &Metadata) -> Option<(Shape, Vec<(String, Shape)>)> {
     Some((batch, inner))
 }
 
-/// The text of a header, with its length before it, for tensors that follow each other in this order.
+/// The text of a header, with its length before it, for tensors that follow each other in this order; or why no program could
+/// read it.
 pub(super) fn text<'a>(
     tensors: impl Iterator<Item = (&'a str, DType, &'a Shape)>,
     batches: impl Iterator<Item = (&'a str, &'a Shape)>,
-) -> Vec<u8> {
+) -> Result<Vec<u8>, String> {
     let mut header = Map::new();
     let sizes = |shape: &Shape| shape.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
     let key = |path: &str| if path.is_empty() { BATCH.to_owned() } else { format!("{BATCH}:{path}") };
     let notes: Map<String, Value> = batches.map(|(path, batch)| (key(path), Value::from(sizes(batch)))).collect();
-    header.insert("__metadata__".to_owned(), Value::Object(notes));
+    header.insert(NOTES.to_owned(), Value::Object(notes));
     let mut start = 0;
     for (path, dtype, shape) in tensors {
+        if path == NOTES {
+            return Err(format!("safetensors files keep the name `{NOTES}` for notes; give that tensor another one"));
+        }
         let end = start + shape.elements() * dtype.size();
         let info = json!({"dtype": name_of(dtype), "shape": shape.to_vec(), "data_offsets": [start, end]});
         header.insert(path.to_owned(), info);
@@ -125,7 +140,14 @@ pub(super) fn text<'a>(
     }
     let mut text = Value::Object(header).to_string().into_bytes();
     text.resize((8 + text.len()).next_multiple_of(ALIGN) - 8, b' ');
-    [&(text.len() as u64).to_le_bytes()[..], &text].concat()
+    if text.len() as u64 > LONGEST {
+        let len_bytes = text.len();
+        return Err(format!(
+            "its header, of all paths and shapes, would be {len_bytes} bytes long, and a safetensors file has room for \
+             {LONGEST}; shorten the paths, or save several files"
+        ));
+    }
+    Ok([&(text.len() as u64).to_le_bytes()[..], &text].concat())
 }
 
 fn dtype_of(dtype: Dtype) -> Option<DType> {

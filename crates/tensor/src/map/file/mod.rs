@@ -17,7 +17,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use pagelock_memory::{HostBuffer, Mapped};
+use pagelock_memory::{HostBuffer, Mapped, open_regular};
 
 use self::header::{Claim, Header};
 use super::{AnyTensor, TensorMap};
@@ -39,6 +39,7 @@ pub struct TensorFile {
     path: PathBuf,
     stamp: Stamp,
     header: Header,
+    by_path: Vec<usize>, // the claims in the order of their paths
 }
 
 /// By what a file is known again.
@@ -85,7 +86,9 @@ impl TensorMap {
         let path = path.as_ref();
         let (file, stamp) = open(path)?;
         let header = header::read(path, &file, stamp.len_bytes)?;
-        let opened = TensorFile { file, path: path.to_owned(), stamp, header };
+        let mut by_path: Vec<usize> = (0..header.claims.len()).collect();
+        by_path.sort_by_key(|&at| &header.claims[at].path);
+        let opened = TensorFile { file, path: path.to_owned(), stamp, header, by_path };
         opened.check_names()?;
         Ok(opened)
     }
@@ -93,11 +96,8 @@ impl TensorMap {
 
 fn open(path: &Path) -> Result<(File, Stamp)> {
     let failed = |source| Error::io("open", path, source);
-    let file = File::open(path).map_err(failed)?;
+    let (file, _) = open_regular(path).map_err(failed)?;
     let metadata = file.metadata().map_err(failed)?;
-    if !metadata.is_file() {
-        return Err(stored(path, "it is no file; name one"));
-    }
     Ok((file, Stamp::of(&metadata)))
 }
 
@@ -146,14 +146,7 @@ impl TensorFile {
     #[track_caller]
     pub fn get<T: Element>(&self, path: &str, device: &Device) -> Result<Tensor<T>> {
         let _here = pagelock_cuda::here();
-        let Some(claim) = self.header.claims.iter().find(|claim| claim.path == path) else {
-            let names: Vec<_> = self.header.claims.iter().take(10).map(|claim| &*claim.path).collect();
-            return Err(Error::NoEntry {
-                path: super::shortened(path),
-                inside: String::new(),
-                names: names.join(", "),
-            });
-        };
+        let claim = self.claim(path)?;
         if claim.dtype != T::DTYPE {
             let wrong = Error::ElementType { found: claim.dtype, shape: claim.shape, asked: T::DTYPE };
             return Err(Error::at(path, wrong));
@@ -162,6 +155,15 @@ impl TensorFile {
         let tensor = at.tensor(claim.shape, device)?;
         self.check_unchanged()?;
         Ok(tensor)
+    }
+
+    fn claim(&self, path: &str) -> Result<&Claim> {
+        let claims = &self.header.claims;
+        if let Ok(found) = self.by_path.binary_search_by(|&at| claims[at].path.as_str().cmp(path)) {
+            return Ok(&claims[self.by_path[found]]);
+        }
+        let names = super::listed(claims.iter().map(|claim| &*claim.path));
+        Err(Error::NoEntry { path: super::shortened(path), inside: String::new(), names })
     }
 
     /// All tensors as parts of the file, seen as memory: pages are read when they are looked at, and cost no RAM that the

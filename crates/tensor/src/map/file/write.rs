@@ -1,10 +1,9 @@
 //! Writing a map as a safetensors file.
 
-use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
-use std::path::{Path, PathBuf};
-use std::process;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::path::Path;
+
+use pagelock_files::NewFile;
 
 use super::super::{AnyTensor, Entry, TensorMap};
 use super::header;
@@ -19,7 +18,8 @@ impl TensorMap {
     /// whole. Tensors of a device come down one at a time.
     ///
     /// # Errors
-    /// [`Error::Io`]; what was there is still there then. As [`Tensor::to`] for tensors on a device.
+    /// [`Error::Unwritable`] if a tensor has the path `__metadata__`, which the format keeps for itself, or the paths are longer
+    /// than it allows; [`Error::Io`]; as [`Tensor::to`] for tensors on a device. What was there is still there then.
     ///
     /// # Examples
     /// See [`TensorMap::open`].
@@ -30,20 +30,20 @@ impl TensorMap {
         tensors.sort_by_key(|(_, tensor)| std::cmp::Reverse(tensor.dtype().size())); // so that all are aligned
         let mut batches = vec![(String::new(), &self.batch)];
         self.batches_into("", &mut batches);
+        let unwritable = |problem| Error::Unwritable { path: path.to_owned(), problem };
         let header = header::text(
             tensors.iter().map(|(path, tensor)| (&**path, tensor.dtype(), tensor.shape())),
             batches.iter().map(|(path, batch)| (&**path, *batch)),
-        );
-        let temporary = Temporary::beside(path).map_err(failed)?;
-        let mut file = BufWriter::new(File::create_new(&temporary.path).map_err(failed)?);
+        )
+        .map_err(unwritable)?;
+        let mut file = BufWriter::new(NewFile::create(path).map_err(failed)?);
         file.write_all(&header).map_err(failed)?;
         for (name, tensor) in tensors {
             typed!(tensor.raw(), tensor => write(&tensor, &mut file).map_err(|source| Error::at(&name, source))?)
                 .map_err(failed)?;
         }
         let file = file.into_inner().map_err(|error| failed(error.into_error()))?;
-        file.sync_all().map_err(failed)?;
-        fs::rename(&temporary.path, path).map_err(failed)
+        file.commit().map_err(failed)
     }
 
     /// The batches of the maps in this one.
@@ -63,26 +63,4 @@ fn write<T: Element>(tensor: &Tensor<T>, file: &mut impl Write) -> Result<io::Re
     let here = tensor.clone().with_node(None).readable()?.gap_free()?;
     let reading = here.read("save")?;
     Ok(file.write_all(bytemuck::cast_slice(reading.of(here.layout()))))
-}
-
-/// The name of a file that is gone when this is dropped.
-struct Temporary {
-    path: PathBuf,
-}
-
-impl Temporary {
-    fn beside(path: &Path) -> io::Result<Temporary> {
-        static COUNT: AtomicU64 = AtomicU64::new(0); // Relaxed: only its own uniqueness matters
-        let unnamed = || io::Error::new(io::ErrorKind::InvalidInput, "the path names no file");
-        let mut name = std::ffi::OsString::from(".");
-        name.push(path.file_name().ok_or_else(unnamed)?);
-        name.push(format!(".{}.{}.tmp", process::id(), COUNT.fetch_add(1, Ordering::Relaxed)));
-        Ok(Temporary { path: path.with_file_name(name) })
-    }
-}
-
-impl Drop for Temporary {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.path); // already renamed, unless something failed
-    }
 }

@@ -2,7 +2,7 @@
 //
 // statistics        m = Σ x / N,  q = Σ (x − m)² / N,  u = Σ (x − m)² / (N − 1)      of N = outer · inner elements
 // batch_norm        y = (x − m) · s · w + b,  s = 1 / √(q + eps)                      with RELU: or 0, where that is less
-// sums              Σ g·x̂, Σ g,  x̂ = (x − m) · s                                       with RELU: of the g where y > 0
+// sums              Σ g·x̂, Σ g,  x̂ = (x − m) · s                                       with RELU: but for the g where y <= 0
 // batch_norm_grad   ẋ = s · w · (g − Σ g / N − x̂ · Σ g·x̂ / N)                          if TRAINING, else s · w · g
 //
 // Two ways of cutting the work. PLANES: a block has a channel and a part of the planes [inner] in it, which its threads
@@ -169,7 +169,7 @@ struct Change {
     __device__ __forceinline__ R normal(R x) const { return (x - mean) * scale; }
     __device__ __forceinline__ R out(R x) const { return multiply_add(normal(x), weight, bias); }
     // The gradient of what `out` gives, from that of the result.
-    __device__ __forceinline__ R grad(R x, R g) const { return RELU && !(out(x) > 0) ? R(0) : g; }
+    __device__ __forceinline__ R grad(R x, R g) const { return RELU && out(x) <= 0 ? R(0) : g; }
 };
 INLINE void changes_of(Change (&change)[OWN], const R* statistics, const T* w, const T* b, const Geometry& g, R eps) {
     u64 channel = first_channel();

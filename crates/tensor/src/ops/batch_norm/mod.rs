@@ -6,10 +6,12 @@
 
 mod cuda;
 
+use pagelock_memory as memory;
+
 use crate::autograd::{Saved, is_grad_enabled, no_grad};
 use crate::cpu::{self, CpuView};
 use crate::cuda::{CudaDevice, CudaOut, CudaView, constant};
-use crate::element::{Element, Float};
+use crate::element::{Element, Float, Real};
 use crate::error::{Error, Result};
 use crate::op::{Inputs, Op, Saves, apply, per_type};
 use crate::shape::{MAX_RANK, Shape};
@@ -43,7 +45,7 @@ impl<T: Float> Tensor<T> {
     ///
     /// While training, mean and variance (without Bessel's correction) are those of the batch, and the running ones, if
     /// there are any, move towards the mean and the variance (with Bessel's correction) of the batch, in place. Otherwise
-    /// the running ones are used; without them, those of the batch.
+    /// the running ones are used; without them, those of the batch. A call that fails leaves the running ones as they were.
     ///
     /// ```
     /// # use pagelock_tensor::{BatchNormOptions, Tensor};
@@ -123,32 +125,60 @@ impl<T: Float> Tensor<T> {
         let training = options.training || running.is_none();
         let statistics = match (running, training) {
             (Some(running), false) => no_grad(|| Tensor::stack(&running, 0)?.cast())?,
-            _ => self.statistics(dim, running, options.momentum)?,
+            _ => self.statistics(dim)?,
         };
+        let running = running.filter(|_| training && !self.is_empty());
+        let moves =
+            no_grad(|| running.map(|running| Moves::check(running, &statistics, options.momentum)).transpose())?;
         let op = BatchNorm { dim, training, relu, eps: options.eps, statistics: statistics.into_raw() };
-        match parameters {
+        let y = match parameters {
             [None, None] => apply(op, [self]),
             [Some(weight), None] => apply(op, [self, weight, &weight.zeros_like()?]),
             [None, Some(bias)] => apply(op, [self, &bias.ones_like()?, bias]),
             [Some(weight), Some(bias)] => apply(op, [self, weight, bias]),
-        }
+        }?;
+        no_grad(|| moves.map_or(Ok(()), |moves| moves.run()))?; // last: a call that fails changes nothing
+        Ok(y)
     }
 
-    /// `[3, channels]` of this batch: means, variances, unbiased variances; the running ones move towards them.
-    fn statistics(&self, dim: usize, running: Option<[&Tensor<T>; 2]>, momentum: f64) -> Result<Tensor<T::Real>> {
+    /// `[3, channels]` of this batch: means, variances, unbiased variances.
+    fn statistics(&self, dim: usize) -> Result<Tensor<T::Real>> {
         let values = self.len() / self.shape()[dim].max(1);
         if values < 2 && !self.is_empty() {
             let expected = "while training a channel needs at least two values; give a larger batch, or evaluate";
             let (shape, expected) = (*self.shape(), expected.to_owned());
             return Err(Error::WrongShape { op: OP, operand: "the input", shape, expected });
         }
-        no_grad(|| {
-            let statistics = apply(Statistics { dim }, [&self.detach()])?;
-            if let Some([mean, variance]) = running.filter(|_| !self.is_empty()) {
-                mean.lerp_(&statistics.select(0, 0)?.cast()?, momentum)?;
-                variance.lerp_(&statistics.select(0, 2)?.cast()?, momentum)?;
-            }
-            Ok(statistics)
+        no_grad(|| apply(Statistics { dim }, [&self.detach()]))
+    }
+}
+
+/// Running statistics, what they will move towards, and by how much: all the way without a number.
+struct Moves<'a, T: Float>([(&'a Tensor<T>, Tensor<T>, Option<f64>); 2]);
+
+impl<'a, T: Float> Moves<'a, T> {
+    /// All that can fail of the moves, without them. Those of half types are computed, and rounded once: a batch's variance
+    /// may be more than they hold.
+    fn check([mean, variance]: [&'a Tensor<T>; 2], statistics: &Tensor<T::Real>, momentum: f64) -> Result<Self> {
+        let to = |running: &'a Tensor<T>, row: isize| -> Result<_> {
+            let of_batch = statistics.select(0, row)?;
+            let (target, share) = if T::DTYPE == T::Real::DTYPE {
+                (of_batch.narrowed()?, Some(momentum))
+            } else {
+                let moved = running.widened()?;
+                moved.lerp_(&of_batch, momentum)?;
+                (moved.narrowed()?, None)
+            };
+            running.check_writable("lerp_", [&target])?;
+            Ok((running, target, share))
+        };
+        Ok(Self([to(mean, 0)?, to(variance, 2)?]))
+    }
+
+    fn run(self) -> Result<()> {
+        self.0.iter().try_for_each(|(running, target, share)| match share {
+            Some(share) => running.lerp_(target, *share),
+            None => running.copy_(target),
         })
     }
 }
@@ -221,8 +251,7 @@ impl<T: Float> Op<T, 1> for Statistics {
     }
 
     fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: &mut [T::Real]) -> Result<()> {
-        cpu::channel_statistics(Channels::of(x.shape, self.dim), x.data, out);
-        Ok(())
+        cpu::channel_statistics(Channels::of(x.shape, self.dim), x.data, out).map_err(Error::scratch(OP))
     }
 
     fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
@@ -258,14 +287,15 @@ impl BatchNorm {
     fn changes<T: Float, R>(
         &self,
         parameters: &[CpuView<'_, T>],
-        f: impl FnOnce(&[cpu::Numbers<T::Real>]) -> R,
+        f: impl FnOnce(&[cpu::Numbers<T::Real>]) -> memory::Result<R>,
     ) -> Result<R> {
         let statistics = self.statistics.clone().typed::<T::Real>();
         let reading = statistics.read(OP)?;
         let parameters = [0, 1].map(|i| parameters.get(i).map(|parameter| parameter.data));
         let n_channels = self.statistics.shape()[1];
         let statistics = reading.of(statistics.layout());
-        Ok(cpu::with_changes(statistics, parameters, T::Real::from_f64(self.eps), n_channels, f))
+        cpu::with_changes(statistics, parameters, T::Real::from_f64(self.eps), n_channels, f)
+            .map_err(Error::scratch(OP))
     }
 
     /// The statistics on a device.
@@ -312,8 +342,23 @@ impl BatchNorm {
         self.statistics.clone().typed()
     }
 
-    /// The gradients of input, weight and bias as results of other operations.
+    /// The gradients of input, weight and bias as results of other operations, in the computing type.
     fn composed<T: Float>(
+        &self,
+        x: &Tensor<T>,
+        parameters: Option<[&Tensor<T>; 2]>,
+        grad: &Tensor<T>,
+    ) -> Result<[Tensor<T>; 3]> {
+        let parameters = match parameters {
+            Some([weight, bias]) => Some([weight.widened()?, bias.widened()?]),
+            None => None,
+        };
+        let parameters = parameters.as_ref().map(<[_; 2]>::each_ref);
+        let [x, weight, bias] = self.composed_of_reals(&x.widened()?, parameters, &grad.widened()?)?;
+        Ok([x.narrowed()?, weight.narrowed()?, bias.narrowed()?])
+    }
+
+    fn composed_of_reals<T: Real>(
         &self,
         x: &Tensor<T>,
         parameters: Option<[&Tensor<T>; 2]>,
@@ -328,7 +373,7 @@ impl BatchNorm {
             let centered = x.sub(&center)?;
             (center, mean(&centered.mul(&centered)?)?)
         } else {
-            let part = |i: isize| self.statistics::<T::Real>().select(0, i)?.cast::<T>()?.reshape_to(kept);
+            let part = |i: isize| self.statistics::<T>().select(0, i)?.reshape_to(kept);
             (part(0)?, part(1)?)
         };
         let factor = variance.add_scalar(T::from_f64(self.eps))?.pow(-0.5)?;
@@ -372,7 +417,10 @@ macro_rules! batch_norm {
 
             fn cpu(&self, inputs: [CpuView<'_, T>; $n], out: &mut [T]) -> Result<()> {
                 let (x, channels) = (inputs[0].data, Channels::of(inputs[0].shape, self.dim));
-                self.changes(&inputs[1..], |changes| cpu::batch_norm(channels, changes, self.relu, x, out))
+                self.changes(&inputs[1..], |changes| {
+                    cpu::batch_norm(channels, changes, self.relu, x, out);
+                    Ok(())
+                })
             }
 
             fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; $n], out: CudaOut<'_>) -> Result<()> {
@@ -419,7 +467,7 @@ macro_rules! gradients {
                 let channels = Channels::of(inputs[0].shape, self.0.dim);
                 let data = [inputs[0].data, inputs[1].data];
                 self.0.changes(&inputs[2..], |changes| {
-                    cpu::batch_norm_sums(channels, changes, self.0.relu, data, out);
+                    cpu::batch_norm_sums(channels, changes, self.0.relu, data, out)
                 })
             }
 
@@ -453,6 +501,7 @@ macro_rules! gradients {
                 let sums = reading.as_ref().zip(sums.as_ref()).map(|(reading, sums)| reading.of(sums.layout()));
                 rule.changes(&inputs[2..], |changes| {
                     cpu::batch_norm_grad(channels, changes, (rule.relu, sums), data, out);
+                    Ok(())
                 })
             }
 

@@ -27,6 +27,7 @@ mod tests;
 mod tile;
 mod weight_grad;
 
+use pagelock_memory::Result;
 use pulp::{Simd, WithSimd};
 
 use self::pass::Pass;
@@ -62,32 +63,40 @@ impl ConvDims {
 /// - `weight`: `[out_channels, in_channels / groups, kernel_h, kernel_w]`
 /// - `bias`: `[out_channels]`
 /// - `out`: `[batch, out_channels, out_h, out_w]`
-pub(crate) fn forward<T: Float>(d: &ConvDims, x: &[T], weight: &[T], bias: Option<&[T]>, relu: bool, out: &mut [T]) {
+pub(crate) fn forward<T: Float>(
+    d: &ConvDims,
+    x: &[T],
+    weight: &[T],
+    bias: Option<&[T]>,
+    relu: bool,
+    out: &mut [T],
+) -> Result<()> {
     scratch::reals(x, |x| {
         scratch::reals(weight, |weight| {
             scratch::reals(bias.unwrap_or_default(), |values| {
                 scratch::reals_mut(out, |out| {
                     run(Pass::forward(d).then_relu(relu), x, weight, bias.map(|_| values), out)
-                });
-            });
-        });
-    });
+                })
+            })
+        })
+    })
 }
 
 /// The derivative by the image: `grad_in[b, i] = Σ grad_out[b, o] · weight[o, i]` over output channels and taps.
-pub(crate) fn input_grad<T: Float>(d: &ConvDims, grad_out: &[T], weight: &[T], grad_in: &mut [T]) {
+pub(crate) fn input_grad<T: Float>(d: &ConvDims, grad_out: &[T], weight: &[T], grad_in: &mut [T]) -> Result<()> {
     scratch::reals(grad_out, |grad_out| {
         scratch::reals(weight, |weight| {
-            scratch::reals_mut(grad_in, |grad_in| run(Pass::input_grad(d), grad_out, weight, None, grad_in));
-        });
-    });
+            scratch::reals_mut(grad_in, |grad_in| run(Pass::input_grad(d), grad_out, weight, None, grad_in))
+        })
+    })
 }
 
 /// `target = Σ weight · source + bias`
-fn run<R: Real>(pass: Pass, source: &[R], weight: &[R], bias: Option<&[R]>, target: &mut [R]) {
-    if !target.is_empty() {
-        lanes::dispatch(Run { pass, source, weight, bias, target });
+fn run<R: Real>(pass: Pass, source: &[R], weight: &[R], bias: Option<&[R]>, target: &mut [R]) -> Result<()> {
+    if target.is_empty() {
+        return Ok(());
     }
+    lanes::dispatch(Run { pass, source, weight, bias, target })
 }
 
 struct Run<'a, R> {
@@ -99,15 +108,15 @@ struct Run<'a, R> {
 }
 
 impl<R: Real> WithSimd for Run<'_, R> {
-    type Output = ();
+    type Output = Result<()>;
 
     #[inline(always)]
-    fn with_simd<S: Simd>(self, simd: S) {
+    fn with_simd<S: Simd>(self, simd: S) -> Result<()> {
         let Run { pass, source, weight, bias, target } = self;
         if direct::suits::<S, R>(&pass) {
-            direct::run(simd, &pass, source, weight, bias, target);
+            direct::run(simd, &pass, source, weight, bias, target)
         } else {
-            correlate::run(simd, &pass, source, weight, bias, target);
+            correlate::run(simd, &pass, source, weight, bias, target)
         }
     }
 }
@@ -116,13 +125,18 @@ impl<R: Real> WithSimd for Run<'_, R> {
 ///
 /// A product with a pixel that the tap does not reach is one with zero, so an infinite or NaN pixel can make more
 /// weights of its channel NaN than the sum alone would.
-pub(crate) fn weight_grad<T: Float>(d: &ConvDims, x: &[T], grad_out: &[T], grad_weight: &mut [T]) {
-    grads(d, x, Gradient { numbers: grad_out, positive: None }, false, grad_weight);
+pub(crate) fn weight_grad<T: Float>(d: &ConvDims, x: &[T], grad_out: &[T], grad_weight: &mut [T]) -> Result<()> {
+    grads(d, x, Gradient { numbers: grad_out, positive: None }, false, grad_weight)
 }
 
 /// The derivatives by the weight and the bias, one after the other in `grads`, in one walk over the gradient.
-pub(crate) fn weight_and_bias_grad<T: Float>(d: &ConvDims, x: &[T], grad_out: Gradient<'_, T>, grads: &mut [T]) {
-    self::grads(d, x, grad_out, true, grads);
+pub(crate) fn weight_and_bias_grad<T: Float>(
+    d: &ConvDims,
+    x: &[T],
+    grad_out: Gradient<'_, T>,
+    grads: &mut [T],
+) -> Result<()> {
+    self::grads(d, x, grad_out, true, grads)
 }
 
 /// The gradient of the result.
@@ -133,13 +147,13 @@ pub(crate) struct Gradient<'a, T> {
     pub(crate) positive: Option<&'a [T]>,
 }
 
-fn grads<T: Float>(d: &ConvDims, x: &[T], gradient: Gradient<'_, T>, with_bias: bool, grads: &mut [T]) {
+fn grads<T: Float>(d: &ConvDims, x: &[T], gradient: Gradient<'_, T>, with_bias: bool, grads: &mut [T]) -> Result<()> {
     scratch::reals(x, |x| {
         scratch::reals(gradient.numbers, |numbers| {
             scratch::reals(gradient.positive.unwrap_or_default(), |positive| {
                 let gradient = Gradient { numbers, positive: gradient.positive.map(|_| positive) };
-                scratch::reals_mut(grads, |grads| weight_grad::run(d, x, gradient, with_bias, grads));
-            });
-        });
-    });
+                scratch::reals_mut(grads, |grads| weight_grad::run(d, x, gradient, with_bias, grads))
+            })
+        })
+    })
 }

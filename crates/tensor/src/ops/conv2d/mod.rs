@@ -234,8 +234,7 @@ impl<T: Float> Op<T, 2> for Forward {
 
     fn cpu(&self, [image, weight]: [CpuView<'_, T>; 2], out: &mut [T]) -> Result<()> {
         let dims = self.0.dims(&Shape::new(image.shape)?, &Shape::new(weight.shape)?)?;
-        cpu::forward(&dims, image.data, weight.data, None, false, out);
-        Ok(())
+        cpu::forward(&dims, image.data, weight.data, None, false, out).map_err(Error::scratch("conv2d"))
     }
 
     fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; 2], out: CudaOut<'_>) -> Result<()> {
@@ -270,8 +269,7 @@ impl<T: Float> Op<T, 3> for Forward {
 
     fn cpu(&self, [image, weight, bias]: [CpuView<'_, T>; 3], out: &mut [T]) -> Result<()> {
         let dims = self.0.dims(&Shape::new(image.shape)?, &Shape::new(weight.shape)?)?;
-        cpu::forward(&dims, image.data, weight.data, Some(bias.data), false, out);
-        Ok(())
+        cpu::forward(&dims, image.data, weight.data, Some(bias.data), false, out).map_err(Error::scratch("conv2d"))
     }
 
     fn cuda(&self, device: &CudaDevice, [image, weight, bias]: [CudaView<'_>; 3], out: CudaOut<'_>) -> Result<()> {
@@ -320,8 +318,7 @@ impl<T: Float> Op<T, 3> for ForwardRelu {
 
     fn cpu(&self, [image, weight, bias]: [CpuView<'_, T>; 3], out: &mut [T]) -> Result<()> {
         let dims = self.0.dims(&Shape::new(image.shape)?, &Shape::new(weight.shape)?)?;
-        cpu::forward(&dims, image.data, weight.data, Some(bias.data), true, out);
-        Ok(())
+        cpu::forward(&dims, image.data, weight.data, Some(bias.data), true, out).map_err(Error::scratch("conv2d_relu"))
     }
 
     fn cuda(&self, device: &CudaDevice, [image, weight, bias]: [CudaView<'_>; 3], out: CudaOut<'_>) -> Result<()> {
@@ -364,8 +361,7 @@ impl<T: Float> Op<T, 2> for ImageGrad {
 
     fn cpu(&self, [grad, weight]: [CpuView<'_, T>; 2], out: &mut [T]) -> Result<()> {
         let dims = self.geometry.dims(&self.image, &Shape::new(weight.shape)?)?;
-        cpu::input_grad(&dims, grad.data, weight.data, out);
-        Ok(())
+        cpu::input_grad(&dims, grad.data, weight.data, out).map_err(Error::scratch("conv2d_image_grad"))
     }
 
     fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; 2], out: CudaOut<'_>) -> Result<()> {
@@ -432,8 +428,7 @@ impl<T: Float> Op<T, 2> for WeightGrad {
 
     fn cpu(&self, [image, grad]: [CpuView<'_, T>; 2], out: &mut [T]) -> Result<()> {
         let dims = self.geometry.dims(&Shape::new(image.shape)?, &self.weight)?;
-        cpu::weight_grad(&dims, image.data, grad.data, out);
-        Ok(())
+        cpu::weight_grad(&dims, image.data, grad.data, out).map_err(Error::scratch("conv2d_weight_grad"))
     }
 
     fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; 2], out: CudaOut<'_>) -> Result<()> {
@@ -498,8 +493,8 @@ macro_rules! weight_and_bias_grad {
 
             fn cpu(&self, [$image, $grad $(, $out)?]: [CpuView<'_, T>; $n], out: &mut [T]) -> Result<()> {
                 let gradient = cpu::Gradient { numbers: $grad.data, positive: $positive };
-                cpu::weight_and_bias_grad(&self.dims($image.shape)?, $image.data, gradient, out);
-                Ok(())
+                cpu::weight_and_bias_grad(&self.dims($image.shape)?, $image.data, gradient, out)
+                    .map_err(Error::scratch(<Self as Op<T, $n>>::NAME))
             }
 
             fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; $n], out: CudaOut<'_>) -> Result<()> {

@@ -73,7 +73,7 @@ INLINE constexpr int together(int width) { return ALIGNED ? vector_of(width) : 1
 
 template <int V> INLINE Pack<T, V> neighbors(const T* from) { return *reinterpret_cast<const Pack<T, V>*>(from); }
 
-// Neighbors, and what says which of them count: with a mask, those for which it is above zero; 0 for the others.
+// Neighbors, and what says which of them count: with a mask, those for which it is not at most zero; 0 for the others.
 template <int V> struct Masked {
     Pack<T, V> x, mask;
     INLINE Masked of(const T* x, const T* mask) {
@@ -81,7 +81,7 @@ template <int V> struct Masked {
         else return {neighbors<V>(x)};
     }
     __device__ __forceinline__ R operator[](int v) const {
-        return !HAS_MASK || real(mask.at[v]) > R(0) ? real(x.at[v]) : R(0);
+        return HAS_MASK && real(mask.at[v]) <= R(0) ? R(0) : real(x.at[v]);
     }
 };
 

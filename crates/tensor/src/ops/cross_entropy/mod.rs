@@ -5,6 +5,8 @@ mod cuda;
 
 use std::sync::{Mutex, PoisonError};
 
+use pagelock_memory as memory;
+
 use crate::autograd::{Saved, is_grad_enabled};
 use crate::cpu::{self, CpuView};
 use crate::cuda::{CudaDevice, CudaOut, CudaView};
@@ -105,26 +107,21 @@ impl<T: Float> Op<T, 1> for CrossEntropy {
     fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
         let (rows, classes) = (x.shape[0], x.shape[1]);
         let scale = T::Real::from_f64(self.labels.factor());
-        self.labels.checked(x.shape, |target| {
-            scratch::reals(x.data, |x| {
-                scratch::with(x.len() + rows, |room: &mut [T::Real]| {
-                    let (log, losses) = room.split_at_mut(x.len());
-                    cpu::log_softmax(x, classes, log);
-                    let picked = target.iter().enumerate().map(|(row, &class)| log[row * classes + class as usize]);
-                    losses.iter_mut().zip(picked).for_each(|(loss, log)| *loss = -log);
-                    match self.labels.reduction {
-                        Reduction::None => {
-                            out.iter_mut().zip(losses).for_each(|(out, loss)| *out = T::from_real(*loss))
-                        }
-                        Reduction::Mean | Reduction::Sum => {
-                            let losses = CpuView { data: losses, shape: &[rows], strides: &[1] };
-                            let finish = |sum: T::Real| T::from_real(sum * scale);
-                            cpu::reduce(losses, 1, out, T::Real::ZERO, |loss| loss, T::Real::plus, finish);
-                        }
+        let computed = self.labels.checked(x.shape, |target| {
+            scratch::with(rows, |losses: &mut [T::Real]| {
+                row_losses(x.data, target, classes, losses)?;
+                match self.labels.reduction {
+                    Reduction::None => out.iter_mut().zip(losses).for_each(|(out, loss)| *out = T::from_real(*loss)),
+                    Reduction::Mean | Reduction::Sum => {
+                        let losses = CpuView { data: losses, shape: &[rows], strides: &[1] };
+                        let finish = |sum: T::Real| T::from_real(sum * scale);
+                        cpu::reduce(losses, 1, out, T::Real::ZERO, |loss| loss, T::Real::plus, finish);
                     }
-                });
-            });
-        })
+                }
+                Ok(())
+            })
+        })?;
+        computed.map_err(Error::scratch(<Self as Op<T, 1>>::NAME))
     }
 
     fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
@@ -159,6 +156,23 @@ impl<T: Float> Op<T, 1> for CrossEntropy {
     }
 }
 
+/// The loss of each row, some rows at a time.
+fn row_losses<T: Float>(x: &[T], target: &[i64], classes: usize, losses: &mut [T::Real]) -> memory::Result<()> {
+    let rows = scratch::rows_at_a_time(classes);
+    let targets = target.chunks(rows).zip(losses.chunks_mut(rows));
+    for (x, (target, losses)) in x.chunks((rows * classes).max(1)).zip(targets) {
+        scratch::reals(x, |x| {
+            scratch::with(x.len(), |log: &mut [T::Real]| {
+                cpu::log_softmax(x, classes, log);
+                let picked = target.iter().enumerate().map(|(row, &class)| log[row * classes + class as usize]);
+                losses.iter_mut().zip(picked).for_each(|(loss, log)| *loss = -log);
+                Ok(())
+            })
+        })?;
+    }
+    Ok(())
+}
+
 /// The gradient of [`CrossEntropy`], from its input and its output's gradient: (softmax(x) − [class = target]) · g.
 struct CrossEntropyGrad(Labels);
 
@@ -177,18 +191,27 @@ impl<T: Float> Op<T, 2> for CrossEntropyGrad {
     fn cpu(&self, [x, grad]: [CpuView<'_, T>; 2], out: &mut [T]) -> Result<()> {
         let classes = x.shape[1];
         let scale = T::Real::from_f64(self.0.factor());
-        self.0.checked(x.shape, |target| {
-            scratch::reals(x.data, |x| {
-                scratch::reals_mut(out, |out| {
-                    cpu::softmax(x, classes, out);
-                    for (row, (out, &class)) in out.chunks_exact_mut(classes).zip(target).enumerate() {
-                        let grad = grad.data[if grad.data.len() == 1 { 0 } else { row }].to_real() * scale;
-                        out[class as usize] = out[class as usize] - T::Real::ONE;
-                        out.iter_mut().for_each(|out| *out = *out * grad);
-                    }
-                });
-            });
-        })
+        let rows = scratch::rows_at_a_time(classes);
+        let grad_of = |row| grad.data[if grad.data.len() == 1 { 0 } else { row }].to_real() * scale;
+        let computed = self.0.checked(x.shape, |target| {
+            let len = (rows * classes).max(1);
+            for (i, (x, out)) in x.data.chunks(len).zip(out.chunks_mut(len)).enumerate() {
+                scratch::reals(x, |x| {
+                    scratch::reals_mut(out, |out| {
+                        cpu::softmax(x, classes, out);
+                        let targets = target[i * rows..].iter().enumerate();
+                        for (out, (row, &class)) in out.chunks_exact_mut(classes).zip(targets) {
+                            out[class as usize] = out[class as usize] - T::Real::ONE;
+                            let grad = grad_of(i * rows + row);
+                            out.iter_mut().for_each(|out| *out = *out * grad);
+                        }
+                        Ok(())
+                    })
+                })?;
+            }
+            Ok(())
+        })?;
+        computed.map_err(Error::scratch(<Self as Op<T, 2>>::NAME))
     }
 
     fn cuda(&self, device: &CudaDevice, [x, grad]: [CudaView<'_>; 2], out: CudaOut<'_>) -> Result<()> {

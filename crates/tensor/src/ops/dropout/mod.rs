@@ -8,6 +8,7 @@ use crate::cuda::{CudaDevice, CudaOut, CudaView, constant};
 use crate::element::{DType, Float};
 use crate::error::{Error, Result};
 use crate::op::{Inputs, Op, Saves, apply, per_type};
+use crate::parallel::try_for_each_chunk_mut;
 use crate::random::{self, Draw, Generator};
 use crate::scratch;
 use crate::shape::Shape;
@@ -15,7 +16,8 @@ use crate::tensor::Tensor;
 
 impl<T: Float> Tensor<T> {
     /// Zeroes each element with probability `p` and divides the others by `1 − p`, so that the mean stays
-    /// (inverted dropout: Srivastava et al., 2014, <https://jmlr.org/papers/v15/srivastava14a.html>).
+    /// (inverted dropout: Srivastava et al., 2014, <https://jmlr.org/papers/v15/srivastava14a.html>). Where it fails, the
+    /// generator stays where it was.
     ///
     /// # Errors
     /// [`Error::BadArgument`] unless 0 ≤ `p` ≤ 1.
@@ -31,8 +33,9 @@ impl<T: Float> Tensor<T> {
         if p == 1.0 {
             return self.mul_scalar(T::ZERO);
         }
-        let draw = Draw::new(generator, self.len(), DType::F32);
-        apply(Dropout { p: p as f32, scale: 1.0 / (1.0 - p), draw }, [self])
+        Draw::make(generator, self.len(), DType::F32, |draw| {
+            apply(Dropout { p: p as f32, scale: 1.0 / (1.0 - p), draw }, [self])
+        })
     }
 }
 
@@ -58,13 +61,16 @@ impl<T: Float> Op<T, 1> for Dropout {
 
     fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
         let scale = T::from_f64(self.scale);
-        scratch::with(out.len(), |numbers: &mut [f32]| {
-            random::fill_uniform(self.draw, numbers);
-            for ((out, &x), &number) in out.iter_mut().zip(x.data).zip(&*numbers) {
-                *out = x.times(if number >= self.p { scale } else { T::ZERO });
-            }
+        let computed = try_for_each_chunk_mut(out, random::CHUNK, |i, out| {
+            scratch::with(out.len(), |numbers: &mut [f32]| {
+                random::fill_uniform(self.draw.behind_chunks_of_f32(i), numbers);
+                for ((out, &x), &number) in out.iter_mut().zip(&x.data[i * random::CHUNK..]).zip(&*numbers) {
+                    *out = x.times(if number >= self.p { scale } else { T::ZERO });
+                }
+                Ok(())
+            })
         });
-        Ok(())
+        computed.map_err(Error::scratch("dropout"))
     }
 
     fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {

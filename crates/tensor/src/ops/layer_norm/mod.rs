@@ -9,7 +9,7 @@ use crate::autograd::{Saved, is_grad_enabled};
 use crate::cpu::{self, CpuView};
 use crate::cuda::{CudaDevice, CudaOut, CudaView, constant};
 use crate::device::Device;
-use crate::element::{Element, Float};
+use crate::element::{Element, Float, Real};
 use crate::error::{Error, Result};
 use crate::op::{Inputs, Op, Saves, apply, per_type};
 use crate::shape::{IntoShape, MAX_RANK, Shape};
@@ -89,8 +89,19 @@ impl LayerNorm {
         Ok(())
     }
 
-    /// The gradients of input, weight and bias as results of other operations.
+    /// The gradients of input, weight and bias as results of other operations, in the computing type.
     fn composed<T: Float>(
+        &self,
+        x: &Tensor<T>,
+        weight: Option<&Tensor<T>>,
+        grad: &Tensor<T>,
+    ) -> Result<[Tensor<T>; 3]> {
+        let weight = weight.map(Tensor::widened).transpose()?;
+        let [x, weight, bias] = self.composed_of_reals(&x.widened()?, weight.as_ref(), &grad.widened()?)?;
+        Ok([x.narrowed()?, weight.narrowed()?, bias.narrowed()?])
+    }
+
+    fn composed_of_reals<T: Real>(
         &self,
         x: &Tensor<T>,
         weight: Option<&Tensor<T>>,
@@ -243,8 +254,8 @@ impl<T: Float> Op<T, 2> for ParameterGrads {
     }
 
     fn cpu(&self, [x, grad]: [CpuView<'_, T>; 2], out: &mut [T]) -> Result<()> {
-        cpu::layer_norm_sums([x.data, grad.data], (self.0.row_len(), self.0.eps::<T>()), out);
-        Ok(())
+        let computed = cpu::layer_norm_sums([x.data, grad.data], (self.0.row_len(), self.0.eps::<T>()), out);
+        computed.map_err(Error::scratch("layer_norm's gradient"))
     }
 
     fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; 2], out: CudaOut<'_>) -> Result<()> {

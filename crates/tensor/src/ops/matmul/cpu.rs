@@ -14,6 +14,8 @@ mod narrow;
 #[cfg(test)]
 mod tests;
 
+use pagelock_memory::Result;
+
 use crate::element::{DType, Float, Num, Real};
 use crate::scratch;
 
@@ -43,13 +45,14 @@ pub(crate) fn gemm<T: Num>(
     b: &[T],
     b_strides: [usize; 2],
     c: &mut [T],
-) {
+) -> Result<()> {
     let sizes = Sizes { m, k, n };
     if m == 0 || n == 0 {
-        return;
+        return Ok(());
     }
     if k == 0 {
-        return c.fill(T::ZERO);
+        c.fill(T::ZERO);
+        return Ok(());
     }
     let a = Matrix { numbers: spanned(a, [m, k], a_strides), strides: a_strides };
     let b = Matrix { numbers: spanned(b, [k, n], b_strides), strides: b_strides };
@@ -58,7 +61,10 @@ pub(crate) fn gemm<T: Num>(
         DType::F64 => real::<f64>(sizes, a.cast(), b.cast(), bytemuck::cast_slice_mut(c)),
         DType::F16 => float::<half::f16>(sizes, a.cast(), b.cast(), bytemuck::cast_slice_mut(c)),
         DType::BF16 => float::<half::bf16>(sizes, a.cast(), b.cast(), bytemuck::cast_slice_mut(c)),
-        _ => integers::product(sizes, a, b, c),
+        _ => {
+            integers::product(sizes, a, b, c);
+            Ok(())
+        }
     }
 }
 
@@ -75,20 +81,21 @@ impl<'a, T: Num> Matrix<'a, T> {
 }
 
 /// In the type that the half types compute in.
-fn float<T: Float>(sizes: Sizes, a: Matrix<'_, T>, b: Matrix<'_, T>, c: &mut [T]) {
+fn float<T: Float>(sizes: Sizes, a: Matrix<'_, T>, b: Matrix<'_, T>, c: &mut [T]) -> Result<()> {
     scratch::reals(a.numbers, |a_reals| {
         scratch::reals(b.numbers, |b_reals| {
             scratch::reals_mut(c, |c| {
                 let a = Matrix { numbers: a_reals, strides: a.strides };
                 let b = Matrix { numbers: b_reals, strides: b.strides };
-                real(sizes, a, b, c);
-            });
-        });
-    });
+                real(sizes, a, b, c)
+            })
+        })
+    })
 }
 
-fn real<R: Real>(sizes: Sizes, a: Matrix<'_, R>, b: Matrix<'_, R>, c: &mut [R]) {
-    if !narrow::product(sizes, a, b, c) {
-        large::product(sizes, a, b, c);
+fn real<R: Real>(sizes: Sizes, a: Matrix<'_, R>, b: Matrix<'_, R>, c: &mut [R]) -> Result<()> {
+    match narrow::product(sizes, a, b, c) {
+        Some(computed) => computed,
+        None => large::product(sizes, a, b, c),
     }
 }

@@ -63,7 +63,8 @@ impl<T: Float> Op<T, 3> for Linear {
     fn cpu(&self, [x, weight, bias]: [CpuView<'_, T>; 3], out: &mut [T]) -> Result<()> {
         let (m, k, n) = (x.shape[0], x.shape[1], weight.shape[0]);
         let [x_strides, weight_strides] = [x.strides, weight.strides].map(|strides| [strides[0], strides[1]]);
-        cpu::gemm(m, k, n, x.data, x_strides, weight.data, [weight_strides[1], weight_strides[0]], out);
+        cpu::gemm(m, k, n, x.data, x_strides, weight.data, [weight_strides[1], weight_strides[0]], out)
+            .map_err(Error::scratch("linear"))?;
         for row in out.chunks_exact_mut(n.max(1)) {
             for (i, y) in row.iter_mut().enumerate() {
                 *y = T::from_real(y.to_real() + bias.data[i * bias.strides[0]].to_real());

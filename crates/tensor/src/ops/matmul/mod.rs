@@ -97,7 +97,8 @@ impl<T: Num> Op<T, 2> for MatMul {
         let batches = Shape::broadcast("matmul", &batch(&Shape::new(a.shape)?), &batch(&Shape::new(b.shape)?))?;
         for (i, out) in out.chunks_exact_mut(m * n).enumerate() {
             let (a_start, b_start) = (start(&batches, i, a), start(&batches, i, b));
-            cpu::gemm(*m, *k, *n, &a.data[a_start..], matrix_strides(a), &b.data[b_start..], matrix_strides(b), out);
+            cpu::gemm(*m, *k, *n, &a.data[a_start..], matrix_strides(a), &b.data[b_start..], matrix_strides(b), out)
+                .map_err(Error::scratch("matmul"))?;
         }
         Ok(())
     }

@@ -10,10 +10,11 @@ mod positions;
 mod tests;
 
 use axis::{Axis, for_each_stepped};
+use pagelock_memory::Result;
 
 use crate::element::{Float, Real};
 use crate::lanes;
-use crate::parallel::for_each_chunk_mut;
+use crate::parallel::try_for_each_chunk_mut;
 use crate::scratch;
 
 /// Pixels that make a task worth handing out: some ten microseconds.
@@ -52,37 +53,49 @@ fn adaptive_axes(from: [usize; 2], to: [usize; 2]) -> [Axis; 2] {
 }
 
 /// The largest element of each window; NaN if there is one.
-pub(crate) fn max<T: Float>(d: &PoolDims, x: &[T], out: &mut [T]) {
+pub(crate) fn max<T: Float>(d: &PoolDims, x: &[T], out: &mut [T]) -> Result<()> {
     debug_assert_eq!(out.len(), d.planes * d.out_size[0] * d.out_size[1]);
-    pool(d.axes(), Max, x, out);
+    pool(d.axes(), Max, x, out)
 }
 
-/// Where in its plane the largest element of each window is: the first of equals, the first NaN if there is one.
-pub(crate) fn max_positions<T: Float>(d: &PoolDims, x: &[T], out: &mut [i64]) {
-    scratch::reals(x, |x| positions::run(d.axes(), x, out));
+/// Where in its plane the largest element of each window is: the first of equals, the last NaN if there is one.
+pub(crate) fn max_positions<T: Float>(d: &PoolDims, x: &[T], out: &mut [i64]) -> Result<()> {
+    positions::run(d.axes(), x, out)
 }
 
 /// The average of each window; padding counts as zeros.
-pub(crate) fn avg<T: Float>(d: &PoolDims, x: &[T], out: &mut [T]) {
+pub(crate) fn avg<T: Float>(d: &PoolDims, x: &[T], out: &mut [T]) -> Result<()> {
     debug_assert_eq!(out.len(), d.planes * d.out_size[0] * d.out_size[1]);
-    pool(d.axes(), Mean { area: Some(d.area()) }, x, out);
+    pool(d.axes(), Mean { area: Some(d.area()) }, x, out)
 }
 
 /// The derivative of [`avg`] by its input.
-pub(crate) fn avg_grad<T: Float>(d: &PoolDims, grad: &[T], out: &mut [T]) {
-    spread(d.axes(), Some(d.area()), grad, out);
+pub(crate) fn avg_grad<T: Float>(d: &PoolDims, grad: &[T], out: &mut [T]) -> Result<()> {
+    spread(d.axes(), Some(d.area()), grad, out)
 }
 
 /// Averages of windows that cover the image, `to` of them.
-pub(crate) fn adaptive_avg<T: Float>(planes: usize, from: [usize; 2], to: [usize; 2], x: &[T], out: &mut [T]) {
+pub(crate) fn adaptive_avg<T: Float>(
+    planes: usize,
+    from: [usize; 2],
+    to: [usize; 2],
+    x: &[T],
+    out: &mut [T],
+) -> Result<()> {
     debug_assert_eq!(out.len(), planes * to[0] * to[1]);
-    pool(adaptive_axes(from, to), Mean { area: None }, x, out);
+    pool(adaptive_axes(from, to), Mean { area: None }, x, out)
 }
 
 /// The derivative of [`adaptive_avg`] by its input.
-pub(crate) fn adaptive_avg_grad<T: Float>(planes: usize, from: [usize; 2], to: [usize; 2], grad: &[T], out: &mut [T]) {
+pub(crate) fn adaptive_avg_grad<T: Float>(
+    planes: usize,
+    from: [usize; 2],
+    to: [usize; 2],
+    grad: &[T],
+    out: &mut [T],
+) -> Result<()> {
     debug_assert_eq!(out.len(), planes * from[0] * from[1]);
-    spread(adaptive_axes(from, to), None, grad, out);
+    spread(adaptive_axes(from, to), None, grad, out)
 }
 
 /// What is done with the pixels of a window.
@@ -146,24 +159,33 @@ fn task_planes(in_len: usize) -> usize {
 }
 
 /// Combines the pixels of each window.
-fn pool<T: Float>(axes: [Axis; 2], combine: impl Combine, x: &[T], out: &mut [T]) {
+fn pool<T: Float>(axes: [Axis; 2], combine: impl Combine, x: &[T], out: &mut [T]) -> Result<()> {
     let axes = merged(axes);
     let (in_len, out_len) = (axes[0].in_size() * axes[1].in_size(), axes[0].out_size() * axes[1].out_size());
     let planes = task_planes(in_len);
-    scratch::reals(x, |x| {
-        scratch::reals_mut(out, |out| {
-            for_each_chunk_mut(out, planes * out_len, |task, out| {
-                scratch::with(axes[1].in_size(), |line| {
-                    lanes::dispatch(|| {
-                        let x = &x[task * planes * in_len..];
-                        for (x, out) in x.chunks_exact(in_len).zip(out.chunks_exact_mut(out_len)) {
-                            pool_plane(axes, combine, x, line, out);
-                        }
-                    });
-                });
+    in_tasks(planes, (x, in_len), (out, out_len), |x, out| {
+        scratch::with(axes[1].in_size(), |line| {
+            lanes::dispatch(|| {
+                for (x, out) in x.chunks_exact(in_len).zip(out.chunks_exact_mut(out_len)) {
+                    pool_plane(axes, combine, x, line, out);
+                }
             });
-        });
-    });
+            Ok(())
+        })
+    })
+}
+
+/// Calls `task` with the numbers of some planes, for all of `x` and `out`: slices, and how many numbers a plane has.
+fn in_tasks<T: Float>(
+    planes: usize,
+    (x, x_len): (&[T], usize),
+    (out, out_len): (&mut [T], usize),
+    task: impl Fn(&[T::Real], &mut [T::Real]) -> Result<()> + Sync,
+) -> Result<()> {
+    try_for_each_chunk_mut(out, planes * out_len, |i, out| {
+        let x = &x[i * planes * x_len..][..out.len() / out_len.max(1) * x_len];
+        scratch::reals(x, |x| scratch::reals_mut(out, |out| task(x, out)))
+    })
 }
 
 #[inline(always)]
@@ -217,24 +239,20 @@ fn fold<R: Real>(combine: impl Combine, numbers: &[R]) -> R {
 }
 
 /// Gives each pixel of a window its part of the window's gradient: the transpose of pooling to the mean.
-fn spread<T: Float>(axes: [Axis; 2], area: Option<usize>, grad: &[T], out: &mut [T]) {
+fn spread<T: Float>(axes: [Axis; 2], area: Option<usize>, grad: &[T], out: &mut [T]) -> Result<()> {
     let axes = merged(axes);
     let (in_len, out_len) = (axes[0].in_size() * axes[1].in_size(), axes[0].out_size() * axes[1].out_size());
     let planes = task_planes(in_len);
-    scratch::reals(grad, |grad| {
-        scratch::reals_mut(out, |out| {
-            for_each_chunk_mut(out, planes * in_len, |task, out| {
-                scratch::with(axes[1].in_size(), |line| {
-                    lanes::dispatch(|| {
-                        let grad = &grad[task * planes * out_len..];
-                        for (grad, out) in grad.chunks_exact(out_len).zip(out.chunks_exact_mut(in_len)) {
-                            spread_plane(axes, area, grad, line, out);
-                        }
-                    });
-                });
+    in_tasks(planes, (grad, out_len), (out, in_len), |grad, out| {
+        scratch::with(axes[1].in_size(), |line| {
+            lanes::dispatch(|| {
+                for (grad, out) in grad.chunks_exact(out_len).zip(out.chunks_exact_mut(in_len)) {
+                    spread_plane(axes, area, grad, line, out);
+                }
             });
-        });
-    });
+            Ok(())
+        })
+    })
 }
 
 #[inline(always)]

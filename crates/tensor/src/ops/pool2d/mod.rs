@@ -121,7 +121,8 @@ fn resized(image: &Shape, [height, width]: [usize; 2]) -> Shape {
 }
 
 impl<T: Float> Tensor<T> {
-    /// The largest element of each window of `[…, height, width]`; the first of equals gets the gradient, NaN wins.
+    /// The largest element of each window of `[…, height, width]`; NaN wins. The first of equals gets the
+    /// gradient, or the last NaN, as in PyTorch.
     ///
     /// # Errors
     /// [`Error::WrongShape`] if the window does not fit; [`Error::BadArgument`] for a zero in the geometry or padding of
@@ -169,8 +170,8 @@ impl<T: Float> Op<T, 1> for MaxPool {
     }
 
     fn cpu(&self, [image]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
-        cpu::max(&self.0.dims("max_pool2d", &Shape::new(image.shape)?)?, image.data, out);
-        Ok(())
+        let computed = cpu::max(&self.0.dims("max_pool2d", &Shape::new(image.shape)?)?, image.data, out);
+        computed.map_err(Error::scratch("max_pool2d"))
     }
 
     fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
@@ -205,8 +206,8 @@ impl<T: Float> Op<T, 1> for MaxPositions {
     }
 
     fn cpu(&self, [image]: [CpuView<'_, T>; 1], out: &mut [i64]) -> Result<()> {
-        cpu::max_positions(&self.0.dims("max_pool2d", &Shape::new(image.shape)?)?, image.data, out);
-        Ok(())
+        let computed = cpu::max_positions(&self.0.dims("max_pool2d", &Shape::new(image.shape)?)?, image.data, out);
+        computed.map_err(Error::scratch("max_pool2d"))
     }
 
     fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
@@ -235,8 +236,8 @@ impl<T: Float> Op<T, 1> for AvgPool {
     }
 
     fn cpu(&self, [image]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
-        cpu::avg(&self.0.dims("avg_pool2d", &Shape::new(image.shape)?)?, image.data, out);
-        Ok(())
+        let computed = cpu::avg(&self.0.dims("avg_pool2d", &Shape::new(image.shape)?)?, image.data, out);
+        computed.map_err(Error::scratch("avg_pool2d"))
     }
 
     fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
@@ -268,8 +269,8 @@ impl<T: Float> Op<T, 1> for AvgPoolGrad {
     }
 
     fn cpu(&self, [grad]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
-        cpu::avg_grad(&self.geometry.dims("avg_pool2d", &self.image)?, grad.data, out);
-        Ok(())
+        let computed = cpu::avg_grad(&self.geometry.dims("avg_pool2d", &self.image)?, grad.data, out);
+        computed.map_err(Error::scratch("avg_pool2d_grad"))
     }
 
     fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
@@ -316,8 +317,9 @@ impl<T: Float> Op<T, 1> for AdaptiveAvgPool {
 
     fn cpu(&self, [image]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
         let shape = Shape::new(image.shape)?;
-        cpu::adaptive_avg(planes(&shape), image_size("adaptive_avg_pool2d", &shape)?, self.size, image.data, out);
-        Ok(())
+        let computed =
+            cpu::adaptive_avg(planes(&shape), image_size("adaptive_avg_pool2d", &shape)?, self.size, image.data, out);
+        computed.map_err(Error::scratch("adaptive_avg_pool2d"))
     }
 
     fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
@@ -349,14 +351,14 @@ impl<T: Float> Op<T, 1> for AdaptiveAvgPoolGrad {
     }
 
     fn cpu(&self, [grad]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
-        cpu::adaptive_avg_grad(
+        let computed = cpu::adaptive_avg_grad(
             planes(&self.image),
             image_size("adaptive_avg_pool2d", &self.image)?,
             self.size,
             grad.data,
             out,
         );
-        Ok(())
+        computed.map_err(Error::scratch("adaptive_avg_pool2d_grad"))
     }
 
     fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {

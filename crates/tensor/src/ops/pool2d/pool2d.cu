@@ -53,10 +53,10 @@ INLINE bool is_first_lane(INDEX results) { return threadIdx.x % LANES == 0 && nu
 #define EVERYONE 0xffffffffu
 
 struct Largest { R value; i32 at; };
-// NaN is larger than all numbers; the first of equals counts.
+// NaN is larger than all numbers; the first of equals counts, but the last NaN.
 INLINE bool is_larger(const Largest& a, const Largest& b) {
     bool a_nan = is_nan(a.value), b_nan = is_nan(b.value);
-    if (a_nan || b_nan) return a_nan && (!b_nan || a.at < b.at);
+    if (a_nan || b_nan) return a_nan && (!b_nan || a.at > b.at);
     return a.value > b.value || (a.value == b.value && a.at < b.at);
 }
 template <typename Write> INLINE void write_largest(const T* x, INDEX results, Write write) {

@@ -4,6 +4,7 @@
 //! there are few, some channels of one image): it copies blocks of the source into planes, adds up tiles of channels in
 //! scratch, and writes the rows of each tile to their place.
 
+use pagelock_memory::Result;
 use pulp::{Simd, WithSimd};
 
 use super::fill::{Fill, Images};
@@ -25,7 +26,7 @@ pub(super) fn run<S: Simd, R: Real>(
     weight: &[R],
     bias: Option<&[R]>,
     target: &mut [R],
-) {
+) -> Result<()> {
     let pass = &pass.split();
     let tile_rows = crate::lanes::tile_rows::<S>(pass.target_channels);
     let axes = (pass.rows, pass.columns);
@@ -39,10 +40,10 @@ pub(super) fn run<S: Simd, R: Real>(
                 pack_bias(pass, tile_rows, bias, starts);
                 let packed = Packed { planes, tile_rows, tiles, offsets, weights, starts };
                 let tiling = Tiling { channels: tile_rows, tiles, images: planes.images };
-                pass.for_each_task(tiling, target, |span, target| run_task(simd, pass, &packed, source, span, target));
-            });
-        });
-    });
+                pass.for_each_task(tiling, target, |span, target| run_task(simd, pass, &packed, source, span, target))
+            })
+        })
+    })
 }
 
 /// What all tasks share.
@@ -109,14 +110,15 @@ fn run_task<S: Simd, R: Real>(
     source: &[R],
     span: Span,
     target: &mut [R],
-) {
+) -> Result<()> {
     let planes = &packed.planes;
     let n_sums = pass.phases().count() * packed.tile_rows * planes.vectors(planes.block_rows) * R::lanes::<S>();
     scratch::with(planes.block_len(pass.source_channels), |block| {
         scratch::with(n_sums + TileRows::<R>::SLACK, |sums| {
             Task { pass, packed, source, span, target, block, sums }.run(simd);
-        });
-    });
+            Ok(())
+        })
+    })
 }
 
 struct Task<'a, R> {

@@ -11,6 +11,7 @@ mod weight_grad;
 
 use std::ops::Range;
 
+use pagelock_memory::Result;
 use pulp::Simd;
 
 use self::source::{Part, Source};
@@ -45,7 +46,7 @@ pub(super) fn run<S: Simd, R: Real>(
     weight: &[R],
     bias: Option<&[R]>,
     target: &mut [R],
-) {
+) -> Result<()> {
     let lanes = R::lanes::<S>();
     let band_rows = (BLOCK_PIXELS / (pass.columns.target_size * pass.rows.target_step)).max(1);
     let layout = Source::new::<S, R>(pass, band_rows, BLOCK_LEN);
@@ -63,23 +64,30 @@ pub(super) fn run<S: Simd, R: Real>(
                     pack(pass, lanes, weight, places, weights);
                     pack_bias(pass, lanes, bias, starts);
                     let packed = Packed { layout, images, n_vectors, lanes, phases, offsets, weights, starts };
-                    run_tasks(simd, pass, &packed, source, target);
-                });
-            });
-        });
-    });
+                    run_tasks(simd, pass, &packed, source, target)
+                })
+            })
+        })
+    })
 }
 
-fn run_tasks<S: Simd, R: Real>(simd: S, pass: &Pass, packed: &Packed<'_, R>, source: &[R], target: &mut [R]) {
+fn run_tasks<S: Simd, R: Real>(
+    simd: S,
+    pass: &Pass,
+    packed: &Packed<'_, R>,
+    source: &[R],
+    target: &mut [R],
+) -> Result<()> {
     let Packed { images, n_vectors, lanes, .. } = *packed;
     let band_len = packed.band_len(pass);
     pass.for_each_task(Tiling { channels: lanes, tiles: n_vectors, images }, target, |span, target| {
         scratch::with(packed.layout.room::<R, S>(images), |block| {
             scratch::with(2 * band_len + lanes * lanes, |sums| {
                 Task { pass, packed, span, band_len }.run(simd, source, target, block, sums);
-            });
-        });
-    });
+                Ok(())
+            })
+        })
+    })
 }
 
 /// Taps of a pair of phases, and the shape of its tiles.

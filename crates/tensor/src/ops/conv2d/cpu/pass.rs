@@ -1,10 +1,12 @@
 //! A pass: the convolution, or its derivative by the image, over a whole batch. What it adds up, and how it is cut into
 //! tasks; `direct.rs` and `correlate.rs` are two ways of running one.
 
+use pagelock_memory::Result;
+
 use super::ConvDims;
 use super::axis::{Axis, ConvAxis, Tap};
 use crate::element::Real;
-use crate::parallel::for_each_chunk_mut;
+use crate::parallel::try_for_each_chunk_mut;
 
 /// Multiply-adds that make a task worth handing out: some ten microseconds.
 const TASK_WORK: usize = 1 << 20;
@@ -137,24 +139,24 @@ impl Pass {
         &self,
         tiling: Tiling,
         target: &mut [R],
-        task: impl Fn(Span, &mut [R]) + Sync,
-    ) {
+        task: impl Fn(Span, &mut [R]) -> Result<()> + Sync,
+    ) -> Result<()> {
         let image_len = self.groups * self.target_channels * self.target_plane();
         let images = images_per_task(self.batch, self.work_per_image, TASK_WORK).next_multiple_of(tiling.images);
         let tiles_per_task = self.tiles_per_task(tiling);
         if tiles_per_task == tiling.tiles {
-            return for_each_chunk_mut(target, images * image_len, |i, target| {
-                task(Span { first_image: i * images, groups: (0, self.groups), tiles: (0, tiling.tiles) }, target);
+            return try_for_each_chunk_mut(target, images * image_len, |i, target| {
+                task(Span { first_image: i * images, groups: (0, self.groups), tiles: (0, tiling.tiles) }, target)
             });
         }
         let tasks_per_group = tiling.tiles / tiles_per_task;
         let channels = tiles_per_task * tiling.channels;
-        for_each_chunk_mut(target, channels * self.target_plane(), |i, target| {
+        try_for_each_chunk_mut(target, channels * self.target_plane(), |i, target| {
             let (first_image, part) = (i / (self.groups * tasks_per_group), i % (self.groups * tasks_per_group));
             let group = part / tasks_per_group;
             let tile = part % tasks_per_group * tiles_per_task;
-            task(Span { first_image, groups: (group, group + 1), tiles: (tile, tile + tiles_per_task) }, target);
-        });
+            task(Span { first_image, groups: (group, group + 1), tiles: (tile, tile + tiles_per_task) }, target)
+        })
     }
 
     /// All tiles, or fewer when there are few images with much work in each.

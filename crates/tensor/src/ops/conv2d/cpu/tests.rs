@@ -87,9 +87,9 @@ impl Case {
         let [x, weight, bias, grad] = [&self.x, &self.weight, &self.bias, &self.grad].map(|numbers| cast(numbers));
         let [mut out, mut grad_in, mut grad_weight] =
             [&grad, &x, &weight].map(|like| vec![T::from_f64(f64::NAN); like.len()]);
-        forward(&self.d, &x, &weight, Some(&bias), false, &mut out);
-        input_grad(&self.d, &grad, &weight, &mut grad_in);
-        weight_grad(&self.d, &x, &grad, &mut grad_weight);
+        forward(&self.d, &x, &weight, Some(&bias), false, &mut out).unwrap();
+        input_grad(&self.d, &grad, &weight, &mut grad_in).unwrap();
+        weight_grad(&self.d, &x, &grad, &mut grad_weight).unwrap();
         [out, grad_in, grad_weight]
     }
 
@@ -99,10 +99,10 @@ impl Case {
         let cast = |numbers: &[f64]| -> Vec<T> { numbers.iter().map(|&number| T::from_f64(number)).collect() };
         let [x, weight, bias, grad] = [&self.x, &self.weight, &self.bias, &self.grad].map(|numbers| cast(numbers));
         let mut out = vec![T::from_f64(f64::NAN); grad.len()];
-        forward(&self.d, &x, &weight, Some(&bias), true, &mut out);
+        forward(&self.d, &x, &weight, Some(&bias), true, &mut out).unwrap();
         let grads = |positive| {
             let mut grads = vec![T::from_f64(f64::NAN); weight.len() + bias.len()];
-            weight_and_bias_grad(&self.d, &x, Gradient { numbers: &grad, positive }, &mut grads);
+            weight_and_bias_grad(&self.d, &x, Gradient { numbers: &grad, positive }, &mut grads).unwrap();
             grads
         };
         [out, grads(None), grads(Some(&grad))]

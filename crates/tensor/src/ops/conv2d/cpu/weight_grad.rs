@@ -7,6 +7,7 @@
 
 use std::ops::Range;
 
+use pagelock_memory::Result;
 use pulp::{Simd, WithSimd};
 
 use super::direct::{self, WeightGrad};
@@ -16,7 +17,7 @@ use super::planes::{Limits, Planes};
 use super::{ConvDims, Gradient};
 use crate::element::Real;
 use crate::lanes::{self, Dots, Rows};
-use crate::parallel::for_each_chunk_mut;
+use crate::parallel::try_for_each_chunk_mut;
 use crate::scratch;
 
 /// Multiply-adds that make a task worth its own sums: some ten microseconds.
@@ -29,12 +30,18 @@ const MAX_TASKS: usize = 16;
 const LIMITS: Limits = Limits { block_len: 64 << 10, plane_vectors: 96, prefers_large: true };
 
 /// `grads = Σ gradient · x`, and behind that `Σ gradient` for each channel if `with_bias`.
-pub(super) fn run<R: Real>(d: &ConvDims, x: &[R], gradient: Gradient<'_, R>, with_bias: bool, grads: &mut [R]) {
-    if d.batch == 0 {
+pub(super) fn run<R: Real>(
+    d: &ConvDims,
+    x: &[R],
+    gradient: Gradient<'_, R>,
+    with_bias: bool,
+    grads: &mut [R],
+) -> Result<()> {
+    if d.batch == 0 || grads.is_empty() {
         grads.fill(R::ZERO);
-    } else if !grads.is_empty() {
-        lanes::dispatch(Run { d, x, gradient, with_bias, grads });
+        return Ok(());
     }
+    lanes::dispatch(Run { d, x, gradient, with_bias, grads })
 }
 
 struct Run<'a, R> {
@@ -46,17 +53,15 @@ struct Run<'a, R> {
 }
 
 impl<R: Real> WithSimd for Run<'_, R> {
-    type Output = ();
+    type Output = Result<()>;
 
     #[inline(always)]
-    fn with_simd<S: Simd>(self, simd: S) {
+    fn with_simd<S: Simd>(self, simd: S) -> Result<()> {
         let Run { d, x, gradient, with_bias, grads } = self;
         let pass = Pass::forward(d);
         if direct::suits::<S, R>(&pass) {
             let direct = WeightGrad::new::<S, R>(&pass, d, with_bias);
-            return in_tasks(d, direct.images, grads, |images, sums| {
-                direct.run(simd, images, (x, gradient), sums);
-            });
+            return in_tasks(d, direct.images, grads, |images, sums| direct.run(simd, images, (x, gradient), sums));
         }
         masked(gradient, |grad_out| {
             let axes = (pass.rows.split(), pass.columns.split());
@@ -64,25 +69,30 @@ impl<R: Real> WithSimd for Run<'_, R> {
             scratch::with(pass.source_channels * d.kernel[0] * d.kernel[1], |offsets: &mut [usize]| {
                 tap_offsets(d, &source, offsets);
                 let task = Task { d, source, gradient: source.identity(), offsets, x, grad_out };
-                in_tasks(d, source.images, grads, |images, sums| task.run(simd, images, sums));
-            });
-        });
+                in_tasks(d, source.images, grads, |images, sums| task.run(simd, images, sums))
+            })
+        })
     }
 }
 
 /// Calls `body` with the gradient's numbers, zero where they count as zero.
-fn masked<R: Real>(gradient: Gradient<'_, R>, body: impl FnOnce(&[R])) {
+fn masked<R: Real>(gradient: Gradient<'_, R>, body: impl FnOnce(&[R]) -> Result<()>) -> Result<()> {
     let Some(positive) = gradient.positive else { return body(gradient.numbers) };
     scratch::with(gradient.numbers.len(), |masked: &mut [R]| {
         for ((masked, &number), &of) in masked.iter_mut().zip(gradient.numbers).zip(positive) {
-            *masked = if of > R::ZERO { number } else { R::ZERO };
+            *masked = if of <= R::ZERO { R::ZERO } else { number };
         }
-        body(masked);
-    });
+        body(masked)
+    })
 }
 
 /// Calls `task` with images, a multiple of `at_a_time` if possible, and room for the sums over these; adds all up.
-fn in_tasks<R: Real>(d: &ConvDims, at_a_time: usize, grads: &mut [R], task: impl Fn(Range<usize>, &mut [R]) + Sync) {
+fn in_tasks<R: Real>(
+    d: &ConvDims,
+    at_a_time: usize,
+    grads: &mut [R],
+    task: impl Fn(Range<usize>, &mut [R]) -> Result<()> + Sync,
+) -> Result<()> {
     let images = images_per_task(d.batch, d.work_per_image(), TASK_WORK).max(d.batch.div_ceil(MAX_TASKS));
     let images = images.next_multiple_of(at_a_time);
     let tasks = d.batch.div_ceil(images);
@@ -91,9 +101,10 @@ fn in_tasks<R: Real>(d: &ConvDims, at_a_time: usize, grads: &mut [R], task: impl
     }
     let len = grads.len();
     scratch::with(tasks * len, |sums| {
-        for_each_chunk_mut(sums, len, |i, sums| task(i * images..((i + 1) * images).min(d.batch), sums));
+        try_for_each_chunk_mut(sums, len, |i, sums| task(i * images..((i + 1) * images).min(d.batch), sums))?;
         add_up(sums, grads);
-    });
+        Ok(())
+    })
 }
 
 /// Where each tap's pixels begin in a block, in the order of the weights.
@@ -140,7 +151,7 @@ struct Task<'a, R> {
 
 impl<R: Real> Task<'_, R> {
     /// The sums over some images: those of the weights, and behind them those of the biases if there is room.
-    fn run<S: Simd>(&self, simd: S, images: Range<usize>, sums: &mut [R]) {
+    fn run<S: Simd>(&self, simd: S, images: Range<usize>, sums: &mut [R]) -> Result<()> {
         let d = self.d;
         let (n_sources, n_gradients) = (d.in_channels / d.groups, d.out_channels / d.groups);
         sums.fill(R::ZERO);
@@ -157,8 +168,9 @@ impl<R: Real> Task<'_, R> {
                     }
                     self.images(simd, first, n_images, (source, gradient), sums);
                 }
-            });
-        });
+                Ok(())
+            })
+        })
     }
 
     /// Adds the gradients of each channel, image by image.

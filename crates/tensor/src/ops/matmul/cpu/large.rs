@@ -3,6 +3,7 @@
 //! The result is cut into blocks that are products of their own. `gemm` packs the right side for every block: cheap
 //! while its rows are contiguous, as slow as the product itself if they are not, so those are transposed first.
 
+use pagelock_memory::Result;
 use pulp::{Simd, WithSimd};
 
 use super::{Matrix, Sizes};
@@ -29,10 +30,11 @@ const TRANSPOSE_ROWS: usize = 64;
 /// The largest part of a right side that is transposed at once, in elements.
 const TRANSPOSE_LEN: usize = 4 << 20;
 
-pub(super) fn product<R: Real>(sizes: Sizes, a: Matrix<'_, R>, b: Matrix<'_, R>, c: &mut [R]) {
+pub(super) fn product<R: Real>(sizes: Sizes, a: Matrix<'_, R>, b: Matrix<'_, R>, c: &mut [R]) -> Result<()> {
     let Sizes { m, k, n } = sizes;
     if b.strides[1] == 1 || m < TRANSPOSE_ROWS {
-        return blocks(sizes, a, b, c, n);
+        blocks(sizes, a, b, c, n);
+        return Ok(());
     }
     let width = (TRANSPOSE_LEN / k).clamp(1, n);
     scratch::with(k * width, |transposed| {
@@ -43,7 +45,8 @@ pub(super) fn product<R: Real>(sizes: Sizes, a: Matrix<'_, R>, b: Matrix<'_, R>,
             let b = Matrix { numbers: &transposed[..k * width], strides: [width, 1] };
             blocks(Sizes { n: width, ..sizes }, a, b, &mut c[first..], n);
         }
-    });
+        Ok(())
+    })
 }
 
 /// `c = a · b` block by block; the rows of `c` are `c_stride` apart.

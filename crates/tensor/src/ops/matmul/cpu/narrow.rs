@@ -1,5 +1,6 @@
 //! Products with few rows or columns, and small ones: register tiles straight from the operands, nothing packed.
 
+use pagelock_memory::Result;
 use pulp::{Simd, WithSimd};
 
 use super::{Matrix, Sizes};
@@ -20,18 +21,18 @@ const MIN_SIDE: usize = 4;
 /// Multiply-adds that make a task worth handing out: some ten microseconds.
 const TASK_WORK: usize = 1 << 20;
 
-/// Computes the product if it is a narrow or small one.
-pub(super) fn product<R: Real>(sizes: Sizes, a: Matrix<'_, R>, b: Matrix<'_, R>, c: &mut [R]) -> bool {
+/// Computes the product if it is a narrow or small one; else none.
+pub(super) fn product<R: Real>(sizes: Sizes, a: Matrix<'_, R>, b: Matrix<'_, R>, c: &mut [R]) -> Option<Result<()>> {
     let Sizes { m, k, n } = sizes;
     let narrow = m.min(n) <= NARROW;
     if narrow && a.strides[1] == 1 && b.strides[0] == 1 {
-        lanes::dispatch(RowsTimesColumns { sizes, a, b, c });
-    } else if b.strides[1] == 1 && m.min(n) >= MIN_SIDE && k * n <= MAX_RIGHT {
-        lanes::dispatch(TimesRows { sizes, a, b, c });
-    } else {
-        return false;
+        return Some(lanes::dispatch(RowsTimesColumns { sizes, a, b, c }));
     }
-    true
+    if b.strides[1] == 1 && m.min(n) >= MIN_SIDE && k * n <= MAX_RIGHT {
+        lanes::dispatch(TimesRows { sizes, a, b, c });
+        return Some(Ok(()));
+    }
+    None
 }
 
 /// Rows of the result per task.
@@ -48,10 +49,10 @@ struct RowsTimesColumns<'a, R> {
 }
 
 impl<R: Real> WithSimd for RowsTimesColumns<'_, R> {
-    type Output = ();
+    type Output = Result<()>;
 
     #[inline(always)]
-    fn with_simd<S: Simd>(self, simd: S) {
+    fn with_simd<S: Simd>(self, simd: S) -> Result<()> {
         let RowsTimesColumns { sizes, a, b, c } = self;
         let (rows, n) = (task_rows(sizes), sizes.n);
         scratch::with(n, |starts: &mut [usize]| {
@@ -62,7 +63,8 @@ impl<R: Real> WithSimd for RowsTimesColumns<'_, R> {
                 let left = Rows { numbers: &a.numbers[task * rows * a.strides[0]..], distance: a.strides[0] };
                 Dots { left, right: b.numbers, starts, len: sizes.k, sums }.run(simd);
             });
-        });
+            Ok(())
+        })
     }
 }
 

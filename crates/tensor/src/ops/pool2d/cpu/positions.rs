@@ -1,27 +1,32 @@
 //! Where the largest element of each window is.
 
+use pagelock_memory::Result;
+
 use super::axis::Axis;
 use super::task_planes;
-use crate::element::Real;
+use crate::element::{Float, Real};
 use crate::lanes;
-use crate::parallel::for_each_chunk_mut;
+use crate::parallel::try_for_each_chunk_mut;
 use crate::scratch;
 
 /// Writes the place in its plane of each (sliding) window's largest element.
-pub(super) fn run<R: Real>(axes: [Axis; 2], x: &[R], out: &mut [i64]) {
+pub(super) fn run<T: Float>(axes: [Axis; 2], x: &[T], out: &mut [i64]) -> Result<()> {
     let [rows, columns] = axes;
     let (in_len, out_len) = (rows.in_size() * columns.in_size(), rows.out_size() * columns.out_size());
     let planes = task_planes(in_len);
-    for_each_chunk_mut(out, planes * out_len, |task, out| {
-        scratch::with(columns.out_size(), |best| {
-            lanes::dispatch(|| {
-                let x = &x[task * planes * in_len..];
-                for (x, out) in x.chunks_exact(in_len).zip(out.chunks_exact_mut(out_len)) {
-                    plane(axes, x, best, out);
-                }
-            });
-        });
-    });
+    try_for_each_chunk_mut(out, planes * out_len, |task, out| {
+        let x = &x[task * planes * in_len..][..out.len() / out_len * in_len];
+        scratch::reals(x, |x| {
+            scratch::with(columns.out_size(), |best| {
+                lanes::dispatch(|| {
+                    for (x, out) in x.chunks_exact(in_len).zip(out.chunks_exact_mut(out_len)) {
+                        plane(axes, x, best, out);
+                    }
+                });
+                Ok(())
+            })
+        })
+    })
 }
 
 /// Row by row of windows: `best` has the largest elements so far, `out` their places.
@@ -39,7 +44,7 @@ fn plane<R: Real>([rows, columns]: [Axis; 2], x: &[R], best: &mut [R], out: &mut
             let (windows, first) = columns.tap(tap);
             let places = (y * width + first..).step_by(stride);
             for ((best, out), at) in best[windows.clone()].iter_mut().zip(&mut out[windows]).zip(places) {
-                let better = x[at] > *best || (x[at].is_nan() && !best.is_nan());
+                let better = x[at] > *best || x[at].is_nan();
                 *best = if better { x[at] } else { *best };
                 *out = if better { at as i64 } else { *out };
             }

@@ -3,6 +3,7 @@
 
 use std::ops::Range;
 
+use pagelock_memory::Result;
 use pulp::{Simd, WithSimd};
 
 use super::super::pass::Pass;
@@ -72,7 +73,7 @@ impl<'a> WeightGrad<'a> {
         images: Range<usize>,
         (x, gradient): (&[R], Gradient<'_, R>),
         sums: &mut [R],
-    ) {
+    ) -> Result<()> {
         let lanes = self.lanes;
         let vectors_len = self.pass.groups * self.n_vectors() * self.n_sums() * lanes;
         scratch::with(self.n_taps() / self.run_len, |runs: &mut [usize]| {
@@ -87,10 +88,11 @@ impl<'a> WeightGrad<'a> {
                             self.part(simd, part, (source, runs), gradient, (room, vectors));
                         }
                         self.write(simd, vectors, sums);
-                    });
-                });
-            });
-        });
+                        Ok(())
+                    })
+                })
+            })
+        })
     }
 
     /// Where each run begins, from the entry of a target on.

@@ -1,0 +1,99 @@
+//! What the process takes of the machine's memory stays under `$PAGELOCK_HOST_LIMIT`, whatever the program asks for.
+//!
+//! Every case is a process of its own with a limit of 64 MiB. It runs an operation on small tensors, which has to succeed,
+//! then on tensors that do not all fit. The operation either succeeds or is refused by the budget, and the most that was
+//! ever resident is the limit and 32 MiB above what the process had at its start, at most.
+#![cfg(target_os = "linux")]
+
+mod handles;
+mod operations;
+mod pinned;
+
+use std::process::Command;
+use std::sync::Mutex;
+use std::thread;
+
+use pagelock_tensor::{Error, Result};
+
+const MIB: usize = 1 << 20;
+const LIMIT: usize = 64 * MIB;
+/// For the code of the process, its stacks, what the allocator keeps, and buffers of fixed length.
+const ALLOWANCE: usize = 32 * MIB;
+
+/// Set in a process that runs a case; its value is the case's name.
+const CASE: &str = "PAGELOCK_TEST_CASE";
+
+/// A name, and what the process does.
+type Case = (&'static str, fn() -> Result<()>);
+
+fn cases() -> Vec<Case> {
+    [operations::CASES, handles::CASES, pinned::CASES].concat()
+}
+
+#[test]
+fn no_operation_takes_more_memory_than_the_limit() {
+    if let Ok(name) = std::env::var(CASE) {
+        return run(&name);
+    }
+    let (cases, failures) = (Mutex::new(cases()), Mutex::new(Vec::new()));
+    let cores = thread::available_parallelism().map_or(1, usize::from).min(4);
+    thread::scope(|scope| {
+        for _ in 0..cores {
+            scope.spawn(|| {
+                while let Some((name, _)) = { cases.lock().unwrap().pop() } {
+                    if let Err(failure) = in_a_process(name) {
+                        failures.lock().unwrap().push(format!("{name}: {failure}"));
+                    }
+                }
+            });
+        }
+    });
+    let failures = failures.into_inner().unwrap();
+    assert!(failures.is_empty(), "{} cases:\n{}", failures.len(), failures.join("\n"));
+}
+
+/// What the child process said, if the case failed.
+fn in_a_process(case: &str) -> std::result::Result<(), String> {
+    let this_program = std::env::current_exe().unwrap();
+    let output = Command::new(this_program)
+        .args(["--exact", "no_operation_takes_more_memory_than_the_limit", "--nocapture"])
+        .env(CASE, case)
+        .env("PAGELOCK_HOST_LIMIT", format!("{LIMIT}"))
+        .env("PAGELOCK_NUM_THREADS", "2")
+        .env("RUST_BACKTRACE", "0")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    let why = said.lines().filter(|line| !line.is_empty() && !line.starts_with("note:")).collect::<Vec<_>>();
+    if output.status.success() { Ok(()) } else { Err(format!("{}: {}", output.status, why.join(" "))) }
+}
+
+fn run(name: &str) {
+    let case = cases().into_iter().find(|(known, _)| *known == name);
+    let (_, body) = case.unwrap_or_else(|| panic!("there is no case {name}"));
+    let before = resident("VmRSS:");
+    body().unwrap();
+    let grown = resident("VmHWM:").saturating_sub(before);
+    assert!(grown <= LIMIT + ALLOWANCE, "took {} MiB under a limit of {} MiB", grown / MIB, LIMIT / MIB);
+}
+
+/// Bytes in RAM, now or at most.
+fn resident(what: &str) -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix(what)).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() << 10
+}
+
+/// Whether the budget refused, in the words in which it refuses tensors.
+fn is_refusal(error: &Error) -> bool {
+    error.is_out_of_memory() && error.to_string().contains(": budget `host` has ")
+}
+
+/// The result, or what stands for it where the budget refused.
+fn unless_refused<T>(result: Result<T>) -> Result<Option<T>> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if is_refusal(&error) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
