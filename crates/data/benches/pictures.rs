@@ -1,7 +1,7 @@
 //! How many JPEG pictures a core decodes: our half of `compare_torch.py pictures`.
 //!
 //! ```text
-//! cargo bench -p pagelock-data --features fast-jpeg --bench pictures -- FOLDER [ROUNDS]
+//! cargo bench -p pagelock-data --features images --bench pictures -- FOLDER [ROUNDS]
 //! ```
 //! Prints one JSON object: pictures per second in each round, and the sum of all bytes of all pictures.
 
@@ -30,7 +30,6 @@ fn main() -> Result<()> {
         }
         per_second.push((pictures.len() as f64 / start.elapsed().as_secs_f64()).to_string());
     }
-    let decoder = if cfg!(feature = "fast-jpeg") { "fast-jpeg" } else { "images" };
-    println!(r#"{{"program": "Pagelock, {decoder}", "sum": {sum}, "per_second": [{}]}}"#, per_second.join(", "));
+    println!(r#"{{"program": "Pagelock, images", "sum": {sum}, "per_second": [{}]}}"#, per_second.join(", "));
     Ok(())
 }

@@ -2,11 +2,18 @@
 //!
 //! Fields are separated by commas (or another byte), may be in quotes, in which a doubled quote is one, and lines end with
 //! LF or CRLF; RFC 4180. Every cell of a column that is asked for must be a number.
+//!
+//! A table is the bytes of its file, in the host's budget. `csv-core`, the parser inside the crate `csv`, goes through them
+//! field by field, once when the table is opened and once for each request: it gives a field to a buffer of fixed size, where
+//! `csv` collects records, which take 24 times as much memory as a file of separators has bytes.
 
-use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use pagelock_tensor::{Element, Tensor};
+use csv_core::{ReadFieldResult, ReaderBuilder};
+use pagelock_memory::{HostBuffer, Reservation, default_host, host_budget, open_regular};
+use pagelock_tensor::{Element, Scalar, Tensor};
 
 use crate::{Error, Result};
 
@@ -29,22 +36,22 @@ use crate::{Error, Result};
 #[derive(Clone, Debug)]
 pub struct CsvTable {
     path: PathBuf,
-    names: Vec<String>,
-    rows: Vec<Row>,
+    separator: u8,
+    bytes: Arc<HostBuffer>,
+    names: Arc<[String]>,
+    _names: Arc<Reservation>, // what the names take of the budget
+    n_rows: usize,
 }
 
-#[derive(Clone, Debug)]
-struct Row {
-    line: usize, // where it starts, from 1
-    fields: Vec<String>,
-}
+/// A cell that is longer is no number, and a name that is longer no name.
+const LONGEST_FIELD: usize = 4_096;
 
 impl CsvTable {
     /// Reads a file whose fields are separated by commas.
     ///
     /// # Errors
     /// [`Error::Io`]; [`Error::Content`] if it is not UTF-8, has no header, a quote that is not closed, or a line with
-    /// another number of fields than the header, which is named.
+    /// another number of fields than the header, which is named; [`Error::Memory`] if there is no room for it.
     ///
     /// # Examples
     /// See [`CsvTable`].
@@ -67,21 +74,16 @@ impl CsvTable {
     /// ```
     pub fn open_with(path: impl AsRef<Path>, separator: u8) -> Result<Self> {
         let path = path.as_ref();
-        let bytes = fs::read(path).map_err(|source| Error::io("read", path, source))?;
         let wrong = |problem| Error::Content { path: path.into(), problem };
-        let text =
-            std::str::from_utf8(&bytes).map_err(|error| wrong(format!("it is not UTF-8: {error}; convert it")))?;
-        let mut rows = parse(text.trim_start_matches('\u{feff}'), char::from(separator)).map_err(wrong)?.into_iter();
-        let names = rows.next().ok_or_else(|| wrong("it is empty; the first line names the columns".into()))?.fields;
-        let rows: Vec<Row> = rows.collect();
-        match rows.iter().find(|row| row.fields.len() != names.len()) {
-            Some(Row { line, fields }) => Err(wrong(format!(
-                "line {line} has {} fields, and the header has {}; check quotes and separators",
-                fields.len(),
-                names.len()
-            ))),
-            None => Ok(Self { path: path.into(), names, rows }),
-        }
+        let bytes = read(path)?;
+        let text = std::str::from_utf8(bytes.bytes());
+        text.map_err(|error| wrong(format!("it is not UTF-8: {error}; convert it")))?;
+        let (n_names, n_rows) = count(bytes.bytes(), separator).map_err(wrong)?;
+        let room = host_budget()
+            .reserve((n_names * size_of::<String>() + bytes.len_bytes().min(n_names * LONGEST_FIELD)) as u64)?;
+        let names = header(bytes.bytes(), separator, n_names).map_err(wrong)?;
+        let (names, room) = (names.into(), Arc::new(room));
+        Ok(Self { path: path.into(), separator, bytes: Arc::new(bytes), names, _names: room, n_rows })
     }
 
     /// The names of the columns.
@@ -109,7 +111,7 @@ impl CsvTable {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn n_rows(&self) -> usize {
-        self.rows.len()
+        self.n_rows
     }
 
     /// One column of numbers, `[rows]`.
@@ -126,30 +128,46 @@ impl CsvTable {
     /// Columns of numbers, `[rows, columns]`, in the order in which they are named.
     ///
     /// # Errors
-    /// [`Error::Content`] for a column that is not there, and for a cell that is no such number, with its line.
+    /// [`Error::Content`] for a column that is not there, and for a cell that is no such number, or one that is too large for
+    /// `T`, with its line; [`Error::Tensor`] if memory is refused.
     ///
     /// # Examples
     /// See [`CsvTable`].
     pub fn numbers<T: Element + std::str::FromStr>(&self, names: &[&str]) -> Result<Tensor<T>> {
         let columns = names.iter().map(|name| self.position(name)).collect::<Result<Vec<_>>>()?;
-        let mut numbers = Vec::with_capacity(self.rows.len() * columns.len());
-        for row in &self.rows {
-            for &column in &columns {
-                let cell = row.fields[column].trim();
-                let number = cell.parse().map_err(|_| {
-                    let (line, name) = (row.line, &self.names[column]);
-                    let cell: String = cell.chars().take(40).collect();
-                    self.wrong(format!("line {line}: `{cell}` in column `{name}` is no {}; correct the cell", T::DTYPE))
-                })?;
-                numbers.push(number);
+        let mut outcome = Ok(());
+        let tensor = Tensor::build([self.n_rows, columns.len()], |out| outcome = self.fill(&columns, out))?;
+        outcome.map(|()| tensor)
+    }
+
+    /// The numbers of these columns, row by row.
+    fn fill<T: Element + std::str::FromStr>(&self, columns: &[usize], out: &mut [T]) -> Result<()> {
+        let mut places: Vec<(usize, usize)> = columns.iter().copied().zip(0..).collect();
+        places.sort_unstable(); // in the order in which a row has them
+        let mut fields = Fields::of(self.bytes.bytes(), self.separator);
+        let mut next = places.iter().peekable();
+        while let Some(field) = fields.next() {
+            if field.column == 0 {
+                next = places.iter().peekable();
+            }
+            while let Some(&(_, place)) = next.next_if(|&&(column, _)| column == field.column && field.row > 0) {
+                let number = number(field.text).map_err(|problem| self.wrong_cell(&field, &problem))?;
+                out[(field.row - 1) * columns.len() + place] = number;
             }
         }
-        Ok(Tensor::from_vec(numbers, [self.rows.len(), columns.len()])?)
+        Ok(())
+    }
+
+    fn wrong_cell(&self, field: &Field<'_>, problem: &str) -> Error {
+        let (line, name) = (field.line, &self.names[field.column]);
+        let cell: String = field.text.unwrap_or("…").trim().chars().take(40).collect();
+        self.wrong(format!("line {line}: `{cell}` in column `{name}` {problem}"))
     }
 
     fn position(&self, name: &str) -> Result<usize> {
         let found = self.names.iter().position(|known| known.trim() == name);
-        found.ok_or_else(|| self.wrong(format!("it has no column `{name}`; it has {}", self.names.join(", "))))
+        let known = || self.names.iter().take(100).map(String::as_str).collect::<Vec<_>>().join(", ");
+        found.ok_or_else(|| self.wrong(format!("it has no column `{name}`; it has {}", known())))
     }
 
     fn wrong(&self, problem: String) -> Error {
@@ -157,42 +175,140 @@ impl CsvTable {
     }
 }
 
-/// The rows of a text, without empty lines.
-fn parse(text: &str, separator: char) -> Result<Vec<Row>, String> {
-    let (mut rows, mut fields, mut field) = (Vec::new(), Vec::new(), String::new());
-    let (mut line, mut first_line, mut quoted) = (1, 1, false);
-    let mut characters = text.chars().peekable();
-    while let Some(character) = characters.next() {
-        line += usize::from(character == '\n');
-        match character {
-            '"' if quoted && characters.peek() == Some(&'"') => field.extend(characters.next()),
-            '"' if quoted => quoted = false,
-            _ if quoted => field.push(character),
-            '"' if field.trim().is_empty() => {
-                field.clear();
-                quoted = true;
-            }
-            '\r' if characters.peek() == Some(&'\n') => {}
-            '\n' => {
-                end_row(&mut rows, &mut fields, &mut field, first_line);
-                first_line = line;
-            }
-            _ if character == separator => fields.push(std::mem::take(&mut field)),
-            _ => field.push(character),
-        }
-    }
-    if quoted {
-        return Err(format!("a quote that opens in the row at line {first_line} is not closed; close it"));
-    }
-    end_row(&mut rows, &mut fields, &mut field, first_line);
-    Ok(rows)
+/// The bytes of a file, in the host's budget.
+fn read(path: &Path) -> Result<HostBuffer> {
+    let (mut file, len_bytes) = open_regular(path).map_err(|source| Error::io("open", path, source))?;
+    let mut bytes = HostBuffer::allocate(default_host(), len_bytes as usize)?;
+    file.read_exact(bytes.bytes_mut()?).map_err(|source| Error::io("read", path, source))?;
+    Ok(bytes)
 }
 
-fn end_row(rows: &mut Vec<Row>, fields: &mut Vec<String>, field: &mut String, line: usize) {
-    if fields.is_empty() && field.trim().is_empty() {
-        field.clear();
-        return;
+/// The number of a cell; else what is wrong with it, and what to do.
+fn number<T: Element + std::str::FromStr>(text: Option<&str>) -> Result<T, String> {
+    let text = text.unwrap_or_default().trim();
+    let number: T = text.parse().map_err(|_| format!("is no {}; correct the cell", T::DTYPE))?;
+    // Parsing rounds what is beyond the largest number to infinity.
+    let is_infinite = matches!(number.to_scalar(), Scalar::Float(value) if value.is_infinite());
+    if is_infinite && text.contains(|character: char| character.is_ascii_digit()) {
+        return Err(format!("is too large for {}; correct the cell, or read a wider type", T::DTYPE));
     }
-    fields.push(std::mem::take(field));
-    rows.push(Row { line, fields: std::mem::take(fields) });
+    Ok(number)
+}
+
+/// How many columns and rows a text has; else what is wrong with it.
+fn count(bytes: &[u8], separator: u8) -> Result<(usize, usize), String> {
+    let mut fields = Fields::of(bytes, separator);
+    let (mut n_names, mut n_rows, mut n_fields, mut first_line) = (0, 0, 0, 0);
+    while let Some(field) = fields.next() {
+        if field.column == 0 {
+            first_line = field.line;
+        }
+        n_fields = field.column + 1;
+        if !field.is_last {
+            continue;
+        }
+        match field.row {
+            0 => n_names = n_fields,
+            _ if n_fields == n_names => n_rows = field.row,
+            _ if fields.is_open => break,
+            _ => {
+                return Err(format!(
+                    "line {first_line} has {n_fields} fields, and the header has {n_names}; check quotes and separators"
+                ));
+            }
+        }
+    }
+    match (fields.is_open, n_fields) {
+        (true, _) => Err(format!("a quote that opens in the row at line {first_line} is not closed; close it")),
+        (false, 0) => Err("it is empty; the first line names the columns".into()),
+        _ => Ok((n_names, n_rows)),
+    }
+}
+
+/// The fields of the first row.
+fn header(bytes: &[u8], separator: u8, n_names: usize) -> Result<Vec<String>, String> {
+    let mut fields = Fields::of(bytes, separator);
+    let mut names = Vec::with_capacity(n_names);
+    while let Some(field) = fields.next().filter(|_| names.len() < n_names) {
+        let name = field.text.ok_or_else(|| {
+            format!("the name of its column {} is longer than {LONGEST_FIELD} bytes; shorten it", field.column)
+        })?;
+        names.push(name.to_owned());
+    }
+    Ok(names)
+}
+
+/// The fields of a text, one after the other; empty lines are left out.
+struct Fields<'a> {
+    parser: csv_core::Reader,
+    rest: &'a [u8],
+    field: Box<[u8; LONGEST_FIELD]>,
+    row: usize,
+    column: usize,
+    n_empty: u64,       // lines that were left out
+    end: &'static [u8], // a newline that is put behind the text
+    is_open: bool,      // a quote is not closed, and the text has ended
+}
+
+struct Field<'a> {
+    text: Option<&'a str>, // none if it is too long
+    row: usize,            // the header is row 0
+    column: usize,
+    line: u64, // where it starts, from 1
+    is_last: bool,
+}
+
+impl<'a> Fields<'a> {
+    fn of(text: &'a [u8], separator: u8) -> Self {
+        let parser = ReaderBuilder::new().delimiter(separator).build();
+        Self {
+            parser,
+            rest: text,
+            field: Box::new([0; LONGEST_FIELD]),
+            row: 0,
+            column: 0,
+            n_empty: 0,
+            end: b"\n",
+            is_open: false,
+        }
+    }
+
+    fn next(&mut self) -> Option<Field<'_>> {
+        if self.column == 0 {
+            self.skip_empty_lines();
+        }
+        let line = self.parser.line() + self.n_empty;
+        let (mut len, mut is_too_long) = (0, false);
+        loop {
+            let is_at_end = self.rest.is_empty();
+            let input = if is_at_end { self.end } else { self.rest };
+            let (result, n_in, n_out) = self.parser.read_field(input, &mut self.field[len..]);
+            if is_at_end {
+                self.end = &self.end[n_in..];
+                self.is_open |= n_out > 0; // within quotes, and nowhere else, a newline belongs to the field
+            } else {
+                self.rest = &self.rest[n_in..];
+            }
+            len += n_out;
+            match result {
+                ReadFieldResult::InputEmpty => {}
+                ReadFieldResult::OutputFull => (len, is_too_long) = (0, true),
+                ReadFieldResult::Field { record_end: is_last } => {
+                    let (row, column) = (self.row, self.column);
+                    (self.row, self.column) = if is_last { (row + 1, 0) } else { (row, column + 1) };
+                    let text = std::str::from_utf8(&self.field[..len]).ok().filter(|_| !is_too_long);
+                    return Some(Field { text, row, column, line, is_last });
+                }
+                ReadFieldResult::End => return None,
+            }
+        }
+    }
+
+    /// The parser leaves them out too, but does not say so before the next field.
+    fn skip_empty_lines(&mut self) {
+        while let [b'\n' | b'\r', rest @ ..] = self.rest {
+            self.n_empty += u64::from(self.rest[0] == b'\n');
+            self.rest = rest;
+        }
+    }
 }

@@ -3,9 +3,11 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use pagelock_memory::host_budget;
 use pagelock_tensor::{Element, Generator, Tensor};
 
 use crate::collate::Stack;
+use crate::identity::{self, Hash, probes};
 use crate::transform::Transformed;
 use crate::{Error, Result};
 
@@ -100,6 +102,23 @@ pub trait Dataset: Send + Sync + 'static {
         let _ = indices;
         Ok(None)
     }
+
+    /// What the dataset is, in one line that is the same in every run: where its samples are from, seeds, a hash. It is
+    /// part of a loader's state, which a loader of another dataset refuses. By default the name of the type.
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_data::{Dataset, TensorDataset};
+    /// use pagelock_tensor::Tensor;
+    ///
+    /// let ones = TensorDataset::new(Tensor::ones([3])?)?;
+    /// let zeros = TensorDataset::new(Tensor::zeros([3])?)?;
+    /// assert_ne!(ones.identity(), zeros.identity());
+    /// # Ok::<(), pagelock_data::Error>(())
+    /// ```
+    fn identity(&self) -> String {
+        identity::type_name::<Self>()
+    }
 }
 
 impl<D: Dataset> Dataset for Arc<D> {
@@ -122,6 +141,10 @@ impl<D: Dataset> Dataset for Arc<D> {
         Self::Sample: Stack,
     {
         (**self).gather(indices)
+    }
+
+    fn identity(&self) -> String {
+        (**self).identity()
     }
 }
 
@@ -235,6 +258,14 @@ impl<T: Rows> Dataset for TensorDataset<T> {
         let indices = index_tensor(indices)?;
         self.tensors.select(&indices).map(Some)
     }
+
+    fn identity(&self) -> String {
+        let mut hash = Hash::EMPTY;
+        match probes(self.n_samples).try_for_each(|row| self.tensors.add_row(row, &mut |bytes| hash.add(bytes))) {
+            Ok(()) => format!("TensorDataset {hash}"),
+            Err(_) => "TensorDataset".to_owned(), // of a device that fails: loading will say so
+        }
+    }
 }
 
 /// A tensor, or a tuple of tensors, whose first dimension counts samples. Not for implementing: [`TensorDataset`] is
@@ -267,6 +298,8 @@ pub trait Rows: Stack<Batch = Self> + Clone + Send + Sync + private::Sealed + 's
     /// The rows of each that `indices` name, copied.
     #[doc(hidden)]
     fn select(&self, indices: &Tensor<i64>) -> Result<Self>;
+    #[doc(hidden)]
+    fn add_row(&self, index: usize, add: &mut dyn FnMut(&[u8])) -> Result<()>;
 }
 
 mod private {
@@ -293,6 +326,13 @@ impl<T: Element> Rows for Tensor<T> {
     fn select(&self, indices: &Tensor<i64>) -> Result<Self> {
         Ok(self.index_select(0, indices)?)
     }
+
+    fn add_row(&self, index: usize, add: &mut dyn FnMut(&[u8])) -> Result<()> {
+        let row = Tensor::select(self, 0, index as isize)?;
+        row.to_vec()?.into_iter().for_each(|element| add(&element.cast::<f64>().to_le_bytes()));
+        add(T::DTYPE.name().as_bytes());
+        Ok(())
+    }
 }
 
 macro_rules! rows_of_tuples {
@@ -315,6 +355,11 @@ macro_rules! rows_of_tuples {
 
             fn select(&self, indices: &Tensor<i64>) -> Result<Self> {
                 Ok(($(Rows::select(&self.$position, indices)?,)+))
+            }
+
+            fn add_row(&self, index: usize, add: &mut dyn FnMut(&[u8])) -> Result<()> {
+                $(self.$position.add_row(index, add)?;)+
+                Ok(())
             }
         }
     )*};
@@ -415,6 +460,11 @@ impl<D: Dataset> Dataset for Subset<D> {
         });
         self.dataset.gather(&whole.collect::<Result<Vec<usize>>>()?)
     }
+
+    fn identity(&self) -> String {
+        let hash = Hash::of_numbers(self.indices.iter().map(|&index| index as u64));
+        format!("{} of {}, {hash}", self.indices.len(), self.dataset.identity())
+    }
 }
 
 /// Splits `dataset` at random into parts of the given sizes, which together are the whole. The same generator state
@@ -444,6 +494,7 @@ pub fn random_split<D: Dataset, const N: usize>(
     if sum != n_samples as u128 {
         return Err(Error::Split { lens: lens.into(), sum, n_samples });
     }
+    let _counted = host_budget().reserve((n_samples as u64).saturating_mul(size_of::<usize>() as u64))?;
     let mut order: Vec<usize> = (0..n_samples).collect();
     generator.shuffle(&mut order);
     let mut rest = &order[..];

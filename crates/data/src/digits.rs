@@ -15,6 +15,7 @@ use pagelock_memory::{HostBuffer, default_host, holder};
 use pagelock_tensor::{Element, Tensor};
 
 use crate::dataset::{Dataset, check_index, check_range};
+use crate::identity::{Hash, probes};
 use crate::{Error, Result};
 
 /// Pixels along one side of an image.
@@ -286,6 +287,16 @@ impl Dataset for Digits {
     fn gather(&self, indices: &[usize]) -> Result<Option<Self::Sample>> {
         self.pick(indices, to_unit).map(Some)
     }
+
+    fn identity(&self) -> String {
+        let (images, labels) = (self.image_bytes(), self.label_bytes());
+        let mut hash = Hash::EMPTY;
+        probes(self.len()).for_each(|index| {
+            hash.add(&images[index * PIXELS..][..PIXELS]);
+            hash.add(&[labels[index]]);
+        });
+        format!("digits {hash}")
+    }
 }
 
 /// Digits whose images stay bytes; see [`Digits::bytes`].
@@ -311,11 +322,16 @@ impl Dataset for DigitBytes {
     fn gather(&self, indices: &[usize]) -> Result<Option<Self::Sample>> {
         self.digits.pick(indices, |image, out| out.copy_from_slice(image)).map(Some)
     }
+
+    fn identity(&self) -> String {
+        self.digits.identity()
+    }
 }
 
 /// A digit data set in three parts, and where it comes from.
 ///
-/// Printing one gives the line with which a program can say what it works on.
+/// Printing one gives the line with which a program can say what it works on; `{:#}` adds lines that say why MNIST could
+/// not be used, if it was wanted.
 ///
 /// # Examples
 /// ```
@@ -400,7 +416,9 @@ impl fmt::Display for DigitSet {
         let (train, valid, test) = (self.train.len(), self.valid.len(), self.test.len());
         write!(f, ": {train} images to train, {valid} to validate, {test} to test")?;
         match &self.origin {
-            Origin::Generated { instead: Some(why), .. } => write!(f, "; MNIST could not be used: {why}"),
+            Origin::Generated { instead: Some(why), .. } if f.alternate() => {
+                write!(f, "\n  MNIST could not be used: {}", why.replace("; ", ";\n  "))
+            }
             _ => Ok(()),
         }
     }

@@ -1,8 +1,8 @@
 //! Getting a file whose checksum is known from one of several mirrors.
 //!
 //! Whatever happens (no network, a stalled server, a wrong file, a crash), the file's own name only ever appears
-//! with the right content: the bytes go to a temporary file in the same folder, are checked on the way, and are
-//! renamed in one step. No attempt takes longer than its [`Timeouts`].
+//! with the right content: the bytes go to a temporary file in the same folder, are checked on the way, and take the
+//! file's name in one step (`pagelock-files`). No attempt takes longer than its [`Timeouts`].
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -67,11 +67,11 @@ impl Job<'_> {
 
 /// The part that speaks HTTP.
 mod http {
-    use std::io::{self, Read, Write};
-    use std::path::{Path, PathBuf};
+    use std::io::{Read, Write};
+    use std::path::PathBuf;
 
     use md5::{Digest, Md5};
-    use tempfile::NamedTempFile;
+    use pagelock_files::NewFile;
 
     use super::{Job, Timeouts};
     use crate::Error;
@@ -86,7 +86,8 @@ mod http {
     pub(super) fn download(url: &str, file: RemoteFile, job: &Job<'_>) -> Result<PathBuf, Failure> {
         let here = |action| move |source| Failure::Here(Error::io(action, job.folder, source));
         let mut body = open(url, file, job.timeouts)?;
-        let mut saved = temporary_file(job.folder).map_err(here("create a file in"))?;
+        let path = job.folder.join(file.name);
+        let mut saved = NewFile::create(&path).map_err(here("create a file in"))?;
         let mut md5 = Md5::new();
         let (mut buffer, mut len_bytes) = (vec![0; 64 << 10], 0);
         loop {
@@ -109,19 +110,8 @@ mod http {
             job.progress.advance(n_bytes as u64);
         }
         check(file, len_bytes, &hex(&md5.finalize())).map_err(Failure::There)?;
-        let path = job.folder.join(file.name);
-        saved.as_file().sync_all().map_err(here("write a file in"))?;
-        saved.persist(&path).map_err(|error| Failure::Here(Error::io("create", &path, error.error)))?;
+        saved.commit().map_err(|error| Failure::Here(Error::io("create", &path, error)))?;
         Ok(path)
-    }
-
-    /// A file that vanishes unless it gets a name. Others may read it, as any file that is saved: folders of data are
-    /// shared between users.
-    fn temporary_file(folder: &Path) -> io::Result<NamedTempFile> {
-        let mut builder = tempfile::Builder::new();
-        #[cfg(unix)]
-        builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666)); // less the umask
-        builder.prefix(".download-").tempfile_in(folder)
     }
 
     /// Asks for `url` and reads as far as the headers.

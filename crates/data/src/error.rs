@@ -7,8 +7,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use pagelock_memory::text::{number, whole_text};
+
+use crate::NoDownload;
 use crate::idx::IdxError;
 use crate::loader::{LoaderState, StreamState};
+use crate::panics::panic_message;
 use crate::phrases::{batch_of, late, listed, sample_of, who};
 
 /// `Result` with this crate's [`Error`].
@@ -32,7 +36,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// let error = Error::other("row 7 has no label");
 /// assert_eq!(error.to_string(), "row 7 has no label");
 /// ```
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// A file or folder could not be read or written.
@@ -43,7 +47,7 @@ pub enum Error {
         /// The file or folder.
         path: PathBuf,
         /// What the system says.
-        source: io::Error,
+        r#source: io::Error,
     },
 
     /// The content of a file is not usable.
@@ -180,7 +184,7 @@ pub enum Error {
         /// The worker that was to get it, counted from 0; none if that was the calling thread.
         worker: Option<usize>,
         /// What the dataset ran into.
-        source: Box<Error>,
+        r#source: Box<Error>,
     },
 
     /// A shard of a stream could not be opened; nothing comes of it in this epoch.
@@ -191,7 +195,7 @@ pub enum Error {
         /// The worker that was to open it, counted from 0; none if that was the calling thread.
         worker: Option<usize>,
         /// What the dataset ran into.
-        source: Box<Error>,
+        r#source: Box<Error>,
     },
 
     /// A worker that reads streams ended though nobody told it to; its shards give nothing more in this epoch.
@@ -212,27 +216,31 @@ pub enum Error {
     #[error("the batch size is 0; a batch has at least one sample: give StreamLoader::batch_size another")]
     ZeroStreamBatch,
 
-    /// A text that is not the state of a loader of streams.
-    #[error(
-        "`{text}` is not the state of a loader of streams; it reads like `epoch 3, round 17, turn 2 of 8 shards in batches of 64`"
-    )]
-    NoStreamState {
-        /// The text.
-        text: String,
-    },
-
     /// The state of another loader of streams.
     #[error(
-        "cannot go on from `{state}`: this loader has {n_shards} shards in batches of {batch_size}; resume with the same \
-         dataset and batch size"
+        "cannot go on from epoch {}, round {}, turn {}: {}; resume with the dataset, shards and batch size that the state is \
+         of, or begin an epoch with set_epoch",
+        state.epoch, state.round, state.turn, state.differences(here)
     )]
     OtherStreamState {
         /// The state.
-        state: StreamState,
-        /// How many shards there are here.
-        n_shards: usize,
-        /// How many samples make a batch here.
-        batch_size: usize,
+        state: Box<StreamState>,
+        /// That of this loader.
+        here: Box<StreamState>,
+    },
+
+    /// A state of a loader of streams from which nothing comes, and before which nothing came.
+    #[error(
+        "cannot go on from epoch {epoch}, round {round}, turn {turn}: that is behind the end of the shards; resume with the \
+         dataset that the state is of, or begin an epoch with set_epoch"
+    )]
+    BehindStream {
+        /// The epoch.
+        epoch: u64,
+        /// The round.
+        round: u64,
+        /// The turn.
+        turn: usize,
     },
 
     /// Samples that do not stack.
@@ -263,17 +271,17 @@ pub enum Error {
         /// The worker that was to make it, counted from 0; none if that was the calling thread.
         worker: Option<usize>,
         /// What it ran into.
-        source: Box<Error>,
+        r#source: Box<Error>,
     },
 
-    /// A worker panicked while it made a batch; it goes on with the next.
+    /// A panic while a batch was made; the loader goes on with the next.
     #[error(
-        "worker {worker} panicked{}: {message}; num_workers(0) lets the panic through, with its backtrace",
-        sample.map_or_else(String::new, |sample| format!(" at {}", sample_of(sample, *shard)))
+        "{} panicked{}: {message}; RUST_BACKTRACE=1 shows where",
+        who(*worker), sample.map_or_else(String::new, |sample| format!(" at {}", sample_of(sample, *shard)))
     )]
     Panicked {
-        /// Which worker, counted from 0.
-        worker: usize,
+        /// The worker, counted from 0; none if it was the calling thread.
+        worker: Option<usize>,
         /// The sample that it was getting, if it was: its index in the dataset, or in its shard.
         sample: Option<usize>,
         /// Its shard, if it comes from a stream.
@@ -325,7 +333,7 @@ pub enum Error {
         /// Which worker, counted from 0.
         worker: usize,
         /// What it ran into.
-        source: Box<Error>,
+        r#source: Box<Error>,
     },
 
     /// The system gave no thread.
@@ -334,11 +342,11 @@ pub enum Error {
         /// Which worker, counted from 0.
         worker: usize,
         /// What the system says.
-        source: io::Error,
+        r#source: io::Error,
     },
 
     /// A weight that is no chance.
-    #[error("weight {index} is {weight}; a weight is a number from 0 upwards")]
+    #[error("weight {index} is {}; a weight is a number from 0 upwards", number(*weight))]
     Weight {
         /// Which of the weights, counted from 0.
         index: usize,
@@ -348,7 +356,8 @@ pub enum Error {
 
     /// Weights of which none can be drawn.
     #[error(
-        "the {n_weights} weights add up to {sum}, so no sample can be drawn; give at least one above 0, and none huge"
+        "the {n_weights} weights add up to {}, so no sample can be drawn; give at least one above 0, and none huge",
+        number(*sum)
     )]
     NoWeight {
         /// How many there are.
@@ -366,25 +375,76 @@ pub enum Error {
         world_size: usize,
     },
 
-    /// A text that is not the state of a loader.
-    #[error("`{text}` is not the state of a loader; it reads like `epoch 3, batch 17, 50000 samples in batches of 64`")]
+    /// A text that is not the state of a loader, or was damaged.
+    #[error("`{text}` is not the state of a loader, or it was damaged; it reads like `{example}`")]
     NoState {
+        /// The start of the text.
+        text: String,
+        /// What one is like.
+        example: &'static str,
+    },
+
+    /// The state of a loader that does not say which loader's.
+    #[error(
+        "`{text}` is a state of an older version, which does not say of which order and dataset it is; begin its epoch anew \
+         with set_epoch({epoch})"
+    )]
+    OldState {
         /// The text.
         text: String,
+        /// Its epoch.
+        epoch: u64,
     },
 
     /// The state of another loader.
     #[error(
-        "cannot go on from `{state}`: this loader has {n_samples} samples in batches of {batch_size}; resume with the same \
-         dataset and batch size"
+        "cannot go on from epoch {}, batch {}: {}; resume with the dataset, order and batch size that the state is of, or \
+         begin an epoch with set_epoch",
+        state.epoch, state.batch, state.differences(here)
     )]
     OtherState {
         /// The state.
-        state: LoaderState,
-        /// How many samples there are here.
-        n_samples: usize,
-        /// How many make a batch here.
-        batch_size: usize,
+        state: Box<LoaderState>,
+        /// That of this loader.
+        here: Box<LoaderState>,
+    },
+
+    /// A state behind the last batch.
+    #[error(
+        "cannot go on from epoch {epoch}, batch {batch}: an epoch has {n_batches} batches, counted from 0; begin an epoch \
+         with set_epoch"
+    )]
+    BehindEnd {
+        /// The epoch.
+        epoch: u64,
+        /// The number of the batch.
+        batch: usize,
+        /// How many there are.
+        n_batches: usize,
+    },
+
+    /// A setting that cannot be meant.
+    #[error("{setting} is {value}, and the most is {most}; {usual}")]
+    Setting {
+        /// Which.
+        setting: &'static str,
+        /// What it was set to.
+        value: usize,
+        /// The largest value that is accepted.
+        most: usize,
+        /// What to use.
+        usual: &'static str,
+    },
+
+    /// An environment variable that says nothing sensible.
+    #[error("{variable} is `{value}`, and {expected}")]
+    Variable {
+        /// Which.
+        variable: &'static str,
+        /// What it was set to.
+        value: String,
+        /// What is accepted.
+        expected: &'static str,
     },
 
     /// Tensors that should have one row per sample have different numbers of rows.
@@ -433,47 +493,11 @@ pub enum Error {
     EmptyDataset,
 
     /// Anything else, in a dataset of one's own say.
-    #[error(transparent)]
+    #[error("{}", whole_text(&**.0))]
     Other(Box<dyn std::error::Error + Send + Sync>),
 }
 
-/// Why a file that is missing was not downloaded.
-///
-/// # Examples
-/// ```
-/// use pagelock_data::{Error, Mnist, NoDownload};
-///
-/// let error = Mnist::new().folder("/nowhere").offline(true).open().unwrap_err();
-/// assert!(matches!(error, Error::Missing { because: NoDownload::SwitchedOff, .. }));
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum NoDownload {
-    /// By [`Mnist::offline`](crate::Mnist::offline).
-    SwitchedOff,
-    /// By the environment variable `PAGELOCK_OFFLINE`.
-    Environment,
-    /// The feature `download` is off.
-    NotBuilt,
-}
-
-impl NoDownload {
-    fn reason(self) -> &'static str {
-        match self {
-            Self::SwitchedOff => "downloading is switched off",
-            Self::Environment => "PAGELOCK_OFFLINE is set",
-            Self::NotBuilt => "this program was built without downloads",
-        }
-    }
-
-    fn remedy(self) -> &'static str {
-        match self {
-            Self::SwitchedOff => "allow downloads",
-            Self::Environment => "unset PAGELOCK_OFFLINE",
-            Self::NotBuilt => "build with the feature `download`",
-        }
-    }
-}
+pagelock_memory::debug_is_the_message!(Error);
 
 impl From<pagelock_tensor::Error> for Error {
     fn from(error: pagelock_tensor::Error) -> Self {
@@ -526,7 +550,7 @@ impl Error {
 
     /// What a panic said, with who was at what. Ends the panic: what it carries is dropped, which may panic again.
     pub(crate) fn panicked(
-        worker: usize,
+        worker: Option<usize>,
         sample: Option<usize>,
         shard: Option<usize>,
         panic: Box<dyn Any + Send>,
@@ -546,12 +570,6 @@ impl Error {
     pub(crate) fn io(action: &'static str, path: &Path, source: io::Error) -> Self {
         Self::Io { action, path: path.into(), source }
     }
-}
-
-/// What a panic said.
-pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> &str {
-    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    text.unwrap_or("no message")
 }
 
 #[cfg(test)]

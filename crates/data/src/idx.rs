@@ -14,12 +14,11 @@
 //! Plain files are read, not mapped: all of their bytes are wanted at once, a copy in RAM counts in the budget, and a
 //! mapped file that somebody shortens meanwhile takes the process with it.
 
-use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 
 use flate2::bufread::MultiGzDecoder;
-use pagelock_memory::{HostBuffer, default_host};
+use pagelock_memory::{HostBuffer, default_host, open_regular};
 
 use crate::{Error, Result};
 
@@ -138,8 +137,8 @@ impl IdxFile {
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let cannot = |action| move |source| Error::io(action, path, source);
-        let file = File::open(path).map_err(cannot("open"))?;
-        let len_bytes = file.metadata().map_err(cannot("open"))?.len() as usize;
+        let (file, len_bytes) = open_regular(path).map_err(cannot("open"))?;
+        let len_bytes = len_bytes as usize;
         let mut file = BufReader::new(file);
         let packed = file.fill_buf().map_err(cannot("read"))?.starts_with(&GZIP_MAGIC);
         let content = match packed {
@@ -195,7 +194,7 @@ impl IdxFile {
 }
 
 /// Why some bytes are not an IDX file of unsigned bytes. Each text says what to do.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum IdxError {
     /// Not even a header.
@@ -276,12 +275,14 @@ pub enum IdxError {
         /// How far reading came.
         found_bytes: usize,
         /// What the decoder or the system says.
-        source: io::Error,
+        r#source: io::Error,
     },
     /// Host memory was refused.
     #[error(transparent)]
     Memory(#[from] pagelock_memory::Error),
 }
+
+pagelock_memory::debug_is_the_message!(IdxError);
 
 /// The sizes that a header claims, and the number of data bytes that follow from them.
 struct Header {

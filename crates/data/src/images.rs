@@ -5,13 +5,18 @@ use std::io::{Cursor, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use image::{ImageReader, Limits};
-use pagelock_memory::{HostBuffer, default_host};
+use image::codecs::png::PngDecoder;
+use image::{DynamicImage, ImageDecoder, Limits};
+use pagelock_memory::{HostBuffer, default_host, host_budget, open_regular};
 use pagelock_tensor::Tensor;
 
 use crate::dataset::{Dataset, check_index};
-use crate::{Error, Result};
+use crate::{Error, Result, jpeg};
 
+/// What every PNG picture starts with.
+const PNG_START: [u8; 4] = *b"\x89PNG";
+/// Deflate packs at most so well.
+const MOST_PACKED: u64 = 1_040;
 /// The longest side of a picture, and the memory that decoding one may take: what a header claims beyond is refused.
 const LONGEST_SIDE: u32 = 16_384;
 const MOST_BYTES: u64 = 1 << 30;
@@ -97,29 +102,46 @@ impl Dataset for ImageFolder {
 }
 
 fn decode(path: &Path) -> Result<Tensor<u8>> {
-    let failed = |source| Error::io("read", path, source);
     let wrong =
         |why: String| Error::Content { path: path.into(), problem: format!("it is no picture to decode: {why}") };
-    let mut file = fs::File::open(path).map_err(|source| Error::io("open", path, source))?;
-    let len_bytes = file.metadata().map_err(failed)?.len();
+    let (mut file, len_bytes) = open_regular(path).map_err(|source| Error::io("open", path, source))?;
     if len_bytes > MOST_BYTES {
         return Err(wrong(format!("it has {len_bytes} bytes, and at most {MOST_BYTES} are read")));
     }
     let mut bytes = HostBuffer::allocate(default_host(), len_bytes as usize)?; // from a pool: its pages are there
-    file.read_exact(bytes.bytes_mut()?).map_err(failed)?;
-    let bytes = bytes.bytes();
-    #[cfg(feature = "fast-jpeg")]
-    if let Some(picture) = crate::jpeg::decode(bytes, LONGEST_SIDE, MOST_BYTES)? {
-        return Ok(picture);
-    }
-    let mut reader = ImageReader::new(Cursor::new(bytes)).with_guessed_format().map_err(failed)?;
+    file.read_exact(bytes.bytes_mut()?).map_err(|source| Error::io("read", path, source))?;
+    let picture = match bytes.bytes() {
+        bytes if bytes.starts_with(&jpeg::START) => jpeg::decode(bytes, LONGEST_SIDE, MOST_BYTES)?,
+        bytes if bytes.starts_with(&PNG_START) => decode_png(bytes)?,
+        _ => Err("it is neither a PNG nor a JPEG".into()),
+    };
+    picture.map_err(wrong)
+}
+
+/// A picture `[height, width, 3]`; else what is wrong with it. What the decoder takes beside it is reserved in the budget.
+fn decode_png(bytes: &[u8]) -> Result<Result<Tensor<u8>, String>> {
     let mut limits = Limits::default();
     (limits.max_image_width, limits.max_image_height) = (Some(LONGEST_SIDE), Some(LONGEST_SIDE));
     limits.max_alloc = Some(MOST_BYTES);
-    reader.limits(limits);
-    let picture = reader.decode().map_err(|error| wrong(error.to_string()))?.into_rgb8();
-    let shape = [picture.height() as usize, picture.width() as usize, 3];
-    Ok(Tensor::from_slice(picture.as_raw(), shape)?)
+    let decoder = match PngDecoder::with_limits(Cursor::new(bytes), limits) {
+        Ok(decoder) => decoder,
+        Err(error) => return Ok(Err(error.to_string())),
+    };
+    let (width, height) = decoder.dimensions();
+    let n_pixels = u64::from(width) * u64::from(height);
+    let n_stored = n_pixels * u64::from(decoder.original_color_type().bits_per_pixel()) / 8;
+    if n_stored / MOST_PACKED > bytes.len() as u64 {
+        return Ok(Err(format!("it is cut off: {} bytes cannot hold its {width} x {height} pixels", bytes.len())));
+    }
+    let n_decoded = decoder.total_bytes();
+    if n_decoded > MOST_BYTES {
+        return Ok(Err(format!("it decodes to {n_decoded} bytes, and at most {MOST_BYTES} are decoded")));
+    }
+    let _room = host_budget().reserve(n_decoded + 3 * n_pixels)?; // as it is stored, and as colors
+    match DynamicImage::from_decoder(decoder) {
+        Ok(picture) => Ok(Ok(Tensor::from_slice(picture.into_rgb8().as_raw(), [height as usize, width as usize, 3])?)),
+        Err(error) => Ok(Err(error.to_string())),
+    }
 }
 
 fn is_picture(path: &Path) -> bool {

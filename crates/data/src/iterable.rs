@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::Result;
+use crate::{Result, identity};
 
 /// The samples of a shard, in order.
 pub type Samples<S> = Box<dyn Iterator<Item = Result<S>> + Send>;
@@ -68,6 +68,15 @@ pub trait IterableDataset: Send + Sync + 'static {
         }
         Ok(samples)
     }
+
+    /// What the dataset is, in one line that is the same in every run: its files say. It is part of a loader's state, which
+    /// a loader of another dataset refuses. By default the name of the type.
+    ///
+    /// # Examples
+    /// See [`Dataset::identity`](crate::Dataset::identity).
+    fn identity(&self) -> String {
+        identity::type_name::<Self>()
+    }
 }
 
 impl<D: IterableDataset> IterableDataset for Arc<D> {
@@ -83,5 +92,9 @@ impl<D: IterableDataset> IterableDataset for Arc<D> {
 
     fn shard_from(&self, shard: usize, epoch: u64, start: u64) -> Result<Samples<Self::Sample>> {
         (**self).shard_from(shard, epoch, start)
+    }
+
+    fn identity(&self) -> String {
+        (**self).identity()
     }
 }

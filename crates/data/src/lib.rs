@@ -18,15 +18,14 @@
 //!
 //! Reading order: `dataset.rs`, `iterable.rs`, `transform.rs`, `sampler/`, `collate.rs`, `pin.rs`, `loader/`; then for digits `digits.rs`, `mnist.rs` (with
 //! `idx.rs`, `places.rs`, `remote.rs`, `download.rs`) and `synthetic/`; for other data `stored/`, `cifar/`,
-//! `csv.rs`, `parquet.rs` and `images.rs` (with `jpeg/`), and `transforms.rs` for pictures.
+//! `csv.rs`, `parquet.rs` and `images.rs` (with `jpeg.rs`), and `transforms.rs` for pictures.
 //!
 //! # Features
 //! - `download` (default): missing data files are fetched over HTTPS; without it, a missing file is an error that says
 //!   where to get it.
 //! - `progress` (default): a progress bar for downloads, on terminals only.
-//! - `images`: folders of PNG and JPEG pictures (`ImageFolder`).
-//! - `fast-jpeg`: the same, with JPEG decoded faster than libjpeg-turbo does, with its pixels; rare kinds by a crate that is not
-//!   without `unsafe`.
+//! - `images`: folders of PNG and JPEG pictures (`ImageFolder`), JPEG with libjpeg-turbo's pixels, by a crate that is not
+//!   without `unsafe`; `fast-jpeg` is an older name for it.
 //! - `parquet`: columns of Parquet files (`ParquetTable`).
 //! - `safetensors`: rows of tensors in `.safetensors` files.
 //!
@@ -41,14 +40,16 @@ mod digits;
 #[cfg(feature = "download")]
 mod download;
 mod error;
+mod identity;
 pub mod idx;
 #[cfg(feature = "images")]
 mod images;
 mod iterable;
-#[cfg(feature = "fast-jpeg")]
+#[cfg(feature = "images")]
 mod jpeg;
 mod loader;
 mod mnist;
+mod panics;
 #[cfg(feature = "parquet")]
 mod parquet;
 mod phrases;
@@ -70,7 +71,7 @@ pub use dataset::{Dataset, Rows, Subset, TensorDataset, random_split};
 pub use digits::{DigitBytes, DigitSet, Digits, Origin};
 #[cfg(feature = "download")]
 pub use download::Timeouts;
-pub use error::{Error, NoDownload, Result};
+pub use error::{Error, Result};
 #[cfg(feature = "images")]
 pub use images::ImageFolder;
 pub use iterable::{IterableDataset, Samples};
@@ -87,6 +88,7 @@ pub use pin::PinMemory;
 pub use progress::TerminalBar;
 #[cfg(feature = "download")]
 pub use progress::{Progress, Silent};
+pub use remote::NoDownload;
 pub use sampler::{
     BatchSampler, DistributedSampler, FixedSampler, Place, RandomSampler, Sampler, SequentialSampler, WeightedSampler,
 };

@@ -314,11 +314,15 @@ mod tests {
 
     #[test]
     fn offline_is_anything_but_zero_or_nothing() {
-        assert!(environment(None, "1").offline());
-        assert!(environment(None, "yes").offline());
-        assert!(!environment(None, "0").offline());
-        assert!(!environment(None, "").offline());
-        assert!(!Environment { data: None, offline: None }.offline());
+        for (text, offline) in [("1", true), ("yes", true), ("On ", true), ("0", false), ("false", false), ("", false)]
+        {
+            assert_eq!(environment(None, text).offline().unwrap(), offline, "{text}");
+        }
+        assert!(!Environment { data: None, offline: None }.offline().unwrap());
+        assert_eq!(
+            environment(None, "maybe").offline().unwrap_err().to_string(),
+            "PAGELOCK_OFFLINE is `maybe`, and 1 keeps everything from being downloaded; 0, or no such variable, allows it"
+        );
     }
 
     #[test]
@@ -350,14 +354,11 @@ mod tests {
     fn generated_digits_stand_in_and_say_why() {
         let data = tempfile::tempdir().unwrap();
         let digits = Mnist::new().open_or_generate_in(&environment(Some(data.path()), "1"), small()).unwrap();
-        let text = digits.to_string();
-        assert!(
-            text.starts_with(
-                "generated digits (seed 9): 50 images to train, 10 to validate, 10 to test; \
-                 MNIST could not be used: `train-images-idx3-ubyte.gz` is not in "
-            ),
-            "{text}"
-        );
+        let line = "generated digits (seed 9): 50 images to train, 10 to validate, 10 to test";
+        assert_eq!(digits.to_string(), line);
+        let text = format!("{digits:#}");
+        let why = "\n  MNIST could not be used: `train-images-idx3-ubyte.gz` is not in ";
+        assert!(text.strip_prefix(line).is_some_and(|rest| rest.starts_with(why)), "{text}");
     }
 
     #[test]

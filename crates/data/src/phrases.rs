@@ -40,6 +40,7 @@ pub(crate) fn late(worker: Option<usize>, sample: Option<usize>, first: Option<u
 pub(crate) fn listed(numbers: &[usize]) -> String {
     let words: Vec<_> = numbers.iter().map(usize::to_string).collect();
     match words.split_last() {
+        None => "0".to_owned(),
         Some((last, rest)) if !rest.is_empty() => format!("{} and {last}", rest.join(", ")),
         _ => words.concat(),
     }

@@ -63,7 +63,7 @@ impl Places {
         if self.offline {
             return missing(NoDownload::SwitchedOff);
         }
-        if environment.offline() {
+        if environment.offline()? {
             return missing(NoDownload::Environment);
         }
         self.download(file, folder)
@@ -93,13 +93,28 @@ impl Environment {
         Self { data: std::env::var_os("PAGELOCK_DATA"), offline: std::env::var_os("PAGELOCK_OFFLINE") }
     }
 
-    pub(crate) fn offline(&self) -> bool {
-        self.offline.as_ref().is_some_and(|value| !value.is_empty() && value != "0")
+    /// Whether nothing may be downloaded.
+    pub(crate) fn offline(&self) -> Result<bool> {
+        let text = self.offline.as_ref().map(|text| text.to_string_lossy().trim().to_lowercase()).unwrap_or_default();
+        match &*text {
+            "1" | "true" | "yes" | "on" => Ok(true),
+            "" | "0" | "false" | "no" | "off" => Ok(false),
+            _ => {
+                let expected = "1 keeps everything from being downloaded; 0, or no such variable, allows it";
+                Err(Error::Variable { variable: "PAGELOCK_OFFLINE", value: text, expected })
+            }
+        }
     }
 
     pub(crate) fn folder(&self, set: &str) -> Result<PathBuf> {
         if let Some(data) = self.data.as_ref().filter(|data| !data.is_empty()) {
-            return Ok(Path::new(data).join(set));
+            let data = Path::new(data);
+            if data.exists() && !data.is_dir() {
+                let value = data.to_string_lossy().into_owned();
+                let expected = "that is not a folder; name the folder that has the data sets";
+                return Err(Error::Variable { variable: "PAGELOCK_DATA", value, expected });
+            }
+            return Ok(data.join(set));
         }
         let base = etcetera::choose_base_strategy().map_err(|error| Error::NoFolder { because: error.to_string() })?;
         Ok(base.cache_dir().join("pagelock").join(set))

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::error::{Error, NoDownload};
+use crate::Error;
 
 /// A file that is the same wherever it is found.
 #[derive(Clone, Copy, Debug)]
@@ -26,5 +26,43 @@ impl RemoteFile {
     pub(crate) fn missing(&self, folder: &Path, mirrors: &[String], because: NoDownload) -> Error {
         let Self { set, name: file, md5, .. } = *self;
         Error::Missing { file, set, folder: folder.into(), md5, urls: self.urls(mirrors), because }
+    }
+}
+
+/// Why a file that is missing was not downloaded.
+///
+/// # Examples
+/// ```
+/// use pagelock_data::{Error, Mnist, NoDownload};
+///
+/// let error = Mnist::new().folder("/nowhere").offline(true).open().unwrap_err();
+/// assert!(matches!(error, Error::Missing { because: NoDownload::SwitchedOff, .. }));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NoDownload {
+    /// By [`Mnist::offline`](crate::Mnist::offline).
+    SwitchedOff,
+    /// By the environment variable `PAGELOCK_OFFLINE`.
+    Environment,
+    /// The feature `download` is off.
+    NotBuilt,
+}
+
+impl NoDownload {
+    pub(crate) fn reason(self) -> &'static str {
+        match self {
+            Self::SwitchedOff => "downloading is switched off",
+            Self::Environment => "PAGELOCK_OFFLINE is set",
+            Self::NotBuilt => "this program was built without downloads",
+        }
+    }
+
+    pub(crate) fn remedy(self) -> &'static str {
+        match self {
+            Self::SwitchedOff => "allow downloads",
+            Self::Environment => "unset PAGELOCK_OFFLINE",
+            Self::NotBuilt => "build with the feature `download`",
+        }
     }
 }

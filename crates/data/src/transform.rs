@@ -52,4 +52,8 @@ where
         let of_epoch = Generator::new(self.seed).stream(epoch).next_u64();
         (self.f)(self.dataset.get_in(index, epoch)?, &Generator::new(of_epoch).stream(index as u64))
     }
+
+    fn identity(&self) -> String {
+        format!("{}, transformed with seed {}", self.dataset.identity(), self.seed)
+    }
 }

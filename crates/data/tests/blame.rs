@@ -3,7 +3,6 @@
 
 mod quiet;
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
@@ -112,24 +111,16 @@ fn a_transform_that_fails_is_one_of_its_sample() {
 }
 
 #[test]
-fn a_sample_that_panics_is_named_with_its_worker() {
-    let dataset = |moment| FiveIs(8, moment, || panic!("row 5 is impossible"));
-    let error = fault(|moment| DataLoader::new(dataset(moment)).batch_size(4).num_workers(1));
-    assert_eq!(
-        error.to_string(),
-        "worker 0 panicked at sample 5: row 5 is impossible; num_workers(0) lets the panic through, with its backtrace"
-    );
-    assert!(matches!(error, Error::Panicked { worker: 0, sample: Some(5), shard: None, .. }));
-}
-
-#[test]
-fn without_workers_a_panic_goes_through_and_the_loader_goes_on_after_it() {
-    let loader = DataLoader::new(FiveIs(8, Moment::default(), || std::panic::panic_any("row 5"))).batch_size(2);
-    let mut batches = loader.iter().skip(2);
-    let panic = catch_unwind(AssertUnwindSafe(|| batches.next())).err().unwrap();
-    assert_eq!(panic.downcast_ref::<&str>(), Some(&"row 5"));
-    drop(batches);
-    assert_eq!(loader.iter().next().unwrap().unwrap().to_vec().unwrap(), [0, 1]);
+fn a_sample_that_panics_is_named_with_who_got_it() {
+    for (n_workers, who, number) in MAKERS {
+        let dataset = |moment| FiveIs(8, moment, || panic!("row 5 is impossible"));
+        let error = fault(|moment| DataLoader::new(dataset(moment)).batch_size(4).num_workers(n_workers));
+        assert_eq!(
+            error.to_string(),
+            format!("{who} panicked at sample 5: row 5 is impossible; RUST_BACKTRACE=1 shows where")
+        );
+        assert!(matches!(error, Error::Panicked { worker, sample: Some(5), shard: None, .. } if worker == number));
+    }
 }
 
 #[test]
@@ -193,23 +184,26 @@ fn a_collation_that_fails_is_named_by_its_first_sample_and_who_made_it() {
 }
 
 #[test]
-fn a_collation_that_panics_is_named_by_its_first_sample_and_its_worker() {
-    let error = fault(|moment| {
-        let collate = move |samples: Vec<i64>| match samples[..] {
-            [8] => {
-                moment.is_now();
-                panic!("one is not enough")
-            }
-            _ => Ok(()),
-        };
-        let dataset = FiveIs(9, Moment::default(), || Ok(5));
-        DataLoader::with_collate(dataset, collate).batch_size(4).num_workers(1)
-    });
-    assert_eq!(
-        error.to_string(),
-        "worker 0 could not make a batch of sample 8: worker 0 panicked: one is not enough; num_workers(0) lets the panic \
-         through, with its backtrace"
-    );
+fn a_collation_that_panics_is_named_by_its_first_sample_and_who_made_it() {
+    for (n_workers, who, _) in MAKERS {
+        let error = fault(|moment| {
+            let collate = move |samples: Vec<i64>| match samples[..] {
+                [8] => {
+                    moment.is_now();
+                    panic!("one is not enough")
+                }
+                _ => Ok(()),
+            };
+            let dataset = FiveIs(9, Moment::default(), || Ok(5));
+            DataLoader::with_collate(dataset, collate).batch_size(4).num_workers(n_workers)
+        });
+        assert_eq!(
+            error.to_string(),
+            format!(
+                "{who} could not make a batch of sample 8: {who} panicked: one is not enough; RUST_BACKTRACE=1 shows where"
+            )
+        );
+    }
 }
 
 #[test]

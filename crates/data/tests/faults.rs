@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use pagelock_data::{DataLoader, Dataset, Error, Result};
+use pagelock_data::{DataLoader, Dataset, Error, PinMemory, Place, Result, Sampler, SequentialSampler, Slots};
 use pagelock_memory::{Budget, ByteSize};
-use pagelock_tensor::Tensor;
+use pagelock_tensor::{Device, Tensor};
 use proptest::prelude::*;
 
 use quiet::without_backtraces;
@@ -59,11 +59,7 @@ fn samples_that_fail_or_panic_are_left_out_by_choice_and_reported() {
         let mut faults = vec![Fault::None; 12];
         faults[1] = Fault::Fails;
         faults[6..9].fill(Fault::Fails);
-        if n_workers > 0 {
-            faults[10] = Fault::Panics;
-        } else {
-            faults[10] = Fault::Fails;
-        }
+        faults[10] = Fault::Panics;
         let loader = DataLoader::new(Faulty(faults)).batch_size(3).num_workers(n_workers).skip_bad_samples(true);
         let given = epoch(&loader);
         assert_eq!([&given[0], &given[1], &given[3]], [&Ok(vec![0, 2]), &Ok(vec![3, 4, 5]), &Ok(vec![9, 11])]);
@@ -75,16 +71,111 @@ fn samples_that_fail_or_panic_are_left_out_by_choice_and_reported() {
         let skipped = loader.skipped();
         assert_eq!(skipped.iter().map(|skipped| skipped.index).collect::<Vec<_>>(), [1, 6, 7, 8, 10]);
         assert_eq!((skipped[0].epoch, &*skipped[0].error), (0, "row 1 is damaged"));
-        if n_workers == 1 {
-            assert_eq!(
-                skipped[4].error,
-                "worker 0 panicked at sample 10: row 10 is impossible; num_workers(0) lets the panic through, with its \
-                 backtrace"
-            );
-        }
+        let panicked = "panicked at sample 10: row 10 is impossible; RUST_BACKTRACE=1 shows where";
+        let who = ["the calling thread", "worker 0", "", ""][n_workers];
+        assert!(skipped[4].error.starts_with(who) && skipped[4].error.ends_with(panicked), "{}", skipped[4]);
         let report = loader.report();
         assert_eq!((report.skipped, report.samples, report.errors), (5, 7, 1));
         assert!(report.to_string().contains("5 samples failed and were left out"), "{report}");
+    }
+}
+
+/// What `n_workers` give of 9 samples in batches of 3, of which the second fails `how`; for any number of workers.
+fn around_a_fault<B: Send + 'static>(loader: impl Fn() -> DataLoader<B>, say: impl Fn(B) -> i64 + Copy) {
+    without_backtraces();
+    for n_workers in [0, 1, 8] {
+        let loader = loader().batch_size(3).num_workers(n_workers);
+        for _epoch in 0..2 {
+            let given: Vec<_> = loader.iter().map(|batch| batch.map(say)).collect();
+            assert!(matches!(given[..], [Ok(0), Err(_), Ok(6)]), "{n_workers} workers: {given:?}");
+        }
+        assert_eq!((loader.report().errors, loader.report().batches), (2, 6), "{n_workers} workers");
+    }
+}
+
+/// Nine samples, of which the fifth does not matter.
+fn nine() -> Faulty {
+    Faulty(vec![Fault::None; 9])
+}
+
+#[test]
+fn a_panic_anywhere_costs_its_batch_for_any_number_of_workers() {
+    let first = |samples: Vec<i64>| samples[0];
+    let middle = |first: i64| assert_ne!(first, 3, "the middle is impossible");
+    let collated = || DataLoader::with_collate(nine(), move |samples| Ok(first(samples)));
+
+    around_a_fault(
+        || {
+            let mut faults = vec![Fault::None; 9];
+            faults[4] = Fault::Panics;
+            DataLoader::with_collate(Faulty(faults), move |samples| Ok(first(samples)))
+        },
+        |first| first,
+    );
+    around_a_fault(
+        || {
+            let transformed = nine().transform(7, move |sample, _| {
+                middle(sample);
+                Ok(sample)
+            });
+            DataLoader::with_collate(transformed, move |samples| Ok(first(samples)))
+        },
+        |first| first,
+    );
+    around_a_fault(
+        || {
+            DataLoader::with_collate(nine(), move |samples| {
+                middle(samples[0]);
+                Ok(first(samples))
+            })
+        },
+        |first| first,
+    );
+    around_a_fault(
+        || {
+            collated().map(move |first| {
+                middle(first);
+                Ok(first)
+            })
+        },
+        |first| first,
+    );
+}
+
+#[test]
+fn an_order_that_panics_costs_its_batch_for_any_number_of_workers() {
+    struct Faints;
+
+    impl Sampler for Faints {
+        fn fill(&self, place: Place, indices: &mut [usize]) {
+            assert_ne!(place.position, 3, "no such place");
+            SequentialSampler.fill(place, indices);
+        }
+    }
+
+    around_a_fault(|| DataLoader::with_collate(nine(), |samples| Ok(samples[0])).sampler(Faints), |first| first);
+}
+
+#[test]
+fn a_move_to_a_device_that_panics_costs_its_batch() {
+    struct Heavy(i64);
+
+    impl PinMemory for Heavy {
+        fn move_into(self, _: &Slots<'_>) -> Result<Self> {
+            assert_ne!(self.0, 3, "too heavy");
+            Ok(self)
+        }
+        fn is_pinned(&self) -> bool {
+            false
+        }
+    }
+
+    without_backtraces();
+    for n_workers in [0, 1, 8] {
+        let loader = DataLoader::with_collate(nine(), |samples| Ok(Heavy(samples[0]))).batch_size(3);
+        let loader = loader.num_workers(n_workers).to(&Device::Cpu).unwrap();
+        let given: Vec<_> = loader.iter().map(|batch| batch.map(|Heavy(first)| first)).collect();
+        assert!(matches!(given[..], [Ok(0), Err(_), Ok(6)]), "{n_workers} workers: {given:?}");
     }
 }
 
@@ -187,14 +278,13 @@ fn a_panic_that_panics_again_costs_its_batch_and_no_worker() {
         }
     }
     without_backtraces();
-    let error = "worker 0 panicked at sample 1: no message; num_workers(0) lets the panic through, with its backtrace";
+    let error = "worker 0 panicked at sample 1: no message; RUST_BACKTRACE=1 shows where";
     let loader = || DataLoader::new(Explosive).num_workers(1).timeout(Duration::from_secs(20));
     assert_eq!(epoch(&loader()), [Ok(vec![0]), Err(error.to_owned()), Ok(vec![2]), Ok(vec![3])]);
     assert_eq!(epoch(&loader().batch_size(4).skip_bad_samples(true)), [Ok(vec![0, 2, 3])]);
 
     let loader = loader().worker_init(|_| std::panic::panic_any(Grenade));
-    let error = "worker 0 could not start: worker 0 panicked: no message; num_workers(0) lets the panic through, with its \
-                 backtrace";
+    let error = "worker 0 could not start: worker 0 panicked: no message; RUST_BACKTRACE=1 shows where";
     assert_eq!(epoch(&loader), [Err(error.to_owned())]);
 }
 
@@ -211,7 +301,7 @@ proptest! {
     fn whatever_fails_and_whenever_every_batch_comes_once_and_in_order(
         faults in faults(),
         batch_size in 1_usize..10,
-        n_workers in 1_usize..5,
+        n_workers in 0_usize..5,
         prefetch in 0_usize..5,
         skip in any::<bool>(),
         pin in any::<bool>(),
@@ -245,7 +335,8 @@ proptest! {
                 (Ok(given), Ok(expected)) => prop_assert_eq!(given, expected),
                 (Err(error), Err(bad)) if !skip => {
                     prop_assert!(error.contains(&format!("sample {bad}: row {bad} is")), "{}, not {}", error, bad);
-                    prop_assert!(error.starts_with("worker "), "{}", error);
+                    let who = if n_workers == 0 { "the calling thread " } else { "worker " };
+                    prop_assert!(error.starts_with(who), "{}", error);
                 }
                 (Err(error), Err(_)) => prop_assert!(error.contains(" could get none of the "), "{}", error),
                 (given, expected) => prop_assert!(false, "{:?} instead of {:?}", given, expected),

@@ -235,10 +235,11 @@ fn a_damaged_picture_is_an_error_that_names_its_file() {
 
 /// A member of a tar archive.
 fn member(name: &str, content: &[u8]) -> Vec<u8> {
-    let mut bytes = vec![0; 512];
-    bytes[..name.len()].copy_from_slice(name.as_bytes());
-    bytes[124..135].copy_from_slice(format!("{:011o}", content.len()).as_bytes());
-    bytes.extend(content);
+    let mut header = tar::Header::new_ustar();
+    header.set_path(name).unwrap();
+    header.set_size(content.len() as u64);
+    header.set_cksum();
+    let mut bytes = [&header.as_bytes()[..], content].concat();
     bytes.resize(bytes.len().next_multiple_of(512), 0);
     bytes
 }
@@ -314,8 +315,8 @@ fn a_cifar_archive_that_lies_is_refused() {
         refusal(|tar| tar.truncate(3_000)),
         "its data_batch_1.bin cannot be read: failed to fill whole buffer; get it again"
     );
-    assert_eq!(refusal(|tar| tar.truncate(1_024)), "failed to fill whole buffer; get it again");
-    assert_eq!(refusal(|tar| tar[1_024 + 124] = b'x'), "it is no tar archive inside; get it again");
+    assert_eq!(refusal(|tar| tar.truncate(1_024)), "it has no data_batch_1.bin; get it again");
+    assert_eq!(refusal(|tar| tar[1_024 + 124] = b'x'), "archive header checksum mismatch; get it again");
     assert_eq!(
         refusal(|tar| tar[1_024 + 512] = 10),
         "in data_batch_1.bin, its record 0 has the label 10, and there are 10; get it again"
@@ -357,7 +358,7 @@ fn an_npz_file_that_lies_is_refused() {
     let fix = "get it again, or write it with numpy.savez";
     assert_eq!(
         problem(StoredRows::<f32>::npz(&path, "a")),
-        format!("it is no whole .npz file: it has no directory; {fix}")
+        format!("it is no whole .npz file: invalid Zip archive: Could not find EOCD; {fix}")
     );
 
     let mut flipped = NPZ[1].to_vec();

@@ -148,8 +148,7 @@ fn a_bad_sample_costs_its_own_batch_only() {
 fn a_panic_is_an_error_that_names_the_worker_and_the_sample() {
     let get = |index| if index == 4 { panic!("no such file: {index}.png") } else { Ok(index as i64) };
     let loader = DataLoader::new(Samples(6, get)).batch_size(2).num_workers(1);
-    let expected = "worker 0 panicked at sample 4: no such file: 4.png; num_workers(0) lets the panic through, with its \
-                    backtrace";
+    let expected = "worker 0 panicked at sample 4: no such file: 4.png; RUST_BACKTRACE=1 shows where";
     assert_eq!(epoch(&loader), [Ok(vec![0, 1]), Ok(vec![2, 3]), Err(expected.into())]);
     assert_eq!(epoch(&loader)[0], Ok(vec![0, 1]), "the next epoch has workers again");
 }
@@ -208,8 +207,7 @@ fn a_worker_that_cannot_start_is_one_error_and_the_end_of_the_epoch() {
     }
 
     let panics = DataLoader::new(points(4)).num_workers(1).worker_init(|_| panic!("at once"));
-    let error = "worker 0 could not start: worker 0 panicked: at once; num_workers(0) lets the panic through, with its \
-                 backtrace";
+    let error = "worker 0 could not start: worker 0 panicked: at once; RUST_BACKTRACE=1 shows where";
     assert_eq!(epoch(&panics), [Err(error.into())]);
 }
 
@@ -268,15 +266,16 @@ fn two_loops_over_one_loader_do_not_disturb_each_other() {
 #[test]
 fn a_state_of_another_dataset_is_refused() {
     let loader = DataLoader::new(points(10)).batch_size(4);
-    let state = LoaderState { epoch: 1, batch: 2, n_samples: 20, batch_size: 4 };
+    let state = LoaderState { epoch: 1, batch: 2, n_samples: 20, ..loader.state() };
     assert_eq!(
         loader.resume(state).unwrap_err().to_string(),
-        "cannot go on from `epoch 1, batch 2, 20 samples in batches of 4`: this loader has 10 samples in batches of 4; \
-         resume with the same dataset and batch size"
+        "cannot go on from epoch 1, batch 2: it is of `20 samples in batches of 4`, and here `10 samples in batches of 4`; \
+         resume with the dataset, order and batch size that the state is of, or begin an epoch with set_epoch"
     );
     assert_eq!(
         "batch 3".parse::<LoaderState>().unwrap_err().to_string(),
-        "`batch 3` is not the state of a loader; it reads like `epoch 3, batch 17, 50000 samples in batches of 64`"
+        "`batch 3` is not the state of a loader, or it was damaged; it reads like `epoch 3, batch 17, 50000 samples in batches \
+         of 64; order: …; data: …; check …`"
     );
 }
 

@@ -1,15 +1,12 @@
-//! [`CifarFiles`]: finds CIFAR on this machine or downloads it, and reads it straight from the archive as it is published.
-//!
-//! The archive is a tar file: for each member a header of 512 bytes with its name, its kind and, in octal digits, its length,
-//! then its bytes, filled up to a multiple of 512. Notes about a member are members of their own, of another kind.
+//! [`CifarFiles`]: finds CIFAR on this machine or downloads it, and reads it straight from the archive as it is published, a
+//! tar file in gzip. The archive is read to its end, where gzip's checksum is.
 
-use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use flate2::read::GzDecoder;
-use pagelock_memory::{HostBuffer, default_host, holder};
+use pagelock_memory::{HostBuffer, default_host, holder, open_regular};
 
 use super::{Cifar, PIXELS, TRAIN_10, wrong_label};
 #[cfg(feature = "download")]
@@ -51,7 +48,8 @@ const CIFAR_100: Archive = Archive {
 
 /// What a member may have at most: the largest has 154 MB.
 const MOST_BYTES: u64 = 1 << 28;
-const BLOCK: usize = 512;
+/// What is read of an archive at most: the larger has 185 MB unpacked.
+const MOST_UNPACKED: u64 = 1 << 30;
 
 /// Training and test images; from [`CifarFiles::open`].
 #[derive(Clone, Debug)]
@@ -198,33 +196,38 @@ impl CifarFiles {
 impl Archive {
     fn read(&self, path: &Path) -> Result<CifarSet> {
         let wrong = |problem: String| Error::Content { path: path.into(), problem: format!("{problem}; get it again") };
-        let file = File::open(path).map_err(|source| Error::io("open", path, source))?;
-        let mut tar = GzDecoder::new(BufReader::new(file));
+        let (file, _) = open_regular(path).map_err(|source| Error::io("open", path, source))?;
+        let unpacked = GzDecoder::new(BufReader::new(file)).take(MOST_UNPACKED);
+        let mut tar = tar::Archive::new(unpacked);
         let _charged = holder("cifar");
         let mut parts: Vec<Option<HostBuffer>> = (0..=self.train.len()).map(|_| None).collect(); // the last: to test
-        while let Some((name, len_bytes)) = next_member(&mut tar).map_err(|error| wrong(error.to_string()))? {
-            let names = self.train.iter().chain([&self.test]);
-            let content = match { names }.position(|wanted| *wanted == name) {
-                Some(at) => Some((
-                    at,
-                    self.records(&mut tar, &name, len_bytes).map_err(|problem| match problem {
-                        Problem::Content(problem) => wrong(problem),
-                        Problem::Other(error) => error,
-                    })?,
-                )),
-                None => None,
-            };
-            let rest = if content.is_some() { 0 } else { len_bytes };
-            let padding = len_bytes.next_multiple_of(BLOCK as u64) - len_bytes;
-            skip(&mut tar, rest + padding).map_err(|error| wrong(error.to_string()))?;
-            content.into_iter().for_each(|(at, records)| parts[at] = Some(records));
+        // As they are: notes about a member, of any length, are members of their own that nobody asks for.
+        for member in tar.entries().map_err(|error| wrong(error.to_string()))?.raw(true) {
+            let mut member = member.map_err(|error| wrong(error.to_string()))?;
+            let Some(at) = self.position(&member) else { continue };
+            let name = self.train.get(at).unwrap_or(&self.test);
+            let len_bytes = member.size();
+            let records = self.records(&mut member, name, len_bytes).map_err(|problem| match problem {
+                Problem::Content(problem) => wrong(problem),
+                Problem::Other(error) => error,
+            })?;
+            parts[at] = Some(records);
         }
+        let end = io::copy(&mut tar.into_inner(), &mut io::sink());
+        end.map_err(|error| wrong(format!("it is damaged or cut off: {error}")))?;
         let names = self.train.iter().chain([&self.test]);
         let parts =
             parts.into_iter().zip(names).map(|(part, name)| part.ok_or_else(|| wrong(format!("it has no {name}"))));
         let mut parts = parts.collect::<Result<Vec<_>>>()?;
         let test = parts.split_off(self.train.len());
         Ok(CifarSet { train: self.joined(parts)?, test: self.joined(test)? })
+    }
+
+    /// Which of the files a member is, those to train with first, whatever folder it is in.
+    fn position(&self, member: &tar::Entry<'_, impl Read>) -> Option<usize> {
+        let path = member.path_bytes();
+        let name = path.rsplit(|&byte| byte == b'/').next().filter(|_| member.header().entry_type().is_file())?;
+        self.train.iter().chain([&self.test]).position(|wanted| wanted.as_bytes() == name)
     }
 
     fn n_labels(&self) -> usize {
@@ -277,27 +280,4 @@ impl From<Error> for Problem {
     fn from(error: Error) -> Self {
         Problem::Other(error)
     }
-}
-
-/// The next member's name, without its folders and empty for what is no file, and length; none at the end.
-fn next_member(tar: &mut impl Read) -> io::Result<Option<(String, u64)>> {
-    let mut header = [0; BLOCK];
-    tar.read_exact(&mut header)?;
-    if header == [0; BLOCK] {
-        return Ok(None);
-    }
-    let text = |field: &[u8]| {
-        let end = field.iter().position(|&byte| byte == 0).unwrap_or(field.len());
-        String::from_utf8_lossy(&field[..end]).trim().to_owned()
-    };
-    let len_bytes = u64::from_str_radix(&text(&header[124..136]), 8).ok().filter(|&len| len <= MOST_BYTES);
-    let len_bytes = len_bytes.ok_or_else(|| io::Error::other("it is no tar archive inside"))?;
-    let is_file = matches!(header[156], 0 | b'0');
-    let name = if is_file { text(&header[..100]) } else { String::new() };
-    Ok(Some((name.rsplit('/').next().unwrap_or_default().to_owned(), len_bytes)))
-}
-
-fn skip(tar: &mut impl Read, n_bytes: u64) -> io::Result<()> {
-    let n_skipped = io::copy(&mut tar.take(n_bytes), &mut io::sink())?;
-    if n_skipped == n_bytes { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
 }

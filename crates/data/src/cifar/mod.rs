@@ -8,7 +8,7 @@ mod archive;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use pagelock_memory::{HostBuffer, default_host, holder};
+use pagelock_memory::{HostBuffer, default_host, holder, open_regular};
 use pagelock_tensor::{Create, Tensor};
 
 pub use self::archive::{CifarFiles, CifarSet};
@@ -99,9 +99,9 @@ impl Cifar {
         let paths: Vec<PathBuf> = names.iter().map(|name| folder.join(name)).collect();
         let mut len_bytes = 0;
         for path in &paths {
-            let metadata = std::fs::metadata(path).map_err(|source| Error::io("open", path, source))?;
-            let len = metadata.len() as usize;
-            if len == 0 || !len.is_multiple_of(record) || !metadata.is_file() {
+            let (_, len) = open_regular(path).map_err(|source| Error::io("open", path, source))?;
+            let len = len as usize;
+            if len == 0 || !len.is_multiple_of(record) {
                 let problem = format!(
                     "it has {len} bytes, and records of CIFAR-{n_classes} take {record} each; get the binary version from \
                      https://www.cs.toronto.edu/~kriz/cifar.html again"
@@ -139,8 +139,8 @@ fn read_records<'a>(
     use std::io::Read;
 
     let failed = |source| Error::io("read", path, source);
-    let mut file = std::fs::File::open(path).map_err(failed)?;
-    let len = (file.metadata().map_err(failed)?.len() as usize).min(room.len());
+    let (mut file, len) = open_regular(path).map_err(failed)?;
+    let len = (len as usize).min(room.len());
     let (bytes, rest) = room.split_at_mut(len);
     file.read_exact(bytes).map_err(failed)?;
     match wrong_label(bytes, record, n_labels, n_classes) {

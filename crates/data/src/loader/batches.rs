@@ -83,7 +83,7 @@ impl<B: Send + 'static> Iterator for Batches<'_, B> {
             self.crew = None; // not for another epoch
         }
         let mut progress = self.loader.progress();
-        progress.next = if self.next == self.end { (self.epoch + 1, 0) } else { (self.epoch, self.next) };
+        progress.next = if self.next == self.end { (self.epoch.saturating_add(1), 0) } else { (self.epoch, self.next) };
         progress.record.add(account);
         Some(batch)
     }

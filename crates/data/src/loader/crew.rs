@@ -61,7 +61,7 @@ pub(super) type Init = dyn Fn(usize) -> Result<()> + Send + Sync;
 pub(super) fn begin_work(init: Option<&Init>, worker: usize) -> Result<()> {
     let Some(init) = init else { return Ok(()) };
     let done = catch_unwind(AssertUnwindSafe(|| init(worker)));
-    let result = done.unwrap_or_else(|panic| Err(Error::panicked(worker, None, None, panic)));
+    let result = done.unwrap_or_else(|panic| Err(Error::panicked(Some(worker), None, None, panic)));
     result.map_err(|source| Error::WorkerInit { worker, source: source.into() })
 }
 
@@ -419,14 +419,11 @@ impl<B: Send + 'static> Shared<B> {
         while let Some((job, reserved)) = self.take(worker, desk) {
             let before = taken_by_thread();
             let mut watch = Watch::new(&desk.at, slots.as_ref(), maker);
-            indices.clear();
             let (reserved, refusal) = match reserved {
                 Ok(reserved) => (reserved, None),
                 Err(refused) => (None, Some(Error::Memory(refused))),
             };
-            let make = || self.recipe.make((job.epoch, job.batch), &mut indices, &mut watch, refusal);
-            let made = catch_unwind(AssertUnwindSafe(make));
-            let batch = made.unwrap_or_else(|panic| Err(desk.at.panicked(worker, &indices, panic)));
+            let batch = self.recipe.make((job.epoch, job.batch), &mut indices, &mut watch, refusal);
             let batch_bytes = (taken_by_thread() - before).max(1) as u64;
             let Watch { times, skipped, .. } = watch;
             let made = Made { batch, n_samples: indices.len(), times, skipped, reserved };

@@ -8,12 +8,14 @@ use std::any::Any;
 use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::ops::Deref;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use pagelock_cuda::Timeline;
 use pagelock_tensor::{CopyStream, Device, Element, Tensor};
 
+use super::limits::{MOST_AHEAD, check_most};
 use super::slots::{Goal, Slots};
 use super::{Batches, DataLoader};
 use crate::pin::PinMemory;
@@ -162,9 +164,10 @@ impl<B: PinMemory + Send + 'static, L: Feed<B>> DeviceLoader<B, L> {
     /// # Examples
     /// See [`DeviceLoader`].
     pub fn iter(&self) -> DeviceBatches<'_, B, L> {
-        let (uploads, refusal) = match CopyStream::new(&self.device) {
+        let ahead = check_most("ahead", self.ahead, MOST_AHEAD, "2 is usual");
+        let (uploads, refusal) = match ahead.and_then(|()| Ok(CopyStream::new(&self.device)?)) {
             Ok(stream) => (Some(Uploads { stream, sources: Mutex::default() }), None),
-            Err(error) => (None, Some(error.into())),
+            Err(error) => (None, Some(error)),
         };
         let (loader, batches) = (&self.loader, self.loader.start());
         let (ahead, timeline) = (self.ahead, self.timeline.as_ref());
@@ -248,7 +251,12 @@ impl<'a, B: PinMemory + Send + 'static, L: Feed<B> + 'a> DeviceBatches<'a, B, L>
         let number = L::number(&self.batches);
         let Some(batch) = self.batches.next() else { return false };
         let start = Instant::now();
-        let send = || batch.and_then(|batch| batch.move_into(&Slots(Goal::Device(uploads))));
+        let send = || {
+            let sent = catch_unwind(AssertUnwindSafe(|| {
+                batch.and_then(|batch| batch.move_into(&Slots(Goal::Device(uploads))))
+            }));
+            sent.unwrap_or_else(|panic| Err(Error::panicked(None, None, None, panic)))
+        };
         let batch = match (self.timeline, uploads.stream.stream()) {
             (Some(timeline), Some(stream)) => timeline
                 .on_stream(format!("upload {number}"), stream, send)

@@ -13,6 +13,7 @@
 mod batches;
 mod crew;
 mod device;
+mod limits;
 mod report;
 mod settings;
 mod slots;
@@ -27,6 +28,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use pagelock_memory::Holder;
 
 use self::crew::{Account, Crew, Plan};
+use self::limits::check_workers;
 use self::slots::{SlotMemory, slot_memory};
 use self::source::{Collated, Mapped, Recipe, Source, Stacked};
 pub use self::{
@@ -41,6 +43,7 @@ pub use self::{
 };
 use crate::collate::Stack;
 use crate::dataset::Dataset;
+use crate::identity::in_a_line;
 use crate::sampler::{BatchSampler, RandomSampler, Sampler, SequentialSampler};
 use crate::{Error, Result};
 
@@ -67,6 +70,7 @@ use crate::{Error, Result};
 /// ```
 pub struct DataLoader<B> {
     recipe: Recipe<B>,
+    identity: OnceLock<(String, String)>, // the order and the dataset, as states name them
     plan: Plan,
     pins: bool,
     slots: OnceLock<SlotMemory>,  // where batches are made, if they are to be page-locked
@@ -175,7 +179,7 @@ impl<B: Send + 'static> DataLoader<B> {
             holder: Holder::named("loader"),
         };
         let (slots, progress, idle) = (OnceLock::new(), Mutex::default(), Mutex::new(None));
-        Self { recipe, plan: Plan::default(), pins: false, slots, progress, idle }
+        Self { recipe, identity: OnceLock::new(), plan: Plan::default(), pins: false, slots, progress, idle }
     }
 
     /// How many samples make a batch. Zero is refused by [`len`](Self::len) and by the loop.
@@ -226,6 +230,7 @@ impl<B: Send + 'static> DataLoader<B> {
     /// ```
     pub fn sampler(mut self, sampler: impl Sampler) -> Self {
         self.recipe.batches = self.recipe.batches.with_sampler(Arc::new(sampler));
+        self.identity = OnceLock::new();
         self
     }
 
@@ -268,15 +273,15 @@ impl<B: Send + 'static> DataLoader<B> {
     fn through<M>(self, wrap: impl FnOnce(Arc<dyn Source<B>>) -> Arc<dyn Source<M>>) -> DataLoader<M> {
         let Recipe { source, batches, holder } = self.recipe;
         let recipe = Recipe { source: wrap(source), batches, holder };
-        let Self { plan, pins, slots, progress, .. } = self;
-        DataLoader { recipe, plan, pins, slots, progress, idle: Mutex::new(None) }
+        let Self { identity, plan, pins, slots, progress, .. } = self;
+        DataLoader { recipe, identity, plan, pins, slots, progress, idle: Mutex::new(None) }
     }
 
     /// How many batches an epoch has; never zero.
     ///
     /// # Errors
     /// What the loop would report instead of its first batch: [`Error::ZeroBatch`], [`Error::EmptyDataset`],
-    /// [`Error::EmptySampler`] or [`Error::NoBatch`].
+    /// [`Error::EmptySampler`], [`Error::NoBatch`] or [`Error::Setting`].
     ///
     /// # Examples
     /// ```
@@ -291,6 +296,7 @@ impl<B: Send + 'static> DataLoader<B> {
     /// ```
     #[allow(clippy::len_without_is_empty)] // an empty loader is an error
     pub fn len(&self) -> Result<usize> {
+        check_workers(self.plan.n_workers, self.plan.prefetch_factor)?;
         self.recipe.batches.n_batches(self.n_samples())
     }
 
@@ -351,27 +357,38 @@ impl<B: Send + 'static> DataLoader<B> {
     /// ```
     pub fn state(&self) -> LoaderState {
         let (epoch, batch) = self.progress().next;
-        LoaderState { epoch, batch, n_samples: self.n_samples(), batch_size: self.recipe.batches.batch_size() }
+        let (n_samples, batches) = (self.n_samples(), &self.recipe.batches);
+        let (order, dataset) = self
+            .identity
+            .get_or_init(|| (in_a_line(&batches.order(n_samples)), in_a_line(&self.recipe.source.identity())));
+        let (batch_size, drop_last) = (batches.batch_size(), batches.drops_last());
+        LoaderState { epoch, batch, n_samples, batch_size, drop_last, order: order.clone(), dataset: dataset.clone() }
     }
 
     /// Makes the next loop go on where [`state`](Self::state) was taken, with the same batches, at no cost.
     ///
     /// # Errors
-    /// [`Error::OtherState`] if the dataset or the batches have another size now.
+    /// [`Error::OtherState`] if the state is of another dataset, order or batch size; [`Error::BehindEnd`] if an epoch has
+    /// not that many batches; what [`len`](Self::len) reports.
     ///
     /// # Examples
     /// ```
-    /// # use pagelock_data::{DataLoader, TensorDataset};
+    /// # use pagelock_data::{DataLoader, LoaderState, TensorDataset};
     /// # use pagelock_tensor::Tensor;
     /// let loader = DataLoader::new(TensorDataset::new(Tensor::zeros([3])?)?);
-    /// loader.resume("epoch 8, batch 2, 3 samples in batches of 1".parse()?)?;
+    /// loader.resume(LoaderState { epoch: 8, batch: 2, ..loader.state() })?;
     /// assert_eq!((loader.epoch(), loader.iter().count()), (8, 1));
     /// # Ok::<(), pagelock_data::Error>(())
     /// ```
     pub fn resume(&self, state: LoaderState) -> Result<()> {
         let here = self.state();
-        if (state.n_samples, state.batch_size) != (here.n_samples, here.batch_size) {
-            return Err(Error::OtherState { state, n_samples: here.n_samples, batch_size: here.batch_size });
+        if !state.differences(&here).is_empty() {
+            return Err(Error::OtherState { state: state.into(), here: here.into() });
+        }
+        let LoaderState { epoch, batch, .. } = state;
+        let n_batches = self.len()?;
+        if batch >= n_batches {
+            return Err(Error::BehindEnd { epoch, batch, n_batches });
         }
         let mut progress = self.progress();
         (progress.epoch, progress.start) = (state.epoch, state.batch);
@@ -424,7 +441,7 @@ impl<B: Send + 'static> DataLoader<B> {
     pub fn iter(&self) -> Batches<'_, B> {
         let mut progress = self.progress();
         let (epoch, start) = (progress.epoch, progress.start);
-        (progress.epoch, progress.start, progress.next) = (epoch + 1, 0, (epoch, start));
+        (progress.epoch, progress.start, progress.next) = (epoch.saturating_add(1), 0, (epoch, start));
         drop(progress);
         let mut batches = Batches::new(self, epoch);
         match self.len().and_then(|n_batches| Ok((n_batches, self.crew()?))) {

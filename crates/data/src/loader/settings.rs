@@ -15,7 +15,8 @@ impl<B: Send + 'static> DataLoader<B> {
     /// How many threads make batches ahead of the program; 0, the default, lets the program make each when it asks.
     /// Order and content of the batches are the same for any number.
     ///
-    /// What a worker runs into, a panic too, comes out as an error in the place of its batch.
+    /// What goes wrong, a panic too, comes out as an error in the place of its batch, whoever made it. More workers than 1,024
+    /// are refused by [`len`](Self::len) and by the loop.
     ///
     /// # Examples
     /// ```
@@ -130,7 +131,7 @@ impl<B: Send + 'static> DataLoader<B> {
         self
     }
 
-    /// Whether samples that fail, and those in which a worker panics, are left out of their batches, instead of costing the
+    /// Whether samples that fail, and those that panic, are left out of their batches, instead of costing the
     /// batch. [`skipped`](Self::skipped) says which and why, the report counts them. A batch of which nothing is left is an
     /// [`Error::AllSkipped`](crate::Error::AllSkipped).
     ///

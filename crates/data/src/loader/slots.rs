@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use pagelock_memory::{
     ALIGN, Budget, Counted, Error as Refusal, HostBuffer, HostScope, HostSource, Limited, PageLocked, Pooled,
-    default_host,
+    default_host, host_budget,
 };
 use pagelock_tensor::{Element, Error as TensorError, Tensor, page_locked, page_locked_source};
 
@@ -45,11 +45,11 @@ const SLICE: Duration = Duration::from_millis(10);
 
 pub(super) type SlotMemory = Counted<Pooled<Limited<PageLocked>>>;
 
-/// Page-locked memory under a budget, or that of the process.
+/// Page-locked memory under a budget, and under that of the host; or the memory of the process.
 pub(super) fn slot_memory(budget: Option<&Budget>) -> SlotMemory {
     match budget {
         Some(budget) => {
-            let limited = Limited::new(page_locked_source(), budget.clone());
+            let limited = Limited::new(page_locked_source(), budget.clone()).under(host_budget());
             Counted::new("loader, page-locked", Pooled::new(limited))
         }
         None => page_locked().clone(),

@@ -22,6 +22,9 @@ use crate::{Error, Result};
 pub(super) trait Source<B>: Send + Sync + 'static {
     fn n_samples(&self) -> usize;
 
+    /// What the dataset is.
+    fn identity(&self) -> String;
+
     /// The batch of these samples, of which there is at least one, as they are in that epoch.
     fn batch(&self, epoch: u64, indices: &[usize], watch: &mut Watch<'_>) -> Result<B>;
 }
@@ -41,8 +44,26 @@ impl<B> Clone for Recipe<B> {
 
 impl<B: 'static> Recipe<B> {
     /// Makes batch number `batch` of `epoch`, or gives the refusal in its place; `indices` is only room that is used again
-    /// and again. Errors name the samples, and who was to make the batch.
+    /// and again. Errors name the samples, and who was to make the batch; so do panics, which are errors too.
     pub(super) fn make(
+        &self,
+        place: (u64, usize),
+        indices: &mut Vec<usize>,
+        watch: &mut Watch<'_>,
+        refusal: Option<Error>,
+    ) -> Result<B> {
+        indices.clear();
+        let made = catch_unwind(AssertUnwindSafe(|| self.make_or_panic(place, indices, watch, refusal)));
+        made.unwrap_or_else(|panic| {
+            if watch.at.first().is_none() {
+                indices.clear(); // their order was not known yet
+            }
+            watch.slots.map(PinnedSlots::finish);
+            Err(watch.at.panicked(watch.maker.worker, indices, panic))
+        })
+    }
+
+    fn make_or_panic(
         &self,
         (epoch, batch): (u64, usize),
         indices: &mut Vec<usize>,
@@ -76,7 +97,7 @@ pub(super) struct Watch<'a> {
 /// Who makes batches, and how.
 #[derive(Clone, Copy)]
 pub(super) struct Maker {
-    /// None: the calling thread, which panics of samples go through.
+    /// None: the calling thread.
     pub(super) worker: Option<usize>,
     /// Samples that fail are left out of their batches.
     pub(super) skips: bool,
@@ -131,13 +152,13 @@ pub(super) struct Times {
 impl At {
     /// At a batch that starts with this sample, or at none.
     pub(super) fn begin(&self, first: Option<usize>) {
-        self.first.store(first.map_or(0, |index| index + 1), Ordering::Relaxed);
+        self.first.store(first.map_or(0, |index| index.saturating_add(1)), Ordering::Relaxed);
         self.get(None);
     }
 
     /// Getting this sample, or none.
     pub(super) fn get(&self, sample: Option<usize>) {
-        self.sample.store(sample.map_or(0, |index| index + 1), Ordering::Relaxed);
+        self.sample.store(sample.map_or(0, |index| index.saturating_add(1)), Ordering::Relaxed);
     }
 
     /// The first sample of the batch that is being made.
@@ -145,11 +166,11 @@ impl At {
         self.first.load(Ordering::Relaxed).checked_sub(1)
     }
 
-    /// What a worker's panic said, and where it was: at a sample, or at a batch of these.
-    pub(super) fn panicked(&self, worker: usize, indices: &[usize], panic: Box<dyn Any + Send>) -> Error {
+    /// What a panic said, and where it was: at a sample, or at a batch of these.
+    fn panicked(&self, worker: Option<usize>, indices: &[usize], panic: Box<dyn Any + Send>) -> Error {
         let sample = self.sample();
         let error = Error::panicked(worker, sample, None, panic);
-        if sample.is_some() { error } else { error.of_batch(indices, None, Some(worker)) }
+        if sample.is_some() { error } else { error.of_batch(indices, None, worker) }
     }
 
     /// The sample that is being fetched.
@@ -171,11 +192,8 @@ impl<'a> Watch<'a> {
         if !skips {
             return get().map(Some).map_err(|error| Error::Sample { index, shard: None, worker, source: error.into() });
         }
-        let got = match worker {
-            Some(worker) => catch_unwind(AssertUnwindSafe(get))
-                .unwrap_or_else(|panic| Err(Error::panicked(worker, Some(index), None, panic))),
-            None => get(),
-        };
+        let got = catch_unwind(AssertUnwindSafe(get));
+        let got = got.unwrap_or_else(|panic| Err(Error::panicked(worker, Some(index), None, panic)));
         got.map(Some).or_else(|error| {
             self.skipped.push(Skipped { epoch, index, shard: None, worker, error: error.to_string() });
             Ok(None)
@@ -227,6 +245,10 @@ impl<D: Dataset<Sample: Stack>> Source<<D::Sample as Stack>::Batch> for Stacked<
         self.0.len()
     }
 
+    fn identity(&self) -> String {
+        self.0.identity()
+    }
+
     fn batch(&self, epoch: u64, indices: &[usize], watch: &mut Watch<'_>) -> Result<<D::Sample as Stack>::Batch> {
         let refusal = match watch.placed(|times| &mut times.fetch, || self.0.gather(indices)) {
             Ok(Some(batch)) => return Ok(batch),
@@ -257,6 +279,10 @@ where
         self.dataset.len()
     }
 
+    fn identity(&self) -> String {
+        self.dataset.identity()
+    }
+
     fn batch(&self, epoch: u64, indices: &[usize], watch: &mut Watch<'_>) -> Result<B> {
         let samples = get_all(&self.dataset, epoch, indices, watch)?;
         watch.placed(|times| &mut times.collate, || (self.collate)(samples))
@@ -277,6 +303,10 @@ where
         self.source.n_samples()
     }
 
+    fn identity(&self) -> String {
+        self.source.identity()
+    }
+
     fn batch(&self, epoch: u64, indices: &[usize], watch: &mut Watch<'_>) -> Result<B> {
         let batch = self.source.batch(epoch, indices, watch)?;
         watch.placed(|times| &mut times.map, || (self.f)(batch))
@@ -291,6 +321,10 @@ impl<B: PinMemory + 'static> Source<B> for Pinned<B> {
         self.0.n_samples()
     }
 
+    fn identity(&self) -> String {
+        self.0.identity()
+    }
+
     fn batch(&self, epoch: u64, indices: &[usize], watch: &mut Watch<'_>) -> Result<B> {
         let outer = std::mem::replace(&mut watch.pinning, true);
         let batch = self.0.batch(epoch, indices, watch);
@@ -300,10 +334,13 @@ impl<B: PinMemory + 'static> Source<B> for Pinned<B> {
     }
 }
 
+/// Room for more samples than this is made when they are there: a batch may be as long as an order says.
+const MOST_AT_ONCE: usize = 1 << 16;
+
 /// Sample by sample; an error names the one that failed. With those left out that fail, at least one.
 fn get_all<D: Dataset>(dataset: &D, epoch: u64, indices: &[usize], watch: &mut Watch<'_>) -> Result<Vec<D::Sample>> {
     let start = Instant::now();
-    let mut samples = Vec::with_capacity(indices.len());
+    let mut samples = Vec::with_capacity(indices.len().min(MOST_AT_ONCE));
     for &index in indices {
         samples.extend(watch.get(epoch, index, || dataset.get_in(index, epoch))?);
     }

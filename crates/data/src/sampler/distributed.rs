@@ -63,4 +63,8 @@ impl<S: Sampler> Sampler for DistributedSampler<S> {
             self.order.fill(Place { position, ..place }, std::slice::from_mut(index));
         }
     }
+
+    fn identity(&self) -> String {
+        format!("rank {} of {} of: {}", self.rank, self.world_size, self.order.identity())
+    }
 }

@@ -13,6 +13,7 @@ use pagelock_tensor::Generator;
 
 pub use self::{distributed::DistributedSampler, weighted::WeightedSampler};
 
+use crate::identity::{self, Hash, probes};
 use crate::{Error, Result};
 
 /// Where in the order of which epoch some indices are wanted.
@@ -56,6 +57,20 @@ pub trait Sampler: Send + Sync + 'static {
     /// Writes the indices at `place.position` and after it into `indices`, which does not reach past
     /// [`epoch_len`](Self::epoch_len). The same place must always give the same indices.
     fn fill(&self, place: Place, indices: &mut [usize]);
+
+    /// What decides the order, in one line that is the same in every run: kind, seed, lengths. It is part of a loader's
+    /// state, which a loader of another order refuses. By default the name of the type; some places of the order are
+    /// compared as well.
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_data::{RandomSampler, Sampler};
+    ///
+    /// assert_eq!(RandomSampler::new(42).identity(), "random, seed 42");
+    /// ```
+    fn identity(&self) -> String {
+        identity::type_name::<Self>()
+    }
 }
 
 /// First to last.
@@ -76,6 +91,10 @@ impl Sampler for SequentialSampler {
         for (offset, index) in indices.iter_mut().enumerate() {
             *index = place.position + offset;
         }
+    }
+
+    fn identity(&self) -> String {
+        "sequential".to_owned()
     }
 }
 
@@ -124,6 +143,10 @@ impl Sampler for RandomSampler {
             *index = permutation.apply(place.position + offset);
         }
     }
+
+    fn identity(&self) -> String {
+        format!("random, seed {}", self.seed)
+    }
 }
 
 /// The given indices, in the given order, in every epoch: a subset, or an order recorded elsewhere.
@@ -164,6 +187,11 @@ impl Sampler for FixedSampler {
     fn fill(&self, place: Place, indices: &mut [usize]) {
         indices.copy_from_slice(&self.indices[place.position..][..indices.len()]);
     }
+
+    fn identity(&self) -> String {
+        let hash = Hash::of_numbers(self.indices.iter().map(|&index| index as u64));
+        format!("a list of {} indices, {hash}", self.indices.len())
+    }
 }
 
 impl Sampler for Arc<dyn Sampler> {
@@ -174,7 +202,14 @@ impl Sampler for Arc<dyn Sampler> {
     fn fill(&self, place: Place, indices: &mut [usize]) {
         (**self).fill(place, indices);
     }
+
+    fn identity(&self) -> String {
+        (**self).identity()
+    }
 }
+
+/// The most samples of a batch: their indices are in memory.
+const MOST_SAMPLES: usize = 1 << 28;
 
 /// A sampler's order cut into batches.
 ///
@@ -254,6 +289,15 @@ impl<S: Sampler> BatchSampler<S> {
         if n_indices == 0 {
             return Err(Error::EmptySampler { n_samples });
         }
+        let longest = batch_size.min(n_indices);
+        if longest > MOST_SAMPLES {
+            return Err(Error::Setting {
+                setting: "the batch size",
+                value: batch_size,
+                most: MOST_SAMPLES,
+                usual: "64 is usual",
+            });
+        }
         match self.drop_last {
             false => Ok(n_indices.div_ceil(batch_size)),
             true if n_indices < batch_size => Err(Error::NoBatch { n_samples: n_indices, batch_size }),
@@ -277,7 +321,7 @@ impl<S: Sampler> BatchSampler<S> {
         let position = batch.saturating_mul(self.batch_size).min(n_indices);
         let len = self.batch_size.min(n_indices - position);
         indices.clear();
-        if len == 0 || (self.drop_last && len < self.batch_size) {
+        if len == 0 || len > MOST_SAMPLES || (self.drop_last && len < self.batch_size) {
             return;
         }
         indices.resize(len, 0);
@@ -286,6 +330,21 @@ impl<S: Sampler> BatchSampler<S> {
 
     pub(crate) fn batch_size(&self) -> usize {
         self.batch_size
+    }
+
+    pub(crate) fn drops_last(&self) -> bool {
+        self.drop_last
+    }
+
+    /// What the order is called, with a hash of some of its places: a sampler may say too little of itself.
+    pub(crate) fn order(&self, n_samples: usize) -> String {
+        let place = |position| {
+            let mut index = [0];
+            self.sampler.fill(Place { epoch: 0, position, n_samples }, &mut index);
+            index[0] as u64
+        };
+        let n_indices = if n_samples == 0 { 0 } else { self.sampler.epoch_len(n_samples) };
+        format!("{}, {}", self.sampler.identity(), Hash::of_numbers(probes(n_indices).map(place)))
     }
 
     /// The same batches from another sampler.

@@ -3,6 +3,7 @@
 use pagelock_tensor::Generator;
 
 use super::{Place, Sampler};
+use crate::identity::Hash;
 use crate::{Error, Result};
 
 /// Draws samples with replacement, each as often as its weight says: for classes of unequal size, say.
@@ -109,5 +110,11 @@ impl Sampler for WeightedSampler {
         for (offset, index) in indices.iter_mut().enumerate() {
             *index = self.draw(&generator, place.position + offset);
         }
+    }
+
+    fn identity(&self) -> String {
+        let Self { columns, n_draws, seed } = self;
+        let hash = Hash::of_numbers(columns.iter().flat_map(|column| [column.own.to_bits(), column.other as u64]));
+        format!("{n_draws} draws of {} weights, seed {seed}, {hash}", columns.len())
     }
 }

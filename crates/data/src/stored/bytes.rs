@@ -1,12 +1,12 @@
 //! [`Bytes`]: a part of a file, or what was unpacked of one.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, SeekFrom};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use pagelock_memory::HostBuffer;
+use pagelock_memory::{HostBuffer, open_regular};
 
 /// Bytes that are read at their place. Cloning shares them.
 #[derive(Clone, Debug)]
@@ -25,8 +25,7 @@ enum Source {
 impl Bytes {
     /// All of a file.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
-        let file = File::open(path)?;
-        let len = file.metadata()?.len();
+        let (file, len) = open_regular(path)?;
         Ok(Self { source: Source::File(Arc::new(file)), start: 0, len })
     }
 
@@ -82,9 +81,21 @@ impl Bytes {
 
 impl io::Read for Reader {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        let n_bytes = (self.bytes.len - self.at).min(out.len() as u64) as usize;
+        let n_bytes = self.bytes.len.saturating_sub(self.at).min(out.len() as u64) as usize;
         self.bytes.read_exact_at(&mut out[..n_bytes], self.at)?;
         self.at += n_bytes as u64;
         Ok(n_bytes)
+    }
+}
+
+impl io::Seek for Reader {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        let at = match to {
+            SeekFrom::Start(at) => Some(at),
+            SeekFrom::Current(offset) => self.at.checked_add_signed(offset),
+            SeekFrom::End(offset) => self.bytes.len.checked_add_signed(offset),
+        };
+        self.at = at.ok_or(io::ErrorKind::InvalidInput)?;
+        Ok(self.at)
     }
 }

@@ -3,8 +3,8 @@
 //! Rows are read at their place, not mapped: a file that somebody cuts short is an error that names the row, where a mapped
 //! one ends the process. What was read lately, the system keeps in its page cache anyway.
 //!
-//! `npy.rs`, `npz.rs` and `safetensors.rs` find the array in files of those formats; `bytes.rs` is a part of a file. What a header says is checked against the length
-//! of the file before anything is allocated.
+//! `npy.rs`, `npz.rs` and `safetensors.rs` find the array in files of those formats; `bytes.rs` is a part of a file. What a
+//! header says is checked against the length of the file before anything is allocated.
 
 mod bytes;
 mod npy;
@@ -17,7 +17,7 @@ use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 
 use pagelock_memory::{HostBuffer, default_host};
-use pagelock_tensor::{DType, Device, Element, Stored, Tensor};
+use pagelock_tensor::{DType, Device, Element, Shape, Stored, Tensor};
 
 use self::bytes::Bytes;
 use crate::collate::Stack;
@@ -108,6 +108,12 @@ impl<T: Element> StoredRows<T> {
         let row_bytes = bytes_of(dtype, row_shape).and_then(|bytes| usize::try_from(bytes).ok());
         match (whole, row_bytes) {
             (Some(end), Some(row_bytes)) if end <= bytes.len() => {
+                let no_tensor = |error| wrong(path, format!("its header claims what no tensor is: {error}"));
+                Shape::new(&shape).map_err(no_tensor)?;
+                if n_rows > 0 && row_bytes == 0 {
+                    let problem = "rows without elements, which hold no data; write another array";
+                    return Err(wrong(path, format!("its header claims {shape:?}, {problem}")));
+                }
                 let (path, row_shape) = (path.to_owned(), row_shape.to_vec());
                 Ok(Self { bytes, path, start, row_shape, row_bytes, n_rows, element: PhantomData })
             }
@@ -150,7 +156,7 @@ impl<T: Element> StoredRows<T> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn read(&self) -> Result<Tensor<T>> {
-        self.rows(&(0..self.n_rows).collect::<Vec<_>>())
+        self.rows(0..self.n_rows)
     }
 
     /// All rows on `device`. To a GPU they are read straight into the slots of the page-locked ring that all copies share, by
@@ -180,13 +186,15 @@ impl<T: Element> StoredRows<T> {
         [&[n_rows], &self.row_shape[..]].concat()
     }
 
-    fn rows(&self, indices: &[usize]) -> Result<Tensor<T>> {
-        let row_len = self.row_bytes / size_of::<T>();
-        let mut row = HostBuffer::allocate(default_host(), self.row_bytes)?;
+    fn rows(&self, indices: impl ExactSizeIterator<Item = usize> + Clone) -> Result<Tensor<T>> {
+        indices.clone().try_for_each(|index| check_index(index, self.n_rows))?;
+        // What is not read needs no memory: a row of a file without rows may claim any length.
+        let n_bytes = if indices.len() == 0 { 0 } else { self.row_bytes };
+        let mut row = HostBuffer::allocate(default_host(), n_bytes)?;
         let mut result = Ok(());
         let tensor = Tensor::build(&self.shape(indices.len())[..], |out: &mut [T]| {
-            let mut places = out.chunks_exact_mut(row_len.max(1));
-            result = indices.iter().zip(&mut places).try_for_each(|(&index, place)| {
+            let mut places = out.chunks_exact_mut((self.row_bytes / size_of::<T>()).max(1));
+            result = indices.zip(&mut places).try_for_each(|(index, place)| {
                 place.copy_from_slice(self.read_row(index, row.bytes_mut()?)?);
                 Ok(())
             });
@@ -195,7 +203,6 @@ impl<T: Element> StoredRows<T> {
     }
 
     fn read_row<'a>(&self, index: usize, bytes: &'a mut [u8]) -> Result<&'a [T]> {
-        check_index(index, self.n_rows)?;
         let at = self.start + index as u64 * self.row_bytes as u64;
         self.bytes.read_exact_at(bytes, at).map_err(|source| self.unreadable(index, source))?;
         if T::DTYPE == DType::Bool && bytes.iter().any(|&byte| byte > 1) {
@@ -229,11 +236,11 @@ where
     }
 
     fn get(&self, index: usize) -> Result<Tensor<T>> {
-        Ok(self.rows(&[index])?.select(0, 0)?)
+        Ok(self.rows([index].into_iter())?.select(0, 0)?)
     }
 
     fn gather(&self, indices: &[usize]) -> Result<Option<Tensor<T>>> {
-        self.rows(indices).map(Some)
+        self.rows(indices.iter().copied()).map(Some)
     }
 }
 
@@ -241,7 +248,11 @@ fn open(path: &Path) -> Result<Bytes> {
     Bytes::open(path).map_err(|source| Error::io("open", path, source))
 }
 
+/// How many bytes an array takes; none if that is no number of 64 bits.
 fn bytes_of(dtype: DType, shape: &[usize]) -> Option<u64> {
+    if shape.contains(&0) {
+        return Some(0); // whatever the other sizes are
+    }
     shape.iter().try_fold(dtype.size() as u64, |bytes, &size| bytes.checked_mul(size as u64))
 }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::StreamLoader;
 use super::desk::{Desk, Item, Part};
-use super::state::StreamState;
+use super::state::StreamPlace;
 use super::turns::Turns;
 use crate::loader::crew::{Account, GRACE, begin_work};
 use crate::loader::slots::{AtMost, PATIENCE, PinnedSlots};
@@ -23,14 +23,16 @@ use crate::{Error, Result};
 /// See [`StreamLoader`].
 pub struct StreamBatches<'a, B: Send + 'static> {
     loader: &'a StreamLoader<B>,
-    state: StreamState,
+    state: StreamPlace,
+    /// Where the epoch was begun.
+    began: StreamPlace,
     /// Whether the shard at each place may have more.
     live: Vec<bool>,
     makers: Makers<B>,
     turns: Option<Arc<Turns>>, // of workers with a budget
     /// Why there is no batch at all; given once.
     refusal: Option<Error>,
-    /// Nothing was given yet, and the epoch was begun at its start.
+    /// Nothing was given yet.
     is_empty: bool,
     n_given: usize,
     given: Option<Instant>,
@@ -95,18 +97,35 @@ fn receive<T>(from: &Receiver<T>, timeout: Option<Duration>) -> Result<T, RecvTi
 }
 
 impl<'a, B: Send + 'static> StreamBatches<'a, B> {
-    pub(super) fn new(loader: &'a StreamLoader<B>, state: StreamState) -> Self {
-        let n_workers = loader.n_workers.min(state.n_shards);
-        let is_empty = (state.round, state.turn) == (0, 0);
-        let turns = loader.prefetch_budget.clone().filter(|_| n_workers > 0);
-        let turns = turns.map(|budget| Arc::new(Turns::new(budget, state.n_shards, state.turn)));
-        let (makers, refusal) = match loader.check().and_then(|()| makers(loader, state, n_workers, &turns)) {
-            Ok(makers) => (makers, None),
-            Err(error) => (Makers::Workers(Vec::new()), Some(error)),
+    pub(super) fn new(loader: &'a StreamLoader<B>, state: StreamPlace) -> Self {
+        let n_shards = loader.check().map(|()| loader.n_shards());
+        let n_workers = loader.n_workers.min(*n_shards.as_ref().unwrap_or(&0));
+        let turns = match (&loader.prefetch_budget, &n_shards) {
+            (Some(budget), Ok(n_shards)) if n_workers > 0 => {
+                Some(Arc::new(Turns::new(budget.clone(), *n_shards, state.turn)))
+            }
+            _ => None,
         };
-        let live = vec![refusal.is_none(); state.n_shards];
-        let is_empty = is_empty && refusal.is_none();
-        Self { loader, state, live, makers, turns, refusal, is_empty, n_given: 0, given: None }
+        let makers = n_shards.and_then(|n_shards| Ok((makers(loader, state, n_shards, n_workers, &turns)?, n_shards)));
+        let (makers, live, refusal) = match makers {
+            Ok((makers, n_shards)) => (makers, vec![true; n_shards], None),
+            Err(error) => (Makers::Workers(Vec::new()), Vec::new(), Some(error)),
+        };
+        let is_empty = refusal.is_none();
+        Self { loader, state, began: state, live, makers, turns, refusal, is_empty, n_given: 0, given: None }
+    }
+
+    /// What it means that nothing came: from the start on, that the dataset is empty; from somewhere else, that the last
+    /// batch before that was the last, or that there was none.
+    fn nothing(&self) -> Option<Error> {
+        let Some(before) = self.began.before(self.live.len()) else { return Some(Error::EmptyDataset) };
+        let StreamPlace { epoch, round, turn } = self.began;
+        let start = before.round.saturating_mul(self.loader.rules.batch_size as u64);
+        let shard = self.loader.shard_at(before.turn);
+        match self.loader.shards.has_sample(shard, epoch, start) {
+            true => None,
+            false => Some(Error::BehindStream { epoch, round, turn }),
+        }
     }
 
     pub(in crate::loader) fn n_given(&self) -> usize {
@@ -123,7 +142,7 @@ impl<'a, B: Send + 'static> StreamBatches<'a, B> {
         };
         let (start, timeout) = (Instant::now(), self.loader.timeout);
         let (batch, shard) = (self.n_given, self.loader.shard_at(place));
-        let sample = self.state.round.saturating_mul(self.state.batch_size as u64);
+        let sample = self.state.round.saturating_mul(self.loader.rules.batch_size as u64);
         let failed = |worker, here: &At, error| match error {
             RecvTimeoutError::Timeout => {
                 let (sample, first, waited) = (here.sample(), here.first(), start.elapsed());
@@ -146,7 +165,7 @@ impl<'a, B: Send + 'static> StreamBatches<'a, B> {
     fn advance(&mut self) {
         self.state.turn += 1;
         if self.state.turn == self.live.len() {
-            (self.state.turn, self.state.round) = (0, self.state.round + 1);
+            (self.state.turn, self.state.round) = (0, self.state.round.saturating_add(1));
         }
     }
 
@@ -186,16 +205,17 @@ impl<'a, B: Send + 'static> StreamBatches<'a, B> {
 
 fn makers<B: Send + 'static>(
     loader: &StreamLoader<B>,
-    state: StreamState,
+    state: StreamPlace,
+    n_shards: usize,
     n_workers: usize,
     turns: &Option<Arc<Turns>>,
 ) -> Result<Makers<B>> {
     let patience = || AtMost(loader.timeout.unwrap_or(PATIENCE));
     let slots = || loader.slot_memory().map(|memory| PinnedSlots::new(memory, loader.when_full, patience()));
     let desk = |worker: Option<usize>| {
-        let places = (worker.unwrap_or(0)..state.n_shards).step_by(n_workers.max(1));
-        let round = |place| state.round + u64::from(place < state.turn);
-        let start = |place| round(place).saturating_mul(state.batch_size as u64);
+        let places = (worker.unwrap_or(0)..n_shards).step_by(n_workers.max(1));
+        let round = |place| state.round.saturating_add(u64::from(place < state.turn));
+        let start = |place| round(place).saturating_mul(loader.rules.batch_size as u64);
         let parts: Vec<_> = places.map(|place| Part::new(place, loader.shard_at(place), start(place))).collect();
         let at = parts.iter().position(|part| part.place() >= state.turn).unwrap_or(0);
         let (shards, rules, holder) = (loader.shards.clone(), loader.rules.clone(), loader.holder);
@@ -219,10 +239,9 @@ impl<B: Send + 'static> Iterator for StreamBatches<'_, B> {
         let mut account = Account::default();
         let start = Instant::now();
         let Some(batch) = self.load(&mut account) else {
-            let over = StreamState { epoch: self.state.epoch + 1, round: 0, turn: 0, ..self.state };
-            self.loader.progress().next = over;
-            let nothing = std::mem::take(&mut self.is_empty) && !self.live.is_empty();
-            return nothing.then_some(Err(Error::EmptyDataset));
+            self.loader.progress().next = StreamPlace::start_of(self.state.epoch.saturating_add(1));
+            let is_empty = std::mem::take(&mut self.is_empty);
+            return is_empty.then(|| self.nothing()).flatten().map(Err);
         };
         let end = Instant::now();
         account.report.program_waited = end - start;
@@ -231,7 +250,7 @@ impl<B: Send + 'static> Iterator for StreamBatches<'_, B> {
         self.n_given += 1;
         let mut progress = self.loader.progress();
         progress.next = self.state;
-        progress.add(account);
+        progress.record.add(account);
         Some(batch)
     }
 }

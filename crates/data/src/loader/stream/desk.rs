@@ -16,6 +16,12 @@ use crate::{Error, Result};
 pub(super) trait Shards<B>: Send + Sync + 'static {
     fn n_shards(&self) -> usize;
 
+    /// What the dataset is.
+    fn identity(&self) -> String;
+
+    /// Whether a shard of that epoch has that sample, or something goes wrong with it.
+    fn has_sample(&self, shard: usize, epoch: u64, sample: u64) -> bool;
+
     /// A shard of that epoch from a sample on.
     fn open(&self, shard: usize, epoch: u64, start: u64) -> Result<Box<dyn Reader<B>>>;
 }
@@ -149,20 +155,27 @@ impl<B: 'static> Desk<B> {
         }))
     }
 
-    /// What a worker runs into, a panic too, is an error.
+    /// What goes wrong, a panic too, is an error.
     fn make_safely(&mut self, at: usize, slots: Option<&PinnedSlots>, refusal: Option<Error>) -> Option<Made<B>> {
         self.here.begin(None);
-        let Some(worker) = self.worker else { return self.make(at, slots, refusal) };
+        let worker = self.worker;
         catch_unwind(AssertUnwindSafe(|| self.make(at, slots, refusal))).unwrap_or_else(|panic| {
             let Part { shard, state, .. } = &mut self.parts[at];
             let (shard, sample) = (*shard, self.here.sample());
             let error = Error::panicked(worker, sample, Some(shard), panic);
             let error = match state {
                 _ if sample.is_some() => error,
-                State::Open(reader) => error.of_batch(reader.kept(), Some(shard), Some(worker)),
-                _ => Error::Shard { shard, worker: Some(worker), source: error.into() },
+                State::Open(reader) => error.of_batch(reader.kept(), Some(shard), worker),
+                _ => Error::Shard { shard, worker, source: error.into() },
             };
-            *state = State::Broken;
+            let broken = std::mem::replace(state, State::Broken);
+            match worker {
+                Some(_) => drop(broken), // a second panic ends the worker, which the program is told
+                None => {
+                    let dropped = catch_unwind(AssertUnwindSafe(|| drop(broken)));
+                    let _ = dropped.map_err(|panic| Error::panicked(worker, None, None, panic));
+                }
+            }
             Some(Made::failed(error))
         })
     }
@@ -217,6 +230,15 @@ where
         self.dataset.n_shards()
     }
 
+    fn identity(&self) -> String {
+        self.dataset.identity()
+    }
+
+    fn has_sample(&self, shard: usize, epoch: u64, sample: u64) -> bool {
+        let first = || self.dataset.shard_from(shard, epoch, sample).map(|mut samples| samples.next().is_some());
+        catch_unwind(AssertUnwindSafe(first)).unwrap_or(Ok(true)).unwrap_or(true)
+    }
+
     fn open(&self, shard: usize, epoch: u64, start: u64) -> Result<Box<dyn Reader<B>>> {
         let samples = self.dataset.shard_from(shard, epoch, start)?;
         let (collate, first) = (self.collate.clone(), start as usize);
@@ -266,7 +288,7 @@ where
         self.kept.clear();
         for _ in self.samples.by_ref().take(rules.batch_size) {
             self.kept.push(self.passed);
-            self.passed += 1;
+            self.passed = self.passed.saturating_add(1);
         }
         let n_samples = self.kept.len();
         let is_wanted = n_samples == rules.batch_size || (n_samples > 0 && !rules.drop_last);
@@ -297,7 +319,7 @@ impl<S, C> Reading<S, C> {
             let index = self.passed;
             means.at.get(Some(index));
             let Some(sample) = self.samples.next() else { break };
-            self.passed += 1;
+            self.passed = self.passed.saturating_add(1);
             read.n_samples += 1;
             match sample {
                 Ok(sample) => {

@@ -20,12 +20,15 @@ use pagelock_tensor::Device;
 
 pub use self::batches::StreamBatches;
 use self::desk::{Collated, Rules, Shards};
+use self::state::StreamPlace;
 pub use self::state::StreamState;
-use super::crew::{Account, Init};
+use super::crew::Init;
 use super::device::{DeviceLoader, Feed};
+use super::limits::{MOST_SHARDS, check_most, check_workers};
 use super::slots::{Goal, SlotMemory, Slots, slot_memory};
 use super::{LoaderReport, Record, Skipped, WhenFull, lock};
 use crate::collate::Stack;
+use crate::identity::in_a_line;
 use crate::iterable::IterableDataset;
 use crate::pin::PinMemory;
 use crate::{Error, Result};
@@ -90,16 +93,10 @@ pub struct StreamLoader<B> {
 /// Where a loader of streams is.
 struct Progress {
     /// Where the next loop starts.
-    start: StreamState,
+    start: StreamPlace,
     /// Where the loop that was started last is.
-    next: StreamState,
+    next: StreamPlace,
     record: Record,
-}
-
-impl Progress {
-    fn add(&mut self, account: Account) {
-        self.record.add(account);
-    }
 }
 
 impl<B: Send + 'static> StreamLoader<B> {
@@ -136,7 +133,7 @@ impl<B: Send + 'static> StreamLoader<B> {
         D: IterableDataset,
         C: Fn(Vec<D::Sample>) -> Result<B> + Send + Sync + 'static,
     {
-        let start = StreamState { epoch: 0, round: 0, turn: 0, n_shards: dataset.n_shards(), batch_size: 1 };
+        let start = StreamPlace::start_of(0);
         Self {
             shards: Arc::new(Collated { dataset, collate: Arc::new(collate) }),
             rules: Rules { batch_size: 1, drop_last: false, skips: false, pin: None },
@@ -429,7 +426,7 @@ impl<B: Send + 'static> StreamLoader<B> {
     /// See [`resume`](Self::resume).
     pub fn set_epoch(&self, epoch: u64) {
         let mut progress = self.progress();
-        progress.start = StreamState { epoch, round: 0, turn: 0, ..progress.start };
+        progress.start = StreamPlace::start_of(epoch);
         progress.next = progress.start;
     }
 
@@ -439,14 +436,22 @@ impl<B: Send + 'static> StreamLoader<B> {
     /// # Examples
     /// See [`resume`](Self::resume).
     pub fn state(&self) -> StreamState {
-        self.progress().next
+        let StreamPlace { epoch, round, turn } = self.progress().next;
+        let Rules { batch_size, drop_last, .. } = self.rules;
+        let share = match self.world_size {
+            1 => "all".to_owned(),
+            n => format!("those of rank {} of {n}", self.rank),
+        };
+        let (n_shards, dataset) = (self.n_shards(), in_a_line(&self.shards.identity()));
+        StreamState { epoch, round, turn, n_shards, batch_size, drop_last, share, dataset }
     }
 
     /// Makes the next loop go on where [`state`](Self::state) was taken, with the same batches, for any number of workers. It
     /// costs what [`IterableDataset::shard_from`] costs: reading again what came before, unless the dataset can jump.
     ///
     /// # Errors
-    /// [`Error::OtherStreamState`] if there are other shards or batches of another size now.
+    /// [`Error::OtherStreamState`] if the state is of another dataset, other shards or another batch size. Whether it is
+    /// behind the end is known only when it is read: then the loop gives [`Error::BehindStream`].
     ///
     /// # Examples
     /// ```
@@ -463,7 +468,7 @@ impl<B: Send + 'static> StreamLoader<B> {
     /// first.set_epoch(7);
     /// first.iter().next();
     /// let saved = first.state().to_string();
-    /// assert_eq!(saved, "epoch 7, round 1, turn 0 of 1 shards in batches of 2");
+    /// assert!(saved.starts_with("epoch 7, round 1, turn 0 of 1 shards in batches of 2; shards: all; data: Five; check "));
     ///
     /// let second = loader();
     /// second.resume(saved.parse()?)?;
@@ -471,12 +476,13 @@ impl<B: Send + 'static> StreamLoader<B> {
     /// # Ok::<(), pagelock_data::Error>(())
     /// ```
     pub fn resume(&self, state: StreamState) -> Result<()> {
-        let mut progress = self.progress();
-        let StreamState { n_shards, batch_size, .. } = progress.start;
-        if (state.n_shards, state.batch_size) != (n_shards, batch_size) || state.turn >= n_shards.max(1) {
-            return Err(Error::OtherStreamState { state, n_shards, batch_size });
+        let here = self.state();
+        let of_here = StreamState { epoch: here.epoch, round: here.round, turn: here.turn, ..state.clone() };
+        if of_here != here || state.turn >= here.n_shards.max(1) {
+            return Err(Error::OtherStreamState { state: state.into(), here: here.into() });
         }
-        (progress.start, progress.next) = (state, state);
+        let mut progress = self.progress();
+        (progress.start, progress.next) = (state.place(), state.place());
         Ok(())
     }
 
@@ -497,7 +503,7 @@ impl<B: Send + 'static> StreamLoader<B> {
     /// assert_eq!((loader.report().batches, loader.report().samples), (3, 5));
     /// ```
     pub fn report(&self) -> LoaderReport {
-        LoaderReport { workers: self.n_workers.min(self.state().n_shards), ..self.progress().record.report }
+        LoaderReport { workers: self.n_workers.min(self.n_shards()), ..self.progress().record.report }
     }
 
     /// The samples that [`skip_bad_samples`](Self::skip_bad_samples) left out: the latest thousand. Their index is that in
@@ -515,18 +521,17 @@ impl<B: Send + 'static> StreamLoader<B> {
     /// See [`StreamLoader`].
     pub fn iter(&self) -> StreamBatches<'_, B> {
         let mut progress = self.progress();
-        let state = progress.start;
-        progress.start = StreamState { epoch: state.epoch + 1, round: 0, turn: 0, ..state };
-        progress.next = state;
+        let place = progress.start;
+        progress.start = StreamPlace::start_of(place.epoch.saturating_add(1));
+        progress.next = place;
         drop(progress);
-        StreamBatches::new(self, state)
+        StreamBatches::new(self, place)
     }
 
-    /// The loader with its sizes noted, at the start of its epoch.
+    /// The loader at the start of its epoch: where it was means something else with other sizes.
     fn restarted(self) -> Self {
-        let (batch_size, n_shards) = (self.rules.batch_size, self.n_shards());
         let mut progress = self.progress();
-        progress.start = StreamState { round: 0, turn: 0, n_shards, batch_size, ..progress.start };
+        progress.start = StreamPlace::start_of(progress.start.epoch);
         progress.next = progress.start;
         drop(progress);
         self
@@ -534,10 +539,11 @@ impl<B: Send + 'static> StreamLoader<B> {
 
     /// What keeps the loop from beginning.
     fn check(&self) -> Result<()> {
+        check_workers(self.n_workers, self.prefetch_factor)?;
         match (self.rules.batch_size, self.n_shards()) {
             (0, _) => Err(Error::ZeroStreamBatch),
             (_, 0) => Err(Error::EmptyDataset),
-            _ => Ok(()),
+            (_, n) => check_most("n_shards", n, MOST_SHARDS, "put more samples into each, or give shares to processes"),
         }
     }
 
@@ -561,7 +567,7 @@ impl<B: Send + 'static> StreamLoader<B> {
 
 impl<B: Send + 'static> Feed<B> for StreamLoader<B> {
     type Batches<'a> = StreamBatches<'a, B>;
-    type Place = StreamState;
+    type Place = StreamPlace;
 
     fn start(&self) -> StreamBatches<'_, B> {
         self.iter()
@@ -571,11 +577,11 @@ impl<B: Send + 'static> Feed<B> for StreamLoader<B> {
         batches.n_given()
     }
 
-    fn place(&self) -> StreamState {
-        self.state()
+    fn place(&self) -> StreamPlace {
+        self.progress().next
     }
 
-    fn set_place(&self, place: StreamState) {
+    fn set_place(&self, place: StreamPlace) {
         self.progress().next = place;
     }
 

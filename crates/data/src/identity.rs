@@ -1,0 +1,90 @@
+//! What datasets and orders are called in the states of loaders, so that a state is refused by a loader of something else.
+//! `loader/state.rs` puts the names into lines.
+
+use std::any;
+use std::fmt;
+
+/// The longest name; longer ones are cut and end in their hash.
+const LONGEST: usize = 160;
+
+/// How many samples of a dataset, and places of an order, are looked at.
+const PROBES: usize = 16;
+
+/// FNV-1a, which stays the same from version to version and from machine to machine. Prints as sixteen digits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Hash(u64);
+
+impl Hash {
+    pub(crate) const EMPTY: Self = Self(0xCBF2_9CE4_8422_2325);
+
+    pub(crate) fn of(bytes: &[u8]) -> Self {
+        let mut hash = Self::EMPTY;
+        hash.add(bytes);
+        hash
+    }
+
+    pub(crate) fn of_numbers(numbers: impl IntoIterator<Item = u64>) -> Self {
+        let mut hash = Self::EMPTY;
+        numbers.into_iter().for_each(|number| hash.add(&number.to_le_bytes()));
+        hash
+    }
+
+    pub(crate) fn add(&mut self, bytes: &[u8]) {
+        let step = |hash: u64, &byte: &u8| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01B3);
+        self.0 = bytes.iter().fold(self.0, step);
+    }
+}
+
+impl fmt::Display for Hash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+/// The name of a type, without where it is and what it is made of: that may change from build to build.
+pub(crate) fn type_name<T: ?Sized>() -> String {
+    let name = any::type_name::<T>();
+    let outer = name.split('<').next().unwrap_or(name);
+    outer.rsplit("::").next().unwrap_or(outer).to_owned()
+}
+
+/// A name as it is in a state: in one line, without the semicolon that ends it there, and not too long.
+pub(crate) fn in_a_line(name: &str) -> String {
+    let letter = |letter: char| if letter.is_control() { ' ' } else { letter };
+    let line = name.trim().replace(';', ",").chars().map(letter).collect::<String>();
+    if line.len() <= LONGEST {
+        return line;
+    }
+    let start: String = line.chars().take(LONGEST / 2).collect();
+    format!("{start}… {}", Hash::of(line.as_bytes()))
+}
+
+/// Some of `n` places, from the first to the last.
+pub(crate) fn probes(n: usize) -> impl Iterator<Item = usize> {
+    let n_probes = n.min(PROBES);
+    (0..n_probes).map(move |i| (i as u128 * (n - 1) as u128 / (n_probes - 1).max(1) as u128) as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn probes_are_different_places_from_the_first_to_the_last() {
+        assert_eq!(probes(0).count(), 0);
+        assert_eq!(probes(3).collect::<Vec<_>>(), [0, 1, 2]);
+        for n in [1, 16, 17, 1_000, usize::MAX] {
+            let places: Vec<usize> = probes(n).collect();
+            assert!(places.is_sorted_by(|a, b| a < b) && places[0] == 0, "{places:?}");
+            assert_eq!(*places.last().unwrap(), n - 1);
+        }
+    }
+
+    #[test]
+    fn a_name_is_one_short_line() {
+        assert_eq!(in_a_line(" a;\nb "), "a, b");
+        let (long, other) = (in_a_line(&"ä".repeat(1_000)), in_a_line(&"ä".repeat(1_001)));
+        assert!(long.chars().count() < LONGEST && long != other, "{long}");
+        assert_eq!((type_name::<Vec<Hash>>(), type_name::<str>()), ("Vec".to_owned(), "str".to_owned()));
+    }
+}

@@ -1,0 +1,92 @@
+//! JPEG pictures, straight into tensors, by `libjpeg-turbo-rs`, whose pixels are libjpeg-turbo's.
+//!
+//! Promises: a picture that is cut off, even by one byte, is refused; so is one that claims more pixels than its bytes can
+//! hold, or more memory than there may be, before anything of that size is allocated. What the decoder takes beside the
+//! tensor is reserved in the host's budget. A panic of the decoder is an error.
+
+use libjpeg_turbo_rs::{DecodeLimits, Decoder, PixelFormat};
+use pagelock_memory::host_budget;
+use pagelock_tensor::Tensor;
+
+use crate::Result;
+use crate::panics::unpanicked;
+
+/// What every JPEG picture starts with.
+pub(crate) const START: [u8; 2] = [0xFF, 0xD8];
+const END: [u8; 2] = [0xFF, 0xD9];
+const START_OF_SCAN: u8 = 0xDA;
+/// Huffman codes take a bit for a block of 8 × 8 pixels, at least.
+const MOST_PIXELS_PER_BYTE: u64 = 8 * 64;
+
+/// A picture `[height, width, 3]`; else what is wrong with it. One with a longer side, or that takes more memory to decode, is
+/// refused.
+pub(crate) fn decode(bytes: &[u8], longest_side: u32, most_bytes: u64) -> Result<Result<Tensor<u8>, String>> {
+    let Some(has_huffman_codes) = check_whole(bytes) else {
+        return Ok(Err("it is cut off: the mark of its end is missing; get it again".into()));
+    };
+    let side = longest_side as usize;
+    let limits =
+        DecodeLimits { max_width: side, max_height: side, max_memory: Some(most_bytes), ..DecodeLimits::default() };
+    let opened = unpanicked(|| {
+        let mut decoder = Decoder::new_with_limits(bytes, limits).map_err(|error| error.to_string())?;
+        decoder.set_output_format(PixelFormat::Rgb);
+        decoder.set_stop_on_warning(true);
+        decoder.output_buffer_size().map_err(|error| error.to_string())?;
+        Ok(decoder)
+    });
+    let decoder = match opened {
+        Ok(decoder) => decoder,
+        Err(problem) => return Ok(Err(problem)),
+    };
+    let header = decoder.header();
+    let [height, width] = [header.height, header.width].map(usize::from);
+    if header.precision != 8 {
+        return Ok(Err(format!("it has {} bits for a color, and 8 are supported; convert it", header.precision)));
+    }
+    if has_huffman_codes && (height * width) as u64 / MOST_PIXELS_PER_BYTE > bytes.len() as u64 {
+        let problem = format!("it is cut off: {} bytes cannot hold its {width} x {height} pixels", bytes.len());
+        return Ok(Err(problem));
+    }
+    let _room = host_budget().reserve(scratch_bytes(&decoder))?;
+    let mut problem = None;
+    let picture = Tensor::build([height, width, 3], |out: &mut [u8]| problem = decode_into(&decoder, out).err())?;
+    Ok(problem.map_or(Ok(picture), Err))
+}
+
+fn decode_into(decoder: &Decoder<'_>, out: &mut [u8]) -> Result<(), String> {
+    let info = unpanicked(|| decoder.decode_image_into(out).map_err(|error| error.to_string()))?;
+    match info.bytes_written == out.len() {
+        true => Ok(()),
+        false => Err(format!("it has {} bytes of pixels where {} should be", info.bytes_written, out.len())),
+    }
+}
+
+/// What the decoder takes at most beside the pixels that it gives: planes of components, also at full size, and in
+/// progressive pictures their coefficients.
+fn scratch_bytes(decoder: &Decoder<'_>) -> u64 {
+    const WIDEST_BLOCKS: u64 = 32; // sampled four times
+    let header = decoder.header();
+    let [height, width] = [header.height, header.width].map(|size| u64::from(size).next_multiple_of(WIDEST_BLOCKS));
+    let of_one_pixel = if header.is_progressive { 5 } else { 2 };
+    height * width * of_one_pixel * header.components.len() as u64
+}
+
+/// Whether the picture has Huffman codes; none if it does not reach its end. The decoder takes what is missing for gray.
+fn check_whole(bytes: &[u8]) -> Option<bool> {
+    let (mut at, mut has_huffman_codes) = (START.len(), false);
+    loop {
+        let (&[first, marker], rest) = bytes.get(at..)?.split_first_chunk()?;
+        if (first, marker) == (0xFF, START_OF_SCAN) {
+            return rest.windows(2).rposition(|mark| mark == END).map(|_| has_huffman_codes);
+        }
+        match (first, marker) {
+            (0xFF, 0x01 | 0xD0..=0xD8) => at += 2,         // marks without a length
+            (0xFF, 0x00 | 0xFF) | (0..0xFF, _) => at += 1, // filling
+            (0xFF, _) => {
+                let (&len, _) = rest.split_first_chunk()?;
+                at += 2 + usize::from(u16::from_be_bytes(len));
+                has_huffman_codes |= matches!(marker, 0xC0..=0xC2);
+            }
+        }
+    }
+}

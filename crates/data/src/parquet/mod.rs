@@ -1,0 +1,283 @@
+//! [`ParquetTable`]: the columns of a Parquet file, checked type by type, as tensors or bytes.
+//!
+//! What the file says of its rows is said three times, of all, of a group and of a column in it: all have to agree with each
+//! other and with the values that are there. `pages.rs` looks at claims about memory.
+
+mod pages;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use pagelock_memory::{host_budget, open_regular};
+use pagelock_tensor::{DType, Element, Tensor};
+use parquet::basic::Type as PhysicalType;
+use parquet::column::reader::{ColumnReaderImpl, get_column_reader, get_typed_column_reader};
+use parquet::data_type::{BoolType, ByteArrayType, DataType, DoubleType, FloatType, Int32Type, Int64Type};
+use parquet::file::metadata::{ColumnChunkMetaData, RowGroupMetaData};
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::file::serialized_reader::SerializedPageReader;
+
+use self::pages::Pages;
+use crate::panics::unpanicked;
+use crate::{Error, Result};
+
+/// A Parquet file whose columns are read when they are asked for. Columns within others are named with dots:
+/// `image.bytes`. Packed with Snappy or not at all; texts not with their lengths apart (`DELTA_LENGTH_BYTE_ARRAY`).
+///
+/// # Examples
+/// ```no_run
+/// use pagelock_data::{ParquetTable, TensorDataset};
+///
+/// let table = ParquetTable::open("train.parquet")?;
+/// let points = Tensor::stack(&[&table.column::<f32>("x")?, &table.column("y")?], 1)?; // [rows, 2]
+/// let labels = table.column::<i64>("label")?; // [rows]
+/// let dataset = TensorDataset::new((points, labels))?;
+/// # use pagelock_tensor::Tensor;
+/// # Ok::<(), pagelock_data::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct ParquetTable {
+    path: PathBuf,
+    reader: Arc<SerializedFileReader<Pages>>,
+    pages: Arc<Pages>,
+    names: Vec<String>,
+    n_rows: usize,
+}
+
+impl ParquetTable {
+    /// Reads what the file says of itself.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; [`Error::Content`] if it is no Parquet file, or a damaged one.
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_data::ParquetTable;
+    ///
+    /// let file = tempfile::NamedTempFile::new()?;
+    /// let error = ParquetTable::open(file.path()).err().unwrap().to_string();
+    /// assert!(error.contains("cannot be used: it is no whole Parquet file: "), "{error}");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref().to_owned();
+        let (file, len_bytes) = open_regular(&path).map_err(|source| Error::io("open", &path, source))?;
+        let pages = Pages { file: Arc::new(file), len_bytes, checks: true };
+        let footer = Pages { checks: false, ..pages.clone() };
+        let opened = unpanicked(|| SerializedFileReader::new(footer).map_err(|error| error.to_string()));
+        let reader = opened.map_err(|problem| damaged(&path, &problem))?;
+        let metadata = reader.metadata().file_metadata();
+        let names = metadata.schema_descr().columns().iter().map(|column| column.path().string()).collect();
+        let n_in_groups =
+            reader.metadata().row_groups().iter().try_fold(0_usize, |sum, group| sum.checked_add(n_rows_of(group)?));
+        let n_rows = usize::try_from(metadata.num_rows()).ok().filter(|&n_rows| Some(n_rows) == n_in_groups);
+        let n_rows = n_rows.ok_or_else(|| {
+            let claimed = metadata.num_rows();
+            content(&path, format!("it claims {claimed} rows, and its row groups claim another number; get it again"))
+        })?;
+        Ok(Self { path, reader: Arc::new(reader), pages: Arc::new(pages), names, n_rows })
+    }
+
+    /// The names of the columns.
+    ///
+    /// # Examples
+    /// See [`ParquetTable`].
+    pub fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// How many rows there are.
+    ///
+    /// # Examples
+    /// See [`ParquetTable`].
+    pub fn n_rows(&self) -> usize {
+        self.n_rows
+    }
+
+    /// One column of numbers or truth values, `[rows]`, of the type that the file has them in.
+    ///
+    /// # Errors
+    /// [`Error::Content`] for a column that is not there, has other elements, lists in rows, or a row without a value, and
+    /// for a damaged file; [`Error::Tensor`] if memory is refused.
+    ///
+    /// # Examples
+    /// See [`ParquetTable`].
+    pub fn column<T: Element>(&self, name: &str) -> Result<Tensor<T>> {
+        let at = self.position(name)?;
+        let dtype = match self.physical(at) {
+            PhysicalType::FLOAT => DType::F32,
+            PhysicalType::DOUBLE => DType::F64,
+            PhysicalType::INT32 => DType::I32,
+            PhysicalType::INT64 => DType::I64,
+            PhysicalType::BOOLEAN => DType::Bool,
+            other => return Err(self.wrong(format!("its column `{name}` has {other}, and no numbers; use bytes()"))),
+        };
+        if dtype != T::DTYPE {
+            let wanted = T::DTYPE;
+            return Err(self.wrong(format!("its column `{name}` has {dtype}, not {wanted}; read it as that, and cast")));
+        }
+        match dtype {
+            DType::F32 => self.tensor::<FloatType, f32>(at)?.cast(),
+            DType::F64 => self.tensor::<DoubleType, f64>(at)?.cast(),
+            DType::I32 => self.tensor::<Int32Type, i32>(at)?.cast(),
+            DType::I64 => self.tensor::<Int64Type, i64>(at)?.cast(),
+            _ => self.tensor::<BoolType, bool>(at)?.cast(),
+        }
+        .map_err(Error::from) // `T` is that type already
+    }
+
+    /// One column of bytes or texts: encoded pictures, say.
+    ///
+    /// # Errors
+    /// As [`column`](Self::column); [`Error::Memory`] if the budget has no room for them. What is returned is in no budget.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # use pagelock_data::ParquetTable;
+    /// let pictures = ParquetTable::open("train.parquet")?.bytes("image.bytes")?;
+    /// println!("{} pictures, the first has {} bytes", pictures.len(), pictures[0].len());
+    /// # Ok::<(), pagelock_data::Error>(())
+    /// ```
+    pub fn bytes(&self, name: &str) -> Result<Vec<Vec<u8>>> {
+        let at = self.position(name)?;
+        let physical = self.physical(at);
+        if physical != PhysicalType::BYTE_ARRAY {
+            return Err(self.wrong(format!("its column `{name}` has {physical}, and no bytes; use column()")));
+        }
+        let (mut all, mut room) = (Vec::new(), Vec::new()); // what is in `all` is within the budget until it is given away
+        self.read::<ByteArrayType>(at, &mut |values| {
+            let n_bytes: usize = values.iter().map(|bytes| bytes.len() + size_of::<Vec<u8>>()).sum();
+            room.push(host_budget().reserve(n_bytes as u64)?);
+            all.extend(values.iter().map(|bytes| bytes.data().to_vec()));
+            Ok(())
+        })?;
+        Ok(all)
+    }
+
+    fn tensor<D: DataType<T = T>, T: Element>(&self, at: usize) -> Result<Tensor<T>> {
+        let mut outcome = Ok(());
+        let tensor = Tensor::build(self.n_rows, |mut out: &mut [T]| {
+            outcome = self.read::<D>(at, &mut |values| {
+                let (room, rest) = std::mem::take(&mut out).split_at_mut(values.len());
+                room.copy_from_slice(values);
+                out = rest;
+                Ok(())
+            });
+        })?;
+        outcome.map(|()| tensor)
+    }
+
+    /// Gives all values of a column to `take`, some at a time, one for each row; `D` is its type.
+    fn read<D: DataType>(&self, at: usize, take: &mut dyn FnMut(&[D::T]) -> Result<()>) -> Result<()> {
+        let name = &self.names[at];
+        let column = self.reader.metadata().file_metadata().schema_descr().column(at);
+        if column.max_rep_level() > 0 {
+            return Err(self.wrong(format!("its column `{name}` has lists in its rows; unnest them first")));
+        }
+        let mut n_before = 0;
+        for group in self.reader.metadata().row_groups() {
+            let n_rows = n_rows_of(group).unwrap_or(0);
+            let chunk = group.column(at);
+            if chunk.num_values() != group.num_rows() {
+                let (claimed, n_values) = (group.num_rows(), chunk.num_values());
+                return Err(self.wrong(format!(
+                    "a row group claims {claimed} rows, and its column `{name}` {n_values}; get it again"
+                )));
+            }
+            let mut rows = Group { table: self, name, levels: Vec::new(), values: Vec::new(), n_before };
+            rows.read::<D>(chunk, column.max_def_level(), n_rows, take)?;
+            n_before += n_rows;
+        }
+        Ok(())
+    }
+
+    fn physical(&self, at: usize) -> PhysicalType {
+        self.reader.metadata().file_metadata().schema_descr().column(at).physical_type()
+    }
+
+    fn position(&self, name: &str) -> Result<usize> {
+        let found = self.names.iter().position(|known| known == name);
+        found.ok_or_else(|| self.wrong(format!("it has no column `{name}`; it has {}", self.names.join(", "))))
+    }
+
+    fn wrong(&self, problem: String) -> Error {
+        content(&self.path, problem)
+    }
+}
+
+/// A column of a row group on its way.
+struct Group<'a, T> {
+    table: &'a ParquetTable,
+    name: &'a str,
+    levels: Vec<i16>,
+    values: Vec<T>,
+    n_before: usize, // rows
+}
+
+impl<T> Group<'_, T> {
+    /// All values, which have to be `n_rows`.
+    fn read<D: DataType<T = T>>(
+        &mut self,
+        chunk: &ColumnChunkMetaData,
+        whole: i16,
+        n_rows: usize,
+        take: &mut dyn FnMut(&[T]) -> Result<()>,
+    ) -> Result<()> {
+        let failed = |problem: String| damaged(&self.table.path, &problem);
+        let mut reader = unpanicked(|| {
+            let pages = SerializedPageReader::new(self.table.pages.clone(), chunk, n_rows, None);
+            let pages = Box::new(pages.map_err(|error| error.to_string())?);
+            Ok(get_typed_column_reader::<D>(get_column_reader(chunk.column_descr_ptr(), pages)))
+        })
+        .map_err(failed)?;
+        let mut n_read = 0;
+        while n_read < n_rows {
+            let n_records = self.some(&mut reader, (n_rows - n_read).min(BATCH))?;
+            if n_records == 0 {
+                return Err(self
+                    .table
+                    .wrong(format!("its column `{}` is shorter than it says; get it again", self.name)));
+            }
+            if let Some(row) = self.levels.iter().position(|&level| level < whole) {
+                let (row, name) = (self.n_before + n_read + row, self.name);
+                let problem = format!("row {row} has no value in column `{name}`; drop such rows, or fill them");
+                return Err(self.table.wrong(problem));
+            }
+            if self.values.len() != n_records {
+                return Err(failed(format!("{} values are where {n_records} should be", self.values.len())));
+            }
+            take(&self.values)?;
+            n_read += n_records;
+        }
+        match self.some(&mut reader, 1)? {
+            0 => Ok(()),
+            _ => Err(self.table.wrong(format!("its column `{}` is longer than it says; get it again", self.name))),
+        }
+    }
+
+    /// The next values, at most so many; returns how many rows they are.
+    fn some<D: DataType<T = T>>(&mut self, reader: &mut ColumnReaderImpl<D>, most: usize) -> Result<usize> {
+        self.levels.clear();
+        self.values.clear();
+        let read = unpanicked(|| {
+            let read = reader.read_records(most, Some(&mut self.levels), None, &mut self.values);
+            read.map(|(n_records, ..)| n_records).map_err(|error| error.to_string())
+        });
+        read.map_err(|problem| damaged(&self.table.path, &problem))
+    }
+}
+
+/// Rows that are read at once.
+const BATCH: usize = 1 << 16;
+
+fn n_rows_of(group: &RowGroupMetaData) -> Option<usize> {
+    usize::try_from(group.num_rows()).ok()
+}
+
+fn content(path: &Path, problem: String) -> Error {
+    Error::Content { path: path.into(), problem }
+}
+
+fn damaged(path: &Path, problem: &str) -> Error {
+    content(path, format!("it is no whole Parquet file: {problem}; get it again"))
+}

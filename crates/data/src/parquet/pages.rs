@@ -1,0 +1,141 @@
+//! [`Pages`]: a file as the crate `parquet` reads it, whose page headers are looked at first.
+//!
+//! The crate allocates what a page header claims, up to gigabytes, before it unpacks a page; so a header is refused here that
+//! claims more than its page can hold. Headers are Thrift structs in the compact protocol, and start with
+//! numbers: the kind of the page, its bytes unpacked and packed, perhaps a checksum; then a struct for the kind, which starts
+//! with numbers too.
+//!
+//! Reads are made at their place, so that several threads may read one table.
+
+use std::fs::File;
+use std::io::{self, BufReader, Read};
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parquet::errors::{ParquetError, Result};
+use parquet::file::reader::{ChunkReader, Length};
+
+/// Snappy packs at most so well: copies of 64 bytes in three.
+const MOST_PACKED: i64 = 22;
+/// A value of a dictionary takes at least so many bytes.
+const LEAST_VALUE: i64 = 4;
+/// What of a header is looked at.
+const START_BYTES: usize = 64;
+
+/// See the head of the file.
+#[derive(Clone)]
+pub(super) struct Pages {
+    pub(super) file: Arc<File>,
+    pub(super) len_bytes: u64,
+    /// Whether it is read page by page; else its footer is.
+    pub(super) checks: bool,
+}
+
+/// Reads on from a place.
+pub(super) struct Reader {
+    file: Arc<File>,
+    at: u64,
+    end: u64,
+}
+
+impl Read for Reader {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let room = self.end.saturating_sub(self.at).min(out.len() as u64) as usize;
+        let n_bytes = self.file.read_at(&mut out[..room], self.at)?;
+        self.at += n_bytes as u64;
+        Ok(n_bytes)
+    }
+}
+
+impl Length for Pages {
+    fn len(&self) -> u64 {
+        self.len_bytes
+    }
+}
+
+impl ChunkReader for Pages {
+    type T = BufReader<Reader>;
+
+    fn get_read(&self, start: u64) -> Result<Self::T> {
+        if self.checks {
+            let room = self.len_bytes.saturating_sub(start).min(START_BYTES as u64);
+            check(&self.get_bytes(start, room as usize)?).map_err(ParquetError::General)?;
+        }
+        Ok(BufReader::new(Reader { file: self.file.clone(), at: start, end: self.len_bytes }))
+    }
+
+    fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes> {
+        if start.checked_add(length as u64).is_none_or(|end| end > self.len_bytes) {
+            return Err(ParquetError::EOF(format!("{length} bytes from byte {start} on are not within it")));
+        }
+        let mut bytes = vec![0; length];
+        self.file.read_exact_at(&mut bytes, start)?;
+        Ok(bytes.into())
+    }
+}
+
+const NUMBER: u8 = 5; // of 32 bits; also what 64 bits fit
+const STRUCT: u8 = 12;
+const DATA: i64 = 5; // the fields of kinds of pages
+const DICTIONARY: i64 = 7;
+const DATA_V2: i64 = 8;
+
+/// Refuses a page header that claims what its page cannot hold.
+fn check(mut header: &[u8]) -> Result<(), String> {
+    let unknown = || "a page header does not start with its sizes".to_owned();
+    let mut sizes = [0; 5];
+    let mut field = 0;
+    let kind = loop {
+        match next_field(&mut header, &mut field).ok_or_else(unknown)? {
+            NUMBER if (1..5).contains(&field) => sizes[field as usize] = number(&mut header).ok_or_else(unknown)?,
+            STRUCT if field >= DATA => break field,
+            _ => return Err(unknown()),
+        }
+    };
+    let [_, _, unpacked, packed, _] = sizes;
+    if unpacked < 0 || packed < 0 || unpacked / MOST_PACKED > packed + 8 {
+        return Err(format!("a page claims to unpack from {packed} to {unpacked} bytes"));
+    }
+    let mut details = [0; 5];
+    let mut field = 0;
+    while let Some(NUMBER) = next_field(&mut header, &mut field).filter(|_| field < 5) {
+        details[field as usize] = number(&mut header).ok_or_else(unknown)?;
+    }
+    let (n_values, encoding) = (details[1], if kind == DATA_V2 { details[4] } else { details[2] });
+    match kind {
+        DICTIONARY if !(0..=unpacked / LEAST_VALUE).contains(&n_values) => {
+            Err(format!("a dictionary of {unpacked} bytes claims {n_values} values"))
+        }
+        // Their decoders allocate as many lengths as the packed data claim.
+        DATA | DATA_V2 if [6, 7].contains(&encoding) => Err(
+            "its texts are packed as DELTA_LENGTH_BYTE_ARRAY or DELTA_BYTE_ARRAY, which is not supported; write it \
+                 with plain or dictionary encoding"
+                .into(),
+        ),
+        _ => Ok(()),
+    }
+}
+
+/// The type of the next field, and its number, which only grows.
+fn next_field(rest: &mut &[u8], field: &mut i64) -> Option<u8> {
+    let (&first, after) = rest.split_first()?;
+    *rest = after;
+    let step = i64::from(first >> 4);
+    *field += step;
+    (step > 0).then_some(first & 15)
+}
+
+/// A number: seven bits in each byte, the lowest first, its sign in the lowest of all.
+fn number(rest: &mut &[u8]) -> Option<i64> {
+    let mut value = 0_u64;
+    for shift in (0..35).step_by(7) {
+        let (&byte, after) = rest.split_first()?;
+        *rest = after;
+        value |= u64::from(byte & 0x7F) << shift;
+        if byte < 0x80 {
+            return Some((value >> 1) as i64 ^ -((value & 1) as i64));
+        }
+    }
+    None
+}

@@ -1,0 +1,182 @@
+//! Loaders and readers of files stay under `$PAGELOCK_HOST_LIMIT` with what they really take of the machine's memory.
+//!
+//! Every case is a process of its own with a limit of 64 MiB. Where there is no room, the budget refuses; the most that was
+//! ever resident is the limit and 32 MiB above what the process had at its start, at most.
+#![cfg(target_os = "linux")]
+
+use std::fs;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+use std::process::Command;
+
+use pagelock_data::{DataLoader, Dataset, Error, Result, StoredRows, WhenFull};
+use pagelock_memory::{Budget, ByteSize};
+use pagelock_tensor::{Tensor, TensorMap};
+
+const MIB: usize = 1 << 20;
+const LIMIT: usize = 64 * MIB;
+/// For the code of the process, its stacks, what the allocator keeps, and buffers of fixed length.
+const ALLOWANCE: usize = 32 * MIB;
+
+/// Set in a process that runs a case; its value is the case's name.
+const CASE: &str = "PAGELOCK_TEST_CASE";
+
+const CASES: &[(&str, fn())] = &[
+    ("batches far ahead", batches_far_ahead),
+    ("batches that the program keeps", batches_that_are_kept),
+    ("page-locked slots under a budget of their own", pinned_slots),
+    ("page-locked slots that are waited for", pinned_slots_that_are_waited_for),
+    ("an array that does not fit", a_large_array),
+    ("an array that fits, again and again", an_array_again_and_again),
+    ("a header that is the file", a_long_header),
+];
+
+#[test]
+fn no_loader_and_no_reader_takes_more_memory_than_the_limit() {
+    if let Ok(name) = std::env::var(CASE) {
+        return run(&name);
+    }
+    let failures: Vec<_> = CASES.iter().filter_map(|(name, _)| in_a_process(name).err()).collect();
+    assert!(failures.is_empty(), "{} cases:\n{}", failures.len(), failures.join("\n"));
+}
+
+/// What the child process said, if the case failed.
+fn in_a_process(case: &str) -> std::result::Result<(), String> {
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "no_loader_and_no_reader_takes_more_memory_than_the_limit", "--nocapture"])
+        .env(CASE, case)
+        .env("PAGELOCK_HOST_LIMIT", LIMIT.to_string())
+        .env("RUST_BACKTRACE", "0")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    if output.status.success() { Ok(()) } else { Err(format!("{case}: {}: {}", output.status, said.trim())) }
+}
+
+fn run(name: &str) {
+    let case = CASES.iter().find(|(known, _)| *known == name);
+    let (_, body) = case.unwrap_or_else(|| panic!("there is no case {name}"));
+    let before = resident("VmRSS:");
+    body();
+    let grown = resident("VmHWM:").saturating_sub(before);
+    assert!(grown <= LIMIT + ALLOWANCE, "took {} MiB under a limit of {} MiB", grown / MIB, LIMIT / MIB);
+}
+
+/// Bytes in RAM, now or at most.
+fn resident(what: &str) -> usize {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix(what)).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() << 10
+}
+
+fn assert_refused(error: &impl std::fmt::Display) {
+    assert!(error.to_string().contains(": budget `host` has "), "{error}");
+}
+
+/// Samples of a mebibyte, made when they are asked for.
+struct Mebibytes(usize);
+
+impl Dataset for Mebibytes {
+    type Sample = Tensor<u8>;
+
+    fn len(&self) -> usize {
+        self.0
+    }
+
+    fn get(&self, index: usize) -> Result<Tensor<u8>> {
+        Ok(Tensor::build(MIB, |bytes| bytes.fill(index as u8))?)
+    }
+}
+
+fn loader(batches: usize) -> DataLoader<Tensor<u8>> {
+    DataLoader::new(Mebibytes(4 * batches)).batch_size(4).num_workers(2)
+}
+
+/// Batches, and refusals in the place of those for which there is no room.
+fn batches_far_ahead() {
+    let mut n_batches = 0;
+    for batch in &loader(100).prefetch_factor(50) {
+        match batch {
+            Ok(batch) => assert_eq!(batch.dims(), [4, MIB]),
+            Err(error) => assert_refused(&error),
+        }
+        n_batches += 1;
+    }
+    assert_eq!(n_batches, 100);
+}
+
+fn batches_that_are_kept() {
+    let (kept, refused): (Vec<_>, Vec<_>) = loader(40).iter().partition(|batch| batch.is_ok());
+    assert!(kept.len() >= 5 && refused.len() >= 20, "{} and {}", kept.len(), refused.len());
+    refused.into_iter().filter_map(Result::err).for_each(|error| assert_refused(&error));
+}
+
+/// A budget that is not inside that of the host does not lift the host's limit.
+fn pinned_slots() {
+    let budget = Budget::new("mine", ByteSize::gib(1));
+    let loader = loader(40).pin_memory(true).pin_budget(budget).when_full(WhenFull::Error);
+    let kept: Vec<Result<Tensor<u8>>> = loader.iter().collect();
+    assert!(kept.iter().any(Result::is_err));
+}
+
+fn pinned_slots_that_are_waited_for() {
+    let budget = Budget::new("mine", ByteSize::gib(1));
+    let loader = loader(40).pin_memory(true).pin_budget(budget).when_full(WhenFull::Wait);
+    assert_eq!(loader.iter().count(), 40);
+}
+
+/// A `.npy` file of that many rows of a mebibyte.
+fn write_npy(path: &Path, rows: usize) {
+    let mut header = format!("{{'descr': '|u1', 'fortran_order': False, 'shape': ({rows}, {MIB}), }}");
+    while !(10 + header.len() + 1).is_multiple_of(64) {
+        header.push(' ');
+    }
+    header.push('\n');
+    let mut file = b"\x93NUMPY\x01\x00".to_vec();
+    file.extend((header.len() as u16).to_le_bytes());
+    file.extend(header.as_bytes());
+    fs::write(path, &file).unwrap();
+    let whole = fs::OpenOptions::new().write(true).open(path).unwrap();
+    whole.set_len((file.len() + rows * MIB) as u64).unwrap();
+}
+
+fn array(rows: usize) -> (tempfile::TempDir, StoredRows<u8>) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.npy");
+    write_npy(&path, rows);
+    let rows = StoredRows::npy(&path).unwrap();
+    (folder, rows)
+}
+
+fn a_large_array() {
+    let (_folder, rows) = array(100);
+    assert_refused(&rows.read().unwrap_err());
+    let batches = &DataLoader::new(rows).batch_size(8).num_workers(2);
+    assert!(batches.iter().all(|batch| batch.is_ok()));
+}
+
+fn an_array_again_and_again() {
+    let (_folder, rows) = array(40);
+    for _ in 0..5 {
+        assert_eq!(rows.read().unwrap().dims(), [40, MIB]);
+    }
+}
+
+/// What is made of a text of 12 MiB when it is parsed does not fit.
+fn a_long_header() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.safetensors");
+    let one = |i: usize| format!("\"{i:06}\":{{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,0]}},");
+    let (n, last) = (200_000, "\"last\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,0]}}");
+    let len_bytes = 1 + n * one(0).len() + last.len();
+    let mut file = BufWriter::new(fs::File::create(&path).unwrap());
+    file.write_all(&(len_bytes as u64).to_le_bytes()).unwrap();
+    file.write_all(b"{").unwrap();
+    (0..n).for_each(|i| file.write_all(one(i).as_bytes()).unwrap());
+    file.write_all(last.as_bytes()).unwrap();
+    file.into_inner().unwrap();
+    let opened: Result<_, Error> = TensorMap::open(&path).map_err(Error::from);
+    if let Err(error) = opened {
+        assert_refused(&error);
+    }
+}

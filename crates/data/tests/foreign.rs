@@ -1,0 +1,381 @@
+//! Files that somebody else made, and that lie: each is refused with an error that says what is wrong, and nothing hangs,
+//! aborts, or takes memory that the file does not explain.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use pagelock_data::{Cifar, CifarFiles, CsvTable, Dataset, Error, Mnist, StoredRows};
+use tempfile::TempDir;
+
+fn file(content: &[u8]) -> (TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("file");
+    std::fs::write(&path, content).unwrap();
+    (folder, path)
+}
+
+/// What is wrong, without the name of the file.
+fn problem<T>(outcome: Result<T, Error>) -> String {
+    match outcome {
+        Err(Error::Content { problem, .. }) => problem,
+        Err(other) => panic!("another error: {other}"),
+        Ok(_) => panic!("the file was accepted"),
+    }
+}
+
+fn npy(shape: &str, elements: &[u8]) -> Vec<u8> {
+    let dictionary = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}");
+    let header = format!("{dictionary:<117}\n");
+    [b"\x93NUMPY\x01\x00", &(header.len() as u16).to_le_bytes()[..], header.as_bytes(), elements].concat()
+}
+
+/// Shapes whose elements take no bytes, or more than there can be.
+const SHAPES: [&str; 12] = [
+    "1000000000000000000,0",
+    "4611686018427387904,0",
+    "18446744073709551615,0",
+    "3,0",
+    "0,1000000000000000000",
+    "0,4611686018427387904",
+    "0,18446744073709551615,18446744073709551615",
+    "1000000000000000000,1000000000000000000,0",
+    "4294967296,4294967296,0,4294967296",
+    "4294967296,0,4294967296,4294967296",
+    "1000000000,1000000000,1000000000",
+    "1,1,1,1,1,1,1,1,1,1,1,1",
+];
+
+/// Everything that a program does with rows.
+fn use_rows(rows: Result<StoredRows<f32>, Error>) {
+    let Ok(rows) = rows else { return };
+    assert_eq!(rows.len(), 0, "rows without elements hold nothing: {:?}", rows.row_shape());
+    let _ = rows.read().map(|all| assert_eq!(all.len(), 0));
+    let _ = rows.get(0).unwrap_err();
+    let _ = rows.gather(&[]);
+    let _ = rows.to(&pagelock_tensor::Device::Cpu);
+}
+
+#[test]
+fn a_shape_without_elements_or_with_too_many_is_refused_or_empty_and_takes_no_memory() {
+    for shape in SHAPES {
+        let (_folder, path) = file(&npy(&format!("({shape})"), &[]));
+        use_rows(StoredRows::npy(&path));
+    }
+    let (_folder, path) = file(&npy(&format!("({})", "1,".repeat(3_000)), &[0; 4]));
+    use_rows(StoredRows::npy(&path));
+}
+
+#[cfg(feature = "safetensors")]
+#[test]
+fn a_safetensors_shape_without_elements_or_with_too_many_is_refused_or_empty() {
+    for shape in SHAPES {
+        let header = format!(r#"{{"x":{{"dtype":"F32","shape":[{shape}],"data_offsets":[0,0]}}}}"#);
+        let content = [&(header.len() as u64).to_le_bytes(), header.as_bytes()].concat();
+        let (_folder, path) = file(&content);
+        use_rows(StoredRows::safetensors(&path, "x"));
+        let opened = pagelock_tensor::TensorMap::open(&path);
+        let _ = opened.and_then(|file| file.to(&pagelock_tensor::Device::Cpu)).map(|map| assert_eq!(map.len(), 1));
+    }
+}
+
+#[test]
+fn rows_without_elements_are_named_in_the_error() {
+    let (_folder, path) = file(&npy("(1000000000000000000, 0)", &[]));
+    assert_eq!(
+        problem(StoredRows::<f32>::npy(&path)),
+        "its header claims [1000000000000000000, 0], rows without elements, which hold no data; write another array"
+    );
+}
+
+/// What `read` gives in another thread; none if that takes ten seconds.
+fn in_time<R: Send + 'static>(read: impl FnOnce() -> R + Send + 'static) -> Option<R> {
+    let (send, receive) = mpsc::channel();
+    std::thread::spawn(move || send.send(read()));
+    receive.recv_timeout(Duration::from_secs(10)).ok()
+}
+
+fn make_pipe(path: &Path) {
+    assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
+}
+
+type Reader = fn(&Path) -> Result<(), Error>;
+
+fn readers() -> Vec<(&'static str, Reader)> {
+    vec![
+        ("raw", |path| StoredRows::<u8>::raw(path, &[1]).and_then(|rows| rows.read()).map(drop)),
+        ("npy", |path| StoredRows::<u8>::npy(path).map(drop)),
+        ("npz", |path| StoredRows::<u8>::npz(path, "a").map(drop)),
+        ("csv", |path| CsvTable::open(path).map(drop)),
+        ("idx", |path| pagelock_data::idx::IdxFile::open(path).map(drop)),
+        #[cfg(feature = "safetensors")]
+        ("safetensors", |path| StoredRows::<u8>::safetensors(path, "a").map(drop)),
+        #[cfg(feature = "parquet")]
+        ("parquet", |path| pagelock_data::ParquetTable::open(path).map(drop)),
+        ("map", |path| pagelock_tensor::TensorMap::open(path).map(drop).map_err(Error::from)),
+    ]
+}
+
+#[test]
+fn a_pipe_a_device_and_a_folder_are_refused_at_once_by_every_reader() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe");
+    make_pipe(&pipe);
+    for (name, reader) in readers() {
+        for (path, what) in [
+            (pipe.clone(), "it is a pipe (FIFO), not a regular file"),
+            ("/dev/zero".into(), "it is a device, not a regular file"),
+            (folder.path().into(), "it is a folder, not a regular file"),
+        ] {
+            let outcome = in_time(move || reader(&path)).unwrap_or_else(|| panic!("{name} waits: {what}"));
+            let error = outcome.expect_err(name).to_string();
+            assert!(error.starts_with("cannot open ") && error.contains(what), "{name}: {error}");
+        }
+    }
+}
+
+#[test]
+fn a_pipe_in_the_place_of_a_file_of_a_published_set_is_refused_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let put = |name: &str| make_pipe(&folder.path().join(name));
+    for name in ["train-images", "train-labels", "t10k-images", "t10k-labels"] {
+        put(&format!("{name}-idx{}-ubyte", if name.ends_with("images") { 3 } else { 1 }));
+    }
+    put("cifar-10-binary.tar.gz");
+    let path = folder.path().to_owned();
+    assert!(in_time(move || Mnist::new().folder(path).offline(true).open().is_err()).expect("MNIST waits"));
+    let path = folder.path().to_owned();
+    assert!(in_time(move || CifarFiles::cifar10().folder(path).offline(true).open().is_err()).expect("CIFAR waits"));
+    put("test_batch.bin");
+    let path = folder.path().to_owned();
+    assert!(in_time(move || Cifar::cifar10_test(path).is_err()).expect("CIFAR waits"));
+}
+
+const STORED: &[u8] = include_bytes!("npz/stored.npz");
+
+#[test]
+fn an_array_of_an_npz_file_that_does_not_fit_its_checksum_is_refused() {
+    let start = STORED.windows(6).position(|bytes| bytes == b"\x93NUMPY").unwrap();
+    let mut damaged = STORED.to_vec();
+    damaged[start + 128 + 9] ^= 0x10; // within the third number
+    let (_folder, path) = file(&damaged);
+    let text = problem(StoredRows::<f32>::npz(&path, "a"));
+    assert!(text.starts_with("it is no whole .npz file: `a` does not fit its checksum"), "{text}");
+    assert_eq!(StoredRows::<i64>::npz(&path, "b").unwrap().len(), 4, "the other array is whole");
+}
+
+#[test]
+fn an_archive_of_cifar_whose_gzip_checksum_is_wrong_or_cut_off_is_refused() {
+    let whole = include_bytes!("cifar/cifar-10-binary.tar.gz");
+    let refused = |content: &[u8]| {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("cifar-10-binary.tar.gz"), content).unwrap();
+        CifarFiles::cifar10().folder(folder.path()).offline(true).open().is_err()
+    };
+    let mut damaged = whole.to_vec();
+    let crc = damaged.len() - 8;
+    damaged[crc] ^= 1;
+    assert!(!refused(whole));
+    assert!(refused(&damaged), "another checksum");
+    assert!(refused(&whole[..whole.len() - 8]), "no checksum");
+    assert!(refused(&whole[..whole.len() - 1]), "half a length");
+}
+
+#[test]
+fn an_empty_field_in_quotes_is_a_row() {
+    let (_folder, path) = file(b"a\n1\n\"\"\n3\n");
+    let table = CsvTable::open(&path).unwrap();
+    assert_eq!(table.n_rows(), 3);
+    assert_eq!(problem(table.column::<f32>("a")), "line 3: `` in column `a` is no float32; correct the cell");
+}
+
+#[test]
+fn a_number_that_the_element_type_cannot_hold_is_named_with_its_line_and_column() {
+    let (_folder, path) = file(b"a,b\n1,inf\n1e39,-Infinity\n-3e38,NaN\n");
+    let table = CsvTable::open(&path).unwrap();
+    let too_large = |dtype| {
+        format!("line 3: `1e39` in column `a` is too large for {dtype}; correct the cell, or read a wider type")
+    };
+    assert_eq!(problem(table.column::<f32>("a")), too_large("float32"));
+    assert_eq!(problem(table.numbers::<half::bf16>(&["b", "a"])), too_large("bfloat16"));
+    assert_eq!(table.column::<f64>("a").unwrap().to_vec().unwrap(), [1.0, 1e39, -3e38]);
+    let b = table.column::<f32>("b").unwrap().to_vec().unwrap();
+    assert_eq!((b[0], b[1], b[2].is_nan()), (f32::INFINITY, f32::NEG_INFINITY, true), "what was written as such");
+    let (_folder, path) = file(format!("a\n9{}\n-1e400\n", "0".repeat(400)).as_bytes());
+    assert!(problem(CsvTable::open(&path).unwrap().column::<f64>("a")).contains("is too large for float64"));
+}
+
+#[cfg(feature = "parquet")]
+mod parquet_lies {
+    use std::sync::Arc;
+
+    use pagelock_data::ParquetTable;
+    use parquet::data_type::Int64Type;
+    use parquet::file::properties::WriterProperties;
+    use parquet::file::writer::SerializedFileWriter;
+    use parquet::schema::parser::parse_message_type;
+
+    use super::*;
+
+    /// Two row groups of 40 and 60 rows.
+    fn whole() -> Vec<u8> {
+        let schema = Arc::new(parse_message_type("message rows { REQUIRED INT64 label; }").unwrap());
+        let properties = WriterProperties::builder().set_dictionary_enabled(false).build();
+        let mut writer = SerializedFileWriter::new(Vec::new(), schema, Arc::new(properties)).unwrap();
+        for rows in [0..40_i64, 40..100] {
+            let mut group = writer.next_row_group().unwrap();
+            let mut column = group.next_column().unwrap().unwrap();
+            column.typed::<Int64Type>().write_batch(&rows.collect::<Vec<_>>(), None, None).unwrap();
+            column.close().unwrap();
+            group.close().unwrap();
+        }
+        writer.into_inner().unwrap()
+    }
+
+    /// Where a footer has the 64-bit number `n` (below 64): in one byte, twice as large, behind its field's.
+    fn places(content: &[u8], n: u8) -> Vec<usize> {
+        let len = u32::from_le_bytes(content[content.len() - 8..][..4].try_into().unwrap()) as usize;
+        let footer = content.len() - 8 - len;
+        (footer..content.len() - 9).filter(|&at| content[at..at + 2] == [0x16, 2 * n]).map(|at| at + 1).collect()
+    }
+
+    #[test]
+    fn a_row_group_that_claims_another_number_of_rows_is_refused() {
+        let whole = whole();
+        let all: Vec<i64> = (0..100).collect();
+        let read = |content: &[u8]| {
+            let (_folder, path) = file(content);
+            ParquetTable::open(&path).and_then(|table| table.column::<i64>("label")).map(|rows| rows.to_vec().unwrap())
+        };
+        assert_eq!(read(&whole).unwrap(), all);
+        for n in [40, 60] {
+            let places = places(&whole, n);
+            assert!(places.len() >= 2, "its values and its rows: {places:?}");
+            // Each alone, and all at once; one less, none, and less than none.
+            for claim in [2 * (n - 1), 0, 1, 2 * (n + 1)] {
+                for changed in places.iter().map(|&at| vec![at]).chain([places.clone()]) {
+                    let mut content = whole.clone();
+                    changed.iter().for_each(|&at| content[at] = claim);
+                    let rows = read(&content);
+                    assert!(rows.is_err(), "{} rows of 100 with {claim} at {changed:?}", rows.unwrap().len());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_file_that_claims_another_number_of_rows_than_its_groups_is_refused() {
+        let mut content = whole();
+        let at = content.windows(3).rposition(|bytes| bytes == [0x16, 0xC8, 0x01]).unwrap(); // 100
+        content[at + 1] = 0xC6; // 99
+        let (_folder, path) = file(&content);
+        assert!(ParquetTable::open(&path).is_err());
+    }
+}
+
+#[cfg(feature = "images")]
+mod pictures {
+    use image::codecs::jpeg::JpegEncoder;
+    use pagelock_data::ImageFolder;
+
+    use super::*;
+
+    fn jpeg(width: u32, height: u32) -> Vec<u8> {
+        let picture = image::RgbImage::from_fn(width, height, |x, y| image::Rgb([(x * y) as u8, x as u8, y as u8]));
+        let mut bytes = Vec::new();
+        JpegEncoder::new(&mut bytes).encode_image(&picture).unwrap();
+        bytes
+    }
+
+    fn decode(content: &[u8]) -> Result<Vec<usize>, Error> {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("a")).unwrap();
+        std::fs::write(folder.path().join("a/1.jpg"), content).unwrap();
+        Ok(ImageFolder::open(folder.path()).unwrap().get(0)?.0.dims().to_vec())
+    }
+
+    #[test]
+    fn a_jpeg_that_is_cut_off_anywhere_is_refused() {
+        let whole = jpeg(37, 23);
+        assert_eq!(decode(&whole).unwrap(), [23, 37, 3]);
+        assert_eq!(
+            decode(&[&whole[..], b"notes"].concat()).unwrap(),
+            [23, 37, 3],
+            "what follows its end is no part of it"
+        );
+        for len in 0..whole.len() {
+            let text = problem(decode(&whole[..len]).map_err(|error| match error {
+                Error::Content { .. } => error,
+                other => panic!("{len}: {other}"),
+            }));
+            assert!(text.starts_with("it is no picture to decode: "), "{len} of {}: {text}", whole.len());
+        }
+        let text = problem(decode(&whole[..whole.len() / 2]));
+        assert!(text.contains("cut off"), "{text}");
+    }
+
+    #[test]
+    fn a_jpeg_cut_off_behind_a_picture_in_its_notes_is_refused() {
+        let (small, whole) = (jpeg(8, 8), jpeg(37, 23));
+        let mut note = vec![0xFF, 0xE1];
+        note.extend(((2 + small.len()) as u16).to_be_bytes());
+        note.extend(&small);
+        let with_note = [&whole[..2], &note, &whole[2..]].concat();
+        assert_eq!(decode(&with_note).unwrap(), [23, 37, 3]);
+        for missing in 1..30 {
+            problem(decode(&with_note[..with_note.len() - missing]));
+        }
+    }
+
+    #[test]
+    fn a_jpeg_that_claims_more_pixels_than_its_bytes_can_hold_is_refused_before_anything_is_allocated() {
+        let mut claims = jpeg(37, 23);
+        let frame = claims.windows(2).position(|bytes| bytes == [0xFF, 0xC0]).unwrap();
+        for side in [16_384_u16, 16_000, 4_000, 65_535] {
+            claims[frame + 5..frame + 7].copy_from_slice(&side.to_be_bytes());
+            claims[frame + 7..frame + 9].copy_from_slice(&side.to_be_bytes());
+            let before = pagelock_memory::host_budget().peak();
+            problem(decode(&claims));
+            let taken = pagelock_memory::host_budget().peak().0 - before.0;
+            assert!(taken < 16 << 20, "{taken} bytes for a picture of {} bytes", claims.len());
+        }
+    }
+
+    #[test]
+    fn a_picture_that_became_a_pipe_is_refused_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a/1.png");
+        std::fs::create_dir(folder.path().join("a")).unwrap();
+        std::fs::write(&path, "x").unwrap();
+        let pictures = ImageFolder::open(folder.path()).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        make_pipe(&path);
+        assert!(in_time(move || pictures.get(0).is_err()).expect("the reader waits"));
+    }
+}
+
+/// A member of a tar archive with a header of another kind is skipped, and one that claims a huge length is refused.
+#[test]
+fn a_cifar_archive_whose_member_claims_terabytes_is_refused() {
+    let mut header = tar_header("cifar-10-batches-bin/data_batch_1.bin");
+    header[124..136].copy_from_slice(b"77777777777\0");
+    let sum: u32 =
+        header[..148].iter().chain([b' '; 8].iter()).chain(&header[156..]).map(|&byte| u32::from(byte)).sum();
+    header[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+    let folder = tempfile::tempdir().unwrap();
+    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    packed.write_all(&header).unwrap();
+    std::fs::write(folder.path().join("cifar-10-binary.tar.gz"), packed.finish().unwrap()).unwrap();
+    problem(CifarFiles::cifar10().folder(folder.path()).offline(true).open());
+}
+
+fn tar_header(name: &str) -> Vec<u8> {
+    let mut header = vec![0; 512];
+    header[..name.len()].copy_from_slice(name.as_bytes());
+    header[156] = b'0';
+    header[257..263].copy_from_slice(b"ustar\0");
+    header[263..265].copy_from_slice(b"00");
+    header
+}

@@ -1,0 +1,284 @@
+//! A loader goes on only from a state of its own: another seed, order, dataset or size, a place behind the end, and a line
+//! that was damaged are refused, each with both values.
+
+use pagelock_data::{
+    DataLoader, Dataset, DistributedSampler, FixedSampler, IterableDataset, LoaderState, Place, RandomSampler, Result,
+    Sampler, Samples, SequentialSampler, StreamLoader, StreamState, Subset, TensorDataset, WeightedSampler,
+};
+use pagelock_tensor::Tensor;
+
+/// The numbers from `first` on, `n` of them.
+fn numbers(first: f32, n: usize) -> TensorDataset<Tensor> {
+    TensorDataset::new(Tensor::arange(first, first + n as f32, 1.0).unwrap()).unwrap()
+}
+
+fn loader() -> DataLoader<Tensor> {
+    DataLoader::new(numbers(0.0, 20)).batch_size(4).shuffle(7)
+}
+
+/// A state in the middle of the first epoch, as a checkpoint keeps it.
+fn saved<B: Send + 'static>(loader: &DataLoader<B>) -> String {
+    loader.set_epoch(0);
+    loader.iter().take(2).for_each(drop);
+    loader.state().to_string()
+}
+
+/// What `other` says to a state of `one`; and that it is where it was.
+fn refusal<A: Send + 'static, B: Send + 'static>(one: &DataLoader<A>, other: &DataLoader<B>) -> String {
+    other.set_epoch(3);
+    let before = other.state();
+    let refused = other.resume(saved(one).parse().unwrap());
+    assert_eq!(other.state(), before, "a refused state changes nothing");
+    refused.unwrap_err().to_string()
+}
+
+#[track_caller]
+fn assert_names(text: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(text.contains(part), "`{part}` is not in: {text}");
+    }
+}
+
+#[test]
+fn a_state_of_another_seed_is_refused_with_both_seeds() {
+    assert_names(&refusal(&loader(), &loader().shuffle(8)), &["seed 7", "seed 8"]);
+}
+
+#[test]
+fn a_state_of_another_order_is_refused_with_both_orders() {
+    let orders: [(&str, fn(DataLoader<Tensor>) -> DataLoader<Tensor>); 7] = [
+        ("sequential", |loader| loader.sampler(SequentialSampler)),
+        ("random, seed 7", |loader| loader.shuffle(7)),
+        ("a list of 20 indices", |loader| loader.sampler(FixedSampler::new((0..20).rev()))),
+        ("a list of 20 indices", |loader| {
+            loader.sampler(FixedSampler::new((0..20).map(|i| if i < 18 { i } else { 37 - i })))
+        }),
+        ("20 draws of 20 weights, seed 7", |loader| loader.sampler(WeightedSampler::new([1.0; 20], 20, 7).unwrap())),
+        ("rank 0 of 2 of: random, seed 7", |loader| {
+            loader.sampler(DistributedSampler::new(RandomSampler::new(7), 0, 2).unwrap())
+        }),
+        ("rank 1 of 2 of: random, seed 7", |loader| {
+            loader.sampler(DistributedSampler::new(RandomSampler::new(7), 1, 2).unwrap())
+        }),
+    ];
+    for (i, (one, with_one)) in orders.iter().enumerate() {
+        for (j, (other, with_other)) in orders.iter().enumerate() {
+            let (first, second) = (with_one(loader()), with_other(loader()));
+            if i == j {
+                second.resume(saved(&first).parse().unwrap()).unwrap();
+            } else {
+                assert_names(&refusal(&first, &second), &[one, other]);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_state_of_another_order_of_ones_own_is_refused() {
+    /// Turns the order by so many places, and says nothing about itself.
+    struct Turned(usize);
+
+    impl Sampler for Turned {
+        fn fill(&self, place: Place, indices: &mut [usize]) {
+            SequentialSampler.fill(place, indices);
+            indices.iter_mut().for_each(|index| *index = (*index + self.0) % place.n_samples);
+        }
+    }
+
+    assert_names(&refusal(&loader().sampler(Turned(1)), &loader().sampler(Turned(2))), &["Turned"]);
+    loader().sampler(Turned(1)).resume(saved(&loader().sampler(Turned(1))).parse().unwrap()).unwrap();
+}
+
+#[test]
+fn a_state_of_other_batches_is_refused_with_both_sizes() {
+    assert_names(&refusal(&loader(), &loader().batch_size(5)), &["batches of 4", "batches of 5"]);
+    assert_names(&refusal(&loader(), &loader().drop_last(true)), &["batches of 4", "full batches of 4"]);
+}
+
+#[test]
+fn a_state_of_another_dataset_is_refused_with_both() {
+    let other = |dataset| DataLoader::new(dataset).batch_size(4).shuffle(7);
+    assert_names(&refusal(&loader(), &other(numbers(0.0, 24))), &["20 samples", "24 samples"]);
+    assert_names(&refusal(&loader(), &other(numbers(1.0, 20))), &["TensorDataset"]);
+
+    let part = |indices: Vec<usize>| DataLoader::new(Subset::new(numbers(0.0, 30), indices).unwrap()).batch_size(4);
+    let text = refusal(&part((0..20).collect()), &part((0..19).chain([20]).collect()));
+    assert_names(&text, &["20 of TensorDataset"]);
+    part((5..25).collect()).resume(saved(&part((5..25).collect())).parse().unwrap()).unwrap();
+}
+
+#[test]
+fn a_state_of_another_augmentation_is_refused_with_both_seeds() {
+    let noisy = |seed| {
+        let noisy = numbers(0.0, 20).transform(seed, |x, random| Ok(x.item()? + random.next_f64() as f32));
+        DataLoader::new(noisy).batch_size(4)
+    };
+    assert_names(&refusal(&noisy(1), &noisy(2)), &["seed 1", "seed 2"]);
+}
+
+#[test]
+fn a_dataset_of_ones_own_says_what_it_is() {
+    struct Lines(&'static str);
+
+    impl Dataset for Lines {
+        type Sample = i64;
+        fn len(&self) -> usize {
+            12
+        }
+        fn get(&self, index: usize) -> Result<i64> {
+            Ok(index as i64)
+        }
+        fn identity(&self) -> String {
+            format!("lines of {}", self.0)
+        }
+    }
+
+    let lines = |file| DataLoader::new(Lines(file)).batch_size(4);
+    assert_names(&refusal(&lines("a.txt"), &lines("b.txt")), &["lines of a.txt", "lines of b.txt"]);
+}
+
+#[test]
+fn a_place_behind_the_end_is_refused_with_the_number_of_batches() {
+    let loader = loader();
+    for batch in [5, 6, 1_000, usize::MAX] {
+        let error = loader.resume(LoaderState { batch, ..loader.state() }).unwrap_err();
+        assert_names(&error.to_string(), &[&format!("batch {batch}"), "an epoch has 5 batches"]);
+    }
+    loader.resume(LoaderState { batch: 4, ..loader.state() }).unwrap();
+    assert_eq!(loader.iter().count(), 1);
+}
+
+#[test]
+fn the_last_epoch_that_can_be_counted_is_no_overflow() {
+    let loader = loader();
+    loader.resume(LoaderState { epoch: u64::MAX, ..loader.state() }).unwrap();
+    assert_eq!((loader.iter().count(), loader.iter().count()), (5, 5));
+    assert_eq!(loader.state().epoch, u64::MAX);
+}
+
+/// Every text that differs from `line` in one character, or is cut short.
+fn damages(line: &str) -> impl Iterator<Item = String> {
+    let letters: Vec<char> = line.chars().collect();
+    let cut = (0..letters.len()).map({
+        let letters = letters.clone();
+        move |at| letters[..at].iter().collect()
+    });
+    let changed = (0..letters.len()).flat_map(move |at| {
+        let letters = letters.clone();
+        "0159af, ".chars().filter_map(move |other| {
+            let mut changed = letters.clone();
+            (std::mem::replace(&mut changed[at], other) != other).then(|| changed.into_iter().collect())
+        })
+    });
+    cut.chain(changed)
+}
+
+#[test]
+fn a_damaged_state_is_refused_whatever_was_damaged() {
+    let loader = loader();
+    let line = saved(&loader);
+    loader.resume(line.parse().unwrap()).unwrap();
+    for damaged in damages(&line) {
+        assert!(damaged.parse::<LoaderState>().is_err(), "{damaged}");
+    }
+}
+
+#[test]
+fn a_state_of_an_older_version_is_told_apart() {
+    let error = "epoch 0, batch 3, 10 samples in batches of 2".parse::<LoaderState>().unwrap_err();
+    assert_names(
+        &error.to_string(),
+        &["epoch 0, batch 3, 10 samples in batches of 2", "older version", "set_epoch(0)"],
+    );
+    let error = "epoch 4, round 1, turn 0 of 1 shards in batches of 2".parse::<StreamState>().unwrap_err();
+    assert_names(&error.to_string(), &["epoch 4, round 1", "older version", "set_epoch(4)"]);
+}
+
+/// Shards of these lengths, from files of that name.
+#[derive(Clone)]
+struct Lines(&'static str, Vec<usize>);
+
+impl IterableDataset for Lines {
+    type Sample = i64;
+
+    fn n_shards(&self) -> usize {
+        self.1.len()
+    }
+
+    fn shard(&self, shard: usize, _epoch: u64) -> Result<Samples<i64>> {
+        Ok(Box::new((0..self.1[shard] as i64).map(Ok)))
+    }
+
+    fn identity(&self) -> String {
+        self.0.to_owned()
+    }
+}
+
+fn stream(name: &'static str, lens: &[usize]) -> StreamLoader<Tensor<i64>> {
+    StreamLoader::new(Lines(name, lens.into())).batch_size(2)
+}
+
+fn saved_stream(loader: &StreamLoader<Tensor<i64>>) -> String {
+    loader.set_epoch(0);
+    loader.iter().take(3).for_each(drop);
+    loader.state().to_string()
+}
+
+#[test]
+fn a_state_of_another_stream_is_refused_with_both() {
+    let one = stream("a.txt", &[9, 9, 9, 9]);
+    let line = saved_stream(&one);
+    let others = [
+        (stream("b.txt", &[9, 9, 9, 9]), ["a.txt", "b.txt"]),
+        (stream("a.txt", &[9, 9, 9]), ["4 shards", "3 shards"]),
+        (stream("a.txt", &[9, 9, 9, 9]).batch_size(3), ["batches of 2", "batches of 3"]),
+        (stream("a.txt", &[9, 9, 9, 9]).drop_last(true), ["batches of 2", "full batches of 2"]),
+        (stream("a.txt", &[9; 8]).distributed(1, 2).unwrap(), ["all", "rank 1 of 2"]),
+    ];
+    for (other, both) in others {
+        other.set_epoch(3);
+        let before = other.state();
+        assert_names(&other.resume(line.parse().unwrap()).unwrap_err().to_string(), &both);
+        assert_eq!(other.state(), before, "a refused state changes nothing");
+    }
+    stream("a.txt", &[9, 9, 9, 9]).num_workers(3).resume(line.parse().unwrap()).unwrap();
+
+    let first = stream("a.txt", &[9; 8]).distributed(0, 2).unwrap();
+    let second = stream("a.txt", &[9; 8]).distributed(1, 2).unwrap();
+    let error = second.resume(saved_stream(&first).parse().unwrap()).unwrap_err();
+    assert_names(&error.to_string(), &["rank 0 of 2", "rank 1 of 2"]);
+}
+
+#[test]
+fn a_place_behind_the_end_of_a_stream_is_an_error_and_not_silence() {
+    for n_workers in [0, 1, 3] {
+        let loader = stream("a.txt", &[5, 1, 4]).num_workers(n_workers);
+        for (round, turn) in [(2, 2), (3, 0), (3, 1), (4, 0), (1_000, 2), (u64::MAX, 0), (u64::MAX, 2)] {
+            loader.resume(StreamState { round, turn, ..loader.state() }).unwrap();
+            let mut batches = loader.iter();
+            let error = batches.next().expect("an error").unwrap_err().to_string();
+            assert_names(&error, &[&format!("round {round}, turn {turn}"), "behind the end"]);
+            assert!(batches.next().is_none());
+        }
+        // Behind the last batch that there was: nothing is left, and nothing is wrong.
+        loader.resume(StreamState { round: 2, turn: 1, ..loader.state() }).unwrap();
+        assert_eq!(loader.iter().count(), 0);
+    }
+}
+
+#[test]
+fn a_turn_that_no_shard_has_is_refused() {
+    let loader = stream("a.txt", &[5, 1, 4]);
+    let error = loader.resume(StreamState { turn: 3, ..loader.state() }).unwrap_err();
+    assert_names(&error.to_string(), &["turn 3", "3 shards"]);
+}
+
+#[test]
+fn a_damaged_state_of_a_stream_is_refused_whatever_was_damaged() {
+    let loader = stream("a.txt", &[5, 1, 4]);
+    let line = saved_stream(&loader);
+    loader.resume(line.parse().unwrap()).unwrap();
+    for damaged in damages(&line) {
+        assert!(damaged.parse::<StreamState>().is_err(), "{damaged}");
+    }
+}

@@ -1,0 +1,157 @@
+//! Settings that cannot be meant are errors before anything of their size is made.
+
+use std::time::Duration;
+
+use pagelock_data::{
+    BatchSampler, DataLoader, Dataset, Error, IterableDataset, Result, Samples, StreamLoader, SyntheticDigits,
+    TensorDataset, WeightedSampler, random_split,
+};
+use pagelock_tensor::{Device, Generator, Tensor};
+
+/// What nobody can mean: more than there can be, and more than there is.
+const ABSURD: [usize; 3] = [usize::MAX, usize::MAX / 2, 1_000_000_000_000];
+
+fn loader() -> DataLoader<Tensor> {
+    DataLoader::new(TensorDataset::new(Tensor::zeros([10]).unwrap()).unwrap()).batch_size(5)
+}
+
+struct Shards(usize);
+
+impl IterableDataset for Shards {
+    type Sample = i64;
+
+    fn n_shards(&self) -> usize {
+        self.0
+    }
+
+    fn shard(&self, _shard: usize, _epoch: u64) -> Result<Samples<i64>> {
+        Ok(Box::new((0..10).map(Ok)))
+    }
+}
+
+/// The one error of an epoch that does not begin.
+fn refusal<B>(mut batches: impl Iterator<Item = Result<B>>) -> Error {
+    let Some(Err(error)) = batches.next() else { panic!("it began") };
+    assert!(batches.next().is_none(), "one error is enough");
+    error
+}
+
+#[track_caller]
+fn assert_refused(error: Error, setting: &str, value: usize) {
+    let text = error.to_string();
+    assert!(matches!(error, Error::Setting { .. }), "{text}");
+    assert!(text.contains(setting) && text.contains(&value.to_string()), "{text}");
+}
+
+#[test]
+fn numbers_of_workers_that_no_machine_has_are_refused() {
+    for n in ABSURD.into_iter().chain([100_000]) {
+        assert_refused(refusal(loader().num_workers(n).iter()), "num_workers", n);
+        assert_refused(loader().num_workers(n).len().unwrap_err(), "num_workers", n);
+        assert_refused(refusal(StreamLoader::new(Shards(4)).num_workers(n).iter()), "num_workers", n);
+        let on_device = loader().num_workers(n).to(&Device::Cpu).unwrap();
+        assert_refused(refusal(on_device.iter()), "num_workers", n);
+    }
+}
+
+#[test]
+fn the_text_says_what_is_accepted() {
+    assert_eq!(
+        refusal(loader().num_workers(1_000_000_000_000).iter()).to_string(),
+        "num_workers is 1000000000000, and the most is 1024; as many as the machine has cores is usual"
+    );
+}
+
+#[test]
+fn batches_that_are_further_ahead_than_any_memory_are_refused() {
+    for n in ABSURD {
+        for n_workers in [0, 1] {
+            let far = loader().num_workers(n_workers).prefetch_factor(n);
+            assert_refused(refusal(far.iter()), "prefetch_factor", n);
+            let far = StreamLoader::new(Shards(4)).num_workers(n_workers).prefetch_factor(n);
+            assert_refused(refusal(far.iter()), "prefetch_factor", n);
+        }
+        let on_device = loader().to(&Device::Cpu).unwrap().ahead(n);
+        assert_refused(refusal(on_device.iter()), "ahead", n);
+        let on_device = StreamLoader::new(Shards(4)).to(&Device::Cpu).unwrap().ahead(n);
+        assert_refused(refusal(on_device.iter()), "ahead", n);
+    }
+}
+
+#[test]
+fn a_batch_of_more_indices_than_fit_is_refused() {
+    for n in ABSURD {
+        for n_workers in [0, 2] {
+            let draws = WeightedSampler::new([1.0; 10], n, 0).unwrap();
+            let huge = loader().sampler(draws).batch_size(n).num_workers(n_workers);
+            assert_refused(refusal(huge.iter()), "the batch size", n);
+        }
+        let draws = BatchSampler::new(WeightedSampler::new([1.0; 10], n, 0).unwrap(), n);
+        assert_refused(draws.n_batches(10).unwrap_err(), "the batch size", n);
+        let mut indices = vec![7];
+        draws.fill(0, 0, 10, &mut indices);
+        assert!(indices.is_empty(), "nothing of that size is made");
+    }
+}
+
+#[test]
+fn a_batch_size_beyond_the_dataset_is_the_whole_dataset() {
+    for n in ABSURD {
+        for n_workers in [0, 2] {
+            assert_eq!(loader().batch_size(n).num_workers(n_workers).iter().count(), 1);
+            assert_eq!(StreamLoader::new(Shards(2)).batch_size(n).num_workers(n_workers).iter().count(), 2);
+        }
+    }
+}
+
+#[test]
+fn more_shards_than_there_can_be_are_refused() {
+    for n in ABSURD {
+        for n_workers in [0, 1] {
+            let loader = StreamLoader::new(Shards(n)).num_workers(n_workers);
+            assert_refused(refusal(loader.iter()), "n_shards", n);
+        }
+        let share = StreamLoader::new(Shards(n)).distributed(n / 2, n).unwrap(); // two of them
+        assert!(share.iter().all(|batch| batch.is_ok()));
+    }
+}
+
+#[test]
+fn a_split_of_a_dataset_without_end_is_an_error() {
+    struct Endless(usize);
+
+    impl Dataset for Endless {
+        type Sample = i64;
+        fn len(&self) -> usize {
+            self.0
+        }
+        fn get(&self, index: usize) -> Result<i64> {
+            Ok(index as i64)
+        }
+    }
+
+    for n in ABSURD {
+        let split = random_split(Endless(n), [n], &Generator::new(0));
+        assert!(split.is_err(), "{n}");
+        let batches = DataLoader::new(Endless(n)).batch_size(2).shuffle(0);
+        assert_eq!(batches.iter().take(2).filter(|batch| batch.is_ok()).count(), 2, "an order needs no memory");
+    }
+}
+
+#[test]
+fn more_digits_than_memory_are_refused_with_the_number_of_bytes() {
+    for n in ABSURD {
+        let error = SyntheticDigits::new(0).train_len(n).test_len(n).generate().unwrap_err().to_string();
+        assert!(error.contains("cannot take ") && !error.contains("no limit"), "{error}");
+    }
+}
+
+#[test]
+fn waiting_for_ever_may_be_said_as_the_longest_time() {
+    for n_workers in [0, 1] {
+        let patient = loader().num_workers(n_workers).timeout(Duration::MAX);
+        assert!(patient.iter().all(|batch| batch.is_ok()));
+        let patient = StreamLoader::new(Shards(2)).num_workers(n_workers).timeout(Duration::MAX);
+        assert!(patient.iter().all(|batch| batch.is_ok()));
+    }
+}

@@ -1,0 +1,41 @@
+//! What a table of a CSV file takes: one test, since it measures the whole process.
+
+use std::io::Write;
+
+use pagelock_data::{CsvTable, Error};
+use pagelock_memory::{ByteSize, host_budget};
+
+/// The most that the process had in RAM.
+fn peak_resident() -> ByteSize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    ByteSize::kib(line.trim().trim_end_matches(" kB").parse().unwrap())
+}
+
+#[test]
+fn a_table_takes_what_its_file_takes_within_the_budget_and_is_refused_beyond() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("table.csv");
+    let mut file = std::io::BufWriter::new(std::fs::File::create(&path).unwrap());
+    file.write_all(b"a,b\n").unwrap();
+    (0..1_000_000).for_each(|_| file.write_all(b"1,2\n").unwrap());
+    file.flush().unwrap();
+    drop(file);
+    let len = std::fs::metadata(&path).unwrap().len();
+
+    let (before, resident) = (host_budget().used().0, peak_resident().0);
+    let table = CsvTable::open(&path).unwrap();
+    assert_eq!(table.n_rows(), 1_000_000);
+    let (counted, taken) = (host_budget().used().0 - before, peak_resident().0 - resident);
+    assert!(counted >= len, "{counted} bytes are counted for a file of {len}");
+    assert!(taken < 2 * len + (4 << 20), "{taken} bytes in RAM for a file of {len}");
+    drop(table);
+
+    // A header alone, of many columns.
+    std::fs::write(&path, b",".repeat(4_000_000)).unwrap();
+    let limit = host_budget().limit();
+    host_budget().set_limit(ByteSize(host_budget().used().0 + (8 << 20)));
+    let refused = CsvTable::open(&path).map(|table| table.names().len());
+    host_budget().set_limit(limit);
+    assert!(matches!(refused, Err(Error::Memory(_))), "{refused:?}");
+}
