@@ -1,5 +1,6 @@
 //! The crate's errors: what is wrong, with which numbers, and what to do.
 
+use pagelock_tensor::text::{named, number, whole_text};
 use pagelock_tensor::{DType, Shape};
 use std::error::Error as StdError;
 use std::fmt;
@@ -9,7 +10,7 @@ use std::path::PathBuf;
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why something in this crate did not work.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// A tensor operation refused.
@@ -20,19 +21,37 @@ pub enum Error {
     #[error("the state dict does not fit the model, and nothing was loaded: {0}")]
     StateDict(Box<Misfit>),
 
+    /// Two tensors of a model, or of a state dict, have one name.
+    #[error(
+        "two tensors have the name `{name}`, of which a state dict has one; give each field and child its own name"
+    )]
+    NameTwice {
+        /// The name, or its beginning.
+        name: String,
+    },
+
+    /// What is to be saved would make a file that nobody can read; nothing was written.
+    #[error("cannot write {}: {problem}", path.display())]
+    Unwritable {
+        /// The file.
+        path: PathBuf,
+        /// What the format does not allow, and what to do.
+        problem: String,
+    },
+
     /// A file could not be read or written.
-    #[error("cannot {action} {}: {source}", path.display())]
+    #[error("cannot {action} {}: {source}", named(path.display()))]
     File {
         /// What was tried: "read", "write".
         action: &'static str,
         /// The file.
         path: PathBuf,
         /// What the system said.
-        source: std::io::Error,
+        r#source: std::io::Error,
     },
 
     /// A file is not safetensors, or is damaged.
-    #[error("{} ({len_bytes} bytes) is not a whole safetensors file: {reason}; copy or save it again", path.display())]
+    #[error("{} ({len_bytes} bytes) is not a whole safetensors file: {reason}; copy or save it again", named(path.display()))]
     Format {
         /// The file.
         path: PathBuf,
@@ -45,7 +64,7 @@ pub enum Error {
     /// A file holds another element type.
     #[error(
         "{}: `{name}` holds {found} and this asks for {expected}; load it as a model of {found}, or convert the file",
-        path.display()
+        named(path.display())
     )]
     DType {
         /// The file.
@@ -59,7 +78,7 @@ pub enum Error {
     },
 
     /// An optimizer's setting is outside its range.
-    #[error("{optimizer}: {setting} is {value}; it must be {allowed}")]
+    #[error("{optimizer}: {setting} is {}; it must be {allowed}", number(*value))]
     Setting {
         /// The optimizer.
         optimizer: &'static str,
@@ -92,7 +111,7 @@ pub enum Error {
     },
 
     /// A loader could not deliver a batch.
-    #[error("{which} batch {index} of epoch {epoch}: {source}")]
+    #[error("{which} batch {index} of epoch {epoch}: {}", whole_text(&**source))]
     Batch {
         /// "training" or "validation".
         which: &'static str,
@@ -101,9 +120,11 @@ pub enum Error {
         /// The epoch, counted from 0.
         epoch: usize,
         /// What the loader said.
-        source: Box<dyn StdError + Send + Sync>,
+        r#source: Box<dyn StdError + Send + Sync>,
     },
 }
+
+pagelock_tensor::debug_is_the_message!(Error);
 
 /// How a state dict differs from a model's.
 #[derive(Debug, Default, PartialEq)]
@@ -125,7 +146,7 @@ impl Misfit {
 
 impl fmt::Display for Misfit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let quoted = |names: &[String]| names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+        let quoted = |names: &[String]| first_of(names, ", ", |name| format!("`{}`", shortened(name)));
         let mut parts = Vec::new();
         if !self.missing.is_empty() {
             parts.push(format!("it lacks {}", quoted(&self.missing)));
@@ -133,9 +154,30 @@ impl fmt::Display for Misfit {
         if !self.unexpected.is_empty() {
             parts.push(format!("the model has no {}", quoted(&self.unexpected)));
         }
-        for (name, given, wanted) in &self.misshapen {
-            parts.push(format!("`{name}` is {given}, and {wanted} in the model"));
+        if !self.misshapen.is_empty() {
+            parts.push(first_of(&self.misshapen, "; ", |(name, given, wanted)| {
+                format!("`{}` is {given}, and {wanted} in the model", shortened(name))
+            }));
         }
         f.write_str(&parts.join("; "))
+    }
+}
+
+/// The first ten in words, and how many more there are.
+fn first_of<E>(all: &[E], between: &str, words: impl Fn(&E) -> String) -> String {
+    const SHOWN: usize = 10;
+    let mut parts: Vec<String> = all.iter().take(SHOWN).map(words).collect();
+    if all.len() > SHOWN {
+        parts.push(format!("and {} more", all.len() - SHOWN));
+    }
+    parts.join(between)
+}
+
+/// The beginning of a text that comes from a file or a caller and may be of any length.
+pub(crate) fn shortened(text: &str) -> String {
+    const MOST_CHARS: usize = 200;
+    match text.char_indices().nth(MOST_CHARS) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
     }
 }

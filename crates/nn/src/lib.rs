@@ -31,6 +31,7 @@ extern crate self as pagelock_nn;
 
 mod audit;
 mod containers;
+mod counter;
 mod error;
 mod forward;
 pub mod functional;
@@ -47,6 +48,7 @@ mod state_dict;
 mod train;
 
 pub use audit::audit;
+pub use counter::Counter;
 pub use error::{Error, Misfit, Result};
 pub use forward::{Forward, Layer};
 pub use layers::{

@@ -4,9 +4,10 @@
 //! PyTorch's `nn.Module` does with a model (`parameters`, `train`, `state_dict`, ..) is one walk over that tree.
 //! `#[derive(Module)]` writes `visit`; `containers.rs` has it for `Vec`, `Option`, `Box`, arrays and tuples.
 
-use crate::state_dict::StateDict;
+use crate::state_dict::{StateDict, Value};
 use crate::{Parameter, Result, moving};
 use pagelock_tensor::{Device, Float, Tensor};
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Something with parameters: a layer, a model, a list of models, or one [`Parameter`].
@@ -78,9 +79,10 @@ pub trait Module<T: Float = f32> {
     /// All parameters with their dotted names; one that is in two places comes once, under its first name.
     fn named_parameters(&self) -> Vec<(String, Parameter<T>)> {
         let mut found: Vec<(String, Parameter<T>)> = Vec::new();
+        let mut seen = HashSet::new();
         walk(self, &mut |name, event| {
             if let Event::Parameter(parameter) = event
-                && !found.iter().any(|(_, seen)| seen.is_same(parameter))
+                && seen.insert(parameter.id())
             {
                 found.push((name.to_owned(), parameter.clone()));
             }
@@ -192,22 +194,25 @@ pub trait Module<T: Float = f32> {
         self.parameters().iter().map(|parameter| parameter.len()).sum()
     }
 
-    /// All parameters and buffers by name. The tensors are the model's own: a later step changes them.
+    /// All parameters, buffers and counters by name. The tensors are the model's own: a later step changes them.
     fn state_dict(&self) -> StateDict<T> {
         let mut dict = StateDict::new();
         walk(self, &mut |name, event| match event {
-            Event::Parameter(parameter) => dict.insert(name, parameter.detach()),
-            Event::Buffer(buffer) => dict.insert(name, buffer.clone()),
+            Event::Parameter(parameter) => dict.add(name, Value::Tensor(parameter.detach())),
+            Event::Buffer(buffer) => dict.add(name, Value::Tensor(buffer.clone())),
+            Event::Counter(count) => dict.add(name, Value::Count(count.clone())),
             _ => {}
         });
         dict
     }
 
-    /// Copies the values of `dict` into the parameters and buffers of the same names.
+    /// Copies the values of `dict` into the parameters, buffers and counters of the same names. A counter whose count is
+    /// missing keeps its own, as in PyTorch; one whose count has the element type `T`, as older files have it, takes the whole
+    /// number.
     ///
     /// # Errors
-    /// [`Error::StateDict`](crate::Error::StateDict) lists every name that is missing, unexpected or of another shape.
-    /// Nothing has been loaded then.
+    /// [`Error::StateDict`](crate::Error::StateDict) has every name that is missing, unexpected or of another shape;
+    /// [`Error::NameTwice`](crate::Error::NameTwice) if two tensors of the model have one name. Nothing has been loaded then.
     fn load_state_dict(&self, dict: &StateDict<T>) -> Result<()> {
         dict.copy_into(&self.state_dict())
     }
@@ -229,6 +234,8 @@ pub enum Event<'a, T: Float = f32> {
     Parameter(&'a Parameter<T>),
     /// Saved state that is not trained.
     Buffer(&'a Tensor<T>),
+    /// A saved count, one number.
+    Counter(&'a Tensor<i64>),
     /// A switch between training and evaluation.
     Mode(&'a Mode),
 }
@@ -272,7 +279,7 @@ impl<T: Float> Visitor<'_, T> {
         self.path.truncate(parent_len);
     }
 
-    /// Reports a parameter, buffer or mode at the current path.
+    /// Reports a parameter, buffer, counter or mode at the current path.
     pub fn report(&mut self, event: Event<'_, T>) {
         (self.report)(&self.path, event);
     }
@@ -285,6 +292,8 @@ pub enum EventMut<'a, T: Float = f32> {
     Parameter(&'a mut Parameter<T>),
     /// Saved state that is not trained.
     Buffer(&'a mut Tensor<T>),
+    /// A saved count, one number.
+    Counter(&'a mut Tensor<i64>),
 }
 
 /// Walks over a module and may change what it meets; see [`Visitor`] for a layer that writes `visit_mut` by hand.
@@ -302,7 +311,7 @@ impl<'a, T: Float> VisitorMut<'a, T> {
         module.visit_mut(self);
     }
 
-    /// Reports a parameter or buffer.
+    /// Reports a parameter, buffer or counter.
     pub fn report(&mut self, event: EventMut<'_, T>) {
         (self.report)(event);
     }

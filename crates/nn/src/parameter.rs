@@ -54,6 +54,11 @@ impl<T: Element> Parameter<T> {
         &self.shared.tensor
     }
 
+    /// What two handles have in common if, and only if, they are one parameter, as long as one of them lives.
+    pub(crate) fn id(&self) -> *const () {
+        Arc::as_ptr(&self.shared).cast()
+    }
+
     /// Whether two handles are one parameter.
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.shared, &other.shared)

@@ -1,6 +1,6 @@
 //! [`Dropout`]: forgets a part of what it is given, while training.
 
-use super::shown;
+use super::{number, shown};
 use crate::{Forward, Mode, Module, Visitor, VisitorMut, functional};
 use pagelock_tensor::{Float, Generator, Result, Tensor, default_generator};
 
@@ -45,7 +45,7 @@ impl<T: Float> Module<T> for Dropout {
     fn visit_mut(&mut self, _: &mut VisitorMut<'_, T>) {}
 
     fn details(&self) -> String {
-        format!("p={}, inplace=False", self.p)
+        format!("p={}, inplace=False", number(self.p))
     }
 }
 

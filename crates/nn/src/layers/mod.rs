@@ -83,7 +83,58 @@ fn short(pair: [usize; 2]) -> String {
     if height == width { height.to_string() } else { format!("({height}, {width})") }
 }
 
+/// A number as Python's `repr` of a `float`: always with a point or a power of ten, which has a sign and two digits.
+fn number(value: f64) -> String {
+    if value.is_nan() {
+        return "nan".to_owned();
+    }
+    let text = format!("{value:e}");
+    let Some((digits, power)) = text.split_once('e') else { return text }; // infinities
+    match power.parse::<i32>() {
+        Ok(-4..16) => format!("{value:?}"),
+        Ok(power) => format!("{digits}e{}{:02}", if power < 0 { '-' } else { '+' }, power.abs()),
+        Err(_) => text,
+    }
+}
+
 /// `True` or `False`, as PyTorch prints it.
 fn python(truth: bool) -> &'static str {
     if truth { "True" } else { "False" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::number;
+
+    #[test]
+    fn numbers_are_printed_as_python_prints_them() {
+        let printed = [
+            (0.0, "0.0"),
+            (-0.0, "-0.0"),
+            (1.0, "1.0"),
+            (0.1, "0.1"),
+            (-2.5, "-2.5"),
+            (1e-3, "0.001"),
+            (1e-4, "0.0001"),
+            (1.25e-4, "0.000125"),
+            (1e-5, "1e-05"),
+            (9.99e-5, "9.99e-05"),
+            (-1.5e-12, "-1.5e-12"),
+            (1e-100, "1e-100"),
+            (5e-324, "5e-324"),
+            (123_456.0, "123456.0"),
+            (1e15, "1000000000000000.0"),
+            (1e16, "1e+16"),
+            (1.5e16, "1.5e+16"),
+            (1e22, "1e+22"),
+            (f64::MAX, "1.7976931348623157e+308"),
+            (0.1 + 0.2, "0.30000000000000004"),
+            (f64::INFINITY, "inf"),
+            (f64::NEG_INFINITY, "-inf"),
+            (f64::NAN, "nan"),
+        ];
+        for (value, expected) in printed {
+            assert_eq!(number(value), expected);
+        }
+    }
 }

@@ -1,8 +1,8 @@
 //! Layers that normalize: [`LayerNorm`], [`BatchNorm1d`], [`BatchNorm2d`].
 
-use super::{python, shown};
-use crate::{Buffer, Forward, Mode, Module, Parameter, Visitor, VisitorMut};
-use pagelock_tensor::{BatchNormOptions, Create, Error, Float, IntoShape, Result, Shape, Tensor, no_grad};
+use super::{number, python, shown};
+use crate::{Buffer, Counter, Forward, Mode, Module, Parameter, Visitor, VisitorMut};
+use pagelock_tensor::{BatchNormOptions, Create, Error, Float, IntoShape, Result, Shape, Tensor};
 
 /// Mean 0 and variance 1 of the last dimensions, then `weight` and `bias` element by element, as PyTorch's
 /// `nn.LayerNorm`.
@@ -90,7 +90,7 @@ impl<T: Float> Module<T> for LayerNorm<T> {
         let sizes: Vec<String> = self.normalized.iter().map(usize::to_string).collect();
         let sizes = if sizes.len() == 1 { format!("({},)", sizes[0]) } else { format!("({})", sizes.join(", ")) };
         let affine = python(self.weight.is_some());
-        let (eps, bias) = (scientific(self.eps), python(self.bias.is_some()));
+        let (eps, bias) = (number(self.eps), python(self.bias.is_some()));
         format!("{sizes}, eps={eps}, elementwise_affine={affine}, bias={bias}")
     }
 }
@@ -102,15 +102,6 @@ impl<T: Float> Forward<T> for LayerNorm<T> {
 }
 
 shown!(LayerNorm<T>);
-
-/// As Python prints it: small numbers with a power of ten, of at least two digits.
-fn scientific(eps: f64) -> String {
-    let text = if eps != 0.0 && eps.abs() < 1e-4 { format!("{eps:e}") } else { eps.to_string() };
-    match text.split_once("e-") {
-        Some((digits, power)) if power.len() == 1 => format!("{digits}e-0{power}"),
-        _ => text,
-    }
-}
 
 /// What one of these layers takes, in words, and whether that is so.
 struct Takes {
@@ -141,9 +132,8 @@ macro_rules! batch_norm {
             pub running_mean: Option<Buffer<T>>,
             /// `[channels]`, if there is one: of variances with Bessel's correction; it begins as ones.
             pub running_var: Option<Buffer<T>>,
-            /// How many batches the running statistics have seen: one number, of the layer's element type, which is exact
-            /// as long as the type counts in ones (`f32` to 16,777,216, halves only to 2048 and 256).
-            pub num_batches_tracked: Option<Buffer<T>>,
+            /// How many batches the running statistics have seen, if there are any.
+            pub num_batches_tracked: Option<Counter>,
             channels: usize,
             mode: Mode,
             momentum: Option<f64>,
@@ -172,7 +162,7 @@ macro_rules! batch_norm {
                     bias: Some(Parameter::new(zeros()?)),
                     running_mean: Some(Buffer::new(zeros()?)),
                     running_var: Some(Buffer::new(ones()?)),
-                    num_batches_tracked: Some(Buffer::new(Tensor::<T>::zeros(())?)),
+                    num_batches_tracked: Some(Counter::new()?),
                     channels,
                     mode: Mode::default(),
                     momentum: Some(0.1),
@@ -216,15 +206,17 @@ macro_rules! batch_norm {
                 self
             }
 
-            /// Counts the batch; by how much the running statistics move towards it.
-            fn count(&self) -> Result<f64> {
-                let Some(count) = self.num_batches_tracked.as_ref().filter(|_| self.mode.is_training()) else {
-                    return Ok(0.0);
-                };
-                no_grad(|| count.add_scalar_(T::ONE))?;
-                match self.momentum {
-                    Some(momentum) => Ok(momentum),
-                    None => Ok(1.0 / count.item()?.cast::<f64>()),
+            /// How many batches were seen before, where they are counted now.
+            fn counter(&self) -> Option<&Counter> {
+                self.num_batches_tracked.as_ref().filter(|_| self.mode.is_training())
+            }
+
+            /// By how much the running statistics move towards the next batch.
+            fn share_of_next(&self) -> Result<f64> {
+                match (self.counter(), self.momentum) {
+                    (None, _) => Ok(0.0),
+                    (Some(_), Some(momentum)) => Ok(momentum),
+                    (Some(count), None) => Ok(1.0 / (count.item()? as f64 + 1.0)),
                 }
             }
 
@@ -232,13 +224,16 @@ macro_rules! batch_norm {
                 const TAKES: Takes = $takes;
                 TAKES.check(x.shape())?;
                 let running = self.running_mean.as_deref().zip(self.running_var.as_deref());
-                let options = BatchNormOptions { training: self.mode.is_training(), momentum: self.count()?, eps: self.eps };
+                let options = BatchNormOptions { training: self.mode.is_training(), momentum: self.share_of_next()?, eps: self.eps };
                 let (running, weight, bias) =
                     (running.map(|(mean, var)| [mean, var]), self.weight.as_deref(), self.bias.as_deref());
-                match relu {
+                let y = match relu {
                     true => x.batch_norm_relu(running, weight, bias, options),
                     false => x.batch_norm(running, weight, bias, options),
-                }
+                }?;
+                // Last: a forward that fails has counted nothing.
+                self.counter().map_or(Ok(()), Counter::increment)?;
+                Ok(y)
             }
         }
 
@@ -262,8 +257,8 @@ macro_rules! batch_norm {
 
             fn details(&self) -> String {
                 let (affine, running) = (python(self.weight.is_some()), python(self.running_mean.is_some()));
-                let momentum = self.momentum.map_or("None".to_owned(), |momentum| momentum.to_string());
-                let eps = scientific(self.eps);
+                let momentum = self.momentum.map_or("None".to_owned(), number);
+                let eps = number(self.eps);
                 let (channels, bias) = (self.channels, python(self.bias.is_some()));
                 format!(
                     "{channels}, eps={eps}, momentum={momentum}, affine={affine}, bias={bias}, track_running_stats={running}"
@@ -301,8 +296,12 @@ batch_norm! {
     ///
     /// let layer = BatchNorm2d::new(3)?;
     /// assert_eq!(layer.forward(&Tensor::randn([8, 3, 4, 4])?)?.dims(), [8, 3, 4, 4]);
-    /// let names: Vec<_> = layer.named_buffers().into_iter().map(|(name, _)| name).collect();
-    /// assert_eq!(names, ["running_mean", "running_var", "num_batches_tracked"]);
+    /// let state = layer.state_dict();
+    /// assert_eq!(
+    ///     state.names().collect::<Vec<_>>(),
+    ///     ["weight", "bias", "running_mean", "running_var", "num_batches_tracked"]
+    /// );
+    /// assert_eq!(state.count("num_batches_tracked").unwrap().item()?, 1);
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
     BatchNorm2d,

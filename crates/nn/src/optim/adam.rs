@@ -54,8 +54,9 @@ macro_rules! adam {
             fn step(&mut self) -> Result<()> {
                 self.slots.check(stringify!($name))?;
                 check_rule(stringify!($name), &self.rule, self.lr())?;
+                prepare(&mut self.slots)?;
                 self.calls += 1;
-                count(&mut self.slots, self.calls)?;
+                count(&self.slots, self.calls)?; // only when nothing can be refused any more
                 let tensors = self.slots.slots.iter().filter_map(|(parameter, moments)| {
                     let Moments { mean, square, steps } = moments.as_ref()?;
                     let (parameter, grad) = (parameter.as_tensor().clone(), parameter.grad()?);
@@ -147,8 +148,9 @@ impl<T: Float> State<T> for Moments<T> {
     }
 }
 
-/// Counts a step of every parameter that has a gradient; those that take their first together are counted together.
-fn count<T: Float>(slots: &mut Slots<T, Moments<T>>, call: u64) -> tensor::Result<()> {
+/// Room for what is kept for every parameter that has a gradient; those that take their first step together are counted
+/// together.
+fn prepare<T: Float>(slots: &mut Slots<T, Moments<T>>) -> tensor::Result<()> {
     let mut beginners = None;
     let some_rest = slots.slots.iter().any(|(parameter, moments)| moments.is_some() && parameter.grad().is_none());
     for (parameter, moments) in &mut slots.slots {
@@ -172,8 +174,15 @@ fn count<T: Float>(slots: &mut Slots<T, Moments<T>>, call: u64) -> tensor::Resul
                 *moments = Some(Moments { mean: zeros()?, square: zeros()?, steps });
             }
         }
-        let steps = moments.as_ref().map(|moments| &moments.steps);
-        if let Some(steps) = steps.filter(|steps| steps.counted_in.swap(call, Relaxed) != call) {
+    }
+    Ok(())
+}
+
+/// Counts a step of every parameter that has a gradient.
+fn count<T: Float>(slots: &Slots<T, Moments<T>>, call: u64) -> tensor::Result<()> {
+    for (parameter, moments) in &slots.slots {
+        let Some(Moments { steps, .. }) = moments.as_ref().filter(|_| parameter.grad().is_some()) else { continue };
+        if steps.counted_in.swap(call, Relaxed) != call {
             no_grad(|| steps.taken.add_scalar_(1.0))?;
         }
     }

@@ -95,14 +95,20 @@ impl<T: Float, S: State<T>> Slots<T, S> {
 
     fn scale_gradients(&self, factor: f64) -> Result<bool> {
         no_grad(|| {
-            let mut faults: Vec<Tensor<T>> = Vec::new(); // zeros, or NaN where a gradient is not finite
-            for grad in self.slots.iter().filter_map(|(parameter, _)| parameter.grad()) {
-                grad.mul_scalar_(T::from_f64(factor))?;
-                faults.push(grad.mul_scalar(T::ZERO)?.sum(..)?.to(&faults.first().unwrap_or(&grad).device())?);
+            let factor = T::from_f64(factor);
+            let grads = || self.slots.iter().filter_map(|(parameter, _)| parameter.grad());
+            let mut faults: Vec<Tensor<T>> = Vec::new(); // zeros, or NaN where a scaled gradient is not finite
+            for grad in grads() {
+                let fault = grad.mul_scalar(factor)?;
+                fault.mul_scalar_(T::ZERO)?;
+                faults.push(fault.sum(..)?.to(&faults.first().unwrap_or(&grad).device())?);
             }
             let Some(first) = faults.first() else { return Ok(true) };
             let all = faults[1..].iter().try_fold(first.clone(), |sum, fault| sum.add(fault))?;
-            Ok(all.item()? == T::ZERO)
+            let are_finite = all.item()? == T::ZERO;
+            // Last, so that a call that fails has scaled nothing, and may be made again.
+            grads().try_for_each(|grad| grad.mul_scalar_(factor))?;
+            Ok(are_finite)
         })
     }
 

@@ -92,13 +92,19 @@ impl<T: Float> Optimizer for Sgd<T> {
         if self.rule.momentum != 0.0 {
             self.keep()?;
         }
-        let tensors = self.slots.slots.iter_mut().filter_map(|(parameter, kept)| {
+        let tensors = self.slots.slots.iter().filter_map(|(parameter, kept)| {
             let (parameter, grad) = (parameter.as_tensor().clone(), parameter.grad()?);
-            let is_first = kept.as_mut().is_some_and(|kept| std::mem::take(&mut kept.is_first));
+            let is_first = kept.as_ref().is_some_and(|kept| kept.is_first);
             let kept = kept.as_ref().map(|kept| kept.direction.clone());
             Some(SgdTensors { parameter, grad, kept, is_first })
         });
-        Ok(no_grad(|| sgd_step(tensors, self.rule, &self.lr))?)
+        no_grad(|| sgd_step(tensors, self.rule, &self.lr))?;
+        for (parameter, kept) in &mut self.slots.slots {
+            if let Some(kept) = kept.as_mut().filter(|_| parameter.grad().is_some()) {
+                kept.is_first = false;
+            }
+        }
+        Ok(())
     }
 
     fn zero_grad(&mut self) {

@@ -2,7 +2,7 @@
 
 use pagelock_cuda::software;
 use pagelock_nn::optim::{Adam, Optimizer, Sgd};
-use pagelock_nn::{Buffer, Conv2d, Forward, Linear, Module, Parameter, ReLU, Result, Sequential};
+use pagelock_nn::{BatchNorm1d, Buffer, Conv2d, Forward, Linear, Module, Parameter, ReLU, Result, Sequential};
 use pagelock_tensor::{Device, Generator, Tensor};
 
 use super::cnn;
@@ -47,6 +47,17 @@ fn what_is_shared_stays_shared_and_buffers_come_along() -> Result<()> {
     assert!(model.one.is_same(&model.other));
     assert_eq!((model.parameters().len(), model.seen.device()), (1, device));
     assert_eq!(model.seen.to_vec()?, [3.0]);
+    Ok(())
+}
+
+#[test]
+fn counters_move_with_their_model() -> Result<()> {
+    let device = elsewhere();
+    let layer = BatchNorm1d::new(1)?;
+    layer.forward(&Tensor::new([[1.0], [2.0]])?)?;
+    let layer = layer.to(&device)?;
+    let count = layer.state_dict().count("num_batches_tracked").cloned().unwrap();
+    assert_eq!((count.device(), count.to(&Device::Cpu)?.item()?), (device, 1));
     Ok(())
 }
 

@@ -2,8 +2,8 @@
 
 use crate::{cnn, normalizing, pytorch};
 use pagelock_nn::{
-    AdaptiveAvgPool2d, AvgPool2d, Conv2d, CrossEntropyLoss, Dropout, Flatten, Lambda, Linear, MaxPool2d, ReLU,
-    Sequential, Sigmoid, Tanh,
+    AdaptiveAvgPool2d, AvgPool2d, BatchNorm1d, Conv2d, CrossEntropyLoss, Dropout, Flatten, Lambda, LayerNorm, Linear,
+    MaxPool2d, ReLU, Sequential, Sigmoid, Tanh,
 };
 
 fn expected(model: &str) -> String {
@@ -28,6 +28,23 @@ fn models_print_as_in_pytorch() {
     assert_eq!(cnn().unwrap().to_string(), expected("cnn"));
     assert_eq!(normalizing::model().unwrap().to_string(), expected("normalizing"));
     assert_eq!(format!("{:?}", Linear::new(784, 10).unwrap()), expected("logistic"));
+}
+
+#[test]
+fn numbers_print_as_pythons_floats() {
+    assert_eq!(Dropout::new(1.0).to_string(), "Dropout(p=1.0, inplace=False)");
+    assert_eq!(
+        LayerNorm::new(3).unwrap().eps(1.0).to_string(),
+        "LayerNorm((3,), eps=1.0, elementwise_affine=True, bias=True)"
+    );
+    assert_eq!(
+        LayerNorm::new(3).unwrap().eps(1e16).to_string(),
+        "LayerNorm((3,), eps=1e+16, elementwise_affine=True, bias=True)"
+    );
+    assert_eq!(
+        BatchNorm1d::new(3).unwrap().eps(2.0).momentum(1.0).to_string(),
+        "BatchNorm1d(3, eps=2.0, momentum=1.0, affine=True, bias=True, track_running_stats=True)"
+    );
 }
 
 #[test]

@@ -28,9 +28,7 @@ pub(crate) fn difference<T: Float>(ours: &Tensor<T>, theirs: &Tensor<T>) -> f64 
 
 /// The tensors whose names begin with `prefix`, without it.
 pub(crate) fn under(dict: &StateDict, prefix: &str) -> StateDict {
-    let entries =
-        dict.iter().filter_map(|(name, tensor)| Some((name.strip_prefix(prefix)?.to_owned(), tensor.clone())));
-    entries.collect()
+    dict.renamed(|name| name.strip_prefix(prefix).map(str::to_owned))
 }
 
 pub(crate) fn training() -> StateDict {

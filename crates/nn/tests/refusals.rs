@@ -1,0 +1,156 @@
+//! Calls that fail have changed nothing: the same call, made again with enough memory, does what it would have done.
+//!
+//! Each is tried with ever more memory until nothing is refused, so that it fails wherever it can.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use pagelock_memory::{ByteSize, Resource, default_host, host_budget};
+use pagelock_nn::optim::{Adam, AdamW, GradScaler, Optimizer, Sgd};
+use pagelock_nn::{BatchNorm1d, BatchNorm2d, Dropout, Forward, Module, Parameter};
+use pagelock_tensor::{Generator, Tensor, manual_seed};
+
+/// The budget is one for all tests.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Gives the budget its limit back.
+struct Limited(ByteSize);
+
+impl Limited {
+    /// What is idle is given back, and so many bytes more than are in use now may be.
+    fn to(extra: u64) -> Limited {
+        default_host().trim();
+        let before = host_budget().limit();
+        host_budget().set_limit(ByteSize(host_budget().used().0 + extra));
+        Limited(before)
+    }
+}
+
+impl Drop for Limited {
+    fn drop(&mut self) {
+        host_budget().set_limit(self.0);
+    }
+}
+
+/// `state` is the same after every refusal.
+fn refusals_change_nothing<S: PartialEq + std::fmt::Debug>(state: impl Fn() -> S, mut attempt: impl FnMut() -> bool) {
+    let before = state();
+    for extra in (0..16 << 10).step_by(64) {
+        let limited = Limited::to(extra);
+        let done = attempt();
+        drop(limited);
+        if done {
+            assert!(extra > 0, "nothing was refused");
+            return;
+        }
+        assert_eq!(state(), before, "after a refusal with {extra} B left");
+    }
+    panic!("16 KiB are not enough");
+}
+
+/// The running statistics, and how many batches were seen.
+fn state(layer: &impl Module) -> (Vec<Vec<f32>>, Vec<i64>) {
+    let statistics = layer.named_buffers().into_iter().map(|(_, buffer)| buffer.to_vec().unwrap());
+    let saved = layer.state_dict();
+    (statistics.collect(), saved.counts().map(|(_, count)| count.item().unwrap()).collect())
+}
+
+fn batch(shape: [usize; 2]) -> Tensor {
+    Tensor::from_vec((0..shape[0] * shape[1]).map(|i| (i * 7 % 11) as f32).collect(), shape).unwrap()
+}
+
+#[test]
+fn a_refused_batch_is_not_counted_and_moves_no_statistics() {
+    let _alone = alone();
+    for momentum in [Some(0.1), None] {
+        let layer = BatchNorm1d::new(3).unwrap().momentum(momentum);
+        let x = batch([4, 3]);
+        for batches in 1..4 {
+            refusals_change_nothing(|| state(&layer), || layer.forward(&x).is_ok());
+            assert_eq!(state(&layer).1, [batches]);
+        }
+        let undisturbed = BatchNorm1d::new(3).unwrap().momentum(momentum);
+        (0..3).for_each(|_| drop(undisturbed.forward(&x).unwrap()));
+        assert_eq!(state(&layer), state(&undisturbed));
+    }
+}
+
+#[test]
+fn a_batch_of_another_shape_is_not_counted() {
+    let _alone = alone();
+    let layer = BatchNorm2d::new(3).unwrap();
+    let before = state(&layer);
+    for shape in [[2, 4, 2, 2], [1, 3, 1, 1]] {
+        assert!(layer.forward(&Tensor::ones(shape).unwrap()).is_err());
+        assert!(layer.forward_relu(&Tensor::ones(shape).unwrap()).is_err());
+    }
+    assert!(layer.forward(&Tensor::ones([2, 3]).unwrap()).is_err());
+    assert_eq!(state(&layer), before);
+}
+
+#[test]
+fn refused_dropout_draws_nothing() {
+    let _alone = alone();
+    let (layer, x) = (Dropout::new(0.5), batch([5, 7]));
+    manual_seed(11);
+    let expected = layer.forward(&x).unwrap().to_vec().unwrap();
+    manual_seed(11);
+    let mut found = None;
+    refusals_change_nothing(
+        || pagelock_tensor::default_generator().position(),
+        || layer.forward(&x).inspect(|y| found = Some(y.to_vec().unwrap())).is_ok(),
+    );
+    assert_eq!(found.unwrap(), expected);
+}
+
+/// Two parameters of different sizes, with gradients.
+fn parameters() -> Vec<Parameter> {
+    let generator = Generator::new(5);
+    [3, 40]
+        .map(|n| {
+            let parameter = Parameter::new(Tensor::randn_with([n], &generator).unwrap());
+            parameter.pow(2.0).unwrap().sum(..).unwrap().backward().unwrap();
+            parameter
+        })
+        .to_vec()
+}
+
+fn values(parameters: &[Parameter]) -> Vec<Vec<f32>> {
+    parameters.iter().map(|parameter| parameter.detach().to_vec().unwrap()).collect()
+}
+
+fn gradients(parameters: &[Parameter]) -> Vec<Vec<f32>> {
+    parameters.iter().map(|parameter| parameter.grad().unwrap().to_vec().unwrap()).collect()
+}
+
+fn a_refused_step_leaves_no_trace<O: Optimizer>(make: impl Fn(Vec<Parameter>) -> O) {
+    let (disturbed, undisturbed) = (parameters(), parameters());
+    let (mut one, mut other) = (make(disturbed.clone()), make(undisturbed.clone()));
+    refusals_change_nothing(|| values(&disturbed), || one.step().is_ok());
+    one.step().unwrap();
+    (0..2).for_each(|_| other.step().unwrap());
+    assert_eq!(values(&disturbed), values(&undisturbed));
+}
+
+#[test]
+fn a_refused_step_of_an_optimizer_leaves_no_trace() {
+    let _alone = alone();
+    a_refused_step_leaves_no_trace(|parameters| {
+        Sgd::new(parameters, 0.1).momentum(0.9).dampening(0.5).weight_decay(0.1)
+    });
+    a_refused_step_leaves_no_trace(|parameters| Adam::new(parameters, 0.1).weight_decay(0.1));
+    a_refused_step_leaves_no_trace(|parameters| AdamW::new(parameters, 0.1));
+}
+
+#[test]
+fn refused_unscaling_leaves_all_gradients_scaled() {
+    let _alone = alone();
+    let parameters = parameters();
+    let mut opt = Sgd::new(parameters.clone(), 0.1);
+    let mut scaler = GradScaler::new().init_scale(4.0);
+    let expected: Vec<Vec<f32>> = gradients(&parameters).iter().map(|g| g.iter().map(|g| g / 4.0).collect()).collect();
+    refusals_change_nothing(|| gradients(&parameters), || scaler.unscale(&mut opt).is_ok());
+    assert_eq!(gradients(&parameters), expected);
+}
