@@ -164,7 +164,7 @@ def measure_pictures(args):
     """Every program once per round, on the same pictures; returns `{(program,): [report]}`."""
     torch = [PYTHON, str(BENCHES / "torch_pictures.py")]
     programs = {feature: [build("pictures", "--package", "pagelock-data", "--features", feature)]
-                for feature in ["images", "fast-jpeg"]} if args.program is None else {"fast-jpeg": [args.program]}
+                for feature in ["images"]} if args.program is None else {"images": [args.program]}
     reports = {}
     with tempfile.TemporaryDirectory() as folder:
         measure([*torch, folder, "--make", "64", "--rounds", "1"])

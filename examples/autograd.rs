@@ -2,11 +2,20 @@
 //!
 //! Run with `cargo run --release --example autograd`. Read it down: each part prints what it shows.
 
+#[path = "common/mod.rs"]
+mod common;
+
 use anyhow::Result;
+use clap::Parser;
 use pagelock::prelude::*;
 use pagelock::tensor::autograd::{Backward, Tolerance, grad, gradcheck};
 
+/// Gradients: a tape that records itself, second derivatives, and the mistakes that it refuses to make
+#[derive(Parser)]
+struct Args {}
+
 fn main() -> Result<()> {
+    let Args {} = common::arguments();
     println!("1. What a leaf that requires a gradient goes through is recorded; backward() fills in its gradient.\n");
     let x = Tensor::new([1.0, 2.0, 3.0])?.set_requires_grad(true);
     let y = x.pow(2.0)?.sum(..)?;

@@ -3,14 +3,23 @@
 //! Run with `cargo run --release --example budgets`; it needs neither data nor network. Read it down: a budget for
 //! all, a share of it, a pool in between, a refusal, a wait, and the ledger.
 
+#[path = "common/mod.rs"]
+mod common;
+
 use std::{thread, time::Duration};
 
 use anyhow::Result;
+use clap::Parser;
 use pagelock_memory::{Budget, ByteSize, Counted, HostBuffer, Limited, Pageable, Pooled, holder, ledger};
 
 const MIB: usize = 1 << 20;
 
+/// Budgets: where a program's memory goes, and what happens when there is not enough
+#[derive(Parser)]
+struct Args {}
+
 fn main() -> Result<()> {
+    let Args {} = common::arguments();
     // 64 MiB for everything. The loader may have at most 24 MiB of them.
     let ram = Budget::new("ram", "64 MiB".parse::<ByteSize>()?).with_knob("raise `ram` or lower the batch size");
     let loader = ram.child("loader", ByteSize::mib(24));

@@ -4,7 +4,10 @@
 //! of several copies, until the bytes are there. Page-locked copies of large blocks are as fast as the link lets them;
 //! two copy engines use both of its directions at once. `overlap` shows copies beside kernels.
 
-use std::{fs, path::PathBuf, process::Command, thread, time::Instant};
+#[path = "common/mod.rs"]
+mod common;
+
+use std::{path::PathBuf, process::Command, thread, time::Instant};
 
 use anyhow::Result;
 use clap::Parser;
@@ -45,7 +48,8 @@ enum Way {
 }
 
 fn main() -> Result<()> {
-    let args = Args::parse();
+    let args: Args = common::arguments();
+    args.json.as_deref().map(common::try_file).transpose()?;
     let device = if args.software { Device::software(software::Config::default()) } else { Device::cuda(0) };
     let device = match device {
         Ok(device) => device,
@@ -68,7 +72,7 @@ fn main() -> Result<()> {
     if let Some(path) = args.json {
         let device = &device.properties().name;
         let report = serde_json::json!({ "device": device, "link": link, "gigabytes_per_second": figures });
-        fs::write(&path, format!("{report:#}\n"))?;
+        pagelock_files::replace(&path, format!("{report:#}\n"))?;
         println!("Figures are in {}.", path.display());
     }
     Ok(())

@@ -2,7 +2,11 @@
 //!
 //! `cargo run --example custom_batch`
 
+#[path = "common/mod.rs"]
+mod common;
+
 use anyhow::Result;
+use clap::Parser;
 use pagelock::prelude::*;
 
 /// Without `PinMemory`, `pin_memory(true)` below does not compile, and the compiler says what to write.
@@ -17,7 +21,12 @@ fn collate_wrapper(batch: Vec<(Tensor, Tensor)>) -> Result<SimpleCustomBatch, pa
     Ok(SimpleCustomBatch { inp, tgt })
 }
 
+/// A batch type of one's own, made by a collate wrapper, whose tensors are page-locked
+#[derive(Parser)]
+struct Args {}
+
 fn main() -> Result<()> {
+    let Args {} = common::arguments();
     let inps = Tensor::arange(0.0, 50.0, 1.0)?.reshape([10, 5])?;
     let tgts = Tensor::arange(0.0, 50.0, 1.0)?.reshape([10, 5])?;
     let dataset = TensorDataset::new((inps, tgts))?;

@@ -2,8 +2,12 @@
 //!
 //! `cargo run --example custom_dataset`
 
+#[path = "common/mod.rs"]
+mod common;
+
 use std::f32::consts::TAU;
 
+use clap::Parser;
 use pagelock_data::{DataLoader, Dataset, Result, Stack, random_split};
 use pagelock_tensor::{Generator, Tensor};
 
@@ -43,7 +47,12 @@ fn collate(samples: Vec<([f32; 2], i64)>) -> Result<Batch> {
     Ok(Batch { points, labels, per_arm })
 }
 
+/// A dataset of one's own in two functions, and three ways to load it
+#[derive(Parser)]
+struct Args {}
+
 fn main() -> Result<()> {
+    let Args {} = common::arguments();
     // Arrays and numbers stack by themselves: [n, 2] and [n].
     let [train_ds, valid_ds] = random_split(Spiral { points_per_arm: 100 }, [240, 60], &Generator::new(1))?;
     let train_dl = DataLoader::new(train_ds).batch_size(80).shuffle(42);

@@ -6,7 +6,10 @@
 //! How much of the copies overlapped comes from the same events. Copies of ordinary memory are staged, so they overlap
 //! too.
 
-use std::{fs, path::PathBuf, time::Duration};
+#[path = "common/mod.rs"]
+mod common;
+
+use std::{path::PathBuf, time::Duration};
 
 use anyhow::Result;
 use clap::Parser;
@@ -58,7 +61,8 @@ enum Work {
 }
 
 fn main() -> Result<()> {
-    let args = Args::parse();
+    let args: Args = common::arguments();
+    args.json.as_deref().map(common::try_file).transpose()?;
     let (device, work) = match prepare(args.software) {
         Ok(prepared) => prepared,
         Err(missing @ (Error::Absent(_) | Error::NoSuchDevice { .. } | Error::NoCompiler(_))) => {
@@ -71,7 +75,7 @@ fn main() -> Result<()> {
         println!("This device is made of software; its times say nothing about a GPU.");
     }
     let folder = PathBuf::from("runs/overlap");
-    fs::create_dir_all(&folder)?;
+    common::make_folder(&folder)?;
     let mut figures = Vec::new();
     for source in ["pageable", "page_locked"] {
         for stream in ["same_stream", "own_stream"] {
@@ -86,7 +90,7 @@ fn main() -> Result<()> {
     println!("Traces are in {}, for chrome://tracing or https://ui.perfetto.dev.", folder.display());
     if let Some(path) = args.json {
         let report = serde_json::json!({ "device": device.properties().name, "traces": figures });
-        fs::write(&path, format!("{report:#}\n"))?;
+        pagelock_files::replace(&path, format!("{report:#}\n"))?;
         println!("Figures are in {}.", path.display());
     }
     Ok(())

@@ -2,10 +2,19 @@
 //!
 //! Run with `cargo run --release --example tensors`. Read it down: each part prints what it shows.
 
+#[path = "common/mod.rs"]
+mod common;
+
 use anyhow::Result;
+use clap::Parser;
 use pagelock::prelude::*;
 
+/// Tensors: making them, views that copy nothing, broadcasting, and errors that say what to do
+#[derive(Parser)]
+struct Args {}
+
 fn main() -> Result<()> {
+    let Args {} = common::arguments();
     println!("1. The element type is part of the Rust type, f32 unless another is named; the shape is a value.\n");
     let x = Tensor::new([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])?;
     let labels = Tensor::from_slice(&[7_i64, 2, 1], [3])?;

@@ -3,23 +3,31 @@
 //! `cargo run --release --example mnist_cnn` works without arguments and without a network; `-- --help` lists the options.
 //! Results go to `runs/mnist_cnn`: `report.json`, `curves.svg`, `mistakes.svg` and the weights.
 
+#[path = "../common/mod.rs"]
+mod common;
+mod interrupt;
 mod model;
 mod pictures;
 mod report;
 
 use std::path::PathBuf;
+use std::process::ExitCode;
 use std::time::Instant;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Parser;
+use clap::builder::RangedU64ValueParser;
 use indicatif::{ProgressBar, ProgressStyle};
 use pagelock::nn::functional as F;
 use pagelock::prelude::*;
 
+use interrupt::Interrupt;
 use model::Arch;
 use report::{Epoch, Report};
 
 /// Train a convolutional network on MNIST
+///
+/// Ctrl-C stops it after the batch that it is at: the weights and the report so far are saved, and the exit code is 130.
 #[derive(Parser, serde::Serialize)]
 struct Args {
     /// Folder with the four MNIST files [default: $PAGELOCK_DATA/mnist, else the cache folder, downloaded once]
@@ -29,13 +37,13 @@ struct Args {
     #[arg(long, value_enum, default_value_t = Arch::Tutorial)]
     arch: Arch,
     /// Passes over the 50,000 training images
-    #[arg(long, default_value_t = 2)]
+    #[arg(long, default_value_t = 2, value_parser = between(1, 1_000_000))]
     epochs: usize,
     /// Images per step
-    #[arg(long, default_value_t = 64)]
+    #[arg(long, default_value_t = 64, value_parser = between(1, 50_000))]
     batch_size: usize,
     /// Learning rate of the first epoch [default: 0.1 for tutorial, 0.05 for lenet, which lowers it every epoch]
-    #[arg(long)]
+    #[arg(long, value_parser = learning_rate)]
     lr: Option<f64>,
     /// Seed of weights and order; the same seed gives the same bits
     #[arg(long, default_value_t = 42)]
@@ -44,7 +52,7 @@ struct Args {
     #[arg(long)]
     device: Option<String>,
     /// Threads to compute with [default: all cores]
-    #[arg(long)]
+    #[arg(long, value_parser = between(1, 256))]
     threads: Option<usize>,
     /// Folder for the results
     #[arg(long, default_value = "runs/mnist_cnn")]
@@ -57,9 +65,22 @@ impl Args {
     }
 }
 
-fn main() -> Result<()> {
+/// Numbers from `least` to `most`.
+fn between(least: u64, most: u64) -> RangedU64ValueParser<usize> {
+    RangedU64ValueParser::new().range(least..=most)
+}
+
+fn learning_rate(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(lr) if (1e-30..=1e6).contains(&lr) => Ok(lr),
+        _ => Err("a learning rate is a number above 0, such as 0.1, and at most 1000000".to_owned()),
+    }
+}
+
+fn main() -> Result<ExitCode> {
     let start = Instant::now();
-    let args = Args::parse();
+    let args: Args = common::arguments();
+    common::make_folder(&args.out)?;
     if let Some(threads) = args.threads {
         set_num_threads(threads);
     }
@@ -69,7 +90,7 @@ fn main() -> Result<()> {
     let mnist = args.data.iter().fold(Mnist::new(), |mnist, folder| mnist.folder(folder));
     let (digits, device) = rayon::join(|| mnist.open_or_generate(args.seed), || args.device());
     let (digits, device) = (digits?, device?);
-    println!("{digits}");
+    println!("{digits:#}");
     let (train_dl, valid_dl) = get_data(digits.train.bytes(), digits.valid.bytes(), args.batch_size);
     let test_dl = DataLoader::new(digits.test.bytes()).batch_size(args.batch_size * 2);
     let train_dl = train_dl.shuffle(args.seed).pin_memory(!device.is_cpu());
@@ -82,6 +103,7 @@ fn main() -> Result<()> {
     let total_loss = Tensor::on(&device).zeros(())?;
     let mut step = CapturedStep::new(&device); // on a GPU: recorded once, then launched as a whole
     let mut report = Report::new(&args, &digits, &device);
+    let interrupt = Interrupt::watch()?;
     for epoch in 0..args.epochs {
         opt.set_lr(schedule(epoch));
         let bar = progress_bar(epoch, args.epochs, train_dl.n_samples());
@@ -105,6 +127,10 @@ fn main() -> Result<()> {
                 bar.set_message(format!("{:.4}", total_loss.item()? / bar.position() as f32));
                 report.first_step(start);
             }
+            if interrupt.came() {
+                bar.finish_and_clear();
+                return stopped(&args, &report, &model, epoch);
+            }
         }
         let train_loss = f64::from(total_loss.item()?) / train_dl.n_samples() as f64;
         let train_seconds = begin.elapsed().as_secs_f64();
@@ -121,6 +147,9 @@ fn main() -> Result<()> {
         });
         report.print_epoch(epoch, train_dl.n_samples());
     }
+    if interrupt.came() {
+        return stopped(&args, &report, &model, args.epochs);
+    }
 
     let mut guesses = Vec::new();
     let (_, test_accuracy) =
@@ -129,14 +158,22 @@ fn main() -> Result<()> {
     report.print_confusion(&guesses);
     println!("\ntest accuracy {:.2} %", 100.0 * test_accuracy);
 
-    std::fs::create_dir_all(&args.out).with_context(|| format!("cannot make the folder {}", args.out.display()))?;
     report.save(&args.out.join("report.json"))?;
     pictures::curves(&report, &args.out.join("curves.svg"))?;
     pictures::mistakes(&guesses, &digits.test, &args.out.join("mistakes.svg"))?;
     save_safetensors(&model.state_dict(), args.out.join("model.safetensors"))?;
     println!("report.json, curves.svg, mistakes.svg and model.safetensors are in {}", args.out.display());
     println!("\n{}", pagelock::memory::ledger());
-    Ok(())
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Saves what there is after an interrupt.
+fn stopped(args: &Args, report: &Report, model: &Sequential, epochs: usize) -> Result<ExitCode> {
+    report.save(&args.out.join("report.json"))?;
+    save_safetensors(&model.state_dict(), args.out.join("model.safetensors"))?;
+    let (whole, out) = (args.epochs, args.out.display());
+    println!("stopped after {epochs} of {whole} epochs: model.safetensors and report.json are in {out}");
+    Ok(ExitCode::from(130)) // 128 and SIGINT's number, as shells have it
 }
 
 /// Bytes as the networks take them: in [0, 1).

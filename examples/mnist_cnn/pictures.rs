@@ -23,7 +23,8 @@ pub(crate) fn curves(report: &Report, path: &Path) -> Result<()> {
     let n_epochs = report.epochs.len();
     let by_epoch = |value: Figure| report.epochs.iter().enumerate().map(move |(i, epoch)| (i + 1, value(epoch)));
 
-    let highest = report.epochs.iter().map(|epoch| epoch.train_loss.max(epoch.val_loss)).fold(0.0, f64::max);
+    let losses = report.epochs.iter().map(|epoch| epoch.train_loss.max(epoch.val_loss));
+    let highest = losses.filter(|loss| loss.is_finite()).fold(0.0, f64::max);
     let mut losses = chart(&left, "loss", n_epochs, 0.0..(highest * 1.05).max(1e-3))?;
     let series: [(&str, RGBColor, Figure); 2] = [
         ("training", RGBColor(31, 119, 180), |epoch| epoch.train_loss),
@@ -84,6 +85,7 @@ fn line<'c, 'a, 'b>(
     points: impl Iterator<Item = (usize, f64)> + Clone,
     color: RGBColor,
 ) -> Result<&'c mut plotters::chart::SeriesAnno<'a, SVGBackend<'b>>> {
+    let points = points.filter(|(_, value)| value.is_finite());
     chart.draw_series(points.clone().map(|point| Circle::new(point, 3, color.filled()))).map_err(drawing)?;
     chart.draw_series(LineSeries::new(points, color.stroke_width(2))).map_err(drawing)
 }

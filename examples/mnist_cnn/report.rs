@@ -29,7 +29,7 @@ pub(crate) struct Report<'a> {
     device: String,
     threads: usize,
     pub(crate) epochs: Vec<Epoch>,
-    test_accuracy: f64,
+    test_accuracy: Option<f64>, // none if it was stopped before
     seconds_to_first_step: Option<f64>,
     peak_memory_bytes: Option<u64>,
 }
@@ -52,7 +52,7 @@ impl<'a> Report<'a> {
             device: device.to_string(),
             threads: num_threads(),
             epochs: Vec::new(),
-            test_accuracy: 0.0,
+            test_accuracy: None,
             seconds_to_first_step: None,
             peak_memory_bytes: None,
         }
@@ -64,14 +64,14 @@ impl<'a> Report<'a> {
     }
 
     pub(crate) fn finish(&mut self, test_accuracy: f64) -> Result<()> {
-        self.test_accuracy = test_accuracy;
+        self.test_accuracy = Some(test_accuracy);
         self.peak_memory_bytes = peak_memory_bytes();
         Ok(())
     }
 
     pub(crate) fn save(&self, path: &Path) -> Result<()> {
         let json = serde_json::to_string_pretty(self)?;
-        std::fs::write(path, json).with_context(|| format!("cannot write {}", path.display()))
+        pagelock_files::replace(path, json).with_context(|| format!("cannot write {}", path.display()))
     }
 
     /// A row of the table of epochs, under its head the first time.

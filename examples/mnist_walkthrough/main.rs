@@ -5,7 +5,13 @@
 //!
 //! `cargo run --release --example mnist_walkthrough` (the tutorial: <https://docs.pytorch.org/tutorials/beginner/nn_tutorial.html>)
 
+#[path = "../common/mod.rs"]
+mod common;
+
+use std::path::PathBuf;
+
 use anyhow::{Context, Result};
+use clap::Parser;
 use pagelock::nn::functional as F;
 use pagelock::prelude::*;
 
@@ -20,9 +26,19 @@ struct Data {
     y_valid: Tensor<i64>,
 }
 
+/// "What is torch.nn really?", stage by stage, with PyTorch's figures beside ours
+#[derive(Parser)]
+struct Args {
+    /// Folder with the four MNIST files [default: $PAGELOCK_DATA/mnist, else the cache folder, downloaded once]
+    #[arg(long)]
+    data: Option<PathBuf>,
+}
+
 fn main() -> Result<()> {
-    let digits = Mnist::new().open_or_generate(42)?;
-    println!("{digits}");
+    let args: Args = common::arguments();
+    let mnist = args.data.iter().fold(Mnist::new(), |mnist, folder| mnist.folder(folder));
+    let digits = mnist.open_or_generate(42)?;
+    println!("{digits:#}");
     let data = Data {
         x_train: digits.train.flat()?,
         y_train: digits.train.labels()?,

@@ -1,7 +1,7 @@
 //! The pictures: bars, lanes and lines, each on a background of its own, so that any page can show them: a light one, and a
 //! dark one for whoever prefers that.
 
-use std::{fs, path::Path};
+use std::path::Path;
 
 use anyhow::{Context, Result, anyhow};
 use pagelock::{
@@ -105,7 +105,7 @@ fn picture(path: &Path, height: i32, draw: impl FnOnce(&Area<'_>) -> Result<()>)
     });
     let style = format!("<style>@media (prefers-color-scheme: dark) {{\n{}}}</style>\n<rect", rules.concat());
     let svg = svg.replacen("<rect", &style, 1);
-    fs::write(path, svg).with_context(|| format!("cannot write {}", path.display()))
+    pagelock_files::replace(path, svg).with_context(|| format!("cannot write {}", path.display()))
 }
 
 fn text(area: &Area<'_>, words: &str, at: (i32, i32), size: i32, side: HPos) -> Result<()> {

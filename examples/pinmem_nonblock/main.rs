@@ -10,6 +10,8 @@
 //! write it down.
 
 mod advice;
+#[path = "../common/mod.rs"]
+mod common;
 mod draw;
 mod factors;
 mod figures;
@@ -20,7 +22,7 @@ mod report;
 mod torch;
 mod traces;
 
-use std::{fs, path::PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use clap::Parser;
@@ -62,14 +64,14 @@ struct Guide {
 }
 
 fn main() -> Result<()> {
-    let args = Args::parse();
+    let args: Args = common::arguments();
+    common::make_folder(&args.out)?;
     let torch = args.torch.as_deref().map(Torch::read).transpose()?;
     let place = Place::find(args.software)?;
     if args.race {
         return races::force(&place);
     }
     println!("{place}");
-    fs::create_dir_all(&args.out).with_context(|| format!("cannot make the folder {}", args.out.display()))?;
 
     let guide = Guide {
         machine: place.section("page-locked memory", machine::look)?,
@@ -95,5 +97,5 @@ fn main() -> Result<()> {
 
 fn save(args: &Args, name: &str, text: &str) -> Result<()> {
     let path = args.out.join(name);
-    fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
+    pagelock_files::replace(&path, text).with_context(|| format!("cannot write {}", path.display()))
 }
