@@ -9,7 +9,7 @@ use lexopt::Parser;
 use xshell::{Shell, cmd};
 
 use crate::steps::Steps;
-use crate::{consumers, no_more_arguments, tidy};
+use crate::{consumers, fuzz, no_more_arguments, tidy};
 
 pub(crate) fn run(sh: &Shell, parser: Parser) -> Result<()> {
     no_more_arguments(parser)?;
@@ -29,9 +29,10 @@ pub(crate) fn run(sh: &Shell, parser: Parser) -> Result<()> {
         Ok(tests.quiet().run()?)
     });
     steps.step("features: tests of what is left out unless asked for pass", || {
-        let tests = cmd!(sh, "cargo test --workspace --all-features --test files --release --quiet");
+        let tests = cmd!(sh, "cargo test --workspace --all-features --test files --test foreign --release --quiet");
         Ok(tests.quiet().run()?)
     });
+    steps.step("fuzz: no reader panics, hangs or takes memory over damaged files", || fuzz::briefly(sh));
     steps.step("consumers: each crate works alone", || consumers::check(sh, &[]));
     steps.finish()
 }

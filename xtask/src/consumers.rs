@@ -20,6 +20,7 @@ struct Crate {
 }
 
 const CRATES: &[Crate] = &[
+    Crate { package: "pagelock-files", folder: "crates/files" },
     Crate { package: "pagelock-memory", folder: "crates/memory" },
     Crate { package: "pagelock-cuda", folder: "crates/cuda" },
     Crate { package: "pagelock-tensor", folder: "crates/tensor" },
@@ -30,6 +31,7 @@ const CRATES: &[Crate] = &[
 
 /// Packages that must not appear anywhere below a crate.
 const FORBIDDEN: &[(&str, &[&str])] = &[
+    ("pagelock-files", &["pagelock-memory", "pagelock-cuda", "pagelock-tensor", "pagelock-data", "pagelock-nn"]),
     ("pagelock-memory", &["rayon", "pagelock-cuda", "pagelock-tensor", "pagelock-data", "pagelock-nn"]),
     ("pagelock-cuda", &["rayon", "pagelock-tensor", "pagelock-data", "pagelock-nn"]),
     ("pagelock-tensor", &["pagelock-data", "pagelock-nn"]),

@@ -6,6 +6,7 @@
 mod bench;
 mod ci;
 mod consumers;
+mod fuzz;
 mod help;
 mod kernels;
 mod reproduce;
@@ -48,6 +49,12 @@ pub(crate) const COMMANDS: &[Command] = &[
         arguments: "[--only SANITIZER] [-p PACKAGE]",
         summary: "AddressSanitizer and ThreadSanitizer on the memory and tensor tests (needs a nightly)",
         run: sanitize::run,
+    },
+    Command {
+        name: "fuzz",
+        arguments: "[--inputs N] [--seed S] [--target T]",
+        summary: "damaged files for every reader of files: no panic, no hang, no more memory than they explain",
+        run: fuzz::run,
     },
     Command {
         name: "test-gpu",

@@ -40,10 +40,34 @@ struct Run {
 const RUNS: &[Run] = &[
     Run { package: "pagelock-memory", targets: &["--lib", "--tests"] },
     Run { package: "pagelock-cuda", targets: &["--lib", "--tests"] },
-    // The kernels and their threads, the graph, and what is reused: the other tests only call more operations.
+    // All that compute: the others look at messages and sources, or count what a sanitizer's allocator does otherwise.
     Run {
         package: "pagelock-tensor",
-        targets: &["--lib", "--test", "graph", "--test", "autograd", "--test", "random", "--test", "maps"],
+        targets: &[
+            "--lib",
+            "--test",
+            "autograd",
+            "--test",
+            "exactness",
+            "--test",
+            "files",
+            "--test",
+            "functions",
+            "--test",
+            "golden",
+            "--test",
+            "gradients",
+            "--test",
+            "graph",
+            "--test",
+            "maps",
+            "--test",
+            "properties",
+            "--test",
+            "random",
+            "--test",
+            "refusals",
+        ],
     },
     // It has no `unsafe`, but threads that share what the crates below give them.
     Run {

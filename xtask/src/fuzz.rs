@@ -1,0 +1,22 @@
+//! `cargo xtask fuzz`: damaged files for every reader of files. The program is `fuzz/`, and takes the arguments.
+
+use std::ffi::OsString;
+
+use anyhow::Result;
+use lexopt::Parser;
+use xshell::{Shell, cmd};
+
+pub(crate) fn run(sh: &Shell, mut parser: Parser) -> Result<()> {
+    let arguments: Vec<OsString> = parser.raw_args()?.collect();
+    with(sh, &arguments)
+}
+
+/// Few inputs of every target.
+pub(crate) fn briefly(sh: &Shell) -> Result<()> {
+    with(sh, &["--inputs", "2000"].map(OsString::from))
+}
+
+fn with(sh: &Shell, arguments: &[OsString]) -> Result<()> {
+    let fuzz = cmd!(sh, "cargo run --release --quiet --package pagelock-fuzz --features readers -- {arguments...}");
+    Ok(fuzz.quiet().run()?)
+}
