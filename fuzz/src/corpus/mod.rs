@@ -5,6 +5,7 @@ mod pictures;
 mod tables;
 
 use anyhow::Result;
+use pagelock_data::{LoaderState, StreamState};
 use sha2::{Digest, Sha256};
 
 /// The whole files of a target.
@@ -41,9 +42,26 @@ pub(crate) fn mend(target: &str, bytes: &mut [u8]) {
 }
 
 fn states() -> Vec<Vec<u8>> {
-    let loader = "epoch 3, batch 17, 50000 samples in batches of 64";
-    let stream = "epoch 3, round 17, turn 2 of 8 shards in batches of 64";
-    [loader, stream].map(|text| text.as_bytes().to_vec()).to_vec()
+    let loader = LoaderState {
+        epoch: 3,
+        batch: 17,
+        n_samples: 50_000,
+        batch_size: 64,
+        drop_last: false,
+        order: "random, seed 7".to_owned(),
+        dataset: "digits, 50000 samples".to_owned(),
+    };
+    let stream = StreamState {
+        epoch: 3,
+        round: 17,
+        turn: 2,
+        n_shards: 8,
+        batch_size: 64,
+        drop_last: true,
+        share: "all shards".to_owned(),
+        dataset: "lines".to_owned(),
+    };
+    [loader.to_string(), stream.to_string()].map(String::into_bytes).to_vec()
 }
 
 fn kernels() -> Result<Vec<Vec<u8>>> {
