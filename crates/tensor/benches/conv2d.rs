@@ -53,7 +53,7 @@ fn cases() -> Vec<Case> {
 
 fn measure_case(&(_, image, outputs, kernel, geometry): &Case) -> Result<[(&'static str, Duration, usize); 3]> {
     let channels = image[1] / geometry.groups;
-    let [image, weight] = [Tensor::<f32>::randn(image)?, Tensor::randn([outputs, channels, kernel, kernel])?];
+    let [image, weight] = [Tensor::randn(image)?, Tensor::randn([outputs, channels, kernel, kernel])?];
     let bias = Tensor::randn(outputs)?;
     let forward = || image.conv2d(&weight, Some(&bias), geometry);
     let gradient = Tensor::randn(forward()?.shape())?;

@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use pagelock_cuda::{Argument, KernelSource, Launch};
 use pagelock_tensor::autograd::{Backward, grad};
-use pagelock_tensor::{BatchNormOptions, Create, Device, Float, Result, Tensor};
+use pagelock_tensor::{BatchNormOptions, DType, Device, Result, Tensor};
 
 fn main() -> Result<()> {
     let device = match Device::cuda(0) {
@@ -27,8 +27,8 @@ fn main() -> Result<()> {
         small(&device)?;
         large(&device)?;
     }
-    norms::<f32>(&device)?;
-    norms::<half::bf16>(&device)
+    norms(&device, DType::F32)?;
+    norms(&device, DType::BF16)
 }
 
 fn small(device: &Device) -> Result<()> {
@@ -98,7 +98,7 @@ fn large(device: &Device) -> Result<()> {
     show("add_scaled_", 3.0, &|| y.add_scaled_(&x, 0.5))?;
     show("transpose, contiguous", 2.0, &|| x.t()?.contiguous().map(drop))?;
     show("every second, contiguous", 1.5, &|| x.slice(1, 0..SIDE as isize, 2)?.contiguous().map(drop))?;
-    show("cast to f16", 1.5, &|| x.cast::<half::f16>().map(drop))?;
+    show("cast to f16", 1.5, &|| x.to_dtype(DType::F16).map(drop))?;
     show("sum of all", 1.0, &|| x.sum(..).map(drop))?;
     show("sum of rows", 1.0, &|| x.sum(1).map(drop))?;
     show("sum of columns", 1.0, &|| x.sum(0).map(drop))?;
@@ -109,16 +109,16 @@ fn large(device: &Device) -> Result<()> {
 }
 
 /// Rows and channels of the sizes that `torch_norms.py` has, with each element counted as often as it has to be moved.
-fn norms<T: Float>(device: &Device) -> Result<()> {
-    let on = || <Tensor<T> as Create<T>>::on(device);
+fn norms(device: &Device, dtype: DType) -> Result<()> {
+    let on = || Tensor::on(device).of(dtype);
     let random = |shape: &[usize]| on().randn(shape);
-    println!("{:34} {:>8} {:>8}", format!("normalizing {}", T::DTYPE), "ms", "GB/s");
+    println!("{:34} {:>8} {:>8}", format!("normalizing {dtype}"), "ms", "GB/s");
     let show = |name: &str, moved: f64, f: &dyn Fn() -> Result<()>| -> Result<()> {
         let seconds = per_call(device, 20, f)?;
-        println!("{name:34} {:8.3} {:8.0}", seconds * 1e3, moved * size_of::<T>() as f64 / 1e9 / seconds);
+        println!("{name:34} {:8.3} {:8.0}", seconds * 1e3, moved * dtype.size() as f64 / 1e9 / seconds);
         Ok(())
     };
-    let backward = |y: &Tensor<T>, inputs: &[&Tensor<T>], gradient: &Tensor<T>| {
+    let backward = |y: &Tensor, inputs: &[&Tensor], gradient: &Tensor| {
         let options = Backward { gradient: Some(gradient.clone()), retain_graph: true, ..Backward::default() };
         grad(&[y], inputs, options).map(drop)
     };
@@ -137,7 +137,7 @@ fn norms<T: Float>(device: &Device) -> Result<()> {
     show("layer_norm backward", 3.0 * n, &|| backward(&y, &[&x, &w, &b], &g))?;
     for shape in [[256, 64, 64, 64], [512, 64, 32, 32], [512, 512, 4, 4]] {
         for order in ["", ", channels last"] {
-            let lay = |x: Tensor<T>| match order {
+            let lay = |x: Tensor| match order {
                 "" => Ok(x),
                 _ => x.permute([0, 2, 3, 1])?.contiguous()?.permute([0, 3, 1, 2]),
             };
@@ -145,7 +145,7 @@ fn norms<T: Float>(device: &Device) -> Result<()> {
             let channels = shape[1];
             let (w, b) = (on().ones(channels)?, on().zeros(channels)?);
             let running = [on().zeros(channels)?, on().ones(channels)?];
-            let run = |x: &Tensor<T>, w: &Tensor<T>, b: &Tensor<T>| {
+            let run = |x: &Tensor, w: &Tensor, b: &Tensor| {
                 x.batch_norm(Some(running.each_ref()), Some(w), Some(b), BatchNormOptions::default())
             };
             let n = x.len() as f64;

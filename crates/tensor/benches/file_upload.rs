@@ -145,7 +145,7 @@ fn check(map: &TensorMap, n_large: usize) -> Result<()> {
             None => format!("large.x{tensor}"),
             Some(small) => format!("small.x{small}"),
         };
-        let values = map.get::<f32>(&path)?.to_vec()?;
+        let values = map.get(&path)?.to_vec::<f32>()?;
         if let Some(at) = (0..values.len()).find(|&at| values[at] != value(tensor, at)) {
             return Err(format!("`{path}` is {} at {at}, not {}", values[at], value(tensor, at)).into());
         }

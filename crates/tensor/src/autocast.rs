@@ -1,13 +1,19 @@
-//! Autocast: matrix products and convolutions of `f32` tensors in half precision, in a scope.
+//! Autocast: products and convolutions in half precision, what needs all bits in `f32`, in a scope.
+//!
+//! Which operation is computed how is said by the operation ([`Precision`]); here is what the scope does with that. The lists
+//! are PyTorch's: <https://docs.pytorch.org/docs/stable/amp.html#autocast-op-reference>.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 
-use half::{bf16, f16};
+use rustc_hash::FxHashMap;
 
-use crate::element::{DType, Element, Float, Num};
+use crate::autograd::is_grad_enabled;
+use crate::capture;
+use crate::element::DType;
 use crate::error::Result;
-use crate::ops::Conv2dOptions;
-use crate::tensor::Tensor;
+use crate::op::Precision;
+use crate::ops::{cast, transposed};
+use crate::tensor::{Raw, Tensor};
 
 /// An element type of two bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,24 +24,38 @@ pub enum Half {
     F16,
 }
 
-thread_local! {
-    static CHOSEN: Cell<Option<Half>> = const { Cell::new(None) };
+impl Half {
+    fn dtype(self) -> DType {
+        match self {
+            Half::BF16 => DType::BF16,
+            Half::F16 => DType::F16,
+        }
+    }
 }
 
-/// Runs `f`; in this thread, until it returns, matrix products and convolutions of `f32` tensors are computed in half
-/// precision, as in PyTorch's `torch.autocast`.
+thread_local! {
+    static CHOSEN: Cell<Option<Half>> = const { Cell::new(None) };
+    static CONVERTED: RefCell<FxHashMap<Weight, Raw>> = RefCell::new(FxHashMap::default());
+}
+
+/// Runs `f`; in this thread, until it returns, operations choose their precision, as in PyTorch's `torch.autocast`.
 ///
-/// Operands are rounded to `to`, sums are `f32`, and the result is rounded to `to`. Since element types are part of
-/// a tensor's type here, the result is then an `f32` tensor again, with the values that PyTorch's has; everything but
-/// [`matmul`](Tensor::matmul), [`conv2d`](Tensor::conv2d) and [`conv2d_relu`](Tensor::conv2d_relu) goes on in `f32`.
-/// `backward` needs no scope: gradients of these operations are computed as the operations were.
+/// - Matrix products ([`matmul`](Tensor::matmul), [`linear`](Tensor::linear)) and convolutions take their operands rounded to
+///   `to`, and give tensors of that precision; sums are `f32` inside.
+/// - [`exp`](Tensor::exp), [`log`](Tensor::log), [`pow`](Tensor::pow), [`sum`](Tensor::sum), softmax, layer norms and losses
+///   compute in `f32`, and give that.
+/// - Everything else computes in the precision of its operands, and in the wider one of two.
+///
+/// Tensors of `f64` stay what they are. A parameter is rounded once in the scope, however often it is used. `backward` needs
+/// no scope, and gradients come in the precision of what they are gradients of.
 ///
 /// ```
-/// use pagelock_tensor::{Half, Tensor, autocast};
+/// use pagelock_tensor::{DType, Half, Tensor, autocast};
 ///
 /// let x = Tensor::new([[1.0, 1.0 / 3.0]])?;
 /// let product = autocast(Half::BF16, || x.matmul(&x.t()?))?;
-/// assert_eq!(product.item()?, 1.109375); // 1 + 1/9 is 1.1111…
+/// assert_eq!(product.dtype(), DType::BF16);
+/// assert_eq!(product.item::<f32>()?, 1.109375); // 1 + 1/9 is 1.1111…
 /// # Ok::<(), pagelock_tensor::Error>(())
 /// ```
 pub fn autocast<R>(to: Half, f: impl FnOnce() -> R) -> R {
@@ -53,67 +73,96 @@ pub fn autocast_type() -> Option<Half> {
 }
 
 fn scope<R>(to: Option<Half>, f: impl FnOnce() -> R) -> R {
-    let _restore = Restore(CHOSEN.replace(to));
+    let _restore = Scope::enter(to);
     f()
 }
 
-/// Puts the type back, also when `f` unwinds.
-struct Restore(Option<Half>);
+/// Puts the type back, also when the function unwinds; the outermost scope lets go of what was rounded in it.
+struct Scope {
+    before: Option<Half>,
+    is_outermost: bool,
+}
 
-impl Drop for Restore {
+thread_local! {
+    static DEPTH: Cell<usize> = const { Cell::new(0) };
+}
+
+impl Scope {
+    fn enter(to: Option<Half>) -> Scope {
+        let depth = DEPTH.replace(DEPTH.get() + 1);
+        Scope { before: CHOSEN.replace(to), is_outermost: depth == 0 }
+    }
+}
+
+impl Drop for Scope {
     fn drop(&mut self) {
-        CHOSEN.set(self.0);
-    }
-}
-
-/// The type to compute with, for tensors of `T`.
-fn chosen<T: Element>() -> Option<Half> {
-    CHOSEN.get().filter(|_| T::DTYPE == DType::F32)
-}
-
-/// The product in half precision, if that is chosen.
-pub(crate) fn matmul<T: Num>(a: &Tensor<T>, b: &Tensor<T>) -> Result<Option<Tensor<T>>> {
-    fn product<T: Num, H: Float>(a: &Tensor<T>, b: &Tensor<T>) -> Result<Option<Tensor<T>>> {
-        rounded::<T, H>(a)?.matmul(&rounded(b)?)?.cast().map(Some)
-    }
-    match chosen::<T>() {
-        None => Ok(None),
-        Some(Half::BF16) => product::<T, bf16>(a, b),
-        Some(Half::F16) => product::<T, f16>(a, b),
-    }
-}
-
-/// What a convolution takes: image, weight, bias and geometry.
-pub(crate) type Convolution<'a, T> = (&'a Tensor<T>, &'a Tensor<T>, Option<&'a Tensor<T>>, Conv2dOptions);
-
-/// The convolution in half precision, if that is chosen, and `relu` after it, if that is wanted.
-pub(crate) fn conv2d<T: Float>(convolution: Convolution<'_, T>, with_relu: bool) -> Result<Option<Tensor<T>>> {
-    fn result<T: Float, H: Float>(
-        (image, weight, bias, geometry): Convolution<'_, T>,
-        with_relu: bool,
-    ) -> Result<Option<Tensor<T>>> {
-        let (image, weight) = (image.cast::<H>()?, weight.cast::<H>()?);
-        let bias = bias.map(Tensor::cast::<H>).transpose()?;
-        let result = match with_relu {
-            true => image.conv2d_relu(&weight, bias.as_ref(), geometry)?,
-            false => image.conv2d(&weight, bias.as_ref(), geometry)?,
-        };
-        result.cast().map(Some)
-    }
-    match chosen::<T>() {
-        None => Ok(None),
-        Some(Half::BF16) => result::<T, bf16>(convolution, with_relu),
-        Some(Half::F16) => result::<T, f16>(convolution, with_relu),
-    }
-}
-
-/// The same numbers, rounded; a transposed matrix stays one, since turning it would be slower than rounding it.
-fn rounded<T: Num, H: Float>(x: &Tensor<T>) -> Result<Tensor<H>> {
-    if x.rank() >= 2 && !x.is_contiguous() {
-        let turned = x.transpose(-2, -1)?;
-        if turned.is_contiguous() {
-            return turned.cast::<H>()?.transpose(-2, -1);
+        CHOSEN.set(self.before);
+        DEPTH.set(DEPTH.get() - 1);
+        if self.is_outermost {
+            let converted = CONVERTED.take();
+            drop(converted); // where the list is not borrowed: tensors and graphs go with it
         }
     }
-    x.cast()
+}
+
+/// The precision that an operation's inputs get because of the scope; none where it changes nothing.
+pub(crate) fn wanted(precision: Precision, inputs: &[&Raw]) -> Option<DType> {
+    let half = CHOSEN.get()?.dtype();
+    let narrow = |dtype| matches!(dtype, DType::F32 | DType::F16 | DType::BF16);
+    if !inputs.iter().all(|input| narrow(input.dtype())) {
+        return None;
+    }
+    match precision {
+        Precision::HalfUnderAutocast => Some(half),
+        Precision::F32UnderAutocast => Some(DType::F32),
+        Precision::Same | Precision::Widest => None,
+    }
+}
+
+/// The tensor as an operation of that precision takes it: for functions that are made of several operations.
+pub(crate) fn prepared(precision: Precision, tensor: &Tensor) -> Result<Tensor> {
+    match wanted(precision, &[tensor.raw()]) {
+        Some(dtype) if dtype != tensor.dtype() => converted(tensor.raw(), dtype).map(Raw::typed),
+        _ => Ok(tensor.clone()),
+    }
+}
+
+/// A parameter as it was when it was rounded.
+#[derive(PartialEq, Eq, Hash)]
+struct Weight {
+    /// The number of its node.
+    node: u64,
+    version: u64,
+    to: DType,
+    is_recorded: bool,
+    /// What is captured must not use what was rounded before.
+    capture: u64,
+}
+
+/// The same numbers in another precision. A parameter that was rounded in this scope is not rounded again.
+pub(crate) fn converted(tensor: &Raw, to: DType) -> Result<Raw> {
+    let leaf = tensor.node.as_ref().filter(|node| node.is_leaf() && CHOSEN.get().is_some());
+    let Some(leaf) = leaf else { return rounded(tensor, to) };
+    let (node, version, is_recorded) = (leaf.seq(), tensor.storage.version(), is_grad_enabled());
+    let weight = Weight { node, version, to, is_recorded, capture: capture::number() };
+    if let Some(known) = CONVERTED.with_borrow(|known| known.get(&weight).cloned())
+        && known.shape() == tensor.shape()
+    {
+        return Ok(known);
+    }
+    let made = rounded(tensor, to)?;
+    let replaced = CONVERTED.with_borrow_mut(|known| known.insert(weight, made.clone()));
+    drop(replaced); // where the list is not borrowed
+    Ok(made)
+}
+
+/// A transposed matrix stays one, since turning it would be slower than rounding it.
+fn rounded(tensor: &Raw, to: DType) -> Result<Raw> {
+    if tensor.shape().rank() >= 2 && !tensor.layout.is_contiguous() {
+        let turned = transposed(tensor)?;
+        if turned.layout.is_contiguous() {
+            return transposed(&cast(&turned, to)?);
+        }
+    }
+    cast(tensor, to)
 }

@@ -8,8 +8,8 @@ use std::fmt;
 use pagelock_cuda::Stream;
 
 use crate::device::Device;
-use crate::element::Element;
 use crate::error::{Error, Result};
+use crate::kind::Kind;
 use crate::tensor::Tensor;
 use crate::transfer::upload_on;
 
@@ -48,7 +48,7 @@ impl CopyStream {
     ///
     /// # Errors
     /// As [`Tensor::to`].
-    pub fn upload<T: Element>(&self, tensor: &Tensor<T>) -> Result<Tensor<T>> {
+    pub fn upload<K: Kind>(&self, tensor: &Tensor<K>) -> Result<Tensor<K>> {
         let tensor = tensor.clone().with_node(None);
         match &self.stream {
             Some(stream) if tensor.device().is_cpu() => {

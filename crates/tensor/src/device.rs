@@ -129,7 +129,7 @@ pub struct Operand {
     pub position: usize,
     /// Its shape.
     pub shape: Shape,
-    /// Its element type.
+    /// Its precision.
     pub dtype: DType,
     /// Where it is.
     pub device: Device,

@@ -1,6 +1,6 @@
-//! Element types: which Rust types a tensor may hold, and the arithmetic each one has.
+//! Element types: which Rust types a tensor may hold, and the arithmetic that kernels have of each.
 //!
-//! `Element` (all eight) ⊃ `Num` (all but `bool`) ⊃ `Float` (`f32 f64 f16 bf16`). `Real` is what floats compute in:
+//! `Element` (all eight) ⊃ `Num` (all but `bool`) ⊃ `Floating` (`f32 f64 f16 bf16`). `Real` is what floats compute in:
 //! the half types load and store 16 bits and compute in `f32`.
 //! The traits are sealed: kernels rely on their arithmetic.
 
@@ -8,8 +8,11 @@ use std::fmt;
 
 use half::{bf16, f16};
 
-use crate::cpu::math;
+use crate::cpu::{self, math};
+use crate::error::Result;
+use crate::kind::{Bool, Float, Int, Kind};
 use crate::lanes::Lanes;
+use crate::tensor::Raw;
 
 /// The name of an element type, as a run-time value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -70,9 +73,34 @@ impl DType {
         }
     }
 
-    /// Whether tensors of this type can have gradients.
+    /// Whether this is a floating-point type, whose tensors can have gradients.
     pub fn is_float(self) -> bool {
         matches!(self, DType::F32 | DType::F64 | DType::F16 | DType::BF16)
+    }
+
+    /// Whether this is a type of whole numbers.
+    pub fn is_int(self) -> bool {
+        matches!(self, DType::I64 | DType::I32 | DType::U8)
+    }
+
+    /// What the kind of tensors is called that hold such elements: `"float"`, `"integer"` or `"bool"`.
+    pub fn kind_name(self) -> &'static str {
+        match self {
+            DType::Bool => Bool::NAME,
+            _ if self.is_float() => Float::NAME,
+            _ => Int::NAME,
+        }
+    }
+
+    /// The type of one kind that holds every value of both; none for types of two kinds.
+    pub(crate) fn wider(self, other: DType) -> Option<DType> {
+        let (small, large) = if self.size() <= other.size() { (self, other) } else { (other, self) };
+        match (small, large) {
+            (one, other) if one == other => Some(one),
+            (DType::F16, DType::BF16) | (DType::BF16, DType::F16) => Some(DType::F32),
+            _ if self.is_float() == other.is_float() && self.is_int() == other.is_int() => Some(large),
+            _ => None,
+        }
     }
 }
 
@@ -83,8 +111,25 @@ impl fmt::Display for DType {
 }
 
 mod sealed {
+    use crate::error::Result;
+    use crate::tensor::Raw;
+
     /// Without padding, so that elements can be moved as bytes.
-    pub trait Sealed: bytemuck::NoUninit {}
+    pub trait Sealed: bytemuck::NoUninit {
+        /// Copies a tensor of such elements that the host has, in row-major order. Here, so that it is compiled once.
+        fn copy_out(from: &Raw, op: &'static str, out: &mut [Self]) -> Result<()>;
+    }
+}
+
+macro_rules! seal {
+    ($type:ty) => {
+        impl sealed::Sealed for $type {
+            fn copy_out(from: &Raw, op: &'static str, out: &mut [Self]) -> Result<()> {
+                cpu::copy(from.read(op)?.view(&from.layout), out);
+                Ok(())
+            }
+        }
+    };
 }
 
 /// A number on its way from one element type to another; see [`Element::cast`].
@@ -96,10 +141,59 @@ pub enum Scalar {
     Float(f64),
 }
 
+impl fmt::Display for Scalar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Scalar::Int(value) => write!(f, "{value}"),
+            Scalar::Float(value) => write!(f, "{value:?}"),
+        }
+    }
+}
+
+impl From<f64> for Scalar {
+    fn from(value: f64) -> Scalar {
+        Scalar::Float(value)
+    }
+}
+
+impl From<i32> for Scalar {
+    fn from(value: i32) -> Scalar {
+        Scalar::Int(i64::from(value))
+    }
+}
+
+impl Scalar {
+    /// With the other sign; integers wrap.
+    pub(crate) fn negated(self) -> Scalar {
+        match self {
+            Scalar::Int(value) => Scalar::Int(value.wrapping_neg()),
+            Scalar::Float(value) => Scalar::Float(-value),
+        }
+    }
+
+    /// Whether all bytes of it are 0.
+    pub(crate) fn is_positive_zero(self) -> bool {
+        match self {
+            Scalar::Int(value) => value == 0,
+            Scalar::Float(value) => value.to_bits() == 0,
+        }
+    }
+
+    /// As a floating-point number, rounded.
+    pub(crate) fn to_f64(self) -> f64 {
+        match self {
+            Scalar::Int(value) => value as f64,
+            Scalar::Float(value) => value,
+        }
+    }
+}
+
 /// A type that tensors can hold: `f32 f64 f16 bf16 i64 i32 u8 bool`.
 ///
 /// Addition and multiplication wrap for integers; for `bool` they are *or* and *and*, as in PyTorch.
 pub trait Element: sealed::Sealed + Copy + Send + Sync + PartialEq + PartialOrd + fmt::Debug + 'static {
+    /// The kind of tensors that hold such elements.
+    type Kind: Kind;
     /// The type's run-time name.
     const DTYPE: DType;
     /// Nothing.
@@ -140,7 +234,7 @@ pub trait Element: sealed::Sealed + Copy + Send + Sync + PartialEq + PartialOrd 
 }
 
 /// Numbers: every element type but `bool`. Integer arithmetic wraps.
-pub trait Num: Element + bytemuck::Pod {
+pub(crate) trait Num: Element + bytemuck::Pod {
     /// `self − other`.
     fn minus(self, other: Self) -> Self;
     /// `−self`.
@@ -156,7 +250,7 @@ pub trait Num: Element + bytemuck::Pod {
 }
 
 /// Floating-point numbers: the element types that can have gradients.
-pub trait Float: Num<Sum = Self::Real> {
+pub(crate) trait Floating: Num<Sum = Self::Real> {
     /// The type that this one computes in: `f32` or `f64`.
     type Real: Real;
     /// As the computing type, exactly.
@@ -166,14 +260,14 @@ pub trait Float: Num<Sum = Self::Real> {
     /// The slice itself, if this is the type that it computes in.
     #[doc(hidden)]
     fn as_reals(slice: &[Self]) -> Option<&[Self::Real]>;
-    /// As [`Float::as_reals`], to be written.
+    /// As [`Floating::as_reals`], to be written.
     #[doc(hidden)]
     fn as_reals_mut(slice: &mut [Self]) -> Option<&mut [Self::Real]>;
 }
 
 /// `f32` and `f64`, the types that floating-point kernels compute in.
-pub trait Real:
-    Float<Real = Self, Sum = Self>
+pub(crate) trait Real:
+    Floating<Real = Self, Sum = Self>
     + Lanes
     + std::ops::Add<Output = Self>
     + std::ops::Sub<Output = Self>
@@ -208,8 +302,9 @@ macro_rules! pod_slices {
 
 macro_rules! integer {
     ($type:ty, $dtype:expr, $abs:expr) => {
-        impl sealed::Sealed for $type {}
+        seal!($type);
         impl Element for $type {
+            type Kind = Int;
             const DTYPE: DType = $dtype;
             const ZERO: Self = 0;
             const ONE: Self = 1;
@@ -272,19 +367,20 @@ integer!(u8, DType::U8, |value: u8| value);
 
 macro_rules! float {
     ($type:ty, $dtype:expr, $real:ty, $one:expr, $to_real:expr, $from_real:expr, $as_reals:expr) => {
-        impl sealed::Sealed for $type {}
+        seal!($type);
         impl Element for $type {
+            type Kind = Float;
             const DTYPE: DType = $dtype;
             const ZERO: Self = <$type>::from_bits(0);
             const ONE: Self = $one;
             type Sum = $real;
             #[inline(always)]
             fn plus(self, other: Self) -> Self {
-                self + other
+                $from_real($to_real(self) + $to_real(other))
             }
             #[inline(always)]
             fn times(self, other: Self) -> Self {
-                self * other
+                $from_real($to_real(self) * $to_real(other))
             }
             #[inline(always)]
             fn to_sum(self) -> $real {
@@ -312,7 +408,7 @@ macro_rules! float {
             const HIGHEST: Self = <$type>::INFINITY;
             #[inline(always)]
             fn minus(self, other: Self) -> Self {
-                self - other
+                $from_real($to_real(self) - $to_real(other))
             }
             #[inline(always)]
             fn negated(self) -> Self {
@@ -327,7 +423,7 @@ macro_rules! float {
                 <$type>::is_nan(self)
             }
         }
-        impl Float for $type {
+        impl Floating for $type {
             type Real = $real;
             #[inline(always)]
             fn to_real(self) -> $real {
@@ -428,8 +524,9 @@ macro_rules! real {
 real!(f32, f32);
 real!(f64, f64);
 
-impl sealed::Sealed for bool {}
+seal!(bool);
 impl Element for bool {
+    type Kind = Bool;
     const DTYPE: DType = DType::Bool;
     const ZERO: Self = false;
     const ONE: Self = true;
@@ -470,12 +567,19 @@ impl Element for bool {
     }
 }
 
-/// The number that the shortest decimals which give `value` stand for: 0.1 for the `f32` nearest to it, which is larger.
-pub(crate) fn decimal<T: Num>(value: T) -> f64 {
-    let exact = value.cast::<f64>();
+/// The number that the shortest decimals stand for whose nearest value of `dtype` is that of `value`: 0.1 for the `f32`
+/// nearest to it, which is larger.
+pub(crate) fn decimal(value: f64, dtype: DType) -> f64 {
+    let rounded = |value: f64| match dtype {
+        DType::F16 => f64::from(f16::from_f64(value)),
+        DType::BF16 => f64::from(bf16::from_f64(value)),
+        DType::F32 => f64::from(value as f32),
+        _ => value,
+    };
+    let wanted = rounded(value);
     let shortest = (0..17).find_map(|digits| {
-        let read = format!("{exact:.digits$e}").parse::<f64>().ok()?;
-        (T::from_f64(read) == value).then_some(read)
+        let read = format!("{value:.digits$e}").parse::<f64>().ok()?;
+        (rounded(read) == wanted).then_some(read)
     });
-    shortest.unwrap_or(exact)
+    shortest.unwrap_or(value)
 }

@@ -1,9 +1,10 @@
 //! The crate's one error type. Every text names the operation, the numbers and the fix.
 
 mod hints;
+mod made;
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use pagelock_cuda as cuda;
 use pagelock_memory as memory;
@@ -12,9 +13,7 @@ use pagelock_memory::text::named;
 use self::hints::{index_hint, places_hint, saved_types};
 use crate::device::{Device, Operand};
 use crate::element::DType;
-use crate::map::shortened;
 use crate::shape::{MAX_RANK, Shape};
-use crate::tensor::Raw;
 
 /// What every fallible call of this crate returns.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -42,6 +41,28 @@ pub enum Error {
         left: Shape,
         /// The right operand's shape.
         right: Shape,
+    },
+    /// Tensors of two precisions in an operation that takes one.
+    #[error("{op}: one operand is {left}, another {right}; convert one of them: x.to_dtype(DType::{wider:?})")]
+    MixedTypes {
+        /// The operation.
+        op: &'static str,
+        /// One precision.
+        left: DType,
+        /// The other.
+        right: DType,
+        /// One that holds the values of both.
+        wider: DType,
+    },
+    /// A precision that tensors of this kind do not have.
+    #[error("{op}: {dtype} is no precision of {kind} tensors; to_float, to_int and to_bool convert between kinds")]
+    WrongKind {
+        /// The operation.
+        op: &'static str,
+        /// The precision that was asked for.
+        dtype: DType,
+        /// The kind: float, integer or bool.
+        kind: &'static str,
     },
     /// A shape that the operation does not take.
     #[error("{op}: {operand} is {shape}, but {expected}")]
@@ -275,7 +296,7 @@ pub enum Error {
     },
     /// A custom function asked for a tensor that it did not save.
     #[error(
-        "{op}: there is no saved {dtype} tensor {position}: forward saved {}; count the calls of save from 0",
+        "{op}: there is no saved {kind} tensor {position}: forward saved {}; count the calls of save from 0",
         saved_types(saved)
     )]
     NotSaved {
@@ -283,9 +304,9 @@ pub enum Error {
         op: &'static str,
         /// The position asked for.
         position: usize,
-        /// The element type asked for.
-        dtype: DType,
-        /// The element types of the saved tensors.
+        /// The kind asked for.
+        kind: &'static str,
+        /// The precisions of the saved tensors.
         saved: Vec<DType>,
     },
     /// A second derivative through a tensor whose making was not recorded.
@@ -413,15 +434,15 @@ pub enum Error {
         /// What is wrong with it, and what to do.
         problem: String,
     },
-    /// A tensor was asked for as one of another element type.
-    #[error("the tensor is {found} {shape}, not {asked}; ask for its own type, and cast that")]
+    /// A tensor was asked for as one of another kind.
+    #[error("the tensor is {found} {shape}, not {asked}; ask for its own kind, and convert that")]
     ElementType {
-        /// Its element type.
+        /// Its precision.
         found: DType,
         /// Its shape.
         shape: Shape,
-        /// What was asked for.
-        asked: DType,
+        /// The kind asked for.
+        asked: &'static str,
     },
     /// What went wrong with one tensor of a map.
     #[error("`{path}`: {source}")]
@@ -522,77 +543,3 @@ pub enum Error {
 }
 
 memory::debug_is_the_message!(Error);
-
-impl Error {
-    /// Whether there was not enough memory, on the host or on a device: a smaller batch may do.
-    ///
-    /// Nothing is left behind by what was refused. Gradients that `backward` had already added to parameters stay there,
-    /// so forget them before the next try.
-    ///
-    /// ```no_run
-    /// # use pagelock_tensor::{Result, Tensor};
-    /// # fn train_step(x: &Tensor) -> Result<f32> { x.sum(..)?.item() }
-    /// # fn zero_grad() {}
-    /// # let (data, mut batch) = (Tensor::zeros([1024, 784])?, 1024);
-    /// let loss = loop {
-    ///     match train_step(&data.narrow(0, 0, batch)?) {
-    ///         Err(error) if error.is_out_of_memory() && batch > 1 => {
-    ///             eprintln!("{error}; going on with batches of {}", batch / 2);
-    ///             zero_grad();
-    ///             batch /= 2;
-    ///         }
-    ///         result => break result?,
-    ///     }
-    /// };
-    /// # Ok::<(), pagelock_tensor::Error>(())
-    /// ```
-    pub fn is_out_of_memory(&self) -> bool {
-        let of_host = |source: &memory::Error| {
-            matches!(
-                source,
-                memory::Error::OverBudget(_) | memory::Error::OutOfMemory { .. } | memory::Error::LockLimit { .. }
-            )
-        };
-        match self {
-            Error::Memory { source, .. } | Error::WorkingMemory { source, .. } => of_host(source),
-            Error::DeviceMemory { source, .. } | Error::Cuda { source, .. } => match source {
-                cuda::Error::OutOfMemory { .. } => true,
-                cuda::Error::Memory(source) => of_host(source),
-                _ => false,
-            },
-            _ => false,
-        }
-    }
-
-    /// What a kernel works in was refused.
-    pub(crate) fn scratch(op: &'static str) -> impl Fn(memory::Error) -> Error {
-        move |source| Error::WorkingMemory { op, purpose: "what it works in", source }
-    }
-
-    pub(crate) fn cuda(op: &'static str, source: cuda::Error) -> Error {
-        Error::Cuda { op, inputs: String::new(), source }
-    }
-
-    /// The same error, with what the operation was given, where it says nothing of that.
-    pub(crate) fn with_inputs(mut self, given: &[&Raw]) -> Error {
-        if let Error::Cuda { inputs, .. } = &mut self
-            && inputs.is_empty()
-        {
-            let all: Vec<String> = given.iter().map(|raw| format!("{} {}", raw.dtype(), raw.shape())).collect();
-            *inputs = format!(" of {}", all.join(", "));
-        }
-        self
-    }
-
-    pub(crate) fn io(action: &'static str, path: &Path, source: io::Error) -> Error {
-        Error::Io { action, path: path.to_owned(), source }
-    }
-
-    /// What went wrong at `path`, or further down there.
-    pub(crate) fn at(path: &str, source: Error) -> Error {
-        match source {
-            Error::At { path: inner, source } => Error::At { path: shortened(&format!("{path}.{inner}")), source },
-            source => Error::At { path: shortened(path), source: Box::new(source) },
-        }
-    }
-}

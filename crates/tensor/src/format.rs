@@ -7,9 +7,11 @@
 use std::fmt::{self, Write};
 
 use crate::element::{DType, Element, Scalar};
+use crate::kind::Kind;
 use crate::layout::Layout;
 use crate::shape::Shape;
-use crate::tensor::Tensor;
+use crate::tensor::{Raw, Tensor, by_dtype};
+use crate::transfer::readable;
 
 const PREFIX: &str = "tensor(";
 const LINE_WIDTH: usize = 80;
@@ -25,63 +27,58 @@ const PRECISION: usize = 4;
 /// `{:.2}` shows two digits instead of four.
 ///
 /// ```
-/// # use pagelock_tensor::{Create, Tensor};
+/// # use pagelock_tensor::Tensor;
 /// let x = Tensor::new([[1.0, 2.5], [-3.0, 4.0]])?;
 /// assert_eq!(x.to_string(), "tensor([[ 1.0000,  2.5000],\n        [-3.0000,  4.0000]])");
 /// assert_eq!(format!("{x:.1}"), "tensor([[ 1.0,  2.5],\n        [-3.0,  4.0]])");
-/// assert_eq!(Tensor::<u8>::new([7, 42])?.to_string(), "tensor([ 7, 42], dtype=uint8)");
+/// assert_eq!(Tensor::from_slice(&[7_u8, 42], 2)?.to_string(), "tensor([ 7, 42], dtype=uint8)");
 /// assert_eq!(Tensor::zeros([0, 3])?.to_string(), "tensor([], size=(0, 3))");
 /// # Ok::<(), pagelock_tensor::Error>(())
 /// ```
-impl<T: Element> fmt::Display for Tensor<T> {
+impl<K: Kind> fmt::Display for Tensor<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut text = String::from(PREFIX);
-        self.write_elements(&mut text, f.precision().unwrap_or(PRECISION))?;
-        self.write_suffixes(&mut text)?;
-        f.write_str(&text)
+        self.raw().print(f)
     }
 }
 
 /// The same text as [`Display`](fmt::Display).
-impl<T: Element> fmt::Debug for Tensor<T> {
+impl<K: Kind> fmt::Debug for Tensor<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
 }
 
-impl<T: Element> Tensor<T> {
+impl Raw {
+    fn print(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut text = String::from(PREFIX);
+        self.write_elements(&mut text, f.precision().unwrap_or(PRECISION))?;
+        self.write_suffixes(&mut text)?;
+        f.write_str(&text)
+    }
+
     fn write_elements(&self, text: &mut String, precision: usize) -> fmt::Result {
-        if self.is_empty() {
+        if self.shape().elements() == 0 {
             return text.write_str("[]");
         }
-        let here = match self.readable() {
-            Ok(here) => here,
-            Err(unreadable) => return write!(text, "<{unreadable}>"),
-        };
-        let reading = here.read("print").map_err(|_| fmt::Error)?;
-        let shown = Shown {
-            elements: reading.of(here.layout()),
-            layout: here.layout(),
-            summarize: self.len() > SUMMARIZE_ABOVE,
-        };
-        let mut column = Column::new(T::DTYPE, precision);
-        shown.visit(0, 0, &mut |value| column.note_style(value));
-        shown.visit(0, 0, &mut |value| column.note_width(value));
-        shown.write(text, &column, 0, 0)
+        match readable(self) {
+            Ok(here) => by_dtype!(here.dtype(), T => write_shown::<T>(&here, text, precision)),
+            Err(unreadable) => write!(text, "<{unreadable}>"),
+        }
     }
 
     /// What the elements do not tell: the size of empty tensors, types other than the usual ones, the gradient.
     fn write_suffixes(&self, text: &mut String) -> fmt::Result {
-        let size = (self.is_empty() && self.rank() != 1).then(|| format!("size={}", Tuple(self.shape())));
-        let usual = match T::DTYPE {
+        let is_empty = self.shape().elements() == 0;
+        let size = (is_empty && self.rank() != 1).then(|| format!("size={}", Tuple(self.shape())));
+        let usual = match self.dtype() {
             DType::F32 => true,
-            DType::I64 | DType::Bool => !self.is_empty(),
+            DType::I64 | DType::Bool => !is_empty,
             _ => false,
         };
-        let dtype = (!usual).then(|| format!("dtype={}", T::DTYPE));
-        let device = self.storage().device();
+        let dtype = (!usual).then(|| format!("dtype={}", self.dtype()));
+        let device = self.storage.device();
         let device = (!device.is_cpu()).then(|| format!("device='{device}'"));
-        let gradient = self.node().map(|node| match node.is_leaf() {
+        let gradient = self.node.as_ref().map(|node| match node.is_leaf() {
             true => "requires_grad=True".to_owned(),
             false => format!("grad_fn=<{}>", node.name()),
         });
@@ -108,6 +105,16 @@ impl fmt::Display for Tuple<'_> {
         let sizes: Vec<String> = self.0.iter().map(usize::to_string).collect();
         write!(f, "({})", sizes.join(", "))
     }
+}
+
+fn write_shown<T: Element>(here: &Raw, text: &mut String, precision: usize) -> fmt::Result {
+    let reading = here.read::<T>("print").map_err(|_| fmt::Error)?;
+    let (elements, layout) = (reading.of(&here.layout), &here.layout);
+    let shown = Shown { elements, layout, summarize: here.shape().elements() > SUMMARIZE_ABOVE };
+    let mut column = Column::new(T::DTYPE, precision);
+    shown.visit(0, 0, &mut |value| column.note_style(value));
+    shown.visit(0, 0, &mut |value| column.note_width(value));
+    shown.write(text, &column, 0, 0)
 }
 
 /// The elements of a tensor that get printed.

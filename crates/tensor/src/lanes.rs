@@ -7,6 +7,8 @@
 mod dots;
 mod transpose;
 
+use std::marker::PhantomData;
+
 use bytemuck::{Pod, Zeroable};
 pub(crate) use dots::{Dots, Rows};
 use pulp::{Arch, Scalar128b, Simd, WithSimd};
@@ -18,10 +20,31 @@ pub(crate) fn dispatch<K: WithSimd>(kernel: K) -> K::Output {
     if let Some(level) = testing::FORCED.get() {
         return level.run(kernel);
     }
+    // Not `Arch::dispatch`, which compiles each kernel for single numbers, too.
     match Arch::new() {
-        Arch::Scalar => Scalar128b.vectorize(kernel), // the compiler makes vectors of the baseline of these
-        arch => arch.dispatch(kernel),
+        #[cfg(target_arch = "x86_64")]
+        Arch::V4(simd) => Simd::vectorize(simd, kernel),
+        #[cfg(target_arch = "x86_64")]
+        Arch::V3(simd) => Simd::vectorize(simd, kernel),
+        #[cfg(target_arch = "aarch64")]
+        Arch::Neon(simd) => Simd::vectorize(simd, kernel),
+        _ => Scalar128b.vectorize(kernel), // the compiler makes vectors of the baseline of these
     }
+}
+
+/// What an instruction set has registers for, as constants: a branch on one is compiled only where it is taken.
+pub(crate) struct Registers<S>(PhantomData<S>);
+
+impl<S: Simd> Registers<S> {
+    /// Whether there are 32, not 16.
+    pub(crate) const ARE_MANY: bool = S::REGISTER_COUNT >= 32;
+}
+
+/// Whether `M · P` sums and what feeds them fit the registers of an instruction set, as a constant.
+pub(crate) struct Tiled<S, const M: usize, const P: usize>(PhantomData<S>);
+
+impl<S: Simd, const M: usize, const P: usize> Tiled<S, M, P> {
+    pub(crate) const FITS: bool = (M + 1) * P < S::REGISTER_COUNT;
 }
 
 /// How many rows a register tile has when there are `n_rows`: the size that leaves the fewest rows of tiles empty.
@@ -35,7 +58,7 @@ pub(crate) fn tile_rows<S: Simd>(n_rows: usize) -> usize {
 }
 
 /// `f32` and `f64` in vectors. `S` is an instruction set; a vector of it holds [`Lanes::lanes`] numbers.
-pub trait Lanes: Pod + Zeroable + Send + Sync + PartialOrd + std::ops::Add<Output = Self> {
+pub(crate) trait Lanes: Pod + Zeroable + Send + Sync + PartialOrd + std::ops::Add<Output = Self> {
     /// The vector.
     type Vector<S: Simd>: Pod;
 

@@ -1,8 +1,8 @@
 //! Tensors with automatic differentiation, on host memory that is counted and limited, and on NVIDIA GPUs.
 //!
 //! A [`Tensor`] is an n-dimensional array used as in PyTorch: same names, broadcasting, gradients and printing. What
-//! differs: a fallible call returns a [`Result`], whose error names the numbers and the fix; element types never mix
-//! silently; the same seed gives the same bits on any number of threads; and all bytes come from `pagelock-memory`.
+//! differs: a fallible call returns a [`Result`], whose error names the numbers and the fix; the kind of a tensor (floats,
+//! integers, truth values) is part of its Rust type, its precision a value; the same seed gives the same bits on any number of threads; and all bytes come from `pagelock-memory`.
 //!
 //! ```
 //! use pagelock_tensor::{Result, Tensor, no_grad};
@@ -28,8 +28,9 @@
 //! ```
 //!
 //! # What there is
-//! - **Making tensors:** `Tensor::new` from nested arrays, `zeros`, `ones`, `full`, `arange`, `eye`, `rand`, `randn`,
-//!   [`Tensor::from_slice`]. They make `f32`; for other element types import [`Create`]: `Tensor::<i64>::zeros([3])`.
+//! - **Making tensors:** [`Tensor::new`] from nested arrays, `zeros`, `ones`, `full`, `arange`, `eye`, `rand`, `randn`,
+//!   [`Tensor::from_slice`]. The kind is that of the numbers: `Tensor::full([3], 0)` holds integers.
+//!   [`Tensor::of`] chooses the precision: `Tensor::of(DType::F64).zeros([3])`.
 //! - **Views without copies:** [`reshape`](Tensor::reshape), [`permute`](Tensor::permute), [`slice`](Tensor::slice),
 //!   [`select`](Tensor::select), [`expand`](Tensor::expand) and their relatives.
 //! - **Arithmetic that broadcasts:** `+ - * /` on tensors, references, numbers, and results of such arithmetic: one
@@ -41,8 +42,10 @@
 //! - **Gradients:** [`backward`](Tensor::backward), [`grad`](Tensor::grad), [`no_grad`]; the rest is in [`autograd`].
 //! - **GPUs:** [`Device::best`], [`x.to(&device)`](Tensor::to), [`Tensor::on`]; operations run where their inputs are.
 //!   [`CapturedStep`] does a training step again and again at the price of one launch.
+//! - **Precision**: [`x.to_dtype(DType::BF16)`](Tensor::to_dtype); two precisions in one operation give the wider;
+//!   [`autocast`] chooses as PyTorch does.
 //! - **Named tensors** that move, are cut and are stored together: [`TensorMap`].
-//! - **Precision** on GPUs: exact, until [`set_float32_matmul_precision`], [`autocast`] or a half type chooses tensor cores.
+//! - **Tensor cores**: products of `f32` are exact, until [`set_float32_matmul_precision`] chooses otherwise.
 //! - **Random numbers** that replay: [`manual_seed`], [`Generator`].
 //!
 //! # Reading order
@@ -56,7 +59,7 @@
 //! 7. `reuse.rs` and `scratch.rs`: why a training step makes no heap allocation after the first ones; `heap.rs`: what handles
 //!    cost.
 //! 8. `map/`: named tensors that move, are cut and are stored together.
-//! 9. `element.rs`, `create.rs`, `random.rs`, `format.rs`: element types, making and printing tensors.
+//! 9. `kind.rs`, `element.rs`: kinds and element types; `create.rs`, `random.rs`, `format.rs`: making and printing tensors.
 //!
 //! # Files with `unsafe`
 //! `stream.rs` (stores past the caches), `map/file/mod.rs` (mapping a file), `ops/matmul/cpu/large.rs` (calls of the `gemm` crate), `parallel.rs` (disjoint
@@ -82,6 +85,7 @@ mod element;
 mod error;
 mod format;
 mod heap;
+mod kind;
 mod lanes;
 mod layout;
 mod map;
@@ -102,11 +106,12 @@ pub use autocast::{Half, autocast, autocast_type, no_autocast};
 pub use autograd::{enable_grad, is_grad_enabled, no_grad};
 pub use capture::{CapturedStep, Tensors};
 pub use copy_stream::CopyStream;
-pub use create::{Create, NestedArray, On};
+pub use create::{NestedArray, TensorOptions};
 pub use cuda::{CudaDevice, Kernels, Libraries, kernels, with_kernels};
 pub use device::{Device, Operand};
-pub use element::{DType, Element, Float, Num, Real, Scalar};
+pub use element::{DType, Element, Scalar};
 pub use error::{Error, Result};
+pub use kind::{Bool, Float, Int, Kind, Number, Numeric, PlainNumber, default_dtype, set_default_dtype};
 pub use map::{AnyTensor, Stored, TensorFile, TensorMap};
 pub use ops::{BatchNormOptions, Conv2dOptions, Pool2dOptions, Reduction, SliceRange};
 pub use pagelock_cuda::{How, Route};

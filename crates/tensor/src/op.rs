@@ -1,16 +1,22 @@
 //! The contract of operations, and the one function that runs them.
 //!
 //! An operation is a value: its struct holds what is not differentiated (geometry, indices), its inputs are tensors
-//! that can have a gradient. [`Op`] has kernels of its own; [`View`] only changes the layout. [`apply`] and [`apply_view`]
-//! check, allocate, run and record; nothing else in the crate does.
+//! that can have a gradient. [`Op`] says what is computed and how it is differentiated; [`CpuKernel`] computes it on the
+//! CPU, for one element type; [`View`] only changes the layout. [`apply`] and [`apply_view`] check, convert, allocate, run
+//! and record; nothing else in the crate does.
+//!
+//! Precision is a value: `apply` brings inputs of different precision to one ([`Precision`]), and [`per_type!`] chooses the
+//! kernel. Rust compiles kernels once for each element type, here, and nothing of it in the crates of users.
 
+use crate::autocast;
 use crate::autograd::{self, Saved};
 use crate::cpu::CpuView;
 use crate::cuda::{CudaDevice, CudaOut, CudaView};
 use crate::device::{Device, common_device};
 use crate::element::{DType, Element};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::heap;
+use crate::kind::Kind;
 use crate::layout::Layout;
 use crate::shape::Shape;
 use crate::storage::{Fresh, FreshCuda, Locked, StorageRef, lock_order};
@@ -37,45 +43,61 @@ pub(crate) enum Inputs {
     Broadcast,
 }
 
-/// An operation on `N` tensors of `T` that makes one tensor of `Out`.
-pub(crate) trait Op<T: Element, const N: usize>: Send + Sync + Sized + 'static {
-    /// The element type of the result.
-    type Out: Element;
+/// What precision an operation is computed in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Precision {
+    /// That of the inputs, which have one.
+    Same,
+    /// The wider of the inputs' ([`DType::wider`]).
+    Widest,
+    /// As [`Same`](Self::Same); under autocast in half precision.
+    HalfUnderAutocast,
+    /// As [`Same`](Self::Same); under autocast in `f32`, if the inputs are narrower.
+    F32UnderAutocast,
+}
+
+/// An operation on `N` tensors of one kind.
+pub(crate) trait Op<const N: usize>: PerType<N> + Send + Sync + Sized + 'static {
     /// The name in errors, profiles and graphs: that of the method.
     const NAME: &'static str;
     const SAVES: Saves;
     /// What `apply` does to the inputs before the kernel sees them.
     const INPUTS: Inputs = Inputs::AsTheyAre;
+    /// What `apply` does about inputs of different precision, and under autocast.
+    const PRECISION: Precision = Precision::Same;
     /// Whether each element is computed from those at its place, so that `cuda` takes an output of any strides.
     const IS_ELEMENTWISE: bool = false;
 
     /// The result's shape: the only place where shapes are rejected.
     fn out_shape(&self, inputs: [&Shape; N]) -> Result<Shape>;
 
-    /// Computes every element of `out`, which is contiguous and holds unspecified values.
-    /// Fails only on what shapes cannot tell, such as an index out of range.
-    fn cpu(&self, inputs: [CpuView<'_, T>; N], out: &mut [Self::Out]) -> Result<()>;
-
-    /// The same on a device, queued on its stream: `out` is contiguous, unless [`IS_ELEMENTWISE`](Self::IS_ELEMENTWISE), and
-    /// holds unspecified values.
-    ///
-    /// The inputs are on the device and are elements of `T`, which is known as [`CudaView::dtype`]: what is written here
-    /// is compiled once for each type, so it should only pass things on.
+    /// What [`CpuKernel::cpu`] computes, on a device, queued on its stream: `out` is contiguous, unless
+    /// [`IS_ELEMENTWISE`](Self::IS_ELEMENTWISE), and holds unspecified values. The inputs are on the device.
     fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; N], out: CudaOut<'_>) -> Result<()>;
 
     /// The gradient of each input, given that of the output; `None` where there is none or none is needed
     /// ([`Saved::needs`]). Gradients of broadcast inputs may have the output's shape: they are summed down elsewhere.
-    fn backward(&self, saved: &Saved<'_, T, Self::Out, N>, grad: &Tensor<Self::Out>) -> Result<[Option<Tensor<T>>; N]>;
+    fn backward(&self, saved: &Saved<'_, N>, grad: &Tensor) -> Result<[Option<Tensor>; N]>;
 
     /// [`backward`](Self::backward), unrecorded, if the gradient of the output is 1 and nobody needs that as a tensor; `None`
     /// if that saves nothing.
-    fn backward_of_one(&self, _: &Saved<'_, T, Self::Out, N>) -> Option<Result<[Option<Tensor<T>>; N]>> {
+    fn backward_of_one(&self, _: &Saved<'_, N>) -> Option<Result<[Option<Tensor>; N]>> {
         None
     }
 }
 
+/// How an operation is computed on the CPU, for inputs of `T`.
+pub(crate) trait CpuKernel<T: Element, const N: usize> {
+    /// The element type of the result.
+    type Out: Element;
+
+    /// Computes every element of `out`, which is contiguous and holds unspecified values.
+    /// Fails only on what shapes cannot tell, such as an index out of range.
+    fn cpu(&self, inputs: [CpuView<'_, T>; N], out: &mut [Self::Out]) -> Result<()>;
+}
+
 /// An operation that shows the elements of its input differently, without touching them.
-pub(crate) trait View<T: Element>: Send + Sync + Sized + 'static {
+pub(crate) trait View: Send + Sync + Sized + 'static {
     /// The name in errors, profiles and graphs.
     const NAME: &'static str;
 
@@ -83,29 +105,46 @@ pub(crate) trait View<T: Element>: Send + Sync + Sized + 'static {
     fn layout(&self, input: &Layout) -> Result<Layout>;
 
     /// The gradient of the input (of shape `input`), given that of the output.
-    fn backward(&self, input: &Shape, grad: &Tensor<T>) -> Result<Tensor<T>>;
+    fn backward(&self, input: &Shape, grad: &Tensor) -> Result<Tensor>;
 }
 
-/// An operation that is compiled in this crate, for every element type that it has; written by [`per_type!`].
-pub(crate) trait PerType<const N: usize>: Sized {
-    /// [`apply_as`] for the element type `dtype`, which is that of the inputs.
-    fn apply_to(self, dtype: DType, inputs: [&Raw; N]) -> Result<Raw>;
+/// An operation whose kernels are compiled for every element type that it has; written by [`per_type!`].
+pub(crate) trait PerType<const N: usize> {
+    /// The element type of the result, for inputs of `input`.
+    fn out_dtype(&self, input: DType) -> DType;
+
+    /// Runs the kernel for the inputs' element type.
+    fn run_on_cpu(&self, inputs: &HostInputs<'_, N>, out: &mut Fresh) -> Result<()>;
 }
 
-/// `per_type! { Exp[1]: Float }`: the operation `Exp` of one tensor is compiled for every type that is `Float`.
+/// `per_type! { Exp[1]: Floating }`: the operation `Exp` of one tensor is compiled for every type that is `Floating`.
 macro_rules! per_type {
     ($op:ty[$n:literal]: Element) => { $crate::op::per_type! { $op[$n]: [f32 F32, f64 F64, f16 F16, bf16 BF16, i64 I64, i32 I32, u8 U8, bool Bool] } };
     ($op:ty[$n:literal]: Num) => { $crate::op::per_type! { $op[$n]: [f32 F32, f64 F64, f16 F16, bf16 BF16, i64 I64, i32 I32, u8 U8] } };
-    ($op:ty[$n:literal]: Float) => { $crate::op::per_type! { $op[$n]: [f32 F32, f64 F64, f16 F16, bf16 BF16] } };
+    ($op:ty[$n:literal]: Floating) => { $crate::op::per_type! { $op[$n]: [f32 F32, f64 F64, f16 F16, bf16 BF16] } };
     ($op:ty[$n:literal]: [$($element:ident $dtype:ident),+]) => {
         impl $crate::op::PerType<$n> for $op {
-            fn apply_to(self, dtype: $crate::element::DType, inputs: [&$crate::tensor::Raw; $n]) -> $crate::error::Result<$crate::tensor::Raw> {
-                #[allow(unused_imports, reason = "not every operation has the half types")]
+            #[allow(unused_imports, reason = "not every operation has the half types")]
+            #[allow(unreachable_patterns, reason = "some operations have every element type")]
+            fn out_dtype(&self, input: $crate::element::DType) -> $crate::element::DType {
                 use half::{bf16, f16};
-                match dtype {
-                    $($crate::element::DType::$dtype => $crate::op::apply_as::<$element, Self, $n>(self, inputs),)+
-                    #[allow(unreachable_patterns, reason = "some operations have every element type")]
-                    other => unreachable!("the operation's bound excludes {other}"),
+                match input {
+                    $($crate::element::DType::$dtype => {
+                        <<Self as $crate::op::CpuKernel<$element, $n>>::Out as $crate::element::Element>::DTYPE
+                    })+
+                    other => unreachable!("the operation's kind excludes {other}"),
+                }
+            }
+
+            #[allow(unused_imports, reason = "not every operation has the half types")]
+            #[allow(unreachable_patterns, reason = "some operations have every element type")]
+            fn run_on_cpu(&self, inputs: &$crate::op::HostInputs<'_, $n>, out: &mut $crate::storage::Fresh) -> $crate::error::Result<()> {
+                use half::{bf16, f16};
+                match inputs.dtype() {
+                    $($crate::element::DType::$dtype => {
+                        $crate::op::CpuKernel::<$element, $n>::cpu(self, inputs.views(), out.elements())
+                    })+
+                    other => unreachable!("the operation's kind excludes {other}"),
                 }
             }
         }
@@ -113,44 +152,159 @@ macro_rules! per_type {
 }
 pub(crate) use per_type;
 
-/// Runs an operation: check, allocate, compute, record.
-pub(crate) fn apply<T, O, const N: usize>(op: O, inputs: [&Tensor<T>; N]) -> Result<Tensor<O::Out>>
-where
-    T: Element,
-    O: Op<T, N> + PerType<N>,
-{
-    op.apply_to(T::DTYPE, inputs.map(Tensor::raw)).map(Raw::typed)
+/// Runs an operation: check, convert, allocate, compute, record.
+pub(crate) fn apply<K: Kind, O: Op<N>, const N: usize>(op: O, inputs: [&Tensor<K>; N]) -> Result<Tensor<K>> {
+    apply_raw(op, inputs.map(Tensor::raw)).map(Raw::typed)
 }
 
-/// [`apply`] where the element type is known. Compiled for each operation and type, so what need not be is elsewhere.
-pub(crate) fn apply_as<T: Element, O: Op<T, N>, const N: usize>(op: O, inputs: [&Raw; N]) -> Result<Raw> {
-    let device = common_device(O::NAME, &inputs)?;
+/// [`apply`] where the result is of another kind.
+pub(crate) fn apply_into<R: Kind, K: Kind, O: Op<N>, const N: usize>(
+    op: O,
+    inputs: [&Tensor<K>; N],
+) -> Result<Tensor<R>> {
+    apply_raw(op, inputs.map(Tensor::raw)).map(Raw::typed)
+}
+
+/// [`apply`] of tensors without their kind.
+pub(crate) fn apply_raw<O: Op<N>, const N: usize>(op: O, inputs: [&Raw; N]) -> Result<Raw> {
+    let converted = in_one_precision(O::NAME, O::PRECISION, inputs)?;
+    let inputs = converted.as_ref().map_or(inputs, <[Raw; N]>::each_ref);
+    let (prepared, out) = compute(&op, inputs)?;
+    let inputs = prepared.as_ref().map_or(inputs, <[Raw; N]>::each_ref);
+    Ok(autograd::record::<O, N>(op, inputs, out))
+}
+
+/// What [`compute`] needs of an operation, so that it is compiled once for each number of inputs.
+trait Compute<const N: usize> {
+    /// Name, form of the inputs, and whether it is elementwise.
+    fn properties(&self) -> (&'static str, Inputs, bool);
+    fn out_shape(&self, inputs: [&Shape; N]) -> Result<Shape>;
+    fn out_dtype(&self, input: DType) -> DType;
+    fn cpu(&self, inputs: &HostInputs<'_, N>, out: &mut Fresh) -> Result<()>;
+    fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; N], out: CudaOut<'_>) -> Result<()>;
+}
+
+impl<O: Op<N>, const N: usize> Compute<N> for O {
+    fn properties(&self) -> (&'static str, Inputs, bool) {
+        (O::NAME, O::INPUTS, O::IS_ELEMENTWISE)
+    }
+
+    fn out_shape(&self, inputs: [&Shape; N]) -> Result<Shape> {
+        Op::out_shape(self, inputs)
+    }
+
+    fn out_dtype(&self, input: DType) -> DType {
+        PerType::out_dtype(self, input)
+    }
+
+    fn cpu(&self, inputs: &HostInputs<'_, N>, out: &mut Fresh) -> Result<()> {
+        self.run_on_cpu(inputs, out)
+    }
+
+    fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; N], out: CudaOut<'_>) -> Result<()> {
+        Op::cuda(self, device, inputs, out)
+    }
+}
+
+/// The inputs as the kernel took them, if that is in another form than they have, and the result, unrecorded.
+fn compute<const N: usize>(op: &dyn Compute<N>, inputs: [&Raw; N]) -> Result<(Option<[Raw; N]>, Raw)> {
+    let (name, form, is_elementwise) = op.properties();
+    let device = common_device(name, &inputs)?;
     let shape = op.out_shape(inputs.map(Raw::shape))?;
-    let prepared = match O::INPUTS {
+    let prepared = match form {
         Inputs::AsTheyAre => None,
-        Inputs::WithoutGaps => without_gaps::<T, N>(inputs)?,
-        Inputs::Broadcast => broadcast(O::NAME, inputs, &shape)?,
+        Inputs::WithoutGaps => without_gaps(inputs)?,
+        Inputs::Broadcast => broadcast(name, inputs, &shape)?,
     };
     let inputs = prepared.as_ref().map_or(inputs, <[Raw; N]>::each_ref);
+    let dtype = op.out_dtype(inputs[0].dtype());
     let out = match device {
         Device::Cpu => {
-            let mut out = Fresh::<O::Out>::allocate(O::NAME, shape)?;
-            run(inputs, &mut |locks, first| {
-                op.cpu(std::array::from_fn(|i| locked(locks, first[i]).cpu(&inputs[i].layout)), out.elements())
-            })?;
-            Tensor::from_fresh(out)
+            let mut out = Fresh::allocate(name, shape, dtype)?;
+            run(inputs, &mut |locks, first| op.cpu(&HostInputs { inputs, locks, first }, &mut out))?;
+            out.share()
         }
         Device::Cuda(cuda) => {
-            let mut out = FreshCuda::allocate(O::NAME, shape, O::Out::DTYPE, device, cuda)?;
-            if O::IS_ELEMENTWISE && keeps_channels_last(inputs, &shape) {
+            let mut out = FreshCuda::allocate(name, shape, dtype, device, cuda)?;
+            if is_elementwise && keeps_channels_last(inputs, &shape) {
                 out = out.laid(Layout::channels_last(shape));
             }
             on_cuda(inputs, &mut |views| op.cuda(cuda, views, out.out()))
                 .map_err(|error| error.with_inputs(&inputs))?;
-            Tensor::from_fresh_cuda(out)
+            out.share()
         }
     };
-    Ok(autograd::record::<T, O, N>(op, inputs, out.into_raw()))
+    Ok((prepared, out))
+}
+
+/// The inputs in the precision that the operation is computed in, unless they all have it. Conversions are recorded.
+fn in_one_precision<const N: usize>(
+    op: &'static str,
+    precision: Precision,
+    inputs: [&Raw; N],
+) -> Result<Option<[Raw; N]>> {
+    let first = inputs[0].dtype();
+    let wanted = match autocast::wanted(precision, &inputs) {
+        Some(wanted) => wanted,
+        None => match inputs.iter().find(|input| input.dtype() != first) {
+            None => return Ok(None),
+            Some(_) if precision == Precision::Widest => widest(op, &inputs)?,
+            Some(other) => return Err(mixed(op, first, other.dtype())),
+        },
+    };
+    if inputs.iter().all(|input| input.dtype() == wanted) {
+        return Ok(None);
+    }
+    let mut converted = inputs.map(Clone::clone);
+    for input in &mut converted {
+        if input.dtype() != wanted {
+            *input = autocast::converted(input, wanted)?;
+        }
+    }
+    Ok(Some(converted))
+}
+
+/// The precision that holds the values of all.
+pub(crate) fn widest(op: &'static str, inputs: &[&Raw]) -> Result<DType> {
+    let first = inputs.first().map_or(DType::F32, |input| input.dtype());
+    inputs.iter().try_fold(first, |wide, input| wide.wider(input.dtype()).ok_or_else(|| mixed(op, wide, input.dtype())))
+}
+
+/// All have one precision, which is returned.
+pub(crate) fn same_precision(op: &'static str, inputs: &[&Raw]) -> Result<DType> {
+    let first = inputs.first().map_or(DType::F32, |input| input.dtype());
+    match inputs.iter().find(|input| input.dtype() != first) {
+        None => Ok(first),
+        Some(other) => Err(mixed(op, first, other.dtype())),
+    }
+}
+
+fn mixed(op: &'static str, left: DType, right: DType) -> Error {
+    Error::MixedTypes { op, left, right, wider: left.wider(right).unwrap_or(left) }
+}
+
+/// The inputs of a kernel of the CPU, locked.
+pub(crate) struct HostInputs<'a, const N: usize> {
+    inputs: [&'a Raw; N],
+    locks: &'a [Option<Locked<'a>>; N],
+    first: [usize; N],
+}
+
+impl<'a, const N: usize> HostInputs<'a, N> {
+    /// `first` says for each input which one locked its storage.
+    pub(crate) fn new(inputs: [&'a Raw; N], locks: &'a [Option<Locked<'a>>; N], first: [usize; N]) -> Self {
+        HostInputs { inputs, locks, first }
+    }
+
+    /// Their element type.
+    pub(crate) fn dtype(&self) -> DType {
+        self.inputs[0].dtype()
+    }
+
+    /// What the kernel sees of them; `T` is their element type.
+    pub(crate) fn views<T: Element>(&self) -> [CpuView<'_, T>; N] {
+        std::array::from_fn(|i| locked(self.locks, self.first[i]).cpu(&self.inputs[i].layout))
+    }
 }
 
 /// Whether the inputs, but those that are repeated, have the channels of a pixel next to each other, so that the output
@@ -162,11 +316,11 @@ fn keeps_channels_last<const N: usize>(inputs: [&Raw; N], shape: &Shape) -> bool
 }
 
 /// The inputs as contiguous tensors, unless they all are.
-fn without_gaps<T: Element, const N: usize>(inputs: [&Raw; N]) -> Result<Option<[Raw; N]>> {
+fn without_gaps<const N: usize>(inputs: [&Raw; N]) -> Result<Option<[Raw; N]>> {
     if inputs.iter().all(|input| input.layout.is_contiguous()) {
         return Ok(None);
     }
-    stand_ins(inputs, &|input| Ok(input.clone().typed::<T>().gap_free()?.into_raw())).map(Some)
+    stand_ins(inputs, &Raw::gap_free).map(Some)
 }
 
 /// The inputs expanded to `shape`, unless they all have it.
@@ -219,8 +373,13 @@ pub(crate) fn first_of_storage<const N: usize>(storages: [&StorageRef; N]) -> [u
 }
 
 /// Makes a view: check, share, record.
-pub(crate) fn apply_view<T: Element, V: View<T>>(op: V, input: &Tensor<T>) -> Result<Tensor<T>> {
+pub(crate) fn apply_view<K: Kind, V: View>(op: V, input: &Tensor<K>) -> Result<Tensor<K>> {
+    view_raw(op, input.raw()).map(Raw::typed)
+}
+
+/// [`apply_view`] of a tensor without its kind.
+pub(crate) fn view_raw<V: View>(op: V, input: &Raw) -> Result<Raw> {
     heap::check_for_node(V::NAME)?;
-    let out = input.with_layout(op.layout(input.layout())?);
+    let out = input.with_layout(op.layout(&input.layout)?);
     Ok(autograd::record_view(op, input, out))
 }

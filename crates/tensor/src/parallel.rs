@@ -89,16 +89,25 @@ fn cores() -> usize {
 /// thread is using the helpers. If a task panics, no new ones start, and the panic goes on in the caller when those
 /// that had started are done.
 pub(crate) fn run(n_tasks: usize, task: impl Fn(usize) + Sync) {
+    run_all(n_tasks, &task);
+}
+
+fn run_all(n_tasks: usize, task: &(dyn Fn(usize) + Sync)) {
     let helpers = num_threads().min(n_tasks).saturating_sub(1);
-    if helpers == 0 || !pool::run(n_tasks, helpers, &task) {
+    if helpers == 0 || !pool::run(n_tasks, helpers, task) {
         (0..n_tasks).for_each(task);
     }
 }
 
 /// Calls `f(i, chunk)` for every chunk of `chunk_len` elements of `out` (the last may be shorter); see [`run`].
 pub(crate) fn for_each_chunk_mut<T: Send>(out: &mut [T], chunk_len: usize, f: impl Fn(usize, &mut [T]) + Sync) {
+    each_chunk(out, chunk_len, &f);
+}
+
+/// The same, compiled once for each type of elements.
+fn each_chunk<T: Send>(out: &mut [T], chunk_len: usize, f: &(dyn Fn(usize, &mut [T]) + Sync)) {
     let whole = Shared { start: out.as_mut_ptr(), len: out.len() };
-    run(whole.len.div_ceil(chunk_len.max(1)), |i| {
+    run_all(whole.len.div_ceil(chunk_len.max(1)), &|i| {
         // SAFETY: `run` hands out each index once, so no other task has this chunk, and `out` is borrowed mutably
         // until `run` has returned. `T: Send`, so another thread may have it.
         let chunk = unsafe { whole.chunk(i * chunk_len, chunk_len) };

@@ -217,9 +217,9 @@ pub fn default_generator() -> &'static Generator {
 /// ```
 /// # use pagelock_tensor::{Tensor, manual_seed};
 /// manual_seed(42);
-/// let first = Tensor::randn([3])?.to_vec()?;
+/// let first = Tensor::randn([3])?.to_vec::<f32>()?;
 /// manual_seed(42);
-/// assert_eq!(Tensor::randn([3])?.to_vec()?, first);
+/// assert_eq!(Tensor::randn([3])?.to_vec::<f32>()?, first);
 /// # Ok::<(), pagelock_tensor::Error>(())
 /// ```
 pub fn manual_seed(seed: u64) {

@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 use bytemuck::Pod;
 use pagelock_memory::{Holder, HostBuffer, Result, default_host};
 
-use crate::element::Float;
+use crate::element::Floating;
 
 /// A thread keeps at most this many bytes; other buffers go back to the pool after use.
 const KEEP_BYTES: usize = 1 << 20;
@@ -41,7 +41,7 @@ pub(crate) fn with<T: Pod, R>(len: usize, body: impl FnOnce(&mut [T]) -> Result<
 }
 
 /// Calls `body` with the numbers in the type that they compute in: themselves, or a copy.
-pub(crate) fn reals<T: Float, R>(numbers: &[T], body: impl FnOnce(&[T::Real]) -> Result<R>) -> Result<R> {
+pub(crate) fn reals<T: Floating, R>(numbers: &[T], body: impl FnOnce(&[T::Real]) -> Result<R>) -> Result<R> {
     match T::as_reals(numbers) {
         Some(reals) => body(reals),
         None => with(numbers.len(), |reals: &mut [T::Real]| {
@@ -52,7 +52,10 @@ pub(crate) fn reals<T: Float, R>(numbers: &[T], body: impl FnOnce(&[T::Real]) ->
 }
 
 /// Calls `body` with room for as many numbers in the type that they compute in, and rounds them if it is another one.
-pub(crate) fn reals_mut<T: Float, R>(numbers: &mut [T], body: impl FnOnce(&mut [T::Real]) -> Result<R>) -> Result<R> {
+pub(crate) fn reals_mut<T: Floating, R>(
+    numbers: &mut [T],
+    body: impl FnOnce(&mut [T::Real]) -> Result<R>,
+) -> Result<R> {
     if let Some(reals) = T::as_reals_mut(numbers) {
         return body(reals);
     }

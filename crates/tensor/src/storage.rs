@@ -25,7 +25,7 @@ use crate::heap::{self, Counted};
 use crate::layout::Layout;
 use crate::reuse::{self, Slot, Together};
 use crate::shape::Shape;
-use crate::tensor::Raw;
+use crate::tensor::{Raw, by_dtype};
 
 /// A handle to a storage, counted like an `Arc`: the last one that is dropped gives the bytes back to their pool. What many
 /// are asked for one after another, it says by itself: a storage is elsewhere in memory.
@@ -360,22 +360,22 @@ impl LockedMut<'_> {
 }
 
 /// A new storage on the host that nobody else holds yet: the output of a kernel.
-pub(crate) struct Fresh<T> {
+pub(crate) struct Fresh {
     memory: HostBuffer,
     shape: Shape,
-    element: PhantomData<T>,
+    dtype: DType,
 }
 
-impl<T: Element> Fresh<T> {
+impl Fresh {
     /// Room for a contiguous tensor; its elements have unspecified values.
-    pub(crate) fn allocate(op: &'static str, shape: Shape) -> Result<Fresh<T>> {
+    pub(crate) fn allocate(op: &'static str, shape: Shape, dtype: DType) -> Result<Fresh> {
         crate::parallel::check()?;
         shape.check_size()?; // sizes may come from expanded tensors, which take no memory
-        let refused = |source| Error::Memory { op, shape, dtype: T::DTYPE, source };
+        let refused = |source| Error::Memory { op, shape, dtype, source };
         heap::check().map_err(refused)?;
-        let memory = HostBuffer::placed(shape.elements() * size_of::<T>()).map_err(refused)?;
-        let mut fresh = Fresh { memory, shape, element: PhantomData };
-        if T::DTYPE == DType::Bool {
+        let memory = HostBuffer::placed(shape.elements() * dtype.size()).map_err(refused)?;
+        let mut fresh = Fresh { memory, shape, dtype };
+        if dtype == DType::Bool {
             fresh.bytes().fill(0); // recycled bytes need not be truth values
         }
         Ok(fresh)
@@ -385,7 +385,9 @@ impl<T: Element> Fresh<T> {
         &self.shape
     }
 
-    pub(crate) fn elements(&mut self) -> &mut [T] {
+    /// All of them; `T` is the element type.
+    pub(crate) fn elements<T: Element>(&mut self) -> &mut [T] {
+        debug_assert_eq!(self.dtype, T::DTYPE);
         T::slice_mut(self.bytes())
     }
 
@@ -393,8 +395,17 @@ impl<T: Element> Fresh<T> {
         self.memory.bytes_mut().unwrap_or_else(|error| unreachable!("host memory is writable: {error}"))
     }
 
-    pub(crate) fn share(self) -> (StorageRef, Layout) {
-        (on_host(self.memory, T::DTYPE), Layout::contiguous(self.shape))
+    /// Filled with the numbers of type `from` in these bytes, of which there are as many.
+    pub(crate) fn converted(mut self, from: DType, numbers: &[u8]) -> Fresh {
+        by_dtype!(from, S => by_dtype!(self.dtype, T => {
+            self.elements::<T>().iter_mut().zip(S::slice(numbers)).for_each(|(out, number)| *out = number.cast());
+        }));
+        self
+    }
+
+    pub(crate) fn share(self) -> Raw {
+        let (storage, layout) = (on_host(self.memory, self.dtype), Layout::contiguous(self.shape));
+        Raw { storage, layout, node: None }
     }
 }
 
@@ -500,7 +511,7 @@ impl<'d> FreshCuda<'d> {
         CudaOut::new(self.memory.view_mut(), layout, self.dtype)
     }
 
-    pub(crate) fn share(self) -> (StorageRef, Layout) {
-        (on_cuda(self.memory, self.dtype, self.device), self.layout)
+    pub(crate) fn share(self) -> Raw {
+        Raw { storage: on_cuda(self.memory, self.dtype, self.device), layout: self.layout, node: None }
     }
 }

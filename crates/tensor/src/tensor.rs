@@ -6,37 +6,40 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::autograd::NodeRef;
+use crate::autograd::{NodeRef, no_grad};
 use crate::cpu;
 use crate::cuda::COPY;
 use crate::device::Device;
 use crate::element::{DType, Element};
 use crate::error::{Error, Result};
+use crate::kind::{Float, Kind};
 use crate::layout::Layout;
-use crate::shape::{IntoShape, Shape};
+use crate::ops::cast;
+use crate::shape::Shape;
 use crate::storage::{Fresh, FreshCuda, Reading, StorageRef, Uploaded};
+use crate::transfer;
 
-/// An n-dimensional array of one element type, `f32` unless another is named.
+/// An n-dimensional array of numbers: of floats, unless another kind is named ([`Int`](crate::Int), [`Bool`](crate::Bool)).
 ///
-/// A handle: cloning is cheap, and clones are the same tensor. Shapes, strides and the device are run-time values; the
-/// element type is part of the Rust type, so labels where floats belong do not compile.
+/// A handle: cloning is cheap, and clones are the same tensor. The kind is part of the Rust type, so labels where floats
+/// belong do not compile; shapes, strides, the device and the precision ([`Tensor::dtype`]) are run-time values.
 ///
 /// # Examples
 /// ```
 /// # use pagelock_tensor::Tensor;
 /// let x = Tensor::new([[1.0, 2.0], [3.0, 4.0]])?;
 /// let y = (x.matmul(&x.t()?)? + 1.0)?;
-/// assert_eq!(y.to_vec()?, [6.0, 12.0, 12.0, 26.0]);
+/// assert_eq!(y.to_vec::<f32>()?, [6.0, 12.0, 12.0, 26.0]);
 /// # Ok::<(), pagelock_tensor::Error>(())
 /// ```
-pub struct Tensor<T = f32> {
+pub struct Tensor<K = Float> {
     raw: Raw,
-    element: PhantomData<T>,
+    kind: PhantomData<fn() -> K>,
 }
 
-/// A tensor without its element type: what the autograd graph passes along its edges.
+/// A tensor without its kind: what operations compute with, and what the autograd graph passes along its edges.
 #[derive(Clone)]
-pub(crate) struct Raw {
+pub struct Raw {
     pub(crate) storage: StorageRef,
     pub(crate) layout: Layout,
     /// What made this tensor, if its gradient is wanted.
@@ -53,36 +56,158 @@ impl Raw {
         self.layout.shape()
     }
 
+    pub(crate) fn rank(&self) -> usize {
+        self.shape().rank()
+    }
+
+    pub(crate) fn is_contiguous(&self) -> bool {
+        self.layout.is_contiguous()
+    }
+
     /// Expanded to a shape, outside the graph.
     pub(crate) fn broadcast_to(&self, op: &'static str, shape: &Shape) -> Result<Raw> {
-        Ok(Raw { storage: self.storage.clone(), layout: self.layout.expand(op, shape)?, node: None })
+        Ok(self.with_layout(self.layout.expand(op, shape)?))
     }
 
-    /// As a tensor of `T`, which must be the element type.
+    /// The same storage seen through another layout, outside the graph.
+    pub(crate) fn with_layout(&self, layout: Layout) -> Raw {
+        Raw { storage: self.storage.clone(), layout, node: None }
+    }
+
+    /// Outside the graph.
+    pub(crate) fn without_node(&self) -> Raw {
+        self.with_layout(self.layout)
+    }
+
+    /// As a tensor of kind `K`, which it must be.
     #[inline]
-    pub(crate) fn typed<T: Element>(self) -> Tensor<T> {
+    pub(crate) fn typed<K: Kind>(self) -> Tensor<K> {
+        debug_assert!(K::holds(self.dtype()), "{} is not {}", self.dtype(), K::NAME);
+        Tensor { raw: self, kind: PhantomData }
+    }
+
+    /// Locked for reading on the host; an error if it is elsewhere. `T` is the element type.
+    pub(crate) fn read<T: Element>(&self, op: &'static str) -> Result<Reading<'_, T>> {
         debug_assert_eq!(self.dtype(), T::DTYPE);
-        Tensor { raw: self, element: PhantomData }
+        let on_device = || Error::OnDevice { op, shape: *self.shape(), device: self.storage.device().clone() };
+        Reading::new(self.storage.lock()).ok_or_else(on_device)
+    }
+
+    /// This tensor if it is contiguous, else a copy that is; outside the graph.
+    pub(crate) fn gap_free(&self) -> Result<Raw> {
+        if self.layout.is_contiguous() { Ok(self.without_node()) } else { self.deep_copy("contiguous") }
+    }
+
+    /// A contiguous copy in a storage of its own, outside the graph.
+    pub(crate) fn deep_copy(&self, op: &'static str) -> Result<Raw> {
+        let device = self.storage.device();
+        let Device::Cuda(cuda) = device else {
+            let mut out = Fresh::allocate(op, *self.shape(), self.dtype())?;
+            by_dtype!(self.dtype(), T => cpu::copy(self.read::<T>(op)?.view(&self.layout), out.elements()));
+            return Ok(out.share());
+        };
+        let mut out = FreshCuda::allocate(op, *self.shape(), self.dtype(), device, cuda)?;
+        let locked = self.storage.lock();
+        COPY.run(cuda, op, &[locked.cuda(&self.layout, self.dtype())], &[], out.out())?;
+        Ok(out.share())
+    }
+
+    /// On the host, in that precision; waits for a device that computes it.
+    fn here(&self, dtype: DType) -> Result<Raw> {
+        let here = transfer::readable(self)?;
+        if here.dtype() == dtype { Ok(here) } else { no_grad(|| cast(&here, dtype)) }
+    }
+
+    /// [`Tensor::copy_to_slice`]; takes memory only where elements are converted.
+    fn copy_to_slice<T: Element>(&self, op: &'static str, out: &mut [T]) -> Result<()> {
+        T::copy_out(&self.here(T::DTYPE)?, op, out)
     }
 }
 
-impl<T> Clone for Tensor<T> {
+/// `$body` with the type `$T` that elements of `$dtype` are.
+macro_rules! by_dtype {
+    ($dtype:expr, $T:ident => $body:expr) => {
+        $crate::tensor::by_dtype!($dtype, $T => $body;
+            F32: f32, F64: f64, F16: half::f16, BF16: half::bf16, I64: i64, I32: i32, U8: u8, Bool: bool)
+    };
+    ($dtype:expr, $T:ident => $body:expr; $($name:ident: $type:ty),+) => {
+        match $dtype {
+            $($crate::element::DType::$name => {
+                type $T = $type;
+                $body
+            })+
+        }
+    };
+}
+pub(crate) use by_dtype;
+
+/// `$body` with the kind `$K` of tensors that hold elements of `$dtype`.
+macro_rules! by_kind {
+    ($dtype:expr, $K:ident => $body:expr) => {
+        match $dtype {
+            $crate::element::DType::Bool => {
+                type $K = $crate::kind::Bool;
+                $body
+            }
+            dtype if dtype.is_float() => {
+                type $K = $crate::kind::Float;
+                $body
+            }
+            _ => {
+                type $K = $crate::kind::Int;
+                $body
+            }
+        }
+    };
+}
+pub(crate) use by_kind;
+
+/// [`by_dtype!`] for what is known to be numbers.
+macro_rules! by_num {
+    ($dtype:expr, $T:ident => $body:expr) => {
+        match $dtype {
+            $crate::element::DType::I64 => { type $T = i64; $body }
+            $crate::element::DType::I32 => { type $T = i32; $body }
+            $crate::element::DType::U8 => { type $T = u8; $body }
+            float => $crate::tensor::by_float!(float, $T => $body),
+        }
+    };
+}
+pub(crate) use by_num;
+
+/// [`by_dtype!`] for what is known to be floats.
+macro_rules! by_float {
+    ($dtype:expr, $T:ident => $body:expr) => {
+        match $dtype {
+            $crate::element::DType::F32 => {
+                type $T = f32;
+                $body
+            }
+            $crate::element::DType::F64 => {
+                type $T = f64;
+                $body
+            }
+            $crate::element::DType::F16 => {
+                type $T = half::f16;
+                $body
+            }
+            $crate::element::DType::BF16 => {
+                type $T = half::bf16;
+                $body
+            }
+            other => unreachable!("{other} is no float"),
+        }
+    };
+}
+pub(crate) use by_float;
+
+impl<K> Clone for Tensor<K> {
     fn clone(&self) -> Self {
-        Tensor { raw: self.raw.clone(), element: PhantomData }
+        Tensor { raw: self.raw.clone(), kind: PhantomData }
     }
 }
 
-impl<T: Element> Tensor<T> {
-    pub(crate) fn from_fresh_cuda(fresh: FreshCuda<'_>) -> Tensor<T> {
-        let (storage, layout) = fresh.share();
-        Raw { storage, layout, node: None }.typed()
-    }
-
-    pub(crate) fn from_fresh(fresh: Fresh<T>) -> Tensor<T> {
-        let (storage, layout) = fresh.share();
-        Raw { storage, layout, node: None }.typed()
-    }
-
+impl<K: Kind> Tensor<K> {
     pub(crate) fn raw(&self) -> &Raw {
         &self.raw
     }
@@ -99,22 +224,16 @@ impl<T: Element> Tensor<T> {
         self.raw.node.as_ref()
     }
 
-    pub(crate) fn with_node(mut self, node: Option<NodeRef>) -> Tensor<T> {
+    pub(crate) fn with_node(mut self, node: Option<NodeRef>) -> Tensor<K> {
         self.raw.node = node;
         self
     }
 
-    /// The same storage seen through another layout, outside the graph.
-    pub(crate) fn with_layout(&self, layout: Layout) -> Tensor<T> {
-        Raw { storage: self.raw.storage.clone(), layout, node: None }.typed()
-    }
-
     /// Adds tensors that are laid out as these, each from the start of one storage of a block on, outside the graph.
-    pub(crate) fn add_laid_in(all: &mut Vec<Tensor<T>>, like: &[&Raw], (block, range): (&Arc<Uploaded>, Range<usize>)) {
+    pub(crate) fn add_laid_in(all: &mut Vec<Tensor<K>>, like: &[&Raw], (block, range): (&Arc<Uploaded>, Range<usize>)) {
         // Layouts are long: they are copied to where they stay, which takes half as long as moving tensors there. Handles are
         // counted before: an atomic waits for everything that was written before it.
-        let scalar =
-            |storage| Tensor { raw: Raw { storage, layout: Layout::SCALAR, node: None }, element: PhantomData };
+        let scalar = |storage| Tensor { raw: Raw { storage, layout: Layout::SCALAR, node: None }, kind: PhantomData };
         let first = all.len();
         all.extend(block.storages(range, like).into_iter().map(scalar));
         all[first..].iter_mut().zip(like).for_each(|(made, like)| made.raw.layout.set_from_start(&like.layout));
@@ -128,13 +247,8 @@ impl<T: Element> Tensor<T> {
         &self.raw.storage
     }
 
-    /// Locked for reading on the host; an error if it is elsewhere.
-    pub(crate) fn read(&self, op: &'static str) -> Result<Reading<'_, T>> {
-        read(op, &self.raw)
-    }
-
     /// Whether two tensors may share elements.
-    pub(crate) fn shares_storage<U>(&self, other: &Tensor<U>) -> bool {
+    pub(crate) fn shares_storage<L: Kind>(&self, other: &Tensor<L>) -> bool {
         self.raw.storage.is(&other.raw.storage)
     }
 
@@ -214,16 +328,16 @@ impl<T: Element> Tensor<T> {
         self.raw.layout.is_contiguous()
     }
 
-    /// The element type, as a run-time value.
+    /// The precision: the type of each element.
     ///
     /// ```
-    /// # use pagelock_tensor::Tensor;
-    /// assert_eq!(Tensor::zeros([2])?.dtype().name(), "float32");
-    /// assert_eq!(Tensor::from_slice(&[1i64], [1])?.dtype().name(), "int64");
+    /// # use pagelock_tensor::{DType, Tensor};
+    /// assert_eq!(Tensor::zeros([2])?.dtype(), DType::F32);
+    /// assert_eq!(Tensor::from_slice(&[1i32], [1])?.dtype().name(), "int32");
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
     pub fn dtype(&self) -> DType {
-        T::DTYPE
+        self.raw.dtype()
     }
 
     /// How many times the storage has been changed in place, through any view of it.
@@ -239,91 +353,81 @@ impl<T: Element> Tensor<T> {
         self.raw.storage.version()
     }
 
-    /// All elements in row-major order, on the host; waits for a device that computes them.
+    /// All elements in row-major order, on the host, converted if they are of another precision than `T`; waits for a
+    /// device that computes them.
     ///
     /// ```
     /// # use pagelock_tensor::Tensor;
-    /// assert_eq!(Tensor::new([[1.0, 2.0], [3.0, 4.0]])?.t()?.to_vec()?, [1.0, 3.0, 2.0, 4.0]);
+    /// let x = Tensor::new([[1.0, 2.0], [3.0, 4.0]])?;
+    /// assert_eq!(x.t()?.to_vec::<f32>()?, [1.0, 3.0, 2.0, 4.0]);
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
     ///
     /// # Errors
-    /// None on the CPU; as [`Tensor::to`] otherwise.
+    /// [`Error::Memory`] if a converted copy does not fit the budget; as [`Tensor::to`] for a tensor on a device.
     #[track_caller]
-    pub fn to_vec(&self) -> Result<Vec<T>> {
+    pub fn to_vec<T: Element<Kind = K>>(&self) -> Result<Vec<T>> {
         let _here = pagelock_cuda::here();
         let mut out = vec![T::ZERO; self.len()];
-        self.copy_to_slice(&mut out)?;
+        self.raw.copy_to_slice("to_vec", &mut out)?;
         Ok(out)
     }
 
-    /// Copies all elements, in row-major order, into `out`; waits for a device that computes them.
+    /// Copies all elements, in row-major order, into `out`, converted if they are of another precision; waits for a device
+    /// that computes them.
     ///
     /// ```
     /// # use pagelock_tensor::Tensor;
-    /// let mut out = [0.0; 3];
+    /// let mut out = [0.0_f32; 3];
     /// Tensor::new([1.0, 2.0, 3.0])?.copy_to_slice(&mut out)?;
     /// assert_eq!(out, [1.0, 2.0, 3.0]);
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
     ///
     /// # Errors
-    /// [`Error::DataLength`] if `out` has another length; as [`Tensor::to`].
+    /// [`Error::DataLength`] if `out` has another length; as [`Tensor::to_vec`].
     #[track_caller]
-    pub fn copy_to_slice(&self, out: &mut [T]) -> Result<()> {
+    pub fn copy_to_slice<T: Element<Kind = K>>(&self, out: &mut [T]) -> Result<()> {
         let _here = pagelock_cuda::here();
         if out.len() != self.len() {
             return Err(Error::DataLength { op: "copy_to_slice", given: out.len(), shape: *self.shape() });
         }
-        let here = self.readable()?;
-        cpu::copy(here.read("copy_to_slice")?.view(here.layout()), out);
-        Ok(())
+        self.raw.copy_to_slice("copy_to_slice", out)
     }
 
-    /// The one element of a tensor that holds one; waits for a device that computes it.
+    /// The one element of a tensor that holds one, converted if it is of another precision than `T`; waits for a device
+    /// that computes it.
     ///
     /// ```
     /// # use pagelock_tensor::Tensor;
-    /// assert_eq!(Tensor::new([[2.5]])?.item()?, 2.5);
+    /// let loss: f32 = Tensor::new([[2.5]])?.item()?;
+    /// assert_eq!(loss, 2.5);
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
     ///
     /// # Errors
-    /// [`Error::NotOneElement`]; as [`Tensor::to`].
+    /// [`Error::NotOneElement`]; as [`Tensor::to_vec`].
     #[track_caller]
-    pub fn item(&self) -> Result<T> {
+    pub fn item<T: Element<Kind = K>>(&self) -> Result<T> {
         let _here = pagelock_cuda::here();
         if self.len() != 1 {
             return Err(Error::NotOneElement { shape: *self.shape() });
         }
-        let here = self.readable()?;
-        Ok(here.read("item")?.of(here.layout())[0])
-    }
-
-    /// This tensor if it is contiguous, else a copy that is; outside the graph.
-    pub(crate) fn gap_free(&self) -> Result<Tensor<T>> {
-        if self.is_contiguous() { Ok(self.clone()) } else { self.deep_copy("contiguous") }
+        let mut out = [T::ZERO];
+        self.raw.copy_to_slice("item", &mut out)?;
+        Ok(out[0])
     }
 
     /// A contiguous copy in a storage of its own, outside the graph.
-    pub(crate) fn deep_copy(&self, op: &'static str) -> Result<Tensor<T>> {
-        let device = self.storage().device();
-        let Device::Cuda(cuda) = device else {
-            let mut out = Fresh::allocate(op, *self.shape())?;
-            cpu::copy(self.read(op)?.view(self.layout()), out.elements());
-            return Ok(Tensor::from_fresh(out));
-        };
-        let mut out = FreshCuda::allocate(op, *self.shape(), T::DTYPE, device, cuda)?;
-        let locked = self.storage().lock();
-        COPY.run(cuda, op, &[locked.cuda(self.layout(), T::DTYPE)], &[], out.out())?;
-        Ok(Tensor::from_fresh_cuda(out))
+    pub(crate) fn deep_copy(&self, op: &'static str) -> Result<Tensor<K>> {
+        self.raw.deep_copy(op).map(Raw::typed)
     }
 
     /// The first `n` elements of a vector that an operation just made, and the others. On a device each part gets a storage
     /// of its own, so that neither has to be copied to be changed.
-    pub(crate) fn split_behind(self, n: usize) -> Result<[Tensor<T>; 2]> {
+    pub(crate) fn split_behind(self, n: usize) -> Result<[Tensor<K>; 2]> {
         let rest = self.len() - n;
-        let Some([left, right]) = self.storage().split_at(n * size_of::<T>())? else {
+        let Some([left, right]) = self.storage().split_at(n * self.dtype().size())? else {
             return Ok([self.narrow(0, 0, n)?, self.narrow(0, n, rest)?]);
         };
         let part = |storage, len| {
@@ -332,33 +436,4 @@ impl<T: Element> Tensor<T> {
         };
         Ok([part(left, n)?, part(right, rest)?])
     }
-
-    /// Expanded to a shape, outside the graph.
-    pub(crate) fn broadcast_to(&self, op: &'static str, shape: impl IntoShape) -> Result<Tensor<T>> {
-        Ok(self.raw.broadcast_to(op, &shape.into_shape()?)?.typed())
-    }
-}
-
-/// `$body` with `$tensor`, a tensor without its element type, as the tensor of that type which it is.
-macro_rules! typed {
-    ($raw:expr, $tensor:ident => $body:expr) => {{
-        let raw: &$crate::tensor::Raw = $raw;
-        $crate::tensor::typed!(raw, $tensor => $body;
-            F32: f32, F64: f64, F16: half::f16, BF16: half::bf16, I64: i64, I32: i32, U8: u8, Bool: bool)
-    }};
-    ($raw:ident, $tensor:ident => $body:expr; $($dtype:ident: $type:ty),+) => {
-        match $raw.dtype() {
-            $($crate::DType::$dtype => {
-                let $tensor: $crate::Tensor<$type> = $raw.clone().typed();
-                $body
-            })+
-        }
-    };
-}
-pub(crate) use typed;
-
-/// Locks a tensor of `T` for reading on the host; an error if it is elsewhere.
-pub(crate) fn read<'a, T: Element>(op: &'static str, tensor: &'a Raw) -> Result<Reading<'a, T>> {
-    let on_device = || Error::OnDevice { op, shape: *tensor.shape(), device: tensor.storage.device().clone() };
-    Reading::new(tensor.storage.lock()).ok_or_else(on_device)
 }

@@ -1,7 +1,7 @@
 //! What the audit says about parameters that no path from the loss reaches.
 
 use pagelock_tensor::autograd::{Context, Cut, CutBy, Function, Reason, audit};
-use pagelock_tensor::{Error, Result, Tensor, no_grad};
+use pagelock_tensor::{DType, Error, Result, Tensor, no_grad};
 
 fn leaf(values: &[f32]) -> Tensor {
     Tensor::from_slice(values, values.len()).unwrap().set_requires_grad(true)
@@ -17,7 +17,7 @@ fn report(loss: impl FnOnce(&Tensor, &Tensor) -> Result<Tensor>) -> String {
 fn all_parameters_are_reached_through_any_operation() {
     let text = report(|w, v| {
         let joined = Tensor::cat(&[&w.unsqueeze(0)?, &v.reshape([1, 2])?], 0)?;
-        joined.t()?.slice(0, .., 2)?.cast::<f64>()?.exp()?.cast::<f32>()?.max(..)
+        joined.t()?.slice(0, .., 2)?.to_dtype(DType::F64)?.exp()?.to_dtype(DType::F32)?.max(..)
     });
     assert_eq!(text, "all 2 named tensors are reached from the loss");
 }
@@ -57,11 +57,11 @@ fn a_copy_in_place_under_no_grad_is_a_cut() {
 
 #[test]
 fn steps_to_types_without_gradients_are_cuts() {
-    let text = report(|w, v| (w * v.cast::<i64>()?.cast::<f32>()?)?.sum(..));
-    assert_eq!(text, "`fc2.weight` is not reached from the loss: cut by `cast`, whose result is int64");
+    let text = report(|w, v| (w * v.to_int()?.to_float()?)?.sum(..));
+    assert_eq!(text, "`fc2.weight` is not reached from the loss: cut by `to_dtype`, whose result is int64");
     let text = report(|w, v| w.index_select(0, &(v * 2.0)?.argmax(0)?.reshape([1])?)?.sum(..));
     assert_eq!(text, "`fc2.weight` is not reached from the loss: cut by `argmax`, whose result is int64");
-    let text = report(|w, v| (w * v.gt(w)?.cast::<f32>()?)?.sum(..));
+    let text = report(|w, v| (w * v.gt(w)?.to_float()?)?.sum(..));
     assert_eq!(text, "`fc2.weight` is not reached from the loss: cut by `gt`, whose result is bool");
 }
 
@@ -109,7 +109,7 @@ fn a_loss_that_is_not_tracked_reaches_nothing() {
 fn metrics_and_backward_passes_inside_are_no_cuts() {
     let text = report(|w, v| {
         let loss = (w * v)?.tanh()?.sum(..)?;
-        no_grad(|| (w + v)?.mean(..)?.item())?;
+        no_grad(|| (w + v)?.mean(..)?.item::<f32>())?;
         loss.backward()?;
         w.max(..)?.backward()?;
         w.sum(..)
@@ -123,12 +123,12 @@ fn metrics_and_backward_passes_inside_are_no_cuts() {
 #[test]
 fn the_inside_of_a_custom_function_is_no_cut_but_what_it_holds_is() -> Result<()> {
     struct Scale(Tensor);
-    impl Function<f32> for Scale {
-        fn forward(&self, _: &mut Context<f32>, inputs: &[&Tensor]) -> Result<Tensor> {
+    impl Function for Scale {
+        fn forward(&self, _: &mut Context, inputs: &[&Tensor]) -> Result<Tensor> {
             let doubled = (inputs[0] + inputs[0].detach())?;
             doubled.mul(&self.0)
         }
-        fn backward(&self, _: &Context<f32>, grad: &Tensor) -> Result<Vec<Option<Tensor>>> {
+        fn backward(&self, _: &Context, grad: &Tensor) -> Result<Vec<Option<Tensor>>> {
             Ok(vec![Some(grad.mul(&self.0)?)])
         }
     }
@@ -171,7 +171,7 @@ fn errors_of_the_loss_pass_through_and_end_the_audit() -> Result<()> {
     let w = leaf(&[1.0, 2.0]);
     let failed = audit(&[("w", &w)], || w.detach().reshape([3]));
     assert!(matches!(failed, Err(Error::Reshape { .. })));
-    let report = audit(&[("w", &w)], || Tensor::scalar(1.0f32))?;
+    let report = audit(&[("w", &w)], || Tensor::scalar(1.0))?;
     assert_eq!(report.unreached[0].reason, Reason::NeverUsed, "the cut of the failed audit is forgotten");
     Ok(())
 }

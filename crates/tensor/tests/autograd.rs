@@ -1,7 +1,7 @@
 //! What the autograd graph promises.
 
 use pagelock_tensor::autograd::{self, Backward};
-use pagelock_tensor::{Create, Error, Tensor, no_grad};
+use pagelock_tensor::{Error, Tensor, no_grad};
 
 type Result<T = (), E = Error> = std::result::Result<T, E>;
 
@@ -13,8 +13,8 @@ fn leaf(values: &[f32]) -> Tensor {
 fn gradients_of_a_product_are_the_other_factors() -> Result {
     let (a, b) = (leaf(&[2.0, 3.0]), leaf(&[5.0, 7.0]));
     (&a * &b)?.sum(..)?.backward()?;
-    assert_eq!(a.grad().unwrap().to_vec()?, [5.0, 7.0]);
-    assert_eq!(b.grad().unwrap().to_vec()?, [2.0, 3.0]);
+    assert_eq!(a.grad().unwrap().to_vec::<f32>()?, [5.0, 7.0]);
+    assert_eq!(b.grad().unwrap().to_vec::<f32>()?, [2.0, 3.0]);
     Ok(())
 }
 
@@ -22,7 +22,7 @@ fn gradients_of_a_product_are_the_other_factors() -> Result {
 fn a_tensor_used_twice_gets_both_gradients() -> Result {
     let x = leaf(&[3.0]);
     (&x * &x)?.backward()?;
-    assert_eq!(x.grad().unwrap().item()?, 6.0);
+    assert_eq!(x.grad().unwrap().item::<f32>()?, 6.0);
     Ok(())
 }
 
@@ -31,7 +31,7 @@ fn gradients_accumulate_until_they_are_zeroed() -> Result {
     let x = leaf(&[1.0]);
     (&x * 2.0)?.backward()?;
     (&x * 3.0)?.backward()?;
-    assert_eq!(x.grad().unwrap().item()?, 5.0);
+    assert_eq!(x.grad().unwrap().item::<f32>()?, 5.0);
     x.zero_grad();
     assert!(x.grad().is_none());
     Ok(())
@@ -41,10 +41,10 @@ fn gradients_accumulate_until_they_are_zeroed() -> Result {
 fn gradients_of_broadcast_operands_are_summed_down() -> Result {
     let matrix = Tensor::ones([3, 2])?.set_requires_grad(true);
     let row = leaf(&[1.0, 2.0]);
-    let scalar = Tensor::scalar(4.0f32)?.set_requires_grad(true);
+    let scalar = Tensor::scalar(4.0)?.set_requires_grad(true);
     ((&matrix * &row)? * &scalar)?.sum(..)?.backward()?;
-    assert_eq!(row.grad().unwrap().to_vec()?, [12.0, 12.0]);
-    assert_eq!(scalar.grad().unwrap().item()?, 9.0);
+    assert_eq!(row.grad().unwrap().to_vec::<f32>()?, [12.0, 12.0]);
+    assert_eq!(scalar.grad().unwrap().item::<f32>()?, 9.0);
     assert_eq!(matrix.grad().unwrap().shape(), &[3, 2]);
     Ok(())
 }
@@ -56,7 +56,7 @@ fn second_and_third_derivatives_of_a_power() -> Result {
     let mut y = x.pow(4.0)?;
     for expected in [32.0, 48.0, 48.0] {
         y = autograd::grad(&[&y], &[&x], again())?.remove(0).unwrap();
-        assert_eq!(y.item()?, expected);
+        assert_eq!(y.item::<f32>()?, expected);
     }
     Ok(())
 }
@@ -89,7 +89,7 @@ fn a_retained_graph_can_be_walked_again() -> Result {
     let y = x.exp()?;
     y.backward_with(Backward { retain_graph: true, ..Backward::default() })?;
     y.backward()?;
-    assert_eq!(x.grad().unwrap().item()?, 2.0);
+    assert_eq!(x.grad().unwrap().item::<f32>()?, 2.0);
     Ok(())
 }
 
@@ -112,7 +112,7 @@ fn a_saved_tensor_changed_in_place_is_an_error_and_leaves_gradients_alone() -> R
 fn changing_a_view_in_place_changes_what_it_views() -> Result {
     let x = Tensor::zeros([2, 3])?;
     x.select(1, 1)?.fill_(5.0)?;
-    assert_eq!(x.to_vec()?, [0.0, 5.0, 0.0, 0.0, 5.0, 0.0]);
+    assert_eq!(x.to_vec::<f32>()?, [0.0, 5.0, 0.0, 0.0, 5.0, 0.0]);
     assert_eq!(x.version(), 1);
     Ok(())
 }
@@ -122,7 +122,7 @@ fn tracked_tensors_are_not_changed_in_place_while_recording() -> Result {
     let x = leaf(&[1.0]);
     assert!(matches!(x.add_scalar_(1.0), Err(Error::InPlaceTracked { .. })));
     no_grad(|| x.add_scalar_(1.0))?;
-    assert_eq!(x.item()?, 2.0);
+    assert_eq!(x.item::<f32>()?, 2.0);
     Ok(())
 }
 
@@ -130,9 +130,9 @@ fn tracked_tensors_are_not_changed_in_place_while_recording() -> Result {
 fn an_operand_that_shares_the_destination_is_read_before_it_is_written() -> Result {
     let x = Tensor::new([1.0, 2.0, 3.0, 4.0])?;
     x.narrow(0, 1, 3)?.copy_(&x.narrow(0, 0, 3)?)?;
-    assert_eq!(x.to_vec()?, [1.0, 1.0, 2.0, 3.0]);
+    assert_eq!(x.to_vec::<f32>()?, [1.0, 1.0, 2.0, 3.0]);
     x.add_(&x)?;
-    assert_eq!(x.to_vec()?, [2.0, 2.0, 4.0, 6.0]);
+    assert_eq!(x.to_vec::<f32>()?, [2.0, 2.0, 4.0, 6.0]);
     Ok(())
 }
 
@@ -141,7 +141,7 @@ fn gradients_of_different_leaves_do_not_share_memory() -> Result {
     let (a, b) = (leaf(&[1.0]), leaf(&[1.0]));
     (&a + &b)?.backward()?;
     a.grad().unwrap().zero_()?;
-    assert_eq!(b.grad().unwrap().item()?, 1.0);
+    assert_eq!(b.grad().unwrap().item::<f32>()?, 1.0);
     Ok(())
 }
 
@@ -151,11 +151,11 @@ fn hooks_see_and_replace_gradients() -> Result {
     let y = (&x * 3.0)?;
     let handle = y.register_hook(|grad| Ok(Some((grad * 10.0)?)))?;
     y.backward_with(Backward { retain_graph: true, ..Backward::default() })?;
-    assert_eq!(x.grad().unwrap().item()?, 30.0);
+    assert_eq!(x.grad().unwrap().item::<f32>()?, 30.0);
     handle.remove();
     x.zero_grad();
     y.backward()?;
-    assert_eq!(x.grad().unwrap().item()?, 3.0);
+    assert_eq!(x.grad().unwrap().item::<f32>()?, 3.0);
     Ok(())
 }
 
@@ -165,7 +165,7 @@ fn a_result_can_be_asked_to_retain_its_gradient() -> Result {
     let y = (&x * 3.0)?;
     y.retain_grad();
     (&y * &y)?.backward()?;
-    assert_eq!(y.grad().unwrap().item()?, 6.0);
+    assert_eq!(y.grad().unwrap().item::<f32>()?, 6.0);
     Ok(())
 }
 
@@ -177,7 +177,7 @@ fn a_chain_of_a_million_operations_goes_backward_and_is_freed() -> Result {
         y = (&y * 1.0)?;
     }
     y.backward()?;
-    assert_eq!(x.grad().unwrap().item()?, 1.0);
+    assert_eq!(x.grad().unwrap().item::<f32>()?, 1.0);
     drop(y);
     let mut y = x.clone();
     for _ in 0..1_000_000 {
@@ -192,16 +192,16 @@ fn concatenated_parts_get_their_part_of_the_gradient() -> Result {
     let (a, b) = (leaf(&[1.0, 2.0]), leaf(&[3.0]));
     let weights = Tensor::new([10.0, 20.0, 30.0])?;
     (Tensor::cat(&[&a, &b], 0)? * &weights)?.sum(..)?.backward()?;
-    assert_eq!(a.grad().unwrap().to_vec()?, [10.0, 20.0]);
-    assert_eq!(b.grad().unwrap().to_vec()?, [30.0]);
+    assert_eq!(a.grad().unwrap().to_vec::<f32>()?, [10.0, 20.0]);
+    assert_eq!(b.grad().unwrap().to_vec::<f32>()?, [30.0]);
     Ok(())
 }
 
 #[test]
 fn gathered_rows_send_their_gradients_back_to_where_they_came_from() -> Result {
     let x = leaf(&[1.0, 2.0, 3.0]);
-    let index = Tensor::<i64>::new([2, 2, 0])?;
+    let index = Tensor::new([2, 2, 0])?;
     x.index_select(0, &index)?.sum(..)?.backward()?;
-    assert_eq!(x.grad().unwrap().to_vec()?, [1.0, 0.0, 2.0]);
+    assert_eq!(x.grad().unwrap().to_vec::<f32>()?, [1.0, 0.0, 2.0]);
     Ok(())
 }

@@ -1,56 +1,57 @@
 //! Numbers that must be exact, or rounded once: half types, large integers, and tensors without elements.
 
-use half::{bf16, f16};
-use pagelock_tensor::{Create, Float, Result, Tensor};
+use half::bf16;
+use pagelock_tensor::{DType, Result, Tensor};
 
 /// Values from −8 to 8, whose softmax spans eight orders of magnitude.
-fn scores<T: Float>() -> Tensor<T> {
+fn scores(dtype: DType) -> Tensor {
     let values: Vec<f64> = (0..64).map(|i| f64::from(i * 37 % 64) / 4.0 - 8.0).collect();
-    Tensor::from_slice(&values, [4, 16]).unwrap().cast().unwrap()
+    Tensor::from_slice(&values, [4, 16]).unwrap().to_dtype(dtype).unwrap()
 }
 
-/// The largest relative difference to the same function in `f64`, in units of `T`'s precision.
-fn error_of<T: Float>(precision: f64, f: impl Fn(&Tensor<f64>) -> Result<Tensor<f64>>, got: &Tensor<T>) -> f64 {
-    let expected = f(&scores::<T>().cast().unwrap()).unwrap().to_vec().unwrap();
-    let got = got.cast::<f64>().unwrap().to_vec().unwrap();
+/// The largest relative difference to the same function in `f64`, in units of its precision.
+fn error_of(precision: f64, f: impl Fn(&Tensor) -> Result<Tensor>, got: &Tensor) -> f64 {
+    let scores = scores(got.dtype()).to_dtype(DType::F64).unwrap();
+    let expected = f(&scores).unwrap().to_vec::<f64>().unwrap();
+    let got = got.to_vec::<f64>().unwrap();
     let relative = got.iter().zip(expected).map(|(got, expected)| ((got - expected) / expected).abs() / precision);
     relative.fold(0.0, f64::max)
 }
 
 #[test]
 fn softmax_of_half_types_is_rounded_once() -> Result<()> {
-    let error = error_of(2f64.powi(-8), |x| x.softmax(-1), &scores::<bf16>().softmax(-1)?);
+    let error = error_of(2f64.powi(-8), |x| x.softmax(-1), &scores(DType::BF16).softmax(-1)?);
     assert!(error < 1.01, "bfloat16: {error} half steps");
     // Halved, so that none is subnormal in float16.
-    let shifted = |x: &Tensor<f64>| x.mul_scalar(0.5)?.softmax(-1);
-    let error = error_of(2f64.powi(-11), shifted, &scores::<f16>().mul_scalar(f16::from_f32(0.5))?.softmax(-1)?);
+    let shifted = |x: &Tensor| x.mul_scalar(0.5)?.softmax(-1);
+    let error = error_of(2f64.powi(-11), shifted, &scores(DType::F16).mul_scalar(0.5)?.softmax(-1)?);
     assert!(error < 1.01, "float16: {error} half steps");
     Ok(())
 }
 
 #[test]
 fn softmax_of_floats_is_as_exact_as_its_exponentials() -> Result<()> {
-    let error = error_of(2f64.powi(-24), |x| x.softmax(-1), &scores::<f32>().softmax(-1)?);
+    let error = error_of(2f64.powi(-24), |x| x.softmax(-1), &scores(DType::F32).softmax(-1)?);
     assert!(error < 8.0, "{error} half steps");
     Ok(())
 }
 
 #[test]
 fn the_gradient_of_a_mean_of_half_types_is_rounded_once() -> Result<()> {
-    let x = Tensor::<bf16>::ones([3])?.set_requires_grad(true);
-    x.mean(..)?.mul_scalar(bf16::from_f32(7.0))?.backward()?;
-    assert_eq!(x.grad().unwrap().to_vec()?, [bf16::from_f64(7.0 / 3.0); 3]);
+    let x = Tensor::of(DType::BF16).ones([3])?.set_requires_grad(true);
+    x.mean(..)?.mul_scalar(7.0)?.backward()?;
+    assert_eq!(x.grad().unwrap().to_vec::<bf16>()?, [bf16::from_f64(7.0 / 3.0); 3]);
     Ok(())
 }
 
 #[test]
 fn ranges_of_large_integers_are_exact() -> Result<()> {
     let start = (1i64 << 62) + 1;
-    assert_eq!(Tensor::<i64>::arange(start, start + 5, 2)?.to_vec()?, [start, start + 2, start + 4]);
-    assert_eq!(Tensor::<i64>::arange(3, -4, -3)?.to_vec()?, [3, 0, -3]);
-    assert_eq!(Tensor::<i64>::arange(i64::MIN, i64::MAX, i64::MAX)?.to_vec()?, [i64::MIN, -1, i64::MAX - 1]);
-    assert_eq!(Tensor::<u8>::arange(250, 255, 2)?.to_vec()?, [250, 252, 254]);
-    assert!(Tensor::<i32>::arange(5, 5, 1)?.is_empty());
+    assert_eq!(Tensor::arange(start, start + 5, 2)?.to_vec::<i64>()?, [start, start + 2, start + 4]);
+    assert_eq!(Tensor::arange(3, -4, -3)?.to_vec::<i64>()?, [3, 0, -3]);
+    assert_eq!(Tensor::arange(i64::MIN, i64::MAX, i64::MAX)?.to_vec::<i64>()?, [i64::MIN, -1, i64::MAX - 1]);
+    assert_eq!(Tensor::of(DType::U8).arange(250, 255, 2)?.to_vec::<u8>()?, [250, 252, 254]);
+    assert!(Tensor::of(DType::I32).arange(5, 5, 1)?.is_empty());
     Ok(())
 }
 
@@ -59,16 +60,16 @@ fn integers_become_floats_as_in_rust() -> Result<()> {
     // Between two floats, just above the middle: by way of a double it would be the middle, and round down.
     let numbers = [(1i64 << 60) + (1 << 36) + 1, i64::MAX, i64::MIN, -3, 16_777_217];
     let expected = numbers.map(|number| number as f32);
-    assert_eq!(Tensor::<i64>::new(numbers)?.cast::<f32>()?.to_vec()?, expected);
+    assert_eq!(Tensor::new(numbers)?.to_float()?.to_vec::<f32>()?, expected);
     Ok(())
 }
 
 #[test]
 fn floats_become_integers_by_saturating_truncation() -> Result<()> {
     let x = Tensor::new([1.9, -1.9, 1e30, -1e30, f32::NAN])?;
-    assert_eq!(x.cast::<i64>()?.to_vec()?, [1, -1, i64::MAX, i64::MIN, 0]);
-    assert_eq!(x.cast::<u8>()?.to_vec()?, [1, 0, 255, 0, 0]);
-    assert_eq!(x.cast::<bool>()?.to_vec()?, [true; 5]);
+    assert_eq!(x.to_int()?.to_vec::<i64>()?, [1, -1, i64::MAX, i64::MIN, 0]);
+    assert_eq!(x.to_int()?.to_dtype(DType::U8)?.to_vec::<u8>()?, [1, 255, 255, 0, 0]); // integers wrap
+    assert_eq!(x.to_bool()?.to_vec::<bool>()?, [true; 5]);
     Ok(())
 }
 
@@ -85,8 +86,8 @@ fn views_of_tensors_without_elements_may_be_cut_anywhere() -> Result<()> {
         joined.permute([2, 1, 0])?.select(0, 1)?.contiguous()?,
     ];
     for view in views {
-        assert_eq!(view.to_vec()?, [0.0; 0]);
-        assert_eq!(view.exp()?.sum(..)?.item()?, 0.0);
+        assert_eq!(view.to_vec::<f32>()?, [0.0; 0]);
+        assert_eq!(view.exp()?.sum(..)?.item::<f32>()?, 0.0);
         view.sum(..)?.backward()?;
     }
     assert_eq!(x.grad().unwrap().shape(), &[2, 0, 3]);
@@ -96,11 +97,11 @@ fn views_of_tensors_without_elements_may_be_cut_anywhere() -> Result<()> {
 
 #[test]
 fn sums_over_nothing_are_zero_and_products_of_nothing_too() -> Result<()> {
-    assert_eq!(Tensor::zeros([3, 0])?.sum(1)?.to_vec()?, [0.0; 3]);
-    assert_eq!(Tensor::zeros([2, 0])?.matmul(&Tensor::zeros([0, 2])?)?.to_vec()?, [0.0; 4]);
+    assert_eq!(Tensor::zeros([3, 0])?.sum(1)?.to_vec::<f32>()?, [0.0; 3]);
+    assert_eq!(Tensor::zeros([2, 0])?.matmul(&Tensor::zeros([0, 2])?)?.to_vec::<f32>()?, [0.0; 4]);
     assert_eq!(Tensor::zeros([0, 2])?.matmul(&Tensor::zeros([2, 3])?)?.shape(), &[0, 3]);
-    assert!(Tensor::zeros([0])?.mean(..)?.item()?.is_nan());
-    assert!(Tensor::zeros([1])?.var(..)?.item()?.is_nan());
+    assert!(Tensor::zeros([0])?.mean(..)?.item::<f32>()?.is_nan());
+    assert!(Tensor::zeros([1])?.var(..)?.item::<f32>()?.is_nan());
     assert_eq!(Tensor::zeros([0, 3])?.max(1)?.shape(), &[0]);
     assert_eq!(Tensor::zeros([0, 3])?.softmax(0)?.shape(), &[0, 3]);
     Ok(())

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 
-use pagelock_tensor::{Create, DType, Device, Tensor, TensorMap};
+use pagelock_tensor::{Bool, DType, Device, Int, Tensor, TensorMap};
 use proptest::prelude::*;
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
@@ -24,9 +24,9 @@ fn place() -> (TempDir, PathBuf) {
 fn map() -> TensorMap {
     let mut map = TensorMap::new([2]).unwrap();
     map.set("x", Tensor::arange(0.0, 6.0, 1.0).unwrap().reshape([3, 2]).unwrap().t().unwrap()).unwrap();
-    map.set("in.labels", Tensor::<i64>::new([7, -9]).unwrap()).unwrap();
-    map.set("in.masks", Tensor::<bool>::new([[true, false, true], [false, false, true]]).unwrap()).unwrap();
-    map.set("in.bytes", Tensor::<u8>::new([[1], [2]]).unwrap()).unwrap();
+    map.set("in.labels", Tensor::new([7, -9]).unwrap()).unwrap();
+    map.set("in.masks", Tensor::new([[true, false, true], [false, false, true]]).unwrap()).unwrap();
+    map.set("in.bytes", Tensor::of(DType::U8).new([[1], [2]]).unwrap()).unwrap();
     map.set("none", Tensor::zeros([2, 0]).unwrap()).unwrap();
     map.set_map("deeper", TensorMap::new([2, 5]).unwrap()).unwrap();
     map.set("deeper.still", Tensor::full([2, 5, 300_000], 0.5).unwrap()).unwrap();
@@ -42,20 +42,16 @@ fn assert_same(one: &TensorMap, other: &TensorMap) {
     for (path, tensor) in one.iter() {
         match tensor.dtype() {
             DType::F32 => assert_eq!(
-                one.get::<f32>(&path).unwrap().to_vec().unwrap(),
-                other.get::<f32>(&path).unwrap().to_vec().unwrap()
+                one.get(&path).unwrap().to_vec::<f32>().unwrap(),
+                other.get(&path).unwrap().to_vec::<f32>().unwrap()
             ),
-            DType::I64 => assert_eq!(
-                one.get::<i64>(&path).unwrap().to_vec().unwrap(),
-                other.get::<i64>(&path).unwrap().to_vec().unwrap()
-            ),
-            DType::U8 => assert_eq!(
-                one.get::<u8>(&path).unwrap().to_vec().unwrap(),
-                other.get::<u8>(&path).unwrap().to_vec().unwrap()
+            DType::I64 | DType::U8 => assert_eq!(
+                one.get_int(&path).unwrap().to_vec::<i64>().unwrap(),
+                other.get_int(&path).unwrap().to_vec::<i64>().unwrap()
             ),
             _ => assert_eq!(
-                one.get::<bool>(&path).unwrap().to_vec().unwrap(),
-                other.get::<bool>(&path).unwrap().to_vec().unwrap()
+                one.get_bool(&path).unwrap().to_vec::<bool>().unwrap(),
+                other.get_bool(&path).unwrap().to_vec::<bool>().unwrap()
             ),
         }
     }
@@ -72,9 +68,9 @@ fn a_map_is_read_as_it_was_written_wherever_it_goes() {
         assert_eq!(read.device(), Some(device.clone()));
         assert_eq!(read.get_map("deeper").unwrap().batch(), &[2, 5]);
         assert_same(&read.to(&Device::Cpu).unwrap(), &map());
-        assert_eq!(file.get::<i64>("in.labels", &device).unwrap().to_vec().unwrap(), [7, -9]);
+        assert_eq!(file.get_as::<Int>("in.labels", &device).unwrap().to_vec::<i64>().unwrap(), [7, -9]);
         assert_eq!(
-            file.get::<bool>("in.masks", &device).unwrap().to_vec().unwrap(),
+            file.get_as::<Bool>("in.masks", &device).unwrap().to_vec::<bool>().unwrap(),
             [true, false, true, false, false, true]
         );
     }
@@ -85,13 +81,43 @@ fn a_map_is_read_as_it_was_written_wherever_it_goes() {
 }
 
 #[test]
+fn a_file_holds_any_mixture_of_precisions() {
+    let (_folder, path) = place();
+    let mut map = TensorMap::new([3]).unwrap();
+    for dtype in [DType::F32, DType::F64, DType::F16, DType::BF16] {
+        map.set(dtype.name(), Tensor::of(dtype).new([0.1, -2.5, f64::INFINITY]).unwrap()).unwrap();
+    }
+    for dtype in [DType::I64, DType::I32, DType::U8] {
+        map.set(dtype.name(), Tensor::of(dtype).new([0, 7, 200]).unwrap()).unwrap();
+    }
+    map.save(&path).unwrap();
+    let file = TensorMap::open(&path).unwrap();
+    for device in [Device::Cpu, software()] {
+        let read = file.to(&device).unwrap();
+        for (name, tensor) in map.iter() {
+            let found = read.get_any(&name).unwrap();
+            assert_eq!((found.dtype(), found.dtype().name()), (tensor.dtype(), &*name));
+            if tensor.dtype().is_float() {
+                let bits = |tensor: Tensor| tensor.to_vec().unwrap().into_iter().map(f64::to_bits).collect::<Vec<_>>();
+                assert_eq!(bits(read.get(&name).unwrap()), bits(map.get(&name).unwrap()), "{name} on {device}");
+                assert!(read.get_int(&name).is_err() && file.get_as::<Int>(&name, &device).is_err());
+            } else {
+                let values = read.get_int(&name).unwrap().to_vec::<i64>().unwrap();
+                assert_eq!(values, [0, 7, 200], "{name} on {device}");
+                assert!(read.get(&name).is_err() && file.get(&name, &device).is_err());
+            }
+        }
+    }
+}
+
+#[test]
 fn a_mapped_file_shows_the_same_and_is_not_changed() {
     let (_folder, path) = place();
     map().save(&path).unwrap();
     // SAFETY: nobody else knows the temporary folder.
     let mapped = unsafe { TensorMap::open(&path).unwrap().map().unwrap() };
     assert_same(&mapped, &map());
-    assert!(mapped.get::<f32>("x").unwrap().zero_().is_err());
+    assert!(mapped.get("x").unwrap().zero_().is_err());
     assert_same(&mapped.to(&software()).unwrap().to(&Device::Cpu).unwrap(), &map());
     assert_same(&mapped.narrow(0, 1, 1).unwrap(), &map().narrow(0, 1, 1).unwrap());
 }
@@ -106,7 +132,7 @@ fn files_of_the_reference_implementation_are_read_and_ours_by_it() {
     ]);
     safetensors::serialize_to_file(tensors, None, &path).unwrap();
     let read = TensorMap::open(&path).unwrap().to(&Device::Cpu).unwrap();
-    assert_eq!(read.get::<f32>("odd.floats").unwrap().to_vec().unwrap(), [1.0, 2.0, 3.0]);
+    assert_eq!(read.get("odd.floats").unwrap().to_vec::<f32>().unwrap(), [1.0, 2.0, 3.0]);
     assert_eq!((read.batch().rank(), read.get_map("odd").unwrap().len()), (0, 2));
 
     map().save(&path).unwrap();
@@ -225,7 +251,7 @@ fn a_file_that_was_replaced_after_it_was_opened_is_read_as_it_was() {
     map().save(&path).unwrap();
     let opened = TensorMap::open(&path).unwrap();
     TensorMap::new(()).unwrap().save(&path).unwrap();
-    assert_eq!(opened.get::<i64>("in.labels", &Device::Cpu).unwrap().to_vec().unwrap(), [7, -9]);
+    assert_eq!(opened.get_as::<Int>("in.labels", &Device::Cpu).unwrap().to_vec::<i64>().unwrap(), [7, -9]);
     // SAFETY: nobody else knows the temporary folder.
     let error = unsafe { opened.map() }.unwrap_err().to_string();
     assert!(error.contains("another file has taken its place"), "{error}");
@@ -317,7 +343,7 @@ fn long_names_are_read_back_as_they_were_written() {
     }
     map.save(&path).unwrap();
     assert_same(&TensorMap::open(&path).unwrap().to(&Device::Cpu).unwrap(), &map);
-    let error = map.get::<f32>("x").unwrap_err().to_string();
+    let error = map.get("x").unwrap_err().to_string();
     assert!(error.len() < 4_000, "{} bytes", error.len());
 }
 
@@ -366,7 +392,7 @@ fn the_time_for_a_map_grows_with_the_number_of_its_names() {
             let read = file.to(&Device::Cpu).unwrap();
             for (path, _) in map.iter() {
                 assert!(read.contains(&path));
-                file.get::<f32>(&path, &Device::Cpu).unwrap();
+                file.get(&path, &Device::Cpu).unwrap();
             }
             cpu() - start
         };

@@ -3,28 +3,28 @@
 use std::sync::Arc;
 
 use pagelock_tensor::autograd::{self, Backward, Context, Function, Tolerance, gradcheck, gradgradcheck};
-use pagelock_tensor::{Create, Error, Float, Result, Tensor, is_grad_enabled, no_grad};
+use pagelock_tensor::{DType, Error, Result, Tensor, is_grad_enabled, no_grad};
 
-type Gradients<T> = Vec<Option<Tensor<T>>>;
+type Gradients = Vec<Option<Tensor>>;
 
 /// A function whose forward and backward are given as closures.
-struct Custom<T: Float> {
-    forward: fn(&mut Context<T>, &[&Tensor<T>]) -> Result<Tensor<T>>,
-    backward: fn(&Context<T>, &Tensor<T>) -> Result<Gradients<T>>,
+struct Custom {
+    forward: fn(&mut Context, &[&Tensor]) -> Result<Tensor>,
+    backward: fn(&Context, &Tensor) -> Result<Gradients>,
 }
 
-impl<T: Float> Function<T> for Custom<T> {
-    fn forward(&self, context: &mut Context<T>, inputs: &[&Tensor<T>]) -> Result<Tensor<T>> {
+impl Function for Custom {
+    fn forward(&self, context: &mut Context, inputs: &[&Tensor]) -> Result<Tensor> {
         (self.forward)(context, inputs)
     }
 
-    fn backward(&self, context: &Context<T>, grad: &Tensor<T>) -> Result<Gradients<T>> {
+    fn backward(&self, context: &Context, grad: &Tensor) -> Result<Gradients> {
         (self.backward)(context, grad)
     }
 }
 
 /// eˣ, whose derivative is the result.
-fn exponential<T: Float>() -> Custom<T> {
+fn exponential() -> Custom {
     Custom {
         forward: |context, inputs| {
             let y = inputs[0].exp()?;
@@ -36,7 +36,7 @@ fn exponential<T: Float>() -> Custom<T> {
 }
 
 /// a · b², for which both inputs are saved.
-fn a_times_b_squared<T: Float>() -> Custom<T> {
+fn a_times_b_squared() -> Custom {
     Custom {
         forward: |context, inputs| {
             context.save(inputs[0]);
@@ -44,10 +44,9 @@ fn a_times_b_squared<T: Float>() -> Custom<T> {
             inputs[0].mul(&inputs[1].pow(2.0)?)
         },
         backward: |context, grad| {
-            let (a, b) = (context.saved::<T>(0)?, context.saved::<T>(1)?);
+            let (a, b) = (context.saved(0)?, context.saved(1)?);
             let by_a = context.needs_input_grad(0).then(|| grad.mul(&b.pow(2.0)?)).transpose()?;
-            let by_b =
-                context.needs_input_grad(1).then(|| grad.mul(&(&a * &b)?.mul_scalar(T::from_f64(2.0))?)).transpose()?;
+            let by_b = context.needs_input_grad(1).then(|| grad.mul(&((&a * &b)? * 2.0)?)).transpose()?;
             Ok(vec![by_a, by_b])
         },
     }
@@ -57,7 +56,7 @@ fn leaf(values: &[f32]) -> Tensor {
     Tensor::from_slice(values, values.len()).unwrap().set_requires_grad(true)
 }
 
-fn identity_with(backward: fn(&Context<f32>, &Tensor) -> Result<Gradients<f32>>) -> Custom<f32> {
+fn identity_with(backward: fn(&Context, &Tensor) -> Result<Gradients>) -> Custom {
     Custom { forward: |_, inputs| inputs[0].add_scalar(0.0), backward }
 }
 
@@ -65,17 +64,17 @@ fn identity_with(backward: fn(&Context<f32>, &Tensor) -> Result<Gradients<f32>>)
 fn a_function_runs_forward_and_its_backward_gives_the_gradients() -> Result<()> {
     let (a, b) = (leaf(&[2.0, 3.0]), leaf(&[5.0, 7.0]));
     let y = a_times_b_squared().apply(&[&a, &b])?;
-    assert_eq!(y.to_vec()?, [50.0, 147.0]);
+    assert_eq!(y.to_vec::<f32>()?, [50.0, 147.0]);
     y.sum(..)?.backward()?;
-    assert_eq!(a.grad().unwrap().to_vec()?, [25.0, 49.0]);
-    assert_eq!(b.grad().unwrap().to_vec()?, [20.0, 42.0]);
+    assert_eq!(a.grad().unwrap().to_vec::<f32>()?, [25.0, 49.0]);
+    assert_eq!(b.grad().unwrap().to_vec::<f32>()?, [20.0, 42.0]);
     Ok(())
 }
 
 #[test]
 fn first_and_second_derivatives_agree_with_differences() -> Result<()> {
-    let a = Tensor::<f64>::new([0.3, -1.2])?;
-    let b = Tensor::<f64>::new([0.7, 0.9])?;
+    let a = Tensor::of(DType::F64).new([0.3, -1.2])?;
+    let b = Tensor::of(DType::F64).new([0.7, 0.9])?;
     gradgradcheck(|x| exponential().apply(&[&x[0]]), &[&a], Tolerance::default())?;
     gradcheck(|x| a_times_b_squared().apply(&[&x[0], &x[1]]), &[&a, &b], Tolerance::default())?;
     gradgradcheck(|x| a_times_b_squared().apply(&[&x[0], &x[1]]), &[&a, &b], Tolerance::default())?;
@@ -86,7 +85,7 @@ fn first_and_second_derivatives_agree_with_differences() -> Result<()> {
 fn the_same_tensor_may_be_given_twice() -> Result<()> {
     let x = leaf(&[2.0]);
     a_times_b_squared().apply(&[&x, &x])?.backward()?;
-    assert_eq!(x.grad().unwrap().item()?, 12.0);
+    assert_eq!(x.grad().unwrap().item::<f32>()?, 12.0);
     Ok(())
 }
 
@@ -105,7 +104,7 @@ fn only_wanted_gradients_need_computing() -> Result<()> {
         },
     };
     only_second.apply(&[&constant, &x])?.backward()?;
-    assert_eq!(x.grad().unwrap().item()?, 2.0);
+    assert_eq!(x.grad().unwrap().item::<f32>()?, 2.0);
     Ok(())
 }
 
@@ -124,8 +123,8 @@ fn forward_records_nothing_and_backward_only_on_request() -> Result<()> {
     let y = function().apply(&[&x])?;
     assert!(y.requires_grad() && !y.is_leaf());
     let with_graph = Backward { create_graph: true, ..Backward::default() };
-    assert_eq!(autograd::grad(&[&y], &[&x], with_graph)?.remove(0).unwrap().item()?, -1.0);
-    assert_eq!(autograd::grad(&[&y], &[&x], Backward::default())?.remove(0).unwrap().item()?, 1.0);
+    assert_eq!(autograd::grad(&[&y], &[&x], with_graph)?.remove(0).unwrap().item::<f32>()?, -1.0);
+    assert_eq!(autograd::grad(&[&y], &[&x], Backward::default())?.remove(0).unwrap().item::<f32>()?, 1.0);
     Ok(())
 }
 
@@ -147,18 +146,18 @@ fn an_input_may_be_the_result() -> Result<()> {
         Custom { forward: |_, inputs| Ok(inputs[0].clone()), backward: |_, grad| Ok(vec![Some(grad.neg()?)]) };
     let y = reversed.apply(&[&(&x * 3.0)?])?;
     y.sum(..)?.backward()?;
-    assert_eq!(x.grad().unwrap().to_vec()?, [-3.0, -3.0]);
+    assert_eq!(x.grad().unwrap().to_vec::<f32>()?, [-3.0, -3.0]);
     Ok(())
 }
 
 #[test]
 fn the_name_is_the_type_s_unless_another_is_given() -> Result<()> {
     struct Squash;
-    impl Function<f32> for Squash {
-        fn forward(&self, _: &mut Context<f32>, inputs: &[&Tensor]) -> Result<Tensor> {
+    impl Function for Squash {
+        fn forward(&self, _: &mut Context, inputs: &[&Tensor]) -> Result<Tensor> {
             inputs[0].tanh()
         }
-        fn backward(&self, _: &Context<f32>, grad: &Tensor) -> Result<Gradients<f32>> {
+        fn backward(&self, _: &Context, grad: &Tensor) -> Result<Gradients> {
             Ok(vec![Some(grad.clone())])
         }
         fn name(&self) -> &'static str {
@@ -230,7 +229,7 @@ fn a_changed_input_is_refused_if_its_gradient_is_wanted() -> Result<()> {
         },
         backward: |_, grad| Ok(vec![Some(grad.clone())]),
     };
-    assert_eq!(in_place().apply(&[&Tensor::new([1.0])?])?.item()?, 2.0);
+    assert_eq!(in_place().apply(&[&Tensor::new([1.0])?])?.item::<f32>()?, 2.0);
     assert_eq!(
         in_place().apply(&[&leaf(&[1.0])]).unwrap_err().to_string(),
         "Custom: an input of shape [1] requires grad, and in-place changes are not recorded; make the change inside no_grad, or use the call without the underscore"
@@ -244,7 +243,7 @@ fn saved_tensors_are_freed_by_backward_unless_the_graph_is_retained() -> Result<
     let y = exponential().apply(&[&x])?;
     y.backward_with(Backward { retain_graph: true, ..Backward::default() })?;
     y.backward()?;
-    assert_eq!(x.grad().unwrap().item()?, 2.0);
+    assert_eq!(x.grad().unwrap().item::<f32>()?, 2.0);
     assert_eq!(
         y.backward().unwrap_err().to_string(),
         "backward: the saved tensors of `Custom` were freed by an earlier backward; pass retain_graph the first time, or compute the loss again"
@@ -258,7 +257,7 @@ fn a_function_that_saves_nothing_goes_backward_again() -> Result<()> {
     let y = identity_with(|_, grad| Ok(vec![Some(grad.clone())])).apply(&[&x])?;
     y.backward()?;
     y.backward()?;
-    assert_eq!(x.grad().unwrap().item()?, 2.0);
+    assert_eq!(x.grad().unwrap().item::<f32>()?, 2.0);
     Ok(())
 }
 
@@ -275,26 +274,26 @@ fn asking_for_what_was_not_saved_is_refused() -> Result<()> {
     };
     assert_eq!(
         third.apply(&[&x])?.backward().unwrap_err().to_string(),
-        "Custom: there is no saved float32 tensor 2: forward saved float32, bool; count the calls of save from 0"
+        "Custom: there is no saved float tensor 2: forward saved float32, bool; count the calls of save from 0"
     );
-    let nothing = identity_with(|context, _| context.saved::<f32>(0).map(|saved| vec![Some(saved)]));
+    let nothing = identity_with(|context, _| context.saved(0).map(|saved| vec![Some(saved)]));
     assert_eq!(
         nothing.apply(&[&x])?.backward().unwrap_err().to_string(),
-        "Custom: there is no saved float32 tensor 0: forward saved none; count the calls of save from 0"
+        "Custom: there is no saved float tensor 0: forward saved none; count the calls of save from 0"
     );
     Ok(())
 }
 
 /// |x|, with its sign made in forward and saved as told.
-fn magnitude(save: fn(&mut Context<f32>, &Tensor)) -> impl Function<f32> {
-    struct Magnitude(fn(&mut Context<f32>, &Tensor));
-    impl Function<f32> for Magnitude {
-        fn forward(&self, context: &mut Context<f32>, inputs: &[&Tensor]) -> Result<Tensor> {
+fn magnitude(save: fn(&mut Context, &Tensor)) -> impl Function {
+    struct Magnitude(fn(&mut Context, &Tensor));
+    impl Function for Magnitude {
+        fn forward(&self, context: &mut Context, inputs: &[&Tensor]) -> Result<Tensor> {
             let sign = inputs[0].sign()?;
             (self.0)(context, &sign);
             sign.mul(inputs[0])
         }
-        fn backward(&self, context: &Context<f32>, grad: &Tensor) -> Result<Gradients<f32>> {
+        fn backward(&self, context: &Context, grad: &Tensor) -> Result<Gradients> {
             Ok(vec![Some(grad.mul(&context.saved(0)?)?)])
         }
     }
@@ -311,7 +310,7 @@ fn a_tensor_made_in_forward_serves_first_derivatives_only() -> Result<()> {
         "Magnitude: saved tensor 0 ([1]) was made inside forward, where nothing is recorded, so it has no derivative of its own; save the inputs or the result instead, or use save_constant if it does not depend on the inputs"
     );
     y.backward()?;
-    assert_eq!(x.grad().unwrap().item()?, -1.0);
+    assert_eq!(x.grad().unwrap().item::<f32>()?, -1.0);
     Ok(())
 }
 
@@ -322,7 +321,7 @@ fn a_tensor_saved_as_a_constant_serves_second_derivatives() -> Result<()> {
     let with_graph = || Backward { create_graph: true, ..Backward::default() };
     let first = autograd::grad(&[&(&y * &y)?], &[&x], with_graph())?.remove(0).unwrap();
     let second = autograd::grad(&[&first], &[&x], with_graph())?.remove(0).unwrap();
-    assert_eq!((first.item()?, second.item()?), (-4.0, 2.0));
+    assert_eq!((first.item::<f32>()?, second.item::<f32>()?), (-4.0, 2.0));
     Ok(())
 }
 
@@ -333,8 +332,8 @@ struct Witness {
     save_result: bool,
 }
 
-impl Function<f32> for Witness {
-    fn forward(&self, context: &mut Context<f32>, inputs: &[&Tensor]) -> Result<Tensor> {
+impl Function for Witness {
+    fn forward(&self, context: &mut Context, inputs: &[&Tensor]) -> Result<Tensor> {
         let y = inputs[0].add_scalar(0.0)?;
         if self.save_result {
             context.save(&y);
@@ -342,7 +341,7 @@ impl Function<f32> for Witness {
         Ok(y)
     }
 
-    fn backward(&self, _: &Context<f32>, grad: &Tensor) -> Result<Gradients<f32>> {
+    fn backward(&self, _: &Context, grad: &Tensor) -> Result<Gradients> {
         Ok(vec![Some(grad.clone())])
     }
 }
@@ -365,7 +364,7 @@ fn a_long_chain_of_functions_that_hold_tensors_is_freed() -> Result<()> {
     for _ in 0..200_000 {
         y = Witness { _alive: Arc::clone(&alive), _tensor: Some(y.clone()), save_result: false }.apply(&[&y])?;
     }
-    let first_value = y.item()?;
+    let first_value = y.item::<f32>()?;
     drop(y);
     assert_eq!((first_value, Arc::strong_count(&alive)), (1.0, 1));
     Ok(())
@@ -375,6 +374,6 @@ fn a_long_chain_of_functions_that_hold_tensors_is_freed() -> Result<()> {
 fn half_types_have_functions_too() -> Result<()> {
     let x = Tensor::from_slice(&[half::f16::from_f32(2.0)], 1)?.set_requires_grad(true);
     a_times_b_squared().apply(&[&x, &x])?.backward()?;
-    assert_eq!(x.grad().unwrap().item()?, half::f16::from_f32(12.0));
+    assert_eq!(x.grad().unwrap().item::<half::f16>()?, half::f16::from_f32(12.0));
     Ok(())
 }

@@ -22,16 +22,15 @@ mod numbers;
 #[path = "golden/table.rs"]
 mod table;
 
-use half::{bf16, f16};
 use pagelock_tensor::autograd::{self, Backward};
-use pagelock_tensor::{Create, Device, Element, Error, Result, Tensor};
+use pagelock_tensor::{DType, Device, Error, Int, Kind, Result, Tensor};
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use self::numbers::{Golden, Numbers, decode, load};
+use self::numbers::{Numbers, bound, decode, dtype_named, load};
 use self::table::{Call, Output, permute, table};
 
 /// One test per file and kind of device; `every_golden_file_has_a_test` sees that none is left out.
@@ -79,7 +78,7 @@ fn every_op_has_cases_in_f32_and_f64() {
             seen.insert((text(&case["op"]).to_owned(), text(&case["dtype"]).to_owned()));
         }
     }
-    for op in table::<f32>().keys() {
+    for op in table().keys() {
         for dtype in ["float32", "float64"] {
             assert!(
                 seen.contains(&((*op).to_owned(), dtype.to_owned())),
@@ -94,7 +93,7 @@ fn every_op_has_special_values_in_every_float_type() {
     let bytes = read("special");
     let file = File::parse("special", &bytes, Device::Cpu);
     let seen: BTreeSet<_> = file.cases.iter().map(|case| (text(&case["op"]), text(&case["dtype"]))).collect();
-    for op in table::<f32>().keys() {
+    for op in table().keys() {
         for dtype in ["float32", "float64", "float16", "bfloat16"] {
             assert!(seen.contains(&(*op, dtype)), "no case of {op} in {dtype}: add one to special.py");
         }
@@ -131,7 +130,7 @@ fn an_error_of_more_than_twice_pytorchs_is_reported() {
     let exact = TensorView::new(Dtype::F64, vec![3], &exact).unwrap();
     let check = |values: [f64; 3]| {
         let numbers = Numbers { dtype: "float32", dims: vec![3], values: values.to_vec() };
-        numbers.compare_in_units::<f32>("value", &stored, &exact, None)
+        numbers.compare_in_units(DType::F32, "value", &stored, &exact, None)
     };
     let ulp = 2f64.powi(-23);
 
@@ -149,11 +148,11 @@ fn an_op_that_the_table_lacks_is_an_error() {
     let file = File::parse("unaries", &bytes, Device::Cpu);
     let mut case = file.cases[0].clone();
     case["op"] = "cosine".into();
-    assert_eq!(check::<f32>(&file, &case).unwrap_err(), "unknown op: add it to the table in golden.rs");
+    assert_eq!(check(&file, &case).unwrap_err(), "unknown op: add it to the table in golden.rs");
 }
 
 /// Applies the steps that make an input of its stored base.
-fn view<T: Element>(base: &Tensor<T>, steps: &Value) -> Result<Tensor<T>> {
+fn view<K: Kind>(base: &Tensor<K>, steps: &Value) -> Result<Tensor<K>> {
     let mut x = base.clone();
     for step in steps.as_array().unwrap() {
         let at = |i: usize| step[i].as_i64().unwrap() as isize;
@@ -179,13 +178,7 @@ fn check_file(name: &str, device: &Device) {
     assert!(!file.cases.is_empty(), "{name} has no cases");
     let mut failures = Vec::new();
     for (number, case) in file.cases.iter().enumerate() {
-        let result = match text(&case["dtype"]) {
-            "float32" => check::<f32>(&file, case),
-            "float64" => check::<f64>(&file, case),
-            "float16" => check::<f16>(&file, case),
-            "bfloat16" => check::<bf16>(&file, case),
-            other => Err(format!("no element type {other}")),
-        };
+        let result = check(&file, case);
         if let Err(why) = result {
             let of = |part: &str| case[part].to_string();
             failures.push(format!(
@@ -207,13 +200,13 @@ fn check_file(name: &str, device: &Device) {
 }
 
 /// A case's inputs: bases, of which the floating-point ones require gradients where the case has some.
-struct Bases<T> {
-    floats: Vec<Tensor<T>>,
-    ints: Vec<Tensor<i64>>,
+struct Bases {
+    floats: Vec<Tensor>,
+    ints: Vec<Tensor<Int>>,
 }
 
-fn check<T: Golden>(file: &File<'_>, case: &Value) -> Result<(), String> {
-    let bases = bases::<T>(file, case)?;
+fn check(file: &File<'_>, case: &Value) -> Result<(), String> {
+    let bases = bases(file, case)?;
     let (mut floats, mut ints) = (Vec::new(), Vec::new());
     let (mut next_float, mut next_int) = (bases.floats.iter(), bases.ints.iter());
     for input in case["inputs"].as_array().unwrap() {
@@ -224,17 +217,23 @@ fn check<T: Golden>(file: &File<'_>, case: &Value) -> Result<(), String> {
         }
     }
     let call = Call { floats: floats.iter().collect(), ints: ints.iter().collect(), args: &case["args"] };
-    let run = table::<T>().remove(text(&case["op"])).ok_or("unknown op: add it to the table in golden.rs")?;
+    let run = table().remove(text(&case["op"])).ok_or("unknown op: add it to the table in golden.rs")?;
     match run(&call).map_err(said)? {
         Output::Numbers(numbers) => numbers.compare("value", &file.tensor(&case["output"])?, 0.0),
         Output::Tensor(output) => {
-            compare_one::<T>("value", (file, case), &output, &case["output"], case.get("exact"))?;
+            compare_one("value", (file, case), &output, &case["output"], case.get("exact"))?;
             check_gradients(file, case, &bases.floats, &output)
         }
     }
 }
 
-fn bases<T: Golden>(file: &File<'_>, case: &Value) -> Result<Bases<T>, String> {
+/// The precision of a case's floating-point inputs.
+fn dtype(case: &Value) -> Result<DType, String> {
+    let name = text(&case["dtype"]);
+    dtype_named(name).ok_or_else(|| format!("no element type {name}"))
+}
+
+fn bases(file: &File<'_>, case: &Value) -> Result<Bases, String> {
     let wanted = case.get("grads").is_some();
     let mut bases = Bases { floats: Vec::new(), ints: Vec::new() };
     for input in case["inputs"].as_array().unwrap() {
@@ -244,26 +243,21 @@ fn bases<T: Golden>(file: &File<'_>, case: &Value) -> Result<Bases<T>, String> {
             let labels = Tensor::from_vec(labels, stored.shape()).and_then(|labels| labels.to(&file.device));
             bases.ints.push(labels.map_err(said)?);
         } else {
-            bases.floats.push(load::<T>(file, &stored)?.set_requires_grad(wanted));
+            bases.floats.push(load(file, dtype(case)?, &stored)?.set_requires_grad(wanted));
         }
     }
     Ok(bases)
 }
 
-fn check_gradients<T: Golden>(
-    file: &File<'_>,
-    case: &Value,
-    inputs: &[Tensor<T>],
-    output: &Tensor<T>,
-) -> Result<(), String> {
+fn check_gradients(file: &File<'_>, case: &Value, inputs: &[Tensor], output: &Tensor) -> Result<(), String> {
     let Some(expected) = case.get("grads") else { return Ok(()) };
-    let upstream = load::<T>(file, &file.tensor(&case["grad_output"])?)?;
+    let upstream = load(file, output.dtype(), &file.tensor(&case["grad_output"])?)?;
     let Some(seeds) = case.get("seeds") else {
         output.backward_with(Backward { gradient: Some(upstream), ..Backward::default() }).map_err(said)?;
         let found: Vec<_> = inputs.iter().map(Tensor::grad).collect();
         return compare_all("gradient", (file, case), &found, expected);
     };
-    let targets: Vec<&Tensor<T>> = inputs.iter().collect();
+    let targets: Vec<&Tensor> = inputs.iter().collect();
     let squared = (output * output).map_err(said)?;
     let options = Backward { gradient: Some(upstream), create_graph: true, ..Backward::default() };
     let first = autograd::grad(&[&squared], &targets, options).map_err(said)?;
@@ -273,25 +267,26 @@ fn check_gradients<T: Golden>(
 }
 
 /// The gradients of `Σ <first_i, seed_i>`.
-fn directional<T: Golden>(
+fn directional(
     file: &File<'_>,
-    first: &[Option<Tensor<T>>],
+    first: &[Option<Tensor>],
     seeds: &Value,
-    targets: &[&Tensor<T>],
-) -> Result<Vec<Option<Tensor<T>>>, String> {
-    let mut total = <Tensor<T> as Create<T>>::on(&file.device).zeros(()).map_err(said)?;
+    targets: &[&Tensor],
+) -> Result<Vec<Option<Tensor>>, String> {
+    let dtype = targets[0].dtype();
+    let mut total = Tensor::on(&file.device).of(dtype).zeros(()).map_err(said)?;
     for (first, seed) in first.iter().zip(present(seeds)) {
         let first = first.as_ref().ok_or("an input has no first gradient")?;
-        let seed = load::<T>(file, &file.tensor(seed)?)?;
+        let seed = load(file, dtype, &file.tensor(seed)?)?;
         total = (total + (first * &seed).and_then(|product| product.sum(..))).map_err(said)?;
     }
     autograd::grad(&[&total], targets, Backward::default()).map_err(said)
 }
 
-fn compare_all<T: Golden>(
+fn compare_all(
     what: &str,
     (file, case): (&File<'_>, &Value),
-    found: &[Option<Tensor<T>>],
+    found: &[Option<Tensor>],
     expected: &Value,
 ) -> Result<(), String> {
     let mut exact = case.get("exact_grads").map(present);
@@ -308,17 +303,18 @@ fn compare_all<T: Golden>(
 }
 
 /// With PyTorch's result, and the same in f64 where there is one.
-fn compare_one<T: Golden>(
+fn compare_one(
     what: &str,
     (file, case): (&File<'_>, &Value),
-    found: &Tensor<T>,
+    found: &Tensor,
     expected: &Value,
     exact: Option<&Value>,
 ) -> Result<(), String> {
+    let dtype = dtype(case)?;
     let (found, expected) = (Numbers::of(found).map_err(said)?, file.tensor(expected)?);
     match exact {
-        None => found.compare(what, &expected, T::BOUND),
-        Some(exact) => found.compare_in_units::<T>(what, &expected, &file.tensor(exact)?, case["together"].as_u64()),
+        None => found.compare(what, &expected, bound(dtype)),
+        Some(exact) => found.compare_in_units(dtype, what, &expected, &file.tensor(exact)?, case["together"].as_u64()),
     }
 }
 

@@ -6,9 +6,9 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Duration;
 
-use half::{bf16, f16};
+use half::bf16;
 use pagelock_tensor::autograd::{self, Backward};
-use pagelock_tensor::{Error, Float, Reduction, Result, Tensor, enable_grad, no_grad};
+use pagelock_tensor::{DType, Error, Reduction, Result, Tensor, enable_grad, no_grad};
 
 fn leaf(values: &[f32]) -> Tensor {
     Tensor::from_slice(values, values.len()).unwrap().set_requires_grad(true)
@@ -23,7 +23,7 @@ fn a_graph_made_on_one_thread_goes_backward_on_another() -> Result<()> {
     let x = leaf(&[2.0, 3.0]);
     let y = (&x * &x)?.sum(..)?;
     thread::spawn(move || y.backward()).join().unwrap()?;
-    assert_eq!(x.grad().unwrap().to_vec()?, [4.0, 6.0]);
+    assert_eq!(x.grad().unwrap().to_vec::<f32>()?, [4.0, 6.0]);
     Ok(())
 }
 
@@ -41,7 +41,7 @@ fn threads_that_go_backward_to_one_leaf_lose_no_gradient() -> Result<()> {
             });
         }
     });
-    assert_eq!(x.grad().unwrap().to_vec()?, [(THREADS * ROUNDS) as f32; 64]);
+    assert_eq!(x.grad().unwrap().to_vec::<f32>()?, [(THREADS * ROUNDS) as f32; 64]);
     Ok(())
 }
 
@@ -197,16 +197,16 @@ fn hooks_run_in_order_and_see_each_complete_gradient_once() -> Result<()> {
     let (seen, order) = mpsc::channel();
     let again = seen.clone();
     x.register_hook(move |grad| {
-        seen.send(("first", grad.item()?)).unwrap();
+        seen.send(("first", grad.item::<f32>()?)).unwrap();
         (grad * 10.0).map(Some)
     })?;
     x.register_hook(move |grad| {
-        again.send(("second", grad.item()?)).unwrap();
+        again.send(("second", grad.item::<f32>()?)).unwrap();
         Ok(None)
     })?;
     (&x * &x)?.backward()?;
     assert_eq!(order.try_iter().collect::<Vec<_>>(), [("first", 2.0), ("second", 20.0)]);
-    assert_eq!(x.grad().unwrap().item()?, 20.0);
+    assert_eq!(x.grad().unwrap().item::<f32>()?, 20.0);
     Ok(())
 }
 
@@ -215,7 +215,7 @@ fn a_hook_may_go_backward_itself_and_be_removed_while_it_holds_its_tensor() -> R
     struct LooksWhenDropped(Tensor);
     impl Drop for LooksWhenDropped {
         fn drop(&mut self) {
-            assert_eq!(self.0.grad().unwrap().item().unwrap(), 1.0);
+            assert_eq!(self.0.grad().unwrap().item::<f32>().unwrap(), 1.0);
         }
     }
     let (x, other) = (leaf(&[1.0]), leaf(&[5.0]));
@@ -227,7 +227,7 @@ fn a_hook_may_go_backward_itself_and_be_removed_while_it_holds_its_tensor() -> R
     })?;
     (&x * 1.0)?.backward()?;
     handle.remove();
-    assert_eq!(other.grad().unwrap().item()?, 2.0);
+    assert_eq!(other.grad().unwrap().item::<f32>()?, 2.0);
     Ok(())
 }
 
@@ -237,7 +237,7 @@ fn grad_leaves_the_gradients_of_leaves_alone_and_stops_where_nobody_asks() -> Re
     let early = (&x * &w)?;
     let y = early.exp()?;
     let found = autograd::grad(&[&y, &early], &[&early, &w], retained())?;
-    let [by_early, by_w] = [&found[0], &found[1]].map(|found| found.as_ref().unwrap().item().unwrap());
+    let [by_early, by_w] = [&found[0], &found[1]].map(|found| found.as_ref().unwrap().item::<f32>().unwrap());
     assert_eq!((by_early, by_w), (6f32.exp() + 1.0, 2.0 * (6f32.exp() + 1.0)));
     let unrelated = leaf(&[1.0]);
     assert!(autograd::grad(&[&y], &[&unrelated], Backward::default())?[0].is_none());
@@ -254,7 +254,7 @@ fn a_change_through_any_view_makes_a_new_version_of_all() -> Result<()> {
         let versions: Vec<_> = views.iter().map(Tensor::version).collect();
         assert_eq!(versions, [changes as u64 + 1; 6]);
     }
-    assert_eq!(x.sum(..)?.item()?, (16 + 8 + 4 + 16 + 16 + 16) as f32);
+    assert_eq!(x.sum(..)?.item::<f32>()?, (16 + 8 + 4 + 16 + 16 + 16) as f32);
     assert_eq!(x.t()?.contiguous()?.version(), 0, "a copy has its own");
     Ok(())
 }
@@ -280,41 +280,42 @@ fn an_operation_that_saved_nothing_does_not_mind_changes() -> Result<()> {
     other.zero_()?;
     no_grad(|| x.zero_())?;
     y.backward()?;
-    assert_eq!(x.grad().unwrap().to_vec()?, [1.0, 1.0]);
+    assert_eq!(x.grad().unwrap().to_vec::<f32>()?, [1.0, 1.0]);
     Ok(())
 }
 
-/// Fits y = 3x − 1 with weights in `f32` and the forward in `H`.
-fn trains_through<H: Float>() -> Result<()> {
+/// Fits y = 3x − 1 with weights in `f32` and the forward in another precision.
+fn trains_through(dtype: DType) -> Result<()> {
     let (w, b) = (leaf(&[0.0]), leaf(&[0.0]));
     let x = Tensor::from_slice(&[-1.0f32, -0.5, 0.0, 0.5, 1.0], [5, 1])?;
-    let target = ((&x * 3.0)? - 1.0)?.cast::<H>()?;
+    let target = ((&x * 3.0)? - 1.0)?.to_dtype(dtype)?;
     for _ in 0..200 {
-        let y = (x.cast::<H>()?.mul(&w.cast()?)?.add(&b.cast()?))?;
+        let y = (x.to_dtype(dtype)?.mul(&w.to_dtype(dtype)?)?.add(&b.to_dtype(dtype)?))?;
         let loss = y.mse_loss(&target, Reduction::Mean)?;
-        loss.cast::<f32>()?.backward()?;
+        loss.to_dtype(DType::F32)?.backward()?;
         for parameter in [&w, &b] {
             let grad = parameter.grad().unwrap();
             no_grad(|| parameter.add_scaled_(&grad, -0.2))?;
             parameter.zero_grad();
         }
     }
-    let (w, b) = (w.item()?, b.item()?);
-    assert!((w - 3.0).abs() < 0.05 && (b + 1.0).abs() < 0.05, "{}: w {w}, b {b}", H::DTYPE);
+    let (w, b) = (w.item::<f32>()?, b.item::<f32>()?);
+    assert!((w - 3.0).abs() < 0.05 && (b + 1.0).abs() < 0.05, "{dtype}: w {w}, b {b}");
     Ok(())
 }
 
 #[test]
 fn half_types_train_through_casts() -> Result<()> {
-    trains_through::<f16>()?;
-    trains_through::<bf16>()?;
-    trains_through::<f64>()
+    trains_through(DType::F16)?;
+    trains_through(DType::BF16)?;
+    trains_through(DType::F64)
 }
 
 #[test]
 fn the_gradient_of_a_half_tensor_is_half() -> Result<()> {
-    let x = Tensor::from_slice(&[1.0f32, 2.0], 2)?.cast::<bf16>()?.set_requires_grad(true);
-    x.cast::<f32>()?.pow(2.0)?.cast::<f64>()?.sum(..)?.backward()?;
-    assert_eq!(x.grad().unwrap().to_vec()?, [2.0f32, 4.0].map(bf16::from_f32));
+    let x = Tensor::from_slice(&[1.0f32, 2.0], 2)?.to_dtype(DType::BF16)?.set_requires_grad(true);
+    x.to_dtype(DType::F32)?.pow(2.0)?.to_dtype(DType::F64)?.sum(..)?.backward()?;
+    assert_eq!(x.grad().unwrap().dtype(), DType::BF16);
+    assert_eq!(x.grad().unwrap().to_vec::<bf16>()?, [2.0f32, 4.0].map(bf16::from_f32));
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! Maps of tensors on the host: paths, batches, joining and cutting, and the text of every refusal.
 
-use pagelock_tensor::{Create, Error, Tensor, TensorMap};
+use pagelock_tensor::{Error, Tensor, TensorMap};
 use proptest::prelude::*;
 
 fn map(values: &[f32]) -> TensorMap {
@@ -11,7 +11,7 @@ fn map(values: &[f32]) -> TensorMap {
 }
 
 fn values(map: &TensorMap, path: &str) -> Vec<f32> {
-    map.get::<f32>(path).unwrap().to_vec().unwrap()
+    map.get(path).unwrap().to_vec::<f32>().unwrap()
 }
 
 #[test]
@@ -20,8 +20,8 @@ fn what_was_set_is_found_and_what_was_removed_is_not() {
     assert_eq!((map.len(), map.contains("in"), map.contains("in.ner"), map.contains("ner")), (2, true, true, false));
     assert_eq!(map.get_map("in").unwrap().len(), 1);
     assert_eq!(map.len_bytes(), 16);
-    map.set("x", Tensor::<i64>::zeros([2]).unwrap()).unwrap();
-    assert_eq!(map.get::<i64>("x").unwrap().to_vec().unwrap(), [0, 0]);
+    map.set("x", Tensor::full([2], 0).unwrap()).unwrap();
+    assert_eq!(map.get_int("x").unwrap().to_vec::<i64>().unwrap(), [0, 0]);
     assert!(map.remove("in.ner").unwrap() && !map.remove("in.ner").unwrap() && !map.remove("no.where").unwrap());
     assert!(map.contains("in") && map.get_map("in").unwrap().is_empty());
     assert!(map.remove("in").unwrap());
@@ -43,7 +43,7 @@ fn a_map_within_a_map_may_have_a_longer_batch() {
 fn a_clone_has_the_same_tensors_and_entries_of_its_own() {
     let map = map(&[1.0]);
     let mut clone = map.clone();
-    clone.get::<f32>("x").unwrap().fill_(5.0).unwrap();
+    clone.get("x").unwrap().fill_(5.0).unwrap();
     clone.remove("in").unwrap();
     assert_eq!((values(&map, "x"), map.len()), (vec![5.0], 2));
 }
@@ -78,12 +78,12 @@ fn refusals_name_the_path_the_shapes_and_the_way_out() {
             "`x` is a tensor and holds no names; end the path there, or remove the tensor first",
         ),
         (
-            refused(map.get::<f32>("in").map(drop)),
+            refused(map.get("in").map(drop)),
             "`in` is a map of ner; name one of its tensors, or ask for the map with `get_map`",
         ),
         (
-            refused(map.get::<i64>("in.ner").map(drop)),
-            "`in.ner`: the tensor is float32 [2, 1], not int64; ask for its own type, and cast that",
+            refused(map.get_int("in.ner").map(drop)),
+            "`in.ner`: the tensor is float32 [2, 1], not integer; ask for its own kind, and convert that",
         ),
         (refused(map.select(1, 0).map(drop)), "select: there is no dimension 1 in [2]: use 0, or -1 from the end"),
         (
@@ -124,10 +124,10 @@ fn maps_that_differ_are_not_joined() {
         format!("stack: map 1 is not like the first at `in`: one is a tensor, the other a map; {fix}")
     );
     other.set_map("in", TensorMap::new([2]).unwrap()).unwrap();
-    other.set("in.ner", Tensor::<i64>::zeros([2, 1]).unwrap()).unwrap();
+    other.set("in.ner", Tensor::full([2, 1], 0).unwrap()).unwrap();
     assert_eq!(
         text(&[&one, &other]),
-        "`in.ner`: the tensor is int64 [2, 1], not float32; ask for its own type, and cast that"
+        "`in.ner`: the tensor is int64 [2, 1], not float; ask for its own kind, and convert that"
     );
 }
 
@@ -140,7 +140,7 @@ fn maps_are_stacked_and_joined_like_their_tensors() {
         (stacked.get_map("in").unwrap().batch(), stacked.batch())
     );
     assert_eq!(values(&stacked, "x"), [1.0, 3.0, 2.0, 4.0]);
-    assert_eq!(stacked.get::<f32>("in.ner").unwrap().dims(), [2, 2, 1]);
+    assert_eq!(stacked.get("in.ner").unwrap().dims(), [2, 2, 1]);
     let joined = TensorMap::cat(&[&one, &two, &map(&[5.0])], 0).unwrap();
     assert_eq!((joined.batch().to_vec(), values(&joined, "in.ner")), (vec![5], vec![1.0, 2.0, 3.0, 4.0, 5.0]));
 }

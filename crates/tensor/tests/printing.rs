@@ -1,7 +1,6 @@
 //! Tensors print as PyTorch prints them: `golden/printing.py` wrote down what it says.
 
-use half::{bf16, f16};
-use pagelock_tensor::{Create, Element, Tensor};
+use pagelock_tensor::{DType, Element, Int, Tensor};
 use serde_json::Value;
 
 /// The number at a place of the file: JSON has no infinities, so they are strings.
@@ -20,29 +19,36 @@ fn values(case: &Value) -> Vec<f64> {
     }
 }
 
-fn tensor<T: Element>(case: &Value) -> Tensor<T> {
+fn tensor<E: Element>(case: &Value, element: impl Fn(f64) -> E) -> Tensor<E::Kind> {
     let shape: Vec<usize> =
         case["shape"].as_array().unwrap().iter().map(|size| size.as_u64().unwrap() as usize).collect();
-    let values: Vec<T> = values(case).into_iter().map(T::from_f64).collect();
-    Tensor::from_vec(values, &shape[..]).unwrap()
+    Tensor::from_vec(values(case).into_iter().map(element).collect(), &shape[..]).unwrap()
+}
+
+fn float(case: &Value, dtype: DType) -> Tensor {
+    tensor(case, |number| number).to_dtype(dtype).unwrap()
+}
+
+fn int(case: &Value, dtype: DType) -> Tensor<Int> {
+    tensor(case, |number| number as i64).to_dtype(dtype).unwrap()
 }
 
 fn printed(case: &Value) -> String {
     match (case["dtype"].as_str().unwrap(), case["grad"].as_str()) {
-        ("float32", Some("leaf")) => tensor::<f32>(case).set_requires_grad(true).to_string(),
-        ("float64", Some("leaf")) => tensor::<f64>(case).set_requires_grad(true).to_string(),
+        ("float32", Some("leaf")) => float(case, DType::F32).set_requires_grad(true).to_string(),
+        ("float64", Some("leaf")) => float(case, DType::F64).set_requires_grad(true).to_string(),
         ("float32", Some("product")) => {
-            let leaf = tensor::<f32>(case).set_requires_grad(true);
+            let leaf = float(case, DType::F32).set_requires_grad(true);
             leaf.mul(&Tensor::ones(()).unwrap()).unwrap().to_string()
         }
-        ("float32", None) => tensor::<f32>(case).to_string(),
-        ("float64", None) => tensor::<f64>(case).to_string(),
-        ("float16", None) => tensor::<f16>(case).to_string(),
-        ("bfloat16", None) => tensor::<bf16>(case).to_string(),
-        ("int64", None) => tensor::<i64>(case).to_string(),
-        ("int32", None) => tensor::<i32>(case).to_string(),
-        ("uint8", None) => tensor::<u8>(case).to_string(),
-        ("bool", None) => tensor::<bool>(case).to_string(),
+        ("float32", None) => float(case, DType::F32).to_string(),
+        ("float64", None) => float(case, DType::F64).to_string(),
+        ("float16", None) => float(case, DType::F16).to_string(),
+        ("bfloat16", None) => float(case, DType::BF16).to_string(),
+        ("int64", None) => int(case, DType::I64).to_string(),
+        ("int32", None) => int(case, DType::I32).to_string(),
+        ("uint8", None) => int(case, DType::U8).to_string(),
+        ("bool", None) => tensor(case, |number| number != 0.0).to_string(),
         other => unreachable!("the script writes no {other:?}"),
     }
 }
@@ -81,7 +87,7 @@ fn the_format_string_chooses_the_digits() {
 
 #[test]
 fn debug_says_the_same_as_display() {
-    let x = Tensor::<i64>::new([1, -2]).unwrap();
+    let x = Tensor::new([1, -2]).unwrap();
     assert_eq!(format!("{x:?}"), "tensor([ 1, -2])");
     assert_eq!(format!("{:?}", Some(x)), "Some(tensor([ 1, -2]))");
 }

@@ -1,16 +1,15 @@
 //! Random numbers: their distributions, and that every sequence replays.
 
-use half::{bf16, f16};
-use pagelock_tensor::{Create, Float, Generator, Tensor, manual_seed, set_num_threads};
+use pagelock_tensor::{DType, Generator, Tensor, manual_seed, set_num_threads};
 
 const N: usize = 1 << 20;
 
-fn uniform<T: Float>(generator: &Generator) -> Vec<f64> {
-    Tensor::<T>::rand_with([N], generator).unwrap().to_vec().unwrap().into_iter().map(T::cast).collect()
+fn uniform(dtype: DType, generator: &Generator) -> Vec<f64> {
+    Tensor::of(dtype).rand_with([N], generator).unwrap().to_vec().unwrap()
 }
 
-fn normal<T: Float>(generator: &Generator) -> Vec<f64> {
-    Tensor::<T>::randn_with([N], generator).unwrap().to_vec().unwrap().into_iter().map(T::cast).collect()
+fn normal(dtype: DType, generator: &Generator) -> Vec<f64> {
+    Tensor::of(dtype).randn_with([N], generator).unwrap().to_vec().unwrap()
 }
 
 /// The mean of `f` over the numbers.
@@ -24,8 +23,8 @@ fn assert_near(got: f64, expected: f64, deviation: f64, rounding: f64) {
     assert!((got - expected).abs() < allowed, "{got} should be {expected} within {allowed}");
 }
 
-fn assert_uniform<T: Float>(rounding: f64) {
-    let numbers = uniform::<T>(&Generator::new(1));
+fn assert_uniform(dtype: DType, rounding: f64) {
+    let numbers = uniform(dtype, &Generator::new(1));
     assert!(numbers.iter().all(|x| (0.0..1.0).contains(x)));
     assert_near(mean(&numbers, |x| x), 0.5, (1f64 / 12.0).sqrt(), rounding);
     assert_near(mean(&numbers, |x| x * x), 1.0 / 3.0, (4f64 / 45.0).sqrt(), rounding);
@@ -38,14 +37,14 @@ fn assert_uniform<T: Float>(rounding: f64) {
 
 #[test]
 fn uniform_numbers_fill_the_unit_interval_evenly() {
-    assert_uniform::<f32>(0.0);
-    assert_uniform::<f64>(0.0);
-    assert_uniform::<f16>(1e-3);
-    assert_uniform::<bf16>(4e-3);
+    assert_uniform(DType::F32, 0.0);
+    assert_uniform(DType::F64, 0.0);
+    assert_uniform(DType::F16, 1e-3);
+    assert_uniform(DType::BF16, 4e-3);
 }
 
-fn assert_normal<T: Float>(rounding: f64) {
-    let numbers = normal::<T>(&Generator::new(2));
+fn assert_normal(dtype: DType, rounding: f64) {
+    let numbers = normal(dtype, &Generator::new(2));
     for (power, expected, deviation) in [(1, 0.0, 1.0), (2, 1.0, 1.42), (3, 0.0, 3.88), (4, 3.0, 9.8)] {
         assert_near(mean(&numbers, |x| x.powi(power)), expected, deviation, rounding);
     }
@@ -58,15 +57,15 @@ fn assert_normal<T: Float>(rounding: f64) {
 
 #[test]
 fn normal_numbers_have_the_moments_and_the_shares_of_the_normal_distribution() {
-    assert_normal::<f32>(0.0);
-    assert_normal::<f64>(0.0);
-    assert_normal::<f16>(2e-3);
-    assert_normal::<bf16>(1e-2);
+    assert_normal(DType::F32, 0.0);
+    assert_normal(DType::F64, 0.0);
+    assert_normal(DType::F16, 2e-3);
+    assert_normal(DType::BF16, 1e-2);
 }
 
 #[test]
 fn doubles_use_bits_that_floats_do_not_have() {
-    let numbers = uniform::<f64>(&Generator::new(3));
+    let numbers = uniform(DType::F64, &Generator::new(3));
     assert!(numbers.iter().any(|&x| f64::from(x as f32) != x));
     assert!(numbers.iter().any(|x| (x * (1u64 << 53) as f64) as u64 % 2 == 1));
 }
@@ -76,7 +75,7 @@ fn the_number_of_threads_does_not_change_the_numbers() {
     let draw = |threads| {
         set_num_threads(threads);
         let generator = Generator::new(4);
-        (uniform::<f32>(&generator), normal::<f64>(&generator), generator.position())
+        (uniform(DType::F32, &generator), normal(DType::F64, &generator), generator.position())
     };
     let alone = draw(1);
     for threads in [2, 3] {
@@ -86,9 +85,9 @@ fn the_number_of_threads_does_not_change_the_numbers() {
 
 #[test]
 fn the_first_numbers_do_not_depend_on_how_many_follow() {
-    let long = Tensor::randn_with([1000], &Generator::new(5)).unwrap().to_vec().unwrap();
+    let long = Tensor::randn_with([1000], &Generator::new(5)).unwrap().to_vec::<f32>().unwrap();
     for n in [1, 15, 16, 17, 63, 64, 65, 999] {
-        let short = Tensor::randn_with([n], &Generator::new(5)).unwrap().to_vec().unwrap();
+        let short = Tensor::randn_with([n], &Generator::new(5)).unwrap().to_vec::<f32>().unwrap();
         assert_eq!(short, long[..n]);
     }
 }
@@ -97,7 +96,7 @@ fn the_first_numbers_do_not_depend_on_how_many_follow() {
 fn consecutive_draws_never_share_a_number() {
     let generator = Generator::new(6);
     let draws: Vec<f64> =
-        (1..200).flat_map(|n| Tensor::<f64>::rand_with([n], &generator).unwrap().to_vec().unwrap()).collect();
+        (1..200).flat_map(|n| Tensor::of(DType::F64).rand_with([n], &generator).unwrap().to_vec().unwrap()).collect();
     let mut distinct = draws.clone();
     distinct.sort_by(f64::total_cmp);
     distinct.dedup();
@@ -107,7 +106,7 @@ fn consecutive_draws_never_share_a_number() {
 #[test]
 fn streams_of_one_seed_are_uncorrelated() {
     let root = Generator::new(7);
-    let [a, b, c] = [&root, &root.stream(1), &root.stream(2)].map(normal::<f32>);
+    let [a, b, c] = [&root, &root.stream(1), &root.stream(2)].map(|generator| normal(DType::F32, generator));
     for (x, y) in [(&a, &b), (&a, &c), (&b, &c)] {
         let products: Vec<f64> = x.iter().zip(y).map(|(x, y)| x * y).collect();
         assert_near(mean(&products, |x| x), 0.0, 1.0, 0.0);
@@ -128,17 +127,17 @@ fn going_back_to_a_position_replays_what_followed() {
     let generator = Generator::new(10);
     generator.next_u64();
     let position = generator.position();
-    let first = (generator.next_f64(), uniform::<f32>(&generator), generator.below(1000));
+    let first = (generator.next_f64(), uniform(DType::F32, &generator), generator.below(1000));
 
     generator.set_position(position);
 
-    assert!(first == (generator.next_f64(), uniform::<f32>(&generator), generator.below(1000)));
+    assert!(first == (generator.next_f64(), uniform(DType::F32, &generator), generator.below(1000)));
 }
 
 #[test]
 fn random_permutations_hold_every_number_once_and_differ() {
     let generator = Generator::new(11);
-    let [first, second] = [(); 2].map(|()| Tensor::randperm_with(1000, &generator).unwrap().to_vec().unwrap());
+    let [first, second] = [(); 2].map(|()| Tensor::randperm_with(1000, &generator).unwrap().to_vec::<i64>().unwrap());
     assert_ne!(first, second);
     for mut permutation in [first, second] {
         permutation.sort_unstable();
@@ -165,7 +164,7 @@ fn every_order_of_three_is_equally_likely() {
 fn a_manual_seed_replays_the_default_generator() {
     let draw = || {
         let tensors = (Tensor::rand([100]).unwrap(), Tensor::randn([100]).unwrap(), Tensor::randperm(100).unwrap());
-        (tensors.0.to_vec().unwrap(), tensors.1.to_vec().unwrap(), tensors.2.to_vec().unwrap())
+        (tensors.0.to_vec::<f32>().unwrap(), tensors.1.to_vec::<f32>().unwrap(), tensors.2.to_vec::<i64>().unwrap())
     };
     manual_seed(13);
     let (first, next) = (draw(), draw());

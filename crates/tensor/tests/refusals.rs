@@ -5,7 +5,7 @@ mod common;
 
 use pagelock_cuda::software::{Config, Fault, Machine};
 use pagelock_memory::ByteSize;
-use pagelock_tensor::{Create, Device, Error, Generator, Result, Tensor};
+use pagelock_tensor::{DType, Device, Error, Generator, Result, Tensor};
 
 use self::common::gpu_alone;
 
@@ -23,7 +23,7 @@ fn train(data: &Tensor, weights: &[Tensor; 2], batch: usize) -> Result<f32> {
     let loss = x.matmul(&weights[0])?.relu()?.layer_norm(WIDTH, None, None, 1e-5)?.matmul(&weights[1])?;
     let loss = loss.log_softmax(1)?.pow(2.0)?.mean(..)?;
     loss.backward()?;
-    loss.item()
+    loss.item::<f32>()
 }
 
 fn weights(device: &Device) -> Result<[Tensor; 2]> {
@@ -60,7 +60,7 @@ fn training_that_runs_out_of_memory_goes_on_with_a_smaller_batch_and_nothing_is_
             result => break result.unwrap(),
         }
     };
-    let grads = weights.each_ref().map(|weight| weight.grad().unwrap().to_vec().unwrap());
+    let grads = weights.each_ref().map(|weight| weight.grad().unwrap().to_vec::<f32>().unwrap());
 
     // What is said: the operation, what it asked for, what is held, what to do.
     assert!(refusals.len() >= 2, "{refusals:?}");
@@ -75,7 +75,7 @@ fn training_that_runs_out_of_memory_goes_on_with_a_smaller_batch_and_nothing_is_
     // The same numbers as if there had been no other try.
     budget.set_limit(limit);
     assert_eq!(train(&data, &weights, batch).unwrap(), loss);
-    assert_eq!(weights.each_ref().map(|weight| weight.grad().unwrap().to_vec().unwrap()), grads);
+    assert_eq!(weights.each_ref().map(|weight| weight.grad().unwrap().to_vec::<f32>().unwrap()), grads);
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn a_gpu_that_is_full_says_how_full_and_can_be_used_when_it_is_not() {
     device.synchronize().unwrap();
     device.trim().unwrap();
     assert_eq!(device.memory_budget().used(), before);
-    assert_eq!(Tensor::on(&gpu).ones([1 << 20]).unwrap().sum(..).unwrap().item().unwrap(), (1 << 20) as f32);
+    assert_eq!(Tensor::on(&gpu).ones([1 << 20]).unwrap().sum(..).unwrap().item::<f32>().unwrap(), (1 << 20) as f32);
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn a_refused_tensor_leaves_a_software_device_as_it_was() {
         assert!(refused.is_out_of_memory(), "{refused}");
         assert_eq!(used(), before);
     }
-    assert_eq!(kept.to_vec().unwrap(), vec![1.0; 1 << 20]);
+    assert_eq!(kept.to_vec::<f32>().unwrap(), vec![1.0; 1 << 20]);
     assert!(machine.violations().is_empty());
 }
 
@@ -126,8 +126,8 @@ fn a_lost_device_is_an_error_of_the_operation_that_met_it() {
     let device = Device::try_from(&machine.device(0).unwrap()).unwrap();
     let x = Tensor::ones([2, 3]).unwrap().to(&device).unwrap();
     machine.fail(Fault::at(0).lasting());
-    let (zeros, read) = (Tensor::on(&device).zeros([4, 5]).unwrap_err(), x.to_vec().unwrap_err());
-    let copied = x.to(&Device::Cpu).and_then(|x| x.to_vec()).unwrap_err();
+    let (zeros, read) = (Tensor::on(&device).zeros([4, 5]).unwrap_err(), x.to_vec::<f32>().unwrap_err());
+    let copied = x.to(&Device::Cpu).and_then(|x| x.to_vec::<f32>()).unwrap_err();
     for error in [&zeros, &read, &copied] {
         assert!(!error.is_out_of_memory(), "{error}");
         assert!(error.to_string().contains("CUDA_ERROR_LAUNCH_FAILED (719)"), "{error}");
@@ -157,7 +157,7 @@ fn a_missing_compiler_is_named_with_the_operation_and_its_inputs() {
     let config = Config { kernels_for: Some((9, 0)), ..Config::default() };
     let device = Device::try_from(&pagelock_cuda::Device::software(config).unwrap()).unwrap();
     let [x, weight] =
-        [&[64, 10][..], &[10]].map(|shape| <Tensor<f64> as Create<f64>>::ones(shape).unwrap().to(&device).unwrap());
+        [&[64, 10][..], &[10]].map(|shape| Tensor::of(DType::F64).ones(shape).unwrap().to(&device).unwrap());
     let said = x.layer_norm(10, Some(&weight), None, 1e-5).unwrap_err().to_string();
     let expected = "layer_norm of float64 [64, 10], float64 [10]: no NVRTC to compile kernels: ";
     assert!(said.starts_with(expected), "{said}");
@@ -179,5 +179,5 @@ fn a_kernel_that_does_not_compile_is_named_with_the_operation_and_its_inputs() {
         assert!(said.starts_with("softmax of float32 [64, 10]: "), "{said}");
         assert!(said.contains("--gpu-architecture"), "{said}");
     }
-    assert_eq!(x.to_vec().unwrap(), [1.0; 640]);
+    assert_eq!(x.to_vec::<f32>().unwrap(), [1.0; 640]);
 }

@@ -4,10 +4,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use half::bf16;
-use pagelock_tensor::{
-    Conv2dOptions, Create, Float, Pool2dOptions, Reduction, Result, Tensor, no_grad, set_num_threads,
-};
+use pagelock_tensor::{Conv2dOptions, DType, Pool2dOptions, Reduction, Result, Tensor, no_grad, set_num_threads};
 
 struct Counting;
 
@@ -46,26 +43,26 @@ fn settles(what: &str, mut step: impl FnMut() -> Result<()>) -> Result<()> {
     Ok(())
 }
 
-fn random<T: Float, const N: usize>(shape: [usize; N]) -> Result<Tensor<T>> {
-    Tensor::<f32>::randn(shape)?.cast()
+fn random<const N: usize>(dtype: DType, shape: [usize; N]) -> Result<Tensor> {
+    Tensor::of(dtype).randn(shape)
 }
 
 /// Moves each parameter against its gradient.
-fn descend<T: Float>(parameters: &[&Tensor<T>]) -> Result<()> {
+fn descend(parameters: &[&Tensor]) -> Result<()> {
     for parameter in parameters {
         if let Some(grad) = parameter.grad() {
-            no_grad(|| parameter.add_scaled_(&grad, T::from_f64(-0.01)))?;
+            no_grad(|| parameter.add_scaled_(&grad, -0.01))?;
         }
         parameter.zero_grad();
     }
     Ok(())
 }
 
-fn convolutions<T: Float>() -> Result<()> {
-    let (x, labels) = (random::<T, 4>([8, 3, 12, 12])?, Tensor::<i64>::zeros([8])?);
-    let weight = random::<T, 4>([6, 3, 3, 3])?.set_requires_grad(true);
-    let bias = random::<T, 1>([6])?.set_requires_grad(true);
-    settles(&format!("a convolution in {}", T::DTYPE), || {
+fn convolutions(dtype: DType) -> Result<()> {
+    let (x, labels) = (random(dtype, [8, 3, 12, 12])?, Tensor::full([8], 0)?);
+    let weight = random(dtype, [6, 3, 3, 3])?.set_requires_grad(true);
+    let bias = random(dtype, [6])?.set_requires_grad(true);
+    settles(&format!("a convolution in {dtype}"), || {
         let y = x
             .conv2d(&weight, Some(&bias), Conv2dOptions::new().padding(1))?
             .relu()?
@@ -75,11 +72,11 @@ fn convolutions<T: Float>() -> Result<()> {
     })
 }
 
-fn matrices<T: Float>() -> Result<()> {
-    let (x, target) = (random::<T, 2>([16, 32])?, random::<T, 2>([16, 4])?);
-    let [w1, w2] = [random([32, 24])?, random([24, 4])?].map(|w: Tensor<T>| w.set_requires_grad(true));
-    let scale = random::<T, 1>([4])?.set_requires_grad(true);
-    settles(&format!("matrix products in {}", T::DTYPE), || {
+fn matrices(dtype: DType) -> Result<()> {
+    let (x, target) = (random(dtype, [16, 32])?, random(dtype, [16, 4])?);
+    let [w1, w2] = [random(dtype, [32, 24])?, random(dtype, [24, 4])?].map(|w| w.set_requires_grad(true));
+    let scale = random(dtype, [4])?.set_requires_grad(true);
+    settles(&format!("matrix products in {dtype}"), || {
         let y = x.matmul(&w1)?.tanh()?.matmul(&w2)?.mul(&scale)?;
         y.mse_loss(&target, Reduction::Mean)?.backward()?;
         descend(&[&w1, &w2, &scale])
@@ -99,11 +96,11 @@ fn many_parameters() -> Result<()> {
 }
 
 fn views_and_data() -> Result<()> {
-    let (x, index) = (Tensor::rand([40, 6])?, Tensor::<i64>::zeros([8])?);
+    let (x, index) = (Tensor::rand([40, 6])?, Tensor::full([8], 0)?);
     settles("views and selections", || {
         let rows = x.index_select(0, &index)?.narrow(1, 1, 4)?.t()?.reshape([2, 16])?;
-        let best = rows.argmax(1)?.eq(&Tensor::<i64>::zeros([2])?)?.cast::<f32>()?.mean(..)?;
-        best.item().map(drop)
+        let best = rows.argmax(1)?.eq(&Tensor::full([2], 0)?)?.to_float()?.mean(..)?;
+        best.item::<f32>().map(drop)
     })
 }
 
@@ -111,12 +108,12 @@ fn views_and_data() -> Result<()> {
 #[test]
 fn what_is_repeated_allocates_nothing() -> Result<()> {
     set_num_threads(1); // helpers take what they need when they first happen to help
-    convolutions::<f32>()?;
-    convolutions::<f64>()?;
-    convolutions::<bf16>()?;
-    matrices::<f32>()?;
-    matrices::<f64>()?;
-    matrices::<bf16>()?;
+    convolutions(DType::F32)?;
+    convolutions(DType::F64)?;
+    convolutions(DType::BF16)?;
+    matrices(DType::F32)?;
+    matrices(DType::F64)?;
+    matrices(DType::BF16)?;
     many_parameters()?;
     views_and_data()
 }

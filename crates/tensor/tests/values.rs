@@ -1,25 +1,27 @@
 //! Values that are easy to get wrong: derivatives where squares overflow, half types where each step could round, ranges,
 //! and NaN. `golden.rs` compares every operation with PyTorch; these say in words what has to hold.
 
+use std::str::FromStr;
+
 use half::{bf16, f16};
+use pagelock_tensor::DType::{BF16, F16, F32, F64};
 use pagelock_tensor::autograd::{self, Backward};
 use pagelock_tensor::descent::{Rate, SgdRule, SgdTensors, sgd_step};
 use pagelock_tensor::{
-    BatchNormOptions, Conv2dOptions, Create, Element, Float, Pool2dOptions, Reduction, Result, Tensor, no_grad,
+    BatchNormOptions, Conv2dOptions, DType, Element, Float, Number, Pool2dOptions, Reduction, Result, Tensor, no_grad,
 };
 
-fn numbers<T: Float>(values: &[f64]) -> Tensor<T> {
-    let values: Vec<T> = values.iter().map(|&value| T::from_f64(value)).collect();
-    Tensor::from_slice(&values, values.len()).unwrap()
+fn numbers(dtype: DType, values: &[f64]) -> Tensor {
+    Tensor::from_slice(values, values.len()).unwrap().to_dtype(dtype).unwrap()
 }
 
-fn read<T: Element>(x: &Tensor<T>) -> Vec<f64> {
-    x.to_vec().unwrap().into_iter().map(Element::cast).collect()
+fn read(x: &Tensor) -> Vec<f64> {
+    x.to_vec().unwrap()
 }
 
 /// The gradient of the sum of `f`.
-fn gradient<T: Float>(x: &[f64], f: impl Fn(&Tensor<T>) -> Result<Tensor<T>>) -> Vec<f64> {
-    let x = numbers::<T>(x).set_requires_grad(true);
+fn gradient(dtype: DType, x: &[f64], f: impl Fn(&Tensor) -> Result<Tensor>) -> Vec<f64> {
+    let x = numbers(dtype, x).set_requires_grad(true);
     f(&x).unwrap().sum(..).unwrap().backward().unwrap();
     read(&x.grad().unwrap())
 }
@@ -33,71 +35,70 @@ fn assert_close(found: &[f64], expected: &[f64], bound: f64) {
 }
 
 /// The gradient of `x / y` for `y`.
-fn gradient_of_divisor<T: Float>(x: f64, y: f64) -> f64 {
-    gradient::<T>(&[y], |y| numbers::<T>(&[x]).div(y))[0]
+fn gradient_of_divisor(dtype: DType, x: f64, y: f64) -> f64 {
+    gradient(dtype, &[y], |y| numbers(dtype, &[x]).div(y))[0]
 }
 
 #[test]
 fn the_gradient_of_a_quotient_squares_nothing_that_could_overflow_or_vanish() {
-    assert_close(&[gradient_of_divisor::<f16>(3000.0, 300.0)], &[-1.0 / 30.0], 1e-3);
-    assert_close(&[gradient_of_divisor::<f32>(1e25, 1e20)], &[-1e-15], 1e-6);
-    assert_close(&[gradient_of_divisor::<bf16>(1e25, 1e20)], &[-1e-15], 2e-2);
-    assert_close(&[gradient_of_divisor::<f32>(1e-30, 1e-23)], &[-1e16], 1e-6);
-    assert_close(&[gradient_of_divisor::<f64>(1e200, 1e180)], &[-1e-160], 1e-14);
-    assert_eq!(gradient_of_divisor::<f16>(0.0, 1e-4), 0.0);
-    assert_eq!(gradient_of_divisor::<f32>(0.0, 1e-30), 0.0);
-    assert_close(&gradient::<f32>(&[1e20], |y| 1e25 / y), &[-1e-15], 1e-6);
-    assert_close(&gradient::<f16>(&[300.0], |y| f16::from_f32(3000.0) / y), &[-1.0 / 30.0], 1e-3);
+    assert_close(&[gradient_of_divisor(F16, 3000.0, 300.0)], &[-1.0 / 30.0], 1e-3);
+    assert_close(&[gradient_of_divisor(F32, 1e25, 1e20)], &[-1e-15], 1e-6);
+    assert_close(&[gradient_of_divisor(BF16, 1e25, 1e20)], &[-1e-15], 2e-2);
+    assert_close(&[gradient_of_divisor(F32, 1e-30, 1e-23)], &[-1e16], 1e-6);
+    assert_close(&[gradient_of_divisor(F64, 1e200, 1e180)], &[-1e-160], 1e-14);
+    assert_eq!(gradient_of_divisor(F16, 0.0, 1e-4), 0.0);
+    assert_eq!(gradient_of_divisor(F32, 0.0, 1e-30), 0.0);
+    assert_close(&gradient(F32, &[1e20], |y| 1e25 / y), &[-1e-15], 1e-6);
+    assert_close(&gradient(F16, &[300.0], |y| 3000.0 / y), &[-1.0 / 30.0], 1e-3);
 }
 
 #[test]
 fn the_variance_of_half_types_is_rounded_once() {
     let x = [256.0, 258.0, 256.0, 258.0];
-    let expected = read(&numbers::<bf16>(&[4.0 / 3.0]));
-    assert_eq!(read(&numbers::<bf16>(&x).var(..).unwrap()), expected);
+    let expected = read(&numbers(BF16, &[4.0 / 3.0]));
+    assert_eq!(read(&numbers(BF16, &x).var(..).unwrap()), expected);
     assert_eq!(
-        gradient::<bf16>(&x, |x| x.var(..)),
-        read(&numbers::<bf16>(&[-2.0 / 3.0, 2.0 / 3.0, -2.0 / 3.0, 2.0 / 3.0]))
+        gradient(BF16, &x, |x| x.var(..)),
+        read(&numbers(BF16, &[-2.0 / 3.0, 2.0 / 3.0, -2.0 / 3.0, 2.0 / 3.0]))
     );
     let x = [1000.0, -1000.0, 0.0]; // squares that f16 does not hold, of which it holds the variance no more
-    assert_eq!(read(&numbers::<f16>(&x).var(..).unwrap()), [f64::INFINITY]);
-    assert_close(&gradient::<f16>(&x, |x| x.var(..)), &[1000.0, -1000.0, 0.0], 1e-3);
+    assert_eq!(read(&numbers(F16, &x).var(..).unwrap()), [f64::INFINITY]);
+    assert_close(&gradient(F16, &x, |x| x.var(..)), &[1000.0, -1000.0, 0.0], 1e-3);
 }
 
 #[test]
 fn the_variance_of_numbers_far_from_zero_is_that_of_their_differences() {
-    assert_eq!(read(&numbers::<f32>(&[1e8, 1e8 + 8.0]).var(..).unwrap()), [32.0]);
-    assert_eq!(read(&numbers::<f64>(&[1e15, 1e15 + 1.0, 1e15 + 2.0]).var(..).unwrap()), [1.0]);
-    assert_eq!(read(&numbers::<f32>(&[3e38, 3e38]).var(..).unwrap()), [0.0]);
+    assert_eq!(read(&numbers(F32, &[1e8, 1e8 + 8.0]).var(..).unwrap()), [32.0]);
+    assert_eq!(read(&numbers(F64, &[1e15, 1e15 + 1.0, 1e15 + 2.0]).var(..).unwrap()), [1.0]);
+    assert_eq!(read(&numbers(F32, &[3e38, 3e38]).var(..).unwrap()), [0.0]);
     let x: Vec<f64> = (0..100_000).map(|i| 4096.0 + f64::from(i % 2)).collect();
-    assert_close(&read(&numbers::<f32>(&x).var(..).unwrap()), &[0.25 * 100_000.0 / 99_999.0], 1e-7);
-    let columns = numbers::<f32>(&x).reshape([500, 200]).unwrap().var(0).unwrap();
+    assert_close(&read(&numbers(F32, &x).var(..).unwrap()), &[0.25 * 100_000.0 / 99_999.0], 1e-7);
+    let columns = numbers(F32, &x).reshape([500, 200]).unwrap().var(0).unwrap();
     assert_eq!(read(&columns), [0.0; 200]);
 }
 
 #[test]
 fn the_gradients_of_tanh_and_sigmoid_are_rounded_once() {
     let x = [2.0, 2.5, 3.0, -3.0];
-    let y = read(&numbers::<bf16>(&x).tanh().unwrap());
+    let y = read(&numbers(BF16, &x).tanh().unwrap());
     let expected: Vec<f64> = y.iter().map(|y| 1.0 - y * y).collect();
-    assert_eq!(gradient::<bf16>(&x, Tensor::tanh), read(&numbers::<bf16>(&expected)));
-    let y = read(&numbers::<bf16>(&x).sigmoid().unwrap());
+    assert_eq!(gradient(BF16, &x, Tensor::tanh), read(&numbers(BF16, &expected)));
+    let y = read(&numbers(BF16, &x).sigmoid().unwrap());
     let expected: Vec<f64> = y.iter().map(|y| y * (1.0 - y)).collect();
-    assert_eq!(gradient::<bf16>(&x, Tensor::sigmoid), read(&numbers::<bf16>(&expected)));
+    assert_eq!(gradient(BF16, &x, Tensor::sigmoid), read(&numbers(BF16, &expected)));
 }
 
 #[test]
 fn the_mean_squared_error_of_half_types_squares_in_f32() {
-    let (a, b) = (numbers::<f16>(&[300.0, 0.0]), numbers::<f16>(&[0.0, 0.0]));
-    assert_eq!(read(&a.mse_loss(&b, Reduction::Mean).unwrap()), read(&numbers::<f16>(&[45_000.0])));
+    let (a, b) = (numbers(F16, &[300.0, 0.0]), numbers(F16, &[0.0, 0.0]));
+    assert_eq!(read(&a.mse_loss(&b, Reduction::Mean).unwrap()), read(&numbers(F16, &[45_000.0])));
 }
 
 /// Gradients that are to be differentiated again are computed otherwise; in half types no worse.
-fn agrees_with_plain_gradient(f: impl Fn(&Tensor<f16>) -> Result<Tensor<f16>>) {
+fn agrees_with_plain_gradient(f: impl Fn(&Tensor) -> Result<Tensor>) {
     let x: Vec<f64> = (0..12).map(|i| f64::from((i * 7) % 12) * 60.0 - 300.0).collect();
-    let x = numbers::<f16>(&x).reshape([6, 2]).unwrap().set_requires_grad(true);
-    let upstream =
-        numbers::<f16>(&(0..12).map(|i| f64::from(i % 5) - 1.5).collect::<Vec<_>>()).reshape([6, 2]).unwrap();
+    let x = numbers(F16, &x).reshape([6, 2]).unwrap().set_requires_grad(true);
+    let upstream = numbers(F16, &(0..12).map(|i| f64::from(i % 5) - 1.5).collect::<Vec<_>>()).reshape([6, 2]).unwrap();
     let [plain, again] = [false, true].map(|create_graph| {
         let options = Backward { gradient: Some(upstream.clone()), create_graph, ..Backward::default() };
         read(autograd::grad(&[&f(&x).unwrap()], &[&x], options).unwrap()[0].as_ref().unwrap())
@@ -118,17 +119,17 @@ fn normalizations_of_half_types_keep_their_range_where_gradients_are_differentia
 fn interpolating_all_the_way_gives_the_end() {
     let ends = [10.0, 1e9, -3.0, 1e-30, 0.0];
     for weight in [1.0, 0.5] {
-        let x = numbers::<f32>(&[1.0, 2.0, 1e20, 1.0, 0.5]);
-        x.lerp_(&numbers::<f32>(&ends), weight).unwrap();
+        let x = numbers(F32, &[1.0, 2.0, 1e20, 1.0, 0.5]);
+        x.lerp_(&numbers(F32, &ends), weight).unwrap();
         let expected = if weight == 1.0 { ends } else { [5.5, 500_000_001.0, 5e19, 0.5, 0.25] };
-        assert_close(&read(&x), &read(&numbers::<f32>(&expected)), if weight == 1.0 { 0.0 } else { 1e-6 });
+        assert_close(&read(&x), &read(&numbers(F32, &expected)), if weight == 1.0 { 0.0 } else { 1e-6 });
     }
 }
 
 #[test]
 fn a_running_mean_with_momentum_one_is_the_batchs() {
-    let x = numbers::<f32>(&[0.1, 0.3]).reshape([2, 1]).unwrap();
-    let running = [numbers::<f32>(&[1e9]), numbers::<f32>(&[1e9])];
+    let x = numbers(F32, &[0.1, 0.3]).reshape([2, 1]).unwrap();
+    let running = [numbers(F32, &[1e9]), numbers(F32, &[1e9])];
     let options = BatchNormOptions { momentum: 1.0, ..BatchNormOptions::default() };
     x.batch_norm(Some(running.each_ref()), None, None, options).unwrap();
     assert_close(&read(&running[0]), &[0.2], 1e-6);
@@ -138,72 +139,79 @@ fn a_running_mean_with_momentum_one_is_the_batchs() {
 #[test]
 fn gradients_show_nan_where_pytorchs_do() {
     let nan = f64::NAN;
-    assert_eq!(gradient::<f32>(&[nan, 0.0, -1.0, 2.0], Tensor::relu), [1.0, 0.0, 0.0, 1.0]);
-    assert_eq!(gradient::<f32>(&[nan, 1.0, 3.0], |x| x.maximum(&numbers(&[1.0, nan, 4.0]))), [1.0, 1.0, 0.0]);
-    assert_eq!(gradient::<f32>(&[nan, 1.0, 3.0], |x| numbers(&[1.0, nan, 4.0]).maximum(x)), [1.0, 1.0, 0.0]);
-    assert!(gradient::<f32>(&[1.0, nan, 3.0], |x| x.max(..)).iter().all(|x| x.is_nan()));
-    assert!(gradient::<f32>(&[1.0, nan, 3.0], |x| x.min(..)).iter().all(|x| x.is_nan()));
+    assert_eq!(gradient(F32, &[nan, 0.0, -1.0, 2.0], Tensor::relu), [1.0, 0.0, 0.0, 1.0]);
+    assert_eq!(gradient(F32, &[nan, 1.0, 3.0], |x| x.maximum(&numbers(F32, &[1.0, nan, 4.0]))), [1.0, 1.0, 0.0]);
+    assert_eq!(gradient(F32, &[nan, 1.0, 3.0], |x| numbers(F32, &[1.0, nan, 4.0]).maximum(x)), [1.0, 1.0, 0.0]);
+    assert!(gradient(F32, &[1.0, nan, 3.0], |x| x.max(..)).iter().all(|x| x.is_nan()));
+    assert!(gradient(F32, &[1.0, nan, 3.0], |x| x.min(..)).iter().all(|x| x.is_nan()));
     let pooled = |x: &Tensor| {
         x.reshape([1, 1, 4])?.max_pool2d(Pool2dOptions { kernel: [1, 4], stride: [1, 4], padding: [0, 0] })
     };
-    assert_eq!(gradient::<f32>(&[nan, 1.0, nan, 2.0], pooled), [0.0, 0.0, 1.0, 0.0]);
+    assert_eq!(gradient(F32, &[nan, 1.0, nan, 2.0], pooled), [0.0, 0.0, 1.0, 0.0]);
     let convolved = |x: &Tensor| {
         let (weight, bias) = (Tensor::full([1, 1, 1, 1], 2.0)?, Tensor::zeros([1])?);
         x.reshape([1, 1, 1, 4])?.conv2d_relu(&weight, Some(&bias), Conv2dOptions::new())
     };
-    assert_eq!(gradient::<f32>(&[nan, 1.0, -1.0, 0.0], convolved), [2.0, 2.0, 0.0, 0.0]);
+    assert_eq!(gradient(F32, &[nan, 1.0, -1.0, 0.0], convolved), [2.0, 2.0, 0.0, 0.0]);
     let normalized = |x: &Tensor| x.reshape([2, 1])?.batch_norm_relu(None, None, None, BatchNormOptions::default());
-    assert!(gradient::<f32>(&[nan, 1.0], normalized).iter().all(|x| x.is_nan()));
+    assert!(gradient(F32, &[nan, 1.0], normalized).iter().all(|x| x.is_nan()));
 }
 
 #[test]
 fn ranges_have_the_numbers_of_pytorchs() {
-    fn check<T: Float + std::str::FromStr>(case: &serde_json::Value) {
-        let number = |i: usize| case[i].as_str().unwrap().parse::<T>().ok().unwrap();
-        let found = Tensor::<T>::arange(number(1), number(2), number(3)).unwrap();
-        assert_eq!(found.len() as u64, case[4].as_u64().unwrap(), "{case}");
-        if let Some(&last) = found.to_vec().unwrap().last() {
-            let (ours, theirs) = (last.cast::<f64>(), case[5].as_f64().unwrap());
-            let bound = if T::DTYPE.size() == 2 { 8e-3 } else { 2.5e-7 };
+    fn check<N: Element<Kind = Float> + Number<Float> + FromStr>(dtype: DType, case: &serde_json::Value) {
+        let number = |i: usize| case[i].as_str().unwrap().parse::<N>().ok().unwrap();
+        let found = Tensor::of(dtype).arange(number(1), number(2), number(3)).unwrap();
+        assert_eq!((found.len() as u64, found.dtype()), (case[4].as_u64().unwrap(), dtype), "{case}");
+        if let Some(&ours) = read(&found).last() {
+            let theirs = case[5].as_f64().unwrap();
+            let bound = if dtype.size() == 2 { 8e-3 } else { 2.5e-7 };
             assert!((ours - theirs).abs() <= bound * theirs.abs().max(1.0), "{ours} ends {case}");
         }
     }
     let cases: Vec<serde_json::Value> = serde_json::from_str(include_str!("golden/arange.json")).unwrap();
     assert!(cases.len() > 300);
     for case in &cases {
-        match case[0].as_str().unwrap() {
-            "float32" => check::<f32>(case),
-            "float64" => check::<f64>(case),
-            "float16" => check::<f16>(case),
-            _ => check::<bf16>(case),
+        let dtype = match case[0].as_str().unwrap() {
+            "float32" => F32,
+            "float64" => F64,
+            "float16" => F16,
+            _ => BF16,
+        };
+        check::<f64>(dtype, case);
+        match dtype {
+            F16 => check::<f16>(dtype, case),
+            BF16 => check::<bf16>(dtype, case),
+            F32 => check::<f32>(dtype, case),
+            _ => {}
         }
     }
 }
 
 #[test]
 fn a_range_leaves_its_end_out_whatever_the_step_rounds_to() {
-    assert_eq!(Tensor::arange(0.0, 0.3, 0.1).unwrap().to_vec().unwrap(), [0.0, 0.1, 0.2]);
+    assert_eq!(Tensor::arange(0.0, 0.3, 0.1).unwrap().to_vec::<f32>().unwrap(), [0.0, 0.1, 0.2]);
     for n in 1..200_u16 {
         let tenths = Tensor::arange(0.0, f32::from(n) / 10.0, 0.1).unwrap();
         assert_eq!(tenths.len(), (f64::from(n) / 10.0 / 0.1).ceil() as usize, "{n}");
     }
-    assert_eq!(Tensor::<bf16>::arange(bf16::ZERO, bf16::from_f32(0.3), bf16::from_f32(0.1)).unwrap().len(), 3);
-    assert_eq!(Tensor::<f16>::arange(f16::from_f32(1.0), f16::from_f32(0.4), f16::from_f32(-0.2)).unwrap().len(), 3);
+    assert_eq!(Tensor::of(BF16).arange(bf16::ZERO, bf16::from_f32(0.3), bf16::from_f32(0.1)).unwrap().len(), 3);
+    assert_eq!(Tensor::of(F16).arange(f16::from_f32(1.0), f16::from_f32(0.4), f16::from_f32(-0.2)).unwrap().len(), 3);
 }
 
 #[test]
 fn a_change_by_a_multiple_is_rounded_once() {
-    let (x, y) = (numbers::<bf16>(&[1.0]), numbers::<bf16>(&[1.0078125]));
-    no_grad(|| x.add_scaled_(&y, bf16::from_f32(1.0078125))).unwrap();
-    assert_eq!(read(&x), read(&numbers::<bf16>(&[1.0 + 1.0078125 * 1.0078125])));
+    let (x, y) = (numbers(BF16, &[1.0]), numbers(BF16, &[1.0078125]));
+    no_grad(|| x.add_scaled_(&y, 1.0078125)).unwrap();
+    assert_eq!(read(&x), read(&numbers(BF16, &[1.0 + 1.0078125 * 1.0078125])));
 }
 
 #[test]
 fn optimizers_take_their_rates_unrounded() {
     // 0.01 is 0.01001 in bf16.
-    let (parameter, grad) = (numbers::<bf16>(&[0.0]), numbers::<bf16>(&[7.0]));
+    let (parameter, grad) = (numbers(BF16, &[0.0]), numbers(BF16, &[7.0]));
     let rule = SgdRule { momentum: 0.0, dampening: 0.0, nesterov: false, weight_decay: 0.0 };
     let tensors = SgdTensors { parameter: parameter.clone(), grad, kept: None, is_first: true };
     sgd_step([tensors], rule, &Rate::new(0.01)).unwrap();
-    assert_eq!(read(&parameter), read(&numbers::<bf16>(&[-0.07])));
+    assert_eq!(read(&parameter), read(&numbers(BF16, &[-0.07])));
 }

@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use std::fmt;
 
 use super::node::NodeRef;
-use crate::element::{DType, Float};
+use crate::element::DType;
 use crate::error::Result;
 use crate::tensor::Tensor;
 
@@ -27,10 +27,7 @@ use crate::tensor::Tensor;
 ///
 /// # Errors
 /// Those of `loss`.
-pub fn audit<T: Float, L: Float>(
-    named: &[(impl AsRef<str>, &Tensor<T>)],
-    loss: impl FnOnce() -> Result<Tensor<L>>,
-) -> Result<Audit> {
+pub fn audit(named: &[(impl AsRef<str>, &Tensor)], loss: impl FnOnce() -> Result<Tensor>) -> Result<Audit> {
     let running = Running::start();
     let loss = loss()?;
     let notes = running.finish();

@@ -9,8 +9,9 @@ use std::sync::{Mutex, PoisonError};
 use super::audit::unheard;
 use super::mode::{is_grad_enabled, with_grad_enabled};
 use super::node::{GradFn, Node, NodeRef};
-use crate::element::{DType, Float};
+use crate::autocast;
 use crate::error::Result;
+use crate::kind::Float;
 use crate::reuse::{ROOM, Room, with_room};
 use crate::shape::Shape;
 use crate::tensor::Raw;
@@ -99,7 +100,8 @@ fn propagate(
 }
 
 fn as_derivative<R>(walk: Walk, f: impl FnOnce() -> R) -> R {
-    unheard(|| with_grad_enabled(walk.create_graph, f))
+    // Gradients are computed in the precision of what they are gradients of, inside autocast too.
+    unheard(|| with_grad_enabled(walk.create_graph, || autocast::no_autocast(f)))
 }
 
 /// Gradients that have reached a node but not yet passed it.
@@ -109,9 +111,10 @@ struct Pending {
 }
 
 impl Pending {
-    /// Adds to what has reached the node.
+    /// Adds to what has reached the node, in the node's precision.
     fn arrive(&mut self, node: &NodeRef, grad: Raw) -> Result<()> {
-        node.check_grad("backward", &grad)?;
+        node.check_shape("backward", &grad)?;
+        let grad = node.converted(grad)?;
         let seq = node.seq();
         match self.grads.remove(&seq) {
             Some((node, earlier)) => self.grads.insert(seq, (node, add(earlier, grad)?)),
@@ -183,40 +186,18 @@ fn accumulated(leaf: &Node, grad: Raw) -> Result<Raw> {
     }
 }
 
-/// Runs generic code for a gradient's element type; the only place where a float type is chosen at run time.
-macro_rules! for_float {
-    ($dtype:expr, $function:ident ( $($argument:expr),* )) => {
-        match $dtype {
-            DType::F32 => $function::<f32>($($argument),*),
-            DType::F64 => $function::<f64>($($argument),*),
-            DType::F16 => $function::<half::f16>($($argument),*),
-            DType::BF16 => $function::<half::bf16>($($argument),*),
-            other => unreachable!("only floats are recorded, not {other}"),
-        }
-    };
-}
-
 /// Sums over the dimensions along which an input of shape `to` was broadcast; the only place where this is done.
 fn sum_down(grad: Raw, to: &Shape) -> Result<Raw> {
-    fn typed<T: Float>(grad: Raw, to: &Shape) -> Result<Raw> {
-        Ok(grad.typed::<T>().sum_to(to)?.into_raw())
-    }
     if grad.shape() == to {
         return Ok(grad);
     }
-    for_float!(grad.dtype(), typed(grad, to))
+    Ok(grad.typed::<Float>().sum_to(to)?.into_raw())
 }
 
 fn add(left: Raw, right: Raw) -> Result<Raw> {
-    fn typed<T: Float>(left: Raw, right: Raw) -> Result<Raw> {
-        Ok(left.typed::<T>().add(&right.typed::<T>())?.into_raw())
-    }
-    for_float!(left.dtype(), typed(left, right))
+    Ok(left.typed::<Float>().add(&right.typed())?.into_raw())
 }
 
 fn copy(grad: Raw) -> Result<Raw> {
-    fn typed<T: Float>(grad: Raw) -> Result<Raw> {
-        Ok(grad.typed::<T>().deep_copy("backward")?.into_raw())
-    }
-    for_float!(grad.dtype(), typed(grad))
+    grad.deep_copy("backward")
 }

@@ -3,16 +3,16 @@
 //! A [`Function`] becomes one node of the graph, whatever its forward does inside: the forward runs under `no_grad`. A
 //! backward written in tensor operations can be differentiated again.
 
-use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::mode::{is_grad_enabled, no_grad};
 use super::node::{GradFn, NodeRef};
 use super::record::{Kept, is_recorded};
 use super::{audit, node};
-use crate::element::{DType, Element, Float};
+use crate::element::DType;
 use crate::error::{Error, Result};
 use crate::heap;
+use crate::kind::Kind;
 use crate::shape::Shape;
 use crate::tensor::{Raw, Tensor};
 
@@ -23,34 +23,34 @@ use crate::tensor::{Raw, Tensor};
 /// /// Passes values on, and gradients back with their sign changed.
 /// struct Reverse;
 ///
-/// impl Function<f32> for Reverse {
-///     fn forward(&self, _: &mut Context<f32>, inputs: &[&Tensor]) -> Result<Tensor> {
+/// impl Function for Reverse {
+///     fn forward(&self, _: &mut Context, inputs: &[&Tensor]) -> Result<Tensor> {
 ///         Ok(inputs[0].clone())
 ///     }
 ///
-///     fn backward(&self, _: &Context<f32>, grad: &Tensor) -> Result<Vec<Option<Tensor>>> {
+///     fn backward(&self, _: &Context, grad: &Tensor) -> Result<Vec<Option<Tensor>>> {
 ///         Ok(vec![Some(grad.neg()?)])
 ///     }
 /// }
 ///
 /// let x = Tensor::new([1.0, 2.0])?.set_requires_grad(true);
 /// Reverse.apply(&[&x])?.sum(..)?.backward()?;
-/// assert_eq!(x.grad().unwrap().to_vec()?, [-1.0, -1.0]);
+/// assert_eq!(x.grad().unwrap().to_vec::<f32>()?, [-1.0, -1.0]);
 /// # Ok::<(), pagelock_tensor::Error>(())
 /// ```
-pub trait Function<T: Float>: Send + Sync + Sized + 'static {
+pub trait Function: Send + Sync + Sized + 'static {
     /// The result. Runs outside the graph; what `backward` will need is given to [`Context::save`].
     ///
     /// # Errors
     /// Whatever [`Function::apply`] should fail with.
-    fn forward(&self, context: &mut Context<T>, inputs: &[&Tensor<T>]) -> Result<Tensor<T>>;
+    fn forward(&self, context: &mut Context, inputs: &[&Tensor]) -> Result<Tensor>;
 
     /// One gradient per input, shaped like it, given that of the result; `None` where there is none, or where
     /// [`Context::needs_input_grad`] says that nobody wants it.
     ///
     /// # Errors
     /// Whatever `Tensor::backward` should fail with.
-    fn backward(&self, context: &Context<T>, grad: &Tensor<T>) -> Result<Vec<Option<Tensor<T>>>>;
+    fn backward(&self, context: &Context, grad: &Tensor) -> Result<Vec<Option<Tensor>>>;
 
     /// The name in errors and audits: that of the type, unless another is given here.
     fn name(&self) -> &'static str {
@@ -63,17 +63,16 @@ pub trait Function<T: Float>: Send + Sync + Sized + 'static {
     ///
     /// # Errors
     /// Those of `forward`; [`Error::InPlaceTracked`] if it changed an input whose gradient is wanted.
-    fn apply(self, inputs: &[&Tensor<T>]) -> Result<Tensor<T>> {
+    fn apply(self, inputs: &[&Tensor]) -> Result<Tensor> {
         apply(self, inputs)
     }
 }
 
 /// What a [`Function`] keeps from its forward for its backward.
-pub struct Context<T = f32> {
+pub struct Context {
     op: &'static str,
     needs: Arc<[bool]>,
     saved: Vec<Saved>,
-    element: PhantomData<fn() -> T>,
 }
 
 /// A saved tensor, and what a second derivative may make of it.
@@ -95,30 +94,30 @@ enum Role {
     Constant,
 }
 
-impl<T: Float> Context<T> {
+impl Context {
     /// Keeps a tensor for `backward`: an input, the result, or, for first derivatives only, anything else.
-    pub fn save<U: Element>(&mut self, tensor: &Tensor<U>) {
+    pub fn save<K: Kind>(&mut self, tensor: &Tensor<K>) {
         self.push(tensor, Role::Intermediate); // until `apply` has seen the result
     }
 
     /// Keeps a tensor that does not depend on the inputs, or only in steps: a mask, say. Second derivatives take it as
     /// a constant.
-    pub fn save_constant<U: Element>(&mut self, tensor: &Tensor<U>) {
+    pub fn save_constant<K: Kind>(&mut self, tensor: &Tensor<K>) {
         self.push(&tensor.clone().with_node(None), Role::Constant);
     }
 
-    fn push<U: Element>(&mut self, tensor: &Tensor<U>, role: Role) {
+    fn push<K: Kind>(&mut self, tensor: &Tensor<K>, role: Role) {
         self.saved.push(Saved { kept: Kept::new(tensor.raw().clone()), role });
     }
 
     /// The tensor that call number `position` of `save` or `save_constant` kept.
     ///
     /// # Errors
-    /// [`Error::NotSaved`] if there is no such tensor of this element type; [`Error::StaleSaved`] if it was changed in
+    /// [`Error::NotSaved`] if there is no such tensor of this kind; [`Error::StaleSaved`] if it was changed in
     /// place since; [`Error::SavedIntermediate`] if a second derivative would need to know how it was made.
-    pub fn saved<U: Element>(&self, position: usize) -> Result<Tensor<U>> {
-        let Some(saved) = self.saved.get(position).filter(|saved| saved.kept.dtype() == U::DTYPE) else {
-            return Err(self.not_saved(position, U::DTYPE));
+    pub fn saved<K: Kind>(&self, position: usize) -> Result<Tensor<K>> {
+        let Some(saved) = self.saved.get(position).filter(|saved| K::holds(saved.kept.dtype())) else {
+            return Err(self.not_saved(position, K::NAME));
         };
         let raw = saved.kept.get(self.op)?;
         if saved.role == Role::Intermediate && is_grad_enabled() {
@@ -127,9 +126,9 @@ impl<T: Float> Context<T> {
         Ok(raw.typed())
     }
 
-    fn not_saved(&self, position: usize, dtype: DType) -> Error {
+    fn not_saved(&self, position: usize, kind: &'static str) -> Error {
         let saved = self.saved.iter().map(|saved| saved.kept.dtype()).collect();
-        Error::NotSaved { op: self.op, position, dtype, saved }
+        Error::NotSaved { op: self.op, position, kind, saved }
     }
 
     /// Whether anyone wants the gradient of input number `i`.
@@ -138,13 +137,13 @@ impl<T: Float> Context<T> {
     }
 }
 
-fn apply<T: Float, F: Function<T>>(function: F, inputs: &[&Tensor<T>]) -> Result<Tensor<T>> {
+fn apply<F: Function>(function: F, inputs: &[&Tensor]) -> Result<Tensor> {
     let op = function.name();
     heap::check_for_node(op)?;
     let nodes = || inputs.iter().map(|input| input.node());
-    let recorded = is_recorded(op, nodes(), T::DTYPE);
+    let recorded = is_recorded(op, nodes(), DType::F32); // its result is a float
     let needs = nodes().map(|node| recorded && node.is_some()).collect();
-    let mut context = Context { op, needs, saved: Vec::new(), element: PhantomData };
+    let mut context = Context { op, needs, saved: Vec::new() };
     let versions: Vec<u64> = inputs.iter().map(|input| input.version()).collect();
     let out = audit::excusing(nodes().flatten(), || no_grad(|| function.forward(&mut context, inputs)))?;
     let out = out.with_node(None);
@@ -165,12 +164,12 @@ fn apply<T: Float, F: Function<T>>(function: F, inputs: &[&Tensor<T>]) -> Result
         context: Mutex::new(Some(context)),
         op,
     };
-    let node = NodeRef::new(T::DTYPE, *out.shape(), node);
+    let node = NodeRef::new(out.dtype(), *out.shape(), node);
     Ok(out.with_node(Some(node)))
 }
 
 /// Finds out which saved tensors are inputs, and which is the result.
-fn assign_roles<T: Float>(saved: &mut [Saved], inputs: &[&Tensor<T>], out: &Tensor<T>) {
+fn assign_roles(saved: &mut [Saved], inputs: &[&Tensor], out: &Tensor) {
     for saved in saved.iter_mut().filter(|saved| saved.role == Role::Intermediate) {
         let raw = saved.kept.raw();
         if inputs.iter().any(|input| same_elements(raw, input.raw()) && same_node(raw, input.raw())) {
@@ -194,18 +193,18 @@ fn same_node(a: &Raw, b: &Raw) -> bool {
 }
 
 /// The node of a [`Function`].
-struct FunctionNode<T, F> {
+struct FunctionNode<F> {
     function: Option<F>, // `None` only while the node is dropped
     edges: Vec<Option<NodeRef>>,
     shapes: Vec<Shape>, // of the inputs
     saves: bool,
-    context: Mutex<Option<Context<T>>>, // emptied by a backward that does not retain the graph
+    context: Mutex<Option<Context>>, // emptied by a backward that does not retain the graph
     op: &'static str,
 }
 
-impl<T: Float, F: Function<T>> FunctionNode<T, F> {
+impl<F: Function> FunctionNode<F> {
     /// The context for one backward, in which the result has its place in the graph.
-    fn context(&self, this: &NodeRef) -> Result<Context<T>> {
+    fn context(&self, this: &NodeRef) -> Result<Context> {
         let lock = self.context.lock().unwrap_or_else(PoisonError::into_inner);
         let (needs, mut saved) = match &*lock {
             Some(context) => (Arc::clone(&context.needs), context.saved.clone()),
@@ -215,23 +214,23 @@ impl<T: Float, F: Function<T>> FunctionNode<T, F> {
         for saved in saved.iter_mut().filter(|saved| saved.role == Role::Output) {
             saved.kept.set_node(Some(this.clone()));
         }
-        Ok(Context { op: self.op, needs, saved, element: PhantomData })
+        Ok(Context { op: self.op, needs, saved })
     }
 
-    fn check(&self, gradients: &[Option<Tensor<T>>]) -> Result<()> {
+    fn check(&self, gradients: &[Option<Tensor>]) -> Result<()> {
         if gradients.len() != self.edges.len() {
             return Err(Error::GradientCount { op: self.op, given: gradients.len(), expected: self.edges.len() });
         }
         for (gradient, expected) in gradients.iter().zip(&self.shapes) {
             if let Some(gradient) = gradient {
-                node::check_grad(self.op, gradient.raw(), T::DTYPE, expected)?;
+                node::check_grad(self.op, gradient.raw(), gradient.dtype(), expected)?;
             }
         }
         Ok(())
     }
 }
 
-impl<T: Float, F: Function<T>> GradFn for FunctionNode<T, F> {
+impl<F: Function> GradFn for FunctionNode<F> {
     fn name(&self) -> &'static str {
         self.op
     }

@@ -1,6 +1,7 @@
 //! Checking derivatives against central differences, in `f64`.
 
 use super::tensor::{Backward, grad};
+use crate::element::DType;
 use crate::error::{Error, Result};
 use crate::random::Generator;
 use crate::tensor::Tensor;
@@ -25,25 +26,21 @@ impl Default for Tolerance {
 /// Compares what `backward` says about `f` with what central differences say: for every element of every input, with
 /// random gradients to start from.
 ///
-/// `f` must be a function of the tensors it is given, and smooth at `inputs`: no kink within a step.
+/// `f` must be a function of the tensors it is given, and smooth at `inputs`: no kink within a step. It is given `float64`.
 ///
 /// ```
-/// # use pagelock_tensor::{Create, Tensor, autograd::{Tolerance, gradcheck}};
-/// let (a, b) = (Tensor::<f64>::rand([2, 3])?, Tensor::<f64>::rand([3, 4])?);
+/// # use pagelock_tensor::{Tensor, autograd::{Tolerance, gradcheck}};
+/// let (a, b) = (Tensor::rand([2, 3])?, Tensor::rand([3, 4])?);
 /// gradcheck(|x| x[0].matmul(&x[1])?.tanh(), &[&a, &b], Tolerance::default())?;
 /// # Ok::<(), pagelock_tensor::Error>(())
 /// ```
 ///
 /// # Errors
 /// [`Error::GradientMismatch`], which names the input's element and the result's element; those of `f`.
-pub fn gradcheck(
-    f: impl Fn(&[Tensor<f64>]) -> Result<Tensor<f64>>,
-    inputs: &[&Tensor<f64>],
-    tolerance: Tolerance,
-) -> Result<()> {
+pub fn gradcheck(f: impl Fn(&[Tensor]) -> Result<Tensor>, inputs: &[&Tensor], tolerance: Tolerance) -> Result<()> {
     let upstream = random_like(&f(&plain(inputs)?)?)?;
     let analytic = gradients(&f, inputs, &upstream)?;
-    let upstream = upstream.to_vec()?;
+    let upstream = upstream.to_vec::<f64>()?;
     for (input, analytic) in analytic.iter().enumerate() {
         for (element, &analytic) in analytic.iter().enumerate() {
             let quotients = quotients(&f, inputs, input, element, tolerance.step)?;
@@ -63,13 +60,9 @@ pub fn gradcheck(
 ///
 /// # Errors
 /// As [`gradcheck`].
-pub fn gradgradcheck(
-    f: impl Fn(&[Tensor<f64>]) -> Result<Tensor<f64>>,
-    inputs: &[&Tensor<f64>],
-    tolerance: Tolerance,
-) -> Result<()> {
+pub fn gradgradcheck(f: impl Fn(&[Tensor]) -> Result<Tensor>, inputs: &[&Tensor], tolerance: Tolerance) -> Result<()> {
     let upstream = random_like(&f(&plain(inputs)?)?)?;
-    let first = |tensors: &[Tensor<f64>]| {
+    let first = |tensors: &[Tensor]| {
         let Some((upstream, inputs)) = tensors.split_last() else { unreachable!("the gradient is always given") };
         let leaves: Vec<_> = inputs.iter().map(|input| input.clone().set_requires_grad(true)).collect();
         let options = Backward { gradient: Some(upstream.clone()), create_graph: true, ..Backward::default() };
@@ -96,23 +89,19 @@ impl Tolerance {
 }
 
 /// Uniform in [−1, 1), from a seed of its own: checks repeat.
-fn random_like(result: &Tensor<f64>) -> Result<Tensor<f64>> {
+fn random_like(result: &Tensor) -> Result<Tensor> {
     let generator = Generator::new(0);
     let values: Vec<f64> = (0..result.len()).map(|_| 2.0 * generator.next_f64() - 1.0).collect();
     Tensor::from_vec(values, result.shape())?.to(&result.device())
 }
 
-/// Copies outside the graph.
-fn plain(inputs: &[&Tensor<f64>]) -> Result<Vec<Tensor<f64>>> {
-    inputs.iter().map(|input| input.deep_copy("gradcheck")).collect()
+/// Copies in `f64`, outside the graph.
+fn plain(inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
+    inputs.iter().map(|input| input.deep_copy("gradcheck")?.to_dtype(DType::F64)).collect()
 }
 
 /// The gradient of each input's elements, by `backward`; zeros where `f` does not depend on an input.
-fn gradients(
-    f: &impl Fn(&[Tensor<f64>]) -> Result<Tensor<f64>>,
-    inputs: &[&Tensor<f64>],
-    upstream: &Tensor<f64>,
-) -> Result<Vec<Vec<f64>>> {
+fn gradients(f: &impl Fn(&[Tensor]) -> Result<Tensor>, inputs: &[&Tensor], upstream: &Tensor) -> Result<Vec<Vec<f64>>> {
     let leaves: Vec<_> = plain(inputs)?.into_iter().map(|input| input.set_requires_grad(true)).collect();
     let result = f(&leaves)?;
     let found = if result.requires_grad() {
@@ -121,24 +110,28 @@ fn gradients(
     } else {
         vec![None; leaves.len()]
     };
-    let zeros = |input: &Tensor<f64>| Ok(vec![0.0; input.len()]);
-    found.iter().zip(&leaves).map(|(found, leaf)| found.as_ref().map_or_else(|| zeros(leaf), Tensor::to_vec)).collect()
+    let zeros = |input: &Tensor| Ok(vec![0.0; input.len()]);
+    found
+        .iter()
+        .zip(&leaves)
+        .map(|(found, leaf)| found.as_ref().map_or_else(|| zeros(leaf), Tensor::to_vec::<f64>))
+        .collect()
 }
 
 /// (f(x + step) − f(x − step)) / 2 step of every output, for one element of one input.
 fn quotients(
-    f: &impl Fn(&[Tensor<f64>]) -> Result<Tensor<f64>>,
-    inputs: &[&Tensor<f64>],
+    f: &impl Fn(&[Tensor]) -> Result<Tensor>,
+    inputs: &[&Tensor],
     input: usize,
     element: usize,
     step: f64,
 ) -> Result<Vec<f64>> {
     let moved = |by: f64| {
         let mut tensors = plain(inputs)?;
-        let mut values = tensors[input].to_vec()?;
+        let mut values = tensors[input].to_vec::<f64>()?;
         values[element] += by;
         tensors[input] = Tensor::from_slice(&values, tensors[input].shape())?.to(&tensors[input].device())?;
-        f(&tensors)?.to_vec()
+        f(&tensors)?.to_vec::<f64>()
     };
     let (up, down) = (moved(step)?, moved(-step)?);
     Ok(up.iter().zip(down).map(|(up, down)| (up - down) / (2.0 * step)).collect())
@@ -146,8 +139,8 @@ fn quotients(
 
 /// The error for the output whose derivative is furthest off.
 fn worst(
-    f: &impl Fn(&[Tensor<f64>]) -> Result<Tensor<f64>>,
-    inputs: &[&Tensor<f64>],
+    f: &impl Fn(&[Tensor]) -> Result<Tensor>,
+    inputs: &[&Tensor],
     [input, element]: [usize; 2],
     quotients: &[f64],
     tolerance: Tolerance,

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::element::DType;
 use crate::error::{Error, Result};
+use crate::ops::cast;
 use crate::reuse::{self, Place, Slot};
 use crate::shape::Shape;
 use crate::tensor::Raw;
@@ -171,7 +172,8 @@ impl Node {
             // The lock is not held while a user's hook runs.
             let Some(hook) = self.state().hooks.get(i).map(|(_, hook)| Arc::clone(hook)) else { break };
             grad = hook(grad)?;
-            self.check_grad("hook", &grad)?;
+            self.check_shape("hook", &grad)?;
+            grad = self.converted(grad)?;
         }
         Ok(grad)
     }
@@ -184,9 +186,18 @@ impl Node {
     pub(crate) fn check_grad(&self, op: &'static str, grad: &Raw) -> Result<()> {
         check_grad(op, grad, self.dtype, &self.shape)
     }
+
+    pub(crate) fn check_shape(&self, op: &'static str, grad: &Raw) -> Result<()> {
+        check_grad(op, grad, grad.dtype(), &self.shape)
+    }
+
+    /// A gradient in the precision of what it is the gradient of.
+    pub(crate) fn converted(&self, grad: Raw) -> Result<Raw> {
+        if grad.dtype() == self.dtype { Ok(grad) } else { cast(&grad, self.dtype) }
+    }
 }
 
-/// Whether a gradient has the element type and shape of its tensor.
+/// Whether a gradient has the precision and shape of its tensor.
 pub(crate) fn check_grad(op: &'static str, grad: &Raw, dtype: DType, shape: &Shape) -> Result<()> {
     if grad.dtype() == dtype && grad.shape() == shape {
         return Ok(());

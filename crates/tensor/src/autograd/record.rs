@@ -1,40 +1,35 @@
 //! Recording: what an operation leaves in the graph, and what its derivative finds there.
 //!
 //! Only the derivative itself depends on the operation's type. Edges, shapes and saved tensors are kept by [`Links`],
-//! which is compiled once per number of inputs and not once per operation and element type.
+//! which is compiled once per number of inputs and not once per operation.
 
-use std::marker::PhantomData;
 use std::mem::replace;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::audit::{self, CutBy};
 use super::mode::is_grad_enabled;
 use super::node::{GradFn, NodeRef};
-use crate::element::{DType, Element};
+use crate::element::DType;
 use crate::error::{Error, Result};
 use crate::op::{Op, Saves, View};
 use crate::shape::Shape;
 use crate::tensor::{Raw, Tensor};
 
 /// Gives `out` a node if a gradient may be asked for.
-pub(crate) fn record<T: Element, O: Op<T, N>, const N: usize>(op: O, inputs: [&Raw; N], out: Raw) -> Raw {
+pub(crate) fn record<O: Op<N>, const N: usize>(op: O, inputs: [&Raw; N], out: Raw) -> Raw {
     match Links::of(O::NAME, O::SAVES, inputs, &out) {
         None => out,
-        Some(links) => {
-            let function = OpNode { op, links, element: PhantomData::<fn() -> T> };
-            Raw { node: Some(NodeRef::new(O::Out::DTYPE, *out.shape(), function)), ..out }
-        }
+        Some(links) => Raw { node: Some(NodeRef::new(out.dtype(), *out.shape(), OpNode { op, links })), ..out },
     }
 }
 
 /// Gives a view a node if a gradient may be asked for.
-pub(crate) fn record_view<T: Element, V: View<T>>(op: V, input: &Tensor<T>, out: Tensor<T>) -> Tensor<T> {
-    if !is_recorded(V::NAME, [input.node()].into_iter(), T::DTYPE) {
+pub(crate) fn record_view<V: View>(op: V, input: &Raw, out: Raw) -> Raw {
+    if !is_recorded(V::NAME, [input.node.as_ref()].into_iter(), input.dtype()) {
         return out;
     }
-    let function = ViewNode { op, edge: [input.node().cloned()], shape: *input.shape(), element: PhantomData };
-    let node = NodeRef::new(T::DTYPE, *out.shape(), function);
-    out.with_node(Some(node))
+    let function = ViewNode { op, edge: [input.node.clone()], shape: *input.shape() };
+    Raw { node: Some(NodeRef::new(out.dtype(), *out.shape(), function)), ..out }
 }
 
 /// Whether a result of element type `out` gets a node; tells a running audit what becomes of tracked inputs.
@@ -189,14 +184,13 @@ impl<const N: usize> Links<N> {
 }
 
 /// The node of an [`Op`].
-struct OpNode<T, O, const N: usize> {
+struct OpNode<O, const N: usize> {
     op: O,
     links: Links<N>,
-    element: PhantomData<fn() -> T>,
 }
 
-impl<T: Element, O: Op<T, N>, const N: usize> OpNode<T, O, N> {
-    fn saved(&self, this: &NodeRef) -> Result<Saved<'_, T, O::Out, N>> {
+impl<O: Op<N>, const N: usize> OpNode<O, N> {
+    fn saved(&self, this: &NodeRef) -> Result<Saved<'_, N>> {
         let (inputs, output) = self.links.restore(this)?;
         Ok(Saved {
             inputs: inputs.map(|input| input.map(Raw::typed)),
@@ -207,7 +201,7 @@ impl<T: Element, O: Op<T, N>, const N: usize> OpNode<T, O, N> {
     }
 }
 
-impl<T: Element, O: Op<T, N>, const N: usize> GradFn for OpNode<T, O, N> {
+impl<O: Op<N>, const N: usize> GradFn for OpNode<O, N> {
     fn name(&self) -> &'static str {
         O::NAME
     }
@@ -246,21 +240,21 @@ fn send_all(grads: &mut [Option<Raw>], send: &mut dyn FnMut(usize, Raw) -> Resul
 }
 
 /// What a derivative may use: the tensors its operation said it saves, and which gradients are wanted.
-pub(crate) struct Saved<'a, T, Out, const N: usize> {
-    inputs: [Option<Tensor<T>>; N],
-    output: Option<Tensor<Out>>,
+pub(crate) struct Saved<'a, const N: usize> {
+    inputs: [Option<Tensor>; N],
+    output: Option<Tensor>,
     shapes: &'a [Shape; N],
     needs: [bool; N],
 }
 
-impl<T: Element, Out: Element, const N: usize> Saved<'_, T, Out, N> {
+impl<const N: usize> Saved<'_, N> {
     /// Input `i`, of an operation that saves it.
-    pub(crate) fn input(&self, i: usize) -> &Tensor<T> {
+    pub(crate) fn input(&self, i: usize) -> &Tensor {
         self.inputs[i].as_ref().unwrap_or_else(|| unreachable!("the operation said that it saves this input"))
     }
 
     /// The result, of an operation that saves it.
-    pub(crate) fn output(&self) -> &Tensor<Out> {
+    pub(crate) fn output(&self) -> &Tensor {
         self.output.as_ref().unwrap_or_else(|| unreachable!("the operation said that it saves its output"))
     }
 
@@ -275,20 +269,19 @@ impl<T: Element, Out: Element, const N: usize> Saved<'_, T, Out, N> {
     }
 
     /// The gradient of input `i`, computed only if anyone wants it.
-    pub(crate) fn grad_of(&self, i: usize, grad: impl FnOnce() -> Result<Tensor<T>>) -> Result<Option<Tensor<T>>> {
+    pub(crate) fn grad_of(&self, i: usize, grad: impl FnOnce() -> Result<Tensor>) -> Result<Option<Tensor>> {
         self.needs(i).then(grad).transpose()
     }
 }
 
 /// The node of a [`View`].
-struct ViewNode<T, V> {
+struct ViewNode<V> {
     op: V,
     edge: [Option<NodeRef>; 1],
     shape: Shape,
-    element: PhantomData<fn() -> T>,
 }
 
-impl<T: Element, V: View<T>> GradFn for ViewNode<T, V> {
+impl<V: View> GradFn for ViewNode<V> {
     fn name(&self) -> &'static str {
         V::NAME
     }

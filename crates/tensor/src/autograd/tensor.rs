@@ -5,15 +5,14 @@ use std::sync::Arc;
 use super::audit::{CutBy, note_cut};
 use super::engine::{self, Start, Walk};
 use super::node::NodeRef;
-use crate::element::Float;
 use crate::error::{Error, Result};
 use crate::tensor::{Raw, Tensor};
 
 /// How [`Tensor::backward_with`] and [`grad`] walk the graph.
-#[derive(Clone)]
-pub struct Backward<T = f32> {
+#[derive(Clone, Default)]
+pub struct Backward {
     /// The gradient to start from, shaped like the tensor; `None` means 1, for a tensor that is one number.
-    pub gradient: Option<Tensor<T>>,
+    pub gradient: Option<Tensor>,
     /// Keep saved tensors, so that the same graph can be walked again.
     pub retain_graph: bool,
     /// Record the derivatives, so that they can be differentiated (implies `retain_graph`).
@@ -23,19 +22,13 @@ pub struct Backward<T = f32> {
     pub create_graph: bool,
 }
 
-impl<T> Default for Backward<T> {
-    fn default() -> Self {
-        Backward { gradient: None, retain_graph: false, create_graph: false }
-    }
-}
-
-impl<T> Backward<T> {
+impl Backward {
     fn walk(&self) -> Walk {
         Walk { retain_graph: self.retain_graph || self.create_graph, create_graph: self.create_graph }
     }
 }
 
-impl<T: Float> Tensor<T> {
+impl Tensor {
     /// This tensor as a leaf whose gradient is wanted (`true`), or cut off from the graph (`false`).
     ///
     /// A tensor that requires grad already is returned as it is. Other handles to the same elements are not changed.
@@ -44,14 +37,14 @@ impl<T: Float> Tensor<T> {
     /// # use pagelock_tensor::Tensor;
     /// let w = Tensor::new([2.0, 3.0])?.set_requires_grad(true);
     /// (&w * &w)?.sum(..)?.backward()?;
-    /// assert_eq!(w.grad().unwrap().to_vec()?, [4.0, 6.0]);
+    /// assert_eq!(w.grad().unwrap().to_vec::<f32>()?, [4.0, 6.0]);
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
     #[must_use]
-    pub fn set_requires_grad(self, requires_grad: bool) -> Tensor<T> {
+    pub fn set_requires_grad(self, requires_grad: bool) -> Tensor {
         match (requires_grad, self.requires_grad()) {
             (true, false) => {
-                let leaf = NodeRef::leaf(T::DTYPE, *self.shape());
+                let leaf = NodeRef::leaf(self.dtype(), *self.shape());
                 self.with_node(Some(leaf))
             }
             (false, true) => {
@@ -79,7 +72,7 @@ impl<T: Float> Tensor<T> {
 
     /// The same elements outside the graph: no gradient flows through the result.
     #[must_use]
-    pub fn detach(&self) -> Tensor<T> {
+    pub fn detach(&self) -> Tensor {
         if let Some(node) = self.node() {
             note_cut("detach", CutBy::Itself, [node].into_iter());
         }
@@ -87,7 +80,7 @@ impl<T: Float> Tensor<T> {
     }
 
     /// The gradient that `backward` left here.
-    pub fn grad(&self) -> Option<Tensor<T>> {
+    pub fn grad(&self) -> Option<Tensor> {
         self.node().and_then(|node| node.grad()).map(Raw::typed)
     }
 
@@ -95,7 +88,7 @@ impl<T: Float> Tensor<T> {
     ///
     /// # Errors
     /// [`Error::GradientShape`] if it is not shaped like the tensor; [`Error::NoGraph`] if the tensor does not require grad.
-    pub fn set_grad(&self, grad: Option<Tensor<T>>) -> Result<()> {
+    pub fn set_grad(&self, grad: Option<Tensor>) -> Result<()> {
         let node = self.tracked("set_grad")?;
         if let Some(grad) = &grad {
             node.check_grad("set_grad", grad.raw())?;
@@ -124,7 +117,7 @@ impl<T: Float> Tensor<T> {
     /// [`Error::NoGraph`] if the tensor does not require grad. An error of the hook ends the `backward` with it.
     pub fn register_hook(
         &self,
-        hook: impl Fn(&Tensor<T>) -> Result<Option<Tensor<T>>> + Send + Sync + 'static,
+        hook: impl Fn(&Tensor) -> Result<Option<Tensor>> + Send + Sync + 'static,
     ) -> Result<HookHandle> {
         let node = self.tracked("register_hook")?.clone();
         let id = node.add_hook(Arc::new(move |grad: Raw| {
@@ -147,7 +140,7 @@ impl<T: Float> Tensor<T> {
     ///
     /// # Errors
     /// As [`Tensor::backward`].
-    pub fn backward_with(&self, options: Backward<T>) -> Result<()> {
+    pub fn backward_with(&self, options: Backward) -> Result<()> {
         let node = self.tracked("backward")?;
         let walk = options.walk();
         let start = match options.gradient {
@@ -161,7 +154,7 @@ impl<T: Float> Tensor<T> {
         self.node().ok_or(Error::NoGraph { op, shape: *self.shape() })
     }
 
-    fn start_gradient(&self, given: Option<Tensor<T>>) -> Result<Raw> {
+    fn start_gradient(&self, given: Option<Tensor>) -> Result<Raw> {
         let gradient = match given {
             Some(gradient) => gradient,
             None if self.len() == 1 => self.ones_like()?,
@@ -180,17 +173,13 @@ impl<T: Float> Tensor<T> {
 /// let y = x.pow(3.0)?;
 /// let first = autograd::grad(&[&y], &[&x], Backward { create_graph: true, ..Backward::default() })?.remove(0).unwrap();
 /// let second = autograd::grad(&[&first], &[&x], Backward::default())?.remove(0).unwrap();
-/// assert_eq!((first.item()?, second.item()?), (27.0, 18.0));
+/// assert_eq!([first.item::<f32>()?, second.item()?], [27.0, 18.0]);
 /// # Ok::<(), pagelock_tensor::Error>(())
 /// ```
 ///
 /// # Errors
 /// As [`Tensor::backward`]; [`Error::NoGraph`] if an input does not require grad.
-pub fn grad<T: Float>(
-    outputs: &[&Tensor<T>],
-    inputs: &[&Tensor<T>],
-    options: Backward<T>,
-) -> Result<Vec<Option<Tensor<T>>>> {
+pub fn grad(outputs: &[&Tensor], inputs: &[&Tensor], options: Backward) -> Result<Vec<Option<Tensor>>> {
     let walk = options.walk();
     let mut roots = Vec::with_capacity(outputs.len());
     for output in outputs {

@@ -9,6 +9,7 @@ use crate::cuda::CudaDevice;
 use crate::device::Device;
 use crate::element::DType;
 use crate::error::{Error, Result};
+use crate::kind::Int;
 use crate::random::default_generator;
 use crate::shape::Shape;
 use crate::storage::{FreshCuda, StorageRef};
@@ -16,6 +17,8 @@ use crate::tensor::Tensor;
 
 thread_local! {
     static IS_CAPTURING: Cell<bool> = const { Cell::new(false) };
+    /// How many captures this thread has begun.
+    static BEGUN: Cell<u64> = const { Cell::new(0) };
     static CURRENT: RefCell<Option<Current>> = const { RefCell::new(None) };
 }
 
@@ -39,7 +42,7 @@ pub(super) struct Taken<R> {
 #[derive(Clone)]
 pub(super) struct Draws {
     /// How far the numbers are from where they were drawn in the capture: what the kernels read.
-    shift: Tensor<i64>,
+    shift: Tensor<Int>,
     seed: u64,
     start: u64,
     counters: u64,
@@ -50,7 +53,7 @@ impl Draws {
         let place = Device::Cuda(device.clone());
         let shift = FreshCuda::allocate(NAME, Shape::SCALAR, DType::I64, &place, device)?;
         let seed = default_generator().seed();
-        Ok(Self { shift: Tensor::from_fresh_cuda(shift), seed, start, counters: 0 })
+        Ok(Self { shift: shift.share().typed(), seed, start, counters: 0 })
     }
 
     /// Whether the generator still makes the same sequence.
@@ -79,6 +82,11 @@ pub(crate) fn stream_on(device: &CudaDevice) -> Option<Stream> {
     CURRENT.with_borrow(|current| {
         current.as_ref().filter(|current| current.device == *device).map(|current| current.stream.clone())
     })
+}
+
+/// The number of the capture that this thread has going, from 1; 0 if it has none.
+pub(crate) fn number() -> u64 {
+    if IS_CAPTURING.get() { BEGUN.get() } else { 0 }
 }
 
 /// Notes, while this thread captures, that work changes a storage in place.
@@ -132,6 +140,7 @@ pub(super) fn capture<R, E: From<Error>>(
     let recording = device.cuda().capture(|stream| {
         let ended = Ends;
         CURRENT.set(Some(Current { device: device.clone(), stream: stream.clone(), written: Vec::new(), draws: None }));
+        BEGUN.set(BEGUN.get() + 1);
         IS_CAPTURING.set(true);
         let result = work();
         done = Some((result, CURRENT.take()));

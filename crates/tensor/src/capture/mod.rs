@@ -17,7 +17,7 @@ use pagelock_cuda::{Event, Graph, Shared, Stream};
 use pagelock_memory::ByteSize;
 
 use self::current::{Draws, Taken};
-pub(crate) use self::current::{note_write, refuse, stream_on, with_shift};
+pub(crate) use self::current::{note_write, number, refuse, stream_on, with_shift};
 pub use self::tensors::Tensors;
 use self::tensors::sealed::{FromHost, Slot};
 use crate::cuda::CudaDevice;
@@ -69,7 +69,7 @@ use crate::transfer::many::{room_for, upload_to};
 ///         Ok(loss)
 ///     })?;
 /// }
-/// assert!(loss.item()? < 1e-6);
+/// assert!(loss.item::<f32>()? < 1e-6);
 /// # Ok::<(), pagelock_tensor::Error>(())
 /// ```
 pub struct CapturedStep<I: Tensors, O: Tensors> {

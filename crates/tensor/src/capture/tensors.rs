@@ -3,8 +3,8 @@
 use self::sealed::{FromHost, Output, Sealed, Slot};
 use crate::cuda::CudaDevice;
 use crate::device::Device;
-use crate::element::Element;
 use crate::error::Result;
+use crate::kind::Kind;
 use crate::tensor::{Raw, Tensor};
 
 /// What a [`CapturedStep`](super::CapturedStep) takes and returns: a tensor, a tuple of up to four, a `Vec` of them, or
@@ -74,9 +74,9 @@ pub(super) mod sealed {
     }
 }
 
-impl<T: Element> Tensors for Tensor<T> {}
+impl<K: Kind> Tensors for Tensor<K> {}
 
-impl<T: Element> Sealed for Tensor<T> {
+impl<K: Kind> Sealed for Tensor<K> {
     fn on(&self, device: &Device) -> Result<Self> {
         self.to(device)
     }
@@ -86,7 +86,7 @@ impl<T: Element> Sealed for Tensor<T> {
     }
 
     fn fits(&self, slots: &Self) -> bool {
-        self.shape() == slots.shape()
+        self.shape() == slots.shape() && self.dtype() == slots.dtype()
     }
 
     fn is_on_host(&self) -> bool {

@@ -7,7 +7,7 @@ use pagelock_memory::Result;
 
 use super::sums::{sums, wide};
 use super::{CHUNK, simd};
-use crate::element::{Element, Float, Real};
+use crate::element::{Element, Floating, Real};
 use crate::ops::Channels;
 use crate::parallel::{for_each_chunk_mut, try_for_each_chunk_mut};
 use crate::scratch;
@@ -54,7 +54,7 @@ impl<R: Real> Change<R> {
 }
 
 /// Calls `f` with the changes of all channels; `statistics` are their means, then their variances.
-pub(crate) fn with_changes<T: Float, U>(
+pub(crate) fn with_changes<T: Floating, U>(
     statistics: &[T::Real],
     [weight, bias]: [Option<&[T]>; 2],
     eps: T::Real,
@@ -74,7 +74,7 @@ pub(crate) fn with_changes<T: Float, U>(
 }
 
 /// `out` gets, for each channel, the mean, then the variance, then the variance with Bessel's correction.
-pub(crate) fn channel_statistics<T: Float>(geometry: Channels, x: &[T], out: &mut [T::Real]) -> Result<()> {
+pub(crate) fn channel_statistics<T: Floating>(geometry: Channels, x: &[T], out: &mut [T::Real]) -> Result<()> {
     let Channels { outer, channels, inner } = geometry;
     let count = (outer * inner) as f64;
     scratch::with(channels, |totals: &mut [f64]| {
@@ -100,7 +100,7 @@ pub(crate) fn channel_statistics<T: Float>(geometry: Channels, x: &[T], out: &mu
 }
 
 /// Normalizes `x`; with `relu`, what is below 0 becomes 0.
-pub(crate) fn batch_norm<T: Float>(
+pub(crate) fn batch_norm<T: Floating>(
     geometry: Channels,
     changes: &[Numbers<T::Real>],
     relu: bool,
@@ -130,7 +130,7 @@ pub(crate) fn batch_norm<T: Float>(
 }
 
 /// `Σ g·x̂` of each channel, then `Σ g` of each, where the inputs are `x` and the gradient `g` of the result.
-pub(crate) fn batch_norm_sums<T: Float>(
+pub(crate) fn batch_norm_sums<T: Floating>(
     geometry: Channels,
     changes: &[Numbers<T::Real>],
     relu: bool,
@@ -155,7 +155,7 @@ pub(crate) fn batch_norm_sums<T: Float>(
 }
 
 /// The gradient of `x`; `sums` are those of [`batch_norm_sums`] if the statistics depended on `x`.
-pub(crate) fn batch_norm_grad<T: Float>(
+pub(crate) fn batch_norm_grad<T: Floating>(
     geometry: Channels,
     changes: &[Numbers<T::Real>],
     (relu, sums): (bool, Option<&[T::Real]>),
@@ -190,7 +190,7 @@ pub(crate) fn batch_norm_grad<T: Float>(
 }
 
 /// `totals` gets `S` sums of `f(channel, elements)` for each channel: the first of all channels, then the second.
-fn fold<T: Float, const N: usize, const S: usize>(
+fn fold<T: Floating, const N: usize, const S: usize>(
     geometry: Channels,
     inputs: [&[T]; N],
     totals: &mut [f64],
@@ -224,7 +224,7 @@ fn fold<T: Float, const N: usize, const S: usize>(
 }
 
 /// Adds up planes, one after the other.
-fn fold_planes<T: Float, const N: usize, const S: usize>(
+fn fold_planes<T: Floating, const N: usize, const S: usize>(
     Channels { channels, inner, .. }: Channels,
     inputs: [&[T]; N],
     totals: &mut [f64],
@@ -244,7 +244,7 @@ fn fold_planes<T: Float, const N: usize, const S: usize>(
 }
 
 /// Adds up rows of channels, side by side.
-fn fold_rows<T: Float, const N: usize, const S: usize>(
+fn fold_rows<T: Floating, const N: usize, const S: usize>(
     channels: usize,
     inputs: [&[T]; N],
     totals: &mut [f64],
@@ -275,7 +275,7 @@ fn fold_rows<T: Float, const N: usize, const S: usize>(
 }
 
 /// `out = f(channel, elements)`.
-fn map<T: Float, const N: usize>(
+fn map<T: Floating, const N: usize>(
     Channels { channels, inner, .. }: Channels,
     inputs: [&[T]; N],
     out: &mut [T],

@@ -4,7 +4,7 @@ use pagelock_memory::Result;
 
 use super::sums::{sums, wide};
 use super::{CHUNK, simd};
-use crate::element::{Element, Float, Real};
+use crate::element::{Element, Floating, Real};
 use crate::parallel::for_each_chunk_mut;
 use crate::scratch;
 
@@ -12,7 +12,7 @@ use crate::scratch;
 const PARTS: usize = 64;
 
 /// The mean of a row, and what its deviations are multiplied by: 1 / √(variance + eps).
-fn scale_of<T: Float>(x: &[T], eps: T::Real) -> (T::Real, T::Real) {
+fn scale_of<T: Floating>(x: &[T], eps: T::Real) -> (T::Real, T::Real) {
     let n = T::Real::from_f64(x.len() as f64);
     let [sum] = sums([x], |[x]| [x]);
     let mean = sum / n;
@@ -30,7 +30,7 @@ fn in_rows<T: Send>(out: &mut [T], n: usize, work: impl Fn(usize, &mut [T]) + Sy
 }
 
 /// `out = (x − mean) · scale · weight + bias`, for rows of `n` elements.
-pub(crate) fn layer_norm<T: Float>(
+pub(crate) fn layer_norm<T: Floating>(
     x: &[T],
     [weight, bias]: [Option<&[T]>; 2],
     (n, eps): (usize, T::Real),
@@ -50,7 +50,7 @@ pub(crate) fn layer_norm<T: Float>(
 }
 
 /// The gradient of the input, from the input and the gradient of the result.
-pub(crate) fn layer_norm_grad<T: Float>(
+pub(crate) fn layer_norm_grad<T: Floating>(
     [x, grad]: [&[T]; 2],
     weight: Option<&[T]>,
     (n, eps): (usize, T::Real),
@@ -78,7 +78,11 @@ pub(crate) fn layer_norm_grad<T: Float>(
 }
 
 /// The gradients of weight and bias, one after the other.
-pub(crate) fn layer_norm_sums<T: Float>([x, grad]: [&[T]; 2], (n, eps): (usize, T::Real), out: &mut [T]) -> Result<()> {
+pub(crate) fn layer_norm_sums<T: Floating>(
+    [x, grad]: [&[T]; 2],
+    (n, eps): (usize, T::Real),
+    out: &mut [T],
+) -> Result<()> {
     let rows = x.len() / n;
     let part_rows = rows.div_ceil(PARTS).max(CHUNK / n).max(1);
     scratch::with(rows.div_ceil(part_rows) * 2 * n, |parts: &mut [f64]| {
@@ -108,7 +112,7 @@ pub(crate) fn layer_norm_sums<T: Float>([x, grad]: [&[T]; 2], (n, eps): (usize, 
 }
 
 /// `out[i] = f(inputs[..][i])`, for inputs of one length.
-pub(super) fn map<T: Float, const N: usize>(inputs: [&[T]; N], out: &mut [T], f: impl Fn([T::Real; N]) -> T::Real) {
+pub(super) fn map<T: Floating, const N: usize>(inputs: [&[T]; N], out: &mut [T], f: impl Fn([T::Real; N]) -> T::Real) {
     simd::vectorized(
         #[inline(always)]
         move || {

@@ -16,29 +16,13 @@ use crate::stream::{self, Stream};
 
 /// `out[i] = f(x[i])`.
 pub(crate) fn map1<A: Value, T: Value + NoUninit>(x: CpuView<'_, A>, out: &mut [T], f: impl Fn(A) -> T + Sync + Copy) {
-    if !stream::is_large(out) {
-        return contiguous1(
+    written1(out, x, &|out, x| {
+        kernel1(
             out,
             x,
             #[inline(always)]
             move |out, x| *out = f(x),
         );
-    }
-    let x = Operand::new(x);
-    let segment = x.segment().min(PIECE);
-    in_chunks(out, |start, chunk| {
-        let (mut x_room, mut piece) = (Scratch::new(), [chunk[0]; PIECE]);
-        let (mut x, stream) = (x.open(start, segment, &mut x_room), Stream::new());
-        for out in chunk.chunks_mut(segment) {
-            let piece = &mut piece[..out.len()];
-            kernel1(
-                piece,
-                x.next(out.len()),
-                #[inline(always)]
-                move |out, x| *out = f(x),
-            );
-            stream.copy(out, piece);
-        }
     });
 }
 
@@ -49,37 +33,16 @@ pub(crate) fn map2<A: Value, B: Value, T: Value + NoUninit>(
     out: &mut [T],
     f: impl Fn(A, B) -> T + Sync + Copy,
 ) {
-    if !stream::is_large(out) {
-        return contiguous2(
+    written2(out, (a, b), &|out, a, b| {
+        kernel2(
             out,
             a,
             b,
             #[inline(always)]
             move |out, a, b| *out = f(a, b),
         );
-    }
-    let (a, b) = (Operand::new(a), Operand::new(b));
-    let segment = a.segment().min(b.segment()).min(PIECE);
-    in_chunks(out, |start, chunk| {
-        let (mut a_room, mut b_room, mut piece) = (Scratch::new(), Scratch::new(), [chunk[0]; PIECE]);
-        let (mut a, mut b) = (a.open(start, segment, &mut a_room), b.open(start, segment, &mut b_room));
-        let stream = Stream::new();
-        for out in chunk.chunks_mut(segment) {
-            let piece = &mut piece[..out.len()];
-            kernel2(
-                piece,
-                a.next(out.len()),
-                b.next(out.len()),
-                #[inline(always)]
-                move |out, a, b| *out = f(a, b),
-            );
-            stream.copy(out, piece);
-        }
     });
 }
-
-/// Elements that are computed in the first-level cache before they are written past the caches.
-const PIECE: usize = 1024;
 
 /// `out[i] = f(a[i], b[i], c[i])`.
 pub(crate) fn map3<A: Value, B: Value, C: Value, T: Value>(
@@ -89,22 +52,7 @@ pub(crate) fn map3<A: Value, B: Value, C: Value, T: Value>(
     out: &mut [T],
     f: impl Fn(A, B, C) -> T + Sync + Copy,
 ) {
-    if out.is_empty() {
-        return;
-    }
-    let (a, b, c) = (Operand::new(a), Operand::new(b), Operand::new(c));
-    let segment = a.segment().min(b.segment()).min(c.segment());
-    in_chunks(out, |start, chunk| {
-        let (mut a_room, mut b_room) = (Scratch::new(), Scratch::new());
-        let mut c_room = Scratch::new();
-        let mut a = a.open(start, segment, &mut a_room);
-        let mut b = b.open(start, segment, &mut b_room);
-        let mut c = c.open(start, segment, &mut c_room);
-        for piece in chunk.chunks_mut(segment) {
-            let len = piece.len();
-            kernel3(piece, a.next(len), b.next(len), c.next(len), f);
-        }
-    });
+    changed3(out, (a, b, c), &|out, a, b, c| kernel3(out, a, b, c, f));
 }
 
 /// `f(&mut dst[i], x[i])`, where the element `i` of `dst` lies at `i · dst_strides`. No two elements may share a place.
@@ -115,17 +63,7 @@ pub(crate) fn update1<T: Value, A: Value>(
     x: CpuView<'_, A>,
     f: impl Fn(&mut T, A) + Sync + Copy,
 ) {
-    if dst_shape.contains(&0) {
-        return;
-    }
-    let dims = Dims::of(dst_shape, dst_strides);
-    if dims.is_contiguous() {
-        return contiguous1(&mut dst[..dims.len()], x, f);
-    }
-    let (x, mut x_room) = (Operand::new(x), Scratch::new());
-    let segment = x.segment().min(SEGMENT);
-    let mut x = x.open(0, segment, &mut x_room);
-    scattered(dst, dims, segment, |piece| kernel1(piece, x.next(piece.len()), f));
+    updated1(dst, (dst_shape, dst_strides), x, &|dst, x| kernel1(dst, x, f));
 }
 
 /// `f(&mut dst[i], a[i], b[i])`; see [`update1`].
@@ -137,21 +75,63 @@ pub(crate) fn update2<T: Value, A: Value, B: Value>(
     b: CpuView<'_, B>,
     f: impl Fn(&mut T, A, B) + Sync + Copy,
 ) {
-    if dst_shape.contains(&0) {
-        return;
-    }
-    let dims = Dims::of(dst_shape, dst_strides);
-    if dims.is_contiguous() {
-        return contiguous2(&mut dst[..dims.len()], a, b, f);
-    }
-    let (a, b) = (Operand::new(a), Operand::new(b));
-    let (mut a_room, mut b_room) = (Scratch::new(), Scratch::new());
-    let segment = a.segment().min(b.segment()).min(SEGMENT);
-    let (mut a, mut b) = (a.open(0, segment, &mut a_room), b.open(0, segment, &mut b_room));
-    scattered(dst, dims, segment, |piece| kernel2(piece, a.next(piece.len()), b.next(piece.len()), f));
+    updated2(dst, (dst_shape, dst_strides), (a, b), &|dst, a, b| kernel2(dst, a, b, f));
 }
 
-fn contiguous1<T: Value, A: Value>(dst: &mut [T], x: CpuView<'_, A>, f: impl Fn(&mut T, A) + Sync + Copy) {
+// What follows walks through memory. It knows a formula as a function of pieces of some thousand elements, so that it is
+// compiled for element types, and not once more for every formula.
+
+/// Changes a piece of the destination by one of a source.
+type Kernel1<'f, T, A> = &'f (dyn Fn(&mut [T], &[A]) + Sync);
+/// The same by pieces of two sources.
+type Kernel2<'f, T, A, B> = &'f (dyn Fn(&mut [T], &[A], &[B]) + Sync);
+/// The same by pieces of three sources.
+type Kernel3<'f, T, A, B, C> = &'f (dyn Fn(&mut [T], &[A], &[B], &[C]) + Sync);
+
+/// Elements that are computed in the first-level cache before they are written past the caches.
+const PIECE: usize = 1024;
+
+/// Writes every element; past the caches, if there are many.
+fn written1<T: Value + NoUninit, A: Value>(out: &mut [T], x: CpuView<'_, A>, kernel: Kernel1<'_, T, A>) {
+    if !stream::is_large(out) {
+        return changed1(out, x, kernel);
+    }
+    let x = Operand::new(x);
+    let segment = x.segment().min(PIECE);
+    in_chunks(out, |start, chunk| {
+        let (mut x_room, mut piece) = (Scratch::new(), [chunk[0]; PIECE]);
+        let (mut x, stream) = (x.open(start, segment, &mut x_room), Stream::new());
+        for out in chunk.chunks_mut(segment) {
+            let piece = &mut piece[..out.len()];
+            kernel(piece, x.next(out.len()));
+            stream.copy(out, piece);
+        }
+    });
+}
+
+fn written2<T: Value + NoUninit, A: Value, B: Value>(
+    out: &mut [T],
+    (a, b): (CpuView<'_, A>, CpuView<'_, B>),
+    kernel: Kernel2<'_, T, A, B>,
+) {
+    if !stream::is_large(out) {
+        return changed2(out, (a, b), kernel);
+    }
+    let (a, b) = (Operand::new(a), Operand::new(b));
+    let segment = a.segment().min(b.segment()).min(PIECE);
+    in_chunks(out, |start, chunk| {
+        let (mut a_room, mut b_room, mut piece) = (Scratch::new(), Scratch::new(), [chunk[0]; PIECE]);
+        let (mut a, mut b) = (a.open(start, segment, &mut a_room), b.open(start, segment, &mut b_room));
+        let stream = Stream::new();
+        for out in chunk.chunks_mut(segment) {
+            let piece = &mut piece[..out.len()];
+            kernel(piece, a.next(out.len()), b.next(out.len()));
+            stream.copy(out, piece);
+        }
+    });
+}
+
+fn changed1<T: Value, A: Value>(dst: &mut [T], x: CpuView<'_, A>, kernel: Kernel1<'_, T, A>) {
     if dst.is_empty() {
         return;
     }
@@ -160,15 +140,14 @@ fn contiguous1<T: Value, A: Value>(dst: &mut [T], x: CpuView<'_, A>, f: impl Fn(
     in_chunks(dst, |start, chunk| {
         let mut x_room = Scratch::new();
         let mut x = x.open(start, segment, &mut x_room);
-        chunk.chunks_mut(segment).for_each(|piece| kernel1(piece, x.next(piece.len()), f));
+        chunk.chunks_mut(segment).for_each(|piece| kernel(piece, x.next(piece.len())));
     });
 }
 
-fn contiguous2<T: Value, A: Value, B: Value>(
+fn changed2<T: Value, A: Value, B: Value>(
     dst: &mut [T],
-    a: CpuView<'_, A>,
-    b: CpuView<'_, B>,
-    f: impl Fn(&mut T, A, B) + Sync + Copy,
+    (a, b): (CpuView<'_, A>, CpuView<'_, B>),
+    kernel: Kernel2<'_, T, A, B>,
 ) {
     if dst.is_empty() {
         return;
@@ -181,13 +160,75 @@ fn contiguous2<T: Value, A: Value, B: Value>(
         let mut b = b.open(start, segment, &mut b_room);
         for piece in chunk.chunks_mut(segment) {
             let len = piece.len();
-            kernel2(piece, a.next(len), b.next(len), f);
+            kernel(piece, a.next(len), b.next(len));
         }
     });
 }
 
+fn changed3<T: Value, A: Value, B: Value, C: Value>(
+    dst: &mut [T],
+    (a, b, c): (CpuView<'_, A>, CpuView<'_, B>, CpuView<'_, C>),
+    kernel: Kernel3<'_, T, A, B, C>,
+) {
+    if dst.is_empty() {
+        return;
+    }
+    let (a, b, c) = (Operand::new(a), Operand::new(b), Operand::new(c));
+    let segment = a.segment().min(b.segment()).min(c.segment());
+    in_chunks(dst, |start, chunk| {
+        let (mut a_room, mut b_room) = (Scratch::new(), Scratch::new());
+        let mut c_room = Scratch::new();
+        let mut a = a.open(start, segment, &mut a_room);
+        let mut b = b.open(start, segment, &mut b_room);
+        let mut c = c.open(start, segment, &mut c_room);
+        for piece in chunk.chunks_mut(segment) {
+            let len = piece.len();
+            kernel(piece, a.next(len), b.next(len), c.next(len));
+        }
+    });
+}
+
+fn updated1<T: Value, A: Value>(
+    dst: &mut [T],
+    (shape, strides): (&[usize], &[usize]),
+    x: CpuView<'_, A>,
+    kernel: Kernel1<'_, T, A>,
+) {
+    if shape.contains(&0) {
+        return;
+    }
+    let dims = Dims::of(shape, strides);
+    if dims.is_contiguous() {
+        return changed1(&mut dst[..dims.len()], x, kernel);
+    }
+    let (x, mut x_room) = (Operand::new(x), Scratch::new());
+    let segment = x.segment().min(SEGMENT);
+    let mut x = x.open(0, segment, &mut x_room);
+    scattered(dst, dims, segment, &mut |piece| kernel(piece, x.next(piece.len())));
+}
+
+fn updated2<T: Value, A: Value, B: Value>(
+    dst: &mut [T],
+    (shape, strides): (&[usize], &[usize]),
+    (a, b): (CpuView<'_, A>, CpuView<'_, B>),
+    kernel: Kernel2<'_, T, A, B>,
+) {
+    if shape.contains(&0) {
+        return;
+    }
+    let dims = Dims::of(shape, strides);
+    if dims.is_contiguous() {
+        return changed2(&mut dst[..dims.len()], (a, b), kernel);
+    }
+    let (a, b) = (Operand::new(a), Operand::new(b));
+    let (mut a_room, mut b_room) = (Scratch::new(), Scratch::new());
+    let segment = a.segment().min(b.segment()).min(SEGMENT);
+    let (mut a, mut b) = (a.open(0, segment, &mut a_room), b.open(0, segment, &mut b_room));
+    scattered(dst, dims, segment, &mut |piece| kernel(piece, a.next(piece.len()), b.next(piece.len())));
+}
+
 /// Lets `work` change the elements of a strided destination, `segment` at a time, in a contiguous buffer.
-fn scattered<T: Value>(dst: &mut [T], dims: Dims, segment: usize, mut work: impl FnMut(&mut [T])) {
+fn scattered<T: Value>(dst: &mut [T], dims: Dims, segment: usize, work: &mut dyn FnMut(&mut [T])) {
     let mut buffer = [dst[0]; SEGMENT];
     let (mut from, mut to) = (Walk::starting_at(dims, 0), Walk::starting_at(dims, 0));
     let mut left = dims.len();

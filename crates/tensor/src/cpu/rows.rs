@@ -6,7 +6,7 @@
 
 use super::reduce::in_halves;
 use super::{CHUNK, simd};
-use crate::element::{Element, Float, Num, Real};
+use crate::element::{Element, Floating, Num, Real};
 use crate::parallel::for_each_chunk_mut;
 
 /// Rows that are computed together.
@@ -17,22 +17,22 @@ const SHORT: usize = 32;
 const BLOCK: usize = 512;
 
 /// `out[i, j] = exp(x[i, j]) / Σ exp(x[i, …])`, where every row has `row_len` elements.
-pub(crate) fn softmax<T: Float>(x: &[T], row_len: usize, out: &mut [T]) {
+pub(crate) fn softmax<T: Floating>(x: &[T], row_len: usize, out: &mut [T]) {
     run::<T, Softmax, 1>([x], row_len, out);
 }
 
 /// `out[i, j] = x[i, j] − log Σ exp(x[i, …])`.
-pub(crate) fn log_softmax<T: Float>(x: &[T], row_len: usize, out: &mut [T]) {
+pub(crate) fn log_softmax<T: Floating>(x: &[T], row_len: usize, out: &mut [T]) {
     run::<T, LogSoftmax, 1>([x], row_len, out);
 }
 
 /// The gradient of [`softmax`]'s input, where `y` is its output: `out[i, j] = y[i, j] · (grad[i, j] − Σ grad[i, …] · y[i, …])`.
-pub(crate) fn softmax_grad<T: Float>(y: &[T], grad: &[T], row_len: usize, out: &mut [T]) {
+pub(crate) fn softmax_grad<T: Floating>(y: &[T], grad: &[T], row_len: usize, out: &mut [T]) {
     run::<T, SoftmaxGrad, 2>([y, grad], row_len, out);
 }
 
 /// The gradient of [`log_softmax`]'s input, where `y` is its output: `out[i, j] = grad[i, j] − exp(y[i, j]) · Σ grad[i, …]`.
-pub(crate) fn log_softmax_grad<T: Float>(y: &[T], grad: &[T], row_len: usize, out: &mut [T]) {
+pub(crate) fn log_softmax_grad<T: Floating>(y: &[T], grad: &[T], row_len: usize, out: &mut [T]) {
     run::<T, LogSoftmaxGrad, 2>([y, grad], row_len, out);
 }
 
@@ -41,7 +41,7 @@ trait RowOp<const N: usize> {
     /// Computes up to [`LANES`] rows, in place of the first input. Element `j` of row `lane` is `[j][lane]`.
     fn tile<R: Real>(inputs: [&mut [[R; LANES]]; N], scratch: &mut [[R; LANES]]);
     /// Computes one row.
-    fn row<T: Float>(inputs: [&[T]; N], out: &mut [T]);
+    fn row<T: Floating>(inputs: [&[T]; N], out: &mut [T]);
 }
 
 struct Softmax;
@@ -55,7 +55,7 @@ impl RowOp<1> for Softmax {
         with_lanes(x, sum, scratch, |x, sum| x / sum);
     }
 
-    fn row<T: Float>([x]: [&[T]; 1], out: &mut [T]) {
+    fn row<T: Floating>([x]: [&[T]; 1], out: &mut [T]) {
         let largest = largest(x);
         let sum = sum_of_exp(x, largest);
         write(
@@ -82,7 +82,7 @@ impl RowOp<1> for LogSoftmax {
         with_lanes(x, log, scratch, |x, log| x - log);
     }
 
-    fn row<T: Float>([x]: [&[T]; 1], out: &mut [T]) {
+    fn row<T: Floating>([x]: [&[T]; 1], out: &mut [T]) {
         let largest = largest(x);
         let log = sum_of_exp(x, largest).ln();
         write([x, x], out, |x, _| x - largest - log);
@@ -105,7 +105,7 @@ impl RowOp<2> for SoftmaxGrad {
         }
     }
 
-    fn row<T: Float>([y, grad]: [&[T]; 2], out: &mut [T]) {
+    fn row<T: Floating>([y, grad]: [&[T]; 2], out: &mut [T]) {
         let sum = fold([y, grad], T::Real::ZERO, |y, grad| y * grad, T::Real::plus);
         write([y, grad], out, |y, grad| y * (grad - sum));
     }
@@ -124,7 +124,7 @@ impl RowOp<2> for LogSoftmaxGrad {
         }
     }
 
-    fn row<T: Float>([y, grad]: [&[T]; 2], out: &mut [T]) {
+    fn row<T: Floating>([y, grad]: [&[T]; 2], out: &mut [T]) {
         let sum = fold([grad, grad], T::Real::ZERO, |grad, _| grad, T::Real::plus);
         write(
             [y, grad],
@@ -136,7 +136,7 @@ impl RowOp<2> for LogSoftmaxGrad {
 }
 
 /// Applies `O` to all rows, on several threads if there is enough to do.
-fn run<T: Float, O: RowOp<N>, const N: usize>(inputs: [&[T]; N], row_len: usize, out: &mut [T]) {
+fn run<T: Floating, O: RowOp<N>, const N: usize>(inputs: [&[T]; N], row_len: usize, out: &mut [T]) {
     if out.is_empty() {
         return;
     }
@@ -153,7 +153,7 @@ fn run<T: Float, O: RowOp<N>, const N: usize>(inputs: [&[T]; N], row_len: usize,
     });
 }
 
-fn short_rows<T: Float, O: RowOp<N>, const N: usize>(inputs: [&[T]; N], row_len: usize, out: &mut [T]) {
+fn short_rows<T: Floating, O: RowOp<N>, const N: usize>(inputs: [&[T]; N], row_len: usize, out: &mut [T]) {
     simd::vectorized(
         #[inline(always)]
         move || {
@@ -172,7 +172,7 @@ fn short_rows<T: Float, O: RowOp<N>, const N: usize>(inputs: [&[T]; N], row_len:
 
 /// Up to sixteen rows into a tile; lanes without a row keep what they have.
 #[inline(always)]
-fn load<T: Float>(rows: &[T], tile: &mut [[T::Real; LANES]]) {
+fn load<T: Floating>(rows: &[T], tile: &mut [[T::Real; LANES]]) {
     for (lane, row) in rows.chunks_exact(tile.len()).enumerate().take(LANES) {
         for (values, x) in tile.iter_mut().zip(row) {
             values[lane] = x.to_real();
@@ -182,7 +182,7 @@ fn load<T: Float>(rows: &[T], tile: &mut [[T::Real; LANES]]) {
 
 /// A tile into up to sixteen rows.
 #[inline(always)]
-fn store<T: Float>(tile: &[[T::Real; LANES]], rows: &mut [T]) {
+fn store<T: Floating>(tile: &[[T::Real; LANES]], rows: &mut [T]) {
     for (lane, row) in rows.chunks_exact_mut(tile.len()).enumerate().take(LANES) {
         for (out, values) in row.iter_mut().zip(tile) {
             *out = T::from_real(values[lane]);
@@ -239,11 +239,11 @@ fn with_lanes<R: Real>(tile: &mut [[R; LANES]], lanes: [R; LANES], scratch: &mut
     }
 }
 
-fn largest<T: Float>(x: &[T]) -> T::Real {
+fn largest<T: Floating>(x: &[T]) -> T::Real {
     fold([x, x], T::Real::LOWEST, |x, _| x, greater)
 }
 
-fn sum_of_exp<T: Float>(x: &[T], largest: T::Real) -> T::Real {
+fn sum_of_exp<T: Floating>(x: &[T], largest: T::Real) -> T::Real {
     fold(
         [x, x],
         T::Real::ZERO,
@@ -254,7 +254,7 @@ fn sum_of_exp<T: Float>(x: &[T], largest: T::Real) -> T::Real {
 }
 
 /// Combines `lift(a[i], b[i])` over a long row, beginning with `start`, which is neutral.
-fn fold<T: Float>(
+fn fold<T: Floating>(
     [a, b]: [&[T]; 2],
     start: T::Real,
     lift: impl Fn(T::Real, T::Real) -> T::Real + Copy,
@@ -279,7 +279,7 @@ fn fold<T: Float>(
 }
 
 /// `out[i] = f(a[i], b[i])`.
-fn write<T: Float>([a, b]: [&[T]; 2], out: &mut [T], f: impl Fn(T::Real, T::Real) -> T::Real) {
+fn write<T: Floating>([a, b]: [&[T]; 2], out: &mut [T], f: impl Fn(T::Real, T::Real) -> T::Real) {
     simd::vectorized(
         #[inline(always)]
         move || {
@@ -311,7 +311,7 @@ mod tests {
 
     /// Checks `f` on rows against `model`, for which the inputs are exact. Errors are relative to the result plus
     /// `scale` (the size of what cancels).
-    fn check<T: Float>(
+    fn check<T: Floating>(
         f: impl Fn([&[T]; 2], usize, &mut [T]),
         model: impl Fn(&[f64], &[f64]) -> Vec<f64>,
         scale: impl Fn(usize) -> f64,
@@ -333,7 +333,7 @@ mod tests {
         }
     }
 
-    fn check_all<T: Float>(tolerance: f64) {
+    fn check_all<T: Floating>(tolerance: f64) {
         let exp = |x: Vec<f64>| x.iter().map(|x| x.exp()).collect::<Vec<f64>>();
         check::<T>(|[x, _], len, out| softmax(x, len, out), |x, _| exp(naive_log_softmax(x)), |_| 1e-3, tolerance);
         check::<T>(|[x, _], len, out| log_softmax(x, len, out), |x, _| naive_log_softmax(x), |_| 1.0, tolerance);

@@ -2,7 +2,7 @@
 
 use super::reduce::in_halves;
 use super::simd;
-use crate::element::{Element, Float, Real};
+use crate::element::{Element, Floating, Real};
 
 /// Accumulators of each sum: independent of each other, so that they fill vectors.
 const LANES: usize = 16;
@@ -10,7 +10,7 @@ const LANES: usize = 16;
 const BLOCK: usize = 1024;
 
 /// `Σ f(inputs[..][i])`, each component by itself, for inputs of one length.
-pub(super) fn sums<T: Float, const N: usize, const S: usize>(
+pub(super) fn sums<T: Floating, const N: usize, const S: usize>(
     inputs: [&[T]; N],
     f: impl Fn([T::Real; N]) -> [T::Real; S] + Copy,
 ) -> [T::Real; S] {
@@ -29,7 +29,7 @@ pub(super) fn sums<T: Float, const N: usize, const S: usize>(
 }
 
 #[inline(always)]
-fn of_block<T: Float, const N: usize, const S: usize>(
+fn of_block<T: Floating, const N: usize, const S: usize>(
     inputs: [&[T]; N],
     f: impl Fn([T::Real; N]) -> [T::Real; S] + Copy,
 ) -> [[T::Real; LANES]; S] {

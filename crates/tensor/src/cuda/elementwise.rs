@@ -100,12 +100,12 @@ impl Formula {
     }
 }
 
-/// A constant as formulas take it: the bytes of what the element type computes in.
-pub(crate) fn constant<T: Element>(value: T) -> u64 {
-    match value.to_scalar() {
-        Scalar::Int(value) => value as u64,
-        Scalar::Float(value) if T::Sum::DTYPE == DType::F32 => u64::from((value as f32).to_bits()),
-        Scalar::Float(value) => value.to_bits(),
+/// A constant as formulas take it: the bytes of the number in what elements of `dtype` compute in.
+pub(crate) fn constant(dtype: DType, value: Scalar) -> u64 {
+    match (dtype.computing(), value) {
+        (DType::F32, value) => u64::from(f32::from_scalar(value).to_bits()),
+        (DType::F64, value) => value.to_f64().to_bits(),
+        (_, value) => i64::from_scalar(value) as u64,
     }
 }
 

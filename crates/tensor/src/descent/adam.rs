@@ -3,9 +3,9 @@
 use super::Rate;
 use super::cuda::{self, Batch};
 use crate::device::Device;
-use crate::element::{Element, Float, Real};
+use crate::element::{Element, Floating, Real};
 use crate::error::Result;
-use crate::tensor::Tensor;
+use crate::tensor::{Tensor, by_float};
 
 /// How a step goes down; the formulas are PyTorch's.
 ///
@@ -25,17 +25,17 @@ pub struct AdamRule {
 
 /// A parameter and what its step needs, all of one shape but `steps`, and on one device.
 #[derive(Debug, Clone)]
-pub struct AdamTensors<T: Element = f32> {
+pub struct AdamTensors {
     /// What is changed: `p`.
-    pub parameter: Tensor<T>,
+    pub parameter: Tensor,
     /// Its gradient: `g`.
-    pub grad: Tensor<T>,
+    pub grad: Tensor,
     /// The running mean `m`, which is changed too.
-    pub mean: Tensor<T>,
+    pub mean: Tensor,
     /// The running square `v`, which is changed too.
-    pub square: Tensor<T>,
+    pub square: Tensor,
     /// How many steps there were, this one among them: one element.
-    pub steps: Tensor<f64>,
+    pub steps: Tensor,
 }
 
 /// One step of descent for all of the tensors.
@@ -46,7 +46,7 @@ pub struct AdamTensors<T: Element = f32> {
 /// # Examples
 /// ```
 /// use pagelock_tensor::descent::{AdamRule, AdamTensors, Rate, adam_step};
-/// use pagelock_tensor::{Create, Tensor};
+/// use pagelock_tensor::{DType, Tensor};
 ///
 /// let (parameter, grad) = (Tensor::new([3.0])?, Tensor::new([0.2])?);
 /// let rule = AdamRule { betas: [0.9, 0.999], eps: 1e-8, weight_decay: 0.0, is_decoupled: false };
@@ -55,13 +55,13 @@ pub struct AdamTensors<T: Element = f32> {
 ///     grad,
 ///     mean: Tensor::zeros([1])?,
 ///     square: Tensor::zeros([1])?,
-///     steps: Tensor::<f64>::ones(())?,
+///     steps: Tensor::of(DType::F64).ones(())?,
 /// };
 /// adam_step([tensors], rule, &Rate::new(0.5))?;
-/// assert!((parameter.item()? - 2.5).abs() < 1e-6);
+/// assert!((parameter.item::<f32>()? - 2.5).abs() < 1e-6);
 /// # Ok::<(), pagelock_tensor::Error>(())
 /// ```
-pub fn adam_step<T: Float>(tensors: impl IntoIterator<Item = AdamTensors<T>>, rule: AdamRule, lr: &Rate) -> Result<()> {
+pub fn adam_step(tensors: impl IntoIterator<Item = AdamTensors>, rule: AdamRule, lr: &Rate) -> Result<()> {
     let mut batch = Batch::new();
     for tensors in tensors {
         match tensors.parameter.device() {
@@ -75,9 +75,13 @@ pub fn adam_step<T: Float>(tensors: impl IntoIterator<Item = AdamTensors<T>>, ru
 impl AdamRule {
     /// On the CPU: three walks, without memory of its own, so that none of them can be refused after another. Rounded where
     /// `descent.cu` rounds.
-    fn step<T: Float>(&self, tensors: &AdamTensors<T>, lr: f64) -> Result<()> {
+    fn step(&self, tensors: &AdamTensors, lr: f64) -> Result<()> {
+        by_float!(tensors.parameter.dtype(), T => self.step_as::<T>(tensors, lr))
+    }
+
+    fn step_as<T: Floating>(&self, tensors: &AdamTensors, lr: f64) -> Result<()> {
         let AdamTensors { parameter, grad, mean, square, steps } = tensors;
-        let steps = steps.item()?;
+        let steps: f64 = steps.item()?;
         let [mean_share, square_share] = self.betas.map(|beta| 1.0 - beta.powi(steps as i32));
         let [keep_mean, keep_square] = self.betas.map(T::Real::from_f64);
         let [new_mean, new_square] = self.betas.map(|beta| T::Real::from_f64(1.0 - beta));
@@ -89,12 +93,12 @@ impl AdamRule {
 
         let rounded = |x: T::Real| T::from_real(x).to_real();
         let decayed = |g: T::Real, p: T::Real| if decays { rounded(g + p * decay) } else { g };
-        mean.update_(OP, [grad, parameter], |[m, g, p]| rounded(m * keep_mean) + decayed(g, p) * new_mean)?;
-        square.update_(OP, [grad, parameter], |[v, g, p]| {
+        mean.update_::<T>(OP, [grad, parameter], |[m, g, p]| rounded(m * keep_mean) + decayed(g, p) * new_mean)?;
+        square.update_::<T>(OP, [grad, parameter], |[v, g, p]| {
             let g = decayed(g, p);
             rounded(v * keep_square) + new_square * g * g
         })?;
-        parameter.update_(OP, [mean, square], |[p, m, v]| {
+        parameter.update_::<T>(OP, [mean, square], |[p, m, v]| {
             let p = if shrinks { rounded(p * shrink) } else { p };
             let root = rounded(rounded(rounded(v.sqrt()) * unbias) + eps);
             p + rate * m / root

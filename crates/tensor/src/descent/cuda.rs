@@ -6,9 +6,11 @@ use super::{AdamRule, AdamTensors, Rate, SgdRule, SgdTensors};
 use crate::capture;
 use crate::cuda::{Arguments, Code, CudaDevice};
 use crate::device::{Device, common_device};
-use crate::element::{DType, Element, Float};
+use crate::element::DType;
 use crate::error::{Error, Result};
+use crate::kind::Kind;
 use crate::layout::Layout;
+use crate::op::same_precision;
 use crate::storage::{Locked, LockedMut};
 use crate::tensor::Tensor;
 
@@ -21,15 +23,15 @@ const THREADS: u32 = 128;
 const MOST_BLOCKS: usize = 1024;
 
 /// What a step needs for one parameter.
-pub(super) trait Group<T: Element>: Clone {
+pub(super) trait Group: Clone {
     /// How many groups one launch takes.
     const MOST: usize;
 
     /// The parameter, then what else is changed, then the gradient: `None` for what is not there.
-    fn tensors(&self) -> [Option<&Tensor<T>>; 4];
+    fn tensors(&self) -> [Option<&Tensor>; 4];
 
     /// The same, with these for the ones that are there.
-    fn with(&self, tensors: [Option<Tensor<T>>; 4]) -> Self;
+    fn with(&self, tensors: [Option<Tensor>; 4]) -> Self;
 
     /// Whether one launch can do both.
     fn fits(&self, other: &Self) -> bool;
@@ -38,14 +40,14 @@ pub(super) trait Group<T: Element>: Clone {
 /// Where the gradient is among the tensors of a group; those before it are changed.
 const GRAD: usize = 3;
 
-impl<T: Element> Group<T> for SgdTensors<T> {
+impl Group for SgdTensors {
     const MOST: usize = MOST;
 
-    fn tensors(&self) -> [Option<&Tensor<T>>; 4] {
+    fn tensors(&self) -> [Option<&Tensor>; 4] {
         [Some(&self.parameter), self.kept.as_ref(), None, Some(&self.grad)]
     }
 
-    fn with(&self, [parameter, kept, _, grad]: [Option<Tensor<T>>; 4]) -> Self {
+    fn with(&self, [parameter, kept, _, grad]: [Option<Tensor>; 4]) -> Self {
         let parameter = parameter.unwrap_or_else(|| self.parameter.clone());
         Self { parameter, grad: grad.unwrap_or_else(|| self.grad.clone()), kept, is_first: self.is_first }
     }
@@ -55,14 +57,14 @@ impl<T: Element> Group<T> for SgdTensors<T> {
     }
 }
 
-impl<T: Element> Group<T> for AdamTensors<T> {
+impl Group for AdamTensors {
     const MOST: usize = MOST_OF_ADAM;
 
-    fn tensors(&self) -> [Option<&Tensor<T>>; 4] {
+    fn tensors(&self) -> [Option<&Tensor>; 4] {
         [Some(&self.parameter), Some(&self.mean), Some(&self.square), Some(&self.grad)]
     }
 
-    fn with(&self, [parameter, mean, square, grad]: [Option<Tensor<T>>; 4]) -> Self {
+    fn with(&self, [parameter, mean, square, grad]: [Option<Tensor>; 4]) -> Self {
         Self {
             parameter: parameter.unwrap_or_else(|| self.parameter.clone()),
             grad: grad.unwrap_or_else(|| self.grad.clone()),
@@ -89,16 +91,17 @@ impl<G> Batch<G> {
     }
 
     /// Takes a group, and launches for those before it if it has no place beside them.
-    pub(super) fn add<T: Float>(&mut self, group: G, launch: impl Fn(&[Option<G>]) -> Result<()>) -> Result<()>
+    pub(super) fn add(&mut self, group: G, launch: impl Fn(&[Option<G>]) -> Result<()>) -> Result<()>
     where
-        G: Group<T>,
+        G: Group,
     {
         check(&group)?;
         if !is_plain(&group) {
             self.finish(&launch)?;
             return alone(&group, launch);
         }
-        let has_place = |other: &G| group.fits(other) && !share_storage(&group, other);
+        let dtype = |group: &G| group.tensors()[0].map(|parameter| parameter.dtype());
+        let has_place = |other: &G| dtype(&group) == dtype(other) && group.fits(other) && !share_storage(&group, other);
         if self.len == G::MOST || !self.groups[..self.len].iter().flatten().all(has_place) {
             self.finish(&launch)?;
         }
@@ -120,10 +123,11 @@ impl<G> Batch<G> {
 }
 
 /// What changes may be changed, all have the parameter's shape, and all are on one device.
-fn check<T: Element, G: Group<T>>(group: &G) -> Result<()> {
+fn check<G: Group>(group: &G) -> Result<()> {
     let [Some(parameter), .., Some(grad)] = group.tensors() else { unreachable!("every group has these") };
     for changed in group.tensors().into_iter().take(GRAD).flatten() {
-        changed.check_writable(OP, [grad, parameter])?;
+        changed.raw().check_writable(OP, [grad.raw(), parameter.raw()])?;
+        same_precision(OP, &[changed.raw(), grad.raw(), parameter.raw()])?;
         for tensor in [changed, grad] {
             if tensor.shape() != parameter.shape() {
                 let expected = format!("it must have the parameter's shape, {}", parameter.shape());
@@ -135,7 +139,7 @@ fn check<T: Element, G: Group<T>>(group: &G) -> Result<()> {
 }
 
 /// Whether kernels can take the group as it is: without gaps, in one order, and each tensor in a storage of its own.
-fn is_plain<T: Element, G: Group<T>>(group: &G) -> bool {
+fn is_plain<G: Group>(group: &G) -> bool {
     let tensors = group.tensors();
     let apart =
         |i: usize| tensors[..i].iter().flatten().all(|other| tensors[i].is_none_or(|x| !x.shares_storage(other)));
@@ -144,17 +148,17 @@ fn is_plain<T: Element, G: Group<T>>(group: &G) -> bool {
     (are_rows || layouts.all(Layout::is_channels_last)) && (0..4).all(apart)
 }
 
-fn tensors_of<T: Element, G: Group<T>>(group: &Option<G>) -> [Option<&Tensor<T>>; 4] {
+fn tensors_of<G: Group>(group: &Option<G>) -> [Option<&Tensor>; 4] {
     group.as_ref().map_or([None; 4], G::tensors)
 }
 
-fn share_storage<T: Element, G: Group<T>>(one: &G, other: &G) -> bool {
+fn share_storage<G: Group>(one: &G, other: &G) -> bool {
     let others = other.tensors();
     one.tensors().iter().flatten().any(|x| others.iter().flatten().any(|y| x.shares_storage(y)))
 }
 
 /// Launches for copies of the group's tensors, and brings what was changed back.
-fn alone<T: Float, G: Group<T>>(group: &G, launch: impl Fn(&[Option<G>]) -> Result<()>) -> Result<()> {
+fn alone<G: Group>(group: &G, launch: impl Fn(&[Option<G>]) -> Result<()>) -> Result<()> {
     let mut copies = [const { None }; 4];
     for (copy, tensor) in copies.iter_mut().zip(group.tensors()) {
         *copy = tensor.map(|tensor| tensor.deep_copy(OP)).transpose()?;
@@ -164,7 +168,7 @@ fn alone<T: Float, G: Group<T>>(group: &G, launch: impl Fn(&[Option<G>]) -> Resu
     changed.filter_map(|(to, from)| to.zip(from.as_ref())).try_for_each(|(to, from)| to.copy_(from))
 }
 
-pub(super) fn sgd<T: Float>(groups: &[Option<SgdTensors<T>>], rule: SgdRule, lr: &Rate) -> Result<()> {
+pub(super) fn sgd(groups: &[Option<SgdTensors>], rule: SgdRule, lr: &Rate) -> Result<()> {
     let Some(first) = groups.iter().flatten().next() else { return Ok(()) };
     let (device, lr) = on_device(&first.parameter, lr)?;
     let numbers = [rule.momentum, rule.share(first.is_first), rule.weight_decay].map(f64::to_bits);
@@ -174,7 +178,7 @@ pub(super) fn sgd<T: Float>(groups: &[Option<SgdTensors<T>>], rule: SgdRule, lr:
     launch(&device, ("sgd", MOST), groups, [true, true, false, true], scalars, [numbers, flags].as_flattened())
 }
 
-pub(super) fn adam<T: Float>(groups: &[Option<AdamTensors<T>>], rule: AdamRule, lr: &Rate) -> Result<()> {
+pub(super) fn adam(groups: &[Option<AdamTensors>], rule: AdamRule, lr: &Rate) -> Result<()> {
     let Some(first) = groups.iter().flatten().next() else { return Ok(()) };
     check_steps(first)?;
     let (device, lr) = on_device(&first.parameter, lr)?;
@@ -189,8 +193,11 @@ pub(super) fn adam<T: Float>(groups: &[Option<AdamTensors<T>>], rule: AdamRule, 
     launch(&device, ("adam", MOST_OF_ADAM), groups, [true; 4], scalars, &rule)
 }
 
-fn check_steps<T: Element>(AdamTensors { parameter, steps, .. }: &AdamTensors<T>) -> Result<()> {
+fn check_steps(AdamTensors { parameter, steps, .. }: &AdamTensors) -> Result<()> {
     common_device(OP, &[parameter.raw(), steps.raw()])?;
+    if steps.dtype() != DType::F64 {
+        return Err(Error::MixedTypes { op: OP, left: DType::F64, right: steps.dtype(), wider: DType::F64 });
+    }
     if steps.len() == 1 {
         return Ok(());
     }
@@ -198,13 +205,13 @@ fn check_steps<T: Element>(AdamTensors { parameter, steps, .. }: &AdamTensors<T>
     Err(Error::WrongShape { op: OP, operand: "steps", expected, shape: *steps.shape() })
 }
 
-fn on_device<T: Element>(parameter: &Tensor<T>, lr: &Rate) -> Result<(CudaDevice, Tensor<f64>)> {
+fn on_device<K: Kind>(parameter: &Tensor<K>, lr: &Rate) -> Result<(CudaDevice, Tensor)> {
     let Device::Cuda(device) = parameter.device() else { unreachable!("only tensors on a device come here") };
     Ok((device, lr.on(&parameter.device())?))
 }
 
 /// Launches a kernel for the groups: pointers to `places` of each, the scalars, and the lengths before `rule`.
-fn launch<T: Float, G: Group<T>, const SCALARS: usize>(
+fn launch<G: Group, const SCALARS: usize>(
     device: &CudaDevice,
     (kernel, most): (&'static str, usize),
     groups: &[Option<G>],
@@ -218,6 +225,8 @@ fn launch<T: Float, G: Group<T>, const SCALARS: usize>(
     for (number, group) in numbers.iter_mut().zip(groups) {
         *number = tensors_of(group)[0].map_or(0, |parameter| parameter.len() as u64);
     }
+    let first = groups.iter().flatten().find_map(|group| group.tensors()[0]);
+    let dtype = first.map_or(DType::F32, |parameter| parameter.dtype());
     let longest = numbers.iter().copied().max().unwrap_or(0) as usize;
     numbers[MOST..][..rule.len()].copy_from_slice(rule);
 
@@ -237,7 +246,7 @@ fn launch<T: Float, G: Group<T>, const SCALARS: usize>(
     let launch = Launch { grid: [blocks as u32, groups.len() as u32, 1], ..Launch::covering(1, THREADS) };
     // SAFETY: the kernels take these, in this order; they touch, of each group, the elements of tensors without gaps of one
     // length (`check`, `is_plain`), which are different memory for different groups, and one element of each scalar.
-    unsafe { CODE.launch(device, OP, ([T::DTYPE; 2], kernel), launch, &arguments) }
+    unsafe { CODE.launch(device, OP, ([dtype; 2], kernel), launch, &arguments) }
 }
 
 /// A storage locked for as long as a launch takes.
@@ -248,17 +257,17 @@ enum Lock<'a> {
 }
 
 impl Lock<'_> {
-    fn argument<'a, T: Element>(&'a mut self, tensor: &'a Tensor<T>) -> Argument<'a> {
+    fn argument<'a>(&'a mut self, tensor: &'a Tensor) -> Argument<'a> {
         match self {
             Lock::None => unreachable!("what is passed is locked"),
-            Lock::Read(locked) => locked.cuda(tensor.layout(), T::DTYPE).argument(),
-            Lock::Write(locked) => locked.cuda(tensor.layout(), T::DTYPE).into_argument(),
+            Lock::Read(locked) => locked.cuda(tensor.layout(), tensor.dtype()).argument(),
+            Lock::Write(locked) => locked.cuda(tensor.layout(), tensor.dtype()).into_argument(),
         }
     }
 }
 
 /// Locks all storages in the order for all threads; no two of them are one.
-fn lock_all<'a, T: Element, G: Group<T>>(groups: &'a [Option<G>], locks: &mut [[Lock<'a>; 4]; MOST]) {
+fn lock_all<'a, G: Group>(groups: &'a [Option<G>], locks: &mut [[Lock<'a>; 4]; MOST]) {
     let mut order = [None; 4 * MOST];
     let all = groups.iter().enumerate().flat_map(|(i, group)| {
         tensors_of(group).into_iter().enumerate().filter_map(move |(k, tensor)| tensor.map(|tensor| (tensor, i, k)))

@@ -2,8 +2,8 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use crate::create::Create;
 use crate::device::Device;
+use crate::element::DType;
 use crate::error::Result;
 use crate::tensor::Tensor;
 
@@ -26,7 +26,7 @@ pub struct Rate {
 struct State {
     value: f64,
     /// On a device, once a step ran there, and whether it is the value.
-    there: Option<(Tensor<f64>, bool)>,
+    there: Option<(Tensor, bool)>,
 }
 
 impl Rate {
@@ -52,7 +52,7 @@ impl Rate {
     }
 
     /// The number on a device, where kernels read it.
-    pub(super) fn on(&self, device: &Device) -> Result<Tensor<f64>> {
+    pub(super) fn on(&self, device: &Device) -> Result<Tensor> {
         let mut state = self.lock();
         let value = state.value;
         match &mut state.there {
@@ -64,7 +64,7 @@ impl Rate {
                 Ok(there.clone())
             }
             there => {
-                let made = <Tensor<f64> as Create<f64>>::on(device).full((), value)?;
+                let made = Tensor::on(device).of(DType::F64).full((), value)?;
                 *there = Some((made.clone(), true));
                 Ok(made)
             }

@@ -3,7 +3,6 @@
 use super::Rate;
 use super::cuda::{self, Batch};
 use crate::device::Device;
-use crate::element::{Element, Float};
 use crate::error::Result;
 use crate::tensor::Tensor;
 
@@ -25,13 +24,13 @@ pub struct SgdRule {
 
 /// A parameter and what its step needs, all of one shape and on one device.
 #[derive(Debug, Clone)]
-pub struct SgdTensors<T: Element = f32> {
+pub struct SgdTensors {
     /// What is changed: `p`.
-    pub parameter: Tensor<T>,
+    pub parameter: Tensor,
     /// Its gradient: `g`.
-    pub grad: Tensor<T>,
+    pub grad: Tensor,
     /// The kept direction `b`, which is changed too; none without momentum.
-    pub kept: Option<Tensor<T>>,
+    pub kept: Option<Tensor>,
     /// Whether nothing was kept yet, and `b` is zero.
     pub is_first: bool,
 }
@@ -51,10 +50,10 @@ pub struct SgdTensors<T: Element = f32> {
 /// let rule = SgdRule { momentum: 0.0, dampening: 0.0, nesterov: false, weight_decay: 0.0 };
 /// let tensors = SgdTensors { parameter: parameter.clone(), grad, kept: None, is_first: true };
 /// sgd_step([tensors], rule, &Rate::new(0.5))?;
-/// assert_eq!(parameter.to_vec()?, [2.5, 4.5]);
+/// assert_eq!(parameter.to_vec::<f32>()?, [2.5, 4.5]);
 /// # Ok::<(), pagelock_tensor::Error>(())
 /// ```
-pub fn sgd_step<T: Float>(tensors: impl IntoIterator<Item = SgdTensors<T>>, rule: SgdRule, lr: &Rate) -> Result<()> {
+pub fn sgd_step(tensors: impl IntoIterator<Item = SgdTensors>, rule: SgdRule, lr: &Rate) -> Result<()> {
     let mut batch = Batch::new();
     for tensors in tensors {
         match tensors.parameter.device() {
@@ -67,27 +66,27 @@ pub fn sgd_step<T: Float>(tensors: impl IntoIterator<Item = SgdTensors<T>>, rule
 
 impl SgdRule {
     /// The documented formula, with `g` never stored: its two terms are added where it is used.
-    fn step<T: Float>(&self, tensors: &SgdTensors<T>, lr: f64) -> Result<()> {
+    fn step(&self, tensors: &SgdTensors, lr: f64) -> Result<()> {
         let SgdTensors { parameter: p, grad, kept, is_first } = tensors;
         let Some(b) = kept else { return self.descend(p, grad, None, lr) };
         let share = self.share(*is_first);
         if !is_first {
-            b.mul_real_(self.momentum)?;
+            b.mul_scalar_(self.momentum)?;
         }
-        b.add_times_(grad, share)?;
+        b.add_scaled_(grad, share)?;
         if self.weight_decay != 0.0 {
-            b.add_times_(p, share * self.weight_decay)?;
+            b.add_scaled_(p, share * self.weight_decay)?;
         }
-        if self.nesterov { self.descend(p, grad, Some(b), lr) } else { p.add_times_(b, -lr) }
+        if self.nesterov { self.descend(p, grad, Some(b), lr) } else { p.add_scaled_(b, -lr) }
     }
 
     /// `p ← p − lr · (grad + weight_decay · p + momentum · b)`
-    fn descend<T: Float>(&self, p: &Tensor<T>, grad: &Tensor<T>, b: Option<&Tensor<T>>, lr: f64) -> Result<()> {
+    fn descend(&self, p: &Tensor, grad: &Tensor, b: Option<&Tensor>, lr: f64) -> Result<()> {
         if self.weight_decay != 0.0 {
-            p.mul_real_(1.0 - lr * self.weight_decay)?;
+            p.mul_scalar_(1.0 - lr * self.weight_decay)?;
         }
-        p.add_times_(grad, -lr)?;
-        b.map_or(Ok(()), |b| p.add_times_(b, -lr * self.momentum))
+        p.add_scaled_(grad, -lr)?;
+        b.map_or(Ok(()), |b| p.add_scaled_(b, -lr * self.momentum))
     }
 
     /// By how much a gradient counts.

@@ -2,7 +2,7 @@
 
 use pulp::{Simd, WithSimd};
 
-use super::{Lanes, tile_rows};
+use super::{Lanes, Registers, Tiled, tile_rows};
 
 /// Adds dot products: `sums[m, n] += Σ_i left[m, i] · right[starts[n] + i]` for `i < len`.
 pub(crate) struct Dots<'a, R> {
@@ -29,7 +29,7 @@ impl<R: Lanes> Dots<'_, R> {
         }
         let n_rows = self.sums.len() / self.starts.len();
         match tile_rows::<S>(n_rows) {
-            8 => simd.vectorize(Tiles::<R, 8>(self)),
+            8 if Registers::<S>::ARE_MANY => simd.vectorize(Tiles::<R, 8>(self)),
             6 => simd.vectorize(Tiles::<R, 6>(self)),
             5 => simd.vectorize(Tiles::<R, 5>(self)),
             4 => simd.vectorize(Tiles::<R, 4>(self)),
@@ -71,14 +71,14 @@ impl<R: Lanes, const M: usize> Tile<'_, R, M> {
     fn run<S: Simd>(mut self, simd: S) {
         let n = self.starts.len();
         let mut at = 0;
-        if (M + 1) * 3 < S::REGISTER_COUNT {
+        if Tiled::<S, M, 3>::FITS {
             // Not one column at the end, if two and two do it too.
             while at + 3 == n || at + 5 <= n {
                 self.columns::<S, 3>(simd, at);
                 at += 3;
             }
         }
-        if (M + 1) * 2 < S::REGISTER_COUNT {
+        if Tiled::<S, M, 2>::FITS {
             while at + 2 <= n {
                 self.columns::<S, 2>(simd, at);
                 at += 2;
@@ -96,9 +96,13 @@ impl<R: Lanes, const M: usize> Tile<'_, R, M> {
         let n = self.starts.len();
         let last_row = self.sums.len() / n - 1;
         // Rows that a tile has too much repeat its last row, and their sums are not used.
-        let left: [&[R]; M] =
-            std::array::from_fn(|m| &self.left.numbers[m.min(last_row) * self.left.distance..][..self.len]);
-        let right: [&[R]; N] = std::array::from_fn(|i| &self.right[self.starts[at + i]..][..self.len]);
+        let (mut left, mut right) = ([&self.right[..0]; M], [&self.right[..0]; N]);
+        for (m, row) in left.iter_mut().enumerate() {
+            *row = &self.left.numbers[m.min(last_row) * self.left.distance..][..self.len];
+        }
+        for (row, start) in right.iter_mut().zip(&self.starts[at..]) {
+            *row = &self.right[*start..][..self.len];
+        }
         let sums = products(simd, left, right);
         for (to, from) in self.sums.chunks_exact_mut(n).zip(sums) {
             for (to, from) in to[at..].iter_mut().zip(from) {
@@ -118,8 +122,7 @@ fn products<S: Simd, R: Lanes, const M: usize, const N: usize>(
     let len = left[0].len();
     let whole = len / R::lanes::<S>();
     let mut sums = [[R::splat(simd, R::zeroed()); N]; M];
-    let (lefts, rights) =
-        (left.map(|row| &R::vectors::<S>(row)[..whole]), right.map(|row| &R::vectors::<S>(row)[..whole]));
+    let (lefts, rights) = (vectors::<S, R, M>(&left, whole), vectors::<S, R, N>(&right, whole));
     for i in 0..whole {
         for m in 0..M {
             for n in 0..N {
@@ -129,7 +132,10 @@ fn products<S: Simd, R: Lanes, const M: usize, const N: usize>(
     }
     let rest = whole * R::lanes::<S>();
     if rest < len {
-        let rights = right.map(|row| R::load(simd, &row[rest..]));
+        let mut rights = [R::splat(simd, R::zeroed()); N];
+        for (vector, row) in rights.iter_mut().zip(right) {
+            *vector = R::load(simd, &row[rest..]);
+        }
         for m in 0..M {
             let left = R::load(simd, &left[m][rest..]);
             for n in 0..N {
@@ -138,4 +144,14 @@ fn products<S: Simd, R: Lanes, const M: usize, const N: usize>(
         }
     }
     sums
+}
+
+/// The first whole vectors of each row. (Not `array::map`, of which each of the many tiles would compile 150 lines.)
+#[inline(always)]
+fn vectors<'a, S: Simd, R: Lanes, const N: usize>(rows: &[&'a [R]; N], whole: usize) -> [&'a [R::Vector<S>]; N] {
+    let mut all = [&[][..]; N];
+    for (vectors, row) in all.iter_mut().zip(rows) {
+        *vectors = &R::vectors::<S>(row)[..whole];
+    }
+    all
 }

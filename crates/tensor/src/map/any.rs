@@ -1,16 +1,19 @@
-//! [`AnyTensor`]: a tensor whose element type is a value, for collections of tensors of different types.
+//! [`AnyTensor`]: a tensor whose kind is a value too, for collections of tensors of different kinds.
 
 use std::fmt;
 
 use crate::autograd::NodeRef;
 use crate::device::Device;
-use crate::element::{DType, Element};
+use crate::element::DType;
 use crate::error::{Error, Result};
+use crate::kind::{Bool, Float, Int, Kind};
+use crate::op::same_precision;
+use crate::ops::{cat, stack};
 use crate::shape::Shape;
-use crate::tensor::{Raw, Tensor, typed};
+use crate::tensor::{Raw, Tensor, by_kind};
 use crate::transfer::many;
 
-/// A tensor of any element type. A handle, as [`Tensor`] is: clones are the same tensor.
+/// A tensor of any kind and precision. A handle, as [`Tensor`] is: clones are the same tensor.
 ///
 /// # Examples
 /// ```
@@ -18,10 +21,10 @@ use crate::transfer::many;
 ///
 /// let any = AnyTensor::from(Tensor::ones([2, 3])?);
 /// assert_eq!((any.dtype(), any.dims()), (DType::F32, &[2, 3][..]));
-/// assert_eq!(any.typed::<f32>()?.sum(..)?.item()?, 6.0);
+/// assert_eq!(any.float()?.sum(..)?.item::<f32>()?, 6.0);
 /// assert_eq!(
-///     any.typed::<i64>().unwrap_err().to_string(),
-///     "the tensor is float32 [2, 3], not int64; ask for its own type, and cast that"
+///     any.int().unwrap_err().to_string(),
+///     "the tensor is float32 [2, 3], not integer; ask for its own kind, and convert that"
 /// );
 /// # Ok::<(), pagelock_tensor::Error>(())
 /// ```
@@ -30,14 +33,14 @@ pub struct AnyTensor {
     raw: Raw,
 }
 
-impl<T: Element> From<Tensor<T>> for AnyTensor {
-    fn from(tensor: Tensor<T>) -> AnyTensor {
+impl<K: Kind> From<Tensor<K>> for AnyTensor {
+    fn from(tensor: Tensor<K>) -> AnyTensor {
         AnyTensor { raw: tensor.into_raw() }
     }
 }
 
-impl<T: Element> From<&Tensor<T>> for AnyTensor {
-    fn from(tensor: &Tensor<T>) -> AnyTensor {
+impl<K: Kind> From<&Tensor<K>> for AnyTensor {
+    fn from(tensor: &Tensor<K>) -> AnyTensor {
         AnyTensor { raw: tensor.raw().clone() }
     }
 }
@@ -55,18 +58,50 @@ impl AnyTensor {
         self.raw.node.as_ref()
     }
 
-    /// As a tensor of `T`.
+    /// As a tensor of floats.
     ///
     /// # Errors
-    /// [`Error::ElementType`] if its elements are of another type.
-    pub fn typed<T: Element>(&self) -> Result<Tensor<T>> {
-        if self.dtype() != T::DTYPE {
-            return Err(Error::ElementType { found: self.dtype(), shape: *self.shape(), asked: T::DTYPE });
+    /// [`Error::ElementType`] if it is of another kind.
+    pub fn float(&self) -> Result<Tensor> {
+        self.kind()
+    }
+
+    /// As a tensor of integers.
+    ///
+    /// # Errors
+    /// As [`AnyTensor::float`].
+    pub fn int(&self) -> Result<Tensor<Int>> {
+        self.kind()
+    }
+
+    /// As a tensor of truth values.
+    ///
+    /// # Errors
+    /// As [`AnyTensor::float`].
+    pub fn bool(&self) -> Result<Tensor<Bool>> {
+        self.kind()
+    }
+
+    /// As a tensor of kind `K`.
+    ///
+    /// # Errors
+    /// As [`AnyTensor::float`].
+    pub fn kind<K: Kind>(&self) -> Result<Tensor<K>> {
+        if !K::holds(self.dtype()) {
+            return Err(Error::ElementType { found: self.dtype(), shape: *self.shape(), asked: K::NAME });
         }
         Ok(self.raw.clone().typed())
     }
 
-    /// The element type.
+    /// As [`Tensor::to_dtype`], within the kind.
+    ///
+    /// # Errors
+    /// As [`Tensor::to_dtype`].
+    pub fn to_dtype(&self, dtype: DType) -> Result<AnyTensor> {
+        by_kind!(self.dtype(), K => self.kind::<K>()?.to_dtype(dtype).map(AnyTensor::from))
+    }
+
+    /// The precision.
     pub fn dtype(&self) -> DType {
         self.raw.dtype()
     }
@@ -101,7 +136,7 @@ impl AnyTensor {
     /// # Errors
     /// As [`Tensor::select`].
     pub fn select(&self, dim: isize, index: isize) -> Result<AnyTensor> {
-        typed!(&self.raw, tensor => tensor.select(dim, index).map(AnyTensor::from))
+        self.raw.select(dim, index).map(AnyTensor::new)
     }
 
     /// As [`Tensor::narrow`].
@@ -109,54 +144,43 @@ impl AnyTensor {
     /// # Errors
     /// As [`Tensor::narrow`].
     pub fn narrow(&self, dim: isize, start: usize, len: usize) -> Result<AnyTensor> {
-        typed!(&self.raw, tensor => tensor.narrow(dim, start, len).map(AnyTensor::from))
+        self.raw.narrow(dim, start, len).map(AnyTensor::new)
     }
 
     /// As [`Tensor::index_select`].
     ///
     /// # Errors
     /// As [`Tensor::index_select`].
-    pub fn index_select(&self, dim: isize, index: &Tensor<i64>) -> Result<AnyTensor> {
-        typed!(&self.raw, tensor => tensor.index_select(dim, index).map(AnyTensor::from))
+    pub fn index_select(&self, dim: isize, index: &Tensor<Int>) -> Result<AnyTensor> {
+        self.raw.index_select(dim, index.raw()).map(AnyTensor::new)
     }
 
-    /// As [`Tensor::stack`], of tensors of one element type.
+    /// As [`Tensor::stack`], of tensors of one kind and precision.
     ///
     /// # Errors
     /// As [`Tensor::stack`], and [`Error::ElementType`].
     pub fn stack(tensors: &[&AnyTensor], dim: isize) -> Result<AnyTensor> {
-        join(tensors, dim, Join::Stack)
+        stack(&raws(tensors)?, dim).map(AnyTensor::new)
     }
 
-    /// As [`Tensor::cat`], of tensors of one element type.
+    /// As [`Tensor::cat`], of tensors of one kind and precision.
     ///
     /// # Errors
     /// As [`Tensor::cat`], and [`Error::ElementType`].
     pub fn cat(tensors: &[&AnyTensor], dim: isize) -> Result<AnyTensor> {
-        join(tensors, dim, Join::Cat)
+        cat(&raws(tensors)?, dim).map(AnyTensor::new)
     }
 }
 
-#[derive(Clone, Copy)]
-enum Join {
-    Stack,
-    Cat,
-}
-
-fn join(tensors: &[&AnyTensor], dim: isize, how: Join) -> Result<AnyTensor> {
-    fn of<T: Element>(_first: Tensor<T>, tensors: &[&AnyTensor], dim: isize, how: Join) -> Result<AnyTensor> {
-        let tensors = tensors.iter().map(|tensor| tensor.typed::<T>()).collect::<Result<Vec<_>>>()?;
-        let tensors: Vec<&Tensor<T>> = tensors.iter().collect();
-        let joined = match how {
-            Join::Stack => Tensor::stack(&tensors, dim),
-            Join::Cat => Tensor::cat(&tensors, dim),
-        };
-        joined.map(AnyTensor::from)
+/// The tensors without what makes them public, all of one kind and precision.
+fn raws<'a>(tensors: &[&'a AnyTensor]) -> Result<Vec<&'a Raw>> {
+    let raws: Vec<&Raw> = tensors.iter().map(|tensor| tensor.raw()).collect();
+    let kind = raws.first().map_or(Float::NAME, |first| first.dtype().kind_name());
+    if let Some(other) = raws.iter().find(|other| other.dtype().kind_name() != kind) {
+        return Err(Error::ElementType { found: other.dtype(), shape: *other.shape(), asked: kind });
     }
-    let Some(first) = tensors.first() else {
-        return Err(Error::Empty { op: "stack", what: "the list of tensors", fix: "give at least one" });
-    };
-    typed!(&first.raw, first => of(first, tensors, dim, how))
+    same_precision("cat", &raws)?;
+    Ok(raws)
 }
 
 /// `float32 [2, 3] on cpu`

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{AnyTensor, Entry, TensorMap};
 use crate::error::{Error, Result};
+use crate::kind::Int;
 use crate::shape::{Shape, resolve_dim};
 use crate::tensor::Tensor;
 
@@ -19,7 +20,7 @@ impl TensorMap {
     /// let mut map = TensorMap::new([3])?;
     /// map.set("x", Tensor::new([[1.0], [2.0], [3.0]])?)?;
     /// let last = map.select(0, -1)?;
-    /// assert_eq!((last.batch().rank(), last.get::<f32>("x")?.item()?), (0, 3.0));
+    /// assert_eq!((last.batch().rank(), last.get("x")?.item::<f32>()?), (0, 3.0));
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
     pub fn select(&self, dim: isize, index: isize) -> Result<TensorMap> {
@@ -43,14 +44,14 @@ impl TensorMap {
     ///
     /// # Examples
     /// ```
-    /// # use pagelock_tensor::{Create, Tensor, TensorMap};
+    /// # use pagelock_tensor::{Tensor, TensorMap};
     /// let mut map = TensorMap::new([3])?;
     /// map.set("x", Tensor::new([1.0, 2.0, 3.0])?)?;
-    /// let picked = map.index_select(0, &Tensor::<i64>::new([2, 2, 0])?)?;
-    /// assert_eq!(picked.get::<f32>("x")?.to_vec()?, [3.0, 3.0, 1.0]);
+    /// let picked = map.index_select(0, &Tensor::new([2, 2, 0])?)?;
+    /// assert_eq!(picked.get("x")?.to_vec::<f32>()?, [3.0, 3.0, 1.0]);
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
-    pub fn index_select(&self, dim: isize, index: &Tensor<i64>) -> Result<TensorMap> {
+    pub fn index_select(&self, dim: isize, index: &Tensor<Int>) -> Result<TensorMap> {
         let dim = self.batch_dim("index_select", dim)?;
         let pick = &mut |tensor: &AnyTensor| tensor.index_select(dim as isize, index);
         self.rebuilt(pick, &|batch| Ok(batch.with(dim, index.len())))
@@ -71,7 +72,7 @@ impl TensorMap {
     ///     Ok::<_, pagelock_tensor::Error>(sample)
     /// };
     /// let batch = TensorMap::stack(&[&sample(1.0)?, &sample(2.0)?], 0)?;
-    /// assert_eq!((batch.batch(), batch.get::<f32>("image")?.dims()), (&[2].into_shape()?, &[2, 28, 28][..]));
+    /// assert_eq!((batch.batch(), batch.get("image")?.dims()), (&[2].into_shape()?, &[2, 28, 28][..]));
     /// # use pagelock_tensor::IntoShape;
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
@@ -99,7 +100,7 @@ impl TensorMap {
     /// let mut map = TensorMap::new([3])?;
     /// map.set("x", Tensor::zeros([3, 5])?)?;
     /// let both = TensorMap::cat(&[&map, &map], 0)?;
-    /// assert_eq!(both.get::<f32>("x")?.dims(), [6, 5]);
+    /// assert_eq!(both.get("x")?.dims(), [6, 5]);
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
     pub fn cat(maps: &[&TensorMap], dim: isize) -> Result<TensorMap> {

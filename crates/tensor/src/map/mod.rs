@@ -1,4 +1,4 @@
-//! [`TensorMap`]: named, nested tensors of any element types with a batch in common, which move, are cut and are stored as
+//! [`TensorMap`]: named, nested tensors of any kinds with a batch in common, which move, are cut and are stored as
 //! one.
 //!
 //! - `any.rs`: [`AnyTensor`], one of them;
@@ -21,12 +21,12 @@ use std::sync::Arc;
 pub use self::any::AnyTensor;
 pub use self::file::{Stored, TensorFile};
 use crate::device::Device;
-use crate::element::Element;
 use crate::error::{Error, Result};
+use crate::kind::{Bool, Int, Kind};
 use crate::shape::{IntoShape, Shape};
 use crate::tensor::Tensor;
 
-/// Named tensors of any element types, and maps of such, whose shapes all begin with the map's batch; what PyTorch's users
+/// Named tensors of any kinds, and maps of such, whose shapes all begin with the map's batch; what PyTorch's users
 /// know as TensorDict.
 ///
 /// A name is looked up by its path, names joined with dots. Tensors are handles, so that a clone of a map has the same
@@ -34,18 +34,18 @@ use crate::tensor::Tensor;
 ///
 /// # Examples
 /// ```
-/// use pagelock_tensor::{Create, Device, Tensor, TensorMap};
+/// use pagelock_tensor::{Device, Tensor, TensorMap};
 ///
 /// let mut batch = TensorMap::new([64])?;
 /// batch.set("image", Tensor::rand([64, 1, 28, 28])?)?;
-/// batch.set("target.label", Tensor::<i64>::zeros([64])?)?;
+/// batch.set("target.label", Tensor::full([64], 0)?)?;
 /// batch.set("target.weight", Tensor::ones([64])?)?;
 ///
 /// let there = batch.to(&Device::best())?; // all at once
 /// let half = there.narrow(0, 0, 32)?;
-/// assert_eq!(half.get::<i64>("target.label")?.shape(), &[32]);
+/// assert_eq!(half.get_int("target.label")?.shape(), &[32]);
 /// assert_eq!(
-///     batch.get::<f32>("target.lable").unwrap_err().to_string(),
+///     batch.get("target.lable").unwrap_err().to_string(),
 ///     "there is no `target.lable` in the map: `target` has label, weight; check the path",
 /// );
 /// # Ok::<(), pagelock_tensor::Error>(())
@@ -155,15 +155,39 @@ impl TensorMap {
         }
     }
 
-    /// The tensor at `path`, whose elements are `T`.
+    /// The tensor of floats at `path`.
     ///
     /// # Errors
-    /// [`Error::NoEntry`]; [`Error::NotATensor`] if a map is there; [`Error::At`] if the elements are of another type.
+    /// [`Error::NoEntry`]; [`Error::NotATensor`] if a map is there; [`Error::At`] if the elements are of another kind.
     ///
     /// # Examples
     /// See [`TensorMap`].
-    pub fn get<T: Element>(&self, path: &str) -> Result<Tensor<T>> {
-        self.get_any(path)?.typed().map_err(|source| Error::at(path, source))
+    pub fn get(&self, path: &str) -> Result<Tensor> {
+        self.get_as(path)
+    }
+
+    /// The tensor of integers at `path`.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn get_int(&self, path: &str) -> Result<Tensor<Int>> {
+        self.get_as(path)
+    }
+
+    /// The tensor of truth values at `path`.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn get_bool(&self, path: &str) -> Result<Tensor<Bool>> {
+        self.get_as(path)
+    }
+
+    /// The tensor of kind `K` at `path`.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn get_as<K: Kind>(&self, path: &str) -> Result<Tensor<K>> {
+        self.get_any(path)?.kind().map_err(|source| Error::at(path, source))
     }
 
     /// The tensor at `path`, of whatever type.
@@ -312,8 +336,8 @@ impl TensorMap {
     /// # use pagelock_tensor::{AnyTensor, Error, Tensor, TensorMap};
     /// let mut map = TensorMap::new([2])?;
     /// map.set("x", Tensor::ones([2])?)?;
-    /// let doubled = map.map_tensors(|_, tensor| Ok::<_, Error>((&tensor.typed::<f32>()? * 2.0)?.into()))?;
-    /// assert_eq!(doubled.get::<f32>("x")?.to_vec()?, [2.0, 2.0]);
+    /// let doubled = map.map_tensors(|_, tensor| Ok::<_, Error>((&tensor.float()? * 2.0)?.into()))?;
+    /// assert_eq!(doubled.get("x")?.to_vec::<f32>()?, [2.0, 2.0]);
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
     pub fn map_tensors<E: From<Error>>(

@@ -6,7 +6,7 @@ use pagelock_memory::{Resource, default_host};
 use super::{AnyTensor, TensorMap};
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::tensor::{Raw, typed};
+use crate::tensor::Raw;
 use crate::transfer::many::{self, Moved};
 use crate::transfer::{page_locked, record};
 
@@ -168,9 +168,7 @@ fn recorded(name: &'static str, from: &AnyTensor, moved: Moved) -> AnyTensor {
     match (from.node(), moved) {
         (_, Moved::Stays) => from.clone(),
         (None, moved) => AnyTensor::new(moved.laid_as(from.raw())),
-        (Some(_), moved) => {
-            typed!(from.raw(), from => AnyTensor::from(record(name, &from, moved.laid_as(from.raw()))))
-        }
+        (Some(_), moved) => AnyTensor::new(record(name, from.raw(), moved.laid_as(from.raw()))),
     }
 }
 

@@ -1,17 +1,15 @@
-//! Comparisons, which make `bool` tensors, and casts between element types.
-
-use std::marker::PhantomData;
-
-use half::{bf16, f16};
+//! Comparisons, which make `bool` tensors, and conversions between precisions and kinds.
 
 use crate::autograd::Saved;
 use crate::cpu::{self, CpuView};
 use crate::cuda::{CudaDevice, CudaOut, CudaView, Formula, constant};
-use crate::element::{DType, Element};
-use crate::error::Result;
-use crate::op::{Inputs, Op, PerType, Saves, apply, per_type};
+use crate::element::{DType, Element, Scalar};
+use crate::error::{Error, Result};
+use crate::kind::{Bool, Int, Kind};
+use crate::op::{CpuKernel, HostInputs, Inputs, Op, PerType, Precision, Saves, apply_into, apply_raw, per_type};
 use crate::shape::Shape;
-use crate::tensor::{Raw, Tensor};
+use crate::storage::Fresh;
+use crate::tensor::{Raw, Tensor, by_dtype};
 
 /// `comparison! { Struct, method, operator, doc }`
 macro_rules! comparison {
@@ -20,19 +18,14 @@ macro_rules! comparison {
 
         per_type! { $name[2]: Element }
 
-        impl<T: Element> Op<T, 2> for $name {
-            type Out = bool;
+        impl Op<2> for $name {
             const NAME: &'static str = stringify!($method);
             const SAVES: Saves = Saves::Nothing;
             const INPUTS: Inputs = Inputs::Broadcast;
+            const PRECISION: Precision = Precision::Widest;
 
             fn out_shape(&self, [a, b]: [&Shape; 2]) -> Result<Shape> {
                 Shape::broadcast(stringify!($method), a, b)
-            }
-
-            fn cpu(&self, [a, b]: [CpuView<'_, T>; 2], out: &mut [bool]) -> Result<()> {
-                cpu::map2(a, b, out, |a: T, b: T| a $operator b);
-                Ok(())
             }
 
             fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; 2], out: CudaOut<'_>) -> Result<()> {
@@ -46,18 +39,34 @@ macro_rules! comparison {
                 FORMULA.run(device, stringify!($method), &inputs, &[], out)
             }
 
-            fn backward(&self, _: &Saved<'_, T, bool, 2>, _: &Tensor<bool>) -> Result<[Option<Tensor<T>>; 2]> {
+            fn backward(&self, _: &Saved<'_, 2>, _: &Tensor) -> Result<[Option<Tensor>; 2]> {
                 Ok([None, None]) // truth values do not change smoothly
             }
         }
 
-        impl<T: Element> Tensor<T> {
+        impl<T: Element> CpuKernel<T, 2> for $name {
+            type Out = bool;
+
+            fn cpu(&self, [a, b]: [CpuView<'_, T>; 2], out: &mut [bool]) -> Result<()> {
+                cpu::map2(a, b, out, |a: T, b: T| a $operator b);
+                Ok(())
+            }
+        }
+
+        impl<K: Kind> Tensor<K> {
             #[doc = $doc]
             ///
             /// # Errors
             /// [`Error::Broadcast`](crate::Error::Broadcast) if the shapes do not fit.
-            pub fn $method(&self, other: &Tensor<T>) -> Result<Tensor<bool>> {
-                apply($name, [self, other])
+            pub fn $method(&self, other: &Tensor<K>) -> Result<Tensor<Bool>> {
+                self.raw().$method(other.raw()).map(Raw::typed)
+            }
+        }
+
+        impl Raw {
+            #[doc = concat!("[`Tensor::", stringify!($method), "`].")]
+            pub(crate) fn $method(&self, other: &Raw) -> Result<Raw> {
+                apply_raw($name, [self, other])
             }
         }
     };
@@ -70,21 +79,14 @@ comparison!(Le, le, <=, "Where `self <= other`, elementwise, broadcasting.");
 comparison!(Gt, gt, >, "Where `self > other`, elementwise, broadcasting.");
 comparison!(Ge, ge, >=, "Where `self >= other`, elementwise, broadcasting.");
 
-/// A conversion to `U`.
-struct Cast<U>(PhantomData<U>);
+/// A conversion to another precision or kind, as Rust's `as` does it: floats become integers by truncation (saturating),
+/// anything but zero becomes `true`.
+struct Cast {
+    to: DType,
+}
 
-per_type! { Cast<f32>[1]: Element }
-per_type! { Cast<f64>[1]: Element }
-per_type! { Cast<f16>[1]: Element }
-per_type! { Cast<bf16>[1]: Element }
-per_type! { Cast<i64>[1]: Element }
-per_type! { Cast<i32>[1]: Element }
-per_type! { Cast<u8>[1]: Element }
-per_type! { Cast<bool>[1]: Element }
-
-impl<T: Element, U: Element> Op<T, 1> for Cast<U> {
-    type Out = U;
-    const NAME: &'static str = "cast";
+impl Op<1> for Cast {
+    const NAME: &'static str = "to_dtype";
     const SAVES: Saves = Saves::Nothing;
     const IS_ELEMENTWISE: bool = true;
 
@@ -92,47 +94,103 @@ impl<T: Element, U: Element> Op<T, 1> for Cast<U> {
         Ok(*x)
     }
 
-    fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: &mut [U]) -> Result<()> {
-        cpu::map1(x, out, |x: T| x.cast());
-        Ok(())
-    }
-
     fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
         static CAST: Formula = Formula { name: "cast", inputs: &["x"], constants: &[], text: "x", changes: false };
-        CAST.run(device, "cast", &inputs, &[], out)
+        CAST.run(device, "to_dtype", &inputs, &[], out)
     }
 
-    fn backward(&self, _: &Saved<'_, T, U, 1>, grad: &Tensor<U>) -> Result<[Option<Tensor<T>>; 1]> {
-        Ok([Some(grad.cast()?)])
+    /// The engine converts gradients to the precision of what they are gradients of.
+    fn backward(&self, _: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
+        Ok([Some(grad.clone())])
     }
 }
 
-impl<T: Element> Tensor<T> {
-    /// Every element converted to `U`, as Rust's `as` does: floats become integers by truncation (saturating),
-    /// anything but zero becomes `true`. Between float types gradients flow back, converted.
+impl PerType<1> for Cast {
+    fn out_dtype(&self, _: DType) -> DType {
+        self.to
+    }
+
+    fn run_on_cpu(&self, inputs: &HostInputs<'_, 1>, out: &mut Fresh) -> Result<()> {
+        by_dtype!(inputs.dtype(), T => {
+            let [x] = inputs.views::<T>();
+            by_dtype!(self.to, U => cpu::map1(x, out.elements::<U>(), |x: T| x.cast()));
+        });
+        Ok(())
+    }
+}
+
+/// The tensor in another precision or kind, recorded if both are floats.
+pub(crate) fn cast(tensor: &Raw, to: DType) -> Result<Raw> {
+    apply_raw(Cast { to }, [tensor])
+}
+
+impl Raw {
+    /// In that precision or kind: itself if it has it.
+    pub(crate) fn converted(&self, dtype: DType) -> Result<Raw> {
+        if self.dtype() == dtype { Ok(self.clone()) } else { cast(self, dtype) }
+    }
+}
+
+impl<K: Kind> Tensor<K> {
+    /// The same numbers in another precision of the same kind, rounded to nearest even where it is narrower; the tensor
+    /// itself if it has that. Between floats gradients flow back, converted.
     ///
     /// ```
-    /// # use pagelock_tensor::Tensor;
-    /// let right = Tensor::new([1.0, 2.0])?.eq(&Tensor::new([1.0, 3.0])?)?;
-    /// assert_eq!(right.cast::<f32>()?.mean(..)?.item()?, 0.5);
+    /// # use pagelock_tensor::{DType, Tensor};
+    /// let x = Tensor::new([1.0, 1.0 / 3.0])?.to_dtype(DType::BF16)?;
+    /// assert_eq!(x.to_vec::<f32>()?, [1.0, 0.33398438]);
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
     ///
     /// # Errors
-    /// [`Error::Memory`](crate::Error::Memory) if the result does not fit the budget.
-    pub fn cast<U: Element>(&self) -> Result<Tensor<U>> {
-        let (dtype, input) = (T::DTYPE, [self.raw()]);
-        let out = match U::DTYPE {
-            DType::F32 => Cast::<f32>(PhantomData).apply_to(dtype, input),
-            DType::F64 => Cast::<f64>(PhantomData).apply_to(dtype, input),
-            DType::F16 => Cast::<f16>(PhantomData).apply_to(dtype, input),
-            DType::BF16 => Cast::<bf16>(PhantomData).apply_to(dtype, input),
-            DType::I64 => Cast::<i64>(PhantomData).apply_to(dtype, input),
-            DType::I32 => Cast::<i32>(PhantomData).apply_to(dtype, input),
-            DType::U8 => Cast::<u8>(PhantomData).apply_to(dtype, input),
-            DType::Bool => Cast::<bool>(PhantomData).apply_to(dtype, input),
-        };
-        out.map(Raw::typed)
+    /// [`Error::WrongKind`] for a precision of another kind; [`Error::Memory`] if the result does not fit the budget.
+    pub fn to_dtype(&self, dtype: DType) -> Result<Tensor<K>> {
+        if !K::holds(dtype) {
+            return Err(Error::WrongKind { op: "to_dtype", dtype, kind: K::NAME });
+        }
+        self.converted(dtype)
+    }
+
+    /// The elements as floats of the default precision ([`default_dtype`](crate::default_dtype)); of a float tensor, the
+    /// tensor itself. `true` becomes 1.
+    ///
+    /// ```
+    /// # use pagelock_tensor::Tensor;
+    /// let right = Tensor::new([1.0, 2.0])?.eq(&Tensor::new([1.0, 3.0])?)?;
+    /// assert_eq!(right.to_float()?.mean(..)?.item::<f32>()?, 0.5);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Memory`] if the result does not fit the budget.
+    pub fn to_float(&self) -> Result<Tensor> {
+        self.of_kind()
+    }
+
+    /// The elements as `int64`; of an integer tensor, the tensor itself. Floats lose what is behind the point; what `int64`
+    /// does not hold becomes the nearest that it does, and NaN becomes 0.
+    ///
+    /// # Errors
+    /// As [`Tensor::to_float`].
+    pub fn to_int(&self) -> Result<Tensor<Int>> {
+        self.of_kind()
+    }
+
+    /// Whether each element is anything but zero.
+    ///
+    /// # Errors
+    /// As [`Tensor::to_float`].
+    pub fn to_bool(&self) -> Result<Tensor<Bool>> {
+        self.of_kind()
+    }
+
+    fn of_kind<L: Kind>(&self) -> Result<Tensor<L>> {
+        if L::holds(self.dtype()) { Ok(self.raw().clone().typed()) } else { self.converted(L::default_dtype()) }
+    }
+
+    /// The tensor in the precision, or of the kind `L` that has it.
+    fn converted<L: Kind>(&self, dtype: DType) -> Result<Tensor<L>> {
+        self.raw().converted(dtype).map(Raw::typed)
     }
 }
 
@@ -141,8 +199,7 @@ struct Scaled(f32);
 
 per_type! { Scaled[1]: [u8 U8] }
 
-impl Op<u8, 1> for Scaled {
-    type Out = f32;
+impl Op<1> for Scaled {
     const NAME: &'static str = "scaled";
     const SAVES: Saves = Saves::Nothing;
 
@@ -150,35 +207,42 @@ impl Op<u8, 1> for Scaled {
         Ok(*x)
     }
 
-    fn cpu(&self, [x]: [CpuView<'_, u8>; 1], out: &mut [f32]) -> Result<()> {
-        cpu::map1(x, out, |x: u8| f32::from(x) * self.0);
-        Ok(())
-    }
-
     fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
         static SCALED: Formula =
             Formula { name: "scaled", inputs: &["x"], constants: &["by"], text: "Q(x) * by", changes: false };
-        SCALED.run(device, "scaled", &inputs, &[constant(self.0)], out)
+        SCALED.run(device, "scaled", &inputs, &[constant(DType::F32, Scalar::Float(self.0.into()))], out)
     }
 
-    fn backward(&self, _: &Saved<'_, u8, f32, 1>, _: &Tensor<f32>) -> Result<[Option<Tensor<u8>>; 1]> {
+    fn backward(&self, _: &Saved<'_, 1>, _: &Tensor) -> Result<[Option<Tensor>; 1]> {
         Ok([None]) // bytes have no gradient
     }
 }
 
-impl Tensor<u8> {
-    /// Every byte as a float, times `factor`: the pixels of images in one pass.
+impl CpuKernel<u8, 1> for Scaled {
+    type Out = f32;
+
+    fn cpu(&self, [x]: [CpuView<'_, u8>; 1], out: &mut [f32]) -> Result<()> {
+        cpu::map1(x, out, |x: u8| f32::from(x) * self.0);
+        Ok(())
+    }
+}
+
+impl Tensor<Int> {
+    /// Every element as a float, times `factor`; of bytes, as the pixels of images are, in one pass, as `float32`.
     ///
     /// ```
-    /// # use pagelock_tensor::{Create, Tensor};
-    /// let pixels = Tensor::<u8>::new([0, 64, 255])?;
-    /// assert_eq!(pixels.scaled(1.0 / 256.0)?.to_vec()?, [0.0, 0.25, 0.99609375]);
+    /// # use pagelock_tensor::Tensor;
+    /// let pixels = Tensor::from_slice(&[0_u8, 64, 255], 3)?;
+    /// assert_eq!(pixels.scaled(1.0 / 256.0)?.to_vec::<f32>()?, [0.0, 0.25, 0.99609375]);
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
     ///
     /// # Errors
     /// [`Error::Memory`](crate::Error::Memory) if the result does not fit the budget.
     pub fn scaled(&self, factor: f32) -> Result<Tensor> {
-        apply(Scaled(factor), [self])
+        if self.dtype() != DType::U8 {
+            return self.to_float()?.mul_scalar(factor);
+        }
+        apply_into(Scaled(factor), [self])
     }
 }

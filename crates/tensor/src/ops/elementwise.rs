@@ -8,11 +8,12 @@
 use crate::autograd::Saved;
 use crate::cpu::{self, CpuView};
 use crate::cuda::{CudaDevice, CudaOut, CudaView, Formula, constant};
-use crate::element::{Element, Float, Num, Real, Scalar};
+use crate::element::{Element, Floating, Num, Real, Scalar};
 use crate::error::Result;
-use crate::op::{Inputs, Op, Saves, apply, per_type};
+use crate::kind::{Float, Kind, Number, Numeric};
+use crate::op::{CpuKernel, Inputs, Op, Precision, Saves, apply, apply_raw, per_type};
 use crate::shape::Shape;
-use crate::tensor::Tensor;
+use crate::tensor::{Raw, Tensor};
 
 /// The `cuda` of an operation with `n` inputs: `formula! { n, name, [inputs], |op| [constants = values], formula }`.
 macro_rules! formula {
@@ -28,45 +29,49 @@ macro_rules! formula {
                 changes: false,
             };
             let $op = self;
-            FORMULA.run(device, <Self as Op<T, $n>>::NAME, &inputs, &[$(constant($value)),*], out)
+            FORMULA.run(device, <Self as Op<$n>>::NAME, &inputs, &[$(constant(inputs[0].dtype(), $value)),*], out)
         }
     };
 }
 
-/// `unary! { doc; method = Struct, what it saves, formula of x, the same in CUDA, |saved, grad| derivative }`
+/// `unary! { doc; method = Struct, what it saves, precision, formula of x, the same in CUDA, |saved, grad| derivative }`
 macro_rules! unary {
-    ($(#[$doc:meta])* $method:ident = $name:ident, $saves:ident, |$x:ident| $formula:expr, $cuda:literal, |$saved:ident, $grad:ident| $derivative:expr) => {
+    ($(#[$doc:meta])* $method:ident = $name:ident, $saves:ident, $precision:ident, |$x:ident| $formula:expr, $cuda:literal, |$saved:ident, $grad:ident| $derivative:expr) => {
         struct $name;
 
-        impl<T: Float> Op<T, 1> for $name {
-            type Out = T;
+        impl Op<1> for $name {
             const NAME: &'static str = stringify!($method);
             const SAVES: Saves = Saves::$saves;
+            const PRECISION: Precision = Precision::$precision;
 
             fn out_shape(&self, [x]: [&Shape; 1]) -> Result<Shape> {
                 Ok(*x)
             }
 
-            fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
-                cpu::map1(x, out, #[inline(always)] |x: T| { let $x = x.to_real(); T::from_real($formula) });
-                Ok(())
-            }
-
             formula! { 1, stringify!($method), [$x], |_| [], $cuda }
 
-            fn backward(&self, $saved: &Saved<'_, T, T, 1>, $grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 1]> {
+            fn backward(&self, $saved: &Saved<'_, 1>, $grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
                 Ok([Some($derivative?)])
             }
         }
 
-        per_type! { $name[1]: Float }
+        impl<T: Floating> CpuKernel<T, 1> for $name {
+            type Out = T;
 
-        impl<T: Float> Tensor<T> {
+            fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
+                cpu::map1(x, out, #[inline(always)] |x: T| { let $x = x.to_real(); T::from_real($formula) });
+                Ok(())
+            }
+        }
+
+        per_type! { $name[1]: Floating }
+
+        impl Tensor {
             $(#[$doc])*
             ///
             /// # Errors
             /// [`Error::Memory`](crate::Error::Memory) if the result does not fit the budget.
-            pub fn $method(&self) -> Result<Tensor<T>> {
+            pub fn $method(&self) -> Result<Tensor> {
                 apply($name, [self])
             }
         }
@@ -75,27 +80,27 @@ macro_rules! unary {
 
 unary! {
     /// eˣ of every element. The derivative is the result itself.
-    exp = Exp, Output, |x| x.exp(), "exp(x)", |saved, grad| grad.mul(saved.output())
+    exp = Exp, Output, F32UnderAutocast, |x| x.exp(), "exp(x)", |saved, grad| grad.mul(saved.output())
 }
 unary! {
     /// The natural logarithm of every element: −∞ at 0, NaN below.
-    log = Log, Inputs, |x| x.ln(), "log(x)", |saved, grad| grad.div(saved.input(0))
+    log = Log, Inputs, F32UnderAutocast, |x| x.ln(), "log(x)", |saved, grad| grad.div(saved.input(0))
 }
 unary! {
     /// The square root of every element: NaN below 0.
-    sqrt = Sqrt, Output, |x| x.sqrt(), "sqrt(x)", |saved, grad| grad.div(&saved.output().mul_scalar(T::from_f64(2.0))?)
+    sqrt = Sqrt, Output, Same, |x| x.sqrt(), "sqrt(x)", |saved, grad| grad.div(&saved.output().mul_scalar(2.0)?)
 }
 unary! {
     /// The hyperbolic tangent of every element. The derivative is 1 − tanh².
-    tanh = Tanh, Output, |x| x.tanh(), "tanh(x)", |saved, grad| apply(TanhGrad, [grad, saved.output()])
+    tanh = Tanh, Output, Same, |x| x.tanh(), "tanh(x)", |saved, grad| apply(TanhGrad, [grad, saved.output()])
 }
 unary! {
     /// 1 / (1 + e⁻ˣ) of every element. With `y` the result, the derivative is y·(1 − y).
-    sigmoid = Sigmoid, Output, |x| x.sigmoid(), "sigmoid(x)", |saved, grad| apply(SigmoidGrad, [grad, saved.output()])
+    sigmoid = Sigmoid, Output, Same, |x| x.sigmoid(), "sigmoid(x)", |saved, grad| apply(SigmoidGrad, [grad, saved.output()])
 }
 unary! {
     /// max(x, 0) of every element; NaN stays NaN. The derivative is 0 at 0 and 1 at NaN, as PyTorch's.
-    relu = Relu, Output, |x| if x < T::Real::ZERO { T::Real::ZERO } else { x }, "x < 0 ? 0 : x",
+    relu = Relu, Output, Same, |x| if x < T::Real::ZERO { T::Real::ZERO } else { x }, "x < 0 ? 0 : x",
     |saved, grad| grad.where_positive(saved.output())
 }
 
@@ -107,15 +112,25 @@ macro_rules! binary {
 
         per_type! { $name[2]: $bound }
 
-        impl<T: $bound> Op<T, 2> for $name {
-            type Out = T;
+        impl Op<2> for $name {
             const NAME: &'static str = $op_name;
             const SAVES: Saves = Saves::$saves;
             const INPUTS: Inputs = Inputs::Broadcast;
+            const PRECISION: Precision = Precision::Widest;
 
             fn out_shape(&self, [a, b]: [&Shape; 2]) -> Result<Shape> {
                 Shape::broadcast($op_name, a, b)
             }
+
+            formula! { 2, $op_name, [$a, $b], |_| [], $cuda }
+
+            fn backward(&self, $saved: &Saved<'_, 2>, $grad: &Tensor) -> Result<[Option<Tensor>; 2]> {
+                Ok([$saved.grad_of(0, || $left)?, $saved.grad_of(1, || $right)?])
+            }
+        }
+
+        impl<T: $bound> CpuKernel<T, 2> for $name {
+            type Out = T;
 
             fn cpu(&self, [a, b]: [CpuView<'_, T>; 2], out: &mut [T]) -> Result<()> {
                 cpu::map2(
@@ -127,12 +142,6 @@ macro_rules! binary {
                 );
                 Ok(())
             }
-
-            formula! { 2, $op_name, [$a, $b], |_| [], $cuda }
-
-            fn backward(&self, $saved: &Saved<'_, T, T, 2>, $grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 2]> {
-                Ok([$saved.grad_of(0, || $left)?, $saved.grad_of(1, || $right)?])
-            }
         }
     };
 }
@@ -140,7 +149,7 @@ macro_rules! binary {
 binary! { Add: Element, "add", Nothing, |a, b| a.plus(b), "plus(a, b)", |saved, grad| [Ok(grad.clone()), Ok(grad.clone())] }
 binary! { Sub: Num, "sub", Nothing, |a, b| a.minus(b), "minus(a, b)", |saved, grad| [Ok(grad.clone()), grad.neg()] }
 binary! { Mul: Element, "mul", Inputs, |a, b| a.times(b), "times(a, b)", |saved, grad| [grad.mul(saved.input(1)), grad.mul(saved.input(0))] }
-binary! { Div: Float, "div", Inputs, |a, b| T::from_real(a.to_real() / b.to_real()), "a / b", |saved, grad| [
+binary! { Div: Floating, "div", Inputs, |a, b| T::from_real(a.to_real() / b.to_real()), "a / b", |saved, grad| [
     grad.div(saved.input(1)),
     grad.mul(&saved.input(0).div(saved.input(1))?.div(saved.input(1))?)?.neg(), // b² could overflow, or become 0
 ] }
@@ -150,21 +159,21 @@ binary! { Maximum: Num, "maximum", Inputs, |a, b| if a > b || a.is_nan() { a } e
     apply(ShareOfLarger, [grad, saved.input(1), saved.input(0)]),
 ] }
 // The derivative of relu: 0 where the second operand is at most 0, else (also where it is NaN) the gradient.
-binary! { WherePositive: Float, "relu", Inputs, |grad, y| if y <= T::ZERO { T::ZERO } else { grad }, "y <= 0 ? 0 : grad", |saved, grad| [
+binary! { WherePositive: Floating, "relu", Inputs, |grad, y| if y <= T::ZERO { T::ZERO } else { grad }, "y <= 0 ? 0 : grad", |saved, grad| [
     apply(WherePositive, [grad, saved.input(1)]),
     grad.zeros_like(),
 ] }
 // The derivative of tanh, from its result: in one operation, because 1 − y² of a rounded y² is far off where y is near 1.
-binary! { TanhGrad: Float, "tanh's gradient", Inputs,
+binary! { TanhGrad: Floating, "tanh's gradient", Inputs,
 |grad, y| T::from_real(grad.to_real() * (T::Real::ONE - y.to_real() * y.to_real())), "grad * (R(1) - y * y)", |saved, h| [
     apply(TanhGrad, [h, saved.input(1)]),
-    h.mul(saved.input(0))?.mul(saved.input(1))?.scaled(-2.0),
+    h.mul(saved.input(0))?.mul(saved.input(1))?.mul_scalar(-2.0),
 ] }
 // The derivative of sigmoid, from its result.
-binary! { SigmoidGrad: Float, "sigmoid's gradient", Inputs,
+binary! { SigmoidGrad: Floating, "sigmoid's gradient", Inputs,
 |grad, y| T::from_real(grad.to_real() * (T::Real::ONE - y.to_real()) * y.to_real()), "grad * (R(1) - y) * y", |saved, h| [
     apply(SigmoidGrad, [h, saved.input(1)]),
-    h.mul(saved.input(0))?.mul(&saved.input(1).scaled(-2.0)?.add_scalar(T::ONE)?),
+    h.mul(saved.input(0))?.mul(&saved.input(1).mul_scalar(-2.0)?.add_scalar(1.0)?),
 ] }
 
 /// 0 where `mine < other`, half of `grad` where they are equal, else (also where one is NaN) all of it: the derivative of
@@ -173,15 +182,26 @@ struct ShareOfLarger;
 
 per_type! { ShareOfLarger[3]: Num }
 
-impl<T: Num> Op<T, 3> for ShareOfLarger {
-    type Out = T;
+impl Op<3> for ShareOfLarger {
     const NAME: &'static str = "maximum";
     const SAVES: Saves = Saves::Inputs;
     const INPUTS: Inputs = Inputs::Broadcast;
+    const PRECISION: Precision = Precision::Widest;
 
     fn out_shape(&self, [grad, ..]: [&Shape; 3]) -> Result<Shape> {
         Ok(*grad)
     }
+
+    formula! { 3, "share of the larger", [grad, mine, other], |_| [], "mine < other ? 0 : mine == other ? times(grad, to<R>(0.5)) : grad" }
+
+    fn backward(&self, saved: &Saved<'_, 3>, grad: &Tensor) -> Result<[Option<Tensor>; 3]> {
+        let back = saved.grad_of(0, || apply(ShareOfLarger, [grad, saved.input(1), saved.input(2)]))?;
+        Ok([back, None, None]) // piecewise constant in the operands
+    }
+}
+
+impl<T: Num> CpuKernel<T, 3> for ShareOfLarger {
+    type Out = T;
 
     fn cpu(&self, [grad, mine, other]: [CpuView<'_, T>; 3], out: &mut [T]) -> Result<()> {
         let half = T::from_f64(0.5);
@@ -203,115 +223,153 @@ impl<T: Num> Op<T, 3> for ShareOfLarger {
         );
         Ok(())
     }
-
-    formula! { 3, "share of the larger", [grad, mine, other], |_| [], "mine < other ? 0 : mine == other ? times(grad, to<R>(0.5)) : grad" }
-
-    fn backward(&self, saved: &Saved<'_, T, T, 3>, grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 3]> {
-        let back = saved.grad_of(0, || apply(ShareOfLarger, [grad, saved.input(1), saved.input(2)]))?;
-        Ok([back, None, None]) // piecewise constant in the operands
-    }
 }
 
-impl<T: Element> Tensor<T> {
+impl<K: Kind> Tensor<K> {
     /// `self + other`, elementwise, broadcasting; also written `&a + &b`. For `bool`: *or*.
     ///
     /// # Errors
     /// [`Error::Broadcast`](crate::Error::Broadcast) if the shapes do not fit.
-    pub fn add(&self, other: &Tensor<T>) -> Result<Tensor<T>> {
-        apply(Add, [self, other])
+    pub fn add(&self, other: &Tensor<K>) -> Result<Tensor<K>> {
+        self.raw().add(other.raw()).map(Raw::typed)
     }
 
     /// `self · other`, elementwise, broadcasting; also written `&a * &b`. For `bool`: *and*.
     ///
     /// # Errors
     /// As [`Tensor::add`].
-    pub fn mul(&self, other: &Tensor<T>) -> Result<Tensor<T>> {
-        apply(Mul, [self, other])
+    pub fn mul(&self, other: &Tensor<K>) -> Result<Tensor<K>> {
+        self.raw().mul(other.raw()).map(Raw::typed)
     }
 }
 
-impl<T: Num> Tensor<T> {
+impl Raw {
+    /// [`Tensor::add`].
+    pub(crate) fn add(&self, other: &Raw) -> Result<Raw> {
+        apply_raw(Add, [self, other])
+    }
+
+    /// [`Tensor::mul`].
+    pub(crate) fn mul(&self, other: &Raw) -> Result<Raw> {
+        apply_raw(Mul, [self, other])
+    }
+}
+
+impl<K: Numeric> Tensor<K> {
     /// `self − other`, elementwise, broadcasting; also written `&a - &b`.
     ///
     /// # Errors
     /// As [`Tensor::add`].
-    pub fn sub(&self, other: &Tensor<T>) -> Result<Tensor<T>> {
-        apply(Sub, [self, other])
+    pub fn sub(&self, other: &Tensor<K>) -> Result<Tensor<K>> {
+        self.raw().sub(other.raw()).map(Raw::typed)
     }
 
     /// The larger of each pair of elements, broadcasting. NaN wins.
     ///
     /// # Errors
     /// As [`Tensor::add`].
-    pub fn maximum(&self, other: &Tensor<T>) -> Result<Tensor<T>> {
-        apply(Maximum, [self, other])
+    pub fn maximum(&self, other: &Tensor<K>) -> Result<Tensor<K>> {
+        self.raw().maximum(other.raw()).map(Raw::typed)
     }
 
     /// `self + value`; also written `&a + value`.
     ///
     /// # Errors
     /// As [`Tensor::neg`].
-    pub fn add_scalar(&self, value: T) -> Result<Tensor<T>> {
-        apply(AddScalar(value.to_scalar()), [self])
+    pub fn add_scalar(&self, value: impl Number<K>) -> Result<Tensor<K>> {
+        self.plus_scalar(value.scalar())
     }
 
     /// `self · value`; also written `&a * value`.
     ///
     /// # Errors
     /// As [`Tensor::neg`].
-    pub fn mul_scalar(&self, value: T) -> Result<Tensor<T>> {
-        apply(MulScalar(value.to_scalar()), [self])
+    pub fn mul_scalar(&self, value: impl Number<K>) -> Result<Tensor<K>> {
+        self.times_scalar(value.scalar())
+    }
+
+    pub(crate) fn plus_scalar(&self, value: Scalar) -> Result<Tensor<K>> {
+        self.raw().plus_scalar(value).map(Raw::typed)
+    }
+
+    pub(crate) fn times_scalar(&self, value: Scalar) -> Result<Tensor<K>> {
+        self.raw().times_scalar(value).map(Raw::typed)
     }
 
     /// `−self`; also written `-&a`.
     ///
     /// # Errors
     /// [`Error::Memory`](crate::Error::Memory) if the result does not fit the budget.
-    pub fn neg(&self) -> Result<Tensor<T>> {
-        apply(Neg, [self])
+    pub fn neg(&self) -> Result<Tensor<K>> {
+        self.raw().neg().map(Raw::typed)
     }
 
     /// The magnitude of every element. The derivative at 0 is 0.
     ///
     /// # Errors
     /// As [`Tensor::neg`].
-    pub fn abs(&self) -> Result<Tensor<T>> {
-        apply(Abs, [self])
+    pub fn abs(&self) -> Result<Tensor<K>> {
+        self.raw().abs().map(Raw::typed)
     }
 }
 
-impl<T: Float> Tensor<T> {
+impl Raw {
+    /// [`Tensor::sub`].
+    pub(crate) fn sub(&self, other: &Raw) -> Result<Raw> {
+        apply_raw(Sub, [self, other])
+    }
+
+    /// [`Tensor::maximum`].
+    pub(crate) fn maximum(&self, other: &Raw) -> Result<Raw> {
+        apply_raw(Maximum, [self, other])
+    }
+
+    /// [`Tensor::add_scalar`].
+    pub(crate) fn plus_scalar(&self, value: Scalar) -> Result<Raw> {
+        apply_raw(AddScalar(value), [self])
+    }
+
+    /// [`Tensor::mul_scalar`].
+    pub(crate) fn times_scalar(&self, value: Scalar) -> Result<Raw> {
+        apply_raw(MulScalar(value), [self])
+    }
+
+    /// [`Tensor::neg`].
+    pub(crate) fn neg(&self) -> Result<Raw> {
+        apply_raw(Neg, [self])
+    }
+
+    /// [`Tensor::abs`].
+    pub(crate) fn abs(&self) -> Result<Raw> {
+        apply_raw(Abs, [self])
+    }
+}
+
+impl Tensor {
     /// `self / other`, elementwise, broadcasting; also written `&a / &b`.
     ///
     /// # Errors
     /// As [`Tensor::add`].
-    pub fn div(&self, other: &Tensor<T>) -> Result<Tensor<T>> {
+    pub fn div(&self, other: &Tensor) -> Result<Tensor> {
         apply(Div, [self, other])
     }
 
     /// 0 where `other` is at most 0, and the elements elsewhere: the derivative of `relu`, whose result is `other`.
-    pub(crate) fn where_positive(&self, other: &Tensor<T>) -> Result<Tensor<T>> {
+    pub(crate) fn where_positive(&self, other: &Tensor) -> Result<Tensor> {
         apply(WherePositive, [self, other])
     }
 
-    /// `self / value`.
-    pub(crate) fn div_scalar(&self, value: T) -> Result<Tensor<T>> {
-        self.divided(value.cast())
-    }
-
-    /// `self / divisor`, for a divisor that the element type may not hold: rounded once.
-    pub(crate) fn divided(&self, divisor: f64) -> Result<Tensor<T>> {
-        apply(DividedBy(divisor), [self])
+    /// `self / value`; also written `&a / value`.
+    ///
+    /// # Errors
+    /// As [`Tensor::neg`].
+    pub fn div_scalar(&self, value: impl Number<Float>) -> Result<Tensor> {
+        apply(DivScalar(value.scalar()), [self])
     }
 
     /// `value / self`.
-    pub(crate) fn scalar_over(&self, value: T) -> Result<Tensor<T>> {
-        apply(ScalarOver(value.to_scalar()), [self])
-    }
-
-    /// `self · factor`, rounded once.
-    pub(crate) fn scaled(&self, factor: f64) -> Result<Tensor<T>> {
-        apply(Scaled(factor), [self])
+    pub(crate) fn scalar_over(&self, value: Scalar) -> Result<Tensor> {
+        apply(ScalarOver(value), [self])
     }
 
     /// Every element to the power `exponent`. The derivative is exponent · x^(exponent − 1), and 0 for exponent 0.
@@ -319,7 +377,7 @@ impl<T: Float> Tensor<T> {
     ///
     /// # Errors
     /// As [`Tensor::neg`].
-    pub fn pow(&self, exponent: f64) -> Result<Tensor<T>> {
+    pub fn pow(&self, exponent: f64) -> Result<Tensor> {
         apply(Pow(exponent), [self])
     }
 }
@@ -327,21 +385,32 @@ impl<T: Float> Tensor<T> {
 /// `scalar! { Struct: bound, name, what it saves, |op| [constants = values], |x| formula, the same in CUDA, |saved, grad|
 /// derivative }` for one tensor and constants.
 macro_rules! scalar {
-    ($name:ident: $bound:ident, $op_name:literal, $saves:ident, |$this:ident| [$($constant:ident = $value:expr),*], |$x:ident| $formula:expr, $cuda:literal, |$saved:ident, $grad:ident| $derivative:expr) => {
+    ($name:ident: $bound:ident, $op_name:literal, $saves:ident, $precision:ident, |$this:ident| [$($constant:ident = $value:expr),*], |$x:ident| $formula:expr, $cuda:literal, |$saved:ident, $grad:ident| $derivative:expr) => {
         per_type! { $name[1]: $bound }
 
-        impl<T: $bound> Op<T, 1> for $name {
-            type Out = T;
+        impl Op<1> for $name {
             const NAME: &'static str = $op_name;
             const SAVES: Saves = Saves::$saves;
+            const PRECISION: Precision = Precision::$precision;
 
             fn out_shape(&self, [x]: [&Shape; 1]) -> Result<Shape> {
                 Ok(*x)
             }
 
+            formula! { 1, $op_name, [$x], |$this| [$($constant = $value),*], $cuda }
+
+            fn backward(&self, $saved: &Saved<'_, 1>, $grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
+                let $this = self;
+                Ok([Some($derivative?)])
+            }
+        }
+
+        impl<T: $bound> CpuKernel<T, 1> for $name {
+            type Out = T;
+
             fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
                 let $this = self;
-                $(let $constant = $value;)*
+                $(let $constant = <T::Sum as Element>::from_scalar($value);)*
                 cpu::map1(
                     x,
                     out,
@@ -350,52 +419,40 @@ macro_rules! scalar {
                 );
                 Ok(())
             }
-
-            formula! { 1, $op_name, [$x], |$this| [$($constant = $value),*], $cuda }
-
-            fn backward(&self, $saved: &Saved<'_, T, T, 1>, $grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 1]> {
-                let $this = self;
-                Ok([Some($derivative?)])
-            }
         }
     };
 }
 
 struct AddScalar(Scalar);
-scalar! { AddScalar: Num, "add", Nothing, |_op| [term = T::from_scalar(_op.0)], |x| x.plus(term), "plus(x, term)",
+scalar! { AddScalar: Num, "add", Nothing, Same, |_op| [term = _op.0], |x| T::from_sum(x.to_sum().plus(term)), "plus(x, term)",
 |_saved, grad| Ok::<_, crate::Error>(grad.clone()) }
 
 struct MulScalar(Scalar);
-scalar! { MulScalar: Num, "mul", Nothing, |op| [factor = T::from_scalar(op.0)], |x| x.times(factor), "times(x, factor)",
-|_saved, grad| grad.mul_scalar(T::from_scalar(op.0)) }
+scalar! { MulScalar: Num, "mul", Nothing, Same, |op| [factor = op.0], |x| T::from_sum(x.to_sum().times(factor)), "times(x, factor)",
+|_saved, grad| grad.times_scalar(op.0) }
 
-struct DividedBy(f64);
-scalar! { DividedBy: Float, "div", Nothing, |op| [divisor = T::Real::from_f64(op.0)],
-|x| T::from_real(x.to_real() / divisor), "x / divisor", |_saved, grad| grad.divided(op.0) }
+struct DivScalar(Scalar);
+scalar! { DivScalar: Floating, "div", Nothing, Same, |op| [divisor = op.0], |x| T::from_real(x.to_real() / divisor), "x / divisor",
+|_saved, grad| apply(DivScalar(op.0), [grad]) }
 
 struct ScalarOver(Scalar);
-scalar! { ScalarOver: Float, "div", Inputs, |op| [dividend = T::from_scalar(op.0)],
-|x| T::from_real(dividend.to_real() / x.to_real()), "dividend / x",
+scalar! { ScalarOver: Floating, "div", Inputs, F32UnderAutocast, |op| [dividend = op.0],
+|x| T::from_real(dividend / x.to_real()), "dividend / x",
 |saved, grad| {
     let x = saved.input(0);
-    grad.mul(&x.scalar_over(T::from_scalar(op.0))?.div(x)?)?.neg() // x² could overflow, or become 0
+    grad.mul(&x.scalar_over(op.0)?.div(x)?)?.neg() // x² could overflow, or become 0
 } }
 
-/// By a factor that the element type may not hold: rounded once, after the product.
-struct Scaled(f64);
-scalar! { Scaled: Float, "mul", Nothing, |op| [factor = T::Real::from_f64(op.0)],
-|x| T::from_real(x.to_real().times(factor)), "times(x, factor)", |_saved, grad| grad.scaled(op.0) }
-
 struct Neg;
-scalar! { Neg: Num, "neg", Nothing, |_op| [], |x| x.negated(), "negated(x)", |_saved, grad| grad.neg() }
+scalar! { Neg: Num, "neg", Nothing, Same, |_op| [], |x| x.negated(), "negated(x)", |_saved, grad| grad.neg() }
 
 struct Abs;
-scalar! { Abs: Num, "abs", Inputs, |_op| [], |x| x.magnitude(), "magnitude(x)",
+scalar! { Abs: Num, "abs", Inputs, Same, |_op| [], |x| x.magnitude(), "magnitude(x)",
 |saved, grad| grad.mul(&saved.input(0).sign()?) }
 
 /// −1, 0 or 1. Its derivative is 0 everywhere that it has one.
 struct Sign;
-scalar! { Sign: Num, "sign", Nothing, |_op| [], |x| sign(x), "x > 0 ? 1 : x < 0 ? -1 : 0",
+scalar! { Sign: Num, "sign", Nothing, Same, |_op| [], |x| sign(x), "x > 0 ? 1 : x < 0 ? -1 : 0",
 |_saved, grad| grad.zeros_like() }
 
 fn sign<T: Num>(x: T) -> T {
@@ -408,25 +465,32 @@ fn sign<T: Num>(x: T) -> T {
     }
 }
 
-impl<T: Num> Tensor<T> {
+impl<K: Numeric> Tensor<K> {
     /// −1, 0 or 1 by the sign of every element (0 for NaN).
     ///
     /// # Errors
     /// As [`Tensor::neg`].
-    pub fn sign(&self) -> Result<Tensor<T>> {
-        apply(Sign, [self])
+    pub fn sign(&self) -> Result<Tensor<K>> {
+        self.raw().sign().map(Raw::typed)
+    }
+}
+
+impl Raw {
+    /// [`Tensor::sign`].
+    pub(crate) fn sign(&self) -> Result<Raw> {
+        apply_raw(Sign, [self])
     }
 }
 
 struct Pow(f64);
-scalar! { Pow: Float, "pow", Inputs, |op| [exponent = T::Real::from_f64(op.0)], |x| T::from_real(power(x.to_real(), exponent)),
+scalar! { Pow: Floating, "pow", Inputs, F32UnderAutocast, |op| [exponent = Scalar::Float(op.0)], |x| T::from_real(power(x.to_real(), exponent)),
 "exponent == 0 ? 1 : exponent == 1 ? x : exponent == 2 ? x * x : exponent == 3 ? x * x * x : exponent == 0.5 ? sqrt(x) \
 : exponent == -0.5 ? 1 / sqrt(x) : exponent == -1 ? 1 / x : pow(x, exponent)",
 |saved, grad| {
     if op.0 == 0.0 {
         grad.zeros_like()
     } else {
-        grad.mul(&saved.input(0).pow(op.0 - 1.0)?.scaled(op.0)?)
+        grad.mul(&saved.input(0).pow(op.0 - 1.0)?.mul_scalar(op.0)?)
     }
 } }
 

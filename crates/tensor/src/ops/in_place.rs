@@ -1,19 +1,21 @@
 //! In-place operations: for optimizers, buffers and data, where no gradient is recorded.
 //!
 //! Each makes a new version of the storage, so that a `backward` that saved the old values fails instead of using the
-//! new ones. An operand that shares the destination's storage is copied first.
+//! new ones. An operand that shares the destination's storage is copied first, one of a narrower precision is converted.
 
-use crate::autograd::{CutBy, is_grad_enabled, note_cut};
+use crate::autograd::{CutBy, is_grad_enabled, no_grad, note_cut};
 use crate::capture;
 use crate::cpu::{self, CpuView};
 use crate::cuda::{Formula, constant};
 use crate::device::{Device, common_device};
-use crate::element::{Element, Float, Num, Real};
+use crate::element::{Element, Floating, Num, Scalar};
 use crate::error::{Error, Result};
-use crate::op::{first_of_storage, locked};
+use crate::kind::{Kind, Number, Numeric};
+use crate::op::{HostInputs, first_of_storage, locked};
+use crate::ops::cast;
 use crate::shape::MAX_RANK;
 use crate::storage::{Locked, LockedMut, lock_order};
-use crate::tensor::Tensor;
+use crate::tensor::{Raw, Tensor, by_dtype, by_float, by_num};
 
 /// `change! { name, [the element and the operands], [constants], formula }`: the formula that changes elements, in CUDA.
 macro_rules! change {
@@ -28,13 +30,13 @@ macro_rules! change {
     };
 }
 
-impl<T: Element> Tensor<T> {
+impl<K: Kind> Tensor<K> {
     /// Sets every element to `value`.
     ///
     /// # Errors
     /// [`Error::InPlaceTracked`] outside `no_grad` on a tensor that requires grad; [`Error::InPlaceExpanded`].
-    pub fn fill_(&self, value: T) -> Result<()> {
-        self.set("fill_", value)
+    pub fn fill_(&self, value: impl Number<K>) -> Result<()> {
+        fill(self.raw(), "fill_", value.scalar())
     }
 
     /// Sets every element to 0.
@@ -42,298 +44,354 @@ impl<T: Element> Tensor<T> {
     /// # Errors
     /// As [`Tensor::fill_`].
     pub fn zero_(&self) -> Result<()> {
-        self.set("zero_", T::ZERO)
+        fill(self.raw(), "zero_", Scalar::Int(0))
     }
 
-    /// Sets every element to that of `source`, which broadcasts.
+    /// Sets every element to that of `source`, which broadcasts, rounded if this tensor's precision is narrower.
     ///
     /// # Errors
     /// As [`Tensor::fill_`]; [`Error::WrongShape`] if `source` does not expand to this shape.
-    pub fn copy_(&self, source: &Tensor<T>) -> Result<()> {
-        change! { "copy_", [to, from], [], "from" }
-        self.change("copy_", [source], &FORMULA, &[], |to, [from]| match self.is_contiguous() {
-            true => cpu::copy(from, to),
-            false => cpu::update1(to, self.shape(), self.strides(), from, |to, from| *to = from),
+    pub fn copy_(&self, source: &Tensor<K>) -> Result<()> {
+        copy(self.raw(), source.raw())
+    }
+}
+
+fn fill(target: &Raw, op: &'static str, value: Scalar) -> Result<()> {
+    change! { "fill", [to], [value], "value" }
+    change(target, op, [], &FORMULA, &[value], &mut |to, _| {
+        by_dtype!(target.dtype(), T => {
+            let value = T::from_scalar(value);
+            to.each(#[inline(always)] |to: &mut T| *to = value)
         })
+    })
+}
+
+fn copy(target: &Raw, source: &Raw) -> Result<()> {
+    change! { "copy_", [to, from], [], "from" }
+    let source = if source.dtype() == target.dtype() { source } else { &no_grad(|| cast(source, target.dtype()))? };
+    change(target, "copy_", [source], &FORMULA, &[], &mut |to, sources| {
+        by_dtype!(target.dtype(), T => {
+            let [from] = sources.views::<T>();
+            if target.layout.is_contiguous() {
+                cpu::copy(from, to.elements::<T>()?);
+                return Ok(());
+            }
+            to.update1(from, |to, from| *to = from)
+        })
+    })
+}
+
+/// The elements of the tensor that is changed, from the first to the last.
+pub(crate) struct Target<'a, 'l> {
+    op: &'static str,
+    raw: &'a Raw,
+    writing: LockedMut<'l>,
+}
+
+impl Target<'_, '_> {
+    fn elements<T: Element>(&mut self) -> Result<&mut [T]> {
+        self.writing.of(self.op, &self.raw.layout)
     }
 
-    fn set(&self, op: &'static str, value: T) -> Result<()> {
-        change! { "fill", [to], [value], "value" };
-        self.change(op, [], &FORMULA, &[constant(value)], |to, []| self.each(to, |to| *to = value))
+    /// Changes every element.
+    fn each<T: Element>(&mut self, f: impl Fn(&mut T) + Sync + Copy) -> Result<()> {
+        let (shape, strides) = (*self.raw.shape(), &[0; MAX_RANK][..self.raw.shape().rank()]);
+        let nothing = CpuView { data: &[T::ZERO], shape: &shape, strides };
+        self.update1(
+            nothing,
+            #[inline(always)]
+            |to, _| f(to),
+        )
     }
 
+    /// Changes every element by one of another tensor.
+    #[inline(always)]
+    fn update1<T: Element>(&mut self, a: CpuView<'_, T>, f: impl Fn(&mut T, T) + Sync + Copy) -> Result<()> {
+        let raw = self.raw;
+        cpu::update1(self.elements()?, raw.shape(), raw.layout.strides(), a, f);
+        Ok(())
+    }
+
+    /// Changes every element by one each of two other tensors.
+    #[inline(always)]
+    fn update2<T: Element>(
+        &mut self,
+        [a, b]: [CpuView<'_, T>; 2],
+        f: impl Fn(&mut T, T, T) + Sync + Copy,
+    ) -> Result<()> {
+        let raw = self.raw;
+        cpu::update2(self.elements()?, raw.shape(), raw.layout.strides(), a, b, f);
+        Ok(())
+    }
+}
+
+impl Raw {
     /// No tensor that requires grad takes part while gradients are recorded, no two elements share a place, and all are
     /// on one device.
-    pub(crate) fn check_writable<const N: usize>(&self, op: &'static str, sources: [&Tensor<T>; N]) -> Result<()> {
-        let tracked_source = sources.into_iter().find(|source| source.node().is_some());
-        let tracked_self = self.node().map(|_| ("the tensor", self));
+    pub(crate) fn check_writable<const N: usize>(&self, op: &'static str, sources: [&Raw; N]) -> Result<()> {
+        let tracked_source = sources.into_iter().find(|source| source.node.is_some());
+        let tracked_self = self.node.as_ref().map(|_| ("the tensor", self));
         if let (true, Some((operand, tensor))) =
             (is_grad_enabled(), tracked_self.or(tracked_source.map(|source| ("an operand", source))))
         {
             return Err(Error::InPlaceTracked { op, operand, shape: *tensor.shape() });
         }
-        note_cut(op, CutBy::NoGrad, sources.into_iter().filter_map(|source| source.node()));
-        if self.layout().overlaps() {
+        note_cut(op, CutBy::NoGrad, sources.into_iter().filter_map(|source| source.node.as_ref()));
+        if self.layout.overlaps() {
             return Err(Error::InPlaceExpanded { op, shape: *self.shape() });
         }
-        let mut all = [self.raw(); 1 + MAX_SOURCES];
-        all[1..=N].copy_from_slice(&sources.map(Tensor::raw));
+        let mut all = [self; 1 + MAX_SOURCES];
+        all[1..=N].copy_from_slice(&sources);
         common_device(op, &all[..=N]).map(|_| ())
     }
 
-    /// The operand expanded to this shape, in another storage than this one's.
-    fn operand(&self, op: &'static str, source: &Tensor<T>) -> Result<Tensor<T>> {
+    /// The operand expanded to this shape, in this precision and in another storage than this one's.
+    fn operand(&self, op: &'static str, source: &Raw) -> Result<Raw> {
+        let dtype = self.dtype();
+        if source.dtype() != dtype {
+            let wider = dtype.wider(source.dtype()).unwrap_or(dtype);
+            if wider != dtype {
+                return Err(Error::MixedTypes { op, left: dtype, right: source.dtype(), wider });
+            }
+            return no_grad(|| cast(source, dtype))?.broadcast_to(op, self.shape());
+        }
         let source = source.broadcast_to(op, self.shape())?;
-        if source.shares_storage(self) { source.deep_copy(op) } else { Ok(source) }
-    }
-
-    /// Changes every element by a function of it and the sources': by `cpu`, or by `formula` with its constants.
-    fn change<const N: usize>(
-        &self,
-        op: &'static str,
-        sources: [&Tensor<T>; N],
-        formula: &'static Formula,
-        constants: &[u64],
-        cpu: impl FnOnce(&mut [T], [CpuView<'_, T>; N]),
-    ) -> Result<()> {
-        self.check_writable(op, sources)?;
-        let mut expanded = sources.map(Tensor::clone);
-        for (expanded, source) in expanded.iter_mut().zip(sources) {
-            *expanded = self.operand(op, source)?;
-        }
-        let sources = expanded.each_ref();
-        let (first, locks, mut writing) = self.locks(sources);
-        let lock = |i: usize| (locked(&locks, first[i]), sources[i].layout());
-        match self.storage().device() {
-            Device::Cpu => {
-                let views = std::array::from_fn(|i| lock(i).0.cpu(lock(i).1));
-                cpu(writing.of(op, self.layout())?, views);
-                Ok(())
-            }
-            Device::Cuda(device) => {
-                let views: [_; N] = std::array::from_fn(|i| lock(i).0.cuda(lock(i).1, T::DTYPE));
-                formula.run(device, op, &views, constants, writing.cuda(self.layout(), T::DTYPE))
-            }
-        }
-    }
-
-    /// Locks this storage for writing and the sources', none of which it is, for reading, in the order for all threads.
-    fn locks<'a, const N: usize>(
-        &'a self,
-        sources: [&'a Tensor<T>; N],
-    ) -> ([usize; N], [Option<Locked<'a>>; N], LockedMut<'a>) {
-        capture::note_write(self.storage());
-        let storages = sources.map(Tensor::storage);
-        let first = first_of_storage(storages);
-        let (mut reading, mut writing) = ([const { None }; N], None);
-        for i in lock_order(storages) {
-            if writing.is_none() && self.storage().address() < storages[i].address() {
-                writing = Some(self.storage().lock_mut());
-            }
-            reading[i] = (first[i] == i).then(|| storages[i].lock());
-        }
-        let writing = writing.unwrap_or_else(|| self.storage().lock_mut());
-        (first, reading, writing)
-    }
-
-    /// Changes every element of this tensor, of which `to` are those from the first to the last.
-    fn each(&self, to: &mut [T], f: impl Fn(&mut T) + Sync + Copy) {
-        let nothing = CpuView { data: &[T::ZERO], shape: self.shape(), strides: &[0; MAX_RANK][..self.rank()] };
-        cpu::update1(to, self.shape(), self.strides(), nothing, |to, _| f(to));
+        if source.storage.is(&self.storage) { source.deep_copy(op) } else { Ok(source) }
     }
 }
 
-/// Most operands of a change in place.
-const MAX_SOURCES: usize = 2;
+/// Changes every element by a function of it and the sources': by `cpu`, or by `formula` with its constants.
+fn change<const N: usize>(
+    target: &Raw,
+    op: &'static str,
+    sources: [&Raw; N],
+    formula: &'static Formula,
+    constants: &[Scalar],
+    cpu: &mut dyn FnMut(&mut Target<'_, '_>, &HostInputs<'_, N>) -> Result<()>,
+) -> Result<()> {
+    target.check_writable(op, sources)?;
+    let mut expanded = sources.map(Raw::clone);
+    for (expanded, source) in expanded.iter_mut().zip(sources) {
+        *expanded = target.operand(op, source)?;
+    }
+    let sources = expanded.each_ref();
+    let (first, locks, mut writing) = lock_all(target, sources);
+    match target.storage.device() {
+        Device::Cpu => {
+            let mut to = Target { op, raw: target, writing };
+            cpu(&mut to, &HostInputs::new(sources, &locks, first))
+        }
+        Device::Cuda(device) => {
+            let dtype = target.dtype();
+            let views: [_; N] = std::array::from_fn(|i| locked(&locks, first[i]).cuda(&sources[i].layout, dtype));
+            let mut values = [0; MOST_CONSTANTS];
+            values.iter_mut().zip(constants).for_each(|(value, &of)| *value = constant(dtype, of));
+            formula.run(device, op, &views, &values[..constants.len()], writing.cuda(&target.layout, dtype))
+        }
+    }
+}
 
-/// `in_place! { bound, doc, method, |to, from| new value, the same in CUDA }`
+/// Locks the target's storage for writing and the sources', none of which it is, for reading, in the order for all threads.
+fn lock_all<'a, const N: usize>(
+    target: &'a Raw,
+    sources: [&'a Raw; N],
+) -> ([usize; N], [Option<Locked<'a>>; N], LockedMut<'a>) {
+    capture::note_write(&target.storage);
+    let storages = sources.map(|source| &source.storage);
+    let first = first_of_storage(storages);
+    let (mut reading, mut writing) = ([const { None }; N], None);
+    for i in lock_order(storages) {
+        if writing.is_none() && target.storage.address() < storages[i].address() {
+            writing = Some(target.storage.lock_mut());
+        }
+        reading[i] = (first[i] == i).then(|| storages[i].lock());
+    }
+    let writing = writing.unwrap_or_else(|| target.storage.lock_mut());
+    (first, reading, writing)
+}
+
+/// Most operands of a change in place, and most constants.
+const MAX_SOURCES: usize = 2;
+const MOST_CONSTANTS: usize = 2;
+
+/// `in_place! { kind, doc, method, by_…, |to, from| new value, the same in CUDA }`
 macro_rules! in_place {
-    ($bound:ident, $doc:literal, $method:ident, |$to:ident, $from:ident| $change:expr, $cuda:literal) => {
-        impl<T: $bound> Tensor<T> {
+    ([$($kind:tt)*] $tensor:ty, $doc:literal, $method:ident, $by:ident, |$T:ident, $to:ident, $from:ident| $change:expr, $cuda:literal) => {
+        impl<$($kind)*> $tensor {
             #[doc = $doc]
             ///
             /// # Errors
-            /// As [`Tensor::copy_`].
-            pub fn $method(&self, other: &Tensor<T>) -> Result<()> {
-                change! { stringify!($method), [$to, $from], [], $cuda }
-                self.change(stringify!($method), [other], &FORMULA, &[], |to, [from]| {
-                    cpu::update1(
-                        to,
-                        self.shape(),
-                        self.strides(),
-                        from,
-                        #[inline(always)]
-                        |$to, $from| *$to = $change,
-                    )
-                })
+            /// As [`Tensor::copy_`]; [`Error::MixedTypes`] if `other` has a wider precision.
+            pub fn $method(&self, other: &$tensor) -> Result<()> {
+                fn run(target: &Raw, other: &Raw) -> Result<()> {
+                    change! { stringify!($method), [$to, $from], [], $cuda }
+                    change(target, stringify!($method), [other], &FORMULA, &[], &mut |to, sources| {
+                        $by!(target.dtype(), $T => {
+                            let [from] = sources.views::<$T>();
+                            to.update1(from, #[inline(always)] |$to, $from| *$to = $change)
+                        })
+                    })
+                }
+                run(self.raw(), other.raw())
             }
         }
     };
 }
 
-in_place!(Num, "`self += other`, which broadcasts.", add_, |to, from| to.plus(from), "plus(to, from)");
-in_place!(Num, "`self -= other`, which broadcasts.", sub_, |to, from| to.minus(from), "minus(to, from)");
-in_place!(Num, "`self *= other`, which broadcasts.", mul_, |to, from| to.times(from), "times(to, from)");
+in_place!([K: Numeric] Tensor<K>, "`self += other`, which broadcasts.", add_, by_num, |T, to, from| to.plus(from), "plus(to, from)");
+in_place!([K: Numeric] Tensor<K>, "`self -= other`, which broadcasts.", sub_, by_num, |T, to, from| to.minus(from), "minus(to, from)");
+in_place!([K: Numeric] Tensor<K>, "`self *= other`, which broadcasts.", mul_, by_num, |T, to, from| to.times(from), "times(to, from)");
 in_place!(
-    Float,
+    [] Tensor,
     "`self /= other`, which broadcasts.",
     div_,
-    |to, from| T::from_real(to.to_real() / from.to_real()),
+    by_float,
+    |T, to, from| T::from_real(to.to_real() / from.to_real()),
     "to / from"
 );
 
-impl<T: Num> Tensor<T> {
+impl<K: Numeric> Tensor<K> {
     /// `self += value`.
     ///
     /// # Errors
     /// As [`Tensor::fill_`].
-    pub fn add_scalar_(&self, value: T) -> Result<()> {
-        change! { "add_scalar_", [to], [value], "plus(to, value)" }
-        self.change("add_scalar_", [], &FORMULA, &[constant(value)], |to, []| self.each(to, |to| *to = to.plus(value)))
+    pub fn add_scalar_(&self, value: impl Number<K>) -> Result<()> {
+        add_scalar(self.raw(), value.scalar())
     }
 
     /// `self *= value`.
     ///
     /// # Errors
     /// As [`Tensor::fill_`].
-    pub fn mul_scalar_(&self, value: T) -> Result<()> {
-        change! { "mul_scalar_", [to], [value], "times(to, value)" }
-        self.change("mul_scalar_", [], &FORMULA, &[constant(value)], |to, []| self.each(to, |to| *to = to.times(value)))
+    pub fn mul_scalar_(&self, value: impl Number<K>) -> Result<()> {
+        mul_scalar(self.raw(), value.scalar())
     }
 
     /// `self += alpha · other`, which broadcasts, rounded once: one pass, for optimizers.
     ///
     /// # Errors
-    /// As [`Tensor::copy_`].
-    pub fn add_scaled_(&self, other: &Tensor<T>, alpha: T) -> Result<()> {
-        change! { "add_scaled_", [to, from], [alpha], "plus(to, times(from, alpha))" }
-        self.change("add_scaled_", [other], &FORMULA, &[constant(alpha)], |to, [from]| {
-            cpu::update1(
-                to,
-                self.shape(),
-                self.strides(),
-                from,
-                #[inline(always)]
-                |to, from| *to = T::from_sum(to.to_sum().plus(from.to_sum().times(alpha.to_sum()))),
-            )
-        })
+    /// As [`Tensor::add_`].
+    pub fn add_scaled_(&self, other: &Tensor<K>, alpha: impl Number<K>) -> Result<()> {
+        add_scaled(self.raw(), other.raw(), alpha.scalar())
     }
 }
 
-/// By numbers that half types do not hold: rounded once, after the operation.
-impl<T: Float> Tensor<T> {
-    /// Every element becomes `f` of it and of those of `a` and `b`, on the CPU.
-    pub(crate) fn update_(
+fn add_scalar(target: &Raw, value: Scalar) -> Result<()> {
+    change! { "add_scalar_", [to], [value], "plus(to, value)" }
+    change(target, "add_scalar_", [], &FORMULA, &[value], &mut |to, _| {
+        by_num!(target.dtype(), T => {
+            let value = <T as Element>::Sum::from_scalar(value);
+            to.each(#[inline(always)] |to: &mut T| *to = T::from_sum(to.to_sum().plus(value)))
+        })
+    })
+}
+
+fn mul_scalar(target: &Raw, value: Scalar) -> Result<()> {
+    change! { "mul_scalar_", [to], [value], "times(to, value)" }
+    change(target, "mul_scalar_", [], &FORMULA, &[value], &mut |to, _| {
+        by_num!(target.dtype(), T => {
+            let value = <T as Element>::Sum::from_scalar(value);
+            to.each(#[inline(always)] |to: &mut T| *to = T::from_sum(to.to_sum().times(value)))
+        })
+    })
+}
+
+fn add_scaled(target: &Raw, other: &Raw, alpha: Scalar) -> Result<()> {
+    change! { "add_scaled_", [to, from], [alpha], "plus(to, times(from, alpha))" }
+    change(target, "add_scaled_", [other], &FORMULA, &[alpha], &mut |to, sources| {
+        by_num!(target.dtype(), T => {
+            let [from] = sources.views::<T>();
+            let alpha = <T as Element>::Sum::from_scalar(alpha);
+            to.update1(
+                from,
+                #[inline(always)]
+                |to, from| *to = T::from_sum(to.to_sum().plus(from.to_sum().times(alpha))),
+            )
+        })
+    })
+}
+
+impl Tensor {
+    /// Every element becomes `f` of it and of those of `a` and `b`, in the type `R` that they compute in, on the CPU.
+    pub(crate) fn update_<T: Floating>(
         &self,
         op: &'static str,
-        [a, b]: [&Tensor<T>; 2],
+        [a, b]: [&Tensor; 2],
         f: impl Fn([T::Real; 3]) -> T::Real + Sync + Copy,
     ) -> Result<()> {
-        self.check_writable(op, [a, b])?;
-        let [a, b] = [self.operand(op, a)?, self.operand(op, b)?];
-        let (first, locks, mut writing) = self.locks([&a, &b]);
-        let (from, to) = ([(0, &a), (1, &b)], writing.of::<T>(op, self.layout())?);
-        let [a, b] = from.map(|(i, source)| locked(&locks, first[i]).cpu::<T>(source.layout()));
-        cpu::update2(
-            to,
-            self.shape(),
-            self.strides(),
-            a,
-            b,
+        let target = self.raw();
+        target.check_writable(op, [a.raw(), b.raw()])?;
+        let [a, b] = [target.operand(op, a.raw())?, target.operand(op, b.raw())?];
+        let (first, locks, writing) = lock_all(target, [&a, &b]);
+        let views = HostInputs::new([&a, &b], &locks, first);
+        Target { op, raw: target, writing }.update2(
+            views.views::<T>(),
             #[inline(always)]
             |to, a, b| *to = T::from_real(f([to.to_real(), a.to_real(), b.to_real()])),
-        );
-        Ok(())
+        )
     }
 
-    /// `self *= value`.
-    pub(crate) fn mul_real_(&self, value: f64) -> Result<()> {
-        change! { "mul_scalar_", [to], [value], "times(to, value)" }
-        let value = T::Real::from_f64(value);
-        let multiply = |to: &mut T| *to = T::from_real(to.to_real() * value);
-        self.change("mul_scalar_", [], &FORMULA, &[constant(value)], |to, []| self.each(to, multiply))
-    }
-
-    /// `self += value · other`.
-    pub(crate) fn add_times_(&self, other: &Tensor<T>, value: f64) -> Result<()> {
-        change! { "add_scaled_", [to, from], [value], "plus(to, times(from, value))" }
-        let value = T::Real::from_f64(value);
-        self.change("add_scaled_", [other], &FORMULA, &[constant(value)], |to, [from]| {
-            cpu::update1(
-                to,
-                self.shape(),
-                self.strides(),
-                from,
-                #[inline(always)]
-                |to, from| *to = T::from_real(to.to_real() + from.to_real() * value),
-            )
-        })
-    }
-}
-
-impl<T: Float> Tensor<T> {
     /// `self += weight · (other − self)`, where `other` broadcasts: a running mean. From weight 0.5 on it is computed as
-    /// `other + (weight − 1) · (other − self)`, as in PyTorch, so that weight 1 gives `other` exactly.
+    /// `other + (weight − 1) · (other − self)`, so that weight 1 gives `other` exactly.
     ///
     /// # Errors
-    /// As [`Tensor::copy_`].
-    pub fn lerp_(&self, other: &Tensor<T>, weight: f64) -> Result<()> {
+    /// As [`Tensor::add_`].
+    pub fn lerp_(&self, other: &Tensor, weight: f64) -> Result<()> {
         change! { "lerp_", [to, from], [weight], "weight < R(0.5) ? to + weight * (from - to) : from + (weight - R(1)) * (from - to)" }
-        let weight = T::Real::from_f64(weight);
-        let (is_small, beyond) = (weight < T::Real::from_f64(0.5), weight - T::Real::ONE);
-        self.change("lerp_", [other], &FORMULA, &[constant(weight)], |to, [from]| {
-            cpu::update1(
-                to,
-                self.shape(),
-                self.strides(),
-                from,
-                #[inline(always)]
-                |to, from| {
-                    let (old, new) = (to.to_real(), from.to_real());
-                    let way = new - old;
-                    *to = T::from_real(if is_small { old + weight * way } else { new + beyond * way });
-                },
-            )
+        let target = self.raw();
+        change(target, "lerp_", [other.raw()], &FORMULA, &[weight.into()], &mut |to, sources| {
+            by_float!(target.dtype(), T => {
+                let [from] = sources.views::<T>();
+                let weight = RealOf::<T>::from_f64(weight);
+                let (is_small, beyond) = (weight < RealOf::<T>::from_f64(0.5), weight - RealOf::<T>::ONE);
+                to.update1(
+                    from,
+                    #[inline(always)]
+                    |to, from| {
+                        let (old, new) = (to.to_real(), from.to_real());
+                        let way = new - old;
+                        *to = T::from_real(if is_small { old + weight * way } else { new + beyond * way });
+                    },
+                )
+            })
         })
     }
 
     /// `self += value · a · b`, elementwise.
     ///
     /// # Errors
-    /// As [`Tensor::copy_`].
-    pub fn addcmul_(&self, a: &Tensor<T>, b: &Tensor<T>, value: f64) -> Result<()> {
+    /// As [`Tensor::add_`].
+    pub fn addcmul_(&self, a: &Tensor, b: &Tensor, value: f64) -> Result<()> {
         change! { "addcmul_", [to, a, b], [value], "to + value * a * b" }
-        let value = T::Real::from_f64(value);
-        self.change("addcmul_", [a, b], &FORMULA, &[constant(value)], |to, [a, b]| {
-            cpu::update2(
-                to,
-                self.shape(),
-                self.strides(),
-                a,
-                b,
-                #[inline(always)]
-                |to, a, b| *to = T::from_real(to.to_real() + value * a.to_real() * b.to_real()),
-            )
+        let target = self.raw();
+        change(target, "addcmul_", [a.raw(), b.raw()], &FORMULA, &[value.into()], &mut |to, sources| {
+            by_float!(target.dtype(), T => {
+                let value = RealOf::<T>::from_f64(value);
+                to.update2(
+                    sources.views::<T>(),
+                    #[inline(always)]
+                    |to, a, b| *to = T::from_real(to.to_real() + value * a.to_real() * b.to_real()),
+                )
+            })
         })
     }
 
     /// `self += value · a / b`, elementwise.
     ///
     /// # Errors
-    /// As [`Tensor::copy_`].
-    pub fn addcdiv_(&self, a: &Tensor<T>, b: &Tensor<T>, value: f64) -> Result<()> {
+    /// As [`Tensor::add_`].
+    pub fn addcdiv_(&self, a: &Tensor, b: &Tensor, value: f64) -> Result<()> {
         change! { "addcdiv_", [to, a, b], [value], "to + value * a / b" }
-        let value = T::Real::from_f64(value);
-        self.change("addcdiv_", [a, b], &FORMULA, &[constant(value)], |to, [a, b]| {
-            cpu::update2(
-                to,
-                self.shape(),
-                self.strides(),
-                a,
-                b,
-                #[inline(always)]
-                |to, a, b| *to = T::from_real(to.to_real() + value * a.to_real() / b.to_real()),
-            )
+        let target = self.raw();
+        change(target, "addcdiv_", [a.raw(), b.raw()], &FORMULA, &[value.into()], &mut |to, sources| {
+            by_float!(target.dtype(), T => {
+                let value = RealOf::<T>::from_f64(value);
+                to.update2(
+                    sources.views::<T>(),
+                    #[inline(always)]
+                    |to, a, b| *to = T::from_real(to.to_real() + value * a.to_real() / b.to_real()),
+                )
+            })
         })
     }
 
@@ -343,8 +401,17 @@ impl<T: Float> Tensor<T> {
     /// As [`Tensor::fill_`].
     pub fn sqrt_(&self) -> Result<()> {
         change! { "sqrt_", [to], [], "sqrt(to)" }
-        self.change("sqrt_", [], &FORMULA, &[], |to, []| {
-            self.each(to, |to| *to = T::from_real(to.to_real().sqrt()));
-        })
+        let target = self.raw();
+        change(
+            target,
+            "sqrt_",
+            [],
+            &FORMULA,
+            &[],
+            &mut |to, _| by_float!(target.dtype(), T => to.each(#[inline(always)] |to: &mut T| *to = T::from_real(to.to_real().sqrt()))),
+        )
     }
 }
+
+/// What a float type computes in.
+type RealOf<T> = <T as Floating>::Real;

@@ -8,12 +8,15 @@ use crate::cuda::{COPY, CudaDevice};
 use crate::device::{Device, common_device};
 use crate::element::Element;
 use crate::error::{Error, Result};
+use crate::kind::Kind;
 use crate::layout::Layout;
+use crate::op::widest;
+use crate::ops::cast;
 use crate::shape::Shape;
 use crate::storage::{Fresh, FreshCuda};
-use crate::tensor::{Raw, Tensor};
+use crate::tensor::{Raw, Tensor, by_dtype};
 
-impl<T: Element> Tensor<T> {
+impl<K: Kind> Tensor<K> {
     /// The tensors one after another along a dimension; all other sizes must be equal.
     ///
     /// ```
@@ -25,63 +28,82 @@ impl<T: Element> Tensor<T> {
     ///
     /// # Errors
     /// [`Error::Empty`] without tensors, [`Error::NoSuchDim`], [`Error::WrongShape`].
-    pub fn cat(tensors: &[&Tensor<T>], dim: isize) -> Result<Tensor<T>> {
-        let [first, ..] = tensors else {
-            return Err(Error::Empty { op: "cat", what: "the list of tensors", fix: "give at least one" });
-        };
-        let dim = first.shape().dim("cat", dim)?;
-        let mut total = 0;
-        for tensor in tensors {
-            if tensor.rank() != first.rank() || tensor.shape().with(dim, 0) != first.shape().with(dim, 0) {
-                let expected = format!(
-                    "it must be like the first, {}, but for dimension {dim}; reshape or narrow it",
-                    first.shape()
-                );
-                return Err(Error::WrongShape { op: "cat", operand: "a tensor", shape: *tensor.shape(), expected });
-            }
-            total = tensor.shape()[dim].saturating_add(total); // too large is refused below
-        }
-        let raws: Vec<&Raw> = tensors.iter().map(|tensor| tensor.raw()).collect();
-        let device = common_device("cat", &raws)?;
-        let shape = first.shape().with(dim, total);
-        let out = match device {
-            Device::Cpu => {
-                let mut out = Fresh::allocate("cat", shape)?;
-                fill(&mut out, tensors, dim)?;
-                Tensor::from_fresh(out)
-            }
-            Device::Cuda(cuda) => {
-                let mut out = FreshCuda::allocate("cat", shape, T::DTYPE, device, cuda)?;
-                fill_on(cuda, &mut out, &raws, &shape, dim)?;
-                Tensor::from_fresh_cuda(out)
-            }
-        };
-        Ok(record_cat(out, tensors, dim))
+    pub fn cat(tensors: &[&Tensor<K>], dim: isize) -> Result<Tensor<K>> {
+        cat(&raws(tensors), dim).map(Raw::typed)
     }
 
     /// The tensors one after another along a new dimension; all shapes must be equal.
     ///
     /// # Errors
     /// As [`Tensor::cat`].
-    pub fn stack(tensors: &[&Tensor<T>], dim: isize) -> Result<Tensor<T>> {
-        let [first, ..] = tensors else {
-            return Err(Error::Empty { op: "stack", what: "the list of tensors", fix: "give at least one" });
-        };
-        if let Some(other) = tensors.iter().find(|tensor| tensor.shape() != first.shape()) {
-            let expected = format!("it must be like the first, {}; reshape or expand it", first.shape());
-            return Err(Error::WrongShape { op: "stack", operand: "a tensor", shape: *other.shape(), expected });
-        }
-        let rows = tensors.iter().map(|tensor| tensor.with_place("stack", dim)).collect::<Result<Vec<_>>>()?;
-        Tensor::cat(&rows.iter().collect::<Vec<_>>(), dim)
+    pub fn stack(tensors: &[&Tensor<K>], dim: isize) -> Result<Tensor<K>> {
+        stack(&raws(tensors), dim).map(Raw::typed)
     }
 }
 
-fn fill<T: Element>(out: &mut Fresh<T>, tensors: &[&Tensor<T>], dim: usize) -> Result<()> {
+fn raws<'a, K: Kind>(tensors: &[&'a Tensor<K>]) -> Vec<&'a Raw> {
+    tensors.iter().map(|tensor| tensor.raw()).collect()
+}
+
+/// [`Tensor::cat`].
+pub(crate) fn cat(tensors: &[&Raw], dim: isize) -> Result<Raw> {
+    let [first, ..] = tensors else {
+        return Err(Error::Empty { op: "cat", what: "the list of tensors", fix: "give at least one" });
+    };
+    let dim = first.shape().dim("cat", dim)?;
+    let mut total = 0;
+    for tensor in tensors {
+        if tensor.rank() != first.rank() || tensor.shape().with(dim, 0) != first.shape().with(dim, 0) {
+            let expected =
+                format!("it must be like the first, {}, but for dimension {dim}; reshape or narrow it", first.shape());
+            return Err(Error::WrongShape { op: "cat", operand: "a tensor", shape: *tensor.shape(), expected });
+        }
+        total = tensor.shape()[dim].saturating_add(total); // too large is refused below
+    }
+    join(tensors, first.shape().with(dim, total), dim)
+}
+
+/// [`Tensor::stack`].
+pub(crate) fn stack(tensors: &[&Raw], dim: isize) -> Result<Raw> {
+    let [first, ..] = tensors else {
+        return Err(Error::Empty { op: "stack", what: "the list of tensors", fix: "give at least one" });
+    };
+    if let Some(other) = tensors.iter().find(|tensor| tensor.shape() != first.shape()) {
+        let expected = format!("it must be like the first, {}; reshape or expand it", first.shape());
+        return Err(Error::WrongShape { op: "stack", operand: "a tensor", shape: *other.shape(), expected });
+    }
+    let rows = tensors.iter().map(|tensor| tensor.with_place("stack", dim)).collect::<Result<Vec<_>>>()?;
+    cat(&rows.iter().collect::<Vec<_>>(), dim)
+}
+
+/// The tensors in one of that shape, in the widest of their precisions.
+fn join(tensors: &[&Raw], shape: Shape, dim: usize) -> Result<Raw> {
+    let dtype = widest("cat", tensors)?;
+    let in_it = |tensor: &&Raw| if tensor.dtype() == dtype { Ok((*tensor).clone()) } else { cast(tensor, dtype) };
+    let tensors = tensors.iter().map(in_it).collect::<Result<Vec<Raw>>>()?;
+    let tensors: Vec<&Raw> = tensors.iter().collect();
+    let device = common_device("cat", &tensors)?;
+    let out = match device {
+        Device::Cpu => {
+            let mut out = Fresh::allocate("cat", shape, dtype)?;
+            by_dtype!(dtype, T => fill::<T>(&mut out, &tensors, dim)?);
+            out.share()
+        }
+        Device::Cuda(cuda) => {
+            let mut out = FreshCuda::allocate("cat", shape, dtype, device, cuda)?;
+            fill_on(cuda, &mut out, &tensors, &shape, dim)?;
+            out.share()
+        }
+    };
+    Ok(record_cat(out, &tensors, dim))
+}
+
+fn fill<T: Element>(out: &mut Fresh, tensors: &[&Raw], dim: usize) -> Result<()> {
     let sizes = tensors.iter().map(|tensor| tensor.shape()[dim]);
     for (window, tensor) in windows(*out.shape(), dim, sizes).zip(tensors) {
-        let to = &mut out.elements()[window.offset()..][..window.span()];
+        let to = &mut out.elements::<T>()[window.offset()..][..window.span()];
         let from = tensor.read("cat")?;
-        cpu::update1(to, window.shape(), window.strides(), from.view(tensor.layout()), |to, from| *to = from);
+        cpu::update1(to, window.shape(), window.strides(), from.view(&tensor.layout), |to, from| *to = from);
     }
     Ok(())
 }
@@ -105,26 +127,24 @@ fn windows(whole: Shape, dim: usize, sizes: impl Iterator<Item = usize>) -> impl
     })
 }
 
-fn record_cat<T: Element>(out: Tensor<T>, tensors: &[&Tensor<T>], dim: usize) -> Tensor<T> {
-    if !is_recorded("cat", tensors.iter().map(|tensor| tensor.node()), T::DTYPE) {
+fn record_cat(out: Raw, tensors: &[&Raw], dim: usize) -> Raw {
+    if !is_recorded("cat", tensors.iter().map(|tensor| tensor.node.as_ref()), out.dtype()) {
         return out;
     }
-    let edges = tensors.iter().map(|tensor| tensor.node().cloned()).collect();
+    let edges = tensors.iter().map(|tensor| tensor.node.clone()).collect();
     let sizes = tensors.iter().map(|tensor| tensor.shape()[dim]).collect();
-    let function = Cat { edges, sizes, dim, element: std::marker::PhantomData::<fn() -> T> };
-    let node = NodeRef::new(T::DTYPE, *out.shape(), function);
-    out.with_node(Some(node))
+    let node = NodeRef::new(out.dtype(), *out.shape(), Cat { edges, sizes, dim });
+    Raw { node: Some(node), ..out }
 }
 
 /// The node of `cat`: each input's gradient is its part of the output's.
-struct Cat<T> {
+struct Cat {
     edges: Vec<Option<NodeRef>>,
     sizes: Vec<usize>, // of each input along `dim`
     dim: usize,
-    element: std::marker::PhantomData<fn() -> T>,
 }
 
-impl<T: Element> GradFn for Cat<T> {
+impl GradFn for Cat {
     fn name(&self) -> &'static str {
         "cat"
     }
@@ -134,7 +154,7 @@ impl<T: Element> GradFn for Cat<T> {
     }
 
     fn backward(&self, _this: &NodeRef, grad: Raw, send: &mut dyn FnMut(usize, Raw) -> Result<()>) -> Result<()> {
-        let grad: Tensor<T> = grad.typed();
+        let grad: Tensor = grad.typed();
         let mut start = 0;
         for (input, &len) in self.sizes.iter().enumerate() {
             send(input, grad.narrow(self.dim as isize, start, len)?.into_raw())?;

@@ -1,8 +1,10 @@
 //! Losses, built from other operations, but for the cross entropy of a batch: nothing here has a kernel or a derivative
 //! of its own.
 
-use crate::element::Float;
+use crate::autocast::prepared;
 use crate::error::{Error, Result};
+use crate::kind::Int;
+use crate::op::{Precision, widest};
 use crate::ops::cross_entropy::cross_entropy;
 use crate::tensor::Tensor;
 
@@ -19,7 +21,7 @@ pub enum Reduction {
 }
 
 impl Reduction {
-    fn apply<T: Float>(self, op: &'static str, losses: Tensor<T>) -> Result<Tensor<T>> {
+    fn apply(self, op: &'static str, losses: Tensor) -> Result<Tensor> {
         match self {
             Reduction::Mean if losses.is_empty() => {
                 Err(Error::Empty { op, what: "the batch", fix: "skip empty batches, or use Reduction::Sum" })
@@ -31,7 +33,7 @@ impl Reduction {
     }
 }
 
-impl<T: Float> Tensor<T> {
+impl Tensor {
     /// The negative log-likelihood of the right classes.
     ///
     /// - `self`: log-probabilities `[batch, classes]` or `[batch, classes, d1, …]`
@@ -40,12 +42,12 @@ impl<T: Float> Tensor<T> {
     /// # Errors
     /// [`Error::WrongShape`] if the shapes do not fit; [`Error::IndexOutOfRange`] for a class that there is not;
     /// [`Error::Empty`] for the mean over an empty batch.
-    pub fn nll_loss(&self, target: &Tensor<i64>, reduction: Reduction) -> Result<Tensor<T>> {
-        self.nll("nll_loss", target, reduction)
+    pub fn nll_loss(&self, target: &Tensor<Int>, reduction: Reduction) -> Result<Tensor> {
+        prepared(Precision::F32UnderAutocast, self)?.nll("nll_loss", target, reduction)
     }
 
     /// `target` has this tensor's shape without the classes.
-    fn check_target(&self, op: &'static str, target: &Tensor<i64>) -> Result<()> {
+    fn check_target(&self, op: &'static str, target: &Tensor<Int>) -> Result<()> {
         let [_, _, ..] = **self.shape() else {
             let expected = "it must be [batch, classes, …]; unsqueeze a batch dimension".to_string();
             return Err(Error::WrongShape { op, operand: "the prediction", shape: *self.shape(), expected });
@@ -60,7 +62,7 @@ impl<T: Float> Tensor<T> {
         Ok(())
     }
 
-    fn nll(&self, op: &'static str, target: &Tensor<i64>, reduction: Reduction) -> Result<Tensor<T>> {
+    fn nll(&self, op: &'static str, target: &Tensor<Int>, reduction: Reduction) -> Result<Tensor> {
         self.check_target(op, target)?;
         let picked = self.gather(1, &target.unsqueeze(1)?).map_err(|error| match error {
             Error::IndexOutOfRange { index, dim, shape, from_end, .. } => {
@@ -76,21 +78,22 @@ impl<T: Float> Tensor<T> {
     /// Shapes as for [`Tensor::nll_loss`], with raw scores (logits) instead of log-probabilities.
     ///
     /// ```
-    /// # use pagelock_tensor::{Create, Reduction, Tensor};
+    /// # use pagelock_tensor::{Reduction, Tensor};
     /// let scores = Tensor::new([[0.0, 0.0], [0.0, 0.0]])?;
-    /// let labels = Tensor::<i64>::new([0, 1])?;
-    /// assert_eq!(scores.cross_entropy(&labels, Reduction::Mean)?.item()?, 2f32.ln());
+    /// let labels = Tensor::new([0, 1])?;
+    /// assert_eq!(scores.cross_entropy(&labels, Reduction::Mean)?.item::<f32>()?, 2f32.ln());
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
     ///
     /// # Errors
     /// As [`Tensor::nll_loss`].
-    pub fn cross_entropy(&self, target: &Tensor<i64>, reduction: Reduction) -> Result<Tensor<T>> {
+    pub fn cross_entropy(&self, target: &Tensor<Int>, reduction: Reduction) -> Result<Tensor> {
         let op = "cross_entropy";
         self.check_target(op, target)?;
-        match self.dims() {
-            &[batch, classes] if batch * classes > 0 => cross_entropy(self, target, reduction),
-            _ => self.log_softmax(1)?.nll(op, target, reduction),
+        let x = prepared(Precision::F32UnderAutocast, self)?;
+        match x.dims() {
+            &[batch, classes] if batch * classes > 0 => cross_entropy(&x, target, reduction),
+            _ => x.log_softmax(1)?.nll(op, target, reduction),
         }
     }
 
@@ -98,13 +101,16 @@ impl<T: Float> Tensor<T> {
     ///
     /// # Errors
     /// [`Error::WrongShape`] if the shapes differ; [`Error::Empty`] for the mean over nothing.
-    pub fn mse_loss(&self, target: &Tensor<T>, reduction: Reduction) -> Result<Tensor<T>> {
+    pub fn mse_loss(&self, target: &Tensor, reduction: Reduction) -> Result<Tensor> {
         if self.shape() != target.shape() {
             let expected = format!("it must have the prediction's shape {}; reshape one of them", self.shape());
             return Err(Error::WrongShape { op: "mse_loss", operand: "the target", shape: *target.shape(), expected });
         }
+        let x = prepared(Precision::F32UnderAutocast, self)?;
+        let target = prepared(Precision::F32UnderAutocast, target)?;
+        let dtype = widest("mse_loss", &[x.raw(), target.raw()])?;
         // In the computing type: the squares of half types overflow early, and would be rounded before they are added.
-        let difference = self.widened()?.sub(&target.widened()?)?;
-        reduction.apply("mse_loss", difference.mul(&difference)?)?.narrowed()
+        let difference = x.widened()?.sub(&target.widened()?)?;
+        reduction.apply("mse_loss", difference.mul(&difference)?)?.to_dtype(dtype)
     }
 }

@@ -24,9 +24,12 @@ mod views;
 
 pub use batch_norm::BatchNormOptions;
 pub(crate) use batch_norm::Channels;
+pub(crate) use compare::cast;
 pub use conv2d::Conv2dOptions;
+pub(crate) use join::{cat, stack};
 pub use loss::Reduction;
 pub use pool2d::Pool2dOptions;
 #[cfg(test)]
 pub(crate) use reduce::SUM;
 pub use slice_range::SliceRange;
+pub(crate) use views::transposed;

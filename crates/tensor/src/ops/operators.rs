@@ -5,141 +5,128 @@
 
 use std::ops::{Add, Div, Mul, Neg, Sub};
 
-use crate::element::{Float, Num};
+use crate::element::Scalar;
 use crate::error::Result;
+use crate::kind::{Float, Number, Numeric, PlainNumber};
 use crate::tensor::Tensor;
 
-/// The four combinations of owned and borrowed operands, and the two with a `Result` on one side.
+/// `operator! { [parameters of the impl] trait, method, tensor }`: owned and borrowed operands, and those with a `Result` on
+/// one side.
 macro_rules! operator {
-    ($trait:ident, $method:ident, $bound:ident) => {
-        impl<T: $bound> $trait<&Tensor<T>> for &Tensor<T> {
-            type Output = Result<Tensor<T>>;
-            fn $method(self, other: &Tensor<T>) -> Self::Output {
-                Tensor::$method(self, other)
-            }
-        }
-        impl<T: $bound> $trait<Tensor<T>> for &Tensor<T> {
-            type Output = Result<Tensor<T>>;
-            fn $method(self, other: Tensor<T>) -> Self::Output {
-                Tensor::$method(self, &other)
-            }
-        }
-        impl<T: $bound> $trait<&Tensor<T>> for Tensor<T> {
-            type Output = Result<Tensor<T>>;
-            fn $method(self, other: &Tensor<T>) -> Self::Output {
-                Tensor::$method(&self, other)
-            }
-        }
-        impl<T: $bound> $trait<Tensor<T>> for Tensor<T> {
-            type Output = Result<Tensor<T>>;
-            fn $method(self, other: Tensor<T>) -> Self::Output {
-                Tensor::$method(&self, &other)
-            }
-        }
-        impl<T: $bound> $trait<Result<Tensor<T>>> for &Tensor<T> {
-            type Output = Result<Tensor<T>>;
-            fn $method(self, other: Result<Tensor<T>>) -> Self::Output {
-                Tensor::$method(self, &other?)
-            }
-        }
-        impl<T: $bound> $trait<Result<Tensor<T>>> for Tensor<T> {
-            type Output = Result<Tensor<T>>;
-            fn $method(self, other: Result<Tensor<T>>) -> Self::Output {
-                Tensor::$method(&self, &other?)
-            }
-        }
-        impl<T: $bound> $trait<Tensor<T>> for Result<Tensor<T>> {
-            type Output = Result<Tensor<T>>;
-            fn $method(self, other: Tensor<T>) -> Self::Output {
-                Tensor::$method(&self?, &other)
-            }
-        }
-        impl<T: $bound> $trait<&Tensor<T>> for Result<Tensor<T>> {
-            type Output = Result<Tensor<T>>;
-            fn $method(self, other: &Tensor<T>) -> Self::Output {
-                Tensor::$method(&self?, other)
+    ([$($parameter:tt)*] $trait:ident, $method:ident, $tensor:ty) => {
+        operator! { [$($parameter)*] $trait, $method, $tensor; &$tensor, &$tensor, |a, b| Tensor::$method(a, b) }
+        operator! { [$($parameter)*] $trait, $method, $tensor; &$tensor, $tensor, |a, b| Tensor::$method(a, &b) }
+        operator! { [$($parameter)*] $trait, $method, $tensor; $tensor, &$tensor, |a, b| Tensor::$method(&a, b) }
+        operator! { [$($parameter)*] $trait, $method, $tensor; $tensor, $tensor, |a, b| Tensor::$method(&a, &b) }
+        operator! { [$($parameter)*] $trait, $method, $tensor; &$tensor, Result<$tensor>, |a, b| Tensor::$method(a, &b?) }
+        operator! { [$($parameter)*] $trait, $method, $tensor; $tensor, Result<$tensor>, |a, b| Tensor::$method(&a, &b?) }
+        operator! { [$($parameter)*] $trait, $method, $tensor; Result<$tensor>, $tensor, |a, b| Tensor::$method(&a?, &b) }
+        operator! { [$($parameter)*] $trait, $method, $tensor; Result<$tensor>, &$tensor, |a, b| Tensor::$method(&a?, b) }
+    };
+    ([$($parameter:tt)*] $trait:ident, $method:ident, $tensor:ty; $left:ty, $right:ty, |$a:ident, $b:ident| $result:expr) => {
+        impl<$($parameter)*> $trait<$right> for $left {
+            type Output = Result<$tensor>;
+            fn $method(self, other: $right) -> Self::Output {
+                let ($a, $b) = (self, other);
+                $result
             }
         }
     };
 }
 
-operator!(Add, add, Num);
-operator!(Sub, sub, Num);
-operator!(Mul, mul, Num);
-operator!(Div, div, Float);
+operator! { [K: Numeric] Add, add, Tensor<K> }
+operator! { [K: Numeric] Sub, sub, Tensor<K> }
+operator! { [K: Numeric] Mul, mul, Tensor<K> }
+operator! { [] Div, div, Tensor }
 
 /// A tensor with a number on the right.
-macro_rules! scalar_right {
-    ($trait:ident, $method:ident, $bound:ident, |$x:ident, $value:ident| $result:expr) => {
-        impl<T: $bound> $trait<T> for &Tensor<T> {
-            type Output = Result<Tensor<T>>;
-            fn $method(self, $value: T) -> Self::Output {
-                let $x = self;
+macro_rules! number_right {
+    ($trait:ident, $method:ident, |$x:ident, $value:ident| $result:expr) => {
+        impl<K: Numeric, N: PlainNumber + Number<K>> $trait<N> for &Tensor<K> {
+            type Output = Result<Tensor<K>>;
+            fn $method(self, value: N) -> Self::Output {
+                let ($x, $value) = (self, value.scalar());
                 $result
             }
         }
-        impl<T: $bound> $trait<T> for Tensor<T> {
-            type Output = Result<Tensor<T>>;
-            fn $method(self, value: T) -> Self::Output {
+        impl<K: Numeric, N: PlainNumber + Number<K>> $trait<N> for Tensor<K> {
+            type Output = Result<Tensor<K>>;
+            fn $method(self, value: N) -> Self::Output {
                 $trait::$method(&self, value)
             }
         }
     };
 }
 
-scalar_right!(Add, add, Num, |x, value| x.add_scalar(value));
-scalar_right!(Sub, sub, Num, |x, value| x.add_scalar(value.negated()));
-scalar_right!(Mul, mul, Num, |x, value| x.mul_scalar(value));
-scalar_right!(Div, div, Float, |x, value| x.div_scalar(value));
+number_right!(Add, add, |x, value| x.plus_scalar(value));
+number_right!(Sub, sub, |x, value| x.plus_scalar(value.negated()));
+number_right!(Mul, mul, |x, value| x.times_scalar(value));
 
-/// A tensor with a number on the left.
-macro_rules! scalar_left {
-    ($($type:ty),*) => {$(
-        impl Add<&Tensor<$type>> for $type {
-            type Output = Result<Tensor<$type>>;
-            fn add(self, x: &Tensor<$type>) -> Self::Output {
-                x.add_scalar(self)
-            }
-        }
-        impl Sub<&Tensor<$type>> for $type {
-            type Output = Result<Tensor<$type>>;
-            fn sub(self, x: &Tensor<$type>) -> Self::Output {
-                x.neg()?.add_scalar(self)
-            }
-        }
-        impl Mul<&Tensor<$type>> for $type {
-            type Output = Result<Tensor<$type>>;
-            fn mul(self, x: &Tensor<$type>) -> Self::Output {
-                x.mul_scalar(self)
-            }
-        }
-    )*};
+impl<N: PlainNumber + Number<Float>> Div<N> for &Tensor {
+    type Output = Result<Tensor>;
+    fn div(self, value: N) -> Self::Output {
+        self.div_scalar(value)
+    }
 }
 
-scalar_left!(f32, f64, half::f16, half::bf16, i64, i32, u8);
-
-macro_rules! scalar_over {
-    ($($type:ty),*) => {$(
-        impl Div<&Tensor<$type>> for $type {
-            type Output = Result<Tensor<$type>>;
-            fn div(self, x: &Tensor<$type>) -> Self::Output {
-                x.scalar_over(self)
-            }
-        }
-    )*};
+impl<N: PlainNumber + Number<Float>> Div<N> for Tensor {
+    type Output = Result<Tensor>;
+    fn div(self, value: N) -> Self::Output {
+        self.div_scalar(value)
+    }
 }
 
-scalar_over!(f32, f64, half::f16, half::bf16);
+/// A tensor with a number on the left: of the types that literals fall back to, so that `2.0 * &x` needs no annotation.
+macro_rules! number_left {
+    ($([$($parameter:tt)*] $number:ident, $tensor:ty;)*) => { $(
+        impl<$($parameter)*> Add<&$tensor> for $number {
+            type Output = Result<$tensor>;
+            fn add(self, x: &$tensor) -> Self::Output {
+                x.plus_scalar(Scalar::from(self))
+            }
+        }
+        impl<$($parameter)*> Sub<&$tensor> for $number {
+            type Output = Result<$tensor>;
+            fn sub(self, x: &$tensor) -> Self::Output {
+                x.neg()?.plus_scalar(Scalar::from(self))
+            }
+        }
+        impl<$($parameter)*> Mul<&$tensor> for $number {
+            type Output = Result<$tensor>;
+            fn mul(self, x: &$tensor) -> Self::Output {
+                x.times_scalar(Scalar::from(self))
+            }
+        }
+    )* };
+}
 
-impl<T: Num> Neg for &Tensor<T> {
-    type Output = Result<Tensor<T>>;
+number_left! {
+    [] f64, Tensor;
+    [K: Numeric] i32, Tensor<K>;
+}
+
+macro_rules! number_over {
+    ($($number:ident),*) => { $(
+        impl Div<&Tensor> for $number {
+            type Output = Result<Tensor>;
+            fn div(self, x: &Tensor) -> Self::Output {
+                x.scalar_over(Scalar::from(self))
+            }
+        }
+    )* };
+}
+
+number_over!(f64, i32);
+
+impl<K: Numeric> Neg for &Tensor<K> {
+    type Output = Result<Tensor<K>>;
     fn neg(self) -> Self::Output {
         Tensor::neg(self)
     }
 }
 
-impl<T: Num> Neg for Tensor<T> {
-    type Output = Result<Tensor<T>>;
+impl<K: Numeric> Neg for Tensor<K> {
+    type Output = Result<Tensor<K>>;
     fn neg(self) -> Self::Output {
         Tensor::neg(&self)
     }

@@ -5,11 +5,13 @@
 use crate::autograd::Saved;
 use crate::cpu::{self, CpuView};
 use crate::cuda::{Accumulator, CudaDevice, CudaOut, CudaReduction, CudaView, Formula, constant};
-use crate::element::{Element, Float, Num, Real};
+use crate::element::{Element, Floating, Num};
 use crate::error::{Error, Result};
-use crate::op::{Op, Saves, apply, per_type};
+use crate::kind::{Int, Numeric};
+use crate::op::{CpuKernel, Op, PerType, Precision, Saves, apply, apply_raw, per_type};
+use crate::ops::cast;
 use crate::shape::{Axes, AxisSet, Shape};
-use crate::tensor::Tensor;
+use crate::tensor::{Raw, Tensor};
 
 /// Which axes go, and whether they stay as size 1.
 #[derive(Clone, Copy)]
@@ -29,86 +31,86 @@ impl Reduced {
     }
 
     /// A result, or its gradient, seen in the shape of the input.
-    fn spread<T: Element>(&self, result: &Tensor<T>, input: &Shape) -> Result<Tensor<T>> {
+    fn spread(&self, result: &Tensor, input: &Shape) -> Result<Tensor> {
         result.reshape_to(input.reduced(self.axes, true))?.expand(input)
     }
 }
 
 /// `reduction! { docs; method, method_keepdim => function }` for a function of `(&Tensor, AxisSet, keepdim)`.
 macro_rules! reduction {
-    ($bound:ident, $(#[$doc:meta])* $method:ident, $keepdim:ident => $function:path) => {
-        impl<T: $bound> Tensor<T> {
+    ([$($kind:tt)*] $tensor:ty, $(#[$doc:meta])* $method:ident, $keepdim:ident => $function:path) => {
+        impl<$($kind)*> $tensor {
             $(#[$doc])*
             ///
             /// `axes`: `..` for all, `-1` for one, `[0, 2]` for several; they go away.
             ///
             /// # Errors
             /// [`Error::NoSuchDim`], [`Error::RepeatedDim`]; [`Error::Empty`] where nothing has no such value.
-            pub fn $method(&self, axes: impl Axes) -> Result<Tensor<T>> {
-                $function(self, Reduced { axes: axes.resolve(stringify!($method), self.shape())?, keepdim: false })
+            pub fn $method(&self, axes: impl Axes) -> Result<$tensor> {
+                $function(self.raw(), Reduced { axes: axes.resolve(stringify!($method), self.shape())?, keepdim: false }).map(Raw::typed)
             }
 
             #[doc = concat!("As [`Tensor::", stringify!($method), "`], but the axes stay, with size 1.")]
             ///
             /// # Errors
             #[doc = concat!("As [`Tensor::", stringify!($method), "`].")]
-            pub fn $keepdim(&self, axes: impl Axes) -> Result<Tensor<T>> {
-                $function(self, Reduced { axes: axes.resolve(stringify!($method), self.shape())?, keepdim: true })
+            pub fn $keepdim(&self, axes: impl Axes) -> Result<$tensor> {
+                $function(self.raw(), Reduced { axes: axes.resolve(stringify!($method), self.shape())?, keepdim: true }).map(Raw::typed)
             }
         }
     };
 }
 
-reduction! { Num,
-    /// The sum over `axes`, of the same element type (integers wrap); half types are summed in `f32`. Empty sums are 0.
+reduction! { [K: Numeric] Tensor<K>,
+    /// The sum over `axes`, of the same precision (integers wrap); half types are summed in `f32`. Empty sums are 0.
     ///
     /// ```
     /// # use pagelock_tensor::Tensor;
     /// let x = Tensor::new([[1.0, 2.0], [3.0, 4.0]])?;
-    /// assert_eq!(x.sum(..)?.item()?, 10.0);
-    /// assert_eq!(x.sum(0)?.to_vec()?, [4.0, 6.0]);
+    /// assert_eq!(x.sum(..)?.item::<f32>()?, 10.0);
+    /// assert_eq!(x.sum(0)?.to_vec::<f32>()?, [4.0, 6.0]);
     /// assert_eq!(x.sum_keepdim(-1)?.shape(), &[2, 1]);
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
     sum, sum_keepdim => sum
 }
-reduction! { Float,
+reduction! { [] Tensor,
     /// The mean over `axes`; NaN over nothing.
     mean, mean_keepdim => mean
 }
-reduction! { Num,
+reduction! { [K: Numeric] Tensor<K>,
     /// The largest element over `axes`; NaN wins. Where several are largest, each gets an equal share of the gradient;
     /// where NaN is, all gradients are NaN (both as PyTorch's `amax`).
     max, max_keepdim => max
 }
-reduction! { Num,
+reduction! { [K: Numeric] Tensor<K>,
     /// The smallest element over `axes`; NaN wins. Gradients as for [`Tensor::max`].
     min, min_keepdim => min
 }
-reduction! { Float,
+reduction! { [] Tensor,
     /// The variance over `axes`, with n − 1 in the denominator (Bessel's correction), as PyTorch's default; NaN over
-    /// fewer than two elements. Computed in `f64` for every element type, and rounded once.
+    /// fewer than two elements. Computed in `f64` for every precision, and rounded once.
     var, var_keepdim => var
 }
 
-fn sum<T: Num>(x: &Tensor<T>, reduced: Reduced) -> Result<Tensor<T>> {
-    apply(Sum(reduced), [x])
+fn sum(x: &Raw, reduced: Reduced) -> Result<Raw> {
+    apply_raw(Sum(reduced), [x])
 }
 
-fn mean<T: Float>(x: &Tensor<T>, reduced: Reduced) -> Result<Tensor<T>> {
-    apply(Mean { reduced, count: reduced.count(x.shape()) as f64 }, [x])
+fn mean(x: &Raw, reduced: Reduced) -> Result<Raw> {
+    apply_raw(Mean { reduced, count: reduced.count(x.shape()) as f64 }, [x])
 }
 
-fn max<T: Num>(x: &Tensor<T>, reduced: Reduced) -> Result<Tensor<T>> {
-    apply(Extreme::<true>(reduced), [x])
+fn max(x: &Raw, reduced: Reduced) -> Result<Raw> {
+    apply_raw(Extreme::<true>(reduced), [x])
 }
 
-fn min<T: Num>(x: &Tensor<T>, reduced: Reduced) -> Result<Tensor<T>> {
-    apply(Extreme::<false>(reduced), [x])
+fn min(x: &Raw, reduced: Reduced) -> Result<Raw> {
+    apply_raw(Extreme::<false>(reduced), [x])
 }
 
-fn var<T: Float>(x: &Tensor<T>, reduced: Reduced) -> Result<Tensor<T>> {
-    apply(Variance(reduced), [x])
+fn var(x: &Raw, reduced: Reduced) -> Result<Raw> {
+    apply_raw(Variance(reduced), [x])
 }
 
 /// Sums: what other reductions change something of.
@@ -128,26 +130,30 @@ struct Sum(Reduced);
 
 per_type! { Sum[1]: Element }
 
-impl<T: Element> Op<T, 1> for Sum {
-    type Out = T;
+impl Op<1> for Sum {
     const NAME: &'static str = "sum";
     const SAVES: Saves = Saves::Nothing;
+    const PRECISION: Precision = Precision::F32UnderAutocast;
 
     fn out_shape(&self, [x]: [&Shape; 1]) -> Result<Shape> {
         Ok(self.0.shape(x))
-    }
-
-    fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
-        cpu::reduce(x, self.0.axes.mask(), out, T::Sum::ZERO, T::to_sum, T::Sum::plus, T::from_sum);
-        Ok(())
     }
 
     fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
         SUM.run(device, "sum", x, self.0.axes, &[], out)
     }
 
-    fn backward(&self, saved: &Saved<'_, T, T, 1>, grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 1]> {
+    fn backward(&self, saved: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
         Ok([Some(self.0.spread(grad, saved.shape(0))?)])
+    }
+}
+
+impl<T: Element> CpuKernel<T, 1> for Sum {
+    type Out = T;
+
+    fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
+        cpu::reduce(x, self.0.axes.mask(), out, T::Sum::ZERO, T::to_sum, T::Sum::plus, T::from_sum);
+        Ok(())
     }
 }
 
@@ -157,10 +163,9 @@ struct Mean {
     count: f64,
 }
 
-per_type! { Mean[1]: Float }
+per_type! { Mean[1]: Floating }
 
-impl<T: Float> Op<T, 1> for Mean {
-    type Out = T;
+impl Op<1> for Mean {
     const NAME: &'static str = "mean";
     const SAVES: Saves = Saves::Nothing;
 
@@ -168,21 +173,25 @@ impl<T: Float> Op<T, 1> for Mean {
         Ok(self.reduced.shape(x))
     }
 
+    fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
+        static MEAN: CudaReduction =
+            CudaReduction { name: "mean", finish: "total / count", constants: &["count"], ..SUM_OF_ELEMENTS };
+        MEAN.run(device, "mean", x, self.reduced.axes, &[constant(x.dtype(), self.count.into())], out)
+    }
+
+    fn backward(&self, saved: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
+        Ok([Some(self.reduced.spread(&grad.div_scalar(self.count)?, saved.shape(0))?)])
+    }
+}
+
+impl<T: Floating> CpuKernel<T, 1> for Mean {
+    type Out = T;
+
     fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
         let count = T::Real::from_f64(self.count);
         let finish = |sum: T::Real| T::from_real(sum / count); // nothing: 0 / 0 is NaN
         cpu::reduce(x, self.reduced.axes.mask(), out, T::Real::ZERO, T::to_real, T::Real::plus, finish);
         Ok(())
-    }
-
-    fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
-        static MEAN: CudaReduction =
-            CudaReduction { name: "mean", finish: "total / count", constants: &["count"], ..SUM_OF_ELEMENTS };
-        MEAN.run(device, "mean", x, self.reduced.axes, &[constant(T::Real::from_f64(self.count))], out)
-    }
-
-    fn backward(&self, saved: &Saved<'_, T, T, 1>, grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 1]> {
-        Ok([Some(self.reduced.spread(&grad.divided(self.count)?, saved.shape(0))?)])
     }
 }
 
@@ -195,22 +204,14 @@ impl Variance {
     }
 }
 
-per_type! { Variance[1]: Float }
+per_type! { Variance[1]: Floating }
 
-impl<T: Float> Op<T, 1> for Variance {
-    type Out = T;
+impl Op<1> for Variance {
     const NAME: &'static str = "var";
     const SAVES: Saves = Saves::Inputs;
 
     fn out_shape(&self, [x]: [&Shape; 1]) -> Result<Shape> {
         Ok(self.0.shape(x))
-    }
-
-    fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
-        let freedom = self.freedom(x.shape);
-        let finish = |all: Moments| T::from_f64(all.squares / freedom);
-        cpu::reduce(x, self.0.axes.mask(), out, Moments::NONE, |x: T| Moments::one(x.cast()), Moments::and, finish);
-        Ok(())
     }
 
     fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
@@ -227,11 +228,22 @@ impl<T: Float> Op<T, 1> for Variance {
     }
 
     /// 2 / (n − 1) · g · (x − mean), as PyTorch has it, in the computing type.
-    fn backward(&self, saved: &Saved<'_, T, T, 1>, grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 1]> {
+    fn backward(&self, saved: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
         let x = saved.input(0).widened()?;
-        let centered = x.sub(&mean(&x, Reduced { keepdim: true, ..self.0 })?)?;
-        let grad = self.0.spread(&grad.widened()?.scaled(2.0 / self.freedom(x.shape()))?, x.shape())?;
-        Ok([Some(grad.mul(&centered)?.narrowed()?)])
+        let centered = x.sub(&mean(x.raw(), Reduced { keepdim: true, ..self.0 })?.typed())?;
+        let grad = self.0.spread(&grad.widened()?.mul_scalar(2.0 / self.freedom(x.shape()))?, x.shape())?;
+        Ok([Some(grad.mul(&centered)?)])
+    }
+}
+
+impl<T: Floating> CpuKernel<T, 1> for Variance {
+    type Out = T;
+
+    fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
+        let freedom = self.freedom(x.shape);
+        let finish = |all: Moments| T::from_f64(all.squares / freedom);
+        cpu::reduce(x, self.0.axes.mask(), out, Moments::NONE, |x: T| Moments::one(x.cast()), Moments::and, finish);
+        Ok(())
     }
 }
 
@@ -267,17 +279,15 @@ impl Moments {
     }
 }
 
-impl<T: Float> Tensor<T> {
-    /// The tensor in the type that it computes in: of `f32` and `f64`, the tensor itself.
-    pub(crate) fn widened(&self) -> Result<Tensor<T::Real>> {
-        if T::DTYPE == T::Real::DTYPE { Ok(self.raw().clone().typed()) } else { self.cast() }
+impl Tensor {
+    /// Summed over the dimensions along which a tensor of shape `shape` was broadcast to this one's.
+    pub(crate) fn sum_to(&self, shape: &Shape) -> Result<Tensor> {
+        self.raw().sum_to(shape).map(Raw::typed)
     }
-}
 
-impl<R: Real> Tensor<R> {
-    /// Back from the type that `T` computes in, rounded.
-    pub(crate) fn narrowed<T: Float<Real = R>>(&self) -> Result<Tensor<T>> {
-        if T::DTYPE == R::DTYPE { Ok(self.raw().clone().typed()) } else { self.cast() }
+    /// The tensor in the precision that it computes in: of `f32` and `f64`, the tensor itself.
+    pub(crate) fn widened(&self) -> Result<Tensor> {
+        self.to_dtype(self.dtype().computing())
     }
 }
 
@@ -287,8 +297,10 @@ struct Extreme<const MAX: bool>(Reduced);
 per_type! { Extreme<true>[1]: Num }
 per_type! { Extreme<false>[1]: Num }
 
-impl<T: Num, const MAX: bool> Op<T, 1> for Extreme<MAX> {
-    type Out = T;
+impl<const MAX: bool> Op<1> for Extreme<MAX>
+where
+    Self: PerType<1>,
+{
     const NAME: &'static str = if MAX { "max" } else { "min" };
     const SAVES: Saves = Saves::Inputs;
 
@@ -296,19 +308,12 @@ impl<T: Num, const MAX: bool> Op<T, 1> for Extreme<MAX> {
         let out = self.0.shape(x);
         if self.0.count(x) == 0 && out.elements() > 0 {
             return Err(Error::Empty {
-                op: <Self as Op<T, 1>>::NAME,
+                op: <Self as Op<1>>::NAME,
                 what: "the reduced dimension",
                 fix: "reduce over at least one element",
             });
         }
         Ok(out)
-    }
-
-    fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
-        let start = if MAX { T::LOWEST } else { T::HIGHEST };
-        let further = |a: T, b: T| if (if MAX { a > b } else { a < b }) || a.is_nan() { a } else { b };
-        cpu::reduce(x, self.0.axes.mask(), out, start, |x| x, further, |x| x);
-        Ok(())
     }
 
     fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
@@ -321,16 +326,27 @@ impl<T: Num, const MAX: bool> Op<T, 1> for Extreme<MAX> {
             ..SUM_OF_ELEMENTS
         };
         let extreme = if MAX { &MAXIMUM } else { &MINIMUM };
-        extreme.run(device, <Self as Op<T, 1>>::NAME, x, self.0.axes, &[], out)
+        extreme.run(device, <Self as Op<1>>::NAME, x, self.0.axes, &[], out)
     }
 
-    fn backward(&self, saved: &Saved<'_, T, T, 1>, grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 1]> {
+    fn backward(&self, saved: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
         let x = saved.input(0);
         let kept = Reduced { keepdim: true, ..self.0 };
-        let extreme = if MAX { max(x, kept) } else { min(x, kept) }?;
-        let hits: Tensor<T> = x.eq(&extreme)?.cast()?;
-        let shares = sum(&hits, kept)?;
+        let extreme = if MAX { max(x.raw(), kept) } else { min(x.raw(), kept) }?;
+        let hits: Tensor = cast(&x.raw().eq(&extreme)?, x.dtype())?.typed();
+        let shares: Tensor = sum(hits.raw(), kept)?.typed();
         Ok([Some(apply(Share, [&self.0.spread(grad, x.shape())?, &hits, &shares])?)])
+    }
+}
+
+impl<T: Num, const MAX: bool> CpuKernel<T, 1> for Extreme<MAX> {
+    type Out = T;
+
+    fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
+        let start = if MAX { T::LOWEST } else { T::HIGHEST };
+        let further = |a: T, b: T| if (if MAX { a > b } else { a < b }) || a.is_nan() { a } else { b };
+        cpu::reduce(x, self.0.axes.mask(), out, start, |x| x, further, |x| x);
+        Ok(())
     }
 }
 
@@ -339,8 +355,7 @@ struct Share;
 
 per_type! { Share[3]: Num }
 
-impl<T: Num> Op<T, 3> for Share {
-    type Out = T;
+impl Op<3> for Share {
     const NAME: &'static str = "max";
     const SAVES: Saves = Saves::Inputs;
     const INPUTS: crate::op::Inputs = crate::op::Inputs::Broadcast;
@@ -348,6 +363,26 @@ impl<T: Num> Op<T, 3> for Share {
     fn out_shape(&self, [grad, ..]: [&Shape; 3]) -> Result<Shape> {
         Ok(*grad)
     }
+
+    fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; 3], out: CudaOut<'_>) -> Result<()> {
+        static SHARE: Formula = Formula {
+            name: "share of the extreme",
+            inputs: &["grad", "hit", "shares"],
+            constants: &[],
+            text: "shares == 1 ? times(grad, hit) : to<R>(f64(times(grad, hit)) / f64(shares))",
+            changes: false,
+        };
+        SHARE.run(device, "max", &inputs, &[], out)
+    }
+
+    fn backward(&self, saved: &Saved<'_, 3>, grad: &Tensor) -> Result<[Option<Tensor>; 3]> {
+        let back = saved.grad_of(0, || apply(Share, [grad, saved.input(1), saved.input(2)]))?;
+        Ok([back, None, None]) // piecewise constant in the operands
+    }
+}
+
+impl<T: Num> CpuKernel<T, 3> for Share {
+    type Out = T;
 
     fn cpu(&self, [grad, hits, shares]: [CpuView<'_, T>; 3], out: &mut [T]) -> Result<()> {
         cpu::map3(
@@ -363,31 +398,15 @@ impl<T: Num> Op<T, 3> for Share {
         );
         Ok(())
     }
-
-    fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; 3], out: CudaOut<'_>) -> Result<()> {
-        static SHARE: Formula = Formula {
-            name: "share of the extreme",
-            inputs: &["grad", "hit", "shares"],
-            constants: &[],
-            text: "shares == 1 ? times(grad, hit) : to<R>(f64(times(grad, hit)) / f64(shares))",
-            changes: false,
-        };
-        SHARE.run(device, "max", &inputs, &[], out)
-    }
-
-    fn backward(&self, saved: &Saved<'_, T, T, 3>, grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 3]> {
-        let back = saved.grad_of(0, || apply(Share, [grad, saved.input(1), saved.input(2)]))?;
-        Ok([back, None, None]) // piecewise constant in the operands
-    }
 }
 
 fn to_f64<T: Element>(x: T) -> f64 {
     x.cast()
 }
 
-impl<T: Element> Tensor<T> {
+impl Raw {
     /// Summed over the dimensions along which a tensor of shape `shape` was broadcast to this one's.
-    pub(crate) fn sum_to(&self, shape: &Shape) -> Result<Tensor<T>> {
+    pub(crate) fn sum_to(&self, shape: &Shape) -> Result<Raw> {
         let lead = self.rank() - shape.rank();
         let mut axes = [0isize; crate::shape::MAX_RANK];
         let mut n_axes = 0;
@@ -398,25 +417,37 @@ impl<T: Element> Tensor<T> {
             }
         }
         let axes = axes[..n_axes].resolve("sum", self.shape())?;
-        apply(Sum(Reduced { axes, keepdim: false }), [self])?.reshape_to(*shape)
+        apply_raw(Sum(Reduced { axes, keepdim: false }), [self])?.reshape_to(*shape)
     }
 }
 
-impl<T: Num> Tensor<T> {
+impl<K: Numeric> Tensor<K> {
     /// The index of the largest element along `dim`, which goes away; the first of equals, and NaN counts as largest.
     ///
     /// # Errors
     /// [`Error::NoSuchDim`]; [`Error::Empty`] along a dimension of size 0.
-    pub fn argmax(&self, dim: isize) -> Result<Tensor<i64>> {
-        let dim = self.shape().dim("argmax", dim)?;
-        apply(ArgMax { dim }, [self])
+    pub fn argmax(&self, dim: isize) -> Result<Tensor<Int>> {
+        self.raw().argmax(dim).map(Raw::typed)
     }
 
     /// As [`Tensor::argmax`], but the dimension stays, with size 1.
     ///
     /// # Errors
     /// As [`Tensor::argmax`].
-    pub fn argmax_keepdim(&self, dim: isize) -> Result<Tensor<i64>> {
+    pub fn argmax_keepdim(&self, dim: isize) -> Result<Tensor<Int>> {
+        self.raw().argmax_keepdim(dim).map(Raw::typed)
+    }
+}
+
+impl Raw {
+    /// [`Tensor::argmax`].
+    pub(crate) fn argmax(&self, dim: isize) -> Result<Raw> {
+        let dim = self.shape().dim("argmax", dim)?;
+        apply_raw(ArgMax { dim }, [self])
+    }
+
+    /// [`Tensor::argmax_keepdim`].
+    pub(crate) fn argmax_keepdim(&self, dim: isize) -> Result<Raw> {
         let place = self.shape().dim("argmax", dim)?;
         self.argmax(dim)?.unsqueeze(place as isize)
     }
@@ -428,8 +459,7 @@ struct ArgMax {
 
 per_type! { ArgMax[1]: Num }
 
-impl<T: Num> Op<T, 1> for ArgMax {
-    type Out = i64;
+impl Op<1> for ArgMax {
     const NAME: &'static str = "argmax";
     const SAVES: Saves = Saves::Nothing;
 
@@ -439,11 +469,6 @@ impl<T: Num> Op<T, 1> for ArgMax {
             return Err(Error::Empty { op: "argmax", what: "the dimension", fix: "reduce over at least one element" });
         }
         Ok(out)
-    }
-
-    fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: &mut [i64]) -> Result<()> {
-        cpu::arg_reduce(x, self.dim, out, |a: T, b: T| a > b || (a.is_nan() && !b.is_nan()));
-        Ok(())
     }
 
     /// The first of equals wins, in whatever order they are compared.
@@ -460,7 +485,16 @@ impl<T: Num> Op<T, 1> for ArgMax {
         ARGMAX.run(device, "argmax", x, AxisSet::one(self.dim), &[], out)
     }
 
-    fn backward(&self, _: &Saved<'_, T, i64, 1>, _: &Tensor<i64>) -> Result<[Option<Tensor<T>>; 1]> {
+    fn backward(&self, _: &Saved<'_, 1>, _: &Tensor) -> Result<[Option<Tensor>; 1]> {
         Ok([None]) // positions do not change smoothly
+    }
+}
+
+impl<T: Num> CpuKernel<T, 1> for ArgMax {
+    type Out = i64;
+
+    fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: &mut [i64]) -> Result<()> {
+        cpu::arg_reduce(x, self.dim, out, |a: T, b: T| a > b || (a.is_nan() && !b.is_nan()));
+        Ok(())
     }
 }

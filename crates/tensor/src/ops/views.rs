@@ -8,12 +8,13 @@ use crate::cpu::{self, CpuView};
 use crate::cuda::{COPY, CudaDevice, CudaOut, CudaView};
 use crate::element::Element;
 use crate::error::{Error, Result};
+use crate::kind::Kind;
 use crate::layout::Layout;
-use crate::op::{Op, Saves, View, apply, apply_view, per_type};
+use crate::op::{CpuKernel, Op, Saves, View, apply, apply_raw, apply_view, per_type, view_raw};
 use crate::shape::{IntoShape, MAX_RANK, Shape, resolve_dim};
-use crate::tensor::Tensor;
+use crate::tensor::{Raw, Tensor};
 
-impl<T: Element> Tensor<T> {
+impl<K: Kind> Tensor<K> {
     /// The same elements in row-major order under another shape; one size may be −1 and is inferred. Copies only where
     /// strides cannot say it.
     ///
@@ -26,30 +27,142 @@ impl<T: Element> Tensor<T> {
     ///
     /// # Errors
     /// [`Error::Reshape`] if the sizes do not multiply to the number of elements.
-    pub fn reshape<const N: usize>(&self, sizes: [isize; N]) -> Result<Tensor<T>> {
-        self.reshape_to(infer(self.shape(), &sizes)?)
-    }
-
-    pub(crate) fn reshape_to(&self, shape: Shape) -> Result<Tensor<T>> {
-        match self.layout().reshape(&shape) {
-            Some(_) => apply_view(Reshape(shape), self),
-            None => apply_view(Reshape(shape), &self.contiguous()?),
-        }
+    pub fn reshape<const N: usize>(&self, sizes: [isize; N]) -> Result<Tensor<K>> {
+        self.raw().reshape(&sizes).map(Raw::typed)
     }
 
     /// As [`Tensor::reshape`], but never copies.
     ///
     /// # Errors
     /// [`Error::Reshape`]; [`Error::NeedsCopy`] if strides cannot say it.
-    pub fn view<const N: usize>(&self, sizes: [isize; N]) -> Result<Tensor<T>> {
-        apply_view(Reshape(infer(self.shape(), &sizes)?), self)
+    pub fn view<const N: usize>(&self, sizes: [isize; N]) -> Result<Tensor<K>> {
+        self.raw().view(&sizes).map(Raw::typed)
     }
 
     /// Dimensions `start` to `end` (inclusive) as one. A scalar becomes `[1]`.
     ///
     /// # Errors
     /// [`Error::NoSuchDim`]; [`Error::BadArgument`] if `start` comes after `end`.
-    pub fn flatten(&self, start: isize, end: isize) -> Result<Tensor<T>> {
+    pub fn flatten(&self, start: isize, end: isize) -> Result<Tensor<K>> {
+        self.raw().flatten(start, end).map(Raw::typed)
+    }
+
+    /// The dimensions in another order: dimension `i` of the result is dimension `order[i]` of this tensor.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchDim`], [`Error::RepeatedDim`], [`Error::WrongShape`] if not every dimension is named.
+    pub fn permute<const N: usize>(&self, order: [isize; N]) -> Result<Tensor<K>> {
+        self.raw().permute(&order).map(Raw::typed)
+    }
+
+    /// Dimensions `a` and `b` exchanged.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchDim`].
+    pub fn transpose(&self, a: isize, b: isize) -> Result<Tensor<K>> {
+        self.raw().transpose(a, b).map(Raw::typed)
+    }
+
+    /// A matrix transposed; scalars and vectors stay as they are.
+    ///
+    /// # Errors
+    /// [`Error::WrongShape`] above two dimensions.
+    pub fn t(&self) -> Result<Tensor<K>> {
+        self.raw().t().map(Raw::typed)
+    }
+
+    /// `len` indices of a dimension, from `start` on.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchDim`], [`Error::BadRange`].
+    pub fn narrow(&self, dim: isize, start: usize, len: usize) -> Result<Tensor<K>> {
+        self.raw().narrow(dim, start, len).map(Raw::typed)
+    }
+
+    /// Every `step`-th index of a range of a dimension, as Python's `x[start:end:step]`: negative bounds count from
+    /// the end, bounds beyond it are cut. The range is one of Rust's, or `[start, end]`, which reads better when one
+    /// of the bounds is negative.
+    ///
+    /// ```
+    /// # use pagelock_tensor::Tensor;
+    /// let x = Tensor::arange(0, 10, 1)?;
+    /// assert_eq!(x.slice(0, [1, -1], 3)?.to_vec::<i64>()?, [1, 4, 7]);
+    /// assert_eq!(x.slice(0, -2.., 1)?.to_vec::<i64>()?, [8, 9]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::NoSuchDim`]; [`Error::BadRange`] for a step of 0.
+    pub fn slice(&self, dim: isize, range: impl SliceRange, step: usize) -> Result<Tensor<K>> {
+        self.raw().slice(dim, |size| range.within(size), step).map(Raw::typed)
+    }
+
+    /// One index of a dimension, which goes away; negative indices count from the end.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchDim`], [`Error::IndexOutOfRange`].
+    pub fn select(&self, dim: isize, index: isize) -> Result<Tensor<K>> {
+        self.raw().select(dim, index).map(Raw::typed)
+    }
+
+    /// Without dimension `dim`, if its size is 1; unchanged otherwise.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchDim`].
+    pub fn squeeze(&self, dim: isize) -> Result<Tensor<K>> {
+        self.raw().squeeze(dim).map(Raw::typed)
+    }
+
+    /// With a new dimension of size 1 at `dim` (0 to rank, or negative from the end).
+    ///
+    /// # Errors
+    /// [`Error::NoSuchDim`], [`Error::TooManyDims`].
+    pub fn unsqueeze(&self, dim: isize) -> Result<Tensor<K>> {
+        self.raw().unsqueeze(dim).map(Raw::typed)
+    }
+
+    /// Dimensions of size 1 repeated to the sizes of `shape`, and new ones put in front, without copying.
+    ///
+    /// # Errors
+    /// [`Error::WrongShape`] if a size that is not 1 would change.
+    pub fn expand(&self, shape: impl IntoShape) -> Result<Tensor<K>> {
+        self.raw().expand(shape.into_shape()?).map(Raw::typed)
+    }
+
+    /// This tensor if its elements lie in row-major order without gaps, else a copy that does.
+    ///
+    /// # Errors
+    /// [`Error::Memory`] if a copy does not fit the budget.
+    pub fn contiguous(&self) -> Result<Tensor<K>> {
+        self.raw().contiguous().map(Raw::typed)
+    }
+}
+
+impl Tensor {
+    pub(crate) fn reshape_to(&self, shape: Shape) -> Result<Tensor> {
+        self.raw().reshape_to(shape).map(Raw::typed)
+    }
+}
+
+impl Raw {
+    /// [`Tensor::reshape`].
+    pub(crate) fn reshape(&self, sizes: &[isize]) -> Result<Raw> {
+        self.reshape_to(infer(self.shape(), sizes)?)
+    }
+    pub(crate) fn reshape_to(&self, shape: Shape) -> Result<Raw> {
+        match self.layout.reshape(&shape) {
+            Some(_) => view_raw(Reshape(shape), self),
+            None => view_raw(Reshape(shape), &self.contiguous()?),
+        }
+    }
+
+    /// [`Tensor::view`].
+    pub(crate) fn view(&self, sizes: &[isize]) -> Result<Raw> {
+        view_raw(Reshape(infer(self.shape(), sizes)?), self)
+    }
+
+    /// [`Tensor::flatten`].
+    pub(crate) fn flatten(&self, start: isize, end: isize) -> Result<Raw> {
         if self.rank() == 0 {
             return self.reshape_to(Shape::new(&[1])?);
         }
@@ -70,44 +183,35 @@ impl<T: Element> Tensor<T> {
         self.reshape_to(shape)
     }
 
-    /// The dimensions in another order: dimension `i` of the result is dimension `order[i]` of this tensor.
-    ///
-    /// # Errors
-    /// [`Error::NoSuchDim`], [`Error::RepeatedDim`], [`Error::WrongShape`] if not every dimension is named.
-    pub fn permute<const N: usize>(&self, order: [isize; N]) -> Result<Tensor<T>> {
+    /// [`Tensor::permute`].
+    pub(crate) fn permute(&self, order: &[isize]) -> Result<Raw> {
         use crate::shape::Axes;
         order.resolve("permute", self.shape())?;
-        if N != self.rank() {
+        if order.len() != self.rank() {
             return Err(Error::WrongShape {
                 op: "permute",
                 operand: "the tensor",
                 shape: *self.shape(),
-                expected: format!("{N} dimensions were named; name each of its {} once", self.rank()),
+                expected: format!("{} dimensions were named; name each of its {} once", order.len(), self.rank()),
             });
         }
         let mut dims = [0; MAX_RANK];
         for (to, from) in dims.iter_mut().zip(order) {
-            *to = self.shape().dim("permute", from)?;
+            *to = self.shape().dim("permute", *from)?;
         }
-        apply_view(Permute { dims }, self)
+        view_raw(Permute { dims }, self)
     }
 
-    /// Dimensions `a` and `b` exchanged.
-    ///
-    /// # Errors
-    /// [`Error::NoSuchDim`].
-    pub fn transpose(&self, a: isize, b: isize) -> Result<Tensor<T>> {
+    /// [`Tensor::transpose`].
+    pub(crate) fn transpose(&self, a: isize, b: isize) -> Result<Raw> {
         let (a, b) = (self.shape().dim("transpose", a)?, self.shape().dim("transpose", b)?);
         let mut dims = std::array::from_fn(|dim| dim);
         dims.swap(a, b);
-        apply_view(Permute { dims }, self)
+        view_raw(Permute { dims }, self)
     }
 
-    /// A matrix transposed; scalars and vectors stay as they are.
-    ///
-    /// # Errors
-    /// [`Error::WrongShape`] above two dimensions.
-    pub fn t(&self) -> Result<Tensor<T>> {
+    /// [`Tensor::t`].
+    pub(crate) fn t(&self) -> Result<Raw> {
         match self.rank() {
             0 | 1 => Ok(self.clone()),
             2 => self.transpose(0, 1),
@@ -120,49 +224,29 @@ impl<T: Element> Tensor<T> {
         }
     }
 
-    /// `len` indices of a dimension, from `start` on.
-    ///
-    /// # Errors
-    /// [`Error::NoSuchDim`], [`Error::BadRange`].
-    pub fn narrow(&self, dim: isize, start: usize, len: usize) -> Result<Tensor<T>> {
+    /// [`Tensor::narrow`].
+    pub(crate) fn narrow(&self, dim: isize, start: usize, len: usize) -> Result<Raw> {
         let dim = self.shape().dim("narrow", dim)?;
         let [start, end] = [start, start.saturating_add(len)].map(|at| isize::try_from(at).unwrap_or(isize::MAX));
         self.sliced("narrow", dim, start, end, 1)
     }
 
-    /// Every `step`-th index of a range of a dimension, as Python's `x[start:end:step]`: negative bounds count from
-    /// the end, bounds beyond it are cut. The range is one of Rust's, or `[start, end]`, which reads better when one
-    /// of the bounds is negative.
-    ///
-    /// ```
-    /// # use pagelock_tensor::{Create, Tensor};
-    /// let x = Tensor::<i64>::arange(0, 10, 1)?;
-    /// assert_eq!(x.slice(0, [1, -1], 3)?.to_vec()?, [1, 4, 7]);
-    /// assert_eq!(x.slice(0, -2.., 1)?.to_vec()?, [8, 9]);
-    /// # Ok::<(), pagelock_tensor::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// [`Error::NoSuchDim`]; [`Error::BadRange`] for a step of 0.
-    pub fn slice(&self, dim: isize, range: impl SliceRange, step: usize) -> Result<Tensor<T>> {
+    /// [`Tensor::slice`].
+    pub(crate) fn slice(&self, dim: isize, range: impl FnOnce(usize) -> [isize; 2], step: usize) -> Result<Raw> {
         let dim = self.shape().dim("slice", dim)?;
-        let [start, end] = range.within(self.shape()[dim]);
+        let [start, end] = range(self.shape()[dim]);
         self.sliced("slice", dim, start, end.max(start), step)
     }
-
-    fn sliced(&self, op: &'static str, dim: usize, start: isize, end: isize, step: usize) -> Result<Tensor<T>> {
+    fn sliced(&self, op: &'static str, dim: usize, start: isize, end: isize, step: usize) -> Result<Raw> {
         if step == 0 || end > self.shape()[dim] as isize || start > end {
             return Err(Error::BadRange { op, start, end, step, dim, shape: *self.shape() });
         }
         let len = ((end - start) as usize).div_ceil(step);
-        apply_view(Slice { dim, start: start as usize, len, step }, self)
+        view_raw(Slice { dim, start: start as usize, len, step }, self)
     }
 
-    /// One index of a dimension, which goes away; negative indices count from the end.
-    ///
-    /// # Errors
-    /// [`Error::NoSuchDim`], [`Error::IndexOutOfRange`].
-    pub fn select(&self, dim: isize, index: isize) -> Result<Tensor<T>> {
+    /// [`Tensor::select`].
+    pub(crate) fn select(&self, dim: isize, index: isize) -> Result<Raw> {
         let dim = self.shape().dim("select", dim)?;
         let size = self.shape()[dim] as isize;
         let from_start = if index < 0 { index + size } else { index };
@@ -175,48 +259,35 @@ impl<T: Element> Tensor<T> {
                 from_end: true,
             });
         }
-        let kept = apply_view(Slice { dim, start: from_start as usize, len: 1, step: 1 }, self)?;
-        apply_view(Squeeze { dim }, &kept)
+        let kept = view_raw(Slice { dim, start: from_start as usize, len: 1, step: 1 }, self)?;
+        view_raw(Squeeze { dim }, &kept)
     }
 
-    /// Without dimension `dim`, if its size is 1; unchanged otherwise.
-    ///
-    /// # Errors
-    /// [`Error::NoSuchDim`].
-    pub fn squeeze(&self, dim: isize) -> Result<Tensor<T>> {
+    /// [`Tensor::squeeze`].
+    pub(crate) fn squeeze(&self, dim: isize) -> Result<Raw> {
         let dim = self.shape().dim("squeeze", dim)?;
-        if self.shape()[dim] == 1 { apply_view(Squeeze { dim }, self) } else { Ok(self.clone()) }
+        if self.shape()[dim] == 1 { view_raw(Squeeze { dim }, self) } else { Ok(self.clone()) }
     }
 
-    /// With a new dimension of size 1 at `dim` (0 to rank, or negative from the end).
-    ///
-    /// # Errors
-    /// [`Error::NoSuchDim`], [`Error::TooManyDims`].
-    pub fn unsqueeze(&self, dim: isize) -> Result<Tensor<T>> {
+    /// [`Tensor::unsqueeze`].
+    pub(crate) fn unsqueeze(&self, dim: isize) -> Result<Raw> {
         self.with_place("unsqueeze", dim)
     }
 
     /// As [`Tensor::unsqueeze`], for an operation of another name.
-    pub(crate) fn with_place(&self, op: &'static str, dim: isize) -> Result<Tensor<T>> {
+    pub(crate) fn with_place(&self, op: &'static str, dim: isize) -> Result<Raw> {
         let dim = resolve_dim(op, dim, self.rank() + 1, self.shape())?;
-        apply_view(Unsqueeze { dim }, self)
+        view_raw(Unsqueeze { dim }, self)
     }
 
-    /// Dimensions of size 1 repeated to the sizes of `shape`, and new ones put in front, without copying.
-    ///
-    /// # Errors
-    /// [`Error::WrongShape`] if a size that is not 1 would change.
-    pub fn expand(&self, shape: impl IntoShape) -> Result<Tensor<T>> {
-        let shape = shape.into_shape()?;
-        if shape == *self.shape() { Ok(self.clone()) } else { apply_view(Expand(shape), self) }
+    /// [`Tensor::expand`].
+    pub(crate) fn expand(&self, shape: Shape) -> Result<Raw> {
+        if shape == *self.shape() { Ok(self.clone()) } else { view_raw(Expand(shape), self) }
     }
 
-    /// This tensor if its elements lie in row-major order without gaps, else a copy that does.
-    ///
-    /// # Errors
-    /// [`Error::Memory`] if a copy does not fit the budget.
-    pub fn contiguous(&self) -> Result<Tensor<T>> {
-        if self.is_contiguous() { Ok(self.clone()) } else { apply(Contiguous, [self]) }
+    /// [`Tensor::contiguous`].
+    pub(crate) fn contiguous(&self) -> Result<Raw> {
+        if self.is_contiguous() { Ok(self.clone()) } else { apply_raw(Contiguous, [self]) }
     }
 }
 
@@ -242,9 +313,17 @@ fn infer(from: &Shape, sizes: &[isize]) -> Result<Shape> {
     if shape.elements() == from.elements() { Ok(shape) } else { Err(wrong()) }
 }
 
+/// The last two dimensions exchanged.
+pub(crate) fn transposed(tensor: &Raw) -> Result<Raw> {
+    let rank = tensor.shape().rank();
+    let mut dims = std::array::from_fn(|dim| dim);
+    dims.swap(rank - 2, rank - 1);
+    view_raw(Permute { dims }, tensor)
+}
+
 struct Reshape(Shape);
 
-impl<T: Element> View<T> for Reshape {
+impl View for Reshape {
     const NAME: &'static str = "reshape";
 
     fn layout(&self, input: &Layout) -> Result<Layout> {
@@ -255,7 +334,7 @@ impl<T: Element> View<T> for Reshape {
         })
     }
 
-    fn backward(&self, input: &Shape, grad: &Tensor<T>) -> Result<Tensor<T>> {
+    fn backward(&self, input: &Shape, grad: &Tensor) -> Result<Tensor> {
         grad.reshape_to(*input)
     }
 }
@@ -264,14 +343,14 @@ struct Permute {
     dims: [usize; MAX_RANK],
 }
 
-impl<T: Element> View<T> for Permute {
+impl View for Permute {
     const NAME: &'static str = "permute";
 
     fn layout(&self, input: &Layout) -> Result<Layout> {
         Ok(input.permute(&self.dims[..input.shape().rank()]))
     }
 
-    fn backward(&self, input: &Shape, grad: &Tensor<T>) -> Result<Tensor<T>> {
+    fn backward(&self, input: &Shape, grad: &Tensor) -> Result<Tensor> {
         let mut inverse = [0; MAX_RANK];
         for (to, &from) in self.dims[..input.rank()].iter().enumerate() {
             inverse[from] = to;
@@ -289,14 +368,14 @@ struct Slice {
     step: usize,
 }
 
-impl<T: Element> View<T> for Slice {
+impl View for Slice {
     const NAME: &'static str = "slice";
 
     fn layout(&self, input: &Layout) -> Result<Layout> {
         Ok(input.slice(self.dim, self.start, self.len, self.step))
     }
 
-    fn backward(&self, input: &Shape, grad: &Tensor<T>) -> Result<Tensor<T>> {
+    fn backward(&self, input: &Shape, grad: &Tensor) -> Result<Tensor> {
         apply(PlaceSlice { slice: *self, into: *input }, [grad])
     }
 }
@@ -309,8 +388,7 @@ struct PlaceSlice {
 
 per_type! { PlaceSlice[1]: Element }
 
-impl<T: Element> Op<T, 1> for PlaceSlice {
-    type Out = T;
+impl Op<1> for PlaceSlice {
     const NAME: &'static str = "slice_backward";
     const SAVES: Saves = Saves::Nothing;
 
@@ -318,8 +396,23 @@ impl<T: Element> Op<T, 1> for PlaceSlice {
         Ok(self.into)
     }
 
+    fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; 1], mut out: CudaOut<'_>) -> Result<()> {
+        let window = View::layout(&self.slice, &Layout::contiguous(self.into))?;
+        let zeroed = device.stream().fill(out.reborrow().into_bytes(), 0);
+        zeroed.map_err(|source| Error::cuda("slice_backward", source))?;
+        COPY.run(device, "slice_backward", &inputs, &[], out.window(&window))
+    }
+
+    fn backward(&self, _: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
+        Ok([Some(apply_view(self.slice, grad)?)])
+    }
+}
+
+impl<T: Element> CpuKernel<T, 1> for PlaceSlice {
+    type Out = T;
+
     fn cpu(&self, [grad]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
-        let window = View::<T>::layout(&self.slice, &Layout::contiguous(self.into))?;
+        let window = View::layout(&self.slice, &Layout::contiguous(self.into))?;
         out.fill(T::ZERO);
         cpu::update1(
             &mut out[window.offset()..][..window.span()],
@@ -330,31 +423,20 @@ impl<T: Element> Op<T, 1> for PlaceSlice {
         );
         Ok(())
     }
-
-    fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; 1], mut out: CudaOut<'_>) -> Result<()> {
-        let window = View::<T>::layout(&self.slice, &Layout::contiguous(self.into))?;
-        let zeroed = device.stream().fill(out.reborrow().into_bytes(), 0);
-        zeroed.map_err(|source| Error::cuda("slice_backward", source))?;
-        COPY.run(device, "slice_backward", &inputs, &[], out.window(&window))
-    }
-
-    fn backward(&self, _: &Saved<'_, T, T, 1>, grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 1]> {
-        Ok([Some(apply_view(self.slice, grad)?)])
-    }
 }
 
 struct Squeeze {
     dim: usize,
 }
 
-impl<T: Element> View<T> for Squeeze {
+impl View for Squeeze {
     const NAME: &'static str = "squeeze";
 
     fn layout(&self, input: &Layout) -> Result<Layout> {
         Ok(input.remove(self.dim))
     }
 
-    fn backward(&self, _: &Shape, grad: &Tensor<T>) -> Result<Tensor<T>> {
+    fn backward(&self, _: &Shape, grad: &Tensor) -> Result<Tensor> {
         apply_view(Unsqueeze { dim: self.dim }, grad)
     }
 }
@@ -363,21 +445,21 @@ struct Unsqueeze {
     dim: usize,
 }
 
-impl<T: Element> View<T> for Unsqueeze {
+impl View for Unsqueeze {
     const NAME: &'static str = "unsqueeze";
 
     fn layout(&self, input: &Layout) -> Result<Layout> {
         input.insert(self.dim)
     }
 
-    fn backward(&self, _: &Shape, grad: &Tensor<T>) -> Result<Tensor<T>> {
+    fn backward(&self, _: &Shape, grad: &Tensor) -> Result<Tensor> {
         apply_view(Squeeze { dim: self.dim }, grad)
     }
 }
 
 struct Expand(Shape);
 
-impl<T: Element> View<T> for Expand {
+impl View for Expand {
     const NAME: &'static str = "expand";
 
     fn layout(&self, input: &Layout) -> Result<Layout> {
@@ -385,7 +467,7 @@ impl<T: Element> View<T> for Expand {
     }
 
     /// The engine sums over what was repeated.
-    fn backward(&self, _: &Shape, grad: &Tensor<T>) -> Result<Tensor<T>> {
+    fn backward(&self, _: &Shape, grad: &Tensor) -> Result<Tensor> {
         Ok(grad.clone())
     }
 }
@@ -394,8 +476,7 @@ struct Contiguous;
 
 per_type! { Contiguous[1]: Element }
 
-impl<T: Element> Op<T, 1> for Contiguous {
-    type Out = T;
+impl Op<1> for Contiguous {
     const NAME: &'static str = "contiguous";
     const SAVES: Saves = Saves::Nothing;
 
@@ -403,16 +484,20 @@ impl<T: Element> Op<T, 1> for Contiguous {
         Ok(*x)
     }
 
-    fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
-        cpu::copy(x, out);
-        Ok(())
-    }
-
     fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
         COPY.run(device, "contiguous", &inputs, &[], out)
     }
 
-    fn backward(&self, _: &Saved<'_, T, T, 1>, grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 1]> {
+    fn backward(&self, _: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
         Ok([Some(grad.clone())])
+    }
+}
+
+impl<T: Element> CpuKernel<T, 1> for Contiguous {
+    type Out = T;
+
+    fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
+        cpu::copy(x, out);
+        Ok(())
     }
 }

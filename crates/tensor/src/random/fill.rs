@@ -6,7 +6,7 @@
 
 use super::{Draw, philox};
 use crate::cpu::{math, vectorized};
-use crate::element::{DType, Element, Float, Real};
+use crate::element::{DType, Element, Floating, Real};
 use crate::parallel;
 
 /// Counters computed together: with 32 bits each they fill the widest vector registers.
@@ -20,7 +20,7 @@ pub(crate) const CHUNK: usize = 16 * 1024;
 
 /// Uniform in [0, 1).
 #[expect(clippy::redundant_closure, reason = "closures can be inlined always, function items cannot")]
-pub(crate) fn fill_uniform<T: Float>(draw: Draw, out: &mut [T]) {
+pub(crate) fn fill_uniform<T: Floating>(draw: Draw, out: &mut [T]) {
     match T::DTYPE {
         DType::F64 => fill(
             draw,
@@ -43,14 +43,14 @@ pub(crate) fn fill_uniform<T: Float>(draw: Draw, out: &mut [T]) {
 
 /// Half types round numbers near 1 up to 1, which is outside the range.
 #[inline(always)]
-fn below_one<R: Element, T: Float>(x: R) -> T {
+fn below_one<R: Element, T: Floating>(x: R) -> T {
     let x: T = x.cast();
     if x < T::ONE { x } else { T::from_f64(1.0 - 1.0 / 256.0) }
 }
 
 /// From the normal distribution with mean 0 and variance 1.
 #[expect(clippy::redundant_closure, reason = "closures can be inlined always, function items cannot")]
-pub(crate) fn fill_normal<T: Float>(draw: Draw, out: &mut [T]) {
+pub(crate) fn fill_normal<T: Floating>(draw: Draw, out: &mut [T]) {
     match T::DTYPE {
         DType::F64 => fill(
             draw,

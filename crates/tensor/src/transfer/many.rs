@@ -10,19 +10,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use pagelock_cuda::{DeviceBuffer, HostBytes, How, Packing, Stream};
-use pagelock_memory::{ALIGN, HostBuffer, Kind, Resource, default_host};
+use pagelock_memory::{ALIGN, HostBuffer, Kind as MemoryKind, Resource, default_host};
 
 use super::{PAGE_LOCKED_BYTES, copy_between, download_span, record};
 use crate::capture;
 use crate::cuda::CudaDevice;
 use crate::device::Device;
-use crate::element::Element;
 use crate::error::{Error, Result};
+use crate::kind::Kind;
 use crate::layout::Layout;
 use crate::parallel;
 use crate::shape::Shape;
 use crate::storage::{Locked, LockedMut, StorageRef, Uploaded, all_on_cuda, on_cuda, on_host};
-use crate::tensor::{Raw, Tensor, typed};
+use crate::tensor::{Raw, Tensor};
 
 /// Where each tensor starts in a block that they share: as far apart as kernels like it.
 const STEP: usize = 256;
@@ -30,7 +30,7 @@ const STEP: usize = 256;
 /// What one thread copies at once.
 const TASK_BYTES: usize = 1 << 20;
 
-impl<T: Element> Tensor<T> {
+impl<K: Kind> Tensor<K> {
     /// Copies of many tensors on `device`, as [`Tensor::to`] makes one, all together: small ones as one copy, large ones
     /// without a pause between them. Tensors that are there already are given back as they are.
     ///
@@ -43,11 +43,11 @@ impl<T: Element> Tensor<T> {
     ///
     /// let tensors = (0..100).map(|i| Tensor::full([1_000], i as f32)).collect::<Result<Vec<_>, _>>()?;
     /// let there = Tensor::all_to(&tensors, &Device::best())?;
-    /// assert_eq!(there[99].select(0, 0)?.item()?, 99.0);
+    /// assert_eq!(there[99].select(0, 0)?.item::<f32>()?, 99.0);
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
     #[track_caller]
-    pub fn all_to(tensors: &[Tensor<T>], device: &Device) -> Result<Vec<Tensor<T>>> {
+    pub fn all_to(tensors: &[Tensor<K>], device: &Device) -> Result<Vec<Tensor<K>>> {
         let _here = pagelock_cuda::here();
         let raws: Vec<&Raw> = tensors.iter().map(Tensor::raw).collect();
         let moved = if raws.iter().any(|tensor| tensor.node.is_some()) {
@@ -58,10 +58,10 @@ impl<T: Element> Tensor<T> {
                 None => each_to(&raws, device, How::default())?,
             }
         };
-        let place = |(from, moved): (&Tensor<T>, Moved)| match moved {
+        let place = |(from, moved): (&Tensor<K>, Moved)| match moved {
             Moved::Stays => from.clone(),
             moved if from.node().is_none() => moved.laid_as(from.raw()).typed(),
-            moved => record("to", from, moved.laid_as(from.raw())),
+            moved => record("to", from.raw(), moved.laid_as(from.raw())).typed(),
         };
         Ok(tensors.iter().zip(moved).map(place).collect())
     }
@@ -134,7 +134,7 @@ fn each_to(tensors: &[&Raw], device: &Device, how: How) -> Result<Vec<Moved>> {
 }
 
 fn contiguous(tensor: &Raw) -> Result<Raw> {
-    typed!(tensor, tensor => Ok(tensor.with_node(None).deep_copy("to")?.into_raw()))
+    tensor.deep_copy("to")
 }
 
 /// Puts what `make` makes of some where they belong.
@@ -291,7 +291,7 @@ fn give_all<'a, 'locks>(
         }
         for (tensor, locked) in tensors.iter().zip(locks.iter().filter_map(OnceCell::get)) {
             let host = host(locked);
-            if host.kind() == Kind::PageLocked {
+            if host.kind() == MemoryKind::PageLocked {
                 return None;
             }
             packing.add(&host.bytes()[bytes_of(tensor)]);
@@ -450,7 +450,7 @@ fn gap_free<'a>(op: &'static str, tensor: &'a Raw) -> Result<Cow<'a, Raw>> {
     if tensor.layout.is_contiguous() {
         return Ok(Cow::Borrowed(tensor));
     }
-    typed!(tensor, tensor => Ok(Cow::Owned(tensor.with_node(None).deep_copy(op)?.into_raw())))
+    Ok(Cow::Owned(tensor.deep_copy(op)?))
 }
 
 fn memory_refused(op: &'static str, tensors: &[&Raw], source: pagelock_memory::Error) -> Error {
@@ -544,5 +544,5 @@ pub(crate) fn are_one(tensors: &[&Raw]) -> bool {
 
 /// Whether a tensor is in page-locked memory.
 pub(crate) fn is_pinned(tensor: &Raw) -> bool {
-    tensor.storage.lock().host().is_some_and(|buffer| buffer.kind() == Kind::PageLocked)
+    tensor.storage.lock().host().is_some_and(|buffer| buffer.kind() == MemoryKind::PageLocked)
 }

@@ -8,11 +8,12 @@
 
 pub(crate) mod many;
 
-use std::marker::PhantomData;
 use std::sync::LazyLock;
 
 use pagelock_cuda::{DeviceView, DeviceViewMut, HostBytes, How, PageLockedMemory, Stream, page_locked_budget};
-use pagelock_memory::{Counted, HostBuffer, HugePages, Kind, Limited, PageLocked, Pooled, Resource, default_host};
+use pagelock_memory::{
+    Counted, HostBuffer, HugePages, Kind as MemoryKind, Limited, PageLocked, Pooled, Resource, default_host,
+};
 
 use crate::autograd::{GradFn, NodeRef, is_recorded};
 use crate::capture;
@@ -22,14 +23,15 @@ use crate::device::Device;
 use crate::element::{DType, Element};
 use crate::error::{Error, Result};
 use crate::heap;
+use crate::kind::Kind;
 use crate::layout::Layout;
 use crate::storage::{FreshCuda, on_host};
-use crate::tensor::{Raw, Tensor};
+use crate::tensor::{Raw, Tensor, by_dtype};
 
 /// Up to so many bytes, a tensor that comes down lies in page-locked memory.
 const PAGE_LOCKED_BYTES: usize = 32 << 20;
 
-impl<T: Element> Tensor<T> {
+impl<K: Kind> Tensor<K> {
     /// Where the elements are.
     pub fn device(&self) -> Device {
         self.storage().device().clone()
@@ -44,14 +46,9 @@ impl<T: Element> Tensor<T> {
     /// # Errors
     /// [`Error::DeviceMemory`] or [`Error::Memory`] if there is no room; [`Error::Cuda`].
     #[track_caller]
-    pub fn to(&self, device: &Device) -> Result<Tensor<T>> {
+    pub fn to(&self, device: &Device) -> Result<Tensor<K>> {
         let _here = pagelock_cuda::here();
-        if self.storage().device() == device {
-            return Ok(self.clone());
-        }
-        let dense = if self.layout().is_dense() { self.clone() } else { self.deep_copy("to")? };
-        let out = move_to(dense.raw(), device)?;
-        Ok(record("to", self, out))
+        self.raw().to(device).map(Raw::typed)
     }
 
     /// This tensor in page-locked memory, from which GPUs copy fastest and while the program goes on: itself if it is
@@ -68,15 +65,15 @@ impl<T: Element> Tensor<T> {
     /// assert!(x.is_pinned());
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
-    pub fn pin_memory(&self) -> Result<Tensor<T>> {
-        self.pinned_in(page_locked())
+    pub fn pin_memory(&self) -> Result<Tensor<K>> {
+        pinned_in(self.raw(), page_locked()).map(Raw::typed)
     }
 
     /// As [`Tensor::pin_memory`], in the page-locked memory of that device.
     ///
     /// # Errors
     /// As [`Tensor::pin_memory`]; for the CPU, [`Error::BadArgument`].
-    pub fn pin_memory_for(&self, device: &Device) -> Result<Tensor<T>> {
+    pub fn pin_memory_for(&self, device: &Device) -> Result<Tensor<K>> {
         let Device::Cuda(cuda) = device else {
             let expected = "only a GPU copies from page-locked memory; name one".to_owned();
             return Err(Error::BadArgument {
@@ -86,38 +83,51 @@ impl<T: Element> Tensor<T> {
                 expected,
             });
         };
-        self.pinned_in(cuda.cuda().page_locked())
-    }
-
-    fn pinned_in(&self, resource: &PageLockedMemory) -> Result<Tensor<T>> {
-        if self.is_pinned() {
-            return Ok(self.clone());
-        }
-        let memory = host_room("pin_memory", self.raw(), resource, self.len())?;
-        let mut memory = memory.drop_without_waiting(); // as in `x.pin_memory()?.to(&gpu)?`
-        let bytes = memory.bytes_mut().unwrap_or_else(|error| unreachable!("page-locked memory is writable: {error}"));
-        if T::DTYPE == DType::Bool {
-            bytes.fill(0);
-        }
-        cpu::copy(self.read("pin_memory")?.view(self.layout()), T::slice_mut(bytes));
-        let layout = Layout::contiguous(*self.shape());
-        let out = Raw { storage: on_host(memory, T::DTYPE), layout, node: None };
-        Ok(record("pin_memory", self, out))
+        pinned_in(self.raw(), cuda.cuda().page_locked()).map(Raw::typed)
     }
 
     /// Whether the elements are in page-locked host memory.
     pub fn is_pinned(&self) -> bool {
-        self.storage().lock().host().is_some_and(|buffer| buffer.kind() == Kind::PageLocked)
+        self.storage().lock().host().is_some_and(|buffer| buffer.kind() == MemoryKind::PageLocked)
     }
+}
 
-    /// This tensor as the host can read it: itself, or the part of the storage that it covers, copied. An error if an
-    /// index was out of range on its way there.
-    pub(crate) fn readable(&self) -> Result<Tensor<T>> {
-        let Device::Cuda(cuda) = self.storage().device() else { return Ok(self.clone()) };
-        let out = download_span("to", self.raw(), cuda)?;
-        cuda.check_faults()?;
-        Ok(out.typed())
+impl Raw {
+    /// [`Tensor::to`].
+    #[track_caller]
+    pub(crate) fn to(&self, device: &Device) -> Result<Raw> {
+        let _here = pagelock_cuda::here();
+        if self.storage.device() == device {
+            return Ok(self.clone());
+        }
+        let dense = if self.layout.is_dense() { self.clone() } else { self.deep_copy("to")? };
+        Ok(record("to", self, move_to(&dense, device)?))
     }
+}
+
+fn pinned_in(tensor: &Raw, resource: &PageLockedMemory) -> Result<Raw> {
+    if many::is_pinned(tensor) {
+        return Ok(tensor.clone());
+    }
+    let memory = host_room("pin_memory", tensor, resource, tensor.shape().elements())?;
+    let mut memory = memory.drop_without_waiting(); // as in `x.pin_memory()?.to(&gpu)?`
+    let bytes = memory.bytes_mut().unwrap_or_else(|error| unreachable!("page-locked memory is writable: {error}"));
+    if tensor.dtype() == DType::Bool {
+        bytes.fill(0);
+    }
+    by_dtype!(tensor.dtype(), T => cpu::copy(tensor.read::<T>("pin_memory")?.view(&tensor.layout), T::slice_mut(bytes)));
+    let layout = Layout::contiguous(*tensor.shape());
+    let out = Raw { storage: on_host(memory, tensor.dtype()), layout, node: None };
+    Ok(record("pin_memory", tensor, out))
+}
+
+/// A tensor as the host can read it: itself, or the part of the storage that it covers, copied; outside the graph. An error
+/// if an index was out of range on its way there.
+pub(crate) fn readable(tensor: &Raw) -> Result<Raw> {
+    let Device::Cuda(cuda) = tensor.storage.device() else { return Ok(tensor.without_node()) };
+    let out = download_span("to", tensor, cuda)?;
+    cuda.check_faults()?;
+    Ok(out)
 }
 
 /// Page-locked memory of the process: the first GPU's, or, where there is none, pages that `mlock` alone locks, which
@@ -179,8 +189,7 @@ pub(crate) fn upload_on(stream: &Stream, tensor: &Raw, device: &Device) -> Resul
     let (dtype, layout) = (tensor.dtype(), tensor.layout.at_start());
     let mut fresh = FreshCuda::allocate_on(stream, "to", *tensor.shape(), dtype, device)?;
     send(tensor, stream, fresh.out().into_bytes())?;
-    let (storage, _) = fresh.share();
-    Ok(Raw { storage, layout, node: None })
+    Ok(Raw { layout, ..fresh.share() })
 }
 
 /// Copies a dense tensor of the host to `target`.
@@ -221,8 +230,7 @@ fn copy_between(tensor: &Raw, device: &Device, cuda: &CudaDevice) -> Result<Raw>
     let locked = tensor.storage.lock();
     let source = span_of(tensor, locked.device_bytes());
     cuda.stream().copy(source, fresh.out().into_bytes()).map_err(|source| Error::cuda("to", source))?;
-    let (storage, _) = fresh.share();
-    Ok(Raw { storage, layout, node: None })
+    Ok(Raw { layout, ..fresh.share() })
 }
 
 fn span_of<'a>(tensor: &Raw, bytes: Option<DeviceView<'a, u8>>) -> DeviceView<'a, u8> {
@@ -238,26 +246,23 @@ fn host_room<R: Resource>(op: &'static str, tensor: &Raw, resource: &R, elements
     room.map_err(|source| Error::Memory { op, shape, dtype, source })
 }
 
-pub(crate) fn record<T: Element>(name: &'static str, from: &Tensor<T>, out: Raw) -> Tensor<T> {
-    let out: Tensor<T> = out.typed();
-    if !is_recorded(name, [from.node()].into_iter(), T::DTYPE) {
+/// Gives a copy in another place its node, if the gradient of `from` is wanted.
+pub(crate) fn record(name: &'static str, from: &Raw, out: Raw) -> Raw {
+    if !is_recorded(name, [from.node.as_ref()].into_iter(), out.dtype()) {
         return out;
     }
-    let function =
-        Move { name, edge: [from.node().cloned()], back_to: from.device(), element: PhantomData::<fn() -> T> };
-    let node = NodeRef::new(T::DTYPE, *out.shape(), function);
-    out.with_node(Some(node))
+    let function = Move { name, edge: [from.node.clone()], back_to: from.storage.device().clone() };
+    Raw { node: Some(NodeRef::new(out.dtype(), *out.shape(), function)), ..out }
 }
 
 /// The node of [`Tensor::to`]: the gradient goes back to where the tensor came from.
-struct Move<T> {
+struct Move {
     name: &'static str,
     edge: [Option<NodeRef>; 1],
     back_to: Device,
-    element: PhantomData<fn() -> T>,
 }
 
-impl<T: Element> GradFn for Move<T> {
+impl GradFn for Move {
     fn name(&self) -> &'static str {
         self.name
     }
@@ -267,7 +272,7 @@ impl<T: Element> GradFn for Move<T> {
     }
 
     fn backward(&self, _this: &NodeRef, grad: Raw, send: &mut dyn FnMut(usize, Raw) -> Result<()>) -> Result<()> {
-        send(0, grad.typed::<T>().to(&self.back_to)?.into_raw())
+        send(0, grad.to(&self.back_to)?)
     }
 
     fn release(&self) {}

@@ -43,7 +43,7 @@ fn tiny_tensors_that_are_gone() -> Result<()> {
     for _ in 0..2 {
         drop(until_refused(|_| Tensor::scalar(1.0)));
         let large = Tensor::ones([LIMIT * 3 / 4 / size_of::<f32>()])?;
-        assert_eq!(large.select(0, -1)?.item()?, 1.0);
+        assert_eq!(large.select(0, -1)?.item::<f32>()?, 1.0);
     }
     Ok(())
 }
@@ -98,7 +98,7 @@ fn tensors_of_all_lengths() -> Result<()> {
             let len_bytes = (i * 7_919 + round * 104_729) % 61 * MIB / 2 + 4 + i * 1_000;
             Tensor::ones([len_bytes.min(LIMIT / 2) / size_of::<f32>()])?;
         }
-        let few: Vec<_> = (1..60).map(|i| Tensor::<f32>::ones([i * 4_000])).collect::<Result<_>>()?;
+        let few: Vec<_> = (1..60).map(|i| Tensor::ones([i * 4_000])).collect::<Result<_>>()?;
         drop(few);
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! Devices to test on.
+//! Devices to test on, and tensors of any kind.
 
 #![allow(dead_code, reason = "every test program uses some of it")]
 
@@ -6,7 +6,7 @@ use std::ops::Deref;
 use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use pagelock_cuda::software::Config;
-use pagelock_tensor::Device;
+use pagelock_tensor::{AnyTensor, Bool, DType, Device, Float, Int, Kind, Result, Tensor};
 
 /// The CPU, and the GPU where there is one.
 pub(crate) fn devices() -> Vec<Device> {
@@ -68,4 +68,61 @@ pub(crate) fn compiler() -> Option<Device> {
     let config = Config { kernels_for: Some((9, 0)), ..Config::default() };
     let device = pagelock_cuda::Device::software(config).unwrap();
     Some(Device::try_from(&device).unwrap())
+}
+
+/// Kinds whose elements are read as `f64`, which holds all of them but large integers exactly.
+pub(crate) trait Values: Kind + Sized {
+    fn values(tensor: &Tensor<Self>) -> Result<Vec<f64>>;
+}
+
+impl Values for Float {
+    fn values(tensor: &Tensor) -> Result<Vec<f64>> {
+        tensor.to_vec()
+    }
+}
+
+impl Values for Int {
+    fn values(tensor: &Tensor<Int>) -> Result<Vec<f64>> {
+        Ok(tensor.to_vec::<i64>()?.into_iter().map(|number| number as f64).collect())
+    }
+}
+
+impl Values for Bool {
+    fn values(tensor: &Tensor<Bool>) -> Result<Vec<f64>> {
+        Ok(tensor.to_vec::<bool>()?.into_iter().map(|truth| f64::from(u8::from(truth))).collect())
+    }
+}
+
+pub(crate) const FLOATS: &[DType] = &[DType::F32, DType::F64, DType::F16, DType::BF16];
+pub(crate) const INTS: &[DType] = &[DType::I64, DType::I32, DType::U8];
+
+/// All precisions of the kind that `dtype` is of.
+pub(crate) fn same_kind(dtype: DType) -> &'static [DType] {
+    match dtype {
+        DType::Bool => &[DType::Bool],
+        _ if dtype.is_float() => FLOATS,
+        _ => INTS,
+    }
+}
+
+/// Floats as a tensor of another precision, of any kind.
+pub(crate) fn converted<K: Kind>(x: &Tensor, dtype: DType) -> Tensor<K> {
+    let convert = || -> Result<AnyTensor> {
+        Ok(match dtype {
+            DType::Bool => x.to_bool()?.into(),
+            _ if dtype.is_float() => x.to_dtype(dtype)?.into(),
+            _ => x.to_int()?.to_dtype(dtype)?.into(),
+        })
+    };
+    convert().and_then(|x| x.kind()).unwrap()
+}
+
+/// Ones (`true`) of any precision on a device.
+pub(crate) fn ones<K: Kind>(device: &Device, dtype: DType, shape: &[usize]) -> Result<Tensor<K>> {
+    let ones: AnyTensor = match dtype {
+        DType::Bool => Tensor::on(device).full(shape, true)?.into(),
+        _ if dtype.is_float() => Tensor::on(device).of(dtype).ones(shape)?.into(),
+        _ => Tensor::on(device).of(dtype).full(shape, 1)?.into(),
+    };
+    ones.kind()
 }

@@ -1,14 +1,14 @@
 //! A GPU against the CPU: the same bits where each result is rounded once, else within the bounds given here.
 
 use half::{bf16, f16};
-use pagelock_tensor::{Device, Element, Float, Generator, Num, Result, Tensor};
+use pagelock_tensor::{Bool, DType, Device, Element, Float, Generator, Int, Kind, Number, Numeric, Result, Tensor};
 
-use crate::common::gpu;
+use crate::common::{FLOATS, INTS, Values, converted, gpu, same_kind};
 
 /// Ways in which `[6, 4, 8]` can lie in memory, made of `[6, 4, 16]`.
 const N_LAYOUTS: usize = 6;
 
-fn lay<T: Element>(x: &Tensor<T>, how: usize) -> Result<Tensor<T>> {
+fn lay<K: Kind>(x: &Tensor<K>, how: usize) -> Result<Tensor<K>> {
     match how {
         0 => x.narrow(2, 0, 8)?.contiguous(),
         1 => x.narrow(2, 3, 8)?.permute([2, 1, 0])?.contiguous()?.permute([2, 1, 0]),
@@ -20,7 +20,7 @@ fn lay<T: Element>(x: &Tensor<T>, how: usize) -> Result<Tensor<T>> {
 }
 
 /// Numbers of all signs and several magnitudes, whole ones among them.
-fn numbers(seed: u64) -> Tensor<f64> {
+fn numbers(seed: u64) -> Tensor {
     let generator = Generator::new(seed);
     let value = |i: usize| match i % 5 {
         0 => (generator.next_f64() * 7.0).floor() - 3.0,
@@ -37,111 +37,111 @@ struct Check<'a> {
 }
 
 impl Check<'_> {
-    fn pair<T: Element, U: Element>(&self, name: &str, f: impl Fn(&Tensor<T>, &Tensor<T>) -> Result<Tensor<U>>) {
-        let (a, b): (Tensor<T>, Tensor<T>) = (numbers(1).cast().unwrap(), numbers(2).cast().unwrap());
+    fn pair<K: Kind, R: Values>(
+        &self,
+        dtype: DType,
+        name: &str,
+        f: impl Fn(&Tensor<K>, &Tensor<K>) -> Result<Tensor<R>>,
+    ) {
+        let [a, b]: [Tensor<K>; 2] = [1, 2].map(|seed| converted(&numbers(seed), dtype));
         for (i, j) in (0..N_LAYOUTS).flat_map(|i| (0..N_LAYOUTS).map(move |j| (i, j))) {
             let on = |device: &Device| f(&lay(&a.to(device)?, i)?, &lay(&b.to(device)?, j)?);
-            let name = format!("{name} of {}, laid {i} and {j}", T::DTYPE);
+            let name = format!("{name} of {dtype}, laid {i} and {j}");
             same(&on(&Device::Cpu).unwrap(), &on(self.gpu).unwrap(), self.bound, &name);
         }
     }
 
-    fn one<T: Element, U: Element>(&self, name: &str, f: impl Fn(&Tensor<T>) -> Result<Tensor<U>>) {
-        let x: Tensor<T> = numbers(3).cast().unwrap();
+    fn one<K: Kind, R: Values>(&self, dtype: DType, name: &str, f: impl Fn(&Tensor<K>) -> Result<Tensor<R>>) {
+        let x: Tensor<K> = converted(&numbers(3), dtype);
         for i in 0..N_LAYOUTS {
             let on = |device: &Device| f(&lay(&x.to(device)?, i)?);
-            let name = format!("{name} of {}, laid {i}", T::DTYPE);
+            let name = format!("{name} of {dtype}, laid {i}");
             same(&on(&Device::Cpu).unwrap(), &on(self.gpu).unwrap(), self.bound, &name);
         }
     }
 }
 
-pub(crate) fn same<U: Element>(cpu: &Tensor<U>, gpu: &Tensor<U>, bound: f64, name: &str) {
-    assert_eq!(cpu.shape(), gpu.shape(), "{name}");
-    for (i, (expected, found)) in cpu.to_vec().unwrap().into_iter().zip(gpu.to_vec().unwrap()).enumerate() {
-        let (e, f): (f64, f64) = (expected.cast(), found.cast());
+pub(crate) fn same<K: Values>(cpu: &Tensor<K>, gpu: &Tensor<K>, bound: f64, name: &str) {
+    assert_eq!((cpu.shape(), cpu.dtype()), (gpu.shape(), gpu.dtype()), "{name}");
+    for (i, (e, f)) in K::values(cpu).unwrap().into_iter().zip(K::values(gpu).unwrap()).enumerate() {
         let close = e == f || (e.is_nan() && f.is_nan()) || (e - f).abs() <= bound * e.abs().max(1.0);
-        assert!(close, "{name}: element {i} is {found:?} on the GPU, {expected:?} on the CPU");
+        assert!(close, "{name}: element {i} is {f:?} on the GPU, {e:?} on the CPU");
     }
-}
-
-/// Whatever a name stands for in all element types.
-macro_rules! for_types {
-    ($check:ident; $function:ident: $($type:ty),+) => {
-        $($function::<$type>(&$check);)+
-    };
 }
 
 #[test]
 fn arithmetic_has_the_same_bits() {
-    fn of<T: Num>(check: &Check<'_>) {
-        check.pair::<T, T>("add", Tensor::add);
-        check.pair::<T, T>("sub", Tensor::sub);
-        check.pair::<T, T>("mul", Tensor::mul);
-        check.pair::<T, T>("maximum", Tensor::maximum);
-        check.one::<T, T>("neg", Tensor::neg);
-        check.one::<T, T>("abs", Tensor::abs);
-        check.one::<T, T>("sign", Tensor::sign);
-        check.one::<T, T>("add a number", |x| x.add_scalar(T::from_f64(3.0)));
-        check.one::<T, T>("mul by a number", |x| x.mul_scalar(T::from_f64(3.0)));
-        check.one::<T, T>("contiguous", Tensor::contiguous);
+    fn of<K: Numeric + Values>(check: &Check<'_>, dtype: DType)
+    where
+        i32: Number<K>,
+    {
+        check.pair::<K, K>(dtype, "add", Tensor::add);
+        check.pair::<K, K>(dtype, "sub", Tensor::sub);
+        check.pair::<K, K>(dtype, "mul", Tensor::mul);
+        check.pair::<K, K>(dtype, "maximum", Tensor::maximum);
+        check.one::<K, K>(dtype, "neg", Tensor::neg);
+        check.one::<K, K>(dtype, "abs", Tensor::abs);
+        check.one::<K, K>(dtype, "sign", Tensor::sign);
+        check.one::<K, K>(dtype, "add a number", |x| x.add_scalar(3));
+        check.one::<K, K>(dtype, "mul by a number", |x| x.mul_scalar(3));
+        check.one::<K, K>(dtype, "contiguous", Tensor::contiguous);
     }
-    fn of_floats<T: Float>(check: &Check<'_>) {
-        of::<T>(check);
-        check.pair::<T, T>("div", Tensor::div);
-        check.one::<T, T>("relu", Tensor::relu);
-        check.one::<T, T>("sqrt", Tensor::sqrt);
-        check.one::<T, T>("pow", |x| x.pow(3.0));
-        check.one::<T, T>("div by a number", |x| x / T::from_f64(3.0));
+    fn of_floats(check: &Check<'_>, dtype: DType) {
+        of::<Float>(check, dtype);
+        check.pair::<Float, Float>(dtype, "div", Tensor::div);
+        check.one::<Float, Float>(dtype, "relu", Tensor::relu);
+        check.one::<Float, Float>(dtype, "sqrt", Tensor::sqrt);
+        check.one::<Float, Float>(dtype, "pow", |x| x.pow(3.0));
+        check.one::<Float, Float>(dtype, "div by a number", |x| x / 3.0);
     }
     let Some(gpu) = gpu() else { return };
     let check = Check { gpu: &gpu, bound: 0.0 };
-    for_types!(check; of_floats: f32, f64, f16, bf16);
-    for_types!(check; of: i64, i32, u8);
-    check.pair::<bool, bool>("or", Tensor::add);
-    check.pair::<bool, bool>("and", Tensor::mul);
+    FLOATS.iter().for_each(|&dtype| of_floats(&check, dtype));
+    INTS.iter().for_each(|&dtype| of::<Int>(&check, dtype));
+    check.pair::<Bool, Bool>(DType::Bool, "or", Tensor::add);
+    check.pair::<Bool, Bool>(DType::Bool, "and", Tensor::mul);
 }
 
 #[test]
 fn comparisons_and_casts_agree() {
-    fn of<T: Element>(check: &Check<'_>) {
-        check.pair::<T, bool>("eq", |a, b| a.eq(&a.narrow(2, 0, 1)?)?.mul(&b.eq(b)?));
-        check.pair::<T, bool>("ne", Tensor::ne);
-        check.pair::<T, bool>("lt", Tensor::lt);
-        check.pair::<T, bool>("le", Tensor::le);
-        check.pair::<T, bool>("gt", Tensor::gt);
-        check.pair::<T, bool>("ge", Tensor::ge);
-        check.one::<T, f32>("cast", Tensor::cast);
-        check.one::<T, f64>("cast", Tensor::cast);
-        check.one::<T, f16>("cast", Tensor::cast);
-        check.one::<T, bf16>("cast", Tensor::cast);
-        check.one::<T, i64>("cast", Tensor::cast);
-        check.one::<T, i32>("cast", Tensor::cast);
-        check.one::<T, u8>("cast", Tensor::cast);
-        check.one::<T, bool>("cast", Tensor::cast);
+    fn of<K: Values>(check: &Check<'_>, dtype: DType) {
+        check.pair::<K, Bool>(dtype, "eq", |a, b| a.eq(&a.narrow(2, 0, 1)?)?.mul(&b.eq(b)?));
+        check.pair::<K, Bool>(dtype, "ne", Tensor::ne);
+        check.pair::<K, Bool>(dtype, "lt", Tensor::lt);
+        check.pair::<K, Bool>(dtype, "le", Tensor::le);
+        check.pair::<K, Bool>(dtype, "gt", Tensor::gt);
+        check.pair::<K, Bool>(dtype, "ge", Tensor::ge);
+        check.one::<K, Float>(dtype, "to_float", Tensor::to_float);
+        check.one::<K, Int>(dtype, "to_int", Tensor::to_int);
+        check.one::<K, Bool>(dtype, "to_bool", Tensor::to_bool);
+        for &other in same_kind(dtype) {
+            check.one::<K, K>(dtype, &format!("to {other}"), |x| x.to_dtype(other));
+        }
     }
     let Some(gpu) = gpu() else { return };
     let check = Check { gpu: &gpu, bound: 0.0 };
-    for_types!(check; of: f32, f64, f16, bf16, i64, i32, u8, bool);
+    FLOATS.iter().for_each(|&dtype| of::<Float>(&check, dtype));
+    INTS.iter().for_each(|&dtype| of::<Int>(&check, dtype));
+    of::<Bool>(&check, DType::Bool);
 }
 
 /// Numbers at the edges of what types hold, which casts round, saturate or wrap.
 #[test]
 fn casts_of_extreme_numbers_agree() {
-    fn of<T: Element>(gpu: &Device, values: &[T]) {
-        fn to<T: Element, U: Element>(gpu: &Device, x: &Tensor<T>) {
-            let name = format!("cast from {} to {}", T::DTYPE, U::DTYPE);
-            same(&x.cast::<U>().unwrap(), &x.to(gpu).unwrap().cast::<U>().unwrap(), 0.0, &name);
-        }
+    fn of<E: Element<Kind: Values>>(gpu: &Device, values: &[E]) {
         let x = Tensor::from_slice(values, values.len()).unwrap();
-        to::<T, f32>(gpu, &x);
-        to::<T, f64>(gpu, &x);
-        to::<T, f16>(gpu, &x);
-        to::<T, bf16>(gpu, &x);
-        to::<T, i64>(gpu, &x);
-        to::<T, i32>(gpu, &x);
-        to::<T, u8>(gpu, &x);
-        to::<T, bool>(gpu, &x);
+        let there = x.to(gpu).unwrap();
+        let name = |to: &str| format!("cast from {} to {to}", E::DTYPE);
+        same(&x.to_float().unwrap(), &there.to_float().unwrap(), 0.0, &name("float32"));
+        same(&x.to_bool().unwrap(), &there.to_bool().unwrap(), 0.0, &name("bool"));
+        let [here, ints] = [&x, &there].map(|x| x.to_int().unwrap());
+        same(&here, &ints, 0.0, &name("int64"));
+        for &to in INTS {
+            same(&here.to_dtype(to).unwrap(), &ints.to_dtype(to).unwrap(), 0.0, &name(to.name()));
+        }
+        for &to in same_kind(E::DTYPE) {
+            same(&x.to_dtype(to).unwrap(), &there.to_dtype(to).unwrap(), 0.0, &name(to.name()));
+        }
     }
     let Some(gpu) = gpu() else { return };
     let edges =
@@ -164,7 +164,7 @@ fn casts_of_extreme_numbers_agree() {
 fn joined_and_cut_tensors_agree() {
     let Some(gpu) = gpu() else { return };
     let of = |device: &Device| -> Result<Vec<Tensor>> {
-        let x = numbers(5).cast::<f32>()?.to(device)?.set_requires_grad(true);
+        let x = numbers(5).to_dtype(DType::F32)?.to(device)?.set_requires_grad(true);
         let joined = Tensor::cat(&[&lay(&x, 1)?, &lay(&x, 2)?, &lay(&x, 4)?], 1)?;
         let stacked = Tensor::stack(&[&lay(&x, 0)?, &lay(&x, 5)?], -1)?;
         joined.mul(&joined)?.sum(..)?.add(&stacked.pow(2.0)?.sum(..)?)?.backward()?;
@@ -177,26 +177,26 @@ fn joined_and_cut_tensors_agree() {
 
 #[test]
 fn functions_differ_by_few_units_in_the_last_place() {
-    fn of<T: Float>(check: &Check<'_>) {
-        check.one::<T, T>("exp", Tensor::exp);
-        check.one::<T, T>("log", Tensor::log);
-        check.one::<T, T>("tanh", Tensor::tanh);
-        check.one::<T, T>("sigmoid", Tensor::sigmoid);
-        check.one::<T, T>("pow", |x| x.abs()?.pow(1.5));
+    fn of(check: &Check<'_>, dtype: DType) {
+        check.one::<Float, Float>(dtype, "exp", Tensor::exp);
+        check.one::<Float, Float>(dtype, "log", Tensor::log);
+        check.one::<Float, Float>(dtype, "tanh", Tensor::tanh);
+        check.one::<Float, Float>(dtype, "sigmoid", Tensor::sigmoid);
+        check.one::<Float, Float>(dtype, "pow", |x| x.abs()?.pow(1.5));
     }
     let Some(gpu) = gpu() else { return };
     let within = |bound| Check { gpu: &gpu, bound };
-    of::<f32>(&within(5e-7));
-    of::<f64>(&within(1e-15));
-    of::<f16>(&within(1e-3));
-    of::<bf16>(&within(8e-3));
+    of(&within(5e-7), DType::F32);
+    of(&within(1e-15), DType::F64);
+    of(&within(1e-3), DType::F16);
+    of(&within(8e-3), DType::BF16);
 }
 
 #[test]
 fn changes_in_place_have_the_same_bits() {
-    fn changed<T: Element>(
-        change: impl Fn(&Tensor<T>, &Tensor<T>) -> Result<()>,
-    ) -> impl Fn(&Tensor<T>, &Tensor<T>) -> Result<Tensor<T>> {
+    fn changed<K: Kind>(
+        change: impl Fn(&Tensor<K>, &Tensor<K>) -> Result<()>,
+    ) -> impl Fn(&Tensor<K>, &Tensor<K>) -> Result<Tensor<K>> {
         move |a, b| {
             let a = a.add(&a.zeros_like()?)?; // expanded views cannot be changed
             for view in [a.clone(), a.permute([2, 0, 1])?.narrow(0, 1, 5)?, a.select(0, 3)?] {
@@ -206,85 +206,90 @@ fn changes_in_place_have_the_same_bits() {
             Ok(a)
         }
     }
-    fn of<T: Num>(check: &Check<'_>) {
-        check.pair::<T, T>("add_", changed(Tensor::add_));
-        check.pair::<T, T>("sub_", changed(Tensor::sub_));
-        check.pair::<T, T>("mul_", changed(Tensor::mul_));
-        check.pair::<T, T>("copy_", changed(Tensor::copy_));
-        check.pair::<T, T>("fill_", changed(|a: &Tensor<T>, _: &Tensor<T>| a.fill_(T::from_f64(5.0))));
-        check.pair::<T, T>("add_scaled_", changed(|a: &Tensor<T>, b: &Tensor<T>| a.add_scaled_(b, T::from_f64(3.3))));
+    fn of<K: Numeric + Values>(check: &Check<'_>, dtype: DType)
+    where
+        i32: Number<K>,
+    {
+        check.pair::<K, K>(dtype, "add_", changed(Tensor::add_));
+        check.pair::<K, K>(dtype, "sub_", changed(Tensor::sub_));
+        check.pair::<K, K>(dtype, "mul_", changed(Tensor::mul_));
+        check.pair::<K, K>(dtype, "copy_", changed(Tensor::copy_));
+        check.pair::<K, K>(dtype, "fill_", changed(|a: &Tensor<K>, _: &Tensor<K>| a.fill_(5)));
+        check.pair::<K, K>(dtype, "add_scaled_", changed(|a: &Tensor<K>, b: &Tensor<K>| a.add_scaled_(b, 3)));
     }
-    fn of_floats<T: Float>(check: &Check<'_>) {
-        of::<T>(check);
-        check.pair::<T, T>("div_", changed(Tensor::div_));
-        check.pair::<T, T>("addcmul_", changed(|a: &Tensor<T>, b: &Tensor<T>| a.addcmul_(b, b, 0.7)));
-        check.pair::<T, T>("addcdiv_", changed(|a: &Tensor<T>, b: &Tensor<T>| a.addcdiv_(b, b, 0.7)));
-        check.pair::<T, T>("sqrt_", changed(|a: &Tensor<T>, _: &Tensor<T>| a.sqrt_()));
+    fn of_floats(check: &Check<'_>, dtype: DType) {
+        of::<Float>(check, dtype);
+        check.pair::<Float, Float>(dtype, "add_scaled_", changed(|a: &Tensor, b: &Tensor| a.add_scaled_(b, 3.3)));
+        check.pair::<Float, Float>(dtype, "div_", changed(Tensor::div_));
+        check.pair::<Float, Float>(dtype, "addcmul_", changed(|a: &Tensor, b: &Tensor| a.addcmul_(b, b, 0.7)));
+        check.pair::<Float, Float>(dtype, "addcdiv_", changed(|a: &Tensor, b: &Tensor| a.addcdiv_(b, b, 0.7)));
+        check.pair::<Float, Float>(dtype, "sqrt_", changed(|a: &Tensor, _: &Tensor| a.sqrt_()));
     }
     let Some(gpu) = gpu() else { return };
     let check = Check { gpu: &gpu, bound: 0.0 };
-    for_types!(check; of_floats: f32, f64, f16, bf16);
-    for_types!(check; of: i64, i32, u8);
+    FLOATS.iter().for_each(|&dtype| of_floats(&check, dtype));
+    INTS.iter().for_each(|&dtype| of::<Int>(&check, dtype));
 }
 
 #[test]
 fn transposed_tensors_of_many_sizes_agree() {
-    fn of<T: Element>(gpu: &Device, shape: &[usize]) {
+    fn of<K: Values>(gpu: &Device, dtype: DType, wide: DType, shape: &[usize]) {
         let n = shape.iter().product();
-        let x: Tensor<T> = Tensor::from_vec((0..n).map(|i| i as f64 % 251.0).collect(), shape).unwrap().cast().unwrap();
+        let x: Tensor<K> =
+            converted(&Tensor::from_vec((0..n).map(|i| i as f64 % 251.0).collect(), shape).unwrap(), dtype);
         let there = x.to(gpu).unwrap();
         let last = shape.len() as isize - 1;
-        let orders: [fn(&Tensor<T>, isize) -> Result<Tensor<T>>; 3] = [
+        let orders: [fn(&Tensor<K>, isize) -> Result<Tensor<K>>; 3] = [
             |x, last| x.transpose(0, last),
             |x, last| x.transpose(last - 1, last),
             |x, last| x.transpose(0, last)?.transpose(0, 1),
         ];
         for order in orders {
             let [cpu, gpu] = [&x, &there].map(|x| order(x, last).unwrap());
-            let name = format!("{} {shape:?} with strides {:?}", T::DTYPE, cpu.strides());
+            let name = format!("{dtype} {shape:?} with strides {:?}", cpu.strides());
             same(&cpu.contiguous().unwrap(), &gpu.contiguous().unwrap(), 0.0, &name);
-            same(&cpu.cast::<f64>().unwrap(), &gpu.cast::<f64>().unwrap(), 0.0, &name);
+            same(&cpu.to_dtype(wide).unwrap(), &gpu.to_dtype(wide).unwrap(), 0.0, &name);
         }
     }
     let Some(gpu) = gpu() else { return };
     for shape in [&[8, 8][..], &[9, 100], &[33, 31], &[300, 129], &[3, 40, 50], &[12, 1, 65, 40], &[2, 3, 17, 19, 8]] {
-        of::<f32>(&gpu, shape);
-        of::<u8>(&gpu, shape);
-        of::<f64>(&gpu, shape);
-        of::<bf16>(&gpu, shape);
+        of::<Float>(&gpu, DType::F32, DType::F64, shape);
+        of::<Int>(&gpu, DType::U8, DType::I64, shape);
+        of::<Float>(&gpu, DType::F64, DType::F32, shape);
+        of::<Float>(&gpu, DType::BF16, DType::F64, shape);
     }
 }
 
 #[test]
 fn reductions_over_any_axes_agree() {
     const AXES: [&[isize]; 7] = [&[0], &[1], &[2], &[0, 1], &[0, 2], &[1, 2], &[0, 1, 2]];
-    fn of<T: Num>(check: &Check<'_>) {
+    fn of<K: Numeric + Values>(check: &Check<'_>, dtype: DType) {
         for axes in AXES {
-            check.one::<T, T>(&format!("sum over {axes:?}"), |x| x.sum(axes));
+            check.one::<K, K>(dtype, &format!("sum over {axes:?}"), |x| x.sum(axes));
         }
         let exact = Check { bound: 0.0, ..*check };
         for axes in AXES {
-            exact.one::<T, T>(&format!("max over {axes:?}"), |x| x.max(axes));
-            exact.one::<T, T>(&format!("min over {axes:?}"), |x| x.min(axes));
+            exact.one::<K, K>(dtype, &format!("max over {axes:?}"), |x| x.max(axes));
+            exact.one::<K, K>(dtype, &format!("min over {axes:?}"), |x| x.min(axes));
         }
         for dim in 0..3 {
-            exact.one::<T, i64>(&format!("argmax over {dim}"), |x| x.argmax(dim));
+            exact.one::<K, Int>(dtype, &format!("argmax over {dim}"), |x| x.argmax(dim));
         }
     }
-    fn of_floats<T: Float>(check: &Check<'_>) {
-        of::<T>(check);
+    fn of_floats(check: &Check<'_>, dtype: DType) {
+        of::<Float>(check, dtype);
         for axes in AXES {
-            check.one::<T, T>(&format!("mean over {axes:?}"), |x| x.mean(axes));
+            check.one::<Float, Float>(dtype, &format!("mean over {axes:?}"), |x| x.mean(axes));
         }
     }
     let Some(gpu) = gpu() else { return };
     let within = |bound| Check { gpu: &gpu, bound };
-    of_floats::<f32>(&within(2e-5)); // sums of numbers up to 10 that nearly cancel
-    of_floats::<f64>(&within(1e-13));
-    of_floats::<f16>(&within(1e-3));
-    of_floats::<bf16>(&within(8e-3));
+    of_floats(&within(2e-5), DType::F32); // sums of numbers up to 10 that nearly cancel
+    of_floats(&within(1e-13), DType::F64);
+    of_floats(&within(1e-3), DType::F16);
+    of_floats(&within(8e-3), DType::BF16);
     let exact = within(0.0);
-    for_types!(exact; of: i64, i32, u8);
+    INTS.iter().for_each(|&dtype| of::<Int>(&exact, dtype));
 }
 
 #[test]
@@ -329,8 +334,8 @@ fn empty_tensors_agree() {
 fn gradients_agree() {
     let Some(gpu) = gpu() else { return };
     let grads = |device: &Device| -> Result<Vec<Tensor>> {
-        let x = Tensor::from_slice(&[0.5, -1.0, 2.0, 3.0, -0.25, 1.5], [2, 3])?.to(device)?.set_requires_grad(true);
-        let b = Tensor::from_slice(&[1.0, 2.0, 3.0], [3])?.to(device)?.set_requires_grad(true);
+        let x = Tensor::new([[0.5, -1.0, 2.0], [3.0, -0.25, 1.5]])?.to(device)?.set_requires_grad(true);
+        let b = Tensor::new([1.0, 2.0, 3.0])?.to(device)?.set_requires_grad(true);
         (x.mul(&b)?.relu()? + &b)?.pow(2.0)?.mean(..)?.backward()?;
         Ok(vec![x.grad().unwrap(), b.grad().unwrap()])
     };

@@ -3,8 +3,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use pagelock_tensor::{
-    CapturedStep, Conv2dOptions, Device, Error, Generator, Pool2dOptions, Reduction, Result, Tensor, default_generator,
-    manual_seed,
+    CapturedStep, Conv2dOptions, Device, Error, Generator, Int, Pool2dOptions, Reduction, Result, Tensor,
+    default_generator, manual_seed,
 };
 
 use crate::common::{devices, gpu, gpu_alone};
@@ -28,7 +28,7 @@ impl Training {
     }
 
     /// One step of descent; its loss.
-    fn step(&self, x: &Tensor, labels: &Tensor<i64>) -> Result<Tensor> {
+    fn step(&self, x: &Tensor, labels: &Tensor<Int>) -> Result<Tensor> {
         let p = &self.parameters;
         let halving = Conv2dOptions::new().stride(2).padding(1);
         let x = x.conv2d(&p[0], Some(&p[1]), halving)?.relu()?;
@@ -47,12 +47,12 @@ impl Training {
     }
 
     fn values(&self) -> Vec<Vec<f32>> {
-        self.parameters.iter().chain(&self.momenta).map(|x| x.detach().to_vec().unwrap()).collect()
+        self.parameters.iter().chain(&self.momenta).map(|x| x.detach().to_vec::<f32>().unwrap()).collect()
     }
 }
 
 /// A batch on the host; the last one of each round is smaller.
-fn batch(i: u64) -> (Tensor, Tensor<i64>) {
+fn batch(i: u64) -> (Tensor, Tensor<Int>) {
     let n = if i % 5 == 4 { 3 } else { 8 };
     let x = Tensor::randn_with([n, 1, 16, 16], &Generator::new(100 + i)).unwrap();
     let labels = (0..n as i64).map(|k| (k + i as i64) % 10).collect();
@@ -72,7 +72,7 @@ fn a_captured_step_does_what_the_step_does_bit_for_bit() {
             found.push(step.run((x, labels), |(x, labels)| captured.step(x, labels)).unwrap());
             assert!(!found[i as usize].requires_grad());
         }
-        let numbers = |losses: &[Tensor]| losses.iter().map(|loss| loss.item().unwrap()).collect::<Vec<_>>();
+        let numbers = |losses: &[Tensor]| losses.iter().map(|loss| loss.item::<f32>().unwrap()).collect::<Vec<_>>();
         assert_eq!(numbers(&found), numbers(&expected), "on {device}: losses that were kept stay what they were");
         assert_eq!(captured.values(), eager.values(), "on {device}");
         assert_eq!(step.is_captured(&batch(0)), !device.is_cpu());
@@ -95,7 +95,7 @@ fn inputs_may_be_anywhere_and_have_any_strides() {
             };
             step.run(x, |x| -> Result<()> { sum.add_(x) }).unwrap();
         }
-        assert_eq!(sum.to_vec().unwrap(), [66.0; 12], "on {device}");
+        assert_eq!(sum.to_vec::<f32>().unwrap(), [66.0; 12], "on {device}");
     }
 }
 
@@ -107,12 +107,12 @@ fn what_is_changed_between_calls_is_seen_by_the_next() {
         for i in 0..6 {
             w.fill_(i as f32).unwrap();
             let y = step.run(Tensor::ones([2]).unwrap(), |x| x + &w).unwrap();
-            assert_eq!(y.to_vec().unwrap(), [i as f32 + 1.0; 2], "on {device}");
+            assert_eq!(y.to_vec::<f32>().unwrap(), [i as f32 + 1.0; 2], "on {device}");
         }
         step.forget();
         assert!(!step.is_captured(&Tensor::ones([2]).unwrap()));
         let y = step.run(Tensor::ones([2]).unwrap(), |x| x * &w).unwrap();
-        assert_eq!(y.to_vec().unwrap(), [5.0; 2], "on {device}");
+        assert_eq!(y.to_vec::<f32>().unwrap(), [5.0; 2], "on {device}");
     }
 }
 
@@ -128,7 +128,7 @@ fn a_change_by_a_captured_step_is_found_by_a_backward_that_saved_the_old_values(
             let error = y.sum(..).unwrap().backward().unwrap_err();
             assert!(matches!(error, Error::StaleSaved { .. }), "on {device}: {error}");
         }
-        assert_eq!(w.to_vec().unwrap(), [16.0; 2], "on {device}");
+        assert_eq!(w.to_vec::<f32>().unwrap(), [16.0; 2], "on {device}");
     }
 }
 
@@ -141,11 +141,11 @@ fn what_needs_the_host_is_refused_and_breaks_nothing() {
         step.run(x(), |x| work(x)).unwrap();
         step.run(x(), |x| work(x)).unwrap();
         let error = step.run(x(), |x| work(x)).unwrap_err().to_string();
-        assert_eq!(x().to(&gpu).unwrap().add_scalar(1.0).unwrap().to_vec().unwrap(), [2.0; 2]);
+        assert_eq!(x().to(&gpu).unwrap().add_scalar(1.0).unwrap().to_vec::<f32>().unwrap(), [2.0; 2]);
         error
     };
     assert_eq!(
-        refused(&|x| x.sum(..)?.add_scalar(x.sum(..)?.item()?)),
+        refused(&|x| x.sum(..)?.add_scalar(x.sum(..)?.item::<f32>()?)),
         "reading elements on the host cannot be part of a captured step; do that before or after it, or return what is \
          needed there"
     );
@@ -176,7 +176,7 @@ fn a_step_that_panics_or_fails_can_be_run_again() {
     });
     assert!(failed.is_err());
     (0..4).for_each(|_| step.run(x(), add).unwrap());
-    assert_eq!(sum.to_vec().unwrap(), [6.0; 2]);
+    assert_eq!(sum.to_vec::<f32>().unwrap(), [6.0; 2]);
 }
 
 /// Alone, since others draw from the default generator too.
@@ -187,7 +187,7 @@ fn random_numbers_go_on_from_call_to_call() {
     let drawn = |x: &Tensor| -> Result<(Tensor, Tensor)> {
         Ok((x.dropout(0.5, default_generator())?, Tensor::on(&x.device()).rand([7])?))
     };
-    let values = |(a, b): (Tensor, Tensor)| [a.to_vec().unwrap(), b.to_vec().unwrap()];
+    let values = |(a, b): (Tensor, Tensor)| [a.to_vec::<f32>().unwrap(), b.to_vec::<f32>().unwrap()];
     manual_seed(5);
     let expected: Vec<_> = (0..8).map(|_| values(drawn(&x()).unwrap())).collect();
     let mut step = CapturedStep::new(&gpu);

@@ -1,82 +1,79 @@
 //! Every kernel compiles: all of them for some element types, some for all. A text may differ between floats and halves.
 
-use half::{bf16, f16};
 use pagelock_tensor::descent::{AdamRule, AdamTensors, Rate, SgdRule, SgdTensors, adam_step, sgd_step};
 use pagelock_tensor::{
-    BatchNormOptions, Conv2dOptions, Create, Device, Element, Float, Generator, Num, Pool2dOptions, Reduction, Result,
-    Tensor,
+    BatchNormOptions, Bool, Conv2dOptions, DType, Device, Float, Generator, Int, Kind, Number, Numeric, Pool2dOptions,
+    Reduction, Result, Tensor,
 };
 
-use crate::common::compiler;
+use crate::common::{compiler, ones, same_kind};
 
 /// Something of everything; the results mean nothing.
-fn some<T: Element>(device: &Device) -> Result<()> {
-    let x = <Tensor<T> as Create<T>>::on(device).ones([4, 6])?;
-    x.add(&x.t()?.contiguous()?.t()?)?.cast::<f32>()?.cast::<T>()?;
+fn some<K: Kind>(device: &Device, dtype: DType) -> Result<Tensor<K>> {
+    let x = ones::<K>(device, dtype, &[4, 6])?;
+    x.add(&x.t()?.contiguous()?.t()?)?.to_float()?;
     x.eq(&x)?;
-    x.fill_(T::ONE)
+    ones(device, dtype, &[4, 6])
 }
 
 /// What all element types have.
-fn all<T: Element>(device: &Device) -> Result<()> {
-    let x = <Tensor<T> as Create<T>>::on(device).ones([4, 6])?;
-    let y = <Tensor<T> as Create<T>>::on(device).zeros([6])?;
+fn all<K: Kind>(device: &Device, dtype: DType) -> Result<()> {
+    let (x, y) = (ones::<K>(device, dtype, &[4, 6])?, ones::<K>(device, dtype, &[6])?.zeros_like()?);
     x.add(&x)?;
     x.add(&y)?;
     x.t()?.add(&x.t()?)?;
     x.mul(&y)?;
     x.t()?.contiguous()?;
-    <Tensor<T> as Create<T>>::on(device).ones([9, 10])?.t()?.contiguous()?;
+    ones::<K>(device, dtype, &[9, 10])?.t()?.contiguous()?;
     x.eq(&y)?;
     x.ne(&y)?;
     x.lt(&y)?;
     x.le(&y)?;
     x.gt(&y)?;
     x.ge(&y)?;
-    x.cast::<f32>()?;
-    x.cast::<f64>()?;
-    x.cast::<f16>()?;
-    x.cast::<bf16>()?;
-    x.cast::<i64>()?;
-    x.cast::<i32>()?;
-    x.cast::<u8>()?;
-    x.cast::<bool>()?;
-    let index = <Tensor<i64> as Create<i64>>::on(device).zeros([2])?;
+    same_kind(dtype).iter().try_for_each(|&other| x.to_dtype(other).map(drop))?;
+    x.to_float()?;
+    x.to_int()?;
+    x.to_bool()?;
+    let index = Tensor::on(device).full([2], 0)?;
     x.index_select(0, &index)?;
     x.gather(1, &index.unsqueeze(0)?)?;
-    x.copy_(&y)?;
-    x.fill_(T::ONE)
+    x.copy_(&y)
 }
 
-fn numbers<T: Num>(device: &Device) -> Result<()> {
-    all::<T>(device)?;
-    let x = <Tensor<T> as Create<T>>::on(device).ones([4, 6])?;
+fn numbers<K: Numeric>(device: &Device, dtype: DType) -> Result<()>
+where
+    i32: Number<K>,
+{
+    all::<K>(device, dtype)?;
+    let x = ones::<K>(device, dtype, &[4, 6])?;
+    x.fill_(1)?;
     x.sub(&x)?.maximum(&x)?;
-    x.add_scalar(T::ONE)?.mul_scalar(T::ONE)?.neg()?.abs()?.sign()?;
+    x.add_scalar(1)?.mul_scalar(1)?.neg()?.abs()?.sign()?;
     x.sum(..)?;
     x.sum(0)?;
     x.narrow(1, 0, 5)?.sum(0)?;
-    <Tensor<T> as Create<T>>::on(device).ones([4, 4096])?.sum(1)?;
-    <Tensor<T> as Create<T>>::on(device).ones([4096, 16])?.sum(0)?;
+    ones::<K>(device, dtype, &[4, 4096])?.sum(1)?;
+    ones::<K>(device, dtype, &[4096, 16])?.sum(0)?;
     x.max(1)?;
     x.min(..)?;
     x.argmax(0)?;
     x.matmul(&x.t()?)?;
-    let large = <Tensor<T> as Create<T>>::on(device).ones([640, 640])?;
+    let large = ones::<K>(device, dtype, &[640, 640])?;
     large.matmul(&large)?;
     x.add_(&x)?;
     x.sub_(&x)?;
     x.mul_(&x)?;
-    x.add_scalar_(T::ONE)?;
-    x.mul_scalar_(T::ONE)?;
-    x.add_scaled_(&x, T::ONE)
+    x.add_scalar_(1)?;
+    x.mul_scalar_(1)?;
+    x.add_scaled_(&x, 1)
 }
 
 /// What networks are made of, forth and back.
-fn networks<T: Float>(device: &Device) -> Result<()> {
-    let on = || <Tensor<T> as Create<T>>::on(device);
+fn networks(device: &Device, dtype: DType) -> Result<()> {
+    let on = || Tensor::on(device).of(dtype);
     let variable = |shape: &[usize]| Ok::<_, pagelock_tensor::Error>(on().rand(shape)?.set_requires_grad(true));
-    let labels = <Tensor<i64> as Create<i64>>::on(device).zeros([8])?;
+    let labels = Tensor::on(device).full([8], 0)?;
     let (small, bias) = (variable(&[8, 4, 12, 12])?, variable(&[4])?);
     let geometry = Conv2dOptions::new().padding(1).stride(2);
     let features = small.conv2d(&variable(&[4, 4, 3, 3])?, Some(&bias), geometry)?;
@@ -91,12 +88,12 @@ fn networks<T: Float>(device: &Device) -> Result<()> {
     let wide = variable(&[1, 200, 4, 4])?.conv2d(&variable(&[200, 200, 3, 3])?, None, geometry)?;
     wide.log_softmax(1)?.sum(..)?.backward()?;
     on().randn([3])?;
-    normalizations::<T>(device)
+    normalizations(device, dtype)
 }
 
 /// Rows that are kept and rows that are not, channels in planes and in rows, with and without what there may be.
-fn normalizations<T: Float>(device: &Device) -> Result<()> {
-    let on = || <Tensor<T> as Create<T>>::on(device);
+fn normalizations(device: &Device, dtype: DType) -> Result<()> {
+    let on = || Tensor::on(device).of(dtype);
     let variable = |shape: &[usize]| Ok::<_, pagelock_tensor::Error>(on().rand(shape)?.set_requires_grad(true));
     for n in [6, 1000, 40_000] {
         let (x, weight, bias) = (variable(&[3, n])?, variable(&[n])?, variable(&[n])?);
@@ -117,33 +114,33 @@ fn normalizations<T: Float>(device: &Device) -> Result<()> {
 }
 
 /// Steps of optimizers.
-fn descents<T: Float>(device: &Device) -> Result<()> {
-    let some = || <Tensor<T> as Create<T>>::on(device).ones([4, 6]);
+fn descents(device: &Device, dtype: DType) -> Result<()> {
+    let some = || Tensor::on(device).of(dtype).ones([4, 6]);
     let (parameter, grad, lr) = (some()?, some()?, Rate::new(0.1));
     let rule = SgdRule { momentum: 0.9, dampening: 0.0, nesterov: false, weight_decay: 0.0 };
     let tensors = SgdTensors { parameter: parameter.clone(), grad: grad.clone(), kept: Some(some()?), is_first: false };
     sgd_step([tensors], rule, &lr)?;
     let rule = AdamRule { betas: [0.9, 0.999], eps: 1e-8, weight_decay: 0.0, is_decoupled: false };
-    let steps = <Tensor<f64> as Create<f64>>::on(device).ones(())?;
+    let steps = Tensor::on(device).of(DType::F64).ones(())?;
     adam_step([AdamTensors { parameter, grad, mean: some()?, square: some()?, steps }], rule, &lr)
 }
 
-fn floats<T: Float>(device: &Device) -> Result<()> {
-    numbers::<T>(device)?;
-    let x = <Tensor<T> as Create<T>>::on(device).ones([4, 6])?;
+fn floats(device: &Device, dtype: DType) -> Result<()> {
+    numbers::<Float>(device, dtype)?;
+    let x = Tensor::on(device).of(dtype).ones([4, 6])?;
     x.exp()?.log()?.sqrt()?.tanh()?.sigmoid()?.relu()?.pow(2.5)?.div(&x)?;
     x.mean(0)?;
     x.var(1)?;
     let x = x.set_requires_grad(true);
-    (&x / T::ONE)?
+    (&x / 1.0)?
         .maximum(&x)?
         .relu()?
         .pow(3.0)?
         .backward_with(pagelock_tensor::autograd::Backward { gradient: Some(x.detach()), ..Default::default() })?;
     let x = x.detach();
-    networks::<T>(device)?;
-    descents::<T>(device)?;
-    Tensor::on(device).ones([4, 6])?.cast::<u8>()?.scaled(0.5)?;
+    networks(device, dtype)?;
+    descents(device, dtype)?;
+    ones::<Int>(device, DType::U8, &[4, 6])?.scaled(0.5)?;
     x.addcmul_(&x, &x, 2.0)?;
     x.addcdiv_(&x, &x, 2.0)?;
     x.sqrt_()?;
@@ -153,13 +150,14 @@ fn floats<T: Float>(device: &Device) -> Result<()> {
 #[test]
 fn every_kernel_compiles() {
     let Some(device) = compiler() else { return };
-    floats::<f32>(&device).unwrap();
-    floats::<f16>(&device).unwrap();
-    numbers::<i64>(&device).unwrap();
-    some::<f64>(&device).unwrap();
-    networks::<f64>(&device).unwrap();
-    some::<bf16>(&device).unwrap();
-    some::<i32>(&device).unwrap();
-    some::<u8>(&device).unwrap();
-    some::<bool>(&device).unwrap();
+    floats(&device, DType::F32).unwrap();
+    floats(&device, DType::F16).unwrap();
+    numbers::<Int>(&device, DType::I64).unwrap();
+    some::<Float>(&device, DType::F64).unwrap().fill_(1.0).unwrap();
+    networks(&device, DType::F64).unwrap();
+    some::<Float>(&device, DType::BF16).unwrap().fill_(1.0).unwrap();
+    some::<Int>(&device, DType::I32).unwrap().fill_(1).unwrap();
+    some::<Int>(&device, DType::U8).unwrap().fill_(1).unwrap();
+    all::<Bool>(&device, DType::Bool).unwrap();
+    some::<Bool>(&device, DType::Bool).unwrap().fill_(true).unwrap();
 }

@@ -18,13 +18,13 @@ fn tensors_on_two_devices_are_both_named() {
         Tensor::cat(&[&here, &there.unsqueeze(0).unwrap()], 0),
         Err(Error::DeviceMismatch { op: "cat", .. })
     ));
-    let index = Tensor::on(&software()).zeros([1]).unwrap().cast::<i64>();
+    let index = Tensor::on(&software()).zeros([1]).unwrap().to_int();
     assert!(index.is_err(), "software devices run no kernels");
 }
 
 #[test]
 fn an_index_on_another_device_is_named() {
-    let index = <Tensor<i64> as pagelock_tensor::Create<i64>>::on(&software()).zeros([1]).unwrap();
+    let index = Tensor::full([1], 0).unwrap().to(&software()).unwrap();
     let refused = Tensor::zeros([2, 3]).unwrap().index_select(0, &index).unwrap_err();
     assert_eq!(
         refused.to_string(),
@@ -45,7 +45,7 @@ fn a_device_without_memory_says_so_and_nothing_is_lost() {
         "{refused}"
     );
     drop(kept);
-    assert_eq!(Tensor::on(&device).zeros([1 << 18]).unwrap().to_vec().unwrap().len(), 1 << 18);
+    assert_eq!(Tensor::on(&device).zeros([1 << 18]).unwrap().to_vec::<f32>().unwrap().len(), 1 << 18);
 }
 
 #[test]

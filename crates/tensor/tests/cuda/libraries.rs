@@ -1,9 +1,8 @@
 //! Products and convolutions by NVIDIA's libraries, where there are any: against the CPU, and how exact they are.
 
-use half::{bf16, f16};
 use pagelock_tensor::{
-    CapturedStep, Conv2dOptions, Create, Device, Error, Float, Float32MatmulPrecision as Precision, Half, Kernels,
-    Result, Tensor, autocast, set_float32_matmul_precision, with_kernels,
+    CapturedStep, Conv2dOptions, DType, Device, Error, Float32MatmulPrecision as Precision, Half, Kernels, Result,
+    Tensor, autocast, set_float32_matmul_precision, with_kernels,
 };
 
 use crate::agreement::same;
@@ -23,7 +22,7 @@ fn has_libraries<Use>(gpu: &Gpu<Use>) -> bool {
 
 #[test]
 fn products_by_a_library_agree() {
-    fn of<T: Float>(gpu: &Device, bound: f64) {
+    fn of(gpu: &Device, dtype: DType, bound: f64) {
         let shapes: [[&[usize]; 2]; 7] = [
             [&[64, 300], &[300, 10]],
             [&[650, 24], &[24, 661]],
@@ -34,28 +33,32 @@ fn products_by_a_library_agree() {
             [&[3, 8, 40], &[3, 40, 16]],
         ];
         for [a, b] in shapes {
-            agree::<T>(gpu, bound, &format!("{a:?} · {b:?}"), &[a, b], |x| x[0].matmul(&x[1]));
+            agree(gpu, dtype, bound, &format!("{a:?} · {b:?}"), &[a, b], |x| x[0].matmul(&x[1]));
         }
-        agree::<T>(gpu, bound, "transposed", &[&[40, 30], &[20, 40]], |x| x[0].t()?.matmul(&x[1].t()?));
-        agree::<T>(gpu, bound, "cut", &[&[40, 33], &[50, 21]], |x| {
+        agree(gpu, dtype, bound, "transposed", &[&[40, 30], &[20, 40]], |x| x[0].t()?.matmul(&x[1].t()?));
+        agree(gpu, dtype, bound, "cut", &[&[40, 33], &[50, 21]], |x| {
             x[0].narrow(1, 1, 31)?.matmul(&x[1].narrow(0, 3, 31)?.narrow(1, 2, 17)?)
         });
-        agree::<T>(gpu, bound, "of every second", &[&[40, 60], &[30, 20]], |x| {
+        agree(gpu, dtype, bound, "heads of attention, as views of one tensor", &[&[3, 17, 2, 4, 8]], |x| {
+            let [q, k] = [x[0].select(2, 0)?.transpose(1, 2)?, x[0].select(2, 1)?.transpose(1, 2)?];
+            q.matmul(&k.transpose(-2, -1)?)?.matmul(&k)
+        });
+        agree(gpu, dtype, bound, "of every second", &[&[40, 60], &[30, 20]], |x| {
             x[0].slice(1, 0..60, 2)?.contiguous()?.matmul(&x[1])
         });
     }
     let Some(gpu) = gpu().filter(has_libraries) else { return };
     with_kernels(Kernels::Library, || {
-        of::<f32>(&gpu, 2e-5);
-        of::<f64>(&gpu, 1e-13);
-        of::<f16>(&gpu, 2e-2);
-        of::<bf16>(&gpu, 0.15);
+        of(&gpu, DType::F32, 2e-5);
+        of(&gpu, DType::F64, 1e-13);
+        of(&gpu, DType::F16, 2e-2);
+        of(&gpu, DType::BF16, 0.15);
     });
 }
 
 #[test]
 fn convolutions_by_a_library_agree() {
-    fn of<T: Float>(gpu: &Device, bound: f64) {
+    fn of(gpu: &Device, dtype: DType, bound: f64) {
         let plain = Conv2dOptions::new();
         let uneven = Conv2dOptions { stride: [2, 1], padding: [1, 2], ..plain };
         let cases: [(&[usize], &[usize], Conv2dOptions); 7] = [
@@ -69,26 +72,26 @@ fn convolutions_by_a_library_agree() {
         ];
         for (image, weight, geometry) in cases {
             let name = format!("conv2d of {image:?} with {weight:?}, {geometry:?}");
-            agree::<T>(gpu, bound, &name, &[image, weight, &weight[..1]], |x| {
+            agree(gpu, dtype, bound, &name, &[image, weight, &weight[..1]], |x| {
                 x[0].conv2d(&x[1], Some(&x[2]), geometry)
             });
-            agree::<T>(gpu, bound, &name, &[image, weight], |x| x[0].conv2d(&x[1], None, geometry));
-            agree::<T>(gpu, bound, &name, &[image, weight, &weight[..1]], |x| {
+            agree(gpu, dtype, bound, &name, &[image, weight], |x| x[0].conv2d(&x[1], None, geometry));
+            agree(gpu, dtype, bound, &name, &[image, weight, &weight[..1]], |x| {
                 x[0].conv2d_relu(&x[1], Some(&x[2]), geometry)
             });
         }
     }
     let Some(gpu) = gpu().filter(has_libraries) else { return };
     with_kernels(Kernels::Library, || {
-        of::<f32>(&gpu, 4e-5);
-        of::<f16>(&gpu, 2e-2);
-        of::<bf16>(&gpu, 0.15);
+        of(&gpu, DType::F32, 4e-5);
+        of(&gpu, DType::F16, 2e-2);
+        of(&gpu, DType::BF16, 0.15);
     });
 }
 
 #[test]
 fn images_whose_channels_lie_together_give_such_images_and_the_same_numbers() {
-    fn of<T: Float>(gpu: &Device, bound: f64) {
+    fn of(gpu: &Device, dtype: DType, bound: f64) {
         let plain = Conv2dOptions::new();
         let cases: [(&[usize], &[usize], Conv2dOptions); 4] = [
             (&[4, 16, 14, 14], &[32, 16, 3, 3], plain.padding(1)),
@@ -98,11 +101,11 @@ fn images_whose_channels_lie_together_give_such_images_and_the_same_numbers() {
         ];
         for (image, weight, geometry) in cases {
             let name = format!("channels last, {image:?} with {weight:?}");
-            agree::<T>(gpu, bound, &name, &[image, weight, &weight[..1]], |x| {
+            agree(gpu, dtype, bound, &name, &[image, weight, &weight[..1]], |x| {
                 let y = x[0].channels_last()?.conv2d(&x[1], Some(&x[2]), geometry)?.relu()?;
                 y.add(&x[0].channels_last()?.conv2d(&x[1].channels_last()?, Some(&x[2]), geometry)?)
             });
-            let [image, weight] = [random::<T>(image, 1), random::<T>(weight, 2)].map(|x| x.to(gpu).unwrap());
+            let [image, weight] = [random(dtype, image, 1), random(dtype, weight, 2)].map(|x| x.to(gpu).unwrap());
             let (image, weight) = (image.channels_last().unwrap(), weight.set_requires_grad(true));
             let image = image.detach().set_requires_grad(true);
             let result = image.conv2d(&weight, None, geometry).unwrap();
@@ -122,15 +125,15 @@ fn images_whose_channels_lie_together_give_such_images_and_the_same_numbers() {
     }
     let Some(gpu) = gpu().filter(has_libraries) else { return };
     with_kernels(Kernels::Library, || {
-        of::<f32>(&gpu, 4e-5);
-        of::<bf16>(&gpu, 0.15);
+        of(&gpu, DType::F32, 4e-5);
+        of(&gpu, DType::BF16, 0.15);
     });
 }
 
 #[test]
 fn channels_last_is_an_order_in_memory_and_nothing_else() {
     for device in devices() {
-        let x = random::<f32>(&[2, 3, 4, 5], 1).to(&device).unwrap();
+        let x = random(DType::F32, &[2, 3, 4, 5], 1).to(&device).unwrap();
         let last = x.channels_last().unwrap();
         assert!(last.is_channels_last() && !x.is_channels_last() && !last.is_contiguous());
         let (sum, plain) = (last.add(&x).unwrap(), x.add(&x).unwrap());
@@ -138,7 +141,7 @@ fn channels_last_is_an_order_in_memory_and_nothing_else() {
         let halved = last.mul_scalar(0.5).unwrap();
         same(&x.mul_scalar(0.5).unwrap(), &halved, 0.0, "a result in that order");
         assert_eq!(halved.is_channels_last(), !device.is_cpu());
-        let row = random::<f32>(&[3, 1, 1], 2).to(&device).unwrap();
+        let row = random(DType::F32, &[3, 1, 1], 2).to(&device).unwrap();
         same(&x.add(&row).unwrap(), &last.add(&row).unwrap(), 0.0, "with what is repeated");
         same(&x.sum([0, 2, 3]).unwrap(), &last.sum([0, 2, 3]).unwrap(), 1e-6, "summed");
     }
@@ -150,23 +153,24 @@ fn a_measured_algorithm_agrees_and_is_chosen_again() {
     with_kernels(Kernels::Measured, || {
         let (image, weight): (&[usize], &[usize]) = (&[16, 64, 18, 18], &[64, 64, 3, 3]);
         let geometry = Conv2dOptions::new().padding(1);
-        agree::<f32>(&gpu, 1e-4, "measured", &[image, weight], |x| x[0].conv2d(&x[1], None, geometry));
-        agree::<bf16>(&gpu, 0.15, "measured", &[image, weight], |x| x[0].conv2d(&x[1], None, geometry));
+        agree(&gpu, DType::F32, 1e-4, "measured", &[image, weight], |x| x[0].conv2d(&x[1], None, geometry));
+        agree(&gpu, DType::BF16, 0.15, "measured", &[image, weight], |x| x[0].conv2d(&x[1], None, geometry));
     });
 }
 
 /// How far two results are apart, as a share of the largest number.
 fn apart(one: &Tensor, other: &Tensor) -> f64 {
     let far = |(a, b): (f32, f32)| f64::from((a - b).abs());
-    let most = one.to_vec().unwrap().into_iter().zip(other.to_vec().unwrap()).map(far).fold(0.0, f64::max);
+    let most =
+        one.to_vec::<f32>().unwrap().into_iter().zip(other.to_vec::<f32>().unwrap()).map(far).fold(0.0, f64::max);
     most / largest(one)
 }
 
 #[test]
 fn products_are_exact_until_a_program_chooses_otherwise() {
     let Some(gpu) = gpu_alone().filter(has_libraries) else { return };
-    let (a, b) = (random::<f32>(&[256, 512], 1), random::<f32>(&[512, 256], 2));
-    let (image, weight) = (random::<f32>(&[8, 64, 16, 16], 3), random::<f32>(&[64, 64, 3, 3], 4));
+    let (a, b) = (random(DType::F32, &[256, 512], 1), random(DType::F32, &[512, 256], 2));
+    let (image, weight) = (random(DType::F32, &[8, 64, 16, 16], 3), random(DType::F32, &[64, 64, 3, 3], 4));
     let geometry = Conv2dOptions::new().padding(1);
     let on = |device: &Device| -> Result<[Tensor; 2]> {
         let product = a.to(device)?.matmul(&b.to(device)?)?;
@@ -191,7 +195,7 @@ fn products_are_exact_until_a_program_chooses_otherwise() {
 #[test]
 fn a_captured_step_of_library_kernels_does_what_the_step_does() {
     let Some(gpu) = gpu().filter(has_libraries) else { return };
-    let image = |i| random::<f32>(&[8, 16, 8, 8], i);
+    let image = |i| random(DType::F32, &[8, 16, 8, 8], i);
     let train = |w: &Tensor, x: &Tensor| -> Result<Tensor> {
         let y = x.conv2d(&w.narrow(0, 0, 16 * 144)?.reshape([16, 16, 3, 3])?, None, Conv2dOptions::new().padding(1))?;
         let loss = y.reshape([8, 1024])?.matmul(&w.narrow(0, 0, 4096)?.reshape([1024, 4])?)?.pow(2.0)?.mean(..)?;
@@ -200,13 +204,13 @@ fn a_captured_step_of_library_kernels_does_what_the_step_does() {
         w.zero_grad();
         Ok(loss)
     };
-    let start = || random::<f32>(&[4096], 9).mul_scalar(0.1).unwrap().to(&gpu).unwrap().set_requires_grad(true);
+    let start = || random(DType::F32, &[4096], 9).mul_scalar(0.1).unwrap().to(&gpu).unwrap().set_requires_grad(true);
     let (eager, captured) = (start(), start());
     let mut step = CapturedStep::new(&gpu);
     with_kernels(Kernels::Library, || {
         for i in 0..8 {
-            let expected = train(&eager, &image(i).to(&gpu).unwrap()).unwrap().item().unwrap();
-            let found = step.run(image(i), |x| train(&captured, x)).unwrap().item().unwrap();
+            let expected = train(&eager, &image(i).to(&gpu).unwrap()).unwrap().item::<f32>().unwrap();
+            let found = step.run(image(i), |x| train(&captured, x)).unwrap().item::<f32>().unwrap();
             assert_eq!(found, expected, "step {i}");
         }
     });
@@ -216,8 +220,8 @@ fn a_captured_step_of_library_kernels_does_what_the_step_does() {
 
 #[test]
 fn autocast_rounds_as_its_type_does_here_and_there() {
-    let (a, b) = (random::<f32>(&[48, 96], 1), random::<f32>(&[64, 96], 2));
-    let (image, weight) = (random::<f32>(&[4, 16, 10, 10], 3), random::<f32>(&[16, 16, 3, 3], 4));
+    let (a, b) = (random(DType::F32, &[48, 96], 1), random(DType::F32, &[64, 96], 2));
+    let (image, weight) = (random(DType::F32, &[4, 16, 10, 10], 3), random(DType::F32, &[16, 16, 3, 3], 4));
     let geometry = Conv2dOptions::new().padding(1);
     let on = |device: &Device, half: Half| -> Result<Vec<Tensor>> {
         let inputs = [&a, &b, &image, &weight].map(|x| Ok::<_, Error>(x.to(device)?.set_requires_grad(true)));
@@ -229,15 +233,12 @@ fn autocast_rounds_as_its_type_does_here_and_there() {
         let grads = inputs.iter().filter_map(Tensor::grad);
         Ok([product.detach(), result.detach()].into_iter().chain(grads).collect())
     };
-    fn rounded<H: Float>(a: &Tensor, b: &Tensor) -> Tensor {
-        let product = a.cast::<H>().unwrap().matmul(&b.cast::<H>().unwrap().t().unwrap());
-        product.unwrap().cast().unwrap()
-    }
-    for (half, expected, bound) in
-        [(Half::BF16, rounded::<bf16>(&a, &b), 0.02), (Half::F16, rounded::<f16>(&a, &b), 0.003)]
-    {
+    let rounded = |dtype| a.to_dtype(dtype).unwrap().matmul(&b.to_dtype(dtype).unwrap().t().unwrap()).unwrap();
+    for (half, expected, bound) in [(Half::BF16, rounded(DType::BF16), 0.02), (Half::F16, rounded(DType::F16), 0.003)] {
         let here = on(&Device::Cpu, half).unwrap();
         assert_eq!(here.len(), 6);
+        assert!(here[..2].iter().all(|result| result.dtype() == expected.dtype()), "results are half");
+        assert!(here[2..].iter().all(|grad| grad.dtype() == DType::F32), "gradients have the operands' precision");
         same(&expected, &here[0], 0.0, "the product of rounded operands");
         let Some(gpu) = gpu() else { continue };
         for (i, (here, there)) in here.iter().zip(&on(&gpu, half).unwrap()).enumerate() {
@@ -250,7 +251,7 @@ fn autocast_rounds_as_its_type_does_here_and_there() {
 fn a_library_that_is_asked_for_and_missing_is_named_with_operation_and_sizes() {
     let device = software();
     let x = Tensor::on(&device).zeros([8, 16]).unwrap();
-    let image = <Tensor as Create<f32>>::on(&device).zeros([2, 3, 8, 8]).unwrap();
+    let image = Tensor::on(&device).zeros([2, 3, 8, 8]).unwrap();
     let weight = Tensor::on(&device).zeros([4, 3, 3, 3]).unwrap();
 
     let (product, result) = with_kernels(Kernels::Library, || {

@@ -2,10 +2,10 @@
 
 use pagelock_cuda::driver::Call;
 use pagelock_cuda::software::{Config, Fault, Machine};
-use pagelock_tensor::{AnyTensor, Create, DType, Device, How, Route, Tensor, TensorMap};
+use pagelock_tensor::{AnyTensor, Bool, DType, Device, Float, How, Int, Route, Tensor, TensorMap};
 use proptest::prelude::*;
 
-use crate::common::{devices, software};
+use crate::common::{Values, devices, software};
 
 /// Software devices too: they copy.
 fn all_devices() -> Vec<Device> {
@@ -20,28 +20,22 @@ fn mixed() -> TensorMap {
     map.set("columns", Tensor::arange(0.0, 40.0, 1.0).unwrap().reshape([10, 4]).unwrap().t().unwrap()).unwrap();
     map.set("inner.some", rows.slice(1, 3..50, 2).unwrap()).unwrap();
     map.set("inner.one", rows.select(1, 7).unwrap()).unwrap();
-    map.set("inner.labels", Tensor::<i64>::new([1, 2, 3, 4]).unwrap()).unwrap();
-    map.set("inner.masks", Tensor::<bool>::new([true, false, true, true]).unwrap()).unwrap();
+    map.set("inner.labels", Tensor::new([1, 2, 3, 4]).unwrap()).unwrap();
+    map.set("inner.masks", Tensor::new([true, false, true, true]).unwrap()).unwrap();
     map.set("inner.large", Tensor::full([4, 100_000], 7.0).unwrap()).unwrap();
-    map.set("inner.bytes", Tensor::<u8>::full([4, 3], 9).unwrap()).unwrap();
+    map.set("inner.bytes", Tensor::of(DType::U8).full([4, 3], 9).unwrap()).unwrap();
     map.set("nothing", Tensor::zeros([4, 0]).unwrap()).unwrap();
     map
 }
 
 /// Everything that a map shows.
-fn shown(map: &TensorMap) -> Vec<(String, DType, Vec<usize>, Vec<String>)> {
-    fn values(tensor: &AnyTensor) -> Vec<String> {
-        fn of<T: pagelock_tensor::Element>(tensor: Tensor<T>) -> Vec<String> {
-            tensor.to_vec().unwrap().iter().map(|value| format!("{value:?}")).collect()
-        }
-        match tensor.dtype() {
-            DType::F32 => of(tensor.typed::<f32>().unwrap()),
-            DType::I64 => of(tensor.typed::<i64>().unwrap()),
-            DType::U8 => of(tensor.typed::<u8>().unwrap()),
-            _ => of(tensor.typed::<bool>().unwrap()),
-        }
-    }
-    map.iter().map(|(path, tensor)| (path, tensor.dtype(), tensor.dims().to_vec(), values(tensor))).collect()
+fn shown(map: &TensorMap) -> Vec<(String, DType, Vec<usize>, Vec<f64>)> {
+    let values = |tensor: &AnyTensor| match tensor.dtype() {
+        DType::Bool => Bool::values(&tensor.bool()?),
+        dtype if dtype.is_float() => Float::values(&tensor.float()?),
+        _ => Int::values(&tensor.int()?),
+    };
+    map.iter().map(|(path, tensor)| (path, tensor.dtype(), tensor.dims().to_vec(), values(tensor).unwrap())).collect()
 }
 
 #[test]
@@ -83,7 +77,7 @@ fn a_consolidated_map_stays_one_on_its_way() {
     assert!(there.is_consolidated());
     let back = there.to(&Device::Cpu).unwrap();
     assert!(back.is_consolidated() && back.is_pinned());
-    assert_eq!(back.get::<f32>("x19").unwrap().to_vec().unwrap(), [19.0; 20]);
+    assert_eq!(back.get("x19").unwrap().to_vec::<f32>().unwrap(), [19.0; 20]);
     assert!(map.consolidate().unwrap().is_consolidated());
     assert!(map.to(&device).unwrap().consolidate().unwrap().is_consolidated());
 }
@@ -96,10 +90,10 @@ fn tensors_in_one_block_are_changed_apart() {
         map.set("b", Tensor::ones([10]).unwrap()).unwrap();
         let there = map.to(&device).unwrap().consolidate().unwrap();
         assert!(there.is_consolidated());
-        let [a, b] = ["a", "b"].map(|path| there.get::<f32>(path).unwrap());
+        let [a, b] = ["a", "b"].map(|path| there.get(path).unwrap());
         a.zero_().unwrap();
         assert_eq!((a.version(), b.version()), (1, 0));
-        assert_eq!((a.to_vec().unwrap(), b.to_vec().unwrap()), (vec![0.0; 10], vec![1.0; 10]));
+        assert_eq!((a.to_vec::<f32>().unwrap(), b.to_vec::<f32>().unwrap()), (vec![0.0; 10], vec![1.0; 10]));
     }
 }
 
@@ -109,8 +103,8 @@ fn sources_that_change_after_they_were_sent_do_not_change_what_was_sent() {
         let device = software();
         let map = if pinned { mixed().pin_memory_for(&device).unwrap() } else { mixed() };
         let there = map.to(&device).unwrap();
-        map.get::<f32>("rows").unwrap().fill_(-1.0).unwrap();
-        map.get::<f32>("inner.large").unwrap().fill_(-1.0).unwrap();
+        map.get("rows").unwrap().fill_(-1.0).unwrap();
+        map.get("inner.large").unwrap().fill_(-1.0).unwrap();
         assert_eq!(shown(&there), shown(&mixed()), "pinned: {pinned}");
     }
 }
@@ -120,7 +114,7 @@ fn the_memory_of_a_packed_map_goes_with_its_last_tensor() {
     let software = pagelock_cuda::Device::software(Default::default()).unwrap();
     let device = Device::try_from(&software).unwrap();
     let there = mixed().to(&device).unwrap();
-    let last = there.get::<f32>("rows").unwrap();
+    let last = there.get("rows").unwrap();
     drop(there);
     assert!(software.pool_stats().live.0 >= 1_600);
     drop(last);
@@ -133,11 +127,11 @@ fn gradients_go_back_to_where_the_tensors_came_from() {
     let x = Tensor::ones([3]).unwrap().set_requires_grad(true);
     let mut map = TensorMap::new(()).unwrap();
     map.set("x", &x).unwrap();
-    let there = map.pin_memory_for(&device).unwrap().to(&device).unwrap().get::<f32>("x").unwrap();
+    let there = map.pin_memory_for(&device).unwrap().to(&device).unwrap().get("x").unwrap();
     let gradient = Tensor::on(&device).new([1.0, 2.0, 3.0]).unwrap();
     let options = pagelock_tensor::autograd::Backward { gradient: Some(gradient), ..Default::default() };
     there.backward_with(options).unwrap();
-    assert_eq!(x.grad().unwrap().to_vec().unwrap(), [1.0, 2.0, 3.0]);
+    assert_eq!(x.grad().unwrap().to_vec::<f32>().unwrap(), [1.0, 2.0, 3.0]);
 }
 
 #[test]
@@ -147,7 +141,7 @@ fn a_list_of_tensors_moves_as_one() {
         let there = Tensor::all_to(&tensors, &device).unwrap();
         for (i, tensor) in there.iter().enumerate() {
             assert_eq!(tensor.device(), device);
-            assert_eq!(tensor.to_vec().unwrap(), vec![i as f32; i]);
+            assert_eq!(tensor.to_vec::<f32>().unwrap(), vec![i as f32; i]);
         }
     }
 }
@@ -164,7 +158,7 @@ fn tensors_that_move_as_one_are_laid_out_as_before() {
         assert_eq!(there.len(), count);
         for (from, moved) in tensors.iter().zip(&there) {
             assert_eq!((moved.strides(), moved.device()), (from.strides(), device.clone()));
-            assert_eq!(moved.to_vec().unwrap(), from.to_vec().unwrap());
+            assert_eq!(moved.to_vec::<f32>().unwrap(), from.to_vec::<f32>().unwrap());
         }
     }
 }
@@ -179,9 +173,9 @@ fn a_tensor_that_is_in_a_list_twice_moves_twice() {
     let device = software();
     let (one, other) = (Tensor::arange(0.0, 300.0, 1.0).unwrap(), Tensor::ones([3]).unwrap());
     let there = Tensor::all_to(&[one.clone(), other, one.clone(), one.slice(0, 10..20, 1).unwrap()], &device).unwrap();
-    assert_eq!(there[0].to_vec().unwrap(), one.to_vec().unwrap());
-    assert_eq!(there[2].to_vec().unwrap(), one.to_vec().unwrap());
-    assert_eq!(there[3].to_vec().unwrap(), one.to_vec().unwrap()[10..20]);
+    assert_eq!(there[0].to_vec::<f32>().unwrap(), one.to_vec::<f32>().unwrap());
+    assert_eq!(there[2].to_vec::<f32>().unwrap(), one.to_vec::<f32>().unwrap());
+    assert_eq!(there[3].to_vec::<f32>().unwrap(), one.to_vec::<f32>().unwrap()[10..20]);
 }
 
 #[test]
@@ -194,7 +188,7 @@ fn a_list_of_all_kinds_of_memory_moves() {
     let there = Tensor::all_to(&tensors, &device).unwrap();
     for (from, moved) in tensors.iter().zip(&there) {
         assert_eq!(moved.device(), device);
-        assert_eq!(moved.to_vec().unwrap(), from.to_vec().unwrap());
+        assert_eq!(moved.to_vec::<f32>().unwrap(), from.to_vec::<f32>().unwrap());
     }
 }
 
@@ -215,7 +209,7 @@ fn tensors_that_another_thread_writes_or_moves_too_arrive_whole() {
             scope.spawn(|| {
                 for _ in 0..20 {
                     for moved in Tensor::all_to(&tensors, &device).unwrap() {
-                        let elements = moved.to_vec().unwrap();
+                        let elements = moved.to_vec::<f32>().unwrap();
                         assert!(elements.iter().all(|&element| element == elements[0]), "{elements:?}");
                     }
                 }
@@ -242,7 +236,7 @@ fn a_list_that_fails_on_its_way_leaves_nothing_in_use() {
         device.synchronize().unwrap();
         assert_eq!((software.pool_stats().live.0, software.leaked().count), (0, 0));
     }
-    assert_eq!(Tensor::all_to(&tensors, &device).unwrap()[9].to_vec().unwrap(), [9.0; 1_000]);
+    assert_eq!(Tensor::all_to(&tensors, &device).unwrap()[9].to_vec::<f32>().unwrap(), [9.0; 1_000]);
 }
 
 #[test]
@@ -253,7 +247,8 @@ fn tensors_that_moved_as_one_are_used_by_several_threads_for_the_first_time() {
     std::thread::scope(|scope| {
         for _ in 0..3 {
             scope.spawn(|| {
-                let same = |(from, moved): (&Tensor, &Tensor)| moved.to_vec().unwrap() == from.to_vec().unwrap();
+                let same =
+                    |(from, moved): (&Tensor, &Tensor)| moved.to_vec::<f32>().unwrap() == from.to_vec::<f32>().unwrap();
                 assert!(tensors.iter().zip(&there).all(same));
             });
         }
@@ -268,7 +263,7 @@ fn gradients_go_back_to_tensors_that_moved_as_one() {
     let gradient = Tensor::on(&device).new([1.0, 2.0]).unwrap();
     let options = pagelock_tensor::autograd::Backward { gradient: Some(gradient), ..Default::default() };
     there[1].backward_with(options).unwrap();
-    assert_eq!(tensors[1].grad().unwrap().to_vec().unwrap(), [1.0, 2.0]);
+    assert_eq!(tensors[1].grad().unwrap().to_vec::<f32>().unwrap(), [1.0, 2.0]);
     assert!(tensors[0].grad().is_none() && tensors[2].grad().is_none());
 }
 

@@ -1,65 +1,70 @@
 //! What networks are made of, on a GPU against the CPU: products, convolutions, pooling, indices, losses, random numbers.
 
-use half::{bf16, f16};
 use pagelock_tensor::autograd::Backward;
 use pagelock_tensor::{
-    BatchNormOptions, Conv2dOptions, Create, Device, Element, Error, Float, Generator, Num, Pool2dOptions, Reduction,
+    BatchNormOptions, Bool, Conv2dOptions, DType, Device, Error, Float, Generator, Int, Kind, Pool2dOptions, Reduction,
     Result, Tensor,
 };
 
 use crate::agreement::same;
-use crate::common::{gpu, gpu_alone};
+use crate::common::{FLOATS, INTS, Values, converted, gpu, gpu_alone};
 
 /// Values that are the same on both devices.
-pub(crate) fn random<T: Element>(shape: &[usize], seed: u64) -> Tensor<T> {
-    Tensor::randn_with(shape, &Generator::new(seed)).unwrap().mul_scalar(2.0).unwrap().cast().unwrap()
+pub(crate) fn random(dtype: DType, shape: &[usize], seed: u64) -> Tensor {
+    random_of(dtype, shape, seed)
+}
+
+/// The same of any kind.
+fn random_of<K: Kind>(dtype: DType, shape: &[usize], seed: u64) -> Tensor<K> {
+    converted(&Tensor::randn_with(shape, &Generator::new(seed)).unwrap().mul_scalar(2.0).unwrap(), dtype)
 }
 
 /// What `f` makes of tensors, and the gradients of all of them, on both devices, within `bound`; on the GPU twice, with
 /// the same bits.
-pub(crate) fn agree<T: Float>(
+pub(crate) fn agree(
     gpu: &Device,
+    dtype: DType,
     bound: f64,
     name: &str,
     inputs: &[&[usize]],
-    f: impl Fn(&[Tensor<T>]) -> Result<Tensor<T>>,
+    f: impl Fn(&[Tensor]) -> Result<Tensor>,
 ) {
-    let on = |device: &Device| -> Result<Vec<Tensor<T>>> {
-        let inputs = inputs.iter().zip(1..).map(|(shape, seed)| random::<T>(shape, seed).to(device));
+    let on = |device: &Device| -> Result<Vec<Tensor>> {
+        let inputs = inputs.iter().zip(1..).map(|(shape, seed)| random(dtype, shape, seed).to(device));
         let inputs: Vec<_> = inputs.map(|x| x.map(|x| x.set_requires_grad(true))).collect::<Result<_>>()?;
         let out = f(&inputs)?;
-        let weights = random::<T>(out.shape(), 99).to(device)?;
+        let weights = random(dtype, out.shape(), 99).to(device)?;
         out.mul(&weights)?.sum(..)?.backward()?;
         Ok([out.detach()].into_iter().chain(inputs.iter().filter_map(Tensor::grad)).collect())
     };
     let (here, there, again) = (on(&Device::Cpu).unwrap(), on(gpu).unwrap(), on(gpu).unwrap());
     assert_eq!(there.len(), 1 + inputs.len(), "{name}");
     for (i, ((here, there), again)) in here.iter().zip(&there).zip(&again).enumerate() {
-        let name = format!("{name} in {}, output or gradient {i}", T::DTYPE);
+        let name = format!("{name} in {dtype}, output or gradient {i}");
         same(here, there, bound * largest(here), &name);
         same(there, again, 0.0, &format!("{name}, again"));
     }
 }
 
 /// The largest magnitude, at least 1: what sums of numbers of both signs are rounded by does not shrink with them.
-pub(crate) fn largest<T: Float>(x: &Tensor<T>) -> f64 {
-    x.to_vec().unwrap().into_iter().fold(1.0, |largest: f64, x| largest.max(x.cast::<f64>().abs()))
+pub(crate) fn largest(x: &Tensor) -> f64 {
+    x.to_vec::<f64>().unwrap().into_iter().fold(1.0, |largest, x| largest.max(x.abs()))
 }
 
 /// Calls a function for each float type, with a bound for sums of some hundred products of numbers around 2, as a share
 /// of the largest.
 macro_rules! for_floats {
     ($gpu:expr, $function:ident) => {
-        $function::<f32>($gpu, 2e-5);
-        $function::<f64>($gpu, 1e-13);
-        $function::<f16>($gpu, 2e-2);
-        $function::<bf16>($gpu, 0.15);
+        $function($gpu, DType::F32, 2e-5);
+        $function($gpu, DType::F64, 1e-13);
+        $function($gpu, DType::F16, 2e-2);
+        $function($gpu, DType::BF16, 0.15);
     };
 }
 
 #[test]
 fn matrix_products_agree() {
-    fn of<T: Float>(gpu: &Device, bound: f64) {
+    fn of(gpu: &Device, dtype: DType, bound: f64) {
         let shapes: [[&[usize]; 2]; 8] = [
             [&[64, 300], &[300, 10]],
             [&[3, 1, 5, 7], &[4, 7, 2]],
@@ -71,25 +76,23 @@ fn matrix_products_agree() {
             [&[2, 3, 0], &[0, 4]],
         ];
         for [a, b] in shapes {
-            agree::<T>(gpu, bound, &format!("{a:?} · {b:?}"), &[a, b], |x| x[0].matmul(&x[1]));
+            agree(gpu, dtype, bound, &format!("{a:?} · {b:?}"), &[a, b], |x| x[0].matmul(&x[1]));
         }
-        agree::<T>(gpu, bound, "transposed", &[&[40, 30], &[20, 40]], |x| x[0].t()?.matmul(&x[1].t()?));
+        agree(gpu, dtype, bound, "transposed", &[&[40, 30], &[20, 40]], |x| x[0].t()?.matmul(&x[1].t()?));
     }
-    fn of_integers<T: Num>(gpu: &Device) {
-        let (a, b) = (random::<T>(&[7, 300], 1), random::<T>(&[300, 9], 2));
+    fn of_integers(gpu: &Device, dtype: DType) {
+        let (a, b) = (random_of::<Int>(dtype, &[7, 300], 1), random_of(dtype, &[300, 9], 2));
         let there = a.to(gpu).unwrap().matmul(&b.to(gpu).unwrap()).unwrap();
         same(&a.matmul(&b).unwrap(), &there, 0.0, "a product of integers");
     }
     let Some(gpu) = gpu() else { return };
     for_floats!(&gpu, of);
-    of_integers::<i64>(&gpu);
-    of_integers::<i32>(&gpu);
-    of_integers::<u8>(&gpu);
+    INTS.iter().for_each(|&dtype| of_integers(&gpu, dtype));
 }
 
 #[test]
 fn convolutions_agree_in_every_geometry() {
-    fn of<T: Float>(gpu: &Device, bound: f64) {
+    fn of(gpu: &Device, dtype: DType, bound: f64) {
         let plain = Conv2dOptions::new();
         let halving = plain.stride(2).padding(1);
         let uneven = Conv2dOptions { stride: [3, 2], padding: [2, 2], dilation: [1, 2], groups: 4 };
@@ -110,10 +113,10 @@ fn convolutions_agree_in_every_geometry() {
         ];
         for (image, weight, geometry) in cases {
             let name = format!("conv2d of {image:?} with {weight:?}, {geometry:?}");
-            agree::<T>(gpu, bound, &name, &[image, weight, &weight[..1]], |x| {
+            agree(gpu, dtype, bound, &name, &[image, weight, &weight[..1]], |x| {
                 x[0].conv2d(&x[1], Some(&x[2]), geometry)
             });
-            agree::<T>(gpu, bound, &name, &[image, weight], |x| {
+            agree(gpu, dtype, bound, &name, &[image, weight], |x| {
                 x[0].transpose(2, 3)?.contiguous()?.transpose(2, 3)?.conv2d(&x[1], None, geometry)
             });
         }
@@ -124,7 +127,7 @@ fn convolutions_agree_in_every_geometry() {
 
 #[test]
 fn a_convolution_with_relu_is_one_after_the_other() {
-    fn of<T: Float>(gpu: &Device, bound: f64) {
+    fn of(gpu: &Device, dtype: DType, bound: f64) {
         let plain = Conv2dOptions::new();
         let halving = plain.stride(2).padding(1);
         let cases: [(&[usize], &[usize], Conv2dOptions); 7] = [
@@ -137,9 +140,9 @@ fn a_convolution_with_relu_is_one_after_the_other() {
             (&[2, 1, 160, 150], &[2, 1, 3, 3], halving), // not small
         ];
         for (image, weight, geometry) in cases {
-            let on = |fused: bool, of_image: bool| -> Result<Vec<Tensor<T>>> {
+            let on = |fused: bool, of_image: bool| -> Result<Vec<Tensor>> {
                 let input = |shape: &[usize], seed, needed| {
-                    Ok::<_, Error>(random::<T>(shape, seed).to(gpu)?.set_requires_grad(needed))
+                    Ok::<_, Error>(random(dtype, shape, seed).to(gpu)?.set_requires_grad(needed))
                 };
                 let inputs = [input(image, 1, of_image)?, input(weight, 2, true)?, input(&weight[..1], 3, true)?];
                 let [x, w, b] = &inputs;
@@ -147,14 +150,14 @@ fn a_convolution_with_relu_is_one_after_the_other() {
                     true => x.conv2d_relu(w, Some(b), geometry)?,
                     false => x.conv2d(w, Some(b), geometry)?.relu()?,
                 };
-                out.mul(&random::<T>(out.shape(), 99).to(gpu)?)?.sum(..)?.backward()?;
+                out.mul(&random(dtype, out.shape(), 99).to(gpu)?)?.sum(..)?.backward()?;
                 Ok([out.detach()].into_iter().chain(inputs.iter().filter_map(Tensor::grad)).collect())
             };
             for of_image in [false, true] {
                 let (one, two) = (on(true, of_image).unwrap(), on(false, of_image).unwrap());
                 assert_eq!(one.len(), if of_image { 4 } else { 3 });
                 for (i, (one, two)) in one.iter().zip(&two).enumerate() {
-                    let name = format!("{image:?} with {weight:?} in {}, output or gradient {i}", T::DTYPE);
+                    let name = format!("{image:?} with {weight:?} in {dtype}, output or gradient {i}");
                     same(two, one, if i == 0 { 0.0 } else { bound }, &name);
                 }
             }
@@ -166,17 +169,17 @@ fn a_convolution_with_relu_is_one_after_the_other() {
 
 #[test]
 fn pooling_agrees() {
-    fn of<T: Float>(gpu: &Device, bound: f64) {
+    fn of(gpu: &Device, dtype: DType, bound: f64) {
         let uneven = Pool2dOptions { kernel: [3, 2], stride: [2, 1], padding: [1, 1] };
         let large = Pool2dOptions { kernel: [17, 16], stride: [3, 5], padding: [8, 8] };
         for geometry in [Pool2dOptions::new(4), uneven, large, Pool2dOptions::new(2).stride(3)] {
             let name = format!("{geometry:?}");
             let image: &[usize] = &[2, 3, 20, 21];
-            agree::<T>(gpu, 0.0, &name, &[image], |x| x[0].max_pool2d(geometry)?.mul_scalar(T::ONE));
-            agree::<T>(gpu, bound, &name, &[image], |x| x[0].avg_pool2d(geometry));
+            agree(gpu, dtype, 0.0, &name, &[image], |x| x[0].max_pool2d(geometry)?.mul_scalar(1.0));
+            agree(gpu, dtype, bound, &name, &[image], |x| x[0].avg_pool2d(geometry));
         }
         for size in [[1, 1], [3, 4], [9, 30]] {
-            agree::<T>(gpu, bound, &format!("to {size:?}"), &[&[2, 2, 7, 9]], |x| x[0].adaptive_avg_pool2d(size));
+            agree(gpu, dtype, bound, &format!("to {size:?}"), &[&[2, 2, 7, 9]], |x| x[0].adaptive_avg_pool2d(size));
         }
     }
     let Some(gpu) = gpu() else { return };
@@ -186,10 +189,10 @@ fn pooling_agrees() {
 
 #[test]
 fn softmax_and_losses_agree() {
-    fn of<T: Float>(gpu: &Device, bound: f64) {
+    fn of(gpu: &Device, dtype: DType, bound: f64) {
         for shape in [&[64, 10][..], &[3, 1], &[5, 33], &[7, 1000], &[2, 5000], &[1, 60_000], &[4, 3, 5]] {
-            agree::<T>(gpu, bound, &format!("softmax of {shape:?}"), &[shape], |x| x[0].softmax(1));
-            agree::<T>(gpu, bound, &format!("log_softmax of {shape:?}"), &[shape], |x| x[0].log_softmax(1));
+            agree(gpu, dtype, bound, &format!("softmax of {shape:?}"), &[shape], |x| x[0].softmax(1));
+            agree(gpu, dtype, bound, &format!("log_softmax of {shape:?}"), &[shape], |x| x[0].log_softmax(1));
         }
         for (reduction, shape) in [
             (Reduction::Mean, &[64, 10][..]),
@@ -204,8 +207,8 @@ fn softmax_and_losses_agree() {
             let labels = Tensor::from_vec(labels, &without[..]).unwrap();
             let name = format!("{reduction:?} of {shape:?}");
             let bound = bound * if reduction == Reduction::Sum { 20.0 } else { 2.0 };
-            agree::<T>(gpu, bound, &name, &[shape], |x| x[0].cross_entropy(&labels.to(&x[0].device())?, reduction));
-            agree::<T>(gpu, bound, &name, &[shape], |x| x[0].nll_loss(&labels.to(&x[0].device())?, reduction));
+            agree(gpu, dtype, bound, &name, &[shape], |x| x[0].cross_entropy(&labels.to(&x[0].device())?, reduction));
+            agree(gpu, dtype, bound, &name, &[shape], |x| x[0].nll_loss(&labels.to(&x[0].device())?, reduction));
         }
     }
     let Some(gpu) = gpu() else { return };
@@ -215,7 +218,7 @@ fn softmax_and_losses_agree() {
 /// Its gradient was made along with it, if it is of a small batch; that of one in the middle is made later.
 #[test]
 fn a_loss_that_backward_begins_with_has_the_gradient_of_one_in_the_middle() {
-    fn of<T: Float>(gpu: &Device, bound: f64) {
+    fn of(gpu: &Device, dtype: DType, bound: f64) {
         for (reduction, [batch, classes]) in [
             (Reduction::Mean, [64, 10]),
             (Reduction::Sum, [5, 100]),
@@ -225,24 +228,24 @@ fn a_loss_that_backward_begins_with_has_the_gradient_of_one_in_the_middle() {
         ] {
             let labels: Vec<i64> = (0..batch).map(|i| (i * 7 % classes) as i64).collect();
             let labels = Tensor::from_vec(labels, [batch]).unwrap();
-            let of_end = |device: &Device| -> Result<[Tensor<T>; 3]> {
-                let x = random::<T>(&[batch, classes], 1).to(device)?.set_requires_grad(true);
+            let of_end = |device: &Device| -> Result<[Tensor; 3]> {
+                let x = random(dtype, &[batch, classes], 1).to(device)?.set_requires_grad(true);
                 let loss = x.cross_entropy(&labels.to(device)?, reduction)?;
                 loss.backward_with(Backward { retain_graph: true, ..Backward::default() })?;
                 let first = x.grad().unwrap();
-                let kept = first.mul_scalar(T::ONE)?;
+                let kept = first.mul_scalar(1.0)?;
                 x.zero_grad();
                 first.zero_()?; // whoever has a gradient may change it
                 loss.backward()?;
                 Ok([loss.detach(), kept, x.grad().unwrap()])
             };
             let [here, there] = [&Device::Cpu, gpu].map(|device| of_end(device).unwrap());
-            let name = format!("{reduction:?} of {batch} x {classes} in {}", T::DTYPE);
+            let name = format!("{reduction:?} of {batch} x {classes} in {dtype}");
             for (here, there) in here.iter().zip(&there) {
                 same(here, there, bound * largest(here), &name);
             }
             same(&there[1], &there[2], 0.0, &format!("{name}, made along and later"));
-            let x = random::<T>(&[batch, classes], 1).to(gpu).unwrap().set_requires_grad(true);
+            let x = random(dtype, &[batch, classes], 1).to(gpu).unwrap().set_requires_grad(true);
             let loss = x.cross_entropy(&labels.to(gpu).unwrap(), reduction).unwrap();
             loss.reshape([1]).unwrap().sum(..).unwrap().backward().unwrap();
             same(&there[1], &x.grad().unwrap(), 0.0, &format!("{name}, in the middle"));
@@ -254,9 +257,9 @@ fn a_loss_that_backward_begins_with_has_the_gradient_of_one_in_the_middle() {
 
 #[test]
 fn indexing_agrees_and_adds_up_in_the_same_order() {
-    fn of<T: Element>(gpu: &Device) {
-        let on = |device: &Device| -> Result<Vec<Tensor<T>>> {
-            let x = random::<T>(&[6, 70, 5], 1).to(device)?;
+    fn of<K: Values>(gpu: &Device, dtype: DType) {
+        let on = |device: &Device| -> Result<Vec<Tensor<K>>> {
+            let x = random_of::<K>(dtype, &[6, 70, 5], 1).to(device)?;
             let indices = |n: usize, size: usize| (0..n).map(|i| (i * i * 7 % size) as i64).collect::<Vec<_>>();
             let mut out = Vec::new();
             for (dim, size) in [6, 70, 5].into_iter().enumerate() {
@@ -271,37 +274,32 @@ fn indexing_agrees_and_adds_up_in_the_same_order() {
             Ok(out)
         };
         for (cpu, gpu) in on(&Device::Cpu).unwrap().iter().zip(&on(gpu).unwrap()) {
-            same(cpu, gpu, 0.0, &format!("an index of {}", T::DTYPE));
+            same(cpu, gpu, 0.0, &format!("an index of {dtype}"));
         }
     }
-    fn gradients<T: Float>(gpu: &Device) {
+    fn gradients(gpu: &Device, dtype: DType) {
         let indices = |n: usize, size: usize| (0..n).map(|i| (i * i * 7 % size) as i64).collect::<Vec<_>>();
         for dim in 0..3 {
             let entries = Tensor::from_vec(indices(90, 5), 90).unwrap();
             let mut shape = [4, 60, 3];
             shape[dim] = 80;
             let elements = Tensor::from_vec(indices(shape.iter().product(), 5), shape).unwrap();
-            agree::<T>(gpu, 0.0, "index_select", &[&[6, 70, 5]], |x| {
+            agree(gpu, dtype, 0.0, "index_select", &[&[6, 70, 5]], |x| {
                 x[0].index_select(dim as isize, &entries.to(&x[0].device())?)
             });
-            agree::<T>(gpu, 0.0, "gather", &[&[6, 70, 5]], |x| {
+            agree(gpu, dtype, 0.0, "gather", &[&[6, 70, 5]], |x| {
                 x[0].gather(dim as isize, &elements.to(&x[0].device())?)
             });
         }
     }
     let Some(gpu) = gpu() else { return };
-    of::<f32>(&gpu);
-    of::<f64>(&gpu);
-    of::<f16>(&gpu);
-    of::<bf16>(&gpu);
-    of::<i64>(&gpu);
-    of::<i32>(&gpu);
-    of::<u8>(&gpu);
-    of::<bool>(&gpu);
-    gradients::<f32>(&gpu);
-    gradients::<f64>(&gpu);
-    gradients::<f16>(&gpu);
-    gradients::<bf16>(&gpu);
+    FLOATS.iter().for_each(|&dtype| of::<Float>(&gpu, dtype));
+    INTS.iter().for_each(|&dtype| of::<Int>(&gpu, dtype));
+    of::<Bool>(&gpu, DType::Bool);
+    gradients(&gpu, DType::F32);
+    gradients(&gpu, DType::F64);
+    gradients(&gpu, DType::F16);
+    gradients(&gpu, DType::BF16);
 }
 
 #[test]
@@ -312,9 +310,9 @@ fn an_index_out_of_range_is_an_error_when_the_host_reads() {
     let labels = Tensor::from_slice(&[0_i64, 4, 1], 3).unwrap().to(&gpu).unwrap();
 
     let selected = x.index_select(0, &index).unwrap();
-    let error = selected.to_vec().unwrap_err();
+    let error = selected.to_vec::<f32>().unwrap_err();
     assert!(matches!(error, Error::IndexOutOfRange { op: "index_select", index: 3 | -1, dim: 0, .. }), "{error}");
-    assert_eq!(selected.sum(..).unwrap().to_vec().unwrap().len(), 1, "an error is said once");
+    assert_eq!(selected.sum(..).unwrap().to_vec::<f32>().unwrap().len(), 1, "an error is said once");
 
     x.cross_entropy(&labels, Reduction::Mean).unwrap();
     let error = gpu.synchronize().unwrap_err();
@@ -324,12 +322,12 @@ fn an_index_out_of_range_is_an_error_when_the_host_reads() {
 
 #[test]
 fn random_numbers_and_what_dropout_keeps_have_the_same_bits() {
-    fn of<T: Float>(gpu: &Device) {
+    fn of(gpu: &Device, dtype: DType) {
         for n in [1, 63, 64, 1_000, 100_003] {
-            let on = |device: &Device| -> Result<[Tensor<T>; 4]> {
+            let on = |device: &Device| -> Result<[Tensor; 4]> {
                 let generator = Generator::new(7).stream(u64::MAX - 5);
                 generator.set_position((1 << 32) - 100);
-                let on = || <Tensor<T> as Create<T>>::on(device);
+                let on = || Tensor::on(device).of(dtype);
                 let (uniform, normal) = (on().rand_with([n], &generator)?, on().randn_with([n], &generator)?);
                 let x = uniform.clone().set_requires_grad(true);
                 let dropped = x.dropout(0.3, &generator)?;
@@ -337,15 +335,12 @@ fn random_numbers_and_what_dropout_keeps_have_the_same_bits() {
                 Ok([uniform, normal, dropped.detach(), x.grad().unwrap()])
             };
             for (i, (cpu, gpu)) in on(&Device::Cpu).unwrap().iter().zip(&on(gpu).unwrap()).enumerate() {
-                same(cpu, gpu, 0.0, &format!("{n} random numbers of {}, {i}", T::DTYPE));
+                same(cpu, gpu, 0.0, &format!("{n} random numbers of {dtype}, {i}"));
             }
         }
     }
     let Some(gpu) = gpu() else { return };
-    of::<f32>(&gpu);
-    of::<f64>(&gpu);
-    of::<f16>(&gpu);
-    of::<bf16>(&gpu);
+    FLOATS.iter().for_each(|&dtype| of(&gpu, dtype));
 }
 
 /// 100 steps of the walkthrough's convolutional network, with numbers in place of pictures.
@@ -355,12 +350,12 @@ fn a_network_learns_the_same() {
     let train = |device: &Device| -> Result<Vec<Tensor>> {
         let shapes: [&[usize]; 6] = [&[16, 1, 3, 3], &[16], &[16, 16, 3, 3], &[16], &[10, 16, 3, 3], &[10]];
         let parameters =
-            shapes.iter().zip(1..).map(|(shape, seed)| random::<f32>(shape, seed).mul_scalar(0.1)?.to(device));
+            shapes.iter().zip(1..).map(|(shape, seed)| random(DType::F32, shape, seed).mul_scalar(0.1)?.to(device));
         let p: Vec<Tensor> = parameters.map(|p| p.map(|p| p.set_requires_grad(true))).collect::<Result<_>>()?;
         let halving = Conv2dOptions::new().stride(2).padding(1);
         let labels: Vec<i64> = (0..64).map(|i| i % 10).collect();
         let (images, labels) =
-            (random::<f32>(&[64, 1, 28, 28], 8).to(device)?, Tensor::from_vec(labels, 64)?.to(device)?);
+            (random(DType::F32, &[64, 1, 28, 28], 8).to(device)?, Tensor::from_vec(labels, 64)?.to(device)?);
         for _ in 0..100 {
             let x = images.conv2d(&p[0], Some(&p[1]), halving)?.relu()?;
             let x = x.conv2d(&p[2], Some(&p[3]), halving)?.relu()?;
@@ -379,24 +374,24 @@ fn a_network_learns_the_same() {
 /// Rows of a part of a warp, of a warp, of many, that are kept and that are not, and those that packs do not divide.
 #[test]
 fn layer_norms_and_softmaxes_agree() {
-    fn of<T: Float>(gpu: &Device, bound: f64) {
+    fn of(gpu: &Device, dtype: DType, bound: f64) {
         for (rows, n) in [(5, 1), (70, 10), (3, 64), (9, 257), (6, 1000), (3, 8192), (2, 40_000)] {
             let shape = [rows, n];
-            agree::<T>(gpu, bound, &format!("softmax {shape:?}"), &[&shape], |x| x[0].softmax(1));
-            agree::<T>(gpu, bound, &format!("log_softmax {shape:?}"), &[&shape], |x| x[0].log_softmax(1));
+            agree(gpu, dtype, bound, &format!("softmax {shape:?}"), &[&shape], |x| x[0].softmax(1));
+            agree(gpu, dtype, bound, &format!("log_softmax {shape:?}"), &[&shape], |x| x[0].log_softmax(1));
             if n == 1 {
                 continue; // a row of one is 0, whatever it is
             }
             let name = format!("layer_norm {shape:?}");
-            agree::<T>(gpu, bound, &name, &[&shape, &[n], &[n]], |x| {
+            agree(gpu, dtype, bound, &name, &[&shape, &[n], &[n]], |x| {
                 x[0].layer_norm(n, Some(&x[1]), Some(&x[2]), 1e-5)
             });
-            agree::<T>(gpu, bound, &name, &[&shape], |x| x[0].layer_norm(n, None, None, 1e-5));
+            agree(gpu, dtype, bound, &name, &[&shape], |x| x[0].layer_norm(n, None, None, 1e-5));
         }
-        agree::<T>(gpu, bound, "layer_norm without alignment", &[&[6, 65], &[64]], |x| {
+        agree(gpu, dtype, bound, "layer_norm without alignment", &[&[6, 65], &[64]], |x| {
             x[0].narrow(1, 1, 64)?.contiguous()?.layer_norm(64, Some(&x[1]), None, 1e-5)
         });
-        agree::<T>(gpu, bound, "layer_norm of many rows", &[&[5000, 40], &[40], &[40]], |x| {
+        agree(gpu, dtype, bound, "layer_norm of many rows", &[&[5000, 40], &[40], &[40]], |x| {
             x[0].layer_norm(40, Some(&x[1]), Some(&x[2]), 1e-5)
         });
     }
@@ -407,17 +402,17 @@ fn layer_norms_and_softmaxes_agree() {
 /// Planes and rows of channels, alone in a block and many of them, and those that packs do not divide.
 #[test]
 fn batch_norms_agree() {
-    fn of<T: Float>(gpu: &Device, bound: f64) {
+    fn of(gpu: &Device, dtype: DType, bound: f64) {
         let shapes: [&[usize]; 7] =
             [&[4, 3, 5, 7], &[8, 16, 8, 8], &[64, 5, 4, 4], &[70, 33], &[500, 64], &[3, 2, 100, 100], &[2000, 3]];
         for shape in shapes {
             let inputs = [shape, &[shape[1]], &[shape[1]]];
             for training in [true, false] {
                 let options = BatchNormOptions { training, ..Default::default() };
-                let run = |x: &[Tensor<T>], last: bool| {
+                let run = |x: &[Tensor], last: bool| {
                     let device = x[0].device();
-                    let mean = random::<T>(&[shape[1]], 7).to(&device)?;
-                    let variance = random::<T>(&[shape[1]], 8).abs()?.add_scalar(T::ONE)?.to(&device)?;
+                    let mean = random(dtype, &[shape[1]], 7).to(&device)?;
+                    let variance = random(dtype, &[shape[1]], 8).abs()?.add_scalar(1.0)?.to(&device)?;
                     let image = match last {
                         true => x[0].permute([0, 2, 3, 1])?.contiguous()?.permute([0, 3, 1, 2])?,
                         false => x[0].clone(),
@@ -427,14 +422,14 @@ fn batch_norms_agree() {
                     y.add(&mean.add(&variance)?.mean(..)?)
                 };
                 let name = format!("batch_norm {shape:?}, training {training}");
-                agree::<T>(gpu, bound, &name, &inputs, |x| run(x, false));
+                agree(gpu, dtype, bound, &name, &inputs, |x| run(x, false));
                 if shape.len() == 4 {
-                    agree::<T>(gpu, bound, &format!("{name}, channels last"), &inputs, |x| run(x, true));
+                    agree(gpu, dtype, bound, &format!("{name}, channels last"), &inputs, |x| run(x, true));
                 }
             }
         }
         // With statistics that leave signs as they are: relu's gradient is not continuous where results are 0.
-        agree::<T>(gpu, bound, "batch_norm_relu", &[&[4, 3, 8, 8]], |x| {
+        agree(gpu, dtype, bound, "batch_norm_relu", &[&[4, 3, 8, 8]], |x| {
             let zeros = x[0].detach().sum([0, 2, 3])?.zeros_like()?;
             let options = BatchNormOptions { training: false, ..Default::default() };
             x[0].batch_norm_relu(Some([&zeros, &zeros.ones_like()?]), None, None, options)

@@ -1,9 +1,9 @@
 //! Tensors on their way between host and devices, on a device that does everything as late as it may.
 
 use pagelock_cuda::software::{Config, Schedule};
-use pagelock_tensor::{CopyStream, Create, Device, Result, Tensor};
+use pagelock_tensor::{Bool, CopyStream, DType, Device, Float, Int, Result, Tensor};
 
-use crate::common::{devices, software};
+use crate::common::{FLOATS, INTS, Values, devices, ones, software};
 
 /// Software devices too: they copy.
 fn all_devices() -> Vec<Device> {
@@ -17,31 +17,25 @@ fn a_tensor_comes_back_as_it_went() {
             let values: Vec<i64> = (0..len).map(|i| i * 7 - 3).collect();
             let there = Tensor::from_slice(&values, [len as usize]).unwrap().to(&device).unwrap();
             assert_eq!(there.device(), device);
-            assert_eq!(there.to_vec().unwrap(), values, "{device}, {len}");
+            assert_eq!(there.to_vec::<i64>().unwrap(), values, "{device}, {len}");
             let back = there.to(&Device::Cpu).unwrap();
             assert!(back.device().is_cpu());
-            assert_eq!(back.to_vec().unwrap(), values, "{device}, {len}");
+            assert_eq!(back.to_vec::<i64>().unwrap(), values, "{device}, {len}");
         }
     }
 }
 
 #[test]
 fn every_element_type_moves() {
-    fn moves<T: pagelock_tensor::Element>(device: &Device) {
-        let x = <Tensor<T> as Create<T>>::ones([3, 5]).unwrap();
-        let there = x.to(device).unwrap();
-        assert_eq!(there.to_vec().unwrap(), vec![T::ONE; 15]);
-        assert_eq!(there.zeros_like().unwrap().to_vec().unwrap(), vec![T::ZERO; 15]);
+    fn moves<K: Values>(device: &Device, dtype: DType) {
+        let there = ones::<K>(&Device::Cpu, dtype, &[3, 5]).unwrap().to(device).unwrap();
+        assert_eq!((there.dtype(), K::values(&there).unwrap()), (dtype, vec![1.0; 15]));
+        assert_eq!(K::values(&there.zeros_like().unwrap()).unwrap(), vec![0.0; 15]);
     }
     for device in all_devices() {
-        moves::<f32>(&device);
-        moves::<f64>(&device);
-        moves::<half::f16>(&device);
-        moves::<half::bf16>(&device);
-        moves::<i64>(&device);
-        moves::<i32>(&device);
-        moves::<u8>(&device);
-        moves::<bool>(&device);
+        FLOATS.iter().for_each(|&dtype| moves::<Float>(&device, dtype));
+        INTS.iter().for_each(|&dtype| moves::<Int>(&device, dtype));
+        moves::<Bool>(&device, DType::Bool);
     }
 }
 
@@ -54,7 +48,7 @@ fn views_work_on_a_device_and_show_the_same_elements() {
             let (here, there) = (view(&x).unwrap(), view(&there).unwrap());
             assert_eq!(there.device(), device);
             assert_eq!(there.strides(), here.strides());
-            assert_eq!(there.to_vec().unwrap(), here.to_vec().unwrap());
+            assert_eq!(there.to_vec::<f32>().unwrap(), here.to_vec::<f32>().unwrap());
         };
         same(|x| x.transpose(0, 2));
         same(|x| x.select(1, 2));
@@ -71,7 +65,7 @@ fn a_dense_view_keeps_its_strides_on_its_way() {
         let there = x.to(&device).unwrap();
         assert_eq!(there.strides(), [1, 3]);
         assert_eq!(there.to(&Device::Cpu).unwrap().strides(), [1, 3]);
-        assert_eq!(there.to_vec().unwrap(), [0.0, 3.0, 1.0, 4.0, 2.0, 5.0]);
+        assert_eq!(there.to_vec::<f32>().unwrap(), [0.0, 3.0, 1.0, 4.0, 2.0, 5.0]);
     }
 }
 
@@ -81,7 +75,7 @@ fn a_view_with_gaps_becomes_contiguous_on_its_way_up() {
         let x = Tensor::arange(0.0, 12.0, 1.0).unwrap().reshape([3, 4]).unwrap().select(1, 1).unwrap();
         let there = x.to(&device).unwrap();
         assert!(there.is_contiguous());
-        assert_eq!(there.to_vec().unwrap(), [1.0, 5.0, 9.0]);
+        assert_eq!(there.to_vec::<f32>().unwrap(), [1.0, 5.0, 9.0]);
     }
 }
 
@@ -94,7 +88,7 @@ fn a_source_that_changes_after_it_was_sent_does_not_change_what_was_sent() {
             assert_eq!(x.is_pinned(), pinned);
             let there = x.to(&device).unwrap();
             x.fill_(2.0).unwrap();
-            assert_eq!(there.to_vec().unwrap(), [1.0; 1_000], "pinned: {pinned}");
+            assert_eq!(there.to_vec::<f32>().unwrap(), [1.0; 1_000], "pinned: {pinned}");
         }
     }
 }
@@ -105,9 +99,9 @@ fn a_device_tensor_that_changes_after_it_was_fetched_does_not_change_what_was_fe
     let there = Tensor::on(&device).zeros([1_000]).unwrap();
     let here = there.to(&Device::Cpu).unwrap();
     drop(there);
-    let other = Tensor::on(&device).from_slice(&[3.0; 1_000], 1_000).unwrap(); // perhaps in the same memory
-    assert_eq!(here.to_vec().unwrap(), [0.0; 1_000]);
-    assert_eq!(other.to_vec().unwrap(), [3.0; 1_000]);
+    let other = Tensor::on(&device).from_slice(&[3.0_f32; 1_000], 1_000).unwrap(); // perhaps in the same memory
+    assert_eq!(here.to_vec::<f32>().unwrap(), [0.0; 1_000]);
+    assert_eq!(other.to_vec::<f32>().unwrap(), [3.0; 1_000]);
 }
 
 #[test]
@@ -118,7 +112,7 @@ fn a_page_locked_copy_that_is_dropped_on_its_way_up_waits_for_nothing() {
     let x = Tensor::full([1_000], 7.0).unwrap();
     let there = x.pin_memory_for(&gpu).unwrap().to(&gpu).unwrap();
     assert_eq!(cuda.in_flight().parked, 1, "the device has not read it yet");
-    assert_eq!(there.to_vec().unwrap(), x.to_vec().unwrap());
+    assert_eq!(there.to_vec::<f32>().unwrap(), x.to_vec::<f32>().unwrap());
     cuda.reap();
     assert_eq!(cuda.in_flight().parked, 0);
 }
@@ -127,15 +121,15 @@ fn a_page_locked_copy_that_is_dropped_on_its_way_up_waits_for_nothing() {
 fn what_comes_down_is_page_locked_and_waits_where_it_is_read() {
     let here = Tensor::on(&software()).zeros([10]).unwrap().to(&Device::Cpu).unwrap();
     assert!(here.is_pinned());
-    assert_eq!((&here + 1.0).unwrap().to_vec().unwrap(), [1.0; 10]);
+    assert_eq!((&here + 1.0).unwrap().to_vec::<f32>().unwrap(), [1.0; 10]);
 }
 
 #[test]
 fn tensors_made_on_a_device_are_those_made_on_the_host() {
     for device in all_devices() {
-        assert_eq!(Tensor::on(&device).zeros([2, 3]).unwrap().to_vec().unwrap(), [0.0; 6]);
+        assert_eq!(Tensor::on(&device).zeros([2, 3]).unwrap().to_vec::<f32>().unwrap(), [0.0; 6]);
         assert_eq!(Tensor::on(&device).new([[1.0, 2.0]]).unwrap().shape(), &[1, 2]);
-        assert_eq!(Tensor::<i64>::on(&device).from_slice(&[5, 6], 2).unwrap().to_vec().unwrap(), [5, 6]);
+        assert_eq!(Tensor::on(&device).from_slice(&[5_i64, 6], 2).unwrap().to_vec::<i64>().unwrap(), [5, 6]);
     }
 }
 
@@ -143,7 +137,7 @@ fn tensors_made_on_a_device_are_those_made_on_the_host() {
 fn a_number_on_a_device_can_be_read_and_printed() {
     for device in all_devices().into_iter().filter(|device| !device.is_cpu()) {
         let x = Tensor::on(&device).new([[1.0, 2.5], [-3.0, 4.0]]).unwrap();
-        assert_eq!(x.select(0, 0).unwrap().select(0, 1).unwrap().item().unwrap(), 2.5);
+        assert_eq!(x.select(0, 0).unwrap().select(0, 1).unwrap().item::<f32>().unwrap(), 2.5);
         assert_eq!(
             x.to_string(),
             format!("tensor([[ 1.0000,  2.5000],\n        [-3.0000,  4.0000]], device='{device}')")
@@ -162,7 +156,7 @@ fn a_gradient_goes_back_to_where_its_tensor_came_from() {
     there.backward_with(options).unwrap();
     let grad = x.grad().unwrap();
     assert!(grad.device().is_cpu());
-    assert_eq!(grad.to_vec().unwrap(), [1.0, 2.0, 3.0]);
+    assert_eq!(grad.to_vec::<f32>().unwrap(), [1.0, 2.0, 3.0]);
 }
 
 #[test]
@@ -205,8 +199,12 @@ fn a_copy_stream_takes_tensors_to_a_device_in_any_shape() {
         for x in [x.clone(), x.t().unwrap(), x.select(1, 1).unwrap(), x.pin_memory().unwrap()] {
             let there = copies.upload(&x).unwrap();
             assert_eq!(there.device(), device);
-            assert_eq!(there.to_vec().unwrap(), x.to_vec().unwrap());
-            assert_eq!(copies.upload(&there).unwrap().to_vec().unwrap(), x.to_vec().unwrap(), "it is there already");
+            assert_eq!(there.to_vec::<f32>().unwrap(), x.to_vec::<f32>().unwrap());
+            assert_eq!(
+                copies.upload(&there).unwrap().to_vec::<f32>().unwrap(),
+                x.to_vec::<f32>().unwrap(),
+                "it is there already"
+            );
         }
         let tracked = Tensor::ones([2]).unwrap().set_requires_grad(true);
         assert!(!copies.upload(&tracked).unwrap().requires_grad());
@@ -221,7 +219,7 @@ fn what_a_copy_stream_brings_is_there_for_the_next_operation() {
             let x = Tensor::full([10_000], round as f32).unwrap().pin_memory().unwrap();
             let there = copies.upload(&x).unwrap();
             x.fill_(-1.0).unwrap(); // waits for the copy
-            assert!(there.to_vec().unwrap().iter().all(|&element| element == round as f32), "round {round}");
+            assert!(there.to_vec::<f32>().unwrap().iter().all(|&element| element == round as f32), "round {round}");
         }
     }
 }

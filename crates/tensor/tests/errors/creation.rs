@@ -1,6 +1,6 @@
 //! Making and reading tensors.
 
-use pagelock_tensor::{Create, Shape, Tensor};
+use pagelock_tensor::{DType, Shape, Tensor};
 
 use super::{alone, refuses, zeros};
 
@@ -29,7 +29,7 @@ fn nested_arrays_of_unequal_rows() {
         "new: rows of a nested array differ in length: [2] and [1]; pad or cut them to one length",
     );
     refuses(
-        || Tensor::<i64>::new(vec![vec![vec![1], vec![2]], vec![vec![3], vec![]]]),
+        || Tensor::new(vec![vec![vec![1], vec![2]], vec![vec![3], vec![]]]),
         "new: rows of a nested array differ in length: [1] and [0]; pad or cut them to one length",
     );
 }
@@ -46,7 +46,7 @@ fn shapes_that_no_tensor_can_have() {
         "shape [2147483648, 2147483648] needs more bytes than memory can address (2^63); check the sizes",
     );
     refuses(
-        || Tensor::<u8>::zeros([0, usize::MAX]),
+        || Tensor::of(DType::U8).full([0, usize::MAX], 0),
         "shape [0, 18446744073709551615] needs more bytes than memory can address (2^63); check the sizes",
     );
     refuses(
@@ -54,7 +54,7 @@ fn shapes_that_no_tensor_can_have() {
         "shape [18446744073709551615, 18446744073709551615] needs more bytes than memory can address (2^63); check the sizes",
     );
     refuses(
-        || Tensor::<f64>::eye(1 << 40),
+        || Tensor::of(DType::F64).eye(1 << 40),
         "shape [1099511627776, 1099511627776] needs more bytes than memory can address (2^63); check the sizes",
     );
 }
@@ -62,12 +62,9 @@ fn shapes_that_no_tensor_can_have() {
 #[test]
 fn ranges_that_never_end() {
     let _alone = alone();
+    refuses(|| Tensor::arange(0, 5, 0), "arange: step is 0, but it must lead from the start 0 towards the end 5");
     refuses(
-        || Tensor::<i64>::arange(0, 5, 0),
-        "arange: step is 0, but it must lead from the start 0 towards the end 5",
-    );
-    refuses(
-        || Tensor::<i32>::arange(0, 5, -1),
+        || Tensor::of(DType::I32).arange(0, 5, -1),
         "arange: step is -1, but it must lead from the start 0 towards the end 5",
     );
     refuses(
@@ -83,6 +80,9 @@ fn ranges_that_never_end() {
 #[test]
 fn one_number_of_a_tensor_that_holds_another_count() {
     let _alone = alone();
-    refuses(|| zeros([3]).item(), "item: [3] holds 3 elements, not one; reduce or select first, or use to_vec");
-    refuses(|| zeros([2, 0]).item(), "item: [2, 0] holds 0 elements, not one; reduce or select first, or use to_vec");
+    refuses(|| zeros([3]).item::<f32>(), "item: [3] holds 3 elements, not one; reduce or select first, or use to_vec");
+    refuses(
+        || zeros([2, 0]).item::<f32>(),
+        "item: [2, 0] holds 0 elements, not one; reduce or select first, or use to_vec",
+    );
 }

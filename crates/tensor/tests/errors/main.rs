@@ -13,7 +13,7 @@ mod views;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pagelock_memory::ledger;
-use pagelock_tensor::{Error, Result, Tensor};
+use pagelock_tensor::{Error, Int, Result, Tensor};
 
 /// Keeps other tests of this binary from allocating.
 fn alone() -> MutexGuard<'static, ()> {
@@ -38,7 +38,7 @@ fn zeros<const N: usize>(shape: [usize; N]) -> Tensor {
     Tensor::zeros(shape).unwrap()
 }
 
-fn indices(values: &[i64]) -> Tensor<i64> {
+fn indices(values: &[i64]) -> Tensor<Int> {
     Tensor::from_slice(values, values.len()).unwrap()
 }
 

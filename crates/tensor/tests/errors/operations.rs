@@ -1,6 +1,6 @@
 //! Arithmetic, comparisons, reductions, products, softmax, losses and in-place changes.
 
-use pagelock_tensor::{Axes, BatchNormOptions, Generator, Reduction, Result, Tensor};
+use pagelock_tensor::{Axes, BatchNormOptions, Bool, Float, Generator, Reduction, Result, Tensor};
 
 use super::{alone, indices, refuses, zeros};
 
@@ -8,7 +8,7 @@ use super::{alone, indices, refuses, zeros};
 fn shapes_that_do_not_broadcast() {
     let _alone = alone();
     let (a, b) = (zeros([2, 3]), zeros([2]));
-    type Binary<U> = fn(&Tensor, &Tensor) -> Result<Tensor<U>>;
+    type Binary<K> = fn(&Tensor, &Tensor) -> Result<Tensor<K>>;
     let check = |op: &str, attempt: &dyn Fn() -> Result<()>| {
         refuses(
             attempt,
@@ -17,14 +17,14 @@ fn shapes_that_do_not_broadcast() {
             ),
         );
     };
-    let numbers: [(&str, Binary<f32>); 5] = [
+    let numbers: [(&str, Binary<Float>); 5] = [
         ("add", Tensor::add),
         ("sub", Tensor::sub),
         ("mul", Tensor::mul),
         ("div", Tensor::div),
         ("maximum", Tensor::maximum),
     ];
-    let truths: [(&str, Binary<bool>); 6] = [
+    let truths: [(&str, Binary<Bool>); 6] = [
         ("eq", Tensor::eq),
         ("ne", Tensor::ne),
         ("lt", Tensor::lt),

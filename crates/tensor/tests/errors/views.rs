@@ -1,6 +1,6 @@
 //! Views, joins and selections by index.
 
-use pagelock_tensor::{Create, Tensor};
+use pagelock_tensor::{Float, Tensor};
 
 use super::{alone, indices, refuses, zeros};
 
@@ -148,8 +148,8 @@ fn expansions_of_sizes_other_than_one() {
 fn tensors_that_cannot_be_joined() {
     let _alone = alone();
     let x = zeros([2, 3]);
-    refuses(|| Tensor::<f32>::cat(&[], 0), "cat: the list of tensors is empty; give at least one");
-    refuses(|| Tensor::<f32>::stack(&[], 0), "stack: the list of tensors is empty; give at least one");
+    refuses(|| Tensor::<Float>::cat(&[], 0), "cat: the list of tensors is empty; give at least one");
+    refuses(|| Tensor::<Float>::stack(&[], 0), "stack: the list of tensors is empty; give at least one");
     refuses(
         || Tensor::cat(&[&x, &zeros([2, 4])], 0),
         "cat: a tensor is [2, 4], but it must be like the first, [2, 3], but for dimension 0; reshape or narrow it",
@@ -188,15 +188,15 @@ fn indices_outside_or_of_another_shape() {
         "index_select: index 0 is out of range for dimension 0 of [0, 3]: it is empty; check for a batch or an index without elements",
     );
     refuses(
-        || x.index_select(0, &Tensor::<i64>::zeros([1, 1])?),
+        || x.index_select(0, &Tensor::full([1, 1], 0)?),
         "index_select: the index is [1, 1], but it must have one dimension; flatten it",
     );
     refuses(
-        || x.gather(1, &Tensor::<i64>::new([[i64::MAX]])?),
+        || x.gather(1, &Tensor::new([[i64::MAX]])?),
         "gather: index 9223372036854775807 is out of range for dimension 1 of [2, 3]: use 0 to 2",
     );
     refuses(
-        || x.gather(1, &Tensor::<i64>::zeros([3, 1])?),
+        || x.gather(1, &Tensor::full([3, 1], 0)?),
         "gather: the index is [3, 1], but it must have the rank of [2, 3] and be no larger but for dimension 1",
     );
     refuses(

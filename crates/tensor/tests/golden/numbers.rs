@@ -1,47 +1,54 @@
 //! Numbers of golden files, and how ours are compared with them.
 
 use half::{bf16, f16};
-use pagelock_tensor::{Element, Float, Result, Tensor};
+use pagelock_tensor::{DType, Result, Tensor};
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;
 
+use super::common::Values;
 use super::{File, said};
 
-/// The floating-point types.
-pub(super) trait Golden: Float {
-    /// The relative error allowed against PyTorch.
-    const BOUND: f64;
-    /// Bits of the fraction, and the exponent of the smallest normal number.
-    const FORMAT: [i32; 2];
-
-    /// `value / x`, which is an operator of each type.
-    fn over(value: Self, x: &Tensor<Self>) -> Result<Tensor<Self>>;
-
-    /// The distance between numbers of this size.
-    fn ulp(size: f64) -> f64 {
-        let [fraction, least] = Self::FORMAT;
-        (size.abs().log2().floor().max(least.into()) - f64::from(fraction)).exp2()
+/// The relative error allowed against PyTorch.
+pub(super) fn bound(dtype: DType) -> f64 {
+    match dtype {
+        DType::F64 => 1e-10,
+        DType::F32 => 1e-5,
+        DType::F16 => 4e-3,
+        DType::BF16 => 3e-2,
+        other => panic!("{other} is no floating-point type"),
     }
 }
 
-macro_rules! golden {
-    ($($type:ty: $bound:literal, $fraction:literal, $least:literal;)+) => {$(
-        impl Golden for $type {
-            const BOUND: f64 = $bound;
-            const FORMAT: [i32; 2] = [$fraction, $least];
-
-            fn over(value: Self, x: &Tensor<Self>) -> Result<Tensor<Self>> {
-                value / x
-            }
-        }
-    )+};
+/// Bits of the fraction, and the exponent of the smallest normal number.
+fn format(dtype: DType) -> [i32; 2] {
+    match dtype {
+        DType::F64 => [52, -1022],
+        DType::F32 => [23, -126],
+        DType::F16 => [10, -14],
+        DType::BF16 => [7, -126],
+        other => panic!("{other} is no floating-point type"),
+    }
 }
 
-golden! {
-    f32: 1e-5, 23, -126;
-    f64: 1e-10, 52, -1022;
-    f16: 4e-3, 10, -14;
-    bf16: 3e-2, 7, -126;
+/// The distance between numbers of this size.
+fn ulp(dtype: DType, size: f64) -> f64 {
+    let [fraction, least] = format(dtype);
+    (size.abs().log2().floor().max(least.into()) - f64::from(fraction)).exp2()
+}
+
+/// The nearest number of this precision.
+fn rounded_to(dtype: DType, number: f64) -> f64 {
+    match dtype {
+        DType::F32 => f64::from(number as f32),
+        DType::F16 => f16::from_f64(number).into(),
+        DType::BF16 => bf16::from_f64(number).into(),
+        _ => number,
+    }
+}
+
+/// The floating-point type of this name.
+pub(super) fn dtype_named(name: &str) -> Option<DType> {
+    [DType::F32, DType::F64, DType::F16, DType::BF16].into_iter().find(|dtype| dtype.name() == name)
 }
 
 /// Numbers of any element type as `f64`, which holds all of them exactly.
@@ -52,9 +59,8 @@ pub(super) struct Numbers {
 }
 
 impl Numbers {
-    pub(super) fn of<U: Element>(tensor: &Tensor<U>) -> Result<Self> {
-        let values = tensor.to_vec()?.into_iter().map(Element::cast).collect();
-        Ok(Self { dtype: tensor.dtype().name(), dims: tensor.dims().to_vec(), values })
+    pub(super) fn of<K: Values>(tensor: &Tensor<K>) -> Result<Self> {
+        Ok(Self { dtype: tensor.dtype().name(), dims: tensor.dims().to_vec(), values: K::values(tensor)? })
     }
 
     fn check_shape(&self, what: &str, stored: &TensorView<'_>) -> Result<(), String> {
@@ -84,8 +90,9 @@ impl Numbers {
     /// Against PyTorch's numbers, and those of the same inputs in `f64`: twice PyTorch's error is allowed, and twice half a
     /// unit in the last place. Of numbers that are computed `together`, those of a row (1) or a column (0), the largest error
     /// and the largest number count, and four times as much is allowed: they are sums, of which PyTorch has another order.
-    pub(super) fn compare_in_units<T: Golden>(
+    pub(super) fn compare_in_units(
         &self,
+        dtype: DType,
         what: &str,
         stored: &TensorView<'_>,
         exact: &TensorView<'_>,
@@ -99,16 +106,16 @@ impl Numbers {
         };
         let (theirs, exact) = (decode(stored), decode(exact));
         let units = if together.is_some() { 4.0 } else { 2.0 };
-        let mut allowed = vec![units / 2.0 * T::ulp(0.0); self.values.len()];
+        let mut allowed = vec![units / 2.0 * ulp(dtype, 0.0); self.values.len()];
         for (i, (theirs, exact)) in theirs.iter().zip(&exact).enumerate().filter(|(_, (_, exact))| exact.is_finite()) {
             let error = (theirs - exact).abs();
             let of_group = &mut allowed[group(i)];
             *of_group =
-                of_group.max(units / 2.0 * T::ulp(*exact)).max(if error.is_finite() { units * error } else { 0.0 });
+                of_group.max(units / 2.0 * ulp(dtype, *exact)).max(if error.is_finite() { units * error } else { 0.0 });
         }
         for (i, (&ours, (&theirs, &exact))) in self.values.iter().zip(theirs.iter().zip(&exact)).enumerate() {
             let allowed = allowed[group(i)];
-            if !is_as_good::<T>(ours, theirs, exact, (what == "value" && together.is_none(), allowed)) {
+            if !is_as_good(dtype, ours, theirs, exact, (what == "value" && together.is_none(), allowed)) {
                 let error = units * (ours - exact).abs() / allowed;
                 return Err(format!(
                     "{what}[{i}] is {ours:e}, PyTorch's {theirs:e}, in f64 {exact:e}: error {error:.1} units, of which {units} are allowed"
@@ -119,16 +126,16 @@ impl Numbers {
     }
 }
 
-fn is_as_good<T: Golden>(ours: f64, theirs: f64, exact: f64, (with_sign, allowed): (bool, f64)) -> bool {
-    let rounded: f64 = T::from_f64(exact).cast();
+fn is_as_good(dtype: DType, ours: f64, theirs: f64, exact: f64, (with_sign, allowed): (bool, f64)) -> bool {
+    let rounded = rounded_to(dtype, exact);
     let same = |other: f64| ours.to_bits() == other.to_bits() || ours.is_nan() && other.is_nan();
     if same(theirs) || same(rounded) {
         return true;
     }
-    if T::FORMAT == f64::FORMAT {
+    if dtype == DType::F64 {
         // PyTorch's own numbers, so that their error is not known, nor what they would be if nothing had overflowed.
         let error = (ours - theirs).abs() / theirs.abs().max(1.0);
-        return error <= T::BOUND || ours.is_finite() && (theirs.is_infinite() || theirs.is_nan() && !with_sign);
+        return error <= bound(dtype) || ours.is_finite() && (theirs.is_infinite() || theirs.is_nan() && !with_sign);
     }
     if !ours.is_finite() || !rounded.is_finite() || (with_sign && ours == 0.0 && exact == 0.0) {
         return false;
@@ -136,9 +143,10 @@ fn is_as_good<T: Golden>(ours: f64, theirs: f64, exact: f64, (with_sign, allowed
     !theirs.is_finite() || (ours - exact).abs() <= allowed
 }
 
-pub(super) fn load<T: Golden>(file: &File<'_>, stored: &TensorView<'_>) -> Result<Tensor<T>, String> {
-    let values = decode(stored).into_iter().map(Element::cast).collect();
-    Tensor::from_vec(values, stored.shape()).and_then(|tensor| tensor.to(&file.device)).map_err(said)
+/// A stored tensor in this precision.
+pub(super) fn load(file: &File<'_>, dtype: DType, stored: &TensorView<'_>) -> Result<Tensor, String> {
+    let tensor = Tensor::from_vec(decode(stored), stored.shape()).and_then(|tensor| tensor.to_dtype(dtype));
+    tensor.and_then(|tensor| tensor.to(&file.device)).map_err(said)
 }
 
 pub(super) fn decode(stored: &TensorView<'_>) -> Vec<f64> {

@@ -1,41 +1,41 @@
 //! What each op of a golden file is called here.
 
-use half::{bf16, f16};
 use pagelock_tensor::{
-    Axes, AxisSet, BatchNormOptions, Conv2dOptions, Element, Pool2dOptions, Reduction, Result, Tensor,
+    Axes, AxisSet, BatchNormOptions, Conv2dOptions, DType, Int, Kind, Pool2dOptions, Reduction, Result, Tensor,
 };
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-use super::numbers::{Golden, Numbers};
+use super::common::Values;
+use super::numbers::{Numbers, dtype_named};
 use super::{ints, sizes, text};
 
 /// What an op is given: its floating-point inputs, its index inputs, its arguments.
-pub(super) struct Call<'a, T> {
-    pub(super) floats: Vec<&'a Tensor<T>>,
-    pub(super) ints: Vec<&'a Tensor<i64>>,
+pub(super) struct Call<'a> {
+    pub(super) floats: Vec<&'a Tensor>,
+    pub(super) ints: Vec<&'a Tensor<Int>>,
     pub(super) args: &'a Value,
 }
 
 /// What an op gives: a tensor that may have a gradient, or the numbers of one of another type.
-pub(super) enum Output<T> {
-    Tensor(Tensor<T>),
+pub(super) enum Output {
+    Tensor(Tensor),
     Numbers(Numbers),
 }
 
-pub(super) type Run<T> = fn(&Call<'_, T>) -> Result<Output<T>>;
+pub(super) type Run = fn(&Call<'_>) -> Result<Output>;
 
-pub(super) fn table<T: Golden>() -> BTreeMap<&'static str, Run<T>> {
-    let entries: Vec<(&'static str, Run<T>)> = vec![
+pub(super) fn table() -> BTreeMap<&'static str, Run> {
+    let entries: Vec<(&'static str, Run)> = vec![
         ("add", |c| tensor(c.x() + c.y())),
         ("sub", |c| tensor(c.x() - c.y())),
         ("mul", |c| tensor(c.x() * c.y())),
         ("div", |c| tensor(c.x() / c.y())),
         ("maximum", |c| tensor(c.x().maximum(c.y()))),
-        ("add_scalar", |c| tensor(c.x() + c.scalar("s"))),
-        ("sub_scalar", |c| tensor(c.x() - c.scalar("s"))),
-        ("mul_scalar", |c| tensor(c.x() * c.scalar("s"))),
-        ("div_scalar", |c| tensor(c.x() / c.scalar("s"))),
+        ("add_scalar", |c| tensor(c.x() + c.float("s"))),
+        ("sub_scalar", |c| tensor(c.x() - c.float("s"))),
+        ("mul_scalar", |c| tensor(c.x() * c.float("s"))),
+        ("div_scalar", |c| tensor(c.x() / c.float("s"))),
         ("pow", |c| tensor(c.x().pow(c.float("s")))),
         ("exp", |c| tensor(c.x().exp())),
         ("log", |c| tensor(c.x().log())),
@@ -54,7 +54,7 @@ pub(super) fn table<T: Golden>() -> BTreeMap<&'static str, Run<T>> {
         ("matmul", |c| tensor(c.x().matmul(c.y()))),
         ("conv2d_relu", |c| tensor(c.x().conv2d_relu(c.y(), c.floats.get(2).copied(), c.conv()))),
         ("linear", |c| tensor(c.x().linear(c.y(), c.parameter(2)))),
-        ("rdiv", |c| tensor(T::over(c.scalar("s"), c.x()))),
+        ("rdiv", |c| tensor(c.float("s") / c.x())),
         ("conv2d", |c| tensor(c.x().conv2d(c.y(), c.floats.get(2).copied(), c.conv()))),
         ("max_pool2d", |c| tensor(c.x().max_pool2d(c.pool()))),
         ("avg_pool2d", |c| tensor(c.x().avg_pool2d(c.pool()))),
@@ -67,12 +67,12 @@ pub(super) fn table<T: Golden>() -> BTreeMap<&'static str, Run<T>> {
         }),
         ("batch_norm", |c| {
             let running = c.running()?;
-            let running = running.as_ref().map(<[Tensor<T>; 2]>::each_ref);
+            let running = running.as_ref().map(<[Tensor; 2]>::each_ref);
             tensor(c.x().batch_norm(running, c.parameter(1), c.parameter(2), c.batch_norm()))
         }),
         ("batch_norm_relu", |c| {
             let running = c.running()?;
-            let running = running.as_ref().map(<[Tensor<T>; 2]>::each_ref);
+            let running = running.as_ref().map(<[Tensor; 2]>::each_ref);
             tensor(c.x().batch_norm_relu(running, c.parameter(1), c.parameter(2), c.batch_norm()))
         }),
         ("batch_norm_running", |c| {
@@ -107,12 +107,7 @@ pub(super) fn table<T: Golden>() -> BTreeMap<&'static str, Run<T>> {
         ("stack", |c| tensor(Tensor::stack(&c.floats, c.int("dim")))),
         ("index_select", |c| tensor(c.x().index_select(c.int("dim"), c.ints[0]))),
         ("gather", |c| tensor(c.x().gather(c.int("dim"), c.ints[0]))),
-        ("cast_there_and_back", |c| match c.text("to") {
-            "float16" => tensor(c.x().cast::<f16>()?.cast()),
-            "bfloat16" => tensor(c.x().cast::<bf16>()?.cast()),
-            "float32" => tensor(c.x().cast::<f32>()?.cast()),
-            _ => tensor(c.x().cast::<f64>()?.cast()),
-        }),
+        ("cast_there_and_back", |c| tensor(c.x().to_dtype(c.to().unwrap())?.to_dtype(c.x().dtype()))),
         ("argmax", |c| {
             numbers(if c.keepdim() { c.x().argmax_keepdim(c.int("dim")) } else { c.x().argmax(c.int("dim")) })
         }),
@@ -122,32 +117,29 @@ pub(super) fn table<T: Golden>() -> BTreeMap<&'static str, Run<T>> {
         ("le", |c| numbers(c.x().le(c.y()))),
         ("gt", |c| numbers(c.x().gt(c.y()))),
         ("ge", |c| numbers(c.x().ge(c.y()))),
-        ("cast", |c| match c.text("to") {
-            "float16" => numbers(c.x().cast::<f16>()),
-            "bfloat16" => numbers(c.x().cast::<bf16>()),
-            "float32" => numbers(c.x().cast::<f32>()),
-            "float64" => numbers(c.x().cast::<f64>()),
-            "int64" => numbers(c.x().cast::<i64>()),
-            "int32" => numbers(c.x().cast::<i32>()),
-            "uint8" => numbers(c.x().cast::<u8>()),
-            _ => numbers(c.x().cast::<bool>()),
+        ("cast", |c| match (c.to(), c.text("to")) {
+            (Some(dtype), _) => numbers(c.x().to_dtype(dtype)),
+            (None, "int64") => numbers(c.x().to_int()),
+            (None, "int32") => numbers(c.x().to_int()?.to_dtype(DType::I32)),
+            (None, "uint8") => numbers(c.x().to_int()?.to_dtype(DType::U8)),
+            (None, _) => numbers(c.x().to_bool()),
         }),
     ];
-    entries.into_iter().chain(in_place::<T>()).collect()
+    entries.into_iter().chain(in_place()).collect()
 }
 
 /// Ops that change their first input, which is their result.
-fn in_place<T: Golden>() -> Vec<(&'static str, Run<T>)> {
+fn in_place() -> Vec<(&'static str, Run)> {
     vec![
-        ("fill_", |c| changed(c, c.x().fill_(c.scalar("s")))),
+        ("fill_", |c| changed(c, c.x().fill_(c.float("s")))),
         ("copy_", |c| changed(c, c.x().copy_(c.y()))),
         ("add_", |c| changed(c, c.x().add_(c.y()))),
         ("sub_", |c| changed(c, c.x().sub_(c.y()))),
         ("mul_", |c| changed(c, c.x().mul_(c.y()))),
         ("div_", |c| changed(c, c.x().div_(c.y()))),
-        ("add_scalar_", |c| changed(c, c.x().add_scalar_(c.scalar("s")))),
-        ("mul_scalar_", |c| changed(c, c.x().mul_scalar_(c.scalar("s")))),
-        ("add_scaled_", |c| changed(c, c.x().add_scaled_(c.y(), c.scalar("s")))),
+        ("add_scalar_", |c| changed(c, c.x().add_scalar_(c.float("s")))),
+        ("mul_scalar_", |c| changed(c, c.x().mul_scalar_(c.float("s")))),
+        ("add_scaled_", |c| changed(c, c.x().add_scaled_(c.y(), c.float("s")))),
         ("lerp_", |c| changed(c, c.x().lerp_(c.y(), c.float("s")))),
         ("addcmul_", |c| changed(c, c.x().addcmul_(c.y(), c.floats[2], c.float("s")))),
         ("addcdiv_", |c| changed(c, c.x().addcdiv_(c.y(), c.floats[2], c.float("s")))),
@@ -155,30 +147,27 @@ fn in_place<T: Golden>() -> Vec<(&'static str, Run<T>)> {
     ]
 }
 
-fn changed<T: Golden>(call: &Call<'_, T>, done: Result<()>) -> Result<Output<T>> {
+fn changed(call: &Call<'_>, done: Result<()>) -> Result<Output> {
     done.map(|()| Output::Tensor(call.x().clone()))
 }
 
-fn tensor<T>(result: Result<Tensor<T>>) -> Result<Output<T>> {
+fn tensor(result: Result<Tensor>) -> Result<Output> {
     result.map(Output::Tensor)
 }
 
-fn numbers<T, U: Element>(result: Result<Tensor<U>>) -> Result<Output<T>> {
+fn numbers<K: Values>(result: Result<Tensor<K>>) -> Result<Output> {
     Ok(Output::Numbers(Numbers::of(&result?)?))
 }
 
-impl<'a, T: Golden> Call<'a, T> {
-    fn x(&self) -> &'a Tensor<T> {
+impl<'a> Call<'a> {
+    fn x(&self) -> &'a Tensor {
         self.floats[0]
     }
-    fn y(&self) -> &'a Tensor<T> {
+    fn y(&self) -> &'a Tensor {
         self.floats[1]
     }
     fn float(&self, name: &str) -> f64 {
         self.args[name].as_f64().unwrap_or_else(|| panic!("no number `{name}` in {}", self.args))
-    }
-    fn scalar(&self, name: &str) -> T {
-        self.float(name).cast()
     }
     fn int(&self, name: &str) -> isize {
         self.args[name].as_i64().unwrap_or_else(|| panic!("no integer `{name}` in {}", self.args)) as isize
@@ -188,6 +177,10 @@ impl<'a, T: Golden> Call<'a, T> {
     }
     fn text(&self, name: &str) -> &str {
         text(&self.args[name])
+    }
+    /// The floating-point type to convert to, if it is one.
+    fn to(&self) -> Option<DType> {
+        dtype_named(self.text("to"))
     }
     fn pair(&self, name: &str) -> [usize; 2] {
         sizes(&self.args[name]).try_into().unwrap_or_else(|_| panic!("no pair `{name}` in {}", self.args))
@@ -209,7 +202,7 @@ impl<'a, T: Golden> Call<'a, T> {
         Pool2dOptions { kernel: self.pair("kernel"), stride: self.pair("stride"), padding: self.pair("padding") }
     }
     /// The weight or the bias, if there is one.
-    fn parameter(&self, i: usize) -> Option<&'a Tensor<T>> {
+    fn parameter(&self, i: usize) -> Option<&'a Tensor> {
         self.floats.get(i).copied()
     }
     fn batch_norm(&self) -> BatchNormOptions {
@@ -217,13 +210,14 @@ impl<'a, T: Golden> Call<'a, T> {
         BatchNormOptions { training, momentum: self.float("momentum"), eps: self.float("eps") }
     }
     /// The running mean and variance, if there are any.
-    fn running(&self) -> Result<Option<[Tensor<T>; 2]>> {
-        let numbers = |name: &str| -> Option<Vec<T>> {
-            Some(self.args[name].as_array()?.iter().map(|x| x.as_f64().unwrap().cast()).collect())
+    fn running(&self) -> Result<Option<[Tensor; 2]>> {
+        let numbers = |name: &str| -> Option<Vec<f64>> {
+            Some(self.args[name].as_array()?.iter().map(|x| x.as_f64().unwrap()).collect())
         };
         let Some((mean, variance)) = numbers("mean").zip(numbers("variance")) else { return Ok(None) };
-        let (n, device) = (mean.len(), self.x().device());
-        Ok(Some([Tensor::from_vec(mean, n)?.to(&device)?, Tensor::from_vec(variance, n)?.to(&device)?]))
+        let (n, dtype, device) = (mean.len(), self.x().dtype(), self.x().device());
+        let load = |values| Tensor::from_vec(values, n)?.to_dtype(dtype)?.to(&device);
+        Ok(Some([load(mean)?, load(variance)?]))
     }
     fn reduction(&self) -> Reduction {
         match self.text("reduction") {
@@ -235,7 +229,7 @@ impl<'a, T: Golden> Call<'a, T> {
 }
 
 /// `reshape` and `permute` take arrays; a file has lists.
-fn reshape<T: Element>(x: &Tensor<T>, sizes: &[isize]) -> Result<Tensor<T>> {
+fn reshape(x: &Tensor, sizes: &[isize]) -> Result<Tensor> {
     match *sizes {
         [a] => x.reshape([a]),
         [a, b] => x.reshape([a, b]),
@@ -244,7 +238,7 @@ fn reshape<T: Element>(x: &Tensor<T>, sizes: &[isize]) -> Result<Tensor<T>> {
     }
 }
 
-pub(super) fn permute<T: Element>(x: &Tensor<T>, dims: &[isize]) -> Result<Tensor<T>> {
+pub(super) fn permute<K: Kind>(x: &Tensor<K>, dims: &[isize]) -> Result<Tensor<K>> {
     match *dims {
         [a, b] => x.permute([a, b]),
         [a, b, c] => x.permute([a, b, c]),

@@ -1,13 +1,13 @@
 //! Elementwise operations, with broadcasting, scalars and operators.
 
-use pagelock_tensor::{Generator, Result, Tensor};
+use pagelock_tensor::{DType, Generator, Result, Tensor};
 
 use super::{checked, checked_twice, positive, signed};
 
 /// Shapes that an elementwise function is tried on.
 const SHAPES: [&[usize]; 4] = [&[], &[5], &[2, 3], &[2, 1, 3]];
 
-fn unary(f: impl Fn(&Tensor<f64>) -> Result<Tensor<f64>>, input: fn(&[usize], usize) -> Tensor<f64>) {
+fn unary(f: impl Fn(&Tensor) -> Result<Tensor>, input: fn(&[usize], usize) -> Tensor) {
     for (seed, shape) in SHAPES.into_iter().enumerate() {
         checked_twice(|x| f(&x[0]), &[input(shape, seed)]);
     }
@@ -78,14 +78,14 @@ fn adding_and_multiplying_numbers() {
 
 #[test]
 fn casts_between_floats() {
-    unary(|x| x.cast::<f64>(), signed);
+    unary(|x| x.to_dtype(DType::F64), signed);
 }
 
 /// Pairs of shapes that broadcast: equal, repeated, repeated on both sides, scalars.
 const PAIRS: [(&[usize], &[usize]); 7] =
     [(&[3], &[3]), (&[2, 3], &[3]), (&[2, 3], &[2, 1]), (&[2, 1], &[1, 3]), (&[], &[2, 2]), (&[3], &[]), (&[], &[])];
 
-fn binary(f: impl Fn(&Tensor<f64>, &Tensor<f64>) -> Result<Tensor<f64>>, input: fn(&[usize], usize) -> Tensor<f64>) {
+fn binary(f: impl Fn(&Tensor, &Tensor) -> Result<Tensor>, input: fn(&[usize], usize) -> Tensor) {
     for (seed, (left, right)) in PAIRS.into_iter().enumerate() {
         checked_twice(|x| f(&x[0], &x[1]), &[input(left, seed), input(right, seed + 10)]);
         checked_twice(|x| f(&x[1], &x[0]), &[input(left, seed), input(right, seed + 10)]);
@@ -120,7 +120,7 @@ fn maximum() {
 #[test]
 fn one_tensor_as_both_operands() {
     let x = positive(&[2, 2], 3);
-    let both = |f: fn(&Tensor<f64>, &Tensor<f64>) -> Result<Tensor<f64>>| {
+    let both = |f: fn(&Tensor, &Tensor) -> Result<Tensor>| {
         checked_twice(|x| f(&x[0], &x[0]), std::slice::from_ref(&x));
         checked_twice(|x| f(&x[0], &x[0].t()?), std::slice::from_ref(&x));
     };
@@ -136,8 +136,8 @@ fn where_operands_are_equal_each_gets_half_of_the_gradient() -> Result<()> {
     let a = Tensor::from_slice(&[1.0f64, 2.0, 5.0], 3)?.set_requires_grad(true);
     let b = Tensor::from_slice(&[1.0f64, 3.0, 4.0], 3)?.set_requires_grad(true);
     a.maximum(&b)?.sum(..)?.backward()?;
-    assert_eq!(a.grad().unwrap().to_vec()?, [0.5, 0.0, 1.0]);
-    assert_eq!(b.grad().unwrap().to_vec()?, [0.5, 1.0, 0.0]);
+    assert_eq!(a.grad().unwrap().to_vec::<f64>()?, [0.5, 0.0, 1.0]);
+    assert_eq!(b.grad().unwrap().to_vec::<f64>()?, [0.5, 1.0, 0.0]);
     Ok(())
 }
 

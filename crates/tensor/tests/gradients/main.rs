@@ -15,7 +15,7 @@ use pagelock_tensor::autograd::{Context, Function, Tolerance, gradcheck, gradgra
 use pagelock_tensor::{Error, Result, Tensor};
 
 /// Numbers between 0.2 and 1.8, no two of them closer than a few thousandths: far from kinks and from each other.
-fn positive(shape: &[usize], seed: usize) -> Tensor<f64> {
+fn positive(shape: &[usize], seed: usize) -> Tensor {
     let n_values = shape.iter().product();
     let golden = 0.618_033_988_749_895;
     let value = |i: usize| 0.2 + 1.6 * (golden * (i + 1) as f64 + 0.37 * seed as f64).fract();
@@ -23,8 +23,8 @@ fn positive(shape: &[usize], seed: usize) -> Tensor<f64> {
 }
 
 /// The same with both signs.
-fn signed(shape: &[usize], seed: usize) -> Tensor<f64> {
-    let values = positive(shape, seed).to_vec().unwrap();
+fn signed(shape: &[usize], seed: usize) -> Tensor {
+    let values = positive(shape, seed).to_vec::<f64>().unwrap();
     let values = values.iter().enumerate().map(|(i, x)| if (i * 7 + seed) % 5 < 2 { -x } else { *x }).collect();
     Tensor::from_vec(values, shape).unwrap()
 }
@@ -39,7 +39,7 @@ enum Stored {
 
 impl Stored {
     /// A contiguous tensor that [`Stored::load`] makes `x` of.
-    fn store(self, x: &Tensor<f64>) -> Result<Tensor<f64>> {
+    fn store(self, x: &Tensor) -> Result<Tensor> {
         match self {
             Stored::RowMajor => Ok(x.clone()),
             Stored::ColumnMajor => reversed(x)?.contiguous(),
@@ -47,7 +47,7 @@ impl Stored {
         }
     }
 
-    fn load(self, x: &Tensor<f64>) -> Result<Tensor<f64>> {
+    fn load(self, x: &Tensor) -> Result<Tensor> {
         match self {
             Stored::RowMajor => Ok(x.clone()),
             Stored::ColumnMajor => reversed(x),
@@ -57,24 +57,24 @@ impl Stored {
 }
 
 /// The dimensions in reverse order.
-fn reversed(x: &Tensor<f64>) -> Result<Tensor<f64>> {
+fn reversed(x: &Tensor) -> Result<Tensor> {
     let last = x.rank() as isize - 1;
     (0..x.rank() as isize / 2).try_fold(x.clone(), |x, dim| x.transpose(dim, last - dim))
 }
 
-fn checked(f: impl Fn(&[Tensor<f64>]) -> Result<Tensor<f64>>, inputs: &[Tensor<f64>]) {
+fn checked(f: impl Fn(&[Tensor]) -> Result<Tensor>, inputs: &[Tensor]) {
     for device in common::devices() {
         for stored in [Stored::RowMajor, Stored::ColumnMajor, Stored::WithGaps] {
-            let stored_on = |x: &Tensor<f64>| stored.store(x)?.to(&device);
+            let stored_on = |x: &Tensor| stored.store(x)?.to(&device);
             let inputs: Vec<_> = inputs.iter().map(|x| stored_on(x).unwrap()).collect();
-            let f = |x: &[Tensor<f64>]| f(&x.iter().map(|x| stored.load(x)).collect::<Result<Vec<_>>>()?);
+            let f = |x: &[Tensor]| f(&x.iter().map(|x| stored.load(x)).collect::<Result<Vec<_>>>()?);
             let checked = gradcheck(f, &inputs.iter().collect::<Vec<_>>(), Tolerance::default());
             checked.unwrap_or_else(|error| panic!("{stored:?} on {device}: {error}"));
         }
     }
 }
 
-fn checked_twice(f: impl Fn(&[Tensor<f64>]) -> Result<Tensor<f64>>, inputs: &[Tensor<f64>]) {
+fn checked_twice(f: impl Fn(&[Tensor]) -> Result<Tensor>, inputs: &[Tensor]) {
     checked(&f, inputs);
     for device in common::devices() {
         let inputs: Vec<_> = inputs.iter().map(|x| x.to(&device).unwrap()).collect();
@@ -86,8 +86,8 @@ fn checked_twice(f: impl Fn(&[Tensor<f64>]) -> Result<Tensor<f64>>, inputs: &[Te
 #[test]
 fn a_wrong_derivative_is_found_and_named() {
     // The detached factor counts as a constant, so `backward` says x where the truth is 2x.
-    let x = Tensor::from_slice(&[0.5, 2.0], 2).unwrap();
-    let half = |x: &[Tensor<f64>]| x[0].mul(&x[0].detach());
+    let x = Tensor::from_slice(&[0.5_f64, 2.0], 2).unwrap();
+    let half = |x: &[Tensor]| x[0].mul(&x[0].detach());
 
     let error = gradcheck(half, &[&x], Tolerance::default()).unwrap_err();
 
@@ -102,8 +102,8 @@ fn a_wrong_derivative_is_found_and_named() {
 
 #[test]
 fn a_wrong_second_derivative_is_found() {
-    let x = Tensor::from_slice(&[0.5, 2.0], 2).unwrap();
-    let cube = |x: &[Tensor<f64>]| Cube.apply(&[&x[0]]);
+    let x = Tensor::from_slice(&[0.5_f64, 2.0], 2).unwrap();
+    let cube = |x: &[Tensor]| Cube.apply(&[&x[0]]);
 
     gradcheck(cube, &[&x], Tolerance::default()).unwrap();
     let error = gradgradcheck(cube, &[&x], Tolerance::default()).unwrap_err();
@@ -121,14 +121,14 @@ fn a_function_that_does_not_depend_on_an_input_has_a_derivative_of_zero() {
 /// x³ with a derivative that is right but forgets where it comes from.
 struct Cube;
 
-impl Function<f64> for Cube {
-    fn forward(&self, context: &mut Context<f64>, inputs: &[&Tensor<f64>]) -> Result<Tensor<f64>> {
+impl Function for Cube {
+    fn forward(&self, context: &mut Context, inputs: &[&Tensor]) -> Result<Tensor> {
         context.save(inputs[0]);
         inputs[0].pow(3.0)
     }
 
-    fn backward(&self, context: &Context<f64>, grad: &Tensor<f64>) -> Result<Vec<Option<Tensor<f64>>>> {
-        let x: Tensor<f64> = context.saved(0)?;
+    fn backward(&self, context: &Context, grad: &Tensor) -> Result<Vec<Option<Tensor>>> {
+        let x: Tensor = context.saved(0)?;
         Ok(vec![Some(grad.mul(&x.detach().pow(2.0)?.mul_scalar(3.0)?)?)])
     }
 }

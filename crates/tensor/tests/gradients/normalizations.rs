@@ -29,7 +29,7 @@ fn batch_norm_of_a_batch_and_with_running_statistics() {
         let inputs = [signed(shape, 0), signed(&channels, 3), signed(&channels, 5)];
         for training in [true, false] {
             let running = [signed(&channels, 7), positive(&channels, 8)];
-            let run = |x: &[Tensor<f64>], relu: bool, affine: bool| {
+            let run = |x: &[Tensor], relu: bool, affine: bool| {
                 let running = running.each_ref().map(|numbers| numbers.to(&x[0].device()).unwrap());
                 let parameters = if affine { [Some(&x[1]), Some(&x[2])] } else { [None, None] };
                 let [weight, bias] = parameters;

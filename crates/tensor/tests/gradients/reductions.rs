@@ -1,6 +1,6 @@
 //! Reductions, softmax, losses and matrix products.
 
-use pagelock_tensor::{Create, Reduction, Result, Tensor};
+use pagelock_tensor::{Reduction, Result, Tensor};
 
 use super::{checked_twice, signed};
 
@@ -57,7 +57,7 @@ fn var() {
 fn where_several_are_largest_they_share_the_gradient() -> Result<()> {
     let x = Tensor::from_slice(&[2.0f64, 5.0, 5.0, 5.0, 1.0, 1.0], [2, 3])?.set_requires_grad(true);
     x.max(-1)?.sum(..)?.backward()?;
-    assert_eq!(x.grad().unwrap().to_vec()?, [0.0, 0.5, 0.5, 1.0, 0.0, 0.0]);
+    assert_eq!(x.grad().unwrap().to_vec::<f64>()?, [0.0, 0.5, 0.5, 1.0, 0.0, 0.0]);
     Ok(())
 }
 
@@ -82,8 +82,8 @@ fn log_softmax() {
 
 #[test]
 fn losses_of_classes() -> Result<()> {
-    let flat = Tensor::<i64>::new([2, 0, 1, 2])?;
-    let per_pixel = Tensor::<i64>::new([[[0, 1]], [[1, 1]]])?;
+    let flat = Tensor::new([2, 0, 1, 2])?;
+    let per_pixel = Tensor::new([[[0, 1]], [[1, 1]]])?;
     for reduction in [Reduction::Mean, Reduction::Sum, Reduction::None] {
         checked_twice(|x| x[0].nll_loss(&flat.to(&x[0].device())?, reduction), &[signed(&[4, 3], 0)]);
         checked_twice(|x| x[0].cross_entropy(&flat.to(&x[0].device())?, reduction), &[signed(&[4, 3], 0)]);

@@ -1,11 +1,11 @@
 //! Views, joins and selections by index.
 
-use pagelock_tensor::{Create, Result, Tensor};
+use pagelock_tensor::{Result, Tensor};
 
 use super::{checked_twice, signed};
 
 /// Views are linear, so that alone their second derivatives are zero: a square makes them show.
-fn view(f: impl Fn(&Tensor<f64>) -> Result<Tensor<f64>>, shape: &[usize]) {
+fn view(f: impl Fn(&Tensor) -> Result<Tensor>, shape: &[usize]) {
     checked_twice(|x| f(&x[0])?.pow(2.0), &[signed(shape, 1)]);
 }
 
@@ -68,7 +68,7 @@ fn cat_and_stack() {
 
 #[test]
 fn index_select() -> Result<()> {
-    let index = Tensor::<i64>::new([2, 0, 2, 1])?;
+    let index = Tensor::new([2, 0, 2, 1])?;
     view(|x| x.index_select(0, &index.to(&x.device())?), &[3, 2]);
     view(|x| x.index_select(-1, &index.to(&x.device())?), &[2, 3]);
     view(|x| x.index_select(1, &index.narrow(0, 0, 0)?.to(&x.device())?), &[2, 3]);
@@ -77,7 +77,7 @@ fn index_select() -> Result<()> {
 
 #[test]
 fn gather() -> Result<()> {
-    let index = Tensor::<i64>::new([[2, 0], [1, 1]])?;
+    let index = Tensor::new([[2, 0], [1, 1]])?;
     view(|x| x.gather(0, &index.to(&x.device())?), &[3, 2]);
     view(|x| x.gather(1, &index.to(&x.device())?), &[2, 3]);
     view(|x| x.gather(1, &index.t()?.to(&x.device())?), &[3, 4]);

@@ -2,7 +2,7 @@
 //!
 //! The elements are their own positions in the base, so a model also says which elements of the base a view shows.
 
-use pagelock_tensor::{Device, Tensor};
+use pagelock_tensor::{Device, Int, Tensor};
 use proptest::prelude::*;
 
 use super::model::Model;
@@ -15,12 +15,12 @@ pub(crate) fn chain() -> impl Strategy<Value = Vec<Step>> {
 }
 
 pub(crate) struct Chain {
-    pub(crate) tensor: Tensor<i64>,
+    pub(crate) tensor: Tensor<Int>,
     pub(crate) model: Model<i64>,
 }
 
 /// A tensor of a shape on a device and its model, stored in the order that a chain of transpositions leaves.
-pub(crate) fn viewed(device: &Device, shape: &[usize], steps: &[Step]) -> (Tensor<i64>, Model<i64>) {
+pub(crate) fn viewed(device: &Device, shape: &[usize], steps: &[Step]) -> (Tensor<Int>, Model<i64>) {
     let rank = shape.len();
     let steps = if rank == 0 { &[] } else { steps };
     let turns: Vec<Step> = steps.iter().map(|&(_, a, b, c)| (0, a, b, c)).collect();
@@ -37,7 +37,7 @@ impl Chain {
         Chain { tensor, model }
     }
 
-    pub(crate) fn run(mut self, steps: &[Step]) -> (Tensor<i64>, Model<i64>) {
+    pub(crate) fn run(mut self, steps: &[Step]) -> (Tensor<Int>, Model<i64>) {
         for step in steps {
             self.step(*step);
         }
@@ -71,7 +71,7 @@ impl Chain {
         if odd.is_multiple_of(2) { dim as isize } else { dim as isize - self.model.shape.len() as isize }
     }
 
-    fn set(&mut self, tensor: Tensor<i64>, shape: &[usize], source: impl Fn(&[usize]) -> Vec<usize>) {
+    fn set(&mut self, tensor: Tensor<Int>, shape: &[usize], source: impl Fn(&[usize]) -> Vec<usize>) {
         self.model = Model::build(shape, |index| self.model.at(&source(index)));
         self.tensor = tensor;
     }
@@ -120,7 +120,7 @@ impl Chain {
         self.cut(tensor, dim, start, (size - start).div_ceil(step), step);
     }
 
-    fn cut(&mut self, tensor: Tensor<i64>, dim: usize, start: usize, len: usize, step: usize) {
+    fn cut(&mut self, tensor: Tensor<Int>, dim: usize, start: usize, len: usize, step: usize) {
         let mut shape = self.model.shape.clone();
         shape[dim] = len;
         self.set(tensor, &shape, |index| {
@@ -213,7 +213,7 @@ impl Chain {
         self.reshaped(tensor, shape);
     }
 
-    fn reshaped(&mut self, tensor: Tensor<i64>, shape: Vec<usize>) {
+    fn reshaped(&mut self, tensor: Tensor<Int>, shape: Vec<usize>) {
         self.model.shape = shape;
         self.tensor = tensor;
     }
@@ -229,10 +229,10 @@ macro_rules! with_array {
     };
 }
 
-fn permuted(tensor: &Tensor<i64>, order: &[isize]) -> Tensor<i64> {
+fn permuted(tensor: &Tensor<Int>, order: &[isize]) -> Tensor<Int> {
     with_array!(tensor, permute, order, 1 2 3 4 5 6 7 8).unwrap()
 }
 
-fn reshaped(tensor: &Tensor<i64>, sizes: &[isize]) -> Tensor<i64> {
+fn reshaped(tensor: &Tensor<Int>, sizes: &[isize]) -> Tensor<Int> {
     with_array!(tensor, reshape, sizes, 1 2 3 4 5 6 7 8).unwrap()
 }

@@ -18,12 +18,13 @@ use chains::{Chain, chain, viewed};
 use model::Model;
 
 /// Whether a tensor is what the model says, however it is read.
-fn same<T: Element>(tensor: &Tensor<T>, model: &Model<T>) -> Result<(), TestCaseError> {
+fn same<T: Element>(tensor: &Tensor<T::Kind>, model: &Model<T>) -> Result<(), TestCaseError> {
+    prop_assert_eq!(tensor.dtype(), T::DTYPE);
     prop_assert_eq!(tensor.dims(), &model.shape[..]);
-    prop_assert_eq!(&tensor.to_vec().unwrap(), &model.data);
+    prop_assert_eq!(&tensor.to_vec::<T>().unwrap(), &model.data);
     let copy = tensor.contiguous().unwrap();
     prop_assert!(copy.is_contiguous());
-    prop_assert_eq!(copy.to_vec().unwrap(), &model.data[..]);
+    prop_assert_eq!(copy.to_vec::<T>().unwrap(), &model.data[..]);
     Ok(())
 }
 
@@ -63,7 +64,7 @@ fn writing_through_a_chain_of_views_changes_exactly_what_it_shows() {
             if view.add_scalar_(1_000_000).is_ok() && base.version() > 0 {
                 model.data.iter().for_each(|&at| expected[at as usize] += 1_000_000);
             }
-            prop_assert_eq!(base.to_vec().unwrap(), expected);
+            prop_assert_eq!(base.to_vec::<i64>().unwrap(), expected);
         });
     }
 }
@@ -112,7 +113,7 @@ fn reductions_fold_what_index_arithmetic_says() {
             let named: Vec<isize> = axes.iter().rev().map(|&dim| dim as isize).collect();
             for keepdim in [false, true] {
                 let sum = if keepdim { tensor.sum_keepdim(&named[..]) } else { tensor.sum(&named[..]) };
-                same(&sum.unwrap(), &model.reduce(&axes, keepdim, |group| group.iter().sum()))?;
+                same(&sum.unwrap(), &model.reduce(&axes, keepdim, |group| group.iter().sum::<i64>()))?;
                 let max = if keepdim { tensor.max_keepdim(&named[..]) } else { tensor.max(&named[..]) };
                 let min = if keepdim { tensor.min_keepdim(&named[..]) } else { tensor.min(&named[..]) };
                 if model.reduce(&axes, keepdim, |group| group.len()).data.iter().all(|&len| len > 0) {
@@ -140,8 +141,8 @@ fn means_and_variances_are_those_of_the_groups() {
                 let mean = mean(group);
                 group.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / (group.len() as f64 - 1.0).max(0.0)
             };
-            let close = |got: Tensor<f64>, expected: Model<f64>| {
-                let pairs: Vec<_> = got.to_vec().unwrap().into_iter().zip(expected.data).collect();
+            let close = |got: Tensor, expected: Model<f64>| {
+                let pairs: Vec<_> = got.to_vec::<f64>().unwrap().into_iter().zip(expected.data).collect();
                 got.dims() == expected.shape
                     && pairs.iter().all(|(a, b)| (a - b).abs() <= 1e-9 || (!a.is_finite() && !b.is_finite()))
             };
@@ -253,7 +254,7 @@ fn matrix_products_sum_over_the_inner_size() {
             let expected = (a.unsqueeze(-1).unwrap() * b.unsqueeze(-3).unwrap()).unwrap().sum(-2).unwrap();
             let product = a.matmul(&b).unwrap();
             prop_assert_eq!(product.shape(), expected.shape());
-            prop_assert_eq!(product.to_vec().unwrap(), expected.to_vec().unwrap());
+            prop_assert_eq!(product.to_vec::<i64>().unwrap(), expected.to_vec::<i64>().unwrap());
         });
     }
 }
@@ -263,9 +264,9 @@ fn fractions(model: &Model<i64>) -> Model<f64> {
     model.map(|x| ((x * 37) % 101) as f64 / 8.0 - 5.0)
 }
 
-fn is_close(tensor: &Tensor<f64>, model: &Model<f64>) -> Result<(), TestCaseError> {
+fn is_close(tensor: &Tensor, model: &Model<f64>) -> Result<(), TestCaseError> {
     prop_assert_eq!(tensor.dims(), &model.shape[..]);
-    for (found, expected) in tensor.to_vec().unwrap().into_iter().zip(&model.data) {
+    for (found, expected) in tensor.to_vec::<f64>().unwrap().into_iter().zip(&model.data) {
         prop_assert!((found - expected).abs() <= 1e-9 * expected.abs().max(1.0), "{found} instead of {expected}");
     }
     Ok(())

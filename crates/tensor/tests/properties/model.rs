@@ -1,6 +1,6 @@
 //! A tensor as a beginner would write it: a shape and a row-major `Vec`, and every operation by its definition.
 
-use pagelock_tensor::{Element, Tensor};
+use pagelock_tensor::{Element, Kind, Tensor};
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Model<T> {
@@ -23,7 +23,7 @@ impl<T: Copy> Model<T> {
     }
 
     /// A tensor of these elements that lies where and as `like` does, as far as reading can tell: with its strides.
-    pub(crate) fn onto<U: Element>(&self, like: &Tensor<U>) -> Tensor<T>
+    pub(crate) fn onto<K: Kind>(&self, like: &Tensor<K>) -> Tensor<T::Kind>
     where
         T: Element,
     {

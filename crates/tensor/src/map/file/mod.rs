@@ -25,6 +25,7 @@ use crate::cuda::CudaDevice;
 use crate::device::Device;
 use crate::element::{DType, Element};
 use crate::error::{Error, Result};
+use crate::kind::Kind;
 use crate::layout::Layout;
 use crate::parallel;
 use crate::shape::{IntoShape, Shape};
@@ -79,7 +80,7 @@ impl TensorMap {
     /// let file = TensorMap::open(&path)?; // nothing but names, types and shapes
     /// assert_eq!((file.len(), file.len_bytes()), (1, 24));
     /// let there = file.to(&Device::best())?; // through the ring, or within the host's budget
-    /// assert_eq!(there.get::<f32>("layer.weight")?.to_vec()?, [1.0; 6]);
+    /// assert_eq!(there.get("layer.weight")?.to_vec::<f32>()?, [1.0; 6]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn open(path: impl AsRef<Path>) -> Result<TensorFile> {
@@ -139,22 +140,37 @@ impl TensorFile {
         self.map_of(raws)
     }
 
-    /// The tensor at `path`, on `device`, without the others.
+    /// The tensor of floats at `path`, on `device`, without the others.
     ///
     /// # Errors
-    /// As [`to`](Self::to); [`Error::NoEntry`], [`Error::At`] if its elements are not `T`.
+    /// As [`to`](Self::to); [`Error::NoEntry`], [`Error::At`] if its elements are of another kind.
     #[track_caller]
-    pub fn get<T: Element>(&self, path: &str, device: &Device) -> Result<Tensor<T>> {
+    pub fn get(&self, path: &str, device: &Device) -> Result<Tensor> {
+        self.get_as(path, device)
+    }
+
+    /// The tensor of kind `K` at `path`, on `device`, without the others.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    #[track_caller]
+    pub fn get_as<K: Kind>(&self, path: &str, device: &Device) -> Result<Tensor<K>> {
+        let _here = pagelock_cuda::here();
+        self.get_any(path, device)?.kind().map_err(|source| Error::at(path, source))
+    }
+
+    /// The tensor at `path`, on `device`, of whatever kind.
+    ///
+    /// # Errors
+    /// As [`to`](Self::to); [`Error::NoEntry`].
+    #[track_caller]
+    pub fn get_any(&self, path: &str, device: &Device) -> Result<AnyTensor> {
         let _here = pagelock_cuda::here();
         let claim = self.claim(path)?;
-        if claim.dtype != T::DTYPE {
-            let wrong = Error::ElementType { found: claim.dtype, shape: claim.shape, asked: T::DTYPE };
-            return Err(Error::at(path, wrong));
-        }
         let at = Stored { file: &self.file, path: &self.path, start: claim.bytes.start };
-        let tensor = at.tensor(claim.shape, device)?;
+        let tensor = at.tensor(claim.dtype, claim.shape, device)?;
         self.check_unchanged()?;
-        Ok(tensor)
+        Ok(AnyTensor::new(tensor))
     }
 
     fn claim(&self, path: &str) -> Result<&Claim> {
@@ -189,8 +205,8 @@ impl TensorFile {
     /// map.save(&path)?;
     /// // SAFETY: nobody else knows the temporary folder.
     /// let mapped = unsafe { TensorMap::open(&path)?.map()? };
-    /// assert_eq!(mapped.get::<f32>("x")?.sum(..)?.item()?, 3.0);
-    /// assert!(mapped.get::<f32>("x")?.zero_().is_err());
+    /// assert_eq!(mapped.get("x")?.sum(..)?.item::<f32>()?, 3.0);
+    /// assert!(mapped.get("x")?.zero_().is_err());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub unsafe fn map(&self) -> Result<TensorMap> {
@@ -245,7 +261,7 @@ impl TensorFile {
                 let (storage, layout) = (on_cuda(buffer, claim.dtype, device), Layout::contiguous(claim.shape));
                 Ok(Raw { storage, layout, node: None })
             }
-            None => Ok(self.read_one(claim)?.typed::<bool>().to(device)?.into_raw()),
+            None => Ok(self.read_one(claim)?.to(device)?),
         };
         self.header.claims.iter().map(raw).collect()
     }
@@ -316,42 +332,45 @@ impl Stored<'_> {
     /// fs::write(&path, [[0; 4], 1.5_f32.to_le_bytes(), 2.5_f32.to_le_bytes()].concat())?;
     ///
     /// let stored = Stored { file: &File::open(&path)?, path: &path, start: 4 };
-    /// assert_eq!(stored.to::<f32>([2], &Device::best())?.to_vec()?, [1.5, 2.5]);
+    /// assert_eq!(stored.to::<f32>([2], &Device::best())?.to_vec::<f32>()?, [1.5, 2.5]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[track_caller]
-    pub fn to<T: Element>(&self, shape: impl IntoShape, device: &Device) -> Result<Tensor<T>> {
+    pub fn to<T: Element>(&self, shape: impl IntoShape, device: &Device) -> Result<Tensor<T::Kind>> {
         let _here = pagelock_cuda::here();
-        let shape = shape.into_shape()?;
+        self.checked(T::DTYPE, shape.into_shape()?, device).map(Raw::typed)
+    }
+
+    fn checked(&self, dtype: DType, shape: Shape, device: &Device) -> Result<Raw> {
         let metadata = self.file.metadata().map_err(|source| Error::io("look at", self.path, source))?;
-        let end = self.start.checked_add((shape.elements() * T::DTYPE.size()) as u64);
+        let end = self.start.checked_add((shape.elements() * dtype.size()) as u64);
         if end.is_none_or(|end| end > metadata.len()) {
             let problem = format!(
                 "{} {shape} from byte {} on do not fit into its {} bytes; it was cut short: get it again",
-                T::DTYPE,
+                dtype,
                 self.start,
                 metadata.len()
             );
             return Err(stored(self.path, &problem));
         }
-        self.tensor(shape, device)
+        self.tensor(dtype, shape, device)
     }
 
-    fn tensor<T: Element>(&self, shape: Shape, device: &Device) -> Result<Tensor<T>> {
+    fn tensor(&self, dtype: DType, shape: Shape, device: &Device) -> Result<Raw> {
         match device {
-            Device::Cuda(cuda) if T::DTYPE != DType::Bool => self.send(shape, device, cuda),
-            device => self.read(T::DTYPE, shape)?.typed::<T>().to(device),
+            Device::Cuda(cuda) if dtype != DType::Bool => self.send(dtype, shape, device, cuda),
+            device => self.read(dtype, shape)?.to(device),
         }
     }
 
-    fn send<T: Element>(&self, shape: Shape, device: &Device, cuda: &CudaDevice) -> Result<Tensor<T>> {
-        let len_bytes = (shape.elements() * T::DTYPE.size()) as u64;
+    fn send(&self, dtype: DType, shape: Shape, device: &Device, cuda: &CudaDevice) -> Result<Raw> {
+        let len_bytes = (shape.elements() * dtype.size()) as u64;
         let range = self.start..self.start.saturating_add(len_bytes);
         let sent = cuda.stream().upload_file_each(self.file, std::slice::from_ref(&range));
         let buffer = sent.map_err(|source| unsent(self.path, source))?.pop();
         let Some(buffer) = buffer else { unreachable!("there is one buffer for one range") };
-        let (storage, layout) = (on_cuda(buffer, T::DTYPE, device), Layout::contiguous(shape));
-        Ok(Raw { storage, layout, node: None }.typed())
+        let (storage, layout) = (on_cuda(buffer, dtype, device), Layout::contiguous(shape));
+        Ok(Raw { storage, layout, node: None })
     }
 
     /// On the host, by as many threads as kernels use.

@@ -10,7 +10,8 @@ use super::header;
 use crate::element::Element;
 use crate::error::{Error, Result};
 use crate::shape::Shape;
-use crate::tensor::{Tensor, typed};
+use crate::tensor::{Raw, by_dtype};
+use crate::transfer::readable;
 
 impl TensorMap {
     /// Writes all tensors to a safetensors file, which PyTorch and others read, in place of what was there; the paths are
@@ -19,7 +20,7 @@ impl TensorMap {
     ///
     /// # Errors
     /// [`Error::Unwritable`] if a tensor has the path `__metadata__`, which the format keeps for itself, or the paths are longer
-    /// than it allows; [`Error::Io`]; as [`Tensor::to`] for tensors on a device. What was there is still there then.
+    /// than it allows; [`Error::Io`]; as [`Tensor::to`](crate::Tensor::to) for tensors on a device. What was there is still there then.
     ///
     /// # Examples
     /// See [`TensorMap::open`].
@@ -39,8 +40,8 @@ impl TensorMap {
         let mut file = BufWriter::new(NewFile::create(path).map_err(failed)?);
         file.write_all(&header).map_err(failed)?;
         for (name, tensor) in tensors {
-            typed!(tensor.raw(), tensor => write(&tensor, &mut file).map_err(|source| Error::at(&name, source))?)
-                .map_err(failed)?;
+            let written = by_dtype!(tensor.dtype(), T => write::<T>(tensor.raw(), &mut file));
+            written.map_err(|source| Error::at(&name, source))?.map_err(failed)?;
         }
         let file = file.into_inner().map_err(|error| failed(error.into_error()))?;
         file.commit().map_err(failed)
@@ -59,8 +60,8 @@ impl TensorMap {
 }
 
 /// The elements in row-major order; what the file says, apart from what the tensor says.
-fn write<T: Element>(tensor: &Tensor<T>, file: &mut impl Write) -> Result<io::Result<()>> {
-    let here = tensor.clone().with_node(None).readable()?.gap_free()?;
-    let reading = here.read("save")?;
-    Ok(file.write_all(bytemuck::cast_slice(reading.of(here.layout()))))
+fn write<T: Element>(tensor: &Raw, file: &mut impl Write) -> Result<io::Result<()>> {
+    let here = readable(tensor)?.gap_free()?;
+    let reading = here.read::<T>("save")?;
+    Ok(file.write_all(bytemuck::cast_slice(reading.of(&here.layout))))
 }

@@ -11,9 +11,9 @@ use pagelock_memory as memory;
 use crate::autograd::{Saved, is_grad_enabled, no_grad};
 use crate::cpu::{self, CpuView};
 use crate::cuda::{CudaDevice, CudaOut, CudaView, constant};
-use crate::element::{Element, Float, Real};
+use crate::element::{Element, Floating};
 use crate::error::{Error, Result};
-use crate::op::{Inputs, Op, Saves, apply, per_type};
+use crate::op::{CpuKernel, Inputs, Op, Saves, apply, per_type, widest};
 use crate::shape::{MAX_RANK, Shape};
 use crate::tensor::{Raw, Tensor};
 
@@ -37,7 +37,7 @@ impl Default for BatchNormOptions {
     }
 }
 
-impl<T: Float> Tensor<T> {
+impl Tensor {
     /// (x − mean) / √(variance + eps) · weight + bias, with a mean and a variance for each channel.
     ///
     /// - `self`: `[batch, channels, ..]`
@@ -53,7 +53,7 @@ impl<T: Float> Tensor<T> {
     /// let (mean, variance) = (Tensor::zeros(2)?, Tensor::ones(2)?);
     /// let y = x.batch_norm(Some([&mean, &variance]), None, None, BatchNormOptions::default())?;
     /// assert_eq!(format!("{y:.2}"), "tensor([[-1.00, -1.00],\n        [ 1.00,  1.00]])");
-    /// assert_eq!(mean.to_vec()?, [0.2, 3.0]);
+    /// assert_eq!(mean.to_vec::<f32>()?, [0.2, 3.0]);
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
     ///
@@ -62,11 +62,11 @@ impl<T: Float> Tensor<T> {
     /// one value per channel, which has no variance.
     pub fn batch_norm(
         &self,
-        running: Option<[&Tensor<T>; 2]>,
-        weight: Option<&Tensor<T>>,
-        bias: Option<&Tensor<T>>,
+        running: Option<[&Tensor; 2]>,
+        weight: Option<&Tensor>,
+        bias: Option<&Tensor>,
         options: BatchNormOptions,
-    ) -> Result<Tensor<T>> {
+    ) -> Result<Tensor> {
         self.normalized(running, [weight, bias], options, false)
     }
 
@@ -76,26 +76,33 @@ impl<T: Float> Tensor<T> {
     /// As [`Tensor::batch_norm`].
     pub fn batch_norm_relu(
         &self,
-        running: Option<[&Tensor<T>; 2]>,
-        weight: Option<&Tensor<T>>,
-        bias: Option<&Tensor<T>>,
+        running: Option<[&Tensor; 2]>,
+        weight: Option<&Tensor>,
+        bias: Option<&Tensor>,
         options: BatchNormOptions,
-    ) -> Result<Tensor<T>> {
+    ) -> Result<Tensor> {
         self.normalized(running, [weight, bias], options, true)
     }
 
     fn normalized(
         &self,
-        running: Option<[&Tensor<T>; 2]>,
-        [weight, bias]: [Option<&Tensor<T>>; 2],
+        running: Option<[&Tensor; 2]>,
+        [weight, bias]: [Option<&Tensor>; 2],
         options: BatchNormOptions,
         relu: bool,
-    ) -> Result<Tensor<T>> {
+    ) -> Result<Tensor> {
         if self.rank() < 2 {
             let expected = "it must be [batch, channels, ..]; reshape it".to_owned();
             return Err(Error::WrongShape { op: OP, operand: "the input", shape: *self.shape(), expected });
         }
         check_channels(self.shape(), running, [weight, bias])?;
+        let others: Vec<&Raw> = running.iter().flatten().copied().chain(weight).chain(bias).map(Tensor::raw).collect();
+        let wide = widest(OP, &others)?;
+        if !others.is_empty() && self.dtype().size() < wide.size() {
+            // Half activations beside wider parameters, as under autocast: computed in the wider precision.
+            let y = self.to_dtype(wide)?.normalized(running, [weight, bias], options, relu)?;
+            return y.to_dtype(self.dtype());
+        }
         if let Some(turned) = self.turned()? {
             let last = turned.rank() - 1;
             let y = turned.normalized_along(last, running, [weight, bias], options, relu)?;
@@ -105,7 +112,7 @@ impl<T: Float> Tensor<T> {
     }
 
     /// The tensor with its channels as the last dimension, if it lies in memory that way and no other.
-    fn turned(&self) -> Result<Option<Tensor<T>>> {
+    fn turned(&self) -> Result<Option<Tensor>> {
         if self.is_contiguous() || self.rank() < 3 {
             return Ok(None);
         }
@@ -117,14 +124,14 @@ impl<T: Float> Tensor<T> {
     fn normalized_along(
         &self,
         dim: usize,
-        running: Option<[&Tensor<T>; 2]>,
-        parameters: [Option<&Tensor<T>>; 2],
+        running: Option<[&Tensor; 2]>,
+        parameters: [Option<&Tensor>; 2],
         options: BatchNormOptions,
         relu: bool,
-    ) -> Result<Tensor<T>> {
+    ) -> Result<Tensor> {
         let training = options.training || running.is_none();
         let statistics = match (running, training) {
-            (Some(running), false) => no_grad(|| Tensor::stack(&running, 0)?.cast())?,
+            (Some(running), false) => no_grad(|| Tensor::stack(&running, 0)?.widened())?,
             _ => self.statistics(dim)?,
         };
         let running = running.filter(|_| training && !self.is_empty());
@@ -142,7 +149,7 @@ impl<T: Float> Tensor<T> {
     }
 
     /// `[3, channels]` of this batch: means, variances, unbiased variances.
-    fn statistics(&self, dim: usize) -> Result<Tensor<T::Real>> {
+    fn statistics(&self, dim: usize) -> Result<Tensor> {
         let values = self.len() / self.shape()[dim].max(1);
         if values < 2 && !self.is_empty() {
             let expected = "while training a channel needs at least two values; give a larger batch, or evaluate";
@@ -154,22 +161,22 @@ impl<T: Float> Tensor<T> {
 }
 
 /// Running statistics, what they will move towards, and by how much: all the way without a number.
-struct Moves<'a, T: Float>([(&'a Tensor<T>, Tensor<T>, Option<f64>); 2]);
+struct Moves<'a>([(&'a Tensor, Tensor, Option<f64>); 2]);
 
-impl<'a, T: Float> Moves<'a, T> {
+impl<'a> Moves<'a> {
     /// All that can fail of the moves, without them. Those of half types are computed, and rounded once: a batch's variance
     /// may be more than they hold.
-    fn check([mean, variance]: [&'a Tensor<T>; 2], statistics: &Tensor<T::Real>, momentum: f64) -> Result<Self> {
-        let to = |running: &'a Tensor<T>, row: isize| -> Result<_> {
+    fn check([mean, variance]: [&'a Tensor; 2], statistics: &Tensor, momentum: f64) -> Result<Self> {
+        let to = |running: &'a Tensor, row: isize| -> Result<_> {
             let of_batch = statistics.select(0, row)?;
-            let (target, share) = if T::DTYPE == T::Real::DTYPE {
-                (of_batch.narrowed()?, Some(momentum))
+            let (target, share) = if running.dtype() == of_batch.dtype() {
+                (of_batch, Some(momentum))
             } else {
-                let moved = running.widened()?;
+                let moved = running.to_dtype(of_batch.dtype())?;
                 moved.lerp_(&of_batch, momentum)?;
-                (moved.narrowed()?, None)
+                (moved.to_dtype(running.dtype())?, None)
             };
-            running.check_writable("lerp_", [&target])?;
+            running.raw().check_writable("lerp_", [target.raw()])?;
             Ok((running, target, share))
         };
         Ok(Self([to(mean, 0)?, to(variance, 2)?]))
@@ -184,16 +191,12 @@ impl<'a, T: Float> Moves<'a, T> {
 }
 
 /// Moves the last dimension back to the second place.
-fn channels_second<T: Float>(y: &Tensor<T>) -> Result<Tensor<T>> {
+fn channels_second(y: &Tensor) -> Result<Tensor> {
     let last = y.rank() as isize - 1;
     (1..last).rev().try_fold(y.clone(), |y, dim| y.transpose(dim, dim + 1))
 }
 
-fn check_channels<T: Float>(
-    x: &Shape,
-    running: Option<[&Tensor<T>; 2]>,
-    [weight, bias]: [Option<&Tensor<T>>; 2],
-) -> Result<()> {
+fn check_channels(x: &Shape, running: Option<[&Tensor; 2]>, [weight, bias]: [Option<&Tensor>; 2]) -> Result<()> {
     let [mean, variance] = running.map_or([None; 2], |running| running.map(Some));
     let all =
         [("the running mean", mean), ("the running variance", variance), ("the weight", weight), ("the bias", bias)];
@@ -238,20 +241,15 @@ struct Statistics {
     dim: usize,
 }
 
-per_type! { Statistics[1]: Float }
+per_type! { Statistics[1]: Floating }
 
-impl<T: Float> Op<T, 1> for Statistics {
-    type Out = T::Real;
+impl Op<1> for Statistics {
     const NAME: &'static str = OP;
     const SAVES: Saves = Saves::Nothing;
     const INPUTS: Inputs = Inputs::WithoutGaps;
 
     fn out_shape(&self, [x]: [&Shape; 1]) -> Result<Shape> {
         Shape::new(&[3, x[self.dim]])
-    }
-
-    fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: &mut [T::Real]) -> Result<()> {
-        cpu::channel_statistics(Channels::of(x.shape, self.dim), x.data, out).map_err(Error::scratch(OP))
     }
 
     fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
@@ -261,8 +259,16 @@ impl<T: Float> Op<T, 1> for Statistics {
         }
     }
 
-    fn backward(&self, _: &Saved<'_, T, T::Real, 1>, _: &Tensor<T::Real>) -> Result<[Option<Tensor<T>>; 1]> {
+    fn backward(&self, _: &Saved<'_, 1>, _: &Tensor) -> Result<[Option<Tensor>; 1]> {
         unreachable!("statistics are never recorded")
+    }
+}
+
+impl<T: Floating> CpuKernel<T, 1> for Statistics {
+    type Out = T::Real;
+
+    fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: &mut [T::Real]) -> Result<()> {
+        cpu::channel_statistics(Channels::of(x.shape, self.dim), x.data, out).map_err(Error::scratch(OP))
     }
 }
 
@@ -278,22 +284,22 @@ struct BatchNorm {
 }
 
 impl BatchNorm {
-    fn on_cuda<T: Float>(&self, shape: &[usize]) -> Normalization {
-        let (training, relu, eps) = (self.training, self.relu, constant(T::Real::from_f64(self.eps)));
+    fn on_cuda(&self, x: &CudaView<'_>) -> Normalization {
+        let (training, relu, eps) = (self.training, self.relu, constant(x.dtype(), self.eps.into()));
+        let shape = x.shape();
         Normalization { channels: Channels::of(shape, self.dim), training, relu, eps }
     }
 
     /// What each channel is changed by, on the CPU.
-    fn changes<T: Float, R>(
+    fn changes<T: Floating, R>(
         &self,
         parameters: &[CpuView<'_, T>],
         f: impl FnOnce(&[cpu::Numbers<T::Real>]) -> memory::Result<R>,
     ) -> Result<R> {
-        let statistics = self.statistics.clone().typed::<T::Real>();
-        let reading = statistics.read(OP)?;
+        let reading = self.statistics.read::<T::Real>(OP)?;
         let parameters = [0, 1].map(|i| parameters.get(i).map(|parameter| parameter.data));
         let n_channels = self.statistics.shape()[1];
-        let statistics = reading.of(statistics.layout());
+        let statistics = reading.of(&self.statistics.layout);
         cpu::with_changes(statistics, parameters, T::Real::from_f64(self.eps), n_channels, f)
             .map_err(Error::scratch(OP))
     }
@@ -304,11 +310,7 @@ impl BatchNorm {
     }
 
     /// The gradients of `N` inputs.
-    fn gradients<T: Float, const N: usize>(
-        &self,
-        saved: &Saved<'_, T, T, N>,
-        grad: &Tensor<T>,
-    ) -> Result<[Option<Tensor<T>>; N]> {
+    fn gradients<const N: usize>(&self, saved: &Saved<'_, N>, grad: &Tensor) -> Result<[Option<Tensor>; N]> {
         let x = saved.input(0);
         let parameters = (N > 1).then(|| [saved.input(1), saved.input(2)]);
         if is_grad_enabled() || x.is_empty() {
@@ -331,52 +333,42 @@ impl BatchNorm {
         let mut grads = [x_grad, None, None];
         for (i, grad) in grads.iter_mut().enumerate().take(N).skip(1) {
             if let (true, Some(sums)) = (saved.needs(i), &sums) {
-                *grad = Some(sums.select(0, i as isize - 1)?.cast()?);
+                *grad = Some(sums.select(0, i as isize - 1)?);
             }
         }
         let mut grads = grads.into_iter();
         Ok(std::array::from_fn(|_| grads.next().flatten()))
     }
 
-    fn statistics<R: Float>(&self) -> Tensor<R> {
+    fn statistics(&self) -> Tensor {
         self.statistics.clone().typed()
     }
 
     /// The gradients of input, weight and bias as results of other operations, in the computing type.
-    fn composed<T: Float>(
-        &self,
-        x: &Tensor<T>,
-        parameters: Option<[&Tensor<T>; 2]>,
-        grad: &Tensor<T>,
-    ) -> Result<[Tensor<T>; 3]> {
+    fn composed(&self, x: &Tensor, parameters: Option<[&Tensor; 2]>, grad: &Tensor) -> Result<[Tensor; 3]> {
         let parameters = match parameters {
             Some([weight, bias]) => Some([weight.widened()?, bias.widened()?]),
             None => None,
         };
         let parameters = parameters.as_ref().map(<[_; 2]>::each_ref);
         let [x, weight, bias] = self.composed_of_reals(&x.widened()?, parameters, &grad.widened()?)?;
-        Ok([x.narrowed()?, weight.narrowed()?, bias.narrowed()?])
+        Ok([x, weight, bias])
     }
 
-    fn composed_of_reals<T: Real>(
-        &self,
-        x: &Tensor<T>,
-        parameters: Option<[&Tensor<T>; 2]>,
-        grad: &Tensor<T>,
-    ) -> Result<[Tensor<T>; 3]> {
+    fn composed_of_reals(&self, x: &Tensor, parameters: Option<[&Tensor; 2]>, grad: &Tensor) -> Result<[Tensor; 3]> {
         let mut kept = [1; MAX_RANK];
         kept[self.dim] = x.shape()[self.dim];
         let kept = Shape::new(&kept[..x.rank()])?;
-        let mean = |x: &Tensor<T>| x.sum_to(&kept)?.scaled(kept.elements() as f64 / x.len() as f64);
+        let mean = |x: &Tensor| x.sum_to(&kept)?.mul_scalar(kept.elements() as f64 / x.len() as f64);
         let (center, variance) = if self.training {
             let center = mean(x)?;
             let centered = x.sub(&center)?;
             (center, mean(&centered.mul(&centered)?)?)
         } else {
-            let part = |i: isize| self.statistics::<T>().select(0, i)?.reshape_to(kept);
+            let part = |i: isize| self.statistics().select(0, i)?.reshape_to(kept);
             (part(0)?, part(1)?)
         };
-        let factor = variance.add_scalar(T::from_f64(self.eps))?.pow(-0.5)?;
+        let factor = variance.add_scalar(self.eps)?.pow(-0.5)?;
         let normal = x.sub(&center)?.mul(&factor)?;
         let weight = parameters.map(|[weight, _]| weight.reshape_to(kept)).transpose()?;
         let grad = match (self.relu, parameters) {
@@ -403,10 +395,9 @@ impl BatchNorm {
 
 macro_rules! batch_norm {
     ($($n:literal)+) => {$(
-        per_type! { BatchNorm[$n]: Float }
+        per_type! { BatchNorm[$n]: Floating }
 
-        impl<T: Float> Op<T, $n> for BatchNorm {
-            type Out = T;
+        impl Op<$n> for BatchNorm {
             const NAME: &'static str = OP;
             const SAVES: Saves = Saves::Inputs;
             const INPUTS: Inputs = Inputs::WithoutGaps;
@@ -415,24 +406,28 @@ macro_rules! batch_norm {
                 Ok(*inputs[0]) // checked with the running statistics
             }
 
-            fn cpu(&self, inputs: [CpuView<'_, T>; $n], out: &mut [T]) -> Result<()> {
-                let (x, channels) = (inputs[0].data, Channels::of(inputs[0].shape, self.dim));
-                self.changes(&inputs[1..], |changes| {
-                    cpu::batch_norm(channels, changes, self.relu, x, out);
-                    Ok(())
-                })
-            }
-
             fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; $n], out: CudaOut<'_>) -> Result<()> {
-                let rule = self.on_cuda::<T>(inputs[0].shape());
+                let rule = self.on_cuda(&inputs[0]);
                 match out.shape().elements() {
                     0 => Ok(()),
                     _ => self.with_view(|statistics| cuda::forward(device, rule, statistics, &inputs, out)),
                 }
             }
 
-            fn backward(&self, saved: &Saved<'_, T, T, $n>, grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; $n]> {
+            fn backward(&self, saved: &Saved<'_, $n>, grad: &Tensor) -> Result<[Option<Tensor>; $n]> {
                 self.gradients(saved, grad)
+            }
+        }
+
+        impl<T: Floating> CpuKernel<T, $n> for BatchNorm {
+            type Out = T;
+
+            fn cpu(&self, inputs: [CpuView<'_, T>; $n], out: &mut [T]) -> Result<()> {
+                let (x, channels) = (inputs[0].data, Channels::of(inputs[0].shape, self.dim));
+                self.changes(&inputs[1..], |changes| {
+                    cpu::batch_norm(channels, changes, self.relu, x, out);
+                    Ok(())
+                })
             }
         }
     )+};
@@ -451,10 +446,9 @@ struct InputGrad {
 
 macro_rules! gradients {
     ($($n:literal)+) => {$(
-        per_type! { ChannelSums[$n]: Float }
+        per_type! { ChannelSums[$n]: Floating }
 
-        impl<T: Float> Op<T, $n> for ChannelSums {
-            type Out = T::Real;
+        impl Op<$n> for ChannelSums {
             const NAME: &'static str = GRAD;
             const SAVES: Saves = Saves::Nothing;
             const INPUTS: Inputs = Inputs::WithoutGaps;
@@ -463,6 +457,19 @@ macro_rules! gradients {
                 Shape::new(&[2, inputs[0][self.0.dim]])
             }
 
+            fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; $n], out: CudaOut<'_>) -> Result<()> {
+                let rule = self.0.on_cuda(&inputs[0]);
+                self.0.with_view(|statistics| cuda::sums(device, rule, statistics, &inputs, out))
+            }
+
+            fn backward(&self, _: &Saved<'_, $n>, _: &Tensor) -> Result<[Option<Tensor>; $n]> {
+                unreachable!("a recorded derivative is made of other operations")
+            }
+        }
+
+        impl<T: Floating> CpuKernel<T, $n> for ChannelSums {
+            type Out = T::Real;
+
             fn cpu(&self, inputs: [CpuView<'_, T>; $n], out: &mut [T::Real]) -> Result<()> {
                 let channels = Channels::of(inputs[0].shape, self.0.dim);
                 let data = [inputs[0].data, inputs[1].data];
@@ -470,21 +477,11 @@ macro_rules! gradients {
                     cpu::batch_norm_sums(channels, changes, self.0.relu, data, out)
                 })
             }
-
-            fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; $n], out: CudaOut<'_>) -> Result<()> {
-                let rule = self.0.on_cuda::<T>(inputs[0].shape());
-                self.0.with_view(|statistics| cuda::sums(device, rule, statistics, &inputs, out))
-            }
-
-            fn backward(&self, _: &Saved<'_, T, T::Real, $n>, _: &Tensor<T::Real>) -> Result<[Option<Tensor<T>>; $n]> {
-                unreachable!("a recorded derivative is made of other operations")
-            }
         }
 
-        per_type! { InputGrad[$n]: Float }
+        per_type! { InputGrad[$n]: Floating }
 
-        impl<T: Float> Op<T, $n> for InputGrad {
-            type Out = T;
+        impl Op<$n> for InputGrad {
             const NAME: &'static str = GRAD;
             const SAVES: Saves = Saves::Nothing;
             const INPUTS: Inputs = Inputs::WithoutGaps;
@@ -493,20 +490,8 @@ macro_rules! gradients {
                 Ok(*inputs[0])
             }
 
-            fn cpu(&self, inputs: [CpuView<'_, T>; $n], out: &mut [T]) -> Result<()> {
-                let (rule, channels) = (&self.rule, Channels::of(inputs[0].shape, self.rule.dim));
-                let data = [inputs[0].data, inputs[1].data];
-                let sums = self.sums.clone().map(Raw::typed::<T::Real>);
-                let reading = sums.as_ref().map(|sums| sums.read(OP)).transpose()?;
-                let sums = reading.as_ref().zip(sums.as_ref()).map(|(reading, sums)| reading.of(sums.layout()));
-                rule.changes(&inputs[2..], |changes| {
-                    cpu::batch_norm_grad(channels, changes, (rule.relu, sums), data, out);
-                    Ok(())
-                })
-            }
-
             fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; $n], out: CudaOut<'_>) -> Result<()> {
-                let rule = self.rule.on_cuda::<T>(inputs[0].shape());
+                let rule = self.rule.on_cuda(&inputs[0]);
                 self.rule.with_view(|statistics| match &self.sums {
                     None => cuda::grad(device, rule, [statistics; 2], &inputs, out),
                     Some(sums) => {
@@ -517,8 +502,23 @@ macro_rules! gradients {
                 })
             }
 
-            fn backward(&self, _: &Saved<'_, T, T, $n>, _: &Tensor<T>) -> Result<[Option<Tensor<T>>; $n]> {
+            fn backward(&self, _: &Saved<'_, $n>, _: &Tensor) -> Result<[Option<Tensor>; $n]> {
                 unreachable!("a recorded derivative is made of other operations")
+            }
+        }
+
+        impl<T: Floating> CpuKernel<T, $n> for InputGrad {
+            type Out = T;
+
+            fn cpu(&self, inputs: [CpuView<'_, T>; $n], out: &mut [T]) -> Result<()> {
+                let (rule, channels) = (&self.rule, Channels::of(inputs[0].shape, self.rule.dim));
+                let data = [inputs[0].data, inputs[1].data];
+                let reading = self.sums.as_ref().map(|sums| sums.read::<T::Real>(OP)).transpose()?;
+                let sums = reading.as_ref().zip(self.sums.as_ref()).map(|(reading, sums)| reading.of(&sums.layout));
+                rule.changes(&inputs[2..], |changes| {
+                    cpu::batch_norm_grad(channels, changes, (rule.relu, sums), data, out);
+                    Ok(())
+                })
             }
         }
     )+};

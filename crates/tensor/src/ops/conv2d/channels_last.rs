@@ -11,13 +11,14 @@ use crate::autograd::Saved;
 use crate::cpu::CpuView;
 use crate::cuda::{CudaDevice, CudaOut, CudaView, Kernels, kernels};
 use crate::device::Device;
-use crate::element::{Element, Float};
+use crate::element::Floating;
 use crate::error::{Error, Result};
-use crate::op::{Inputs, Op, Saves, apply, per_type};
+use crate::kind::Kind;
+use crate::op::{CpuKernel, Inputs, Op, Saves, apply, per_type};
 use crate::shape::Shape;
-use crate::tensor::Tensor;
+use crate::tensor::{Raw, Tensor};
 
-impl<T: Element> Tensor<T> {
+impl<K: Kind> Tensor<K> {
     /// The same `[batch, channels, height, width]` tensor, with the channels of a pixel next to each other in memory: what
     /// PyTorch calls the memory format `channels_last`. Copies, unless it lies so.
     ///
@@ -36,53 +37,68 @@ impl<T: Element> Tensor<T> {
     ///
     /// # Errors
     /// [`Error::WrongShape`] if it has not four dimensions, [`Error::Memory`] if the copy does not fit the budget.
-    pub fn channels_last(&self) -> Result<Tensor<T>> {
-        match self.is_channels_last() {
-            true => Ok(self.clone()),
-            false => back(&last(self)?.contiguous()?),
-        }
+    pub fn channels_last(&self) -> Result<Tensor<K>> {
+        self.raw().channels_last().map(Raw::typed)
     }
 
     /// Whether the channels of a pixel are next to each other, as after [`channels_last`](Self::channels_last).
     pub fn is_channels_last(&self) -> bool {
-        self.layout().is_channels_last()
+        self.raw().is_channels_last()
     }
 }
 
+impl Raw {
+    /// [`Tensor::channels_last`].
+    pub(crate) fn channels_last(&self) -> Result<Raw> {
+        match self.is_channels_last() {
+            true => Ok(self.clone()),
+            false => self.permute(&LAST)?.contiguous()?.permute(&BACK),
+        }
+    }
+
+    /// [`Tensor::is_channels_last`].
+    pub(crate) fn is_channels_last(&self) -> bool {
+        self.layout.is_channels_last()
+    }
+}
+
+const LAST: [isize; 4] = [0, 2, 3, 1];
+const BACK: [isize; 4] = [0, 3, 1, 2];
+
 /// `[batch, channels, height, width]` as `[batch, height, width, channels]`.
-fn last<T: Element>(x: &Tensor<T>) -> Result<Tensor<T>> {
-    x.permute([0, 2, 3, 1])
+fn last(x: &Tensor) -> Result<Tensor> {
+    x.permute(LAST)
 }
 
 /// The way back.
-fn back<T: Element>(x: &Tensor<T>) -> Result<Tensor<T>> {
-    x.permute([0, 3, 1, 2])
+fn back(x: &Tensor) -> Result<Tensor> {
+    x.permute(BACK)
 }
 
 /// Whether results of convolutions of that image lie as it does: on a GPU with cuDNN, where the next ones gain by it.
-pub(super) fn is_kept<T: Float>(image: &Tensor<T>) -> bool {
+pub(super) fn is_kept(image: &Tensor) -> bool {
     match image.storage().device() {
         Device::Cuda(device) => {
-            image.is_channels_last() && !image.is_contiguous() && library::is_there(device, T::DTYPE)
+            image.is_channels_last() && !image.is_contiguous() && library::is_there(device, image.dtype())
         }
         _ => false,
     }
 }
 
 /// The convolution in this way, if it suits.
-pub(super) fn forward<T: Float>(
-    image: &Tensor<T>,
-    weight: &Tensor<T>,
-    bias: Option<&Tensor<T>>,
+pub(super) fn forward(
+    image: &Tensor,
+    weight: &Tensor,
+    bias: Option<&Tensor>,
     geometry: Conv2dOptions,
-) -> Result<Option<Tensor<T>>> {
+) -> Result<Option<Tensor>> {
     let Device::Cuda(device) = image.storage().device() else { return Ok(None) };
     if !image.is_channels_last() || image.is_contiguous() {
         return Ok(None);
     }
     let dims = geometry.dims(image.shape(), weight.shape())?;
     let bias_fits = bias.is_none_or(|bias| *bias.shape() == [dims.out_channels]);
-    if !bias_fits || !library::is_wanted(device, &dims, T::DTYPE) {
+    if !bias_fits || !library::is_wanted(device, &dims, image.dtype()) {
         return Ok(None);
     }
     let weight_is_last = weight.is_channels_last();
@@ -113,15 +129,14 @@ struct ChannelsLast {
 }
 
 impl ChannelsLast {
-    fn apply_as<T: Float>(&self, kind: ConvolutionKind, inputs: [&Tensor<T>; 2]) -> Result<Tensor<T>> {
+    fn apply_as(&self, kind: ConvolutionKind, inputs: [&Tensor; 2]) -> Result<Tensor> {
         apply(ChannelsLast { kind, ..*self }, inputs)
     }
 }
 
-per_type! { ChannelsLast[2]: Float }
+per_type! { ChannelsLast[2]: Floating }
 
-impl<T: Float> Op<T, 2> for ChannelsLast {
-    type Out = T;
+impl Op<2> for ChannelsLast {
     const NAME: &'static str = "conv2d_channels_last";
     const SAVES: Saves = Saves::Inputs;
     const INPUTS: Inputs = Inputs::WithoutGaps;
@@ -136,17 +151,13 @@ impl<T: Float> Op<T, 2> for ChannelsLast {
         Shape::new(&[made[0], made[2], made[3], made[1]])
     }
 
-    fn cpu(&self, _: [CpuView<'_, T>; 2], _: &mut [T]) -> Result<()> {
-        unreachable!("{} is for devices", <Self as Op<T, 2>>::NAME)
-    }
-
     fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; 2], out: CudaOut<'_>) -> Result<()> {
         let dims = self.geometry.dims(&self.image, &self.weight)?;
-        let name = <Self as Op<T, 2>>::NAME;
+        let name = <Self as Op<2>>::NAME;
         library::convolve_channels_last(device, name, self.kind, &dims, self.weight_is_last, inputs, out)
     }
 
-    fn backward(&self, saved: &Saved<'_, T, T, 2>, grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 2]> {
+    fn backward(&self, saved: &Saved<'_, 2>, grad: &Tensor) -> Result<[Option<Tensor>; 2]> {
         use ConvolutionKind::{Forward, ImageGrad, WeightGrad};
         let (one, other) = (saved.input(0), saved.input(1));
         let [of_one, of_other] = match self.kind {
@@ -161,5 +172,13 @@ impl<T: Float> Op<T, 2> for ChannelsLast {
             saved.grad_of(0, || self.apply_as(of_one.0, of_one.1))?,
             saved.grad_of(1, || self.apply_as(of_other.0, of_other.1))?,
         ])
+    }
+}
+
+impl<T: Floating> CpuKernel<T, 2> for ChannelsLast {
+    type Out = T;
+
+    fn cpu(&self, _: [CpuView<'_, T>; 2], _: &mut [T]) -> Result<()> {
+        unreachable!("{} is for devices", <Self as Op<2>>::NAME)
     }
 }

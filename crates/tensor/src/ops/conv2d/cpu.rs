@@ -31,7 +31,7 @@ use pagelock_memory::Result;
 use pulp::{Simd, WithSimd};
 
 use self::pass::Pass;
-use crate::element::{Float, Real};
+use crate::element::{Floating, Real};
 use crate::{lanes, scratch};
 
 /// The sizes of a convolution; whoever makes one has checked that they belong together.
@@ -63,7 +63,7 @@ impl ConvDims {
 /// - `weight`: `[out_channels, in_channels / groups, kernel_h, kernel_w]`
 /// - `bias`: `[out_channels]`
 /// - `out`: `[batch, out_channels, out_h, out_w]`
-pub(crate) fn forward<T: Float>(
+pub(crate) fn forward<T: Floating>(
     d: &ConvDims,
     x: &[T],
     weight: &[T],
@@ -83,7 +83,7 @@ pub(crate) fn forward<T: Float>(
 }
 
 /// The derivative by the image: `grad_in[b, i] = Σ grad_out[b, o] · weight[o, i]` over output channels and taps.
-pub(crate) fn input_grad<T: Float>(d: &ConvDims, grad_out: &[T], weight: &[T], grad_in: &mut [T]) -> Result<()> {
+pub(crate) fn input_grad<T: Floating>(d: &ConvDims, grad_out: &[T], weight: &[T], grad_in: &mut [T]) -> Result<()> {
     scratch::reals(grad_out, |grad_out| {
         scratch::reals(weight, |weight| {
             scratch::reals_mut(grad_in, |grad_in| run(Pass::input_grad(d), grad_out, weight, None, grad_in))
@@ -125,12 +125,12 @@ impl<R: Real> WithSimd for Run<'_, R> {
 ///
 /// A product with a pixel that the tap does not reach is one with zero, so an infinite or NaN pixel can make more
 /// weights of its channel NaN than the sum alone would.
-pub(crate) fn weight_grad<T: Float>(d: &ConvDims, x: &[T], grad_out: &[T], grad_weight: &mut [T]) -> Result<()> {
+pub(crate) fn weight_grad<T: Floating>(d: &ConvDims, x: &[T], grad_out: &[T], grad_weight: &mut [T]) -> Result<()> {
     grads(d, x, Gradient { numbers: grad_out, positive: None }, false, grad_weight)
 }
 
 /// The derivatives by the weight and the bias, one after the other in `grads`, in one walk over the gradient.
-pub(crate) fn weight_and_bias_grad<T: Float>(
+pub(crate) fn weight_and_bias_grad<T: Floating>(
     d: &ConvDims,
     x: &[T],
     grad_out: Gradient<'_, T>,
@@ -147,7 +147,13 @@ pub(crate) struct Gradient<'a, T> {
     pub(crate) positive: Option<&'a [T]>,
 }
 
-fn grads<T: Float>(d: &ConvDims, x: &[T], gradient: Gradient<'_, T>, with_bias: bool, grads: &mut [T]) -> Result<()> {
+fn grads<T: Floating>(
+    d: &ConvDims,
+    x: &[T],
+    gradient: Gradient<'_, T>,
+    with_bias: bool,
+    grads: &mut [T],
+) -> Result<()> {
     scratch::reals(x, |x| {
         scratch::reals(gradient.numbers, |numbers| {
             scratch::reals(gradient.positive.unwrap_or_default(), |positive| {

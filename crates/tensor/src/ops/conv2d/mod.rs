@@ -9,14 +9,14 @@ mod cuda;
 mod library;
 mod small;
 
-use crate::autocast;
+use crate::autocast::prepared;
 use crate::autograd::{Saved, is_grad_enabled};
 use crate::cpu::CpuView;
 use crate::cuda::{CudaDevice, CudaOut, CudaView};
 use crate::device::Device;
-use crate::element::Float;
+use crate::element::Floating;
 use crate::error::{Error, Result};
-use crate::op::{Inputs, Op, Saves, apply, per_type};
+use crate::op::{CpuKernel, Inputs, Op, Precision, Saves, apply, per_type, same_precision};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
@@ -139,7 +139,7 @@ impl Conv2dOptions {
     }
 }
 
-impl<T: Float> Tensor<T> {
+impl Tensor {
     /// Slides `weight` over `self` (cross-correlation, zero padding).
     ///
     /// - `self`: `[batch, in_channels, height, width]`
@@ -158,10 +158,15 @@ impl<T: Float> Tensor<T> {
     ///
     /// # Errors
     /// [`Error::WrongShape`] if channels or sizes do not fit; [`Error::BadArgument`] for a zero in the geometry.
-    pub fn conv2d(&self, weight: &Tensor<T>, bias: Option<&Tensor<T>>, geometry: Conv2dOptions) -> Result<Tensor<T>> {
-        if let Some(result) = autocast::conv2d((self, weight, bias, geometry), false)? {
-            return Ok(result);
-        }
+    pub fn conv2d(&self, weight: &Tensor, bias: Option<&Tensor>, geometry: Conv2dOptions) -> Result<Tensor> {
+        let (image, weight) = (prepared(PRECISION, self)?, prepared(PRECISION, weight)?);
+        let bias = bias.map(|bias| prepared(PRECISION, bias)).transpose()?;
+        image.convolved(&weight, bias.as_ref(), geometry)
+    }
+
+    /// [`conv2d`](Self::conv2d) in the precision of the operands.
+    fn convolved(&self, weight: &Tensor, bias: Option<&Tensor>, geometry: Conv2dOptions) -> Result<Tensor> {
+        same_precision("conv2d", &[self.raw(), weight.raw(), bias.unwrap_or(weight).raw()])?;
         if let Some(result) = channels_last::forward(self, weight, bias, geometry)? {
             return Ok(result);
         }
@@ -179,36 +184,32 @@ impl<T: Float> Tensor<T> {
     /// # use pagelock_tensor::{Conv2dOptions, Tensor};
     /// let (image, weight) = (Tensor::new([[[[1.0, -2.0]]]])?, Tensor::ones([1, 1, 1, 1])?);
     /// let bias = Tensor::new([0.5])?;
-    /// assert_eq!(image.conv2d_relu(&weight, Some(&bias), Conv2dOptions::new())?.to_vec()?, [1.5, 0.0]);
+    /// assert_eq!(image.conv2d_relu(&weight, Some(&bias), Conv2dOptions::new())?.to_vec::<f32>()?, [1.5, 0.0]);
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
     ///
     /// # Errors
     /// As [`Tensor::conv2d`].
-    pub fn conv2d_relu(
-        &self,
-        weight: &Tensor<T>,
-        bias: Option<&Tensor<T>>,
-        geometry: Conv2dOptions,
-    ) -> Result<Tensor<T>> {
-        if let Some(result) = autocast::conv2d((self, weight, bias, geometry), true)? {
-            return Ok(result);
-        }
-        match bias {
-            Some(bias) if is_fused(geometry, self, *weight.shape()) => {
-                apply(ForwardRelu(geometry), [self, weight, bias])
+    pub fn conv2d_relu(&self, weight: &Tensor, bias: Option<&Tensor>, geometry: Conv2dOptions) -> Result<Tensor> {
+        let (image, weight) = (prepared(PRECISION, self)?, prepared(PRECISION, weight)?);
+        let bias = bias.map(|bias| prepared(PRECISION, bias)).transpose()?;
+        match &bias {
+            Some(bias) if is_fused(geometry, &image, *weight.shape()) => {
+                apply(ForwardRelu(geometry), [&image, &weight, bias])
             }
-            _ => self.conv2d(weight, bias, geometry)?.relu(),
+            bias => image.convolved(&weight, bias.as_ref(), geometry)?.relu(),
         }
     }
 }
 
+const PRECISION: Precision = Precision::HalfUnderAutocast;
+
 /// Whether there are kernels for the convolution of that image with relu, and for its gradients.
-fn is_fused<T: Float>(geometry: Conv2dOptions, image: &Tensor<T>, weight: Shape) -> bool {
+fn is_fused(geometry: Conv2dOptions, image: &Tensor, weight: Shape) -> bool {
     match image.storage().device() {
         Device::Cpu => true,
         Device::Cuda(device) => {
-            geometry.dims(image.shape(), &weight).is_ok_and(|dims| cuda::is_fused(device, &dims, T::DTYPE))
+            geometry.dims(image.shape(), &weight).is_ok_and(|dims| cuda::is_fused(device, &dims, image.dtype()))
         }
     }
 }
@@ -220,10 +221,9 @@ fn shape_of_result(dims: &cpu::ConvDims) -> Result<Shape> {
     Shape::new(&[dims.batch, dims.out_channels, dims.out_size[0], dims.out_size[1]])
 }
 
-per_type! { Forward[2]: Float }
+per_type! { Forward[2]: Floating }
 
-impl<T: Float> Op<T, 2> for Forward {
-    type Out = T;
+impl Op<2> for Forward {
     const NAME: &'static str = "conv2d";
     const SAVES: Saves = Saves::Inputs;
     const INPUTS: Inputs = Inputs::WithoutGaps;
@@ -232,16 +232,11 @@ impl<T: Float> Op<T, 2> for Forward {
         shape_of_result(&self.0.dims(image, weight)?)
     }
 
-    fn cpu(&self, [image, weight]: [CpuView<'_, T>; 2], out: &mut [T]) -> Result<()> {
-        let dims = self.0.dims(&Shape::new(image.shape)?, &Shape::new(weight.shape)?)?;
-        cpu::forward(&dims, image.data, weight.data, None, false, out).map_err(Error::scratch("conv2d"))
-    }
-
     fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; 2], out: CudaOut<'_>) -> Result<()> {
         cuda::forward(device, &self.0.dims(inputs[0].shape(), inputs[1].shape())?, inputs, None, out)
     }
 
-    fn backward(&self, saved: &Saved<'_, T, T, 2>, grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 2]> {
+    fn backward(&self, saved: &Saved<'_, 2>, grad: &Tensor) -> Result<[Option<Tensor>; 2]> {
         let (image, weight) = (saved.input(0), saved.input(1));
         Ok([
             saved.grad_of(0, || apply(ImageGrad { geometry: self.0, image: *image.shape() }, [grad, weight]))?,
@@ -250,10 +245,18 @@ impl<T: Float> Op<T, 2> for Forward {
     }
 }
 
-per_type! { Forward[3]: Float }
-
-impl<T: Float> Op<T, 3> for Forward {
+impl<T: Floating> CpuKernel<T, 2> for Forward {
     type Out = T;
+
+    fn cpu(&self, [image, weight]: [CpuView<'_, T>; 2], out: &mut [T]) -> Result<()> {
+        let dims = self.0.dims(&Shape::new(image.shape)?, &Shape::new(weight.shape)?)?;
+        cpu::forward(&dims, image.data, weight.data, None, false, out).map_err(Error::scratch("conv2d"))
+    }
+}
+
+per_type! { Forward[3]: Floating }
+
+impl Op<3> for Forward {
     const NAME: &'static str = "conv2d";
     const SAVES: Saves = Saves::Inputs;
     const INPUTS: Inputs = Inputs::WithoutGaps;
@@ -267,27 +270,27 @@ impl<T: Float> Op<T, 3> for Forward {
         shape_of_result(&dims)
     }
 
-    fn cpu(&self, [image, weight, bias]: [CpuView<'_, T>; 3], out: &mut [T]) -> Result<()> {
-        let dims = self.0.dims(&Shape::new(image.shape)?, &Shape::new(weight.shape)?)?;
-        cpu::forward(&dims, image.data, weight.data, Some(bias.data), false, out).map_err(Error::scratch("conv2d"))
-    }
-
     fn cuda(&self, device: &CudaDevice, [image, weight, bias]: [CudaView<'_>; 3], out: CudaOut<'_>) -> Result<()> {
         let dims = self.0.dims(image.shape(), weight.shape())?;
         cuda::forward(device, &dims, [image, weight], Some(bias), out)
     }
 
-    fn backward(&self, saved: &Saved<'_, T, T, 3>, grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 3]> {
+    fn backward(&self, saved: &Saved<'_, 3>, grad: &Tensor) -> Result<[Option<Tensor>; 3]> {
         gradients(self.0, saved, grad)
     }
 }
 
+impl<T: Floating> CpuKernel<T, 3> for Forward {
+    type Out = T;
+
+    fn cpu(&self, [image, weight, bias]: [CpuView<'_, T>; 3], out: &mut [T]) -> Result<()> {
+        let dims = self.0.dims(&Shape::new(image.shape)?, &Shape::new(weight.shape)?)?;
+        cpu::forward(&dims, image.data, weight.data, Some(bias.data), false, out).map_err(Error::scratch("conv2d"))
+    }
+}
+
 /// The gradients of image, weight and bias.
-fn gradients<T: Float>(
-    geometry: Conv2dOptions,
-    saved: &Saved<'_, T, T, 3>,
-    grad: &Tensor<T>,
-) -> Result<[Option<Tensor<T>>; 3]> {
+fn gradients(geometry: Conv2dOptions, saved: &Saved<'_, 3>, grad: &Tensor) -> Result<[Option<Tensor>; 3]> {
     let (image, weight) = (saved.input(0), saved.input(1));
     let image_grad = saved.grad_of(0, || apply(ImageGrad { geometry, image: *image.shape() }, [grad, weight]))?;
     let op = WeightAndBiasGrad { geometry, weight: *weight.shape() };
@@ -304,21 +307,15 @@ fn gradients<T: Float>(
 /// The convolution with a bias, and `relu` after it, where [`is_fused`].
 struct ForwardRelu(Conv2dOptions);
 
-per_type! { ForwardRelu[3]: Float }
+per_type! { ForwardRelu[3]: Floating }
 
-impl<T: Float> Op<T, 3> for ForwardRelu {
-    type Out = T;
+impl Op<3> for ForwardRelu {
     const NAME: &'static str = "conv2d_relu";
     const SAVES: Saves = Saves::OutputForLast;
     const INPUTS: Inputs = Inputs::WithoutGaps;
 
     fn out_shape(&self, inputs: [&Shape; 3]) -> Result<Shape> {
-        <Forward as Op<T, 3>>::out_shape(&Forward(self.0), inputs)
-    }
-
-    fn cpu(&self, [image, weight, bias]: [CpuView<'_, T>; 3], out: &mut [T]) -> Result<()> {
-        let dims = self.0.dims(&Shape::new(image.shape)?, &Shape::new(weight.shape)?)?;
-        cpu::forward(&dims, image.data, weight.data, Some(bias.data), true, out).map_err(Error::scratch("conv2d_relu"))
+        <Forward as Op<3>>::out_shape(&Forward(self.0), inputs)
     }
 
     fn cuda(&self, device: &CudaDevice, [image, weight, bias]: [CudaView<'_>; 3], out: CudaOut<'_>) -> Result<()> {
@@ -327,7 +324,7 @@ impl<T: Float> Op<T, 3> for ForwardRelu {
 
     /// Where the result is 0, the gradient counts as 0. It is read as such on a device, or if it is needed once; else made
     /// so first.
-    fn backward(&self, saved: &Saved<'_, T, T, 3>, grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 3]> {
+    fn backward(&self, saved: &Saved<'_, 3>, grad: &Tensor) -> Result<[Option<Tensor>; 3]> {
         let (image, weight, out) = (saved.input(0), saved.input(1), saved.output());
         let op = WeightAndBiasGrad { geometry: self.0, weight: *weight.shape() };
         let reads_twice = !matches!(grad.storage().device(), Device::Cpu);
@@ -341,16 +338,24 @@ impl<T: Float> Op<T, 3> for ForwardRelu {
     }
 }
 
+impl<T: Floating> CpuKernel<T, 3> for ForwardRelu {
+    type Out = T;
+
+    fn cpu(&self, [image, weight, bias]: [CpuView<'_, T>; 3], out: &mut [T]) -> Result<()> {
+        let dims = self.0.dims(&Shape::new(image.shape)?, &Shape::new(weight.shape)?)?;
+        cpu::forward(&dims, image.data, weight.data, Some(bias.data), true, out).map_err(Error::scratch("conv2d_relu"))
+    }
+}
+
 /// The gradient of the image: `[gradient of the result, weight]` to the image's shape.
 struct ImageGrad {
     geometry: Conv2dOptions,
     image: Shape,
 }
 
-per_type! { ImageGrad[2]: Float }
+per_type! { ImageGrad[2]: Floating }
 
-impl<T: Float> Op<T, 2> for ImageGrad {
-    type Out = T;
+impl Op<2> for ImageGrad {
     const NAME: &'static str = "conv2d_image_grad";
     const SAVES: Saves = Saves::Inputs;
     const INPUTS: Inputs = Inputs::WithoutGaps;
@@ -359,18 +364,13 @@ impl<T: Float> Op<T, 2> for ImageGrad {
         Ok(self.image)
     }
 
-    fn cpu(&self, [grad, weight]: [CpuView<'_, T>; 2], out: &mut [T]) -> Result<()> {
-        let dims = self.geometry.dims(&self.image, &Shape::new(weight.shape)?)?;
-        cpu::input_grad(&dims, grad.data, weight.data, out).map_err(Error::scratch("conv2d_image_grad"))
-    }
-
     fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; 2], out: CudaOut<'_>) -> Result<()> {
         let [grad, weight] = inputs;
         let dims = self.geometry.dims(&self.image, weight.shape())?;
         cuda::image_grad(device, &dims, (grad, None), weight, out)
     }
 
-    fn backward(&self, saved: &Saved<'_, T, T, 2>, image: &Tensor<T>) -> Result<[Option<Tensor<T>>; 2]> {
+    fn backward(&self, saved: &Saved<'_, 2>, image: &Tensor) -> Result<[Option<Tensor>; 2]> {
         let (grad, weight) = (saved.input(0), saved.input(1));
         Ok([
             saved.grad_of(0, || apply(Forward(self.geometry), [image, weight]))?,
@@ -380,12 +380,20 @@ impl<T: Float> Op<T, 2> for ImageGrad {
     }
 }
 
-per_type! { ImageGrad[3]: Float }
+impl<T: Floating> CpuKernel<T, 2> for ImageGrad {
+    type Out = T;
+
+    fn cpu(&self, [grad, weight]: [CpuView<'_, T>; 2], out: &mut [T]) -> Result<()> {
+        let dims = self.geometry.dims(&self.image, &Shape::new(weight.shape)?)?;
+        cpu::input_grad(&dims, grad.data, weight.data, out).map_err(Error::scratch("conv2d_image_grad"))
+    }
+}
+
+per_type! { ImageGrad[3]: Floating }
 
 /// The same of `[gradient of the result, weight, result]`, where the gradient counts as 0 unless the result is above 0; never
 /// recorded, and on devices only.
-impl<T: Float> Op<T, 3> for ImageGrad {
-    type Out = T;
+impl Op<3> for ImageGrad {
     const NAME: &'static str = "conv2d_image_grad";
     const SAVES: Saves = Saves::Nothing;
     const INPUTS: Inputs = Inputs::WithoutGaps;
@@ -394,17 +402,21 @@ impl<T: Float> Op<T, 3> for ImageGrad {
         Ok(self.image)
     }
 
-    fn cpu(&self, _: [CpuView<'_, T>; 3], _: &mut [T]) -> Result<()> {
-        unreachable!("{} is two operations on the CPU", <Self as Op<T, 3>>::NAME)
-    }
-
     fn cuda(&self, device: &CudaDevice, [grad, weight, out]: [CudaView<'_>; 3], to: CudaOut<'_>) -> Result<()> {
         let dims = self.geometry.dims(&self.image, weight.shape())?;
         cuda::image_grad(device, &dims, (grad, Some(out)), weight, to)
     }
 
-    fn backward(&self, _: &Saved<'_, T, T, 3>, _: &Tensor<T>) -> Result<[Option<Tensor<T>>; 3]> {
+    fn backward(&self, _: &Saved<'_, 3>, _: &Tensor) -> Result<[Option<Tensor>; 3]> {
         unreachable!("a recorded derivative is made of other operations")
+    }
+}
+
+impl<T: Floating> CpuKernel<T, 3> for ImageGrad {
+    type Out = T;
+
+    fn cpu(&self, _: [CpuView<'_, T>; 3], _: &mut [T]) -> Result<()> {
+        unreachable!("{} is two operations on the CPU", <Self as Op<3>>::NAME)
     }
 }
 
@@ -414,10 +426,9 @@ struct WeightGrad {
     weight: Shape,
 }
 
-per_type! { WeightGrad[2]: Float }
+per_type! { WeightGrad[2]: Floating }
 
-impl<T: Float> Op<T, 2> for WeightGrad {
-    type Out = T;
+impl Op<2> for WeightGrad {
     const NAME: &'static str = "conv2d_weight_grad";
     const SAVES: Saves = Saves::Inputs;
     const INPUTS: Inputs = Inputs::WithoutGaps;
@@ -426,21 +437,25 @@ impl<T: Float> Op<T, 2> for WeightGrad {
         Ok(self.weight)
     }
 
-    fn cpu(&self, [image, grad]: [CpuView<'_, T>; 2], out: &mut [T]) -> Result<()> {
-        let dims = self.geometry.dims(&Shape::new(image.shape)?, &self.weight)?;
-        cpu::weight_grad(&dims, image.data, grad.data, out).map_err(Error::scratch("conv2d_weight_grad"))
-    }
-
     fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; 2], out: CudaOut<'_>) -> Result<()> {
         cuda::weight_grad(device, &self.geometry.dims(inputs[0].shape(), &self.weight)?, inputs, out)
     }
 
-    fn backward(&self, saved: &Saved<'_, T, T, 2>, weight: &Tensor<T>) -> Result<[Option<Tensor<T>>; 2]> {
+    fn backward(&self, saved: &Saved<'_, 2>, weight: &Tensor) -> Result<[Option<Tensor>; 2]> {
         let (image, grad) = (saved.input(0), saved.input(1));
         Ok([
             saved.grad_of(0, || apply(ImageGrad { geometry: self.geometry, image: *image.shape() }, [grad, weight]))?,
             saved.grad_of(1, || apply(Forward(self.geometry), [image, weight]))?,
         ])
+    }
+}
+
+impl<T: Floating> CpuKernel<T, 2> for WeightGrad {
+    type Out = T;
+
+    fn cpu(&self, [image, grad]: [CpuView<'_, T>; 2], out: &mut [T]) -> Result<()> {
+        let dims = self.geometry.dims(&Shape::new(image.shape)?, &self.weight)?;
+        cpu::weight_grad(&dims, image.data, grad.data, out).map_err(Error::scratch("conv2d_weight_grad"))
     }
 }
 
@@ -456,7 +471,7 @@ struct WeightAndBiasGrad {
 
 impl WeightAndBiasGrad {
     /// Whether both gradients are wanted, as numbers, and there are kernels for that.
-    fn suits<T: Float>(&self, saved: &Saved<'_, T, T, 3>) -> bool {
+    fn suits(&self, saved: &Saved<'_, 3>) -> bool {
         let wanted = saved.needs(1) && saved.needs(2) && !is_grad_enabled();
         wanted && is_fused(self.geometry, saved.input(0), self.weight)
     }
@@ -470,7 +485,7 @@ impl WeightAndBiasGrad {
     }
 
     /// The two gradients.
-    fn parts<T: Float>(&self, grads: Tensor<T>) -> Result<[Option<Tensor<T>>; 2]> {
+    fn parts(&self, grads: Tensor) -> Result<[Option<Tensor>; 2]> {
         let [weight, bias] = grads.split_behind(self.weight.elements())?;
         Ok([Some(weight.reshape_to(self.weight)?), Some(bias)])
     }
@@ -479,10 +494,9 @@ impl WeightAndBiasGrad {
 /// `WeightAndBiasGrad` for so many inputs, of which the last are the gradient of the result and what it depends on.
 macro_rules! weight_and_bias_grad {
     ($n:literal, [$image:ident, $grad:ident $(, $out:ident)?], $positive:expr) => {
-        per_type! { WeightAndBiasGrad[$n]: Float }
+        per_type! { WeightAndBiasGrad[$n]: Floating }
 
-        impl<T: Float> Op<T, $n> for WeightAndBiasGrad {
-            type Out = T;
+        impl Op<$n> for WeightAndBiasGrad {
             const NAME: &'static str = "conv2d_weight_grad";
             const SAVES: Saves = Saves::Nothing;
             const INPUTS: Inputs = Inputs::WithoutGaps;
@@ -491,19 +505,23 @@ macro_rules! weight_and_bias_grad {
                 self.len()
             }
 
-            fn cpu(&self, [$image, $grad $(, $out)?]: [CpuView<'_, T>; $n], out: &mut [T]) -> Result<()> {
-                let gradient = cpu::Gradient { numbers: $grad.data, positive: $positive };
-                cpu::weight_and_bias_grad(&self.dims($image.shape)?, $image.data, gradient, out)
-                    .map_err(Error::scratch(<Self as Op<T, $n>>::NAME))
-            }
-
             fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; $n], out: CudaOut<'_>) -> Result<()> {
                 let dims = self.dims(inputs[0].shape())?;
                 cuda::weight_and_bias_grad(device, &dims, inputs[0], (inputs[1], inputs.get(2).copied()), out)
             }
 
-            fn backward(&self, _: &Saved<'_, T, T, $n>, _: &Tensor<T>) -> Result<[Option<Tensor<T>>; $n]> {
+            fn backward(&self, _: &Saved<'_, $n>, _: &Tensor) -> Result<[Option<Tensor>; $n]> {
                 unreachable!("a recorded derivative is made of other operations")
+            }
+        }
+
+        impl<T: Floating> CpuKernel<T, $n> for WeightAndBiasGrad {
+            type Out = T;
+
+            fn cpu(&self, [$image, $grad $(, $out)?]: [CpuView<'_, T>; $n], out: &mut [T]) -> Result<()> {
+                let gradient = cpu::Gradient { numbers: $grad.data, positive: $positive };
+                cpu::weight_and_bias_grad(&self.dims($image.shape)?, $image.data, gradient, out)
+                    .map_err(Error::scratch(<Self as Op<$n>>::NAME))
             }
         }
     };

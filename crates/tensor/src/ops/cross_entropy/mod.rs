@@ -9,11 +9,12 @@ use pagelock_memory as memory;
 
 use crate::autograd::{Saved, is_grad_enabled};
 use crate::cpu::{self, CpuView};
-use crate::cuda::{CudaDevice, CudaOut, CudaView};
+use crate::cuda::{CudaDevice, CudaOut, CudaView, constant};
 use crate::device::{Device, common_device};
-use crate::element::{DType, Element, Float};
+use crate::element::{DType, Element, Floating};
 use crate::error::{Error, Result};
-use crate::op::{Inputs, Op, Saves, apply, per_type};
+use crate::kind::Int;
+use crate::op::{CpuKernel, Inputs, Op, Saves, apply, per_type};
 use crate::ops::Reduction;
 use crate::ops::index::check_range;
 use crate::scratch;
@@ -25,17 +26,13 @@ use crate::tensor::{Raw, Tensor};
 const ONE_BLOCK: usize = 1 << 16;
 
 /// The loss of scores `[batch, classes]`, given the right classes, `[batch]`.
-pub(super) fn cross_entropy<T: Float>(
-    scores: &Tensor<T>,
-    target: &Tensor<i64>,
-    reduction: Reduction,
-) -> Result<Tensor<T>> {
+pub(super) fn cross_entropy(scores: &Tensor, target: &Tensor<Int>, reduction: Reduction) -> Result<Tensor> {
     let device = common_device("cross_entropy", &[scores.raw(), target.raw()])?;
     if !device.is_cpu() && scores.len() > ONE_BLOCK && reduction != Reduction::None {
         let losses = cross_entropy(scores, target, Reduction::None)?;
         return if reduction == Reduction::Mean { losses.mean(..) } else { losses.sum(..) };
     }
-    let target = target.gap_free()?;
+    let target: Tensor<Int> = target.to_dtype(DType::I64)?.raw().gap_free()?.typed();
     let version = target.storage().version();
     let labels = Labels { target, version, reduction };
     let wants_grad = reduction != Reduction::None && scores.requires_grad() && is_grad_enabled();
@@ -45,7 +42,7 @@ pub(super) fn cross_entropy<T: Float>(
 /// The right classes, which nobody may change until the gradient was computed.
 #[derive(Clone)]
 struct Labels {
-    target: Tensor<i64>,
+    target: Tensor<Int>,
     version: u64,
     reduction: Reduction,
 }
@@ -69,7 +66,7 @@ impl Labels {
 
     /// The classes on the CPU, each below `classes`.
     fn checked<R>(&self, shape: &[usize], f: impl FnOnce(&[i64]) -> R) -> Result<R> {
-        let reading = self.target.read("cross_entropy")?;
+        let reading = self.target.raw().read::<i64>("cross_entropy")?;
         let target = reading.of(self.target.layout());
         check_range("cross_entropy", target, 1, &Shape::new(shape)?)?;
         Ok(f(target))
@@ -89,10 +86,9 @@ struct CrossEntropy {
     grad: Mutex<Option<Raw>>, // of a loss whose own gradient is 1, until it is asked for; guards nothing else
 }
 
-per_type! { CrossEntropy[1]: Float }
+per_type! { CrossEntropy[1]: Floating }
 
-impl<T: Float> Op<T, 1> for CrossEntropy {
-    type Out = T;
+impl Op<1> for CrossEntropy {
     const NAME: &'static str = "cross_entropy";
     const SAVES: Saves = Saves::Inputs;
     const INPUTS: Inputs = Inputs::WithoutGaps;
@@ -103,6 +99,41 @@ impl<T: Float> Op<T, 1> for CrossEntropy {
             Reduction::Mean | Reduction::Sum => Shape::new(&[]),
         }
     }
+
+    fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
+        let factor = constant(x.dtype(), self.labels.factor().into());
+        let on = Device::Cuda(device.clone());
+        let room = || FreshCuda::allocate(<Self as Op<1>>::NAME, *x.shape(), x.dtype(), &on, device);
+        let mut grad = self.wants_grad.then(room).transpose()?;
+        self.labels.with_view(|target| match self.labels.reduction {
+            Reduction::None => cuda::losses(device, x, target, out),
+            Reduction::Mean | Reduction::Sum => {
+                cuda::total(device, x, target, factor, out, grad.as_mut().map(FreshCuda::out))
+            }
+        })?;
+        let grad = grad.map(FreshCuda::share);
+        *self.grad.lock().unwrap_or_else(PoisonError::into_inner) = grad;
+        Ok(())
+    }
+
+    fn backward(&self, saved: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
+        self.labels.check_unchanged()?;
+        Ok([Some(apply(CrossEntropyGrad(self.labels.clone()), [saved.input(0), grad])?)])
+    }
+
+    fn backward_of_one(&self, saved: &Saved<'_, 1>) -> Option<Result<[Option<Tensor>; 1]>> {
+        let made = || self.grad.lock().unwrap_or_else(PoisonError::into_inner).take(); // whoever gets it may change it
+        let grad = || match made() {
+            Some(grad) => Ok([Some(grad.typed())]),
+            None => Ok([Some(apply(CrossEntropyGrad(self.labels.clone()), [saved.input(0)])?)]),
+        };
+        let on_device = !saved.input(0).device().is_cpu();
+        on_device.then(|| self.labels.check_unchanged().and_then(|()| grad()))
+    }
+}
+
+impl<T: Floating> CpuKernel<T, 1> for CrossEntropy {
+    type Out = T;
 
     fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
         let (rows, classes) = (x.shape[0], x.shape[1]);
@@ -121,43 +152,12 @@ impl<T: Float> Op<T, 1> for CrossEntropy {
                 Ok(())
             })
         })?;
-        computed.map_err(Error::scratch(<Self as Op<T, 1>>::NAME))
-    }
-
-    fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
-        let factor = crate::cuda::constant(T::Real::from_f64(self.labels.factor()));
-        let on = Device::Cuda(device.clone());
-        let room = || FreshCuda::allocate(<Self as Op<T, 1>>::NAME, *x.shape(), T::DTYPE, &on, device);
-        let mut grad = self.wants_grad.then(room).transpose()?;
-        self.labels.with_view(|target| match self.labels.reduction {
-            Reduction::None => cuda::losses(device, x, target, out),
-            Reduction::Mean | Reduction::Sum => {
-                cuda::total(device, x, target, factor, out, grad.as_mut().map(FreshCuda::out))
-            }
-        })?;
-        let grad = grad.map(|grad| Tensor::<T>::from_fresh_cuda(grad).into_raw());
-        *self.grad.lock().unwrap_or_else(PoisonError::into_inner) = grad;
-        Ok(())
-    }
-
-    fn backward(&self, saved: &Saved<'_, T, T, 1>, grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 1]> {
-        self.labels.check_unchanged()?;
-        Ok([Some(apply(CrossEntropyGrad(self.labels.clone()), [saved.input(0), grad])?)])
-    }
-
-    fn backward_of_one(&self, saved: &Saved<'_, T, T, 1>) -> Option<Result<[Option<Tensor<T>>; 1]>> {
-        let made = || self.grad.lock().unwrap_or_else(PoisonError::into_inner).take(); // whoever gets it may change it
-        let grad = || match made() {
-            Some(grad) => Ok([Some(grad.typed())]),
-            None => Ok([Some(apply(CrossEntropyGrad(self.labels.clone()), [saved.input(0)])?)]),
-        };
-        let on_device = !saved.input(0).device().is_cpu();
-        on_device.then(|| self.labels.check_unchanged().and_then(|()| grad()))
+        computed.map_err(Error::scratch(<Self as Op<1>>::NAME))
     }
 }
 
 /// The loss of each row, some rows at a time.
-fn row_losses<T: Float>(x: &[T], target: &[i64], classes: usize, losses: &mut [T::Real]) -> memory::Result<()> {
+fn row_losses<T: Floating>(x: &[T], target: &[i64], classes: usize, losses: &mut [T::Real]) -> memory::Result<()> {
     let rows = scratch::rows_at_a_time(classes);
     let targets = target.chunks(rows).zip(losses.chunks_mut(rows));
     for (x, (target, losses)) in x.chunks((rows * classes).max(1)).zip(targets) {
@@ -176,10 +176,9 @@ fn row_losses<T: Float>(x: &[T], target: &[i64], classes: usize, losses: &mut [T
 /// The gradient of [`CrossEntropy`], from its input and its output's gradient: (softmax(x) − [class = target]) · g.
 struct CrossEntropyGrad(Labels);
 
-per_type! { CrossEntropyGrad[2]: Float }
+per_type! { CrossEntropyGrad[2]: Floating }
 
-impl<T: Float> Op<T, 2> for CrossEntropyGrad {
-    type Out = T;
+impl Op<2> for CrossEntropyGrad {
     const NAME: &'static str = "cross_entropy's gradient";
     const SAVES: Saves = Saves::Inputs;
     const INPUTS: Inputs = Inputs::WithoutGaps;
@@ -187,6 +186,32 @@ impl<T: Float> Op<T, 2> for CrossEntropyGrad {
     fn out_shape(&self, [x, _]: [&Shape; 2]) -> Result<Shape> {
         Ok(*x)
     }
+
+    fn cuda(&self, device: &CudaDevice, [x, grad]: [CudaView<'_>; 2], out: CudaOut<'_>) -> Result<()> {
+        let factor = constant(x.dtype(), self.0.factor().into());
+        self.0.with_view(|target| cuda::grad(device, x, Some(grad), target, factor, out))
+    }
+
+    /// With `h` the gradient that arrives and `p` = softmax(x): g · p · (h − Σ h·p) for `x`, Σ h·p − h[target] for `g`.
+    fn backward(&self, saved: &Saved<'_, 2>, h: &Tensor) -> Result<[Option<Tensor>; 2]> {
+        self.0.check_unchanged()?;
+        let (x, grad) = (saved.input(0), saved.input(1));
+        let p = x.softmax(1)?;
+        let sums = h.mul(&p)?.sum_keepdim(1)?;
+        let for_x = || {
+            let grad = if grad.rank() == 0 { grad.clone() } else { grad.unsqueeze(1)? };
+            p.mul(&h.sub(&sums)?)?.mul(&grad.mul_scalar(self.0.factor())?)
+        };
+        let for_grad = || {
+            let of_rows = sums.sub(&h.gather(1, &self.0.target.unsqueeze(1)?)?)?.squeeze(1)?;
+            if grad.rank() == 0 { of_rows.sum(..)?.mul_scalar(self.0.factor()) } else { Ok(of_rows) }
+        };
+        Ok([saved.grad_of(0, for_x)?, saved.grad_of(1, for_grad)?])
+    }
+}
+
+impl<T: Floating> CpuKernel<T, 2> for CrossEntropyGrad {
+    type Out = T;
 
     fn cpu(&self, [x, grad]: [CpuView<'_, T>; 2], out: &mut [T]) -> Result<()> {
         let classes = x.shape[1];
@@ -211,37 +236,14 @@ impl<T: Float> Op<T, 2> for CrossEntropyGrad {
             }
             Ok(())
         })?;
-        computed.map_err(Error::scratch(<Self as Op<T, 2>>::NAME))
-    }
-
-    fn cuda(&self, device: &CudaDevice, [x, grad]: [CudaView<'_>; 2], out: CudaOut<'_>) -> Result<()> {
-        let factor = crate::cuda::constant(T::Real::from_f64(self.0.factor()));
-        self.0.with_view(|target| cuda::grad(device, x, Some(grad), target, factor, out))
-    }
-
-    /// With `h` the gradient that arrives and `p` = softmax(x): g · p · (h − Σ h·p) for `x`, Σ h·p − h[target] for `g`.
-    fn backward(&self, saved: &Saved<'_, T, T, 2>, h: &Tensor<T>) -> Result<[Option<Tensor<T>>; 2]> {
-        self.0.check_unchanged()?;
-        let (x, grad) = (saved.input(0), saved.input(1));
-        let p = x.softmax(1)?;
-        let sums = h.mul(&p)?.sum_keepdim(1)?;
-        let for_x = || {
-            let grad = if grad.rank() == 0 { grad.clone() } else { grad.unsqueeze(1)? };
-            p.mul(&h.sub(&sums)?)?.mul(&grad.scaled(self.0.factor())?)
-        };
-        let for_grad = || {
-            let of_rows = sums.sub(&h.gather(1, &self.0.target.unsqueeze(1)?)?)?.squeeze(1)?;
-            if grad.rank() == 0 { of_rows.sum(..)?.scaled(self.0.factor()) } else { Ok(of_rows) }
-        };
-        Ok([saved.grad_of(0, for_x)?, saved.grad_of(1, for_grad)?])
+        computed.map_err(Error::scratch(<Self as Op<2>>::NAME))
     }
 }
 
-per_type! { CrossEntropyGrad[1]: Float }
+per_type! { CrossEntropyGrad[1]: Floating }
 
 /// The same where the output's gradient is 1; never recorded, and on devices only.
-impl<T: Float> Op<T, 1> for CrossEntropyGrad {
-    type Out = T;
+impl Op<1> for CrossEntropyGrad {
     const NAME: &'static str = "cross_entropy's gradient";
     const SAVES: Saves = Saves::Nothing;
     const INPUTS: Inputs = Inputs::WithoutGaps;
@@ -250,16 +252,20 @@ impl<T: Float> Op<T, 1> for CrossEntropyGrad {
         Ok(*x)
     }
 
-    fn cpu(&self, _: [CpuView<'_, T>; 1], _: &mut [T]) -> Result<()> {
-        unreachable!("on the CPU a gradient of 1 is a tensor")
-    }
-
     fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
-        let factor = crate::cuda::constant(T::Real::from_f64(self.0.factor()));
+        let factor = constant(x.dtype(), self.0.factor().into());
         self.0.with_view(|target| cuda::grad(device, x, None, target, factor, out))
     }
 
-    fn backward(&self, _: &Saved<'_, T, T, 1>, _: &Tensor<T>) -> Result<[Option<Tensor<T>>; 1]> {
+    fn backward(&self, _: &Saved<'_, 1>, _: &Tensor) -> Result<[Option<Tensor>; 1]> {
         unreachable!("a recorded derivative has the output's gradient")
+    }
+}
+
+impl<T: Floating> CpuKernel<T, 1> for CrossEntropyGrad {
+    type Out = T;
+
+    fn cpu(&self, _: [CpuView<'_, T>; 1], _: &mut [T]) -> Result<()> {
+        unreachable!("on the CPU a gradient of 1 is a tensor")
     }
 }

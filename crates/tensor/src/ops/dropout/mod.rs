@@ -5,23 +5,23 @@ mod cuda;
 use crate::autograd::Saved;
 use crate::cpu::CpuView;
 use crate::cuda::{CudaDevice, CudaOut, CudaView, constant};
-use crate::element::{DType, Float};
+use crate::element::{DType, Element, Floating};
 use crate::error::{Error, Result};
-use crate::op::{Inputs, Op, Saves, apply, per_type};
+use crate::op::{CpuKernel, Inputs, Op, Saves, apply, per_type};
 use crate::parallel::try_for_each_chunk_mut;
 use crate::random::{self, Draw, Generator};
 use crate::scratch;
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
-impl<T: Float> Tensor<T> {
+impl Tensor {
     /// Zeroes each element with probability `p` and divides the others by `1 − p`, so that the mean stays
     /// (inverted dropout: Srivastava et al., 2014, <https://jmlr.org/papers/v15/srivastava14a.html>). Where it fails, the
     /// generator stays where it was.
     ///
     /// # Errors
     /// [`Error::BadArgument`] unless 0 ≤ `p` ≤ 1.
-    pub fn dropout(&self, p: f64, generator: &Generator) -> Result<Tensor<T>> {
+    pub fn dropout(&self, p: f64, generator: &Generator) -> Result<Tensor> {
         if !(0.0..=1.0).contains(&p) {
             return Err(Error::BadArgument {
                 op: "dropout",
@@ -31,7 +31,7 @@ impl<T: Float> Tensor<T> {
             });
         }
         if p == 1.0 {
-            return self.mul_scalar(T::ZERO);
+            return self.mul_scalar(0.0);
         }
         Draw::make(generator, self.len(), DType::F32, |draw| {
             apply(Dropout { p: p as f32, scale: 1.0 / (1.0 - p), draw }, [self])
@@ -47,10 +47,9 @@ struct Dropout {
     draw: Draw,
 }
 
-per_type! { Dropout[1]: Float }
+per_type! { Dropout[1]: Floating }
 
-impl<T: Float> Op<T, 1> for Dropout {
-    type Out = T;
+impl Op<1> for Dropout {
     const NAME: &'static str = "dropout";
     const SAVES: Saves = Saves::Nothing;
     const INPUTS: Inputs = Inputs::WithoutGaps;
@@ -59,25 +58,29 @@ impl<T: Float> Op<T, 1> for Dropout {
         Ok(*x)
     }
 
+    fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
+        cuda::run(device, self.draw, self.p, constant(x.dtype(), self.scale.into()), x, out)
+    }
+
+    fn backward(&self, _: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
+        Ok([Some(apply(*self, [grad])?)])
+    }
+}
+
+impl<T: Floating> CpuKernel<T, 1> for Dropout {
+    type Out = T;
+
     fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
-        let scale = T::from_f64(self.scale);
+        let scale = T::Real::from_f64(self.scale);
         let computed = try_for_each_chunk_mut(out, random::CHUNK, |i, out| {
             scratch::with(out.len(), |numbers: &mut [f32]| {
                 random::fill_uniform(self.draw.behind_chunks_of_f32(i), numbers);
                 for ((out, &x), &number) in out.iter_mut().zip(&x.data[i * random::CHUNK..]).zip(&*numbers) {
-                    *out = x.times(if number >= self.p { scale } else { T::ZERO });
+                    *out = T::from_real(x.to_real() * if number >= self.p { scale } else { T::Real::ZERO });
                 }
                 Ok(())
             })
         });
         computed.map_err(Error::scratch("dropout"))
-    }
-
-    fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
-        cuda::run(device, self.draw, self.p, constant(T::from_f64(self.scale)), x, out)
-    }
-
-    fn backward(&self, _: &Saved<'_, T, T, 1>, grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 1]> {
-        Ok([Some(apply(*self, [grad])?)])
     }
 }

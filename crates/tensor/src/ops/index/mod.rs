@@ -10,26 +10,26 @@ use crate::cuda::{CudaDevice, CudaOut, CudaView};
 use crate::device::common_device;
 use crate::element::{DType, Element};
 use crate::error::{Error, Result};
-use crate::op::{Op, Saves, apply, per_type};
+use crate::kind::{Int, Kind};
+use crate::op::{CpuKernel, Op, Saves, apply, apply_raw, per_type};
 use crate::shape::Shape;
-use crate::tensor::Tensor;
+use crate::tensor::{Raw, Tensor};
 
-impl<T: Element> Tensor<T> {
+impl<K: Kind> Tensor<K> {
     /// The entries of a dimension that `index` (one-dimensional) names, in its order, repeated where it repeats.
     ///
     /// ```
-    /// # use pagelock_tensor::{Create, Tensor};
+    /// # use pagelock_tensor::Tensor;
     /// let x = Tensor::new([[1.0, 2.0], [3.0, 4.0]])?;
-    /// let rows = Tensor::<i64>::new([1, 1, 0])?;
-    /// assert_eq!(x.index_select(0, &rows)?.to_vec()?, [3.0, 4.0, 3.0, 4.0, 1.0, 2.0]);
+    /// let rows = Tensor::new([1, 1, 0])?;
+    /// assert_eq!(x.index_select(0, &rows)?.to_vec::<f32>()?, [3.0, 4.0, 3.0, 4.0, 1.0, 2.0]);
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
     ///
     /// # Errors
     /// [`Error::NoSuchDim`], [`Error::IndexOutOfRange`]; [`Error::WrongShape`] if `index` is not one-dimensional.
-    pub fn index_select(&self, dim: isize, index: &Tensor<i64>) -> Result<Tensor<T>> {
-        let dim = self.shape().dim("index_select", dim)?;
-        apply(IndexSelect { dim, index: own_index("index_select", self, index)? }, [self])
+    pub fn index_select(&self, dim: isize, index: &Tensor<Int>) -> Result<Tensor<K>> {
+        self.raw().index_select(dim, index.raw()).map(Raw::typed)
     }
 
     /// One element of a dimension per element of `index`: `out[i][j] = self[i][index[i][j]]` for `dim` 1.
@@ -38,26 +38,40 @@ impl<T: Element> Tensor<T> {
     ///
     /// # Errors
     /// [`Error::NoSuchDim`], [`Error::IndexOutOfRange`], [`Error::WrongShape`].
-    pub fn gather(&self, dim: isize, index: &Tensor<i64>) -> Result<Tensor<T>> {
+    pub fn gather(&self, dim: isize, index: &Tensor<Int>) -> Result<Tensor<K>> {
+        self.raw().gather(dim, index.raw()).map(Raw::typed)
+    }
+}
+
+impl Raw {
+    /// [`Tensor::index_select`].
+    pub(crate) fn index_select(&self, dim: isize, index: &Raw) -> Result<Raw> {
+        let dim = self.shape().dim("index_select", dim)?;
+        apply_raw(IndexSelect { dim, index: own_index("index_select", self, index)? }, [self])
+    }
+
+    /// [`Tensor::gather`].
+    pub(crate) fn gather(&self, dim: isize, index: &Raw) -> Result<Raw> {
         let dim = self.shape().dim("gather", dim)?;
-        apply(Gather { dim, index: own_index("gather", self, index)? }, [self])
+        apply_raw(Gather { dim, index: own_index("gather", self, index)? }, [self])
     }
 }
 
 /// Zeros of shape `into`, with each element of `source` added at its index along `dim`: the transpose of `gather`.
-pub(crate) fn scatter_add<T: Element>(
-    source: &Tensor<T>,
+pub(crate) fn scatter_add<K: Kind>(
+    source: &Tensor<K>,
     dim: usize,
-    index: Tensor<i64>,
+    index: Tensor<Int>,
     into: Shape,
-) -> Result<Tensor<T>> {
+) -> Result<Tensor<K>> {
     apply(ScatterAdd { gather: Gather { dim, index }, into }, [source])
 }
 
 /// The index without gaps, in a storage that in-place changes and other inputs do not share.
-fn own_index<T: Element>(op: &'static str, x: &Tensor<T>, index: &Tensor<i64>) -> Result<Tensor<i64>> {
-    common_device(op, &[x.raw(), index.raw()])?;
-    index.deep_copy(op)
+fn own_index(op: &'static str, x: &Raw, index: &Raw) -> Result<Tensor<Int>> {
+    common_device(op, &[x, index])?;
+    let own = if index.dtype() == DType::I64 { index.deep_copy(op) } else { index.converted(DType::I64) };
+    own.map(Raw::typed)
 }
 
 /// Every index is below the size of dimension `dim`, and none negative.
@@ -72,13 +86,12 @@ pub(crate) fn check_range(op: &'static str, index: &[i64], dim: usize, shape: &S
 #[derive(Clone)]
 struct IndexSelect {
     dim: usize,
-    index: Tensor<i64>,
+    index: Tensor<Int>,
 }
 
 per_type! { IndexSelect[1]: Element }
 
-impl<T: Element> Op<T, 1> for IndexSelect {
-    type Out = T;
+impl Op<1> for IndexSelect {
     const NAME: &'static str = "index_select";
     const SAVES: Saves = Saves::Nothing;
 
@@ -95,22 +108,26 @@ impl<T: Element> Op<T, 1> for IndexSelect {
         Ok(x.with(self.dim, self.index.len()))
     }
 
-    fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
-        let reading = self.index.read("index_select")?;
-        let index = reading.of(self.index.layout());
-        check_range("index_select", index, self.dim, &Shape::new(x.shape)?)?;
-        cpu::index_select(x, self.dim, index, out);
-        Ok(())
-    }
-
     fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
         let lock = self.index.storage().lock();
         let index = Index::of_entries(lock.cuda(self.index.layout(), DType::I64), self.dim);
         cuda::gather(device, "index_select", x, index, out)
     }
 
-    fn backward(&self, saved: &Saved<'_, T, T, 1>, grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 1]> {
+    fn backward(&self, saved: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
         Ok([Some(apply(IndexAdd { select: self.clone(), into: *saved.shape(0) }, [grad])?)])
+    }
+}
+
+impl<T: Element> CpuKernel<T, 1> for IndexSelect {
+    type Out = T;
+
+    fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
+        let reading = self.index.raw().read::<i64>("index_select")?;
+        let index = reading.of(self.index.layout());
+        check_range("index_select", index, self.dim, &Shape::new(x.shape)?)?;
+        cpu::index_select(x, self.dim, index, out);
+        Ok(())
     }
 }
 
@@ -122,20 +139,12 @@ struct IndexAdd {
 
 per_type! { IndexAdd[1]: Element }
 
-impl<T: Element> Op<T, 1> for IndexAdd {
-    type Out = T;
+impl Op<1> for IndexAdd {
     const NAME: &'static str = "index_add";
     const SAVES: Saves = Saves::Nothing;
 
     fn out_shape(&self, _: [&Shape; 1]) -> Result<Shape> {
         Ok(self.into)
-    }
-
-    fn cpu(&self, [grad]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
-        out.fill(T::ZERO);
-        let reading = self.select.index.read("index_add")?;
-        cpu::index_add(out, &self.into, self.select.dim, reading.of(self.select.index.layout()), grad, T::plus);
-        Ok(())
     }
 
     fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
@@ -144,21 +153,31 @@ impl<T: Element> Op<T, 1> for IndexAdd {
         cuda::scatter_add(device, "index_add", x, index, out)
     }
 
-    fn backward(&self, _: &Saved<'_, T, T, 1>, grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 1]> {
+    fn backward(&self, _: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
         Ok([Some(apply(self.select.clone(), [grad])?)])
+    }
+}
+
+impl<T: Element> CpuKernel<T, 1> for IndexAdd {
+    type Out = T;
+
+    fn cpu(&self, [grad]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
+        out.fill(T::ZERO);
+        let reading = self.select.index.raw().read::<i64>("index_add")?;
+        cpu::index_add(out, &self.into, self.select.dim, reading.of(self.select.index.layout()), grad, T::plus);
+        Ok(())
     }
 }
 
 #[derive(Clone)]
 struct Gather {
     dim: usize,
-    index: Tensor<i64>,
+    index: Tensor<Int>,
 }
 
 per_type! { Gather[1]: Element }
 
-impl<T: Element> Op<T, 1> for Gather {
-    type Out = T;
+impl Op<1> for Gather {
     const NAME: &'static str = "gather";
     const SAVES: Saves = Saves::Nothing;
 
@@ -173,21 +192,25 @@ impl<T: Element> Op<T, 1> for Gather {
         Ok(*index)
     }
 
-    fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
-        let reading = self.index.read("gather")?;
-        check_range("gather", reading.of(self.index.layout()), self.dim, &Shape::new(x.shape)?)?;
-        cpu::gather(x, self.dim, reading.view(self.index.layout()), out);
-        Ok(())
-    }
-
     fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
         let lock = self.index.storage().lock();
         let index = Index::of_elements(lock.cuda(self.index.layout(), DType::I64), self.dim);
         cuda::gather(device, "gather", x, index, out)
     }
 
-    fn backward(&self, saved: &Saved<'_, T, T, 1>, grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 1]> {
+    fn backward(&self, saved: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
         Ok([Some(apply(ScatterAdd { gather: self.clone(), into: *saved.shape(0) }, [grad])?)])
+    }
+}
+
+impl<T: Element> CpuKernel<T, 1> for Gather {
+    type Out = T;
+
+    fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
+        let reading = self.index.raw().read::<i64>("gather")?;
+        check_range("gather", reading.of(self.index.layout()), self.dim, &Shape::new(x.shape)?)?;
+        cpu::gather(x, self.dim, reading.view(self.index.layout()), out);
+        Ok(())
     }
 }
 
@@ -199,20 +222,12 @@ struct ScatterAdd {
 
 per_type! { ScatterAdd[1]: Element }
 
-impl<T: Element> Op<T, 1> for ScatterAdd {
-    type Out = T;
+impl Op<1> for ScatterAdd {
     const NAME: &'static str = "scatter_add";
     const SAVES: Saves = Saves::Nothing;
 
     fn out_shape(&self, _: [&Shape; 1]) -> Result<Shape> {
         Ok(self.into)
-    }
-
-    fn cpu(&self, [grad]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
-        out.fill(T::ZERO);
-        let reading = self.gather.index.read("scatter_add")?;
-        cpu::scatter_add(out, &self.into, self.gather.dim, reading.view(self.gather.index.layout()), grad, T::plus);
-        Ok(())
     }
 
     fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
@@ -221,7 +236,18 @@ impl<T: Element> Op<T, 1> for ScatterAdd {
         cuda::scatter_add(device, "scatter_add", x, index, out)
     }
 
-    fn backward(&self, _: &Saved<'_, T, T, 1>, grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 1]> {
+    fn backward(&self, _: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
         Ok([Some(apply(self.gather.clone(), [grad])?)])
+    }
+}
+
+impl<T: Element> CpuKernel<T, 1> for ScatterAdd {
+    type Out = T;
+
+    fn cpu(&self, [grad]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
+        out.fill(T::ZERO);
+        let reading = self.gather.index.raw().read::<i64>("scatter_add")?;
+        cpu::scatter_add(out, &self.into, self.gather.dim, reading.view(self.gather.index.layout()), grad, T::plus);
+        Ok(())
     }
 }

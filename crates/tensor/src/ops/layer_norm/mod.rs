@@ -9,15 +9,15 @@ use crate::autograd::{Saved, is_grad_enabled};
 use crate::cpu::{self, CpuView};
 use crate::cuda::{CudaDevice, CudaOut, CudaView, constant};
 use crate::device::Device;
-use crate::element::{Element, Float, Real};
+use crate::element::{DType, Element, Floating};
 use crate::error::{Error, Result};
-use crate::op::{Inputs, Op, Saves, apply, per_type};
+use crate::op::{CpuKernel, Inputs, Op, Precision, Saves, apply, per_type};
 use crate::shape::{IntoShape, MAX_RANK, Shape};
 use crate::tensor::Tensor;
 
 const OP: &str = "layer_norm";
 
-impl<T: Float> Tensor<T> {
+impl Tensor {
     /// (x − mean) / √(variance + eps) · weight + bias, where mean and variance (of all elements, without Bessel's
     /// correction) are those of the last dimensions, which have the sizes `normalized`.
     ///
@@ -27,7 +27,7 @@ impl<T: Float> Tensor<T> {
     /// ```
     /// # use pagelock_tensor::Tensor;
     /// let x = Tensor::new([[1.0, 3.0], [0.0, 100.0]])?;
-    /// assert_eq!(x.layer_norm([2], None, None, 0.0)?.to_vec()?, [-1.0, 1.0, -1.0, 1.0]);
+    /// assert_eq!(x.layer_norm([2], None, None, 0.0)?.to_vec::<f32>()?, [-1.0, 1.0, -1.0, 1.0]);
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
     ///
@@ -36,10 +36,10 @@ impl<T: Float> Tensor<T> {
     pub fn layer_norm(
         &self,
         normalized: impl IntoShape,
-        weight: Option<&Tensor<T>>,
-        bias: Option<&Tensor<T>>,
+        weight: Option<&Tensor>,
+        bias: Option<&Tensor>,
         eps: f64,
-    ) -> Result<Tensor<T>> {
+    ) -> Result<Tensor> {
         let op = LayerNorm { normalized: normalized.into_shape()?, eps };
         match (weight, bias) {
             (None, None) => apply(op, [self]),
@@ -66,13 +66,13 @@ impl LayerNorm {
         self.normalized.elements()
     }
 
-    fn eps<T: Float>(&self) -> T::Real {
+    fn eps<T: Floating>(&self) -> T::Real {
         T::Real::from_f64(self.eps)
     }
 
     /// What kernels of a device are told: elements of a row, and the bytes of `eps`.
-    fn numbers<T: Float>(&self) -> (usize, u64) {
-        (self.row_len(), constant(self.eps::<T>()))
+    fn numbers(&self, dtype: DType) -> (usize, u64) {
+        (self.row_len(), constant(dtype, self.eps.into()))
     }
 
     fn check(&self, x: &Shape, parameters: &[&Shape]) -> Result<()> {
@@ -90,28 +90,18 @@ impl LayerNorm {
     }
 
     /// The gradients of input, weight and bias as results of other operations, in the computing type.
-    fn composed<T: Float>(
-        &self,
-        x: &Tensor<T>,
-        weight: Option<&Tensor<T>>,
-        grad: &Tensor<T>,
-    ) -> Result<[Tensor<T>; 3]> {
+    fn composed(&self, x: &Tensor, weight: Option<&Tensor>, grad: &Tensor) -> Result<[Tensor; 3]> {
         let weight = weight.map(Tensor::widened).transpose()?;
         let [x, weight, bias] = self.composed_of_reals(&x.widened()?, weight.as_ref(), &grad.widened()?)?;
-        Ok([x.narrowed()?, weight.narrowed()?, bias.narrowed()?])
+        Ok([x, weight, bias])
     }
 
-    fn composed_of_reals<T: Real>(
-        &self,
-        x: &Tensor<T>,
-        weight: Option<&Tensor<T>>,
-        grad: &Tensor<T>,
-    ) -> Result<[Tensor<T>; 3]> {
+    fn composed_of_reals(&self, x: &Tensor, weight: Option<&Tensor>, grad: &Tensor) -> Result<[Tensor; 3]> {
         let (rows, n) = (x.len() / self.row_len().max(1), self.row_len());
         let [flat_x, flat_grad] = [x.reshape_to(Shape::new(&[rows, n])?)?, grad.reshape_to(Shape::new(&[rows, n])?)?];
         let centered = flat_x.sub(&flat_x.mean_keepdim(1)?)?;
         let variance = centered.mul(&centered)?.mean_keepdim(1)?;
-        let factor = variance.add_scalar(T::from_f64(self.eps))?.pow(-0.5)?;
+        let factor = variance.add_scalar(self.eps)?.pow(-0.5)?;
         let normal = centered.mul(&factor)?;
         let weighted = match weight {
             Some(weight) => flat_grad.mul(&weight.reshape_to(Shape::new(&[n])?)?)?,
@@ -125,19 +115,15 @@ impl LayerNorm {
     }
 
     /// The gradients of weight and bias in operations, for rows that no kernel adds up.
-    fn are_summed_by_kernel<T: Float>(&self, x: &Tensor<T>) -> bool {
+    fn are_summed_by_kernel(&self, x: &Tensor) -> bool {
         match x.storage().device() {
             Device::Cpu => true,
-            Device::Cuda(_) => cuda::can_sum(self.row_len(), T::DTYPE),
+            Device::Cuda(_) => cuda::can_sum(self.row_len(), x.dtype()),
         }
     }
 
     /// The gradients of `N` inputs: input, weight, bias.
-    fn gradients<T: Float, const N: usize>(
-        &self,
-        saved: &Saved<'_, T, T, N>,
-        grad: &Tensor<T>,
-    ) -> Result<[Option<Tensor<T>>; N]> {
+    fn gradients<const N: usize>(&self, saved: &Saved<'_, N>, grad: &Tensor) -> Result<[Option<Tensor>; N]> {
         let (x, weight) = (saved.input(0), (N > 1).then(|| saved.input(1)));
         let wants_parameters = (1..N).any(|i| saved.needs(i));
         if is_grad_enabled() || x.is_empty() || (wants_parameters && !self.are_summed_by_kernel(x)) {
@@ -162,34 +148,38 @@ impl LayerNorm {
 
 macro_rules! layer_norm {
     ($($n:literal)+) => {$(
-        per_type! { LayerNorm[$n]: Float }
+        per_type! { LayerNorm[$n]: Floating }
 
-        impl<T: Float> Op<T, $n> for LayerNorm {
-            type Out = T;
+        impl Op<$n> for LayerNorm {
             const NAME: &'static str = OP;
             const SAVES: Saves = Saves::Inputs;
             const INPUTS: Inputs = Inputs::WithoutGaps;
+            const PRECISION: Precision = Precision::F32UnderAutocast;
 
             fn out_shape(&self, inputs: [&Shape; $n]) -> Result<Shape> {
                 self.check(inputs[0], &inputs[1..])?;
                 Ok(*inputs[0])
             }
 
+            fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; $n], out: CudaOut<'_>) -> Result<()> {
+                match out.shape().elements() {
+                    0 => Ok(()),
+                    _ => cuda::forward(device, self.numbers(inputs[0].dtype()), inputs[0], &inputs[1..], out),
+                }
+            }
+
+            fn backward(&self, saved: &Saved<'_, $n>, grad: &Tensor) -> Result<[Option<Tensor>; $n]> {
+                self.gradients(saved, grad)
+            }
+        }
+
+        impl<T: Floating> CpuKernel<T, $n> for LayerNorm {
+            type Out = T;
+
             fn cpu(&self, inputs: [CpuView<'_, T>; $n], out: &mut [T]) -> Result<()> {
                 let parameter = |i: usize| inputs.get(i).map(|parameter| parameter.data);
                 cpu::layer_norm(inputs[0].data, [parameter(1), parameter(2)], (self.row_len(), self.eps::<T>()), out);
                 Ok(())
-            }
-
-            fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; $n], out: CudaOut<'_>) -> Result<()> {
-                match out.shape().elements() {
-                    0 => Ok(()),
-                    _ => cuda::forward(device, self.numbers::<T>(), inputs[0], &inputs[1..], out),
-                }
-            }
-
-            fn backward(&self, saved: &Saved<'_, T, T, $n>, grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; $n]> {
-                self.gradients(saved, grad)
             }
         }
     )+};
@@ -202,10 +192,9 @@ struct InputGrad(LayerNorm);
 
 macro_rules! input_grad {
     ($($n:literal)+) => {$(
-        per_type! { InputGrad[$n]: Float }
+        per_type! { InputGrad[$n]: Floating }
 
-        impl<T: Float> Op<T, $n> for InputGrad {
-            type Out = T;
+        impl Op<$n> for InputGrad {
             const NAME: &'static str = "layer_norm's gradient";
             const SAVES: Saves = Saves::Nothing;
             const INPUTS: Inputs = Inputs::WithoutGaps;
@@ -214,20 +203,24 @@ macro_rules! input_grad {
                 Ok(*inputs[0])
             }
 
+            fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; $n], out: CudaOut<'_>) -> Result<()> {
+                let weight = inputs.get(2).copied();
+                cuda::grad(device, self.0.numbers(inputs[0].dtype()), [inputs[0], inputs[1]], weight, out)
+            }
+
+            fn backward(&self, _: &Saved<'_, $n>, _: &Tensor) -> Result<[Option<Tensor>; $n]> {
+                unreachable!("a recorded derivative is made of other operations")
+            }
+        }
+
+        impl<T: Floating> CpuKernel<T, $n> for InputGrad {
+            type Out = T;
+
             fn cpu(&self, inputs: [CpuView<'_, T>; $n], out: &mut [T]) -> Result<()> {
                 let weight = inputs.get(2).map(|weight| weight.data);
                 let row = (self.0.row_len(), self.0.eps::<T>());
                 cpu::layer_norm_grad([inputs[0].data, inputs[1].data], weight, row, out);
                 Ok(())
-            }
-
-            fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; $n], out: CudaOut<'_>) -> Result<()> {
-                let weight = inputs.get(2).copied();
-                cuda::grad(device, self.0.numbers::<T>(), [inputs[0], inputs[1]], weight, out)
-            }
-
-            fn backward(&self, _: &Saved<'_, T, T, $n>, _: &Tensor<T>) -> Result<[Option<Tensor<T>>; $n]> {
-                unreachable!("a recorded derivative is made of other operations")
             }
         }
     )+};
@@ -238,10 +231,9 @@ input_grad!(2 3);
 /// The gradients of weight and bias, `[2, normalized]`: of `[input, gradient of the result]`; never recorded.
 struct ParameterGrads(LayerNorm);
 
-per_type! { ParameterGrads[2]: Float }
+per_type! { ParameterGrads[2]: Floating }
 
-impl<T: Float> Op<T, 2> for ParameterGrads {
-    type Out = T;
+impl Op<2> for ParameterGrads {
     const NAME: &'static str = "layer_norm's gradient";
     const SAVES: Saves = Saves::Nothing;
     const INPUTS: Inputs = Inputs::WithoutGaps;
@@ -253,16 +245,20 @@ impl<T: Float> Op<T, 2> for ParameterGrads {
         Shape::new(&sizes[..=rank])
     }
 
+    fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; 2], out: CudaOut<'_>) -> Result<()> {
+        cuda::parameter_grads(device, self.0.numbers(inputs[0].dtype()), inputs, out)
+    }
+
+    fn backward(&self, _: &Saved<'_, 2>, _: &Tensor) -> Result<[Option<Tensor>; 2]> {
+        unreachable!("a recorded derivative is made of other operations")
+    }
+}
+
+impl<T: Floating> CpuKernel<T, 2> for ParameterGrads {
+    type Out = T;
+
     fn cpu(&self, [x, grad]: [CpuView<'_, T>; 2], out: &mut [T]) -> Result<()> {
         let computed = cpu::layer_norm_sums([x.data, grad.data], (self.0.row_len(), self.0.eps::<T>()), out);
         computed.map_err(Error::scratch("layer_norm's gradient"))
-    }
-
-    fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; 2], out: CudaOut<'_>) -> Result<()> {
-        cuda::parameter_grads(device, self.0.numbers::<T>(), inputs, out)
-    }
-
-    fn backward(&self, _: &Saved<'_, T, T, 2>, _: &Tensor<T>) -> Result<[Option<Tensor<T>>; 2]> {
-        unreachable!("a recorded derivative is made of other operations")
     }
 }

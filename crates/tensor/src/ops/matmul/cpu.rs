@@ -16,7 +16,7 @@ mod tests;
 
 use pagelock_memory::Result;
 
-use crate::element::{DType, Float, Num, Real};
+use crate::element::{DType, Floating, Num, Real};
 use crate::scratch;
 
 /// A matrix inside a slice: element `[i, j]` is `numbers[i * strides[0] + j * strides[1]]`.
@@ -81,7 +81,7 @@ impl<'a, T: Num> Matrix<'a, T> {
 }
 
 /// In the type that the half types compute in.
-fn float<T: Float>(sizes: Sizes, a: Matrix<'_, T>, b: Matrix<'_, T>, c: &mut [T]) -> Result<()> {
+fn float<T: Floating>(sizes: Sizes, a: Matrix<'_, T>, b: Matrix<'_, T>, c: &mut [T]) -> Result<()> {
     scratch::reals(a.numbers, |a_reals| {
         scratch::reals(b.numbers, |b_reals| {
             scratch::reals_mut(c, |c| {

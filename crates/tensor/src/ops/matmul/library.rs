@@ -1,5 +1,6 @@
 //! Large matrix products on a device by cuBLASLt.
 
+use pagelock_cuda::DeviceView;
 use pagelock_cuda::library::{Matrices, Product};
 
 use crate::cuda::{CudaDevice, CudaOut, CudaView, Work, number};
@@ -28,34 +29,78 @@ pub(super) fn product(
     let (Some(factors), Some(results)) = (number(a.dtype()), number(out.dtype())) else { return Ok(false) };
     let (rank_a, rank_b) = (a.shape().rank(), b.shape().rank());
     let [m, k, n] = [a.shape()[rank_a - 2], a.shape()[rank_a - 1], b.shape()[rank_b - 1]];
-    let (Some(left), Some(right)) = (batch_distance(batches, a), batch_distance(batches, b)) else {
-        return Ok(false);
-    };
     let count = batches.elements();
     if k == 0 || count == 0 || [m, n, k, count].iter().any(|&size| size > i32::MAX as usize) {
         return Ok(false);
     }
+    let Some((calls, inner, [left, right])) = in_calls(batches, [a, b]) else { return Ok(false) };
     let sizes = || format!("{} · {} of {}", a.shape(), b.shape(), a.dtype());
     let work = Work { op, is_large: is_large([m, n, k, count]), sizes: &sizes };
     let Some(blas) = device.blas_for(&work)? else { return Ok(false) };
-    let matrices = |x: CudaView<'_>, rank: usize, batch| Matrices {
-        row: x.strides()[rank - 2],
-        column: x.strides()[rank - 1],
-        batch,
-    };
     let product = Product {
         sizes: [m, n, k],
-        batches: count,
-        left: matrices(a, rank_a, left),
-        right: matrices(b, rank_b, right),
+        batches: inner,
+        left: matrices(a, left),
+        right: matrices(b, right),
         factors,
         results,
         exactness: exactness(),
         has_bias: bias.is_some(),
     };
-    let (stream, out) = (device.stream(), out.reborrow().into_bytes());
-    let bias = bias.map(|bias| bias.bytes());
-    work.is_done(blas.multiply(&stream, &product, [a.bytes(), b.bytes()], bias, out))
+    let (stream, len) = (device.stream(), inner * m * n * out.dtype().size());
+    for call in 0..calls {
+        let [a, b] = [a, b].map(|x| from(x, call_start(batches, call, inner, x)));
+        let out = out.reborrow().into_bytes().slice(call * len..(call + 1) * len);
+        let out = out.unwrap_or_else(|error| unreachable!("the result has a place for each product: {error}"));
+        let bias = bias.map(|bias| bias.bytes());
+        // Whether the library can is asked of the first: the others are like it.
+        if !work.is_done(blas.multiply(&stream, &product, [a, b], bias, out))? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn matrices(x: CudaView<'_>, batch: usize) -> Matrices {
+    let &[.., row, column] = x.strides() else { unreachable!("matrices have two dimensions") };
+    Matrices { row, column, batch }
+}
+
+/// The most calls for one product: each takes some microseconds of the host.
+const MOST_CALLS: usize = 64;
+
+/// How many calls make the product, how many matrices each multiplies, and how far apart these are in the operands: one
+/// call, if they are equally far apart in both, else one for each of the first batches. So the heads of attention, which are
+/// views of one tensor, need no copies.
+fn in_calls(batches: &Shape, operands: [CudaView<'_>; 2]) -> Option<(usize, usize, [usize; 2])> {
+    (0..=batches.rank()).find_map(|outer| {
+        let inner = Shape::new(&batches[outer..]).ok()?;
+        let distance = |x| batch_distance(&inner, x);
+        let distances = [distance(operands[0])?, distance(operands[1])?];
+        let calls = batches[..outer].iter().product();
+        Some((calls, inner.elements(), distances)).filter(|_| calls <= MOST_CALLS)
+    })
+}
+
+/// Where an operand's matrices of that call begin, in elements, if each multiplies `inner` of them.
+fn call_start(batches: &Shape, call: usize, inner: usize, operand: CudaView<'_>) -> usize {
+    let own_rank = operand.shape().rank() - 2;
+    let (mut batch, mut start) = (call * inner, 0);
+    for back in 1..=batches.rank() {
+        let size = batches[batches.rank() - back];
+        if let Some(dim) = own_rank.checked_sub(back).filter(|&dim| operand.shape()[dim] != 1) {
+            start += batch % size * operand.strides()[dim];
+        }
+        batch /= size;
+    }
+    start
+}
+
+/// The bytes of a view from an element on.
+fn from(x: CudaView<'_>, start: usize) -> DeviceView<'_, u8> {
+    let bytes = x.bytes();
+    let behind = bytes.slice(start * x.dtype().size()..bytes.len());
+    behind.unwrap_or_else(|error| unreachable!("a batch is inside its tensor: {error}"))
 }
 
 /// From one matrix of an operand to the next, in the order of the batches, if that is always the same; 0 if there is one

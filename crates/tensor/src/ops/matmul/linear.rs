@@ -1,17 +1,17 @@
 //! A layer's product: `x · weightᵀ + bias` in one operation, and the gradients of weight and bias in another.
 
 use super::{MatMul, cpu, cuda, library};
-use crate::autocast;
+use crate::autocast::prepared;
 use crate::autograd::{Saved, is_grad_enabled};
 use crate::cpu::CpuView;
 use crate::cuda::{CudaDevice, CudaOut, CudaView};
-use crate::element::Float;
+use crate::element::Floating;
 use crate::error::{Error, Result};
-use crate::op::{Op, Saves, apply, per_type};
+use crate::op::{CpuKernel, Op, Precision, Saves, apply, per_type, same_precision};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
-impl<T: Float> Tensor<T> {
+impl Tensor {
     /// `self · weightᵀ + bias`, PyTorch's `linear`.
     ///
     /// - `self`: `[.., in_features]`
@@ -26,19 +26,30 @@ impl<T: Float> Tensor<T> {
     /// # use pagelock_tensor::Tensor;
     /// let weight = Tensor::new([[1.0, 10.0], [0.0, 1.0]])?;
     /// let y = Tensor::new([1.0, 2.0])?.linear(&weight, Some(&Tensor::new([0.5, 0.0])?))?;
-    /// assert_eq!(y.to_vec()?, [21.5, 2.0]);
+    /// assert_eq!(y.to_vec::<f32>()?, [21.5, 2.0]);
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
-    pub fn linear(&self, weight: &Tensor<T>, bias: Option<&Tensor<T>>) -> Result<Tensor<T>> {
-        let Some(bias) = bias else { return self.matmul(&weight.t()?) };
+    pub fn linear(&self, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
+        let [x, weight] = [prepared(Self::LINEAR, self)?, prepared(Self::LINEAR, weight)?];
+        let Some(bias) = bias else { return x.matmul(&weight.t()?) };
+        x.with_bias(&weight, &prepared(Self::LINEAR, bias)?)
+    }
+
+    const LINEAR: Precision = Precision::HalfUnderAutocast;
+
+    /// [`linear`](Self::linear) in the precision of the operands.
+    fn with_bias(&self, weight: &Tensor, bias: &Tensor) -> Result<Tensor> {
         let fits = self.rank() == 2 && weight.rank() == 2 && **bias.shape() == weight.shape()[..1];
         let is_small = || {
             let [m, n] = [self, weight].map(|x| x.shape()[0]);
             cuda::has_few_results(m, n) && !library::is_large([m, n, self.shape()[1], 1])
         };
-        match fits && autocast::autocast_type().is_none() && (self.device().is_cpu() || is_small()) {
+        match fits && (self.device().is_cpu() || is_small()) {
             true => apply(Linear, [self, weight, bias]),
-            false => self.matmul(&weight.t()?)?.add(bias),
+            false => {
+                same_precision("linear", &[self.raw(), weight.raw(), bias.raw()])?;
+                self.matmul(&weight.t()?)?.add(bias)
+            }
         }
     }
 }
@@ -46,10 +57,9 @@ impl<T: Float> Tensor<T> {
 /// The product with a bias, of matrices.
 struct Linear;
 
-per_type! { Linear[3]: Float }
+per_type! { Linear[3]: Floating }
 
-impl<T: Float> Op<T, 3> for Linear {
-    type Out = T;
+impl Op<3> for Linear {
     const NAME: &'static str = "linear";
     const SAVES: Saves = Saves::Inputs;
 
@@ -59,6 +69,25 @@ impl<T: Float> Op<T, 3> for Linear {
             false => Err(Error::InnerSizes { left: *x, right: Shape::new(&[weight[1], weight[0]])? }),
         }
     }
+
+    fn cuda(&self, device: &CudaDevice, [x, weight, bias]: [CudaView<'_>; 3], out: CudaOut<'_>) -> Result<()> {
+        cuda::linear(device, x, weight, bias, out)
+    }
+
+    fn backward(&self, saved: &Saved<'_, 3>, grad: &Tensor) -> Result<[Option<Tensor>; 3]> {
+        let (x, weight) = (saved.input(0), saved.input(1));
+        let x_grad = saved.grad_of(0, || apply(MatMul, [grad, weight]))?;
+        if saved.needs(1) && saved.needs(2) && !is_grad_enabled() && !grad.device().is_cpu() {
+            let [weight_grad, bias_grad] = apply(WeightAndBiasGrad, [grad, x])?.split_behind(weight.len())?;
+            return Ok([x_grad, Some(weight_grad.reshape_to(*weight.shape())?), Some(bias_grad)]);
+        }
+        let weight_grad = saved.grad_of(1, || apply(MatMul, [&grad.mt()?, x]))?;
+        Ok([x_grad, weight_grad, saved.grad_of(2, || grad.sum([0]))?])
+    }
+}
+
+impl<T: Floating> CpuKernel<T, 3> for Linear {
+    type Out = T;
 
     fn cpu(&self, [x, weight, bias]: [CpuView<'_, T>; 3], out: &mut [T]) -> Result<()> {
         let (m, k, n) = (x.shape[0], x.shape[1], weight.shape[0]);
@@ -72,31 +101,15 @@ impl<T: Float> Op<T, 3> for Linear {
         }
         Ok(())
     }
-
-    fn cuda(&self, device: &CudaDevice, [x, weight, bias]: [CudaView<'_>; 3], out: CudaOut<'_>) -> Result<()> {
-        cuda::linear(device, x, weight, bias, out)
-    }
-
-    fn backward(&self, saved: &Saved<'_, T, T, 3>, grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 3]> {
-        let (x, weight) = (saved.input(0), saved.input(1));
-        let x_grad = saved.grad_of(0, || apply(MatMul, [grad, weight]))?;
-        if saved.needs(1) && saved.needs(2) && !is_grad_enabled() && !grad.device().is_cpu() {
-            let [weight_grad, bias_grad] = apply(WeightAndBiasGrad, [grad, x])?.split_behind(weight.len())?;
-            return Ok([x_grad, Some(weight_grad.reshape_to(*weight.shape())?), Some(bias_grad)]);
-        }
-        let weight_grad = saved.grad_of(1, || apply(MatMul, [&grad.mt()?, x]))?;
-        Ok([x_grad, weight_grad, saved.grad_of(2, || grad.sum([0]))?])
-    }
 }
 
 /// The gradients of weight and bias in one tensor, one after the other: of `[gradient of the result, x]`; never recorded,
 /// on devices only.
 struct WeightAndBiasGrad;
 
-per_type! { WeightAndBiasGrad[2]: Float }
+per_type! { WeightAndBiasGrad[2]: Floating }
 
-impl<T: Float> Op<T, 2> for WeightAndBiasGrad {
-    type Out = T;
+impl Op<2> for WeightAndBiasGrad {
     const NAME: &'static str = "linear's gradient";
     const SAVES: Saves = Saves::Nothing;
 
@@ -104,15 +117,19 @@ impl<T: Float> Op<T, 2> for WeightAndBiasGrad {
         Shape::new(&[grad[1] * (x[1] + 1)])
     }
 
-    fn cpu(&self, _: [CpuView<'_, T>; 2], _: &mut [T]) -> Result<()> {
-        unreachable!("{} is two operations on the CPU", <Self as Op<T, 2>>::NAME)
-    }
-
     fn cuda(&self, device: &CudaDevice, [grad, x]: [CudaView<'_>; 2], out: CudaOut<'_>) -> Result<()> {
         cuda::weight_and_bias_grad(device, grad, x, out)
     }
 
-    fn backward(&self, _: &Saved<'_, T, T, 2>, _: &Tensor<T>) -> Result<[Option<Tensor<T>>; 2]> {
+    fn backward(&self, _: &Saved<'_, 2>, _: &Tensor) -> Result<[Option<Tensor>; 2]> {
         unreachable!("a recorded derivative is made of other operations")
+    }
+}
+
+impl<T: Floating> CpuKernel<T, 2> for WeightAndBiasGrad {
+    type Out = T;
+
+    fn cpu(&self, _: [CpuView<'_, T>; 2], _: &mut [T]) -> Result<()> {
+        unreachable!("{} is two operations on the CPU", <Self as Op<2>>::NAME)
     }
 }

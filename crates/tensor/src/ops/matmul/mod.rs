@@ -8,17 +8,17 @@ mod cuda;
 mod library;
 mod linear;
 
-use crate::autocast;
 use crate::autograd::Saved;
 use crate::cpu::CpuView;
 use crate::cuda::{CudaDevice, CudaOut, CudaView};
 use crate::element::Num;
 use crate::error::{Error, Result};
-use crate::op::{Op, Saves, apply, per_type};
+use crate::kind::Numeric;
+use crate::op::{CpuKernel, Op, Precision, Saves, apply, apply_raw, per_type};
 use crate::shape::Shape;
-use crate::tensor::Tensor;
+use crate::tensor::{Raw, Tensor};
 
-impl<T: Num> Tensor<T> {
+impl<K: Numeric> Tensor<K> {
     /// The matrix product.
     ///
     /// - `[m, k] · [k, n]` is `[m, n]`; a vector on the left is a row, on the right a column, and its dimension goes away
@@ -28,24 +28,28 @@ impl<T: Num> Tensor<T> {
     /// # use pagelock_tensor::Tensor;
     /// let a = Tensor::new([[1.0, 2.0], [3.0, 4.0]])?;
     /// let x = Tensor::new([1.0, 10.0])?;
-    /// assert_eq!(a.matmul(&x)?.to_vec()?, [21.0, 43.0]);
+    /// assert_eq!(a.matmul(&x)?.to_vec::<f32>()?, [21.0, 43.0]);
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
     ///
     /// # Errors
     /// [`Error::InnerSizes`], [`Error::Broadcast`] for batches that do not fit, [`Error::WrongShape`] for scalars.
-    pub fn matmul(&self, other: &Tensor<T>) -> Result<Tensor<T>> {
+    pub fn matmul(&self, other: &Tensor<K>) -> Result<Tensor<K>> {
+        self.raw().matmul(other.raw()).map(Raw::typed)
+    }
+}
+
+impl Raw {
+    /// [`Tensor::matmul`].
+    pub(crate) fn matmul(&self, other: &Raw) -> Result<Raw> {
         for (operand, tensor) in [("the left operand", self), ("the right operand", other)] {
             if tensor.rank() == 0 {
                 let expected = "it must have at least one dimension; use mul for scalars".to_string();
                 return Err(Error::WrongShape { op: "matmul", operand, shape: *tensor.shape(), expected });
             }
         }
-        if let Some(product) = autocast::matmul(self, other)? {
-            return Ok(product);
-        }
         match (self.rank(), other.rank()) {
-            (1, 1) => self.unsqueeze(0)?.product(&other.unsqueeze(1)?, self, other)?.reshape([]),
+            (1, 1) => self.unsqueeze(0)?.product(&other.unsqueeze(1)?, self, other)?.reshape(&[]),
             (1, _) => self.unsqueeze(0)?.product(other, self, other)?.squeeze(-2),
             (_, 1) => self.product(&other.unsqueeze(1)?, self, other)?.squeeze(-1),
             // A batch times one matrix is one tall matrix times it.
@@ -58,15 +62,17 @@ impl<T: Num> Tensor<T> {
     }
 
     /// The product of two (batches of) matrices; `left` and `right` are what the user gave, for the error.
-    fn product(&self, other: &Tensor<T>, left: &Tensor<T>, right: &Tensor<T>) -> Result<Tensor<T>> {
+    fn product(&self, other: &Raw, left: &Raw, right: &Raw) -> Result<Raw> {
         if self.shape()[self.rank() - 1] != other.shape()[other.rank() - 2] {
             return Err(Error::InnerSizes { left: *left.shape(), right: *right.shape() });
         }
-        apply(MatMul, [self, other])
+        apply_raw(MatMul, [self, other])
     }
+}
 
+impl Tensor {
     /// Matrices transposed: the last two dimensions exchanged.
-    fn mt(&self) -> Result<Tensor<T>> {
+    fn mt(&self) -> Result<Tensor> {
         self.transpose(-2, -1)
     }
 }
@@ -75,10 +81,10 @@ struct MatMul;
 
 per_type! { MatMul[2]: Num }
 
-impl<T: Num> Op<T, 2> for MatMul {
-    type Out = T;
+impl Op<2> for MatMul {
     const NAME: &'static str = "matmul";
     const SAVES: Saves = Saves::Inputs;
+    const PRECISION: Precision = Precision::HalfUnderAutocast;
 
     /// The inner sizes were compared by `product`, which knows the shapes that the user gave.
     fn out_shape(&self, [a, b]: [&Shape; 2]) -> Result<Shape> {
@@ -88,6 +94,21 @@ impl<T: Num> Op<T, 2> for MatMul {
         shape.push(columns)?;
         Ok(shape)
     }
+
+    fn cuda(&self, device: &CudaDevice, [a, b]: [CudaView<'_>; 2], out: CudaOut<'_>) -> Result<()> {
+        cuda::run(device, &Shape::broadcast("matmul", &batch(a.shape()), &batch(b.shape()))?, [a, b], out)
+    }
+
+    fn backward(&self, saved: &Saved<'_, 2>, grad: &Tensor) -> Result<[Option<Tensor>; 2]> {
+        Ok([
+            saved.grad_of(0, || like(saved.input(0), [grad, &saved.input(1).mt()?]))?,
+            saved.grad_of(1, || like(saved.input(1), [&saved.input(0).mt()?, grad]))?,
+        ])
+    }
+}
+
+impl<T: Num> CpuKernel<T, 2> for MatMul {
+    type Out = T;
 
     fn cpu(&self, [a, b]: [CpuView<'_, T>; 2], out: &mut [T]) -> Result<()> {
         let ([.., m, k], [.., n]) = (a.shape, b.shape) else { unreachable!("matmul makes matrices of vectors") };
@@ -102,22 +123,11 @@ impl<T: Num> Op<T, 2> for MatMul {
         }
         Ok(())
     }
-
-    fn cuda(&self, device: &CudaDevice, [a, b]: [CudaView<'_>; 2], out: CudaOut<'_>) -> Result<()> {
-        cuda::run(device, &Shape::broadcast("matmul", &batch(a.shape()), &batch(b.shape()))?, [a, b], out)
-    }
-
-    fn backward(&self, saved: &Saved<'_, T, T, 2>, grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 2]> {
-        Ok([
-            saved.grad_of(0, || like(saved.input(0), [grad, &saved.input(1).mt()?]))?,
-            saved.grad_of(1, || like(saved.input(1), [&saved.input(0).mt()?, grad]))?,
-        ])
-    }
 }
 
 /// The product of two factors, lying in memory as `operand` does if that is a transposed matrix: then the gradient of
 /// what was transposed, a layer's weight, needs no copy.
-fn like<T: Num>(operand: &Tensor<T>, [a, b]: [&Tensor<T>; 2]) -> Result<Tensor<T>> {
+fn like(operand: &Tensor, [a, b]: [&Tensor; 2]) -> Result<Tensor> {
     if !operand.is_contiguous() && operand.mt()?.is_contiguous() {
         return apply(MatMul, [&b.mt()?, &a.mt()?])?.mt();
     }

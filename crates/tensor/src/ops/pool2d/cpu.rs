@@ -12,7 +12,7 @@ mod tests;
 use axis::{Axis, for_each_stepped};
 use pagelock_memory::Result;
 
-use crate::element::{Float, Real};
+use crate::element::{Floating, Real};
 use crate::lanes;
 use crate::parallel::try_for_each_chunk_mut;
 use crate::scratch;
@@ -53,29 +53,29 @@ fn adaptive_axes(from: [usize; 2], to: [usize; 2]) -> [Axis; 2] {
 }
 
 /// The largest element of each window; NaN if there is one.
-pub(crate) fn max<T: Float>(d: &PoolDims, x: &[T], out: &mut [T]) -> Result<()> {
+pub(crate) fn max<T: Floating>(d: &PoolDims, x: &[T], out: &mut [T]) -> Result<()> {
     debug_assert_eq!(out.len(), d.planes * d.out_size[0] * d.out_size[1]);
     pool(d.axes(), Max, x, out)
 }
 
 /// Where in its plane the largest element of each window is: the first of equals, the last NaN if there is one.
-pub(crate) fn max_positions<T: Float>(d: &PoolDims, x: &[T], out: &mut [i64]) -> Result<()> {
+pub(crate) fn max_positions<T: Floating>(d: &PoolDims, x: &[T], out: &mut [i64]) -> Result<()> {
     positions::run(d.axes(), x, out)
 }
 
 /// The average of each window; padding counts as zeros.
-pub(crate) fn avg<T: Float>(d: &PoolDims, x: &[T], out: &mut [T]) -> Result<()> {
+pub(crate) fn avg<T: Floating>(d: &PoolDims, x: &[T], out: &mut [T]) -> Result<()> {
     debug_assert_eq!(out.len(), d.planes * d.out_size[0] * d.out_size[1]);
     pool(d.axes(), Mean { area: Some(d.area()) }, x, out)
 }
 
 /// The derivative of [`avg`] by its input.
-pub(crate) fn avg_grad<T: Float>(d: &PoolDims, grad: &[T], out: &mut [T]) -> Result<()> {
+pub(crate) fn avg_grad<T: Floating>(d: &PoolDims, grad: &[T], out: &mut [T]) -> Result<()> {
     spread(d.axes(), Some(d.area()), grad, out)
 }
 
 /// Averages of windows that cover the image, `to` of them.
-pub(crate) fn adaptive_avg<T: Float>(
+pub(crate) fn adaptive_avg<T: Floating>(
     planes: usize,
     from: [usize; 2],
     to: [usize; 2],
@@ -87,7 +87,7 @@ pub(crate) fn adaptive_avg<T: Float>(
 }
 
 /// The derivative of [`adaptive_avg`] by its input.
-pub(crate) fn adaptive_avg_grad<T: Float>(
+pub(crate) fn adaptive_avg_grad<T: Floating>(
     planes: usize,
     from: [usize; 2],
     to: [usize; 2],
@@ -159,7 +159,7 @@ fn task_planes(in_len: usize) -> usize {
 }
 
 /// Combines the pixels of each window.
-fn pool<T: Float>(axes: [Axis; 2], combine: impl Combine, x: &[T], out: &mut [T]) -> Result<()> {
+fn pool<T: Floating>(axes: [Axis; 2], combine: impl Combine, x: &[T], out: &mut [T]) -> Result<()> {
     let axes = merged(axes);
     let (in_len, out_len) = (axes[0].in_size() * axes[1].in_size(), axes[0].out_size() * axes[1].out_size());
     let planes = task_planes(in_len);
@@ -176,7 +176,7 @@ fn pool<T: Float>(axes: [Axis; 2], combine: impl Combine, x: &[T], out: &mut [T]
 }
 
 /// Calls `task` with the numbers of some planes, for all of `x` and `out`: slices, and how many numbers a plane has.
-fn in_tasks<T: Float>(
+fn in_tasks<T: Floating>(
     planes: usize,
     (x, x_len): (&[T], usize),
     (out, out_len): (&mut [T], usize),
@@ -239,7 +239,7 @@ fn fold<R: Real>(combine: impl Combine, numbers: &[R]) -> R {
 }
 
 /// Gives each pixel of a window its part of the window's gradient: the transpose of pooling to the mean.
-fn spread<T: Float>(axes: [Axis; 2], area: Option<usize>, grad: &[T], out: &mut [T]) -> Result<()> {
+fn spread<T: Floating>(axes: [Axis; 2], area: Option<usize>, grad: &[T], out: &mut [T]) -> Result<()> {
     let axes = merged(axes);
     let (in_len, out_len) = (axes[0].in_size() * axes[1].in_size(), axes[0].out_size() * axes[1].out_size());
     let planes = task_planes(in_len);

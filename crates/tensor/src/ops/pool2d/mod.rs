@@ -10,9 +10,10 @@ use self::cuda::{Pooling, Windows};
 use crate::autograd::Saved;
 use crate::cpu::CpuView;
 use crate::cuda::{CudaDevice, CudaOut, CudaView};
-use crate::element::Float;
+use crate::element::Floating;
 use crate::error::{Error, Result};
-use crate::op::{Inputs, Op, Saves, apply, per_type};
+use crate::kind::Int;
+use crate::op::{CpuKernel, Inputs, Op, Saves, apply, apply_into, per_type};
 use crate::ops::index::scatter_add;
 use crate::shape::Shape;
 use crate::tensor::Tensor;
@@ -120,14 +121,14 @@ fn resized(image: &Shape, [height, width]: [usize; 2]) -> Shape {
     image.with(image.rank() - 2, height).with(image.rank() - 1, width)
 }
 
-impl<T: Float> Tensor<T> {
+impl Tensor {
     /// The largest element of each window of `[…, height, width]`; NaN wins. The first of equals gets the
     /// gradient, or the last NaN, as in PyTorch.
     ///
     /// # Errors
     /// [`Error::WrongShape`] if the window does not fit; [`Error::BadArgument`] for a zero in the geometry or padding of
     /// more than half of the kernel.
-    pub fn max_pool2d(&self, geometry: Pool2dOptions) -> Result<Tensor<T>> {
+    pub fn max_pool2d(&self, geometry: Pool2dOptions) -> Result<Tensor> {
         apply(MaxPool(geometry), [self])
     }
 
@@ -135,7 +136,7 @@ impl<T: Float> Tensor<T> {
     ///
     /// # Errors
     /// As [`Tensor::max_pool2d`].
-    pub fn avg_pool2d(&self, geometry: Pool2dOptions) -> Result<Tensor<T>> {
+    pub fn avg_pool2d(&self, geometry: Pool2dOptions) -> Result<Tensor> {
         apply(AvgPool(geometry), [self])
     }
 
@@ -150,17 +151,16 @@ impl<T: Float> Tensor<T> {
     ///
     /// # Errors
     /// [`Error::WrongShape`]; [`Error::BadArgument`] for a size of 0.
-    pub fn adaptive_avg_pool2d(&self, size: [usize; 2]) -> Result<Tensor<T>> {
+    pub fn adaptive_avg_pool2d(&self, size: [usize; 2]) -> Result<Tensor> {
         apply(AdaptiveAvgPool { size }, [self])
     }
 }
 
 struct MaxPool(Pool2dOptions);
 
-per_type! { MaxPool[1]: Float }
+per_type! { MaxPool[1]: Floating }
 
-impl<T: Float> Op<T, 1> for MaxPool {
-    type Out = T;
+impl Op<1> for MaxPool {
     const NAME: &'static str = "max_pool2d";
     const SAVES: Saves = Saves::Inputs;
     const INPUTS: Inputs = Inputs::WithoutGaps;
@@ -169,34 +169,37 @@ impl<T: Float> Op<T, 1> for MaxPool {
         Ok(resized(image, self.0.dims("max_pool2d", image)?.out_size))
     }
 
-    fn cpu(&self, [image]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
-        let computed = cpu::max(&self.0.dims("max_pool2d", &Shape::new(image.shape)?)?, image.data, out);
-        computed.map_err(Error::scratch("max_pool2d"))
-    }
-
     fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
         let windows = Windows::Sliding(self.0.dims("max_pool2d", x.shape())?);
         cuda::run(device, "max_pool2d", Pooling::Largest, &windows, x, out)
     }
 
-    fn backward(&self, saved: &Saved<'_, T, T, 1>, grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 1]> {
+    fn backward(&self, saved: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
         let image = saved.input(0);
-        let positions = apply(MaxPositions(self.0), [&image.detach()])?;
+        let positions: Tensor<Int> = apply_into(MaxPositions(self.0), [&image.detach()])?;
         let flat = |size: [usize; 2]| Shape::new(&[planes(image.shape()), size[0] * size[1]]);
         let windows = flat(image_size("max_pool2d", grad.shape())?)?;
         let into = flat(image_size("max_pool2d", image.shape())?)?;
-        let scattered = scatter_add(&grad.reshape_to(windows)?, 1, positions.reshape_to(windows)?, into)?;
+        let scattered = scatter_add(&grad.reshape_to(windows)?, 1, positions.raw().reshape_to(windows)?.typed(), into)?;
         Ok([Some(scattered.reshape_to(*image.shape())?)])
+    }
+}
+
+impl<T: Floating> CpuKernel<T, 1> for MaxPool {
+    type Out = T;
+
+    fn cpu(&self, [image]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
+        let computed = cpu::max(&self.0.dims("max_pool2d", &Shape::new(image.shape)?)?, image.data, out);
+        computed.map_err(Error::scratch("max_pool2d"))
     }
 }
 
 /// Where in its plane the largest element of each window is.
 struct MaxPositions(Pool2dOptions);
 
-per_type! { MaxPositions[1]: Float }
+per_type! { MaxPositions[1]: Floating }
 
-impl<T: Float> Op<T, 1> for MaxPositions {
-    type Out = i64;
+impl Op<1> for MaxPositions {
     const NAME: &'static str = "max_pool2d";
     const SAVES: Saves = Saves::Nothing;
     const INPUTS: Inputs = Inputs::WithoutGaps;
@@ -205,28 +208,31 @@ impl<T: Float> Op<T, 1> for MaxPositions {
         Ok(resized(image, self.0.dims("max_pool2d", image)?.out_size))
     }
 
-    fn cpu(&self, [image]: [CpuView<'_, T>; 1], out: &mut [i64]) -> Result<()> {
-        let computed = cpu::max_positions(&self.0.dims("max_pool2d", &Shape::new(image.shape)?)?, image.data, out);
-        computed.map_err(Error::scratch("max_pool2d"))
-    }
-
     fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
         let windows = Windows::Sliding(self.0.dims("max_pool2d", x.shape())?);
         cuda::run(device, "max_pool2d", Pooling::PlaceOfLargest, &windows, x, out)
     }
 
-    fn backward(&self, _: &Saved<'_, T, i64, 1>, _: &Tensor<i64>) -> Result<[Option<Tensor<T>>; 1]> {
+    fn backward(&self, _: &Saved<'_, 1>, _: &Tensor) -> Result<[Option<Tensor>; 1]> {
         Ok([None]) // positions do not change smoothly
+    }
+}
+
+impl<T: Floating> CpuKernel<T, 1> for MaxPositions {
+    type Out = i64;
+
+    fn cpu(&self, [image]: [CpuView<'_, T>; 1], out: &mut [i64]) -> Result<()> {
+        let computed = cpu::max_positions(&self.0.dims("max_pool2d", &Shape::new(image.shape)?)?, image.data, out);
+        computed.map_err(Error::scratch("max_pool2d"))
     }
 }
 
 /// The average of each window; linear, so nothing is saved.
 struct AvgPool(Pool2dOptions);
 
-per_type! { AvgPool[1]: Float }
+per_type! { AvgPool[1]: Floating }
 
-impl<T: Float> Op<T, 1> for AvgPool {
-    type Out = T;
+impl Op<1> for AvgPool {
     const NAME: &'static str = "avg_pool2d";
     const SAVES: Saves = Saves::Nothing;
     const INPUTS: Inputs = Inputs::WithoutGaps;
@@ -235,18 +241,22 @@ impl<T: Float> Op<T, 1> for AvgPool {
         Ok(resized(image, self.0.dims("avg_pool2d", image)?.out_size))
     }
 
-    fn cpu(&self, [image]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
-        let computed = cpu::avg(&self.0.dims("avg_pool2d", &Shape::new(image.shape)?)?, image.data, out);
-        computed.map_err(Error::scratch("avg_pool2d"))
-    }
-
     fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
         let windows = Windows::Sliding(self.0.dims("avg_pool2d", x.shape())?);
         cuda::run(device, "avg_pool2d", Pooling::Mean, &windows, x, out)
     }
 
-    fn backward(&self, saved: &Saved<'_, T, T, 1>, grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 1]> {
+    fn backward(&self, saved: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
         Ok([Some(apply(AvgPoolGrad { geometry: self.0, image: *saved.shape(0) }, [grad])?)])
+    }
+}
+
+impl<T: Floating> CpuKernel<T, 1> for AvgPool {
+    type Out = T;
+
+    fn cpu(&self, [image]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
+        let computed = cpu::avg(&self.0.dims("avg_pool2d", &Shape::new(image.shape)?)?, image.data, out);
+        computed.map_err(Error::scratch("avg_pool2d"))
     }
 }
 
@@ -256,10 +266,9 @@ struct AvgPoolGrad {
     image: Shape,
 }
 
-per_type! { AvgPoolGrad[1]: Float }
+per_type! { AvgPoolGrad[1]: Floating }
 
-impl<T: Float> Op<T, 1> for AvgPoolGrad {
-    type Out = T;
+impl Op<1> for AvgPoolGrad {
     const NAME: &'static str = "avg_pool2d_grad";
     const SAVES: Saves = Saves::Nothing;
     const INPUTS: Inputs = Inputs::WithoutGaps;
@@ -268,18 +277,22 @@ impl<T: Float> Op<T, 1> for AvgPoolGrad {
         Ok(self.image)
     }
 
-    fn cpu(&self, [grad]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
-        let computed = cpu::avg_grad(&self.geometry.dims("avg_pool2d", &self.image)?, grad.data, out);
-        computed.map_err(Error::scratch("avg_pool2d_grad"))
-    }
-
     fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
         let windows = Windows::Sliding(self.geometry.dims("avg_pool2d", &self.image)?);
         cuda::run(device, "avg_pool2d_grad", Pooling::Spread, &windows, x, out)
     }
 
-    fn backward(&self, _: &Saved<'_, T, T, 1>, grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 1]> {
+    fn backward(&self, _: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
         Ok([Some(apply(AvgPool(self.geometry), [grad])?)])
+    }
+}
+
+impl<T: Floating> CpuKernel<T, 1> for AvgPoolGrad {
+    type Out = T;
+
+    fn cpu(&self, [grad]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
+        let computed = cpu::avg_grad(&self.geometry.dims("avg_pool2d", &self.image)?, grad.data, out);
+        computed.map_err(Error::scratch("avg_pool2d_grad"))
     }
 }
 
@@ -287,10 +300,9 @@ struct AdaptiveAvgPool {
     size: [usize; 2],
 }
 
-per_type! { AdaptiveAvgPool[1]: Float }
+per_type! { AdaptiveAvgPool[1]: Floating }
 
-impl<T: Float> Op<T, 1> for AdaptiveAvgPool {
-    type Out = T;
+impl Op<1> for AdaptiveAvgPool {
     const NAME: &'static str = "adaptive_avg_pool2d";
     const SAVES: Saves = Saves::Nothing;
     const INPUTS: Inputs = Inputs::WithoutGaps;
@@ -315,20 +327,24 @@ impl<T: Float> Op<T, 1> for AdaptiveAvgPool {
         Ok(resized(image, self.size))
     }
 
-    fn cpu(&self, [image]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
-        let shape = Shape::new(image.shape)?;
-        let computed =
-            cpu::adaptive_avg(planes(&shape), image_size("adaptive_avg_pool2d", &shape)?, self.size, image.data, out);
-        computed.map_err(Error::scratch("adaptive_avg_pool2d"))
-    }
-
     fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
         let windows = Windows::Adaptive(image_size("adaptive_avg_pool2d", x.shape())?, self.size);
         cuda::run(device, "adaptive_avg_pool2d", Pooling::Mean, &windows, x, out)
     }
 
-    fn backward(&self, saved: &Saved<'_, T, T, 1>, grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 1]> {
+    fn backward(&self, saved: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
         Ok([Some(apply(AdaptiveAvgPoolGrad { size: self.size, image: *saved.shape(0) }, [grad])?)])
+    }
+}
+
+impl<T: Floating> CpuKernel<T, 1> for AdaptiveAvgPool {
+    type Out = T;
+
+    fn cpu(&self, [image]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
+        let shape = Shape::new(image.shape)?;
+        let computed =
+            cpu::adaptive_avg(planes(&shape), image_size("adaptive_avg_pool2d", &shape)?, self.size, image.data, out);
+        computed.map_err(Error::scratch("adaptive_avg_pool2d"))
     }
 }
 
@@ -338,10 +354,9 @@ struct AdaptiveAvgPoolGrad {
     image: Shape,
 }
 
-per_type! { AdaptiveAvgPoolGrad[1]: Float }
+per_type! { AdaptiveAvgPoolGrad[1]: Floating }
 
-impl<T: Float> Op<T, 1> for AdaptiveAvgPoolGrad {
-    type Out = T;
+impl Op<1> for AdaptiveAvgPoolGrad {
     const NAME: &'static str = "adaptive_avg_pool2d_grad";
     const SAVES: Saves = Saves::Nothing;
     const INPUTS: Inputs = Inputs::WithoutGaps;
@@ -349,6 +364,19 @@ impl<T: Float> Op<T, 1> for AdaptiveAvgPoolGrad {
     fn out_shape(&self, _: [&Shape; 1]) -> Result<Shape> {
         Ok(self.image)
     }
+
+    fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
+        let windows = Windows::Adaptive(image_size("adaptive_avg_pool2d", &self.image)?, self.size);
+        cuda::run(device, "adaptive_avg_pool2d_grad", Pooling::Spread, &windows, x, out)
+    }
+
+    fn backward(&self, _: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
+        Ok([Some(apply(AdaptiveAvgPool { size: self.size }, [grad])?)])
+    }
+}
+
+impl<T: Floating> CpuKernel<T, 1> for AdaptiveAvgPoolGrad {
+    type Out = T;
 
     fn cpu(&self, [grad]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
         let computed = cpu::adaptive_avg_grad(
@@ -359,14 +387,5 @@ impl<T: Float> Op<T, 1> for AdaptiveAvgPoolGrad {
             out,
         );
         computed.map_err(Error::scratch("adaptive_avg_pool2d_grad"))
-    }
-
-    fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
-        let windows = Windows::Adaptive(image_size("adaptive_avg_pool2d", &self.image)?, self.size);
-        cuda::run(device, "adaptive_avg_pool2d_grad", Pooling::Spread, &windows, x, out)
-    }
-
-    fn backward(&self, _: &Saved<'_, T, T, 1>, grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 1]> {
-        Ok([Some(apply(AdaptiveAvgPool { size: self.size }, [grad])?)])
     }
 }

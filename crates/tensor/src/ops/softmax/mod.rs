@@ -5,18 +5,18 @@ mod cuda;
 use crate::autograd::Saved;
 use crate::cpu::{self, CpuView};
 use crate::cuda::{CudaDevice, CudaOut, CudaView};
-use crate::element::Float;
+use crate::element::Floating;
 use crate::error::Result;
-use crate::op::{Inputs, Op, Saves, apply, per_type};
+use crate::op::{CpuKernel, Inputs, Op, Precision, Saves, apply, per_type};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
-impl<T: Float> Tensor<T> {
+impl Tensor {
     /// exp(x) / Σ exp(x) along `dim`.
     ///
     /// # Errors
     /// [`Error::NoSuchDim`](crate::Error::NoSuchDim).
-    pub fn softmax(&self, dim: isize) -> Result<Tensor<T>> {
+    pub fn softmax(&self, dim: isize) -> Result<Tensor> {
         self.along("softmax", dim, |x| apply(Softmax, [x]))
     }
 
@@ -25,23 +25,18 @@ impl<T: Float> Tensor<T> {
     /// ```
     /// # use pagelock_tensor::Tensor;
     /// let x = Tensor::new([[1000.0, 1000.0]])?;
-    /// assert_eq!(x.log_softmax(-1)?.to_vec()?, [-0.6931472, -0.6931472]);
+    /// assert_eq!(x.log_softmax(-1)?.to_vec::<f32>()?, [-0.6931472, -0.6931472]);
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
     ///
     /// # Errors
     /// [`Error::NoSuchDim`](crate::Error::NoSuchDim).
-    pub fn log_softmax(&self, dim: isize) -> Result<Tensor<T>> {
+    pub fn log_softmax(&self, dim: isize) -> Result<Tensor> {
         self.along("log_softmax", dim, |x| apply(LogSoftmax, [x]))
     }
 
     /// Runs what works on the last dimension on dimension `dim`.
-    fn along(
-        &self,
-        op: &'static str,
-        dim: isize,
-        f: impl FnOnce(&Tensor<T>) -> Result<Tensor<T>>,
-    ) -> Result<Tensor<T>> {
+    fn along(&self, op: &'static str, dim: isize, f: impl FnOnce(&Tensor) -> Result<Tensor>) -> Result<Tensor> {
         if self.rank() == 0 && matches!(dim, 0 | -1) {
             return f(&self.reshape([1])?)?.reshape([]);
         }
@@ -56,21 +51,16 @@ impl<T: Float> Tensor<T> {
 /// Along the last dimension.
 struct Softmax;
 
-per_type! { Softmax[1]: Float }
+per_type! { Softmax[1]: Floating }
 
-impl<T: Float> Op<T, 1> for Softmax {
-    type Out = T;
+impl Op<1> for Softmax {
     const NAME: &'static str = "softmax";
     const SAVES: Saves = Saves::Output;
     const INPUTS: Inputs = Inputs::WithoutGaps;
+    const PRECISION: Precision = Precision::F32UnderAutocast;
 
     fn out_shape(&self, [x]: [&Shape; 1]) -> Result<Shape> {
         Ok(*x)
-    }
-
-    fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
-        cpu::softmax(x.data, x.shape[x.shape.len() - 1], out);
-        Ok(())
     }
 
     fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
@@ -78,29 +68,33 @@ impl<T: Float> Op<T, 1> for Softmax {
     }
 
     /// y · (g − Σ g·y)
-    fn backward(&self, saved: &Saved<'_, T, T, 1>, grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 1]> {
+    fn backward(&self, saved: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
         Ok([Some(apply(SoftmaxGrad, [saved.output(), grad])?)])
+    }
+}
+
+impl<T: Floating> CpuKernel<T, 1> for Softmax {
+    type Out = T;
+
+    fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
+        cpu::softmax(x.data, x.shape[x.shape.len() - 1], out);
+        Ok(())
     }
 }
 
 /// Along the last dimension.
 struct LogSoftmax;
 
-per_type! { LogSoftmax[1]: Float }
+per_type! { LogSoftmax[1]: Floating }
 
-impl<T: Float> Op<T, 1> for LogSoftmax {
-    type Out = T;
+impl Op<1> for LogSoftmax {
     const NAME: &'static str = "log_softmax";
     const SAVES: Saves = Saves::Output;
     const INPUTS: Inputs = Inputs::WithoutGaps;
+    const PRECISION: Precision = Precision::F32UnderAutocast;
 
     fn out_shape(&self, [x]: [&Shape; 1]) -> Result<Shape> {
         Ok(*x)
-    }
-
-    fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
-        cpu::log_softmax(x.data, x.shape[x.shape.len() - 1], out);
-        Ok(())
     }
 
     fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
@@ -108,18 +102,26 @@ impl<T: Float> Op<T, 1> for LogSoftmax {
     }
 
     /// g − exp(y) · Σ g
-    fn backward(&self, saved: &Saved<'_, T, T, 1>, grad: &Tensor<T>) -> Result<[Option<Tensor<T>>; 1]> {
+    fn backward(&self, saved: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
         Ok([Some(apply(LogSoftmaxGrad, [saved.output(), grad])?)])
+    }
+}
+
+impl<T: Floating> CpuKernel<T, 1> for LogSoftmax {
+    type Out = T;
+
+    fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
+        cpu::log_softmax(x.data, x.shape[x.shape.len() - 1], out);
+        Ok(())
     }
 }
 
 /// The gradient of [`Softmax`] from its output `y` and the output's gradient `g`: y · (g − Σ g·y).
 struct SoftmaxGrad;
 
-per_type! { SoftmaxGrad[2]: Float }
+per_type! { SoftmaxGrad[2]: Floating }
 
-impl<T: Float> Op<T, 2> for SoftmaxGrad {
-    type Out = T;
+impl Op<2> for SoftmaxGrad {
     const NAME: &'static str = "softmax's gradient";
     const SAVES: Saves = Saves::Inputs;
     const INPUTS: Inputs = Inputs::WithoutGaps;
@@ -128,17 +130,12 @@ impl<T: Float> Op<T, 2> for SoftmaxGrad {
         Ok(*y)
     }
 
-    fn cpu(&self, [y, g]: [CpuView<'_, T>; 2], out: &mut [T]) -> Result<()> {
-        cpu::softmax_grad(y.data, g.data, y.shape[y.shape.len() - 1], out);
-        Ok(())
-    }
-
     fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; 2], out: CudaOut<'_>) -> Result<()> {
         cuda::run(device, ("softmax's gradient", "softmax_grad"), inputs, out)
     }
 
     /// With `h` the gradient that arrives: h·(g − Σ g·y) − g · Σ h·y for `y`, y · (h − Σ h·y) for `g`.
-    fn backward(&self, saved: &Saved<'_, T, T, 2>, h: &Tensor<T>) -> Result<[Option<Tensor<T>>; 2]> {
+    fn backward(&self, saved: &Saved<'_, 2>, h: &Tensor) -> Result<[Option<Tensor>; 2]> {
         let (y, g) = (saved.input(0), saved.input(1));
         let for_y = || {
             let direct = h.mul(&g.sub(&g.mul(y)?.sum_keepdim(-1)?)?)?;
@@ -148,13 +145,21 @@ impl<T: Float> Op<T, 2> for SoftmaxGrad {
     }
 }
 
+impl<T: Floating> CpuKernel<T, 2> for SoftmaxGrad {
+    type Out = T;
+
+    fn cpu(&self, [y, g]: [CpuView<'_, T>; 2], out: &mut [T]) -> Result<()> {
+        cpu::softmax_grad(y.data, g.data, y.shape[y.shape.len() - 1], out);
+        Ok(())
+    }
+}
+
 /// The gradient of [`LogSoftmax`] from its output `y` and the output's gradient `g`: g − exp(y) · Σ g.
 struct LogSoftmaxGrad;
 
-per_type! { LogSoftmaxGrad[2]: Float }
+per_type! { LogSoftmaxGrad[2]: Floating }
 
-impl<T: Float> Op<T, 2> for LogSoftmaxGrad {
-    type Out = T;
+impl Op<2> for LogSoftmaxGrad {
     const NAME: &'static str = "log_softmax's gradient";
     const SAVES: Saves = Saves::Inputs;
     const INPUTS: Inputs = Inputs::WithoutGaps;
@@ -163,19 +168,23 @@ impl<T: Float> Op<T, 2> for LogSoftmaxGrad {
         Ok(*y)
     }
 
-    fn cpu(&self, [y, g]: [CpuView<'_, T>; 2], out: &mut [T]) -> Result<()> {
-        cpu::log_softmax_grad(y.data, g.data, y.shape[y.shape.len() - 1], out);
-        Ok(())
-    }
-
     fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; 2], out: CudaOut<'_>) -> Result<()> {
         cuda::run(device, ("log_softmax's gradient", "log_softmax_grad"), inputs, out)
     }
 
     /// With `h` the gradient that arrives: −h · exp(y) · Σ g for `y`, h − Σ h·exp(y) for `g`.
-    fn backward(&self, saved: &Saved<'_, T, T, 2>, h: &Tensor<T>) -> Result<[Option<Tensor<T>>; 2]> {
+    fn backward(&self, saved: &Saved<'_, 2>, h: &Tensor) -> Result<[Option<Tensor>; 2]> {
         let weighted = h.mul(&saved.input(0).exp()?)?;
         let for_y = || weighted.mul(&saved.input(1).sum_keepdim(-1)?)?.neg();
         Ok([saved.grad_of(0, for_y)?, saved.grad_of(1, || h.sub(&weighted.sum_keepdim(-1)?))?])
+    }
+}
+
+impl<T: Floating> CpuKernel<T, 2> for LogSoftmaxGrad {
+    type Out = T;
+
+    fn cpu(&self, [y, g]: [CpuView<'_, T>; 2], out: &mut [T]) -> Result<()> {
+        cpu::log_softmax_grad(y.data, g.data, y.shape[y.shape.len() - 1], out);
+        Ok(())
     }
 }

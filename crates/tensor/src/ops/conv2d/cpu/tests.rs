@@ -82,7 +82,7 @@ impl Case {
     }
 
     /// The three passes in the type `T`. Results start as NaN, so that what is not written shows.
-    fn actual<T: Float>(&self) -> [Vec<T>; 3] {
+    fn actual<T: Floating>(&self) -> [Vec<T>; 3] {
         let cast = |numbers: &[f64]| -> Vec<T> { numbers.iter().map(|&number| T::from_f64(number)).collect() };
         let [x, weight, bias, grad] = [&self.x, &self.weight, &self.bias, &self.grad].map(|numbers| cast(numbers));
         let [mut out, mut grad_in, mut grad_weight] =
@@ -95,7 +95,7 @@ impl Case {
 
     /// The convolution followed by `relu`, and the gradients of weight and bias for all of the gradient and for where
     /// that is above zero.
-    fn fused<T: Float>(&self) -> [Vec<T>; 3] {
+    fn fused<T: Floating>(&self) -> [Vec<T>; 3] {
         let cast = |numbers: &[f64]| -> Vec<T> { numbers.iter().map(|&number| T::from_f64(number)).collect() };
         let [x, weight, bias, grad] = [&self.x, &self.weight, &self.bias, &self.grad].map(|numbers| cast(numbers));
         let mut out = vec![T::from_f64(f64::NAN); grad.len()];

@@ -2,7 +2,7 @@
 
 use pulp::{Simd, WithSimd};
 
-use crate::lanes::Lanes;
+use crate::lanes::{Lanes, Registers, Tiled};
 
 /// Sums for a tile: `sums[m, v] = start[m] + Σ_t weights[t, m] · source[offsets[t] + v]`.
 pub(super) struct Tile<'a, R> {
@@ -20,7 +20,7 @@ pub(super) struct Tile<'a, R> {
 impl<R: Lanes> Tile<'_, R> {
     pub(super) fn run<S: Simd>(self, simd: S) {
         match self.start.len() {
-            8 => simd.vectorize(Fixed::<R, 8>(self)),
+            8 if Registers::<S>::ARE_MANY => simd.vectorize(Fixed::<R, 8>(self)),
             6 => simd.vectorize(Fixed::<R, 6>(self)),
             5 => simd.vectorize(Fixed::<R, 5>(self)),
             4 => simd.vectorize(Fixed::<R, 4>(self)),
@@ -42,14 +42,14 @@ impl<R: Lanes, const M: usize> WithSimd for Fixed<'_, R, M> {
     fn with_simd<S: Simd>(mut self, simd: S) {
         let n_vectors = self.0.sums.len() / M / R::lanes::<S>();
         let mut at = 0;
-        if (M + 1) * 3 < S::REGISTER_COUNT {
+        if Tiled::<S, M, 3>::FITS {
             // Not one vector at the end, if two and two do it too.
             while at + 3 == n_vectors || at + 5 <= n_vectors {
                 self.columns::<S, 3>(simd, at);
                 at += 3;
             }
         }
-        if (M + 1) * 2 < S::REGISTER_COUNT {
+        if Tiled::<S, M, 2>::FITS {
             while at + 2 <= n_vectors {
                 self.columns::<S, 2>(simd, at);
                 at += 2;

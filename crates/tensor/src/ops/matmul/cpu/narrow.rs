@@ -5,7 +5,7 @@ use pulp::{Simd, WithSimd};
 
 use super::{Matrix, Sizes};
 use crate::element::Real;
-use crate::lanes::{self, Dots, Rows, tile_rows};
+use crate::lanes::{self, Dots, Registers, Rows, Tiled, tile_rows};
 use crate::parallel::for_each_chunk_mut;
 use crate::scratch;
 
@@ -87,7 +87,7 @@ impl<R: Real> WithSimd for TimesRows<'_, R> {
             let a = Matrix { numbers: &a.numbers[task * rows * a.strides[0]..], ..a };
             let sizes = Sizes { m: c.len() / sizes.n, ..sizes };
             match tile_rows::<S>(sizes.m) {
-                8 => simd.vectorize(Tiles::<R, 8> { sizes, a, b, c }),
+                8 if Registers::<S>::ARE_MANY => simd.vectorize(Tiles::<R, 8> { sizes, a, b, c }),
                 6 => simd.vectorize(Tiles::<R, 6> { sizes, a, b, c }),
                 5 => simd.vectorize(Tiles::<R, 5> { sizes, a, b, c }),
                 4 => simd.vectorize(Tiles::<R, 4> { sizes, a, b, c }),
@@ -116,14 +116,14 @@ impl<R: Real, const M: usize> WithSimd for Tiles<'_, R, M> {
     fn with_simd<S: Simd>(mut self, simd: S) {
         let n_vectors = self.sizes.n.div_ceil(R::lanes::<S>());
         let mut at = 0;
-        if (M + 1) * 3 < S::REGISTER_COUNT {
+        if Tiled::<S, M, 3>::FITS {
             // Not one vector at the end, if two and two do it too.
             while at + 3 == n_vectors || at + 5 <= n_vectors {
                 self.panel::<S, 3>(simd, at);
                 at += 3;
             }
         }
-        if (M + 1) * 2 < S::REGISTER_COUNT {
+        if Tiled::<S, M, 2>::FITS {
             while at + 2 <= n_vectors {
                 self.panel::<S, 2>(simd, at);
                 at += 2;
@@ -144,9 +144,15 @@ impl<R: Real, const M: usize> Tiles<'_, R, M> {
         let b = Matrix { numbers: &self.b.numbers[at * R::lanes::<S>()..], ..self.b };
         for first in (0..m).step_by(M) {
             // Rows that the last tile has too much repeat the last row, and are not written.
-            let starts: [usize; M] = std::array::from_fn(|i| (first + i).min(m - 1) * strides[0]);
+            let (mut starts, mut rows) = ([0; M], [&numbers[..0]; M]);
+            for (i, start) in starts.iter_mut().enumerate() {
+                *start = (first + i).min(m - 1) * strides[0];
+            }
             let sums: [[R::Vector<S>; P]; M] = if strides[1] == 1 {
-                sums(simd, k, &InRows(starts.map(|start| &numbers[start..][..k])), b)
+                for (row, start) in rows.iter_mut().zip(starts) {
+                    *row = &numbers[start..][..k];
+                }
+                sums(simd, k, &InRows(rows), b)
             } else if strides[0] == 1 && first + M <= m {
                 sums(simd, k, &InColumns { numbers: &numbers[first..], step: strides[1] }, b)
             } else {
@@ -188,7 +194,11 @@ struct InRows<'a, R, const M: usize>([&'a [R]; M]);
 impl<R: Copy, const M: usize> Left<R, M> for InRows<'_, R, M> {
     #[inline(always)]
     fn column(&self, p: usize) -> [R; M] {
-        self.0.map(|row| row[p])
+        let mut column = [self.0[0][p]; M];
+        for (number, row) in column.iter_mut().zip(self.0) {
+            *number = row[p];
+        }
+        column
     }
 }
 
@@ -213,7 +223,11 @@ struct Anyhow<'a, R, const M: usize> {
 impl<R: Copy, const M: usize> Left<R, M> for Anyhow<'_, R, M> {
     #[inline(always)]
     fn column(&self, p: usize) -> [R; M] {
-        self.starts.map(|start| self.numbers[start + p * self.step])
+        let mut column = [self.numbers[0]; M];
+        for (number, start) in column.iter_mut().zip(self.starts) {
+            *number = self.numbers[start + p * self.step];
+        }
+        column
     }
 }
 
@@ -230,10 +244,15 @@ fn sums<S: Simd, R: Real, const M: usize, const P: usize>(
     for p in 0..k {
         let row = &b.numbers[p * b.strides[0]..];
         // The last rows have too few numbers behind them for whole vectors. What is read of the next row is not used.
-        let vectors: [R::Vector<S>; P] = match row.get(..P * lanes) {
-            Some(whole) => std::array::from_fn(|v| R::vectors::<S>(whole)[v]),
-            None => std::array::from_fn(|v| R::load(simd, &row[(v * lanes).min(row.len())..])),
-        };
+        let mut vectors = [R::splat(simd, R::ZERO); P];
+        match row.get(..P * lanes) {
+            Some(whole) => vectors.copy_from_slice(R::vectors::<S>(whole)),
+            None => {
+                for (v, vector) in vectors.iter_mut().enumerate() {
+                    *vector = R::load(simd, &row[(v * lanes).min(row.len())..]);
+                }
+            }
+        }
         let factors = left.column(p);
         for i in 0..M {
             let factor = R::splat(simd, factors[i]);

@@ -4,13 +4,13 @@ use pagelock_memory::Result;
 
 use super::axis::Axis;
 use super::task_planes;
-use crate::element::{Float, Real};
+use crate::element::{Floating, Real};
 use crate::lanes;
 use crate::parallel::try_for_each_chunk_mut;
 use crate::scratch;
 
 /// Writes the place in its plane of each (sliding) window's largest element.
-pub(super) fn run<T: Float>(axes: [Axis; 2], x: &[T], out: &mut [i64]) -> Result<()> {
+pub(super) fn run<T: Floating>(axes: [Axis; 2], x: &[T], out: &mut [i64]) -> Result<()> {
     let [rows, columns] = axes;
     let (in_len, out_len) = (rows.in_size() * columns.in_size(), rows.out_size() * columns.out_size());
     let planes = task_planes(in_len);

@@ -29,7 +29,7 @@ fn numbers(len: usize) -> Vec<f64> {
     (0..len as u64).map(|i| ((i.wrapping_mul(2_654_435_761) >> 7) % 17) as f64 - 8.0).collect()
 }
 
-fn cast<T: Float>(numbers: &[f64]) -> Vec<T> {
+fn cast<T: Floating>(numbers: &[f64]) -> Vec<T> {
     numbers.iter().map(|&number| T::from_f64(number)).collect()
 }
 

@@ -1,10 +1,10 @@
 //! The inner loop of the derivative by the weight: vectors of output channels × some taps, summed over target pixels.
 
-use std::array::from_fn;
+use std::marker::PhantomData;
 
 use pulp::{Simd, WithSimd};
 
-use crate::lanes::Lanes;
+use crate::lanes::{Lanes, Registers};
 
 /// Adds products: `sums[t] += Σ gradient[target] · source[target's entry + tap t's offset]`.
 ///
@@ -61,19 +61,26 @@ impl<R: Lanes, const STEP: usize, const LEN: usize> WithSimd for Fixed<'_, R, ST
     #[inline(always)]
     fn with_simd<S: Simd>(mut self, simd: S) {
         let n = self.0.runs.len();
-        let most = if S::REGISTER_COUNT >= 32 { 26 / LEN } else { 13 / LEN };
         let mut at = 0;
-        while at < n {
-            at += match n - at {
-                left if left >= 8 && most >= 8 => self.runs::<S, 8>(simd, at),
-                left if left >= 5 && most >= 5 => self.runs::<S, 5>(simd, at),
-                left if left >= 4 && most >= 4 => self.runs::<S, 4>(simd, at),
-                left if left >= 3 && most >= 3 => self.runs::<S, 3>(simd, at),
-                left if left >= 2 && most >= 2 => self.runs::<S, 2>(simd, at),
-                _ => self.runs::<S, 1>(simd, at),
-            };
+        macro_rules! while_there_are {
+            ($($n:literal)+) => { $(
+                if Together::<S, LEN, $n>::FIT {
+                    while n - at >= $n {
+                        at += self.runs::<S, $n>(simd, at);
+                    }
+                }
+            )+ };
         }
+        while_there_are!(8 5 4 3 2 1);
     }
+}
+
+/// Whether the sums of `N` runs of `LEN` taps and what feeds them fit the registers, as a constant: what does not is not
+/// compiled.
+struct Together<S, const LEN: usize, const N: usize>(PhantomData<S>);
+
+impl<S: Simd, const LEN: usize, const N: usize> Together<S, LEN, N> {
+    const FIT: bool = N == 1 || N <= if Registers::<S>::ARE_MANY { 26 / LEN } else { 13 / LEN };
 }
 
 impl<R: Lanes, const STEP: usize, const LEN: usize> Fixed<'_, R, STEP, LEN> {
@@ -81,15 +88,21 @@ impl<R: Lanes, const STEP: usize, const LEN: usize> Fixed<'_, R, STEP, LEN> {
     #[inline(always)]
     fn runs<S: Simd, const N: usize>(&mut self, simd: S, at: usize) -> usize {
         let Products { source, runs, gradient, targets: [images, rows, columns], image_len, .. } = self.0;
-        let runs: [usize; N] = from_fn(|i| runs[at + i]);
+        let (runs, _) = runs[at..].split_first_chunk::<N>().expect("there are as many");
         let to = &mut R::vectors_mut::<S>(self.0.sums)[at * LEN..][..N * LEN];
-        let mut sums: [[R::Vector<S>; LEN]; N] = from_fn(|i| from_fn(|k| to[i * LEN + k]));
+        let mut sums = [[R::splat(simd, R::zeroed()); LEN]; N];
+        for (sums, to) in sums.iter_mut().zip(to.chunks_exact(LEN)) {
+            sums.copy_from_slice(to);
+        }
         let row_len = (columns.0 - 1) * STEP + LEN;
         for image in 0..images.0 {
             let gradient = R::vectors::<S>(&gradient[image * image_len..]);
             for (row, gradient) in gradient.chunks_exact(columns.0).take(rows.0).enumerate() {
                 let entry = image * images.1 + row * rows.1;
-                let sources: [&[R]; N] = from_fn(|i| &source[entry + runs[i]..][..row_len]);
+                let mut sources = [&source[..0]; N];
+                for (row, run) in sources.iter_mut().zip(runs) {
+                    *row = &source[entry + run..][..row_len];
+                }
                 for (column, &gradient) in gradient.iter().enumerate() {
                     for (source, sums) in sources.iter().zip(&mut sums) {
                         let pixels = &source[column * STEP..][..LEN];

@@ -1,10 +1,8 @@
 //! The inner loop of a direct pass: a tile of target pixels × one or two vectors of target channels, summed over all taps.
 
-use std::array::from_fn;
-
 use pulp::{Simd, WithSimd};
 
-use crate::lanes::Lanes;
+use crate::lanes::{Lanes, Registers};
 
 /// The sums of one phase of targets: `sums[v, target] = starts[v] + Σ_t weights[v][t] · source[target's entry + offsets[t]]`.
 pub(super) struct Sums<'a, R> {
@@ -103,7 +101,7 @@ impl<R: Lanes> Sums<'_, R> {
                 }
             };
         }
-        if S::REGISTER_COUNT >= 32 {
+        if Registers::<S>::ARE_MANY {
             run!([1, 14][1, 12][1, 10][1, 8][2, 7][2, 6][2, 5][4, 4][4, 3][4, 2][4, 1])
         } else {
             run!([1, 6][1, 5][1, 4][2, 3][2, 2][2, 1][1, 1])
@@ -126,23 +124,26 @@ impl<R: Lanes, const STEP: usize, const V: usize, const ROWS: usize, const COLUM
             simd,
             source,
             offsets,
-            weights: from_fn(|v| &R::vectors::<S>(weights[v])[..offsets.len()]),
-            starts: from_fn(|v| R::vectors::<S>(starts[v])[0]),
+            weights: each(weights, |weights| &R::vectors::<S>(weights)[..offsets.len()]),
+            starts: each(starts, |starts| R::vectors::<S>(starts)[0]),
         };
         let (n_rows, width) = (targets.n_rows(), targets.columns.n);
         let mut row = 0;
         while row < n_rows {
             // The last tile repeats a row, or some columns, rather than run over the end.
-            let rows: [_; ROWS] = from_fn(|i| targets.row((row + i).min(n_rows - 1)));
+            let (mut entries, mut places) = ([0; ROWS], [0; ROWS]);
+            for i in 0..ROWS {
+                (entries[i], places[i]) = targets.row((row + i).min(n_rows - 1));
+            }
             let mut column = 0;
             while column < width {
                 let first = column.min(width - COLUMNS);
-                let tile = tile.sums::<STEP, ROWS, COLUMNS>(rows.map(|(entry, _)| entry + first * STEP));
+                let tile = tile.sums::<STEP, ROWS, COLUMNS>(entries, first * STEP);
                 for v in 0..V {
                     let to = R::vectors_mut::<S>(&mut sums[v * vector_len..]);
-                    for ((_, place), sums) in rows.iter().zip(&tile) {
+                    for (place, sums) in places.iter().zip(&tile) {
                         let to = &mut to[place + first * targets.columns.target..];
-                        put(to, targets.columns.target, from_fn::<_, COLUMNS, _>(|i| sums[i][v]));
+                        put::<_, V, COLUMNS>(to, targets.columns.target, sums, v);
                     }
                 }
                 column += COLUMNS;
@@ -152,16 +153,37 @@ impl<R: Lanes, const STEP: usize, const V: usize, const ROWS: usize, const COLUM
     }
 }
 
-/// Writes vectors at equal distances.
+/// What `f` makes of the first items. (Not `array::from_fn`, of which each of the many tiles would compile 150 lines.)
 #[inline(always)]
-fn put<V: Copy, const N: usize>(to: &mut [V], step: usize, vectors: [V; N]) {
+fn each<'a, T, U: Copy, const N: usize>(items: &'a [T], f: impl Fn(&'a T) -> U) -> [U; N] {
+    let mut all = [f(&items[0]); N];
+    for (made, item) in all.iter_mut().zip(items) {
+        *made = f(item);
+    }
+    all
+}
+
+/// Writes the vectors number `v` at equal distances.
+#[inline(always)]
+fn put<T: Copy, const V: usize, const N: usize>(to: &mut [T], step: usize, vectors: &[[T; V]; N], v: usize) {
     match step {
-        1 => to[..N].copy_from_slice(&vectors),
+        1 => {
+            let to = &mut to[..N];
+            for i in 0..N {
+                to[i] = vectors[i][v];
+            }
+        }
         2 => {
             let to = &mut to[..2 * N - 1];
-            (0..N).for_each(|i| to[2 * i] = vectors[i]);
+            for i in 0..N {
+                to[2 * i] = vectors[i][v];
+            }
         }
-        _ => (0..N).for_each(|i| to[step * i] = vectors[i]),
+        _ => {
+            for i in 0..N {
+                to[step * i] = vectors[i][v];
+            }
+        }
     }
 }
 
@@ -176,13 +198,17 @@ struct Tile<'a, S: Simd, R: Lanes, const V: usize> {
 }
 
 impl<S: Simd, R: Lanes, const V: usize> Tile<'_, S, R, V> {
-    /// The sums of the targets whose rows begin at these entries.
+    /// The sums of the targets whose rows begin `first` behind these entries.
     #[inline(always)]
     fn sums<const STEP: usize, const ROWS: usize, const COLUMNS: usize>(
         &self,
         entries: [usize; ROWS],
+        first: usize,
     ) -> [[[R::Vector<S>; V]; COLUMNS]; ROWS] {
-        let sources: [&[R]; ROWS] = entries.map(|entry| &self.source[entry..]);
+        let mut sources = [self.source; ROWS];
+        for (source, entry) in sources.iter_mut().zip(entries) {
+            *source = &self.source[entry + first..];
+        }
         let mut sums = [[self.starts; COLUMNS]; ROWS];
         for (t, &offset) in self.offsets.iter().enumerate() {
             for (source, sums) in sources.iter().zip(&mut sums) {

@@ -1,0 +1,163 @@
+//! Kinds of tensors: floats, integers and truth values. A tensor's kind is part of its Rust type, its precision is a value.
+//!
+//! A kind says what may be asked of a tensor: only floats have gradients, only integers are indices, only truth values are
+//! masks. So labels where floats belong do not compile. The traits are sealed: kernels exist for these kinds alone.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use half::{bf16, f16};
+
+use crate::element::{DType, Element, Scalar};
+use crate::error::{Error, Result};
+
+/// Floating-point numbers, of `float16`, `bfloat16`, `float32` or `float64`.
+#[derive(Debug, Clone, Copy)]
+pub enum Float {}
+
+/// Whole numbers, of `uint8`, `int32` or `int64`.
+#[derive(Debug, Clone, Copy)]
+pub enum Int {}
+
+/// Truth values.
+#[derive(Debug, Clone, Copy)]
+pub enum Bool {}
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for super::Float {}
+    impl Sealed for super::Int {}
+    impl Sealed for super::Bool {}
+}
+
+/// What the elements of a tensor are: [`Float`], [`Int`] or [`Bool`].
+pub trait Kind: sealed::Sealed + Send + Sync + 'static {
+    /// What errors call it.
+    const NAME: &'static str;
+
+    /// The precision of tensors for which none is named: [`default_dtype`](crate::default_dtype) for floats, `int64`, `bool`.
+    fn default_dtype() -> DType;
+
+    /// Whether tensors of this kind may hold such elements.
+    fn holds(dtype: DType) -> bool;
+}
+
+/// The kinds that can be added and multiplied: [`Float`] and [`Int`].
+pub trait Numeric: Kind {}
+
+impl Kind for Float {
+    const NAME: &'static str = "float";
+
+    fn default_dtype() -> DType {
+        default_dtype()
+    }
+
+    fn holds(dtype: DType) -> bool {
+        dtype.is_float()
+    }
+}
+
+impl Kind for Int {
+    const NAME: &'static str = "integer";
+
+    fn default_dtype() -> DType {
+        DType::I64
+    }
+
+    fn holds(dtype: DType) -> bool {
+        dtype.is_int()
+    }
+}
+
+impl Kind for Bool {
+    const NAME: &'static str = "bool";
+
+    fn default_dtype() -> DType {
+        DType::Bool
+    }
+
+    fn holds(dtype: DType) -> bool {
+        dtype == DType::Bool
+    }
+}
+
+impl Numeric for Float {}
+impl Numeric for Int {}
+
+/// A plain number or truth value: what [`Number`] is made of.
+pub trait PlainNumber: Copy {
+    /// The number, exactly.
+    #[doc(hidden)]
+    fn scalar(self) -> Scalar;
+}
+
+/// A plain number beside a tensor of kind `K`: `&x * 2.0`, `&x * 2`, `&labels + 1`.
+///
+/// The number is taken in the type that the tensor computes in (`f32` for the half types), and the result is rounded once.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no number for tensors of kind `{K}`",
+    note = "float tensors take floats and integers, integer tensors take integers, and bool tensors take truth values"
+)]
+pub trait Number<K: Kind>: PlainNumber {}
+
+macro_rules! numbers {
+    ($($type:ty: $($kind:ty),+;)+) => { $(
+        impl PlainNumber for $type {
+            #[inline]
+            fn scalar(self) -> Scalar {
+                Element::to_scalar(self)
+            }
+        }
+        $(impl Number<$kind> for $type {})+
+    )+ };
+}
+
+numbers! {
+    f32: Float;
+    f64: Float;
+    f16: Float;
+    bf16: Float;
+    i64: Float, Int;
+    i32: Float, Int;
+    u8: Float, Int;
+    bool: Bool;
+}
+
+/// Sizes and counts.
+impl PlainNumber for usize {
+    #[inline]
+    fn scalar(self) -> Scalar {
+        Scalar::Int(i64::try_from(self).unwrap_or(i64::MAX))
+    }
+}
+
+impl Number<Float> for usize {}
+impl Number<Int> for usize {}
+
+/// The precisions that new float tensors may have by default, by what `DEFAULT` holds.
+const DEFAULTS: [DType; 4] = [DType::F32, DType::F64, DType::F16, DType::BF16];
+static DEFAULT: AtomicU8 = AtomicU8::new(0); // Relaxed: guards no other memory
+
+/// The precision of float tensors for which none is named: `float32`, unless [`set_default_dtype`] changed it.
+pub fn default_dtype() -> DType {
+    DEFAULTS[usize::from(DEFAULT.load(Ordering::Relaxed))]
+}
+
+/// Sets the precision of float tensors for which none is named, in all threads, as PyTorch's `torch.set_default_dtype`.
+///
+/// ```
+/// # use pagelock_tensor::{DType, Tensor, set_default_dtype};
+/// set_default_dtype(DType::F64)?;
+/// assert_eq!(Tensor::zeros([2, 3])?.dtype(), DType::F64);
+/// # set_default_dtype(DType::F32)?;
+/// # Ok::<(), pagelock_tensor::Error>(())
+/// ```
+///
+/// # Errors
+/// [`Error::WrongKind`] for a type that is no float.
+pub fn set_default_dtype(dtype: DType) -> Result<()> {
+    let Some(place) = DEFAULTS.iter().position(|&default| default == dtype) else {
+        return Err(Error::WrongKind { op: "set_default_dtype", dtype, kind: Float::NAME });
+    };
+    DEFAULT.store(place as u8, Ordering::Relaxed);
+    Ok(())
+}

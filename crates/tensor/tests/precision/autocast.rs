@@ -1,0 +1,280 @@
+//! Autocast: products and convolutions in half precision, what loses bits in `f32`, everything else as its operands are.
+
+use half::bf16;
+use pagelock_tensor::{
+    BatchNormOptions, Conv2dOptions, DType, Generator, Half, Pool2dOptions, Reduction, Result, Tensor, autocast,
+    autocast_type, no_autocast,
+};
+
+const HALVES: [(Half, DType); 2] = [(Half::BF16, DType::BF16), (Half::F16, DType::F16)];
+
+fn random<const N: usize>(shape: [usize; N], seed: u64) -> Result<Tensor> {
+    Tensor::randn_with(shape, &Generator::new(seed))
+}
+
+fn variable<const N: usize>(shape: [usize; N], seed: u64) -> Result<Tensor> {
+    Ok(random(shape, seed)?.set_requires_grad(true))
+}
+
+#[track_caller]
+fn equal(found: &Tensor, expected: &Tensor) {
+    assert_eq!((found.dtype(), found.shape()), (expected.dtype(), expected.shape()));
+    assert_eq!(found.to_vec::<f64>().unwrap(), expected.to_vec::<f64>().unwrap());
+}
+
+#[test]
+fn products_and_convolutions_of_f32_give_half_tensors() -> Result<()> {
+    let (x, w, b) = (random([4, 6], 1)?, random([3, 6], 2)?, random([3], 3)?);
+    let (image, kernel, bias) = (random([2, 2, 6, 6], 4)?, random([3, 2, 3, 3], 5)?, random([3], 6)?);
+    let options = Conv2dOptions::new().padding(1);
+    for (half, dtype) in HALVES {
+        let to = |x: &Tensor| x.to_dtype(dtype).unwrap();
+        autocast(half, || -> Result<()> {
+            equal(&x.matmul(&w.t()?)?, &no_autocast(|| to(&x).matmul(&to(&w).t()?))?);
+            equal(&x.linear(&w, Some(&b))?, &no_autocast(|| to(&x).linear(&to(&w), Some(&to(&b))))?);
+            equal(&x.linear(&w, None)?, &no_autocast(|| to(&x).linear(&to(&w), None))?);
+            equal(
+                &image.conv2d(&kernel, None, options)?,
+                &no_autocast(|| to(&image).conv2d(&to(&kernel), None, options))?,
+            );
+            equal(
+                &image.conv2d(&kernel, Some(&bias), options)?,
+                &no_autocast(|| to(&image).conv2d(&to(&kernel), Some(&to(&bias)), options))?,
+            );
+            equal(
+                &image.conv2d_relu(&kernel, Some(&bias), options)?,
+                &no_autocast(|| to(&image).conv2d_relu(&to(&kernel), Some(&to(&bias)), options))?,
+            );
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
+#[test]
+fn operands_of_any_precision_but_f64_meet_in_the_half_type() -> Result<()> {
+    let (x, w) = (random([4, 6], 1)?, random([6, 3], 2)?);
+    for (half, dtype) in HALVES {
+        for other in [DType::F32, DType::F16, DType::BF16] {
+            let product = autocast(half, || x.to_dtype(other)?.matmul(&w))?;
+            equal(&product, &x.to_dtype(other)?.to_dtype(dtype)?.matmul(&w.to_dtype(dtype)?)?);
+        }
+        let exact = autocast(half, || x.to_dtype(DType::F64)?.matmul(&w.to_dtype(DType::F64)?))?;
+        assert_eq!(exact.dtype(), DType::F64, "as in PyTorch");
+    }
+    let ints = autocast(Half::BF16, || Tensor::full([2, 2], 3)?.matmul(&Tensor::full([2, 2], 5)?))?;
+    assert_eq!(ints.to_vec::<i64>()?, [30; 4]);
+    Ok(())
+}
+
+#[test]
+fn activations_stay_half_through_what_loses_no_bits() -> Result<()> {
+    let (x, w) = (random([4, 6], 1)?, random([6, 4], 2)?);
+    for (half, dtype) in HALVES {
+        autocast(half, || -> Result<()> {
+            let y = x.matmul(&w)?;
+            let image = y.reshape([1, 1, 4, 4])?;
+            let same = [
+                y.relu()?,
+                y.neg()?,
+                y.abs()?,
+                y.tanh()?,
+                (&y * 2.0)?,
+                (&y + &y)?,
+                (&y * &y)?,
+                y.maximum(&y)?,
+                y.t()?.contiguous()?,
+                y.max(1)?,
+                y.dropout(0.5, &Generator::new(1))?,
+                image.max_pool2d(Pool2dOptions::new(2))?,
+                image.avg_pool2d(Pool2dOptions::new(2))?,
+                Tensor::cat(&[&y, &y], 0)?,
+                y.index_select(0, &Tensor::new([1, 0])?)?,
+            ];
+            assert!(same.iter().all(|y| y.dtype() == dtype));
+            assert_eq!((&y + &x.matmul(&w)?.to_dtype(DType::F32)?)?.dtype(), DType::F32, "the wider of the two");
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
+#[test]
+fn exponentials_powers_sums_norms_and_losses_of_half_tensors_are_f32() -> Result<()> {
+    let (w, b, labels) = (random([4], 1)?, random([4], 2)?, Tensor::new([1, 3, 0])?);
+    for (half, dtype) in HALVES {
+        let y = random([3, 4], 3)?.abs()?.to_dtype(dtype)?;
+        let target = random([3, 4], 4)?;
+        let wide = y.to_dtype(DType::F32)?;
+        autocast(half, || -> Result<()> {
+            equal(&y.exp()?, &wide.exp()?);
+            equal(&y.log()?, &wide.log()?);
+            equal(&y.pow(2.5)?, &wide.pow(2.5)?);
+            equal(&y.sum(..)?, &wide.sum(..)?);
+            equal(&y.sum(0)?, &wide.sum(0)?);
+            equal(&y.softmax(1)?, &wide.softmax(1)?);
+            equal(&y.log_softmax(1)?, &wide.log_softmax(1)?);
+            equal(&y.layer_norm(4, Some(&w), Some(&b), 1e-5)?, &wide.layer_norm(4, Some(&w), Some(&b), 1e-5)?);
+            equal(&y.layer_norm(4, None, None, 1e-5)?, &wide.layer_norm(4, None, None, 1e-5)?);
+            equal(&y.mse_loss(&target, Reduction::Mean)?, &wide.mse_loss(&target, Reduction::Mean)?);
+            equal(&y.cross_entropy(&labels, Reduction::Mean)?, &wide.cross_entropy(&labels, Reduction::Mean)?);
+            equal(&y.nll_loss(&labels, Reduction::Sum)?, &wide.nll_loss(&labels, Reduction::Sum)?);
+            Ok(())
+        })?;
+        assert_eq!(y.exp()?.dtype(), dtype, "outside it stays as it is");
+    }
+    Ok(())
+}
+
+#[test]
+fn f32_weights_of_half_products_get_f32_gradients() -> Result<()> {
+    for (half, dtype) in HALVES {
+        let (x, w, b) = (random([4, 6], 1)?, variable([3, 6], 2)?, variable([3], 3)?);
+        let (image, kernel) = (variable([2, 2, 6, 6], 4)?, variable([3, 2, 3, 3], 5)?);
+        let loss = autocast(half, || -> Result<Tensor> {
+            let y = x.linear(&w, Some(&b))?.sum(..)?;
+            y + image.conv2d(&kernel, None, Conv2dOptions::new())?.sum(..)?
+        })?;
+        assert_eq!(loss.dtype(), DType::F32);
+        loss.backward()?;
+        // By hand: all in half precision, since the gradient that arrives is half, then as f32.
+        let ones = Tensor::of(dtype).ones([4, 3])?;
+        equal(&w.grad().unwrap(), &ones.t()?.matmul(&x.to_dtype(dtype)?)?.to_dtype(DType::F32)?);
+        assert_eq!(b.grad().unwrap().to_vec::<f32>()?, [4.0; 3]);
+        for x in [&w, &b, &image, &kernel] {
+            assert_eq!(x.grad().unwrap().dtype(), DType::F32);
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn half_weights_get_half_gradients() -> Result<()> {
+    let w = random([6, 3], 2)?.to_dtype(DType::BF16)?.set_requires_grad(true);
+    autocast(Half::BF16, || random([4, 6], 1)?.matmul(&w)?.mse_loss(&random([4, 3], 3)?, Reduction::Mean))?
+        .backward()?;
+    assert_eq!(w.grad().unwrap().dtype(), DType::BF16);
+    Ok(())
+}
+
+#[test]
+fn a_network_trains_under_autocast() -> Result<()> {
+    let [w1, w2] = [variable([8, 4], 1)?, variable([2, 8], 2)?];
+    let (weight, bias) = (Tensor::ones([8])?.set_requires_grad(true), Tensor::zeros([8])?.set_requires_grad(true));
+    let (x, labels) = (random([32, 4], 3)?, Tensor::from_vec((0..32).map(|i| i % 2).collect::<Vec<i64>>(), 32)?);
+    let mut losses = Vec::new();
+    for _ in 0..60 {
+        let loss = autocast(Half::BF16, || -> Result<Tensor> {
+            let h = x.linear(&w1, None)?;
+            let h = h.layer_norm(8, Some(&weight), Some(&bias), 1e-5)?.relu()?;
+            h.linear(&w2, None)?.cross_entropy(&labels, Reduction::Mean)
+        })?;
+        loss.backward()?;
+        for parameter in [&w1, &w2, &weight, &bias] {
+            let grad = parameter.grad().unwrap();
+            assert_eq!((parameter.dtype(), grad.dtype()), (DType::F32, DType::F32));
+            pagelock_tensor::no_grad(|| parameter.add_scaled_(&grad, -0.5))?;
+            parameter.zero_grad();
+        }
+        losses.push(loss.item::<f32>()?);
+    }
+    assert!(losses[59] < 0.8 * losses[0], "{losses:?}");
+    Ok(())
+}
+
+#[test]
+fn a_batch_norm_of_half_activations_takes_f32_weights_and_statistics() -> Result<()> {
+    let (image, kernel) = (random([4, 2, 6, 6], 1)?, random([3, 2, 3, 3], 2)?);
+    let (weight, bias) = (variable([3], 3)?, variable([3], 4)?);
+    let running = [Tensor::zeros([3])?, Tensor::ones([3])?];
+    let y = autocast(Half::BF16, || {
+        let y = image.conv2d(&kernel, None, Conv2dOptions::new())?;
+        y.batch_norm(Some(running.each_ref()), Some(&weight), Some(&bias), BatchNormOptions::default())
+    })?;
+    y.to_dtype(DType::F32)?.pow(2.0)?.sum(..)?.backward()?;
+    assert_eq!([&weight, &bias].map(|x| x.grad().unwrap().dtype()), [DType::F32; 2]);
+    assert!(running[0].to_vec::<f32>()?.iter().all(|&mean| mean != 0.0));
+    Ok(())
+}
+
+#[test]
+fn no_autocast_is_exact_again_and_scopes_end_where_they_end() -> Result<()> {
+    let (x, w) = (random([4, 6], 1)?, random([6, 3], 2)?);
+    assert_eq!(autocast_type(), None);
+    autocast(Half::F16, || -> Result<()> {
+        assert_eq!(autocast_type(), Some(Half::F16));
+        assert_eq!(x.matmul(&w)?.dtype(), DType::F16);
+        let exact = no_autocast(|| x.matmul(&w))?;
+        assert_eq!(exact.dtype(), DType::F32);
+        let other = std::thread::scope(|scope| scope.spawn(|| x.matmul(&w)).join().unwrap())?;
+        equal(&other, &exact);
+        autocast(Half::BF16, || assert_eq!(autocast_type(), Some(Half::BF16)));
+        assert_eq!(autocast_type(), Some(Half::F16));
+        Ok(())
+    })?;
+    let panicked = std::panic::catch_unwind(|| autocast(Half::BF16, || panic!("in the middle")));
+    assert!(panicked.is_err());
+    assert_eq!(autocast_type(), None);
+    assert_eq!(x.matmul(&w)?.dtype(), DType::F32);
+    Ok(())
+}
+
+#[test]
+fn a_weight_that_is_changed_within_the_scope_is_rounded_again() -> Result<()> {
+    let (x, w) = (random([4, 6], 1)?, variable([6, 3], 2)?);
+    autocast(Half::BF16, || -> Result<()> {
+        let before = x.matmul(&w)?;
+        equal(&x.matmul(&w)?, &before);
+        pagelock_tensor::no_grad(|| w.mul_scalar_(2.0))?;
+        equal(&x.matmul(&w)?, &(before * 2.0)?);
+        // One that is dropped may leave its memory to another.
+        for i in 0..20_u8 {
+            let w = Tensor::full([6, 3], f64::from(i))?.set_requires_grad(true);
+            assert_eq!(Tensor::ones([1, 6])?.matmul(&w)?.to_vec::<f32>()?, [6.0 * f32::from(i); 3]);
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn a_weight_may_be_used_twice_and_gets_both_gradients() -> Result<()> {
+    let (x, w) = (Tensor::new([[1.0, 2.0]])?, Tensor::new([[1.0, 0.0], [0.0, 1.0]])?.set_requires_grad(true));
+    for round in 1..3_u8 {
+        let loss = autocast(Half::BF16, || x.matmul(&w)?.matmul(&w)?.sum(..))?;
+        loss.backward()?;
+        let twice = [2.0, 2.0, 4.0, 4.0].map(|by: f32| by * f32::from(round));
+        assert_eq!(w.grad().unwrap().to_vec::<f32>()?, twice);
+    }
+    let frozen = autocast(Half::BF16, || pagelock_tensor::no_grad(|| x.matmul(&w)))?;
+    assert!(!frozen.requires_grad());
+    let tracked = autocast(Half::BF16, || {
+        pagelock_tensor::no_grad(|| x.matmul(&w))?; // rounds the weight outside the graph
+        x.matmul(&w)
+    })?;
+    assert!(tracked.requires_grad());
+    Ok(())
+}
+
+#[test]
+fn backward_needs_no_scope_and_is_the_same_inside_one() -> Result<()> {
+    let gradient = |inside: bool| -> Result<Tensor> {
+        let (x, w) = (random([4, 6], 1)?, variable([6, 3], 2)?);
+        let loss = autocast(Half::BF16, || x.matmul(&w)?.pow(2.0)?.sum(..))?;
+        if inside {
+            autocast(Half::BF16, || loss.backward())?;
+        } else {
+            loss.backward()?;
+        }
+        Ok(w.grad().unwrap())
+    };
+    equal(&gradient(true)?, &gradient(false)?);
+    Ok(())
+}
+
+#[test]
+fn a_product_is_rounded_once_to_the_half_type() -> Result<()> {
+    let x = Tensor::new([[1.0, 1.0 / 3.0]])?;
+    let product = autocast(Half::BF16, || x.matmul(&x.t()?))?;
+    assert_eq!(product.item::<bf16>()?, bf16::from_f32(1.109_375), "1 + 1/9 is 1.1111…");
+    Ok(())
+}
