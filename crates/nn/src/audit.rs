@@ -2,7 +2,7 @@
 
 use crate::Module;
 use pagelock_tensor::autograd::{self, Audit};
-use pagelock_tensor::{Float, Result, Tensor};
+use pagelock_tensor::{Result, Tensor};
 
 /// Runs `loss` and names every parameter of `model` that no path from its result reaches: it would never be trained.
 ///
@@ -33,9 +33,9 @@ use pagelock_tensor::{Float, Result, Tensor};
 /// `spare.weight` is not reached from the loss: never used");
 /// # Ok::<(), pagelock_tensor::Error>(())
 /// ```
-pub fn audit<T: Float, M: Module<T> + ?Sized>(model: &M, loss: impl FnOnce() -> Result<Tensor<T>>) -> Result<Audit> {
+pub fn audit<M: Module + ?Sized>(model: &M, loss: impl FnOnce() -> Result<Tensor>) -> Result<Audit> {
     let parameters = model.named_parameters();
-    let named: Vec<(&str, &Tensor<T>)> =
+    let named: Vec<(&str, &Tensor)> =
         parameters.iter().map(|(name, parameter)| (name.as_str(), parameter.as_tensor())).collect();
     autograd::audit(&named, loss)
 }

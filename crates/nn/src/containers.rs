@@ -1,17 +1,17 @@
 //! Modules made of modules: `Vec`, arrays, `Option`, `Box`, tuples. Positions become names: `"0"`, `"1"`, as in PyTorch.
 
 use crate::{Forward, Module, Visitor, VisitorMut};
-use pagelock_tensor::{Float, Result, Tensor};
+use pagelock_tensor::{Result, Tensor};
 
 /// As PyTorch's `ModuleList`.
-impl<T: Float, M: Module<T>> Module<T> for Vec<M> {
-    fn visit(&self, visitor: &mut Visitor<'_, T>) {
+impl<M: Module> Module for Vec<M> {
+    fn visit(&self, visitor: &mut Visitor<'_>) {
         for (position, module) in self.iter().enumerate() {
             visitor.child(&position.to_string(), module);
         }
     }
 
-    fn visit_mut(&mut self, visitor: &mut VisitorMut<'_, T>) {
+    fn visit_mut(&mut self, visitor: &mut VisitorMut<'_>) {
         self.iter_mut().for_each(|module| visitor.child(module));
     }
 
@@ -21,14 +21,14 @@ impl<T: Float, M: Module<T>> Module<T> for Vec<M> {
 }
 
 /// As `Vec`.
-impl<T: Float, M: Module<T>, const N: usize> Module<T> for [M; N] {
-    fn visit(&self, visitor: &mut Visitor<'_, T>) {
+impl<M: Module, const N: usize> Module for [M; N] {
+    fn visit(&self, visitor: &mut Visitor<'_>) {
         for (position, module) in self.iter().enumerate() {
             visitor.child(&position.to_string(), module);
         }
     }
 
-    fn visit_mut(&mut self, visitor: &mut VisitorMut<'_, T>) {
+    fn visit_mut(&mut self, visitor: &mut VisitorMut<'_>) {
         self.iter_mut().for_each(|module| visitor.child(module));
     }
 
@@ -38,14 +38,14 @@ impl<T: Float, M: Module<T>, const N: usize> Module<T> for [M; N] {
 }
 
 /// The module under the same name, or nothing.
-impl<T: Float, M: Module<T>> Module<T> for Option<M> {
-    fn visit(&self, visitor: &mut Visitor<'_, T>) {
+impl<M: Module> Module for Option<M> {
+    fn visit(&self, visitor: &mut Visitor<'_>) {
         if let Some(module) = self {
             module.visit(visitor);
         }
     }
 
-    fn visit_mut(&mut self, visitor: &mut VisitorMut<'_, T>) {
+    fn visit_mut(&mut self, visitor: &mut VisitorMut<'_>) {
         if let Some(module) = self {
             module.visit_mut(visitor);
         }
@@ -61,12 +61,12 @@ impl<T: Float, M: Module<T>> Module<T> for Option<M> {
 }
 
 /// The module under the same name.
-impl<T: Float, M: Module<T> + ?Sized> Module<T> for Box<M> {
-    fn visit(&self, visitor: &mut Visitor<'_, T>) {
+impl<M: Module + ?Sized> Module for Box<M> {
+    fn visit(&self, visitor: &mut Visitor<'_>) {
         (**self).visit(visitor);
     }
 
-    fn visit_mut(&mut self, visitor: &mut VisitorMut<'_, T>) {
+    fn visit_mut(&mut self, visitor: &mut VisitorMut<'_>) {
         (**self).visit_mut(visitor);
     }
 
@@ -79,12 +79,12 @@ impl<T: Float, M: Module<T> + ?Sized> Module<T> for Box<M> {
     }
 }
 
-impl<T: Float, M: Forward<T> + ?Sized> Forward<T> for Box<M> {
-    fn forward(&self, x: &Tensor<T>) -> Result<Tensor<T>> {
+impl<M: Forward + ?Sized> Forward for Box<M> {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
         (**self).forward(x)
     }
 
-    fn forward_relu(&self, x: &Tensor<T>) -> Result<Tensor<T>> {
+    fn forward_relu(&self, x: &Tensor) -> Result<Tensor> {
         (**self).forward_relu(x)
     }
 
@@ -95,12 +95,12 @@ impl<T: Float, M: Forward<T> + ?Sized> Forward<T> for Box<M> {
 
 macro_rules! tuples {
     ($(($($member:ident $position:tt),+))+) => {$(
-        impl<T: Float, $($member: Module<T>),+> Module<T> for ($($member,)+) {
-            fn visit(&self, visitor: &mut Visitor<'_, T>) {
+        impl<$($member: Module),+> Module for ($($member,)+) {
+            fn visit(&self, visitor: &mut Visitor<'_>) {
                 $(visitor.child(stringify!($position), &self.$position);)+
             }
 
-            fn visit_mut(&mut self, visitor: &mut VisitorMut<'_, T>) {
+            fn visit_mut(&mut self, visitor: &mut VisitorMut<'_>) {
                 $(visitor.child(&mut self.$position);)+
             }
 

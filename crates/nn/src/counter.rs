@@ -3,11 +3,11 @@
 use std::fmt;
 use std::ops::Deref;
 
-use pagelock_tensor::{Create, Float, Result, Tensor, no_grad};
+use pagelock_tensor::{Int, Result, Tensor, no_grad};
 
 use crate::{Event, EventMut, Module, Visitor, VisitorMut};
 
-/// How often something happened, such as the batches that a layer has seen: exact whatever the element type of the model, and
+/// How often something happened, such as the batches that a layer has seen: exact whatever the precision of the model, and
 /// saved as PyTorch saves it, as an `i64` without dimensions.
 ///
 /// It is a tensor where the model is, so that captured steps count too.
@@ -22,12 +22,12 @@ use crate::{Event, EventMut, Module, Visitor, VisitorMut};
 /// }
 /// let layer = Layer { calls: Counter::new()? };
 /// layer.calls.increment()?;
-/// assert_eq!(layer.calls.item()?, 1);
-/// assert_eq!(layer.state_dict().count("calls").unwrap().item()?, 1);
+/// assert_eq!(layer.calls.item::<i64>()?, 1);
+/// assert_eq!(layer.state_dict().get_int("calls").unwrap().item::<i64>()?, 1);
 /// # Ok::<(), pagelock_tensor::Error>(())
 /// ```
 pub struct Counter {
-    tensor: Tensor<i64>,
+    tensor: Tensor<Int>,
 }
 
 impl Counter {
@@ -36,7 +36,7 @@ impl Counter {
     /// # Errors
     /// It does not fit the memory budget.
     pub fn new() -> Result<Self> {
-        Ok(Self { tensor: Tensor::<i64>::zeros(())? })
+        Ok(Self { tensor: Tensor::full((), 0)? })
     }
 
     /// Counts one more.
@@ -49,20 +49,20 @@ impl Counter {
 }
 
 impl Deref for Counter {
-    type Target = Tensor<i64>;
+    type Target = Tensor<Int>;
 
-    fn deref(&self) -> &Tensor<i64> {
+    fn deref(&self) -> &Tensor<Int> {
         &self.tensor
     }
 }
 
-impl<T: Float> Module<T> for Counter {
-    fn visit(&self, visitor: &mut Visitor<'_, T>) {
-        visitor.report(Event::Counter(&self.tensor));
+impl Module for Counter {
+    fn visit(&self, visitor: &mut Visitor<'_>) {
+        visitor.report(Event::IntBuffer(&self.tensor));
     }
 
-    fn visit_mut(&mut self, visitor: &mut VisitorMut<'_, T>) {
-        visitor.report(EventMut::Counter(&mut self.tensor));
+    fn visit_mut(&mut self, visitor: &mut VisitorMut<'_>) {
+        visitor.report(EventMut::IntBuffer(&mut self.tensor));
     }
 
     fn title(&self) -> String {

@@ -61,9 +61,9 @@ pub enum Error {
         reason: String,
     },
 
-    /// A file holds another element type.
+    /// A file holds elements of a type that tensors do not have.
     #[error(
-        "{}: `{name}` holds {found} and this asks for {expected}; load it as a model of {found}, or convert the file",
+        "{}: `{name}` holds {found}, which no tensor here does; convert it to F64, F32, F16, BF16, I64, I32, U8 or BOOL",
         named(path.display())
     )]
     DType {
@@ -73,8 +73,6 @@ pub enum Error {
         name: String,
         /// What it holds, in safetensors' words.
         found: String,
-        /// What was asked for.
-        expected: DType,
     },
 
     /// An optimizer's setting is outside its range.
@@ -135,12 +133,15 @@ pub struct Misfit {
     pub unexpected: Vec<String>,
     /// Names whose shapes differ: name, shape in the state dict, shape in the model.
     pub misshapen: Vec<(String, Shape, Shape)>,
+    /// Names whose kinds differ: name, element type in the state dict, element type in the model.
+    pub mistyped: Vec<(String, DType, DType)>,
 }
 
 impl Misfit {
     /// Whether there is no difference.
     pub fn is_empty(&self) -> bool {
-        self.missing.is_empty() && self.unexpected.is_empty() && self.misshapen.is_empty()
+        let Misfit { missing, unexpected, misshapen, mistyped } = self;
+        missing.is_empty() && unexpected.is_empty() && misshapen.is_empty() && mistyped.is_empty()
     }
 }
 
@@ -156,6 +157,11 @@ impl fmt::Display for Misfit {
         }
         if !self.misshapen.is_empty() {
             parts.push(first_of(&self.misshapen, "; ", |(name, given, wanted)| {
+                format!("`{}` is {given}, and {wanted} in the model", shortened(name))
+            }));
+        }
+        if !self.mistyped.is_empty() {
+            parts.push(first_of(&self.mistyped, "; ", |(name, given, wanted)| {
                 format!("`{}` is {given}, and {wanted} in the model", shortened(name))
             }));
         }

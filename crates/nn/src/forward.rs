@@ -1,7 +1,7 @@
 //! How a module computes: [`Forward`], and [`Layer`] for what can stand in a [`Sequential`](crate::Sequential).
 
 use crate::Module;
-use pagelock_tensor::{Float, Result, Tensor};
+use pagelock_tensor::{Result, Tensor};
 
 /// One tensor in, one tensor out.
 ///
@@ -11,7 +11,7 @@ use pagelock_tensor::{Float, Result, Tensor};
 /// # Examples
 /// ```
 /// use pagelock_nn::{Forward, Module, Parameter};
-/// use pagelock_tensor::{Create, Result, Tensor};
+/// use pagelock_tensor::{Result, Tensor};
 ///
 /// #[derive(Module)]
 /// struct Logistic {
@@ -30,22 +30,22 @@ use pagelock_tensor::{Float, Result, Tensor};
 /// # Ok::<(), pagelock_tensor::Error>(())
 /// ```
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` has no `forward` from `Tensor<{T}>` to `Tensor<{T}>`",
+    message = "`{Self}` has no `forward` from `Tensor` to `Tensor`",
     note = "implement `Forward` for it, or wrap a closure in `Lambda::new(|x| ..)`"
 )]
-pub trait Forward<T: Float = f32> {
+pub trait Forward {
     /// The output for `x`.
     ///
     /// # Errors
     /// What the tensor operations inside refuse: a shape that does not fit, a budget that is used up.
-    fn forward(&self, x: &Tensor<T>) -> Result<Tensor<T>>;
+    fn forward(&self, x: &Tensor) -> Result<Tensor>;
 
     /// [`relu`](Tensor::relu) of the output for `x`: what a [`Sequential`](crate::Sequential) calls where a
     /// [`ReLU`](crate::ReLU) comes next. A layer overrides it if it can do both in one go.
     ///
     /// # Errors
     /// As [`forward`](Self::forward).
-    fn forward_relu(&self, x: &Tensor<T>) -> Result<Tensor<T>> {
+    fn forward_relu(&self, x: &Tensor) -> Result<Tensor> {
         self.forward(x)?.relu()
     }
 
@@ -67,9 +67,9 @@ pub trait Forward<T: Float = f32> {
 /// }
 ///
 /// let half = Half { linear: Linear::new(1, 1)? };
-/// let model = Sequential::new((half,)); // `Half` has no `forward` from `Tensor<f32>` to `Tensor<f32>`
+/// let model = Sequential::new((half,)); // `Half` has no `forward` from `Tensor` to `Tensor`
 /// # Ok::<(), pagelock_tensor::Error>(())
 /// ```
-pub trait Layer<T: Float = f32>: Module<T> + Forward<T> + Send + Sync {}
+pub trait Layer: Module + Forward + Send + Sync {}
 
-impl<T: Float, L: Module<T> + Forward<T> + Send + Sync + ?Sized> Layer<T> for L {}
+impl<L: Module + Forward + Send + Sync + ?Sized> Layer for L {}

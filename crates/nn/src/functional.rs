@@ -2,11 +2,11 @@
 //!
 //! ```
 //! use pagelock_nn::functional as F;
-//! use pagelock_tensor::{Create, Tensor};
+//! use pagelock_tensor::Tensor;
 //!
 //! let (xb, weight, bias) = (Tensor::ones([2, 3])?, Tensor::zeros([4, 3])?, Tensor::ones(4)?);
 //! let scores = F::relu(&F::linear(&xb, &weight, Some(&bias))?)?;
-//! assert_eq!(scores.to_vec()?, [1.0; 8]);
+//! assert_eq!(scores.to_vec::<f32>()?, [1.0; 8]);
 //! # Ok::<(), pagelock_tensor::Error>(())
 //! ```
 //!
@@ -14,14 +14,14 @@
 //! those who read PyTorch. Errors are those of the methods: shapes that do not fit, indices out of range.
 
 use pagelock_tensor::{
-    BatchNormOptions, Conv2dOptions, Float, Generator, IntoShape, Pool2dOptions, Reduction, Result, Tensor,
+    BatchNormOptions, Conv2dOptions, Generator, Int, IntoShape, Pool2dOptions, Reduction, Result, Tensor,
 };
 
 /// `x · weightᵀ + bias`. `x`: `[.., in_features]`, `weight`: `[out_features, in_features]`, `bias`: `[out_features]`.
 ///
 /// # Errors
 /// The numbers of features differ.
-pub fn linear<T: Float>(x: &Tensor<T>, weight: &Tensor<T>, bias: Option<&Tensor<T>>) -> Result<Tensor<T>> {
+pub fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
     x.linear(weight, bias)
 }
 
@@ -29,12 +29,7 @@ pub fn linear<T: Float>(x: &Tensor<T>, weight: &Tensor<T>, bias: Option<&Tensor<
 ///
 /// # Errors
 /// The numbers of channels do not fit, or the kernel is larger than the padded image.
-pub fn conv2d<T: Float>(
-    x: &Tensor<T>,
-    weight: &Tensor<T>,
-    bias: Option<&Tensor<T>>,
-    geometry: Conv2dOptions,
-) -> Result<Tensor<T>> {
+pub fn conv2d(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, geometry: Conv2dOptions) -> Result<Tensor> {
     x.conv2d(weight, bias, geometry)
 }
 
@@ -42,7 +37,7 @@ pub fn conv2d<T: Float>(
 ///
 /// # Errors
 /// `x` is not `[batch, channels, height, width]`, or the window is larger than the padded image.
-pub fn max_pool2d<T: Float>(x: &Tensor<T>, geometry: Pool2dOptions) -> Result<Tensor<T>> {
+pub fn max_pool2d(x: &Tensor, geometry: Pool2dOptions) -> Result<Tensor> {
     x.max_pool2d(geometry)
 }
 
@@ -50,7 +45,7 @@ pub fn max_pool2d<T: Float>(x: &Tensor<T>, geometry: Pool2dOptions) -> Result<Te
 ///
 /// # Errors
 /// As [`max_pool2d`].
-pub fn avg_pool2d<T: Float>(x: &Tensor<T>, geometry: Pool2dOptions) -> Result<Tensor<T>> {
+pub fn avg_pool2d(x: &Tensor, geometry: Pool2dOptions) -> Result<Tensor> {
     x.avg_pool2d(geometry)
 }
 
@@ -58,7 +53,7 @@ pub fn avg_pool2d<T: Float>(x: &Tensor<T>, geometry: Pool2dOptions) -> Result<Te
 ///
 /// # Errors
 /// `x` is not `[batch, channels, height, width]`, or a size is 0.
-pub fn adaptive_avg_pool2d<T: Float>(x: &Tensor<T>, size: [usize; 2]) -> Result<Tensor<T>> {
+pub fn adaptive_avg_pool2d(x: &Tensor, size: [usize; 2]) -> Result<Tensor> {
     x.adaptive_avg_pool2d(size)
 }
 
@@ -66,7 +61,7 @@ pub fn adaptive_avg_pool2d<T: Float>(x: &Tensor<T>, size: [usize; 2]) -> Result<
 ///
 /// # Errors
 /// The result does not fit the memory budget.
-pub fn relu<T: Float>(x: &Tensor<T>) -> Result<Tensor<T>> {
+pub fn relu(x: &Tensor) -> Result<Tensor> {
     x.relu()
 }
 
@@ -74,7 +69,7 @@ pub fn relu<T: Float>(x: &Tensor<T>) -> Result<Tensor<T>> {
 ///
 /// # Errors
 /// The result does not fit the memory budget.
-pub fn tanh<T: Float>(x: &Tensor<T>) -> Result<Tensor<T>> {
+pub fn tanh(x: &Tensor) -> Result<Tensor> {
     x.tanh()
 }
 
@@ -82,7 +77,7 @@ pub fn tanh<T: Float>(x: &Tensor<T>) -> Result<Tensor<T>> {
 ///
 /// # Errors
 /// The result does not fit the memory budget.
-pub fn sigmoid<T: Float>(x: &Tensor<T>) -> Result<Tensor<T>> {
+pub fn sigmoid(x: &Tensor) -> Result<Tensor> {
     x.sigmoid()
 }
 
@@ -90,7 +85,7 @@ pub fn sigmoid<T: Float>(x: &Tensor<T>) -> Result<Tensor<T>> {
 ///
 /// # Errors
 /// `x` has no such dimension.
-pub fn softmax<T: Float>(x: &Tensor<T>, dim: isize) -> Result<Tensor<T>> {
+pub fn softmax(x: &Tensor, dim: isize) -> Result<Tensor> {
     x.softmax(dim)
 }
 
@@ -98,7 +93,7 @@ pub fn softmax<T: Float>(x: &Tensor<T>, dim: isize) -> Result<Tensor<T>> {
 ///
 /// # Errors
 /// `x` has no such dimension.
-pub fn log_softmax<T: Float>(x: &Tensor<T>, dim: isize) -> Result<Tensor<T>> {
+pub fn log_softmax(x: &Tensor, dim: isize) -> Result<Tensor> {
     x.log_softmax(dim)
 }
 
@@ -106,13 +101,13 @@ pub fn log_softmax<T: Float>(x: &Tensor<T>, dim: isize) -> Result<Tensor<T>> {
 ///
 /// # Errors
 /// The last dimensions are not `normalized`, or weight or bias do not have this shape.
-pub fn layer_norm<T: Float>(
-    x: &Tensor<T>,
+pub fn layer_norm(
+    x: &Tensor,
     normalized: impl IntoShape,
-    weight: Option<&Tensor<T>>,
-    bias: Option<&Tensor<T>>,
+    weight: Option<&Tensor>,
+    bias: Option<&Tensor>,
     eps: f64,
-) -> Result<Tensor<T>> {
+) -> Result<Tensor> {
     x.layer_norm(normalized, weight, bias, eps)
 }
 
@@ -120,13 +115,13 @@ pub fn layer_norm<T: Float>(
 ///
 /// # Errors
 /// `x` has no channels, the others are not one number for each, or a channel has a single value while training.
-pub fn batch_norm<T: Float>(
-    x: &Tensor<T>,
-    running: Option<[&Tensor<T>; 2]>,
-    weight: Option<&Tensor<T>>,
-    bias: Option<&Tensor<T>>,
+pub fn batch_norm(
+    x: &Tensor,
+    running: Option<[&Tensor; 2]>,
+    weight: Option<&Tensor>,
+    bias: Option<&Tensor>,
     options: BatchNormOptions,
-) -> Result<Tensor<T>> {
+) -> Result<Tensor> {
     x.batch_norm(running, weight, bias, options)
 }
 
@@ -134,7 +129,7 @@ pub fn batch_norm<T: Float>(
 ///
 /// # Errors
 /// `p` is not in `0..=1`.
-pub fn dropout<T: Float>(x: &Tensor<T>, p: f64, training: bool, generator: &Generator) -> Result<Tensor<T>> {
+pub fn dropout(x: &Tensor, p: f64, training: bool, generator: &Generator) -> Result<Tensor> {
     if training { x.dropout(p, generator) } else { Ok(x.clone()) }
 }
 
@@ -144,7 +139,7 @@ pub fn dropout<T: Float>(x: &Tensor<T>, p: f64, training: bool, generator: &Gene
 ///
 /// # Errors
 /// The shapes do not fit, or a class is out of range.
-pub fn cross_entropy<T: Float>(scores: &Tensor<T>, classes: &Tensor<i64>) -> Result<Tensor<T>> {
+pub fn cross_entropy(scores: &Tensor, classes: &Tensor<Int>) -> Result<Tensor> {
     scores.cross_entropy(classes, Reduction::Mean)
 }
 
@@ -152,7 +147,7 @@ pub fn cross_entropy<T: Float>(scores: &Tensor<T>, classes: &Tensor<i64>) -> Res
 ///
 /// # Errors
 /// As [`cross_entropy`].
-pub fn nll_loss<T: Float>(log_probabilities: &Tensor<T>, classes: &Tensor<i64>) -> Result<Tensor<T>> {
+pub fn nll_loss(log_probabilities: &Tensor, classes: &Tensor<Int>) -> Result<Tensor> {
     log_probabilities.nll_loss(classes, Reduction::Mean)
 }
 
@@ -160,6 +155,6 @@ pub fn nll_loss<T: Float>(log_probabilities: &Tensor<T>, classes: &Tensor<i64>) 
 ///
 /// # Errors
 /// The shapes differ.
-pub fn mse_loss<T: Float>(input: &Tensor<T>, target: &Tensor<T>) -> Result<Tensor<T>> {
+pub fn mse_loss(input: &Tensor, target: &Tensor) -> Result<Tensor> {
     input.mse_loss(target, Reduction::Mean)
 }

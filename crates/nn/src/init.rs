@@ -6,17 +6,18 @@
 //!
 //! let layer = Linear::new(784, 10)?;
 //! init::kaiming_uniform_(&layer.weight, init::Fan::In, init::Nonlinearity::Relu, &Generator::new(1))?;
-//! assert!(layer.weight.to_vec()?.iter().all(|w| w.abs() <= (6.0f32 / 784.0).sqrt()));
+//! assert!(layer.weight.to_vec::<f32>()?.iter().all(|w| w.abs() <= (6.0f32 / 784.0).sqrt()));
 //! # Ok::<(), pagelock_tensor::Error>(())
 //! ```
 //!
-//! All change a tensor's elements in place, outside the autograd graph, with numbers from a [`Generator`].
+//! All change a tensor's elements in place, outside the autograd graph, with numbers from a [`Generator`]. Numbers for the
+//! half types are drawn as `f32` and rounded once.
 //!
 //! - Kaiming: K. He, X. Zhang, S. Ren, J. Sun, "Delving deep into rectifiers", 2015, <https://arxiv.org/abs/1502.01852>
 //! - Xavier: X. Glorot, Y. Bengio, "Understanding the difficulty of training deep feedforward neural networks", 2010,
 //!   <https://proceedings.mlr.press/v9/glorot10a.html>
 
-use pagelock_tensor::{Create, Element, Error, Float, Generator, Result, Tensor, no_grad};
+use pagelock_tensor::{DType, Error, Generator, Result, Tensor, no_grad};
 
 /// Which side of a weight the variance is kept on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +59,7 @@ impl Nonlinearity {
 ///
 /// # Errors
 /// [`Error::BadArgument`] if the weight has fewer than two dimensions.
-pub fn fans<T: Float>(weight: &Tensor<T>) -> Result<(usize, usize)> {
+pub fn fans(weight: &Tensor) -> Result<(usize, usize)> {
     match weight.dims() {
         [outputs, inputs, kernel @ ..] => {
             let area: usize = kernel.iter().product();
@@ -78,8 +79,8 @@ pub fn fans<T: Float>(weight: &Tensor<T>) -> Result<(usize, usize)> {
 ///
 /// # Errors
 /// The numbers do not fit the memory budget.
-pub fn uniform_<T: Float>(tensor: &Tensor<T>, low: f64, high: f64, generator: &Generator) -> Result<()> {
-    let numbers = Tensor::<T>::rand_with(tensor.shape(), generator)?;
+pub fn uniform_(tensor: &Tensor, low: f64, high: f64, generator: &Generator) -> Result<()> {
+    let numbers = Tensor::on(&tensor.device()).of(drawn_as(tensor)).rand_with(tensor.shape(), generator)?;
     fill(tensor, &numbers, high - low, low)
 }
 
@@ -87,15 +88,20 @@ pub fn uniform_<T: Float>(tensor: &Tensor<T>, low: f64, high: f64, generator: &G
 ///
 /// # Errors
 /// The numbers do not fit the memory budget.
-pub fn normal_<T: Float>(tensor: &Tensor<T>, mean: f64, deviation: f64, generator: &Generator) -> Result<()> {
-    let numbers = Tensor::<T>::randn_with(tensor.shape(), generator)?;
+pub fn normal_(tensor: &Tensor, mean: f64, deviation: f64, generator: &Generator) -> Result<()> {
+    let numbers = Tensor::on(&tensor.device()).of(drawn_as(tensor)).randn_with(tensor.shape(), generator)?;
     fill(tensor, &numbers, deviation, mean)
 }
 
-fn fill<T: Float>(tensor: &Tensor<T>, numbers: &Tensor<T>, scale: f64, shift: f64) -> Result<()> {
+/// The precision in which numbers for a tensor are drawn: that in which it computes.
+fn drawn_as(tensor: &Tensor) -> DType {
+    if tensor.dtype() == DType::F64 { DType::F64 } else { DType::F32 }
+}
+
+fn fill(tensor: &Tensor, numbers: &Tensor, scale: f64, shift: f64) -> Result<()> {
     no_grad(|| {
-        numbers.mul_scalar_(scale.cast())?;
-        numbers.add_scalar_(shift.cast())?;
+        numbers.mul_scalar_(scale)?;
+        numbers.add_scalar_(shift)?;
         tensor.copy_(numbers)
     })
 }
@@ -104,15 +110,15 @@ fn fill<T: Float>(tensor: &Tensor<T>, numbers: &Tensor<T>, scale: f64, shift: f6
 ///
 /// # Errors
 /// None on the CPU.
-pub fn constant_<T: Float>(tensor: &Tensor<T>, value: f64) -> Result<()> {
-    no_grad(|| tensor.fill_(value.cast()))
+pub fn constant_(tensor: &Tensor, value: f64) -> Result<()> {
+    no_grad(|| tensor.fill_(value))
 }
 
 /// Fills with 0.
 ///
 /// # Errors
 /// None on the CPU.
-pub fn zeros_<T: Float>(tensor: &Tensor<T>) -> Result<()> {
+pub fn zeros_(tensor: &Tensor) -> Result<()> {
     constant_(tensor, 0.0)
 }
 
@@ -120,7 +126,7 @@ pub fn zeros_<T: Float>(tensor: &Tensor<T>) -> Result<()> {
 ///
 /// # Errors
 /// None on the CPU.
-pub fn ones_<T: Float>(tensor: &Tensor<T>) -> Result<()> {
+pub fn ones_(tensor: &Tensor) -> Result<()> {
     constant_(tensor, 1.0)
 }
 
@@ -128,12 +134,7 @@ pub fn ones_<T: Float>(tensor: &Tensor<T>) -> Result<()> {
 ///
 /// # Errors
 /// As [`fans`].
-pub fn kaiming_uniform_<T: Float>(
-    weight: &Tensor<T>,
-    fan: Fan,
-    next: Nonlinearity,
-    generator: &Generator,
-) -> Result<()> {
+pub fn kaiming_uniform_(weight: &Tensor, fan: Fan, next: Nonlinearity, generator: &Generator) -> Result<()> {
     let bound = 3f64.sqrt() * kaiming_deviation(weight, fan, next)?;
     uniform_(weight, -bound, bound, generator)
 }
@@ -142,16 +143,11 @@ pub fn kaiming_uniform_<T: Float>(
 ///
 /// # Errors
 /// As [`fans`].
-pub fn kaiming_normal_<T: Float>(
-    weight: &Tensor<T>,
-    fan: Fan,
-    next: Nonlinearity,
-    generator: &Generator,
-) -> Result<()> {
+pub fn kaiming_normal_(weight: &Tensor, fan: Fan, next: Nonlinearity, generator: &Generator) -> Result<()> {
     normal_(weight, 0.0, kaiming_deviation(weight, fan, next)?, generator)
 }
 
-fn kaiming_deviation<T: Float>(weight: &Tensor<T>, fan: Fan, next: Nonlinearity) -> Result<f64> {
+fn kaiming_deviation(weight: &Tensor, fan: Fan, next: Nonlinearity) -> Result<f64> {
     let (fan_in, fan_out) = fans(weight)?;
     let fan = match fan {
         Fan::In => fan_in,
@@ -164,7 +160,7 @@ fn kaiming_deviation<T: Float>(weight: &Tensor<T>, fan: Fan, next: Nonlinearity)
 ///
 /// # Errors
 /// As [`fans`].
-pub fn xavier_uniform_<T: Float>(weight: &Tensor<T>, gain: f64, generator: &Generator) -> Result<()> {
+pub fn xavier_uniform_(weight: &Tensor, gain: f64, generator: &Generator) -> Result<()> {
     let bound = 3f64.sqrt() * xavier_deviation(weight, gain)?;
     uniform_(weight, -bound, bound, generator)
 }
@@ -173,11 +169,11 @@ pub fn xavier_uniform_<T: Float>(weight: &Tensor<T>, gain: f64, generator: &Gene
 ///
 /// # Errors
 /// As [`fans`].
-pub fn xavier_normal_<T: Float>(weight: &Tensor<T>, gain: f64, generator: &Generator) -> Result<()> {
+pub fn xavier_normal_(weight: &Tensor, gain: f64, generator: &Generator) -> Result<()> {
     normal_(weight, 0.0, xavier_deviation(weight, gain)?, generator)
 }
 
-fn xavier_deviation<T: Float>(weight: &Tensor<T>, gain: f64) -> Result<f64> {
+fn xavier_deviation(weight: &Tensor, gain: f64) -> Result<f64> {
     let (fan_in, fan_out) = fans(weight)?;
     Ok(gain * (2.0 / (fan_in + fan_out).max(1) as f64).sqrt())
 }
@@ -188,7 +184,7 @@ fn xavier_deviation<T: Float>(weight: &Tensor<T>, gain: f64) -> Result<f64> {
 ///
 /// # Errors
 /// As [`fans`].
-pub fn default_<T: Float>(weight: &Tensor<T>, bias: Option<&Tensor<T>>, generator: &Generator) -> Result<()> {
+pub fn default_(weight: &Tensor, bias: Option<&Tensor>, generator: &Generator) -> Result<()> {
     let bound = 1.0 / (fans(weight)?.0.max(1) as f64).sqrt();
     uniform_(weight, -bound, bound, generator)?;
     bias.map_or(Ok(()), |bias| uniform_(bias, -bound, bound, generator))

@@ -2,12 +2,12 @@
 //!
 //! ```
 //! use pagelock_nn::{Forward, Linear, Module, ReLU, Sequential, functional as F, optim::{Optimizer, Sgd}};
-//! use pagelock_tensor::{Create, Tensor};
+//! use pagelock_tensor::Tensor;
 //!
 //! let model = Sequential::new((Linear::new(784, 32)?, ReLU, Linear::new(32, 10)?));
 //! let mut opt = Sgd::new(model.parameters(), 0.1).momentum(0.9);
 //!
-//! let (xb, yb) = (Tensor::randn([64, 784])?, Tensor::<i64>::zeros(64)?);
+//! let (xb, yb) = (Tensor::randn([64, 784])?, Tensor::full(64, 0)?);
 //! let loss = F::cross_entropy(&model.forward(&xb)?, &yb)?;
 //! loss.backward()?;
 //! opt.step()?;
@@ -46,6 +46,7 @@ mod print;
 mod safetensors_file;
 mod state_dict;
 mod train;
+mod walk;
 
 pub use audit::audit;
 pub use counter::Counter;

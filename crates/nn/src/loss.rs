@@ -1,6 +1,6 @@
 //! Losses as values: [`CrossEntropyLoss`], [`NLLLoss`], [`MSELoss`]. The same as functions: [`functional`](crate::functional).
 
-use pagelock_tensor::{Float, Reduction, Result, Tensor};
+use pagelock_tensor::{Int, Reduction, Result, Tensor};
 use std::fmt;
 
 macro_rules! loss {
@@ -27,7 +27,7 @@ macro_rules! loss {
             ///
             /// # Errors
             /// The shapes do not fit each other, or a class is out of range.
-            pub fn forward<T: Float>(&self, input: &Tensor<T>, target: &$target) -> Result<Tensor<T>> {
+            pub fn forward(&self, input: &Tensor, target: &$target) -> Result<Tensor> {
                 input.$method(target, self.reduction)
             }
         }
@@ -56,14 +56,14 @@ loss! {
     /// # Examples
     /// ```
     /// use pagelock_nn::CrossEntropyLoss;
-    /// use pagelock_tensor::{Create, Tensor};
+    /// use pagelock_tensor::Tensor;
     ///
     /// let undecided = Tensor::zeros([4, 10])?;
-    /// let loss = CrossEntropyLoss::new().forward(&undecided, &Tensor::<i64>::new([3, 1, 4, 1])?)?;
-    /// assert!((loss.item()? - 10f32.ln()).abs() < 1e-6);
+    /// let loss = CrossEntropyLoss::new().forward(&undecided, &Tensor::new([3, 1, 4, 1])?)?;
+    /// assert!((loss.item::<f32>()? - 10f32.ln()).abs() < 1e-6);
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
-    CrossEntropyLoss, cross_entropy, Tensor<i64>
+    CrossEntropyLoss, cross_entropy, Tensor<Int>
 }
 
 loss! {
@@ -76,14 +76,14 @@ loss! {
     /// # Examples
     /// ```
     /// use pagelock_nn::NLLLoss;
-    /// use pagelock_tensor::{Create, Tensor};
+    /// use pagelock_tensor::Tensor;
     ///
     /// let log_probabilities = Tensor::new([[-0.5, -2.0], [-1.0, -0.25]])?;
-    /// let loss = NLLLoss::new().forward(&log_probabilities, &Tensor::<i64>::new([0, 1])?)?;
-    /// assert_eq!(loss.item()?, (0.5 + 0.25) / 2.0);
+    /// let loss = NLLLoss::new().forward(&log_probabilities, &Tensor::new([0, 1])?)?;
+    /// assert_eq!(loss.item::<f32>()?, (0.5 + 0.25) / 2.0);
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
-    NLLLoss, nll_loss, Tensor<i64>
+    NLLLoss, nll_loss, Tensor<Int>
 }
 
 loss! {
@@ -95,11 +95,11 @@ loss! {
     /// # Examples
     /// ```
     /// use pagelock_nn::MSELoss;
-    /// use pagelock_tensor::{Create, Tensor};
+    /// use pagelock_tensor::Tensor;
     ///
     /// let loss = MSELoss::new().forward(&Tensor::new([1.0, 2.0])?, &Tensor::new([1.0, 5.0])?)?;
-    /// assert_eq!(loss.item()?, 4.5);
+    /// assert_eq!(loss.item::<f32>()?, 4.5);
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
-    MSELoss, mse_loss, Tensor<T>
+    MSELoss, mse_loss, Tensor
 }

@@ -4,21 +4,20 @@
 //! PyTorch's `nn.Module` does with a model (`parameters`, `train`, `state_dict`, ..) is one walk over that tree.
 //! `#[derive(Module)]` writes `visit`; `containers.rs` has it for `Vec`, `Option`, `Box`, arrays and tuples.
 
-use crate::state_dict::{StateDict, Value};
-use crate::{Parameter, Result, moving};
-use pagelock_tensor::{Device, Float, Tensor};
-use std::collections::HashSet;
+use crate::state_dict::StateDict;
+use crate::{Parameter, Result, moving, walk};
+use pagelock_tensor::{AnyTensor, Bool, DType, Device, Int, Tensor};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Something with parameters: a layer, a model, a list of models, or one [`Parameter`].
 ///
-/// `T` is the element type of the parameters. Derive it; only layers with an unusual way of holding their parts write
-/// `visit` by hand. How a module computes is a separate trait, [`Forward`](crate::Forward).
+/// Derive it; only layers with an unusual way of holding their parts write `visit` by hand. How a module computes is a
+/// separate trait, [`Forward`](crate::Forward).
 ///
 /// # Examples
 /// ```
 /// use pagelock_nn::{Conv2d, Forward, Module, Parameter};
-/// use pagelock_tensor::{Create, Result, Tensor};
+/// use pagelock_tensor::{Result, Tensor};
 ///
 /// #[derive(Module)]
 /// struct Net {
@@ -42,28 +41,26 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// # Ok::<(), pagelock_tensor::Error>(())
 /// ```
 ///
-/// Generic structs work: the element type is the type parameter that is bounded by `Float`, else `f32`, else what
-/// `#[module(element = f64)]` says. `#[module(rename = "fc")]` on a field visits it under PyTorch's name. The derive
-/// also writes `Display`, which prints the tree as PyTorch's `print(model)` does; `#[module(no_display)]` prevents it.
+/// Parameters and buffers may be of different precision: it is a value that each has, see [`to_dtype`](Self::to_dtype).
+///
+/// Generic structs work. `#[module(rename = "fc")]` on a field visits it under PyTorch's name. The derive also writes
+/// `Display`, which prints the tree as PyTorch's `print(model)` does; `#[module(no_display)]` prevents it.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is not a module with elements of type `{T}`",
+    message = "`{Self}` is not a module",
     label = "not a module",
     note = "in a struct that derives `Module`, every field is a module (a layer, a `Parameter`, a `Buffer`, or a `Vec`, \
-            `Option`, `Box`, array or tuple of those) or has the attribute `#[module(skip)]`",
-    note = "`#[module(element = f64)]` on the struct changes the element type"
+            `Option`, `Box`, array or tuple of those) or has the attribute `#[module(skip)]`"
 )]
-pub trait Module<T: Float = f32> {
+pub trait Module {
     /// Hands each child to the visitor, in the order and under the name that it is declared with.
-    fn visit(&self, visitor: &mut Visitor<'_, T>);
+    fn visit(&self, visitor: &mut Visitor<'_>);
 
     /// Hands each child that [`visit`](Self::visit) hands over to a visitor that may change it, in the same order.
-    fn visit_mut(&mut self, visitor: &mut VisitorMut<'_, T>);
+    fn visit_mut(&mut self, visitor: &mut VisitorMut<'_>);
 
     /// What the module is called in print; empty for what PyTorch does not print (parameters, an absent layer).
     fn title(&self) -> String {
-        let name = std::any::type_name::<Self>();
-        let name = name.split('<').next().unwrap_or(name);
-        name.rsplit("::").next().unwrap_or(name).to_owned()
+        walk::title(std::any::type_name::<Self>())
     }
 
     /// What stands between the parentheses in print: `"in_features=784, out_features=10, bias=True"`.
@@ -72,68 +69,43 @@ pub trait Module<T: Float = f32> {
     }
 
     /// All parameters, each once, in the order of declaration.
-    fn parameters(&self) -> Vec<Parameter<T>> {
-        self.named_parameters().into_iter().map(|(_, parameter)| parameter).collect()
+    fn parameters(&self) -> Vec<Parameter> {
+        walk::parameters(&|visitor| self.visit(visitor))
     }
 
     /// All parameters with their dotted names; one that is in two places comes once, under its first name.
-    fn named_parameters(&self) -> Vec<(String, Parameter<T>)> {
-        let mut found: Vec<(String, Parameter<T>)> = Vec::new();
-        let mut seen = HashSet::new();
-        walk(self, &mut |name, event| {
-            if let Event::Parameter(parameter) = event
-                && seen.insert(parameter.id())
-            {
-                found.push((name.to_owned(), parameter.clone()));
-            }
-        });
-        found
+    fn named_parameters(&self) -> Vec<(String, Parameter)> {
+        walk::named_parameters(&|visitor| self.visit(visitor))
     }
 
-    /// All buffers (state that is saved but not trained) with their dotted names.
-    fn named_buffers(&self) -> Vec<(String, Tensor<T>)> {
-        let mut found = Vec::new();
-        walk(self, &mut |name, event| {
-            if let Event::Buffer(buffer) = event {
-                found.push((name.to_owned(), buffer.clone()));
-            }
-        });
-        found
+    /// All buffers (state that is saved but not trained) with their dotted names: floats, integers and truth values.
+    fn named_buffers(&self) -> Vec<(String, AnyTensor)> {
+        walk::named_buffers(&|visitor| self.visit(visitor))
     }
 
     /// All buffers; see [`Module::named_buffers`].
-    fn buffers(&self) -> Vec<Tensor<T>> {
-        self.named_buffers().into_iter().map(|(_, buffer)| buffer).collect()
+    fn buffers(&self) -> Vec<AnyTensor> {
+        walk::buffers(&|visitor| self.visit(visitor))
     }
 
     /// Puts every layer that has a [`Mode`] (such as [`Dropout`](crate::Dropout)) into training mode.
     fn train(&self) {
-        set_mode(self, true);
+        walk::set_mode(&|visitor| self.visit(visitor), true);
     }
 
     /// Puts every layer that has a [`Mode`] into evaluation mode.
     fn eval(&self) {
-        set_mode(self, false);
+        walk::set_mode(&|visitor| self.visit(visitor), false);
     }
 
     /// Whether any layer is in training mode; `false` where no layer depends on the mode.
     fn is_training(&self) -> bool {
-        let mut training = false;
-        walk(self, &mut |_, event| {
-            if let Event::Mode(mode) = event {
-                training |= mode.is_training();
-            }
-        });
-        training
+        walk::is_training(&|visitor| self.visit(visitor))
     }
 
     /// Forgets the gradient of every parameter.
     fn zero_grad(&self) {
-        walk(self, &mut |_, event| {
-            if let Event::Parameter(parameter) = event {
-                parameter.as_tensor().zero_grad();
-            }
-        });
+        walk::zero_grad(&|visitor| self.visit(visitor));
     }
 
     /// This model with all parameters and buffers on `device`, without their gradients. What two places share they share
@@ -164,7 +136,84 @@ pub trait Module<T: Float = f32> {
     /// # Errors
     /// As [`to`](Self::to).
     fn to_(&mut self, device: &Device) -> Result<()> {
-        moving::move_to(self, device)
+        moving::move_to(&mut |visitor| self.visit_mut(visitor), device)
+    }
+
+    /// This model with all parameters and float buffers in the precision `dtype`, without their gradients. Integers and truth
+    /// values stay as they are, so counts stay exact. What two places share they share there too, and optimizers follow in
+    /// their next step: their state is `f64` for parameters of `f64` and else `f32`, and beside parameters of half precision
+    /// they keep weights of `f32`.
+    ///
+    /// # Errors
+    /// As [`Tensor::to_dtype`]: [`Error::WrongKind`](pagelock_tensor::Error::WrongKind) if `dtype` is not a float, or if there
+    /// is no room.
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_nn::{Linear, Module, tensor::DType};
+    ///
+    /// let model = Linear::new(784, 10)?.to_dtype(DType::BF16)?;
+    /// assert_eq!(model.weight.dtype(), DType::BF16);
+    /// # Ok::<(), pagelock_nn::Error>(())
+    /// ```
+    fn to_dtype(mut self, dtype: DType) -> Result<Self>
+    where
+        Self: Sized,
+    {
+        self.to_dtype_(dtype)?;
+        Ok(self)
+    }
+
+    /// As [`to_dtype`](Self::to_dtype), in place; after an error nothing has changed.
+    ///
+    /// # Errors
+    /// As [`to_dtype`](Self::to_dtype).
+    fn to_dtype_(&mut self, dtype: DType) -> Result<()> {
+        moving::change_precision(&mut |visitor| self.visit_mut(visitor), dtype)
+    }
+
+    /// This model in `f16`; see [`to_dtype`](Self::to_dtype).
+    ///
+    /// # Errors
+    /// As [`to_dtype`](Self::to_dtype).
+    fn half(self) -> Result<Self>
+    where
+        Self: Sized,
+    {
+        self.to_dtype(DType::F16)
+    }
+
+    /// This model in `bf16`; see [`to_dtype`](Self::to_dtype).
+    ///
+    /// # Errors
+    /// As [`to_dtype`](Self::to_dtype).
+    fn bfloat16(self) -> Result<Self>
+    where
+        Self: Sized,
+    {
+        self.to_dtype(DType::BF16)
+    }
+
+    /// This model in `f32`; see [`to_dtype`](Self::to_dtype).
+    ///
+    /// # Errors
+    /// As [`to_dtype`](Self::to_dtype).
+    fn float(self) -> Result<Self>
+    where
+        Self: Sized,
+    {
+        self.to_dtype(DType::F32)
+    }
+
+    /// This model in `f64`; see [`to_dtype`](Self::to_dtype).
+    ///
+    /// # Errors
+    /// As [`to_dtype`](Self::to_dtype).
+    fn double(self) -> Result<Self>
+    where
+        Self: Sized,
+    {
+        self.to_dtype(DType::F64)
     }
 
     /// This model with its weights of four dimensions laid as [`Tensor::channels_last`] says, without their gradients: for
@@ -185,59 +234,66 @@ pub trait Module<T: Float = f32> {
     where
         Self: Sized,
     {
-        moving::lay_channels_last(&mut self)?;
+        moving::lay_channels_last(&mut |visitor| self.visit_mut(visitor))?;
         Ok(self)
     }
 
     /// How many numbers the parameters hold together; a shared parameter counts once.
     fn num_parameters(&self) -> usize {
-        self.parameters().iter().map(|parameter| parameter.len()).sum()
+        walk::num_parameters(&|visitor| self.visit(visitor))
     }
 
-    /// All parameters, buffers and counters by name. The tensors are the model's own: a later step changes them.
-    fn state_dict(&self) -> StateDict<T> {
-        let mut dict = StateDict::new();
-        walk(self, &mut |name, event| match event {
-            Event::Parameter(parameter) => dict.add(name, Value::Tensor(parameter.detach())),
-            Event::Buffer(buffer) => dict.add(name, Value::Tensor(buffer.clone())),
-            Event::Counter(count) => dict.add(name, Value::Count(count.clone())),
-            _ => {}
-        });
-        dict
+    /// All parameters and buffers by name. The tensors are the model's own: a later step changes them.
+    fn state_dict(&self) -> StateDict {
+        walk::state_dict(&|visitor| self.visit(visitor))
     }
 
-    /// Copies the values of `dict` into the parameters, buffers and counters of the same names. A counter whose count is
-    /// missing keeps its own, as in PyTorch; one whose count has the element type `T`, as older files have it, takes the whole
-    /// number.
+    /// Copies the values of `dict` into the parameters and buffers of the same names, each in the precision that the model has
+    /// it in. A count (one `i64` without dimensions) that is missing keeps its value, as in PyTorch; where `dict` has it as a
+    /// float, as older files do, it takes the whole number.
     ///
     /// # Errors
-    /// [`Error::StateDict`](crate::Error::StateDict) has every name that is missing, unexpected or of another shape;
+    /// [`Error::StateDict`](crate::Error::StateDict) has every name that is missing, unexpected, of another shape or kind;
     /// [`Error::NameTwice`](crate::Error::NameTwice) if two tensors of the model have one name. Nothing has been loaded then.
-    fn load_state_dict(&self, dict: &StateDict<T>) -> Result<()> {
-        dict.copy_into(&self.state_dict())
+    fn load_state_dict(&self, dict: &StateDict) -> Result<()> {
+        dict.copy_into(&walk::state_dict(&|visitor| self.visit(visitor)))
     }
 }
 
 /// What a [`Visitor`] reports, with the dotted path at which it is.
 #[non_exhaustive]
-pub enum Event<'a, T: Float = f32> {
+pub enum Event<'a> {
     /// A child begins; the path is its own.
     Enter {
         /// The last step of the path.
         name: &'a str,
         /// The child.
-        module: &'a dyn Module<T>,
+        module: &'a dyn Module,
     },
     /// The child that began last and has not ended ends.
     Leave,
     /// A parameter.
-    Parameter(&'a Parameter<T>),
-    /// Saved state that is not trained.
-    Buffer(&'a Tensor<T>),
-    /// A saved count, one number.
-    Counter(&'a Tensor<i64>),
+    Parameter(&'a Parameter),
+    /// Saved floats that are not trained.
+    Buffer(&'a Tensor),
+    /// Saved integers, such as a count.
+    IntBuffer(&'a Tensor<Int>),
+    /// Saved truth values, such as a mask.
+    BoolBuffer(&'a Tensor<Bool>),
     /// A switch between training and evaluation.
     Mode(&'a Mode),
+}
+
+impl Event<'_> {
+    /// The buffer that is reported, if one is.
+    pub(crate) fn buffer(&self) -> Option<AnyTensor> {
+        match *self {
+            Event::Buffer(buffer) => Some(buffer.into()),
+            Event::IntBuffer(buffer) => Some(buffer.into()),
+            Event::BoolBuffer(buffer) => Some(buffer.into()),
+            _ => None,
+        }
+    }
 }
 
 /// Walks over a module and reports what it meets.
@@ -246,7 +302,7 @@ pub enum Event<'a, T: Float = f32> {
 /// A layer that writes `visit` by hand:
 /// ```
 /// use pagelock_nn::{Module, Parameter, Visitor, VisitorMut};
-/// use pagelock_tensor::{Create, Tensor};
+/// use pagelock_tensor::Tensor;
 ///
 /// struct Scale(Parameter);
 /// impl Module for Scale {
@@ -260,14 +316,18 @@ pub enum Event<'a, T: Float = f32> {
 /// assert_eq!(Scale(Parameter::new(Tensor::ones(1)?)).named_parameters()[0].0, "weight");
 /// # Ok::<(), pagelock_tensor::Error>(())
 /// ```
-pub struct Visitor<'a, T: Float = f32> {
+pub struct Visitor<'a> {
     path: String,
-    report: &'a mut dyn FnMut(&str, Event<'_, T>),
+    report: &'a mut dyn FnMut(&str, Event<'_>),
 }
 
-impl<T: Float> Visitor<'_, T> {
+impl<'a> Visitor<'a> {
+    pub(crate) fn new(report: &'a mut dyn FnMut(&str, Event<'_>)) -> Self {
+        Self { path: String::new(), report }
+    }
+
     /// Visits a child under a name, which becomes the next step of the path.
-    pub fn child(&mut self, name: &str, module: &dyn Module<T>) {
+    pub fn child(&mut self, name: &str, module: &dyn Module) {
         let parent_len = self.path.len();
         if parent_len > 0 {
             self.path.push('.');
@@ -279,55 +339,44 @@ impl<T: Float> Visitor<'_, T> {
         self.path.truncate(parent_len);
     }
 
-    /// Reports a parameter, buffer, counter or mode at the current path.
-    pub fn report(&mut self, event: Event<'_, T>) {
+    /// Reports a parameter, buffer or mode at the current path.
+    pub fn report(&mut self, event: Event<'_>) {
         (self.report)(&self.path, event);
     }
 }
 
 /// What a [`VisitorMut`] reports.
 #[non_exhaustive]
-pub enum EventMut<'a, T: Float = f32> {
+pub enum EventMut<'a> {
     /// A parameter.
-    Parameter(&'a mut Parameter<T>),
-    /// Saved state that is not trained.
-    Buffer(&'a mut Tensor<T>),
-    /// A saved count, one number.
-    Counter(&'a mut Tensor<i64>),
+    Parameter(&'a mut Parameter),
+    /// Saved floats that are not trained.
+    Buffer(&'a mut Tensor),
+    /// Saved integers, such as a count.
+    IntBuffer(&'a mut Tensor<Int>),
+    /// Saved truth values, such as a mask.
+    BoolBuffer(&'a mut Tensor<Bool>),
 }
 
 /// Walks over a module and may change what it meets; see [`Visitor`] for a layer that writes `visit_mut` by hand.
-pub struct VisitorMut<'a, T: Float = f32> {
-    report: &'a mut dyn FnMut(EventMut<'_, T>),
+pub struct VisitorMut<'a> {
+    report: &'a mut dyn FnMut(EventMut<'_>),
 }
 
-impl<'a, T: Float> VisitorMut<'a, T> {
-    pub(crate) fn new(report: &'a mut dyn FnMut(EventMut<'_, T>)) -> Self {
+impl<'a> VisitorMut<'a> {
+    pub(crate) fn new(report: &'a mut dyn FnMut(EventMut<'_>)) -> Self {
         Self { report }
     }
 
     /// Visits a child.
-    pub fn child(&mut self, module: &mut dyn Module<T>) {
+    pub fn child(&mut self, module: &mut dyn Module) {
         module.visit_mut(self);
     }
 
-    /// Reports a parameter, buffer or counter.
-    pub fn report(&mut self, event: EventMut<'_, T>) {
+    /// Reports a parameter or buffer.
+    pub fn report(&mut self, event: EventMut<'_>) {
         (self.report)(event);
     }
-}
-
-/// Visits everything in `module`; the paths start below it.
-pub(crate) fn walk<T: Float, M: Module<T> + ?Sized>(module: &M, report: &mut dyn FnMut(&str, Event<'_, T>)) {
-    module.visit(&mut Visitor { path: String::new(), report });
-}
-
-fn set_mode<T: Float, M: Module<T> + ?Sized>(module: &M, training: bool) {
-    walk(module, &mut |_, event| {
-        if let Event::Mode(mode) = event {
-            mode.set_training(training);
-        }
-    });
 }
 
 /// Whether a layer trains or evaluates: a field of layers that compute differently in the two, such as dropout.
@@ -368,12 +417,12 @@ impl Default for Mode {
     }
 }
 
-impl<T: Float> Module<T> for Mode {
-    fn visit(&self, visitor: &mut Visitor<'_, T>) {
+impl Module for Mode {
+    fn visit(&self, visitor: &mut Visitor<'_>) {
         visitor.report(Event::Mode(self));
     }
 
-    fn visit_mut(&mut self, _: &mut VisitorMut<'_, T>) {}
+    fn visit_mut(&mut self, _: &mut VisitorMut<'_>) {}
 
     fn title(&self) -> String {
         String::new()

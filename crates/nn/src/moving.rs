@@ -1,74 +1,110 @@
-//! Moving a model to a device, or to another order in memory.
+//! Moving a model to a device, to another order in memory, or to another precision.
 
 use std::collections::HashMap;
 
-use crate::{EventMut, Module, Parameter, Result, VisitorMut};
-use pagelock_tensor::{self as tensor, Device, Element, Float, Tensor};
+use crate::walk::VisitMut;
+use crate::{EventMut, Parameter, Result, VisitorMut};
+use pagelock_tensor::{self as tensor, Bool, DType, Device, Error, Int, Kind, Tensor};
 
-/// Puts every parameter, buffer and counter on `device`; a refusal leaves the model as it is.
-pub(crate) fn move_to<T: Float, M: Module<T> + ?Sized>(module: &mut M, device: &Device) -> Result<()> {
-    change(module, |tensor| moved(tensor, device), |count| moved(count, device))
+/// Puts every parameter and buffer on `device`; a refusal leaves the model as it is.
+pub(crate) fn move_to(module: VisitMut<'_>, device: &Device) -> Result<()> {
+    change(module, &To(device))
 }
 
-fn moved<T: Element>(tensor: &Tensor<T>, device: &Device) -> tensor::Result<Option<Tensor<T>>> {
-    if tensor.device() == *device { Ok(None) } else { tensor.to(device).map(Some) }
+/// Lays the channels of every float tensor with four dimensions together; a refusal leaves the model as it is.
+pub(crate) fn lay_channels_last(module: VisitMut<'_>) -> Result<()> {
+    change(module, &ChannelsLast)
 }
 
-/// Lays the channels of every parameter with four dimensions together; a refusal leaves the model as it is.
-pub(crate) fn lay_channels_last<T: Float, M: Module<T> + ?Sized>(module: &mut M) -> Result<()> {
-    let is_image = |tensor: &Tensor<T>| tensor.dims().len() == 4 && !tensor.is_channels_last();
-    change(module, |tensor| if is_image(tensor) { tensor.channels_last().map(Some) } else { Ok(None) }, |_| Ok(None))
+/// Converts every parameter and float buffer; a refusal leaves the model as it is.
+pub(crate) fn change_precision(module: VisitMut<'_>, dtype: DType) -> Result<()> {
+    change(module, &Precision::new(dtype)?)
 }
 
-/// Puts others in the place of parameters, buffers and counters. First everything is made, then everything is replaced.
-fn change<T: Float, M: Module<T> + ?Sized>(
-    module: &mut M,
-    make: impl Fn(&Tensor<T>) -> tensor::Result<Option<Tensor<T>>>,
-    make_count: impl Fn(&Tensor<i64>) -> tensor::Result<Option<Tensor<i64>>>,
-) -> Result<()> {
-    let mut made = Made { parameters: HashMap::new(), buffers: Vec::new(), counts: Vec::new() };
+/// What takes the place of a tensor; none if the tensor stays.
+trait Change {
+    fn of<K: Kind>(&self, tensor: &Tensor<K>) -> tensor::Result<Option<Tensor<K>>>;
+}
+
+struct To<'a>(&'a Device);
+
+impl Change for To<'_> {
+    fn of<K: Kind>(&self, tensor: &Tensor<K>) -> tensor::Result<Option<Tensor<K>>> {
+        if tensor.device() == *self.0 { Ok(None) } else { tensor.to(self.0).map(Some) }
+    }
+}
+
+struct ChannelsLast;
+
+impl Change for ChannelsLast {
+    fn of<K: Kind>(&self, tensor: &Tensor<K>) -> tensor::Result<Option<Tensor<K>>> {
+        let turns = tensor.dtype().is_float() && tensor.rank() == 4 && !tensor.is_channels_last();
+        if turns { tensor.channels_last().map(Some) } else { Ok(None) }
+    }
+}
+
+struct Precision(DType);
+
+impl Precision {
+    fn new(dtype: DType) -> tensor::Result<Self> {
+        if dtype.is_float() { Ok(Self(dtype)) } else { Err(Error::WrongKind { op: "to_dtype", dtype, kind: "float" }) }
+    }
+}
+
+impl Change for Precision {
+    fn of<K: Kind>(&self, tensor: &Tensor<K>) -> tensor::Result<Option<Tensor<K>>> {
+        let converts = tensor.dtype().is_float() && tensor.dtype() != self.0;
+        if converts { tensor.to_dtype(self.0).map(Some) } else { Ok(None) }
+    }
+}
+
+/// Puts others in the place of parameters and buffers. First everything is made, then everything is replaced.
+fn change(visit_mut: VisitMut<'_>, change: &impl Change) -> Result<()> {
+    let mut made = Made::default();
     let mut result = Ok(());
-    module.visit_mut(&mut VisitorMut::new(&mut |event| {
+    visit_mut(&mut VisitorMut::new(&mut |event| {
         if result.is_ok() {
-            result = made.copy(&event, &make, &make_count);
+            result = made.copy(&event, change);
         }
     }));
     result?;
-    let (mut buffers, mut counts) = (made.buffers.into_iter(), made.counts.into_iter());
-    module.visit_mut(&mut VisitorMut::new(&mut |event| match event {
+    let mut floats = made.floats.into_iter();
+    let (mut ints, mut bools) = (made.ints.into_iter(), made.bools.into_iter());
+    visit_mut(&mut VisitorMut::new(&mut |event| match event {
         EventMut::Parameter(parameter) => {
             if let Some((_, Some(copy))) = made.parameters.get(&parameter.id()) {
                 parameter.replace(copy);
             }
         }
-        EventMut::Buffer(buffer) => buffers.by_ref().take(1).for_each(|copy| *buffer = copy),
-        EventMut::Counter(count) => counts.by_ref().take(1).for_each(|copy| *count = copy),
+        EventMut::Buffer(buffer) => floats.by_ref().take(1).for_each(|copy| *buffer = copy),
+        EventMut::IntBuffer(buffer) => ints.by_ref().take(1).for_each(|copy| *buffer = copy),
+        EventMut::BoolBuffer(buffer) => bools.by_ref().take(1).for_each(|copy| *buffer = copy),
     }));
     Ok(())
 }
 
-/// The copies.
-struct Made<T: Float> {
+/// What takes the places of a model's tensors.
+#[derive(Default)]
+struct Made {
     /// Each parameter once by its id, with its copy if it needs one; the handle keeps the id from being used again.
-    parameters: HashMap<*const (), (Parameter<T>, Option<Parameter<T>>)>,
-    /// In the order of the visit.
-    buffers: Vec<Tensor<T>>,
-    /// In the order of the visit.
-    counts: Vec<Tensor<i64>>,
+    parameters: HashMap<*const (), (Parameter, Option<Parameter>)>,
+    /// Buffers in the order of the visit.
+    floats: Vec<Tensor>,
+    ints: Vec<Tensor<Int>>,
+    bools: Vec<Tensor<Bool>>,
 }
 
-impl<T: Float> Made<T> {
-    fn copy(
-        &mut self,
-        event: &EventMut<'_, T>,
-        make: impl Fn(&Tensor<T>) -> tensor::Result<Option<Tensor<T>>>,
-        make_count: impl Fn(&Tensor<i64>) -> tensor::Result<Option<Tensor<i64>>>,
-    ) -> tensor::Result<()> {
+impl Made {
+    fn copy(&mut self, event: &EventMut<'_>, change: &impl Change) -> tensor::Result<()> {
+        fn made<K: Kind>(change: &impl Change, buffer: &Tensor<K>) -> tensor::Result<Tensor<K>> {
+            Ok(change.of(buffer)?.unwrap_or_else(|| buffer.clone()))
+        }
         match event {
-            EventMut::Buffer(buffer) => self.buffers.push(make(buffer)?.unwrap_or_else(|| (*buffer).clone())),
-            EventMut::Counter(count) => self.counts.push(make_count(count)?.unwrap_or_else(|| (*count).clone())),
+            EventMut::Buffer(buffer) => self.floats.push(made(change, buffer)?),
+            EventMut::IntBuffer(buffer) => self.ints.push(made(change, buffer)?),
+            EventMut::BoolBuffer(buffer) => self.bools.push(made(change, buffer)?),
             EventMut::Parameter(parameter) if !self.parameters.contains_key(&parameter.id()) => {
-                let copy = make(&parameter.detach())?.map(|copy| parameter.with_elements_of(copy));
+                let copy = change.of(&parameter.detach())?.map(|copy| parameter.with_elements_of(copy));
                 self.parameters.insert(parameter.id(), ((*parameter).clone(), copy));
             }
             EventMut::Parameter(_) => {}

@@ -1,7 +1,7 @@
 //! [`Parameter`]: a tensor that is trained; [`Buffer`]: one that is saved but not trained.
 
 use crate::{Event, EventMut, Module, Visitor, VisitorMut};
-use pagelock_tensor::{Element, Float, Result, Tensor};
+use pagelock_tensor::{Bool, Float, Int, Kind, Result, Tensor};
 use std::fmt;
 use std::ops::{Add, Deref, Div, Mul, Sub};
 use std::sync::{Arc, OnceLock};
@@ -9,13 +9,13 @@ use std::sync::{Arc, OnceLock};
 /// A tensor that is trained: a leaf of the autograd graph that requires a gradient.
 ///
 /// Derefs to [`Tensor`], and takes part in arithmetic as `&parameter`. A clone is the same parameter: the model and the
-/// optimizer each hold one. Its elements change in place only; when its model moves to another device, the model has a
-/// new one, which optimizers find.
+/// optimizer each hold one. Its elements change in place only; when its model moves to another device or takes another
+/// precision, the model has a new one, which optimizers find.
 ///
 /// # Examples
 /// ```
 /// use pagelock_nn::Parameter;
-/// use pagelock_tensor::{Create, Tensor};
+/// use pagelock_tensor::Tensor;
 ///
 /// let weights = Parameter::new((Tensor::randn([784, 10])? / 28.0)?);
 /// assert!(weights.requires_grad() && weights.is_leaf());
@@ -24,33 +24,30 @@ use std::sync::{Arc, OnceLock};
 /// assert_eq!(weights.grad().unwrap().dims(), [784, 10]);
 /// # Ok::<(), pagelock_tensor::Error>(())
 /// ```
-pub struct Parameter<T: Element = f32> {
-    shared: Arc<Shared<T>>,
+pub struct Parameter {
+    shared: Arc<Shared>,
 }
 
 /// What the handles of a parameter share.
-struct Shared<T: Element> {
-    tensor: Tensor<T>,
-    /// The parameter that took its place, on another device or in another order.
-    moved: OnceLock<Parameter<T>>,
+struct Shared {
+    tensor: Tensor,
+    /// The parameter that took its place, on another device, in another order or of another precision.
+    moved: OnceLock<Parameter>,
 }
 
-impl<T: Float> Parameter<T> {
+impl Parameter {
     /// Makes a parameter of a tensor's elements (shared, not copied), cut off from whatever computed them.
-    pub fn new(tensor: Tensor<T>) -> Self {
-        let tensor = if tensor.requires_grad() { tensor.detach() } else { tensor };
-        Self::of(tensor.set_requires_grad(true))
+    pub fn new(tensor: Tensor) -> Self {
+        Self::of(Float::cut_off(tensor).set_requires_grad(true))
     }
 
     /// Another one like this, whose elements are elsewhere.
-    pub(crate) fn with_elements_of(&self, copy: Tensor<T>) -> Self {
+    pub(crate) fn with_elements_of(&self, copy: Tensor) -> Self {
         Self::of(copy.set_requires_grad(self.requires_grad()))
     }
-}
 
-impl<T: Element> Parameter<T> {
     /// The tensor itself, as the deref gives it.
-    pub fn as_tensor(&self) -> &Tensor<T> {
+    pub fn as_tensor(&self) -> &Tensor {
         &self.shared.tensor
     }
 
@@ -64,7 +61,7 @@ impl<T: Element> Parameter<T> {
         Arc::ptr_eq(&self.shared, &other.shared)
     }
 
-    fn of(tensor: Tensor<T>) -> Self {
+    fn of(tensor: Tensor) -> Self {
         Self { shared: Arc::new(Shared { tensor, moved: OnceLock::new() }) }
     }
 
@@ -84,26 +81,26 @@ impl<T: Element> Parameter<T> {
     }
 }
 
-impl<T: Element> Clone for Parameter<T> {
+impl Clone for Parameter {
     fn clone(&self) -> Self {
         Self { shared: Arc::clone(&self.shared) }
     }
 }
 
-impl<T: Element> Deref for Parameter<T> {
-    type Target = Tensor<T>;
+impl Deref for Parameter {
+    type Target = Tensor;
 
-    fn deref(&self) -> &Tensor<T> {
+    fn deref(&self) -> &Tensor {
         &self.shared.tensor
     }
 }
 
-impl<T: Float> Module<T> for Parameter<T> {
-    fn visit(&self, visitor: &mut Visitor<'_, T>) {
+impl Module for Parameter {
+    fn visit(&self, visitor: &mut Visitor<'_>) {
         visitor.report(Event::Parameter(self));
     }
 
-    fn visit_mut(&mut self, visitor: &mut VisitorMut<'_, T>) {
+    fn visit_mut(&mut self, visitor: &mut VisitorMut<'_>) {
         visitor.report(EventMut::Parameter(self));
     }
 
@@ -113,54 +110,57 @@ impl<T: Float> Module<T> for Parameter<T> {
 }
 
 /// Prints as PyTorch does: `Parameter containing:` and the tensor.
-impl<T: Element> fmt::Debug for Parameter<T> {
+impl fmt::Debug for Parameter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Parameter containing:\n{}", self.as_tensor())
     }
 }
 
-/// A tensor that belongs to a module's saved state but is not trained, such as a running mean.
+/// A tensor that belongs to a module's saved state but is not trained, such as a running mean; `Buffer<Int>` and
+/// `Buffer<Bool>` hold integers and truth values.
 ///
 /// # Examples
 /// ```
 /// use pagelock_nn::{Buffer, Module};
-/// use pagelock_tensor::{Create, Tensor};
+/// use pagelock_tensor::{Bool, Tensor};
 ///
 /// #[derive(Module)]
 /// struct Center {
 ///     mean: Buffer,
+///     known: Buffer<Bool>,
 /// }
-/// let center = Center { mean: Buffer::new(Tensor::zeros(3)?) };
+/// let center = Center { mean: Buffer::new(Tensor::zeros(3)?), known: Buffer::new(Tensor::full(3, false)?) };
 /// assert_eq!(center.parameters().len(), 0);
 /// assert!(center.state_dict().get("mean").is_some());
+/// assert!(center.state_dict().get_bool("known").is_some());
 /// # Ok::<(), pagelock_tensor::Error>(())
 /// ```
-pub struct Buffer<T: Element = f32> {
-    tensor: Tensor<T>,
+pub struct Buffer<K: Kind = Float> {
+    tensor: Tensor<K>,
 }
 
-impl<T: Float> Buffer<T> {
+impl<K: Saved> Buffer<K> {
     /// Makes a buffer of a tensor's elements (shared, not copied), cut off from whatever computed them.
-    pub fn new(tensor: Tensor<T>) -> Self {
-        Self { tensor: if tensor.requires_grad() { tensor.detach() } else { tensor } }
+    pub fn new(tensor: Tensor<K>) -> Self {
+        Self { tensor: K::cut_off(tensor) }
     }
 }
 
-impl<T: Element> Deref for Buffer<T> {
-    type Target = Tensor<T>;
+impl<K: Kind> Deref for Buffer<K> {
+    type Target = Tensor<K>;
 
-    fn deref(&self) -> &Tensor<T> {
+    fn deref(&self) -> &Tensor<K> {
         &self.tensor
     }
 }
 
-impl<T: Float> Module<T> for Buffer<T> {
-    fn visit(&self, visitor: &mut Visitor<'_, T>) {
-        visitor.report(Event::Buffer(&self.tensor));
+impl<K: Saved> Module for Buffer<K> {
+    fn visit(&self, visitor: &mut Visitor<'_>) {
+        visitor.report(K::event(&self.tensor));
     }
 
-    fn visit_mut(&mut self, visitor: &mut VisitorMut<'_, T>) {
-        visitor.report(EventMut::Buffer(&mut self.tensor));
+    fn visit_mut(&mut self, visitor: &mut VisitorMut<'_>) {
+        visitor.report(K::event_mut(&mut self.tensor));
     }
 
     fn title(&self) -> String {
@@ -168,46 +168,94 @@ impl<T: Float> Module<T> for Buffer<T> {
     }
 }
 
-impl<T: Element> fmt::Debug for Buffer<T> {
+impl<K: Kind> fmt::Debug for Buffer<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.tensor)
+    }
+}
+
+/// The kinds of buffers: all kinds.
+pub trait Saved: Kind + Sized {
+    /// How a visitor reports a buffer.
+    fn event(buffer: &Tensor<Self>) -> Event<'_>;
+
+    /// How a visitor that may change it reports a buffer.
+    fn event_mut(buffer: &mut Tensor<Self>) -> EventMut<'_>;
+
+    /// The tensor without what computed it.
+    fn cut_off(tensor: Tensor<Self>) -> Tensor<Self> {
+        tensor
+    }
+}
+
+impl Saved for Float {
+    fn event(buffer: &Tensor) -> Event<'_> {
+        Event::Buffer(buffer)
+    }
+
+    fn event_mut(buffer: &mut Tensor) -> EventMut<'_> {
+        EventMut::Buffer(buffer)
+    }
+
+    fn cut_off(tensor: Tensor) -> Tensor {
+        if tensor.requires_grad() { tensor.detach() } else { tensor }
+    }
+}
+
+impl Saved for Int {
+    fn event(buffer: &Tensor<Int>) -> Event<'_> {
+        Event::IntBuffer(buffer)
+    }
+
+    fn event_mut(buffer: &mut Tensor<Int>) -> EventMut<'_> {
+        EventMut::IntBuffer(buffer)
+    }
+}
+
+impl Saved for Bool {
+    fn event(buffer: &Tensor<Bool>) -> Event<'_> {
+        Event::BoolBuffer(buffer)
+    }
+
+    fn event_mut(buffer: &mut Tensor<Bool>) -> EventMut<'_> {
+        EventMut::BoolBuffer(buffer)
     }
 }
 
 /// `&parameter` on either side of an operator, as if it were `&tensor`.
 macro_rules! operators {
     ($($operator:ident $method:ident)+) => {$(
-        impl<T: Float> $operator<&Parameter<T>> for &Tensor<T> {
-            type Output = Result<Tensor<T>>;
-            fn $method(self, right: &Parameter<T>) -> Self::Output {
+        impl $operator<&Parameter> for &Tensor {
+            type Output = Result<Tensor>;
+            fn $method(self, right: &Parameter) -> Self::Output {
                 self.$method(right.as_tensor())
             }
         }
 
-        impl<T: Float> $operator<&Parameter<T>> for Tensor<T> {
-            type Output = Result<Tensor<T>>;
-            fn $method(self, right: &Parameter<T>) -> Self::Output {
+        impl $operator<&Parameter> for Tensor {
+            type Output = Result<Tensor>;
+            fn $method(self, right: &Parameter) -> Self::Output {
                 (&self).$method(right.as_tensor())
             }
         }
 
-        impl<T: Float> $operator<&Parameter<T>> for Result<Tensor<T>> {
-            type Output = Result<Tensor<T>>;
-            fn $method(self, right: &Parameter<T>) -> Self::Output {
+        impl $operator<&Parameter> for Result<Tensor> {
+            type Output = Result<Tensor>;
+            fn $method(self, right: &Parameter) -> Self::Output {
                 (&self?).$method(right.as_tensor())
             }
         }
 
-        impl<T: Float> $operator<&Tensor<T>> for &Parameter<T> {
-            type Output = Result<Tensor<T>>;
-            fn $method(self, right: &Tensor<T>) -> Self::Output {
+        impl $operator<&Tensor> for &Parameter {
+            type Output = Result<Tensor>;
+            fn $method(self, right: &Tensor) -> Self::Output {
                 self.as_tensor().$method(right)
             }
         }
 
-        impl<T: Float> $operator<&Parameter<T>> for &Parameter<T> {
-            type Output = Result<Tensor<T>>;
-            fn $method(self, right: &Parameter<T>) -> Self::Output {
+        impl $operator<&Parameter> for &Parameter {
+            type Output = Result<Tensor>;
+            fn $method(self, right: &Parameter) -> Self::Output {
                 self.as_tensor().$method(right.as_tensor())
             }
         }

@@ -1,8 +1,8 @@
 //! Printing a model as PyTorch's `print(model)` does.
 
 use crate::Module;
-use crate::module::{Event, walk};
-use pagelock_tensor::Float;
+use crate::module::Event;
+use crate::walk::{Visit, walk};
 use std::fmt;
 
 /// The tree of a module's layers, ready to be displayed. Made by [`print()`].
@@ -29,9 +29,13 @@ pub struct Tree {
 /// )");
 /// # Ok::<(), pagelock_tensor::Error>(())
 /// ```
-pub fn print<T: Float, M: Module<T> + ?Sized>(module: &M) -> Tree {
-    let mut open = vec![Tree::new("", module.title(), module.details())];
-    walk(module, &mut |_, event| match event {
+pub fn print<M: Module + ?Sized>(module: &M) -> Tree {
+    tree(&|visitor| module.visit(visitor), module.title(), module.details())
+}
+
+fn tree(visit: Visit<'_>, title: String, details: String) -> Tree {
+    let mut open = vec![Tree::new("", title, details)];
+    walk(visit, &mut |_, event| match event {
         Event::Enter { name, module } => open.push(Tree::new(name, module.title(), module.details())),
         Event::Leave => {
             if let (Some(child), Some(parent)) = (open.pop(), open.last_mut())

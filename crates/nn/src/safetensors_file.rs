@@ -4,17 +4,15 @@
 //! checks everything the header claims before anything is allocated for it.
 
 use crate::error::shortened;
-use crate::state_dict::Value;
 use crate::{Error, Result, StateDict};
 use half::{bf16, f16};
-use pagelock_tensor::{DType, Float, Tensor};
+use pagelock_tensor::{self as tensor, AnyTensor, DType, Element, Tensor};
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensorError, SafeTensors};
-use std::any::Any;
 use std::path::Path;
 use std::{fs, io};
 
-/// Writes the tensors and counts of a state dict to `path`, in place of what was there.
+/// Writes the tensors of a state dict to `path`, each in its own precision, in place of what was there.
 ///
 /// # Errors
 /// [`Error::Unwritable`] if a name is `__metadata__`, which the format keeps for itself, or the names are longer than it
@@ -30,23 +28,24 @@ use std::{fs, io};
 /// let (trained, fresh) = (Linear::new(3, 2)?, Linear::new(3, 2)?);
 /// save_safetensors(&trained.state_dict(), &path)?;
 /// fresh.load_state_dict(&load_safetensors(&path)?)?;
-/// assert_eq!(fresh.weight.to_vec()?, trained.weight.to_vec()?);
+/// assert_eq!(fresh.weight.to_vec::<f32>()?, trained.weight.to_vec::<f32>()?);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub fn save_safetensors<T: Float>(dict: &StateDict<T>, path: impl AsRef<Path>) -> Result<()> {
+pub fn save_safetensors(dict: &StateDict, path: impl AsRef<Path>) -> Result<()> {
     let path = path.as_ref();
     check_names(dict, path)?;
-    let entries: Vec<_> = dict.values().map(|(name, value)| Ok((name, Encoded::new(value)?))).collect::<Result<_>>()?;
+    let entries: Vec<_> = dict.iter().map(|(name, tensor)| Ok((name, Encoded::new(tensor)?))).collect::<Result<_>>()?;
     let bytes = serialize(&entries).map_err(|error| unwritable(path, &entries, error))?;
     pagelock_files::replace(path, bytes).map_err(|source| file_error("write", path, source))
 }
 
-/// Reads a file that [`save_safetensors`] or PyTorch wrote. The tensors come sorted by name.
+/// Reads a file that [`save_safetensors`] or PyTorch wrote: each tensor in the precision that the file has it in, sorted by
+/// name. [`Module::load_state_dict`](crate::Module::load_state_dict) converts them to the model's.
 ///
 /// # Errors
 /// [`Error::File`] if the file cannot be read, [`Error::Format`] if it is not a whole safetensors file, [`Error::DType`]
-/// if a tensor in it does not have the element type `T`, but for counts of batches, which are integers.
-pub fn load_safetensors<T: Float>(path: impl AsRef<Path>) -> Result<StateDict<T>> {
+/// if the elements of a tensor in it are of a type that tensors do not have.
+pub fn load_safetensors(path: impl AsRef<Path>) -> Result<StateDict> {
     let path = path.as_ref();
     let bytes = read(path).map_err(|source| file_error("read", path, source))?;
     let parsed = SafeTensors::deserialize(&bytes).map_err(|reason| Error::Format {
@@ -58,19 +57,15 @@ pub fn load_safetensors<T: Float>(path: impl AsRef<Path>) -> Result<StateDict<T>
     views.sort_by(|(left, _), (right, _)| left.cmp(right));
     let mut dict = StateDict::new();
     for (name, view) in views {
-        if view.dtype() == Dtype::I64 && name.rsplit('.').next() == Some(COUNT) {
-            let counts = chunks(view.data()).map(i64::from_le_bytes).collect();
-            dict.insert_count(name, Tensor::from_vec(counts, view.shape())?);
-        } else {
-            let tensor = tensor(path, &name, &view)?;
-            dict.insert(name, tensor);
-        }
+        let other_type = || {
+            let found = format!("{:?}", view.dtype());
+            Error::DType { path: path.to_owned(), name: shortened(&name), found }
+        };
+        let tensor = decode(&view)?.ok_or_else(other_type)?;
+        dict.insert(name, tensor);
     }
     Ok(dict)
 }
-
-/// What PyTorch's batch normalization calls the number of batches that it has seen.
-const COUNT: &str = "num_batches_tracked";
 
 /// A name that no tensor in a file can have.
 const KEPT: &str = "__metadata__";
@@ -88,7 +83,7 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
 }
 
 /// That the file could be read again.
-fn check_names<T: Float>(dict: &StateDict<T>, path: &Path) -> Result<()> {
+fn check_names(dict: &StateDict, path: &Path) -> Result<()> {
     dict.check_names()?;
     match dict.names().find(|name| *name == KEPT) {
         None => Ok(()),
@@ -107,13 +102,48 @@ struct Encoded<'a> {
 }
 
 impl<'a> Encoded<'a> {
-    fn new<T: Float>(value: &'a Value<T>) -> Result<Self> {
-        let (dtype, bytes) = match value {
-            Value::Tensor(tensor) => (dtype::<T>(), encode(tensor.to_vec()?)),
-            Value::Count(count) => (Dtype::I64, count.to_vec()?.into_iter().flat_map(i64::to_le_bytes).collect()),
+    fn new(tensor: &'a AnyTensor) -> tensor::Result<Self> {
+        let (dtype, bytes) = match tensor.dtype() {
+            DType::F64 => (Dtype::F64, encode(tensor, f64::to_le_bytes)?),
+            DType::F32 => (Dtype::F32, encode(tensor, f32::to_le_bytes)?),
+            DType::F16 => (Dtype::F16, encode(tensor, f16::to_le_bytes)?),
+            DType::BF16 => (Dtype::BF16, encode(tensor, bf16::to_le_bytes)?),
+            DType::I64 => (Dtype::I64, encode(tensor, i64::to_le_bytes)?),
+            DType::I32 => (Dtype::I32, encode(tensor, i32::to_le_bytes)?),
+            DType::U8 => (Dtype::U8, encode(tensor, u8::to_le_bytes)?),
+            DType::Bool => (Dtype::BOOL, encode(tensor, |value: bool| [value.into()])?),
+            other => unreachable!("no tensor holds {other}"),
         };
-        Ok(Self { dtype, dims: value.shape(), bytes })
+        Ok(Self { dtype, dims: tensor.dims(), bytes })
     }
+}
+
+/// The bytes of a tensor of `E`.
+fn encode<E: Element, const N: usize>(tensor: &AnyTensor, bytes: impl Fn(E) -> [u8; N]) -> tensor::Result<Vec<u8>> {
+    Ok(tensor.kind::<E::Kind>()?.to_vec::<E>()?.into_iter().flat_map(bytes).collect())
+}
+
+/// The tensor that a file has; none if its elements are of a type that tensors do not have.
+fn decode(view: &TensorView<'_>) -> tensor::Result<Option<AnyTensor>> {
+    fn made<E: Element, const N: usize>(
+        view: &TensorView<'_>,
+        number: impl Fn([u8; N]) -> E,
+    ) -> tensor::Result<AnyTensor> {
+        let numbers: Vec<E> = view.data().as_chunks().0.iter().copied().map(number).collect();
+        Ok(Tensor::from_vec(numbers, view.shape())?.into())
+    }
+    match view.dtype() {
+        Dtype::F64 => made(view, f64::from_le_bytes),
+        Dtype::F32 => made(view, f32::from_le_bytes),
+        Dtype::F16 => made(view, f16::from_le_bytes),
+        Dtype::BF16 => made(view, bf16::from_le_bytes),
+        Dtype::I64 => made(view, i64::from_le_bytes),
+        Dtype::I32 => made(view, i32::from_le_bytes),
+        Dtype::U8 => made(view, u8::from_le_bytes),
+        Dtype::BOOL => made(view, |[byte]| byte != 0),
+        _ => return Ok(None),
+    }
+    .map(Some)
 }
 
 /// Names, shapes and bytes as one file.
@@ -138,57 +168,4 @@ fn unwritable(path: &Path, entries: &[(&str, Encoded<'_>)], error: SafeTensorErr
         error => shortened(&error.to_string()),
     };
     Error::Unwritable { path: path.to_owned(), problem }
-}
-
-fn tensor<T: Float>(path: &Path, name: &str, view: &TensorView<'_>) -> Result<Tensor<T>> {
-    if view.dtype() != dtype::<T>() {
-        let found = format!("{:?}", view.dtype());
-        return Err(Error::DType { path: path.to_owned(), name: shortened(name), found, expected: T::DTYPE });
-    }
-    Ok(Tensor::from_vec(decode(view.data()), view.shape())?)
-}
-
-/// Safetensors' name for an element type.
-fn dtype<T: Float>() -> Dtype {
-    match T::DTYPE {
-        DType::F64 => Dtype::F64,
-        DType::F32 => Dtype::F32,
-        DType::F16 => Dtype::F16,
-        DType::BF16 => Dtype::BF16,
-        other => unreachable!("{other} is not one of the four floating-point types"),
-    }
-}
-
-/// The little-endian bytes of the numbers.
-fn encode<T: Float>(values: Vec<T>) -> Vec<u8> {
-    let any: &dyn Any = &values;
-    if let Some(values) = any.downcast_ref::<Vec<f32>>() {
-        values.iter().flat_map(|value| value.to_le_bytes()).collect()
-    } else if let Some(values) = any.downcast_ref::<Vec<f64>>() {
-        values.iter().flat_map(|value| value.to_le_bytes()).collect()
-    } else if let Some(values) = any.downcast_ref::<Vec<f16>>() {
-        values.iter().flat_map(|value| value.to_le_bytes()).collect()
-    } else if let Some(values) = any.downcast_ref::<Vec<bf16>>() {
-        values.iter().flat_map(|value| value.to_le_bytes()).collect()
-    } else {
-        unreachable!("{} is not one of the four floating-point types", T::DTYPE)
-    }
-}
-
-/// The numbers of little-endian bytes.
-fn decode<T: Float>(bytes: &[u8]) -> Vec<T> {
-    let values: Box<dyn Any> = match T::DTYPE {
-        DType::F64 => Box::new(chunks(bytes).map(f64::from_le_bytes).collect::<Vec<_>>()),
-        DType::F32 => Box::new(chunks(bytes).map(f32::from_le_bytes).collect::<Vec<_>>()),
-        DType::F16 => Box::new(chunks(bytes).map(f16::from_le_bytes).collect::<Vec<_>>()),
-        _ => Box::new(chunks(bytes).map(bf16::from_le_bytes).collect::<Vec<_>>()),
-    };
-    match values.downcast() {
-        Ok(values) => *values,
-        Err(_) => unreachable!("{} is not one of the four floating-point types", T::DTYPE),
-    }
-}
-
-fn chunks<const N: usize>(bytes: &[u8]) -> impl Iterator<Item = [u8; N]> {
-    bytes.as_chunks().0.iter().copied()
 }

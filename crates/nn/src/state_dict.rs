@@ -1,17 +1,18 @@
-//! [`StateDict`]: a model's parameters, buffers and counts by name.
+//! [`StateDict`]: a model's parameters and buffers by name.
 //!
 //! Invariant: `places` has exactly the names in `entries`, each with its place there.
 
 use crate::error::shortened;
 use crate::{Error, Misfit, Result};
-use pagelock_tensor::{Float, Shape, Tensor, no_grad};
+use pagelock_tensor::{self as tensor, AnyTensor, Bool, DType, Int, Kind, Tensor, no_grad};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::Arc;
 
-/// Tensors by dotted name, in a model's order of declaration, as PyTorch's `state_dict()`.
+/// Tensors by dotted name, in a model's order of declaration, as PyTorch's `state_dict()`: floats, integers and truth values
+/// of any precision.
 ///
-/// Names are looked up in constant time. Counts of batches are integers, which [`count`](Self::count) gives.
+/// Names are looked up in constant time.
 ///
 /// # Examples
 /// ```
@@ -21,151 +22,89 @@ use std::sync::Arc;
 /// let dict = trained.state_dict();
 /// assert_eq!(dict.names().collect::<Vec<_>>(), ["weight", "bias"]);
 /// fresh.load_state_dict(&dict)?;
-/// assert_eq!(fresh.weight.to_vec()?, trained.weight.to_vec()?);
+/// assert_eq!(fresh.weight.to_vec::<f32>()?, trained.weight.to_vec::<f32>()?);
 /// # Ok::<(), pagelock_nn::Error>(())
 /// ```
-#[derive(Clone)]
-pub struct StateDict<T: Float = f32> {
-    entries: BTreeMap<usize, (Arc<str>, Value<T>)>, // by their place in the order
+#[derive(Clone, Default)]
+pub struct StateDict {
+    entries: BTreeMap<usize, (Arc<str>, AnyTensor)>, // by their place in the order
     places: HashMap<Arc<str>, usize>,
     /// A name that two tensors of a model have, of which only the second is here.
     twice: Option<String>,
 }
 
-/// What has a name.
-#[derive(Clone)]
-pub(crate) enum Value<T: Float> {
-    /// A parameter or a buffer.
-    Tensor(Tensor<T>),
-    /// A count, such as one of batches.
-    Count(Tensor<i64>),
-}
-
-impl<T: Float> Value<T> {
-    pub(crate) fn shape(&self) -> &Shape {
-        match self {
-            Value::Tensor(tensor) => tensor.shape(),
-            Value::Count(count) => count.shape(),
-        }
-    }
-
-    /// Takes the elements of another one of the same shape, which may be of the other kind.
-    fn copy_(&self, from: &Value<T>) -> Result<()> {
-        match (self, from) {
-            (Value::Tensor(to), Value::Tensor(from)) => to.copy_(&from.to(&to.device())?)?,
-            (Value::Tensor(to), Value::Count(from)) => to.copy_(&from.cast::<T>()?.to(&to.device())?)?,
-            (Value::Count(to), Value::Tensor(from)) => to.copy_(&from.cast::<i64>()?.to(&to.device())?)?,
-            (Value::Count(to), Value::Count(from)) => to.copy_(&from.to(&to.device())?)?,
-        }
-        Ok(())
-    }
-}
-
-impl<T: Float> StateDict<T> {
+impl StateDict {
     /// An empty one.
     pub fn new() -> Self {
-        Self { entries: BTreeMap::new(), places: HashMap::new(), twice: None }
+        Self::default()
     }
 
     /// Adds a tensor; one of the same name is replaced.
-    pub fn insert(&mut self, name: impl Into<String>, tensor: Tensor<T>) {
-        self.put(name.into().into(), Value::Tensor(tensor));
-    }
-
-    /// Adds a count, a tensor without dimensions; what has the same name is replaced.
-    pub fn insert_count(&mut self, name: impl Into<String>, count: Tensor<i64>) {
-        self.put(name.into().into(), Value::Count(count));
+    pub fn insert(&mut self, name: impl Into<String>, tensor: impl Into<AnyTensor>) {
+        self.put(name.into().into(), tensor.into());
     }
 
     /// Adds what a model has under a name, and notes if it has two of that name.
-    pub(crate) fn add(&mut self, name: &str, value: Value<T>) {
-        if self.put(name.into(), value) && self.twice.is_none() {
+    pub(crate) fn add(&mut self, name: &str, tensor: AnyTensor) {
+        if self.put(name.into(), tensor) && self.twice.is_none() {
             self.twice = Some(shortened(name));
         }
     }
 
     /// Whether it replaced something.
-    fn put(&mut self, name: Arc<str>, value: Value<T>) -> bool {
+    fn put(&mut self, name: Arc<str>, tensor: AnyTensor) -> bool {
         if let Some((_, old)) = self.places.get(&name).and_then(|place| self.entries.get_mut(place)) {
-            *old = value;
+            *old = tensor;
             return true;
         }
         let place = self.entries.last_key_value().map_or(0, |(last, _)| last + 1);
         self.places.insert(Arc::clone(&name), place);
-        self.entries.insert(place, (name, value));
+        self.entries.insert(place, (name, tensor));
         false
     }
 
-    /// The tensor of a name.
-    pub fn get(&self, name: &str) -> Option<&Tensor<T>> {
-        match self.value(name)? {
-            Value::Tensor(tensor) => Some(tensor),
-            Value::Count(_) => None,
-        }
+    /// The float tensor of a name.
+    pub fn get(&self, name: &str) -> Option<Tensor> {
+        self.get_as(name)
     }
 
-    /// The count of a name.
-    pub fn count(&self, name: &str) -> Option<&Tensor<i64>> {
-        match self.value(name)? {
-            Value::Tensor(_) => None,
-            Value::Count(count) => Some(count),
-        }
+    /// The integer tensor of a name, such as a count of batches.
+    pub fn get_int(&self, name: &str) -> Option<Tensor<Int>> {
+        self.get_as(name)
     }
 
-    fn value(&self, name: &str) -> Option<&Value<T>> {
-        self.entries.get(self.places.get(name)?).map(|(_, value)| value)
+    /// The tensor of truth values of a name.
+    pub fn get_bool(&self, name: &str) -> Option<Tensor<Bool>> {
+        self.get_as(name)
+    }
+
+    /// The tensor of a name, if it is of the kind `K`.
+    pub fn get_as<K: Kind>(&self, name: &str) -> Option<Tensor<K>> {
+        self.get_any(name)?.kind().ok()
+    }
+
+    /// The tensor of a name, of whatever kind.
+    pub fn get_any(&self, name: &str) -> Option<&AnyTensor> {
+        self.entries.get(self.places.get(name)?).map(|(_, tensor)| tensor)
     }
 
     /// Takes a tensor out.
-    pub fn remove(&mut self, name: &str) -> Option<Tensor<T>> {
-        self.get(name)?;
-        match self.take(name)? {
-            Value::Tensor(tensor) => Some(tensor),
-            Value::Count(_) => None,
-        }
-    }
-
-    /// Takes a count out.
-    pub fn remove_count(&mut self, name: &str) -> Option<Tensor<i64>> {
-        self.count(name)?;
-        match self.take(name)? {
-            Value::Tensor(_) => None,
-            Value::Count(count) => Some(count),
-        }
-    }
-
-    fn take(&mut self, name: &str) -> Option<Value<T>> {
+    pub fn remove(&mut self, name: &str) -> Option<AnyTensor> {
         let place = self.places.remove(name)?;
-        self.entries.remove(&place).map(|(_, value)| value)
+        self.entries.remove(&place).map(|(_, tensor)| tensor)
     }
 
-    /// All names, those of counts among them, in order.
+    /// All names, in order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.values().map(|(name, _)| name)
+        self.iter().map(|(name, _)| name)
     }
 
-    /// All tensors with their names, in order, without the counts. To choose or rename both, see [`renamed`](Self::renamed).
-    pub fn iter(&self) -> impl Iterator<Item = (&str, &Tensor<T>)> {
-        self.values().filter_map(|(name, value)| match value {
-            Value::Tensor(tensor) => Some((name, tensor)),
-            Value::Count(_) => None,
-        })
+    /// All tensors with their names, in order. To choose or rename some, see [`renamed`](Self::renamed).
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &AnyTensor)> {
+        self.entries.values().map(|(name, tensor)| (&**name, tensor))
     }
 
-    /// All counts with their names, in order.
-    pub fn counts(&self) -> impl Iterator<Item = (&str, &Tensor<i64>)> {
-        self.values().filter_map(|(name, value)| match value {
-            Value::Tensor(_) => None,
-            Value::Count(count) => Some((name, count)),
-        })
-    }
-
-    pub(crate) fn values(&self) -> impl Iterator<Item = (&str, &Value<T>)> {
-        self.entries.values().map(|(name, value)| (&**name, value))
-    }
-
-    /// The tensors and counts to which `rename` gives a name, in order. Two of one name make a dict that can be neither loaded
-    /// nor saved.
+    /// The tensors to which `rename` gives a name, in order. Two of one name make a dict that can be neither loaded nor saved.
     ///
     /// # Examples
     /// ```
@@ -179,15 +118,27 @@ impl<T: Float> StateDict<T> {
     #[must_use]
     pub fn renamed(&self, mut rename: impl FnMut(&str) -> Option<String>) -> Self {
         let mut dict = Self { twice: self.twice.clone(), ..Self::new() };
-        for (name, value) in self.values() {
+        for (name, tensor) in self.iter() {
             if let Some(name) = rename(name) {
-                dict.add(&name, value.clone());
+                dict.add(&name, tensor.clone());
             }
         }
         dict
     }
 
-    /// How many tensors and counts there are.
+    /// The same with all floats in the precision `dtype`, for a smaller file, say. Integers and truth values stay.
+    ///
+    /// # Errors
+    /// As [`AnyTensor::to_dtype`].
+    pub fn to_dtype(&self, dtype: DType) -> Result<Self> {
+        let mut dict = self.clone();
+        for (_, tensor) in dict.entries.values_mut().filter(|(_, tensor)| tensor.dtype().is_float()) {
+            *tensor = tensor.to_dtype(dtype)?;
+        }
+        Ok(dict)
+    }
+
+    /// How many tensors there are.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
@@ -202,7 +153,7 @@ impl<T: Float> StateDict<T> {
         self.twice.as_ref().map_or(Ok(()), |name| Err(Error::NameTwice { name: name.clone() }))
     }
 
-    /// Copies the values into `model`, the state dict of a model, if names and shapes are the same.
+    /// Copies the values into `model`, the state dict of a model, if names, shapes and kinds are the same.
     pub(crate) fn copy_into(&self, model: &Self) -> Result<()> {
         self.check_names()?;
         model.check_names()?;
@@ -211,9 +162,9 @@ impl<T: Float> StateDict<T> {
             return Err(Error::StateDict(Box::new(misfit)));
         }
         no_grad(|| {
-            for (name, target) in model.values() {
-                if let Some(value) = self.value(name) {
-                    target.copy_(value)?;
+            for (name, target) in model.iter() {
+                if let Some(value) = self.get_any(name) {
+                    copy(target, value)?;
                 }
             }
             Ok(())
@@ -222,36 +173,61 @@ impl<T: Float> StateDict<T> {
 
     fn misfit(&self, model: &Self) -> Misfit {
         let mut misfit = Misfit::default();
-        for (name, target) in model.values() {
-            match (self.value(name), target) {
-                (None, Value::Tensor(_)) => misfit.missing.push(name.to_owned()),
-                (None, Value::Count(_)) => {} // PyTorch's files of before 2018 have none
-                (Some(value), _) if value.shape() != target.shape() => {
+        for (name, target) in model.iter() {
+            match self.get_any(name) {
+                None if is_count(target) => {} // PyTorch's files of before 2018 have none
+                None => misfit.missing.push(name.to_owned()),
+                Some(value) if value.shape() != target.shape() => {
                     misfit.misshapen.push((name.to_owned(), *value.shape(), *target.shape()));
                 }
-                (Some(_), _) => {}
+                Some(value) if !takes(target, value) => {
+                    misfit.mistyped.push((name.to_owned(), value.dtype(), target.dtype()));
+                }
+                Some(_) => {}
             }
         }
-        misfit.unexpected = self.names().filter(|name| model.value(name).is_none()).map(str::to_owned).collect();
+        misfit.unexpected = self.names().filter(|name| model.get_any(name).is_none()).map(str::to_owned).collect();
         misfit
     }
 }
 
-impl<T: Float> Default for StateDict<T> {
-    fn default() -> Self {
-        Self::new()
+/// Whether a tensor may be a count, such as one of batches.
+fn is_count(tensor: &AnyTensor) -> bool {
+    tensor.dtype() == DType::I64 && tensor.shape().rank() == 0
+}
+
+/// Whether a tensor takes the values of another one: of its kind, or for a count of floats, as older files have counts.
+fn takes(target: &AnyTensor, value: &AnyTensor) -> bool {
+    let is_same_kind = target.dtype().kind_name() == value.dtype().kind_name();
+    is_same_kind || (is_count(target) && value.dtype().is_float())
+}
+
+/// Copies elements that a tensor takes into it.
+fn copy(to: &AnyTensor, from: &AnyTensor) -> tensor::Result<()> {
+    fn converted<K: Kind>(to: Tensor<K>, from: Tensor<K>) -> tensor::Result<()> {
+        to.copy_(&from.to(&to.device())?)
+    }
+    match (to.dtype(), from.dtype()) {
+        (DType::Bool, _) => converted(to.bool()?, from.bool()?),
+        (dtype, _) if dtype.is_float() => converted(to.float()?, from.float()?),
+        (_, dtype) if dtype.is_float() => converted(to.int()?, from.float()?.to_int()?),
+        _ => converted(to.int()?, from.int()?),
     }
 }
 
-/// Names and shapes.
-impl<T: Float> fmt::Debug for StateDict<T> {
+/// Names, element types and shapes.
+impl fmt::Debug for StateDict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_map().entries(self.values().map(|(name, value)| (name, value.shape()))).finish()
+        let mut map = f.debug_map();
+        for (name, tensor) in self.iter() {
+            map.entry(&name, &format_args!("{} {}", tensor.dtype(), tensor.shape()));
+        }
+        map.finish()
     }
 }
 
-impl<T: Float> FromIterator<(String, Tensor<T>)> for StateDict<T> {
-    fn from_iter<I: IntoIterator<Item = (String, Tensor<T>)>>(entries: I) -> Self {
+impl<V: Into<AnyTensor>> FromIterator<(String, V)> for StateDict {
+    fn from_iter<I: IntoIterator<Item = (String, V)>>(entries: I) -> Self {
         let mut dict = Self::new();
         entries.into_iter().for_each(|(name, tensor)| dict.insert(name, tensor));
         dict

@@ -4,7 +4,7 @@
 
 use crate::optim::Optimizer;
 use crate::{Error, Forward, Module, Result};
-use pagelock_tensor::{self as tensor, Float, Tensor, no_grad};
+use pagelock_tensor::{self as tensor, Tensor, no_grad};
 use std::fmt;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -35,28 +35,27 @@ impl fmt::Display for Epoch {
 /// # Examples
 /// ```
 /// use pagelock_nn::{Linear, Module, functional as F, loss_batch, optim::Sgd};
-/// use pagelock_tensor::{Create, Tensor};
+/// use pagelock_tensor::Tensor;
 ///
 /// let model = Linear::new(784, 10)?;
 /// let mut opt = Sgd::new(model.parameters(), 0.5);
-/// let (xb, yb) = (Tensor::rand([64, 784])?, Tensor::<i64>::zeros(64)?);
+/// let (xb, yb) = (Tensor::rand([64, 784])?, Tensor::full(64, 0)?);
 /// let (before, size) = loss_batch(&model, F::cross_entropy, &xb, &yb, Some(&mut opt))?;
 /// let (after, _) = loss_batch(&model, F::cross_entropy, &xb, &yb, None)?;
 /// assert!(after < before);
 /// assert_eq!(size, 64);
 /// # Ok::<(), pagelock_nn::Error>(())
 /// ```
-pub fn loss_batch<T, Y, M, L>(
+pub fn loss_batch<Y, M, L>(
     model: &M,
     loss: L,
-    xb: &Tensor<T>,
+    xb: &Tensor,
     yb: &Y,
     opt: Option<&mut dyn Optimizer>,
 ) -> Result<(f64, usize)>
 where
-    T: Float,
-    M: Forward<T> + ?Sized,
-    L: Fn(&Tensor<T>, &Y) -> tensor::Result<Tensor<T>>,
+    M: Forward + ?Sized,
+    L: Fn(&Tensor, &Y) -> tensor::Result<Tensor>,
 {
     let loss = loss(&model.forward(xb)?, yb)?;
     if let Some(opt) = opt {
@@ -64,7 +63,7 @@ where
         opt.step()?;
         opt.zero_grad();
     }
-    Ok((number(&loss)?, xb.dims().first().copied().unwrap_or(1)))
+    Ok((loss.item()?, xb.dims().first().copied().unwrap_or(1)))
 }
 
 /// Trains for some epochs, and validates after each.
@@ -78,25 +77,25 @@ where
 /// # Examples
 /// ```
 /// use pagelock_nn::{Linear, Module, fit, functional as F, optim::Sgd};
-/// use pagelock_tensor::{Create, Result, Tensor};
+/// use pagelock_tensor::{Int, Result, Tensor};
 ///
-/// struct Loader(Tensor, Tensor<i64>);
+/// struct Loader(Tensor, Tensor<Int>);
 /// impl<'a> IntoIterator for &'a Loader {
-///     type Item = Result<(Tensor, Tensor<i64>)>;
+///     type Item = Result<(Tensor, Tensor<Int>)>;
 ///     type IntoIter = std::iter::Once<Self::Item>;
 ///     fn into_iter(self) -> Self::IntoIter {
 ///         std::iter::once(Ok((self.0.clone(), self.1.clone())))
 ///     }
 /// }
 ///
-/// let batches = Loader(Tensor::rand([64, 784])?, Tensor::<i64>::zeros(64)?);
+/// let batches = Loader(Tensor::rand([64, 784])?, Tensor::full(64, 0)?);
 /// let model = Linear::new(784, 10)?;
 /// let mut opt = Sgd::new(model.parameters(), 0.01);
 /// let epochs = fit(3, &model, F::cross_entropy, &mut opt, &batches, &batches)?;
 /// assert!(epochs[2].valid_loss < epochs[0].valid_loss);
 /// # Ok::<(), pagelock_nn::Error>(())
 /// ```
-pub fn fit<T, Y, M, L, D, V, E, F>(
+pub fn fit<Y, M, L, D, V, E, F>(
     epochs: usize,
     model: &M,
     loss: L,
@@ -105,11 +104,10 @@ pub fn fit<T, Y, M, L, D, V, E, F>(
     valid: &V,
 ) -> Result<Vec<Epoch>>
 where
-    T: Float,
-    M: Module<T> + Forward<T> + ?Sized,
-    L: Fn(&Tensor<T>, &Y) -> tensor::Result<Tensor<T>>,
-    for<'a> &'a D: IntoIterator<Item = Result<(Tensor<T>, Y), E>>,
-    for<'a> &'a V: IntoIterator<Item = Result<(Tensor<T>, Y), F>>,
+    M: Module + Forward + ?Sized,
+    L: Fn(&Tensor, &Y) -> tensor::Result<Tensor>,
+    for<'a> &'a D: IntoIterator<Item = Result<(Tensor, Y), E>>,
+    for<'a> &'a V: IntoIterator<Item = Result<(Tensor, Y), F>>,
     E: Into<BoxError>,
     F: Into<BoxError>,
 {
@@ -120,7 +118,7 @@ where
 ///
 /// # Errors
 /// As [`fit`].
-pub fn fit_with<T, Y, M, L, D, V, E, F>(
+pub fn fit_with<Y, M, L, D, V, E, F>(
     epochs: usize,
     model: &M,
     loss: L,
@@ -130,11 +128,10 @@ pub fn fit_with<T, Y, M, L, D, V, E, F>(
     mut on_epoch: impl FnMut(&Epoch),
 ) -> Result<Vec<Epoch>>
 where
-    T: Float,
-    M: Module<T> + Forward<T> + ?Sized,
-    L: Fn(&Tensor<T>, &Y) -> tensor::Result<Tensor<T>>,
-    for<'a> &'a D: IntoIterator<Item = Result<(Tensor<T>, Y), E>>,
-    for<'a> &'a V: IntoIterator<Item = Result<(Tensor<T>, Y), F>>,
+    M: Module + Forward + ?Sized,
+    L: Fn(&Tensor, &Y) -> tensor::Result<Tensor>,
+    for<'a> &'a D: IntoIterator<Item = Result<(Tensor, Y), E>>,
+    for<'a> &'a V: IntoIterator<Item = Result<(Tensor, Y), F>>,
     E: Into<BoxError>,
     F: Into<BoxError>,
 {
@@ -154,23 +151,21 @@ where
 ///
 /// # Errors
 /// As [`fit`].
-pub fn evaluate<T, Y, M, L, V, E>(model: &M, loss: L, valid: &V) -> Result<f64>
+pub fn evaluate<Y, M, L, V, E>(model: &M, loss: L, valid: &V) -> Result<f64>
 where
-    T: Float,
-    M: Module<T> + Forward<T> + ?Sized,
-    L: Fn(&Tensor<T>, &Y) -> tensor::Result<Tensor<T>>,
-    for<'a> &'a V: IntoIterator<Item = Result<(Tensor<T>, Y), E>>,
+    M: Module + Forward + ?Sized,
+    L: Fn(&Tensor, &Y) -> tensor::Result<Tensor>,
+    for<'a> &'a V: IntoIterator<Item = Result<(Tensor, Y), E>>,
     E: Into<BoxError>,
 {
     validate(model, &loss, valid, 0)
 }
 
-fn validate<T, Y, M, L, V, E>(model: &M, loss: &L, valid: &V, epoch: usize) -> Result<f64>
+fn validate<Y, M, L, V, E>(model: &M, loss: &L, valid: &V, epoch: usize) -> Result<f64>
 where
-    T: Float,
-    M: Module<T> + Forward<T> + ?Sized,
-    L: Fn(&Tensor<T>, &Y) -> tensor::Result<Tensor<T>>,
-    for<'a> &'a V: IntoIterator<Item = Result<(Tensor<T>, Y), E>>,
+    M: Module + Forward + ?Sized,
+    L: Fn(&Tensor, &Y) -> tensor::Result<Tensor>,
+    for<'a> &'a V: IntoIterator<Item = Result<(Tensor, Y), E>>,
     E: Into<BoxError>,
 {
     model.eval();
@@ -178,15 +173,14 @@ where
 }
 
 /// The mean of the losses of all batches, weighted by their sizes.
-fn mean<T, Y, D, E>(
+fn mean<Y, D, E>(
     which: &'static str,
     epoch: usize,
     batches: &D,
-    mut batch_loss: impl FnMut(&Tensor<T>, &Y) -> Result<(f64, usize)>,
+    mut batch_loss: impl FnMut(&Tensor, &Y) -> Result<(f64, usize)>,
 ) -> Result<f64>
 where
-    T: Float,
-    for<'a> &'a D: IntoIterator<Item = Result<(Tensor<T>, Y), E>>,
+    for<'a> &'a D: IntoIterator<Item = Result<(Tensor, Y), E>>,
     E: Into<BoxError>,
 {
     let (mut total, mut samples) = (0.0, 0);
@@ -197,8 +191,4 @@ where
         samples += size;
     }
     if samples == 0 { Err(Error::NoBatches { which }) } else { Ok(total / samples as f64) }
-}
-
-fn number<T: Float>(loss: &Tensor<T>) -> tensor::Result<f64> {
-    Ok(loss.item()?.cast())
 }

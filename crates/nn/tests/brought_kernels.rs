@@ -13,7 +13,7 @@ use pagelock_nn::Result;
 use pagelock_nn::functional as F;
 use pagelock_nn::optim::{Adam, Optimizer, Sgd};
 use pagelock_nn::{Conv2d, Dropout, Flatten, Forward, Linear, MaxPool2d, Module, ReLU, Sequential};
-use pagelock_tensor::{CapturedStep, Create, Device, Tensor, no_grad};
+use pagelock_tensor::{CapturedStep, DType, Device, Tensor, no_grad};
 
 use networks::cnn;
 
@@ -46,8 +46,8 @@ fn train<const N: usize>(
     let total = Tensor::on(device).zeros(())?;
     let mut step = CapturedStep::new(device);
     for batch in [64, 64, 64, 64, 16] {
-        let pixels = <Tensor<u8> as Create<u8>>::zeros([batch, 1, 28, 28])?;
-        let labels = Tensor::<i64>::zeros([batch])?;
+        let pixels = Tensor::of(DType::U8).full([batch, 1, 28, 28], 0)?;
+        let labels = Tensor::full([batch], 0)?;
         step.run((pixels, labels), |(pixels, labels)| -> Result<()> {
             let images = pixels.scaled(1.0 / 256.0)?.reshape(shape)?;
             let loss = F::cross_entropy(&model.forward(&images)?, labels)?;
@@ -60,11 +60,11 @@ fn train<const N: usize>(
     total.zero_()?;
     no_grad(|| {
         for batch in [64, 128, 16] {
-            let pixels = Tensor::<u8>::zeros([batch, 1, 28, 28])?.to(device)?;
-            let labels = Tensor::<i64>::zeros([batch])?.to(device)?;
+            let pixels = Tensor::of(DType::U8).full([batch, 1, 28, 28], 0)?.to(device)?;
+            let labels = Tensor::full([batch], 0)?.to(device)?;
             let out = model.forward(&pixels.scaled(1.0 / 256.0)?.reshape(shape)?)?;
             total.add_scaled_(&F::cross_entropy(&out, &labels)?, batch as f32)?;
-            out.argmax(1)?.eq(&labels)?.cast::<f32>()?.sum(..)?.item()?;
+            out.argmax(1)?.eq(&labels)?.to_float()?.sum(..)?.item::<f32>()?;
             out.softmax(1)?.max(1)?;
         }
         Ok(())
@@ -75,7 +75,7 @@ fn train<const N: usize>(
 fn bare_tensors(device: &Device) -> Result<()> {
     let weights = (Tensor::on(device).randn([784, 10])? / 784f32.sqrt())?.set_requires_grad(true);
     let bias = Tensor::on(device).zeros(10)?.set_requires_grad(true);
-    let (x, y) = (Tensor::on(device).rand([64, 784])?, Tensor::<i64>::zeros([64])?.to(device)?);
+    let (x, y) = (Tensor::on(device).rand([64, 784])?, Tensor::full([64], 0)?.to(device)?);
     let out = (x.matmul(&weights)? + &bias)?;
     let log_softmax = (&out - out.exp()?.sum(-1)?.log()?.unsqueeze(-1)?)?;
     let loss = log_softmax.gather(1, &y.unsqueeze(1)?)?.mean(..)?.neg()?;
@@ -101,18 +101,18 @@ fn first_steps(device: &Device) -> Result<()> {
     }
     x.add_scalar(1.0)?.mul_scalar(2.0)?;
     for y in [x.sum(..)?, x.sum(0)?, x.sum(1)?, x.mean(..)?, x.mean(0)?, x.mean(1)?, x.max(..)?, x.min(..)?] {
-        y.to_vec()?;
+        y.to_vec::<f32>()?;
     }
     x.matmul(&x.t()?)?.t()?.contiguous()?.softmax(1)?.log_softmax(1)?;
     x.argmax(1)?;
-    x.eq(&x)?.cast::<f32>()?;
+    x.eq(&x)?.to_float()?;
     x.gt(&row)?;
-    x.index_select(0, &Tensor::<i64>::zeros([2])?.to(device)?)?;
+    x.index_select(0, &Tensor::full([2], 0)?.to(device)?)?;
     // Batches that are picked on the device.
-    let index = Tensor::<i64>::zeros([64])?.to(device)?;
-    <Tensor<u8> as Create<u8>>::on(device).zeros([100, 1, 28, 28])?.index_select(0, &index)?;
-    <Tensor<i64> as Create<i64>>::on(device).zeros([100])?.index_select(0, &index)?;
-    x.cast::<f64>()?.cast::<f32>()?.cast::<i64>()?.cast::<f32>()?;
+    let index = Tensor::full([64], 0)?.to(device)?;
+    Tensor::on(device).of(DType::U8).full([100, 1, 28, 28], 0)?.index_select(0, &index)?;
+    Tensor::on(device).full([100], 0)?.index_select(0, &index)?;
+    x.to_dtype(DType::F64)?.to_dtype(DType::F32)?.to_int()?.to_float()?;
     Tensor::on(device).randn([3])?.fill_(1.0)?;
     x.add_(&x)?;
     Ok(x.mul_scalar_(2.0)?)

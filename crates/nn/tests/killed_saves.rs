@@ -32,11 +32,11 @@ fn save(folder: &Path, name: &str, value: usize) {
 
 /// What the files hold, each the same number all over.
 fn values(folder: &Path, name: &str) -> [f32; 2] {
-    let dict = load_safetensors::<f32>(folder.join(format!("{name}.dict"))).unwrap();
+    let dict = load_safetensors(folder.join(format!("{name}.dict"))).unwrap();
     let map = TensorMap::open(folder.join(format!("{name}.map"))).unwrap();
-    let both = [dict.get("numbers").unwrap().clone(), map.get("numbers", &Device::Cpu).unwrap()];
+    let both = [dict.get("numbers").unwrap(), map.get("numbers", &Device::Cpu).unwrap()];
     both.map(|tensor| {
-        let numbers = tensor.to_vec().unwrap();
+        let numbers = tensor.to_vec::<f32>().unwrap();
         assert!(numbers.len() == NUMBERS && numbers.iter().all(|number| *number == numbers[0]), "half of a file");
         numbers[0]
     })

@@ -2,12 +2,13 @@
 //!
 //! Each is tried with ever more memory until nothing is refused, so that it fails wherever it can.
 
+use std::cell::RefCell;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pagelock_memory::{ByteSize, Resource, default_host, host_budget};
 use pagelock_nn::optim::{Adam, AdamW, GradScaler, Optimizer, Sgd};
-use pagelock_nn::{BatchNorm1d, BatchNorm2d, Dropout, Forward, Module, Parameter};
-use pagelock_tensor::{Generator, Tensor, manual_seed};
+use pagelock_nn::{BatchNorm1d, BatchNorm2d, Dropout, Forward, Linear, Module, Parameter};
+use pagelock_tensor::{DType, Generator, Tensor, manual_seed};
 
 /// The budget is one for all tests.
 fn alone() -> MutexGuard<'static, ()> {
@@ -52,9 +53,9 @@ fn refusals_change_nothing<S: PartialEq + std::fmt::Debug>(state: impl Fn() -> S
 
 /// The running statistics, and how many batches were seen.
 fn state(layer: &impl Module) -> (Vec<Vec<f32>>, Vec<i64>) {
-    let statistics = layer.named_buffers().into_iter().map(|(_, buffer)| buffer.to_vec().unwrap());
-    let saved = layer.state_dict();
-    (statistics.collect(), saved.counts().map(|(_, count)| count.item().unwrap()).collect())
+    let (floats, counts): (Vec<_>, Vec<_>) = layer.buffers().into_iter().partition(|buffer| buffer.dtype().is_float());
+    let statistics = floats.iter().map(|buffer| buffer.float().unwrap().to_vec().unwrap());
+    (statistics.collect(), counts.iter().map(|count| count.int().unwrap().item().unwrap()).collect())
 }
 
 fn batch(shape: [usize; 2]) -> Tensor {
@@ -95,9 +96,9 @@ fn refused_dropout_draws_nothing() {
     let _alone = alone();
     let (layer, x) = (Dropout::new(0.5), batch([5, 7]));
     manual_seed(11);
-    let expected = layer.forward(&x).unwrap().to_vec().unwrap();
+    let expected: Vec<f32> = layer.forward(&x).unwrap().to_vec().unwrap();
     manual_seed(11);
-    let mut found = None;
+    let mut found: Option<Vec<f32>> = None;
     refusals_change_nothing(
         || pagelock_tensor::default_generator().position(),
         || layer.forward(&x).inspect(|y| found = Some(y.to_vec().unwrap())).is_ok(),
@@ -106,18 +107,18 @@ fn refused_dropout_draws_nothing() {
 }
 
 /// Two parameters of different sizes, with gradients.
-fn parameters() -> Vec<Parameter> {
+fn parameters(dtype: DType) -> Vec<Parameter> {
     let generator = Generator::new(5);
     [3, 40]
         .map(|n| {
-            let parameter = Parameter::new(Tensor::randn_with([n], &generator).unwrap());
+            let parameter = Parameter::new(Tensor::of(dtype).randn_with([n], &generator).unwrap());
             parameter.pow(2.0).unwrap().sum(..).unwrap().backward().unwrap();
             parameter
         })
         .to_vec()
 }
 
-fn values(parameters: &[Parameter]) -> Vec<Vec<f32>> {
+fn values(parameters: &[Parameter]) -> Vec<Vec<f64>> {
     parameters.iter().map(|parameter| parameter.detach().to_vec().unwrap()).collect()
 }
 
@@ -126,12 +127,20 @@ fn gradients(parameters: &[Parameter]) -> Vec<Vec<f32>> {
 }
 
 fn a_refused_step_leaves_no_trace<O: Optimizer>(make: impl Fn(Vec<Parameter>) -> O) {
-    let (disturbed, undisturbed) = (parameters(), parameters());
-    let (mut one, mut other) = (make(disturbed.clone()), make(undisturbed.clone()));
-    refusals_change_nothing(|| values(&disturbed), || one.step().is_ok());
-    one.step().unwrap();
-    (0..2).for_each(|_| other.step().unwrap());
-    assert_eq!(values(&disturbed), values(&undisturbed));
+    for dtype in [DType::F32, DType::F64, DType::F16, DType::BF16] {
+        let (disturbed, undisturbed) = (parameters(dtype), parameters(dtype));
+        let (mut one, mut other) = (make(disturbed.clone()), make(undisturbed.clone()));
+        refusals_change_nothing(|| values(&disturbed), || one.step().is_ok());
+        one.step().unwrap();
+        (0..2).for_each(|_| other.step().unwrap());
+        assert_eq!(values(&disturbed), values(&undisturbed));
+        if dtype.size() == 2 {
+            // Later steps convert gradients.
+            refusals_change_nothing(|| values(&disturbed), || one.step().is_ok());
+            other.step().unwrap();
+            assert_eq!(values(&disturbed), values(&undisturbed), "a later step in {dtype}");
+        }
+    }
 }
 
 #[test]
@@ -147,10 +156,26 @@ fn a_refused_step_of_an_optimizer_leaves_no_trace() {
 #[test]
 fn refused_unscaling_leaves_all_gradients_scaled() {
     let _alone = alone();
-    let parameters = parameters();
+    let parameters = parameters(DType::F32);
     let mut opt = Sgd::new(parameters.clone(), 0.1);
     let mut scaler = GradScaler::new().init_scale(4.0);
     let expected: Vec<Vec<f32>> = gradients(&parameters).iter().map(|g| g.iter().map(|g| g / 4.0).collect()).collect();
     refusals_change_nothing(|| gradients(&parameters), || scaler.unscale(&mut opt).is_ok());
     assert_eq!(gradients(&parameters), expected);
+}
+
+#[test]
+fn a_refused_change_of_precision_changes_nothing() {
+    let _alone = alone();
+    for dtype in [DType::F64, DType::F16] {
+        let model = RefCell::new((Linear::new(4, 8).unwrap(), BatchNorm1d::new(8).unwrap()));
+        let state = || {
+            let (model, read) = (model.borrow(), |tensor: &Tensor| (tensor.dtype(), tensor.to_vec::<f64>().unwrap()));
+            let parameters: Vec<_> = model.parameters().iter().map(|parameter| read(parameter)).collect();
+            let floats = model.buffers().into_iter().filter_map(|buffer| buffer.float().ok());
+            (parameters, floats.map(|buffer| read(&buffer)).collect::<Vec<_>>())
+        };
+        refusals_change_nothing(state, || model.borrow_mut().to_dtype_(dtype).is_ok());
+        assert!(model.borrow().parameters().iter().all(|parameter| parameter.dtype() == dtype));
+    }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use pagelock_data::{DataLoader, TensorDataset};
 use pagelock_nn::optim::{Adam, Optimizer, Sgd};
 use pagelock_nn::{AvgPool2d, Conv2d, Lambda, Linear, Module, ReLU, Result, Sequential, functional as F, loss_batch};
-use pagelock_tensor::{Create, Tensor, manual_seed, set_num_threads};
+use pagelock_tensor::{Int, Tensor, manual_seed, set_num_threads};
 
 struct Counting;
 
@@ -53,12 +53,12 @@ fn cnn() -> Result<Sequential> {
     )))
 }
 
-type Loader = DataLoader<(Tensor, Tensor<i64>)>;
+type Loader = DataLoader<(Tensor, Tensor<Int>)>;
 
 /// A loader whose epoch is the steps to warm up and the steps to count.
 fn loader() -> Result<Loader> {
     let n_samples = (WARM_UP + COUNTED) * BATCH;
-    let samples = (Tensor::rand([n_samples, 784])?, Tensor::<i64>::zeros([n_samples])?);
+    let samples = (Tensor::rand([n_samples, 784])?, Tensor::full([n_samples], 0)?);
     Ok(DataLoader::new(TensorDataset::new(samples).unwrap()).batch_size(BATCH).shuffle(0))
 }
 

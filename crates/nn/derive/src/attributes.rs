@@ -2,12 +2,11 @@
 
 use proc_macro2::Span;
 use syn::meta::ParseNestedMeta;
-use syn::{Attribute, LitStr, Path, Result, Type};
+use syn::{Attribute, LitStr, Path, Result};
 
 /// What the struct's own attributes say.
 #[derive(Default)]
 pub(crate) struct Container {
-    pub(crate) element: Option<Type>,
     pub(crate) krate: Option<Path>,
     pub(crate) no_display: bool,
 }
@@ -23,16 +22,14 @@ impl Container {
     pub(crate) fn parse(attributes: &[Attribute]) -> Result<Self> {
         let mut found = Self::default();
         each(attributes, |meta| {
-            if meta.path.is_ident("element") {
-                found.element = Some(meta.value()?.parse()?);
-            } else if meta.path.is_ident("crate") {
+            if meta.path.is_ident("crate") {
                 found.krate = Some(meta.value()?.call(Path::parse_mod_style)?);
             } else if meta.path.is_ident("no_display") {
                 found.no_display = true;
             } else {
-                return Err(meta.error(
-                    "a struct takes `element = f64`, `no_display` or `crate = path`; `skip` and `rename` go on a field",
-                ));
+                return Err(
+                    meta.error("a struct takes `no_display` or `crate = path`; `skip` and `rename` go on a field")
+                );
             }
             Ok(())
         })?;

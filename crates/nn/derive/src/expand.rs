@@ -7,7 +7,7 @@ use quote::{ToTokens, format_ident, quote, quote_spanned};
 use std::collections::HashMap;
 use syn::spanned::Spanned;
 use syn::visit::Visit;
-use syn::{Data, DeriveInput, Error, Fields, Generics, Ident, Index, Path, Result, Type, TypeParamBound};
+use syn::{Data, DeriveInput, Error, Fields, Generics, Ident, Index, Path, Result, Type};
 
 const ENUM: &str = "`#[derive(Module)]` works on structs: to choose a layer at run time, hold a `Box<dyn Layer>` \
     (or one `Option<Layer>` per choice) in a struct";
@@ -33,10 +33,9 @@ pub(crate) fn module(input: &DeriveInput) -> Result<TokenStream> {
     reject_equal_names(&children)?;
 
     let nn = container.krate.clone().unwrap_or_else(paths::nn);
-    let element = container.element.clone().unwrap_or_else(|| element(&input.generics));
-    let generics = bounded(&input.generics, &children, &nn, &element);
-    let module = implementation(input, &generics, &children, &nn, &element);
-    let display = if container.no_display { TokenStream::new() } else { display(input, &generics, &nn, &element) };
+    let generics = bounded(&input.generics, &children, &nn);
+    let module = implementation(input, &generics, &children, &nn);
+    let display = if container.no_display { TokenStream::new() } else { display(input, &generics, &nn) };
     Ok(quote! { #module #display })
 }
 
@@ -71,32 +70,13 @@ fn reject_equal_names(children: &[Child]) -> Result<()> {
     Ok(())
 }
 
-/// The element type of the parameters: the type parameter bounded by `Float`, or `f32`.
-fn element(generics: &Generics) -> Type {
-    let is_float = |bound: &TypeParamBound| match bound {
-        TypeParamBound::Trait(bound) => bound.path.segments.last().is_some_and(|segment| segment.ident == "Float"),
-        _ => false,
-    };
-    let inline = generics.type_params().find(|parameter| parameter.bounds.iter().any(is_float));
-    if let Some(parameter) = inline {
-        let ident = &parameter.ident;
-        return syn::parse_quote!(#ident);
-    }
-    let clauses = generics.where_clause.iter().flat_map(|clause| &clause.predicates);
-    let stated = clauses.filter_map(|predicate| match predicate {
-        syn::WherePredicate::Type(clause) if clause.bounds.iter().any(is_float) => Some(clause.bounded_ty.clone()),
-        _ => None,
-    });
-    stated.last().unwrap_or_else(|| syn::parse_quote!(f32))
-}
-
 /// The struct's generics, and `Module` for every field type that mentions a type parameter.
-fn bounded(generics: &Generics, children: &[Child], nn: &Path, element: &Type) -> Generics {
+fn bounded(generics: &Generics, children: &[Child], nn: &Path) -> Generics {
     let mut generics = generics.clone();
     let parameters: Vec<Ident> = generics.type_params().map(|parameter| parameter.ident.clone()).collect();
     for Child { ty, .. } in children {
         if mentions(ty, &parameters) {
-            generics.make_where_clause().predicates.push(syn::parse_quote!(#ty: #nn::Module<#element>));
+            generics.make_where_clause().predicates.push(syn::parse_quote!(#ty: #nn::Module));
         }
     }
     generics
@@ -117,13 +97,7 @@ fn mentions(ty: &Type, parameters: &[Ident]) -> bool {
     finder.1
 }
 
-fn implementation(
-    input: &DeriveInput,
-    generics: &Generics,
-    children: &[Child],
-    nn: &Path,
-    element: &Type,
-) -> TokenStream {
+fn implementation(input: &DeriveInput, generics: &Generics, children: &[Child], nn: &Path) -> TokenStream {
     let ident = &input.ident;
     let title = ident.to_string();
     let (impl_generics, _, where_clause) = generics.split_for_impl();
@@ -131,19 +105,19 @@ fn implementation(
     let visitor = format_ident!("visitor", span = Span::mixed_site());
     let visits = children.iter().map(|Child { access, name, ty, .. }| {
         // Spanned to the type, so that a field that is no module is underlined itself.
-        quote_spanned! { ty.span() => #nn::Visitor::<'_, #element>::child(#visitor, #name, &self.#access); }
+        quote_spanned! { ty.span() => #nn::Visitor::child(#visitor, #name, &self.#access); }
     });
     let visits_mut = children.iter().map(|Child { access, ty, .. }| {
-        quote_spanned! { ty.span() => #nn::VisitorMut::<'_, #element>::child(#visitor, &mut self.#access); }
+        quote_spanned! { ty.span() => #nn::VisitorMut::child(#visitor, &mut self.#access); }
     });
     quote! {
         #[automatically_derived]
-        impl #impl_generics #nn::Module<#element> for #ident #type_generics #where_clause {
-            fn visit(&self, #visitor: &mut #nn::Visitor<'_, #element>) {
+        impl #impl_generics #nn::Module for #ident #type_generics #where_clause {
+            fn visit(&self, #visitor: &mut #nn::Visitor<'_>) {
                 let _ = &#visitor;
                 #(#visits)*
             }
-            fn visit_mut(&mut self, #visitor: &mut #nn::VisitorMut<'_, #element>) {
+            fn visit_mut(&mut self, #visitor: &mut #nn::VisitorMut<'_>) {
                 let _ = &#visitor;
                 #(#visits_mut)*
             }
@@ -154,7 +128,7 @@ fn implementation(
     }
 }
 
-fn display(input: &DeriveInput, generics: &Generics, nn: &Path, element: &Type) -> TokenStream {
+fn display(input: &DeriveInput, generics: &Generics, nn: &Path) -> TokenStream {
     let ident = &input.ident;
     let (impl_generics, _, where_clause) = generics.split_for_impl();
     let (_, type_generics, _) = input.generics.split_for_impl();
@@ -162,7 +136,7 @@ fn display(input: &DeriveInput, generics: &Generics, nn: &Path, element: &Type) 
         #[automatically_derived]
         impl #impl_generics ::std::fmt::Display for #ident #type_generics #where_clause {
             fn fmt(&self, formatter: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
-                ::std::fmt::Display::fmt(&#nn::print::<#element, Self>(self), formatter)
+                ::std::fmt::Display::fmt(&#nn::print(self), formatter)
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use super::shown;
 use crate::{Forward, Module, Visitor, VisitorMut};
-use pagelock_tensor::{Float, Result, Tensor};
+use pagelock_tensor::{Result, Tensor};
 
 macro_rules! activation {
     ($(#[$docs:meta])* $name:ident, $method:ident, is_relu: $is_relu:literal) => {
@@ -10,14 +10,14 @@ macro_rules! activation {
         #[derive(Clone, Copy, Default)]
         pub struct $name;
 
-        impl<T: Float> Module<T> for $name {
-            fn visit(&self, _: &mut Visitor<'_, T>) {}
+        impl Module for $name {
+            fn visit(&self, _: &mut Visitor<'_>) {}
 
-            fn visit_mut(&mut self, _: &mut VisitorMut<'_, T>) {}
+            fn visit_mut(&mut self, _: &mut VisitorMut<'_>) {}
         }
 
-        impl<T: Float> Forward<T> for $name {
-            fn forward(&self, x: &Tensor<T>) -> Result<Tensor<T>> {
+        impl Forward for $name {
+            fn forward(&self, x: &Tensor) -> Result<Tensor> {
                 x.$method()
             }
 
@@ -35,8 +35,8 @@ activation! {
     ///
     /// ```
     /// use pagelock_nn::{Forward, ReLU};
-    /// # use pagelock_tensor::{Create, Tensor};
-    /// assert_eq!(ReLU.forward(&Tensor::new([-1.0, 2.0])?)?.to_vec()?, [0.0, 2.0]);
+    /// # use pagelock_tensor::Tensor;
+    /// assert_eq!(ReLU.forward(&Tensor::new([-1.0, 2.0])?)?.to_vec::<f32>()?, [0.0, 2.0]);
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
     ReLU, relu, is_relu: true
@@ -47,8 +47,8 @@ activation! {
     ///
     /// ```
     /// use pagelock_nn::{Forward, Tanh};
-    /// # use pagelock_tensor::{Create, Tensor};
-    /// assert_eq!(Tanh.forward(&Tensor::new([0.0])?)?.to_vec()?, [0.0]);
+    /// # use pagelock_tensor::Tensor;
+    /// assert_eq!(Tanh.forward(&Tensor::new([0.0])?)?.to_vec::<f32>()?, [0.0]);
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
     Tanh, tanh, is_relu: false
@@ -59,8 +59,8 @@ activation! {
     ///
     /// ```
     /// use pagelock_nn::{Forward, Sigmoid};
-    /// # use pagelock_tensor::{Create, Tensor};
-    /// assert_eq!(Sigmoid.forward(&Tensor::new([0.0])?)?.to_vec()?, [0.5]);
+    /// # use pagelock_tensor::Tensor;
+    /// assert_eq!(Sigmoid.forward(&Tensor::new([0.0])?)?.to_vec::<f32>()?, [0.5]);
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
     Sigmoid, sigmoid, is_relu: false

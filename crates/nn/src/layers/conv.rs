@@ -2,7 +2,7 @@
 
 use super::{Pair, shown};
 use crate::{Forward, Module, Parameter, Visitor, VisitorMut, init};
-use pagelock_tensor::{self as tensor, Create, Error, Float, Generator, Result, Tensor, default_generator};
+use pagelock_tensor::{self as tensor, Error, Generator, Result, Tensor, default_generator};
 
 /// Cross-correlation of images with kernels, as PyTorch's `nn.Conv2d`.
 ///
@@ -15,23 +15,23 @@ use pagelock_tensor::{self as tensor, Create, Error, Float, Generator, Result, T
 /// # Examples
 /// ```
 /// use pagelock_nn::{Conv2d, Forward};
-/// use pagelock_tensor::{Create, Tensor};
+/// use pagelock_tensor::Tensor;
 ///
 /// let layer = Conv2d::new(1, 16, 3)?.stride(2).padding(1);
 /// assert_eq!(layer.weight.dims(), [16, 1, 3, 3]);
 /// assert_eq!(layer.forward(&Tensor::zeros([64, 1, 28, 28])?)?.dims(), [64, 16, 14, 14]);
 /// # Ok::<(), pagelock_tensor::Error>(())
 /// ```
-pub struct Conv2d<T: Float = f32> {
+pub struct Conv2d {
     /// `[out_channels, in_channels / groups, kernel_h, kernel_w]`
-    pub weight: Parameter<T>,
+    pub weight: Parameter,
     /// `[out_channels]`, if there is one.
-    pub bias: Option<Parameter<T>>,
+    pub bias: Option<Parameter>,
     geometry: tensor::Conv2dOptions,
 }
 
 impl Conv2d {
-    /// A layer of `f32` with weights from the default generator, stride 1 and no padding.
+    /// A layer with weights from the default generator, stride 1 and no padding.
     ///
     /// `kernel` is `3` for `[3, 3]`, or a pair of height and width.
     ///
@@ -48,9 +48,7 @@ impl Conv2d {
     pub fn grouped(in_channels: usize, out_channels: usize, kernel: impl Pair, groups: usize) -> Result<Self> {
         Self::grouped_with(in_channels, out_channels, kernel, groups, default_generator())
     }
-}
 
-impl<T: Float> Conv2d<T> {
     /// A layer with weights from `generator`, stride 1 and no padding.
     ///
     /// # Errors
@@ -77,8 +75,8 @@ impl<T: Float> Conv2d<T> {
             return Err(Error::BadArgument { op: "Conv2d", argument: "groups", value, expected });
         }
         let [kernel_h, kernel_w] = kernel.into_pair();
-        let weight = Tensor::<T>::zeros([out_channels, in_channels / groups, kernel_h, kernel_w])?;
-        let bias = Tensor::<T>::zeros(out_channels)?;
+        let weight = Tensor::zeros([out_channels, in_channels / groups, kernel_h, kernel_w])?;
+        let bias = Tensor::zeros(out_channels)?;
         init::default_(&weight, Some(&bias), generator)?;
         let geometry = tensor::Conv2dOptions { groups, ..tensor::Conv2dOptions::default() };
         Ok(Self { weight: Parameter::new(weight), bias: Some(Parameter::new(bias)), geometry })
@@ -113,13 +111,13 @@ impl<T: Float> Conv2d<T> {
     }
 }
 
-impl<T: Float> Module<T> for Conv2d<T> {
-    fn visit(&self, visitor: &mut Visitor<'_, T>) {
+impl Module for Conv2d {
+    fn visit(&self, visitor: &mut Visitor<'_>) {
         visitor.child("weight", &self.weight);
         visitor.child("bias", &self.bias);
     }
 
-    fn visit_mut(&mut self, visitor: &mut VisitorMut<'_, T>) {
+    fn visit_mut(&mut self, visitor: &mut VisitorMut<'_>) {
         visitor.child(&mut self.weight);
         visitor.child(&mut self.bias);
     }
@@ -147,14 +145,14 @@ impl<T: Float> Module<T> for Conv2d<T> {
     }
 }
 
-impl<T: Float> Forward<T> for Conv2d<T> {
-    fn forward(&self, x: &Tensor<T>) -> Result<Tensor<T>> {
+impl Forward for Conv2d {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
         x.conv2d(&self.weight, self.bias.as_deref(), self.geometry)
     }
 
-    fn forward_relu(&self, x: &Tensor<T>) -> Result<Tensor<T>> {
+    fn forward_relu(&self, x: &Tensor) -> Result<Tensor> {
         x.conv2d_relu(&self.weight, self.bias.as_deref(), self.geometry)
     }
 }
 
-shown!(Conv2d<T>);
+shown!(Conv2d);

@@ -2,7 +2,7 @@
 
 use super::{number, shown};
 use crate::{Forward, Mode, Module, Visitor, VisitorMut, functional};
-use pagelock_tensor::{Float, Generator, Result, Tensor, default_generator};
+use pagelock_tensor::{Generator, Result, Tensor, default_generator};
 
 /// While training, sets each element to 0 with probability `p` and scales the others by `1 / (1 − p)`; otherwise passes
 /// its input on.
@@ -10,13 +10,13 @@ use pagelock_tensor::{Float, Generator, Result, Tensor, default_generator};
 /// # Examples
 /// ```
 /// use pagelock_nn::{Dropout, Forward, Module};
-/// use pagelock_tensor::{Create, Tensor};
+/// use pagelock_tensor::Tensor;
 ///
 /// let layer = Dropout::new(0.5);
 /// let x = Tensor::ones(1000)?;
-/// assert!(layer.forward(&x)?.to_vec()?.iter().all(|&v| v == 0.0 || v == 2.0));
-/// Module::<f32>::eval(&layer);
-/// assert_eq!(layer.forward(&x)?.to_vec()?, x.to_vec()?);
+/// assert!(layer.forward(&x)?.to_vec::<f32>()?.iter().all(|&v| v == 0.0 || v == 2.0));
+/// layer.eval();
+/// assert_eq!(layer.forward(&x)?.to_vec::<f32>()?, x.to_vec::<f32>()?);
 /// # Ok::<(), pagelock_tensor::Error>(())
 /// ```
 pub struct Dropout {
@@ -37,20 +37,20 @@ impl Dropout {
     }
 }
 
-impl<T: Float> Module<T> for Dropout {
-    fn visit(&self, visitor: &mut Visitor<'_, T>) {
+impl Module for Dropout {
+    fn visit(&self, visitor: &mut Visitor<'_>) {
         visitor.child("mode", &self.mode);
     }
 
-    fn visit_mut(&mut self, _: &mut VisitorMut<'_, T>) {}
+    fn visit_mut(&mut self, _: &mut VisitorMut<'_>) {}
 
     fn details(&self) -> String {
         format!("p={}, inplace=False", number(self.p))
     }
 }
 
-impl<T: Float> Forward<T> for Dropout {
-    fn forward(&self, x: &Tensor<T>) -> Result<Tensor<T>> {
+impl Forward for Dropout {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
         match &self.generator {
             Some(generator) => functional::dropout(x, self.p, self.mode.is_training(), generator),
             None => functional::dropout(x, self.p, self.mode.is_training(), default_generator()),

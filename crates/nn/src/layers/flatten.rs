@@ -2,13 +2,13 @@
 
 use super::shown;
 use crate::{Forward, Module, Visitor, VisitorMut};
-use pagelock_tensor::{Float, Result, Tensor};
+use pagelock_tensor::{Result, Tensor};
 
 /// Joins the dimensions from `start` to `end` (both included) into one; by default all but the batch.
 ///
 /// ```
 /// use pagelock_nn::{Flatten, Forward};
-/// # use pagelock_tensor::{Create, Tensor};
+/// # use pagelock_tensor::Tensor;
 /// assert_eq!(Flatten::new().forward(&Tensor::zeros([64, 10, 2, 3])?)?.dims(), [64, 60]);
 /// # Ok::<(), pagelock_tensor::Error>(())
 /// ```
@@ -36,18 +36,18 @@ impl Default for Flatten {
     }
 }
 
-impl<T: Float> Module<T> for Flatten {
-    fn visit(&self, _: &mut Visitor<'_, T>) {}
+impl Module for Flatten {
+    fn visit(&self, _: &mut Visitor<'_>) {}
 
-    fn visit_mut(&mut self, _: &mut VisitorMut<'_, T>) {}
+    fn visit_mut(&mut self, _: &mut VisitorMut<'_>) {}
 
     fn details(&self) -> String {
         format!("start_dim={}, end_dim={}", self.start, self.end)
     }
 }
 
-impl<T: Float> Forward<T> for Flatten {
-    fn forward(&self, x: &Tensor<T>) -> Result<Tensor<T>> {
+impl Forward for Flatten {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
         x.flatten(self.start, self.end)
     }
 }

@@ -2,41 +2,41 @@
 
 use super::shown;
 use crate::{Forward, Module, Visitor, VisitorMut};
-use pagelock_tensor::{Float, Result, Tensor};
+use pagelock_tensor::{Result, Tensor};
 
 /// A function of a tensor as a layer without parameters.
 ///
 /// ```
 /// use pagelock_nn::{Forward, Lambda};
-/// use pagelock_tensor::{Create, Tensor};
+/// use pagelock_tensor::Tensor;
 ///
 /// let to_images = Lambda::new(|x| x.reshape([-1, 1, 28, 28]));
 /// assert_eq!(to_images.forward(&Tensor::zeros([64, 784])?)?.dims(), [64, 1, 28, 28]);
 /// # Ok::<(), pagelock_tensor::Error>(())
 /// ```
-pub struct Lambda<T: Float = f32> {
-    function: Box<Function<T>>,
+pub struct Lambda {
+    function: Box<Function>,
 }
 
-type Function<T> = dyn Fn(&Tensor<T>) -> Result<Tensor<T>> + Send + Sync;
+type Function = dyn Fn(&Tensor) -> Result<Tensor> + Send + Sync;
 
-impl<T: Float> Lambda<T> {
+impl Lambda {
     /// Wraps a function.
-    pub fn new(function: impl Fn(&Tensor<T>) -> Result<Tensor<T>> + Send + Sync + 'static) -> Self {
+    pub fn new(function: impl Fn(&Tensor) -> Result<Tensor> + Send + Sync + 'static) -> Self {
         Self { function: Box::new(function) }
     }
 }
 
-impl<T: Float> Module<T> for Lambda<T> {
-    fn visit(&self, _: &mut Visitor<'_, T>) {}
+impl Module for Lambda {
+    fn visit(&self, _: &mut Visitor<'_>) {}
 
-    fn visit_mut(&mut self, _: &mut VisitorMut<'_, T>) {}
+    fn visit_mut(&mut self, _: &mut VisitorMut<'_>) {}
 }
 
-impl<T: Float> Forward<T> for Lambda<T> {
-    fn forward(&self, x: &Tensor<T>) -> Result<Tensor<T>> {
+impl Forward for Lambda {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
         (self.function)(x)
     }
 }
 
-shown!(Lambda<T>);
+shown!(Lambda);

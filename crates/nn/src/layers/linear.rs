@@ -2,7 +2,7 @@
 
 use super::{python, shown};
 use crate::{Forward, Module, Parameter, Visitor, VisitorMut, functional, init};
-use pagelock_tensor::{Create, Float, Generator, Result, Tensor, default_generator};
+use pagelock_tensor::{Generator, Result, Tensor, default_generator};
 
 /// `x · weightᵀ + bias`, as PyTorch's `nn.Linear`.
 ///
@@ -14,38 +14,36 @@ use pagelock_tensor::{Create, Float, Generator, Result, Tensor, default_generato
 /// # Examples
 /// ```
 /// use pagelock_nn::{Forward, Linear};
-/// use pagelock_tensor::{Create, Tensor};
+/// use pagelock_tensor::Tensor;
 ///
 /// let layer = Linear::new(784, 10)?;
 /// assert_eq!(layer.weight.dims(), [10, 784]);
 /// assert_eq!(layer.forward(&Tensor::zeros([64, 784])?)?.dims(), [64, 10]);
 /// # Ok::<(), pagelock_tensor::Error>(())
 /// ```
-pub struct Linear<T: Float = f32> {
+pub struct Linear {
     /// `[out_features, in_features]`
-    pub weight: Parameter<T>,
+    pub weight: Parameter,
     /// `[out_features]`, if there is one.
-    pub bias: Option<Parameter<T>>,
+    pub bias: Option<Parameter>,
 }
 
 impl Linear {
-    /// A layer of `f32` with weights from the default generator.
+    /// A layer with weights from the default generator.
     ///
     /// # Errors
     /// The weights do not fit the memory budget.
     pub fn new(in_features: usize, out_features: usize) -> Result<Self> {
         Self::new_with(in_features, out_features, default_generator())
     }
-}
 
-impl<T: Float> Linear<T> {
     /// A layer with weights from `generator`.
     ///
     /// # Errors
     /// The weights do not fit the memory budget.
     pub fn new_with(in_features: usize, out_features: usize, generator: &Generator) -> Result<Self> {
-        let weight = Tensor::<T>::zeros([out_features, in_features])?;
-        let bias = Tensor::<T>::zeros(out_features)?;
+        let weight = Tensor::zeros([out_features, in_features])?;
+        let bias = Tensor::zeros(out_features)?;
         init::default_(&weight, Some(&bias), generator)?;
         Ok(Self { weight: Parameter::new(weight), bias: Some(Parameter::new(bias)) })
     }
@@ -58,13 +56,13 @@ impl<T: Float> Linear<T> {
     }
 }
 
-impl<T: Float> Module<T> for Linear<T> {
-    fn visit(&self, visitor: &mut Visitor<'_, T>) {
+impl Module for Linear {
+    fn visit(&self, visitor: &mut Visitor<'_>) {
         visitor.child("weight", &self.weight);
         visitor.child("bias", &self.bias);
     }
 
-    fn visit_mut(&mut self, visitor: &mut VisitorMut<'_, T>) {
+    fn visit_mut(&mut self, visitor: &mut VisitorMut<'_>) {
         visitor.child(&mut self.weight);
         visitor.child(&mut self.bias);
     }
@@ -75,10 +73,10 @@ impl<T: Float> Module<T> for Linear<T> {
     }
 }
 
-impl<T: Float> Forward<T> for Linear<T> {
-    fn forward(&self, x: &Tensor<T>) -> Result<Tensor<T>> {
+impl Forward for Linear {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
         functional::linear(x, &self.weight, self.bias.as_deref())
     }
 }
 
-shown!(Linear<T>);
+shown!(Linear);

@@ -1,8 +1,9 @@
 //! The layers: one file each. All are [`Module`](crate::Module) and [`Forward`](crate::Forward).
 //!
 //! What a layer is made with can be changed until it is used, as in `Conv2d::new(1, 16, 3)?.stride(2).padding(1)`.
-//! `new` draws `f32` weights from the default generator (`manual_seed`); `new_with` takes a generator, and makes layers
-//! of any element type; layers that begin with numbers that are not drawn have `new_as` for that.
+//! `new` draws weights from the default generator (`manual_seed`); `new_with` takes a generator. Both make weights of the
+//! default precision ([`set_default_dtype`](pagelock_tensor::set_default_dtype)); [`to_dtype`](crate::Module::to_dtype)
+//! gives others.
 
 mod activation;
 mod conv;
@@ -26,21 +27,14 @@ pub use sequential::{IntoLayers, Sequential};
 
 /// `Display` and `Debug` for layers, as [`print`](crate::print()) has it.
 macro_rules! shown {
-    ($($layer:ident $(<$element:ident>)?),+) => {$(
-        shown!(@one std::fmt::Display, $layer $(, $element)?);
-        shown!(@one std::fmt::Debug, $layer $(, $element)?);
-    )+};
+    ($layer:ident) => {
+        shown!(@one std::fmt::Display, $layer);
+        shown!(@one std::fmt::Debug, $layer);
+    };
     (@one $trait:path, $layer:ident) => {
         impl $trait for $layer {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                std::fmt::Display::fmt(&$crate::print::<f32, Self>(self), f)
-            }
-        }
-    };
-    (@one $trait:path, $layer:ident, $element:ident) => {
-        impl<$element: pagelock_tensor::Float> $trait for $layer<$element> {
-            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                std::fmt::Display::fmt(&$crate::print::<$element, Self>(self), f)
+                std::fmt::Display::fmt(&$crate::print(self), f)
             }
         }
     };

@@ -2,7 +2,7 @@
 
 use super::{number, python, shown};
 use crate::{Buffer, Counter, Forward, Mode, Module, Parameter, Visitor, VisitorMut};
-use pagelock_tensor::{BatchNormOptions, Create, Error, Float, IntoShape, Result, Shape, Tensor};
+use pagelock_tensor::{BatchNormOptions, Error, IntoShape, Result, Shape, Tensor};
 
 /// Mean 0 and variance 1 of the last dimensions, then `weight` and `bias` element by element, as PyTorch's
 /// `nn.LayerNorm`.
@@ -15,41 +15,31 @@ use pagelock_tensor::{BatchNormOptions, Create, Error, Float, IntoShape, Result,
 /// # Examples
 /// ```
 /// use pagelock_nn::{Forward, LayerNorm};
-/// use pagelock_tensor::{Create, Tensor};
+/// use pagelock_tensor::Tensor;
 ///
 /// let layer = LayerNorm::new(2)?;
 /// let y = layer.forward(&Tensor::new([[1.0, 3.0], [0.0, 100.0]])?)?;
 /// assert_eq!(format!("{:.2}", y.detach()), "tensor([[-1.00,  1.00],\n        [-1.00,  1.00]])");
 /// # Ok::<(), pagelock_tensor::Error>(())
 /// ```
-pub struct LayerNorm<T: Float = f32> {
+pub struct LayerNorm {
     /// `normalized`, if there is one.
-    pub weight: Option<Parameter<T>>,
+    pub weight: Option<Parameter>,
     /// `normalized`, if there is one.
-    pub bias: Option<Parameter<T>>,
+    pub bias: Option<Parameter>,
     normalized: Shape,
     eps: f64,
 }
 
 impl LayerNorm {
-    /// A layer of `f32` that normalizes the last dimensions, of these sizes: `768`, or `[3, 4]`.
+    /// A layer that normalizes the last dimensions, of these sizes: `768`, or `[3, 4]`.
     ///
     /// # Errors
     /// The parameters do not fit the memory budget.
     pub fn new(normalized: impl IntoShape) -> Result<Self> {
-        Self::new_as(normalized)
-    }
-}
-
-impl<T: Float> LayerNorm<T> {
-    /// As [`LayerNorm::new`], of any element type.
-    ///
-    /// # Errors
-    /// The parameters do not fit the memory budget.
-    pub fn new_as(normalized: impl IntoShape) -> Result<Self> {
         let normalized = normalized.into_shape()?;
-        let weight = Parameter::new(Tensor::<T>::ones(normalized)?);
-        let bias = Parameter::new(Tensor::<T>::zeros(normalized)?);
+        let weight = Parameter::new(Tensor::ones(normalized)?);
+        let bias = Parameter::new(Tensor::zeros(normalized)?);
         Ok(Self { weight: Some(weight), bias: Some(bias), normalized, eps: 1e-5 })
     }
 
@@ -75,13 +65,13 @@ impl<T: Float> LayerNorm<T> {
     }
 }
 
-impl<T: Float> Module<T> for LayerNorm<T> {
-    fn visit(&self, visitor: &mut Visitor<'_, T>) {
+impl Module for LayerNorm {
+    fn visit(&self, visitor: &mut Visitor<'_>) {
         visitor.child("weight", &self.weight);
         visitor.child("bias", &self.bias);
     }
 
-    fn visit_mut(&mut self, visitor: &mut VisitorMut<'_, T>) {
+    fn visit_mut(&mut self, visitor: &mut VisitorMut<'_>) {
         visitor.child(&mut self.weight);
         visitor.child(&mut self.bias);
     }
@@ -95,13 +85,13 @@ impl<T: Float> Module<T> for LayerNorm<T> {
     }
 }
 
-impl<T: Float> Forward<T> for LayerNorm<T> {
-    fn forward(&self, x: &Tensor<T>) -> Result<Tensor<T>> {
+impl Forward for LayerNorm {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
         x.layer_norm(self.normalized, self.weight.as_deref(), self.bias.as_deref(), self.eps)
     }
 }
 
-shown!(LayerNorm<T>);
+shown!(LayerNorm);
 
 /// What one of these layers takes, in words, and whether that is so.
 struct Takes {
@@ -123,15 +113,15 @@ impl Takes {
 macro_rules! batch_norm {
     ($(#[$docs:meta])* $name:ident, $takes:expr) => {
         $(#[$docs])*
-        pub struct $name<T: Float = f32> {
+        pub struct $name {
             /// `[channels]`, if there is one; it begins as ones.
-            pub weight: Option<Parameter<T>>,
+            pub weight: Option<Parameter>,
             /// `[channels]`, if there is one; it begins as zeros.
-            pub bias: Option<Parameter<T>>,
+            pub bias: Option<Parameter>,
             /// `[channels]`, if there is one; it begins as zeros.
-            pub running_mean: Option<Buffer<T>>,
+            pub running_mean: Option<Buffer>,
             /// `[channels]`, if there is one: of variances with Bessel's correction; it begins as ones.
-            pub running_var: Option<Buffer<T>>,
+            pub running_var: Option<Buffer>,
             /// How many batches the running statistics have seen, if there are any.
             pub num_batches_tracked: Option<Counter>,
             channels: usize,
@@ -141,22 +131,12 @@ macro_rules! batch_norm {
         }
 
         impl $name {
-            /// A layer of `f32`, with weight and bias and with running statistics.
+            /// A layer with weight and bias, and with running statistics.
             ///
             /// # Errors
             /// The parameters do not fit the memory budget.
             pub fn new(channels: usize) -> Result<Self> {
-                Self::new_as(channels)
-            }
-        }
-
-        impl<T: Float> $name<T> {
-            /// As `new`, of any element type.
-            ///
-            /// # Errors
-            /// The parameters do not fit the memory budget.
-            pub fn new_as(channels: usize) -> Result<Self> {
-                let (zeros, ones) = (|| Tensor::<T>::zeros(channels), || Tensor::<T>::ones(channels));
+                let (zeros, ones) = (|| Tensor::zeros(channels), || Tensor::ones(channels));
                 Ok(Self {
                     weight: Some(Parameter::new(ones()?)),
                     bias: Some(Parameter::new(zeros()?)),
@@ -216,11 +196,11 @@ macro_rules! batch_norm {
                 match (self.counter(), self.momentum) {
                     (None, _) => Ok(0.0),
                     (Some(_), Some(momentum)) => Ok(momentum),
-                    (Some(count), None) => Ok(1.0 / (count.item()? as f64 + 1.0)),
+                    (Some(count), None) => Ok(1.0 / (count.item::<i64>()? as f64 + 1.0)),
                 }
             }
 
-            fn run(&self, x: &Tensor<T>, relu: bool) -> Result<Tensor<T>> {
+            fn run(&self, x: &Tensor, relu: bool) -> Result<Tensor> {
                 const TAKES: Takes = $takes;
                 TAKES.check(x.shape())?;
                 let running = self.running_mean.as_deref().zip(self.running_var.as_deref());
@@ -237,8 +217,8 @@ macro_rules! batch_norm {
             }
         }
 
-        impl<T: Float> Module<T> for $name<T> {
-            fn visit(&self, visitor: &mut Visitor<'_, T>) {
+        impl Module for $name {
+            fn visit(&self, visitor: &mut Visitor<'_>) {
                 visitor.child("weight", &self.weight);
                 visitor.child("bias", &self.bias);
                 visitor.child("running_mean", &self.running_mean);
@@ -247,7 +227,7 @@ macro_rules! batch_norm {
                 visitor.child("mode", &self.mode);
             }
 
-            fn visit_mut(&mut self, visitor: &mut VisitorMut<'_, T>) {
+            fn visit_mut(&mut self, visitor: &mut VisitorMut<'_>) {
                 visitor.child(&mut self.weight);
                 visitor.child(&mut self.bias);
                 visitor.child(&mut self.running_mean);
@@ -266,17 +246,17 @@ macro_rules! batch_norm {
             }
         }
 
-        impl<T: Float> Forward<T> for $name<T> {
-            fn forward(&self, x: &Tensor<T>) -> Result<Tensor<T>> {
+        impl Forward for $name {
+            fn forward(&self, x: &Tensor) -> Result<Tensor> {
                 self.run(x, false)
             }
 
-            fn forward_relu(&self, x: &Tensor<T>) -> Result<Tensor<T>> {
+            fn forward_relu(&self, x: &Tensor) -> Result<Tensor> {
                 self.run(x, true)
             }
         }
 
-        shown!($name<T>);
+        shown!($name);
     };
 }
 
@@ -292,7 +272,7 @@ batch_norm! {
     /// # Examples
     /// ```
     /// use pagelock_nn::{BatchNorm2d, Forward, Module};
-    /// use pagelock_tensor::{Create, Tensor};
+    /// use pagelock_tensor::Tensor;
     ///
     /// let layer = BatchNorm2d::new(3)?;
     /// assert_eq!(layer.forward(&Tensor::randn([8, 3, 4, 4])?)?.dims(), [8, 3, 4, 4]);
@@ -301,7 +281,7 @@ batch_norm! {
     ///     state.names().collect::<Vec<_>>(),
     ///     ["weight", "bias", "running_mean", "running_var", "num_batches_tracked"]
     /// );
-    /// assert_eq!(state.count("num_batches_tracked").unwrap().item()?, 1);
+    /// assert_eq!(state.get_int("num_batches_tracked").unwrap().item::<i64>()?, 1);
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
     BatchNorm2d,
@@ -318,7 +298,7 @@ batch_norm! {
     /// # Examples
     /// ```
     /// use pagelock_nn::{BatchNorm1d, Forward};
-    /// use pagelock_tensor::{Create, Tensor};
+    /// use pagelock_tensor::Tensor;
     ///
     /// let y = BatchNorm1d::new(2)?.forward(&Tensor::new([[1.0, 10.0], [3.0, 50.0]])?)?;
     /// assert_eq!(format!("{:.2}", y.detach()), "tensor([[-1.00, -1.00],\n        [ 1.00,  1.00]])");

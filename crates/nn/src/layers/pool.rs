@@ -2,7 +2,7 @@
 
 use super::{Pair, short, shown};
 use crate::{Forward, Module, Visitor, VisitorMut};
-use pagelock_tensor::{Float, Pool2dOptions, Result, Tensor};
+use pagelock_tensor::{Pool2dOptions, Result, Tensor};
 
 macro_rules! pool {
     ($(#[$docs:meta])* $name:ident, $method:ident, $details:expr) => {
@@ -32,18 +32,18 @@ macro_rules! pool {
             }
         }
 
-        impl<T: Float> Module<T> for $name {
-            fn visit(&self, _: &mut Visitor<'_, T>) {}
+        impl Module for $name {
+            fn visit(&self, _: &mut Visitor<'_>) {}
 
-            fn visit_mut(&mut self, _: &mut VisitorMut<'_, T>) {}
+            fn visit_mut(&mut self, _: &mut VisitorMut<'_>) {}
 
             fn details(&self) -> String {
                 $details(&self.geometry)
             }
         }
 
-        impl<T: Float> Forward<T> for $name {
-            fn forward(&self, x: &Tensor<T>) -> Result<Tensor<T>> {
+        impl Forward for $name {
+            fn forward(&self, x: &Tensor) -> Result<Tensor> {
                 x.$method(self.geometry)
             }
         }
@@ -64,9 +64,9 @@ pool! {
     ///
     /// ```
     /// use pagelock_nn::{Forward, MaxPool2d};
-    /// # use pagelock_tensor::{Create, Tensor};
+    /// # use pagelock_tensor::Tensor;
     /// let image = Tensor::arange(0.0, 16.0, 1.0)?.reshape([1, 1, 4, 4])?;
-    /// assert_eq!(MaxPool2d::new(2).forward(&image)?.to_vec()?, [5.0, 7.0, 13.0, 15.0]);
+    /// assert_eq!(MaxPool2d::new(2).forward(&image)?.to_vec::<f32>()?, [5.0, 7.0, 13.0, 15.0]);
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
     MaxPool2d, max_pool2d, |pool: &Pool2dOptions| format!("{}, dilation=1, ceil_mode=False", window(pool))
@@ -80,9 +80,9 @@ pool! {
     ///
     /// ```
     /// use pagelock_nn::{AvgPool2d, Forward};
-    /// # use pagelock_tensor::{Create, Tensor};
+    /// # use pagelock_tensor::Tensor;
     /// let image = Tensor::arange(0.0, 16.0, 1.0)?.reshape([1, 1, 4, 4])?;
-    /// assert_eq!(AvgPool2d::new(2).forward(&image)?.to_vec()?, [2.5, 4.5, 10.5, 12.5]);
+    /// assert_eq!(AvgPool2d::new(2).forward(&image)?.to_vec::<f32>()?, [2.5, 4.5, 10.5, 12.5]);
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
     AvgPool2d, avg_pool2d, window
@@ -95,7 +95,7 @@ pool! {
 ///
 /// ```
 /// use pagelock_nn::{AdaptiveAvgPool2d, Forward};
-/// # use pagelock_tensor::{Create, Tensor};
+/// # use pagelock_tensor::Tensor;
 /// let images = Tensor::ones([64, 10, 4, 4])?;
 /// assert_eq!(AdaptiveAvgPool2d::new(1).forward(&images)?.dims(), [64, 10, 1, 1]);
 /// # Ok::<(), pagelock_tensor::Error>(())
@@ -112,18 +112,18 @@ impl AdaptiveAvgPool2d {
     }
 }
 
-impl<T: Float> Module<T> for AdaptiveAvgPool2d {
-    fn visit(&self, _: &mut Visitor<'_, T>) {}
+impl Module for AdaptiveAvgPool2d {
+    fn visit(&self, _: &mut Visitor<'_>) {}
 
-    fn visit_mut(&mut self, _: &mut VisitorMut<'_, T>) {}
+    fn visit_mut(&mut self, _: &mut VisitorMut<'_>) {}
 
     fn details(&self) -> String {
         format!("output_size={}", short(self.size))
     }
 }
 
-impl<T: Float> Forward<T> for AdaptiveAvgPool2d {
-    fn forward(&self, x: &Tensor<T>) -> Result<Tensor<T>> {
+impl Forward for AdaptiveAvgPool2d {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
         x.adaptive_avg_pool2d(self.size)
     }
 }

@@ -2,14 +2,14 @@
 
 use super::shown;
 use crate::{Forward, Layer, Module, Visitor, VisitorMut};
-use pagelock_tensor::{Float, Result, Tensor};
+use pagelock_tensor::{Result, Tensor};
 
 /// Layers one after the other, named by their position: `"0.weight"`, as PyTorch's `nn.Sequential`.
 ///
 /// # Examples
 /// ```
 /// use pagelock_nn::{AdaptiveAvgPool2d, Conv2d, Flatten, Forward, Module, ReLU, Sequential};
-/// use pagelock_tensor::{Create, Tensor};
+/// use pagelock_tensor::Tensor;
 ///
 /// let model = Sequential::new((
 ///     Conv2d::new(1, 16, 3)?.stride(2).padding(1),
@@ -36,25 +36,25 @@ use pagelock_tensor::{Float, Result, Tensor};
 /// assert_eq!(model.len(), 6);
 /// # Ok::<(), pagelock_tensor::Error>(())
 /// ```
-pub struct Sequential<T: Float = f32> {
-    layers: Vec<Box<dyn Layer<T>>>,
+pub struct Sequential {
+    layers: Vec<Box<dyn Layer>>,
 }
 
-impl<T: Float> Sequential<T> {
+impl Sequential {
     /// From a tuple of layers (at most 16), or a `Vec<Box<dyn Layer>>`.
-    pub fn new(layers: impl IntoLayers<T>) -> Self {
+    pub fn new(layers: impl IntoLayers) -> Self {
         Self { layers: layers.into_layers() }
     }
 
     /// With one more layer at the end.
     #[must_use]
-    pub fn append(mut self, layer: impl Layer<T> + 'static) -> Self {
+    pub fn append(mut self, layer: impl Layer + 'static) -> Self {
         self.layers.push(Box::new(layer));
         self
     }
 
     /// The layers, in order.
-    pub fn iter(&self) -> impl Iterator<Item = &dyn Layer<T>> {
+    pub fn iter(&self) -> impl Iterator<Item = &dyn Layer> {
         self.layers.iter().map(|layer| &**layer)
     }
 
@@ -69,18 +69,18 @@ impl<T: Float> Sequential<T> {
     }
 }
 
-impl<T: Float> Module<T> for Sequential<T> {
-    fn visit(&self, visitor: &mut Visitor<'_, T>) {
+impl Module for Sequential {
+    fn visit(&self, visitor: &mut Visitor<'_>) {
         self.layers.visit(visitor);
     }
 
-    fn visit_mut(&mut self, visitor: &mut VisitorMut<'_, T>) {
+    fn visit_mut(&mut self, visitor: &mut VisitorMut<'_>) {
         self.layers.visit_mut(visitor);
     }
 }
 
-impl<T: Float> Forward<T> for Sequential<T> {
-    fn forward(&self, x: &Tensor<T>) -> Result<Tensor<T>> {
+impl Forward for Sequential {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let (mut x, mut layers) = (x.clone(), self.layers.iter().peekable());
         while let Some(layer) = layers.next() {
             x = match layers.next_if(|next| next.is_relu()) {
@@ -92,15 +92,15 @@ impl<T: Float> Forward<T> for Sequential<T> {
     }
 }
 
-shown!(Sequential<T>);
+shown!(Sequential);
 
 /// What [`Sequential::new`] takes: tuples of at most 16 layers, and `Vec<Box<dyn Layer>>`.
-pub trait IntoLayers<T: Float = f32> {
+pub trait IntoLayers {
     /// The layers, in order.
-    fn into_layers(self) -> Vec<Box<dyn Layer<T>>>;
+    fn into_layers(self) -> Vec<Box<dyn Layer>>;
 }
 
-impl<T: Float> IntoLayers<T> for Vec<Box<dyn Layer<T>>> {
+impl IntoLayers for Vec<Box<dyn Layer>> {
     fn into_layers(self) -> Self {
         self
     }
@@ -108,16 +108,16 @@ impl<T: Float> IntoLayers<T> for Vec<Box<dyn Layer<T>>> {
 
 macro_rules! tuples {
     () => {
-        impl<T: Float> IntoLayers<T> for () {
-            fn into_layers(self) -> Vec<Box<dyn Layer<T>>> {
+        impl IntoLayers for () {
+            fn into_layers(self) -> Vec<Box<dyn Layer>> {
                 Vec::new()
             }
         }
     };
     ($first:ident $($member:ident)*) => {
-        impl<T: Float, $first: Layer<T> + 'static, $($member: Layer<T> + 'static),*> IntoLayers<T> for ($first, $($member,)*) {
+        impl<$first: Layer + 'static, $($member: Layer + 'static),*> IntoLayers for ($first, $($member,)*) {
             #[allow(non_snake_case, reason = "one name for the member's type and value")]
-            fn into_layers(self) -> Vec<Box<dyn Layer<T>>> {
+            fn into_layers(self) -> Vec<Box<dyn Layer>> {
                 let ($first, $($member,)*) = self;
                 vec![Box::new($first), $(Box::new($member)),*]
             }

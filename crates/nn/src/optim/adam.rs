@@ -6,24 +6,24 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use super::{Optimizer, Slots, State, check, laid_as};
+use super::{Optimizer, Slot, Slots, State, check, laid_as};
 use crate::{Parameter, Result};
 use pagelock_tensor::descent::{AdamRule, AdamTensors, Rate, adam_step};
-use pagelock_tensor::{self as tensor, Create, Float, Tensor, no_grad};
+use pagelock_tensor::{self as tensor, DType, Tensor, no_grad};
 
 macro_rules! adam {
     ($(#[$docs:meta])* $name:ident, $decoupled:expr, $weight_decay:expr, $decay_docs:literal) => {
         $(#[$docs])*
-        pub struct $name<T: Float = f32> {
-            slots: Slots<T, Moments<T>>,
+        pub struct $name {
+            slots: Slots<Moments>,
             rule: AdamRule,
             lr: Rate,
             calls: u64, // of `step`
         }
 
-        impl<T: Float> $name<T> {
+        impl $name {
             /// PyTorch's other defaults: betas 0.9 and 0.999, eps 1e-8.
-            pub fn new(parameters: impl IntoIterator<Item = Parameter<T>>, lr: f64) -> Self {
+            pub fn new(parameters: impl IntoIterator<Item = Parameter>, lr: f64) -> Self {
                 let rule = AdamRule { betas: [0.9, 0.999], eps: 1e-8, weight_decay: $weight_decay, is_decoupled: $decoupled };
                 Self { slots: Slots::new(parameters), rule, lr: Rate::new(lr), calls: 0 }
             }
@@ -50,20 +50,22 @@ macro_rules! adam {
             }
         }
 
-        impl<T: Float> Optimizer for $name<T> {
+        impl Optimizer for $name {
             fn step(&mut self) -> Result<()> {
                 self.slots.check(stringify!($name))?;
                 check_rule(stringify!($name), &self.rule, self.lr())?;
-                prepare(&mut self.slots)?;
+                self.slots.prepare()?;
+                keep(&mut self.slots)?;
                 self.calls += 1;
                 count(&self.slots, self.calls)?; // only when nothing can be refused any more
-                let tensors = self.slots.slots.iter().filter_map(|(parameter, moments)| {
-                    let Moments { mean, square, steps } = moments.as_ref()?;
-                    let (parameter, grad) = (parameter.as_tensor().clone(), parameter.grad()?);
+                let tensors = self.slots.slots.iter().filter_map(|slot| {
+                    let Moments { mean, square, steps } = slot.state.as_ref()?;
+                    let (parameter, grad) = (slot.weights().clone(), slot.grad()?);
                     let (mean, square, steps) = (mean.clone(), square.clone(), steps.taken.clone());
                     Some(AdamTensors { parameter, grad, mean, square, steps })
                 });
-                Ok(no_grad(|| adam_step(tensors, self.rule, &self.lr))?)
+                no_grad(|| adam_step(tensors, self.rule, &self.lr))?;
+                Ok(self.slots.finish()?)
             }
 
             fn zero_grad(&mut self) {
@@ -120,26 +122,26 @@ adam! {
 }
 
 /// What is kept for one parameter.
-struct Moments<T: Float> {
-    mean: Tensor<T>,
-    square: Tensor<T>,
+struct Moments {
+    mean: Tensor,
+    square: Tensor,
     steps: Arc<Steps>,
 }
 
-/// How many steps some parameters took: one element where they are, so that captured steps count too.
+/// How many steps some parameters took: one `f64` where they are, so that captured steps count too.
 struct Steps {
-    taken: Tensor<f64>,
+    taken: Tensor,
     counted_in: AtomicU64, // the latest call of `step` that did
 }
 
 impl Steps {
-    fn new(taken: Tensor<f64>) -> Arc<Self> {
+    fn new(taken: Tensor) -> Arc<Self> {
         Arc::new(Self { taken, counted_in: AtomicU64::new(0) })
     }
 }
 
-impl<T: Float> State<T> for Moments<T> {
-    fn beside(&self, parameter: &Tensor<T>) -> tensor::Result<Self> {
+impl State for Moments {
+    fn beside(&self, parameter: &Tensor) -> tensor::Result<Self> {
         let Self { mean, square, steps } = self;
         let device = parameter.device();
         let is_there = steps.taken.device() == device; // then it stays the count of others, too
@@ -150,28 +152,28 @@ impl<T: Float> State<T> for Moments<T> {
 
 /// Room for what is kept for every parameter that has a gradient; those that take their first step together are counted
 /// together.
-fn prepare<T: Float>(slots: &mut Slots<T, Moments<T>>) -> tensor::Result<()> {
+fn keep(slots: &mut Slots<Moments>) -> tensor::Result<()> {
     let mut beginners = None;
-    let some_rest = slots.slots.iter().any(|(parameter, moments)| moments.is_some() && parameter.grad().is_none());
-    for (parameter, moments) in &mut slots.slots {
-        if parameter.grad().is_none() {
+    let some_rest = slots.slots.iter().any(|slot| slot.state.is_some() && slot.parameter.grad().is_none());
+    for slot in &mut slots.slots {
+        if slot.parameter.grad().is_none() {
             continue;
         }
-        match moments {
+        match &mut slot.state {
             Some(Moments { steps, .. }) if some_rest && Arc::strong_count(steps) > 1 => {
-                *steps = Steps::new(steps.taken.add_scalar(0.0)?);
+                *steps = Steps::new(steps.taken.add_scalar(0)?);
             }
             Some(_) => {}
             None => {
-                let device = parameter.device();
+                let device = slot.parameter.device();
                 let together = beginners.take().filter(|steps: &Arc<Steps>| steps.taken.device() == device);
                 let steps = match together {
                     Some(steps) => steps,
-                    None => Steps::new(<Tensor<f64> as Create<f64>>::on(&device).zeros(())?),
+                    None => Steps::new(Tensor::on(&device).of(DType::F64).zeros(())?),
                 };
                 beginners = Some(Arc::clone(&steps));
-                let zeros = || parameter.detach().zeros_like();
-                *moments = Some(Moments { mean: zeros()?, square: zeros()?, steps });
+                let zeros = || slot.weights().zeros_like();
+                slot.state = Some(Moments { mean: zeros()?, square: zeros()?, steps });
             }
         }
     }
@@ -179,11 +181,11 @@ fn prepare<T: Float>(slots: &mut Slots<T, Moments<T>>) -> tensor::Result<()> {
 }
 
 /// Counts a step of every parameter that has a gradient.
-fn count<T: Float>(slots: &Slots<T, Moments<T>>, call: u64) -> tensor::Result<()> {
-    for (parameter, moments) in &slots.slots {
-        let Some(Moments { steps, .. }) = moments.as_ref().filter(|_| parameter.grad().is_some()) else { continue };
+fn count(slots: &Slots<Moments>, call: u64) -> tensor::Result<()> {
+    for Slot { parameter, state, .. } in &slots.slots {
+        let Some(Moments { steps, .. }) = state.as_ref().filter(|_| parameter.grad().is_some()) else { continue };
         if steps.counted_in.swap(call, Relaxed) != call {
-            no_grad(|| steps.taken.add_scalar_(1.0))?;
+            no_grad(|| steps.taken.add_scalar_(1))?;
         }
     }
     Ok(())

@@ -3,8 +3,12 @@
 //! An optimizer holds handles to the parameters that it changes, and state of the same shapes, made in the first step.
 //! Steps change elements in place outside the autograd graph; their tensors come from the pool.
 //! A parameter without a gradient is left as it is.
+//!
+//! State is `f64` for parameters of `f64`, else `f32`. Beside a parameter of half precision an optimizer also keeps its
+//! weights in `f32` (`master.rs`), so that steps smaller than the parameter's precision add up.
 
 mod adam;
+mod master;
 mod scaler;
 mod sgd;
 
@@ -13,14 +17,15 @@ pub use scaler::GradScaler;
 pub use sgd::Sgd;
 
 use crate::{Error, Parameter, Result};
-use pagelock_tensor::{self as tensor, Float, Tensor, no_grad};
+use master::Master;
+use pagelock_tensor::{self as tensor, DType, Tensor, no_grad};
 
 /// Changes parameters by their gradients.
 ///
 /// # Examples
 /// ```
 /// use pagelock_nn::{Parameter, optim::{Optimizer, Sgd}};
-/// use pagelock_tensor::{Create, Tensor};
+/// use pagelock_tensor::Tensor;
 ///
 /// let w = Parameter::new(Tensor::new([3.0])?);
 /// let mut opt = Sgd::new([w.clone()], 0.1);
@@ -29,7 +34,7 @@ use pagelock_tensor::{self as tensor, Float, Tensor, no_grad};
 ///     opt.step()?;
 ///     opt.zero_grad();
 /// }
-/// assert!(w.item()?.abs() < 1e-6);
+/// assert!(w.item::<f32>()?.abs() < 1e-6);
 /// # Ok::<(), pagelock_nn::Error>(())
 /// ```
 pub trait Optimizer {
@@ -56,26 +61,60 @@ pub trait Optimizer {
     fn scale_gradients(&mut self, factor: f64) -> Result<bool>;
 }
 
-/// Parameters, each with the state `S` that an optimizer keeps for it from the first step on.
-struct Slots<T: Float, S> {
-    slots: Vec<(Parameter<T>, Option<S>)>,
+/// Parameters, each with what an optimizer keeps for it.
+struct Slots<S> {
+    slots: Vec<Slot<S>>,
+}
+
+/// A parameter, with the state `S` that an optimizer keeps for it from the first step on.
+struct Slot<S> {
+    parameter: Parameter,
+    state: Option<S>,
+    /// What is trained instead, for a parameter of half precision.
+    master: Option<Master>,
 }
 
 /// What an optimizer keeps for a parameter.
-trait State<T: Float>: Sized {
-    /// The same where the parameter is now, and in its order.
-    fn beside(&self, parameter: &Tensor<T>) -> tensor::Result<Self>;
+trait State: Sized {
+    /// The same where the parameter is now, and in its order and precision.
+    fn beside(&self, parameter: &Tensor) -> tensor::Result<Self>;
 }
 
-/// The tensor on the parameter's device and in its order.
-fn laid_as<T: Float>(parameter: &Tensor<T>, tensor: &Tensor<T>) -> tensor::Result<Tensor<T>> {
-    let moved = tensor.to(&parameter.device())?;
+/// The precision of what is kept for a parameter.
+fn dtype_beside(parameter: &Tensor) -> DType {
+    if parameter.dtype() == DType::F64 { DType::F64 } else { DType::F32 }
+}
+
+/// The tensor on the parameter's device, in its order, and in the precision of what is kept for it.
+fn laid_as(parameter: &Tensor, tensor: &Tensor) -> tensor::Result<Tensor> {
+    let moved = tensor.to_dtype(dtype_beside(parameter))?.to(&parameter.device())?;
     if parameter.is_channels_last() { moved.channels_last() } else { moved.contiguous() }
 }
 
-impl<T: Float, S: State<T>> Slots<T, S> {
-    fn new(parameters: impl IntoIterator<Item = Parameter<T>>) -> Self {
-        Self { slots: parameters.into_iter().map(|parameter| (parameter, None)).collect() }
+impl<S: State> Slot<S> {
+    /// What the step changes.
+    fn weights(&self) -> &Tensor {
+        self.master.as_ref().map_or(self.parameter.as_tensor(), Master::weights)
+    }
+
+    /// By what the step changes it, if there is a gradient; after [`Slots::prepare`].
+    fn grad(&self) -> Option<Tensor> {
+        let grad = self.parameter.grad()?;
+        self.master.as_ref().map_or(Some(grad), Master::grad)
+    }
+
+    /// The same for a parameter that took this one's place.
+    fn beside(&self, parameter: Parameter) -> tensor::Result<Self> {
+        let state = self.state.as_ref().map(|state| state.beside(&parameter)).transpose()?;
+        let master = Master::beside(&parameter, self.weights())?;
+        Ok(Self { parameter, state, master })
+    }
+}
+
+impl<S: State> Slots<S> {
+    fn new(parameters: impl IntoIterator<Item = Parameter>) -> Self {
+        let slot = |parameter| Slot { parameter, state: None, master: None };
+        Self { slots: parameters.into_iter().map(slot).collect() }
     }
 
     /// There is something to train, and it is followed to where it has moved.
@@ -83,29 +122,40 @@ impl<T: Float, S: State<T>> Slots<T, S> {
         if self.slots.is_empty() {
             return Err(Error::NoParameters { optimizer });
         }
-        for (parameter, state) in &mut self.slots {
-            let mut followed = parameter.clone();
+        for slot in &mut self.slots {
+            let mut followed = slot.parameter.clone();
             if followed.follow() {
-                let moved = state.as_ref().map(|state| state.beside(&followed)).transpose()?;
-                (*parameter, *state) = (followed, moved);
+                *slot = slot.beside(followed)?;
             }
         }
         Ok(())
     }
 
+    /// Everything that steps of parameters of half precision need beside their state.
+    fn prepare(&mut self) -> tensor::Result<()> {
+        self.slots.iter_mut().try_for_each(|slot| Master::prepare(&mut slot.master, &slot.parameter))
+    }
+
+    /// After a step: rounds what was trained instead of parameters into them.
+    fn finish(&mut self) -> tensor::Result<()> {
+        self.slots.iter_mut().try_for_each(|slot| match &mut slot.master {
+            Some(master) => master.finish(&slot.parameter),
+            None => Ok(()),
+        })
+    }
+
     fn scale_gradients(&self, factor: f64) -> Result<bool> {
         no_grad(|| {
-            let factor = T::from_f64(factor);
-            let grads = || self.slots.iter().filter_map(|(parameter, _)| parameter.grad());
-            let mut faults: Vec<Tensor<T>> = Vec::new(); // zeros, or NaN where a scaled gradient is not finite
+            let grads = || self.slots.iter().filter_map(|slot| slot.parameter.grad());
+            let mut faults: Vec<Tensor> = Vec::new(); // zeros, or NaN where a scaled gradient is not finite
             for grad in grads() {
                 let fault = grad.mul_scalar(factor)?;
-                fault.mul_scalar_(T::ZERO)?;
+                fault.mul_scalar_(0)?;
                 faults.push(fault.sum(..)?.to(&faults.first().unwrap_or(&grad).device())?);
             }
             let Some(first) = faults.first() else { return Ok(true) };
             let all = faults[1..].iter().try_fold(first.clone(), |sum, fault| sum.add(fault))?;
-            let are_finite = all.item()? == T::ZERO;
+            let are_finite = all.item::<f64>()? == 0.0;
             // Last, so that a call that fails has scaled nothing, and may be made again.
             grads().try_for_each(|grad| grad.mul_scalar_(factor))?;
             Ok(are_finite)
@@ -113,7 +163,7 @@ impl<T: Float, S: State<T>> Slots<T, S> {
     }
 
     fn zero_grad(&self) {
-        self.slots.iter().for_each(|(parameter, _)| parameter.as_tensor().zero_grad());
+        self.slots.iter().for_each(|slot| slot.parameter.as_tensor().zero_grad());
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::Optimizer;
 use crate::{Error, Result};
-use pagelock_tensor::{self as tensor, Float, Tensor};
+use pagelock_tensor::{self as tensor, Tensor};
 
 /// Scales a loss up, so that its gradients in `f16` do not become 0, and gradients down again before a step, as PyTorch's
 /// `torch.amp.GradScaler`: a step with gradients that are not finite is left out.
@@ -26,7 +26,7 @@ use pagelock_tensor::{self as tensor, Float, Tensor};
 ///     scaler.update();
 ///     opt.zero_grad();
 /// }
-/// assert!(x.matmul(&w)?.item()?.abs() < 1e-3);
+/// assert!(x.matmul(&w)?.item::<f32>()?.abs() < 1e-3);
 /// # Ok::<(), pagelock_nn::Error>(())
 /// ```
 #[derive(Debug, Clone)]
@@ -85,8 +85,8 @@ impl GradScaler {
     ///
     /// # Errors
     /// The result does not fit the memory budget.
-    pub fn scale<T: Float>(&self, loss: &Tensor<T>) -> tensor::Result<Tensor<T>> {
-        loss.mul_scalar(T::from_f64(self.scale))
+    pub fn scale(&self, loss: &Tensor) -> tensor::Result<Tensor> {
+        loss.mul_scalar(self.scale)
     }
 
     /// Divides the optimizer's gradients by the scale, for who wants to see or clip them before [`step`](Self::step).
@@ -138,6 +138,7 @@ mod tests {
     use super::super::Sgd;
     use super::*;
     use crate::Parameter;
+    use pagelock_tensor::DType;
 
     fn parameter_with(grad: f32) -> Result<(Parameter, Sgd)> {
         let w = Parameter::new(Tensor::new([1.0])?);
@@ -152,7 +153,7 @@ mod tests {
 
         assert!(scaler.step(&mut opt).unwrap());
 
-        assert_eq!(w.detach().to_vec().unwrap(), [0.0]);
+        assert_eq!(w.detach().to_vec::<f32>().unwrap(), [0.0]);
     }
 
     #[test]
@@ -164,7 +165,7 @@ mod tests {
             assert!(!scaler.step(&mut opt).unwrap());
             scaler.update();
 
-            assert_eq!((w.detach().to_vec().unwrap(), scaler.get_scale()), (vec![1.0], 2.0));
+            assert_eq!((w.detach().to_vec::<f32>().unwrap(), scaler.get_scale()), (vec![1.0], 2.0));
         }
     }
 
@@ -182,6 +183,19 @@ mod tests {
     }
 
     #[test]
+    fn the_scale_of_a_loss_of_half_precision_is_not_rounded_to_it() {
+        let loss = Tensor::of(DType::F16).full((), 0.25).unwrap();
+        let scaled = GradScaler::new().scale(&loss).unwrap();
+        assert_eq!((scaled.dtype(), scaled.item::<f32>().unwrap()), (DType::F16, 16_384.0));
+
+        let unscaled = Parameter::new(Tensor::of(DType::F16).new([1.0]).unwrap());
+        unscaled.set_grad(Some(Tensor::of(DType::F16).new([32_768.0]).unwrap())).unwrap();
+        let mut scaler = GradScaler::new().init_scale(2f64.powi(30)); // whose inverse is 0 in f16
+        scaler.unscale(&mut Sgd::new([unscaled.clone()], 0.5)).unwrap();
+        assert_eq!(unscaled.grad().unwrap().item::<f32>().unwrap(), 2f32.powi(-15));
+    }
+
+    #[test]
     fn gradients_are_unscaled_once() {
         let (w, mut opt) = parameter_with(8.0).unwrap();
         let mut scaler = GradScaler::new().init_scale(4.0);
@@ -191,6 +205,6 @@ mod tests {
         scaler.step(&mut opt).unwrap();
 
         assert!(error.to_string().starts_with("GradScaler: the gradients were unscaled"), "{error}");
-        assert_eq!(w.detach().to_vec().unwrap(), [0.0]);
+        assert_eq!(w.detach().to_vec::<f32>().unwrap(), [0.0]);
     }
 }

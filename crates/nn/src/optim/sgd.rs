@@ -1,9 +1,9 @@
 //! [`Sgd`]: stochastic gradient descent, with momentum.
 
-use super::{Optimizer, Slots, State, check, laid_as};
+use super::{Optimizer, Slot, Slots, State, check, laid_as};
 use crate::{Parameter, Result};
 use pagelock_tensor::descent::{Rate, SgdRule, SgdTensors, sgd_step};
-use pagelock_tensor::{self as tensor, Float, Tensor, no_grad};
+use pagelock_tensor::{self as tensor, Tensor, no_grad};
 
 /// Stochastic gradient descent, as PyTorch's `optim.SGD`.
 ///
@@ -22,15 +22,15 @@ use pagelock_tensor::{self as tensor, Float, Tensor, no_grad};
 /// assert_eq!(opt.lr(), 0.1);
 /// # Ok::<(), pagelock_tensor::Error>(())
 /// ```
-pub struct Sgd<T: Float = f32> {
-    slots: Slots<T, Kept<T>>,
+pub struct Sgd {
+    slots: Slots<Kept>,
     rule: SgdRule,
     lr: Rate,
 }
 
-impl<T: Float> Sgd<T> {
+impl Sgd {
     /// Plain descent: no momentum, no weight decay.
-    pub fn new(parameters: impl IntoIterator<Item = Parameter<T>>, lr: f64) -> Self {
+    pub fn new(parameters: impl IntoIterator<Item = Parameter>, lr: f64) -> Self {
         let rule = SgdRule { momentum: 0.0, dampening: 0.0, nesterov: false, weight_decay: 0.0 };
         Self { slots: Slots::new(parameters), rule, lr: Rate::new(lr) }
     }
@@ -62,9 +62,7 @@ impl<T: Float> Sgd<T> {
         self.rule.weight_decay = weight_decay;
         self
     }
-}
 
-impl<T: Float> Sgd<T> {
     fn check(&self) -> Result<()> {
         let SgdRule { momentum, dampening, nesterov, weight_decay } = self.rule;
         check(self.lr() >= 0.0, "Sgd", "lr", self.lr(), "at least 0")?;
@@ -76,35 +74,36 @@ impl<T: Float> Sgd<T> {
 
     /// Room for what is kept for every parameter that has a gradient.
     fn keep(&mut self) -> tensor::Result<()> {
-        for (parameter, kept) in &mut self.slots.slots {
-            if kept.is_none() && parameter.grad().is_some() {
-                *kept = Some(Kept { direction: parameter.detach().zeros_like()?, is_first: true });
+        for slot in &mut self.slots.slots {
+            if slot.state.is_none() && slot.grad().is_some() {
+                slot.state = Some(Kept { direction: slot.weights().zeros_like()?, is_first: true });
             }
         }
         Ok(())
     }
 }
 
-impl<T: Float> Optimizer for Sgd<T> {
+impl Optimizer for Sgd {
     fn step(&mut self) -> Result<()> {
         self.slots.check("Sgd")?;
         self.check()?;
+        self.slots.prepare()?;
         if self.rule.momentum != 0.0 {
             self.keep()?;
         }
-        let tensors = self.slots.slots.iter().filter_map(|(parameter, kept)| {
-            let (parameter, grad) = (parameter.as_tensor().clone(), parameter.grad()?);
-            let is_first = kept.as_ref().is_some_and(|kept| kept.is_first);
-            let kept = kept.as_ref().map(|kept| kept.direction.clone());
+        let tensors = self.slots.slots.iter().filter_map(|slot| {
+            let (parameter, grad) = (slot.weights().clone(), slot.grad()?);
+            let is_first = slot.state.as_ref().is_some_and(|kept| kept.is_first);
+            let kept = slot.state.as_ref().map(|kept| kept.direction.clone());
             Some(SgdTensors { parameter, grad, kept, is_first })
         });
         no_grad(|| sgd_step(tensors, self.rule, &self.lr))?;
-        for (parameter, kept) in &mut self.slots.slots {
-            if let Some(kept) = kept.as_mut().filter(|_| parameter.grad().is_some()) {
+        for Slot { parameter, state, .. } in &mut self.slots.slots {
+            if let Some(kept) = state.as_mut().filter(|_| parameter.grad().is_some()) {
                 kept.is_first = false;
             }
         }
-        Ok(())
+        Ok(self.slots.finish()?)
     }
 
     fn zero_grad(&mut self) {
@@ -125,13 +124,13 @@ impl<T: Float> Optimizer for Sgd<T> {
 }
 
 /// What is kept for one parameter.
-struct Kept<T: Float> {
-    direction: Tensor<T>, // `b`
-    is_first: bool,       // whether nothing was kept yet, and it is zero
+struct Kept {
+    direction: Tensor, // `b`
+    is_first: bool,    // whether nothing was kept yet, and it is zero
 }
 
-impl<T: Float> State<T> for Kept<T> {
-    fn beside(&self, parameter: &Tensor<T>) -> tensor::Result<Self> {
+impl State for Kept {
+    fn beside(&self, parameter: &Tensor) -> tensor::Result<Self> {
         Ok(Self { direction: laid_as(parameter, &self.direction)?, is_first: self.is_first })
     }
 }

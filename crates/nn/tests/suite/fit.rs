@@ -4,7 +4,7 @@ use pagelock_nn::optim::Sgd;
 use pagelock_nn::{
     Dropout, Epoch, Error, Forward, Linear, Module, Sequential, evaluate, fit, fit_with, functional as F,
 };
-use pagelock_tensor::{Generator, Reduction, Tensor};
+use pagelock_tensor::{Generator, Int, Reduction, Tensor};
 use std::io;
 
 /// Batches of 8 points on either side of a line; the one at `broken` cannot be read.
@@ -14,7 +14,7 @@ struct Points {
 }
 
 impl<'a> IntoIterator for &'a Points {
-    type Item = io::Result<(Tensor, Tensor<i64>)>;
+    type Item = io::Result<(Tensor, Tensor<Int>)>;
     type IntoIter = Box<dyn Iterator<Item = Self::Item> + 'a>;
 
     fn into_iter(self) -> Self::IntoIter {
@@ -23,7 +23,8 @@ impl<'a> IntoIterator for &'a Points {
                 return Err(io::Error::other("disk on fire"));
             }
             let points = Tensor::randn_with([8, 2], &Generator::new(index as u64)).unwrap();
-            let sides = points.to_vec().unwrap().chunks(2).map(|p| i64::from(p[0] + 2.0 * p[1] > 0.0)).collect();
+            let coordinates: Vec<f32> = points.to_vec().unwrap();
+            let sides: Vec<i64> = coordinates.chunks(2).map(|p| i64::from(p[0] + 2.0 * p[1] > 0.0)).collect();
             Ok((points, Tensor::from_vec(sides, 8).unwrap()))
         }))
     }
@@ -67,7 +68,7 @@ fn losses_are_weighted_by_batch_size() {
             vec![batch(3, 1.0), batch(1, 3.0)].into_iter()
         }
     }
-    let identity: Sequential = Sequential::new(());
+    let identity = Sequential::new(());
     assert_eq!(evaluate(&identity, F::mse_loss, &Uneven).unwrap(), (3.0 * 1.0 + 9.0) / 4.0);
 }
 
@@ -75,7 +76,7 @@ fn losses_are_weighted_by_batch_size() {
 fn validation_happens_in_evaluation_mode_and_training_in_training_mode() {
     let model = Sequential::new((model(), Dropout::new(0.0)));
     let training = std::cell::Cell::new(Vec::new());
-    let loss = |scores: &Tensor, classes: &Tensor<i64>| {
+    let loss = |scores: &Tensor, classes: &Tensor<Int>| {
         let mut seen = training.take();
         seen.push((model.is_training(), scores.requires_grad()));
         training.set(seen);

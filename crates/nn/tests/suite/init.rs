@@ -11,7 +11,7 @@ struct Spread {
 }
 
 fn spread(tensors: &[Tensor]) -> Spread {
-    let numbers: Vec<f64> = tensors.iter().flat_map(|tensor| tensor.to_vec().unwrap()).map(f64::from).collect();
+    let numbers: Vec<f64> = tensors.iter().flat_map(|tensor| tensor.to_vec().unwrap()).collect();
     let count = numbers.len() as f64;
     let mean = numbers.iter().sum::<f64>() / count;
     let variance = numbers.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / count;
@@ -72,16 +72,16 @@ fn initializers_follow_the_published_formulas() {
 fn constants_fill_in_place() {
     let weight = Tensor::zeros(3).unwrap();
     init::ones_(&weight).unwrap();
-    assert_eq!(weight.to_vec().unwrap(), [1.0; 3]);
+    assert_eq!(weight.to_vec::<f32>().unwrap(), [1.0; 3]);
     init::constant_(&weight, 0.5).unwrap();
-    assert_eq!(weight.to_vec().unwrap(), [0.5; 3]);
+    assert_eq!(weight.to_vec::<f32>().unwrap(), [0.5; 3]);
     init::zeros_(&weight).unwrap();
-    assert_eq!(weight.to_vec().unwrap(), [0.0; 3]);
+    assert_eq!(weight.to_vec::<f32>().unwrap(), [0.0; 3]);
 }
 
 #[test]
 fn equal_generators_give_equal_layers() {
-    let draw = || Linear::<f32>::new_with(5, 3, &Generator::new(9)).unwrap().weight.to_vec().unwrap();
+    let draw = || Linear::new_with(5, 3, &Generator::new(9)).unwrap().weight.to_vec::<f32>().unwrap();
     assert_eq!(draw(), draw());
 }
 

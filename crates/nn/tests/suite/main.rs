@@ -11,6 +11,7 @@ mod moving;
 mod networks;
 mod normalizing;
 mod optimizers;
+mod precision;
 mod printing;
 mod pytorch;
 mod replay;

@@ -4,10 +4,14 @@ use crate::{cnn, pytorch};
 use pagelock_nn::{
     Buffer, Conv2d, Dropout, Error, Forward, Layer, Linear, Mode, Module, Parameter, ReLU, Sequential, StateDict,
 };
-use pagelock_tensor::{Create, Float, Generator, Result, Tensor};
+use pagelock_tensor::{DType, Generator, Result, Tensor};
 
-fn names<T: Float>(module: &impl Module<T>) -> Vec<String> {
+fn names(module: &impl Module) -> Vec<String> {
     module.named_parameters().into_iter().map(|(name, _)| name).collect()
+}
+
+fn values(tensor: &Tensor) -> Vec<f32> {
+    tensor.to_vec().unwrap()
 }
 
 fn ones(len: usize) -> Parameter {
@@ -58,7 +62,7 @@ fn a_sequential_gives_what_its_layers_give_one_after_the_other() {
         y.pow(2.0).unwrap().sum(..).unwrap().backward().unwrap();
         let grads: Vec<Vec<f32>> = model.parameters().iter().map(|p| p.grad().unwrap().to_vec().unwrap()).collect();
         model.zero_grad();
-        (y.to_vec().unwrap(), grads.concat())
+        (y.to_vec::<f32>().unwrap(), grads.concat())
     };
 
     let (together, grads_together) = gradients(model.forward(&x).unwrap());
@@ -129,34 +133,38 @@ fn tuple_structs_and_unit_structs_are_modules() {
 }
 
 #[test]
-fn generic_structs_take_their_element_type_from_the_bound() {
+fn generic_structs_are_modules_of_any_precision() {
     #[derive(Module)]
-    struct Residual<T: Float, M> {
+    struct Residual<M> {
         inner: M,
-        gate: Parameter<T>,
+        gate: Parameter,
     }
-    impl<T: Float, M: Forward<T>> Forward<T> for Residual<T, M> {
-        fn forward(&self, x: &Tensor<T>) -> Result<Tensor<T>> {
+    impl<M: Forward> Forward for Residual<M> {
+        fn forward(&self, x: &Tensor) -> Result<Tensor> {
             (self.inner.forward(x)? * &self.gate)? + x
         }
     }
 
-    let generator = Generator::new(1);
-    let inner = Linear::<f64>::new_with(3, 3, &generator).unwrap();
-    let model = Residual { inner, gate: Parameter::new(Tensor::<f64>::zeros(3).unwrap()) };
-    let x = Tensor::<f64>::new([[1.0, 2.0, 3.0]]).unwrap();
-    assert_eq!(names(&model), ["inner.weight", "inner.bias", "gate"]);
-    assert_eq!(model.forward(&x).unwrap().to_vec().unwrap(), [1.0, 2.0, 3.0]);
+    for dtype in [DType::F64, DType::F32, DType::F16, DType::BF16] {
+        let inner = Linear::new_with(3, 3, &Generator::new(1)).unwrap().to_dtype(dtype).unwrap();
+        let model = Residual { inner, gate: Parameter::new(Tensor::of(dtype).zeros(3).unwrap()) };
+        let x = Tensor::of(dtype).new([[1.0, 2.0, 3.0]]).unwrap();
+        assert_eq!(names(&model), ["inner.weight", "inner.bias", "gate"]);
+        let y = model.forward(&x).unwrap();
+        assert_eq!((y.dtype(), y.to_vec::<f64>().unwrap()), (dtype, vec![1.0, 2.0, 3.0]));
+    }
 }
 
 #[test]
-fn the_element_attribute_makes_a_struct_a_module_of_another_type() {
+fn a_struct_may_have_parameters_of_another_precision_and_no_display() {
     #[derive(Module)]
-    #[module(element = f64, no_display)]
+    #[module(no_display)]
     struct Wide {
-        weight: Parameter<f64>,
+        weight: Parameter,
     }
-    assert_eq!(names(&Wide { weight: Parameter::new(Tensor::<f64>::zeros(1).unwrap()) }), ["weight"]);
+    let wide = Wide { weight: Parameter::new(Tensor::of(DType::F64).zeros(1).unwrap()) };
+    assert_eq!(names(&wide), ["weight"]);
+    assert_eq!(wide.parameters()[0].dtype(), DType::F64);
 }
 
 #[test]
@@ -181,11 +189,11 @@ fn train_and_eval_reach_every_layer_with_a_mode() {
 
     model.eval();
     assert!(!model.is_training() && !model.mode.is_training());
-    assert_eq!(model.inner[0].forward(&x).unwrap().to_vec().unwrap(), x.to_vec().unwrap());
+    assert_eq!(values(&model.inner[0].forward(&x).unwrap()), values(&x));
 
     model.train();
     assert!(model.is_training());
-    assert_ne!(model.inner[0].forward(&x).unwrap().to_vec().unwrap(), x.to_vec().unwrap());
+    assert_ne!(values(&model.inner[0].forward(&x).unwrap()), values(&x));
 }
 
 #[test]
@@ -210,8 +218,8 @@ fn a_state_dict_carries_parameters_and_buffers_to_another_model() {
 
     to.load_state_dict(&from.state_dict()).unwrap();
 
-    assert_eq!(to.linear.weight.to_vec().unwrap(), from.linear.weight.to_vec().unwrap());
-    assert_eq!(to.mean.to_vec().unwrap(), [5.0; 3]);
+    assert_eq!(values(&to.linear.weight), values(&from.linear.weight));
+    assert_eq!(values(&to.mean), [5.0; 3]);
     assert!(to.linear.weight.requires_grad());
     assert_eq!(to.buffers().len(), 1);
 }
@@ -219,7 +227,7 @@ fn a_state_dict_carries_parameters_and_buffers_to_another_model() {
 #[test]
 fn a_state_dict_that_does_not_fit_names_every_difference_and_loads_nothing() {
     let model = Linear::new(3, 2).unwrap();
-    let before = model.weight.to_vec().unwrap();
+    let before = values(&model.weight);
     let mut dict = StateDict::new();
     dict.insert("weight", Tensor::zeros([2, 4]).unwrap());
     dict.insert("gamma", Tensor::zeros(1).unwrap());
@@ -233,7 +241,7 @@ fn a_state_dict_that_does_not_fit_names_every_difference_and_loads_nothing() {
     );
     let Error::StateDict(misfit) = error else { panic!("{error:?}") };
     assert_eq!(misfit.missing, ["bias"]);
-    assert_eq!(model.weight.to_vec().unwrap(), before);
+    assert_eq!(values(&model.weight), before);
 }
 
 #[test]
@@ -241,13 +249,13 @@ fn a_parameter_made_of_a_computed_tensor_is_a_leaf() {
     let w = Tensor::ones(2).unwrap().set_requires_grad(true);
     let parameter = Parameter::new((&w * 2.0).unwrap());
     assert!(parameter.is_leaf() && parameter.requires_grad());
-    assert_eq!(parameter.to_vec().unwrap(), [2.0, 2.0]);
+    assert_eq!(values(&parameter), [2.0, 2.0]);
 }
 
 #[test]
 fn parameters_stand_on_either_side_of_operators() {
     let (x, w) = (Tensor::new([6.0, 8.0]).unwrap(), Parameter::new(Tensor::new([2.0, 4.0]).unwrap()));
-    let numbers = |result: Result<Tensor>| result.unwrap().to_vec().unwrap();
+    let numbers = |result: Result<Tensor>| values(&result.unwrap());
     assert_eq!(numbers(&x + &w), [8.0, 12.0]);
     assert_eq!(numbers(x.neg() - &w), [-8.0, -12.0]);
     assert_eq!(numbers(x.neg().unwrap() * &w), [-12.0, -32.0]);

@@ -49,8 +49,8 @@ fn numbers_print_as_pythons_floats() {
 
 #[test]
 fn layers_without_arguments_print_their_name() {
-    let model: Sequential = Sequential::new((Lambda::new(|x| x.relu()),));
+    let model = Sequential::new((Lambda::new(|x| x.relu()),));
     assert_eq!(model.to_string(), "Sequential(\n  (0): Lambda()\n)");
-    assert_eq!(Sequential::<f32>::new(()).to_string(), "Sequential()");
+    assert_eq!(Sequential::new(()).to_string(), "Sequential()");
     assert_eq!(CrossEntropyLoss::new().to_string(), "CrossEntropyLoss()");
 }

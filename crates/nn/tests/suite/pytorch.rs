@@ -1,7 +1,7 @@
 //! Reading the golden files that `../golden/make.py` wrote.
 
 use pagelock_nn::{StateDict, load_safetensors};
-use pagelock_tensor::{Float, Tensor};
+use pagelock_tensor::Tensor;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
@@ -17,13 +17,10 @@ pub(crate) fn json(name: &str) -> Value {
 }
 
 /// The largest difference between a tensor and PyTorch's, relative to 1 or to PyTorch's number.
-pub(crate) fn difference<T: Float>(ours: &Tensor<T>, theirs: &Tensor<T>) -> f64 {
+pub(crate) fn difference(ours: &Tensor, theirs: &Tensor) -> f64 {
     assert_eq!(ours.dims(), theirs.dims());
-    let pairs = ours.to_vec().unwrap().into_iter().zip(theirs.to_vec().unwrap());
-    pairs
-        .map(|(a, b)| (a.cast::<f64>(), b.cast::<f64>()))
-        .map(|(a, b)| (a - b).abs() / b.abs().max(1.0))
-        .fold(0.0, f64::max)
+    let pairs = ours.to_vec::<f64>().unwrap().into_iter().zip(theirs.to_vec::<f64>().unwrap());
+    pairs.map(|(a, b)| (a - b).abs() / b.abs().max(1.0)).fold(0.0, f64::max)
 }
 
 /// The tensors whose names begin with `prefix`, without it.

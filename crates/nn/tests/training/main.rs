@@ -12,7 +12,7 @@ mod pytorch;
 use pagelock_data::Mnist;
 use pagelock_nn::optim::{Optimizer, Sgd};
 use pagelock_nn::{Forward, Linear, Module, functional as F};
-use pagelock_tensor::{Device, Tensor, no_grad};
+use pagelock_tensor::{Device, Int, Tensor, no_grad};
 use std::io::Write;
 
 use networks::cnn;
@@ -56,7 +56,7 @@ impl Data {
         }
     }
 
-    fn batch(&self, step: usize, shape: &[usize]) -> (Tensor, Tensor<i64>) {
+    fn batch(&self, step: usize, shape: &[usize]) -> (Tensor, Tensor<Int>) {
         let count = self.labels.len();
         let rows = (step * BATCH..(step + 1) * BATCH).map(|i| i * 7919 % count);
         let images: Vec<f32> = rows.clone().flat_map(|row| &self.images[row * 784..][..784]).copied().collect();
@@ -100,14 +100,15 @@ fn devices() -> Vec<Device> {
 /// Losses on the way, and the weights at the end.
 fn agrees(name: &str, kind: &str, model: &impl Module, losses: Vec<f32>, device: &Device) {
     let golden = pytorch::training();
-    let expected = golden.get(&format!("{name}.{kind}.losses")).unwrap().to_vec().unwrap();
+    let expected: Vec<f32> = golden.get(&format!("{name}.{kind}.losses")).unwrap().to_vec().unwrap();
     assert_eq!(expected.len(), STEPS);
     let errors = losses.iter().zip(&expected).map(|(ours, theirs)| (ours - theirs).abs());
     let worst = errors.fold(0.0, f32::max);
     let trained = pytorch::under(&golden, &format!("{name}.{kind}.trained."));
     let state = model.state_dict();
     assert_eq!(state.iter().count(), trained.iter().count());
-    let of_weights = trained.iter().map(|(key, theirs)| pytorch::difference(state.get(key).unwrap(), theirs));
+    let difference = |key| pytorch::difference(&state.get(key).unwrap(), &trained.get(key).unwrap());
+    let of_weights = trained.names().map(difference);
     let of_weights = of_weights.fold(0.0, f64::max);
     println!(
         "{name} on {kind}, {device}: loss {:.4} to {:.4}, at most {worst:.1e} from PyTorch's, weights {of_weights:.1e}",

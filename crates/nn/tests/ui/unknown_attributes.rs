@@ -12,4 +12,10 @@ struct OnTheField {
     linear: Linear,
 }
 
+#[derive(Module)]
+#[module(element = f64)]
+struct OfAnElement {
+    linear: Linear,
+}
+
 fn main() {}

@@ -1,0 +1,95 @@
+//! What [`Module`](crate::Module)'s methods do: walks over a tree of modules, compiled here once for all types of modules.
+//!
+//! A walk knows a module by its `visit` alone, so that the methods that the trait provides are one call each.
+
+use std::collections::HashSet;
+
+use pagelock_tensor::AnyTensor;
+
+use crate::module::{Event, Visitor, VisitorMut};
+use crate::{Parameter, StateDict};
+
+/// The `visit` of a module.
+pub(crate) type Visit<'a> = &'a dyn Fn(&mut Visitor<'_>);
+
+/// The `visit_mut` of a module.
+pub(crate) type VisitMut<'a> = &'a mut dyn FnMut(&mut VisitorMut<'_>);
+
+/// Visits everything in a module; the paths start below it.
+pub(crate) fn walk(visit: Visit<'_>, report: &mut dyn FnMut(&str, Event<'_>)) {
+    visit(&mut Visitor::new(report));
+}
+
+/// The last step of a type's path, without its parameters.
+pub(crate) fn title(type_name: &str) -> String {
+    let name = type_name.split('<').next().unwrap_or(type_name);
+    name.rsplit("::").next().unwrap_or(name).to_owned()
+}
+
+pub(crate) fn named_parameters(visit: Visit<'_>) -> Vec<(String, Parameter)> {
+    let mut found: Vec<(String, Parameter)> = Vec::new();
+    let mut seen = HashSet::new();
+    walk(visit, &mut |name, event| {
+        if let Event::Parameter(parameter) = event
+            && seen.insert(parameter.id())
+        {
+            found.push((name.to_owned(), parameter.clone()));
+        }
+    });
+    found
+}
+
+pub(crate) fn parameters(visit: Visit<'_>) -> Vec<Parameter> {
+    named_parameters(visit).into_iter().map(|(_, parameter)| parameter).collect()
+}
+
+pub(crate) fn num_parameters(visit: Visit<'_>) -> usize {
+    parameters(visit).iter().map(|parameter| parameter.len()).sum()
+}
+
+pub(crate) fn named_buffers(visit: Visit<'_>) -> Vec<(String, AnyTensor)> {
+    let mut found = Vec::new();
+    walk(visit, &mut |name, event| {
+        found.extend(event.buffer().map(|buffer| (name.to_owned(), buffer)));
+    });
+    found
+}
+
+pub(crate) fn buffers(visit: Visit<'_>) -> Vec<AnyTensor> {
+    named_buffers(visit).into_iter().map(|(_, buffer)| buffer).collect()
+}
+
+pub(crate) fn set_mode(visit: Visit<'_>, training: bool) {
+    walk(visit, &mut |_, event| {
+        if let Event::Mode(mode) = event {
+            mode.set_training(training);
+        }
+    });
+}
+
+pub(crate) fn is_training(visit: Visit<'_>) -> bool {
+    let mut training = false;
+    walk(visit, &mut |_, event| {
+        if let Event::Mode(mode) = event {
+            training |= mode.is_training();
+        }
+    });
+    training
+}
+
+pub(crate) fn zero_grad(visit: Visit<'_>) {
+    walk(visit, &mut |_, event| {
+        if let Event::Parameter(parameter) = event {
+            parameter.as_tensor().zero_grad();
+        }
+    });
+}
+
+pub(crate) fn state_dict(visit: Visit<'_>) -> StateDict {
+    let mut dict = StateDict::new();
+    walk(visit, &mut |name, event| match event {
+        Event::Parameter(parameter) => dict.add(name, parameter.detach().into()),
+        event => event.buffer().into_iter().for_each(|buffer| dict.add(name, buffer)),
+    });
+    dict
+}

@@ -1,8 +1,0 @@
-use pagelock_nn::{Module, Parameter};
-
-#[derive(Module)]
-struct Net {
-    weight: Parameter<f64>,
-}
-
-fn main() {}
