@@ -20,7 +20,7 @@ fn main() -> Result<()> {
     let pictures = ImageFolder::open(folder)?;
     let mut sum = 0;
     for index in 0..pictures.len() {
-        sum += pictures.get(index)?.0.to_vec()?.into_iter().map(u64::from).sum::<u64>();
+        sum += pictures.get(index)?.0.to_vec::<u8>()?.into_iter().map(u64::from).sum::<u64>();
     }
     let mut per_second = Vec::new();
     for _round in 0..n_rounds {

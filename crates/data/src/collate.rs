@@ -1,6 +1,6 @@
 //! From samples to a batch: [`Stack`] for types that know how, and functions for those that do not.
 
-use pagelock_tensor::{Element, Tensor};
+use pagelock_tensor::{Bool, Error as TensorError, Float, Int, Kind, Tensor};
 
 use crate::{Error, Result};
 
@@ -17,18 +17,18 @@ use crate::{Error, Result};
 /// let samples = vec![(Tensor::new([1.0, 2.0])?, 7_i64), (Tensor::new([3.0, 4.0])?, 8)];
 /// let (points, labels) = Stack::stack(samples)?;
 /// assert_eq!(points.dims(), [2, 2]);
-/// assert_eq!(points.to_vec()?, [1.0, 2.0, 3.0, 4.0]);
-/// assert_eq!(labels.to_vec()?, [7, 8]);
+/// assert_eq!(points.to_vec::<f32>()?, [1.0, 2.0, 3.0, 4.0]);
+/// assert_eq!(labels.to_vec::<i64>()?, [7, 8]);
 /// # Ok::<(), pagelock_data::Error>(())
 /// ```
 ///
 /// A type of one's own says what a batch of it is:
 /// ```
 /// use pagelock_data::{Result, Stack};
-/// use pagelock_tensor::Tensor;
+/// use pagelock_tensor::{Int, Tensor};
 ///
-/// struct Review { words: Tensor<i64>, stars: f32 }
-/// struct Reviews { words: Vec<Tensor<i64>>, stars: Tensor }
+/// struct Review { words: Tensor<Int>, stars: f32 }
+/// struct Reviews { words: Vec<Tensor<Int>>, stars: Tensor }
 ///
 /// impl Stack for Review {
 ///     type Batch = Reviews;
@@ -38,7 +38,7 @@ use crate::{Error, Result};
 ///         Ok(Reviews { words, stars: Stack::stack(stars)? })
 ///     }
 /// }
-/// # let review = || Ok::<_, pagelock_data::Error>(Review { words: Tensor::from_slice(&[5, 6, 7], 3)?, stars: 4.5 });
+/// # let review = || Ok::<_, pagelock_data::Error>(Review { words: Tensor::new([5, 6, 7])?, stars: 4.5 });
 /// # let batch = Review::stack(vec![review()?, review()?])?;
 /// # assert_eq!((batch.words.len(), batch.stars.dims()), (2, &[2][..]));
 /// # Ok::<(), pagelock_data::Error>(())
@@ -55,19 +55,25 @@ pub trait Stack: Sized {
     /// Makes a batch of `samples`, of which there is at least one.
     ///
     /// # Errors
-    /// [`Error::Uneven`] if their shapes differ; [`Error::Tensor`] if memory is refused.
+    /// [`Error::Uneven`] if their shapes differ; [`Error::Tensor`] if their precisions do, or if memory is refused.
     fn stack(samples: Vec<Self>) -> Result<Self::Batch>;
 }
 
-impl<T: Element> Stack for Tensor<T> {
-    type Batch = Tensor<T>;
+impl<K: Kind> Stack for Tensor<K> {
+    type Batch = Tensor<K>;
 
-    fn stack(samples: Vec<Self>) -> Result<Tensor<T>> {
+    fn stack(samples: Vec<Self>) -> Result<Tensor<K>> {
         if let Some(index) = samples.iter().position(|sample| sample.shape() != samples[0].shape()) {
             let (shape, first_shape) = (samples[index].dims().into(), samples[0].dims().into());
             return Err(Error::Uneven { index, shape, first: 0, first_shape });
         }
-        let samples: Vec<&Tensor<T>> = samples.iter().collect();
+        // Else the precision of a batch would depend on which samples are in it.
+        if let Some(other) = samples.iter().find(|sample| sample.dtype() != samples[0].dtype()) {
+            let (left, right) = (samples[0].dtype(), other.dtype());
+            let wider = Tensor::stack(&[&samples[0], other], 0)?.dtype();
+            return Err(TensorError::MixedTypes { op: "stack", left, right, wider }.into());
+        }
+        let samples: Vec<&Tensor<K>> = samples.iter().collect();
         Ok(Tensor::stack(&samples, 0)?)
     }
 }
@@ -89,9 +95,9 @@ impl Stack for () {
 }
 
 macro_rules! stack_numbers {
-    ($($number:ty)*) => {$(
+    ($($kind:ty: $($number:ty)+;)*) => {$($(
         impl Stack for $number {
-            type Batch = Tensor<$number>;
+            type Batch = Tensor<$kind>;
 
             fn stack(samples: Vec<Self>) -> Result<Self::Batch> {
                 let n_samples = samples.len();
@@ -100,17 +106,21 @@ macro_rules! stack_numbers {
         }
 
         impl<const N: usize> Stack for [$number; N] {
-            type Batch = Tensor<$number>;
+            type Batch = Tensor<$kind>;
 
             fn stack(samples: Vec<Self>) -> Result<Self::Batch> {
                 let n_samples = samples.len();
                 Ok(Tensor::from_slice(samples.as_flattened(), [n_samples, N])?)
             }
         }
-    )*};
+    )+)*};
 }
 
-stack_numbers!(f32 f64 i64 i32 u8 bool);
+stack_numbers! {
+    Float: f32 f64;
+    Int: i64 i32 u8;
+    Bool: bool;
+}
 
 macro_rules! stack_tuples {
     ($(($($part:ident: $type:ident),+))*) => {$(
@@ -134,15 +144,19 @@ stack_tuples! {
 
 #[cfg(test)]
 mod tests {
-    use pagelock_tensor::Create;
+    use pagelock_tensor::DType;
 
     use super::*;
 
     #[test]
     fn numbers_become_a_tensor_of_their_own_type() -> Result<()> {
-        assert_eq!(Stack::stack(vec![1.5_f32, 2.5])?.to_vec()?, [1.5, 2.5]);
-        assert_eq!(Stack::stack(vec![1_i64, 2])?.to_vec()?, [1, 2]);
-        assert_eq!(Stack::stack(vec![true, false])?.to_vec()?, [true, false]);
+        let (singles, doubles) = (Stack::stack(vec![1.5_f32, 2.5])?, Stack::stack(vec![1.5_f64, 2.5])?);
+        assert_eq!((singles.to_vec::<f32>()?, singles.dtype()), (vec![1.5, 2.5], DType::F32));
+        assert_eq!((doubles.to_vec::<f64>()?, doubles.dtype()), (vec![1.5, 2.5], DType::F64));
+        let (longs, bytes) = (Stack::stack(vec![1_i64, 2])?, Stack::stack(vec![1_u8, 2])?);
+        assert_eq!((longs.to_vec::<i64>()?, longs.dtype()), (vec![1, 2], DType::I64));
+        assert_eq!((bytes.to_vec::<u8>()?, bytes.dtype()), (vec![1, 2], DType::U8));
+        assert_eq!(Stack::stack(vec![true, false])?.to_vec::<bool>()?, [true, false]);
         Ok(())
     }
 
@@ -150,7 +164,7 @@ mod tests {
     fn arrays_become_rows() -> Result<()> {
         let batch = Stack::stack(vec![[1.0_f32, 2.0], [3.0, 4.0], [5.0, 6.0]])?;
         assert_eq!(batch.dims(), [3, 2]);
-        assert_eq!(batch.to_vec()?, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+        assert_eq!(batch.to_vec::<f32>()?, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
         Ok(())
     }
 
@@ -159,15 +173,25 @@ mod tests {
         let samples =
             vec![(Tensor::new([1.0])?, 1_i64, "one".to_string(), ()), (Tensor::new([2.0])?, 2, "two".to_string(), ())];
         let (x, y, names, ()) = Stack::stack(samples)?;
-        assert_eq!((x.dims(), y.to_vec()?), (&[2, 1][..], vec![1, 2]));
+        assert_eq!((x.dims(), y.to_vec::<i64>()?), (&[2, 1][..], vec![1, 2]));
         assert_eq!(names, ["one", "two"]);
         Ok(())
     }
 
     #[test]
     fn scalars_stack_to_a_vector() -> Result<()> {
-        let batch = Stack::stack(vec![Tensor::<i64>::full((), 3)?, Tensor::<i64>::full((), 4)?])?;
-        assert_eq!((batch.dims(), batch.to_vec()?), (&[2][..], vec![3, 4]));
+        let batch = Stack::stack(vec![Tensor::scalar(3)?, Tensor::scalar(4)?])?;
+        assert_eq!((batch.dims(), batch.to_vec::<i64>()?), (&[2][..], vec![3, 4]));
+        Ok(())
+    }
+
+    #[test]
+    fn samples_of_different_precisions_are_refused() -> Result<()> {
+        let samples = vec![Tensor::zeros([2])?, Tensor::of(DType::F64).zeros([2])?];
+        assert_eq!(
+            Stack::stack(samples).err().unwrap().to_string(),
+            "stack: one operand is float32, another float64; convert one of them: x.to_dtype(DType::F64)"
+        );
         Ok(())
     }
 

@@ -9,27 +9,34 @@
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::sync::Arc;
 
 use csv_core::{ReadFieldResult, ReaderBuilder};
 use pagelock_memory::{HostBuffer, Reservation, default_host, host_budget, open_regular};
-use pagelock_tensor::{Element, Scalar, Tensor};
+use pagelock_tensor::{AnyTensor, DType, Element, Error as TensorError, Kind, Scalar, Tensor};
 
+use crate::elements::with_element;
+use crate::identity::checksum;
 use crate::{Error, Result};
 
 /// A CSV file with a header line, read into memory as text.
 ///
+/// Columns are read as the kind that is asked for: floats in [`default_dtype`](pagelock_tensor::default_dtype), whole numbers
+/// as `i64`, `true` and `false` as truth values; [`numbers_of`](Self::numbers_of) names another precision.
+///
 /// # Examples
 /// ```
 /// use pagelock_data::{CsvTable, TensorDataset};
+/// use pagelock_tensor::{Int, Tensor};
 ///
 /// let file = tempfile::NamedTempFile::new()?;
 /// std::fs::write(&file, "length,\"width, cm\",kind\n5.1,3.5,0\n4.9,3.0,1\n")?;
 ///
 /// let table = CsvTable::open(file.path())?;
-/// let points = table.numbers::<f32>(&["length", "width, cm"])?; // [2, 2]
-/// let kinds = table.column::<i64>("kind")?; // [2]
-/// assert_eq!(points.to_vec()?, [5.1, 3.5, 4.9, 3.0]);
+/// let points: Tensor = table.numbers(&["length", "width, cm"])?; // [2, 2]
+/// let kinds: Tensor<Int> = table.column("kind")?; // [2]
+/// assert_eq!(points.to_vec::<f32>()?, [5.1, 3.5, 4.9, 3.0]);
 /// let dataset = TensorDataset::new((points, kinds))?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -67,15 +74,16 @@ impl CsvTable {
     /// # Examples
     /// ```
     /// # use pagelock_data::CsvTable;
+    /// use pagelock_tensor::Int;
     /// let file = tempfile::NamedTempFile::new()?;
     /// std::fs::write(&file, "a\tb\n1\t2")?;
-    /// assert_eq!(CsvTable::open_with(file.path(), b'\t')?.column::<i32>("b")?.to_vec()?, [2]);
+    /// assert_eq!(CsvTable::open_with(file.path(), b'\t')?.column::<Int>("b")?.to_vec::<i64>()?, [2]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn open_with(path: impl AsRef<Path>, separator: u8) -> Result<Self> {
         let path = path.as_ref();
         let wrong = |problem| Error::Content { path: path.into(), problem };
-        let bytes = read(path)?;
+        let bytes = read_file(path)?;
         let text = std::str::from_utf8(bytes.bytes());
         text.map_err(|error| wrong(format!("it is not UTF-8: {error}; convert it")))?;
         let (n_names, n_rows) = count(bytes.bytes(), separator).map_err(wrong)?;
@@ -121,27 +129,103 @@ impl CsvTable {
     ///
     /// # Examples
     /// See [`CsvTable`].
-    pub fn column<T: Element + std::str::FromStr>(&self, name: &str) -> Result<Tensor<T>> {
-        Ok(self.numbers(&[name])?.reshape([-1])?)
+    pub fn column<K: Kind>(&self, name: &str) -> Result<Tensor<K>> {
+        self.column_of(K::default_dtype(), name)
+    }
+
+    /// One column of numbers, `[rows]`, in that precision.
+    ///
+    /// # Errors
+    /// As [`numbers_of`](Self::numbers_of).
+    ///
+    /// # Examples
+    /// See [`numbers_of`](Self::numbers_of).
+    pub fn column_of<K: Kind>(&self, dtype: DType, name: &str) -> Result<Tensor<K>> {
+        Ok(self.numbers_of(dtype, &[name])?.reshape([-1])?)
     }
 
     /// Columns of numbers, `[rows, columns]`, in the order in which they are named.
     ///
     /// # Errors
     /// [`Error::Content`] for a column that is not there, and for a cell that is no such number, or one that is too large for
-    /// `T`, with its line; [`Error::Tensor`] if memory is refused.
+    /// the precision, with its line; [`Error::Tensor`] if memory is refused.
     ///
     /// # Examples
     /// See [`CsvTable`].
-    pub fn numbers<T: Element + std::str::FromStr>(&self, names: &[&str]) -> Result<Tensor<T>> {
+    pub fn numbers<K: Kind>(&self, names: &[&str]) -> Result<Tensor<K>> {
+        self.numbers_of(K::default_dtype(), names)
+    }
+
+    /// As [`numbers`](Self::numbers), in that precision.
+    ///
+    /// # Errors
+    /// As [`numbers`](Self::numbers); [`Error::Tensor`] if `dtype` is none of this kind.
+    ///
+    /// # Examples
+    /// ```
+    /// # use pagelock_data::CsvTable;
+    /// use pagelock_tensor::{DType, Int, Tensor};
+    /// # let file = tempfile::NamedTempFile::new()?;
+    /// std::fs::write(&file, "x,y,pixel\n1e300,0.1,255\n")?;
+    /// let table = CsvTable::open(file.path())?;
+    /// let points: Tensor = table.numbers_of(DType::F64, &["x", "y"])?;
+    /// let pixels: Tensor<Int> = table.column_of(DType::U8, "pixel")?;
+    /// assert_eq!((points.to_vec::<f64>()?, pixels.item::<u8>()?), (vec![1e300, 0.1], 255));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn numbers_of<K: Kind>(&self, dtype: DType, names: &[&str]) -> Result<Tensor<K>> {
+        if !K::holds(dtype) {
+            return Err(TensorError::WrongKind { op: "numbers_of", dtype, kind: K::NAME }.into());
+        }
+        Ok(self.read(dtype, names)?.kind()?)
+    }
+
+    /// What the table is, in one line, for [`Dataset::identity`](crate::Dataset::identity) of a dataset that is made of it:
+    /// its number of rows, the separator, and the checksum of all bytes of the file.
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_data::{CsvTable, Dataset, Result};
+    ///
+    /// /// Sentences of a file, by length.
+    /// struct Sentences {
+    ///     table: CsvTable,
+    ///     lengths: Vec<i64>,
+    /// }
+    ///
+    /// impl Dataset for Sentences {
+    ///     type Sample = i64;
+    ///
+    ///     fn len(&self) -> usize {
+    ///         self.table.n_rows()
+    ///     }
+    ///
+    ///     fn get(&self, index: usize) -> Result<i64> {
+    ///         Ok(self.lengths[index])
+    ///     }
+    ///
+    ///     fn identity(&self) -> String {
+    ///         self.table.identity() // a loader's state is refused by a loader of another file
+    ///     }
+    /// }
+    /// ```
+    pub fn identity(&self) -> String {
+        let separator = char::from(self.separator);
+        format!("CsvTable of {} rows, separated by {separator:?}, {}", self.n_rows, checksum(self.bytes.bytes()))
+    }
+
+    fn read(&self, dtype: DType, names: &[&str]) -> Result<AnyTensor> {
         let columns = names.iter().map(|name| self.position(name)).collect::<Result<Vec<_>>>()?;
-        let mut outcome = Ok(());
-        let tensor = Tensor::build([self.n_rows, columns.len()], |out| outcome = self.fill(&columns, out))?;
-        outcome.map(|()| tensor)
+        let shape = [self.n_rows, columns.len()];
+        with_element!(dtype, E => {
+            let mut outcome = Ok(());
+            let tensor = Tensor::build(shape, |out: &mut [E]| outcome = self.fill(&columns, out))?;
+            outcome.map(|()| tensor.into())
+        })
     }
 
     /// The numbers of these columns, row by row.
-    fn fill<T: Element + std::str::FromStr>(&self, columns: &[usize], out: &mut [T]) -> Result<()> {
+    fn fill<E: Element + FromStr>(&self, columns: &[usize], out: &mut [E]) -> Result<()> {
         let mut places: Vec<(usize, usize)> = columns.iter().copied().zip(0..).collect();
         places.sort_unstable(); // in the order in which a row has them
         let mut fields = Fields::of(self.bytes.bytes(), self.separator);
@@ -176,7 +260,7 @@ impl CsvTable {
 }
 
 /// The bytes of a file, in the host's budget.
-fn read(path: &Path) -> Result<HostBuffer> {
+fn read_file(path: &Path) -> Result<HostBuffer> {
     let (mut file, len_bytes) = open_regular(path).map_err(|source| Error::io("open", path, source))?;
     let mut bytes = HostBuffer::allocate(default_host(), len_bytes as usize)?;
     file.read_exact(bytes.bytes_mut()?).map_err(|source| Error::io("read", path, source))?;
@@ -184,13 +268,13 @@ fn read(path: &Path) -> Result<HostBuffer> {
 }
 
 /// The number of a cell; else what is wrong with it, and what to do.
-fn number<T: Element + std::str::FromStr>(text: Option<&str>) -> Result<T, String> {
+fn number<E: Element + FromStr>(text: Option<&str>) -> Result<E, String> {
     let text = text.unwrap_or_default().trim();
-    let number: T = text.parse().map_err(|_| format!("is no {}; correct the cell", T::DTYPE))?;
+    let number: E = text.parse().map_err(|_| format!("is no {}; correct the cell", E::DTYPE))?;
     // Parsing rounds what is beyond the largest number to infinity.
     let is_infinite = matches!(number.to_scalar(), Scalar::Float(value) if value.is_infinite());
     if is_infinite && text.contains(|character: char| character.is_ascii_digit()) {
-        return Err(format!("is too large for {}; correct the cell, or read a wider type", T::DTYPE));
+        return Err(format!("is too large for {}; correct the cell, or read a wider type", E::DTYPE));
     }
     Ok(number)
 }

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use pagelock_memory::host_budget;
-use pagelock_tensor::{Element, Generator, Tensor};
+use pagelock_tensor::{AnyTensor, Generator, Int, Kind, Tensor};
 
 use crate::collate::Stack;
 use crate::identity::{self, Hash, probes};
@@ -150,20 +150,22 @@ impl<D: Dataset> Dataset for Arc<D> {
 
 /// Tensors whose rows belong together: row `i` of each is sample `i`.
 ///
-/// Made of one tensor or a tuple of up to four, of any element types. A loader takes a whole batch with one
-/// `index_select` per tensor. Cloning is cheap: the tensors are shared.
+/// Made of one tensor or a tuple of up to four, of any kinds and precisions. A loader takes a whole batch with one
+/// `index_select` per tensor. Cloning is cheap: the tensors are shared. Its identity in a
+/// loader's state is a hash of element types, shapes and elements: of each tensor that has 64 KiB at most all, of a larger one
+/// 16 rows, from the first to the last.
 ///
 /// # Examples
 /// ```
 /// use pagelock_data::{Dataset, TensorDataset};
-/// use pagelock_tensor::{Create, Tensor};
+/// use pagelock_tensor::Tensor;
 ///
 /// let x = Tensor::new([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])?;
-/// let y = Tensor::<i64>::new([0, 1, 0])?;
+/// let y = Tensor::new([0, 1, 0])?;
 /// let train_ds = TensorDataset::new((x, y))?;
 ///
 /// let (x1, y1) = train_ds.get(1)?;
-/// assert_eq!((x1.to_vec()?, y1.item()?), (vec![3.0, 4.0], 1));
+/// assert_eq!((x1.to_vec::<f32>()?, y1.item::<i64>()?), (vec![3.0, 4.0], 1));
 /// # Ok::<(), pagelock_data::Error>(())
 /// ```
 #[derive(Clone)]
@@ -261,7 +263,7 @@ impl<T: Rows> Dataset for TensorDataset<T> {
 
     fn identity(&self) -> String {
         let mut hash = Hash::EMPTY;
-        match probes(self.n_samples).try_for_each(|row| self.tensors.add_row(row, &mut |bytes| hash.add(bytes))) {
+        match self.tensors.add_to(&mut |bytes| hash.add(bytes)) {
             Ok(()) => format!("TensorDataset {hash}"),
             Err(_) => "TensorDataset".to_owned(), // of a device that fails: loading will say so
         }
@@ -297,18 +299,19 @@ pub trait Rows: Stack<Batch = Self> + Clone + Send + Sync + private::Sealed + 's
     fn narrow(&self, start: usize, len: usize) -> Result<Self>;
     /// The rows of each that `indices` name, copied.
     #[doc(hidden)]
-    fn select(&self, indices: &Tensor<i64>) -> Result<Self>;
+    fn select(&self, indices: &Tensor<Int>) -> Result<Self>;
+    /// Gives a hash what it is to see of each.
     #[doc(hidden)]
-    fn add_row(&self, index: usize, add: &mut dyn FnMut(&[u8])) -> Result<()>;
+    fn add_to(&self, add: &mut dyn FnMut(&[u8])) -> Result<()>;
 }
 
 mod private {
     pub trait Sealed {}
 }
 
-impl<T: Element> private::Sealed for Tensor<T> {}
+impl<K: Kind> private::Sealed for Tensor<K> {}
 
-impl<T: Element> Rows for Tensor<T> {
+impl<K: Kind> Rows for Tensor<K> {
     fn collect_lens(&self, lens: &mut Vec<usize>) -> Result<()> {
         let len = self.dims().first().ok_or(Error::NoRows { position: lens.len() })?;
         lens.push(*len);
@@ -323,15 +326,38 @@ impl<T: Element> Rows for Tensor<T> {
         Ok(Tensor::narrow(self, 0, start, len)?)
     }
 
-    fn select(&self, indices: &Tensor<i64>) -> Result<Self> {
+    fn select(&self, indices: &Tensor<Int>) -> Result<Self> {
         Ok(self.index_select(0, indices)?)
     }
 
-    fn add_row(&self, index: usize, add: &mut dyn FnMut(&[u8])) -> Result<()> {
-        let row = Tensor::select(self, 0, index as isize)?;
-        row.to_vec()?.into_iter().for_each(|element| add(&element.cast::<f64>().to_le_bytes()));
-        add(T::DTYPE.name().as_bytes());
+    fn add_to(&self, add: &mut dyn FnMut(&[u8])) -> Result<()> {
+        add_tensor(&self.into(), add)
+    }
+}
+
+/// How many bytes of elements are seen whole.
+const WHOLE_BYTES: usize = 64 << 10;
+
+/// Element type, shape, and all elements or, if they are many, some rows from the first to the last.
+fn add_tensor(tensor: &AnyTensor, add: &mut dyn FnMut(&[u8])) -> Result<()> {
+    add(tensor.dtype().name().as_bytes());
+    tensor.dims().iter().for_each(|&size| add(&(size as u64).to_le_bytes()));
+    let mut add_numbers = |part: &AnyTensor| -> Result<()> {
+        numbers(part)?.into_iter().for_each(|number| add(&number.to_le_bytes()));
         Ok(())
+    };
+    if tensor.len_bytes() <= WHOLE_BYTES {
+        return add_numbers(tensor);
+    }
+    probes(tensor.dims()[0]).try_for_each(|row| add_numbers(&tensor.select(0, row as isize)?))
+}
+
+/// The elements as numbers.
+fn numbers(tensor: &AnyTensor) -> Result<Vec<f64>> {
+    match tensor.dtype() {
+        dtype if dtype.is_float() => Ok(tensor.float()?.to_vec()?),
+        dtype if dtype.is_int() => Ok(tensor.int()?.to_vec::<i64>()?.into_iter().map(|number| number as f64).collect()),
+        _ => Ok(tensor.bool()?.to_vec::<bool>()?.into_iter().map(f64::from).collect()),
     }
 }
 
@@ -353,12 +379,12 @@ macro_rules! rows_of_tuples {
                 Ok(($(Rows::narrow(&self.$position, start, len)?,)+))
             }
 
-            fn select(&self, indices: &Tensor<i64>) -> Result<Self> {
+            fn select(&self, indices: &Tensor<Int>) -> Result<Self> {
                 Ok(($(Rows::select(&self.$position, indices)?,)+))
             }
 
-            fn add_row(&self, index: usize, add: &mut dyn FnMut(&[u8])) -> Result<()> {
-                $(self.$position.add_row(index, add)?;)+
+            fn add_to(&self, add: &mut dyn FnMut(&[u8])) -> Result<()> {
+                $(self.$position.add_to(add)?;)+
                 Ok(())
             }
         }
@@ -382,7 +408,7 @@ rows_of_tuples! {
 /// let dataset = TensorDataset::new(Tensor::arange(0.0, 10.0, 1.0)?)?;
 /// let odd = Subset::new(dataset, [1, 3, 5, 7, 9])?;
 /// assert_eq!(odd.len(), 5);
-/// assert_eq!(odd.get(2)?.item()?, 5.0);
+/// assert_eq!(odd.get(2)?.item::<f32>()?, 5.0);
 /// # Ok::<(), pagelock_data::Error>(())
 /// ```
 #[derive(Clone, Debug)]
@@ -522,8 +548,8 @@ pub(crate) fn check_range(range: &Range<usize>, n_samples: usize) -> Result<()> 
 }
 
 /// Indices as tensors want them; none is so large that it would become negative.
-fn index_tensor(indices: &[usize]) -> Result<Tensor<i64>> {
-    Ok(Tensor::build(indices.len(), |out| {
+fn index_tensor(indices: &[usize]) -> Result<Tensor<Int>> {
+    Ok(Tensor::build(indices.len(), |out: &mut [i64]| {
         for (out, &index) in out.iter_mut().zip(indices) {
             *out = index as i64;
         }

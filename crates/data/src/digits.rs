@@ -12,10 +12,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use pagelock_memory::{HostBuffer, default_host, holder};
-use pagelock_tensor::{Element, Tensor};
+use pagelock_tensor::{Element, Int, Tensor};
 
 use crate::dataset::{Dataset, check_index, check_range};
-use crate::identity::{Hash, probes};
+use crate::identity::checksum;
 use crate::{Error, Result};
 
 /// Pixels along one side of an image.
@@ -180,9 +180,9 @@ impl Digits {
     ///
     /// let digits = Digits::new(&[128; 3 * 784], &[7, 3, 1])?;
     /// for batch in &DataLoader::new(digits.bytes()).batch_size(2) {
-    ///     let (images, labels) = batch?; // tensors of u8 and i64
+    ///     let (images, labels) = batch?; // of u8 and i64
     ///     let images = images.scaled(1.0 / 256.0)?;
-    ///     assert!(images.to_vec()?.iter().all(|&pixel| pixel == 0.5));
+    ///     assert!(images.to_vec::<f32>()?.iter().all(|&pixel| pixel == 0.5));
     /// }
     /// # Ok::<(), pagelock_data::Error>(())
     /// ```
@@ -200,7 +200,7 @@ impl Digits {
     /// # use pagelock_data::Digits;
     /// let rows = Digits::new(&[128; 2 * 784], &[7, 3])?.flat()?;
     /// assert_eq!(rows.dims(), [2, 784]);
-    /// assert!(rows.to_vec()?.iter().all(|&pixel| pixel == 0.5));
+    /// assert!(rows.to_vec::<f32>()?.iter().all(|&pixel| pixel == 0.5));
     /// # Ok::<(), pagelock_data::Error>(())
     /// ```
     pub fn flat(&self) -> Result<Tensor> {
@@ -230,11 +230,11 @@ impl Digits {
     /// # Examples
     /// ```
     /// # use pagelock_data::Digits;
-    /// assert_eq!(Digits::new(&[0; 2 * 784], &[7, 3])?.labels()?.to_vec()?, [7, 3]);
+    /// assert_eq!(Digits::new(&[0; 2 * 784], &[7, 3])?.labels()?.to_vec::<i64>()?, [7, 3]);
     /// # Ok::<(), pagelock_data::Error>(())
     /// ```
-    pub fn labels(&self) -> Result<Tensor<i64>> {
-        Ok(Tensor::build(self.len(), |out| {
+    pub fn labels(&self) -> Result<Tensor<Int>> {
+        Ok(Tensor::build(self.len(), |out: &mut [i64]| {
             for (out, &label) in out.iter_mut().zip(self.label_bytes()) {
                 *out = label.into();
             }
@@ -244,19 +244,23 @@ impl Digits {
 
 impl Digits {
     /// The images of these indices, each written by `write`, and their labels.
-    fn pick<T: Element>(&self, indices: &[usize], write: impl Fn(&[u8], &mut [T])) -> Result<(Tensor<T>, Tensor<i64>)> {
+    fn pick<E: Element>(
+        &self,
+        indices: &[usize],
+        write: impl Fn(&[u8], &mut [E]),
+    ) -> Result<(Tensor<E::Kind>, Tensor<Int>)> {
         for &index in indices {
             check_index(index, self.len())?;
         }
         let (images, labels) = (self.image_bytes(), self.label_bytes());
         let row = |index: usize| &images[index * PIXELS..][..PIXELS];
         touch(indices.iter().map(|&index| row(index)));
-        let batch = Tensor::build([indices.len(), 1, SIDE, SIDE], |out| {
+        let batch = Tensor::build([indices.len(), 1, SIDE, SIDE], |out: &mut [E]| {
             for (out, &index) in out.chunks_exact_mut(PIXELS).zip(indices) {
                 write(row(index), out);
             }
         })?;
-        let targets = Tensor::build(indices.len(), |out| {
+        let targets = Tensor::build(indices.len(), |out: &mut [i64]| {
             for (out, &index) in out.iter_mut().zip(indices) {
                 *out = labels[index].into();
             }
@@ -272,7 +276,7 @@ impl fmt::Debug for Digits {
 }
 
 impl Dataset for Digits {
-    type Sample = (Tensor, Tensor<i64>);
+    type Sample = (Tensor, Tensor<Int>);
 
     fn len(&self) -> usize {
         self.range.len()
@@ -289,13 +293,7 @@ impl Dataset for Digits {
     }
 
     fn identity(&self) -> String {
-        let (images, labels) = (self.image_bytes(), self.label_bytes());
-        let mut hash = Hash::EMPTY;
-        probes(self.len()).for_each(|index| {
-            hash.add(&images[index * PIXELS..][..PIXELS]);
-            hash.add(&[labels[index]]);
-        });
-        format!("digits {hash}")
+        format!("digits, {} of images, {} of labels", checksum(self.image_bytes()), checksum(self.label_bytes()))
     }
 }
 
@@ -308,19 +306,19 @@ pub struct DigitBytes {
 }
 
 impl Dataset for DigitBytes {
-    type Sample = (Tensor<u8>, Tensor<i64>);
+    type Sample = (Tensor<Int>, Tensor<Int>);
 
     fn len(&self) -> usize {
         self.digits.len()
     }
 
     fn get(&self, index: usize) -> Result<Self::Sample> {
-        let (image, label) = self.digits.pick(&[index], |image, out| out.copy_from_slice(image))?;
+        let (image, label) = self.digits.pick(&[index], |image, out: &mut [u8]| out.copy_from_slice(image))?;
         Ok((image.select(0, 0)?, label.select(0, 0)?))
     }
 
     fn gather(&self, indices: &[usize]) -> Result<Option<Self::Sample>> {
-        self.digits.pick(indices, |image, out| out.copy_from_slice(image)).map(Some)
+        self.digits.pick(indices, |image, out: &mut [u8]| out.copy_from_slice(image)).map(Some)
     }
 
     fn identity(&self) -> String {

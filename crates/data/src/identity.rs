@@ -3,12 +3,18 @@
 
 use std::any;
 use std::fmt;
+use std::io;
+
+use flate2::Crc;
 
 /// The longest name; longer ones are cut and end in their hash.
 const LONGEST: usize = 160;
 
-/// How many samples of a dataset, and places of an order, are looked at.
+/// How many samples of a dataset, places of an order, and blocks of a file are looked at.
 const PROBES: usize = 16;
+
+/// How many bytes of a file are looked at in one place.
+const BLOCK_BYTES: usize = 4_096;
 
 /// FNV-1a, which stays the same from version to version and from machine to machine. Prints as sixteen digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +71,45 @@ pub(crate) fn probes(n: usize) -> impl Iterator<Item = usize> {
     (0..n_probes).map(move |i| (i as u128 * (n - 1) as u128 / (n_probes - 1).max(1) as u128) as usize)
 }
 
+/// A hash of `len` bytes, which `read` gives from any place on: of all of them if they are [`PROBES`] blocks at most, else of
+/// that many blocks, from the first bytes to the last.
+pub(crate) fn hash_of_blocks(len: u64, mut read: impl FnMut(&mut [u8], u64) -> io::Result<()>) -> io::Result<Hash> {
+    let mut block = [0; BLOCK_BYTES];
+    let mut hash = Hash::of_numbers([len]);
+    let is_short = len <= (PROBES * BLOCK_BYTES) as u64;
+    let last = len.saturating_sub(BLOCK_BYTES as u64); // where the last block starts
+    let starts = if is_short { len.div_ceil(BLOCK_BYTES as u64) } else { last + 1 };
+    for start in probes(usize::try_from(starts).unwrap_or(usize::MAX)) {
+        let at = if is_short { start * BLOCK_BYTES } else { start } as u64;
+        let bytes = &mut block[..(len - at).min(BLOCK_BYTES as u64) as usize];
+        read(bytes, at)?;
+        hash.add(bytes);
+    }
+    Ok(hash)
+}
+
+/// A hash as names have it, or why there is none.
+pub(crate) fn shown(hash: io::Result<Hash>) -> String {
+    hash.map_or_else(|error| format!("unreadable: {error}"), |hash| hash.to_string())
+}
+
+/// The checksum of all of `bytes`, the one that gzip has: gigabytes in a second.
+pub(crate) fn checksum(bytes: &[u8]) -> Checksum {
+    let mut crc = Crc::new();
+    crc.update(bytes);
+    Checksum(crc.sum())
+}
+
+/// Prints as eight digits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Checksum(pub(crate) u32);
+
+impl fmt::Display for Checksum {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "checksum {:08x}", self.0)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -78,6 +123,36 @@ mod tests {
             assert!(places.is_sorted_by(|a, b| a < b) && places[0] == 0, "{places:?}");
             assert_eq!(*places.last().unwrap(), n - 1);
         }
+    }
+
+    #[test]
+    fn every_byte_of_a_short_file_is_seen_and_blocks_of_a_long_one_from_the_first_to_the_last() {
+        let hash = |bytes: &[u8]| {
+            let mut n_read = 0;
+            let hash = hash_of_blocks(bytes.len() as u64, |out, at| {
+                n_read += out.len();
+                out.copy_from_slice(&bytes[at as usize..][..out.len()]);
+                Ok(())
+            });
+            (hash.unwrap(), n_read)
+        };
+        assert_eq!(hash(&[]).1, 0);
+        let short = vec![7; PROBES * BLOCK_BYTES - 5];
+        for at in [0, 1, BLOCK_BYTES, short.len() / 2, short.len() - 1] {
+            let mut other = short.clone();
+            other[at] = 8;
+            assert_ne!(hash(&short), hash(&other), "byte {at}");
+        }
+        assert_ne!(hash(&short).0, hash(&short[1..]).0);
+        let long = vec![7; 100 * PROBES * BLOCK_BYTES + 5];
+        let (whole, n_read) = hash(&long);
+        assert_eq!(n_read, PROBES * BLOCK_BYTES);
+        for at in [0, BLOCK_BYTES - 1, long.len() - BLOCK_BYTES, long.len() - 1] {
+            let mut other = long.clone();
+            other[at] = 8;
+            assert_ne!(whole, hash(&other).0, "byte {at}");
+        }
+        assert!(hash_of_blocks(1, |_, _| Err(io::ErrorKind::UnexpectedEof.into())).is_err());
     }
 
     #[test]

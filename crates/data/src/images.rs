@@ -1,16 +1,18 @@
 //! [`ImageFolder`]: labelled pictures in folders, one for each class, decoded when they are asked for.
 
 use std::fs;
-use std::io::{Cursor, Read};
+use std::io::{self, Cursor, Read};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use image::codecs::png::PngDecoder;
 use image::{DynamicImage, ImageDecoder, Limits};
 use pagelock_memory::{HostBuffer, default_host, host_budget, open_regular};
-use pagelock_tensor::Tensor;
+use pagelock_tensor::{Int, Tensor};
 
 use crate::dataset::{Dataset, check_index};
+use crate::identity::{Hash, hash_of_blocks, probes, shown};
 use crate::{Error, Result, jpeg};
 
 /// What every PNG picture starts with.
@@ -23,6 +25,9 @@ const MOST_BYTES: u64 = 1 << 30;
 
 /// Pictures in the subfolders of a folder, whose names, sorted, are the classes 0, 1, 2 and so on: PyTorch's
 /// `ImageFolder`. A sample is a picture `[height, width, 3]` of `u8` and its class. PNG and JPEG, told apart by content.
+///
+/// Its identity in a loader's state is a hash of the names of the classes, the names and lengths of all files, as they were
+/// listed, and the content of 16 of them, up to 64 KiB each. Where the folder is does not matter.
 ///
 /// # Examples
 /// ```
@@ -43,7 +48,15 @@ const MOST_BYTES: u64 = 1 << 30;
 #[derive(Clone, Debug)]
 pub struct ImageFolder {
     classes: Arc<[String]>,
-    files: Arc<[(PathBuf, i64)]>,
+    files: Arc<[Picture]>,
+}
+
+/// A file that was listed.
+#[derive(Debug)]
+struct Picture {
+    path: PathBuf,
+    class: i64,
+    len_bytes: u64,
 }
 
 impl ImageFolder {
@@ -67,7 +80,7 @@ impl ImageFolder {
         let subfolders: Vec<PathBuf> = entries(folder)?.into_iter().filter(|path| path.is_dir()).collect();
         let mut files = Vec::new();
         for (class, subfolder) in (0..).zip(&subfolders) {
-            files.extend(entries(subfolder)?.into_iter().filter(|path| is_picture(path)).map(|path| (path, class)));
+            files.extend(entries(subfolder)?.into_iter().filter_map(|path| Picture::of(path, class)));
         }
         if files.is_empty() {
             let problem =
@@ -88,20 +101,63 @@ impl ImageFolder {
 }
 
 impl Dataset for ImageFolder {
-    type Sample = (Tensor<u8>, i64);
+    type Sample = (Tensor<Int>, i64);
 
     fn len(&self) -> usize {
         self.files.len()
     }
 
-    fn get(&self, index: usize) -> Result<(Tensor<u8>, i64)> {
+    fn get(&self, index: usize) -> Result<(Tensor<Int>, i64)> {
         check_index(index, self.files.len())?;
-        let (path, class) = &self.files[index];
+        let Picture { path, class, .. } = &self.files[index];
         Ok((decode(path)?, *class))
+    }
+
+    fn identity(&self) -> String {
+        let (n_files, n_classes) = (self.files.len(), self.classes.len());
+        let mut hash = Hash::EMPTY;
+        self.classes.iter().for_each(|class| add_text(&mut hash, class));
+        self.files.iter().for_each(|picture| picture.add_to(&mut hash));
+        let content = probes(n_files).try_fold(Hash::EMPTY, |mut content, index| {
+            content.add(self.files[index].content()?.to_string().as_bytes());
+            io::Result::Ok(content)
+        });
+        format!("ImageFolder of {n_files} pictures in {n_classes} classes, {hash}, {}", shown(content))
     }
 }
 
-fn decode(path: &Path) -> Result<Tensor<u8>> {
+impl Picture {
+    /// None if the name is not one of a picture, or no file has it.
+    fn of(path: PathBuf, class: i64) -> Option<Self> {
+        let extension = path.extension().unwrap_or_default().to_string_lossy().to_lowercase();
+        if !["png", "jpg", "jpeg"].contains(&&*extension) {
+            return None;
+        }
+        let len_bytes = fs::metadata(&path).ok().filter(|metadata| metadata.is_file())?.len();
+        Some(Self { path, class, len_bytes })
+    }
+
+    /// Everything but where its folder is.
+    fn add_to(&self, hash: &mut Hash) {
+        add_text(hash, &self.path.file_name().unwrap_or_default().to_string_lossy());
+        hash.add(&self.class.to_le_bytes());
+        hash.add(&self.len_bytes.to_le_bytes());
+    }
+
+    /// What is in it.
+    fn content(&self) -> io::Result<Hash> {
+        let (file, len_bytes) = open_regular(&self.path)?;
+        hash_of_blocks(len_bytes, |out, at| file.read_exact_at(out, at))
+    }
+}
+
+/// With its length, so that two texts are not two others with the border elsewhere.
+fn add_text(hash: &mut Hash, text: &str) {
+    hash.add(&(text.len() as u64).to_le_bytes());
+    hash.add(text.as_bytes());
+}
+
+fn decode(path: &Path) -> Result<Tensor<Int>> {
     let wrong =
         |why: String| Error::Content { path: path.into(), problem: format!("it is no picture to decode: {why}") };
     let (mut file, len_bytes) = open_regular(path).map_err(|source| Error::io("open", path, source))?;
@@ -119,7 +175,7 @@ fn decode(path: &Path) -> Result<Tensor<u8>> {
 }
 
 /// A picture `[height, width, 3]`; else what is wrong with it. What the decoder takes beside it is reserved in the budget.
-fn decode_png(bytes: &[u8]) -> Result<Result<Tensor<u8>, String>> {
+fn decode_png(bytes: &[u8]) -> Result<Result<Tensor<Int>, String>> {
     let mut limits = Limits::default();
     (limits.max_image_width, limits.max_image_height) = (Some(LONGEST_SIDE), Some(LONGEST_SIDE));
     limits.max_alloc = Some(MOST_BYTES);
@@ -142,11 +198,6 @@ fn decode_png(bytes: &[u8]) -> Result<Result<Tensor<u8>, String>> {
         Ok(picture) => Ok(Ok(Tensor::from_slice(picture.into_rgb8().as_raw(), [height as usize, width as usize, 3])?)),
         Err(error) => Ok(Err(error.to_string())),
     }
-}
-
-fn is_picture(path: &Path) -> bool {
-    let extension = path.extension().unwrap_or_default().to_string_lossy().to_lowercase();
-    ["png", "jpg", "jpeg"].contains(&&*extension) && path.is_file()
 }
 
 /// What is in a folder, sorted.

@@ -34,7 +34,7 @@ pub type Samples<S> = Box<dyn Iterator<Item = Result<S>> + Send>;
 /// }
 ///
 /// let loader = StreamLoader::new(Counters).batch_size(2).num_workers(2);
-/// let batches: Vec<_> = loader.iter().map(|batch| Ok(batch?.to_vec()?)).collect::<Result<_>>()?;
+/// let batches: Vec<_> = loader.iter().map(|batch| Ok(batch?.to_vec::<i64>()?)).collect::<Result<_>>()?;
 /// assert_eq!(batches, [[0, 1], [100, 101], [200, 201], [2, 3], [102, 103], [202, 203]]);
 /// # Ok::<(), pagelock_data::Error>(())
 /// ```

@@ -6,7 +6,7 @@
 
 use libjpeg_turbo_rs::{DecodeLimits, Decoder, PixelFormat};
 use pagelock_memory::host_budget;
-use pagelock_tensor::Tensor;
+use pagelock_tensor::{Int, Tensor};
 
 use crate::Result;
 use crate::panics::unpanicked;
@@ -20,7 +20,7 @@ const MOST_PIXELS_PER_BYTE: u64 = 8 * 64;
 
 /// A picture `[height, width, 3]`; else what is wrong with it. One with a longer side, or that takes more memory to decode, is
 /// refused.
-pub(crate) fn decode(bytes: &[u8], longest_side: u32, most_bytes: u64) -> Result<Result<Tensor<u8>, String>> {
+pub(crate) fn decode(bytes: &[u8], longest_side: u32, most_bytes: u64) -> Result<Result<Tensor<Int>, String>> {
     let Some(has_huffman_codes) = check_whole(bytes) else {
         return Ok(Err("it is cut off: the mark of its end is missing; get it again".into()));
     };

@@ -39,6 +39,7 @@ mod dataset;
 mod digits;
 #[cfg(feature = "download")]
 mod download;
+mod elements;
 mod error;
 mod identity;
 pub mod idx;

@@ -5,8 +5,7 @@ use std::hash::{BuildHasher, Hash};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use half::{bf16, f16};
-use pagelock_tensor::{AnyTensor, DType, Element, Tensor, TensorMap};
+use pagelock_tensor::{AnyTensor, Kind, Tensor, TensorMap};
 
 use crate::Result;
 use crate::loader::Slots;
@@ -59,7 +58,7 @@ pub trait PinMemory: Sized {
     fn is_pinned(&self) -> bool;
 }
 
-impl<T: Element> PinMemory for Tensor<T> {
+impl<K: Kind> PinMemory for Tensor<K> {
     fn move_into(self, slots: &Slots<'_>) -> Result<Self> {
         slots.take(self)
     }
@@ -72,15 +71,9 @@ impl<T: Element> PinMemory for Tensor<T> {
 impl PinMemory for AnyTensor {
     fn move_into(self, slots: &Slots<'_>) -> Result<Self> {
         Ok(match self.dtype() {
-            DType::F32 => slots.take(self.typed::<f32>()?)?.into(),
-            DType::F64 => slots.take(self.typed::<f64>()?)?.into(),
-            DType::F16 => slots.take(self.typed::<f16>()?)?.into(),
-            DType::BF16 => slots.take(self.typed::<bf16>()?)?.into(),
-            DType::I64 => slots.take(self.typed::<i64>()?)?.into(),
-            DType::I32 => slots.take(self.typed::<i32>()?)?.into(),
-            DType::U8 => slots.take(self.typed::<u8>()?)?.into(),
-            DType::Bool => slots.take(self.typed::<bool>()?)?.into(),
-            other => unreachable!("{other} is one of the eight element types"),
+            dtype if dtype.is_float() => slots.take(self.float()?)?.into(),
+            dtype if dtype.is_int() => slots.take(self.int()?)?.into(),
+            _ => slots.take(self.bool()?)?.into(),
         })
     }
 

@@ -14,7 +14,7 @@ use crate::dataset::Dataset;
 /// use pagelock_tensor::Tensor;
 ///
 /// let clean = TensorDataset::new(Tensor::arange(0.0, 10.0, 1.0)?)?;
-/// let noisy = clean.transform(42, |x, random| Ok(x.item()? + random.next_f64() as f32));
+/// let noisy = clean.transform(42, |x, random| Ok(x.item::<f32>()? + random.next_f64() as f32));
 /// assert_eq!(noisy.get_in(3, 7)?, noisy.get_in(3, 7)?);
 /// assert_ne!(noisy.get_in(3, 7)?, noisy.get_in(3, 8)?);
 /// # Ok::<(), pagelock_data::Error>(())

@@ -3,10 +3,11 @@
 //! A transform is a value; tuples of them, and [`Compose`], go from first to last. Random ones draw from the generator that
 //! they are given, so what a sample becomes is a function of seed, epoch and index.
 
-use std::ops::RangeInclusive;
+use std::ops::{Div, RangeInclusive, Sub};
 
-use pagelock_tensor::{Element, Error as TensorError, Generator, Tensor};
+use pagelock_tensor::{AnyTensor, DType, Element, Error as TensorError, Generator, Int, Kind, Shape, Tensor};
 
+use crate::elements::with_element;
 use crate::{Error, Result};
 
 /// Makes one thing of another, at random perhaps.
@@ -15,9 +16,10 @@ use crate::{Error, Result};
 /// ```
 /// use pagelock_data::transforms::{Normalize, RandomCrop, RandomHorizontalFlip, ToTensor, Transform};
 /// use pagelock_data::{Dataset, TensorDataset};
-/// use pagelock_tensor::{Create, Tensor};
+/// use pagelock_tensor::{DType, Tensor};
 ///
-/// let images = TensorDataset::new((Tensor::<u8>::ones([10, 32, 32, 3])?, Tensor::<i64>::zeros([10])?))?;
+/// let white = Tensor::of(DType::U8).full([10, 32, 32, 3], 255)?;
+/// let images = TensorDataset::new((white, Tensor::full([10], 0)?))?;
 /// let train = (
 ///     ToTensor,
 ///     RandomCrop { size: [32, 32], padding: 4 },
@@ -44,11 +46,11 @@ pub trait Transform<X> {
 /// # Examples
 /// ```
 /// use pagelock_data::transforms::{Compose, RandomHorizontalFlip, ToTensor, Transform};
-/// use pagelock_tensor::{Create, Generator, Tensor};
+/// use pagelock_tensor::{Generator, Tensor};
 ///
 /// let compose = Compose((ToTensor, RandomHorizontalFlip { p: 1.0 }));
-/// let image = compose.apply(Tensor::<u8>::new([[0, 255]])?, &Generator::new(0))?;
-/// assert_eq!(image.to_vec()?, [1.0, 0.0]);
+/// let image = compose.apply(Tensor::from_slice(&[0_u8, 255], [1, 2])?, &Generator::new(0))?;
+/// assert_eq!(image.to_vec::<f32>()?, [1.0, 0.0]);
 /// # Ok::<(), pagelock_data::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug)]
@@ -94,44 +96,44 @@ chain! {
     A, B: A, C: B, D: C, E: D, F: E => F;
 }
 
-/// An image of bytes, `[height, width]` or `[height, width, channels]`, as floats from 0 to 1, `[channels, height, width]`.
+/// An image of bytes, `[height, width]` or `[height, width, channels]`, as `f32` from 0 to 1, `[channels, height, width]`.
 /// Where channels come first already, [`ToFloat`] is for that.
 ///
 /// # Examples
 /// ```
 /// use pagelock_data::transforms::{ToTensor, Transform};
-/// use pagelock_tensor::{Create, Generator, Tensor};
+/// use pagelock_tensor::{Generator, Tensor};
 ///
-/// let red_and_blue = Tensor::<u8>::new([[[255, 0, 0], [0, 0, 255]]])?; // one row of two pixels
+/// let red_and_blue = Tensor::from_slice(&[255_u8, 0, 0, 0, 0, 255], [1, 2, 3])?; // one row of two pixels
 /// let image = ToTensor.apply(red_and_blue, &Generator::new(0))?;
 /// assert_eq!(image.dims(), [3, 1, 2]);
-/// assert_eq!(image.to_vec()?, [1.0, 0.0, 0.0, 0.0, 0.0, 1.0]);
+/// assert_eq!(image.to_vec::<f32>()?, [1.0, 0.0, 0.0, 0.0, 0.0, 1.0]);
 /// # Ok::<(), pagelock_data::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ToTensor;
 
-impl Transform<Tensor<u8>> for ToTensor {
+impl Transform<Tensor<Int>> for ToTensor {
     type Out = Tensor;
 
-    fn apply(&self, image: Tensor<u8>, _random: &Generator) -> Result<Tensor> {
+    fn apply(&self, image: Tensor<Int>, _random: &Generator) -> Result<Tensor> {
         let [height, width, channels] = match *image.dims() {
             [height, width] => [height, width, 1],
             [first, _, last] if first <= 4 && last > 4 => {
                 let expected = "an image is [height, width, channels] here; use ToFloat where channels come first";
-                return Err(wrong_shape("to_tensor", &image, expected.into()));
+                return Err(wrong_shape("to_tensor", image.shape(), expected.into()));
             }
             [height, width, channels] => [height, width, channels],
             _ => {
                 return Err(wrong_shape(
                     "to_tensor",
-                    &image,
+                    image.shape(),
                     "an image is [height, width] or [height, width, channels]".into(),
                 ));
             }
         };
-        let bytes = image.to_vec()?;
-        Ok(Tensor::build([channels, height, width], |out| {
+        let bytes = bytes_of("to_tensor", &image)?;
+        Ok(Tensor::build([channels, height, width], |out: &mut [f32]| {
             for (channel, plane) in out.chunks_exact_mut((height * width).max(1)).enumerate() {
                 for (pixel, value) in plane.iter_mut().enumerate() {
                     *value = f32::from(bytes[pixel * channels + channel]) / 255.0;
@@ -141,13 +143,13 @@ impl Transform<Tensor<u8>> for ToTensor {
     }
 }
 
-/// Bytes as floats from 0 to 1, of any shape: for images whose channels come first, such as those of
+/// Bytes as `f32` from 0 to 1, of any shape: for images whose channels come first, such as those of
 /// [`Cifar`](crate::Cifar).
 ///
 /// # Examples
 /// ```
 /// use pagelock_data::transforms::{Normalize, RandomCrop, RandomHorizontalFlip, ToFloat, Transform};
-/// use pagelock_tensor::{Create, Generator, Tensor};
+/// use pagelock_tensor::{DType, Generator, Tensor};
 ///
 /// let train = (
 ///     RandomCrop { size: [32, 32], padding: 4 }, // of bytes, which is less to move
@@ -155,25 +157,25 @@ impl Transform<Tensor<u8>> for ToTensor {
 ///     ToFloat,
 ///     Normalize { mean: [0.4914, 0.4822, 0.4465], std: [0.2470, 0.2435, 0.2616] },
 /// );
-/// let image = train.apply(Tensor::<u8>::ones([3, 32, 32])?, &Generator::new(0))?;
+/// let image = train.apply(Tensor::of(DType::U8).full([3, 32, 32], 255)?, &Generator::new(0))?;
 /// assert_eq!(image.dims(), [3, 32, 32]);
 /// # Ok::<(), pagelock_data::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ToFloat;
 
-impl Transform<Tensor<u8>> for ToFloat {
+impl Transform<Tensor<Int>> for ToFloat {
     type Out = Tensor;
 
-    fn apply(&self, image: Tensor<u8>, _random: &Generator) -> Result<Tensor> {
-        let bytes = image.to_vec()?;
-        Ok(Tensor::build(*image.shape(), |out| {
+    fn apply(&self, image: Tensor<Int>, _random: &Generator) -> Result<Tensor> {
+        let bytes = bytes_of("to_float", &image)?;
+        Ok(Tensor::build(*image.shape(), |out: &mut [f32]| {
             out.iter_mut().zip(&bytes).for_each(|(value, &byte)| *value = f32::from(byte) / 255.0);
         })?)
     }
 }
 
-/// Each channel of `[channels, height, width]` less its mean, divided by its standard deviation.
+/// Each channel of `[channels, height, width]` less its mean, divided by its standard deviation, in the image's precision.
 ///
 /// # Examples
 /// ```
@@ -182,7 +184,7 @@ impl Transform<Tensor<u8>> for ToFloat {
 ///
 /// let image = Tensor::new([[[1.0]], [[3.0]]])?;
 /// let normal = Normalize { mean: [0.5, 1.0], std: [0.5, 4.0] }.apply(image, &Generator::new(0))?;
-/// assert_eq!(normal.to_vec()?, [1.0, 0.5]);
+/// assert_eq!(normal.to_vec::<f32>()?, [1.0, 0.5]);
 /// # Ok::<(), pagelock_data::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug)]
@@ -197,20 +199,33 @@ impl<const CHANNELS: usize> Transform<Tensor> for Normalize<CHANNELS> {
     type Out = Tensor;
 
     fn apply(&self, image: Tensor, _random: &Generator) -> Result<Tensor> {
-        let planes = Planes::of("normalize", &image)?;
+        let planes = Planes::of("normalize", image.shape())?;
         if planes.channels != CHANNELS {
             return Err(wrong_shape(
                 "normalize",
-                &image,
+                image.shape(),
                 format!("there are means of {CHANNELS} channels; give one for each"),
             ));
         }
-        let mut values = image.to_vec()?;
+        let (shape, dtype) = (*image.shape(), image.dtype());
+        Ok(match dtype {
+            DType::F64 => Tensor::from_vec(self.normal(image.to_vec::<f64>()?, planes.len()), shape)?,
+            _ => Tensor::from_vec(self.normal(image.to_vec::<f32>()?, planes.len()), shape)?.to_dtype(dtype)?,
+        })
+    }
+}
+
+impl<const CHANNELS: usize> Normalize<CHANNELS> {
+    /// The values of an image whose planes have that many, normalized.
+    fn normal<R>(&self, mut values: Vec<R>, plane_len: usize) -> Vec<R>
+    where
+        R: Copy + From<f32> + Sub<Output = R> + Div<Output = R>,
+    {
         let statistics = self.mean.into_iter().zip(self.std);
-        for (plane, (mean, std)) in values.chunks_exact_mut(planes.len().max(1)).zip(statistics) {
-            plane.iter_mut().for_each(|value| *value = (*value - mean) / std);
+        for (plane, (mean, std)) in values.chunks_exact_mut(plane_len.max(1)).zip(statistics) {
+            plane.iter_mut().for_each(|value| *value = (*value - R::from(mean)) / R::from(std));
         }
-        Ok(Tensor::from_vec(values, *image.shape())?)
+        values
     }
 }
 
@@ -222,7 +237,8 @@ impl<const CHANNELS: usize> Transform<Tensor> for Normalize<CHANNELS> {
 /// use pagelock_tensor::{Generator, Tensor};
 ///
 /// let crop = RandomCrop { size: [2, 2], padding: 0 };
-/// let part = crop.apply(Tensor::arange(0.0, 12.0, 1.0)?.reshape([1, 3, 4])?, &Generator::new(5))?.to_vec()?;
+/// let numbered = Tensor::arange(0.0, 12.0, 1.0)?.reshape([1, 3, 4])?;
+/// let part: Vec<f32> = crop.apply(numbered, &Generator::new(5))?.to_vec()?;
 /// assert_eq!([part[1] - part[0], part[2] - part[0]], [1.0, 4.0]); // neighbors are still neighbors
 /// # Ok::<(), pagelock_data::Error>(())
 /// ```
@@ -234,11 +250,17 @@ pub struct RandomCrop {
     pub padding: usize,
 }
 
-impl<T: Element> Transform<Tensor<T>> for RandomCrop {
-    type Out = Tensor<T>;
+impl<K: Kind> Transform<Tensor<K>> for RandomCrop {
+    type Out = Tensor<K>;
 
-    fn apply(&self, image: Tensor<T>, random: &Generator) -> Result<Tensor<T>> {
-        let planes = Planes::of("random_crop", &image)?;
+    fn apply(&self, image: Tensor<K>, random: &Generator) -> Result<Tensor<K>> {
+        Ok(self.of_any(image.into(), random)?.kind()?)
+    }
+}
+
+impl RandomCrop {
+    fn of_any(&self, image: AnyTensor, random: &Generator) -> Result<AnyTensor> {
+        let planes = Planes::of("random_crop", image.shape())?;
         let [height, width] = self.size;
         let borders = self.padding.checked_mul(2);
         let room = |size: usize, whole: usize| whole.checked_add(borders?)?.checked_sub(size);
@@ -246,7 +268,7 @@ impl<T: Element> Transform<Tensor<T>> for RandomCrop {
             let padding = self.padding;
             let wanted =
                 format!("with a border of {padding} it is to be {height} x {width} or larger; crop less or pad more");
-            return Err(wrong_shape("random_crop", &image, wanted));
+            return Err(wrong_shape("random_crop", image.shape(), wanted));
         };
         // Where the part starts in the image without its border: before it, perhaps.
         let start = |room: usize| below(random, room + 1) as isize - self.padding as isize;
@@ -264,7 +286,7 @@ impl<T: Element> Transform<Tensor<T>> for RandomCrop {
 ///
 /// let image = Tensor::new([[[1.0, 2.0, 3.0]]])?;
 /// let always = RandomHorizontalFlip { p: 1.0 }.apply(image, &Generator::new(0))?;
-/// assert_eq!(always.to_vec()?, [3.0, 2.0, 1.0]);
+/// assert_eq!(always.to_vec::<f32>()?, [3.0, 2.0, 1.0]);
 /// # Ok::<(), pagelock_data::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug)]
@@ -273,11 +295,17 @@ pub struct RandomHorizontalFlip {
     pub p: f64,
 }
 
-impl<T: Element> Transform<Tensor<T>> for RandomHorizontalFlip {
-    type Out = Tensor<T>;
+impl<K: Kind> Transform<Tensor<K>> for RandomHorizontalFlip {
+    type Out = Tensor<K>;
 
-    fn apply(&self, image: Tensor<T>, random: &Generator) -> Result<Tensor<T>> {
-        let planes = Planes::of("random_horizontal_flip", &image)?;
+    fn apply(&self, image: Tensor<K>, random: &Generator) -> Result<Tensor<K>> {
+        Ok(self.of_any(image.into(), random)?.kind()?)
+    }
+}
+
+impl RandomHorizontalFlip {
+    fn of_any(&self, image: AnyTensor, random: &Generator) -> Result<AnyTensor> {
+        let planes = Planes::of("random_horizontal_flip", image.shape())?;
         if random.next_f64() >= self.p {
             return Ok(image);
         }
@@ -299,7 +327,7 @@ impl<T: Element> Transform<Tensor<T>> for RandomHorizontalFlip {
 /// assert_eq!(affine.apply(image.clone(), &Generator::new(3))?.dims(), [1, 28, 28]);
 ///
 /// let nothing = RandomAffine { degrees: 0.0, translate: [0.0, 0.0], scale: 1.0..=1.0 };
-/// assert_eq!(nothing.apply(image.clone(), &Generator::new(3))?.to_vec()?, image.to_vec()?);
+/// assert_eq!(nothing.apply(image.clone(), &Generator::new(3))?.to_vec::<f32>()?, image.to_vec::<f32>()?);
 /// # Ok::<(), pagelock_data::Error>(())
 /// ```
 #[derive(Clone, Debug)]
@@ -312,11 +340,17 @@ pub struct RandomAffine {
     pub scale: RangeInclusive<f32>,
 }
 
-impl<T: Element> Transform<Tensor<T>> for RandomAffine {
-    type Out = Tensor<T>;
+impl<K: Kind> Transform<Tensor<K>> for RandomAffine {
+    type Out = Tensor<K>;
 
-    fn apply(&self, image: Tensor<T>, random: &Generator) -> Result<Tensor<T>> {
-        let planes = Planes::of("random_affine", &image)?;
+    fn apply(&self, image: Tensor<K>, random: &Generator) -> Result<Tensor<K>> {
+        Ok(self.of_any(image.into(), random)?.kind()?)
+    }
+}
+
+impl RandomAffine {
+    fn of_any(&self, image: AnyTensor, random: &Generator) -> Result<AnyTensor> {
+        let planes = Planes::of("random_affine", image.shape())?;
         let between = |low: f32, high: f32| f64::from(low) + random.next_f64() * f64::from(high - low);
         let (sin, cos) = between(-self.degrees, self.degrees).to_radians().sin_cos();
         let [down, right] = self.translate;
@@ -342,10 +376,10 @@ struct Planes {
 }
 
 impl Planes {
-    fn of<T: Element>(op: &'static str, image: &Tensor<T>) -> Result<Self> {
-        match *image.dims() {
+    fn of(op: &'static str, shape: &Shape) -> Result<Self> {
+        match **shape {
             [channels, height, width] => Ok(Self { channels, height, width }),
-            _ => Err(wrong_shape(op, image, "an image is [channels, height, width]".into())),
+            _ => Err(wrong_shape(op, shape, "an image is [channels, height, width]".into())),
         }
     }
 
@@ -354,29 +388,51 @@ impl Planes {
     }
 
     /// An image of another size, each pixel from where `from` says it was; zero if that is outside.
-    fn remade<T: Element>(
+    fn remade(
+        &self,
+        size: [usize; 2],
+        image: &AnyTensor,
+        from: impl Fn(usize, usize) -> Option<(isize, isize)>,
+    ) -> Result<AnyTensor> {
+        with_element!(image.dtype(), E => {
+            let values: Vec<E> = image.kind::<<E as Element>::Kind>()?.to_vec()?;
+            let shape = [self.channels, size[0], size[1]];
+            Ok(Tensor::build(shape, |out: &mut [E]| self.fill(size, &values, from, out))?.into())
+        })
+    }
+
+    fn fill<E: Element>(
         &self,
         [height, width]: [usize; 2],
-        image: &Tensor<T>,
+        values: &[E],
         from: impl Fn(usize, usize) -> Option<(isize, isize)>,
-    ) -> Result<Tensor<T>> {
-        let values = image.to_vec()?;
+        out: &mut [E],
+    ) {
         let place = |row: usize, column: usize| {
             let (y, x) = from(row, column)?;
             let (y, x) = (usize::try_from(y).ok()?, usize::try_from(x).ok()?);
             (y < self.height && x < self.width).then(|| y * self.width + x)
         };
-        Ok(Tensor::build([self.channels, height, width], |out| {
-            for row in 0..height {
-                for column in 0..width {
-                    let from = place(row, column);
-                    for channel in 0..self.channels {
-                        let value = from.map_or(T::ZERO, |from| values[channel * self.len() + from]);
-                        out[(channel * height + row) * width + column] = value;
-                    }
+        for row in 0..height {
+            for column in 0..width {
+                let from = place(row, column);
+                for channel in 0..self.channels {
+                    let value = from.map_or(E::ZERO, |from| values[channel * self.len() + from]);
+                    out[(channel * height + row) * width + column] = value;
                 }
             }
-        })?)
+        }
+    }
+}
+
+/// The elements of an image of bytes; other whole numbers are refused.
+fn bytes_of(op: &'static str, image: &Tensor<Int>) -> Result<Vec<u8>> {
+    match image.dtype() {
+        DType::U8 => Ok(image.to_vec()?),
+        dtype => {
+            let (value, expected) = (format!("of {dtype}"), "pixels are of uint8; use to_dtype(DType::U8)".to_owned());
+            Err(TensorError::BadArgument { op, argument: "the image", value, expected }.into())
+        }
     }
 }
 
@@ -385,14 +441,12 @@ fn below(random: &Generator, n: usize) -> usize {
     ((random.next_f64() * n as f64) as usize).min(n - 1)
 }
 
-fn wrong_shape<T: Element>(op: &'static str, image: &Tensor<T>, expected: String) -> Error {
-    TensorError::WrongShape { op, operand: "the image", shape: *image.shape(), expected }.into()
+fn wrong_shape(op: &'static str, shape: &Shape, expected: String) -> Error {
+    TensorError::WrongShape { op, operand: "the image", shape: *shape, expected }.into()
 }
 
 #[cfg(test)]
 mod tests {
-    use pagelock_tensor::Create;
-
     use super::*;
 
     fn numbered() -> Tensor {
@@ -407,7 +461,7 @@ mod tests {
             let part = crop.apply(numbered(), &Generator::new(seed)).unwrap();
             assert_eq!(part.dims(), [2, 3, 4]);
             // The pixel in the middle is never of the border.
-            let middle = part.to_vec().unwrap()[5];
+            let middle = part.to_vec::<f32>().unwrap()[5];
             firsts.push(middle);
         }
         firsts.sort_by(f32::total_cmp);
@@ -418,39 +472,39 @@ mod tests {
     #[test]
     fn bytes_become_floats_in_either_order_of_channels() {
         let random = Generator::new(0);
-        let last = Tensor::<u8>::new([[[255, 0, 51]]]).unwrap(); // one pixel
+        let last = Tensor::from_slice(&[255_u8, 0, 51], [1, 1, 3]).unwrap(); // one pixel
         let first = last.reshape([3, 1, 1]).unwrap();
         for image in [ToTensor.apply(last, &random), ToFloat.apply(first, &random)] {
             let image = image.unwrap();
-            assert_eq!((image.dims(), image.to_vec().unwrap()), (&[3, 1, 1][..], vec![1.0, 0.0, 0.2]));
+            assert_eq!((image.dims(), image.to_vec::<f32>().unwrap()), (&[3, 1, 1][..], vec![1.0, 0.0, 0.2]));
         }
     }
 
     #[test]
     fn a_flip_comes_as_often_as_it_should_and_undoes_itself() {
         let flip = RandomHorizontalFlip { p: 0.25 };
-        let whole = numbered().to_vec().unwrap();
+        let whole: Vec<f32> = numbered().to_vec().unwrap();
         let flipped = (0..1_000)
-            .filter(|&seed| flip.apply(numbered(), &Generator::new(seed)).unwrap().to_vec().unwrap() != whole);
+            .filter(|&seed| flip.apply(numbered(), &Generator::new(seed)).unwrap().to_vec::<f32>().unwrap() != whole);
         assert!((200..300).contains(&flipped.count()));
         let always = (RandomHorizontalFlip { p: 1.0 }, RandomHorizontalFlip { p: 1.0 });
-        assert_eq!(always.apply(numbered(), &Generator::new(0)).unwrap().to_vec().unwrap(), whole);
+        assert_eq!(always.apply(numbered(), &Generator::new(0)).unwrap().to_vec::<f32>().unwrap(), whole);
     }
 
     #[test]
     fn an_affine_that_always_moves_fills_with_zeros() {
         let image = Tensor::ones([1, 10, 10]).unwrap();
         let far = RandomAffine { degrees: 0.0, translate: [0.0, 0.0], scale: 0.5..=0.5 };
-        let small = far.apply(image, &Generator::new(0)).unwrap().to_vec().unwrap();
+        let small: Vec<f32> = far.apply(image, &Generator::new(0)).unwrap().to_vec().unwrap();
         assert_eq!(small.iter().sum::<f32>(), 25.0, "10 x 10 at half the size");
         assert_eq!((small[0], small[55]), (0.0, 1.0));
     }
 
     #[test]
     fn bytes_flip_too_and_other_shapes_are_refused_with_what_is_wanted() {
-        let bytes = Tensor::<u8>::new([[[1, 2]]]).unwrap();
+        let bytes = Tensor::from_slice(&[1_u8, 2], [1, 1, 2]).unwrap();
         let flipped = RandomHorizontalFlip { p: 1.0 }.apply(bytes.clone(), &Generator::new(0)).unwrap();
-        assert_eq!(flipped.to_vec().unwrap(), [2, 1]);
+        assert_eq!((flipped.to_vec::<u8>().unwrap(), flipped.dtype()), (vec![2, 1], DType::U8));
         let flat = bytes.reshape([2]).unwrap();
         let text = |error: Error| error.to_string();
         let two = Normalize { mean: [0.0; 2], std: [1.0; 2] };
@@ -458,7 +512,7 @@ mod tests {
             text(ToTensor.apply(flat.clone(), &Generator::new(0)).unwrap_err()),
             "to_tensor: the image is [2], but an image is [height, width] or [height, width, channels]"
         );
-        let channels_first = Tensor::<u8>::zeros([3, 32, 32]).unwrap();
+        let channels_first = Tensor::of(DType::U8).full([3, 32, 32], 0).unwrap();
         assert_eq!(
             text(ToTensor.apply(channels_first, &Generator::new(0)).unwrap_err()),
             "to_tensor: the image is [3, 32, 32], but an image is [height, width, channels] here; use ToFloat where channels \
@@ -479,5 +533,34 @@ mod tests {
         );
         let crop = RandomCrop { size: [1, 1], padding: usize::MAX };
         assert!(crop.apply(numbered(), &Generator::new(0)).is_err(), "no border is that wide");
+    }
+
+    #[test]
+    fn numbers_that_are_no_bytes_are_refused_as_pixels() {
+        let random = Generator::new(0);
+        let longs = Tensor::new([[0, 255]]).unwrap();
+        assert_eq!(
+            ToTensor.apply(longs.clone(), &random).unwrap_err().to_string(),
+            "to_tensor: the image is of int64, but pixels are of uint8; use to_dtype(DType::U8)"
+        );
+        assert!(ToFloat.apply(longs, &random).unwrap_err().to_string().starts_with("to_float: the image is of int64"));
+    }
+
+    #[test]
+    fn images_keep_their_precision() {
+        let random = Generator::new(3);
+        let third = Normalize { mean: [0.5; 2], std: [3.0; 2] };
+        let crop = RandomCrop { size: [2, 2], padding: 0 };
+        let turn = RandomAffine { degrees: 10.0, translate: [0.1, 0.1], scale: 0.9..=1.1 };
+        for dtype in [DType::F16, DType::BF16, DType::F32, DType::F64] {
+            let image = numbered().to_dtype(dtype).unwrap();
+            let normal = third.apply(image.clone(), &random).unwrap();
+            assert_eq!(normal.dtype(), dtype);
+            let exact = Tensor::of(dtype).new([(7.0 - 0.5) / 3.0]).unwrap().item::<f64>().unwrap();
+            assert_eq!(normal.to_vec::<f64>().unwrap()[7], exact, "{dtype}");
+            for made in [crop.apply(image.clone(), &random), turn.apply(image, &random)] {
+                assert_eq!(made.unwrap().dtype(), dtype);
+            }
+        }
     }
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use pagelock_data::{DataLoader, Dataset, Error, FixedSampler, Result, StoredRows, TensorDataset, WhenFull};
 use pagelock_memory::{Budget, ByteSize};
-use pagelock_tensor::Tensor;
+use pagelock_tensor::{DType, Float, Int, Tensor};
 
 use quiet::without_backtraces;
 
@@ -135,7 +135,7 @@ fn a_shortcut_that_fails_is_taken_sample_by_sample_to_name_the_one() {
         fn get(&self, index: usize) -> Result<i64> {
             self.0.get(index)
         }
-        fn gather(&self, indices: &[usize]) -> Result<Option<Tensor<i64>>> {
+        fn gather(&self, indices: &[usize]) -> Result<Option<Tensor<Int>>> {
             match indices.contains(&7) {
                 true => Err(Error::other("the index is damaged")),
                 false => self.0.get(indices[1]).map(|_| None),
@@ -211,7 +211,7 @@ fn a_map_that_fails_is_named_by_its_first_sample_and_who_made_it() {
     for (n_workers, who, _) in MAKERS {
         let error = fault(|moment| {
             let loader = DataLoader::new(FiveIs(8, moment, || Ok(5))).batch_size(4).num_workers(n_workers);
-            loader.map(|batch| Ok(batch.narrow(0, 0, if batch.to_vec()?[0] == 4 { 5 } else { 4 })?))
+            loader.map(|batch| Ok(batch.narrow(0, 0, if batch.to_vec::<i64>()?[0] == 4 { 5 } else { 4 })?))
         });
         assert_eq!(
             error.to_string(),
@@ -314,7 +314,7 @@ fn a_file_that_is_cut_short_in_mid_epoch_is_told_with_the_row_and_who_read_it() 
     for (n_workers, who, _) in MAKERS {
         let file = tempfile::NamedTempFile::new().unwrap();
         file.as_file().set_len(40 * 400).unwrap();
-        let rows = StoredRows::<f32>::raw(file.path(), &[100]).unwrap();
+        let rows = StoredRows::<Float>::raw(file.path(), DType::F32, &[100]).unwrap();
         let loader = DataLoader::new(rows).batch_size(10).num_workers(n_workers).prefetch_factor(1);
         let mut batches = loader.iter();
         batches.next().unwrap().unwrap();

@@ -11,7 +11,7 @@ use std::process::Command;
 
 use pagelock_data::{DataLoader, Dataset, Error, Result, StoredRows, WhenFull};
 use pagelock_memory::{Budget, ByteSize};
-use pagelock_tensor::{Tensor, TensorMap};
+use pagelock_tensor::{Int, Tensor, TensorMap};
 
 const MIB: usize = 1 << 20;
 const LIMIT: usize = 64 * MIB;
@@ -77,18 +77,18 @@ fn assert_refused(error: &impl std::fmt::Display) {
 struct Mebibytes(usize);
 
 impl Dataset for Mebibytes {
-    type Sample = Tensor<u8>;
+    type Sample = Tensor<Int>;
 
     fn len(&self) -> usize {
         self.0
     }
 
-    fn get(&self, index: usize) -> Result<Tensor<u8>> {
-        Ok(Tensor::build(MIB, |bytes| bytes.fill(index as u8))?)
+    fn get(&self, index: usize) -> Result<Tensor<Int>> {
+        Ok(Tensor::build(MIB, |bytes: &mut [u8]| bytes.fill(index as u8))?)
     }
 }
 
-fn loader(batches: usize) -> DataLoader<Tensor<u8>> {
+fn loader(batches: usize) -> DataLoader<Tensor<Int>> {
     DataLoader::new(Mebibytes(4 * batches)).batch_size(4).num_workers(2)
 }
 
@@ -115,7 +115,7 @@ fn batches_that_are_kept() {
 fn pinned_slots() {
     let budget = Budget::new("mine", ByteSize::gib(1));
     let loader = loader(40).pin_memory(true).pin_budget(budget).when_full(WhenFull::Error);
-    let kept: Vec<Result<Tensor<u8>>> = loader.iter().collect();
+    let kept: Vec<Result<Tensor<Int>>> = loader.iter().collect();
     assert!(kept.iter().any(Result::is_err));
 }
 
@@ -140,7 +140,7 @@ fn write_npy(path: &Path, rows: usize) {
     whole.set_len((file.len() + rows * MIB) as u64).unwrap();
 }
 
-fn array(rows: usize) -> (tempfile::TempDir, StoredRows<u8>) {
+fn array(rows: usize) -> (tempfile::TempDir, StoredRows<Int>) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("x.npy");
     write_npy(&path, rows);

@@ -8,7 +8,7 @@ use pagelock_cuda::software::Config;
 use pagelock_data::{
     DataLoader, Dataset, Error, IterableDataset, PinMemory, Result, Samples, StoredRows, StreamLoader, TensorDataset,
 };
-use pagelock_tensor::{Create, Device, Tensor};
+use pagelock_tensor::{Device, Float, Int, Tensor};
 
 fn devices() -> Vec<Device> {
     let software = pagelock_cuda::Device::software(Config::default()).unwrap();
@@ -24,12 +24,12 @@ fn devices() -> Vec<Device> {
     devices
 }
 
-fn pairs(n: usize) -> TensorDataset<(Tensor, Tensor<i64>)> {
+fn pairs(n: usize) -> TensorDataset<(Tensor, Tensor<Int>)> {
     let x = Tensor::arange(0.0, 3.0 * n as f32, 1.0).unwrap().reshape([-1, 3]).unwrap();
-    TensorDataset::new((x, Tensor::<i64>::arange(0, n as i64, 1).unwrap())).unwrap()
+    TensorDataset::new((x, Tensor::arange(0, n as i64, 1).unwrap())).unwrap()
 }
 
-fn values((x, y): &(Tensor, Tensor<i64>)) -> (Vec<f32>, Vec<i64>) {
+fn values((x, y): &(Tensor, Tensor<Int>)) -> (Vec<f32>, Vec<i64>) {
     (x.to_vec().unwrap(), y.to_vec().unwrap())
 }
 
@@ -61,7 +61,7 @@ fn a_type_of_ones_own_goes_to_a_device_as_it_is_pinned() {
     struct Batch {
         points: Tensor,
         #[pin(skip)]
-        labels: Tensor<i64>,
+        labels: Tensor<Int>,
     }
     for device in devices() {
         let loader = DataLoader::new(pairs(8)).batch_size(4).map(|(points, labels)| Ok(Batch { points, labels }));
@@ -90,7 +90,9 @@ fn an_error_keeps_its_place_among_batches_on_a_device() {
         let loader = DataLoader::new(OneIsDamaged).num_workers(1).to(&device).unwrap();
         let texts: Vec<String> = loader
             .iter()
-            .map(|batch| batch.map_or_else(|error| error.to_string(), |batch| format!("{:?}", batch.to_vec().unwrap())))
+            .map(|batch| {
+                batch.map_or_else(|error| error.to_string(), |batch| format!("{:?}", batch.to_vec::<i64>().unwrap()))
+            })
             .collect();
         let damaged =
             "worker 0 could not get sample 2: row 2 is damaged; skip_bad_samples(true) leaves such samples out";
@@ -155,11 +157,11 @@ impl IterableDataset for Counters {
     }
 }
 
-fn shown(batch: Result<Tensor<i64>>) -> String {
+fn shown(batch: Result<Tensor<Int>>) -> String {
     // Who could not get a sample depends on the number of workers.
     let whoever =
         |error: Error| error.to_string().split_once(" could ").map_or_else(String::new, |(_, text)| text.to_owned());
-    batch.map_or_else(whoever, |batch| format!("{:?}", batch.to_vec().unwrap()))
+    batch.map_or_else(whoever, |batch| format!("{:?}", batch.to_vec::<i64>().unwrap()))
 }
 
 #[test]
@@ -238,18 +240,18 @@ fn npy_rows(n_rows: usize) -> tempfile::NamedTempFile {
 #[test]
 fn an_array_in_a_file_reaches_every_device_as_it_was_written() {
     let file = npy_rows(700);
-    let rows = StoredRows::<f32>::npy(file.path()).unwrap();
+    let rows = StoredRows::<Float>::npy(file.path()).unwrap();
     for device in devices() {
         let there = rows.to(&device).unwrap();
         assert_eq!((there.dims(), there.device()), (&[700, 1_000][..], device));
-        assert!(there.to_vec().unwrap().iter().enumerate().all(|(at, &value)| value == (at / 1_000) as f32));
+        assert!(there.to_vec::<f32>().unwrap().iter().enumerate().all(|(at, &value)| value == (at / 1_000) as f32));
     }
 }
 
 #[test]
 fn an_array_that_was_cut_short_after_it_was_opened_reaches_no_device() {
     let file = npy_rows(700);
-    let rows = StoredRows::<f32>::npy(file.path()).unwrap();
+    let rows = StoredRows::<Float>::npy(file.path()).unwrap();
     file.as_file().set_len(1_000_000).unwrap();
     for device in devices() {
         let error = rows.to(&device).unwrap_err().to_string();

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use pagelock_data::{DataLoader, Dataset, Error, PinMemory, Place, Result, Sampler, SequentialSampler, Slots};
 use pagelock_memory::{Budget, ByteSize};
-use pagelock_tensor::{Device, Tensor};
+use pagelock_tensor::{Device, Int, Tensor};
 use proptest::prelude::*;
 
 use quiet::without_backtraces;
@@ -48,7 +48,7 @@ impl Dataset for Faulty {
 }
 
 /// One epoch: values, or the text of an error.
-fn epoch(loader: &DataLoader<Tensor<i64>>) -> Vec<Result<Vec<i64>, String>> {
+fn epoch(loader: &DataLoader<Tensor<Int>>) -> Vec<Result<Vec<i64>, String>> {
     loader.iter().map(|batch| batch.map(|batch| batch.to_vec().unwrap()).map_err(|error| error.to_string())).collect()
 }
 

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use pagelock_data::{Cifar, CifarFiles, CsvTable, DataLoader, Dataset, Error, StoredRows};
-use pagelock_tensor::DType;
+use pagelock_tensor::{Bool, DType, Float, Int, Tensor};
 use proptest::prelude::*;
 use tempfile::TempDir;
 
@@ -36,8 +36,8 @@ fn floats(n: usize) -> Vec<u8> {
 #[test]
 fn rows_of_a_file_come_in_any_order_and_number_of_workers() {
     let (_folder, path) = file(&npy("{'descr': '<f4', 'fortran_order': False, 'shape': (100, 2, 3), }", &floats(600)));
-    let rows = StoredRows::<f32>::npy(&path).unwrap();
-    assert_eq!((rows.len(), rows.row_shape()), (100, &[2, 3][..]));
+    let rows = StoredRows::<Float>::npy(&path).unwrap();
+    assert_eq!((rows.len(), rows.row_shape(), rows.dtype()), (100, &[2, 3][..], DType::F32));
     assert_eq!(rows.read().unwrap().dims(), [100, 2, 3]);
     for n_workers in [0, 3] {
         let loader = DataLoader::new(rows.clone()).batch_size(7).shuffle(1).num_workers(n_workers).pin_memory(true);
@@ -45,7 +45,7 @@ fn rows_of_a_file_come_in_any_order_and_number_of_workers() {
         for batch in &loader {
             let batch = batch.unwrap();
             assert!(batch.is_pinned());
-            firsts.extend(batch.to_vec().unwrap().chunks(6).map(|row| row[0] as usize / 6).collect::<Vec<_>>());
+            firsts.extend(batch.to_vec::<f32>().unwrap().chunks(6).map(|row| row[0] as usize / 6).collect::<Vec<_>>());
         }
         firsts.sort();
         assert_eq!(firsts, (0..100).collect::<Vec<_>>());
@@ -55,10 +55,10 @@ fn rows_of_a_file_come_in_any_order_and_number_of_workers() {
 #[test]
 fn a_file_that_is_cut_short_while_it_is_open_is_an_error_that_names_the_row() {
     let (_folder, path) = file(&floats(1_000));
-    let rows = StoredRows::<f32>::raw(&path, &[10]).unwrap();
-    assert_eq!(rows.get(99).unwrap().to_vec().unwrap()[9], 999.0);
+    let rows = StoredRows::<Float>::raw(&path, DType::F32, &[10]).unwrap();
+    assert_eq!(rows.get(99).unwrap().to_vec::<f32>().unwrap()[9], 999.0);
     std::fs::File::options().write(true).open(&path).unwrap().set_len(1_980).unwrap();
-    assert_eq!(rows.get(48).unwrap().to_vec().unwrap()[0], 480.0);
+    assert_eq!(rows.get(48).unwrap().to_vec::<f32>().unwrap()[0], 480.0);
     assert_eq!(problem(rows.get(49)), "row 49 is not there any more: the file was cut short; get it again");
     let loader = DataLoader::new(rows).batch_size(25).num_workers(2).skip_bad_samples(true);
     let sizes: Vec<_> = loader.iter().map(|batch| batch.map_or(0, |batch| batch.dims()[0])).collect();
@@ -83,7 +83,7 @@ fn an_npy_file_that_lies_is_refused_before_anything_is_allocated() {
             "its header claims [9223372036854775807, 4] of float32 from byte 128, but the file has 152 bytes; it is cut off \
              or not what it says: get it again",
         ),
-        (header("<f8", "False", "(3,)"), "its elements are float64, not float32; open it as StoredRows of that type"),
+        (header("<i8", "False", "(3,)"), "its elements are int64, which are no floats; open it as StoredRows::<Int>"),
         (header("<U8", "False", "(3,)"), "its elements are `<U8`, which no tensor has; convert them with astype"),
         (header("<f4", "True", "(3, 2)"), "it is in Fortran's order; save numpy.ascontiguousarray of it"),
         (header("<f4", "False", "()"), "it holds one number, which has no rows; give it a first dimension"),
@@ -99,22 +99,22 @@ fn an_npy_file_that_lies_is_refused_before_anything_is_allocated() {
         ),
     ] {
         let (_folder, path) = file(&content);
-        assert_eq!(problem(StoredRows::<f32>::npy(&path)), expected);
+        assert_eq!(problem(StoredRows::<Float>::npy(&path)), expected);
     }
 }
 
 #[test]
 fn truth_values_are_checked_and_shapes_must_divide_the_file() {
     let (_folder, path) = file(&[0, 1, 1, 7]);
-    let rows = StoredRows::<bool>::raw(&path, &[2]).unwrap();
-    assert_eq!(rows.get(0).unwrap().to_vec().unwrap(), [false, true]);
+    let rows = StoredRows::<Bool>::raw(&path, DType::Bool, &[2]).unwrap();
+    assert_eq!(rows.get(0).unwrap().to_vec::<bool>().unwrap(), [false, true]);
     assert_eq!(problem(rows.get(1)), "row 1 has a byte that is no truth value; get the file again");
     assert_eq!(
-        problem(StoredRows::<u8>::raw(&path, &[3])),
+        problem(StoredRows::<Int>::raw(&path, DType::U8, &[3])),
         "it has 4 bytes, and a row of [3] uint8 takes 3; give the right shape or get the whole file"
     );
-    assert_eq!(problem(StoredRows::<u8>::raw(&path, &[0])), "rows of [0] have no size; give another");
-    assert!(matches!(StoredRows::<u8>::raw(Path::new("/nowhere"), &[3]), Err(Error::Io { .. })));
+    assert_eq!(problem(StoredRows::<Int>::raw(&path, DType::U8, &[0])), "rows of [0] have no size; give another");
+    assert!(matches!(StoredRows::<Int>::raw(Path::new("/nowhere"), DType::U8, &[3]), Err(Error::Io { .. })));
     assert!(matches!(rows.get(2), Err(Error::NoSample { index: 2, n_samples: 2 })));
 }
 
@@ -125,16 +125,17 @@ fn a_safetensors_file_that_lies_is_refused() {
         |header: &str, elements: &[u8]| [&(header.len() as u64).to_le_bytes(), header.as_bytes(), elements].concat();
     let good = r#"{"x":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]}}"#;
     let (_folder, path) = file(&with(good, &floats(6)));
-    assert_eq!(StoredRows::<f32>::safetensors(&path, "x").unwrap().get(1).unwrap().to_vec().unwrap(), [3.0, 4.0, 5.0]);
-    assert_eq!(problem(StoredRows::<f32>::safetensors(&path, "y")), "it has no tensor `y`; it has x");
+    let row = StoredRows::<Float>::safetensors(&path, "x").unwrap().get(1).unwrap();
+    assert_eq!(row.to_vec::<f32>().unwrap(), [3.0, 4.0, 5.0]);
+    assert_eq!(problem(StoredRows::<Float>::safetensors(&path, "y")), "it has no tensor `y`; it has x");
     assert_eq!(
-        problem(StoredRows::<i64>::safetensors(&path, "x")),
-        "its elements are float32, not int64; open it as StoredRows of that type"
+        problem(StoredRows::<Int>::safetensors(&path, "x")),
+        "its elements are float32, which are no integers; open it as StoredRows::<Float>"
     );
     let other = good.replace("[2,3]", "[2,4]");
     for content in [with(&other, &floats(9)), with(good, &floats(5)), with("{", &[]), vec![255; 40], vec![1, 2]] {
         let (_folder, path) = file(&content);
-        problem(StoredRows::<f32>::safetensors(&path, "x"));
+        problem(StoredRows::<Float>::safetensors(&path, "x"));
     }
 }
 
@@ -155,8 +156,8 @@ fn cifar_files_are_checked_and_read() {
     for batch in &DataLoader::new(train.clone()).batch_size(10) {
         let (images, labels) = batch.unwrap();
         assert_eq!(images.dims(), [10, 3, 32, 32]);
-        assert_eq!(labels.to_vec().unwrap(), [1, 9, 2, 9, 3, 9, 4, 9, 5, 9]);
-        assert_eq!(images.to_vec().unwrap()[4 * 3_072], 3);
+        assert_eq!(labels.to_vec::<i64>().unwrap(), [1, 9, 2, 9, 3, 9, 4, 9, 5, 9]);
+        assert_eq!(images.to_vec::<u8>().unwrap()[4 * 3_072], 3);
     }
     assert_eq!(train.get(6).unwrap().1, 4);
     assert_eq!(Cifar::cifar100_train(folder.path()).unwrap().get(0).unwrap().1, 99, "the fine label");
@@ -177,13 +178,14 @@ fn a_csv_file_with_quotes_is_read_and_a_wrong_cell_is_named() {
     let table = CsvTable::open(&path).unwrap();
     assert_eq!(table.names(), ["a", "b \"x\"", "c"]);
     assert_eq!(table.n_rows(), 2);
-    assert_eq!(table.numbers::<f64>(&["b \"x\"", "a"]).unwrap().to_vec().unwrap(), [2.0, 1.0, 5.0, -4.5]);
-    assert_eq!(problem(table.column::<i64>("a")), "line 5: `-4.5` in column `a` is no int64; correct the cell");
+    let numbers: Tensor = table.numbers_of(DType::F64, &["b \"x\"", "a"]).unwrap();
+    assert_eq!((numbers.to_vec::<f64>().unwrap(), numbers.dtype()), (vec![2.0, 1.0, 5.0, -4.5], DType::F64));
+    assert_eq!(problem(table.column::<Int>("a")), "line 5: `-4.5` in column `a` is no int64; correct the cell");
     assert_eq!(
-        problem(table.column::<f32>("c")),
+        problem(table.column::<Float>("c")),
         format!("line 2: `three\nlines` in column `c` is no {}; correct the cell", DType::F32)
     );
-    assert_eq!(problem(table.column::<f32>("d")), "it has no column `d`; it has a, b \"x\", c");
+    assert_eq!(problem(table.column::<Float>("d")), "it has no column `d`; it has a, b \"x\", c");
 }
 
 #[test]
@@ -223,14 +225,14 @@ fn a_damaged_picture_is_an_error_that_names_its_file() {
     assert_eq!((pictures.classes(), pictures.len()), (&["a".to_owned(), "b".to_owned()][..], 6));
     let (picture, class) = pictures.get(0).unwrap();
     assert_eq!((picture.dims(), class), (&[2, 3, 3][..], 0));
-    assert_eq!(picture.to_vec().unwrap()[..6], [0, 0, b'a', 1, 0, b'a']);
+    assert_eq!(picture.to_vec::<u8>().unwrap()[..6], [0, 0, b'a', 1, 0, b'a']);
     for damaged in [2, 5] {
         let text = pictures.get(damaged).unwrap_err().to_string();
         assert!(text.contains(".png` cannot be used: it is no picture to decode: "), "{text}");
     }
     let loader = DataLoader::new(pictures).batch_size(6).num_workers(1).skip_bad_samples(true);
     let (batch, classes) = loader.iter().next().unwrap().unwrap();
-    assert_eq!((batch.dims(), classes.to_vec().unwrap()), (&[4, 2, 3, 3][..], vec![0, 0, 1, 1]));
+    assert_eq!((batch.dims(), classes.to_vec::<i64>().unwrap()), (&[4, 2, 3, 3][..], vec![0, 0, 1, 1]));
 }
 
 /// A member of a tar archive.
@@ -268,7 +270,7 @@ fn cifar_is_read_from_its_archive_and_from_the_folder_that_it_unpacks_to() {
     let cifar = files().open().unwrap();
     assert_eq!((cifar.train.len(), cifar.test.len()), (15, 3));
     let (image, label) = cifar.train.get(13).unwrap();
-    assert_eq!((image.dims(), image.to_vec().unwrap()[7], label), (&[3, 32, 32][..], 101, 1));
+    assert_eq!((image.dims(), image.to_vec::<u8>().unwrap()[7], label), (&[3, 32, 32][..], 101, 1));
 
     let unpacked = folder.path().join("cifar-10-batches-bin");
     std::fs::create_dir(&unpacked).unwrap();
@@ -293,7 +295,7 @@ fn cifar_is_read_from_archives_that_tar_wrote() {
     }
     let record = |cifar: &Cifar, index| {
         let (image, label) = cifar.get(index).unwrap();
-        (image.to_vec().unwrap()[3_071], label)
+        (image.to_vec::<u8>().unwrap()[3_071], label)
     };
     let ten = CifarFiles::cifar10().folder(folder.path()).offline(true).open().unwrap();
     let expected = [(1, 1), (101, 8), (2, 2), (102, 7), (3, 3), (103, 6), (4, 4), (104, 5), (5, 5), (105, 4)];
@@ -335,10 +337,11 @@ const NPZ: [&[u8]; 2] = [include_bytes!("npz/stored.npz"), include_bytes!("npz/p
 fn arrays_of_an_npz_file_are_read_packed_or_not() {
     for content in NPZ {
         let (_folder, path) = file(content);
-        let a = StoredRows::<f32>::npz(&path, "a").unwrap();
+        let a = StoredRows::<Float>::npz(&path, "a").unwrap();
         assert_eq!((a.len(), a.row_shape()), (4, &[6][..]));
-        assert_eq!(a.get(2).unwrap().to_vec().unwrap(), [12.0, 13.0, 14.0, 15.0, 16.0, 17.0]);
-        assert_eq!(StoredRows::<i64>::npz(&path, "b").unwrap().read().unwrap().to_vec().unwrap(), [1, 2, 3, 4]);
+        assert_eq!(a.get(2).unwrap().to_vec::<f32>().unwrap(), [12.0, 13.0, 14.0, 15.0, 16.0, 17.0]);
+        let b = StoredRows::<Int>::npz(&path, "b").unwrap().read().unwrap();
+        assert_eq!((b.to_vec::<i64>().unwrap(), b.dtype()), (vec![1, 2, 3, 4], DType::I64));
         for batch in &DataLoader::new(a).batch_size(3).num_workers(2) {
             assert_eq!(batch.unwrap().dims()[1], 6);
         }
@@ -348,16 +351,16 @@ fn arrays_of_an_npz_file_are_read_packed_or_not() {
 #[test]
 fn an_npz_file_that_lies_is_refused() {
     let (_folder, path) = file(NPZ[0]);
-    assert_eq!(problem(StoredRows::<f32>::npz(&path, "c")), "it has no array `c`; it has a, b");
+    assert_eq!(problem(StoredRows::<Float>::npz(&path, "c")), "it has no array `c`; it has a, b");
     assert_eq!(
-        problem(StoredRows::<u8>::npz(&path, "a")),
-        "its elements are float32, not uint8; open it as StoredRows of that type"
+        problem(StoredRows::<Int>::npz(&path, "a")),
+        "its elements are float32, which are no integers; open it as StoredRows::<Float>"
     );
 
     let (_folder, path) = file(b"no archive");
     let fix = "get it again, or write it with numpy.savez";
     assert_eq!(
-        problem(StoredRows::<f32>::npz(&path, "a")),
+        problem(StoredRows::<Float>::npz(&path, "a")),
         format!("it is no whole .npz file: invalid Zip archive: Could not find EOCD; {fix}")
     );
 
@@ -366,7 +369,7 @@ fn an_npz_file_that_lies_is_refused() {
     flipped[packed_at] ^= 0x40;
     let (_folder, path) = file(&flipped);
     let expected = format!("it is no whole .npz file: `a` does not unpack to what was packed; {fix}");
-    assert_eq!(problem(StoredRows::<f32>::npz(&path, "a")), expected);
+    assert_eq!(problem(StoredRows::<Float>::npz(&path, "a")), expected);
 }
 
 /// Three row groups of rows `i`: x = i / 2, label = i, good = (i is even), name = "row i" but for one that has none.
@@ -421,9 +424,11 @@ fn columns_of_a_parquet_file_are_tensors_and_bytes() {
     let table = ParquetTable::open(&path).unwrap();
     assert_eq!((table.n_rows(), table.names().join(" ")), (100, "x label good name".to_owned()));
     let x: Vec<f32> = (0..100).map(|i| i as f32 / 2.0).collect();
-    assert_eq!(table.column::<f32>("x").unwrap().to_vec().unwrap(), x);
-    assert_eq!(table.column::<i64>("label").unwrap().to_vec().unwrap(), (0..100).collect::<Vec<i64>>());
-    assert_eq!(table.column::<bool>("good").unwrap().to_vec().unwrap()[..3], [true, false, true]);
+    let read: Tensor = table.column("x").unwrap();
+    assert_eq!((read.to_vec::<f32>().unwrap(), read.dtype()), (x, DType::F32));
+    let labels: Tensor<Int> = table.column("label").unwrap();
+    assert_eq!((labels.to_vec::<i64>().unwrap(), labels.dtype()), ((0..100).collect(), DType::I64));
+    assert_eq!(table.column::<Bool>("good").unwrap().to_vec::<bool>().unwrap()[..3], [true, false, true]);
     assert_eq!(table.bytes("name").unwrap()[41], b"row 41");
 }
 
@@ -434,11 +439,11 @@ fn a_parquet_column_that_is_not_what_was_asked_for_is_refused() {
 
     let (_folder, path) = parquet_file(63);
     let table = ParquetTable::open(&path).unwrap();
-    assert_eq!(problem(table.column::<f32>("y")), "it has no column `y`; it has x, label, good, name");
-    let expected = "its column `label` has int64, not float32; read it as that, and cast";
-    assert_eq!(problem(table.column::<f32>("label")), expected);
+    assert_eq!(problem(table.column::<Float>("y")), "it has no column `y`; it has x, label, good, name");
+    assert_eq!(problem(table.column::<Float>("label")), "its column `label` has int64, and no floats; read it as Int");
+    assert_eq!(problem(table.column::<Bool>("x")), "its column `x` has float32, and no bools; read it as Float");
     assert_eq!(problem(table.bytes("x")), "its column `x` has FLOAT, and no bytes; use column()");
-    assert_eq!(problem(table.column::<u8>("name")), "its column `name` has BYTE_ARRAY, and no numbers; use bytes()");
+    assert_eq!(problem(table.column::<Int>("name")), "its column `name` has BYTE_ARRAY, and no numbers; use bytes()");
     assert_eq!(problem(table.bytes("name")), "row 63 has no value in column `name`; drop such rows, or fill them");
 
     let whole = std::fs::read(&path).unwrap();
@@ -464,7 +469,7 @@ proptest! {
         }
         std::fs::write(&path, content).unwrap();
         if let Ok(table) = ParquetTable::open(&path) {
-            let n_rows = table.column::<f32>("x").map_or(0, |x| x.len());
+            let n_rows = table.column::<Float>("x").map_or(0, |x| x.len());
             prop_assert!(n_rows <= 1_000_000, "{}", n_rows);
             let _ = table.bytes("name");
         }
@@ -486,7 +491,7 @@ fn a_jpeg_is_decoded_to_about_what_was_saved_in_color_and_gray() {
     for index in 0..2 {
         let picture = pictures.get(index).unwrap().0;
         assert_eq!(picture.dims(), [43, 61, 3]);
-        for (place, value) in picture.to_vec().unwrap().into_iter().enumerate() {
+        for (place, value) in picture.to_vec::<u8>().unwrap().into_iter().enumerate() {
             let (x, y) = (place / 3 % 61, place / 3 / 61);
             let wanted = soft(x as u32, y as u32)[if index == 0 { place % 3 } else { 0 }];
             assert!(value.abs_diff(wanted) <= 16, "{value} at {x}, {y} of picture {index}, saved as {wanted}");
@@ -544,7 +549,7 @@ proptest! {
             content.truncate(cut.index(content.len()));
         }
         let (_folder, path) = file(&content);
-        if let Ok(rows) = StoredRows::<f32>::npz(&path, "a") {
+        if let Ok(rows) = StoredRows::<Float>::npz(&path, "a") {
             prop_assert!(rows.read().map_or(0, |rows| rows.len()) * 4 <= 1_040 * content.len());
         }
     }
@@ -557,11 +562,11 @@ proptest! {
         let content = if as_npy { [b"\x93NUMPY\x01\x00", &content[..]].concat() } else { content };
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(&content).unwrap();
-        prop_assert!(StoredRows::<u8>::npz(file.path(), "a").is_err());
-        for outcome in [StoredRows::<u8>::npy(file.path()), StoredRows::<u8>::raw(file.path(), &[3])] {
+        prop_assert!(StoredRows::<Int>::npz(file.path(), "a").is_err());
+        for outcome in [StoredRows::<Int>::npy(file.path()), StoredRows::raw(file.path(), DType::U8, &[3])] {
             let n_bytes = outcome.map_or(0, |rows| rows.read().map_or(0, |rows| rows.len()));
             prop_assert!(n_bytes <= content.len());
         }
-        let _ = CsvTable::open(file.path()).map(|table| table.numbers::<f32>(&["a"]).is_ok());
+        let _ = CsvTable::open(file.path()).map(|table| table.numbers::<Float>(&["a"]).is_ok());
     }
 }

@@ -8,6 +8,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use pagelock_data::{Cifar, CifarFiles, CsvTable, Dataset, Error, Mnist, StoredRows};
+use pagelock_tensor::{DType, Float, Int, Tensor};
 use tempfile::TempDir;
 
 fn file(content: &[u8]) -> (TempDir, PathBuf) {
@@ -49,7 +50,7 @@ const SHAPES: [&str; 12] = [
 ];
 
 /// Everything that a program does with rows.
-fn use_rows(rows: Result<StoredRows<f32>, Error>) {
+fn use_rows(rows: Result<StoredRows, Error>) {
     let Ok(rows) = rows else { return };
     assert_eq!(rows.len(), 0, "rows without elements hold nothing: {:?}", rows.row_shape());
     let _ = rows.read().map(|all| assert_eq!(all.len(), 0));
@@ -85,7 +86,7 @@ fn a_safetensors_shape_without_elements_or_with_too_many_is_refused_or_empty() {
 fn rows_without_elements_are_named_in_the_error() {
     let (_folder, path) = file(&npy("(1000000000000000000, 0)", &[]));
     assert_eq!(
-        problem(StoredRows::<f32>::npy(&path)),
+        problem(StoredRows::<Float>::npy(&path)),
         "its header claims [1000000000000000000, 0], rows without elements, which hold no data; write another array"
     );
 }
@@ -105,13 +106,13 @@ type Reader = fn(&Path) -> Result<(), Error>;
 
 fn readers() -> Vec<(&'static str, Reader)> {
     vec![
-        ("raw", |path| StoredRows::<u8>::raw(path, &[1]).and_then(|rows| rows.read()).map(drop)),
-        ("npy", |path| StoredRows::<u8>::npy(path).map(drop)),
-        ("npz", |path| StoredRows::<u8>::npz(path, "a").map(drop)),
+        ("raw", |path| StoredRows::<Int>::raw(path, DType::U8, &[1]).and_then(|rows| rows.read()).map(drop)),
+        ("npy", |path| StoredRows::<Int>::npy(path).map(drop)),
+        ("npz", |path| StoredRows::<Int>::npz(path, "a").map(drop)),
         ("csv", |path| CsvTable::open(path).map(drop)),
         ("idx", |path| pagelock_data::idx::IdxFile::open(path).map(drop)),
         #[cfg(feature = "safetensors")]
-        ("safetensors", |path| StoredRows::<u8>::safetensors(path, "a").map(drop)),
+        ("safetensors", |path| StoredRows::<Int>::safetensors(path, "a").map(drop)),
         #[cfg(feature = "parquet")]
         ("parquet", |path| pagelock_data::ParquetTable::open(path).map(drop)),
         ("map", |path| pagelock_tensor::TensorMap::open(path).map(drop).map_err(Error::from)),
@@ -161,9 +162,9 @@ fn an_array_of_an_npz_file_that_does_not_fit_its_checksum_is_refused() {
     let mut damaged = STORED.to_vec();
     damaged[start + 128 + 9] ^= 0x10; // within the third number
     let (_folder, path) = file(&damaged);
-    let text = problem(StoredRows::<f32>::npz(&path, "a"));
+    let text = problem(StoredRows::<Float>::npz(&path, "a"));
     assert!(text.starts_with("it is no whole .npz file: `a` does not fit its checksum"), "{text}");
-    assert_eq!(StoredRows::<i64>::npz(&path, "b").unwrap().len(), 4, "the other array is whole");
+    assert_eq!(StoredRows::<Int>::npz(&path, "b").unwrap().len(), 4, "the other array is whole");
 }
 
 #[test]
@@ -188,7 +189,7 @@ fn an_empty_field_in_quotes_is_a_row() {
     let (_folder, path) = file(b"a\n1\n\"\"\n3\n");
     let table = CsvTable::open(&path).unwrap();
     assert_eq!(table.n_rows(), 3);
-    assert_eq!(problem(table.column::<f32>("a")), "line 3: `` in column `a` is no float32; correct the cell");
+    assert_eq!(problem(table.column::<Float>("a")), "line 3: `` in column `a` is no float32; correct the cell");
 }
 
 #[test]
@@ -198,13 +199,17 @@ fn a_number_that_the_element_type_cannot_hold_is_named_with_its_line_and_column(
     let too_large = |dtype| {
         format!("line 3: `1e39` in column `a` is too large for {dtype}; correct the cell, or read a wider type")
     };
-    assert_eq!(problem(table.column::<f32>("a")), too_large("float32"));
-    assert_eq!(problem(table.numbers::<half::bf16>(&["b", "a"])), too_large("bfloat16"));
-    assert_eq!(table.column::<f64>("a").unwrap().to_vec().unwrap(), [1.0, 1e39, -3e38]);
-    let b = table.column::<f32>("b").unwrap().to_vec().unwrap();
+    assert_eq!(problem(table.column::<Float>("a")), too_large("float32"));
+    assert_eq!(problem(table.numbers_of::<Float>(DType::BF16, &["b", "a"])), too_large("bfloat16"));
+    let a: Tensor = table.column_of(DType::F64, "a").unwrap();
+    assert_eq!(a.to_vec::<f64>().unwrap(), [1.0, 1e39, -3e38]);
+    let b = table.column::<Float>("b").unwrap().to_vec::<f32>().unwrap();
     assert_eq!((b[0], b[1], b[2].is_nan()), (f32::INFINITY, f32::NEG_INFINITY, true), "what was written as such");
     let (_folder, path) = file(format!("a\n9{}\n-1e400\n", "0".repeat(400)).as_bytes());
-    assert!(problem(CsvTable::open(&path).unwrap().column::<f64>("a")).contains("is too large for float64"));
+    assert!(
+        problem(CsvTable::open(&path).unwrap().column_of::<Float>(DType::F64, "a"))
+            .contains("is too large for float64")
+    );
 }
 
 #[cfg(feature = "parquet")]
@@ -247,7 +252,8 @@ mod parquet_lies {
         let all: Vec<i64> = (0..100).collect();
         let read = |content: &[u8]| {
             let (_folder, path) = file(content);
-            ParquetTable::open(&path).and_then(|table| table.column::<i64>("label")).map(|rows| rows.to_vec().unwrap())
+            let labels = ParquetTable::open(&path).and_then(|table| table.column::<Int>("label"));
+            labels.map(|rows| rows.to_vec::<i64>().unwrap())
         };
         assert_eq!(read(&whole).unwrap(), all);
         for n in [40, 60] {

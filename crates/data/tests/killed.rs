@@ -19,7 +19,7 @@ fn loader(n_workers: usize) -> DataLoader<Tensor> {
 }
 
 fn show(batch: &Tensor) -> String {
-    format!("{:?}", batch.to_vec().unwrap())
+    format!("{:?}", batch.to_vec::<f32>().unwrap())
 }
 
 /// Prints, after each batch, the state and the batch, for ever.

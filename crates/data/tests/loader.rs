@@ -5,17 +5,17 @@ use std::sync::Arc;
 use pagelock_data::{
     DataLoader, Dataset, Digits, Error, FixedSampler, Result, Stack, Subset, TensorDataset, get_data, random_split,
 };
-use pagelock_tensor::{Generator, Tensor};
+use pagelock_tensor::{Generator, Int, Tensor};
 
 /// `n` samples: `([i, i + 0.5], i)`.
-fn pairs(n: usize) -> TensorDataset<(Tensor, Tensor<i64>)> {
+fn pairs(n: usize) -> TensorDataset<(Tensor, Tensor<Int>)> {
     let x: Vec<f32> = (0..n).flat_map(|i| [i as f32, i as f32 + 0.5]).collect();
     let y: Vec<i64> = (0..n as i64).collect();
     TensorDataset::new((Tensor::from_vec(x, [n, 2]).unwrap(), Tensor::from_vec(y, n).unwrap())).unwrap()
 }
 
 /// The labels of every batch of the next epoch.
-fn labels(loader: &DataLoader<(Tensor, Tensor<i64>)>) -> Vec<Vec<i64>> {
+fn labels(loader: &DataLoader<(Tensor, Tensor<Int>)>) -> Vec<Vec<i64>> {
     loader.iter().map(|batch| batch.unwrap().1.to_vec().unwrap()).collect()
 }
 
@@ -68,8 +68,8 @@ fn a_batch_larger_than_the_dataset_is_the_whole_dataset() {
 fn rows_of_all_tensors_stay_together() {
     for batch in &DataLoader::new(pairs(20)).batch_size(6).shuffle(3) {
         let (x, y) = batch.unwrap();
-        let x = x.to_vec().unwrap();
-        for (row, label) in x.chunks_exact(2).zip(y.to_vec().unwrap()) {
+        let x = x.to_vec::<f32>().unwrap();
+        for (row, label) in x.chunks_exact(2).zip(y.to_vec::<i64>().unwrap()) {
             assert_eq!(row, [label as f32, label as f32 + 0.5]);
         }
     }
@@ -117,8 +117,8 @@ fn the_shortcut_gives_what_single_samples_stack_to() {
     let (x, y) = dataset.gather(&order).unwrap().unwrap();
     let samples = order.map(|index| dataset.get(index).unwrap());
     let (stacked_x, stacked_y) = Stack::stack(samples.into()).unwrap();
-    assert_eq!((x.dims(), x.to_vec().unwrap()), (stacked_x.dims(), stacked_x.to_vec().unwrap()));
-    assert_eq!((y.dims(), y.to_vec().unwrap()), (stacked_y.dims(), stacked_y.to_vec().unwrap()));
+    assert_eq!((x.dims(), x.to_vec::<f32>().unwrap()), (stacked_x.dims(), stacked_x.to_vec::<f32>().unwrap()));
+    assert_eq!((y.dims(), y.to_vec::<i64>().unwrap()), (stacked_y.dims(), stacked_y.to_vec::<i64>().unwrap()));
 }
 
 #[test]
@@ -128,9 +128,9 @@ fn digits_gather_what_their_samples_stack_to() {
     let order = [3, 0, 0];
     let (x, y) = digits.gather(&order).unwrap().unwrap();
     let (stacked_x, stacked_y) = Stack::stack(order.map(|index| digits.get(index).unwrap()).into()).unwrap();
-    assert_eq!((x.dims(), x.to_vec().unwrap()), (stacked_x.dims(), stacked_x.to_vec().unwrap()));
-    assert_eq!((y.to_vec().unwrap(), stacked_y.to_vec().unwrap()), (vec![5, 1, 1], vec![5, 1, 1]));
-    assert_eq!(x.to_vec().unwrap()[..784], digits.flat().unwrap().to_vec().unwrap()[3 * 784..]);
+    assert_eq!((x.dims(), x.to_vec::<f32>().unwrap()), (stacked_x.dims(), stacked_x.to_vec::<f32>().unwrap()));
+    assert_eq!((y.to_vec::<i64>().unwrap(), stacked_y.to_vec::<i64>().unwrap()), (vec![5, 1, 1], vec![5, 1, 1]));
+    assert_eq!(x.to_vec::<f32>().unwrap()[..784], digits.flat().unwrap().to_vec::<f32>().unwrap()[3 * 784..]);
 }
 
 #[test]
@@ -162,7 +162,7 @@ fn a_mapped_loader_keeps_length_order_and_epoch() {
 #[test]
 fn builder_calls_may_follow_map() {
     let loader = DataLoader::new(pairs(10)).map(|(_, y)| Ok(y)).batch_size(5).sampler(FixedSampler::new([9, 1, 9]));
-    assert_eq!(loader.iter().next().unwrap().unwrap().to_vec().unwrap(), [9, 1, 9]);
+    assert_eq!(loader.iter().next().unwrap().unwrap().to_vec::<i64>().unwrap(), [9, 1, 9]);
 }
 
 #[test]
@@ -189,7 +189,7 @@ fn a_slice_shares_the_storage_of_the_tensors() {
     let dataset = pairs(10);
     let (x, _) = dataset.slice(4..6).unwrap();
     pagelock_tensor::no_grad(|| dataset.tensors().0.fill_(7.0).unwrap());
-    assert_eq!(x.to_vec().unwrap(), [7.0; 4]);
+    assert_eq!(x.to_vec::<f32>().unwrap(), [7.0; 4]);
 }
 
 /// What the first item of the loop says.
@@ -235,7 +235,7 @@ fn dropping_the_only_batch_is_refused() {
 #[test]
 fn a_bad_sample_is_named_and_costs_only_its_batch() {
     let loader = DataLoader::new(Numbers { n_samples: 6, bad: &[3] }).batch_size(2);
-    let batches: Vec<_> = loader.iter().map(|batch| batch.map(|batch| batch.to_vec().unwrap())).collect();
+    let batches: Vec<_> = loader.iter().map(|batch| batch.map(|batch| batch.to_vec::<f32>().unwrap())).collect();
     assert_eq!(batches[0].as_ref().unwrap(), &[0.0, 1.0]);
     assert_eq!(
         batches[1].as_ref().unwrap_err().to_string(),

@@ -64,7 +64,7 @@ fn packed_and_unpacked_files_may_be_mixed() {
 #[test]
 fn pixels_become_multiples_of_a_256th() {
     let digits = open(small_mnist().path()).unwrap();
-    let rows = digits.train.flat().unwrap().to_vec().unwrap();
+    let rows = digits.train.flat().unwrap().to_vec::<f32>().unwrap();
     assert_eq!(rows[..4], [0.0, 1.0 / 256.0, 2.0 / 256.0, 3.0 / 256.0]);
 }
 

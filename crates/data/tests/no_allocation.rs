@@ -5,7 +5,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use pagelock_data::{DataLoader, TensorDataset};
-use pagelock_tensor::{Create, Tensor};
+use pagelock_tensor::Tensor;
 
 struct Counting;
 
@@ -35,7 +35,7 @@ const BATCHES: usize = 2_000;
 #[test]
 fn a_running_loader_allocates_nothing() {
     for (n_workers, pins) in [(0, false), (1, false), (2, false), (0, true), (1, true), (2, true)] {
-        let samples = (Tensor::zeros([64 * BATCHES, 4]).unwrap(), Tensor::<i64>::zeros([64 * BATCHES]).unwrap());
+        let samples = (Tensor::zeros([64 * BATCHES, 4]).unwrap(), Tensor::full([64 * BATCHES], 0).unwrap());
         let loader = DataLoader::new(TensorDataset::new(samples).unwrap()).batch_size(64).shuffle(0);
         let loader = loader.num_workers(n_workers).persistent_workers(true).pin_memory(pins);
         let mut batches = loader.iter();

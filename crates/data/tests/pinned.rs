@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use pagelock_data::{DataLoader, Dataset, PinMemory, Result, Stack, TensorDataset, WhenFull};
 use pagelock_memory::{Budget, ByteSize};
-use pagelock_tensor::{Create, Tensor, TensorMap};
+use pagelock_tensor::{DType, Int, Tensor, TensorMap};
 use proptest::prelude::*;
 
 /// `n` samples: sample `i` is 256 times `i`, 1 KiB.
@@ -18,21 +18,21 @@ fn kibibytes(n: usize) -> TensorDataset<Tensor> {
 
 /// What each batch of an epoch starts with, or the text of its error.
 fn epoch(loader: &DataLoader<Tensor>) -> Vec<Result<f32, String>> {
-    let first = |batch: Tensor| batch.to_vec().unwrap()[0];
+    let first = |batch: Tensor| batch.to_vec::<f32>().unwrap()[0];
     loader.iter().map(|batch| batch.map(first).map_err(|error| error.to_string())).collect()
 }
 
 #[derive(PinMemory)]
 struct Pair<T> {
     input: T,
-    target: Tensor<i64>,
+    target: Tensor<Int>,
     #[pin(skip)]
     names: Vec<Arc<str>>,
 }
 
 #[derive(PinMemory)]
 enum Either {
-    Images(Tensor<u8>),
+    Images(Tensor<Int>),
     Points { at: Tensor, weights: Option<Tensor> },
     Nothing,
 }
@@ -75,7 +75,7 @@ fn samples_that_are_stacked_become_page_locked_batches_and_stay_ordinary_themsel
 fn a_batch_of_ones_own_is_pinned_field_by_field() {
     let collate = |samples: Vec<Tensor>| {
         let names = vec!["a".into(); samples.len()];
-        Ok(Pair { input: (Stack::stack(samples)?, 7), target: Tensor::<i64>::zeros([4])?, names })
+        Ok(Pair { input: (Stack::stack(samples)?, 7), target: Tensor::full([4], 0)?, names })
     };
     for batch in &DataLoader::with_collate(kibibytes(8), collate).batch_size(4).pin_memory(true) {
         let batch = batch.unwrap();
@@ -97,7 +97,7 @@ fn what_a_collation_did_not_make_is_copied_and_that_is_timed() {
         let (samples, maps, more) = batch.unwrap();
         assert!(samples.iter().all(Tensor::is_pinned) && maps["known"].is_pinned());
         assert!(more.is_pinned() && more[&1][0].as_ref().unwrap().is_pinned());
-        assert_eq!(maps["known"].to_vec().unwrap(), [1.0; 256]);
+        assert_eq!(maps["known"].to_vec::<f32>().unwrap(), [1.0; 256]);
     }
     assert!(!known.is_pinned(), "the dataset's own tensor stays where it is");
     assert!(loader.report().pin > Duration::ZERO);
@@ -105,27 +105,27 @@ fn what_a_collation_did_not_make_is_copied_and_that_is_timed() {
 
 #[test]
 fn a_map_of_tensors_is_pinned_tensor_by_tensor() {
-    fn collate(samples: Vec<(Tensor, Tensor<i64>)>) -> Result<TensorMap> {
+    fn collate(samples: Vec<(Tensor, Tensor<Int>)>) -> Result<TensorMap> {
         let (image, label) = Stack::stack(samples)?;
         let mut map = TensorMap::new([label.len()])?;
         map.set("image", image)?;
         map.set("target.label", label)?;
         Ok(map)
     }
-    let labels = Tensor::<i64>::from_vec((0..8).collect(), [8]).unwrap();
+    let labels = Tensor::arange(0, 8, 1).unwrap();
     let dataset = TensorDataset::new((Tensor::zeros([8, 3]).unwrap(), labels)).unwrap();
     for batch in &DataLoader::with_collate(dataset, collate).batch_size(4).pin_memory(true) {
         let batch = batch.unwrap();
         assert!(batch.is_pinned() && batch.batch() == &[4]);
-        assert_eq!(batch.get::<f32>("image").unwrap().dims(), [4, 3]);
+        assert_eq!(batch.get("image").unwrap().dims(), [4, 3]);
     }
 }
 
 #[test]
 fn an_enum_is_pinned_in_every_variant() {
     let collate = |samples: Vec<Tensor>| {
-        Ok(match samples[0].to_vec()?[0] as usize {
-            0 => Either::Images(Tensor::<u8>::zeros([9])?),
+        Ok(match samples[0].to_vec::<f32>()?[0] as usize {
+            0 => Either::Images(Tensor::of(DType::U8).full([9], 0)?),
             1 => Either::Points { at: Stack::stack(samples)?, weights: Some(Tensor::ones([1])?) },
             2 => Either::Points { at: Stack::stack(samples)?, weights: None },
             _ => Either::Nothing,
@@ -313,7 +313,7 @@ proptest! {
         for batch in &loader {
             let batch = batch.unwrap();
             prop_assert!(batch.is_pinned());
-            given.push(batch.to_vec().unwrap());
+            given.push(batch.to_vec::<f32>().unwrap());
             kept.push_back(batch);
             if kept.len() > held {
                 kept.pop_front();

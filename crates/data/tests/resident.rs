@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use pagelock_data::{DataLoader, Dataset, Result};
 use pagelock_memory::{Budget, ByteSize};
-use pagelock_tensor::Tensor;
+use pagelock_tensor::{Int, Tensor};
 
 const MIB: usize = 1 << 20;
 const LIMIT: ByteSize = ByteSize::mib(256);
@@ -14,17 +14,17 @@ const LIMIT: ByteSize = ByteSize::mib(256);
 struct Mebibytes(usize);
 
 impl Dataset for Mebibytes {
-    type Sample = Tensor<u8>;
+    type Sample = Tensor<Int>;
 
     fn len(&self) -> usize {
         self.0
     }
 
-    fn get(&self, index: usize) -> Result<Tensor<u8>> {
-        Ok(Tensor::build(MIB, |bytes| bytes.fill(index as u8))?)
+    fn get(&self, index: usize) -> Result<Tensor<Int>> {
+        Ok(Tensor::build(MIB, |bytes: &mut [u8]| bytes.fill(index as u8))?)
     }
 
-    fn gather(&self, indices: &[usize]) -> Result<Option<Tensor<u8>>> {
+    fn gather(&self, indices: &[usize]) -> Result<Option<Tensor<Int>>> {
         let batch = Tensor::build([indices.len(), MIB], |bytes: &mut [u8]| {
             for (row, &index) in bytes.chunks_mut(MIB).zip(indices) {
                 row.fill(index as u8);

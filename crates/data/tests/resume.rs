@@ -5,7 +5,7 @@ use pagelock_data::{
     DataLoader, Dataset, DistributedSampler, FixedSampler, IterableDataset, LoaderState, Place, RandomSampler, Result,
     Sampler, Samples, SequentialSampler, StreamLoader, StreamState, Subset, TensorDataset, WeightedSampler,
 };
-use pagelock_tensor::Tensor;
+use pagelock_tensor::{DType, Int, Tensor};
 
 /// The numbers from `first` on, `n` of them.
 fn numbers(first: f32, n: usize) -> TensorDataset<Tensor> {
@@ -100,6 +100,15 @@ fn a_state_of_another_dataset_is_refused_with_both() {
     let other = |dataset| DataLoader::new(dataset).batch_size(4).shuffle(7);
     assert_names(&refusal(&loader(), &other(numbers(0.0, 24))), &["20 samples", "24 samples"]);
     assert_names(&refusal(&loader(), &other(numbers(1.0, 20))), &["TensorDataset"]);
+    let mut elements: Vec<f32> = (0..20).map(|i| i as f32).collect();
+    for i in 0..20 {
+        elements[i] += 0.5;
+        let one_differs = TensorDataset::new(Tensor::from_slice(&elements, 20).unwrap()).unwrap();
+        elements[i] -= 0.5;
+        assert_names(&refusal(&loader(), &other(one_differs)), &["TensorDataset"]);
+    }
+    let doubles = TensorDataset::new(Tensor::of(DType::F64).arange(0.0, 20.0, 1.0).unwrap()).unwrap();
+    assert_names(&refusal(&loader(), &other(doubles)), &["TensorDataset"]);
 
     let part = |indices: Vec<usize>| DataLoader::new(Subset::new(numbers(0.0, 30), indices).unwrap()).batch_size(4);
     let text = refusal(&part((0..20).collect()), &part((0..19).chain([20]).collect()));
@@ -110,7 +119,7 @@ fn a_state_of_another_dataset_is_refused_with_both() {
 #[test]
 fn a_state_of_another_augmentation_is_refused_with_both_seeds() {
     let noisy = |seed| {
-        let noisy = numbers(0.0, 20).transform(seed, |x, random| Ok(x.item()? + random.next_f64() as f32));
+        let noisy = numbers(0.0, 20).transform(seed, |x, random| Ok(x.item::<f32>()? + random.next_f64() as f32));
         DataLoader::new(noisy).batch_size(4)
     };
     assert_names(&refusal(&noisy(1), &noisy(2)), &["seed 1", "seed 2"]);
@@ -214,11 +223,11 @@ impl IterableDataset for Lines {
     }
 }
 
-fn stream(name: &'static str, lens: &[usize]) -> StreamLoader<Tensor<i64>> {
+fn stream(name: &'static str, lens: &[usize]) -> StreamLoader<Tensor<Int>> {
     StreamLoader::new(Lines(name, lens.into())).batch_size(2)
 }
 
-fn saved_stream(loader: &StreamLoader<Tensor<i64>>) -> String {
+fn saved_stream(loader: &StreamLoader<Tensor<Int>>) -> String {
     loader.set_epoch(0);
     loader.iter().take(3).for_each(drop);
     loader.state().to_string()

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use pagelock_data::{Error, IterableDataset, Result, Samples, StreamLoader, StreamState, WhenFull};
 use pagelock_memory::{Budget, ByteSize};
-use pagelock_tensor::Tensor;
+use pagelock_tensor::{Int, Tensor};
 use proptest::prelude::*;
 
 use quiet::without_backtraces;
@@ -46,7 +46,7 @@ impl IterableDataset for Shards {
 }
 
 /// What the loader gives in one epoch: values, or the text of an error.
-fn epoch(loader: &StreamLoader<Tensor<i64>>) -> Vec<Result<Vec<i64>, String>> {
+fn epoch(loader: &StreamLoader<Tensor<Int>>) -> Vec<Result<Vec<i64>, String>> {
     loader.iter().map(|batch| batch.map(|batch| batch.to_vec().unwrap()).map_err(|error| error.to_string())).collect()
 }
 
@@ -208,7 +208,7 @@ fn a_stream_that_hangs_is_named_after_the_timeout_and_its_batch_comes_later() {
     let expected = "worker 0 is making it at sample 0 of shard 0; raise the timeout, or look at that sample";
     assert_eq!(late.to_string(), format!("batch 0 was not ready after {waited:.1?}: {expected}"));
     drop(open);
-    let given: Vec<_> = batches.filter_map(Result::ok).map(|batch| batch.to_vec().unwrap()[0]).collect();
+    let given: Vec<_> = batches.filter_map(Result::ok).map(|batch| batch.to_vec::<i64>().unwrap()[0]).collect();
     assert_eq!(given, [0, 1]);
 }
 
@@ -232,7 +232,7 @@ fn a_worker_that_takes_too_long_to_start_is_told_apart_from_a_sample_that_hangs(
 
 #[test]
 fn what_cannot_give_a_batch_is_refused() {
-    let refusal = |loader: StreamLoader<Tensor<i64>>| {
+    let refusal = |loader: StreamLoader<Tensor<Int>>| {
         let mut batches = loader.iter();
         let error = batches.next().unwrap().unwrap_err().to_string();
         assert!(batches.next().is_none());
@@ -502,7 +502,7 @@ proptest! {
         let first = loader(workers[0]);
         let mut given: Vec<_> = Vec::new();
         for batch in first.iter().take(stop_after) {
-            given.push(batch.map(|batch| batch.to_vec().unwrap()).map_err(|error| whoever(error.to_string())));
+            given.push(batch.map(|batch| batch.to_vec::<i64>().unwrap()).map_err(|error| whoever(error.to_string())));
         }
         let second = loader(workers[1]);
         second.resume(first.state().to_string().parse().unwrap()).unwrap();

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use pagelock_data::{DataLoader, Dataset, Error, LoaderState, Result, Subset, TensorDataset};
 use pagelock_memory::{Budget, ByteSize};
-use pagelock_tensor::Tensor;
+use pagelock_tensor::{Element, Tensor};
 use proptest::prelude::*;
 
 /// `n` samples: sample `i` is `[i, i + 0.5]`.
@@ -31,7 +31,7 @@ impl<F: Fn(usize) -> Result<i64> + Send + Sync + 'static> Dataset for Samples<F>
 }
 
 /// What the loader gives in one epoch: values, or the text of an error.
-fn epoch<T: pagelock_tensor::Element>(loader: &DataLoader<Tensor<T>>) -> Vec<Result<Vec<T>, String>> {
+fn epoch<E: Element>(loader: &DataLoader<Tensor<E::Kind>>) -> Vec<Result<Vec<E>, String>> {
     loader.iter().map(|batch| batch.map(|batch| batch.to_vec().unwrap()).map_err(|error| error.to_string())).collect()
 }
 
@@ -68,24 +68,24 @@ fn threads() -> usize {
 fn any_number_of_workers_gives_the_same_batches_in_the_same_order() {
     let expected = {
         let loader = DataLoader::new(points(1_003)).batch_size(10).shuffle(5);
-        [epoch(&loader), epoch(&loader)]
+        [epoch::<f32>(&loader), epoch::<f32>(&loader)]
     };
     for n_workers in [1, 2, 8] {
         for persistent in [false, true] {
             let loader = DataLoader::new(points(1_003)).batch_size(10).shuffle(5).num_workers(n_workers);
             let loader = loader.persistent_workers(persistent);
-            assert_eq!([epoch(&loader), epoch(&loader)], expected, "{n_workers} workers");
+            assert_eq!([epoch::<f32>(&loader), epoch::<f32>(&loader)], expected, "{n_workers} workers");
         }
     }
 }
 
 #[test]
 fn random_changes_of_samples_depend_on_epoch_and_index_alone() {
-    let noisy = || points(300).transform(9, |x, random| Ok(x.to_vec()?[0] + random.next_f64() as f32));
+    let noisy = || points(300).transform(9, |x, random| Ok(x.to_vec::<f32>()?[0] + random.next_f64() as f32));
     let loader = |n_workers| DataLoader::new(noisy()).batch_size(7).shuffle(1).num_workers(n_workers);
     let expected = {
         let loader = loader(0);
-        [epoch(&loader), epoch(&loader)]
+        [epoch::<f32>(&loader), epoch::<f32>(&loader)]
     };
     let (mut first, mut second) = (expected[0].clone(), expected[1].clone());
     for batches in [&mut first, &mut second] {
@@ -94,7 +94,7 @@ fn random_changes_of_samples_depend_on_epoch_and_index_alone() {
     assert_ne!(first, second, "each epoch has noise of its own");
     for n_workers in [1, 4] {
         let loader = loader(n_workers);
-        assert_eq!([epoch(&loader), epoch(&loader)], expected);
+        assert_eq!([epoch::<f32>(&loader), epoch::<f32>(&loader)], expected);
     }
     let subset = Subset::new(noisy(), [5, 6]).unwrap();
     assert_eq!(subset.get_in(1, 3).unwrap(), noisy().get_in(6, 3).unwrap());
@@ -136,7 +136,7 @@ fn a_bad_sample_costs_its_own_batch_only() {
     };
     for n_workers in [0, 1, 3] {
         let loader = DataLoader::new(Samples(12, get)).batch_size(3).num_workers(n_workers);
-        let given = epoch(&loader);
+        let given = epoch::<i64>(&loader);
         assert_eq!([&given[0], &given[1], &given[3]], [&Ok(vec![0, 1, 2]), &Ok(vec![3, 4, 5]), &Ok(vec![9, 10, 11])]);
         let error = given[2].as_ref().unwrap_err();
         assert!(error.contains(" could not get sample 7: row 7 is damaged; "), "{error}");
@@ -149,8 +149,8 @@ fn a_panic_is_an_error_that_names_the_worker_and_the_sample() {
     let get = |index| if index == 4 { panic!("no such file: {index}.png") } else { Ok(index as i64) };
     let loader = DataLoader::new(Samples(6, get)).batch_size(2).num_workers(1);
     let expected = "worker 0 panicked at sample 4: no such file: 4.png; RUST_BACKTRACE=1 shows where";
-    assert_eq!(epoch(&loader), [Ok(vec![0, 1]), Ok(vec![2, 3]), Err(expected.into())]);
-    assert_eq!(epoch(&loader)[0], Ok(vec![0, 1]), "the next epoch has workers again");
+    assert_eq!(epoch::<i64>(&loader), [Ok(vec![0, 1]), Ok(vec![2, 3]), Err(expected.into())]);
+    assert_eq!(epoch::<i64>(&loader)[0], Ok(vec![0, 1]), "the next epoch has workers again");
 }
 
 #[test]
@@ -167,7 +167,7 @@ fn a_sample_that_hangs_is_named_after_the_timeout_and_the_epoch_goes_on() {
     };
     let loader = DataLoader::new(Samples(8, get)).batch_size(2).num_workers(1).timeout(Duration::from_millis(200));
     let start = Instant::now();
-    let batches = epoch(&loader);
+    let batches = epoch::<i64>(&loader);
     assert!(start.elapsed() < Duration::from_secs(4), "one time-out, and no wait for the worker that hangs");
     assert_eq!([&batches[0], &batches[2], &batches[3]], [&Ok(vec![0, 1]), &Ok(vec![4, 5]), &Ok(vec![6, 7])]);
     let error = batches[1].as_ref().unwrap_err();
@@ -203,12 +203,12 @@ fn a_worker_that_cannot_start_is_one_error_and_the_end_of_the_epoch() {
     let init = |worker| if worker == 1 { Err(Error::other("no scratch folder")) } else { Ok(()) };
     let loader = DataLoader::new(points(4)).num_workers(2).persistent_workers(true).worker_init(init);
     for _ in 0..2 {
-        assert_eq!(epoch(&loader), [Err("worker 1 could not start: no scratch folder".into())]);
+        assert_eq!(epoch::<f32>(&loader), [Err("worker 1 could not start: no scratch folder".into())]);
     }
 
     let panics = DataLoader::new(points(4)).num_workers(1).worker_init(|_| panic!("at once"));
     let error = "worker 0 could not start: worker 0 panicked: at once; RUST_BACKTRACE=1 shows where";
-    assert_eq!(epoch(&panics), [Err(error.into())]);
+    assert_eq!(epoch::<f32>(&panics), [Err(error.into())]);
 }
 
 #[test]
@@ -217,7 +217,7 @@ fn workers_keep_to_the_budget_of_what_is_ahead() {
     let dataset = TensorDataset::new(Tensor::zeros([640, 256]).unwrap()).unwrap();
     let loader = DataLoader::new(dataset).batch_size(16).num_workers(3).prefetch_factor(100);
     let loader = loader.prefetch_budget(budget.clone());
-    assert!(epoch(&loader).iter().all(Result::is_ok));
+    assert!(epoch::<f32>(&loader).iter().all(Result::is_ok));
     assert!(budget.peak() >= ByteSize::kib(16) && budget.peak() <= ByteSize::kib(100), "{}", budget.peak());
     assert_eq!(budget.used(), ByteSize(0));
 }
@@ -227,7 +227,7 @@ fn a_budget_too_small_for_a_batch_is_an_error_with_the_numbers() {
     let budget = Budget::new("loader", ByteSize::kib(10)).with_knob("give the loader more");
     let dataset = TensorDataset::new(Tensor::zeros([64, 256]).unwrap()).unwrap();
     let loader = DataLoader::new(dataset).batch_size(16).num_workers(2).prefetch_budget(budget.clone());
-    let batches = epoch(&loader);
+    let batches = epoch::<f32>(&loader);
     assert!(batches[0].is_ok(), "nobody knows yet how much a batch takes");
     for (number, batch) in batches.into_iter().enumerate().skip(1) {
         let expected = format!(
@@ -256,11 +256,11 @@ fn loaders_that_are_left_in_mid_epoch_leave_nothing_behind() {
 #[test]
 fn two_loops_over_one_loader_do_not_disturb_each_other() {
     let loader = DataLoader::new(points(100)).batch_size(10).num_workers(2).persistent_workers(true);
-    let expected = epoch(&DataLoader::new(points(100)).batch_size(10));
+    let expected = epoch::<f32>(&DataLoader::new(points(100)).batch_size(10));
     for (one, other) in loader.iter().zip(&loader) {
-        assert_eq!(one.unwrap().to_vec().unwrap(), other.unwrap().to_vec().unwrap());
+        assert_eq!(one.unwrap().to_vec::<f32>().unwrap(), other.unwrap().to_vec::<f32>().unwrap());
     }
-    assert_eq!(epoch(&loader), expected);
+    assert_eq!(epoch::<f32>(&loader), expected);
 }
 
 #[test]
@@ -308,7 +308,7 @@ proptest! {
         };
         let loader = |n_workers| DataLoader::new(dataset()).batch_size(batch_size).shuffle(seed).num_workers(n_workers);
         let whole = loader(0);
-        let expected: Vec<_> = [epoch(&whole), epoch(&whole)].concat().into_iter().map(whoever).collect();
+        let expected: Vec<_> = [epoch::<i64>(&whole), epoch::<i64>(&whole)].concat().into_iter().map(whoever).collect();
 
         let first = loader(workers[0]);
         let mut given = Vec::new();
@@ -317,7 +317,7 @@ proptest! {
                 if given.len() == stop_after {
                     break 'epochs;
                 }
-                given.push(batch.map(|batch| batch.to_vec().unwrap()).map_err(|error| error.to_string()));
+                given.push(batch.map(|batch| batch.to_vec::<i64>().unwrap()).map_err(|error| error.to_string()));
             }
         }
         let n_batches = first.len().unwrap();
@@ -330,7 +330,7 @@ proptest! {
         let second = loader(workers[1]);
         second.resume(state.to_string().parse().unwrap()).unwrap();
         while given.len() < expected.len() {
-            given.extend(epoch(&second));
+            given.extend(epoch::<i64>(&second));
         }
         prop_assert_eq!(given.into_iter().map(whoever).collect::<Vec<_>>(), expected);
     }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use pagelock_data::{DataLoader, StoredRows};
 use pagelock_memory::{Budget, ByteSize};
-use pagelock_tensor::{Tensor, no_grad};
+use pagelock_tensor::{DType, Float, Tensor, no_grad};
 
 pub(crate) type Result<T, E = Box<dyn std::error::Error>> = std::result::Result<T, E>;
 
@@ -49,7 +49,7 @@ fn slope() -> f32 {
 
 /// Trains one pass over the file, in shuffled order, its batches read by two workers.
 pub(crate) fn run(path: &Path) -> Result<Report> {
-    let rows = StoredRows::<f32>::raw(path, &[COLUMNS])?;
+    let rows = StoredRows::<Float>::raw(path, DType::F32, &[COLUMNS])?;
     let n_rows = fs::metadata(path)?.len() / ROW_BYTES;
     let loader = DataLoader::new(rows).batch_size(BATCH).shuffle(1).num_workers(2).prefetch_factor(64);
     let loader = loader.prefetch_budget(Budget::new("ahead", AHEAD));

@@ -9,10 +9,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use pagelock_memory::{HostBuffer, default_host, holder, open_regular};
-use pagelock_tensor::{Create, Tensor};
+use pagelock_tensor::{Int, Tensor};
 
 pub use self::archive::{CifarFiles, CifarSet};
 use crate::dataset::{Dataset, check_index};
+use crate::identity::checksum;
 use crate::{Error, Result};
 
 const SIDE: usize = 32;
@@ -29,12 +30,13 @@ const TRAIN_10: [&str; 5] =
 /// let train = Cifar::cifar10_train("cifar-10-batches-bin")?; // the folder that the archive unpacks to
 /// for batch in &DataLoader::new(train).batch_size(128).shuffle(0).num_workers(4).pin_memory(true) {
 ///     let (images, labels) = batch?; // [128, 3, 32, 32] of u8, [128] of i64
-///     let images = (images.cast::<f32>()? / 255.0)?;
+///     let images = images.scaled(1.0 / 255.0)?;
 /// }
 /// # Ok::<(), pagelock_data::Error>(())
 /// ```
 ///
-/// With random changes, which are others in each epoch: [`ToFloat`](crate::transforms::ToFloat) shows them.
+/// With random changes, which are others in each epoch: [`ToFloat`](crate::transforms::ToFloat) shows them. Its identity in a
+/// loader's state is the checksum of all images and labels.
 #[derive(Clone, Debug)]
 pub struct Cifar {
     records: Arc<HostBuffer>,
@@ -157,18 +159,18 @@ fn wrong_label(bytes: &[u8], record: usize, n_labels: usize, n_classes: u8) -> O
 }
 
 impl Dataset for Cifar {
-    type Sample = (Tensor<u8>, i64);
+    type Sample = (Tensor<Int>, i64);
 
     fn len(&self) -> usize {
         self.n_samples
     }
 
-    fn get(&self, index: usize) -> Result<(Tensor<u8>, i64)> {
+    fn get(&self, index: usize) -> Result<(Tensor<Int>, i64)> {
         let (pixels, label) = self.record(index)?;
         Ok((Tensor::from_slice(pixels, [3, SIDE, SIDE])?, label))
     }
 
-    fn gather(&self, indices: &[usize]) -> Result<Option<(Tensor<u8>, Tensor<i64>)>> {
+    fn gather(&self, indices: &[usize]) -> Result<Option<(Tensor<Int>, Tensor<Int>)>> {
         for &index in indices {
             check_index(index, self.n_samples)?;
         }
@@ -181,6 +183,11 @@ impl Dataset for Cifar {
                 }
             }
         })?;
-        Ok(Some((images, Tensor::<i64>::new(labels)?)))
+        Ok(Some((images, Tensor::from_vec(labels, indices.len())?)))
+    }
+
+    fn identity(&self) -> String {
+        let n_classes = if self.n_labels == 1 { 10 } else { 100 };
+        format!("CIFAR-{n_classes} of {} images, {}", self.n_samples, checksum(self.records.bytes()))
     }
 }

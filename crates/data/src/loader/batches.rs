@@ -1,14 +1,15 @@
 //! [`Batches`]: one epoch of a loader.
 
+use std::marker::PhantomData;
 use std::time::{Duration, Instant};
 
 use super::crew::{Account, Crew};
 use super::slots::{AtMost, PATIENCE, PinnedSlots};
-use super::source::{At, Maker, Watch};
-use super::{DataLoader, lock};
+use super::source::{At, Maker, Parcel, Watch};
+use super::{Loader, lock};
 use crate::{Error, Result};
 
-/// One epoch of a [`DataLoader`]. After an error the next batch follows, so a bad sample costs its own batch only.
+/// One epoch of a [`DataLoader`](super::DataLoader). After an error the next batch follows, so a bad sample costs its own batch only.
 ///
 /// # Examples
 /// ```
@@ -22,30 +23,58 @@ use crate::{Error, Result};
 /// # Ok::<(), pagelock_data::Error>(())
 /// ```
 pub struct Batches<'a, B: Send + 'static> {
-    loader: &'a DataLoader<B>,
+    pub(super) epoch: Epoch<'a>,
+    batches: PhantomData<fn() -> B>,
+}
+
+impl<'a, B: Send + 'static> Batches<'a, B> {
+    pub(super) fn new(epoch: Epoch<'a>) -> Self {
+        Self { epoch, batches: PhantomData }
+    }
+}
+
+impl<B: Send + 'static> Iterator for Batches<'_, B> {
+    type Item = Result<B>;
+
+    fn next(&mut self) -> Option<Result<B>> {
+        let made = self.epoch.next()?;
+        Some(made.map(|()| self.epoch.parcel.as_mut().map(Parcel::take).unwrap_or_else(|| unreachable!("it was made"))))
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.epoch.size_hint()
+    }
+}
+
+/// [`Batches`] of whatever type.
+pub(super) struct Epoch<'a> {
+    loader: &'a Loader,
     epoch: u64,
     pub(super) next: usize,
     pub(super) end: usize,
     /// Why there is no batch at all; given once.
     pub(super) refusal: Option<Error>,
-    pub(super) crew: Option<Crew<B>>,
+    pub(super) crew: Option<Crew>,
     slots: Option<PinnedSlots>, // for the batches that the program makes itself
+    /// Where the batch is that was made last.
+    parcel: Option<Parcel>,
     indices: Vec<usize>,
     at: At,
     /// When the program got its last batch.
     given: Option<Instant>,
 }
 
-impl<'a, B: Send + 'static> Batches<'a, B> {
-    pub(super) fn new(loader: &'a DataLoader<B>, epoch: u64) -> Self {
+impl<'a> Epoch<'a> {
+    pub(super) fn new(loader: &'a Loader, epoch: u64) -> Self {
+        let (refusal, crew, slots, parcel, given) = (None, None, None, None, None);
         let (indices, at) = (Vec::new(), At::default());
-        Self { loader, epoch, next: 0, end: 0, refusal: None, crew: None, slots: None, indices, at, given: None }
+        Self { loader, epoch, next: 0, end: 0, refusal, crew, slots, parcel, indices, at, given }
     }
 
     /// The next batch, made here or by a worker.
-    fn load(&mut self, account: &mut Account) -> Result<B> {
+    fn load(&mut self, account: &mut Account) -> Result<()> {
         if let Some(crew) = &mut self.crew {
-            return crew.next(account);
+            return crew.next(account, &mut self.parcel);
         }
         if self.slots.is_none() {
             let patience = AtMost(self.loader.plan.timeout.unwrap_or(PATIENCE));
@@ -54,16 +83,13 @@ impl<'a, B: Send + 'static> Batches<'a, B> {
         }
         let maker = Maker { worker: None, skips: self.loader.plan.skips };
         let mut watch = Watch::new(&self.at, self.slots.as_ref(), maker);
-        let batch = self.loader.recipe.make((self.epoch, self.next), &mut self.indices, &mut watch, None);
-        account.add(watch.times, self.indices.len(), watch.skipped, batch.is_err());
-        batch
+        let parcel = self.parcel.get_or_insert_with(|| self.loader.recipe.source.parcel());
+        let made = self.loader.recipe.make((self.epoch, self.next), &mut self.indices, &mut watch, None, parcel);
+        account.add(watch.times, self.indices.len(), watch.skipped, made.is_err());
+        made
     }
-}
 
-impl<B: Send + 'static> Iterator for Batches<'_, B> {
-    type Item = Result<B>;
-
-    fn next(&mut self) -> Option<Result<B>> {
+    fn next(&mut self) -> Option<Result<()>> {
         if let Some(error) = self.refusal.take() {
             return Some(Err(error));
         }
@@ -72,20 +98,20 @@ impl<B: Send + 'static> Iterator for Batches<'_, B> {
         }
         let mut account = Account::default();
         let start = Instant::now();
-        let batch = self.load(&mut account);
+        let made = self.load(&mut account);
         let end = Instant::now();
         account.report.program_waited = end - start;
         account.report.program_worked = self.given.map_or(Duration::ZERO, |given| start - given);
         self.given = Some(end);
         self.next += 1;
-        if matches!(batch, Err(Error::WorkerInit { .. })) {
+        if matches!(made, Err(Error::WorkerInit { .. })) {
             self.next = self.end;
             self.crew = None; // not for another epoch
         }
         let mut progress = self.loader.progress();
         progress.next = if self.next == self.end { (self.epoch.saturating_add(1), 0) } else { (self.epoch, self.next) };
         progress.record.add(account);
-        Some(batch)
+        Some(made)
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
@@ -94,7 +120,7 @@ impl<B: Send + 'static> Iterator for Batches<'_, B> {
     }
 }
 
-impl<B: Send + 'static> Drop for Batches<'_, B> {
+impl Drop for Epoch<'_> {
     fn drop(&mut self) {
         let Some(crew) = self.crew.take().filter(|_| self.loader.plan.persistent) else { return };
         crew.stop();

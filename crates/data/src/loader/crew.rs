@@ -23,7 +23,7 @@ use pagelock_memory::{Budget, Reservation, taken_by_thread};
 use super::lock;
 use super::report::LoaderReport;
 use super::slots::{PATIENCE, Patience, PinnedSlots, SlotMemory, WhenFull};
-use super::source::{At, Maker, Recipe, Skipped, Times, Watch};
+use super::source::{At, Maker, Parcel, Recipe, Skipped, Times, Watch};
 use crate::{Error, Result};
 
 /// How a loader's workers are to be.
@@ -102,27 +102,27 @@ impl Plan {
 }
 
 /// See the head of the file.
-pub(super) struct Crew<B> {
-    shared: Arc<Shared<B>>,
+pub(super) struct Crew {
+    shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>, // one for each desk
 }
 
-struct Shared<B> {
-    recipe: Recipe<B>,
+struct Shared {
+    recipe: Recipe,
     plan: Plan,
     memory: Option<SlotMemory>, // for batches that are to be page-locked
-    queue: Mutex<Queue<B>>,
+    queue: Mutex<Queue>,
     ready: Condvar, // the batch that the program waits for is there, or a worker has ended
     room: Condvar,  // there is something to do for a worker
 }
 
-struct Queue<B> {
+struct Queue {
     round: u64, // counts the epochs that this crew made
     epoch: u64,
     end: usize,   // the number of batches
     given: usize, // to the program, or given up
     taken: usize, // by workers
-    places: VecDeque<Place<B>>,
+    places: VecDeque<Place>,
     program_waits: Option<Instant>, // since when
     idle_workers: usize,
     /// A worker waits for the budget; nobody takes a later batch before it.
@@ -139,15 +139,17 @@ struct Queue<B> {
     running: usize,  // workers at their desks
     starting: usize, // of these, not ready yet: nobody begins before all are
     desks: Vec<Arc<Desk>>,
+    /// Room for batches, given back by the program.
+    idle: Vec<Parcel>,
     wait_for_program: Duration,
     wait_for_budget: Duration,
 }
 
 /// A batch that was taken up, and not given yet.
 #[expect(clippy::large_enum_variant, reason = "a box would be an allocation per batch")]
-enum Place<B> {
+enum Place {
     Making,
-    Ready(Made<B>),
+    Ready(Made),
     /// Made, or begun, and dropped again for want of memory.
     Again,
 }
@@ -167,17 +169,19 @@ struct Job {
     batch: usize,
 }
 
-struct Made<B> {
-    batch: Result<B>,
+struct Made {
+    /// Where the batch is, if there is one.
+    parcel: Parcel,
+    batch: Result<()>,
     n_samples: usize,
     times: Times,
     skipped: Vec<Skipped>,
     reserved: Option<Reservation>, // until the program takes the batch
 }
 
-impl<B: Send + 'static> Crew<B> {
+impl Crew {
     /// Starts the workers; they wait.
-    pub(super) fn new(recipe: Recipe<B>, plan: Plan, memory: Option<SlotMemory>) -> Result<Self> {
+    pub(super) fn new(recipe: Recipe, plan: Plan, memory: Option<SlotMemory>) -> Result<Self> {
         let window = plan.window();
         let queue = Queue {
             round: 0,
@@ -197,6 +201,7 @@ impl<B: Send + 'static> Crew<B> {
             running: 0,
             starting: 0,
             desks: Vec::new(),
+            idle: Vec::new(),
             wait_for_program: Duration::ZERO,
             wait_for_budget: Duration::ZERO,
         };
@@ -243,10 +248,11 @@ impl<B: Send + 'static> Crew<B> {
         self.shared.room.notify_all();
     }
 
-    /// The next batch of the round, in order.
-    pub(super) fn next(&mut self, account: &mut Account) -> Result<B> {
+    /// Puts the next batch of the round, in order, into `parcel`; what was in there is room for another.
+    pub(super) fn next(&mut self, account: &mut Account, parcel: &mut Option<Parcel>) -> Result<()> {
         let start = Instant::now();
         let mut queue = lock(&self.shared.queue);
+        queue.idle.extend(parcel.take());
         let made = loop {
             if let Some(error) = queue.failed.take() {
                 queue.given = queue.end;
@@ -275,7 +281,8 @@ impl<B: Send + 'static> Crew<B> {
             };
             queue.program_waits = None;
         };
-        let Made { batch, n_samples, times, skipped, reserved } = made;
+        let Made { parcel: made, batch, n_samples, times, skipped, reserved } = made;
+        *parcel = Some(made);
         drop(reserved);
         if queue.short {
             self.shared.room.notify_all(); // one of them needs what was just given back
@@ -300,9 +307,7 @@ impl<B: Send + 'static> Crew<B> {
         }
         Error::Timeout { worker, batch, sample, first, shard: None, waited }
     }
-}
 
-impl<B> Crew<B> {
     /// Ends a round before its time; what is being made is dropped when it is finished.
     pub(super) fn stop(&self) {
         let mut queue = lock(&self.shared.queue);
@@ -325,7 +330,7 @@ struct Late {
     waited: Duration,
 }
 
-impl<B> Queue<B> {
+impl Queue {
     /// Gives up the batch that the program waits for.
     fn give_up(&mut self, waited: Duration) -> Late {
         let batch = self.given;
@@ -364,7 +369,7 @@ impl<B> Queue<B> {
     }
 
     /// The next batch, if it is there.
-    fn give(&mut self) -> Option<Made<B>> {
+    fn give(&mut self) -> Option<Made> {
         match self.places.pop_front()? {
             Place::Ready(made) => {
                 self.given += 1;
@@ -378,20 +383,20 @@ impl<B> Queue<B> {
     }
 
     /// The last finished batch behind the first, which is to be made again.
-    fn take_back(&mut self) -> Option<Place<B>> {
-        let finished = |place: &&mut Place<B>| matches!(place, Place::Ready(_));
+    fn take_back(&mut self) -> Option<Place> {
+        let finished = |place: &&mut Place| matches!(place, Place::Ready(_));
         let last = self.places.iter_mut().skip(1).rev().find(finished)?;
         Some(std::mem::replace(last, Place::Again))
     }
 
     /// The place of a batch that somebody makes and somebody wants.
-    fn place_of(&mut self, job: Job) -> Option<&mut Place<B>> {
+    fn place_of(&mut self, job: Job) -> Option<&mut Place> {
         let at = job.batch.checked_sub(self.given).filter(|_| job.round == self.round)?;
         self.places.get_mut(at).filter(|place| matches!(place, Place::Making))
     }
 
     /// Gives a finished batch its place, or back if nobody wants it any more.
-    fn put(&mut self, job: Job, made: Made<B>) -> Option<Made<B>> {
+    fn put(&mut self, job: Job, made: Made) -> Option<Made> {
         match self.place_of(job) {
             Some(place) => {
                 *place = Place::Ready(made);
@@ -402,7 +407,7 @@ impl<B> Queue<B> {
     }
 }
 
-impl<B: Send + 'static> Shared<B> {
+impl Shared {
     /// What a worker does, from its first day to its last.
     fn work(self: &Arc<Self>, worker: usize, desk: &Arc<Desk>) {
         if let Err(error) = begin_work(self.plan.init.as_deref(), worker) {
@@ -423,16 +428,17 @@ impl<B: Send + 'static> Shared<B> {
                 Ok(reserved) => (reserved, None),
                 Err(refused) => (None, Some(Error::Memory(refused))),
             };
-            let batch = self.recipe.make((job.epoch, job.batch), &mut indices, &mut watch, refusal);
+            let mut parcel = lock(&self.queue).idle.pop().unwrap_or_else(|| self.recipe.source.parcel());
+            let batch = self.recipe.make((job.epoch, job.batch), &mut indices, &mut watch, refusal, &mut parcel);
             let batch_bytes = (taken_by_thread() - before).max(1) as u64;
             let Watch { times, skipped, .. } = watch;
-            let made = Made { batch, n_samples: indices.len(), times, skipped, reserved };
+            let made = Made { parcel, batch, n_samples: indices.len(), times, skipped, reserved };
             drop(self.finish(desk, job, made, batch_bytes)); // without the lock
         }
     }
 
     /// Puts away what was made; returns what nobody wants.
-    fn finish(&self, desk: &Desk, job: Job, made: Made<B>, batch_bytes: u64) -> Option<Made<B>> {
+    fn finish(&self, desk: &Desk, job: Job, made: Made, batch_bytes: u64) -> Option<Made> {
         desk.at.begin(None);
         let mut queue = lock(&self.queue);
         *lock(&desk.job) = None;
@@ -494,12 +500,12 @@ impl<B: Send + 'static> Shared<B> {
     }
 
     /// With a budget, the first batch is made alone: it shows how much one takes.
-    fn knows_size(&self, queue: &Queue<B>) -> bool {
+    fn knows_size(&self, queue: &Queue) -> bool {
         self.plan.budget.is_none() || queue.batch_bytes > 0 || queue.places.is_empty()
     }
 
     /// Memory for a batch like those before. While this waits for it, nobody takes up a later batch.
-    fn reserve(&self, mut queue: MutexGuard<'_, Queue<B>>) -> Reserved {
+    fn reserve(&self, mut queue: MutexGuard<'_, Queue>) -> Reserved {
         let Some(budget) = &self.plan.budget else { return Ok(None) };
         let (round, batch_bytes) = (queue.round, queue.batch_bytes);
         let start = Instant::now();
@@ -527,13 +533,13 @@ impl<B: Send + 'static> Shared<B> {
 }
 
 /// A worker that waits for page-locked memory.
-struct Turn<B> {
-    shared: Arc<Shared<B>>,
+struct Turn {
+    shared: Arc<Shared>,
     worker: usize,
     desk: Arc<Desk>,
 }
 
-impl<B: Send + 'static> Patience for Turn<B> {
+impl Patience for Turn {
     fn goes_on(&self, _waited: Duration) -> bool {
         let mut queue = lock(&self.shared.queue);
         let Some(job) = *lock(&self.desk.job) else { return false };
@@ -558,13 +564,12 @@ impl<B: Send + 'static> Patience for Turn<B> {
 
 type Reserved = Result<Option<Reservation>, pagelock_memory::Error>;
 
-impl<B> Drop for Crew<B> {
+impl Drop for Crew {
     fn drop(&mut self) {
         lock(&self.shared.queue).over = true;
         self.stop();
-
         let queue = lock(&self.shared.queue);
-        let late = |queue: &mut Queue<B>| queue.running > 0;
+        let late = |queue: &mut Queue| queue.running > 0;
         let waited = self.shared.ready.wait_timeout_while(queue, GRACE, late).unwrap_or_else(PoisonError::into_inner);
         let all_ended = !waited.1.timed_out();
         drop(waited);
@@ -575,13 +580,13 @@ impl<B> Drop for Crew<B> {
 }
 
 /// Says that a worker has ended, however it did.
-struct Ends<'a, B> {
-    shared: &'a Shared<B>,
+struct Ends<'a> {
+    shared: &'a Shared,
     worker: usize,
     desk: &'a Arc<Desk>,
 }
 
-impl<B> Drop for Ends<'_, B> {
+impl Drop for Ends<'_> {
     fn drop(&mut self) {
         let mut queue = lock(&self.shared.queue);
         if Arc::ptr_eq(&queue.desks[self.worker], self.desk) {

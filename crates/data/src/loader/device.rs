@@ -13,7 +13,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use pagelock_cuda::Timeline;
-use pagelock_tensor::{CopyStream, Device, Element, Tensor};
+use pagelock_tensor::{CopyStream, Device, Kind, Tensor};
 
 use super::limits::{MOST_AHEAD, check_most};
 use super::slots::{Goal, Slots};
@@ -83,19 +83,19 @@ impl<B: Send + 'static> Feed<B> for DataLoader<B> {
     }
 
     fn number(batches: &Batches<'_, B>) -> usize {
-        batches.next
+        batches.epoch.next
     }
 
     fn place(&self) -> (u64, usize) {
-        self.progress().next
+        self.loader.progress().next
     }
 
     fn set_place(&self, place: (u64, usize)) {
-        self.progress().next = place;
+        self.loader.progress().next = place;
     }
 
     fn add_transfer(&self, time: Duration) {
-        self.progress().record.report.transfer += time;
+        self.loader.progress().record.report.transfer += time;
     }
 }
 
@@ -109,7 +109,7 @@ impl<B: PinMemory + Send + 'static> DataLoader<B> {
     /// # Examples
     /// See [`DeviceLoader`].
     pub fn to(self, device: &Device) -> Result<DeviceLoader<B>> {
-        let loader = if device.is_cpu() || self.pins { self } else { self.pin_memory(true) };
+        let loader = if device.is_cpu() || self.loader.pins { self } else { self.pin_memory(true) };
         Ok(DeviceLoader::new(loader, device))
     }
 }
@@ -236,7 +236,7 @@ pub(super) struct Uploads {
 }
 
 impl Uploads {
-    pub(super) fn take<T: Element>(&self, tensor: Tensor<T>) -> Result<Tensor<T>> {
+    pub(super) fn take<K: Kind>(&self, tensor: Tensor<K>) -> Result<Tensor<K>> {
         let there = self.stream.upload(&tensor)?;
         if !self.stream.device().is_cpu() {
             self.sources.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(tensor));

@@ -23,10 +23,12 @@ mod stream;
 mod tuning;
 
 use std::collections::VecDeque;
+use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use pagelock_memory::Holder;
 
+use self::batches::Epoch;
 use self::crew::{Account, Crew, Plan};
 use self::limits::check_workers;
 use self::slots::{SlotMemory, slot_memory};
@@ -55,9 +57,9 @@ use crate::{Error, Result};
 /// # Examples
 /// ```
 /// use pagelock_data::{DataLoader, TensorDataset};
-/// use pagelock_tensor::{Create, Tensor};
+/// use pagelock_tensor::Tensor;
 ///
-/// let train_ds = TensorDataset::new((Tensor::zeros([100, 784])?, Tensor::<i64>::zeros([100])?))?;
+/// let train_ds = TensorDataset::new((Tensor::zeros([100, 784])?, Tensor::full([100], 0)?))?;
 /// let train_dl = DataLoader::new(train_ds).batch_size(64).shuffle(42);
 ///
 /// assert_eq!(train_dl.len()?, 2);
@@ -69,13 +71,19 @@ use crate::{Error, Result};
 /// # Ok::<(), pagelock_data::Error>(())
 /// ```
 pub struct DataLoader<B> {
-    recipe: Recipe<B>,
+    loader: Loader,
+    batches: PhantomData<fn() -> B>,
+}
+
+/// A [`DataLoader`] of whatever batches: what it does is compiled here, once.
+struct Loader {
+    recipe: Recipe,
     identity: OnceLock<(String, String)>, // the order and the dataset, as states name them
     plan: Plan,
     pins: bool,
-    slots: OnceLock<SlotMemory>,  // where batches are made, if they are to be page-locked
-    progress: Mutex<Progress>,    // guards where the loader is
-    idle: Mutex<Option<Crew<B>>>, // guards workers that wait for the next epoch
+    slots: OnceLock<SlotMemory>, // where batches are made, if they are to be page-locked
+    progress: Mutex<Progress>,   // guards where the loader is
+    idle: Mutex<Option<Crew>>,   // guards workers that wait for the next epoch
 }
 
 /// Where a loader is.
@@ -119,7 +127,7 @@ impl<B: Send + 'static> DataLoader<B> {
     /// use pagelock_tensor::Tensor;
     ///
     /// let loader = DataLoader::new(TensorDataset::new(Tensor::arange(0.0, 6.0, 1.0)?)?).batch_size(4);
-    /// let batches: Vec<_> = loader.iter().map(|batch| Ok(batch?.to_vec()?)).collect::<pagelock_data::Result<_>>()?;
+    /// let batches: Vec<_> = loader.iter().map(|batch| Ok(batch?.to_vec::<f32>()?)).collect::<pagelock_data::Result<_>>()?;
     /// assert_eq!(batches, [vec![0.0, 1.0, 2.0, 3.0], vec![4.0, 5.0]]);
     /// # Ok::<(), pagelock_data::Error>(())
     /// ```
@@ -137,7 +145,7 @@ impl<B: Send + 'static> DataLoader<B> {
     /// Texts of different lengths, padded to the longest of each batch:
     /// ```
     /// use pagelock_data::{DataLoader, Dataset, Result, Stack};
-    /// use pagelock_tensor::Tensor;
+    /// use pagelock_tensor::{Int, Tensor};
     ///
     /// struct Texts(Vec<&'static str>);
     ///
@@ -160,8 +168,8 @@ impl<B: Send + 'static> DataLoader<B> {
     ///     });
     ///     Ok(Tensor::from_vec(padded.collect(), [n_texts, longest])?)
     /// });
-    /// let batch: Tensor<u8> = loader.batch_size(4).iter().next().unwrap()?;
-    /// assert_eq!(batch.to_vec()?, b"to be or not");
+    /// let batch: Tensor<Int> = loader.batch_size(4).iter().next().unwrap()?;
+    /// assert_eq!(batch.to_vec::<u8>()?, b"to be or not");
     /// # Ok::<(), pagelock_data::Error>(())
     /// ```
     pub fn with_collate<D, C>(dataset: D, collate: C) -> Self
@@ -169,17 +177,11 @@ impl<B: Send + 'static> DataLoader<B> {
         D: Dataset,
         C: Fn(Vec<D::Sample>) -> Result<B> + Send + Sync + 'static,
     {
-        Self::from_source(Collated { dataset, collate })
+        Self::from_source(Collated { dataset, collate, batches: PhantomData })
     }
 
-    fn from_source(source: impl Source<B>) -> Self {
-        let recipe = Recipe {
-            source: Arc::new(source),
-            batches: BatchSampler::new(Arc::new(SequentialSampler), 1),
-            holder: Holder::named("loader"),
-        };
-        let (slots, progress, idle) = (OnceLock::new(), Mutex::default(), Mutex::new(None));
-        Self { recipe, identity: OnceLock::new(), plan: Plan::default(), pins: false, slots, progress, idle }
+    fn from_source(source: impl Source) -> Self {
+        Self { loader: Loader::new(Arc::new(source)), batches: PhantomData }
     }
 
     /// How many samples make a batch. Zero is refused by [`len`](Self::len) and by the loop.
@@ -193,7 +195,7 @@ impl<B: Send + 'static> DataLoader<B> {
     /// # Ok::<(), pagelock_data::Error>(())
     /// ```
     pub fn batch_size(mut self, batch_size: usize) -> Self {
-        self.recipe.batches = self.recipe.batches.with_batch_size(batch_size);
+        self.loader.recipe.batches = self.loader.recipe.batches.with_batch_size(batch_size);
         self
     }
 
@@ -205,12 +207,12 @@ impl<B: Send + 'static> DataLoader<B> {
     /// # use pagelock_tensor::Tensor;
     /// # let dataset = TensorDataset::new(Tensor::arange(0.0, 100.0, 1.0)?)?;
     /// let loader = DataLoader::new(dataset).batch_size(100).shuffle(7);
-    /// let first = loader.iter().next().unwrap()?.to_vec()?;
-    /// let second = loader.iter().next().unwrap()?.to_vec()?;
+    /// let first = loader.iter().next().unwrap()?.to_vec::<f32>()?;
+    /// let second = loader.iter().next().unwrap()?.to_vec::<f32>()?;
     /// assert_ne!(first, second);
     ///
     /// loader.set_epoch(0);
-    /// assert_eq!(loader.iter().next().unwrap()?.to_vec()?, first);
+    /// assert_eq!(loader.iter().next().unwrap()?.to_vec::<f32>()?, first);
     /// # Ok::<(), pagelock_data::Error>(())
     /// ```
     pub fn shuffle(self, seed: u64) -> Self {
@@ -225,12 +227,12 @@ impl<B: Send + 'static> DataLoader<B> {
     /// # use pagelock_tensor::Tensor;
     /// # let dataset = TensorDataset::new(Tensor::arange(0.0, 100.0, 1.0)?)?;
     /// let loader = DataLoader::new(dataset).batch_size(3).sampler(FixedSampler::new([30, 10, 20]));
-    /// assert_eq!(loader.iter().next().unwrap()?.to_vec()?, [30.0, 10.0, 20.0]);
+    /// assert_eq!(loader.iter().next().unwrap()?.to_vec::<f32>()?, [30.0, 10.0, 20.0]);
     /// # Ok::<(), pagelock_data::Error>(())
     /// ```
     pub fn sampler(mut self, sampler: impl Sampler) -> Self {
-        self.recipe.batches = self.recipe.batches.with_sampler(Arc::new(sampler));
-        self.identity = OnceLock::new();
+        self.loader.recipe.batches = self.loader.recipe.batches.with_sampler(Arc::new(sampler));
+        self.loader.identity = OnceLock::new();
         self
     }
 
@@ -245,7 +247,7 @@ impl<B: Send + 'static> DataLoader<B> {
     /// # Ok::<(), pagelock_data::Error>(())
     /// ```
     pub fn drop_last(mut self, drop_last: bool) -> Self {
-        self.recipe.batches = self.recipe.batches.drop_last(drop_last);
+        self.loader.recipe.batches = self.loader.recipe.batches.drop_last(drop_last);
         self
     }
 
@@ -266,15 +268,12 @@ impl<B: Send + 'static> DataLoader<B> {
         M: Send + 'static,
         F: Fn(B) -> Result<M> + Send + Sync + 'static,
     {
-        self.through(|source| Arc::new(Mapped { source, f }))
+        self.through(|source| Arc::new(Mapped { source, f, batches: PhantomData }))
     }
 
     /// The same loader with other batches.
-    fn through<M>(self, wrap: impl FnOnce(Arc<dyn Source<B>>) -> Arc<dyn Source<M>>) -> DataLoader<M> {
-        let Recipe { source, batches, holder } = self.recipe;
-        let recipe = Recipe { source: wrap(source), batches, holder };
-        let Self { identity, plan, pins, slots, progress, .. } = self;
-        DataLoader { recipe, identity, plan, pins, slots, progress, idle: Mutex::new(None) }
+    fn through<M>(self, wrap: impl FnOnce(Arc<dyn Source>) -> Arc<dyn Source>) -> DataLoader<M> {
+        DataLoader { loader: self.loader.through(wrap), batches: PhantomData }
     }
 
     /// How many batches an epoch has; never zero.
@@ -296,8 +295,7 @@ impl<B: Send + 'static> DataLoader<B> {
     /// ```
     #[allow(clippy::len_without_is_empty)] // an empty loader is an error
     pub fn len(&self) -> Result<usize> {
-        check_workers(self.plan.n_workers, self.plan.prefetch_factor)?;
-        self.recipe.batches.n_batches(self.n_samples())
+        self.loader.len()
     }
 
     /// How many samples the dataset has.
@@ -311,7 +309,7 @@ impl<B: Send + 'static> DataLoader<B> {
     /// # Ok::<(), pagelock_data::Error>(())
     /// ```
     pub fn n_samples(&self) -> usize {
-        self.recipe.source.n_samples()
+        self.loader.n_samples()
     }
 
     /// Which epoch the next loop will be, counted from 0.
@@ -325,7 +323,7 @@ impl<B: Send + 'static> DataLoader<B> {
     /// # Ok::<(), pagelock_data::Error>(())
     /// ```
     pub fn epoch(&self) -> u64 {
-        self.progress().epoch
+        self.loader.progress().epoch
     }
 
     /// Makes the next loop epoch number `epoch`, to repeat one or to go on where another run stopped.
@@ -340,8 +338,7 @@ impl<B: Send + 'static> DataLoader<B> {
     /// # Ok::<(), pagelock_data::Error>(())
     /// ```
     pub fn set_epoch(&self, epoch: u64) {
-        let mut progress = self.progress();
-        (progress.epoch, progress.start, progress.next) = (epoch, 0, (epoch, 0));
+        self.loader.set_epoch(epoch);
     }
 
     /// Where the loop that was started last is, to be kept in a checkpoint; see [`LoaderState`].
@@ -356,13 +353,7 @@ impl<B: Send + 'static> DataLoader<B> {
     /// # Ok::<(), pagelock_data::Error>(())
     /// ```
     pub fn state(&self) -> LoaderState {
-        let (epoch, batch) = self.progress().next;
-        let (n_samples, batches) = (self.n_samples(), &self.recipe.batches);
-        let (order, dataset) = self
-            .identity
-            .get_or_init(|| (in_a_line(&batches.order(n_samples)), in_a_line(&self.recipe.source.identity())));
-        let (batch_size, drop_last) = (batches.batch_size(), batches.drops_last());
-        LoaderState { epoch, batch, n_samples, batch_size, drop_last, order: order.clone(), dataset: dataset.clone() }
+        self.loader.state()
     }
 
     /// Makes the next loop go on where [`state`](Self::state) was taken, with the same batches, at no cost.
@@ -381,19 +372,7 @@ impl<B: Send + 'static> DataLoader<B> {
     /// # Ok::<(), pagelock_data::Error>(())
     /// ```
     pub fn resume(&self, state: LoaderState) -> Result<()> {
-        let here = self.state();
-        if !state.differences(&here).is_empty() {
-            return Err(Error::OtherState { state: state.into(), here: here.into() });
-        }
-        let LoaderState { epoch, batch, .. } = state;
-        let n_batches = self.len()?;
-        if batch >= n_batches {
-            return Err(Error::BehindEnd { epoch, batch, n_batches });
-        }
-        let mut progress = self.progress();
-        (progress.epoch, progress.start) = (state.epoch, state.batch);
-        progress.next = (state.epoch, state.batch);
-        Ok(())
+        self.loader.resume(state)
     }
 
     /// What this loader has done so far, and how long it took; see [`LoaderReport`].
@@ -408,7 +387,7 @@ impl<B: Send + 'static> DataLoader<B> {
     /// # Ok::<(), pagelock_data::Error>(())
     /// ```
     pub fn report(&self) -> LoaderReport {
-        LoaderReport { workers: self.plan.n_workers, ..self.progress().record.report }
+        self.loader.report()
     }
 
     /// The samples that [`skip_bad_samples`](Self::skip_bad_samples) left out, in the order of their batches: the latest
@@ -424,7 +403,7 @@ impl<B: Send + 'static> DataLoader<B> {
     /// # Ok::<(), pagelock_data::Error>(())
     /// ```
     pub fn skipped(&self) -> Vec<Skipped> {
-        self.progress().record.skipped.iter().cloned().collect()
+        self.loader.skipped()
     }
 
     /// Starts the next epoch; `for batch in &loader` does the same.
@@ -439,11 +418,82 @@ impl<B: Send + 'static> DataLoader<B> {
     /// # Ok::<(), pagelock_data::Error>(())
     /// ```
     pub fn iter(&self) -> Batches<'_, B> {
+        Batches::new(self.loader.start())
+    }
+}
+
+impl Loader {
+    fn new(source: Arc<dyn Source>) -> Self {
+        let recipe = Recipe {
+            source,
+            batches: BatchSampler::new(Arc::new(SequentialSampler), 1),
+            holder: Holder::named("loader"),
+        };
+        let (slots, progress, idle) = (OnceLock::new(), Mutex::default(), Mutex::new(None));
+        Self { recipe, identity: OnceLock::new(), plan: Plan::default(), pins: false, slots, progress, idle }
+    }
+
+    /// The same with another source; workers of this one are of no use to it.
+    fn through(self, wrap: impl FnOnce(Arc<dyn Source>) -> Arc<dyn Source>) -> Self {
+        let Recipe { source, batches, holder } = self.recipe;
+        Self { recipe: Recipe { source: wrap(source), batches, holder }, idle: Mutex::new(None), ..self }
+    }
+
+    fn len(&self) -> Result<usize> {
+        check_workers(self.plan.n_workers, self.plan.prefetch_factor)?;
+        self.recipe.batches.n_batches(self.n_samples())
+    }
+
+    fn n_samples(&self) -> usize {
+        self.recipe.source.n_samples()
+    }
+
+    fn set_epoch(&self, epoch: u64) {
+        let mut progress = self.progress();
+        (progress.epoch, progress.start, progress.next) = (epoch, 0, (epoch, 0));
+    }
+
+    fn state(&self) -> LoaderState {
+        let (epoch, batch) = self.progress().next;
+        let (n_samples, batches) = (self.n_samples(), &self.recipe.batches);
+        let (order, dataset) = self
+            .identity
+            .get_or_init(|| (in_a_line(&batches.order(n_samples)), in_a_line(&self.recipe.source.identity())));
+        let (batch_size, drop_last) = (batches.batch_size(), batches.drops_last());
+        LoaderState { epoch, batch, n_samples, batch_size, drop_last, order: order.clone(), dataset: dataset.clone() }
+    }
+
+    fn resume(&self, state: LoaderState) -> Result<()> {
+        let here = self.state();
+        if !state.differences(&here).is_empty() {
+            return Err(Error::OtherState { state: state.into(), here: here.into() });
+        }
+        let LoaderState { epoch, batch, .. } = state;
+        let n_batches = self.len()?;
+        if batch >= n_batches {
+            return Err(Error::BehindEnd { epoch, batch, n_batches });
+        }
+        let mut progress = self.progress();
+        (progress.epoch, progress.start) = (state.epoch, state.batch);
+        progress.next = (state.epoch, state.batch);
+        Ok(())
+    }
+
+    fn report(&self) -> LoaderReport {
+        LoaderReport { workers: self.plan.n_workers, ..self.progress().record.report }
+    }
+
+    fn skipped(&self) -> Vec<Skipped> {
+        self.progress().record.skipped.iter().cloned().collect()
+    }
+
+    /// Starts the next epoch.
+    fn start(&self) -> Epoch<'_> {
         let mut progress = self.progress();
         let (epoch, start) = (progress.epoch, progress.start);
         (progress.epoch, progress.start, progress.next) = (epoch.saturating_add(1), 0, (epoch, start));
         drop(progress);
-        let mut batches = Batches::new(self, epoch);
+        let mut batches = Epoch::new(self, epoch);
         match self.len().and_then(|n_batches| Ok((n_batches, self.crew()?))) {
             Ok((n_batches, crew)) => {
                 (batches.next, batches.end) = (start.min(n_batches), n_batches);
@@ -456,7 +506,7 @@ impl<B: Send + 'static> DataLoader<B> {
     }
 
     /// Workers for one epoch, unless the program makes its batches itself.
-    fn crew(&self) -> Result<Option<Crew<B>>> {
+    fn crew(&self) -> Result<Option<Crew>> {
         if self.plan.n_workers == 0 {
             return Ok(None);
         }

@@ -1,6 +1,7 @@
 //! How a [`DataLoader`]'s batches are made: by how many threads, how far ahead, and in which memory. None of it changes
 //! what a program sees, except errors.
 
+use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
@@ -26,13 +27,13 @@ impl<B: Send + 'static> DataLoader<B> {
     /// let alone = DataLoader::new(dataset.clone()).batch_size(8).shuffle(7);
     /// let helped = DataLoader::new(dataset).batch_size(8).shuffle(7).num_workers(4);
     /// for (one, other) in alone.iter().zip(&helped) {
-    ///     assert_eq!(one?.to_vec()?, other?.to_vec()?);
+    ///     assert_eq!(one?.to_vec::<f32>()?, other?.to_vec::<f32>()?);
     /// }
     /// # Ok::<(), pagelock_data::Error>(())
     /// ```
     pub fn num_workers(mut self, num_workers: usize) -> Self {
-        self.idle = Mutex::new(None); // workers of another number are of no use
-        self.plan.n_workers = num_workers;
+        self.loader.idle = Mutex::new(None); // workers of another number are of no use
+        self.loader.plan.n_workers = num_workers;
         self
     }
 
@@ -48,7 +49,7 @@ impl<B: Send + 'static> DataLoader<B> {
     /// # Ok::<(), pagelock_data::Error>(())
     /// ```
     pub fn prefetch_factor(mut self, prefetch_factor: usize) -> Self {
-        self.plan.prefetch_factor = prefetch_factor;
+        self.loader.plan.prefetch_factor = prefetch_factor;
         self
     }
 
@@ -71,7 +72,7 @@ impl<B: Send + 'static> DataLoader<B> {
     /// # Ok::<(), pagelock_data::Error>(())
     /// ```
     pub fn prefetch_budget(mut self, budget: Budget) -> Self {
-        self.plan.budget = Some(budget);
+        self.loader.plan.budget = Some(budget);
         self
     }
 
@@ -89,7 +90,7 @@ impl<B: Send + 'static> DataLoader<B> {
     /// # Ok::<(), pagelock_data::Error>(())
     /// ```
     pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.plan.timeout = Some(timeout);
+        self.loader.plan.timeout = Some(timeout);
         self
     }
 
@@ -107,7 +108,7 @@ impl<B: Send + 'static> DataLoader<B> {
     /// # Ok::<(), pagelock_data::Error>(())
     /// ```
     pub fn persistent_workers(mut self, persistent: bool) -> Self {
-        self.plan.persistent = persistent;
+        self.loader.plan.persistent = persistent;
         self
     }
 
@@ -127,7 +128,7 @@ impl<B: Send + 'static> DataLoader<B> {
     /// # Ok::<(), pagelock_data::Error>(())
     /// ```
     pub fn worker_init(mut self, init: impl Fn(usize) -> Result<()> + Send + Sync + 'static) -> Self {
-        self.plan.init = Some(Arc::new(init));
+        self.loader.plan.init = Some(Arc::new(init));
         self
     }
 
@@ -152,7 +153,7 @@ impl<B: Send + 'static> DataLoader<B> {
     /// }
     ///
     /// let loader = DataLoader::new(OneIsDamaged).batch_size(3).skip_bad_samples(true);
-    /// let batches: Vec<_> = loader.iter().map(|batch| Ok(batch?.to_vec()?)).collect::<Result<_>>()?;
+    /// let batches: Vec<_> = loader.iter().map(|batch| Ok(batch?.to_vec::<i64>()?)).collect::<Result<_>>()?;
     /// assert_eq!(batches, [vec![0, 1, 2], vec![3, 5]]);
     /// let skipped = &loader.skipped()[0];
     /// assert_eq!((skipped.index, &*skipped.error), (4, "row 4 is damaged"));
@@ -160,7 +161,7 @@ impl<B: Send + 'static> DataLoader<B> {
     /// # Ok::<(), pagelock_data::Error>(())
     /// ```
     pub fn skip_bad_samples(mut self, skip: bool) -> Self {
-        self.plan.skips = skip;
+        self.loader.plan.skips = skip;
         self
     }
 
@@ -176,8 +177,8 @@ impl<B: Send + 'static> DataLoader<B> {
     /// # Examples
     /// ```
     /// # use pagelock_data::{DataLoader, TensorDataset};
-    /// # use pagelock_tensor::{Create, Tensor};
-    /// let dataset = TensorDataset::new((Tensor::zeros([100, 784])?, Tensor::<i64>::zeros([100])?))?;
+    /// # use pagelock_tensor::Tensor;
+    /// let dataset = TensorDataset::new((Tensor::zeros([100, 784])?, Tensor::full([100], 0)?))?;
     /// for batch in &DataLoader::new(dataset).batch_size(50).num_workers(1).pin_memory(true) {
     ///     let (xb, yb) = batch?;
     ///     assert!(xb.is_pinned() && yb.is_pinned());
@@ -201,8 +202,8 @@ impl<B: Send + 'static> DataLoader<B> {
         if !pin_memory {
             return self;
         }
-        self.pins = true;
-        self.through(|source| Arc::new(Pinned(source)))
+        self.loader.pins = true;
+        self.through(|source| Arc::new(Pinned { source, batches: PhantomData::<fn() -> B> }))
     }
 
     /// How much page-locked memory the loader may take, for the batches that are ahead and those that the program still
@@ -223,7 +224,7 @@ impl<B: Send + 'static> DataLoader<B> {
     /// # Ok::<(), pagelock_data::Error>(())
     /// ```
     pub fn pin_budget(mut self, budget: Budget) -> Self {
-        (self.plan.pin_budget, self.slots) = (Some(budget), OnceLock::new());
+        (self.loader.plan.pin_budget, self.loader.slots) = (Some(budget), OnceLock::new());
         self
     }
 
@@ -246,7 +247,7 @@ impl<B: Send + 'static> DataLoader<B> {
     /// # Ok::<(), pagelock_data::Error>(())
     /// ```
     pub fn when_full(mut self, when_full: WhenFull) -> Self {
-        self.plan.when_full = when_full;
+        self.loader.plan.when_full = when_full;
         self
     }
 }

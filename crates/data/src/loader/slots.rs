@@ -13,10 +13,11 @@ use pagelock_memory::{
     ALIGN, Budget, Counted, Error as Refusal, HostBuffer, HostScope, HostSource, Limited, PageLocked, Pooled,
     default_host, host_budget,
 };
-use pagelock_tensor::{Element, Error as TensorError, Tensor, page_locked, page_locked_source};
+use pagelock_tensor::{AnyTensor, Element, Error as TensorError, Kind, Tensor, page_locked, page_locked_source};
 
 use super::device::Uploads;
 use crate::Result;
+use crate::elements::with_element;
 
 /// What a loader does when its budget of page-locked memory is full; see
 /// [`DataLoader::when_full`](crate::DataLoader::when_full).
@@ -70,10 +71,10 @@ impl Slots<'_> {
     ///
     /// # Errors
     /// [`Error::Tensor`](crate::Error::Tensor) if memory is refused, or for a tensor on a GPU that is to be page-locked.
-    pub fn take<T: Element>(&self, tensor: Tensor<T>) -> Result<Tensor<T>> {
+    pub fn take<K: Kind>(&self, tensor: Tensor<K>) -> Result<Tensor<K>> {
         match self.0 {
             Goal::PageLocked(_) if tensor.is_pinned() => Ok(tensor),
-            Goal::PageLocked(slots) => slots.copy(&tensor),
+            Goal::PageLocked(slots) => Ok(slots.copy(&tensor.into())?.kind()?),
             Goal::Device(uploads) => uploads.take(tensor),
         }
     }
@@ -175,16 +176,19 @@ impl PinnedSlots {
     }
 
     /// A copy in a slot, contiguous and without a gradient.
-    fn copy<T: Element>(&self, tensor: &Tensor<T>) -> Result<Tensor<T>> {
+    fn copy(&self, tensor: &AnyTensor) -> Result<AnyTensor> {
         if !tensor.device().is_cpu() {
             let (shape, device) = (*tensor.shape(), tensor.device());
             return Err(TensorError::OnDevice { op: "pin_memory", shape, device }.into());
         }
         let _scope = self.enter();
-        let mut copied = Ok(());
-        let copy = Tensor::build(*tensor.shape(), |out| copied = tensor.copy_to_slice(out))?;
-        copied?;
-        Ok(copy)
+        with_element!(tensor.dtype(), E => {
+            let tensor = tensor.kind::<<E as Element>::Kind>()?;
+            let mut copied = Ok(());
+            let copy = Tensor::build(*tensor.shape(), |out: &mut [E]| copied = tensor.copy_to_slice(out))?;
+            copied?;
+            Ok(copy.into())
+        })
     }
 
     /// Makes this thread's tensors in slots until the scope drops.

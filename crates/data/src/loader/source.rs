@@ -1,11 +1,12 @@
 //! [`Source`]: where a loader's batches come from, a dataset and a way to collate, without their types; [`Recipe`]: that
-//! and an order.
+//! and an order; [`Parcel`]: a batch without its type, so that all else is compiled once for all types of batches.
 
 use std::any::Any;
 use std::fmt;
+use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use pagelock_memory::Holder;
@@ -18,32 +19,53 @@ use crate::pin::PinMemory;
 use crate::sampler::{BatchSampler, Sampler};
 use crate::{Error, Result};
 
+/// Room for a batch of a type that only its maker and the program know. It is used again and again.
+pub(super) struct Parcel(Mutex<Box<dyn Any + Send>>); // an `Option<B>`, never locked: so several threads may see a parcel
+
+impl Parcel {
+    pub(super) fn empty<B: Send + 'static>() -> Self {
+        Self(Mutex::new(Box::new(None::<B>)))
+    }
+
+    pub(super) fn put<B: Send + 'static>(&mut self, batch: B) {
+        *self.room() = Some(batch);
+    }
+
+    /// The batch that was put in.
+    pub(super) fn take<B: Send + 'static>(&mut self) -> B {
+        self.room().take().unwrap_or_else(|| unreachable!("a batch is taken where one was put"))
+    }
+
+    fn room<B: Send + 'static>(&mut self) -> &mut Option<B> {
+        let room = self.0.get_mut().unwrap_or_else(PoisonError::into_inner);
+        room.downcast_mut().unwrap_or_else(|| unreachable!("a source makes batches of one type"))
+    }
+}
+
 /// See the head of the file.
-pub(super) trait Source<B>: Send + Sync + 'static {
+pub(super) trait Source: Send + Sync + 'static {
     fn n_samples(&self) -> usize;
 
     /// What the dataset is.
     fn identity(&self) -> String;
 
-    /// The batch of these samples, of which there is at least one, as they are in that epoch.
-    fn batch(&self, epoch: u64, indices: &[usize], watch: &mut Watch<'_>) -> Result<B>;
+    /// Room for a batch.
+    fn parcel(&self) -> Parcel;
+
+    /// Puts the batch of these samples, of which there is at least one, as they are in that epoch, into `to`.
+    fn batch(&self, epoch: u64, indices: &[usize], watch: &mut Watch<'_>, to: &mut Parcel) -> Result<()>;
 }
 
 /// How a batch is made.
-pub(super) struct Recipe<B> {
-    pub(super) source: Arc<dyn Source<B>>,
+#[derive(Clone)]
+pub(super) struct Recipe {
+    pub(super) source: Arc<dyn Source>,
     pub(super) batches: BatchSampler<Arc<dyn Sampler>>,
     pub(super) holder: Holder,
 }
 
-impl<B> Clone for Recipe<B> {
-    fn clone(&self) -> Self {
-        Self { source: self.source.clone(), batches: self.batches.clone(), holder: self.holder }
-    }
-}
-
-impl<B: 'static> Recipe<B> {
-    /// Makes batch number `batch` of `epoch`, or gives the refusal in its place; `indices` is only room that is used again
+impl Recipe {
+    /// Puts batch number `batch` of `epoch` into `to`, or gives the refusal in its place; `indices` is only room that is used again
     /// and again. Errors name the samples, and who was to make the batch; so do panics, which are errors too.
     pub(super) fn make(
         &self,
@@ -51,9 +73,10 @@ impl<B: 'static> Recipe<B> {
         indices: &mut Vec<usize>,
         watch: &mut Watch<'_>,
         refusal: Option<Error>,
-    ) -> Result<B> {
+        to: &mut Parcel,
+    ) -> Result<()> {
         indices.clear();
-        let made = catch_unwind(AssertUnwindSafe(|| self.make_or_panic(place, indices, watch, refusal)));
+        let made = catch_unwind(AssertUnwindSafe(|| self.make_or_panic(place, indices, watch, refusal, to)));
         made.unwrap_or_else(|panic| {
             if watch.at.first().is_none() {
                 indices.clear(); // their order was not known yet
@@ -69,13 +92,14 @@ impl<B: 'static> Recipe<B> {
         indices: &mut Vec<usize>,
         watch: &mut Watch<'_>,
         refusal: Option<Error>,
-    ) -> Result<B> {
+        to: &mut Parcel,
+    ) -> Result<()> {
         let n_samples = self.source.n_samples();
         self.batches.fill(epoch, batch, n_samples, indices);
         watch.at.begin(indices.first().copied());
         let _charged = self.holder.enter();
         let exist = || indices.iter().try_for_each(|&index| check_index(index, n_samples));
-        let made = refusal.map_or_else(exist, Err).and_then(|()| self.source.batch(epoch, indices, watch));
+        let made = refusal.map_or_else(exist, Err).and_then(|()| self.source.batch(epoch, indices, watch, to));
         made.map_err(|error| match error {
             error @ (Error::Sample { .. } | Error::AllSkipped { .. }) => error,
             error => error.locate(&watch.kept(indices)).of_batch(indices, None, watch.maker.worker),
@@ -240,7 +264,7 @@ impl<'a> Watch<'a> {
 /// Samples that know how to stack; or the dataset's own shortcut.
 pub(super) struct Stacked<D>(pub(super) D);
 
-impl<D: Dataset<Sample: Stack>> Source<<D::Sample as Stack>::Batch> for Stacked<D> {
+impl<D: Dataset<Sample: Stack<Batch: Send + 'static>>> Source for Stacked<D> {
     fn n_samples(&self) -> usize {
         self.0.len()
     }
@@ -249,9 +273,16 @@ impl<D: Dataset<Sample: Stack>> Source<<D::Sample as Stack>::Batch> for Stacked<
         self.0.identity()
     }
 
-    fn batch(&self, epoch: u64, indices: &[usize], watch: &mut Watch<'_>) -> Result<<D::Sample as Stack>::Batch> {
+    fn parcel(&self) -> Parcel {
+        Parcel::empty::<<D::Sample as Stack>::Batch>()
+    }
+
+    fn batch(&self, epoch: u64, indices: &[usize], watch: &mut Watch<'_>, to: &mut Parcel) -> Result<()> {
         let refusal = match watch.placed(|times| &mut times.fetch, || self.0.gather(indices)) {
-            Ok(Some(batch)) => return Ok(batch),
+            Ok(Some(batch)) => {
+                to.put(batch);
+                return Ok(());
+            }
             Ok(None) => None,
             Err(error) if error.is_out_of_memory() => return Err(error),
             Err(error) => Some(error), // sample by sample shows which one it is
@@ -259,19 +290,24 @@ impl<D: Dataset<Sample: Stack>> Source<<D::Sample as Stack>::Batch> for Stacked<
         let samples = get_all(&self.0, epoch, indices, watch)?;
         match refusal.filter(|_| !watch.maker.skips) {
             Some(error) => Err(error),
-            None => watch.placed(|times| &mut times.collate, || Stack::stack(samples)),
+            None => {
+                to.put(watch.placed(|times| &mut times.collate, || Stack::stack(samples))?);
+                Ok(())
+            }
         }
     }
 }
 
 /// Samples and a function.
-pub(super) struct Collated<D, C> {
+pub(super) struct Collated<B, D, C> {
     pub(super) dataset: D,
     pub(super) collate: C,
+    pub(super) batches: PhantomData<fn() -> B>,
 }
 
-impl<B, D, C> Source<B> for Collated<D, C>
+impl<B, D, C> Source for Collated<B, D, C>
 where
+    B: Send + 'static,
     D: Dataset,
     C: Fn(Vec<D::Sample>) -> Result<B> + Send + Sync + 'static,
 {
@@ -283,19 +319,25 @@ where
         self.dataset.identity()
     }
 
-    fn batch(&self, epoch: u64, indices: &[usize], watch: &mut Watch<'_>) -> Result<B> {
+    fn parcel(&self) -> Parcel {
+        Parcel::empty::<B>()
+    }
+
+    fn batch(&self, epoch: u64, indices: &[usize], watch: &mut Watch<'_>, to: &mut Parcel) -> Result<()> {
         let samples = get_all(&self.dataset, epoch, indices, watch)?;
-        watch.placed(|times| &mut times.collate, || (self.collate)(samples))
+        to.put(watch.placed(|times| &mut times.collate, || (self.collate)(samples))?);
+        Ok(())
     }
 }
 
 /// Another source's batches, put through a function.
-pub(super) struct Mapped<A, F> {
-    pub(super) source: Arc<dyn Source<A>>,
+pub(super) struct Mapped<A, B, F> {
+    pub(super) source: Arc<dyn Source>,
     pub(super) f: F,
+    pub(super) batches: PhantomData<fn(A) -> B>,
 }
 
-impl<A: 'static, B, F> Source<B> for Mapped<A, F>
+impl<A: Send + 'static, B: Send + 'static, F> Source for Mapped<A, B, F>
 where
     F: Fn(A) -> Result<B> + Send + Sync + 'static,
 {
@@ -307,30 +349,44 @@ where
         self.source.identity()
     }
 
-    fn batch(&self, epoch: u64, indices: &[usize], watch: &mut Watch<'_>) -> Result<B> {
-        let batch = self.source.batch(epoch, indices, watch)?;
-        watch.placed(|times| &mut times.map, || (self.f)(batch))
+    fn parcel(&self) -> Parcel {
+        Parcel::empty::<B>()
+    }
+
+    fn batch(&self, epoch: u64, indices: &[usize], watch: &mut Watch<'_>, to: &mut Parcel) -> Result<()> {
+        let mut inner = self.source.parcel();
+        self.source.batch(epoch, indices, watch, &mut inner)?;
+        to.put(watch.placed(|times| &mut times.map, || (self.f)(inner.take::<A>()))?);
+        Ok(())
     }
 }
 
 /// Another source's batches, made in page-locked memory.
-pub(super) struct Pinned<B>(pub(super) Arc<dyn Source<B>>);
+pub(super) struct Pinned<B> {
+    pub(super) source: Arc<dyn Source>,
+    pub(super) batches: PhantomData<fn() -> B>,
+}
 
-impl<B: PinMemory + 'static> Source<B> for Pinned<B> {
+impl<B: PinMemory + Send + 'static> Source for Pinned<B> {
     fn n_samples(&self) -> usize {
-        self.0.n_samples()
+        self.source.n_samples()
     }
 
     fn identity(&self) -> String {
-        self.0.identity()
+        self.source.identity()
     }
 
-    fn batch(&self, epoch: u64, indices: &[usize], watch: &mut Watch<'_>) -> Result<B> {
+    fn parcel(&self) -> Parcel {
+        self.source.parcel()
+    }
+
+    fn batch(&self, epoch: u64, indices: &[usize], watch: &mut Watch<'_>, to: &mut Parcel) -> Result<()> {
         let outer = std::mem::replace(&mut watch.pinning, true);
-        let batch = self.0.batch(epoch, indices, watch);
-        let batch = batch.and_then(|batch| watch.pin(batch));
+        let made = self.source.batch(epoch, indices, watch, to);
+        let pinned = made.and_then(|()| watch.pin::<B>(to.take()));
         watch.pinning = outer;
-        batch
+        to.put(pinned?);
+        Ok(())
     }
 }
 

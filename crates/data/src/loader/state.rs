@@ -20,7 +20,7 @@ use crate::{Error, Result};
 ///
 /// let dataset = TensorDataset::new(Tensor::arange(0.0, 10.0, 1.0)?)?;
 /// let loader = DataLoader::new(dataset.clone()).batch_size(2).shuffle(7);
-/// let all: Vec<_> = loader.iter().map(|batch| Ok(batch?.to_vec()?)).collect::<pagelock_data::Result<_>>()?;
+/// let all: Vec<_> = loader.iter().map(|batch| Ok(batch?.to_vec::<f32>()?)).collect::<pagelock_data::Result<_>>()?;
 ///
 /// loader.set_epoch(0);
 /// loader.iter().take(3).for_each(drop);
@@ -29,7 +29,7 @@ use crate::{Error, Result};
 ///
 /// let resumed = DataLoader::new(dataset.clone()).batch_size(2).shuffle(7);
 /// resumed.resume(saved.parse()?)?;
-/// let rest: Vec<_> = resumed.iter().map(|batch| Ok(batch?.to_vec()?)).collect::<pagelock_data::Result<_>>()?;
+/// let rest: Vec<_> = resumed.iter().map(|batch| Ok(batch?.to_vec::<f32>()?)).collect::<pagelock_data::Result<_>>()?;
 /// assert_eq!(rest, all[3..]);
 ///
 /// let other = DataLoader::new(dataset).batch_size(2).shuffle(8);

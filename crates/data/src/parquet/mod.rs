@@ -5,11 +5,12 @@
 
 mod pages;
 
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use pagelock_memory::{host_budget, open_regular};
-use pagelock_tensor::{DType, Element, Tensor};
+use pagelock_tensor::{AnyTensor, DType, Element, Kind, Tensor};
 use parquet::basic::Type as PhysicalType;
 use parquet::column::reader::{ColumnReaderImpl, get_column_reader, get_typed_column_reader};
 use parquet::data_type::{BoolType, ByteArrayType, DataType, DoubleType, FloatType, Int32Type, Int64Type};
@@ -18,6 +19,8 @@ use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::file::serialized_reader::SerializedPageReader;
 
 use self::pages::Pages;
+use crate::elements::kind_of;
+use crate::identity::{hash_of_blocks, shown};
 use crate::panics::unpanicked;
 use crate::{Error, Result};
 
@@ -27,12 +30,12 @@ use crate::{Error, Result};
 /// # Examples
 /// ```no_run
 /// use pagelock_data::{ParquetTable, TensorDataset};
+/// use pagelock_tensor::{Int, Tensor};
 ///
 /// let table = ParquetTable::open("train.parquet")?;
-/// let points = Tensor::stack(&[&table.column::<f32>("x")?, &table.column("y")?], 1)?; // [rows, 2]
-/// let labels = table.column::<i64>("label")?; // [rows]
+/// let points: Tensor = Tensor::stack(&[&table.column("x")?, &table.column("y")?], 1)?; // [rows, 2]
+/// let labels: Tensor<Int> = table.column("label")?; // [rows]
 /// let dataset = TensorDataset::new((points, labels))?;
-/// # use pagelock_tensor::Tensor;
 /// # Ok::<(), pagelock_data::Error>(())
 /// ```
 #[derive(Clone)]
@@ -94,15 +97,32 @@ impl ParquetTable {
         self.n_rows
     }
 
-    /// One column of numbers or truth values, `[rows]`, of the type that the file has them in.
+    /// What the table is, in one line, for [`Dataset::identity`](crate::Dataset::identity) of a dataset that is made of it:
+    /// its number of rows, the length of the file, and a hash of its bytes: of all if they are 64 KiB at most, else of 16 blocks
+    /// of 4 KiB, from the first to the last, where the file says what its columns are.
+    ///
+    /// # Examples
+    /// As [`CsvTable::identity`](crate::CsvTable::identity).
+    pub fn identity(&self) -> String {
+        let Pages { file, len_bytes, .. } = &*self.pages;
+        let hash = hash_of_blocks(*len_bytes, |out, at| file.read_exact_at(out, at));
+        format!("ParquetTable of {} rows in {len_bytes} bytes, {}", self.n_rows, shown(hash))
+    }
+
+    /// One column of numbers or truth values, `[rows]`, in the precision that the file has them in.
     ///
     /// # Errors
-    /// [`Error::Content`] for a column that is not there, has other elements, lists in rows, or a row without a value, and
-    /// for a damaged file; [`Error::Tensor`] if memory is refused.
+    /// [`Error::Content`] for a column that is not there, has elements of another kind, lists in rows, or a row without a
+    /// value, and for a damaged file; [`Error::Tensor`] if memory is refused.
     ///
     /// # Examples
     /// See [`ParquetTable`].
-    pub fn column<T: Element>(&self, name: &str) -> Result<Tensor<T>> {
+    pub fn column<K: Kind>(&self, name: &str) -> Result<Tensor<K>> {
+        Ok(self.column_if(name, K::holds, K::NAME)?.kind()?)
+    }
+
+    /// A column, if it `holds` the elements of a kind of that name.
+    fn column_if(&self, name: &str, holds: fn(DType) -> bool, kind: &str) -> Result<AnyTensor> {
         let at = self.position(name)?;
         let dtype = match self.physical(at) {
             PhysicalType::FLOAT => DType::F32,
@@ -112,18 +132,17 @@ impl ParquetTable {
             PhysicalType::BOOLEAN => DType::Bool,
             other => return Err(self.wrong(format!("its column `{name}` has {other}, and no numbers; use bytes()"))),
         };
-        if dtype != T::DTYPE {
-            let wanted = T::DTYPE;
-            return Err(self.wrong(format!("its column `{name}` has {dtype}, not {wanted}; read it as that, and cast")));
+        if !holds(dtype) {
+            let its_kind = kind_of(dtype);
+            return Err(self.wrong(format!("its column `{name}` has {dtype}, and no {kind}s; read it as {its_kind}")));
         }
         match dtype {
-            DType::F32 => self.tensor::<FloatType, f32>(at)?.cast(),
-            DType::F64 => self.tensor::<DoubleType, f64>(at)?.cast(),
-            DType::I32 => self.tensor::<Int32Type, i32>(at)?.cast(),
-            DType::I64 => self.tensor::<Int64Type, i64>(at)?.cast(),
-            _ => self.tensor::<BoolType, bool>(at)?.cast(),
+            DType::F32 => self.tensor::<FloatType, f32>(at),
+            DType::F64 => self.tensor::<DoubleType, f64>(at),
+            DType::I32 => self.tensor::<Int32Type, i32>(at),
+            DType::I64 => self.tensor::<Int64Type, i64>(at),
+            _ => self.tensor::<BoolType, bool>(at),
         }
-        .map_err(Error::from) // `T` is that type already
     }
 
     /// One column of bytes or texts: encoded pictures, say.
@@ -154,9 +173,9 @@ impl ParquetTable {
         Ok(all)
     }
 
-    fn tensor<D: DataType<T = T>, T: Element>(&self, at: usize) -> Result<Tensor<T>> {
+    fn tensor<D: DataType<T = E>, E: Element>(&self, at: usize) -> Result<AnyTensor> {
         let mut outcome = Ok(());
-        let tensor = Tensor::build(self.n_rows, |mut out: &mut [T]| {
+        let tensor = Tensor::build(self.n_rows, |mut out: &mut [E]| {
             outcome = self.read::<D>(at, &mut |values| {
                 let (room, rest) = std::mem::take(&mut out).split_at_mut(values.len());
                 room.copy_from_slice(values);
@@ -164,7 +183,7 @@ impl ParquetTable {
                 Ok(())
             });
         })?;
-        outcome.map(|()| tensor)
+        outcome.map(|()| tensor.into())
     }
 
     /// Gives all values of a column to `take`, some at a time, one for each row; `D` is its type.

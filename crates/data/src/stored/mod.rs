@@ -12,48 +12,64 @@ mod npz;
 #[cfg(feature = "safetensors")]
 mod safetensors;
 
+use std::fmt;
 use std::io;
 use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 
 use pagelock_memory::{HostBuffer, default_host};
-use pagelock_tensor::{DType, Device, Element, Shape, Stored, Tensor};
+use pagelock_tensor::{AnyTensor, DType, Device, Element, Float, Kind, Shape, Stored, Tensor};
 
 use self::bytes::Bytes;
 use crate::collate::Stack;
 use crate::dataset::{Dataset, check_index};
+use crate::elements::{kind_of, with_element};
+use crate::identity::{Checksum, hash_of_blocks, shown};
 use crate::{Error, Result};
 
-/// An array in a file, row by row: a dataset whose samples are its rows.
+/// An array in a file, row by row: a dataset whose samples are its rows, floats unless another kind is named. Their precision
+/// is that of the file.
 ///
 /// The file may be larger than RAM. Cloning is cheap: the open file is shared. A batch is read straight into its tensor,
 /// page-locked if the loader says so; a row is copied once on the way.
 ///
+/// Its identity in a loader's state is the element type, the shape, and a hash of the elements: of all if they are 64 KiB at
+/// most, else of 16 blocks of 4 KiB, from the first to the last. An array of a `.npz` file has its checksum instead, which is
+/// of all elements.
+///
 /// # Examples
 /// ```
 /// use pagelock_data::{DataLoader, Dataset, StoredRows};
+/// use pagelock_tensor::DType;
 ///
 /// let folder = tempfile::tempdir()?;
 /// let path = folder.path().join("points.bin");
 /// let numbers: Vec<u8> = (0..6).flat_map(|i| (i as f32).to_le_bytes()).collect();
 /// std::fs::write(&path, numbers)?;
 ///
-/// let points = StoredRows::<f32>::raw(&path, &[2])?; // [3, 2]
-/// assert_eq!((points.len(), points.get(1)?.to_vec()?), (3, vec![2.0, 3.0]));
+/// let points: StoredRows = StoredRows::raw(&path, DType::F32, &[2])?; // [3, 2]
+/// assert_eq!((points.len(), points.get(1)?.to_vec::<f32>()?), (3, vec![2.0, 3.0]));
 /// for batch in &DataLoader::new(points).batch_size(2).shuffle(0).pin_memory(true) {
 ///     assert!(batch?.is_pinned());
 /// }
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+pub struct StoredRows<K = Float> {
+    array: Array,
+    kind: PhantomData<fn() -> K>,
+}
+
+/// An array in a file, of whatever kind.
 #[derive(Clone, Debug)]
-pub struct StoredRows<T = f32> {
+struct Array {
     bytes: Bytes,
     path: PathBuf,
     start: u64, // of the first row
+    dtype: DType,
     row_shape: Vec<usize>,
     row_bytes: usize,
     n_rows: usize,
-    element: PhantomData<fn() -> T>,
+    checksum: Option<Checksum>, // of all of `bytes`, where the file has one
 }
 
 /// Where an array is in a file, as a header claims.
@@ -63,44 +79,132 @@ struct Claim {
     start: u64,
 }
 
-impl<T: Element> StoredRows<T> {
+impl<K> Clone for StoredRows<K> {
+    fn clone(&self) -> Self {
+        Self { array: self.array.clone(), kind: PhantomData }
+    }
+}
+
+impl<K> fmt::Debug for StoredRows<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("StoredRows").field(&self.array).finish()
+    }
+}
+
+impl<K: Kind> StoredRows<K> {
     /// The rows of a file without a header: numbers of this machine's byte order, one row after another.
     ///
     /// # Errors
-    /// [`Error::Io`]; [`Error::Content`] if the file is not a whole number of rows.
+    /// [`Error::Io`]; [`Error::Content`] if the file is not a whole number of rows, or `dtype` is none of this kind.
     ///
     /// # Examples
     /// See [`StoredRows`].
-    pub fn raw(path: impl AsRef<Path>, row_shape: &[usize]) -> Result<Self> {
-        let path = path.as_ref();
+    pub fn raw(path: impl AsRef<Path>, dtype: DType, row_shape: &[usize]) -> Result<Self> {
+        check_kind::<K>(path.as_ref(), dtype)?;
+        Self::of(Array::raw(path.as_ref(), dtype, row_shape)?)
+    }
+
+    /// The array, if it is of this kind.
+    fn of(array: Array) -> Result<Self> {
+        check_kind::<K>(&array.path, array.dtype)?;
+        Ok(Self { array, kind: PhantomData })
+    }
+
+    /// The element type.
+    ///
+    /// # Examples
+    /// ```
+    /// # use pagelock_data::StoredRows;
+    /// use pagelock_tensor::{DType, Int};
+    /// # let file = tempfile::NamedTempFile::new()?;
+    /// # std::fs::write(&file, [0; 48])?;
+    /// assert_eq!(StoredRows::<Int>::raw(file.path(), DType::I32, &[3])?.dtype(), DType::I32);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn dtype(&self) -> DType {
+        self.array.dtype
+    }
+
+    /// The shape of a row.
+    ///
+    /// # Examples
+    /// ```
+    /// # use pagelock_data::StoredRows;
+    /// use pagelock_tensor::{DType, Float};
+    /// # let file = tempfile::NamedTempFile::new()?;
+    /// # std::fs::write(&file, [0; 48])?;
+    /// assert_eq!(StoredRows::<Float>::raw(file.path(), DType::F32, &[2, 3])?.row_shape(), [2, 3]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn row_shape(&self) -> &[usize] {
+        &self.array.row_shape
+    }
+
+    /// All rows in memory.
+    ///
+    /// # Errors
+    /// As [`Dataset::get`]; [`Error::Tensor`] if memory is refused.
+    ///
+    /// # Examples
+    /// ```
+    /// # use pagelock_data::StoredRows;
+    /// use pagelock_tensor::{DType, Int};
+    /// # let file = tempfile::NamedTempFile::new()?;
+    /// # std::fs::write(&file, [7; 6])?;
+    /// assert_eq!(StoredRows::<Int>::raw(file.path(), DType::U8, &[3])?.read()?.dims(), [2, 3]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn read(&self) -> Result<Tensor<K>> {
+        Ok(self.array.rows(0..self.array.n_rows)?.kind()?)
+    }
+
+    /// All rows on `device`. To a GPU they are read straight into the slots of the page-locked ring that all copies share, by
+    /// several threads, and are nowhere else in memory, however large the file; an array that had to be unpacked is in memory
+    /// already.
+    ///
+    /// # Errors
+    /// [`Error::Tensor`] if memory is refused, by the host or by the device, or if the file cannot be read any more.
+    ///
+    /// # Examples
+    /// ```
+    /// # use pagelock_data::StoredRows;
+    /// use pagelock_tensor::{DType, Device, Int};
+    /// # let file = tempfile::NamedTempFile::new()?;
+    /// # std::fs::write(&file, [7; 6])?;
+    /// let there = StoredRows::<Int>::raw(file.path(), DType::U8, &[3])?.to(&Device::best())?;
+    /// assert_eq!((there.dims(), there.device()), (&[2, 3][..], Device::best()));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn to(&self, device: &Device) -> Result<Tensor<K>> {
+        match self.array.stored() {
+            Some(stored) => Ok(self.array.send(stored, device)?.kind()?),
+            None => Ok(self.read()?.to(device)?),
+        }
+    }
+}
+
+impl Array {
+    fn raw(path: &Path, dtype: DType, row_shape: &[usize]) -> Result<Self> {
         let bytes = open(path)?;
         let len_bytes = bytes.len();
-        let row_bytes = bytes_of(T::DTYPE, row_shape).filter(|&bytes| bytes > 0);
+        let row_bytes = bytes_of(dtype, row_shape).filter(|&bytes| bytes > 0);
         let row_bytes =
             row_bytes.ok_or_else(|| wrong(path, format!("rows of {row_shape:?} have no size; give another")))?;
         if !len_bytes.is_multiple_of(row_bytes) {
             let problem = format!(
-                "it has {len_bytes} bytes, and a row of {row_shape:?} {} takes {row_bytes}; give the right shape or get the \
-                 whole file",
-                T::DTYPE
+                "it has {len_bytes} bytes, and a row of {row_shape:?} {dtype} takes {row_bytes}; give the right shape or get \
+                 the whole file"
             );
             return Err(wrong(path, problem));
         }
         let mut shape = vec![(len_bytes / row_bytes) as usize];
         shape.extend(row_shape);
-        Self::claimed(path, bytes, Claim { dtype: T::DTYPE, shape, start: 0 })
+        Self::claimed(path, bytes, Claim { dtype, shape, start: 0 })
     }
 
     /// The rows that a header claims, if the file is long enough for them.
     fn claimed(path: &Path, bytes: Bytes, claim: Claim) -> Result<Self> {
         let Claim { dtype, shape, start } = claim;
-        if dtype != T::DTYPE {
-            let wanted = T::DTYPE;
-            return Err(wrong(
-                path,
-                format!("its elements are {dtype}, not {wanted}; open it as StoredRows of that type"),
-            ));
-        }
         let Some((&n_rows, row_shape)) = shape.split_first() else {
             return Err(wrong(path, "it holds one number, which has no rows; give it a first dimension".into()));
         };
@@ -115,7 +219,7 @@ impl<T: Element> StoredRows<T> {
                     return Err(wrong(path, format!("its header claims {shape:?}, {problem}")));
                 }
                 let (path, row_shape) = (path.to_owned(), row_shape.to_vec());
-                Ok(Self { bytes, path, start, row_shape, row_bytes, n_rows, element: PhantomData })
+                Ok(Self { bytes, path, start, dtype, row_shape, row_bytes, n_rows, checksum: None })
             }
             _ => {
                 let problem = format!(
@@ -128,90 +232,63 @@ impl<T: Element> StoredRows<T> {
         }
     }
 
-    /// The shape of a row.
-    ///
-    /// # Examples
-    /// ```
-    /// # use pagelock_data::StoredRows;
-    /// # let file = tempfile::NamedTempFile::new()?;
-    /// # std::fs::write(&file, [0; 48])?;
-    /// assert_eq!(StoredRows::<f32>::raw(file.path(), &[2, 3])?.row_shape(), [2, 3]);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn row_shape(&self) -> &[usize] {
-        &self.row_shape
+    /// Where the rows are, if they are in a file as they are.
+    fn stored(&self) -> Option<Stored<'_>> {
+        let (file, start) = self.bytes.in_file()?;
+        Some(Stored { file, path: &self.path, start: start + self.start })
     }
 
-    /// All rows in memory.
-    ///
-    /// # Errors
-    /// As [`Dataset::get`]; [`Error::Tensor`] if memory is refused.
-    ///
-    /// # Examples
-    /// ```
-    /// # use pagelock_data::StoredRows;
-    /// # let file = tempfile::NamedTempFile::new()?;
-    /// # std::fs::write(&file, [7; 6])?;
-    /// assert_eq!(StoredRows::<u8>::raw(file.path(), &[3])?.read()?.dims(), [2, 3]);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn read(&self) -> Result<Tensor<T>> {
-        self.rows(0..self.n_rows)
-    }
-
-    /// All rows on `device`. To a GPU they are read straight into the slots of the page-locked ring that all copies share, by
-    /// several threads, and are nowhere else in memory, however large the file; an array that had to be unpacked is in memory
-    /// already.
-    ///
-    /// # Errors
-    /// [`Error::Tensor`] if memory is refused, by the host or by the device, or if the file cannot be read any more.
-    ///
-    /// # Examples
-    /// ```
-    /// # use pagelock_data::StoredRows;
-    /// use pagelock_tensor::Device;
-    /// # let file = tempfile::NamedTempFile::new()?;
-    /// # std::fs::write(&file, [7; 6])?;
-    /// let there = StoredRows::<u8>::raw(file.path(), &[3])?.to(&Device::best())?;
-    /// assert_eq!((there.dims(), there.device()), (&[2, 3][..], Device::best()));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn to(&self, device: &Device) -> Result<Tensor<T>> {
-        let Some((file, start)) = self.bytes.in_file() else { return Ok(self.read()?.to(device)?) };
-        let stored = Stored { file, path: &self.path, start: start + self.start };
-        Ok(stored.to(&self.shape(self.n_rows)[..], device)?)
+    fn send(&self, stored: Stored<'_>, device: &Device) -> Result<AnyTensor> {
+        let shape = self.shape(self.n_rows);
+        with_element!(self.dtype, E => Ok(stored.to::<E>(&shape[..], device)?.into()))
     }
 
     fn shape(&self, n_rows: usize) -> Vec<usize> {
         [&[n_rows], &self.row_shape[..]].concat()
     }
 
-    fn rows(&self, indices: impl ExactSizeIterator<Item = usize> + Clone) -> Result<Tensor<T>> {
+    fn rows(&self, indices: impl ExactSizeIterator<Item = usize> + Clone) -> Result<AnyTensor> {
         indices.clone().try_for_each(|index| check_index(index, self.n_rows))?;
+        with_element!(self.dtype, E => self.rows_of::<E>(indices))
+    }
+
+    /// These rows, whose elements are `E`.
+    fn rows_of<E: Element>(&self, indices: impl ExactSizeIterator<Item = usize>) -> Result<AnyTensor> {
         // What is not read needs no memory: a row of a file without rows may claim any length.
         let n_bytes = if indices.len() == 0 { 0 } else { self.row_bytes };
         let mut row = HostBuffer::allocate(default_host(), n_bytes)?;
         let mut result = Ok(());
-        let tensor = Tensor::build(&self.shape(indices.len())[..], |out: &mut [T]| {
-            let mut places = out.chunks_exact_mut((self.row_bytes / size_of::<T>()).max(1));
+        let tensor = Tensor::build(&self.shape(indices.len())[..], |out: &mut [E]| {
+            let mut places = out.chunks_exact_mut((self.row_bytes / size_of::<E>()).max(1));
             result = indices.zip(&mut places).try_for_each(|(index, place)| {
                 place.copy_from_slice(self.read_row(index, row.bytes_mut()?)?);
                 Ok(())
             });
         })?;
-        result.map(|()| tensor)
+        result.map(|()| tensor.into())
     }
 
-    fn read_row<'a>(&self, index: usize, bytes: &'a mut [u8]) -> Result<&'a [T]> {
+    fn read_row<'a, E: Element>(&self, index: usize, bytes: &'a mut [u8]) -> Result<&'a [E]> {
         let at = self.start + index as u64 * self.row_bytes as u64;
         self.bytes.read_exact_at(bytes, at).map_err(|source| self.unreadable(index, source))?;
-        if T::DTYPE == DType::Bool && bytes.iter().any(|&byte| byte > 1) {
+        if E::DTYPE == DType::Bool && bytes.iter().any(|&byte| byte > 1) {
             return Err(wrong(
                 &self.path,
                 format!("row {index} has a byte that is no truth value; get the file again"),
             ));
         }
-        Ok(T::slice(bytes))
+        Ok(E::slice(bytes))
+    }
+
+    fn identity(&self) -> String {
+        let content = match self.checksum {
+            Some(checksum) => checksum.to_string(),
+            None => {
+                let len_bytes = self.n_rows as u64 * self.row_bytes as u64;
+                shown(hash_of_blocks(len_bytes, |out, at| self.bytes.read_exact_at(out, self.start + at)))
+            }
+        };
+        format!("StoredRows of {} {:?}, {content}", self.dtype, self.shape(self.n_rows))
     }
 
     fn unreadable(&self, index: usize, source: io::Error) -> Error {
@@ -225,23 +302,35 @@ impl<T: Element> StoredRows<T> {
 }
 
 // Tensors always stack to tensors; the compiler does not see it through `gather`'s own bound.
-impl<T: Element> Dataset for StoredRows<T>
+impl<K: Kind> Dataset for StoredRows<K>
 where
-    Tensor<T>: Stack<Batch = Tensor<T>>,
+    Tensor<K>: Stack<Batch = Tensor<K>>,
 {
-    type Sample = Tensor<T>;
+    type Sample = Tensor<K>;
 
     fn len(&self) -> usize {
-        self.n_rows
+        self.array.n_rows
     }
 
-    fn get(&self, index: usize) -> Result<Tensor<T>> {
-        Ok(self.rows([index].into_iter())?.select(0, 0)?)
+    fn get(&self, index: usize) -> Result<Tensor<K>> {
+        Ok(self.array.rows([index].into_iter())?.select(0, 0)?.kind()?)
     }
 
-    fn gather(&self, indices: &[usize]) -> Result<Option<Tensor<T>>> {
-        self.rows(indices.iter().copied()).map(Some)
+    fn gather(&self, indices: &[usize]) -> Result<Option<Tensor<K>>> {
+        Ok(Some(self.array.rows(indices.iter().copied())?.kind()?))
     }
+
+    fn identity(&self) -> String {
+        self.array.identity()
+    }
+}
+
+fn check_kind<K: Kind>(path: &Path, dtype: DType) -> Result<()> {
+    if K::holds(dtype) {
+        return Ok(());
+    }
+    let (kind, its_kind) = (K::NAME, kind_of(dtype));
+    Err(wrong(path, format!("its elements are {dtype}, which are no {kind}s; open it as StoredRows::<{its_kind}>")))
 }
 
 fn open(path: &Path) -> Result<Bytes> {

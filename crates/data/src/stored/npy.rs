@@ -6,40 +6,43 @@
 
 use std::path::Path;
 
-use pagelock_tensor::{DType, Element};
+use pagelock_tensor::{DType, Kind};
 
-use super::{Bytes, Claim, StoredRows, open, wrong};
+use super::{Array, Bytes, Claim, StoredRows, open, wrong};
 use crate::{Error, Result};
 
 const MAGIC: [u8; 6] = *b"\x93NUMPY";
 /// Headers are some hundred bytes; this is what NumPy itself reads at most unless told otherwise.
 const LONGEST_HEADER: u64 = 10_000;
 
-impl<T: Element> StoredRows<T> {
-    /// The rows of a `.npy` file, as `numpy.save` writes it.
+impl<K: Kind> StoredRows<K> {
+    /// The rows of a `.npy` file, as `numpy.save` writes it, in the precision of the file.
     ///
     /// # Errors
-    /// [`Error::Io`]; [`Error::Content`] if it is no such file, has elements of another type, is in Fortran's order, or is
+    /// [`Error::Io`]; [`Error::Content`] if it is no such file, has elements of another kind, is in Fortran's order, or is
     /// shorter than its header says.
     ///
     /// # Examples
     /// ```
     /// use pagelock_data::{Dataset, StoredRows};
+    /// use pagelock_tensor::Int;
     ///
     /// let file = tempfile::NamedTempFile::new()?;
     /// let header = format!("{:<117}\n", "{'descr': '|u1', 'fortran_order': False, 'shape': (2, 3), }");
     /// std::fs::write(&file, [b"\x93NUMPY\x01\x00\x76\x00", header.as_bytes(), &[1, 2, 3, 4, 5, 6]].concat())?;
     ///
-    /// let rows = StoredRows::<u8>::npy(file.path())?;
-    /// assert_eq!((rows.len(), rows.get(1)?.to_vec()?), (2, vec![4, 5, 6]));
+    /// let rows = StoredRows::<Int>::npy(file.path())?;
+    /// assert_eq!((rows.len(), rows.get(1)?.to_vec::<u8>()?), (2, vec![4, 5, 6]));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn npy(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
-        Self::npy_in(path, open(path)?)
+        Self::of(Array::npy_in(path, open(path)?)?)
     }
+}
 
-    /// The rows of `bytes` of that file, which are a `.npy` file.
+impl Array {
+    /// The array in `bytes` of that file, which are a `.npy` file.
     pub(super) fn npy_in(path: &Path, bytes: Bytes) -> Result<Self> {
         let (start, header) = read_header(path, &bytes)?;
         let (dtype, shape) = parse(&header).map_err(|problem| wrong(path, problem))?;

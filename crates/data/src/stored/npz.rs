@@ -4,13 +4,14 @@ use std::io::{self, BufReader, Read};
 use std::path::Path;
 
 use pagelock_memory::{HostBuffer, default_host};
-use pagelock_tensor::Element;
+use pagelock_tensor::Kind;
 use zip::read::ZipFile;
 use zip::result::ZipError;
 use zip::{CompressionMethod, ZipArchive};
 
 use super::bytes::{Bytes, Reader};
-use super::{StoredRows, open, wrong};
+use super::{Array, StoredRows, open, wrong};
+use crate::identity::Checksum;
 use crate::{Error, Result};
 
 type Archive = ZipArchive<BufReader<Reader>>;
@@ -18,7 +19,7 @@ type Archive = ZipArchive<BufReader<Reader>>;
 /// Deflate packs at most so well; a member that claims more is none.
 const MOST_PACKED: u64 = 1_040;
 
-impl<T: Element> StoredRows<T> {
+impl<K: Kind> StoredRows<K> {
     /// The rows of the array `name` of a `.npz` file, as `numpy.savez` writes it: read at their place. From one that
     /// `numpy.savez_compressed` wrote, the array is unpacked into memory first. Either is read through once here, to compare
     /// its checksum.
@@ -30,16 +31,22 @@ impl<T: Element> StoredRows<T> {
     /// # Examples
     /// ```no_run
     /// use pagelock_data::{DataLoader, StoredRows};
+    /// use pagelock_tensor::Int;
     ///
     /// // numpy.savez("train.npz", images=images, labels=labels)
-    /// let images = StoredRows::<u8>::npz("train.npz", "images")?;
+    /// let images = StoredRows::<Int>::npz("train.npz", "images")?;
     /// for batch in &DataLoader::new(images).batch_size(64).shuffle(0).num_workers(2) {
     ///     println!("{:?}", batch?.dims());
     /// }
     /// # Ok::<(), pagelock_data::Error>(())
     /// ```
     pub fn npz(path: impl AsRef<Path>, name: &str) -> Result<Self> {
-        let path = path.as_ref();
+        Self::of(Array::npz(path.as_ref(), name)?)
+    }
+}
+
+impl Array {
+    fn npz(path: &Path, name: &str) -> Result<Self> {
         let bytes = open(path)?;
         let failed = |error: ZipError| match error {
             ZipError::Io(source) if source.raw_os_error().is_some() => Error::io("read", path, source),
@@ -49,11 +56,13 @@ impl<T: Element> StoredRows<T> {
         let found = archive.index_for_name(&format!("{name}.npy")).or_else(|| archive.index_for_name(name));
         let index = found.ok_or_else(|| missing(path, name, &archive))?;
         let member = archive.by_index(index).map_err(failed)?;
+        let checksum = Checksum(member.crc32());
         let array = match member.compression() {
             CompressionMethod::Stored => in_place(member, &bytes),
             _ => unpacked(member)?,
         };
-        Self::npy_in(path, array.map_err(|what| damaged(path, &format!("`{name}` {what}")))?)
+        let array = array.map_err(|what| damaged(path, &format!("`{name}` {what}")))?;
+        Ok(Self { checksum: Some(checksum), ..Self::npy_in(path, array)? })
     }
 }
 

@@ -2,38 +2,44 @@
 
 use std::path::Path;
 
-use pagelock_tensor::{DType, Element};
+use pagelock_tensor::{DType, Kind};
 use safetensors::Dtype;
 use safetensors::tensor::Metadata;
 
-use super::{Claim, StoredRows, bytes_of, open, wrong};
+use super::{Array, Claim, StoredRows, bytes_of, open, wrong};
 use crate::{Error, Result};
 
 /// What the format allows.
 const LONGEST_HEADER: u64 = 100_000_000;
 
-impl<T: Element> StoredRows<T> {
-    /// The rows of the tensor `name` of a `.safetensors` file.
+impl<K: Kind> StoredRows<K> {
+    /// The rows of the tensor `name` of a `.safetensors` file, in the precision of the file.
     ///
     /// # Errors
-    /// [`Error::Io`]; [`Error::Content`] if it is no such file, has no tensor of that name, has elements of another type, or
+    /// [`Error::Io`]; [`Error::Content`] if it is no such file, has no tensor of that name, has elements of another kind, or
     /// is shorter than its header says.
     ///
     /// # Examples
     /// ```
     /// use pagelock_data::{Dataset, StoredRows};
+    /// use pagelock_tensor::Int;
     ///
     /// let file = tempfile::NamedTempFile::new()?;
     /// let header = r#"{"labels":{"dtype":"I64","shape":[2],"data_offsets":[0,16]}}    "#;
     /// let elements = [7_i64.to_le_bytes(), 9_i64.to_le_bytes()].concat();
     /// std::fs::write(&file, [&(header.len() as u64).to_le_bytes(), header.as_bytes(), &elements].concat())?;
     ///
-    /// let labels = StoredRows::<i64>::safetensors(file.path(), "labels")?;
-    /// assert_eq!(labels.read()?.to_vec()?, [7, 9]);
+    /// let labels = StoredRows::<Int>::safetensors(file.path(), "labels")?;
+    /// assert_eq!(labels.read()?.to_vec::<i64>()?, [7, 9]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn safetensors(path: impl AsRef<Path>, name: &str) -> Result<Self> {
-        let path = path.as_ref();
+        Self::of(Array::safetensors(path.as_ref(), name)?)
+    }
+}
+
+impl Array {
+    fn safetensors(path: &Path, name: &str) -> Result<Self> {
         let bytes = open(path)?;
         let mut start = [0; 8];
         let n_start = bytes.len().min(8) as usize;

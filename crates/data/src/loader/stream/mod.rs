@@ -297,7 +297,7 @@ impl<B: Send + 'static> StreamLoader<B> {
     /// #     }
     /// # }
     /// let loader = StreamLoader::new(Shards).distributed(1, 2)?; // shards 1 and 3
-    /// let shards: Vec<_> = loader.iter().map(|batch| Ok(batch?.to_vec()?[0])).collect::<Result<_>>()?;
+    /// let shards: Vec<_> = loader.iter().map(|batch| Ok(batch?.to_vec::<i64>()?[0])).collect::<Result<_>>()?;
     /// assert_eq!(shards, [1, 3]);
     /// # Ok::<(), pagelock_data::Error>(())
     /// ```
@@ -326,7 +326,7 @@ impl<B: Send + 'static> StreamLoader<B> {
     /// }
     ///
     /// let loader = StreamLoader::new(OneIsDamaged).batch_size(4).skip_bad_samples(true);
-    /// assert_eq!(loader.iter().next().unwrap()?.to_vec()?, [0, 1, 3]);
+    /// assert_eq!(loader.iter().next().unwrap()?.to_vec::<i64>()?, [0, 1, 3]);
     /// let skipped = loader.skipped();
     /// assert_eq!(skipped[0].to_string(), "the calling thread left out sample 2 of shard 0 in epoch 0: line 2 is damaged");
     /// # Ok::<(), Error>(())
@@ -472,7 +472,7 @@ impl<B: Send + 'static> StreamLoader<B> {
     ///
     /// let second = loader();
     /// second.resume(saved.parse()?)?;
-    /// assert_eq!((second.epoch(), second.iter().next().unwrap()?.to_vec()?), (7, vec![2, 3]));
+    /// assert_eq!((second.epoch(), second.iter().next().unwrap()?.to_vec::<i64>()?), (7, vec![2, 3]));
     /// # Ok::<(), pagelock_data::Error>(())
     /// ```
     pub fn resume(&self, state: StreamState) -> Result<()> {

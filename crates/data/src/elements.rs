@@ -1,0 +1,31 @@
+//! From a precision, which is a value, to the Rust type of such elements.
+
+use pagelock_tensor::DType;
+
+/// `$body` with `$element` as the Rust type of the elements that `$dtype` names.
+macro_rules! with_element {
+    ($dtype:expr, $element:ident => $body:expr) => {{
+        let dtype: pagelock_tensor::DType = $dtype;
+        crate::elements::with_element!(dtype, $element => $body;
+            F32: f32, F64: f64, F16: half::f16, BF16: half::bf16, I64: i64, I32: i32, U8: u8, Bool: bool)
+    }};
+    ($dtype:ident, $element:ident => $body:expr; $($name:ident: $type:ty),+) => {
+        match $dtype {
+            $(pagelock_tensor::DType::$name => {
+                type $element = $type;
+                $body
+            })+
+            other => unreachable!("{other} is one of the eight element types"),
+        }
+    };
+}
+pub(crate) use with_element;
+
+/// The kind of tensors that hold such elements, as programs write it.
+pub(crate) fn kind_of(dtype: DType) -> &'static str {
+    match dtype {
+        dtype if dtype.is_float() => "Float",
+        dtype if dtype.is_int() => "Int",
+        _ => "Bool",
+    }
+}
