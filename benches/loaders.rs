@@ -51,7 +51,7 @@ fn main() -> Result<()> {
         return within_a_budget(&args);
     }
     let images = Tensor::rand([N_SAMPLES, 784])?;
-    let dataset = TensorDataset::new((images, Tensor::<i64>::zeros(N_SAMPLES)?))?;
+    let dataset = TensorDataset::new((images, Tensor::full(N_SAMPLES, 0)?))?;
     let mut samples_per_second = BTreeMap::new();
     for &n_workers in &args.workers {
         let loader = DataLoader::new(dataset.clone()).batch_size(BATCH_SIZE).shuffle(0).num_workers(n_workers);
@@ -77,7 +77,7 @@ fn main() -> Result<()> {
 }
 
 /// Samples per second in each epoch after the first, at least three.
-fn run(loader: DataLoader<(Tensor, Tensor<i64>)>, seconds: f64) -> Result<(Vec<f64>, LoaderReport)> {
+fn run(loader: DataLoader<(Tensor, Tensor<Int>)>, seconds: f64) -> Result<(Vec<f64>, LoaderReport)> {
     let mut epochs = Vec::new();
     let start = Instant::now();
     while epochs.len() < 4 || start.elapsed() < Duration::from_secs_f64(seconds) {
@@ -94,14 +94,14 @@ fn run(loader: DataLoader<(Tensor, Tensor<i64>)>, seconds: f64) -> Result<(Vec<f
 struct Mebibytes;
 
 impl Dataset for Mebibytes {
-    type Sample = Tensor<u8>;
+    type Sample = Tensor<Int>;
 
     fn len(&self) -> usize {
         4_096
     }
 
-    fn get(&self, index: usize) -> Result<Tensor<u8>, pagelock::data::Error> {
-        Ok(Tensor::build(1 << 20, |bytes| bytes.fill(index as u8))?)
+    fn get(&self, index: usize) -> Result<Tensor<Int>, pagelock::data::Error> {
+        Ok(Tensor::build(1 << 20, |bytes: &mut [u8]| bytes.fill(index as u8))?)
     }
 }
 
@@ -122,7 +122,8 @@ fn within_a_budget(args: &Args) -> Result<()> {
             let start = Instant::now();
             for batch in &loader {
                 // A program that looks at every byte.
-                black_box(batch?.max(..)?.item()?);
+                let most: u8 = batch?.max(..)?.item()?;
+                black_box(most);
             }
             *best = best.max(4_096.0 / start.elapsed().as_secs_f64());
         }

@@ -14,8 +14,8 @@ use clap::{Parser, ValueEnum};
 use pagelock::nn::functional as F;
 use pagelock::prelude::*;
 
-type Batches = DataLoader<(Tensor, Tensor<i64>)>;
-type ByteBatches = DataLoader<(Tensor<u8>, Tensor<i64>)>;
+type Batches = DataLoader<(Tensor, Tensor<Int>)>;
+type ByteBatches = DataLoader<(Tensor<Int>, Tensor<Int>)>;
 
 /// Trains the tutorial's models and prints how long each epoch takes
 #[derive(Parser)]
@@ -153,7 +153,7 @@ fn train_on(device: &Device, args: &Args, kind: Kind, way: Way, digits: &DigitSe
     let bytes = bytes.pin_memory(true).num_workers(args.workers).prefetch_factor(8);
     let indices = DataLoader::new(Indices(digits.train.len())).batch_size(64).shuffle(0).pin_memory(true);
     let indices = indices.num_workers(args.workers);
-    let mut descend = |pixels: &Tensor<u8>, labels: &Tensor<i64>| -> Result<()> {
+    let mut descend = |pixels: &Tensor<Int>, labels: &Tensor<Int>| -> Result<()> {
         F::cross_entropy(&model.forward(&kind.images(pixels)?)?, labels)?.backward()?;
         opt.step()?;
         opt.zero_grad();
@@ -163,9 +163,9 @@ fn train_on(device: &Device, args: &Args, kind: Kind, way: Way, digits: &DigitSe
     let (mut train_seconds, mut first_step) = (Vec::new(), None::<Duration>);
     let (mut on_batches, mut on_all) = (CapturedStep::new(device), CapturedStep::new(device));
     let n = digits.train.len();
-    let pixels = Tensor::<u8>::from_slice(digits.train.image_bytes(), [n, 1, 28, 28])?;
-    let images = <Tensor<u8> as Create<u8>>::on(device).zeros([n, 1, 28, 28])?;
-    let labels = <Tensor<i64> as Create<i64>>::on(device).zeros([n])?;
+    let pixels = Tensor::from_slice(digits.train.image_bytes(), [n, 1, 28, 28])?;
+    let images = Tensor::on(device).of(DType::U8).full([n, 1, 28, 28], 0)?;
+    let labels = Tensor::on(device).full([n], 0)?;
     for _ in 0..args.epochs {
         let begin = Instant::now();
         if way == Way::Resident {
@@ -201,18 +201,18 @@ fn train_on(device: &Device, args: &Args, kind: Kind, way: Way, digits: &DigitSe
 struct Indices(usize);
 
 impl Dataset for Indices {
-    type Sample = Tensor<i64>;
+    type Sample = Tensor<Int>;
 
     fn len(&self) -> usize {
         self.0
     }
 
-    fn get(&self, index: usize) -> pagelock::data::Result<Tensor<i64>> {
-        Ok(Tensor::<i64>::full((), index as i64)?)
+    fn get(&self, index: usize) -> pagelock::data::Result<Tensor<Int>> {
+        Ok(Tensor::scalar(index as i64)?)
     }
 
-    fn gather(&self, indices: &[usize]) -> pagelock::data::Result<Option<Tensor<i64>>> {
-        Ok(Some(Tensor::build(indices.len(), |out| {
+    fn gather(&self, indices: &[usize]) -> pagelock::data::Result<Option<Tensor<Int>>> {
+        Ok(Some(Tensor::build(indices.len(), |out: &mut [i64]| {
             out.iter_mut().zip(indices).for_each(|(out, &index)| *out = index as i64);
         })?))
     }
@@ -230,7 +230,7 @@ impl Kind {
     }
 
     /// Pixels as the model takes them, in [0, 1).
-    fn images(self, pixels: &Tensor<u8>) -> pagelock::tensor::Result<Tensor> {
+    fn images(self, pixels: &Tensor<Int>) -> pagelock::tensor::Result<Tensor> {
         let images = pixels.scaled(1.0 / 256.0)?;
         match self {
             Kind::Logistic => images.flatten(1, -1),
@@ -266,7 +266,7 @@ fn loaders(kind: Kind, digits: &DigitSet) -> (Batches, Batches) {
     }
 }
 
-fn flat((images, labels): (Tensor, Tensor<i64>)) -> pagelock::data::Result<(Tensor, Tensor<i64>)> {
+fn flat((images, labels): (Tensor, Tensor<Int>)) -> pagelock::data::Result<(Tensor, Tensor<Int>)> {
     Ok((images.flatten(1, -1)?, labels))
 }
 
@@ -276,8 +276,9 @@ fn validate(model: &Sequential, batches: &Batches) -> Result<(f64, f64)> {
         for batch in batches {
             let (xb, yb) = batch?;
             let out = model.forward(&xb)?;
-            loss += f64::from(F::cross_entropy(&out, &yb)?.item()?) * yb.len() as f64;
-            right += f64::from(out.argmax(1)?.eq(&yb)?.cast::<f32>()?.sum(..)?.item()?);
+            let mean_loss: f64 = F::cross_entropy(&out, &yb)?.item()?;
+            let n_right: f64 = out.argmax(1)?.eq(&yb)?.to_float()?.sum(..)?.item()?;
+            (loss, right) = (loss + mean_loss * yb.len() as f64, right + n_right);
         }
         Ok((loss / batches.n_samples() as f64, right / batches.n_samples() as f64))
     })

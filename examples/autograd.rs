@@ -28,7 +28,8 @@ fn main() -> Result<()> {
     for order in 1..=3 {
         let create_graph = Backward { create_graph: true, ..Backward::default() };
         derivative = grad(&[&derivative], &[&x], create_graph)?.remove(0).expect("tanh depends on x");
-        println!("   derivative {order} of tanh at 0.5: {:.6}", derivative.item()?);
+        let value: f64 = derivative.item()?;
+        println!("   derivative {order} of tanh at 0.5: {value:.6}");
     }
 
     println!("\n3. Descent by hand: a line through noisy points, in ten lines.\n");
@@ -46,7 +47,8 @@ fn main() -> Result<()> {
             parameter.zero_grad();
         }
         if step % 100 == 0 {
-            println!("   step {step:>3}: loss {:.5}, y = {:.3}·x + {:.3}", loss.item()?, slope.item()?, offset.item()?);
+            let [loss, slope, offset]: [f64; 3] = [loss.item()?, slope.item()?, offset.item()?];
+            println!("   step {step:>3}: loss {loss:.5}, y = {slope:.3}·x + {offset:.3}");
         }
     }
 
@@ -54,12 +56,12 @@ fn main() -> Result<()> {
     let w = Tensor::new([1.0, 2.0])?.set_requires_grad(true);
     let hidden = w.exp()?;
     let loss = hidden.mul(&hidden)?.sum(..)?;
-    hidden.detach().fill_(0.0)?;
+    hidden.detach().fill_(0)?;
     println!("   {}", loss.backward().expect_err("`hidden` was saved, then filled"));
 
     println!("\n5. Any function can be checked against finite differences, in f64.\n");
-    let point = Tensor::<f64>::new([[0.3, -1.2], [0.7, 2.0]])?;
-    let f = |inputs: &[Tensor<f64>]| inputs[0].softmax(-1)?.log()?.pow(2.0)?.sum(..);
+    let point = Tensor::of(DType::F64).new([[0.3, -1.2], [0.7, 2.0]])?;
+    let f = |inputs: &[Tensor]| inputs[0].softmax(-1)?.log()?.pow(2.0)?.sum(..);
     gradcheck(f, &[&point], Tolerance::default())?;
     println!("   the derivative of Σ log(softmax(x))² agrees within {:.0e}", Tolerance::default().relative);
     Ok(())

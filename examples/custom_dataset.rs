@@ -9,7 +9,7 @@ use std::f32::consts::TAU;
 
 use clap::Parser;
 use pagelock_data::{DataLoader, Dataset, Result, Stack, random_split};
-use pagelock_tensor::{Generator, Tensor};
+use pagelock_tensor::{Generator, Int, Tensor};
 
 const ARMS: usize = 3;
 
@@ -36,7 +36,7 @@ impl Dataset for Spiral {
 /// A batch of one's own: the tensors, and how many points of each arm are in it.
 struct Batch {
     points: Tensor,
-    labels: Tensor<i64>,
+    labels: Tensor<Int>,
     per_arm: [usize; ARMS],
 }
 
@@ -59,7 +59,7 @@ fn main() -> Result<()> {
     for epoch in 0..2 {
         for batch in &train_dl {
             let (points, labels) = batch?;
-            let first = labels.narrow(0, 0, 8)?.to_vec()?;
+            let first: Vec<i64> = labels.narrow(0, 0, 8)?.to_vec()?;
             println!("epoch {epoch}: points {:?}, labels {:?} starting {first:?}", points.dims(), labels.dims());
         }
     }

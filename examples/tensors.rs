@@ -15,13 +15,15 @@ struct Args {}
 
 fn main() -> Result<()> {
     let Args {} = common::arguments();
-    println!("1. The element type is part of the Rust type, f32 unless another is named; the shape is a value.\n");
+    println!("1. The kind of numbers is part of the Rust type; their precision, shape and device are values.\n");
     let x = Tensor::new([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])?;
-    let labels = Tensor::from_slice(&[7_i64, 2, 1], [3])?;
-    println!("{x}\n{labels}\n");
+    let labels: Tensor<Int> = Tensor::new([7, 2, 1])?;
+    println!("{x}\n{labels}");
+    let half = x.to_dtype(DType::BF16)?;
+    println!("precisions: {} and {}; in half of the bytes: {}\n", x.dtype(), labels.dtype(), half.dtype());
 
     println!("2. Views share the elements; only the shape and the strides are their own.\n");
-    let grid = Tensor::<f32>::arange(0.0, 24.0, 1.0)?.view([2, 3, 4])?;
+    let grid = Tensor::arange(0, 24, 1)?.view([2, 3, 4])?;
     let every_other = grid.select(0, 1)?.slice(1, [0, -1], 2)?;
     println!("{every_other}");
     println!("shape {}, strides {:?} in a storage of {}\n", every_other.shape(), every_other.strides(), grid.len());
@@ -37,9 +39,10 @@ fn main() -> Result<()> {
         println!("   {}", error.expect_err("none of these fits"));
     }
 
-    println!("\n5. Types never mix silently: a cast says that one is meant.\n");
-    let right = x.argmax(-1)?.eq(&Tensor::from_slice(&[2_i64, 0], [2])?)?;
-    println!("{right}, so {:.0} % are right\n", 100.0 * right.cast::<f32>()?.mean(..)?.item()?);
+    println!("\n5. Kinds never mix silently: what should become a number is converted by name.\n");
+    let right: Tensor<Bool> = x.argmax(-1)?.eq(&Tensor::new([2, 0])?)?;
+    let share: f32 = right.to_float()?.mean(..)?.item()?;
+    println!("{right}, so {:.0} % are right\n", 100.0 * share);
 
     println!("6. Random numbers depend on the seed alone, not on the machine or its number of threads.\n");
     manual_seed(42);
@@ -47,8 +50,10 @@ fn main() -> Result<()> {
     set_num_threads(1);
     manual_seed(42);
     let other = Tensor::randn([1_000_000])?;
-    println!("a million normal numbers, twice: equal = {}", one.to_vec()? == other.to_vec()?);
-    println!("mean {:.4}, variance {:.4}\n", one.mean(..)?.item()?, one.var(..)?.item()?);
+    let [once, again]: [Vec<f32>; 2] = [one.to_vec()?, other.to_vec()?];
+    println!("a million normal numbers, twice: equal = {}", once == again);
+    let [mean, variance]: [f64; 2] = [one.mean(..)?.item()?, one.var(..)?.item()?];
+    println!("mean {mean:.4}, variance {variance:.4}\n");
 
     println!("7. Every byte is counted.\n\n{}", ledger());
     Ok(())

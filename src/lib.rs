@@ -28,7 +28,7 @@ pub mod prelude {
         loss_batch, save_safetensors,
     };
     pub use pagelock_tensor::{
-        CapturedStep, Conv2dOptions, Create, DType, Device, Element, Float, Generator, Pool2dOptions, Reduction, Shape,
-        Tensor, manual_seed, no_grad, num_threads, set_num_threads,
+        Bool, CapturedStep, Conv2dOptions, DType, Device, Float, Generator, Half, Int, Pool2dOptions, Reduction, Shape,
+        Tensor, autocast, manual_seed, no_grad, num_threads, set_num_threads,
     };
 }

@@ -1,9 +1,8 @@
 //! This project's own kernels against libraries, over sizes: where the limits in `library.rs` of the operations are from.
 
 use anyhow::Result;
-use half::bf16;
 use pagelock::tensor::autograd::Backward;
-use pagelock::tensor::{Conv2dOptions, Device, Float, Kernels, with_kernels};
+use pagelock::tensor::{Conv2dOptions, DType, Device, Kernels, with_kernels};
 
 use crate::gemm::random;
 use crate::table::milliseconds;
@@ -11,24 +10,24 @@ use crate::table::milliseconds;
 pub(crate) fn measure(device: &Device) -> Result<()> {
     println!("{:44} {:>10} {:>10} {:>9}", "work", "own, µs", "library", "speed");
     for [m, k, n] in [[64, 64, 64], [128; 3], [192; 3], [256; 3], [384; 3], [512; 3], [64, 4096, 16], [64, 784, 128]] {
-        product::<f32>(device, [m, k, n], "float32")?;
-        product::<bf16>(device, [m, k, n], "bfloat16")?;
+        product(device, [m, k, n], DType::F32)?;
+        product(device, [m, k, n], DType::BF16)?;
     }
-    product::<f32>(device, [4096, 4096, 1], "float32")?;
-    product::<f32>(device, [4096, 4096, 8], "float32")?;
-    product::<f32>(device, [4096, 16, 4096], "float32")?;
-    product::<f32>(device, [8, 65_536, 8], "float32")?;
+    product(device, [4096, 4096, 1], DType::F32)?;
+    product(device, [4096, 4096, 8], DType::F32)?;
+    product(device, [4096, 16, 4096], DType::F32)?;
+    product(device, [8, 65_536, 8], DType::F32)?;
     for sizes in
         [[64, 16, 16, 14, 3], [64, 16, 32, 14, 5], [64, 32, 32, 16, 3], [64, 32, 64, 16, 3], [64, 64, 64, 8, 3]]
     {
-        convolution::<f32>(device, sizes, "float32")?;
-        convolution::<bf16>(device, sizes, "bfloat16")?;
+        convolution(device, sizes, DType::F32)?;
+        convolution(device, sizes, DType::BF16)?;
     }
     for sizes in
         [[512, 3, 64, 32, 3], [512, 64, 128, 32, 1], [16, 64, 64, 32, 3], [256, 64, 64, 32, 3], [256, 8, 8, 32, 3]]
     {
-        convolution::<f32>(device, sizes, "float32")?;
-        convolution::<bf16>(device, sizes, "bfloat16")?;
+        convolution(device, sizes, DType::F32)?;
+        convolution(device, sizes, DType::BF16)?;
     }
     Ok(())
 }
@@ -43,18 +42,18 @@ fn compare(device: &Device, name: &str, mut call: impl FnMut() -> Result<()>) ->
     Ok(())
 }
 
-fn product<T: Float>(device: &Device, [m, k, n]: [usize; 3], number: &str) -> Result<()> {
-    let (a, b) = (random::<T>(device, &[m, k])?, random::<T>(device, &[k, n])?);
-    compare(device, &format!("[{m}, {k}] · [{k}, {n}] {number}"), || {
+fn product(device: &Device, [m, k, n]: [usize; 3], dtype: DType) -> Result<()> {
+    let (a, b) = (random(device, dtype, &[m, k])?, random(device, dtype, &[k, n])?);
+    compare(device, &format!("[{m}, {k}] · [{k}, {n}] {dtype}"), || {
         drop(a.matmul(&b)?);
         Ok(())
     })
 }
 
-fn convolution<T: Float>(device: &Device, [batch, ins, outs, side, kernel]: [usize; 5], number: &str) -> Result<()> {
-    let name = format!("{batch} of {ins} to {outs}, {side}², {kernel}×{kernel} {number}");
-    let (image, weight) =
-        (random::<T>(device, &[batch, ins, side, side])?, random::<T>(device, &[outs, ins, kernel, kernel])?);
+fn convolution(device: &Device, [batch, ins, outs, side, kernel]: [usize; 5], dtype: DType) -> Result<()> {
+    let name = format!("{batch} of {ins} to {outs}, {side}², {kernel}×{kernel} {dtype}");
+    let image = random(device, dtype, &[batch, ins, side, side])?;
+    let weight = random(device, dtype, &[outs, ins, kernel, kernel])?;
     let geometry = Conv2dOptions::new().padding(kernel / 2);
     compare(device, &name, || {
         drop(image.conv2d(&weight, None, geometry)?);
@@ -62,7 +61,7 @@ fn convolution<T: Float>(device: &Device, [batch, ins, outs, side, kernel]: [usi
     })?;
     let (image, weight) = (image.set_requires_grad(true), weight.set_requires_grad(true));
     let result = image.conv2d(&weight, None, geometry)?;
-    let gradient = random::<T>(device, result.shape())?;
+    let gradient = random(device, dtype, result.shape())?;
     compare(device, &format!("{name}, gradients"), || {
         result.backward_with(Backward {
             gradient: Some(gradient.clone()),

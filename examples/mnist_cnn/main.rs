@@ -118,13 +118,14 @@ fn main() -> Result<ExitCode> {
                 loss.backward()?;
                 opt.step()?;
                 opt.zero_grad();
-                total_loss.add_scaled_(&loss.detach(), yb.len() as f32)?;
+                total_loss.add_scaled_(&loss.detach(), yb.len())?;
                 anyhow::Ok(())
             })?;
 
             // Reading the loss waits for the device, so not in every step.
             if i % 100 == 0 {
-                bar.set_message(format!("{:.4}", total_loss.item()? / bar.position() as f32));
+                let total: f64 = total_loss.item()?;
+                bar.set_message(format!("{:.4}", total / bar.position() as f64));
                 report.first_step(start);
             }
             if interrupt.came() {
@@ -132,7 +133,8 @@ fn main() -> Result<ExitCode> {
                 return stopped(&args, &report, &model, epoch);
             }
         }
-        let train_loss = f64::from(total_loss.item()?) / train_dl.n_samples() as f64;
+        let total: f64 = total_loss.item()?;
+        let train_loss = total / train_dl.n_samples() as f64;
         let train_seconds = begin.elapsed().as_secs_f64();
         bar.finish_and_clear();
 
@@ -177,7 +179,7 @@ fn stopped(args: &Args, report: &Report, model: &Sequential, epochs: usize) -> R
 }
 
 /// Bytes as the networks take them: in [0, 1).
-fn pixels(bytes: &Tensor<u8>) -> Result<Tensor> {
+fn pixels(bytes: &Tensor<Int>) -> Result<Tensor> {
     Ok(bytes.scaled(1.0 / 256.0)?)
 }
 
@@ -185,8 +187,8 @@ fn pixels(bytes: &Tensor<u8>) -> Result<Tensor> {
 fn evaluate(
     model: &Sequential,
     device: &Device,
-    batches: &DataLoader<(Tensor<u8>, Tensor<i64>)>,
-    mut look: impl FnMut(&Tensor, &Tensor<i64>) -> Result<()>,
+    batches: &DataLoader<(Tensor<Int>, Tensor<Int>)>,
+    mut look: impl FnMut(&Tensor, &Tensor<Int>) -> Result<()>,
 ) -> Result<(f64, f64)> {
     model.eval();
     no_grad(|| {
@@ -195,8 +197,9 @@ fn evaluate(
             let (xb, yb) = batch?;
             let (xb, yb) = (xb.to(device)?, yb.to(device)?);
             let out = model.forward(&pixels(&xb)?)?;
-            loss += f64::from(F::cross_entropy(&out, &yb)?.item()?) * yb.len() as f64;
-            right += f64::from(out.argmax(1)?.eq(&yb)?.cast::<f32>()?.sum(..)?.item()?);
+            let mean_loss: f64 = F::cross_entropy(&out, &yb)?.item()?;
+            let n_right: f64 = out.argmax(1)?.eq(&yb)?.to_float()?.sum(..)?.item()?;
+            (loss, right) = (loss + mean_loss * yb.len() as f64, right + n_right);
             look(&out, &yb)?;
         }
         let n_samples = batches.n_samples() as f64;

@@ -106,10 +106,11 @@ impl<'a> Report<'a> {
 }
 
 /// Adds what the network said to a batch.
-pub(crate) fn collect_guesses(out: &Tensor, yb: &Tensor<i64>, guesses: &mut Vec<Guess>) -> Result<()> {
+pub(crate) fn collect_guesses(out: &Tensor, yb: &Tensor<Int>, guesses: &mut Vec<Guess>) -> Result<()> {
     let probabilities = out.softmax(1)?;
-    let confidences = probabilities.max(1)?.to_vec()?;
-    for ((label, guess), confidence) in yb.to_vec()?.into_iter().zip(out.argmax(1)?.to_vec()?).zip(confidences) {
+    let confidences: Vec<f32> = probabilities.max(1)?.to_vec()?;
+    let [labels, answers]: [Vec<i64>; 2] = [yb.to_vec()?, out.argmax(1)?.to_vec()?];
+    for ((label, guess), confidence) in labels.into_iter().zip(answers).zip(confidences) {
         guesses.push(Guess { index: guesses.len(), label: label as usize, guess: guess as usize, confidence });
     }
     Ok(())

@@ -21,9 +21,9 @@ const EPOCHS: usize = 2;
 /// 50,000 images to train with and 10,000 to validate with; each is a row of 784 numbers from 0 to 1.
 struct Data {
     x_train: Tensor,
-    y_train: Tensor<i64>,
+    y_train: Tensor<Int>,
     x_valid: Tensor,
-    y_valid: Tensor<i64>,
+    y_valid: Tensor<Int>,
 }
 
 /// "What is torch.nn really?", stage by stage, with PyTorch's figures beside ours
@@ -72,7 +72,7 @@ fn bare_tensors(Data { x_train, y_train, .. }: &Data) -> Result<()> {
 
     let log_softmax = |x: Tensor| &x - x.exp()?.sum(-1)?.log()?.unsqueeze(-1);
     let model = |xb: &Tensor| log_softmax((xb.matmul(&weights)? + &bias)?);
-    let nll = |input: &Tensor, target: &Tensor<i64>| input.gather(1, &target.unsqueeze(1)?)?.mean(..)?.neg();
+    let nll = |input: &Tensor, target: &Tensor<Int>| input.gather(1, &target.unsqueeze(1)?)?.mean(..)?.neg();
 
     let xb = x_train.narrow(0, 0, BS)?;
     let yb = y_train.narrow(0, 0, BS)?;
@@ -254,7 +254,8 @@ fn validation(Data { x_train, y_train, x_valid, y_valid }: &Data) -> Result<()> 
             let mut total = 0.0;
             for batch in &valid_dl {
                 let (xb, yb) = batch?;
-                total += F::cross_entropy(&model.forward(&xb)?, &yb)?.item()?;
+                let loss: f32 = F::cross_entropy(&model.forward(&xb)?, &yb)?.item()?;
+                total += loss;
             }
             anyhow::Ok(total)
         })?;
@@ -357,14 +358,14 @@ fn device(data: &Data) -> Result<()> {
     stage(&format!("Using your device ({device})"));
     let (train_dl, valid_dl) = loaders(data)?;
     let model = pooled_cnn()?.to(&device)?;
-    let preprocess = move |(x, y): (Tensor, Tensor<i64>)| Ok((x.view([-1, 1, 28, 28])?.to(&device)?, y.to(&device)?));
+    let preprocess = move |(x, y): (Tensor, Tensor<Int>)| Ok((x.view([-1, 1, 28, 28])?.to(&device)?, y.to(&device)?));
     let (train_dl, valid_dl) = (train_dl.map(preprocess.clone()), valid_dl.map(preprocess));
     let mut opt = Sgd::new(model.parameters(), 0.1).momentum(0.9);
     print_epochs(&fit(EPOCHS, &model, F::cross_entropy, &mut opt, &train_dl, &valid_dl)?, ["0.3778", "0.2469"]);
     Ok(())
 }
 
-type Batches = DataLoader<(Tensor, Tensor<i64>)>;
+type Batches = DataLoader<(Tensor, Tensor<Int>)>;
 
 fn loaders(Data { x_train, y_train, x_valid, y_valid }: &Data) -> Result<(Batches, Batches)> {
     let train_ds = TensorDataset::new((x_train.clone(), y_train.clone()))?;
@@ -373,7 +374,7 @@ fn loaders(Data { x_train, y_train, x_valid, y_valid }: &Data) -> Result<(Batche
 }
 
 /// Consecutive batches, the last as small as it comes; slices, not copies.
-fn batches(x: &Tensor, y: &Tensor<i64>) -> Result<Vec<(Tensor, Tensor<i64>)>> {
+fn batches(x: &Tensor, y: &Tensor<Int>) -> Result<Vec<(Tensor, Tensor<Int>)>> {
     let slice = |i: usize| {
         let range = i as isize..(i + BS) as isize;
         Ok((x.slice(0, range.clone(), 1)?, y.slice(0, range, 1)?))
@@ -382,12 +383,12 @@ fn batches(x: &Tensor, y: &Tensor<i64>) -> Result<Vec<(Tensor, Tensor<i64>)>> {
 }
 
 /// The share of images whose largest output is at their label.
-fn accuracy(out: &Tensor, yb: &Tensor<i64>) -> Result<f32> {
-    Ok(out.argmax(1)?.eq(yb)?.cast::<f32>()?.mean(..)?.item()?)
+fn accuracy(out: &Tensor, yb: &Tensor<Int>) -> Result<f32> {
+    Ok(out.argmax(1)?.eq(yb)?.to_float()?.mean(..)?.item()?)
 }
 
 /// The loss on the last batch, which the tutorial prints.
-fn last_loss(model: &impl Forward, x: &Tensor, y: &Tensor<i64>) -> Result<f32> {
+fn last_loss(model: &impl Forward, x: &Tensor, y: &Tensor<Int>) -> Result<f32> {
     let (xb, yb) = batches(x, y)?.pop().context("there is a last batch")?;
     Ok(no_grad(|| F::cross_entropy(&model.forward(&xb)?, &yb))?.item()?)
 }

@@ -256,7 +256,7 @@ fn pin_all(tensors: &[Tensor], gpu: &Device) -> Result<Vec<Tensor>> {
 fn check(place: &Place, moved: &[Tensor], value: impl Fn(usize) -> f32) -> Result<()> {
     place.doing("checking what arrived");
     for i in (0..moved.len()).step_by(moved.len().div_ceil(10)) {
-        let arrived = moved[i].to_vec()?;
+        let arrived: Vec<f32> = moved[i].to_vec()?;
         ensure!(arrived.iter().all(|&element| element == value(i)), "tensor {i} did not arrive as it was sent");
     }
     Ok(())

@@ -11,7 +11,7 @@ use flate2::write::GzEncoder;
 use pagelock_cuda::foreign;
 use pagelock_data::idx::IdxFile;
 use pagelock_data::{CifarFiles, CsvTable, Dataset, ImageFolder, LoaderState, ParquetTable, StoredRows, StreamState};
-use pagelock_tensor::{Device, TensorMap};
+use pagelock_tensor::{Bool, DType, Device, Float, Int, Kind, Tensor, TensorMap};
 
 use crate::corpus;
 use crate::mutate::{Random, damage};
@@ -99,15 +99,18 @@ impl Target {
             "png" | "jpeg" => self.pictures.as_ref().is_some_and(|pictures| pictures.get(0).is_ok()),
             "csv" => csv(path),
             "parquet" => parquet(path),
-            "npz" => rows(StoredRows::<f32>::npz(path, "a")) | rows(StoredRows::<i64>::npz(path, "b")),
+            "npz" => rows(StoredRows::<Float>::npz(path, "a")) | rows(StoredRows::<Int>::npz(path, "b")),
             "tar" => {
                 path.parent().is_some_and(|folder| CifarFiles::cifar10().folder(folder).offline(true).open().is_ok())
             }
             "idx" => IdxFile::open(path).is_ok(),
-            "npy" => rows(StoredRows::<f32>::npy(path)) | rows(StoredRows::<bool>::npy(path)),
-            "raw" => rows(StoredRows::<f32>::raw(path, &[2])) | rows(StoredRows::<bool>::raw(path, &[])),
+            "npy" => rows(StoredRows::<Float>::npy(path)) | rows(StoredRows::<Bool>::npy(path)),
+            "raw" => {
+                rows(StoredRows::<Float>::raw(path, DType::F32, &[2]))
+                    | rows(StoredRows::<Bool>::raw(path, DType::Bool, &[]))
+            }
             "safetensors" => safetensors(path),
-            "state_dict" => pagelock_nn::load_safetensors::<f32>(path).is_ok(),
+            "state_dict" => pagelock_nn::load_safetensors(path).is_ok(),
             "loader" => {
                 let text = String::from_utf8_lossy(input);
                 text.parse::<LoaderState>().is_ok() | text.parse::<StreamState>().is_ok()
@@ -118,7 +121,7 @@ impl Target {
     }
 }
 
-fn rows<T: pagelock_tensor::Element>(rows: pagelock_data::Result<StoredRows<T>>) -> bool {
+fn rows<K: Kind>(rows: pagelock_data::Result<StoredRows<K>>) -> bool {
     let Ok(rows) = rows else { return false };
     let first = rows.get(0);
     let last = rows.get(rows.len().wrapping_sub(1));
@@ -129,10 +132,10 @@ fn rows<T: pagelock_tensor::Element>(rows: pagelock_data::Result<StoredRows<T>>)
 fn csv(path: &Path) -> bool {
     let Ok(table) = CsvTable::open(path) else { return false };
     for name in table.names().iter().take(4) {
-        let _ = (table.column::<f32>(name), table.column::<i64>(name));
+        let _ = (table.column::<Float>(name), table.column::<Int>(name));
     }
     let names: Vec<&str> = table.names().iter().take(4).map(String::as_str).collect();
-    let _ = table.numbers::<f64>(&names);
+    let _ = table.numbers_of::<Float>(DType::F64, &names);
     CsvTable::open_with(path, b'\t').is_ok() | (table.n_rows() > 0)
 }
 
@@ -140,19 +143,18 @@ fn parquet(path: &Path) -> bool {
     let Ok(table) = ParquetTable::open(path) else { return false };
     let mut is_read = false;
     for name in table.names().iter().take(8) {
-        is_read |= table.column::<f32>(name).is_ok() | table.column::<f64>(name).is_ok();
-        is_read |= table.column::<i32>(name).is_ok() | table.column::<i64>(name).is_ok();
-        is_read |= table.column::<bool>(name).is_ok() | table.bytes(name).is_ok();
+        is_read |= table.column::<Float>(name).is_ok() | table.column::<Int>(name).is_ok();
+        is_read |= table.column::<Bool>(name).is_ok() | table.bytes(name).is_ok();
     }
     is_read
 }
 
 fn safetensors(path: &Path) -> bool {
     let map = TensorMap::open(path).and_then(|file| {
-        let _ = file.get::<f32>("a", &Device::Cpu);
+        let _: Result<Tensor, _> = file.get("a", &Device::Cpu);
         file.to(&Device::Cpu)
     });
-    rows(StoredRows::<f32>::safetensors(path, "a")) | map.is_ok()
+    rows(StoredRows::<Float>::safetensors(path, "a")) | map.is_ok()
 }
 
 /// The file as every cache takes it, and its text behind the checksum.

@@ -8,6 +8,6 @@ fn main() -> pagelock_tensor::Result<()> {
     let loss = (x.matmul(&w)? - &y)?.pow(2.0)?.mean(..)?;
     loss.backward()?;
     no_grad(|| w.add_scaled_(&w.grad().expect("backward reached it"), -0.01))?;
-    println!("loss {:.3}, then w = {:?}", loss.item()?, w.to_vec()?);
+    println!("loss {:.3}, then w = {w}", loss.item::<f64>()?);
     Ok(())
 }
