@@ -3,7 +3,7 @@
 use pagelock_cuda::DeviceView;
 use pagelock_cuda::library::{Matrices, Product};
 
-use crate::cuda::{CudaDevice, CudaOut, CudaView, Work, number};
+use crate::cuda::{CudaDevice, CudaOut, CudaView, Kernels, Work, kernels, number};
 use crate::error::Result;
 use crate::precision::exactness;
 use crate::shape::Shape;
@@ -33,7 +33,9 @@ pub(super) fn product(
     if k == 0 || count == 0 || [m, n, k, count].iter().any(|&size| size > i32::MAX as usize) {
         return Ok(false);
     }
-    let Some((calls, inner, [left, right])) = in_calls(batches, [a, b]) else { return Ok(false) };
+    let Some((calls, inner, [left, right])) = in_calls(batches, [a, b], m.saturating_mul(n).saturating_mul(k)) else {
+        return Ok(false);
+    };
     let sizes = || format!("{} · {} of {}", a.shape(), b.shape(), a.dtype());
     let work = Work { op, is_large: is_large([m, n, k, count]), sizes: &sizes };
     let Some(blas) = device.blas_for(&work)? else { return Ok(false) };
@@ -66,19 +68,22 @@ fn matrices(x: CudaView<'_>, batch: usize) -> Matrices {
     Matrices { row, column, batch }
 }
 
-/// The most calls for one product: each takes some microseconds of the host.
-const MOST_CALLS: usize = 64;
+/// From as many multiplications on a call of its own keeps a GPU busy for longer than it takes to begin (on an H200, GPT-2's
+/// heads gain by it, and smaller ones lose).
+const WORTH_A_CALL: usize = 256 << 20;
 
 /// How many calls make the product, how many matrices each multiplies, and how far apart these are in the operands: one
 /// call, if they are equally far apart in both, else one for each of the first batches. So the heads of attention, which are
-/// views of one tensor, need no copies.
-fn in_calls(batches: &Shape, operands: [CudaView<'_>; 2]) -> Option<(usize, usize, [usize; 2])> {
+/// views of one tensor, need no copies. `work`: multiplications of two matrices.
+fn in_calls(batches: &Shape, operands: [CudaView<'_>; 2], work: usize) -> Option<(usize, usize, [usize; 2])> {
     (0..=batches.rank()).find_map(|outer| {
         let inner = Shape::new(&batches[outer..]).ok()?;
         let distance = |x| batch_distance(&inner, x);
         let distances = [distance(operands[0])?, distance(operands[1])?];
         let calls = batches[..outer].iter().product();
-        Some((calls, inner.elements(), distances)).filter(|_| calls <= MOST_CALLS)
+        let is_large = work.saturating_mul(inner.elements()) >= WORTH_A_CALL;
+        let is_worth_it = calls == 1 || is_large || kernels() == Kernels::Library;
+        Some((calls, inner.elements(), distances)).filter(|_| is_worth_it)
     })
 }
 
