@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::{CopyModel, StagingConfig, kernel, user_cache::UserCache};
 
-/// What the file `name` of a cache has, at most so many bytes, if it is whole.
+/// The content of the file `name` of a cache; none if it is missing, damaged, or longer than `most_bytes`.
 pub fn cached(folder: &Path, name: &str, most_bytes: u64) -> Option<Vec<u8>> {
     UserCache::in_folder(folder).read(name, most_bytes)
 }

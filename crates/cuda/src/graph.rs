@@ -5,9 +5,9 @@
 //! through views, and comes back when the graph is taken apart. A graph can also share its buffers ([`Shared`]) with
 //! whoever has them: it keeps their memory, and a launch changes it under them, in order.
 //!
-//! Invariant: `buffers` are all buffers that the captured work uses, none of them replaced; or what is missing of them
-//! is memory that the capturing stream keeps, and that nobody else has while the graph exists (`Launches`). A buffer is
-//! known by its allocation, as in the [`Capture`] that lists it; `writes` has what that says.
+//! Invariant: `buffers` has every buffer that the captured work uses, and none of them is replaced. Only memory that the
+//! capturing stream keeps may be missing; nothing else uses that memory while the graph exists (`Launches`). A buffer is
+//! identified by its allocation, as in [`Capture`]; `writes` says for each buffer what a launch writes of it.
 
 use std::{collections::HashSet, fmt, ops::Deref, sync::Arc};
 

@@ -42,7 +42,8 @@ pub(crate) fn outside(work: impl FnOnce() + Send + 'static) {
     if is_inside() { LATER.with_borrow_mut(|later| later.push(Box::new(work))) } else { work() }
 }
 
-/// Gives what a host function left to the thread that does it; to be lost, but counted by nobody, if there is no thread.
+/// Sends the work that a host function left behind to the thread that does it. Without that thread it is
+/// leaked: dropping it here could wait for the device.
 fn do_later(left: Vec<Later>) {
     static WORKER: std::sync::Mutex<Option<mpsc::Sender<Vec<Later>>>> = std::sync::Mutex::new(None);
     let mut worker = WORKER.lock().unwrap_or_else(PoisonError::into_inner);

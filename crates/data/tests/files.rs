@@ -1,28 +1,16 @@
 //! Files of other formats: read as they were written, and refused with what is wrong when they are damaged.
 
+mod content;
+
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use pagelock_data::{Cifar, CifarFiles, CsvTable, DataLoader, Dataset, Error, StoredRows};
 use pagelock_tensor::{Bool, DType, Float, Int, Tensor};
 use proptest::prelude::*;
 use tempfile::TempDir;
 
-fn file(content: &[u8]) -> (TempDir, PathBuf) {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("file");
-    std::fs::write(&path, content).unwrap();
-    (folder, path)
-}
-
-/// What is wrong, without the name of the file.
-fn problem<T>(outcome: Result<T, Error>) -> String {
-    match outcome {
-        Err(Error::Content { problem, .. }) => problem,
-        Err(other) => panic!("another error: {other}"),
-        Ok(_) => panic!("the file was accepted"),
-    }
-}
+use content::{file, problem};
 
 fn npy(dictionary: &str, elements: &[u8]) -> Vec<u8> {
     let header = format!("{dictionary:<117}\n");
@@ -374,7 +362,7 @@ fn an_npz_file_that_lies_is_refused() {
 
 /// Three row groups of rows `i`: x = i / 2, label = i, good = (i is even), name = "row i" but for one that has none.
 #[cfg(feature = "parquet")]
-fn parquet_file(nameless: usize) -> (TempDir, PathBuf) {
+fn parquet_file(nameless: usize) -> (TempDir, std::path::PathBuf) {
     use std::sync::Arc;
 
     use parquet::basic::Compression;

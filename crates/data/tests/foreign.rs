@@ -1,31 +1,18 @@
 //! Files that somebody else made, and that lie: each is refused with an error that says what is wrong, and nothing hangs,
 //! aborts, or takes memory that the file does not explain.
 
+mod content;
+
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::sync::mpsc;
 use std::time::Duration;
 
 use pagelock_data::{Cifar, CifarFiles, CsvTable, Dataset, Error, Mnist, StoredRows};
 use pagelock_tensor::{DType, Float, Int, Tensor};
-use tempfile::TempDir;
 
-fn file(content: &[u8]) -> (TempDir, PathBuf) {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("file");
-    std::fs::write(&path, content).unwrap();
-    (folder, path)
-}
-
-/// What is wrong, without the name of the file.
-fn problem<T>(outcome: Result<T, Error>) -> String {
-    match outcome {
-        Err(Error::Content { problem, .. }) => problem,
-        Err(other) => panic!("another error: {other}"),
-        Ok(_) => panic!("the file was accepted"),
-    }
-}
+use content::{file, problem};
 
 fn npy(shape: &str, elements: &[u8]) -> Vec<u8> {
     let dictionary = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}");

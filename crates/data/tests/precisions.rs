@@ -1,26 +1,14 @@
 //! What a file has in some precision is read in that precision, as the kind that is asked for; another kind is refused.
 
+mod content;
+
 use std::path::PathBuf;
 
-use pagelock_data::{CsvTable, Dataset, Error, StoredRows};
+use pagelock_data::{CsvTable, Dataset, StoredRows};
 use pagelock_tensor::{Bool, DType, Float, Int, Tensor};
 use tempfile::TempDir;
 
-fn file(content: &[u8]) -> (TempDir, PathBuf) {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("file");
-    std::fs::write(&path, content).unwrap();
-    (folder, path)
-}
-
-/// What is wrong, without the name of the file.
-fn problem<T>(outcome: Result<T, Error>) -> String {
-    match outcome {
-        Err(Error::Content { problem, .. }) => problem,
-        Err(other) => panic!("another error: {other}"),
-        Ok(_) => panic!("the file was accepted"),
-    }
-}
+use content::{file, problem};
 
 /// A `.npy` file of two rows of one element.
 fn npy(descr: &str, elements: &[u8]) -> (TempDir, PathBuf) {

@@ -11,7 +11,6 @@ use crate::error::{Error, Result};
 use crate::kind::Kind;
 use crate::layout::Layout;
 use crate::op::widest;
-use crate::ops::cast;
 use crate::shape::Shape;
 use crate::storage::{Fresh, FreshCuda};
 use crate::tensor::{Raw, Tensor, by_dtype};
@@ -79,23 +78,24 @@ pub(crate) fn stack(tensors: &[&Raw], dim: isize) -> Result<Raw> {
 /// The tensors in one of that shape, in the widest of their precisions.
 fn join(tensors: &[&Raw], shape: Shape, dim: usize) -> Result<Raw> {
     let dtype = widest("cat", tensors)?;
-    let in_it = |tensor: &&Raw| if tensor.dtype() == dtype { Ok((*tensor).clone()) } else { cast(tensor, dtype) };
-    let tensors = tensors.iter().map(in_it).collect::<Result<Vec<Raw>>>()?;
-    let tensors: Vec<&Raw> = tensors.iter().collect();
-    let device = common_device("cat", &tensors)?;
+    if tensors.iter().any(|tensor| tensor.dtype() != dtype) {
+        let tensors = tensors.iter().map(|tensor| tensor.converted(dtype)).collect::<Result<Vec<Raw>>>()?;
+        return join(&tensors.iter().collect::<Vec<_>>(), shape, dim);
+    }
+    let device = common_device("cat", tensors)?;
     let out = match device {
         Device::Cpu => {
             let mut out = Fresh::allocate("cat", shape, dtype)?;
-            by_dtype!(dtype, T => fill::<T>(&mut out, &tensors, dim)?);
+            by_dtype!(dtype, T => fill::<T>(&mut out, tensors, dim)?);
             out.share()
         }
         Device::Cuda(cuda) => {
             let mut out = FreshCuda::allocate("cat", shape, dtype, device, cuda)?;
-            fill_on(cuda, &mut out, &tensors, &shape, dim)?;
+            fill_on(cuda, &mut out, tensors, &shape, dim)?;
             out.share()
         }
     };
-    Ok(record_cat(out, &tensors, dim))
+    Ok(record_cat(out, tensors, dim))
 }
 
 fn fill<T: Element>(out: &mut Fresh, tensors: &[&Raw], dim: usize) -> Result<()> {

@@ -173,7 +173,7 @@ impl Ring {
         }
     }
 
-    /// Gives back the slots that nobody uses, unless a call holds others. How many bytes.
+    /// Returns free slots to the pool, but none while a call holds slots. Returns how many bytes they were.
     pub(super) fn trim(&self, base: &Base) -> usize {
         let mut shelf = lock(&self.shelf);
         while let Some(done) = shelf.take_done(base) {

@@ -82,7 +82,7 @@ impl StagingConfig {
         for setting in text.split(',').map(str::trim).filter(|setting| !setting.is_empty()) {
             self.change(setting).ok_or_else(|| Error::StagingVariable { setting: setting.to_owned() })?;
         }
-        // What nobody wrote is not refused: where little may be page-locked, a ring is as small as that.
+        // Only a size that the user set is refused. The default shrinks to the limit of page-locked memory.
         if (self.ring, self.slot) == (before.ring, before.slot) { Ok(self) } else { self.check() }
     }
 

@@ -6,6 +6,7 @@
 
 mod cuda;
 
+use arrayvec::ArrayVec;
 use pagelock_memory as memory;
 
 use crate::autograd::{Saved, is_grad_enabled, no_grad};
@@ -96,7 +97,8 @@ impl Tensor {
             return Err(Error::WrongShape { op: OP, operand: "the input", shape: *self.shape(), expected });
         }
         check_channels(self.shape(), running, [weight, bias])?;
-        let others: Vec<&Raw> = running.iter().flatten().copied().chain(weight).chain(bias).map(Tensor::raw).collect();
+        let others = running.into_iter().flatten().chain(weight).chain(bias);
+        let others: ArrayVec<&Raw, 4> = others.map(Tensor::raw).collect();
         let wide = widest(OP, &others)?;
         if !others.is_empty() && self.dtype().size() < wide.size() {
             // Half activations beside wider parameters, as under autocast: computed in the wider precision.
