@@ -44,7 +44,8 @@ thread_local! {
 ///   `to`, and give tensors of that precision; sums are `f32` inside.
 /// - [`exp`](Tensor::exp), [`log`](Tensor::log), [`pow`](Tensor::pow), [`sum`](Tensor::sum), softmax, layer norms and losses
 ///   compute in `f32`, and give that.
-/// - Everything else computes in the precision of its operands, and in the wider one of two.
+/// - Everything else computes in the precision of its operands, and in the wider one of two; a batch norm gives the precision
+///   of its input, beside `f32` weights too.
 ///
 /// Tensors of `f64` stay what they are. A parameter is rounded once in the scope, however often it is used. `backward` needs
 /// no scope, and gradients come in the precision of what they are gradients of.
@@ -115,14 +116,19 @@ pub(crate) fn wanted(precision: Precision, inputs: &[&Raw]) -> Option<DType> {
     match precision {
         Precision::HalfUnderAutocast => Some(half),
         Precision::F32UnderAutocast => Some(DType::F32),
-        Precision::Same | Precision::Widest => None,
+        Precision::Same | Precision::Widest | Precision::Computing => None,
     }
 }
 
 /// The tensor as an operation of that precision takes it: for functions that are made of several operations.
 pub(crate) fn prepared(precision: Precision, tensor: &Tensor) -> Result<Tensor> {
-    match wanted(precision, &[tensor.raw()]) {
-        Some(dtype) if dtype != tensor.dtype() => converted(tensor.raw(), dtype).map(Raw::typed),
+    prepared_raw(precision, tensor.raw()).map(Raw::typed)
+}
+
+/// [`prepared`] of a tensor without its kind.
+pub(crate) fn prepared_raw(precision: Precision, tensor: &Raw) -> Result<Raw> {
+    match wanted(precision, &[tensor]) {
+        Some(dtype) if dtype != tensor.dtype() => converted(tensor, dtype),
         _ => Ok(tensor.clone()),
     }
 }

@@ -50,6 +50,9 @@ pub(crate) enum Precision {
     Same,
     /// The wider of the inputs' ([`DType::wider`]).
     Widest,
+    /// That which the first input computes in. The kernel takes the others as they are: each of that precision, or of the
+    /// first one's.
+    Computing,
     /// As [`Same`](Self::Same); under autocast in half precision.
     HalfUnderAutocast,
     /// As [`Same`](Self::Same); under autocast in `f32`, if the inputs are narrower.
@@ -67,9 +70,16 @@ pub(crate) trait Op<const N: usize>: PerType<N> + Send + Sync + Sized + 'static 
     const PRECISION: Precision = Precision::Same;
     /// Whether each element is computed from those at its place, so that `cuda` takes an output of any strides.
     const IS_ELEMENTWISE: bool = false;
+    /// Whether `backward` takes the gradient of an `f32` result in half precision, too, so that nobody has to widen it.
+    const TAKES_HALF_GRADIENTS: bool = false;
 
     /// The result's shape: the only place where shapes are rejected.
     fn out_shape(&self, inputs: [&Shape; N]) -> Result<Shape>;
+
+    /// The element type of the result on a device; `usual`: that of [`CpuKernel`].
+    fn cuda_dtype(&self, usual: DType) -> DType {
+        usual
+    }
 
     /// What [`CpuKernel::cpu`] computes, on a device, queued on its stream: `out` is contiguous, unless
     /// [`IS_ELEMENTWISE`](Self::IS_ELEMENTWISE), and holds unspecified values. The inputs are on the device.
@@ -106,6 +116,12 @@ pub(crate) trait View: Send + Sync + Sized + 'static {
 
     /// The gradient of the input (of shape `input`), given that of the output.
     fn backward(&self, input: &Shape, grad: &Tensor) -> Result<Tensor>;
+
+    /// Where the elements of the result are in the input, if they are only a part of it: their gradient is added there to what
+    /// the input's gradient already is.
+    fn part(&self, _input: &Layout) -> Option<Result<Layout>> {
+        None
+    }
 }
 
 /// An operation whose kernels are compiled for every element type that it has; written by [`per_type!`].
@@ -180,6 +196,7 @@ trait Compute<const N: usize> {
     fn properties(&self) -> (&'static str, Inputs, bool);
     fn out_shape(&self, inputs: [&Shape; N]) -> Result<Shape>;
     fn out_dtype(&self, input: DType) -> DType;
+    fn cuda_dtype(&self, usual: DType) -> DType;
     fn cpu(&self, inputs: &HostInputs<'_, N>, out: &mut Fresh) -> Result<()>;
     fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; N], out: CudaOut<'_>) -> Result<()>;
 }
@@ -195,6 +212,10 @@ impl<O: Op<N>, const N: usize> Compute<N> for O {
 
     fn out_dtype(&self, input: DType) -> DType {
         PerType::out_dtype(self, input)
+    }
+
+    fn cuda_dtype(&self, usual: DType) -> DType {
+        Op::cuda_dtype(self, usual)
     }
 
     fn cpu(&self, inputs: &HostInputs<'_, N>, out: &mut Fresh) -> Result<()> {
@@ -225,7 +246,7 @@ fn compute<const N: usize>(op: &dyn Compute<N>, inputs: [&Raw; N]) -> Result<(Op
             out.share()
         }
         Device::Cuda(cuda) => {
-            let mut out = FreshCuda::allocate(name, shape, dtype, device, cuda)?;
+            let mut out = FreshCuda::allocate(name, shape, op.cuda_dtype(dtype), device, cuda)?;
             if is_elementwise && keeps_channels_last(inputs, &shape) {
                 out = out.laid(Layout::channels_last(shape));
             }
@@ -249,6 +270,11 @@ fn in_one_precision<const N: usize>(
         None => match inputs.iter().find(|input| input.dtype() != first) {
             None => return Ok(None),
             Some(_) if precision == Precision::Widest => widest(op, &inputs)?,
+            Some(_) if precision == Precision::Computing => {
+                let computing = [first, first.computing()];
+                let other = inputs.iter().find(|input| !computing.contains(&input.dtype()));
+                return other.map_or(Ok(None), |other| Err(mixed(op, first, other.dtype())));
+            }
             Some(other) => return Err(mixed(op, first, other.dtype())),
         },
     };
@@ -296,14 +322,24 @@ impl<'a, const N: usize> HostInputs<'a, N> {
         HostInputs { inputs, locks, first }
     }
 
-    /// Their element type.
+    /// Their element type, or that of the first.
     pub(crate) fn dtype(&self) -> DType {
         self.inputs[0].dtype()
     }
 
     /// What the kernel sees of them; `T` is their element type.
     pub(crate) fn views<T: Element>(&self) -> [CpuView<'_, T>; N] {
-        std::array::from_fn(|i| locked(self.locks, self.first[i]).cpu(&self.inputs[i].layout))
+        std::array::from_fn(|i| self.view(i))
+    }
+
+    /// The element type of one, where each has its own ([`Precision::Computing`]).
+    pub(crate) fn dtype_of(&self, i: usize) -> DType {
+        self.inputs[i].dtype()
+    }
+
+    /// What the kernel sees of one; `T` is its element type.
+    pub(crate) fn view<T: Element>(&self, i: usize) -> CpuView<'_, T> {
+        locked(self.locks, self.first[i]).cpu(&self.inputs[i].layout)
     }
 }
 

@@ -205,3 +205,55 @@ fn gathered_rows_send_their_gradients_back_to_where_they_came_from() -> Result {
     assert_eq!(x.grad().unwrap().to_vec::<f32>()?, [1.0, 0.0, 2.0]);
     Ok(())
 }
+
+#[test]
+fn gradients_of_parts_meet_in_the_whole() -> Result {
+    let x = Tensor::rand([4, 6])?.set_requires_grad(true);
+    let weights = Tensor::rand([4, 6])?;
+    // Parts that overlap, that are not next to each other in memory, of parts, and of the whole.
+    let sum = |x: &Tensor| -> Result<Tensor> {
+        let columns = x.narrow(1, 1, 4)?.mul(&weights.narrow(1, 0, 4)?)?.sum(..)?;
+        let steps = x.slice(1, 0..6, 2)?.narrow(0, 1, 2)?.mul(&weights.narrow(1, 3, 3)?.narrow(0, 0, 2)?)?.sum(..)?;
+        let row = x.select(0, 2)?.mul(&weights.select(0, 3)?)?.sum(..)?;
+        columns.add(&steps)?.add(&row)?.add(&x.mul(x)?.mul(&weights)?.sum(..)?)
+    };
+    sum(&x)?.backward()?;
+    let recorded = autograd::grad(&[&sum(&x)?], &[&x], Backward { create_graph: true, ..Default::default() })?;
+    let found = x.grad().unwrap();
+    assert_eq!(found.to_vec::<f32>()?, recorded[0].as_ref().unwrap().to_vec::<f32>()?, "added in place or recorded");
+    let expected = |row: usize, column: usize| -> Result<f32> {
+        let (x, w) = (x.detach().to_vec::<f32>()?, weights.to_vec::<f32>()?);
+        let at = |row: usize, column: usize| w[row * 6 + column];
+        let mut sum = 2.0 * x[row * 6 + column] * at(row, column);
+        sum += if (1..5).contains(&column) { at(row, column - 1) } else { 0.0 };
+        sum += if column % 2 == 0 && (1..3).contains(&row) { at(row - 1, 3 + column / 2) } else { 0.0 };
+        Ok(sum + if row == 2 { at(3, column) } else { 0.0 })
+    };
+    for (i, found) in found.to_vec::<f32>()?.into_iter().enumerate() {
+        let expected = expected(i / 6, i % 6)?;
+        assert!((found - expected).abs() < 1e-6, "{i}: {found} instead of {expected}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_gradient_that_a_hook_keeps_is_not_added_to() -> Result {
+    let kept = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let x = leaf(&[1.0, 2.0, 3.0, 4.0]);
+    let y = (&x * 1.0)?;
+    let parts = [y.narrow(0, 0, 2)?, y.narrow(0, 2, 2)?];
+    let seen = kept.clone();
+    let _hook = y.register_hook(move |grad| {
+        seen.lock().unwrap().push(grad.clone());
+        Ok(None)
+    })?;
+    let loss = (parts[0].sum(..)? + (parts[1].sum(..)? * 2.0)?)?;
+    loss.backward_with(Backward { retain_graph: true, ..Default::default() })?;
+    loss.backward()?;
+    let kept = kept.lock().unwrap();
+    for grad in kept.iter() {
+        assert_eq!(grad.to_vec::<f32>()?, [1.0, 1.0, 2.0, 2.0]);
+    }
+    assert_eq!((kept.len(), x.grad().unwrap().to_vec::<f32>()?), (2, vec![2.0, 2.0, 4.0, 4.0]));
+    Ok(())
+}

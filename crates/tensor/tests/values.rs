@@ -211,7 +211,7 @@ fn optimizers_take_their_rates_unrounded() {
     // 0.01 is 0.01001 in bf16.
     let (parameter, grad) = (numbers(BF16, &[0.0]), numbers(BF16, &[7.0]));
     let rule = SgdRule { momentum: 0.0, dampening: 0.0, nesterov: false, weight_decay: 0.0 };
-    let tensors = SgdTensors { parameter: parameter.clone(), grad, kept: None, is_first: true };
+    let tensors = SgdTensors { parameter: parameter.clone(), grad, half: None, kept: None, is_first: true };
     sgd_step([tensors], rule, &Rate::new(0.01)).unwrap();
     assert_eq!(read(&parameter), read(&numbers(BF16, &[-0.07])));
 }

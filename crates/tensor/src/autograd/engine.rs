@@ -72,6 +72,9 @@ pub(crate) fn gradients(roots: Vec<(NodeRef, Raw)>, targets: &[NodeRef], walk: W
             }
         }
     })?;
+    for (target, grad) in targets.iter().zip(&mut found) {
+        *grad = grad.take().map(|grad| as_derivative(walk, || target.converted(grad))).transpose()?;
+    }
     Ok(found)
 }
 
@@ -86,10 +89,12 @@ fn propagate(
     let walk_down = |pending: &mut Pending| {
         begin(pending)?;
         while let Some((node, grad)) = pending.pop_latest() {
-            let grad = node.through_hooks(grad)?;
+            let grad = if node.is_watched() { node.through_hooks(node.converted(grad)?)? } else { grad };
             visit(&node, &grad);
             let function = node.function();
-            function.backward(&node, grad, &mut |input, grad| pending.send(function, oldest, input, grad))?;
+            if !pending.add_part(function, &grad, walk)? {
+                function.backward(&node, grad, &mut |input, grad| pending.send(function, oldest, input, grad))?;
+            }
             if !walk.retain_graph {
                 function.release();
             }
@@ -114,10 +119,13 @@ impl Pending {
     /// Adds to what has reached the node, in the node's precision.
     fn arrive(&mut self, node: &NodeRef, grad: Raw) -> Result<()> {
         node.check_shape("backward", &grad)?;
-        let grad = node.converted(grad)?;
+        let grad = node.acceptable(grad)?;
         let seq = node.seq();
         match self.grads.remove(&seq) {
-            Some((node, earlier)) => self.grads.insert(seq, (node, add(earlier, grad)?)),
+            Some((node, earlier)) => {
+                let sum = add(node.converted(earlier)?, node.converted(grad)?)?;
+                self.grads.insert(seq, (node, sum))
+            }
             None => {
                 self.numbers.push(seq);
                 self.grads.insert(seq, (node.clone(), grad))
@@ -132,6 +140,19 @@ impl Pending {
             Some(next) if next.seq() >= oldest => self.arrive(next, sum_down(grad, next.shape())?),
             _ => Ok(()),
         }
+    }
+
+    /// Adds the gradient of a part of a tensor to that of the whole, in place; false, and nothing was done, if there is none
+    /// yet, somebody else has it, or the sum is recorded.
+    fn add_part(&mut self, function: &dyn GradFn, grad: &Raw, walk: Walk) -> Result<bool> {
+        let [Some(input)] = function.edges() else { return Ok(false) };
+        let Some((_, whole)) = self.grads.get(&input.seq()).filter(|_| !walk.create_graph) else { return Ok(false) };
+        let Some(part) = function.part(&whole.layout) else { return Ok(false) };
+        if !whole.storage.is_unique() || whole.layout.overlaps() || whole.dtype() != grad.dtype() {
+            return Ok(false);
+        }
+        whole.with_layout(part?).typed::<Float>().add_(&grad.clone().typed())?;
+        Ok(true)
     }
 
     /// The latest node and its gradient, which is complete.

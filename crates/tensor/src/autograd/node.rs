@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::element::DType;
 use crate::error::{Error, Result};
+use crate::layout::Layout;
 use crate::ops::cast;
 use crate::reuse::{self, Place, Slot};
 use crate::shape::Shape;
@@ -69,6 +70,14 @@ pub(crate) trait GradFn: Send + Sync {
     /// The same for a gradient of 1 that nobody made yet; false, and nothing was sent, if it has to be made.
     fn backward_of_one(&self, _this: &NodeRef, _send: &mut dyn FnMut(usize, Raw) -> Result<()>) -> Result<bool> {
         Ok(false)
+    }
+    /// Whether [`backward`](Self::backward) takes the gradient of an `f32` result in half precision, too.
+    fn takes_half_gradients(&self) -> bool {
+        false
+    }
+    /// Where the elements of the result are in the one input, if they are only a part of it.
+    fn part(&self, _input: &Layout) -> Option<Result<Layout>> {
+        None
     }
     /// Frees saved tensors.
     fn release(&self);
@@ -189,6 +198,12 @@ impl Node {
 
     pub(crate) fn check_shape(&self, op: &'static str, grad: &Raw) -> Result<()> {
         check_grad(op, grad, grad.dtype(), &self.shape)
+    }
+
+    /// A gradient as the node's function takes it.
+    pub(crate) fn acceptable(&self, grad: Raw) -> Result<Raw> {
+        let is_narrow = self.dtype == DType::F32 && grad.dtype().size() == 2;
+        if is_narrow && self.function.takes_half_gradients() { Ok(grad) } else { self.converted(grad) }
     }
 
     /// A gradient in the precision of what it is the gradient of.

@@ -11,6 +11,7 @@ use super::mode::is_grad_enabled;
 use super::node::{GradFn, NodeRef};
 use crate::element::DType;
 use crate::error::{Error, Result};
+use crate::layout::Layout;
 use crate::op::{Op, Saves, View};
 use crate::shape::Shape;
 use crate::tensor::{Raw, Tensor};
@@ -221,6 +222,10 @@ impl<O: Op<N>, const N: usize> GradFn for OpNode<O, N> {
         Ok(true)
     }
 
+    fn takes_half_gradients(&self) -> bool {
+        O::TAKES_HALF_GRADIENTS
+    }
+
     fn release(&self) {
         self.links.release();
     }
@@ -292,6 +297,10 @@ impl<V: View> GradFn for ViewNode<V> {
 
     fn backward(&self, _this: &NodeRef, grad: Raw, send: &mut dyn FnMut(usize, Raw) -> Result<()>) -> Result<()> {
         send(0, self.op.backward(&self.shape, &grad.typed())?.into_raw())
+    }
+
+    fn part(&self, input: &Layout) -> Option<Result<Layout>> {
+        self.op.part(input)
     }
 
     fn release(&self) {}

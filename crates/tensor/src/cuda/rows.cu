@@ -39,11 +39,11 @@ template <typename Visit> INLINE void each_pack(u32 n, Visit visit) {
 }
 
 // What a thread has of a row.
-struct Row {
-    const T* x;
+template <typename Type> struct Row {
+    const Type* x;
     R kept[KEPT][V];
 
-    __device__ __forceinline__ Row(const T* x, u32 n) : x(x) {
+    __device__ __forceinline__ Row(const Type* x, u32 n) : x(x) {
         if constexpr (PACKS > 0) each_pack(n, [&](int p, u32 i) { read_pack(x + i, kept[p]); });
     }
     // The pack for which `each_pack` calls.

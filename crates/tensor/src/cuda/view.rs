@@ -72,6 +72,15 @@ view!(CudaView, DeviceView);
 view!(CudaOut, DeviceViewMut);
 
 impl<'a> CudaView<'a> {
+    /// The same memory by another layout of this tensor: permuted or expanded.
+    pub(crate) fn with_layout<'b>(&self, layout: &'b Layout) -> CudaView<'b>
+    where
+        'a: 'b,
+    {
+        debug_assert_eq!(layout.span(), self.span());
+        CudaView { bytes: self.bytes, layout, dtype: self.dtype }
+    }
+
     /// The bytes from the first element to the last, gaps included.
     pub(crate) fn bytes(&self) -> DeviceView<'a, u8> {
         self.bytes

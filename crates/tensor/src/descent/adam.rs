@@ -1,11 +1,12 @@
 //! Adam and AdamW: steps scaled by running moments of the gradient.
 
-use super::Rate;
-use super::cuda::{self, Batch};
+use super::cpu::{self, by_types};
+use super::groups::{Batch, Group, MOST, PLACES, Places};
+use super::{Rate, cuda};
 use crate::device::Device;
-use crate::element::{Element, Floating, Real};
+use crate::element::{DType, Element, Floating, Real};
 use crate::error::Result;
-use crate::tensor::{Tensor, by_float};
+use crate::tensor::Tensor;
 
 /// How a step goes down; the formulas are PyTorch's.
 ///
@@ -30,6 +31,9 @@ pub struct AdamTensors {
     pub parameter: Tensor,
     /// Its gradient: `g`.
     pub grad: Tensor,
+    /// The parameter in half precision, of which `parameter` is the `f32` master: the step takes over the elements in which it
+    /// differs from the master, rounded, and rounds the master into it at last. Its precision is the gradient's.
+    pub half: Option<Tensor>,
     /// The running mean `m`, which is changed too.
     pub mean: Tensor,
     /// The running square `v`, which is changed too.
@@ -53,6 +57,7 @@ pub struct AdamTensors {
 /// let tensors = AdamTensors {
 ///     parameter: parameter.clone(),
 ///     grad,
+///     half: None,
 ///     mean: Tensor::zeros([1])?,
 ///     square: Tensor::zeros([1])?,
 ///     steps: Tensor::of(DType::F64).ones(())?,
@@ -62,26 +67,48 @@ pub struct AdamTensors {
 /// # Ok::<(), pagelock_tensor::Error>(())
 /// ```
 pub fn adam_step(tensors: impl IntoIterator<Item = AdamTensors>, rule: AdamRule, lr: &Rate) -> Result<()> {
+    let launch = |groups: &[Option<AdamTensors>]| match groups {
+        [Some(group)] if group.parameter.device() == Device::Cpu => rule.step(group, lr.get()),
+        groups => cuda::adam(groups, rule, lr),
+    };
     let mut batch = Batch::new();
-    for tensors in tensors {
-        match tensors.parameter.device() {
-            Device::Cuda(_) => batch.add(tensors, |tensors| cuda::adam(tensors, rule, lr))?,
-            _ => rule.step(&tensors, lr.get())?,
+    tensors.into_iter().try_for_each(|group| batch.add(group, launch))?;
+    batch.finish(launch)
+}
+
+impl Group for AdamTensors {
+    fn most(&self) -> usize {
+        if self.half.is_some() { MOST - 2 } else { MOST - 1 } // as many as a kernel has arguments for
+    }
+
+    fn tensors(&self) -> Places<'_> {
+        [Some(&self.parameter), Some(&self.mean), Some(&self.square), self.half.as_ref(), Some(&self.grad)]
+    }
+
+    fn with(&self, [parameter, mean, square, half, grad]: [Option<Tensor>; PLACES]) -> Self {
+        Self {
+            parameter: parameter.unwrap_or_else(|| self.parameter.clone()),
+            grad: grad.unwrap_or_else(|| self.grad.clone()),
+            half,
+            mean: mean.unwrap_or_else(|| self.mean.clone()),
+            square: square.unwrap_or_else(|| self.square.clone()),
+            steps: self.steps.clone(),
         }
     }
-    batch.finish(|tensors| cuda::adam(tensors, rule, lr))
+
+    fn fits(&self, other: &Self) -> bool {
+        self.steps.shares_storage(&other.steps)
+    }
 }
 
 impl AdamRule {
-    /// On the CPU: three walks, without memory of its own, so that none of them can be refused after another. Rounded where
-    /// `descent.cu` rounds.
-    fn step(&self, tensors: &AdamTensors, lr: f64) -> Result<()> {
-        by_float!(tensors.parameter.dtype(), T => self.step_as::<T>(tensors, lr))
+    /// On the CPU.
+    fn step(&self, group: &AdamTensors, lr: f64) -> Result<()> {
+        by_types!(group, |T, H| self.step_as::<T, H>(group, lr))
     }
 
-    fn step_as<T: Floating>(&self, tensors: &AdamTensors, lr: f64) -> Result<()> {
-        let AdamTensors { parameter, grad, mean, square, steps } = tensors;
-        let steps: f64 = steps.item()?;
+    fn step_as<T: Floating, H: Floating<Real = T::Real>>(&self, group: &AdamTensors, lr: f64) -> Result<()> {
+        let steps: f64 = group.steps.item()?;
         let [mean_share, square_share] = self.betas.map(|beta| 1.0 - beta.powi(steps as i32));
         let [keep_mean, keep_square] = self.betas.map(T::Real::from_f64);
         let [new_mean, new_square] = self.betas.map(|beta| T::Real::from_f64(1.0 - beta));
@@ -90,20 +117,18 @@ impl AdamRule {
         let (rate, eps) = (T::Real::from_f64(-lr / mean_share), T::Real::from_f64(self.eps));
         let shrinks = self.weight_decay != 0.0 && self.is_decoupled;
         let decays = self.weight_decay != 0.0 && !self.is_decoupled;
-
-        let rounded = |x: T::Real| T::from_real(x).to_real();
-        let decayed = |g: T::Real, p: T::Real| if decays { rounded(g + p * decay) } else { g };
-        mean.update_::<T>(OP, [grad, parameter], |[m, g, p]| rounded(m * keep_mean) + decayed(g, p) * new_mean)?;
-        square.update_::<T>(OP, [grad, parameter], |[v, g, p]| {
-            let g = decayed(g, p);
-            rounded(v * keep_square) + new_square * g * g
-        })?;
-        parameter.update_::<T>(OP, [mean, square], |[p, m, v]| {
-            let p = if shrinks { rounded(p * shrink) } else { p };
-            let root = rounded(rounded(rounded(v.sqrt()) * unbias) + eps);
-            p + rate * m / root
-        })
+        cpu::change::<_, T, H, 2>(
+            group,
+            #[inline(always)]
+            |p, [m, v], g| {
+                let rounded = |x: T::Real| T::from_real(x).to_real();
+                let p = if shrinks { rounded(p * shrink) } else { p };
+                let g = if decays { rounded(g + p * decay) } else { g };
+                let m = rounded(rounded(m * keep_mean) + g * new_mean);
+                let v = rounded(rounded(v * keep_square) + new_square * g * g);
+                let root = rounded(rounded(rounded(v.sqrt()) * unbias) + eps);
+                (p + rate * m / root, [m, v])
+            },
+        )
     }
 }
-
-const OP: &str = "adam_step";

@@ -1,8 +1,10 @@
 //! Stochastic gradient descent, with momentum.
 
-use super::Rate;
-use super::cuda::{self, Batch};
+use super::cpu::{self, by_types};
+use super::groups::{Batch, Group, MOST, PLACES, Places};
+use super::{Rate, cuda};
 use crate::device::Device;
+use crate::element::{DType, Element, Floating};
 use crate::error::Result;
 use crate::tensor::Tensor;
 
@@ -29,6 +31,9 @@ pub struct SgdTensors {
     pub parameter: Tensor,
     /// Its gradient: `g`.
     pub grad: Tensor,
+    /// The parameter in half precision, of which `parameter` is the `f32` master: the step takes over the elements in which it
+    /// differs from the master, rounded, and rounds the master into it at last. Its precision is the gradient's.
+    pub half: Option<Tensor>,
     /// The kept direction `b`, which is changed too; none without momentum.
     pub kept: Option<Tensor>,
     /// Whether nothing was kept yet, and `b` is zero.
@@ -48,45 +53,88 @@ pub struct SgdTensors {
 ///
 /// let (parameter, grad) = (Tensor::new([3.0, 4.0])?, Tensor::new([1.0, -1.0])?);
 /// let rule = SgdRule { momentum: 0.0, dampening: 0.0, nesterov: false, weight_decay: 0.0 };
-/// let tensors = SgdTensors { parameter: parameter.clone(), grad, kept: None, is_first: true };
+/// let tensors = SgdTensors { parameter: parameter.clone(), grad, half: None, kept: None, is_first: true };
 /// sgd_step([tensors], rule, &Rate::new(0.5))?;
 /// assert_eq!(parameter.to_vec::<f32>()?, [2.5, 4.5]);
 /// # Ok::<(), pagelock_tensor::Error>(())
 /// ```
 pub fn sgd_step(tensors: impl IntoIterator<Item = SgdTensors>, rule: SgdRule, lr: &Rate) -> Result<()> {
+    let launch = |groups: &[Option<SgdTensors>]| match groups {
+        [Some(group)] if group.parameter.device() == Device::Cpu => rule.step(group, lr.get()),
+        groups => cuda::sgd(groups, rule, lr),
+    };
     let mut batch = Batch::new();
-    for tensors in tensors {
-        match tensors.parameter.device() {
-            Device::Cuda(_) => batch.add(tensors, |tensors| cuda::sgd(tensors, rule, lr))?,
-            _ => rule.step(&tensors, lr.get())?,
-        }
+    tensors.into_iter().try_for_each(|group| batch.add(group, launch))?;
+    batch.finish(launch)
+}
+
+impl Group for SgdTensors {
+    fn most(&self) -> usize {
+        if self.half.is_some() { MOST - 1 } else { MOST } // as many as a kernel has arguments for
     }
-    batch.finish(|tensors| cuda::sgd(tensors, rule, lr))
+
+    fn tensors(&self) -> Places<'_> {
+        [Some(&self.parameter), self.kept.as_ref(), None, self.half.as_ref(), Some(&self.grad)]
+    }
+
+    fn with(&self, [parameter, kept, _, half, grad]: [Option<Tensor>; PLACES]) -> Self {
+        let parameter = parameter.unwrap_or_else(|| self.parameter.clone());
+        Self { parameter, grad: grad.unwrap_or_else(|| self.grad.clone()), half, kept, is_first: self.is_first }
+    }
+
+    fn fits(&self, other: &Self) -> bool {
+        self.is_first == other.is_first
+    }
 }
 
 impl SgdRule {
-    /// The documented formula, with `g` never stored: its two terms are added where it is used.
-    fn step(&self, tensors: &SgdTensors, lr: f64) -> Result<()> {
-        let SgdTensors { parameter: p, grad, kept, is_first } = tensors;
-        let Some(b) = kept else { return self.descend(p, grad, None, lr) };
-        let share = self.share(*is_first);
-        if !is_first {
-            b.mul_scalar_(self.momentum)?;
-        }
-        b.add_scaled_(grad, share)?;
-        if self.weight_decay != 0.0 {
-            b.add_scaled_(p, share * self.weight_decay)?;
-        }
-        if self.nesterov { self.descend(p, grad, Some(b), lr) } else { p.add_scaled_(b, -lr) }
+    /// On the CPU.
+    fn step(&self, group: &SgdTensors, lr: f64) -> Result<()> {
+        by_types!(group, |T, H| match group.kept {
+            Some(_) => self.with_momentum::<T, H>(group, lr),
+            None => self.without_momentum::<T, H>(group, lr),
+        })
     }
 
-    /// `p ← p − lr · (grad + weight_decay · p + momentum · b)`
-    fn descend(&self, p: &Tensor, grad: &Tensor, b: Option<&Tensor>, lr: f64) -> Result<()> {
-        if self.weight_decay != 0.0 {
-            p.mul_scalar_(1.0 - lr * self.weight_decay)?;
-        }
-        p.add_scaled_(grad, -lr)?;
-        b.map_or(Ok(()), |b| p.add_scaled_(b, -lr * self.momentum))
+    /// The documented formula, with `g` never stored: its two terms are added where it is used.
+    fn with_momentum<T: Floating, H: Floating<Real = T::Real>>(&self, group: &SgdTensors, lr: f64) -> Result<()> {
+        let (share, is_first, nesterov) = (self.share(group.is_first), group.is_first, self.nesterov);
+        let real = T::Real::from_f64;
+        let [momentum, own, decay] = [self.momentum, share, share * self.weight_decay].map(real);
+        let [rate, shrink, ahead] = [-lr, 1.0 - lr * self.weight_decay, -lr * self.momentum].map(real);
+        let decays = self.weight_decay != 0.0;
+        cpu::change::<_, T, H, 1>(
+            group,
+            #[inline(always)]
+            |mut x, [b], g| {
+                let rounded = |x: T::Real| T::from_real(x).to_real();
+                let mut b = if is_first { T::Real::ZERO } else { rounded(b * momentum) };
+                b = rounded(b + g * own);
+                if decays {
+                    b = rounded(b + x * decay);
+                }
+                if !nesterov {
+                    return (x + b * rate, [b]);
+                }
+                if decays {
+                    x = rounded(x * shrink);
+                }
+                (rounded(x + g * rate) + b * ahead, [b])
+            },
+        )
+    }
+
+    fn without_momentum<T: Floating, H: Floating<Real = T::Real>>(&self, group: &SgdTensors, lr: f64) -> Result<()> {
+        let [rate, shrink] = [-lr, 1.0 - lr * self.weight_decay].map(T::Real::from_f64);
+        let decays = self.weight_decay != 0.0;
+        cpu::change::<_, T, H, 0>(
+            group,
+            #[inline(always)]
+            |x, [], g| {
+                let x = if decays { T::from_real(x * shrink).to_real() } else { x };
+                (x + g * rate, [])
+            },
+        )
     }
 
     /// By how much a gradient counts.

@@ -34,6 +34,8 @@ macro_rules! formula {
     };
 }
 
+pub(super) use formula;
+
 /// `unary! { doc; method = Struct, what it saves, precision, formula of x, the same in CUDA, |saved, grad| derivative }`
 macro_rules! unary {
     ($(#[$doc:meta])* $method:ident = $name:ident, $saves:ident, $precision:ident, |$x:ident| $formula:expr, $cuda:literal, |$saved:ident, $grad:ident| $derivative:expr) => {

@@ -312,25 +312,6 @@ fn add_scaled(target: &Raw, other: &Raw, alpha: Scalar) -> Result<()> {
 }
 
 impl Tensor {
-    /// Every element becomes `f` of it and of those of `a` and `b`, in the type `R` that they compute in, on the CPU.
-    pub(crate) fn update_<T: Floating>(
-        &self,
-        op: &'static str,
-        [a, b]: [&Tensor; 2],
-        f: impl Fn([T::Real; 3]) -> T::Real + Sync + Copy,
-    ) -> Result<()> {
-        let target = self.raw();
-        target.check_writable(op, [a.raw(), b.raw()])?;
-        let [a, b] = [target.operand(op, a.raw())?, target.operand(op, b.raw())?];
-        let (first, locks, writing) = lock_all(target, [&a, &b]);
-        let views = HostInputs::new([&a, &b], &locks, first);
-        Target { op, raw: target, writing }.update2(
-            views.views::<T>(),
-            #[inline(always)]
-            |to, a, b| *to = T::from_real(f([to.to_real(), a.to_real(), b.to_real()])),
-        )
-    }
-
     /// `self += weight · (other − self)`, where `other` broadcasts: a running mean. From weight 0.5 on it is computed as
     /// `other + (weight − 1) · (other − self)`, so that weight 1 gives `other` exactly.
     ///

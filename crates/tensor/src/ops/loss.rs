@@ -90,10 +90,9 @@ impl Tensor {
     pub fn cross_entropy(&self, target: &Tensor<Int>, reduction: Reduction) -> Result<Tensor> {
         let op = "cross_entropy";
         self.check_target(op, target)?;
-        let x = prepared(Precision::F32UnderAutocast, self)?;
-        match x.dims() {
-            &[batch, classes] if batch * classes > 0 => cross_entropy(&x, target, reduction),
-            _ => x.log_softmax(1)?.nll(op, target, reduction),
+        match self.dims() {
+            &[batch, classes] if batch * classes > 0 => cross_entropy(self, target, reduction),
+            _ => self.log_softmax(1)?.nll(op, target, reduction),
         }
     }
 

@@ -9,6 +9,7 @@ mod conv2d;
 mod cross_entropy;
 mod dropout;
 mod elementwise;
+mod gelu;
 mod in_place;
 mod index;
 mod join;

@@ -378,6 +378,10 @@ impl View for Slice {
     fn backward(&self, input: &Shape, grad: &Tensor) -> Result<Tensor> {
         apply(PlaceSlice { slice: *self, into: *input }, [grad])
     }
+
+    fn part(&self, input: &Layout) -> Option<Result<Layout>> {
+        Some(self.layout(input))
+    }
 }
 
 /// Zeros of shape `into`, but for the indices of a slice, which are the input: the derivative of [`Slice`].

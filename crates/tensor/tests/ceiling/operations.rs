@@ -231,7 +231,7 @@ fn in_place_of_floats(dtype: DType, n: usize) -> Result<()> {
 
 fn sgd(dtype: DType, n: usize) -> Result<()> {
     let [parameter, grad, kept] = [filled(dtype, &[n])?, filled(dtype, &[n])?, filled(dtype, &[n])?];
-    let tensors = SgdTensors { parameter, grad, kept: Some(kept), is_first: true };
+    let tensors = SgdTensors { parameter, grad, half: None, kept: Some(kept), is_first: true };
     let rule = SgdRule { momentum: 0.9, dampening: 0.0, nesterov: false, weight_decay: 0.0 };
     no_grad(|| sgd_step([tensors], rule, &Rate::new(0.1)))
 }

@@ -1,6 +1,8 @@
 //! Every kernel compiles: all of them for some element types, some for all. A text may differ between floats and halves.
 
-use pagelock_tensor::descent::{AdamRule, AdamTensors, Rate, SgdRule, SgdTensors, adam_step, sgd_step};
+use pagelock_tensor::descent::{
+    AdamRule, AdamTensors, Rate, SgdRule, SgdTensors, adam_step, clip_grad_norm_, sgd_step,
+};
 use pagelock_tensor::{
     BatchNormOptions, Bool, Conv2dOptions, DType, Device, Float, Generator, Int, Kind, Number, Numeric, Pool2dOptions,
     Reduction, Result, Tensor,
@@ -37,6 +39,10 @@ fn all<K: Kind>(device: &Device, dtype: DType) -> Result<()> {
     x.to_bool()?;
     let index = Tensor::on(device).full([2], 0)?;
     x.index_select(0, &index)?;
+    if dtype.is_float() {
+        let variable = x.to_float()?.detach().set_requires_grad(true);
+        variable.index_select(0, &index)?.sum(..)?.backward()?;
+    }
     x.gather(1, &index.unsqueeze(0)?)?;
     x.copy_(&y)
 }
@@ -82,6 +88,7 @@ fn networks(device: &Device, dtype: DType) -> Result<()> {
     let scores = pooled.adaptive_avg_pool2d([1, 1])?.flatten(1, -1)?.dropout(0.5, &Generator::new(1))?;
     scores.cross_entropy(&labels, Reduction::Mean)?.backward()?;
     let losses = variable(&[8, 3])?.cross_entropy(&labels, Reduction::None)?;
+    variable(&[2, 640, 64])?.linear(&variable(&[640, 64])?, Some(&variable(&[640])?))?.sum(..)?.backward()?;
     losses.add(&variable(&[8, 3])?.softmax(-1)?.nll_loss(&labels, Reduction::None)?)?.sum(..)?.backward()?;
     // Planes too large to be kept, and many results.
     variable(&[1, 1, 300, 300])?.conv2d(&variable(&[2, 1, 3, 3])?, None, geometry)?.sum(..)?.backward()?;
@@ -101,39 +108,53 @@ fn normalizations(device: &Device, dtype: DType) -> Result<()> {
         x.layer_norm(n, None, None, 1e-5)?.sum(..)?.backward()?;
     }
     let (weight, bias) = (variable(&[6])?, variable(&[6])?);
+    let [wide_weight, wide_bias] =
+        [&weight, &bias].map(|x| x.detach().to_dtype(if dtype.size() == 2 { DType::F32 } else { dtype }));
+    let (wide_weight, wide_bias) = (wide_weight?.set_requires_grad(true), wide_bias?.set_requires_grad(true));
     let running = [on().zeros(6)?, on().ones(6)?];
     for x in [variable(&[4, 6, 3, 5])?, variable(&[4, 6])?, variable(&[4, 5, 2, 6])?.permute([0, 3, 1, 2])?] {
         for training in [true, false] {
             let options = BatchNormOptions { training, ..Default::default() };
             let running = Some(running.each_ref());
             x.batch_norm(running, Some(&weight), Some(&bias), options)?.sum(..)?.backward()?;
+            x.batch_norm_relu(running, Some(&wide_weight), Some(&wide_bias), options)?.sum(..)?.backward()?;
             x.batch_norm_relu(running, None, None, options)?.sum(..)?.backward()?;
         }
     }
     Ok(())
 }
 
-/// Steps of optimizers.
+/// Steps of optimizers, of halves beside their masters too; clipped gradients.
 fn descents(device: &Device, dtype: DType) -> Result<()> {
     let some = || Tensor::on(device).of(dtype).ones([4, 6]);
-    let (parameter, grad, lr) = (some()?, some()?, Rate::new(0.1));
+    descent(some()?, None, some()?)?;
+    if dtype.size() == 2 {
+        descent(some()?.to_dtype(DType::F32)?, Some(some()?), some()?)?;
+    }
+    clip_grad_norm_([some()?, some()?], 1.0).map(drop)
+}
+
+fn descent(parameter: Tensor, half: Option<Tensor>, grad: Tensor) -> Result<()> {
+    let (device, some, lr) = (parameter.device(), || parameter.ones_like(), Rate::new(0.1));
     let rule = SgdRule { momentum: 0.9, dampening: 0.0, nesterov: false, weight_decay: 0.0 };
-    let tensors = SgdTensors { parameter: parameter.clone(), grad: grad.clone(), kept: Some(some()?), is_first: false };
-    sgd_step([tensors], rule, &lr)?;
+    let (to, by, half_of) = (parameter.clone(), grad.clone(), half.clone());
+    sgd_step([SgdTensors { parameter: to, grad: by, half: half_of, kept: Some(some()?), is_first: false }], rule, &lr)?;
     let rule = AdamRule { betas: [0.9, 0.999], eps: 1e-8, weight_decay: 0.0, is_decoupled: false };
-    let steps = Tensor::on(device).of(DType::F64).ones(())?;
-    adam_step([AdamTensors { parameter, grad, mean: some()?, square: some()?, steps }], rule, &lr)
+    let steps = Tensor::on(&device).of(DType::F64).ones(())?;
+    let (mean, square) = (some()?, some()?);
+    adam_step([AdamTensors { parameter, grad, half, mean, square, steps }], rule, &lr)
 }
 
 fn floats(device: &Device, dtype: DType) -> Result<()> {
     numbers::<Float>(device, dtype)?;
     let x = Tensor::on(device).of(dtype).ones([4, 6])?;
-    x.exp()?.log()?.sqrt()?.tanh()?.sigmoid()?.relu()?.pow(2.5)?.div(&x)?;
+    x.exp()?.log()?.sqrt()?.tanh()?.sigmoid()?.relu()?.pow(2.5)?.div(&x)?.gelu_tanh()?;
     x.mean(0)?;
     x.var(1)?;
     let x = x.set_requires_grad(true);
     (&x / 1.0)?
         .maximum(&x)?
+        .gelu_tanh()?
         .relu()?
         .pow(3.0)?
         .backward_with(pagelock_tensor::autograd::Backward { gradient: Some(x.detach()), ..Default::default() })?;

@@ -6,5 +6,6 @@ mod common;
 
 mod autocast;
 mod making;
+mod normalizations;
 mod promotion;
 mod scalars;

@@ -119,8 +119,16 @@ fn operations_that_take_one_precision_name_both_and_the_cast() -> Result<()> {
     mixed("matmul", x.linear(&h, None));
     mixed("linear", x.linear(&x, Some(&h.select(0, 0)?)));
     mixed("layer_norm", x.layer_norm(2, Some(&h.select(0, 0)?), None, 1e-5));
-    mixed("layer_norm", h.layer_norm(2, None, Some(&x.select(0, 0)?), 1e-5));
-    mixed("batch_norm", x.batch_norm(None, Some(&h.select(0, 0)?), None, BatchNormOptions::default()));
+    let [row, half_row, wide_row] = [DType::F32, DType::BF16, DType::F64].map(|to| Tensor::of(to).ones([2]).unwrap());
+    mixed("layer_norm", h.layer_norm(2, Some(&half_row), Some(&row), 1e-5));
+    mixed("layer_norm", h.layer_norm(2, Some(&row), Some(&half_row), 1e-5));
+    mixed("layer_norm", h.layer_norm(2, None, Some(&wide_row), 1e-5));
+    let batch_norm = |x: &Tensor, weight, bias| x.batch_norm(None, weight, bias, BatchNormOptions::default());
+    mixed("batch_norm", batch_norm(&x, Some(&half_row), None));
+    mixed("batch_norm", batch_norm(&x, None, Some(&wide_row)));
+    mixed("batch_norm", batch_norm(&h, Some(&wide_row), None));
+    mixed("batch_norm", batch_norm(&h, Some(&half_row), Some(&row)));
+    mixed("batch_norm", batch_norm(&h, Some(&half_row.to_dtype(DType::F16)?), None));
     let (image, weight) = (Tensor::ones([1, 1, 4, 4])?, Tensor::of(DType::F16).ones([1, 1, 3, 3])?);
     mixed("conv2d", image.conv2d(&weight, None, Conv2dOptions::new()));
     let bias = Tensor::of(DType::F64).ones([1])?;

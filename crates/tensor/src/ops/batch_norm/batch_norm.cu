@@ -10,7 +10,9 @@
 // part of the rows; so V divides `channels`. Grid: blocks of channels × parts (`segments`). What blocks found is combined
 // in a fixed order by `combine_statistics` and `combine_sums`; sizes alone decide who has what: same bits in every run.
 //
-// `cuda.rs` writes PLANES, ACROSS, V, RELU and TRAINING in front of this and of `packs.cu`. Halves are computed in f32.
+// `cuda.rs` writes PLANES, ACROSS, V, RELU and TRAINING in front of this and of `packs.cu`. T: x, y and their gradients; O: w
+// and b, which are T or R. Halves are computed in f32; what a thread found of a few elements meets others in f64, where it
+// neither overflows nor loses digits.
 
 #define THREADS 256
 #define UNROLL 4 // packs that a thread reads at once
@@ -65,15 +67,23 @@ template <typename Visit> INLINE void each_packs(const Geometry& g, Visit visit)
 #endif
 }
 
+INLINE f64 wide_from_lane(f64 x, u32 other) { return __shfl_xor_sync(EVERYONE, x, other); }
+INLINE f64 wide_sum_of_lanes(f64 x) {
+    for (u32 other = WARP / 2; other > 0; other /= 2) x += wide_from_lane(x, other);
+    return x;
+}
+
 #if defined(KERNEL_statistics) || defined(KERNEL_combine_statistics)
-// How many numbers, their mean, and the sum of their squared deviations from it (Chan, Golub and LeVeque 1979).
-struct Moments { R count, mean, squares; };
+// How many numbers, their sum, and the sum of their squared deviations from their mean (Chan, Golub and LeVeque 1979).
+struct Moments { f64 count, sum, squares; };
 INLINE Moments both(Moments a, Moments b) {
-    R count = a.count + b.count, part = count > 0 ? b.count / count : R(0), d = b.mean - a.mean;
-    return {count, a.mean + d * part, a.squares + b.squares + d * d * (a.count * part)};
+    if (a.count == 0) return b;
+    if (b.count == 0) return a;
+    f64 count = a.count + b.count, d = b.sum / b.count - a.sum / a.count;
+    return {count, a.sum + b.sum, a.squares + b.squares + d * (d * (a.count * (b.count / count)))};
 }
 INLINE Moments from_lane(Moments m, u32 other) {
-    return {from_lane(m.count, other), from_lane(m.mean, other), from_lane(m.squares, other)};
+    return {wide_from_lane(m.count, other), wide_from_lane(m.sum, other), wide_from_lane(m.squares, other)};
 }
 // Halves are combined with halves, so that all lanes get the same.
 INLINE Moments of_warp(Moments m) {
@@ -85,39 +95,46 @@ INLINE Moments of_warp(Moments m) {
 }
 #endif
 #ifdef KERNEL_statistics
+// The sum of those of n packs that belong to channel number `own`, added up in type S.
+template <typename S> INLINE f64 sum_in(const R (&values)[UNROLL][V], int n, int own) {
+    S sum = 0;
+    #pragma unroll
+    for (int k = 0; k < UNROLL; k++)
+        #pragma unroll
+        for (int v = own; v < V; v += OWN)
+            if (k < n) sum += values[k][v];
+    return sum;
+}
 // partial[channel, segment]
 extern "C" __global__ void __launch_bounds__(THREADS) statistics(Moments* partial, const T* x, Geometry g) {
-    R seen = 0, means[OWN] = {}, squares[OWN] = {};
+    f64 seen = 0, sums[OWN] = {}, squares[OWN] = {};
     each_packs(g, [&](const u64 (&at)[UNROLL], int n) {
         R values[UNROLL][V];
         #pragma unroll
         for (int k = 0; k < UNROLL; k++)
             if (k < n) read_pack(x + at[k], values[k]);
         // These few by themselves, in two passes, then together with those seen so far.
-        R count = PLANES ? n * V : n, one = R(1) / count;
-        R part = count / (seen + count), weight = seen * part;
-        seen += count;
+        f64 count = PLANES ? n * V : n, one = R(1) / R(count);
+        f64 weight = seen > 0 ? 1 / (seen * count * (seen + count)) : 0;
         #pragma unroll
         for (int own = 0; own < OWN; own++) {
-            R sum = 0, here = 0;
-            #pragma unroll
-            for (int k = 0; k < UNROLL; k++)
-                #pragma unroll
-                for (int v = own; v < V; v += OWN)
-                    if (k < n) sum += values[k][v];
-            R mean = sum * one, d = mean - means[own];
+            f64 sum = sum_in<R>(values, n, own);
+            if (sum - sum != 0) sum = sum_in<f64>(values, n, own); // too large for R
+            R mean = R(sum * one), here = 0;
             #pragma unroll
             for (int k = 0; k < UNROLL; k++)
                 #pragma unroll
                 for (int v = own; v < V; v += OWN)
                     if (k < n) here = multiply_add(values[k][v] - mean, values[k][v] - mean, here);
-            squares[own] += multiply_add(d * d, weight, here);
-            means[own] = multiply_add(d, part, means[own]);
+            f64 d = multiply_add(sum, seen, -(sums[own] * count)); // of the means, times seen · count
+            squares[own] += here + d * (d * weight);
+            sums[own] += sum;
         }
+        seen += count;
     });
 #if PLANES
     __shared__ Moments parts[THREADS / WARP];
-    Moments m = of_warp({seen, means[0], squares[0]});
+    Moments m = of_warp({seen, sums[0], squares[0]});
     if (threadIdx.x % WARP == 0) parts[threadIdx.x / WARP] = m;
     __syncthreads();
     if (threadIdx.x > 0) return;
@@ -126,7 +143,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) statistics(Moments* partia
 #else
     __shared__ Moments parts[DOWN][ACROSS];
     for (int v = 0; v < V; v++) {
-        parts[threadIdx.x / ACROSS][threadIdx.x % ACROSS] = {seen, means[v], squares[v]};
+        parts[threadIdx.x / ACROSS][threadIdx.x % ACROSS] = {seen, sums[v], squares[v]};
         __syncthreads();
         u64 channel = first_channel() + v;
         if (threadIdx.x < ACROSS && channel < g.channels) {
@@ -148,9 +165,9 @@ extern "C" __global__ void __launch_bounds__(THREADS) combine_statistics(R* y, c
     for (u32 s = threadIdx.x % WARP; s < segments; s += WARP) m = both(m, partial[channel * segments + s]);
     m = of_warp(m);
     if (threadIdx.x % WARP > 0) return;
-    y[channel] = m.mean;
-    y[channels + channel] = m.squares / m.count;
-    y[2 * channels + channel] = m.squares / (m.count - R(1));
+    y[channel] = R(m.sum / m.count);
+    y[channels + channel] = R(m.squares / m.count);
+    y[2 * channels + channel] = R(m.squares / (m.count - 1));
 }
 #endif
 
@@ -160,9 +177,9 @@ struct Change {
     R mean, scale, weight, bias;
 
     __device__ __forceinline__ Change() {}
-    __device__ __forceinline__ Change(const R* statistics, const T* w, const T* b, u64 channels, u64 channel, R eps) {
-        mean = statistics[channel];
+    __device__ __forceinline__ Change(const R* statistics, const O* w, const O* b, u64 channels, u64 channel, R eps) {
         scale = R(1) / sqrt(statistics[channels + channel] + eps);
+        mean = scale == 0 ? R(0) : statistics[channel]; // the difference of numbers whose variance overflows may, too
         weight = w ? real(w[channel]) : R(1);
         bias = b ? real(b[channel]) : R(0);
     }
@@ -171,7 +188,7 @@ struct Change {
     // The gradient of what `out` gives, from that of the result.
     __device__ __forceinline__ R grad(R x, R g) const { return RELU && out(x) <= 0 ? R(0) : g; }
 };
-INLINE void changes_of(Change (&change)[OWN], const R* statistics, const T* w, const T* b, const Geometry& g, R eps) {
+INLINE void changes_of(Change (&change)[OWN], const R* statistics, const O* w, const O* b, const Geometry& g, R eps) {
     u64 channel = first_channel();
     #pragma unroll
     for (int own = 0; own < OWN; own++)
@@ -180,7 +197,7 @@ INLINE void changes_of(Change (&change)[OWN], const R* statistics, const T* w, c
 #endif
 #ifdef KERNEL_batch_norm
 extern "C" __global__ void __launch_bounds__(THREADS)
-batch_norm(T* y, const T* x, const T* w, const T* b, const R* statistics, Geometry g, u64 eps) {
+batch_norm(T* y, const T* x, const O* w, const O* b, const R* statistics, Geometry g, u64 eps) {
     Change change[OWN];
     changes_of(change, statistics, w, b, g, constant(eps));
     each_packs(g, [&](const u64 (&at)[UNROLL], int n) {
@@ -204,7 +221,7 @@ batch_norm(T* y, const T* x, const T* w, const T* b, const R* statistics, Geomet
 #ifdef KERNEL_sums
 // partial[2, channel, segment]
 extern "C" __global__ void __launch_bounds__(THREADS)
-sums(R* partial, const T* x, const T* grad, const T* w, const T* b, const R* statistics, Geometry g, u64 eps) {
+sums(f64* partial, const T* x, const T* grad, const O* w, const O* b, const R* statistics, Geometry g, u64 eps) {
     Change change[OWN];
     changes_of(change, statistics, w, b, g, constant(eps));
     R all[2][OWN] = {};
@@ -230,25 +247,25 @@ sums(R* partial, const T* x, const T* grad, const T* w, const T* b, const R* sta
     });
     u64 kinds = g.channels * gridDim.y;
 #if PLANES
-    __shared__ R parts[2][THREADS / WARP];
+    __shared__ f64 parts[2][THREADS / WARP];
     for (int kind = 0; kind < 2; kind++) {
-        R sum = sum_of_lanes(all[kind][0], WARP);
+        f64 sum = wide_sum_of_lanes(all[kind][0]);
         if (threadIdx.x % WARP == 0) parts[kind][threadIdx.x / WARP] = sum;
     }
     __syncthreads();
     if (threadIdx.x >= 2) return;
-    R sum = parts[threadIdx.x][0];
+    f64 sum = parts[threadIdx.x][0];
     for (int warp = 1; warp < THREADS / WARP; warp++) sum += parts[threadIdx.x][warp];
     partial[threadIdx.x * kinds + u64(blockIdx.x) * gridDim.y + blockIdx.y] = sum;
 #else
-    __shared__ R parts[2][DOWN][ACROSS];
+    __shared__ f64 parts[2][DOWN][ACROSS];
     for (int v = 0; v < V; v++) {
         for (int kind = 0; kind < 2; kind++) parts[kind][threadIdx.x / ACROSS][threadIdx.x % ACROSS] = all[kind][v];
         __syncthreads();
         u64 channel = first_channel() + v;
         u32 kind = threadIdx.x / ACROSS;
         if (kind < 2 && channel < g.channels) { // there are at least two rows of threads
-            R sum = parts[kind][0][threadIdx.x % ACROSS];
+            f64 sum = parts[kind][0][threadIdx.x % ACROSS];
             for (int down = 1; down < DOWN; down++) sum += parts[kind][down][threadIdx.x % ACROSS];
             partial[kind * kinds + channel * gridDim.y + blockIdx.y] = sum;
         }
@@ -259,18 +276,20 @@ sums(R* partial, const T* x, const T* grad, const T* w, const T* b, const R* sta
 #endif
 #ifdef KERNEL_combine_sums
 // y[i] = Σ partial[i, segment] for i < n.   A warp for each, 8 to a block.
-extern "C" __global__ void __launch_bounds__(THREADS) combine_sums(R* y, const R* partial, u64 n, u32 segments) {
+extern "C" __global__ void __launch_bounds__(THREADS) combine_sums(R* y, const f64* partial, u64 n, u32 segments) {
     u64 i = u64(blockIdx.x) * (THREADS / WARP) + threadIdx.x / WARP;
     if (i >= n) return;
-    R sum = 0;
+    f64 sum = 0;
     for (u32 s = threadIdx.x % WARP; s < segments; s += WARP) sum += partial[i * segments + s];
-    sum = sum_of_lanes(sum, WARP);
-    if (threadIdx.x % WARP == 0) y[i] = sum;
+    sum = wide_sum_of_lanes(sum);
+    if (threadIdx.x % WARP == 0) y[i] = R(sum);
 }
 #endif
 #ifdef KERNEL_batch_norm_grad
 extern "C" __global__ void __launch_bounds__(THREADS)
-batch_norm_grad(T* dx, const T* x, const T* grad, const T* w, const T* b, const R* statistics, const R* sums, Geometry g, u64 eps) {
+batch_norm_grad(
+    T* dx, const T* x, const T* grad, const O* w, const O* b, const R* statistics, const R* sums, Geometry g, u64 eps
+) {
     Change change[OWN];
     changes_of(change, statistics, w, b, g, constant(eps));
     R dot[OWN], sum[OWN];
@@ -291,7 +310,7 @@ batch_norm_grad(T* dx, const T* x, const T* grad, const T* w, const T* b, const 
                 for (int v = 0; v < V; v++) {
                     const Change& c = change[OF(v)];
                     R x = values[k][v], d = c.grad(x, grads[k][v]);
-                    values[k][v] = c.scale * c.weight * (TRAINING ? d - sum[OF(v)] - c.normal(x) * dot[OF(v)] : d);
+                    values[k][v] = (TRAINING ? d - sum[OF(v)] - c.normal(x) * dot[OF(v)] : d) * c.scale * c.weight;
                 }
                 write_pack(dx + at[k], values[k]);
             }

@@ -99,7 +99,7 @@ pub(super) fn statistics(device: &CudaDevice, channels: Channels, x: CudaView<'_
     let failed = |source| Error::cuda(op, source);
     let plan = Plan::new(channels, dtype, |bytes| x.is_aligned(bytes));
     let n_moments = channels.channels * plan.segments;
-    let mut partial = device.stream().allocate::<u8>(n_moments * 3 * out.dtype().size()).map_err(failed)?;
+    let mut partial = device.stream().allocate::<u8>(n_moments * 3 * size_of::<f64>()).map_err(failed)?;
     let constants = plan.constants(false, true);
     let arguments = [Argument::Write(partial.view_mut()), x.argument(), plan.geometry()];
     let kernel = ([dtype; 2], "statistics");
@@ -119,6 +119,11 @@ fn parameters<'a>(inputs: &[CudaView<'a>]) -> [Argument<'a>; 2] {
     [0, 1].map(|i| inputs.get(i).map_or(NULL, CudaView::argument))
 }
 
+/// What kernels that take weight and bias are compiled for: the type of `x`, and that of the `parameters`.
+fn types(x: &CudaView<'_>, parameters: &[CudaView<'_>]) -> [DType; 2] {
+    [x.dtype(), parameters.first().unwrap_or(x).dtype()]
+}
+
 /// The result; `inputs` are `x`, weight and bias.
 pub(super) fn forward(
     device: &CudaDevice,
@@ -132,7 +137,7 @@ pub(super) fn forward(
     let (eps, [weight, bias]) = (rule.eps.to_ne_bytes(), parameters(&inputs[1..]));
     let eps = Argument::Value(&eps);
     let arguments = [out.argument(), x.argument(), weight, bias, statistics.argument(), plan.geometry(), eps];
-    let (kernel, constants) = (([x.dtype(); 2], "batch_norm"), plan.constants(rule.relu, rule.training));
+    let (kernel, constants) = ((types(&x, &inputs[1..]), "batch_norm"), plan.constants(rule.relu, rule.training));
     // SAFETY: the kernel takes these; x and out have outer · channels · inner elements, the others some for each channel.
     unsafe { CODE.launch_for(device, op, kernel, constants, plan.launch(op)?, &arguments) }
 }
@@ -149,11 +154,11 @@ pub(super) fn sums(
     let failed = |source| Error::cuda(op, source);
     let plan = Plan::new(rule.channels, x.dtype(), |bytes| x.is_aligned(bytes) && grad.is_aligned(bytes));
     let n_sums = 2 * rule.channels.channels;
-    let mut partial = device.stream().allocate::<u8>(n_sums * plan.segments * out.dtype().size()).map_err(failed)?;
+    let mut partial = device.stream().allocate::<u8>(n_sums * plan.segments * size_of::<f64>()).map_err(failed)?;
     let (eps, [weight, bias]) = (rule.eps.to_ne_bytes(), parameters(&inputs[2..]));
     let (to, eps) = (Argument::Write(partial.view_mut()), Argument::Value(&eps));
     let arguments = [to, x.argument(), grad.argument(), weight, bias, statistics.argument(), plan.geometry(), eps];
-    let (kernel, constants) = (([x.dtype(); 2], "sums"), plan.constants(rule.relu, rule.training));
+    let (kernel, constants) = ((types(&x, &inputs[2..]), "sums"), plan.constants(rule.relu, rule.training));
     // SAFETY: as in `forward`; the gradient is as large as x, `partial` has two numbers for each channel and segment.
     unsafe { CODE.launch_for(device, op, kernel, constants, plan.launch(op)?, &arguments) }?;
     let (n, segments) = ((n_sums as u64).to_ne_bytes(), plan.segments());
@@ -179,7 +184,7 @@ pub(super) fn grad(
     let (geometry, eps) = (plan.geometry(), Argument::Value(&eps));
     let [statistics, sums] = [statistics, sums].map(|numbers| numbers.argument());
     let arguments = [out.argument(), x.argument(), grad.argument(), weight, bias, statistics, sums, geometry, eps];
-    let (kernel, constants) = (([x.dtype(); 2], "batch_norm_grad"), plan.constants(rule.relu, rule.training));
+    let (kernel, constants) = ((types(&x, &inputs[2..]), "batch_norm_grad"), plan.constants(rule.relu, rule.training));
     // SAFETY: as in `sums`; `out` is as large as x.
     unsafe { CODE.launch_for(device, op, kernel, constants, plan.launch(op)?, &arguments) }
 }

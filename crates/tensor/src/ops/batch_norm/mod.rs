@@ -6,17 +6,19 @@
 
 mod cuda;
 
-use arrayvec::ArrayVec;
+use std::convert::identity;
+
 use pagelock_memory as memory;
 
 use crate::autograd::{Saved, is_grad_enabled, no_grad};
 use crate::cpu::{self, CpuView};
 use crate::cuda::{CudaDevice, CudaOut, CudaView, constant};
-use crate::element::{Element, Floating};
+use crate::element::{DType, Element, Floating};
 use crate::error::{Error, Result};
-use crate::op::{CpuKernel, Inputs, Op, Saves, apply, per_type, widest};
+use crate::op::{CpuKernel, HostInputs, Inputs, Op, PerType, Precision, Saves, apply, per_type, same_precision};
 use crate::shape::{MAX_RANK, Shape};
-use crate::tensor::{Raw, Tensor};
+use crate::storage::Fresh;
+use crate::tensor::{Raw, Tensor, by_float};
 
 const OP: &str = "batch_norm";
 const GRAD: &str = "batch_norm's gradient";
@@ -43,6 +45,8 @@ impl Tensor {
     ///
     /// - `self`: `[batch, channels, ..]`
     /// - `running`, the running mean and variance; `weight`; `bias`: `[channels]` each
+    /// - result: as `self`, whose precision it has. Beside half precision, weight and bias may be `f32`; sums are `f32` in
+    ///   any case, and the running statistics have any precision
     ///
     /// While training, mean and variance (without Bessel's correction) are those of the batch, and the running ones, if
     /// there are any, move towards the mean and the variance (with Bessel's correction) of the batch, in place. Otherwise
@@ -60,7 +64,7 @@ impl Tensor {
     ///
     /// # Errors
     /// [`Error::WrongShape`] for an input without channels, for others that are not `[channels]`, and while training for
-    /// one value per channel, which has no variance.
+    /// one value per channel, which has no variance. [`Error::MixedTypes`] for a weight or a bias of another precision.
     pub fn batch_norm(
         &self,
         running: Option<[&Tensor; 2]>,
@@ -97,13 +101,8 @@ impl Tensor {
             return Err(Error::WrongShape { op: OP, operand: "the input", shape: *self.shape(), expected });
         }
         check_channels(self.shape(), running, [weight, bias])?;
-        let others = running.into_iter().flatten().chain(weight).chain(bias);
-        let others: ArrayVec<&Raw, 4> = others.map(Tensor::raw).collect();
-        let wide = widest(OP, &others)?;
-        if !others.is_empty() && self.dtype().size() < wide.size() {
-            // Half activations beside wider parameters, as under autocast: computed in the wider precision.
-            let y = self.to_dtype(wide)?.normalized(running, [weight, bias], options, relu)?;
-            return y.to_dtype(self.dtype());
+        if let (Some(weight), Some(bias)) = (weight, bias) {
+            same_precision(OP, &[weight.raw(), bias.raw()])?;
         }
         if let Some(turned) = self.turned()? {
             let last = turned.rank() - 1;
@@ -292,18 +291,38 @@ impl BatchNorm {
         Normalization { channels: Channels::of(shape, self.dim), training, relu, eps }
     }
 
-    /// What each channel is changed by, on the CPU.
-    fn changes<T: Floating, R>(
+    /// What each channel is changed by, on the CPU. Weight and bias, if there are any, are the last of the inputs.
+    fn changes<T: Floating, R, const N: usize>(
         &self,
-        parameters: &[CpuView<'_, T>],
+        inputs: &HostInputs<'_, N>,
         f: impl FnOnce(&[cpu::Numbers<T::Real>]) -> memory::Result<R>,
     ) -> Result<R> {
-        let reading = self.statistics.read::<T::Real>(OP)?;
-        let parameters = [0, 1].map(|i| parameters.get(i).map(|parameter| parameter.data));
+        match inputs.dtype_of(N - 1) == T::DTYPE {
+            true => self.changes_by::<T, R, N>(inputs, f),
+            false => self.changes_by::<T::Real, R, N>(inputs, f),
+        }
+    }
+
+    /// The same for a weight and a bias of `P`.
+    fn changes_by<P: Floating, R, const N: usize>(
+        &self,
+        inputs: &HostInputs<'_, N>,
+        f: impl FnOnce(&[cpu::Numbers<P::Real>]) -> memory::Result<R>,
+    ) -> Result<R> {
+        let reading = self.statistics.read::<P::Real>(OP)?;
+        let parameters = [2, 1].map(|behind| (N > 2).then(|| inputs.view::<P>(N - behind).data));
         let n_channels = self.statistics.shape()[1];
         let statistics = reading.of(&self.statistics.layout);
-        cpu::with_changes(statistics, parameters, T::Real::from_f64(self.eps), n_channels, f)
+        cpu::with_changes(statistics, parameters, P::Real::from_f64(self.eps), n_channels, f)
             .map_err(Error::scratch(OP))
+    }
+
+    fn on_cpu<T: Floating, const N: usize>(&self, inputs: &HostInputs<'_, N>, out: &mut [T]) -> Result<()> {
+        let x = inputs.view::<T>(0);
+        self.changes::<T, _, N>(inputs, |changes| {
+            cpu::batch_norm(Channels::of(x.shape, self.dim), changes, self.relu, x.data, out);
+            Ok(())
+        })
     }
 
     /// The statistics on a device.
@@ -395,14 +414,31 @@ impl BatchNorm {
     }
 }
 
+/// `on_cpu! { Op[N] -> f }`: on the CPU by the operation's method `on_cpu`, compiled for each type `T` of the input, beside
+/// which weight and bias have a type of their own. The result's is `f` of the input's.
+macro_rules! on_cpu {
+    ($op:ty[$n:literal] -> $out:expr) => {
+        impl PerType<$n> for $op {
+            fn out_dtype(&self, input: DType) -> DType {
+                $out(input)
+            }
+
+            fn run_on_cpu(&self, inputs: &HostInputs<'_, $n>, out: &mut Fresh) -> Result<()> {
+                by_float!(inputs.dtype(), T => self.on_cpu::<T, $n>(inputs, out.elements()))
+            }
+        }
+    };
+}
+
 macro_rules! batch_norm {
     ($($n:literal)+) => {$(
-        per_type! { BatchNorm[$n]: Floating }
+        on_cpu! { BatchNorm[$n] -> identity }
 
         impl Op<$n> for BatchNorm {
             const NAME: &'static str = OP;
             const SAVES: Saves = Saves::Inputs;
             const INPUTS: Inputs = Inputs::WithoutGaps;
+            const PRECISION: Precision = Precision::Computing;
 
             fn out_shape(&self, inputs: [&Shape; $n]) -> Result<Shape> {
                 Ok(*inputs[0]) // checked with the running statistics
@@ -420,18 +456,6 @@ macro_rules! batch_norm {
                 self.gradients(saved, grad)
             }
         }
-
-        impl<T: Floating> CpuKernel<T, $n> for BatchNorm {
-            type Out = T;
-
-            fn cpu(&self, inputs: [CpuView<'_, T>; $n], out: &mut [T]) -> Result<()> {
-                let (x, channels) = (inputs[0].data, Channels::of(inputs[0].shape, self.dim));
-                self.changes(&inputs[1..], |changes| {
-                    cpu::batch_norm(channels, changes, self.relu, x, out);
-                    Ok(())
-                })
-            }
-        }
     )+};
 }
 
@@ -446,14 +470,37 @@ struct InputGrad {
     sums: Option<Raw>,
 }
 
+impl ChannelSums {
+    fn on_cpu<T: Floating, const N: usize>(&self, inputs: &HostInputs<'_, N>, out: &mut [T::Real]) -> Result<()> {
+        let (rule, [x, grad]) = (&self.0, [0, 1].map(|i| inputs.view::<T>(i)));
+        rule.changes::<T, _, N>(inputs, |changes| {
+            cpu::batch_norm_sums(Channels::of(x.shape, rule.dim), changes, rule.relu, [x.data, grad.data], out)
+        })
+    }
+}
+
+impl InputGrad {
+    fn on_cpu<T: Floating, const N: usize>(&self, inputs: &HostInputs<'_, N>, out: &mut [T]) -> Result<()> {
+        let (rule, [x, grad]) = (&self.rule, [0, 1].map(|i| inputs.view::<T>(i)));
+        let reading = self.sums.as_ref().map(|sums| sums.read::<T::Real>(OP)).transpose()?;
+        let sums = reading.as_ref().zip(self.sums.as_ref()).map(|(reading, sums)| reading.of(&sums.layout));
+        rule.changes::<T, _, N>(inputs, |changes| {
+            let (channels, inputs) = (Channels::of(x.shape, rule.dim), [x.data, grad.data]);
+            cpu::batch_norm_grad(channels, changes, (rule.relu, sums), inputs, out);
+            Ok(())
+        })
+    }
+}
+
 macro_rules! gradients {
     ($($n:literal)+) => {$(
-        per_type! { ChannelSums[$n]: Floating }
+        on_cpu! { ChannelSums[$n] -> DType::computing }
 
         impl Op<$n> for ChannelSums {
             const NAME: &'static str = GRAD;
             const SAVES: Saves = Saves::Nothing;
             const INPUTS: Inputs = Inputs::WithoutGaps;
+            const PRECISION: Precision = Precision::Computing;
 
             fn out_shape(&self, inputs: [&Shape; $n]) -> Result<Shape> {
                 Shape::new(&[2, inputs[0][self.0.dim]])
@@ -469,24 +516,13 @@ macro_rules! gradients {
             }
         }
 
-        impl<T: Floating> CpuKernel<T, $n> for ChannelSums {
-            type Out = T::Real;
-
-            fn cpu(&self, inputs: [CpuView<'_, T>; $n], out: &mut [T::Real]) -> Result<()> {
-                let channels = Channels::of(inputs[0].shape, self.0.dim);
-                let data = [inputs[0].data, inputs[1].data];
-                self.0.changes(&inputs[2..], |changes| {
-                    cpu::batch_norm_sums(channels, changes, self.0.relu, data, out)
-                })
-            }
-        }
-
-        per_type! { InputGrad[$n]: Floating }
+        on_cpu! { InputGrad[$n] -> identity }
 
         impl Op<$n> for InputGrad {
             const NAME: &'static str = GRAD;
             const SAVES: Saves = Saves::Nothing;
             const INPUTS: Inputs = Inputs::WithoutGaps;
+            const PRECISION: Precision = Precision::Computing;
 
             fn out_shape(&self, inputs: [&Shape; $n]) -> Result<Shape> {
                 Ok(*inputs[0])
@@ -506,21 +542,6 @@ macro_rules! gradients {
 
             fn backward(&self, _: &Saved<'_, $n>, _: &Tensor) -> Result<[Option<Tensor>; $n]> {
                 unreachable!("a recorded derivative is made of other operations")
-            }
-        }
-
-        impl<T: Floating> CpuKernel<T, $n> for InputGrad {
-            type Out = T;
-
-            fn cpu(&self, inputs: [CpuView<'_, T>; $n], out: &mut [T]) -> Result<()> {
-                let (rule, channels) = (&self.rule, Channels::of(inputs[0].shape, self.rule.dim));
-                let data = [inputs[0].data, inputs[1].data];
-                let reading = self.sums.as_ref().map(|sums| sums.read::<T::Real>(OP)).transpose()?;
-                let sums = reading.as_ref().zip(self.sums.as_ref()).map(|(reading, sums)| reading.of(&sums.layout));
-                rule.changes(&inputs[2..], |changes| {
-                    cpu::batch_norm_grad(channels, changes, (rule.relu, sums), data, out);
-                    Ok(())
-                })
             }
         }
     )+};

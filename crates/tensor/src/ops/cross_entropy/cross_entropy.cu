@@ -13,8 +13,8 @@ struct Rows {
 
 INLINE R larger(R a, R b) { return b > a || is_nan(b) ? b : a; }
 
-// What the threads of a row know of it: `mine`, a thread's first element, the largest one, and log Σ exp(x[c] − largest).
-struct Scale { R mine, largest, log; };
+// What the threads of a row know of it: `mine`, a thread's first element, the largest one, and Σ exp(x[c] − largest).
+struct Scale { R mine, largest, sum; };
 INLINE Scale scale_of(const T* x, const Rows& g) {
     u32 lane = threadIdx.x % LANES;
     R mine = lane < g.classes ? real(x[lane]) : R(-INFINITY), largest = mine;
@@ -22,36 +22,37 @@ INLINE Scale scale_of(const T* x, const Rows& g) {
     for (u32 other = LANES / 2; other > 0; other /= 2) largest = larger(largest, from_lane(largest, other));
     R sum = lane < g.classes ? exp(mine - largest) : R(0);
     for (u64 c = lane + LANES; c < g.classes; c += LANES) sum += exp(real(x[c]) - largest);
-    return {mine, largest, log(sum_of_lanes(sum, LANES))};
+    return {mine, largest, sum_of_lanes(sum, LANES)};
 }
 // The loss of a row, for the first of its threads.
 INLINE R loss_of(const T* x, i64 right, const Scale& scale, const Rows& g, Fault* fault, u64 site) {
     R score = __shfl_sync(EVERYONE, scale.mine, u32(right) % LANES, LANES);
     if (!exists(right, g.classes, fault, site)) return real(nothing());
-    return scale.log - ((right < LANES ? score : real(x[right])) - scale.largest);
+    return log(scale.sum) - ((right < LANES ? score : real(x[right])) - scale.largest);
 }
 
 // The gradient of a row, each thread its share.
 INLINE void write_grad(T* dx, const T* x, i64 right, const Scale& scale, R factor, const Rows& g) {
     u64 c = threadIdx.x % LANES;
+    R share = R(1) / scale.sum;
     for (R score = scale.mine; c < g.classes; c += LANES, score = c < g.classes ? real(x[c]) : R(0))
-        dx[c] = to<T>((exp(score - scale.largest - scale.log) - (c == u64(right) ? R(1) : R(0))) * factor);
+        dx[c] = to<T>((exp(score - scale.largest) * share - (c == u64(right) ? R(1) : R(0))) * factor);
 }
 
 #ifdef KERNEL_losses
 // One loss for each row. Groups behind the last row compute it again.
-extern "C" __global__ void losses(T* y, const T* x, const i64* target, Fault* fault, u64 site, Rows g) {
+extern "C" __global__ void losses(O* y, const T* x, const i64* target, Fault* fault, u64 site, Rows g) {
     begin();
     u64 row = min(wide_thread_number() / LANES, g.rows - 1);
     x += row * g.classes;
     R loss = loss_of(x, target[row], scale_of(x, g), g, fault, site);
-    if (threadIdx.x % LANES == 0) y[row] = to<T>(loss);
+    if (threadIdx.x % LANES == 0) y[row] = to<O>(loss);
 }
 
 #endif
 #ifdef KERNEL_total
 // The losses' sum times the factor, by one block, and with HAS_GRAD its gradient.
-extern "C" __global__ void __launch_bounds__(1024) total(T* y, T* dx, const T* x, const i64* target, Fault* fault, u64 site, Rows g) {
+extern "C" __global__ void __launch_bounds__(1024) total(O* y, T* dx, const T* x, const i64* target, Fault* fault, u64 site, Rows g) {
     begin();
     __shared__ R sums[1024];
     u32 groups = blockDim.x / LANES, group = threadIdx.x / LANES;
@@ -70,12 +71,12 @@ extern "C" __global__ void __launch_bounds__(1024) total(T* y, T* dx, const T* x
     R result = 0;
     for (u32 i = threadIdx.x; i < groups; i += WARP) result += sums[i];
     result = sum_of_lanes(result, WARP);
-    if (threadIdx.x == 0) *y = to<T>(result * constant(g.factor));
+    if (threadIdx.x == 0) *y = to<O>(result * constant(g.factor));
 }
 
 #endif
 #ifdef KERNEL_grad
-extern "C" __global__ void grad(T* dx, const T* x, const T* dy, const i64* target, Rows g) {
+extern "C" __global__ void grad(T* dx, const T* x, const O* dy, const i64* target, Rows g) {
     begin();
     u64 row = min(wide_thread_number() / LANES, g.rows - 1), at = row * g.classes;
     R factor = constant(g.factor);

@@ -1,9 +1,10 @@
-//! Cross entropy on a device: one kernel of `cross_entropy.cu` for a loss, one for its gradient.
+//! Cross entropy on a device: one kernel for a loss, one for its gradient, of `cross_entropy.cu` or, where there are many
+//! classes, of `long_rows.cu`.
 
 use bytemuck::{Pod, Zeroable};
 use pagelock_cuda::{Argument, Launch};
 
-use crate::cuda::{Code, Constants, CudaDevice, CudaOut, CudaView, Indexed, count};
+use crate::cuda::{self, Code, Constants, CudaDevice, CudaOut, CudaView, Indexed, count};
 use crate::error::Result;
 
 static CODE: Code = Code {
@@ -15,7 +16,23 @@ static CODE: Code = Code {
     ),
 };
 
+static LONG_ROWS: Code = Code {
+    name: "cross_entropy",
+    text: concat!(
+        include_str!("../../cuda/sums.cu"),
+        include_str!("../../cuda/packs.cu"),
+        include_str!("../../cuda/rows.cu"),
+        include_str!("../../cuda/fault.cu"),
+        include_str!("long_rows.cu")
+    ),
+};
+
+/// From so many classes on, more than a warp shares a row.
+const LONG: usize = 1024;
+
 const THREADS: u32 = 128;
+/// The longest packs.
+const PACK_BYTES: usize = 16;
 /// Threads of the one block that adds up all losses.
 const TOTAL_THREADS: usize = 1024;
 
@@ -65,13 +82,38 @@ pub(super) fn losses(device: &CudaDevice, x: CudaView<'_>, target: CudaView<'_>,
     if rows.rows == 0 {
         return Ok(());
     }
+    if rows.classes as usize >= LONG {
+        return long_losses(device, x, target, out);
+    }
     let launch = rows.launch(op)?;
     let (constants, rows) = (rows.constants(), Argument::Value(bytemuck::bytes_of(&rows)));
+    let kernel = ([x.dtype(), out.dtype()], "losses");
     device.with_fault(indexed(x), |[fault, site]| {
         let arguments = [out.argument(), x.argument(), target.argument(), fault, site, rows];
         // SAFETY: the kernel takes these; x has rows · classes elements, target and out one for each row, and classes
         // are checked.
-        unsafe { CODE.launch_for(device, op, ([x.dtype(); 2], "losses"), constants, launch, &arguments) }
+        unsafe { CODE.launch_for(device, op, kernel, constants, launch, &arguments) }
+    })
+}
+
+/// How long rows are shared, and how many there are of what length.
+fn long_rows(op: &'static str, x: CudaView<'_>, arrays: usize, is_aligned: bool) -> Result<(cuda::Rows, Launch, [u8; 8], [u8; 4])> {
+    let (rows, n) = (x.shape()[0], x.shape()[1]);
+    let plan = cuda::Rows::new(n, x.dtype(), arrays, |bytes| is_aligned && x.is_aligned(bytes));
+    let launch = plan.launch(op, rows.div_ceil(plan.of_block()), 0)?;
+    Ok((plan, launch, (rows as u64).to_ne_bytes(), count(op, n)?.to_ne_bytes()))
+}
+
+/// [`losses`] of many classes.
+fn long_losses(device: &CudaDevice, x: CudaView<'_>, target: CudaView<'_>, mut out: CudaOut<'_>) -> Result<()> {
+    let op = "cross_entropy";
+    let (plan, launch, rows, n) = long_rows(op, x, 1, true)?;
+    let kernel = ([x.dtype(), out.dtype()], "losses");
+    device.with_fault(indexed(x), |[fault, site]| {
+        let [rows, n] = [&rows[..], &n].map(Argument::Value);
+        let arguments = [out.argument(), x.argument(), target.argument(), fault, site, rows, n];
+        // SAFETY: as in `losses`; packs begin where they may.
+        unsafe { LONG_ROWS.launch_for(device, op, kernel, plan.constants(), launch, &arguments) }
     })
 }
 
@@ -89,12 +131,13 @@ pub(super) fn total(
     let launch = Launch::covering(1, threads);
     let constants = rows.constants().and(&[("HAS_GRAD", grad.is_some().into())]);
     let rows = Argument::Value(bytemuck::bytes_of(&rows));
+    let kernel = ([x.dtype(), out.dtype()], "total");
     device.with_fault(indexed(x), |[fault, site]| {
         let (loss, nothing) = (out.argument(), x.argument());
         let grad = grad.as_mut().map_or(nothing, |grad| grad.argument());
         let arguments = [loss, grad, x.argument(), target.argument(), fault, site, rows];
         // SAFETY: as in `losses`; out has one element, and grad as many as x, or it is not written.
-        unsafe { CODE.launch_for(device, op, ([x.dtype(); 2], "total"), constants, launch, &arguments) }
+        unsafe { CODE.launch_for(device, op, kernel, constants, launch, &arguments) }
     })
 }
 
@@ -111,11 +154,23 @@ pub(super) fn grad(
     if rows.rows * rows.classes == 0 {
         return Ok(());
     }
-    let launch = rows.launch(op)?;
-    let constants = rows.constants().and(&[("HAS_GRAD", grad.is_some().into())]);
-    let rows = Argument::Value(bytemuck::bytes_of(&rows));
-    let arguments = [out.argument(), x.argument(), grad.unwrap_or(x).argument(), target.argument(), rows];
+    let is_aligned = out.is_aligned(PACK_BYTES);
+    let has_grad = [("HAS_GRAD", grad.is_some().into())];
+    let kernel = ([x.dtype(), grad.map_or(x.dtype(), |grad| grad.dtype())], "grad");
+    let tensors = [out.argument(), x.argument(), grad.unwrap_or(x).argument(), target.argument()];
+    if rows.classes as usize >= LONG {
+        let (plan, launch, n_rows, n) = long_rows(op, x, 1, is_aligned)?;
+        let (step, factor) = (rows.grad_step.to_ne_bytes(), factor.to_ne_bytes());
+        let sizes = [&n_rows[..], &n, &step, &factor].map(Argument::Value);
+        let arguments: cuda::Arguments<'_> = tensors.into_iter().chain(sizes).collect();
+        let constants = plan.constants().and(&has_grad);
+        // SAFETY: as below; packs begin where they may.
+        return unsafe { LONG_ROWS.launch_for(device, op, kernel, constants, launch, &arguments) };
+    }
+    let (launch, constants) = (rows.launch(op)?, rows.constants().and(&has_grad));
+    let [dx, x, dy, target] = tensors;
+    let arguments = [dx, x, dy, target, Argument::Value(bytemuck::bytes_of(&rows))];
     // SAFETY: the kernel takes these; x and out have rows · classes elements, target one for each row, grad, if there is
     // one, that too or, with a step of 0, one.
-    unsafe { CODE.launch_for(device, op, ([x.dtype(); 2], "grad"), constants, launch, &arguments) }
+    unsafe { CODE.launch_for(device, op, kernel, constants, launch, &arguments) }
 }

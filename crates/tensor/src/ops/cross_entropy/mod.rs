@@ -7,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 use pagelock_memory as memory;
 
+use crate::autocast;
 use crate::autograd::{Saved, is_grad_enabled};
 use crate::cpu::{self, CpuView};
 use crate::cuda::{CudaDevice, CudaOut, CudaView, constant};
@@ -14,7 +15,7 @@ use crate::device::{Device, common_device};
 use crate::element::{DType, Element, Floating};
 use crate::error::{Error, Result};
 use crate::kind::Int;
-use crate::op::{CpuKernel, Inputs, Op, Saves, apply, per_type};
+use crate::op::{CpuKernel, Inputs, Op, Precision, Saves, apply, per_type};
 use crate::ops::Reduction;
 use crate::ops::index::check_range;
 use crate::scratch;
@@ -25,18 +26,28 @@ use crate::tensor::{Raw, Tensor};
 /// The most scores of which one block of a device's threads computes the loss: more take more blocks, and so two kernels.
 const ONE_BLOCK: usize = 1 << 16;
 
-/// The loss of scores `[batch, classes]`, given the right classes, `[batch]`.
+/// The loss of scores `[batch, classes]`, given the right classes, `[batch]`. Under autocast, kernels of devices read halves and
+/// write `f32`; on the CPU the scores are converted.
 pub(super) fn cross_entropy(scores: &Tensor, target: &Tensor<Int>, reduction: Reduction) -> Result<Tensor> {
+    let precision = Precision::F32UnderAutocast;
+    let to = autocast::wanted(precision, &[scores.raw()]).unwrap_or(scores.dtype());
+    match scores.device().is_cpu() {
+        true => loss_in(to, &autocast::prepared(precision, scores)?, target, reduction),
+        false => loss_in(to, scores, target, reduction),
+    }
+}
+
+fn loss_in(to: DType, scores: &Tensor, target: &Tensor<Int>, reduction: Reduction) -> Result<Tensor> {
     let device = common_device("cross_entropy", &[scores.raw(), target.raw()])?;
     if !device.is_cpu() && scores.len() > ONE_BLOCK && reduction != Reduction::None {
-        let losses = cross_entropy(scores, target, Reduction::None)?;
+        let losses = loss_in(to, scores, target, Reduction::None)?;
         return if reduction == Reduction::Mean { losses.mean(..) } else { losses.sum(..) };
     }
     let target: Tensor<Int> = target.to_dtype(DType::I64)?.raw().gap_free()?.typed();
     let version = target.storage().version();
     let labels = Labels { target, version, reduction };
     let wants_grad = reduction != Reduction::None && scores.requires_grad() && is_grad_enabled();
-    apply(CrossEntropy { labels, wants_grad, grad: Mutex::new(None) }, [scores])
+    apply(CrossEntropy { labels, to, wants_grad, grad: Mutex::new(None) }, [scores])
 }
 
 /// The right classes, which nobody may change until the gradient was computed.
@@ -81,6 +92,8 @@ impl Labels {
 /// log Σ exp(x) − x[target], for each row, or their mean or sum.
 struct CrossEntropy {
     labels: Labels,
+    /// The precision of the loss.
+    to: DType,
     /// Whether a device computes the gradient along with the loss.
     wants_grad: bool,
     grad: Mutex<Option<Raw>>, // of a loss whose own gradient is 1, until it is asked for; guards nothing else
@@ -98,6 +111,10 @@ impl Op<1> for CrossEntropy {
             Reduction::None => Ok(*self.labels.target.shape()),
             Reduction::Mean | Reduction::Sum => Shape::new(&[]),
         }
+    }
+
+    fn cuda_dtype(&self, _: DType) -> DType {
+        self.to
     }
 
     fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
@@ -182,6 +199,7 @@ impl Op<2> for CrossEntropyGrad {
     const NAME: &'static str = "cross_entropy's gradient";
     const SAVES: Saves = Saves::Inputs;
     const INPUTS: Inputs = Inputs::WithoutGaps;
+    const PRECISION: Precision = Precision::Computing;
 
     fn out_shape(&self, [x, _]: [&Shape; 2]) -> Result<Shape> {
         Ok(*x)

@@ -114,6 +114,50 @@ pub(super) fn scatter_add(
     })
 }
 
+/// `Entries` of `index.cu`.
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct Entries {
+    y_entries: u64,
+    x_entries: u64,
+    inner: u64,
+}
+
+/// Warps of a block of `add_entries`, and the most of a column.
+const OWNERS: usize = 8;
+const MOST_OWNERS: usize = 512;
+
+/// [`scatter_add`] with one index for each entry of a dimension.
+pub(super) fn add_entries(
+    device: &CudaDevice,
+    op: &'static str,
+    x: CudaView<'_>,
+    index: Index<'_>,
+    mut out: CudaOut<'_>,
+) -> Result<()> {
+    if !x.is_contiguous() || !index.view.is_contiguous() {
+        return scatter_add(device, op, x, index, out);
+    }
+    if out.shape().elements() == 0 {
+        return Ok(());
+    }
+    let (shape, dim) = (*out.shape(), index.dim);
+    let [outer, inner] = [&shape[..dim], &shape[dim + 1..]].map(|sizes| sizes.iter().product::<usize>());
+    let entries = Entries { y_entries: shape[dim] as u64, x_entries: x.shape()[dim] as u64, inner: inner as u64 };
+    let columns = count(op, outer * inner.div_ceil(WARP))?;
+    let owners = shape[dim].next_power_of_two().clamp(OWNERS, MOST_OWNERS);
+    let grid = [columns as u32, (owners / OWNERS) as u32, 1];
+    let launch = Launch { grid, block: [WARP as u32, OWNERS as u32, 1], shared_bytes: 0 };
+    let types = [x.dtype(); 2];
+    device.with_fault(Indexed { op, dim, shape }, |[fault, site]| {
+        let entries = Argument::Value(bytemuck::bytes_of(&entries));
+        let arguments = [out.argument(), x.argument(), index.view.argument(), fault, site, entries];
+        // SAFETY: the kernel takes these; `x` and `out` are contiguous and of these sizes, the index has an element for each
+        // entry of `x`, which the kernel checks, and each element of `out` belongs to one warp.
+        unsafe { CODE.launch(device, op, (types, "add_entries"), launch, &arguments) }
+    })
+}
+
 impl Lines {
     fn new(out: &Shape, x: CudaView<'_>, index: Index<'_>) -> Lines {
         let layout = Layout::contiguous(*out);

@@ -2,7 +2,7 @@
 // dimensions but one.
 //
 // gather         y[…, j, …] = x[…, index[…, j, …], …]
-// scatter_add    y[…, index[…, j, …], …] += x[…, j, …], from zeros: the transpose
+// scatter_add    y[…, index[…, j, …], …] += x[…, j, …], from zeros: the transpose; `add_entries` does that for index_select
 
 // One thread per element of y. The walk is over y, the index, and x without what the index says.
 template <typename Number, int OPERANDS = 3, typename AnyWalk>
@@ -26,6 +26,64 @@ extern "C" __global__ void wide_gather(O* y, const T* x, const i64* index, Fault
 }
 
 #endif
+#define EVERYONE 0xffffffffu
+#define WARP 32
+
+#ifdef KERNEL_add_entries
+// `scatter_add` of contiguous x [outer, entries, inner] to y [outer, y_entries, inner], with one index for each entry.
+//
+// A warp has 32 neighboring elements of some entries of y: those whose number is `owner` modulo the number of warps of a
+// column, a power of two. It looks at all indices and adds up what is for its entries, in the order of x, as on the CPU.
+struct Entries { u64 y_entries, x_entries, inner; };
+#define AT_ONCE 8
+
+extern "C" __global__ void add_entries(O* y, const T* x, const i64* index, Fault* fault, u64 site, Entries g) {
+    begin();
+    u32 lane = threadIdx.x, owners = gridDim.y * blockDim.y, owner = blockIdx.y * blockDim.y + threadIdx.y;
+    u64 columns = (g.inner + WARP - 1) / WARP, outer = blockIdx.x / columns, column = blockIdx.x % columns * WARP + lane;
+    bool is_inside = column < g.inner;
+    y += outer * g.y_entries * g.inner + column, x += outer * g.x_entries * g.inner + column;
+    if (is_inside)
+        for (u64 entry = owner; entry < g.y_entries; entry += owners) y[entry * g.inner] = to<O>(R(0));
+    i64 entry = -1, ahead[AT_ONCE]; // entry: the one that `sum` is of
+    R sum = 0;
+    for (u64 start = 0; start < g.x_entries; start += WARP) {
+        if (start / WARP % AT_ONCE == 0)
+            #pragma unroll
+            for (int i = 0; i < AT_ONCE; i++) {
+                u64 own = start + i * WARP + lane;
+                ahead[i] = own < g.x_entries ? index[own] : -1;
+            }
+        i64 at = ahead[0];
+        #pragma unroll
+        for (int i = 1; i < AT_ONCE; i++) ahead[i - 1] = ahead[i];
+        bool exists_here = start + lane < g.x_entries && u64(at) < g.y_entries;
+        if (start + lane < g.x_entries && blockIdx.x == 0 && owner == 0) exists(at, g.y_entries, fault, site);
+        u32 own = __ballot_sync(EVERYONE, exists_here && (u64(at) & (owners - 1)) == owner);
+        while (own != 0) {
+            i64 to_entry[AT_ONCE];
+            R values[AT_ONCE];
+            #pragma unroll
+            for (int i = 0; i < AT_ONCE; i++, own &= own - 1) {
+                u32 from = own != 0 ? __ffs(own) - 1 : 0;
+                to_entry[i] = own != 0 ? __shfl_sync(EVERYONE, at, from) : -1;
+                values[i] = own != 0 && is_inside ? real(x[(start + from) * g.inner]) : R(0);
+            }
+            #pragma unroll
+            for (int i = 0; i < AT_ONCE; i++) {
+                if (to_entry[i] < 0) break;
+                if (to_entry[i] != entry) {
+                    if (entry >= 0 && is_inside) y[entry * g.inner] = to<O>(sum);
+                    entry = to_entry[i];
+                    sum = is_inside ? real(y[entry * g.inner]) : R(0);
+                }
+                sum = rounded(plus(sum, values[i]));
+            }
+        }
+    }
+    if (entry >= 0 && is_inside) y[entry * g.inner] = to<O>(sum);
+}
+#endif
 #ifdef KERNEL_scatter_add
 // y is made of lines along the indexed dimension. All other dimensions, the innermost first, with the distances of y, of
 // the index and of x; where a line is beyond `limit`, the size of the index there, nothing is added to it.
@@ -34,9 +92,6 @@ struct Lines {
     u64 size[MAX_RANK], limit[MAX_RANK], stride[MAX_RANK][3];
     u64 y_len, x_len, step[3]; // along the indexed dimension
 };
-
-#define EVERYONE 0xffffffffu
-#define WARP 32
 
 // One warp per line. It takes 32 elements of x at a time, and the first thread of those that have the same index adds up
 // all of them: every sum is added up in the order of x, as on the CPU.

@@ -150,7 +150,7 @@ impl Op<1> for IndexAdd {
     fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
         let lock = self.select.index.storage().lock();
         let index = Index::of_entries(lock.cuda(self.select.index.layout(), DType::I64), self.select.dim);
-        cuda::scatter_add(device, "index_add", x, index, out)
+        cuda::add_entries(device, "index_add", x, index, out)
     }
 
     fn backward(&self, _: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {

@@ -13,7 +13,7 @@
 struct Scale { R mean, factor; };
 
 // The mean of a row, and what its deviations are multiplied by.
-INLINE Scale scale_of(Row& row, u32 n, R eps) {
+INLINE Scale scale_of(Row<T>& row, u32 n, R eps) {
     R sum = 0, squares = 0;
     row.each(n, [&](R x) { sum += x; });
     R mean = sum_of_row<0>(sum) / R(n);
@@ -29,7 +29,7 @@ INLINE void read_or(const T* from, u32 i, R otherwise, R (&to)[V]) {
 #ifdef KERNEL_layer_norm
 KERNEL layer_norm(T* y, const T* x, const T* w, const T* b, u64 rows, u32 n, u64 eps) {
     u64 start = row_number(rows) * n;
-    Row row(x + start, n);
+    Row<T> row(x + start, n);
     Scale scale = scale_of(row, n, constant(eps));
     each_pack(n, [&](int p, u32 i) {
         R weight[V], bias[V], out[V];
@@ -44,7 +44,7 @@ KERNEL layer_norm(T* y, const T* x, const T* w, const T* b, u64 rows, u32 n, u64
 #ifdef KERNEL_layer_norm_grad
 KERNEL layer_norm_grad(T* dx, const T* x, const T* g, const T* w, u64 rows, u32 n, u64 eps) {
     u64 start = row_number(rows) * n;
-    Row row(x + start, n), grads(g + start, n);
+    Row<T> row(x + start, n), grads(g + start, n);
     Scale scale = scale_of(row, n, constant(eps));
     R sum = 0, dot = 0;
     each_pack(n, [&](int p, u32 i) {
@@ -78,7 +78,7 @@ KERNEL layer_norm_sums(R* partial, const T* x, const T* g, u64 rows, u32 n, u64 
     u64 stride = u64(gridDim.x) * blockDim.y;
     for (u64 first = u64(blockIdx.x) * blockDim.y; first < rows; first += stride) { // as often for all threads of a block
         u64 own = first + threadIdx.y, start = min(own, rows - 1) * n;
-        Row row(x + start, n), grads(g + start, n);
+        Row<T> row(x + start, n), grads(g + start, n);
         Scale scale = scale_of(row, n, constant(eps));
         if (own < rows)
             each_pack(n, [&](int p, u32 i) {

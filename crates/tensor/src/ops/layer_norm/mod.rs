@@ -5,6 +5,7 @@
 
 mod cuda;
 
+use crate::autocast::autocast_type;
 use crate::autograd::{Saved, is_grad_enabled};
 use crate::cpu::{self, CpuView};
 use crate::cuda::{CudaDevice, CudaOut, CudaView, constant};
@@ -23,6 +24,8 @@ impl Tensor {
     ///
     /// - `self`: `[.., normalized]`
     /// - `weight`, `bias`: `normalized`; without them, 1 and 0
+    /// - result: as `self`, whose precision it has, but under [`autocast`](crate::autocast). Beside half precision, weight
+    ///   and bias may be `f32`
     ///
     /// ```
     /// # use pagelock_tensor::Tensor;
@@ -32,7 +35,8 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// [`Error::WrongShape`] if the last dimensions are not `normalized`, or weight and bias do not have this shape.
+    /// [`Error::WrongShape`] if the last dimensions are not `normalized`, or weight and bias do not have this shape;
+    /// [`Error::MixedTypes`] for a weight or a bias of another precision.
     pub fn layer_norm(
         &self,
         normalized: impl IntoShape,
@@ -41,6 +45,11 @@ impl Tensor {
         eps: f64,
     ) -> Result<Tensor> {
         let op = LayerNorm { normalized: normalized.into_shape()?, eps };
+        let (own, wide) = (self.dtype(), self.dtype().computing());
+        let is_wide = |parameter: &Tensor| parameter.dtype() != own && parameter.dtype() == wide;
+        if autocast_type().is_none() && weight.or(bias).is_some_and(is_wide) {
+            return self.to_dtype(wide)?.layer_norm(op.normalized, weight, bias, eps)?.to_dtype(own);
+        }
         match (weight, bias) {
             (None, None) => apply(op, [self]),
             (Some(weight), None) => apply(op, [self, weight]),

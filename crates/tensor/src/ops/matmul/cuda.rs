@@ -5,7 +5,7 @@ use bytemuck::{Pod, Zeroable};
 use pagelock_cuda::{Argument, Launch};
 
 use super::library;
-use crate::cuda::{Code, Constants, CudaDevice, CudaOut, CudaView, MOST_BLOCKS, count};
+use crate::cuda::{Code, Constants, CudaDevice, CudaOut, CudaView, Formula, MOST_BLOCKS, count};
 use crate::error::Result;
 use crate::shape::Shape;
 
@@ -41,13 +41,17 @@ struct Product {
 
 /// Every element of `out`, `[batches…, m, n]`, from matrices with any strides; `batches` is the shape of the batches.
 pub(super) fn run(device: &CudaDevice, batches: &Shape, [a, b]: [CudaView<'_>; 2], mut out: CudaOut<'_>) -> Result<()> {
-    let op = "matmul";
-    if out.shape().elements() == 0 {
+    if out.shape().elements() == 0 || library::product(device, OP, batches, [a, b], None, &mut out)? {
         return Ok(());
     }
-    if library::product(device, op, batches, [a, b], None, &mut out)? {
-        return Ok(());
-    }
+    own(device, batches, [a, b], out)
+}
+
+const OP: &str = "matmul";
+
+/// The same by this crate's kernels.
+fn own(device: &CudaDevice, batches: &Shape, [a, b]: [CudaView<'_>; 2], mut out: CudaOut<'_>) -> Result<()> {
+    let op = OP;
     let product = Product::new(op, batches, a, b)?;
     let [m, n, _] = product.sizes.map(|size| size as usize);
     if tiles_of(m, n) * product.batches as usize <= ENOUGH_TILES && n.div_ceil(SIDE) <= MOST_BLOCKS {
@@ -75,15 +79,27 @@ fn tiles_of(m: usize, n: usize) -> usize {
     m.div_ceil(TILE) * n.div_ceil(TILE)
 }
 
-/// `x · weightᵀ + bias` of matrices, for few results.
+/// `x · weightᵀ + bias` of matrices.
 pub(super) fn linear(
     device: &CudaDevice,
     x: CudaView<'_>,
     weight: CudaView<'_>,
     bias: CudaView<'_>,
-    out: CudaOut<'_>,
+    mut out: CudaOut<'_>,
 ) -> Result<()> {
+    static ADD: Formula =
+        Formula { name: "bias", inputs: &["y", "bias"], constants: &[], text: "plus(y, bias)", changes: true };
     let op = "linear";
+    let turned = weight.layout().permute(&[1, 0]);
+    let factors = [x, weight.with_layout(&turned)];
+    if bias.is_contiguous() && library::product(device, op, &Shape::SCALAR, factors, Some(bias), &mut out)? {
+        return Ok(());
+    }
+    if !has_few_results(x.shape()[0], weight.shape()[0]) {
+        own(device, &Shape::SCALAR, factors, out.reborrow())?;
+        let repeated = bias.layout().expand(op, out.shape())?;
+        return ADD.run(device, op, &[bias.with_layout(&repeated)], &[], out);
+    }
     let weight_strides = [1, 0].map(|dim| weight.strides()[dim] as u64); // transposed
     let sizes = [x.shape()[0], weight.shape()[0], x.shape()[1]];
     let product = Product::of_matrices(op, sizes, [x.strides()[0], x.strides()[1]].map(|s| s as u64), weight_strides)?;

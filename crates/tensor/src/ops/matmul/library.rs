@@ -5,8 +5,10 @@ use pagelock_cuda::library::{Matrices, Product};
 
 use crate::cuda::{CudaDevice, CudaOut, CudaView, Kernels, Work, kernels, number};
 use crate::error::Result;
+use crate::ops::transposed;
 use crate::precision::exactness;
 use crate::shape::Shape;
+use crate::tensor::Raw;
 
 /// From as many multiplications on the library is faster (`cargo bench --bench large -- --limits`).
 const LARGE: usize = 5 << 20;
@@ -63,6 +65,30 @@ pub(super) fn product(
     Ok(true)
 }
 
+/// The factors, copied where their matrices are not equally far apart in memory, so that one call of the library multiplies all
+/// of them: the heads of attention, which are views of one tensor. Matrices that repeat are never copied.
+pub(super) fn evenly_spaced(factors: [&Raw; 2]) -> Result<[Raw; 2]> {
+    let [a, b] = factors.map(Raw::shape);
+    let batches = Shape::broadcast("matmul", &super::batch(a), &super::batch(b))?;
+    let sizes = [a[a.rank() - 2], b[b.rank() - 1], a[a.rank() - 1], batches.elements()];
+    let is_for_library = match kernels() {
+        Kernels::Own => false,
+        Kernels::Library => true,
+        Kernels::Fastest | Kernels::Measured => is_large(sizes),
+    };
+    let spaced = |x: &Raw| {
+        let is_even = batch_distance(&batches, x.shape(), x.layout.strides()).is_some();
+        if !is_for_library || is_even || x.layout.overlaps() || *super::batch(x.shape()) != *batches {
+            return Ok(x.clone());
+        }
+        match x.layout.strides() {
+            [.., row, column] if row < column => transposed(&transposed(x)?.contiguous()?),
+            _ => x.contiguous(),
+        }
+    };
+    Ok([spaced(factors[0])?, spaced(factors[1])?])
+}
+
 fn matrices(x: CudaView<'_>, batch: usize) -> Matrices {
     let &[.., row, column] = x.strides() else { unreachable!("matrices have two dimensions") };
     Matrices { row, column, batch }
@@ -73,12 +99,12 @@ fn matrices(x: CudaView<'_>, batch: usize) -> Matrices {
 const WORTH_A_CALL: usize = 256 << 20;
 
 /// How many calls make the product, how many matrices each multiplies, and how far apart these are in the operands: one
-/// call, if they are equally far apart in both, else one for each of the first batches. So the heads of attention, which are
-/// views of one tensor, need no copies. `work`: multiplications of two matrices.
+/// call, if they are equally far apart in both, else one for each of the first batches. `work`: multiplications of two
+/// matrices.
 fn in_calls(batches: &Shape, operands: [CudaView<'_>; 2], work: usize) -> Option<(usize, usize, [usize; 2])> {
     (0..=batches.rank()).find_map(|outer| {
         let inner = Shape::new(&batches[outer..]).ok()?;
-        let distance = |x| batch_distance(&inner, x);
+        let distance = |x: CudaView<'_>| batch_distance(&inner, x.shape(), x.strides());
         let distances = [distance(operands[0])?, distance(operands[1])?];
         let calls = batches[..outer].iter().product();
         let is_large = work.saturating_mul(inner.elements()) >= WORTH_A_CALL;
@@ -110,8 +136,8 @@ fn from(x: CudaView<'_>, start: usize) -> DeviceView<'_, u8> {
 
 /// From one matrix of an operand to the next, in the order of the batches, if that is always the same; 0 if there is one
 /// for all.
-fn batch_distance(batches: &Shape, operand: CudaView<'_>) -> Option<usize> {
-    let own_rank = operand.shape().rank() - 2;
+fn batch_distance(batches: &Shape, shape: &Shape, strides: &[usize]) -> Option<usize> {
+    let own_rank = shape.rank() - 2;
     let mut distance = None; // from one to the next
     let mut expected = 0; // at the dimension that is looked at
     for back in 1..=batches.rank() {
@@ -120,7 +146,7 @@ fn batch_distance(batches: &Shape, operand: CudaView<'_>) -> Option<usize> {
             continue;
         }
         let stride = match own_rank.checked_sub(back) {
-            Some(dim) if operand.shape()[dim] != 1 => operand.strides()[dim],
+            Some(dim) if shape[dim] != 1 => strides[dim],
             _ => 0,
         };
         if distance.is_some() && stride != expected {

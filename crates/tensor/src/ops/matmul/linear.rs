@@ -39,14 +39,14 @@ impl Tensor {
 
     /// [`linear`](Self::linear) in the precision of the operands.
     fn with_bias(&self, weight: &Tensor, bias: &Tensor) -> Result<Tensor> {
-        let fits = self.rank() == 2 && weight.rank() == 2 && **bias.shape() == weight.shape()[..1];
-        let is_small = || {
-            let [m, n] = [self, weight].map(|x| x.shape()[0]);
-            cuda::has_few_results(m, n) && !library::is_large([m, n, self.shape()[1], 1])
-        };
-        match fits && (self.device().is_cpu() || is_small()) {
-            true => apply(Linear, [self, weight, bias]),
-            false => {
+        let fits = weight.rank() == 2 && **bias.shape() == weight.shape()[..1];
+        match self.rank() {
+            2 if fits => apply(Linear, [self, weight, bias]),
+            3.. if fits => {
+                let rows = self.flatten(0, -2)?.with_bias(weight, bias)?;
+                rows.reshape_to(self.shape().with(self.rank() - 1, weight.shape()[0]))
+            }
+            _ => {
                 same_precision("linear", &[self.raw(), weight.raw(), bias.raw()])?;
                 self.matmul(&weight.t()?)?.add(bias)
             }
@@ -77,7 +77,11 @@ impl Op<3> for Linear {
     fn backward(&self, saved: &Saved<'_, 3>, grad: &Tensor) -> Result<[Option<Tensor>; 3]> {
         let (x, weight) = (saved.input(0), saved.input(1));
         let x_grad = saved.grad_of(0, || apply(MatMul, [grad, weight]))?;
-        if saved.needs(1) && saved.needs(2) && !is_grad_enabled() && !grad.device().is_cpu() {
+        let few = || {
+            let [m, n, k] = [weight.shape()[0], weight.shape()[1], x.shape()[0]];
+            cuda::has_few_results(m, n) && !library::is_large([m, n, k, 1])
+        };
+        if saved.needs(1) && saved.needs(2) && !is_grad_enabled() && !grad.device().is_cpu() && few() {
             let [weight_grad, bias_grad] = apply(WeightAndBiasGrad, [grad, x])?.split_behind(weight.len())?;
             return Ok([x_grad, Some(weight_grad.reshape_to(*weight.shape())?), Some(bias_grad)]);
         }

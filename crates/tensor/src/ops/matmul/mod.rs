@@ -8,13 +8,14 @@ mod cuda;
 mod library;
 mod linear;
 
+use crate::autocast::prepared_raw;
 use crate::autograd::Saved;
 use crate::cpu::CpuView;
 use crate::cuda::{CudaDevice, CudaOut, CudaView};
 use crate::element::Num;
 use crate::error::{Error, Result};
-use crate::kind::Numeric;
-use crate::op::{CpuKernel, Op, Precision, Saves, apply, apply_raw, per_type};
+use crate::kind::{Float, Numeric};
+use crate::op::{CpuKernel, Op, Precision, Saves, apply_raw, per_type};
 use crate::shape::Shape;
 use crate::tensor::{Raw, Tensor};
 
@@ -66,8 +67,18 @@ impl Raw {
         if self.shape()[self.rank() - 1] != other.shape()[other.rank() - 2] {
             return Err(Error::InnerSizes { left: *left.shape(), right: *right.shape() });
         }
-        apply_raw(MatMul, [self, other])
+        multiply(self, other)
     }
+}
+
+/// The product of matrices whose inner sizes agree.
+fn multiply(a: &Raw, b: &Raw) -> Result<Raw> {
+    if a.rank().max(b.rank()) == 2 || a.storage.device().is_cpu() {
+        return apply_raw(MatMul, [a, b]);
+    }
+    let [a, b] = [prepared_raw(MatMul::PRECISION, a)?, prepared_raw(MatMul::PRECISION, b)?];
+    let [a, b] = library::evenly_spaced([&a, &b])?;
+    apply_raw(MatMul, [&a, &b])
 }
 
 impl Tensor {
@@ -129,9 +140,9 @@ impl<T: Num> CpuKernel<T, 2> for MatMul {
 /// what was transposed, a layer's weight, needs no copy.
 fn like(operand: &Tensor, [a, b]: [&Tensor; 2]) -> Result<Tensor> {
     if !operand.is_contiguous() && operand.mt()?.is_contiguous() {
-        return apply(MatMul, [&b.mt()?, &a.mt()?])?.mt();
+        return multiply(b.mt()?.raw(), a.mt()?.raw())?.typed::<Float>().mt();
     }
-    apply(MatMul, [a, b])
+    multiply(a.raw(), b.raw()).map(Raw::typed)
 }
 
 /// All dimensions but the last two.

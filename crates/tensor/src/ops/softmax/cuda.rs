@@ -15,25 +15,30 @@ static CODE: Code = Code {
     ),
 };
 
-/// Runs a kernel of `softmax.cu` over the last dimension of tensors of one shape, all without gaps.
+/// Runs a kernel of `softmax.cu` over the last dimension of tensors of one shape, all without gaps. Halves may be beside `f32`:
+/// the last input may be of the type that the first computes in, and the result of any.
 pub(super) fn run<const N: usize>(
     device: &CudaDevice,
     (op, kernel): (&'static str, &'static str),
     inputs: [CudaView<'_>; N],
     mut out: CudaOut<'_>,
 ) -> Result<()> {
-    let (elements, dtype) = (out.shape().elements(), out.dtype());
+    let elements = out.shape().elements();
+    let (first, last) = (inputs[0].dtype(), inputs[N - 1].dtype());
+    let widest = [first, last].into_iter().fold(out.dtype(), |wide, dtype| if dtype.size() > wide.size() { dtype } else { wide });
     if elements == 0 {
         return Ok(());
     }
     let n = out.shape()[out.shape().rank() - 1];
     let rows = elements / n;
-    let plan = Rows::new(n, dtype, N, |bytes| out.is_aligned(bytes) && inputs.iter().all(|x| x.is_aligned(bytes)));
+    let plan = Rows::new(n, widest, N, |bytes| out.is_aligned(bytes) && inputs.iter().all(|x| x.is_aligned(bytes)));
     let launch = plan.launch(op, rows.div_ceil(plan.of_block()), 0)?;
     let (rows, n) = ((rows as u64).to_ne_bytes(), count(op, n)?.to_ne_bytes());
     let sizes = [&rows[..], &n].map(Argument::Value);
+    let kernel = ([first, out.dtype()], kernel);
     let arguments = std::iter::once(out.argument()).chain(inputs.iter().map(CudaView::argument)).chain(sizes);
     let arguments: Arguments<'_> = arguments.collect();
+    let constants = plan.constants().and(&[("LAST_IS_WIDE", (last != first).into())]);
     // SAFETY: the kernels take these; the tensors have rows · n elements each, and packs begin where they may.
-    unsafe { CODE.launch_for(device, op, ([dtype; 2], kernel), plan.constants(), launch, &arguments) }
+    unsafe { CODE.launch_for(device, op, kernel, constants, launch, &arguments) }
 }

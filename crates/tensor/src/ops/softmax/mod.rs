@@ -2,10 +2,11 @@
 
 mod cuda;
 
+use crate::autocast;
 use crate::autograd::Saved;
 use crate::cpu::{self, CpuView};
 use crate::cuda::{CudaDevice, CudaOut, CudaView};
-use crate::element::Floating;
+use crate::element::{DType, Floating};
 use crate::error::Result;
 use crate::op::{CpuKernel, Inputs, Op, Precision, Saves, apply, per_type};
 use crate::shape::Shape;
@@ -17,7 +18,7 @@ impl Tensor {
     /// # Errors
     /// [`Error::NoSuchDim`](crate::Error::NoSuchDim).
     pub fn softmax(&self, dim: isize) -> Result<Tensor> {
-        self.along("softmax", dim, |x| apply(Softmax, [x]))
+        self.along("softmax", dim, |x| { let (x, y) = precisions(x)?; apply(Softmax { x: x.dtype(), y }, [&x]) })
     }
 
     /// log(exp(x) / Σ exp(x)) along `dim`: more exact than the logarithm of [`Tensor::softmax`].
@@ -32,7 +33,7 @@ impl Tensor {
     /// # Errors
     /// [`Error::NoSuchDim`](crate::Error::NoSuchDim).
     pub fn log_softmax(&self, dim: isize) -> Result<Tensor> {
-        self.along("log_softmax", dim, |x| apply(LogSoftmax, [x]))
+        self.along("log_softmax", dim, |x| { let (x, y) = precisions(x)?; apply(LogSoftmax { x: x.dtype(), y }, [&x]) })
     }
 
     /// Runs what works on the last dimension on dimension `dim`.
@@ -48,8 +49,25 @@ impl Tensor {
     }
 }
 
-/// Along the last dimension.
-struct Softmax;
+/// The input, and the precision of the result. Under autocast, kernels of devices read halves and write `f32`; on the CPU the
+/// input is converted.
+fn precisions(x: &Tensor) -> Result<(Tensor, DType)> {
+    let precision = Precision::F32UnderAutocast;
+    let y = autocast::wanted(precision, &[x.raw()]).unwrap_or(x.dtype());
+    let x = if x.device().is_cpu() { autocast::prepared(precision, x)? } else { x.clone() };
+    Ok((x, y))
+}
+
+/// The gradient of a result, as the kernels take it.
+fn gradient(grad: &Tensor, result: &Tensor) -> Result<Tensor> {
+    if grad.device().is_cpu() { grad.to_dtype(result.dtype()) } else { Ok(grad.clone()) }
+}
+
+/// Along the last dimension, of elements of `x` to elements of `y`.
+struct Softmax {
+    x: DType,
+    y: DType,
+}
 
 per_type! { Softmax[1]: Floating }
 
@@ -57,10 +75,14 @@ impl Op<1> for Softmax {
     const NAME: &'static str = "softmax";
     const SAVES: Saves = Saves::Output;
     const INPUTS: Inputs = Inputs::WithoutGaps;
-    const PRECISION: Precision = Precision::F32UnderAutocast;
+    const TAKES_HALF_GRADIENTS: bool = true;
 
     fn out_shape(&self, [x]: [&Shape; 1]) -> Result<Shape> {
         Ok(*x)
+    }
+
+    fn cuda_dtype(&self, _: DType) -> DType {
+        self.y
     }
 
     fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
@@ -69,7 +91,8 @@ impl Op<1> for Softmax {
 
     /// y · (g − Σ g·y)
     fn backward(&self, saved: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
-        Ok([Some(apply(SoftmaxGrad, [saved.output(), grad])?)])
+        let grad = gradient(grad, saved.output())?;
+        Ok([Some(apply(SoftmaxGrad { to: self.x }, [&grad, saved.output()])?)])
     }
 }
 
@@ -82,8 +105,11 @@ impl<T: Floating> CpuKernel<T, 1> for Softmax {
     }
 }
 
-/// Along the last dimension.
-struct LogSoftmax;
+/// Along the last dimension, of elements of `x` to elements of `y`.
+struct LogSoftmax {
+    x: DType,
+    y: DType,
+}
 
 per_type! { LogSoftmax[1]: Floating }
 
@@ -91,10 +117,14 @@ impl Op<1> for LogSoftmax {
     const NAME: &'static str = "log_softmax";
     const SAVES: Saves = Saves::Output;
     const INPUTS: Inputs = Inputs::WithoutGaps;
-    const PRECISION: Precision = Precision::F32UnderAutocast;
+    const TAKES_HALF_GRADIENTS: bool = true;
 
     fn out_shape(&self, [x]: [&Shape; 1]) -> Result<Shape> {
         Ok(*x)
+    }
+
+    fn cuda_dtype(&self, _: DType) -> DType {
+        self.y
     }
 
     fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
@@ -103,7 +133,8 @@ impl Op<1> for LogSoftmax {
 
     /// g − exp(y) · Σ g
     fn backward(&self, saved: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
-        Ok([Some(apply(LogSoftmaxGrad, [saved.output(), grad])?)])
+        let grad = gradient(grad, saved.output())?;
+        Ok([Some(apply(LogSoftmaxGrad { to: self.x }, [&grad, saved.output()])?)])
     }
 }
 
@@ -116,8 +147,10 @@ impl<T: Floating> CpuKernel<T, 1> for LogSoftmax {
     }
 }
 
-/// The gradient of [`Softmax`] from its output `y` and the output's gradient `g`: y · (g − Σ g·y).
-struct SoftmaxGrad;
+/// The gradient of [`Softmax`], of elements of `to`, from the output's gradient `g` and the output `y`: y · (g − Σ g·y).
+struct SoftmaxGrad {
+    to: DType,
+}
 
 per_type! { SoftmaxGrad[2]: Floating }
 
@@ -125,37 +158,44 @@ impl Op<2> for SoftmaxGrad {
     const NAME: &'static str = "softmax's gradient";
     const SAVES: Saves = Saves::Inputs;
     const INPUTS: Inputs = Inputs::WithoutGaps;
+    const PRECISION: Precision = Precision::Computing;
 
-    fn out_shape(&self, [y, _]: [&Shape; 2]) -> Result<Shape> {
+    fn out_shape(&self, [_, y]: [&Shape; 2]) -> Result<Shape> {
         Ok(*y)
+    }
+
+    fn cuda_dtype(&self, _: DType) -> DType {
+        self.to
     }
 
     fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; 2], out: CudaOut<'_>) -> Result<()> {
         cuda::run(device, ("softmax's gradient", "softmax_grad"), inputs, out)
     }
 
-    /// With `h` the gradient that arrives: h·(g − Σ g·y) − g · Σ h·y for `y`, y · (h − Σ h·y) for `g`.
+    /// With `h` the gradient that arrives: y · (h − Σ h·y) for `g`, h·(g − Σ g·y) − g · Σ h·y for `y`.
     fn backward(&self, saved: &Saved<'_, 2>, h: &Tensor) -> Result<[Option<Tensor>; 2]> {
-        let (y, g) = (saved.input(0), saved.input(1));
+        let (g, y) = (saved.input(0), saved.input(1));
         let for_y = || {
             let direct = h.mul(&g.sub(&g.mul(y)?.sum_keepdim(-1)?)?)?;
             direct.sub(&g.mul(&h.mul(y)?.sum_keepdim(-1)?)?)
         };
-        Ok([saved.grad_of(0, for_y)?, saved.grad_of(1, || apply(SoftmaxGrad, [y, h]))?])
+        Ok([saved.grad_of(0, || apply(SoftmaxGrad { to: g.dtype() }, [h, y]))?, saved.grad_of(1, for_y)?])
     }
 }
 
 impl<T: Floating> CpuKernel<T, 2> for SoftmaxGrad {
     type Out = T;
 
-    fn cpu(&self, [y, g]: [CpuView<'_, T>; 2], out: &mut [T]) -> Result<()> {
+    fn cpu(&self, [g, y]: [CpuView<'_, T>; 2], out: &mut [T]) -> Result<()> {
         cpu::softmax_grad(y.data, g.data, y.shape[y.shape.len() - 1], out);
         Ok(())
     }
 }
 
-/// The gradient of [`LogSoftmax`] from its output `y` and the output's gradient `g`: g − exp(y) · Σ g.
-struct LogSoftmaxGrad;
+/// The gradient of [`LogSoftmax`], of elements of `to`, from the output's gradient `g` and the output `y`: g − exp(y) · Σ g.
+struct LogSoftmaxGrad {
+    to: DType,
+}
 
 per_type! { LogSoftmaxGrad[2]: Floating }
 
@@ -163,27 +203,32 @@ impl Op<2> for LogSoftmaxGrad {
     const NAME: &'static str = "log_softmax's gradient";
     const SAVES: Saves = Saves::Inputs;
     const INPUTS: Inputs = Inputs::WithoutGaps;
+    const PRECISION: Precision = Precision::Computing;
 
-    fn out_shape(&self, [y, _]: [&Shape; 2]) -> Result<Shape> {
+    fn out_shape(&self, [_, y]: [&Shape; 2]) -> Result<Shape> {
         Ok(*y)
+    }
+
+    fn cuda_dtype(&self, _: DType) -> DType {
+        self.to
     }
 
     fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; 2], out: CudaOut<'_>) -> Result<()> {
         cuda::run(device, ("log_softmax's gradient", "log_softmax_grad"), inputs, out)
     }
 
-    /// With `h` the gradient that arrives: −h · exp(y) · Σ g for `y`, h − Σ h·exp(y) for `g`.
+    /// With `h` the gradient that arrives: h − Σ h·exp(y) for `g`, −h · exp(y) · Σ g for `y`.
     fn backward(&self, saved: &Saved<'_, 2>, h: &Tensor) -> Result<[Option<Tensor>; 2]> {
-        let weighted = h.mul(&saved.input(0).exp()?)?;
-        let for_y = || weighted.mul(&saved.input(1).sum_keepdim(-1)?)?.neg();
-        Ok([saved.grad_of(0, for_y)?, saved.grad_of(1, || h.sub(&weighted.sum_keepdim(-1)?))?])
+        let weighted = h.mul(&saved.input(1).exp()?)?;
+        let for_y = || weighted.mul(&saved.input(0).sum_keepdim(-1)?)?.neg();
+        Ok([saved.grad_of(0, || h.sub(&weighted.sum_keepdim(-1)?))?, saved.grad_of(1, for_y)?])
     }
 }
 
 impl<T: Floating> CpuKernel<T, 2> for LogSoftmaxGrad {
     type Out = T;
 
-    fn cpu(&self, [y, g]: [CpuView<'_, T>; 2], out: &mut [T]) -> Result<()> {
+    fn cpu(&self, [g, y]: [CpuView<'_, T>; 2], out: &mut [T]) -> Result<()> {
         cpu::log_softmax_grad(y.data, g.data, y.shape[y.shape.len() - 1], out);
         Ok(())
     }

@@ -3,12 +3,19 @@
 // softmax        y = exp(x − max) / Σ exp(x − max)            log_softmax        y = x − max − log Σ exp(x − max)
 // softmax_grad   x = y · (g − Σ g·y)                          log_softmax_grad   x = g − exp(y) · Σ g
 //
-// Halves are computed in f32. What is not a number need not be found among the largest: its power makes the sum, and so the
+// Halves are computed in f32, and may be beside it: T and O differ, and with LAST_IS_WIDE the result y is of R where its
+// gradient g is of T. What is not a number need not be found among the largest: its power makes the sum, and so the
 // whole row, one of its kind.
 
-// eˣ for x ≤ 0; for halves with the device's own instruction, whose error is a hundredth of their last place.
+#if LAST_IS_WIDE
+typedef R Y;
+#else
+typedef T Y;
+#endif
+
+// eˣ for x ≤ 0; where it becomes a half, with the device's own instruction, whose error is a hundredth of their last place.
 INLINE R power(R x) {
-    if constexpr (sizeof(T) == 2) {
+    if constexpr (sizeof(O) == 2) {
         f32 y;
         asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(f32(x) * f32(1.4426950408889634)));
         return y;
@@ -17,16 +24,16 @@ INLINE R power(R x) {
     }
 }
 
-INLINE R largest_of(Row& row, u32 n) {
+INLINE R largest_of(Row<T>& row, u32 n) {
     R largest = -INFINITY;
     row.each(n, [&](R x) { largest = max(largest, x); });
     return of_row<0>(largest, [](R a, R b) { return max(a, b); });
 }
 
 #ifdef KERNEL_softmax
-KERNEL softmax(T* y, const T* x, u64 rows, u32 n) {
+KERNEL softmax(O* y, const T* x, u64 rows, u32 n) {
     u64 start = row_number(rows) * n;
-    Row row(x + start, n);
+    Row<T> row(x + start, n);
     R largest = largest_of(row, n), sum = 0;
     each_pack(n, [&](int p, u32 i) {
         const R (&x)[V] = row.pack(p, i);
@@ -44,9 +51,9 @@ KERNEL softmax(T* y, const T* x, u64 rows, u32 n) {
 }
 #endif
 #ifdef KERNEL_log_softmax
-KERNEL log_softmax(T* y, const T* x, u64 rows, u32 n) {
+KERNEL log_softmax(O* y, const T* x, u64 rows, u32 n) {
     u64 start = row_number(rows) * n;
-    Row row(x + start, n);
+    Row<T> row(x + start, n);
     R largest = largest_of(row, n), sum = 0;
     row.each(n, [&](R x) { sum += power(x - largest); });
     R log_sum = log(sum_of_row<1>(sum));
@@ -59,9 +66,10 @@ KERNEL log_softmax(T* y, const T* x, u64 rows, u32 n) {
 }
 #endif
 #ifdef KERNEL_softmax_grad
-KERNEL softmax_grad(T* x, const T* y, const T* g, u64 rows, u32 n) {
+KERNEL softmax_grad(O* x, const T* g, const Y* y, u64 rows, u32 n) {
     u64 start = row_number(rows) * n;
-    Row row(y + start, n), grads(g + start, n);
+    Row<Y> row(y + start, n);
+    Row<T> grads(g + start, n);
     R sum = 0;
     each_pack(n, [&](int p, u32 i) {
         const R (&y)[V] = row.pack(p, i), (&g)[V] = grads.pack(p, i);
@@ -77,9 +85,10 @@ KERNEL softmax_grad(T* x, const T* y, const T* g, u64 rows, u32 n) {
 }
 #endif
 #ifdef KERNEL_log_softmax_grad
-KERNEL log_softmax_grad(T* x, const T* y, const T* g, u64 rows, u32 n) {
+KERNEL log_softmax_grad(O* x, const T* g, const Y* y, u64 rows, u32 n) {
     u64 start = row_number(rows) * n;
-    Row row(y + start, n), grads(g + start, n);
+    Row<Y> row(y + start, n);
+    Row<T> grads(g + start, n);
     R sum = 0;
     grads.each(n, [&](R g) { sum += g; });
     sum = sum_of_row<0>(sum);

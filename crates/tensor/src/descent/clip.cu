@@ -1,0 +1,77 @@
+// Clipping by the norm of all gradients: some of them at once, each contiguous; blockIdx.y says which. Read `sums.cu` first.
+//
+// squares   partial[number, block] = Σ x² of the block's part of the gradient of that number
+// scale     x ← x · min(1, most / (norm + 1e-6))
+
+#define TENSORS 6 // of one launch, at most
+#define UNROLL 4 // elements that a thread reads at once
+
+struct Lengths { u64 of[TENSORS]; };
+
+// Calls visit(places, count) for elements of this thread, up to UNROLL at once.
+template <typename Visit> INLINE void each_few(u64 n, Visit visit) {
+    u64 stride = u64(gridDim.x) * blockDim.x;
+    for (u64 i = u64(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += UNROLL * stride) {
+        u64 at[UNROLL];
+        int count = 0;
+        #pragma unroll
+        for (int k = 0; k < UNROLL; k++) at[k] = i + k * stride, count += at[k] < n;
+        visit(at, count);
+    }
+}
+
+#define EACH switch (blockIdx.y) { ONE(0); ONE(1); ONE(2); ONE(3); ONE(4); ONE(5); }
+
+#ifdef KERNEL_squares
+struct Squares { Lengths n; u64 first, blocks; };
+
+INLINE void squares_of(const T* x, u64 n, f64* to) {
+    R sum = 0;
+    each_few(n, [&](const u64 (&at)[UNROLL], int count) {
+        R few[UNROLL];
+        #pragma unroll
+        for (int k = 0; k < UNROLL; k++) few[k] = k < count ? real(x[at[k]]) : R(0);
+        #pragma unroll
+        for (int k = 0; k < UNROLL; k++) sum = multiply_add(few[k], few[k], sum);
+    });
+    __shared__ f64 parts[WARP];
+    f64 wide = sum;
+    for (u32 other = WARP / 2; other > 0; other /= 2) wide += __shfl_xor_sync(EVERYONE, wide, other);
+    if (threadIdx.x % WARP == 0) parts[threadIdx.x / WARP] = wide;
+    __syncthreads();
+    if (threadIdx.x > 0) return;
+    for (u32 warp = 1; warp < blockDim.x / WARP; warp++) wide += parts[warp];
+    *to = wide;
+}
+
+#define ONE(k) case k: return squares_of(x##k, settings.n.of[k], partial)
+extern "C" __global__ void squares(
+    const T* x0, const T* x1, const T* x2, const T* x3, const T* x4, const T* x5, f64* partial, Squares settings
+) {
+    begin();
+    partial += (settings.first + blockIdx.y) * settings.blocks + blockIdx.x;
+    EACH
+}
+#endif
+
+#ifdef KERNEL_scale
+struct Scale { Lengths n; f64 most; };
+
+INLINE void scaled(T* x, u64 n, R by) {
+    if (by == 1) return;
+    each_few(n, [&](const u64 (&at)[UNROLL], int count) {
+        R few[UNROLL];
+        #pragma unroll
+        for (int k = 0; k < UNROLL; k++) if (k < count) few[k] = real(x[at[k]]);
+        #pragma unroll
+        for (int k = 0; k < UNROLL; k++) if (k < count) x[at[k]] = to<T>(few[k] * by);
+    });
+}
+
+#define ONE(k) case k: return scaled(x##k, settings.n.of[k], R(by > 1 ? 1 : by))
+extern "C" __global__ void scale(T* x0, T* x1, T* x2, T* x3, T* x4, T* x5, const f64* norm, Scale settings) {
+    begin();
+    f64 by = settings.most / (*norm + 1e-6); // NaN stays NaN
+    EACH
+}
+#endif

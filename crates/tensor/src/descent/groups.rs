@@ -1,0 +1,170 @@
+//! What a step needs for one parameter, as a group of tensors, and how groups are brought together.
+//!
+//! Kernels, those of the CPU too, walk over the elements of a group as they lie in memory. What lies otherwise is copied, and
+//! what was changed is copied back.
+
+use crate::capture;
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::layout::Layout;
+use crate::op::same_precision;
+use crate::storage::{Locked, LockedMut};
+use crate::tensor::Tensor;
+
+/// Groups of one launch, at most: `TENSORS` of `descent.cu`.
+pub(super) const MOST: usize = 6;
+/// Tensors of a group, at most.
+pub(super) const PLACES: usize = 5;
+/// Where a group has them: what is kept for the parameter lies between it and its half.
+pub(super) const HALF: usize = 3;
+/// Those before it are changed.
+pub(super) const GRAD: usize = 4;
+
+/// What is in each place, if anything is.
+pub(super) type Places<'a> = [Option<&'a Tensor>; PLACES];
+
+/// What a step needs for one parameter.
+pub(super) trait Group: Clone {
+    /// How many groups like this one a launch takes.
+    fn most(&self) -> usize;
+
+    /// The parameter, two that are kept for it, its half, and its gradient.
+    fn tensors(&self) -> Places<'_>;
+
+    /// The same, with these for the ones that are there.
+    fn with(&self, tensors: [Option<Tensor>; PLACES]) -> Self;
+
+    /// Whether one launch can do both.
+    fn fits(&self, other: &Self) -> bool;
+}
+
+/// Groups that wait for a launch.
+pub(super) struct Batch<G> {
+    groups: [Option<G>; MOST],
+    len: usize,
+}
+
+impl<G: Group> Batch<G> {
+    pub(super) fn new() -> Self {
+        Self { groups: [const { None }; MOST], len: 0 }
+    }
+
+    /// Takes a group, and launches for those before it if it has no place beside them. On the CPU each launch has one group.
+    pub(super) fn add(&mut self, group: G, launch: impl Fn(&[Option<G>]) -> Result<()>) -> Result<()> {
+        check(&group)?;
+        if !is_plain(&group) {
+            self.finish(&launch)?;
+            return alone(&group, launch);
+        }
+        let has_place = |other: &G| are_alike(&group, other) && group.fits(other) && !share_storage(&group, other);
+        let is_on_cpu = group.tensors().iter().flatten().any(|tensor| *tensor.storage().device() == Device::Cpu);
+        if is_on_cpu || self.len == group.most() || !self.groups[..self.len].iter().flatten().all(has_place) {
+            self.finish(&launch)?;
+        }
+        self.groups[self.len] = Some(group);
+        self.len += 1;
+        Ok(())
+    }
+
+    /// Launches for all that wait.
+    pub(super) fn finish(&mut self, launch: impl Fn(&[Option<G>]) -> Result<()>) -> Result<()> {
+        let len = std::mem::take(&mut self.len);
+        if len == 0 {
+            return Ok(());
+        }
+        let launched = launch(&self.groups[..len]);
+        self.groups[..len].fill_with(|| None);
+        launched
+    }
+}
+
+/// What changes may be changed; all have one shape, and are on one device; types are those that a step takes.
+fn check<G: Group>(group: &G) -> Result<()> {
+    let tensors = group.tensors();
+    let Some(first) = tensors.iter().flatten().next() else { unreachable!("no group is empty") };
+    let last = tensors[GRAD].unwrap_or(first);
+    for (place, tensor) in tensors.iter().enumerate().filter_map(|(place, tensor)| Some((place, (*tensor)?))) {
+        if place < GRAD {
+            tensor.raw().check_writable(OP, [last.raw(), first.raw()])?;
+        }
+        if tensor.shape() != first.shape() {
+            let expected = format!("it must have the parameter's shape, {}", first.shape());
+            return Err(Error::WrongShape { op: OP, operand: "a tensor", expected, shape: *tensor.shape() });
+        }
+        let of = if place < HALF { first } else { tensors[HALF].unwrap_or(first) };
+        same_precision(OP, &[of.raw(), tensor.raw()])?;
+    }
+    match tensors[HALF].filter(|half| half.dtype().computing() != first.dtype()) {
+        Some(half) => same_precision(OP, &[first.raw(), half.raw()]).map(drop),
+        None => Ok(()),
+    }
+}
+
+/// Whether kernels can take the group as it is: without gaps, in one order, and each tensor in a storage of its own.
+fn is_plain<G: Group>(group: &G) -> bool {
+    let tensors = group.tensors();
+    let apart =
+        |i: usize| tensors[..i].iter().flatten().all(|other| tensors[i].is_none_or(|x| !x.shares_storage(other)));
+    let mut layouts = tensors.iter().flatten().map(|tensor| tensor.layout());
+    let are_rows = layouts.clone().all(Layout::is_contiguous);
+    (are_rows || layouts.all(Layout::is_channels_last)) && (0..PLACES).all(apart)
+}
+
+pub(super) fn tensors_of<G: Group>(group: &Option<G>) -> Places<'_> {
+    group.as_ref().map_or([None; PLACES], G::tensors)
+}
+
+/// Whether they have tensors in the same places, of the same types and on the same devices.
+fn are_alike<G: Group>(one: &G, other: &G) -> bool {
+    let alike = |(x, y): (&Tensor, &Tensor)| x.dtype() == y.dtype() && x.storage().device() == y.storage().device();
+    let mut pairs = one.tensors().into_iter().zip(other.tensors());
+    pairs.all(|(x, y)| x.is_some() == y.is_some() && x.zip(y).is_none_or(alike))
+}
+
+fn share_storage<G: Group>(one: &G, other: &G) -> bool {
+    let others = other.tensors();
+    one.tensors().iter().flatten().any(|x| others.iter().flatten().any(|y| x.shares_storage(y)))
+}
+
+/// Launches for copies of the group's tensors, and brings what was changed back.
+fn alone<G: Group>(group: &G, launch: impl Fn(&[Option<G>]) -> Result<()>) -> Result<()> {
+    let mut copies = [const { None }; PLACES];
+    for (copy, tensor) in copies.iter_mut().zip(group.tensors()) {
+        *copy = tensor.map(|tensor| tensor.deep_copy(OP)).transpose()?;
+    }
+    launch(&[Some(group.with(copies.clone()))])?;
+    let changed = group.tensors().into_iter().zip(&copies).take(GRAD);
+    changed.filter_map(|(to, from)| to.zip(from.as_ref())).try_for_each(|(to, from)| to.copy_(from))
+}
+
+/// A storage locked for as long as a launch takes.
+pub(super) enum Lock<'a> {
+    None,
+    Read(Locked<'a>),
+    Write(LockedMut<'a>),
+}
+
+/// The locks of as many groups.
+pub(super) type Locks<'a> = [[Lock<'a>; PLACES]; MOST];
+
+/// Locks all storages in the order for all threads; no two of them are one.
+pub(super) fn lock_all<G: Group>(groups: &[Option<G>]) -> Locks<'_> {
+    let mut locks = [const { [const { Lock::None }; PLACES] }; MOST];
+    let mut order = [None; PLACES * MOST];
+    let all = groups.iter().enumerate().flat_map(|(i, group)| {
+        tensors_of(group).into_iter().enumerate().filter_map(move |(k, tensor)| tensor.map(|tensor| (tensor, i, k)))
+    });
+    order.iter_mut().zip(all).for_each(|(place, found)| *place = Some(found));
+    order.sort_unstable_by_key(|found| found.map(|(tensor, ..)| tensor.storage().address()));
+    for (tensor, i, k) in order.into_iter().flatten() {
+        locks[i][k] = if k == GRAD {
+            Lock::Read(tensor.storage().lock())
+        } else {
+            capture::note_write(tensor.storage());
+            Lock::Write(tensor.storage().lock_mut())
+        };
+    }
+    locks
+}
+
+pub(super) const OP: &str = "descent";

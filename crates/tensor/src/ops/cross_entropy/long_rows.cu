@@ -1,0 +1,53 @@
+// What `cross_entropy.cu` computes, for rows of many classes: the threads of a block share a row. Read `rows.cu` first.
+
+// eˣ for x ≤ 0; of halves with the device's own instruction, whose error is a hundredth of their last place.
+INLINE R power(R x) {
+    if constexpr (sizeof(T) == 2) {
+        f32 y;
+        asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(f32(x) * f32(1.4426950408889634)));
+        return y;
+    } else {
+        return exp(x);
+    }
+}
+
+// The largest element of a row, and Σ exp(x − largest). What is not a number makes the sum one of its kind.
+struct Scale { R largest, sum; };
+INLINE Scale scale_of(Row<T>& row, u32 n) {
+    R largest = -INFINITY, sum = 0;
+    row.each(n, [&](R x) { largest = max(largest, x); });
+    largest = of_row<0>(largest, [](R a, R b) { return max(a, b); });
+    row.each(n, [&](R x) { sum += power(x - largest); });
+    return {largest, sum_of_row<1>(sum)};
+}
+
+#ifdef KERNEL_losses
+KERNEL losses(O* y, const T* x, const i64* target, Fault* fault, u64 site, u64 rows, u32 n) {
+    u64 r = row_number(rows);
+    Row<T> row(x + r * n, n);
+    Scale scale = scale_of(row, n);
+    if (threadIdx.x > 0) return;
+    i64 right = target[r];
+    R loss = exists(right, n, fault, site) ? log(scale.sum) - (real(x[r * n + right]) - scale.largest) : real(nothing());
+    y[r] = to<O>(loss);
+}
+#endif
+#ifdef KERNEL_grad
+// The gradient of a row's loss is dy[r · step], or 1 if there is none, times the factor.
+KERNEL grad(T* dx, const T* x, const O* dy, const i64* target, u64 rows, u32 n, u64 step, u64 factor) {
+    u64 r = row_number(rows);
+    i64 right = target[r];
+    R scaled = constant(factor);
+    if (HAS_GRAD) scaled = real(dy[r * step]) * scaled;
+    Row<T> row(x + r * n, n);
+    Scale scale = scale_of(row, n);
+    R share = R(1) / scale.sum;
+    each_pack(n, [&](int p, u32 i) {
+        R out[V];
+        const R (&x)[V] = row.pack(p, i);
+        for (int v = 0; v < V; v++)
+            out[v] = (power(x[v] - scale.largest) * share - (i + v == u64(right) ? R(1) : R(0))) * scaled;
+        write_pack(dx + r * n + i, out);
+    });
+}
+#endif

@@ -1,0 +1,136 @@
+//! GELU (Hendrycks and Gimpel 2016, <https://arxiv.org/abs/1606.08415>) by its approximation with tanh.
+//!
+//! y = x · (1 + t) / 2 with t = tanh(u) and u = √(2/π) · (x + 0.044715 · x³).
+
+use super::elementwise::formula;
+use crate::autograd::Saved;
+use crate::cpu::{self, CpuView};
+use crate::cuda::{CudaDevice, CudaOut, CudaView, Formula, constant};
+use crate::element::{Element, Floating, Real};
+use crate::error::Result;
+use crate::op::{CpuKernel, Op, Saves, apply, per_type};
+use crate::shape::Shape;
+use crate::tensor::Tensor;
+
+/// √(2/π)
+const FACTOR: f64 = std::f64::consts::FRAC_2_SQRT_PI * std::f64::consts::FRAC_1_SQRT_2;
+const CUBIC: f64 = 0.044715;
+
+impl Tensor {
+    /// GELU of every element, PyTorch's `gelu(x, approximate="tanh")`: x · (1 + tanh(√(2/π) · (x + 0.044715 · x³))) / 2.
+    ///
+    /// ```
+    /// # use pagelock_tensor::Tensor;
+    /// let y = Tensor::new([-1.0, 0.0, 1.0])?.gelu_tanh()?;
+    /// assert_eq!(y.to_vec::<f32>()?, [-0.15880796, 0.0, 0.841192]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Memory`](crate::Error::Memory) if the result does not fit the budget.
+    pub fn gelu_tanh(&self) -> Result<Tensor> {
+        apply(Gelu, [self])
+    }
+}
+
+struct Gelu;
+
+per_type! { Gelu[1]: Floating }
+
+impl Op<1> for Gelu {
+    const NAME: &'static str = "gelu";
+    const SAVES: Saves = Saves::Inputs;
+
+    fn out_shape(&self, [x]: [&Shape; 1]) -> Result<Shape> {
+        Ok(*x)
+    }
+
+    formula! { 1, "gelu", [x], |_| [factor = FACTOR.into(), cubic = CUBIC.into()],
+    "x * R(0.5) * (R(1) + rough_tanh(factor * (x + cubic * (x * x * x))))" }
+
+    fn backward(&self, saved: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
+        Ok([Some(apply(GeluGrad, [grad, saved.input(0)])?)])
+    }
+}
+
+impl<T: Floating> CpuKernel<T, 1> for Gelu {
+    type Out = T;
+
+    fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
+        cpu::map1(
+            x,
+            out,
+            #[inline(always)]
+            |x: T| {
+                let x = x.to_real();
+                T::from_real(x * half::<T::Real>() * (T::Real::ONE + inner(x).tanh()))
+            },
+        );
+        Ok(())
+    }
+}
+
+/// The derivative: g · ((1 + t) / 2 + x / 2 · (1 − t²) · u̇) with u̇ = √(2/π) · (1 + 3 · 0.044715 · x²).
+struct GeluGrad;
+
+per_type! { GeluGrad[2]: Floating }
+
+impl Op<2> for GeluGrad {
+    const NAME: &'static str = "gelu's gradient";
+    const SAVES: Saves = Saves::Inputs;
+
+    fn out_shape(&self, [grad, _]: [&Shape; 2]) -> Result<Shape> {
+        Ok(*grad)
+    }
+
+    formula! { 2, "gelu's gradient", [grad, x], |_| [factor = FACTOR.into(), cubic = CUBIC.into()],
+    "[&] { R t = rough_tanh(factor * (x + cubic * (x * x * x))); \
+    return grad * (R(0.5) * (R(1) + t) + R(0.5) * x * (R(1) - t * t) * (factor * (R(1) + R(3) * cubic * (x * x)))); }()" }
+
+    /// With `h` the gradient that arrives: the same of `h` for `g`, and h · g · (1 − t²) · (u̇ + x / 2 · (ü − 2t · u̇²)) for `x`,
+    /// with ü = 6 · √(2/π) · 0.044715 · x.
+    fn backward(&self, saved: &Saved<'_, 2>, h: &Tensor) -> Result<[Option<Tensor>; 2]> {
+        let (grad, x) = (saved.input(0), saved.input(1));
+        let for_x = || {
+            let squares = x.mul(x)?;
+            let t = squares.mul(x)?.mul_scalar(CUBIC)?.add(x)?.mul_scalar(FACTOR)?.tanh()?;
+            let slope = squares.mul_scalar(3.0 * CUBIC)?.add_scalar(1.0)?.mul_scalar(FACTOR)?;
+            let bend = x.mul_scalar(6.0 * FACTOR * CUBIC)?.sub(&t.mul(&slope)?.mul(&slope)?.mul_scalar(2.0)?)?;
+            let both = slope.add(&x.mul_scalar(0.5)?.mul(&bend)?)?;
+            let rest = t.mul(&t)?.neg()?.add_scalar(1.0)?;
+            h.mul(grad)?.mul(&rest)?.mul(&both)
+        };
+        Ok([saved.grad_of(0, || apply(GeluGrad, [h, x]))?, saved.grad_of(1, for_x)?])
+    }
+}
+
+impl<T: Floating> CpuKernel<T, 2> for GeluGrad {
+    type Out = T;
+
+    fn cpu(&self, [grad, x]: [CpuView<'_, T>; 2], out: &mut [T]) -> Result<()> {
+        cpu::map2(
+            grad,
+            x,
+            out,
+            #[inline(always)]
+            |grad: T, x: T| {
+                let (grad, x, one) = (grad.to_real(), x.to_real(), T::Real::ONE);
+                let (t, half) = (inner(x).tanh(), half::<T::Real>());
+                let slope = T::Real::from_f64(FACTOR) * (one + T::Real::from_f64(3.0 * CUBIC) * (x * x));
+                T::from_real(grad * (half * (one + t) + half * x * (one - t * t) * slope))
+            },
+        );
+        Ok(())
+    }
+}
+
+#[inline(always)]
+fn half<R: Real>() -> R {
+    R::from_f64(0.5)
+}
+
+/// √(2/π) · (x + 0.044715 · x³)
+#[inline(always)]
+fn inner<R: Real>(x: R) -> R {
+    R::from_f64(FACTOR) * (x + R::from_f64(CUBIC) * (x * x * x))
+}

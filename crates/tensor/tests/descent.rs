@@ -1,0 +1,245 @@
+//! Steps of optimizers and clipping of gradients: halves beside their masters, and norms. What the formulas give is compared
+//! with PyTorch in `pagelock-nn`.
+
+mod common;
+
+use common::devices;
+use pagelock_tensor::descent::{
+    AdamRule, AdamTensors, Rate, SgdRule, SgdTensors, adam_step, clip_grad_norm_, sgd_step,
+};
+use pagelock_tensor::{DType, Device, Error, Generator, Result, Tensor};
+
+const HALVES: [DType; 2] = [DType::F16, DType::BF16];
+const SGD: SgdRule = SgdRule { momentum: 0.9, dampening: 0.1, nesterov: false, weight_decay: 0.05 };
+const ADAM: AdamRule = AdamRule { betas: [0.9, 0.99], eps: 1e-6, weight_decay: 0.1, is_decoupled: true };
+
+fn random(device: &Device, dtype: DType, shape: &[usize], seed: u64) -> Result<Tensor> {
+    Tensor::randn_with(shape, &Generator::new(seed))?.to_dtype(dtype)?.to(device)
+}
+
+fn copy(x: &Tensor) -> Result<Tensor> {
+    let copy = x.zeros_like()?;
+    copy.copy_(x)?;
+    Ok(copy)
+}
+
+fn bits(x: &Tensor) -> Vec<u64> {
+    x.to_vec::<f64>().unwrap().into_iter().map(f64::to_bits).collect()
+}
+
+/// A parameter of half precision, its master, what is kept for it, and its gradient.
+struct Trained {
+    master: Tensor,
+    half: Tensor,
+    kept: [Tensor; 2],
+    grad: Tensor,
+}
+
+impl Trained {
+    fn new(device: &Device, half: DType, shape: &[usize], seed: u64) -> Result<Self> {
+        let master = random(device, DType::F32, shape, seed)?;
+        let kept = [random(device, DType::F32, shape, seed + 1)?, random(device, DType::F32, shape, seed + 2)?.abs()?];
+        Ok(Self { half: master.to_dtype(half)?, master, kept, grad: random(device, half, shape, seed + 3)? })
+    }
+
+    /// The same for a step in `f32` alone.
+    fn in_f32(&self) -> Result<Self> {
+        let [mean, square] = &self.kept;
+        let (master, grad) = (copy(&self.master)?, self.grad.to_dtype(DType::F32)?);
+        Ok(Self { half: self.half.clone(), master, kept: [copy(mean)?, copy(square)?], grad })
+    }
+
+    fn sgd(&self, half: Option<Tensor>) -> SgdTensors {
+        let (parameter, grad, kept) = (self.master.clone(), self.grad.clone(), Some(self.kept[0].clone()));
+        SgdTensors { parameter, grad, half, kept, is_first: false }
+    }
+
+    fn adam(&self, half: Option<Tensor>, steps: &Tensor) -> AdamTensors {
+        let [mean, square] = self.kept.clone();
+        let (parameter, grad, steps) = (self.master.clone(), self.grad.clone(), steps.clone());
+        AdamTensors { parameter, grad, half, mean, square, steps }
+    }
+}
+
+/// More than one launch takes, long ones, one without elements, images with their channels last, and views with gaps.
+fn all(device: &Device, half: DType) -> Result<Vec<Trained>> {
+    let shapes: [&[usize]; 8] = [&[3], &[40_000], &[5, 7], &[0], &[1], &[300_001], &[17], &[2, 3]];
+    let mut all = Vec::new();
+    for (seed, shape) in (0..).step_by(10).zip(shapes) {
+        all.push(Trained::new(device, half, shape, seed)?);
+    }
+    let mut image = Trained::new(device, half, &[4, 3, 5, 5], 100)?;
+    let Trained { master, half: rounded, kept: [mean, square], grad } = &mut image;
+    for x in [master, rounded, mean, square, grad] {
+        *x = x.channels_last()?;
+    }
+    let mut gaps = Trained::new(device, half, &[6, 8], 110)?;
+    gaps.half = random(device, half, &[6, 8, 2], 111)?.select(2, 0)?;
+    gaps.half.copy_(&gaps.master)?;
+    all.extend([image, gaps]);
+    Ok(all)
+}
+
+/// A step of halves gives the bits of a step in `f32` with converted gradients, rounded into the half.
+fn same_bits(device: &Device, half: DType, step: &dyn Fn(&[Trained], bool) -> Result<()>) -> Result<()> {
+    let fused = all(device, half)?;
+    let apart = fused.iter().map(Trained::in_f32).collect::<Result<Vec<_>>>()?;
+    for _ in 0..3 {
+        step(&fused, true)?;
+        step(&apart, false)?;
+        for (fused, apart) in fused.iter().zip(&apart) {
+            assert_eq!(bits(&fused.master), bits(&apart.master), "{half} on {device}");
+            assert_eq!(bits(&fused.half), bits(&apart.master.to_dtype(half)?), "{half} on {device}");
+            assert_eq!(fused.kept.each_ref().map(bits), apart.kept.each_ref().map(bits));
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_step_of_halves_has_the_bits_of_one_in_f32_that_is_rounded_behind_it() -> Result<()> {
+    for device in devices() {
+        let lr = Rate::new(0.05);
+        let steps = Tensor::on(&device).of(DType::F64).full((), 3.0)?;
+        for half in HALVES {
+            for rule in [SGD, SgdRule { nesterov: true, dampening: 0.0, ..SGD }, SgdRule { weight_decay: 0.0, ..SGD }] {
+                same_bits(&device, half, &|all, with_half| {
+                    sgd_step(all.iter().map(|x| x.sgd(with_half.then(|| x.half.clone()))), rule, &lr)
+                })?;
+            }
+            let plain = SgdRule { momentum: 0.0, dampening: 0.0, ..SGD };
+            same_bits(&device, half, &|all, with_half| {
+                let tensors = |x: &Trained| SgdTensors { kept: None, ..x.sgd(with_half.then(|| x.half.clone())) };
+                sgd_step(all.iter().map(tensors), plain, &lr)
+            })?;
+            for rule in [ADAM, AdamRule { is_decoupled: false, ..ADAM }] {
+                same_bits(&device, half, &|all, with_half| {
+                    adam_step(all.iter().map(|x| x.adam(with_half.then(|| x.half.clone()), &steps)), rule, &lr)
+                })?;
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn elements_of_a_half_that_were_changed_are_trained_on_and_others_keep_all_their_bits() -> Result<()> {
+    for device in devices() {
+        for half in HALVES {
+            let on = |dtype| Tensor::on(&device).of(dtype);
+            let master = on(DType::F32).new([1.000_01, 2.000_01, -3.0, 0.1])?;
+            let parameter = master.to_dtype(half)?;
+            parameter.copy_(&(&parameter * on(half).new([1.0, 2.0, 1.0, 1.0])?)?)?;
+            let grad = on(half).zeros(4)?;
+            let rule = SgdRule { momentum: 0.0, dampening: 0.0, nesterov: false, weight_decay: 0.0 };
+            let half_of = Some(parameter.clone());
+            let tensors = SgdTensors { parameter: master.clone(), grad, half: half_of, kept: None, is_first: true };
+            sgd_step([tensors], rule, &Rate::new(0.1))?;
+            assert_eq!(master.to_vec::<f32>()?, [1.000_01, 4.0, -3.0, 0.1]);
+            assert_eq!(bits(&parameter), bits(&master.to_dtype(half)?));
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_half_has_the_gradients_precision_and_an_f32_master() -> Result<()> {
+    let x = Trained::new(&Device::Cpu, DType::BF16, &[3], 1)?;
+    let refused = |tensors: SgdTensors| {
+        let before = bits(&x.master);
+        let error = sgd_step([tensors], SGD, &Rate::new(0.1)).unwrap_err();
+        assert!(matches!(error, Error::MixedTypes { .. }), "{error}");
+        assert_eq!(bits(&x.master), before);
+    };
+    refused(SgdTensors { grad: x.grad.to_dtype(DType::F32)?, ..x.sgd(Some(x.half.clone())) });
+    refused(SgdTensors { grad: x.grad.to_dtype(DType::F16)?, ..x.sgd(Some(x.half.clone())) });
+    refused(x.sgd(None));
+    refused(SgdTensors { kept: Some(x.kept[0].to_dtype(DType::F64)?), ..x.sgd(Some(x.half.clone())) });
+    let [parameter, kept] = [&x.master, &x.kept[0]].map(|x| x.to_dtype(DType::F64).unwrap());
+    refused(SgdTensors { parameter, kept: Some(kept), ..x.sgd(Some(x.half.clone())) });
+    Ok(())
+}
+
+/// Gradients of several types, sizes and layouts, more than one launch takes.
+fn gradients(device: &Device) -> Result<Vec<Tensor>> {
+    let shapes: [&[usize]; 9] = [&[3], &[4_001], &[5, 7], &[0], &[1], &[200_003], &[17], &[2, 3], &[64, 3]];
+    let mut all = Vec::new();
+    for (seed, shape) in (0..).zip(shapes) {
+        all.push(random(device, DType::F32, shape, seed)?);
+        all.push(random(device, HALVES[seed as usize % 2], shape, seed + 50)?);
+    }
+    all.push(random(device, DType::F64, &[33], 99)?);
+    all.push(random(device, DType::F32, &[4, 3, 5, 5], 100)?.channels_last()?);
+    all.push(random(device, DType::F32, &[6, 8, 2], 101)?.select(2, 0)?);
+    Ok(all)
+}
+
+fn norm_of(all: &[Tensor]) -> f64 {
+    let squares = all.iter().flat_map(|x| x.to_vec::<f64>().unwrap()).map(|x| x * x);
+    squares.sum::<f64>().sqrt()
+}
+
+#[test]
+fn clipped_gradients_have_the_norm_and_the_direction() -> Result<()> {
+    for device in devices() {
+        let (grads, before) = (gradients(&device)?, gradients(&device)?);
+        let expected = norm_of(&before);
+
+        let norm = clip_grad_norm_(grads.iter().cloned(), 2.0)?;
+
+        assert_eq!((norm.dtype(), norm.device()), (DType::F32, device.clone()));
+        assert!((norm.item::<f64>()? - expected).abs() < 1e-5 * expected, "{norm} instead of {expected}");
+        assert!((norm_of(&grads) - 2.0).abs() < 1e-2, "{} on {device}", norm_of(&grads));
+        for (clipped, before) in grads.iter().zip(&before) {
+            let scaled = before.to_dtype(DType::F64)?.mul_scalar(2.0 / (expected + 1e-6))?.to_dtype(before.dtype())?;
+            let unit = match before.dtype() {
+                DType::BF16 => 1.0 / 128.0,
+                DType::F16 => 1.0 / 1024.0,
+                _ => 1e-5,
+            };
+            for (clipped, scaled) in clipped.to_vec::<f64>()?.iter().zip(scaled.to_vec::<f64>()?) {
+                assert!((clipped - scaled).abs() <= unit * scaled.abs() + 1e-7, "{clipped} instead of {scaled}");
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn gradients_whose_norm_is_small_enough_stay_bit_for_bit() -> Result<()> {
+    for device in devices() {
+        let (grads, before) = (gradients(&device)?, gradients(&device)?);
+        for most in [1e4, f64::INFINITY] {
+            clip_grad_norm_(grads.iter().cloned(), most)?;
+            assert!(grads.iter().zip(&before).all(|(grad, before)| bits(grad) == bits(before)));
+        }
+        assert_eq!(clip_grad_norm_([], 1.0)?.item::<f32>()?, 0.0);
+    }
+    Ok(())
+}
+
+#[test]
+fn half_gradients_whose_squares_overflow_are_clipped() -> Result<()> {
+    for device in devices() {
+        let grad = Tensor::on(&device).of(DType::F16).full([4], 30_000.0)?;
+        let norm = clip_grad_norm_([grad.clone()], 2.0)?;
+        assert_eq!((norm.dtype(), norm.item::<f32>()?), (DType::F32, 60_000.0));
+        assert_eq!(grad.to_vec::<f32>()?, [1.0; 4]);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_norm_that_is_not_finite_reaches_the_gradients_as_in_pytorch() -> Result<()> {
+    for device in devices() {
+        let clipped = |values: [f32; 2]| -> Result<Vec<f32>> {
+            let grad = Tensor::from_slice(&values, 2)?.to(&device)?;
+            clip_grad_norm_([grad.clone()], 1.0)?;
+            grad.to_vec()
+        };
+        let infinite = clipped([1.0, f32::INFINITY])?;
+        assert!(infinite[0] == 0.0 && infinite[1].is_nan(), "{infinite:?}");
+        assert!(clipped([1.0, f32::NAN])?.iter().all(|x| x.is_nan()));
+    }
+    Ok(())
+}
