@@ -60,12 +60,11 @@ macro_rules! adam {
                 count(&self.slots, self.calls)?; // only when nothing can be refused any more
                 let tensors = self.slots.slots.iter().filter_map(|slot| {
                     let Moments { mean, square, steps } = slot.state.as_ref()?;
-                    let (parameter, grad) = (slot.weights().clone(), slot.grad()?);
+                    let (parameter, half, grad) = (slot.weights().clone(), slot.half(), slot.parameter.grad()?);
                     let (mean, square, steps) = (mean.clone(), square.clone(), steps.taken.clone());
-                    Some(AdamTensors { parameter, grad, mean, square, steps })
+                    Some(AdamTensors { parameter, grad, half, mean, square, steps })
                 });
-                no_grad(|| adam_step(tensors, self.rule, &self.lr))?;
-                Ok(self.slots.finish()?)
+                Ok(no_grad(|| adam_step(tensors, self.rule, &self.lr))?)
             }
 
             fn zero_grad(&mut self) {

@@ -8,11 +8,13 @@
 //! weights in `f32` (`master.rs`), so that steps smaller than the parameter's precision add up.
 
 mod adam;
+mod clip;
 mod master;
 mod scaler;
 mod sgd;
 
 pub use adam::{Adam, AdamW};
+pub use clip::clip_grad_norm_;
 pub use scaler::GradScaler;
 pub use sgd::Sgd;
 
@@ -94,13 +96,12 @@ fn laid_as(parameter: &Tensor, tensor: &Tensor) -> tensor::Result<Tensor> {
 impl<S: State> Slot<S> {
     /// What the step changes.
     fn weights(&self) -> &Tensor {
-        self.master.as_ref().map_or(self.parameter.as_tensor(), Master::weights)
+        self.master.as_ref().map_or(self.parameter.as_tensor(), |master| &master.weights)
     }
 
-    /// By what the step changes it, if there is a gradient; after [`Slots::prepare`].
-    fn grad(&self) -> Option<Tensor> {
-        let grad = self.parameter.grad()?;
-        self.master.as_ref().map_or(Some(grad), Master::grad)
+    /// The parameter, if something else is trained and rounded into it.
+    fn half(&self) -> Option<Tensor> {
+        self.master.as_ref().map(|_| self.parameter.as_tensor().clone())
     }
 
     /// The same for a parameter that took this one's place.
@@ -131,17 +132,9 @@ impl<S: State> Slots<S> {
         Ok(())
     }
 
-    /// Everything that steps of parameters of half precision need beside their state.
+    /// Everything that first steps of parameters of half precision need beside their state.
     fn prepare(&mut self) -> tensor::Result<()> {
         self.slots.iter_mut().try_for_each(|slot| Master::prepare(&mut slot.master, &slot.parameter))
-    }
-
-    /// After a step: rounds what was trained instead of parameters into them.
-    fn finish(&mut self) -> tensor::Result<()> {
-        self.slots.iter_mut().try_for_each(|slot| match &mut slot.master {
-            Some(master) => master.finish(&slot.parameter),
-            None => Ok(()),
-        })
     }
 
     fn scale_gradients(&self, factor: f64) -> Result<bool> {

@@ -75,7 +75,7 @@ impl Sgd {
     /// Room for what is kept for every parameter that has a gradient.
     fn keep(&mut self) -> tensor::Result<()> {
         for slot in &mut self.slots.slots {
-            if slot.state.is_none() && slot.grad().is_some() {
+            if slot.state.is_none() && slot.parameter.grad().is_some() {
                 slot.state = Some(Kept { direction: slot.weights().zeros_like()?, is_first: true });
             }
         }
@@ -92,10 +92,10 @@ impl Optimizer for Sgd {
             self.keep()?;
         }
         let tensors = self.slots.slots.iter().filter_map(|slot| {
-            let (parameter, grad) = (slot.weights().clone(), slot.grad()?);
+            let (parameter, half, grad) = (slot.weights().clone(), slot.half(), slot.parameter.grad()?);
             let is_first = slot.state.as_ref().is_some_and(|kept| kept.is_first);
             let kept = slot.state.as_ref().map(|kept| kept.direction.clone());
-            Some(SgdTensors { parameter, grad, kept, is_first })
+            Some(SgdTensors { parameter, grad, half, kept, is_first })
         });
         no_grad(|| sgd_step(tensors, self.rule, &self.lr))?;
         for Slot { parameter, state, .. } in &mut self.slots.slots {
@@ -103,7 +103,7 @@ impl Optimizer for Sgd {
                 kept.is_first = false;
             }
         }
-        Ok(self.slots.finish()?)
+        Ok(())
     }
 
     fn zero_grad(&mut self) {

@@ -8,7 +8,7 @@ use pagelock_nn::{
     BatchNorm1d, BatchNorm2d, Conv2d, Flatten, Forward, LayerNorm, Linear, Module, ReLU, Sequential, functional as F,
     load_safetensors, save_safetensors,
 };
-use pagelock_tensor::{Device, Result, Tensor};
+use pagelock_tensor::{DType, Device, Error, Generator, Half, Result, Tensor, autocast, no_grad};
 
 #[derive(Module)]
 struct Residual {
@@ -131,4 +131,68 @@ fn an_input_of_another_rank_is_refused_by_name() {
         BatchNorm2d::new(3).unwrap().forward(&x.select(3, 0).unwrap()).unwrap_err().to_string(),
         "BatchNorm2d: the input is [2, 3, 4], but it must be [batch, channels, height, width]; reshape it"
     );
+}
+
+/// A convolution, its normalization and relu, twice.
+struct Chain {
+    convs: [Conv2d; 2],
+    norms: [BatchNorm2d; 2],
+}
+
+impl Chain {
+    fn new(device: &Device) -> pagelock_nn::Result<Self> {
+        let conv = |from, to| Conv2d::new_with(from, to, 3, &Generator::new(1))?.without_bias().to(device);
+        let norm = |channels| BatchNorm2d::new(channels)?.to(device);
+        Ok(Self { convs: [conv(2, 4)?, conv(4, 3)?], norms: [norm(4)?, norm(3)?] })
+    }
+
+    /// Everything that comes out of it, from the first convolution to the last normalization.
+    fn activations(&self, x: &Tensor) -> Result<[Tensor; 4]> {
+        let first = self.convs[0].forward(x)?;
+        let second = self.norms[0].forward_relu(&first)?;
+        let third = self.convs[1].forward(&second)?;
+        let last = self.norms[1].forward_relu(&third)?;
+        Ok([first, second, third, last])
+    }
+}
+
+/// The CPU, and the GPU where there is one.
+fn devices() -> Vec<Device> {
+    let gpu = Device::cuda(0).inspect_err(|missing| eprintln!("SKIPPED: {missing}"));
+    [Device::Cpu].into_iter().chain(gpu.ok()).collect()
+}
+
+fn under_autocast(device: &Device) -> (Chain, [Tensor; 4]) {
+    let chain = Chain::new(device).unwrap();
+    let x = Tensor::randn_with([4, 2, 8, 8], &Generator::new(2)).unwrap().to(device).unwrap();
+    let activations = autocast(Half::BF16, || chain.activations(&x)).unwrap();
+    (chain, activations)
+}
+
+#[test]
+fn under_autocast_batch_norms_take_and_give_half_activations_with_f32_parameters_and_statistics() {
+    for device in devices() {
+        let (chain, activations) = under_autocast(&device);
+        assert_eq!(activations.each_ref().map(Tensor::dtype), [DType::BF16; 4]);
+        // A conversion behind a normalization would be the result's last operation.
+        let last = activations.each_ref().map(|y| y.grad_fn().unwrap());
+        assert_eq!(last, ["conv2d", "batch_norm", "conv2d", "batch_norm"]);
+        activations[3].to_dtype(DType::F32).unwrap().sum(..).unwrap().backward().unwrap();
+        for norm in &chain.norms {
+            let [weight, mean] = [norm.weight.as_deref().unwrap(), norm.running_mean.as_deref().unwrap()];
+            assert_eq!([weight, mean, &weight.grad().unwrap()].map(Tensor::dtype), [DType::F32; 3]);
+            assert!(mean.to_vec::<f32>().unwrap().iter().all(|&mean| mean != 0.0));
+        }
+        assert_eq!(chain.convs[0].weight.grad().unwrap().dtype(), DType::F32);
+    }
+}
+
+#[test]
+fn under_autocast_batch_norms_keep_the_half_activations_themselves_and_no_converted_copy() {
+    for device in devices() {
+        let (_, activations) = under_autocast(&device);
+        no_grad(|| activations[2].zero_()).unwrap();
+        let error = activations[3].to_dtype(DType::F32).unwrap().sum(..).unwrap().backward().unwrap_err();
+        assert!(matches!(error, Error::StaleSaved { op: "batch_norm", .. }), "{error}");
+    }
 }

@@ -1,0 +1,34 @@
+//! Gradient clipping.
+
+use super::check;
+use crate::{Parameter, Result};
+use pagelock_tensor::{Tensor, descent};
+
+/// Scales the gradients of all parameters down, in place, so that the norm of all of them together, as if they were one vector,
+/// is at most `max_norm`; gives the norm that they had. PyTorch's `nn.utils.clip_grad_norm_`.
+///
+/// Called between `backward` and [`Optimizer::step`](super::Optimizer::step), behind
+/// [`GradScaler::unscale`](super::GradScaler::unscale) where there is one. Nothing waits for a GPU, so it may be part of a
+/// captured step. A norm that is not finite makes gradients zeros or NaN, as in PyTorch.
+///
+/// # Examples
+/// ```
+/// use pagelock_nn::{Parameter, optim::clip_grad_norm_};
+/// use pagelock_tensor::Tensor;
+///
+/// let w = Parameter::new(Tensor::new([3.0, 4.0])?);
+/// w.pow(2.0)?.sum(..)?.backward()?; // a gradient of [6, 8]
+/// let norm = clip_grad_norm_([w.clone()], 5.0)?;
+/// assert_eq!(norm.item::<f32>()?, 10.0);
+/// assert!((w.grad().unwrap().to_vec::<f32>()?[1] - 4.0).abs() < 1e-5);
+/// # Ok::<(), pagelock_nn::Error>(())
+/// ```
+///
+/// # Errors
+/// [`Error::Setting`](crate::Error::Setting) for a `max_norm` below 0, with nothing changed;
+/// [`Error::Tensor`](crate::Error::Tensor) if sums do not fit the memory budget.
+pub fn clip_grad_norm_(parameters: impl IntoIterator<Item = Parameter>, max_norm: f64) -> Result<Tensor> {
+    check(max_norm >= 0.0, "clip_grad_norm_", "max_norm", max_norm, "at least 0")?;
+    let grads = parameters.into_iter().filter_map(|parameter| parameter.grad());
+    Ok(descent::clip_grad_norm_(grads, max_norm)?)
+}
