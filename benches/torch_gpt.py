@@ -30,7 +30,7 @@ class Block(nn.Module):
         batch, context, width = x.shape
         shape = (batch, context, self.heads, width // self.heads)
         q, k, v = (part.view(shape).transpose(1, 2) for part in self.qkv(x).split(width, 2))
-        scores = q @ k.transpose(-2, -1) * shape[-1] ** -0.5 + mask
+        scores = (q * shape[-1] ** -0.5) @ k.transpose(-2, -1) + mask.to(q.dtype)
         return (scores.softmax(-1) @ v).transpose(1, 2).reshape(x.shape)
 
     def forward(self, x, mask):

@@ -20,6 +20,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, ensure};
 use clap::{Parser, ValueEnum};
 use pagelock::cuda::Event;
+use pagelock::nn::optim::clip_grad_norm_;
 use pagelock::prelude::*;
 use serde::{Deserialize, Serialize};
 
@@ -193,7 +194,6 @@ struct Trainer {
     model: Gpt,
     parameters: Vec<Parameter>,
     opt: AdamW,
-    one: Tensor,
 }
 
 /// How long a step takes, the loss of the first step, and that of the last.
@@ -211,7 +211,7 @@ impl Trainer {
         let model = Gpt::new(sizes)?.to(device)?;
         let parameters = model.parameters();
         let opt = AdamW::new(parameters.clone(), 6e-4).betas(0.9, 0.95).weight_decay(0.1);
-        Ok(Self { device: device.clone(), model, parameters, opt, one: Tensor::on(device).ones(())? })
+        Ok(Self { device: device.clone(), model, parameters, opt })
     }
 
     /// The mean of some steps, after `warm` others.
@@ -248,23 +248,12 @@ impl Trainer {
         done("forward")?;
         loss.backward()?;
         done("backward")?;
-        self.clip_gradients()?;
+        clip_grad_norm_(self.parameters.iter().cloned(), 1.0)?;
         done("clipping")?;
         self.opt.step()?;
         self.opt.zero_grad();
         done("AdamW")?;
         Ok(loss.detach())
-    }
-
-    /// Scales all gradients so that their norm is at most 1, as PyTorch's `clip_grad_norm_`, without waiting for the device.
-    fn clip_gradients(&self) -> pagelock::tensor::Result<()> {
-        no_grad(|| {
-            let grads: Vec<Tensor> = self.parameters.iter().filter_map(|parameter| parameter.grad()).collect();
-            let squares: Vec<Tensor> = grads.iter().map(|grad| grad.mul(grad)?.sum(..)).collect::<Result<_, _>>()?;
-            let norm = Tensor::stack(&squares.iter().collect::<Vec<_>>(), 0)?.sum(..)?.sqrt()?;
-            let divisor = (norm + 1e-6)?.maximum(&self.one)?;
-            grads.iter().try_for_each(|grad| grad.div_(&divisor))
-        })
     }
 
     /// How long the GPU takes for each part of a step.

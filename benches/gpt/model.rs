@@ -104,11 +104,12 @@ impl Block {
     fn forward(&self, x: &Tensor, mask: &Tensor) -> Result<Tensor> {
         let y = self.proj.forward(&self.attention(&self.ln1.forward(x)?, mask)?)?;
         let x = (x + drop_some(&self.dropout, y)?)?;
-        let y = self.down.forward(&gelu(&self.up.forward(&self.ln2.forward(&x)?)?)?)?;
+        let y = self.down.forward(&self.up.forward(&self.ln2.forward(&x)?)?.gelu_tanh()?)?;
         &x + drop_some(&self.dropout, y)?
     }
 
-    /// softmax(q · kᵀ / √d + mask) · v, for each head. `x`: `[batch, context, width]`.
+    /// softmax(q / √d · kᵀ + mask) · v, for each head. `x`: `[batch, context, width]`. Products and mask are in the precision
+    /// that autocast chooses; the softmax is in `f32`.
     fn attention(&self, x: &Tensor, mask: &Tensor) -> Result<Tensor> {
         let [batch, context, width] = [0, 1, 2].map(|dim| x.dims()[dim]);
         let depth = width / self.heads;
@@ -116,7 +117,8 @@ impl Block {
         let qkv = self.qkv.forward(x)?;
         let part = |i: usize| qkv.narrow(2, i * width, width)?.view(shape)?.transpose(1, 2);
         let (q, k, v) = (part(0)?, part(1)?, part(2)?);
-        let scores = (q.matmul(&k.transpose(-2, -1)?)? * (depth as f64).powf(-0.5) + mask)?;
+        let q = (q * (depth as f64).powf(-0.5))?;
+        let scores = (q.matmul(&k.transpose(-2, -1)?)? + mask.to_dtype(q.dtype())?)?;
         scores.softmax(-1)?.matmul(&v)?.transpose(1, 2)?.reshape([shape[0], shape[1], -1])
     }
 }
@@ -129,14 +131,6 @@ fn causal_mask(context: usize) -> Result<Tensor> {
             mask[row + 1..].fill(f32::NEG_INFINITY);
         }
     })
-}
-
-/// PyTorch's GELU with `approximate="tanh"`, x · (1 + tanh(u)) / 2 with u = √(2/π) · (x + 0.044715 · x³), written as
-/// x · sigmoid(2u), which is the same.
-fn gelu(x: &Tensor) -> Result<Tensor> {
-    let twice = 2.0 * (2.0 / std::f64::consts::PI).sqrt();
-    let factor = (((x * x)? * (0.044715 * twice))? + twice)?;
-    x * (x * &factor)?.sigmoid()?
 }
 
 fn linear(from: usize, to: usize, sizes: Sizes) -> Result<Linear> {
