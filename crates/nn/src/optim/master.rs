@@ -8,7 +8,8 @@
 //! ```
 //!
 //! Invariant: between steps the parameter is the weights, rounded, but for elements that something else has changed since (a
-//! state dict was loaded, say). [`Master::prepare`] finds these by comparing, which works in captured steps too.
+//! state dict was loaded, say). [`Master::prepare`] finds these by comparing, which works in captured steps too. What is infinite
+//! stays so, as in PyTorch, until something else changes it.
 
 use super::laid_as;
 use crate::Parameter;
@@ -66,14 +67,8 @@ impl Master {
 
     /// Takes the elements of the parameter that something else has changed.
     fn take_over(&self, parameter: &Tensor) -> tensor::Result<()> {
-        let parameter = parameter.detach();
         let rounded = self.weights.to_dtype(parameter.dtype())?;
-        let is_changed = rounded.ne(&parameter)?.to_float()?.to_dtype(DType::F32)?;
-        let changed = parameter.to_dtype(DType::F32)?.mul(&is_changed)?;
-        let is_kept = is_changed.neg()?.add_scalar(1)?;
-        // In place, so that nothing is refused between the two.
-        self.weights.mul_(&is_kept)?;
-        self.weights.add_(&changed)
+        self.weights.take_over_(&rounded, &parameter.detach())
     }
 
     /// Rounds the weights into the parameter.
