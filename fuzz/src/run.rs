@@ -88,7 +88,17 @@ pub(crate) fn run(target: &mut Target, job: &Job) -> Result<Outcome> {
 }
 
 impl Outcome {
-    fn none() -> Self {
+    /// What another process did too.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.n_inputs += other.n_inputs;
+        self.n_accepted += other.n_accepted;
+        self.n_failures += other.n_failures;
+        self.most_bytes = self.most_bytes.max(other.most_bytes);
+        self.longest = self.longest.max(other.longest);
+        self.took += other.took;
+    }
+
+    pub(crate) fn none() -> Self {
         let zero = Duration::ZERO;
         Outcome { n_inputs: 0, n_accepted: 0, n_failures: 0, most_bytes: 0, longest: zero, took: zero }
     }
