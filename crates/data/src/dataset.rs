@@ -1,10 +1,11 @@
 //! Datasets: where samples come from. Read `loader/` next: how they become batches.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
 use pagelock_memory::host_budget;
-use pagelock_tensor::{AnyTensor, Generator, Int, Kind, Tensor};
+use pagelock_tensor::{AnyTensor, Error as TensorError, Generator, Int, Kind, Tensor};
 
 use crate::collate::Stack;
 use crate::identity::{self, Hash, probes};
@@ -194,12 +195,8 @@ impl<T: Rows> TensorDataset<T> {
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
     pub fn new(tensors: T) -> Result<Self> {
-        let mut lens = Vec::new();
-        tensors.collect_lens(&mut lens)?;
-        match lens.iter().all(|&len| len == lens[0]) {
-            true => Ok(Self { tensors, n_samples: lens[0] }),
-            false => Err(Error::Lengths { lens }),
-        }
+        let n_samples = check_rows(&Parts::of(&tensors))?;
+        Ok(Self { tensors, n_samples })
     }
 
     /// The tensors.
@@ -235,9 +232,7 @@ impl<T: Rows> TensorDataset<T> {
     /// # Ok::<(), pagelock_data::Error>(())
     /// ```
     pub fn slice(&self, range: Range<usize>) -> Result<T> {
-        let end = range.end.min(self.n_samples);
-        check_range(&(range.start..end), self.n_samples)?;
-        self.tensors.narrow(range.start, end - range.start)
+        T::join(&mut narrow(Parts::of(&self.tensors), range, self.n_samples)?)
     }
 }
 
@@ -249,24 +244,15 @@ impl<T: Rows> Dataset for TensorDataset<T> {
     }
 
     fn get(&self, index: usize) -> Result<T> {
-        check_index(index, self.n_samples)?;
-        self.tensors.row(index)
+        T::join(&mut row(Parts::of(&self.tensors), index, self.n_samples)?)
     }
 
     fn gather(&self, indices: &[usize]) -> Result<Option<T>> {
-        for &index in indices {
-            check_index(index, self.n_samples)?;
-        }
-        let indices = index_tensor(indices)?;
-        self.tensors.select(&indices).map(Some)
+        T::join(&mut rows(Parts::of(&self.tensors), indices, self.n_samples)?).map(Some)
     }
 
     fn identity(&self) -> String {
-        let mut hash = Hash::EMPTY;
-        match self.tensors.add_to(&mut |bytes| hash.add(bytes)) {
-            Ok(()) => format!("TensorDataset {hash}"),
-            Err(_) => "TensorDataset".to_owned(), // of a device that fails: loading will say so
-        }
+        identity_of(&Parts::of(&self.tensors))
     }
 }
 
@@ -288,21 +274,13 @@ impl<T: Rows> Dataset for TensorDataset<T> {
 /// # Ok::<(), pagelock_data::Error>(())
 /// ```
 pub trait Rows: Stack<Batch = Self> + Clone + Send + Sync + private::Sealed + 'static {
-    /// Appends the number of rows of each tensor to `lens`.
+    /// Appends each tensor.
     #[doc(hidden)]
-    fn collect_lens(&self, lens: &mut Vec<usize>) -> Result<()>;
-    /// One row of each.
+    fn split(&self, to: &mut Parts);
+
+    /// The same of other tensors, which are taken from the front.
     #[doc(hidden)]
-    fn row(&self, index: usize) -> Result<Self>;
-    /// `len` rows of each from `start`, as views.
-    #[doc(hidden)]
-    fn narrow(&self, start: usize, len: usize) -> Result<Self>;
-    /// The rows of each that `indices` name, copied.
-    #[doc(hidden)]
-    fn select(&self, indices: &Tensor<Int>) -> Result<Self>;
-    /// Gives a hash what it is to see of each.
-    #[doc(hidden)]
-    fn add_to(&self, add: &mut dyn FnMut(&[u8])) -> Result<()>;
+    fn join(from: &mut Parts) -> Result<Self>;
 }
 
 mod private {
@@ -312,26 +290,84 @@ mod private {
 impl<K: Kind> private::Sealed for Tensor<K> {}
 
 impl<K: Kind> Rows for Tensor<K> {
-    fn collect_lens(&self, lens: &mut Vec<usize>) -> Result<()> {
-        let len = self.dims().first().ok_or(Error::NoRows { position: lens.len() })?;
-        lens.push(*len);
-        Ok(())
+    fn split(&self, to: &mut Parts) {
+        to.push(self.into());
     }
 
-    fn row(&self, index: usize) -> Result<Self> {
-        Ok(Tensor::select(self, 0, index as isize)?)
+    fn join(from: &mut Parts) -> Result<Self> {
+        Ok(from.take().kind()?)
+    }
+}
+
+/// The tensors of a dataset without their kinds: what is done with them is compiled once, for tuples of all sizes and kinds.
+#[doc(hidden)]
+pub struct Parts(VecDeque<AnyTensor>);
+
+impl Parts {
+    fn of<T: Rows>(tensors: &T) -> Self {
+        let mut parts = Self::none();
+        tensors.split(&mut parts);
+        parts
     }
 
-    fn narrow(&self, start: usize, len: usize) -> Result<Self> {
-        Ok(Tensor::narrow(self, 0, start, len)?)
+    fn none() -> Self {
+        Self(VecDeque::with_capacity(4))
     }
 
-    fn select(&self, indices: &Tensor<Int>) -> Result<Self> {
-        Ok(self.index_select(0, indices)?)
+    fn push(&mut self, part: AnyTensor) {
+        self.0.push_back(part);
     }
 
-    fn add_to(&self, add: &mut dyn FnMut(&[u8])) -> Result<()> {
-        add_tensor(&self.into(), add)
+    fn take(&mut self) -> AnyTensor {
+        self.0.pop_front().unwrap_or_else(|| unreachable!("as many tensors come out as went in"))
+    }
+
+    /// Each put through a function.
+    fn each(mut self, f: impl Fn(&AnyTensor) -> Result<AnyTensor, TensorError>) -> Result<Self> {
+        for part in &mut self.0 {
+            *part = f(part)?;
+        }
+        Ok(self)
+    }
+}
+
+/// How many rows each tensor has.
+fn check_rows(parts: &Parts) -> Result<usize> {
+    let rows = |(position, part): (usize, &AnyTensor)| part.dims().first().copied().ok_or(Error::NoRows { position });
+    let lens = parts.0.iter().enumerate().map(rows).collect::<Result<Vec<usize>>>()?;
+    match lens.iter().all(|&len| len == lens[0]) {
+        true => Ok(lens[0]),
+        false => Err(Error::Lengths { lens }),
+    }
+}
+
+/// One row of each tensor.
+fn row(parts: Parts, index: usize, n_samples: usize) -> Result<Parts> {
+    check_index(index, n_samples)?;
+    parts.each(|part| part.select(0, index as isize))
+}
+
+/// The rows of each tensor in a range, as views.
+fn narrow(parts: Parts, range: Range<usize>, n_samples: usize) -> Result<Parts> {
+    let end = range.end.min(n_samples);
+    check_range(&(range.start..end), n_samples)?;
+    parts.each(|part| part.narrow(0, range.start, end - range.start))
+}
+
+/// The rows of each tensor that `indices` name, copied.
+fn rows(parts: Parts, indices: &[usize], n_samples: usize) -> Result<Parts> {
+    for &index in indices {
+        check_index(index, n_samples)?;
+    }
+    let indices = index_tensor(indices)?;
+    parts.each(|part| part.index_select(0, &indices))
+}
+
+fn identity_of(parts: &Parts) -> String {
+    let mut hash = Hash::EMPTY;
+    match parts.0.iter().try_for_each(|part| add_tensor(part, &mut |bytes| hash.add(bytes))) {
+        Ok(()) => format!("TensorDataset {hash}"),
+        Err(_) => "TensorDataset".to_owned(), // of a device that fails: loading will say so
     }
 }
 
@@ -366,26 +402,12 @@ macro_rules! rows_of_tuples {
         impl<$($type: Rows),+> private::Sealed for ($($type,)+) {}
 
         impl<$($type: Rows),+> Rows for ($($type,)+) {
-            fn collect_lens(&self, lens: &mut Vec<usize>) -> Result<()> {
-                $(self.$position.collect_lens(lens)?;)+
-                Ok(())
+            fn split(&self, to: &mut Parts) {
+                $(self.$position.split(to);)+
             }
 
-            fn row(&self, index: usize) -> Result<Self> {
-                Ok(($(self.$position.row(index)?,)+))
-            }
-
-            fn narrow(&self, start: usize, len: usize) -> Result<Self> {
-                Ok(($(Rows::narrow(&self.$position, start, len)?,)+))
-            }
-
-            fn select(&self, indices: &Tensor<Int>) -> Result<Self> {
-                Ok(($(Rows::select(&self.$position, indices)?,)+))
-            }
-
-            fn add_to(&self, add: &mut dyn FnMut(&[u8])) -> Result<()> {
-                $(self.$position.add_to(add)?;)+
-                Ok(())
+            fn join(from: &mut Parts) -> Result<Self> {
+                Ok(($($type::join(from)?,)+))
             }
         }
     )*};
