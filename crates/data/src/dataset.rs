@@ -1,11 +1,10 @@
 //! Datasets: where samples come from. Read `loader/` next: how they become batches.
 
-use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
 use pagelock_memory::host_budget;
-use pagelock_tensor::{AnyTensor, Error as TensorError, Generator, Int, Kind, Tensor};
+use pagelock_tensor::{AnyTensor, Generator, Int, Kind, Tensor};
 
 use crate::collate::Stack;
 use crate::identity::{self, Hash, probes};
@@ -195,8 +194,9 @@ impl<T: Rows> TensorDataset<T> {
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
     pub fn new(tensors: T) -> Result<Self> {
-        let n_samples = check_rows(&Parts::of(&tensors))?;
-        Ok(Self { tensors, n_samples })
+        let mut lens = Vec::new();
+        tensors.through(&mut |part| add_len(part, &mut lens))?;
+        Ok(Self { tensors, n_samples: equal(lens)? })
     }
 
     /// The tensors.
@@ -232,7 +232,7 @@ impl<T: Rows> TensorDataset<T> {
     /// # Ok::<(), pagelock_data::Error>(())
     /// ```
     pub fn slice(&self, range: Range<usize>) -> Result<T> {
-        T::join(&mut narrow(Parts::of(&self.tensors), range, self.n_samples)?)
+        self.tensors.through(&mut |part| narrow(&part, &range, self.n_samples))
     }
 }
 
@@ -244,15 +244,18 @@ impl<T: Rows> Dataset for TensorDataset<T> {
     }
 
     fn get(&self, index: usize) -> Result<T> {
-        T::join(&mut row(Parts::of(&self.tensors), index, self.n_samples)?)
+        self.tensors.through(&mut |part| row(&part, index, self.n_samples))
     }
 
     fn gather(&self, indices: &[usize]) -> Result<Option<T>> {
-        T::join(&mut rows(Parts::of(&self.tensors), indices, self.n_samples)?).map(Some)
+        let indices = index_tensor(indices, self.n_samples)?;
+        self.tensors.through(&mut |part| Ok(part.index_select(0, &indices)?)).map(Some)
     }
 
     fn identity(&self) -> String {
-        identity_of(&Parts::of(&self.tensors))
+        let mut hash = Hash::EMPTY;
+        let seen = self.tensors.through(&mut |part| add_part(part, &mut hash));
+        identity_of(hash, seen.is_ok()) // of a device that fails: loading will say so
     }
 }
 
@@ -274,13 +277,9 @@ impl<T: Rows> Dataset for TensorDataset<T> {
 /// # Ok::<(), pagelock_data::Error>(())
 /// ```
 pub trait Rows: Stack<Batch = Self> + Clone + Send + Sync + private::Sealed + 'static {
-    /// Appends each tensor.
+    /// The same of what `f` makes of each tensor: what `f` does is compiled once, for tuples of all sizes and kinds.
     #[doc(hidden)]
-    fn split(&self, to: &mut Parts);
-
-    /// The same of other tensors, which are taken from the front.
-    #[doc(hidden)]
-    fn join(from: &mut Parts) -> Result<Self>;
+    fn through(&self, f: &mut dyn FnMut(AnyTensor) -> Result<AnyTensor>) -> Result<Self>;
 }
 
 mod private {
@@ -290,85 +289,44 @@ mod private {
 impl<K: Kind> private::Sealed for Tensor<K> {}
 
 impl<K: Kind> Rows for Tensor<K> {
-    fn split(&self, to: &mut Parts) {
-        to.push(self.into());
-    }
-
-    fn join(from: &mut Parts) -> Result<Self> {
-        Ok(from.take().kind()?)
+    fn through(&self, f: &mut dyn FnMut(AnyTensor) -> Result<AnyTensor>) -> Result<Self> {
+        Ok(f(self.into())?.kind()?)
     }
 }
 
-/// The tensors of a dataset without their kinds: what is done with them is compiled once, for tuples of all sizes and kinds.
-#[doc(hidden)]
-pub struct Parts(VecDeque<AnyTensor>);
-
-impl Parts {
-    fn of<T: Rows>(tensors: &T) -> Self {
-        let mut parts = Self::none();
-        tensors.split(&mut parts);
-        parts
-    }
-
-    fn none() -> Self {
-        Self(VecDeque::with_capacity(4))
-    }
-
-    fn push(&mut self, part: AnyTensor) {
-        self.0.push_back(part);
-    }
-
-    fn take(&mut self) -> AnyTensor {
-        self.0.pop_front().unwrap_or_else(|| unreachable!("as many tensors come out as went in"))
-    }
-
-    /// Each put through a function.
-    fn each(mut self, f: impl Fn(&AnyTensor) -> Result<AnyTensor, TensorError>) -> Result<Self> {
-        for part in &mut self.0 {
-            *part = f(part)?;
-        }
-        Ok(self)
-    }
+/// Notes how many rows a tensor has.
+fn add_len(part: AnyTensor, lens: &mut Vec<usize>) -> Result<AnyTensor> {
+    lens.push(*part.dims().first().ok_or(Error::NoRows { position: lens.len() })?);
+    Ok(part)
 }
 
-/// How many rows each tensor has.
-fn check_rows(parts: &Parts) -> Result<usize> {
-    let rows = |(position, part): (usize, &AnyTensor)| part.dims().first().copied().ok_or(Error::NoRows { position });
-    let lens = parts.0.iter().enumerate().map(rows).collect::<Result<Vec<usize>>>()?;
+/// The number of rows, if all have as many.
+fn equal(lens: Vec<usize>) -> Result<usize> {
     match lens.iter().all(|&len| len == lens[0]) {
         true => Ok(lens[0]),
         false => Err(Error::Lengths { lens }),
     }
 }
 
-/// One row of each tensor.
-fn row(parts: Parts, index: usize, n_samples: usize) -> Result<Parts> {
+fn row(part: &AnyTensor, index: usize, n_samples: usize) -> Result<AnyTensor> {
     check_index(index, n_samples)?;
-    parts.each(|part| part.select(0, index as isize))
+    Ok(part.select(0, index as isize)?)
 }
 
-/// The rows of each tensor in a range, as views.
-fn narrow(parts: Parts, range: Range<usize>, n_samples: usize) -> Result<Parts> {
+fn narrow(part: &AnyTensor, range: &Range<usize>, n_samples: usize) -> Result<AnyTensor> {
     let end = range.end.min(n_samples);
     check_range(&(range.start..end), n_samples)?;
-    parts.each(|part| part.narrow(0, range.start, end - range.start))
+    Ok(part.narrow(0, range.start, end - range.start)?)
 }
 
-/// The rows of each tensor that `indices` name, copied.
-fn rows(parts: Parts, indices: &[usize], n_samples: usize) -> Result<Parts> {
-    for &index in indices {
-        check_index(index, n_samples)?;
-    }
-    let indices = index_tensor(indices)?;
-    parts.each(|part| part.index_select(0, &indices))
+/// Adds what a hash is to see of a tensor.
+fn add_part(part: AnyTensor, hash: &mut Hash) -> Result<AnyTensor> {
+    add_tensor(&part, &mut |bytes| hash.add(bytes))?;
+    Ok(part)
 }
 
-fn identity_of(parts: &Parts) -> String {
-    let mut hash = Hash::EMPTY;
-    match parts.0.iter().try_for_each(|part| add_tensor(part, &mut |bytes| hash.add(bytes))) {
-        Ok(()) => format!("TensorDataset {hash}"),
-        Err(_) => "TensorDataset".to_owned(), // of a device that fails: loading will say so
-    }
+fn identity_of(hash: Hash, is_whole: bool) -> String {
+    if is_whole { format!("TensorDataset {hash}") } else { "TensorDataset".to_owned() }
 }
 
 /// How many bytes of elements are seen whole.
@@ -402,12 +360,8 @@ macro_rules! rows_of_tuples {
         impl<$($type: Rows),+> private::Sealed for ($($type,)+) {}
 
         impl<$($type: Rows),+> Rows for ($($type,)+) {
-            fn split(&self, to: &mut Parts) {
-                $(self.$position.split(to);)+
-            }
-
-            fn join(from: &mut Parts) -> Result<Self> {
-                Ok(($($type::join(from)?,)+))
+            fn through(&self, f: &mut dyn FnMut(AnyTensor) -> Result<AnyTensor>) -> Result<Self> {
+                Ok(($(self.$position.through(f)?,)+))
             }
         }
     )*};
@@ -569,8 +523,9 @@ pub(crate) fn check_range(range: &Range<usize>, n_samples: usize) -> Result<()> 
     }
 }
 
-/// Indices as tensors want them; none is so large that it would become negative.
-fn index_tensor(indices: &[usize]) -> Result<Tensor<Int>> {
+/// Indices as tensors want them, if there are such samples.
+fn index_tensor(indices: &[usize], n_samples: usize) -> Result<Tensor<Int>> {
+    indices.iter().try_for_each(|&index| check_index(index, n_samples))?;
     Ok(Tensor::build(indices.len(), |out: &mut [i64]| {
         for (out, &index) in out.iter_mut().zip(indices) {
             *out = index as i64;
