@@ -248,9 +248,7 @@ impl<T> Group<'_, T> {
         n_rows: usize,
         take: &mut dyn FnMut(&[T]) -> Result<()>,
     ) -> Result<()> {
-        let room = Arc::new(Mutex::new(Room::default()));
-        self.room = room.clone();
-        let pages = Arc::new(Pages { room: Some(room), ..(*self.table.pages).clone() });
+        let pages = Arc::new(Pages { room: Some(self.room.clone()), ..(*self.table.pages).clone() });
         let failed = |problem: String| self.failed(&problem);
         let mut reader = unpanicked(|| {
             let pages = SerializedPageReader::new(pages, chunk, n_rows, None);

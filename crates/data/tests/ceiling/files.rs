@@ -65,7 +65,9 @@ fn directory(n_members: u32) -> Vec<u8> {
     file.extend(44_u64.to_le_bytes());
     file.extend([45, 0, 45, 0]);
     file.extend([0; 8]);
-    [count, count, u64::from(len_bytes), u64::from(start)].map(|number| file.extend(number.to_le_bytes()));
+    for number in [count, count, u64::from(len_bytes), u64::from(start)] {
+        file.extend(number.to_le_bytes());
+    }
     file.extend(b"PK\x06\x07");
     file.extend([0; 4]);
     file.extend(at.to_le_bytes());

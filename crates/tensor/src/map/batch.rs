@@ -177,10 +177,10 @@ fn joined(
             Entry::Tensor(_) => join(&tensors).map(Entry::Tensor),
             Entry::Map(_) => same_inner(op, &inner).and_then(|()| joined(op, &inner, join, batch)).map(Entry::Map),
         };
-        check_room(op)?;
         entries.insert(name.clone(), made.map_err(|source| Error::at(name, source))?);
     }
     let batches: Vec<_> = maps.iter().map(|map| &map.batch).collect();
+    check_room(op)?;
     Ok(TensorMap { batch: batch(&batches)?, entries })
 }
 
