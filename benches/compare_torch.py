@@ -2,15 +2,14 @@
 """Pagelock beside PyTorch, in one run on one machine.
 
     PYTHON=path/to/python/with/torch benches/compare_torch.py epochs --data DIR --threads 1 2
-    PYTHON=path/to/python/with/torch benches/compare_torch.py ops --threads 1 2
     PYTHON=path/to/python/with/torch benches/compare_torch.py loaders --workers 0 2 4 8 [--pin]
     PYTHON=path/to/python/with/torch benches/compare_torch.py pictures
     PYTHON=path/to/python/with/torch benches/compare_torch.py gpu --data DIR
 
-Builds the Rust half (`mnist_epoch.rs`, `ops.rs`, `loaders.rs`, `pictures.rs` of pagelock-data), then runs it and the
-PyTorch half (`torch_mnist.py`, `torch_ops.py`, `torch_loader.py`, `torch_pictures.py`) in turns, a process for each, so
+Builds the Rust half (`mnist_epoch.rs`, `loaders.rs`, `pictures.rs` of pagelock-data), then runs it and the
+PyTorch half (`torch_mnist.py`, `torch_loader.py`, `torch_pictures.py`) in turns, a process for each, so
 that noise from other programs hits both. Prints Markdown tables with ratios: epoch times, the time from process start
-to the first finished step and peak memory; the time of each operation; samples per second of loaders; decoded pictures
+to the first finished step and peak memory; samples per second of loaders; decoded pictures
 per second; or epochs on a GPU, in all ways to feed it.
 `--json FILE` keeps every figure. Needs cargo, or the Rust half as `--program FILE` where there is none, and PyTorch and
 numpy (for `pictures` torchvision and pillow, too) in $PYTHON; itself only the standard library.
@@ -71,18 +70,6 @@ def measure_epochs(args):
                     report = measure(command)
                     for run in report.pop("runs", [{}]):
                         reports.setdefault((model, threads, variant), []).append(report | run)
-    return reports
-
-
-def measure_ops(args):
-    """Both programs once per round; returns `{(threads, program): [report]}`."""
-    programs = {"pagelock": [build("ops"), "--json"], "torch": [PYTHON, str(BENCHES / "torch_ops.py")]}
-    reports = {}
-    for round_idx in range(args.rounds):
-        for threads in args.threads:
-            for name, command in programs.items():
-                print(f"round {round_idx + 1}: operations, {threads} thread(s), {name}", file=sys.stderr)
-                reports.setdefault((threads, name), []).append(measure([*command, "--threads", str(threads)]))
     return reports
 
 
@@ -230,24 +217,10 @@ def print_epochs(args, reports):
         )
 
 
-def print_ops(args, reports):
-    """The least time of each operation; above 1, the ratio says how many times faster Pagelock is."""
-    print("\nMilliseconds per call, least of all.\n")
-    print("| operation | threads | Pagelock | PyTorch | PyTorch / Pagelock |")
-    print("|---|---|---|---|---|")
-    for threads in args.threads:
-        for name in reports[threads, "torch"][0]["seconds"]:
-            ours, torch = (
-                1e3 * min(min(report["seconds"][name]) for report in reports[threads, program])
-                for program in ("pagelock", "torch")
-            )
-            print(f"| {name} | {threads} | {ours:.3f} | {torch:.3f} | {torch / ours:.2f} |")
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     default_data = Path(os.environ["PAGELOCK_DATA"]) / "mnist" if "PAGELOCK_DATA" in os.environ else None
-    parser.add_argument("work", choices=["epochs", "ops", "loaders", "pictures", "gpu"])
+    parser.add_argument("work", choices=["epochs", "loaders", "pictures", "gpu"])
     parser.add_argument("--data", type=Path, default=default_data, help="folder of the MNIST files")
     parser.add_argument("--models", nargs="+", choices=MODELS, default=MODELS)
     parser.add_argument("--threads", nargs="+", type=int, default=[1])
@@ -269,9 +242,6 @@ def main():
         args.data = str(args.data.resolve())
         reports = measure_gpu(args)
         print_gpu(args, reports)
-    elif args.work == "ops":
-        reports = measure_ops(args)
-        print_ops(args, reports)
     elif args.work == "pictures":
         reports = measure_pictures(args)
         print_pictures(reports)

@@ -1,98 +1,203 @@
-//! Single operations on the CPU: our half of `compare_torch.py ops`, under the same names.
+//! Every operation of the table, in every precision, forward and backward, beside PyTorch in the same run.
 //!
 //! ```text
-//! cargo bench --bench ops -- [--threads N] [--repeats N] [--json]
+//! PYTHON=path/to/python/with/torch cargo bench --bench ops -- [--only NAME] [--quick] [--json FILE]
 //! ```
+//!
+//! A child process, `torch_ops.py`, computes the same expressions of the same inputs. Both sides take turns, and the
+//! least time of a call counts. A row above the limit is measured again, as often as [`AGAIN`] says, before it counts as
+//! slow: most such rows are noise. On a busy machine only `--threads 1` compares, because PyTorch's threads wait for
+//! each other's time slices.
 
-use std::collections::BTreeMap;
+#[path = "../crates/tensor/tests/operations/mod.rs"]
+mod operations;
+#[path = "ops/torch.rs"]
+mod torch;
+
+use std::fs;
 use std::hint::black_box;
-use std::time::Instant;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::Parser;
 use pagelock::prelude::*;
-use pagelock::tensor::Conv2dOptions;
+use pagelock::tensor::autograd::{self, Backward};
+use pagelock::tensor::{AnyTensor, DType};
+use serde::Serialize;
 
-const N: usize = 10_000_000;
+use self::operations::{Derivative, Operation, Sample, table};
+use self::torch::Torch;
 
-/// Times single operations
+/// Further rounds for a slow row.
+const AGAIN: usize = 4;
+
+/// Times every operation beside PyTorch
 #[derive(Parser)]
 struct Args {
-    /// Threads to compute with
-    #[arg(long, default_value_t = 1)]
-    threads: usize,
-    /// Calls of each operation
-    #[arg(long, default_value_t = 20)]
-    repeats: usize,
-    /// One JSON object instead of the table
+    /// Operations whose names contain this; with `=` before it, the one of this name
+    #[arg(long, default_value = "")]
+    only: String,
+    /// One precision of each kind, the first sample of each operation
     #[arg(long)]
-    json: bool,
+    quick: bool,
+    /// Threads of both sides
+    #[arg(long, default_value_t = 2)]
+    threads: usize,
+    /// Numbers in the inputs, about
+    #[arg(long, default_value_t = 1 << 20)]
+    size: usize,
+    /// Slower than so many times PyTorch is too slow
+    #[arg(long, default_value_t = 1.2)]
+    limit: f64,
+    /// Milliseconds of each turn
+    #[arg(long, default_value_t = 12)]
+    turn: u64,
+    /// Turns of each side
+    #[arg(long, default_value_t = 4)]
+    turns: usize,
+    /// An interpreter with PyTorch; without, `$PYTHON`
+    #[arg(long)]
+    python: Option<PathBuf>,
+    /// Writes all rows to this file
+    #[arg(long)]
+    json: Option<PathBuf>,
     /// What `cargo bench` passes
     #[arg(long, hide = true)]
     bench: bool,
 }
 
-type Operation = Box<dyn Fn() -> Result<()>>;
+/// One line of the result; times in milliseconds.
+#[derive(Serialize)]
+struct Row {
+    operation: &'static str,
+    sample: String,
+    dtype: &'static str,
+    pass: &'static str,
+    ours: f64,
+    /// None where PyTorch cannot do it.
+    torch: Option<f64>,
+    ratio: Option<f64>,
+}
+
+type Call = Box<dyn Fn() -> Result<()>>;
 
 fn main() -> Result<()> {
     let args = Args::parse();
     set_num_threads(args.threads);
-    let mut seconds = BTreeMap::new();
-    for (name, operation) in operations()? {
-        seconds.insert(name, seconds_of(&operation, args.repeats)?);
+    let python = args.python.clone().or_else(|| std::env::var_os("PYTHON").map(PathBuf::from));
+    let mut torch = Torch::start(&python.unwrap_or_else(|| "python3".into()), args.threads)?;
+    let mut rows = Vec::new();
+    for operation in table().into_iter().filter(|operation| wanted(operation, &args.only)).map(Rc::new) {
+        for dtype in operation.dtypes() {
+            if args.quick && !matches!(dtype, DType::F32 | DType::BF16 | DType::I64 | DType::Bool) {
+                continue;
+            }
+            let samples = (operation.large)(args.size);
+            for sample in samples.iter().take(if args.quick { 1 } else { usize::MAX }) {
+                measure(&args, &mut torch, &operation, sample, dtype, &mut rows)
+                    .with_context(|| format!("{} {} {dtype}", operation.name, sample.title()))?;
+            }
+        }
+        eprint!("\r{:60}", format!("{}: {} rows", operation.name, rows.len()));
     }
-    if args.json {
-        println!("{}", serde_json::json!({ "program": "Pagelock", "threads": args.threads, "seconds": seconds }));
-        return Ok(());
+    eprintln!();
+    print(&mut rows, args.limit);
+    match args.json {
+        Some(file) => Ok(fs::write(file, serde_json::to_string_pretty(&rows)?)?),
+        None => Ok(()),
     }
-    println!("{:44} {:>10} {:>10}   ({} threads)", "operation", "least, ms", "median, ms", args.threads);
-    for (name, mut calls) in seconds {
-        calls.sort_by(f64::total_cmp);
-        println!("{name:44} {:10.3} {:10.3}", 1e3 * calls[0], 1e3 * calls[calls.len() / 2]);
+}
+
+fn wanted(operation: &Operation, only: &str) -> bool {
+    only.strip_prefix('=').map_or(operation.name.contains(only), |name| operation.name == name)
+}
+
+/// Adds the rows of one operation on one sample.
+fn measure(
+    args: &Args,
+    torch: &mut Torch,
+    operation: &Rc<Operation>,
+    sample: &Sample,
+    dtype: DType,
+    rows: &mut Vec<Row>,
+) -> Result<()> {
+    let differentiable = operation.derivative == Derivative::Twice && dtype.is_float();
+    for pass in if differentiable { &["forward", "backward"][..] } else { &["forward"] } {
+        let call =
+            if *pass == "forward" { forward(operation, sample, dtype)? } else { backward(operation, sample, dtype)? };
+        let lacks = torch.prepare(operation, sample, dtype, pass)?;
+        let (mut ours, mut theirs) = (f64::INFINITY, f64::INFINITY);
+        for turn in 0..args.turns * (1 + AGAIN) {
+            if turn >= args.turns && ours <= args.limit * theirs {
+                break;
+            }
+            ours = ours.min(least(&call, Duration::from_millis(args.turn))?);
+            if lacks.is_none() {
+                theirs = theirs.min(torch.least(args.turn)?);
+            }
+        }
+        let torch = lacks.is_none().then_some(theirs);
+        let ratio = torch.map(|theirs| ours / theirs);
+        let (operation, sample) = (operation.name, sample.title());
+        rows.push(Row { operation, sample, dtype: dtype.name(), pass, ours, torch, ratio });
     }
     Ok(())
 }
 
-/// The operations by name; inputs are made here, outside the time.
-fn operations() -> Result<Vec<(&'static str, Operation)>> {
-    let [a, b, out] = [Tensor::randn(N)?, Tensor::randn(N)?, Tensor::zeros(N)?];
-    let rows = a.view([1000, 10_000])?;
-    let [small, large] = [Tensor::randn([512, 512])?, Tensor::randn([1024, 1024])?];
-    let [batch, classes] = [Tensor::randn([64, 784])?, Tensor::randn([10, 784])?];
-    let [image, kernel] = [Tensor::randn([64, 16, 14, 14])?, Tensor::randn([16, 16, 3, 3])?];
-    let geometry = Conv2dOptions::new().stride(2).padding(1);
-
-    let mut list: Vec<(&str, Operation)> = Vec::new();
-    macro_rules! operation {
-        ($name:literal, [$($tensor:ident),+], $run:expr) => {{
-            $(let $tensor = $tensor.clone();)+
-            list.push(($name, Box::new(move || { black_box($run?); Ok(()) })));
-        }};
-    }
-    operation!("matmul 512", [small], small.matmul(&small));
-    operation!("matmul 1024", [large], large.matmul(&large));
-    operation!("linear 64x784 to 10", [batch, classes], batch.matmul(&classes.t()?));
-    operation!("conv2d 16 to 16, 14x14, stride 2, batch 64", [image, kernel], image.conv2d(&kernel, None, geometry));
-    operation!("add 10 M", [a, b], a.add(&b));
-    operation!("relu 10 M", [a], a.relu());
-    operation!("exp 10 M", [a], a.exp());
-    operation!("sum 10 M", [a], a.sum(..));
-    operation!("sum of 1000 rows of 10,000", [rows], rows.sum(-1));
-    operation!("sum of 10,000 columns of 1000", [rows], rows.sum(0));
-    operation!("copy 10 M", [a, out], out.copy_(&a));
-    Ok(list)
+fn forward(operation: &Rc<Operation>, sample: &Sample, dtype: DType) -> Result<Call> {
+    let (operation, args) = (operation.clone(), sample.args.clone());
+    let inputs = sample.make(dtype, &Device::Cpu)?;
+    Ok(Box::new(move || {
+        black_box(no_grad(|| operation.call(&inputs, &args))?);
+        Ok(())
+    }))
 }
 
-/// Seconds of each call, after some that warm up.
-fn seconds_of(operation: &Operation, repeats: usize) -> Result<Vec<f64>> {
-    for _ in 0..3 {
-        operation()?;
+/// The gradients of all inputs, of a graph that is walked again and again.
+fn backward(operation: &Operation, sample: &Sample, dtype: DType) -> Result<Call> {
+    let mut inputs = sample.make(dtype, &Device::Cpu)?;
+    let of: Vec<Tensor> =
+        inputs.values.iter().map(|x| Ok(x.float()?.set_requires_grad(true))).collect::<Result<_>>()?;
+    inputs.values = of.iter().map(AnyTensor::from).collect();
+    let output = operation.call(&inputs, &sample.args)?.float()?;
+    let gradient = Some(output.ones_like()?);
+    let options = Backward { gradient, retain_graph: true, ..Backward::default() };
+    Ok(Box::new(move || {
+        let of: Vec<&Tensor> = of.iter().collect();
+        black_box(autograd::grad(&[&output], &of, options.clone())?);
+        Ok(())
+    }))
+}
+
+/// Milliseconds of the fastest call within about so long a time; at least three calls.
+fn least(call: &Call, time: Duration) -> Result<f64> {
+    call()?;
+    let (begin, mut least) = (Instant::now(), Duration::MAX);
+    for calls in 0.. {
+        let before = Instant::now();
+        call()?;
+        least = least.min(before.elapsed());
+        if calls >= 2 && begin.elapsed() > time {
+            break;
+        }
     }
-    let mut seconds = Vec::with_capacity(repeats);
-    for _ in 0..repeats {
-        let begin = Instant::now();
-        operation()?;
-        seconds.push(begin.elapsed().as_secs_f64());
+    Ok(1e3 * least.as_secs_f64())
+}
+
+/// The slowest rows first; those above the limit are marked.
+fn print(rows: &mut [Row], limit: f64) {
+    rows.sort_by(|a, b| b.ratio.unwrap_or(0.0).total_cmp(&a.ratio.unwrap_or(0.0)));
+    println!(
+        "{:>7} {:>10} {:>10}  operation (milliseconds; ratio to PyTorch, ! above {limit})",
+        "ratio", "ours", "PyTorch"
+    );
+    for Row { operation, sample, dtype, pass, ours, torch, ratio } in &*rows {
+        let mark = if ratio.is_some_and(|ratio| ratio > limit) { "!" } else { " " };
+        let [ratio, torch] = [ratio, torch].map(|x| x.map_or("-".to_owned(), |x| format!("{x:.3}")));
+        println!("{mark}{ratio:>6} {ours:10.4} {torch:>10}  {operation} {dtype} {pass} {sample}");
     }
-    Ok(seconds)
+    let slow = rows.iter().filter(|row| row.ratio.is_some_and(|ratio| ratio > limit)).count();
+    println!("{} rows, {slow} above {limit}", rows.len());
 }

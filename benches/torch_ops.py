@@ -1,65 +1,66 @@
-"""PyTorch's half of `compare_torch.py ops`: single operations on the CPU, seconds per call.
+"""PyTorch's half of `cargo bench --bench ops`, which starts it: answers each line of JSON with another.
 
-Prints one JSON object. The operations and their names are those of `ops.rs`.
-
-    python benches/torch_ops.py --threads 1 --repeats 20
+{"torch", "dtype", "pass", "sample"} makes ready: {"lacks": why PyTorch cannot do it, or null}
+{"turn": milliseconds} calls as often as fits: {"least": milliseconds of the fastest call}
 """
 
-import argparse
 import json
+import sys
 import time
+from pathlib import Path
 
 import torch
-import torch.nn.functional as F
 
-N = 10_000_000
-
-
-def operations():
-    """`{name: function without arguments}`; inputs are made here, outside the time."""
-    torch.manual_seed(0)
-    a, b, out = torch.randn(N), torch.randn(N), torch.zeros(N)
-    rows = a.view(1000, 10_000)
-    small, large = torch.randn(512, 512), torch.randn(1024, 1024)
-    batch, classes = torch.randn(64, 784), torch.randn(10, 784)
-    image, kernel = torch.randn(64, 16, 14, 14), torch.randn(16, 16, 3, 3)
-    return {
-        "matmul 512": lambda: small @ small,
-        "matmul 1024": lambda: large @ large,
-        "linear 64x784 to 10": lambda: batch @ classes.T,
-        "conv2d 16 to 16, 14x14, stride 2, batch 64": lambda: F.conv2d(image, kernel, stride=2, padding=1),
-        "add 10 M": lambda: a + b,
-        "relu 10 M": lambda: a.relu(),
-        "exp 10 M": lambda: a.exp(),
-        "sum 10 M": lambda: a.sum(),
-        "sum of 1000 rows of 10,000": lambda: rows.sum(-1),
-        "sum of 10,000 columns of 1000": lambda: rows.sum(0),
-        "copy 10 M": lambda: out.copy_(a),
-    }
+sys.path.append(str(Path(__file__).parent.parent / "crates/tensor/tests/operations"))
+import in_torch
 
 
-def seconds_of(operation, repeats):
-    """Seconds of each call, after some that warm up."""
-    for _ in range(3):
-        operation()
-    seconds = []
-    for _ in range(repeats):
-        began = time.perf_counter()
-        operation()
-        seconds.append(time.perf_counter() - began)
-    return seconds
+def prepared(question):
+    """A function without arguments, to be timed."""
+    dtype, sample = getattr(torch, question["dtype"]), question["sample"]
+    bases = [in_torch.base(spec, dtype, seed) for seed, spec in enumerate(sample["inputs"])]
+    inputs = [in_torch.look(x, spec["view"]) for x, spec in zip(bases, sample["inputs"])]
+    run = in_torch.function(question["torch"], sample["args"], dtype)
+    if question["pass"] == "forward":
+        call = lambda: run(inputs)
+        with torch.no_grad():
+            call()
+        return call
+    inputs = [x.detach().requires_grad_() if x.is_floating_point() else x for x in inputs]
+    of = [x for x in inputs if x.requires_grad]
+    output = run(inputs)
+    gradient = torch.ones_like(output)
+    call = lambda: torch.autograd.grad(output, of, gradient, retain_graph=True, allow_unused=True)
+    call()
+    return call
+
+
+def least(call, milliseconds, backward):
+    best, calls, began = float("inf"), 0, time.perf_counter()
+    with torch.set_grad_enabled(backward):
+        call()
+        while calls < 3 or time.perf_counter() - began < 1e-3 * milliseconds:
+            before = time.perf_counter()
+            call()
+            best = min(best, time.perf_counter() - before)
+            calls += 1
+    return 1e3 * best
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--repeats", type=int, default=20)
-    args = parser.parse_args()
-
-    torch.set_num_threads(args.threads)
-    with torch.no_grad():
-        seconds = {name: seconds_of(operation, args.repeats) for name, operation in operations().items()}
-    print(json.dumps({"program": f"PyTorch {torch.__version__}", "threads": args.threads, "seconds": seconds}))
+    torch.set_num_threads(int(sys.argv[1]))
+    call, backward = None, False
+    for line in sys.stdin:
+        question = json.loads(line)
+        if "turn" in question:
+            answer = {"least": least(call, question["turn"], backward)}
+        else:
+            backward = question["pass"] == "backward"
+            try:
+                call, answer = prepared(question), {"lacks": None}
+            except Exception as lacks:  # whatever PyTorch says, its half of the row is missing
+                call, answer = None, {"lacks": str(lacks).splitlines()[0]}
+        print(json.dumps(answer), flush=True)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@
 
 mod corpus;
 mod heap;
+mod jobs;
 mod mutate;
 mod run;
 mod targets;
@@ -35,7 +36,7 @@ fn main() -> ExitCode {
 /// Runs what the command line asks for.
 fn fuzz() -> Result<()> {
     let mut job = Job { seed: 1, first: 0, n_inputs: 20_000, seconds: None, folder: PathBuf::from("target/fuzz") };
-    let mut names: Vec<String> = Vec::new();
+    let (mut wanted, mut n_jobs, mut is_part): (Vec<String>, u64, bool) = (Vec::new(), 1, false);
     let mut parser = lexopt::Parser::from_env();
     while let Some(argument) = parser.next()? {
         match argument {
@@ -44,34 +45,48 @@ fn fuzz() -> Result<()> {
             Long("first") => job.first = parser.value()?.parse()?,
             Long("only") => (job.first, job.n_inputs) = (parser.value()?.parse()?, 1),
             Long("seconds") => job.seconds = Some(parser.value()?.parse()?),
-            Long("target") => names.push(parser.value()?.string()?),
+            Long("target") => wanted.push(parser.value()?.string()?),
+            Long("folder") => job.folder = parser.value()?.into(),
+            Long("jobs") => n_jobs = parser.value()?.parse()?,
+            Long("part") => is_part = true, // of a job, for `jobs.rs`
             other => return Err(other.unexpected().into()),
         }
     }
+    ensure!(n_jobs > 0, "--jobs is a number of processes, 1 or more");
+    if let Some(unknown) = wanted.iter().find(|name| !targets::NAMES.contains(&name.as_str())) {
+        bail!("there is no target `{unknown}`; there are {}", targets::NAMES.join(", "));
+    }
+    let is_wanted = |name: &&str| wanted.is_empty() || wanted.iter().any(|wanted| wanted == name);
+    let names: Vec<&'static str> = targets::NAMES.into_iter().filter(is_wanted).collect();
+    if !is_part {
+        println!("target        inputs   accepted  failures  most bytes    longest  took in all");
+    }
+    let n_failures = if n_jobs > 1 { jobs::run(&job, &names, n_jobs)? } else { run_here(&job, &names, is_part)? };
+    ensure!(n_failures == 0, "{n_failures} inputs failed, seed {}", job.seed);
+    Ok(())
+}
+
+/// Runs the job in this process; returns how many inputs failed.
+fn run_here(job: &Job, names: &[&'static str], is_part: bool) -> Result<u64> {
     pagelock_tensor::set_num_threads(1);
     host_budget().set_limit(ByteSize(BUDGET));
     std::panic::set_hook(Box::new(|_| {})); // a panic that gets out is reported with its input
     run::watch(job.folder.clone());
     let folder = if std::path::Path::new("/dev/shm").is_dir() { "/dev/shm".into() } else { std::env::temp_dir() };
     let folder = tempfile::tempdir_in(folder)?;
-    let known: Vec<&str> = targets::NAMES.to_vec();
-    if let Some(unknown) = names.iter().find(|name| !known.contains(&name.as_str())) {
-        bail!("there is no target `{unknown}`; there are {}", known.join(", "));
-    }
-    println!("target        inputs   accepted  failures  most bytes    longest       took");
     let mut n_failures = 0;
-    for name in known.into_iter().filter(|known| names.is_empty() || names.iter().any(|name| name == known)) {
-        let outcome = run::run(&mut Target::new(name, folder.path())?, &job)?;
+    for name in names {
+        let outcome = run::run(&mut Target::new(name, folder.path())?, job)?;
         n_failures += outcome.n_failures;
-        report(name, &outcome);
+        if is_part { jobs::tell(name, &outcome) } else { report(name, &outcome) }
     }
-    ensure!(n_failures == 0, "{n_failures} inputs failed, seed {}", job.seed);
-    Ok(())
+    Ok(n_failures)
 }
 
+/// One line of the table.
 fn report(name: &str, outcome: &Outcome) {
     let Outcome { n_inputs, n_accepted, n_failures, most_bytes, longest, took } = outcome;
     println!(
-        "{name:<12}{n_inputs:>8} {n_accepted:>10} {n_failures:>9} {most_bytes:>11} {longest:>10.1?} {took:>10.1?}"
+        "{name:<12}{n_inputs:>9} {n_accepted:>10} {n_failures:>9} {most_bytes:>11} {longest:>10.1?} {took:>11.1?}"
     );
 }

@@ -52,7 +52,7 @@ static INPUT: Mutex<(&str, u64, Vec<u8>)> = Mutex::new(("", 0, Vec::new()));
 pub(crate) fn run(target: &mut Target, job: &Job) -> Result<Outcome> {
     let start = Instant::now();
     let baseline = heap::live();
-    let (mut outcome, longest) = (Outcome::none(), LONGEST);
+    let mut outcome = Outcome::none();
     for index in job.first..job.first + job.n_inputs {
         let is_late = || job.seconds.is_some_and(|seconds| start.elapsed().as_secs() >= seconds);
         if outcome.n_failures >= MOST_FAILURES || index.is_multiple_of(BETWEEN_LOOKS) && is_late() {
@@ -63,20 +63,16 @@ pub(crate) fn run(target: &mut Target, job: &Job) -> Result<Outcome> {
         let began = Instant::now();
         heap::take_peak();
         let read = catch_unwind(AssertUnwindSafe(|| target.read(&input)));
-        let (took, taken) = (began.elapsed(), heap::take_peak().saturating_sub(baseline));
+        let (mut took, taken) = (began.elapsed(), heap::take_peak().saturating_sub(baseline));
+        if took > LONGEST && read.is_ok() {
+            took = took.min(time_again(target, &input));
+        }
         SINCE.store(u64::MAX, Relaxed);
         outcome.n_inputs += 1;
         outcome.n_accepted += u64::from(matches!(read, Ok(true)));
         outcome.most_bytes = outcome.most_bytes.max(taken.saturating_sub(input.len()));
         outcome.longest = outcome.longest.max(took);
-        let problem = match read {
-            Err(_) => Some("it panics".to_owned()),
-            _ if took > longest => Some(format!("it takes {took:.1?}")),
-            _ if taken > MOST_BYTES + input.len() => {
-                Some(format!("it takes {taken} bytes, for a file of {}", input.len()))
-            }
-            _ => None,
-        };
+        let problem = problem(read.is_err(), took, taken, input.len());
         if let Some(problem) = problem {
             outcome.n_failures += 1;
             let path = keep(&job.folder, target.name, index, &input)?;
@@ -87,8 +83,35 @@ pub(crate) fn run(target: &mut Target, job: &Job) -> Result<Outcome> {
     Ok(outcome)
 }
 
+/// What is wrong with how an input was read, if anything is.
+fn problem(panics: bool, took: Duration, taken: usize, len_bytes: usize) -> Option<String> {
+    match () {
+        () if panics => Some("it panics".to_owned()),
+        () if took > LONGEST => Some(format!("it takes {took:.1?}")),
+        () if taken > MOST_BYTES + len_bytes => Some(format!("it takes {taken} bytes, for a file of {len_bytes}")),
+        () => None,
+    }
+}
+
+/// How long an input takes that took too long: the machine may have been busy.
+fn time_again(target: &mut Target, input: &[u8]) -> Duration {
+    let again = Instant::now();
+    target.read(input);
+    again.elapsed()
+}
+
 impl Outcome {
-    fn none() -> Self {
+    /// What another process did too.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.n_inputs += other.n_inputs;
+        self.n_accepted += other.n_accepted;
+        self.n_failures += other.n_failures;
+        self.most_bytes = self.most_bytes.max(other.most_bytes);
+        self.longest = self.longest.max(other.longest);
+        self.took += other.took;
+    }
+
+    pub(crate) fn none() -> Self {
         let zero = Duration::ZERO;
         Outcome { n_inputs: 0, n_accepted: 0, n_failures: 0, most_bytes: 0, longest: zero, took: zero }
     }
@@ -109,13 +132,18 @@ fn millis() -> u64 {
     start.elapsed().as_millis() as u64
 }
 
-/// Ends the program when an input takes five times as long as it may: it would not end by itself.
+/// Ends the program when an input takes five times as long as it may: it would not end by itself. Counts looks, not time, which
+/// goes on while the program is stopped.
 pub(crate) fn watch(folder: PathBuf) {
+    const PAUSE: Duration = Duration::from_millis(200);
     thread::spawn(move || {
+        let (mut last, mut n_looks) = (u64::MAX, 0);
         loop {
-            thread::sleep(Duration::from_millis(200));
+            thread::sleep(PAUSE);
             let since = SINCE.load(Relaxed);
-            if since != u64::MAX && millis().saturating_sub(since) > 5 * LONGEST.as_millis() as u64 {
+            n_looks = if since == last && since != u64::MAX { n_looks + 1 } else { 0 };
+            last = since;
+            if n_looks * PAUSE > 5 * LONGEST {
                 if let Ok(now) = INPUT.lock() {
                     let kept = keep(&folder, now.0, now.1, &now.2);
                     println!("   input {} of {} does not end; it is kept: {kept:?}", now.1, now.0);

@@ -10,20 +10,23 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use pagelock_cuda::foreign;
 use pagelock_data::idx::IdxFile;
-use pagelock_data::{CifarFiles, CsvTable, Dataset, ImageFolder, LoaderState, ParquetTable, StoredRows, StreamState};
+use pagelock_data::{
+    Cifar, CifarFiles, CsvTable, Dataset, ImageFolder, LoaderState, ParquetTable, StoredRows, StreamState,
+};
 use pagelock_tensor::{Bool, DType, Device, Float, Int, Kind, Tensor, TensorMap};
 
 use crate::corpus;
 use crate::mutate::{Random, damage};
 
 /// All targets.
-pub(crate) const NAMES: [&str; 14] = [
+pub(crate) const NAMES: [&str; 15] = [
     "png",
     "jpeg",
     "csv",
     "parquet",
     "npz",
     "tar",
+    "cifar",
     "idx",
     "npy",
     "raw",
@@ -52,6 +55,7 @@ impl Target {
             "png" => folder.join("class/1.png"),
             "jpeg" => folder.join("class/1.jpg"),
             "tar" => folder.join("cifar-10-binary.tar.gz"),
+            "cifar" => folder.join("test_batch.bin"),
             _ => folder.join("file"),
         };
         let file = File::create(&path)?;
@@ -103,6 +107,7 @@ impl Target {
             "tar" => {
                 path.parent().is_some_and(|folder| CifarFiles::cifar10().folder(folder).offline(true).open().is_ok())
             }
+            "cifar" => Cifar::cifar10_test(path.with_file_name("")).is_ok(),
             "idx" => IdxFile::open(path).is_ok(),
             "npy" => rows(StoredRows::<Float>::npy(path)) | rows(StoredRows::<Bool>::npy(path)),
             "raw" => {

@@ -9,13 +9,15 @@ use lexopt::Parser;
 use xshell::{Shell, cmd};
 
 use crate::steps::Steps;
-use crate::{consumers, fuzz, no_more_arguments, tidy};
+use crate::{consumers, features, fuzz, no_more_arguments, programs, tidy};
 
 pub(crate) fn run(sh: &Shell, parser: Parser) -> Result<()> {
     no_more_arguments(parser)?;
     let mut steps = Steps::new("ci");
     steps.step("fmt: every file is formatted", || Ok(cmd!(sh, "cargo fmt --all --check").quiet().run()?));
     steps.step("tidy: the rules no compiler checks", || tidy::check(sh));
+    steps.step("features: all commands build with the same ones", || features::check(sh));
+    steps.step("programs: a user's crate compiles little of ours", || programs::check(sh));
     steps.step("clippy: no warning in any target", || {
         let lints = cmd!(sh, "cargo clippy --workspace --all-features --all-targets --release --quiet -- -D warnings");
         Ok(lints.quiet().run()?)

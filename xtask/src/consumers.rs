@@ -14,10 +14,13 @@ use xshell::{Shell, cmd};
 use crate::remaining_words;
 
 /// A crate that is useful alone: its package, and its folder in the workspace.
-struct Crate {
+pub(crate) struct Crate {
     package: &'static str,
     folder: &'static str,
 }
+
+/// The crate that has all others.
+pub(crate) const WHOLE: &Crate = &Crate { package: "pagelock", folder: "." };
 
 const CRATES: &[Crate] = &[
     Crate { package: "pagelock-files", folder: "crates/files" },
@@ -26,7 +29,7 @@ const CRATES: &[Crate] = &[
     Crate { package: "pagelock-tensor", folder: "crates/tensor" },
     Crate { package: "pagelock-data", folder: "crates/data" },
     Crate { package: "pagelock-nn", folder: "crates/nn" },
-    Crate { package: "pagelock", folder: "." },
+    Crate { package: WHOLE.package, folder: WHOLE.folder },
 ];
 
 /// Packages that must not appear anywhere below a crate.
@@ -89,13 +92,16 @@ fn build_and_run(sh: &Shell, krate: &Crate) -> Result<()> {
     Ok(())
 }
 
-/// The smallest manifest of a program outside the workspace with one dependency.
-fn manifest(root: &Path, krate: &Crate) -> String {
+/// The smallest manifest of a program outside the workspace with one dependency. The other one has no code: it keeps crates
+/// from being compiled again for each program, and names no features that a crate of ours could use without naming them.
+pub(crate) fn manifest(root: &Path, krate: &Crate) -> String {
     let package = krate.package;
     let path = root.join(krate.folder);
-    let path = path.display();
+    let (path, features) = (path.display(), root.join("features"));
+    let features = features.display();
     format!(
         "[package]\nname = \"{package}-consumer\"\nedition = \"2024\"\n\n[workspace]\n\n\
-         [profile.dev]\ndebug = false\n\n[dependencies]\n{package} = {{ path = '{path}' }}\n"
+         [profile.dev]\ndebug = false\n\n[dependencies]\n{package} = {{ path = '{path}' }}\n\
+         pagelock-features = {{ path = '{features}', default-features = false }}\n"
     )
 }

@@ -6,9 +6,11 @@
 mod bench;
 mod ci;
 mod consumers;
+mod features;
 mod fuzz;
 mod help;
 mod kernels;
+mod programs;
 mod reproduce;
 mod sanitize;
 mod steps;
@@ -43,6 +45,18 @@ pub(crate) const COMMANDS: &[Command] = &[
         arguments: "[CRATE ...]",
         summary: "builds and runs a ten-line program outside the workspace against each crate alone",
         run: consumers::run,
+    },
+    Command {
+        name: "programs",
+        arguments: "",
+        summary: "counts what the compiler makes of three programs of users, and runs them",
+        run: programs::run,
+    },
+    Command {
+        name: "features",
+        arguments: "",
+        summary: "compares the features that tests, examples and other commands build with",
+        run: features::run,
     },
     Command {
         name: "sanitize",

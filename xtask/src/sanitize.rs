@@ -34,12 +34,14 @@ const SANITIZERS: [Sanitizer; 2] = [
 struct Run {
     package: &'static str,
     targets: &'static [&'static str],
+    /// Whether ThreadSanitizer runs them too: where threads share memory.
+    has_threads: bool,
 }
 
 /// Unit tests and integration tests, all where nothing else is said; doc tests exercise nothing more.
 const RUNS: &[Run] = &[
-    Run { package: "pagelock-memory", targets: &["--lib", "--tests"] },
-    Run { package: "pagelock-cuda", targets: &["--lib", "--tests"] },
+    Run { package: "pagelock-memory", targets: &["--lib", "--tests"], has_threads: true },
+    Run { package: "pagelock-cuda", targets: &["--lib", "--tests"], has_threads: true },
     // All that compute: the others look at messages and sources, or count what a sanitizer's allocator does otherwise.
     Run {
         package: "pagelock-tensor",
@@ -72,12 +74,21 @@ const RUNS: &[Run] = &[
             "--test",
             "values",
         ],
+        has_threads: true,
     },
     // It has no `unsafe`, but threads that share what the crates below give them.
     Run {
         package: "pagelock-data",
         targets: &["--test", "workers", "--test", "faults", "--test", "loader", "--test", "streams"],
+        has_threads: true,
     },
+    // Readers, whose decoders have `unsafe`, and what trains.
+    Run {
+        package: "pagelock-data",
+        targets: &["--features", "images,parquet,safetensors", "--test", "files", "--test", "foreign"],
+        has_threads: false,
+    },
+    Run { package: "pagelock-nn", targets: &["--lib", "--test", "suite", "--test", "refusals"], has_threads: false },
 ];
 
 /// The only target on which these checks have been run.
@@ -88,7 +99,7 @@ pub(crate) fn run(sh: &Shell, parser: Parser) -> Result<()> {
     let has_std_source = has_std_source(sh)?;
     let mut steps = Steps::new("sanitize");
     for sanitizer in &sanitizers {
-        for run in &runs {
+        for run in runs.iter().filter(|run| run.has_threads || sanitizer.name == "address") {
             let name = format!("{} sanitizer: {}", sanitizer.name, run.package);
             steps.step(&name, || test(sh, sanitizer, run, has_std_source));
         }

@@ -1,6 +1,6 @@
 //! Everything that can go wrong, with the numbers and the way out in the text.
 
-use std::{fmt, io};
+use std::{fmt, io, path::PathBuf};
 
 use pagelock_memory::ByteSize;
 
@@ -267,6 +267,18 @@ pub enum Error {
     RouteVariable {
         /// What it says.
         text: String,
+    },
+
+    /// The environment names no folder for a cache.
+    #[error(
+        "${variable} is `{}`, which is no folder; name a folder, leave the variable empty to keep nothing, or unset it",
+        path.display()
+    )]
+    CacheVariable {
+        /// Which variable.
+        variable: &'static str,
+        /// What it says.
+        path: PathBuf,
     },
 
     /// A file could not be read.

@@ -1,11 +1,20 @@
 //! [`UserCache`]: files that can be made again, in the user's cache folder.
 //!
 //! A file is replaced as a whole, so that there are only whole ones; and it starts with a hash of the rest, so that a
-//! damaged one is noticed. A cache that cannot be read or written costs time, nothing else.
+//! damaged one is noticed. A cache that cannot be read or written costs time, nothing else; a variable that names what is no
+//! folder is an error.
 
-use std::{env, fs, io, io::Read, path::PathBuf};
+use std::{
+    env,
+    ffi::OsString,
+    fs, io,
+    io::Read,
+    path::{Path, PathBuf},
+};
 
 use sha2::{Digest, Sha256};
+
+use crate::error::{Error, Result};
 
 /// See the head of the file.
 pub(crate) struct UserCache {
@@ -16,20 +25,28 @@ const HASH_BYTES: usize = 32;
 
 impl UserCache {
     /// The folder that the variable names, or `pagelock/NAME` in the user's cache folder; empty switches it off.
-    pub(crate) fn of_user(name: &str, variable: &str) -> Self {
+    ///
+    /// # Errors
+    /// [`Error::CacheVariable`] if the variable names what is there and no folder.
+    pub(crate) fn of_user(name: &str, variable: &'static str) -> Result<Self> {
+        Self::chosen(name, variable, env::var_os(variable))
+    }
+
+    fn chosen(name: &str, variable: &'static str, value: Option<OsString>) -> Result<Self> {
         let usual = || {
             let cache = env::var_os("XDG_CACHE_HOME").filter(|path| !path.is_empty()).map(PathBuf::from);
             let cache = cache.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".cache")))?;
             Some(cache.join("pagelock").join(name))
         };
-        let folder = match env::var_os(variable) {
-            Some(chosen) => Some(PathBuf::from(chosen)).filter(|path| !path.as_os_str().is_empty()),
+        let folder = match value.map(PathBuf::from) {
+            Some(path) if path.exists() && !path.is_dir() => return Err(Error::CacheVariable { variable, path }),
+            Some(path) => Some(path).filter(|path| !path.as_os_str().is_empty()),
             None => usual(),
         };
-        Self { folder }
+        Ok(Self { folder })
     }
 
-    pub(crate) fn in_folder(folder: &std::path::Path) -> Self {
+    pub(crate) fn in_folder(folder: &Path) -> Self {
         Self { folder: Some(folder.to_owned()) }
     }
 
@@ -88,7 +105,7 @@ impl Drop for TestFolder {
 
 #[cfg(test)]
 mod tests {
-    use std::{path::Path, process};
+    use std::process;
 
     use super::*;
 
@@ -111,6 +128,21 @@ mod tests {
         for damage in [&b""[..], b"short", &[0; 35]] {
             fs::write(folder.0.join("a"), damage).unwrap();
             assert_eq!(cache.read("a", 3), None);
+        }
+    }
+
+    #[test]
+    fn a_variable_that_names_a_file_is_an_error_and_a_folder_to_be_made_is_none() {
+        let folder = TestFolder::new("variable");
+        fs::create_dir_all(&folder.0).unwrap();
+        let file = folder.0.join("file");
+        fs::write(&file, "no folder").unwrap();
+        let chosen = |path: &Path| UserCache::chosen("kernels", "PAGELOCK_KERNEL_CACHE", Some(path.into()));
+        let expected = format!("$PAGELOCK_KERNEL_CACHE is `{}`, which is no folder", file.display());
+        assert!(chosen(&file).err().unwrap().to_string().starts_with(&expected));
+        for good in ["", ".", "new"] {
+            let path = if good.is_empty() { PathBuf::new() } else { folder.0.join(good) };
+            assert!(chosen(&path).is_ok(), "{good}");
         }
     }
 

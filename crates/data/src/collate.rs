@@ -1,6 +1,8 @@
 //! From samples to a batch: [`Stack`] for types that know how, and functions for those that do not.
 
-use pagelock_tensor::{Bool, Error as TensorError, Float, Int, Kind, Tensor};
+use std::iter;
+
+use pagelock_tensor::{AnyTensor, Bool, Error as TensorError, Float, Int, Kind, Tensor};
 
 use crate::{Error, Result};
 
@@ -63,19 +65,28 @@ impl<K: Kind> Stack for Tensor<K> {
     type Batch = Tensor<K>;
 
     fn stack(samples: Vec<Self>) -> Result<Tensor<K>> {
-        if let Some(index) = samples.iter().position(|sample| sample.shape() != samples[0].shape()) {
-            let (shape, first_shape) = (samples[index].dims().into(), samples[0].dims().into());
-            return Err(Error::Uneven { index, shape, first: 0, first_shape });
-        }
-        // Else the precision of a batch would depend on which samples are in it.
-        if let Some(other) = samples.iter().find(|sample| sample.dtype() != samples[0].dtype()) {
-            let (left, right) = (samples[0].dtype(), other.dtype());
-            let wider = Tensor::stack(&[&samples[0], other], 0)?.dtype();
-            return Err(TensorError::MixedTypes { op: "stack", left, right, wider }.into());
-        }
-        let samples: Vec<&Tensor<K>> = samples.iter().collect();
-        Ok(Tensor::stack(&samples, 0)?)
+        let n_samples = samples.len();
+        let mut samples = samples.into_iter();
+        Ok(stack(n_samples, &mut || samples.next().map(AnyTensor::from))?.kind()?)
     }
+}
+
+/// So many tensors of one kind, as `next` gives them.
+fn stack(n_samples: usize, next: &mut dyn FnMut() -> Option<AnyTensor>) -> Result<AnyTensor> {
+    let mut samples = Vec::with_capacity(n_samples);
+    samples.extend(iter::from_fn(next));
+    if let Some(index) = samples.iter().position(|sample| sample.shape() != samples[0].shape()) {
+        let (shape, first_shape) = (samples[index].dims().into(), samples[0].dims().into());
+        return Err(Error::Uneven { index, shape, first: 0, first_shape });
+    }
+    // Of mixed precisions it refuses: else the precision of a batch would depend on which samples are in it.
+    let stacked = AnyTensor::stack(&samples.iter().collect::<Vec<_>>(), 0);
+    Ok(stacked.map_err(|error| match error {
+        TensorError::MixedTypes { left, right, wider, .. } => {
+            TensorError::MixedTypes { op: "stack", left, right, wider }
+        }
+        other => other,
+    })?)
 }
 
 impl Stack for String {
@@ -123,12 +134,15 @@ stack_numbers! {
 }
 
 macro_rules! stack_tuples {
-    ($(($($part:ident: $type:ident),+))*) => {$(
+    ($(($($part:ident: $type:ident $position:tt),+))*) => {$(
         impl<$($type: Stack),+> Stack for ($($type,)+) {
             type Batch = ($($type::Batch,)+);
 
             fn stack(samples: Vec<Self>) -> Result<Self::Batch> {
-                let ($($part,)+): ($(Vec<$type>,)+) = samples.into_iter().collect();
+                $(let mut $part = Vec::with_capacity(samples.len());)+
+                for sample in samples {
+                    $($part.push(sample.$position);)+
+                }
                 Ok(($(Stack::stack($part)?,)+))
             }
         }
@@ -136,10 +150,10 @@ macro_rules! stack_tuples {
 }
 
 stack_tuples! {
-    (a: A)
-    (a: A, b: B)
-    (a: A, b: B, c: C)
-    (a: A, b: B, c: C, d: D)
+    (a: A 0)
+    (a: A 0, b: B 1)
+    (a: A 0, b: B 1, c: C 2)
+    (a: A 0, b: B 1, c: C 2, d: D 3)
 }
 
 #[cfg(test)]

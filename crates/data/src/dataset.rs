@@ -195,11 +195,8 @@ impl<T: Rows> TensorDataset<T> {
     /// ```
     pub fn new(tensors: T) -> Result<Self> {
         let mut lens = Vec::new();
-        tensors.collect_lens(&mut lens)?;
-        match lens.iter().all(|&len| len == lens[0]) {
-            true => Ok(Self { tensors, n_samples: lens[0] }),
-            false => Err(Error::Lengths { lens }),
-        }
+        tensors.through(&mut |part| add_len(part, &mut lens))?;
+        Ok(Self { tensors, n_samples: equal(lens)? })
     }
 
     /// The tensors.
@@ -235,9 +232,7 @@ impl<T: Rows> TensorDataset<T> {
     /// # Ok::<(), pagelock_data::Error>(())
     /// ```
     pub fn slice(&self, range: Range<usize>) -> Result<T> {
-        let end = range.end.min(self.n_samples);
-        check_range(&(range.start..end), self.n_samples)?;
-        self.tensors.narrow(range.start, end - range.start)
+        self.tensors.through(&mut |part| narrow(&part, &range, self.n_samples))
     }
 }
 
@@ -249,24 +244,18 @@ impl<T: Rows> Dataset for TensorDataset<T> {
     }
 
     fn get(&self, index: usize) -> Result<T> {
-        check_index(index, self.n_samples)?;
-        self.tensors.row(index)
+        self.tensors.through(&mut |part| row(&part, index, self.n_samples))
     }
 
     fn gather(&self, indices: &[usize]) -> Result<Option<T>> {
-        for &index in indices {
-            check_index(index, self.n_samples)?;
-        }
-        let indices = index_tensor(indices)?;
-        self.tensors.select(&indices).map(Some)
+        let indices = index_tensor(indices, self.n_samples)?;
+        self.tensors.through(&mut |part| Ok(part.index_select(0, &indices)?)).map(Some)
     }
 
     fn identity(&self) -> String {
         let mut hash = Hash::EMPTY;
-        match self.tensors.add_to(&mut |bytes| hash.add(bytes)) {
-            Ok(()) => format!("TensorDataset {hash}"),
-            Err(_) => "TensorDataset".to_owned(), // of a device that fails: loading will say so
-        }
+        let seen = self.tensors.through(&mut |part| add_part(part, &mut hash));
+        identity_of(hash, seen.is_ok()) // of a device that fails: loading will say so
     }
 }
 
@@ -288,21 +277,9 @@ impl<T: Rows> Dataset for TensorDataset<T> {
 /// # Ok::<(), pagelock_data::Error>(())
 /// ```
 pub trait Rows: Stack<Batch = Self> + Clone + Send + Sync + private::Sealed + 'static {
-    /// Appends the number of rows of each tensor to `lens`.
+    /// The same of what `f` makes of each tensor: what `f` does is compiled once, for tuples of all sizes and kinds.
     #[doc(hidden)]
-    fn collect_lens(&self, lens: &mut Vec<usize>) -> Result<()>;
-    /// One row of each.
-    #[doc(hidden)]
-    fn row(&self, index: usize) -> Result<Self>;
-    /// `len` rows of each from `start`, as views.
-    #[doc(hidden)]
-    fn narrow(&self, start: usize, len: usize) -> Result<Self>;
-    /// The rows of each that `indices` name, copied.
-    #[doc(hidden)]
-    fn select(&self, indices: &Tensor<Int>) -> Result<Self>;
-    /// Gives a hash what it is to see of each.
-    #[doc(hidden)]
-    fn add_to(&self, add: &mut dyn FnMut(&[u8])) -> Result<()>;
+    fn through(&self, f: &mut dyn FnMut(AnyTensor) -> Result<AnyTensor>) -> Result<Self>;
 }
 
 mod private {
@@ -312,27 +289,44 @@ mod private {
 impl<K: Kind> private::Sealed for Tensor<K> {}
 
 impl<K: Kind> Rows for Tensor<K> {
-    fn collect_lens(&self, lens: &mut Vec<usize>) -> Result<()> {
-        let len = self.dims().first().ok_or(Error::NoRows { position: lens.len() })?;
-        lens.push(*len);
-        Ok(())
+    fn through(&self, f: &mut dyn FnMut(AnyTensor) -> Result<AnyTensor>) -> Result<Self> {
+        Ok(f(self.into())?.kind()?)
     }
+}
 
-    fn row(&self, index: usize) -> Result<Self> {
-        Ok(Tensor::select(self, 0, index as isize)?)
-    }
+/// Notes how many rows a tensor has.
+fn add_len(part: AnyTensor, lens: &mut Vec<usize>) -> Result<AnyTensor> {
+    lens.push(*part.dims().first().ok_or(Error::NoRows { position: lens.len() })?);
+    Ok(part)
+}
 
-    fn narrow(&self, start: usize, len: usize) -> Result<Self> {
-        Ok(Tensor::narrow(self, 0, start, len)?)
+/// The number of rows, if all have as many.
+fn equal(lens: Vec<usize>) -> Result<usize> {
+    match lens.iter().all(|&len| len == lens[0]) {
+        true => Ok(lens[0]),
+        false => Err(Error::Lengths { lens }),
     }
+}
 
-    fn select(&self, indices: &Tensor<Int>) -> Result<Self> {
-        Ok(self.index_select(0, indices)?)
-    }
+fn row(part: &AnyTensor, index: usize, n_samples: usize) -> Result<AnyTensor> {
+    check_index(index, n_samples)?;
+    Ok(part.select(0, index as isize)?)
+}
 
-    fn add_to(&self, add: &mut dyn FnMut(&[u8])) -> Result<()> {
-        add_tensor(&self.into(), add)
-    }
+fn narrow(part: &AnyTensor, range: &Range<usize>, n_samples: usize) -> Result<AnyTensor> {
+    let end = range.end.min(n_samples);
+    check_range(&(range.start..end), n_samples)?;
+    Ok(part.narrow(0, range.start, end - range.start)?)
+}
+
+/// Adds what a hash is to see of a tensor.
+fn add_part(part: AnyTensor, hash: &mut Hash) -> Result<AnyTensor> {
+    add_tensor(&part, &mut |bytes| hash.add(bytes))?;
+    Ok(part)
+}
+
+fn identity_of(hash: Hash, is_whole: bool) -> String {
+    if is_whole { format!("TensorDataset {hash}") } else { "TensorDataset".to_owned() }
 }
 
 /// How many bytes of elements are seen whole.
@@ -366,26 +360,8 @@ macro_rules! rows_of_tuples {
         impl<$($type: Rows),+> private::Sealed for ($($type,)+) {}
 
         impl<$($type: Rows),+> Rows for ($($type,)+) {
-            fn collect_lens(&self, lens: &mut Vec<usize>) -> Result<()> {
-                $(self.$position.collect_lens(lens)?;)+
-                Ok(())
-            }
-
-            fn row(&self, index: usize) -> Result<Self> {
-                Ok(($(self.$position.row(index)?,)+))
-            }
-
-            fn narrow(&self, start: usize, len: usize) -> Result<Self> {
-                Ok(($(Rows::narrow(&self.$position, start, len)?,)+))
-            }
-
-            fn select(&self, indices: &Tensor<Int>) -> Result<Self> {
-                Ok(($(Rows::select(&self.$position, indices)?,)+))
-            }
-
-            fn add_to(&self, add: &mut dyn FnMut(&[u8])) -> Result<()> {
-                $(self.$position.add_to(add)?;)+
-                Ok(())
+            fn through(&self, f: &mut dyn FnMut(AnyTensor) -> Result<AnyTensor>) -> Result<Self> {
+                Ok(($(self.$position.through(f)?,)+))
             }
         }
     )*};
@@ -547,8 +523,9 @@ pub(crate) fn check_range(range: &Range<usize>, n_samples: usize) -> Result<()> 
     }
 }
 
-/// Indices as tensors want them; none is so large that it would become negative.
-fn index_tensor(indices: &[usize]) -> Result<Tensor<Int>> {
+/// Indices as tensors want them, if there are such samples.
+fn index_tensor(indices: &[usize], n_samples: usize) -> Result<Tensor<Int>> {
+    indices.iter().try_for_each(|&index| check_index(index, n_samples))?;
     Ok(Tensor::build(indices.len(), |out: &mut [i64]| {
         for (out, &index) in out.iter_mut().zip(indices) {
             *out = index as i64;

@@ -229,10 +229,10 @@ pub enum Error {
         here: Box<StreamState>,
     },
 
-    /// A state of a loader of streams from which nothing comes, and before which nothing came.
+    /// A state of a loader of streams before which no batch came.
     #[error(
-        "cannot go on from epoch {epoch}, round {round}, turn {turn}: that is behind the end of the shards; resume with the \
-         dataset that the state is of, or begin an epoch with set_epoch"
+        "cannot go on from epoch {epoch}, round {round}, turn {turn}: that is behind the end of shard {shard}, which has \
+         {n_samples} samples and none at {sample}; resume with the dataset that the state is of, or begin an epoch with set_epoch"
     )]
     BehindStream {
         /// The epoch.
@@ -241,6 +241,12 @@ pub enum Error {
         round: u64,
         /// The turn.
         turn: usize,
+        /// The shard whose turn was before.
+        shard: usize,
+        /// The first sample of its batch then.
+        sample: u64,
+        /// How many it has.
+        n_samples: u64,
     },
 
     /// Samples that do not stack.

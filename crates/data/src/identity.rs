@@ -49,7 +49,10 @@ impl fmt::Display for Hash {
 
 /// The name of a type, without where it is and what it is made of: that may change from build to build.
 pub(crate) fn type_name<T: ?Sized>() -> String {
-    let name = any::type_name::<T>();
+    last_part(any::type_name::<T>())
+}
+
+fn last_part(name: &str) -> String {
     let outer = name.split('<').next().unwrap_or(name);
     outer.rsplit("::").next().unwrap_or(outer).to_owned()
 }

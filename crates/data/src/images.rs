@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use image::codecs::png::PngDecoder;
-use image::{DynamicImage, ImageDecoder, Limits};
+use image::{ColorType, ImageDecoder, Limits};
 use pagelock_memory::{HostBuffer, default_host, host_budget, open_regular};
 use pagelock_tensor::{Int, Tensor};
 
@@ -22,6 +22,8 @@ const MOST_PACKED: u64 = 1_040;
 /// The longest side of a picture, and the memory that decoding one may take: what a header claims beyond is refused.
 const LONGEST_SIDE: u32 = 16_384;
 const MOST_BYTES: u64 = 1 << 30;
+/// The memory that a PNG's color profile and other notes may take beyond the length of the file.
+const MOST_NOTES: u64 = 256 << 10;
 
 /// Pictures in the subfolders of a folder, whose names, sorted, are the classes 0, 1, 2 and so on: PyTorch's
 /// `ImageFolder`. A sample is a picture `[height, width, 3]` of `u8` and its class. PNG and JPEG, told apart by content.
@@ -174,11 +176,13 @@ fn decode(path: &Path) -> Result<Tensor<Int>> {
     picture.map_err(wrong)
 }
 
-/// A picture `[height, width, 3]`; else what is wrong with it. What the decoder takes beside it is reserved in the budget.
+/// A picture `[height, width, 3]`; else what is wrong with it. Everything that is as long as the picture is in the budget before
+/// it is decoded.
 fn decode_png(bytes: &[u8]) -> Result<Result<Tensor<Int>, String>> {
     let mut limits = Limits::default();
     (limits.max_image_width, limits.max_image_height) = (Some(LONGEST_SIDE), Some(LONGEST_SIDE));
-    limits.max_alloc = Some(MOST_BYTES);
+    limits.max_alloc = Some(bytes.len() as u64 + MOST_NOTES); // of what is not pixels
+    let _notes = host_budget().reserve(bytes.len() as u64)?;
     let decoder = match PngDecoder::with_limits(Cursor::new(bytes), limits) {
         Ok(decoder) => decoder,
         Err(error) => return Ok(Err(error.to_string())),
@@ -193,10 +197,34 @@ fn decode_png(bytes: &[u8]) -> Result<Result<Tensor<Int>, String>> {
     if n_decoded > MOST_BYTES {
         return Ok(Err(format!("it decodes to {n_decoded} bytes, and at most {MOST_BYTES} are decoded")));
     }
-    let _room = host_budget().reserve(n_decoded + 3 * n_pixels)?; // as it is stored, and as colors
-    match DynamicImage::from_decoder(decoder) {
-        Ok(picture) => Ok(Ok(Tensor::from_slice(picture.into_rgb8().as_raw(), [height as usize, width as usize, 3])?)),
+    let (shape, color) = ([height as usize, width as usize, 3], decoder.color_type());
+    let mut outcome = Ok(());
+    if color == ColorType::Rgb8 {
+        let picture = Tensor::build(shape, |out: &mut [u8]| outcome = decoder.read_image(out))?;
+        return Ok(outcome.map(|()| picture).map_err(|error| error.to_string()));
+    }
+    let mut decoded = HostBuffer::allocate(default_host(), n_decoded as usize)?;
+    let decoded = decoded.bytes_mut()?;
+    match decoder.read_image(decoded) {
+        Ok(()) => Ok(Ok(Tensor::build(shape, |out: &mut [u8]| to_rgb8(color, decoded, out))?)),
         Err(error) => Ok(Err(error.to_string())),
+    }
+}
+
+/// Three bytes for each pixel: gray becomes three equal ones, opacity is left out, and 16 bits are rounded to 8.
+fn to_rgb8(color: ColorType, pixels: &[u8], out: &mut [u8]) {
+    let (n_channels, width) = (usize::from(color.channel_count()), usize::from(color.bytes_per_pixel()));
+    let of_one = width / n_channels; // byte or two
+    let value = |pixel: &[u8], channel: usize| match pixel[channel * of_one..][..of_one] {
+        [low, high] => ((u32::from(u16::from_ne_bytes([low, high])) + 128) / 257) as u8,
+        [byte] => byte,
+        _ => 0,
+    };
+    for (pixel, out) in pixels.chunks_exact(width).zip(out.as_chunks_mut().0) {
+        *out = match n_channels {
+            1 | 2 => [value(pixel, 0); 3],
+            _ => [0, 1, 2].map(|channel| value(pixel, channel)),
+        };
     }
 }
 

@@ -70,11 +70,7 @@ impl<K: Kind> PinMemory for Tensor<K> {
 
 impl PinMemory for AnyTensor {
     fn move_into(self, slots: &Slots<'_>) -> Result<Self> {
-        Ok(match self.dtype() {
-            dtype if dtype.is_float() => slots.take(self.float()?)?.into(),
-            dtype if dtype.is_int() => slots.take(self.int()?)?.into(),
-            _ => slots.take(self.bool()?)?.into(),
-        })
+        slots.take_any(self)
     }
 
     fn is_pinned(&self) -> bool {

@@ -269,6 +269,14 @@ fn a_place_behind_the_end_of_a_stream_is_an_error_and_not_silence() {
             assert_names(&error, &[&format!("round {round}, turn {turn}"), "behind the end"]);
             assert!(batches.next().is_none());
         }
+        // Shard 0 has more, and shard 1, whose turn would have been before, has none.
+        let states = [(1, 2), (2, 2)].map(|(round, turn)| StreamState { round, turn, ..loader.state() });
+        for state in states {
+            let sample = 2 * state.round;
+            loader.resume(state).unwrap();
+            let error = loader.iter().next().expect("an error").unwrap_err().to_string();
+            assert_names(&error, &["shard 1, which has 1 samples", &format!("none at {sample}")]);
+        }
         // Behind the last batch that there was: nothing is left, and nothing is wrong.
         loader.resume(StreamState { round: 2, turn: 1, ..loader.state() }).unwrap();
         assert_eq!(loader.iter().count(), 0);

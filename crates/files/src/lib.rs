@@ -63,8 +63,12 @@ use tempfile::NamedTempFile;
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub fn replace(path: impl AsRef<Path>, contents: impl AsRef<[u8]>) -> io::Result<()> {
+    replace_with(path.as_ref(), contents.as_ref())
+}
+
+fn replace_with(path: &Path, contents: &[u8]) -> io::Result<()> {
     let mut file = NewFile::create(path)?;
-    file.write_all(contents.as_ref())?;
+    file.write_all(contents)?;
     file.commit()
 }
 
@@ -106,7 +110,11 @@ impl NewFile {
     /// What the system says of the folder; [`io::ErrorKind::IsADirectory`] or [`io::ErrorKind::InvalidInput`] if there is
     /// something at `path` that is no file, or `path` names none.
     pub fn create(path: impl AsRef<Path>) -> io::Result<NewFile> {
-        let target = behind_links(path.as_ref())?;
+        Self::create_at(path.as_ref())
+    }
+
+    fn create_at(path: &Path) -> io::Result<NewFile> {
+        let target = behind_links(path)?;
         let (Some(folder), Some(_)) = (target.parent(), target.file_name()) else {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "the path names no file; name one"));
         };

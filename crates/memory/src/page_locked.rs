@@ -74,6 +74,12 @@ pub trait PageLocker: fmt::Debug + Send + Sync + 'static {
     /// # Safety
     /// The very range of one earlier, successful [`lock`](Self::lock), not yet undone.
     unsafe fn unlock(&self, start: NonNull<u8>, len_bytes: usize) -> Result<()>;
+
+    /// Runs what unlocks and frees the pages of a block that was dropped: at once, or later where this thread must not call
+    /// [`unlock`](Self::unlock) now.
+    fn when_possible(&self, free: Box<dyn FnOnce() + Send>) {
+        free();
+    }
 }
 
 /// Locks pages with `mlock` alone: they stay in RAM, but no device knows them. Bound by `RLIMIT_MEMLOCK`.
@@ -358,17 +364,6 @@ impl PageLockedBlock {
         let start = unsafe { self.start.add(offset) };
         (start, MAX_CHUNK.min(self.touched_bytes - offset))
     }
-
-    /// Unlocks what is locked; false if a device may still use some of it.
-    fn unlock(&mut self) -> bool {
-        let chunks = (0..self.locked_bytes).step_by(MAX_CHUNK).map(|offset| self.chunk_at(offset));
-        let mut all_unlocked = true;
-        for (start, len_bytes) in chunks {
-            // SAFETY: the ranges that `lock` locked, once each.
-            all_unlocked &= unsafe { self.locker.unlock(start, len_bytes) }.is_ok();
-        }
-        all_unlocked
-    }
 }
 
 /// The pages of a range that one of several threads touches.
@@ -380,7 +375,33 @@ fn share_of(range: &Range<usize>, index: usize, threads: usize) -> Range<usize> 
 
 impl Drop for PageLockedBlock {
     fn drop(&mut self) {
-        if self.unlock() {
+        let locked = (0..self.locked_bytes).step_by(MAX_CHUNK).map(|offset| self.chunk_at(offset)).collect();
+        let (mapped, mapped_bytes) = (self.mapped, self.mapped_bytes);
+        let left = Left { mapped, mapped_bytes, locked, locker: self.locker.clone() };
+        self.locker.when_possible(Box::new(move || left.free()));
+    }
+}
+
+/// What a block leaves behind.
+struct Left {
+    mapped: NonNull<u8>,
+    mapped_bytes: usize,
+    locked: Vec<(NonNull<u8>, usize)>, // chunks in the mapping
+    locker: Arc<dyn PageLocker>,
+}
+
+// SAFETY: it owns its mapping, which nobody else uses any more.
+unsafe impl Send for Left {}
+
+impl Left {
+    /// Unlocks what is locked, and frees all unless a device may still use some of it.
+    fn free(self) {
+        let mut all_unlocked = true;
+        for (start, len_bytes) in self.locked {
+            // SAFETY: the ranges that `lock` locked, once each.
+            all_unlocked &= unsafe { self.locker.unlock(start, len_bytes) }.is_ok();
+        }
+        if all_unlocked {
             // SAFETY: the whole mapping made in `map`, which nobody uses any more.
             let _ = unsafe { mm::munmap(self.mapped.as_ptr().cast(), self.mapped_bytes) };
         }

@@ -7,7 +7,7 @@ use pagelock_tensor::{Result, Tensor};
 impl<M: Module> Module for Vec<M> {
     fn visit(&self, visitor: &mut Visitor<'_>) {
         for (position, module) in self.iter().enumerate() {
-            visitor.child(&position.to_string(), module);
+            visitor.child_at(position, module);
         }
     }
 
@@ -24,7 +24,7 @@ impl<M: Module> Module for Vec<M> {
 impl<M: Module, const N: usize> Module for [M; N] {
     fn visit(&self, visitor: &mut Visitor<'_>) {
         for (position, module) in self.iter().enumerate() {
-            visitor.child(&position.to_string(), module);
+            visitor.child_at(position, module);
         }
     }
 

@@ -1,10 +1,9 @@
 //! The crate's errors: what is wrong, with which numbers, and what to do.
 
-use pagelock_tensor::text::{named, number, whole_text};
+use pagelock_tensor::text::{number, whole_text};
 use pagelock_tensor::{DType, Shape};
 use std::error::Error as StdError;
 use std::fmt;
-use std::path::PathBuf;
 
 /// What everything fallible here returns, except layers, which return the tensor crate's.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -28,51 +27,6 @@ pub enum Error {
     NameTwice {
         /// The name, or its beginning.
         name: String,
-    },
-
-    /// What is to be saved would make a file that nobody can read; nothing was written.
-    #[error("cannot write {}: {problem}", path.display())]
-    Unwritable {
-        /// The file.
-        path: PathBuf,
-        /// What the format does not allow, and what to do.
-        problem: String,
-    },
-
-    /// A file could not be read or written.
-    #[error("cannot {action} {}: {source}", named(path.display()))]
-    File {
-        /// What was tried: "read", "write".
-        action: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        r#source: std::io::Error,
-    },
-
-    /// A file is not safetensors, or is damaged.
-    #[error("{} ({len_bytes} bytes) is not a whole safetensors file: {reason}; copy or save it again", named(path.display()))]
-    Format {
-        /// The file.
-        path: PathBuf,
-        /// Its length.
-        len_bytes: usize,
-        /// What the parser found.
-        reason: String,
-    },
-
-    /// A file holds elements of a type that tensors do not have.
-    #[error(
-        "{}: `{name}` holds {found}, which no tensor here does; convert it to F64, F32, F16, BF16, I64, I32, U8 or BOOL",
-        named(path.display())
-    )]
-    DType {
-        /// The file.
-        path: PathBuf,
-        /// The tensor in it.
-        name: String,
-        /// What it holds, in safetensors' words.
-        found: String,
     },
 
     /// An optimizer's setting is outside its range.

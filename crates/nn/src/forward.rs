@@ -46,13 +46,18 @@ pub trait Forward {
     /// # Errors
     /// As [`forward`](Self::forward).
     fn forward_relu(&self, x: &Tensor) -> Result<Tensor> {
-        self.forward(x)?.relu()
+        relu(self.forward(x))
     }
 
     /// Whether the output is `x.relu()` and nothing else.
     fn is_relu(&self) -> bool {
         false
     }
+}
+
+/// Not a method of every module, so that it is compiled once.
+fn relu(y: Result<Tensor>) -> Result<Tensor> {
+    y?.relu()
 }
 
 /// A [`Module`] with a [`Forward`]: what a [`Sequential`](crate::Sequential) holds as `Box<dyn Layer>`.

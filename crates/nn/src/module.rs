@@ -5,7 +5,8 @@
 //! `#[derive(Module)]` writes `visit`; `containers.rs` has it for `Vec`, `Option`, `Box`, arrays and tuples.
 
 use crate::state_dict::StateDict;
-use crate::{Parameter, Result, moving, walk};
+use crate::walk::{self, Of, OfMut};
+use crate::{Parameter, Result, moving};
 use pagelock_tensor::{AnyTensor, Bool, DType, Device, Int, Tensor};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -70,42 +71,42 @@ pub trait Module {
 
     /// All parameters, each once, in the order of declaration.
     fn parameters(&self) -> Vec<Parameter> {
-        walk::parameters(&|visitor| self.visit(visitor))
+        walk::parameters(&Of(self))
     }
 
     /// All parameters with their dotted names; one that is in two places comes once, under its first name.
     fn named_parameters(&self) -> Vec<(String, Parameter)> {
-        walk::named_parameters(&|visitor| self.visit(visitor))
+        walk::named_parameters(&Of(self))
     }
 
     /// All buffers (state that is saved but not trained) with their dotted names: floats, integers and truth values.
     fn named_buffers(&self) -> Vec<(String, AnyTensor)> {
-        walk::named_buffers(&|visitor| self.visit(visitor))
+        walk::named_buffers(&Of(self))
     }
 
     /// All buffers; see [`Module::named_buffers`].
     fn buffers(&self) -> Vec<AnyTensor> {
-        walk::buffers(&|visitor| self.visit(visitor))
+        walk::buffers(&Of(self))
     }
 
     /// Puts every layer that has a [`Mode`] (such as [`Dropout`](crate::Dropout)) into training mode.
     fn train(&self) {
-        walk::set_mode(&|visitor| self.visit(visitor), true);
+        walk::set_mode(&Of(self), true);
     }
 
     /// Puts every layer that has a [`Mode`] into evaluation mode.
     fn eval(&self) {
-        walk::set_mode(&|visitor| self.visit(visitor), false);
+        walk::set_mode(&Of(self), false);
     }
 
     /// Whether any layer is in training mode; `false` where no layer depends on the mode.
     fn is_training(&self) -> bool {
-        walk::is_training(&|visitor| self.visit(visitor))
+        walk::is_training(&Of(self))
     }
 
     /// Forgets the gradient of every parameter.
     fn zero_grad(&self) {
-        walk::zero_grad(&|visitor| self.visit(visitor));
+        walk::zero_grad(&Of(self));
     }
 
     /// This model with all parameters and buffers on `device`, without their gradients. What two places share they share
@@ -136,7 +137,7 @@ pub trait Module {
     /// # Errors
     /// As [`to`](Self::to).
     fn to_(&mut self, device: &Device) -> Result<()> {
-        moving::move_to(&mut |visitor| self.visit_mut(visitor), device)
+        moving::move_to(&mut OfMut(self), device)
     }
 
     /// This model with all parameters and float buffers in the precision `dtype`, without their gradients. Integers and truth
@@ -169,7 +170,7 @@ pub trait Module {
     /// # Errors
     /// As [`to_dtype`](Self::to_dtype).
     fn to_dtype_(&mut self, dtype: DType) -> Result<()> {
-        moving::change_precision(&mut |visitor| self.visit_mut(visitor), dtype)
+        moving::change_precision(&mut OfMut(self), dtype)
     }
 
     /// This model in `f16`; see [`to_dtype`](Self::to_dtype).
@@ -234,18 +235,18 @@ pub trait Module {
     where
         Self: Sized,
     {
-        moving::lay_channels_last(&mut |visitor| self.visit_mut(visitor))?;
+        moving::lay_channels_last(&mut OfMut(&mut self))?;
         Ok(self)
     }
 
     /// How many numbers the parameters hold together; a shared parameter counts once.
     fn num_parameters(&self) -> usize {
-        walk::num_parameters(&|visitor| self.visit(visitor))
+        walk::num_parameters(&Of(self))
     }
 
     /// All parameters and buffers by name. The tensors are the model's own: a later step changes them.
     fn state_dict(&self) -> StateDict {
-        walk::state_dict(&|visitor| self.visit(visitor))
+        walk::state_dict(&Of(self))
     }
 
     /// Copies the values of `dict` into the parameters and buffers of the same names, each in the precision that the model has
@@ -256,7 +257,7 @@ pub trait Module {
     /// [`Error::StateDict`](crate::Error::StateDict) has every name that is missing, unexpected, of another shape or kind;
     /// [`Error::NameTwice`](crate::Error::NameTwice) if two tensors of the model have one name. Nothing has been loaded then.
     fn load_state_dict(&self, dict: &StateDict) -> Result<()> {
-        dict.copy_into(&walk::state_dict(&|visitor| self.visit(visitor)))
+        walk::load_state_dict(&Of(self), dict)
     }
 }
 
@@ -337,6 +338,11 @@ impl<'a> Visitor<'a> {
         module.visit(self);
         self.report(Event::Leave);
         self.path.truncate(parent_len);
+    }
+
+    /// Visits a child of a list under its position.
+    pub(crate) fn child_at(&mut self, position: usize, module: &dyn Module) {
+        self.child(&position.to_string(), module);
     }
 
     /// Reports a parameter, buffer or mode at the current path.

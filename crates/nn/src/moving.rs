@@ -59,10 +59,10 @@ impl Change for Precision {
 }
 
 /// Puts others in the place of parameters and buffers. First everything is made, then everything is replaced.
-fn change(visit_mut: VisitMut<'_>, change: &impl Change) -> Result<()> {
+fn change(module: VisitMut<'_>, change: &impl Change) -> Result<()> {
     let mut made = Made::default();
     let mut result = Ok(());
-    visit_mut(&mut VisitorMut::new(&mut |event| {
+    module.visit_mut(&mut VisitorMut::new(&mut |event| {
         if result.is_ok() {
             result = made.copy(&event, change);
         }
@@ -70,7 +70,7 @@ fn change(visit_mut: VisitMut<'_>, change: &impl Change) -> Result<()> {
     result?;
     let mut floats = made.floats.into_iter();
     let (mut ints, mut bools) = (made.ints.into_iter(), made.bools.into_iter());
-    visit_mut(&mut VisitorMut::new(&mut |event| match event {
+    module.visit_mut(&mut VisitorMut::new(&mut |event| match event {
         EventMut::Parameter(parameter) => {
             if let Some((_, Some(copy))) = made.parameters.get(&parameter.id()) {
                 parameter.replace(copy);

@@ -2,7 +2,7 @@
 
 use crate::Module;
 use crate::module::Event;
-use crate::walk::{Visit, walk};
+use crate::walk::{Of, Visit, walk};
 use std::fmt;
 
 /// The tree of a module's layers, ready to be displayed. Made by [`print()`].
@@ -30,7 +30,7 @@ pub struct Tree {
 /// # Ok::<(), pagelock_tensor::Error>(())
 /// ```
 pub fn print<M: Module + ?Sized>(module: &M) -> Tree {
-    tree(&|visitor| module.visit(visitor), module.title(), module.details())
+    tree(&Of(module), module.title(), module.details())
 }
 
 fn tree(visit: Visit<'_>, title: String, details: String) -> Tree {

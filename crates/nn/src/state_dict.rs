@@ -4,7 +4,7 @@
 
 use crate::error::shortened;
 use crate::{Error, Misfit, Result};
-use pagelock_tensor::{self as tensor, AnyTensor, Bool, DType, Int, Kind, Tensor, no_grad};
+use pagelock_tensor::{self as tensor, AnyTensor, Bool, CountedHeap, DType, Int, Kind, Tensor, copy_all_, no_grad};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::Arc;
@@ -25,12 +25,44 @@ use std::sync::Arc;
 /// assert_eq!(fresh.weight.to_vec::<f32>()?, trained.weight.to_vec::<f32>()?);
 /// # Ok::<(), pagelock_nn::Error>(())
 /// ```
-#[derive(Clone, Default)]
+#[derive(Default)]
 pub struct StateDict {
     entries: BTreeMap<usize, (Arc<str>, AnyTensor)>, // by their place in the order
     places: HashMap<Arc<str>, usize>,
     /// A name that two tensors of a model have, of which only the second is here.
     twice: Option<String>,
+    counted: Counted,
+}
+
+/// What the entries take beside the elements of tensors, counted in the host's budget.
+struct Counted {
+    text_bytes: usize,
+    heap: CountedHeap,
+}
+
+impl Default for Counted {
+    fn default() -> Self {
+        Self { text_bytes: 0, heap: CountedHeap::new(0) }
+    }
+}
+
+impl Counted {
+    /// Of an entry without its name: in a node of the tree, which is half empty where places come in order, and in the table
+    /// of places.
+    const ENTRY_BYTES: usize = 2 * size_of::<(usize, (Arc<str>, AnyTensor))>() + 4 * size_of::<(Arc<str>, usize)>();
+
+    fn set(&mut self, n_entries: usize, text_bytes: usize) {
+        self.text_bytes = text_bytes;
+        self.heap.set(text_bytes + n_entries * Self::ENTRY_BYTES);
+    }
+}
+
+impl Clone for StateDict {
+    fn clone(&self) -> Self {
+        let mut counted = Counted::default();
+        counted.set(self.len(), self.counted.text_bytes);
+        Self { entries: self.entries.clone(), places: self.places.clone(), twice: self.twice.clone(), counted }
+    }
 }
 
 impl StateDict {
@@ -58,8 +90,10 @@ impl StateDict {
             return true;
         }
         let place = self.entries.last_key_value().map_or(0, |(last, _)| last + 1);
+        let text_bytes = self.counted.text_bytes + name.len();
         self.places.insert(Arc::clone(&name), place);
         self.entries.insert(place, (name, tensor));
+        self.counted.set(self.len(), text_bytes);
         false
     }
 
@@ -91,7 +125,9 @@ impl StateDict {
     /// Takes a tensor out.
     pub fn remove(&mut self, name: &str) -> Option<AnyTensor> {
         let place = self.places.remove(name)?;
-        self.entries.remove(&place).map(|(_, tensor)| tensor)
+        let (name, tensor) = self.entries.remove(&place)?;
+        self.counted.set(self.len(), self.counted.text_bytes - name.len());
+        Some(tensor)
     }
 
     /// All names, in order.
@@ -162,12 +198,10 @@ impl StateDict {
             return Err(Error::StateDict(Box::new(misfit)));
         }
         no_grad(|| {
-            for (name, target) in model.iter() {
-                if let Some(value) = self.get_any(name) {
-                    copy(target, value)?;
-                }
-            }
-            Ok(())
+            let pairs = model.iter().filter_map(|(name, target)| Some((target, self.get_any(name)?)));
+            let pairs = pairs.map(|(target, value)| Ok((target, of_kind_of(target, value)?)));
+            let pairs = pairs.collect::<tensor::Result<Vec<_>>>()?;
+            Ok(copy_all_(&pairs.iter().map(|(target, value)| (*target, value)).collect::<Vec<_>>())?)
         })
     }
 
@@ -202,17 +236,10 @@ fn takes(target: &AnyTensor, value: &AnyTensor) -> bool {
     is_same_kind || (is_count(target) && value.dtype().is_float())
 }
 
-/// Copies elements that a tensor takes into it.
-fn copy(to: &AnyTensor, from: &AnyTensor) -> tensor::Result<()> {
-    fn converted<K: Kind>(to: Tensor<K>, from: Tensor<K>) -> tensor::Result<()> {
-        to.copy_(&from.to(&to.device())?)
-    }
-    match (to.dtype(), from.dtype()) {
-        (DType::Bool, _) => converted(to.bool()?, from.bool()?),
-        (dtype, _) if dtype.is_float() => converted(to.float()?, from.float()?),
-        (_, dtype) if dtype.is_float() => converted(to.int()?, from.float()?.to_int()?),
-        _ => converted(to.int()?, from.int()?),
-    }
+/// Elements that a tensor takes, in its kind.
+fn of_kind_of(target: &AnyTensor, value: &AnyTensor) -> tensor::Result<AnyTensor> {
+    let is_old_count = !target.dtype().is_float() && value.dtype().is_float();
+    if is_old_count { Ok(value.float()?.to_int()?.into()) } else { Ok(value.clone()) }
 }
 
 /// Names, element types and shapes.

@@ -7,17 +7,43 @@ use std::collections::HashSet;
 use pagelock_tensor::AnyTensor;
 
 use crate::module::{Event, Visitor, VisitorMut};
-use crate::{Parameter, StateDict};
+use crate::{Module, Parameter, Result, StateDict};
 
 /// The `visit` of a module.
-pub(crate) type Visit<'a> = &'a dyn Fn(&mut Visitor<'_>);
+/// What a walk knows of a module, whatever its type.
+pub(crate) trait Walked {
+    fn visit(&self, visitor: &mut Visitor<'_>);
+}
 
-/// The `visit_mut` of a module.
-pub(crate) type VisitMut<'a> = &'a mut dyn FnMut(&mut VisitorMut<'_>);
+/// As [`Walked`], for walks that change modules.
+pub(crate) trait WalkedMut {
+    fn visit_mut(&mut self, visitor: &mut VisitorMut<'_>);
+}
 
-/// Visits everything in a module; the paths start below it.
+/// A module that is walked over.
+pub(crate) struct Of<'a, M: ?Sized>(pub(crate) &'a M);
+
+/// A module that is walked over and changed.
+pub(crate) struct OfMut<'a, M: ?Sized>(pub(crate) &'a mut M);
+
+impl<M: Module + ?Sized> Walked for Of<'_, M> {
+    fn visit(&self, visitor: &mut Visitor<'_>) {
+        self.0.visit(visitor);
+    }
+}
+
+impl<M: Module + ?Sized> WalkedMut for OfMut<'_, M> {
+    fn visit_mut(&mut self, visitor: &mut VisitorMut<'_>) {
+        self.0.visit_mut(visitor);
+    }
+}
+
+pub(crate) type Visit<'a> = &'a dyn Walked;
+
+pub(crate) type VisitMut<'a> = &'a mut dyn WalkedMut;
+
 pub(crate) fn walk(visit: Visit<'_>, report: &mut dyn FnMut(&str, Event<'_>)) {
-    visit(&mut Visitor::new(report));
+    visit.visit(&mut Visitor::new(report));
 }
 
 /// The last step of a type's path, without its parameters.
@@ -92,4 +118,8 @@ pub(crate) fn state_dict(visit: Visit<'_>) -> StateDict {
         event => event.buffer().into_iter().for_each(|buffer| dict.add(name, buffer)),
     });
     dict
+}
+
+pub(crate) fn load_state_dict(visit: Visit<'_>, dict: &StateDict) -> Result<()> {
+    dict.copy_into(&state_dict(visit))
 }

@@ -7,8 +7,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pagelock_memory::{ByteSize, Resource, default_host, host_budget};
 use pagelock_nn::optim::{Adam, AdamW, GradScaler, Optimizer, Sgd};
-use pagelock_nn::{BatchNorm1d, BatchNorm2d, Dropout, Forward, Linear, Module, Parameter};
-use pagelock_tensor::{DType, Generator, Tensor, manual_seed};
+use pagelock_nn::{BatchNorm1d, BatchNorm2d, Dropout, Forward, Linear, Module, Parameter, StateDict};
+use pagelock_tensor::{AnyTensor, DType, Generator, Tensor, manual_seed};
 
 /// The budget is one for all tests.
 fn alone() -> MutexGuard<'static, ()> {
@@ -178,4 +178,53 @@ fn a_refused_change_of_precision_changes_nothing() {
         refusals_change_nothing(state, || model.borrow_mut().to_dtype_(dtype).is_ok());
         assert!(model.borrow().parameters().iter().all(|parameter| parameter.dtype() == dtype));
     }
+}
+
+/// Everything that a model saves, bit by bit as far as `f64` tells.
+fn saved(model: &impl Module) -> Vec<Vec<f64>> {
+    let read = |tensor: &AnyTensor| match tensor.float() {
+        Ok(floats) => floats.to_vec().unwrap(),
+        Err(_) => tensor.int().unwrap().to_vec::<i64>().unwrap().iter().map(|&count| count as f64).collect(),
+    };
+    model.state_dict().iter().map(|(_, tensor)| read(tensor)).collect()
+}
+
+#[test]
+fn a_refused_state_dict_has_loaded_nothing() {
+    let _alone = alone();
+    // The first fits where the last does not.
+    let make = || (Linear::new(2, 1).unwrap(), BatchNorm1d::new(8).unwrap(), Linear::new(8, 32).unwrap());
+    for dtype in [DType::F32, DType::F64, DType::BF16] {
+        let (model, other) = (make(), make());
+        other.1.forward(&batch([4, 8])).unwrap();
+        let dict = other.state_dict().to_dtype(dtype).unwrap();
+        if dtype != DType::F32 {
+            refusals_change_nothing(|| saved(&model), || model.load_state_dict(&dict).is_ok());
+        }
+        model.load_state_dict(&dict).unwrap();
+        let loaded = other.to_dtype(dtype).unwrap().to_dtype(DType::F32).unwrap();
+        assert_eq!(saved(&model), saved(&loaded), "{dtype}");
+    }
+}
+
+#[test]
+fn a_state_dict_of_the_model_itself_is_loaded_as_it_was() {
+    let _alone = alone();
+    let layers = (Linear::new(8, 8).unwrap(), Linear::new(8, 8).unwrap());
+    let [first, second] = [&layers.0, &layers.1].map(|layer| saved(layer));
+    let swapped = layers.state_dict().renamed(|name| {
+        Some(name.strip_prefix("0.").map_or_else(|| name.replacen("1.", "0.", 1), |rest| format!("1.{rest}")))
+    });
+    refusals_change_nothing(|| saved(&layers), || layers.load_state_dict(&swapped).is_ok());
+    assert_eq!((saved(&layers.0), saved(&layers.1)), (second, first));
+}
+
+#[test]
+fn nothing_is_loaded_where_one_parameter_cannot_be_changed() {
+    let _alone = alone();
+    let model = [Tensor::ones([8]).unwrap(), Tensor::ones([1]).unwrap().expand([8]).unwrap()].map(Parameter::new);
+    let dict: StateDict = ["0", "1"].map(|name| (name.to_owned(), Tensor::zeros([8]).unwrap())).into_iter().collect();
+    let refused = model.load_state_dict(&dict).unwrap_err().to_string();
+    assert!(refused.contains("copy_"), "{refused}");
+    assert_eq!(saved(&model), [[1.0; 8]; 2]);
 }

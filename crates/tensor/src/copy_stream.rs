@@ -10,7 +10,7 @@ use pagelock_cuda::Stream;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::kind::Kind;
-use crate::tensor::Tensor;
+use crate::tensor::{Raw, Tensor};
 use crate::transfer::upload_on;
 
 /// Copies tensors to a device beside what it computes; for what feeds a loop from the host.
@@ -49,11 +49,14 @@ impl CopyStream {
     /// # Errors
     /// As [`Tensor::to`].
     pub fn upload<K: Kind>(&self, tensor: &Tensor<K>) -> Result<Tensor<K>> {
-        let tensor = tensor.clone().with_node(None);
+        self.upload_raw(tensor.raw().without_node()).map(Raw::typed)
+    }
+
+    fn upload_raw(&self, tensor: Raw) -> Result<Raw> {
         match &self.stream {
-            Some(stream) if tensor.device().is_cpu() => {
-                let dense = if tensor.layout().is_dense() { tensor } else { tensor.contiguous()? };
-                Ok(upload_on(stream, dense.raw(), &self.device)?.typed())
+            Some(stream) if tensor.storage.device().is_cpu() => {
+                let dense = if tensor.layout.is_dense() { tensor } else { tensor.contiguous()? };
+                upload_on(stream, &dense, &self.device)
             }
             _ => tensor.to(&self.device),
         }

@@ -8,7 +8,7 @@ use crate::cuda::{Formula, constant};
 use crate::device::Device;
 use crate::element::{DType, Element, Scalar, decimal};
 use crate::error::{Error, Result};
-use crate::kind::{Float, Int, Kind, Number, Numeric};
+use crate::kind::{Facts, Float, Int, Kind, Number, Numeric, facts};
 use crate::layout::Layout;
 use crate::ops::cast;
 use crate::random::{self, Draw, Generator};
@@ -116,11 +116,7 @@ impl<K: Kind> Tensor<K> {
     /// # Errors
     /// [`Error::DataLength`] if the shape has another number of elements.
     pub fn from_slice<T: Element<Kind = K>>(data: &[T], shape: impl IntoShape) -> Result<Tensor<K>> {
-        let shape = shape.into_shape()?;
-        if data.len() != shape.elements() {
-            return Err(Error::DataLength { op: "from_slice", given: data.len(), shape });
-        }
-        let mut out = Fresh::allocate("from_slice", shape, T::DTYPE)?;
+        let mut out = for_numbers(data.len(), shape.into_shape(), T::DTYPE)?;
         out.elements().copy_from_slice(data);
         Ok(out.share().typed())
     }
@@ -158,8 +154,7 @@ impl<K: Kind> Tensor<K> {
     /// # Errors
     /// As [`Tensor::zeros`].
     pub fn full<T: Element<Kind = K>>(shape: impl IntoShape, value: T) -> Result<Tensor<K>> {
-        let filled = filled(&Device::Cpu, "full", shape.into_shape()?, K::default_dtype(), value.to_scalar());
-        filled.map(Raw::typed)
+        TensorOptions::CPU.filled("full", shape, value.to_scalar())
     }
 
     /// One number, of shape `[]`, in the precision that [`Tensor::new`] gives.
@@ -312,9 +307,7 @@ impl Tensor<Int> {
     /// [`Error::Memory`] if the budget refuses.
     pub fn randperm_with(n: usize, generator: &Generator) -> Result<Tensor<Int>> {
         let mut out = Fresh::allocate("randperm", Shape::new(&[n])?, DType::I64)?;
-        for (i, element) in out.elements::<i64>().iter_mut().enumerate() {
-            *element = i as i64;
-        }
+        out.elements::<i64>().iter_mut().zip(0..).for_each(|(element, i)| *element = i);
         generator.shuffle(out.elements::<i64>());
         Ok(out.share().typed())
     }
@@ -370,7 +363,11 @@ impl<'d> TensorOptions<'d> {
     }
 
     fn filled<K: Kind>(self, op: &'static str, shape: impl IntoShape, value: Scalar) -> Result<Tensor<K>> {
-        filled(self.device, op, shape.into_shape()?, self.dtype::<K>(op)?, value).map(Raw::typed)
+        self.filled_raw(op, shape.into_shape(), facts::<K>(), value).map(Raw::typed)
+    }
+
+    fn filled_raw(self, op: &'static str, shape: Result<Shape>, kind: Facts, value: Scalar) -> Result<Raw> {
+        filled(self.device, op, shape?, kind.dtype(op, self.dtype)?, value)
     }
 
     /// The `n` × `n` identity matrix.
@@ -451,11 +448,7 @@ impl<'d> TensorOptions<'d> {
 
     /// The precision for tensors of kind `K`.
     fn dtype<K: Kind>(self, op: &'static str) -> Result<DType> {
-        match self.dtype {
-            None => Ok(K::default_dtype()),
-            Some(dtype) if K::holds(dtype) => Ok(dtype),
-            Some(dtype) => Err(Error::WrongKind { op, dtype, kind: K::NAME }),
-        }
+        facts::<K>().dtype(op, self.dtype)
     }
 }
 
@@ -465,6 +458,15 @@ impl Raw {
         let made = if self.dtype() == dtype { self } else { cast(&self, dtype)? };
         made.typed().to(device)
     }
+}
+
+/// Room for so many numbers, which have to fill the shape.
+fn for_numbers(given: usize, shape: Result<Shape>, dtype: DType) -> Result<Fresh> {
+    let shape = shape?;
+    if given != shape.elements() {
+        return Err(Error::DataLength { op: "from_slice", given, shape });
+    }
+    Fresh::allocate("from_slice", shape, dtype)
 }
 
 /// A tensor of nested arrays, in that precision.

@@ -516,7 +516,7 @@ pub enum Error {
         /// What it is for.
         purpose: &'static str,
         /// The refusal.
-        source: memory::Error,
+        r#source: memory::Error,
     },
     /// Host memory was refused.
     #[error("{op}: no memory for {shape} of {dtype}: {source}")]

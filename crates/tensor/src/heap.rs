@@ -1,4 +1,5 @@
-//! The heap that handles take beside the elements of tensors: storages and nodes of the graph, counted in the host's budget.
+//! The heap that handles take beside the elements of tensors: storages, nodes of the graph, entries of maps and headers of
+//! files, counted in the host's budget.
 //!
 //! An object counts from when its allocation is made until that is freed, so one that is used again costs nothing here. The
 //! budget is asked for [`STEP`] bytes at a time, before an operation makes a tensor ([`check`]): what one operation makes, and
@@ -18,7 +19,7 @@ const STEP: usize = 256 << 10;
 const MOST_UNCOUNTED: usize = 1 << 20;
 
 /// What the allocator adds to an allocation, and an `Arc` to its value.
-const PER_ALLOCATION: usize = 32;
+pub(crate) const PER_ALLOCATION: usize = 32;
 
 // Relaxed, both: they guard no other memory.
 static LIVE: AtomicUsize = AtomicUsize::new(0); // bytes that objects take
@@ -28,16 +29,22 @@ static PAID: AtomicUsize = AtomicUsize::new(0); // bytes of `PAYMENTS`
 static PAYMENTS: Mutex<Vec<Reservation>> = Mutex::new(Vec::new());
 
 /// Bytes of the heap, counted until this is dropped.
-pub(crate) struct Counted {
+#[derive(Debug)]
+pub struct Counted {
     len_bytes: usize,
 }
 
 impl Counted {
     /// What an allocation of `len_bytes` takes.
-    pub(crate) fn new(len_bytes: usize) -> Counted {
+    pub fn new(len_bytes: usize) -> Counted {
         let len_bytes = len_bytes + PER_ALLOCATION;
         LIVE.fetch_add(len_bytes, Relaxed);
         Counted { len_bytes }
+    }
+
+    /// What it takes from now on.
+    pub fn set(&mut self, len_bytes: usize) {
+        *self = Counted::new(len_bytes);
     }
 }
 
@@ -65,6 +72,15 @@ pub(crate) fn check() -> Result<()> {
 /// [`Error::WorkingMemory`].
 pub(crate) fn check_for_node(op: &'static str) -> Result<(), Error> {
     check().map_err(|source| Error::WorkingMemory { op, purpose: "a node of the graph", source })
+}
+
+/// Counts bytes of the heap that are kept.
+///
+/// # Errors
+/// [`Error::WorkingMemory`].
+pub(crate) fn keep(op: &'static str, purpose: &'static str, len_bytes: usize) -> Result<Counted, Error> {
+    let counted = Counted::new(len_bytes);
+    check().map(|()| counted).map_err(|source| Error::WorkingMemory { op, purpose, source })
 }
 
 /// Bytes of the heap that are taken for a moment; none if they are so few that they count with what the process takes anyway.

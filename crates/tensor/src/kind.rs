@@ -41,6 +41,28 @@ pub trait Kind: sealed::Sealed + Send + Sync + 'static {
     fn holds(dtype: DType) -> bool;
 }
 
+/// A kind as a value: for code that is compiled once, not for each kind in each program.
+pub(crate) struct Facts {
+    name: &'static str,
+    default_dtype: fn() -> DType,
+    holds: fn(DType) -> bool,
+}
+
+pub(crate) fn facts<K: Kind>() -> Facts {
+    Facts { name: K::NAME, default_dtype: K::default_dtype, holds: K::holds }
+}
+
+impl Facts {
+    /// The precision that was asked for, or else the default.
+    pub(crate) fn dtype(&self, op: &'static str, asked: Option<DType>) -> Result<DType> {
+        match asked {
+            None => Ok((self.default_dtype)()),
+            Some(dtype) if (self.holds)(dtype) => Ok(dtype),
+            Some(dtype) => Err(Error::WrongKind { op, dtype, kind: self.name }),
+        }
+    }
+}
+
 /// The kinds that can be added and multiplied: [`Float`] and [`Int`].
 pub trait Numeric: Kind {}
 

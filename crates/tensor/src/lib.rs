@@ -111,8 +111,10 @@ pub use cuda::{CudaDevice, Kernels, Libraries, kernels, with_kernels};
 pub use device::{Device, Operand};
 pub use element::{DType, Element, Scalar};
 pub use error::{Error, Result};
+#[doc(hidden)]
+pub use heap::Counted as CountedHeap;
 pub use kind::{Bool, Float, Int, Kind, Number, Numeric, PlainNumber, default_dtype, set_default_dtype};
-pub use map::{AnyTensor, Stored, TensorFile, TensorMap};
+pub use map::{AnyTensor, Stored, TensorFile, TensorMap, copy_all_};
 pub use ops::{BatchNormOptions, Conv2dOptions, Pool2dOptions, Reduction, SliceRange};
 pub use pagelock_cuda::{How, Route};
 #[doc(hidden)]

@@ -494,6 +494,7 @@ impl<'d> FreshCuda<'d> {
         dtype: DType,
         device: &'d Device,
     ) -> Result<FreshCuda<'d>> {
+        crate::cuda::check()?;
         shape.check_size()?;
         let refused = |source| Error::DeviceMemory { op, shape, dtype, source };
         heap::check().map_err(|source| refused(source.into()))?;

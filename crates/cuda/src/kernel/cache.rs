@@ -1,6 +1,7 @@
 //! Compiled kernels on disk, named by a hash of everything that they were made from.
 
 use super::source::KernelSource;
+use crate::error::Result;
 use crate::user_cache::{UserCache, hash};
 
 /// A folder of compiled kernels.
@@ -13,8 +14,8 @@ const MOST_BYTES: u64 = 256 << 20;
 
 impl Cache {
     /// `$PAGELOCK_KERNEL_CACHE`, or `pagelock/kernels` in the user's cache folder; empty switches it off.
-    pub(super) fn of_user() -> Self {
-        Self { files: UserCache::of_user("kernels", "PAGELOCK_KERNEL_CACHE") }
+    pub(super) fn of_user() -> Result<Self> {
+        Ok(Self { files: UserCache::of_user("kernels", "PAGELOCK_KERNEL_CACHE")? })
     }
 
     /// What was made from that source for that architecture, or what `make` makes of it now.

@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 ///
 /// # Errors
 /// [`Error::NoCompiler`] says where NVRTC was looked for, and what to install; [`Error::Compile`] has the compiler's log,
-/// with the lines of the source that it names.
+/// with the lines of the source that it names; [`Error::CacheVariable`].
 pub fn compile(source: &KernelSource, compute_capability: (u32, u32)) -> Result<Vec<u8>> {
     if let Some((key, code)) = archive::find(source, compute_capability, |source, at| key(source, &architecture(at))) {
         archive::note(&key, &code, Origin::Brought);
@@ -24,7 +24,7 @@ pub fn compile(source: &KernelSource, compute_capability: (u32, u32)) -> Result<
     }
     let architecture = architecture(compute_capability);
     let mut origin = Origin::Kept;
-    let code = Cache::of_user().get(source, &architecture, || {
+    let code = Cache::of_user()?.get(source, &architecture, || {
         origin = Origin::Compiled;
         compile_now(source, &architecture)
     })?;

@@ -4,7 +4,7 @@ use std::{fmt, ptr::NonNull, sync::Arc};
 
 use pagelock_memory::{ByteSize, Error, PageLocker, Result};
 
-use crate::driver::Driver;
+use crate::{driver::Driver, host_function};
 
 /// A [`PageLocker`] that makes pages known to every device of a driver.
 pub(super) struct DriverLocker {
@@ -28,6 +28,11 @@ impl PageLocker for DriverLocker {
         // SAFETY: locked before, by the caller's promise; and a block is dropped only when no copy uses it.
         let unlocked = unsafe { self.driver.unregister(start) };
         unlocked.map_err(|failure| Error::Lock { asked: ByteSize(len_bytes as u64), source: Box::new(failure) })
+    }
+
+    /// A budget that is short frees what pools keep on whatever thread asks it.
+    fn when_possible(&self, free: Box<dyn FnOnce() + Send>) {
+        host_function::outside(free);
     }
 }
 

@@ -3,7 +3,11 @@
 use std::{
     fs::File,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::mpsc,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+        mpsc,
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -12,9 +16,10 @@ use pagelock_cuda::{
     Device, DeviceBuffer, Error, Event, Graph, How, Pinned, Priority, Recording, Refused, Route, Rows, Stream,
     Timeline, Uninit,
     driver::Call,
+    page_locked_budget,
     software::{Effect, Fault, Machine},
 };
-use pagelock_memory::HostBuffer;
+use pagelock_memory::{HostBuffer, Trim};
 
 use crate::tools::{lazy, moody, threaded};
 
@@ -333,5 +338,43 @@ fn a_host_buffer_that_a_device_uses_says_that_it_cannot_be_waited_for_inside() {
         call.unwrap().wait().unwrap();
         let (_was_done, host) = receive.recv().unwrap();
         assert_eq!((host.bytes(), device.leaked().count), (&[9; 64][..], 0), "it can be read outside");
+    }
+}
+
+/// Drops page-locked memory while somebody waits for the budget: the second time that it is asked.
+struct DropsLate {
+    n_asked: AtomicUsize,
+    memory: Mutex<Option<Pinned<u8>>>,
+}
+
+impl Trim for DropsLate {
+    fn trim(&self) -> usize {
+        if self.n_asked.fetch_add(1, Relaxed) == 1 {
+            drop(self.memory.lock().unwrap().take());
+        }
+        0
+    }
+}
+
+#[test]
+fn a_budget_that_is_short_inside_loses_no_page_locked_memory() {
+    for machine in devices() {
+        let device = machine.device(0).unwrap();
+        let stream = device.stream().unwrap();
+        let [idle, kept] = [0; 2].map(|_| Pinned::from_slice(&device, &[1_u8; 64]).unwrap());
+        let outlives = HostBuffer::allocate(device.page_locked(), 1 << 20).unwrap();
+        drop(idle);
+        let late = Arc::new(DropsLate { n_asked: AtomicUsize::new(0), memory: Mutex::new(Some(kept)) });
+        let pool: Arc<dyn Trim> = late.clone();
+        page_locked_budget().add_pool(Arc::downgrade(&pool));
+        drop(device);
+        inside(&stream, move || {
+            let (budget, timeout) = (page_locked_budget(), Duration::from_millis(1));
+            assert!(budget.reserve_timeout(budget.limit().0, timeout).is_err());
+            drop((late, pool));
+            drop(outlives);
+        });
+        drop(stream);
+        is_all_given_back(&machine);
     }
 }

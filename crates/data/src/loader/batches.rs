@@ -4,6 +4,7 @@ use std::marker::PhantomData;
 use std::time::{Duration, Instant};
 
 use super::crew::{Account, Crew};
+use super::opaque::Opaque;
 use super::slots::{AtMost, PATIENCE, PinnedSlots};
 use super::source::{At, Maker, Parcel, Watch};
 use super::{Loader, lock};
@@ -23,12 +24,12 @@ use crate::{Error, Result};
 /// # Ok::<(), pagelock_data::Error>(())
 /// ```
 pub struct Batches<'a, B: Send + 'static> {
-    pub(super) epoch: Epoch<'a>,
+    pub(super) epoch: Opaque<'a, Epoch<'a>>,
     batches: PhantomData<fn() -> B>,
 }
 
 impl<'a, B: Send + 'static> Batches<'a, B> {
-    pub(super) fn new(epoch: Epoch<'a>) -> Self {
+    pub(super) fn new(epoch: Opaque<'a, Epoch<'a>>) -> Self {
         Self { epoch, batches: PhantomData }
     }
 }
@@ -37,8 +38,10 @@ impl<B: Send + 'static> Iterator for Batches<'_, B> {
     type Item = Result<B>;
 
     fn next(&mut self) -> Option<Result<B>> {
-        let made = self.epoch.next()?;
-        Some(made.map(|()| self.epoch.parcel.as_mut().map(Parcel::take).unwrap_or_else(|| unreachable!("it was made"))))
+        match self.epoch.next()? {
+            Ok(()) => Some(Ok(self.epoch.parcel().take())),
+            Err(error) => Some(Err(error)),
+        }
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
@@ -87,6 +90,11 @@ impl<'a> Epoch<'a> {
         let made = self.loader.recipe.make((self.epoch, self.next), &mut self.indices, &mut watch, None, parcel);
         account.add(watch.times, self.indices.len(), watch.skipped, made.is_err());
         made
+    }
+
+    /// Where the batch is that was made.
+    fn parcel(&mut self) -> &mut Parcel {
+        self.parcel.as_mut().unwrap_or_else(|| unreachable!("a batch was made"))
     }
 
     fn next(&mut self) -> Option<Result<()>> {

@@ -4,18 +4,19 @@
 //! batch that it uses and for nothing else. A source is kept until the copies after it are queued, since dropping it
 //! waits for its own.
 
-use std::any::Any;
 use std::collections::VecDeque;
 use std::marker::PhantomData;
+use std::mem;
 use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use pagelock_cuda::Timeline;
-use pagelock_tensor::{CopyStream, Device, Kind, Tensor};
+use pagelock_tensor::{AnyTensor, CopyStream, Device};
 
 use super::limits::{MOST_AHEAD, check_most};
+use super::opaque::Opaque;
 use super::slots::{Goal, Slots};
 use super::{Batches, DataLoader};
 use crate::pin::PinMemory;
@@ -164,15 +165,12 @@ impl<B: PinMemory + Send + 'static, L: Feed<B>> DeviceLoader<B, L> {
     /// # Examples
     /// See [`DeviceLoader`].
     pub fn iter(&self) -> DeviceBatches<'_, B, L> {
-        let ahead = check_most("ahead", self.ahead, MOST_AHEAD, "2 is usual");
-        let (uploads, refusal) = match ahead.and_then(|()| Ok(CopyStream::new(&self.device)?)) {
-            Ok(stream) => (Some(Uploads { stream, sources: Mutex::default() }), None),
+        let (uploads, refusal) = match Uploads::begin(&self.device, self.ahead, &self.timeline) {
+            Ok(uploads) => (Some(uploads), None),
             Err(error) => (None, Some(error)),
         };
         let (loader, batches) = (&self.loader, self.loader.start());
-        let (ahead, timeline) = (self.ahead, self.timeline.as_ref());
-        let (there, sources) = (VecDeque::new(), VecDeque::new());
-        DeviceBatches { loader, batches, ahead, timeline, uploads, refusal, there, sources }
+        DeviceBatches { loader, batches, ahead: self.ahead, uploads, refusal, there: VecDeque::new() }
     }
 }
 
@@ -211,13 +209,10 @@ pub struct DeviceBatches<'a, B: PinMemory + Send + 'static, L: Feed<B> + 'a = Da
     loader: &'a L,
     batches: L::Batches<'a>,
     ahead: usize,
-    timeline: Option<&'a Timeline>,
-    uploads: Option<Uploads>,
+    uploads: Option<Opaque<'static, Uploads>>,
     /// Why there is no batch at all; given once.
     refusal: Option<Error>,
     there: VecDeque<Arrived<B, L::Place>>,
-    /// Of the batches that were sent last.
-    sources: VecDeque<Sources>,
 }
 
 /// A batch on the device, and where the loader is when the program has it.
@@ -227,44 +222,79 @@ struct Arrived<B, P> {
 }
 
 /// Tensors that are being copied.
-type Sources = Vec<Box<dyn Any + Send>>;
+type Sources = Vec<AnyTensor>;
 
 /// Sends the tensors of a batch to a device.
 pub(super) struct Uploads {
     stream: CopyStream,
+    timeline: Option<Timeline>,
     sources: Mutex<Sources>, // guards what was sent of this batch
+    /// Of the batches that were sent last.
+    earlier: VecDeque<Sources>,
 }
 
 impl Uploads {
-    pub(super) fn take<K: Kind>(&self, tensor: Tensor<K>) -> Result<Tensor<K>> {
-        let there = self.stream.upload(&tensor)?;
+    fn begin(device: &Device, ahead: usize, timeline: &Option<Timeline>) -> Result<Opaque<'static, Self>> {
+        check_most("ahead", ahead, MOST_AHEAD, "2 is usual")?;
+        let (stream, timeline) = (CopyStream::new(device)?, timeline.clone());
+        Ok(Opaque::new(Self { stream, timeline, sources: Mutex::default(), earlier: VecDeque::new() }))
+    }
+
+    pub(super) fn take(&self, tensor: AnyTensor) -> Result<AnyTensor> {
+        let there = match tensor.dtype() {
+            dtype if dtype.is_float() => self.stream.upload(&tensor.float()?)?.into(),
+            dtype if dtype.is_int() => self.stream.upload(&tensor.int()?)?.into(),
+            _ => self.stream.upload(&tensor.bool()?)?.into(),
+        };
         if !self.stream.device().is_cpu() {
-            self.sources.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(tensor));
+            self.sources.lock().unwrap_or_else(PoisonError::into_inner).push(tensor);
         }
         Ok(there)
+    }
+
+    /// Runs `send`, which takes the tensors of a batch; a panic is an error too.
+    fn send(&self, number: usize, send: &mut dyn FnMut() -> Result<()>) -> Result<()> {
+        let send = || {
+            let sent = catch_unwind(AssertUnwindSafe(send));
+            sent.unwrap_or_else(|panic| Err(Error::panicked(None, None, None, panic)))
+        };
+        match (&self.timeline, self.stream.stream()) {
+            (Some(timeline), Some(stream)) => timeline
+                .on_stream(format!("upload {number}"), stream, send)
+                .unwrap_or_else(|error| Err(Error::other(error))),
+            _ => send(),
+        }
+    }
+
+    /// What was taken is of one batch, which is sent.
+    fn end_batch(&mut self) {
+        let sources = self.sources.get_mut().unwrap_or_else(PoisonError::into_inner);
+        self.earlier.push_back(mem::take(sources));
+    }
+
+    /// Drops the sources of all batches but so many, which waits for their copies.
+    fn keep(&mut self, n_batches: usize) {
+        while self.earlier.len() > n_batches {
+            self.earlier.pop_front();
+        }
     }
 }
 
 impl<'a, B: PinMemory + Send + 'static, L: Feed<B> + 'a> DeviceBatches<'a, B, L> {
     /// Sends the next batch; false if there is none.
-    fn send(&mut self, uploads: &Uploads) -> bool {
+    fn send(&mut self, uploads: &mut Uploads) -> bool {
         let number = L::number(&self.batches);
-        let Some(batch) = self.batches.next() else { return false };
+        let Some(mut here) = self.batches.next().map(Some) else { return false };
         let start = Instant::now();
-        let send = || {
-            let sent = catch_unwind(AssertUnwindSafe(|| {
-                batch.and_then(|batch| batch.move_into(&Slots(Goal::Device(uploads))))
-            }));
-            sent.unwrap_or_else(|panic| Err(Error::panicked(None, None, None, panic)))
-        };
-        let batch = match (self.timeline, uploads.stream.stream()) {
-            (Some(timeline), Some(stream)) => timeline
-                .on_stream(format!("upload {number}"), stream, send)
-                .unwrap_or_else(|error| Err(Error::other(error))),
-            _ => send(),
-        };
-        let sources = std::mem::take(&mut *uploads.sources.lock().unwrap_or_else(PoisonError::into_inner));
-        self.sources.push_back(sources);
+        let mut there = None;
+        let sent = uploads.send(number, &mut || {
+            if let Some(batch) = here.take() {
+                there = Some(batch?.move_into(&Slots(Goal::Device(uploads)))?);
+            }
+            Ok(())
+        });
+        let batch = sent.map(|()| there.unwrap_or_else(|| unreachable!("it was sent")));
+        uploads.end_batch();
         self.loader.add_transfer(start.elapsed());
         self.there.push_back(Arrived { batch, then: self.loader.place() });
         true
@@ -278,15 +308,15 @@ impl<'a, B: PinMemory + Send + 'static, L: Feed<B> + 'a> Iterator for DeviceBatc
         if let Some(error) = self.refusal.take() {
             return Some(Err(error));
         }
-        let uploads = self.uploads.take()?;
-        while self.there.len() <= self.ahead && self.send(&uploads) {}
-        self.uploads = Some(uploads);
-        let Arrived { batch, then } = self.there.pop_front()?;
-        self.loader.set_place(then);
-        while self.sources.len() > self.there.len() + 1 {
-            self.sources.pop_front(); // waits for the copy of the batch that was given before this one
+        let mut uploads = self.uploads.take()?;
+        while self.there.len() <= self.ahead && self.send(&mut uploads) {}
+        let given = self.there.pop_front();
+        if let Some(Arrived { then, .. }) = &given {
+            self.loader.set_place(*then);
+            uploads.keep(self.there.len() + 1); // waits for the copy of the batch that was given before this one
         }
-        Some(batch)
+        self.uploads = Some(uploads);
+        given.map(|arrived| arrived.batch)
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {

@@ -14,6 +14,7 @@ mod batches;
 mod crew;
 mod device;
 mod limits;
+mod opaque;
 mod report;
 mod settings;
 mod slots;
@@ -31,6 +32,7 @@ use pagelock_memory::Holder;
 use self::batches::Epoch;
 use self::crew::{Account, Crew, Plan};
 use self::limits::check_workers;
+use self::opaque::Opaque;
 use self::slots::{SlotMemory, slot_memory};
 use self::source::{Collated, Mapped, Recipe, Source, Stacked};
 pub use self::{
@@ -71,7 +73,7 @@ use crate::{Error, Result};
 /// # Ok::<(), pagelock_data::Error>(())
 /// ```
 pub struct DataLoader<B> {
-    loader: Loader,
+    loader: Opaque<'static, Loader>,
     batches: PhantomData<fn() -> B>,
 }
 
@@ -195,7 +197,7 @@ impl<B: Send + 'static> DataLoader<B> {
     /// # Ok::<(), pagelock_data::Error>(())
     /// ```
     pub fn batch_size(mut self, batch_size: usize) -> Self {
-        self.loader.recipe.batches = self.loader.recipe.batches.with_batch_size(batch_size);
+        self.loader.set_batch_size(batch_size);
         self
     }
 
@@ -215,8 +217,9 @@ impl<B: Send + 'static> DataLoader<B> {
     /// assert_eq!(loader.iter().next().unwrap()?.to_vec::<f32>()?, first);
     /// # Ok::<(), pagelock_data::Error>(())
     /// ```
-    pub fn shuffle(self, seed: u64) -> Self {
-        self.sampler(RandomSampler::new(seed))
+    pub fn shuffle(mut self, seed: u64) -> Self {
+        self.loader.shuffle(seed);
+        self
     }
 
     /// The order that `sampler` gives.
@@ -231,8 +234,7 @@ impl<B: Send + 'static> DataLoader<B> {
     /// # Ok::<(), pagelock_data::Error>(())
     /// ```
     pub fn sampler(mut self, sampler: impl Sampler) -> Self {
-        self.loader.recipe.batches = self.loader.recipe.batches.with_sampler(Arc::new(sampler));
-        self.loader.identity = OnceLock::new();
+        self.loader.set_sampler(Arc::new(sampler));
         self
     }
 
@@ -247,7 +249,7 @@ impl<B: Send + 'static> DataLoader<B> {
     /// # Ok::<(), pagelock_data::Error>(())
     /// ```
     pub fn drop_last(mut self, drop_last: bool) -> Self {
-        self.loader.recipe.batches = self.loader.recipe.batches.drop_last(drop_last);
+        self.loader.set_drop_last(drop_last);
         self
     }
 
@@ -268,12 +270,14 @@ impl<B: Send + 'static> DataLoader<B> {
         M: Send + 'static,
         F: Fn(B) -> Result<M> + Send + Sync + 'static,
     {
-        self.through(|source| Arc::new(Mapped { source, f, batches: PhantomData }))
+        let source = self.loader.source();
+        self.with_source(Arc::new(Mapped { source, f, batches: PhantomData }))
     }
 
     /// The same loader with other batches.
-    fn through<M>(self, wrap: impl FnOnce(Arc<dyn Source>) -> Arc<dyn Source>) -> DataLoader<M> {
-        DataLoader { loader: self.loader.through(wrap), batches: PhantomData }
+    fn with_source<M>(mut self, source: Arc<dyn Source>) -> DataLoader<M> {
+        self.loader.set_source(source);
+        DataLoader { loader: self.loader, batches: PhantomData }
     }
 
     /// How many batches an epoch has; never zero.
@@ -423,20 +427,48 @@ impl<B: Send + 'static> DataLoader<B> {
 }
 
 impl Loader {
-    fn new(source: Arc<dyn Source>) -> Self {
+    fn new(source: Arc<dyn Source>) -> Opaque<'static, Self> {
         let recipe = Recipe {
             source,
             batches: BatchSampler::new(Arc::new(SequentialSampler), 1),
             holder: Holder::named("loader"),
         };
         let (slots, progress, idle) = (OnceLock::new(), Mutex::default(), Mutex::new(None));
-        Self { recipe, identity: OnceLock::new(), plan: Plan::default(), pins: false, slots, progress, idle }
+        Opaque::new(Self {
+            recipe,
+            identity: OnceLock::new(),
+            plan: Plan::default(),
+            pins: false,
+            slots,
+            progress,
+            idle,
+        })
     }
 
-    /// The same with another source; workers of this one are of no use to it.
-    fn through(self, wrap: impl FnOnce(Arc<dyn Source>) -> Arc<dyn Source>) -> Self {
-        let Recipe { source, batches, holder } = self.recipe;
-        Self { recipe: Recipe { source: wrap(source), batches, holder }, idle: Mutex::new(None), ..self }
+    fn source(&self) -> Arc<dyn Source> {
+        self.recipe.source.clone()
+    }
+
+    /// Workers of the source before are of no use to this one.
+    fn set_source(&mut self, source: Arc<dyn Source>) {
+        (self.recipe.source, self.idle) = (source, Mutex::new(None));
+    }
+
+    fn set_batch_size(&mut self, batch_size: usize) {
+        self.recipe.batches = self.recipe.batches.clone().with_batch_size(batch_size);
+    }
+
+    fn set_drop_last(&mut self, drop_last: bool) {
+        self.recipe.batches = self.recipe.batches.clone().drop_last(drop_last);
+    }
+
+    fn shuffle(&mut self, seed: u64) {
+        self.set_sampler(Arc::new(RandomSampler::new(seed)));
+    }
+
+    fn set_sampler(&mut self, sampler: Arc<dyn Sampler>) {
+        self.recipe.batches = self.recipe.batches.clone().with_sampler(sampler);
+        self.identity = OnceLock::new();
     }
 
     fn len(&self) -> Result<usize> {
@@ -488,7 +520,7 @@ impl Loader {
     }
 
     /// Starts the next epoch.
-    fn start(&self) -> Epoch<'_> {
+    fn start(&self) -> Opaque<'_, Epoch<'_>> {
         let mut progress = self.progress();
         let (epoch, start) = (progress.epoch, progress.start);
         (progress.epoch, progress.start, progress.next) = (epoch.saturating_add(1), 0, (epoch, start));
@@ -502,7 +534,7 @@ impl Loader {
             }
             Err(error) => batches.refusal = Some(error),
         }
-        batches
+        Opaque::new(batches)
     }
 
     /// Workers for one epoch, unless the program makes its batches itself.

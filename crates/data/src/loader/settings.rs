@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use pagelock_memory::Budget;
 
+use super::crew::Init;
 use super::source::Pinned;
-use super::{DataLoader, WhenFull};
+use super::{DataLoader, Loader, WhenFull};
 use crate::Result;
 use crate::pin::PinMemory;
 
@@ -32,8 +33,7 @@ impl<B: Send + 'static> DataLoader<B> {
     /// # Ok::<(), pagelock_data::Error>(())
     /// ```
     pub fn num_workers(mut self, num_workers: usize) -> Self {
-        self.loader.idle = Mutex::new(None); // workers of another number are of no use
-        self.loader.plan.n_workers = num_workers;
+        self.loader.set_n_workers(num_workers);
         self
     }
 
@@ -72,7 +72,7 @@ impl<B: Send + 'static> DataLoader<B> {
     /// # Ok::<(), pagelock_data::Error>(())
     /// ```
     pub fn prefetch_budget(mut self, budget: Budget) -> Self {
-        self.loader.plan.budget = Some(budget);
+        self.loader.set_prefetch_budget(budget);
         self
     }
 
@@ -128,7 +128,7 @@ impl<B: Send + 'static> DataLoader<B> {
     /// # Ok::<(), pagelock_data::Error>(())
     /// ```
     pub fn worker_init(mut self, init: impl Fn(usize) -> Result<()> + Send + Sync + 'static) -> Self {
-        self.loader.plan.init = Some(Arc::new(init));
+        self.loader.set_init(Arc::new(init));
         self
     }
 
@@ -203,7 +203,8 @@ impl<B: Send + 'static> DataLoader<B> {
             return self;
         }
         self.loader.pins = true;
-        self.through(|source| Arc::new(Pinned { source, batches: PhantomData::<fn() -> B> }))
+        let source = self.loader.source();
+        self.with_source(Arc::new(Pinned { source, batches: PhantomData::<fn() -> B> }))
     }
 
     /// How much page-locked memory the loader may take, for the batches that are ahead and those that the program still
@@ -224,7 +225,7 @@ impl<B: Send + 'static> DataLoader<B> {
     /// # Ok::<(), pagelock_data::Error>(())
     /// ```
     pub fn pin_budget(mut self, budget: Budget) -> Self {
-        (self.loader.plan.pin_budget, self.loader.slots) = (Some(budget), OnceLock::new());
+        self.loader.set_pin_budget(budget);
         self
     }
 
@@ -249,5 +250,25 @@ impl<B: Send + 'static> DataLoader<B> {
     pub fn when_full(mut self, when_full: WhenFull) -> Self {
         self.loader.plan.when_full = when_full;
         self
+    }
+}
+
+/// What is dropped here is not dropped by code of the program.
+impl Loader {
+    fn set_n_workers(&mut self, n_workers: usize) {
+        self.idle = Mutex::new(None); // workers of another number are of no use
+        self.plan.n_workers = n_workers;
+    }
+
+    fn set_prefetch_budget(&mut self, budget: Budget) {
+        self.plan.budget = Some(budget);
+    }
+
+    fn set_init(&mut self, init: Arc<Init>) {
+        self.plan.init = Some(init);
+    }
+
+    fn set_pin_budget(&mut self, budget: Budget) {
+        (self.plan.pin_budget, self.slots) = (Some(budget), OnceLock::new());
     }
 }

@@ -72,9 +72,13 @@ impl Slots<'_> {
     /// # Errors
     /// [`Error::Tensor`](crate::Error::Tensor) if memory is refused, or for a tensor on a GPU that is to be page-locked.
     pub fn take<K: Kind>(&self, tensor: Tensor<K>) -> Result<Tensor<K>> {
+        Ok(self.take_any(tensor.into())?.kind()?)
+    }
+
+    pub(crate) fn take_any(&self, tensor: AnyTensor) -> Result<AnyTensor> {
         match self.0 {
             Goal::PageLocked(_) if tensor.is_pinned() => Ok(tensor),
-            Goal::PageLocked(slots) => Ok(slots.copy(&tensor.into())?.kind()?),
+            Goal::PageLocked(slots) => slots.copy(&tensor),
             Goal::Device(uploads) => uploads.take(tensor),
         }
     }

@@ -4,6 +4,7 @@
 use std::any::Any;
 use std::fmt;
 use std::marker::PhantomData;
+use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -33,12 +34,22 @@ impl Parcel {
 
     /// The batch that was put in.
     pub(super) fn take<B: Send + 'static>(&mut self) -> B {
-        self.room().take().unwrap_or_else(|| unreachable!("a batch is taken where one was put"))
+        let Some(batch) = self.room().take() else { unreachable!("a batch is taken where one was put") };
+        batch
+    }
+
+    /// Whether the batch that was put in is so.
+    fn holds<B: Send + 'static>(&mut self, is_so: fn(&B) -> bool) -> bool {
+        self.room().as_ref().is_some_and(is_so)
     }
 
     fn room<B: Send + 'static>(&mut self) -> &mut Option<B> {
-        let room = self.0.get_mut().unwrap_or_else(PoisonError::into_inner);
-        room.downcast_mut().unwrap_or_else(|| unreachable!("a source makes batches of one type"))
+        let Some(room) = self.any().downcast_mut() else { unreachable!("a source makes batches of one type") };
+        room
+    }
+
+    fn any(&mut self) -> &mut (dyn Any + Send) {
+        &mut **self.0.get_mut().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -209,19 +220,60 @@ impl<'a> Watch<'a> {
         Self { at, slots, pinning: false, maker, times: Times::default(), skipped: Vec::new() }
     }
 
-    /// Gets one sample; none if it failed and is to be left out.
-    fn get<S>(&mut self, epoch: u64, index: usize, get: impl Fn() -> Result<S>) -> Result<Option<S>> {
+    /// Makes a batch of these samples, of which there is at least one.
+    fn make(&mut self, epoch: u64, indices: &[usize], steps: &mut dyn Steps) -> Result<()> {
+        let refusal = match self.placed(|times| &mut times.fetch, || steps.gather(indices)) {
+            Ok(true) => return Ok(()),
+            Ok(false) => None,
+            Err(error) if error.is_out_of_memory() => return Err(error),
+            Err(error) => Some(error), // sample by sample shows which one it is
+        };
+        self.get_all(epoch, indices, steps)?;
+        match refusal.filter(|_| !self.maker.skips) {
+            Some(error) => Err(error),
+            None => self.placed(|times| &mut times.collate, || steps.collate()),
+        }
+    }
+
+    /// Sample by sample; an error names the one that failed. With those left out that fail, at least one.
+    fn get_all(&mut self, epoch: u64, indices: &[usize], steps: &mut dyn Steps) -> Result<()> {
+        let start = Instant::now();
+        steps.expect(indices.len().min(MOST_AT_ONCE));
+        let mut n_kept = 0;
+        for &index in indices {
+            n_kept += usize::from(self.get(epoch, index, steps)?);
+        }
+        self.at.get(None);
+        self.times.fetch += start.elapsed();
+        match (n_kept, self.skipped.last()) {
+            (0, Some(last)) => {
+                let Skipped { index, shard, worker, .. } = *last;
+                Err(Error::AllSkipped { n_samples: indices.len(), index, shard, worker, error: last.error.clone() })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Gets one sample; false if it failed and is to be left out.
+    fn get(&mut self, epoch: u64, index: usize, steps: &mut dyn Steps) -> Result<bool> {
         self.at.get(Some(index));
         let Maker { worker, skips } = self.maker;
         if !skips {
-            return get().map(Some).map_err(|error| Error::Sample { index, shard: None, worker, source: error.into() });
+            let got = steps.get(index);
+            return got.map(|()| true).map_err(|error| Error::Sample {
+                index,
+                shard: None,
+                worker,
+                source: error.into(),
+            });
         }
-        let got = catch_unwind(AssertUnwindSafe(get));
+        let got = catch_unwind(AssertUnwindSafe(|| steps.get(index)));
         let got = got.unwrap_or_else(|panic| Err(Error::panicked(worker, Some(index), None, panic)));
-        got.map(Some).or_else(|error| {
-            self.skipped.push(Skipped { epoch, index, shard: None, worker, error: error.to_string() });
-            Ok(None)
-        })
+        Ok(got
+            .map_err(|error| {
+                self.skipped.push(Skipped { epoch, index, shard: None, worker, error: error.to_string() });
+            })
+            .is_ok())
     }
 
     /// The samples of a batch without those that were left out.
@@ -230,26 +282,29 @@ impl<'a> Watch<'a> {
         indices.iter().copied().filter(is_kept).collect()
     }
 
-    fn timed<R>(&mut self, part: impl FnOnce(&mut Times) -> &mut Duration, work: impl FnOnce(&At) -> R) -> R {
-        let start = Instant::now();
-        let done = work(self.at);
-        *part(&mut self.times) += start.elapsed();
-        done
-    }
-
     /// Copies what a batch has elsewhere into slots: nothing, if it was collated there, and nothing more, if there was
     /// none left.
-    fn pin<B: PinMemory>(&mut self, batch: B) -> Result<B> {
-        match self.slots.filter(|_| !self.times.pageable && !batch.is_pinned()) {
-            Some(slots) => self.placed(|times| &mut times.pin, || batch.move_into(&Slots(Goal::PageLocked(slots)))),
-            None => Ok(batch),
+    fn pin(&mut self, is_pinned: bool, copy: &mut dyn FnMut(&Slots<'_>) -> Result<()>) -> Result<()> {
+        match self.slots.filter(|_| !self.times.pageable && !is_pinned) {
+            Some(slots) => self.placed(|times| &mut times.pin, || copy(&Slots(Goal::PageLocked(slots)))),
+            None => Ok(()),
         }
     }
 
-    /// As `timed`, for what makes batches: in slots, if they are wanted there.
+    /// Puts a batch through a function.
+    fn map(&mut self, f: &mut dyn FnMut() -> Result<()>) -> Result<()> {
+        self.placed(|times| &mut times.map, f)
+    }
+
+    /// Times what makes batches: in slots, if they are wanted there. Not for callers that are generic, which would compile it
+    /// in every program.
     fn placed<R>(&mut self, part: impl FnOnce(&mut Times) -> &mut Duration, work: impl FnOnce() -> R) -> R {
-        let Some(slots) = self.slots.filter(|_| self.pinning) else { return self.timed(part, |_| work()) };
         let start = Instant::now();
+        let Some(slots) = self.slots.filter(|_| self.pinning) else {
+            let done = work();
+            *part(&mut self.times) += start.elapsed();
+            return done;
+        };
         let scope = slots.enter();
         let done = work();
         drop(scope);
@@ -259,6 +314,23 @@ impl<'a> Watch<'a> {
         self.times.pageable |= fell_back;
         done
     }
+}
+
+/// What only the types of a dataset and its batches can do; [`Watch::make`] is the rest, compiled once.
+trait Steps {
+    /// Makes the batch at once, if the dataset can.
+    fn gather(&mut self, _indices: &[usize]) -> Result<bool> {
+        Ok(false)
+    }
+
+    /// Takes room for so many samples, before the first.
+    fn expect(&mut self, n_samples: usize);
+
+    /// Gets one more sample.
+    fn get(&mut self, index: usize) -> Result<()>;
+
+    /// Makes the batch of those samples.
+    fn collate(&mut self) -> Result<()>;
 }
 
 /// Samples that know how to stack; or the dataset's own shortcut.
@@ -278,23 +350,37 @@ impl<D: Dataset<Sample: Stack<Batch: Send + 'static>>> Source for Stacked<D> {
     }
 
     fn batch(&self, epoch: u64, indices: &[usize], watch: &mut Watch<'_>, to: &mut Parcel) -> Result<()> {
-        let refusal = match watch.placed(|times| &mut times.fetch, || self.0.gather(indices)) {
-            Ok(Some(batch)) => {
-                to.put(batch);
-                return Ok(());
-            }
-            Ok(None) => None,
-            Err(error) if error.is_out_of_memory() => return Err(error),
-            Err(error) => Some(error), // sample by sample shows which one it is
-        };
-        let samples = get_all(&self.0, epoch, indices, watch)?;
-        match refusal.filter(|_| !watch.maker.skips) {
-            Some(error) => Err(error),
-            None => {
-                to.put(watch.placed(|times| &mut times.collate, || Stack::stack(samples))?);
-                Ok(())
-            }
-        }
+        watch.make(epoch, indices, &mut Stacking { dataset: &self.0, epoch, samples: Vec::new(), to })
+    }
+}
+
+/// One batch of [`Stacked`].
+struct Stacking<'a, D: Dataset> {
+    dataset: &'a D,
+    epoch: u64,
+    samples: Vec<D::Sample>,
+    to: &'a mut Parcel,
+}
+
+impl<D: Dataset<Sample: Stack<Batch: Send + 'static>>> Steps for Stacking<'_, D> {
+    fn gather(&mut self, indices: &[usize]) -> Result<bool> {
+        let Some(batch) = self.dataset.gather(indices)? else { return Ok(false) };
+        self.to.put(batch);
+        Ok(true)
+    }
+
+    fn expect(&mut self, n_samples: usize) {
+        self.samples = Vec::with_capacity(n_samples);
+    }
+
+    fn get(&mut self, index: usize) -> Result<()> {
+        self.samples.push(self.dataset.get_in(index, self.epoch)?);
+        Ok(())
+    }
+
+    fn collate(&mut self) -> Result<()> {
+        self.to.put(Stack::stack(mem::take(&mut self.samples))?);
+        Ok(())
     }
 }
 
@@ -324,8 +410,30 @@ where
     }
 
     fn batch(&self, epoch: u64, indices: &[usize], watch: &mut Watch<'_>, to: &mut Parcel) -> Result<()> {
-        let samples = get_all(&self.dataset, epoch, indices, watch)?;
-        to.put(watch.placed(|times| &mut times.collate, || (self.collate)(samples))?);
+        watch.make(epoch, indices, &mut Collating { source: self, epoch, samples: Vec::new(), to })
+    }
+}
+
+/// One batch of [`Collated`].
+struct Collating<'a, B, D: Dataset, C> {
+    source: &'a Collated<B, D, C>,
+    epoch: u64,
+    samples: Vec<D::Sample>,
+    to: &'a mut Parcel,
+}
+
+impl<B: Send + 'static, D: Dataset, C: Fn(Vec<D::Sample>) -> Result<B>> Steps for Collating<'_, B, D, C> {
+    fn expect(&mut self, n_samples: usize) {
+        self.samples = Vec::with_capacity(n_samples);
+    }
+
+    fn get(&mut self, index: usize) -> Result<()> {
+        self.samples.push(self.source.dataset.get_in(index, self.epoch)?);
+        Ok(())
+    }
+
+    fn collate(&mut self) -> Result<()> {
+        self.to.put((self.source.collate)(mem::take(&mut self.samples))?);
         Ok(())
     }
 }
@@ -356,8 +464,10 @@ where
     fn batch(&self, epoch: u64, indices: &[usize], watch: &mut Watch<'_>, to: &mut Parcel) -> Result<()> {
         let mut inner = self.source.parcel();
         self.source.batch(epoch, indices, watch, &mut inner)?;
-        to.put(watch.placed(|times| &mut times.map, || (self.f)(inner.take::<A>()))?);
-        Ok(())
+        watch.map(&mut || {
+            to.put((self.f)(inner.take::<A>())?);
+            Ok(())
+        })
     }
 }
 
@@ -381,32 +491,20 @@ impl<B: PinMemory + Send + 'static> Source for Pinned<B> {
     }
 
     fn batch(&self, epoch: u64, indices: &[usize], watch: &mut Watch<'_>, to: &mut Parcel) -> Result<()> {
-        let outer = std::mem::replace(&mut watch.pinning, true);
+        let outer = mem::replace(&mut watch.pinning, true);
         let made = self.source.batch(epoch, indices, watch, to);
-        let pinned = made.and_then(|()| watch.pin::<B>(to.take()));
+        let pinned = made.and_then(|()| {
+            let is_pinned = to.holds(B::is_pinned);
+            watch.pin(is_pinned, &mut |slots| {
+                let pinned = to.take::<B>().move_into(slots)?;
+                to.put(pinned);
+                Ok(())
+            })
+        });
         watch.pinning = outer;
-        to.put(pinned?);
-        Ok(())
+        pinned
     }
 }
 
 /// Room for more samples than this is made when they are there: a batch may be as long as an order says.
 const MOST_AT_ONCE: usize = 1 << 16;
-
-/// Sample by sample; an error names the one that failed. With those left out that fail, at least one.
-fn get_all<D: Dataset>(dataset: &D, epoch: u64, indices: &[usize], watch: &mut Watch<'_>) -> Result<Vec<D::Sample>> {
-    let start = Instant::now();
-    let mut samples = Vec::with_capacity(indices.len().min(MOST_AT_ONCE));
-    for &index in indices {
-        samples.extend(watch.get(epoch, index, || dataset.get_in(index, epoch))?);
-    }
-    watch.at.get(None);
-    watch.times.fetch += start.elapsed();
-    match (samples.is_empty(), watch.skipped.last()) {
-        (true, Some(last)) => {
-            let Skipped { index, shard, worker, .. } = *last;
-            Err(Error::AllSkipped { n_samples: indices.len(), index, shard, worker, error: last.error.clone() })
-        }
-        _ => Ok(samples),
-    }
-}

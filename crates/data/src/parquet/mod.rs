@@ -7,9 +7,9 @@ mod pages;
 
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use pagelock_memory::{host_budget, open_regular};
+use pagelock_memory::{Reservation, host_budget, open_regular};
 use pagelock_tensor::{AnyTensor, DType, Element, Kind, Tensor};
 use parquet::basic::Type as PhysicalType;
 use parquet::column::reader::{ColumnReaderImpl, get_column_reader, get_typed_column_reader};
@@ -18,7 +18,7 @@ use parquet::file::metadata::{ColumnChunkMetaData, RowGroupMetaData};
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::file::serialized_reader::SerializedPageReader;
 
-use self::pages::Pages;
+use self::pages::{Pages, Room};
 use crate::elements::kind_of;
 use crate::identity::{hash_of_blocks, shown};
 use crate::panics::unpanicked;
@@ -45,13 +45,15 @@ pub struct ParquetTable {
     pages: Arc<Pages>,
     names: Vec<String>,
     n_rows: usize,
+    _footer: Arc<Reservation>, // what the reader takes of the budget
 }
 
 impl ParquetTable {
     /// Reads what the file says of itself.
     ///
     /// # Errors
-    /// [`Error::Io`]; [`Error::Content`] if it is no Parquet file, or a damaged one.
+    /// [`Error::Io`]; [`Error::Content`] if it is no Parquet file, or a damaged one; [`Error::Memory`] if the budget has no room
+    /// for what it says of itself.
     ///
     /// # Examples
     /// ```
@@ -65,9 +67,10 @@ impl ParquetTable {
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref().to_owned();
         let (file, len_bytes) = open_regular(&path).map_err(|source| Error::io("open", &path, source))?;
-        let pages = Pages { file: Arc::new(file), len_bytes, checks: true };
-        let footer = Pages { checks: false, ..pages.clone() };
-        let opened = unpanicked(|| SerializedFileReader::new(footer).map_err(|error| error.to_string()));
+        let pages = Pages { file: Arc::new(file), len_bytes, room: None };
+        let footer_bytes = footer_bytes(&pages);
+        let (footer, _parsing) = (host_budget().reserve(KEPT * footer_bytes)?, host_budget().reserve(footer_bytes)?);
+        let opened = unpanicked(|| SerializedFileReader::new(pages.clone()).map_err(|error| error.to_string()));
         let reader = opened.map_err(|problem| damaged(&path, &problem))?;
         let metadata = reader.metadata().file_metadata();
         let names = metadata.schema_descr().columns().iter().map(|column| column.path().string()).collect();
@@ -78,7 +81,8 @@ impl ParquetTable {
             let claimed = metadata.num_rows();
             content(&path, format!("it claims {claimed} rows, and its row groups claim another number; get it again"))
         })?;
-        Ok(Self { path, reader: Arc::new(reader), pages: Arc::new(pages), names, n_rows })
+        let (reader, pages, _footer) = (Arc::new(reader), Arc::new(pages), Arc::new(footer));
+        Ok(Self { path, reader, pages, names, n_rows, _footer })
     }
 
     /// The names of the columns.
@@ -165,7 +169,7 @@ impl ParquetTable {
         }
         let (mut all, mut room) = (Vec::new(), Vec::new()); // what is in `all` is within the budget until it is given away
         self.read::<ByteArrayType>(at, &mut |values| {
-            let n_bytes: usize = values.iter().map(|bytes| bytes.len() + size_of::<Vec<u8>>()).sum();
+            let n_bytes: usize = values.iter().map(|bytes| bytes.len() + BESIDE_TEXT).sum();
             room.push(host_budget().reserve(n_bytes as u64)?);
             all.extend(values.iter().map(|bytes| bytes.data().to_vec()));
             Ok(())
@@ -203,7 +207,8 @@ impl ParquetTable {
                     "a row group claims {claimed} rows, and its column `{name}` {n_values}; get it again"
                 )));
             }
-            let mut rows = Group { table: self, name, levels: Vec::new(), values: Vec::new(), n_before };
+            let mut rows =
+                Group { table: self, name, levels: Vec::new(), values: Vec::new(), n_before, room: Arc::default() };
             rows.read::<D>(chunk, column.max_def_level(), n_rows, take)?;
             n_before += n_rows;
         }
@@ -231,6 +236,7 @@ struct Group<'a, T> {
     levels: Vec<i16>,
     values: Vec<T>,
     n_before: usize, // rows
+    room: Arc<Mutex<Room>>,
 }
 
 impl<T> Group<'_, T> {
@@ -242,9 +248,10 @@ impl<T> Group<'_, T> {
         n_rows: usize,
         take: &mut dyn FnMut(&[T]) -> Result<()>,
     ) -> Result<()> {
-        let failed = |problem: String| damaged(&self.table.path, &problem);
+        let pages = Arc::new(Pages { room: Some(self.room.clone()), ..(*self.table.pages).clone() });
+        let failed = |problem: String| self.failed(&problem);
         let mut reader = unpanicked(|| {
-            let pages = SerializedPageReader::new(self.table.pages.clone(), chunk, n_rows, None);
+            let pages = SerializedPageReader::new(pages, chunk, n_rows, None);
             let pages = Box::new(pages.map_err(|error| error.to_string())?);
             Ok(get_typed_column_reader::<D>(get_column_reader(chunk.column_descr_ptr(), pages)))
         })
@@ -263,7 +270,7 @@ impl<T> Group<'_, T> {
                 return Err(self.table.wrong(problem));
             }
             if self.values.len() != n_records {
-                return Err(failed(format!("{} values are where {n_records} should be", self.values.len())));
+                return Err(self.failed(&format!("{} values are where {n_records} should be", self.values.len())));
             }
             take(&self.values)?;
             n_read += n_records;
@@ -282,9 +289,30 @@ impl<T> Group<'_, T> {
             let read = reader.read_records(most, Some(&mut self.levels), None, &mut self.values);
             read.map(|(n_records, ..)| n_records).map_err(|error| error.to_string())
         });
-        read.map_err(|problem| damaged(&self.table.path, &problem))
+        read.map_err(|problem| self.failed(&problem))
+    }
+
+    /// What the reader says, unless the budget refused.
+    fn failed(&self, problem: &str) -> Error {
+        let refusal = self.room.lock().unwrap_or_else(PoisonError::into_inner).refusal.take();
+        refusal.map_or_else(|| damaged(&self.table.path, problem), Error::from)
     }
 }
+
+/// What a reader's tables take, in lengths of what the file says of itself.
+const KEPT: u64 = 12;
+
+/// How long what the file says of itself is, as its end says.
+fn footer_bytes(pages: &Pages) -> u64 {
+    let mut end = [0; 8]; // the length, and `PAR1`
+    let found = pages.len_bytes.checked_sub(8).map(|at| pages.file.read_exact_at(&mut end, at));
+    let [a, b, c, d, ..] = end;
+    let claimed = u64::from(u32::from_le_bytes([a, b, c, d]));
+    if matches!(found, Some(Ok(()))) { claimed.min(pages.len_bytes) } else { 0 }
+}
+
+/// What a text takes beside its bytes: its place in a list that has grown, and what the allocator adds.
+const BESIDE_TEXT: usize = 2 * size_of::<Vec<u8>>() + 32;
 
 /// Rows that are read at once.
 const BATCH: usize = 1 << 16;

@@ -5,14 +5,18 @@
 //! numbers: the kind of the page, its bytes unpacked and packed, perhaps a checksum; then a struct for the kind, which starts
 //! with numbers too.
 //!
+//! What pages take is reserved in the host's budget before they are read, and kept until the page after the next: values that
+//! were given may still be in the one before. A dictionary keeps its room until its column is read.
+//!
 //! Reads are made at their place, so that several threads may read one table.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::os::unix::fs::FileExt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
+use pagelock_memory::{Reservation, host_budget};
 use parquet::errors::{ParquetError, Result};
 use parquet::file::reader::{ChunkReader, Length};
 
@@ -28,8 +32,40 @@ const START_BYTES: usize = 64;
 pub(super) struct Pages {
     pub(super) file: Arc<File>,
     pub(super) len_bytes: u64,
-    /// Whether it is read page by page; else its footer is.
-    pub(super) checks: bool,
+    /// What pages take, where it is read page by page; else its footer is.
+    pub(super) room: Option<Arc<Mutex<Room>>>,
+}
+
+/// What the pages of one column take of the host's budget.
+#[derive(Default)]
+pub(super) struct Room {
+    dictionary: Option<Reservation>,
+    /// Of the last page, and of the one before.
+    pages: [Option<Reservation>; 2],
+    /// Where the last page starts: its header may be read twice.
+    last: Option<u64>,
+    /// Why there was no room.
+    pub(super) refusal: Option<pagelock_memory::Error>,
+}
+
+impl Room {
+    /// Before a page is read.
+    fn take(&mut self, start: u64, page: &Page) -> std::result::Result<(), String> {
+        if self.last == Some(start) {
+            return Ok(());
+        }
+        let taken = host_budget().reserve(page.len_bytes()).map_err(|refusal| {
+            let text = refusal.to_string();
+            self.refusal = Some(refusal);
+            text
+        })?;
+        match page.kind {
+            DICTIONARY => self.dictionary = Some(taken),
+            _ => self.pages = [Some(taken), self.pages[0].take()],
+        }
+        self.last = Some(start);
+        Ok(())
+    }
 }
 
 /// Reads on from a place.
@@ -58,9 +94,10 @@ impl ChunkReader for Pages {
     type T = BufReader<Reader>;
 
     fn get_read(&self, start: u64) -> Result<Self::T> {
-        if self.checks {
-            let room = self.len_bytes.saturating_sub(start).min(START_BYTES as u64);
-            check(&self.get_bytes(start, room as usize)?).map_err(ParquetError::General)?;
+        if let Some(room) = &self.room {
+            let start_bytes = self.len_bytes.saturating_sub(start).min(START_BYTES as u64);
+            let page = check(&self.get_bytes(start, start_bytes as usize)?).map_err(ParquetError::General)?;
+            room.lock().unwrap_or_else(PoisonError::into_inner).take(start, &page).map_err(ParquetError::General)?;
         }
         Ok(BufReader::new(Reader { file: self.file.clone(), at: start, end: self.len_bytes }))
     }
@@ -81,8 +118,25 @@ const DATA: i64 = 5; // the fields of kinds of pages
 const DICTIONARY: i64 = 7;
 const DATA_V2: i64 = 8;
 
-/// Refuses a page header that claims what its page cannot hold.
-fn check(mut header: &[u8]) -> Result<(), String> {
+/// What a page header says.
+struct Page {
+    kind: i64,
+    unpacked: i64,
+    packed: i64,
+    n_values: i64,
+}
+
+impl Page {
+    /// What the page takes: packed, unpacked, and the values of a dictionary, of which each is a handle where they are texts.
+    fn len_bytes(&self) -> u64 {
+        const HANDLE_BYTES: u64 = 48;
+        let of_values = if self.kind == DICTIONARY { self.n_values as u64 * HANDLE_BYTES } else { 0 };
+        self.unpacked as u64 + self.packed as u64 + of_values
+    }
+}
+
+/// What a page header says; refused if it claims what its page cannot hold.
+fn check(mut header: &[u8]) -> Result<Page, String> {
     let unknown = || "a page header does not start with its sizes".to_owned();
     let mut sizes = [0; 5];
     let mut field = 0;
@@ -113,7 +167,7 @@ fn check(mut header: &[u8]) -> Result<(), String> {
                  with plain or dictionary encoding"
                 .into(),
         ),
-        _ => Ok(()),
+        _ => Ok(Page { kind, unpacked, packed, n_values }),
     }
 }
 

@@ -1,9 +1,10 @@
 //! NumPy's `.npz`: a zip archive of `.npy` files, which the crate `zip` reads.
 
-use std::io::{self, BufReader, Read};
+use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use pagelock_memory::{HostBuffer, default_host};
+use pagelock_memory::{HostBuffer, Reservation, default_host, host_budget};
 use pagelock_tensor::Kind;
 use zip::read::ZipFile;
 use zip::result::ZipError;
@@ -14,7 +15,76 @@ use super::{Array, StoredRows, open, wrong};
 use crate::identity::Checksum;
 use crate::{Error, Result};
 
-type Archive = ZipArchive<BufReader<Reader>>;
+type Archive = ZipArchive<BufReader<Metered>>;
+
+/// What is made of a directory takes at most so many times its length.
+const PARSED: u64 = 24;
+/// So many bytes of it are paid for at a time.
+const STEP: u64 = 64 << 10;
+
+/// A file whose directory is read: what is made of it is reserved in the host's budget as it is read.
+struct Metered {
+    reader: Reader,
+    directory: Arc<Mutex<Directory>>,
+}
+
+#[derive(Default)]
+struct Directory {
+    unpaid: u64, // bytes that were read
+    room: Vec<Reservation>,
+    refusal: Option<pagelock_memory::Error>,
+    /// From now on members are read, which are counted where they go.
+    is_read: bool,
+}
+
+impl Directory {
+    fn pay(&mut self, n_bytes: usize) -> io::Result<()> {
+        self.unpaid += if self.is_read { 0 } else { n_bytes as u64 };
+        while self.unpaid >= STEP {
+            let room = host_budget().reserve(STEP * PARSED);
+            self.room.push(room.map_err(|refusal| io::Error::other(self.refusal.insert(refusal).to_string()))?);
+            self.unpaid -= STEP;
+        }
+        Ok(())
+    }
+}
+
+impl Read for Metered {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let n_bytes = self.reader.read(out)?;
+        lock(&self.directory).pay(n_bytes)?;
+        Ok(n_bytes)
+    }
+}
+
+impl Seek for Metered {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        self.reader.seek(to)
+    }
+}
+
+fn lock(directory: &Mutex<Directory>) -> MutexGuard<'_, Directory> {
+    directory.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Reads the directory of an archive.
+fn archive(path: &Path, bytes: &Bytes) -> Result<Archive> {
+    let directory: Arc<Mutex<Directory>> = Arc::default();
+    let reader = Metered { reader: bytes.clone().reader(), directory: directory.clone() };
+    let archive = Archive::new(BufReader::new(reader)).map_err(|error| {
+        let refusal = lock(&directory).refusal.take();
+        refusal.map_or_else(|| failed(path, error), Error::from)
+    })?;
+    lock(&directory).is_read = true;
+    Ok(archive)
+}
+
+fn failed(path: &Path, error: ZipError) -> Error {
+    match error {
+        ZipError::Io(source) if source.raw_os_error().is_some() => Error::io("read", path, source),
+        error => damaged(path, &error.to_string()),
+    }
+}
 
 /// Deflate packs at most so well; a member that claims more is none.
 const MOST_PACKED: u64 = 1_040;
@@ -48,14 +118,10 @@ impl<K: Kind> StoredRows<K> {
 impl Array {
     fn npz(path: &Path, name: &str) -> Result<Self> {
         let bytes = open(path)?;
-        let failed = |error: ZipError| match error {
-            ZipError::Io(source) if source.raw_os_error().is_some() => Error::io("read", path, source),
-            error => damaged(path, &error.to_string()),
-        };
-        let mut archive = Archive::new(BufReader::new(bytes.clone().reader())).map_err(failed)?;
+        let mut archive = archive(path, &bytes)?;
         let found = archive.index_for_name(&format!("{name}.npy")).or_else(|| archive.index_for_name(name));
         let index = found.ok_or_else(|| missing(path, name, &archive))?;
-        let member = archive.by_index(index).map_err(failed)?;
+        let member = archive.by_index(index).map_err(|error| failed(path, error))?;
         let checksum = Checksum(member.crc32());
         let array = match member.compression() {
             CompressionMethod::Stored => in_place(member, &bytes),

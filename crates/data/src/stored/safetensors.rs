@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use pagelock_memory::host_budget;
 use pagelock_tensor::{DType, Kind};
 use safetensors::Dtype;
 use safetensors::tensor::Metadata;
@@ -11,6 +12,8 @@ use crate::{Error, Result};
 
 /// What the format allows.
 const LONGEST_HEADER: u64 = 100_000_000;
+/// What is made of a header takes at most so many times its length.
+const PARSED: u64 = 16;
 
 impl<K: Kind> StoredRows<K> {
     /// The rows of the tensor `name` of a `.safetensors` file, in the precision of the file.
@@ -48,6 +51,7 @@ impl Array {
         if n_start < 8 || header_bytes > LONGEST_HEADER || 8 + header_bytes > bytes.len() {
             return Err(wrong(path, "it does not start like a safetensors file; get it again".into()));
         }
+        let _room = host_budget().reserve(header_bytes.saturating_mul(PARSED))?;
         let mut header = vec![0; header_bytes as usize];
         bytes.read_exact_at(&mut header, 8).map_err(|source| Error::io("read", path, source))?;
         let damaged = |why: String| wrong(path, format!("its header is damaged ({why}); get it again"));

@@ -68,13 +68,21 @@ impl Conv2d {
         groups: usize,
         generator: &Generator,
     ) -> Result<Self> {
+        Self::of([in_channels, out_channels], kernel.into_pair(), groups, generator)
+    }
+
+    fn of(
+        [in_channels, out_channels]: [usize; 2],
+        [kernel_h, kernel_w]: [usize; 2],
+        groups: usize,
+        generator: &Generator,
+    ) -> Result<Self> {
         let divides = |channels: usize| channels.checked_rem(groups) == Some(0);
         if !divides(in_channels) || !divides(out_channels) {
             let value = format!("{groups} for {in_channels} input and {out_channels} output channels");
             let expected = "it must divide both numbers of channels".into();
             return Err(Error::BadArgument { op: "Conv2d", argument: "groups", value, expected });
         }
-        let [kernel_h, kernel_w] = kernel.into_pair();
         let weight = Tensor::zeros([out_channels, in_channels / groups, kernel_h, kernel_w])?;
         let bias = Tensor::zeros(out_channels)?;
         init::default_(&weight, Some(&bias), generator)?;

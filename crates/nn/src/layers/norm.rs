@@ -37,7 +37,10 @@ impl LayerNorm {
     /// # Errors
     /// The parameters do not fit the memory budget.
     pub fn new(normalized: impl IntoShape) -> Result<Self> {
-        let normalized = normalized.into_shape()?;
+        Self::of(normalized.into_shape()?)
+    }
+
+    fn of(normalized: Shape) -> Result<Self> {
         let weight = Parameter::new(Tensor::ones(normalized)?);
         let bias = Parameter::new(Tensor::zeros(normalized)?);
         Ok(Self { weight: Some(weight), bias: Some(bias), normalized, eps: 1e-5 })

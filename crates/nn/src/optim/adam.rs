@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use super::{Optimizer, Slot, Slots, State, check, laid_as};
+use super::{Optimizer, Slot, Slots, State, check, laid_as, listed};
 use crate::{Parameter, Result};
 use pagelock_tensor::descent::{AdamRule, AdamTensors, Rate, adam_step};
 use pagelock_tensor::{self as tensor, DType, Tensor, no_grad};
@@ -24,6 +24,10 @@ macro_rules! adam {
         impl $name {
             /// PyTorch's other defaults: betas 0.9 and 0.999, eps 1e-8.
             pub fn new(parameters: impl IntoIterator<Item = Parameter>, lr: f64) -> Self {
+                Self::of(listed(parameters), lr)
+            }
+
+            fn of(parameters: Vec<Parameter>, lr: f64) -> Self {
                 let rule = AdamRule { betas: [0.9, 0.999], eps: 1e-8, weight_decay: $weight_decay, is_decoupled: $decoupled };
                 Self { slots: Slots::new(parameters), rule, lr: Rate::new(lr), calls: 0 }
             }

@@ -6,7 +6,8 @@
 //! ```
 //!
 //! Invariant: between steps the parameter is the weights, rounded, but for elements that something else has changed since (a
-//! state dict was loaded, say). The step finds these by comparing, which works in captured steps too.
+//! state dict was loaded, say). The step finds these by comparing, which works in captured steps too. What is infinite stays
+//! so, as in PyTorch, until something else changes it.
 
 use super::laid_as;
 use crate::Parameter;

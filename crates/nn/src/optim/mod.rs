@@ -113,7 +113,7 @@ impl<S: State> Slot<S> {
 }
 
 impl<S: State> Slots<S> {
-    fn new(parameters: impl IntoIterator<Item = Parameter>) -> Self {
+    fn new(parameters: Vec<Parameter>) -> Self {
         let slot = |parameter| Slot { parameter, state: None, master: None };
         Self { slots: parameters.into_iter().map(slot).collect() }
     }
@@ -158,6 +158,15 @@ impl<S: State> Slots<S> {
     fn zero_grad(&self) {
         self.slots.iter().for_each(|slot| slot.parameter.as_tensor().zero_grad());
     }
+}
+
+/// The parameters in a list. A loop: `collect` would compile ten times as much in every program.
+fn listed(parameters: impl IntoIterator<Item = Parameter>) -> Vec<Parameter> {
+    let mut list = Vec::new();
+    for parameter in parameters {
+        list.push(parameter);
+    }
+    list
 }
 
 /// Refuses a setting that is not `allowed` (NaN never is).

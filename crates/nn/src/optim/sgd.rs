@@ -1,6 +1,6 @@
 //! [`Sgd`]: stochastic gradient descent, with momentum.
 
-use super::{Optimizer, Slot, Slots, State, check, laid_as};
+use super::{Optimizer, Slot, Slots, State, check, laid_as, listed};
 use crate::{Parameter, Result};
 use pagelock_tensor::descent::{Rate, SgdRule, SgdTensors, sgd_step};
 use pagelock_tensor::{self as tensor, Tensor, no_grad};
@@ -31,6 +31,10 @@ pub struct Sgd {
 impl Sgd {
     /// Plain descent: no momentum, no weight decay.
     pub fn new(parameters: impl IntoIterator<Item = Parameter>, lr: f64) -> Self {
+        Self::of(listed(parameters), lr)
+    }
+
+    fn of(parameters: Vec<Parameter>, lr: f64) -> Self {
         let rule = SgdRule { momentum: 0.0, dampening: 0.0, nesterov: false, weight_decay: 0.0 };
         Self { slots: Slots::new(parameters), rule, lr: Rate::new(lr) }
     }

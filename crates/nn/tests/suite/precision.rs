@@ -10,7 +10,7 @@ use pagelock_nn::{
     BatchNorm1d, BatchNorm2d, Buffer, Conv2d, Counter, Error, Forward, Linear, Module, Parameter, ReLU, Sequential,
     StateDict, functional as F, load_safetensors, save_safetensors,
 };
-use pagelock_tensor::{self as tensor, Bool, DType, Generator, Half, Int, Tensor, autocast};
+use pagelock_tensor::{self as tensor, Bool, DType, Generator, Half, Int, Tensor, autocast, no_grad};
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 
@@ -437,5 +437,29 @@ fn initial_weights_of_half_precision_are_those_of_f32_rounded() {
     };
     for dtype in HALVES {
         assert_eq!(values(&drawn(dtype)), values(&drawn(DType::F32).to_dtype(dtype).unwrap()));
+    }
+}
+
+#[test]
+fn infinite_weights_of_half_precision_stay_infinite_until_others_are_loaded() {
+    for dtype in [DType::F16, DType::BF16] {
+        let w = Parameter::new(
+            Tensor::new([f32::INFINITY, f32::NEG_INFINITY, f32::NAN, 1.0]).unwrap().to_dtype(dtype).unwrap(),
+        );
+        let mut opt = Sgd::new([w.clone()], 0.5);
+        let ones = Tensor::ones([4]).unwrap().to_dtype(dtype).unwrap();
+        let mut step = || {
+            opt.zero_grad();
+            (&w * &ones).unwrap().sum(..).unwrap().backward().unwrap();
+            opt.step().unwrap();
+            w.detach().to_vec::<f32>().unwrap()
+        };
+        for n_steps in 1..4 {
+            let [up, down, nan, last] = step()[..] else { unreachable!() };
+            assert_eq!((up, down, last), (f32::INFINITY, f32::NEG_INFINITY, 1.0 - 0.5 * n_steps as f32), "{dtype}");
+            assert!(nan.is_nan());
+        }
+        no_grad(|| w.copy_(&ones)).unwrap();
+        assert_eq!(step(), [0.5; 4], "{dtype}: what is loaded takes the place of what was infinite");
     }
 }

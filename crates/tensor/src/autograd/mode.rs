@@ -30,12 +30,18 @@ pub fn enable_grad<R>(f: impl FnOnce() -> R) -> R {
 }
 
 pub(crate) fn with_grad_enabled<R>(enabled: bool, f: impl FnOnce() -> R) -> R {
-    let _restore = Restore(RECORDING.replace(enabled));
+    let _restore = Restore::after(enabled);
     f()
 }
 
 /// Puts the mode back, also when `f` unwinds.
 struct Restore(bool);
+
+impl Restore {
+    fn after(enabled: bool) -> Self {
+        Restore(RECORDING.replace(enabled))
+    }
+}
 
 impl Drop for Restore {
     fn drop(&mut self) {

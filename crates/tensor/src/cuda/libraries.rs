@@ -39,7 +39,8 @@ thread_local! {
 /// Runs `f`; in this thread, until it returns, matrix products and convolutions on GPUs are computed by such kernels.
 ///
 /// Results of the two differ by rounding. Outside of any such call it is what `PAGELOCK_KERNELS` said when it was first
-/// asked (`fastest`, `measured`, `own` or `library`), or [`Kernels::Fastest`].
+/// asked (`fastest`, `measured`, `own` or `library`), or [`Kernels::Fastest`]. If it says anything else, whatever makes a tensor
+/// on a GPU fails with [`Error::Variable`].
 ///
 /// ```
 /// use pagelock_tensor::{Kernels, kernels, with_kernels};
@@ -59,14 +60,38 @@ pub fn with_kernels<R>(kernels: Kernels, f: impl FnOnce() -> R) -> R {
 
 /// Whose kernels compute matrix products and convolutions on GPUs in this thread: see [`with_kernels`].
 pub fn kernels() -> Kernels {
-    static OF_ENVIRONMENT: OnceLock<Kernels> = OnceLock::new();
-    let of_environment = || match std::env::var("PAGELOCK_KERNELS").as_deref() {
-        Ok("measured") => Kernels::Measured,
-        Ok("own") => Kernels::Own,
-        Ok("library") => Kernels::Library,
-        _ => Kernels::Fastest,
-    };
-    CHOSEN.get().unwrap_or_else(|| *OF_ENVIRONMENT.get_or_init(of_environment))
+    CHOSEN.get().unwrap_or_else(|| of_environment().unwrap_or(Kernels::Fastest)) // an error is reported by `check`
+}
+
+/// Refuses to begin with a variable that names no kernels, unless the program chose some.
+#[inline]
+pub(crate) fn check() -> Result<()> {
+    if CHOSEN.get().is_some() { Ok(()) } else { of_environment().map(drop) }
+}
+
+fn of_environment() -> Result<Kernels> {
+    static SAID: OnceLock<Kernels> = OnceLock::new();
+    if let Some(&said) = SAID.get() {
+        return Ok(said);
+    }
+    let text = std::env::var_os(VARIABLE).unwrap_or_default();
+    said_by(&text.to_string_lossy()).map(|said| *SAID.get_or_init(|| said))
+}
+
+const VARIABLE: &str = "PAGELOCK_KERNELS";
+
+fn said_by(text: &str) -> Result<Kernels> {
+    match text.trim() {
+        "" | "fastest" => Ok(Kernels::Fastest),
+        "measured" => Ok(Kernels::Measured),
+        "own" => Ok(Kernels::Own),
+        "library" => Ok(Kernels::Library),
+        other => Err(Error::Variable {
+            variable: VARIABLE,
+            value: other.to_owned(),
+            expected: "kernels are `fastest`, `measured`, `own` or `library`; without the variable, the fastest compute",
+        }),
+    }
 }
 
 /// The libraries that a device has, and what is missing. Prints both.
@@ -156,7 +181,15 @@ impl Work<'_> {
         match kernels() {
             Kernels::Own => Ok(None),
             Kernels::Fastest | Kernels::Measured if !self.is_large => Ok(None),
-            Kernels::Fastest | Kernels::Measured => Ok(library().ok()),
+            // Who names a folder means it.
+            Kernels::Fastest | Kernels::Measured => match library() {
+                Err(LibraryAbsence::NotInFolder { variable, folder, .. }) => Err(Error::Variable {
+                    variable,
+                    value: folder.clone(),
+                    expected: "that folder does not have the library; name the one that has it, or unset the variable",
+                }),
+                found => Ok(found.ok()),
+            },
             Kernels::Library => library().map(Some).map_err(|missing| self.error(missing.clone().into())),
         }
     }
@@ -188,5 +221,36 @@ pub(crate) fn number(dtype: DType) -> Option<Number> {
         DType::F32 => Some(Number::F32),
         DType::F64 => Some(Number::F64),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_names_no_kernels_is_refused_with_what_does() {
+        let known = [("", Kernels::Fastest), (" own ", Kernels::Own), ("measured", Kernels::Measured)];
+        known.into_iter().for_each(|(text, kernels)| assert_eq!(said_by(text).unwrap(), kernels));
+        assert_eq!(
+            said_by("cublas").unwrap_err().to_string(),
+            "PAGELOCK_KERNELS is `cublas`, and kernels are `fastest`, `measured`, `own` or `library`; without the \
+             variable, the fastest compute"
+        );
+    }
+
+    #[test]
+    fn a_folder_without_the_library_that_a_variable_names_is_an_error_where_it_is_needed() {
+        let variable = "PAGELOCK_CUBLAS";
+        let [library, names, folder] = ["cuBLASLt", "libcublasLt.so", "/nowhere"];
+        let (names, folder) = (names.to_owned(), folder.to_owned());
+        let missing = LibraryAbsence::NotInFolder { library, names, variable, folder };
+        let choose = |is_large| {
+            let work = Work { op: "matmul", is_large, sizes: &String::new };
+            with_kernels(Kernels::Fastest, || work.choose::<()>(|| Err(&missing)).map(|found| found.is_some()))
+        };
+        assert!(!choose(false).unwrap());
+        let refused = choose(true).unwrap_err().to_string();
+        assert!(refused.starts_with("PAGELOCK_CUBLAS is `/nowhere`, and that folder"), "{refused}");
     }
 }

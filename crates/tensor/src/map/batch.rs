@@ -1,8 +1,7 @@
 //! What is done along the batch of a [`TensorMap`], to all of its tensors alike.
 
-use std::collections::BTreeMap;
-
-use super::{AnyTensor, Entry, TensorMap};
+use super::entries::{Entries, Entry, check_room};
+use super::{AnyTensor, TensorMap};
 use crate::error::{Error, Result};
 use crate::kind::Int;
 use crate::shape::{Shape, resolve_dim};
@@ -148,14 +147,14 @@ fn joined(
     join: &impl Fn(&[&AnyTensor]) -> Result<AnyTensor>,
     batch: &impl Fn(&[&Shape]) -> Result<Shape>,
 ) -> Result<TensorMap> {
-    let mut entries = BTreeMap::new();
+    let mut entries = Entries::new();
     for (map, other) in maps.iter().enumerate() {
         if let Some(name) = other.entries.keys().find(|name| !maps[0].entries.contains_key(*name)) {
             let problem = "the first map has no such entry".to_owned();
             return Err(Error::MapsDiffer { op, map, path: name.to_string(), problem });
         }
     }
-    for (name, first) in &maps[0].entries {
+    for (name, first) in maps[0].entries.iter() {
         let of_all = |map: usize| {
             let entry = maps[map].entries.get(name);
             let differs =
@@ -181,6 +180,7 @@ fn joined(
         entries.insert(name.clone(), made.map_err(|source| Error::at(name, source))?);
     }
     let batches: Vec<_> = maps.iter().map(|map| &map.batch).collect();
+    check_room(op)?;
     Ok(TensorMap { batch: batch(&batches)?, entries })
 }
 

@@ -2,23 +2,29 @@
 //! one.
 //!
 //! - `any.rs`: [`AnyTensor`], one of them;
+//! - `assign.rs`: elements copied into many tensors, all or none;
 //! - `batch.rs`: what is done along the batch: cut, picked, stacked;
 //! - `transfer.rs`: to devices, to page-locked memory, into one block;
+//! - `entries.rs`: the tree of names, which is counted;
 //! - `file/`: to safetensors files, and from there to memory or to a device.
 //!
 //! Invariants: every tensor's shape, and every inner map's batch, begins with the batch of the map; names are not empty and
-//! hold no dot; maps are nested no deeper than [`DEEPEST`].
+//! hold no dot; maps are nested no deeper than [`DEEPEST`]. What entries take beside elements counts in the
+//! host's budget.
 
 mod any;
+mod assign;
 mod batch;
+mod entries;
 mod file;
 mod transfer;
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
 pub use self::any::AnyTensor;
+pub use self::assign::copy_all_;
+use self::entries::{Entries, Entry, check_room};
 pub use self::file::{Stored, TensorFile};
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -53,13 +59,7 @@ use crate::tensor::Tensor;
 #[derive(Clone)]
 pub struct TensorMap {
     batch: Shape,
-    entries: BTreeMap<Arc<str>, Entry>,
-}
-
-#[derive(Clone)]
-enum Entry {
-    Tensor(AnyTensor),
-    Map(TensorMap),
+    entries: Entries,
 }
 
 /// So deep are maps nested, at most.
@@ -71,7 +71,7 @@ impl TensorMap {
     /// # Errors
     /// As [`Shape::new`].
     pub fn new(batch: impl IntoShape) -> Result<TensorMap> {
-        Ok(TensorMap { batch: batch.into_shape()?, entries: BTreeMap::new() })
+        Ok(TensorMap { batch: batch.into_shape()?, entries: Entries::new() })
     }
 
     /// What the shapes of all tensors begin with.
@@ -83,7 +83,8 @@ impl TensorMap {
     ///
     /// # Errors
     /// [`Error::Batch`] if its shape does not begin with the batch; [`Error::Path`] if `path` is not names joined with dots;
-    /// [`Error::NotAMap`] if it leads through a tensor. The map is then as it was.
+    /// [`Error::NotAMap`] if it leads through a tensor; [`Error::WorkingMemory`] if the budget has no room for the entry. The
+    /// map is then as it was.
     ///
     /// # Examples
     /// ```
@@ -127,6 +128,7 @@ impl TensorMap {
         if !begins_with(shape, &inner.batch) {
             return Err(Error::Batch { path: shortened(path), shape: *shape, batch: inner.batch });
         }
+        check_room("set")?;
         self.insert(&names, entry);
         Ok(())
     }
@@ -147,7 +149,7 @@ impl TensorMap {
             return;
         }
         if !self.entries.contains_key(*name) {
-            let inner = TensorMap { batch: self.batch, entries: BTreeMap::new() };
+            let inner = TensorMap { batch: self.batch, entries: Entries::new() };
             self.entries.insert(Arc::from(*name), Entry::Map(inner));
         }
         if let Some(Entry::Map(inner)) = self.entries.get_mut(*name) {
@@ -248,7 +250,7 @@ impl TensorMap {
                 _ => return Ok(false),
             }
         }
-        Ok(map.entries.remove(names[names.len() - 1]).is_some())
+        Ok(map.entries.remove(names[names.len() - 1]))
     }
 
     /// How many tensors, those of inner maps among them.
@@ -289,7 +291,7 @@ impl TensorMap {
     }
 
     fn collect_into<'a>(&'a self, before: &str, all: &mut Vec<(String, &'a AnyTensor)>) {
-        for (name, entry) in &self.entries {
+        for (name, entry) in self.entries.iter() {
             let path = if before.is_empty() { name.to_string() } else { format!("{before}.{name}") };
             match entry {
                 Entry::Tensor(tensor) => all.push((path, tensor)),
@@ -315,7 +317,8 @@ impl TensorMap {
         batch: &impl Fn(&Shape) -> Result<Shape>,
     ) -> Result<TensorMap> {
         let mut map = self.clone(); // with its names, which costs less than to put each in its place
-        for (name, entry) in &mut map.entries {
+        check_room("map")?;
+        for (name, entry) in map.entries.iter_mut() {
             let made = match entry {
                 Entry::Tensor(tensor) => make(tensor).map(|made| *tensor = made),
                 Entry::Map(map) => map.rebuilt(make, batch).map(|made| *map = made),
@@ -344,7 +347,7 @@ impl TensorMap {
         &self,
         mut change: impl FnMut(&str, &AnyTensor) -> Result<AnyTensor, E>,
     ) -> Result<TensorMap, E> {
-        let mut map = TensorMap { batch: self.batch, entries: BTreeMap::new() };
+        let mut map = TensorMap { batch: self.batch, entries: Entries::new() };
         self.change_into("", &mut map, &mut change)?;
         Ok(map)
     }
@@ -355,12 +358,12 @@ impl TensorMap {
         out: &mut TensorMap,
         change: &mut impl FnMut(&str, &AnyTensor) -> Result<AnyTensor, E>,
     ) -> Result<(), E> {
-        for (name, entry) in &self.entries {
+        for (name, entry) in self.entries.iter() {
             let path = if before.is_empty() { name.to_string() } else { format!("{before}.{name}") };
             let changed = match entry {
                 Entry::Tensor(tensor) => Entry::Tensor(change(&path, tensor)?),
                 Entry::Map(map) => {
-                    let mut inner = TensorMap { batch: map.batch, entries: BTreeMap::new() };
+                    let mut inner = TensorMap { batch: map.batch, entries: Entries::new() };
                     map.change_into(&path, &mut inner, change)?;
                     Entry::Map(inner)
                 }
@@ -368,6 +371,7 @@ impl TensorMap {
             if !begins_with(changed.shape(), &out.batch) {
                 return Err(Error::Batch { path, shape: *changed.shape(), batch: out.batch }.into());
             }
+            check_room("map_tensors")?;
             out.entries.insert(name.clone(), changed);
         }
         Ok(())
@@ -388,24 +392,6 @@ impl TensorMap {
     /// The names here, for errors.
     fn list(&self) -> String {
         listed(self.entries.keys().map(|name| &**name))
-    }
-}
-
-impl Entry {
-    /// What has to begin with the batch.
-    fn shape(&self) -> &Shape {
-        match self {
-            Entry::Tensor(tensor) => tensor.shape(),
-            Entry::Map(map) => &map.batch,
-        }
-    }
-
-    /// How many maps are in each other below.
-    fn depth(&self) -> usize {
-        match self {
-            Entry::Tensor(_) => 0,
-            Entry::Map(map) => 1 + map.entries.values().map(Entry::depth).max().unwrap_or(0),
-        }
     }
 }
 

@@ -167,6 +167,25 @@ impl<K: Kind> Tensor<K> {
         self.of_kind()
     }
 
+    /// The elements as floats of the precision `dtype`: what `to_float` in `f32` would round, `f64` holds.
+    ///
+    /// ```
+    /// # use pagelock_tensor::{DType, Tensor};
+    /// let count = Tensor::full((), (1_i64 << 24) + 1)?;
+    /// assert_eq!(count.to_float_of(DType::F64)?.item::<f64>()?, 16_777_217.0);
+    /// assert_eq!(count.to_float()?.item::<f64>()?, 16_777_216.0);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::WrongKind`] if `dtype` is no float; [`Error::Memory`] if the result does not fit the budget.
+    pub fn to_float_of(&self, dtype: DType) -> Result<Tensor> {
+        if !dtype.is_float() {
+            return Err(Error::WrongKind { op: "to_float_of", dtype, kind: "float" });
+        }
+        self.converted(dtype)
+    }
+
     /// The elements as `int64`; of an integer tensor, the tensor itself. Floats lose what is behind the point; what `int64`
     /// does not hold becomes the nearest that it does, and NaN becomes 0.
     ///

@@ -313,7 +313,8 @@ fn add_scaled(target: &Raw, other: &Raw, alpha: Scalar) -> Result<()> {
 
 impl Tensor {
     /// `self += weight · (other − self)`, where `other` broadcasts: a running mean. From weight 0.5 on it is computed as
-    /// `other + (weight − 1) · (other − self)`, so that weight 1 gives `other` exactly.
+    /// `other + (weight − 1) · (other − self)`, so that weight 1 gives `other` exactly. PyTorch computes it so below −0.5 too,
+    /// where results may differ by rounding.
     ///
     /// # Errors
     /// As [`Tensor::add_`].
@@ -335,6 +336,24 @@ impl Tensor {
                     },
                 )
             })
+        })
+    }
+
+    /// Every element becomes that of `after` where this is not that of `before`, for optimizers that keep a more precise copy of
+    /// `before`.
+    ///
+    /// # Errors
+    /// As [`Tensor::add_`].
+    #[doc(hidden)]
+    pub fn take_over_(&self, before: &Tensor, after: &Tensor) -> Result<()> {
+        change! { "take_over_", [to, before, after], [], "before == after ? to : after" }
+        let target = self.raw();
+        change(target, "take_over_", [before.raw(), after.raw()], &FORMULA, &[], &mut |to, sources| {
+            by_float!(target.dtype(), T => to.update2(
+                sources.views::<T>(),
+                #[inline(always)]
+                |to, before, after| *to = if before == after { *to } else { after },
+            ))
         })
     }
 

@@ -40,7 +40,7 @@ impl Device {
     pub fn calibrate_copies(&self) -> Result<CopyModel> {
         host_function::refuse_inside()?;
         let a_small_part = usize::try_from(self.properties().memory.0 / 64).unwrap_or(usize::MAX);
-        calibrate(self, &model::user_cache(), a_small_part.clamp(1 << 20, MOST_BYTES))
+        calibrate(self, &model::user_cache()?, a_small_part.clamp(1 << 20, MOST_BYTES))
     }
 }
 

@@ -278,7 +278,7 @@ impl Known {
         }
         let said = match self.said {
             Some(said) => said,
-            None => variable()?,
+            None => model::user_cache().and_then(|_| variable())?,
         };
         self.said = Some(said);
         Ok(said.map(|said| (said, Reason::Variable)))
@@ -302,7 +302,8 @@ impl Known {
     }
 
     fn model(&mut self, device: &Device) -> &(CopyModel, Reason) {
-        self.model.get_or_insert_with(|| match model::kept(&model::user_cache(), device.properties()) {
+        let kept = || model::kept(&model::user_cache().ok()?, device.properties());
+        self.model.get_or_insert_with(|| match kept() {
             Some(model) => (model, Reason::Measured),
             None => (CopyModel::default(), Reason::Guessed),
         })

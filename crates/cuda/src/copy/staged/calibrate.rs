@@ -47,7 +47,7 @@ impl Device {
     pub fn calibrate_staging(&self) -> Result<StagingConfig> {
         host_function::refuse_inside()?;
         let a_small_part = usize::try_from(self.properties().memory.0 / 64).unwrap_or(usize::MAX);
-        calibrate(self, &shape::user_cache(), a_small_part.clamp(1 << 20, LEN_BYTES))
+        calibrate(self, &shape::user_cache()?, a_small_part.clamp(1 << 20, LEN_BYTES))
     }
 }
 

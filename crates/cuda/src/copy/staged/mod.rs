@@ -317,8 +317,11 @@ impl Placed {
         if let Some(chosen) = self.chosen {
             return Ok(chosen);
         }
-        let kept = self.kept.get_or_insert_with(|| shape::kept(&shape::user_cache(), properties));
-        StagingConfig::found(*kept)
+        let kept = match self.kept {
+            Some(kept) => kept,
+            None => *self.kept.insert(shape::kept(&shape::user_cache()?, properties)),
+        };
+        StagingConfig::found(kept)
     }
 }
 

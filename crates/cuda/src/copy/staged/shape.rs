@@ -121,7 +121,7 @@ const FORMAT: &str = "pagelock staging 3"; // changes when what was measured has
 const MOST_BYTES: u64 = 200; // of a kept shape's text
 
 /// `$PAGELOCK_STAGING_CACHE`, or `pagelock/staging` in the user's cache folder; empty switches it off.
-pub(in crate::copy) fn user_cache() -> UserCache {
+pub(in crate::copy) fn user_cache() -> Result<UserCache> {
     UserCache::of_user("staging", "PAGELOCK_STAGING_CACHE")
 }
 

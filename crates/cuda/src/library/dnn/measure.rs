@@ -17,7 +17,7 @@ const TIMES: usize = 3;
 impl Dnn {
     /// The plan that was the fastest when it was measured, or is now. The result is computed by each in turn.
     pub(super) fn fastest(&self, stream: &Stream, key: &Key, call: &Call<'_>) -> Result<Result<Plan, Refusal>> {
-        let cache = UserCache::of_user("plans", "PAGELOCK_PLAN_CACHE");
+        let cache = UserCache::of_user("plans", "PAGELOCK_PLAN_CACHE")?;
         let device = self.device.properties();
         let name = hash([&device.name[..], &format!("cuDNN {}", self.version), &format!("{key:?}")]);
         let kept = cache.read(&name, 8).and_then(|bytes| Some(u64::from_le_bytes(bytes.try_into().ok()?)));

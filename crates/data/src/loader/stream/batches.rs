@@ -99,6 +99,7 @@ fn receive<T>(from: &Receiver<T>, timeout: Option<Duration>) -> Result<T, RecvTi
 impl<'a, B: Send + 'static> StreamBatches<'a, B> {
     pub(super) fn new(loader: &'a StreamLoader<B>, state: StreamPlace) -> Self {
         let n_shards = loader.check().map(|()| loader.n_shards());
+        let n_shards = n_shards.and_then(|n_shards| check_place(loader, state, n_shards).map(|()| n_shards));
         let n_workers = loader.n_workers.min(*n_shards.as_ref().unwrap_or(&0));
         let turns = match (&loader.prefetch_budget, &n_shards) {
             (Some(budget), Ok(n_shards)) if n_workers > 0 => {
@@ -113,19 +114,6 @@ impl<'a, B: Send + 'static> StreamBatches<'a, B> {
         };
         let is_empty = refusal.is_none();
         Self { loader, state, began: state, live, makers, turns, refusal, is_empty, n_given: 0, given: None }
-    }
-
-    /// What it means that nothing came: from the start on, that the dataset is empty; from somewhere else, that the last
-    /// batch before that was the last, or that there was none.
-    fn nothing(&self) -> Option<Error> {
-        let Some(before) = self.began.before(self.live.len()) else { return Some(Error::EmptyDataset) };
-        let StreamPlace { epoch, round, turn } = self.began;
-        let start = before.round.saturating_mul(self.loader.rules.batch_size as u64);
-        let shard = self.loader.shard_at(before.turn);
-        match self.loader.shards.has_sample(shard, epoch, start) {
-            true => None,
-            false => Some(Error::BehindStream { epoch, round, turn }),
-        }
     }
 
     pub(in crate::loader) fn n_given(&self) -> usize {
@@ -203,6 +191,18 @@ impl<'a, B: Send + 'static> StreamBatches<'a, B> {
     }
 }
 
+/// That a batch came before a place, unless it is the start: else the state is not of these shards.
+fn check_place<B: Send + 'static>(loader: &StreamLoader<B>, place: StreamPlace, n_shards: usize) -> Result<()> {
+    let Some(before) = place.before(n_shards) else { return Ok(()) };
+    let (StreamPlace { epoch, round, turn }, shard) = (place, loader.shard_at(before.turn));
+    let sample = before.round.saturating_mul(loader.rules.batch_size as u64);
+    if loader.shards.has_sample(shard, epoch, sample) {
+        return Ok(());
+    }
+    let n_samples = loader.shards.n_samples(shard, epoch, sample);
+    Err(Error::BehindStream { epoch, round, turn, shard, sample, n_samples })
+}
+
 fn makers<B: Send + 'static>(
     loader: &StreamLoader<B>,
     state: StreamPlace,
@@ -241,7 +241,8 @@ impl<B: Send + 'static> Iterator for StreamBatches<'_, B> {
         let Some(batch) = self.load(&mut account) else {
             self.loader.progress().next = StreamPlace::start_of(self.state.epoch.saturating_add(1));
             let is_empty = std::mem::take(&mut self.is_empty);
-            return is_empty.then(|| self.nothing()).flatten().map(Err);
+            return (is_empty && self.began == StreamPlace::start_of(self.state.epoch))
+                .then_some(Err(Error::EmptyDataset));
         };
         let end = Instant::now();
         account.report.program_waited = end - start;

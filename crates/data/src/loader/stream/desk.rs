@@ -22,6 +22,9 @@ pub(super) trait Shards<B>: Send + Sync + 'static {
     /// Whether a shard of that epoch has that sample, or something goes wrong with it.
     fn has_sample(&self, shard: usize, epoch: u64, sample: u64) -> bool;
 
+    /// How many samples a shard of that epoch has before one that it does not have.
+    fn n_samples(&self, shard: usize, epoch: u64, before: u64) -> u64;
+
     /// A shard of that epoch from a sample on.
     fn open(&self, shard: usize, epoch: u64, start: u64) -> Result<Box<dyn Reader<B>>>;
 }
@@ -237,6 +240,11 @@ where
     fn has_sample(&self, shard: usize, epoch: u64, sample: u64) -> bool {
         let first = || self.dataset.shard_from(shard, epoch, sample).map(|mut samples| samples.next().is_some());
         catch_unwind(AssertUnwindSafe(first)).unwrap_or(Ok(true)).unwrap_or(true)
+    }
+
+    fn n_samples(&self, shard: usize, epoch: u64, before: u64) -> u64 {
+        let count = || self.dataset.shard(shard, epoch).map(|samples| (0..before).zip(samples).count() as u64);
+        catch_unwind(AssertUnwindSafe(count)).unwrap_or(Ok(0)).unwrap_or(0)
     }
 
     fn open(&self, shard: usize, epoch: u64, start: u64) -> Result<Box<dyn Reader<B>>> {

@@ -11,15 +11,15 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use pagelock_memory::Reservation;
 use safetensors::Dtype;
 use safetensors::tensor::{Metadata, TensorInfo};
 use serde_json::{Map, Value, json};
 
+use super::super::shortened;
 use super::stored;
 use crate::element::DType;
 use crate::error::{Error, Result};
-use crate::heap;
+use crate::heap::{self, Counted};
 use crate::shape::Shape;
 
 /// What the format allows.
@@ -39,7 +39,7 @@ pub(super) struct Header {
     pub(super) claims: Vec<Claim>, // by their place in the file
     pub(super) batch: Shape,
     pub(super) inner: Vec<(String, Shape)>, // batches of maps in the map, the outer ones first
-    _counted: Option<Reservation>,
+    _counted: Counted,
 }
 
 /// One tensor.
@@ -64,8 +64,9 @@ pub(super) fn read(path: &Path, file: &File, len_bytes: u64) -> Result<Header> {
     if header_bytes > LONGEST || header_bytes > len_bytes - 8 {
         return Err(no_such_file());
     }
-    let reserve = |times: u64| heap::reserve("open", "the header of the file", (times * header_bytes) as usize);
-    let (counted, _parsing) = (reserve(KEPT)?, reserve(PARSED)?);
+    let purpose = "the header of the file";
+    let counted = heap::keep("open", purpose, (KEPT * header_bytes) as usize)?;
+    let _parsing = heap::reserve("open", purpose, (PARSED * header_bytes) as usize)?;
     let mut text = vec![0; header_bytes as usize];
     read(&mut text, 8)?;
     let damaged = |why: String| stored(path, &format!("its header is damaged ({why}); get it again"));
@@ -75,6 +76,11 @@ pub(super) fn read(path: &Path, file: &File, len_bytes: u64) -> Result<Header> {
         claims.push(claim(&name, info, 8 + header_bytes, len_bytes).map_err(|problem| stored(path, &problem))?);
     }
     claims.sort_by(|one: &Claim, other| (one.bytes.start, &one.path).cmp(&(other.bytes.start, &other.path)));
+    let end = claims.iter().map(|claim| claim.bytes.end).max().unwrap_or(8 + header_bytes);
+    if end < len_bytes {
+        let problem = format!("its tensors end at byte {end} and the file has {len_bytes}; get it again");
+        return Err(stored(path, &problem));
+    }
     let (batch, inner) = batches(&metadata).ok_or_else(|| damaged("the notes about batches".to_owned()))?;
     Ok(Header { claims, batch, inner, _counted: counted })
 }
@@ -85,9 +91,12 @@ fn unread(path: &Path, source: io::Error) -> Error {
 
 fn claim(name: &str, info: &TensorInfo, start: u64, len_bytes: u64) -> Result<Claim, String> {
     let path = name.to_owned();
-    let name = super::super::shortened(name);
+    let name = shortened(name);
     let Some(dtype) = dtype_of(info.dtype) else {
-        return Err(format!("`{name}` has elements of {:?}, which no tensor has; convert them", info.dtype));
+        return Err(format!(
+            "`{name}` has elements of {:?}, which no tensor has; convert them to F64, F32, F16, BF16, I64, I32, U8 or BOOL",
+            info.dtype
+        ));
     };
     let shape = Shape::new(&info.shape).map_err(|error| format!("`{name}`: {error}"))?;
     let (from, to) = (info.data_offsets.0 as u64, info.data_offsets.1 as u64);
@@ -127,7 +136,9 @@ pub(super) fn text<'a>(
     let sizes = |shape: &Shape| shape.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
     let key = |path: &str| if path.is_empty() { BATCH.to_owned() } else { format!("{BATCH}:{path}") };
     let notes: Map<String, Value> = batches.map(|(path, batch)| (key(path), Value::from(sizes(batch)))).collect();
-    header.insert(NOTES.to_owned(), Value::Object(notes));
+    if !notes.is_empty() {
+        header.insert(NOTES.to_owned(), Value::Object(notes));
+    }
     let mut start = 0;
     for (path, dtype, shape) in tensors {
         if path == NOTES {
@@ -135,7 +146,9 @@ pub(super) fn text<'a>(
         }
         let end = start + shape.elements() * dtype.size();
         let info = json!({"dtype": name_of(dtype), "shape": shape.to_vec(), "data_offsets": [start, end]});
-        header.insert(path.to_owned(), info);
+        if header.insert(path.to_owned(), info).is_some() {
+            return Err(format!("two tensors have the name `{}`; rename one", shortened(path)));
+        }
         start = end;
     }
     let mut text = Value::Object(header).to_string().into_bytes();

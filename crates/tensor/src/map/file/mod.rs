@@ -84,12 +84,7 @@ impl TensorMap {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn open(path: impl AsRef<Path>) -> Result<TensorFile> {
-        let path = path.as_ref();
-        let (file, stamp) = open(path)?;
-        let header = header::read(path, &file, stamp.len_bytes)?;
-        let mut by_path: Vec<usize> = (0..header.claims.len()).collect();
-        by_path.sort_by_key(|&at| &header.claims[at].path);
-        let opened = TensorFile { file, path: path.to_owned(), stamp, header, by_path };
+        let opened = TensorFile::open(path)?;
         opened.check_names()?;
         Ok(opened)
     }
@@ -103,6 +98,23 @@ fn open(path: &Path) -> Result<(File, Stamp)> {
 }
 
 impl TensorFile {
+    /// Opens a safetensors file whose names are any texts, and reads its header; [`TensorFile::get_any`] reads a tensor.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; [`Error::Stored`] if it is no whole safetensors file, or holds elements that no tensor has;
+    /// [`Error::WorkingMemory`] if the budget has no room for the header.
+    ///
+    /// # Examples
+    /// See [`TensorFile::save`].
+    pub fn open(path: impl AsRef<Path>) -> Result<TensorFile> {
+        let path = path.as_ref();
+        let (file, stamp) = open(path)?;
+        let header = header::read(path, &file, stamp.len_bytes)?;
+        let mut by_path: Vec<usize> = (0..header.claims.len()).collect();
+        by_path.sort_by_key(|&at| &header.claims[at].path);
+        Ok(TensorFile { file, path: path.to_owned(), stamp, header, by_path })
+    }
+
     /// How many tensors it has.
     pub fn len(&self) -> usize {
         self.header.claims.len()
@@ -121,6 +133,11 @@ impl TensorFile {
     /// Path, element type and shape of each tensor, in the order of the file.
     pub fn tensors(&self) -> impl ExactSizeIterator<Item = (&str, DType, &Shape)> {
         self.header.claims.iter().map(|claim| (&*claim.path, claim.dtype, &claim.shape))
+    }
+
+    /// The paths of all tensors, sorted.
+    pub fn names(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.by_path.iter().map(|&at| &*self.header.claims[at].path)
     }
 
     /// All tensors on `device`. To a GPU they are read straight into the slots of the page-locked ring that all copies

@@ -6,9 +6,10 @@ use std::path::Path;
 use pagelock_files::NewFile;
 
 use super::super::{AnyTensor, Entry, TensorMap};
-use super::header;
+use super::{TensorFile, header};
 use crate::element::Element;
 use crate::error::{Error, Result};
+use crate::heap;
 use crate::shape::Shape;
 use crate::tensor::{Raw, by_dtype};
 use crate::transfer::readable;
@@ -25,31 +26,15 @@ impl TensorMap {
     /// # Examples
     /// See [`TensorMap::open`].
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
-        let path = path.as_ref();
-        let failed = |source| Error::io("write", path, source);
-        let mut tensors: Vec<(String, &AnyTensor)> = self.iter().collect();
-        tensors.sort_by_key(|(_, tensor)| std::cmp::Reverse(tensor.dtype().size())); // so that all are aligned
+        let tensors: Vec<(String, &AnyTensor)> = self.iter().collect();
         let mut batches = vec![(String::new(), &self.batch)];
         self.batches_into("", &mut batches);
-        let unwritable = |problem| Error::Unwritable { path: path.to_owned(), problem };
-        let header = header::text(
-            tensors.iter().map(|(path, tensor)| (&**path, tensor.dtype(), tensor.shape())),
-            batches.iter().map(|(path, batch)| (&**path, *batch)),
-        )
-        .map_err(unwritable)?;
-        let mut file = BufWriter::new(NewFile::create(path).map_err(failed)?);
-        file.write_all(&header).map_err(failed)?;
-        for (name, tensor) in tensors {
-            let written = by_dtype!(tensor.dtype(), T => write::<T>(tensor.raw(), &mut file));
-            written.map_err(|source| Error::at(&name, source))?.map_err(failed)?;
-        }
-        let file = file.into_inner().map_err(|error| failed(error.into_error()))?;
-        file.commit().map_err(failed)
+        save(path.as_ref(), tensors.iter().map(|(path, tensor)| (&**path, *tensor)).collect(), &batches)
     }
 
     /// The batches of the maps in this one.
     fn batches_into<'a>(&'a self, before: &str, all: &mut Vec<(String, &'a Shape)>) {
-        for (name, entry) in &self.entries {
+        for (name, entry) in self.entries.iter() {
             if let Entry::Map(map) = entry {
                 let path = if before.is_empty() { name.to_string() } else { format!("{before}.{name}") };
                 all.push((path.clone(), &map.batch));
@@ -58,6 +43,55 @@ impl TensorMap {
         }
     }
 }
+
+impl TensorFile {
+    /// Writes tensors of any names as [`TensorMap::save`] does.
+    ///
+    /// # Errors
+    /// As [`TensorMap::save`]; [`Error::Unwritable`] if two have one name.
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_tensor::{AnyTensor, Device, Tensor, TensorFile};
+    ///
+    /// let folder = tempfile::tempdir()?;
+    /// let path = folder.path().join("weights.safetensors");
+    /// let ones = AnyTensor::from(Tensor::ones([3])?);
+    /// TensorFile::save(&path, [("a", &ones), ("a.b", &ones)])?; // which no map could have
+    ///
+    /// let file = TensorFile::open(&path)?;
+    /// assert_eq!(file.names().collect::<Vec<_>>(), ["a", "a.b"]);
+    /// assert_eq!(file.get("a.b", &Device::Cpu)?.to_vec::<f32>()?, [1.0; 3]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn save<'a>(path: impl AsRef<Path>, tensors: impl IntoIterator<Item = (&'a str, &'a AnyTensor)>) -> Result<()> {
+        save(path.as_ref(), tensors.into_iter().collect(), &[])
+    }
+}
+
+fn save(path: &Path, mut tensors: Vec<(&str, &AnyTensor)>, batches: &[(String, &Shape)]) -> Result<()> {
+    let failed = |source| Error::io("write", path, source);
+    tensors.sort_by_key(|(_, tensor)| std::cmp::Reverse(tensor.dtype().size())); // so that all are aligned
+    let header_bytes: usize = tensors.iter().map(|(name, _)| HEADER_BYTES + MADE * name.len()).sum();
+    let _making = heap::reserve("save", "the header of the file", header_bytes)?;
+    let header = header::text(
+        tensors.iter().map(|(path, tensor)| (*path, tensor.dtype(), tensor.shape())),
+        batches.iter().map(|(path, batch)| (&**path, *batch)),
+    )
+    .map_err(|problem| Error::Unwritable { path: path.to_owned(), problem })?;
+    let mut file = BufWriter::new(NewFile::create(path).map_err(failed)?);
+    file.write_all(&header).map_err(failed)?;
+    for (name, tensor) in tensors {
+        let written = by_dtype!(tensor.dtype(), T => write::<T>(tensor.raw(), &mut file));
+        written.map_err(|source| Error::at(name, source))?.map_err(failed)?;
+    }
+    let file = file.into_inner().map_err(|error| failed(error.into_error()))?;
+    file.commit().map_err(failed)
+}
+
+/// What a tensor takes while a header is made, and how often its name is there.
+const HEADER_BYTES: usize = 1_000;
+const MADE: usize = 4;
 
 /// The elements in row-major order; what the file says, apart from what the tensor says.
 fn write<T: Element>(tensor: &Raw, file: &mut impl Write) -> Result<io::Result<()>> {

@@ -1,8 +1,12 @@
 //! Loaders and readers of files stay under `$PAGELOCK_HOST_LIMIT` with what they really take of the machine's memory.
 //!
 //! Every case is a process of its own with a limit of 64 MiB. Where there is no room, the budget refuses; the most that was
-//! ever resident is the limit and 32 MiB above what the process had at its start, at most.
+//! ever resident is the limit and 32 MiB above what the process had at its start, at most. `readers.rs` has the readers of
+//! files, `files.rs` writes these, in the process that starts the others.
 #![cfg(target_os = "linux")]
+
+mod files;
+mod readers;
 
 use std::fs;
 use std::io::{BufWriter, Write};
@@ -11,7 +15,7 @@ use std::process::Command;
 
 use pagelock_data::{DataLoader, Dataset, Error, Result, StoredRows, WhenFull};
 use pagelock_memory::{Budget, ByteSize};
-use pagelock_tensor::{Int, Tensor, TensorMap};
+use pagelock_tensor::{Device, Int, Tensor, TensorMap};
 
 const MIB: usize = 1 << 20;
 const LIMIT: usize = 64 * MIB;
@@ -20,6 +24,8 @@ const ALLOWANCE: usize = 32 * MIB;
 
 /// Set in a process that runs a case; its value is the case's name.
 const CASE: &str = "PAGELOCK_TEST_CASE";
+/// The folder of the files that cases read.
+const FILES: &str = "PAGELOCK_TEST_FILES";
 
 const CASES: &[(&str, fn())] = &[
     ("batches far ahead", batches_far_ahead),
@@ -29,6 +35,8 @@ const CASES: &[(&str, fn())] = &[
     ("an array that does not fit", a_large_array),
     ("an array that fits, again and again", an_array_again_and_again),
     ("a header that is the file", a_long_header),
+    ("many small tensors, opened again and again", many_small_tensors),
+    ("many open files", many_open_files),
 ];
 
 #[test]
@@ -36,15 +44,22 @@ fn no_loader_and_no_reader_takes_more_memory_than_the_limit() {
     if let Ok(name) = std::env::var(CASE) {
         return run(&name);
     }
-    let failures: Vec<_> = CASES.iter().filter_map(|(name, _)| in_a_process(name).err()).collect();
+    let folder = tempfile::tempdir().unwrap();
+    files::write(folder.path());
+    let failures: Vec<_> = cases().filter_map(|(name, _)| in_a_process(name, folder.path()).err()).collect();
     assert!(failures.is_empty(), "{} cases:\n{}", failures.len(), failures.join("\n"));
 }
 
+fn cases() -> impl Iterator<Item = &'static (&'static str, fn())> {
+    CASES.iter().chain(readers::CASES)
+}
+
 /// What the child process said, if the case failed.
-fn in_a_process(case: &str) -> std::result::Result<(), String> {
+fn in_a_process(case: &str, files: &Path) -> std::result::Result<(), String> {
     let output = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "no_loader_and_no_reader_takes_more_memory_than_the_limit", "--nocapture"])
         .env(CASE, case)
+        .env(FILES, files)
         .env("PAGELOCK_HOST_LIMIT", LIMIT.to_string())
         .env("RUST_BACKTRACE", "0")
         .output()
@@ -54,7 +69,7 @@ fn in_a_process(case: &str) -> std::result::Result<(), String> {
 }
 
 fn run(name: &str) {
-    let case = CASES.iter().find(|(known, _)| *known == name);
+    let case = cases().find(|(known, _)| *known == name);
     let (_, body) = case.unwrap_or_else(|| panic!("there is no case {name}"));
     let before = resident("VmRSS:");
     body();
@@ -178,5 +193,46 @@ fn a_long_header() {
     let opened: Result<_, Error> = TensorMap::open(&path).map_err(Error::from);
     if let Err(error) = opened {
         assert_refused(&error);
+    }
+}
+
+/// Maps of one entry each, which take more beside their elements than for these.
+fn many_small_tensors() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.safetensors");
+    let mut map = TensorMap::new(()).unwrap();
+    (0..5_000).for_each(|i| map.set(&format!("flat{i:05}"), Tensor::full([1], 1.0).unwrap()).unwrap());
+    (0..5_000).for_each(|i| map.set(&format!("deep{i:05}.weight"), Tensor::full([1], 1.0).unwrap()).unwrap());
+    map.save(&path).unwrap();
+    drop(map);
+    let mut opened = Vec::new();
+    let refusal = loop {
+        match TensorMap::open(&path).and_then(|file| file.to(&Device::Cpu)) {
+            Ok(map) => opened.push(map),
+            Err(error) => break error,
+        }
+        assert!(opened.len() < 100, "nothing is refused");
+    };
+    assert_refused(&refusal);
+    // Clones share the tensors, and have entries of their own.
+    opened.truncate(1);
+    let mut clones = Vec::new();
+    while let Ok(map) = opened[0].map_tensors(|_, tensor| Ok::<_, pagelock_tensor::Error>(tensor.clone())) {
+        clones.push(map);
+        assert!(clones.len() < 100, "nothing is refused");
+    }
+}
+
+/// Headers of 200 KB each.
+fn many_open_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.safetensors");
+    let mut map = TensorMap::new(()).unwrap();
+    (0..2_500).for_each(|i| map.set(&format!("tensor{i:05}"), Tensor::full([1], 1.0).unwrap()).unwrap());
+    map.save(&path).unwrap();
+    let mut opened = Vec::new();
+    while let Ok(file) = TensorMap::open(&path) {
+        opened.push(file);
+        assert!(opened.len() < 900, "nothing is refused");
     }
 }

@@ -1,0 +1,63 @@
+//! [`Torch`]: the child process that computes the same with PyTorch.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+use pagelock::tensor::DType;
+use serde_json::{Value, json};
+
+use super::operations::{Operation, Sample};
+
+/// Answers one line of JSON with another.
+pub(crate) struct Torch {
+    child: Child,
+    questions: ChildStdin,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Torch {
+    pub(crate) fn start(python: &Path, threads: usize) -> Result<Torch> {
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/torch_ops.py");
+        let mut command = Command::new(python);
+        command.arg(script).arg(threads.to_string()).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().with_context(|| format!("cannot start {}", python.display()))?;
+        let (questions, answers) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        Ok(Torch { child, questions, answers: BufReader::new(answers) })
+    }
+
+    fn ask(&mut self, question: &Value) -> Result<Value> {
+        writeln!(self.questions, "{question}")?;
+        let mut answer = String::new();
+        if self.answers.read_line(&mut answer)? == 0 {
+            bail!("the script of PyTorch's half ended; is PyTorch installed for the interpreter of --python?");
+        }
+        serde_json::from_str(&answer).with_context(|| format!("no answer: {answer}"))
+    }
+
+    /// Makes the inputs; what PyTorch says if it cannot do it.
+    pub(crate) fn prepare(
+        &mut self,
+        operation: &Operation,
+        sample: &Sample,
+        dtype: DType,
+        pass: &str,
+    ) -> Result<Option<String>> {
+        let question =
+            json!({ "torch": operation.torch, "dtype": dtype.name(), "pass": pass, "sample": sample.json() });
+        Ok(self.ask(&question)?["lacks"].as_str().map(str::to_owned))
+    }
+
+    /// Milliseconds of the fastest call within so many.
+    pub(crate) fn least(&mut self, milliseconds: u64) -> Result<f64> {
+        self.ask(&json!({ "turn": milliseconds }))?["least"].as_f64().context("no time")
+    }
+}
+
+impl Drop for Torch {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

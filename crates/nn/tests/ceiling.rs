@@ -1,0 +1,82 @@
+//! Checkpoints are read and written under `$PAGELOCK_HOST_LIMIT` with what they really take of the machine's memory: at most the
+//! limit and 32 MiB above what the process had at its start.
+#![cfg(target_os = "linux")]
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use pagelock_nn::{Parameter, StateDict, load_safetensors, save_safetensors};
+use pagelock_tensor::Tensor;
+
+const MIB: usize = 1 << 20;
+const LIMIT: usize = 64 * MIB;
+const ALLOWANCE: usize = 32 * MIB;
+
+/// Set in the process that has the limit; the folder of its files.
+const FOLDER: &str = "PAGELOCK_TEST_FOLDER";
+
+#[test]
+fn checkpoints_take_no_more_memory_than_the_limit() {
+    if let Some(folder) = std::env::var_os(FOLDER) {
+        return read_and_write(&PathBuf::from(folder));
+    }
+    let folder = tempfile::tempdir().unwrap();
+    checkpoint(&folder.path().join("large"), 100, MIB);
+    checkpoint(&folder.path().join("small"), 20, MIB);
+    checkpoint(&folder.path().join("many"), 10_000, 4);
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "checkpoints_take_no_more_memory_than_the_limit", "--nocapture"])
+        .env(FOLDER, folder.path())
+        .env("PAGELOCK_HOST_LIMIT", LIMIT.to_string())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Tensors of that many bytes each.
+fn checkpoint(path: &Path, n_tensors: usize, n_bytes: usize) {
+    let one = |i: usize| {
+        let (start, end) = (i * n_bytes, (i + 1) * n_bytes);
+        format!("\"{i:06}\":{{\"dtype\":\"F32\",\"shape\":[{}],\"data_offsets\":[{start},{end}]}}", n_bytes / 4)
+    };
+    let header = format!("{{{}}}", (0..n_tensors).map(one).collect::<Vec<_>>().join(","));
+    let mut file = File::create(path).unwrap();
+    file.write_all(&(header.len() as u64).to_le_bytes()).unwrap();
+    file.write_all(header.as_bytes()).unwrap();
+    file.set_len((8 + header.len() + n_tensors * n_bytes) as u64).unwrap();
+}
+
+fn read_and_write(folder: &Path) {
+    let path = |name| folder.join(name);
+    let before = resident("VmRSS:");
+    is_refused(load_safetensors(path("large")));
+    for _ in 0..5 {
+        let dict = load_safetensors(path("small")).unwrap();
+        save_safetensors(&dict, path("again")).unwrap();
+        let model: Vec<Parameter> = (0..20).map(|_| Parameter::new(Tensor::zeros([MIB / 4]).unwrap())).collect();
+        let renamed = dict
+            .renamed(|name| Some(name.trim_start_matches('0').to_owned() + if name == "000000" { "0" } else { "" }));
+        pagelock_nn::Module::load_state_dict(&model, &renamed).unwrap();
+    }
+    let mut kept = Vec::new();
+    while let Ok(dict) = load_safetensors(path("many")) {
+        kept.push(dict);
+        assert!(kept.len() < 100, "nothing is refused");
+    }
+    let grown = resident("VmHWM:").saturating_sub(before);
+    assert!(grown <= LIMIT + ALLOWANCE, "took {} MiB under a limit of {} MiB", grown / MIB, LIMIT / MIB);
+}
+
+fn is_refused(loaded: pagelock_nn::Result<StateDict>) {
+    let refused = loaded.unwrap_err().to_string();
+    assert!(refused.contains(": budget `host` has "), "{refused}");
+}
+
+/// Bytes in RAM, now or at most.
+fn resident(what: &str) -> usize {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix(what)).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() << 10
+}

@@ -1,0 +1,192 @@
+//! [`Call`]: what the closure of an entry is given. [`run!`] writes that closure for each kind.
+
+use pagelock_tensor::{
+    AnyTensor, Axes, AxisSet, BatchNormOptions, Bool, Conv2dOptions, DType, Element, Float, Int, Kind, Number,
+    Pool2dOptions, Reduction, Result, Tensor, TensorOptions,
+};
+use serde_json::Value;
+
+use super::Inputs;
+
+pub(crate) type RunOn<K> = fn(&Call<'_, K>) -> Result<AnyTensor>;
+
+/// How an operation is called, for the kinds that it takes.
+pub(crate) struct Run {
+    pub(crate) float: Option<RunOn<Float>>,
+    pub(crate) int: Option<RunOn<Int>>,
+    pub(crate) bool: Option<RunOn<Bool>>,
+}
+
+/// `run! { numbers |c| c.x().neg() }`: the closure for floats and integers.
+macro_rules! run {
+    (floats |$c:ident| $body:expr) => { $crate::operations::Run { float: run!(@ $c $body), int: None, bool: None } };
+    (ints |$c:ident| $body:expr) => { $crate::operations::Run { float: None, int: run!(@ $c $body), bool: None } };
+    (numbers |$c:ident| $body:expr) => {
+        $crate::operations::Run { float: run!(@ $c $body), int: run!(@ $c $body), bool: None }
+    };
+    (elements |$c:ident| $body:expr) => {
+        $crate::operations::Run { float: run!(@ $c $body), int: run!(@ $c $body), bool: run!(@ $c $body) }
+    };
+    (@ $c:ident $body:expr) => { Some(|$c| Ok(($body)?.into())) };
+}
+pub(super) use run;
+
+/// Inputs and arguments of one call.
+pub(crate) struct Call<'a, K: Kind> {
+    given: &'a Inputs,
+    inputs: Vec<Tensor<K>>,
+    args: &'a Value,
+}
+
+/// A kind with what its elements are in Rust, where one number is given.
+pub(crate) trait Plain: Kind + Sized {
+    type Number: Number<Self> + Element<Kind = Self>;
+    fn plain(value: &Value) -> Option<Self::Number>;
+}
+
+impl Plain for Float {
+    type Number = f64;
+    fn plain(value: &Value) -> Option<f64> {
+        value.as_f64()
+    }
+}
+
+impl Plain for Int {
+    type Number = i64;
+    fn plain(value: &Value) -> Option<i64> {
+        value.as_i64()
+    }
+}
+
+impl<'a, K: Kind> Call<'a, K> {
+    pub(crate) fn new(given: &'a Inputs, args: &'a Value) -> Result<Call<'a, K>> {
+        Ok(Call { given, inputs: given.values.iter().map(|input| input.kind()).collect::<Result<_>>()?, args })
+    }
+
+    pub(super) fn x(&self) -> &Tensor<K> {
+        &self.inputs[0]
+    }
+
+    pub(super) fn y(&self) -> &Tensor<K> {
+        &self.inputs[1]
+    }
+
+    pub(super) fn z(&self) -> &Tensor<K> {
+        &self.inputs[2]
+    }
+
+    /// The input at `position`, if there are so many: a weight or a bias.
+    pub(super) fn optional(&self, position: usize) -> Option<&Tensor<K>> {
+        self.inputs.get(position)
+    }
+
+    pub(super) fn all(&self) -> Vec<&Tensor<K>> {
+        self.inputs.iter().collect()
+    }
+
+    pub(super) fn index(&self) -> &Tensor<Int> {
+        &self.given.indices[0]
+    }
+
+    /// The first input, if it was changed in place.
+    pub(super) fn changed(&self, done: Result<()>) -> Result<Tensor<K>> {
+        done.map(|()| self.x().clone())
+    }
+
+    /// For factories: on the device, of the precision.
+    pub(super) fn options(&self) -> TensorOptions<'_> {
+        Tensor::on(&self.given.device).of(self.given.dtype)
+    }
+
+    pub(super) fn dtype(&self) -> DType {
+        self.given.dtype
+    }
+
+    // ---- arguments by name ----
+
+    pub(super) fn float(&self, name: &str) -> f64 {
+        self.args[name].as_f64().unwrap_or_else(|| panic!("no number `{name}` in {}", self.args))
+    }
+
+    pub(super) fn int(&self, name: &str) -> isize {
+        self.args[name].as_i64().unwrap_or_else(|| panic!("no integer `{name}` in {}", self.args)) as isize
+    }
+
+    pub(super) fn size(&self, name: &str) -> usize {
+        self.int(name) as usize
+    }
+
+    pub(super) fn flag(&self, name: &str) -> bool {
+        self.args[name].as_bool().unwrap_or_else(|| panic!("no truth value `{name}` in {}", self.args))
+    }
+
+    pub(super) fn ints(&self, name: &str) -> Vec<isize> {
+        let list = self.args[name].as_array().unwrap_or_else(|| panic!("no list `{name}` in {}", self.args));
+        list.iter().map(|number| number.as_i64().unwrap() as isize).collect()
+    }
+
+    pub(super) fn sizes(&self, name: &str) -> Vec<usize> {
+        self.ints(name).into_iter().map(|size| size as usize).collect()
+    }
+
+    pub(super) fn array<const N: usize>(&self, name: &str) -> [isize; N] {
+        self.ints(name).try_into().unwrap_or_else(|_| panic!("`{name}` has not {N} numbers in {}", self.args))
+    }
+
+    pub(super) fn pair(&self, name: &str) -> [usize; 2] {
+        self.array(name).map(|size: isize| size as usize)
+    }
+
+    pub(super) fn to(&self) -> DType {
+        let name = self.args["to"].as_str().unwrap_or_else(|| panic!("no `to` in {}", self.args));
+        let known = [DType::F32, DType::F64, DType::F16, DType::BF16, DType::I64, DType::I32, DType::U8, DType::Bool];
+        known.into_iter().find(|dtype| dtype.name() == name).unwrap_or_else(|| panic!("no precision {name}"))
+    }
+
+    /// `null`: all.
+    pub(super) fn axes(&self) -> Result<AxisSet> {
+        match &self.args["axes"] {
+            Value::Null => (..).resolve("table", self.x().shape()),
+            _ => self.ints("axes")[..].resolve("table", self.x().shape()),
+        }
+    }
+
+    pub(super) fn reduction(&self) -> Reduction {
+        match self.args["reduction"].as_str() {
+            Some("mean") => Reduction::Mean,
+            Some("sum") => Reduction::Sum,
+            _ => Reduction::None,
+        }
+    }
+
+    pub(super) fn conv2d(&self) -> Conv2dOptions {
+        let [stride, padding, dilation] = ["stride", "padding", "dilation"].map(|name| self.pair(name));
+        Conv2dOptions { stride, padding, dilation, groups: self.size("groups") }
+    }
+
+    pub(super) fn pool2d(&self) -> Pool2dOptions {
+        Pool2dOptions { kernel: self.pair("kernel"), stride: self.pair("stride"), padding: self.pair("padding") }
+    }
+
+    pub(super) fn batch_norm(&self) -> BatchNormOptions {
+        BatchNormOptions { training: self.flag("training"), momentum: self.float("momentum"), eps: self.float("eps") }
+    }
+}
+
+impl<K: Plain> Call<'_, K> {
+    /// A number of the kind.
+    pub(super) fn number(&self, name: &str) -> K::Number {
+        K::plain(&self.args[name]).unwrap_or_else(|| panic!("no number `{name}` for the kind in {}", self.args))
+    }
+}
+
+impl Call<'_, Float> {
+    /// New running statistics of a batch norm, a mean of 0.5 and a variance of 2, if it has them.
+    pub(super) fn running(&self) -> Result<Option<[Tensor; 2]>> {
+        let channels = self.x().size(1)?;
+        match self.flag("running") {
+            true => Ok(Some([self.options().full(channels, 0.5)?, self.options().full(channels, 2.0)?])),
+            false => Ok(None),
+        }
+    }
+}

@@ -1,0 +1,67 @@
+"""The entries of the table in PyTorch: the inputs that `input.rs` makes, and the expressions of them."""
+
+import torch
+import torch.nn.functional as F
+
+GOLDEN = 0.618033988749895
+
+
+def spread(n, seed):
+    x = GOLDEN * torch.arange(1, n + 1, dtype=torch.float64) + 0.37 * seed
+    return 0.2 + 1.6 * (x - x.floor())
+
+
+def base(spec, dtype, seed):
+    """The tensor of an input without its view; `seed` is its position among the inputs."""
+    shape, fill = spec["shape"], spec["fill"]
+    n = 1
+    for size in shape:
+        n *= size
+    i = torch.arange(n)
+    plain = fill == "ones"
+    if fill == "positive":
+        x = spread(n, seed)
+    elif fill == "signed":
+        x = torch.where((i * 7 + seed) % 5 < 2, -spread(n, seed), spread(n, seed))
+    elif plain:
+        x = torch.ones(n, dtype=torch.float64)
+    elif "below" in fill:
+        return ((i * 5 + i // fill["below"] + 3 * seed) % fill["below"]).reshape(shape)
+    else:
+        x = torch.tensor([float(value) for value in fill["values"]], dtype=torch.float64)
+    return converted(x, dtype, plain).reshape(shape)
+
+
+def converted(x, dtype, plain):
+    if dtype == torch.bool:
+        return x > 1
+    if dtype.is_floating_point:
+        return x.to(dtype)
+    whole = (x if plain else x * 10).long()
+    return (whole.abs() if dtype == torch.uint8 else whole).to(dtype)
+
+
+def strided(x, dim, start, end, step):
+    index = [slice(None)] * x.dim()
+    index[dim] = slice(start, end, step)
+    return x[tuple(index)]
+
+
+def look(x, steps):
+    """Applies the steps that turn a tensor into the input proper."""
+    for name, *arguments in steps:
+        x = strided(x, *arguments) if name == "slice" else getattr(x, name)(*arguments)
+    return x
+
+
+def running_of(x, wanted):
+    channels = x.shape[1]
+    full = lambda value: torch.full([channels], value, dtype=x.dtype)
+    return (full(0.5), full(2.0)) if wanted else (None, None)
+
+
+def function(expression, args, dtype):
+    """The expression as a function of its inputs."""
+    names = {"torch": torch, "F": F, "strided": strided, "running_of": running_of, "dtype": dtype, **args}
+    call = eval(f"lambda inputs, x, y, z: {expression}", names)
+    return lambda inputs: call(inputs, *(list(inputs) + [None] * 3)[:3])

@@ -1,0 +1,128 @@
+//! [`Input`]: shape, numbers and layout of an input. `golden/make.py` and `benches/torch_ops.py` make the same ones.
+
+use pagelock_tensor::{AnyTensor, DType, Device, Kind, Result, Tensor};
+use serde_json::{Value, json};
+
+/// What numbers an input has. Integers are ten times as large, and cut; `bool` says whether they are above 1.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Fill {
+    /// Between 0.2 and 1.8 (see [`spread`]).
+    Positive,
+    /// The same with both signs.
+    Signed,
+    Ones,
+    /// Whole numbers below this one, always `int64`.
+    Index(i64),
+    Values(Vec<f64>),
+}
+
+/// A tensor to be made, and how it is looked at: the operation is given the view, gradients are those of the tensor.
+#[derive(Debug, Clone)]
+pub(crate) struct Input {
+    pub(crate) shape: Vec<usize>,
+    pub(crate) fill: Fill,
+    /// `["narrow", dim, start, len]`, as PyTorch's methods; `["slice", dim, start, end, step]`.
+    pub(crate) view: Vec<Value>,
+}
+
+pub(crate) fn signed(shape: impl Into<Vec<usize>>) -> Input {
+    Input { shape: shape.into(), fill: Fill::Signed, view: Vec::new() }
+}
+
+pub(crate) fn positive(shape: impl Into<Vec<usize>>) -> Input {
+    Input { fill: Fill::Positive, ..signed(shape) }
+}
+
+pub(crate) fn ones(shape: impl Into<Vec<usize>>) -> Input {
+    Input { fill: Fill::Ones, ..signed(shape) }
+}
+
+pub(crate) fn index(high: i64, shape: impl Into<Vec<usize>>) -> Input {
+    Input { fill: Fill::Index(high), ..signed(shape) }
+}
+
+pub(crate) fn values(shape: impl Into<Vec<usize>>, values: impl Into<Vec<f64>>) -> Input {
+    Input { fill: Fill::Values(values.into()), ..signed(shape) }
+}
+
+impl Input {
+    pub(crate) fn view(mut self, step: Value) -> Input {
+        self.view.push(step);
+        self
+    }
+
+    pub(crate) fn json(&self) -> Value {
+        let fill = match &self.fill {
+            Fill::Positive => json!("positive"),
+            Fill::Signed => json!("signed"),
+            Fill::Ones => json!("ones"),
+            Fill::Index(high) => json!({ "below": high }),
+            // JSON has no NaN.
+            Fill::Values(values) => json!({ "values": values.iter().map(f64::to_string).collect::<Vec<_>>() }),
+        };
+        json!({ "shape": self.shape, "fill": fill, "view": self.view })
+    }
+
+    /// The tensor without the view; `seed` is its position among the inputs.
+    pub(crate) fn base(&self, dtype: DType, device: &Device, seed: usize) -> Result<AnyTensor> {
+        let n: usize = self.shape.iter().product();
+        let number = |i: usize| match &self.fill {
+            Fill::Positive => spread(i, seed),
+            Fill::Signed if (i * 7 + seed) % 5 < 2 => -spread(i, seed),
+            Fill::Signed => spread(i, seed),
+            Fill::Ones => 1.0,
+            Fill::Index(high) => (i as i64 * 5 + i as i64 / high + 3 * seed as i64).rem_euclid(*high) as f64,
+            Fill::Values(values) => values[i],
+        };
+        let plain = matches!(self.fill, Fill::Index(_) | Fill::Ones);
+        of(dtype, (0..n).map(number).collect(), plain, &self.shape, device)
+    }
+
+    /// The input.
+    pub(crate) fn make(&self, dtype: DType, device: &Device, seed: usize) -> Result<AnyTensor> {
+        self.look(self.base(dtype, device, seed)?)
+    }
+
+    /// The view of the tensor.
+    pub(crate) fn look(&self, base: AnyTensor) -> Result<AnyTensor> {
+        match base.dtype() {
+            DType::Bool => Ok(look(base.bool()?, &self.view)?.into()),
+            dtype if dtype.is_float() => Ok(look(base.float()?, &self.view)?.into()),
+            _ => Ok(look(base.int()?, &self.view)?.into()),
+        }
+    }
+}
+
+/// Numbers between 0.2 and 1.8, of which the first thousands are thousandths apart: far from kinks and from each other.
+fn spread(i: usize, seed: usize) -> f64 {
+    0.2 + 1.6 * (0.618_033_988_749_895 * (i + 1) as f64 + 0.37 * seed as f64).fract()
+}
+
+fn of(dtype: DType, numbers: Vec<f64>, plain: bool, shape: &[usize], device: &Device) -> Result<AnyTensor> {
+    let numbers = Tensor::from_vec(numbers, shape)?;
+    let whole = |numbers: &Tensor| if plain { numbers.to_int() } else { numbers.mul_scalar(10.0)?.to_int() };
+    Ok(match dtype {
+        DType::Bool => numbers.gt(&numbers.ones_like()?)?.to(device)?.into(),
+        DType::U8 => whole(&numbers)?.abs()?.to_dtype(dtype)?.to(device)?.into(),
+        _ if dtype.is_float() => numbers.to_dtype(dtype)?.to(device)?.into(),
+        _ => whole(&numbers)?.to_dtype(dtype)?.to(device)?.into(),
+    })
+}
+
+fn look<K: Kind>(base: Tensor<K>, steps: &[Value]) -> Result<Tensor<K>> {
+    steps.iter().try_fold(base, |x, step| {
+        let at = |i: usize| step[i].as_i64().unwrap_or_else(|| panic!("no number at {i} of {step}")) as isize;
+        let size = |i: usize| at(i) as usize;
+        match step[0].as_str() {
+            Some("transpose") => x.transpose(at(1), at(2)),
+            Some("slice") => x.slice(at(1), at(2)..at(3), size(4)),
+            Some("narrow") => x.narrow(at(1), size(2), size(3)),
+            Some("select") => x.select(at(1), at(2)),
+            Some("expand") => {
+                let shape: Vec<_> = step[1].as_array().unwrap().iter().map(|n| n.as_u64().unwrap() as usize).collect();
+                x.expand(&shape[..])
+            }
+            _ => panic!("no view {step}"),
+        }
+    })
+}

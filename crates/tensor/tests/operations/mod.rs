@@ -1,0 +1,234 @@
+//! The table of operations: what each is called here and in PyTorch, what it takes, and what is expected of it.
+//!
+//! One entry of [`table`] makes an operation part of every test that walks the table (golden values, gradients, budget,
+//! CPU against CUDA, precision, autocast) and of the benchmark `ops`. `tests/table.rs` fails for a public operation
+//! without an entry, and writes the table as JSON, from which `golden/make.py` computes PyTorch's results.
+//!
+//! Read [`Operation`] first; `input.rs` says what inputs are made of; the other files are the entries.
+
+#![allow(dead_code, reason = "every program that walks the table uses some of it")]
+
+mod call;
+mod elementwise;
+mod factories;
+mod images;
+mod in_place;
+mod input;
+mod products;
+mod reductions;
+mod rows;
+mod selections;
+mod views;
+
+use pagelock_tensor::{AnyTensor, Bool, DType, Device, Float, Int, Result, Tensor};
+use serde_json::{Value, json};
+
+pub(crate) use self::call::{Call, Run};
+pub(crate) use self::input::{Fill, Input};
+
+pub(crate) const FLOATS: &[DType] = &[DType::F32, DType::F64, DType::F16, DType::BF16];
+pub(crate) const INTS: &[DType] = &[DType::I64, DType::I32, DType::U8];
+
+/// All operations.
+pub(crate) fn table() -> Vec<Operation> {
+    let parts = [
+        elementwise::entries(),
+        reductions::entries(),
+        products::entries(),
+        images::entries(),
+        rows::entries(),
+        views::entries(),
+        selections::entries(),
+        in_place::entries(),
+        factories::entries(),
+    ];
+    parts.into_iter().flatten().collect()
+}
+
+/// An entry of the table.
+pub(crate) struct Operation {
+    /// PyTorch's name, which is that of our method, unless `methods` says otherwise.
+    pub(crate) name: &'static str,
+    /// The public functions that the entry calls.
+    pub(crate) methods: &'static [&'static str],
+    /// The same in Python: an expression of the inputs `x`, `y`, `z` (all: `inputs`), and of the arguments by name.
+    pub(crate) torch: &'static str,
+    /// Calls it, for each kind that it takes.
+    pub(crate) run: Run,
+    /// What autocast computes it in.
+    pub(crate) autocast: Autocast,
+    /// What it does with two precisions.
+    pub(crate) mixed: Mixed,
+    pub(crate) derivative: Derivative,
+    /// The error allowed beside PyTorch, and on a GPU beside the CPU.
+    pub(crate) bound: Bound,
+    /// Small inputs.
+    pub(crate) samples: Vec<Sample>,
+    /// Inputs of about so many elements, for the benchmark and the test of the budget.
+    pub(crate) large: Box<dyn Fn(usize) -> Vec<Sample>>,
+}
+
+/// What autocast does to floating-point inputs that are narrower or wider than it wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Autocast {
+    /// They stay as they are; of two precisions the wider one counts.
+    AsItIs,
+    /// They become half.
+    Half,
+    /// Half types become `float32`.
+    F32,
+}
+
+/// What two precisions do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mixed {
+    /// There are no two operands.
+    One,
+    /// The wider counts.
+    Promotes,
+    /// An error names both.
+    Refuses,
+    /// The first operand is changed in place and keeps its precision: a wider operand is an error.
+    IntoFirst,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Derivative {
+    /// The result has no gradient.
+    None,
+    /// The derivative, and that of the derivative.
+    Twice,
+}
+
+/// The relative error allowed where results are not those of PyTorch to the last bit.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Bound {
+    /// Each result is rounded once, or only moved: the CPU and a GPU have the same bits.
+    Exact,
+    /// Four units in the last place, and the same between CPU and GPU.
+    Rounded,
+}
+
+/// Inputs and arguments.
+#[derive(Debug, Clone)]
+pub(crate) struct Sample {
+    pub(crate) inputs: Vec<Input>,
+    pub(crate) args: Value,
+    /// Whether all precisions are tried; otherwise `float32` and `float64`.
+    pub(crate) every_precision: bool,
+    /// Whether gradients are compared, which there are none of at kinks and in overflow.
+    pub(crate) gradients: bool,
+}
+
+/// What [`Sample::make`] made.
+pub(crate) struct Inputs {
+    pub(crate) dtype: DType,
+    pub(crate) device: Device,
+    pub(crate) values: Vec<AnyTensor>,
+    pub(crate) indices: Vec<Tensor<Int>>,
+}
+
+pub(crate) fn sample<const N: usize>(inputs: [Input; N]) -> Sample {
+    Sample { inputs: inputs.into(), args: json!({}), every_precision: false, gradients: true }
+}
+
+impl Sample {
+    pub(crate) fn args(self, args: Value) -> Sample {
+        Sample { args, ..self }
+    }
+
+    pub(crate) fn in_every_precision(self) -> Sample {
+        Sample { every_precision: true, ..self }
+    }
+
+    pub(crate) fn without_gradients(self) -> Sample {
+        Sample { gradients: false, ..self }
+    }
+
+    /// The inputs as tensors.
+    pub(crate) fn make(&self, dtype: DType, device: &Device) -> Result<Inputs> {
+        let mut inputs = Inputs { dtype, device: device.clone(), values: Vec::new(), indices: Vec::new() };
+        for (seed, input) in self.inputs.iter().enumerate() {
+            match input.fill {
+                Fill::Index(_) => inputs.indices.push(input.make(DType::I64, device, seed)?.int()?),
+                _ => inputs.values.push(input.make(dtype, device, seed)?),
+            }
+        }
+        Ok(inputs)
+    }
+
+    /// Shapes and arguments.
+    pub(crate) fn title(&self) -> String {
+        let shapes: Vec<_> = self.inputs.iter().map(|input| format!("{:?}", input.shape)).collect();
+        let args: Vec<_> =
+            self.args.as_object().unwrap().iter().map(|(name, value)| format!("{name}={value}")).collect();
+        format!("{} {}", shapes.join(" "), args.join(" ")).replace(", ", "×").trim().to_owned()
+    }
+
+    pub(crate) fn json(&self) -> Value {
+        let inputs: Vec<_> = self.inputs.iter().map(Input::json).collect();
+        json!({ "inputs": inputs, "args": self.args })
+    }
+}
+
+impl Operation {
+    pub(crate) fn new(name: &'static str, torch: &'static str, run: Run) -> Operation {
+        Operation {
+            name,
+            methods: &[],
+            torch,
+            run,
+            autocast: Autocast::AsItIs,
+            mixed: Mixed::One,
+            derivative: Derivative::Twice,
+            bound: Bound::Rounded,
+            samples: Vec::new(),
+            large: Box::new(|_| Vec::new()),
+        }
+    }
+
+    pub(crate) fn methods(self, methods: &'static [&'static str]) -> Operation {
+        Operation { methods, ..self }
+    }
+
+    pub(crate) fn autocast(self, autocast: Autocast) -> Operation {
+        Operation { autocast, ..self }
+    }
+
+    pub(crate) fn mixed(self, mixed: Mixed) -> Operation {
+        Operation { mixed, ..self }
+    }
+
+    pub(crate) fn without_derivative(self) -> Operation {
+        Operation { derivative: Derivative::None, ..self }
+    }
+
+    pub(crate) fn exact(self) -> Operation {
+        Operation { bound: Bound::Exact, ..self }
+    }
+
+    pub(crate) fn samples(self, samples: impl IntoIterator<Item = Sample>) -> Operation {
+        Operation { samples: samples.into_iter().collect(), ..self }
+    }
+
+    pub(crate) fn large(self, large: impl Fn(usize) -> Vec<Sample> + 'static) -> Operation {
+        Operation { large: Box::new(large), ..self }
+    }
+
+    /// The precisions that it takes.
+    pub(crate) fn dtypes(&self) -> Vec<DType> {
+        let Run { float, int, bool } = &self.run;
+        let floats = FLOATS.iter().filter(|_| float.is_some());
+        let ints = INTS.iter().filter(|_| int.is_some());
+        floats.chain(ints).copied().chain(bool.map(|_| DType::Bool)).collect()
+    }
+
+    /// Calls it.
+    pub(crate) fn call(&self, inputs: &Inputs, args: &Value) -> Result<AnyTensor> {
+        match inputs.dtype {
+            DType::Bool => self.run.bool.unwrap()(&Call::<Bool>::new(inputs, args)?),
+            dtype if dtype.is_float() => self.run.float.unwrap()(&Call::<Float>::new(inputs, args)?),
+            _ => self.run.int.unwrap()(&Call::<Int>::new(inputs, args)?),
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! Softmax, normalizations, losses and dropout.
+
+use serde_json::{Value, json};
+
+use super::call::run;
+use super::input::{index, ones, positive, signed};
+use super::{Autocast, Mixed, Operation, Run, Sample, sample};
+
+pub(super) fn entries() -> Vec<Operation> {
+    [softmaxes(), norms(), losses()].into_iter().flatten().collect()
+}
+
+fn softmaxes() -> Vec<Operation> {
+    let along = |name, torch, run: Run| {
+        let shapes: [(&[usize], isize); 7] =
+            [(&[3, 4], 1), (&[4], 0), (&[2, 3], 0), (&[2, 3, 2], 0), (&[2, 3, 2], 1), (&[2, 3, 2], 2), (&[], -1)];
+        let mut samples: Vec<_> =
+            shapes.iter().map(|(shape, dim)| sample([signed(*shape)]).args(json!({ "dim": dim }))).collect();
+        samples[0].every_precision = true;
+        let turned = signed([5, 3]).view(json!(["transpose", 0, 1]));
+        samples.push(sample([turned]).args(json!({ "dim": -1 })).in_every_precision());
+        Operation::new(name, torch, run).autocast(Autocast::F32).samples(samples).large(|n| {
+            let case = |shape: [usize; 2], dim: isize| sample([signed(shape)]).args(json!({ "dim": dim }));
+            vec![case([n / 128, 128], 1), case([2, n / 2], 1), case([n / 128, 128], 0)]
+        })
+    };
+    let dropout = Operation::new(
+        "dropout",
+        "F.dropout(x, p)",
+        run! { floats |c| {
+            c.x().dropout(c.float("p"), &pagelock_tensor::Generator::new(5))
+        } },
+    );
+    vec![
+        along("softmax", "F.softmax(x, dim)", run! { floats |c| c.x().softmax(c.int("dim")) }),
+        along("log_softmax", "F.log_softmax(x, dim)", run! { floats |c| c.x().log_softmax(c.int("dim")) }),
+        // PyTorch draws other numbers: only what is drawn with certainty can be compared.
+        dropout
+            .samples([0.0, 1.0].map(|p| sample([signed([3, 4])]).args(json!({ "p": p })).in_every_precision()))
+            .large(|n| vec![sample([signed([n])]).args(json!({ "p": 0.5 }))]),
+    ]
+}
+
+/// With the weight and the bias that there are.
+const LAYER_NORM: &str = "F.layer_norm(x, normalized, *(inputs[1:] + [None, None])[:2], eps)";
+const BATCH_NORM: &str =
+    "F.batch_norm(x, *running_of(x, running), *(inputs[1:] + [None, None])[:2], training, momentum, eps)";
+const BATCH_NORM_RELU: &str =
+    "F.relu(F.batch_norm(x, *running_of(x, running), *(inputs[1:] + [None, None])[:2], training, momentum, eps))";
+
+fn norms() -> Vec<Operation> {
+    let batch =
+        |name, torch, run: Run| Operation::new(name, torch, run).samples(batch_norms()).large(large_batch_norms);
+    let layer_norm = run! { floats |c| {
+        c.x().layer_norm(&c.sizes("normalized")[..], c.optional(1), c.optional(2), c.float("eps"))
+    } };
+    let batch_norm = run! { floats |c| {
+        let running = c.running()?;
+        let running = running.as_ref().map(<[_; 2]>::each_ref);
+        c.x().batch_norm(running, c.optional(1), c.optional(2), c.batch_norm())
+    } };
+    let batch_norm_relu = run! { floats |c| {
+        let running = c.running()?;
+        let running = running.as_ref().map(<[_; 2]>::each_ref);
+        c.x().batch_norm_relu(running, c.optional(1), c.optional(2), c.batch_norm())
+    } };
+    vec![
+        Operation::new("layer_norm", LAYER_NORM, layer_norm)
+            .autocast(Autocast::F32)
+            .mixed(Mixed::Refuses)
+            .samples(layer_norms())
+            .large(large_layer_norms),
+        batch("batch_norm", BATCH_NORM, batch_norm).mixed(Mixed::Refuses),
+        batch("batch_norm_relu", BATCH_NORM_RELU, batch_norm_relu).mixed(Mixed::Refuses),
+    ]
+}
+
+fn layer_norms() -> Vec<Sample> {
+    let shapes: [(&[usize], &[usize]); 4] =
+        [(&[3, 4], &[4]), (&[2, 2, 3], &[2, 3]), (&[2, 5], &[5]), (&[4, 1, 3], &[3])];
+    let mut samples = Vec::new();
+    for (shape, normalized) in shapes {
+        let args = json!({ "normalized": normalized, "eps": 1e-2 });
+        samples.push(sample([signed(shape), signed(normalized), signed(normalized)]).args(args.clone()));
+        samples.push(sample([signed(shape), signed(normalized)]).args(args.clone()));
+        samples.push(sample([signed(shape)]).args(args));
+    }
+    samples[0].every_precision = true;
+    samples[2].every_precision = true;
+    samples
+}
+
+fn large_layer_norms(n: usize) -> Vec<Sample> {
+    let case = |len: usize| {
+        sample([signed([n / len, len]), positive([len]), signed([len])])
+            .args(json!({ "normalized": [len], "eps": 1e-5 }))
+    };
+    vec![case(64), case(1024), case(n / 64)]
+}
+
+fn batch_norm(training: bool, running: bool, eps: f64) -> Value {
+    json!({ "training": training, "momentum": 0.25, "eps": eps, "running": running })
+}
+
+fn batch_norms() -> Vec<Sample> {
+    let mut samples = Vec::new();
+    for shape in [&[4, 3][..], &[2, 2, 3], &[2, 3, 2, 2]] {
+        let channels = [shape[1]];
+        for (training, running) in [(true, false), (true, true), (false, true)] {
+            let args = batch_norm(training, running, 1e-2);
+            samples.push(sample([signed(shape), signed(channels), signed(channels)]).args(args.clone()));
+            samples.push(sample([signed(shape)]).args(args));
+        }
+    }
+    samples[0].every_precision = true;
+    let last = signed([2, 3, 2, 4]).view(json!(["transpose", 1, 3]));
+    samples.push(sample([last, signed([4]), signed([4])]).args(batch_norm(true, false, 1e-2)).in_every_precision());
+    samples
+}
+
+fn large_batch_norms(n: usize) -> Vec<Sample> {
+    let case = |shape: &[usize], training: bool| {
+        sample([signed(shape), positive([shape[1]]), signed([shape[1]])]).args(batch_norm(training, !training, 1e-5))
+    };
+    let images = [n.div_ceil(16 * 256), 16, 16, 16];
+    vec![case(&images, true), case(&images, false), case(&[n / 64, 64], true)]
+}
+
+const REDUCTIONS: [&str; 3] = ["mean", "sum", "none"];
+
+fn losses() -> Vec<Operation> {
+    let of_classes = |name, torch, run: Run| {
+        let shapes: [(&[usize], &[usize]); 3] = [(&[4, 3], &[4]), (&[2, 2, 1, 2], &[2, 1, 2]), (&[5, 7], &[5])];
+        let mut samples = Vec::new();
+        for reduction in REDUCTIONS {
+            for (shape, labels) in shapes {
+                let inputs = [signed(shape), index(shape[1] as i64, labels)];
+                samples.push(sample(inputs).args(json!({ "reduction": reduction })));
+            }
+        }
+        samples[0].every_precision = true;
+        Operation::new(name, torch, run).autocast(Autocast::F32).samples(samples).large(|n| {
+            let case = |rows: usize, classes: usize| {
+                sample([signed([rows, classes]), index(classes as i64, [rows])]).args(json!({ "reduction": "mean" }))
+            };
+            vec![case(n.div_ceil(10), 10), case(n / 1024, 1024), case(4, n / 4)]
+        })
+    };
+    let squares = REDUCTIONS.map(|reduction| {
+        sample([signed([2, 3]), positive([2, 3])]).args(json!({ "reduction": reduction })).in_every_precision()
+    });
+    vec![
+        of_classes(
+            "nll_loss",
+            "F.nll_loss(x, y, reduction=reduction)",
+            run! { floats |c| c.x().nll_loss(c.index(), c.reduction()) },
+        ),
+        of_classes(
+            "cross_entropy",
+            "F.cross_entropy(x, y, reduction=reduction)",
+            run! { floats |c| c.x().cross_entropy(c.index(), c.reduction()) },
+        ),
+        Operation::new(
+            "mse_loss",
+            "F.mse_loss(x, y, reduction=reduction)",
+            run! { floats |c| c.x().mse_loss(c.y(), c.reduction()) },
+        )
+        .autocast(Autocast::F32)
+        .mixed(Mixed::Promotes)
+        .samples(squares)
+        .large(|n| vec![sample([signed([n]), ones([n])]).args(json!({ "reduction": "mean" }))]),
+    ]
+}

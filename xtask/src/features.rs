@@ -1,0 +1,133 @@
+//! `cargo xtask features`: whether everything is built with the same features.
+//!
+//! Cargo compiles a crate, and all crates above it, once for each selection of its features. The commands of this project
+//! select different members; [`SELECTIONS`] are compared with the whole workspace, and what differs is named. What a command
+//! needs belongs into `features/Cargo.toml`, whose README says why.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::{Result, bail};
+use lexopt::Parser;
+use xshell::{Shell, cmd};
+
+use crate::no_more_arguments;
+
+/// What a command selects, and to what it must be equal.
+struct Selection {
+    /// As cargo takes it.
+    selects: &'static str,
+    /// With tests, examples and benchmarks, which have dependencies of their own.
+    with_dev: bool,
+    same_as: &'static str,
+}
+
+const TESTS: &str = "--workspace";
+const ALL: &str = "--workspace --all-features";
+
+const fn dev(selects: &'static str) -> Selection {
+    Selection { selects, with_dev: true, same_as: TESTS }
+}
+
+/// Examples, tests of one crate as in `test-gpu`, and the readers' programs.
+const SELECTIONS: &[Selection] = &[
+    dev("--package pagelock"),
+    dev("--package pagelock-files"),
+    dev("--package pagelock-memory"),
+    dev("--package pagelock-cuda"),
+    dev("--package pagelock-tensor"),
+    dev("--package pagelock-data"),
+    dev("--package pagelock-nn"),
+    Selection { selects: "--package pagelock-fuzz --features readers", with_dev: false, same_as: ALL },
+];
+
+/// The crates that are compiled with features of their own under `--all-features`.
+const HAS_FEATURES: &str = "pagelock-data";
+
+pub(crate) fn run(sh: &Shell, parser: Parser) -> Result<()> {
+    no_more_arguments(parser)?;
+    check(sh)
+}
+
+/// Names each package below our crates that a command builds with other features.
+pub(crate) fn check(sh: &Shell) -> Result<()> {
+    let (tests, all) = (packages(sh, TESTS, true)?, packages(sh, ALL, true)?);
+    let mut complaints = Vec::new();
+    for Selection { selects, with_dev, same_as } in SELECTIONS {
+        let (these, below) = (packages(sh, selects, *with_dev)?, packages(sh, selects, false)?);
+        let those = if *same_as == ALL { &all } else { &tests };
+        complaints.extend(differences(&below, (selects, &these), (same_as, those)));
+    }
+    let mut below = packages(sh, "--package pagelock", false)?;
+    below.retain(|name, _| !name.starts_with(HAS_FEATURES));
+    complaints.extend(differences(&below, (ALL, &all), (TESTS, &tests)));
+    match complaints.is_empty() {
+        true => Ok(()),
+        false => {
+            bail!("members are built twice; name these features in features/Cargo.toml: {}", complaints.join("; "))
+        }
+    }
+}
+
+/// Packages with the features that they are compiled with: twice, if build scripts, macros or tests need others.
+type Packages = BTreeMap<String, BTreeSet<String>>;
+
+/// What cargo would build.
+fn packages(sh: &Shell, selects: &str, with_dev: bool) -> Result<Packages> {
+    let edges = if with_dev { "normal,build,dev" } else { "normal,build" };
+    let selects = selects.split(' ');
+    let tree = cmd!(sh, "cargo tree {selects...} --edges {edges} --prefix none --format {PACKAGE}");
+    Ok(parse(&tree.quiet().read()?))
+}
+
+/// Name and version, and features.
+const PACKAGE: &str = "{p}|{f}";
+
+fn parse(tree: &str) -> Packages {
+    let mut packages = Packages::new();
+    for (package, features) in tree.lines().filter_map(|line| line.split_once('|')) {
+        let features = features.trim_end_matches(" (*)"); // seen before
+        let name_and_version: Vec<&str> = package.split(' ').take(2).collect();
+        packages.entry(name_and_version.join(" ")).or_default().insert(features.to_owned());
+    }
+    packages
+}
+
+/// The packages in `below` that `these` and `those` have with no features in common.
+fn differences(below: &Packages, these: (&str, &Packages), those: (&str, &Packages)) -> Vec<String> {
+    let mut differences = Vec::new();
+    for (package, features) in these.1.iter().filter(|(package, _)| below.contains_key(*package)) {
+        let Some(others) = those.1.get(package).filter(|others| others.is_disjoint(features)) else { continue };
+        let [here, there] = [features, others].map(|all| names(all.first().map_or("", |first| first)));
+        let differing: Vec<_> = here.symmetric_difference(&there).copied().collect();
+        differences.push(format!("{} of `{package}`, of `{}` or `{}` alone", differing.join(", "), these.0, those.0));
+    }
+    differences
+}
+
+fn names(features: &str) -> BTreeSet<&str> {
+    features.split(',').filter(|name| !name.is_empty()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_feature_that_only_one_command_switches_on_is_named() {
+        let tests = parse("a v1.0.0|default,std\nb v2.0.0 (/b)|\na v1.0.0|default,std (*)\n");
+        let alone = parse("a v1.0.0|default\nb v2.0.0 (/b)|\n");
+
+        let found = differences(&tests, ("-p b", &alone), ("--workspace", &tests));
+
+        assert_eq!(found, ["std of `a v1.0.0`, of `-p b` or `--workspace` alone"]);
+    }
+
+    #[test]
+    fn what_is_not_below_our_crates_and_what_a_command_does_not_build_may_differ() {
+        let ours = parse("a v1.0.0|std\nb v2.0.0|x\n");
+        let alone = parse("a v1.0.0|std\nc v3.0.0|y\n");
+        let tests = parse("a v1.0.0|std\nb v2.0.0|x\nc v3.0.0|\n");
+
+        assert_eq!(differences(&ours, ("-p a", &alone), ("--workspace", &tests)), Vec::<String>::new());
+    }
+}

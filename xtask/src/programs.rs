@@ -1,0 +1,169 @@
+//! `cargo xtask programs`: how much a user's crate compiles.
+//!
+//! Code that is generic is compiled again in every program that uses it. So three programs, the README's, a GPT and a
+//! ResNet-18 (in `xtask/consumers/`), are compiled against the library that the tests have built; the lines of LLVM IR in
+//! them, before LLVM optimizes, have a bound ([`PROGRAMS`]). They are then run, so that they stay programs that work.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use lexopt::Parser;
+use serde_json::Value;
+use xshell::{Shell, cmd};
+
+use crate::{consumers, no_more_arguments};
+
+/// Each program, and how many lines of LLVM IR it may have.
+const PROGRAMS: &[(&str, usize)] = &[("readme", 20_000), ("gpt", 40_000), ("resnet18", 45_000)];
+
+/// How many functions a complaint names.
+const NAMED: usize = 8;
+
+pub(crate) fn run(sh: &Shell, parser: Parser) -> Result<()> {
+    no_more_arguments(parser)?;
+    check(sh)
+}
+
+/// Compiles and runs each program; fails where one is above its bound, after all were counted.
+pub(crate) fn check(sh: &Shell) -> Result<()> {
+    let library = library(sh)?;
+    let mut complaints = Vec::new();
+    for &(name, most) in PROGRAMS {
+        let functions = compile_and_run(sh, name, &library).with_context(|| format!("the program `{name}`"))?;
+        let lines: usize = functions.iter().map(|function| function.0).sum();
+        println!("   {name}: {lines} lines of LLVM IR, at most {most}");
+        if lines > most {
+            complaints.push(complaint(name, lines, most, functions));
+        }
+    }
+    if complaints.is_empty() { Ok(()) } else { bail!("{}", complaints.join("\n")) }
+}
+
+/// The `pagelock` library in release, built as the tests have it: with the features that dev-dependencies switch on.
+fn library(sh: &Shell) -> Result<PathBuf> {
+    let build = cmd!(sh, "cargo build --release --quiet --example tensors --message-format=json");
+    let messages = build.quiet().read()?;
+    let messages = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let mut files = messages.filter(|message| message["target"]["name"] == "pagelock").flat_map(|message| {
+        let files = message["filenames"].as_array().cloned().unwrap_or_default();
+        files.into_iter().filter_map(|file| file.as_str().map(PathBuf::from))
+    });
+    files
+        .find(|file| file.extension().is_some_and(|ending| ending == "rlib"))
+        .context("cargo built no `pagelock` library")
+}
+
+/// Each function of the program with its lines, after the program ran.
+fn compile_and_run(sh: &Shell, name: &str, library: &Path) -> Result<Vec<(usize, String)>> {
+    let root = sh.current_dir();
+    let folder = sh.create_temp_dir()?;
+    let there = folder.path();
+    let source = match name {
+        "readme" => {
+            let source = there.join("readme.rs");
+            sh.write_file(&source, program_in(&sh.read_file("README.md")?).context("README.md has no program")?)?;
+            source
+        }
+        _ => root.join(format!("xtask/consumers/{name}.rs")),
+    };
+    sh.write_file(there.join("Cargo.toml"), consumers::manifest(&root, consumers::WHOLE))?; // derive macros look into it
+    let dependencies = library.with_file_name("deps");
+    let dependencies =
+        if dependencies.is_dir() { &dependencies } else { library.parent().context("it lies in a folder")? };
+    let (ir, program) = (there.join("program.ll"), there.join("program"));
+    let compile = cmd!(
+        sh,
+        "rustc --edition 2024 --crate-type bin -C opt-level=3 -C codegen-units=1 -C no-prepopulate-passes
+         -C symbol-mangling-version=v0 --emit=llvm-ir={ir},link={program} --extern pagelock={library}
+         -L dependency={dependencies} {source}"
+    );
+    compile.env("CARGO_MANIFEST_DIR", there).quiet().run()?;
+    let _there = sh.push_dir(there);
+    cmd!(sh, "{program}").quiet().ignore_stdout().run()?;
+    Ok(functions(&sh.read_file(ir)?))
+}
+
+/// The first block of Rust with a `main`.
+fn program_in(markdown: &str) -> Option<&str> {
+    let blocks = markdown.split("```rust\n").skip(1).filter_map(|rest| rest.split("```").next());
+    blocks.into_iter().find(|block| block.contains("fn main()"))
+}
+
+/// The lines of each function, and its name: what the comment above says, without hashes.
+fn functions(ir: &str) -> Vec<(usize, String)> {
+    let mut found = Vec::new();
+    let (mut name, mut begin) = ("", None);
+    for (at, line) in ir.lines().enumerate() {
+        match line.strip_prefix("; ") {
+            Some(comment) if begin.is_none() && !comment.starts_with("Function Attrs") => name = comment,
+            _ if line.starts_with("define ") => begin = Some(at),
+            _ if line == "}" => found.extend(begin.take().map(|begin| (at - begin, name.to_owned()))),
+            _ => {}
+        }
+    }
+    found
+}
+
+fn complaint(name: &str, lines: usize, most: usize, functions: Vec<(usize, String)>) -> String {
+    let mut by_name = BTreeMap::<String, usize>::new();
+    for (lines, name) in functions {
+        *by_name.entry(name).or_default() += lines;
+    }
+    let mut largest: Vec<_> = by_name.into_iter().collect();
+    largest.sort_by_key(|(_, lines)| std::cmp::Reverse(*lines));
+    let largest = largest.into_iter().take(NAMED).map(|(name, lines)| format!("\n     {lines} {name}"));
+    format!(
+        "the program `{name}` has {lines} lines of LLVM IR, and {most} are allowed; let what is generic call what is not, so \
+         that it is compiled here. The largest functions:{}",
+        largest.collect::<String>()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const IR: &str = "\
+; <user::Net as core::fmt::Debug>::fmt
+; Function Attrs: nounwind
+define void @a() {
+start:
+  ret void
+}
+declare void @b()
+; core::ptr::drop_in_place::<user::Net>
+define void @c() {
+  ; a comment
+  ret void
+}
+";
+
+    #[test]
+    fn functions_have_the_names_above_them_and_their_lines() {
+        let found = functions(IR);
+
+        let names = ["<user::Net as core::fmt::Debug>::fmt", "core::ptr::drop_in_place::<user::Net>"];
+        assert_eq!(found, names.map(|name| (3, name.to_owned())));
+    }
+
+    #[test]
+    fn a_complaint_names_the_largest_functions_first() {
+        let functions = vec![(10, "small".to_owned()), (30, "twice".to_owned()), (20, "twice".to_owned())];
+
+        let complaint = complaint("gpt", 60, 50, functions);
+
+        assert!(
+            complaint.starts_with("the program `gpt` has 60 lines of LLVM IR, and 50 are allowed; "),
+            "{complaint}"
+        );
+        assert!(complaint.ends_with("The largest functions:\n     50 twice\n     10 small"), "{complaint}");
+    }
+
+    #[test]
+    fn the_program_is_the_first_block_with_a_main() {
+        let markdown = "```sh\ncargo run\n```\n```rust\nlet x = 1;\n```\n```rust\nfn main() {}\n```\n";
+
+        assert_eq!(program_in(markdown), Some("fn main() {}\n"));
+    }
+}
