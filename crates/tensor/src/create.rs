@@ -14,7 +14,7 @@ use crate::ops::cast;
 use crate::random::{self, Draw, Generator};
 use crate::shape::{IntoShape, Shape};
 use crate::storage::{Fresh, FreshCuda};
-use crate::tensor::{Raw, Tensor, by_dtype, by_float};
+use crate::tensor::{Raw, Tensor, by_dtype, by_real};
 
 /// Nested arrays, slices and vectors of numbers: `[[1.0, 2.0], [3.0, 4.0]]`.
 pub trait NestedArray {
@@ -580,9 +580,9 @@ fn drawn(
         Device::Cpu => {
             let mut out = Fresh::allocate(op, shape, dtype)?;
             let draw = Draw::new(generator, shape.elements(), dtype);
-            by_float!(dtype, T => match distribution {
-                Distribution::Uniform => random::fill_uniform(draw, out.elements::<T>()),
-                Distribution::Normal => random::fill_normal(draw, out.elements::<T>()),
+            by_real!(dtype, R => match distribution {
+                Distribution::Uniform => random::fill_uniform(draw, out.stored::<R>()),
+                Distribution::Normal => random::fill_normal(draw, out.stored::<R>()),
             });
             Ok(out.share())
         }

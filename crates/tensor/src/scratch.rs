@@ -10,7 +10,8 @@ use std::sync::LazyLock;
 use bytemuck::Pod;
 use pagelock_memory::{Holder, HostBuffer, Result, default_host};
 
-use crate::element::Floating;
+use crate::cpu::{Stored, StoredMut};
+use crate::element::Num;
 
 /// A thread keeps at most this many bytes; other buffers go back to the pool after use.
 const KEEP_BYTES: usize = 1 << 20;
@@ -41,29 +42,23 @@ pub(crate) fn with<T: Pod, R>(len: usize, body: impl FnOnce(&mut [T]) -> Result<
 }
 
 /// Calls `body` with the numbers in the type that they compute in: themselves, or a copy.
-pub(crate) fn reals<T: Floating, R>(numbers: &[T], body: impl FnOnce(&[T::Real]) -> Result<R>) -> Result<R> {
-    match T::as_reals(numbers) {
-        Some(reals) => body(reals),
-        None => with(numbers.len(), |reals: &mut [T::Real]| {
-            reals.iter_mut().zip(numbers).for_each(|(real, number)| *real = number.to_real());
-            body(reals)
-        }),
+pub(crate) fn reals<C: Num, R>(numbers: Stored<'_, C>, body: impl FnOnce(&[C]) -> Result<R>) -> Result<R> {
+    match numbers {
+        Stored::Plain(numbers) => body(numbers),
+        Stored::Halves(..) => with(numbers.len(), |room: &mut [C]| body(numbers.widened(room))),
     }
 }
 
 /// Calls `body` with room for as many numbers in the type that they compute in, and rounds them if it is another one.
-pub(crate) fn reals_mut<T: Floating, R>(
-    numbers: &mut [T],
-    body: impl FnOnce(&mut [T::Real]) -> Result<R>,
-) -> Result<R> {
-    if let Some(reals) = T::as_reals_mut(numbers) {
-        return body(reals);
+pub(crate) fn reals_mut<C: Num, R>(numbers: StoredMut<'_, C>, body: impl FnOnce(&mut [C]) -> Result<R>) -> Result<R> {
+    match numbers {
+        StoredMut::Plain(numbers) => body(numbers),
+        StoredMut::Halves(bits, half) => with(bits.len(), |reals: &mut [C]| {
+            let result = body(reals)?;
+            half.narrow(C::f32s(reals), bits);
+            Ok(result)
+        }),
     }
-    with(numbers.len(), |reals: &mut [T::Real]| {
-        let result = body(reals)?;
-        numbers.iter_mut().zip(reals).for_each(|(number, real)| *number = T::from_real(*real));
-        Ok(result)
-    })
 }
 
 /// The shortest idle buffer that is long enough, or a new one in place of the longest.

@@ -1,15 +1,17 @@
-//! Batch normalization: statistics of channels, and what elements become. Everything is computed in `T::Real`.
+//! Batch normalization: statistics of channels, and what elements become. Everything is computed in
+//! `f32` or `f64`.
 //!
 //! Tensors are `[outer, channels, inner]`, contiguous. Where `inner` is 1, rows of channels are added up side by side, else
 //! each plane by itself. Samples are cut into parts by sizes alone; what parts found meets in `f64`, in their order.
 
 use pagelock_memory::Result;
 
+use super::stored::with_widened;
 use super::sums::{sums, wide};
-use super::{CHUNK, simd};
-use crate::element::{Element, Floating, Real};
+use super::{CHUNK, PIECE, Stored, StoredMut, simd};
+use crate::element::Real;
 use crate::ops::Channels;
-use crate::parallel::{for_each_chunk_mut, try_for_each_chunk_mut};
+use crate::parallel::try_for_each_chunk_mut;
 use crate::scratch;
 
 /// The most parts of the samples.
@@ -54,19 +56,19 @@ impl<R: Real> Change<R> {
 }
 
 /// Calls `f` with the changes of all channels; `statistics` are their means, then their variances.
-pub(crate) fn with_changes<T: Floating, U>(
-    statistics: &[T::Real],
-    [weight, bias]: [Option<&[T]>; 2],
-    eps: T::Real,
+pub(crate) fn with_changes<R: Real, U>(
+    statistics: &[R],
+    [weight, bias]: [Option<Stored<'_, R>>; 2],
+    eps: R,
     n_channels: usize,
-    f: impl FnOnce(&[Numbers<T::Real>]) -> Result<U>,
+    f: impl FnOnce(&[Numbers<R>]) -> Result<U>,
 ) -> Result<U> {
-    let of = |parameter: Option<&[T]>, i: usize, otherwise| parameter.map_or(otherwise, |all| all[i].to_real());
+    let of = |parameter: Option<Stored<'_, R>>, i: usize, otherwise| parameter.map_or(otherwise, |all| all.get(i));
     let (means, variances) = statistics[..2 * n_channels].split_at(n_channels);
-    scratch::with(n_channels, |changes: &mut [Numbers<T::Real>]| {
+    scratch::with(n_channels, |changes: &mut [Numbers<R>]| {
         for (i, (change, (&mean, &variance))) in changes.iter_mut().zip(means.iter().zip(variances)).enumerate() {
-            let scale = T::Real::ONE / (variance + eps).sqrt();
-            let (weight, bias) = (of(weight, i, T::Real::ONE), of(bias, i, T::Real::ZERO));
+            let scale = R::ONE / (variance + eps).sqrt();
+            let (weight, bias) = (of(weight, i, R::ONE), of(bias, i, R::ZERO));
             *change = [mean, scale, weight, bias];
         }
         f(changes)
@@ -74,13 +76,13 @@ pub(crate) fn with_changes<T: Floating, U>(
 }
 
 /// `out` gets, for each channel, the mean, then the variance, then the variance with Bessel's correction.
-pub(crate) fn channel_statistics<T: Floating>(geometry: Channels, x: &[T], out: &mut [T::Real]) -> Result<()> {
+pub(crate) fn channel_statistics<R: Real>(geometry: Channels, x: Stored<'_, R>, out: &mut [R]) -> Result<()> {
     let Channels { outer, channels, inner } = geometry;
     let count = (outer * inner) as f64;
     scratch::with(channels, |totals: &mut [f64]| {
         fold(geometry, [x], totals, |_, [x]| [x])?;
         for (mean, total) in out.iter_mut().zip(&*totals) {
-            *mean = T::Real::from_f64(total / count);
+            *mean = R::from_f64(total / count);
         }
         let (means, variances) = out.split_at_mut(channels);
         let means = &*means;
@@ -92,22 +94,22 @@ pub(crate) fn channel_statistics<T: Floating>(geometry: Channels, x: &[T], out: 
             |channel, [x]| [(x - means[channel]) * (x - means[channel])],
         )?;
         for (i, total) in totals.iter().enumerate() {
-            variances[i] = T::Real::from_f64(total / count);
-            variances[channels + i] = T::Real::from_f64(total / (count - 1.0));
+            variances[i] = R::from_f64(total / count);
+            variances[channels + i] = R::from_f64(total / (count - 1.0));
         }
         Ok(())
     })
 }
 
 /// Normalizes `x`; with `relu`, what is below 0 becomes 0.
-pub(crate) fn batch_norm<T: Floating>(
+pub(crate) fn batch_norm<R: Real>(
     geometry: Channels,
-    changes: &[Numbers<T::Real>],
+    changes: &[Numbers<R>],
     relu: bool,
-    x: &[T],
-    out: &mut [T],
+    x: Stored<'_, R>,
+    out: StoredMut<'_, R>,
 ) {
-    let zero = T::Real::ZERO;
+    let zero = R::ZERO;
     match relu {
         false => map(
             geometry,
@@ -130,12 +132,12 @@ pub(crate) fn batch_norm<T: Floating>(
 }
 
 /// `Σ g·x̂` of each channel, then `Σ g` of each, where the inputs are `x` and the gradient `g` of the result.
-pub(crate) fn batch_norm_sums<T: Floating>(
+pub(crate) fn batch_norm_sums<R: Real>(
     geometry: Channels,
-    changes: &[Numbers<T::Real>],
+    changes: &[Numbers<R>],
     relu: bool,
-    inputs: [&[T]; 2],
-    out: &mut [T::Real],
+    inputs: [Stored<'_, R>; 2],
+    out: &mut [R],
 ) -> Result<()> {
     scratch::with(out.len(), |totals: &mut [f64]| {
         fold(
@@ -149,18 +151,18 @@ pub(crate) fn batch_norm_sums<T: Floating>(
                 [grad * change.normal(x), grad]
             },
         )?;
-        out.iter_mut().zip(totals).for_each(|(out, total)| *out = T::Real::from_f64(*total));
+        out.iter_mut().zip(totals).for_each(|(out, total)| *out = R::from_f64(*total));
         Ok(())
     })
 }
 
 /// The gradient of `x`; `sums` are those of [`batch_norm_sums`] if the statistics depended on `x`.
-pub(crate) fn batch_norm_grad<T: Floating>(
+pub(crate) fn batch_norm_grad<R: Real>(
     geometry: Channels,
-    changes: &[Numbers<T::Real>],
-    (relu, sums): (bool, Option<&[T::Real]>),
-    inputs: [&[T]; 2],
-    out: &mut [T],
+    changes: &[Numbers<R>],
+    (relu, sums): (bool, Option<&[R]>),
+    inputs: [Stored<'_, R>; 2],
+    out: StoredMut<'_, R>,
 ) {
     let Some(sums) = sums else {
         return map(
@@ -175,7 +177,7 @@ pub(crate) fn batch_norm_grad<T: Floating>(
         );
     };
     let (dots, sums) = sums.split_at(geometry.channels);
-    let part = T::Real::from_f64(1.0 / (geometry.outer * geometry.inner) as f64);
+    let part = R::from_f64(1.0 / (geometry.outer * geometry.inner) as f64);
     map(
         geometry,
         inputs,
@@ -190,11 +192,11 @@ pub(crate) fn batch_norm_grad<T: Floating>(
 }
 
 /// `totals` gets `S` sums of `f(channel, elements)` for each channel: the first of all channels, then the second.
-fn fold<T: Floating, const N: usize, const S: usize>(
+fn fold<R: Real, const N: usize, const S: usize>(
     geometry: Channels,
-    inputs: [&[T]; N],
+    inputs: [Stored<'_, R>; N],
     totals: &mut [f64],
-    f: impl Fn(usize, [T::Real; N]) -> [T::Real; S] + Sync + Copy,
+    f: impl Fn(usize, [R; N]) -> [R; S] + Sync + Copy,
 ) -> Result<()> {
     let Channels { outer, channels, inner } = geometry;
     let sample = channels * inner;
@@ -207,7 +209,7 @@ fn fold<T: Floating, const N: usize, const S: usize>(
         try_for_each_chunk_mut(parts, totals.len(), |i, part| {
             part.fill(0.0);
             let (start, end) = (i * part_samples * sample, ((i + 1) * part_samples).min(outer) * sample);
-            let inputs = inputs.map(|input| &input[start..end]);
+            let inputs = inputs.map(|input| input.part(start, end - start));
             match inner {
                 1 => fold_rows(channels, inputs, part, f),
                 _ => {
@@ -224,16 +226,16 @@ fn fold<T: Floating, const N: usize, const S: usize>(
 }
 
 /// Adds up planes, one after the other.
-fn fold_planes<T: Floating, const N: usize, const S: usize>(
+fn fold_planes<R: Real, const N: usize, const S: usize>(
     Channels { channels, inner, .. }: Channels,
-    inputs: [&[T]; N],
+    inputs: [Stored<'_, R>; N],
     totals: &mut [f64],
-    f: impl Fn(usize, [T::Real; N]) -> [T::Real; S] + Copy,
+    f: impl Fn(usize, [R; N]) -> [R; S] + Copy,
 ) {
     for plane in 0..inputs[0].len() / inner {
         let channel = plane % channels;
         let found = sums(
-            inputs.map(|input| &input[plane * inner..][..inner]),
+            inputs.map(|input| input.part(plane * inner, inner)),
             #[inline(always)]
             move |x| f(channel, x),
         );
@@ -244,64 +246,124 @@ fn fold_planes<T: Floating, const N: usize, const S: usize>(
 }
 
 /// Adds up rows of channels, side by side.
-fn fold_rows<T: Floating, const N: usize, const S: usize>(
+fn fold_rows<R: Real, const N: usize, const S: usize>(
     channels: usize,
-    inputs: [&[T]; N],
+    inputs: [Stored<'_, R>; N],
     totals: &mut [f64],
-    f: impl Fn(usize, [T::Real; N]) -> [T::Real; S] + Copy,
+    f: impl Fn(usize, [R; N]) -> [R; S] + Copy,
 ) -> Result<()> {
-    scratch::with(S * channels, |sums: &mut [T::Real]| {
-        for start in (0..inputs[0].len()).step_by(ROWS * channels) {
-            sums.fill(T::Real::ZERO);
-            let end = (start + ROWS * channels).min(inputs[0].len());
-            simd::vectorized(
-                #[inline(always)]
-                || {
-                    for row in (start..end).step_by(channels) {
-                        let inputs = inputs.map(|input| &input[row..row + channels]);
-                        for channel in 0..channels {
-                            let found = f(channel, std::array::from_fn(|k| inputs[k][channel].to_real()));
-                            for (s, sum) in found.into_iter().enumerate() {
-                                sums[s * channels + channel] = sums[s * channels + channel].plus(sum);
-                            }
-                        }
-                    }
-                },
-            );
+    let rows = inputs[0].len() / channels;
+    scratch::with(S * channels, |sums: &mut [R]| {
+        for first in (0..rows).step_by(ROWS) {
+            sums.fill(R::ZERO);
+            let n = ROWS.min(rows - first);
+            each_block(channels, n, inputs.map(|input| input.part(first * channels, n * channels)), |start, block| {
+                add_rows(start, block, sums, channels, f);
+            });
             totals.iter_mut().zip(&*sums).for_each(|(total, sum)| *total += wide(*sum));
         }
         Ok(())
     })
 }
 
-/// `out = f(channel, elements)`.
-fn map<T: Floating, const N: usize>(
-    Channels { channels, inner, .. }: Channels,
-    inputs: [&[T]; N],
-    out: &mut [T],
-    f: impl Fn(usize, [T::Real; N]) -> T::Real + Sync + Copy,
+/// Some rows of all channels, or one row of some of them.
+struct Block<'a, R, const N: usize> {
+    inputs: [&'a [R]; N],
+    width: usize,
+}
+
+/// Calls `work(first channel, block)` for some rows: for all at once, or for as many at a time as are widened together.
+fn each_block<R: Real, const N: usize>(
+    channels: usize,
+    rows: usize,
+    inputs: [Stored<'_, R>; N],
+    mut work: impl FnMut(usize, Block<'_, R, N>),
 ) {
-    if out.is_empty() {
+    let is_plain = inputs.iter().all(|input| matches!(input, Stored::Plain(_)));
+    let width = if is_plain { channels } else { channels.min(PIECE) };
+    let together = if is_plain { rows } else { (PIECE / channels).max(1) };
+    for row in (0..rows).step_by(together) {
+        for start in (0..channels).step_by(width) {
+            let width = width.min(channels - start);
+            let len = if width == channels { together.min(rows - row) * channels } else { width };
+            let parts = inputs.map(|input| input.part(row * channels + start, len));
+            with_widened::<R, _, N, PIECE>(parts, |inputs| work(start, Block { inputs, width }));
+        }
+    }
+}
+
+/// Adds the rows of a block, whose first channel is number `start`, to the sums of the channels.
+fn add_rows<R: Real, const N: usize, const S: usize>(
+    start: usize,
+    Block { inputs, width }: Block<'_, R, N>,
+    sums: &mut [R],
+    channels: usize,
+    f: impl Fn(usize, [R; N]) -> [R; S] + Copy,
+) {
+    simd::vectorized(
+        #[inline(always)]
+        || {
+            for row in (0..inputs[0].len()).step_by(width) {
+                let inputs = inputs.map(|input| &input[row..row + width]);
+                for i in 0..width {
+                    let found = f(start + i, std::array::from_fn(|k| inputs[k][i]));
+                    for (s, sum) in found.into_iter().enumerate() {
+                        let place = s * channels + start + i;
+                        sums[place] = sums[place].plus(sum);
+                    }
+                }
+            }
+        },
+    );
+}
+
+/// `out = f(channel, elements)`.
+fn map<R: Real, const N: usize>(
+    Channels { channels, inner, .. }: Channels,
+    inputs: [Stored<'_, R>; N],
+    out: StoredMut<'_, R>,
+    f: impl Fn(usize, [R; N]) -> R + Sync + Copy,
+) {
+    if out.len() == 0 {
         return;
     }
     // Runs of one channel, or rows of all of them.
     let run = if inner > 1 { inner } else { channels };
     let runs = (CHUNK / run).max(1);
-    for_each_chunk_mut(out, runs * run, |i, out| {
-        for (j, out) in out.chunks_exact_mut(run).enumerate() {
-            let place = i * runs + j;
-            let inputs = inputs.map(|input| &input[place * run..][..run]);
-            let channel = place % channels;
+    out.for_each_chunk(runs * run, &|i, mut out| {
+        for start in (0..out.len()).step_by(run) {
+            let place = i * runs * run + start;
+            let channel = place / run % channels;
+            map_run(
+                (inner > 1).then_some(channel),
+                inputs.map(|input| input.part(place, run)),
+                out.part(start, run),
+                f,
+            );
+        }
+    });
+}
+
+/// The same for a run of one channel, or for a row of all of them.
+fn map_run<R: Real, const N: usize>(
+    channel: Option<usize>,
+    inputs: [Stored<'_, R>; N],
+    mut out: StoredMut<'_, R>,
+    f: impl Fn(usize, [R; N]) -> R + Copy,
+) {
+    out.each_piece(|start, out| {
+        with_widened::<R, _, N, PIECE>(inputs.map(|input| input.part(start, out.len())), |inputs| {
             simd::vectorized(
                 #[inline(always)]
                 || {
+                    let inputs = inputs.map(|input| &input[..out.len()]);
                     for (k, out) in out.iter_mut().enumerate() {
-                        let x = std::array::from_fn(|input| inputs[input][k].to_real());
-                        *out = T::from_real(f(if inner > 1 { channel } else { k }, x));
+                        let x = std::array::from_fn(|input| inputs[input][k]);
+                        *out = f(channel.unwrap_or(start + k), x);
                     }
                 },
             );
-        }
+        });
     });
 }
 
@@ -320,7 +382,7 @@ mod tests {
         {
             let x = numbers(outer * channels * inner, 1e4);
             let mut out = vec![0.0; 3 * channels];
-            channel_statistics(Channels { outer, channels, inner }, &x, &mut out).unwrap();
+            channel_statistics(Channels { outer, channels, inner }, x[..].into(), &mut out).unwrap();
             for channel in 0..channels {
                 let of_channel = |i: usize| i / inner % channels == channel;
                 let own: Vec<f64> = (0..x.len()).filter(|&i| of_channel(i)).map(|i| x[i]).collect();

@@ -8,7 +8,8 @@
 
 use super::columns::Columns;
 use super::walk::{Dims, Walk};
-use super::{CHUNK, CpuView, MAX_RANK, Value, simd};
+use super::{CHUNK, CpuView, MAX_RANK, Stored, StoredMut, Value, simd};
+use crate::element::Computing;
 use crate::parallel::for_each_chunk_mut;
 
 /// How elements become one value: `lift` each, `combine` them in any order, starting from `identity`.
@@ -23,10 +24,10 @@ pub(super) struct Fold<A, L, C> {
 ///
 /// `out` has the kept dimensions in row-major order. `combine` must be associative and commutative up to rounding, and
 /// `identity` neutral for it. A reduction over no elements gives `finish(identity)`.
-pub(crate) fn reduce<T: Value, A: Value, U: Value>(
+pub(crate) fn reduce<T: Computing, A: Value, U: Computing>(
     x: CpuView<'_, T>,
     axes: u32,
-    out: &mut [U],
+    mut out: StoredMut<'_, U>,
     identity: A,
     lift: impl Fn(T) -> A + Sync + Copy,
     combine: impl Fn(A, A) -> A + Sync + Copy,
@@ -73,53 +74,67 @@ const PARTS: usize = 64;
 
 /// Reductions in which neighbours in memory belong to the same result.
 struct Lines<'a, T, A, L, C> {
-    data: &'a [T],
+    data: Stored<'a, T>,
     kept: Dims,
     reduced: Dims,
     fold: Fold<A, L, C>,
 }
 
-impl<T: Value, A: Value, L, C> Lines<'_, T, A, L, C>
+impl<T: Computing, A: Value, L, C> Lines<'_, T, A, L, C>
 where
     L: Fn(T) -> A + Sync + Copy,
     C: Fn(A, A) -> A + Sync + Copy,
 {
-    fn reduce<U: Value>(&self, out: &mut [U], finish: impl Fn(A) -> U + Sync + Copy) {
+    fn reduce<U: Computing>(&self, mut out: StoredMut<'_, U>, finish: impl Fn(A) -> U + Sync + Copy) {
         let len = self.reduced.len();
         if out.len() <= PARTS / 4 && len > 2 * CHUNK {
-            for (i, out) in out.iter_mut().enumerate() {
-                *out = finish(self.in_parts(self.kept.offset(i)));
-            }
-            return;
+            return out.each_piece(|first, out| {
+                for (i, out) in out.iter_mut().enumerate() {
+                    *out = finish(self.in_parts(self.kept.offset(first + i)));
+                }
+            });
         }
         let chunk_len = (CHUNK / len).max(1);
         if out.len() <= chunk_len {
             return self.reduce_chunk(0, out, finish);
         }
-        for_each_chunk_mut(out, chunk_len, |i, chunk| self.reduce_chunk(i * chunk_len, chunk, finish));
+        out.for_each_chunk(chunk_len, &|i, chunk| self.reduce_chunk(i * chunk_len, chunk, finish));
     }
 
     /// Computes the results from number `start` on.
-    fn reduce_chunk<U: Value>(&self, start: usize, out: &mut [U], finish: impl Fn(A) -> U + Sync + Copy) {
+    fn reduce_chunk<U: Computing>(
+        &self,
+        start: usize,
+        mut out: StoredMut<'_, U>,
+        finish: impl Fn(A) -> U + Sync + Copy,
+    ) {
         let len = self.reduced.len();
         if len <= BLOCK && self.reduced.is_contiguous() && self.kept.strides() == [len] {
-            return self.short_rows(&self.data[start * len..], out, finish);
+            let data = self.data.part(start * len, out.len() * len);
+            return out.each_piece(|first, out| self.short_rows(data.part(first * len, out.len() * len), out, finish));
         }
         let mut kept = Walk::starting_at(self.kept, start);
-        for out in out {
-            *out = finish(self.range(kept.offset(), 0, len));
-            kept.advance(1);
-        }
+        out.each_piece(|_, out| {
+            for out in out {
+                *out = finish(self.range(kept.offset(), 0, len));
+                kept.advance(1);
+            }
+        });
     }
 
     /// Computes one result per row of a contiguous matrix whose rows are at most one block long.
-    fn short_rows<U>(&self, data: &[T], out: &mut [U], finish: impl Fn(A) -> U) {
-        let fold = self.fold;
-        let rows = data.chunks_exact(self.reduced.len());
-        simd::vectorized(
-            #[inline(always)]
-            move || out.iter_mut().zip(rows).for_each(|(out, row)| *out = finish(fold.row(row))),
-        );
+    fn short_rows<U>(&self, data: Stored<'_, T>, out: &mut [U], finish: impl Fn(A) -> U) {
+        let (fold, len) = (self.fold, self.reduced.len());
+        let mut rest = out.iter_mut();
+        data.each_piece::<BLOCK>(BLOCK / len * len, |data| {
+            simd::vectorized(
+                #[inline(always)]
+                || {
+                    let rows = data.chunks_exact(len);
+                    rest.by_ref().zip(rows).for_each(|(out, row)| *out = finish(fold.row(row)));
+                },
+            );
+        });
     }
 
     /// One long result, in parts of a fixed size that may run in parallel.
@@ -148,24 +163,34 @@ where
     }
 
     fn block(&self, offset: usize, start: usize, len: usize) -> A {
-        let data = &self.data[offset..];
+        let data = self.data.from(offset);
         let mut lanes = [self.fold.identity; LANES];
         if self.reduced.is_contiguous() {
-            self.fold.run_to_lanes(&data[start..][..len], &mut lanes);
+            data.part(start, len).each_piece::<BLOCK>(BLOCK, |run| self.fold.run_to_lanes(run, &mut lanes));
             return in_halves(&mut lanes, self.fold.combine);
         }
         let mut walk = Walk::starting_at(self.reduced, start);
         let (line_len, stride) = self.reduced.inner();
         if stride == 1 && line_len >= SHORT {
-            self.lines_to_lanes(data, &mut walk, len, &mut lanes);
+            self.lines_to_lanes(data, walk, len, &mut lanes);
         } else {
             self.copies_to_lanes(data, &mut walk, len, &mut lanes);
         }
         in_halves(&mut lanes, self.fold.combine)
     }
 
-    /// Folds the next `len` elements, line by line.
-    fn lines_to_lanes(&self, data: &[T], walk: &mut Walk, len: usize, lanes: &mut [A; LANES]) {
+    /// Folds the next `len` elements, at most one block of them, line by line.
+    fn lines_to_lanes(&self, data: Stored<'_, T>, mut walk: Walk, len: usize, lanes: &mut [A; LANES]) {
+        // Halves are widened together, and then lie one line behind the other.
+        let mut room;
+        let (data, in_place) = match data {
+            Stored::Plain(data) => (data, true),
+            Stored::Halves(..) => {
+                room = [T::ZERO; BLOCK];
+                walk.clone().read_widened(data, &mut room[..len]);
+                (&room[..len], false)
+            }
+        };
         let Fold { identity, lift, combine } = self.fold;
         // What is left over at the ends of lines has accumulators of its own: touched one by one, those of whole
         // vectors would leave their registers.
@@ -177,7 +202,8 @@ where
                 let mut left = len;
                 while left > 0 {
                     let run = walk.run().min(left);
-                    let (full, rest) = data[walk.offset()..][..run].as_chunks::<LANES>();
+                    let at = if in_place { walk.offset() } else { len - left };
+                    let (full, rest) = data[at..][..run].as_chunks::<LANES>();
                     for values in full {
                         total.iter_mut().zip(values).for_each(|(total, &x)| *total = combine(*total, lift(x)));
                     }
@@ -197,13 +223,13 @@ where
     }
 
     /// Folds the next `len` elements, copied to a contiguous buffer first.
-    fn copies_to_lanes(&self, data: &[T], walk: &mut Walk, len: usize, lanes: &mut [A; LANES]) {
-        let mut buffer = [data[0]; BLOCK / 8];
+    fn copies_to_lanes(&self, data: Stored<'_, T>, walk: &mut Walk, len: usize, lanes: &mut [A; LANES]) {
+        let mut buffer = [T::ZERO; BLOCK / 8];
         let mut left = len;
         while left > 0 {
             let piece_len = buffer.len().min(left);
             let piece = &mut buffer[..piece_len];
-            walk.read(data, piece);
+            walk.read_widened(data, piece);
             self.fold.run_to_lanes(piece, lanes);
             left -= piece_len;
         }
@@ -312,12 +338,12 @@ mod tests {
     fn check(x: &Strided, axes: u32) {
         let groups = groups(x, axes);
         let mut sums = vec![0_i64; groups.len()];
-        reduce(x.view(), axes, &mut sums, 0_i64, |x| x.into(), |a, b| a + b, |sum| sum);
+        reduce(x.view(), axes, sums.as_mut_slice().into(), 0_i64, |x| x.into(), |a, b| a + b, |sum| sum);
         let expected: Vec<i64> = groups.iter().map(|group| group.iter().map(|&x| i64::from(x)).sum()).collect();
         assert_eq!(sums, expected, "shape {:?}, strides {:?}, axes {axes:b}", x.shape, x.strides);
 
         let mut largest = vec![0; groups.len()];
-        reduce(x.view(), axes, &mut largest, i32::MIN, |x| x, i32::max, |x| x);
+        reduce(x.view(), axes, largest.as_mut_slice().into(), i32::MIN, |x| x, i32::max, |x| x);
         let expected: Vec<i32> = groups.iter().map(|group| group.iter().copied().max().unwrap_or(i32::MIN)).collect();
         assert_eq!(largest, expected, "shape {:?}, strides {:?}, axes {axes:b}", x.shape, x.strides);
     }
@@ -352,7 +378,15 @@ mod tests {
         let (rows, columns) = (40_000, 250);
         let data: Vec<f32> = (0..rows * columns).map(|i| 0.1 + (i % 1_000) as f32 * 1e-3).collect();
         let sum = |shape: &[usize], strides: &[usize], axes, out: &mut [f32]| {
-            reduce(CpuView { data: &data, shape, strides }, axes, out, 0.0, |x| x, |a, b| a + b, |x: f32| x);
+            reduce(
+                CpuView { data: data[..].into(), shape, strides },
+                axes,
+                out.into(),
+                0.0,
+                |x| x,
+                |a, b| a + b,
+                |x: f32| x,
+            );
         };
         let exact = |offset: usize, stride: usize, n: usize| -> f64 {
             (0..n).map(|i| f64::from(data[offset + i * stride])).sum()

@@ -2,10 +2,11 @@
 
 use super::Rate;
 use super::cuda::{self, Batch};
+use crate::cpu::math::half::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
 use crate::device::Device;
-use crate::element::{Element, Floating, Real};
+use crate::element::{DType, Real};
 use crate::error::Result;
-use crate::tensor::{Tensor, by_float};
+use crate::tensor::Tensor;
 
 /// How a step goes down; the formulas are PyTorch's.
 ///
@@ -76,29 +77,34 @@ impl AdamRule {
     /// On the CPU: three walks, without memory of its own, so that none of them can be refused after another. Rounded where
     /// `descent.cu` rounds.
     fn step(&self, tensors: &AdamTensors, lr: f64) -> Result<()> {
-        by_float!(tensors.parameter.dtype(), T => self.step_as::<T>(tensors, lr))
+        match tensors.parameter.dtype() {
+            DType::F64 => self.step_as(tensors, lr, |x: f64| x),
+            DType::F16 => self.step_as(tensors, lr, |x| f16_to_f32(f32_to_f16(x))),
+            DType::BF16 => self.step_as(tensors, lr, |x| bf16_to_f32(f32_to_bf16(x))),
+            _ => self.step_as(tensors, lr, |x: f32| x),
+        }
     }
 
-    fn step_as<T: Floating>(&self, tensors: &AdamTensors, lr: f64) -> Result<()> {
+    /// `rounded` is to the precision of the tensors.
+    fn step_as<R: Real>(&self, tensors: &AdamTensors, lr: f64, rounded: impl Fn(R) -> R + Sync + Copy) -> Result<()> {
         let AdamTensors { parameter, grad, mean, square, steps } = tensors;
         let steps: f64 = steps.item()?;
         let [mean_share, square_share] = self.betas.map(|beta| 1.0 - beta.powi(steps as i32));
-        let [keep_mean, keep_square] = self.betas.map(T::Real::from_f64);
-        let [new_mean, new_square] = self.betas.map(|beta| T::Real::from_f64(1.0 - beta));
-        let (shrink, decay) = (T::Real::from_f64(1.0 - lr * self.weight_decay), T::Real::from_f64(self.weight_decay));
-        let unbias = T::Real::from_f64(1.0 / square_share.sqrt());
-        let (rate, eps) = (T::Real::from_f64(-lr / mean_share), T::Real::from_f64(self.eps));
+        let [keep_mean, keep_square] = self.betas.map(R::from_f64);
+        let [new_mean, new_square] = self.betas.map(|beta| R::from_f64(1.0 - beta));
+        let (shrink, decay) = (R::from_f64(1.0 - lr * self.weight_decay), R::from_f64(self.weight_decay));
+        let unbias = R::from_f64(1.0 / square_share.sqrt());
+        let (rate, eps) = (R::from_f64(-lr / mean_share), R::from_f64(self.eps));
         let shrinks = self.weight_decay != 0.0 && self.is_decoupled;
         let decays = self.weight_decay != 0.0 && !self.is_decoupled;
 
-        let rounded = |x: T::Real| T::from_real(x).to_real();
-        let decayed = |g: T::Real, p: T::Real| if decays { rounded(g + p * decay) } else { g };
-        mean.update_::<T>(OP, [grad, parameter], |[m, g, p]| rounded(m * keep_mean) + decayed(g, p) * new_mean)?;
-        square.update_::<T>(OP, [grad, parameter], |[v, g, p]| {
+        let decayed = |g: R, p: R| if decays { rounded(g + p * decay) } else { g };
+        mean.update_::<R>(OP, [grad, parameter], |[m, g, p]| rounded(m * keep_mean) + decayed(g, p) * new_mean)?;
+        square.update_::<R>(OP, [grad, parameter], |[v, g, p]| {
             let g = decayed(g, p);
             rounded(v * keep_square) + new_square * g * g
         })?;
-        parameter.update_::<T>(OP, [mean, square], |[p, m, v]| {
+        parameter.update_::<R>(OP, [mean, square], |[p, m, v]| {
             let p = if shrinks { rounded(p * shrink) } else { p };
             let root = rounded(rounded(rounded(v.sqrt()) * unbias) + eps);
             p + rate * m / root

@@ -6,9 +6,9 @@
 //! Derivatives are tensor operations, so they are differentiable again.
 
 use crate::autograd::Saved;
-use crate::cpu::{self, CpuView};
+use crate::cpu::{self, CpuView, StoredMut};
 use crate::cuda::{CudaDevice, CudaOut, CudaView, Formula, constant};
-use crate::element::{Element, Floating, Num, Real, Scalar};
+use crate::element::{Computing, Num, Real, Scalar};
 use crate::error::Result;
 use crate::kind::{Float, Kind, Number, Numeric};
 use crate::op::{CpuKernel, Inputs, Op, Precision, Saves, apply, apply_raw, per_type};
@@ -55,16 +55,16 @@ macro_rules! unary {
             }
         }
 
-        impl<T: Floating> CpuKernel<T, 1> for $name {
-            type Out = T;
+        impl<R: Real> CpuKernel<R, 1> for $name {
+            type Out = R;
 
-            fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
-                cpu::map1(x, out, #[inline(always)] |x: T| { let $x = x.to_real(); T::from_real($formula) });
+            fn cpu(&self, [x]: [CpuView<'_, R>; 1], out: StoredMut<'_, R>) -> Result<()> {
+                cpu::map1(x, out, #[inline(always)] |$x: R| $formula);
                 Ok(())
             }
         }
 
-        per_type! { $name[1]: Floating }
+        per_type! { $name[1]: Real }
 
         impl Tensor {
             $(#[$doc])*
@@ -100,7 +100,7 @@ unary! {
 }
 unary! {
     /// max(x, 0) of every element; NaN stays NaN. The derivative is 0 at 0 and 1 at NaN, as PyTorch's.
-    relu = Relu, Output, Same, |x| if x < T::Real::ZERO { T::Real::ZERO } else { x }, "x < 0 ? 0 : x",
+    relu = Relu, Output, Same, |x| if x < R::ZERO { R::ZERO } else { x }, "x < 0 ? 0 : x",
     |saved, grad| grad.where_positive(saved.output())
 }
 
@@ -132,7 +132,7 @@ macro_rules! binary {
         impl<T: $bound> CpuKernel<T, 2> for $name {
             type Out = T;
 
-            fn cpu(&self, [a, b]: [CpuView<'_, T>; 2], out: &mut [T]) -> Result<()> {
+            fn cpu(&self, [a, b]: [CpuView<'_, T>; 2], out: StoredMut<'_, T>) -> Result<()> {
                 cpu::map2(
                     a,
                     b,
@@ -146,10 +146,10 @@ macro_rules! binary {
     };
 }
 
-binary! { Add: Element, "add", Nothing, |a, b| a.plus(b), "plus(a, b)", |saved, grad| [Ok(grad.clone()), Ok(grad.clone())] }
+binary! { Add: Computing, "add", Nothing, |a, b| a.plus(b), "plus(a, b)", |saved, grad| [Ok(grad.clone()), Ok(grad.clone())] }
 binary! { Sub: Num, "sub", Nothing, |a, b| a.minus(b), "minus(a, b)", |saved, grad| [Ok(grad.clone()), grad.neg()] }
-binary! { Mul: Element, "mul", Inputs, |a, b| a.times(b), "times(a, b)", |saved, grad| [grad.mul(saved.input(1)), grad.mul(saved.input(0))] }
-binary! { Div: Floating, "div", Inputs, |a, b| T::from_real(a.to_real() / b.to_real()), "a / b", |saved, grad| [
+binary! { Mul: Computing, "mul", Inputs, |a, b| a.times(b), "times(a, b)", |saved, grad| [grad.mul(saved.input(1)), grad.mul(saved.input(0))] }
+binary! { Div: Real, "div", Inputs, |a, b| a / b, "a / b", |saved, grad| [
     grad.div(saved.input(1)),
     grad.mul(&saved.input(0).div(saved.input(1))?.div(saved.input(1))?)?.neg(), // b² could overflow, or become 0
 ] }
@@ -159,19 +159,19 @@ binary! { Maximum: Num, "maximum", Inputs, |a, b| if a > b || a.is_nan() { a } e
     apply(ShareOfLarger, [grad, saved.input(1), saved.input(0)]),
 ] }
 // The derivative of relu: 0 where the second operand is at most 0, else (also where it is NaN) the gradient.
-binary! { WherePositive: Floating, "relu", Inputs, |grad, y| if y <= T::ZERO { T::ZERO } else { grad }, "y <= 0 ? 0 : grad", |saved, grad| [
+binary! { WherePositive: Real, "relu", Inputs, |grad, y| if y <= T::ZERO { T::ZERO } else { grad }, "y <= 0 ? 0 : grad", |saved, grad| [
     apply(WherePositive, [grad, saved.input(1)]),
     grad.zeros_like(),
 ] }
 // The derivative of tanh, from its result: in one operation, because 1 − y² of a rounded y² is far off where y is near 1.
-binary! { TanhGrad: Floating, "tanh's gradient", Inputs,
-|grad, y| T::from_real(grad.to_real() * (T::Real::ONE - y.to_real() * y.to_real())), "grad * (R(1) - y * y)", |saved, h| [
+binary! { TanhGrad: Real, "tanh's gradient", Inputs,
+|grad, y| grad * (T::ONE - y * y), "grad * (R(1) - y * y)", |saved, h| [
     apply(TanhGrad, [h, saved.input(1)]),
     h.mul(saved.input(0))?.mul(saved.input(1))?.mul_scalar(-2.0),
 ] }
 // The derivative of sigmoid, from its result.
-binary! { SigmoidGrad: Floating, "sigmoid's gradient", Inputs,
-|grad, y| T::from_real(grad.to_real() * (T::Real::ONE - y.to_real()) * y.to_real()), "grad * (R(1) - y) * y", |saved, h| [
+binary! { SigmoidGrad: Real, "sigmoid's gradient", Inputs,
+|grad, y| grad * (T::ONE - y) * y, "grad * (R(1) - y) * y", |saved, h| [
     apply(SigmoidGrad, [h, saved.input(1)]),
     h.mul(saved.input(0))?.mul(&saved.input(1).mul_scalar(-2.0)?.add_scalar(1.0)?),
 ] }
@@ -203,7 +203,7 @@ impl Op<3> for ShareOfLarger {
 impl<T: Num> CpuKernel<T, 3> for ShareOfLarger {
     type Out = T;
 
-    fn cpu(&self, [grad, mine, other]: [CpuView<'_, T>; 3], out: &mut [T]) -> Result<()> {
+    fn cpu(&self, [grad, mine, other]: [CpuView<'_, T>; 3], out: StoredMut<'_, T>) -> Result<()> {
         let half = T::from_f64(0.5);
         cpu::map3(
             grad,
@@ -408,9 +408,9 @@ macro_rules! scalar {
         impl<T: $bound> CpuKernel<T, 1> for $name {
             type Out = T;
 
-            fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
+            fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: StoredMut<'_, T>) -> Result<()> {
                 let $this = self;
-                $(let $constant = <T::Sum as Element>::from_scalar($value);)*
+                $(let $constant = T::from_scalar($value);)*
                 cpu::map1(
                     x,
                     out,
@@ -424,20 +424,20 @@ macro_rules! scalar {
 }
 
 struct AddScalar(Scalar);
-scalar! { AddScalar: Num, "add", Nothing, Same, |_op| [term = _op.0], |x| T::from_sum(x.to_sum().plus(term)), "plus(x, term)",
+scalar! { AddScalar: Num, "add", Nothing, Same, |_op| [term = _op.0], |x| x.plus(term), "plus(x, term)",
 |_saved, grad| Ok::<_, crate::Error>(grad.clone()) }
 
 struct MulScalar(Scalar);
-scalar! { MulScalar: Num, "mul", Nothing, Same, |op| [factor = op.0], |x| T::from_sum(x.to_sum().times(factor)), "times(x, factor)",
+scalar! { MulScalar: Num, "mul", Nothing, Same, |op| [factor = op.0], |x| x.times(factor), "times(x, factor)",
 |_saved, grad| grad.times_scalar(op.0) }
 
 struct DivScalar(Scalar);
-scalar! { DivScalar: Floating, "div", Nothing, Same, |op| [divisor = op.0], |x| T::from_real(x.to_real() / divisor), "x / divisor",
+scalar! { DivScalar: Real, "div", Nothing, Same, |op| [divisor = op.0], |x| x / divisor, "x / divisor",
 |_saved, grad| apply(DivScalar(op.0), [grad]) }
 
 struct ScalarOver(Scalar);
-scalar! { ScalarOver: Floating, "div", Inputs, F32UnderAutocast, |op| [dividend = op.0],
-|x| T::from_real(dividend / x.to_real()), "dividend / x",
+scalar! { ScalarOver: Real, "div", Inputs, F32UnderAutocast, |op| [dividend = op.0],
+|x| dividend / x, "dividend / x",
 |saved, grad| {
     let x = saved.input(0);
     grad.mul(&x.scalar_over(op.0)?.div(x)?)?.neg() // x² could overflow, or become 0
@@ -483,7 +483,7 @@ impl Raw {
 }
 
 struct Pow(f64);
-scalar! { Pow: Floating, "pow", Inputs, F32UnderAutocast, |op| [exponent = Scalar::Float(op.0)], |x| T::from_real(power(x.to_real(), exponent)),
+scalar! { Pow: Real, "pow", Inputs, F32UnderAutocast, |op| [exponent = Scalar::Float(op.0)], |x| power(x, exponent),
 "exponent == 0 ? 1 : exponent == 1 ? x : exponent == 2 ? x * x : exponent == 3 ? x * x * x : exponent == 0.5 ? sqrt(x) \
 : exponent == -0.5 ? 1 / sqrt(x) : exponent == -1 ? 1 / x : pow(x, exponent)",
 |saved, grad| {

@@ -4,6 +4,73 @@
 
 use ::half::{bf16, f16};
 
+use crate::cpu::vectorized;
+use crate::element::DType;
+
+/// A half type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Half {
+    F16,
+    BF16,
+}
+
+impl Half {
+    /// The half type that elements of `dtype` are.
+    pub(crate) fn of(dtype: DType) -> Option<Half> {
+        match dtype {
+            DType::F16 => Some(Half::F16),
+            DType::BF16 => Some(Half::BF16),
+            _ => None,
+        }
+    }
+
+    /// Numbers, rounded, as their bits.
+    pub(crate) fn bits_of<const N: usize>(self, numbers: [f32; N]) -> [u16; N] {
+        let mut bits = [0; N];
+        self.narrow(&numbers, &mut bits);
+        bits
+    }
+
+    /// The sum of two numbers, given and returned as their bits.
+    #[inline]
+    pub(crate) fn plus(self, a: u16, b: u16) -> u16 {
+        match self {
+            Half::F16 => f32_to_f16(f16_to_f32(f16::from_bits(a)) + f16_to_f32(f16::from_bits(b))).to_bits(),
+            Half::BF16 => f32_to_bf16(bf16_to_f32(bf16::from_bits(a)) + bf16_to_f32(bf16::from_bits(b))).to_bits(),
+        }
+    }
+
+    /// Widens numbers, given as their bits.
+    pub(crate) fn widen(self, bits: &[u16], to: &mut [f32]) {
+        let pairs = to.iter_mut().zip(bits);
+        match self {
+            Half::F16 => vectorized(
+                #[inline(always)]
+                || pairs.for_each(|(to, &bits)| *to = f16_to_f32(f16::from_bits(bits))),
+            ),
+            Half::BF16 => vectorized(
+                #[inline(always)]
+                || pairs.for_each(|(to, &bits)| *to = bf16_to_f32(bf16::from_bits(bits))),
+            ),
+        }
+    }
+
+    /// Rounds numbers to the nearest, ties to even.
+    pub(crate) fn narrow(self, from: &[f32], bits: &mut [u16]) {
+        let pairs = bits.iter_mut().zip(from);
+        match self {
+            Half::F16 => vectorized(
+                #[inline(always)]
+                || pairs.for_each(|(bits, &x)| *bits = f32_to_f16(x).to_bits()),
+            ),
+            Half::BF16 => vectorized(
+                #[inline(always)]
+                || pairs.for_each(|(bits, &x)| *bits = f32_to_bf16(x).to_bits()),
+            ),
+        }
+    }
+}
+
 /// Exact; NaN stays NaN.
 #[inline(always)]
 pub(crate) fn f16_to_f32(x: f16) -> f32 {

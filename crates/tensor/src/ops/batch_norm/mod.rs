@@ -10,9 +10,9 @@ use arrayvec::ArrayVec;
 use pagelock_memory as memory;
 
 use crate::autograd::{Saved, is_grad_enabled, no_grad};
-use crate::cpu::{self, CpuView};
+use crate::cpu::{self, CpuView, StoredMut};
 use crate::cuda::{CudaDevice, CudaOut, CudaView, constant};
-use crate::element::{Element, Floating};
+use crate::element::Real;
 use crate::error::{Error, Result};
 use crate::op::{CpuKernel, Inputs, Op, Saves, apply, per_type, widest};
 use crate::shape::{MAX_RANK, Shape};
@@ -243,7 +243,7 @@ struct Statistics {
     dim: usize,
 }
 
-per_type! { Statistics[1]: Floating }
+per_type! { Statistics[1]: Real }
 
 impl Op<1> for Statistics {
     const NAME: &'static str = OP;
@@ -266,11 +266,12 @@ impl Op<1> for Statistics {
     }
 }
 
-impl<T: Floating> CpuKernel<T, 1> for Statistics {
-    type Out = T::Real;
+impl<R: Real> CpuKernel<R, 1> for Statistics {
+    type Out = R;
+    const IS_WIDE: bool = true;
 
-    fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: &mut [T::Real]) -> Result<()> {
-        cpu::channel_statistics(Channels::of(x.shape, self.dim), x.data, out).map_err(Error::scratch(OP))
+    fn cpu(&self, [x]: [CpuView<'_, R>; 1], out: StoredMut<'_, R>) -> Result<()> {
+        cpu::channel_statistics(Channels::of(x.shape, self.dim), x.data, out.plain()).map_err(Error::scratch(OP))
     }
 }
 
@@ -293,17 +294,16 @@ impl BatchNorm {
     }
 
     /// What each channel is changed by, on the CPU.
-    fn changes<T: Floating, R>(
+    fn changes<R: Real, U>(
         &self,
-        parameters: &[CpuView<'_, T>],
-        f: impl FnOnce(&[cpu::Numbers<T::Real>]) -> memory::Result<R>,
-    ) -> Result<R> {
-        let reading = self.statistics.read::<T::Real>(OP)?;
+        parameters: &[CpuView<'_, R>],
+        f: impl FnOnce(&[cpu::Numbers<R>]) -> memory::Result<U>,
+    ) -> Result<U> {
+        let reading = self.statistics.read::<R>(OP)?;
         let parameters = [0, 1].map(|i| parameters.get(i).map(|parameter| parameter.data));
         let n_channels = self.statistics.shape()[1];
         let statistics = reading.of(&self.statistics.layout);
-        cpu::with_changes(statistics, parameters, T::Real::from_f64(self.eps), n_channels, f)
-            .map_err(Error::scratch(OP))
+        cpu::with_changes(statistics, parameters, R::from_f64(self.eps), n_channels, f).map_err(Error::scratch(OP))
     }
 
     /// The statistics on a device.
@@ -397,7 +397,7 @@ impl BatchNorm {
 
 macro_rules! batch_norm {
     ($($n:literal)+) => {$(
-        per_type! { BatchNorm[$n]: Floating }
+        per_type! { BatchNorm[$n]: Real }
 
         impl Op<$n> for BatchNorm {
             const NAME: &'static str = OP;
@@ -421,10 +421,10 @@ macro_rules! batch_norm {
             }
         }
 
-        impl<T: Floating> CpuKernel<T, $n> for BatchNorm {
-            type Out = T;
+        impl<R: Real> CpuKernel<R, $n> for BatchNorm {
+            type Out = R;
 
-            fn cpu(&self, inputs: [CpuView<'_, T>; $n], out: &mut [T]) -> Result<()> {
+            fn cpu(&self, inputs: [CpuView<'_, R>; $n], out: StoredMut<'_, R>) -> Result<()> {
                 let (x, channels) = (inputs[0].data, Channels::of(inputs[0].shape, self.dim));
                 self.changes(&inputs[1..], |changes| {
                     cpu::batch_norm(channels, changes, self.relu, x, out);
@@ -448,7 +448,7 @@ struct InputGrad {
 
 macro_rules! gradients {
     ($($n:literal)+) => {$(
-        per_type! { ChannelSums[$n]: Floating }
+        per_type! { ChannelSums[$n]: Real }
 
         impl Op<$n> for ChannelSums {
             const NAME: &'static str = GRAD;
@@ -469,19 +469,20 @@ macro_rules! gradients {
             }
         }
 
-        impl<T: Floating> CpuKernel<T, $n> for ChannelSums {
-            type Out = T::Real;
+        impl<R: Real> CpuKernel<R, $n> for ChannelSums {
+            type Out = R;
+    const IS_WIDE: bool = true;
 
-            fn cpu(&self, inputs: [CpuView<'_, T>; $n], out: &mut [T::Real]) -> Result<()> {
+            fn cpu(&self, inputs: [CpuView<'_, R>; $n], out: StoredMut<'_, R>) -> Result<()> {
                 let channels = Channels::of(inputs[0].shape, self.0.dim);
                 let data = [inputs[0].data, inputs[1].data];
                 self.0.changes(&inputs[2..], |changes| {
-                    cpu::batch_norm_sums(channels, changes, self.0.relu, data, out)
+                    cpu::batch_norm_sums(channels, changes, self.0.relu, data, out.plain())
                 })
             }
         }
 
-        per_type! { InputGrad[$n]: Floating }
+        per_type! { InputGrad[$n]: Real }
 
         impl Op<$n> for InputGrad {
             const NAME: &'static str = GRAD;
@@ -509,13 +510,13 @@ macro_rules! gradients {
             }
         }
 
-        impl<T: Floating> CpuKernel<T, $n> for InputGrad {
-            type Out = T;
+        impl<R: Real> CpuKernel<R, $n> for InputGrad {
+            type Out = R;
 
-            fn cpu(&self, inputs: [CpuView<'_, T>; $n], out: &mut [T]) -> Result<()> {
+            fn cpu(&self, inputs: [CpuView<'_, R>; $n], out: StoredMut<'_, R>) -> Result<()> {
                 let (rule, channels) = (&self.rule, Channels::of(inputs[0].shape, self.rule.dim));
                 let data = [inputs[0].data, inputs[1].data];
-                let reading = self.sums.as_ref().map(|sums| sums.read::<T::Real>(OP)).transpose()?;
+                let reading = self.sums.as_ref().map(|sums| sums.read::<R>(OP)).transpose()?;
                 let sums = reading.as_ref().zip(self.sums.as_ref()).map(|(reading, sums)| reading.of(&sums.layout));
                 rule.changes(&inputs[2..], |changes| {
                     cpu::batch_norm_grad(channels, changes, (rule.relu, sums), data, out);

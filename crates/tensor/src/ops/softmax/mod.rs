@@ -3,9 +3,9 @@
 mod cuda;
 
 use crate::autograd::Saved;
-use crate::cpu::{self, CpuView};
+use crate::cpu::{self, CpuView, StoredMut};
 use crate::cuda::{CudaDevice, CudaOut, CudaView};
-use crate::element::Floating;
+use crate::element::Real;
 use crate::error::Result;
 use crate::op::{CpuKernel, Inputs, Op, Precision, Saves, apply, per_type};
 use crate::shape::Shape;
@@ -51,7 +51,7 @@ impl Tensor {
 /// Along the last dimension.
 struct Softmax;
 
-per_type! { Softmax[1]: Floating }
+per_type! { Softmax[1]: Real }
 
 impl Op<1> for Softmax {
     const NAME: &'static str = "softmax";
@@ -73,10 +73,10 @@ impl Op<1> for Softmax {
     }
 }
 
-impl<T: Floating> CpuKernel<T, 1> for Softmax {
-    type Out = T;
+impl<R: Real> CpuKernel<R, 1> for Softmax {
+    type Out = R;
 
-    fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
+    fn cpu(&self, [x]: [CpuView<'_, R>; 1], out: StoredMut<'_, R>) -> Result<()> {
         cpu::softmax(x.data, x.shape[x.shape.len() - 1], out);
         Ok(())
     }
@@ -85,7 +85,7 @@ impl<T: Floating> CpuKernel<T, 1> for Softmax {
 /// Along the last dimension.
 struct LogSoftmax;
 
-per_type! { LogSoftmax[1]: Floating }
+per_type! { LogSoftmax[1]: Real }
 
 impl Op<1> for LogSoftmax {
     const NAME: &'static str = "log_softmax";
@@ -107,10 +107,10 @@ impl Op<1> for LogSoftmax {
     }
 }
 
-impl<T: Floating> CpuKernel<T, 1> for LogSoftmax {
-    type Out = T;
+impl<R: Real> CpuKernel<R, 1> for LogSoftmax {
+    type Out = R;
 
-    fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
+    fn cpu(&self, [x]: [CpuView<'_, R>; 1], out: StoredMut<'_, R>) -> Result<()> {
         cpu::log_softmax(x.data, x.shape[x.shape.len() - 1], out);
         Ok(())
     }
@@ -119,7 +119,7 @@ impl<T: Floating> CpuKernel<T, 1> for LogSoftmax {
 /// The gradient of [`Softmax`] from its output `y` and the output's gradient `g`: y · (g − Σ g·y).
 struct SoftmaxGrad;
 
-per_type! { SoftmaxGrad[2]: Floating }
+per_type! { SoftmaxGrad[2]: Real }
 
 impl Op<2> for SoftmaxGrad {
     const NAME: &'static str = "softmax's gradient";
@@ -145,10 +145,10 @@ impl Op<2> for SoftmaxGrad {
     }
 }
 
-impl<T: Floating> CpuKernel<T, 2> for SoftmaxGrad {
-    type Out = T;
+impl<R: Real> CpuKernel<R, 2> for SoftmaxGrad {
+    type Out = R;
 
-    fn cpu(&self, [y, g]: [CpuView<'_, T>; 2], out: &mut [T]) -> Result<()> {
+    fn cpu(&self, [y, g]: [CpuView<'_, R>; 2], out: StoredMut<'_, R>) -> Result<()> {
         cpu::softmax_grad(y.data, g.data, y.shape[y.shape.len() - 1], out);
         Ok(())
     }
@@ -157,7 +157,7 @@ impl<T: Floating> CpuKernel<T, 2> for SoftmaxGrad {
 /// The gradient of [`LogSoftmax`] from its output `y` and the output's gradient `g`: g − exp(y) · Σ g.
 struct LogSoftmaxGrad;
 
-per_type! { LogSoftmaxGrad[2]: Floating }
+per_type! { LogSoftmaxGrad[2]: Real }
 
 impl Op<2> for LogSoftmaxGrad {
     const NAME: &'static str = "log_softmax's gradient";
@@ -180,10 +180,10 @@ impl Op<2> for LogSoftmaxGrad {
     }
 }
 
-impl<T: Floating> CpuKernel<T, 2> for LogSoftmaxGrad {
-    type Out = T;
+impl<R: Real> CpuKernel<R, 2> for LogSoftmaxGrad {
+    type Out = R;
 
-    fn cpu(&self, [y, g]: [CpuView<'_, T>; 2], out: &mut [T]) -> Result<()> {
+    fn cpu(&self, [y, g]: [CpuView<'_, R>; 2], out: StoredMut<'_, R>) -> Result<()> {
         cpu::log_softmax_grad(y.data, g.data, y.shape[y.shape.len() - 1], out);
         Ok(())
     }

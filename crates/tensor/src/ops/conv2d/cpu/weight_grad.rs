@@ -33,7 +33,7 @@ const LIMITS: Limits = Limits { block_len: 64 << 10, plane_vectors: 96, prefers_
 pub(super) fn run<R: Real>(
     d: &ConvDims,
     x: &[R],
-    gradient: Gradient<'_, R>,
+    gradient: Gradient<&[R]>,
     with_bias: bool,
     grads: &mut [R],
 ) -> Result<()> {
@@ -47,7 +47,7 @@ pub(super) fn run<R: Real>(
 struct Run<'a, R> {
     d: &'a ConvDims,
     x: &'a [R],
-    gradient: Gradient<'a, R>,
+    gradient: Gradient<&'a [R]>,
     with_bias: bool,
     grads: &'a mut [R],
 }
@@ -76,7 +76,7 @@ impl<R: Real> WithSimd for Run<'_, R> {
 }
 
 /// Calls `body` with the gradient's numbers, zero where they count as zero.
-fn masked<R: Real>(gradient: Gradient<'_, R>, body: impl FnOnce(&[R]) -> Result<()>) -> Result<()> {
+fn masked<R: Real>(gradient: Gradient<&[R]>, body: impl FnOnce(&[R]) -> Result<()>) -> Result<()> {
     let Some(positive) = gradient.positive else { return body(gradient.numbers) };
     scratch::with(gradient.numbers.len(), |masked: &mut [R]| {
         for ((masked, &number), &of) in masked.iter_mut().zip(gradient.numbers).zip(positive) {

@@ -4,18 +4,19 @@ use pagelock_memory::Result;
 
 use super::axis::Axis;
 use super::task_planes;
-use crate::element::{Floating, Real};
+use crate::cpu::Stored;
+use crate::element::Real;
 use crate::lanes;
 use crate::parallel::try_for_each_chunk_mut;
 use crate::scratch;
 
 /// Writes the place in its plane of each (sliding) window's largest element.
-pub(super) fn run<T: Floating>(axes: [Axis; 2], x: &[T], out: &mut [i64]) -> Result<()> {
+pub(super) fn run<R: Real>(axes: [Axis; 2], x: Stored<'_, R>, out: &mut [i64]) -> Result<()> {
     let [rows, columns] = axes;
     let (in_len, out_len) = (rows.in_size() * columns.in_size(), rows.out_size() * columns.out_size());
     let planes = task_planes(in_len);
     try_for_each_chunk_mut(out, planes * out_len, |task, out| {
-        let x = &x[task * planes * in_len..][..out.len() / out_len * in_len];
+        let x = x.part(task * planes * in_len, out.len() / out_len * in_len);
         scratch::reals(x, |x| {
             scratch::with(columns.out_size(), |best| {
                 lanes::dispatch(|| {
