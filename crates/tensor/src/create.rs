@@ -481,8 +481,9 @@ fn nested<A: NestedArray>(data: &A, dtype: DType) -> Result<Raw> {
 fn eye(n: usize, dtype: DType) -> Result<Raw> {
     let mut out = Fresh::allocate("eye", Shape::new(&[n, n])?, dtype)?;
     by_dtype!(dtype, T => {
-        out.elements::<T>().fill(T::ZERO);
-        out.elements::<T>().iter_mut().step_by(n + 1).for_each(|element| *element = T::ONE);
+        let elements = out.elements::<T>();
+        elements.fill(T::ZERO);
+        elements.iter_mut().step_by(n + 1).for_each(|element| *element = T::ONE);
     });
     Ok(out.share())
 }
@@ -500,10 +501,11 @@ fn range([start, end, step]: [Scalar; 3], dtype: DType) -> Result<Raw> {
         expected: format!("it must lead from the start {start} towards the end {end}"),
     })?;
     let mut out = Fresh::allocate("arange", Shape::new(&[count])?, dtype)?;
+    let [first, distance] = [start, step].map(|value| decimal(value.to_f64(), dtype));
     by_dtype!(dtype, T => for (i, element) in out.elements::<T>().iter_mut().enumerate() {
         *element = T::from_scalar(match (start, step) {
             (Scalar::Int(start), Scalar::Int(step)) => Scalar::Int(start.wrapping_add(step.wrapping_mul(i as i64))),
-            _ => Scalar::Float(decimal(start.to_f64(), dtype) + i as f64 * decimal(step.to_f64(), dtype)),
+            _ => Scalar::Float(first + i as f64 * distance),
         });
     });
     Ok(out.share())
@@ -525,7 +527,7 @@ fn filled(device: &Device, op: &'static str, shape: Shape, dtype: DType, value: 
     match device {
         Device::Cpu => {
             let mut out = Fresh::allocate(op, shape, dtype)?;
-            by_dtype!(dtype, T => out.elements::<T>().fill(T::from_scalar(value)));
+            by_dtype!(dtype, T => out.fill(T::from_scalar(value)));
             Ok(out.share())
         }
         Device::Cuda(cuda) => {

@@ -1,7 +1,7 @@
 //! Element types: which Rust types a tensor may hold, and the arithmetic that kernels have of each.
 //!
-//! `Element` (all eight) ⊃ `Computing` (all but the half types) ⊃ `Num` (all but `bool`) ⊃ `Real` (`f32 f64`). Kernels are
-//! compiled for computing types: the half types are loaded and stored in 16 bits and compute in `f32` (`cpu/stored.rs`).
+//! `Element` (all eight) ⊃ `Computing` (all but `f16 bf16 bool`) ⊃ `Real` (`f32 f64`). Kernels are compiled for computing
+//! types: half types are loaded and stored in 16 bits and compute in `f32` (`cpu/stored.rs`), truth values are bytes.
 //! The traits are sealed: kernels rely on their arithmetic.
 
 use std::fmt;
@@ -224,14 +224,15 @@ pub trait Element: sealed::Sealed + Copy + Send + Sync + PartialEq + PartialOrd 
     }
 }
 
-/// The types that kernels compute in: all but the half types, which are widened to `f32` and rounded.
+/// The types that kernels compute in: `f32 f64 i64 i32 u8`. The half types are widened to `f32` and rounded; truth values
+/// are the bytes 0 and 1.
 pub(crate) trait Computing: Element {
-    /// The type of sums: `i64` for integers and truth values, as in PyTorch.
+    /// The type of sums: `i64` for integers, as in PyTorch.
     type Total: Computing;
 
-    /// `self + other`, wrapping; *or* for `bool`.
+    /// `self + other`, wrapping.
     fn plus(self, other: Self) -> Self;
-    /// `self · other`, wrapping; *and* for `bool`.
+    /// `self · other`, wrapping.
     fn times(self, other: Self) -> Self;
     /// As the type of sums, without loss.
     fn to_total(self) -> Self::Total;
@@ -241,7 +242,7 @@ pub(crate) trait Computing: Element {
     }
 }
 
-/// Numbers: every computing type but `bool`. Integer arithmetic wraps.
+/// Numbers. Integer arithmetic wraps.
 pub(crate) trait Num: Computing + bytemuck::Pod {
     /// `self − other`.
     fn minus(self, other: Self) -> Self;
@@ -268,6 +269,8 @@ pub(crate) trait Real:
     + std::ops::Div<Output = Self>
     + std::ops::Neg<Output = Self>
 {
+    /// The largest finite number.
+    const LARGEST: Self;
     /// eˣ
     fn exp(self) -> Self;
     /// The natural logarithm.
@@ -464,6 +467,7 @@ macro_rules! real {
             }
         }
         impl Real for $type {
+            const LARGEST: Self = <$type>::MAX;
             #[inline(always)]
             fn exp(self) -> Self {
                 math::$math::exp(self)
@@ -530,22 +534,6 @@ impl Element for bool {
     }
     fn slice_mut(bytes: &mut [u8]) -> &mut [Self] {
         bytemuck::checked::cast_slice_mut(bytes)
-    }
-}
-
-impl Computing for bool {
-    type Total = i64;
-    #[inline(always)]
-    fn plus(self, other: Self) -> Self {
-        self | other
-    }
-    #[inline(always)]
-    fn times(self, other: Self) -> Self {
-        self & other
-    }
-    #[inline(always)]
-    fn to_total(self) -> i64 {
-        i64::from(self)
     }
 }
 

@@ -12,12 +12,16 @@ use pagelock_memory::{Holder, HostBuffer, Result, default_host};
 
 use crate::cpu::{Stored, StoredMut};
 use crate::element::Num;
+use crate::parallel::for_each_chunk_mut;
 
 /// A thread keeps at most this many bytes; other buffers go back to the pool after use.
 const KEEP_BYTES: usize = 1 << 20;
 
 /// Numbers that are copied at a time where a kernel works in pieces: enough work for several threads.
 const PIECE: usize = 256 << 10;
+
+/// Numbers that a thread converts at a time.
+const CHUNK: usize = 32 << 10;
 
 thread_local! {
     static IDLE: RefCell<Vec<HostBuffer>> = const { RefCell::new(Vec::new()) };
@@ -45,7 +49,10 @@ pub(crate) fn with<T: Pod, R>(len: usize, body: impl FnOnce(&mut [T]) -> Result<
 pub(crate) fn reals<C: Num, R>(numbers: Stored<'_, C>, body: impl FnOnce(&[C]) -> Result<R>) -> Result<R> {
     match numbers {
         Stored::Plain(numbers) => body(numbers),
-        Stored::Halves(..) => with(numbers.len(), |room: &mut [C]| body(numbers.widened(room))),
+        Stored::Halves(bits, half) => with(bits.len(), |room: &mut [C]| {
+            for_each_chunk_mut(room, CHUNK, |i, room| half.widen(&bits[i * CHUNK..], C::f32s(room)));
+            body(room)
+        }),
     }
 }
 
@@ -55,7 +62,8 @@ pub(crate) fn reals_mut<C: Num, R>(numbers: StoredMut<'_, C>, body: impl FnOnce(
         StoredMut::Plain(numbers) => body(numbers),
         StoredMut::Halves(bits, half) => with(bits.len(), |reals: &mut [C]| {
             let result = body(reals)?;
-            half.narrow(C::f32s(reals), bits);
+            let reals = &*C::f32s(reals);
+            for_each_chunk_mut(bits, CHUNK, |i, bits| half.narrow(&reals[i * CHUNK..], bits));
             Ok(result)
         }),
     }

@@ -27,7 +27,7 @@ use crate::heap::{self, Counted};
 use crate::layout::Layout;
 use crate::reuse::{self, Slot, Together};
 use crate::shape::Shape;
-use crate::tensor::{Raw, by_dtype};
+use crate::tensor::{Raw, by_bits, by_dtype};
 
 /// A handle to a storage, counted like an `Arc`: the last one that is dropped gives the bytes back to their pool. What many
 /// are asked for one after another, it says by itself: a storage is elsewhere in memory.
@@ -394,20 +394,19 @@ impl Fresh {
         let refused = |source| Error::Memory { op, shape, dtype, source };
         heap::check().map_err(refused)?;
         let memory = HostBuffer::placed(shape.elements() * dtype.size()).map_err(refused)?;
-        let mut fresh = Fresh { memory, shape, dtype };
-        if dtype == DType::Bool {
-            fresh.bytes().fill(0); // recycled bytes need not be truth values
-        }
-        Ok(fresh)
+        Ok(Fresh { memory, shape, dtype })
     }
 
     pub(crate) fn shape(&self) -> &Shape {
         &self.shape
     }
 
-    /// All of them; `T` is the element type.
+    /// All of them, to be written; `T` is the element type.
     pub(crate) fn elements<T: Element>(&mut self) -> &mut [T] {
         debug_assert_eq!(self.dtype, T::DTYPE);
+        if self.dtype == DType::Bool {
+            self.bytes().fill(0); // recycled bytes need not be truth values
+        }
         T::slice_mut(self.bytes())
     }
 
@@ -415,6 +414,12 @@ impl Fresh {
     pub(crate) fn stored<C: Computing>(&mut self) -> StoredMut<'_, C> {
         let dtype = self.dtype;
         StoredMut::of_bytes(self.bytes(), dtype)
+    }
+
+    /// Sets all of them to the value.
+    pub(crate) fn fill<T: Element>(&mut self, value: T) {
+        let value = [value];
+        by_bits!(T::DTYPE, B => self.bits::<B>().fill(bytemuck::cast_slice(&value)[0]));
     }
 
     /// Their bits; they have as many bytes as a `B`.

@@ -195,11 +195,11 @@ macro_rules! by_bits {
 }
 pub(crate) use by_bits;
 
-/// `$body` with the type `$C` that elements of `$dtype` compute in.
+/// `$body` with the type `$C` that elements of `$dtype` compute in; truth values are bytes.
 macro_rules! by_computing {
     ($dtype:expr, $C:ident => $body:expr) => {
         match $dtype.computing() {
-            $crate::element::DType::Bool => { type $C = bool; $body }
+            $crate::element::DType::Bool => { type $C = u8; $body }
             number => $crate::tensor::by_num!(number, $C => $body),
         }
     };

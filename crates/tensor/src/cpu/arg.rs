@@ -91,6 +91,7 @@ impl<T: Computing> Search<'_, T> {
     fn line(&self, data: Stored<'_, T>, better: impl Fn(T, T) -> bool + Copy) -> usize {
         match data {
             Stored::Plain(data) if self.stride == 1 => best_of(&data[..self.len], better).0,
+            Stored::Plain(_) if self.stride == 0 => 0,
             Stored::Plain(data) => first_best(data.iter().step_by(self.stride).take(self.len), better).0,
             Stored::Halves(..) if self.len <= 64 => self.pieces::<64>(data, better),
             Stored::Halves(..) => self.pieces::<1024>(data, better),

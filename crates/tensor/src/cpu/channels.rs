@@ -6,9 +6,10 @@
 
 use pagelock_memory::Result;
 
+use super::layer_norm::{SMALL, centered, unscaled};
 use super::stored::with_widened;
 use super::sums::{sums, wide};
-use super::{CHUNK, PIECE, Stored, StoredMut, simd};
+use super::{CHUNK, PIECE, Stored, StoredMut, layer_norm, simd};
 use crate::element::Real;
 use crate::ops::Channels;
 use crate::parallel::try_for_each_chunk_mut;
@@ -19,8 +20,8 @@ const PARTS: usize = 64;
 /// Rows of channels that are added up before they meet others.
 const ROWS: usize = 32;
 
-/// The numbers of a [`Change`], as scratch space has them: mean, scale, weight, bias.
-pub(crate) type Numbers<R> = [R; 4];
+/// The numbers of all [`Change`]s, each for all channels: mean, scale, weight, bias.
+pub(crate) type Numbers<'a, R> = [&'a [R]; 4];
 
 /// How a channel's elements are normalized.
 #[derive(Clone, Copy)]
@@ -34,7 +35,7 @@ struct Change<R> {
 
 impl<R: Real> Change<R> {
     #[inline(always)]
-    fn new([mean, scale, weight, bias]: Numbers<R>) -> Self {
+    fn new([mean, scale, weight, bias]: [R; 4]) -> Self {
         Self { mean, scale, weight, bias }
     }
 
@@ -61,17 +62,17 @@ pub(crate) fn with_changes<R: Real, U>(
     [weight, bias]: [Option<Stored<'_, R>>; 2],
     eps: R,
     n_channels: usize,
-    f: impl FnOnce(&[Numbers<R>]) -> Result<U>,
+    f: impl FnOnce(Numbers<'_, R>) -> Result<U>,
 ) -> Result<U> {
     let of = |parameter: Option<Stored<'_, R>>, i: usize, otherwise| parameter.map_or(otherwise, |all| all.get(i));
     let (means, variances) = statistics[..2 * n_channels].split_at(n_channels);
-    scratch::with(n_channels, |changes: &mut [Numbers<R>]| {
-        for (i, (change, (&mean, &variance))) in changes.iter_mut().zip(means.iter().zip(variances)).enumerate() {
-            let scale = R::ONE / (variance + eps).sqrt();
-            let (weight, bias) = (of(weight, i, R::ONE), of(bias, i, R::ZERO));
-            *change = [mean, scale, weight, bias];
+    scratch::with(4 * n_channels, |numbers: &mut [R]| {
+        for i in 0..n_channels {
+            let (mean, scale) = centered(means[i], R::ONE / (variances[i] + eps).sqrt());
+            let change = [mean, scale, of(weight, i, R::ONE), of(bias, i, R::ZERO)];
+            (0..4).for_each(|k| numbers[k * n_channels + i] = change[k]);
         }
-        f(changes)
+        f(std::array::from_fn(|k| &numbers[k * n_channels..][..n_channels]))
     })
 }
 
@@ -80,18 +81,25 @@ pub(crate) fn channel_statistics<R: Real>(geometry: Channels, x: Stored<'_, R>, 
     let Channels { outer, channels, inner } = geometry;
     let count = (outer * inner) as f64;
     scratch::with(channels, |totals: &mut [f64]| {
-        fold(geometry, [x], totals, |_, [x]| [x])?;
+        fold(geometry, [], [x], totals, |[], [x]| [x])?;
         for (mean, total) in out.iter_mut().zip(&*totals) {
             *mean = R::from_f64(total / count);
+        }
+        if !totals.iter().all(|total| total.is_finite()) {
+            let down = R::from_f64(SMALL);
+            fold(geometry, [], [x], totals, |[], [x]| [x * down])?;
+            let overflowed = out.iter_mut().zip(&*totals).filter(|(mean, _)| mean.magnitude() == R::HIGHEST);
+            overflowed.for_each(|(mean, total)| *mean = unscaled(R::from_f64(total / count)));
         }
         let (means, variances) = out.split_at_mut(channels);
         let means = &*means;
         fold(
             geometry,
+            [means],
             [x],
             totals,
             #[inline(always)]
-            |channel, [x]| [(x - means[channel]) * (x - means[channel])],
+            |[mean], [x]| [(x - mean) * (x - mean)],
         )?;
         for (i, total) in totals.iter().enumerate() {
             variances[i] = R::from_f64(total / count);
@@ -104,7 +112,7 @@ pub(crate) fn channel_statistics<R: Real>(geometry: Channels, x: Stored<'_, R>, 
 /// Normalizes `x`; with `relu`, what is below 0 becomes 0.
 pub(crate) fn batch_norm<R: Real>(
     geometry: Channels,
-    changes: &[Numbers<R>],
+    changes: Numbers<'_, R>,
     relu: bool,
     x: Stored<'_, R>,
     out: StoredMut<'_, R>,
@@ -113,18 +121,20 @@ pub(crate) fn batch_norm<R: Real>(
     match relu {
         false => map(
             geometry,
+            changes,
             [x],
             out,
             #[inline(always)]
-            |channel, [x]| Change::new(changes[channel]).out(x),
+            |change, [x]| Change::new(change).out(x),
         ),
         true => map(
             geometry,
+            changes,
             [x],
             out,
             #[inline(always)]
-            |channel, [x]| {
-                let y = Change::new(changes[channel]).out(x);
+            |change, [x]| {
+                let y = Change::new(change).out(x);
                 if y < zero { zero } else { y }
             },
         ),
@@ -134,7 +144,7 @@ pub(crate) fn batch_norm<R: Real>(
 /// `Σ g·x̂` of each channel, then `Σ g` of each, where the inputs are `x` and the gradient `g` of the result.
 pub(crate) fn batch_norm_sums<R: Real>(
     geometry: Channels,
-    changes: &[Numbers<R>],
+    changes: Numbers<'_, R>,
     relu: bool,
     inputs: [Stored<'_, R>; 2],
     out: &mut [R],
@@ -142,11 +152,12 @@ pub(crate) fn batch_norm_sums<R: Real>(
     scratch::with(out.len(), |totals: &mut [f64]| {
         fold(
             geometry,
+            changes,
             inputs,
             totals,
             #[inline(always)]
-            |channel, [x, grad]| {
-                let change = Change::new(changes[channel]);
+            |change, [x, grad]| {
+                let change = Change::new(change);
                 let grad = change.grad(relu, x, grad);
                 [grad * change.normal(x), grad]
             },
@@ -159,7 +170,7 @@ pub(crate) fn batch_norm_sums<R: Real>(
 /// The gradient of `x`; `sums` are those of [`batch_norm_sums`] if the statistics depended on `x`.
 pub(crate) fn batch_norm_grad<R: Real>(
     geometry: Channels,
-    changes: &[Numbers<R>],
+    changes: Numbers<'_, R>,
     (relu, sums): (bool, Option<&[R]>),
     inputs: [Stored<'_, R>; 2],
     out: StoredMut<'_, R>,
@@ -167,36 +178,41 @@ pub(crate) fn batch_norm_grad<R: Real>(
     let Some(sums) = sums else {
         return map(
             geometry,
+            changes,
             inputs,
             out,
             #[inline(always)]
-            |channel, [x, grad]| {
-                let change = Change::new(changes[channel]);
+            |change, [x, grad]| {
+                let change = Change::new(change);
                 change.scale * change.weight * change.grad(relu, x, grad)
             },
         );
     };
     let (dots, sums) = sums.split_at(geometry.channels);
     let part = R::from_f64(1.0 / (geometry.outer * geometry.inner) as f64);
+    let [mean, scale, weight, bias] = changes;
     map(
         geometry,
+        [mean, scale, weight, bias, dots, sums],
         inputs,
         out,
         #[inline(always)]
-        |channel, [x, grad]| {
-            let change = Change::new(changes[channel]);
-            let of_mean = change.grad(relu, x, grad) - sums[channel] * part;
-            change.scale * change.weight * (of_mean - change.normal(x) * (dots[channel] * part))
+        |[mean, scale, weight, bias, dot, sum], [x, grad]| {
+            let change = Change::new([mean, scale, weight, bias]);
+            let of_mean = change.grad(relu, x, grad) - sum * part;
+            change.scale * change.weight * (of_mean - change.normal(x) * (dot * part))
         },
     );
 }
 
-/// `totals` gets `S` sums of `f(channel, elements)` for each channel: the first of all channels, then the second.
-fn fold<R: Real, const N: usize, const S: usize>(
+/// `totals` gets `S` sums of `f(numbers of the channel, elements)` for each channel: the first of all channels, then the
+/// second.
+fn fold<R: Real, const K: usize, const N: usize, const S: usize>(
     geometry: Channels,
+    numbers: [&[R]; K],
     inputs: [Stored<'_, R>; N],
     totals: &mut [f64],
-    f: impl Fn(usize, [R; N]) -> [R; S] + Sync + Copy,
+    f: impl Fn([R; K], [R; N]) -> [R; S] + Sync + Copy,
 ) -> Result<()> {
     let Channels { outer, channels, inner } = geometry;
     let sample = channels * inner;
@@ -211,9 +227,9 @@ fn fold<R: Real, const N: usize, const S: usize>(
             let (start, end) = (i * part_samples * sample, ((i + 1) * part_samples).min(outer) * sample);
             let inputs = inputs.map(|input| input.part(start, end - start));
             match inner {
-                1 => fold_rows(channels, inputs, part, f),
+                1 => fold_rows(numbers, inputs, part, f),
                 _ => {
-                    fold_planes(geometry, inputs, part, f);
+                    fold_planes(geometry, numbers, inputs, part, f);
                     Ok(())
                 }
             }
@@ -226,18 +242,20 @@ fn fold<R: Real, const N: usize, const S: usize>(
 }
 
 /// Adds up planes, one after the other.
-fn fold_planes<R: Real, const N: usize, const S: usize>(
+fn fold_planes<R: Real, const K: usize, const N: usize, const S: usize>(
     Channels { channels, inner, .. }: Channels,
+    numbers: [&[R]; K],
     inputs: [Stored<'_, R>; N],
     totals: &mut [f64],
-    f: impl Fn(usize, [R; N]) -> [R; S] + Copy,
+    f: impl Fn([R; K], [R; N]) -> [R; S] + Copy,
 ) {
     for plane in 0..inputs[0].len() / inner {
         let channel = plane % channels;
+        let numbers = numbers.map(|all| all[channel]);
         let found = sums(
             inputs.map(|input| input.part(plane * inner, inner)),
             #[inline(always)]
-            move |x| f(channel, x),
+            move |x| f(numbers, x),
         );
         for (s, sum) in found.into_iter().enumerate() {
             totals[s * channels + channel] += wide(sum);
@@ -246,19 +264,21 @@ fn fold_planes<R: Real, const N: usize, const S: usize>(
 }
 
 /// Adds up rows of channels, side by side.
-fn fold_rows<R: Real, const N: usize, const S: usize>(
-    channels: usize,
+fn fold_rows<R: Real, const K: usize, const N: usize, const S: usize>(
+    numbers: [&[R]; K],
     inputs: [Stored<'_, R>; N],
     totals: &mut [f64],
-    f: impl Fn(usize, [R; N]) -> [R; S] + Copy,
+    f: impl Fn([R; K], [R; N]) -> [R; S] + Copy,
 ) -> Result<()> {
+    let channels = totals.len() / S;
     let rows = inputs[0].len() / channels;
     scratch::with(S * channels, |sums: &mut [R]| {
         for first in (0..rows).step_by(ROWS) {
             sums.fill(R::ZERO);
             let n = ROWS.min(rows - first);
             each_block(channels, n, inputs.map(|input| input.part(first * channels, n * channels)), |start, block| {
-                add_rows(start, block, sums, channels, f);
+                let numbers = numbers.map(|all| &all[start..][..block.width]);
+                add_rows(numbers, block, (&mut *sums, start), f);
             });
             totals.iter_mut().zip(&*sums).for_each(|(total, sum)| *total += wide(*sum));
         }
@@ -292,24 +312,26 @@ fn each_block<R: Real, const N: usize>(
     }
 }
 
-/// Adds the rows of a block, whose first channel is number `start`, to the sums of the channels.
-fn add_rows<R: Real, const N: usize, const S: usize>(
-    start: usize,
+/// Adds the rows of a block to the sums of the channels, of which its first is number `start`.
+fn add_rows<R: Real, const K: usize, const N: usize, const S: usize>(
+    numbers: [&[R]; K],
     Block { inputs, width }: Block<'_, R, N>,
-    sums: &mut [R],
-    channels: usize,
-    f: impl Fn(usize, [R; N]) -> [R; S] + Copy,
+    (sums, start): (&mut [R], usize),
+    f: impl Fn([R; K], [R; N]) -> [R; S] + Copy,
 ) {
+    let mut of_block = sums.chunks_exact_mut(sums.len() / S).map(|sums| &mut sums[start..][..width]);
+    let mut sums: [&mut [R]; S] = std::array::from_fn(|_| of_block.next().unwrap_or_default());
     simd::vectorized(
         #[inline(always)]
         || {
+            let numbers = numbers.map(|all| &all[..width]);
             for row in (0..inputs[0].len()).step_by(width) {
                 let inputs = inputs.map(|input| &input[row..row + width]);
+                let sums = sums.each_mut().map(|sums| &mut sums[..width]);
                 for i in 0..width {
-                    let found = f(start + i, std::array::from_fn(|k| inputs[k][i]));
-                    for (s, sum) in found.into_iter().enumerate() {
-                        let place = s * channels + start + i;
-                        sums[place] = sums[place].plus(sum);
+                    let found = f(numbers.map(|all| all[i]), std::array::from_fn(|k| inputs[k][i]));
+                    for s in 0..S {
+                        sums[s][i] = sums[s][i] + found[s];
                     }
                 }
             }
@@ -317,12 +339,13 @@ fn add_rows<R: Real, const N: usize, const S: usize>(
     );
 }
 
-/// `out = f(channel, elements)`.
-fn map<R: Real, const N: usize>(
+/// `out = f(numbers of the channel, elements)`.
+fn map<R: Real, const K: usize, const N: usize>(
     Channels { channels, inner, .. }: Channels,
+    numbers: [&[R]; K],
     inputs: [Stored<'_, R>; N],
     out: StoredMut<'_, R>,
-    f: impl Fn(usize, [R; N]) -> R + Sync + Copy,
+    f: impl Fn([R; K], [R; N]) -> R + Sync + Copy,
 ) {
     if out.len() == 0 {
         return;
@@ -333,23 +356,28 @@ fn map<R: Real, const N: usize>(
     out.for_each_chunk(runs * run, &|i, mut out| {
         for start in (0..out.len()).step_by(run) {
             let place = i * runs * run + start;
-            let channel = place / run % channels;
-            map_run(
-                (inner > 1).then_some(channel),
-                inputs.map(|input| input.part(place, run)),
-                out.part(start, run),
-                f,
-            );
+            let (inputs, out) = (inputs.map(|input| input.part(place, run)), out.part(start, run));
+            if inner > 1 {
+                let numbers = numbers.map(|all| all[place / run % channels]);
+                layer_norm::map(
+                    inputs,
+                    out,
+                    #[inline(always)]
+                    move |x| f(numbers, x),
+                );
+            } else {
+                map_row(numbers, inputs, out, f);
+            }
         }
     });
 }
 
-/// The same for a run of one channel, or for a row of all of them.
-fn map_run<R: Real, const N: usize>(
-    channel: Option<usize>,
+/// The same for a row of all channels.
+fn map_row<R: Real, const K: usize, const N: usize>(
+    numbers: [&[R]; K],
     inputs: [Stored<'_, R>; N],
     mut out: StoredMut<'_, R>,
-    f: impl Fn(usize, [R; N]) -> R + Copy,
+    f: impl Fn([R; K], [R; N]) -> R + Copy,
 ) {
     out.each_piece(|start, out| {
         with_widened::<R, _, N, PIECE>(inputs.map(|input| input.part(start, out.len())), |inputs| {
@@ -357,9 +385,9 @@ fn map_run<R: Real, const N: usize>(
                 #[inline(always)]
                 || {
                     let inputs = inputs.map(|input| &input[..out.len()]);
+                    let numbers = numbers.map(|all| &all[start..][..out.len()]);
                     for (k, out) in out.iter_mut().enumerate() {
-                        let x = std::array::from_fn(|input| inputs[input][k]);
-                        *out = f(channel.unwrap_or(start + k), x);
+                        *out = f(numbers.map(|all| all[k]), std::array::from_fn(|i| inputs[i][k]));
                     }
                 },
             );
@@ -374,6 +402,32 @@ mod tests {
     /// `[outer, channels, inner]` numbers around `center`.
     fn numbers(n: usize, center: f64) -> Vec<f64> {
         (0..n).map(|i| center + ((i * 7_919) % 1_009) as f64 / 1_009.0).collect()
+    }
+
+    /// The statistics and the normalized elements of two channels, of which the second has the largest numbers.
+    fn check_largest<R: Real>(geometry: Channels) {
+        let Channels { outer, channels, inner } = geometry;
+        let signs = [R::LARGEST, R::LARGEST, -R::LARGEST, R::LARGEST];
+        let value =
+            |i: usize| if i / inner % channels == 0 { R::from_f64((i / 2 % 2) as f64) } else { signs[i * 7 / 3 % 4] };
+        let x: Vec<R> = (0..outer * channels * inner).map(value).collect();
+        let (mut statistics, mut out) = (vec![R::ZERO; 3 * channels], vec![R::ONE; x.len()]);
+        channel_statistics(geometry, x[..].into(), &mut statistics).unwrap();
+        with_changes(&statistics, [None; 2], R::from_f64(1e-5), channels, |changes| {
+            batch_norm(geometry, changes, false, x[..].into(), (&mut out[..]).into());
+            Ok(())
+        })
+        .unwrap();
+        assert!(statistics[..channels].iter().all(|mean| mean.magnitude() <= R::LARGEST), "{:?}", &statistics);
+        assert!((0..x.len()).all(|i| if i / inner % channels == 0 { out[i] != R::ZERO } else { out[i] == R::ZERO }));
+    }
+
+    #[test]
+    fn channels_of_the_largest_numbers_become_zero_and_others_are_normalized() {
+        for (outer, inner) in [(5, 1), (2, 4), (3_000, 1), (2, 5_000)] {
+            check_largest::<f32>(Channels { outer, channels: 2, inner });
+            check_largest::<f64>(Channels { outer, channels: 2, inner });
+        }
     }
 
     #[test]

@@ -121,37 +121,57 @@ where
         let sums = &mut sums[..tile.width];
         let (_, stride) = self.kept.inner();
         if let (Stored::Plain(data), 1) = (self.data, stride) {
-            return simd::vectorized(
-                #[inline(always)]
-                move || {
-                    let mut next = || {
-                        let row = &data[tile.offset + rows.offset()..];
-                        rows.advance(1);
-                        row
-                    };
-                    for _ in 0..n / 4 {
-                        fold.add_rows([next(), next(), next(), next()], sums);
-                    }
-                    for _ in 0..n % 4 {
-                        fold.add_rows([next()], sums);
-                    }
-                },
-            );
+            let mut left = n;
+            while left > 0 {
+                let run = rows.run().min(left);
+                fold.add_run(&data[tile.offset + rows.offset()..], self.reduced.inner().1, run, sums);
+                rows.advance(run);
+                left -= run;
+            }
+            return;
         }
-        let mut row = [T::ZERO; W];
-        let row = &mut row[..tile.width];
-        for _ in 0..n {
-            read_line_widened(self.data.from(tile.offset + rows.offset()), stride, row);
-            simd::vectorized(
-                #[inline(always)]
-                || fold.add_rows([row], sums),
-            );
-            rows.advance(1);
+        // As many rows as there is room for, one behind the other in the type that they compute in.
+        let mut room = [T::ZERO; WIDTH];
+        let together = (room.len() / tile.width).min(ROWS);
+        let mut left = n;
+        while left > 0 {
+            let run = rows.run().min(left).min(together);
+            let from = self.data.from(tile.offset + rows.offset());
+            if stride == 1 && self.reduced.inner().1 == tile.width {
+                read_line_widened(from, 1, &mut room[..run * tile.width]);
+            } else {
+                for (i, row) in room.chunks_exact_mut(tile.width).take(run).enumerate() {
+                    read_line_widened(from.from(i * self.reduced.inner().1), stride, row);
+                }
+            }
+            fold.add_run(&room, tile.width, run, sums);
+            rows.advance(run);
+            left -= run;
         }
     }
 }
 
 impl<A: Value, L, C> Fold<A, L, C> {
+    /// Folds `n` rows, whose beginnings are `distance` apart.
+    fn add_run<T: Value>(&self, data: &[T], distance: usize, n: usize, sums: &mut [A])
+    where
+        L: Fn(T) -> A + Copy,
+        C: Fn(A, A) -> A + Copy,
+    {
+        simd::vectorized(
+            #[inline(always)]
+            || {
+                let row = |i: usize| &data[i * distance..];
+                for i in (0..n / 4 * 4).step_by(4) {
+                    self.add_rows([row(i), row(i + 1), row(i + 2), row(i + 3)], sums);
+                }
+                for i in n / 4 * 4..n {
+                    self.add_rows([row(i)], sums);
+                }
+            },
+        );
+    }
+
     /// `sums[i] = combine(sums[i], lift(row[i]))` for every sum, row after row.
     #[inline(always)]
     fn add_rows<T: Value, const N: usize>(&self, rows: [&[T]; N], sums: &mut [A])

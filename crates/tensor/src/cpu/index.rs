@@ -127,6 +127,13 @@ fn scatter<T: Value>(
     let places = Places::new(strides, dim, index);
     let src_dims = Dims::of(src.shape, src.strides);
     let add_part = |start: usize, len: usize, first_row: usize, dst: &mut [T]| {
+        if src_dims.is_contiguous() {
+            let mut values = src_data[start..].iter();
+            return places.visit(start, len, |offset| {
+                let dst = &mut dst[offset - first_row * strides[0]];
+                values.next().into_iter().for_each(|&x| *dst = add(*dst, x));
+            });
+        }
         let mut values = Walk::starting_at(src_dims, start);
         places.visit(start, len, |offset| {
             let dst = &mut dst[offset - first_row * strides[0]];
@@ -183,9 +190,10 @@ fn add_rows<T: Value>(
     let outside = Dims::of(&src.shape[..dim], &src.strides[..dim]);
     let inside = Dims::of(&src.shape[dim + 1..], &src.strides[dim + 1..]);
     let add_slab = |number: usize, slab: &mut [T]| {
+        let data = &src_data[outside.offset(number)..];
         for (j, &row) in index.iter().enumerate() {
-            let offset = outside.offset(number) + j * src.strides[dim];
-            add_row(&mut slab[row as usize * row_len..][..row_len], &src_data[offset..], inside, add);
+            let row = &mut slab[row as usize * row_len..][..row_len];
+            add_row(row, &data[j * src.strides[dim]..], inside, add);
         }
     };
     let chunk_slabs = (CHUNK / (index.len() * row_len)).max(1);
@@ -197,7 +205,15 @@ fn add_rows<T: Value>(
 }
 
 /// Adds the elements of `dims` to a contiguous row.
+#[inline]
 fn add_row<T: Value>(row: &mut [T], data: &[T], dims: Dims, add: impl Fn(T, T) -> T) {
+    if let [dst] = row {
+        *dst = add(*dst, data[0]);
+        return;
+    }
+    if dims.is_contiguous() {
+        return row.iter_mut().zip(data).for_each(|(dst, &x)| *dst = add(*dst, x));
+    }
     let (line_len, stride) = dims.inner();
     let mut walk = Walk::starting_at(dims, 0);
     for line in row.chunks_exact_mut(line_len) {

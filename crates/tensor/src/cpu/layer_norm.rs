@@ -15,10 +15,39 @@ const PARTS: usize = 64;
 /// The mean of a row, and what its deviations are multiplied by: 1 / √(variance + eps).
 fn scale_of<R: Real>(x: Stored<'_, R>, eps: R) -> (R, R) {
     let n = R::from_f64(x.len() as f64);
-    let [sum] = sums([x], |[x]| [x]);
-    let mean = sum / n;
+    let mean = mean_of(x, n);
     let [squares] = sums([x], |[x]| [(x - mean) * (x - mean)]);
-    (mean, R::ONE / (squares / n + eps).sqrt())
+    centered(mean, R::ONE / (squares / n + eps).sqrt())
+}
+
+/// The mean of `n` numbers, which is finite if they are.
+fn mean_of<R: Real>(x: Stored<'_, R>, n: R) -> R {
+    let [sum] = sums([x], |[x]| [x]);
+    if sum.magnitude() < R::HIGHEST {
+        return sum / n;
+    }
+    let down = R::from_f64(SMALL);
+    let [sum] = sums([x], |[x]| [x * down]);
+    unscaled(sum / n)
+}
+
+/// A power of two by which numbers are multiplied so that no sum of them overflows.
+pub(super) const SMALL: f64 = 1.0 / (1_u64 << 63) as f64;
+
+/// The mean of numbers, given that of what they are multiplied by [`SMALL`]: finite if that is, also if it was rounded up.
+pub(super) fn unscaled<R: Real>(mean: R) -> R {
+    let scaled = mean / R::from_f64(SMALL);
+    match mean.magnitude() < R::HIGHEST {
+        true if scaled > R::LARGEST => R::LARGEST,
+        true if scaled < -R::LARGEST => -R::LARGEST,
+        _ => scaled,
+    }
+}
+
+/// A mean and a scale such that `(x − mean) · scale` is 0, not NaN, where the variance overflows.
+pub(super) fn centered<R: Real>(mean: R, scale: R) -> (R, R) {
+    let overflows = scale == R::ZERO && mean.magnitude() < R::HIGHEST;
+    (if overflows { R::ZERO } else { mean }, scale)
 }
 
 /// Calls `work(start, row)` for each row of `n` elements, on several threads if there is enough to do.
@@ -147,5 +176,35 @@ pub(super) fn map<R: Real, const N: usize>(
                 );
             });
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check_largest<R: Real>(row: Vec<R>, is_constant: bool) {
+        let n = row.len();
+        let (mut out, mut grad) = (vec![R::ONE; n], vec![R::ONE; n]);
+        layer_norm(row[..].into(), [None; 2], (n, R::from_f64(1e-5)), (&mut out[..]).into());
+        let ones = vec![R::ONE; n];
+        layer_norm_grad([row[..].into(), ones[..].into()], None, (n, R::from_f64(1e-5)), (&mut grad[..]).into());
+        assert!(out.iter().all(|&y| y == R::ZERO || is_constant && !y.is_nan()), "{out:?}");
+        assert!(grad.iter().all(|grad| !grad.is_nan()), "{grad:?}");
+    }
+
+    fn check<R: Real>() {
+        for n in [4, 70, 3_000] {
+            let cycle = |values: &[R]| (0..n).map(|i| values[i % values.len()]).collect::<Vec<R>>();
+            check_largest(cycle(&[R::LARGEST, R::LARGEST, R::ONE, R::ZERO]), false);
+            check_largest(cycle(&[R::LARGEST, -R::LARGEST]), false);
+            check_largest(cycle(&[R::LARGEST]), true);
+        }
+    }
+
+    #[test]
+    fn rows_of_the_largest_numbers_become_zero_and_not_nan() {
+        check::<f32>();
+        check::<f64>();
     }
 }

@@ -28,6 +28,20 @@ pub(crate) fn map1<A: Computing, T: Computing>(
     });
 }
 
+/// [`map1`] of exponentials, logarithms and what is made of them.
+pub(crate) fn map1_long<A: Computing, T: Computing>(
+    x: CpuView<'_, A>,
+    out: StoredMut<'_, T>,
+    f: impl Fn(A) -> T + Sync + Copy,
+) {
+    written1(out, x, &|out, x| {
+        simd::vectorized_widely(
+            #[inline(always)]
+            || out.iter_mut().zip(x).for_each(|(out, &x)| *out = f(x)),
+        );
+    });
+}
+
 /// `out[i] = f(a[i], b[i])`.
 pub(crate) fn map2<A: Computing, B: Computing, T: Computing>(
     a: CpuView<'_, A>,

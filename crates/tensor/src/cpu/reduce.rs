@@ -252,16 +252,43 @@ pub(super) fn in_halves<A: Value>(values: &mut [A], combine: impl Fn(A, A) -> A)
 impl<A: Value, L, C: Fn(A, A) -> A + Copy> Fold<A, L, C> {
     /// Folds a row of at most one block.
     #[inline(always)]
-    fn row<T: Value>(&self, row: &[T]) -> A
+    fn row<T: Computing>(&self, row: &[T]) -> A
     where
         L: Fn(T) -> A + Copy,
     {
+        if !T::DTYPE.is_float() {
+            return self.in_any_order(row);
+        }
         if row.len() < LANES {
             return self.short_row(row);
         }
         let mut lanes = [self.identity; LANES];
         self.add_to_lanes(row, &mut lanes);
-        in_halves(&mut lanes, self.combine)
+        self.together(lanes)
+    }
+
+    /// Folds elements of which no order is different: compilers make vectors of this.
+    #[inline(always)]
+    fn in_any_order<T: Value>(&self, row: &[T]) -> A
+    where
+        L: Fn(T) -> A + Copy,
+    {
+        row.iter().fold(self.identity, |all, &x| (self.combine)(all, (self.lift)(x)))
+    }
+
+    /// Combines the lanes as [`in_halves`] does.
+    #[inline(always)]
+    fn together(&self, lanes: [A; LANES]) -> A {
+        let lanes: [A; 16] = self.halved(lanes);
+        let lanes: [A; 8] = self.halved(lanes);
+        let lanes: [A; 4] = self.halved(lanes);
+        let [a, b] = self.halved(lanes);
+        (self.combine)(a, b)
+    }
+
+    #[inline(always)]
+    fn halved<const N: usize, const HALF: usize>(&self, lanes: [A; N]) -> [A; HALF] {
+        std::array::from_fn(|i| (self.combine)(lanes[i], lanes[i + HALF]))
     }
 
     /// Folds fewer elements than there are lanes.
@@ -281,13 +308,19 @@ impl<A: Value, L, C: Fn(A, A) -> A + Copy> Fold<A, L, C> {
     }
 
     /// Folds any number of elements into the lanes.
-    fn run_to_lanes<T: Value>(&self, x: &[T], lanes: &mut [A; LANES])
+    fn run_to_lanes<T: Computing>(&self, x: &[T], lanes: &mut [A; LANES])
     where
         L: Fn(T) -> A + Copy,
     {
         simd::vectorized(
             #[inline(always)]
-            move || self.add_to_lanes(x, lanes),
+            move || {
+                if T::DTYPE.is_float() {
+                    self.add_to_lanes(x, lanes);
+                } else {
+                    lanes[0] = (self.combine)(lanes[0], self.in_any_order(x));
+                }
+            },
         );
     }
 

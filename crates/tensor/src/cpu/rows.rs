@@ -7,7 +7,7 @@
 use super::layer_norm::map;
 use super::reduce::in_halves;
 use super::stored::with_widened;
-use super::{CHUNK, Stored, StoredMut, simd};
+use super::{CHUNK, PIECE, Stored, StoredMut, simd};
 use crate::element::Real;
 
 /// Rows that are computed together.
@@ -52,19 +52,31 @@ impl RowOp<1> for Softmax {
     fn tile<R: Real>([x]: [&mut [[R; LANES]]; 1], scratch: &mut [[R; LANES]]) {
         subtract_largest(x, scratch);
         exp_all(x.as_flattened_mut());
-        let sum = fold_lanes(x, R::ZERO, R::plus);
+        let sum = fold_lanes(x, [R::ZERO; LANES], R::plus);
         with_lanes(x, sum, scratch, |x, sum| x / sum);
     }
 
-    fn row<R: Real>([x]: [Stored<'_, R>; 1], out: StoredMut<'_, R>) {
+    fn row<R: Real>([x]: [Stored<'_, R>; 1], mut out: StoredMut<'_, R>) {
         let largest = largest(x);
-        let sum = sum_of_exp(x, largest);
-        map(
-            [x],
-            out,
-            #[inline(always)]
-            move |[x]| (x - largest).exp() / sum,
-        );
+        if x.len() > PIECE && matches!(out, StoredMut::Halves(..)) {
+            let sum = sum_of_exp(x, largest);
+            return map(
+                [x],
+                out,
+                #[inline(always)]
+                move |[x]| (x - largest).exp() / sum,
+            );
+        }
+        out.write(0, x.len(), |out| {
+            map(
+                [x],
+                (&mut *out).into(),
+                #[inline(always)]
+                move |[x]| (x - largest).exp(),
+            );
+            let sum = fold([(&*out).into()], R::ZERO, |[e]| e, R::plus);
+            divide(out, sum);
+        });
     }
 }
 
@@ -76,7 +88,7 @@ impl RowOp<1> for LogSoftmax {
         subtract_largest(x, scratch);
         scratch.copy_from_slice(x);
         exp_all(scratch.as_flattened_mut());
-        let sum = fold_lanes(scratch, R::ZERO, R::plus);
+        let sum = fold_lanes(scratch, [R::ZERO; LANES], R::plus);
         scratch[0] = sum;
         ln_all(scratch[..1].as_flattened_mut());
         let log = scratch[0];
@@ -99,7 +111,7 @@ impl RowOp<2> for SoftmaxGrad {
         for (out, (&y, &grad)) in scratch.as_flattened_mut().iter_mut().zip(products) {
             *out = y * grad;
         }
-        let sum = fold_lanes(scratch, R::ZERO, R::plus);
+        let sum = fold_lanes(scratch, [R::ZERO; LANES], R::plus);
         with_lanes(grad, sum, scratch, |grad, sum| grad - sum);
         for (y, &grad) in y.as_flattened_mut().iter_mut().zip(grad.as_flattened()) {
             *y = *y * grad;
@@ -117,7 +129,7 @@ struct LogSoftmaxGrad;
 impl RowOp<2> for LogSoftmaxGrad {
     #[inline(always)]
     fn tile<R: Real>([y, grad]: [&mut [[R; LANES]]; 2], scratch: &mut [[R; LANES]]) {
-        let sum = fold_lanes(grad, R::ZERO, R::plus);
+        let sum = fold_lanes(grad, [R::ZERO; LANES], R::plus);
         exp_all(y.as_flattened_mut());
         with_lanes(y, sum, scratch, |y, sum| y * sum);
         for (y, &grad) in y.as_flattened_mut().iter_mut().zip(grad.as_flattened()) {
@@ -159,7 +171,7 @@ fn short_rows<R: Real, O: RowOp<N>, const N: usize>(
     row_len: usize,
     mut out: StoredMut<'_, R>,
 ) {
-    simd::vectorized(
+    simd::vectorized_widely(
         #[inline(always)]
         move || {
             let mut tiles = [[[R::ZERO; LANES]; SHORT]; N];
@@ -225,14 +237,14 @@ fn greater<R: Real>(a: R, b: R) -> R {
 
 #[inline(always)]
 fn subtract_largest<R: Real>(tile: &mut [[R; LANES]], scratch: &mut [[R; LANES]]) {
-    let largest = fold_lanes(tile, R::LOWEST, greater);
+    let largest = fold_lanes(tile, [R::LOWEST; LANES], greater);
     with_lanes(tile, largest, scratch, |x, largest| x - largest);
 }
 
 /// Folds every lane.
 #[inline(always)]
-fn fold_lanes<R: Real>(tile: &[[R; LANES]], start: R, combine: impl Fn(R, R) -> R) -> [R; LANES] {
-    let mut folded = [start; LANES];
+fn fold_lanes<R: Real>(tile: &[[R; LANES]], start: [R; LANES], combine: impl Fn(R, R) -> R) -> [R; LANES] {
+    let mut folded = start;
     for values in tile {
         for (folded, &x) in folded.iter_mut().zip(values) {
             *folded = combine(*folded, x);
@@ -252,7 +264,25 @@ fn with_lanes<R: Real>(tile: &mut [[R; LANES]], lanes: [R; LANES], scratch: &mut
 }
 
 fn largest<R: Real>(x: Stored<'_, R>) -> R {
-    fold([x], R::LOWEST, |[x]| x, greater)
+    let mut lanes = [R::LOWEST; LANES];
+    x.each_piece::<PIECE>(PIECE, |x| {
+        simd::vectorized(
+            #[inline(always)]
+            || {
+                let (full, rest) = x.as_chunks::<LANES>();
+                lanes = fold_lanes(full, lanes, greater);
+                lanes.iter_mut().zip(rest).for_each(|(lane, &x)| *lane = greater(*lane, x));
+            },
+        );
+    });
+    in_halves(&mut lanes, greater)
+}
+
+fn divide<R: Real>(numbers: &mut [R], by: R) {
+    simd::vectorized(
+        #[inline(always)]
+        || numbers.iter_mut().for_each(|x| *x = *x / by),
+    );
 }
 
 fn sum_of_exp<R: Real>(x: Stored<'_, R>, largest: R) -> R {
@@ -280,7 +310,7 @@ fn fold<R: Real, const N: usize>(
         return combine(low, high);
     }
     let mut lanes = with_widened::<R, _, N, BLOCK>(inputs, |inputs| {
-        simd::vectorized(
+        simd::vectorized_widely(
             #[inline(always)]
             move || {
                 let mut lifted = [start; BLOCK];
@@ -288,7 +318,7 @@ fn fold<R: Real, const N: usize>(
                 for (i, out) in lifted[..len].iter_mut().enumerate() {
                     *out = lift(std::array::from_fn(|k| inputs[k][i]));
                 }
-                fold_lanes(lifted[..len.next_multiple_of(LANES)].as_chunks().0, start, combine)
+                fold_lanes(lifted[..len.next_multiple_of(LANES)].as_chunks().0, [start; LANES], combine)
             },
         )
     });

@@ -208,7 +208,7 @@ impl<C: Value> StoredMut<'_, C> {
 impl<'a, C: Computing> StoredMut<'a, C> {
     /// Elements of `dtype`, which computes in `C`, in their bytes.
     pub(crate) fn of_bytes(bytes: &'a mut [u8], dtype: DType) -> Self {
-        debug_assert_eq!(dtype.computing(), C::DTYPE);
+        debug_assert_eq!(dtype.computing().size(), size_of::<C>());
         match Half::of(dtype) {
             Some(half) => StoredMut::Halves(bytemuck::cast_slice_mut(bytes), half),
             None => StoredMut::Plain(C::slice_mut(bytes)),

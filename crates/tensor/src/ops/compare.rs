@@ -9,14 +9,26 @@ use crate::kind::{Bool, Int, Kind};
 use crate::op::{CpuKernel, HostInputs, Inputs, Op, PerType, Precision, Saves, apply_into, apply_raw, per_type};
 use crate::shape::Shape;
 use crate::storage::Fresh;
-use crate::tensor::{Raw, Tensor, by_computing};
+use crate::tensor::{Raw, Tensor, by_computing, by_num};
 
 /// `comparison! { Struct, method, operator, doc }`
 macro_rules! comparison {
     ($name:ident, $method:ident, $operator:tt, $doc:literal) => {
         struct $name;
 
-        per_type! { $name[2]: Computing }
+        impl PerType<2> for $name {
+            fn out_dtype(&self, _: DType) -> DType {
+                DType::Bool
+            }
+
+            fn run_on_cpu(&self, inputs: &HostInputs<'_, 2>, out: &mut Fresh) -> Result<()> {
+                by_computing!(inputs.dtype(), C => {
+                    let [a, b] = inputs.views::<C>();
+                    cpu::map2(a, b, out.stored::<u8>(), |a: C, b: C| u8::from(a $operator b));
+                });
+                Ok(())
+            }
+        }
 
         impl Op<2> for $name {
             const NAME: &'static str = stringify!($method);
@@ -41,15 +53,6 @@ macro_rules! comparison {
 
             fn backward(&self, _: &Saved<'_, 2>, _: &Tensor) -> Result<[Option<Tensor>; 2]> {
                 Ok([None, None]) // truth values do not change smoothly
-            }
-        }
-
-        impl<T: Computing> CpuKernel<T, 2> for $name {
-            type Out = bool;
-
-            fn cpu(&self, [a, b]: [CpuView<'_, T>; 2], out: StoredMut<'_, bool>) -> Result<()> {
-                cpu::map2(a, b, out, |a: T, b: T| a $operator b);
-                Ok(())
             }
         }
 
@@ -115,7 +118,8 @@ impl PerType<1> for Cast {
             let [x] = inputs.views::<C>();
             match self.to {
                 DType::F16 | DType::BF16 => cpu::map1(x, out.stored(), |x: C| narrow(x)),
-                to => by_computing!(to, U => cpu::map1(x, out.stored::<U>(), |x: C| x.cast())),
+                DType::Bool => cpu::map1(x, out.stored::<u8>(), |x: C| u8::from(x != C::ZERO)),
+                to => by_num!(to, U => cpu::map1(x, out.stored::<U>(), |x: C| x.cast())),
             }
         });
         Ok(())

@@ -8,12 +8,13 @@
 use crate::autograd::Saved;
 use crate::cpu::{self, CpuView, StoredMut};
 use crate::cuda::{CudaDevice, CudaOut, CudaView, Formula, constant};
-use crate::element::{Computing, Num, Real, Scalar};
+use crate::element::{DType, Num, Real, Scalar};
 use crate::error::Result;
 use crate::kind::{Float, Kind, Number, Numeric};
-use crate::op::{CpuKernel, Inputs, Op, Precision, Saves, apply, apply_raw, per_type};
+use crate::op::{CpuKernel, HostInputs, Inputs, Op, PerType, Precision, Saves, apply, apply_raw, per_type};
 use crate::shape::Shape;
-use crate::tensor::{Raw, Tensor};
+use crate::storage::Fresh;
+use crate::tensor::{Raw, Tensor, by_num};
 
 /// The `cuda` of an operation with `n` inputs: `formula! { n, name, [inputs], |op| [constants = values], formula }`.
 macro_rules! formula {
@@ -34,9 +35,9 @@ macro_rules! formula {
     };
 }
 
-/// `unary! { doc; method = Struct, what it saves, precision, formula of x, the same in CUDA, |saved, grad| derivative }`
+/// `unary! { doc; method = Struct, what it saves, precision, loop: formula of x, the same in CUDA, |saved, grad| derivative }`
 macro_rules! unary {
-    ($(#[$doc:meta])* $method:ident = $name:ident, $saves:ident, $precision:ident, |$x:ident| $formula:expr, $cuda:literal, |$saved:ident, $grad:ident| $derivative:expr) => {
+    ($(#[$doc:meta])* $method:ident = $name:ident, $saves:ident, $precision:ident, $map:ident: |$x:ident| $formula:expr, $cuda:literal, |$saved:ident, $grad:ident| $derivative:expr) => {
         struct $name;
 
         impl Op<1> for $name {
@@ -59,7 +60,7 @@ macro_rules! unary {
             type Out = R;
 
             fn cpu(&self, [x]: [CpuView<'_, R>; 1], out: StoredMut<'_, R>) -> Result<()> {
-                cpu::map1(x, out, #[inline(always)] |$x: R| $formula);
+                cpu::$map(x, out, #[inline(always)] |$x: R| $formula);
                 Ok(())
             }
         }
@@ -80,27 +81,27 @@ macro_rules! unary {
 
 unary! {
     /// eˣ of every element. The derivative is the result itself.
-    exp = Exp, Output, F32UnderAutocast, |x| x.exp(), "exp(x)", |saved, grad| grad.mul(saved.output())
+    exp = Exp, Output, F32UnderAutocast, map1_long: |x| x.exp(), "exp(x)", |saved, grad| grad.mul(saved.output())
 }
 unary! {
     /// The natural logarithm of every element: −∞ at 0, NaN below.
-    log = Log, Inputs, F32UnderAutocast, |x| x.ln(), "log(x)", |saved, grad| grad.div(saved.input(0))
+    log = Log, Inputs, F32UnderAutocast, map1_long: |x| x.ln(), "log(x)", |saved, grad| grad.div(saved.input(0))
 }
 unary! {
     /// The square root of every element: NaN below 0.
-    sqrt = Sqrt, Output, Same, |x| x.sqrt(), "sqrt(x)", |saved, grad| grad.div(&saved.output().mul_scalar(2.0)?)
+    sqrt = Sqrt, Output, Same, map1: |x| x.sqrt(), "sqrt(x)", |saved, grad| grad.div(&saved.output().mul_scalar(2.0)?)
 }
 unary! {
     /// The hyperbolic tangent of every element. The derivative is 1 − tanh².
-    tanh = Tanh, Output, Same, |x| x.tanh(), "tanh(x)", |saved, grad| apply(TanhGrad, [grad, saved.output()])
+    tanh = Tanh, Output, Same, map1_long: |x| x.tanh(), "tanh(x)", |saved, grad| apply(TanhGrad, [grad, saved.output()])
 }
 unary! {
     /// 1 / (1 + e⁻ˣ) of every element. With `y` the result, the derivative is y·(1 − y).
-    sigmoid = Sigmoid, Output, Same, |x| x.sigmoid(), "sigmoid(x)", |saved, grad| apply(SigmoidGrad, [grad, saved.output()])
+    sigmoid = Sigmoid, Output, Same, map1_long: |x| x.sigmoid(), "sigmoid(x)", |saved, grad| apply(SigmoidGrad, [grad, saved.output()])
 }
 unary! {
     /// max(x, 0) of every element; NaN stays NaN. The derivative is 0 at 0 and 1 at NaN, as PyTorch's.
-    relu = Relu, Output, Same, |x| if x < R::ZERO { R::ZERO } else { x }, "x < 0 ? 0 : x",
+    relu = Relu, Output, Same, map1: |x| if x < R::ZERO { R::ZERO } else { x }, "x < 0 ? 0 : x",
     |saved, grad| grad.where_positive(saved.output())
 }
 
@@ -109,8 +110,6 @@ unary! {
 macro_rules! binary {
     ($name:ident: $bound:ident, $op_name:literal, $saves:ident, |$a:ident, $b:ident| $formula:expr, $cuda:literal, |$saved:ident, $grad:ident| [$left:expr, $right:expr $(,)?]) => {
         struct $name;
-
-        per_type! { $name[2]: $bound }
 
         impl Op<2> for $name {
             const NAME: &'static str = $op_name;
@@ -146,9 +145,9 @@ macro_rules! binary {
     };
 }
 
-binary! { Add: Computing, "add", Nothing, |a, b| a.plus(b), "plus(a, b)", |saved, grad| [Ok(grad.clone()), Ok(grad.clone())] }
+binary! { Add: Num, "add", Nothing, |a, b| a.plus(b), "plus(a, b)", |saved, grad| [Ok(grad.clone()), Ok(grad.clone())] }
 binary! { Sub: Num, "sub", Nothing, |a, b| a.minus(b), "minus(a, b)", |saved, grad| [Ok(grad.clone()), grad.neg()] }
-binary! { Mul: Computing, "mul", Inputs, |a, b| a.times(b), "times(a, b)", |saved, grad| [grad.mul(saved.input(1)), grad.mul(saved.input(0))] }
+binary! { Mul: Num, "mul", Inputs, |a, b| a.times(b), "times(a, b)", |saved, grad| [grad.mul(saved.input(1)), grad.mul(saved.input(0))] }
 binary! { Div: Real, "div", Inputs, |a, b| a / b, "a / b", |saved, grad| [
     grad.div(saved.input(1)),
     grad.mul(&saved.input(0).div(saved.input(1))?.div(saved.input(1))?)?.neg(), // b² could overflow, or become 0
@@ -175,6 +174,36 @@ binary! { SigmoidGrad: Real, "sigmoid's gradient", Inputs,
     apply(SigmoidGrad, [h, saved.input(1)]),
     h.mul(saved.input(0))?.mul(&saved.input(1).mul_scalar(-2.0)?.add_scalar(1.0)?),
 ] }
+
+per_type! { Sub[2]: Num }
+per_type! { Div[2]: Real }
+per_type! { Maximum[2]: Num }
+per_type! { WherePositive[2]: Real }
+per_type! { TanhGrad[2]: Real }
+per_type! { SigmoidGrad[2]: Real }
+
+/// `also_of_truths! { Add, |a, b| formula }`: an operation on two numbers, or on two truth values as bytes.
+macro_rules! also_of_truths {
+    ($op:ty, |$a:ident, $b:ident| $formula:expr) => {
+        impl PerType<2> for $op {
+            fn out_dtype(&self, input: DType) -> DType {
+                input
+            }
+
+            fn run_on_cpu(&self, inputs: &HostInputs<'_, 2>, out: &mut Fresh) -> Result<()> {
+                if inputs.dtype() == DType::Bool {
+                    let [a, b] = inputs.views::<u8>();
+                    cpu::map2(a, b, out.stored::<u8>(), |$a: u8, $b: u8| $formula);
+                    return Ok(());
+                }
+                by_num!(inputs.dtype(), T => CpuKernel::<T, 2>::cpu(self, inputs.views(), out.stored()))
+            }
+        }
+    };
+}
+
+also_of_truths! { Add, |a, b| a | b }
+also_of_truths! { Mul, |a, b| a & b }
 
 /// 0 where `mine < other`, half of `grad` where they are equal, else (also where one is NaN) all of it: the derivative of
 /// `maximum`.
@@ -483,29 +512,54 @@ impl Raw {
 }
 
 struct Pow(f64);
-scalar! { Pow: Real, "pow", Inputs, F32UnderAutocast, |op| [exponent = Scalar::Float(op.0)], |x| power(x, exponent),
-"exponent == 0 ? 1 : exponent == 1 ? x : exponent == 2 ? x * x : exponent == 3 ? x * x * x : exponent == 0.5 ? sqrt(x) \
-: exponent == -0.5 ? 1 / sqrt(x) : exponent == -1 ? 1 / x : pow(x, exponent)",
-|saved, grad| {
-    if op.0 == 0.0 {
-        grad.zeros_like()
-    } else {
-        grad.mul(&saved.input(0).pow(op.0 - 1.0)?.mul_scalar(op.0)?)
+
+per_type! { Pow[1]: Real }
+
+impl Op<1> for Pow {
+    const NAME: &'static str = "pow";
+    const SAVES: Saves = Saves::Inputs;
+    const PRECISION: Precision = Precision::F32UnderAutocast;
+
+    fn out_shape(&self, [x]: [&Shape; 1]) -> Result<Shape> {
+        Ok(*x)
     }
-} }
+
+    formula! { 1, "pow", [x], |op| [exponent = Scalar::Float(op.0)],
+    "exponent == 0 ? 1 : exponent == 1 ? x : exponent == 2 ? x * x : exponent == 3 ? x * x * x : exponent == 0.5 ? sqrt(x) \
+    : exponent == -0.5 ? 1 / sqrt(x) : exponent == -1 ? 1 / x : pow(x, exponent)" }
+
+    fn backward(&self, saved: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
+        if self.0 == 0.0 {
+            return Ok([Some(grad.zeros_like()?)]);
+        }
+        Ok([Some(grad.mul(&saved.input(0).pow(self.0 - 1.0)?.mul_scalar(self.0)?)?)])
+    }
+}
 
 /// Small whole exponents by multiplication: faster, and exact where products are. Exponents of a half and minus one as
 /// PyTorch has them: √−∞ is NaN, and √−0 is −0.
-#[inline(always)]
-fn power<R: Real>(x: R, exponent: R) -> R {
-    match exponent.cast::<f64>() {
-        0.0 => R::ONE,
-        1.0 => x,
-        2.0 => x * x,
-        3.0 => x * x * x,
-        0.5 => x.sqrt(),
-        -0.5 => R::ONE / x.sqrt(),
-        -1.0 => R::ONE / x,
-        _ => x.powf(exponent),
+impl<R: Real> CpuKernel<R, 1> for Pow {
+    type Out = R;
+
+    fn cpu(&self, [x]: [CpuView<'_, R>; 1], out: StoredMut<'_, R>) -> Result<()> {
+        match R::from_f64(self.0).cast::<f64>() {
+            0.0 => cpu::map1(x, out, |_: R| R::ONE),
+            1.0 => cpu::map1(x, out, |x: R| x),
+            2.0 => cpu::map1(x, out, |x: R| x * x),
+            3.0 => cpu::map1(x, out, |x: R| x * x * x),
+            0.5 => cpu::map1(x, out, |x: R| x.sqrt()),
+            -0.5 => cpu::map1(x, out, |x: R| R::ONE / x.sqrt()),
+            -1.0 => cpu::map1(x, out, |x: R| R::ONE / x),
+            exponent => {
+                let exponent = R::from_f64(exponent);
+                cpu::map1(
+                    x,
+                    out,
+                    #[inline(always)]
+                    |x: R| x.powf(exponent),
+                );
+            }
+        }
+        Ok(())
     }
 }

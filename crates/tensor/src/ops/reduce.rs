@@ -5,7 +5,7 @@
 use crate::autograd::Saved;
 use crate::cpu::{self, CpuView, StoredMut, math};
 use crate::cuda::{Accumulator, CudaDevice, CudaOut, CudaReduction, CudaView, Formula, constant};
-use crate::element::{Computing, Element, Num, Real};
+use crate::element::{Computing, DType, Element, Num, Real};
 use crate::error::{Error, Result};
 use crate::kind::{Int, Numeric};
 use crate::op::{CpuKernel, Op, PerType, Precision, Saves, apply, apply_raw, per_type};
@@ -62,7 +62,8 @@ macro_rules! reduction {
 }
 
 reduction! { [K: Numeric] Tensor<K>,
-    /// The sum over `axes`, of the same precision (integers wrap); half types are summed in `f32`. Empty sums are 0.
+    /// The sum over `axes`: of floats in their precision, half types summed in `f32`; of integers, as in PyTorch, in `int64`,
+    /// which wraps. Empty sums are 0.
     ///
     /// ```
     /// # use pagelock_tensor::Tensor;
@@ -94,7 +95,10 @@ reduction! { [] Tensor,
 }
 
 fn sum(x: &Raw, reduced: Reduced) -> Result<Raw> {
-    apply_raw(Sum(reduced), [x])
+    if x.dtype().is_float() || x.storage.device().is_cpu() {
+        return apply_raw(Sum(reduced), [x]);
+    }
+    apply_raw(Sum(reduced), [&x.converted(DType::I64)?]) // kernels of devices add in the type of the elements
 }
 
 fn mean(x: &Raw, reduced: Reduced) -> Result<Raw> {
@@ -128,7 +132,7 @@ pub(crate) static SUM: CudaReduction = SUM_OF_ELEMENTS;
 
 struct Sum(Reduced);
 
-per_type! { Sum[1]: Computing }
+per_type! { Sum[1]: Num }
 
 impl Op<1> for Sum {
     const NAME: &'static str = "sum";
@@ -148,7 +152,7 @@ impl Op<1> for Sum {
     }
 }
 
-impl<T: Computing> CpuKernel<T, 1> for Sum {
+impl<T: Num> CpuKernel<T, 1> for Sum {
     type Out = T::Total;
 
     fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: StoredMut<'_, T::Total>) -> Result<()> {

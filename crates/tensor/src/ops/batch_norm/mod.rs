@@ -297,7 +297,7 @@ impl BatchNorm {
     fn changes<R: Real, U>(
         &self,
         parameters: &[CpuView<'_, R>],
-        f: impl FnOnce(&[cpu::Numbers<R>]) -> memory::Result<U>,
+        f: impl FnOnce(cpu::Numbers<'_, R>) -> memory::Result<U>,
     ) -> Result<U> {
         let reading = self.statistics.read::<R>(OP)?;
         let parameters = [0, 1].map(|i| parameters.get(i).map(|parameter| parameter.data));

@@ -33,7 +33,8 @@ use pulp::{Simd, WithSimd};
 use self::pass::Pass;
 use crate::cpu::{Stored, StoredMut};
 use crate::element::Real;
-use crate::{lanes, scratch};
+use crate::lanes::{self, Registers};
+use crate::scratch;
 
 /// The sizes of a convolution; whoever makes one has checked that they belong together.
 #[derive(Clone, Copy, Debug)]
@@ -119,7 +120,7 @@ impl<R: Real> WithSimd for Run<'_, R> {
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) -> Result<()> {
         let Run { pass, source, weight, bias, target } = self;
-        if direct::suits::<S, R>(&pass) {
+        if Registers::<S>::ARE_WIDE && direct::suits::<S, R>(&pass) {
             direct::run(simd, &pass, source, weight, bias, target)
         } else {
             correlate::run(simd, &pass, source, weight, bias, target)

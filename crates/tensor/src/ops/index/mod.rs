@@ -10,7 +10,7 @@ use bytemuck::Pod;
 use crate::cpu::{self, CpuView, StoredMut};
 use crate::cuda::{CudaDevice, CudaOut, CudaView};
 use crate::device::common_device;
-use crate::element::{Computing, DType};
+use crate::element::{DType, Num};
 use crate::error::{Error, Result};
 use crate::kind::{Int, Kind};
 use crate::op::{CpuKernel, Mover, Op, Saves, apply, apply_raw, by_size, per_type};
@@ -137,7 +137,7 @@ struct IndexAdd {
     into: Shape,
 }
 
-per_type! { IndexAdd[1]: Computing }
+per_type! { IndexAdd[1]: Num }
 
 impl Op<1> for IndexAdd {
     const NAME: &'static str = "index_add";
@@ -158,7 +158,7 @@ impl Op<1> for IndexAdd {
     }
 }
 
-impl<T: Computing> CpuKernel<T, 1> for IndexAdd {
+impl<T: Num> CpuKernel<T, 1> for IndexAdd {
     type Out = T;
 
     fn cpu(&self, [grad]: [CpuView<'_, T>; 1], mut out: StoredMut<'_, T>) -> Result<()> {
@@ -218,7 +218,7 @@ struct ScatterAdd {
     into: Shape,
 }
 
-per_type! { ScatterAdd[1]: Computing }
+per_type! { ScatterAdd[1]: Num }
 
 impl Op<1> for ScatterAdd {
     const NAME: &'static str = "scatter_add";
@@ -239,7 +239,7 @@ impl Op<1> for ScatterAdd {
     }
 }
 
-impl<T: Computing> CpuKernel<T, 1> for ScatterAdd {
+impl<T: Num> CpuKernel<T, 1> for ScatterAdd {
     type Out = T;
 
     fn cpu(&self, [grad]: [CpuView<'_, T>; 1], mut out: StoredMut<'_, T>) -> Result<()> {

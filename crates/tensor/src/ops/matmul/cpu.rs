@@ -73,10 +73,7 @@ fn product<T: Num>(sizes: Sizes, a: Matrix<'_, T>, b: Matrix<'_, T>, c: &mut [T]
     match T::DTYPE {
         DType::F32 => real::<f32>(sizes, a.cast(), b.cast(), bytemuck::cast_slice_mut(c)),
         DType::F64 => real::<f64>(sizes, a.cast(), b.cast(), bytemuck::cast_slice_mut(c)),
-        _ => {
-            integers::product(sizes, a, b, c);
-            Ok(())
-        }
+        _ => integers::product(sizes, a, b, c),
     }
 }
 

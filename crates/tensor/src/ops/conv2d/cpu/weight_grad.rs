@@ -16,7 +16,7 @@ use super::pass::{Pass, images_per_task};
 use super::planes::{Limits, Planes};
 use super::{ConvDims, Gradient};
 use crate::element::Real;
-use crate::lanes::{self, Dots, Rows};
+use crate::lanes::{self, Dots, Registers, Rows};
 use crate::parallel::try_for_each_chunk_mut;
 use crate::scratch;
 
@@ -59,7 +59,7 @@ impl<R: Real> WithSimd for Run<'_, R> {
     fn with_simd<S: Simd>(self, simd: S) -> Result<()> {
         let Run { d, x, gradient, with_bias, grads } = self;
         let pass = Pass::forward(d);
-        if direct::suits::<S, R>(&pass) {
+        if Registers::<S>::ARE_WIDE && direct::suits::<S, R>(&pass) {
             let direct = WeightGrad::new::<S, R>(&pass, d, with_bias);
             return in_tasks(d, direct.images, grads, |images, sums| direct.run(simd, images, (x, gradient), sums));
         }
