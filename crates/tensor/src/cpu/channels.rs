@@ -7,7 +7,7 @@
 use pagelock_memory::Result;
 
 use super::layer_norm::{SMALL, centered, unscaled};
-use super::stored::with_widened;
+use super::stored::{nth, with_widened};
 use super::sums::{sums, wide};
 use super::{CHUNK, PIECE, Stored, StoredMut, layer_norm, simd};
 use crate::element::Real;
@@ -307,10 +307,13 @@ fn each_block<R: Real, const N: usize>(
             let width = width.min(channels - start);
             let len = if width == channels { together.min(rows - row) * channels } else { width };
             let parts = inputs.map(|input| input.part(row * channels + start, len));
-            with_widened::<R, _, N, PIECE>(parts, |inputs| work(start, Block { inputs, width }));
+            with_widened(parts, |inputs| work(start, Block { inputs, width }));
         }
     }
 }
+
+/// Channels whose numbers and sums are copied, so that the compiler knows that writing one leaves the others.
+const TOGETHER: usize = 64;
 
 /// Adds the rows of a block to the sums of the channels, of which its first is number `start`.
 fn add_rows<R: Real, const K: usize, const N: usize, const S: usize>(
@@ -319,24 +322,34 @@ fn add_rows<R: Real, const K: usize, const N: usize, const S: usize>(
     (sums, start): (&mut [R], usize),
     f: impl Fn([R; K], [R; N]) -> [R; S] + Copy,
 ) {
-    let mut of_block = sums.chunks_exact_mut(sums.len() / S).map(|sums| &mut sums[start..][..width]);
-    let mut sums: [&mut [R]; S] = std::array::from_fn(|_| of_block.next().unwrap_or_default());
-    simd::vectorized(
-        #[inline(always)]
-        || {
-            let numbers = numbers.map(|all| &all[..width]);
-            for row in (0..inputs[0].len()).step_by(width) {
-                let inputs = inputs.map(|input| &input[row..row + width]);
-                let sums = sums.each_mut().map(|sums| &mut sums[..width]);
-                for i in 0..width {
-                    let found = f(numbers.map(|all| all[i]), std::array::from_fn(|k| inputs[k][i]));
-                    for s in 0..S {
-                        sums[s][i] = sums[s][i] + found[s];
+    let channels = sums.len() / S;
+    for first in (0..width).step_by(TOGETHER) {
+        let n = TOGETHER.min(width - first);
+        let numbers = copied(numbers, first, n);
+        let mut own = [[R::ZERO; TOGETHER]; S];
+        let places = (0..S).map(|s| s * channels + start + first);
+        own.iter_mut().zip(places.clone()).for_each(|(own, at)| own[..n].copy_from_slice(&sums[at..][..n]));
+        simd::vectorized(
+            #[inline(always)]
+            || {
+                for row in (first..inputs[0].len()).step_by(width) {
+                    let inputs = inputs.map(|input| &input[row..][..n]);
+                    for i in 0..n {
+                        let found = f(nth(&numbers.each_ref().map(|all| &all[..]), i), nth(&inputs, i));
+                        own.iter_mut().zip(found).for_each(|(own, found)| own[i] = own[i] + found);
                     }
                 }
-            }
-        },
-    );
+            },
+        );
+        own.iter().zip(places).for_each(|(own, at)| sums[at..][..n].copy_from_slice(&own[..n]));
+    }
+}
+
+/// The numbers of `n` channels from `first` on.
+fn copied<R: Real, const K: usize>(numbers: [&[R]; K], first: usize, n: usize) -> [[R; TOGETHER]; K] {
+    let mut copies = [[R::ZERO; TOGETHER]; K];
+    copies.iter_mut().zip(numbers).for_each(|(copy, all)| copy[..n].copy_from_slice(&all[first..][..n]));
+    copies
 }
 
 /// `out = f(numbers of the channel, elements)`.
@@ -379,20 +392,28 @@ fn map_row<R: Real, const K: usize, const N: usize>(
     mut out: StoredMut<'_, R>,
     f: impl Fn([R; K], [R; N]) -> R + Copy,
 ) {
-    out.each_piece(|start, out| {
-        with_widened::<R, _, N, PIECE>(inputs.map(|input| input.part(start, out.len())), |inputs| {
-            simd::vectorized(
-                #[inline(always)]
-                || {
-                    let inputs = inputs.map(|input| &input[..out.len()]);
-                    let numbers = numbers.map(|all| &all[start..][..out.len()]);
-                    for (k, out) in out.iter_mut().enumerate() {
-                        *out = f(numbers.map(|all| all[k]), std::array::from_fn(|i| inputs[i][k]));
-                    }
-                },
-            );
+    for first in (0..out.len()).step_by(TOGETHER) {
+        let n = TOGETHER.min(out.len() - first);
+        let numbers = copied(numbers, first, n);
+        out.write(first, n, |out| {
+            with_widened(inputs.map(|input| input.part(first, n)), |inputs| {
+                let mut results = [R::ZERO; TOGETHER];
+                simd::vectorized(
+                    #[inline(always)]
+                    || {
+                        let inputs = inputs.map(|input| &input[..n]);
+                        for (i, result) in results[..n].iter_mut().enumerate() {
+                            *result = f(nth(&numbers.each_ref().map(|all| &all[..]), i), nth(&inputs, i));
+                        }
+                    },
+                );
+                results
+            })
+            .iter()
+            .zip(out)
+            .for_each(|(result, out)| *out = *result);
         });
-    });
+    }
 }
 
 #[cfg(test)]

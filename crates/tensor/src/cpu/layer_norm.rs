@@ -2,7 +2,7 @@
 
 use pagelock_memory::Result;
 
-use super::stored::with_widened;
+use super::stored::{nth, with_widened};
 use super::sums::{sums, wide};
 use super::{CHUNK, PIECE, Stored, StoredMut, simd};
 use crate::element::Real;
@@ -139,11 +139,12 @@ fn add_row<R: Real>([x, grad]: [Stored<'_, R>; 2], eps: R, [weight, bias]: [&mut
     let pieces = weight.chunks_mut(PIECE).zip(bias.chunks_mut(PIECE));
     for (i, (weight, bias)) in pieces.enumerate() {
         let inputs = [x, grad].map(|all| all.part(i * PIECE, weight.len()));
-        with_widened::<R, _, 2, PIECE>(inputs, |[x, grad]| {
+        with_widened(inputs, |[x, grad]| {
+            let (weight, bias) = (&mut *weight, &mut *bias);
             simd::vectorized(
                 #[inline(always)]
-                || {
-                    for (((weight, bias), &x), &grad) in weight.iter_mut().zip(&mut *bias).zip(x).zip(grad) {
+                move || {
+                    for (((weight, bias), &x), &grad) in weight.iter_mut().zip(bias).zip(x).zip(grad) {
                         *weight += wide(grad * ((x - mean) * scale));
                         *bias += wide(grad);
                     }
@@ -164,13 +165,14 @@ pub(super) fn map<R: Real, const N: usize>(
     for start in (0..len).step_by(piece.max(1)) {
         let len = piece.min(len - start);
         out.write(start, len, |out| {
-            with_widened::<R, _, N, PIECE>(inputs.map(|input| input.part(start, len)), |inputs| {
+            with_widened(inputs.map(|input| input.part(start, len)), |inputs| {
+                let out = &mut *out;
                 simd::vectorized(
                     #[inline(always)]
                     move || {
                         let inputs = inputs.map(|input| &input[..out.len()]);
                         for (i, out) in out.iter_mut().enumerate() {
-                            *out = f(std::array::from_fn(|k| inputs[k][i]));
+                            *out = f(nth(&inputs, i));
                         }
                     },
                 );

@@ -63,6 +63,8 @@ fn split<T>(x: CpuView<'_, T>, axes: u32) -> (Dims, Dims) {
 
 /// Elements that are folded without cutting: every one of the [`LANES`] accumulators takes 64 of them.
 const BLOCK: usize = 2048;
+/// Halves that are widened in a small buffer.
+const SHORT_RUN: usize = 128;
 /// Contiguous elements that are folded in one go, block by block: long enough that memory is read at full speed.
 const RUN: usize = 16 * BLOCK;
 /// Accumulators of a block: independent of each other, so that they fill vectors and hide latency.
@@ -166,7 +168,11 @@ where
         let data = self.data.from(offset);
         let mut lanes = [self.fold.identity; LANES];
         if self.reduced.is_contiguous() {
-            data.part(start, len).each_piece::<BLOCK>(BLOCK, |run| self.fold.run_to_lanes(run, &mut lanes));
+            let data = data.part(start, len);
+            match len <= SHORT_RUN {
+                true => data.each_piece::<SHORT_RUN>(SHORT_RUN, |run| self.fold.run_to_lanes(run, &mut lanes)),
+                false => data.each_piece::<BLOCK>(BLOCK, |run| self.fold.run_to_lanes(run, &mut lanes)),
+            }
             return in_halves(&mut lanes, self.fold.combine);
         }
         let mut walk = Walk::starting_at(self.reduced, start);
@@ -288,7 +294,11 @@ impl<A: Value, L, C: Fn(A, A) -> A + Copy> Fold<A, L, C> {
 
     #[inline(always)]
     fn halved<const N: usize, const HALF: usize>(&self, lanes: [A; N]) -> [A; HALF] {
-        std::array::from_fn(|i| (self.combine)(lanes[i], lanes[i + HALF]))
+        let mut halved = [lanes[0]; HALF];
+        for (i, half) in halved.iter_mut().enumerate() {
+            *half = (self.combine)(lanes[i], lanes[i + HALF]);
+        }
+        halved
     }
 
     /// Folds fewer elements than there are lanes.

@@ -6,7 +6,7 @@
 
 use super::layer_norm::map;
 use super::reduce::in_halves;
-use super::stored::with_widened;
+use super::stored::{nth, with_widened};
 use super::{CHUNK, PIECE, Stored, StoredMut, simd};
 use crate::element::Real;
 
@@ -309,14 +309,14 @@ fn fold<R: Real, const N: usize>(
         let high = fold(inputs.map(|input| input.part(half, len - half)), start, lift, combine);
         return combine(low, high);
     }
-    let mut lanes = with_widened::<R, _, N, BLOCK>(inputs, |inputs| {
+    let mut lanes = with_widened(inputs, |inputs| {
         simd::vectorized_widely(
             #[inline(always)]
             move || {
                 let mut lifted = [start; BLOCK];
                 let inputs = inputs.map(|input| &input[..len]);
                 for (i, out) in lifted[..len].iter_mut().enumerate() {
-                    *out = lift(std::array::from_fn(|k| inputs[k][i]));
+                    *out = lift(nth(&inputs, i));
                 }
                 fold_lanes(lifted[..len.next_multiple_of(LANES)].as_chunks().0, [start; LANES], combine)
             },

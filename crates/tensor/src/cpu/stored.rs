@@ -109,24 +109,51 @@ impl<'a, C: Computing> Stored<'a, C> {
     }
 }
 
-/// Calls `work` with inputs of at most `LEN` elements in the type that they compute in.
+/// Calls `work` with inputs of one length, at most [`PIECE`], in the type that they compute in; where none of them are
+/// halves, they may be longer.
 #[inline]
-pub(super) fn with_widened<C: Computing, U, const N: usize, const LEN: usize>(
+pub(super) fn with_widened<C: Computing, U, const N: usize>(
     inputs: [Stored<'_, C>; N],
-    work: impl FnOnce([&[C]; N]) -> U,
+    mut work: impl FnMut([&[C]; N]) -> U,
 ) -> U {
+    widened_for(inputs, &mut work)
+}
+
+fn widened_for<C: Computing, U, const N: usize>(inputs: [Stored<'_, C>; N], work: &mut dyn FnMut([&[C]; N]) -> U) -> U {
     let mut plain = [&[][..]; N];
     for (plain, input) in plain.iter_mut().zip(inputs) {
         match input {
             Stored::Plain(elements) => *plain = elements,
-            Stored::Halves(..) => {
-                let mut room = [[C::ZERO; LEN]; N];
-                let mut widened = inputs.iter().zip(&mut room).map(|(input, room)| input.widened(room));
-                return work(std::array::from_fn(|_| widened.next().unwrap_or_default()));
-            }
+            Stored::Halves(..) if input.len() <= SHORT => return in_room::<C, U, N, SHORT>(inputs, work),
+            Stored::Halves(..) => return in_room::<C, U, N, PIECE>(inputs, work),
         }
     }
     work(plain)
+}
+
+/// Zeroing the room of long pieces would take longer than widening few elements.
+const SHORT: usize = 128;
+
+fn in_room<C: Computing, U, const N: usize, const LEN: usize>(
+    inputs: [Stored<'_, C>; N],
+    work: &mut dyn FnMut([&[C]; N]) -> U,
+) -> U {
+    let mut room = [[C::ZERO; LEN]; N];
+    let mut all = [&[][..]; N];
+    for ((widened, room), input) in all.iter_mut().zip(&mut room).zip(inputs) {
+        *widened = input.widened(room);
+    }
+    work(all)
+}
+
+/// The elements number `i` of some slices.
+#[inline(always)]
+pub(super) fn nth<C: Computing, const N: usize>(slices: &[&[C]; N], i: usize) -> [C; N] {
+    let mut all = [C::ZERO; N];
+    for (x, slice) in all.iter_mut().zip(slices) {
+        *x = slice[i];
+    }
+    all
 }
 
 /// Elements that compute in `C`, to be written.
@@ -222,8 +249,17 @@ impl<'a, C: Computing> StoredMut<'a, C> {
         match self {
             StoredMut::Plain(elements) => write(&mut elements[start..][..len]),
             StoredMut::Halves(bits, half) => {
-                let mut room = [C::ZERO; PIECE];
-                let room = &mut room[..len];
+                let (mut short, mut long);
+                let room = match len <= SHORT {
+                    true => {
+                        short = [C::ZERO; SHORT];
+                        &mut short[..len]
+                    }
+                    false => {
+                        long = [C::ZERO; PIECE];
+                        &mut long[..len]
+                    }
+                };
                 let result = write(room);
                 half.narrow(C::f32s(room), &mut bits[start..][..len]);
                 result

@@ -1,7 +1,7 @@
 //! Sums of functions of elements, for kernels that need several at once.
 
 use super::reduce::in_halves;
-use super::stored::with_widened;
+use super::stored::{nth, with_widened};
 use super::{Stored, simd};
 use crate::element::Real;
 
@@ -22,13 +22,17 @@ pub(super) fn sums<R: Real, const N: usize, const S: usize>(
         let high = sums(inputs.map(|input| input.part(half, n - half)), f);
         return std::array::from_fn(|s| low[s] + high[s]);
     }
-    let lanes = with_widened::<R, _, N, BLOCK>(inputs, |inputs| {
+    let mut lanes = with_widened(inputs, |inputs| {
         simd::vectorized(
             #[inline(always)]
             move || of_block(inputs, f),
         )
     });
-    lanes.map(|mut lanes| in_halves(&mut lanes, R::plus))
+    let mut all = [R::ZERO; S];
+    for (sum, lanes) in all.iter_mut().zip(&mut lanes) {
+        *sum = in_halves(lanes, R::plus);
+    }
+    all
 }
 
 #[inline(always)]
@@ -45,14 +49,18 @@ fn of_block<R: Real, const N: usize, const S: usize>(
             x.copy_from_slice(&input[start..start + LANES]);
         }
         for lane in 0..LANES {
-            let values = f(std::array::from_fn(|k| x[k][lane]));
+            let mut at = [R::ZERO; N];
+            for (at, x) in at.iter_mut().zip(&x) {
+                *at = x[lane];
+            }
+            let values = f(at);
             for (sums, value) in sums.iter_mut().zip(values) {
                 sums[lane] = sums[lane] + value;
             }
         }
     }
     for i in whole..n {
-        let values = f(std::array::from_fn(|k| inputs[k][i]));
+        let values = f(nth(&inputs, i));
         for (sums, value) in sums.iter_mut().zip(values) {
             sums[i - whole] = sums[i - whole] + value;
         }

@@ -66,11 +66,13 @@ reduction! { [K: Numeric] Tensor<K>,
     /// which wraps. Empty sums are 0.
     ///
     /// ```
-    /// # use pagelock_tensor::Tensor;
+    /// # use pagelock_tensor::{DType, Tensor};
     /// let x = Tensor::new([[1.0, 2.0], [3.0, 4.0]])?;
     /// assert_eq!(x.sum(..)?.item::<f32>()?, 10.0);
     /// assert_eq!(x.sum(0)?.to_vec::<f32>()?, [4.0, 6.0]);
     /// assert_eq!(x.sum_keepdim(-1)?.shape(), &[2, 1]);
+    /// let bytes = Tensor::from_slice(&[200_u8, 100], 2)?.sum(..)?;
+    /// assert_eq!((bytes.dtype(), bytes.item::<i64>()?), (DType::I64, 300));
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
     sum, sum_keepdim => sum
