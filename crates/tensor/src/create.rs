@@ -14,7 +14,7 @@ use crate::ops::cast;
 use crate::random::{self, Draw, Generator};
 use crate::shape::{IntoShape, Shape};
 use crate::storage::{Fresh, FreshCuda};
-use crate::tensor::{Raw, Tensor, by_dtype, by_float};
+use crate::tensor::{Raw, Tensor, by_dtype, by_real};
 
 /// Nested arrays, slices and vectors of numbers: `[[1.0, 2.0], [3.0, 4.0]]`.
 pub trait NestedArray {
@@ -483,8 +483,9 @@ fn nested<A: NestedArray>(data: &A, dtype: DType) -> Result<Raw> {
 fn eye(n: usize, dtype: DType) -> Result<Raw> {
     let mut out = Fresh::allocate("eye", Shape::new(&[n, n])?, dtype)?;
     by_dtype!(dtype, T => {
-        out.elements::<T>().fill(T::ZERO);
-        out.elements::<T>().iter_mut().step_by(n + 1).for_each(|element| *element = T::ONE);
+        let elements = out.elements::<T>();
+        elements.fill(T::ZERO);
+        elements.iter_mut().step_by(n + 1).for_each(|element| *element = T::ONE);
     });
     Ok(out.share())
 }
@@ -502,10 +503,11 @@ fn range([start, end, step]: [Scalar; 3], dtype: DType) -> Result<Raw> {
         expected: format!("it must lead from the start {start} towards the end {end}"),
     })?;
     let mut out = Fresh::allocate("arange", Shape::new(&[count])?, dtype)?;
+    let [first, distance] = [start, step].map(|value| decimal(value.to_f64(), dtype));
     by_dtype!(dtype, T => for (i, element) in out.elements::<T>().iter_mut().enumerate() {
         *element = T::from_scalar(match (start, step) {
             (Scalar::Int(start), Scalar::Int(step)) => Scalar::Int(start.wrapping_add(step.wrapping_mul(i as i64))),
-            _ => Scalar::Float(decimal(start.to_f64(), dtype) + i as f64 * decimal(step.to_f64(), dtype)),
+            _ => Scalar::Float(first + i as f64 * distance),
         });
     });
     Ok(out.share())
@@ -527,7 +529,7 @@ fn filled(device: &Device, op: &'static str, shape: Shape, dtype: DType, value: 
     match device {
         Device::Cpu => {
             let mut out = Fresh::allocate(op, shape, dtype)?;
-            by_dtype!(dtype, T => out.elements::<T>().fill(T::from_scalar(value)));
+            by_dtype!(dtype, T => out.fill(T::from_scalar(value)));
             Ok(out.share())
         }
         Device::Cuda(cuda) => {
@@ -582,9 +584,9 @@ fn drawn(
         Device::Cpu => {
             let mut out = Fresh::allocate(op, shape, dtype)?;
             let draw = Draw::new(generator, shape.elements(), dtype);
-            by_float!(dtype, T => match distribution {
-                Distribution::Uniform => random::fill_uniform(draw, out.elements::<T>()),
-                Distribution::Normal => random::fill_normal(draw, out.elements::<T>()),
+            by_real!(dtype, R => match distribution {
+                Distribution::Uniform => random::fill_uniform(draw, out.stored::<R>()),
+                Distribution::Normal => random::fill_normal(draw, out.stored::<R>()),
             });
             Ok(out.share())
         }

@@ -1,7 +1,7 @@
 //! Element types: which Rust types a tensor may hold, and the arithmetic that kernels have of each.
 //!
-//! `Element` (all eight) ⊃ `Num` (all but `bool`) ⊃ `Floating` (`f32 f64 f16 bf16`). `Real` is what floats compute in:
-//! the half types load and store 16 bits and compute in `f32`.
+//! `Element` (all eight) ⊃ `Computing` (all but `f16 bf16 bool`) ⊃ `Real` (`f32 f64`). Kernels are compiled for computing
+//! types: half types are loaded and stored in 16 bits and compute in `f32` (`cpu/stored.rs`), truth values are bytes.
 //! The traits are sealed: kernels rely on their arithmetic.
 
 use std::fmt;
@@ -121,11 +121,12 @@ mod sealed {
     }
 }
 
+/// `seal! { type, the type of its bits }`
 macro_rules! seal {
-    ($type:ty) => {
+    ($type:ty, $bits:ty) => {
         impl sealed::Sealed for $type {
             fn copy_out(from: &Raw, op: &'static str, out: &mut [Self]) -> Result<()> {
-                cpu::copy(from.read(op)?.view(&from.layout), out);
+                cpu::copy(from.host(op)?.bits::<$bits>(&from.layout), bytemuck::cast_slice_mut(out));
                 Ok(())
             }
         }
@@ -200,17 +201,7 @@ pub trait Element: sealed::Sealed + Copy + Send + Sync + PartialEq + PartialOrd 
     const ZERO: Self;
     /// One.
     const ONE: Self;
-    /// What sums of this type are accumulated in: `f32` for the half types, else the type itself.
-    type Sum: Element;
 
-    /// `self + other`, wrapping; *or* for `bool`.
-    fn plus(self, other: Self) -> Self;
-    /// `self · other`, wrapping; *and* for `bool`.
-    fn times(self, other: Self) -> Self;
-    /// As [`Element::Sum`], without loss.
-    fn to_sum(self) -> Self::Sum;
-    /// Back from [`Element::Sum`], rounded.
-    fn from_sum(sum: Self::Sum) -> Self;
     /// The value, exactly.
     fn to_scalar(self) -> Scalar;
     /// The nearest value of this type; floats become integers by truncation (saturating), anything but zero is `true`.
@@ -233,8 +224,26 @@ pub trait Element: sealed::Sealed + Copy + Send + Sync + PartialEq + PartialOrd 
     }
 }
 
-/// Numbers: every element type but `bool`. Integer arithmetic wraps.
-pub(crate) trait Num: Element + bytemuck::Pod {
+/// The types that kernels compute in: `f32 f64 i64 i32 u8`. The half types are widened to `f32` and rounded; truth values
+/// are the bytes 0 and 1.
+pub(crate) trait Computing: Element {
+    /// The type of sums: `i64` for integers, as in PyTorch.
+    type Total: Computing;
+
+    /// `self + other`, wrapping.
+    fn plus(self, other: Self) -> Self;
+    /// `self · other`, wrapping.
+    fn times(self, other: Self) -> Self;
+    /// As the type of sums, without loss.
+    fn to_total(self) -> Self::Total;
+    /// What halves are widened to; only `f32` is.
+    fn f32s(_: &mut [Self]) -> &mut [f32] {
+        unreachable!("halves compute in f32")
+    }
+}
+
+/// Numbers. Integer arithmetic wraps.
+pub(crate) trait Num: Computing + bytemuck::Pod {
     /// `self − other`.
     fn minus(self, other: Self) -> Self;
     /// `−self`.
@@ -249,25 +258,10 @@ pub(crate) trait Num: Element + bytemuck::Pod {
     fn is_nan(self) -> bool;
 }
 
-/// Floating-point numbers: the element types that can have gradients.
-pub(crate) trait Floating: Num<Sum = Self::Real> {
-    /// The type that this one computes in: `f32` or `f64`.
-    type Real: Real;
-    /// As the computing type, exactly.
-    fn to_real(self) -> Self::Real;
-    /// From the computing type, rounded to nearest even.
-    fn from_real(real: Self::Real) -> Self;
-    /// The slice itself, if this is the type that it computes in.
-    #[doc(hidden)]
-    fn as_reals(slice: &[Self]) -> Option<&[Self::Real]>;
-    /// As [`Floating::as_reals`], to be written.
-    #[doc(hidden)]
-    fn as_reals_mut(slice: &mut [Self]) -> Option<&mut [Self::Real]>;
-}
-
 /// `f32` and `f64`, the types that floating-point kernels compute in.
 pub(crate) trait Real:
-    Floating<Real = Self, Sum = Self>
+    Num
+    + Computing<Total = Self>
     + Lanes
     + std::ops::Add<Output = Self>
     + std::ops::Sub<Output = Self>
@@ -275,6 +269,8 @@ pub(crate) trait Real:
     + std::ops::Div<Output = Self>
     + std::ops::Neg<Output = Self>
 {
+    /// The largest finite number.
+    const LARGEST: Self;
     /// eˣ
     fn exp(self) -> Self;
     /// The natural logarithm.
@@ -301,30 +297,13 @@ macro_rules! pod_slices {
 }
 
 macro_rules! integer {
-    ($type:ty, $dtype:expr, $abs:expr) => {
-        seal!($type);
+    ($type:ty, $bits:ty, $dtype:expr, $abs:expr) => {
+        seal!($type, $bits);
         impl Element for $type {
             type Kind = Int;
             const DTYPE: DType = $dtype;
             const ZERO: Self = 0;
             const ONE: Self = 1;
-            type Sum = Self;
-            #[inline(always)]
-            fn plus(self, other: Self) -> Self {
-                self.wrapping_add(other)
-            }
-            #[inline(always)]
-            fn times(self, other: Self) -> Self {
-                self.wrapping_mul(other)
-            }
-            #[inline(always)]
-            fn to_sum(self) -> Self {
-                self
-            }
-            #[inline(always)]
-            fn from_sum(sum: Self) -> Self {
-                sum
-            }
             #[inline(always)]
             fn to_scalar(self) -> Scalar {
                 Scalar::Int(self as i64)
@@ -337,6 +316,21 @@ macro_rules! integer {
                 }
             }
             pod_slices!();
+        }
+        impl Computing for $type {
+            type Total = i64;
+            #[inline(always)]
+            fn plus(self, other: Self) -> Self {
+                self.wrapping_add(other)
+            }
+            #[inline(always)]
+            fn times(self, other: Self) -> Self {
+                self.wrapping_mul(other)
+            }
+            #[inline(always)]
+            fn to_total(self) -> i64 {
+                self as i64
+            }
         }
         impl Num for $type {
             const LOWEST: Self = Self::MIN;
@@ -361,35 +355,18 @@ macro_rules! integer {
     };
 }
 
-integer!(i64, DType::I64, i64::wrapping_abs);
-integer!(i32, DType::I32, i32::wrapping_abs);
-integer!(u8, DType::U8, |value: u8| value);
+integer!(i64, u64, DType::I64, i64::wrapping_abs);
+integer!(i32, u32, DType::I32, i32::wrapping_abs);
+integer!(u8, u8, DType::U8, |value: u8| value);
 
 macro_rules! float {
-    ($type:ty, $dtype:expr, $real:ty, $one:expr, $to_real:expr, $from_real:expr, $as_reals:expr) => {
-        seal!($type);
+    ($type:ty, $bits:ty, $dtype:expr, $one:expr) => {
+        seal!($type, $bits);
         impl Element for $type {
             type Kind = Float;
             const DTYPE: DType = $dtype;
             const ZERO: Self = <$type>::from_bits(0);
             const ONE: Self = $one;
-            type Sum = $real;
-            #[inline(always)]
-            fn plus(self, other: Self) -> Self {
-                $from_real($to_real(self) + $to_real(other))
-            }
-            #[inline(always)]
-            fn times(self, other: Self) -> Self {
-                $from_real($to_real(self) * $to_real(other))
-            }
-            #[inline(always)]
-            fn to_sum(self) -> $real {
-                $to_real(self)
-            }
-            #[inline(always)]
-            fn from_sum(sum: $real) -> Self {
-                $from_real(sum)
-            }
             #[inline(always)]
             fn to_scalar(self) -> Scalar {
                 Scalar::Float(f64::from(self))
@@ -402,45 +379,6 @@ macro_rules! float {
                 }
             }
             pod_slices!();
-        }
-        impl Num for $type {
-            const LOWEST: Self = <$type>::NEG_INFINITY;
-            const HIGHEST: Self = <$type>::INFINITY;
-            #[inline(always)]
-            fn minus(self, other: Self) -> Self {
-                $from_real($to_real(self) - $to_real(other))
-            }
-            #[inline(always)]
-            fn negated(self) -> Self {
-                -self
-            }
-            #[inline(always)]
-            fn magnitude(self) -> Self {
-                $from_real($to_real(self).abs())
-            }
-            #[inline(always)]
-            fn is_nan(self) -> bool {
-                <$type>::is_nan(self)
-            }
-        }
-        impl Floating for $type {
-            type Real = $real;
-            #[inline(always)]
-            fn to_real(self) -> $real {
-                $to_real(self)
-            }
-            #[inline(always)]
-            fn from_real(real: $real) -> Self {
-                $from_real(real)
-            }
-            #[inline(always)]
-            fn as_reals(slice: &[Self]) -> Option<&[$real]> {
-                $as_reals.then(|| bytemuck::cast_slice(slice))
-            }
-            #[inline(always)]
-            fn as_reals_mut(slice: &mut [Self]) -> Option<&mut [$real]> {
-                $as_reals.then(|| bytemuck::cast_slice_mut(slice))
-            }
         }
     };
 }
@@ -485,14 +423,51 @@ impl FromWide for bf16 {
     }
 }
 
-float!(f32, DType::F32, f32, 1.0, |x: f32| x, |x: f32| x, true);
-float!(f64, DType::F64, f64, 1.0, |x: f64| x, |x: f64| x, true);
-float!(f16, DType::F16, f32, f16::ONE, math::half::f16_to_f32, math::half::f32_to_f16, false);
-float!(bf16, DType::BF16, f32, bf16::ONE, math::half::bf16_to_f32, math::half::f32_to_bf16, false);
+float!(f32, u32, DType::F32, 1.0);
+float!(f64, u64, DType::F64, 1.0);
+float!(f16, u16, DType::F16, f16::ONE);
+float!(bf16, u16, DType::BF16, bf16::ONE);
 
 macro_rules! real {
-    ($type:ty, $math:ident) => {
+    ($type:ty, $math:ident, $($f32s:item)?) => {
+        impl Computing for $type {
+            type Total = Self;
+            #[inline(always)]
+            fn plus(self, other: Self) -> Self {
+                self + other
+            }
+            #[inline(always)]
+            fn times(self, other: Self) -> Self {
+                self * other
+            }
+            #[inline(always)]
+            fn to_total(self) -> Self {
+                self
+            }
+            $($f32s)?
+        }
+        impl Num for $type {
+            const LOWEST: Self = <$type>::NEG_INFINITY;
+            const HIGHEST: Self = <$type>::INFINITY;
+            #[inline(always)]
+            fn minus(self, other: Self) -> Self {
+                self - other
+            }
+            #[inline(always)]
+            fn negated(self) -> Self {
+                -self
+            }
+            #[inline(always)]
+            fn magnitude(self) -> Self {
+                self.abs()
+            }
+            #[inline(always)]
+            fn is_nan(self) -> bool {
+                <$type>::is_nan(self)
+            }
+        }
         impl Real for $type {
+            const LARGEST: Self = <$type>::MAX;
             #[inline(always)]
             fn exp(self) -> Self {
                 math::$math::exp(self)
@@ -521,32 +496,27 @@ macro_rules! real {
     };
 }
 
-real!(f32, f32);
-real!(f64, f64);
+real!(
+    f32,
+    f32,
+    #[inline(always)]
+    fn f32s(numbers: &mut [f32]) -> &mut [f32] {
+        numbers
+    }
+);
+real!(f64, f64,);
 
-seal!(bool);
+impl sealed::Sealed for bool {
+    fn copy_out(from: &Raw, op: &'static str, out: &mut [Self]) -> Result<()> {
+        cpu::copy(from.read(op)?.view(&from.layout), out);
+        Ok(())
+    }
+}
 impl Element for bool {
     type Kind = Bool;
     const DTYPE: DType = DType::Bool;
     const ZERO: Self = false;
     const ONE: Self = true;
-    type Sum = bool;
-    #[inline(always)]
-    fn plus(self, other: Self) -> Self {
-        self | other
-    }
-    #[inline(always)]
-    fn times(self, other: Self) -> Self {
-        self & other
-    }
-    #[inline(always)]
-    fn to_sum(self) -> bool {
-        self
-    }
-    #[inline(always)]
-    fn from_sum(sum: bool) -> Self {
-        sum
-    }
     #[inline(always)]
     fn to_scalar(self) -> Scalar {
         Scalar::Int(i64::from(self))

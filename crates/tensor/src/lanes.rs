@@ -38,6 +38,8 @@ pub(crate) struct Registers<S>(PhantomData<S>);
 impl<S: Simd> Registers<S> {
     /// Whether there are 32, not 16.
     pub(crate) const ARE_MANY: bool = S::REGISTER_COUNT >= 32;
+    /// Whether this is more than the baseline, which has fewer sizes of tiles: it serves processors from before 2013.
+    pub(crate) const ARE_WIDE: bool = !S::IS_SCALAR;
 }
 
 /// Whether `M · P` sums and what feeds them fit the registers of an instruction set, as a constant.
@@ -49,11 +51,14 @@ impl<S: Simd, const M: usize, const P: usize> Tiled<S, M, P> {
 
 /// How many rows a register tile has when there are `n_rows`: the size that leaves the fewest rows of tiles empty.
 ///
-/// One of 8, 6, 5, 4, 2 and 1.
+/// One of 8, 6, 5, 4, 2 and 1; for the baseline, 4 or 1.
 pub(crate) fn tile_rows<S: Simd>(n_rows: usize) -> usize {
-    const SIZES: [usize; 6] = [8, 6, 5, 4, 2, 1];
     // With 16 registers, 8 rows leave room for a single column of vectors.
-    let sizes = if S::REGISTER_COUNT < 32 { &SIZES[1..] } else { &SIZES };
+    let sizes: &[usize] = match (Registers::<S>::ARE_WIDE, Registers::<S>::ARE_MANY) {
+        (true, true) => &[8, 6, 5, 4, 2, 1],
+        (true, false) => &[6, 5, 4, 2, 1],
+        (false, _) => &[4, 1],
+    };
     *sizes.iter().min_by_key(|&&rows| n_rows.next_multiple_of(rows)).unwrap_or(&1)
 }
 

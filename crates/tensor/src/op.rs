@@ -2,18 +2,21 @@
 //!
 //! An operation is a value: its struct holds what is not differentiated (geometry, indices), its inputs are tensors
 //! that can have a gradient. [`Op`] says what is computed and how it is differentiated; [`CpuKernel`] computes it on the
-//! CPU, for one element type; [`View`] only changes the layout. [`apply`] and [`apply_view`] check, convert, allocate, run
+//! CPU, for one computing type; [`View`] only changes the layout. [`apply`] and [`apply_view`] check, convert, allocate, run
 //! and record; nothing else in the crate does.
 //!
 //! Precision is a value: `apply` brings inputs of different precision to one ([`Precision`]), and [`per_type!`] chooses the
-//! kernel. Rust compiles kernels once for each element type, here, and nothing of it in the crates of users.
+//! kernel. Rust compiles kernels once for each type that elements compute in, here, and nothing of it in the crates of
+//! users.
+
+use bytemuck::Pod;
 
 use crate::autocast;
 use crate::autograd::{self, Saved};
-use crate::cpu::CpuView;
+use crate::cpu::{CpuView, StoredMut};
 use crate::cuda::{CudaDevice, CudaOut, CudaView};
 use crate::device::{Device, common_device};
-use crate::element::{DType, Element};
+use crate::element::{Computing, DType, Element};
 use crate::error::{Error, Result};
 use crate::heap;
 use crate::kind::Kind;
@@ -96,14 +99,21 @@ pub(crate) trait Op<const N: usize>: PerType<N> + Send + Sync + Sized + 'static 
     }
 }
 
-/// How an operation is computed on the CPU, for inputs of `T`.
-pub(crate) trait CpuKernel<T: Element, const N: usize> {
-    /// The element type of the result.
-    type Out: Element;
+/// How an operation is computed on the CPU, for inputs that compute in `C`: half types are widened and rounded on the way.
+pub(crate) trait CpuKernel<C: Computing, const N: usize> {
+    /// What the result computes in. If that is `C`, the result has the inputs' precision; see [`IS_WIDE`](Self::IS_WIDE).
+    type Out: Computing;
+    /// Whether the result is of the computing type also if the inputs are halves.
+    const IS_WIDE: bool = false;
 
     /// Computes every element of `out`, which is contiguous and holds unspecified values.
     /// Fails only on what shapes cannot tell, such as an index out of range.
-    fn cpu(&self, inputs: [CpuView<'_, T>; N], out: &mut [Self::Out]) -> Result<()>;
+    fn cpu(&self, inputs: [CpuView<'_, C>; N], out: StoredMut<'_, Self::Out>) -> Result<()>;
+
+    /// The precision of the result.
+    fn out_dtype(input: DType) -> DType {
+        if Self::Out::DTYPE == C::DTYPE && !Self::IS_WIDE { input } else { Self::Out::DTYPE }
+    }
 }
 
 /// An operation that shows the elements of its input differently, without touching them.
@@ -124,41 +134,32 @@ pub(crate) trait View: Send + Sync + Sized + 'static {
     }
 }
 
-/// An operation whose kernels are compiled for every element type that it has; written by [`per_type!`].
+/// An operation whose kernels are compiled for every computing type that it has; written by [`per_type!`].
 pub(crate) trait PerType<const N: usize> {
     /// The element type of the result, for inputs of `input`.
     fn out_dtype(&self, input: DType) -> DType;
 
-    /// Runs the kernel for the inputs' element type.
+    /// Runs the kernel for the inputs' computing type.
     fn run_on_cpu(&self, inputs: &HostInputs<'_, N>, out: &mut Fresh) -> Result<()>;
 }
 
-/// `per_type! { Exp[1]: Floating }`: the operation `Exp` of one tensor is compiled for every type that is `Floating`.
+/// `per_type! { Exp[1]: Real }`: the operation `Exp` of one tensor is compiled for every computing type that is `Real`.
 macro_rules! per_type {
-    ($op:ty[$n:literal]: Element) => { $crate::op::per_type! { $op[$n]: [f32 F32, f64 F64, f16 F16, bf16 BF16, i64 I64, i32 I32, u8 U8, bool Bool] } };
-    ($op:ty[$n:literal]: Num) => { $crate::op::per_type! { $op[$n]: [f32 F32, f64 F64, f16 F16, bf16 BF16, i64 I64, i32 I32, u8 U8] } };
-    ($op:ty[$n:literal]: Floating) => { $crate::op::per_type! { $op[$n]: [f32 F32, f64 F64, f16 F16, bf16 BF16] } };
+    ($op:ty[$n:literal]: Num) => { $crate::op::per_type! { $op[$n]: [f32 F32, f64 F64, i64 I64, i32 I32, u8 U8] } };
+    ($op:ty[$n:literal]: Real) => { $crate::op::per_type! { $op[$n]: [f32 F32, f64 F64] } };
     ($op:ty[$n:literal]: [$($element:ident $dtype:ident),+]) => {
         impl $crate::op::PerType<$n> for $op {
-            #[allow(unused_imports, reason = "not every operation has the half types")]
-            #[allow(unreachable_patterns, reason = "some operations have every element type")]
             fn out_dtype(&self, input: $crate::element::DType) -> $crate::element::DType {
-                use half::{bf16, f16};
-                match input {
-                    $($crate::element::DType::$dtype => {
-                        <<Self as $crate::op::CpuKernel<$element, $n>>::Out as $crate::element::Element>::DTYPE
-                    })+
+                match input.computing() {
+                    $($crate::element::DType::$dtype => <Self as $crate::op::CpuKernel<$element, $n>>::out_dtype(input),)+
                     other => unreachable!("the operation's kind excludes {other}"),
                 }
             }
 
-            #[allow(unused_imports, reason = "not every operation has the half types")]
-            #[allow(unreachable_patterns, reason = "some operations have every element type")]
             fn run_on_cpu(&self, inputs: &$crate::op::HostInputs<'_, $n>, out: &mut $crate::storage::Fresh) -> $crate::error::Result<()> {
-                use half::{bf16, f16};
-                match inputs.dtype() {
+                match inputs.dtype().computing() {
                     $($crate::element::DType::$dtype => {
-                        $crate::op::CpuKernel::<$element, $n>::cpu(self, inputs.views(), out.elements())
+                        $crate::op::CpuKernel::<$element, $n>::cpu(self, inputs.views(), out.stored())
                     })+
                     other => unreachable!("the operation's kind excludes {other}"),
                 }
@@ -167,6 +168,31 @@ macro_rules! per_type {
     };
 }
 pub(crate) use per_type;
+
+/// How an operation moves elements on the CPU, which it knows as bits `B`. The result has the input's precision.
+pub(crate) trait Mover {
+    /// As [`CpuKernel::cpu`].
+    fn cpu<B: Pod + Send + Sync>(&self, x: CpuView<'_, B>, out: &mut [B]) -> Result<()>;
+}
+
+/// `by_size! { Contiguous }`: an operation that only moves elements is compiled for every size of them.
+macro_rules! by_size {
+    ($op:ty) => {
+        impl $crate::op::PerType<1> for $op {
+            fn out_dtype(&self, input: $crate::element::DType) -> $crate::element::DType {
+                input
+            }
+
+            fn run_on_cpu(&self, inputs: &$crate::op::HostInputs<'_, 1>, out: &mut $crate::storage::Fresh) -> $crate::error::Result<()> {
+                $crate::tensor::by_bits!(inputs.dtype(), B => {
+                    let [x] = inputs.bits::<B>();
+                    $crate::op::Mover::cpu(self, x, out.bits())
+                })
+            }
+        }
+    };
+}
+pub(crate) use by_size;
 
 /// Runs an operation: check, convert, allocate, compute, record.
 pub(crate) fn apply<K: Kind, O: Op<N>, const N: usize>(op: O, inputs: [&Tensor<K>; N]) -> Result<Tensor<K>> {
@@ -327,19 +353,16 @@ impl<'a, const N: usize> HostInputs<'a, N> {
         self.inputs[0].dtype()
     }
 
-    /// What the kernel sees of them; `T` is their element type.
-    pub(crate) fn views<T: Element>(&self) -> [CpuView<'_, T>; N] {
-        std::array::from_fn(|i| self.view(i))
+    /// What the kernel sees of them; they compute in `C`.
+    pub(crate) fn views<C: Computing>(&self) -> [CpuView<'_, C>; N] {
+        std::array::from_fn(|i| {
+            locked(self.locks, self.first[i]).stored(&self.inputs[i].layout, self.inputs[i].dtype())
+        })
     }
 
-    /// The element type of one, where each has its own ([`Precision::Computing`]).
-    pub(crate) fn dtype_of(&self, i: usize) -> DType {
-        self.inputs[i].dtype()
-    }
-
-    /// What the kernel sees of one; `T` is its element type.
-    pub(crate) fn view<T: Element>(&self, i: usize) -> CpuView<'_, T> {
-        locked(self.locks, self.first[i]).cpu(&self.inputs[i].layout)
+    /// The bits of their elements, which have as many bytes as a `B`.
+    pub(crate) fn bits<B: Pod>(&self) -> [CpuView<'_, B>; N] {
+        std::array::from_fn(|i| locked(self.locks, self.first[i]).bits(&self.inputs[i].layout))
     }
 }
 

@@ -10,13 +10,18 @@ use std::sync::LazyLock;
 use bytemuck::Pod;
 use pagelock_memory::{Holder, HostBuffer, Result, default_host};
 
-use crate::element::Floating;
+use crate::cpu::{Stored, StoredMut};
+use crate::element::Num;
+use crate::parallel::for_each_chunk_mut;
 
 /// A thread keeps at most this many bytes; other buffers go back to the pool after use.
 const KEEP_BYTES: usize = 1 << 20;
 
 /// Numbers that are copied at a time where a kernel works in pieces: enough work for several threads.
 const PIECE: usize = 256 << 10;
+
+/// Numbers that a thread converts at a time.
+const CHUNK: usize = 32 << 10;
 
 thread_local! {
     static IDLE: RefCell<Vec<HostBuffer>> = const { RefCell::new(Vec::new()) };
@@ -41,29 +46,27 @@ pub(crate) fn with<T: Pod, R>(len: usize, body: impl FnOnce(&mut [T]) -> Result<
 }
 
 /// Calls `body` with the numbers in the type that they compute in: themselves, or a copy.
-pub(crate) fn reals<T: Floating, R>(numbers: &[T], body: impl FnOnce(&[T::Real]) -> Result<R>) -> Result<R> {
-    match T::as_reals(numbers) {
-        Some(reals) => body(reals),
-        None => with(numbers.len(), |reals: &mut [T::Real]| {
-            reals.iter_mut().zip(numbers).for_each(|(real, number)| *real = number.to_real());
-            body(reals)
+pub(crate) fn reals<C: Num, R>(numbers: Stored<'_, C>, body: impl FnOnce(&[C]) -> Result<R>) -> Result<R> {
+    match numbers {
+        Stored::Plain(numbers) => body(numbers),
+        Stored::Halves(bits, half) => with(bits.len(), |room: &mut [C]| {
+            for_each_chunk_mut(room, CHUNK, |i, room| half.widen(&bits[i * CHUNK..], C::f32s(room)));
+            body(room)
         }),
     }
 }
 
 /// Calls `body` with room for as many numbers in the type that they compute in, and rounds them if it is another one.
-pub(crate) fn reals_mut<T: Floating, R>(
-    numbers: &mut [T],
-    body: impl FnOnce(&mut [T::Real]) -> Result<R>,
-) -> Result<R> {
-    if let Some(reals) = T::as_reals_mut(numbers) {
-        return body(reals);
+pub(crate) fn reals_mut<C: Num, R>(numbers: StoredMut<'_, C>, body: impl FnOnce(&mut [C]) -> Result<R>) -> Result<R> {
+    match numbers {
+        StoredMut::Plain(numbers) => body(numbers),
+        StoredMut::Halves(bits, half) => with(bits.len(), |reals: &mut [C]| {
+            let result = body(reals)?;
+            let reals = &*C::f32s(reals);
+            for_each_chunk_mut(bits, CHUNK, |i, bits| half.narrow(&reals[i * CHUNK..], bits));
+            Ok(result)
+        }),
     }
-    with(numbers.len(), |reals: &mut [T::Real]| {
-        let result = body(reals)?;
-        numbers.iter_mut().zip(reals).for_each(|(number, real)| *number = T::from_real(*real));
-        Ok(result)
-    })
 }
 
 /// The shortest idle buffer that is long enough, or a new one in place of the longest.

@@ -13,19 +13,21 @@ use std::ops::{Deref, Range};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError};
 
+use bytemuck::Pod;
 use pagelock_cuda::{DeviceBuffer, DeviceView, PackedParts, Stream};
 use pagelock_memory::HostBuffer;
 
-use crate::cpu::CpuView;
+use crate::cpu::math::half::Half;
+use crate::cpu::{CpuView, Stored, StoredMut};
 use crate::cuda::{CudaDevice, CudaOut, CudaView};
 use crate::device::Device;
-use crate::element::{DType, Element};
+use crate::element::{Computing, DType, Element};
 use crate::error::{Error, Result};
 use crate::heap::{self, Counted};
 use crate::layout::Layout;
 use crate::reuse::{self, Slot, Together};
 use crate::shape::Shape;
-use crate::tensor::{Raw, by_dtype};
+use crate::tensor::{Raw, by_bits, by_dtype};
 
 /// A handle to a storage, counted like an `Arc`: the last one that is dropped gives the bytes back to their pool. What many
 /// are asked for one after another, it says by itself: a storage is elsewhere in memory.
@@ -283,10 +285,30 @@ impl Locked<'_> {
 
     /// What a kernel of the CPU sees of a tensor of `T`.
     pub(crate) fn cpu<'a, T: Element>(&'a self, layout: &'a Layout) -> CpuView<'a, T> {
-        let Some(buffer) = self.host() else { unreachable!("operations run where their inputs are") };
-        let [start, len_bytes] = [layout.offset(), layout.span()].map(|elements| elements * size_of::<T>());
-        let data = T::slice(&buffer.bytes()[start..][..len_bytes]);
+        let data = T::slice(self.span(layout, size_of::<T>())).into();
         CpuView { data, shape: layout.shape(), strides: layout.strides() }
+    }
+
+    /// The same of a tensor of `dtype`, which computes in `C`.
+    pub(crate) fn stored<'a, C: Computing>(&'a self, layout: &'a Layout, dtype: DType) -> CpuView<'a, C> {
+        let bytes = self.span(layout, dtype.size());
+        let data = match Half::of(dtype) {
+            Some(half) => Stored::Halves(bytemuck::cast_slice(bytes), half),
+            None => Stored::Plain(C::slice(bytes)),
+        };
+        CpuView { data, shape: layout.shape(), strides: layout.strides() }
+    }
+
+    /// The bits of elements, which have as many bytes as a `B`.
+    pub(crate) fn bits<'a, B: Pod>(&'a self, layout: &'a Layout) -> CpuView<'a, B> {
+        let data = Stored::Plain(bytemuck::cast_slice(self.span(layout, size_of::<B>())));
+        CpuView { data, shape: layout.shape(), strides: layout.strides() }
+    }
+
+    /// The bytes from a view's first element to its last, on the host.
+    fn span(&self, layout: &Layout, size: usize) -> &[u8] {
+        let Some(buffer) = self.host() else { unreachable!("operations run where their inputs are") };
+        &buffer.bytes()[layout.offset() * size..][..layout.span() * size]
     }
 
     /// What a kernel of the device sees of a tensor.
@@ -322,9 +344,8 @@ pub(crate) struct Reading<'a, T> {
 
 impl<'a, T: Element> Reading<'a, T> {
     /// Of a storage that is on the host; its elements are `T`.
-    pub(crate) fn new(locked: Locked<'a>) -> Option<Reading<'a, T>> {
-        locked.host()?;
-        Some(Reading { locked, element: PhantomData })
+    pub(crate) fn new(locked: Locked<'a>) -> Reading<'a, T> {
+        Reading { locked, element: PhantomData }
     }
 
     /// What a kernel sees of a tensor.
@@ -334,7 +355,7 @@ impl<'a, T: Element> Reading<'a, T> {
 
     /// The elements from a view's first to its last.
     pub(crate) fn of<'b>(&'b self, layout: &'b Layout) -> &'b [T] {
-        self.view(layout).data
+        T::slice(self.locked.span(layout, size_of::<T>()))
     }
 }
 
@@ -342,12 +363,11 @@ impl<'a, T: Element> Reading<'a, T> {
 pub(crate) struct LockedMut<'a>(RwLockWriteGuard<'a, Memory>);
 
 impl LockedMut<'_> {
-    /// The elements from a view's first to its last, on the host.
-    pub(crate) fn of<T: Element>(&mut self, op: &'static str, layout: &Layout) -> Result<&mut [T]> {
+    /// The bytes from a view's first element to its last, on the host.
+    pub(crate) fn span(&mut self, op: &'static str, layout: &Layout, size: usize) -> Result<&mut [u8]> {
         let Memory::Host(buffer) = &mut *self.0 else { unreachable!("operations run where their inputs are") };
         let bytes = buffer.bytes_mut().map_err(|source| Error::NotWritable { op, shape: *layout.shape(), source })?;
-        let [start, len_bytes] = [layout.offset(), layout.span()].map(|elements| elements * size_of::<T>());
-        Ok(T::slice_mut(&mut bytes[start..][..len_bytes]))
+        Ok(&mut bytes[layout.offset() * size..][..layout.span() * size])
     }
 
     /// What a kernel of the device changes of a tensor.
@@ -374,21 +394,37 @@ impl Fresh {
         let refused = |source| Error::Memory { op, shape, dtype, source };
         heap::check().map_err(refused)?;
         let memory = HostBuffer::placed(shape.elements() * dtype.size()).map_err(refused)?;
-        let mut fresh = Fresh { memory, shape, dtype };
-        if dtype == DType::Bool {
-            fresh.bytes().fill(0); // recycled bytes need not be truth values
-        }
-        Ok(fresh)
+        Ok(Fresh { memory, shape, dtype })
     }
 
     pub(crate) fn shape(&self) -> &Shape {
         &self.shape
     }
 
-    /// All of them; `T` is the element type.
+    /// All of them, to be written; `T` is the element type.
     pub(crate) fn elements<T: Element>(&mut self) -> &mut [T] {
         debug_assert_eq!(self.dtype, T::DTYPE);
+        if self.dtype == DType::Bool {
+            self.bytes().fill(0); // recycled bytes need not be truth values
+        }
         T::slice_mut(self.bytes())
+    }
+
+    /// All of them, which compute in `C`.
+    pub(crate) fn stored<C: Computing>(&mut self) -> StoredMut<'_, C> {
+        let dtype = self.dtype;
+        StoredMut::of_bytes(self.bytes(), dtype)
+    }
+
+    /// Sets all of them to the value.
+    pub(crate) fn fill<T: Element>(&mut self, value: T) {
+        let value = [value];
+        by_bits!(T::DTYPE, B => self.bits::<B>().fill(bytemuck::cast_slice(&value)[0]));
+    }
+
+    /// Their bits; they have as many bytes as a `B`.
+    pub(crate) fn bits<B: Pod>(&mut self) -> &mut [B] {
+        bytemuck::cast_slice_mut(self.bytes())
     }
 
     fn bytes(&mut self) -> &mut [u8] {

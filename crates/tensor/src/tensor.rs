@@ -16,7 +16,7 @@ use crate::kind::{Float, Kind};
 use crate::layout::Layout;
 use crate::ops::cast;
 use crate::shape::Shape;
-use crate::storage::{Fresh, FreshCuda, Reading, StorageRef, Uploaded};
+use crate::storage::{Fresh, FreshCuda, Locked, Reading, StorageRef, Uploaded};
 use crate::transfer;
 
 /// An n-dimensional array of numbers: of floats, unless another kind is named ([`Int`](crate::Int), [`Bool`](crate::Bool)).
@@ -89,8 +89,16 @@ impl Raw {
     /// Locked for reading on the host; an error if it is elsewhere. `T` is the element type.
     pub(crate) fn read<T: Element>(&self, op: &'static str) -> Result<Reading<'_, T>> {
         debug_assert_eq!(self.dtype(), T::DTYPE);
-        let on_device = || Error::OnDevice { op, shape: *self.shape(), device: self.storage.device().clone() };
-        Reading::new(self.storage.lock()).ok_or_else(on_device)
+        Ok(Reading::new(self.host(op)?))
+    }
+
+    /// The same, of any element type.
+    pub(crate) fn host(&self, op: &'static str) -> Result<Locked<'_>> {
+        let locked = self.storage.lock();
+        match locked.host() {
+            Some(_) => Ok(locked),
+            None => Err(Error::OnDevice { op, shape: *self.shape(), device: self.storage.device().clone() }),
+        }
     }
 
     /// This tensor if it is contiguous, else a copy that is; outside the graph.
@@ -103,7 +111,7 @@ impl Raw {
         let device = self.storage.device();
         let Device::Cuda(cuda) = device else {
             let mut out = Fresh::allocate(op, *self.shape(), self.dtype())?;
-            by_dtype!(self.dtype(), T => cpu::copy(self.read::<T>(op)?.view(&self.layout), out.elements()));
+            by_bits!(self.dtype(), B => cpu::copy(self.host(op)?.bits::<B>(&self.layout), out.bits()));
             return Ok(out.share());
         };
         let mut out = FreshCuda::allocate(op, *self.shape(), self.dtype(), device, cuda)?;
@@ -162,44 +170,72 @@ macro_rules! by_kind {
 }
 pub(crate) use by_kind;
 
-/// [`by_dtype!`] for what is known to be numbers.
+/// `$body` with the type `$B` of bits that elements of `$dtype` have.
+macro_rules! by_bits {
+    ($dtype:expr, $B:ident => $body:expr) => {
+        match $dtype.size() {
+            1 => {
+                type $B = u8;
+                $body
+            }
+            2 => {
+                type $B = u16;
+                $body
+            }
+            4 => {
+                type $B = u32;
+                $body
+            }
+            _ => {
+                type $B = u64;
+                $body
+            }
+        }
+    };
+}
+pub(crate) use by_bits;
+
+/// `$body` with the type `$C` that elements of `$dtype` compute in; truth values are bytes.
+macro_rules! by_computing {
+    ($dtype:expr, $C:ident => $body:expr) => {
+        match $dtype.computing() {
+            $crate::element::DType::Bool => { type $C = u8; $body }
+            number => $crate::tensor::by_num!(number, $C => $body),
+        }
+    };
+}
+pub(crate) use by_computing;
+
+/// [`by_computing!`] for what is known to be numbers.
 macro_rules! by_num {
-    ($dtype:expr, $T:ident => $body:expr) => {
-        match $dtype {
-            $crate::element::DType::I64 => { type $T = i64; $body }
-            $crate::element::DType::I32 => { type $T = i32; $body }
-            $crate::element::DType::U8 => { type $T = u8; $body }
-            float => $crate::tensor::by_float!(float, $T => $body),
+    ($dtype:expr, $C:ident => $body:expr) => {
+        match $dtype.computing() {
+            $crate::element::DType::I64 => { type $C = i64; $body }
+            $crate::element::DType::I32 => { type $C = i32; $body }
+            $crate::element::DType::U8 => { type $C = u8; $body }
+            float => $crate::tensor::by_real!(float, $C => $body),
         }
     };
 }
 pub(crate) use by_num;
 
-/// [`by_dtype!`] for what is known to be floats.
-macro_rules! by_float {
-    ($dtype:expr, $T:ident => $body:expr) => {
-        match $dtype {
+/// [`by_computing!`] for what is known to be floats.
+macro_rules! by_real {
+    ($dtype:expr, $C:ident => $body:expr) => {
+        match $dtype.computing() {
             $crate::element::DType::F32 => {
-                type $T = f32;
+                type $C = f32;
                 $body
             }
             $crate::element::DType::F64 => {
-                type $T = f64;
-                $body
-            }
-            $crate::element::DType::F16 => {
-                type $T = half::f16;
-                $body
-            }
-            $crate::element::DType::BF16 => {
-                type $T = half::bf16;
+                type $C = f64;
                 $body
             }
             other => unreachable!("{other} is no float"),
         }
     };
 }
-pub(crate) use by_float;
+pub(crate) use by_real;
 
 impl<K> Clone for Tensor<K> {
     fn clone(&self) -> Self {

@@ -1,7 +1,8 @@
 //! Where the best element along a dimension is.
 
-use super::walk::{Dims, Walk};
-use super::{CHUNK, CpuView, Value, simd};
+use super::walk::{Dims, Walk, read_line_widened};
+use super::{CHUNK, CpuView, Stored, Value, simd};
+use crate::element::Computing;
 use crate::parallel::for_each_chunk_mut;
 
 /// Columns that are searched together.
@@ -13,7 +14,7 @@ const LANES: usize = 16;
 ///
 /// `better(a, b)` says whether `a` beats `b`. The first of equally good elements wins, so PyTorch's rule for NaN (the
 /// first NaN wins) is `a > b || (a.is_nan() && !b.is_nan())`. The dimension may be empty only if `out` is.
-pub(crate) fn arg_reduce<T: Value>(
+pub(crate) fn arg_reduce<T: Computing>(
     x: CpuView<'_, T>,
     dim: usize,
     out: &mut [i64],
@@ -34,13 +35,13 @@ pub(crate) fn arg_reduce<T: Value>(
 
 /// A search along one dimension for every index of the others.
 struct Search<'a, T> {
-    data: &'a [T],
+    data: Stored<'a, T>,
     kept: Dims,
     len: usize,
     stride: usize,
 }
 
-impl<T: Value> Search<'_, T> {
+impl<T: Computing> Search<'_, T> {
     /// Computes the results from number `start` on.
     fn chunk(&self, start: usize, out: &mut [i64], better: impl Fn(T, T) -> bool + Copy) {
         let (_, kept_stride) = self.kept.inner();
@@ -48,7 +49,7 @@ impl<T: Value> Search<'_, T> {
         let mut kept = Walk::starting_at(self.kept, start);
         let mut rest = out;
         while !rest.is_empty() {
-            let data = &self.data[kept.offset()..];
+            let data = self.data.from(kept.offset());
             let n = if in_columns { kept.run().min(rest.len()).min(WIDTH) } else { 1 };
             let (some, others) = rest.split_at_mut(n);
             if in_columns {
@@ -62,40 +63,80 @@ impl<T: Value> Search<'_, T> {
     }
 
     /// One result per neighbouring column.
-    fn columns(&self, data: &[T], out: &mut [i64], better: impl Fn(T, T) -> bool + Copy) {
-        let mut best = [data[0]; WIDTH];
+    fn columns(&self, data: Stored<'_, T>, out: &mut [i64], better: impl Fn(T, T) -> bool + Copy) {
+        let (mut best, mut room) = ([T::ZERO; WIDTH], [T::ZERO; WIDTH]);
         let best = &mut best[..out.len()];
-        best.copy_from_slice(&data[..out.len()]);
+        best.copy_from_slice(data.part(0, out.len()).widened(&mut room));
         out.fill(0);
-        simd::vectorized(
-            #[inline(always)]
-            move || {
-                for i in 1..self.len {
-                    let row = &data[i * self.stride..][..out.len()];
-                    for ((out, best), &x) in out.iter_mut().zip(&mut *best).zip(row) {
-                        let wins = better(x, *best);
-                        *best = if wins { x } else { *best };
-                        *out = if wins { i as i64 } else { *out };
+        if let Stored::Plain(data) = data {
+            return simd::vectorized(
+                #[inline(always)]
+                || {
+                    for i in 1..self.len {
+                        next_row(i, &data[i * self.stride..], best, out, better);
                     }
-                }
-            },
-        );
+                },
+            );
+        }
+        for i in 1..self.len {
+            let row = data.part(i * self.stride, out.len()).widened(&mut room);
+            simd::vectorized(
+                #[inline(always)]
+                || next_row(i, row, best, out, better),
+            );
+        }
     }
 
     /// The result for one line.
-    fn line(&self, data: &[T], better: impl Fn(T, T) -> bool + Copy) -> usize {
-        if self.stride == 1 && self.len >= 4 * LANES {
-            return long_line(&data[..self.len], better);
+    fn line(&self, data: Stored<'_, T>, better: impl Fn(T, T) -> bool + Copy) -> usize {
+        match data {
+            Stored::Plain(data) if self.stride == 1 => best_of(&data[..self.len], better).0,
+            Stored::Plain(_) if self.stride == 0 => 0,
+            Stored::Plain(data) => first_best(data.iter().step_by(self.stride).take(self.len), better).0,
+            Stored::Halves(..) if self.len <= 64 => self.pieces::<64>(data, better),
+            Stored::Halves(..) => self.pieces::<1024>(data, better),
         }
-        let (mut best, mut best_index) = (data[0], 0);
-        for i in 1..self.len {
-            let x = data[i * self.stride];
-            if better(x, best) {
-                (best, best_index) = (x, i);
+    }
+
+    /// The same for halves, `N` at a time.
+    fn pieces<const N: usize>(&self, data: Stored<'_, T>, better: impl Fn(T, T) -> bool + Copy) -> usize {
+        let (mut best, mut room) = (None, [T::ZERO; N]);
+        for start in (0..self.len).step_by(N) {
+            let piece = &mut room[..N.min(self.len - start)];
+            read_line_widened(data.from(start * self.stride), self.stride, piece);
+            let (i, x) = best_of(piece, better);
+            if best.is_none_or(|(_, best)| better(x, best)) {
+                best = Some((start + i, x));
             }
         }
-        best_index
+        best.map_or(0, |(i, _)| i)
     }
+}
+
+/// Looks at row number `i`.
+#[inline(always)]
+fn next_row<T: Value>(i: usize, row: &[T], best: &mut [T], out: &mut [i64], better: impl Fn(T, T) -> bool) {
+    for ((out, best), &x) in out.iter_mut().zip(best).zip(row) {
+        let wins = better(x, *best);
+        *best = if wins { x } else { *best };
+        *out = if wins { i as i64 } else { *out };
+    }
+}
+
+/// The first best of contiguous elements, and where it is.
+fn best_of<T: Value>(x: &[T], better: impl Fn(T, T) -> bool + Copy) -> (usize, T) {
+    if x.len() < 4 * LANES {
+        return first_best(x.iter(), better);
+    }
+    let i = long_line(x, better);
+    (i, x[i])
+}
+
+/// The same for a few, one after the other.
+#[inline]
+fn first_best<'a, T: Value + 'a>(mut x: impl Iterator<Item = &'a T>, better: impl Fn(T, T) -> bool) -> (usize, T) {
+    let first = *x.next().unwrap_or_else(|| unreachable!("the dimension is not empty"));
+    x.enumerate().fold((0, first), |best, (i, &x)| if better(x, best.1) { (i + 1, x) } else { best })
 }
 
 /// The result for contiguous elements: a search per lane, then the earliest of the lanes' best.
@@ -133,7 +174,7 @@ mod tests {
         let data: Vec<i32> = x.data.iter().map(|value| value % modulus).collect();
         let out_len = x.len() / x.shape[dim];
         let mut out = vec![-1; out_len];
-        arg_reduce(CpuView { data: &data, ..x.view() }, dim, &mut out, |a, b| a > b);
+        arg_reduce(CpuView { data: data[..].into(), ..x.view() }, dim, &mut out, |a, b| a > b);
 
         let inner: usize = x.shape[dim + 1..].iter().product();
         let mut best: Vec<Option<(i32, i64)>> = vec![None; out_len];
@@ -176,7 +217,7 @@ mod tests {
             let mut data = vec![1.0_f32; len];
             (data[1], data[3], data[4]) = (f32::INFINITY, f32::NAN, f32::NAN);
             let mut out = [0];
-            let x = CpuView { data: &data, shape: &[len], strides: &[1] };
+            let x = CpuView { data: data[..].into(), shape: &[len], strides: &[1] };
             arg_reduce(x, 0, &mut out, |a, b| a > b || (a.is_nan() && !b.is_nan()));
             assert_eq!(out, [3]);
         }

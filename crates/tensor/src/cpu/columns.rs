@@ -3,8 +3,9 @@
 //! A row of accumulators takes one row of the input after the other; long columns are cut in halves as in `reduce.rs`.
 
 use super::reduce::{Fold, in_halves};
-use super::walk::{Dims, Walk, read_line};
-use super::{CHUNK, Value, simd};
+use super::walk::{Dims, Walk, read_line_widened};
+use super::{CHUNK, Stored, StoredMut, Value, simd};
+use crate::element::Computing;
 use crate::parallel::for_each_chunk_mut;
 
 /// Columns that are reduced together.
@@ -18,7 +19,7 @@ const PARTS: usize = 16;
 
 /// A reduction in which the innermost kept dimension is the closest in memory.
 pub(super) struct Columns<'a, T, A, L, C> {
-    pub(super) data: &'a [T],
+    pub(super) data: Stored<'a, T>,
     pub(super) kept: Dims,
     pub(super) reduced: Dims,
     pub(super) fold: Fold<A, L, C>,
@@ -31,12 +32,12 @@ struct Tile {
     width: usize,
 }
 
-impl<T: Value, A: Value, L, C> Columns<'_, T, A, L, C>
+impl<T: Computing, A: Value, L, C> Columns<'_, T, A, L, C>
 where
     L: Fn(T) -> A + Sync + Copy,
     C: Fn(A, A) -> A + Sync + Copy,
 {
-    pub(super) fn reduce<U: Value>(&self, out: &mut [U], finish: impl Fn(A) -> U + Sync + Copy) {
+    pub(super) fn reduce<U: Computing>(&self, out: StoredMut<'_, U>, finish: impl Fn(A) -> U + Sync + Copy) {
         let (n_rows, n_columns) = (self.reduced.len(), out.len());
         if n_rows.saturating_mul(n_columns) <= CHUNK {
             return self.reduce_chunk(0, out, finish);
@@ -52,34 +53,41 @@ where
         let n_chunks = n_columns.div_ceil(WIDTH).next_power_of_two();
         let even = n_columns.div_ceil(n_chunks).next_multiple_of(64);
         let chunk_len = (CHUNK / n_rows).max(even);
-        for_each_chunk_mut(out, chunk_len, |i, chunk| self.reduce_chunk(i * chunk_len, chunk, finish));
+        out.for_each_chunk(chunk_len, &|i, chunk| self.reduce_chunk(i * chunk_len, chunk, finish));
     }
 
     /// Computes the results from number `start` on.
-    fn reduce_chunk<U: Value>(&self, start: usize, out: &mut [U], finish: impl Fn(A) -> U + Sync + Copy) {
+    fn reduce_chunk<U: Computing>(
+        &self,
+        start: usize,
+        mut out: StoredMut<'_, U>,
+        finish: impl Fn(A) -> U + Sync + Copy,
+    ) {
         let mut kept = Walk::starting_at(self.kept, start);
-        let mut rest = out;
-        while !rest.is_empty() {
-            let tile = Tile { offset: kept.offset(), width: kept.run().min(rest.len()).min(WIDTH) };
-            let (some, others) = rest.split_at_mut(tile.width);
+        let mut at = 0;
+        while at < out.len() {
+            let tile = Tile { offset: kept.offset(), width: kept.run().min(out.len() - at).min(WIDTH) };
+            let some = out.part(at, tile.width);
             if tile.width <= NARROW {
                 self.columns::<NARROW, U>(tile, some, finish);
             } else {
                 self.columns::<WIDTH, U>(tile, some, finish);
             }
             kept.advance(tile.width);
-            rest = others;
+            at += tile.width;
         }
     }
 
-    fn columns<const W: usize, U: Value>(&self, tile: Tile, out: &mut [U], finish: impl Fn(A) -> U) {
+    fn columns<const W: usize, U: Computing>(&self, tile: Tile, mut out: StoredMut<'_, U>, finish: impl Fn(A) -> U) {
         let mut sums = [self.fold.identity; W];
         self.rows::<W>(tile, 0, self.reduced.len(), &mut sums);
-        out.iter_mut().zip(&sums).for_each(|(out, &sum)| *out = finish(sum));
+        out.each_piece(|start, out| {
+            out.iter_mut().zip(&sums[start..]).for_each(|(out, &sum)| *out = finish(sum));
+        });
     }
 
     /// A few tall columns: parts of a fixed number of rows that may run in parallel.
-    fn in_parts<const W: usize, U: Value>(&self, out: &mut [U], finish: impl Fn(A) -> U) {
+    fn in_parts<const W: usize, U: Computing>(&self, mut out: StoredMut<'_, U>, finish: impl Fn(A) -> U) {
         let n_rows = self.reduced.len();
         let part_rows = n_rows.div_ceil(PARTS).max(CHUNK / out.len()).next_multiple_of(ROWS);
         let mut parts = [[self.fold.identity; W]; PARTS];
@@ -89,11 +97,13 @@ where
             let start = i * part_rows;
             self.rows::<W>(tile, start, part_rows.min(n_rows - start), &mut part[0]);
         });
-        for (column, out) in out.iter_mut().enumerate() {
-            let mut sums = [self.fold.identity; PARTS];
-            sums.iter_mut().zip(&*parts).for_each(|(sum, part)| *sum = part[column]);
-            *out = finish(in_halves(&mut sums, self.fold.combine));
-        }
+        out.each_piece(|start, out| {
+            for (column, out) in (start..).zip(out) {
+                let mut sums = [self.fold.identity; PARTS];
+                sums.iter_mut().zip(&*parts).for_each(|(sum, part)| *sum = part[column]);
+                *out = finish(in_halves(&mut sums, self.fold.combine));
+            }
+        });
     }
 
     /// Folds `n` rows, from number `start` on, into `sums`.
@@ -110,34 +120,58 @@ where
         let mut rows = Walk::starting_at(self.reduced, start);
         let sums = &mut sums[..tile.width];
         let (_, stride) = self.kept.inner();
-        if stride == 1 {
-            return simd::vectorized(
-                #[inline(always)]
-                move || {
-                    let mut next = || {
-                        let row = &self.data[tile.offset + rows.offset()..];
-                        rows.advance(1);
-                        row
-                    };
-                    for _ in 0..n / 4 {
-                        fold.add_rows([next(), next(), next(), next()], sums);
-                    }
-                    for _ in 0..n % 4 {
-                        fold.add_rows([next()], sums);
-                    }
-                },
-            );
+        if let (Stored::Plain(data), 1) = (self.data, stride) {
+            let mut left = n;
+            while left > 0 {
+                let run = rows.run().min(left);
+                fold.add_run(&data[tile.offset + rows.offset()..], self.reduced.inner().1, run, sums);
+                rows.advance(run);
+                left -= run;
+            }
+            return;
         }
-        let mut row = [self.data[0]; W];
-        for _ in 0..n {
-            read_line(&self.data[tile.offset + rows.offset()..], stride, &mut row[..tile.width]);
-            fold.add_rows([&row], sums);
-            rows.advance(1);
+        // As many rows as there is room for, one behind the other in the type that they compute in.
+        let mut room = [T::ZERO; WIDTH];
+        let together = (room.len() / tile.width).min(ROWS);
+        let mut left = n;
+        while left > 0 {
+            let run = rows.run().min(left).min(together);
+            let from = self.data.from(tile.offset + rows.offset());
+            if stride == 1 && self.reduced.inner().1 == tile.width {
+                read_line_widened(from, 1, &mut room[..run * tile.width]);
+            } else {
+                for (i, row) in room.chunks_exact_mut(tile.width).take(run).enumerate() {
+                    read_line_widened(from.from(i * self.reduced.inner().1), stride, row);
+                }
+            }
+            fold.add_run(&room, tile.width, run, sums);
+            rows.advance(run);
+            left -= run;
         }
     }
 }
 
 impl<A: Value, L, C> Fold<A, L, C> {
+    /// Folds `n` rows, whose beginnings are `distance` apart.
+    fn add_run<T: Value>(&self, data: &[T], distance: usize, n: usize, sums: &mut [A])
+    where
+        L: Fn(T) -> A + Copy,
+        C: Fn(A, A) -> A + Copy,
+    {
+        simd::vectorized(
+            #[inline(always)]
+            || {
+                let row = |i: usize| &data[i * distance..];
+                for i in (0..n / 4 * 4).step_by(4) {
+                    self.add_rows([row(i), row(i + 1), row(i + 2), row(i + 3)], sums);
+                }
+                for i in n / 4 * 4..n {
+                    self.add_rows([row(i)], sums);
+                }
+            },
+        );
+    }
+
     /// `sums[i] = combine(sums[i], lift(row[i]))` for every sum, row after row.
     #[inline(always)]
     fn add_rows<T: Value, const N: usize>(&self, rows: [&[T]; N], sums: &mut [A])

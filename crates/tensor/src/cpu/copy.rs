@@ -16,13 +16,43 @@ pub(crate) fn copy<T: Value + NoUninit>(x: CpuView<'_, T>, out: &mut [T]) {
     if out.is_empty() {
         return;
     }
-    let dims = Dims::of(x.shape, x.strides);
+    let (dims, data) = (Dims::of(x.shape, x.strides), x.data.plain());
     if dims.is_contiguous() {
-        contiguous(x.data, out);
+        contiguous(data, out);
     } else if let Some(transposed) = Transposed::find(&dims) {
-        transposed.copy(x.data, out);
+        transposed.copy(data, out);
     } else {
-        in_chunks(out, |start, chunk| Walk::starting_at(dims, start).read(x.data, chunk));
+        in_chunks(out, |start, chunk| Walk::starting_at(dims, start).read(data, chunk));
+    }
+}
+
+/// `dst[i] = x[i]`, where the element `i` of `dst` lies at `i · strides`. No two elements may share a place.
+pub(crate) fn place<T: Value + NoUninit>(dst: &mut [T], strides: &[usize], x: CpuView<'_, T>) {
+    if x.shape.contains(&0) {
+        return;
+    }
+    let (dims, data) = (Dims::of(x.shape, strides), x.data.plain());
+    if dims.is_contiguous() {
+        return copy(x, &mut dst[..dims.len()]);
+    }
+    let from_dims = Dims::of(x.shape, x.strides);
+    let (mut from, mut to) = (Walk::starting_at(from_dims, 0), Walk::starting_at(dims, 0));
+    let mut left = dims.len();
+    while left > 0 {
+        let len = from.run().min(to.run()).min(left);
+        move_line((&data[from.offset()..], from_dims.inner().1), (&mut dst[to.offset()..], dims.inner().1), len);
+        from.advance(len);
+        to.advance(len);
+        left -= len;
+    }
+}
+
+/// `to[i · to_stride] = from[i · from_stride]`
+#[inline]
+fn move_line<T: Value>((from, from_stride): (&[T], usize), (to, to_stride): (&mut [T], usize), len: usize) {
+    match (from_stride, to_stride) {
+        (1, 1) => to[..len].copy_from_slice(&from[..len]),
+        _ => (0..len).for_each(|i| to[i * to_stride] = from[i * from_stride]),
     }
 }
 
@@ -175,7 +205,7 @@ mod tests {
         let data: Vec<i64> = (0..5_000_011).collect();
         let mut out = vec![0; data.len() - 3];
 
-        copy(CpuView { data: &data[3..], shape: &[out.len()], strides: &[1] }, &mut out);
+        copy(CpuView { data: data[3..].into(), shape: &[out.len()], strides: &[1] }, &mut out);
 
         assert!(stream::is_large(&out));
         assert_eq!(out, data[3..]);

@@ -4,7 +4,8 @@
 //! another element of the same view. Where several sources add to one place they do so in row-major order of the source.
 
 use super::walk::{Dims, Walk};
-use super::{CHUNK, CpuView, Value, in_chunks};
+use super::{CHUNK, CpuView, Stored, StoredMut, Value, in_chunks};
+use crate::element::Computing;
 use crate::parallel::for_each_chunk_mut;
 
 /// `out[…, j, …] = x[…, index[j], …]`, with `j` at dimension `dim`; `out` is contiguous.
@@ -12,24 +13,55 @@ pub(crate) fn index_select<T: Value>(x: CpuView<'_, T>, dim: usize, index: &[i64
     if out.is_empty() {
         return;
     }
-    let outside = Dims::of(&x.shape[..dim], &x.strides[..dim]);
-    let inside = Dims::of(&x.shape[dim + 1..], &x.strides[dim + 1..]);
-    let row_len = inside.len();
-    let copy_rows = |start: usize, rows: &mut [T]| {
-        for (i, row) in rows.chunks_exact_mut(row_len).enumerate() {
-            let number = start + i;
-            let offset = outside.offset(number / index.len()) + index[number % index.len()] as usize * x.strides[dim];
-            match row {
-                [value] => *value = x.data[offset],
-                _ => Walk::starting_at(inside, 0).read(&x.data[offset..], row),
-            }
-        }
+    let rows = Rows {
+        data: x.data.plain(),
+        outside: Dims::of(&x.shape[..dim], &x.strides[..dim]),
+        stride: x.strides[dim],
+        inside: Dims::of(&x.shape[dim + 1..], &x.strides[dim + 1..]),
+        index,
     };
+    let row_len = rows.inside.len();
     let chunk_rows = (CHUNK / row_len).max(1);
-    if out.len() <= CHUNK {
-        return copy_rows(0, out);
+    for_each_chunk_mut(out, chunk_rows * row_len, |i, out| rows.copy(i * chunk_rows, out));
+}
+
+/// What an index names along one dimension, for every place outside of it.
+struct Rows<'a, T> {
+    data: &'a [T],
+    outside: Dims,
+    stride: usize,
+    inside: Dims,
+    index: &'a [i64],
+}
+
+impl<T: Value> Rows<'_, T> {
+    /// Copies whole rows, from number `start` on.
+    fn copy(&self, start: usize, out: &mut [T]) {
+        let row_len = self.inside.len();
+        let (mut place, mut first, mut rest) = (start / self.index.len(), start % self.index.len(), out);
+        while !rest.is_empty() {
+            let n = (self.index.len() - first).min(rest.len() / row_len);
+            let (some, others) = rest.split_at_mut(n * row_len);
+            let rows = self.index[first..][..n].iter().map(|&index| index as usize * self.stride);
+            self.copy_some(&self.data[self.outside.offset(place)..], rows, some);
+            (place, first, rest) = (place + 1, 0, others);
+        }
     }
-    for_each_chunk_mut(out, chunk_rows * row_len, |i, rows| copy_rows(i * chunk_rows, rows));
+
+    /// Copies the rows that begin at these offsets.
+    #[inline]
+    fn copy_some(&self, data: &[T], offsets: impl Iterator<Item = usize>, out: &mut [T]) {
+        let row_len = self.inside.len();
+        if row_len == 1 {
+            out.iter_mut().zip(offsets).for_each(|(out, offset)| *out = data[offset]);
+        } else if self.inside.is_contiguous() {
+            let rows = out.chunks_exact_mut(row_len).zip(offsets);
+            rows.for_each(|(row, offset)| row.copy_from_slice(&data[offset..][..row_len]));
+        } else {
+            let rows = out.chunks_exact_mut(row_len).zip(offsets);
+            rows.for_each(|(row, offset)| Walk::starting_at(self.inside, 0).read(&data[offset..], row));
+        }
+    }
 }
 
 /// `out[i, …, k, …] = x[i, …, index[i, …, k, …], …]`: each element of `index` says where along `dim` to read.
@@ -40,25 +72,41 @@ pub(crate) fn gather<T: Value>(x: CpuView<'_, T>, dim: usize, index: CpuView<'_,
         return;
     }
     if index.shape.is_empty() {
-        out[0] = x.data[0];
+        out[0] = x.data.plain()[0];
         return;
     }
-    let places = Places::new(x.strides, dim, index);
+    let (data, places) = (x.data.plain(), Places::new(x.strides, dim, index));
     in_chunks(out, |start, chunk| {
         let mut rest = chunk.iter_mut();
         places.visit(start, rest.len(), |offset| {
             if let Some(out) = rest.next() {
-                *out = x.data[offset];
+                *out = data[offset];
             }
         });
     });
 }
 
-/// `dst[i, …, index[i, …, k, …], …] += src[i, …, k, …]`, where `add(a, b)` is the sum.
+/// `dst[i, …, index[i, …, k, …], …] += src[i, …, k, …]`; halves are rounded after each addition, as in PyTorch.
 ///
 /// `dst` is contiguous with shape `dst_shape`. `src` and `index` have the same shape, at most `dst_shape` in every
 /// dimension but `dim`.
-pub(crate) fn scatter_add<T: Value>(
+pub(crate) fn scatter_add<C: Computing>(
+    dst: StoredMut<'_, C>,
+    dst_shape: &[usize],
+    dim: usize,
+    index: CpuView<'_, i64>,
+    src: CpuView<'_, C>,
+) {
+    match (dst, src.data) {
+        (StoredMut::Halves(dst, half), Stored::Halves(bits, _)) => {
+            let src = CpuView { data: bits.into(), shape: src.shape, strides: src.strides };
+            scatter(dst, dst_shape, dim, index, src, |a, b| half.plus(a, b));
+        }
+        (dst, _) => scatter(dst.plain(), dst_shape, dim, index, src, C::plus),
+    }
+}
+
+fn scatter<T: Value>(
     dst: &mut [T],
     dst_shape: &[usize],
     dim: usize,
@@ -66,11 +114,12 @@ pub(crate) fn scatter_add<T: Value>(
     src: CpuView<'_, T>,
     add: impl Fn(T, T) -> T + Sync + Copy,
 ) {
+    let src_data = src.data.plain();
     if index.shape.contains(&0) {
         return;
     }
     if index.shape.is_empty() {
-        dst[0] = add(dst[0], src.data[0]);
+        dst[0] = add(dst[0], src_data[0]);
         return;
     }
     let strides = contiguous_strides(dst_shape);
@@ -78,10 +127,17 @@ pub(crate) fn scatter_add<T: Value>(
     let places = Places::new(strides, dim, index);
     let src_dims = Dims::of(src.shape, src.strides);
     let add_part = |start: usize, len: usize, first_row: usize, dst: &mut [T]| {
+        if src_dims.is_contiguous() {
+            let mut values = src_data[start..].iter();
+            return places.visit(start, len, |offset| {
+                let dst = &mut dst[offset - first_row * strides[0]];
+                values.next().into_iter().for_each(|&x| *dst = add(*dst, x));
+            });
+        }
         let mut values = Walk::starting_at(src_dims, start);
         places.visit(start, len, |offset| {
             let dst = &mut dst[offset - first_row * strides[0]];
-            *dst = add(*dst, src.data[values.offset()]);
+            *dst = add(*dst, src_data[values.offset()]);
             values.advance(1);
         });
     };
@@ -98,10 +154,26 @@ pub(crate) fn scatter_add<T: Value>(
     });
 }
 
-/// `dst[…, index[j], …] += src[…, j, …]`, with `j` at dimension `dim` and `add(a, b)` the sum.
+/// `dst[…, index[j], …] += src[…, j, …]`, with `j` at dimension `dim`; halves are rounded after each addition.
 ///
 /// `dst` is contiguous with shape `dst_shape`; `src` has the same shape but for `dim`.
-pub(crate) fn index_add<T: Value>(
+pub(crate) fn index_add<C: Computing>(
+    dst: StoredMut<'_, C>,
+    dst_shape: &[usize],
+    dim: usize,
+    index: &[i64],
+    src: CpuView<'_, C>,
+) {
+    match (dst, src.data) {
+        (StoredMut::Halves(dst, half), Stored::Halves(bits, _)) => {
+            let src = CpuView { data: bits.into(), shape: src.shape, strides: src.strides };
+            add_rows(dst, dst_shape, dim, index, src, |a, b| half.plus(a, b));
+        }
+        (dst, _) => add_rows(dst.plain(), dst_shape, dim, index, src, C::plus),
+    }
+}
+
+fn add_rows<T: Value>(
     dst: &mut [T],
     dst_shape: &[usize],
     dim: usize,
@@ -109,6 +181,7 @@ pub(crate) fn index_add<T: Value>(
     src: CpuView<'_, T>,
     add: impl Fn(T, T) -> T + Sync + Copy,
 ) {
+    let src_data = src.data.plain();
     let slab_len: usize = dst_shape[dim..].iter().product();
     if slab_len == 0 || index.is_empty() {
         return;
@@ -117,9 +190,10 @@ pub(crate) fn index_add<T: Value>(
     let outside = Dims::of(&src.shape[..dim], &src.strides[..dim]);
     let inside = Dims::of(&src.shape[dim + 1..], &src.strides[dim + 1..]);
     let add_slab = |number: usize, slab: &mut [T]| {
+        let data = &src_data[outside.offset(number)..];
         for (j, &row) in index.iter().enumerate() {
-            let offset = outside.offset(number) + j * src.strides[dim];
-            add_row(&mut slab[row as usize * row_len..][..row_len], &src.data[offset..], inside, add);
+            let row = &mut slab[row as usize * row_len..][..row_len];
+            add_row(row, &data[j * src.strides[dim]..], inside, add);
         }
     };
     let chunk_slabs = (CHUNK / (index.len() * row_len)).max(1);
@@ -131,7 +205,15 @@ pub(crate) fn index_add<T: Value>(
 }
 
 /// Adds the elements of `dims` to a contiguous row.
+#[inline]
 fn add_row<T: Value>(row: &mut [T], data: &[T], dims: Dims, add: impl Fn(T, T) -> T) {
+    if let [dst] = row {
+        *dst = add(*dst, data[0]);
+        return;
+    }
+    if dims.is_contiguous() {
+        return row.iter_mut().zip(data).for_each(|(dst, &x)| *dst = add(*dst, x));
+    }
     let (line_len, stride) = dims.inner();
     let mut walk = Walk::starting_at(dims, 0);
     for line in row.chunks_exact_mut(line_len) {
@@ -167,7 +249,7 @@ impl<'a> Places<'a> {
     fn new(strides: &[usize], dim: usize, index: CpuView<'a, i64>) -> Self {
         let base = strides.iter().enumerate().map(|(i, &stride)| if i == dim { 0 } else { stride });
         Places {
-            index: index.data,
+            index: index.data.plain(),
             index_dims: Dims::of(index.shape, index.strides),
             base_dims: Dims::merged(index.shape.iter().copied().zip(base)),
             stride: strides[dim],
@@ -242,7 +324,7 @@ mod tests {
     fn check_gather(x: &Strided, dim: usize, places: &Strided) {
         let index = to_indices(places, x.shape[dim]);
         let mut out = vec![0; places.len()];
-        gather(x.view(), dim, CpuView { data: &index, ..view(places) }, &mut out);
+        gather(x.view(), dim, CpuView { data: index[..].into(), ..view(places) }, &mut out);
         for ((place, offset), out) in places.indices().iter().zip(places.offsets()).zip(out) {
             assert_eq!(out, x.data[x.offset(&at(place, dim, index[offset]))], "{place:?} of {:?}", x.shape);
         }
@@ -252,8 +334,8 @@ mod tests {
         let dst = Strided::contiguous(dst_shape.to_vec());
         let index = to_indices(places, dst_shape[dim]);
         let (mut data, mut expected) = (dst.data.clone(), dst.data.clone());
-        let index_view = CpuView { data: &index, ..view(places) };
-        scatter_add(&mut data, dst_shape, dim, index_view, places.view(), |a, b| 3 * (a % 1_000) + b);
+        let index_view = CpuView { data: index[..].into(), ..view(places) };
+        scatter(&mut data, dst_shape, dim, index_view, places.view(), |a, b| 3 * (a % 1_000) + b);
         for (place, offset) in places.indices().iter().zip(places.offsets()) {
             let target = &mut expected[dst.offset(&at(place, dim, index[offset]))];
             *target = 3 * (*target % 1_000) + places.data[offset];
@@ -267,7 +349,7 @@ mod tests {
         dst_shape[dim] = size;
         let dst = Strided::contiguous(dst_shape.clone());
         let (mut data, mut expected) = (dst.data.clone(), dst.data.clone());
-        index_add(&mut data, &dst_shape, dim, &index, src.view(), |a, b| 3 * (a % 1_000) + b);
+        add_rows(&mut data, &dst_shape, dim, &index, src.view(), |a, b| 3 * (a % 1_000) + b);
         for (place, value) in src.indices().iter().zip(src.values()) {
             let target = &mut expected[dst.offset(&at(place, dim, index[place[dim]]))];
             *target = 3 * (*target % 1_000) + value;
@@ -276,7 +358,7 @@ mod tests {
     }
 
     fn view(places: &Strided) -> CpuView<'_, i64> {
-        CpuView { data: &[], shape: &places.shape, strides: &places.strides }
+        CpuView { data: [][..].into(), shape: &places.shape, strides: &places.strides }
     }
 
     proptest! {

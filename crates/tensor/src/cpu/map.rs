@@ -1,21 +1,23 @@
 //! Elementwise loops.
 //!
-//! [`map1`], [`map2`] and [`map3`] write every element of a contiguous output, the first two past the caches if it is
-//! large; [`update1`] and [`update2`] change the elements of a destination that may be strided. All sources have the
+//! [`map1`], [`map2`] and [`map3`] write every element of a contiguous output, past the caches if it is large; [`update1`] and [`update2`] change the elements of a destination that may be strided. All sources have the
 //! destination's shape (broadcasting is stride 0).
 //!
 //! Closures longer than a few operations need `#[inline(always)]`, or the compiler may call them once per element:
 //! `map1(x, out, #[inline(always)] |x: f32| x.tanh())`.
 
-use bytemuck::NoUninit;
-
 use super::source::{Operand, SEGMENT, Scratch};
 use super::walk::{Dims, Walk};
-use super::{CpuView, Value, in_chunks, simd};
+use super::{CHUNK, CpuView, PIECE, StoredMut, Value, simd};
+use crate::element::Computing;
 use crate::stream::{self, Stream};
 
 /// `out[i] = f(x[i])`.
-pub(crate) fn map1<A: Value, T: Value + NoUninit>(x: CpuView<'_, A>, out: &mut [T], f: impl Fn(A) -> T + Sync + Copy) {
+pub(crate) fn map1<A: Computing, T: Computing>(
+    x: CpuView<'_, A>,
+    out: StoredMut<'_, T>,
+    f: impl Fn(A) -> T + Sync + Copy,
+) {
     written1(out, x, &|out, x| {
         kernel1(
             out,
@@ -26,11 +28,25 @@ pub(crate) fn map1<A: Value, T: Value + NoUninit>(x: CpuView<'_, A>, out: &mut [
     });
 }
 
+/// [`map1`] of exponentials, logarithms and what is made of them.
+pub(crate) fn map1_long<A: Computing, T: Computing>(
+    x: CpuView<'_, A>,
+    out: StoredMut<'_, T>,
+    f: impl Fn(A) -> T + Sync + Copy,
+) {
+    written1(out, x, &|out, x| {
+        simd::vectorized_widely(
+            #[inline(always)]
+            || out.iter_mut().zip(x).for_each(|(out, &x)| *out = f(x)),
+        );
+    });
+}
+
 /// `out[i] = f(a[i], b[i])`.
-pub(crate) fn map2<A: Value, B: Value, T: Value + NoUninit>(
+pub(crate) fn map2<A: Computing, B: Computing, T: Computing>(
     a: CpuView<'_, A>,
     b: CpuView<'_, B>,
-    out: &mut [T],
+    out: StoredMut<'_, T>,
     f: impl Fn(A, B) -> T + Sync + Copy,
 ) {
     written2(out, (a, b), &|out, a, b| {
@@ -45,19 +61,19 @@ pub(crate) fn map2<A: Value, B: Value, T: Value + NoUninit>(
 }
 
 /// `out[i] = f(a[i], b[i], c[i])`.
-pub(crate) fn map3<A: Value, B: Value, C: Value, T: Value>(
+pub(crate) fn map3<A: Computing, B: Computing, C: Computing, T: Computing>(
     a: CpuView<'_, A>,
     b: CpuView<'_, B>,
     c: CpuView<'_, C>,
-    out: &mut [T],
+    out: StoredMut<'_, T>,
     f: impl Fn(A, B, C) -> T + Sync + Copy,
 ) {
-    changed3(out, (a, b, c), &|out, a, b, c| kernel3(out, a, b, c, f));
+    written3(out, (a, b, c), &|out, a, b, c| kernel3(out, a, b, c, f));
 }
 
 /// `f(&mut dst[i], x[i])`, where the element `i` of `dst` lies at `i · dst_strides`. No two elements may share a place.
-pub(crate) fn update1<T: Value, A: Value>(
-    dst: &mut [T],
+pub(crate) fn update1<T: Computing, A: Computing>(
+    dst: StoredMut<'_, T>,
     dst_shape: &[usize],
     dst_strides: &[usize],
     x: CpuView<'_, A>,
@@ -67,8 +83,8 @@ pub(crate) fn update1<T: Value, A: Value>(
 }
 
 /// `f(&mut dst[i], a[i], b[i])`; see [`update1`].
-pub(crate) fn update2<T: Value, A: Value, B: Value>(
-    dst: &mut [T],
+pub(crate) fn update2<T: Computing, A: Computing, B: Computing>(
+    dst: StoredMut<'_, T>,
     dst_shape: &[usize],
     dst_strides: &[usize],
     a: CpuView<'_, A>,
@@ -78,8 +94,8 @@ pub(crate) fn update2<T: Value, A: Value, B: Value>(
     updated2(dst, (dst_shape, dst_strides), (a, b), &|dst, a, b| kernel2(dst, a, b, f));
 }
 
-// What follows walks through memory. It knows a formula as a function of pieces of some thousand elements, so that it is
-// compiled for element types, and not once more for every formula.
+// What follows walks through memory. It knows a formula as a function of pieces of some hundred elements, so that it is
+// compiled for computing types, and not once more for every formula.
 
 /// Changes a piece of the destination by one of a source.
 type Kernel1<'f, T, A> = &'f (dyn Fn(&mut [T], &[A]) + Sync);
@@ -88,108 +104,144 @@ type Kernel2<'f, T, A, B> = &'f (dyn Fn(&mut [T], &[A], &[B]) + Sync);
 /// The same by pieces of three sources.
 type Kernel3<'f, T, A, B, C> = &'f (dyn Fn(&mut [T], &[A], &[B], &[C]) + Sync);
 
-/// Elements that are computed in the first-level cache before they are written past the caches.
-const PIECE: usize = 1024;
-
-/// Writes every element; past the caches, if there are many.
-fn written1<T: Value + NoUninit, A: Value>(out: &mut [T], x: CpuView<'_, A>, kernel: Kernel1<'_, T, A>) {
-    if !stream::is_large(out) {
-        return changed1(out, x, kernel);
-    }
-    let x = Operand::new(x);
-    let segment = x.segment().min(PIECE);
-    in_chunks(out, |start, chunk| {
-        let (mut x_room, mut piece) = (Scratch::new(), [chunk[0]; PIECE]);
-        let (mut x, stream) = (x.open(start, segment, &mut x_room), Stream::new());
-        for out in chunk.chunks_mut(segment) {
-            let piece = &mut piece[..out.len()];
-            kernel(piece, x.next(out.len()));
-            stream.copy(out, piece);
-        }
-    });
+/// What becomes of the elements of a contiguous destination.
+#[derive(Clone, Copy, PartialEq)]
+enum Way {
+    /// They are written, with unspecified values before.
+    Write,
+    /// The same, past the caches.
+    Stream,
+    /// They are changed.
+    Change,
 }
 
-fn written2<T: Value + NoUninit, A: Value, B: Value>(
-    out: &mut [T],
-    (a, b): (CpuView<'_, A>, CpuView<'_, B>),
+impl Way {
+    /// Written past the caches, if there are many.
+    fn to_write<T>(out: &StoredMut<'_, T>) -> Way {
+        let is_large = match out {
+            StoredMut::Plain(out) => stream::is_large(out),
+            StoredMut::Halves(out, _) => stream::is_large(out),
+        };
+        if is_large { Way::Stream } else { Way::Write }
+    }
+
+    /// The longest piece of the destination.
+    fn segment<T>(self, dst: &StoredMut<'_, T>) -> usize {
+        match dst {
+            StoredMut::Halves(..) => SEGMENT,
+            StoredMut::Plain(_) if self == Way::Stream => PIECE,
+            StoredMut::Plain(_) => usize::MAX,
+        }
+    }
+
+    /// Calls `work` for pieces of `segment` elements, in the type that they compute in.
+    fn each<T: Computing>(self, dst: StoredMut<'_, T>, segment: usize, work: &mut dyn FnMut(&mut [T])) {
+        match dst {
+            StoredMut::Plain(dst) if self == Way::Stream => {
+                let (stream, mut room) = (Stream::new(), [T::ZERO; PIECE]);
+                for dst in dst.chunks_mut(segment) {
+                    let piece = &mut room[..dst.len()];
+                    work(piece);
+                    stream.copy(dst, piece);
+                }
+            }
+            StoredMut::Plain(dst) => dst.chunks_mut(segment).for_each(work),
+            StoredMut::Halves(dst, half) => {
+                let stream = (self == Way::Stream).then(Stream::new);
+                let (mut room, mut rounded) = ([T::ZERO; SEGMENT], [0; SEGMENT]);
+                for dst in dst.chunks_mut(segment) {
+                    let piece = &mut room[..dst.len()];
+                    if self == Way::Change {
+                        half.widen(dst, T::f32s(piece));
+                    }
+                    work(piece);
+                    match &stream {
+                        Some(stream) => {
+                            half.narrow(T::f32s(piece), &mut rounded);
+                            stream.copy(dst, &rounded[..dst.len()]);
+                        }
+                        None => half.narrow(T::f32s(piece), dst),
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn written1<T: Computing, A: Computing>(out: StoredMut<'_, T>, x: CpuView<'_, A>, kernel: Kernel1<'_, T, A>) {
+    contiguous1(Way::to_write(&out), out, x, kernel);
+}
+
+fn written2<T: Computing, A: Computing, B: Computing>(
+    out: StoredMut<'_, T>,
+    sources: (CpuView<'_, A>, CpuView<'_, B>),
     kernel: Kernel2<'_, T, A, B>,
 ) {
-    if !stream::is_large(out) {
-        return changed2(out, (a, b), kernel);
-    }
-    let (a, b) = (Operand::new(a), Operand::new(b));
-    let segment = a.segment().min(b.segment()).min(PIECE);
-    in_chunks(out, |start, chunk| {
-        let (mut a_room, mut b_room, mut piece) = (Scratch::new(), Scratch::new(), [chunk[0]; PIECE]);
-        let (mut a, mut b) = (a.open(start, segment, &mut a_room), b.open(start, segment, &mut b_room));
-        let stream = Stream::new();
-        for out in chunk.chunks_mut(segment) {
-            let piece = &mut piece[..out.len()];
-            kernel(piece, a.next(out.len()), b.next(out.len()));
-            stream.copy(out, piece);
-        }
-    });
+    contiguous2(Way::to_write(&out), out, sources, kernel);
 }
 
-fn changed1<T: Value, A: Value>(dst: &mut [T], x: CpuView<'_, A>, kernel: Kernel1<'_, T, A>) {
-    if dst.is_empty() {
+fn contiguous1<T: Computing, A: Computing>(
+    way: Way,
+    dst: StoredMut<'_, T>,
+    x: CpuView<'_, A>,
+    kernel: Kernel1<'_, T, A>,
+) {
+    if dst.len() == 0 {
         return;
     }
     let x = Operand::new(x);
-    let segment = x.segment();
-    in_chunks(dst, |start, chunk| {
+    let segment = x.segment().min(way.segment(&dst));
+    dst.for_each_chunk(CHUNK, &|i, chunk| {
         let mut x_room = Scratch::new();
-        let mut x = x.open(start, segment, &mut x_room);
-        chunk.chunks_mut(segment).for_each(|piece| kernel(piece, x.next(piece.len())));
+        let mut x = x.open(i * CHUNK, segment, &mut x_room);
+        way.each(chunk, segment, &mut |piece| kernel(piece, x.next(piece.len())));
     });
 }
 
-fn changed2<T: Value, A: Value, B: Value>(
-    dst: &mut [T],
+fn contiguous2<T: Computing, A: Computing, B: Computing>(
+    way: Way,
+    dst: StoredMut<'_, T>,
     (a, b): (CpuView<'_, A>, CpuView<'_, B>),
     kernel: Kernel2<'_, T, A, B>,
 ) {
-    if dst.is_empty() {
+    if dst.len() == 0 {
         return;
     }
     let (a, b) = (Operand::new(a), Operand::new(b));
-    let segment = a.segment().min(b.segment());
-    in_chunks(dst, |start, chunk| {
+    let segment = a.segment().min(b.segment()).min(way.segment(&dst));
+    dst.for_each_chunk(CHUNK, &|i, chunk| {
         let (mut a_room, mut b_room) = (Scratch::new(), Scratch::new());
-        let mut a = a.open(start, segment, &mut a_room);
-        let mut b = b.open(start, segment, &mut b_room);
-        for piece in chunk.chunks_mut(segment) {
-            let len = piece.len();
-            kernel(piece, a.next(len), b.next(len));
-        }
+        let mut a = a.open(i * CHUNK, segment, &mut a_room);
+        let mut b = b.open(i * CHUNK, segment, &mut b_room);
+        way.each(chunk, segment, &mut |piece| kernel(piece, a.next(piece.len()), b.next(piece.len())));
     });
 }
 
-fn changed3<T: Value, A: Value, B: Value, C: Value>(
-    dst: &mut [T],
+fn written3<T: Computing, A: Computing, B: Computing, C: Computing>(
+    out: StoredMut<'_, T>,
     (a, b, c): (CpuView<'_, A>, CpuView<'_, B>, CpuView<'_, C>),
     kernel: Kernel3<'_, T, A, B, C>,
 ) {
-    if dst.is_empty() {
+    if out.len() == 0 {
         return;
     }
+    let way = Way::to_write(&out);
     let (a, b, c) = (Operand::new(a), Operand::new(b), Operand::new(c));
-    let segment = a.segment().min(b.segment()).min(c.segment());
-    in_chunks(dst, |start, chunk| {
-        let (mut a_room, mut b_room) = (Scratch::new(), Scratch::new());
-        let mut c_room = Scratch::new();
-        let mut a = a.open(start, segment, &mut a_room);
-        let mut b = b.open(start, segment, &mut b_room);
-        let mut c = c.open(start, segment, &mut c_room);
-        for piece in chunk.chunks_mut(segment) {
+    let segment = a.segment().min(b.segment()).min(c.segment()).min(way.segment(&out));
+    out.for_each_chunk(CHUNK, &|i, chunk| {
+        let (mut a_room, mut b_room, mut c_room) = (Scratch::new(), Scratch::new(), Scratch::new());
+        let mut a = a.open(i * CHUNK, segment, &mut a_room);
+        let mut b = b.open(i * CHUNK, segment, &mut b_room);
+        let mut c = c.open(i * CHUNK, segment, &mut c_room);
+        way.each(chunk, segment, &mut |piece| {
             let len = piece.len();
             kernel(piece, a.next(len), b.next(len), c.next(len));
-        }
+        });
     });
 }
 
-fn updated1<T: Value, A: Value>(
-    dst: &mut [T],
+fn updated1<T: Computing, A: Computing>(
+    mut dst: StoredMut<'_, T>,
     (shape, strides): (&[usize], &[usize]),
     x: CpuView<'_, A>,
     kernel: Kernel1<'_, T, A>,
@@ -199,7 +251,7 @@ fn updated1<T: Value, A: Value>(
     }
     let dims = Dims::of(shape, strides);
     if dims.is_contiguous() {
-        return changed1(&mut dst[..dims.len()], x, kernel);
+        return contiguous1(Way::Change, dst.part(0, dims.len()), x, kernel);
     }
     let (x, mut x_room) = (Operand::new(x), Scratch::new());
     let segment = x.segment().min(SEGMENT);
@@ -207,8 +259,8 @@ fn updated1<T: Value, A: Value>(
     scattered(dst, dims, segment, &mut |piece| kernel(piece, x.next(piece.len())));
 }
 
-fn updated2<T: Value, A: Value, B: Value>(
-    dst: &mut [T],
+fn updated2<T: Computing, A: Computing, B: Computing>(
+    mut dst: StoredMut<'_, T>,
     (shape, strides): (&[usize], &[usize]),
     (a, b): (CpuView<'_, A>, CpuView<'_, B>),
     kernel: Kernel2<'_, T, A, B>,
@@ -218,7 +270,7 @@ fn updated2<T: Value, A: Value, B: Value>(
     }
     let dims = Dims::of(shape, strides);
     if dims.is_contiguous() {
-        return changed2(&mut dst[..dims.len()], (a, b), kernel);
+        return contiguous2(Way::Change, dst.part(0, dims.len()), (a, b), kernel);
     }
     let (a, b) = (Operand::new(a), Operand::new(b));
     let (mut a_room, mut b_room) = (Scratch::new(), Scratch::new());
@@ -228,7 +280,16 @@ fn updated2<T: Value, A: Value, B: Value>(
 }
 
 /// Lets `work` change the elements of a strided destination, `segment` at a time, in a contiguous buffer.
-fn scattered<T: Value>(dst: &mut [T], dims: Dims, segment: usize, work: &mut dyn FnMut(&mut [T])) {
+fn scattered<T: Computing>(dst: StoredMut<'_, T>, dims: Dims, segment: usize, work: &mut dyn FnMut(&mut [T])) {
+    match dst {
+        StoredMut::Plain(dst) => pieces(dst, dims, segment, work),
+        StoredMut::Halves(dst, half) => pieces(dst, dims, segment, &mut |bits| {
+            Way::Change.each(StoredMut::Halves(bits, half), segment, work);
+        }),
+    }
+}
+
+fn pieces<B: Value>(dst: &mut [B], dims: Dims, segment: usize, work: &mut dyn FnMut(&mut [B])) {
     let mut buffer = [dst[0]; SEGMENT];
     let (mut from, mut to) = (Walk::starting_at(dims, 0), Walk::starting_at(dims, 0));
     let mut left = dims.len();
@@ -288,7 +349,7 @@ mod tests {
         #[test]
         fn map1_matches_index_arithmetic(x in shape().prop_flat_map(strided)) {
             let mut out = vec![0.0; x.len()];
-            map1(x.view(), &mut out, |x: i32| f64::from(x) * 2.0);
+            map1(x.view(), out.as_mut_slice().into(), |x: i32| f64::from(x) * 2.0);
             let expected: Vec<f64> = x.values().iter().map(|&x| f64::from(x) * 2.0).collect();
             prop_assert_eq!(out, expected);
         }
@@ -296,7 +357,7 @@ mod tests {
         #[test]
         fn map2_matches_index_arithmetic([a, b] in same_shape::<2>()) {
             let mut out = vec![0; a.len()];
-            map2(a.view(), b.view(), &mut out, |a, b| 3 * a - b);
+            map2(a.view(), b.view(), out.as_mut_slice().into(), |a, b| 3 * a - b);
             let expected: Vec<i32> = a.values().iter().zip(b.values()).map(|(&a, b)| 3 * a - b).collect();
             prop_assert_eq!(out, expected);
         }
@@ -304,7 +365,7 @@ mod tests {
         #[test]
         fn map3_matches_index_arithmetic([a, b, c] in same_shape::<3>()) {
             let mut out = vec![0; a.len()];
-            map3(a.view(), b.view(), c.view(), &mut out, |a, b, c| if a > 0 { b } else { c - 1 });
+            map3(a.view(), b.view(), c.view(), out.as_mut_slice().into(), |a, b, c| if a > 0 { b } else { c - 1 });
             let (a, b, c) = (a.values(), b.values(), c.values());
             let expected: Vec<i32> = (0..a.len()).map(|i| if a[i] > 0 { b[i] } else { c[i] - 1 }).collect();
             prop_assert_eq!(out, expected);
@@ -314,7 +375,7 @@ mod tests {
         fn update1_changes_the_window_and_nothing_else([dst, x] in same_shape::<2>()) {
             let dst = dst.without_broadcasts();
             let (mut data, mut expected) = (dst.data.clone(), dst.data.clone());
-            update1(&mut data, &dst.shape, &dst.strides, x.view(), |dst: &mut i32, x| *dst += 5 * x);
+            update1(data.as_mut_slice().into(), &dst.shape, &dst.strides, x.view(), |dst: &mut i32, x| *dst += 5 * x);
             for (offset, x) in dst.offsets().into_iter().zip(x.values()) {
                 expected[offset] += 5 * x;
             }
@@ -325,7 +386,7 @@ mod tests {
         fn update2_changes_the_window_and_nothing_else([dst, a, b] in same_shape::<3>()) {
             let dst = dst.without_broadcasts();
             let (mut data, mut expected) = (dst.data.clone(), dst.data.clone());
-            update2(&mut data, &dst.shape, &dst.strides, a.view(), b.view(), |dst: &mut i32, a, b| *dst += a * b);
+            update2(data.as_mut_slice().into(), &dst.shape, &dst.strides, a.view(), b.view(), |dst: &mut i32, a, b| *dst += a * b);
             for ((offset, a), b) in dst.offsets().into_iter().zip(a.values()).zip(b.values()) {
                 expected[offset] += a * b;
             }
@@ -341,10 +402,10 @@ mod tests {
         let mut out = vec![0_i64; rows * columns];
         assert!(stream::is_large(&out));
 
-        map1(x.view(), &mut out, |x| i64::from(x) - 7);
+        map1(x.view(), out.as_mut_slice().into(), |x| i64::from(x) - 7);
         assert!((0..out.len()).all(|i| out[i] == i64::from(x.data[i]) - 7));
 
-        map2(x.view(), row.view(), &mut out, |x, row| i64::from(3 * x - row));
+        map2(x.view(), row.view(), out.as_mut_slice().into(), |x, row| i64::from(3 * x - row));
         assert!((0..out.len()).all(|i| out[i] == i64::from(3 * x.data[i] - row.data[i % columns])));
     }
 
@@ -356,7 +417,7 @@ mod tests {
         let column = Strided::new(vec![rows, columns], vec![1, 0]);
         let mut out = vec![0; rows * columns];
 
-        map3(row.view(), scalar.view(), column.view(), &mut out, |a, b, c| a + 10 * b + 100 * c);
+        map3(row.view(), scalar.view(), column.view(), out.as_mut_slice().into(), |a, b, c| a + 10 * b + 100 * c);
 
         let expected = |i: usize| row.data[i % columns] + 10 * scalar.data[0] + 100 * column.data[i / columns];
         assert!((0..out.len()).all(|i| out[i] == expected(i)));

@@ -7,7 +7,7 @@
 //! - **No allocation.** Scratch space lives on the stack: a few KiB, at most about 128 KiB in a reduction over rows.
 //! - **No `unsafe`.** A wrong index panics; it cannot read or write elsewhere.
 //!
-//! Reading order: [`CpuView`] (what a loop reads), `walk` (strided positions in row-major order), `source` (how every
+//! Reading order: [`CpuView`] (what a loop reads), `stored` (how halves get to the type that they compute in), `walk` (strided positions in row-major order), `source` (how every
 //! operand becomes contiguous pieces, so that each closure is compiled into one loop only), `map`, then any other file.
 //! `simd` compiles a loop once per instruction set and picks one at run time; `math` has the functions that vectorise.
 
@@ -25,21 +25,23 @@ mod reduce;
 mod rows;
 mod simd;
 mod source;
+mod stored;
 mod sums;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 mod view;
 mod walk;
 
 pub(crate) use arg::arg_reduce;
 pub(crate) use channels::{Numbers, batch_norm, batch_norm_grad, batch_norm_sums, channel_statistics, with_changes};
-pub(crate) use copy::copy;
+pub(crate) use copy::{copy, place};
 pub(crate) use index::{gather, index_add, index_select, scatter_add};
 pub(crate) use layer_norm::{layer_norm, layer_norm_grad, layer_norm_sums};
-pub(crate) use map::{map1, map2, map3, update1, update2};
+pub(crate) use map::{map1, map1_long, map2, map3, update1, update2};
 pub(crate) use reduce::reduce;
 pub(crate) use rows::{log_softmax, log_softmax_grad, softmax, softmax_grad};
 pub(crate) use simd::vectorized;
+pub(crate) use stored::{PIECE, Stored, StoredMut};
 pub(crate) use view::{CpuView, MAX_RANK};
 
 /// Elements of cheap work that are worth handing to another thread: about 10 µs, several times what waking one costs.

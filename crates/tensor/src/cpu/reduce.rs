@@ -8,7 +8,8 @@
 
 use super::columns::Columns;
 use super::walk::{Dims, Walk};
-use super::{CHUNK, CpuView, MAX_RANK, Value, simd};
+use super::{CHUNK, CpuView, MAX_RANK, Stored, StoredMut, Value, simd};
+use crate::element::Computing;
 use crate::parallel::for_each_chunk_mut;
 
 /// How elements become one value: `lift` each, `combine` them in any order, starting from `identity`.
@@ -23,10 +24,10 @@ pub(super) struct Fold<A, L, C> {
 ///
 /// `out` has the kept dimensions in row-major order. `combine` must be associative and commutative up to rounding, and
 /// `identity` neutral for it. A reduction over no elements gives `finish(identity)`.
-pub(crate) fn reduce<T: Value, A: Value, U: Value>(
+pub(crate) fn reduce<T: Computing, A: Value, U: Computing>(
     x: CpuView<'_, T>,
     axes: u32,
-    out: &mut [U],
+    mut out: StoredMut<'_, U>,
     identity: A,
     lift: impl Fn(T) -> A + Sync + Copy,
     combine: impl Fn(A, A) -> A + Sync + Copy,
@@ -62,6 +63,8 @@ fn split<T>(x: CpuView<'_, T>, axes: u32) -> (Dims, Dims) {
 
 /// Elements that are folded without cutting: every one of the [`LANES`] accumulators takes 64 of them.
 const BLOCK: usize = 2048;
+/// Halves that are widened in a small buffer.
+const SHORT_RUN: usize = 128;
 /// Contiguous elements that are folded in one go, block by block: long enough that memory is read at full speed.
 const RUN: usize = 16 * BLOCK;
 /// Accumulators of a block: independent of each other, so that they fill vectors and hide latency.
@@ -73,53 +76,67 @@ const PARTS: usize = 64;
 
 /// Reductions in which neighbours in memory belong to the same result.
 struct Lines<'a, T, A, L, C> {
-    data: &'a [T],
+    data: Stored<'a, T>,
     kept: Dims,
     reduced: Dims,
     fold: Fold<A, L, C>,
 }
 
-impl<T: Value, A: Value, L, C> Lines<'_, T, A, L, C>
+impl<T: Computing, A: Value, L, C> Lines<'_, T, A, L, C>
 where
     L: Fn(T) -> A + Sync + Copy,
     C: Fn(A, A) -> A + Sync + Copy,
 {
-    fn reduce<U: Value>(&self, out: &mut [U], finish: impl Fn(A) -> U + Sync + Copy) {
+    fn reduce<U: Computing>(&self, mut out: StoredMut<'_, U>, finish: impl Fn(A) -> U + Sync + Copy) {
         let len = self.reduced.len();
         if out.len() <= PARTS / 4 && len > 2 * CHUNK {
-            for (i, out) in out.iter_mut().enumerate() {
-                *out = finish(self.in_parts(self.kept.offset(i)));
-            }
-            return;
+            return out.each_piece(|first, out| {
+                for (i, out) in out.iter_mut().enumerate() {
+                    *out = finish(self.in_parts(self.kept.offset(first + i)));
+                }
+            });
         }
         let chunk_len = (CHUNK / len).max(1);
         if out.len() <= chunk_len {
             return self.reduce_chunk(0, out, finish);
         }
-        for_each_chunk_mut(out, chunk_len, |i, chunk| self.reduce_chunk(i * chunk_len, chunk, finish));
+        out.for_each_chunk(chunk_len, &|i, chunk| self.reduce_chunk(i * chunk_len, chunk, finish));
     }
 
     /// Computes the results from number `start` on.
-    fn reduce_chunk<U: Value>(&self, start: usize, out: &mut [U], finish: impl Fn(A) -> U + Sync + Copy) {
+    fn reduce_chunk<U: Computing>(
+        &self,
+        start: usize,
+        mut out: StoredMut<'_, U>,
+        finish: impl Fn(A) -> U + Sync + Copy,
+    ) {
         let len = self.reduced.len();
         if len <= BLOCK && self.reduced.is_contiguous() && self.kept.strides() == [len] {
-            return self.short_rows(&self.data[start * len..], out, finish);
+            let data = self.data.part(start * len, out.len() * len);
+            return out.each_piece(|first, out| self.short_rows(data.part(first * len, out.len() * len), out, finish));
         }
         let mut kept = Walk::starting_at(self.kept, start);
-        for out in out {
-            *out = finish(self.range(kept.offset(), 0, len));
-            kept.advance(1);
-        }
+        out.each_piece(|_, out| {
+            for out in out {
+                *out = finish(self.range(kept.offset(), 0, len));
+                kept.advance(1);
+            }
+        });
     }
 
     /// Computes one result per row of a contiguous matrix whose rows are at most one block long.
-    fn short_rows<U>(&self, data: &[T], out: &mut [U], finish: impl Fn(A) -> U) {
-        let fold = self.fold;
-        let rows = data.chunks_exact(self.reduced.len());
-        simd::vectorized(
-            #[inline(always)]
-            move || out.iter_mut().zip(rows).for_each(|(out, row)| *out = finish(fold.row(row))),
-        );
+    fn short_rows<U>(&self, data: Stored<'_, T>, out: &mut [U], finish: impl Fn(A) -> U) {
+        let (fold, len) = (self.fold, self.reduced.len());
+        let mut rest = out.iter_mut();
+        data.each_piece::<BLOCK>(BLOCK / len * len, |data| {
+            simd::vectorized(
+                #[inline(always)]
+                || {
+                    let rows = data.chunks_exact(len);
+                    rest.by_ref().zip(rows).for_each(|(out, row)| *out = finish(fold.row(row)));
+                },
+            );
+        });
     }
 
     /// One long result, in parts of a fixed size that may run in parallel.
@@ -148,24 +165,38 @@ where
     }
 
     fn block(&self, offset: usize, start: usize, len: usize) -> A {
-        let data = &self.data[offset..];
+        let data = self.data.from(offset);
         let mut lanes = [self.fold.identity; LANES];
         if self.reduced.is_contiguous() {
-            self.fold.run_to_lanes(&data[start..][..len], &mut lanes);
+            let data = data.part(start, len);
+            match len <= SHORT_RUN {
+                true => data.each_piece::<SHORT_RUN>(SHORT_RUN, |run| self.fold.run_to_lanes(run, &mut lanes)),
+                false => data.each_piece::<BLOCK>(BLOCK, |run| self.fold.run_to_lanes(run, &mut lanes)),
+            }
             return in_halves(&mut lanes, self.fold.combine);
         }
         let mut walk = Walk::starting_at(self.reduced, start);
         let (line_len, stride) = self.reduced.inner();
         if stride == 1 && line_len >= SHORT {
-            self.lines_to_lanes(data, &mut walk, len, &mut lanes);
+            self.lines_to_lanes(data, walk, len, &mut lanes);
         } else {
             self.copies_to_lanes(data, &mut walk, len, &mut lanes);
         }
         in_halves(&mut lanes, self.fold.combine)
     }
 
-    /// Folds the next `len` elements, line by line.
-    fn lines_to_lanes(&self, data: &[T], walk: &mut Walk, len: usize, lanes: &mut [A; LANES]) {
+    /// Folds the next `len` elements, at most one block of them, line by line.
+    fn lines_to_lanes(&self, data: Stored<'_, T>, mut walk: Walk, len: usize, lanes: &mut [A; LANES]) {
+        // Halves are widened together, and then lie one line behind the other.
+        let mut room;
+        let (data, in_place) = match data {
+            Stored::Plain(data) => (data, true),
+            Stored::Halves(..) => {
+                room = [T::ZERO; BLOCK];
+                walk.clone().read_widened(data, &mut room[..len]);
+                (&room[..len], false)
+            }
+        };
         let Fold { identity, lift, combine } = self.fold;
         // What is left over at the ends of lines has accumulators of its own: touched one by one, those of whole
         // vectors would leave their registers.
@@ -177,7 +208,8 @@ where
                 let mut left = len;
                 while left > 0 {
                     let run = walk.run().min(left);
-                    let (full, rest) = data[walk.offset()..][..run].as_chunks::<LANES>();
+                    let at = if in_place { walk.offset() } else { len - left };
+                    let (full, rest) = data[at..][..run].as_chunks::<LANES>();
                     for values in full {
                         total.iter_mut().zip(values).for_each(|(total, &x)| *total = combine(*total, lift(x)));
                     }
@@ -197,13 +229,13 @@ where
     }
 
     /// Folds the next `len` elements, copied to a contiguous buffer first.
-    fn copies_to_lanes(&self, data: &[T], walk: &mut Walk, len: usize, lanes: &mut [A; LANES]) {
-        let mut buffer = [data[0]; BLOCK / 8];
+    fn copies_to_lanes(&self, data: Stored<'_, T>, walk: &mut Walk, len: usize, lanes: &mut [A; LANES]) {
+        let mut buffer = [T::ZERO; BLOCK / 8];
         let mut left = len;
         while left > 0 {
             let piece_len = buffer.len().min(left);
             let piece = &mut buffer[..piece_len];
-            walk.read(data, piece);
+            walk.read_widened(data, piece);
             self.fold.run_to_lanes(piece, lanes);
             left -= piece_len;
         }
@@ -226,16 +258,47 @@ pub(super) fn in_halves<A: Value>(values: &mut [A], combine: impl Fn(A, A) -> A)
 impl<A: Value, L, C: Fn(A, A) -> A + Copy> Fold<A, L, C> {
     /// Folds a row of at most one block.
     #[inline(always)]
-    fn row<T: Value>(&self, row: &[T]) -> A
+    fn row<T: Computing>(&self, row: &[T]) -> A
     where
         L: Fn(T) -> A + Copy,
     {
+        if !T::DTYPE.is_float() {
+            return self.in_any_order(row);
+        }
         if row.len() < LANES {
             return self.short_row(row);
         }
         let mut lanes = [self.identity; LANES];
         self.add_to_lanes(row, &mut lanes);
-        in_halves(&mut lanes, self.combine)
+        self.together(lanes)
+    }
+
+    /// Folds elements of which no order is different: compilers make vectors of this.
+    #[inline(always)]
+    fn in_any_order<T: Value>(&self, row: &[T]) -> A
+    where
+        L: Fn(T) -> A + Copy,
+    {
+        row.iter().fold(self.identity, |all, &x| (self.combine)(all, (self.lift)(x)))
+    }
+
+    /// Combines the lanes as [`in_halves`] does.
+    #[inline(always)]
+    fn together(&self, lanes: [A; LANES]) -> A {
+        let lanes: [A; 16] = self.halved(lanes);
+        let lanes: [A; 8] = self.halved(lanes);
+        let lanes: [A; 4] = self.halved(lanes);
+        let [a, b] = self.halved(lanes);
+        (self.combine)(a, b)
+    }
+
+    #[inline(always)]
+    fn halved<const N: usize, const HALF: usize>(&self, lanes: [A; N]) -> [A; HALF] {
+        let mut halved = [lanes[0]; HALF];
+        for (i, half) in halved.iter_mut().enumerate() {
+            *half = (self.combine)(lanes[i], lanes[i + HALF]);
+        }
+        halved
     }
 
     /// Folds fewer elements than there are lanes.
@@ -255,13 +318,19 @@ impl<A: Value, L, C: Fn(A, A) -> A + Copy> Fold<A, L, C> {
     }
 
     /// Folds any number of elements into the lanes.
-    fn run_to_lanes<T: Value>(&self, x: &[T], lanes: &mut [A; LANES])
+    fn run_to_lanes<T: Computing>(&self, x: &[T], lanes: &mut [A; LANES])
     where
         L: Fn(T) -> A + Copy,
     {
         simd::vectorized(
             #[inline(always)]
-            move || self.add_to_lanes(x, lanes),
+            move || {
+                if T::DTYPE.is_float() {
+                    self.add_to_lanes(x, lanes);
+                } else {
+                    lanes[0] = (self.combine)(lanes[0], self.in_any_order(x));
+                }
+            },
         );
     }
 
@@ -312,12 +381,12 @@ mod tests {
     fn check(x: &Strided, axes: u32) {
         let groups = groups(x, axes);
         let mut sums = vec![0_i64; groups.len()];
-        reduce(x.view(), axes, &mut sums, 0_i64, |x| x.into(), |a, b| a + b, |sum| sum);
+        reduce(x.view(), axes, sums.as_mut_slice().into(), 0_i64, |x| x.into(), |a, b| a + b, |sum| sum);
         let expected: Vec<i64> = groups.iter().map(|group| group.iter().map(|&x| i64::from(x)).sum()).collect();
         assert_eq!(sums, expected, "shape {:?}, strides {:?}, axes {axes:b}", x.shape, x.strides);
 
         let mut largest = vec![0; groups.len()];
-        reduce(x.view(), axes, &mut largest, i32::MIN, |x| x, i32::max, |x| x);
+        reduce(x.view(), axes, largest.as_mut_slice().into(), i32::MIN, |x| x, i32::max, |x| x);
         let expected: Vec<i32> = groups.iter().map(|group| group.iter().copied().max().unwrap_or(i32::MIN)).collect();
         assert_eq!(largest, expected, "shape {:?}, strides {:?}, axes {axes:b}", x.shape, x.strides);
     }
@@ -352,7 +421,15 @@ mod tests {
         let (rows, columns) = (40_000, 250);
         let data: Vec<f32> = (0..rows * columns).map(|i| 0.1 + (i % 1_000) as f32 * 1e-3).collect();
         let sum = |shape: &[usize], strides: &[usize], axes, out: &mut [f32]| {
-            reduce(CpuView { data: &data, shape, strides }, axes, out, 0.0, |x| x, |a, b| a + b, |x: f32| x);
+            reduce(
+                CpuView { data: data[..].into(), shape, strides },
+                axes,
+                out.into(),
+                0.0,
+                |x| x,
+                |a, b| a + b,
+                |x: f32| x,
+            );
         };
         let exact = |offset: usize, stride: usize, n: usize| -> f64 {
             (0..n).map(|i| f64::from(data[offset + i * stride])).sum()

@@ -2,12 +2,13 @@
 //!
 //! Short rows (class scores) are computed [`LANES`] at a time, one row per lane, so that ten classes fill vectors as
 //! well as a thousand do; longer rows one after the other, in passes that find them in the cache. Everything is computed
-//! in `T::Real`. The largest element is taken away first, so nothing overflows.
+//! in `R`. The largest element is taken away first, so nothing overflows.
 
+use super::layer_norm::map;
 use super::reduce::in_halves;
-use super::{CHUNK, simd};
-use crate::element::{Element, Floating, Num, Real};
-use crate::parallel::for_each_chunk_mut;
+use super::stored::{nth, with_widened};
+use super::{CHUNK, PIECE, Stored, StoredMut, simd};
+use crate::element::Real;
 
 /// Rows that are computed together.
 const LANES: usize = 16;
@@ -17,23 +18,23 @@ const SHORT: usize = 32;
 const BLOCK: usize = 512;
 
 /// `out[i, j] = exp(x[i, j]) / Σ exp(x[i, …])`, where every row has `row_len` elements.
-pub(crate) fn softmax<T: Floating>(x: &[T], row_len: usize, out: &mut [T]) {
-    run::<T, Softmax, 1>([x], row_len, out);
+pub(crate) fn softmax<R: Real>(x: Stored<'_, R>, row_len: usize, out: StoredMut<'_, R>) {
+    run::<R, Softmax, 1>([x], row_len, out);
 }
 
 /// `out[i, j] = x[i, j] − log Σ exp(x[i, …])`.
-pub(crate) fn log_softmax<T: Floating>(x: &[T], row_len: usize, out: &mut [T]) {
-    run::<T, LogSoftmax, 1>([x], row_len, out);
+pub(crate) fn log_softmax<R: Real>(x: Stored<'_, R>, row_len: usize, out: StoredMut<'_, R>) {
+    run::<R, LogSoftmax, 1>([x], row_len, out);
 }
 
 /// The gradient of [`softmax`]'s input, where `y` is its output: `out[i, j] = y[i, j] · (grad[i, j] − Σ grad[i, …] · y[i, …])`.
-pub(crate) fn softmax_grad<T: Floating>(y: &[T], grad: &[T], row_len: usize, out: &mut [T]) {
-    run::<T, SoftmaxGrad, 2>([y, grad], row_len, out);
+pub(crate) fn softmax_grad<R: Real>(y: Stored<'_, R>, grad: Stored<'_, R>, row_len: usize, out: StoredMut<'_, R>) {
+    run::<R, SoftmaxGrad, 2>([y, grad], row_len, out);
 }
 
 /// The gradient of [`log_softmax`]'s input, where `y` is its output: `out[i, j] = grad[i, j] − exp(y[i, j]) · Σ grad[i, …]`.
-pub(crate) fn log_softmax_grad<T: Floating>(y: &[T], grad: &[T], row_len: usize, out: &mut [T]) {
-    run::<T, LogSoftmaxGrad, 2>([y, grad], row_len, out);
+pub(crate) fn log_softmax_grad<R: Real>(y: Stored<'_, R>, grad: Stored<'_, R>, row_len: usize, out: StoredMut<'_, R>) {
+    run::<R, LogSoftmaxGrad, 2>([y, grad], row_len, out);
 }
 
 /// A function of rows of `N` inputs.
@@ -41,7 +42,7 @@ trait RowOp<const N: usize> {
     /// Computes up to [`LANES`] rows, in place of the first input. Element `j` of row `lane` is `[j][lane]`.
     fn tile<R: Real>(inputs: [&mut [[R; LANES]]; N], scratch: &mut [[R; LANES]]);
     /// Computes one row.
-    fn row<T: Floating>(inputs: [&[T]; N], out: &mut [T]);
+    fn row<R: Real>(inputs: [Stored<'_, R>; N], out: StoredMut<'_, R>);
 }
 
 struct Softmax;
@@ -51,19 +52,31 @@ impl RowOp<1> for Softmax {
     fn tile<R: Real>([x]: [&mut [[R; LANES]]; 1], scratch: &mut [[R; LANES]]) {
         subtract_largest(x, scratch);
         exp_all(x.as_flattened_mut());
-        let sum = fold_lanes(x, R::ZERO, R::plus);
+        let sum = fold_lanes(x, [R::ZERO; LANES], R::plus);
         with_lanes(x, sum, scratch, |x, sum| x / sum);
     }
 
-    fn row<T: Floating>([x]: [&[T]; 1], out: &mut [T]) {
+    fn row<R: Real>([x]: [Stored<'_, R>; 1], mut out: StoredMut<'_, R>) {
         let largest = largest(x);
-        let sum = sum_of_exp(x, largest);
-        write(
-            [x, x],
-            out,
-            #[inline(always)]
-            move |x, _| (x - largest).exp() / sum,
-        );
+        if x.len() > PIECE && matches!(out, StoredMut::Halves(..)) {
+            let sum = sum_of_exp(x, largest);
+            return map(
+                [x],
+                out,
+                #[inline(always)]
+                move |[x]| (x - largest).exp() / sum,
+            );
+        }
+        out.write(0, x.len(), |out| {
+            map(
+                [x],
+                (&mut *out).into(),
+                #[inline(always)]
+                move |[x]| (x - largest).exp(),
+            );
+            let sum = fold([(&*out).into()], R::ZERO, |[e]| e, R::plus);
+            divide(out, sum);
+        });
     }
 }
 
@@ -75,17 +88,17 @@ impl RowOp<1> for LogSoftmax {
         subtract_largest(x, scratch);
         scratch.copy_from_slice(x);
         exp_all(scratch.as_flattened_mut());
-        let sum = fold_lanes(scratch, R::ZERO, R::plus);
+        let sum = fold_lanes(scratch, [R::ZERO; LANES], R::plus);
         scratch[0] = sum;
         ln_all(scratch[..1].as_flattened_mut());
         let log = scratch[0];
         with_lanes(x, log, scratch, |x, log| x - log);
     }
 
-    fn row<T: Floating>([x]: [&[T]; 1], out: &mut [T]) {
+    fn row<R: Real>([x]: [Stored<'_, R>; 1], out: StoredMut<'_, R>) {
         let largest = largest(x);
         let log = sum_of_exp(x, largest).ln();
-        write([x, x], out, |x, _| x - largest - log);
+        map([x], out, |[x]| x - largest - log);
     }
 }
 
@@ -98,16 +111,16 @@ impl RowOp<2> for SoftmaxGrad {
         for (out, (&y, &grad)) in scratch.as_flattened_mut().iter_mut().zip(products) {
             *out = y * grad;
         }
-        let sum = fold_lanes(scratch, R::ZERO, R::plus);
+        let sum = fold_lanes(scratch, [R::ZERO; LANES], R::plus);
         with_lanes(grad, sum, scratch, |grad, sum| grad - sum);
         for (y, &grad) in y.as_flattened_mut().iter_mut().zip(grad.as_flattened()) {
             *y = *y * grad;
         }
     }
 
-    fn row<T: Floating>([y, grad]: [&[T]; 2], out: &mut [T]) {
-        let sum = fold([y, grad], T::Real::ZERO, |y, grad| y * grad, T::Real::plus);
-        write([y, grad], out, |y, grad| y * (grad - sum));
+    fn row<R: Real>([y, grad]: [Stored<'_, R>; 2], out: StoredMut<'_, R>) {
+        let sum = fold([y, grad], R::ZERO, |[y, grad]| y * grad, R::plus);
+        map([y, grad], out, |[y, grad]| y * (grad - sum));
     }
 }
 
@@ -116,7 +129,7 @@ struct LogSoftmaxGrad;
 impl RowOp<2> for LogSoftmaxGrad {
     #[inline(always)]
     fn tile<R: Real>([y, grad]: [&mut [[R; LANES]]; 2], scratch: &mut [[R; LANES]]) {
-        let sum = fold_lanes(grad, R::ZERO, R::plus);
+        let sum = fold_lanes(grad, [R::ZERO; LANES], R::plus);
         exp_all(y.as_flattened_mut());
         with_lanes(y, sum, scratch, |y, sum| y * sum);
         for (y, &grad) in y.as_flattened_mut().iter_mut().zip(grad.as_flattened()) {
@@ -124,47 +137,58 @@ impl RowOp<2> for LogSoftmaxGrad {
         }
     }
 
-    fn row<T: Floating>([y, grad]: [&[T]; 2], out: &mut [T]) {
-        let sum = fold([grad, grad], T::Real::ZERO, |grad, _| grad, T::Real::plus);
-        write(
+    fn row<R: Real>([y, grad]: [Stored<'_, R>; 2], out: StoredMut<'_, R>) {
+        let sum = fold([grad], R::ZERO, |[grad]| grad, R::plus);
+        map(
             [y, grad],
             out,
             #[inline(always)]
-            move |y, grad| grad - y.exp() * sum,
+            move |[y, grad]| grad - y.exp() * sum,
         );
     }
 }
 
 /// Applies `O` to all rows, on several threads if there is enough to do.
-fn run<T: Floating, O: RowOp<N>, const N: usize>(inputs: [&[T]; N], row_len: usize, out: &mut [T]) {
-    if out.is_empty() {
+fn run<R: Real, O: RowOp<N>, const N: usize>(inputs: [Stored<'_, R>; N], row_len: usize, out: StoredMut<'_, R>) {
+    if out.len() == 0 {
         return;
     }
     // An exponential per element: a quarter of the usual work is enough for a thread.
     let chunk_len = (CHUNK / 4 / row_len).next_multiple_of(LANES).max(1) * row_len;
-    for_each_chunk_mut(out, chunk_len, |i, out| {
-        let inputs = inputs.map(|input| &input[i * chunk_len..][..out.len()]);
+    out.for_each_chunk(chunk_len, &|i, mut out| {
+        let inputs = inputs.map(|input| input.part(i * chunk_len, out.len()));
         if row_len <= SHORT {
-            return short_rows::<T, O, N>(inputs, row_len, out);
+            return short_rows::<R, O, N>(inputs, row_len, out);
         }
-        for (i, out) in out.chunks_exact_mut(row_len).enumerate() {
-            O::row(inputs.map(|input| &input[i * row_len..][..row_len]), out);
+        for start in (0..out.len()).step_by(row_len) {
+            O::row(inputs.map(|input| input.part(start, row_len)), out.part(start, row_len));
         }
     });
 }
 
-fn short_rows<T: Floating, O: RowOp<N>, const N: usize>(inputs: [&[T]; N], row_len: usize, out: &mut [T]) {
-    simd::vectorized(
+fn short_rows<R: Real, O: RowOp<N>, const N: usize>(
+    inputs: [Stored<'_, R>; N],
+    row_len: usize,
+    mut out: StoredMut<'_, R>,
+) {
+    simd::vectorized_widely(
         #[inline(always)]
         move || {
-            let mut tiles = [[[T::Real::ZERO; LANES]; SHORT]; N];
-            let mut scratch = [[T::Real::ZERO; LANES]; SHORT];
-            for (i, out) in out.chunks_mut(LANES * row_len).enumerate() {
+            let mut tiles = [[[R::ZERO; LANES]; SHORT]; N];
+            let mut scratch = [[R::ZERO; LANES]; SHORT];
+            let mut room = [R::ZERO; LANES * SHORT];
+            for start in (0..out.len()).step_by(LANES * row_len) {
+                let len = (LANES * row_len).min(out.len() - start);
                 for (tile, input) in tiles.iter_mut().zip(inputs) {
-                    load(&input[i * LANES * row_len..][..out.len()], &mut tile[..row_len]);
+                    load(input.part(start, len).widened(&mut room), &mut tile[..row_len]);
                 }
                 O::tile(tiles.each_mut().map(|tile| &mut tile[..row_len]), &mut scratch[..row_len]);
-                store(&tiles[0][..row_len], out);
+                out.write(
+                    start,
+                    len,
+                    #[inline(always)]
+                    |rows| store(&tiles[0][..row_len], rows),
+                );
             }
         },
     );
@@ -172,20 +196,20 @@ fn short_rows<T: Floating, O: RowOp<N>, const N: usize>(inputs: [&[T]; N], row_l
 
 /// Up to sixteen rows into a tile; lanes without a row keep what they have.
 #[inline(always)]
-fn load<T: Floating>(rows: &[T], tile: &mut [[T::Real; LANES]]) {
+fn load<R: Real>(rows: &[R], tile: &mut [[R; LANES]]) {
     for (lane, row) in rows.chunks_exact(tile.len()).enumerate().take(LANES) {
         for (values, x) in tile.iter_mut().zip(row) {
-            values[lane] = x.to_real();
+            values[lane] = *x;
         }
     }
 }
 
 /// A tile into up to sixteen rows.
 #[inline(always)]
-fn store<T: Floating>(tile: &[[T::Real; LANES]], rows: &mut [T]) {
+fn store<R: Real>(tile: &[[R; LANES]], rows: &mut [R]) {
     for (lane, row) in rows.chunks_exact_mut(tile.len()).enumerate().take(LANES) {
         for (out, values) in row.iter_mut().zip(tile) {
-            *out = T::from_real(values[lane]);
+            *out = values[lane];
         }
     }
 }
@@ -213,14 +237,14 @@ fn greater<R: Real>(a: R, b: R) -> R {
 
 #[inline(always)]
 fn subtract_largest<R: Real>(tile: &mut [[R; LANES]], scratch: &mut [[R; LANES]]) {
-    let largest = fold_lanes(tile, R::LOWEST, greater);
+    let largest = fold_lanes(tile, [R::LOWEST; LANES], greater);
     with_lanes(tile, largest, scratch, |x, largest| x - largest);
 }
 
 /// Folds every lane.
 #[inline(always)]
-fn fold_lanes<R: Real>(tile: &[[R; LANES]], start: R, combine: impl Fn(R, R) -> R) -> [R; LANES] {
-    let mut folded = [start; LANES];
+fn fold_lanes<R: Real>(tile: &[[R; LANES]], start: [R; LANES], combine: impl Fn(R, R) -> R) -> [R; LANES] {
+    let mut folded = start;
     for values in tile {
         for (folded, &x) in folded.iter_mut().zip(values) {
             *folded = combine(*folded, x);
@@ -239,62 +263,75 @@ fn with_lanes<R: Real>(tile: &mut [[R; LANES]], lanes: [R; LANES], scratch: &mut
     }
 }
 
-fn largest<T: Floating>(x: &[T]) -> T::Real {
-    fold([x, x], T::Real::LOWEST, |x, _| x, greater)
+fn largest<R: Real>(x: Stored<'_, R>) -> R {
+    let mut lanes = [R::LOWEST; LANES];
+    x.each_piece::<PIECE>(PIECE, |x| {
+        simd::vectorized(
+            #[inline(always)]
+            || {
+                let (full, rest) = x.as_chunks::<LANES>();
+                lanes = fold_lanes(full, lanes, greater);
+                lanes.iter_mut().zip(rest).for_each(|(lane, &x)| *lane = greater(*lane, x));
+            },
+        );
+    });
+    in_halves(&mut lanes, greater)
 }
 
-fn sum_of_exp<T: Floating>(x: &[T], largest: T::Real) -> T::Real {
-    fold(
-        [x, x],
-        T::Real::ZERO,
+fn divide<R: Real>(numbers: &mut [R], by: R) {
+    simd::vectorized(
         #[inline(always)]
-        move |x, _| (x - largest).exp(),
-        T::Real::plus,
+        || numbers.iter_mut().for_each(|x| *x = *x / by),
+    );
+}
+
+fn sum_of_exp<R: Real>(x: Stored<'_, R>, largest: R) -> R {
+    fold(
+        [x],
+        R::ZERO,
+        #[inline(always)]
+        move |[x]| (x - largest).exp(),
+        R::plus,
     )
 }
 
-/// Combines `lift(a[i], b[i])` over a long row, beginning with `start`, which is neutral.
-fn fold<T: Floating>(
-    [a, b]: [&[T]; 2],
-    start: T::Real,
-    lift: impl Fn(T::Real, T::Real) -> T::Real + Copy,
-    combine: impl Fn(T::Real, T::Real) -> T::Real + Copy,
-) -> T::Real {
-    if a.len() > BLOCK {
-        let half = (a.len() / 2).next_multiple_of(BLOCK);
-        let ((a, a_rest), (b, b_rest)) = (a.split_at(half), b.split_at(half));
-        return combine(fold([a, b], start, lift, combine), fold([a_rest, b_rest], start, lift, combine));
+/// Combines `lift(inputs[..][i])` over a long row, beginning with `start`, which is neutral.
+fn fold<R: Real, const N: usize>(
+    inputs: [Stored<'_, R>; N],
+    start: R,
+    lift: impl Fn([R; N]) -> R + Copy,
+    combine: impl Fn(R, R) -> R + Copy,
+) -> R {
+    let len = inputs[0].len();
+    if len > BLOCK {
+        let half = (len / 2).next_multiple_of(BLOCK);
+        let low = fold(inputs.map(|input| input.part(0, half)), start, lift, combine);
+        let high = fold(inputs.map(|input| input.part(half, len - half)), start, lift, combine);
+        return combine(low, high);
     }
-    let mut lanes = simd::vectorized(
-        #[inline(always)]
-        move || {
-            let mut lifted = [start; BLOCK];
-            for ((out, a), b) in lifted.iter_mut().zip(a).zip(b) {
-                *out = lift(a.to_real(), b.to_real());
-            }
-            fold_lanes(lifted[..a.len().next_multiple_of(LANES)].as_chunks().0, start, combine)
-        },
-    );
+    let mut lanes = with_widened(inputs, |inputs| {
+        simd::vectorized_widely(
+            #[inline(always)]
+            move || {
+                let mut lifted = [start; BLOCK];
+                let inputs = inputs.map(|input| &input[..len]);
+                for (i, out) in lifted[..len].iter_mut().enumerate() {
+                    *out = lift(nth(&inputs, i));
+                }
+                fold_lanes(lifted[..len.next_multiple_of(LANES)].as_chunks().0, [start; LANES], combine)
+            },
+        )
+    });
     in_halves(&mut lanes, combine)
-}
-
-/// `out[i] = f(a[i], b[i])`.
-fn write<T: Floating>([a, b]: [&[T]; 2], out: &mut [T], f: impl Fn(T::Real, T::Real) -> T::Real) {
-    simd::vectorized(
-        #[inline(always)]
-        move || {
-            for ((out, a), b) in out.iter_mut().zip(a).zip(b) {
-                *out = T::from_real(f(a.to_real(), b.to_real()));
-            }
-        },
-    );
 }
 
 #[cfg(test)]
 mod tests {
     use half::f16;
 
+    use super::super::testing::{Stores, stored, stored_mut};
     use super::*;
+    use crate::element::Element;
 
     /// Row lengths of both kinds, and counts that do not fill tiles or chunks.
     const SIZES: [(usize, usize); 7] = [(1, 1), (3, 10), (64, 10), (17, 32), (3, 33), (2_000, 7), (3, 5_003)];
@@ -311,8 +348,8 @@ mod tests {
 
     /// Checks `f` on rows against `model`, for which the inputs are exact. Errors are relative to the result plus
     /// `scale` (the size of what cancels).
-    fn check<T: Floating>(
-        f: impl Fn([&[T]; 2], usize, &mut [T]),
+    fn check<T: Stores>(
+        f: impl Fn([Stored<'_, T::C>; 2], usize, StoredMut<'_, T::C>),
         model: impl Fn(&[f64], &[f64]) -> Vec<f64>,
         scale: impl Fn(usize) -> f64,
         tolerance: f64,
@@ -322,7 +359,7 @@ mod tests {
             let inputs =
                 [1, 77].map(|seed| numbers(rows * len, seed).iter().map(|&x| f64::cast::<T>(x)).collect::<Vec<T>>());
             let mut out = vec![T::ZERO; rows * len];
-            f([&inputs[0], &inputs[1]], len, &mut out);
+            f([stored(&inputs[0]), stored(&inputs[1])], len, stored_mut(&mut out));
             for (i, out) in out.chunks(len).enumerate() {
                 let [a, b] = inputs.each_ref().map(|input| to_f64(&input[i * len..][..len]));
                 for (j, (out, expected)) in to_f64(out).into_iter().zip(model(&a, &b)).enumerate() {
@@ -333,7 +370,7 @@ mod tests {
         }
     }
 
-    fn check_all<T: Floating>(tolerance: f64) {
+    fn check_all<T: Stores<C: Real>>(tolerance: f64) {
         let exp = |x: Vec<f64>| x.iter().map(|x| x.exp()).collect::<Vec<f64>>();
         check::<T>(|[x, _], len, out| softmax(x, len, out), |x, _| exp(naive_log_softmax(x)), |_| 1e-3, tolerance);
         check::<T>(|[x, _], len, out| log_softmax(x, len, out), |x, _| naive_log_softmax(x), |_| 1.0, tolerance);
@@ -367,7 +404,7 @@ mod tests {
             let mut x = vec![1e30_f32; 2 * len];
             x[len + 1] = f32::NAN;
             let mut out = vec![0.0; 2 * len];
-            softmax(&x, len, &mut out);
+            softmax(stored(&x), len, stored_mut(&mut out));
             assert!(out[..len].iter().all(|&y| (y * len as f32 - 1.0).abs() < 1e-6));
             assert!(out[len..].iter().all(|y| y.is_nan()));
         }

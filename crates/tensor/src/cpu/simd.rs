@@ -1,11 +1,36 @@
 //! Run-time choice of the instruction set.
+//!
+//! A loop is compiled once for each set that may be chosen, so there are no more than gain from it. Measured on a Zen 4
+//! beside each other: AVX-512 makes `exp` of `f64` 1.6 times as fast as AVX2 and that of `f32` 1.1 times; sums,
+//! products, comparisons and reductions of `f32` and `f64` take the same time with both, and sums of `i64` and `i32` are
+//! five times slower, because the compiler leaves their sums in memory.
 
-/// Runs `work` compiled for the widest vectors this machine has (AVX-512, AVX2, NEON or the baseline).
+use pulp::{Arch, Simd};
+
+/// Runs `work` compiled for AVX2, NEON or the baseline.
 ///
 /// Only what is inlined into `work` gets them: mark helpers `#[inline(always)]`, and closures that are longer than a
 /// few operations too. Loops must give the same bits for every instruction set, so no fused multiply-add.
 #[inline(always)]
 pub(crate) fn vectorized<R>(work: impl FnOnce() -> R) -> R {
     // One relaxed load: pulp remembers what it detected.
-    pulp::Arch::new().dispatch(work)
+    match Arch::new() {
+        #[cfg(target_arch = "x86_64")]
+        Arch::V4(simd) => Simd::vectorize(*simd, work),
+        #[cfg(target_arch = "x86_64")]
+        Arch::V3(simd) => Simd::vectorize(simd, work),
+        #[cfg(target_arch = "aarch64")]
+        Arch::Neon(simd) => Simd::vectorize(simd, work),
+        _ => work(),
+    }
+}
+
+/// The same for AVX-512, too: for loops over exponentials, logarithms and what is made of them.
+#[inline(always)]
+pub(crate) fn vectorized_widely<R>(work: impl FnOnce() -> R) -> R {
+    match Arch::new() {
+        #[cfg(target_arch = "x86_64")]
+        Arch::V4(simd) => Simd::vectorize(simd, work),
+        _ => vectorized(work),
+    }
 }

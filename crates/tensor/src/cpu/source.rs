@@ -3,15 +3,17 @@
 //! A loop that handled every stride pattern itself would be compiled once per pattern, closure, element type and
 //! instruction set. Here each operand of an elementwise loop becomes contiguous slices first: in place where it is
 //! contiguous, from a small buffer filled once where it repeats (scalars, bias rows), and from the same buffer refilled
-//! for every piece otherwise. The copies stay in the first-level cache, so only tensors that live there notice them.
+//! for every piece otherwise (half types are widened there). The copies stay in the first-level cache, so only tensors that live there notice them.
 
+use super::math::half::Half;
 use super::walk::{Dims, Walk};
-use super::{CpuView, Value};
+use super::{CpuView, Stored};
+use crate::element::Computing;
 
 /// Elements in a buffer.
-pub(super) const SEGMENT: usize = 256;
+pub(super) const SEGMENT: usize = 512;
 
-/// Room for what an operand that is not contiguous needs; untouched until then.
+/// Room for what an operand that does not lie there as the loop takes it needs; untouched until then.
 pub(super) struct Scratch<T> {
     buffer: Option<[T; SEGMENT]>,
     walk: Option<Walk>,
@@ -27,7 +29,7 @@ impl<T> Scratch<T> {
 /// One operand of an elementwise loop.
 #[derive(Clone, Copy)]
 pub(super) struct Operand<'a, T> {
-    data: &'a [T],
+    data: Stored<'a, T>,
     dims: Dims,
     pattern: Pattern,
 }
@@ -40,7 +42,7 @@ enum Pattern {
     Strided,
 }
 
-impl<'a, T: Value> Operand<'a, T> {
+impl<'a, T: Computing> Operand<'a, T> {
     /// Looks at a view that has elements.
     #[inline]
     pub(super) fn new(view: CpuView<'a, T>) -> Self {
@@ -57,10 +59,10 @@ impl<'a, T: Value> Operand<'a, T> {
     /// The longest piece that [`Source::next`] can give; the pieces of a loop have the least of its operands' lengths.
     #[inline]
     pub(super) fn segment(&self) -> usize {
-        match self.pattern {
-            Pattern::Contiguous => usize::MAX,
-            Pattern::Periodic(period) => SEGMENT / period * period,
-            Pattern::Strided => SEGMENT,
+        match (self.pattern, self.data) {
+            (Pattern::Contiguous, Stored::Plain(_)) => usize::MAX,
+            (Pattern::Periodic(period), _) => SEGMENT / period * period,
+            _ => SEGMENT,
         }
     }
 
@@ -70,13 +72,15 @@ impl<'a, T: Value> Operand<'a, T> {
     where
         'a: 's,
     {
-        if let Pattern::Contiguous = self.pattern {
-            return Source::Contiguous(&self.data[start..]);
+        if let (Pattern::Contiguous, Stored::Plain(elements)) = (self.pattern, self.data) {
+            return Source::Contiguous(&elements[start..]);
         }
-        let buffer = scratch.buffer.insert([self.data[0]; SEGMENT]);
-        match self.pattern {
-            Pattern::Periodic(period) if segment.is_multiple_of(period) => {
-                repeat(&self.data[..period], start % period, buffer);
+        let buffer = scratch.buffer.insert([T::ZERO; SEGMENT]);
+        match (self.pattern, self.data) {
+            (Pattern::Contiguous, Stored::Halves(bits, half)) => Source::Halves { bits: &bits[start..], half, buffer },
+            (Pattern::Periodic(period), data) if segment.is_multiple_of(period) => {
+                let mut room = [T::ZERO; SEGMENT / 2];
+                repeat(data.part(0, period).widened(&mut room), start % period, buffer);
                 Source::Periodic(buffer)
             }
             _ => Source::Strided {
@@ -92,7 +96,7 @@ impl<'a, T: Value> Operand<'a, T> {
 fn repeat<T: Copy>(pattern: &[T], phase: usize, buffer: &mut [T]) {
     let period = pattern.len();
     if period == 1 {
-        return; // The buffer was made of this element.
+        return buffer.fill(pattern[0]);
     }
     buffer[..period - phase].copy_from_slice(&pattern[phase..]);
     buffer[period - phase..period].copy_from_slice(&pattern[..phase]);
@@ -107,11 +111,12 @@ fn repeat<T: Copy>(pattern: &[T], phase: usize, buffer: &mut [T]) {
 /// An operand being read in contiguous pieces.
 pub(super) enum Source<'s, T> {
     Contiguous(&'s [T]),
+    Halves { bits: &'s [u16], half: Half, buffer: &'s mut [T; SEGMENT] },
     Periodic(&'s [T]),
-    Strided { data: &'s [T], walk: &'s mut Walk, buffer: &'s mut [T; SEGMENT] },
+    Strided { data: Stored<'s, T>, walk: &'s mut Walk, buffer: &'s mut [T; SEGMENT] },
 }
 
-impl<T: Value> Source<'_, T> {
+impl<T: Computing> Source<'_, T> {
     /// The next `len` elements.
     #[inline]
     pub(super) fn next(&mut self, len: usize) -> &[T] {
@@ -121,10 +126,15 @@ impl<T: Value> Source<'_, T> {
                 *rest = others;
                 piece
             }
+            Source::Halves { bits, half, buffer } => {
+                let (piece, others) = bits.split_at(len);
+                *bits = others;
+                Stored::Halves(piece, *half).widened(&mut buffer[..])
+            }
             Source::Periodic(buffer) => &buffer[..len],
             Source::Strided { data, walk, buffer } => {
                 let piece = &mut buffer[..len];
-                walk.read(data, piece);
+                walk.read_widened(*data, piece);
                 piece
             }
         }

@@ -2,7 +2,51 @@
 
 use proptest::prelude::*;
 
-use super::{CpuView, MAX_RANK};
+use super::math::half::Half;
+use super::{CpuView, MAX_RANK, Stored, StoredMut};
+use crate::element::{Computing, Element};
+
+/// Element types, as kernels take them.
+pub(crate) trait Stores: Element {
+    type C: Computing;
+    fn stored(elements: &[Self]) -> Stored<'_, Self::C>;
+    fn stored_mut(elements: &mut [Self]) -> StoredMut<'_, Self::C>;
+}
+
+macro_rules! stores {
+    ($($type:ident)+; $($half:ident $name:ident)+) => {
+        $(impl Stores for $type {
+            type C = $type;
+            fn stored(elements: &[$type]) -> Stored<'_, $type> {
+                elements.into()
+            }
+            fn stored_mut(elements: &mut [$type]) -> StoredMut<'_, $type> {
+                elements.into()
+            }
+        })+
+        $(impl Stores for half::$half {
+            type C = f32;
+            fn stored(elements: &[Self]) -> Stored<'_, f32> {
+                Stored::Halves(bytemuck::cast_slice(elements), Half::$name)
+            }
+            fn stored_mut(elements: &mut [Self]) -> StoredMut<'_, f32> {
+                StoredMut::Halves(bytemuck::cast_slice_mut(elements), Half::$name)
+            }
+        })+
+    };
+}
+
+stores!(f32 f64 i64 i32 u8; f16 F16 bf16 BF16);
+
+/// Elements as a kernel takes them.
+pub(crate) fn stored<T: Stores>(elements: &[T]) -> Stored<'_, T::C> {
+    T::stored(elements)
+}
+
+/// The same, to be written.
+pub(crate) fn stored_mut<T: Stores>(elements: &mut [T]) -> StoredMut<'_, T::C> {
+    T::stored_mut(elements)
+}
 
 /// A strided view that owns its storage.
 #[derive(Clone, Debug)]
@@ -27,7 +71,7 @@ impl Strided {
     }
 
     pub(super) fn view(&self) -> CpuView<'_, i32> {
-        CpuView { data: &self.data, shape: &self.shape, strides: &self.strides }
+        CpuView { data: self.data[..].into(), shape: &self.shape, strides: &self.strides }
     }
 
     pub(super) fn len(&self) -> usize {

@@ -3,6 +3,8 @@
 /// The largest number of dimensions; fixed so that no loop allocates.
 pub(crate) const MAX_RANK: usize = 8;
 
+use super::Stored;
+
 /// A strided read-only view: element `[i0, i1, …]` is `data[i0 * strides[0] + i1 * strides[1] + …]`.
 ///
 /// Broadcast dimensions have stride 0. The strides of dimensions of size 1 mean nothing. A view with a dimension of
@@ -10,7 +12,7 @@ pub(crate) const MAX_RANK: usize = 8;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CpuView<'a, T> {
     /// The storage from the view's first element on.
-    pub(crate) data: &'a [T],
+    pub(crate) data: Stored<'a, T>,
     /// Elements per dimension, at most [`MAX_RANK`] of them.
     pub(crate) shape: &'a [usize],
     /// Distance in elements between neighbours, one per dimension.

@@ -3,7 +3,8 @@
 //! [`Dims`] is a shape with strides after merging what can be merged; [`Walk`] is a place in it that moves forward and
 //! copies as it goes. Both live on the stack.
 
-use super::MAX_RANK;
+use super::{MAX_RANK, Stored};
+use crate::element::Computing;
 
 /// A shape with strides in which no two neighbouring dimensions could be one and none has size 1.
 ///
@@ -160,6 +161,21 @@ impl Walk {
         }
     }
 
+    /// [`read`](Walk::read) in the type that the elements compute in.
+    pub(super) fn read_widened<C: Computing>(&mut self, data: Stored<'_, C>, out: &mut [C]) {
+        match data {
+            Stored::Plain(elements) => self.read(elements, out),
+            Stored::Halves(bits, half) => {
+                let mut room = [0; 256];
+                for out in out.chunks_mut(room.len()) {
+                    let room = &mut room[..out.len()];
+                    self.read(bits, room);
+                    half.widen(room, C::f32s(out));
+                }
+            }
+        }
+    }
+
     /// Copies `values` to the next `values.len()` places in `data` and moves behind them.
     pub(super) fn write<T: Copy>(&mut self, data: &mut [T], values: &[T]) {
         let (_, stride) = self.dims.inner();
@@ -177,9 +193,25 @@ impl Walk {
     }
 }
 
+/// [`read_line`] in the type that the elements compute in.
+pub(super) fn read_line_widened<C: Computing>(data: Stored<'_, C>, stride: usize, out: &mut [C]) {
+    match data {
+        Stored::Plain(data) => read_line(data, stride, out),
+        Stored::Halves(bits, half) if stride == 1 => half.widen(bits, C::f32s(out)),
+        Stored::Halves(bits, half) => {
+            let mut room = [0; 256];
+            for (i, out) in out.chunks_mut(room.len()).enumerate() {
+                let (from, room) = (&bits[i * 256 * stride..], &mut room[..out.len()]);
+                read_line(from, stride, room);
+                half.widen(room, C::f32s(out));
+            }
+        }
+    }
+}
+
 /// `out[i] = data[i * stride]`.
 #[inline]
-pub(super) fn read_line<T: Copy>(data: &[T], stride: usize, out: &mut [T]) {
+fn read_line<T: Copy>(data: &[T], stride: usize, out: &mut [T]) {
     match stride {
         1 => out.copy_from_slice(&data[..out.len()]),
         0 => out.fill(data[0]),

@@ -1,10 +1,10 @@
 //! Adam and AdamW: steps scaled by running moments of the gradient.
 
-use super::cpu::{self, by_types};
+use super::cpu::{self, by_rounding};
 use super::groups::{Batch, Group, MOST, PLACES, Places};
 use super::{Rate, cuda};
 use crate::device::Device;
-use crate::element::{DType, Element, Floating, Real};
+use crate::element::{DType, Real};
 use crate::error::Result;
 use crate::tensor::Tensor;
 
@@ -104,24 +104,23 @@ impl Group for AdamTensors {
 impl AdamRule {
     /// On the CPU.
     fn step(&self, group: &AdamTensors, lr: f64) -> Result<()> {
-        by_types!(group, |T, H| self.step_as::<T, H>(group, lr))
+        by_rounding!(group.parameter.dtype(), rounded => self.step_as(group, lr, rounded))
     }
 
-    fn step_as<T: Floating, H: Floating<Real = T::Real>>(&self, group: &AdamTensors, lr: f64) -> Result<()> {
+    fn step_as<R: Real>(&self, group: &AdamTensors, lr: f64, rounded: impl Fn(R) -> R + Sync + Copy) -> Result<()> {
         let steps: f64 = group.steps.item()?;
         let [mean_share, square_share] = self.betas.map(|beta| 1.0 - beta.powi(steps as i32));
-        let [keep_mean, keep_square] = self.betas.map(T::Real::from_f64);
-        let [new_mean, new_square] = self.betas.map(|beta| T::Real::from_f64(1.0 - beta));
-        let (shrink, decay) = (T::Real::from_f64(1.0 - lr * self.weight_decay), T::Real::from_f64(self.weight_decay));
-        let unbias = T::Real::from_f64(1.0 / square_share.sqrt());
-        let (rate, eps) = (T::Real::from_f64(-lr / mean_share), T::Real::from_f64(self.eps));
+        let [keep_mean, keep_square] = self.betas.map(R::from_f64);
+        let [new_mean, new_square] = self.betas.map(|beta| R::from_f64(1.0 - beta));
+        let (shrink, decay) = (R::from_f64(1.0 - lr * self.weight_decay), R::from_f64(self.weight_decay));
+        let unbias = R::from_f64(1.0 / square_share.sqrt());
+        let (rate, eps) = (R::from_f64(-lr / mean_share), R::from_f64(self.eps));
         let shrinks = self.weight_decay != 0.0 && self.is_decoupled;
         let decays = self.weight_decay != 0.0 && !self.is_decoupled;
-        cpu::change::<_, T, H, 2>(
+        cpu::change::<_, R, 2>(
             group,
             #[inline(always)]
             |p, [m, v], g| {
-                let rounded = |x: T::Real| T::from_real(x).to_real();
                 let p = if shrinks { rounded(p * shrink) } else { p };
                 let g = if decays { rounded(g + p * decay) } else { g };
                 let m = rounded(rounded(m * keep_mean) + g * new_mean);

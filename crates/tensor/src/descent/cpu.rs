@@ -2,143 +2,179 @@
 
 use arrayvec::ArrayVec;
 
-use super::groups::{GRAD, Group, HALF, Lock, OP, Places, lock_all};
-use crate::cpu::vectorized;
-use crate::element::{Element, Floating};
+use super::groups::{GRAD, Group, HALF, Lock, OP, PLACES, lock_all};
+use crate::cpu::math::half::{Half, bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
+use crate::cpu::{PIECE, Stored, StoredMut, vectorized};
+use crate::element::Real;
 use crate::error::Result;
 use crate::parallel::for_each_chunk_mut;
-use crate::tensor::Tensor;
 
 /// Elements of a part of the work, at least.
 const CHUNK: usize = 16 * 1024;
 /// The most parts: a list on the stack.
 const PARTS: usize = 64;
 
-/// The elements of a group, or of a part of it. `T`: the parameter, and what is kept for it; `H`: half and gradient.
-struct Elements<'a, T, H, const N: usize> {
-    parameter: &'a mut [T],
-    kept: [&'a mut [T]; N],
-    /// Empty if there is none.
-    half: &'a mut [H],
-    grad: &'a [H],
+/// The elements of a group, or of a part of it, as they are stored.
+struct Elements<'a, R, const N: usize> {
+    parameter: StoredMut<'a, R>,
+    kept: [StoredMut<'a, R>; N],
+    /// The bits of the half, and which type they are.
+    half: Option<(&'a mut [u16], Half)>,
+    grad: Stored<'a, R>,
 }
 
-impl<'a, T: Floating, H: Floating<Real = T::Real>, const N: usize> Elements<'a, T, H, N> {
-    /// The first `n`, of which this keeps the others.
-    fn split_off(&mut self, n: usize) -> Self {
-        fn split<'a, T>(slice: &mut &'a mut [T], n: usize) -> &'a mut [T] {
-            let (first, rest) = std::mem::take(slice).split_at_mut(n.min(slice.len()));
-            *slice = rest;
-            first
-        }
-        let (grad, rest) = self.grad.split_at(n);
-        self.grad = rest;
-        let kept = self.kept.each_mut().map(|kept| split(kept, n));
-        Self { parameter: split(&mut self.parameter, n), kept, half: split(&mut self.half, n), grad }
-    }
-
+impl<R: Real, const N: usize> Elements<'_, R, N> {
     /// Changes each element of the parameter and of what is kept by `f` of them and the gradient's.
-    #[inline(always)]
-    fn change<const HALF: bool>(&mut self, f: impl Fn(T::Real, [T::Real; N], T::Real) -> (T::Real, [T::Real; N])) {
-        let n = self.parameter.len();
-        let (parameter, grad) = (&mut self.parameter[..n], &self.grad[..n]);
-        let half = &mut self.half[..if HALF { n } else { 0 }];
-        let mut kept = self.kept.each_mut().map(|kept| &mut kept[..n]);
-        for i in 0..n {
-            let mut x = parameter[i].to_real();
-            if HALF {
-                let seen = half[i].to_real();
-                x = if H::from_real(x).to_real() == seen { x } else { seen };
+    fn change(&mut self, f: impl Fn(R, [R; N], R) -> (R, [R; N])) {
+        let (mut x, mut kept, mut grad) = ([R::ZERO; PIECE], [[R::ZERO; PIECE]; N], [R::ZERO; PIECE]);
+        for start in (0..self.parameter.len()).step_by(PIECE) {
+            let len = PIECE.min(self.parameter.len() - start);
+            let room = &mut x[..len];
+            let parameter = opened(&mut self.parameter, start, room);
+            if let Some((bits, half)) = &mut self.half {
+                take_over(R::f32s(parameter), &bits[start..][..len], *half);
             }
-            let (x, new) = f(x, std::array::from_fn(|k| kept[k][i].to_real()), grad[i].to_real());
-            parameter[i] = T::from_real(x);
-            kept.iter_mut().zip(new).for_each(|(kept, new)| kept[i] = T::from_real(new));
-            if HALF {
-                half[i] = H::from_real(x);
+            let mut rooms =
+                kept.iter_mut().zip(&mut self.kept).map(|(room, kept)| opened(kept, start, &mut room[..len]));
+            let mut opened: [&mut [R]; N] = std::array::from_fn(|_| rooms.next().unwrap_or_default());
+            let grad = self.grad.part(start, len).widened(&mut grad);
+            vectorized(
+                #[inline(always)]
+                || {
+                    for i in 0..len {
+                        let (x, new) = f(parameter[i], std::array::from_fn(|k| opened[k][i]), grad[i]);
+                        parameter[i] = x;
+                        opened.iter_mut().zip(new).for_each(|(kept, new)| kept[i] = new);
+                    }
+                },
+            );
+            if let Some((bits, half)) = &mut self.half {
+                half.narrow(R::f32s(parameter), &mut bits[start..][..len]);
             }
+            closed(&mut self.parameter, start, &mut x[..len]);
+            kept.iter_mut().zip(&mut self.kept).for_each(|(room, kept)| closed(kept, start, &mut room[..len]));
         }
+    }
+}
+
+/// As many elements as `room` has, from number `start` on: where they lie, or widened in `room`.
+fn opened<'r, R: Real>(stored: &'r mut StoredMut<'_, R>, start: usize, room: &'r mut [R]) -> &'r mut [R] {
+    match stored.part(start, room.len()) {
+        StoredMut::Plain(elements) => elements,
+        StoredMut::Halves(bits, half) => {
+            half.widen(bits, R::f32s(room));
+            room
+        }
+    }
+}
+
+/// Rounds what `opened` widened.
+fn closed<R: Real>(stored: &mut StoredMut<'_, R>, start: usize, room: &mut [R]) {
+    if let StoredMut::Halves(bits, half) = stored.part(start, room.len()) {
+        half.narrow(R::f32s(room), bits);
+    }
+}
+
+/// Takes elements of the half over that are not the parameter's, rounded.
+fn take_over(parameter: &mut [f32], bits: &[u16], half: Half) {
+    let (mut rounded, mut own, mut seen) = ([0; PIECE], [0.0; PIECE], [0.0; PIECE]);
+    let len = parameter.len();
+    half.narrow(parameter, &mut rounded[..len]);
+    half.widen(&rounded[..len], &mut own[..len]);
+    half.widen(bits, &mut seen[..len]);
+    for (x, (own, seen)) in parameter.iter_mut().zip(own.into_iter().zip(seen)) {
+        *x = if own == seen { *x } else { seen };
     }
 }
 
 /// Changes the parameter and what is kept for it, `N` tensors, by `f` of an element of each and of the gradient.
-pub(super) fn change<G: Group, T: Floating, H: Floating<Real = T::Real>, const N: usize>(
+pub(super) fn change<G: Group, R: Real, const N: usize>(
     group: &G,
-    f: impl Fn(T::Real, [T::Real; N], T::Real) -> (T::Real, [T::Real; N]) + Sync + Copy,
+    f: impl Fn(R, [R; N], R) -> (R, [R; N]) + Sync + Copy,
 ) -> Result<()> {
     let groups = [Some(group.clone())];
     let [mut locks, ..] = lock_all(&groups);
-    let tensors = groups[0].as_ref().map_or([None; _], G::tensors);
-    let mut rest = elements::<T, H, N>(&mut locks, tensors)?;
-    let has_half = tensors[HALF].is_some();
-    let len = rest.parameter.len().div_ceil(PARTS).max(CHUNK);
-    let mut parts = ArrayVec::<_, PARTS>::new();
-    while !rest.parameter.is_empty() {
-        parts.push(rest.split_off(len.min(rest.parameter.len())));
-    }
-    for_each_chunk_mut(&mut parts, 1, |_, parts| {
-        vectorized(
-            #[inline(always)]
-            || match has_half {
-                true => parts.iter_mut().for_each(
-                    #[inline(always)]
-                    |part| part.change::<true>(f),
-                ),
-                false => parts.iter_mut().for_each(
-                    #[inline(always)]
-                    |part| part.change::<false>(f),
-                ),
-            },
-        );
-    });
+    let Some(group) = &groups[0] else { unreachable!("it was put there") };
+    let mut parts = parts(elements::<G, R, N>(group, &mut locks)?);
+    for_each_chunk_mut(&mut parts, 1, |_, parts| parts.iter_mut().for_each(|part| part.change(f)));
     Ok(())
 }
 
-/// The elements of locked tensors.
-fn elements<'a, T: Floating, H: Floating, const N: usize>(
-    locks: &'a mut [Lock<'_>],
-    tensors: Places<'a>,
-) -> Result<Elements<'a, T, H, N>> {
-    let mut places = locks.iter_mut().zip(tensors);
-    let parameter = written::<T>(places.next())?;
-    let mut kept = [const { None }; N];
-    for (kept, place) in kept.iter_mut().zip(&mut places) {
-        *kept = Some(written::<T>(Some(place))?);
-    }
-    let mut places = places.skip(HALF - 1 - N);
-    let half = written::<H>(places.next())?;
-    let grad: &[H] = match places.next() {
-        Some((Lock::Read(locked), Some(grad))) => locked.cpu(grad.layout()).data,
-        _ => unreachable!("every group has a gradient, in place {GRAD}"),
-    };
-    Ok(Elements { parameter, kept: kept.map(Option::unwrap_or_default), half, grad })
+/// Cut where the size says.
+fn parts<R: Real, const N: usize>(whole: Elements<'_, R, N>) -> ArrayVec<Elements<'_, R, N>, PARTS> {
+    let n = whole.parameter.len();
+    let len = n.div_ceil(PARTS).max(CHUNK);
+    let Elements { parameter, kept, half, grad } = whole;
+    let (mut parameters, mut kept) = (parameter.chunks(len), kept.map(|kept| kept.chunks(len)));
+    let mut halves = half.map(|(bits, half)| (bits.chunks_mut(len), half));
+    let starts = (0..n).step_by(len);
+    starts
+        .map(|start| Elements {
+            parameter: parameters.next().unwrap_or(StoredMut::Plain(&mut [])),
+            kept: kept.each_mut().map(|kept| kept.next().unwrap_or(StoredMut::Plain(&mut []))),
+            half: halves.as_mut().map(|(bits, half)| (bits.next().unwrap_or_default(), *half)),
+            grad: grad.part(start, len.min(n - start)),
+        })
+        .collect()
 }
 
-/// The elements of a tensor that is changed; none of one that is not there.
-fn written<'a, T: Element>(place: Option<(&'a mut Lock<'_>, Option<&'a Tensor>)>) -> Result<&'a mut [T]> {
-    match place {
-        Some((Lock::Write(locked), Some(tensor))) => locked.of(OP, tensor.layout()),
-        _ => Ok(&mut []),
-    }
-}
-
-/// Calls a function with the types of a group: of its parameter, and of its gradient.
-macro_rules! by_types {
-    ($group:expr, |$T:ident, $H:ident| $body:expr) => {{
-        use half::{bf16, f16};
-        let types = [0, $crate::descent::groups::GRAD].map(|place| $group.tensors()[place].map(|x| x.dtype()));
-        match types {
-            [Some(DType::F32), Some(DType::F16)] => by_types!(@ $T = f32, $H = f16, $body),
-            [Some(DType::F32), Some(DType::BF16)] => by_types!(@ $T = f32, $H = bf16, $body),
-            [Some(DType::F64), _] => by_types!(@ $T = f64, $H = f64, $body),
-            [Some(DType::F16), _] => by_types!(@ $T = f16, $H = f16, $body),
-            [Some(DType::BF16), _] => by_types!(@ $T = bf16, $H = bf16, $body),
-            _ => by_types!(@ $T = f32, $H = f32, $body),
+/// The elements of a group's tensors, which are locked.
+fn elements<'a, G: Group, R: Real, const N: usize>(
+    group: &'a G,
+    locks: &'a mut [Lock<'_>; PLACES],
+) -> Result<Elements<'a, R, N>> {
+    let tensors = group.tensors();
+    let (mut written, mut grad) = (ArrayVec::<_, PLACES>::new(), None);
+    let mut half = None;
+    for (place, (lock, tensor)) in locks.iter_mut().zip(tensors).enumerate() {
+        let Some(tensor) = tensor else { continue };
+        let (layout, dtype) = (tensor.layout(), tensor.dtype());
+        match lock {
+            Lock::Read(locked) if place == GRAD => grad = Some(locked.stored(layout, dtype).data),
+            Lock::Write(locked) => match StoredMut::of_bytes(locked.span(OP, layout, dtype.size())?, dtype) {
+                StoredMut::Halves(bits, kind) if place == HALF => half = Some((bits, kind)),
+                stored => written.push(stored),
+            },
+            _ => unreachable!("all are locked as they are used"),
         }
-    }};
-    (@ $T:ident = $t:ty, $H:ident = $h:ty, $body:expr) => {{
-        type $T = $t;
-        type $H = $h;
-        $body
-    }};
+    }
+    let Some(grad) = grad else { unreachable!("every group has a gradient") };
+    let mut written = written.into_iter();
+    let mut next = || written.next().unwrap_or(StoredMut::Plain(&mut []));
+    Ok(Elements { parameter: next(), kept: std::array::from_fn(|_| next()), half, grad })
 }
-pub(super) use by_types;
+
+/// `$body` with `$rounded`, which rounds to the precision of tensors of `$dtype` what was computed with them.
+macro_rules! by_rounding {
+    ($dtype:expr, $rounded:ident => $body:expr) => {
+        match $dtype {
+            DType::F64 => {
+                let $rounded = |x: f64| x;
+                $body
+            }
+            DType::F16 => {
+                let $rounded = $crate::descent::cpu::rounded_to_f16;
+                $body
+            }
+            DType::BF16 => {
+                let $rounded = $crate::descent::cpu::rounded_to_bf16;
+                $body
+            }
+            _ => {
+                let $rounded = |x: f32| x;
+                $body
+            }
+        }
+    };
+}
+pub(super) use by_rounding;
+
+#[inline(always)]
+pub(super) fn rounded_to_f16(x: f32) -> f32 {
+    f16_to_f32(f32_to_f16(x))
+}
+
+#[inline(always)]
+pub(super) fn rounded_to_bf16(x: f32) -> f32 {
+    bf16_to_f32(f32_to_bf16(x))
+}

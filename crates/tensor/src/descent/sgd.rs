@@ -1,10 +1,10 @@
 //! Stochastic gradient descent, with momentum.
 
-use super::cpu::{self, by_types};
+use super::cpu::{self, by_rounding};
 use super::groups::{Batch, Group, MOST, PLACES, Places};
 use super::{Rate, cuda};
 use crate::device::Device;
-use crate::element::{DType, Element, Floating};
+use crate::element::{DType, Real};
 use crate::error::Result;
 use crate::tensor::Tensor;
 
@@ -90,25 +90,29 @@ impl Group for SgdTensors {
 impl SgdRule {
     /// On the CPU.
     fn step(&self, group: &SgdTensors, lr: f64) -> Result<()> {
-        by_types!(group, |T, H| match group.kept {
-            Some(_) => self.with_momentum::<T, H>(group, lr),
-            None => self.without_momentum::<T, H>(group, lr),
+        by_rounding!(group.parameter.dtype(), rounded => match group.kept {
+            Some(_) => self.with_momentum(group, lr, rounded),
+            None => self.without_momentum(group, lr, rounded),
         })
     }
 
     /// The documented formula, with `g` never stored: its two terms are added where it is used.
-    fn with_momentum<T: Floating, H: Floating<Real = T::Real>>(&self, group: &SgdTensors, lr: f64) -> Result<()> {
+    fn with_momentum<R: Real>(
+        &self,
+        group: &SgdTensors,
+        lr: f64,
+        rounded: impl Fn(R) -> R + Sync + Copy,
+    ) -> Result<()> {
         let (share, is_first, nesterov) = (self.share(group.is_first), group.is_first, self.nesterov);
-        let real = T::Real::from_f64;
+        let real = R::from_f64;
         let [momentum, own, decay] = [self.momentum, share, share * self.weight_decay].map(real);
         let [rate, shrink, ahead] = [-lr, 1.0 - lr * self.weight_decay, -lr * self.momentum].map(real);
         let decays = self.weight_decay != 0.0;
-        cpu::change::<_, T, H, 1>(
+        cpu::change::<_, R, 1>(
             group,
             #[inline(always)]
             |mut x, [b], g| {
-                let rounded = |x: T::Real| T::from_real(x).to_real();
-                let mut b = if is_first { T::Real::ZERO } else { rounded(b * momentum) };
+                let mut b = if is_first { R::ZERO } else { rounded(b * momentum) };
                 b = rounded(b + g * own);
                 if decays {
                     b = rounded(b + x * decay);
@@ -124,14 +128,19 @@ impl SgdRule {
         )
     }
 
-    fn without_momentum<T: Floating, H: Floating<Real = T::Real>>(&self, group: &SgdTensors, lr: f64) -> Result<()> {
-        let [rate, shrink] = [-lr, 1.0 - lr * self.weight_decay].map(T::Real::from_f64);
+    fn without_momentum<R: Real>(
+        &self,
+        group: &SgdTensors,
+        lr: f64,
+        rounded: impl Fn(R) -> R + Sync + Copy,
+    ) -> Result<()> {
+        let [rate, shrink] = [-lr, 1.0 - lr * self.weight_decay].map(R::from_f64);
         let decays = self.weight_decay != 0.0;
-        cpu::change::<_, T, H, 0>(
+        cpu::change::<_, R, 0>(
             group,
             #[inline(always)]
             |x, [], g| {
-                let x = if decays { T::from_real(x * shrink).to_real() } else { x };
+                let x = if decays { rounded(x * shrink) } else { x };
                 (x + g * rate, [])
             },
         )

@@ -30,10 +30,10 @@ impl<R: Lanes> Dots<'_, R> {
         let n_rows = self.sums.len() / self.starts.len();
         match tile_rows::<S>(n_rows) {
             8 if Registers::<S>::ARE_MANY => simd.vectorize(Tiles::<R, 8>(self)),
-            6 => simd.vectorize(Tiles::<R, 6>(self)),
-            5 => simd.vectorize(Tiles::<R, 5>(self)),
+            6 if Registers::<S>::ARE_WIDE => simd.vectorize(Tiles::<R, 6>(self)),
+            5 if Registers::<S>::ARE_WIDE => simd.vectorize(Tiles::<R, 5>(self)),
             4 => simd.vectorize(Tiles::<R, 4>(self)),
-            2 => simd.vectorize(Tiles::<R, 2>(self)),
+            2 if Registers::<S>::ARE_WIDE => simd.vectorize(Tiles::<R, 2>(self)),
             1 => simd.vectorize(Tiles::<R, 1>(self)),
             rows => unreachable!("`tile_rows` does not return {rows}"),
         }

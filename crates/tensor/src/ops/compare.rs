@@ -1,22 +1,34 @@
 //! Comparisons, which make `bool` tensors, and conversions between precisions and kinds.
 
 use crate::autograd::Saved;
-use crate::cpu::{self, CpuView};
+use crate::cpu::{self, CpuView, StoredMut, math};
 use crate::cuda::{CudaDevice, CudaOut, CudaView, Formula, constant};
-use crate::element::{DType, Element, Scalar};
+use crate::element::{Computing, DType, Element, Scalar};
 use crate::error::{Error, Result};
 use crate::kind::{Bool, Int, Kind};
 use crate::op::{CpuKernel, HostInputs, Inputs, Op, PerType, Precision, Saves, apply_into, apply_raw, per_type};
 use crate::shape::Shape;
 use crate::storage::Fresh;
-use crate::tensor::{Raw, Tensor, by_dtype};
+use crate::tensor::{Raw, Tensor, by_computing, by_num};
 
 /// `comparison! { Struct, method, operator, doc }`
 macro_rules! comparison {
     ($name:ident, $method:ident, $operator:tt, $doc:literal) => {
         struct $name;
 
-        per_type! { $name[2]: Element }
+        impl PerType<2> for $name {
+            fn out_dtype(&self, _: DType) -> DType {
+                DType::Bool
+            }
+
+            fn run_on_cpu(&self, inputs: &HostInputs<'_, 2>, out: &mut Fresh) -> Result<()> {
+                by_computing!(inputs.dtype(), C => {
+                    let [a, b] = inputs.views::<C>();
+                    cpu::map2(a, b, out.stored::<u8>(), |a: C, b: C| u8::from(a $operator b));
+                });
+                Ok(())
+            }
+        }
 
         impl Op<2> for $name {
             const NAME: &'static str = stringify!($method);
@@ -41,15 +53,6 @@ macro_rules! comparison {
 
             fn backward(&self, _: &Saved<'_, 2>, _: &Tensor) -> Result<[Option<Tensor>; 2]> {
                 Ok([None, None]) // truth values do not change smoothly
-            }
-        }
-
-        impl<T: Element> CpuKernel<T, 2> for $name {
-            type Out = bool;
-
-            fn cpu(&self, [a, b]: [CpuView<'_, T>; 2], out: &mut [bool]) -> Result<()> {
-                cpu::map2(a, b, out, |a: T, b: T| a $operator b);
-                Ok(())
             }
         }
 
@@ -111,11 +114,24 @@ impl PerType<1> for Cast {
     }
 
     fn run_on_cpu(&self, inputs: &HostInputs<'_, 1>, out: &mut Fresh) -> Result<()> {
-        by_dtype!(inputs.dtype(), T => {
-            let [x] = inputs.views::<T>();
-            by_dtype!(self.to, U => cpu::map1(x, out.elements::<U>(), |x: T| x.cast()));
+        by_computing!(inputs.dtype(), C => {
+            let [x] = inputs.views::<C>();
+            match self.to {
+                DType::F16 | DType::BF16 => cpu::map1(x, out.stored(), |x: C| narrow(x)),
+                DType::Bool => cpu::map1(x, out.stored::<u8>(), |x: C| u8::from(x != C::ZERO)),
+                to => by_num!(to, U => cpu::map1(x, out.stored::<U>(), |x: C| x.cast())),
+            }
         });
         Ok(())
+    }
+}
+
+/// As an `f32` that rounds to the half that the number rounds to.
+#[inline(always)]
+fn narrow<C: Computing>(x: C) -> f32 {
+    match x.to_scalar() {
+        Scalar::Int(value) => math::half::f64_to_f32_odd(value as f64),
+        Scalar::Float(value) => math::half::f64_to_f32_odd(value),
     }
 }
 
@@ -240,7 +256,7 @@ impl Op<1> for Scaled {
 impl CpuKernel<u8, 1> for Scaled {
     type Out = f32;
 
-    fn cpu(&self, [x]: [CpuView<'_, u8>; 1], out: &mut [f32]) -> Result<()> {
+    fn cpu(&self, [x]: [CpuView<'_, u8>; 1], out: StoredMut<'_, f32>) -> Result<()> {
         cpu::map1(x, out, |x: u8| f32::from(x) * self.0);
         Ok(())
     }

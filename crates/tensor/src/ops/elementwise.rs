@@ -6,14 +6,15 @@
 //! Derivatives are tensor operations, so they are differentiable again.
 
 use crate::autograd::Saved;
-use crate::cpu::{self, CpuView};
+use crate::cpu::{self, CpuView, StoredMut};
 use crate::cuda::{CudaDevice, CudaOut, CudaView, Formula, constant};
-use crate::element::{Element, Floating, Num, Real, Scalar};
+use crate::element::{DType, Num, Real, Scalar};
 use crate::error::Result;
 use crate::kind::{Float, Kind, Number, Numeric};
-use crate::op::{CpuKernel, Inputs, Op, Precision, Saves, apply, apply_raw, per_type};
+use crate::op::{CpuKernel, HostInputs, Inputs, Op, PerType, Precision, Saves, apply, apply_raw, per_type};
 use crate::shape::Shape;
-use crate::tensor::{Raw, Tensor};
+use crate::storage::Fresh;
+use crate::tensor::{Raw, Tensor, by_num};
 
 /// The `cuda` of an operation with `n` inputs: `formula! { n, name, [inputs], |op| [constants = values], formula }`.
 macro_rules! formula {
@@ -36,9 +37,9 @@ macro_rules! formula {
 
 pub(super) use formula;
 
-/// `unary! { doc; method = Struct, what it saves, precision, formula of x, the same in CUDA, |saved, grad| derivative }`
+/// `unary! { doc; method = Struct, what it saves, precision, loop: formula of x, the same in CUDA, |saved, grad| derivative }`
 macro_rules! unary {
-    ($(#[$doc:meta])* $method:ident = $name:ident, $saves:ident, $precision:ident, |$x:ident| $formula:expr, $cuda:literal, |$saved:ident, $grad:ident| $derivative:expr) => {
+    ($(#[$doc:meta])* $method:ident = $name:ident, $saves:ident, $precision:ident, $map:ident: |$x:ident| $formula:expr, $cuda:literal, |$saved:ident, $grad:ident| $derivative:expr) => {
         struct $name;
 
         impl Op<1> for $name {
@@ -57,16 +58,16 @@ macro_rules! unary {
             }
         }
 
-        impl<T: Floating> CpuKernel<T, 1> for $name {
-            type Out = T;
+        impl<R: Real> CpuKernel<R, 1> for $name {
+            type Out = R;
 
-            fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
-                cpu::map1(x, out, #[inline(always)] |x: T| { let $x = x.to_real(); T::from_real($formula) });
+            fn cpu(&self, [x]: [CpuView<'_, R>; 1], out: StoredMut<'_, R>) -> Result<()> {
+                cpu::$map(x, out, #[inline(always)] |$x: R| $formula);
                 Ok(())
             }
         }
 
-        per_type! { $name[1]: Floating }
+        per_type! { $name[1]: Real }
 
         impl Tensor {
             $(#[$doc])*
@@ -82,27 +83,27 @@ macro_rules! unary {
 
 unary! {
     /// eˣ of every element. The derivative is the result itself.
-    exp = Exp, Output, F32UnderAutocast, |x| x.exp(), "exp(x)", |saved, grad| grad.mul(saved.output())
+    exp = Exp, Output, F32UnderAutocast, map1_long: |x| x.exp(), "exp(x)", |saved, grad| grad.mul(saved.output())
 }
 unary! {
     /// The natural logarithm of every element: −∞ at 0, NaN below.
-    log = Log, Inputs, F32UnderAutocast, |x| x.ln(), "log(x)", |saved, grad| grad.div(saved.input(0))
+    log = Log, Inputs, F32UnderAutocast, map1_long: |x| x.ln(), "log(x)", |saved, grad| grad.div(saved.input(0))
 }
 unary! {
     /// The square root of every element: NaN below 0.
-    sqrt = Sqrt, Output, Same, |x| x.sqrt(), "sqrt(x)", |saved, grad| grad.div(&saved.output().mul_scalar(2.0)?)
+    sqrt = Sqrt, Output, Same, map1: |x| x.sqrt(), "sqrt(x)", |saved, grad| grad.div(&saved.output().mul_scalar(2.0)?)
 }
 unary! {
     /// The hyperbolic tangent of every element. The derivative is 1 − tanh².
-    tanh = Tanh, Output, Same, |x| x.tanh(), "tanh(x)", |saved, grad| apply(TanhGrad, [grad, saved.output()])
+    tanh = Tanh, Output, Same, map1_long: |x| x.tanh(), "tanh(x)", |saved, grad| apply(TanhGrad, [grad, saved.output()])
 }
 unary! {
     /// 1 / (1 + e⁻ˣ) of every element. With `y` the result, the derivative is y·(1 − y).
-    sigmoid = Sigmoid, Output, Same, |x| x.sigmoid(), "sigmoid(x)", |saved, grad| apply(SigmoidGrad, [grad, saved.output()])
+    sigmoid = Sigmoid, Output, Same, map1_long: |x| x.sigmoid(), "sigmoid(x)", |saved, grad| apply(SigmoidGrad, [grad, saved.output()])
 }
 unary! {
     /// max(x, 0) of every element; NaN stays NaN. The derivative is 0 at 0 and 1 at NaN, as PyTorch's.
-    relu = Relu, Output, Same, |x| if x < T::Real::ZERO { T::Real::ZERO } else { x }, "x < 0 ? 0 : x",
+    relu = Relu, Output, Same, map1: |x| if x < R::ZERO { R::ZERO } else { x }, "x < 0 ? 0 : x",
     |saved, grad| grad.where_positive(saved.output())
 }
 
@@ -111,8 +112,6 @@ unary! {
 macro_rules! binary {
     ($name:ident: $bound:ident, $op_name:literal, $saves:ident, |$a:ident, $b:ident| $formula:expr, $cuda:literal, |$saved:ident, $grad:ident| [$left:expr, $right:expr $(,)?]) => {
         struct $name;
-
-        per_type! { $name[2]: $bound }
 
         impl Op<2> for $name {
             const NAME: &'static str = $op_name;
@@ -134,7 +133,7 @@ macro_rules! binary {
         impl<T: $bound> CpuKernel<T, 2> for $name {
             type Out = T;
 
-            fn cpu(&self, [a, b]: [CpuView<'_, T>; 2], out: &mut [T]) -> Result<()> {
+            fn cpu(&self, [a, b]: [CpuView<'_, T>; 2], out: StoredMut<'_, T>) -> Result<()> {
                 cpu::map2(
                     a,
                     b,
@@ -148,10 +147,10 @@ macro_rules! binary {
     };
 }
 
-binary! { Add: Element, "add", Nothing, |a, b| a.plus(b), "plus(a, b)", |saved, grad| [Ok(grad.clone()), Ok(grad.clone())] }
+binary! { Add: Num, "add", Nothing, |a, b| a.plus(b), "plus(a, b)", |saved, grad| [Ok(grad.clone()), Ok(grad.clone())] }
 binary! { Sub: Num, "sub", Nothing, |a, b| a.minus(b), "minus(a, b)", |saved, grad| [Ok(grad.clone()), grad.neg()] }
-binary! { Mul: Element, "mul", Inputs, |a, b| a.times(b), "times(a, b)", |saved, grad| [grad.mul(saved.input(1)), grad.mul(saved.input(0))] }
-binary! { Div: Floating, "div", Inputs, |a, b| T::from_real(a.to_real() / b.to_real()), "a / b", |saved, grad| [
+binary! { Mul: Num, "mul", Inputs, |a, b| a.times(b), "times(a, b)", |saved, grad| [grad.mul(saved.input(1)), grad.mul(saved.input(0))] }
+binary! { Div: Real, "div", Inputs, |a, b| a / b, "a / b", |saved, grad| [
     grad.div(saved.input(1)),
     grad.mul(&saved.input(0).div(saved.input(1))?.div(saved.input(1))?)?.neg(), // b² could overflow, or become 0
 ] }
@@ -161,22 +160,52 @@ binary! { Maximum: Num, "maximum", Inputs, |a, b| if a > b || a.is_nan() { a } e
     apply(ShareOfLarger, [grad, saved.input(1), saved.input(0)]),
 ] }
 // The derivative of relu: 0 where the second operand is at most 0, else (also where it is NaN) the gradient.
-binary! { WherePositive: Floating, "relu", Inputs, |grad, y| if y <= T::ZERO { T::ZERO } else { grad }, "y <= 0 ? 0 : grad", |saved, grad| [
+binary! { WherePositive: Real, "relu", Inputs, |grad, y| if y <= T::ZERO { T::ZERO } else { grad }, "y <= 0 ? 0 : grad", |saved, grad| [
     apply(WherePositive, [grad, saved.input(1)]),
     grad.zeros_like(),
 ] }
 // The derivative of tanh, from its result: in one operation, because 1 − y² of a rounded y² is far off where y is near 1.
-binary! { TanhGrad: Floating, "tanh's gradient", Inputs,
-|grad, y| T::from_real(grad.to_real() * (T::Real::ONE - y.to_real() * y.to_real())), "grad * (R(1) - y * y)", |saved, h| [
+binary! { TanhGrad: Real, "tanh's gradient", Inputs,
+|grad, y| grad * (T::ONE - y * y), "grad * (R(1) - y * y)", |saved, h| [
     apply(TanhGrad, [h, saved.input(1)]),
     h.mul(saved.input(0))?.mul(saved.input(1))?.mul_scalar(-2.0),
 ] }
 // The derivative of sigmoid, from its result.
-binary! { SigmoidGrad: Floating, "sigmoid's gradient", Inputs,
-|grad, y| T::from_real(grad.to_real() * (T::Real::ONE - y.to_real()) * y.to_real()), "grad * (R(1) - y) * y", |saved, h| [
+binary! { SigmoidGrad: Real, "sigmoid's gradient", Inputs,
+|grad, y| grad * (T::ONE - y) * y, "grad * (R(1) - y) * y", |saved, h| [
     apply(SigmoidGrad, [h, saved.input(1)]),
     h.mul(saved.input(0))?.mul(&saved.input(1).mul_scalar(-2.0)?.add_scalar(1.0)?),
 ] }
+
+per_type! { Sub[2]: Num }
+per_type! { Div[2]: Real }
+per_type! { Maximum[2]: Num }
+per_type! { WherePositive[2]: Real }
+per_type! { TanhGrad[2]: Real }
+per_type! { SigmoidGrad[2]: Real }
+
+/// `also_of_truths! { Add, |a, b| formula }`: an operation on two numbers, or on two truth values as bytes.
+macro_rules! also_of_truths {
+    ($op:ty, |$a:ident, $b:ident| $formula:expr) => {
+        impl PerType<2> for $op {
+            fn out_dtype(&self, input: DType) -> DType {
+                input
+            }
+
+            fn run_on_cpu(&self, inputs: &HostInputs<'_, 2>, out: &mut Fresh) -> Result<()> {
+                if inputs.dtype() == DType::Bool {
+                    let [a, b] = inputs.views::<u8>();
+                    cpu::map2(a, b, out.stored::<u8>(), |$a: u8, $b: u8| $formula);
+                    return Ok(());
+                }
+                by_num!(inputs.dtype(), T => CpuKernel::<T, 2>::cpu(self, inputs.views(), out.stored()))
+            }
+        }
+    };
+}
+
+also_of_truths! { Add, |a, b| a | b }
+also_of_truths! { Mul, |a, b| a & b }
 
 /// 0 where `mine < other`, half of `grad` where they are equal, else (also where one is NaN) all of it: the derivative of
 /// `maximum`.
@@ -205,7 +234,7 @@ impl Op<3> for ShareOfLarger {
 impl<T: Num> CpuKernel<T, 3> for ShareOfLarger {
     type Out = T;
 
-    fn cpu(&self, [grad, mine, other]: [CpuView<'_, T>; 3], out: &mut [T]) -> Result<()> {
+    fn cpu(&self, [grad, mine, other]: [CpuView<'_, T>; 3], out: StoredMut<'_, T>) -> Result<()> {
         let half = T::from_f64(0.5);
         cpu::map3(
             grad,
@@ -410,9 +439,9 @@ macro_rules! scalar {
         impl<T: $bound> CpuKernel<T, 1> for $name {
             type Out = T;
 
-            fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
+            fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: StoredMut<'_, T>) -> Result<()> {
                 let $this = self;
-                $(let $constant = <T::Sum as Element>::from_scalar($value);)*
+                $(let $constant = T::from_scalar($value);)*
                 cpu::map1(
                     x,
                     out,
@@ -426,20 +455,20 @@ macro_rules! scalar {
 }
 
 struct AddScalar(Scalar);
-scalar! { AddScalar: Num, "add", Nothing, Same, |_op| [term = _op.0], |x| T::from_sum(x.to_sum().plus(term)), "plus(x, term)",
+scalar! { AddScalar: Num, "add", Nothing, Same, |_op| [term = _op.0], |x| x.plus(term), "plus(x, term)",
 |_saved, grad| Ok::<_, crate::Error>(grad.clone()) }
 
 struct MulScalar(Scalar);
-scalar! { MulScalar: Num, "mul", Nothing, Same, |op| [factor = op.0], |x| T::from_sum(x.to_sum().times(factor)), "times(x, factor)",
+scalar! { MulScalar: Num, "mul", Nothing, Same, |op| [factor = op.0], |x| x.times(factor), "times(x, factor)",
 |_saved, grad| grad.times_scalar(op.0) }
 
 struct DivScalar(Scalar);
-scalar! { DivScalar: Floating, "div", Nothing, Same, |op| [divisor = op.0], |x| T::from_real(x.to_real() / divisor), "x / divisor",
+scalar! { DivScalar: Real, "div", Nothing, Same, |op| [divisor = op.0], |x| x / divisor, "x / divisor",
 |_saved, grad| apply(DivScalar(op.0), [grad]) }
 
 struct ScalarOver(Scalar);
-scalar! { ScalarOver: Floating, "div", Inputs, F32UnderAutocast, |op| [dividend = op.0],
-|x| T::from_real(dividend / x.to_real()), "dividend / x",
+scalar! { ScalarOver: Real, "div", Inputs, F32UnderAutocast, |op| [dividend = op.0],
+|x| dividend / x, "dividend / x",
 |saved, grad| {
     let x = saved.input(0);
     grad.mul(&x.scalar_over(op.0)?.div(x)?)?.neg() // x² could overflow, or become 0
@@ -485,29 +514,54 @@ impl Raw {
 }
 
 struct Pow(f64);
-scalar! { Pow: Floating, "pow", Inputs, F32UnderAutocast, |op| [exponent = Scalar::Float(op.0)], |x| T::from_real(power(x.to_real(), exponent)),
-"exponent == 0 ? 1 : exponent == 1 ? x : exponent == 2 ? x * x : exponent == 3 ? x * x * x : exponent == 0.5 ? sqrt(x) \
-: exponent == -0.5 ? 1 / sqrt(x) : exponent == -1 ? 1 / x : pow(x, exponent)",
-|saved, grad| {
-    if op.0 == 0.0 {
-        grad.zeros_like()
-    } else {
-        grad.mul(&saved.input(0).pow(op.0 - 1.0)?.mul_scalar(op.0)?)
+
+per_type! { Pow[1]: Real }
+
+impl Op<1> for Pow {
+    const NAME: &'static str = "pow";
+    const SAVES: Saves = Saves::Inputs;
+    const PRECISION: Precision = Precision::F32UnderAutocast;
+
+    fn out_shape(&self, [x]: [&Shape; 1]) -> Result<Shape> {
+        Ok(*x)
     }
-} }
+
+    formula! { 1, "pow", [x], |op| [exponent = Scalar::Float(op.0)],
+    "exponent == 0 ? 1 : exponent == 1 ? x : exponent == 2 ? x * x : exponent == 3 ? x * x * x : exponent == 0.5 ? sqrt(x) \
+    : exponent == -0.5 ? 1 / sqrt(x) : exponent == -1 ? 1 / x : pow(x, exponent)" }
+
+    fn backward(&self, saved: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
+        if self.0 == 0.0 {
+            return Ok([Some(grad.zeros_like()?)]);
+        }
+        Ok([Some(grad.mul(&saved.input(0).pow(self.0 - 1.0)?.mul_scalar(self.0)?)?)])
+    }
+}
 
 /// Small whole exponents by multiplication: faster, and exact where products are. Exponents of a half and minus one as
 /// PyTorch has them: √−∞ is NaN, and √−0 is −0.
-#[inline(always)]
-fn power<R: Real>(x: R, exponent: R) -> R {
-    match exponent.cast::<f64>() {
-        0.0 => R::ONE,
-        1.0 => x,
-        2.0 => x * x,
-        3.0 => x * x * x,
-        0.5 => x.sqrt(),
-        -0.5 => R::ONE / x.sqrt(),
-        -1.0 => R::ONE / x,
-        _ => x.powf(exponent),
+impl<R: Real> CpuKernel<R, 1> for Pow {
+    type Out = R;
+
+    fn cpu(&self, [x]: [CpuView<'_, R>; 1], out: StoredMut<'_, R>) -> Result<()> {
+        match R::from_f64(self.0).cast::<f64>() {
+            0.0 => cpu::map1(x, out, |_: R| R::ONE),
+            1.0 => cpu::map1(x, out, |x: R| x),
+            2.0 => cpu::map1(x, out, |x: R| x * x),
+            3.0 => cpu::map1(x, out, |x: R| x * x * x),
+            0.5 => cpu::map1(x, out, |x: R| x.sqrt()),
+            -0.5 => cpu::map1(x, out, |x: R| R::ONE / x.sqrt()),
+            -1.0 => cpu::map1(x, out, |x: R| R::ONE / x),
+            exponent => {
+                let exponent = R::from_f64(exponent);
+                cpu::map1(
+                    x,
+                    out,
+                    #[inline(always)]
+                    |x: R| x.powf(exponent),
+                );
+            }
+        }
+        Ok(())
     }
 }

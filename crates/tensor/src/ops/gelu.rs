@@ -4,9 +4,9 @@
 
 use super::elementwise::formula;
 use crate::autograd::Saved;
-use crate::cpu::{self, CpuView};
+use crate::cpu::{self, CpuView, StoredMut};
 use crate::cuda::{CudaDevice, CudaOut, CudaView, Formula, constant};
-use crate::element::{Element, Floating, Real};
+use crate::element::Real;
 use crate::error::Result;
 use crate::op::{CpuKernel, Op, Saves, apply, per_type};
 use crate::shape::Shape;
@@ -35,7 +35,7 @@ impl Tensor {
 
 struct Gelu;
 
-per_type! { Gelu[1]: Floating }
+per_type! { Gelu[1]: Real }
 
 impl Op<1> for Gelu {
     const NAME: &'static str = "gelu";
@@ -53,18 +53,15 @@ impl Op<1> for Gelu {
     }
 }
 
-impl<T: Floating> CpuKernel<T, 1> for Gelu {
-    type Out = T;
+impl<R: Real> CpuKernel<R, 1> for Gelu {
+    type Out = R;
 
-    fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
-        cpu::map1(
+    fn cpu(&self, [x]: [CpuView<'_, R>; 1], out: StoredMut<'_, R>) -> Result<()> {
+        cpu::map1_long(
             x,
             out,
             #[inline(always)]
-            |x: T| {
-                let x = x.to_real();
-                T::from_real(x * half::<T::Real>() * (T::Real::ONE + inner(x).tanh()))
-            },
+            |x: R| x * half::<R>() * (R::ONE + inner(x).tanh()),
         );
         Ok(())
     }
@@ -73,7 +70,7 @@ impl<T: Floating> CpuKernel<T, 1> for Gelu {
 /// The derivative: g · ((1 + t) / 2 + x / 2 · (1 − t²) · u̇) with u̇ = √(2/π) · (1 + 3 · 0.044715 · x²).
 struct GeluGrad;
 
-per_type! { GeluGrad[2]: Floating }
+per_type! { GeluGrad[2]: Real }
 
 impl Op<2> for GeluGrad {
     const NAME: &'static str = "gelu's gradient";
@@ -104,20 +101,19 @@ impl Op<2> for GeluGrad {
     }
 }
 
-impl<T: Floating> CpuKernel<T, 2> for GeluGrad {
-    type Out = T;
+impl<R: Real> CpuKernel<R, 2> for GeluGrad {
+    type Out = R;
 
-    fn cpu(&self, [grad, x]: [CpuView<'_, T>; 2], out: &mut [T]) -> Result<()> {
+    fn cpu(&self, [grad, x]: [CpuView<'_, R>; 2], out: StoredMut<'_, R>) -> Result<()> {
         cpu::map2(
             grad,
             x,
             out,
             #[inline(always)]
-            |grad: T, x: T| {
-                let (grad, x, one) = (grad.to_real(), x.to_real(), T::Real::ONE);
-                let (t, half) = (inner(x).tanh(), half::<T::Real>());
-                let slope = T::Real::from_f64(FACTOR) * (one + T::Real::from_f64(3.0 * CUBIC) * (x * x));
-                T::from_real(grad * (half * (one + t) + half * x * (one - t * t) * slope))
+            |grad: R, x: R| {
+                let t = inner(x).tanh();
+                let slope = R::from_f64(FACTOR) * (R::ONE + R::from_f64(3.0 * CUBIC) * (x * x));
+                grad * (half::<R>() * (R::ONE + t) + half::<R>() * x * (R::ONE - t * t) * slope)
             },
         );
         Ok(())

@@ -3,19 +3,21 @@
 //! Each makes a new version of the storage, so that a `backward` that saved the old values fails instead of using the
 //! new ones. An operand that shares the destination's storage is copied first, one of a narrower precision is converted.
 
+use bytemuck::Pod;
+
 use crate::autograd::{CutBy, is_grad_enabled, no_grad, note_cut};
 use crate::capture;
-use crate::cpu::{self, CpuView};
+use crate::cpu::{self, CpuView, StoredMut};
 use crate::cuda::{Formula, constant};
 use crate::device::{Device, common_device};
-use crate::element::{Element, Floating, Num, Scalar};
+use crate::element::{Computing, Element, Num, Scalar};
 use crate::error::{Error, Result};
 use crate::kind::{Kind, Number, Numeric};
 use crate::op::{HostInputs, first_of_storage, locked};
 use crate::ops::cast;
 use crate::shape::MAX_RANK;
 use crate::storage::{Locked, LockedMut, lock_order};
-use crate::tensor::{Raw, Tensor, by_dtype, by_float, by_num};
+use crate::tensor::{Raw, Tensor, by_bits, by_dtype, by_num, by_real};
 
 /// `change! { name, [the element and the operands], [constants], formula }`: the formula that changes elements, in CUDA.
 macro_rules! change {
@@ -58,25 +60,24 @@ impl<K: Kind> Tensor<K> {
 
 fn fill(target: &Raw, op: &'static str, value: Scalar) -> Result<()> {
     change! { "fill", [to], [value], "value" }
-    change(target, op, [], &FORMULA, &[value], &mut |to, _| {
-        by_dtype!(target.dtype(), T => {
-            let value = T::from_scalar(value);
-            to.each(#[inline(always)] |to: &mut T| *to = value)
-        })
-    })
+    change(
+        target,
+        op,
+        [],
+        &FORMULA,
+        &[value],
+        &mut |to, _| by_dtype!(target.dtype(), T => to.fill(T::from_scalar(value))),
+    )
 }
 
 fn copy(target: &Raw, source: &Raw) -> Result<()> {
     change! { "copy_", [to, from], [], "from" }
     let source = if source.dtype() == target.dtype() { source } else { &no_grad(|| cast(source, target.dtype()))? };
     change(target, "copy_", [source], &FORMULA, &[], &mut |to, sources| {
-        by_dtype!(target.dtype(), T => {
-            let [from] = sources.views::<T>();
-            if target.layout.is_contiguous() {
-                cpu::copy(from, to.elements::<T>()?);
-                return Ok(());
-            }
-            to.update1(from, |to, from| *to = from)
+        by_bits!(target.dtype(), B => {
+            let [from] = sources.bits::<B>();
+            cpu::place(to.bits::<B>()?, target.layout.strides(), from);
+            Ok(())
         })
     })
 }
@@ -89,14 +90,31 @@ pub(crate) struct Target<'a, 'l> {
 }
 
 impl Target<'_, '_> {
-    fn elements<T: Element>(&mut self) -> Result<&mut [T]> {
-        self.writing.of(self.op, &self.raw.layout)
+    fn elements<C: Computing>(&mut self) -> Result<StoredMut<'_, C>> {
+        let dtype = self.raw.dtype();
+        Ok(StoredMut::of_bytes(self.writing.span(self.op, &self.raw.layout, dtype.size())?, dtype))
+    }
+
+    fn bits<B: Pod>(&mut self) -> Result<&mut [B]> {
+        Ok(bytemuck::cast_slice_mut(self.writing.span(self.op, &self.raw.layout, size_of::<B>())?))
+    }
+
+    /// Sets every element to the value.
+    fn fill<T: Element>(&mut self, value: T) -> Result<()> {
+        let raw = self.raw;
+        let (value, strides) = ([value], &[0; MAX_RANK][..raw.rank()]);
+        by_bits!(T::DTYPE, B => {
+            let value = CpuView { data: bytemuck::cast_slice::<T, B>(&value).into(), shape: raw.shape(), strides };
+            cpu::place(self.bits::<B>()?, raw.layout.strides(), value);
+        });
+        Ok(())
     }
 
     /// Changes every element.
-    fn each<T: Element>(&mut self, f: impl Fn(&mut T) + Sync + Copy) -> Result<()> {
+    fn each<T: Computing>(&mut self, f: impl Fn(&mut T) + Sync + Copy) -> Result<()> {
         let (shape, strides) = (*self.raw.shape(), &[0; MAX_RANK][..self.raw.shape().rank()]);
-        let nothing = CpuView { data: &[T::ZERO], shape: &shape, strides };
+        let zero = [T::ZERO];
+        let nothing = CpuView { data: zero[..].into(), shape: &shape, strides };
         self.update1(
             nothing,
             #[inline(always)]
@@ -106,7 +124,7 @@ impl Target<'_, '_> {
 
     /// Changes every element by one of another tensor.
     #[inline(always)]
-    fn update1<T: Element>(&mut self, a: CpuView<'_, T>, f: impl Fn(&mut T, T) + Sync + Copy) -> Result<()> {
+    fn update1<T: Computing>(&mut self, a: CpuView<'_, T>, f: impl Fn(&mut T, T) + Sync + Copy) -> Result<()> {
         let raw = self.raw;
         cpu::update1(self.elements()?, raw.shape(), raw.layout.strides(), a, f);
         Ok(())
@@ -114,7 +132,7 @@ impl Target<'_, '_> {
 
     /// Changes every element by one each of two other tensors.
     #[inline(always)]
-    fn update2<T: Element>(
+    fn update2<T: Computing>(
         &mut self,
         [a, b]: [CpuView<'_, T>; 2],
         f: impl Fn(&mut T, T, T) + Sync + Copy,
@@ -245,8 +263,8 @@ in_place!(
     [] Tensor,
     "`self /= other`, which broadcasts.",
     div_,
-    by_float,
-    |T, to, from| T::from_real(to.to_real() / from.to_real()),
+    by_real,
+    |T, to, from| *to / from,
     "to / from"
 );
 
@@ -280,8 +298,8 @@ fn add_scalar(target: &Raw, value: Scalar) -> Result<()> {
     change! { "add_scalar_", [to], [value], "plus(to, value)" }
     change(target, "add_scalar_", [], &FORMULA, &[value], &mut |to, _| {
         by_num!(target.dtype(), T => {
-            let value = <T as Element>::Sum::from_scalar(value);
-            to.each(#[inline(always)] |to: &mut T| *to = T::from_sum(to.to_sum().plus(value)))
+            let value = T::from_scalar(value);
+            to.each(#[inline(always)] |to: &mut T| *to = to.plus(value))
         })
     })
 }
@@ -290,8 +308,8 @@ fn mul_scalar(target: &Raw, value: Scalar) -> Result<()> {
     change! { "mul_scalar_", [to], [value], "times(to, value)" }
     change(target, "mul_scalar_", [], &FORMULA, &[value], &mut |to, _| {
         by_num!(target.dtype(), T => {
-            let value = <T as Element>::Sum::from_scalar(value);
-            to.each(#[inline(always)] |to: &mut T| *to = T::from_sum(to.to_sum().times(value)))
+            let value = T::from_scalar(value);
+            to.each(#[inline(always)] |to: &mut T| *to = to.times(value))
         })
     })
 }
@@ -301,11 +319,11 @@ fn add_scaled(target: &Raw, other: &Raw, alpha: Scalar) -> Result<()> {
     change(target, "add_scaled_", [other], &FORMULA, &[alpha], &mut |to, sources| {
         by_num!(target.dtype(), T => {
             let [from] = sources.views::<T>();
-            let alpha = <T as Element>::Sum::from_scalar(alpha);
+            let alpha = T::from_scalar(alpha);
             to.update1(
                 from,
                 #[inline(always)]
-                |to, from| *to = T::from_sum(to.to_sum().plus(from.to_sum().times(alpha))),
+                |to, from| *to = to.plus(from.times(alpha)),
             )
         })
     })
@@ -322,38 +340,19 @@ impl Tensor {
         change! { "lerp_", [to, from], [weight], "weight < R(0.5) ? to + weight * (from - to) : from + (weight - R(1)) * (from - to)" }
         let target = self.raw();
         change(target, "lerp_", [other.raw()], &FORMULA, &[weight.into()], &mut |to, sources| {
-            by_float!(target.dtype(), T => {
-                let [from] = sources.views::<T>();
-                let weight = RealOf::<T>::from_f64(weight);
-                let (is_small, beyond) = (weight < RealOf::<T>::from_f64(0.5), weight - RealOf::<T>::ONE);
+            by_real!(target.dtype(), R => {
+                let [from] = sources.views::<R>();
+                let weight = R::from_f64(weight);
+                let (is_small, beyond) = (weight < R::from_f64(0.5), weight - R::ONE);
                 to.update1(
                     from,
                     #[inline(always)]
                     |to, from| {
-                        let (old, new) = (to.to_real(), from.to_real());
-                        let way = new - old;
-                        *to = T::from_real(if is_small { old + weight * way } else { new + beyond * way });
+                        let way = from - *to;
+                        *to = if is_small { *to + weight * way } else { from + beyond * way };
                     },
                 )
             })
-        })
-    }
-
-    /// Every element becomes that of `after` where this is not that of `before`, for optimizers that keep a more precise copy of
-    /// `before`.
-    ///
-    /// # Errors
-    /// As [`Tensor::add_`].
-    #[doc(hidden)]
-    pub fn take_over_(&self, before: &Tensor, after: &Tensor) -> Result<()> {
-        change! { "take_over_", [to, before, after], [], "before == after ? to : after" }
-        let target = self.raw();
-        change(target, "take_over_", [before.raw(), after.raw()], &FORMULA, &[], &mut |to, sources| {
-            by_float!(target.dtype(), T => to.update2(
-                sources.views::<T>(),
-                #[inline(always)]
-                |to, before, after| *to = if before == after { *to } else { after },
-            ))
         })
     }
 
@@ -365,12 +364,12 @@ impl Tensor {
         change! { "addcmul_", [to, a, b], [value], "to + value * a * b" }
         let target = self.raw();
         change(target, "addcmul_", [a.raw(), b.raw()], &FORMULA, &[value.into()], &mut |to, sources| {
-            by_float!(target.dtype(), T => {
-                let value = RealOf::<T>::from_f64(value);
+            by_real!(target.dtype(), R => {
+                let value = R::from_f64(value);
                 to.update2(
-                    sources.views::<T>(),
+                    sources.views::<R>(),
                     #[inline(always)]
-                    |to, a, b| *to = T::from_real(to.to_real() + value * a.to_real() * b.to_real()),
+                    |to, a, b| *to = *to + value * a * b,
                 )
             })
         })
@@ -384,12 +383,12 @@ impl Tensor {
         change! { "addcdiv_", [to, a, b], [value], "to + value * a / b" }
         let target = self.raw();
         change(target, "addcdiv_", [a.raw(), b.raw()], &FORMULA, &[value.into()], &mut |to, sources| {
-            by_float!(target.dtype(), T => {
-                let value = RealOf::<T>::from_f64(value);
+            by_real!(target.dtype(), R => {
+                let value = R::from_f64(value);
                 to.update2(
-                    sources.views::<T>(),
+                    sources.views::<R>(),
                     #[inline(always)]
-                    |to, a, b| *to = T::from_real(to.to_real() + value * a.to_real() / b.to_real()),
+                    |to, a, b| *to = *to + value * a / b,
                 )
             })
         })
@@ -408,10 +407,7 @@ impl Tensor {
             [],
             &FORMULA,
             &[],
-            &mut |to, _| by_float!(target.dtype(), T => to.each(#[inline(always)] |to: &mut T| *to = T::from_real(to.to_real().sqrt()))),
+            &mut |to, _| by_real!(target.dtype(), R => to.each(#[inline(always)] |to: &mut R| *to = to.sqrt())),
         )
     }
 }
-
-/// What a float type computes in.
-type RealOf<T> = <T as Floating>::Real;

@@ -2,18 +2,19 @@
 //!
 //! These take any number of tensors, so they record a node of their own instead of going through `apply`.
 
+use bytemuck::Pod;
+
 use crate::autograd::{GradFn, NodeRef, is_recorded};
 use crate::cpu;
 use crate::cuda::{COPY, CudaDevice};
 use crate::device::{Device, common_device};
-use crate::element::Element;
 use crate::error::{Error, Result};
 use crate::kind::Kind;
 use crate::layout::Layout;
 use crate::op::widest;
 use crate::shape::Shape;
 use crate::storage::{Fresh, FreshCuda};
-use crate::tensor::{Raw, Tensor, by_dtype};
+use crate::tensor::{Raw, Tensor, by_bits};
 
 impl<K: Kind> Tensor<K> {
     /// The tensors one after another along a dimension; all other sizes must be equal.
@@ -86,7 +87,7 @@ fn join(tensors: &[&Raw], shape: Shape, dim: usize) -> Result<Raw> {
     let out = match device {
         Device::Cpu => {
             let mut out = Fresh::allocate("cat", shape, dtype)?;
-            by_dtype!(dtype, T => fill::<T>(&mut out, tensors, dim)?);
+            by_bits!(dtype, B => fill::<B>(&mut out, tensors, dim)?);
             out.share()
         }
         Device::Cuda(cuda) => {
@@ -98,12 +99,11 @@ fn join(tensors: &[&Raw], shape: Shape, dim: usize) -> Result<Raw> {
     Ok(record_cat(out, tensors, dim))
 }
 
-fn fill<T: Element>(out: &mut Fresh, tensors: &[&Raw], dim: usize) -> Result<()> {
+fn fill<B: Pod + Send + Sync>(out: &mut Fresh, tensors: &[&Raw], dim: usize) -> Result<()> {
     let sizes = tensors.iter().map(|tensor| tensor.shape()[dim]);
     for (window, tensor) in windows(*out.shape(), dim, sizes).zip(tensors) {
-        let to = &mut out.elements::<T>()[window.offset()..][..window.span()];
-        let from = tensor.read("cat")?;
-        cpu::update1(to, window.shape(), window.strides(), from.view(&tensor.layout), |to, from| *to = from);
+        let to = &mut out.bits::<B>()[window.offset()..][..window.span()];
+        cpu::place(to, window.strides(), tensor.host("cat")?.bits(&tensor.layout));
     }
     Ok(())
 }

@@ -3,9 +3,9 @@
 //! Sums run in a fixed order that depends on the shape alone, so they have the same bits on any number of threads.
 
 use crate::autograd::Saved;
-use crate::cpu::{self, CpuView};
+use crate::cpu::{self, CpuView, StoredMut, math};
 use crate::cuda::{Accumulator, CudaDevice, CudaOut, CudaReduction, CudaView, Formula, constant};
-use crate::element::{Element, Floating, Num};
+use crate::element::{Computing, DType, Element, Num, Real};
 use crate::error::{Error, Result};
 use crate::kind::{Int, Numeric};
 use crate::op::{CpuKernel, Op, PerType, Precision, Saves, apply, apply_raw, per_type};
@@ -62,14 +62,17 @@ macro_rules! reduction {
 }
 
 reduction! { [K: Numeric] Tensor<K>,
-    /// The sum over `axes`, of the same precision (integers wrap); half types are summed in `f32`. Empty sums are 0.
+    /// The sum over `axes`: of floats in their precision, half types summed in `f32`; of integers, as in PyTorch, in `int64`,
+    /// which wraps. Empty sums are 0.
     ///
     /// ```
-    /// # use pagelock_tensor::Tensor;
+    /// # use pagelock_tensor::{DType, Tensor};
     /// let x = Tensor::new([[1.0, 2.0], [3.0, 4.0]])?;
     /// assert_eq!(x.sum(..)?.item::<f32>()?, 10.0);
     /// assert_eq!(x.sum(0)?.to_vec::<f32>()?, [4.0, 6.0]);
     /// assert_eq!(x.sum_keepdim(-1)?.shape(), &[2, 1]);
+    /// let bytes = Tensor::from_slice(&[200_u8, 100], 2)?.sum(..)?;
+    /// assert_eq!((bytes.dtype(), bytes.item::<i64>()?), (DType::I64, 300));
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
     sum, sum_keepdim => sum
@@ -94,7 +97,10 @@ reduction! { [] Tensor,
 }
 
 fn sum(x: &Raw, reduced: Reduced) -> Result<Raw> {
-    apply_raw(Sum(reduced), [x])
+    if x.dtype().is_float() || x.storage.device().is_cpu() {
+        return apply_raw(Sum(reduced), [x]);
+    }
+    apply_raw(Sum(reduced), [&x.converted(DType::I64)?]) // kernels of devices add in the type of the elements
 }
 
 fn mean(x: &Raw, reduced: Reduced) -> Result<Raw> {
@@ -128,7 +134,7 @@ pub(crate) static SUM: CudaReduction = SUM_OF_ELEMENTS;
 
 struct Sum(Reduced);
 
-per_type! { Sum[1]: Element }
+per_type! { Sum[1]: Num }
 
 impl Op<1> for Sum {
     const NAME: &'static str = "sum";
@@ -148,11 +154,11 @@ impl Op<1> for Sum {
     }
 }
 
-impl<T: Element> CpuKernel<T, 1> for Sum {
-    type Out = T;
+impl<T: Num> CpuKernel<T, 1> for Sum {
+    type Out = T::Total;
 
-    fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
-        cpu::reduce(x, self.0.axes.mask(), out, T::Sum::ZERO, T::to_sum, T::Sum::plus, T::from_sum);
+    fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: StoredMut<'_, T::Total>) -> Result<()> {
+        cpu::reduce(x, self.0.axes.mask(), out, T::Total::ZERO, T::to_total, T::Total::plus, |sum| sum);
         Ok(())
     }
 }
@@ -163,7 +169,7 @@ struct Mean {
     count: f64,
 }
 
-per_type! { Mean[1]: Floating }
+per_type! { Mean[1]: Real }
 
 impl Op<1> for Mean {
     const NAME: &'static str = "mean";
@@ -184,13 +190,13 @@ impl Op<1> for Mean {
     }
 }
 
-impl<T: Floating> CpuKernel<T, 1> for Mean {
-    type Out = T;
+impl<R: Real> CpuKernel<R, 1> for Mean {
+    type Out = R;
 
-    fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
-        let count = T::Real::from_f64(self.count);
-        let finish = |sum: T::Real| T::from_real(sum / count); // nothing: 0 / 0 is NaN
-        cpu::reduce(x, self.reduced.axes.mask(), out, T::Real::ZERO, T::to_real, T::Real::plus, finish);
+    fn cpu(&self, [x]: [CpuView<'_, R>; 1], out: StoredMut<'_, R>) -> Result<()> {
+        let count = R::from_f64(self.count);
+        let finish = |sum: R| sum / count; // nothing: 0 / 0 is NaN
+        cpu::reduce(x, self.reduced.axes.mask(), out, R::ZERO, |x| x, R::plus, finish);
         Ok(())
     }
 }
@@ -204,7 +210,7 @@ impl Variance {
     }
 }
 
-per_type! { Variance[1]: Floating }
+per_type! { Variance[1]: Real }
 
 impl Op<1> for Variance {
     const NAME: &'static str = "var";
@@ -236,13 +242,17 @@ impl Op<1> for Variance {
     }
 }
 
-impl<T: Floating> CpuKernel<T, 1> for Variance {
-    type Out = T;
+impl<R: Real> CpuKernel<R, 1> for Variance {
+    type Out = R;
 
-    fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
+    fn cpu(&self, [x]: [CpuView<'_, R>; 1], out: StoredMut<'_, R>) -> Result<()> {
         let freedom = self.freedom(x.shape);
-        let finish = |all: Moments| T::from_f64(all.squares / freedom);
-        cpu::reduce(x, self.0.axes.mask(), out, Moments::NONE, |x: T| Moments::one(x.cast()), Moments::and, finish);
+        let is_half = matches!(out, StoredMut::Halves(..));
+        let finish = |all: Moments| {
+            let variance = all.squares / freedom;
+            if is_half { R::from_f64(math::half::f64_to_f32_odd(variance).into()) } else { R::from_f64(variance) }
+        };
+        cpu::reduce(x, self.0.axes.mask(), out, Moments::NONE, |x: R| Moments::one(x.cast()), Moments::and, finish);
         Ok(())
     }
 }
@@ -342,7 +352,7 @@ where
 impl<T: Num, const MAX: bool> CpuKernel<T, 1> for Extreme<MAX> {
     type Out = T;
 
-    fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
+    fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: StoredMut<'_, T>) -> Result<()> {
         let start = if MAX { T::LOWEST } else { T::HIGHEST };
         let further = |a: T, b: T| if (if MAX { a > b } else { a < b }) || a.is_nan() { a } else { b };
         cpu::reduce(x, self.0.axes.mask(), out, start, |x| x, further, |x| x);
@@ -384,7 +394,7 @@ impl Op<3> for Share {
 impl<T: Num> CpuKernel<T, 3> for Share {
     type Out = T;
 
-    fn cpu(&self, [grad, hits, shares]: [CpuView<'_, T>; 3], out: &mut [T]) -> Result<()> {
+    fn cpu(&self, [grad, hits, shares]: [CpuView<'_, T>; 3], out: StoredMut<'_, T>) -> Result<()> {
         cpu::map3(
             grad,
             hits,
@@ -493,8 +503,8 @@ impl Op<1> for ArgMax {
 impl<T: Num> CpuKernel<T, 1> for ArgMax {
     type Out = i64;
 
-    fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: &mut [i64]) -> Result<()> {
-        cpu::arg_reduce(x, self.dim, out, |a: T, b: T| a > b || (a.is_nan() && !b.is_nan()));
+    fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: StoredMut<'_, i64>) -> Result<()> {
+        cpu::arg_reduce(x, self.dim, out.plain(), |a: T, b: T| a > b || (a.is_nan() && !b.is_nan()));
         Ok(())
     }
 }

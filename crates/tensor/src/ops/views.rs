@@ -2,15 +2,16 @@
 //!
 //! Each is a [`View`] with its layout rule and the view (or scatter) that takes a gradient back.
 
+use bytemuck::Pod;
+
 use super::slice_range::SliceRange;
 use crate::autograd::Saved;
 use crate::cpu::{self, CpuView};
 use crate::cuda::{COPY, CudaDevice, CudaOut, CudaView};
-use crate::element::Element;
 use crate::error::{Error, Result};
 use crate::kind::Kind;
 use crate::layout::Layout;
-use crate::op::{CpuKernel, Op, Saves, View, apply, apply_raw, apply_view, per_type, view_raw};
+use crate::op::{Mover, Op, Saves, View, apply, apply_raw, apply_view, by_size, view_raw};
 use crate::shape::{IntoShape, MAX_RANK, Shape, resolve_dim};
 use crate::tensor::{Raw, Tensor};
 
@@ -390,7 +391,7 @@ struct PlaceSlice {
     into: Shape,
 }
 
-per_type! { PlaceSlice[1]: Element }
+by_size! { PlaceSlice }
 
 impl Op<1> for PlaceSlice {
     const NAME: &'static str = "slice_backward";
@@ -412,19 +413,11 @@ impl Op<1> for PlaceSlice {
     }
 }
 
-impl<T: Element> CpuKernel<T, 1> for PlaceSlice {
-    type Out = T;
-
-    fn cpu(&self, [grad]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
+impl Mover for PlaceSlice {
+    fn cpu<B: Pod + Send + Sync>(&self, grad: CpuView<'_, B>, out: &mut [B]) -> Result<()> {
         let window = View::layout(&self.slice, &Layout::contiguous(self.into))?;
-        out.fill(T::ZERO);
-        cpu::update1(
-            &mut out[window.offset()..][..window.span()],
-            window.shape(),
-            window.strides(),
-            grad,
-            |to, from| *to = from,
-        );
+        out.fill(B::zeroed());
+        cpu::place(&mut out[window.offset()..][..window.span()], window.strides(), grad);
         Ok(())
     }
 }
@@ -478,7 +471,7 @@ impl View for Expand {
 
 struct Contiguous;
 
-per_type! { Contiguous[1]: Element }
+by_size! { Contiguous }
 
 impl Op<1> for Contiguous {
     const NAME: &'static str = "contiguous";
@@ -497,10 +490,8 @@ impl Op<1> for Contiguous {
     }
 }
 
-impl<T: Element> CpuKernel<T, 1> for Contiguous {
-    type Out = T;
-
-    fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
+impl Mover for Contiguous {
+    fn cpu<B: Pod + Send + Sync>(&self, x: CpuView<'_, B>, out: &mut [B]) -> Result<()> {
         cpu::copy(x, out);
         Ok(())
     }

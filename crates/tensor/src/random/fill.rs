@@ -5,9 +5,8 @@
 //! longer tensor are those of a shorter one.
 
 use super::{Draw, philox};
-use crate::cpu::{math, vectorized};
-use crate::element::{DType, Element, Floating, Real};
-use crate::parallel;
+use crate::cpu::{StoredMut, math, vectorized};
+use crate::element::Real;
 
 /// Counters computed together: with 32 bits each they fill the widest vector registers.
 pub(super) const LANES: usize = 16;
@@ -19,79 +18,52 @@ type Words = [[u32; LANES]; 4];
 pub(crate) const CHUNK: usize = 16 * 1024;
 
 /// Uniform in [0, 1).
-#[expect(clippy::redundant_closure, reason = "closures can be inlined always, function items cannot")]
-pub(crate) fn fill_uniform<T: Floating>(draw: Draw, out: &mut [T]) {
-    match T::DTYPE {
-        DType::F64 => fill(
-            draw,
-            out,
-            #[inline(always)]
-            |words| f64::units(words),
-            #[inline(always)]
-            |x| below_one(x),
-        ),
-        _ => fill(
-            draw,
-            out,
-            #[inline(always)]
-            |words| f32::units(words),
-            #[inline(always)]
-            |x| below_one(x),
-        ),
+pub(crate) fn fill_uniform<R: Units<ROWS>, const ROWS: usize>(draw: Draw, mut out: StoredMut<'_, R>) {
+    fill(
+        draw,
+        out.all(),
+        #[inline(always)]
+        |words| R::units(words),
+    );
+    if let StoredMut::Halves(bits, half) = out {
+        // Numbers near 1 were rounded up to 1, which is outside the range.
+        let [one, below] = half.bits_of([1.0, 1.0 - 1.0 / 256.0]);
+        bits.iter_mut().filter(|bits| **bits == one).for_each(|bits| *bits = below);
     }
-}
-
-/// Half types round numbers near 1 up to 1, which is outside the range.
-#[inline(always)]
-fn below_one<R: Element, T: Floating>(x: R) -> T {
-    let x: T = x.cast();
-    if x < T::ONE { x } else { T::from_f64(1.0 - 1.0 / 256.0) }
 }
 
 /// From the normal distribution with mean 0 and variance 1.
-#[expect(clippy::redundant_closure, reason = "closures can be inlined always, function items cannot")]
-pub(crate) fn fill_normal<T: Floating>(draw: Draw, out: &mut [T]) {
-    match T::DTYPE {
-        DType::F64 => fill(
-            draw,
-            out,
-            #[inline(always)]
-            |words| normals::<f64, 2>(words),
-            #[inline(always)]
-            |x| x.cast(),
-        ),
-        _ => fill(
-            draw,
-            out,
-            #[inline(always)]
-            |words| normals::<f32, 4>(words),
-            #[inline(always)]
-            |x| x.cast(),
-        ),
-    }
+pub(crate) fn fill_normal<R: Units<ROWS>, const ROWS: usize>(draw: Draw, out: StoredMut<'_, R>) {
+    fill(
+        draw,
+        out,
+        #[inline(always)]
+        |words| normals::<R, ROWS>(words),
+    );
 }
 
 /// Fills `out` with what `numbers` makes of consecutive blocks of counters, row after row.
-fn fill<R: Element, T: Element, const ROWS: usize>(
+fn fill<R: Units<ROWS>, const ROWS: usize>(
     draw: Draw,
-    out: &mut [T],
+    out: StoredMut<'_, R>,
     numbers: impl Fn(Words) -> [[R; LANES]; ROWS] + Sync,
-    convert: impl Fn(R) -> T + Sync,
 ) {
-    let block_len = ROWS * LANES;
     let Draw { seed, stream, position: start, .. } = draw;
-    parallel::for_each_chunk_mut(out, CHUNK, |chunk, out| {
+    out.for_each_chunk(CHUNK, &|chunk, mut out| {
         let first = start.wrapping_add(counters_of_chunks(chunk, ROWS));
-        vectorized(
-            #[inline(always)]
-            || {
-                for (block, out) in out.chunks_mut(block_len).enumerate() {
-                    let position = first.wrapping_add((block * LANES) as u64);
-                    let numbers = numbers(philox(seed, position, stream));
-                    out.iter_mut().zip(numbers.as_flattened()).for_each(|(out, &x)| *out = convert(x));
-                }
-            },
-        );
+        out.each_piece(|at, out| {
+            let first = first.wrapping_add((at / ROWS) as u64);
+            vectorized(
+                #[inline(always)]
+                || {
+                    for (block, out) in out.chunks_mut(ROWS * LANES).enumerate() {
+                        let position = first.wrapping_add((block * LANES) as u64);
+                        let numbers = numbers(philox(seed, position, stream));
+                        out.copy_from_slice(&numbers.as_flattened()[..out.len()]);
+                    }
+                },
+            );
+        });
     });
 }
 
@@ -108,7 +80,7 @@ impl Draw {
 }
 
 /// Floats that random words become directly: an `f32` takes one word, so a block gives four rows, an `f64` takes two.
-trait Units<const ROWS: usize>: Real {
+pub(crate) trait Units<const ROWS: usize>: Real {
     /// How many terms of the series of sine and cosine up to π/2 reach the precision of the type.
     const TERMS: usize;
     /// Uniform in [0, 1), with as many bits as fit.
@@ -182,11 +154,12 @@ fn sin_cos_turns<R: Units<ROWS>, const ROWS: usize>(t: R) -> (R, R) {
 mod tests {
     use super::super::Generator;
     use super::*;
+    use crate::element::DType;
 
     #[test]
     fn rows_of_a_block_are_the_words_of_its_counters() {
         let mut out = [0.0f32; 80];
-        fill_uniform(Draw::new(&Generator::new(5), out.len(), DType::F32), &mut out);
+        fill_uniform(Draw::new(&Generator::new(5), out.len(), DType::F32), (&mut out[..]).into());
 
         for (i, &x) in out.iter().enumerate() {
             let counter = (i / 64 * 16 + i % 16) as u64;

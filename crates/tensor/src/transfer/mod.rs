@@ -20,13 +20,13 @@ use crate::capture;
 use crate::cpu;
 use crate::cuda::CudaDevice;
 use crate::device::Device;
-use crate::element::{DType, Element};
+use crate::element::DType;
 use crate::error::{Error, Result};
 use crate::heap;
 use crate::kind::Kind;
 use crate::layout::Layout;
 use crate::storage::{FreshCuda, on_host};
-use crate::tensor::{Raw, Tensor, by_dtype};
+use crate::tensor::{Raw, Tensor, by_bits};
 
 /// Up to so many bytes, a tensor that comes down lies in page-locked memory.
 const PAGE_LOCKED_BYTES: usize = 32 << 20;
@@ -115,7 +115,9 @@ fn pinned_in(tensor: &Raw, resource: &PageLockedMemory) -> Result<Raw> {
     if tensor.dtype() == DType::Bool {
         bytes.fill(0);
     }
-    by_dtype!(tensor.dtype(), T => cpu::copy(tensor.read::<T>("pin_memory")?.view(&tensor.layout), T::slice_mut(bytes)));
+    by_bits!(tensor.dtype(), B => {
+        cpu::copy(tensor.host("pin_memory")?.bits::<B>(&tensor.layout), bytemuck::cast_slice_mut(bytes));
+    });
     let layout = Layout::contiguous(*tensor.shape());
     let out = Raw { storage: on_host(memory, tensor.dtype()), layout, node: None };
     Ok(record("pin_memory", tensor, out))

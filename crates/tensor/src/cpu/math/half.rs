@@ -4,6 +4,120 @@
 
 use ::half::{bf16, f16};
 
+use pulp::Arch;
+
+use crate::cpu::vectorized;
+use crate::element::DType;
+
+/// A half type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Half {
+    F16,
+    BF16,
+}
+
+impl Half {
+    /// The half type that elements of `dtype` are.
+    pub(crate) fn of(dtype: DType) -> Option<Half> {
+        match dtype {
+            DType::F16 => Some(Half::F16),
+            DType::BF16 => Some(Half::BF16),
+            _ => None,
+        }
+    }
+
+    /// Numbers, rounded, as their bits.
+    pub(crate) fn bits_of<const N: usize>(self, numbers: [f32; N]) -> [u16; N] {
+        let mut bits = [0; N];
+        self.narrow(&numbers, &mut bits);
+        bits
+    }
+
+    /// The sum of two numbers, given and returned as their bits.
+    #[inline]
+    pub(crate) fn plus(self, a: u16, b: u16) -> u16 {
+        match self {
+            Half::F16 => f32_to_f16(f16_to_f32(f16::from_bits(a)) + f16_to_f32(f16::from_bits(b))).to_bits(),
+            Half::BF16 => f32_to_bf16(bf16_to_f32(bf16::from_bits(a)) + bf16_to_f32(bf16::from_bits(b))).to_bits(),
+        }
+    }
+
+    /// Widens numbers, given as their bits.
+    pub(crate) fn widen(self, bits: &[u16], to: &mut [f32]) {
+        let pairs = to.iter_mut().zip(bits);
+        match (self, Arch::new()) {
+            #[cfg(target_arch = "x86_64")]
+            (Half::F16, Arch::V4(simd)) => avx512::widen(simd, bits, to),
+            (Half::F16, _) => vectorized(
+                #[inline(always)]
+                || pairs.for_each(|(to, &bits)| *to = f16_to_f32(f16::from_bits(bits))),
+            ),
+            (Half::BF16, _) => vectorized(
+                #[inline(always)]
+                || pairs.for_each(|(to, &bits)| *to = bf16_to_f32(bf16::from_bits(bits))),
+            ),
+        }
+    }
+
+    /// Rounds numbers to the nearest, ties to even.
+    pub(crate) fn narrow(self, from: &[f32], bits: &mut [u16]) {
+        let pairs = bits.iter_mut().zip(from);
+        match (self, Arch::new()) {
+            #[cfg(target_arch = "x86_64")]
+            (Half::F16, Arch::V4(simd)) => avx512::narrow(simd, from, bits),
+            (Half::F16, _) => vectorized(
+                #[inline(always)]
+                || pairs.for_each(|(bits, &x)| *bits = f32_to_f16(x).to_bits()),
+            ),
+            (Half::BF16, _) => vectorized(
+                #[inline(always)]
+                || pairs.for_each(|(bits, &x)| *bits = f32_to_bf16(x).to_bits()),
+            ),
+        }
+    }
+}
+
+/// The instructions that AVX-512 has for `f16`: three times as fast as the arithmetic below. They give the same but for the
+/// bits of NaN.
+#[cfg(target_arch = "x86_64")]
+mod avx512 {
+    use pulp::Simd;
+    use pulp::x86::V4;
+
+    use super::{f16, f16_to_f32, f32_to_f16};
+
+    pub(super) fn widen(simd: V4, bits: &[u16], to: &mut [f32]) {
+        let len = bits.len().min(to.len());
+        let ((bits, last_bits), (to, last)) = (bits[..len].as_chunks::<16>(), to[..len].as_chunks_mut::<16>());
+        Simd::vectorize(
+            simd,
+            #[inline(always)]
+            || {
+                for (to, &bits) in to.iter_mut().zip(bits) {
+                    *to = bytemuck::cast(simd.avx512f._mm512_cvtph_ps(bytemuck::cast(bits)));
+                }
+            },
+        );
+        last.iter_mut().zip(last_bits).for_each(|(to, &bits)| *to = f16_to_f32(f16::from_bits(bits)));
+    }
+
+    pub(super) fn narrow(simd: V4, from: &[f32], bits: &mut [u16]) {
+        const NEAREST: i32 = 0;
+        let len = bits.len().min(from.len());
+        let ((from, last), (bits, last_bits)) = (from[..len].as_chunks::<16>(), bits[..len].as_chunks_mut::<16>());
+        Simd::vectorize(
+            simd,
+            #[inline(always)]
+            || {
+                for (bits, &x) in bits.iter_mut().zip(from) {
+                    *bits = bytemuck::cast(simd.avx512f._mm512_cvtps_ph::<NEAREST>(bytemuck::cast(x)));
+                }
+            },
+        );
+        last_bits.iter_mut().zip(last).for_each(|(bits, &x)| *bits = f32_to_f16(x).to_bits());
+    }
+}
+
 /// Exact; NaN stays NaN.
 #[inline(always)]
 pub(crate) fn f16_to_f32(x: f16) -> f32 {

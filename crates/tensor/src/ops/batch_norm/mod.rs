@@ -6,19 +6,17 @@
 
 mod cuda;
 
-use std::convert::identity;
 
 use pagelock_memory as memory;
 
 use crate::autograd::{Saved, is_grad_enabled, no_grad};
-use crate::cpu::{self, CpuView};
+use crate::cpu::{self, CpuView, StoredMut};
 use crate::cuda::{CudaDevice, CudaOut, CudaView, constant};
-use crate::element::{DType, Element, Floating};
+use crate::element::Real;
 use crate::error::{Error, Result};
-use crate::op::{CpuKernel, HostInputs, Inputs, Op, PerType, Precision, Saves, apply, per_type, same_precision};
+use crate::op::{CpuKernel, Inputs, Op, Precision, Saves, apply, per_type, same_precision};
 use crate::shape::{MAX_RANK, Shape};
-use crate::storage::Fresh;
-use crate::tensor::{Raw, Tensor, by_float};
+use crate::tensor::{Raw, Tensor};
 
 const OP: &str = "batch_norm";
 const GRAD: &str = "batch_norm's gradient";
@@ -242,7 +240,7 @@ struct Statistics {
     dim: usize,
 }
 
-per_type! { Statistics[1]: Floating }
+per_type! { Statistics[1]: Real }
 
 impl Op<1> for Statistics {
     const NAME: &'static str = OP;
@@ -265,11 +263,12 @@ impl Op<1> for Statistics {
     }
 }
 
-impl<T: Floating> CpuKernel<T, 1> for Statistics {
-    type Out = T::Real;
+impl<R: Real> CpuKernel<R, 1> for Statistics {
+    type Out = R;
+    const IS_WIDE: bool = true;
 
-    fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: &mut [T::Real]) -> Result<()> {
-        cpu::channel_statistics(Channels::of(x.shape, self.dim), x.data, out).map_err(Error::scratch(OP))
+    fn cpu(&self, [x]: [CpuView<'_, R>; 1], out: StoredMut<'_, R>) -> Result<()> {
+        cpu::channel_statistics(Channels::of(x.shape, self.dim), x.data, out.plain()).map_err(Error::scratch(OP))
     }
 }
 
@@ -291,38 +290,17 @@ impl BatchNorm {
         Normalization { channels: Channels::of(shape, self.dim), training, relu, eps }
     }
 
-    /// What each channel is changed by, on the CPU. Weight and bias, if there are any, are the last of the inputs.
-    fn changes<T: Floating, R, const N: usize>(
+    /// What each channel is changed by, on the CPU.
+    fn changes<R: Real, U>(
         &self,
-        inputs: &HostInputs<'_, N>,
-        f: impl FnOnce(&[cpu::Numbers<T::Real>]) -> memory::Result<R>,
-    ) -> Result<R> {
-        match inputs.dtype_of(N - 1) == T::DTYPE {
-            true => self.changes_by::<T, R, N>(inputs, f),
-            false => self.changes_by::<T::Real, R, N>(inputs, f),
-        }
-    }
-
-    /// The same for a weight and a bias of `P`.
-    fn changes_by<P: Floating, R, const N: usize>(
-        &self,
-        inputs: &HostInputs<'_, N>,
-        f: impl FnOnce(&[cpu::Numbers<P::Real>]) -> memory::Result<R>,
-    ) -> Result<R> {
-        let reading = self.statistics.read::<P::Real>(OP)?;
-        let parameters = [2, 1].map(|behind| (N > 2).then(|| inputs.view::<P>(N - behind).data));
+        parameters: &[CpuView<'_, R>],
+        f: impl FnOnce(cpu::Numbers<'_, R>) -> memory::Result<U>,
+    ) -> Result<U> {
+        let reading = self.statistics.read::<R>(OP)?;
+        let parameters = [0, 1].map(|i| parameters.get(i).map(|parameter| parameter.data));
         let n_channels = self.statistics.shape()[1];
         let statistics = reading.of(&self.statistics.layout);
-        cpu::with_changes(statistics, parameters, P::Real::from_f64(self.eps), n_channels, f)
-            .map_err(Error::scratch(OP))
-    }
-
-    fn on_cpu<T: Floating, const N: usize>(&self, inputs: &HostInputs<'_, N>, out: &mut [T]) -> Result<()> {
-        let x = inputs.view::<T>(0);
-        self.changes::<T, _, N>(inputs, |changes| {
-            cpu::batch_norm(Channels::of(x.shape, self.dim), changes, self.relu, x.data, out);
-            Ok(())
-        })
+        cpu::with_changes(statistics, parameters, R::from_f64(self.eps), n_channels, f).map_err(Error::scratch(OP))
     }
 
     /// The statistics on a device.
@@ -414,25 +392,9 @@ impl BatchNorm {
     }
 }
 
-/// `on_cpu! { Op[N] -> f }`: on the CPU by the operation's method `on_cpu`, compiled for each type `T` of the input, beside
-/// which weight and bias have a type of their own. The result's is `f` of the input's.
-macro_rules! on_cpu {
-    ($op:ty[$n:literal] -> $out:expr) => {
-        impl PerType<$n> for $op {
-            fn out_dtype(&self, input: DType) -> DType {
-                $out(input)
-            }
-
-            fn run_on_cpu(&self, inputs: &HostInputs<'_, $n>, out: &mut Fresh) -> Result<()> {
-                by_float!(inputs.dtype(), T => self.on_cpu::<T, $n>(inputs, out.elements()))
-            }
-        }
-    };
-}
-
 macro_rules! batch_norm {
     ($($n:literal)+) => {$(
-        on_cpu! { BatchNorm[$n] -> identity }
+        per_type! { BatchNorm[$n]: Real }
 
         impl Op<$n> for BatchNorm {
             const NAME: &'static str = OP;
@@ -456,6 +418,18 @@ macro_rules! batch_norm {
                 self.gradients(saved, grad)
             }
         }
+
+        impl<R: Real> CpuKernel<R, $n> for BatchNorm {
+            type Out = R;
+
+            fn cpu(&self, inputs: [CpuView<'_, R>; $n], out: StoredMut<'_, R>) -> Result<()> {
+                let (x, channels) = (inputs[0].data, Channels::of(inputs[0].shape, self.dim));
+                self.changes(&inputs[1..], |changes| {
+                    cpu::batch_norm(channels, changes, self.relu, x, out);
+                    Ok(())
+                })
+            }
+        }
     )+};
 }
 
@@ -470,31 +444,9 @@ struct InputGrad {
     sums: Option<Raw>,
 }
 
-impl ChannelSums {
-    fn on_cpu<T: Floating, const N: usize>(&self, inputs: &HostInputs<'_, N>, out: &mut [T::Real]) -> Result<()> {
-        let (rule, [x, grad]) = (&self.0, [0, 1].map(|i| inputs.view::<T>(i)));
-        rule.changes::<T, _, N>(inputs, |changes| {
-            cpu::batch_norm_sums(Channels::of(x.shape, rule.dim), changes, rule.relu, [x.data, grad.data], out)
-        })
-    }
-}
-
-impl InputGrad {
-    fn on_cpu<T: Floating, const N: usize>(&self, inputs: &HostInputs<'_, N>, out: &mut [T]) -> Result<()> {
-        let (rule, [x, grad]) = (&self.rule, [0, 1].map(|i| inputs.view::<T>(i)));
-        let reading = self.sums.as_ref().map(|sums| sums.read::<T::Real>(OP)).transpose()?;
-        let sums = reading.as_ref().zip(self.sums.as_ref()).map(|(reading, sums)| reading.of(&sums.layout));
-        rule.changes::<T, _, N>(inputs, |changes| {
-            let (channels, inputs) = (Channels::of(x.shape, rule.dim), [x.data, grad.data]);
-            cpu::batch_norm_grad(channels, changes, (rule.relu, sums), inputs, out);
-            Ok(())
-        })
-    }
-}
-
 macro_rules! gradients {
     ($($n:literal)+) => {$(
-        on_cpu! { ChannelSums[$n] -> DType::computing }
+        per_type! { ChannelSums[$n]: Real }
 
         impl Op<$n> for ChannelSums {
             const NAME: &'static str = GRAD;
@@ -516,7 +468,20 @@ macro_rules! gradients {
             }
         }
 
-        on_cpu! { InputGrad[$n] -> identity }
+        impl<R: Real> CpuKernel<R, $n> for ChannelSums {
+            type Out = R;
+    const IS_WIDE: bool = true;
+
+            fn cpu(&self, inputs: [CpuView<'_, R>; $n], out: StoredMut<'_, R>) -> Result<()> {
+                let channels = Channels::of(inputs[0].shape, self.0.dim);
+                let data = [inputs[0].data, inputs[1].data];
+                self.0.changes(&inputs[2..], |changes| {
+                    cpu::batch_norm_sums(channels, changes, self.0.relu, data, out.plain())
+                })
+            }
+        }
+
+        per_type! { InputGrad[$n]: Real }
 
         impl Op<$n> for InputGrad {
             const NAME: &'static str = GRAD;
@@ -542,6 +507,21 @@ macro_rules! gradients {
 
             fn backward(&self, _: &Saved<'_, $n>, _: &Tensor) -> Result<[Option<Tensor>; $n]> {
                 unreachable!("a recorded derivative is made of other operations")
+            }
+        }
+
+        impl<R: Real> CpuKernel<R, $n> for InputGrad {
+            type Out = R;
+
+            fn cpu(&self, inputs: [CpuView<'_, R>; $n], out: StoredMut<'_, R>) -> Result<()> {
+                let (rule, channels) = (&self.rule, Channels::of(inputs[0].shape, self.rule.dim));
+                let data = [inputs[0].data, inputs[1].data];
+                let reading = self.sums.as_ref().map(|sums| sums.read::<R>(OP)).transpose()?;
+                let sums = reading.as_ref().zip(self.sums.as_ref()).map(|(reading, sums)| reading.of(&sums.layout));
+                rule.changes(&inputs[2..], |changes| {
+                    cpu::batch_norm_grad(channels, changes, (rule.relu, sums), data, out);
+                    Ok(())
+                })
             }
         }
     )+};

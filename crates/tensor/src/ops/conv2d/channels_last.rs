@@ -8,10 +8,10 @@ use pagelock_cuda::library::ConvolutionKind;
 
 use super::{Conv2dOptions, library};
 use crate::autograd::Saved;
-use crate::cpu::CpuView;
+use crate::cpu::{CpuView, StoredMut};
 use crate::cuda::{CudaDevice, CudaOut, CudaView, Kernels, kernels};
 use crate::device::Device;
-use crate::element::Floating;
+use crate::element::Real;
 use crate::error::{Error, Result};
 use crate::kind::Kind;
 use crate::op::{CpuKernel, Inputs, Op, Saves, apply, per_type};
@@ -134,7 +134,7 @@ impl ChannelsLast {
     }
 }
 
-per_type! { ChannelsLast[2]: Floating }
+per_type! { ChannelsLast[2]: Real }
 
 impl Op<2> for ChannelsLast {
     const NAME: &'static str = "conv2d_channels_last";
@@ -175,10 +175,10 @@ impl Op<2> for ChannelsLast {
     }
 }
 
-impl<T: Floating> CpuKernel<T, 2> for ChannelsLast {
-    type Out = T;
+impl<R: Real> CpuKernel<R, 2> for ChannelsLast {
+    type Out = R;
 
-    fn cpu(&self, _: [CpuView<'_, T>; 2], _: &mut [T]) -> Result<()> {
+    fn cpu(&self, _: [CpuView<'_, R>; 2], _: StoredMut<'_, R>) -> Result<()> {
         unreachable!("{} is for devices", <Self as Op<2>>::NAME)
     }
 }

@@ -31,8 +31,10 @@ use pagelock_memory::Result;
 use pulp::{Simd, WithSimd};
 
 use self::pass::Pass;
-use crate::element::{Floating, Real};
-use crate::{lanes, scratch};
+use crate::cpu::{Stored, StoredMut};
+use crate::element::Real;
+use crate::lanes::{self, Registers};
+use crate::scratch;
 
 /// The sizes of a convolution; whoever makes one has checked that they belong together.
 #[derive(Clone, Copy, Debug)]
@@ -63,17 +65,17 @@ impl ConvDims {
 /// - `weight`: `[out_channels, in_channels / groups, kernel_h, kernel_w]`
 /// - `bias`: `[out_channels]`
 /// - `out`: `[batch, out_channels, out_h, out_w]`
-pub(crate) fn forward<T: Floating>(
+pub(crate) fn forward<R: Real>(
     d: &ConvDims,
-    x: &[T],
-    weight: &[T],
-    bias: Option<&[T]>,
+    x: Stored<'_, R>,
+    weight: Stored<'_, R>,
+    bias: Option<Stored<'_, R>>,
     relu: bool,
-    out: &mut [T],
+    out: StoredMut<'_, R>,
 ) -> Result<()> {
     scratch::reals(x, |x| {
         scratch::reals(weight, |weight| {
-            scratch::reals(bias.unwrap_or_default(), |values| {
+            scratch::reals(bias.unwrap_or([][..].into()), |values| {
                 scratch::reals_mut(out, |out| {
                     run(Pass::forward(d).then_relu(relu), x, weight, bias.map(|_| values), out)
                 })
@@ -83,7 +85,12 @@ pub(crate) fn forward<T: Floating>(
 }
 
 /// The derivative by the image: `grad_in[b, i] = Σ grad_out[b, o] · weight[o, i]` over output channels and taps.
-pub(crate) fn input_grad<T: Floating>(d: &ConvDims, grad_out: &[T], weight: &[T], grad_in: &mut [T]) -> Result<()> {
+pub(crate) fn input_grad<R: Real>(
+    d: &ConvDims,
+    grad_out: Stored<'_, R>,
+    weight: Stored<'_, R>,
+    grad_in: StoredMut<'_, R>,
+) -> Result<()> {
     scratch::reals(grad_out, |grad_out| {
         scratch::reals(weight, |weight| {
             scratch::reals_mut(grad_in, |grad_in| run(Pass::input_grad(d), grad_out, weight, None, grad_in))
@@ -113,7 +120,7 @@ impl<R: Real> WithSimd for Run<'_, R> {
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) -> Result<()> {
         let Run { pass, source, weight, bias, target } = self;
-        if direct::suits::<S, R>(&pass) {
+        if Registers::<S>::ARE_WIDE && direct::suits::<S, R>(&pass) {
             direct::run(simd, &pass, source, weight, bias, target)
         } else {
             correlate::run(simd, &pass, source, weight, bias, target)
@@ -125,38 +132,43 @@ impl<R: Real> WithSimd for Run<'_, R> {
 ///
 /// A product with a pixel that the tap does not reach is one with zero, so an infinite or NaN pixel can make more
 /// weights of its channel NaN than the sum alone would.
-pub(crate) fn weight_grad<T: Floating>(d: &ConvDims, x: &[T], grad_out: &[T], grad_weight: &mut [T]) -> Result<()> {
+pub(crate) fn weight_grad<R: Real>(
+    d: &ConvDims,
+    x: Stored<'_, R>,
+    grad_out: Stored<'_, R>,
+    grad_weight: StoredMut<'_, R>,
+) -> Result<()> {
     grads(d, x, Gradient { numbers: grad_out, positive: None }, false, grad_weight)
 }
 
 /// The derivatives by the weight and the bias, one after the other in `grads`, in one walk over the gradient.
-pub(crate) fn weight_and_bias_grad<T: Floating>(
+pub(crate) fn weight_and_bias_grad<R: Real>(
     d: &ConvDims,
-    x: &[T],
-    grad_out: Gradient<'_, T>,
-    grads: &mut [T],
+    x: Stored<'_, R>,
+    grad_out: Gradient<Stored<'_, R>>,
+    grads: StoredMut<'_, R>,
 ) -> Result<()> {
     self::grads(d, x, grad_out, true, grads)
 }
 
 /// The gradient of the result.
 #[derive(Clone, Copy)]
-pub(crate) struct Gradient<'a, T> {
-    pub(crate) numbers: &'a [T],
+pub(crate) struct Gradient<N> {
+    pub(crate) numbers: N,
     /// It counts as zero where these numbers are not above zero.
-    pub(crate) positive: Option<&'a [T]>,
+    pub(crate) positive: Option<N>,
 }
 
-fn grads<T: Floating>(
+fn grads<R: Real>(
     d: &ConvDims,
-    x: &[T],
-    gradient: Gradient<'_, T>,
+    x: Stored<'_, R>,
+    gradient: Gradient<Stored<'_, R>>,
     with_bias: bool,
-    grads: &mut [T],
+    grads: StoredMut<'_, R>,
 ) -> Result<()> {
     scratch::reals(x, |x| {
         scratch::reals(gradient.numbers, |numbers| {
-            scratch::reals(gradient.positive.unwrap_or_default(), |positive| {
+            scratch::reals(gradient.positive.unwrap_or([][..].into()), |positive| {
                 let gradient = Gradient { numbers, positive: gradient.positive.map(|_| positive) };
                 scratch::reals_mut(grads, |grads| weight_grad::run(d, x, gradient, with_bias, grads))
             })

@@ -11,10 +11,10 @@ mod small;
 
 use crate::autocast::prepared;
 use crate::autograd::{Saved, is_grad_enabled};
-use crate::cpu::CpuView;
+use crate::cpu::{CpuView, StoredMut};
 use crate::cuda::{CudaDevice, CudaOut, CudaView};
 use crate::device::Device;
-use crate::element::Floating;
+use crate::element::Real;
 use crate::error::{Error, Result};
 use crate::op::{CpuKernel, Inputs, Op, Precision, Saves, apply, per_type, same_precision};
 use crate::shape::Shape;
@@ -221,7 +221,7 @@ fn shape_of_result(dims: &cpu::ConvDims) -> Result<Shape> {
     Shape::new(&[dims.batch, dims.out_channels, dims.out_size[0], dims.out_size[1]])
 }
 
-per_type! { Forward[2]: Floating }
+per_type! { Forward[2]: Real }
 
 impl Op<2> for Forward {
     const NAME: &'static str = "conv2d";
@@ -245,16 +245,16 @@ impl Op<2> for Forward {
     }
 }
 
-impl<T: Floating> CpuKernel<T, 2> for Forward {
-    type Out = T;
+impl<R: Real> CpuKernel<R, 2> for Forward {
+    type Out = R;
 
-    fn cpu(&self, [image, weight]: [CpuView<'_, T>; 2], out: &mut [T]) -> Result<()> {
+    fn cpu(&self, [image, weight]: [CpuView<'_, R>; 2], out: StoredMut<'_, R>) -> Result<()> {
         let dims = self.0.dims(&Shape::new(image.shape)?, &Shape::new(weight.shape)?)?;
         cpu::forward(&dims, image.data, weight.data, None, false, out).map_err(Error::scratch("conv2d"))
     }
 }
 
-per_type! { Forward[3]: Floating }
+per_type! { Forward[3]: Real }
 
 impl Op<3> for Forward {
     const NAME: &'static str = "conv2d";
@@ -280,10 +280,10 @@ impl Op<3> for Forward {
     }
 }
 
-impl<T: Floating> CpuKernel<T, 3> for Forward {
-    type Out = T;
+impl<R: Real> CpuKernel<R, 3> for Forward {
+    type Out = R;
 
-    fn cpu(&self, [image, weight, bias]: [CpuView<'_, T>; 3], out: &mut [T]) -> Result<()> {
+    fn cpu(&self, [image, weight, bias]: [CpuView<'_, R>; 3], out: StoredMut<'_, R>) -> Result<()> {
         let dims = self.0.dims(&Shape::new(image.shape)?, &Shape::new(weight.shape)?)?;
         cpu::forward(&dims, image.data, weight.data, Some(bias.data), false, out).map_err(Error::scratch("conv2d"))
     }
@@ -307,7 +307,7 @@ fn gradients(geometry: Conv2dOptions, saved: &Saved<'_, 3>, grad: &Tensor) -> Re
 /// The convolution with a bias, and `relu` after it, where [`is_fused`].
 struct ForwardRelu(Conv2dOptions);
 
-per_type! { ForwardRelu[3]: Floating }
+per_type! { ForwardRelu[3]: Real }
 
 impl Op<3> for ForwardRelu {
     const NAME: &'static str = "conv2d_relu";
@@ -338,10 +338,10 @@ impl Op<3> for ForwardRelu {
     }
 }
 
-impl<T: Floating> CpuKernel<T, 3> for ForwardRelu {
-    type Out = T;
+impl<R: Real> CpuKernel<R, 3> for ForwardRelu {
+    type Out = R;
 
-    fn cpu(&self, [image, weight, bias]: [CpuView<'_, T>; 3], out: &mut [T]) -> Result<()> {
+    fn cpu(&self, [image, weight, bias]: [CpuView<'_, R>; 3], out: StoredMut<'_, R>) -> Result<()> {
         let dims = self.0.dims(&Shape::new(image.shape)?, &Shape::new(weight.shape)?)?;
         cpu::forward(&dims, image.data, weight.data, Some(bias.data), true, out).map_err(Error::scratch("conv2d_relu"))
     }
@@ -353,7 +353,7 @@ struct ImageGrad {
     image: Shape,
 }
 
-per_type! { ImageGrad[2]: Floating }
+per_type! { ImageGrad[2]: Real }
 
 impl Op<2> for ImageGrad {
     const NAME: &'static str = "conv2d_image_grad";
@@ -380,16 +380,16 @@ impl Op<2> for ImageGrad {
     }
 }
 
-impl<T: Floating> CpuKernel<T, 2> for ImageGrad {
-    type Out = T;
+impl<R: Real> CpuKernel<R, 2> for ImageGrad {
+    type Out = R;
 
-    fn cpu(&self, [grad, weight]: [CpuView<'_, T>; 2], out: &mut [T]) -> Result<()> {
+    fn cpu(&self, [grad, weight]: [CpuView<'_, R>; 2], out: StoredMut<'_, R>) -> Result<()> {
         let dims = self.geometry.dims(&self.image, &Shape::new(weight.shape)?)?;
         cpu::input_grad(&dims, grad.data, weight.data, out).map_err(Error::scratch("conv2d_image_grad"))
     }
 }
 
-per_type! { ImageGrad[3]: Floating }
+per_type! { ImageGrad[3]: Real }
 
 /// The same of `[gradient of the result, weight, result]`, where the gradient counts as 0 unless the result is above 0; never
 /// recorded, and on devices only.
@@ -412,10 +412,10 @@ impl Op<3> for ImageGrad {
     }
 }
 
-impl<T: Floating> CpuKernel<T, 3> for ImageGrad {
-    type Out = T;
+impl<R: Real> CpuKernel<R, 3> for ImageGrad {
+    type Out = R;
 
-    fn cpu(&self, _: [CpuView<'_, T>; 3], _: &mut [T]) -> Result<()> {
+    fn cpu(&self, _: [CpuView<'_, R>; 3], _: StoredMut<'_, R>) -> Result<()> {
         unreachable!("{} is two operations on the CPU", <Self as Op<3>>::NAME)
     }
 }
@@ -426,7 +426,7 @@ struct WeightGrad {
     weight: Shape,
 }
 
-per_type! { WeightGrad[2]: Floating }
+per_type! { WeightGrad[2]: Real }
 
 impl Op<2> for WeightGrad {
     const NAME: &'static str = "conv2d_weight_grad";
@@ -450,10 +450,10 @@ impl Op<2> for WeightGrad {
     }
 }
 
-impl<T: Floating> CpuKernel<T, 2> for WeightGrad {
-    type Out = T;
+impl<R: Real> CpuKernel<R, 2> for WeightGrad {
+    type Out = R;
 
-    fn cpu(&self, [image, grad]: [CpuView<'_, T>; 2], out: &mut [T]) -> Result<()> {
+    fn cpu(&self, [image, grad]: [CpuView<'_, R>; 2], out: StoredMut<'_, R>) -> Result<()> {
         let dims = self.geometry.dims(&Shape::new(image.shape)?, &self.weight)?;
         cpu::weight_grad(&dims, image.data, grad.data, out).map_err(Error::scratch("conv2d_weight_grad"))
     }
@@ -494,7 +494,7 @@ impl WeightAndBiasGrad {
 /// `WeightAndBiasGrad` for so many inputs, of which the last are the gradient of the result and what it depends on.
 macro_rules! weight_and_bias_grad {
     ($n:literal, [$image:ident, $grad:ident $(, $out:ident)?], $positive:expr) => {
-        per_type! { WeightAndBiasGrad[$n]: Floating }
+        per_type! { WeightAndBiasGrad[$n]: Real }
 
         impl Op<$n> for WeightAndBiasGrad {
             const NAME: &'static str = "conv2d_weight_grad";
@@ -515,10 +515,10 @@ macro_rules! weight_and_bias_grad {
             }
         }
 
-        impl<T: Floating> CpuKernel<T, $n> for WeightAndBiasGrad {
-            type Out = T;
+        impl<R: Real> CpuKernel<R, $n> for WeightAndBiasGrad {
+            type Out = R;
 
-            fn cpu(&self, [$image, $grad $(, $out)?]: [CpuView<'_, T>; $n], out: &mut [T]) -> Result<()> {
+            fn cpu(&self, [$image, $grad $(, $out)?]: [CpuView<'_, R>; $n], out: StoredMut<'_, R>) -> Result<()> {
                 let gradient = cpu::Gradient { numbers: $grad.data, positive: $positive };
                 cpu::weight_and_bias_grad(&self.dims($image.shape)?, $image.data, gradient, out)
                     .map_err(Error::scratch(<Self as Op<$n>>::NAME))

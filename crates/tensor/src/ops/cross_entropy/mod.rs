@@ -9,10 +9,10 @@ use pagelock_memory as memory;
 
 use crate::autocast;
 use crate::autograd::{Saved, is_grad_enabled};
-use crate::cpu::{self, CpuView};
+use crate::cpu::{self, CpuView, Stored, StoredMut};
 use crate::cuda::{CudaDevice, CudaOut, CudaView, constant};
 use crate::device::{Device, common_device};
-use crate::element::{DType, Element, Floating};
+use crate::element::{DType, Real};
 use crate::error::{Error, Result};
 use crate::kind::Int;
 use crate::op::{CpuKernel, Inputs, Op, Precision, Saves, apply, per_type};
@@ -99,7 +99,7 @@ struct CrossEntropy {
     grad: Mutex<Option<Raw>>, // of a loss whose own gradient is 1, until it is asked for; guards nothing else
 }
 
-per_type! { CrossEntropy[1]: Floating }
+per_type! { CrossEntropy[1]: Real }
 
 impl Op<1> for CrossEntropy {
     const NAME: &'static str = "cross_entropy";
@@ -149,21 +149,20 @@ impl Op<1> for CrossEntropy {
     }
 }
 
-impl<T: Floating> CpuKernel<T, 1> for CrossEntropy {
-    type Out = T;
+impl<R: Real> CpuKernel<R, 1> for CrossEntropy {
+    type Out = R;
 
-    fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
+    fn cpu(&self, [x]: [CpuView<'_, R>; 1], mut out: StoredMut<'_, R>) -> Result<()> {
         let (rows, classes) = (x.shape[0], x.shape[1]);
-        let scale = T::Real::from_f64(self.labels.factor());
+        let scale = R::from_f64(self.labels.factor());
         let computed = self.labels.checked(x.shape, |target| {
-            scratch::with(rows, |losses: &mut [T::Real]| {
+            scratch::with(rows, |losses: &mut [R]| {
                 row_losses(x.data, target, classes, losses)?;
                 match self.labels.reduction {
-                    Reduction::None => out.iter_mut().zip(losses).for_each(|(out, loss)| *out = T::from_real(*loss)),
+                    Reduction::None => out.each_piece(|start, out| out.copy_from_slice(&losses[start..][..out.len()])),
                     Reduction::Mean | Reduction::Sum => {
-                        let losses = CpuView { data: losses, shape: &[rows], strides: &[1] };
-                        let finish = |sum: T::Real| T::from_real(sum * scale);
-                        cpu::reduce(losses, 1, out, T::Real::ZERO, |loss| loss, T::Real::plus, finish);
+                        let losses = CpuView { data: losses[..].into(), shape: &[rows], strides: &[1] };
+                        cpu::reduce(losses, 1, out, R::ZERO, |loss| loss, R::plus, |sum| sum * scale);
                     }
                 }
                 Ok(())
@@ -174,17 +173,15 @@ impl<T: Floating> CpuKernel<T, 1> for CrossEntropy {
 }
 
 /// The loss of each row, some rows at a time.
-fn row_losses<T: Floating>(x: &[T], target: &[i64], classes: usize, losses: &mut [T::Real]) -> memory::Result<()> {
+fn row_losses<R: Real>(x: Stored<'_, R>, target: &[i64], classes: usize, losses: &mut [R]) -> memory::Result<()> {
     let rows = scratch::rows_at_a_time(classes);
-    let targets = target.chunks(rows).zip(losses.chunks_mut(rows));
-    for (x, (target, losses)) in x.chunks((rows * classes).max(1)).zip(targets) {
-        scratch::reals(x, |x| {
-            scratch::with(x.len(), |log: &mut [T::Real]| {
-                cpu::log_softmax(x, classes, log);
-                let picked = target.iter().enumerate().map(|(row, &class)| log[row * classes + class as usize]);
-                losses.iter_mut().zip(picked).for_each(|(loss, log)| *loss = -log);
-                Ok(())
-            })
+    for (i, (target, losses)) in target.chunks(rows).zip(losses.chunks_mut(rows)).enumerate() {
+        let x = x.part(i * rows * classes, target.len() * classes);
+        scratch::with(x.len(), |log: &mut [R]| {
+            cpu::log_softmax(x, classes, (&mut *log).into());
+            let picked = target.iter().enumerate().map(|(row, &class)| log[row * classes + class as usize]);
+            losses.iter_mut().zip(picked).for_each(|(loss, log)| *loss = -log);
+            Ok(())
         })?;
     }
     Ok(())
@@ -193,7 +190,7 @@ fn row_losses<T: Floating>(x: &[T], target: &[i64], classes: usize, losses: &mut
 /// The gradient of [`CrossEntropy`], from its input and its output's gradient: (softmax(x) − [class = target]) · g.
 struct CrossEntropyGrad(Labels);
 
-per_type! { CrossEntropyGrad[2]: Floating }
+per_type! { CrossEntropyGrad[2]: Real }
 
 impl Op<2> for CrossEntropyGrad {
     const NAME: &'static str = "cross_entropy's gradient";
@@ -228,28 +225,25 @@ impl Op<2> for CrossEntropyGrad {
     }
 }
 
-impl<T: Floating> CpuKernel<T, 2> for CrossEntropyGrad {
-    type Out = T;
+impl<R: Real> CpuKernel<R, 2> for CrossEntropyGrad {
+    type Out = R;
 
-    fn cpu(&self, [x, grad]: [CpuView<'_, T>; 2], out: &mut [T]) -> Result<()> {
+    fn cpu(&self, [x, grad]: [CpuView<'_, R>; 2], mut out: StoredMut<'_, R>) -> Result<()> {
         let classes = x.shape[1];
-        let scale = T::Real::from_f64(self.0.factor());
+        let scale = R::from_f64(self.0.factor());
         let rows = scratch::rows_at_a_time(classes);
-        let grad_of = |row| grad.data[if grad.data.len() == 1 { 0 } else { row }].to_real() * scale;
+        let grad_of = |row| grad.data.get(if grad.data.len() == 1 { 0 } else { row }) * scale;
         let computed = self.0.checked(x.shape, |target| {
-            let len = (rows * classes).max(1);
-            for (i, (x, out)) in x.data.chunks(len).zip(out.chunks_mut(len)).enumerate() {
-                scratch::reals(x, |x| {
-                    scratch::reals_mut(out, |out| {
-                        cpu::softmax(x, classes, out);
-                        let targets = target[i * rows..].iter().enumerate();
-                        for (out, (row, &class)) in out.chunks_exact_mut(classes).zip(targets) {
-                            out[class as usize] = out[class as usize] - T::Real::ONE;
-                            let grad = grad_of(i * rows + row);
-                            out.iter_mut().for_each(|out| *out = *out * grad);
-                        }
-                        Ok(())
-                    })
+            for (i, target) in target.chunks(rows).enumerate() {
+                let (start, len) = (i * rows * classes, target.len() * classes);
+                scratch::reals_mut(out.part(start, len), |out| {
+                    cpu::softmax(x.data.part(start, len), classes, (&mut *out).into());
+                    for (out, (row, &class)) in out.chunks_exact_mut(classes).zip(target.iter().enumerate()) {
+                        out[class as usize] = out[class as usize] - R::ONE;
+                        let grad = grad_of(i * rows + row);
+                        out.iter_mut().for_each(|out| *out = *out * grad);
+                    }
+                    Ok(())
                 })?;
             }
             Ok(())
@@ -258,7 +252,7 @@ impl<T: Floating> CpuKernel<T, 2> for CrossEntropyGrad {
     }
 }
 
-per_type! { CrossEntropyGrad[1]: Floating }
+per_type! { CrossEntropyGrad[1]: Real }
 
 /// The same where the output's gradient is 1; never recorded, and on devices only.
 impl Op<1> for CrossEntropyGrad {
@@ -280,10 +274,10 @@ impl Op<1> for CrossEntropyGrad {
     }
 }
 
-impl<T: Floating> CpuKernel<T, 1> for CrossEntropyGrad {
-    type Out = T;
+impl<R: Real> CpuKernel<R, 1> for CrossEntropyGrad {
+    type Out = R;
 
-    fn cpu(&self, _: [CpuView<'_, T>; 1], _: &mut [T]) -> Result<()> {
+    fn cpu(&self, _: [CpuView<'_, R>; 1], _: StoredMut<'_, R>) -> Result<()> {
         unreachable!("on the CPU a gradient of 1 is a tensor")
     }
 }

@@ -3,12 +3,11 @@
 mod cuda;
 
 use crate::autograd::Saved;
-use crate::cpu::CpuView;
+use crate::cpu::{self, CpuView, StoredMut};
 use crate::cuda::{CudaDevice, CudaOut, CudaView, constant};
-use crate::element::{DType, Element, Floating};
+use crate::element::{DType, Real};
 use crate::error::{Error, Result};
 use crate::op::{CpuKernel, Inputs, Op, Saves, apply, per_type};
-use crate::parallel::try_for_each_chunk_mut;
 use crate::random::{self, Draw, Generator};
 use crate::scratch;
 use crate::shape::Shape;
@@ -47,7 +46,7 @@ struct Dropout {
     draw: Draw,
 }
 
-per_type! { Dropout[1]: Floating }
+per_type! { Dropout[1]: Real }
 
 impl Op<1> for Dropout {
     const NAME: &'static str = "dropout";
@@ -67,17 +66,18 @@ impl Op<1> for Dropout {
     }
 }
 
-impl<T: Floating> CpuKernel<T, 1> for Dropout {
-    type Out = T;
+impl<R: Real> CpuKernel<R, 1> for Dropout {
+    type Out = R;
 
-    fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
-        let scale = T::Real::from_f64(self.scale);
-        let computed = try_for_each_chunk_mut(out, random::CHUNK, |i, out| {
+    fn cpu(&self, [x]: [CpuView<'_, R>; 1], out: StoredMut<'_, R>) -> Result<()> {
+        let scale = R::from_f64(self.scale);
+        let computed = out.try_for_each_chunk(random::CHUNK, &|i, out| {
             scratch::with(out.len(), |numbers: &mut [f32]| {
-                random::fill_uniform(self.draw.behind_chunks_of_f32(i), numbers);
-                for ((out, &x), &number) in out.iter_mut().zip(&x.data[i * random::CHUNK..]).zip(&*numbers) {
-                    *out = T::from_real(x.to_real() * if number >= self.p { scale } else { T::Real::ZERO });
-                }
+                random::fill_uniform(self.draw.behind_chunks_of_f32(i), (&mut *numbers).into());
+                let shape = &[out.len()][..];
+                let x = CpuView { data: x.data.from(i * random::CHUNK), shape, strides: &[1] };
+                let numbers = CpuView { data: numbers[..].into(), shape, strides: &[1] };
+                cpu::map2(x, numbers, out, |x, number| x * if number >= self.p { scale } else { R::ZERO });
                 Ok(())
             })
         });

@@ -5,13 +5,15 @@ mod cuda;
 
 use self::cuda::Index;
 use crate::autograd::Saved;
-use crate::cpu::{self, CpuView};
+use bytemuck::Pod;
+
+use crate::cpu::{self, CpuView, StoredMut};
 use crate::cuda::{CudaDevice, CudaOut, CudaView};
 use crate::device::common_device;
-use crate::element::{DType, Element};
+use crate::element::{DType, Num};
 use crate::error::{Error, Result};
 use crate::kind::{Int, Kind};
-use crate::op::{CpuKernel, Op, Saves, apply, apply_raw, per_type};
+use crate::op::{CpuKernel, Mover, Op, Saves, apply, apply_raw, by_size, per_type};
 use crate::shape::Shape;
 use crate::tensor::{Raw, Tensor};
 
@@ -89,7 +91,7 @@ struct IndexSelect {
     index: Tensor<Int>,
 }
 
-per_type! { IndexSelect[1]: Element }
+by_size! { IndexSelect }
 
 impl Op<1> for IndexSelect {
     const NAME: &'static str = "index_select";
@@ -119,10 +121,8 @@ impl Op<1> for IndexSelect {
     }
 }
 
-impl<T: Element> CpuKernel<T, 1> for IndexSelect {
-    type Out = T;
-
-    fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
+impl Mover for IndexSelect {
+    fn cpu<B: Pod + Send + Sync>(&self, x: CpuView<'_, B>, out: &mut [B]) -> Result<()> {
         let reading = self.index.raw().read::<i64>("index_select")?;
         let index = reading.of(self.index.layout());
         check_range("index_select", index, self.dim, &Shape::new(x.shape)?)?;
@@ -137,7 +137,7 @@ struct IndexAdd {
     into: Shape,
 }
 
-per_type! { IndexAdd[1]: Element }
+per_type! { IndexAdd[1]: Num }
 
 impl Op<1> for IndexAdd {
     const NAME: &'static str = "index_add";
@@ -158,13 +158,13 @@ impl Op<1> for IndexAdd {
     }
 }
 
-impl<T: Element> CpuKernel<T, 1> for IndexAdd {
+impl<T: Num> CpuKernel<T, 1> for IndexAdd {
     type Out = T;
 
-    fn cpu(&self, [grad]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
+    fn cpu(&self, [grad]: [CpuView<'_, T>; 1], mut out: StoredMut<'_, T>) -> Result<()> {
         out.fill(T::ZERO);
         let reading = self.select.index.raw().read::<i64>("index_add")?;
-        cpu::index_add(out, &self.into, self.select.dim, reading.of(self.select.index.layout()), grad, T::plus);
+        cpu::index_add(out, &self.into, self.select.dim, reading.of(self.select.index.layout()), grad);
         Ok(())
     }
 }
@@ -175,7 +175,7 @@ struct Gather {
     index: Tensor<Int>,
 }
 
-per_type! { Gather[1]: Element }
+by_size! { Gather }
 
 impl Op<1> for Gather {
     const NAME: &'static str = "gather";
@@ -203,10 +203,8 @@ impl Op<1> for Gather {
     }
 }
 
-impl<T: Element> CpuKernel<T, 1> for Gather {
-    type Out = T;
-
-    fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
+impl Mover for Gather {
+    fn cpu<B: Pod + Send + Sync>(&self, x: CpuView<'_, B>, out: &mut [B]) -> Result<()> {
         let reading = self.index.raw().read::<i64>("gather")?;
         check_range("gather", reading.of(self.index.layout()), self.dim, &Shape::new(x.shape)?)?;
         cpu::gather(x, self.dim, reading.view(self.index.layout()), out);
@@ -220,7 +218,7 @@ struct ScatterAdd {
     into: Shape,
 }
 
-per_type! { ScatterAdd[1]: Element }
+per_type! { ScatterAdd[1]: Num }
 
 impl Op<1> for ScatterAdd {
     const NAME: &'static str = "scatter_add";
@@ -241,13 +239,13 @@ impl Op<1> for ScatterAdd {
     }
 }
 
-impl<T: Element> CpuKernel<T, 1> for ScatterAdd {
+impl<T: Num> CpuKernel<T, 1> for ScatterAdd {
     type Out = T;
 
-    fn cpu(&self, [grad]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
+    fn cpu(&self, [grad]: [CpuView<'_, T>; 1], mut out: StoredMut<'_, T>) -> Result<()> {
         out.fill(T::ZERO);
         let reading = self.gather.index.raw().read::<i64>("scatter_add")?;
-        cpu::scatter_add(out, &self.into, self.gather.dim, reading.view(self.gather.index.layout()), grad, T::plus);
+        cpu::scatter_add(out, &self.into, self.gather.dim, reading.view(self.gather.index.layout()), grad);
         Ok(())
     }
 }

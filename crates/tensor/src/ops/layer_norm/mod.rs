@@ -7,10 +7,10 @@ mod cuda;
 
 use crate::autocast::autocast_type;
 use crate::autograd::{Saved, is_grad_enabled};
-use crate::cpu::{self, CpuView};
+use crate::cpu::{self, CpuView, StoredMut};
 use crate::cuda::{CudaDevice, CudaOut, CudaView, constant};
 use crate::device::Device;
-use crate::element::{DType, Element, Floating};
+use crate::element::{DType, Real};
 use crate::error::{Error, Result};
 use crate::op::{CpuKernel, Inputs, Op, Precision, Saves, apply, per_type};
 use crate::shape::{IntoShape, MAX_RANK, Shape};
@@ -75,8 +75,8 @@ impl LayerNorm {
         self.normalized.elements()
     }
 
-    fn eps<T: Floating>(&self) -> T::Real {
-        T::Real::from_f64(self.eps)
+    fn eps<R: Real>(&self) -> R {
+        R::from_f64(self.eps)
     }
 
     /// What kernels of a device are told: elements of a row, and the bytes of `eps`.
@@ -157,7 +157,7 @@ impl LayerNorm {
 
 macro_rules! layer_norm {
     ($($n:literal)+) => {$(
-        per_type! { LayerNorm[$n]: Floating }
+        per_type! { LayerNorm[$n]: Real }
 
         impl Op<$n> for LayerNorm {
             const NAME: &'static str = OP;
@@ -182,12 +182,12 @@ macro_rules! layer_norm {
             }
         }
 
-        impl<T: Floating> CpuKernel<T, $n> for LayerNorm {
-            type Out = T;
+        impl<R: Real> CpuKernel<R, $n> for LayerNorm {
+            type Out = R;
 
-            fn cpu(&self, inputs: [CpuView<'_, T>; $n], out: &mut [T]) -> Result<()> {
+            fn cpu(&self, inputs: [CpuView<'_, R>; $n], out: StoredMut<'_, R>) -> Result<()> {
                 let parameter = |i: usize| inputs.get(i).map(|parameter| parameter.data);
-                cpu::layer_norm(inputs[0].data, [parameter(1), parameter(2)], (self.row_len(), self.eps::<T>()), out);
+                cpu::layer_norm(inputs[0].data, [parameter(1), parameter(2)], (self.row_len(), self.eps()), out);
                 Ok(())
             }
         }
@@ -201,7 +201,7 @@ struct InputGrad(LayerNorm);
 
 macro_rules! input_grad {
     ($($n:literal)+) => {$(
-        per_type! { InputGrad[$n]: Floating }
+        per_type! { InputGrad[$n]: Real }
 
         impl Op<$n> for InputGrad {
             const NAME: &'static str = "layer_norm's gradient";
@@ -222,12 +222,12 @@ macro_rules! input_grad {
             }
         }
 
-        impl<T: Floating> CpuKernel<T, $n> for InputGrad {
-            type Out = T;
+        impl<R: Real> CpuKernel<R, $n> for InputGrad {
+            type Out = R;
 
-            fn cpu(&self, inputs: [CpuView<'_, T>; $n], out: &mut [T]) -> Result<()> {
+            fn cpu(&self, inputs: [CpuView<'_, R>; $n], out: StoredMut<'_, R>) -> Result<()> {
                 let weight = inputs.get(2).map(|weight| weight.data);
-                let row = (self.0.row_len(), self.0.eps::<T>());
+                let row = (self.0.row_len(), self.0.eps());
                 cpu::layer_norm_grad([inputs[0].data, inputs[1].data], weight, row, out);
                 Ok(())
             }
@@ -240,7 +240,7 @@ input_grad!(2 3);
 /// The gradients of weight and bias, `[2, normalized]`: of `[input, gradient of the result]`; never recorded.
 struct ParameterGrads(LayerNorm);
 
-per_type! { ParameterGrads[2]: Floating }
+per_type! { ParameterGrads[2]: Real }
 
 impl Op<2> for ParameterGrads {
     const NAME: &'static str = "layer_norm's gradient";
@@ -263,11 +263,11 @@ impl Op<2> for ParameterGrads {
     }
 }
 
-impl<T: Floating> CpuKernel<T, 2> for ParameterGrads {
-    type Out = T;
+impl<R: Real> CpuKernel<R, 2> for ParameterGrads {
+    type Out = R;
 
-    fn cpu(&self, [x, grad]: [CpuView<'_, T>; 2], out: &mut [T]) -> Result<()> {
-        let computed = cpu::layer_norm_sums([x.data, grad.data], (self.0.row_len(), self.0.eps::<T>()), out);
+    fn cpu(&self, [x, grad]: [CpuView<'_, R>; 2], out: StoredMut<'_, R>) -> Result<()> {
+        let computed = cpu::layer_norm_sums([x.data, grad.data], (self.0.row_len(), self.0.eps()), out);
         computed.map_err(Error::scratch("layer_norm's gradient"))
     }
 }

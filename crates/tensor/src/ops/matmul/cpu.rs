@@ -16,7 +16,8 @@ mod tests;
 
 use pagelock_memory::Result;
 
-use crate::element::{DType, Floating, Num, Real};
+use crate::cpu::{Stored, StoredMut};
+use crate::element::{DType, Num, Real};
 use crate::scratch;
 
 /// A matrix inside a slice: element `[i, j]` is `numbers[i * strides[0] + j * strides[1]]`.
@@ -40,13 +41,12 @@ pub(crate) fn gemm<T: Num>(
     m: usize,
     k: usize,
     n: usize,
-    a: &[T],
+    a: Stored<'_, T>,
     a_strides: [usize; 2],
-    b: &[T],
+    b: Stored<'_, T>,
     b_strides: [usize; 2],
-    c: &mut [T],
+    mut c: StoredMut<'_, T>,
 ) -> Result<()> {
-    let sizes = Sizes { m, k, n };
     if m == 0 || n == 0 {
         return Ok(());
     }
@@ -54,23 +54,27 @@ pub(crate) fn gemm<T: Num>(
         c.fill(T::ZERO);
         return Ok(());
     }
-    let a = Matrix { numbers: spanned(a, [m, k], a_strides), strides: a_strides };
-    let b = Matrix { numbers: spanned(b, [k, n], b_strides), strides: b_strides };
-    match T::DTYPE {
-        DType::F32 => real::<f32>(sizes, a.cast(), b.cast(), bytemuck::cast_slice_mut(c)),
-        DType::F64 => real::<f64>(sizes, a.cast(), b.cast(), bytemuck::cast_slice_mut(c)),
-        DType::F16 => float::<half::f16>(sizes, a.cast(), b.cast(), bytemuck::cast_slice_mut(c)),
-        DType::BF16 => float::<half::bf16>(sizes, a.cast(), b.cast(), bytemuck::cast_slice_mut(c)),
-        _ => {
-            integers::product(sizes, a, b, c);
-            Ok(())
-        }
-    }
+    scratch::reals(spanned(a, [m, k], a_strides), |a| {
+        scratch::reals(spanned(b, [k, n], b_strides), |b| {
+            scratch::reals_mut(c, |c| {
+                let (a, b) = (Matrix { numbers: a, strides: a_strides }, Matrix { numbers: b, strides: b_strides });
+                product(Sizes { m, k, n }, a, b, c)
+            })
+        })
+    })
 }
 
 /// The part of a slice that a matrix reaches.
-fn spanned<T>(numbers: &[T], [rows, columns]: [usize; 2], strides: [usize; 2]) -> &[T] {
-    &numbers[..(rows - 1) * strides[0] + (columns - 1) * strides[1] + 1]
+fn spanned<T: Num>(numbers: Stored<'_, T>, [rows, columns]: [usize; 2], strides: [usize; 2]) -> Stored<'_, T> {
+    numbers.part(0, (rows - 1) * strides[0] + (columns - 1) * strides[1] + 1)
+}
+
+fn product<T: Num>(sizes: Sizes, a: Matrix<'_, T>, b: Matrix<'_, T>, c: &mut [T]) -> Result<()> {
+    match T::DTYPE {
+        DType::F32 => real::<f32>(sizes, a.cast(), b.cast(), bytemuck::cast_slice_mut(c)),
+        DType::F64 => real::<f64>(sizes, a.cast(), b.cast(), bytemuck::cast_slice_mut(c)),
+        _ => integers::product(sizes, a, b, c),
+    }
 }
 
 impl<'a, T: Num> Matrix<'a, T> {
@@ -78,19 +82,6 @@ impl<'a, T: Num> Matrix<'a, T> {
     fn cast<U: Num>(self) -> Matrix<'a, U> {
         Matrix { numbers: bytemuck::cast_slice(self.numbers), strides: self.strides }
     }
-}
-
-/// In the type that the half types compute in.
-fn float<T: Floating>(sizes: Sizes, a: Matrix<'_, T>, b: Matrix<'_, T>, c: &mut [T]) -> Result<()> {
-    scratch::reals(a.numbers, |a_reals| {
-        scratch::reals(b.numbers, |b_reals| {
-            scratch::reals_mut(c, |c| {
-                let a = Matrix { numbers: a_reals, strides: a.strides };
-                let b = Matrix { numbers: b_reals, strides: b.strides };
-                real(sizes, a, b, c)
-            })
-        })
-    })
 }
 
 fn real<R: Real>(sizes: Sizes, a: Matrix<'_, R>, b: Matrix<'_, R>, c: &mut [R]) -> Result<()> {

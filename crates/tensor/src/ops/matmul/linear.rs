@@ -3,9 +3,9 @@
 use super::{MatMul, cpu, cuda, library};
 use crate::autocast::prepared;
 use crate::autograd::{Saved, is_grad_enabled};
-use crate::cpu::CpuView;
+use crate::cpu::{self as cpu_loops, CpuView, StoredMut};
 use crate::cuda::{CudaDevice, CudaOut, CudaView};
-use crate::element::Floating;
+use crate::element::Real;
 use crate::error::{Error, Result};
 use crate::op::{CpuKernel, Op, Precision, Saves, apply, per_type, same_precision};
 use crate::shape::Shape;
@@ -57,7 +57,7 @@ impl Tensor {
 /// The product with a bias, of matrices.
 struct Linear;
 
-per_type! { Linear[3]: Floating }
+per_type! { Linear[3]: Real }
 
 impl Op<3> for Linear {
     const NAME: &'static str = "linear";
@@ -90,19 +90,23 @@ impl Op<3> for Linear {
     }
 }
 
-impl<T: Floating> CpuKernel<T, 3> for Linear {
-    type Out = T;
+impl<R: Real> CpuKernel<R, 3> for Linear {
+    type Out = R;
 
-    fn cpu(&self, [x, weight, bias]: [CpuView<'_, T>; 3], out: &mut [T]) -> Result<()> {
+    fn cpu(&self, [x, weight, bias]: [CpuView<'_, R>; 3], mut out: StoredMut<'_, R>) -> Result<()> {
         let (m, k, n) = (x.shape[0], x.shape[1], weight.shape[0]);
         let [x_strides, weight_strides] = [x.strides, weight.strides].map(|strides| [strides[0], strides[1]]);
-        cpu::gemm(m, k, n, x.data, x_strides, weight.data, [weight_strides[1], weight_strides[0]], out)
+        cpu::gemm(m, k, n, x.data, x_strides, weight.data, [weight_strides[1], weight_strides[0]], out.all())
             .map_err(Error::scratch("linear"))?;
-        for row in out.chunks_exact_mut(n.max(1)) {
-            for (i, y) in row.iter_mut().enumerate() {
-                *y = T::from_real(y.to_real() + bias.data[i * bias.strides[0]].to_real());
-            }
-        }
+        let bias = CpuView { shape: &[m, n], strides: &[0, bias.strides[0]], ..bias };
+        cpu_loops::update1(
+            out,
+            &[m, n],
+            &[n, 1],
+            bias,
+            #[inline(always)]
+            |y, bias| *y = *y + bias,
+        );
         Ok(())
     }
 }
@@ -111,7 +115,7 @@ impl<T: Floating> CpuKernel<T, 3> for Linear {
 /// on devices only.
 struct WeightAndBiasGrad;
 
-per_type! { WeightAndBiasGrad[2]: Floating }
+per_type! { WeightAndBiasGrad[2]: Real }
 
 impl Op<2> for WeightAndBiasGrad {
     const NAME: &'static str = "linear's gradient";
@@ -130,10 +134,10 @@ impl Op<2> for WeightAndBiasGrad {
     }
 }
 
-impl<T: Floating> CpuKernel<T, 2> for WeightAndBiasGrad {
-    type Out = T;
+impl<R: Real> CpuKernel<R, 2> for WeightAndBiasGrad {
+    type Out = R;
 
-    fn cpu(&self, _: [CpuView<'_, T>; 2], _: &mut [T]) -> Result<()> {
+    fn cpu(&self, _: [CpuView<'_, R>; 2], _: StoredMut<'_, R>) -> Result<()> {
         unreachable!("{} is two operations on the CPU", <Self as Op<2>>::NAME)
     }
 }

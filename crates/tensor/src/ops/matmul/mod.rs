@@ -10,7 +10,7 @@ mod linear;
 
 use crate::autocast::prepared_raw;
 use crate::autograd::Saved;
-use crate::cpu::CpuView;
+use crate::cpu::{CpuView, StoredMut};
 use crate::cuda::{CudaDevice, CudaOut, CudaView};
 use crate::element::Num;
 use crate::error::{Error, Result};
@@ -121,15 +121,16 @@ impl Op<2> for MatMul {
 impl<T: Num> CpuKernel<T, 2> for MatMul {
     type Out = T;
 
-    fn cpu(&self, [a, b]: [CpuView<'_, T>; 2], out: &mut [T]) -> Result<()> {
+    fn cpu(&self, [a, b]: [CpuView<'_, T>; 2], mut out: StoredMut<'_, T>) -> Result<()> {
         let ([.., m, k], [.., n]) = (a.shape, b.shape) else { unreachable!("matmul makes matrices of vectors") };
         if *m == 0 || *n == 0 {
             return Ok(());
         }
         let batches = Shape::broadcast("matmul", &batch(&Shape::new(a.shape)?), &batch(&Shape::new(b.shape)?))?;
-        for (i, out) in out.chunks_exact_mut(m * n).enumerate() {
-            let (a_start, b_start) = (start(&batches, i, a), start(&batches, i, b));
-            cpu::gemm(*m, *k, *n, &a.data[a_start..], matrix_strides(a), &b.data[b_start..], matrix_strides(b), out)
+        for i in 0..out.len() / (m * n) {
+            let (a_data, b_data) = (a.data.from(start(&batches, i, a)), b.data.from(start(&batches, i, b)));
+            let out = out.part(i * m * n, m * n);
+            cpu::gemm(*m, *k, *n, a_data, matrix_strides(a), b_data, matrix_strides(b), out)
                 .map_err(Error::scratch("matmul"))?;
         }
         Ok(())
@@ -154,7 +155,7 @@ fn batch(shape: &Shape) -> Shape {
 }
 
 /// Where matrix number `i` of the broadcast batches starts in an operand (0 in an empty one).
-fn start<T>(batches: &Shape, mut i: usize, operand: CpuView<'_, T>) -> usize {
+fn start<T: Num>(batches: &Shape, mut i: usize, operand: CpuView<'_, T>) -> usize {
     let own_rank = operand.shape.len() - 2;
     let mut start = 0;
     for back in 1..=batches.rank() {

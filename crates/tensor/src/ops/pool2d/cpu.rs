@@ -12,9 +12,9 @@ mod tests;
 use axis::{Axis, for_each_stepped};
 use pagelock_memory::Result;
 
-use crate::element::{Floating, Real};
+use crate::cpu::{Stored, StoredMut};
+use crate::element::Real;
 use crate::lanes;
-use crate::parallel::try_for_each_chunk_mut;
 use crate::scratch;
 
 /// Pixels that make a task worth handing out: some ten microseconds.
@@ -53,46 +53,46 @@ fn adaptive_axes(from: [usize; 2], to: [usize; 2]) -> [Axis; 2] {
 }
 
 /// The largest element of each window; NaN if there is one.
-pub(crate) fn max<T: Floating>(d: &PoolDims, x: &[T], out: &mut [T]) -> Result<()> {
+pub(crate) fn max<R: Real>(d: &PoolDims, x: Stored<'_, R>, out: StoredMut<'_, R>) -> Result<()> {
     debug_assert_eq!(out.len(), d.planes * d.out_size[0] * d.out_size[1]);
     pool(d.axes(), Max, x, out)
 }
 
 /// Where in its plane the largest element of each window is: the first of equals, the last NaN if there is one.
-pub(crate) fn max_positions<T: Floating>(d: &PoolDims, x: &[T], out: &mut [i64]) -> Result<()> {
+pub(crate) fn max_positions<R: Real>(d: &PoolDims, x: Stored<'_, R>, out: &mut [i64]) -> Result<()> {
     positions::run(d.axes(), x, out)
 }
 
 /// The average of each window; padding counts as zeros.
-pub(crate) fn avg<T: Floating>(d: &PoolDims, x: &[T], out: &mut [T]) -> Result<()> {
+pub(crate) fn avg<R: Real>(d: &PoolDims, x: Stored<'_, R>, out: StoredMut<'_, R>) -> Result<()> {
     debug_assert_eq!(out.len(), d.planes * d.out_size[0] * d.out_size[1]);
     pool(d.axes(), Mean { area: Some(d.area()) }, x, out)
 }
 
 /// The derivative of [`avg`] by its input.
-pub(crate) fn avg_grad<T: Floating>(d: &PoolDims, grad: &[T], out: &mut [T]) -> Result<()> {
+pub(crate) fn avg_grad<R: Real>(d: &PoolDims, grad: Stored<'_, R>, out: StoredMut<'_, R>) -> Result<()> {
     spread(d.axes(), Some(d.area()), grad, out)
 }
 
 /// Averages of windows that cover the image, `to` of them.
-pub(crate) fn adaptive_avg<T: Floating>(
+pub(crate) fn adaptive_avg<R: Real>(
     planes: usize,
     from: [usize; 2],
     to: [usize; 2],
-    x: &[T],
-    out: &mut [T],
+    x: Stored<'_, R>,
+    out: StoredMut<'_, R>,
 ) -> Result<()> {
     debug_assert_eq!(out.len(), planes * to[0] * to[1]);
     pool(adaptive_axes(from, to), Mean { area: None }, x, out)
 }
 
 /// The derivative of [`adaptive_avg`] by its input.
-pub(crate) fn adaptive_avg_grad<T: Floating>(
+pub(crate) fn adaptive_avg_grad<R: Real>(
     planes: usize,
     from: [usize; 2],
     to: [usize; 2],
-    grad: &[T],
-    out: &mut [T],
+    grad: Stored<'_, R>,
+    out: StoredMut<'_, R>,
 ) -> Result<()> {
     debug_assert_eq!(out.len(), planes * from[0] * from[1]);
     spread(adaptive_axes(from, to), None, grad, out)
@@ -159,7 +159,7 @@ fn task_planes(in_len: usize) -> usize {
 }
 
 /// Combines the pixels of each window.
-fn pool<T: Floating>(axes: [Axis; 2], combine: impl Combine, x: &[T], out: &mut [T]) -> Result<()> {
+fn pool<R: Real>(axes: [Axis; 2], combine: impl Combine, x: Stored<'_, R>, out: StoredMut<'_, R>) -> Result<()> {
     let axes = merged(axes);
     let (in_len, out_len) = (axes[0].in_size() * axes[1].in_size(), axes[0].out_size() * axes[1].out_size());
     let planes = task_planes(in_len);
@@ -176,14 +176,14 @@ fn pool<T: Floating>(axes: [Axis; 2], combine: impl Combine, x: &[T], out: &mut 
 }
 
 /// Calls `task` with the numbers of some planes, for all of `x` and `out`: slices, and how many numbers a plane has.
-fn in_tasks<T: Floating>(
+fn in_tasks<R: Real>(
     planes: usize,
-    (x, x_len): (&[T], usize),
-    (out, out_len): (&mut [T], usize),
-    task: impl Fn(&[T::Real], &mut [T::Real]) -> Result<()> + Sync,
+    (x, x_len): (Stored<'_, R>, usize),
+    (out, out_len): (StoredMut<'_, R>, usize),
+    task: impl Fn(&[R], &mut [R]) -> Result<()> + Sync,
 ) -> Result<()> {
-    try_for_each_chunk_mut(out, planes * out_len, |i, out| {
-        let x = &x[i * planes * x_len..][..out.len() / out_len.max(1) * x_len];
+    out.try_for_each_chunk(planes * out_len, &|i, out| {
+        let x = x.part(i * planes * x_len, out.len() / out_len.max(1) * x_len);
         scratch::reals(x, |x| scratch::reals_mut(out, |out| task(x, out)))
     })
 }
@@ -239,7 +239,7 @@ fn fold<R: Real>(combine: impl Combine, numbers: &[R]) -> R {
 }
 
 /// Gives each pixel of a window its part of the window's gradient: the transpose of pooling to the mean.
-fn spread<T: Floating>(axes: [Axis; 2], area: Option<usize>, grad: &[T], out: &mut [T]) -> Result<()> {
+fn spread<R: Real>(axes: [Axis; 2], area: Option<usize>, grad: Stored<'_, R>, out: StoredMut<'_, R>) -> Result<()> {
     let axes = merged(axes);
     let (in_len, out_len) = (axes[0].in_size() * axes[1].in_size(), axes[0].out_size() * axes[1].out_size());
     let planes = task_planes(in_len);

@@ -8,9 +8,9 @@ mod cuda;
 
 use self::cuda::{Pooling, Windows};
 use crate::autograd::Saved;
-use crate::cpu::CpuView;
+use crate::cpu::{CpuView, StoredMut};
 use crate::cuda::{CudaDevice, CudaOut, CudaView};
-use crate::element::Floating;
+use crate::element::Real;
 use crate::error::{Error, Result};
 use crate::kind::Int;
 use crate::op::{CpuKernel, Inputs, Op, Saves, apply, apply_into, per_type};
@@ -158,7 +158,7 @@ impl Tensor {
 
 struct MaxPool(Pool2dOptions);
 
-per_type! { MaxPool[1]: Floating }
+per_type! { MaxPool[1]: Real }
 
 impl Op<1> for MaxPool {
     const NAME: &'static str = "max_pool2d";
@@ -185,10 +185,10 @@ impl Op<1> for MaxPool {
     }
 }
 
-impl<T: Floating> CpuKernel<T, 1> for MaxPool {
-    type Out = T;
+impl<R: Real> CpuKernel<R, 1> for MaxPool {
+    type Out = R;
 
-    fn cpu(&self, [image]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
+    fn cpu(&self, [image]: [CpuView<'_, R>; 1], out: StoredMut<'_, R>) -> Result<()> {
         let computed = cpu::max(&self.0.dims("max_pool2d", &Shape::new(image.shape)?)?, image.data, out);
         computed.map_err(Error::scratch("max_pool2d"))
     }
@@ -197,7 +197,7 @@ impl<T: Floating> CpuKernel<T, 1> for MaxPool {
 /// Where in its plane the largest element of each window is.
 struct MaxPositions(Pool2dOptions);
 
-per_type! { MaxPositions[1]: Floating }
+per_type! { MaxPositions[1]: Real }
 
 impl Op<1> for MaxPositions {
     const NAME: &'static str = "max_pool2d";
@@ -218,11 +218,12 @@ impl Op<1> for MaxPositions {
     }
 }
 
-impl<T: Floating> CpuKernel<T, 1> for MaxPositions {
+impl<R: Real> CpuKernel<R, 1> for MaxPositions {
     type Out = i64;
 
-    fn cpu(&self, [image]: [CpuView<'_, T>; 1], out: &mut [i64]) -> Result<()> {
-        let computed = cpu::max_positions(&self.0.dims("max_pool2d", &Shape::new(image.shape)?)?, image.data, out);
+    fn cpu(&self, [image]: [CpuView<'_, R>; 1], out: StoredMut<'_, i64>) -> Result<()> {
+        let computed =
+            cpu::max_positions(&self.0.dims("max_pool2d", &Shape::new(image.shape)?)?, image.data, out.plain());
         computed.map_err(Error::scratch("max_pool2d"))
     }
 }
@@ -230,7 +231,7 @@ impl<T: Floating> CpuKernel<T, 1> for MaxPositions {
 /// The average of each window; linear, so nothing is saved.
 struct AvgPool(Pool2dOptions);
 
-per_type! { AvgPool[1]: Floating }
+per_type! { AvgPool[1]: Real }
 
 impl Op<1> for AvgPool {
     const NAME: &'static str = "avg_pool2d";
@@ -251,10 +252,10 @@ impl Op<1> for AvgPool {
     }
 }
 
-impl<T: Floating> CpuKernel<T, 1> for AvgPool {
-    type Out = T;
+impl<R: Real> CpuKernel<R, 1> for AvgPool {
+    type Out = R;
 
-    fn cpu(&self, [image]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
+    fn cpu(&self, [image]: [CpuView<'_, R>; 1], out: StoredMut<'_, R>) -> Result<()> {
         let computed = cpu::avg(&self.0.dims("avg_pool2d", &Shape::new(image.shape)?)?, image.data, out);
         computed.map_err(Error::scratch("avg_pool2d"))
     }
@@ -266,7 +267,7 @@ struct AvgPoolGrad {
     image: Shape,
 }
 
-per_type! { AvgPoolGrad[1]: Floating }
+per_type! { AvgPoolGrad[1]: Real }
 
 impl Op<1> for AvgPoolGrad {
     const NAME: &'static str = "avg_pool2d_grad";
@@ -287,10 +288,10 @@ impl Op<1> for AvgPoolGrad {
     }
 }
 
-impl<T: Floating> CpuKernel<T, 1> for AvgPoolGrad {
-    type Out = T;
+impl<R: Real> CpuKernel<R, 1> for AvgPoolGrad {
+    type Out = R;
 
-    fn cpu(&self, [grad]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
+    fn cpu(&self, [grad]: [CpuView<'_, R>; 1], out: StoredMut<'_, R>) -> Result<()> {
         let computed = cpu::avg_grad(&self.geometry.dims("avg_pool2d", &self.image)?, grad.data, out);
         computed.map_err(Error::scratch("avg_pool2d_grad"))
     }
@@ -300,7 +301,7 @@ struct AdaptiveAvgPool {
     size: [usize; 2],
 }
 
-per_type! { AdaptiveAvgPool[1]: Floating }
+per_type! { AdaptiveAvgPool[1]: Real }
 
 impl Op<1> for AdaptiveAvgPool {
     const NAME: &'static str = "adaptive_avg_pool2d";
@@ -337,10 +338,10 @@ impl Op<1> for AdaptiveAvgPool {
     }
 }
 
-impl<T: Floating> CpuKernel<T, 1> for AdaptiveAvgPool {
-    type Out = T;
+impl<R: Real> CpuKernel<R, 1> for AdaptiveAvgPool {
+    type Out = R;
 
-    fn cpu(&self, [image]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
+    fn cpu(&self, [image]: [CpuView<'_, R>; 1], out: StoredMut<'_, R>) -> Result<()> {
         let shape = Shape::new(image.shape)?;
         let computed =
             cpu::adaptive_avg(planes(&shape), image_size("adaptive_avg_pool2d", &shape)?, self.size, image.data, out);
@@ -354,7 +355,7 @@ struct AdaptiveAvgPoolGrad {
     image: Shape,
 }
 
-per_type! { AdaptiveAvgPoolGrad[1]: Floating }
+per_type! { AdaptiveAvgPoolGrad[1]: Real }
 
 impl Op<1> for AdaptiveAvgPoolGrad {
     const NAME: &'static str = "adaptive_avg_pool2d_grad";
@@ -375,10 +376,10 @@ impl Op<1> for AdaptiveAvgPoolGrad {
     }
 }
 
-impl<T: Floating> CpuKernel<T, 1> for AdaptiveAvgPoolGrad {
-    type Out = T;
+impl<R: Real> CpuKernel<R, 1> for AdaptiveAvgPoolGrad {
+    type Out = R;
 
-    fn cpu(&self, [grad]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
+    fn cpu(&self, [grad]: [CpuView<'_, R>; 1], out: StoredMut<'_, R>) -> Result<()> {
         let computed = cpu::adaptive_avg_grad(
             planes(&self.image),
             image_size("adaptive_avg_pool2d", &self.image)?,

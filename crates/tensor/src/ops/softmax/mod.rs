@@ -4,9 +4,9 @@ mod cuda;
 
 use crate::autocast;
 use crate::autograd::Saved;
-use crate::cpu::{self, CpuView};
+use crate::cpu::{self, CpuView, StoredMut};
 use crate::cuda::{CudaDevice, CudaOut, CudaView};
-use crate::element::{DType, Floating};
+use crate::element::{DType, Real};
 use crate::error::Result;
 use crate::op::{CpuKernel, Inputs, Op, Precision, Saves, apply, per_type};
 use crate::shape::Shape;
@@ -69,7 +69,7 @@ struct Softmax {
     y: DType,
 }
 
-per_type! { Softmax[1]: Floating }
+per_type! { Softmax[1]: Real }
 
 impl Op<1> for Softmax {
     const NAME: &'static str = "softmax";
@@ -96,10 +96,10 @@ impl Op<1> for Softmax {
     }
 }
 
-impl<T: Floating> CpuKernel<T, 1> for Softmax {
-    type Out = T;
+impl<R: Real> CpuKernel<R, 1> for Softmax {
+    type Out = R;
 
-    fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
+    fn cpu(&self, [x]: [CpuView<'_, R>; 1], out: StoredMut<'_, R>) -> Result<()> {
         cpu::softmax(x.data, x.shape[x.shape.len() - 1], out);
         Ok(())
     }
@@ -111,7 +111,7 @@ struct LogSoftmax {
     y: DType,
 }
 
-per_type! { LogSoftmax[1]: Floating }
+per_type! { LogSoftmax[1]: Real }
 
 impl Op<1> for LogSoftmax {
     const NAME: &'static str = "log_softmax";
@@ -138,10 +138,10 @@ impl Op<1> for LogSoftmax {
     }
 }
 
-impl<T: Floating> CpuKernel<T, 1> for LogSoftmax {
-    type Out = T;
+impl<R: Real> CpuKernel<R, 1> for LogSoftmax {
+    type Out = R;
 
-    fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: &mut [T]) -> Result<()> {
+    fn cpu(&self, [x]: [CpuView<'_, R>; 1], out: StoredMut<'_, R>) -> Result<()> {
         cpu::log_softmax(x.data, x.shape[x.shape.len() - 1], out);
         Ok(())
     }
@@ -152,7 +152,7 @@ struct SoftmaxGrad {
     to: DType,
 }
 
-per_type! { SoftmaxGrad[2]: Floating }
+per_type! { SoftmaxGrad[2]: Real }
 
 impl Op<2> for SoftmaxGrad {
     const NAME: &'static str = "softmax's gradient";
@@ -183,10 +183,10 @@ impl Op<2> for SoftmaxGrad {
     }
 }
 
-impl<T: Floating> CpuKernel<T, 2> for SoftmaxGrad {
-    type Out = T;
+impl<R: Real> CpuKernel<R, 2> for SoftmaxGrad {
+    type Out = R;
 
-    fn cpu(&self, [g, y]: [CpuView<'_, T>; 2], out: &mut [T]) -> Result<()> {
+    fn cpu(&self, [g, y]: [CpuView<'_, R>; 2], out: StoredMut<'_, R>) -> Result<()> {
         cpu::softmax_grad(y.data, g.data, y.shape[y.shape.len() - 1], out);
         Ok(())
     }
@@ -197,7 +197,7 @@ struct LogSoftmaxGrad {
     to: DType,
 }
 
-per_type! { LogSoftmaxGrad[2]: Floating }
+per_type! { LogSoftmaxGrad[2]: Real }
 
 impl Op<2> for LogSoftmaxGrad {
     const NAME: &'static str = "log_softmax's gradient";
@@ -225,10 +225,10 @@ impl Op<2> for LogSoftmaxGrad {
     }
 }
 
-impl<T: Floating> CpuKernel<T, 2> for LogSoftmaxGrad {
-    type Out = T;
+impl<R: Real> CpuKernel<R, 2> for LogSoftmaxGrad {
+    type Out = R;
 
-    fn cpu(&self, [g, y]: [CpuView<'_, T>; 2], out: &mut [T]) -> Result<()> {
+    fn cpu(&self, [g, y]: [CpuView<'_, R>; 2], out: StoredMut<'_, R>) -> Result<()> {
         cpu::log_softmax_grad(y.data, g.data, y.shape[y.shape.len() - 1], out);
         Ok(())
     }

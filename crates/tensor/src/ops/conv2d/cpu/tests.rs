@@ -4,6 +4,7 @@ use half::bf16;
 use proptest::prelude::*;
 
 use super::*;
+use crate::cpu::testing::{Stores, stored, stored_mut};
 use crate::element::Real;
 use crate::lanes::testing::{Level, levels, with_level};
 use crate::parallel::set_num_threads;
@@ -82,30 +83,31 @@ impl Case {
     }
 
     /// The three passes in the type `T`. Results start as NaN, so that what is not written shows.
-    fn actual<T: Floating>(&self) -> [Vec<T>; 3] {
+    fn actual<T: Stores<C: Real>>(&self) -> [Vec<T>; 3] {
         let cast = |numbers: &[f64]| -> Vec<T> { numbers.iter().map(|&number| T::from_f64(number)).collect() };
         let [x, weight, bias, grad] = [&self.x, &self.weight, &self.bias, &self.grad].map(|numbers| cast(numbers));
         let [mut out, mut grad_in, mut grad_weight] =
             [&grad, &x, &weight].map(|like| vec![T::from_f64(f64::NAN); like.len()]);
-        forward(&self.d, &x, &weight, Some(&bias), false, &mut out).unwrap();
-        input_grad(&self.d, &grad, &weight, &mut grad_in).unwrap();
-        weight_grad(&self.d, &x, &grad, &mut grad_weight).unwrap();
+        forward(&self.d, stored(&x), stored(&weight), Some(stored(&bias)), false, stored_mut(&mut out)).unwrap();
+        input_grad(&self.d, stored(&grad), stored(&weight), stored_mut(&mut grad_in)).unwrap();
+        weight_grad(&self.d, stored(&x), stored(&grad), stored_mut(&mut grad_weight)).unwrap();
         [out, grad_in, grad_weight]
     }
 
     /// The convolution followed by `relu`, and the gradients of weight and bias for all of the gradient and for where
     /// that is above zero.
-    fn fused<T: Floating>(&self) -> [Vec<T>; 3] {
+    fn fused<T: Stores<C: Real>>(&self) -> [Vec<T>; 3] {
         let cast = |numbers: &[f64]| -> Vec<T> { numbers.iter().map(|&number| T::from_f64(number)).collect() };
         let [x, weight, bias, grad] = [&self.x, &self.weight, &self.bias, &self.grad].map(|numbers| cast(numbers));
         let mut out = vec![T::from_f64(f64::NAN); grad.len()];
-        forward(&self.d, &x, &weight, Some(&bias), true, &mut out).unwrap();
+        forward(&self.d, stored(&x), stored(&weight), Some(stored(&bias)), true, stored_mut(&mut out)).unwrap();
         let grads = |positive| {
             let mut grads = vec![T::from_f64(f64::NAN); weight.len() + bias.len()];
-            weight_and_bias_grad(&self.d, &x, Gradient { numbers: &grad, positive }, &mut grads).unwrap();
+            let gradient = Gradient { numbers: stored(&grad), positive };
+            weight_and_bias_grad(&self.d, stored(&x), gradient, stored_mut(&mut grads)).unwrap();
             grads
         };
-        [out, grads(None), grads(Some(&grad))]
+        [out, grads(None), grads(Some(stored(&grad)))]
     }
 
     /// What `fused` is made of, one after the other.
@@ -126,7 +128,7 @@ impl Case {
         }
     }
 
-    fn check<R: Real>(&self, level: Level, epsilon: f64) {
+    fn check<R: Stores<C: Real>>(&self, level: Level, epsilon: f64) {
         let actual = with_level(level, || self.actual::<R>());
         for (pass, (actual, expected)) in
             ["forward", "input_grad", "weight_grad"].iter().zip(actual.iter().zip(self.expected()))

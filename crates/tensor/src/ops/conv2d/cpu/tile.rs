@@ -21,10 +21,10 @@ impl<R: Lanes> Tile<'_, R> {
     pub(super) fn run<S: Simd>(self, simd: S) {
         match self.start.len() {
             8 if Registers::<S>::ARE_MANY => simd.vectorize(Fixed::<R, 8>(self)),
-            6 => simd.vectorize(Fixed::<R, 6>(self)),
-            5 => simd.vectorize(Fixed::<R, 5>(self)),
+            6 if Registers::<S>::ARE_WIDE => simd.vectorize(Fixed::<R, 6>(self)),
+            5 if Registers::<S>::ARE_WIDE => simd.vectorize(Fixed::<R, 5>(self)),
             4 => simd.vectorize(Fixed::<R, 4>(self)),
-            2 => simd.vectorize(Fixed::<R, 2>(self)),
+            2 if Registers::<S>::ARE_WIDE => simd.vectorize(Fixed::<R, 2>(self)),
             1 => simd.vectorize(Fixed::<R, 1>(self)),
             rows => unreachable!("`tile_rows` does not return {rows}"),
         }

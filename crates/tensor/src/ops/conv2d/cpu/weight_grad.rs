@@ -16,7 +16,7 @@ use super::pass::{Pass, images_per_task};
 use super::planes::{Limits, Planes};
 use super::{ConvDims, Gradient};
 use crate::element::Real;
-use crate::lanes::{self, Dots, Rows};
+use crate::lanes::{self, Dots, Registers, Rows};
 use crate::parallel::try_for_each_chunk_mut;
 use crate::scratch;
 
@@ -33,7 +33,7 @@ const LIMITS: Limits = Limits { block_len: 64 << 10, plane_vectors: 96, prefers_
 pub(super) fn run<R: Real>(
     d: &ConvDims,
     x: &[R],
-    gradient: Gradient<'_, R>,
+    gradient: Gradient<&[R]>,
     with_bias: bool,
     grads: &mut [R],
 ) -> Result<()> {
@@ -47,7 +47,7 @@ pub(super) fn run<R: Real>(
 struct Run<'a, R> {
     d: &'a ConvDims,
     x: &'a [R],
-    gradient: Gradient<'a, R>,
+    gradient: Gradient<&'a [R]>,
     with_bias: bool,
     grads: &'a mut [R],
 }
@@ -59,7 +59,7 @@ impl<R: Real> WithSimd for Run<'_, R> {
     fn with_simd<S: Simd>(self, simd: S) -> Result<()> {
         let Run { d, x, gradient, with_bias, grads } = self;
         let pass = Pass::forward(d);
-        if direct::suits::<S, R>(&pass) {
+        if Registers::<S>::ARE_WIDE && direct::suits::<S, R>(&pass) {
             let direct = WeightGrad::new::<S, R>(&pass, d, with_bias);
             return in_tasks(d, direct.images, grads, |images, sums| direct.run(simd, images, (x, gradient), sums));
         }
@@ -76,7 +76,7 @@ impl<R: Real> WithSimd for Run<'_, R> {
 }
 
 /// Calls `body` with the gradient's numbers, zero where they count as zero.
-fn masked<R: Real>(gradient: Gradient<'_, R>, body: impl FnOnce(&[R]) -> Result<()>) -> Result<()> {
+fn masked<R: Real>(gradient: Gradient<&[R]>, body: impl FnOnce(&[R]) -> Result<()>) -> Result<()> {
     let Some(positive) = gradient.positive else { return body(gradient.numbers) };
     scratch::with(gradient.numbers.len(), |masked: &mut [R]| {
         for ((masked, &number), &of) in masked.iter_mut().zip(gradient.numbers).zip(positive) {

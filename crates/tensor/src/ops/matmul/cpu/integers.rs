@@ -1,31 +1,92 @@
 //! Products of integer matrices, which wrap.
 
+use pagelock_memory::Result;
+
 use super::{Matrix, Sizes};
+use crate::cpu::vectorized;
 use crate::element::Num;
-use crate::parallel::for_each_chunk_mut;
+use crate::parallel::try_for_each_chunk_mut;
+use crate::scratch;
 
 /// Multiply-adds that make a task worth handing out.
 const TASK_WORK: usize = 1 << 17;
+/// Rows and columns of a tile, whose sums stay in registers.
+const ROWS: usize = 4;
+const COLUMNS: usize = 16;
+/// The fewest rows for which columns are copied next to each other.
+const MIN_ROWS: usize = 4 * ROWS;
 
-pub(super) fn product<T: Num>(Sizes { m, k, n }: Sizes, a: Matrix<'_, T>, b: Matrix<'_, T>, c: &mut [T]) {
-    let rows = TASK_WORK.div_ceil(k * n).min(m);
-    for_each_chunk_mut(c, rows * n, |task, c| {
-        for (i, c) in c.chunks_exact_mut(n).enumerate() {
-            row((k, &a.numbers[(task * rows + i) * a.strides[0]..], a.strides[1]), b, c);
+pub(super) fn product<T: Num>(sizes: Sizes, a: Matrix<'_, T>, b: Matrix<'_, T>, c: &mut [T]) -> Result<()> {
+    let Sizes { m, k, n } = sizes;
+    let rows = TASK_WORK.div_ceil(k * n).next_multiple_of(MIN_ROWS).min(m);
+    try_for_each_chunk_mut(c, rows * n, |task, c| {
+        let a = Matrix { numbers: &a.numbers[task * rows * a.strides[0]..], ..a };
+        let sizes = Sizes { m: c.len() / n, ..sizes };
+        match sizes.m < ROWS {
+            true => {
+                let by_row = c.chunks_exact_mut(n).enumerate();
+                by_row.for_each(|(i, c)| row((k, &a.numbers[i * a.strides[0]..], a.strides[1]), b, c));
+                Ok(())
+            }
+            false => tiles(sizes, a, b, c),
         }
-    });
+    })
+}
+
+/// `c = a · b`, by columns that are copied next to each other.
+fn tiles<T: Num>(Sizes { m, k, n }: Sizes, a: Matrix<'_, T>, b: Matrix<'_, T>, c: &mut [T]) -> Result<()> {
+    scratch::with(k, |panel: &mut [[T; COLUMNS]]| {
+        for first in (0..n).step_by(COLUMNS) {
+            let width = COLUMNS.min(n - first);
+            for (p, row) in panel.iter_mut().enumerate() {
+                let from = &b.numbers[p * b.strides[0] + first * b.strides[1]..];
+                row[..width].iter_mut().enumerate().for_each(|(j, to)| *to = from[j * b.strides[1]]);
+            }
+            for top in (0..m).step_by(ROWS) {
+                let sums = tile((m - top).min(ROWS), Matrix { numbers: &a.numbers[top * a.strides[0]..], ..a }, panel);
+                for (i, sums) in sums.iter().enumerate().take(m - top) {
+                    c[(top + i) * n + first..][..width].copy_from_slice(&sums[..width]);
+                }
+            }
+        }
+        Ok(())
+    })
+}
+
+/// The sums of up to [`ROWS`] rows of `a` with the columns of a panel.
+fn tile<T: Num>(rows: usize, a: Matrix<'_, T>, panel: &[[T; COLUMNS]]) -> [[T; COLUMNS]; ROWS] {
+    // Rows that there are not repeat the last one, and are not used.
+    let starts: [usize; ROWS] = std::array::from_fn(|i| i.min(rows - 1) * a.strides[0]);
+    vectorized(
+        #[inline(always)]
+        || {
+            let mut sums = [[T::ZERO; COLUMNS]; ROWS];
+            for (p, b) in panel.iter().enumerate() {
+                for (sums, start) in sums.iter_mut().zip(starts) {
+                    let factor = a.numbers[start + p * a.strides[1]];
+                    sums.iter_mut().zip(b).for_each(|(sum, &b)| *sum = sum.plus(factor.times(b)));
+                }
+            }
+            sums
+        },
+    )
 }
 
 /// `c = a · b` for one row of `a`, whose numbers are `a_step` apart.
 fn row<T: Num>((k, a, a_step): (usize, &[T], usize), b: Matrix<'_, T>, c: &mut [T]) {
     c.fill(T::ZERO);
-    for p in 0..k {
-        let factor = a[p * a_step];
-        let b_row = &b.numbers[p * b.strides[0]..];
-        if b.strides[1] == 1 {
-            c.iter_mut().zip(b_row).for_each(|(c, &b)| *c = c.plus(factor.times(b)));
-        } else {
-            c.iter_mut().enumerate().for_each(|(j, c)| *c = c.plus(factor.times(b_row[j * b.strides[1]])));
-        }
-    }
+    vectorized(
+        #[inline(always)]
+        || {
+            for p in 0..k {
+                let factor = a[p * a_step];
+                let b_row = &b.numbers[p * b.strides[0]..];
+                if b.strides[1] == 1 {
+                    c.iter_mut().zip(b_row).for_each(|(c, &b)| *c = c.plus(factor.times(b)));
+                } else {
+                    c.iter_mut().enumerate().for_each(|(j, c)| *c = c.plus(factor.times(b_row[j * b.strides[1]])));
+                }
+            }
+        },
+    );
 }

@@ -9,8 +9,8 @@ use crate::lanes::{self, Dots, Registers, Rows, Tiled, tile_rows};
 use crate::parallel::for_each_chunk_mut;
 use crate::scratch;
 
-/// With at most so many rows or columns, packing would cost more than it gains.
-const NARROW: usize = 16;
+/// With at most so many rows or columns, packing (which transposes the right side) would cost more than it gains.
+const NARROW: usize = 64;
 
 /// The largest right side that is used as it lies, in elements; it stays in the second-level cache.
 const MAX_RIGHT: usize = 64 << 10;
@@ -24,8 +24,7 @@ const TASK_WORK: usize = 1 << 20;
 /// Computes the product if it is a narrow or small one; else none.
 pub(super) fn product<R: Real>(sizes: Sizes, a: Matrix<'_, R>, b: Matrix<'_, R>, c: &mut [R]) -> Option<Result<()>> {
     let Sizes { m, k, n } = sizes;
-    let narrow = m.min(n) <= NARROW;
-    if narrow && a.strides[1] == 1 && b.strides[0] == 1 {
+    if m.min(n) <= NARROW && a.strides[1] == 1 && b.strides[0] == 1 {
         return Some(lanes::dispatch(RowsTimesColumns { sizes, a, b, c }));
     }
     if b.strides[1] == 1 && m.min(n) >= MIN_SIDE && k * n <= MAX_RIGHT {
@@ -88,10 +87,10 @@ impl<R: Real> WithSimd for TimesRows<'_, R> {
             let sizes = Sizes { m: c.len() / sizes.n, ..sizes };
             match tile_rows::<S>(sizes.m) {
                 8 if Registers::<S>::ARE_MANY => simd.vectorize(Tiles::<R, 8> { sizes, a, b, c }),
-                6 => simd.vectorize(Tiles::<R, 6> { sizes, a, b, c }),
-                5 => simd.vectorize(Tiles::<R, 5> { sizes, a, b, c }),
+                6 if Registers::<S>::ARE_WIDE => simd.vectorize(Tiles::<R, 6> { sizes, a, b, c }),
+                5 if Registers::<S>::ARE_WIDE => simd.vectorize(Tiles::<R, 5> { sizes, a, b, c }),
                 4 => simd.vectorize(Tiles::<R, 4> { sizes, a, b, c }),
-                2 => simd.vectorize(Tiles::<R, 2> { sizes, a, b, c }),
+                2 if Registers::<S>::ARE_WIDE => simd.vectorize(Tiles::<R, 2> { sizes, a, b, c }),
                 1 => simd.vectorize(Tiles::<R, 1> { sizes, a, b, c }),
                 rows => unreachable!("`tile_rows` does not return {rows}"),
             }

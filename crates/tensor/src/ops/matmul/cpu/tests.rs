@@ -4,6 +4,7 @@ use half::f16;
 use proptest::prelude::*;
 
 use super::*;
+use crate::cpu::testing::{Stores, stored, stored_mut};
 use crate::element::Element;
 use crate::lanes::testing::{levels, with_level};
 use crate::parallel::set_num_threads;
@@ -41,7 +42,7 @@ impl Operand {
         Operand { numbers: (0..2 * rows * columns).map(|_| next()).collect(), strides }
     }
 
-    fn cast<T: Num>(&self) -> Vec<T> {
+    fn cast<T: Element>(&self) -> Vec<T> {
         self.numbers.iter().map(|&number| number.cast()).collect()
     }
 }
@@ -56,11 +57,12 @@ fn expected(a: &Operand, b: &Operand, Sizes { m, k, n }: Sizes) -> Vec<i64> {
 }
 
 /// Sums of products of such integers are exact in every float type of at least 24 bits, in any order.
-fn check<T: Num>((sizes, lies): Case) {
+fn check<T: Stores<C: Num>>((sizes, lies): Case) {
     let Sizes { m, k, n } = sizes;
     let (a, b) = (Operand::new([m, k], lies[0], 1), Operand::new([k, n], lies[1], 2));
-    let mut c = vec![T::HIGHEST; m * n];
-    gemm(m, k, n, &a.cast::<T>(), a.strides, &b.cast::<T>(), b.strides, &mut c).unwrap();
+    let mut c = vec![T::from_f64(77.0); m * n];
+    let (a_numbers, b_numbers) = (a.cast::<T>(), b.cast::<T>());
+    gemm(m, k, n, stored(&a_numbers), a.strides, stored(&b_numbers), b.strides, stored_mut(&mut c)).unwrap();
     let expected: Vec<T> = expected(&a, &b, sizes).into_iter().map(|sum| sum.cast()).collect();
     assert!(c == expected, "{} {sizes:?} {lies:?}", T::DTYPE);
 }
@@ -108,8 +110,8 @@ fn any_number_of_threads_gives_the_same_bits() {
         for b_strides in [[n, 1], [1, k]] {
             let mut results = [1, 2, 5].map(|threads| {
                 set_num_threads(threads);
-                let mut c = vec![0.0; m * n];
-                gemm(m, k, n, &a, [k, 1], &b, b_strides, &mut c).unwrap();
+                let mut c = vec![0.0f32; m * n];
+                gemm(m, k, n, stored(&a), [k, 1], stored(&b), b_strides, stored_mut(&mut c)).unwrap();
                 c
             });
             assert!(results[0] == results[1] && results[0] == results[2], "{m} {k} {n} {b_strides:?}");
@@ -121,19 +123,19 @@ fn any_number_of_threads_gives_the_same_bits() {
 #[test]
 fn a_product_over_nothing_is_zero() {
     let mut c = [7.0f32; 6];
-    gemm(2, 0, 3, &[], [0, 1], &[], [3, 1], &mut c).unwrap();
+    gemm::<f32>(2, 0, 3, [][..].into(), [0, 1], [][..].into(), [3, 1], stored_mut(&mut c)).unwrap();
     assert_eq!(c, [0.0; 6]);
 }
 
 #[test]
 fn a_product_without_rows_or_columns_writes_nothing() {
-    gemm::<f32>(0, 4, 3, &[], [4, 1], &[1.0; 12], [3, 1], &mut []).unwrap();
-    gemm::<f32>(2, 4, 0, &[1.0; 8], [4, 1], &[], [0, 1], &mut []).unwrap();
+    gemm::<f32>(0, 4, 3, [][..].into(), [4, 1], [1.0; 12][..].into(), [3, 1], (&mut [][..]).into()).unwrap();
+    gemm::<f32>(2, 4, 0, [1.0; 8][..].into(), [4, 1], [][..].into(), [0, 1], (&mut [][..]).into()).unwrap();
 }
 
 #[test]
 fn integers_wrap() {
     let mut c = [0u8];
-    gemm(1, 2, 1, &[200u8, 100], [2, 1], &[2, 3], [1, 1], &mut c).unwrap();
+    gemm(1, 2, 1, stored(&[200u8, 100]), [2, 1], stored(&[2u8, 3]), [1, 1], stored_mut(&mut c)).unwrap();
     assert_eq!(c[0], (400 + 300 - 512) as u8);
 }

@@ -4,50 +4,71 @@ use pagelock_memory::Result;
 
 use super::axis::Axis;
 use super::task_planes;
-use crate::element::{Floating, Real};
+use crate::cpu::Stored;
+use crate::element::Real;
 use crate::lanes;
 use crate::parallel::try_for_each_chunk_mut;
 use crate::scratch;
 
 /// Writes the place in its plane of each (sliding) window's largest element.
-pub(super) fn run<T: Floating>(axes: [Axis; 2], x: &[T], out: &mut [i64]) -> Result<()> {
+pub(super) fn run<R: Real>(axes: [Axis; 2], x: Stored<'_, R>, out: &mut [i64]) -> Result<()> {
     let [rows, columns] = axes;
     let (in_len, out_len) = (rows.in_size() * columns.in_size(), rows.out_size() * columns.out_size());
     let planes = task_planes(in_len);
     try_for_each_chunk_mut(out, planes * out_len, |task, out| {
-        let x = &x[task * planes * in_len..][..out.len() / out_len * in_len];
+        let x = x.part(task * planes * in_len, out.len() / out_len * in_len);
         scratch::reals(x, |x| {
             scratch::with(columns.out_size(), |best| {
-                lanes::dispatch(|| {
-                    for (x, out) in x.chunks_exact(in_len).zip(out.chunks_exact_mut(out_len)) {
-                        plane(axes, x, best, out);
-                    }
-                });
-                Ok(())
+                scratch::with(columns.out_size(), |places: &mut [u32]| {
+                    lanes::dispatch(|| {
+                        for (x, out) in x.chunks_exact(in_len).zip(out.chunks_exact_mut(out_len)) {
+                            plane(axes, x, (&mut *best, &mut *places), out);
+                        }
+                    });
+                    Ok(())
+                })
             })
         })
     })
 }
 
-/// Row by row of windows: `best` has the largest elements so far, `out` their places.
+/// Row by row of windows: `best` has the largest elements so far, `places` where they are behind the windows' first row.
 #[inline(always)]
-fn plane<R: Real>([rows, columns]: [Axis; 2], x: &[R], best: &mut [R], out: &mut [i64]) {
+fn plane<R: Real>([rows, columns]: [Axis; 2], x: &[R], (best, places): (&mut [R], &mut [u32]), out: &mut [i64]) {
     let Axis::Sliding { kernel, stride, .. } = columns else { unreachable!("only sliding windows have a largest") };
     let width = columns.in_size();
     for (i, out) in out.chunks_exact_mut(columns.out_size()).enumerate() {
-        let window = rows.window(i);
-        for (j, (best, out)) in best.iter_mut().zip(&mut *out).enumerate() {
-            let at = window.start * width + columns.window(j).start;
-            (*best, *out) = (x[at], at as i64);
+        let (window, x) = (rows.window(i), &x[rows.window(i).start * width..]);
+        for (j, (best, place)) in best.iter_mut().zip(&mut *places).enumerate() {
+            let at = columns.window(j).start;
+            (*best, *place) = (x[at], at as u32);
         }
-        for (y, tap) in window.flat_map(|y| (0..kernel).map(move |tap| (y, tap))) {
+        for (y, tap) in (0..window.len()).flat_map(|y| (0..kernel).map(move |tap| (y, tap))) {
             let (windows, first) = columns.tap(tap);
-            let places = (y * width + first..).step_by(stride);
-            for ((best, out), at) in best[windows.clone()].iter_mut().zip(&mut out[windows]).zip(places) {
-                let better = x[at] > *best || x[at].is_nan();
-                *best = if better { x[at] } else { *best };
-                *out = if better { at as i64 } else { *out };
+            let (best, places, at) = (&mut best[windows.clone()], &mut places[windows], y * width + first);
+            match stride {
+                1 => larger::<R, 1>(&x[at..], at as u32, best, places),
+                2 => larger::<R, 2>(&x[at..], at as u32, best, places),
+                _ => best.iter_mut().zip(places).enumerate().for_each(|(j, (best, place))| {
+                    let x = x[at + j * stride];
+                    (*best, *place) =
+                        if x > *best || x.is_nan() { (x, (at + j * stride) as u32) } else { (*best, *place) };
+                }),
             }
         }
+        out.iter_mut().zip(&*places).for_each(|(out, &place)| *out = (window.start * width) as i64 + i64::from(place));
+    }
+}
+
+/// Looks at the numbers `STEP` apart, the first of which is at place `at`.
+#[inline(always)]
+fn larger<R: Real, const STEP: usize>(x: &[R], at: u32, best: &mut [R], places: &mut [u32]) {
+    let n = best.len();
+    let (places, x) = (&mut places[..n], &x[..n.saturating_sub(1) * STEP + usize::from(n > 0)]);
+    for j in 0..n {
+        let number = x[j * STEP];
+        let is_better = number > best[j] || number.is_nan();
+        best[j] = if is_better { number } else { best[j] };
+        places[j] = if is_better { at + (j * STEP) as u32 } else { places[j] };
     }
 }

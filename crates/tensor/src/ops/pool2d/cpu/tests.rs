@@ -4,6 +4,8 @@ use half::bf16;
 use proptest::prelude::*;
 
 use super::*;
+use crate::cpu::testing::{stored, stored_mut};
+use crate::element::Element;
 use crate::lanes::testing::{levels, with_level};
 use crate::parallel::set_num_threads;
 
@@ -29,7 +31,7 @@ fn numbers(len: usize) -> Vec<f64> {
     (0..len as u64).map(|i| ((i.wrapping_mul(2_654_435_761) >> 7) % 17) as f64 - 8.0).collect()
 }
 
-fn cast<T: Floating>(numbers: &[f64]) -> Vec<T> {
+fn cast<T: Element>(numbers: &[f64]) -> Vec<T> {
     numbers.iter().map(|&number| T::from_f64(number)).collect()
 }
 
@@ -79,8 +81,8 @@ proptest! {
         for level in levels() {
             let (mut values, mut positions) = (vec![f32::NAN; windows.len()], vec![-1; windows.len()]);
             with_level(level, || {
-                max(&d, &cast::<f32>(&x), &mut values).unwrap();
-                max_positions(&d, &cast::<f32>(&x), &mut positions).unwrap();
+                max(&d, stored(&cast::<f32>(&x)), stored_mut(&mut values)).unwrap();
+                max_positions(&d, stored(&cast::<f32>(&x)), &mut positions).unwrap();
             });
             prop_assert!(values.iter().zip(&places).all(|(&value, &at)| f64::from(value) == x[at]));
             prop_assert!(positions.iter().zip(&places).all(|(&position, &at)| position as usize == at % plane));
@@ -95,8 +97,8 @@ proptest! {
             &windows,
             d.planes * d.in_size[0] * d.in_size[1],
             |_| area,
-            |x, out| avg(&d, x, out).unwrap(),
-            |grad, out| avg_grad(&d, grad, out).unwrap(),
+            |x, out| avg(&d, stored(x), stored_mut(out)).unwrap(),
+            |grad, out| avg_grad(&d, stored(grad), stored_mut(out)).unwrap(),
         );
     }
 
@@ -109,8 +111,8 @@ proptest! {
             &windows,
             planes * from[0] * from[1],
             |window| window.len() as f64,
-            |x, out| adaptive_avg(planes, from, to, x, out).unwrap(),
-            |grad, out| adaptive_avg_grad(planes, from, to, grad, out).unwrap(),
+            |x, out| adaptive_avg(planes, from, to, stored(x), stored_mut(out)).unwrap(),
+            |grad, out| adaptive_avg_grad(planes, from, to, stored(grad), stored_mut(out)).unwrap(),
         );
     }
 }
@@ -144,9 +146,9 @@ fn pairs_of(planes: usize, in_size: [usize; 2]) -> PoolDims {
 fn nan_is_the_largest() {
     let d = pairs_of(1, [2, 4]);
     let x = [1.0, 2.0, f32::NAN, 5.0, 3.0, 0.0, 4.0, f32::NAN];
-    let (mut values, mut positions) = ([0.0; 2], [0; 2]);
-    max(&d, &x, &mut values).unwrap();
-    max_positions(&d, &x, &mut positions).unwrap();
+    let (mut values, mut positions) = ([0.0f32; 2], [0; 2]);
+    max(&d, stored(&x), stored_mut(&mut values)).unwrap();
+    max_positions(&d, stored(&x), &mut positions).unwrap();
     assert!(values[0] == 3.0 && values[1].is_nan());
     assert_eq!(positions, [4, 7]); // the last NaN, as in PyTorch
 }
@@ -156,8 +158,8 @@ fn half_types_are_averaged_in_f32_and_rounded_once() {
     let d = pairs_of(2, [6, 10]);
     let x = numbers(120);
     let (mut exact, mut rounded) = (vec![0.0f32; 30], vec![bf16::ZERO; 30]);
-    avg(&d, &cast::<f32>(&x), &mut exact).unwrap();
-    avg(&d, &cast::<bf16>(&x), &mut rounded).unwrap();
+    avg(&d, stored(&cast::<f32>(&x)), stored_mut(&mut exact)).unwrap();
+    avg(&d, stored(&cast::<bf16>(&x)), stored_mut(&mut rounded)).unwrap();
     assert!(exact.iter().zip(rounded).all(|(&exact, rounded)| bf16::from_f32(exact) == rounded));
 }
 
@@ -167,8 +169,8 @@ fn one_and_two_threads_give_the_same_bits() {
     let x: Vec<f32> = cast(&numbers(300 * 784));
     let results = [1, 2].map(|threads| {
         set_num_threads(threads);
-        let mut out = vec![0.0; 300 * 196];
-        avg(&d, &x, &mut out).unwrap();
+        let mut out = vec![0.0f32; 300 * 196];
+        avg(&d, stored(&x), stored_mut(&mut out)).unwrap();
         out
     });
     assert!(results[0] == results[1]);
@@ -177,7 +179,7 @@ fn one_and_two_threads_give_the_same_bits() {
 #[test]
 fn no_planes_make_no_result() {
     let d = pairs_of(0, [8, 8]);
-    max::<f32>(&d, &[], &mut []).unwrap();
-    avg_grad::<f32>(&d, &[], &mut []).unwrap();
-    adaptive_avg::<f32>(0, [8, 8], [2, 2], &[], &mut []).unwrap();
+    max::<f32>(&d, [][..].into(), (&mut [][..]).into()).unwrap();
+    avg_grad::<f32>(&d, [][..].into(), (&mut [][..]).into()).unwrap();
+    adaptive_avg::<f32>(0, [8, 8], [2, 2], [][..].into(), (&mut [][..]).into()).unwrap();
 }

@@ -71,7 +71,7 @@ impl<'a> WeightGrad<'a> {
         &self,
         simd: S,
         images: Range<usize>,
-        (x, gradient): (&[R], Gradient<'_, R>),
+        (x, gradient): (&[R], Gradient<&[R]>),
         sums: &mut [R],
     ) -> Result<()> {
         let lanes = self.lanes;
@@ -124,7 +124,7 @@ impl<'a> WeightGrad<'a> {
         simd: S,
         part: Part,
         (source, runs): (&[R], &[usize]),
-        gradient: Gradient<'_, R>,
+        gradient: Gradient<&[R]>,
         (vectors, sums): (&mut [R], &mut [R]),
     ) {
         let WeightGrad { pass, layout, lanes, .. } = *self;

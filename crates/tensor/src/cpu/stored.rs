@@ -1,0 +1,307 @@
+//! Elements as tensors store them: numbers that compute in `C`, or half types, which compute in `f32`.
+//!
+//! Kernels are compiled for the computing types only. They take their inputs in contiguous pieces: what is stored in the
+//! computing type is used where it lies, halves are widened into a small buffer first, and results are rounded on their
+//! way back. The conversions are loops of their own, compiled once.
+
+use pagelock_memory::Result;
+
+use super::Value;
+use super::math::half::Half;
+use crate::element::{Computing, DType};
+use crate::parallel::{for_each_chunk_mut, try_for_each_chunk_mut};
+
+/// Elements in a buffer of widened halves: with those of all operands of a loop it stays in the first-level cache.
+pub(crate) const PIECE: usize = 1024;
+
+/// Elements that compute in `C`, to be read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Stored<'a, C> {
+    Plain(&'a [C]),
+    /// The bits of halves; `C` is `f32`.
+    Halves(&'a [u16], Half),
+}
+
+impl<'a, C> From<&'a [C]> for Stored<'a, C> {
+    fn from(elements: &'a [C]) -> Self {
+        Stored::Plain(elements)
+    }
+}
+
+impl<'a, C: Value> Stored<'a, C> {
+    pub(crate) fn len(self) -> usize {
+        match self {
+            Stored::Plain(elements) => elements.len(),
+            Stored::Halves(bits, _) => bits.len(),
+        }
+    }
+
+    /// The elements from number `start` on.
+    #[inline]
+    pub(crate) fn from(self, start: usize) -> Self {
+        match self {
+            Stored::Plain(elements) => Stored::Plain(&elements[start..]),
+            Stored::Halves(bits, half) => Stored::Halves(&bits[start..], half),
+        }
+    }
+
+    /// `len` elements from number `start` on.
+    #[inline]
+    pub(crate) fn part(self, start: usize, len: usize) -> Self {
+        match self {
+            Stored::Plain(elements) => Stored::Plain(&elements[start..][..len]),
+            Stored::Halves(bits, half) => Stored::Halves(&bits[start..][..len], half),
+        }
+    }
+
+    /// The elements themselves, of a type that has no halves.
+    #[inline]
+    pub(crate) fn plain(self) -> &'a [C] {
+        match self {
+            Stored::Plain(elements) => elements,
+            Stored::Halves(..) => unreachable!("halves compute in f32"),
+        }
+    }
+}
+
+impl<'a, C: Computing> Stored<'a, C> {
+    /// The elements in the computing type: where they lie, or in `room`, which has at least as many.
+    #[inline]
+    pub(crate) fn widened<'r>(self, room: &'r mut [C]) -> &'r [C]
+    where
+        'a: 'r,
+    {
+        match self {
+            Stored::Plain(elements) => elements,
+            Stored::Halves(bits, half) => {
+                let room = &mut room[..bits.len()];
+                half.widen(bits, C::f32s(room));
+                room
+            }
+        }
+    }
+
+    /// Calls `read` for all elements, in order: for all at once, or widened, for `piece` of them, at most `N`.
+    #[inline]
+    pub(crate) fn each_piece<const N: usize>(self, piece: usize, mut read: impl FnMut(&[C])) {
+        match self {
+            Stored::Plain(elements) => read(elements),
+            Stored::Halves(bits, half) => {
+                let mut room = [C::ZERO; N];
+                for bits in bits.chunks(piece) {
+                    read(Stored::Halves(bits, half).widened(&mut room));
+                }
+            }
+        }
+    }
+
+    /// The element number `i`.
+    #[inline]
+    pub(crate) fn get(self, i: usize) -> C {
+        match self {
+            Stored::Plain(elements) => elements[i],
+            Stored::Halves(bits, half) => {
+                let mut one = [C::ZERO];
+                half.widen(&bits[i..=i], C::f32s(&mut one));
+                one[0]
+            }
+        }
+    }
+}
+
+/// Calls `work` with inputs of one length, at most [`PIECE`], in the type that they compute in; where none of them are
+/// halves, they may be longer.
+#[inline]
+pub(super) fn with_widened<C: Computing, U, const N: usize>(
+    inputs: [Stored<'_, C>; N],
+    mut work: impl FnMut([&[C]; N]) -> U,
+) -> U {
+    widened_for(inputs, &mut work)
+}
+
+fn widened_for<C: Computing, U, const N: usize>(inputs: [Stored<'_, C>; N], work: &mut dyn FnMut([&[C]; N]) -> U) -> U {
+    let mut plain = [&[][..]; N];
+    for (plain, input) in plain.iter_mut().zip(inputs) {
+        match input {
+            Stored::Plain(elements) => *plain = elements,
+            Stored::Halves(..) if input.len() <= SHORT => return in_room::<C, U, N, SHORT>(inputs, work),
+            Stored::Halves(..) => return in_room::<C, U, N, PIECE>(inputs, work),
+        }
+    }
+    work(plain)
+}
+
+/// Zeroing the room of long pieces would take longer than widening few elements.
+const SHORT: usize = 128;
+
+fn in_room<C: Computing, U, const N: usize, const LEN: usize>(
+    inputs: [Stored<'_, C>; N],
+    work: &mut dyn FnMut([&[C]; N]) -> U,
+) -> U {
+    let mut room = [[C::ZERO; LEN]; N];
+    let mut all = [&[][..]; N];
+    for ((widened, room), input) in all.iter_mut().zip(&mut room).zip(inputs) {
+        *widened = input.widened(room);
+    }
+    work(all)
+}
+
+/// The elements number `i` of some slices.
+#[inline(always)]
+pub(super) fn nth<C: Computing, const N: usize>(slices: &[&[C]; N], i: usize) -> [C; N] {
+    let mut all = [C::ZERO; N];
+    for (x, slice) in all.iter_mut().zip(slices) {
+        *x = slice[i];
+    }
+    all
+}
+
+/// Elements that compute in `C`, to be written.
+#[derive(Debug)]
+pub(crate) enum StoredMut<'a, C> {
+    Plain(&'a mut [C]),
+    /// The bits of halves; `C` is `f32`.
+    Halves(&'a mut [u16], Half),
+}
+
+impl<'a, C> From<&'a mut [C]> for StoredMut<'a, C> {
+    fn from(elements: &'a mut [C]) -> Self {
+        StoredMut::Plain(elements)
+    }
+}
+
+impl<'a, C: Value> StoredMut<'a, C> {
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            StoredMut::Plain(elements) => elements.len(),
+            StoredMut::Halves(bits, _) => bits.len(),
+        }
+    }
+
+    /// All elements, for a while.
+    pub(crate) fn all(&mut self) -> StoredMut<'_, C> {
+        self.part(0, self.len())
+    }
+
+    /// `len` elements from number `start` on.
+    #[inline]
+    pub(crate) fn part(&mut self, start: usize, len: usize) -> StoredMut<'_, C> {
+        match self {
+            StoredMut::Plain(elements) => StoredMut::Plain(&mut elements[start..][..len]),
+            StoredMut::Halves(bits, half) => StoredMut::Halves(&mut bits[start..][..len], *half),
+        }
+    }
+
+    /// Chunks of `len` elements, of which the last may be shorter.
+    pub(crate) fn chunks(self, len: usize) -> impl Iterator<Item = StoredMut<'a, C>> {
+        let (plain, halves) = match self {
+            StoredMut::Plain(elements) => (Some(elements), None),
+            StoredMut::Halves(bits, half) => (None, Some((bits, half))),
+        };
+        let plain = plain.into_iter().flat_map(move |elements| elements.chunks_mut(len)).map(StoredMut::Plain);
+        let halves = halves
+            .into_iter()
+            .flat_map(move |(bits, half)| bits.chunks_mut(len).map(move |bits| StoredMut::Halves(bits, half)));
+        plain.chain(halves)
+    }
+
+    /// The elements themselves, of a type that has no halves.
+    #[inline]
+    pub(crate) fn plain(self) -> &'a mut [C] {
+        match self {
+            StoredMut::Plain(elements) => elements,
+            StoredMut::Halves(..) => unreachable!("halves compute in f32"),
+        }
+    }
+
+    /// Calls `work(i, chunk)` for every chunk of `chunk_len` elements; see [`for_each_chunk_mut`].
+    pub(crate) fn for_each_chunk(self, chunk_len: usize, work: &(dyn Fn(usize, StoredMut<'_, C>) + Sync)) {
+        match self {
+            StoredMut::Plain(elements) => {
+                for_each_chunk_mut(elements, chunk_len, |i, chunk| work(i, StoredMut::Plain(chunk)));
+            }
+            StoredMut::Halves(bits, half) => {
+                for_each_chunk_mut(bits, chunk_len, |i, chunk| work(i, StoredMut::Halves(chunk, half)));
+            }
+        }
+    }
+}
+
+impl<C: Value> StoredMut<'_, C> {
+    /// As [`for_each_chunk`](Self::for_each_chunk), for chunks that may fail.
+    pub(crate) fn try_for_each_chunk(
+        self,
+        chunk_len: usize,
+        work: &(dyn Fn(usize, StoredMut<'_, C>) -> Result<()> + Sync),
+    ) -> Result<()> {
+        match self {
+            StoredMut::Plain(elements) => {
+                try_for_each_chunk_mut(elements, chunk_len, |i, chunk| work(i, StoredMut::Plain(chunk)))
+            }
+            StoredMut::Halves(bits, half) => {
+                try_for_each_chunk_mut(bits, chunk_len, |i, chunk| work(i, StoredMut::Halves(chunk, half)))
+            }
+        }
+    }
+}
+
+impl<'a, C: Computing> StoredMut<'a, C> {
+    /// Elements of `dtype`, which computes in `C`, in their bytes.
+    pub(crate) fn of_bytes(bytes: &'a mut [u8], dtype: DType) -> Self {
+        debug_assert_eq!(dtype.computing().size(), size_of::<C>());
+        match Half::of(dtype) {
+            Some(half) => StoredMut::Halves(bytemuck::cast_slice_mut(bytes), half),
+            None => StoredMut::Plain(C::slice_mut(bytes)),
+        }
+    }
+
+    /// Writes `len` elements from number `start` on, at most [`PIECE`]: `write` gets them as they will be computed, with
+    /// unspecified values.
+    #[inline]
+    pub(crate) fn write<R>(&mut self, start: usize, len: usize, write: impl FnOnce(&mut [C]) -> R) -> R {
+        match self {
+            StoredMut::Plain(elements) => write(&mut elements[start..][..len]),
+            StoredMut::Halves(bits, half) => {
+                let (mut short, mut long);
+                let room = match len <= SHORT {
+                    true => {
+                        short = [C::ZERO; SHORT];
+                        &mut short[..len]
+                    }
+                    false => {
+                        long = [C::ZERO; PIECE];
+                        &mut long[..len]
+                    }
+                };
+                let result = write(room);
+                half.narrow(C::f32s(room), &mut bits[start..][..len]);
+                result
+            }
+        }
+    }
+
+    /// Calls `write(start, piece)` for all elements, as [`write`](Self::write) does: for all at once, or for a
+    /// [`PIECE`] of them.
+    #[inline]
+    pub(crate) fn each_piece(&mut self, mut write: impl FnMut(usize, &mut [C])) {
+        let piece = match self {
+            StoredMut::Plain(elements) => elements.len(),
+            StoredMut::Halves(..) => PIECE,
+        };
+        for start in (0..self.len()).step_by(piece.max(1)) {
+            let len = piece.min(self.len() - start);
+            self.write(start, len, |piece| write(start, piece));
+        }
+    }
+
+    /// Sets every element to the value.
+    pub(crate) fn fill(&mut self, value: C) {
+        match self {
+            StoredMut::Plain(elements) => elements.fill(value),
+            StoredMut::Halves(bits, half) => {
+                let [value] = half.bits_of([C::f32s(&mut [value])[0]]);
+                bits.fill(value);
+            }
+        }
+    }
+}
