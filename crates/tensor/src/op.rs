@@ -329,8 +329,10 @@ impl<'a, const N: usize> HostInputs<'a, N> {
 
     /// What the kernel sees of them; they compute in `C`.
     pub(crate) fn views<C: Computing>(&self) -> [CpuView<'_, C>; N] {
-        let dtype = self.dtype();
-        std::array::from_fn(|i| locked(self.locks, self.first[i]).stored(&self.inputs[i].layout, dtype))
+        std::array::from_fn(|i| {
+            let input = self.inputs[i];
+            locked(self.locks, self.first[i]).stored(&input.layout, input.dtype())
+        })
     }
 
     /// The bits of their elements, which have as many bytes as a `B`.
