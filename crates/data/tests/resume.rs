@@ -277,6 +277,10 @@ fn a_place_behind_the_end_of_a_stream_is_an_error_and_not_silence() {
             let error = loader.iter().next().expect("an error").unwrap_err().to_string();
             assert_names(&error, &["shard 1, which has 1 samples", &format!("none at {sample}")]);
         }
+        let single = stream("a.txt", &[5]).num_workers(n_workers);
+        single.resume(StreamState { round: 4, ..single.state() }).unwrap();
+        let error = single.iter().next().expect("an error").unwrap_err().to_string();
+        assert_names(&error, &["shard 0, which has 5 samples", "none at 6"]);
         // Behind the last batch that there was: nothing is left, and nothing is wrong.
         loader.resume(StreamState { round: 2, turn: 1, ..loader.state() }).unwrap();
         assert_eq!(loader.iter().count(), 0);

@@ -356,7 +356,8 @@ impl<'a, const N: usize> HostInputs<'a, N> {
     /// What the kernel sees of them; they compute in `C`.
     pub(crate) fn views<C: Computing>(&self) -> [CpuView<'_, C>; N] {
         std::array::from_fn(|i| {
-            locked(self.locks, self.first[i]).stored(&self.inputs[i].layout, self.inputs[i].dtype())
+            let input = self.inputs[i];
+            locked(self.locks, self.first[i]).stored(&input.layout, input.dtype())
         })
     }
 

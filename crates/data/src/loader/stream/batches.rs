@@ -99,7 +99,11 @@ fn receive<T>(from: &Receiver<T>, timeout: Option<Duration>) -> Result<T, RecvTi
 impl<'a, B: Send + 'static> StreamBatches<'a, B> {
     pub(super) fn new(loader: &'a StreamLoader<B>, state: StreamPlace) -> Self {
         let n_shards = loader.check().map(|()| loader.n_shards());
-        let n_shards = n_shards.and_then(|n_shards| check_place(loader, state, n_shards).map(|()| n_shards));
+        // Of one shard, a first batch says so too.
+        let n_shards = n_shards.and_then(|n_shards| match n_shards {
+            0 | 1 => Ok(n_shards),
+            _ => check_place(loader, state, n_shards).map(|()| n_shards),
+        });
         let n_workers = loader.n_workers.min(*n_shards.as_ref().unwrap_or(&0));
         let turns = match (&loader.prefetch_budget, &n_shards) {
             (Some(budget), Ok(n_shards)) if n_workers > 0 => {
@@ -114,6 +118,15 @@ impl<'a, B: Send + 'static> StreamBatches<'a, B> {
         };
         let is_empty = refusal.is_none();
         Self { loader, state, began: state, live, makers, turns, refusal, is_empty, n_given: 0, given: None }
+    }
+
+    /// What it means that nothing came: from the start on, that the dataset is empty; from somewhere else, that the last
+    /// batch before that was the last, or that there was none.
+    fn nothing(&self) -> Option<Error> {
+        match self.began.before(self.live.len()) {
+            None => Some(Error::EmptyDataset),
+            Some(_) => check_place(self.loader, self.began, self.live.len()).err(),
+        }
     }
 
     pub(in crate::loader) fn n_given(&self) -> usize {
@@ -241,8 +254,7 @@ impl<B: Send + 'static> Iterator for StreamBatches<'_, B> {
         let Some(batch) = self.load(&mut account) else {
             self.loader.progress().next = StreamPlace::start_of(self.state.epoch.saturating_add(1));
             let is_empty = std::mem::take(&mut self.is_empty);
-            return (is_empty && self.began == StreamPlace::start_of(self.state.epoch))
-                .then_some(Err(Error::EmptyDataset));
+            return is_empty.then(|| self.nothing()).flatten().map(Err);
         };
         let end = Instant::now();
         account.report.program_waited = end - start;
