@@ -3,8 +3,11 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../operations/mod.rs"]
+mod operations;
 
 mod autocast;
 mod making;
 mod promotion;
 mod scalars;
+mod table;
