@@ -141,11 +141,11 @@ INLINE f64 magnitude(f64 x) { return fabs(x); }
 template <typename Type> INLINE Type sigmoid(Type x) { return Type(1) / (Type(1) + exp(-x)); }
 
 // tanh; where the result becomes a half, by the device's own instructions, to 22 bits behind the point.
-INLINE R rough_tanh(R x) {
-    if constexpr (sizeof(O) == 2 && sizeof(R) == 4) {
+template <typename Type> INLINE Type rough_tanh(Type x) {
+    if constexpr (sizeof(O) == 2 && sizeof(Type) == 4) {
         f32 y;
         asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(f32(x) * f32(2.8853900817779268))); // e^2x
-        return R(1) - R(__fdividef(f32(2), y + f32(1)));
+        return Type(1) - Type(__fdividef(f32(2), y + f32(1)));
     } else {
         return tanh(x);
     }

@@ -5,6 +5,7 @@
 //! all values are of the computing type, and the result is rounded to the element type; `cuda/header.cu` has the words.
 //! Derivatives are tensor operations, so they are differentiable again.
 
+use super::reciprocal::ScalarOverGrad;
 use crate::autograd::Saved;
 use crate::cpu::{self, CpuView, StoredMut};
 use crate::cuda::{CudaDevice, CudaOut, CudaView, Formula, constant};
@@ -469,10 +470,7 @@ scalar! { DivScalar: Real, "div", Nothing, Same, |op| [divisor = op.0], |x| x / 
 struct ScalarOver(Scalar);
 scalar! { ScalarOver: Real, "div", Inputs, F32UnderAutocast, |op| [dividend = op.0],
 |x| dividend / x, "dividend / x",
-|saved, grad| {
-    let x = saved.input(0);
-    grad.mul(&x.scalar_over(op.0)?.div(x)?)?.neg() // x² could overflow, or become 0
-} }
+|saved, grad| apply(ScalarOverGrad(op.0), [grad, saved.input(0)]) }
 
 struct Neg;
 scalar! { Neg: Num, "neg", Nothing, Same, |_op| [], |x| x.negated(), "negated(x)", |_saved, grad| grad.neg() }

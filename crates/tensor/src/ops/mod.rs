@@ -18,6 +18,7 @@ mod loss;
 mod matmul;
 mod operators;
 mod pool2d;
+mod reciprocal;
 mod reduce;
 mod slice_range;
 mod softmax;

@@ -2,9 +2,9 @@
 
 use pagelock_tensor::{Result, Tensor};
 
-use super::{Case, LIMIT, MIB, is_refusal, unless_refused};
+use super::{Body, LIMIT, MIB, is_refusal, unless_refused};
 
-pub(super) const CASES: &[Case] = &[
+pub(super) const CASES: &[Body] = &[
     ("tiny tensors", tiny_tensors),
     ("tiny tensors that are gone", tiny_tensors_that_are_gone),
     ("a graph of tiny tensors", a_graph),

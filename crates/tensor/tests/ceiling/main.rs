@@ -5,7 +5,11 @@
 //! ever resident is the limit and 32 MiB above what the process had at its start, at most.
 #![cfg(target_os = "linux")]
 
+#[path = "../common/mod.rs"]
+mod common;
+mod entries;
 mod handles;
+#[path = "../operations/mod.rs"]
 mod operations;
 mod pinned;
 
@@ -23,11 +27,24 @@ const ALLOWANCE: usize = 32 * MIB;
 /// Set in a process that runs a case; its value is the case's name.
 const CASE: &str = "PAGELOCK_TEST_CASE";
 
+/// A case without anything that it remembers.
+type Body = (&'static str, fn() -> Result<()>);
+
 /// A name, and what the process does.
-type Case = (&'static str, fn() -> Result<()>);
+struct Case {
+    name: &'static str,
+    body: Box<dyn Fn() -> Result<()>>,
+}
+
+impl Case {
+    fn new(name: &'static str, body: impl Fn() -> Result<()> + 'static) -> Case {
+        Case { name, body: Box::new(body) }
+    }
+}
 
 fn cases() -> Vec<Case> {
-    [operations::CASES, handles::CASES, pinned::CASES].concat()
+    let others = [handles::CASES, pinned::CASES].concat();
+    entries::cases().into_iter().chain(others.into_iter().map(|(name, body)| Case::new(name, body))).collect()
 }
 
 #[test]
@@ -35,12 +52,13 @@ fn no_operation_takes_more_memory_than_the_limit() {
     if let Ok(name) = std::env::var(CASE) {
         return run(&name);
     }
-    let (cases, failures) = (Mutex::new(cases()), Mutex::new(Vec::new()));
+    let names: Vec<_> = cases().iter().map(|case| case.name).collect();
+    let (names, failures) = (Mutex::new(names), Mutex::new(Vec::new()));
     let cores = thread::available_parallelism().map_or(1, usize::from).min(4);
     thread::scope(|scope| {
         for _ in 0..cores {
             scope.spawn(|| {
-                while let Some((name, _)) = { cases.lock().unwrap().pop() } {
+                while let Some(name) = { names.lock().unwrap().pop() } {
                     if let Err(failure) = in_a_process(name) {
                         failures.lock().unwrap().push(format!("{name}: {failure}"));
                     }
@@ -69,10 +87,10 @@ fn in_a_process(case: &str) -> std::result::Result<(), String> {
 }
 
 fn run(name: &str) {
-    let case = cases().into_iter().find(|(known, _)| *known == name);
-    let (_, body) = case.unwrap_or_else(|| panic!("there is no case {name}"));
+    let case = cases().into_iter().find(|case| case.name == name);
+    let case = case.unwrap_or_else(|| panic!("there is no case {name}"));
     let before = resident("VmRSS:");
-    body().unwrap();
+    (case.body)().unwrap();
     let grown = resident("VmHWM:").saturating_sub(before);
     assert!(grown <= LIMIT + ALLOWANCE, "took {} MiB under a limit of {} MiB", grown / MIB, LIMIT / MIB);
 }

@@ -3,9 +3,9 @@
 use pagelock_cuda::{Pinned, software::Config};
 use pagelock_tensor::{Device, Result, Tensor, TensorMap};
 
-use super::{Case, LIMIT, MIB, is_refusal};
+use super::{Body, LIMIT, MIB, is_refusal};
 
-pub(super) const CASES: &[Case] = &[
+pub(super) const CASES: &[Body] = &[
     ("pinned tensors", pinned_tensors),
     ("pinned maps", pinned_maps),
     ("pinned memory", pinned_memory),

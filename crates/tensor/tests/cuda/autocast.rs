@@ -11,7 +11,12 @@ const HALVES: [(Half, DType); 2] = [(Half::BF16, DType::BF16), (Half::F16, DType
 const LENGTHS: [usize; 3] = [6, 1000, 40_000];
 
 /// A value in `f32` and the gradient of an input in half precision, under autocast.
-fn of_half(device: &Device, half: Half, shape: [usize; 2], f: impl Fn(&Tensor) -> Result<Tensor>) -> Result<[Tensor; 2]> {
+fn of_half(
+    device: &Device,
+    half: Half,
+    shape: [usize; 2],
+    f: impl Fn(&Tensor) -> Result<Tensor>,
+) -> Result<[Tensor; 2]> {
     let dtype = HALVES[usize::from(half == Half::F16)].1;
     let x = random(dtype, &shape, 1).to(device)?.set_requires_grad(true);
     let y = autocast(half, || f(&x))?;

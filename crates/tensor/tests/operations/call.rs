@@ -19,13 +19,13 @@ pub(crate) struct Run {
 
 /// `run! { numbers |c| c.x().neg() }`: the closure for floats and integers.
 macro_rules! run {
-    (floats |$c:ident| $body:expr) => { $crate::operations::Run { float: run!(@ $c $body), int: None, bool: None } };
-    (ints |$c:ident| $body:expr) => { $crate::operations::Run { float: None, int: run!(@ $c $body), bool: None } };
+    (floats |$c:ident| $body:expr) => { super::Run { float: run!(@ $c $body), int: None, bool: None } };
+    (ints |$c:ident| $body:expr) => { super::Run { float: None, int: run!(@ $c $body), bool: None } };
     (numbers |$c:ident| $body:expr) => {
-        $crate::operations::Run { float: run!(@ $c $body), int: run!(@ $c $body), bool: None }
+        super::Run { float: run!(@ $c $body), int: run!(@ $c $body), bool: None }
     };
     (elements |$c:ident| $body:expr) => {
-        $crate::operations::Run { float: run!(@ $c $body), int: run!(@ $c $body), bool: run!(@ $c $body) }
+        super::Run { float: run!(@ $c $body), int: run!(@ $c $body), bool: run!(@ $c $body) }
     };
     (@ $c:ident $body:expr) => { Some(|$c| Ok(($body)?.into())) };
 }

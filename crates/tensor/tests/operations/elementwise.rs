@@ -1,12 +1,12 @@
 //! Arithmetic, functions of single numbers, comparisons and conversions.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::call::run;
 use super::input::{Input, ones, positive, signed, values};
-use super::{Autocast, Mixed, Operation, Run, Sample, sample};
+use super::{Autocast, Mixed, Operation, Run, Sample, sample, special};
 
-pub(super) fn entries() -> Vec<Operation> {
+pub(crate) fn entries() -> Vec<Operation> {
     [arithmetic(), with_numbers(), functions(), comparisons(), conversions()].into_iter().flatten().collect()
 }
 
@@ -41,7 +41,12 @@ fn large_pairs(n: usize) -> Vec<Sample> {
 fn arithmetic() -> Vec<Operation> {
     let signed_pairs = || pairs(|shape| signed(shape));
     let binary = |name, torch, run: Run| {
-        Operation::new(name, torch, run).mixed(Mixed::Promotes).exact().samples(signed_pairs()).large(large_pairs)
+        Operation::new(name, torch, run)
+            .mixed(Mixed::Promotes)
+            .exact()
+            .samples(signed_pairs())
+            .special(special::pairs)
+            .large(large_pairs)
     };
     let ties = sample([values([4], [1.0, 2.0, -3.0, 0.0]), values([4], [1.0, 1.0, -3.0, 5.0])]);
     let maximum = signed_pairs().into_iter().chain([ties.in_every_precision()]);
@@ -66,44 +71,46 @@ fn single(input: fn(&[usize]) -> Input) -> Vec<Sample> {
     ]
 }
 
-fn with_args(samples: Vec<Sample>, args: &[serde_json::Value]) -> Vec<Sample> {
-    args.iter().flat_map(|args| samples.iter().map(|sample| sample.clone().args(args.clone()))).collect()
-}
-
 fn with_numbers() -> Vec<Operation> {
-    let one = |name, torch, run: Run| {
-        let samples = with_args(single(|shape| signed(shape)), &[json!({ "s": 3 })]);
+    let one = |name, torch, run: Run, edge: &'static [f64]| {
+        let samples = special::with(single(|shape| signed(shape)), &[json!({ "s": 3 })]);
         Operation::new(name, torch, run)
             .exact()
             .samples(samples)
+            .special(|dtype| special::with(special::numbers(dtype), &special::scalars(edge)))
             .large(|n| vec![sample([signed([n])]).args(json!({ "s": 3 }))])
     };
-    let fractions = || with_args(single(|shape| positive(shape)), &[json!({ "s": 2.5 }), json!({ "s": -0.125 })]);
+    let fractions = || special::with(single(|shape| positive(shape)), &[json!({ "s": 2.5 }), json!({ "s": -0.125 })]);
     let powers = |samples, exponents: &[f64]| {
-        with_args(samples, &exponents.iter().map(|s| json!({ "s": s })).collect::<Vec<_>>())
+        special::with(samples, &exponents.iter().map(|s| json!({ "s": s })).collect::<Vec<_>>())
     };
     let whole = powers(single(|shape| signed(shape)), &[2.0, 3.0, 1.0, 0.0, -1.0, -2.0]);
     let other = powers(single(|shape| positive(shape)), &[0.5, -0.5, 2.7]);
     vec![
-        one("add_scalar", "x + s", run! { numbers |c| c.x().add_scalar(c.number("s")) }),
-        one("mul_scalar", "x * s", run! { numbers |c| c.x().mul_scalar(c.number("s")) }),
-        one("sub_scalar", "x - s", run! { numbers |c| c.x() - c.number("s") }).methods(&["sub"]),
-        one("rsub_scalar", "s - x", run! { floats |c| c.number("s") - c.x() }).methods(&["sub"]),
-        one("div_scalar", "x / s", run! { floats |c| c.x().div_scalar(c.number("s")) }).samples(fractions()),
-        one("rdiv_scalar", "s / x", run! { floats |c| c.number("s") / c.x() })
+        one("add_scalar", "x + s", run! { numbers |c| c.x().add_scalar(c.number("s")) }, &[1.5]),
+        one("mul_scalar", "x * s", run! { numbers |c| c.x().mul_scalar(c.number("s")) }, &[-3.0]),
+        one("sub_scalar", "x - s", run! { numbers |c| c.x() - c.number("s") }, &[1.5]).methods(&["sub"]),
+        one("rsub_scalar", "s - x", run! { floats |c| c.number("s") - c.x() }, &[1.5]).methods(&["sub"]),
+        one("div_scalar", "x / s", run! { floats |c| c.x().div_scalar(c.number("s")) }, &[3.0]).samples(fractions()),
+        one("rdiv_scalar", "s / x", run! { floats |c| c.number("s") / c.x() }, &[3.0, -3000.0])
             .methods(&["div"])
             .autocast(Autocast::F32)
             .samples(fractions()),
         Operation::new("pow", "x ** s", run! { floats |c| c.x().pow(c.float("s")) })
             .autocast(Autocast::F32)
             .samples(whole.into_iter().chain(other))
+            .special(|dtype| {
+                let exponents = [0.0, 1.0, 2.0, 3.0, 0.5, -0.5, -1.0, -2.0, 2.75];
+                special::with(special::numbers(dtype), &special::scalars(&exponents))
+            })
             .large(|n| [3.0, -1.0, 2.7].map(|s| sample([positive([n])]).args(json!({ "s": s }))).to_vec()),
     ]
 }
 
 fn functions() -> Vec<Operation> {
     let function = |name, torch, run: Run, input: fn(&[usize]) -> Input| {
-        Operation::new(name, torch, run).samples(single(input)).large(|n| vec![sample([positive([n])])])
+        let operation = Operation::new(name, torch, run).samples(single(input)).special(special::numbers);
+        operation.large(|n| vec![sample([positive([n])])])
     };
     let any: fn(&[usize]) -> Input = |shape| signed(shape);
     let above: fn(&[usize]) -> Input = |shape| positive(shape);
@@ -118,6 +125,7 @@ fn functions() -> Vec<Operation> {
         function("sqrt", "torch.sqrt(x)", run! { floats |c| c.x().sqrt() }, above).exact(),
         function("tanh", "torch.tanh(x)", run! { floats |c| c.x().tanh() }, any),
         function("sigmoid", "torch.sigmoid(x)", run! { floats |c| c.x().sigmoid() }, any),
+        function("gelu_tanh", "F.gelu(x, approximate='tanh')", run! { floats |c| c.x().gelu_tanh() }, any),
         function("neg", "-x", run! { numbers |c| c.x().neg() }, any).exact(),
         function("sign", "torch.sign(x)", run! { numbers |c| c.x().sign() }, any).exact(),
         with_kink(function("relu", "torch.relu(x)", run! { floats |c| c.x().relu() }, any)),
@@ -134,6 +142,7 @@ fn comparisons() -> Vec<Operation> {
             .without_derivative()
             .exact()
             .samples(pairs(|shape| signed(shape)).into_iter().chain([ties]))
+            .special(special::pairs)
             .large(large_pairs)
     };
     vec![
@@ -148,39 +157,46 @@ fn comparisons() -> Vec<Operation> {
 
 fn conversions() -> Vec<Operation> {
     let conversion = |name, torch, run: Run| {
-        Operation::new(name, torch, run)
-            .exact()
-            .samples(single(|shape| signed(shape)))
-            .large(|n| vec![sample([signed([n])])])
+        let operation = Operation::new(name, torch, run).exact().samples(single(|shape| signed(shape)));
+        operation.large(|n| vec![sample([signed([n])])])
     };
-    let to = |names: &[&str]| names.iter().map(|name| json!({ "to": name })).collect::<Vec<_>>();
-    let floats = to(&["float32", "float64", "float16", "bfloat16"]);
-    let ints = to(&["int64", "int32", "uint8"]);
+    fn to<const N: usize>(names: [&str; N]) -> Vec<Value> {
+        names.map(|name| json!({ "to": name })).to_vec()
+    }
+    let floats = || to(["float32", "float64", "float16", "bfloat16"]);
+    let ints = || to(["int64", "int32", "uint8"]);
     let convert = "x.to(getattr(torch, to))";
+    let each = move |args: Vec<Value>| move |n: usize| special::with(vec![sample([signed([n])])], &args);
+    let scale = [json!({ "factor": 0.25 })];
     vec![
         conversion("to_dtype", convert, run! { floats |c| c.x().to_dtype(c.to()) })
-            .samples(with_args(single(|shape| signed(shape)), &floats))
-            .large(|n| {
-                let to = |name: &str| sample([signed([n])]).args(json!({ "to": name }));
-                ["float32", "float64", "float16", "bfloat16"].map(to).to_vec()
-            }),
+            .samples(special::with(single(|shape| signed(shape)), &floats()))
+            .special(move |dtype| special::with(special::numbers(dtype), &floats()))
+            .large(each(floats())),
         conversion("to_dtype_of_integers", convert, run! { ints |c| c.x().to_dtype(c.to()) })
             .methods(&["to_dtype"])
-            .samples(with_args(single(|shape| signed(shape)), &ints))
-            .large(|n| {
-                ["int64", "int32", "uint8"].map(|name| sample([signed([n])]).args(json!({ "to": name }))).to_vec()
-            }),
-        conversion("to_float", "x.float() if not x.is_floating_point() else x", run! { elements |c| c.x().to_float() })
+            .samples(special::with(single(|shape| signed(shape)), &ints()))
+            .large(each(ints())),
+        conversion("to_float", "x if x.is_floating_point() else x.float()", run! { elements |c| c.x().to_float() })
             .without_derivative(),
+        conversion("to_float_of", convert, run! { elements |c| c.x().to_float_of(c.to()) })
+            .samples(special::with(single(|shape| signed(shape)), &floats()))
+            .special(move |dtype| special::with(special::numbers(dtype), &floats()))
+            .large(each(floats())),
         conversion(
             "to_int",
-            "x.long() if x.dtype not in (torch.int32, torch.uint8) else x",
-            run! { elements |c| c.x().to_int() },
+            "x if x.dtype in (torch.int32, torch.uint8) else x.long()",
+            run! { elements |c| {
+                c.x().to_int()
+            } },
         )
+        .special(special::whole_numbers)
         .without_derivative(),
-        conversion("to_bool", "x.bool()", run! { elements |c| c.x().to_bool() }).without_derivative(),
+        conversion("to_bool", "x.bool()", run! { elements |c| c.x().to_bool() })
+            .special(special::numbers)
+            .without_derivative(),
         conversion("scaled", "x.float() * factor", run! { ints |c| c.x().scaled(c.float("factor") as f32) })
-            .samples(with_args(single(|shape| ones(shape)), &[json!({ "factor": 0.25 })]))
-            .large(|n| vec![sample([signed([n])]).args(json!({ "factor": 0.25 }))]),
+            .samples(special::with(single(|shape| ones(shape)), &scale))
+            .large(move |n| special::with(vec![sample([signed([n])])], &scale)),
     ]
 }

@@ -1,12 +1,13 @@
 //! Convolutions and pools of images.
 
+use pagelock_tensor::DType;
 use serde_json::{Value, json};
 
 use super::call::run;
 use super::input::{Input, signed, values};
-use super::{Autocast, Mixed, Operation, Run, Sample, sample};
+use super::{Autocast, Mixed, Operation, Run, Sample, sample, special};
 
-pub(super) fn entries() -> Vec<Operation> {
+pub(crate) fn entries() -> Vec<Operation> {
     let with_bias = "F.conv2d(x, y, inputs[2] if len(inputs) > 2 else None, stride, padding, dilation, groups)";
     let relu = "F.relu(F.conv2d(x, y, inputs[2] if len(inputs) > 2 else None, stride, padding, dilation, groups))";
     let convolution = |name, torch, run: Run| {
@@ -14,9 +15,12 @@ pub(super) fn entries() -> Vec<Operation> {
             .autocast(Autocast::Half)
             .mixed(Mixed::Refuses)
             .samples(convolutions())
+            .special(special_convolutions)
             .large(large_convolutions)
     };
-    let pool = |name, torch, run: Run| Operation::new(name, torch, run).samples(pools()).large(large_pools);
+    let pool = |name, torch, run: Run| {
+        Operation::new(name, torch, run).samples(pools()).special(special_pools).large(large_pools)
+    };
     vec![
         convolution("conv2d", with_bias, run! { floats |c| c.x().conv2d(c.y(), c.optional(2), c.conv2d()) }),
         convolution("conv2d_relu", relu, run! { floats |c| c.x().conv2d_relu(c.y(), c.optional(2), c.conv2d()) }),
@@ -30,13 +34,15 @@ pub(super) fn entries() -> Vec<Operation> {
             "avg_pool2d",
             "F.avg_pool2d(x, kernel, stride, padding)",
             run! { floats |c| c.x().avg_pool2d(c.pool2d()) },
-        ),
+        )
+        .together(1),
         Operation::new(
             "adaptive_avg_pool2d",
             "F.adaptive_avg_pool2d(x, size)",
             run! { floats |c| c.x().adaptive_avg_pool2d(c.pair("size")) },
         )
         .samples(adaptive_pools())
+        .special(|dtype| vec![sample([special::planes(dtype)]).args(json!({ "size": [1, 3] }))])
         .large(|n| vec![sample([images(n, 4, 32)]).args(json!({ "size": [3, 3] }))]),
         Operation::new(
             "channels_last",
@@ -48,6 +54,7 @@ pub(super) fn entries() -> Vec<Operation> {
             sample([signed([2, 3, 4, 5])]).in_every_precision(),
             sample([signed([2, 4, 3, 5]).view(json!(["transpose", 1, 2]))]),
         ])
+        .moves()
         .large(|n| vec![sample([images(n, 4, 32)]), sample([images(n, 64, 16)])]),
     ]
 }
@@ -83,6 +90,21 @@ fn convolutions() -> Vec<Sample> {
     let cut = signed([1, 2, 8, 4]).view(json!(["slice", 2, 0, 8, 2]));
     samples.push(sample([cut, signed([2, 2, 2, 2]).view(json!(["transpose", 2, 3]))]).args(plain()));
     samples
+}
+
+fn special_convolutions(dtype: DType) -> Vec<Sample> {
+    let kernel = [1.0, 0.5, -2.0, 0.25, -1.0, 0.5, 2.0, -0.25];
+    let of = |skip: usize| {
+        let images = special::images(dtype, skip);
+        sample([images, values([2, 1, 2, 2], kernel), values([2], [0.5, -0.25])]).args(plain())
+    };
+    // NaN and infinities of a pixel reach the gradients of more of the kernel's weights than they must.
+    vec![of(0).without_gradients(), of(5)]
+}
+
+fn special_pools(dtype: DType) -> Vec<Sample> {
+    let of = |args: Value| sample([special::planes(dtype)]).args(args);
+    vec![of(window([2, 2], [2, 2], [0, 0])), of(window([2, 3], [1, 1], [1, 1]))]
 }
 
 /// Images of `channels` that are all together `n` numbers.

@@ -4,14 +4,19 @@ use serde_json::{Value, json};
 
 use super::call::run;
 use super::input::{Input, ones, positive};
-use super::{Mixed, Operation, Run, sample};
+use super::{Mixed, Operation, Run, sample, special};
 
-pub(super) fn entries() -> Vec<Operation> {
+pub(crate) fn entries() -> Vec<Operation> {
     let number = || json!({ "s": 3 });
     let part = || json!({ "s": 0.25 });
+    let of_numbers = |s: f64| move |dtype| special::with(special::numbers(dtype), &special::scalars(&[s]));
+    let of_pairs = |s: &'static [f64]| move |dtype| special::with(special::pairs(dtype), &special::scalars(s));
+    let of_triples = |dtype| special::with(special::triples(dtype), &special::scalars(&[0.5]));
     vec![
-        change::<1>("fill_", "x.fill_(s)", run! { numbers |c| c.changed(c.x().fill_(c.number("s"))) }, number()),
-        change::<1>("zero_", "x.zero_()", run! { elements |c| c.changed(c.x().zero_()) }, json!({})),
+        change::<1>("fill_", "x.fill_(s)", run! { numbers |c| c.changed(c.x().fill_(c.number("s"))) }, number())
+            .special(of_numbers(-0.0)),
+        change::<1>("zero_", "x.zero_()", run! { elements |c| c.changed(c.x().zero_()) }, json!({}))
+            .special(special::numbers),
         change::<2>("copy_", "x.copy_(y)", run! { elements |c| c.changed(c.x().copy_(c.y())) }, json!({})),
         change::<2>("add_", "x.add_(y)", run! { numbers |c| c.changed(c.x().add_(c.y())) }, json!({})),
         change::<2>("sub_", "x.sub_(y)", run! { numbers |c| c.changed(c.x().sub_(c.y())) }, json!({})),
@@ -20,35 +25,59 @@ pub(super) fn entries() -> Vec<Operation> {
         change::<1>(
             "add_scalar_",
             "x.add_(s)",
-            run! { numbers |c| c.changed(c.x().add_scalar_(c.number("s"))) },
+            run! { numbers |c| {
+                c.changed(c.x().add_scalar_(c.number("s")))
+            } },
             number(),
-        ),
+        )
+        .special(of_numbers(1.5)),
         change::<1>(
             "mul_scalar_",
             "x.mul_(s)",
-            run! { numbers |c| c.changed(c.x().mul_scalar_(c.number("s"))) },
+            run! { numbers |c| {
+                c.changed(c.x().mul_scalar_(c.number("s")))
+            } },
             json!({ "s": -1 }),
-        ),
+        )
+        .special(of_numbers(-3.0)),
         change::<2>(
             "add_scaled_",
             "x.add_(y, alpha=s)",
-            run! { numbers |c| c.changed(c.x().add_scaled_(c.y(), c.number("s"))) },
+            run! { numbers |c| {
+                c.changed(c.x().add_scaled_(c.y(), c.number("s")))
+            } },
             number(),
-        ),
-        change::<2>("lerp_", "x.lerp_(y, s)", run! { floats |c| c.changed(c.x().lerp_(c.y(), c.float("s"))) }, part()),
+        )
+        .special(of_pairs(&[-0.5])),
+        change::<2>(
+            "lerp_",
+            "x.lerp_(y, s)",
+            run! { floats |c| {
+                c.changed(c.x().lerp_(c.y(), c.float("s")))
+            } },
+            part(),
+        )
+        .special(of_pairs(&[0.0, 0.25, 0.5, 1.0, 1.5])),
         change::<3>(
             "addcmul_",
             "x.addcmul_(y, z, value=s)",
-            run! { floats |c| c.changed(c.x().addcmul_(c.y(), c.z(), c.float("s"))) },
+            run! { floats |c| {
+                c.changed(c.x().addcmul_(c.y(), c.z(), c.float("s")))
+            } },
             part(),
-        ),
+        )
+        .special(of_triples),
         change::<3>(
             "addcdiv_",
             "x.addcdiv_(y, z, value=s)",
-            run! { floats |c| c.changed(c.x().addcdiv_(c.y(), c.z(), c.float("s"))) },
+            run! { floats |c| {
+                c.changed(c.x().addcdiv_(c.y(), c.z(), c.float("s")))
+            } },
             part(),
-        ),
-        change::<1>("sqrt_", "x.sqrt_()", run! { floats |c| c.changed(c.x().sqrt_()) }, json!({})),
+        )
+        .special(of_triples),
+        change::<1>("sqrt_", "x.sqrt_()", run! { floats |c| c.changed(c.x().sqrt_()) }, json!({}))
+            .special(special::numbers),
     ]
 }
 
@@ -68,6 +97,7 @@ fn change<const N: usize>(name: &'static str, torch: &'static str, run: Run, arg
         .without_derivative()
         .exact()
         .samples(samples)
+        .special(special::pairs)
         // The benchmark calls it again and again: of ones nothing overflows.
         .large(move |n| vec![sample(std::array::from_fn::<_, N, _>(|_| ones([n]))).args(args.clone())])
 }

@@ -8,7 +8,7 @@ GOLDEN = 0.618033988749895
 
 def spread(n, seed):
     x = GOLDEN * torch.arange(1, n + 1, dtype=torch.float64) + 0.37 * seed
-    return 0.2 + 1.6 * (x - x.floor())
+    return ((0.2 + 1.6 * (x - x.floor())) * 2**20).floor() / 2**20
 
 
 def base(spec, dtype, seed):
@@ -60,8 +60,14 @@ def running_of(x, wanted):
     return (full(0.5), full(2.0)) if wanted else (None, None)
 
 
+def running_after(x, training, momentum, eps):
+    running = running_of(x, True)
+    F.batch_norm(x, *running, None, None, training, momentum, eps)
+    return torch.stack(running)
+
+
 def function(expression, args, dtype):
     """The expression as a function of its inputs."""
-    names = {"torch": torch, "F": F, "strided": strided, "running_of": running_of, "dtype": dtype, **args}
+    names = {"torch": torch, "F": F, "strided": strided, "running_of": running_of, "running_after": running_after, "dtype": dtype, **args}
     call = eval(f"lambda inputs, x, y, z: {expression}", names)
     return lambda inputs: call(inputs, *(list(inputs) + [None] * 3)[:3])

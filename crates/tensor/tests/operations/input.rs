@@ -58,7 +58,7 @@ impl Input {
             Fill::Ones => json!("ones"),
             Fill::Index(high) => json!({ "below": high }),
             // JSON has no NaN.
-            Fill::Values(values) => json!({ "values": values.iter().map(f64::to_string).collect::<Vec<_>>() }),
+            Fill::Values(values) => json!({ "values": values.iter().map(|x| format!("{x:e}")).collect::<Vec<_>>() }),
         };
         json!({ "shape": self.shape, "fill": fill, "view": self.view })
     }
@@ -93,9 +93,16 @@ impl Input {
     }
 }
 
+/// Numbers between 0.2 and 1.8 in the shape and precision of `x`.
+pub(crate) fn numbers_like(x: &Tensor, seed: usize) -> Result<Tensor> {
+    positive(x.dims()).base(x.dtype(), &x.device(), seed)?.float()
+}
+
 /// Numbers between 0.2 and 1.8, of which the first thousands are thousandths apart: far from kinks and from each other.
 fn spread(i: usize, seed: usize) -> f64 {
-    0.2 + 1.6 * (0.618_033_988_749_895 * (i + 1) as f64 + 0.37 * seed as f64).fract()
+    let fraction = (0.618_033_988_749_895 * (i + 1) as f64 + 0.37 * seed as f64).fract();
+    // Of 20 bits, which `float32` holds, so that each precision rounds once wherever the number comes from.
+    ((0.2 + 1.6 * fraction) * 1_048_576.0).floor() / 1_048_576.0
 }
 
 fn of(dtype: DType, numbers: Vec<f64>, plain: bool, shape: &[usize], device: &Device) -> Result<AnyTensor> {

@@ -6,25 +6,26 @@
 //!
 //! Read [`Operation`] first; `input.rs` says what inputs are made of; the other files are the entries.
 
-#![allow(dead_code, reason = "every program that walks the table uses some of it")]
+#![allow(dead_code, unused_imports, reason = "every program that walks the table uses some of it")]
 
 mod call;
-mod elementwise;
-mod factories;
-mod images;
-mod in_place;
+pub(crate) mod elementwise;
+pub(crate) mod factories;
+pub(crate) mod images;
+pub(crate) mod in_place;
 mod input;
-mod products;
-mod reductions;
-mod rows;
-mod selections;
-mod views;
+pub(crate) mod products;
+pub(crate) mod reductions;
+pub(crate) mod rows;
+pub(crate) mod selections;
+mod special;
+pub(crate) mod views;
 
 use pagelock_tensor::{AnyTensor, Bool, DType, Device, Float, Int, Result, Tensor};
 use serde_json::{Value, json};
 
 pub(crate) use self::call::{Call, Run};
-pub(crate) use self::input::{Fill, Input};
+pub(crate) use self::input::{Fill, Input, numbers_like};
 
 pub(crate) const FLOATS: &[DType] = &[DType::F32, DType::F64, DType::F16, DType::BF16];
 pub(crate) const INTS: &[DType] = &[DType::I64, DType::I32, DType::U8];
@@ -64,6 +65,10 @@ pub(crate) struct Operation {
     pub(crate) bound: Bound,
     /// Small inputs.
     pub(crate) samples: Vec<Sample>,
+    /// Inputs at the edges of a floating-point precision.
+    pub(crate) special: Box<dyn Fn(DType) -> Vec<Sample>>,
+    /// For `special`: 0 or 1, if the numbers of a column or a row are summed, so that their errors are compared together.
+    pub(crate) together: Option<u64>,
     /// Inputs of about so many elements, for the benchmark and the test of the budget.
     pub(crate) large: Box<dyn Fn(usize) -> Vec<Sample>>,
 }
@@ -114,7 +119,7 @@ pub(crate) enum Bound {
 pub(crate) struct Sample {
     pub(crate) inputs: Vec<Input>,
     pub(crate) args: Value,
-    /// Whether all precisions are tried; otherwise `float32` and `float64`.
+    /// Whether all precisions are tried; otherwise `float32`, `float64` and `int64`.
     pub(crate) every_precision: bool,
     /// Whether gradients are compared, which there are none of at kinks and in overflow.
     pub(crate) gradients: bool,
@@ -183,6 +188,8 @@ impl Operation {
             derivative: Derivative::Twice,
             bound: Bound::Rounded,
             samples: Vec::new(),
+            special: Box::new(|_| Vec::new()),
+            together: None,
             large: Box::new(|_| Vec::new()),
         }
     }
@@ -211,8 +218,64 @@ impl Operation {
         Operation { samples: samples.into_iter().collect(), ..self }
     }
 
+    pub(crate) fn special(self, special: impl Fn(DType) -> Vec<Sample> + 'static) -> Operation {
+        Operation { special: Box::new(special), ..self }
+    }
+
+    /// It only moves numbers: the same samples with edges.
+    pub(crate) fn moves(self) -> Operation {
+        let samples = self.samples.clone();
+        self.exact().special(move |dtype| special::moved(&samples, dtype))
+    }
+
+    /// Its numbers are sums over rows (1) or columns (0).
+    pub(crate) fn together(self, dim: u64) -> Operation {
+        Operation { together: Some(dim), ..self }
+    }
+
     pub(crate) fn large(self, large: impl Fn(usize) -> Vec<Sample> + 'static) -> Operation {
         Operation { large: Box::new(large), ..self }
+    }
+
+    /// The precisions in which a sample is tried.
+    pub(crate) fn dtypes_of(&self, sample: &Sample) -> Vec<DType> {
+        let wide = [DType::F32, DType::F64, DType::I64];
+        self.dtypes().into_iter().filter(|dtype| sample.every_precision || wide.contains(dtype)).collect()
+    }
+
+    /// What `golden/make.py` needs of it.
+    pub(crate) fn json(&self) -> Value {
+        let name = |dtype: &DType| dtype.name();
+        let with_dtypes = |sample: &Sample| {
+            let mut json = sample.json();
+            json["dtypes"] = self.dtypes_of(sample).iter().map(name).collect();
+            json["gradients"] = (self.derivative == Derivative::Twice && sample.gradients).into();
+            json
+        };
+        let special = |dtype: &DType| {
+            let samples: Vec<_> = (self.special)(*dtype).into_iter().collect();
+            samples
+                .iter()
+                .map(|sample| {
+                    let mut json = with_dtypes(sample);
+                    json["dtypes"] = json!([dtype.name()]);
+                    json
+                })
+                .collect::<Vec<_>>()
+        };
+        let mut json = json!({
+            "name": self.name,
+            "torch": self.torch,
+            "samples": self.samples.iter().map(with_dtypes).collect::<Vec<_>>(),
+            "special": self.dtypes().iter().filter(|dtype| dtype.is_float()).flat_map(special).collect::<Vec<_>>(),
+        });
+        json["hash"] = hash(&json.to_string()).into();
+        json
+    }
+
+    /// Whether gradients of the sample are compared.
+    pub(crate) fn has_gradients(&self, sample: &Sample, dtype: DType) -> bool {
+        self.derivative == Derivative::Twice && self.run.float.is_some() && sample.gradients && dtype.is_float()
     }
 
     /// The precisions that it takes.
@@ -231,4 +294,12 @@ impl Operation {
             _ => self.run.int.unwrap()(&Call::<Int>::new(inputs, args)?),
         }
     }
+}
+
+/// FNV-1a, of 64 bits: the same wherever the program is built.
+fn hash(text: &str) -> String {
+    let hash = text
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+    format!("{hash:016x}")
 }

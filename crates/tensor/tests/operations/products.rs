@@ -3,15 +3,21 @@
 use serde_json::json;
 
 use super::call::run;
-use super::input::{Input, signed};
-use super::{Autocast, Mixed, Operation, Sample, sample};
+use super::input::{Input, signed, values};
+use super::{Autocast, Mixed, Operation, Sample, sample, special};
 
-pub(super) fn entries() -> Vec<Operation> {
+pub(crate) fn entries() -> Vec<Operation> {
     vec![
         Operation::new("matmul", "x @ y", run! { numbers |c| c.x().matmul(c.y()) })
             .autocast(Autocast::Half)
             .mixed(Mixed::Refuses)
             .samples(matmul())
+            .special(|dtype| {
+                let weight = || values([2, 3], [1.0, 0.0, 2.0, 0.5, 1.0, -1.0]);
+                let row = values([1, 3], [1.0, 0.0, 2.0]);
+                let edges = special::factors(dtype)[..6].to_vec();
+                vec![sample([special::factor(dtype), weight()]), sample([row, values([3, 2], edges)])]
+            })
             .large(large_matmul),
         Operation::new(
             "linear",
@@ -28,6 +34,10 @@ pub(super) fn entries() -> Vec<Operation> {
             sample([signed([2, 3, 4]), signed([5, 4]), signed([5])]),
             sample([turned(signed([4, 3])), turned(signed([4, 5])), signed([5])]),
         ])
+        .special(|dtype| {
+            let weight = values([3, 2], [1.0, 0.5, 0.0, 1.0, 2.0, -1.0]);
+            vec![sample([special::factor(dtype), weight, values([3], [0.25, -0.5, 1.0])])]
+        })
         .large(|n| vec![sample([signed([32, n / 256]), signed([256, n / 256]), signed([256])])]),
     ]
 }

@@ -4,9 +4,9 @@ use serde_json::{Value, json};
 
 use super::call::run;
 use super::input::{signed, values};
-use super::{Autocast, Operation, Run, Sample, sample};
+use super::{Autocast, Operation, Run, Sample, sample, special};
 
-pub(super) fn entries() -> Vec<Operation> {
+pub(crate) fn entries() -> Vec<Operation> {
     macro_rules! reduction {
         ($kind:ident $method:ident, $keepdim:ident, $torch:literal) => {
             over_axes(
@@ -26,11 +26,12 @@ pub(super) fn entries() -> Vec<Operation> {
     };
     vec![
         reduction!(numbers sum, sum_keepdim, "torch.sum(x, dim=axes, keepdim=keepdim, dtype=x.dtype)")
-            .autocast(Autocast::F32),
-        reduction!(floats mean, mean_keepdim, "torch.mean(x, dim=axes, keepdim=keepdim)"),
+            .autocast(Autocast::F32)
+            .together(1),
+        reduction!(floats mean, mean_keepdim, "torch.mean(x, dim=axes, keepdim=keepdim)").together(1),
         extreme(reduction!(numbers max, max_keepdim, "torch.amax(x, dim=axes or (), keepdim=keepdim)")),
         extreme(reduction!(numbers min, min_keepdim, "torch.amin(x, dim=axes or (), keepdim=keepdim)")),
-        reduction!(floats var, var_keepdim, "torch.var(x, dim=axes, keepdim=keepdim)"),
+        reduction!(floats var, var_keepdim, "torch.var(x, dim=axes, keepdim=keepdim)").together(1),
         argmax(),
     ]
 }
@@ -65,7 +66,8 @@ fn over_axes(name: &'static str, torch: &'static str, run: Run) -> Operation {
     samples.push(sample([gaps]).args(axes(json!([0]), false)));
     samples.push(sample([signed([4, 33])]).args(axes(json!([1]), false)).in_every_precision());
     samples.push(sample([signed([1000])]).args(axes(all, false)));
-    Operation::new(name, torch, run).samples(samples).large(large)
+    let special = |dtype| special::with(special::rows(dtype), &[axes(json!([1]), false)]);
+    Operation::new(name, torch, run).samples(samples).special(special).large(large)
 }
 
 fn large(n: usize) -> Vec<Sample> {
@@ -101,6 +103,7 @@ fn argmax() -> Operation {
     .without_derivative()
     .exact()
     .samples(samples)
+    .special(|dtype| special::with(special::rows(dtype), &[json!({ "dim": 1, "keepdim": false })]))
     .large(|n| {
         let over =
             |shape: [usize; 2], dim: isize| sample([signed(shape)]).args(json!({ "dim": dim, "keepdim": false }));

@@ -1,12 +1,13 @@
 //! Softmax, normalizations, losses and dropout.
 
+use pagelock_tensor::Tensor;
 use serde_json::{Value, json};
 
 use super::call::run;
-use super::input::{index, ones, positive, signed};
-use super::{Autocast, Mixed, Operation, Run, Sample, sample};
+use super::input::{index, ones, positive, signed, values};
+use super::{Autocast, Mixed, Operation, Run, Sample, sample, special};
 
-pub(super) fn entries() -> Vec<Operation> {
+pub(crate) fn entries() -> Vec<Operation> {
     [softmaxes(), norms(), losses()].into_iter().flatten().collect()
 }
 
@@ -19,7 +20,9 @@ fn softmaxes() -> Vec<Operation> {
         samples[0].every_precision = true;
         let turned = signed([5, 3]).view(json!(["transpose", 0, 1]));
         samples.push(sample([turned]).args(json!({ "dim": -1 })).in_every_precision());
-        Operation::new(name, torch, run).autocast(Autocast::F32).samples(samples).large(|n| {
+        let special = |dtype| special::with(special::rows(dtype), &[json!({ "dim": 1 })]);
+        let operation = Operation::new(name, torch, run).autocast(Autocast::F32).samples(samples).special(special);
+        operation.together(1).large(|n| {
             let case = |shape: [usize; 2], dim: isize| sample([signed(shape)]).args(json!({ "dim": dim }));
             vec![case([n / 128, 128], 1), case([2, n / 2], 1), case([n / 128, 128], 0)]
         })
@@ -49,8 +52,14 @@ const BATCH_NORM_RELU: &str =
     "F.relu(F.batch_norm(x, *running_of(x, running), *(inputs[1:] + [None, None])[:2], training, momentum, eps))";
 
 fn norms() -> Vec<Operation> {
-    let batch =
-        |name, torch, run: Run| Operation::new(name, torch, run).samples(batch_norms()).large(large_batch_norms);
+    let batch = |name, torch, run: Run| {
+        let special = |dtype| {
+            let args = [true, false].map(|training| batch_norm(training, true, 1e-5));
+            special::with(special::columns(dtype), &args)
+        };
+        let operation = Operation::new(name, torch, run).mixed(Mixed::Refuses).samples(batch_norms());
+        operation.special(special).together(0).large(large_batch_norms)
+    };
     let layer_norm = run! { floats |c| {
         c.x().layer_norm(&c.sizes("normalized")[..], c.optional(1), c.optional(2), c.float("eps"))
     } };
@@ -69,10 +78,33 @@ fn norms() -> Vec<Operation> {
             .autocast(Autocast::F32)
             .mixed(Mixed::Refuses)
             .samples(layer_norms())
+            .special(|dtype| {
+                let samples = special::rows(dtype).into_iter().chain(special::rows_with_parameters(dtype)).collect();
+                special::with(samples, &[json!({ "normalized": [4], "eps": 1e-5 })])
+            })
+            .together(1)
             .large(large_layer_norms),
-        batch("batch_norm", BATCH_NORM, batch_norm).mixed(Mixed::Refuses),
-        batch("batch_norm_relu", BATCH_NORM_RELU, batch_norm_relu).mixed(Mixed::Refuses),
+        batch("batch_norm", BATCH_NORM, batch_norm),
+        batch("batch_norm_relu", BATCH_NORM_RELU, batch_norm_relu),
+        batch_norm_running(),
     ]
+}
+
+/// The running mean and variance that a batch norm leaves.
+fn batch_norm_running() -> Operation {
+    let run = run! { floats |c| {
+        let running = c.running()?.expect("the samples have running statistics");
+        c.x().batch_norm(Some(running.each_ref()), c.optional(1), c.optional(2), c.batch_norm())?;
+        Tensor::stack(&running.each_ref(), 0)
+    } };
+    let args = || [batch_norm(true, true, 1e-5)];
+    let shapes: [&[usize]; 3] = [&[4, 3], &[2, 2, 3], &[2, 3, 2, 2]];
+    let samples = shapes.iter().map(|shape| sample([signed(*shape)]).in_every_precision()).collect();
+    Operation::new("batch_norm_running", "running_after(x, training, momentum, eps)", run)
+        .methods(&["batch_norm"])
+        .without_derivative()
+        .samples(special::with(samples, &args()))
+        .special(move |dtype| special::with(special::columns(dtype), &args()))
 }
 
 fn layer_norms() -> Vec<Sample> {
@@ -139,7 +171,14 @@ fn losses() -> Vec<Operation> {
             }
         }
         samples[0].every_precision = true;
-        Operation::new(name, torch, run).autocast(Autocast::F32).samples(samples).large(|n| {
+        let special = |dtype| {
+            let all = REDUCTIONS.map(|reduction| json!({ "reduction": reduction }));
+            let [around, near] =
+                special::labeled_rows(dtype).try_into().unwrap_or_else(|_| unreachable!("two samples"));
+            special::with(vec![near], &all).into_iter().chain(special::with(vec![around], &all[2..])).collect()
+        };
+        let operation = Operation::new(name, torch, run).autocast(Autocast::F32).samples(samples).special(special);
+        operation.large(|n| {
             let case = |rows: usize, classes: usize| {
                 sample([signed([rows, classes]), index(classes as i64, [rows])]).args(json!({ "reduction": "mean" }))
             };
@@ -159,7 +198,8 @@ fn losses() -> Vec<Operation> {
             "cross_entropy",
             "F.cross_entropy(x, y, reduction=reduction)",
             run! { floats |c| c.x().cross_entropy(c.index(), c.reduction()) },
-        ),
+        )
+        .together(1),
         Operation::new(
             "mse_loss",
             "F.mse_loss(x, y, reduction=reduction)",
@@ -168,6 +208,15 @@ fn losses() -> Vec<Operation> {
         .autocast(Autocast::F32)
         .mixed(Mixed::Promotes)
         .samples(squares)
+        .special(|dtype| {
+            let sums = [
+                sample([values([3], [1.0, 300.0, -0.25]), values([3], [0.5, -20.0, -0.5])]),
+                sample([values([2], [f64::INFINITY, 1.0]), values([2], [0.5, 2.0])]),
+            ];
+            let all = REDUCTIONS.map(|reduction| json!({ "reduction": reduction }));
+            let each = special::with(special::pairs(dtype), &all[2..]);
+            special::with(sums.into(), &all[..2]).into_iter().chain(each).collect()
+        })
         .large(|n| vec![sample([signed([n]), ones([n])]).args(json!({ "reduction": "mean" }))]),
     ]
 }

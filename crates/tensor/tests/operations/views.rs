@@ -7,7 +7,7 @@ use super::input::signed;
 use super::{Operation, Run, Sample, sample};
 use pagelock_tensor::{Kind, Result, Tensor};
 
-pub(super) fn entries() -> Vec<Operation> {
+pub(crate) fn entries() -> Vec<Operation> {
     vec![
         view("reshape", "x.reshape(shape)", run! { elements |c| reshape(c) }, &shapes())
             .samples([
@@ -93,6 +93,7 @@ pub(super) fn entries() -> Vec<Operation> {
                     .in_every_precision(),
                 sample([signed([2, 1, 3]).view(json!(["expand", [2, 4, 3]]))]),
             ])
+            .moves()
             .large(|n| {
                 vec![
                     turned(n, json!({})),
@@ -119,7 +120,7 @@ fn turned(n: usize, args: Value) -> Sample {
 /// Moves numbers, if it does anything to them. The benchmark has nothing to time.
 fn view(name: &'static str, torch: &'static str, run: Run, cases: &[(&[usize], Value)]) -> Operation {
     let samples = cases.iter().map(|(shape, args)| case(shape, args.clone()).in_every_precision());
-    Operation::new(name, torch, run).exact().samples(samples)
+    Operation::new(name, torch, run).samples(samples).moves()
 }
 
 fn reshape<K: Kind>(c: &Call<'_, K>) -> Result<Tensor<K>> {
@@ -132,7 +133,7 @@ fn reshape<K: Kind>(c: &Call<'_, K>) -> Result<Tensor<K>> {
 
 fn as_view<K: Kind>(c: &Call<'_, K>) -> Result<Tensor<K>> {
     match c.ints("shape")[..] {
-        [a, b] => c.x().view([a, b]),
-        _ => c.x().view(c.array::<3>("shape")),
+        [a, b] => c.x().contiguous()?.view([a, b]),
+        _ => c.x().contiguous()?.view(c.array::<3>("shape")),
     }
 }

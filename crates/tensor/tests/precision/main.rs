@@ -3,9 +3,12 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../operations/mod.rs"]
+mod operations;
 
 mod autocast;
 mod making;
 mod normalizations;
 mod promotion;
 mod scalars;
+mod table;

@@ -6,7 +6,6 @@
 
 mod cuda;
 
-
 use pagelock_memory as memory;
 
 use crate::autograd::{Saved, is_grad_enabled, no_grad};

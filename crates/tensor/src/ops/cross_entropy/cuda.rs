@@ -97,7 +97,12 @@ pub(super) fn losses(device: &CudaDevice, x: CudaView<'_>, target: CudaView<'_>,
 }
 
 /// How long rows are shared, and how many there are of what length.
-fn long_rows(op: &'static str, x: CudaView<'_>, arrays: usize, is_aligned: bool) -> Result<(cuda::Rows, Launch, [u8; 8], [u8; 4])> {
+fn long_rows(
+    op: &'static str,
+    x: CudaView<'_>,
+    arrays: usize,
+    is_aligned: bool,
+) -> Result<(cuda::Rows, Launch, [u8; 8], [u8; 4])> {
     let (rows, n) = (x.shape()[0], x.shape()[1]);
     let plan = cuda::Rows::new(n, x.dtype(), arrays, |bytes| is_aligned && x.is_aligned(bytes));
     let launch = plan.launch(op, rows.div_ceil(plan.of_block()), 0)?;

@@ -25,7 +25,9 @@ pub(super) fn run<const N: usize>(
 ) -> Result<()> {
     let elements = out.shape().elements();
     let (first, last) = (inputs[0].dtype(), inputs[N - 1].dtype());
-    let widest = [first, last].into_iter().fold(out.dtype(), |wide, dtype| if dtype.size() > wide.size() { dtype } else { wide });
+    let widest = [first, last]
+        .into_iter()
+        .fold(out.dtype(), |wide, dtype| if dtype.size() > wide.size() { dtype } else { wide });
     if elements == 0 {
         return Ok(());
     }

@@ -18,7 +18,10 @@ impl Tensor {
     /// # Errors
     /// [`Error::NoSuchDim`](crate::Error::NoSuchDim).
     pub fn softmax(&self, dim: isize) -> Result<Tensor> {
-        self.along("softmax", dim, |x| { let (x, y) = precisions(x)?; apply(Softmax { x: x.dtype(), y }, [&x]) })
+        self.along("softmax", dim, |x| {
+            let (x, y) = precisions(x)?;
+            apply(Softmax { x: x.dtype(), y }, [&x])
+        })
     }
 
     /// log(exp(x) / Σ exp(x)) along `dim`: more exact than the logarithm of [`Tensor::softmax`].
@@ -33,7 +36,10 @@ impl Tensor {
     /// # Errors
     /// [`Error::NoSuchDim`](crate::Error::NoSuchDim).
     pub fn log_softmax(&self, dim: isize) -> Result<Tensor> {
-        self.along("log_softmax", dim, |x| { let (x, y) = precisions(x)?; apply(LogSoftmax { x: x.dtype(), y }, [&x]) })
+        self.along("log_softmax", dim, |x| {
+            let (x, y) = precisions(x)?;
+            apply(LogSoftmax { x: x.dtype(), y }, [&x])
+        })
     }
 
     /// Runs what works on the last dimension on dimension `dim`.

@@ -1,0 +1,129 @@
+//! Every operation of the table, in every precision that it has, forward and backward, and what else takes memory by
+//! tensors: files, maps, text, optimizers.
+
+use pagelock_tensor::descent::{Rate, SgdRule, SgdTensors, sgd_step};
+use pagelock_tensor::{AnyTensor, DType, Device, Kind, Result, Tensor, TensorMap, no_grad};
+
+use super::common::{self, FLOATS, INTS};
+use super::operations::{Derivative, Fill, Inputs, Operation, Sample, table};
+use super::{Case, MIB, unless_refused};
+
+/// Small tensors, for which there is room, and large ones.
+const SIZES: [usize; 3] = [64 << 10, 8 * MIB, 16 * MIB];
+
+pub(super) fn cases() -> Vec<Case> {
+    let operations = table().into_iter().filter(|operation| !(operation.large)(1 << 14).is_empty());
+    let operations = operations.map(|operation| Case::new(operation.name, move || every_precision(&operation)));
+    let floats: [(&str, fn(DType, usize) -> Result<()>); 1] = [("sgd", sgd)];
+    let elements: [(&str, fn(DType, usize) -> Result<()>); 4] =
+        [("creation", creation), ("maps", maps), ("saving", saving), ("printing", printing)];
+    let all = [FLOATS, INTS, &[DType::Bool]].concat();
+    let floats = floats.into_iter().map(|(name, body)| Case::new(name, move || sizes(FLOATS, body)));
+    let elements = elements.into_iter().map(move |(name, body)| {
+        let all = all.clone();
+        Case::new(name, move || sizes(&all, body))
+    });
+    operations.chain(floats).chain(elements).collect()
+}
+
+/// Runs `body` for tensors of each precision and size, for which it is given how many elements they have.
+fn sizes(dtypes: &[DType], body: impl Fn(DType, usize) -> Result<()>) -> Result<()> {
+    for &dtype in dtypes {
+        for bytes in SIZES {
+            let done = unless_refused(body(dtype, bytes / dtype.size()))?;
+            assert!(done.is_some() || bytes > SIZES[0], "there is room for {dtype} tensors of {bytes} bytes");
+        }
+    }
+    Ok(())
+}
+
+fn every_precision(operation: &Operation) -> Result<()> {
+    sizes(&operation.dtypes(), |dtype, n| {
+        (operation.large)(n).iter().try_for_each(|sample| forward_and_backward(operation, sample, dtype))
+    })
+}
+
+/// Of ones, made without memory beside that of the tensors.
+fn forward_and_backward(operation: &Operation, sample: &Sample, dtype: DType) -> Result<()> {
+    let mut inputs = Inputs { dtype, device: Device::Cpu, values: Vec::new(), indices: Vec::new() };
+    let wanted = operation.derivative == Derivative::Twice && dtype.is_float();
+    for input in &sample.inputs {
+        if matches!(input.fill, Fill::Index(_)) {
+            inputs.indices.push(Tensor::full(&input.shape[..], 0)?);
+            continue;
+        }
+        let base = ones(dtype, &input.shape)?;
+        let base = if wanted { base.float()?.set_requires_grad(true).into() } else { base };
+        inputs.values.push(input.look(base)?);
+    }
+    let output = operation.call(&inputs, &sample.args)?;
+    drop(inputs);
+    match output.float() {
+        Ok(output) if output.requires_grad() => output.sum(..)?.backward(),
+        _ => Ok(()),
+    }
+}
+
+fn ones(dtype: DType, shape: &[usize]) -> Result<AnyTensor> {
+    match dtype {
+        DType::Bool => Ok(common::ones::<pagelock_tensor::Bool>(&Device::Cpu, dtype, shape)?.into()),
+        _ if dtype.is_float() => Ok(common::ones::<pagelock_tensor::Float>(&Device::Cpu, dtype, shape)?.into()),
+        _ => Ok(common::ones::<pagelock_tensor::Int>(&Device::Cpu, dtype, shape)?.into()),
+    }
+}
+
+fn filled<K: Kind>(dtype: DType, shape: &[usize]) -> Result<Tensor<K>> {
+    ones(dtype, shape)?.kind()
+}
+
+fn sgd(dtype: DType, n: usize) -> Result<()> {
+    let [parameter, grad, kept] = [filled(dtype, &[n])?, filled(dtype, &[n])?, filled(dtype, &[n])?];
+    let tensors = SgdTensors { parameter, grad, half: None, kept: Some(kept), is_first: true };
+    let rule = SgdRule { momentum: 0.9, dampening: 0.0, nesterov: false, weight_decay: 0.0 };
+    no_grad(|| sgd_step([tensors], rule, &Rate::new(0.1)))
+}
+
+/// As many as there is room for.
+fn creation(dtype: DType, n: usize) -> Result<()> {
+    let mut all = Vec::new();
+    while let Some(next) = unless_refused(ones(dtype, &[n]))? {
+        all.push(next);
+        if all.len() * n * dtype.size() > 2 * super::LIMIT {
+            panic!("{} tensors of {n} elements were not refused", all.len());
+        }
+        if n * dtype.size() < MIB && all.len() > 100 {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+fn maps(dtype: DType, n: usize) -> Result<()> {
+    let mut map = TensorMap::new([n / 64])?;
+    map.set("x", ones(dtype, &[n / 64, 64])?)?;
+    TensorMap::stack(&[&map, &map], 0).map(drop)
+}
+
+fn saving(dtype: DType, n: usize) -> Result<()> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.safetensors");
+    let mut map = TensorMap::new(())?;
+    map.set("x", ones(dtype, &[n / 64, 64])?)?;
+    map.save(&path)?;
+    TensorMap::open(&path)?.to(&Device::Cpu)?;
+    let mut whole = TensorMap::new(())?;
+    whole.set("x", ones(dtype, &[n])?)?;
+    whole.set("y", ones(dtype, &[n])?)?;
+    whole.consolidate().map(drop)
+}
+
+fn printing(dtype: DType, n: usize) -> Result<()> {
+    let x = ones(dtype, &[n])?;
+    let text = match dtype {
+        DType::Bool => format!("{0} {0:?}", x.bool()?),
+        _ if dtype.is_float() => format!("{0} {0:?}", x.float()?),
+        _ => format!("{0} {0:?}", x.int()?),
+    };
+    assert!(text.len() < MIB);
+    Ok(())
+}
