@@ -18,7 +18,9 @@ use self::operations::{Operation, table};
 const NO_OPERATIONS: &[(&str, &str)] = &[
     ("is_channels_last", "answers about the layout"),
     ("by_num", "a macro's parameter"),
-    ("by_float", "a macro's parameter"),
+    ("by_real", "a macro's parameter"),
+    ("map1", "a macro's parameter"),
+    ("map1_long", "a macro's parameter"),
     ("of", "options of factories"),
     ("on", "options of factories"),
     ("new", "copies numbers of the caller"),

@@ -1,11 +1,11 @@
 //! The files that the cases of `readers.rs` read: long ones, and short ones that claim or unpack to much.
 
 use std::fs::{self, File};
-use std::io::{BufWriter, Write};
+use std::io::Write;
 use std::path::Path;
 
 use flate2::Compression;
-use flate2::write::{GzEncoder, ZlibEncoder};
+use flate2::write::GzEncoder;
 
 use super::MIB;
 
@@ -88,6 +88,9 @@ fn header(n_names: usize) -> Vec<u8> {
 
 #[cfg(feature = "images")]
 mod pictures {
+    use std::io::BufWriter;
+
+    use flate2::write::ZlibEncoder;
     use image::ExtendedColorType::{L8, Rgb8};
     use image::codecs::jpeg::JpegEncoder;
 

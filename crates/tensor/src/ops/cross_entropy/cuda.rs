@@ -4,6 +4,7 @@
 use bytemuck::{Pod, Zeroable};
 use pagelock_cuda::{Argument, Launch};
 
+use super::ONE_BLOCK;
 use crate::cuda::{self, Code, Constants, CudaDevice, CudaOut, CudaView, Indexed, count};
 use crate::error::Result;
 
@@ -27,7 +28,7 @@ static LONG_ROWS: Code = Code {
     ),
 };
 
-/// From so many classes on, more than a warp shares a row.
+/// From so many classes on, more than a warp may share a row.
 const LONG: usize = 1024;
 
 const THREADS: u32 = 128;
@@ -50,6 +51,12 @@ impl Rows {
     fn new(x: CudaView<'_>, factor: u64, grad_step: usize) -> Rows {
         let (rows, classes) = (x.shape()[0], x.shape()[1]);
         Rows { rows: rows as u64, classes: classes as u64, factor, grad_step: grad_step as u64 }
+    }
+
+    /// Whether more than a warp shares a row. A batch that one block computes, gradient and all, keeps to `cross_entropy.cu`, so
+    /// that its gradient has the same bits whenever it is computed.
+    fn are_long(&self) -> bool {
+        self.classes as usize >= LONG && (self.rows * self.classes) as usize > ONE_BLOCK
     }
 
     /// Threads of a row.
@@ -82,7 +89,7 @@ pub(super) fn losses(device: &CudaDevice, x: CudaView<'_>, target: CudaView<'_>,
     if rows.rows == 0 {
         return Ok(());
     }
-    if rows.classes as usize >= LONG {
+    if rows.are_long() {
         return long_losses(device, x, target, out);
     }
     let launch = rows.launch(op)?;
@@ -163,7 +170,7 @@ pub(super) fn grad(
     let has_grad = [("HAS_GRAD", grad.is_some().into())];
     let kernel = ([x.dtype(), grad.map_or(x.dtype(), |grad| grad.dtype())], "grad");
     let tensors = [out.argument(), x.argument(), grad.unwrap_or(x).argument(), target.argument()];
-    if rows.classes as usize >= LONG {
+    if rows.are_long() {
         let (plan, launch, n_rows, n) = long_rows(op, x, 1, is_aligned)?;
         let (step, factor) = (rows.grad_step.to_ne_bytes(), factor.to_ne_bytes());
         let sizes = [&n_rows[..], &n, &step, &factor].map(Argument::Value);
