@@ -482,11 +482,8 @@ fn nested<A: NestedArray>(data: &A, dtype: DType) -> Result<Raw> {
 
 fn eye(n: usize, dtype: DType) -> Result<Raw> {
     let mut out = Fresh::allocate("eye", Shape::new(&[n, n])?, dtype)?;
-    by_dtype!(dtype, T => {
-        let elements = out.elements::<T>();
-        elements.fill(T::ZERO);
-        elements.iter_mut().step_by(n + 1).for_each(|element| *element = T::ONE);
-    });
+    by_dtype!(dtype, T => out.fill(T::ZERO));
+    by_dtype!(dtype, T => out.elements::<T>().iter_mut().step_by(n + 1).for_each(|element| *element = T::ONE));
     Ok(out.share())
 }
 

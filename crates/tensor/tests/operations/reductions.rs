@@ -25,7 +25,7 @@ pub(crate) fn entries() -> Vec<Operation> {
         operation.exact().samples(samples)
     };
     vec![
-        reduction!(numbers sum, sum_keepdim, "torch.sum(x, dim=axes, keepdim=keepdim, dtype=x.dtype)")
+        reduction!(numbers sum, sum_keepdim, "torch.sum(x, dim=axes, keepdim=keepdim)")
             .autocast(Autocast::F32)
             .together(1),
         reduction!(floats mean, mean_keepdim, "torch.mean(x, dim=axes, keepdim=keepdim)").together(1),
