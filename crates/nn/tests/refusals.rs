@@ -210,7 +210,7 @@ fn a_refused_state_dict_has_loaded_nothing() {
 fn a_state_dict_of_the_model_itself_is_loaded_as_it_was() {
     let _alone = alone();
     let layers = (Linear::new(8, 8).unwrap(), Linear::new(8, 8).unwrap());
-    let [first, second] = [&layers.0, &layers.1].map(|layer| saved(layer));
+    let [first, second] = [&layers.0, &layers.1].map(saved);
     let swapped = layers.state_dict().renamed(|name| {
         Some(name.strip_prefix("0.").map_or_else(|| name.replacen("1.", "0.", 1), |rest| format!("1.{rest}")))
     });

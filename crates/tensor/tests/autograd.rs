@@ -226,7 +226,7 @@ fn gradients_of_parts_meet_in_the_whole() -> Result {
         let at = |row: usize, column: usize| w[row * 6 + column];
         let mut sum = 2.0 * x[row * 6 + column] * at(row, column);
         sum += if (1..5).contains(&column) { at(row, column - 1) } else { 0.0 };
-        sum += if column % 2 == 0 && (1..3).contains(&row) { at(row - 1, 3 + column / 2) } else { 0.0 };
+        sum += if column.is_multiple_of(2) && (1..3).contains(&row) { at(row - 1, 3 + column / 2) } else { 0.0 };
         Ok(sum + if row == 2 { at(3, column) } else { 0.0 })
     };
     for (i, found) in found.to_vec::<f32>()?.into_iter().enumerate() {

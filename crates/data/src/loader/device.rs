@@ -102,7 +102,7 @@ impl<B: Send + 'static> Feed<B> for DataLoader<B> {
 
 impl<B: PinMemory + Send + 'static> DataLoader<B> {
     /// Batches on `device`: page-locked first, if it is a GPU, then copied there on a stream of its own while the device
-    /// computes, two batches ahead of the program. They are as they are with [`Tensor::to`], only sooner.
+    /// computes, two batches ahead of the program. They are as they are with [`Tensor::to`](pagelock_tensor::Tensor::to), only sooner.
     ///
     /// # Errors
     /// None so far; what keeps a batch from the device comes in its place.

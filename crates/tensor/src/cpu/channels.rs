@@ -429,8 +429,9 @@ mod tests {
     fn check_largest<R: Real>(geometry: Channels) {
         let Channels { outer, channels, inner } = geometry;
         let signs = [R::LARGEST, R::LARGEST, -R::LARGEST, R::LARGEST];
-        let value =
-            |i: usize| if i / inner % channels == 0 { R::from_f64((i / 2 % 2) as f64) } else { signs[i * 7 / 3 % 4] };
+        let value = |i: usize| {
+            if (i / inner).is_multiple_of(channels) { R::from_f64((i / 2 % 2) as f64) } else { signs[i * 7 / 3 % 4] }
+        };
         let x: Vec<R> = (0..outer * channels * inner).map(value).collect();
         let (mut statistics, mut out) = (vec![R::ZERO; 3 * channels], vec![R::ONE; x.len()]);
         channel_statistics(geometry, x[..].into(), &mut statistics).unwrap();

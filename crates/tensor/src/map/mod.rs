@@ -152,7 +152,7 @@ impl TensorMap {
             let inner = TensorMap { batch: self.batch, entries: Entries::new() };
             self.entries.insert(Arc::from(*name), Entry::Map(inner));
         }
-        if let Some(Entry::Map(inner)) = self.entries.get_mut(*name) {
+        if let Some(Entry::Map(inner)) = self.entries.get_mut(name) {
             inner.insert(rest, entry);
         }
     }
@@ -245,7 +245,7 @@ impl TensorMap {
         let names = names(path)?;
         let mut map = self;
         for name in &names[..names.len() - 1] {
-            match map.entries.get_mut(*name) {
+            match map.entries.get_mut(name) {
                 Some(Entry::Map(inner)) => map = inner,
                 _ => return Ok(false),
             }

@@ -369,7 +369,7 @@ impl Tensor {
                 to.update2(
                     sources.views::<R>(),
                     #[inline(always)]
-                    |to, a, b| *to = *to + value * a * b,
+                    |to, a, b| *to += value * a * b,
                 )
             })
         })
@@ -388,7 +388,7 @@ impl Tensor {
                 to.update2(
                     sources.views::<R>(),
                     #[inline(always)]
-                    |to, a, b| *to = *to + value * a / b,
+                    |to, a, b| *to += value * a / b,
                 )
             })
         })

@@ -34,7 +34,7 @@ fn magnitudes(dtype: DType, count: usize) -> Vec<f64> {
         let exponent = low + (high - low) * (i as f64 + 0.5) / count as f64;
         let whole = exponent.floor();
         let digits = ((exponent - whole).exp2() * 64.0).round() / 64.0;
-        (if i % 2 == 0 { 1.0 } else { -1.0 }) * digits * whole.exp2()
+        (if i.is_multiple_of(2) { 1.0 } else { -1.0 }) * digits * whole.exp2()
     };
     (0..count).map(number).collect()
 }
