@@ -4,10 +4,13 @@
 //!   computes the same bits. A right side whose rows are not contiguous is transposed once for all blocks.
 //! - Narrow and small ones have loops of their own (`narrow.rs`), that allocate nothing and pack nothing: with ten
 //!   columns, as in the last layer of a classifier of digits, they are several times faster.
-//! - The half types are computed in `f32`, integers in plain loops that wrap.
+//! - `bf16` has a loop of its own on processors with an instruction for it (`bf16.rs`); else the half types are computed in
+//!   `f32`. Integers have plain loops that wrap.
 //!
-//! Unsafe: one call of `gemm`, in `large.rs`.
+//! Unsafe: one call of `gemm`, in `large.rs`, and one of a function that needs an instruction set, in `bf16.rs`.
 
+#[cfg(target_arch = "x86_64")]
+mod bf16;
 mod integers;
 mod large;
 mod narrow;
@@ -16,6 +19,8 @@ mod tests;
 
 use pagelock_memory::Result;
 
+#[cfg(target_arch = "x86_64")]
+use crate::cpu::math::half::Half;
 use crate::cpu::{Stored, StoredMut};
 use crate::element::{DType, Num, Real};
 use crate::scratch;
@@ -54,14 +59,36 @@ pub(crate) fn gemm<T: Num>(
         c.fill(T::ZERO);
         return Ok(());
     }
-    scratch::reals(spanned(a, [m, k], a_strides), |a| {
-        scratch::reals(spanned(b, [k, n], b_strides), |b| {
+    let (a, b) = (spanned(a, [m, k], a_strides), spanned(b, [k, n], b_strides));
+    #[cfg(target_arch = "x86_64")]
+    if let Some(computed) = of_bf16(Sizes { m, k, n }, (a, a_strides), (b, b_strides), &mut c) {
+        return computed;
+    }
+    scratch::reals(a, |a| {
+        scratch::reals(b, |b| {
             scratch::reals_mut(c, |c| {
                 let (a, b) = (Matrix { numbers: a, strides: a_strides }, Matrix { numbers: b, strides: b_strides });
                 product(Sizes { m, k, n }, a, b, c)
             })
         })
     })
+}
+
+/// The product by [`bf16::product`], if all are `bf16` and it computes them.
+#[cfg(target_arch = "x86_64")]
+fn of_bf16<T: Num>(
+    sizes: Sizes,
+    (a, a_strides): (Stored<'_, T>, [usize; 2]),
+    (b, b_strides): (Stored<'_, T>, [usize; 2]),
+    c: &mut StoredMut<'_, T>,
+) -> Option<Result<()>> {
+    match (a, b, c) {
+        (Stored::Halves(a, Half::BF16), Stored::Halves(b, Half::BF16), StoredMut::Halves(c, Half::BF16)) => {
+            let (a, b) = (Matrix { numbers: a, strides: a_strides }, Matrix { numbers: b, strides: b_strides });
+            bf16::product(sizes, [a, b], c)
+        }
+        _ => None,
+    }
 }
 
 /// The part of a slice that a matrix reaches.

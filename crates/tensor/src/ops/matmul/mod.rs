@@ -90,6 +90,9 @@ impl Tensor {
 
 struct MatMul;
 
+/// Multiply-adds of several matrices that make a task worth handing out.
+const TASK_WORK: usize = 1 << 20;
+
 per_type! { MatMul[2]: Num }
 
 impl Op<2> for MatMul {
@@ -127,13 +130,20 @@ impl<T: Num> CpuKernel<T, 2> for MatMul {
             return Ok(());
         }
         let batches = Shape::broadcast("matmul", &batch(&Shape::new(a.shape)?), &batch(&Shape::new(b.shape)?))?;
-        for i in 0..out.len() / (m * n) {
-            let (a_data, b_data) = (a.data.from(start(&batches, i, a)), b.data.from(start(&batches, i, b)));
-            let out = out.part(i * m * n, m * n);
-            cpu::gemm(*m, *k, *n, a_data, matrix_strides(a), b_data, matrix_strides(b), out)
-                .map_err(Error::scratch("matmul"))?;
+        // Products of many small matrices run side by side; a large one runs on several threads by itself.
+        let together = (TASK_WORK / (m * n * k).max(1)).max(1);
+        let products = |first: usize, out: &mut StoredMut<'_, T>| {
+            (0..out.len() / (m * n)).try_for_each(|i| {
+                let [a_data, b_data] = [a, b].map(|side| side.data.from(start(&batches, first + i, side)));
+                let out = out.part(i * m * n, m * n);
+                cpu::gemm(*m, *k, *n, a_data, matrix_strides(a), b_data, matrix_strides(b), out)
+            })
+        };
+        match together {
+            1 => products(0, &mut out),
+            _ => out.try_for_each_chunk(together * m * n, &|i, mut out| products(i * together, &mut out)),
         }
-        Ok(())
+        .map_err(Error::scratch("matmul"))
     }
 }
 

@@ -3,16 +3,15 @@
 use pagelock_memory::Result;
 
 use super::{Matrix, Sizes};
-use crate::cpu::vectorized;
+use crate::cpu::{vectorized, vectorized_widely};
 use crate::element::Num;
 use crate::parallel::try_for_each_chunk_mut;
 use crate::scratch;
 
 /// Multiply-adds that make a task worth handing out.
 const TASK_WORK: usize = 1 << 17;
-/// Rows and columns of a tile, whose sums stay in registers.
+/// Rows of a tile, whose sums stay in registers.
 const ROWS: usize = 4;
-const COLUMNS: usize = 16;
 /// The fewest rows for which columns are copied next to each other.
 const MIN_ROWS: usize = 4 * ROWS;
 
@@ -28,13 +27,22 @@ pub(super) fn product<T: Num>(sizes: Sizes, a: Matrix<'_, T>, b: Matrix<'_, T>, 
                 by_row.for_each(|(i, c)| row((k, &a.numbers[i * a.strides[0]..], a.strides[1]), b, c));
                 Ok(())
             }
-            false => tiles(sizes, a, b, c),
+            false => match size_of::<T>() {
+                1 => tiles::<T, 64>(sizes, a, b, c),
+                8 => tiles::<T, 8>(sizes, a, b, c),
+                _ => tiles::<T, 16>(sizes, a, b, c),
+            },
         }
     })
 }
 
 /// `c = a · b`, by columns that are copied next to each other.
-fn tiles<T: Num>(Sizes { m, k, n }: Sizes, a: Matrix<'_, T>, b: Matrix<'_, T>, c: &mut [T]) -> Result<()> {
+fn tiles<T: Num, const COLUMNS: usize>(
+    Sizes { m, k, n }: Sizes,
+    a: Matrix<'_, T>,
+    b: Matrix<'_, T>,
+    c: &mut [T],
+) -> Result<()> {
     scratch::with(k, |panel: &mut [[T; COLUMNS]]| {
         for first in (0..n).step_by(COLUMNS) {
             let width = COLUMNS.min(n - first);
@@ -54,22 +62,36 @@ fn tiles<T: Num>(Sizes { m, k, n }: Sizes, a: Matrix<'_, T>, b: Matrix<'_, T>, c
 }
 
 /// The sums of up to [`ROWS`] rows of `a` with the columns of a panel.
-fn tile<T: Num>(rows: usize, a: Matrix<'_, T>, panel: &[[T; COLUMNS]]) -> [[T; COLUMNS]; ROWS] {
+fn tile<T: Num, const COLUMNS: usize>(rows: usize, a: Matrix<'_, T>, panel: &[[T; COLUMNS]]) -> [[T; COLUMNS]; ROWS] {
     // Rows that there are not repeat the last one, and are not used.
     let starts: [usize; ROWS] = std::array::from_fn(|i| i.min(rows - 1) * a.strides[0]);
-    vectorized(
-        #[inline(always)]
-        || {
-            let mut sums = [[T::ZERO; COLUMNS]; ROWS];
-            for (p, b) in panel.iter().enumerate() {
-                for (sums, start) in sums.iter_mut().zip(starts) {
-                    let factor = a.numbers[start + p * a.strides[1]];
-                    sums.iter_mut().zip(b).for_each(|(sum, &b)| *sum = sum.plus(factor.times(b)));
-                }
-            }
-            sums
-        },
-    )
+    // AVX2 has no product of numbers of eight bytes.
+    match size_of::<T>() {
+        8 => vectorized_widely(
+            #[inline(always)]
+            || sums(a, starts, panel),
+        ),
+        _ => vectorized(
+            #[inline(always)]
+            || sums(a, starts, panel),
+        ),
+    }
+}
+
+#[inline(always)]
+fn sums<T: Num, const COLUMNS: usize>(
+    a: Matrix<'_, T>,
+    starts: [usize; ROWS],
+    panel: &[[T; COLUMNS]],
+) -> [[T; COLUMNS]; ROWS] {
+    let mut sums = [[T::ZERO; COLUMNS]; ROWS];
+    for (p, b) in panel.iter().enumerate() {
+        for (sums, start) in sums.iter_mut().zip(starts) {
+            let factor = a.numbers[start + p * a.strides[1]];
+            sums.iter_mut().zip(b).for_each(|(sum, &b)| *sum = sum.plus(factor.times(b)));
+        }
+    }
+    sums
 }
 
 /// `c = a · b` for one row of `a`, whose numbers are `a_step` apart.

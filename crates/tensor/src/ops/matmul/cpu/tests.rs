@@ -1,6 +1,6 @@
 //! Products against one naive loop in `f64`, on every instruction set of the machine.
 
-use half::f16;
+use half::{bf16, f16};
 use proptest::prelude::*;
 
 use super::*;
@@ -83,6 +83,7 @@ proptest! {
             });
         }
         check::<f16>(case);
+        check::<bf16>(case);
         check::<i64>(case);
         check::<i32>(case);
         check::<u8>(case);
@@ -98,6 +99,7 @@ fn large_products_agree_with_the_naive_loop() {
     for (m, k, n) in LARGE {
         for lies in [[Lies::InRows, Lies::InRows], [Lies::InColumns, Lies::InRows], [Lies::InRows, Lies::InColumns]] {
             check::<f32>((Sizes { m, k, n }, lies));
+            check::<bf16>((Sizes { m, k, n }, lies));
         }
     }
 }
@@ -105,19 +107,24 @@ fn large_products_agree_with_the_naive_loop() {
 #[test]
 fn any_number_of_threads_gives_the_same_bits() {
     for (m, k, n) in LARGE {
-        let numbers = |len: usize| -> Vec<f32> { (0..len).map(|i| (i as f32 * 0.37).sin()).collect() };
-        let (a, b) = (numbers(m * k), numbers(k * n));
         for b_strides in [[n, 1], [1, k]] {
-            let mut results = [1, 2, 5].map(|threads| {
-                set_num_threads(threads);
-                let mut c = vec![0.0f32; m * n];
-                gemm(m, k, n, stored(&a), [k, 1], stored(&b), b_strides, stored_mut(&mut c)).unwrap();
-                c
-            });
-            assert!(results[0] == results[1] && results[0] == results[2], "{m} {k} {n} {b_strides:?}");
-            results[0].clear();
+            check_threads::<f32>(Sizes { m, k, n }, b_strides);
+            check_threads::<bf16>(Sizes { m, k, n }, b_strides);
         }
     }
+}
+
+fn check_threads<T: Stores<C: Num>>(sizes: Sizes, b_strides: [usize; 2]) {
+    let Sizes { m, k, n } = sizes;
+    let numbers = |len: usize| -> Vec<T> { (0..len).map(|i| T::from_f64((i as f64 * 0.37).sin())).collect() };
+    let (a, b) = (numbers(m * k), numbers(k * n));
+    let results = [1, 2, 5].map(|threads| {
+        set_num_threads(threads);
+        let mut c = vec![T::ZERO; m * n];
+        gemm(m, k, n, stored(&a), [k, 1], stored(&b), b_strides, stored_mut(&mut c)).unwrap();
+        c
+    });
+    assert!(results[0] == results[1] && results[0] == results[2], "{} {sizes:?} {b_strides:?}", T::DTYPE);
 }
 
 #[test]
