@@ -48,7 +48,7 @@ struct Args {
     /// Numbers in the inputs, about
     #[arg(long, default_value_t = 1 << 20)]
     size: usize,
-    /// Slower than so many times PyTorch is too slow
+    /// A row is slow if it takes more than this multiple of PyTorch's time
     #[arg(long, default_value_t = 1.2)]
     limit: f64,
     /// Milliseconds of each turn

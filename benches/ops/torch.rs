@@ -49,7 +49,7 @@ impl Torch {
         Ok(self.ask(&question)?["lacks"].as_str().map(str::to_owned))
     }
 
-    /// Milliseconds of the fastest call within so many.
+    /// Milliseconds of the fastest call, of those that begin within `milliseconds`.
     pub(crate) fn least(&mut self, milliseconds: u64) -> Result<f64> {
         self.ask(&json!({ "turn": milliseconds }))?["least"].as_f64().context("no time")
     }

@@ -272,7 +272,7 @@ impl Uploads {
         self.earlier.push_back(mem::take(sources));
     }
 
-    /// Drops the sources of all batches but so many, which waits for their copies.
+    /// Keeps the sources of the last `n_batches` batches. Dropping the others waits for their copies.
     fn keep(&mut self, n_batches: usize) {
         while self.earlier.len() > n_batches {
             self.earlier.pop_front();

@@ -323,7 +323,7 @@ trait Steps {
         Ok(false)
     }
 
-    /// Takes room for so many samples, before the first.
+    /// Makes room for the samples of a batch, before the first.
     fn expect(&mut self, n_samples: usize);
 
     /// Gets one more sample.

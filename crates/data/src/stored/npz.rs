@@ -17,9 +17,9 @@ use crate::{Error, Result};
 
 type Archive = ZipArchive<BufReader<Metered>>;
 
-/// What is made of a directory takes at most so many times its length.
+/// Memory that a parsed directory takes at most, as a multiple of its length in the file.
 const PARSED: u64 = 24;
-/// So many bytes of it are paid for at a time.
+/// Bytes of a directory that are reserved at a time.
 const STEP: u64 = 64 << 10;
 
 /// A file whose directory is read: what is made of it is reserved in the host's budget as it is read.

@@ -12,7 +12,7 @@ use crate::{Error, Result};
 
 /// What the format allows.
 const LONGEST_HEADER: u64 = 100_000_000;
-/// What is made of a header takes at most so many times its length.
+/// Memory that a parsed header takes at most, as a multiple of its length in the file.
 const PARSED: u64 = 16;
 
 impl<K: Kind> StoredRows<K> {

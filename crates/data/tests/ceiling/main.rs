@@ -12,6 +12,7 @@ use std::fs;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use pagelock_data::{DataLoader, Dataset, Error, Result, StoredRows, WhenFull};
 use pagelock_memory::{Budget, ByteSize};
@@ -29,6 +30,7 @@ const FILES: &str = "PAGELOCK_TEST_FILES";
 
 const CASES: &[(&str, fn())] = &[
     ("batches far ahead", batches_far_ahead),
+    ("batches far ahead under a budget of their own", batches_under_a_budget),
     ("batches that the program keeps", batches_that_are_kept),
     ("page-locked slots under a budget of their own", pinned_slots),
     ("page-locked slots that are waited for", pinned_slots_that_are_waited_for),
@@ -118,6 +120,23 @@ fn batches_far_ahead() {
         n_batches += 1;
     }
     assert_eq!(n_batches, 100);
+}
+
+/// Workers go as far ahead as that budget lets them.
+fn batches_under_a_budget() {
+    let budget = Budget::new("ahead", ByteSize::mib(40));
+    let mut n_batches = 0;
+    for batch in &loader(256).prefetch_factor(128).prefetch_budget(budget.clone()) {
+        assert_eq!(batch.unwrap().dims(), [4, MIB]);
+        let start = Instant::now();
+        // The program is slow at first, so that workers run ahead.
+        while n_batches < 2 && budget.left() >= ByteSize::mib(4) && start.elapsed() < Duration::from_secs(20) {
+            std::thread::yield_now();
+        }
+        n_batches += 1;
+    }
+    assert_eq!(n_batches, 256);
+    assert!(budget.peak() > ByteSize::mib(30), "workers went only {} ahead", budget.peak());
 }
 
 fn batches_that_are_kept() {

@@ -24,8 +24,9 @@ use crate::shape::Shape;
 
 /// What the format allows.
 const LONGEST: u64 = 100_000_000;
-/// What is known of a header takes at most so many times its length, and parsing it as much as this beside.
+/// Memory that the entries of a header take at most, as a multiple of its length in the file.
 const KEPT: u64 = 4;
+/// Memory that parsing it takes beside them at most, as a multiple of the same.
 const PARSED: u64 = 12;
 /// Elements begin at a multiple of this, so that a file that is mapped is aligned for all of them.
 const ALIGN: usize = 64;

@@ -17,7 +17,7 @@ static CODE: Code = Code {
     ),
 };
 
-/// `THREADS`, and packs that they read at once, of `batch_norm.cu`.
+/// `THREADS`, and the packs that they read at once at most, of `batch_norm.cu`.
 const THREADS: usize = 256;
 const UNROLL: usize = 4;
 /// Blocks that keep any GPU of today busy, a few times over. A constant: results must not depend on the device.

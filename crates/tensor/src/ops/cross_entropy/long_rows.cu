@@ -1,23 +1,12 @@
 // What `cross_entropy.cu` computes, for rows of many classes: the threads of a block share a row. Read `rows.cu` first.
 
-// eˣ for x ≤ 0; of halves with the device's own instruction, whose error is a hundredth of their last place.
-INLINE R power(R x) {
-    if constexpr (sizeof(T) == 2) {
-        f32 y;
-        asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(f32(x) * f32(1.4426950408889634)));
-        return y;
-    } else {
-        return exp(x);
-    }
-}
-
 // The largest element of a row, and Σ exp(x − largest). What is not a number makes the sum one of its kind.
 struct Scale { R largest, sum; };
 INLINE Scale scale_of(Row<T>& row, u32 n) {
     R largest = -INFINITY, sum = 0;
     row.each(n, [&](R x) { largest = max(largest, x); });
     largest = of_row<0>(largest, [](R a, R b) { return max(a, b); });
-    row.each(n, [&](R x) { sum += power(x - largest); });
+    row.each(n, [&](R x) { sum += exp_for<T>(x - largest); });
     return {largest, sum_of_row<1>(sum)};
 }
 
@@ -46,7 +35,7 @@ KERNEL grad(T* dx, const T* x, const O* dy, const i64* target, u64 rows, u32 n, 
         R out[V];
         const R (&x)[V] = row.pack(p, i);
         for (int v = 0; v < V; v++)
-            out[v] = (power(x[v] - scale.largest) * share - (i + v == u64(right) ? R(1) : R(0))) * scaled;
+            out[v] = (exp_for<T>(x[v] - scale.largest) * share - (i + v == u64(right) ? R(1) : R(0))) * scaled;
         write_pack(dx + r * n + i, out);
     });
 }

@@ -13,17 +13,6 @@ typedef R Y;
 typedef T Y;
 #endif
 
-// eˣ for x ≤ 0; where it becomes a half, with the device's own instruction, whose error is a hundredth of their last place.
-INLINE R power(R x) {
-    if constexpr (sizeof(O) == 2) {
-        f32 y;
-        asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(f32(x) * f32(1.4426950408889634)));
-        return y;
-    } else {
-        return exp(x);
-    }
-}
-
 INLINE R largest_of(Row<T>& row, u32 n) {
     R largest = -INFINITY;
     row.each(n, [&](R x) { largest = max(largest, x); });
@@ -38,14 +27,14 @@ KERNEL softmax(O* y, const T* x, u64 rows, u32 n) {
     each_pack(n, [&](int p, u32 i) {
         const R (&x)[V] = row.pack(p, i);
         for (int v = 0; v < V; v++) {
-            sum += row.kept[p][v] = power(x[v] - largest);
+            sum += row.kept[p][v] = exp_for<O>(x[v] - largest);
         }
     });
     R scale = R(1) / sum_of_row<1>(sum);
     each_pack(n, [&](int p, u32 i) {
         R out[V];
         const R (&x)[V] = row.pack(p, i);
-        for (int v = 0; v < V; v++) out[v] = (PACKS > 0 ? x[v] : power(x[v] - largest)) * scale;
+        for (int v = 0; v < V; v++) out[v] = (PACKS > 0 ? x[v] : exp_for<O>(x[v] - largest)) * scale;
         write_pack(y + start + i, out);
     });
 }
@@ -55,7 +44,7 @@ KERNEL log_softmax(O* y, const T* x, u64 rows, u32 n) {
     u64 start = row_number(rows) * n;
     Row<T> row(x + start, n);
     R largest = largest_of(row, n), sum = 0;
-    row.each(n, [&](R x) { sum += power(x - largest); });
+    row.each(n, [&](R x) { sum += exp_for<O>(x - largest); });
     R log_sum = log(sum_of_row<1>(sum));
     each_pack(n, [&](int p, u32 i) {
         R out[V];
@@ -95,7 +84,7 @@ KERNEL log_softmax_grad(O* x, const T* g, const Y* y, u64 rows, u32 n) {
     each_pack(n, [&](int p, u32 i) {
         R out[V];
         const R (&y)[V] = row.pack(p, i), (&g)[V] = grads.pack(p, i);
-        for (int v = 0; v < V; v++) out[v] = g[v] - power(y[v]) * sum;
+        for (int v = 0; v < V; v++) out[v] = g[v] - exp_for<O>(y[v]) * sum;
         write_pack(x + start + i, out);
     });
 }
