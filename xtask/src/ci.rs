@@ -31,7 +31,10 @@ pub(crate) fn run(sh: &Shell, parser: Parser) -> Result<()> {
         Ok(tests.quiet().run()?)
     });
     steps.step("features: tests of what is left out unless asked for pass", || {
-        let tests = cmd!(sh, "cargo test --workspace --all-features --test files --test foreign --test ceiling --release --quiet");
+        let tests = cmd!(
+            sh,
+            "cargo test --workspace --all-features --test files --test foreign --test ceiling --release --quiet"
+        );
         Ok(tests.quiet().run()?)
     });
     steps.step("fuzz: no reader panics, hangs or takes memory over damaged files", || fuzz::briefly(sh));
