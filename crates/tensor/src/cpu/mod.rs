@@ -39,7 +39,7 @@ pub(crate) use index::{gather, index_add, index_select, scatter_add};
 pub(crate) use layer_norm::{layer_norm, layer_norm_grad, layer_norm_sums};
 pub(crate) use map::{map1, map1_long, map2, map3, update1, update2};
 pub(crate) use reduce::reduce;
-pub(crate) use rows::{log_softmax, log_softmax_grad, softmax, softmax_grad};
+pub(crate) use rows::{cross_entropy, cross_entropy_grad, log_softmax, log_softmax_grad, softmax, softmax_grad};
 pub(crate) use simd::vectorized;
 pub(crate) use stored::{PIECE, Stored, StoredMut};
 pub(crate) use view::{CpuView, MAX_RANK};
