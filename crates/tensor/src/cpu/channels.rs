@@ -9,7 +9,7 @@ use pagelock_memory::Result;
 
 use super::layer_norm::{self, SMALL, centered, unscaled};
 use super::stored::{by_rows, nth, rows_of};
-use super::sums::{LANES, column_sums, lane_of, lanes_of, sums, wide};
+use super::sums::{column_sums, sums, wide};
 use super::{CHUNK, Stored, StoredMut, simd};
 use crate::element::Real;
 use crate::ops::Channels;
@@ -88,7 +88,7 @@ pub(crate) fn channel_statistics<R: Real>(geometry: Channels, x: Stored<'_, R>, 
         }
         if !totals.iter().all(|total| total.is_finite()) {
             let down = R::from_f64(SMALL);
-            fold(geometry, [], [x], totals, |[], [x]| [x * down])?;
+            fold(geometry, [], [x], totals, move |[], [x]| [x * down])?;
             let overflowed = out.iter_mut().zip(&*totals).filter(|(mean, _)| mean.magnitude() == R::HIGHEST);
             overflowed.for_each(|(mean, total)| *mean = unscaled(R::from_f64(total / count)));
         }
@@ -100,7 +100,7 @@ pub(crate) fn channel_statistics<R: Real>(geometry: Channels, x: Stored<'_, R>, 
             [x],
             totals,
             #[inline(always)]
-            |[mean], [x]| [(x - mean) * (x - mean)],
+            move |[mean], [x]| [(x - mean) * (x - mean)],
         )?;
         for (i, total) in totals.iter().enumerate() {
             variances[i] = R::from_f64(total / count);
@@ -126,7 +126,7 @@ pub(crate) fn batch_norm<R: Real>(
             [x],
             out,
             #[inline(always)]
-            |change, [x]| Change::new(change).out(x),
+            move |change, [x]| Change::new(change).out(x),
         ),
         true => map(
             geometry,
@@ -134,7 +134,7 @@ pub(crate) fn batch_norm<R: Real>(
             [x],
             out,
             #[inline(always)]
-            |change, [x]| {
+            move |change, [x]| {
                 let y = Change::new(change).out(x);
                 if y < zero { zero } else { y }
             },
@@ -157,7 +157,7 @@ pub(crate) fn batch_norm_sums<R: Real>(
             inputs,
             totals,
             #[inline(always)]
-            |change, [x, grad]| {
+            move |change, [x, grad]| {
                 let change = Change::new(change);
                 let grad = change.grad(relu, x, grad);
                 [grad * change.normal(x), grad]
@@ -183,7 +183,7 @@ pub(crate) fn batch_norm_grad<R: Real>(
             inputs,
             out,
             #[inline(always)]
-            |change, [x, grad]| {
+            move |change, [x, grad]| {
                 let change = Change::new(change);
                 change.scale * change.weight * change.grad(relu, x, grad)
             },
@@ -198,7 +198,7 @@ pub(crate) fn batch_norm_grad<R: Real>(
         inputs,
         out,
         #[inline(always)]
-        |[mean, scale, weight, bias, dot, sum], [x, grad]| {
+        move |[mean, scale, weight, bias, dot, sum], [x, grad]| {
             let change = Change::new([mean, scale, weight, bias]);
             let of_mean = change.grad(relu, x, grad) - sum * part;
             change.scale * change.weight * (of_mean - change.normal(x) * (dot * part))
@@ -246,14 +246,14 @@ fn fold_planes<R: Real, const K: usize, const N: usize, const S: usize>(
         by_rows(inputs, (inner, CHUNK), (&mut *found).into(), &|first, inputs, found| {
             simd::vectorized(
                 #[inline(always)]
-                || {
+                move || {
                     for (i, found) in found.as_chunks_mut::<S>().0.iter_mut().enumerate() {
                         let numbers = nth(&numbers, (first + i) % channels);
                         let rows = rows_of(inputs, i * inner, inner);
                         *found = sums(
                             rows,
                             #[inline(always)]
-                            |x| f(numbers, x),
+                            move |x| f(numbers, x),
                         );
                     }
                 },
@@ -281,14 +281,14 @@ fn map<R: Real, const K: usize, const N: usize>(
         return by_rows(inputs, (inner, CHUNK), out, &|first, inputs, out| {
             simd::vectorized(
                 #[inline(always)]
-                || {
+                move || {
                     for (i, out) in out.chunks_exact_mut(inner).enumerate() {
                         let numbers = nth(&numbers, (first + i) % channels);
                         layer_norm::map(
                             rows_of(inputs, i * inner, inner),
                             out,
                             #[inline(always)]
-                            |x| f(numbers, x),
+                            move |x| f(numbers, x),
                         );
                     }
                 },
@@ -300,11 +300,7 @@ fn map<R: Real, const K: usize, const N: usize>(
         by_rows(inputs, (width, CHUNK), out.part(start, len), &|_, inputs, out| {
             simd::vectorized(
                 #[inline(always)]
-                || {
-                    for (i, out) in out.chunks_exact_mut(width).enumerate() {
-                        map_row(numbers, rows_of(inputs, i * width, width), out, f);
-                    }
-                },
+                move || map_columns(numbers, inputs, out, f),
             );
         })
     })
@@ -339,25 +335,76 @@ fn by_columns<R: Real, const K: usize>(
     })
 }
 
-/// `out[j] = f(numbers[..][j], inputs[..][j])`; the compiler does not vectorise a loop over so many slices.
+/// Columns whose numbers are copied, so that the compiler knows that writing results leaves them.
+const COLUMNS: usize = 64;
+
+/// `out[i, j] = f(numbers[..][j], inputs[..][i, j])`
 #[inline(always)]
-fn map_row<R: Real, const K: usize, const N: usize>(
+fn map_columns<R: Real, const K: usize, const N: usize>(
     numbers: [&[R]; K],
     inputs: [&[R]; N],
     out: &mut [R],
     f: impl Fn([R; K], [R; N]) -> R,
 ) {
-    let (whole, rest) = out.as_chunks_mut::<LANES>();
-    let start_of_rest = whole.len() * LANES;
-    for (i, out) in whole.iter_mut().enumerate() {
-        let (numbers, inputs) = (lanes_of(&numbers, i * LANES), lanes_of(&inputs, i * LANES));
-        for (lane, out) in out.iter_mut().enumerate() {
-            *out = f(lane_of(&numbers, lane), lane_of(&inputs, lane));
+    let width = numbers[0].len();
+    let mut room = [[R::ZERO; COLUMNS]; N];
+    for start in (0..width).step_by(COLUMNS) {
+        let n = COLUMNS.min(width - start);
+        let numbers = columns_of(numbers, start, n);
+        for (i, out) in out.chunks_exact_mut(width).enumerate() {
+            let x = windows(inputs, i * width + start, &mut room);
+            let mut results = [R::ZERO; COLUMNS];
+            for (j, result) in results.iter_mut().enumerate() {
+                let mut at = [R::ZERO; N];
+                at.iter_mut().zip(x).for_each(|(at, x)| *at = x[j]);
+                *result = f(column_of(&numbers, j), at);
+            }
+            match out[start..].first_chunk_mut() {
+                Some(out) if n == COLUMNS => *out = results,
+                _ => out[start..][..n].copy_from_slice(&results[..n]),
+            }
         }
     }
-    for (j, out) in (start_of_rest..).zip(rest) {
-        *out = f(nth(&numbers, j), nth(&inputs, j));
+}
+
+/// [`COLUMNS`] elements of each input from `start` on, or what there is of them.
+#[inline(always)]
+fn windows<'a, R: Real, const N: usize>(
+    inputs: [&'a [R]; N],
+    start: usize,
+    room: &'a mut [[R; COLUMNS]; N],
+) -> [&'a [R; COLUMNS]; N] {
+    for (room, input) in room.iter_mut().zip(inputs) {
+        let rest = &input[start..];
+        if rest.len() < COLUMNS {
+            room[..rest.len()].copy_from_slice(rest);
+        }
     }
+    let mut windows = room.each_ref();
+    for (window, input) in windows.iter_mut().zip(inputs) {
+        *window = input[start..].first_chunk().unwrap_or(*window);
+    }
+    windows
+}
+
+/// The numbers of `n` columns from `start` on.
+#[inline(always)]
+fn columns_of<R: Real, const K: usize>(numbers: [&[R]; K], start: usize, n: usize) -> [[R; COLUMNS]; K] {
+    let mut columns = [[R::ZERO; COLUMNS]; K];
+    for (columns, numbers) in columns.iter_mut().zip(numbers) {
+        columns[..n].copy_from_slice(&numbers[start..][..n]);
+    }
+    columns
+}
+
+/// The numbers of column `j`.
+#[inline(always)]
+fn column_of<R: Real, const K: usize>(columns: &[[R; COLUMNS]; K], j: usize) -> [R; K] {
+    let mut numbers = [R::ZERO; K];
+    for (number, column) in numbers.iter_mut().zip(columns) {
+        *number = column[j];
+    }
+    numbers
 }
 
 #[cfg(test)]

@@ -2,24 +2,42 @@
 
 use pagelock_memory::Result;
 
-use super::stored::{by_rows, nth};
+use super::stored::by_rows;
 use super::sums::{column_sums, sums};
 use super::{CHUNK, Stored, StoredMut, simd};
 use crate::element::Real;
 use crate::scratch;
 
-/// The mean of a row, and what its deviations are multiplied by: 1 / √(variance + eps).
+/// The most rows that are computed together, step by step, so that the steps of one row do not wait for each other.
+const LANES: usize = 16;
+/// Elements of them.
+const GROUP: usize = 2048;
+
+fn rows_together(n: usize) -> usize {
+    (GROUP / n).clamp(1, LANES)
+}
+
+/// The means of some rows, and what their deviations are multiplied by: 1 / √(variance + eps).
 #[inline(always)]
-fn scale_of<R: Real>(x: &[R], eps: R) -> (R, R) {
-    let n = R::from_f64(x.len() as f64);
-    let [sum] = sums([x], |[x]| [x]);
-    let mean = if sum.magnitude() < R::HIGHEST { sum / n } else { mean_of_large(x) };
-    let [squares] = sums(
-        [x],
-        #[inline(always)]
-        |[x]| [(x - mean) * (x - mean)],
-    );
-    centered(mean, R::ONE / (squares / n + eps).sqrt())
+fn scales_of<R: Real>(x: &[R], n: usize, eps: R) -> [[R; LANES]; 2] {
+    let count = R::from_f64(n as f64);
+    let mut means = [R::ZERO; LANES];
+    for (mean, x) in means.iter_mut().zip(x.chunks_exact(n)) {
+        let [sum] = sums([x], |[x]| [x]);
+        *mean = if sum.magnitude() < R::HIGHEST { sum / count } else { mean_of_large(x) };
+    }
+    let mut scales = [R::ZERO; LANES];
+    for ((scale, mean), x) in scales.iter_mut().zip(means).zip(x.chunks_exact(n)) {
+        [*scale] = sums(
+            [x],
+            #[inline(always)]
+            move |[x]| [(x - mean) * (x - mean)],
+        );
+    }
+    for (mean, scale) in means.iter_mut().zip(&mut scales) {
+        (*mean, *scale) = centered(*mean, R::ONE / (*scale / count + eps).sqrt());
+    }
+    [means, scales]
 }
 
 /// The mean of numbers whose sum overflows, which is finite if they are.
@@ -63,10 +81,19 @@ pub(crate) fn layer_norm<R: Real>(
             by_rows([x], (n, CHUNK), out.all(), &|_, [x], out| {
                 simd::vectorized(
                     #[inline(always)]
-                    || {
-                        for (x, out) in x.chunks_exact(n).zip(out.chunks_exact_mut(n)) {
-                            let (mean, scale) = scale_of(x, eps);
-                            map([x, weight, bias], out, |[x, weight, bias]| (x - mean) * scale * weight + bias);
+                    move || {
+                        let group = rows_together(n) * n;
+                        for (x, out) in x.chunks(group).zip(out.chunks_mut(group)) {
+                            let [means, scales] = scales_of(x, n, eps);
+                            for (i, out) in out.chunks_exact_mut(n).enumerate() {
+                                let (mean, scale) = (means[i], scales[i]);
+                                map(
+                                    [&x[i * n..], weight, bias],
+                                    out,
+                                    #[inline(always)]
+                                    move |[x, weight, bias]| (x - mean) * scale * weight + bias,
+                                );
+                            }
                         }
                     },
                 );
@@ -101,9 +128,10 @@ pub(crate) fn layer_norm_grad<R: Real>(
         by_rows([x, grad], (n, CHUNK), out.all(), &|_, [x, grad], out| {
             simd::vectorized(
                 #[inline(always)]
-                || {
-                    for ((x, grad), out) in x.chunks_exact(n).zip(grad.chunks_exact(n)).zip(out.chunks_exact_mut(n)) {
-                        grad_row([x, grad, weight], eps, out);
+                move || {
+                    let group = rows_together(n) * n;
+                    for ((x, grad), out) in x.chunks(group).zip(grad.chunks(group)).zip(out.chunks_mut(group)) {
+                        grad_of_rows([x, grad], weight, eps, out);
                     }
                 },
             );
@@ -111,22 +139,29 @@ pub(crate) fn layer_norm_grad<R: Real>(
     })
 }
 
+/// The same for [`rows_together`].
 #[inline(always)]
-fn grad_row<R: Real>([x, grad, weight]: [&[R]; 3], eps: R, out: &mut [R]) {
-    let n = R::from_f64(x.len() as f64);
-    let (mean, scale) = scale_of(x, eps);
-    let [sum, dot] = sums(
-        [x, grad, weight],
-        #[inline(always)]
-        |[x, grad, weight]| [grad * weight, grad * weight * ((x - mean) * scale)],
-    );
-    let (sum, dot) = (sum / n, dot / n);
-    map(
-        [x, grad, weight],
-        out,
-        #[inline(always)]
-        |[x, grad, weight]| scale * (grad * weight - sum - (x - mean) * scale * dot),
-    );
+fn grad_of_rows<R: Real>([x, grad]: [&[R]; 2], weight: &[R], eps: R, out: &mut [R]) {
+    let (n, count) = (weight.len(), R::from_f64(weight.len() as f64));
+    let [means, scales] = scales_of(x, n, eps);
+    let mut found = [[R::ZERO; 2]; LANES];
+    for (i, found) in found.iter_mut().enumerate().take(x.len() / n) {
+        let (mean, scale) = (means[i], scales[i]);
+        *found = sums(
+            [&x[i * n..][..n], &grad[i * n..][..n], weight],
+            #[inline(always)]
+            move |[x, grad, weight]| [grad * weight, grad * weight * ((x - mean) * scale)],
+        );
+    }
+    for (i, out) in out.chunks_exact_mut(n).enumerate() {
+        let (mean, scale, [sum, dot]) = (means[i], scales[i], found[i].map(|sum| sum / count));
+        map(
+            [&x[i * n..], &grad[i * n..], weight],
+            out,
+            #[inline(always)]
+            move |[x, grad, weight]| scale * (grad * weight - sum - (x - mean) * scale * dot),
+        );
+    }
 }
 
 /// The gradients of weight and bias, one after the other.
@@ -140,9 +175,12 @@ pub(crate) fn layer_norm_sums<R: Real>(
         by_rows([x], (n, CHUNK), (&mut *changes).into(), &|_, [x], changes| {
             simd::vectorized(
                 #[inline(always)]
-                || {
-                    for (x, change) in x.chunks_exact(n).zip(changes.as_chunks_mut::<2>().0) {
-                        *change = scale_of(x, eps).into();
+                move || {
+                    let group = rows_together(n);
+                    for (x, changes) in x.chunks(group * n).zip(changes.as_chunks_mut::<2>().0.chunks_mut(group)) {
+                        let [means, scales] = scales_of(x, n, eps);
+                        let found = means.into_iter().zip(scales);
+                        changes.iter_mut().zip(found).for_each(|(change, found)| *change = found.into());
                     }
                 },
             );
@@ -168,14 +206,20 @@ pub(crate) fn layer_norm_sums<R: Real>(
     })
 }
 
-/// `out[i] = f(inputs[..][i])`, for inputs of one length.
+/// `out[i] = f(inputs[..][i])`, for up to three inputs. Iterators, not indices: where a check of bounds is left in a loop,
+/// its last vector is computed element by element.
 #[inline(always)]
-pub(super) fn map<R: Real, const N: usize>(mut inputs: [&[R]; N], out: &mut [R], f: impl Fn([R; N]) -> R) {
-    for input in &mut inputs {
-        *input = &input[..out.len()];
-    }
-    for (i, out) in out.iter_mut().enumerate() {
-        *out = f(nth(&inputs, i));
+pub(super) fn map<R: Real, const N: usize>(inputs: [&[R]; N], out: &mut [R], f: impl Fn([R; N]) -> R) {
+    let f = |x: &[R]| {
+        let mut all = [R::ZERO; N];
+        all.copy_from_slice(x);
+        f(all)
+    };
+    match inputs[..] {
+        [a] => out.iter_mut().zip(a).for_each(|(out, &a)| *out = f(&[a])),
+        [a, b] => out.iter_mut().zip(a).zip(b).for_each(|((out, &a), &b)| *out = f(&[a, b])),
+        [a, b, c] => out.iter_mut().zip(a).zip(b).zip(c).for_each(|(((out, &a), &b), &c)| *out = f(&[a, b, c])),
+        _ => unreachable!("no kernel has {N} inputs"),
     }
 }
 

@@ -17,8 +17,9 @@ use crate::element::Real;
 const LANES: usize = 16;
 /// The longest rows that are.
 const SHORT: usize = 32;
-/// Exponentials that are added up while they are in the first-level cache.
+/// Exponentials that are added up while they are in the first-level cache: of one row, and of all that are computed together.
 const BLOCK: usize = 512;
+const GROUP: usize = 2048;
 
 /// `out[i, j] = exp(x[i, j]) / Σ exp(x[i, …])`, where every row has `row_len` elements.
 pub(crate) fn softmax<R: Real>(x: Stored<'_, R>, row_len: usize, out: StoredMut<'_, R>) -> Result<()> {
@@ -54,8 +55,8 @@ pub(crate) fn log_softmax_grad<R: Real>(
 trait RowOp<const N: usize> {
     /// Computes up to [`LANES`] rows, in place of the first input. Element `j` of row `lane` is `[j][lane]`.
     fn tile<R: Real>(inputs: [&mut [[R; LANES]]; N], scratch: &mut [[R; LANES]]);
-    /// Computes one row, with room for [`BLOCK`] numbers.
-    fn row<R: Real>(inputs: [&[R]; N], out: &mut [R], room: &mut [R]);
+    /// Computes [`rows_together`], with room for [`GROUP`] numbers.
+    fn rows<R: Real>(inputs: [&[R]; N], row_len: usize, out: &mut [R], room: &mut [R]);
 }
 
 struct Softmax;
@@ -70,9 +71,11 @@ impl RowOp<1> for Softmax {
     }
 
     #[inline(always)]
-    fn row<R: Real>([x]: [&[R]; 1], out: &mut [R], _: &mut [R]) {
-        let sum = exp_of_row(x, out);
-        out.iter_mut().for_each(|x| *x = *x / sum);
+    fn rows<R: Real>([x]: [&[R]; 1], row_len: usize, out: &mut [R], _: &mut [R]) {
+        let [_, sums] = exp_of_rows(x, row_len, out, true);
+        for (out, sum) in out.chunks_exact_mut(row_len).zip(sums) {
+            out.iter_mut().for_each(|x| *x = *x / sum);
+        }
     }
 }
 
@@ -92,14 +95,13 @@ impl RowOp<1> for LogSoftmax {
     }
 
     #[inline(always)]
-    fn row<R: Real>([x]: [&[R]; 1], out: &mut [R], room: &mut [R]) {
-        let (largest, log) = log_of_row(x, room);
-        map(
-            [x],
-            out,
-            #[inline(always)]
-            |[x]| x - largest - log,
-        );
+    fn rows<R: Real>([x]: [&[R]; 1], row_len: usize, out: &mut [R], room: &mut [R]) {
+        let [largest, mut logs] = exp_of_rows(x, row_len, room, false);
+        ln_all(&mut logs[..out.len() / row_len]);
+        for (i, out) in out.chunks_exact_mut(row_len).enumerate() {
+            let (largest, log) = (largest[i], logs[i]);
+            map([&x[i * row_len..]], out, |[x]| x - largest - log);
+        }
     }
 }
 
@@ -120,14 +122,12 @@ impl RowOp<2> for SoftmaxGrad {
     }
 
     #[inline(always)]
-    fn row<R: Real>([y, grad]: [&[R]; 2], out: &mut [R], _: &mut [R]) {
-        let [sum] = sums([y, grad], |[y, grad]| [y * grad]);
-        map(
-            [y, grad],
-            out,
-            #[inline(always)]
-            |[y, grad]| y * (grad - sum),
-        );
+    fn rows<R: Real>(inputs: [&[R]; 2], row_len: usize, out: &mut [R], _: &mut [R]) {
+        let sums = sums_of_rows(inputs, row_len, |[y, grad]| y * grad);
+        for (i, out) in out.chunks_exact_mut(row_len).enumerate() {
+            let sum = sums[i];
+            map(rows_of(inputs, i * row_len, row_len), out, |[y, grad]| y * (grad - sum));
+        }
     }
 }
 
@@ -145,14 +145,17 @@ impl RowOp<2> for LogSoftmaxGrad {
     }
 
     #[inline(always)]
-    fn row<R: Real>([y, grad]: [&[R]; 2], out: &mut [R], _: &mut [R]) {
-        let [sum] = sums([grad], |[grad]| [grad]);
-        map(
-            [y, grad],
-            out,
-            #[inline(always)]
-            |[y, grad]| grad - y.exp() * sum,
-        );
+    fn rows<R: Real>(inputs: [&[R]; 2], row_len: usize, out: &mut [R], _: &mut [R]) {
+        let sums = sums_of_rows([inputs[1]], row_len, |[grad]| grad);
+        for (i, out) in out.chunks_exact_mut(row_len).enumerate() {
+            let sum = sums[i];
+            map(
+                rows_of(inputs, i * row_len, row_len),
+                out,
+                #[inline(always)]
+                move |[y, grad]| grad - y.exp() * sum,
+            );
+        }
     }
 }
 
@@ -161,8 +164,8 @@ pub(crate) fn cross_entropy<R: Real>(x: Stored<'_, R>, target: &[i64], row_len: 
     by_rows([x], (row_len, CHUNK / 4), losses.into(), &|first, [x], losses| {
         simd::vectorized_widely(
             #[inline(always)]
-            || {
-                let mut room = [R::ZERO; LANES * SHORT];
+            move || {
+                let mut room = [R::ZERO; GROUP];
                 let target = &target[first..][..losses.len()];
                 if row_len <= SHORT {
                     let tiles = x.chunks(LANES * row_len).zip(losses.chunks_mut(LANES)).zip(target.chunks(LANES));
@@ -175,9 +178,14 @@ pub(crate) fn cross_entropy<R: Real>(x: Stored<'_, R>, target: &[i64], row_len: 
                     }
                     return;
                 }
-                for ((x, loss), class) in x.chunks_exact(row_len).zip(losses).zip(target) {
-                    let (largest, log) = log_of_row(x, &mut room);
-                    *loss = -(x[*class as usize] - largest - log);
+                let group = rows_together(row_len);
+                let groups = x.chunks(group * row_len).zip(losses.chunks_mut(group)).zip(target.chunks(group));
+                for ((x, losses), target) in groups {
+                    let [largest, mut logs] = exp_of_rows(x, row_len, &mut room, false);
+                    ln_all(&mut logs[..losses.len()]);
+                    for (i, loss) in losses.iter_mut().enumerate() {
+                        *loss = -(x[i * row_len + target[i] as usize] - largest[i] - logs[i]);
+                    }
                 }
             },
         );
@@ -192,19 +200,27 @@ pub(crate) fn cross_entropy_grad<R: Real>(
     row_len: usize,
     out: StoredMut<'_, R>,
 ) -> Result<()> {
+    let grad = &grad;
     by_rows([x], (row_len, CHUNK / 4), out, &|first, [x], out| {
         simd::vectorized_widely(
             #[inline(always)]
-            || {
+            move || {
                 if row_len <= SHORT {
                     short_rows::<R, Softmax, 1>([x], row_len, out);
                 }
-                for (i, (x, out)) in x.chunks_exact(row_len).zip(out.chunks_exact_mut(row_len)).enumerate() {
-                    let sum = if row_len <= SHORT { R::ONE } else { exp_of_row(x, out) };
-                    let (class, grad) = (target[first + i] as usize, grad(first + i));
-                    let probability = out[class] / sum;
-                    out.iter_mut().for_each(|x| *x = *x / sum * grad);
-                    out[class] = (probability - R::ONE) * grad;
+                let group = rows_together(row_len) * row_len;
+                for (i, out) in out.chunks_mut(group).enumerate() {
+                    let [_, sums] = match row_len <= SHORT {
+                        true => [[R::ONE; LANES]; 2],
+                        false => exp_of_rows(&x[i * group..][..out.len()], row_len, out, true),
+                    };
+                    let rows = first + i * group / row_len..;
+                    for ((row, out), sum) in rows.zip(out.chunks_exact_mut(row_len)).zip(sums) {
+                        let (class, grad) = (target[row] as usize, grad(row));
+                        let probability = out[class] / sum;
+                        out.iter_mut().for_each(|x| *x = *x / sum * grad);
+                        out[class] = (probability - R::ONE) * grad;
+                    }
                 }
             },
         );
@@ -221,13 +237,14 @@ fn run<R: Real, O: RowOp<N>, const N: usize>(
     by_rows(inputs, (row_len, CHUNK / 4), out, &|_, inputs, out| {
         simd::vectorized_widely(
             #[inline(always)]
-            || {
+            move || {
                 if row_len <= SHORT {
                     return short_rows::<R, O, N>(inputs, row_len, out);
                 }
-                let mut room = [R::ZERO; BLOCK];
-                for (i, out) in out.chunks_exact_mut(row_len).enumerate() {
-                    O::row(rows_of(inputs, i * row_len, row_len), out, &mut room);
+                let mut room = [R::ZERO; GROUP];
+                let group = rows_together(row_len) * row_len;
+                for (i, out) in out.chunks_mut(group).enumerate() {
+                    O::rows(rows_of(inputs, i * group, out.len()), row_len, out, &mut room);
                 }
             },
         );
@@ -324,38 +341,55 @@ fn largest<R: Real>(x: &[R]) -> R {
     in_halves(&mut lanes, greater)
 }
 
-/// `out = exp(x − largest)`, and the sum of that.
+/// How many longer rows are computed together, step by step, so that the steps of one do not wait for each other.
 #[inline(always)]
-fn exp_of_row<R: Real>(x: &[R], out: &mut [R]) -> R {
-    let largest = largest(x);
-    let mut total = 0.0;
-    for (x, out) in x.chunks(BLOCK).zip(out.chunks_mut(BLOCK)) {
-        total += wide(exp_of_block(x, largest, out));
-    }
-    R::from_f64(total)
+fn rows_together(row_len: usize) -> usize {
+    (GROUP / row_len).clamp(1, LANES)
 }
 
-/// The largest element, and the logarithm of the sum of `exp(x − largest)`.
+/// The largest elements of some rows, and the sums of `exp(x − largest)`, which are in `out` if it `keeps` them: else it is
+/// only room for a block of each row.
 #[inline(always)]
-fn log_of_row<R: Real>(x: &[R], room: &mut [R]) -> (R, R) {
-    let largest = largest(x);
-    let mut total = 0.0;
-    for x in x.chunks(BLOCK) {
-        total += wide(exp_of_block(x, largest, &mut room[..x.len()]));
+fn exp_of_rows<R: Real>(x: &[R], row_len: usize, out: &mut [R], keeps: bool) -> [[R; LANES]; 2] {
+    let mut largest_of = [R::ZERO; LANES];
+    for (largest_of, x) in largest_of.iter_mut().zip(x.chunks_exact(row_len)) {
+        *largest_of = largest(x);
     }
-    (largest, R::from_f64(total).ln())
+    let mut totals = [0.0; LANES];
+    for start in (0..row_len).step_by(BLOCK) {
+        let len = BLOCK.min(row_len - start);
+        let place = |i: usize| i * row_len + if keeps { start } else { 0 };
+        for (i, x) in x.chunks_exact(row_len).enumerate() {
+            let largest = largest_of[i];
+            map(
+                [&x[start..][..len]],
+                &mut out[place(i)..][..len],
+                #[inline(always)]
+                move |[x]| (x - largest).exp(),
+            );
+        }
+        for (i, total) in totals.iter_mut().enumerate().take(x.len() / row_len) {
+            let [sum] = sums([&out[place(i)..][..len]], |[x]| [x]);
+            *total += wide(sum);
+        }
+    }
+    let mut sums = [R::ZERO; LANES];
+    sums.iter_mut().zip(totals).for_each(|(sum, total)| *sum = R::from_f64(total));
+    [largest_of, sums]
 }
 
+/// `Σ f(inputs[..][i, …])` of some rows.
 #[inline(always)]
-fn exp_of_block<R: Real>(x: &[R], largest: R, out: &mut [R]) -> R {
-    map(
-        [x],
-        out,
-        #[inline(always)]
-        |[x]| (x - largest).exp(),
-    );
-    let [sum] = sums([&*out], |[x]| [x]);
-    sum
+fn sums_of_rows<R: Real, const N: usize>(
+    inputs: [&[R]; N],
+    row_len: usize,
+    f: impl Fn([R; N]) -> R + Copy,
+) -> [R; LANES] {
+    let mut found = [R::ZERO; LANES];
+    for (i, found) in found.iter_mut().enumerate().take(inputs[0].len() / row_len) {
+        [*found] = sums(rows_of(inputs, i * row_len, row_len), |x| [f(x)]);
+    }
+    found
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use crate::parallel::try_for_each_chunk_mut;
 use crate::scratch;
 
 /// Accumulators of each sum: independent of each other, so that they fill vectors.
-pub(super) const LANES: usize = 16;
+const LANES: usize = 16;
 /// Elements that are added up before they meet others.
 const BLOCK: usize = 1024;
 
@@ -68,7 +68,7 @@ fn of_block<R: Real, const N: usize, const S: usize>(inputs: [&[R]; N], f: impl 
 
 /// [`LANES`] elements of each input, from number `start` on.
 #[inline(always)]
-pub(super) fn lanes_of<R: Real, const N: usize>(inputs: &[&[R]; N], start: usize) -> [[R; LANES]; N] {
+fn lanes_of<R: Real, const N: usize>(inputs: &[&[R]; N], start: usize) -> [[R; LANES]; N] {
     let mut lanes = [[R::ZERO; LANES]; N];
     for (lanes, input) in lanes.iter_mut().zip(inputs) {
         lanes.copy_from_slice(&input[start..start + LANES]);
@@ -78,7 +78,7 @@ pub(super) fn lanes_of<R: Real, const N: usize>(inputs: &[&[R]; N], start: usize
 
 /// The elements of one lane.
 #[inline(always)]
-pub(super) fn lane_of<R: Real, const N: usize>(lanes: &[[R; LANES]; N], lane: usize) -> [R; N] {
+fn lane_of<R: Real, const N: usize>(lanes: &[[R; LANES]; N], lane: usize) -> [R; N] {
     let mut one = [R::ZERO; N];
     for (one, lanes) in one.iter_mut().zip(lanes) {
         *one = lanes[lane];
@@ -166,9 +166,10 @@ impl Tile {
                     sums.fill(R::ZERO);
                 }
                 let (inputs, stride) = widened_block(inputs, row * width + start, (n, len, width), room);
+                let own = &mut *sums;
                 simd::vectorized(
                     #[inline(always)]
-                    || add_rows(inputs, (row, n, stride), numbers, sums, f),
+                    move || add_rows(inputs, (row, n, stride), numbers, own, f),
                 );
                 if (done + n) % ROWS == 0 || row + n == rows.end {
                     totals.iter_mut().zip(&*sums).for_each(|(total, sum)| *total += wide(*sum));
