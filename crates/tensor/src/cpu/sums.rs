@@ -96,9 +96,8 @@ pub(super) fn wide<R: Real>(x: R) -> f64 {
 const TILE: usize = 1024;
 /// About as many tasks as there are at most.
 const TASKS: usize = 32;
-/// Rows that are added up before they meet others, and how many of them are read together.
+/// Rows that are added up before they meet others.
 const ROWS: usize = 32;
-const TOGETHER: usize = 8;
 
 /// `totals[s, j] = Σ f(i)(numbers[..][j], inputs[..][i, j])[s]` over all rows `i`, for inputs with rows of `width` elements.
 pub(super) fn column_sums<R: Real, const K: usize, const N: usize, const S: usize, F>(
@@ -158,10 +157,12 @@ impl Tile {
         let Tile { rows, start, len, width } = self;
         let totals = &mut totals[..S * len];
         totals.fill(0.0);
-        scratch::with(S * len + N * TOGETHER * len, |room: &mut [R]| {
+        // Caches follow few rows at a time that are far apart.
+        let together = if len < TILE / 4 { 8 } else { 2 };
+        scratch::with(S * len + N * together * len, |room: &mut [R]| {
             let (sums, room) = room.split_at_mut(S * len);
-            for row in rows.clone().step_by(TOGETHER) {
-                let (done, n) = (row - rows.start, TOGETHER.min(rows.end - row));
+            for row in rows.clone().step_by(together) {
+                let (done, n) = (row - rows.start, together.min(rows.end - row));
                 if done % ROWS == 0 {
                     sums.fill(R::ZERO);
                 }

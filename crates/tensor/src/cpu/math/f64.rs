@@ -12,13 +12,14 @@ pub(crate) fn exp(x: f64) -> f64 {
     // Beyond these the result is 0 or infinite, in which the arithmetic below ends by itself. NaN passes through.
     let x = if x > 710.0 { 710.0 } else { x };
     let x = if x < -746.0 { -746.0 } else { x };
-    let n = (x * std::f64::consts::LOG2_E + ROUND) - ROUND;
-    let (r, t) = exp_parts(x, n);
+    let rounded = x * std::f64::consts::LOG2_E + ROUND;
+    let (r, t) = exp_parts(x, rounded - ROUND);
     // 1 + r + t, where the rounding error of 1 + r is known exactly.
     let sum = 1.0 + r;
     let power = sum + ((1.0 - sum + r) + t);
-    let half = (n * 0.5 + ROUND) - ROUND;
-    power * power_of_two(half) * power_of_two(n - half)
+    // The low bits are those of n; what is above them is even, and does not reach them.
+    let half = rounded.to_bits() >> 1;
+    power * power_of_two(half) * power_of_two(rounded.to_bits() - half)
 }
 
 /// `(r, t)` such that eˣ = 2ⁿ·(1 + r + t) and |t| is much smaller than |r| ≤ ln 2 / 2, where n is x / ln 2 as an integer.
@@ -40,10 +41,10 @@ fn exp_parts(x: f64, n: f64) -> (f64, f64) {
     (r, r * r * q + ((high - r) - low))
 }
 
-/// 2ⁿ for an integer n from −1022 to 1023.
+/// 2ⁿ for an integer n from −1022 to 1023, of which only the lowest bits are looked at.
 #[inline(always)]
-fn power_of_two(n: f64) -> f64 {
-    f64::from_bits((n + ROUND).to_bits().wrapping_add(1023) << 52)
+fn power_of_two(n: u64) -> f64 {
+    f64::from_bits((n << 52).wrapping_add(1023 << 52))
 }
 
 /// The natural logarithm; NaN below 0.
