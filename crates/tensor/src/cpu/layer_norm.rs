@@ -10,7 +10,7 @@ use crate::scratch;
 
 /// The most rows that are computed together, step by step, so that the steps of one row do not wait for each other.
 const LANES: usize = 16;
-/// Elements of them.
+/// Their elements; a row may have more.
 const GROUP: usize = 2048;
 
 fn rows_together(n: usize) -> usize {

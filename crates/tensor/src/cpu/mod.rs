@@ -4,7 +4,8 @@
 //! decide *how*: in which order, in which blocks, with which vector instructions and on how many threads. They promise:
 //!
 //! - **Same bits for any number of threads.** Work is cut where sizes say, never where thread counts say.
-//! - **No allocation.** Scratch space lives on the stack: a few KiB, at most about 128 KiB in a reduction over rows.
+//! - **No allocation of their own.** Scratch space lives on the stack (a few KiB, at most about 128 KiB in a reduction over
+//!   rows), or comes from [`scratch`](crate::scratch): sums of columns, and rows of halves that are widened.
 //! - **No `unsafe`.** A wrong index panics; it cannot read or write elsewhere.
 //!
 //! Reading order: [`CpuView`] (what a loop reads), `stored` (how halves get to the type that they compute in), `walk` (strided positions in row-major order), `source` (how every

@@ -1,8 +1,8 @@
 //! Softmax, its logarithm and their gradients along rows (the last dimension of contiguous tensors).
 //!
 //! Short rows (class scores) are computed [`LANES`] at a time, one row per lane, so that ten classes fill vectors as
-//! well as a thousand do; longer rows one after the other, in passes that find them in the cache. Everything is computed
-//! in `R`. The largest element is taken away first, so nothing overflows.
+//! well as a thousand do; longer rows some at a time, in passes that find them in the cache. Everything is computed in
+//! `R`. The largest element is taken away first, so nothing overflows.
 
 use pagelock_memory::Result;
 
@@ -13,13 +13,14 @@ use super::sums::{sums, wide};
 use super::{CHUNK, Stored, StoredMut, simd};
 use crate::element::Real;
 
-/// Rows that are computed together.
+/// Rows of a tile, and the most longer rows that are computed together.
 const LANES: usize = 16;
-/// The longest rows that are.
+/// The longest rows that are computed in tiles.
 const SHORT: usize = 32;
-/// Exponentials that are added up while they are in the first-level cache: of one row, and of all that are computed together.
+/// Exponentials of a row that are added up while they are in the first-level cache.
 const BLOCK: usize = 512;
-const GROUP: usize = 2048;
+/// Elements of the longer rows that are computed together; a row may have more.
+const GROUP: usize = 1024;
 
 /// `out[i, j] = exp(x[i, j]) / Σ exp(x[i, …])`, where every row has `row_len` elements.
 pub(crate) fn softmax<R: Real>(x: Stored<'_, R>, row_len: usize, out: StoredMut<'_, R>) -> Result<()> {
