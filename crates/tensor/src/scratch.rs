@@ -17,19 +17,11 @@ use crate::parallel::for_each_chunk_mut;
 /// A thread keeps at most this many bytes; other buffers go back to the pool after use.
 const KEEP_BYTES: usize = 1 << 20;
 
-/// Numbers that are copied at a time where a kernel works in pieces: enough work for several threads.
-const PIECE: usize = 256 << 10;
-
 /// Numbers that a thread converts at a time.
 const CHUNK: usize = 32 << 10;
 
 thread_local! {
     static IDLE: RefCell<Vec<HostBuffer>> = const { RefCell::new(Vec::new()) };
-}
-
-/// How many rows of `len` numbers to take at a time.
-pub(crate) fn rows_at_a_time(len: usize) -> usize {
-    (PIECE / len.max(1)).max(1)
 }
 
 /// Calls `body` with `len` elements of unspecified value, aligned to 64 bytes. Calls may be nested.

@@ -1,24 +1,25 @@
 //! Batch normalization: statistics of channels, and what elements become. Everything is computed in
 //! `f32` or `f64`.
 //!
-//! Tensors are `[outer, channels, inner]`, contiguous. Where `inner` is 1, rows of channels are added up side by side, else
-//! each plane by itself. Samples are cut into parts by sizes alone; what parts found meets in `f64`, in their order.
+//! Tensors are `[outer, channels, inner]`, contiguous. Planes of a channel are rows with one set of numbers each. Where
+//! planes are small (`inner` is 1 where channels lie closest), whole samples are rows, each of whose columns has the numbers
+//! of its channel. What rows or blocks of rows add up to meets in `f64`, in their order.
 
 use pagelock_memory::Result;
 
-use super::layer_norm::{SMALL, centered, unscaled};
-use super::stored::{nth, with_widened};
-use super::sums::{sums, wide};
-use super::{CHUNK, PIECE, Stored, StoredMut, layer_norm, simd};
+use super::layer_norm::{self, SMALL, centered, unscaled};
+use super::stored::{by_rows, nth, rows_of};
+use super::sums::{column_sums, sums, wide};
+use super::{CHUNK, Stored, StoredMut, simd};
 use crate::element::Real;
 use crate::ops::Channels;
-use crate::parallel::try_for_each_chunk_mut;
 use crate::scratch;
 
-/// The most parts of the samples.
-const PARTS: usize = 64;
-/// Rows of channels that are added up before they meet others.
-const ROWS: usize = 32;
+/// The smallest planes that are computed by themselves.
+const PLANE: usize = 32;
+/// Shorter samples are taken as rows of [`SAMPLES`] of them, which fill vectors whatever the number of channels is.
+const SHORT: usize = 64;
+const SAMPLES: usize = 16;
 
 /// The numbers of all [`Change`]s, each for all channels: mean, scale, weight, bias.
 pub(crate) type Numbers<'a, R> = [&'a [R]; 4];
@@ -87,7 +88,7 @@ pub(crate) fn channel_statistics<R: Real>(geometry: Channels, x: Stored<'_, R>, 
         }
         if !totals.iter().all(|total| total.is_finite()) {
             let down = R::from_f64(SMALL);
-            fold(geometry, [], [x], totals, |[], [x]| [x * down])?;
+            fold(geometry, [], [x], totals, move |[], [x]| [x * down])?;
             let overflowed = out.iter_mut().zip(&*totals).filter(|(mean, _)| mean.magnitude() == R::HIGHEST);
             overflowed.for_each(|(mean, total)| *mean = unscaled(R::from_f64(total / count)));
         }
@@ -99,7 +100,7 @@ pub(crate) fn channel_statistics<R: Real>(geometry: Channels, x: Stored<'_, R>, 
             [x],
             totals,
             #[inline(always)]
-            |[mean], [x]| [(x - mean) * (x - mean)],
+            move |[mean], [x]| [(x - mean) * (x - mean)],
         )?;
         for (i, total) in totals.iter().enumerate() {
             variances[i] = R::from_f64(total / count);
@@ -116,7 +117,7 @@ pub(crate) fn batch_norm<R: Real>(
     relu: bool,
     x: Stored<'_, R>,
     out: StoredMut<'_, R>,
-) {
+) -> Result<()> {
     let zero = R::ZERO;
     match relu {
         false => map(
@@ -125,7 +126,7 @@ pub(crate) fn batch_norm<R: Real>(
             [x],
             out,
             #[inline(always)]
-            |change, [x]| Change::new(change).out(x),
+            move |change, [x]| Change::new(change).out(x),
         ),
         true => map(
             geometry,
@@ -133,7 +134,7 @@ pub(crate) fn batch_norm<R: Real>(
             [x],
             out,
             #[inline(always)]
-            |change, [x]| {
+            move |change, [x]| {
                 let y = Change::new(change).out(x);
                 if y < zero { zero } else { y }
             },
@@ -156,7 +157,7 @@ pub(crate) fn batch_norm_sums<R: Real>(
             inputs,
             totals,
             #[inline(always)]
-            |change, [x, grad]| {
+            move |change, [x, grad]| {
                 let change = Change::new(change);
                 let grad = change.grad(relu, x, grad);
                 [grad * change.normal(x), grad]
@@ -174,7 +175,7 @@ pub(crate) fn batch_norm_grad<R: Real>(
     (relu, sums): (bool, Option<&[R]>),
     inputs: [Stored<'_, R>; 2],
     out: StoredMut<'_, R>,
-) {
+) -> Result<()> {
     let Some(sums) = sums else {
         return map(
             geometry,
@@ -182,7 +183,7 @@ pub(crate) fn batch_norm_grad<R: Real>(
             inputs,
             out,
             #[inline(always)]
-            |change, [x, grad]| {
+            move |change, [x, grad]| {
                 let change = Change::new(change);
                 change.scale * change.weight * change.grad(relu, x, grad)
             },
@@ -197,12 +198,12 @@ pub(crate) fn batch_norm_grad<R: Real>(
         inputs,
         out,
         #[inline(always)]
-        |[mean, scale, weight, bias, dot, sum], [x, grad]| {
+        move |[mean, scale, weight, bias, dot, sum], [x, grad]| {
             let change = Change::new([mean, scale, weight, bias]);
             let of_mean = change.grad(relu, x, grad) - sum * part;
             change.scale * change.weight * (of_mean - change.normal(x) * (dot * part))
         },
-    );
+    )
 }
 
 /// `totals` gets `S` sums of `f(numbers of the channel, elements)` for each channel: the first of all channels, then the
@@ -214,206 +215,196 @@ fn fold<R: Real, const K: usize, const N: usize, const S: usize>(
     totals: &mut [f64],
     f: impl Fn([R; K], [R; N]) -> [R; S] + Sync + Copy,
 ) -> Result<()> {
-    let Channels { outer, channels, inner } = geometry;
-    let sample = channels * inner;
+    let Channels { channels, inner, .. } = geometry;
     totals.fill(0.0);
-    if outer * sample == 0 {
-        return Ok(());
+    if inner >= PLANE {
+        return fold_planes(geometry, numbers, inputs, totals, f);
     }
-    let part_samples = outer.div_ceil(PARTS).max(CHUNK / sample).max(1);
-    scratch::with(outer.div_ceil(part_samples) * totals.len(), |parts: &mut [f64]| {
-        try_for_each_chunk_mut(parts, totals.len(), |i, part| {
-            part.fill(0.0);
-            let (start, end) = (i * part_samples * sample, ((i + 1) * part_samples).min(outer) * sample);
-            let inputs = inputs.map(|input| input.part(start, end - start));
-            match inner {
-                1 => fold_rows(numbers, inputs, part, f),
-                _ => {
-                    fold_planes(geometry, numbers, inputs, part, f);
-                    Ok(())
+    by_columns(geometry, numbers, &mut |numbers, (start, len, width)| {
+        scratch::with(S * width, |sums: &mut [f64]| {
+            column_sums(inputs.map(|input| input.part(start, len)), (numbers, width), sums, |_| f)?;
+            for (totals, sums) in totals.chunks_exact_mut(channels).zip(sums.chunks_exact(width)) {
+                for sample in sums.chunks_exact(channels * inner) {
+                    let planes = sample.chunks_exact(inner);
+                    totals.iter_mut().zip(planes).for_each(|(total, plane)| *total += plane.iter().sum::<f64>());
                 }
             }
-        })?;
-        for part in parts.chunks_exact(totals.len()) {
-            totals.iter_mut().zip(part).for_each(|(total, part)| *total += part);
-        }
-        Ok(())
+            Ok(())
+        })
     })
 }
 
 /// Adds up planes, one after the other.
 fn fold_planes<R: Real, const K: usize, const N: usize, const S: usize>(
-    Channels { channels, inner, .. }: Channels,
+    Channels { outer, channels, inner }: Channels,
     numbers: [&[R]; K],
     inputs: [Stored<'_, R>; N],
     totals: &mut [f64],
-    f: impl Fn([R; K], [R; N]) -> [R; S] + Copy,
-) {
-    for plane in 0..inputs[0].len() / inner {
-        let channel = plane % channels;
-        let numbers = numbers.map(|all| all[channel]);
-        let found = sums(
-            inputs.map(|input| input.part(plane * inner, inner)),
-            #[inline(always)]
-            move |x| f(numbers, x),
-        );
-        for (s, sum) in found.into_iter().enumerate() {
-            totals[s * channels + channel] += wide(sum);
-        }
-    }
-}
-
-/// Adds up rows of channels, side by side.
-fn fold_rows<R: Real, const K: usize, const N: usize, const S: usize>(
-    numbers: [&[R]; K],
-    inputs: [Stored<'_, R>; N],
-    totals: &mut [f64],
-    f: impl Fn([R; K], [R; N]) -> [R; S] + Copy,
+    f: impl Fn([R; K], [R; N]) -> [R; S] + Sync + Copy,
 ) -> Result<()> {
-    let channels = totals.len() / S;
-    let rows = inputs[0].len() / channels;
-    scratch::with(S * channels, |sums: &mut [R]| {
-        for first in (0..rows).step_by(ROWS) {
-            sums.fill(R::ZERO);
-            let n = ROWS.min(rows - first);
-            each_block(channels, n, inputs.map(|input| input.part(first * channels, n * channels)), |start, block| {
-                let numbers = numbers.map(|all| &all[start..][..block.width]);
-                add_rows(numbers, block, (&mut *sums, start), f);
-            });
-            totals.iter_mut().zip(&*sums).for_each(|(total, sum)| *total += wide(*sum));
+    scratch::with(outer * channels * S, |found: &mut [R]| {
+        by_rows(inputs, (inner, CHUNK), (&mut *found).into(), &|first, inputs, found| {
+            simd::vectorized(
+                #[inline(always)]
+                move || {
+                    for (i, found) in found.as_chunks_mut::<S>().0.iter_mut().enumerate() {
+                        let numbers = nth(&numbers, (first + i) % channels);
+                        let rows = rows_of(inputs, i * inner, inner);
+                        *found = sums(
+                            rows,
+                            #[inline(always)]
+                            move |x| f(numbers, x),
+                        );
+                    }
+                },
+            );
+        })?;
+        for (plane, found) in found.as_chunks::<S>().0.iter().enumerate() {
+            for (s, &sum) in found.iter().enumerate() {
+                totals[s * channels + plane % channels] += wide(sum);
+            }
         }
         Ok(())
     })
 }
 
-/// Some rows of all channels, or one row of some of them.
-struct Block<'a, R, const N: usize> {
-    inputs: [&'a [R]; N],
-    width: usize,
-}
-
-/// Calls `work(first channel, block)` for some rows: for all at once, or for as many at a time as are widened together.
-fn each_block<R: Real, const N: usize>(
-    channels: usize,
-    rows: usize,
-    inputs: [Stored<'_, R>; N],
-    mut work: impl FnMut(usize, Block<'_, R, N>),
-) {
-    let is_plain = inputs.iter().all(|input| matches!(input, Stored::Plain(_)));
-    let width = if is_plain { channels } else { channels.min(PIECE) };
-    let together = if is_plain { rows } else { (PIECE / channels).max(1) };
-    for row in (0..rows).step_by(together) {
-        for start in (0..channels).step_by(width) {
-            let width = width.min(channels - start);
-            let len = if width == channels { together.min(rows - row) * channels } else { width };
-            let parts = inputs.map(|input| input.part(row * channels + start, len));
-            with_widened(parts, |inputs| work(start, Block { inputs, width }));
-        }
-    }
-}
-
-/// Channels whose numbers and sums are copied, so that the compiler knows that writing one leaves the others.
-const TOGETHER: usize = 64;
-
-/// Adds the rows of a block to the sums of the channels, of which its first is number `start`.
-fn add_rows<R: Real, const K: usize, const N: usize, const S: usize>(
-    numbers: [&[R]; K],
-    Block { inputs, width }: Block<'_, R, N>,
-    (sums, start): (&mut [R], usize),
-    f: impl Fn([R; K], [R; N]) -> [R; S] + Copy,
-) {
-    let channels = sums.len() / S;
-    for first in (0..width).step_by(TOGETHER) {
-        let n = TOGETHER.min(width - first);
-        let numbers = copied(numbers, first, n);
-        let mut own = [[R::ZERO; TOGETHER]; S];
-        let places = (0..S).map(|s| s * channels + start + first);
-        own.iter_mut().zip(places.clone()).for_each(|(own, at)| own[..n].copy_from_slice(&sums[at..][..n]));
-        simd::vectorized(
-            #[inline(always)]
-            || {
-                for row in (first..inputs[0].len()).step_by(width) {
-                    let inputs = inputs.map(|input| &input[row..][..n]);
-                    for i in 0..n {
-                        let found = f(nth(&numbers.each_ref().map(|all| &all[..]), i), nth(&inputs, i));
-                        own.iter_mut().zip(found).for_each(|(own, found)| own[i] = own[i] + found);
-                    }
-                }
-            },
-        );
-        own.iter().zip(places).for_each(|(own, at)| sums[at..][..n].copy_from_slice(&own[..n]));
-    }
-}
-
-/// The numbers of `n` channels from `first` on.
-fn copied<R: Real, const K: usize>(numbers: [&[R]; K], first: usize, n: usize) -> [[R; TOGETHER]; K] {
-    let mut copies = [[R::ZERO; TOGETHER]; K];
-    copies.iter_mut().zip(numbers).for_each(|(copy, all)| copy[..n].copy_from_slice(&all[first..][..n]));
-    copies
-}
-
 /// `out = f(numbers of the channel, elements)`.
 fn map<R: Real, const K: usize, const N: usize>(
-    Channels { channels, inner, .. }: Channels,
-    numbers: [&[R]; K],
-    inputs: [Stored<'_, R>; N],
-    out: StoredMut<'_, R>,
-    f: impl Fn([R; K], [R; N]) -> R + Sync + Copy,
-) {
-    if out.len() == 0 {
-        return;
-    }
-    // Runs of one channel, or rows of all of them.
-    let run = if inner > 1 { inner } else { channels };
-    let runs = (CHUNK / run).max(1);
-    out.for_each_chunk(runs * run, &|i, mut out| {
-        for start in (0..out.len()).step_by(run) {
-            let place = i * runs * run + start;
-            let (inputs, out) = (inputs.map(|input| input.part(place, run)), out.part(start, run));
-            if inner > 1 {
-                let numbers = numbers.map(|all| all[place / run % channels]);
-                layer_norm::map(
-                    inputs,
-                    out,
-                    #[inline(always)]
-                    move |x| f(numbers, x),
-                );
-            } else {
-                map_row(numbers, inputs, out, f);
-            }
-        }
-    });
-}
-
-/// The same for a row of all channels.
-fn map_row<R: Real, const K: usize, const N: usize>(
+    geometry: Channels,
     numbers: [&[R]; K],
     inputs: [Stored<'_, R>; N],
     mut out: StoredMut<'_, R>,
-    f: impl Fn([R; K], [R; N]) -> R + Copy,
-) {
-    for first in (0..out.len()).step_by(TOGETHER) {
-        let n = TOGETHER.min(out.len() - first);
-        let numbers = copied(numbers, first, n);
-        out.write(first, n, |out| {
-            with_widened(inputs.map(|input| input.part(first, n)), |inputs| {
-                let mut results = [R::ZERO; TOGETHER];
-                simd::vectorized(
-                    #[inline(always)]
-                    || {
-                        let inputs = inputs.map(|input| &input[..n]);
-                        for (i, result) in results[..n].iter_mut().enumerate() {
-                            *result = f(nth(&numbers.each_ref().map(|all| &all[..]), i), nth(&inputs, i));
-                        }
-                    },
-                );
-                results
-            })
-            .iter()
-            .zip(out)
-            .for_each(|(result, out)| *out = *result);
+    f: impl Fn([R; K], [R; N]) -> R + Sync + Copy,
+) -> Result<()> {
+    let Channels { channels, inner, .. } = geometry;
+    if inner >= PLANE {
+        return by_rows(inputs, (inner, CHUNK), out, &|first, inputs, out| {
+            simd::vectorized(
+                #[inline(always)]
+                move || {
+                    for (i, out) in out.chunks_exact_mut(inner).enumerate() {
+                        let numbers = nth(&numbers, (first + i) % channels);
+                        layer_norm::map(
+                            rows_of(inputs, i * inner, inner),
+                            out,
+                            #[inline(always)]
+                            move |x| f(numbers, x),
+                        );
+                    }
+                },
+            );
         });
     }
+    by_columns(geometry, numbers, &mut |numbers, (start, len, width)| {
+        let inputs = inputs.map(|input| input.part(start, len));
+        by_rows(inputs, (width, CHUNK), out.part(start, len), &|_, inputs, out| {
+            simd::vectorized(
+                #[inline(always)]
+                move || map_columns(numbers, inputs, out, f),
+            );
+        })
+    })
+}
+
+/// Calls `f(numbers, (start, len, width))` for parts of the samples as rows of `width` elements, with the numbers of each
+/// column.
+fn by_columns<R: Real, const K: usize>(
+    Channels { outer, channels, inner }: Channels,
+    numbers: [&[R]; K],
+    f: &mut dyn FnMut([&[R]; K], (usize, usize, usize)) -> Result<()>,
+) -> Result<()> {
+    let sample = channels * inner;
+    let width = if sample < SHORT { SAMPLES * sample } else { sample };
+    if outer * sample == 0 {
+        return Ok(());
+    }
+    scratch::with(K * width, |columns: &mut [R]| {
+        for (columns, numbers) in columns.chunks_exact_mut(width).zip(numbers) {
+            for sample in columns.chunks_exact_mut(sample) {
+                sample.chunks_exact_mut(inner).zip(numbers).for_each(|(plane, number)| plane.fill(*number));
+            }
+        }
+        let rest = outer * sample % width;
+        let whole = outer * sample - rest;
+        for (start, len, row_len) in [(0, whole, width), (whole, rest, rest)] {
+            if len > 0 {
+                f(std::array::from_fn(|k| &columns[k * width..][..row_len]), (start, len, row_len))?;
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Columns whose numbers are copied, so that the compiler knows that writing results leaves them.
+const COLUMNS: usize = 64;
+
+/// `out[i, j] = f(numbers[..][j], inputs[..][i, j])`
+#[inline(always)]
+fn map_columns<R: Real, const K: usize, const N: usize>(
+    numbers: [&[R]; K],
+    inputs: [&[R]; N],
+    out: &mut [R],
+    f: impl Fn([R; K], [R; N]) -> R,
+) {
+    let width = numbers[0].len();
+    let mut room = [[R::ZERO; COLUMNS]; N];
+    for start in (0..width).step_by(COLUMNS) {
+        let n = COLUMNS.min(width - start);
+        let numbers = columns_of(numbers, start, n);
+        for (i, out) in out.chunks_exact_mut(width).enumerate() {
+            let x = windows(inputs, i * width + start, &mut room);
+            let mut results = [R::ZERO; COLUMNS];
+            for (j, result) in results.iter_mut().enumerate() {
+                let mut at = [R::ZERO; N];
+                at.iter_mut().zip(x).for_each(|(at, x)| *at = x[j]);
+                *result = f(column_of(&numbers, j), at);
+            }
+            match out[start..].first_chunk_mut() {
+                Some(out) if n == COLUMNS => *out = results,
+                _ => out[start..][..n].copy_from_slice(&results[..n]),
+            }
+        }
+    }
+}
+
+/// [`COLUMNS`] elements of each input from `start` on, or what there is of them.
+#[inline(always)]
+fn windows<'a, R: Real, const N: usize>(
+    inputs: [&'a [R]; N],
+    start: usize,
+    room: &'a mut [[R; COLUMNS]; N],
+) -> [&'a [R; COLUMNS]; N] {
+    for (room, input) in room.iter_mut().zip(inputs) {
+        let rest = &input[start..];
+        if rest.len() < COLUMNS {
+            room[..rest.len()].copy_from_slice(rest);
+        }
+    }
+    let mut windows = room.each_ref();
+    for (window, input) in windows.iter_mut().zip(inputs) {
+        *window = input[start..].first_chunk().unwrap_or(*window);
+    }
+    windows
+}
+
+/// The numbers of `n` columns from `start` on.
+#[inline(always)]
+fn columns_of<R: Real, const K: usize>(numbers: [&[R]; K], start: usize, n: usize) -> [[R; COLUMNS]; K] {
+    let mut columns = [[R::ZERO; COLUMNS]; K];
+    for (columns, numbers) in columns.iter_mut().zip(numbers) {
+        columns[..n].copy_from_slice(&numbers[start..][..n]);
+    }
+    columns
+}
+
+/// The numbers of column `j`.
+#[inline(always)]
+fn column_of<R: Real, const K: usize>(columns: &[[R; COLUMNS]; K], j: usize) -> [R; K] {
+    let mut numbers = [R::ZERO; K];
+    for (number, column) in numbers.iter_mut().zip(columns) {
+        *number = column[j];
+    }
+    numbers
 }
 
 #[cfg(test)]
@@ -436,8 +427,7 @@ mod tests {
         let (mut statistics, mut out) = (vec![R::ZERO; 3 * channels], vec![R::ONE; x.len()]);
         channel_statistics(geometry, x[..].into(), &mut statistics).unwrap();
         with_changes(&statistics, [None; 2], R::from_f64(1e-5), channels, |changes| {
-            batch_norm(geometry, changes, false, x[..].into(), (&mut out[..]).into());
-            Ok(())
+            batch_norm(geometry, changes, false, x[..].into(), (&mut out[..]).into())
         })
         .unwrap();
         assert!(statistics[..channels].iter().all(|mean| mean.magnitude() <= R::LARGEST), "{:?}", &statistics);

@@ -2,33 +2,51 @@
 
 use pagelock_memory::Result;
 
-use super::stored::{nth, with_widened};
-use super::sums::{sums, wide};
-use super::{CHUNK, PIECE, Stored, StoredMut, simd};
+use super::stored::by_rows;
+use super::sums::{column_sums, sums};
+use super::{CHUNK, Stored, StoredMut, simd};
 use crate::element::Real;
-use crate::parallel::for_each_chunk_mut;
 use crate::scratch;
 
-/// The most parts of the rows that are added up by themselves.
-const PARTS: usize = 64;
+/// The most rows that are computed together, step by step, so that the steps of one row do not wait for each other.
+const LANES: usize = 16;
+/// Their elements; a row may have more.
+const GROUP: usize = 2048;
 
-/// The mean of a row, and what its deviations are multiplied by: 1 / √(variance + eps).
-fn scale_of<R: Real>(x: Stored<'_, R>, eps: R) -> (R, R) {
-    let n = R::from_f64(x.len() as f64);
-    let mean = mean_of(x, n);
-    let [squares] = sums([x], |[x]| [(x - mean) * (x - mean)]);
-    centered(mean, R::ONE / (squares / n + eps).sqrt())
+fn rows_together(n: usize) -> usize {
+    (GROUP / n).clamp(1, LANES)
 }
 
-/// The mean of `n` numbers, which is finite if they are.
-fn mean_of<R: Real>(x: Stored<'_, R>, n: R) -> R {
-    let [sum] = sums([x], |[x]| [x]);
-    if sum.magnitude() < R::HIGHEST {
-        return sum / n;
+/// The means of some rows, and what their deviations are multiplied by: 1 / √(variance + eps).
+#[inline(always)]
+fn scales_of<R: Real>(x: &[R], n: usize, eps: R) -> [[R; LANES]; 2] {
+    let count = R::from_f64(n as f64);
+    let mut means = [R::ZERO; LANES];
+    for (mean, x) in means.iter_mut().zip(x.chunks_exact(n)) {
+        let [sum] = sums([x], |[x]| [x]);
+        *mean = if sum.magnitude() < R::HIGHEST { sum / count } else { mean_of_large(x) };
     }
+    let mut scales = [R::ZERO; LANES];
+    for ((scale, mean), x) in scales.iter_mut().zip(means).zip(x.chunks_exact(n)) {
+        [*scale] = sums(
+            [x],
+            #[inline(always)]
+            move |[x]| [(x - mean) * (x - mean)],
+        );
+    }
+    for (mean, scale) in means.iter_mut().zip(&mut scales) {
+        (*mean, *scale) = centered(*mean, R::ONE / (*scale / count + eps).sqrt());
+    }
+    [means, scales]
+}
+
+/// The mean of numbers whose sum overflows, which is finite if they are.
+#[cold]
+#[inline(never)]
+fn mean_of_large<R: Real>(x: &[R]) -> R {
     let down = R::from_f64(SMALL);
     let [sum] = sums([x], |[x]| [x * down]);
-    unscaled(sum / n)
+    unscaled(sum / R::from_f64(x.len() as f64))
 }
 
 /// A power of two by which numbers are multiplied so that no sum of them overflows.
@@ -45,22 +63,10 @@ pub(super) fn unscaled<R: Real>(mean: R) -> R {
 }
 
 /// A mean and a scale such that `(x − mean) · scale` is 0, not NaN, where the variance overflows.
+#[inline(always)]
 pub(super) fn centered<R: Real>(mean: R, scale: R) -> (R, R) {
     let overflows = scale == R::ZERO && mean.magnitude() < R::HIGHEST;
     (if overflows { R::ZERO } else { mean }, scale)
-}
-
-/// Calls `work(start, row)` for each row of `n` elements, on several threads if there is enough to do.
-fn each_row<R: Real>(out: StoredMut<'_, R>, n: usize, work: &(dyn Fn(usize, StoredMut<'_, R>) + Sync)) {
-    if out.len() == 0 {
-        return;
-    }
-    let rows = (CHUNK / n).max(1);
-    out.for_each_chunk(rows * n, &|i, mut chunk| {
-        for start in (0..chunk.len()).step_by(n) {
-            work(i * rows * n + start, chunk.part(start, n));
-        }
-    });
 }
 
 /// `out = (x − mean) · scale · weight + bias`, for rows of `n` elements.
@@ -68,18 +74,47 @@ pub(crate) fn layer_norm<R: Real>(
     x: Stored<'_, R>,
     [weight, bias]: [Option<Stored<'_, R>>; 2],
     (n, eps): (usize, R),
-    out: StoredMut<'_, R>,
-) {
-    each_row(out, n, &|start, out| {
-        let x = x.part(start, n);
-        let (mean, scale) = scale_of(x, eps);
-        let write = |[x, weight, bias]: [R; 3]| (x - mean) * scale * weight + bias;
-        match (weight, bias) {
-            (Some(weight), Some(bias)) => map([x, weight, bias], out, write),
-            (Some(weight), None) => map([x, weight], out, |[x, weight]| (x - mean) * scale * weight),
-            _ => map([x], out, |[x]| (x - mean) * scale),
-        }
-    });
+    mut out: StoredMut<'_, R>,
+) -> Result<()> {
+    with_parameter((weight, R::ONE), n, &mut |weight| {
+        with_parameter((bias, R::ZERO), n, &mut |bias| {
+            by_rows([x], (n, CHUNK), out.all(), &|_, [x], out| {
+                simd::vectorized(
+                    #[inline(always)]
+                    move || {
+                        let group = rows_together(n) * n;
+                        for (x, out) in x.chunks(group).zip(out.chunks_mut(group)) {
+                            let [means, scales] = scales_of(x, n, eps);
+                            for (i, out) in out.chunks_exact_mut(n).enumerate() {
+                                let (mean, scale) = (means[i], scales[i]);
+                                map(
+                                    [&x[i * n..], weight, bias],
+                                    out,
+                                    #[inline(always)]
+                                    move |[x, weight, bias]| (x - mean) * scale * weight + bias,
+                                );
+                            }
+                        }
+                    },
+                );
+            })
+        })
+    })
+}
+
+/// Calls `f` with a parameter, or with `n` of its default.
+fn with_parameter<R: Real>(
+    (parameter, default): (Option<Stored<'_, R>>, R),
+    n: usize,
+    f: &mut dyn FnMut(&[R]) -> Result<()>,
+) -> Result<()> {
+    match parameter {
+        Some(parameter) => scratch::reals(parameter, f),
+        None => scratch::with(n, |defaults: &mut [R]| {
+            defaults.fill(default);
+            f(defaults)
+        }),
+    }
 }
 
 /// The gradient of the input, from the input and the gradient of the result.
@@ -87,25 +122,46 @@ pub(crate) fn layer_norm_grad<R: Real>(
     [x, grad]: [Stored<'_, R>; 2],
     weight: Option<Stored<'_, R>>,
     (n, eps): (usize, R),
-    out: StoredMut<'_, R>,
-) {
-    let count = R::from_f64(n as f64);
-    each_row(out, n, &|start, out| {
-        let (x, grad) = (x.part(start, n), grad.part(start, n));
-        let (mean, scale) = scale_of(x, eps);
-        let normal = |x: R| (x - mean) * scale;
-        let both = |x: R, h: R| [h, h * normal(x)];
-        let [sum, dot] = match weight {
-            Some(weight) => sums([x, grad, weight], |[x, grad, weight]| both(x, grad * weight)),
-            None => sums([x, grad], |[x, grad]| both(x, grad)),
-        };
-        let (sum, dot) = (sum / count, dot / count);
-        let change = |x: R, h: R| scale * (h - sum - normal(x) * dot);
-        match weight {
-            Some(weight) => map([x, grad, weight], out, |[x, grad, weight]| change(x, grad * weight)),
-            None => map([x, grad], out, |[x, grad]| change(x, grad)),
-        }
-    });
+    mut out: StoredMut<'_, R>,
+) -> Result<()> {
+    with_parameter((weight, R::ONE), n, &mut |weight| {
+        by_rows([x, grad], (n, CHUNK), out.all(), &|_, [x, grad], out| {
+            simd::vectorized(
+                #[inline(always)]
+                move || {
+                    let group = rows_together(n) * n;
+                    for ((x, grad), out) in x.chunks(group).zip(grad.chunks(group)).zip(out.chunks_mut(group)) {
+                        grad_of_rows([x, grad], weight, eps, out);
+                    }
+                },
+            );
+        })
+    })
+}
+
+/// The same for [`rows_together`].
+#[inline(always)]
+fn grad_of_rows<R: Real>([x, grad]: [&[R]; 2], weight: &[R], eps: R, out: &mut [R]) {
+    let (n, count) = (weight.len(), R::from_f64(weight.len() as f64));
+    let [means, scales] = scales_of(x, n, eps);
+    let mut found = [[R::ZERO; 2]; LANES];
+    for (i, found) in found.iter_mut().enumerate().take(x.len() / n) {
+        let (mean, scale) = (means[i], scales[i]);
+        *found = sums(
+            [&x[i * n..][..n], &grad[i * n..][..n], weight],
+            #[inline(always)]
+            move |[x, grad, weight]| [grad * weight, grad * weight * ((x - mean) * scale)],
+        );
+    }
+    for (i, out) in out.chunks_exact_mut(n).enumerate() {
+        let (mean, scale, [sum, dot]) = (means[i], scales[i], found[i].map(|sum| sum / count));
+        map(
+            [&x[i * n..], &grad[i * n..], weight],
+            out,
+            #[inline(always)]
+            move |[x, grad, weight]| scale * (grad * weight - sum - (x - mean) * scale * dot),
+        );
+    }
 }
 
 /// The gradients of weight and bias, one after the other.
@@ -114,70 +170,56 @@ pub(crate) fn layer_norm_sums<R: Real>(
     (n, eps): (usize, R),
     mut out: StoredMut<'_, R>,
 ) -> Result<()> {
-    let rows = x.len() / n;
-    let part_rows = rows.div_ceil(PARTS).max(CHUNK / n).max(1);
-    scratch::with(rows.div_ceil(part_rows) * 2 * n, |parts: &mut [f64]| {
-        for_each_chunk_mut(parts, 2 * n, |i, part| {
-            part.fill(0.0);
-            let (weight, bias) = part.split_at_mut(n);
-            for row in (i * part_rows..rows).take(part_rows) {
-                add_row([x, grad].map(|all| all.part(row * n, n)), eps, [weight, bias]);
-            }
-        });
-        out.each_piece(|first, out| {
-            for (j, out) in (first..).zip(out) {
-                *out = R::from_f64(parts[j..].iter().step_by(2 * n).sum());
-            }
-        });
-        Ok(())
-    })
-}
-
-/// Adds what a row gives to the gradients of weight and bias.
-fn add_row<R: Real>([x, grad]: [Stored<'_, R>; 2], eps: R, [weight, bias]: [&mut [f64]; 2]) {
-    let (mean, scale) = scale_of(x, eps);
-    let pieces = weight.chunks_mut(PIECE).zip(bias.chunks_mut(PIECE));
-    for (i, (weight, bias)) in pieces.enumerate() {
-        let inputs = [x, grad].map(|all| all.part(i * PIECE, weight.len()));
-        with_widened(inputs, |[x, grad]| {
-            let (weight, bias) = (&mut *weight, &mut *bias);
+    let (rows, n_sums) = (x.len() / n, out.len());
+    scratch::with(2 * rows, |changes: &mut [R]| {
+        by_rows([x], (n, CHUNK), (&mut *changes).into(), &|_, [x], changes| {
             simd::vectorized(
                 #[inline(always)]
                 move || {
-                    for (((weight, bias), &x), &grad) in weight.iter_mut().zip(bias).zip(x).zip(grad) {
-                        *weight += wide(grad * ((x - mean) * scale));
-                        *bias += wide(grad);
+                    let group = rows_together(n);
+                    for (x, changes) in x.chunks(group * n).zip(changes.as_chunks_mut::<2>().0.chunks_mut(group)) {
+                        let [means, scales] = scales_of(x, n, eps);
+                        let found = means.into_iter().zip(scales);
+                        changes.iter_mut().zip(found).for_each(|(change, found)| *change = found.into());
                     }
                 },
             );
-        });
-    }
+        })?;
+        let changes = changes.as_chunks::<2>().0;
+        scratch::with(n_sums, |totals: &mut [f64]| {
+            column_sums(
+                [x, grad],
+                ([], n),
+                totals,
+                #[inline(always)]
+                |row| {
+                    let [mean, scale] = changes[row];
+                    #[inline(always)]
+                    move |[]: [R; 0], [x, grad]: [R; 2]| [grad * ((x - mean) * scale), grad]
+                },
+            )?;
+            out.each_piece(|first, out| {
+                out.iter_mut().zip(&totals[first..]).for_each(|(out, total)| *out = R::from_f64(*total));
+            });
+            Ok(())
+        })
+    })
 }
 
-/// `out[i] = f(inputs[..][i])`, for inputs of one length.
-pub(super) fn map<R: Real, const N: usize>(
-    inputs: [Stored<'_, R>; N],
-    mut out: StoredMut<'_, R>,
-    f: impl Fn([R; N]) -> R + Copy,
-) {
-    let is_plain = matches!(out, StoredMut::Plain(_)) && inputs.iter().all(|input| matches!(input, Stored::Plain(_)));
-    let (len, piece) = (out.len(), if is_plain { out.len() } else { PIECE });
-    for start in (0..len).step_by(piece.max(1)) {
-        let len = piece.min(len - start);
-        out.write(start, len, |out| {
-            with_widened(inputs.map(|input| input.part(start, len)), |inputs| {
-                let out = &mut *out;
-                simd::vectorized(
-                    #[inline(always)]
-                    move || {
-                        let inputs = inputs.map(|input| &input[..out.len()]);
-                        for (i, out) in out.iter_mut().enumerate() {
-                            *out = f(nth(&inputs, i));
-                        }
-                    },
-                );
-            });
-        });
+/// `out[i] = f(inputs[..][i])`, for up to three inputs. Iterators, not indices: where a check of bounds is left in a loop,
+/// its last vector is computed element by element.
+#[inline(always)]
+pub(super) fn map<R: Real, const N: usize>(inputs: [&[R]; N], out: &mut [R], f: impl Fn([R; N]) -> R) {
+    let f = |x: &[R]| {
+        let mut all = [R::ZERO; N];
+        all.copy_from_slice(x);
+        f(all)
+    };
+    match inputs[..] {
+        [a] => out.iter_mut().zip(a).for_each(|(out, &a)| *out = f(&[a])),
+        [a, b] => out.iter_mut().zip(a).zip(b).for_each(|((out, &a), &b)| *out = f(&[a, b])),
+        [a, b, c] => out.iter_mut().zip(a).zip(b).zip(c).for_each(|(((out, &a), &b), &c)| *out = f(&[a, b, c])),
+        _ => unreachable!("no kernel has {N} inputs"),
     }
 }
 
@@ -188,9 +230,10 @@ mod tests {
     fn check_largest<R: Real>(row: Vec<R>, is_constant: bool) {
         let n = row.len();
         let (mut out, mut grad) = (vec![R::ONE; n], vec![R::ONE; n]);
-        layer_norm(row[..].into(), [None; 2], (n, R::from_f64(1e-5)), (&mut out[..]).into());
+        layer_norm(row[..].into(), [None; 2], (n, R::from_f64(1e-5)), (&mut out[..]).into()).unwrap();
         let ones = vec![R::ONE; n];
-        layer_norm_grad([row[..].into(), ones[..].into()], None, (n, R::from_f64(1e-5)), (&mut grad[..]).into());
+        let inputs = [row[..].into(), ones[..].into()];
+        layer_norm_grad(inputs, None, (n, R::from_f64(1e-5)), (&mut grad[..]).into()).unwrap();
         assert!(out.iter().all(|&y| y == R::ZERO || is_constant && !y.is_nan()), "{out:?}");
         assert!(grad.iter().all(|grad| !grad.is_nan()), "{grad:?}");
     }

@@ -4,7 +4,8 @@
 //! decide *how*: in which order, in which blocks, with which vector instructions and on how many threads. They promise:
 //!
 //! - **Same bits for any number of threads.** Work is cut where sizes say, never where thread counts say.
-//! - **No allocation.** Scratch space lives on the stack: a few KiB, at most about 128 KiB in a reduction over rows.
+//! - **No allocation of their own.** Scratch space lives on the stack (a few KiB, at most about 128 KiB in a reduction over
+//!   rows), or comes from [`scratch`](crate::scratch): sums of columns, and rows of halves that are widened.
 //! - **No `unsafe`.** A wrong index panics; it cannot read or write elsewhere.
 //!
 //! Reading order: [`CpuView`] (what a loop reads), `stored` (how halves get to the type that they compute in), `walk` (strided positions in row-major order), `source` (how every
@@ -39,7 +40,7 @@ pub(crate) use index::{gather, index_add, index_select, scatter_add};
 pub(crate) use layer_norm::{layer_norm, layer_norm_grad, layer_norm_sums};
 pub(crate) use map::{map1, map1_long, map2, map3, update1, update2};
 pub(crate) use reduce::reduce;
-pub(crate) use rows::{log_softmax, log_softmax_grad, softmax, softmax_grad};
+pub(crate) use rows::{cross_entropy, cross_entropy_grad, log_softmax, log_softmax_grad, softmax, softmax_grad};
 pub(crate) use simd::{vectorized, vectorized_widely};
 pub(crate) use stored::{PIECE, Stored, StoredMut};
 pub(crate) use view::{CpuView, MAX_RANK};

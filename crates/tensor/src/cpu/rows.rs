@@ -1,48 +1,63 @@
 //! Softmax, its logarithm and their gradients along rows (the last dimension of contiguous tensors).
 //!
 //! Short rows (class scores) are computed [`LANES`] at a time, one row per lane, so that ten classes fill vectors as
-//! well as a thousand do; longer rows one after the other, in passes that find them in the cache. Everything is computed
-//! in `R`. The largest element is taken away first, so nothing overflows.
+//! well as a thousand do; longer rows some at a time, in passes that find them in the cache. Everything is computed in
+//! `R`. The largest element is taken away first, so nothing overflows.
+
+use pagelock_memory::Result;
 
 use super::layer_norm::map;
 use super::reduce::in_halves;
-use super::stored::{nth, with_widened};
-use super::{CHUNK, PIECE, Stored, StoredMut, simd};
+use super::stored::{by_rows, rows_of};
+use super::sums::{sums, wide};
+use super::{CHUNK, Stored, StoredMut, simd};
 use crate::element::Real;
 
-/// Rows that are computed together.
+/// Rows of a tile, and the most longer rows that are computed together.
 const LANES: usize = 16;
-/// The longest rows that are.
+/// The longest rows that are computed in tiles.
 const SHORT: usize = 32;
-/// Elements that are added up without cutting; longer sums are cut in halves.
+/// Exponentials of a row that are added up while they are in the first-level cache.
 const BLOCK: usize = 512;
+/// Elements of the longer rows that are computed together; a row may have more.
+const GROUP: usize = 1024;
 
 /// `out[i, j] = exp(x[i, j]) / Σ exp(x[i, …])`, where every row has `row_len` elements.
-pub(crate) fn softmax<R: Real>(x: Stored<'_, R>, row_len: usize, out: StoredMut<'_, R>) {
-    run::<R, Softmax, 1>([x], row_len, out);
+pub(crate) fn softmax<R: Real>(x: Stored<'_, R>, row_len: usize, out: StoredMut<'_, R>) -> Result<()> {
+    run::<R, Softmax, 1>([x], row_len, out)
 }
 
 /// `out[i, j] = x[i, j] − log Σ exp(x[i, …])`.
-pub(crate) fn log_softmax<R: Real>(x: Stored<'_, R>, row_len: usize, out: StoredMut<'_, R>) {
-    run::<R, LogSoftmax, 1>([x], row_len, out);
+pub(crate) fn log_softmax<R: Real>(x: Stored<'_, R>, row_len: usize, out: StoredMut<'_, R>) -> Result<()> {
+    run::<R, LogSoftmax, 1>([x], row_len, out)
 }
 
 /// The gradient of [`softmax`]'s input, where `y` is its output: `out[i, j] = y[i, j] · (grad[i, j] − Σ grad[i, …] · y[i, …])`.
-pub(crate) fn softmax_grad<R: Real>(y: Stored<'_, R>, grad: Stored<'_, R>, row_len: usize, out: StoredMut<'_, R>) {
-    run::<R, SoftmaxGrad, 2>([y, grad], row_len, out);
+pub(crate) fn softmax_grad<R: Real>(
+    y: Stored<'_, R>,
+    grad: Stored<'_, R>,
+    row_len: usize,
+    out: StoredMut<'_, R>,
+) -> Result<()> {
+    run::<R, SoftmaxGrad, 2>([y, grad], row_len, out)
 }
 
 /// The gradient of [`log_softmax`]'s input, where `y` is its output: `out[i, j] = grad[i, j] − exp(y[i, j]) · Σ grad[i, …]`.
-pub(crate) fn log_softmax_grad<R: Real>(y: Stored<'_, R>, grad: Stored<'_, R>, row_len: usize, out: StoredMut<'_, R>) {
-    run::<R, LogSoftmaxGrad, 2>([y, grad], row_len, out);
+pub(crate) fn log_softmax_grad<R: Real>(
+    y: Stored<'_, R>,
+    grad: Stored<'_, R>,
+    row_len: usize,
+    out: StoredMut<'_, R>,
+) -> Result<()> {
+    run::<R, LogSoftmaxGrad, 2>([y, grad], row_len, out)
 }
 
 /// A function of rows of `N` inputs.
 trait RowOp<const N: usize> {
     /// Computes up to [`LANES`] rows, in place of the first input. Element `j` of row `lane` is `[j][lane]`.
     fn tile<R: Real>(inputs: [&mut [[R; LANES]]; N], scratch: &mut [[R; LANES]]);
-    /// Computes one row.
-    fn row<R: Real>(inputs: [Stored<'_, R>; N], out: StoredMut<'_, R>);
+    /// Computes [`rows_together`], with room for [`GROUP`] numbers.
+    fn rows<R: Real>(inputs: [&[R]; N], row_len: usize, out: &mut [R], room: &mut [R]);
 }
 
 struct Softmax;
@@ -56,27 +71,12 @@ impl RowOp<1> for Softmax {
         with_lanes(x, sum, scratch, |x, sum| x / sum);
     }
 
-    fn row<R: Real>([x]: [Stored<'_, R>; 1], mut out: StoredMut<'_, R>) {
-        let largest = largest(x);
-        if x.len() > PIECE && matches!(out, StoredMut::Halves(..)) {
-            let sum = sum_of_exp(x, largest);
-            return map(
-                [x],
-                out,
-                #[inline(always)]
-                move |[x]| (x - largest).exp() / sum,
-            );
+    #[inline(always)]
+    fn rows<R: Real>([x]: [&[R]; 1], row_len: usize, out: &mut [R], _: &mut [R]) {
+        let [_, sums] = exp_of_rows(x, row_len, out, true);
+        for (out, sum) in out.chunks_exact_mut(row_len).zip(sums) {
+            out.iter_mut().for_each(|x| *x = *x / sum);
         }
-        out.write(0, x.len(), |out| {
-            map(
-                [x],
-                (&mut *out).into(),
-                #[inline(always)]
-                move |[x]| (x - largest).exp(),
-            );
-            let sum = fold([(&*out).into()], R::ZERO, |[e]| e, R::plus);
-            divide(out, sum);
-        });
     }
 }
 
@@ -95,10 +95,14 @@ impl RowOp<1> for LogSoftmax {
         with_lanes(x, log, scratch, |x, log| x - log);
     }
 
-    fn row<R: Real>([x]: [Stored<'_, R>; 1], out: StoredMut<'_, R>) {
-        let largest = largest(x);
-        let log = sum_of_exp(x, largest).ln();
-        map([x], out, |[x]| x - largest - log);
+    #[inline(always)]
+    fn rows<R: Real>([x]: [&[R]; 1], row_len: usize, out: &mut [R], room: &mut [R]) {
+        let [largest, mut logs] = exp_of_rows(x, row_len, room, false);
+        ln_all(&mut logs[..out.len() / row_len]);
+        for (i, out) in out.chunks_exact_mut(row_len).enumerate() {
+            let (largest, log) = (largest[i], logs[i]);
+            map([&x[i * row_len..]], out, |[x]| x - largest - log);
+        }
     }
 }
 
@@ -118,9 +122,13 @@ impl RowOp<2> for SoftmaxGrad {
         }
     }
 
-    fn row<R: Real>([y, grad]: [Stored<'_, R>; 2], out: StoredMut<'_, R>) {
-        let sum = fold([y, grad], R::ZERO, |[y, grad]| y * grad, R::plus);
-        map([y, grad], out, |[y, grad]| y * (grad - sum));
+    #[inline(always)]
+    fn rows<R: Real>(inputs: [&[R]; 2], row_len: usize, out: &mut [R], _: &mut [R]) {
+        let sums = sums_of_rows(inputs, row_len, |[y, grad]| y * grad);
+        for (i, out) in out.chunks_exact_mut(row_len).enumerate() {
+            let sum = sums[i];
+            map(rows_of(inputs, i * row_len, row_len), out, |[y, grad]| y * (grad - sum));
+        }
     }
 }
 
@@ -137,61 +145,124 @@ impl RowOp<2> for LogSoftmaxGrad {
         }
     }
 
-    fn row<R: Real>([y, grad]: [Stored<'_, R>; 2], out: StoredMut<'_, R>) {
-        let sum = fold([grad], R::ZERO, |[grad]| grad, R::plus);
-        map(
-            [y, grad],
-            out,
-            #[inline(always)]
-            move |[y, grad]| grad - y.exp() * sum,
-        );
+    #[inline(always)]
+    fn rows<R: Real>(inputs: [&[R]; 2], row_len: usize, out: &mut [R], _: &mut [R]) {
+        let sums = sums_of_rows([inputs[1]], row_len, |[grad]| grad);
+        for (i, out) in out.chunks_exact_mut(row_len).enumerate() {
+            let sum = sums[i];
+            map(
+                rows_of(inputs, i * row_len, row_len),
+                out,
+                #[inline(always)]
+                move |[y, grad]| grad - y.exp() * sum,
+            );
+        }
     }
+}
+
+/// The loss of each row: `losses[i] = log Σ exp(x[i, …]) − x[i, target[i]]`.
+pub(crate) fn cross_entropy<R: Real>(x: Stored<'_, R>, target: &[i64], row_len: usize, losses: &mut [R]) -> Result<()> {
+    by_rows([x], (row_len, CHUNK / 4), losses.into(), &|first, [x], losses| {
+        simd::vectorized_widely(
+            #[inline(always)]
+            move || {
+                let mut room = [R::ZERO; GROUP];
+                let target = &target[first..][..losses.len()];
+                if row_len <= SHORT {
+                    let tiles = x.chunks(LANES * row_len).zip(losses.chunks_mut(LANES)).zip(target.chunks(LANES));
+                    for ((x, losses), target) in tiles {
+                        let log = &mut room[..x.len()];
+                        short_rows::<R, LogSoftmax, 1>([x], row_len, log);
+                        for ((loss, log), class) in losses.iter_mut().zip(log.chunks_exact(row_len)).zip(target) {
+                            *loss = -log[*class as usize];
+                        }
+                    }
+                    return;
+                }
+                let group = rows_together(row_len);
+                let groups = x.chunks(group * row_len).zip(losses.chunks_mut(group)).zip(target.chunks(group));
+                for ((x, losses), target) in groups {
+                    let [largest, mut logs] = exp_of_rows(x, row_len, &mut room, false);
+                    ln_all(&mut logs[..losses.len()]);
+                    for (i, loss) in losses.iter_mut().enumerate() {
+                        *loss = -(x[i * row_len + target[i] as usize] - largest[i] - logs[i]);
+                    }
+                }
+            },
+        );
+    })
+}
+
+/// The gradient of [`cross_entropy`]'s input: `out[i, j] = (softmax(x)[i, j] − [j = target[i]]) · grad(i)`.
+pub(crate) fn cross_entropy_grad<R: Real>(
+    x: Stored<'_, R>,
+    target: &[i64],
+    grad: impl Fn(usize) -> R + Sync,
+    row_len: usize,
+    out: StoredMut<'_, R>,
+) -> Result<()> {
+    let grad = &grad;
+    by_rows([x], (row_len, CHUNK / 4), out, &|first, [x], out| {
+        simd::vectorized_widely(
+            #[inline(always)]
+            move || {
+                if row_len <= SHORT {
+                    short_rows::<R, Softmax, 1>([x], row_len, out);
+                }
+                let group = rows_together(row_len) * row_len;
+                for (i, out) in out.chunks_mut(group).enumerate() {
+                    let [_, sums] = match row_len <= SHORT {
+                        true => [[R::ONE; LANES]; 2],
+                        false => exp_of_rows(&x[i * group..][..out.len()], row_len, out, true),
+                    };
+                    let rows = first + i * group / row_len..;
+                    for ((row, out), sum) in rows.zip(out.chunks_exact_mut(row_len)).zip(sums) {
+                        let (class, grad) = (target[row] as usize, grad(row));
+                        let probability = out[class] / sum;
+                        out.iter_mut().for_each(|x| *x = *x / sum * grad);
+                        out[class] = (probability - R::ONE) * grad;
+                    }
+                }
+            },
+        );
+    })
 }
 
 /// Applies `O` to all rows, on several threads if there is enough to do.
-fn run<R: Real, O: RowOp<N>, const N: usize>(inputs: [Stored<'_, R>; N], row_len: usize, out: StoredMut<'_, R>) {
-    if out.len() == 0 {
-        return;
-    }
-    // An exponential per element: a quarter of the usual work is enough for a thread.
-    let chunk_len = (CHUNK / 4 / row_len).next_multiple_of(LANES).max(1) * row_len;
-    out.for_each_chunk(chunk_len, &|i, mut out| {
-        let inputs = inputs.map(|input| input.part(i * chunk_len, out.len()));
-        if row_len <= SHORT {
-            return short_rows::<R, O, N>(inputs, row_len, out);
-        }
-        for start in (0..out.len()).step_by(row_len) {
-            O::row(inputs.map(|input| input.part(start, row_len)), out.part(start, row_len));
-        }
-    });
-}
-
-fn short_rows<R: Real, O: RowOp<N>, const N: usize>(
+fn run<R: Real, O: RowOp<N>, const N: usize>(
     inputs: [Stored<'_, R>; N],
     row_len: usize,
-    mut out: StoredMut<'_, R>,
-) {
-    simd::vectorized_widely(
-        #[inline(always)]
-        move || {
-            let mut tiles = [[[R::ZERO; LANES]; SHORT]; N];
-            let mut scratch = [[R::ZERO; LANES]; SHORT];
-            let mut room = [R::ZERO; LANES * SHORT];
-            for start in (0..out.len()).step_by(LANES * row_len) {
-                let len = (LANES * row_len).min(out.len() - start);
-                for (tile, input) in tiles.iter_mut().zip(inputs) {
-                    load(input.part(start, len).widened(&mut room), &mut tile[..row_len]);
+    out: StoredMut<'_, R>,
+) -> Result<()> {
+    // An exponential per element: a quarter of the usual work is enough for a thread.
+    by_rows(inputs, (row_len, CHUNK / 4), out, &|_, inputs, out| {
+        simd::vectorized_widely(
+            #[inline(always)]
+            move || {
+                if row_len <= SHORT {
+                    return short_rows::<R, O, N>(inputs, row_len, out);
                 }
-                O::tile(tiles.each_mut().map(|tile| &mut tile[..row_len]), &mut scratch[..row_len]);
-                out.write(
-                    start,
-                    len,
-                    #[inline(always)]
-                    |rows| store(&tiles[0][..row_len], rows),
-                );
-            }
-        },
-    );
+                let mut room = [R::ZERO; GROUP];
+                let group = rows_together(row_len) * row_len;
+                for (i, out) in out.chunks_mut(group).enumerate() {
+                    O::rows(rows_of(inputs, i * group, out.len()), row_len, out, &mut room);
+                }
+            },
+        );
+    })
+}
+
+#[inline(always)]
+fn short_rows<R: Real, O: RowOp<N>, const N: usize>(inputs: [&[R]; N], row_len: usize, out: &mut [R]) {
+    let mut tiles = [[[R::ZERO; LANES]; SHORT]; N];
+    let mut scratch = [[R::ZERO; LANES]; SHORT];
+    for (i, out) in out.chunks_mut(LANES * row_len).enumerate() {
+        for (tile, input) in tiles.iter_mut().zip(inputs) {
+            load(&input[i * LANES * row_len..][..out.len()], &mut tile[..row_len]);
+        }
+        O::tile(tiles.each_mut().map(|tile| &mut tile[..row_len]), &mut scratch[..row_len]);
+        store(&tiles[0][..row_len], out);
+    }
 }
 
 /// Up to sixteen rows into a tile; lanes without a row keep what they have.
@@ -263,66 +334,63 @@ fn with_lanes<R: Real>(tile: &mut [[R; LANES]], lanes: [R; LANES], scratch: &mut
     }
 }
 
-fn largest<R: Real>(x: Stored<'_, R>) -> R {
-    let mut lanes = [R::LOWEST; LANES];
-    x.each_piece::<PIECE>(PIECE, |x| {
-        simd::vectorized(
-            #[inline(always)]
-            || {
-                let (full, rest) = x.as_chunks::<LANES>();
-                lanes = fold_lanes(full, lanes, greater);
-                lanes.iter_mut().zip(rest).for_each(|(lane, &x)| *lane = greater(*lane, x));
-            },
-        );
-    });
+#[inline(always)]
+fn largest<R: Real>(x: &[R]) -> R {
+    let (full, rest) = x.as_chunks::<LANES>();
+    let mut lanes = fold_lanes(full, [R::LOWEST; LANES], greater);
+    lanes.iter_mut().zip(rest).for_each(|(lane, &x)| *lane = greater(*lane, x));
     in_halves(&mut lanes, greater)
 }
 
-fn divide<R: Real>(numbers: &mut [R], by: R) {
-    simd::vectorized(
-        #[inline(always)]
-        || numbers.iter_mut().for_each(|x| *x = *x / by),
-    );
+/// How many longer rows are computed together, step by step, so that the steps of one do not wait for each other.
+#[inline(always)]
+fn rows_together(row_len: usize) -> usize {
+    (GROUP / row_len).clamp(1, LANES)
 }
 
-fn sum_of_exp<R: Real>(x: Stored<'_, R>, largest: R) -> R {
-    fold(
-        [x],
-        R::ZERO,
-        #[inline(always)]
-        move |[x]| (x - largest).exp(),
-        R::plus,
-    )
-}
-
-/// Combines `lift(inputs[..][i])` over a long row, beginning with `start`, which is neutral.
-fn fold<R: Real, const N: usize>(
-    inputs: [Stored<'_, R>; N],
-    start: R,
-    lift: impl Fn([R; N]) -> R + Copy,
-    combine: impl Fn(R, R) -> R + Copy,
-) -> R {
-    let len = inputs[0].len();
-    if len > BLOCK {
-        let half = (len / 2).next_multiple_of(BLOCK);
-        let low = fold(inputs.map(|input| input.part(0, half)), start, lift, combine);
-        let high = fold(inputs.map(|input| input.part(half, len - half)), start, lift, combine);
-        return combine(low, high);
+/// The largest elements of some rows, and the sums of `exp(x − largest)`, which are in `out` if it `keeps` them: else it is
+/// only room for a block of each row.
+#[inline(always)]
+fn exp_of_rows<R: Real>(x: &[R], row_len: usize, out: &mut [R], keeps: bool) -> [[R; LANES]; 2] {
+    let mut largest_of = [R::ZERO; LANES];
+    for (largest_of, x) in largest_of.iter_mut().zip(x.chunks_exact(row_len)) {
+        *largest_of = largest(x);
     }
-    let mut lanes = with_widened(inputs, |inputs| {
-        simd::vectorized_widely(
-            #[inline(always)]
-            move || {
-                let mut lifted = [start; BLOCK];
-                let inputs = inputs.map(|input| &input[..len]);
-                for (i, out) in lifted[..len].iter_mut().enumerate() {
-                    *out = lift(nth(&inputs, i));
-                }
-                fold_lanes(lifted[..len.next_multiple_of(LANES)].as_chunks().0, [start; LANES], combine)
-            },
-        )
-    });
-    in_halves(&mut lanes, combine)
+    let mut totals = [0.0; LANES];
+    for start in (0..row_len).step_by(BLOCK) {
+        let len = BLOCK.min(row_len - start);
+        let place = |i: usize| i * row_len + if keeps { start } else { 0 };
+        for (i, x) in x.chunks_exact(row_len).enumerate() {
+            let largest = largest_of[i];
+            map(
+                [&x[start..][..len]],
+                &mut out[place(i)..][..len],
+                #[inline(always)]
+                move |[x]| (x - largest).exp(),
+            );
+        }
+        for (i, total) in totals.iter_mut().enumerate().take(x.len() / row_len) {
+            let [sum] = sums([&out[place(i)..][..len]], |[x]| [x]);
+            *total += wide(sum);
+        }
+    }
+    let mut sums = [R::ZERO; LANES];
+    sums.iter_mut().zip(totals).for_each(|(sum, total)| *sum = R::from_f64(total));
+    [largest_of, sums]
+}
+
+/// `Σ f(inputs[..][i, …])` of some rows.
+#[inline(always)]
+fn sums_of_rows<R: Real, const N: usize>(
+    inputs: [&[R]; N],
+    row_len: usize,
+    f: impl Fn([R; N]) -> R + Copy,
+) -> [R; LANES] {
+    let mut found = [R::ZERO; LANES];
+    for (i, found) in found.iter_mut().enumerate().take(inputs[0].len() / row_len) {
+        [*found] = sums(rows_of(inputs, i * row_len, row_len), |x| [f(x)]);
+    }
+    found
 }
 
 #[cfg(test)]
@@ -349,7 +417,7 @@ mod tests {
     /// Checks `f` on rows against `model`, for which the inputs are exact. Errors are relative to the result plus
     /// `scale` (the size of what cancels).
     fn check<T: Stores>(
-        f: impl Fn([Stored<'_, T::C>; 2], usize, StoredMut<'_, T::C>),
+        f: impl Fn([Stored<'_, T::C>; 2], usize, StoredMut<'_, T::C>) -> Result<()>,
         model: impl Fn(&[f64], &[f64]) -> Vec<f64>,
         scale: impl Fn(usize) -> f64,
         tolerance: f64,
@@ -359,7 +427,7 @@ mod tests {
             let inputs =
                 [1, 77].map(|seed| numbers(rows * len, seed).iter().map(|&x| f64::cast::<T>(x)).collect::<Vec<T>>());
             let mut out = vec![T::ZERO; rows * len];
-            f([stored(&inputs[0]), stored(&inputs[1])], len, stored_mut(&mut out));
+            f([stored(&inputs[0]), stored(&inputs[1])], len, stored_mut(&mut out)).unwrap();
             for (i, out) in out.chunks(len).enumerate() {
                 let [a, b] = inputs.each_ref().map(|input| to_f64(&input[i * len..][..len]));
                 for (j, (out, expected)) in to_f64(out).into_iter().zip(model(&a, &b)).enumerate() {
@@ -404,7 +472,7 @@ mod tests {
             let mut x = vec![1e30_f32; 2 * len];
             x[len + 1] = f32::NAN;
             let mut out = vec![0.0; 2 * len];
-            softmax(stored(&x), len, stored_mut(&mut out));
+            softmax(stored(&x), len, stored_mut(&mut out)).unwrap();
             assert!(out[..len].iter().all(|&y| (y * len as f32 - 1.0).abs() < 1e-6));
             assert!(out[len..].iter().all(|y| y.is_nan()));
         }

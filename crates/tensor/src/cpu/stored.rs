@@ -8,8 +8,9 @@ use pagelock_memory::Result;
 
 use super::Value;
 use super::math::half::Half;
-use crate::element::{Computing, DType};
+use crate::element::{Computing, DType, Real};
 use crate::parallel::{for_each_chunk_mut, try_for_each_chunk_mut};
+use crate::scratch;
 
 /// Elements in a buffer of widened halves: with those of all operands of a loop it stays in the first-level cache.
 pub(crate) const PIECE: usize = 1024;
@@ -81,6 +82,14 @@ impl<'a, C: Computing> Stored<'a, C> {
         }
     }
 
+    /// Writes the elements, in the computing type, to `out`, which has as many.
+    fn copy_to(self, out: &mut [C]) {
+        match self {
+            Stored::Plain(elements) => out.copy_from_slice(elements),
+            Stored::Halves(bits, half) => half.widen(bits, C::f32s(out)),
+        }
+    }
+
     /// Calls `read` for all elements, in order: for all at once, or widened, for `piece` of them, at most `N`.
     #[inline]
     pub(crate) fn each_piece<const N: usize>(self, piece: usize, mut read: impl FnMut(&[C])) {
@@ -109,41 +118,85 @@ impl<'a, C: Computing> Stored<'a, C> {
     }
 }
 
-/// Calls `work` with inputs of one length, at most [`PIECE`], in the type that they compute in; where none of them are
-/// halves, they may be longer.
-#[inline]
-pub(super) fn with_widened<C: Computing, U, const N: usize>(
+/// Elements of an operand that [`by_rows`] widens at a time: two inputs and a result stay in the first-level cache.
+const ROOM: usize = 2048;
+
+/// Calls `work(first, inputs, out)` for consecutive rows from number `first` on, on several threads if there are more than
+/// `chunk` elements. Rows have `row_len` elements in each input; `out` has the same number of elements for each of them.
+///
+/// `work` gets slices of whole rows in the type that they compute in: where they lie, or widened. What it finds in its
+/// `out` is unspecified.
+///
+/// # Errors
+/// The budget's refusal of room for widened rows.
+pub(super) fn by_rows<C: Real, const N: usize>(
     inputs: [Stored<'_, C>; N],
-    mut work: impl FnMut([&[C]; N]) -> U,
-) -> U {
-    widened_for(inputs, &mut work)
+    (row_len, chunk): (usize, usize),
+    out: StoredMut<'_, C>,
+    work: &(dyn Fn(usize, [&[C]; N], &mut [C]) + Sync),
+) -> Result<()> {
+    if out.len() == 0 {
+        return Ok(());
+    }
+    let out_len = out.len() / (inputs[0].len() / row_len);
+    let is_plain = matches!(out, StoredMut::Plain(_)) && inputs.iter().all(|input| matches!(input, Stored::Plain(_)));
+    let (chunk, group) = (rows_in(chunk, row_len), rows_in(ROOM, row_len));
+    out.try_for_each_chunk(chunk * out_len, &|i, out| {
+        let (first, rows) = (i * chunk, out.len() / out_len);
+        let inputs = inputs.map(|input| input.part(first * row_len, rows * row_len));
+        if is_plain {
+            work(first, inputs.map(Stored::plain), out.plain());
+            return Ok(());
+        }
+        scratch::with(group.min(rows) * (N * row_len + out_len), |room: &mut [C]| {
+            for (j, mut out) in out.chunks(group * out_len).enumerate() {
+                let len = out.len() / out_len * row_len;
+                let (own, mut room) = room.split_at_mut(out.len());
+                let mut widened = [&[][..]; N];
+                for (widened, input) in widened.iter_mut().zip(inputs) {
+                    let (own, rest) = std::mem::take(&mut room).split_at_mut(len);
+                    (*widened, room) = (input.part(j * group * row_len, len).widened(own), rest);
+                }
+                out.write_in(own, |out| work(first + j * group, widened, out));
+            }
+            Ok(())
+        })
+    })
 }
 
-fn widened_for<C: Computing, U, const N: usize>(inputs: [Stored<'_, C>; N], work: &mut dyn FnMut([&[C]; N]) -> U) -> U {
-    let mut plain = [&[][..]; N];
-    for (plain, input) in plain.iter_mut().zip(inputs) {
-        match input {
-            Stored::Plain(elements) => *plain = elements,
-            Stored::Halves(..) if input.len() <= SHORT => return in_room::<C, U, N, SHORT>(inputs, work),
-            Stored::Halves(..) => return in_room::<C, U, N, PIECE>(inputs, work),
+/// `n` pieces of `len` elements of each input, which begin every `stride` elements from number `start` on: where they lie, or
+/// widened, without gaps, in `room`. Also how far apart they begin there.
+pub(super) fn widened_block<'r, C: Computing, const N: usize>(
+    inputs: [Stored<'r, C>; N],
+    start: usize,
+    (n, len, stride): (usize, usize, usize),
+    mut room: &'r mut [C],
+) -> ([&'r [C]; N], usize) {
+    let mut all = [&[][..]; N];
+    let is_plain = inputs.iter().all(|input| matches!(input, Stored::Plain(_)));
+    for (all, input) in all.iter_mut().zip(inputs) {
+        if is_plain {
+            *all = input.part(start, (n - 1) * stride + len).plain();
+            continue;
         }
+        let (own, rest) = std::mem::take(&mut room).split_at_mut(n * len);
+        for (i, own) in own.chunks_exact_mut(len).enumerate() {
+            input.part(start + i * stride, len).copy_to(own);
+        }
+        (*all, room) = (own, rest);
     }
-    work(plain)
+    (all, if is_plain { stride } else { len })
 }
 
 /// Zeroing the room of long pieces would take longer than widening few elements.
 const SHORT: usize = 128;
 
-fn in_room<C: Computing, U, const N: usize, const LEN: usize>(
-    inputs: [Stored<'_, C>; N],
-    work: &mut dyn FnMut([&[C]; N]) -> U,
-) -> U {
-    let mut room = [[C::ZERO; LEN]; N];
-    let mut all = [&[][..]; N];
-    for ((widened, room), input) in all.iter_mut().zip(&mut room).zip(inputs) {
-        *widened = input.widened(room);
+/// How many whole rows have about `len` elements: at least one, and a multiple of 16 where they are many.
+fn rows_in(len: usize, row_len: usize) -> usize {
+    match len / row_len {
+        rows @ 16.. => rows / 16 * 16,
+        rows => rows.max(1),
     }
-    work(all)
 }
 
 /// The elements number `i` of some slices.
@@ -154,6 +207,15 @@ pub(super) fn nth<C: Computing, const N: usize>(slices: &[&[C]; N], i: usize) ->
         *x = slice[i];
     }
     all
+}
+
+/// `len` elements of each input.
+#[inline(always)]
+pub(super) fn rows_of<R, const N: usize>(mut inputs: [&[R]; N], start: usize, len: usize) -> [&[R]; N] {
+    for input in &mut inputs {
+        *input = &input[start..][..len];
+    }
+    inputs
 }
 
 /// Elements that compute in `C`, to be written.
@@ -276,6 +338,19 @@ impl<'a, C: Computing> StoredMut<'a, C> {
                 let result = write(room);
                 half.narrow(C::f32s(room), &mut bits[start..][..len]);
                 result
+            }
+        }
+    }
+
+    /// Writes all elements: `write` gets them as they will be computed, with unspecified values, where they lie or in
+    /// `room`, which has as many.
+    #[inline]
+    fn write_in(&mut self, room: &mut [C], write: impl FnOnce(&mut [C])) {
+        match self {
+            StoredMut::Plain(elements) => write(elements),
+            StoredMut::Halves(bits, half) => {
+                write(room);
+                half.narrow(C::f32s(room), bits);
             }
         }
     }

@@ -1,74 +1,224 @@
-//! Sums of functions of elements, for kernels that need several at once.
+//! Sums of functions of elements, for kernels that need several at once: along rows, and across them.
+//!
+//! A few rows or a block of a row are added up in the computing type; blocks meet in `f64`, in their order.
+
+use pagelock_memory::Result;
 
 use super::reduce::in_halves;
-use super::stored::{nth, with_widened};
-use super::{Stored, simd};
+use super::stored::{nth, widened_block};
+use super::{CHUNK, Stored, simd};
 use crate::element::Real;
+use crate::parallel::try_for_each_chunk_mut;
+use crate::scratch;
 
 /// Accumulators of each sum: independent of each other, so that they fill vectors.
 const LANES: usize = 16;
-/// Elements that are added up without cutting; longer sums are cut in halves.
+/// Elements that are added up before they meet others.
 const BLOCK: usize = 1024;
 
 /// `Σ f(inputs[..][i])`, each component by itself, for inputs of one length.
+#[inline(always)]
 pub(super) fn sums<R: Real, const N: usize, const S: usize>(
-    inputs: [Stored<'_, R>; N],
+    inputs: [&[R]; N],
     f: impl Fn([R; N]) -> [R; S] + Copy,
 ) -> [R; S] {
     let n = inputs[0].len();
-    if n > BLOCK {
-        let half = (n / 2).next_multiple_of(BLOCK);
-        let low = sums(inputs.map(|input| input.part(0, half)), f);
-        let high = sums(inputs.map(|input| input.part(half, n - half)), f);
-        return std::array::from_fn(|s| low[s] + high[s]);
+    if n <= BLOCK {
+        return of_block(inputs, f);
     }
-    let mut lanes = with_widened(inputs, |inputs| {
-        simd::vectorized(
-            #[inline(always)]
-            move || of_block(inputs, f),
-        )
-    });
-    let mut all = [R::ZERO; S];
-    for (sum, lanes) in all.iter_mut().zip(&mut lanes) {
-        *sum = in_halves(lanes, R::plus);
+    let mut totals = [0.0; S];
+    for start in (0..n).step_by(BLOCK) {
+        let mut block = inputs;
+        for block in &mut block {
+            *block = &block[start..n.min(start + BLOCK)];
+        }
+        let found = of_block(block, f);
+        totals.iter_mut().zip(found).for_each(|(total, found)| *total += wide(found));
     }
-    all
+    let mut sums = [R::ZERO; S];
+    sums.iter_mut().zip(totals).for_each(|(sum, total)| *sum = R::from_f64(total));
+    sums
 }
 
 #[inline(always)]
-fn of_block<R: Real, const N: usize, const S: usize>(
-    inputs: [&[R]; N],
-    f: impl Fn([R; N]) -> [R; S] + Copy,
-) -> [[R; LANES]; S] {
-    let mut sums = [[R::ZERO; LANES]; S];
+fn of_block<R: Real, const N: usize, const S: usize>(inputs: [&[R]; N], f: impl Fn([R; N]) -> [R; S] + Copy) -> [R; S] {
+    let mut lanes = [[R::ZERO; LANES]; S];
     let n = inputs[0].len();
     let whole = n - n % LANES;
     for start in (0..whole).step_by(LANES) {
-        let mut x = [[R::ZERO; LANES]; N];
-        for (x, input) in x.iter_mut().zip(inputs) {
-            x.copy_from_slice(&input[start..start + LANES]);
-        }
+        let x = lanes_of(&inputs, start);
         for lane in 0..LANES {
-            let mut at = [R::ZERO; N];
-            for (at, x) in at.iter_mut().zip(&x) {
-                *at = x[lane];
-            }
-            let values = f(at);
-            for (sums, value) in sums.iter_mut().zip(values) {
-                sums[lane] = sums[lane] + value;
+            for (lanes, value) in lanes.iter_mut().zip(f(lane_of(&x, lane))) {
+                lanes[lane] = lanes[lane] + value;
             }
         }
     }
     for i in whole..n {
         let values = f(nth(&inputs, i));
-        for (sums, value) in sums.iter_mut().zip(values) {
-            sums[i - whole] = sums[i - whole] + value;
+        for (lanes, value) in lanes.iter_mut().zip(values) {
+            lanes[i - whole] = lanes[i - whole] + value;
         }
+    }
+    let mut sums = [R::ZERO; S];
+    for (sum, lanes) in sums.iter_mut().zip(&mut lanes) {
+        *sum = in_halves(lanes, R::plus);
     }
     sums
 }
 
-/// The same number as an `f64`, in which a few long sums meet.
+/// [`LANES`] elements of each input, from number `start` on.
+#[inline(always)]
+fn lanes_of<R: Real, const N: usize>(inputs: &[&[R]; N], start: usize) -> [[R; LANES]; N] {
+    let mut lanes = [[R::ZERO; LANES]; N];
+    for (lanes, input) in lanes.iter_mut().zip(inputs) {
+        lanes.copy_from_slice(&input[start..start + LANES]);
+    }
+    lanes
+}
+
+/// The elements of one lane.
+#[inline(always)]
+fn lane_of<R: Real, const N: usize>(lanes: &[[R; LANES]; N], lane: usize) -> [R; N] {
+    let mut one = [R::ZERO; N];
+    for (one, lanes) in one.iter_mut().zip(lanes) {
+        *one = lanes[lane];
+    }
+    one
+}
+
+/// The same number as an `f64`, in which a few sums meet.
+#[inline(always)]
 pub(super) fn wide<R: Real>(x: R) -> f64 {
     x.cast()
+}
+
+/// Columns that a task adds up.
+const TILE: usize = 1024;
+/// About as many tasks as there are at most.
+const TASKS: usize = 32;
+/// Rows that are added up before they meet others.
+const ROWS: usize = 32;
+
+/// `totals[s, j] = Σ f(i)(numbers[..][j], inputs[..][i, j])[s]` over all rows `i`, for inputs with rows of `width` elements.
+pub(super) fn column_sums<R: Real, const K: usize, const N: usize, const S: usize, F>(
+    inputs: [Stored<'_, R>; N],
+    (numbers, width): ([&[R]; K], usize),
+    totals: &mut [f64],
+    f: impl Fn(usize) -> F + Sync + Copy,
+) -> Result<()>
+where
+    F: Fn([R; K], [R; N]) -> [R; S],
+{
+    totals.fill(0.0);
+    if totals.is_empty() {
+        return Ok(());
+    }
+    let (rows, n_tiles, tile) = (inputs[0].len() / width, width.div_ceil(TILE), width.min(TILE));
+    let part_rows = rows.div_ceil((TASKS / n_tiles).max(1)).max(CHUNK / tile).max(1);
+    let n_parts = rows.div_ceil(part_rows);
+    scratch::with(n_parts * n_tiles * S * tile, |parts: &mut [f64]| {
+        try_for_each_chunk_mut(parts, S * tile, |i, part| {
+            let (first, start) = (i / n_tiles * part_rows, i % n_tiles * tile);
+            let rows = first..rows.min(first + part_rows);
+            let tile = Tile { rows, start, len: tile.min(width - start), width };
+            tile.add_up(inputs, numbers.map(|all| &all[start..]), part, f)
+        })?;
+        for (i, part) in parts.chunks_exact(S * tile).enumerate() {
+            let (start, len) = (i % n_tiles * tile, tile.min(width - i % n_tiles * tile));
+            for (totals, part) in totals.chunks_exact_mut(width).zip(part.chunks_exact(len)) {
+                totals[start..].iter_mut().zip(part).for_each(|(total, part)| *total += part);
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Some columns of some rows.
+struct Tile {
+    rows: std::ops::Range<usize>,
+    start: usize,
+    len: usize,
+    /// Elements of a whole row.
+    width: usize,
+}
+
+impl Tile {
+    /// `totals[s, j]` becomes the sum of these rows.
+    fn add_up<R: Real, const K: usize, const N: usize, const S: usize, F>(
+        self,
+        inputs: [Stored<'_, R>; N],
+        numbers: [&[R]; K],
+        totals: &mut [f64],
+        f: impl Fn(usize) -> F + Copy,
+    ) -> Result<()>
+    where
+        F: Fn([R; K], [R; N]) -> [R; S],
+    {
+        let Tile { rows, start, len, width } = self;
+        let totals = &mut totals[..S * len];
+        totals.fill(0.0);
+        // Caches follow few rows at a time that are far apart.
+        let together = if len < TILE / 4 { 8 } else { 2 };
+        scratch::with(S * len + N * together * len, |room: &mut [R]| {
+            let (sums, room) = room.split_at_mut(S * len);
+            for row in rows.clone().step_by(together) {
+                let (done, n) = (row - rows.start, together.min(rows.end - row));
+                if done % ROWS == 0 {
+                    sums.fill(R::ZERO);
+                }
+                let (inputs, stride) = widened_block(inputs, row * width + start, (n, len, width), room);
+                let own = &mut *sums;
+                simd::vectorized(
+                    #[inline(always)]
+                    move || add_rows(inputs, (row, n, stride), numbers, own, f),
+                );
+                if (done + n) % ROWS == 0 || row + n == rows.end {
+                    totals.iter_mut().zip(&*sums).for_each(|(total, sum)| *total += wide(*sum));
+                }
+            }
+            Ok(())
+        })
+    }
+}
+
+/// Adds `n` rows, which begin every `stride` elements and of which the first is number `row`, to `sums[s, j]`.
+#[inline(always)]
+fn add_rows<R: Real, const K: usize, const N: usize, const S: usize, F>(
+    inputs: [&[R]; N],
+    (row, n, stride): (usize, usize, usize),
+    numbers: [&[R]; K],
+    sums: &mut [R],
+    f: impl Fn(usize) -> F,
+) where
+    F: Fn([R; K], [R; N]) -> [R; S],
+{
+    let len = sums.len() / S;
+    let whole = len - len % LANES;
+    for start in (0..whole).step_by(LANES) {
+        let numbers = lanes_of(&numbers, start);
+        let mut own = [[R::ZERO; LANES]; S];
+        for (s, own) in own.iter_mut().enumerate() {
+            own.copy_from_slice(&sums[s * len + start..][..LANES]);
+        }
+        for i in 0..n {
+            let (f, x) = (f(row + i), lanes_of(&inputs, i * stride + start));
+            for lane in 0..LANES {
+                let found = f(lane_of(&numbers, lane), lane_of(&x, lane));
+                for (own, found) in own.iter_mut().zip(found) {
+                    own[lane] = own[lane] + found;
+                }
+            }
+        }
+        for (s, own) in own.iter().enumerate() {
+            sums[s * len + start..][..LANES].copy_from_slice(own);
+        }
+    }
+    for j in whole..len {
+        for i in 0..n {
+            let found = f(row + i)(nth(&numbers, j), nth(&inputs, i * stride + j));
+            for (s, found) in found.into_iter().enumerate() {
+                sums[s * len + j] = sums[s * len + j] + found;
+            }
+        }
+    }
 }

@@ -12,33 +12,24 @@ pub(crate) fn exp(x: f32) -> f32 {
     // Beyond these the result is 0 or infinite, in which the arithmetic below ends by itself. NaN passes through.
     let x = if x > 89.0 { 89.0 } else { x };
     let x = if x < -104.0 { -104.0 } else { x };
-    let n = (x * std::f32::consts::LOG2_E + ROUND) - ROUND;
-    let (r, t) = exp_parts(x, n);
-    // 1 + r + t, where the rounding error of 1 + r is known exactly.
-    let sum = 1.0 + r;
-    let power = sum + ((1.0 - sum + r) + t);
-    let half = (n * 0.5 + ROUND) - ROUND;
-    power * power_of_two(half) * power_of_two(n - half)
-}
-
-/// `(r, t)` such that eˣ = 2ⁿ·(1 + r + t) and |t| is much smaller than |r| ≤ ln 2 / 2, where n is x / ln 2 as an integer.
-#[inline(always)]
-fn exp_parts(x: f32, n: f32) -> (f32, f32) {
-    let high = x - n * LN_2_HIGH;
-    let low = n * LN_2_LOW;
-    let r = high - low;
+    let rounded = x * std::f32::consts::LOG2_E + ROUND;
+    let n = rounded - ROUND;
+    let r = (x - n * LN_2_HIGH) - n * LN_2_LOW;
     let q = 1.381_446_7e-3;
     let q = q * r + 8.368_781e-3;
     let q = q * r + 4.166_839_3e-2;
     let q = q * r + 1.666_652e-1;
     let q = q * r + 4.999_999_4e-1;
-    (r, r * r * q + ((high - r) - low))
+    let power = 1.0 + (r + r * r * q);
+    // The low bits are those of n; what is above them is even, and does not reach them.
+    let half = rounded.to_bits() >> 1;
+    power * power_of_two(half) * power_of_two(rounded.to_bits() - half)
 }
 
-/// 2ⁿ for an integer n from −126 to 127.
+/// 2ⁿ for an integer n from −126 to 127, of which only the lowest bits are looked at.
 #[inline(always)]
-fn power_of_two(n: f32) -> f32 {
-    f32::from_bits((n + ROUND).to_bits().wrapping_add(127) << 23)
+fn power_of_two(n: u32) -> f32 {
+    f32::from_bits((n << 23).wrapping_add(127 << 23))
 }
 
 /// The natural logarithm; NaN below 0.
@@ -82,6 +73,6 @@ pub(crate) fn sigmoid(x: f32) -> f32 {
     let e = exp(-x.abs());
     let y = e / (1.0 + e);
     // The same, less dependent on the rounding of 1 + e.
-    let y = if e < 0.25 { e - e * y } else { y };
+    let y = if e < 0.5 { e - e * y } else { y };
     if x < 0.0 { y } else { 1.0 - y }
 }

@@ -12,21 +12,9 @@ pub(crate) fn exp(x: f64) -> f64 {
     // Beyond these the result is 0 or infinite, in which the arithmetic below ends by itself. NaN passes through.
     let x = if x > 710.0 { 710.0 } else { x };
     let x = if x < -746.0 { -746.0 } else { x };
-    let n = (x * std::f64::consts::LOG2_E + ROUND) - ROUND;
-    let (r, t) = exp_parts(x, n);
-    // 1 + r + t, where the rounding error of 1 + r is known exactly.
-    let sum = 1.0 + r;
-    let power = sum + ((1.0 - sum + r) + t);
-    let half = (n * 0.5 + ROUND) - ROUND;
-    power * power_of_two(half) * power_of_two(n - half)
-}
-
-/// `(r, t)` such that eˣ = 2ⁿ·(1 + r + t) and |t| is much smaller than |r| ≤ ln 2 / 2, where n is x / ln 2 as an integer.
-#[inline(always)]
-fn exp_parts(x: f64, n: f64) -> (f64, f64) {
-    let high = x - n * LN_2_HIGH;
-    let low = n * LN_2_LOW;
-    let r = high - low;
+    let rounded = x * std::f64::consts::LOG2_E + ROUND;
+    let n = rounded - ROUND;
+    let r = (x - n * LN_2_HIGH) - n * LN_2_LOW;
     let q = 2.4999962752161227e-8;
     let q = q * r + 2.7630378614888184e-7;
     let q = q * r + 2.7557587350023017e-6;
@@ -37,13 +25,16 @@ fn exp_parts(x: f64, n: f64) -> (f64, f64) {
     let q = q * r + 4.166666666652919e-2;
     let q = q * r + 1.666666666666641e-1;
     let q = q * r + 5.000000000000011e-1;
-    (r, r * r * q + ((high - r) - low))
+    let power = 1.0 + (r + r * r * q);
+    // The low bits are those of n; what is above them is even, and does not reach them.
+    let half = rounded.to_bits() >> 1;
+    power * power_of_two(half) * power_of_two(rounded.to_bits() - half)
 }
 
-/// 2ⁿ for an integer n from −1022 to 1023.
+/// 2ⁿ for an integer n from −1022 to 1023, of which only the lowest bits are looked at.
 #[inline(always)]
-fn power_of_two(n: f64) -> f64 {
-    f64::from_bits((n + ROUND).to_bits().wrapping_add(1023) << 52)
+fn power_of_two(n: u64) -> f64 {
+    f64::from_bits((n << 52).wrapping_add(1023 << 52))
 }
 
 /// The natural logarithm; NaN below 0.
@@ -101,6 +92,6 @@ pub(crate) fn sigmoid(x: f64) -> f64 {
     let e = exp(-x.abs());
     let y = e / (1.0 + e);
     // The same, less dependent on the rounding of 1 + e.
-    let y = if e < 0.25 { e - e * y } else { y };
+    let y = if e < 0.5 { e - e * y } else { y };
     if x < 0.0 { y } else { 1.0 - y }
 }

@@ -423,10 +423,7 @@ macro_rules! batch_norm {
 
             fn cpu(&self, inputs: [CpuView<'_, R>; $n], out: StoredMut<'_, R>) -> Result<()> {
                 let (x, channels) = (inputs[0].data, Channels::of(inputs[0].shape, self.dim));
-                self.changes(&inputs[1..], |changes| {
-                    cpu::batch_norm(channels, changes, self.relu, x, out);
-                    Ok(())
-                })
+                self.changes(&inputs[1..], |changes| cpu::batch_norm(channels, changes, self.relu, x, out))
             }
         }
     )+};
@@ -518,8 +515,7 @@ macro_rules! gradients {
                 let reading = self.sums.as_ref().map(|sums| sums.read::<R>(OP)).transpose()?;
                 let sums = reading.as_ref().zip(self.sums.as_ref()).map(|(reading, sums)| reading.of(&sums.layout));
                 rule.changes(&inputs[2..], |changes| {
-                    cpu::batch_norm_grad(channels, changes, (rule.relu, sums), data, out);
-                    Ok(())
+                    cpu::batch_norm_grad(channels, changes, (rule.relu, sums), data, out)
                 })
             }
         }

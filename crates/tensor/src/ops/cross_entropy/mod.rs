@@ -5,11 +5,9 @@ mod cuda;
 
 use std::sync::{Mutex, PoisonError};
 
-use pagelock_memory as memory;
-
 use crate::autocast;
 use crate::autograd::{Saved, is_grad_enabled};
-use crate::cpu::{self, CpuView, Stored, StoredMut};
+use crate::cpu::{self, CpuView, StoredMut};
 use crate::cuda::{CudaDevice, CudaOut, CudaView, constant};
 use crate::device::{Device, common_device};
 use crate::element::{DType, Real};
@@ -157,7 +155,7 @@ impl<R: Real> CpuKernel<R, 1> for CrossEntropy {
         let scale = R::from_f64(self.labels.factor());
         let computed = self.labels.checked(x.shape, |target| {
             scratch::with(rows, |losses: &mut [R]| {
-                row_losses(x.data, target, classes, losses)?;
+                cpu::cross_entropy(x.data, target, classes, losses)?;
                 match self.labels.reduction {
                     Reduction::None => out.each_piece(|start, out| out.copy_from_slice(&losses[start..][..out.len()])),
                     Reduction::Mean | Reduction::Sum => {
@@ -170,21 +168,6 @@ impl<R: Real> CpuKernel<R, 1> for CrossEntropy {
         })?;
         computed.map_err(Error::scratch(<Self as Op<1>>::NAME))
     }
-}
-
-/// The loss of each row, some rows at a time.
-fn row_losses<R: Real>(x: Stored<'_, R>, target: &[i64], classes: usize, losses: &mut [R]) -> memory::Result<()> {
-    let rows = scratch::rows_at_a_time(classes);
-    for (i, (target, losses)) in target.chunks(rows).zip(losses.chunks_mut(rows)).enumerate() {
-        let x = x.part(i * rows * classes, target.len() * classes);
-        scratch::with(x.len(), |log: &mut [R]| {
-            cpu::log_softmax(x, classes, (&mut *log).into());
-            let picked = target.iter().enumerate().map(|(row, &class)| log[row * classes + class as usize]);
-            losses.iter_mut().zip(picked).for_each(|(loss, log)| *loss = -log);
-            Ok(())
-        })?;
-    }
-    Ok(())
 }
 
 /// The gradient of [`CrossEntropy`], from its input and its output's gradient: (softmax(x) − [class = target]) · g.
@@ -228,26 +211,13 @@ impl Op<2> for CrossEntropyGrad {
 impl<R: Real> CpuKernel<R, 2> for CrossEntropyGrad {
     type Out = R;
 
-    fn cpu(&self, [x, grad]: [CpuView<'_, R>; 2], mut out: StoredMut<'_, R>) -> Result<()> {
+    fn cpu(&self, [x, grad]: [CpuView<'_, R>; 2], out: StoredMut<'_, R>) -> Result<()> {
         let classes = x.shape[1];
         let scale = R::from_f64(self.0.factor());
-        let rows = scratch::rows_at_a_time(classes);
-        let grad_of = |row| grad.data.get(if grad.data.len() == 1 { 0 } else { row }) * scale;
-        let computed = self.0.checked(x.shape, |target| {
-            for (i, target) in target.chunks(rows).enumerate() {
-                let (start, len) = (i * rows * classes, target.len() * classes);
-                scratch::reals_mut(out.part(start, len), |out| {
-                    cpu::softmax(x.data.part(start, len), classes, (&mut *out).into());
-                    for (out, (row, &class)) in out.chunks_exact_mut(classes).zip(target.iter().enumerate()) {
-                        out[class as usize] = out[class as usize] - R::ONE;
-                        let grad = grad_of(i * rows + row);
-                        out.iter_mut().for_each(|out| *out = *out * grad);
-                    }
-                    Ok(())
-                })?;
-            }
-            Ok(())
-        })?;
+        let grad = grad.data;
+        let grad_of = |row| grad.get(if grad.len() == 1 { 0 } else { row }) * scale;
+        let computed =
+            self.0.checked(x.shape, |target| cpu::cross_entropy_grad(x.data, target, grad_of, classes, out))?;
         computed.map_err(Error::scratch(<Self as Op<2>>::NAME))
     }
 }

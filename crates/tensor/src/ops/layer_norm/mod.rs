@@ -187,8 +187,8 @@ macro_rules! layer_norm {
 
             fn cpu(&self, inputs: [CpuView<'_, R>; $n], out: StoredMut<'_, R>) -> Result<()> {
                 let parameter = |i: usize| inputs.get(i).map(|parameter| parameter.data);
-                cpu::layer_norm(inputs[0].data, [parameter(1), parameter(2)], (self.row_len(), self.eps()), out);
-                Ok(())
+                let row = (self.row_len(), self.eps());
+                cpu::layer_norm(inputs[0].data, [parameter(1), parameter(2)], row, out).map_err(Error::scratch(OP))
             }
         }
     )+};
@@ -228,8 +228,8 @@ macro_rules! input_grad {
             fn cpu(&self, inputs: [CpuView<'_, R>; $n], out: StoredMut<'_, R>) -> Result<()> {
                 let weight = inputs.get(2).map(|weight| weight.data);
                 let row = (self.0.row_len(), self.0.eps());
-                cpu::layer_norm_grad([inputs[0].data, inputs[1].data], weight, row, out);
-                Ok(())
+                let computed = cpu::layer_norm_grad([inputs[0].data, inputs[1].data], weight, row, out);
+                computed.map_err(Error::scratch("layer_norm's gradient"))
             }
         }
     )+};

@@ -7,7 +7,7 @@ use crate::autograd::Saved;
 use crate::cpu::{self, CpuView, StoredMut};
 use crate::cuda::{CudaDevice, CudaOut, CudaView};
 use crate::element::{DType, Real};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::op::{CpuKernel, Inputs, Op, Precision, Saves, apply, per_type};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
@@ -106,8 +106,7 @@ impl<R: Real> CpuKernel<R, 1> for Softmax {
     type Out = R;
 
     fn cpu(&self, [x]: [CpuView<'_, R>; 1], out: StoredMut<'_, R>) -> Result<()> {
-        cpu::softmax(x.data, x.shape[x.shape.len() - 1], out);
-        Ok(())
+        cpu::softmax(x.data, x.shape[x.shape.len() - 1], out).map_err(Error::scratch("softmax"))
     }
 }
 
@@ -148,8 +147,7 @@ impl<R: Real> CpuKernel<R, 1> for LogSoftmax {
     type Out = R;
 
     fn cpu(&self, [x]: [CpuView<'_, R>; 1], out: StoredMut<'_, R>) -> Result<()> {
-        cpu::log_softmax(x.data, x.shape[x.shape.len() - 1], out);
-        Ok(())
+        cpu::log_softmax(x.data, x.shape[x.shape.len() - 1], out).map_err(Error::scratch("log_softmax"))
     }
 }
 
@@ -193,8 +191,7 @@ impl<R: Real> CpuKernel<R, 2> for SoftmaxGrad {
     type Out = R;
 
     fn cpu(&self, [g, y]: [CpuView<'_, R>; 2], out: StoredMut<'_, R>) -> Result<()> {
-        cpu::softmax_grad(y.data, g.data, y.shape[y.shape.len() - 1], out);
-        Ok(())
+        cpu::softmax_grad(y.data, g.data, y.shape[y.shape.len() - 1], out).map_err(Error::scratch("softmax's gradient"))
     }
 }
 
@@ -235,7 +232,7 @@ impl<R: Real> CpuKernel<R, 2> for LogSoftmaxGrad {
     type Out = R;
 
     fn cpu(&self, [g, y]: [CpuView<'_, R>; 2], out: StoredMut<'_, R>) -> Result<()> {
-        cpu::log_softmax_grad(y.data, g.data, y.shape[y.shape.len() - 1], out);
-        Ok(())
+        cpu::log_softmax_grad(y.data, g.data, y.shape[y.shape.len() - 1], out)
+            .map_err(Error::scratch("log_softmax's gradient"))
     }
 }
