@@ -161,11 +161,10 @@ impl Op<1> for IndexAdd {
 impl<T: Num> CpuKernel<T, 1> for IndexAdd {
     type Out = T;
 
-    fn cpu(&self, [grad]: [CpuView<'_, T>; 1], mut out: StoredMut<'_, T>) -> Result<()> {
-        out.fill(T::ZERO);
+    fn cpu(&self, [grad]: [CpuView<'_, T>; 1], out: StoredMut<'_, T>) -> Result<()> {
         let reading = self.select.index.raw().read::<i64>("index_add")?;
-        cpu::index_add(out, &self.into, self.select.dim, reading.of(self.select.index.layout()), grad);
-        Ok(())
+        let index = reading.of(self.select.index.layout());
+        cpu::index_add(out, &self.into, self.select.dim, index, grad).map_err(Error::scratch("index_add"))
     }
 }
 
@@ -242,10 +241,9 @@ impl Op<1> for ScatterAdd {
 impl<T: Num> CpuKernel<T, 1> for ScatterAdd {
     type Out = T;
 
-    fn cpu(&self, [grad]: [CpuView<'_, T>; 1], mut out: StoredMut<'_, T>) -> Result<()> {
-        out.fill(T::ZERO);
+    fn cpu(&self, [grad]: [CpuView<'_, T>; 1], out: StoredMut<'_, T>) -> Result<()> {
         let reading = self.gather.index.raw().read::<i64>("scatter_add")?;
-        cpu::scatter_add(out, &self.into, self.gather.dim, reading.view(self.gather.index.layout()), grad);
-        Ok(())
+        let index = reading.view(self.gather.index.layout());
+        cpu::scatter_add(out, &self.into, self.gather.dim, index, grad).map_err(Error::scratch("scatter_add"))
     }
 }
