@@ -82,16 +82,21 @@ pub(crate) fn gather<T: Value>(x: CpuView<'_, T>, dim: usize, index: CpuView<'_,
         return;
     };
     let (contiguous, base) = (contiguous_strides(index.shape), without(dim, x.strides));
-    Sides::of(index.shape, [&contiguous, index.strides, &base]).in_parts(out, |out, [_, index, base], sides| {
+    Sides::of(index.shape, [&contiguous, index.strides, &base]).in_parts(out, move |out, [_, index, base], sides| {
+        // As locals, so that no store to `out` makes the loop read them again.
+        let (data, numbers, stride) = (data, numbers, stride);
         sides.each(|lines| {
             for line in 0..lines.count {
                 let [to, index_start, base_start] = lines.beginnings(line);
-                let (numbers, data) = (&numbers[index + index_start..], &data[base + base_start..]);
                 let (out, [_, index_step, step]) = (&mut out[to..][..lines.len], lines.steps);
-                let read = |i: usize, number: i64| data[i * step + number as usize * stride];
+                let (numbers, mut base) = (&numbers[index + index_start..], base + base_start);
+                let mut read = |out: &mut T, number: i64| {
+                    *out = data[base + number as usize * stride];
+                    base += step;
+                };
                 match index_step {
-                    1 => out.iter_mut().zip(numbers).enumerate().for_each(|(i, (out, &j))| *out = read(i, j)),
-                    _ => out.iter_mut().enumerate().for_each(|(i, out)| *out = read(i, numbers[i * index_step])),
+                    1 => out.iter_mut().zip(numbers).for_each(|(out, &j)| read(out, j)),
+                    _ => out.iter_mut().enumerate().for_each(|(i, out)| read(out, numbers[i * index_step])),
                 }
             }
         });
@@ -246,21 +251,23 @@ impl Scatter<'_> {
         if let [rows, others @ ..] = shape {
             *rows = values.len() / others.iter().product::<usize>();
         }
+        let stride = self.stride;
         let index = &self.index.data.plain()[first * self.index.strides.first().unwrap_or(&0)..];
         let mut rest = values;
         Sides::of(shape, [self.index.strides, &self.base]).each(|lines| {
             for line in 0..lines.count {
-                let [index_start, base] = lines.beginnings(line);
+                let [index_start, mut base] = lines.beginnings(line);
                 let (index, [index_step, step]) = (&index[index_start..], lines.steps);
                 let (values, others) = rest.split_at(lines.len);
                 rest = others;
-                let mut add = |i: usize, number: i64, value: C| {
-                    let dst = &mut dst[base + i * step + number as usize * self.stride];
+                let mut add = |value: C, number: i64| {
+                    let dst = &mut dst[base + number as usize * stride];
                     *dst = plus(*dst, value);
+                    base += step;
                 };
                 match index_step {
-                    1 => values.iter().zip(index).enumerate().for_each(|(i, (&value, &j))| add(i, j, value)),
-                    _ => values.iter().enumerate().for_each(|(i, &value)| add(i, index[i * index_step], value)),
+                    1 => values.iter().zip(index).for_each(|(&value, &j)| add(value, j)),
+                    _ => values.iter().enumerate().for_each(|(i, &value)| add(value, index[i * index_step])),
                 }
             }
         });
@@ -287,9 +294,10 @@ impl Summing for AddRows<'_> {
         let chunk_slabs = (CHUNK / self.slab_len.max(added)).max(1);
         dst.try_for_each_chunk(chunk_slabs * self.slab_len, &|i, dst| {
             scratch::reals_mut(dst, |dst| {
+                let mut room = [C::ZERO; PIECE];
                 fill(dst, C::ZERO);
                 for (k, slab) in dst.chunks_exact_mut(self.slab_len).enumerate() {
-                    self.add_slab(slab, &src, (i * chunk_slabs + k) * added, plus);
+                    self.add_slab(slab, &src, (i * chunk_slabs + k) * added, &mut room, plus);
                 }
                 Ok(())
             })
@@ -299,17 +307,24 @@ impl Summing for AddRows<'_> {
 
 impl AddRows<'_> {
     /// Adds the elements from number `first` on to a slab.
-    fn add_slab<C: Num>(&self, slab: &mut [C], src: &Source<'_, C>, first: usize, plus: impl Plus<C>) {
-        let mut room = [C::ZERO; PIECE];
+    #[inline]
+    fn add_slab<C: Num>(
+        &self,
+        slab: &mut [C],
+        src: &Source<'_, C>,
+        first: usize,
+        room: &mut [C],
+        plus: impl Plus<C>,
+    ) {
         if self.row_len > 1 {
             for (j, &row) in self.index.iter().enumerate() {
                 let row = &mut slab[row as usize * self.row_len..][..self.row_len];
-                add_row(row, src, first + j * self.row_len, &mut room, plus);
+                add_row(row, src, first + j * self.row_len, room, plus);
             }
             return;
         }
         for (n, index) in self.index.chunks(PIECE).enumerate() {
-            let values = src.part(first + n * PIECE, index.len(), &mut room);
+            let values = src.part(first + n * PIECE, index.len(), room);
             for (&j, &value) in index.iter().zip(values) {
                 let dst = &mut slab[j as usize];
                 *dst = plus(*dst, value);

@@ -44,28 +44,40 @@ impl Tensor {
     }
 }
 
-/// Elements of a word of [`kept`].
-const WORD: usize = u32::BITS as usize;
+/// Elements per block of bits: bit `b` of byte `i` of a block is that of element `b · BYTES + i`, so that neighbours are
+/// compared with the same bit of neighbouring bytes.
+const BLOCK: usize = 8 * BYTES;
+/// Bytes of a block.
+const BYTES: usize = 32;
 
 /// One bit per element: whether the random number is not below `p`.
 fn kept(p: f32, draw: Draw, len: usize) -> Result<Tensor<Int>> {
-    let mut out = Fresh::allocate("dropout", Shape::new(&[len.div_ceil(WORD)])?, DType::I32)?;
-    let computed = try_for_each_chunk_mut(out.bits::<u32>(), random::CHUNK / WORD, |i, words| {
-        scratch::with(words.len() * WORD, |numbers: &mut [f32]| {
+    let mut out = Fresh::allocate("dropout", Shape::new(&[len.div_ceil(BLOCK) * BYTES])?, DType::U8)?;
+    let computed = try_for_each_chunk_mut(out.bits::<u8>(), random::CHUNK / 8, |i, bytes| {
+        scratch::with(8 * bytes.len(), |numbers: &mut [f32]| {
             random::fill_uniform(draw.behind_chunks_of_f32(i), (&mut *numbers).into());
-            vectorized(
-                #[inline(always)]
-                || {
-                    for (word, numbers) in words.iter_mut().zip(numbers.as_chunks::<WORD>().0) {
-                        *word = (0..WORD).fold(0, |word, bit| word | u32::from(numbers[bit] >= p) << bit);
-                    }
-                },
-            );
+            keep(p, numbers, bytes);
             Ok(())
         })
     });
     computed.map_err(Error::scratch("dropout"))?;
     Ok(out.share().typed())
+}
+
+/// Sets the bits of numbers that are not below `p`, in whole blocks.
+fn keep(p: f32, numbers: &[f32], bytes: &mut [u8]) {
+    vectorized(
+        #[inline(always)]
+        move || {
+            for (bytes, numbers) in bytes.chunks_exact_mut(BYTES).zip(numbers.chunks_exact(BLOCK)) {
+                bytes.fill(0);
+                for (bit, numbers) in numbers.chunks_exact(BYTES).enumerate() {
+                    let pairs = bytes.iter_mut().zip(numbers);
+                    pairs.for_each(|(byte, &number)| *byte |= u8::from(number >= p) << bit);
+                }
+            }
+        },
+    );
 }
 
 /// The element times `scale`, where the random number is not below `p`. Linear, so its derivative is itself.
@@ -103,32 +115,31 @@ impl<R: Real> CpuKernel<R, 1> for Dropout {
 
     fn cpu(&self, [x]: [CpuView<'_, R>; 1], out: StoredMut<'_, R>) -> Result<()> {
         let Some(kept) = &self.kept else { unreachable!("it was drawn for the CPU") };
-        let (reading, scale) = (kept.raw().host("dropout")?, R::from_f64(self.scale));
-        let kept: &[u32] = reading.bits(kept.layout()).data.plain();
+        let (reading, scale) = (kept.raw().read::<u8>("dropout")?, R::from_f64(self.scale));
+        let kept = reading.of(kept.layout());
         out.for_each_chunk(random::CHUNK, &|i, mut out| {
             let mut room = [R::ZERO; PIECE];
             out.each_piece(|at, out| {
                 let start = i * random::CHUNK + at;
-                let x = x.data.part(start, out.len()).widened(&mut room);
-                scale_kept(&kept[start / WORD..], scale, x, out);
+                scale_kept(&kept[start / 8..], scale, x.data.part(start, out.len()).widened(&mut room), out);
             });
         });
         Ok(())
     }
 }
 
-/// `out = x · scale`, or 0 where the bit is not set.
-fn scale_kept<R: Real>(words: &[u32], scale: R, x: &[R], out: &mut [R]) {
-    let scaled = |x: R, word: u32, bit: usize| x * if word >> bit & 1 == 1 { scale } else { R::ZERO };
-    let ((x, last_x), (out, last)) = (x.as_chunks::<WORD>(), out.as_chunks_mut::<WORD>());
+/// `out = x · scale`, or `x · 0` where the bit is not set.
+fn scale_kept<R: Real>(kept: &[u8], scale: R, x: &[R], out: &mut [R]) {
     vectorized(
         #[inline(always)]
-        || {
-            for ((out, x), &word) in out.iter_mut().zip(x).zip(words) {
-                (0..WORD).for_each(|bit| out[bit] = scaled(x[bit], word, bit));
+        move || {
+            for ((out, x), bytes) in out.chunks_mut(BLOCK).zip(x.chunks(BLOCK)).zip(kept.chunks_exact(BYTES)) {
+                for (bit, (out, x)) in out.chunks_mut(BYTES).zip(x.chunks(BYTES)).enumerate() {
+                    for ((out, &x), &byte) in out.iter_mut().zip(x).zip(bytes) {
+                        *out = x * if byte & 1 << bit != 0 { scale } else { R::ZERO };
+                    }
+                }
             }
         },
     );
-    let last_word = words.get(out.len()).copied().unwrap_or(0);
-    last.iter_mut().zip(last_x).enumerate().for_each(|(bit, (out, &x))| *out = scaled(x, last_word, bit));
 }

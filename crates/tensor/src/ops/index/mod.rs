@@ -78,8 +78,13 @@ fn own_index(op: &'static str, x: &Raw, index: &Raw) -> Result<Tensor<Int>> {
 
 /// Every index is below the size of dimension `dim`, and none negative.
 pub(crate) fn check_range(op: &'static str, index: &[i64], dim: usize, shape: &Shape) -> Result<()> {
-    let size = shape[dim] as i64;
-    match index.iter().find(|&&index| !(0..size).contains(&index)) {
+    let size = shape[dim] as u64;
+    let is_outside = |index: i64| index as u64 >= size;
+    let any_is_outside = cpu::vectorized(
+        #[inline(always)]
+        || index.iter().fold(false, |any, &index| any | is_outside(index)),
+    );
+    match index.iter().find(|&&index| any_is_outside && is_outside(index)) {
         Some(&index) => Err(Error::IndexOutOfRange { op, index, dim, shape: *shape, from_end: false }),
         None => Ok(()),
     }
