@@ -4,6 +4,7 @@
 //! `new`, `full`, `scalar` and `arange` give the default precision of the kind, so that literals need no suffix;
 //! [`Tensor::from_slice`] keeps that of the data. [`Tensor::on`] and [`Tensor::of`] choose device and precision.
 
+use crate::cpu;
 use crate::cuda::{Formula, constant};
 use crate::device::Device;
 use crate::element::{DType, Element, Scalar, decimal};
@@ -501,12 +502,14 @@ fn range([start, end, step]: [Scalar; 3], dtype: DType) -> Result<Raw> {
     })?;
     let mut out = Fresh::allocate("arange", Shape::new(&[count])?, dtype)?;
     let [first, distance] = [start, step].map(|value| decimal(value.to_f64(), dtype));
-    by_dtype!(dtype, T => for (i, element) in out.elements::<T>().iter_mut().enumerate() {
-        *element = T::from_scalar(match (start, step) {
+    by_dtype!(dtype, T => cpu::fill_by_number(
+        out.elements::<T>(),
+        #[inline(always)]
+        |i| T::from_scalar(match (start, step) {
             (Scalar::Int(start), Scalar::Int(step)) => Scalar::Int(start.wrapping_add(step.wrapping_mul(i as i64))),
             _ => Scalar::Float(first + i as f64 * distance),
-        });
-    });
+        }),
+    ));
     Ok(out.share())
 }
 

@@ -6,6 +6,7 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::cpu::vectorized;
 use crate::element::DType;
 use crate::error::Result;
 
@@ -82,7 +83,7 @@ impl Generator {
     /// 64 random bits.
     pub fn next_u64(&self) -> u64 {
         let [[low], [high], ..] = philox(self.seed(), self.take(1), self.stream);
-        u64::from(high) << 32 | u64::from(low)
+        of_words(low, high)
     }
 
     /// Uniform in [0, 1), with 53 random bits.
@@ -98,13 +99,7 @@ impl Generator {
     /// assert!((0..100).all(|_| dice.below(6) < 6));
     /// ```
     pub fn below(&self, n: u64) -> u64 {
-        let threshold = n.wrapping_neg().checked_rem(n).unwrap_or(0);
-        loop {
-            let wide = u128::from(self.next_u64()) * u128::from(n);
-            if wide as u64 >= threshold {
-                return (wide >> 64) as u64;
-            }
-        }
+        below(n, || self.next_u64())
     }
 
     /// Puts a slice in random order (Fisher and Yates).
@@ -117,8 +112,51 @@ impl Generator {
     /// assert_eq!(cards, [1, 2, 3, 4, 5]);
     /// ```
     pub fn shuffle<T>(&self, slice: &mut [T]) {
-        for i in (1..slice.len()).rev() {
-            slice.swap(i, self.below(i as u64 + 1) as usize);
+        const AT_ONCE: usize = 64;
+        let mut end = slice.len(); // what is behind it is done
+        while end > 1 {
+            let count = (end - 1).min(AT_ONCE);
+            let mut drawn = [0; AT_ONCE];
+            self.draw_u64s(&mut drawn[..count]);
+            for &bits in &drawn[..count] {
+                let mut bits = Some(bits);
+                let other = below(end as u64, || bits.take().unwrap_or_else(|| self.next_u64()));
+                end -= 1;
+                slice.swap(end, other as usize);
+            }
+        }
+    }
+
+    /// Fills a slice as so many [`next_u64`](Self::next_u64).
+    fn draw_u64s(&self, out: &mut [u64]) {
+        let (seed, stream, position) = (self.seed(), self.stream, self.take(out.len() as u64));
+        vectorized(
+            #[inline(always)]
+            || {
+                for (i, out) in out.chunks_mut(fill::LANES).enumerate() {
+                    let words = philox::<{ fill::LANES }>(seed, position.wrapping_add((i * fill::LANES) as u64), stream);
+                    let pairs = words[0].iter().zip(&words[1]);
+                    out.iter_mut().zip(pairs).for_each(|(out, (&low, &high))| *out = of_words(low, high));
+                }
+            },
+        );
+    }
+}
+
+/// 64 bits of two words.
+fn of_words(low: u32, high: u32) -> u64 {
+    u64::from(high) << 32 | u64::from(low)
+}
+
+/// Uniform in `0..n`, of 64 random bits at a time.
+#[inline]
+fn below(n: u64, mut next: impl FnMut() -> u64) -> u64 {
+    loop {
+        let wide = u128::from(next()) * u128::from(n);
+        let (whole, part) = ((wide >> 64) as u64, wide as u64);
+        // The threshold is less than `n`, and dividing to find it takes longer than all else.
+        if part >= n || part >= n.wrapping_neg().checked_rem(n).unwrap_or(0) {
+            return whole;
         }
     }
 }

@@ -18,7 +18,7 @@ use pagelock_cuda::{DeviceBuffer, DeviceView, PackedParts, Stream};
 use pagelock_memory::HostBuffer;
 
 use crate::cpu::math::half::Half;
-use crate::cpu::{CpuView, Stored, StoredMut};
+use crate::cpu::{self, CpuView, Stored, StoredMut};
 use crate::cuda::{CudaDevice, CudaOut, CudaView};
 use crate::device::Device;
 use crate::element::{Computing, DType, Element};
@@ -419,7 +419,7 @@ impl Fresh {
     /// Sets all of them to the value.
     pub(crate) fn fill<T: Element>(&mut self, value: T) {
         let value = [value];
-        by_bits!(T::DTYPE, B => self.bits::<B>().fill(bytemuck::cast_slice(&value)[0]));
+        by_bits!(T::DTYPE, B => cpu::fill(self.bits::<B>(), bytemuck::cast_slice(&value)[0]));
     }
 
     /// Their bits; they have as many bytes as a `B`.

@@ -7,6 +7,8 @@ use crate::parallel::for_each_chunk_mut;
 
 /// Columns that are searched together.
 const WIDTH: usize = 128;
+/// Columns that a thread searches at least: lines of memory that it uses whole.
+const LEAST: usize = 32;
 /// Elements of a line that are searched together.
 const LANES: usize = 16;
 
@@ -26,7 +28,7 @@ pub(crate) fn arg_reduce<T: Computing>(
     let pairs = std::iter::zip(x.shape.iter().copied(), x.strides.iter().copied());
     let kept = Dims::merged(pairs.enumerate().filter(|&(i, _)| i != dim).map(|(_, pair)| pair));
     let search = Search { data: x.data, kept, len: x.shape[dim], stride: x.strides[dim] };
-    let chunk_len = (CHUNK / x.shape[dim]).max(1);
+    let chunk_len = (CHUNK / x.shape[dim]).max(if search.in_columns() { LEAST } else { 1 });
     if out.len() <= chunk_len {
         return search.chunk(0, out, better);
     }
@@ -42,10 +44,14 @@ struct Search<'a, T> {
 }
 
 impl<T: Computing> Search<'_, T> {
+    /// Whether neighbors in memory belong to neighboring results.
+    fn in_columns(&self) -> bool {
+        self.kept.inner().1 == 1 && self.stride > 1
+    }
+
     /// Computes the results from number `start` on.
     fn chunk(&self, start: usize, out: &mut [i64], better: impl Fn(T, T) -> bool + Copy) {
-        let (_, kept_stride) = self.kept.inner();
-        let in_columns = kept_stride == 1 && self.stride > 1;
+        let in_columns = self.in_columns();
         let mut kept = Walk::starting_at(self.kept, start);
         let mut rest = out;
         while !rest.is_empty() {

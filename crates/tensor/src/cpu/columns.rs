@@ -151,6 +151,9 @@ where
     }
 }
 
+/// Columns whose accumulators stay in registers.
+const BLOCK: usize = 32;
+
 impl<A: Value, L, C> Fold<A, L, C> {
     /// Folds `n` rows, whose beginnings are `distance` apart.
     fn add_run<T: Value>(&self, data: &[T], distance: usize, n: usize, sums: &mut [A])
@@ -158,18 +161,44 @@ impl<A: Value, L, C> Fold<A, L, C> {
         L: Fn(T) -> A + Copy,
         C: Fn(A, A) -> A + Copy,
     {
+        let fold = *self;
         simd::vectorized(
             #[inline(always)]
-            || {
-                let row = |i: usize| &data[i * distance..];
+            move || {
+                // Rows far apart are read one after the other.
+                let (near, others) = sums.split_at_mut(if distance <= WIDTH { sums.len() / BLOCK * BLOCK } else { 0 });
+                let start = near.len();
+                for (block, sums) in near.as_chunks_mut::<BLOCK>().0.iter_mut().enumerate() {
+                    fold.add_block(&data[block * BLOCK..], distance, n, sums);
+                }
+                if others.is_empty() {
+                    return;
+                }
+                let row = |i: usize| &data[start + i * distance..];
                 for i in (0..n / 4 * 4).step_by(4) {
-                    self.add_rows([row(i), row(i + 1), row(i + 2), row(i + 3)], sums);
+                    fold.add_rows([row(i), row(i + 1), row(i + 2), row(i + 3)], others);
                 }
                 for i in n / 4 * 4..n {
-                    self.add_rows([row(i)], sums);
+                    fold.add_rows([row(i)], others);
                 }
             },
         );
+    }
+
+    /// The same for a block of columns, row after row.
+    #[inline(always)]
+    fn add_block<T: Value>(&self, data: &[T], distance: usize, n: usize, sums: &mut [A; BLOCK])
+    where
+        L: Fn(T) -> A + Copy,
+        C: Fn(A, A) -> A + Copy,
+    {
+        let mut all = *sums;
+        for i in 0..n {
+            for (sum, &x) in all.iter_mut().zip(&data[i * distance..][..BLOCK]) {
+                *sum = (self.combine)(*sum, (self.lift)(x));
+            }
+        }
+        *sums = all;
     }
 
     /// `sums[i] = combine(sums[i], lift(row[i]))` for every sum, row after row.
@@ -181,7 +210,11 @@ impl<A: Value, L, C> Fold<A, L, C> {
     {
         let rows = rows.map(|row| &row[..sums.len()]);
         for (i, sum) in sums.iter_mut().enumerate() {
-            *sum = rows.iter().fold(*sum, |sum, row| (self.combine)(sum, (self.lift)(row[i])));
+            let mut all = *sum;
+            for row in rows {
+                all = (self.combine)(all, (self.lift)(row[i]));
+            }
+            *sum = all;
         }
     }
 }

@@ -6,8 +6,9 @@
 
 use bytemuck::NoUninit;
 
-use super::walk::{Dims, Walk};
-use super::{CHUNK, CpuView, Value, in_chunks};
+use super::sides::{Lines, Sides};
+use super::walk::{Dims, Walk, contiguous_strides};
+use super::{CHUNK, CpuView, Value, in_chunks, simd};
 use crate::parallel::for_each_chunk_mut;
 use crate::stream::{self, Stream};
 
@@ -22,7 +23,7 @@ pub(crate) fn copy<T: Value + NoUninit>(x: CpuView<'_, T>, out: &mut [T]) {
     } else if let Some(transposed) = Transposed::find(&dims) {
         transposed.copy(data, out);
     } else {
-        in_chunks(out, |start, chunk| Walk::starting_at(dims, start).read(data, chunk));
+        place_lines(out, &contiguous_strides(x.shape), x);
     }
 }
 
@@ -31,29 +32,74 @@ pub(crate) fn place<T: Value + NoUninit>(dst: &mut [T], strides: &[usize], x: Cp
     if x.shape.contains(&0) {
         return;
     }
-    let (dims, data) = (Dims::of(x.shape, strides), x.data.plain());
-    if dims.is_contiguous() {
-        return copy(x, &mut dst[..dims.len()]);
-    }
-    let from_dims = Dims::of(x.shape, x.strides);
-    let (mut from, mut to) = (Walk::starting_at(from_dims, 0), Walk::starting_at(dims, 0));
-    let mut left = dims.len();
-    while left > 0 {
-        let len = from.run().min(to.run()).min(left);
-        move_line((&data[from.offset()..], from_dims.inner().1), (&mut dst[to.offset()..], dims.inner().1), len);
-        from.advance(len);
-        to.advance(len);
-        left -= len;
+    let dims = Dims::of(x.shape, strides);
+    if dims.is_contiguous() { copy(x, &mut dst[..dims.len()]) } else { place_lines(dst, strides, x) }
+}
+
+/// The same, line by line.
+fn place_lines<T: Value>(dst: &mut [T], strides: &[usize], x: CpuView<'_, T>) {
+    let data = x.data.plain();
+    Sides::of(x.shape, [strides, x.strides]).in_parts(dst, |dst, [_, from], sides| {
+        sides.each(|lines| {
+            simd::vectorized(
+                #[inline(always)]
+                || move_lines(dst, &data[from..], lines),
+            );
+        });
+    });
+}
+
+/// Copies lines of side 1 to side 0.
+#[inline(always)]
+fn move_lines<T: Value>(to: &mut [T], from: &[T], lines: Lines<2>) {
+    let (len, [to_step, step]) = (lines.len, lines.steps);
+    match lines.steps {
+        [1, 1] => each_line(
+            (to, from, lines),
+            #[inline(always)]
+            |to, from| copy_line(&mut to[..len], &from[..len]),
+        ),
+        [1, 0] => each_line(
+            (to, from, lines),
+            #[inline(always)]
+            |to, from| fill_line(&mut to[..len], from[0]),
+        ),
+        [1, _] => each_line(
+            (to, from, lines),
+            #[inline(always)]
+            |to, from| to[..len].iter_mut().enumerate().for_each(|(i, to)| *to = from[i * step]),
+        ),
+        _ => each_line(
+            (to, from, lines),
+            #[inline(always)]
+            |to, from| (0..len).for_each(|i| to[i * to_step] = from[i * step]),
+        ),
     }
 }
 
-/// `to[i · to_stride] = from[i · from_stride]`
-#[inline]
-fn move_line<T: Value>((from, from_stride): (&[T], usize), (to, to_stride): (&mut [T], usize), len: usize) {
-    match (from_stride, to_stride) {
-        (1, 1) => to[..len].copy_from_slice(&from[..len]),
-        _ => (0..len).for_each(|i| to[i * to_stride] = from[i * from_stride]),
+#[inline(always)]
+fn each_line<T>((to, from, lines): (&mut [T], &[T], Lines<2>), move_line: impl Fn(&mut [T], &[T])) {
+    for line in 0..lines.count {
+        let [to_start, start] = lines.beginnings(line);
+        move_line(&mut to[to_start..], &from[start..]);
     }
+}
+
+/// Elements of a short line that are copied at a time: calling `memcpy` would take longer than copying.
+const SHORT: usize = 32;
+
+#[inline(always)]
+fn copy_line<T: Value>(to: &mut [T], from: &[T]) {
+    let ((to, to_rest), (from, rest)) = (to.as_chunks_mut::<SHORT>(), from.as_chunks::<SHORT>());
+    to.iter_mut().zip(from).for_each(|(to, from)| *to = *from);
+    to_rest.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
+}
+
+#[inline(always)]
+fn fill_line<T: Value>(to: &mut [T], value: T) {
+    let (to, rest) = to.as_chunks_mut::<SHORT>();
+    to.iter_mut().for_each(|to| *to = [value; SHORT]);
+    rest.iter_mut().for_each(|to| *to = value);
 }
 
 fn contiguous<T: Value + NoUninit>(data: &[T], out: &mut [T]) {

@@ -3,10 +3,15 @@
 //! Indices were checked against the dimension's size by the caller; one that was not makes these loops panic, or touch
 //! another element of the same view. Where several sources add to one place they do so in row-major order of the source.
 
-use super::walk::{Dims, Walk};
-use super::{CHUNK, CpuView, Stored, StoredMut, Value, in_chunks};
-use crate::element::Computing;
+use pagelock_memory::Result;
+
+use super::math::half::{Half, bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
+use super::sides::Sides;
+use super::walk::{Dims, Walk, contiguous_strides};
+use super::{CHUNK, CpuView, MAX_RANK, PIECE, Stored, StoredMut, Value, fill, simd};
+use crate::element::Num;
 use crate::parallel::for_each_chunk_mut;
+use crate::scratch;
 
 /// `out[…, j, …] = x[…, index[j], …]`, with `j` at dimension `dim`; `out` is contiguous.
 pub(crate) fn index_select<T: Value>(x: CpuView<'_, T>, dim: usize, index: &[i64], out: &mut [T]) {
@@ -71,210 +76,323 @@ pub(crate) fn gather<T: Value>(x: CpuView<'_, T>, dim: usize, index: CpuView<'_,
     if out.is_empty() {
         return;
     }
-    if index.shape.is_empty() {
-        out[0] = x.data.plain()[0];
+    let (data, numbers) = (x.data.plain(), index.data.plain());
+    let Some(&stride) = x.strides.get(dim) else {
+        out[0] = data[0]; // a single number has no dimension
         return;
-    }
-    let (data, places) = (x.data.plain(), Places::new(x.strides, dim, index));
-    in_chunks(out, |start, chunk| {
-        let mut rest = chunk.iter_mut();
-        places.visit(start, rest.len(), |offset| {
-            if let Some(out) = rest.next() {
-                *out = data[offset];
+    };
+    let (contiguous, base) = (contiguous_strides(index.shape), without(dim, x.strides));
+    Sides::of(index.shape, [&contiguous, index.strides, &base]).in_parts(out, move |out, [_, index, base], sides| {
+        // As locals, so that no store to `out` makes the loop read them again.
+        let (data, numbers, stride) = (data, numbers, stride);
+        sides.each(|lines| {
+            for line in 0..lines.count {
+                let [to, index_start, base_start] = lines.beginnings(line);
+                let (out, [_, index_step, step]) = (&mut out[to..][..lines.len], lines.steps);
+                let (numbers, mut base) = (&numbers[index + index_start..], base + base_start);
+                let mut read = |out: &mut T, number: i64| {
+                    *out = data[base + number as usize * stride];
+                    base += step;
+                };
+                match index_step {
+                    1 => out.iter_mut().zip(numbers).for_each(|(out, &j)| read(out, j)),
+                    _ => out.iter_mut().enumerate().for_each(|(i, out)| read(out, numbers[i * index_step])),
+                }
             }
         });
     });
 }
 
-/// `dst[i, …, index[i, …, k, …], …] += src[i, …, k, …]`; halves are rounded after each addition, as in PyTorch.
+/// `dst[i, …, index[i, …, k, …], …] += src[i, …, k, …]`, from zeros; halves are rounded after each addition, as in PyTorch.
 ///
 /// `dst` is contiguous with shape `dst_shape`. `src` and `index` have the same shape, at most `dst_shape` in every
 /// dimension but `dim`.
-pub(crate) fn scatter_add<C: Computing>(
+///
+/// # Errors
+/// The budget's refusal.
+pub(crate) fn scatter_add<C: Num>(
     dst: StoredMut<'_, C>,
     dst_shape: &[usize],
     dim: usize,
     index: CpuView<'_, i64>,
     src: CpuView<'_, C>,
-) {
-    match (dst, src.data) {
-        (StoredMut::Halves(dst, half), Stored::Halves(bits, _)) => {
-            let src = CpuView { data: bits.into(), shape: src.shape, strides: src.strides };
-            scatter(dst, dst_shape, dim, index, src, |a, b| half.plus(a, b));
-        }
-        (dst, _) => scatter(dst.plain(), dst_shape, dim, index, src, C::plus),
-    }
-}
-
-fn scatter<T: Value>(
-    dst: &mut [T],
-    dst_shape: &[usize],
-    dim: usize,
-    index: CpuView<'_, i64>,
-    src: CpuView<'_, T>,
-    add: impl Fn(T, T) -> T + Sync + Copy,
-) {
-    let src_data = src.data.plain();
-    if index.shape.contains(&0) {
-        return;
-    }
-    if index.shape.is_empty() {
-        dst[0] = add(dst[0], src_data[0]);
-        return;
-    }
+) -> Result<()> {
     let strides = contiguous_strides(dst_shape);
-    let strides = &strides[..dst_shape.len()];
-    let places = Places::new(strides, dim, index);
-    let src_dims = Dims::of(src.shape, src.strides);
-    let add_part = |start: usize, len: usize, first_row: usize, dst: &mut [T]| {
-        if src_dims.is_contiguous() {
-            let mut values = src_data[start..].iter();
-            return places.visit(start, len, |offset| {
-                let dst = &mut dst[offset - first_row * strides[0]];
-                values.next().into_iter().for_each(|&x| *dst = add(*dst, x));
-            });
-        }
-        let mut values = Walk::starting_at(src_dims, start);
-        places.visit(start, len, |offset| {
-            let dst = &mut dst[offset - first_row * strides[0]];
-            *dst = add(*dst, src_data[values.offset()]);
-            values.advance(1);
-        });
-    };
-    let len = index.shape.iter().product::<usize>();
-    if dim == 0 || len <= CHUNK {
-        return add_part(0, len, 0, dst);
-    }
-    // The outermost dimension cuts source and destination alike, so its rows are independent.
-    let row_len = len / index.shape[0];
-    let chunk_rows = (CHUNK / row_len).max(1);
-    for_each_chunk_mut(&mut dst[..index.shape[0] * strides[0]], chunk_rows * strides[0], |i, dst| {
-        let first_row = i * chunk_rows;
-        add_part(first_row * row_len, dst.len() / strides[0] * row_len, first_row, dst);
-    });
+    let scatter = Scatter { dst_shape, dim, index, base: without(dim, &strides), stride: strides[dim] };
+    summing(dst, src, scatter)
 }
 
-/// `dst[…, index[j], …] += src[…, j, …]`, with `j` at dimension `dim`; halves are rounded after each addition.
+/// `dst[…, index[j], …] += src[…, j, …]`, with `j` at dimension `dim`, from zeros; halves are rounded after each addition.
 ///
 /// `dst` is contiguous with shape `dst_shape`; `src` has the same shape but for `dim`.
-pub(crate) fn index_add<C: Computing>(
+///
+/// # Errors
+/// The budget's refusal.
+pub(crate) fn index_add<C: Num>(
     dst: StoredMut<'_, C>,
     dst_shape: &[usize],
     dim: usize,
     index: &[i64],
     src: CpuView<'_, C>,
-) {
+) -> Result<()> {
+    let row_len = dst_shape[dim + 1..].iter().product();
+    summing(dst, src, AddRows { row_len, slab_len: row_len * dst_shape[dim], index })
+}
+
+/// Adds the elements of a source to those of a contiguous destination, from zeros, in row-major order of the source.
+trait Summing {
+    fn sum<C: Num>(self, dst: StoredMut<'_, C>, src: Source<'_, C>, plus: impl Plus<C>) -> Result<()>;
+}
+
+/// `a + b`, as the elements are rounded.
+trait Plus<C>: Fn(C, C) -> C + Sync + Copy {}
+
+impl<C, F: Fn(C, C) -> C + Sync + Copy> Plus<C> for F {}
+
+fn summing<C: Num>(mut dst: StoredMut<'_, C>, src: CpuView<'_, C>, how: impl Summing) -> Result<()> {
+    if dst.len() == 0 || src.shape.contains(&0) {
+        dst.fill(C::ZERO);
+        return Ok(());
+    }
+    let dims = Dims::of(src.shape, src.strides);
     match (dst, src.data) {
-        (StoredMut::Halves(dst, half), Stored::Halves(bits, _)) => {
-            let src = CpuView { data: bits.into(), shape: src.shape, strides: src.strides };
-            add_rows(dst, dst_shape, dim, index, src, |a, b| half.plus(a, b));
+        (StoredMut::Halves(dst, Half::F16), Stored::Halves(bits, half)) => {
+            let src = Source { data: Stored::Halves(bits, half), dims };
+            how.sum(StoredMut::Halves(dst, half), src, |a: f32, b: f32| rounded_to_f16(a + b))
         }
-        (dst, _) => add_rows(dst.plain(), dst_shape, dim, index, src, C::plus),
+        (StoredMut::Halves(dst, Half::BF16), Stored::Halves(bits, half)) => {
+            let src = Source { data: Stored::Halves(bits, half), dims };
+            how.sum(StoredMut::Halves(dst, half), src, |a: f32, b: f32| bf16_to_f32(f32_to_bf16(a + b)))
+        }
+        (dst, data) => how.sum(dst, Source { data, dims }, C::plus),
     }
 }
 
-fn add_rows<T: Value>(
-    dst: &mut [T],
-    dst_shape: &[usize],
+/// The nearest number that `f16` has.
+#[inline(always)]
+fn rounded_to_f16(x: f32) -> f32 {
+    let bits = x.to_bits();
+    let is_normal = (0x3880_0000..0x477f_e000).contains(&(bits & 0x7fff_ffff));
+    let normal = f32::from_bits(bits.wrapping_add(0xfff + (bits >> 13 & 1)) & !0x1fff);
+    if is_normal { normal } else { f16_to_f32(f32_to_f16(x)) }
+}
+
+/// What is added, in row-major order.
+struct Source<'a, C> {
+    data: Stored<'a, C>,
+    dims: Dims,
+}
+
+impl<C: Num> Source<'_, C> {
+    /// `len` elements from number `start` on: where they lie, or in `room`, which has at least as many.
+    #[inline(always)]
+    fn part<'r>(&'r self, start: usize, len: usize, room: &'r mut [C]) -> &'r [C] {
+        if self.dims.is_contiguous() {
+            return self.data.part(start, len).widened(room);
+        }
+        let room = &mut room[..len];
+        Walk::starting_at(self.dims, start).read_widened(self.data, room);
+        room
+    }
+
+    /// Calls `body` with any number of elements.
+    fn with(&self, start: usize, len: usize, body: impl FnOnce(&[C])) -> Result<()> {
+        match self.data {
+            Stored::Plain(data) if self.dims.is_contiguous() => body(&data[start..][..len]),
+            _ => scratch::with(len, |room| {
+                body(self.part(start, len, room));
+                Ok(())
+            })?,
+        }
+        Ok(())
+    }
+}
+
+/// [`scatter_add`].
+struct Scatter<'a> {
+    dst_shape: &'a [usize],
     dim: usize,
-    index: &[i64],
-    src: CpuView<'_, T>,
-    add: impl Fn(T, T) -> T + Sync + Copy,
-) {
-    let src_data = src.data.plain();
-    let slab_len: usize = dst_shape[dim..].iter().product();
-    if slab_len == 0 || index.is_empty() {
-        return;
-    }
-    let row_len = slab_len / dst_shape[dim];
-    let outside = Dims::of(&src.shape[..dim], &src.strides[..dim]);
-    let inside = Dims::of(&src.shape[dim + 1..], &src.strides[dim + 1..]);
-    let add_slab = |number: usize, slab: &mut [T]| {
-        let data = &src_data[outside.offset(number)..];
-        for (j, &row) in index.iter().enumerate() {
-            let row = &mut slab[row as usize * row_len..][..row_len];
-            add_row(row, &data[j * src.strides[dim]..], inside, add);
-        }
-    };
-    let chunk_slabs = (CHUNK / (index.len() * row_len)).max(1);
-    for_each_chunk_mut(dst, chunk_slabs * slab_len, |i, slabs| {
-        for (k, slab) in slabs.chunks_exact_mut(slab_len).enumerate() {
-            add_slab(i * chunk_slabs + k, slab);
-        }
-    });
-}
-
-/// Adds the elements of `dims` to a contiguous row.
-#[inline]
-fn add_row<T: Value>(row: &mut [T], data: &[T], dims: Dims, add: impl Fn(T, T) -> T) {
-    if let [dst] = row {
-        *dst = add(*dst, data[0]);
-        return;
-    }
-    if dims.is_contiguous() {
-        return row.iter_mut().zip(data).for_each(|(dst, &x)| *dst = add(*dst, x));
-    }
-    let (line_len, stride) = dims.inner();
-    let mut walk = Walk::starting_at(dims, 0);
-    for line in row.chunks_exact_mut(line_len) {
-        let data = &data[walk.offset()..];
-        match stride {
-            1 => line.iter_mut().zip(&data[..line_len]).for_each(|(dst, &x)| *dst = add(*dst, x)),
-            _ => line.iter_mut().enumerate().for_each(|(i, dst)| *dst = add(*dst, data[i * stride])),
-        }
-        walk.advance(line_len);
-    }
-}
-
-/// The strides of a contiguous tensor.
-fn contiguous_strides(shape: &[usize]) -> [usize; super::MAX_RANK] {
-    let mut strides = [1; super::MAX_RANK];
-    for dim in (1..shape.len()).rev() {
-        strides[dim - 1] = strides[dim] * shape[dim];
-    }
-    strides
-}
-
-/// The places that the elements of an index tensor name, in row-major order.
-struct Places<'a> {
-    index: &'a [i64],
-    index_dims: Dims,
-    /// The other side's distances for the index tensor's dimensions, without what the index says.
-    base_dims: Dims,
-    /// The other side's distance along the indexed dimension.
+    index: CpuView<'a, i64>,
+    /// The destination's distances, but 0 along `dim`.
+    base: [usize; MAX_RANK],
+    /// The destination's distance along `dim`.
     stride: usize,
 }
 
-impl<'a> Places<'a> {
-    fn new(strides: &[usize], dim: usize, index: CpuView<'a, i64>) -> Self {
-        let base = strides.iter().enumerate().map(|(i, &stride)| if i == dim { 0 } else { stride });
-        Places {
-            index: index.data.plain(),
-            index_dims: Dims::of(index.shape, index.strides),
-            base_dims: Dims::merged(index.shape.iter().copied().zip(base)),
-            stride: strides[dim],
+impl Summing for Scatter<'_> {
+    fn sum<C: Num>(self, dst: StoredMut<'_, C>, src: Source<'_, C>, plus: impl Plus<C>) -> Result<()> {
+        // The outermost dimension cuts source and destination alike, unless it is the one that the index names.
+        let (rows, src_rows) = match self.dim {
+            0 => (1, 1),
+            _ => (self.dst_shape[0], self.index.shape[0]),
+        };
+        let (row_len, src_row_len) = (dst.len() / rows, src.dims.len() / src_rows);
+        let chunk_rows = (CHUNK / row_len.max(src_row_len)).max(1);
+        dst.try_for_each_chunk(chunk_rows * row_len, &|i, dst| {
+            scratch::reals_mut(dst, |dst| {
+                fill(dst, C::ZERO);
+                let first = i * chunk_rows;
+                let n = (dst.len() / row_len).min(src_rows.saturating_sub(first));
+                match n {
+                    0 => Ok(()),
+                    _ => src.with(first * src_row_len, n * src_row_len, |values| self.add(dst, first, values, plus)),
+                }
+            })
+        })
+    }
+}
+
+impl Scatter<'_> {
+    /// Adds the values that belong to these rows of the destination, of which the first is that of row `first` of the index.
+    fn add<C: Num>(&self, dst: &mut [C], first: usize, values: &[C], plus: impl Plus<C>) {
+        let mut shape = [1; MAX_RANK];
+        let shape = &mut shape[..self.index.shape.len()];
+        shape.copy_from_slice(self.index.shape);
+        if let [rows, others @ ..] = shape {
+            *rows = values.len() / others.iter().product::<usize>();
+        }
+        let stride = self.stride;
+        let index = &self.index.data.plain()[first * self.index.strides.first().unwrap_or(&0)..];
+        let mut rest = values;
+        Sides::of(shape, [self.index.strides, &self.base]).each(|lines| {
+            for line in 0..lines.count {
+                let [index_start, mut base] = lines.beginnings(line);
+                let (index, [index_step, step]) = (&index[index_start..], lines.steps);
+                let (values, others) = rest.split_at(lines.len);
+                rest = others;
+                let mut add = |value: C, number: i64| {
+                    let dst = &mut dst[base + number as usize * stride];
+                    *dst = plus(*dst, value);
+                    base += step;
+                };
+                match index_step {
+                    1 => values.iter().zip(index).for_each(|(&value, &j)| add(value, j)),
+                    _ => values.iter().enumerate().for_each(|(i, &value)| add(value, index[i * index_step])),
+                }
+            }
+        });
+    }
+}
+
+/// [`index_add`].
+struct AddRows<'a> {
+    row_len: usize,
+    /// Elements of the destination per place of the dimensions outside.
+    slab_len: usize,
+    index: &'a [i64],
+}
+
+/// Rows of so many elements are worth being sorted by their destination.
+const LONG_ROW: usize = 16;
+
+impl Summing for AddRows<'_> {
+    fn sum<C: Num>(self, dst: StoredMut<'_, C>, src: Source<'_, C>, plus: impl Plus<C>) -> Result<()> {
+        let added = self.index.len() * self.row_len; // elements per slab
+        if dst.len() == self.slab_len && self.row_len >= LONG_ROW && added.max(self.slab_len) > 2 * CHUNK {
+            return self.sum_in_bands(dst, &src, plus);
+        }
+        let chunk_slabs = (CHUNK / self.slab_len.max(added)).max(1);
+        dst.try_for_each_chunk(chunk_slabs * self.slab_len, &|i, dst| {
+            scratch::reals_mut(dst, |dst| {
+                let mut room = [C::ZERO; PIECE];
+                fill(dst, C::ZERO);
+                for (k, slab) in dst.chunks_exact_mut(self.slab_len).enumerate() {
+                    self.add_slab(slab, &src, (i * chunk_slabs + k) * added, &mut room, plus);
+                }
+                Ok(())
+            })
+        })
+    }
+}
+
+impl AddRows<'_> {
+    /// Adds the elements from number `first` on to a slab.
+    #[inline]
+    fn add_slab<C: Num>(
+        &self,
+        slab: &mut [C],
+        src: &Source<'_, C>,
+        first: usize,
+        room: &mut [C],
+        plus: impl Plus<C>,
+    ) {
+        if self.row_len > 1 {
+            for (j, &row) in self.index.iter().enumerate() {
+                let row = &mut slab[row as usize * self.row_len..][..self.row_len];
+                add_row(row, src, first + j * self.row_len, room, plus);
+            }
+            return;
+        }
+        for (n, index) in self.index.chunks(PIECE).enumerate() {
+            let values = src.part(first + n * PIECE, index.len(), room);
+            for (&j, &value) in index.iter().zip(values) {
+                let dst = &mut slab[j as usize];
+                *dst = plus(*dst, value);
+            }
         }
     }
 
-    /// Calls `visit(offset)` for `len` elements from number `start` on.
-    #[inline]
-    fn visit(&self, start: usize, len: usize, mut visit: impl FnMut(usize)) {
-        let mut index = Walk::starting_at(self.index_dims, start);
-        let mut base = Walk::starting_at(self.base_dims, start);
-        let (_, index_step) = self.index_dims.inner();
-        let (_, base_step) = self.base_dims.inner();
-        let mut left = len;
-        while left > 0 {
-            let run = index.run().min(base.run()).min(left);
-            let line = &self.index[index.offset()..];
-            for i in 0..run {
-                visit(base.offset() + i * base_step + line[i * index_step] as usize * self.stride);
-            }
-            index.advance(run);
-            base.advance(run);
-            left -= run;
-        }
+    /// A single slab of long rows: bands of its rows are independent, once it is known which sources belong to which.
+    fn sum_in_bands<C: Num>(&self, dst: StoredMut<'_, C>, src: &Source<'_, C>, plus: impl Plus<C>) -> Result<()> {
+        let band = (CHUNK / self.row_len).max(1);
+        let n_bands = (dst.len() / self.row_len).div_ceil(band);
+        scratch::with(n_bands + 1 + self.index.len(), |room: &mut [usize]| {
+            let (ends, order) = room.split_at_mut(n_bands + 1);
+            self.sort_by_band(band, ends, order);
+            dst.try_for_each_chunk(band * self.row_len, &|i, dst| {
+                scratch::reals_mut(dst, |dst| {
+                    let mut room = [C::ZERO; PIECE];
+                    fill(dst, C::ZERO);
+                    for &j in &order[ends[i]..ends[i + 1]] {
+                        let row = self.index[j] as usize - i * band;
+                        let row = &mut dst[row * self.row_len..][..self.row_len];
+                        add_row(row, src, j * self.row_len, &mut room, plus);
+                    }
+                    Ok(())
+                })
+            })
+        })
     }
+
+    /// Puts the numbers of the sources in the order of their bands, and in their own order within a band; those of band
+    /// number `i` are `ends[i] .. ends[i + 1]`.
+    fn sort_by_band(&self, band: usize, ends: &mut [usize], order: &mut [usize]) {
+        ends.fill(0);
+        self.index.iter().for_each(|&row| ends[row as usize / band] += 1);
+        let mut start = 0;
+        for end in &mut *ends {
+            (*end, start) = (start, start + *end);
+        }
+        for (j, &row) in self.index.iter().enumerate() {
+            let next = &mut ends[row as usize / band];
+            order[*next] = j;
+            *next += 1;
+        }
+        ends.rotate_right(1); // each is where the next begins
+        ends[0] = 0;
+    }
+}
+
+/// Adds as many elements of the source as the row has, from number `start` on.
+#[inline]
+fn add_row<C: Num>(row: &mut [C], src: &Source<'_, C>, start: usize, room: &mut [C], plus: impl Plus<C>) {
+    for (n, row) in row.chunks_mut(PIECE).enumerate() {
+        let values = src.part(start + n * PIECE, row.len(), room);
+        simd::vectorized(
+            #[inline(always)]
+            || row.iter_mut().zip(values).for_each(|(dst, &value)| *dst = plus(*dst, value)),
+        );
+    }
+}
+
+/// The strides, but 0 along `dim`.
+fn without(dim: usize, strides: &[usize]) -> [usize; MAX_RANK] {
+    let mut others = [0; MAX_RANK];
+    others[..strides.len()].copy_from_slice(strides);
+    if let Some(stride) = others.get_mut(dim) {
+        *stride = 0;
+    }
+    others
 }
 
 #[cfg(test)]
@@ -333,9 +451,11 @@ mod tests {
     fn check_scatter(dst_shape: &[usize], dim: usize, places: &Strided) {
         let dst = Strided::contiguous(dst_shape.to_vec());
         let index = to_indices(places, dst_shape[dim]);
-        let (mut data, mut expected) = (dst.data.clone(), dst.data.clone());
-        let index_view = CpuView { data: index[..].into(), ..view(places) };
-        scatter(&mut data, dst_shape, dim, index_view, places.view(), |a, b| 3 * (a % 1_000) + b);
+        let (mut data, mut expected) = (dst.data.clone(), vec![0; dst.len()]);
+        let (index_view, strides) = (CpuView { data: index[..].into(), ..view(places) }, contiguous_strides(dst_shape));
+        let scatter =
+            Scatter { dst_shape, dim, index: index_view, base: without(dim, &strides), stride: strides[dim] };
+        scatter.sum((&mut data[..]).into(), source(places), |a, b| 3 * (a % 1_000) + b).unwrap();
         for (place, offset) in places.indices().iter().zip(places.offsets()) {
             let target = &mut expected[dst.offset(&at(place, dim, index[offset]))];
             *target = 3 * (*target % 1_000) + places.data[offset];
@@ -348,13 +468,19 @@ mod tests {
         let mut dst_shape = src.shape.clone();
         dst_shape[dim] = size;
         let dst = Strided::contiguous(dst_shape.clone());
-        let (mut data, mut expected) = (dst.data.clone(), dst.data.clone());
-        add_rows(&mut data, &dst_shape, dim, &index, src.view(), |a, b| 3 * (a % 1_000) + b);
+        let (mut data, mut expected) = (dst.data.clone(), vec![0; dst.len()]);
+        let row_len = dst_shape[dim + 1..].iter().product();
+        let rows = AddRows { row_len, slab_len: row_len * size, index: &index };
+        rows.sum((&mut data[..]).into(), source(src), |a, b| 3 * (a % 1_000) + b).unwrap();
         for (place, value) in src.indices().iter().zip(src.values()) {
             let target = &mut expected[dst.offset(&at(place, dim, index[place[dim]]))];
             *target = 3 * (*target % 1_000) + value;
         }
         assert_eq!(data, expected, "{dst_shape:?}, dim {dim}, {src:?}");
+    }
+
+    fn source(x: &Strided) -> Source<'_, i32> {
+        Source { data: x.data[..].into(), dims: Dims::of(&x.shape, &x.strides) }
     }
 
     fn view(places: &Strided) -> CpuView<'_, i64> {

@@ -69,6 +69,8 @@ const SHORT_RUN: usize = 128;
 const RUN: usize = 16 * BLOCK;
 /// Accumulators of a block: independent of each other, so that they fill vectors and hide latency.
 const LANES: usize = 32;
+/// Accumulators of a short row: combining more of them would take longer than the row.
+const ROW_LANES: usize = 16;
 /// Accumulators for what lines have left over behind whole [`LANES`].
 const SHORT: usize = 8;
 /// The most parts of one fold that run in parallel.
@@ -132,8 +134,10 @@ where
             simd::vectorized(
                 #[inline(always)]
                 || {
-                    let rows = data.chunks_exact(len);
-                    rest.by_ref().zip(rows).for_each(|(out, row)| *out = finish(fold.row(row)));
+                    // A loop: the compiler may call `for_each`, which is then not compiled for the instruction set.
+                    for (row, out) in data.chunks_exact(len).zip(rest.by_ref()) {
+                        *out = finish(fold.row(row));
+                    }
                 },
             );
         });
@@ -265,11 +269,15 @@ impl<A: Value, L, C: Fn(A, A) -> A + Copy> Fold<A, L, C> {
         if !T::DTYPE.is_float() {
             return self.in_any_order(row);
         }
-        if row.len() < LANES {
+        if row.len() < ROW_LANES {
             return self.short_row(row);
         }
-        let mut lanes = [self.identity; LANES];
-        self.add_to_lanes(row, &mut lanes);
+        let (full, rest) = row.as_chunks::<ROW_LANES>();
+        let mut lanes = [self.identity; ROW_LANES];
+        for values in full {
+            lanes.iter_mut().zip(values).for_each(|(lane, &x)| *lane = (self.combine)(*lane, (self.lift)(x)));
+        }
+        lanes.iter_mut().zip(rest).for_each(|(lane, &x)| *lane = (self.combine)(*lane, (self.lift)(x)));
         self.together(lanes)
     }
 
@@ -284,8 +292,7 @@ impl<A: Value, L, C: Fn(A, A) -> A + Copy> Fold<A, L, C> {
 
     /// Combines the lanes as [`in_halves`] does.
     #[inline(always)]
-    fn together(&self, lanes: [A; LANES]) -> A {
-        let lanes: [A; 16] = self.halved(lanes);
+    fn together(&self, lanes: [A; ROW_LANES]) -> A {
         let lanes: [A; 8] = self.halved(lanes);
         let lanes: [A; 4] = self.halved(lanes);
         let [a, b] = self.halved(lanes);

@@ -94,6 +94,15 @@ impl Dims {
     }
 }
 
+/// The strides of a contiguous tensor.
+pub(super) fn contiguous_strides(shape: &[usize]) -> [usize; MAX_RANK] {
+    let mut strides = [1; MAX_RANK];
+    for dim in (1..shape.len()).rev() {
+        strides[dim - 1] = strides[dim] * shape[dim];
+    }
+    strides
+}
+
 /// A place in [`Dims`] that moves forward in row-major order. One step behind the last element it starts over.
 #[derive(Clone, Debug)]
 pub(super) struct Walk {

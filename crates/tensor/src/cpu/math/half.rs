@@ -33,15 +33,6 @@ impl Half {
         bits
     }
 
-    /// The sum of two numbers, given and returned as their bits.
-    #[inline]
-    pub(crate) fn plus(self, a: u16, b: u16) -> u16 {
-        match self {
-            Half::F16 => f32_to_f16(f16_to_f32(f16::from_bits(a)) + f16_to_f32(f16::from_bits(b))).to_bits(),
-            Half::BF16 => f32_to_bf16(bf16_to_f32(bf16::from_bits(a)) + bf16_to_f32(bf16::from_bits(b))).to_bits(),
-        }
-    }
-
     /// Widens numbers, given as their bits.
     pub(crate) fn widen(self, bits: &[u16], to: &mut [f32]) {
         let pairs = to.iter_mut().zip(bits);

@@ -78,8 +78,13 @@ fn own_index(op: &'static str, x: &Raw, index: &Raw) -> Result<Tensor<Int>> {
 
 /// Every index is below the size of dimension `dim`, and none negative.
 pub(crate) fn check_range(op: &'static str, index: &[i64], dim: usize, shape: &Shape) -> Result<()> {
-    let size = shape[dim] as i64;
-    match index.iter().find(|&&index| !(0..size).contains(&index)) {
+    let size = shape[dim] as u64;
+    let is_outside = |index: i64| index as u64 >= size;
+    let any_is_outside = cpu::vectorized(
+        #[inline(always)]
+        || index.iter().fold(false, |any, &index| any | is_outside(index)),
+    );
+    match index.iter().find(|&&index| any_is_outside && is_outside(index)) {
         Some(&index) => Err(Error::IndexOutOfRange { op, index, dim, shape: *shape, from_end: false }),
         None => Ok(()),
     }
@@ -161,11 +166,10 @@ impl Op<1> for IndexAdd {
 impl<T: Num> CpuKernel<T, 1> for IndexAdd {
     type Out = T;
 
-    fn cpu(&self, [grad]: [CpuView<'_, T>; 1], mut out: StoredMut<'_, T>) -> Result<()> {
-        out.fill(T::ZERO);
+    fn cpu(&self, [grad]: [CpuView<'_, T>; 1], out: StoredMut<'_, T>) -> Result<()> {
         let reading = self.select.index.raw().read::<i64>("index_add")?;
-        cpu::index_add(out, &self.into, self.select.dim, reading.of(self.select.index.layout()), grad);
-        Ok(())
+        let index = reading.of(self.select.index.layout());
+        cpu::index_add(out, &self.into, self.select.dim, index, grad).map_err(Error::scratch("index_add"))
     }
 }
 
@@ -242,10 +246,9 @@ impl Op<1> for ScatterAdd {
 impl<T: Num> CpuKernel<T, 1> for ScatterAdd {
     type Out = T;
 
-    fn cpu(&self, [grad]: [CpuView<'_, T>; 1], mut out: StoredMut<'_, T>) -> Result<()> {
-        out.fill(T::ZERO);
+    fn cpu(&self, [grad]: [CpuView<'_, T>; 1], out: StoredMut<'_, T>) -> Result<()> {
         let reading = self.gather.index.raw().read::<i64>("scatter_add")?;
-        cpu::scatter_add(out, &self.into, self.gather.dim, reading.view(self.gather.index.layout()), grad);
-        Ok(())
+        let index = reading.view(self.gather.index.layout());
+        cpu::scatter_add(out, &self.into, self.gather.dim, index, grad).map_err(Error::scratch("scatter_add"))
     }
 }

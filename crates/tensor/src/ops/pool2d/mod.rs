@@ -7,7 +7,7 @@ mod cpu;
 mod cuda;
 
 use self::cuda::{Pooling, Windows};
-use crate::autograd::Saved;
+use crate::autograd::{Saved, is_grad_enabled};
 use crate::cpu::{CpuView, StoredMut};
 use crate::cuda::{CudaDevice, CudaOut, CudaView};
 use crate::element::Real;
@@ -129,7 +129,11 @@ impl Tensor {
     /// [`Error::WrongShape`] if the window does not fit; [`Error::BadArgument`] for a zero in the geometry or padding of
     /// more than half of the kernel.
     pub fn max_pool2d(&self, geometry: Pool2dOptions) -> Result<Tensor> {
-        apply(MaxPool(geometry), [self])
+        // Searching again in `backward` would take longer than all else there; a device searches faster than it would write.
+        let keeps = self.device().is_cpu() && self.requires_grad() && is_grad_enabled();
+        let image: Tensor = self.raw().without_node().typed();
+        let positions = keeps.then(|| apply_into(MaxPositions(geometry), [&image])).transpose()?;
+        apply(MaxPool { geometry, positions }, [self])
     }
 
     /// The average of each window of `[…, height, width]`; padding counts as zeros.
@@ -156,7 +160,11 @@ impl Tensor {
     }
 }
 
-struct MaxPool(Pool2dOptions);
+struct MaxPool {
+    geometry: Pool2dOptions,
+    /// What [`MaxPositions`] gives, if it is known already.
+    positions: Option<Tensor<Int>>,
+}
 
 per_type! { MaxPool[1]: Real }
 
@@ -166,17 +174,20 @@ impl Op<1> for MaxPool {
     const INPUTS: Inputs = Inputs::WithoutGaps;
 
     fn out_shape(&self, [image]: [&Shape; 1]) -> Result<Shape> {
-        Ok(resized(image, self.0.dims("max_pool2d", image)?.out_size))
+        Ok(resized(image, self.geometry.dims("max_pool2d", image)?.out_size))
     }
 
     fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
-        let windows = Windows::Sliding(self.0.dims("max_pool2d", x.shape())?);
+        let windows = Windows::Sliding(self.geometry.dims("max_pool2d", x.shape())?);
         cuda::run(device, "max_pool2d", Pooling::Largest, &windows, x, out)
     }
 
     fn backward(&self, saved: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
         let image = saved.input(0);
-        let positions: Tensor<Int> = apply_into(MaxPositions(self.0), [&image.detach()])?;
+        let positions = match &self.positions {
+            Some(positions) => positions.clone(),
+            None => apply_into(MaxPositions(self.geometry), [&image.detach()])?,
+        };
         let flat = |size: [usize; 2]| Shape::new(&[planes(image.shape()), size[0] * size[1]]);
         let windows = flat(image_size("max_pool2d", grad.shape())?)?;
         let into = flat(image_size("max_pool2d", image.shape())?)?;
@@ -189,7 +200,7 @@ impl<R: Real> CpuKernel<R, 1> for MaxPool {
     type Out = R;
 
     fn cpu(&self, [image]: [CpuView<'_, R>; 1], out: StoredMut<'_, R>) -> Result<()> {
-        let computed = cpu::max(&self.0.dims("max_pool2d", &Shape::new(image.shape)?)?, image.data, out);
+        let computed = cpu::max(&self.geometry.dims("max_pool2d", &Shape::new(image.shape)?)?, image.data, out);
         computed.map_err(Error::scratch("max_pool2d"))
     }
 }
