@@ -37,7 +37,7 @@ pub(crate) use channels::{Numbers, batch_norm, batch_norm_grad, batch_norm_sums,
 pub(crate) use copy::{copy, place};
 pub(crate) use index::{gather, index_add, index_select, scatter_add};
 pub(crate) use layer_norm::{layer_norm, layer_norm_grad, layer_norm_sums};
-pub(crate) use map::{map1, map1_long, map2, map3, update1, update2};
+pub(crate) use map::{map1, map1_long, map2, map2_long, map3, update};
 pub(crate) use reduce::reduce;
 pub(crate) use rows::{log_softmax, log_softmax_grad, softmax, softmax_grad};
 pub(crate) use simd::vectorized;

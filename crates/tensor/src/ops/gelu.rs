@@ -105,7 +105,7 @@ impl<R: Real> CpuKernel<R, 2> for GeluGrad {
     type Out = R;
 
     fn cpu(&self, [grad, x]: [CpuView<'_, R>; 2], out: StoredMut<'_, R>) -> Result<()> {
-        cpu::map2(
+        cpu::map2_long(
             grad,
             x,
             out,

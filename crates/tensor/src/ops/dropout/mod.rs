@@ -3,7 +3,7 @@
 mod cuda;
 
 use crate::autograd::Saved;
-use crate::cpu::{self, CpuView, StoredMut};
+use crate::cpu::{CpuView, PIECE, StoredMut};
 use crate::cuda::{CudaDevice, CudaOut, CudaView, constant};
 use crate::element::{DType, Real};
 use crate::error::{Error, Result};
@@ -74,10 +74,14 @@ impl<R: Real> CpuKernel<R, 1> for Dropout {
         let computed = out.try_for_each_chunk(random::CHUNK, &|i, out| {
             scratch::with(out.len(), |numbers: &mut [f32]| {
                 random::fill_uniform(self.draw.behind_chunks_of_f32(i), (&mut *numbers).into());
-                let shape = &[out.len()][..];
-                let x = CpuView { data: x.data.from(i * random::CHUNK), shape, strides: &[1] };
-                let numbers = CpuView { data: numbers[..].into(), shape, strides: &[1] };
-                cpu::map2(x, numbers, out, |x, number| x * if number >= self.p { scale } else { R::ZERO });
+                let mut out = out;
+                out.each_piece(|start, out| {
+                    let mut room = [R::ZERO; PIECE];
+                    let x = x.data.part(i * random::CHUNK + start, out.len()).widened(&mut room);
+                    for ((out, &x), &number) in out.iter_mut().zip(x).zip(&numbers[start..]) {
+                        *out = x * if number >= self.p { scale } else { R::ZERO };
+                    }
+                });
                 Ok(())
             })
         });
