@@ -241,6 +241,10 @@ pub(crate) trait Computing: Element {
     fn f32s(_: &mut [Self]) -> &mut [f32] {
         unreachable!("halves compute in f32")
     }
+    /// What is rounded to halves; only `f32` is.
+    fn as_f32s(_: &[Self]) -> &[f32] {
+        unreachable!("halves compute in f32")
+    }
     /// A block of halves, widened.
     fn widened(_: impl Registers, _: &Block) -> [Self; BLOCK] {
         unreachable!("halves compute in f32")
@@ -290,7 +294,7 @@ pub(crate) trait Real:
     fn tanh(self) -> Self;
     /// 1 / (1 + e⁻ˣ)
     fn sigmoid(self) -> Self;
-    /// xʸ
+    /// xʸ for y ≠ 0.
     fn powf(self, exponent: Self) -> Self;
 }
 
@@ -499,17 +503,20 @@ macro_rules! real {
             }
             #[inline(always)]
             fn powf(self, exponent: Self) -> Self {
-                <$type>::powf(self, exponent)
+                math::$math::pow(self, exponent)
             }
         }
     };
 }
 
-real!(
-    f32,
-    f32,
+real! {
+    f32, f32,
     #[inline(always)]
     fn f32s(numbers: &mut [f32]) -> &mut [f32] {
+        numbers
+    }
+    #[inline(always)]
+    fn as_f32s(numbers: &[f32]) -> &[f32] {
         numbers
     }
     #[inline(always)]
@@ -520,8 +527,8 @@ real!(
     fn narrowed(registers: impl Registers, numbers: &[f32; BLOCK]) -> Block {
         registers.narrow(numbers)
     }
-);
-real!(f64, f64,);
+}
+real! { f64, f64, }
 
 impl sealed::Sealed for bool {
     fn copy_out(from: &Raw, op: &'static str, out: &mut [Self]) -> Result<()> {

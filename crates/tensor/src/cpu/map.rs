@@ -10,9 +10,9 @@
 
 use bytemuck::NoUninit;
 
-use super::math::half::{BLOCK, Block, Registers, Wide};
+use super::kernel::{Kernel, loop_over, of_halves, to_halves};
+use super::math::half::Wide;
 use super::source::{Operand, SEGMENT, Scratch, Source};
-use super::stored::nth;
 use super::walk::{Dims, Walk};
 use super::{CHUNK, CpuView, PIECE, Stored, StoredMut, Value, simd};
 use crate::element::Computing;
@@ -44,6 +44,65 @@ pub(crate) fn map1_long<A: Computing, T: Computing>(
         #[inline(always)]
         move |out, [x]| *out = f(x),
     );
+}
+
+/// [`map1`] of a formula that is `of_bits` for the bits of halves.
+pub(crate) fn map1_by_bits<T: Computing>(
+    x: CpuView<'_, T>,
+    out: StoredMut<'_, T>,
+    f: impl Fn(T) -> T + Sync + Copy,
+    of_bits: impl Fn(u16) -> u16 + Sync + Copy,
+) {
+    let kernel = Kernel {
+        numbers: &|dst, x| simd::vectorized(loop_over(dst, x, |out, [x]| *out = f(x))),
+        halves: &|_, dst, [x]| {
+            let (dst, x) = (dst.as_flattened_mut(), x.as_flattened());
+            simd::vectorized(
+                #[inline(always)]
+                || dst.iter_mut().zip(x).for_each(|(dst, &x)| *dst = of_bits(x)),
+            );
+        },
+        changes: false,
+    };
+    written(out, [x], kernel);
+}
+
+/// `out[i] = x[i]` for halves, computed in the computing type: widened, rounded, or both.
+pub(crate) fn convert<T: Computing>(x: CpuView<'_, T>, out: StoredMut<'_, T>) {
+    contiguous(Way::to_write(&out), out, [x], &|dst, [x]| match (dst, x) {
+        (StoredMut::Plain(dst), Stored::Plain(x)) => dst.copy_from_slice(x),
+        (StoredMut::Plain(dst), Stored::Halves(x, half)) => half.widen(x, T::f32s(dst)),
+        (StoredMut::Halves(dst, half), x) => {
+            let mut room = [T::ZERO; SEGMENT];
+            for (i, dst) in dst.chunks_mut(SEGMENT).enumerate() {
+                let x = x.part(i * SEGMENT, dst.len()).widened(&mut room);
+                half.narrow(T::as_f32s(x), dst);
+            }
+        }
+    });
+}
+
+/// [`map1_long`] to halves: numbers are rounded in registers.
+pub(crate) fn map1_to_halves<A: Computing>(
+    x: CpuView<'_, A>,
+    out: StoredMut<'_, f32>,
+    f: impl Fn(A) -> f32 + Sync + Copy,
+) {
+    contiguous(Way::to_write(&out), out, [x], &|dst, [x]| {
+        let (StoredMut::Halves(dst, half), Stored::Plain(x)) = (dst, x) else { unreachable!("numbers become halves") };
+        match Wide::new(half) {
+            Some(Wide::F16(registers)) => to_halves(registers, half, x, dst, f),
+            Some(Wide::BF16(registers)) => to_halves(registers, half, x, dst, f),
+            None => {
+                let mut room = [0.0; SEGMENT];
+                for (dst, x) in dst.chunks_mut(SEGMENT).zip(x.chunks(SEGMENT)) {
+                    let room = &mut room[..dst.len()];
+                    simd::vectorized(loop_over(room, [x], |out, [x]| *out = f(x)));
+                    half.narrow(room, dst);
+                }
+            }
+        }
+    });
 }
 
 /// `out[i] = f(a[i], b[i])`.
@@ -101,7 +160,11 @@ pub(crate) fn update<T: Computing, A: Computing, const N: usize>(
     sources: [CpuView<'_, A>; N],
     f: impl Fn(&mut T, [A; N]) + Sync + Copy,
 ) {
-    let kernel = Kernel { numbers: &|dst, x| simd::vectorized(loop_over(dst, x, f)), halves: &|wide, dst, x| of_halves(wide, dst, x, f) };
+    let kernel = Kernel {
+        numbers: &|dst, x| simd::vectorized(loop_over(dst, x, f)),
+        halves: &|wide, dst, x| of_halves(wide, dst, x, f),
+        changes: true,
+    };
     updated(dst, (shape, strides), sources, kernel);
 }
 
@@ -111,8 +174,12 @@ fn write<T: Computing, A: Computing, const N: usize>(
     sources: [CpuView<'_, A>; N],
     f: impl Fn(&mut T, [A; N]) + Sync + Copy,
 ) {
-    let kernel = Kernel { numbers: &|dst, x| simd::vectorized(loop_over(dst, x, f)), halves: &|wide, dst, x| of_halves(wide, dst, x, f) };
-    contiguous(Way::to_write(&out), out, sources, kernel);
+    let kernel = Kernel {
+        numbers: &|dst, x| simd::vectorized(loop_over(dst, x, f)),
+        halves: &|wide, dst, x| of_halves(wide, dst, x, f),
+        changes: false,
+    };
+    written(out, sources, kernel);
 }
 
 #[inline(always)]
@@ -121,144 +188,16 @@ fn write_long<T: Computing, A: Computing, const N: usize>(
     sources: [CpuView<'_, A>; N],
     f: impl Fn(&mut T, [A; N]) + Sync + Copy,
 ) {
-    let kernel = Kernel { numbers: &|dst, x| simd::vectorized_widely(loop_over(dst, x, f)), halves: &|wide, dst, x| of_halves(wide, dst, x, f) };
-    contiguous(Way::to_write(&out), out, sources, kernel);
-}
-
-/// The loop over numbers, to be compiled for an instruction set.
-#[inline(always)]
-fn loop_over<T: Computing, A: Computing, const N: usize>(
-    dst: &mut [T],
-    sources: [&[A]; N],
-    f: impl Fn(&mut T, [A; N]),
-) -> impl FnOnce() {
-    #[inline(always)]
-    move || {
-        let sources = sources.map(|source| &source[..dst.len()]);
-        for (i, dst) in dst.iter_mut().enumerate() {
-            f(dst, nth(&sources, i));
-        }
-    }
-}
-
-/// The loops over halves.
-#[inline(always)]
-fn of_halves<T: Computing, A: Computing, const N: usize>(
-    wide: Wide,
-    dst: &mut [Block],
-    sources: [&[Block]; N],
-    f: impl Fn(&mut T, [A; N]),
-) {
-    match wide {
-        Wide::F16(registers) => loop_over_halves(registers, dst, sources, f),
-        Wide::BF16(registers) => loop_over_halves(registers, dst, sources, f),
-    }
-}
-
-#[inline(always)]
-fn loop_over_halves<T: Computing, A: Computing, const N: usize>(
-    registers: impl Registers,
-    dst: &mut [Block],
-    sources: [&[Block]; N],
-    f: impl Fn(&mut T, [A; N]),
-) {
-    registers.vectorized(
-        #[inline(always)]
-        || {
-            let sources = sources.map(|source| &source[..dst.len()]);
-            for (i, dst) in dst.iter_mut().enumerate() {
-                let mut widened = [[A::ZERO; BLOCK]; N];
-                for (widened, source) in widened.iter_mut().zip(&sources) {
-                    *widened = A::widened(registers, &source[i]);
-                }
-                let mut numbers = T::widened(registers, dst);
-                for (lane, number) in numbers.iter_mut().enumerate() {
-                    let mut of_lane = [A::ZERO; N];
-                    for (of_lane, widened) in of_lane.iter_mut().zip(&widened) {
-                        *of_lane = widened[lane];
-                    }
-                    f(number, of_lane);
-                }
-                *dst = T::narrowed(registers, &numbers);
-            }
-        },
-    );
+    let kernel = Kernel {
+        numbers: &|dst, x| simd::vectorized_widely(loop_over(dst, x, f)),
+        halves: &|wide, dst, x| of_halves(wide, dst, x, f),
+        changes: false,
+    };
+    written(out, sources, kernel);
 }
 
 // What follows walks through memory. It knows a formula as a function of pieces of some hundred elements, so that it is
 // compiled for computing types, and not once more for every formula.
-
-/// A formula as functions that change a piece of the destination by pieces of the sources.
-#[derive(Clone, Copy)]
-struct Kernel<'f, T, A, const N: usize> {
-    numbers: &'f (dyn Fn(&mut [T], [&[A]; N]) + Sync),
-    /// The same of halves, which only `f32` has.
-    halves: &'f (dyn Fn(Wide, &mut [Block], [&[Block]; N]) + Sync),
-}
-
-impl<T: Computing, A: Computing, const N: usize> Kernel<'_, T, A, N> {
-    fn run(self, way: Way, dst: StoredMut<'_, T>, sources: [Stored<'_, A>; N]) {
-        let (mut numbers, mut bits) = ([&[][..]; N], [&[][..]; N]);
-        let (mut n_halves, mut half) = (0, None);
-        for (i, source) in sources.into_iter().enumerate() {
-            match source {
-                Stored::Plain(elements) => numbers[i] = elements,
-                Stored::Halves(halves, of) => {
-                    n_halves += 1;
-                    bits[i] = halves;
-                    half = Some(of);
-                }
-            }
-        }
-        match dst {
-            StoredMut::Plain(dst) if n_halves == 0 => (self.numbers)(dst, numbers),
-            StoredMut::Halves(dst, to) if n_halves == N && half.is_none_or(|half| half == to) => match Wide::new(to) {
-                Some(wide) => self.run_in_registers(wide, dst, bits),
-                None => self.run_in_rooms(way, StoredMut::Halves(dst, to), sources),
-            },
-            dst => self.run_in_rooms(way, dst, sources),
-        }
-    }
-
-    /// All are halves of one type, and the machine has registers for a block of them.
-    fn run_in_registers(self, wide: Wide, dst: &mut [u16], sources: [&[u16]; N]) {
-        let in_blocks = dst.len() / BLOCK * BLOCK;
-        let (blocks, last) = dst.as_chunks_mut();
-        (self.halves)(wide, blocks, sources.map(|source| source.as_chunks().0));
-        if !last.is_empty() {
-            let (mut filled, mut last_of) = ([0; BLOCK], [[0; BLOCK]; N]);
-            filled[..last.len()].copy_from_slice(last);
-            for (filled, source) in last_of.iter_mut().zip(sources) {
-                filled[..last.len()].copy_from_slice(&source[in_blocks..]);
-            }
-            (self.halves)(wide, std::slice::from_mut(&mut filled), last_of.each_ref().map(std::slice::from_ref));
-            last.copy_from_slice(&filled[..last.len()]);
-        }
-    }
-
-    /// Halves become numbers in buffers first, and results are rounded afterwards.
-    fn run_in_rooms(self, way: Way, mut dst: StoredMut<'_, T>, sources: [Stored<'_, A>; N]) {
-        let (mut to, mut from) = ([T::ZERO; SEGMENT], [[A::ZERO; SEGMENT]; N]);
-        for start in (0..dst.len()).step_by(SEGMENT) {
-            let len = SEGMENT.min(dst.len() - start);
-            let mut widened = [&[][..]; N];
-            for ((widened, room), source) in widened.iter_mut().zip(&mut from).zip(sources) {
-                *widened = source.part(start, len).widened(room);
-            }
-            match dst.part(start, len) {
-                StoredMut::Plain(dst) => (self.numbers)(dst, widened),
-                StoredMut::Halves(dst, half) => {
-                    let to = &mut to[..len];
-                    if way == Way::Change {
-                        half.widen(dst, T::f32s(to));
-                    }
-                    (self.numbers)(to, widened);
-                    half.narrow(T::f32s(to), dst);
-                }
-            }
-        }
-    }
-}
 
 /// What becomes of the elements of a contiguous destination.
 #[derive(Clone, Copy, PartialEq)]
@@ -305,11 +244,19 @@ fn streamed<B: NoUninit>(dst: &mut [B], segment: usize, room: &mut [B], mut work
     }
 }
 
+fn written<T: Computing, A: Computing, const N: usize>(
+    out: StoredMut<'_, T>,
+    sources: [CpuView<'_, A>; N],
+    kernel: Kernel<'_, T, A, N>,
+) {
+    contiguous(Way::to_write(&out), out, sources, &|dst, sources| kernel.run(dst, sources));
+}
+
 fn contiguous<T: Computing, A: Computing, const N: usize>(
     way: Way,
     dst: StoredMut<'_, T>,
     sources: [CpuView<'_, A>; N],
-    kernel: Kernel<'_, T, A, N>,
+    work: &(dyn Fn(StoredMut<'_, T>, [Stored<'_, A>; N]) + Sync),
 ) {
     if dst.len() == 0 {
         return;
@@ -322,7 +269,7 @@ fn contiguous<T: Computing, A: Computing, const N: usize>(
         let mut sources = opened(&operands, i * CHUNK, segment, &mut rooms);
         way.each(chunk, segment, &mut |piece| {
             let len = piece.len();
-            kernel.run(way, piece, sources.each_mut().map(|source| source.next(len)));
+            work(piece, next(&mut sources, len));
         });
     });
 }
@@ -338,7 +285,8 @@ fn updated<T: Computing, A: Computing, const N: usize>(
     }
     let dims = Dims::of(shape, strides);
     if dims.is_contiguous() {
-        return contiguous(Way::Change, dst.part(0, dims.len()), sources, kernel);
+        let work = |dst: StoredMut<'_, T>, sources: [Stored<'_, A>; N]| kernel.run(dst, sources);
+        return contiguous(Way::Change, dst.part(0, dims.len()), sources, &work);
     }
     let operands = sources.map(Operand::new);
     let segment = operands.iter().map(Operand::segment).fold(SEGMENT, usize::min);
@@ -346,7 +294,7 @@ fn updated<T: Computing, A: Computing, const N: usize>(
     let mut sources = opened(&operands, 0, segment, &mut rooms);
     let mut work = |piece: StoredMut<'_, T>| {
         let len = piece.len();
-        kernel.run(Way::Change, piece, sources.each_mut().map(|source| source.next(len)));
+        kernel.run(piece, next(&mut sources, len));
     };
     match dst {
         StoredMut::Plain(dst) => scattered(dst, dims, segment, &mut |piece| work(StoredMut::Plain(piece))),
@@ -367,6 +315,16 @@ fn opened<'s, A: Computing, const N: usize>(
     operands.each_ref().map(|operand| operand.open(start, segment, rooms.next().expect("a room for each")))
 }
 
+/// The next `len` elements of each.
+#[inline]
+fn next<'s, A: Computing, const N: usize>(sources: &'s mut [Source<'_, A>; N], len: usize) -> [Stored<'s, A>; N] {
+    let mut pieces = [Stored::Plain(&[][..]); N];
+    for (piece, source) in pieces.iter_mut().zip(sources) {
+        *piece = source.next(len);
+    }
+    pieces
+}
+
 /// Lets `work` change the elements of a strided destination, `segment` at a time, in a contiguous buffer.
 fn scattered<B: Value>(dst: &mut [B], dims: Dims, segment: usize, work: &mut dyn FnMut(&mut [B])) {
     let mut buffer = [dst[0]; SEGMENT];
@@ -385,6 +343,7 @@ fn scattered<B: Value>(dst: &mut [B], dims: Dims, segment: usize, work: &mut dyn
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::math::half::Half;
     use super::super::testing::{Strided, same_shape, shape, strided};
     use super::*;
 
@@ -434,6 +393,38 @@ mod tests {
                 expected[offset] += a * b;
             }
             prop_assert_eq!(data, expected);
+        }
+    }
+
+    /// Of lengths that fill no block, and with sources in every pattern.
+    #[test]
+    fn halves_are_computed_as_numbers_and_rounded_once() {
+        for half in [Half::F16, Half::BF16] {
+            for (rows, columns) in [(1, 1), (1, 31), (3, 32), (7, 70), (300, 61)] {
+                let len = rows * columns;
+                let numbers: Vec<f32> = (0..len).map(|i| (i % 997) as f32 * 0.37 - 90.0).collect();
+                let mut bits = vec![0; len];
+                half.narrow(&numbers, &mut bits);
+                let number = |i: usize| Stored::<f32>::Halves(&bits, half).get(i);
+                let view = |strides| CpuView { data: Stored::Halves(&bits, half), shape: &[rows, columns], strides };
+                let (mut out, strides) = (vec![7; len], [[columns, 1], [0, 1], [1, 0]]);
+                let out_of = |out| StoredMut::<f32>::Halves(out, half);
+
+                map3(view(&strides[0]), view(&strides[1]), view(&strides[2]), out_of(&mut out), |a, b, c| a * b - c);
+                let expected = |i: usize| number(i) * number(i % columns) - number(i / columns);
+                assert!((0..len).all(|i| [out[i]] == half.bits_of([expected(i)])), "{half:?}, {rows}×{columns}");
+
+                update(out_of(&mut out), &[columns, rows], &[1, columns], [], |to: &mut f32, []| *to += 1.5);
+                let changed = |i: usize| Stored::<f32>::Halves(&half.bits_of([expected(i)]), half).get(0) + 1.5;
+                assert!((0..len).all(|i| [out[i]] == half.bits_of([changed(i)])), "{half:?}, {rows}×{columns}");
+
+                map1_by_bits(view(&strides[0]), out_of(&mut out), |x| -x, |bits| bits ^ 0x8000);
+                assert!((0..len).all(|i| [out[i]] == half.bits_of([-number(i)])), "{half:?}, {rows}×{columns}");
+
+                let x = CpuView { data: numbers[..].into(), shape: &[len], strides: &[1] };
+                map1_to_halves(x, out_of(&mut out), |x: f32| x * 3.0);
+                assert!((0..len).all(|i| [out[i]] == half.bits_of([numbers[i] * 3.0])), "{half:?}, {rows}×{columns}");
+            }
         }
     }
 

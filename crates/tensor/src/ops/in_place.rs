@@ -278,7 +278,7 @@ fn add_scalar(target: &Raw, value: Scalar) -> Result<()> {
     change(target, "add_scalar_", [], &FORMULA, &[value], &mut |to, _| {
         by_num!(target.dtype(), T => {
             let value = T::from_scalar(value);
-            to.update([], #[inline(always)] |to: &mut T, []| *to = to.plus(value))
+            to.update([], #[inline(always)] move |to: &mut T, []| *to = to.plus(value))
         })
     })
 }
@@ -288,7 +288,7 @@ fn mul_scalar(target: &Raw, value: Scalar) -> Result<()> {
     change(target, "mul_scalar_", [], &FORMULA, &[value], &mut |to, _| {
         by_num!(target.dtype(), T => {
             let value = T::from_scalar(value);
-            to.update([], #[inline(always)] |to: &mut T, []| *to = to.times(value))
+            to.update([], #[inline(always)] move |to: &mut T, []| *to = to.times(value))
         })
     })
 }
@@ -301,7 +301,7 @@ fn add_scaled(target: &Raw, other: &Raw, alpha: Scalar) -> Result<()> {
             to.update(
                 sources.views::<T>(),
                 #[inline(always)]
-                |to, [from]| *to = to.plus(from.times(alpha)),
+                move |to, [from]| *to = to.plus(from.times(alpha)),
             )
         })
     })
@@ -324,7 +324,7 @@ impl Tensor {
                 to.update(
                     sources.views::<R>(),
                     #[inline(always)]
-                    |to, [from]| {
+                    move |to, [from]| {
                         let way = from - *to;
                         *to = if is_small { *to + weight * way } else { from + beyond * way };
                     },
@@ -346,7 +346,7 @@ impl Tensor {
                 to.update(
                     sources.views::<R>(),
                     #[inline(always)]
-                    |to, [a, b]| *to += value * a * b,
+                    move |to, [a, b]| *to += value * a * b,
                 )
             })
         })
@@ -365,7 +365,7 @@ impl Tensor {
                 to.update(
                     sources.views::<R>(),
                     #[inline(always)]
-                    |to, [a, b]| *to += value * a / b,
+                    move |to, [a, b]| *to += value * a / b,
                 )
             })
         })
@@ -384,7 +384,7 @@ impl Tensor {
             [],
             &FORMULA,
             &[],
-            &mut |to, _| by_real!(target.dtype(), R => to.update([], #[inline(always)] |to: &mut R, []| *to = to.sqrt())),
+            &mut |to, _| by_real!(target.dtype(), R => to.update([], #[inline(always)] move |to: &mut R, []| *to = to.sqrt())),
         )
     }
 }

@@ -287,15 +287,17 @@ pub(crate) fn f32_to_bf16(x: f32) -> bf16 {
     bf16::from_bits(if x.is_nan() { nan } else { rounded } as u16)
 }
 
-/// So that rounding the result to a half type gives what rounding `x` once would: towards zero, and to an odd last bit
-/// if that is not exact (S. Boldo, G. Melquiond, 2005, <https://hal.science/inria-00070603>). The `half` crate's own
-/// conversion drops the lower half of `x`, and so takes a little more than a tie for a tie.
+/// So that rounding the result to a half type gives what rounding `x` once would: 14 places of the fraction, towards zero,
+/// the last of them odd if that is not exact (S. Boldo, G. Melquiond, 2005, <https://hal.science/inria-00070603>). The
+/// smallest halves of either type have fewer places than `f32` has there. The `half` crate's own conversion drops the lower
+/// half of `x`, and so takes a little more than a tie for a tie.
 #[inline(always)]
 pub(crate) fn f64_to_f32_odd(x: f64) -> f32 {
-    let nearest = x as f32;
-    let wide = f64::from(nearest);
-    let towards_zero = nearest.to_bits() - u32::from(wide.abs() > x.abs());
-    if wide == x || x.is_nan() { nearest } else { f32::from_bits(towards_zero | 1) }
+    const BEHIND: u64 = (1 << 38) - 1;
+    let bits = x.to_bits();
+    // Anything behind the last place carries into it.
+    let odd = (bits | ((bits & BEHIND) + BEHIND)) & !BEHIND;
+    f64::from_bits(odd) as f32
 }
 
 #[cfg(test)]
