@@ -8,6 +8,7 @@ use std::fmt;
 
 use half::{bf16, f16};
 
+use crate::cpu::math::half::{BLOCK, Block, Registers};
 use crate::cpu::{self, math};
 use crate::error::Result;
 use crate::kind::{Bool, Float, Int, Kind};
@@ -240,6 +241,18 @@ pub(crate) trait Computing: Element {
     fn f32s(_: &mut [Self]) -> &mut [f32] {
         unreachable!("halves compute in f32")
     }
+    /// What is rounded to halves; only `f32` is.
+    fn as_f32s(_: &[Self]) -> &[f32] {
+        unreachable!("halves compute in f32")
+    }
+    /// A block of halves, widened.
+    fn widened(_: impl Registers, _: &Block) -> [Self; BLOCK] {
+        unreachable!("halves compute in f32")
+    }
+    /// A block of numbers, rounded to halves.
+    fn narrowed(_: impl Registers, _: &[Self; BLOCK]) -> Block {
+        unreachable!("halves compute in f32")
+    }
 }
 
 /// Numbers. Integer arithmetic wraps.
@@ -281,7 +294,7 @@ pub(crate) trait Real:
     fn tanh(self) -> Self;
     /// 1 / (1 + e⁻ˣ)
     fn sigmoid(self) -> Self;
-    /// xʸ
+    /// xʸ for y ≠ 0.
     fn powf(self, exponent: Self) -> Self;
 }
 
@@ -429,7 +442,7 @@ float!(f16, u16, DType::F16, f16::ONE);
 float!(bf16, u16, DType::BF16, bf16::ONE);
 
 macro_rules! real {
-    ($type:ty, $math:ident, $($f32s:item)?) => {
+    ($type:ty, $math:ident, $($halves:item)*) => {
         impl Computing for $type {
             type Total = Self;
             #[inline(always)]
@@ -444,7 +457,7 @@ macro_rules! real {
             fn to_total(self) -> Self {
                 self
             }
-            $($f32s)?
+            $($halves)*
         }
         impl Num for $type {
             const LOWEST: Self = <$type>::NEG_INFINITY;
@@ -490,21 +503,32 @@ macro_rules! real {
             }
             #[inline(always)]
             fn powf(self, exponent: Self) -> Self {
-                <$type>::powf(self, exponent)
+                math::$math::pow(self, exponent)
             }
         }
     };
 }
 
-real!(
-    f32,
-    f32,
+real! {
+    f32, f32,
     #[inline(always)]
     fn f32s(numbers: &mut [f32]) -> &mut [f32] {
         numbers
     }
-);
-real!(f64, f64,);
+    #[inline(always)]
+    fn as_f32s(numbers: &[f32]) -> &[f32] {
+        numbers
+    }
+    #[inline(always)]
+    fn widened(registers: impl Registers, bits: &Block) -> [f32; BLOCK] {
+        registers.widen(bits)
+    }
+    #[inline(always)]
+    fn narrowed(registers: impl Registers, numbers: &[f32; BLOCK]) -> Block {
+        registers.narrow(numbers)
+    }
+}
+real! { f64, f64, }
 
 impl sealed::Sealed for bool {
     fn copy_out(from: &Raw, op: &'static str, out: &mut [Self]) -> Result<()> {

@@ -1,14 +1,20 @@
 //! Elementwise loops.
 //!
-//! [`map1`], [`map2`] and [`map3`] write every element of a contiguous output, past the caches if it is large; [`update1`] and [`update2`] change the elements of a destination that may be strided. All sources have the
-//! destination's shape (broadcasting is stride 0).
+//! [`map1`], [`map2`] and [`map3`] write every element of a contiguous output, past the caches if it is large; [`update`]
+//! changes the elements of a destination that may be strided. All sources have the destination's shape (broadcasting is
+//! stride 0).
 //!
-//! Closures longer than a few operations need `#[inline(always)]`, or the compiler may call them once per element:
-//! `map1(x, out, #[inline(always)] |x: f32| x.tanh())`.
+//! A formula becomes a [`Kernel`]: a loop over numbers, and one over halves, which are widened, computed and rounded in
+//! registers. Closures longer than a few operations need `#[inline(always)]`, or the compiler may call them once per
+//! element: `map1(x, out, #[inline(always)] |x: f32| x.tanh())`.
 
-use super::source::{Operand, SEGMENT, Scratch};
+use bytemuck::NoUninit;
+
+use super::kernel::{Kernel, loop_over, of_halves, to_halves};
+use super::math::half::Wide;
+use super::source::{Operand, SEGMENT, Scratch, Source};
 use super::walk::{Dims, Walk};
-use super::{CHUNK, CpuView, PIECE, StoredMut, Value, simd};
+use super::{CHUNK, CpuView, PIECE, Stored, StoredMut, Value, simd};
 use crate::element::Computing;
 use crate::stream::{self, Stream};
 
@@ -18,14 +24,12 @@ pub(crate) fn map1<A: Computing, T: Computing>(
     out: StoredMut<'_, T>,
     f: impl Fn(A) -> T + Sync + Copy,
 ) {
-    written1(out, x, &|out, x| {
-        kernel1(
-            out,
-            x,
-            #[inline(always)]
-            move |out, x| *out = f(x),
-        );
-    });
+    write(
+        out,
+        [x],
+        #[inline(always)]
+        move |out, [x]| *out = f(x),
+    );
 }
 
 /// [`map1`] of exponentials, logarithms and what is made of them.
@@ -34,75 +38,166 @@ pub(crate) fn map1_long<A: Computing, T: Computing>(
     out: StoredMut<'_, T>,
     f: impl Fn(A) -> T + Sync + Copy,
 ) {
-    written1(out, x, &|out, x| {
-        simd::vectorized_widely(
-            #[inline(always)]
-            || out.iter_mut().zip(x).for_each(|(out, &x)| *out = f(x)),
-        );
+    write_long(
+        out,
+        [x],
+        #[inline(always)]
+        move |out, [x]| *out = f(x),
+    );
+}
+
+/// [`map1`] of a formula that is `of_bits` for the bits of halves.
+pub(crate) fn map1_by_bits<T: Computing>(
+    x: CpuView<'_, T>,
+    out: StoredMut<'_, T>,
+    f: impl Fn(T) -> T + Sync + Copy,
+    of_bits: impl Fn(u16) -> u16 + Sync + Copy,
+) {
+    let kernel = Kernel {
+        numbers: &|dst, x| simd::vectorized(loop_over(dst, x, |out, [x]| *out = f(x))),
+        halves: &|_, dst, [x]| {
+            let (dst, x) = (dst.as_flattened_mut(), x.as_flattened());
+            simd::vectorized(
+                #[inline(always)]
+                || dst.iter_mut().zip(x).for_each(|(dst, &x)| *dst = of_bits(x)),
+            );
+        },
+        changes: false,
+    };
+    written(out, [x], kernel);
+}
+
+/// `out[i] = x[i]` for halves, computed in the computing type: widened, rounded, or both.
+pub(crate) fn convert<T: Computing>(x: CpuView<'_, T>, out: StoredMut<'_, T>) {
+    contiguous(Way::to_write(&out), out, [x], &|dst, [x]| match (dst, x) {
+        (StoredMut::Plain(dst), Stored::Plain(x)) => dst.copy_from_slice(x),
+        (StoredMut::Plain(dst), Stored::Halves(x, half)) => half.widen(x, T::f32s(dst)),
+        (StoredMut::Halves(dst, half), x) => {
+            let mut room = [T::ZERO; SEGMENT];
+            for (i, dst) in dst.chunks_mut(SEGMENT).enumerate() {
+                let x = x.part(i * SEGMENT, dst.len()).widened(&mut room);
+                half.narrow(T::as_f32s(x), dst);
+            }
+        }
+    });
+}
+
+/// [`map1_long`] to halves: numbers are rounded in registers.
+pub(crate) fn map1_to_halves<A: Computing>(
+    x: CpuView<'_, A>,
+    out: StoredMut<'_, f32>,
+    f: impl Fn(A) -> f32 + Sync + Copy,
+) {
+    contiguous(Way::to_write(&out), out, [x], &|dst, [x]| {
+        let (StoredMut::Halves(dst, half), Stored::Plain(x)) = (dst, x) else { unreachable!("numbers become halves") };
+        match Wide::new(half) {
+            Some(Wide::F16(registers)) => to_halves(registers, half, x, dst, f),
+            Some(Wide::BF16(registers)) => to_halves(registers, half, x, dst, f),
+            None => {
+                let mut room = [0.0; SEGMENT];
+                for (dst, x) in dst.chunks_mut(SEGMENT).zip(x.chunks(SEGMENT)) {
+                    let room = &mut room[..dst.len()];
+                    simd::vectorized(loop_over(room, [x], |out, [x]| *out = f(x)));
+                    half.narrow(room, dst);
+                }
+            }
+        }
     });
 }
 
 /// `out[i] = f(a[i], b[i])`.
-pub(crate) fn map2<A: Computing, B: Computing, T: Computing>(
+pub(crate) fn map2<A: Computing, T: Computing>(
     a: CpuView<'_, A>,
-    b: CpuView<'_, B>,
+    b: CpuView<'_, A>,
     out: StoredMut<'_, T>,
-    f: impl Fn(A, B) -> T + Sync + Copy,
+    f: impl Fn(A, A) -> T + Sync + Copy,
 ) {
-    written2(out, (a, b), &|out, a, b| {
-        kernel2(
-            out,
-            a,
-            b,
-            #[inline(always)]
-            move |out, a, b| *out = f(a, b),
-        );
-    });
+    write(
+        out,
+        [a, b],
+        #[inline(always)]
+        move |out, [a, b]| *out = f(a, b),
+    );
+}
+
+/// [`map2`] of exponentials, logarithms and what is made of them.
+pub(crate) fn map2_long<A: Computing, T: Computing>(
+    a: CpuView<'_, A>,
+    b: CpuView<'_, A>,
+    out: StoredMut<'_, T>,
+    f: impl Fn(A, A) -> T + Sync + Copy,
+) {
+    write_long(
+        out,
+        [a, b],
+        #[inline(always)]
+        move |out, [a, b]| *out = f(a, b),
+    );
 }
 
 /// `out[i] = f(a[i], b[i], c[i])`.
-pub(crate) fn map3<A: Computing, B: Computing, C: Computing, T: Computing>(
+pub(crate) fn map3<A: Computing, T: Computing>(
     a: CpuView<'_, A>,
-    b: CpuView<'_, B>,
-    c: CpuView<'_, C>,
+    b: CpuView<'_, A>,
+    c: CpuView<'_, A>,
     out: StoredMut<'_, T>,
-    f: impl Fn(A, B, C) -> T + Sync + Copy,
+    f: impl Fn(A, A, A) -> T + Sync + Copy,
 ) {
-    written3(out, (a, b, c), &|out, a, b, c| kernel3(out, a, b, c, f));
+    write(
+        out,
+        [a, b, c],
+        #[inline(always)]
+        move |out, [a, b, c]| *out = f(a, b, c),
+    );
 }
 
-/// `f(&mut dst[i], x[i])`, where the element `i` of `dst` lies at `i · dst_strides`. No two elements may share a place.
-pub(crate) fn update1<T: Computing, A: Computing>(
+/// `f(&mut dst[i], [a[i], b[i], …])`, where the element `i` of `dst` lies at `i · strides`. No two elements may share a
+/// place.
+pub(crate) fn update<T: Computing, A: Computing, const N: usize>(
     dst: StoredMut<'_, T>,
-    dst_shape: &[usize],
-    dst_strides: &[usize],
-    x: CpuView<'_, A>,
-    f: impl Fn(&mut T, A) + Sync + Copy,
+    shape: &[usize],
+    strides: &[usize],
+    sources: [CpuView<'_, A>; N],
+    f: impl Fn(&mut T, [A; N]) + Sync + Copy,
 ) {
-    updated1(dst, (dst_shape, dst_strides), x, &|dst, x| kernel1(dst, x, f));
+    let kernel = Kernel {
+        numbers: &|dst, x| simd::vectorized(loop_over(dst, x, f)),
+        halves: &|wide, dst, x| of_halves(wide, dst, x, f),
+        changes: true,
+    };
+    updated(dst, (shape, strides), sources, kernel);
 }
 
-/// `f(&mut dst[i], a[i], b[i])`; see [`update1`].
-pub(crate) fn update2<T: Computing, A: Computing, B: Computing>(
-    dst: StoredMut<'_, T>,
-    dst_shape: &[usize],
-    dst_strides: &[usize],
-    a: CpuView<'_, A>,
-    b: CpuView<'_, B>,
-    f: impl Fn(&mut T, A, B) + Sync + Copy,
+#[inline(always)]
+fn write<T: Computing, A: Computing, const N: usize>(
+    out: StoredMut<'_, T>,
+    sources: [CpuView<'_, A>; N],
+    f: impl Fn(&mut T, [A; N]) + Sync + Copy,
 ) {
-    updated2(dst, (dst_shape, dst_strides), (a, b), &|dst, a, b| kernel2(dst, a, b, f));
+    let kernel = Kernel {
+        numbers: &|dst, x| simd::vectorized(loop_over(dst, x, f)),
+        halves: &|wide, dst, x| of_halves(wide, dst, x, f),
+        changes: false,
+    };
+    written(out, sources, kernel);
+}
+
+#[inline(always)]
+fn write_long<T: Computing, A: Computing, const N: usize>(
+    out: StoredMut<'_, T>,
+    sources: [CpuView<'_, A>; N],
+    f: impl Fn(&mut T, [A; N]) + Sync + Copy,
+) {
+    let kernel = Kernel {
+        numbers: &|dst, x| simd::vectorized_widely(loop_over(dst, x, f)),
+        halves: &|wide, dst, x| of_halves(wide, dst, x, f),
+        changes: false,
+    };
+    written(out, sources, kernel);
 }
 
 // What follows walks through memory. It knows a formula as a function of pieces of some hundred elements, so that it is
 // compiled for computing types, and not once more for every formula.
-
-/// Changes a piece of the destination by one of a source.
-type Kernel1<'f, T, A> = &'f (dyn Fn(&mut [T], &[A]) + Sync);
-/// The same by pieces of two sources.
-type Kernel2<'f, T, A, B> = &'f (dyn Fn(&mut [T], &[A], &[B]) + Sync);
-/// The same by pieces of three sources.
-type Kernel3<'f, T, A, B, C> = &'f (dyn Fn(&mut [T], &[A], &[B], &[C]) + Sync);
 
 /// What becomes of the elements of a contiguous destination.
 #[derive(Clone, Copy, PartialEq)]
@@ -125,171 +220,113 @@ impl Way {
         if is_large { Way::Stream } else { Way::Write }
     }
 
-    /// The longest piece of the destination.
-    fn segment<T>(self, dst: &StoredMut<'_, T>) -> usize {
-        match dst {
-            StoredMut::Halves(..) => SEGMENT,
-            StoredMut::Plain(_) if self == Way::Stream => PIECE,
-            StoredMut::Plain(_) => usize::MAX,
-        }
-    }
-
-    /// Calls `work` for pieces of `segment` elements, in the type that they compute in.
-    fn each<T: Computing>(self, dst: StoredMut<'_, T>, segment: usize, work: &mut dyn FnMut(&mut [T])) {
+    /// Calls `work` for pieces of `segment` elements.
+    fn each<T: Computing>(self, dst: StoredMut<'_, T>, segment: usize, work: &mut dyn FnMut(StoredMut<'_, T>)) {
         match dst {
             StoredMut::Plain(dst) if self == Way::Stream => {
-                let (stream, mut room) = (Stream::new(), [T::ZERO; PIECE]);
-                for dst in dst.chunks_mut(segment) {
-                    let piece = &mut room[..dst.len()];
-                    work(piece);
-                    stream.copy(dst, piece);
-                }
+                streamed(dst, segment, &mut [T::ZERO; PIECE], |piece| work(StoredMut::Plain(piece)));
             }
-            StoredMut::Plain(dst) => dst.chunks_mut(segment).for_each(work),
-            StoredMut::Halves(dst, half) => {
-                let stream = (self == Way::Stream).then(Stream::new);
-                let (mut room, mut rounded) = ([T::ZERO; SEGMENT], [0; SEGMENT]);
-                for dst in dst.chunks_mut(segment) {
-                    let piece = &mut room[..dst.len()];
-                    if self == Way::Change {
-                        half.widen(dst, T::f32s(piece));
-                    }
-                    work(piece);
-                    match &stream {
-                        Some(stream) => {
-                            half.narrow(T::f32s(piece), &mut rounded);
-                            stream.copy(dst, &rounded[..dst.len()]);
-                        }
-                        None => half.narrow(T::f32s(piece), dst),
-                    }
-                }
+            StoredMut::Halves(dst, half) if self == Way::Stream => {
+                streamed(dst, segment, &mut [0; PIECE], |piece| work(StoredMut::Halves(piece, half)));
             }
+            dst => dst.chunks(segment).for_each(work),
         }
     }
 }
 
-fn written1<T: Computing, A: Computing>(out: StoredMut<'_, T>, x: CpuView<'_, A>, kernel: Kernel1<'_, T, A>) {
-    contiguous1(Way::to_write(&out), out, x, kernel);
+/// Lets `work` make `dst` in `room`, in pieces of at most `segment` elements.
+fn streamed<B: NoUninit>(dst: &mut [B], segment: usize, room: &mut [B], mut work: impl FnMut(&mut [B])) {
+    let stream = Stream::new();
+    for dst in dst.chunks_mut(segment.min(room.len())) {
+        let piece = &mut room[..dst.len()];
+        work(piece);
+        stream.copy(dst, piece);
+    }
 }
 
-fn written2<T: Computing, A: Computing, B: Computing>(
+fn written<T: Computing, A: Computing, const N: usize>(
     out: StoredMut<'_, T>,
-    sources: (CpuView<'_, A>, CpuView<'_, B>),
-    kernel: Kernel2<'_, T, A, B>,
+    sources: [CpuView<'_, A>; N],
+    kernel: Kernel<'_, T, A, N>,
 ) {
-    contiguous2(Way::to_write(&out), out, sources, kernel);
+    contiguous(Way::to_write(&out), out, sources, &|dst, sources| kernel.run(dst, sources));
 }
 
-fn contiguous1<T: Computing, A: Computing>(
+fn contiguous<T: Computing, A: Computing, const N: usize>(
     way: Way,
     dst: StoredMut<'_, T>,
-    x: CpuView<'_, A>,
-    kernel: Kernel1<'_, T, A>,
+    sources: [CpuView<'_, A>; N],
+    work: &(dyn Fn(StoredMut<'_, T>, [Stored<'_, A>; N]) + Sync),
 ) {
     if dst.len() == 0 {
         return;
     }
-    let x = Operand::new(x);
-    let segment = x.segment().min(way.segment(&dst));
+    let operands = sources.map(Operand::new);
+    let longest = if way == Way::Stream { PIECE } else { CHUNK };
+    let segment = operands.iter().map(Operand::segment).fold(longest, usize::min);
     dst.for_each_chunk(CHUNK, &|i, chunk| {
-        let mut x_room = Scratch::new();
-        let mut x = x.open(i * CHUNK, segment, &mut x_room);
-        way.each(chunk, segment, &mut |piece| kernel(piece, x.next(piece.len())));
-    });
-}
-
-fn contiguous2<T: Computing, A: Computing, B: Computing>(
-    way: Way,
-    dst: StoredMut<'_, T>,
-    (a, b): (CpuView<'_, A>, CpuView<'_, B>),
-    kernel: Kernel2<'_, T, A, B>,
-) {
-    if dst.len() == 0 {
-        return;
-    }
-    let (a, b) = (Operand::new(a), Operand::new(b));
-    let segment = a.segment().min(b.segment()).min(way.segment(&dst));
-    dst.for_each_chunk(CHUNK, &|i, chunk| {
-        let (mut a_room, mut b_room) = (Scratch::new(), Scratch::new());
-        let mut a = a.open(i * CHUNK, segment, &mut a_room);
-        let mut b = b.open(i * CHUNK, segment, &mut b_room);
-        way.each(chunk, segment, &mut |piece| kernel(piece, a.next(piece.len()), b.next(piece.len())));
-    });
-}
-
-fn written3<T: Computing, A: Computing, B: Computing, C: Computing>(
-    out: StoredMut<'_, T>,
-    (a, b, c): (CpuView<'_, A>, CpuView<'_, B>, CpuView<'_, C>),
-    kernel: Kernel3<'_, T, A, B, C>,
-) {
-    if out.len() == 0 {
-        return;
-    }
-    let way = Way::to_write(&out);
-    let (a, b, c) = (Operand::new(a), Operand::new(b), Operand::new(c));
-    let segment = a.segment().min(b.segment()).min(c.segment()).min(way.segment(&out));
-    out.for_each_chunk(CHUNK, &|i, chunk| {
-        let (mut a_room, mut b_room, mut c_room) = (Scratch::new(), Scratch::new(), Scratch::new());
-        let mut a = a.open(i * CHUNK, segment, &mut a_room);
-        let mut b = b.open(i * CHUNK, segment, &mut b_room);
-        let mut c = c.open(i * CHUNK, segment, &mut c_room);
+        let mut rooms = [const { Scratch::new() }; N];
+        let mut sources = opened(&operands, i * CHUNK, segment, &mut rooms);
         way.each(chunk, segment, &mut |piece| {
             let len = piece.len();
-            kernel(piece, a.next(len), b.next(len), c.next(len));
+            work(piece, next(&mut sources, len));
         });
     });
 }
 
-fn updated1<T: Computing, A: Computing>(
+fn updated<T: Computing, A: Computing, const N: usize>(
     mut dst: StoredMut<'_, T>,
     (shape, strides): (&[usize], &[usize]),
-    x: CpuView<'_, A>,
-    kernel: Kernel1<'_, T, A>,
+    sources: [CpuView<'_, A>; N],
+    kernel: Kernel<'_, T, A, N>,
 ) {
     if shape.contains(&0) {
         return;
     }
     let dims = Dims::of(shape, strides);
     if dims.is_contiguous() {
-        return contiguous1(Way::Change, dst.part(0, dims.len()), x, kernel);
+        let work = |dst: StoredMut<'_, T>, sources: [Stored<'_, A>; N]| kernel.run(dst, sources);
+        return contiguous(Way::Change, dst.part(0, dims.len()), sources, &work);
     }
-    let (x, mut x_room) = (Operand::new(x), Scratch::new());
-    let segment = x.segment().min(SEGMENT);
-    let mut x = x.open(0, segment, &mut x_room);
-    scattered(dst, dims, segment, &mut |piece| kernel(piece, x.next(piece.len())));
+    let operands = sources.map(Operand::new);
+    let segment = operands.iter().map(Operand::segment).fold(SEGMENT, usize::min);
+    let mut rooms = [const { Scratch::new() }; N];
+    let mut sources = opened(&operands, 0, segment, &mut rooms);
+    let mut work = |piece: StoredMut<'_, T>| {
+        let len = piece.len();
+        kernel.run(piece, next(&mut sources, len));
+    };
+    match dst {
+        StoredMut::Plain(dst) => scattered(dst, dims, segment, &mut |piece| work(StoredMut::Plain(piece))),
+        StoredMut::Halves(dst, half) => {
+            scattered(dst, dims, segment, &mut |piece| work(StoredMut::Halves(piece, half)));
+        }
+    }
 }
 
-fn updated2<T: Computing, A: Computing, B: Computing>(
-    mut dst: StoredMut<'_, T>,
-    (shape, strides): (&[usize], &[usize]),
-    (a, b): (CpuView<'_, A>, CpuView<'_, B>),
-    kernel: Kernel2<'_, T, A, B>,
-) {
-    if shape.contains(&0) {
-        return;
+/// The operands from element number `start` on, in pieces of `segment` elements.
+fn opened<'s, A: Computing, const N: usize>(
+    operands: &[Operand<'s, A>; N],
+    start: usize,
+    segment: usize,
+    rooms: &'s mut [Scratch<A>; N],
+) -> [Source<'s, A>; N] {
+    let mut rooms = rooms.iter_mut();
+    operands.each_ref().map(|operand| operand.open(start, segment, rooms.next().expect("a room for each")))
+}
+
+/// The next `len` elements of each.
+#[inline]
+fn next<'s, A: Computing, const N: usize>(sources: &'s mut [Source<'_, A>; N], len: usize) -> [Stored<'s, A>; N] {
+    let mut pieces = [Stored::Plain(&[][..]); N];
+    for (piece, source) in pieces.iter_mut().zip(sources) {
+        *piece = source.next(len);
     }
-    let dims = Dims::of(shape, strides);
-    if dims.is_contiguous() {
-        return contiguous2(Way::Change, dst.part(0, dims.len()), (a, b), kernel);
-    }
-    let (a, b) = (Operand::new(a), Operand::new(b));
-    let (mut a_room, mut b_room) = (Scratch::new(), Scratch::new());
-    let segment = a.segment().min(b.segment()).min(SEGMENT);
-    let (mut a, mut b) = (a.open(0, segment, &mut a_room), b.open(0, segment, &mut b_room));
-    scattered(dst, dims, segment, &mut |piece| kernel(piece, a.next(piece.len()), b.next(piece.len())));
+    pieces
 }
 
 /// Lets `work` change the elements of a strided destination, `segment` at a time, in a contiguous buffer.
-fn scattered<T: Computing>(dst: StoredMut<'_, T>, dims: Dims, segment: usize, work: &mut dyn FnMut(&mut [T])) {
-    match dst {
-        StoredMut::Plain(dst) => pieces(dst, dims, segment, work),
-        StoredMut::Halves(dst, half) => pieces(dst, dims, segment, &mut |bits| {
-            Way::Change.each(StoredMut::Halves(bits, half), segment, work);
-        }),
-    }
-}
-
-fn pieces<B: Value>(dst: &mut [B], dims: Dims, segment: usize, work: &mut dyn FnMut(&mut [B])) {
+fn scattered<B: Value>(dst: &mut [B], dims: Dims, segment: usize, work: &mut dyn FnMut(&mut [B])) {
     let mut buffer = [dst[0]; SEGMENT];
     let (mut from, mut to) = (Walk::starting_at(dims, 0), Walk::starting_at(dims, 0));
     let mut left = dims.len();
@@ -302,46 +339,11 @@ fn pieces<B: Value>(dst: &mut [B], dims: Dims, segment: usize, work: &mut dyn Fn
     }
 }
 
-#[inline]
-fn kernel1<T, A: Value>(dst: &mut [T], x: &[A], f: impl Fn(&mut T, A)) {
-    simd::vectorized(
-        #[inline(always)]
-        move || {
-            for (dst, &x) in dst.iter_mut().zip(x) {
-                f(dst, x);
-            }
-        },
-    );
-}
-
-#[inline]
-fn kernel2<T, A: Value, B: Value>(dst: &mut [T], a: &[A], b: &[B], f: impl Fn(&mut T, A, B)) {
-    simd::vectorized(
-        #[inline(always)]
-        move || {
-            for ((dst, &a), &b) in dst.iter_mut().zip(a).zip(b) {
-                f(dst, a, b);
-            }
-        },
-    );
-}
-
-#[inline]
-fn kernel3<T, A: Value, B: Value, C: Value>(dst: &mut [T], a: &[A], b: &[B], c: &[C], f: impl Fn(A, B, C) -> T) {
-    simd::vectorized(
-        #[inline(always)]
-        move || {
-            for (((dst, &a), &b), &c) in dst.iter_mut().zip(a).zip(b).zip(c) {
-                *dst = f(a, b, c);
-            }
-        },
-    );
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::math::half::Half;
     use super::super::testing::{Strided, same_shape, shape, strided};
     use super::*;
 
@@ -372,10 +374,10 @@ mod tests {
         }
 
         #[test]
-        fn update1_changes_the_window_and_nothing_else([dst, x] in same_shape::<2>()) {
+        fn update_with_one_operand_changes_the_window_and_nothing_else([dst, x] in same_shape::<2>()) {
             let dst = dst.without_broadcasts();
             let (mut data, mut expected) = (dst.data.clone(), dst.data.clone());
-            update1(data.as_mut_slice().into(), &dst.shape, &dst.strides, x.view(), |dst: &mut i32, x| *dst += 5 * x);
+            update(data.as_mut_slice().into(), &dst.shape, &dst.strides, [x.view()], |dst: &mut i32, [x]| *dst += 5 * x);
             for (offset, x) in dst.offsets().into_iter().zip(x.values()) {
                 expected[offset] += 5 * x;
             }
@@ -383,14 +385,46 @@ mod tests {
         }
 
         #[test]
-        fn update2_changes_the_window_and_nothing_else([dst, a, b] in same_shape::<3>()) {
+        fn update_with_two_operands_changes_the_window_and_nothing_else([dst, a, b] in same_shape::<3>()) {
             let dst = dst.without_broadcasts();
             let (mut data, mut expected) = (dst.data.clone(), dst.data.clone());
-            update2(data.as_mut_slice().into(), &dst.shape, &dst.strides, a.view(), b.view(), |dst: &mut i32, a, b| *dst += a * b);
+            update(data.as_mut_slice().into(), &dst.shape, &dst.strides, [a.view(), b.view()], |dst: &mut i32, [a, b]| *dst += a * b);
             for ((offset, a), b) in dst.offsets().into_iter().zip(a.values()).zip(b.values()) {
                 expected[offset] += a * b;
             }
             prop_assert_eq!(data, expected);
+        }
+    }
+
+    /// Of lengths that fill no block, and with sources in every pattern.
+    #[test]
+    fn halves_are_computed_as_numbers_and_rounded_once() {
+        for half in [Half::F16, Half::BF16] {
+            for (rows, columns) in [(1, 1), (1, 31), (3, 32), (7, 70), (300, 61)] {
+                let len = rows * columns;
+                let numbers: Vec<f32> = (0..len).map(|i| (i % 997) as f32 * 0.37 - 90.0).collect();
+                let mut bits = vec![0; len];
+                half.narrow(&numbers, &mut bits);
+                let number = |i: usize| Stored::<f32>::Halves(&bits, half).get(i);
+                let view = |strides| CpuView { data: Stored::Halves(&bits, half), shape: &[rows, columns], strides };
+                let (mut out, strides) = (vec![7; len], [[columns, 1], [0, 1], [1, 0]]);
+                let out_of = |out| StoredMut::<f32>::Halves(out, half);
+
+                map3(view(&strides[0]), view(&strides[1]), view(&strides[2]), out_of(&mut out), |a, b, c| a * b - c);
+                let expected = |i: usize| number(i) * number(i % columns) - number(i / columns);
+                assert!((0..len).all(|i| [out[i]] == half.bits_of([expected(i)])), "{half:?}, {rows}×{columns}");
+
+                update(out_of(&mut out), &[columns, rows], &[1, columns], [], |to: &mut f32, []| *to += 1.5);
+                let changed = |i: usize| Stored::<f32>::Halves(&half.bits_of([expected(i)]), half).get(0) + 1.5;
+                assert!((0..len).all(|i| [out[i]] == half.bits_of([changed(i)])), "{half:?}, {rows}×{columns}");
+
+                map1_by_bits(view(&strides[0]), out_of(&mut out), |x| -x, |bits| bits ^ 0x8000);
+                assert!((0..len).all(|i| [out[i]] == half.bits_of([-number(i)])), "{half:?}, {rows}×{columns}");
+
+                let x = CpuView { data: numbers[..].into(), shape: &[len], strides: &[1] };
+                map1_to_halves(x, out_of(&mut out), |x: f32| x * 3.0);
+                assert!((0..len).all(|i| [out[i]] == half.bits_of([numbers[i] * 3.0])), "{half:?}, {rows}×{columns}");
+            }
         }
     }
 

@@ -9,7 +9,7 @@
 //! - **No `unsafe`.** A wrong index panics; it cannot read or write elsewhere.
 //!
 //! Reading order: [`CpuView`] (what a loop reads), `stored` (how halves get to the type that they compute in), `walk` (strided positions in row-major order), `source` (how every
-//! operand becomes contiguous pieces, so that each closure is compiled into one loop only), `map`, then any other file.
+//! operand becomes contiguous pieces, so that each closure is compiled into few loops), `kernel` (those loops), `map`, then any other file.
 //! `simd` compiles a loop once per instruction set and picks one at run time; `math` has the functions that vectorise.
 
 #![forbid(unsafe_code)]
@@ -20,6 +20,7 @@ mod columns;
 mod copy;
 mod fill;
 mod index;
+mod kernel;
 mod layer_norm;
 mod map;
 pub(crate) mod math;
@@ -41,7 +42,7 @@ pub(crate) use copy::{copy, place};
 pub(crate) use fill::{fill, fill_by_number};
 pub(crate) use index::{gather, index_add, index_select, scatter_add};
 pub(crate) use layer_norm::{layer_norm, layer_norm_grad, layer_norm_sums};
-pub(crate) use map::{map1, map1_long, map2, map3, update1, update2};
+pub(crate) use map::{convert, map1, map1_by_bits, map1_long, map1_to_halves, map2, map2_long, map3, update};
 pub(crate) use reduce::reduce;
 pub(crate) use rows::{cross_entropy, cross_entropy_grad, log_softmax, log_softmax_grad, softmax, softmax_grad};
 pub(crate) use simd::{vectorized, vectorized_widely};

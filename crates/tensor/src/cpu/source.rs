@@ -3,7 +3,8 @@
 //! A loop that handled every stride pattern itself would be compiled once per pattern, closure, element type and
 //! instruction set. Here each operand of an elementwise loop becomes contiguous slices first: in place where it is
 //! contiguous, from a small buffer filled once where it repeats (scalars, bias rows), and from the same buffer refilled
-//! for every piece otherwise (half types are widened there). The copies stay in the first-level cache, so only tensors that live there notice them.
+//! for every piece otherwise. The copies stay in the first-level cache, so only tensors that live there notice them.
+//! Halves stay halves: the kernels widen them.
 
 use super::math::half::Half;
 use super::walk::{Dims, Walk};
@@ -15,14 +16,15 @@ pub(super) const SEGMENT: usize = 512;
 
 /// Room for what an operand that does not lie there as the loop takes it needs; untouched until then.
 pub(super) struct Scratch<T> {
-    buffer: Option<[T; SEGMENT]>,
+    numbers: Option<[T; SEGMENT]>,
+    bits: Option<[u16; SEGMENT]>,
     walk: Option<Walk>,
 }
 
-impl<T> Scratch<T> {
+impl<T: Computing> Scratch<T> {
     #[inline]
-    pub(super) fn new() -> Self {
-        Scratch { buffer: None, walk: None }
+    pub(super) const fn new() -> Self {
+        Scratch { numbers: None, bits: None, walk: None }
     }
 }
 
@@ -59,10 +61,10 @@ impl<'a, T: Computing> Operand<'a, T> {
     /// The longest piece that [`Source::next`] can give; the pieces of a loop have the least of its operands' lengths.
     #[inline]
     pub(super) fn segment(&self) -> usize {
-        match (self.pattern, self.data) {
-            (Pattern::Contiguous, Stored::Plain(_)) => usize::MAX,
-            (Pattern::Periodic(period), _) => SEGMENT / period * period,
-            _ => SEGMENT,
+        match self.pattern {
+            Pattern::Contiguous => usize::MAX,
+            Pattern::Periodic(period) => SEGMENT / period * period,
+            Pattern::Strided => SEGMENT,
         }
     }
 
@@ -72,22 +74,30 @@ impl<'a, T: Computing> Operand<'a, T> {
     where
         'a: 's,
     {
-        if let (Pattern::Contiguous, Stored::Plain(elements)) = (self.pattern, self.data) {
-            return Source::Contiguous(&elements[start..]);
-        }
-        let buffer = scratch.buffer.insert([T::ZERO; SEGMENT]);
+        let Scratch { numbers, bits, walk } = scratch;
         match (self.pattern, self.data) {
-            (Pattern::Contiguous, Stored::Halves(bits, half)) => Source::Halves { bits: &bits[start..], half, buffer },
-            (Pattern::Periodic(period), data) if segment.is_multiple_of(period) => {
-                let mut room = [T::ZERO; SEGMENT / 2];
-                repeat(data.part(0, period).widened(&mut room), start % period, buffer);
-                Source::Periodic(buffer)
-            }
-            _ => Source::Strided {
-                data: self.data,
-                walk: scratch.walk.insert(Walk::starting_at(self.dims, start)),
-                buffer,
+            (Pattern::Contiguous, data) => Source::Contiguous(data.from(start)),
+            (Pattern::Periodic(period), data) if segment.is_multiple_of(period) => match data {
+                Stored::Plain(elements) => {
+                    let buffer = numbers.insert([T::ZERO; SEGMENT]);
+                    repeat(&elements[..period], start % period, buffer);
+                    Source::Periodic(Stored::Plain(buffer))
+                }
+                Stored::Halves(halves, half) => {
+                    let buffer = bits.insert([0; SEGMENT]);
+                    repeat(&halves[..period], start % period, buffer);
+                    Source::Periodic(Stored::Halves(buffer, half))
+                }
             },
+            (_, data) => {
+                let walk = walk.insert(Walk::starting_at(self.dims, start));
+                match data {
+                    Stored::Plain(data) => Source::Strided { data, walk, buffer: numbers.insert([T::ZERO; SEGMENT]) },
+                    Stored::Halves(data, half) => {
+                        Source::StridedHalves { data, half, walk, buffer: bits.insert([0; SEGMENT]) }
+                    }
+                }
+            }
         }
     }
 }
@@ -110,32 +120,30 @@ fn repeat<T: Copy>(pattern: &[T], phase: usize, buffer: &mut [T]) {
 
 /// An operand being read in contiguous pieces.
 pub(super) enum Source<'s, T> {
-    Contiguous(&'s [T]),
-    Halves { bits: &'s [u16], half: Half, buffer: &'s mut [T; SEGMENT] },
-    Periodic(&'s [T]),
-    Strided { data: Stored<'s, T>, walk: &'s mut Walk, buffer: &'s mut [T; SEGMENT] },
+    Contiguous(Stored<'s, T>),
+    Periodic(Stored<'s, T>),
+    Strided { data: &'s [T], walk: &'s mut Walk, buffer: &'s mut [T; SEGMENT] },
+    StridedHalves { data: &'s [u16], half: Half, walk: &'s mut Walk, buffer: &'s mut [u16; SEGMENT] },
 }
 
 impl<T: Computing> Source<'_, T> {
     /// The next `len` elements.
     #[inline]
-    pub(super) fn next(&mut self, len: usize) -> &[T] {
+    pub(super) fn next(&mut self, len: usize) -> Stored<'_, T> {
         match self {
             Source::Contiguous(rest) => {
-                let (piece, others) = rest.split_at(len);
-                *rest = others;
+                let piece = rest.part(0, len);
+                *rest = rest.from(len);
                 piece
             }
-            Source::Halves { bits, half, buffer } => {
-                let (piece, others) = bits.split_at(len);
-                *bits = others;
-                Stored::Halves(piece, *half).widened(&mut buffer[..])
-            }
-            Source::Periodic(buffer) => &buffer[..len],
+            Source::Periodic(buffer) => buffer.part(0, len),
             Source::Strided { data, walk, buffer } => {
-                let piece = &mut buffer[..len];
-                walk.read_widened(*data, piece);
-                piece
+                walk.read(data, &mut buffer[..len]);
+                Stored::Plain(&buffer[..len])
+            }
+            Source::StridedHalves { data, half, walk, buffer } => {
+                walk.read(data, &mut buffer[..len]);
+                Stored::Halves(&buffer[..len], *half)
             }
         }
     }

@@ -65,6 +65,16 @@ impl<'a, C: Value> Stored<'a, C> {
     }
 }
 
+impl<'a, C> Stored<'a, C> {
+    /// The bits of halves.
+    pub(super) fn halves(self) -> &'a [u16] {
+        match self {
+            Stored::Halves(bits, _) => bits,
+            Stored::Plain(_) => unreachable!("only halves are stored as their bits"),
+        }
+    }
+}
+
 impl<'a, C: Computing> Stored<'a, C> {
     /// The elements in the computing type: where they lie, or in `room`, which has at least as many.
     #[inline]
@@ -273,6 +283,14 @@ impl<'a, C: Value> StoredMut<'a, C> {
         match self {
             StoredMut::Plain(elements) => elements,
             StoredMut::Halves(..) => unreachable!("halves compute in f32"),
+        }
+    }
+
+    /// The bits of halves.
+    pub(super) fn halves(self) -> &'a mut [u16] {
+        match self {
+            StoredMut::Halves(bits, _) => bits,
+            StoredMut::Plain(_) => unreachable!("only halves are stored as their bits"),
         }
     }
 

@@ -117,8 +117,10 @@ impl PerType<1> for Cast {
         by_computing!(inputs.dtype(), C => {
             let [x] = inputs.views::<C>();
             match self.to {
-                DType::F16 | DType::BF16 => cpu::map1(x, out.stored(), |x: C| narrow(x)),
+                to if to.computing() == C::DTYPE => cpu::convert(x, out.stored::<C>()),
+                DType::F16 | DType::BF16 => cpu::map1_to_halves(x, out.stored(), #[inline(always)] |x: C| narrow(x)),
                 DType::Bool => cpu::map1(x, out.stored::<u8>(), |x: C| u8::from(x != C::ZERO)),
+                DType::I64 => cpu::map1_long(x, out.stored::<i64>(), #[inline(always)] |x: C| x.cast()),
                 to => by_num!(to, U => cpu::map1(x, out.stored::<U>(), |x: C| x.cast())),
             }
         });

@@ -405,7 +405,8 @@ impl Tensor {
     }
 
     /// Every element to the power `exponent`. The derivative is exponent · x^(exponent − 1), and 0 for exponent 0.
-    /// Exponents 0.5 and −0.5 are the square root and its reciprocal, also for −∞ and −0, as in PyTorch.
+    /// Exponents 0.5 and −0.5 are the square root and its reciprocal, also for −∞ and −0, as in PyTorch; 2, 3, −1 and −2 are
+    /// products and their reciprocals.
     ///
     /// # Errors
     /// As [`Tensor::neg`].
@@ -417,7 +418,9 @@ impl Tensor {
 /// `scalar! { Struct: bound, name, what it saves, |op| [constants = values], |x| formula, the same in CUDA, |saved, grad|
 /// derivative }` for one tensor and constants.
 macro_rules! scalar {
-    ($name:ident: $bound:ident, $op_name:literal, $saves:ident, $precision:ident, |$this:ident| [$($constant:ident = $value:expr),*], |$x:ident| $formula:expr, $cuda:literal, |$saved:ident, $grad:ident| $derivative:expr) => {
+    (@run $x:expr, $out:expr, [$($formula:tt)*]) => { cpu::map1($x, $out, $($formula)*); };
+    (@run $x:expr, $out:expr, [$($formula:tt)*], $of_bits:expr) => { cpu::map1_by_bits($x, $out, $($formula)*, $of_bits); };
+    ($name:ident: $bound:ident, $op_name:literal, $saves:ident, $precision:ident, |$this:ident| [$($constant:ident = $value:expr),*], |$x:ident| $formula:expr$(, of bits: $of_bits:expr)?, $cuda:literal, |$saved:ident, $grad:ident| $derivative:expr) => {
         per_type! { $name[1]: $bound }
 
         impl Op<1> for $name {
@@ -443,12 +446,7 @@ macro_rules! scalar {
             fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: StoredMut<'_, T>) -> Result<()> {
                 let $this = self;
                 $(let $constant = T::from_scalar($value);)*
-                cpu::map1(
-                    x,
-                    out,
-                    #[inline(always)]
-                    |$x: T| $formula,
-                );
+                scalar! { @run x, out, [#[inline(always)] move |$x: T| $formula] $(, $of_bits)? }
                 Ok(())
             }
         }
@@ -473,10 +471,10 @@ scalar! { ScalarOver: Real, "div", Inputs, F32UnderAutocast, |op| [dividend = op
 |saved, grad| apply(ScalarOverGrad(op.0), [grad, saved.input(0)]) }
 
 struct Neg;
-scalar! { Neg: Num, "neg", Nothing, Same, |_op| [], |x| x.negated(), "negated(x)", |_saved, grad| grad.neg() }
+scalar! { Neg: Num, "neg", Nothing, Same, |_op| [], |x| x.negated(), of bits: |bits| bits ^ 0x8000, "negated(x)", |_saved, grad| grad.neg() }
 
 struct Abs;
-scalar! { Abs: Num, "abs", Inputs, Same, |_op| [], |x| x.magnitude(), "magnitude(x)",
+scalar! { Abs: Num, "abs", Inputs, Same, |_op| [], |x| x.magnitude(), of bits: |bits| bits & 0x7fff, "magnitude(x)",
 |saved, grad| grad.mul(&saved.input(0).sign()?) }
 
 /// −1, 0 or 1. Its derivative is 0 everywhere that it has one.
@@ -550,13 +548,14 @@ impl<R: Real> CpuKernel<R, 1> for Pow {
             0.5 => cpu::map1(x, out, |x: R| x.sqrt()),
             -0.5 => cpu::map1(x, out, |x: R| R::ONE / x.sqrt()),
             -1.0 => cpu::map1(x, out, |x: R| R::ONE / x),
+            -2.0 => cpu::map1(x, out, |x: R| R::ONE / (x * x)),
             exponent => {
                 let exponent = R::from_f64(exponent);
-                cpu::map1(
+                cpu::map1_long(
                     x,
                     out,
                     #[inline(always)]
-                    |x: R| x.powf(exponent),
+                    move |x: R| x.powf(exponent),
                 );
             }
         }

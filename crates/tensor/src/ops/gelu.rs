@@ -61,7 +61,7 @@ impl<R: Real> CpuKernel<R, 1> for Gelu {
             x,
             out,
             #[inline(always)]
-            |x: R| x * half::<R>() * (R::ONE + inner(x).tanh()),
+            |x: R| x * share(x),
         );
         Ok(())
     }
@@ -105,28 +105,24 @@ impl<R: Real> CpuKernel<R, 2> for GeluGrad {
     type Out = R;
 
     fn cpu(&self, [grad, x]: [CpuView<'_, R>; 2], out: StoredMut<'_, R>) -> Result<()> {
-        cpu::map2(
+        cpu::map2_long(
             grad,
             x,
             out,
             #[inline(always)]
             |grad: R, x: R| {
-                let t = inner(x).tanh();
-                let slope = R::from_f64(FACTOR) * (R::ONE + R::from_f64(3.0 * CUBIC) * (x * x));
-                grad * (half::<R>() * (R::ONE + t) + half::<R>() * x * (R::ONE - t * t) * slope)
+                let s = share(x);
+                let slope = R::from_f64(2.0 * FACTOR) + R::from_f64(6.0 * FACTOR * CUBIC) * (x * x);
+                grad * (s + x * (s * (R::ONE - s)) * slope)
             },
         );
         Ok(())
     }
 }
 
+/// (1 + t) / 2, which is the sigmoid of 2u.
 #[inline(always)]
-fn half<R: Real>() -> R {
-    R::from_f64(0.5)
-}
-
-/// √(2/π) · (x + 0.044715 · x³)
-#[inline(always)]
-fn inner<R: Real>(x: R) -> R {
-    R::from_f64(FACTOR) * (x + R::from_f64(CUBIC) * (x * x * x))
+fn share<R: Real>(x: R) -> R {
+    let u = x * (R::from_f64(-2.0 * FACTOR) + R::from_f64(-2.0 * FACTOR * CUBIC) * (x * x));
+    R::ONE / (R::ONE + u.exp())
 }

@@ -110,35 +110,15 @@ impl Target<'_, '_> {
         Ok(())
     }
 
-    /// Changes every element.
-    fn each<T: Computing>(&mut self, f: impl Fn(&mut T) + Sync + Copy) -> Result<()> {
-        let (shape, strides) = (*self.raw.shape(), &[0; MAX_RANK][..self.raw.shape().rank()]);
-        let zero = [T::ZERO];
-        let nothing = CpuView { data: zero[..].into(), shape: &shape, strides };
-        self.update1(
-            nothing,
-            #[inline(always)]
-            |to, _| f(to),
-        )
-    }
-
-    /// Changes every element by one of another tensor.
+    /// Changes every element by those of other tensors.
     #[inline(always)]
-    fn update1<T: Computing>(&mut self, a: CpuView<'_, T>, f: impl Fn(&mut T, T) + Sync + Copy) -> Result<()> {
-        let raw = self.raw;
-        cpu::update1(self.elements()?, raw.shape(), raw.layout.strides(), a, f);
-        Ok(())
-    }
-
-    /// Changes every element by one each of two other tensors.
-    #[inline(always)]
-    fn update2<T: Computing>(
+    fn update<T: Computing, const N: usize>(
         &mut self,
-        [a, b]: [CpuView<'_, T>; 2],
-        f: impl Fn(&mut T, T, T) + Sync + Copy,
+        sources: [CpuView<'_, T>; N],
+        f: impl Fn(&mut T, [T; N]) + Sync + Copy,
     ) -> Result<()> {
         let raw = self.raw;
-        cpu::update2(self.elements()?, raw.shape(), raw.layout.strides(), a, b, f);
+        cpu::update(self.elements()?, raw.shape(), raw.layout.strides(), sources, f);
         Ok(())
     }
 }
@@ -245,8 +225,7 @@ macro_rules! in_place {
                     change! { stringify!($method), [$to, $from], [], $cuda }
                     change(target, stringify!($method), [other], &FORMULA, &[], &mut |to, sources| {
                         $by!(target.dtype(), $T => {
-                            let [from] = sources.views::<$T>();
-                            to.update1(from, #[inline(always)] |$to, $from| *$to = $change)
+                            to.update(sources.views::<$T>(), #[inline(always)] |$to, [$from]| *$to = $change)
                         })
                     })
                 }
@@ -299,7 +278,7 @@ fn add_scalar(target: &Raw, value: Scalar) -> Result<()> {
     change(target, "add_scalar_", [], &FORMULA, &[value], &mut |to, _| {
         by_num!(target.dtype(), T => {
             let value = T::from_scalar(value);
-            to.each(#[inline(always)] |to: &mut T| *to = to.plus(value))
+            to.update([], #[inline(always)] move |to: &mut T, []| *to = to.plus(value))
         })
     })
 }
@@ -309,7 +288,7 @@ fn mul_scalar(target: &Raw, value: Scalar) -> Result<()> {
     change(target, "mul_scalar_", [], &FORMULA, &[value], &mut |to, _| {
         by_num!(target.dtype(), T => {
             let value = T::from_scalar(value);
-            to.each(#[inline(always)] |to: &mut T| *to = to.times(value))
+            to.update([], #[inline(always)] move |to: &mut T, []| *to = to.times(value))
         })
     })
 }
@@ -318,12 +297,11 @@ fn add_scaled(target: &Raw, other: &Raw, alpha: Scalar) -> Result<()> {
     change! { "add_scaled_", [to, from], [alpha], "plus(to, times(from, alpha))" }
     change(target, "add_scaled_", [other], &FORMULA, &[alpha], &mut |to, sources| {
         by_num!(target.dtype(), T => {
-            let [from] = sources.views::<T>();
             let alpha = T::from_scalar(alpha);
-            to.update1(
-                from,
+            to.update(
+                sources.views::<T>(),
                 #[inline(always)]
-                |to, from| *to = to.plus(from.times(alpha)),
+                move |to, [from]| *to = to.plus(from.times(alpha)),
             )
         })
     })
@@ -341,13 +319,12 @@ impl Tensor {
         let target = self.raw();
         change(target, "lerp_", [other.raw()], &FORMULA, &[weight.into()], &mut |to, sources| {
             by_real!(target.dtype(), R => {
-                let [from] = sources.views::<R>();
                 let weight = R::from_f64(weight);
                 let (is_small, beyond) = (weight < R::from_f64(0.5), weight - R::ONE);
-                to.update1(
-                    from,
+                to.update(
+                    sources.views::<R>(),
                     #[inline(always)]
-                    |to, from| {
+                    move |to, [from]| {
                         let way = from - *to;
                         *to = if is_small { *to + weight * way } else { from + beyond * way };
                     },
@@ -366,10 +343,10 @@ impl Tensor {
         change(target, "addcmul_", [a.raw(), b.raw()], &FORMULA, &[value.into()], &mut |to, sources| {
             by_real!(target.dtype(), R => {
                 let value = R::from_f64(value);
-                to.update2(
+                to.update(
                     sources.views::<R>(),
                     #[inline(always)]
-                    |to, a, b| *to += value * a * b,
+                    move |to, [a, b]| *to += value * a * b,
                 )
             })
         })
@@ -385,10 +362,10 @@ impl Tensor {
         change(target, "addcdiv_", [a.raw(), b.raw()], &FORMULA, &[value.into()], &mut |to, sources| {
             by_real!(target.dtype(), R => {
                 let value = R::from_f64(value);
-                to.update2(
+                to.update(
                     sources.views::<R>(),
                     #[inline(always)]
-                    |to, a, b| *to += value * a / b,
+                    move |to, [a, b]| *to += value * a / b,
                 )
             })
         })
@@ -407,7 +384,7 @@ impl Tensor {
             [],
             &FORMULA,
             &[],
-            &mut |to, _| by_real!(target.dtype(), R => to.each(#[inline(always)] |to: &mut R| *to = to.sqrt())),
+            &mut |to, _| by_real!(target.dtype(), R => to.update([], #[inline(always)] move |to: &mut R, []| *to = to.sqrt())),
         )
     }
 }

@@ -1,5 +1,7 @@
 //! Elementary functions of `f32`; see the head of `math/mod.rs` for the methods.
 
+use super::f64 as wide;
+
 /// 1.5 · 2²³: adding it rounds to an integer, which then is in the low bits.
 const ROUND: f32 = 12_582_912.0;
 /// The first 9 bits of ln 2: products with exponents are exact.
@@ -12,24 +14,41 @@ pub(crate) fn exp(x: f32) -> f32 {
     // Beyond these the result is 0 or infinite, in which the arithmetic below ends by itself. NaN passes through.
     let x = if x > 89.0 { 89.0 } else { x };
     let x = if x < -104.0 { -104.0 } else { x };
-    let rounded = x * std::f32::consts::LOG2_E + ROUND;
-    let n = rounded - ROUND;
+    let (power, n) = exp_parts(x);
+    // 2ⁿ in two steps, so that neither is too large or too small.
+    let half = n >> 1;
+    power * two_to(half) * two_to(n.wrapping_sub(half))
+}
+
+/// 2⁶⁴
+const TWO_64: f32 = 18_446_744_073_709_551_616.0;
+
+/// eˣ for x ≤ 0.
+#[inline(always)]
+fn exp_below(x: f32) -> f32 {
+    let x = if x < -104.0 { -104.0 } else { x };
+    let (power, n) = exp_parts(x);
+    power * two_to(n.wrapping_add(64)) * (1.0 / TWO_64)
+}
+
+/// eʳ and n in the low bits, such that eˣ = 2ⁿ·eʳ with |r| ≤ ln 2 / 2.
+#[inline(always)]
+fn exp_parts(x: f32) -> (f32, u32) {
+    let shifted = x * std::f32::consts::LOG2_E + ROUND;
+    let n = shifted - ROUND;
     let r = (x - n * LN_2_HIGH) - n * LN_2_LOW;
     let q = 1.381_446_7e-3;
     let q = q * r + 8.368_781e-3;
     let q = q * r + 4.166_839_3e-2;
     let q = q * r + 1.666_652e-1;
     let q = q * r + 4.999_999_4e-1;
-    let power = 1.0 + (r + r * r * q);
-    // The low bits are those of n; what is above them is even, and does not reach them.
-    let half = rounded.to_bits() >> 1;
-    power * power_of_two(half) * power_of_two(rounded.to_bits() - half)
+    (1.0 + (r + r * r * q), shifted.to_bits())
 }
 
-/// 2ⁿ for an integer n from −126 to 127, of which only the lowest bits are looked at.
+/// 2ⁿ for n from −126 to 127 in the low bits.
 #[inline(always)]
-fn power_of_two(n: u32) -> f32 {
-    f32::from_bits((n << 23).wrapping_add(127 << 23))
+fn two_to(n: u32) -> f32 {
+    f32::from_bits(n.wrapping_add(127) << 23)
 }
 
 /// The natural logarithm; NaN below 0.
@@ -63,16 +82,56 @@ pub(crate) fn tanh(x: f32) -> f32 {
     let p = p * z + 1.333_320_6e-1;
     let p = p * z - 3.333_333e-1;
     let small = a + a * z * p;
-    let large = 1.0 - 2.0 / (exp(a + a) + 1.0);
+    let (power, n) = exp_parts(a + a);
+    let large = 1.0 - 2.0 / (power * two_to(n) + 1.0);
     (if a < 0.625 { small } else { large }).copysign(x)
 }
 
 /// 1 / (1 + e⁻ˣ)
 #[inline(always)]
 pub(crate) fn sigmoid(x: f32) -> f32 {
-    let e = exp(-x.abs());
-    let y = e / (1.0 + e);
-    // The same, less dependent on the rounding of 1 + e.
-    let y = if e < 0.5 { e - e * y } else { y };
-    if x < 0.0 { y } else { 1.0 - y }
+    let e = exp_below(-x.abs());
+    let sum = 1.0 + e;
+    let y = (if x < 0.0 { e } else { 1.0 }) / sum;
+    y + y * ((sum - 1.0) - e) // what was lost in the sum
+}
+
+/// xʸ for y ≠ 0: e^(y·ln x) in `f64`, with polynomials that are long enough for `f32`.
+#[inline(always)]
+pub(crate) fn pow(x: f32, y: f32) -> f32 {
+    let a = x.abs();
+    let (k, f) = wide::ln_parts(f64::from(a));
+    let s = f / (2.0 + f);
+    let z = s * s;
+    let q = 2.358_219_024_324_3e-1;
+    let q = q * z + 2.853_730_658_084_26e-1;
+    let q = q * z + 4.000_033_522_036_43e-1;
+    let q = q * z + 6.666_666_564_533_13e-1;
+    let t = f64::from(y) * (k * std::f64::consts::LN_2 + (s + s + s * z * q));
+    // Beyond these the result is 0 or infinite.
+    let t = if t > 200.0 { 200.0 } else { t };
+    let t = if t < -200.0 { -200.0 } else { t };
+    let (r, _, n) = wide::reduced(t, 0.0);
+    let q = 1.979_022_358_942e-4;
+    let q = q * r + 1.394_478_449_366_12e-3;
+    let q = q * r + 8.333_497_822_191_02e-3;
+    let q = q * r + 4.166_629_328_842_28e-2;
+    let q = q * r + 1.666_666_586_348_03e-1;
+    let q = q * r + 5.000_000_068_131_94e-1;
+    let magnitude = ((1.0 + (r + r * r * q)) * wide::two_to(n)) as f32;
+    power_at_edges(x, y, magnitude)
+}
+
+/// xʸ, of which `magnitude` is the magnitude where |x| is neither 0, 1, infinite nor NaN.
+#[inline(always)]
+fn power_at_edges(x: f32, y: f32, magnitude: f32) -> f32 {
+    let (is_whole, is_odd) = (y.trunc() == y, (y * 0.5).trunc() != y * 0.5);
+    let of_zero = if y > 0.0 { 0.0 } else { y.abs() * f32::INFINITY };
+    let of_infinity = if y < 0.0 { 0.0 } else { y * f32::INFINITY };
+    let a = x.abs();
+    let magnitude = if a == 0.0 { of_zero } else { magnitude };
+    let magnitude = if a == f32::INFINITY { of_infinity } else { magnitude };
+    let magnitude = if a == 1.0 { 1.0 } else { magnitude };
+    let power = if is_whole && is_odd { magnitude.copysign(x) } else { magnitude };
+    if x.is_nan() || !is_whole && x < 0.0 && x > f32::NEG_INFINITY { f32::NAN } else { power }
 }

@@ -9,12 +9,36 @@ const LN_2_LOW: f64 = 1.9082149292705877e-10;
 /// eˣ
 #[inline(always)]
 pub(crate) fn exp(x: f64) -> f64 {
+    exp_of_sum(x, 0.0)
+}
+
+/// e^(x + rest) for a rest that is small beside x.
+#[inline(always)]
+fn exp_of_sum(x: f64, rest: f64) -> f64 {
     // Beyond these the result is 0 or infinite, in which the arithmetic below ends by itself. NaN passes through.
     let x = if x > 710.0 { 710.0 } else { x };
     let x = if x < -746.0 { -746.0 } else { x };
-    let rounded = x * std::f64::consts::LOG2_E + ROUND;
-    let n = rounded - ROUND;
-    let r = (x - n * LN_2_HIGH) - n * LN_2_LOW;
+    let (r, p, n) = exp_parts(x, rest);
+    // 2ⁿ in two steps, so that neither is too large or too small.
+    let half = n >> 1;
+    (1.0 + (r + p)) * two_to(half) * two_to(n.wrapping_sub(half))
+}
+
+/// 2⁵¹²
+const TWO_512: f64 = f64::from_bits((1023 + 512) << 52);
+
+/// eˣ for x ≤ 0.
+#[inline(always)]
+fn exp_below(x: f64) -> f64 {
+    let x = if x < -746.0 { -746.0 } else { x };
+    let (r, p, n) = exp_parts(x, 0.0);
+    (1.0 + (r + p)) * two_to(n.wrapping_add(512)) * (1.0 / TWO_512)
+}
+
+/// r, eʳ − 1 − r and n in the low bits, such that e^(x + rest) = 2ⁿ·eʳ with |r| ≤ ln 2 / 2.
+#[inline(always)]
+fn exp_parts(x: f64, rest: f64) -> (f64, f64, u64) {
+    let (r, lost, n) = reduced(x, rest);
     let q = 2.4999962752161227e-8;
     let q = q * r + 2.7630378614888184e-7;
     let q = q * r + 2.7557587350023017e-6;
@@ -25,21 +49,40 @@ pub(crate) fn exp(x: f64) -> f64 {
     let q = q * r + 4.166666666652919e-2;
     let q = q * r + 1.666666666666641e-1;
     let q = q * r + 5.000000000000011e-1;
-    let power = 1.0 + (r + r * r * q);
-    // The low bits are those of n; what is above them is even, and does not reach them.
-    let half = rounded.to_bits() >> 1;
-    power * power_of_two(half) * power_of_two(rounded.to_bits() - half)
+    (r, r * r * q + lost, n)
 }
 
-/// 2ⁿ for an integer n from −1022 to 1023, of which only the lowest bits are looked at.
+/// r, what rounding took from it, and n in the low bits, such that x + rest = n·ln 2 + r with |r| ≤ ln 2 / 2.
 #[inline(always)]
-fn power_of_two(n: u64) -> f64 {
-    f64::from_bits((n << 52).wrapping_add(1023 << 52))
+pub(super) fn reduced(x: f64, rest: f64) -> (f64, f64, u64) {
+    let shifted = x * std::f64::consts::LOG2_E + ROUND;
+    let n = shifted - ROUND;
+    let (high, low) = (x - n * LN_2_HIGH, n * LN_2_LOW - rest);
+    let r = high - low;
+    (r, (high - r) - low, shifted.to_bits())
+}
+
+/// 2ⁿ for n from −1022 to 1023 in the low bits.
+#[inline(always)]
+pub(super) fn two_to(n: u64) -> f64 {
+    f64::from_bits(n.wrapping_add(1023) << 52)
 }
 
 /// The natural logarithm; NaN below 0.
 #[inline(always)]
 pub(crate) fn ln(x: f64) -> f64 {
+    let (k, f) = ln_parts(x);
+    let s = f / (2.0 + f);
+    let z = s * s;
+    let y = k * LN_2_HIGH - ((s * (f - z * artanh_rest(z)) - k * LN_2_LOW) - f);
+    let y = if x == f64::INFINITY { x } else { y };
+    let y = if x == 0.0 { f64::NEG_INFINITY } else { y };
+    if x >= 0.0 { y } else { f64::NAN }
+}
+
+/// k and f such that x = 2ᵏ·(1 + f) with 1 + f in [√½, √2).
+#[inline(always)]
+pub(super) fn ln_parts(x: f64) -> (f64, f64) {
     const SQRT_HALF: u64 = 0x3fe6_a09e_667f_3bcd;
     const TWO_52: f64 = 4_503_599_627_370_496.0;
     let is_subnormal = x < f64::MIN_POSITIVE;
@@ -48,20 +91,72 @@ pub(crate) fn ln(x: f64) -> f64 {
     // The exponent plus 2048 as an integer, put into the low bits of 2⁵²: AVX2 cannot convert 64-bit integers.
     let biased = (bits.wrapping_add(2048 << 52) >> 52) & 0xfff;
     let k = (f64::from_bits(TWO_52.to_bits() | biased) - TWO_52) - if is_subnormal { 2100.0 } else { 2048.0 };
-    let f = f64::from_bits((bits & 0x000f_ffff_ffff_ffff).wrapping_add(SQRT_HALF)) - 1.0;
-    let s = f / (2.0 + f);
-    let z = s * s;
+    (k, f64::from_bits((bits & 0x000f_ffff_ffff_ffff).wrapping_add(SQRT_HALF)) - 1.0)
+}
+
+/// (2·artanh(s) − 2s) / s³ for z = s².
+#[inline(always)]
+fn artanh_rest(z: f64) -> f64 {
     let r = 1.4799066108059503e-1;
     let r = r * z + 1.5313755752712596e-1;
     let r = r * z + 1.8183575166059565e-1;
     let r = r * z + 2.2222198378459493e-1;
     let r = r * z + 2.857142874414164e-1;
     let r = r * z + 3.999999999940749e-1;
-    let r = r * z + 6.666666666666735e-1;
-    let y = k * LN_2_HIGH - ((s * (f - z * r) - k * LN_2_LOW) - f);
-    let y = if x == f64::INFINITY { x } else { y };
-    let y = if x == 0.0 { f64::NEG_INFINITY } else { y };
-    if x >= 0.0 { y } else { f64::NAN }
+    r * z + 6.666666666666735e-1
+}
+
+/// xʸ for y ≠ 0: e^(y·ln x) with about 60 bits of the logarithm.
+#[inline(always)]
+pub(crate) fn pow(x: f64, y: f64) -> f64 {
+    const MOST: f64 = 18_446_744_073_709_551_616.0; // greater exponents give 0, 1 or ∞ as this does
+    let (high, low) = ln_exactly(x.abs());
+    // The product with y in two parts: halves of 26 bits multiply without rounding.
+    let bounded = y.clamp(-MOST, MOST);
+    let (y_high, log_high) = (upper(bounded), upper(high));
+    let product = y_high * log_high;
+    let rest = (bounded - y_high) * log_high + bounded * ((high - log_high) + low);
+    let magnitude = exp_of_sum(product, if product.abs() < 800.0 { rest } else { 0.0 });
+    power_at_edges(x, y, magnitude)
+}
+
+/// xʸ, of which `magnitude` is the magnitude where |x| is neither 0, 1, infinite nor NaN.
+#[inline(always)]
+fn power_at_edges(x: f64, y: f64, magnitude: f64) -> f64 {
+    let (is_whole, is_odd) = (y.trunc() == y, (y * 0.5).trunc() != y * 0.5);
+    let of_zero = if y > 0.0 { 0.0 } else { y.abs() * f64::INFINITY };
+    let of_infinity = if y < 0.0 { 0.0 } else { y * f64::INFINITY };
+    let a = x.abs();
+    let magnitude = if a == 0.0 { of_zero } else { magnitude };
+    let magnitude = if a == f64::INFINITY { of_infinity } else { magnitude };
+    let magnitude = if a == 1.0 { 1.0 } else { magnitude };
+    let power = if is_whole && is_odd { magnitude.copysign(x) } else { magnitude };
+    if x.is_nan() || !is_whole && x < 0.0 && x > f64::NEG_INFINITY { f64::NAN } else { power }
+}
+
+/// The natural logarithm of a positive finite number as a sum of two: 2·artanh(s) with s = f / (2 + f) in two parts, as in
+/// FreeBSD's `e_pow.c`.
+#[inline(always)]
+fn ln_exactly(x: f64) -> (f64, f64) {
+    let (k, f) = ln_parts(x);
+    let sum = 2.0 + f;
+    let (sum_high, inverse) = (upper(sum), 1.0 / sum);
+    let sum_low = f - (sum_high - 2.0);
+    let s = f * inverse;
+    let s_high = upper(s);
+    let s_low = ((f - s_high * sum_high) - s_high * sum_low) * inverse;
+    let z = s * s;
+    let (main, two) = (k * LN_2_HIGH, s_high + s_high);
+    let high = main + two;
+    let low = (main - high + two) + (k * LN_2_LOW + (s_low + s_low + s * z * artanh_rest(z)));
+    let sum = high + low;
+    (sum, (high - sum) + low)
+}
+
+/// The number cut off behind 26 bits.
+#[inline(always)]
+fn upper(x: f64) -> f64 {
+    f64::from_bits(x.to_bits() & !0x7ff_ffff)
 }
 
 /// The hyperbolic tangent.
@@ -69,29 +164,15 @@ pub(crate) fn ln(x: f64) -> f64 {
 pub(crate) fn tanh(x: f64) -> f64 {
     let a = x.abs();
     let a = if a > 20.0 { 20.0 } else { a }; // tanh(20) rounds to 1
-    let z = a * a;
-    let p = -1.6058990779264442e-5;
-    let p = p * z + 7.711661848184323e-5;
-    let p = p * z - 2.2853980532720435e-4;
-    let p = p * z + 5.863044566381178e-4;
-    let p = p * z - 1.4549551805938467e-3;
-    let p = p * z + 3.591988451426177e-3;
-    let p = p * z - 8.863220912719618e-3;
-    let p = p * z + 2.1869487569199854e-2;
-    let p = p * z - 5.396825393096522e-2;
-    let p = p * z + 1.3333333333261438e-1;
-    let p = p * z - 3.333333333333285e-1;
-    let small = a + a * z * p;
-    let large = 1.0 - 2.0 / (exp(a + a) + 1.0);
-    (if a < 0.625 { small } else { large }).copysign(x)
+    let (r, p, n) = exp_parts(a + a, 0.0);
+    let power = two_to(n);
+    let m = (power - 1.0) + power * r + power * p;
+    (m / (m + 2.0)).copysign(x)
 }
 
 /// 1 / (1 + e⁻ˣ)
 #[inline(always)]
 pub(crate) fn sigmoid(x: f64) -> f64 {
-    let e = exp(-x.abs());
-    let y = e / (1.0 + e);
-    // The same, less dependent on the rounding of 1 + e.
-    let y = if e < 0.5 { e - e * y } else { y };
-    if x < 0.0 { y } else { 1.0 - y }
+    let e = exp_below(-x.abs());
+    (if x < 0.0 { e } else { 1.0 }) / (1.0 + e)
 }

@@ -35,32 +35,44 @@ impl Half {
 
     /// Widens numbers, given as their bits.
     pub(crate) fn widen(self, bits: &[u16], to: &mut [f32]) {
+        match Wide::new(self) {
+            Some(Wide::F16(registers)) => widen_blocks(registers, bits, to, self),
+            Some(Wide::BF16(registers)) => widen_blocks(registers, bits, to, self),
+            None => self.widen_each(bits, to),
+        }
+    }
+
+    /// Rounds numbers to the nearest, ties to even.
+    pub(crate) fn narrow(self, from: &[f32], bits: &mut [u16]) {
+        match Wide::new(self) {
+            Some(Wide::F16(registers)) => narrow_blocks(registers, from, bits, self),
+            Some(Wide::BF16(registers)) => narrow_blocks(registers, from, bits, self),
+            None => self.narrow_each(from, bits),
+        }
+    }
+
+    fn widen_each(self, bits: &[u16], to: &mut [f32]) {
         let pairs = to.iter_mut().zip(bits);
-        match (self, Arch::new()) {
-            #[cfg(target_arch = "x86_64")]
-            (Half::F16, Arch::V4(simd)) => avx512::widen(simd, bits, to),
-            (Half::F16, _) => vectorized(
+        match self {
+            Half::F16 => vectorized(
                 #[inline(always)]
                 || pairs.for_each(|(to, &bits)| *to = f16_to_f32(f16::from_bits(bits))),
             ),
-            (Half::BF16, _) => vectorized(
+            Half::BF16 => vectorized(
                 #[inline(always)]
                 || pairs.for_each(|(to, &bits)| *to = bf16_to_f32(bf16::from_bits(bits))),
             ),
         }
     }
 
-    /// Rounds numbers to the nearest, ties to even.
-    pub(crate) fn narrow(self, from: &[f32], bits: &mut [u16]) {
+    fn narrow_each(self, from: &[f32], bits: &mut [u16]) {
         let pairs = bits.iter_mut().zip(from);
-        match (self, Arch::new()) {
-            #[cfg(target_arch = "x86_64")]
-            (Half::F16, Arch::V4(simd)) => avx512::narrow(simd, from, bits),
-            (Half::F16, _) => vectorized(
+        match self {
+            Half::F16 => vectorized(
                 #[inline(always)]
                 || pairs.for_each(|(bits, &x)| *bits = f32_to_f16(x).to_bits()),
             ),
-            (Half::BF16, _) => vectorized(
+            Half::BF16 => vectorized(
                 #[inline(always)]
                 || pairs.for_each(|(bits, &x)| *bits = f32_to_bf16(x).to_bits()),
             ),
@@ -68,45 +80,160 @@ impl Half {
     }
 }
 
-/// The instructions that AVX-512 has for `f16`: three times as fast as the arithmetic below. They give the same but for the
-/// bits of NaN.
+fn widen_blocks(registers: impl Registers, bits: &[u16], to: &mut [f32], half: Half) {
+    let len = bits.len().min(to.len());
+    let ((bits, last_bits), (to, last)) = (bits[..len].as_chunks(), to[..len].as_chunks_mut());
+    registers.vectorized(
+        #[inline(always)]
+        || to.iter_mut().zip(bits).for_each(|(to, bits)| *to = registers.widen(bits)),
+    );
+    half.widen_each(last_bits, last);
+}
+
+fn narrow_blocks(registers: impl Registers, from: &[f32], bits: &mut [u16], half: Half) {
+    let len = from.len().min(bits.len());
+    let ((from, last), (bits, last_bits)) = (from[..len].as_chunks(), bits[..len].as_chunks_mut());
+    registers.vectorized(
+        #[inline(always)]
+        || bits.iter_mut().zip(from).for_each(|(bits, from)| *bits = registers.narrow(from)),
+    );
+    half.narrow_each(last, last_bits);
+}
+
+/// Halves that are converted together: so many that the compiler makes vectors of a formula between the conversions, and
+/// does not take it apart into single numbers.
+pub(crate) const BLOCK: usize = 32;
+
+/// The bits of a block of halves.
+pub(crate) type Block = [u16; BLOCK];
+
+/// The conversions of one half type in registers; a loop is compiled for each of them.
+pub(crate) trait Registers: Copy {
+    /// Runs `work` compiled for these registers.
+    fn vectorized(self, work: impl FnOnce());
+    /// A block, widened.
+    fn widen(self, bits: &Block) -> [f32; BLOCK];
+    /// A block, rounded to the nearest, ties to even.
+    fn narrow(self, numbers: &[f32; BLOCK]) -> Block;
+}
+
+/// The conversions that the machine has registers for: those of AVX-512.
+#[derive(Clone, Copy)]
+#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "there are none"))]
+pub(crate) enum Wide {
+    F16(wide::F16),
+    BF16(wide::BF16),
+}
+
+impl Wide {
+    /// Nothing on a machine without such registers.
+    #[inline]
+    pub(crate) fn new(half: Half) -> Option<Wide> {
+        match (half, Arch::new()) {
+            #[cfg(target_arch = "x86_64")]
+            (Half::F16, Arch::V4(simd)) => Some(Wide::F16(wide::F16(simd))),
+            #[cfg(target_arch = "x86_64")]
+            (Half::BF16, Arch::V4(simd)) => Some(Wide::BF16(wide::BF16(simd))),
+            _ => None,
+        }
+    }
+}
+
 #[cfg(target_arch = "x86_64")]
-mod avx512 {
+mod wide {
     use pulp::Simd;
     use pulp::x86::V4;
 
-    use super::{f16, f16_to_f32, f32_to_f16};
+    use super::{BLOCK, Block, Registers, bf16, bf16_to_f32, each, f32_to_bf16};
 
-    pub(super) fn widen(simd: V4, bits: &[u16], to: &mut [f32]) {
-        let len = bits.len().min(to.len());
-        let ((bits, last_bits), (to, last)) = (bits[..len].as_chunks::<16>(), to[..len].as_chunks_mut::<16>());
-        Simd::vectorize(
-            simd,
-            #[inline(always)]
-            || {
-                for (to, &bits) in to.iter_mut().zip(bits) {
-                    *to = bytemuck::cast(simd.avx512f._mm512_cvtph_ps(bytemuck::cast(bits)));
-                }
-            },
-        );
-        last.iter_mut().zip(last_bits).for_each(|(to, &bits)| *to = f16_to_f32(f16::from_bits(bits)));
+    /// By the instructions that AVX-512 has: three times as fast as the arithmetic below, and the same but for the bits of
+    /// NaN.
+    #[derive(Clone, Copy)]
+    pub(crate) struct F16(pub(super) V4);
+
+    impl Registers for F16 {
+        #[inline(always)]
+        fn vectorized(self, work: impl FnOnce()) {
+            Simd::vectorize(self.0, work);
+        }
+
+        #[inline(always)]
+        fn widen(self, bits: &Block) -> [f32; BLOCK] {
+            let [low, high]: [[u16; BLOCK / 2]; 2] = bytemuck::cast(*bits);
+            let [low, high] = [bytemuck::cast(low), bytemuck::cast(high)];
+            bytemuck::cast([self.0.avx512f._mm512_cvtph_ps(low), self.0.avx512f._mm512_cvtph_ps(high)])
+        }
+
+        #[inline(always)]
+        fn narrow(self, numbers: &[f32; BLOCK]) -> Block {
+            const NEAREST: i32 = 0;
+            let [low, high]: [[f32; BLOCK / 2]; 2] = bytemuck::cast(*numbers);
+            let [low, high] = [bytemuck::cast(low), bytemuck::cast(high)];
+            let narrow = self.0.avx512f;
+            bytemuck::cast([narrow._mm512_cvtps_ph::<NEAREST>(low), narrow._mm512_cvtps_ph::<NEAREST>(high)])
+        }
     }
 
-    pub(super) fn narrow(simd: V4, from: &[f32], bits: &mut [u16]) {
-        const NEAREST: i32 = 0;
-        let len = bits.len().min(from.len());
-        let ((from, last), (bits, last_bits)) = (from[..len].as_chunks::<16>(), bits[..len].as_chunks_mut::<16>());
-        Simd::vectorize(
-            simd,
-            #[inline(always)]
-            || {
-                for (bits, &x) in bits.iter_mut().zip(from) {
-                    *bits = bytemuck::cast(simd.avx512f._mm512_cvtps_ph::<NEAREST>(bytemuck::cast(x)));
-                }
-            },
-        );
-        last_bits.iter_mut().zip(last).for_each(|(bits, &x)| *bits = f32_to_f16(x).to_bits());
+    #[derive(Clone, Copy)]
+    pub(crate) struct BF16(pub(super) V4);
+
+    impl Registers for BF16 {
+        #[inline(always)]
+        fn vectorized(self, work: impl FnOnce()) {
+            Simd::vectorize(self.0, work);
+        }
+
+        #[inline(always)]
+        fn widen(self, bits: &Block) -> [f32; BLOCK] {
+            each(
+                bits,
+                #[inline(always)]
+                |bits| bf16_to_f32(bf16::from_bits(bits)),
+            )
+        }
+
+        #[inline(always)]
+        fn narrow(self, numbers: &[f32; BLOCK]) -> Block {
+            each(
+                numbers,
+                #[inline(always)]
+                |x| f32_to_bf16(x).to_bits(),
+            )
+        }
     }
+}
+
+/// No registers.
+#[cfg(not(target_arch = "x86_64"))]
+mod wide {
+    use std::convert::Infallible;
+
+    use super::{BLOCK, Block, Registers};
+
+    pub(crate) type F16 = Infallible;
+    pub(crate) type BF16 = Infallible;
+
+    impl Registers for Infallible {
+        fn vectorized(self, _: impl FnOnce()) {
+            match self {}
+        }
+
+        fn widen(self, _: &Block) -> [f32; BLOCK] {
+            match self {}
+        }
+
+        fn narrow(self, _: &[f32; BLOCK]) -> Block {
+            match self {}
+        }
+    }
+}
+
+/// `from.map(f)`, which the compiler does not inline where instructions are chosen at run time.
+#[inline(always)]
+fn each<A: Copy, B: Copy + Default>(from: &[A; BLOCK], f: impl Fn(A) -> B) -> [B; BLOCK] {
+    let mut to = [B::default(); BLOCK];
+    to.iter_mut().zip(from).for_each(|(to, &from)| *to = f(from));
+    to
 }
 
 /// Exact; NaN stays NaN.
@@ -151,15 +278,17 @@ pub(crate) fn f32_to_bf16(x: f32) -> bf16 {
     bf16::from_bits(if x.is_nan() { nan } else { rounded } as u16)
 }
 
-/// So that rounding the result to a half type gives what rounding `x` once would: towards zero, and to an odd last bit
-/// if that is not exact (S. Boldo, G. Melquiond, 2005, <https://hal.science/inria-00070603>). The `half` crate's own
-/// conversion drops the lower half of `x`, and so takes a little more than a tie for a tie.
+/// So that rounding the result to a half type gives what rounding `x` once would: 14 places of the fraction, towards zero,
+/// the last of them odd if that is not exact (S. Boldo, G. Melquiond, 2005, <https://hal.science/inria-00070603>). The
+/// smallest halves of either type have fewer places than `f32` has there. The `half` crate's own conversion drops the lower
+/// half of `x`, and so takes a little more than a tie for a tie.
 #[inline(always)]
 pub(crate) fn f64_to_f32_odd(x: f64) -> f32 {
-    let nearest = x as f32;
-    let wide = f64::from(nearest);
-    let towards_zero = nearest.to_bits() - u32::from(wide.abs() > x.abs());
-    if wide == x || x.is_nan() { nearest } else { f32::from_bits(towards_zero | 1) }
+    const BEHIND: u64 = (1 << 38) - 1;
+    let bits = x.to_bits();
+    // Anything behind the last place carries into it.
+    let odd = (bits | ((bits & BEHIND) + BEHIND)) & !BEHIND;
+    f64::from_bits(odd) as f32
 }
 
 #[cfg(test)]

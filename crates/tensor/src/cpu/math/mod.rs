@@ -6,10 +6,12 @@
 //!
 //! # How
 //! - **exp**: x = n·ln 2 + r with |r| ≤ ln 2 / 2 (Cody & Waite 1980: n·ln 2 is subtracted in two parts, the first
-//!   exactly), then eˣ = 2ⁿ·(1 + r + r²·q(r)). 2ⁿ is multiplied in two halves, so that results may be subnormal.
+//!   exactly), then eˣ = 2ⁿ·(1 + r + r²·q(r)). 2ⁿ is multiplied in two steps, so that results may be subnormal.
 //! - **ln**: x = 2ᵏ·(1 + f) with 1 + f in [√½, √2), then with s = f / (2 + f):
 //!   ln(1 + f) = 2·artanh(s) = f − s·(f − s²·R(s²)), as in FreeBSD's `e_log.c`.
-//! - **tanh** is m / (m + 2) with m = e^(2|x|) − 1, taken from the parts of exp without cancellation.
+//! - **tanh** is m / (m + 2) with m = e^(2|x|) − 1, taken from the parts of exp without cancellation; in `f32`, where that
+//!   is not exact enough, 1 − 2 / (e^(2|x|) + 1), and a polynomial near 0.
+//! - **pow** is e^(y·ln x), in `f32` computed in `f64`, in `f64` with a logarithm in two parts.
 //! - **sigmoid** is 1 / (1 + e⁻ˣ), written with e^(−|x|) so that nothing overflows.
 //!
 //! q and R are minimax polynomials by Remez exchange (60 digits): q for (eʳ − 1 − r) / r² with weight r²/eʳ on

@@ -72,3 +72,38 @@ fn double_precision_is_near_the_standard_library() {
         assert!(error <= 3, "{name}({x:e}) differs by {error} units");
     }
 }
+
+const EXPONENTS: [f64; 9] = [2.7, -0.3, 1.0 / 3.0, 7.0, -3.0, 31.5, -250.0, 1e-3, 1e5];
+
+#[test]
+fn powers_in_single_precision_are_within_a_unit_in_the_last_place() {
+    for y in EXPONENTS.map(|y| y as f32) {
+        let (error, x) = worst_single(|x| single::pow(x, y), |x| x.powf(f64::from(y)));
+        println!("{y}: {error} at {x:e}");
+        assert!(error < 1.0, "{x:e}^{y} is off by {error} units");
+    }
+}
+
+/// Great exponents multiply the error of the logarithm.
+#[test]
+fn powers_in_double_precision_are_near_the_standard_library() {
+    for y in EXPONENTS {
+        let (error, x) = worst_double(|x| double::pow(x, y), |x| x.powf(y));
+        println!("{y}: {error} at {x:e}");
+        assert!(error <= if y.abs() < 100.0 { 2 } else { 10 }, "{x:e}^{y} differs by {error} units");
+    }
+}
+
+#[test]
+fn powers_at_the_edges_are_those_of_the_standard_library() {
+    let edges = [0.0, 1e-45, 0.5, 1.0, 1.5, 2.0, 3.0, 1e9, 1e30, f64::INFINITY, f64::NAN];
+    let all = || edges.into_iter().flat_map(|x| [x, -x]);
+    for (x, y) in all().flat_map(|x| all().filter(|&y| y != 0.0).map(move |y| (x, y))) {
+        let same = |a: f64, b: f64| a == b && a.is_sign_negative() == b.is_sign_negative() || a.is_nan() && b.is_nan();
+        let (wide, narrow) = (double::pow(x, y), single::pow(x as f32, y as f32));
+        assert!(same(wide, x.powf(y)) || (wide / x.powf(y) - 1.0).abs() < 1e-15, "{x}^{y} became {wide}");
+        let expected = (x as f32).powf(y as f32);
+        let is_near = (narrow / expected - 1.0).abs() < 1e-6 || (narrow - expected).abs() < 3e-45;
+        assert!(same(narrow.into(), expected.into()) || is_near, "{x}^{y} became {narrow} in f32");
+    }
+}
