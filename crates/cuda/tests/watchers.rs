@@ -25,7 +25,7 @@ fn watch() {
 }
 
 /// Runs copies whose watcher panics at the access after `skip` others; whether it did. Whatever is freed afterwards, no
-/// device reads or writes it.
+/// device reads or writes it, and in the end all page-locked memory is free.
 fn copies_until_the_watcher_panics(sanitize: bool, skip: usize) -> bool {
     let schedule = Schedule::Stepped { haste: 0 };
     let machine = Machine::new(Config { schedule, sanitize, ..Config::default() });
@@ -58,6 +58,9 @@ fn copies_until_the_watcher_panics(sanitize: bool, skip: usize) -> bool {
     machine.run_all();
     stream.synchronize().unwrap();
     assert_eq!(machine.violations(), [""; 0], "after {skip} accesses");
+    let page_locked = device.page_locked().clone();
+    drop((targets, stream, device, machine));
+    assert_eq!(page_locked.stats().live_blocks, 0, "leaked after {skip} accesses");
     panicked.is_err()
 }
 

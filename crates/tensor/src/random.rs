@@ -134,7 +134,8 @@ impl Generator {
             #[inline(always)]
             || {
                 for (i, out) in out.chunks_mut(fill::LANES).enumerate() {
-                    let words = philox::<{ fill::LANES }>(seed, position.wrapping_add((i * fill::LANES) as u64), stream);
+                    let words =
+                        philox::<{ fill::LANES }>(seed, position.wrapping_add((i * fill::LANES) as u64), stream);
                     let pairs = words[0].iter().zip(&words[1]);
                     out.iter_mut().zip(pairs).for_each(|(out, (&low, &high))| *out = of_words(low, high));
                 }

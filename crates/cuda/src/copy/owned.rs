@@ -79,7 +79,9 @@ impl Stream {
     {
         let _here = sanitize::here();
         let target = target.into();
-        if let Err(error) = self.check(source.elements().len(), &target) {
+        let elements = source.elements();
+        let (len, from) = (elements.len(), elements.as_ptr().cast());
+        if let Err(error) = self.check(len, &target) {
             return Err(Refused::before(error, source));
         }
         let len_bytes = target.len_bytes();
@@ -88,7 +90,6 @@ impl Stream {
         }
         let source = InUse::new(source, len_bytes);
         self.core().note_upload();
-        let from = source.held().elements().as_ptr().cast();
         let queued = self.core().enqueue(&[target.access()], |driver, stream| {
             // SAFETY: the lengths are equal (checked); the target is ordered by `enqueue`; the source is in `InUse`,
             // so nobody writes or frees it before the device is done.
@@ -140,8 +141,9 @@ impl Stream {
         if len_bytes == 0 {
             return Ok(Ticket::over(target.into_pinned()));
         }
-        let mut target = InUse::new(target.into_pinned(), len_bytes);
-        let to = target.held_mut().start_mut().cast();
+        let mut target = target.into_pinned();
+        let to = target.start_mut().cast(); // before it is in use: a watcher may panic
+        let target = InUse::new(target, len_bytes);
         super::note_download(self.core());
         let queued = self.core().enqueue(&[source.access()], |driver, stream| {
             // SAFETY: the lengths are equal (checked); the source is ordered by `enqueue`; the target is in `InUse`,

@@ -104,10 +104,9 @@ impl Stream {
         if source_rows.is_empty() {
             return Ok(Ticket::over(source));
         }
-        let len_bytes = size_of_val(elements);
+        let (len_bytes, from) = (size_of_val(elements), End::Host(elements.as_ptr().cast_mut().cast()));
         let source = InUse::new(source, len_bytes);
         self.core().note_upload();
-        let from = End::Host(source.held().elements().as_ptr().cast_mut().cast());
         let copy = source_rows.copy::<S::Element>(from, target_rows, End::Device(target.address()));
         let queued = self.core().enqueue(&[target.access()], |driver, stream| {
             // SAFETY: rows are inside both ends (checked); the rest as in `upload`. The source is only read.
@@ -138,8 +137,9 @@ impl Stream {
             return Ok(Ticket::over(target.into_pinned()));
         }
         let len_bytes = target.len() * size_of::<T>();
-        let mut target = InUse::new(target.into_pinned(), len_bytes);
-        let to = End::Host(target.held_mut().start_mut().cast());
+        let mut target = target.into_pinned();
+        let to = End::Host(target.start_mut().cast()); // before it is in use: a watcher may panic
+        let target = InUse::new(target, len_bytes);
         super::note_download(self.core());
         let queued = self.core().enqueue(&[source.access()], |driver, stream| {
             let copy = source_rows.copy::<T>(End::Device(source.address()), target_rows, to);

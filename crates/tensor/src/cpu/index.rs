@@ -308,14 +308,7 @@ impl Summing for AddRows<'_> {
 impl AddRows<'_> {
     /// Adds the elements from number `first` on to a slab.
     #[inline]
-    fn add_slab<C: Num>(
-        &self,
-        slab: &mut [C],
-        src: &Source<'_, C>,
-        first: usize,
-        room: &mut [C],
-        plus: impl Plus<C>,
-    ) {
+    fn add_slab<C: Num>(&self, slab: &mut [C], src: &Source<'_, C>, first: usize, room: &mut [C], plus: impl Plus<C>) {
         if self.row_len > 1 {
             for (j, &row) in self.index.iter().enumerate() {
                 let row = &mut slab[row as usize * self.row_len..][..self.row_len];
@@ -453,8 +446,7 @@ mod tests {
         let index = to_indices(places, dst_shape[dim]);
         let (mut data, mut expected) = (dst.data.clone(), vec![0; dst.len()]);
         let (index_view, strides) = (CpuView { data: index[..].into(), ..view(places) }, contiguous_strides(dst_shape));
-        let scatter =
-            Scatter { dst_shape, dim, index: index_view, base: without(dim, &strides), stride: strides[dim] };
+        let scatter = Scatter { dst_shape, dim, index: index_view, base: without(dim, &strides), stride: strides[dim] };
         scatter.sum((&mut data[..]).into(), source(places), |a, b| 3 * (a % 1_000) + b).unwrap();
         for (place, offset) in places.indices().iter().zip(places.offsets()) {
             let target = &mut expected[dst.offset(&at(place, dim, index[offset]))];

@@ -67,7 +67,6 @@ use crate::{
     sanitize,
     stream::{Access, Stream, StreamCore},
     sync::{Mutex, lock},
-    ticket::InUse,
 };
 
 /// A device's ring and threads.
@@ -249,8 +248,7 @@ impl Staging {
     ) -> Result<()> {
         let target: &mut [u8] = bytemuck::cast_slice_mut(target);
         let mut share: Share<'_> = self.small.share(stream);
-        let mut slot = InUse::new(Flight::from(share.take()?), target.len());
-        let to = slot.held_mut().start_mut();
+        let (slot, to) = Flight::from(share.take()?).into_use(target.len());
         note_download(stream);
         let queued = stream.enqueue(&[source.access()], |driver, stream| {
             // SAFETY: the target is as long as the source (checked), which `enqueue` orders; the slot has room for it
