@@ -134,7 +134,8 @@ impl Generator {
             #[inline(always)]
             || {
                 for (i, out) in out.chunks_mut(fill::LANES).enumerate() {
-                    let words = philox::<{ fill::LANES }>(seed, position.wrapping_add((i * fill::LANES) as u64), stream);
+                    let words =
+                        philox::<{ fill::LANES }>(seed, position.wrapping_add((i * fill::LANES) as u64), stream);
                     let pairs = words[0].iter().zip(&words[1]);
                     out.iter_mut().zip(pairs).for_each(|(out, (&low, &high))| *out = of_words(low, high));
                 }
@@ -277,6 +278,20 @@ mod tests {
         let ones = [[0x408f_276d], [0x41c8_3b0e], [0xa20b_c7c6], [0x6d54_51fd]];
         assert_eq!(philox(0, 0, 0), zeros);
         assert_eq!(philox(u64::MAX, u64::MAX, u64::MAX), ones);
+    }
+
+    #[test]
+    fn a_shuffle_swaps_as_numbers_drawn_one_by_one_say() {
+        for len in [0, 1, 2, 64, 65, 1_000] {
+            let (shuffling, drawing) = (Generator::new(3), Generator::new(3));
+            let mut shuffled: Vec<usize> = (0..len).collect();
+            let mut swapped = shuffled.clone();
+
+            shuffling.shuffle(&mut shuffled);
+
+            (1..len).rev().for_each(|i| swapped.swap(i, drawing.below(i as u64 + 1) as usize));
+            assert_eq!((shuffled, shuffling.position()), (swapped, drawing.position()));
+        }
     }
 
     #[test]

@@ -308,14 +308,7 @@ impl Summing for AddRows<'_> {
 impl AddRows<'_> {
     /// Adds the elements from number `first` on to a slab.
     #[inline]
-    fn add_slab<C: Num>(
-        &self,
-        slab: &mut [C],
-        src: &Source<'_, C>,
-        first: usize,
-        room: &mut [C],
-        plus: impl Plus<C>,
-    ) {
+    fn add_slab<C: Num>(&self, slab: &mut [C], src: &Source<'_, C>, first: usize, room: &mut [C], plus: impl Plus<C>) {
         if self.row_len > 1 {
             for (j, &row) in self.index.iter().enumerate() {
                 let row = &mut slab[row as usize * self.row_len..][..self.row_len];
@@ -453,8 +446,7 @@ mod tests {
         let index = to_indices(places, dst_shape[dim]);
         let (mut data, mut expected) = (dst.data.clone(), vec![0; dst.len()]);
         let (index_view, strides) = (CpuView { data: index[..].into(), ..view(places) }, contiguous_strides(dst_shape));
-        let scatter =
-            Scatter { dst_shape, dim, index: index_view, base: without(dim, &strides), stride: strides[dim] };
+        let scatter = Scatter { dst_shape, dim, index: index_view, base: without(dim, &strides), stride: strides[dim] };
         scatter.sum((&mut data[..]).into(), source(places), |a, b| 3 * (a % 1_000) + b).unwrap();
         for (place, offset) in places.indices().iter().zip(places.offsets()) {
             let target = &mut expected[dst.offset(&at(place, dim, index[offset]))];
@@ -518,6 +510,21 @@ mod tests {
             check_gather(&Strided::contiguous(vec![300, 300]), dim, &places);
             check_scatter(&[300, 200], dim, &places);
             check_index_add(&x, dim, 50);
+        }
+    }
+
+    #[test]
+    fn long_rows_are_added_in_several_bands() {
+        check_index_add(&Strided::contiguous(vec![300, 200]), 0, 500);
+        check_index_add(&Strided::new(vec![300, 200], vec![1, 300]), 0, 500);
+    }
+
+    #[test]
+    fn numbers_are_rounded_to_f16_as_its_conversions_do() {
+        for bits in (0..=u32::MAX).step_by(1_021) {
+            let x = f32::from_bits(bits);
+            let (rounded, expected) = (rounded_to_f16(x), f16_to_f32(f32_to_f16(x)));
+            assert!(rounded.to_bits() == expected.to_bits() || x.is_nan() && rounded.is_nan(), "{x}");
         }
     }
 

@@ -4,10 +4,11 @@
 //! decide *how*: in which order, in which blocks, with which vector instructions and on how many threads. They promise:
 //!
 //! - **Same bits for any number of threads.** Work is cut where sizes say, never where thread counts say.
-//! - **No allocation.** Scratch space lives on the stack: a few KiB, at most about 128 KiB in a reduction over rows.
+//! - **No allocation.** Scratch space lives on the stack: a few KiB, at most about 128 KiB in a reduction over rows. Only
+//!   sums at indices (`index.rs`) take buffers from `scratch.rs`, which the budget pays for.
 //! - **No `unsafe`.** A wrong index panics; it cannot read or write elsewhere.
 //!
-//! Reading order: [`CpuView`] (what a loop reads), `stored` (how halves get to the type that they compute in), `walk` (strided positions in row-major order), `source` (how every
+//! Reading order: [`CpuView`] (what a loop reads), `stored` (how halves get to the type that they compute in), `walk` (strided positions in row-major order), `sides` (the same of several tensors at once), `source` (how every
 //! operand becomes contiguous pieces, so that each closure is compiled into one loop only), `map`, then any other file.
 //! `simd` compiles a loop once per instruction set and picks one at run time; `math` has the functions that vectorise.
 
