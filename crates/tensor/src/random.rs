@@ -281,6 +281,20 @@ mod tests {
     }
 
     #[test]
+    fn a_shuffle_swaps_as_numbers_drawn_one_by_one_say() {
+        for len in [0, 1, 2, 64, 65, 1_000] {
+            let (shuffling, drawing) = (Generator::new(3), Generator::new(3));
+            let mut shuffled: Vec<usize> = (0..len).collect();
+            let mut swapped = shuffled.clone();
+
+            shuffling.shuffle(&mut shuffled);
+
+            (1..len).rev().for_each(|i| swapped.swap(i, drawing.below(i as u64 + 1) as usize));
+            assert_eq!((shuffled, shuffling.position()), (swapped, drawing.position()));
+        }
+    }
+
+    #[test]
     fn numbers_below_a_bound_reach_every_value_and_no_other() {
         let generator = Generator::new(1);
         let mut seen = [false; 7];

@@ -1,8 +1,8 @@
 //! Strided to contiguous.
 //!
-//! Contiguous views are one `memcpy`, or if they are large written past the caches. Where a view's neighbours in memory are not its neighbours in the output (a
-//! transposed matrix), the copy goes tile by tile, so that both sides use whole cache lines. Everything else is copied
-//! line by line.
+//! Contiguous views are one `memcpy`, or if they are large written past the caches. Where a view's neighbours in memory
+//! are not its neighbours in the output (a transposed matrix), the copy goes tile by tile, so that both sides use whole
+//! cache lines. Everything else is copied line by line.
 
 use bytemuck::NoUninit;
 

@@ -514,6 +514,21 @@ mod tests {
     }
 
     #[test]
+    fn long_rows_are_added_in_several_bands() {
+        check_index_add(&Strided::contiguous(vec![300, 200]), 0, 500);
+        check_index_add(&Strided::new(vec![300, 200], vec![1, 300]), 0, 500);
+    }
+
+    #[test]
+    fn numbers_are_rounded_to_f16_as_its_conversions_do() {
+        for bits in (0..=u32::MAX).step_by(1_021) {
+            let x = f32::from_bits(bits);
+            let (rounded, expected) = (rounded_to_f16(x), f16_to_f32(f32_to_f16(x)));
+            assert!(rounded.to_bits() == expected.to_bits() || x.is_nan() && rounded.is_nan(), "{x}");
+        }
+    }
+
+    #[test]
     #[should_panic(expected = "out of range")]
     fn an_index_that_was_not_checked_panics() {
         let x = Strided::contiguous(vec![4, 3]);

@@ -278,7 +278,7 @@ impl<A: Value, L, C: Fn(A, A) -> A + Copy> Fold<A, L, C> {
             lanes.iter_mut().zip(values).for_each(|(lane, &x)| *lane = (self.combine)(*lane, (self.lift)(x)));
         }
         lanes.iter_mut().zip(rest).for_each(|(lane, &x)| *lane = (self.combine)(*lane, (self.lift)(x)));
-        self.together(lanes)
+        in_halves(&mut lanes, self.combine)
     }
 
     /// Folds elements of which no order is different: compilers make vectors of this.
@@ -288,24 +288,6 @@ impl<A: Value, L, C: Fn(A, A) -> A + Copy> Fold<A, L, C> {
         L: Fn(T) -> A + Copy,
     {
         row.iter().fold(self.identity, |all, &x| (self.combine)(all, (self.lift)(x)))
-    }
-
-    /// Combines the lanes as [`in_halves`] does.
-    #[inline(always)]
-    fn together(&self, lanes: [A; ROW_LANES]) -> A {
-        let lanes: [A; 8] = self.halved(lanes);
-        let lanes: [A; 4] = self.halved(lanes);
-        let [a, b] = self.halved(lanes);
-        (self.combine)(a, b)
-    }
-
-    #[inline(always)]
-    fn halved<const N: usize, const HALF: usize>(&self, lanes: [A; N]) -> [A; HALF] {
-        let mut halved = [lanes[0]; HALF];
-        for (i, half) in halved.iter_mut().enumerate() {
-            *half = (self.combine)(lanes[i], lanes[i + HALF]);
-        }
-        halved
     }
 
     /// Folds fewer elements than there are lanes.

@@ -79,15 +79,17 @@ fn own_index(op: &'static str, x: &Raw, index: &Raw) -> Result<Tensor<Int>> {
 /// Every index is below the size of dimension `dim`, and none negative.
 pub(crate) fn check_range(op: &'static str, index: &[i64], dim: usize, shape: &Shape) -> Result<()> {
     let size = shape[dim] as u64;
-    let is_outside = |index: i64| index as u64 >= size;
+    let is_outside = move |index: i64| index as u64 >= size; // negative ones are above all sizes
+    // All of them, because a loop that ends at the first does not become vectors.
     let any_is_outside = cpu::vectorized(
         #[inline(always)]
-        || index.iter().fold(false, |any, &index| any | is_outside(index)),
+        move || index.iter().fold(false, |any, &index| any | is_outside(index)),
     );
-    match index.iter().find(|&&index| any_is_outside && is_outside(index)) {
-        Some(&index) => Err(Error::IndexOutOfRange { op, index, dim, shape: *shape, from_end: false }),
-        None => Ok(()),
+    if !any_is_outside {
+        return Ok(());
     }
+    let first = index.iter().copied().find(|&index| is_outside(index));
+    first.map_or(Ok(()), |index| Err(Error::IndexOutOfRange { op, index, dim, shape: *shape, from_end: false }))
 }
 
 #[derive(Clone)]
