@@ -86,15 +86,28 @@ pub(super) fn loop_over<T: Computing, A: Computing, const N: usize>(
     sources: [&[A]; N],
     f: impl Fn(&mut T, [A; N]),
 ) -> impl FnOnce() {
-    // Iterators side by side, not an index: the compiler then makes the loops without sources in memory.
+    // Iterators side by side, not an index, and no `for_each`, which would be compiled for the baseline.
     #[inline(always)]
     move || match &sources[..] {
-        [] => dst.iter_mut().for_each(|dst| f(dst, array([]))),
-        [a] => dst.iter_mut().zip(*a).for_each(|(dst, &a)| f(dst, array([a]))),
-        [a, b] => dst.iter_mut().zip(*a).zip(*b).for_each(|((dst, &a), &b)| f(dst, array([a, b]))),
+        [] => {
+            for dst in dst {
+                f(dst, array([]));
+            }
+        }
+        [a] => {
+            for (dst, &a) in dst.iter_mut().zip(*a) {
+                f(dst, array([a]));
+            }
+        }
+        [a, b] => {
+            for ((dst, &a), &b) in dst.iter_mut().zip(*a).zip(*b) {
+                f(dst, array([a, b]));
+            }
+        }
         [a, b, c] => {
-            let all = dst.iter_mut().zip(*a).zip(*b).zip(*c);
-            all.for_each(|(((dst, &a), &b), &c)| f(dst, array([a, b, c])));
+            for (((dst, &a), &b), &c) in dst.iter_mut().zip(*a).zip(*b).zip(*c) {
+                f(dst, array([a, b, c]));
+            }
         }
         _ => unreachable!("no formula has more sources"),
     }

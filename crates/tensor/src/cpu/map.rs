@@ -59,7 +59,11 @@ pub(crate) fn map1_by_bits<T: Computing>(
             let (dst, x) = (dst.as_flattened_mut(), x.as_flattened());
             simd::vectorized(
                 #[inline(always)]
-                || dst.iter_mut().zip(x).for_each(|(dst, &x)| *dst = of_bits(x)),
+                || {
+                    for (dst, &x) in dst.iter_mut().zip(x) {
+                        *dst = of_bits(x);
+                    }
+                },
             );
         },
         changes: false,
@@ -265,7 +269,7 @@ fn contiguous<T: Computing, A: Computing, const N: usize>(
     let longest = if way == Way::Stream { PIECE } else { CHUNK };
     let segment = operands.iter().map(Operand::segment).fold(longest, usize::min);
     dst.for_each_chunk(CHUNK, &|i, chunk| {
-        let mut rooms = [const { Scratch::new() }; N];
+        let mut rooms = std::array::from_fn(|_| Scratch::new());
         let mut sources = opened(&operands, i * CHUNK, segment, &mut rooms);
         way.each(chunk, segment, &mut |piece| {
             let len = piece.len();
@@ -290,7 +294,7 @@ fn updated<T: Computing, A: Computing, const N: usize>(
     }
     let operands = sources.map(Operand::new);
     let segment = operands.iter().map(Operand::segment).fold(SEGMENT, usize::min);
-    let mut rooms = [const { Scratch::new() }; N];
+    let mut rooms = std::array::from_fn(|_| Scratch::new());
     let mut sources = opened(&operands, 0, segment, &mut rooms);
     let mut work = |piece: StoredMut<'_, T>| {
         let len = piece.len();
@@ -406,23 +410,35 @@ mod tests {
                 let mut bits = vec![0; len];
                 half.narrow(&numbers, &mut bits);
                 let number = |i: usize| Stored::<f32>::Halves(&bits, half).get(i);
-                let view = |strides| CpuView { data: Stored::Halves(&bits, half), shape: &[rows, columns], strides };
+                let shape = [rows, columns];
+                let view = |strides| CpuView { data: Stored::Halves(&bits, half), shape: &shape, strides };
                 let (mut out, strides) = (vec![7; len], [[columns, 1], [0, 1], [1, 0]]);
-                let out_of = |out| StoredMut::<f32>::Halves(out, half);
 
-                map3(view(&strides[0]), view(&strides[1]), view(&strides[2]), out_of(&mut out), |a, b, c| a * b - c);
+                map3(
+                    view(&strides[0]),
+                    view(&strides[1]),
+                    view(&strides[2]),
+                    StoredMut::Halves(&mut out, half),
+                    |a: f32, b, c| a * b - c,
+                );
                 let expected = |i: usize| number(i) * number(i % columns) - number(i / columns);
                 assert!((0..len).all(|i| [out[i]] == half.bits_of([expected(i)])), "{half:?}, {rows}×{columns}");
 
-                update(out_of(&mut out), &[columns, rows], &[1, columns], [], |to: &mut f32, []| *to += 1.5);
+                update(
+                    StoredMut::Halves(&mut out, half),
+                    &[columns, rows],
+                    &[1, columns],
+                    [],
+                    |to: &mut f32, _: [f32; 0]| *to += 1.5,
+                );
                 let changed = |i: usize| Stored::<f32>::Halves(&half.bits_of([expected(i)]), half).get(0) + 1.5;
                 assert!((0..len).all(|i| [out[i]] == half.bits_of([changed(i)])), "{half:?}, {rows}×{columns}");
 
-                map1_by_bits(view(&strides[0]), out_of(&mut out), |x| -x, |bits| bits ^ 0x8000);
+                map1_by_bits(view(&strides[0]), StoredMut::Halves(&mut out, half), |x: f32| -x, |bits| bits ^ 0x8000);
                 assert!((0..len).all(|i| [out[i]] == half.bits_of([-number(i)])), "{half:?}, {rows}×{columns}");
 
                 let x = CpuView { data: numbers[..].into(), shape: &[len], strides: &[1] };
-                map1_to_halves(x, out_of(&mut out), |x: f32| x * 3.0);
+                map1_to_halves(x, StoredMut::Halves(&mut out, half), |x: f32| x * 3.0);
                 assert!((0..len).all(|i| [out[i]] == half.bits_of([numbers[i] * 3.0])), "{half:?}, {rows}×{columns}");
             }
         }

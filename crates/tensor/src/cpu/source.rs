@@ -12,7 +12,7 @@ use super::{CpuView, Stored};
 use crate::element::Computing;
 
 /// Elements in a buffer.
-pub(super) const SEGMENT: usize = 512;
+pub(super) const SEGMENT: usize = 1024;
 
 /// Room for what an operand that does not lie there as the loop takes it needs; untouched until then.
 pub(super) struct Scratch<T> {
@@ -23,7 +23,7 @@ pub(super) struct Scratch<T> {
 
 impl<T: Computing> Scratch<T> {
     #[inline]
-    pub(super) const fn new() -> Self {
+    pub(super) fn new() -> Self {
         Scratch { numbers: None, bits: None, walk: None }
     }
 }

@@ -120,7 +120,7 @@ impl PerType<1> for Cast {
                 to if to.computing() == C::DTYPE => cpu::convert(x, out.stored::<C>()),
                 DType::F16 | DType::BF16 => cpu::map1_to_halves(x, out.stored(), #[inline(always)] |x: C| narrow(x)),
                 DType::Bool => cpu::map1(x, out.stored::<u8>(), |x: C| u8::from(x != C::ZERO)),
-                DType::I64 => cpu::map1_long(x, out.stored::<i64>(), #[inline(always)] |x: C| x.cast()),
+                DType::I64 => cpu::map1_long(x, out.stored::<i64>(), #[inline(always)] |x: C| whole(x)),
                 to => by_num!(to, U => cpu::map1(x, out.stored::<U>(), |x: C| x.cast())),
             }
         });
@@ -131,9 +131,20 @@ impl PerType<1> for Cast {
 /// As an `f32` that rounds to the half that the number rounds to.
 #[inline(always)]
 fn narrow<C: Computing>(x: C) -> f32 {
+    match (C::DTYPE, x.to_scalar()) {
+        (DType::U8, _) => x.cast(),
+        (DType::I32, _) => math::half::i32_to_f32_odd(x.cast()),
+        (_, Scalar::Int(value)) => math::half::f64_to_f32_odd(value as f64),
+        (_, Scalar::Float(value)) => math::half::f64_to_f32_odd(value),
+    }
+}
+
+/// As an `i64`; see [`Cast`].
+#[inline(always)]
+fn whole<C: Computing>(x: C) -> i64 {
     match x.to_scalar() {
-        Scalar::Int(value) => math::half::f64_to_f32_odd(value as f64),
-        Scalar::Float(value) => math::half::f64_to_f32_odd(value),
+        Scalar::Int(value) => value,
+        Scalar::Float(value) => math::f64::to_i64(value),
     }
 }
 

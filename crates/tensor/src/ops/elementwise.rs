@@ -324,6 +324,11 @@ impl<K: Numeric> Tensor<K> {
         self.raw().plus_scalar(value).map(Raw::typed)
     }
 
+    /// `value − self`.
+    pub(crate) fn scalar_minus(&self, value: Scalar) -> Result<Tensor<K>> {
+        apply_raw(ScalarMinus(value), [self.raw()]).map(Raw::typed)
+    }
+
     pub(crate) fn times_scalar(&self, value: Scalar) -> Result<Tensor<K>> {
         self.raw().times_scalar(value).map(Raw::typed)
     }
@@ -456,6 +461,10 @@ macro_rules! scalar {
 struct AddScalar(Scalar);
 scalar! { AddScalar: Num, "add", Nothing, Same, |_op| [term = _op.0], |x| x.plus(term), "plus(x, term)",
 |_saved, grad| Ok::<_, crate::Error>(grad.clone()) }
+
+struct ScalarMinus(Scalar);
+scalar! { ScalarMinus: Num, "sub", Nothing, Same, |_op| [minuend = _op.0], |x| minuend.minus(x), "minus(minuend, x)",
+|_saved, grad| grad.neg() }
 
 struct MulScalar(Scalar);
 scalar! { MulScalar: Num, "mul", Nothing, Same, |op| [factor = op.0], |x| x.times(factor), "times(x, factor)",

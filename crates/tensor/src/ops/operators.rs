@@ -88,7 +88,7 @@ macro_rules! number_left {
         impl<$($parameter)*> Sub<&$tensor> for $number {
             type Output = Result<$tensor>;
             fn sub(self, x: &$tensor) -> Self::Output {
-                x.neg()?.plus_scalar(Scalar::from(self))
+                x.scalar_minus(Scalar::from(self))
             }
         }
         impl<$($parameter)*> Mul<&$tensor> for $number {

@@ -176,3 +176,22 @@ pub(crate) fn sigmoid(x: f64) -> f64 {
     let e = exp_below(-x.abs());
     (if x < 0.0 { e } else { 1.0 }) / (1.0 + e)
 }
+
+/// As Rust's `as`: cut off behind the point, the nearest `i64` for what is beyond them, and 0 for NaN. Compilers make no
+/// vectors of that.
+#[inline(always)]
+pub(crate) fn to_i64(x: f64) -> i64 {
+    let bits = x.to_bits();
+    let exponent = (bits >> 52) & 0x7ff;
+    let fraction = bits & 0x000f_ffff_ffff_ffff | 1 << 52;
+    // The point is behind 52 places of the fraction at exponent 1075.
+    let (left, right) = (exponent.wrapping_sub(1075), 1075_u64.wrapping_sub(exponent));
+    let larger = if left < 64 { fraction << (left & 63) } else { 0 };
+    let smaller = if right < 64 { fraction >> (right & 63) } else { 0 };
+    let magnitude = (larger | smaller) as i64; // the same where both are shifted by 0
+    let is_negative = bits >> 63 == 1;
+    let whole = if is_negative { magnitude.wrapping_neg() } else { magnitude };
+    let nearest = if is_negative { i64::MIN } else { i64::MAX };
+    let whole = if exponent >= 1023 + 63 { nearest } else { whole };
+    if x.is_nan() { 0 } else { whole }
+}

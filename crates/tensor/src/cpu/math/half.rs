@@ -85,7 +85,11 @@ fn widen_blocks(registers: impl Registers, bits: &[u16], to: &mut [f32], half: H
     let ((bits, last_bits), (to, last)) = (bits[..len].as_chunks(), to[..len].as_chunks_mut());
     registers.vectorized(
         #[inline(always)]
-        || to.iter_mut().zip(bits).for_each(|(to, bits)| *to = registers.widen(bits)),
+        || {
+            for (to, bits) in to.iter_mut().zip(bits) {
+                *to = registers.widen(bits);
+            }
+        },
     );
     half.widen_each(last_bits, last);
 }
@@ -95,7 +99,11 @@ fn narrow_blocks(registers: impl Registers, from: &[f32], bits: &mut [u16], half
     let ((from, last), (bits, last_bits)) = (from[..len].as_chunks(), bits[..len].as_chunks_mut());
     registers.vectorized(
         #[inline(always)]
-        || bits.iter_mut().zip(from).for_each(|(bits, from)| *bits = registers.narrow(from)),
+        || {
+            for (bits, from) in bits.iter_mut().zip(from) {
+                *bits = registers.narrow(from);
+            }
+        },
     );
     half.narrow_each(last, last_bits);
 }
@@ -232,7 +240,9 @@ mod wide {
 #[inline(always)]
 fn each<A: Copy, B: Copy + Default>(from: &[A; BLOCK], f: impl Fn(A) -> B) -> [B; BLOCK] {
     let mut to = [B::default(); BLOCK];
-    to.iter_mut().zip(from).for_each(|(to, &from)| *to = f(from));
+    for (to, &from) in to.iter_mut().zip(from) {
+        *to = f(from);
+    }
     to
 }
 
@@ -291,6 +301,14 @@ pub(crate) fn f64_to_f32_odd(x: f64) -> f32 {
     f64::from_bits(odd) as f32
 }
 
+/// The same of an `i32`: 23 places, and an odd last one.
+#[inline(always)]
+pub(crate) fn i32_to_f32_odd(x: i32) -> f32 {
+    let is_exact = x.unsigned_abs() < 1 << 24;
+    let odd = (x | ((x & 0xff) + 0xff)) & !0xff;
+    (if is_exact { x } else { odd }) as f32
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -316,6 +334,19 @@ mod tests {
         assert_eq!(f32_to_bf16(f64_to_f32_odd(1e300)), bf16::INFINITY);
         assert_eq!(f32_to_f16(f64_to_f32_odd(f64::NEG_INFINITY)), f16::NEG_INFINITY);
         assert!(f32_to_bf16(f64_to_f32_odd(f64::NAN)).is_nan());
+    }
+
+    #[test]
+    fn whole_numbers_are_rounded_once() {
+        let near_ties = (0..=u16::MAX).flat_map(|high| [0, 1, 0x7fff, 0x8000, 0x8001, 0xffff].map(|low| (high, low)));
+        for (high, low) in near_ties {
+            let x = (i32::from(high) << 16 | low).wrapping_add(0x80);
+            for x in [x, x >> 5, x >> 9, x >> 15] {
+                let (odd, wide) = (i32_to_f32_odd(x), f64_to_f32_odd(f64::from(x)));
+                assert_eq!(f32_to_bf16(odd), f32_to_bf16(wide), "{x}");
+                assert_eq!(f32_to_f16(odd), f32_to_f16(wide), "{x}");
+            }
+        }
     }
 
     #[test]

@@ -107,3 +107,11 @@ fn powers_at_the_edges_are_those_of_the_standard_library() {
         assert!(same(narrow.into(), expected.into()) || is_near, "{x}^{y} became {narrow} in f32");
     }
 }
+
+#[test]
+fn numbers_become_the_integers_of_the_standard_library() {
+    let powers = (-2..70).flat_map(|n| [-0.5, -1e-9, 0.0, 1e-9, 0.5, 0.75].map(|d| 2f64.powi(n) + d));
+    for x in doubles().chain(powers.flat_map(|x| [x, -x, x.next_down(), x.next_up()])) {
+        assert_eq!(double::to_i64(x), x as i64, "{x:e}");
+    }
+}
