@@ -85,21 +85,30 @@ fn each_line<T>((to, from, lines): (&mut [T], &[T], Lines<2>), move_line: impl F
     }
 }
 
-/// Elements of a short line that are copied at a time: calling `memcpy` would take longer than copying.
+/// Elements that are moved at a time: for a short line, calling `memcpy` would take longer than moving it. The loops count
+/// places, because iterators over chunks take half as long again.
 const SHORT: usize = 32;
 
 #[inline(always)]
 fn copy_line<T: Value>(to: &mut [T], from: &[T]) {
-    let ((to, to_rest), (from, rest)) = (to.as_chunks_mut::<SHORT>(), from.as_chunks::<SHORT>());
-    to.iter_mut().zip(from).for_each(|(to, from)| *to = *from);
-    to_rest.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
+    let mut at = 0;
+    while at + SHORT <= to.len() {
+        to[at..][..SHORT].copy_from_slice(&from[at..][..SHORT]);
+        at += SHORT;
+    }
+    if at < to.len() {
+        to[at..].copy_from_slice(&from[at..]);
+    }
 }
 
 #[inline(always)]
 fn fill_line<T: Value>(to: &mut [T], value: T) {
-    let (to, rest) = to.as_chunks_mut::<SHORT>();
-    to.iter_mut().for_each(|to| *to = [value; SHORT]);
-    rest.iter_mut().for_each(|to| *to = value);
+    let mut at = 0;
+    while at + SHORT <= to.len() {
+        to[at..][..SHORT].fill(value);
+        at += SHORT;
+    }
+    to[at..].iter_mut().for_each(|to| *to = value);
 }
 
 fn contiguous<T: Value + NoUninit>(data: &[T], out: &mut [T]) {
