@@ -7,8 +7,9 @@
 //! - **No allocation.** Scratch space lives on the stack: a few KiB, at most about 128 KiB in a reduction over rows.
 //! - **No `unsafe`.** A wrong index panics; it cannot read or write elsewhere.
 //!
-//! Reading order: [`CpuView`] (what a loop reads), `stored` (how halves get to the type that they compute in), `walk` (strided positions in row-major order), `source` (how every
-//! operand becomes contiguous pieces, so that each closure is compiled into few loops), `kernel` (those loops), `map`, then any other file.
+//! Reading order: [`CpuView`] (what a loop reads), `stored` (how halves get to the type that they compute in), `walk`
+//! (strided positions in row-major order), `source` (how every operand becomes contiguous pieces, so that each closure is
+//! compiled into few loops), `kernel` (those loops), `map`, then any other file.
 //! `simd` compiles a loop once per instruction set and picks one at run time; `math` has the functions that vectorise.
 
 #![forbid(unsafe_code)]
