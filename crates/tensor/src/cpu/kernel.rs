@@ -9,7 +9,7 @@ use crate::element::Computing;
 /// A formula as functions that change a piece of the destination by pieces of the sources.
 #[derive(Clone, Copy)]
 pub(super) struct Kernel<'f, T, A, const N: usize> {
-    pub(super) numbers: &'f (dyn Fn(&mut [T], [&[A]; N]) + Sync),
+    pub(super) numbers: &'f (dyn Fn(&mut [T], &[&[A]; N]) + Sync),
     /// The same of halves, which only `f32` has.
     pub(super) halves: &'f (dyn Fn(Wide, &mut [Block], [&[Block]; N]) + Sync),
     /// Whether the formula reads the destination, too.
@@ -17,14 +17,14 @@ pub(super) struct Kernel<'f, T, A, const N: usize> {
 }
 
 impl<T: Computing, A: Computing, const N: usize> Kernel<'_, T, A, N> {
-    pub(super) fn run(self, dst: StoredMut<'_, T>, sources: [Stored<'_, A>; N]) {
+    pub(super) fn run(self, dst: StoredMut<'_, T>, sources: &[Stored<'_, A>; N]) {
         match dst {
             StoredMut::Plain(dst) if sources.iter().all(|source| matches!(source, Stored::Plain(_))) => {
                 let mut numbers = [&[][..]; N];
                 numbers.iter_mut().zip(sources).for_each(|(numbers, source)| *numbers = source.plain());
-                (self.numbers)(dst, numbers);
+                (self.numbers)(dst, &numbers);
             }
-            dst => self.run_halves(dst, sources),
+            dst => self.run_halves(dst, *sources),
         }
     }
 
@@ -65,13 +65,13 @@ impl<T: Computing, A: Computing, const N: usize> Kernel<'_, T, A, N> {
                 *widened = source.part(start, len).widened(room);
             }
             match dst.part(start, len) {
-                StoredMut::Plain(dst) => (self.numbers)(dst, widened),
+                StoredMut::Plain(dst) => (self.numbers)(dst, &widened),
                 StoredMut::Halves(dst, half) => {
                     let to = &mut to[..len];
                     if self.changes {
                         half.widen(dst, T::f32s(to));
                     }
-                    (self.numbers)(to, widened);
+                    (self.numbers)(to, &widened);
                     half.narrow(T::f32s(to), dst);
                 }
             }
@@ -83,7 +83,7 @@ impl<T: Computing, A: Computing, const N: usize> Kernel<'_, T, A, N> {
 #[inline(always)]
 pub(super) fn loop_over<T: Computing, A: Computing, const N: usize>(
     dst: &mut [T],
-    sources: [&[A]; N],
+    sources: &[&[A]; N],
     f: impl Fn(&mut T, [A; N]),
 ) -> impl FnOnce() {
     // Iterators side by side, not an index, and no `for_each`, which would be compiled for the baseline.

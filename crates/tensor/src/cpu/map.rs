@@ -1,8 +1,8 @@
 //! Elementwise loops.
 //!
-//! [`map1`], [`map2`] and [`map3`] write every element of a contiguous output, past the caches if it is large; [`update`]
-//! changes the elements of a destination that may be strided. All sources have the destination's shape (broadcasting is
-//! stride 0).
+//! [`map1`], [`map2`] and [`map3`] write every element of a contiguous output, past the caches if it is large;
+//! [`update`] changes the elements of a destination that may be strided. All sources have the destination's shape
+//! (broadcasting is stride 0).
 //!
 //! A formula becomes a [`Kernel`]: a loop over numbers, and one over halves, which are widened, computed and rounded in
 //! registers. Closures longer than a few operations need `#[inline(always)]`, or the compiler may call them once per
@@ -73,7 +73,7 @@ pub(crate) fn map1_by_bits<T: Computing>(
 
 /// `out[i] = x[i]` for halves, computed in the computing type: widened, rounded, or both.
 pub(crate) fn convert<T: Computing>(x: CpuView<'_, T>, out: StoredMut<'_, T>) {
-    contiguous(Way::to_write(&out), out, [x], &|dst, [x]| match (dst, x) {
+    contiguous(Way::to_write(&out), out, [x], &|dst, &[x]| match (dst, x) {
         (StoredMut::Plain(dst), Stored::Plain(x)) => dst.copy_from_slice(x),
         (StoredMut::Plain(dst), Stored::Halves(x, half)) => half.widen(x, T::f32s(dst)),
         (StoredMut::Halves(dst, half), x) => {
@@ -92,7 +92,7 @@ pub(crate) fn map1_to_halves<A: Computing>(
     out: StoredMut<'_, f32>,
     f: impl Fn(A) -> f32 + Sync + Copy,
 ) {
-    contiguous(Way::to_write(&out), out, [x], &|dst, [x]| {
+    contiguous(Way::to_write(&out), out, [x], &|dst, &[x]| {
         let (StoredMut::Halves(dst, half), Stored::Plain(x)) = (dst, x) else { unreachable!("numbers become halves") };
         match Wide::new(half) {
             Some(Wide::F16(registers)) => to_halves(registers, half, x, dst, f),
@@ -101,7 +101,7 @@ pub(crate) fn map1_to_halves<A: Computing>(
                 let mut room = [0.0; SEGMENT];
                 for (dst, x) in dst.chunks_mut(SEGMENT).zip(x.chunks(SEGMENT)) {
                     let room = &mut room[..dst.len()];
-                    simd::vectorized(loop_over(room, [x], |out, [x]| *out = f(x)));
+                    simd::vectorized(loop_over(room, &[x], |out, [x]| *out = f(x)));
                     half.narrow(room, dst);
                 }
             }
@@ -260,7 +260,7 @@ fn contiguous<T: Computing, A: Computing, const N: usize>(
     way: Way,
     dst: StoredMut<'_, T>,
     sources: [CpuView<'_, A>; N],
-    work: &(dyn Fn(StoredMut<'_, T>, [Stored<'_, A>; N]) + Sync),
+    work: &(dyn Fn(StoredMut<'_, T>, &[Stored<'_, A>; N]) + Sync),
 ) {
     if dst.len() == 0 {
         return;
@@ -273,7 +273,7 @@ fn contiguous<T: Computing, A: Computing, const N: usize>(
         let mut sources = opened(&operands, i * CHUNK, segment, &mut rooms);
         way.each(chunk, segment, &mut |piece| {
             let len = piece.len();
-            work(piece, next(&mut sources, len));
+            work(piece, &next(&mut sources, len));
         });
     });
 }
@@ -289,7 +289,7 @@ fn updated<T: Computing, A: Computing, const N: usize>(
     }
     let dims = Dims::of(shape, strides);
     if dims.is_contiguous() {
-        let work = |dst: StoredMut<'_, T>, sources: [Stored<'_, A>; N]| kernel.run(dst, sources);
+        let work = |dst: StoredMut<'_, T>, sources: &[Stored<'_, A>; N]| kernel.run(dst, sources);
         return contiguous(Way::Change, dst.part(0, dims.len()), sources, &work);
     }
     let operands = sources.map(Operand::new);
@@ -298,7 +298,7 @@ fn updated<T: Computing, A: Computing, const N: usize>(
     let mut sources = opened(&operands, 0, segment, &mut rooms);
     let mut work = |piece: StoredMut<'_, T>| {
         let len = piece.len();
-        kernel.run(piece, next(&mut sources, len));
+        kernel.run(piece, &next(&mut sources, len));
     };
     match dst {
         StoredMut::Plain(dst) => scattered(dst, dims, segment, &mut |piece| work(StoredMut::Plain(piece))),
@@ -405,12 +405,11 @@ mod tests {
     fn halves_are_computed_as_numbers_and_rounded_once() {
         for half in [Half::F16, Half::BF16] {
             for (rows, columns) in [(1, 1), (1, 31), (3, 32), (7, 70), (300, 61)] {
-                let len = rows * columns;
+                let (len, shape) = (rows * columns, [rows, columns]);
                 let numbers: Vec<f32> = (0..len).map(|i| (i % 997) as f32 * 0.37 - 90.0).collect();
                 let mut bits = vec![0; len];
                 half.narrow(&numbers, &mut bits);
                 let number = |i: usize| Stored::<f32>::Halves(&bits, half).get(i);
-                let shape = [rows, columns];
                 let view = |strides| CpuView { data: Stored::Halves(&bits, half), shape: &shape, strides };
                 let (mut out, strides) = (vec![7; len], [[columns, 1], [0, 1], [1, 0]]);
 

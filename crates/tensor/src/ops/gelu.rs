@@ -123,6 +123,5 @@ impl<R: Real> CpuKernel<R, 2> for GeluGrad {
 /// (1 + t) / 2, which is the sigmoid of 2u.
 #[inline(always)]
 fn share<R: Real>(x: R) -> R {
-    let u = x * (R::from_f64(-2.0 * FACTOR) + R::from_f64(-2.0 * FACTOR * CUBIC) * (x * x));
-    R::ONE / (R::ONE + u.exp())
+    (x * (R::from_f64(2.0 * FACTOR) + R::from_f64(2.0 * FACTOR * CUBIC) * (x * x))).sigmoid()
 }

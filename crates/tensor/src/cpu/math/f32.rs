@@ -92,8 +92,9 @@ pub(crate) fn tanh(x: f32) -> f32 {
 pub(crate) fn sigmoid(x: f32) -> f32 {
     let e = exp_below(-x.abs());
     let sum = 1.0 + e;
-    let y = (if x < 0.0 { e } else { 1.0 }) / sum;
-    y + y * ((sum - 1.0) - e) // what was lost in the sum
+    let y = e / sum;
+    let y = y + y * ((sum - 1.0) - e); // what was lost in the sum
+    if x < 0.0 { y } else { 1.0 - y }
 }
 
 /// xʸ for y ≠ 0: e^(y·ln x) in `f64`, with polynomials that are long enough for `f32`.
