@@ -4,7 +4,6 @@
 //! `new`, `full`, `scalar` and `arange` give the default precision of the kind, so that literals need no suffix;
 //! [`Tensor::from_slice`] keeps that of the data. [`Tensor::on`] and [`Tensor::of`] choose device and precision.
 
-use crate::cpu;
 use crate::cuda::{Formula, constant};
 use crate::device::Device;
 use crate::element::{DType, Element, Scalar, decimal};
@@ -502,7 +501,7 @@ fn range([start, end, step]: [Scalar; 3], dtype: DType) -> Result<Raw> {
     })?;
     let mut out = Fresh::allocate("arange", Shape::new(&[count])?, dtype)?;
     let [first, distance] = [start, step].map(|value| decimal(value.to_f64(), dtype));
-    by_dtype!(dtype, T => cpu::fill_by_number(
+    by_dtype!(dtype, T => crate::cpu::fill_by_number(
         out.elements::<T>(),
         #[inline(always)]
         |i| T::from_scalar(match (start, step) {
@@ -535,8 +534,7 @@ fn filled(device: &Device, op: &'static str, shape: Shape, dtype: DType, value: 
         Device::Cuda(cuda) => {
             let mut out = FreshCuda::allocate(op, shape, dtype, device, cuda)?;
             if value.is_positive_zero() {
-                let zeroed = cuda.stream().fill(out.out().into_bytes(), 0);
-                zeroed.map_err(|source| Error::cuda(op, source))?;
+                cuda.stream().fill(out.out().into_bytes(), 0).map_err(|source| Error::cuda(op, source))?;
             } else {
                 FULL.run(cuda, op, &[], &[constant(dtype, value)], out.out())?;
             }

@@ -67,6 +67,7 @@ use crate::{
     sanitize,
     stream::{Access, Stream, StreamCore},
     sync::{Mutex, lock},
+    ticket::InUse,
 };
 
 /// A device's ring and threads.
@@ -248,7 +249,9 @@ impl Staging {
     ) -> Result<()> {
         let target: &mut [u8] = bytemuck::cast_slice_mut(target);
         let mut share: Share<'_> = self.small.share(stream);
-        let (slot, to) = Flight::from(share.take()?).into_use(target.len());
+        let mut slot = Flight::from(share.take()?);
+        let to = slot.start_mut(); // before it is in use: a watcher may panic
+        let slot = InUse::new(slot, target.len());
         note_download(stream);
         let queued = stream.enqueue(&[source.access()], |driver, stream| {
             // SAFETY: the target is as long as the source (checked), which `enqueue` orders; the slot has room for it

@@ -54,12 +54,6 @@ impl Flight {
         self.first.start_mut()
     }
 
-    /// The same in use, and where the device begins; found before, so that a watcher that panics leaks nothing.
-    pub(super) fn into_use(mut self, len_bytes: usize) -> (InUse<Flight>, *mut u8) {
-        let start = self.start_mut();
-        (InUse::new(self, len_bytes), start)
-    }
-
     fn slots(&self) -> usize {
         1 + usize::from(self.second.is_some())
     }

@@ -219,7 +219,9 @@ impl<'a> Upload<'a> {
             unreachable!("published pieces have slots")
         };
         let len_bytes = this.len_bytes + next.len_bytes;
-        let (slots, from) = Flight::of_two(first, second).into_use(len_bytes);
+        let mut slots = Flight::of_two(first, second);
+        let from = slots.start_mut(); // before they are in use: a watcher may panic
+        let slots = InUse::new(slots, len_bytes);
         let queued = self.stream.enqueue(&self.targets[this.buffers.clone()], |driver, stream| {
             // SAFETY: both parts are inside the target, which `enqueue` orders, one behind the other (`next_of_two`); so are
             // their bytes in the two slots, all filled, which are in `InUse`.
