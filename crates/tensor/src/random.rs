@@ -127,7 +127,7 @@ impl Generator {
         }
     }
 
-    /// Fills a slice as so many [`next_u64`](Self::next_u64).
+    /// Fills a slice with the numbers that calls of [`next_u64`](Self::next_u64) would give.
     fn draw_u64s(&self, out: &mut [u64]) {
         let (seed, stream, position) = (self.seed(), self.stream, self.take(out.len() as u64));
         vectorized(

@@ -9,7 +9,7 @@ use pagelock_memory::Result;
 
 use super::layer_norm::{self, SMALL, centered, unscaled};
 use super::stored::{by_rows, nth, rows_of};
-use super::sums::{column_sums, sums, wide};
+use super::sums::{column_sums, lane_of, sums, wide};
 use super::{CHUNK, Stored, StoredMut, simd};
 use crate::element::Real;
 use crate::ops::Channels;
@@ -357,7 +357,7 @@ fn map_columns<R: Real, const K: usize, const N: usize>(
             for (j, result) in results.iter_mut().enumerate() {
                 let mut at = [R::ZERO; N];
                 at.iter_mut().zip(x).for_each(|(at, x)| *at = x[j]);
-                *result = f(column_of(&numbers, j), at);
+                *result = f(lane_of(&numbers, j), at);
             }
             match out[start..].first_chunk_mut() {
                 Some(out) if n == COLUMNS => *out = results,
@@ -395,16 +395,6 @@ fn columns_of<R: Real, const K: usize>(numbers: [&[R]; K], start: usize, n: usiz
         columns[..n].copy_from_slice(&numbers[start..][..n]);
     }
     columns
-}
-
-/// The numbers of column `j`.
-#[inline(always)]
-fn column_of<R: Real, const K: usize>(columns: &[[R; COLUMNS]; K], j: usize) -> [R; K] {
-    let mut numbers = [R::ZERO; K];
-    for (number, column) in numbers.iter_mut().zip(columns) {
-        *number = column[j];
-    }
-    numbers
 }
 
 #[cfg(test)]

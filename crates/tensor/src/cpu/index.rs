@@ -282,7 +282,7 @@ struct AddRows<'a> {
     index: &'a [i64],
 }
 
-/// Rows of so many elements are worth being sorted by their destination.
+/// The shortest rows, in elements, that are sorted by their destination first.
 const LONG_ROW: usize = 16;
 
 impl Summing for AddRows<'_> {

@@ -78,7 +78,7 @@ fn lanes_of<R: Real, const N: usize>(inputs: &[&[R]; N], start: usize) -> [[R; L
 
 /// The elements of one lane.
 #[inline(always)]
-fn lane_of<R: Real, const N: usize>(lanes: &[[R; LANES]; N], lane: usize) -> [R; N] {
+pub(super) fn lane_of<R: Real, const N: usize, const LEN: usize>(lanes: &[[R; LEN]; N], lane: usize) -> [R; N] {
     let mut one = [R::ZERO; N];
     for (one, lanes) in one.iter_mut().zip(lanes) {
         *one = lanes[lane];

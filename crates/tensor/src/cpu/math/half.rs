@@ -108,8 +108,8 @@ fn narrow_blocks(registers: impl Registers, from: &[f32], bits: &mut [u16], half
     half.narrow_each(last, last_bits);
 }
 
-/// Halves that are converted together: so many that the compiler makes vectors of a formula between the conversions, and
-/// does not take it apart into single numbers.
+/// Halves that are converted together. With fewer, the compiler computes the formula between the conversions number by
+/// number, not by vectors.
 pub(crate) const BLOCK: usize = 32;
 
 /// The bits of a block of halves.

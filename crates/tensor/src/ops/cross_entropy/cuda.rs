@@ -28,7 +28,7 @@ static LONG_ROWS: Code = Code {
     ),
 };
 
-/// From so many classes on, more than a warp may share a row.
+/// The fewest classes for which more than a warp may share a row.
 const LONG: usize = 1024;
 
 const THREADS: u32 = 128;

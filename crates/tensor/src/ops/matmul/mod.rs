@@ -130,7 +130,7 @@ impl<T: Num> CpuKernel<T, 2> for MatMul {
             return Ok(());
         }
         let batches = Shape::broadcast("matmul", &batch(&Shape::new(a.shape)?), &batch(&Shape::new(b.shape)?))?;
-        // Products of many small matrices run side by side; a large one runs on several threads by itself.
+        // Small products run on several threads, some on each; a large one is cut for several threads by `gemm`.
         let together = (TASK_WORK / (m * n * k).max(1)).max(1);
         let products = |first: usize, out: &mut StoredMut<'_, T>| {
             (0..out.len() / (m * n)).try_for_each(|i| {
