@@ -237,6 +237,8 @@ pub(crate) trait Computing: Element {
     fn times(self, other: Self) -> Self;
     /// As the type of sums, without loss.
     fn to_total(self) -> Self::Total;
+    /// Whether halves compute in this type, as a constant: a loop over halves is compiled only where there are any.
+    const HAS_HALVES: bool = false;
     /// What halves are widened to; only `f32` is.
     fn f32s(_: &mut [Self]) -> &mut [f32] {
         unreachable!("halves compute in f32")
@@ -511,6 +513,7 @@ macro_rules! real {
 
 real! {
     f32, f32,
+    const HAS_HALVES: bool = true;
     #[inline(always)]
     fn f32s(numbers: &mut [f32]) -> &mut [f32] {
         numbers

@@ -38,26 +38,28 @@ pub(crate) struct Registers<S>(PhantomData<S>);
 impl<S: Simd> Registers<S> {
     /// Whether there are 32, not 16.
     pub(crate) const ARE_MANY: bool = S::REGISTER_COUNT >= 32;
-    /// Whether this is more than the baseline, which has fewer sizes of tiles: it serves processors from before 2013.
-    pub(crate) const ARE_WIDE: bool = !S::IS_SCALAR;
+    /// Whether this is more than the baseline, which has one size of tiles: it serves processors from before 2013.
+    ///
+    /// Not `!S::IS_SCALAR`, which is true of [`Scalar128b`], too.
+    pub(crate) const ARE_WIDE: bool = size_of::<S::f32s>() > size_of::<<Scalar128b as Simd>::f32s>() || Self::ARE_MANY;
 }
 
-/// Whether `M · P` sums and what feeds them fit the registers of an instruction set, as a constant.
+/// Whether `M · P` sums and what feeds them fit the registers of an instruction set, as a constant; not for the baseline.
 pub(crate) struct Tiled<S, const M: usize, const P: usize>(PhantomData<S>);
 
 impl<S: Simd, const M: usize, const P: usize> Tiled<S, M, P> {
-    pub(crate) const FITS: bool = (M + 1) * P < S::REGISTER_COUNT;
+    pub(crate) const FITS: bool = Registers::<S>::ARE_WIDE && (M + 1) * P < S::REGISTER_COUNT;
 }
 
 /// How many rows a register tile has when there are `n_rows`: the size that leaves the fewest rows of tiles empty.
 ///
-/// One of 8, 6, 5, 4, 2 and 1; for the baseline, 4 or 1.
+/// One of 8, 6, 5, 4, 2 and 1; for the baseline, 4.
 pub(crate) fn tile_rows<S: Simd>(n_rows: usize) -> usize {
     // With 16 registers, 8 rows leave room for a single column of vectors.
     let sizes: &[usize] = match (Registers::<S>::ARE_WIDE, Registers::<S>::ARE_MANY) {
         (true, true) => &[8, 6, 5, 4, 2, 1],
         (true, false) => &[6, 5, 4, 2, 1],
-        (false, _) => &[4, 1],
+        (false, _) => &[4],
     };
     *sizes.iter().min_by_key(|&&rows| n_rows.next_multiple_of(rows)).unwrap_or(&1)
 }
@@ -119,7 +121,7 @@ macro_rules! lanes {
             #[inline(always)]
             fn mul_add<S: Simd>(simd: S, a: S::$vector, b: S::$vector, c: S::$vector) -> S::$vector {
                 // Without the instruction, a fused multiply-add is a call into the C library.
-                if S::IS_SCALAR { simd.$add(simd.$mul(a, b), c) } else { simd.$mul_add(a, b, c) }
+                if !Registers::<S>::ARE_WIDE { simd.$add(simd.$mul(a, b), c) } else { simd.$mul_add(a, b, c) }
             }
             #[inline(always)]
             fn sum<S: Simd>(simd: S, vector: S::$vector) -> Self {

@@ -265,9 +265,14 @@ impl Storage {
 
 /// The order in which storages are locked by whoever locks several: by address, equal ones next to each other.
 pub(crate) fn lock_order<const N: usize>(storages: [&StorageRef; N]) -> [usize; N] {
-    let mut order = std::array::from_fn(|i| i);
-    order.sort_unstable_by_key(|&i| storages[i].address());
-    order
+    let mut order = std::array::from_fn(|i| (storages[i].address(), i));
+    sort_by_address(&mut order);
+    order.map(|(_, i)| i)
+}
+
+/// The same for any number of storages: each with its place among them. (One sort is compiled for all who lock several.)
+pub(crate) fn sort_by_address(order: &mut [(*const Storage, usize)]) {
+    order.sort_unstable();
 }
 
 /// A storage locked for reading.

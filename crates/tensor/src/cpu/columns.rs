@@ -57,6 +57,7 @@ where
     }
 
     /// Computes the results from number `start` on.
+    #[inline(never)] // it would be compiled into each of its callers
     fn reduce_chunk<U: Computing>(
         &self,
         start: usize,
@@ -117,8 +118,13 @@ where
             let pairs = sums[..tile.width].iter_mut().zip(&others);
             return pairs.for_each(|(sum, &other)| *sum = (fold.combine)(*sum, other));
         }
+        self.few_rows(tile, start, n, &mut sums[..tile.width]);
+    }
+
+    /// The same for at most [`ROWS`], without cutting.
+    fn few_rows(&self, tile: Tile, start: usize, n: usize, sums: &mut [A]) {
+        let fold = self.fold;
         let mut rows = Walk::starting_at(self.reduced, start);
-        let sums = &mut sums[..tile.width];
         let (_, stride) = self.kept.inner();
         if let (Stored::Plain(data), 1) = (self.data, stride) {
             let mut left = n;
@@ -156,6 +162,7 @@ const BLOCK: usize = 32;
 
 impl<A: Value, L, C> Fold<A, L, C> {
     /// Folds `n` rows, whose beginnings are `distance` apart.
+    #[inline(never)] // it would be compiled into each of its callers
     fn add_run<T: Value>(&self, data: &[T], distance: usize, n: usize, sums: &mut [A])
     where
         L: Fn(T) -> A + Copy,

@@ -129,9 +129,13 @@ pub(super) fn of_halves<T: Computing, A: Computing, const N: usize>(
     sources: [&[Block]; N],
     f: impl Fn(&mut T, [A; N]),
 ) {
-    match wide {
-        Wide::F16(registers) => loop_over_halves(registers, dst, sources, f),
-        Wide::BF16(registers) => loop_over_halves(registers, dst, sources, f),
+    if const { T::HAS_HALVES && A::HAS_HALVES } {
+        match wide {
+            Wide::F16(registers) => loop_over_halves(registers, dst, sources, f),
+            Wide::BF16(registers) => loop_over_halves(registers, dst, sources, f),
+        }
+    } else {
+        unreachable!("halves compute in f32")
     }
 }
 

@@ -9,7 +9,7 @@
 use super::columns::Columns;
 use super::walk::{Dims, Walk};
 use super::{CHUNK, CpuView, MAX_RANK, Stored, StoredMut, Value, simd};
-use crate::element::Computing;
+use crate::element::{Computing, Element, Real};
 use crate::parallel::for_each_chunk_mut;
 
 /// How elements become one value: `lift` each, `combine` them in any order, starting from `identity`.
@@ -37,7 +37,7 @@ pub(crate) fn reduce<T: Computing, A: Value, U: Computing>(
         return out.fill(finish(identity));
     }
     let fold = Fold { identity, lift, combine };
-    let (kept, reduced) = split(x, axes);
+    let (kept, reduced) = split(x.shape, x.strides, axes);
     let (kept_len, kept_stride) = kept.inner();
     if kept_len > 1 && kept_stride > 0 && kept_stride < reduced.inner().1 {
         Columns { data: x.data, kept, reduced, fold }.reduce(out, finish);
@@ -46,9 +46,20 @@ pub(crate) fn reduce<T: Computing, A: Value, U: Computing>(
     }
 }
 
+/// The sums over the dimensions in `axes`.
+pub(crate) fn sum<T: Computing>(x: CpuView<'_, T>, axes: u32, out: StoredMut<'_, T::Total>) {
+    reduce(x, axes, out, <T::Total as Element>::ZERO, T::to_total, T::Total::plus, |sum| sum);
+}
+
+/// The same divided by `count`, rounded once.
+pub(crate) fn mean<R: Real>(x: CpuView<'_, R>, axes: u32, count: f64, out: StoredMut<'_, R>) {
+    let count = R::from_f64(count);
+    reduce(x, axes, out, R::ZERO, R::to_total, R::plus, move |sum| sum / count);
+}
+
 /// The kept dimensions, and the reduced ones from the largest stride to the smallest (their order is free).
-fn split<T>(x: CpuView<'_, T>, axes: u32) -> (Dims, Dims) {
-    let pairs = || std::iter::zip(x.shape.iter().copied(), x.strides.iter().copied()).enumerate();
+fn split(shape: &[usize], strides: &[usize], axes: u32) -> (Dims, Dims) {
+    let pairs = || std::iter::zip(shape.iter().copied(), strides.iter().copied()).enumerate();
     let is_reduced = |dim: usize| axes >> dim & 1 == 1;
     let kept = Dims::merged(pairs().filter(|&(dim, _)| !is_reduced(dim)).map(|(_, pair)| pair));
     let mut sorted = [(1, 0); MAX_RANK];
@@ -307,6 +318,7 @@ impl<A: Value, L, C: Fn(A, A) -> A + Copy> Fold<A, L, C> {
     }
 
     /// Folds any number of elements into the lanes.
+    #[inline(never)] // it would be compiled into each of its callers
     fn run_to_lanes<T: Computing>(&self, x: &[T], lanes: &mut [A; LANES])
     where
         L: Fn(T) -> A + Copy,

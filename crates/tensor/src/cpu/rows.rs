@@ -265,8 +265,9 @@ fn short_rows<R: Real, O: RowOp<N>, const N: usize>(inputs: [&[R]; N], row_len: 
     }
 }
 
-/// Up to sixteen rows into a tile; lanes without a row keep what they have.
-#[inline(always)]
+/// Up to sixteen rows into a tile; lanes without a row keep what they have. Compiled once: inlined, both this and [`store`]
+/// become sixteen loops, and take most of the time that this file is compiled in.
+#[inline(never)]
 fn load<R: Real>(rows: &[R], tile: &mut [[R; LANES]]) {
     for (lane, row) in rows.chunks_exact(tile.len()).enumerate().take(LANES) {
         for (values, x) in tile.iter_mut().zip(row) {
@@ -276,7 +277,7 @@ fn load<R: Real>(rows: &[R], tile: &mut [[R; LANES]]) {
 }
 
 /// A tile into up to sixteen rows.
-#[inline(always)]
+#[inline(never)]
 fn store<R: Real>(tile: &[[R; LANES]], rows: &mut [R]) {
     for (lane, row) in rows.chunks_exact_mut(tile.len()).enumerate().take(LANES) {
         for (out, values) in row.iter_mut().zip(tile) {

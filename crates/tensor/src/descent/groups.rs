@@ -149,12 +149,17 @@ pub(super) type Locks<'a> = [[Lock<'a>; PLACES]; MOST];
 
 /// Locks all storages in the order for all threads; no two of them are one.
 pub(super) fn lock_all<G: Group>(groups: &[Option<G>]) -> Locks<'_> {
-    let mut locks = [const { [const { Lock::None }; PLACES] }; MOST];
     let mut order = [None; PLACES * MOST];
     let all = groups.iter().enumerate().flat_map(|(i, group)| {
         tensors_of(group).into_iter().enumerate().filter_map(move |(k, tensor)| tensor.map(|tensor| (tensor, i, k)))
     });
     order.iter_mut().zip(all).for_each(|(place, found)| *place = Some(found));
+    lock_each(order)
+}
+
+/// Locks tensors for their group and place in it. (Not generic: a sort takes long to compile.)
+fn lock_each(mut order: [Option<(&Tensor, usize, usize)>; PLACES * MOST]) -> Locks<'_> {
+    let mut locks = [const { [const { Lock::None }; PLACES] }; MOST];
     order.sort_unstable_by_key(|found| found.map(|(tensor, ..)| tensor.storage().address()));
     for (tensor, i, k) in order.into_iter().flatten() {
         locks[i][k] = if k == GRAD {

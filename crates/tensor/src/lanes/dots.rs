@@ -34,7 +34,7 @@ impl<R: Lanes> Dots<'_, R> {
             5 if Registers::<S>::ARE_WIDE => simd.vectorize(Tiles::<R, 5>(self)),
             4 => simd.vectorize(Tiles::<R, 4>(self)),
             2 if Registers::<S>::ARE_WIDE => simd.vectorize(Tiles::<R, 2>(self)),
-            1 => simd.vectorize(Tiles::<R, 1>(self)),
+            1 if Registers::<S>::ARE_WIDE => simd.vectorize(Tiles::<R, 1>(self)),
             rows => unreachable!("`tile_rows` does not return {rows}"),
         }
     }

@@ -5,7 +5,7 @@
 use crate::autograd::Saved;
 use crate::cpu::{self, CpuView, StoredMut, math};
 use crate::cuda::{Accumulator, CudaDevice, CudaOut, CudaReduction, CudaView, Formula, constant};
-use crate::element::{Computing, DType, Element, Num, Real};
+use crate::element::{DType, Element, Num, Real};
 use crate::error::{Error, Result};
 use crate::kind::{Int, Numeric};
 use crate::op::{CpuKernel, Op, PerType, Precision, Saves, apply, apply_raw, per_type};
@@ -158,7 +158,7 @@ impl<T: Num> CpuKernel<T, 1> for Sum {
     type Out = T::Total;
 
     fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: StoredMut<'_, T::Total>) -> Result<()> {
-        cpu::reduce(x, self.0.axes.mask(), out, T::Total::ZERO, T::to_total, T::Total::plus, |sum| sum);
+        cpu::sum(x, self.0.axes.mask(), out);
         Ok(())
     }
 }
@@ -194,9 +194,7 @@ impl<R: Real> CpuKernel<R, 1> for Mean {
     type Out = R;
 
     fn cpu(&self, [x]: [CpuView<'_, R>; 1], out: StoredMut<'_, R>) -> Result<()> {
-        let count = R::from_f64(self.count);
-        let finish = |sum: R| sum / count; // nothing: 0 / 0 is NaN
-        cpu::reduce(x, self.reduced.axes.mask(), out, R::ZERO, |x| x, R::plus, finish);
+        cpu::mean(x, self.reduced.axes.mask(), self.count, out); // of nothing: 0 / 0 is NaN
         Ok(())
     }
 }

@@ -21,7 +21,7 @@ use crate::kind::Kind;
 use crate::layout::Layout;
 use crate::parallel;
 use crate::shape::Shape;
-use crate::storage::{Locked, LockedMut, StorageRef, Uploaded, all_on_cuda, on_cuda, on_host};
+use crate::storage::{Locked, LockedMut, StorageRef, Uploaded, all_on_cuda, on_cuda, on_host, sort_by_address};
 use crate::tensor::{Raw, Tensor};
 
 /// Where each tensor starts in a block that they share: as far apart as kernels like it.
@@ -169,12 +169,12 @@ impl<'a> AllLocked<'a> {
 
     fn in_order<R: Borrow<Raw>>(tensors: &'a [R]) -> AllLocked<'a> {
         let storage = |at: usize| &tensors[at].borrow().storage;
-        let mut order: Vec<usize> = (0..tensors.len()).collect();
-        order.sort_unstable_by_key(|&at| storage(at).address());
+        let mut order: Vec<_> = (0..tensors.len()).map(|at| (storage(at).address(), at)).collect();
+        sort_by_address(&mut order);
         let mut locks: Vec<Locked<'a>> = Vec::with_capacity(tensors.len());
         let mut of = vec![0; tensors.len()];
         let mut last: Option<&StorageRef> = None;
-        for at in order {
+        for (_, at) in order {
             if last.is_none_or(|last| !last.is(storage(at))) {
                 locks.push(storage(at).lock());
             }
@@ -333,10 +333,10 @@ pub(crate) fn upload_to(copies: &[(Raw, Raw)], stream: &Stream) -> Result<()> {
     let failed = |source| Error::cuda("to", source);
     let (sources, slots): (Vec<&Raw>, Vec<&Raw>) = copies.iter().map(|(source, slot)| (source, slot)).unzip();
     let locked = AllLocked::new(&sources); // no work locks storages of the host and of a device but this, in this order
-    let mut order: Vec<usize> = (0..slots.len()).collect();
-    order.sort_unstable_by_key(|&at| slots[at].storage.address());
+    let mut order: Vec<_> = slots.iter().enumerate().map(|(at, slot)| (slot.storage.address(), at)).collect();
+    sort_by_address(&mut order);
     let mut targets: Vec<(usize, LockedMut<'_>)> =
-        order.into_iter().map(|at| (at, slots[at].storage.lock_mut())).collect();
+        order.into_iter().map(|(_, at)| (at, slots[at].storage.lock_mut())).collect();
     targets.sort_unstable_by_key(|(at, _)| *at);
     let pairs = targets.iter_mut().map(|(at, target)| {
         let source = HostBytes::of(locked.host(*at), bytes_of(sources[*at]))?;

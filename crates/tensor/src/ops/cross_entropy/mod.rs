@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::autocast;
 use crate::autograd::{Saved, is_grad_enabled};
-use crate::cpu::{self, CpuView, StoredMut};
+use crate::cpu::{self, CpuView, Stored, StoredMut};
 use crate::cuda::{CudaDevice, CudaOut, CudaView, constant};
 use crate::device::{Device, common_device};
 use crate::element::{DType, Real};
@@ -152,16 +152,14 @@ impl<R: Real> CpuKernel<R, 1> for CrossEntropy {
 
     fn cpu(&self, [x]: [CpuView<'_, R>; 1], mut out: StoredMut<'_, R>) -> Result<()> {
         let (rows, classes) = (x.shape[0], x.shape[1]);
-        let scale = R::from_f64(self.labels.factor());
         let computed = self.labels.checked(x.shape, |target| {
             scratch::with(rows, |losses: &mut [R]| {
                 cpu::cross_entropy(x.data, target, classes, losses)?;
+                let row = CpuView { data: Stored::Plain(&*losses), shape: &[rows], strides: &[1] };
                 match self.labels.reduction {
                     Reduction::None => out.each_piece(|start, out| out.copy_from_slice(&losses[start..][..out.len()])),
-                    Reduction::Mean | Reduction::Sum => {
-                        let losses = CpuView { data: losses[..].into(), shape: &[rows], strides: &[1] };
-                        cpu::reduce(losses, 1, out, R::ZERO, |loss| loss, R::plus, |sum| sum * scale);
-                    }
+                    Reduction::Mean => cpu::mean(row, 1, rows as f64, out),
+                    Reduction::Sum => cpu::sum(row, 1, out),
                 }
                 Ok(())
             })

@@ -25,7 +25,7 @@ impl<R: Lanes> Tile<'_, R> {
             5 if Registers::<S>::ARE_WIDE => simd.vectorize(Fixed::<R, 5>(self)),
             4 => simd.vectorize(Fixed::<R, 4>(self)),
             2 if Registers::<S>::ARE_WIDE => simd.vectorize(Fixed::<R, 2>(self)),
-            1 => simd.vectorize(Fixed::<R, 1>(self)),
+            1 if Registers::<S>::ARE_WIDE => simd.vectorize(Fixed::<R, 1>(self)),
             rows => unreachable!("`tile_rows` does not return {rows}"),
         }
     }

@@ -91,7 +91,7 @@ impl<R: Real> WithSimd for TimesRows<'_, R> {
                 5 if Registers::<S>::ARE_WIDE => simd.vectorize(Tiles::<R, 5> { sizes, a, b, c }),
                 4 => simd.vectorize(Tiles::<R, 4> { sizes, a, b, c }),
                 2 if Registers::<S>::ARE_WIDE => simd.vectorize(Tiles::<R, 2> { sizes, a, b, c }),
-                1 => simd.vectorize(Tiles::<R, 1> { sizes, a, b, c }),
+                1 if Registers::<S>::ARE_WIDE => simd.vectorize(Tiles::<R, 1> { sizes, a, b, c }),
                 rows => unreachable!("`tile_rows` does not return {rows}"),
             }
         });
