@@ -87,7 +87,12 @@ struct Moments { f64 count, sum, squares; };
 INLINE Moments both(Moments a, Moments b) {
     if (a.count == 0) return b;
     if (b.count == 0) return a;
-    f64 count = a.count + b.count, d = b.sum / b.count - a.sum / a.count;
+    f64 count = a.count + b.count;
+    if constexpr (sizeof(R) < 8) { // one division instead of three; products of f32 sums and counts do not overflow in f64
+        f64 d = b.sum * a.count - a.sum * b.count;
+        return {count, a.sum + b.sum, a.squares + b.squares + d * (d / (a.count * b.count * count))};
+    }
+    f64 d = b.sum / b.count - a.sum / a.count;
     return {count, a.sum + b.sum, a.squares + b.squares + d * (d * (a.count * (b.count / count)))};
 }
 INLINE Moments from_lane(Moments m, u32 other) {
@@ -149,18 +154,14 @@ extern "C" __global__ void __launch_bounds__(THREADS) statistics(Moments* partia
     for (int warp = 1; warp < THREADS / WARP; warp++) m = both(m, parts[warp]);
     partial[u64(blockIdx.x) * gridDim.y + blockIdx.y] = m;
 #else
-    __shared__ Moments parts[DOWN][ACROSS];
-    for (int v = 0; v < V; v++) {
-        parts[threadIdx.x / ACROSS][threadIdx.x % ACROSS] = {seen, sums[v], squares[v]};
-        __syncthreads();
-        u64 channel = first_channel() + v;
-        if (threadIdx.x < ACROSS && channel < g.channels) {
-            Moments m = parts[0][threadIdx.x];
-            for (int down = 1; down < DOWN; down++) m = both(m, parts[down][threadIdx.x]);
-            partial[channel * gridDim.y + blockIdx.y] = m;
-        }
-        __syncthreads();
-    }
+    __shared__ Moments parts[DOWN][ACROSS * V];
+    for (int v = 0; v < V; v++) parts[threadIdx.x / ACROSS][threadIdx.x % ACROSS * V + v] = {seen, sums[v], squares[v]};
+    __syncthreads();
+    u64 channel = u64(blockIdx.x) * (ACROSS * V) + threadIdx.x;
+    if (threadIdx.x >= ACROSS * V || channel >= g.channels) return;
+    Moments m = parts[0][threadIdx.x];
+    for (int down = 1; down < DOWN; down++) m = both(m, parts[down][threadIdx.x]);
+    partial[channel * gridDim.y + blockIdx.y] = m;
 #endif
 }
 #endif
