@@ -170,6 +170,13 @@ impl Transposed {
     fn copy_rows<T: Value>(&self, data: &[T], n: usize, out: &mut [T]) {
         let row_len = self.inside.len();
         let (line_len, stride) = self.inside.inner();
+        match row_len {
+            _ if row_len != line_len => {}
+            2 => return interleave::<T, 2>(data, stride, out),
+            3 => return interleave::<T, 3>(data, stride, out),
+            4 => return interleave::<T, 4>(data, stride, out),
+            _ => {}
+        }
         let mut line = Walk::starting_at(self.inside, 0);
         for line_start in (0..row_len).step_by(line_len) {
             let line_data = &data[line.offset()..];
@@ -183,6 +190,25 @@ impl Transposed {
             line.advance(line_len);
         }
     }
+}
+
+/// Few columns, which begin every `stride` elements: row by row.
+fn interleave<T: Value, const COLUMNS: usize>(data: &[T], stride: usize, out: &mut [T]) {
+    let (rows, _) = out.as_chunks_mut::<COLUMNS>();
+    let mut columns = [data; COLUMNS];
+    for (i, column) in columns.iter_mut().enumerate() {
+        *column = &data[i * stride..][..rows.len()];
+    }
+    simd::vectorized(
+        #[inline(always)]
+        move || {
+            for (i, row) in rows.iter_mut().enumerate() {
+                for (to, column) in row.iter_mut().zip(columns) {
+                    *to = column[i];
+                }
+            }
+        },
+    );
 }
 
 /// A rectangle of the output, and the distances between neighbours: columns in the input, rows in the output.

@@ -3,6 +3,12 @@
 //! Indices were checked against the dimension's size by the caller; one that was not makes these loops panic, or touch
 //! another element of the same view. Where several sources add to one place they do so in row-major order of the source.
 
+#[cfg(test)]
+mod tests;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use ::half::{bf16, f16};
 use pagelock_memory::Result;
 
 use super::math::half::{Half, bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
@@ -71,27 +77,33 @@ impl<T: Value> Rows<'_, T> {
 
 /// `out[i, …, k, …] = x[i, …, index[i, …, k, …], …]`: each element of `index` says where along `dim` to read.
 ///
-/// `out` is contiguous and has the shape of `index`, which may be smaller than that of `x` in every dimension.
-pub(crate) fn gather<T: Value>(x: CpuView<'_, T>, dim: usize, index: CpuView<'_, i64>, out: &mut [T]) {
+/// `out` is contiguous and has the shape of `index`, which may be smaller than that of `x` in every dimension. Returns
+/// whether all indices were in range; if not, `out` is unspecified.
+#[must_use]
+pub(crate) fn gather<T: Value>(x: CpuView<'_, T>, dim: usize, index: CpuView<'_, i64>, out: &mut [T]) -> bool {
     if out.is_empty() {
-        return;
+        return true;
     }
     let (data, numbers) = (x.data.plain(), index.data.plain());
-    let Some(&stride) = x.strides.get(dim) else {
-        out[0] = data[0]; // a single number has no dimension
-        return;
+    let (stride, size) = match x.strides.get(dim) {
+        Some(&stride) => (stride, x.shape[dim] as u64),
+        None => (0, 1), // a single number has no dimension
     };
     let (contiguous, base) = (contiguous_strides(index.shape), without(dim, x.strides));
+    let any_outside = &AtomicBool::new(false);
     Sides::of(index.shape, [&contiguous, index.strides, &base]).in_parts(out, move |out, [_, index, base], sides| {
         // As locals, so that no store to `out` makes the loop read them again.
-        let (data, numbers, stride) = (data, numbers, stride);
+        let (data, numbers, stride, size) = (data, numbers, stride, size);
+        let mut outside = false;
         sides.each(|lines| {
             for line in 0..lines.count {
                 let [to, index_start, base_start] = lines.beginnings(line);
                 let (out, [_, index_step, step]) = (&mut out[to..][..lines.len], lines.steps);
                 let (numbers, mut base) = (&numbers[index + index_start..], base + base_start);
                 let mut read = |out: &mut T, number: i64| {
-                    *out = data[base + number as usize * stride];
+                    let is_outside = number as u64 >= size; // negative ones are above all sizes
+                    outside |= is_outside;
+                    *out = data[base + if is_outside { 0 } else { number as usize * stride }];
                     base += step;
                 };
                 match index_step {
@@ -100,7 +112,9 @@ pub(crate) fn gather<T: Value>(x: CpuView<'_, T>, dim: usize, index: CpuView<'_,
                 }
             }
         });
+        any_outside.fetch_or(outside, Ordering::Relaxed);
     });
+    !any_outside.load(Ordering::Relaxed)
 }
 
 /// `dst[i, …, index[i, …, k, …], …] += src[i, …, k, …]`, from zeros; halves are rounded after each addition, as in PyTorch.
@@ -141,13 +155,57 @@ pub(crate) fn index_add<C: Num>(
 
 /// Adds the elements of a source to those of a contiguous destination, from zeros, in row-major order of the source.
 trait Summing {
-    fn sum<C: Num>(self, dst: StoredMut<'_, C>, src: Source<'_, C>, plus: impl Plus<C>) -> Result<()>;
+    fn sum<C: Num>(self, dst: StoredMut<'_, C>, src: Source<'_, C>, adding: impl Adding<C>) -> Result<()>;
 }
 
-/// `a + b`, as the elements are rounded.
-trait Plus<C>: Fn(C, C) -> C + Sync + Copy {}
+/// How elements are added.
+trait Adding<C>: Sync + Copy {
+    /// `a + b`, as the elements are rounded.
+    fn plus(self, a: C, b: C) -> C;
+    /// Adds to an element that is stored as the bits of a half.
+    fn add_to_bits(self, bits: &mut u16, b: C);
+}
 
-impl<C, F: Fn(C, C) -> C + Sync + Copy> Plus<C> for F {}
+#[derive(Clone, Copy)]
+struct AddNumbers;
+
+impl<C: Num> Adding<C> for AddNumbers {
+    #[inline(always)]
+    fn plus(self, a: C, b: C) -> C {
+        a.plus(b)
+    }
+    fn add_to_bits(self, _: &mut u16, _: C) {
+        unreachable!("only halves are stored as their bits")
+    }
+}
+
+#[derive(Clone, Copy)]
+struct AddF16;
+
+impl Adding<f32> for AddF16 {
+    #[inline(always)]
+    fn plus(self, a: f32, b: f32) -> f32 {
+        rounded_to_f16(a + b)
+    }
+    #[inline(always)]
+    fn add_to_bits(self, bits: &mut u16, b: f32) {
+        *bits = f32_to_f16(f16_to_f32(f16::from_bits(*bits)) + b).to_bits();
+    }
+}
+
+#[derive(Clone, Copy)]
+struct AddBf16;
+
+impl Adding<f32> for AddBf16 {
+    #[inline(always)]
+    fn plus(self, a: f32, b: f32) -> f32 {
+        bf16_to_f32(f32_to_bf16(a + b))
+    }
+    #[inline(always)]
+    fn add_to_bits(self, bits: &mut u16, b: f32) {
+        *bits = f32_to_bf16(bf16_to_f32(bf16::from_bits(*bits)) + b).to_bits();
+    }
+}
 
 fn summing<C: Num>(mut dst: StoredMut<'_, C>, src: CpuView<'_, C>, how: impl Summing) -> Result<()> {
     if dst.len() == 0 || src.shape.contains(&0) {
@@ -158,13 +216,13 @@ fn summing<C: Num>(mut dst: StoredMut<'_, C>, src: CpuView<'_, C>, how: impl Sum
     match (dst, src.data) {
         (StoredMut::Halves(dst, Half::F16), Stored::Halves(bits, half)) => {
             let src = Source { data: Stored::Halves(bits, half), dims };
-            how.sum(StoredMut::Halves(dst, half), src, |a: f32, b: f32| rounded_to_f16(a + b))
+            how.sum(StoredMut::Halves(dst, half), src, AddF16)
         }
         (StoredMut::Halves(dst, Half::BF16), Stored::Halves(bits, half)) => {
             let src = Source { data: Stored::Halves(bits, half), dims };
-            how.sum(StoredMut::Halves(dst, half), src, |a: f32, b: f32| bf16_to_f32(f32_to_bf16(a + b)))
+            how.sum(StoredMut::Halves(dst, half), src, AddBf16)
         }
-        (dst, data) => how.sum(dst, Source { data, dims }, C::plus),
+        (dst, data) => how.sum(dst, Source { data, dims }, AddNumbers),
     }
 }
 
@@ -219,8 +277,11 @@ struct Scatter<'a> {
     stride: usize,
 }
 
+/// Where at least so many elements are zeros for each that is added, halves are not widened to be added to.
+const SPARSE: usize = 8;
+
 impl Summing for Scatter<'_> {
-    fn sum<C: Num>(self, dst: StoredMut<'_, C>, src: Source<'_, C>, plus: impl Plus<C>) -> Result<()> {
+    fn sum<C: Num>(self, dst: StoredMut<'_, C>, src: Source<'_, C>, adding: impl Adding<C>) -> Result<()> {
         // The outermost dimension cuts source and destination alike, unless it is the one that the index names.
         let (rows, src_rows) = match self.dim {
             0 => (1, 1),
@@ -228,23 +289,33 @@ impl Summing for Scatter<'_> {
         };
         let (row_len, src_row_len) = (dst.len() / rows, src.dims.len() / src_rows);
         let chunk_rows = (CHUNK / row_len.max(src_row_len)).max(1);
+        let is_sparse = SPARSE * src.dims.len() <= dst.len();
         dst.try_for_each_chunk(chunk_rows * row_len, &|i, dst| {
-            scratch::reals_mut(dst, |dst| {
-                fill(dst, C::ZERO);
-                let first = i * chunk_rows;
-                let n = (dst.len() / row_len).min(src_rows.saturating_sub(first));
-                match n {
-                    0 => Ok(()),
-                    _ => src.with(first * src_row_len, n * src_row_len, |values| self.add(dst, first, values, plus)),
+            let first = i * chunk_rows;
+            let n = (dst.len() / row_len).min(src_rows.saturating_sub(first));
+            let add_to = |add: &mut dyn FnMut(&[C])| match n {
+                0 => Ok(()),
+                _ => src.with(first * src_row_len, n * src_row_len, add),
+            };
+            match dst {
+                StoredMut::Halves(dst, _) if is_sparse => {
+                    dst.fill(0);
+                    let add_one = |dst: &mut u16, value| adding.add_to_bits(dst, value);
+                    add_to(&mut |values| self.add(dst, first, values, add_one))
                 }
-            })
+                dst => scratch::reals_mut(dst, |dst| {
+                    fill(dst, C::ZERO);
+                    let add_one = |dst: &mut C, value| *dst = adding.plus(*dst, value);
+                    add_to(&mut |values| self.add(dst, first, values, add_one))
+                }),
+            }
         })
     }
 }
 
 impl Scatter<'_> {
     /// Adds the values that belong to these rows of the destination, of which the first is that of row `first` of the index.
-    fn add<C: Num>(&self, dst: &mut [C], first: usize, values: &[C], plus: impl Plus<C>) {
+    fn add<D, C: Num>(&self, dst: &mut [D], first: usize, values: &[C], add_one: impl Fn(&mut D, C)) {
         let mut shape = [1; MAX_RANK];
         let shape = &mut shape[..self.index.shape.len()];
         shape.copy_from_slice(self.index.shape);
@@ -261,8 +332,7 @@ impl Scatter<'_> {
                 let (values, others) = rest.split_at(lines.len);
                 rest = others;
                 let mut add = |value: C, number: i64| {
-                    let dst = &mut dst[base + number as usize * stride];
-                    *dst = plus(*dst, value);
+                    add_one(&mut dst[base + number as usize * stride], value);
                     base += step;
                 };
                 match index_step {
@@ -286,10 +356,10 @@ struct AddRows<'a> {
 const LONG_ROW: usize = 16;
 
 impl Summing for AddRows<'_> {
-    fn sum<C: Num>(self, dst: StoredMut<'_, C>, src: Source<'_, C>, plus: impl Plus<C>) -> Result<()> {
+    fn sum<C: Num>(self, dst: StoredMut<'_, C>, src: Source<'_, C>, adding: impl Adding<C>) -> Result<()> {
         let added = self.index.len() * self.row_len; // elements per slab
         if dst.len() == self.slab_len && self.row_len >= LONG_ROW && added.max(self.slab_len) > 2 * CHUNK {
-            return self.sum_in_bands(dst, &src, plus);
+            return self.sum_in_bands(dst, &src, adding);
         }
         let chunk_slabs = (CHUNK / self.slab_len.max(added)).max(1);
         dst.try_for_each_chunk(chunk_slabs * self.slab_len, &|i, dst| {
@@ -297,7 +367,7 @@ impl Summing for AddRows<'_> {
                 let mut room = [C::ZERO; PIECE];
                 fill(dst, C::ZERO);
                 for (k, slab) in dst.chunks_exact_mut(self.slab_len).enumerate() {
-                    self.add_slab(slab, &src, (i * chunk_slabs + k) * added, &mut room, plus);
+                    self.add_slab(slab, &src, (i * chunk_slabs + k) * added, &mut room, adding);
                 }
                 Ok(())
             })
@@ -308,11 +378,18 @@ impl Summing for AddRows<'_> {
 impl AddRows<'_> {
     /// Adds the elements from number `first` on to a slab.
     #[inline]
-    fn add_slab<C: Num>(&self, slab: &mut [C], src: &Source<'_, C>, first: usize, room: &mut [C], plus: impl Plus<C>) {
+    fn add_slab<C: Num>(
+        &self,
+        slab: &mut [C],
+        src: &Source<'_, C>,
+        first: usize,
+        room: &mut [C],
+        adding: impl Adding<C>,
+    ) {
         if self.row_len > 1 {
             for (j, &row) in self.index.iter().enumerate() {
                 let row = &mut slab[row as usize * self.row_len..][..self.row_len];
-                add_row(row, src, first + j * self.row_len, room, plus);
+                add_row(row, src, first + j * self.row_len, room, adding);
             }
             return;
         }
@@ -320,13 +397,13 @@ impl AddRows<'_> {
             let values = src.part(first + n * PIECE, index.len(), room);
             for (&j, &value) in index.iter().zip(values) {
                 let dst = &mut slab[j as usize];
-                *dst = plus(*dst, value);
+                *dst = adding.plus(*dst, value);
             }
         }
     }
 
     /// A single slab of long rows: bands of its rows are independent, once it is known which sources belong to which.
-    fn sum_in_bands<C: Num>(&self, dst: StoredMut<'_, C>, src: &Source<'_, C>, plus: impl Plus<C>) -> Result<()> {
+    fn sum_in_bands<C: Num>(&self, dst: StoredMut<'_, C>, src: &Source<'_, C>, adding: impl Adding<C>) -> Result<()> {
         let band = (CHUNK / self.row_len).max(1);
         let n_bands = (dst.len() / self.row_len).div_ceil(band);
         scratch::with(n_bands + 1 + self.index.len(), |room: &mut [usize]| {
@@ -339,7 +416,7 @@ impl AddRows<'_> {
                     for &j in &order[ends[i]..ends[i + 1]] {
                         let row = self.index[j] as usize - i * band;
                         let row = &mut dst[row * self.row_len..][..self.row_len];
-                        add_row(row, src, j * self.row_len, &mut room, plus);
+                        add_row(row, src, j * self.row_len, &mut room, adding);
                     }
                     Ok(())
                 })
@@ -368,12 +445,12 @@ impl AddRows<'_> {
 
 /// Adds as many elements of the source as the row has, from number `start` on.
 #[inline]
-fn add_row<C: Num>(row: &mut [C], src: &Source<'_, C>, start: usize, room: &mut [C], plus: impl Plus<C>) {
+fn add_row<C: Num>(row: &mut [C], src: &Source<'_, C>, start: usize, room: &mut [C], adding: impl Adding<C>) {
     for (n, row) in row.chunks_mut(PIECE).enumerate() {
         let values = src.part(start + n * PIECE, row.len(), room);
         simd::vectorized(
             #[inline(always)]
-            || row.iter_mut().zip(values).for_each(|(dst, &value)| *dst = plus(*dst, value)),
+            || row.iter_mut().zip(values).for_each(|(dst, &value)| *dst = adding.plus(*dst, value)),
         );
     }
 }
@@ -386,152 +463,4 @@ fn without(dim: usize, strides: &[usize]) -> [usize; MAX_RANK] {
         *stride = 0;
     }
     others
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::super::testing::{Strided, shape, strided};
-    use super::*;
-
-    /// A tensor of rank 1 to 5, a dimension, and another shape that is at most as large but for that dimension.
-    fn indexed() -> impl Strategy<Value = (Strided, usize, Strided)> {
-        let cases = (shape(), 0..5_usize, 1..40_usize, any::<u32>());
-        let cases = cases.prop_filter("needs a dimension", |(shape, ..)| !shape.is_empty() && !shape.contains(&0));
-        cases.prop_flat_map(|(shape, dim, count, seed)| {
-            let dim = dim % shape.len();
-            let smaller = |(i, &size): (usize, &usize)| 1 + (seed >> (4 * i)) as usize % size;
-            let mut other: Vec<usize> = shape.iter().enumerate().map(smaller).collect();
-            other[dim] = count;
-            (strided(shape), Just(dim), strided(other))
-        })
-    }
-
-    /// Values of `x` as indices below `size`.
-    fn to_indices(x: &Strided, size: usize) -> Vec<i64> {
-        x.data.iter().map(|&value| i64::from(value).rem_euclid(size as i64)).collect()
-    }
-
-    /// `index` with the entry at `dim` replaced.
-    fn at(index: &[usize], dim: usize, value: i64) -> Vec<usize> {
-        let mut index = index.to_vec();
-        index[dim] = value as usize;
-        index
-    }
-
-    fn check_select(x: &Strided, dim: usize, count: usize) {
-        let index: Vec<i64> = (0..count).map(|j| (j * 7 % x.shape[dim]) as i64).collect();
-        let mut shape = x.shape.clone();
-        shape[dim] = count;
-        let places = Strided::contiguous(shape);
-        let mut out = vec![0; places.len()];
-        index_select(x.view(), dim, &index, &mut out);
-        for (place, out) in places.indices().iter().zip(out) {
-            assert_eq!(out, x.data[x.offset(&at(place, dim, index[place[dim]]))], "{place:?} of {:?}", x.shape);
-        }
-    }
-
-    fn check_gather(x: &Strided, dim: usize, places: &Strided) {
-        let index = to_indices(places, x.shape[dim]);
-        let mut out = vec![0; places.len()];
-        gather(x.view(), dim, CpuView { data: index[..].into(), ..view(places) }, &mut out);
-        for ((place, offset), out) in places.indices().iter().zip(places.offsets()).zip(out) {
-            assert_eq!(out, x.data[x.offset(&at(place, dim, index[offset]))], "{place:?} of {:?}", x.shape);
-        }
-    }
-
-    fn check_scatter(dst_shape: &[usize], dim: usize, places: &Strided) {
-        let dst = Strided::contiguous(dst_shape.to_vec());
-        let index = to_indices(places, dst_shape[dim]);
-        let (mut data, mut expected) = (dst.data.clone(), vec![0; dst.len()]);
-        let (index_view, strides) = (CpuView { data: index[..].into(), ..view(places) }, contiguous_strides(dst_shape));
-        let scatter = Scatter { dst_shape, dim, index: index_view, base: without(dim, &strides), stride: strides[dim] };
-        scatter.sum((&mut data[..]).into(), source(places), |a, b| 3 * (a % 1_000) + b).unwrap();
-        for (place, offset) in places.indices().iter().zip(places.offsets()) {
-            let target = &mut expected[dst.offset(&at(place, dim, index[offset]))];
-            *target = 3 * (*target % 1_000) + places.data[offset];
-        }
-        assert_eq!(data, expected, "{dst_shape:?}, dim {dim}, {places:?}");
-    }
-
-    fn check_index_add(src: &Strided, dim: usize, size: usize) {
-        let index: Vec<i64> = (0..src.shape[dim]).map(|j| (j * 7 % size) as i64).collect();
-        let mut dst_shape = src.shape.clone();
-        dst_shape[dim] = size;
-        let dst = Strided::contiguous(dst_shape.clone());
-        let (mut data, mut expected) = (dst.data.clone(), vec![0; dst.len()]);
-        let row_len = dst_shape[dim + 1..].iter().product();
-        let rows = AddRows { row_len, slab_len: row_len * size, index: &index };
-        rows.sum((&mut data[..]).into(), source(src), |a, b| 3 * (a % 1_000) + b).unwrap();
-        for (place, value) in src.indices().iter().zip(src.values()) {
-            let target = &mut expected[dst.offset(&at(place, dim, index[place[dim]]))];
-            *target = 3 * (*target % 1_000) + value;
-        }
-        assert_eq!(data, expected, "{dst_shape:?}, dim {dim}, {src:?}");
-    }
-
-    fn source(x: &Strided) -> Source<'_, i32> {
-        Source { data: x.data[..].into(), dims: Dims::of(&x.shape, &x.strides) }
-    }
-
-    fn view(places: &Strided) -> CpuView<'_, i64> {
-        CpuView { data: [][..].into(), shape: &places.shape, strides: &places.strides }
-    }
-
-    proptest! {
-        #[test]
-        fn index_select_matches_index_arithmetic((x, dim, other) in indexed()) {
-            check_select(&x, dim, other.shape[dim]);
-        }
-
-        #[test]
-        fn gather_matches_index_arithmetic((x, dim, places) in indexed()) {
-            check_gather(&x, dim, &places);
-        }
-
-        #[test]
-        fn scatter_add_matches_index_arithmetic_in_row_major_order((x, dim, places) in indexed()) {
-            check_scatter(&x.shape, dim, &places);
-        }
-
-        #[test]
-        fn index_add_matches_index_arithmetic_in_row_major_order((x, dim, other) in indexed()) {
-            check_index_add(&x, dim, other.shape[dim]);
-        }
-    }
-
-    #[test]
-    fn all_match_index_arithmetic_beyond_one_chunk() {
-        let x = Strided::contiguous(vec![300, 200]);
-        let places = Strided::new(vec![300, 190], vec![1, 300]);
-        for dim in 0..2 {
-            check_select(&x, dim, 250);
-            check_gather(&Strided::contiguous(vec![300, 300]), dim, &places);
-            check_scatter(&[300, 200], dim, &places);
-            check_index_add(&x, dim, 50);
-        }
-    }
-
-    #[test]
-    fn long_rows_are_added_in_several_bands() {
-        check_index_add(&Strided::contiguous(vec![300, 200]), 0, 500);
-        check_index_add(&Strided::new(vec![300, 200], vec![1, 300]), 0, 500);
-    }
-
-    #[test]
-    fn numbers_are_rounded_to_f16_as_its_conversions_do() {
-        for bits in (0..=u32::MAX).step_by(1_021) {
-            let x = f32::from_bits(bits);
-            let (rounded, expected) = (rounded_to_f16(x), f16_to_f32(f32_to_f16(x)));
-            assert!(rounded.to_bits() == expected.to_bits() || x.is_nan() && rounded.is_nan(), "{x}");
-        }
-    }
-
-    #[test]
-    #[should_panic(expected = "out of range")]
-    fn an_index_that_was_not_checked_panics() {
-        let x = Strided::contiguous(vec![4, 3]);
-        index_select(x.view(), 0, &[4], &mut [0; 3]);
-    }
 }

@@ -2,8 +2,7 @@
 //! in registers.
 
 use super::math::half::{BLOCK, Block, Half, Registers, Wide};
-use super::source::SEGMENT;
-use super::{Stored, StoredMut};
+use super::{PIECE, Stored, StoredMut};
 use crate::element::Computing;
 
 /// A formula as functions that change a piece of the destination by pieces of the sources.
@@ -57,9 +56,9 @@ impl<T: Computing, A: Computing, const N: usize> Kernel<'_, T, A, N> {
 
     /// Halves become numbers in buffers first, and results are rounded afterwards.
     fn run_in_rooms(self, mut dst: StoredMut<'_, T>, sources: [Stored<'_, A>; N]) {
-        let (mut to, mut from) = ([T::ZERO; SEGMENT], [[A::ZERO; SEGMENT]; N]);
-        for start in (0..dst.len()).step_by(SEGMENT) {
-            let len = SEGMENT.min(dst.len() - start);
+        let (mut to, mut from) = ([T::ZERO; PIECE], [[A::ZERO; PIECE]; N]);
+        for start in (0..dst.len()).step_by(PIECE) {
+            let len = PIECE.min(dst.len() - start);
             let mut widened = [&[][..]; N];
             for ((widened, room), source) in widened.iter_mut().zip(&mut from).zip(sources) {
                 *widened = source.part(start, len).widened(room);

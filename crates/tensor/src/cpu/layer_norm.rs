@@ -117,21 +117,40 @@ fn with_parameter<R: Real>(
     }
 }
 
-/// The gradient of the input, from the input and the gradient of the result.
+/// `out[i] = [mean, scale]` of each row: both gradients need them.
+pub(crate) fn layer_norm_statistics<R: Real>(x: Stored<'_, R>, (n, eps): (usize, R), out: &mut [R]) -> Result<()> {
+    by_rows([x], (n, CHUNK), out.into(), &|_, [x], out| {
+        simd::vectorized(
+            #[inline(always)]
+            move || {
+                let group = rows_together(n);
+                for (x, out) in x.chunks(group * n).zip(out.as_chunks_mut::<2>().0.chunks_mut(group)) {
+                    let [means, scales] = scales_of(x, n, eps);
+                    out.iter_mut().zip(means).zip(scales).for_each(|((out, mean), scale)| *out = [mean, scale]);
+                }
+            },
+        );
+    })
+}
+
+/// The gradient of the input, from the input, the gradient of the result, and the rows' statistics.
 pub(crate) fn layer_norm_grad<R: Real>(
     [x, grad]: [Stored<'_, R>; 2],
     weight: Option<Stored<'_, R>>,
-    (n, eps): (usize, R),
+    (n, statistics): (usize, &[R]),
     mut out: StoredMut<'_, R>,
 ) -> Result<()> {
+    let statistics = statistics.as_chunks::<2>().0;
     with_parameter((weight, R::ONE), n, &mut |weight| {
-        by_rows([x, grad], (n, CHUNK), out.all(), &|_, [x, grad], out| {
+        by_rows([x, grad], (n, CHUNK), out.all(), &|first, [x, grad], out| {
+            let statistics = &statistics[first..];
             simd::vectorized(
                 #[inline(always)]
                 move || {
-                    let group = rows_together(n) * n;
-                    for ((x, grad), out) in x.chunks(group).zip(grad.chunks(group)).zip(out.chunks_mut(group)) {
-                        grad_of_rows([x, grad], weight, eps, out);
+                    let group = rows_together(n);
+                    let rows = x.chunks(group * n).zip(grad.chunks(group * n)).zip(out.chunks_mut(group * n));
+                    for (((x, grad), out), statistics) in rows.zip(statistics.chunks(group)) {
+                        grad_of_rows([x, grad], weight, statistics, out);
                     }
                 },
             );
@@ -141,12 +160,11 @@ pub(crate) fn layer_norm_grad<R: Real>(
 
 /// The same for [`rows_together`].
 #[inline(always)]
-fn grad_of_rows<R: Real>([x, grad]: [&[R]; 2], weight: &[R], eps: R, out: &mut [R]) {
+fn grad_of_rows<R: Real>([x, grad]: [&[R]; 2], weight: &[R], statistics: &[[R; 2]], out: &mut [R]) {
     let (n, count) = (weight.len(), R::from_f64(weight.len() as f64));
-    let [means, scales] = scales_of(x, n, eps);
     let mut found = [[R::ZERO; 2]; LANES];
     for (i, found) in found.iter_mut().enumerate().take(x.len() / n) {
-        let (mean, scale) = (means[i], scales[i]);
+        let [mean, scale] = statistics[i];
         *found = sums(
             [&x[i * n..][..n], &grad[i * n..][..n], weight],
             #[inline(always)]
@@ -154,7 +172,7 @@ fn grad_of_rows<R: Real>([x, grad]: [&[R]; 2], weight: &[R], eps: R, out: &mut [
         );
     }
     for (i, out) in out.chunks_exact_mut(n).enumerate() {
-        let (mean, scale, [sum, dot]) = (means[i], scales[i], found[i].map(|sum| sum / count));
+        let ([mean, scale], [sum, dot]) = (statistics[i], found[i].map(|sum| sum / count));
         map(
             [&x[i * n..], &grad[i * n..], weight],
             out,
@@ -167,42 +185,26 @@ fn grad_of_rows<R: Real>([x, grad]: [&[R]; 2], weight: &[R], eps: R, out: &mut [
 /// The gradients of weight and bias, one after the other.
 pub(crate) fn layer_norm_sums<R: Real>(
     [x, grad]: [Stored<'_, R>; 2],
-    (n, eps): (usize, R),
+    (n, statistics): (usize, &[R]),
     mut out: StoredMut<'_, R>,
 ) -> Result<()> {
-    let (rows, n_sums) = (x.len() / n, out.len());
-    scratch::with(2 * rows, |changes: &mut [R]| {
-        by_rows([x], (n, CHUNK), (&mut *changes).into(), &|_, [x], changes| {
-            simd::vectorized(
+    let statistics = statistics.as_chunks::<2>().0;
+    scratch::with(out.len(), |totals: &mut [f64]| {
+        column_sums(
+            [x, grad],
+            ([], n),
+            totals,
+            #[inline(always)]
+            |row| {
+                let [mean, scale] = statistics[row];
                 #[inline(always)]
-                move || {
-                    let group = rows_together(n);
-                    for (x, changes) in x.chunks(group * n).zip(changes.as_chunks_mut::<2>().0.chunks_mut(group)) {
-                        let [means, scales] = scales_of(x, n, eps);
-                        let found = means.into_iter().zip(scales);
-                        changes.iter_mut().zip(found).for_each(|(change, found)| *change = found.into());
-                    }
-                },
-            );
-        })?;
-        let changes = changes.as_chunks::<2>().0;
-        scratch::with(n_sums, |totals: &mut [f64]| {
-            column_sums(
-                [x, grad],
-                ([], n),
-                totals,
-                #[inline(always)]
-                |row| {
-                    let [mean, scale] = changes[row];
-                    #[inline(always)]
-                    move |[]: [R; 0], [x, grad]: [R; 2]| [grad * ((x - mean) * scale), grad]
-                },
-            )?;
-            out.each_piece(|first, out| {
-                out.iter_mut().zip(&totals[first..]).for_each(|(out, total)| *out = R::from_f64(*total));
-            });
-            Ok(())
-        })
+                move |[]: [R; 0], [x, grad]: [R; 2]| [grad * ((x - mean) * scale), grad]
+            },
+        )?;
+        out.each_piece(|first, out| {
+            out.iter_mut().zip(&totals[first..]).for_each(|(out, total)| *out = R::from_f64(*total));
+        });
+        Ok(())
     })
 }
 
@@ -231,9 +233,10 @@ mod tests {
         let n = row.len();
         let (mut out, mut grad) = (vec![R::ONE; n], vec![R::ONE; n]);
         layer_norm(row[..].into(), [None; 2], (n, R::from_f64(1e-5)), (&mut out[..]).into()).unwrap();
-        let ones = vec![R::ONE; n];
+        let (ones, mut statistics) = (vec![R::ONE; n], [R::ZERO; 2]);
         let inputs = [row[..].into(), ones[..].into()];
-        layer_norm_grad(inputs, None, (n, R::from_f64(1e-5)), (&mut grad[..]).into()).unwrap();
+        layer_norm_statistics(inputs[0], (n, R::from_f64(1e-5)), &mut statistics).unwrap();
+        layer_norm_grad(inputs, None, (n, &statistics), (&mut grad[..]).into()).unwrap();
         assert!(out.iter().all(|&y| y == R::ZERO || is_constant && !y.is_nan()), "{out:?}");
         assert!(grad.iter().all(|grad| !grad.is_nan()), "{grad:?}");
     }

@@ -12,7 +12,7 @@ use bytemuck::NoUninit;
 
 use super::kernel::{Kernel, loop_over, of_halves, to_halves};
 use super::math::half::Wide;
-use super::source::{Operand, SEGMENT, Scratch, Source};
+use super::source::{Operand, Repeated, SEGMENT, Scratch, Source};
 use super::walk::{Dims, Walk};
 use super::{CHUNK, CpuView, PIECE, Stored, StoredMut, Value, simd};
 use crate::element::Computing;
@@ -77,9 +77,9 @@ pub(crate) fn convert<T: Computing>(x: CpuView<'_, T>, out: StoredMut<'_, T>) {
         (StoredMut::Plain(dst), Stored::Plain(x)) => dst.copy_from_slice(x),
         (StoredMut::Plain(dst), Stored::Halves(x, half)) => half.widen(x, T::f32s(dst)),
         (StoredMut::Halves(dst, half), x) => {
-            let mut room = [T::ZERO; SEGMENT];
-            for (i, dst) in dst.chunks_mut(SEGMENT).enumerate() {
-                let x = x.part(i * SEGMENT, dst.len()).widened(&mut room);
+            let mut room = [T::ZERO; PIECE];
+            for (i, dst) in dst.chunks_mut(PIECE).enumerate() {
+                let x = x.part(i * PIECE, dst.len()).widened(&mut room);
                 half.narrow(T::as_f32s(x), dst);
             }
         }
@@ -98,8 +98,8 @@ pub(crate) fn map1_to_halves<A: Computing>(
             Some(Wide::F16(registers)) => to_halves(registers, half, x, dst, f),
             Some(Wide::BF16(registers)) => to_halves(registers, half, x, dst, f),
             None => {
-                let mut room = [0.0; SEGMENT];
-                for (dst, x) in dst.chunks_mut(SEGMENT).zip(x.chunks(SEGMENT)) {
+                let mut room = [0.0; PIECE];
+                for (dst, x) in dst.chunks_mut(PIECE).zip(x.chunks(PIECE)) {
                     let room = &mut room[..dst.len()];
                     simd::vectorized(loop_over(room, &[x], |out, [x]| *out = f(x)));
                     half.narrow(room, dst);
@@ -268,9 +268,11 @@ fn contiguous<T: Computing, A: Computing, const N: usize>(
     let operands = sources.map(Operand::new);
     let longest = if way == Way::Stream { PIECE } else { CHUNK };
     let segment = operands.iter().map(Operand::segment).fold(longest, usize::min);
+    let mut repeated = std::array::from_fn(|_| Repeated::new());
+    let operands = with_repeated(operands, segment.min(dst.len()), &mut repeated);
     dst.for_each_chunk(CHUNK, &|i, chunk| {
         let mut rooms = std::array::from_fn(|_| Scratch::new());
-        let mut sources = opened(&operands, i * CHUNK, segment, &mut rooms);
+        let mut sources = opened(&operands, i * CHUNK, &mut rooms);
         way.each(chunk, segment, &mut |piece| {
             let len = piece.len();
             work(piece, &next(&mut sources, len));
@@ -294,8 +296,10 @@ fn updated<T: Computing, A: Computing, const N: usize>(
     }
     let operands = sources.map(Operand::new);
     let segment = operands.iter().map(Operand::segment).fold(SEGMENT, usize::min);
+    let mut repeated = std::array::from_fn(|_| Repeated::new());
+    let operands = with_repeated(operands, segment, &mut repeated);
     let mut rooms = std::array::from_fn(|_| Scratch::new());
-    let mut sources = opened(&operands, 0, segment, &mut rooms);
+    let mut sources = opened(&operands, 0, &mut rooms);
     let mut work = |piece: StoredMut<'_, T>| {
         let len = piece.len();
         kernel.run(piece, &next(&mut sources, len));
@@ -308,15 +312,24 @@ fn updated<T: Computing, A: Computing, const N: usize>(
     }
 }
 
-/// The operands from element number `start` on, in pieces of `segment` elements.
+/// The operands, with rooms for those that repeat in pieces of `segment` elements.
+fn with_repeated<'s, A: Computing, const N: usize>(
+    operands: [Operand<'s, A>; N],
+    segment: usize,
+    rooms: &'s mut [Repeated<A>; N],
+) -> [Operand<'s, A>; N] {
+    let mut rooms = rooms.iter_mut();
+    operands.map(|operand| operand.repeated(segment, rooms.next().expect("a room for each")))
+}
+
+/// The operands from element number `start` on.
 fn opened<'s, A: Computing, const N: usize>(
     operands: &[Operand<'s, A>; N],
     start: usize,
-    segment: usize,
     rooms: &'s mut [Scratch<A>; N],
 ) -> [Source<'s, A>; N] {
     let mut rooms = rooms.iter_mut();
-    operands.each_ref().map(|operand| operand.open(start, segment, rooms.next().expect("a room for each")))
+    operands.each_ref().map(|operand| operand.open(start, rooms.next().expect("a room for each")))
 }
 
 /// The next `len` elements of each.

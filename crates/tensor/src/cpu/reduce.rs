@@ -7,6 +7,7 @@
 //! (`columns.rs`, sums of columns). A reduction uses the one in whose direction memory is closest.
 
 use super::columns::Columns;
+use super::math::half::{self, Registers, Wide};
 use super::walk::{Dims, Walk};
 use super::{CHUNK, CpuView, MAX_RANK, Stored, StoredMut, Value, simd};
 use crate::element::{Computing, Element, Real};
@@ -78,8 +79,9 @@ const BLOCK: usize = 2048;
 const SHORT_RUN: usize = 128;
 /// Contiguous elements that are folded in one go, block by block: long enough that memory is read at full speed.
 const RUN: usize = 16 * BLOCK;
-/// Accumulators of a block: independent of each other, so that they fill vectors and hide latency.
-const LANES: usize = 32;
+/// Accumulators of a block: independent of each other, so that they fill vectors and hide latency. As many as there are
+/// halves in a block, which are widened together.
+const LANES: usize = half::BLOCK;
 /// Accumulators of a short row: combining more of them would take longer than the row.
 const ROW_LANES: usize = 16;
 /// Accumulators for what lines have left over behind whole [`LANES`].
@@ -184,6 +186,12 @@ where
         let mut lanes = [self.fold.identity; LANES];
         if self.reduced.is_contiguous() {
             let data = data.part(start, len);
+            if let (Stored::Halves(bits, half), true) = (data, len > SHORT_RUN)
+                && let Some(wide) = Wide::new(half)
+            {
+                self.fold.halves_to_lanes(wide, bits, &mut lanes);
+                return in_halves(&mut lanes, self.fold.combine);
+            }
             match len <= SHORT_RUN {
                 true => data.each_piece::<SHORT_RUN>(SHORT_RUN, |run| self.fold.run_to_lanes(run, &mut lanes)),
                 false => data.each_piece::<BLOCK>(BLOCK, |run| self.fold.run_to_lanes(run, &mut lanes)),
@@ -331,6 +339,49 @@ impl<A: Value, L, C: Fn(A, A) -> A + Copy> Fold<A, L, C> {
                 } else {
                     lanes[0] = (self.combine)(lanes[0], self.in_any_order(x));
                 }
+            },
+        );
+    }
+
+    /// The same for halves, widened in registers.
+    fn halves_to_lanes<T: Computing>(&self, wide: Wide, bits: &[u16], lanes: &mut [A; LANES])
+    where
+        L: Fn(T) -> A + Copy,
+    {
+        if const { T::HAS_HALVES } {
+            match wide {
+                Wide::F16(registers) => self.add_halves_to_lanes(registers, bits, lanes),
+                Wide::BF16(registers) => self.add_halves_to_lanes(registers, bits, lanes),
+            }
+        } else {
+            unreachable!("halves compute in f32")
+        }
+    }
+
+    fn add_halves_to_lanes<T: Computing>(&self, registers: impl Registers, bits: &[u16], lanes: &mut [A; LANES])
+    where
+        L: Fn(T) -> A + Copy,
+    {
+        let Fold { identity, lift, combine } = *self;
+        registers.vectorized(
+            #[inline(always)]
+            move || {
+                let mut total = *lanes;
+                for block in bits.chunks(BLOCK) {
+                    let (full, rest) = block.as_chunks::<LANES>();
+                    let mut sums = [identity; LANES];
+                    for bits in full {
+                        let values: [T; LANES] = T::widened(registers, bits);
+                        sums.iter_mut().zip(values).for_each(|(sum, x)| *sum = combine(*sum, lift(x)));
+                    }
+                    total.iter_mut().zip(sums).for_each(|(total, sum)| *total = combine(*total, sum));
+                    let mut last = [0; LANES];
+                    last[..rest.len()].copy_from_slice(rest);
+                    let values: [T; LANES] = T::widened(registers, &last);
+                    let pairs = total.iter_mut().zip(values).take(rest.len());
+                    pairs.for_each(|(total, x)| *total = combine(*total, lift(x)));
+                }
+                *lanes = total;
             },
         );
     }

@@ -2,8 +2,8 @@
 //!
 //! A loop that handled every stride pattern itself would be compiled once per pattern, closure, element type and
 //! instruction set. Here each operand of an elementwise loop becomes contiguous slices first: in place where it is
-//! contiguous, from a small buffer filled once where it repeats (scalars, bias rows), and from the same buffer refilled
-//! for every piece otherwise. The copies stay in the first-level cache, so only tensors that live there notice them.
+//! contiguous, from a small buffer filled once where it repeats (scalars, bias rows), and from a buffer refilled for every
+//! piece otherwise. The copies stay in the first-level cache, so only tensors that live there notice them.
 //! Halves stay halves: the kernels widen them.
 
 use super::math::half::Half;
@@ -11,10 +11,29 @@ use super::walk::{Dims, Walk};
 use super::{CpuView, Stored};
 use crate::element::Computing;
 
-/// Elements in a buffer.
-pub(super) const SEGMENT: usize = 1024;
+/// Elements of a piece at most: fewer, and starting on one takes a fourth of the time of adding a row to each row.
+pub(super) const SEGMENT: usize = 2048;
+/// Bytes of a piece of an operand that repeats: they stay in the first-level cache while others pass through it.
+const REPEATED_BYTES: usize = 8 << 10;
+/// The longest elements that repeat.
+const LONGEST_PERIOD: usize = SEGMENT / 4;
+/// A piece that begins anywhere in the period.
+const REPEATED: usize = SEGMENT + LONGEST_PERIOD;
 
-/// Room for what an operand that does not lie there as the loop takes it needs; untouched until then.
+/// Room for an operand that repeats, over and over; untouched by others.
+pub(super) struct Repeated<T> {
+    numbers: Option<[T; REPEATED]>,
+    bits: Option<[u16; REPEATED]>,
+}
+
+impl<T: Computing> Repeated<T> {
+    #[inline]
+    pub(super) fn new() -> Self {
+        Repeated { numbers: None, bits: None }
+    }
+}
+
+/// Room for a piece of an operand that lies there otherwise than the loop takes it; untouched until then.
 pub(super) struct Scratch<T> {
     numbers: Option<[T; SEGMENT]>,
     bits: Option<[u16; SEGMENT]>,
@@ -39,7 +58,7 @@ pub(super) struct Operand<'a, T> {
 #[derive(Clone, Copy)]
 enum Pattern {
     Contiguous,
-    /// The same contiguous elements again and again; at most half a buffer.
+    /// The same contiguous elements again and again, at most [`LONGEST_PERIOD`].
     Periodic(usize),
     Strided,
 }
@@ -52,7 +71,7 @@ impl<'a, T: Computing> Operand<'a, T> {
         let pattern = match (dims.shape(), dims.strides()) {
             ([_], [1]) => Pattern::Contiguous,
             ([_], [0]) => Pattern::Periodic(1),
-            ([_, period], [0, 1]) if *period <= SEGMENT / 2 => Pattern::Periodic(*period),
+            ([_, period], [0, 1]) if *period <= LONGEST_PERIOD => Pattern::Periodic(*period),
             _ => Pattern::Strided,
         };
         Operand { data: view.data, dims, pattern }
@@ -63,33 +82,44 @@ impl<'a, T: Computing> Operand<'a, T> {
     pub(super) fn segment(&self) -> usize {
         match self.pattern {
             Pattern::Contiguous => usize::MAX,
-            Pattern::Periodic(period) => SEGMENT / period * period,
+            Pattern::Periodic(period) => SEGMENT.min(REPEATED_BYTES / size_of::<T>()) / period * period,
             Pattern::Strided => SEGMENT,
         }
     }
 
-    /// Starts reading at element number `start`, in pieces of `segment` elements (the last may be shorter).
+    /// The operand itself, or if it repeats, what repeats in `room`, long enough for pieces of `segment` elements.
     #[inline]
-    pub(super) fn open<'s>(&self, start: usize, segment: usize, scratch: &'s mut Scratch<T>) -> Source<'s, T>
+    pub(super) fn repeated<'s>(self, segment: usize, room: &'s mut Repeated<T>) -> Operand<'s, T>
+    where
+        'a: 's,
+    {
+        let Pattern::Periodic(period) = self.pattern else { return self };
+        let data = match self.data {
+            Stored::Plain(elements) => {
+                let all = room.numbers.insert([T::ZERO; REPEATED]);
+                repeat(&elements[..period], &mut all[..segment + period]);
+                Stored::Plain(&all[..])
+            }
+            Stored::Halves(halves, half) => {
+                let all = room.bits.insert([0; REPEATED]);
+                repeat(&halves[..period], &mut all[..segment + period]);
+                Stored::Halves(all, half)
+            }
+        };
+        Operand { data, ..self }
+    }
+
+    /// Starts reading at element number `start`.
+    #[inline]
+    pub(super) fn open<'s>(&self, start: usize, scratch: &'s mut Scratch<T>) -> Source<'s, T>
     where
         'a: 's,
     {
         let Scratch { numbers, bits, walk } = scratch;
         match (self.pattern, self.data) {
             (Pattern::Contiguous, data) => Source::Contiguous(data.from(start)),
-            (Pattern::Periodic(period), data) if segment.is_multiple_of(period) => match data {
-                Stored::Plain(elements) => {
-                    let buffer = numbers.insert([T::ZERO; SEGMENT]);
-                    repeat(&elements[..period], start % period, buffer);
-                    Source::Periodic(Stored::Plain(buffer))
-                }
-                Stored::Halves(halves, half) => {
-                    let buffer = bits.insert([0; SEGMENT]);
-                    repeat(&halves[..period], start % period, buffer);
-                    Source::Periodic(Stored::Halves(buffer, half))
-                }
-            },
-            (_, data) => {
+            (Pattern::Periodic(period), data) => Source::Periodic { data, period, phase: start % period },
+            (Pattern::Strided, data) => {
                 let walk = walk.insert(Walk::starting_at(self.dims, start));
                 match data {
                     Stored::Plain(data) => Source::Strided { data, walk, buffer: numbers.insert([T::ZERO; SEGMENT]) },
@@ -102,14 +132,13 @@ impl<'a, T: Computing> Operand<'a, T> {
     }
 }
 
-/// Fills `buffer` with `pattern` over and over, beginning at `pattern[phase]`.
-fn repeat<T: Copy>(pattern: &[T], phase: usize, buffer: &mut [T]) {
+/// Fills `buffer` with `pattern` over and over.
+fn repeat<T: Copy>(pattern: &[T], buffer: &mut [T]) {
     let period = pattern.len();
     if period == 1 {
         return buffer.fill(pattern[0]);
     }
-    buffer[..period - phase].copy_from_slice(&pattern[phase..]);
-    buffer[period - phase..period].copy_from_slice(&pattern[..phase]);
+    buffer[..period].copy_from_slice(pattern);
     let mut filled = period;
     while filled < buffer.len() {
         let more = filled.min(buffer.len() - filled);
@@ -121,7 +150,7 @@ fn repeat<T: Copy>(pattern: &[T], phase: usize, buffer: &mut [T]) {
 /// An operand being read in contiguous pieces.
 pub(super) enum Source<'s, T> {
     Contiguous(Stored<'s, T>),
-    Periodic(Stored<'s, T>),
+    Periodic { data: Stored<'s, T>, period: usize, phase: usize },
     Strided { data: &'s [T], walk: &'s mut Walk, buffer: &'s mut [T; SEGMENT] },
     StridedHalves { data: &'s [u16], half: Half, walk: &'s mut Walk, buffer: &'s mut [u16; SEGMENT] },
 }
@@ -136,7 +165,11 @@ impl<T: Computing> Source<'_, T> {
                 *rest = rest.from(len);
                 piece
             }
-            Source::Periodic(buffer) => buffer.part(0, len),
+            Source::Periodic { data, period, phase } => {
+                let piece = data.part(*phase, len);
+                *phase = (*phase + len) % *period;
+                piece
+            }
             Source::Strided { data, walk, buffer } => {
                 walk.read(data, &mut buffer[..len]);
                 Stored::Plain(&buffer[..len])

@@ -13,6 +13,9 @@ use crate::scratch;
 
 /// Accumulators of each sum: independent of each other, so that they fill vectors.
 const LANES: usize = 16;
+/// Accumulators of single sums of [`LONG`] elements or more, so that additions do not wait for each other.
+const MANY_LANES: usize = 32;
+const LONG: usize = 128;
 /// Elements that are added up before they meet others.
 const BLOCK: usize = 1024;
 
@@ -42,12 +45,24 @@ pub(super) fn sums<R: Real, const N: usize, const S: usize>(
 
 #[inline(always)]
 fn of_block<R: Real, const N: usize, const S: usize>(inputs: [&[R]; N], f: impl Fn([R; N]) -> [R; S] + Copy) -> [R; S] {
-    let mut lanes = [[R::ZERO; LANES]; S];
+    if const { S == 1 } && inputs[0].len() >= LONG {
+        in_lanes::<MANY_LANES, R, N, S>(inputs, f)
+    } else {
+        in_lanes::<LANES, R, N, S>(inputs, f)
+    }
+}
+
+#[inline(always)]
+fn in_lanes<const L: usize, R: Real, const N: usize, const S: usize>(
+    inputs: [&[R]; N],
+    f: impl Fn([R; N]) -> [R; S] + Copy,
+) -> [R; S] {
+    let mut lanes = [[R::ZERO; L]; S];
     let n = inputs[0].len();
-    let whole = n - n % LANES;
-    for start in (0..whole).step_by(LANES) {
-        let x = lanes_of(&inputs, start);
-        for lane in 0..LANES {
+    let whole = n - n % L;
+    for start in (0..whole).step_by(L) {
+        let x: [[R; L]; N] = lanes_of(&inputs, start);
+        for lane in 0..L {
             for (lanes, value) in lanes.iter_mut().zip(f(lane_of(&x, lane))) {
                 lanes[lane] = lanes[lane] + value;
             }
@@ -66,12 +81,12 @@ fn of_block<R: Real, const N: usize, const S: usize>(inputs: [&[R]; N], f: impl 
     sums
 }
 
-/// [`LANES`] elements of each input, from number `start` on.
+/// `L` elements of each input, from number `start` on.
 #[inline(always)]
-fn lanes_of<R: Real, const N: usize>(inputs: &[&[R]; N], start: usize) -> [[R; LANES]; N] {
-    let mut lanes = [[R::ZERO; LANES]; N];
+fn lanes_of<R: Real, const L: usize, const N: usize>(inputs: &[&[R]; N], start: usize) -> [[R; L]; N] {
+    let mut lanes = [[R::ZERO; L]; N];
     for (lanes, input) in lanes.iter_mut().zip(inputs) {
-        lanes.copy_from_slice(&input[start..start + LANES]);
+        lanes.copy_from_slice(&input[start..start + L]);
     }
     lanes
 }
@@ -195,13 +210,13 @@ fn add_rows<R: Real, const K: usize, const N: usize, const S: usize, F>(
     let len = sums.len() / S;
     let whole = len - len % LANES;
     for start in (0..whole).step_by(LANES) {
-        let numbers = lanes_of(&numbers, start);
+        let numbers: [[R; LANES]; K] = lanes_of(&numbers, start);
         let mut own = [[R::ZERO; LANES]; S];
         for (s, own) in own.iter_mut().enumerate() {
             own.copy_from_slice(&sums[s * len + start..][..LANES]);
         }
         for i in 0..n {
-            let (f, x) = (f(row + i), lanes_of(&inputs, i * stride + start));
+            let (f, x): (F, [[R; LANES]; N]) = (f(row + i), lanes_of(&inputs, i * stride + start));
             for lane in 0..LANES {
                 let found = f(lane_of(&numbers, lane), lane_of(&x, lane));
                 for (own, found) in own.iter_mut().zip(found) {

@@ -320,13 +320,14 @@ impl Tensor {
         change(target, "lerp_", [other.raw()], &FORMULA, &[weight.into()], &mut |to, sources| {
             by_real!(target.dtype(), R => {
                 let weight = R::from_f64(weight);
-                let (is_small, beyond) = (weight < R::from_f64(0.5), weight - R::ONE);
+                let is_small = weight < R::from_f64(0.5);
+                let share = if is_small { weight } else { weight - R::ONE };
                 to.update(
                     sources.views::<R>(),
                     #[inline(always)]
                     move |to, [from]| {
-                        let way = from - *to;
-                        *to = if is_small { *to + weight * way } else { from + beyond * way };
+                        let nearer = if is_small { *to } else { from };
+                        *to = nearer + share * (from - *to);
                     },
                 )
             })

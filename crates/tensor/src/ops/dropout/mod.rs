@@ -4,7 +4,8 @@
 mod cuda;
 
 use crate::autograd::Saved;
-use crate::cpu::{CpuView, PIECE, StoredMut, vectorized};
+use crate::cpu::math::half::{self, Registers, Wide};
+use crate::cpu::{CpuView, PIECE, Stored, StoredMut, vectorized};
 use crate::cuda::{CudaDevice, CudaOut, CudaView, constant};
 use crate::element::{DType, Real};
 use crate::error::{Error, Result};
@@ -47,8 +48,8 @@ impl Tensor {
 /// Elements per block of bits: bit `b` of byte `i` of a block is that of element `b · BYTES + i`, so that neighbours are
 /// compared with the same bit of neighbouring bytes.
 const BLOCK: usize = 8 * BYTES;
-/// Bytes of a block.
-const BYTES: usize = 32;
+/// Bytes of a block; as many halves are widened together.
+const BYTES: usize = half::BLOCK;
 
 /// One bit per element: whether the random number is not below `p`.
 fn kept(p: f32, draw: Draw, len: usize) -> Result<Tensor<Int>> {
@@ -118,14 +119,49 @@ impl<R: Real> CpuKernel<R, 1> for Dropout {
         let (reading, scale) = (kept.raw().read::<u8>("dropout")?, R::from_f64(self.scale));
         let kept = reading.of(kept.layout());
         out.for_each_chunk(random::CHUNK, &|i, mut out| {
+            let start = i * random::CHUNK;
+            let (kept, x) = (&kept[start / 8..], x.data.part(start, out.len()));
+            let done = scale_halves(kept, scale, x, out.all());
             let mut room = [R::ZERO; PIECE];
-            out.each_piece(|at, out| {
-                let start = i * random::CHUNK + at;
-                scale_kept(&kept[start / 8..], scale, x.data.part(start, out.len()).widened(&mut room), out);
+            out.part(done, x.len() - done).each_piece(|at, out| {
+                let at = done + at;
+                scale_kept(&kept[at / 8..], scale, x.part(at, out.len()).widened(&mut room), out);
             });
         });
         Ok(())
     }
+}
+
+/// Whole blocks of halves in the machine's registers, if it has any for them; returns how many elements these are.
+fn scale_halves<R: Real>(kept: &[u8], scale: R, x: Stored<'_, R>, out: StoredMut<'_, R>) -> usize {
+    let (Stored::Halves(x, half), StoredMut::Halves(out, _)) = (x, out) else { return 0 };
+    let (x, out) = (x.as_chunks::<BLOCK>().0, out.as_chunks_mut::<BLOCK>().0);
+    if const { R::HAS_HALVES } {
+        match Wide::new(half) {
+            Some(Wide::F16(registers)) => scale_in(registers, kept, scale, x, out),
+            Some(Wide::BF16(registers)) => scale_in(registers, kept, scale, x, out),
+            None => return 0,
+        }
+    }
+    x.len() * BLOCK
+}
+
+fn scale_in<R: Real>(registers: impl Registers, kept: &[u8], scale: R, x: &[[u16; BLOCK]], out: &mut [[u16; BLOCK]]) {
+    registers.vectorized(
+        #[inline(always)]
+        move || {
+            for ((out, x), bytes) in out.iter_mut().zip(x).zip(kept.as_chunks::<BYTES>().0) {
+                let (out, x) = (out.as_chunks_mut::<BYTES>().0, x.as_chunks::<BYTES>().0);
+                for (bit, (out, x)) in out.iter_mut().zip(x).enumerate() {
+                    let mut numbers = R::widened(registers, x);
+                    for (number, &byte) in numbers.iter_mut().zip(bytes) {
+                        *number = *number * if byte & 1 << bit != 0 { scale } else { R::ZERO };
+                    }
+                    *out = R::narrowed(registers, &numbers);
+                }
+            }
+        },
+    );
 }
 
 /// `out = x · scale`, or `x · 0` where the bit is not set.

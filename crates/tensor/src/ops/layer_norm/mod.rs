@@ -12,11 +12,12 @@ use crate::cuda::{CudaDevice, CudaOut, CudaView, constant};
 use crate::device::Device;
 use crate::element::{DType, Real};
 use crate::error::{Error, Result};
-use crate::op::{CpuKernel, Inputs, Op, Precision, Saves, apply, per_type};
+use crate::op::{CpuKernel, Inputs, Op, Precision, Saves, apply, apply_raw, per_type};
 use crate::shape::{IntoShape, MAX_RANK, Shape};
-use crate::tensor::Tensor;
+use crate::tensor::{Raw, Tensor};
 
 const OP: &str = "layer_norm";
+const GRADIENT: &str = "layer_norm's gradient";
 
 impl Tensor {
     /// (x − mean) / √(variance + eps) · weight + bias, where mean and variance (of all elements, without Bessel's
@@ -139,11 +140,12 @@ impl LayerNorm {
             let mut grads = self.composed(x, weight, grad)?.map(Some).into_iter();
             return Ok(std::array::from_fn(|i| grads.next().flatten().filter(|_| saved.needs(i))));
         }
+        let with_statistics = WithStatistics::of(*self, x)?;
         let x_grad = saved.grad_of(0, || match weight {
-            Some(weight) => apply(InputGrad(*self), [x, grad, weight]),
-            None => apply(InputGrad(*self), [x, grad]),
+            Some(weight) => apply(InputGrad(with_statistics.clone()), [x, grad, weight]),
+            None => apply(InputGrad(with_statistics.clone()), [x, grad]),
         })?;
-        let sums = wants_parameters.then(|| apply(ParameterGrads(*self), [x, grad])).transpose()?;
+        let sums = wants_parameters.then(|| apply(ParameterGrads(with_statistics), [x, grad])).transpose()?;
         let mut grads = [x_grad, None, None];
         for (i, grad) in grads.iter_mut().enumerate().take(N).skip(1) {
             if let (true, Some(sums)) = (saved.needs(i), &sums) {
@@ -196,15 +198,71 @@ macro_rules! layer_norm {
 
 layer_norm!(1 2 3);
 
+/// What both gradients are made of.
+#[derive(Clone)]
+struct WithStatistics {
+    op: LayerNorm,
+    /// On the CPU, what [`Statistics`] gives; a device computes it along with each gradient.
+    statistics: Option<Raw>,
+}
+
+impl WithStatistics {
+    fn of(op: LayerNorm, x: &Tensor) -> Result<WithStatistics> {
+        let x = x.raw().without_node();
+        let statistics = x.storage.device().is_cpu().then(|| apply_raw(Statistics(op), [&x])).transpose()?;
+        Ok(WithStatistics { op, statistics })
+    }
+
+    /// Calls `f` with the elements of a row, and the statistics.
+    fn with<R: Real>(&self, f: impl FnOnce((usize, &[R])) -> pagelock_memory::Result<()>) -> Result<()> {
+        let Some(statistics) = &self.statistics else { unreachable!("they were computed for the CPU") };
+        let reading = statistics.read::<R>(GRADIENT)?;
+        f((self.op.row_len(), reading.of(&statistics.layout))).map_err(Error::scratch(GRADIENT))
+    }
+}
+
+/// Mean and scale of each row, `[rows, 2]`, in the computing type; never recorded.
+struct Statistics(LayerNorm);
+
+per_type! { Statistics[1]: Real }
+
+impl Op<1> for Statistics {
+    const NAME: &'static str = GRADIENT;
+    const SAVES: Saves = Saves::Nothing;
+    const INPUTS: Inputs = Inputs::WithoutGaps;
+
+    fn out_shape(&self, [x]: [&Shape; 1]) -> Result<Shape> {
+        Shape::new(&[x.elements() / self.0.row_len().max(1), 2])
+    }
+
+    fn cuda(&self, _: &CudaDevice, _: [CudaView<'_>; 1], _: CudaOut<'_>) -> Result<()> {
+        unreachable!("devices compute statistics along with each gradient")
+    }
+
+    fn backward(&self, _: &Saved<'_, 1>, _: &Tensor) -> Result<[Option<Tensor>; 1]> {
+        unreachable!("a recorded derivative is made of other operations")
+    }
+}
+
+impl<R: Real> CpuKernel<R, 1> for Statistics {
+    type Out = R;
+    const IS_WIDE: bool = true;
+
+    fn cpu(&self, [x]: [CpuView<'_, R>; 1], out: StoredMut<'_, R>) -> Result<()> {
+        let computed = cpu::layer_norm_statistics(x.data, (self.0.row_len(), self.0.eps()), out.plain());
+        computed.map_err(Error::scratch(GRADIENT))
+    }
+}
+
 /// The gradient of the input: of `[input, gradient of the result]`, or of these and the weight; never recorded.
-struct InputGrad(LayerNorm);
+struct InputGrad(WithStatistics);
 
 macro_rules! input_grad {
     ($($n:literal)+) => {$(
         per_type! { InputGrad[$n]: Real }
 
         impl Op<$n> for InputGrad {
-            const NAME: &'static str = "layer_norm's gradient";
+            const NAME: &'static str = GRADIENT;
             const SAVES: Saves = Saves::Nothing;
             const INPUTS: Inputs = Inputs::WithoutGaps;
 
@@ -214,7 +272,7 @@ macro_rules! input_grad {
 
             fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; $n], out: CudaOut<'_>) -> Result<()> {
                 let weight = inputs.get(2).copied();
-                cuda::grad(device, self.0.numbers(inputs[0].dtype()), [inputs[0], inputs[1]], weight, out)
+                cuda::grad(device, self.0.op.numbers(inputs[0].dtype()), [inputs[0], inputs[1]], weight, out)
             }
 
             fn backward(&self, _: &Saved<'_, $n>, _: &Tensor) -> Result<[Option<Tensor>; $n]> {
@@ -227,9 +285,7 @@ macro_rules! input_grad {
 
             fn cpu(&self, inputs: [CpuView<'_, R>; $n], out: StoredMut<'_, R>) -> Result<()> {
                 let weight = inputs.get(2).map(|weight| weight.data);
-                let row = (self.0.row_len(), self.0.eps());
-                let computed = cpu::layer_norm_grad([inputs[0].data, inputs[1].data], weight, row, out);
-                computed.map_err(Error::scratch("layer_norm's gradient"))
+                self.0.with(|rows| cpu::layer_norm_grad([inputs[0].data, inputs[1].data], weight, rows, out))
             }
         }
     )+};
@@ -238,24 +294,25 @@ macro_rules! input_grad {
 input_grad!(2 3);
 
 /// The gradients of weight and bias, `[2, normalized]`: of `[input, gradient of the result]`; never recorded.
-struct ParameterGrads(LayerNorm);
+struct ParameterGrads(WithStatistics);
 
 per_type! { ParameterGrads[2]: Real }
 
 impl Op<2> for ParameterGrads {
-    const NAME: &'static str = "layer_norm's gradient";
+    const NAME: &'static str = GRADIENT;
     const SAVES: Saves = Saves::Nothing;
     const INPUTS: Inputs = Inputs::WithoutGaps;
 
     fn out_shape(&self, _: [&Shape; 2]) -> Result<Shape> {
         let mut sizes = [2; 1 + MAX_RANK];
-        let rank = self.0.normalized.rank();
-        sizes[1..=rank].copy_from_slice(&self.0.normalized);
+        let normalized = self.0.op.normalized;
+        let rank = normalized.rank();
+        sizes[1..=rank].copy_from_slice(&normalized);
         Shape::new(&sizes[..=rank])
     }
 
     fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; 2], out: CudaOut<'_>) -> Result<()> {
-        cuda::parameter_grads(device, self.0.numbers(inputs[0].dtype()), inputs, out)
+        cuda::parameter_grads(device, self.0.op.numbers(inputs[0].dtype()), inputs, out)
     }
 
     fn backward(&self, _: &Saved<'_, 2>, _: &Tensor) -> Result<[Option<Tensor>; 2]> {
@@ -267,7 +324,6 @@ impl<R: Real> CpuKernel<R, 2> for ParameterGrads {
     type Out = R;
 
     fn cpu(&self, [x, grad]: [CpuView<'_, R>; 2], out: StoredMut<'_, R>) -> Result<()> {
-        let computed = cpu::layer_norm_sums([x.data, grad.data], (self.0.row_len(), self.0.eps()), out);
-        computed.map_err(Error::scratch("layer_norm's gradient"))
+        self.0.with(|rows| cpu::layer_norm_sums([x.data, grad.data], rows, out))
     }
 }

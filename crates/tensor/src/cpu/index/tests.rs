@@ -1,0 +1,175 @@
+//! Index arithmetic is the model.
+
+use proptest::prelude::*;
+
+use super::super::testing::{Strided, shape, strided};
+use super::*;
+
+/// A tensor of rank 1 to 5, a dimension, and another shape that is at most as large but for that dimension.
+fn indexed() -> impl Strategy<Value = (Strided, usize, Strided)> {
+    let cases = (shape(), 0..5_usize, 1..40_usize, any::<u32>());
+    let cases = cases.prop_filter("needs a dimension", |(shape, ..)| !shape.is_empty() && !shape.contains(&0));
+    cases.prop_flat_map(|(shape, dim, count, seed)| {
+        let dim = dim % shape.len();
+        let smaller = |(i, &size): (usize, &usize)| 1 + (seed >> (4 * i)) as usize % size;
+        let mut other: Vec<usize> = shape.iter().enumerate().map(smaller).collect();
+        other[dim] = count;
+        (strided(shape), Just(dim), strided(other))
+    })
+}
+
+/// Values of `x` as indices below `size`.
+fn to_indices(x: &Strided, size: usize) -> Vec<i64> {
+    x.data.iter().map(|&value| i64::from(value).rem_euclid(size as i64)).collect()
+}
+
+/// `index` with the entry at `dim` replaced.
+fn at(index: &[usize], dim: usize, value: i64) -> Vec<usize> {
+    let mut index = index.to_vec();
+    index[dim] = value as usize;
+    index
+}
+
+fn check_select(x: &Strided, dim: usize, count: usize) {
+    let index: Vec<i64> = (0..count).map(|j| (j * 7 % x.shape[dim]) as i64).collect();
+    let mut shape = x.shape.clone();
+    shape[dim] = count;
+    let places = Strided::contiguous(shape);
+    let mut out = vec![0; places.len()];
+    index_select(x.view(), dim, &index, &mut out);
+    for (place, out) in places.indices().iter().zip(out) {
+        assert_eq!(out, x.data[x.offset(&at(place, dim, index[place[dim]]))], "{place:?} of {:?}", x.shape);
+    }
+}
+
+fn check_gather(x: &Strided, dim: usize, places: &Strided) {
+    let index = to_indices(places, x.shape[dim]);
+    let mut out = vec![0; places.len()];
+    assert!(gather(x.view(), dim, CpuView { data: index[..].into(), ..view(places) }, &mut out));
+    for ((place, offset), out) in places.indices().iter().zip(places.offsets()).zip(out) {
+        assert_eq!(out, x.data[x.offset(&at(place, dim, index[offset]))], "{place:?} of {:?}", x.shape);
+    }
+}
+
+fn check_scatter(dst_shape: &[usize], dim: usize, places: &Strided) {
+    let dst = Strided::contiguous(dst_shape.to_vec());
+    let index = to_indices(places, dst_shape[dim]);
+    let (mut data, mut expected) = (dst.data.clone(), vec![0; dst.len()]);
+    let (index_view, strides) = (CpuView { data: index[..].into(), ..view(places) }, contiguous_strides(dst_shape));
+    let scatter = Scatter { dst_shape, dim, index: index_view, base: without(dim, &strides), stride: strides[dim] };
+    scatter.sum((&mut data[..]).into(), source(places), ThatDependsOnOrder).unwrap();
+    for (place, offset) in places.indices().iter().zip(places.offsets()) {
+        let target = &mut expected[dst.offset(&at(place, dim, index[offset]))];
+        *target = 3 * (*target % 1_000) + places.data[offset];
+    }
+    assert_eq!(data, expected, "{dst_shape:?}, dim {dim}, {places:?}");
+}
+
+fn check_index_add(src: &Strided, dim: usize, size: usize) {
+    let index: Vec<i64> = (0..src.shape[dim]).map(|j| (j * 7 % size) as i64).collect();
+    let mut dst_shape = src.shape.clone();
+    dst_shape[dim] = size;
+    let dst = Strided::contiguous(dst_shape.clone());
+    let (mut data, mut expected) = (dst.data.clone(), vec![0; dst.len()]);
+    let row_len = dst_shape[dim + 1..].iter().product();
+    let rows = AddRows { row_len, slab_len: row_len * size, index: &index };
+    rows.sum((&mut data[..]).into(), source(src), ThatDependsOnOrder).unwrap();
+    for (place, value) in src.indices().iter().zip(src.values()) {
+        let target = &mut expected[dst.offset(&at(place, dim, index[place[dim]]))];
+        *target = 3 * (*target % 1_000) + value;
+    }
+    assert_eq!(data, expected, "{dst_shape:?}, dim {dim}, {src:?}");
+}
+
+/// An addition whose result depends on the order.
+#[derive(Clone, Copy)]
+struct ThatDependsOnOrder;
+
+impl Adding<i32> for ThatDependsOnOrder {
+    fn plus(self, a: i32, b: i32) -> i32 {
+        3 * (a % 1_000) + b
+    }
+    fn add_to_bits(self, _: &mut u16, _: i32) {
+        unreachable!("the numbers are no halves")
+    }
+}
+
+fn source(x: &Strided) -> Source<'_, i32> {
+    Source { data: x.data[..].into(), dims: Dims::of(&x.shape, &x.strides) }
+}
+
+fn view(places: &Strided) -> CpuView<'_, i64> {
+    CpuView { data: [][..].into(), shape: &places.shape, strides: &places.strides }
+}
+
+proptest! {
+    #[test]
+    fn index_select_matches_index_arithmetic((x, dim, other) in indexed()) {
+        check_select(&x, dim, other.shape[dim]);
+    }
+
+    #[test]
+    fn gather_matches_index_arithmetic((x, dim, places) in indexed()) {
+        check_gather(&x, dim, &places);
+    }
+
+    #[test]
+    fn scatter_add_matches_index_arithmetic_in_row_major_order((x, dim, places) in indexed()) {
+        check_scatter(&x.shape, dim, &places);
+    }
+
+    #[test]
+    fn index_add_matches_index_arithmetic_in_row_major_order((x, dim, other) in indexed()) {
+        check_index_add(&x, dim, other.shape[dim]);
+    }
+}
+
+#[test]
+fn all_match_index_arithmetic_beyond_one_chunk() {
+    let x = Strided::contiguous(vec![300, 200]);
+    let places = Strided::new(vec![300, 190], vec![1, 300]);
+    for dim in 0..2 {
+        check_select(&x, dim, 250);
+        check_gather(&Strided::contiguous(vec![300, 300]), dim, &places);
+        check_scatter(&[300, 200], dim, &places);
+        check_index_add(&x, dim, 50);
+    }
+}
+
+#[test]
+fn long_rows_are_added_in_several_bands() {
+    check_index_add(&Strided::contiguous(vec![300, 200]), 0, 500);
+    check_index_add(&Strided::new(vec![300, 200], vec![1, 300]), 0, 500);
+}
+
+#[test]
+fn numbers_are_rounded_to_f16_as_its_conversions_do() {
+    for bits in (0..=u32::MAX).step_by(1_021) {
+        let x = f32::from_bits(bits);
+        let (rounded, expected) = (rounded_to_f16(x), f16_to_f32(f32_to_f16(x)));
+        assert!(rounded.to_bits() == expected.to_bits() || x.is_nan() && rounded.is_nan(), "{x}");
+    }
+}
+
+#[test]
+fn halves_are_added_to_few_places_as_to_many() {
+    for half in [Half::F16, Half::BF16] {
+        let values: Vec<u16> = half.bits_of(std::array::from_fn::<f32, 64, _>(|i| 0.1 + i as f32)).to_vec();
+        let index: Vec<i64> = (0..64).map(|i| i * 5 % 7).collect();
+        let sum = |len: usize| {
+            let mut out = vec![0; len];
+            let index = CpuView { data: index[..].into(), shape: &[64], strides: &[1] };
+            let src = CpuView { data: Stored::<f32>::Halves(&values, half), shape: &[64], strides: &[1] };
+            scatter_add(StoredMut::Halves(&mut out, half), &[len], 0, index, src).unwrap();
+            out
+        };
+        assert_eq!(sum(7), sum(64 * SPARSE)[..7]);
+    }
+}
+
+#[test]
+#[should_panic(expected = "out of range")]
+fn an_index_that_was_not_checked_panics() {
+    let x = Strided::contiguous(vec![4, 3]);
+    index_select(x.view(), 0, &[4], &mut [0; 3]);
+}
