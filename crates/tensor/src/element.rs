@@ -229,7 +229,7 @@ pub trait Element: sealed::Sealed + Copy + Send + Sync + PartialEq + PartialOrd 
 /// are the bytes 0 and 1.
 pub(crate) trait Computing: Element {
     /// The type of sums: `i64` for integers, as in PyTorch.
-    type Total: Computing;
+    type Total: Num;
 
     /// `self + other`, wrapping.
     fn plus(self, other: Self) -> Self;
@@ -271,6 +271,10 @@ pub(crate) trait Num: Computing + bytemuck::Pod {
     const HIGHEST: Self;
     /// Whether this is not a number.
     fn is_nan(self) -> bool;
+    /// The larger number; not a number if either is not.
+    fn larger(self, other: Self) -> Self;
+    /// The smaller number; not a number if either is not.
+    fn smaller(self, other: Self) -> Self;
 }
 
 /// `f32` and `f64`, the types that floating-point kernels compute in.
@@ -365,6 +369,14 @@ macro_rules! integer {
             #[inline(always)]
             fn is_nan(self) -> bool {
                 false
+            }
+            #[inline(always)]
+            fn larger(self, other: Self) -> Self {
+                self.max(other)
+            }
+            #[inline(always)]
+            fn smaller(self, other: Self) -> Self {
+                self.min(other)
             }
         }
     };
@@ -479,6 +491,18 @@ macro_rules! real {
             #[inline(always)]
             fn is_nan(self) -> bool {
                 <$type>::is_nan(self)
+            }
+            // Two instructions each: the first keeps what is not a number on the right, the second on the left. Bits of such
+            // a value in either make one of both.
+            #[inline(always)]
+            fn larger(self, other: Self) -> Self {
+                let (right, left) = (if self > other { self } else { other }, if other > self { other } else { self });
+                Self::from_bits(right.to_bits() | left.to_bits())
+            }
+            #[inline(always)]
+            fn smaller(self, other: Self) -> Self {
+                let (right, left) = (if self < other { self } else { other }, if other < self { other } else { self });
+                Self::from_bits(right.to_bits() | left.to_bits())
             }
         }
         impl Real for $type {

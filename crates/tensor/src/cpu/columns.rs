@@ -4,7 +4,7 @@
 
 use super::reduce::{Fold, in_halves};
 use super::walk::{Dims, Walk, read_line_widened};
-use super::{CHUNK, Stored, StoredMut, Value, simd};
+use super::{CHUNK, Stored, StoredMut, simd};
 use crate::element::Computing;
 use crate::parallel::for_each_chunk_mut;
 
@@ -18,11 +18,11 @@ const ROWS: usize = 64;
 const PARTS: usize = 16;
 
 /// A reduction in which the innermost kept dimension is the closest in memory.
-pub(super) struct Columns<'a, T, A, L, C> {
+pub(super) struct Columns<'a, T, F> {
     pub(super) data: Stored<'a, T>,
     pub(super) kept: Dims,
     pub(super) reduced: Dims,
-    pub(super) fold: Fold<A, L, C>,
+    pub(super) fold: F,
 }
 
 /// Some neighbouring columns: where the first begins, and how many there are.
@@ -32,12 +32,8 @@ struct Tile {
     width: usize,
 }
 
-impl<T: Computing, A: Value, L, C> Columns<'_, T, A, L, C>
-where
-    L: Fn(T) -> A + Sync + Copy,
-    C: Fn(A, A) -> A + Sync + Copy,
-{
-    pub(super) fn reduce<U: Computing>(&self, out: StoredMut<'_, U>, finish: impl Fn(A) -> U + Sync + Copy) {
+impl<T: Computing, F: Fold<T>> Columns<'_, T, F> {
+    pub(super) fn reduce<U: Computing>(&self, out: StoredMut<'_, U>, finish: impl Fn(F::Value) -> U + Sync + Copy) {
         let (n_rows, n_columns) = (self.reduced.len(), out.len());
         if n_rows.saturating_mul(n_columns) <= CHUNK {
             return self.reduce_chunk(0, out, finish);
@@ -62,7 +58,7 @@ where
         &self,
         start: usize,
         mut out: StoredMut<'_, U>,
-        finish: impl Fn(A) -> U + Sync + Copy,
+        finish: impl Fn(F::Value) -> U + Sync + Copy,
     ) {
         let mut kept = Walk::starting_at(self.kept, start);
         let mut at = 0;
@@ -79,8 +75,13 @@ where
         }
     }
 
-    fn columns<const W: usize, U: Computing>(&self, tile: Tile, mut out: StoredMut<'_, U>, finish: impl Fn(A) -> U) {
-        let mut sums = [self.fold.identity; W];
+    fn columns<const W: usize, U: Computing>(
+        &self,
+        tile: Tile,
+        mut out: StoredMut<'_, U>,
+        finish: impl Fn(F::Value) -> U,
+    ) {
+        let mut sums = [F::IDENTITY; W];
         self.rows::<W>(tile, 0, self.reduced.len(), &mut sums);
         out.each_piece(|start, out| {
             out.iter_mut().zip(&sums[start..]).for_each(|(out, &sum)| *out = finish(sum));
@@ -88,10 +89,10 @@ where
     }
 
     /// A few tall columns: parts of a fixed number of rows that may run in parallel.
-    fn in_parts<const W: usize, U: Computing>(&self, mut out: StoredMut<'_, U>, finish: impl Fn(A) -> U) {
+    fn in_parts<const W: usize, U: Computing>(&self, mut out: StoredMut<'_, U>, finish: impl Fn(F::Value) -> U) {
         let n_rows = self.reduced.len();
         let part_rows = n_rows.div_ceil(PARTS).max(CHUNK / out.len()).next_multiple_of(ROWS);
-        let mut parts = [[self.fold.identity; W]; PARTS];
+        let mut parts = [[F::IDENTITY; W]; PARTS];
         let parts = &mut parts[..n_rows.div_ceil(part_rows)];
         let tile = Tile { offset: 0, width: out.len() };
         for_each_chunk_mut(parts, 1, |i, part| {
@@ -100,29 +101,29 @@ where
         });
         out.each_piece(|start, out| {
             for (column, out) in (start..).zip(out) {
-                let mut sums = [self.fold.identity; PARTS];
+                let mut sums = [F::IDENTITY; PARTS];
                 sums.iter_mut().zip(&*parts).for_each(|(sum, part)| *sum = part[column]);
-                *out = finish(in_halves(&mut sums, self.fold.combine));
+                *out = finish(in_halves(&mut sums, |a, b| self.fold.combine(a, b)));
             }
         });
     }
 
     /// Folds `n` rows, from number `start` on, into `sums`.
-    fn rows<const W: usize>(&self, tile: Tile, start: usize, n: usize, sums: &mut [A; W]) {
+    fn rows<const W: usize>(&self, tile: Tile, start: usize, n: usize, sums: &mut [F::Value; W]) {
         let fold = self.fold;
         if n > ROWS {
             let half = (n / 2).next_multiple_of(ROWS);
-            let mut others = [fold.identity; W];
+            let mut others = [F::IDENTITY; W];
             self.rows(tile, start, half, sums);
             self.rows(tile, start + half, n - half, &mut others);
             let pairs = sums[..tile.width].iter_mut().zip(&others);
-            return pairs.for_each(|(sum, &other)| *sum = (fold.combine)(*sum, other));
+            return pairs.for_each(|(sum, &other)| *sum = fold.combine(*sum, other));
         }
         self.few_rows(tile, start, n, &mut sums[..tile.width]);
     }
 
     /// The same for at most [`ROWS`], without cutting.
-    fn few_rows(&self, tile: Tile, start: usize, n: usize, sums: &mut [A]) {
+    fn few_rows(&self, tile: Tile, start: usize, n: usize, sums: &mut [F::Value]) {
         let fold = self.fold;
         let mut rows = Walk::starting_at(self.reduced, start);
         let (_, stride) = self.kept.inner();
@@ -130,7 +131,7 @@ where
             let mut left = n;
             while left > 0 {
                 let run = rows.run().min(left);
-                fold.add_run(&data[tile.offset + rows.offset()..], self.reduced.inner().1, run, sums);
+                add_run(fold, &data[tile.offset + rows.offset()..], self.reduced.inner().1, run, sums);
                 rows.advance(run);
                 left -= run;
             }
@@ -150,7 +151,7 @@ where
                     read_line_widened(from.from(i * self.reduced.inner().1), stride, row);
                 }
             }
-            fold.add_run(&room, tile.width, run, sums);
+            add_run(fold, &room, tile.width, run, sums);
             rows.advance(run);
             left -= run;
         }
@@ -160,68 +161,53 @@ where
 /// Columns whose accumulators stay in registers.
 const BLOCK: usize = 32;
 
-impl<A: Value, L, C> Fold<A, L, C> {
-    /// Folds `n` rows, whose beginnings are `distance` apart.
-    #[inline(never)] // it would be compiled into each of its callers
-    fn add_run<T: Value>(&self, data: &[T], distance: usize, n: usize, sums: &mut [A])
-    where
-        L: Fn(T) -> A + Copy,
-        C: Fn(A, A) -> A + Copy,
-    {
-        let fold = *self;
-        simd::vectorized(
-            #[inline(always)]
-            move || {
-                // Rows far apart are read one after the other.
-                let (near, others) = sums.split_at_mut(if distance <= WIDTH { sums.len() / BLOCK * BLOCK } else { 0 });
-                let start = near.len();
-                for (block, sums) in near.as_chunks_mut::<BLOCK>().0.iter_mut().enumerate() {
-                    fold.add_block(&data[block * BLOCK..], distance, n, sums);
-                }
-                if others.is_empty() {
-                    return;
-                }
-                let row = |i: usize| &data[start + i * distance..];
-                for i in (0..n / 4 * 4).step_by(4) {
-                    fold.add_rows([row(i), row(i + 1), row(i + 2), row(i + 3)], others);
-                }
-                for i in n / 4 * 4..n {
-                    fold.add_rows([row(i)], others);
-                }
-            },
-        );
-    }
-
-    /// The same for a block of columns, row after row.
-    #[inline(always)]
-    fn add_block<T: Value>(&self, data: &[T], distance: usize, n: usize, sums: &mut [A; BLOCK])
-    where
-        L: Fn(T) -> A + Copy,
-        C: Fn(A, A) -> A + Copy,
-    {
-        let mut all = *sums;
-        for i in 0..n {
-            for (sum, &x) in all.iter_mut().zip(&data[i * distance..][..BLOCK]) {
-                *sum = (self.combine)(*sum, (self.lift)(x));
+/// Folds `n` rows, whose beginnings are `distance` apart.
+#[inline(never)] // it would be compiled into each of its callers
+fn add_run<T: Computing, F: Fold<T>>(fold: F, data: &[T], distance: usize, n: usize, sums: &mut [F::Value]) {
+    simd::vectorized(
+        #[inline(always)]
+        move || {
+            // Rows far apart are read one after the other.
+            let (near, others) = sums.split_at_mut(if distance <= WIDTH { sums.len() / BLOCK * BLOCK } else { 0 });
+            let start = near.len();
+            for (block, sums) in near.as_chunks_mut::<BLOCK>().0.iter_mut().enumerate() {
+                add_block(fold, &data[block * BLOCK..], distance, n, sums);
             }
-        }
-        *sums = all;
-    }
-
-    /// `sums[i] = combine(sums[i], lift(row[i]))` for every sum, row after row.
-    #[inline(always)]
-    fn add_rows<T: Value, const N: usize>(&self, rows: [&[T]; N], sums: &mut [A])
-    where
-        L: Fn(T) -> A + Copy,
-        C: Fn(A, A) -> A + Copy,
-    {
-        let rows = rows.map(|row| &row[..sums.len()]);
-        for (i, sum) in sums.iter_mut().enumerate() {
-            let mut all = *sum;
-            for row in rows {
-                all = (self.combine)(all, (self.lift)(row[i]));
+            if others.is_empty() {
+                return;
             }
-            *sum = all;
+            let row = |i: usize| &data[start + i * distance..];
+            for i in (0..n / 4 * 4).step_by(4) {
+                add_rows(fold, [row(i), row(i + 1), row(i + 2), row(i + 3)], others);
+            }
+            for i in n / 4 * 4..n {
+                add_rows(fold, [row(i)], others);
+            }
+        },
+    );
+}
+
+/// The same for a block of columns, row after row.
+#[inline(always)]
+fn add_block<T: Computing, F: Fold<T>>(fold: F, data: &[T], distance: usize, n: usize, sums: &mut [F::Value; BLOCK]) {
+    let mut all = *sums;
+    for i in 0..n {
+        for (sum, &x) in all.iter_mut().zip(&data[i * distance..][..BLOCK]) {
+            *sum = fold.combine(*sum, fold.lift(x));
         }
+    }
+    *sums = all;
+}
+
+/// `sums[i] = combine(sums[i], lift(row[i]))` for every sum, row after row.
+#[inline(always)]
+fn add_rows<T: Computing, F: Fold<T>, const N: usize>(fold: F, rows: [&[T]; N], sums: &mut [F::Value]) {
+    let rows = rows.map(|row| &row[..sums.len()]);
+    for (i, sum) in sums.iter_mut().enumerate() {
+        let mut all = *sum;
+        for row in rows {
+            all = fold.combine(all, fold.lift(row[i]));
+        }
+        *sum = all;
     }
 }

@@ -106,8 +106,17 @@ pub(crate) fn gather<T: Value>(x: CpuView<'_, T>, dim: usize, index: CpuView<'_,
                     *out = data[base + if is_outside { 0 } else { number as usize * stride }];
                     base += step;
                 };
-                match index_step {
-                    1 => out.iter_mut().zip(numbers).for_each(|(out, &j)| read(out, j)),
+                match (index_step, step, stride) {
+                    (1, 0, 1) => {
+                        let row = &data[base..][..size as usize];
+                        for (out, &j) in out.iter_mut().zip(numbers) {
+                            match row.get(j as usize) {
+                                Some(&x) => *out = x,
+                                None => outside = true,
+                            }
+                        }
+                    }
+                    (1, ..) => out.iter_mut().zip(numbers).for_each(|(out, &j)| read(out, j)),
                     _ => out.iter_mut().enumerate().for_each(|(i, out)| read(out, numbers[i * index_step])),
                 }
             }
@@ -278,7 +287,7 @@ struct Scatter<'a> {
 }
 
 /// Where at least so many elements are zeros for each that is added, halves are not widened to be added to.
-const SPARSE: usize = 8;
+const SPARSE: usize = 10;
 
 impl Summing for Scatter<'_> {
     fn sum<C: Num>(self, dst: StoredMut<'_, C>, src: Source<'_, C>, adding: impl Adding<C>) -> Result<()> {

@@ -10,34 +10,104 @@ use super::columns::Columns;
 use super::math::half::{self, Registers, Wide};
 use super::walk::{Dims, Walk};
 use super::{CHUNK, CpuView, MAX_RANK, Stored, StoredMut, Value, simd};
-use crate::element::{Computing, Element, Real};
+use crate::element::{Computing, Element, Num, Real};
 use crate::parallel::for_each_chunk_mut;
 
-/// How elements become one value: `lift` each, `combine` them in any order, starting from `identity`.
-#[derive(Clone, Copy)]
-pub(super) struct Fold<A, L, C> {
-    pub(super) identity: A,
-    pub(super) lift: L,
-    pub(super) combine: C,
+/// How elements become one value: `lift` each, `combine` them in any order, starting from `IDENTITY`, which is neutral.
+///
+/// `combine` is associative and commutative up to rounding.
+pub(crate) trait Fold<T: Computing>: Copy + Sync {
+    /// What elements are combined to.
+    type Value: Value;
+    const IDENTITY: Self::Value;
+
+    fn lift(self, x: T) -> Self::Value;
+    fn combine(self, a: Self::Value, b: Self::Value) -> Self::Value;
+
+    /// Folds a row of at most one block.
+    #[inline(always)]
+    fn row(self, row: &[T]) -> Self::Value {
+        fold_row(self, row)
+    }
 }
 
-/// `out[i] = finish(combine of lift(x[i, …]))` over all elements of the dimensions whose bit is set in `axes`.
+/// The sum, in the type of sums.
+#[derive(Clone, Copy)]
+pub(crate) struct Sum;
+
+impl<T: Computing> Fold<T> for Sum {
+    type Value = T::Total;
+    const IDENTITY: T::Total = <T::Total as Element>::ZERO;
+
+    #[inline(always)]
+    fn lift(self, x: T) -> T::Total {
+        x.to_total()
+    }
+    #[inline(always)]
+    fn combine(self, a: T::Total, b: T::Total) -> T::Total {
+        a.plus(b)
+    }
+}
+
+/// The largest element, or the smallest; not a number if any is not.
+#[derive(Clone, Copy)]
+pub(crate) struct Extreme<const MAX: bool>;
+
+impl<T: Num, const MAX: bool> Fold<T> for Extreme<MAX> {
+    type Value = T;
+    const IDENTITY: T = if MAX { T::LOWEST } else { T::HIGHEST };
+
+    #[inline(always)]
+    fn lift(self, x: T) -> T {
+        x
+    }
+    #[inline(always)]
+    fn combine(self, a: T, b: T) -> T {
+        if MAX { a.larger(b) } else { a.smaller(b) }
+    }
+
+    /// Of a row whose sum is a number, each element is: two passes that compilers make vectors of.
+    #[inline(always)]
+    fn row(self, row: &[T]) -> T {
+        if !T::DTYPE.is_float() || fold_row(Sum, row).is_nan() {
+            return fold_row(self, row);
+        }
+        fold_row(ExtremeOfNumbers::<MAX>, row)
+    }
+}
+
+/// The same where all are numbers.
+#[derive(Clone, Copy)]
+struct ExtremeOfNumbers<const MAX: bool>;
+
+impl<T: Num, const MAX: bool> Fold<T> for ExtremeOfNumbers<MAX> {
+    type Value = T;
+    const IDENTITY: T = <Extreme<MAX> as Fold<T>>::IDENTITY;
+
+    #[inline(always)]
+    fn lift(self, x: T) -> T {
+        x
+    }
+    #[inline(always)]
+    fn combine(self, a: T, b: T) -> T {
+        let is_further = if MAX { b > a } else { b < a };
+        if is_further { b } else { a }
+    }
+}
+
+/// `out[i] = finish(all x[i, …], folded)` over all elements of the dimensions whose bit is set in `axes`.
 ///
-/// `out` has the kept dimensions in row-major order. `combine` must be associative and commutative up to rounding, and
-/// `identity` neutral for it. A reduction over no elements gives `finish(identity)`.
-pub(crate) fn reduce<T: Computing, A: Value, U: Computing>(
+/// `out` has the kept dimensions in row-major order. A reduction over no elements gives `finish(IDENTITY)`.
+pub(crate) fn reduce<T: Computing, F: Fold<T>, U: Computing>(
     x: CpuView<'_, T>,
     axes: u32,
     mut out: StoredMut<'_, U>,
-    identity: A,
-    lift: impl Fn(T) -> A + Sync + Copy,
-    combine: impl Fn(A, A) -> A + Sync + Copy,
-    finish: impl Fn(A) -> U + Sync + Copy,
+    fold: F,
+    finish: impl Fn(F::Value) -> U + Sync + Copy,
 ) {
     if x.shape.contains(&0) {
-        return out.fill(finish(identity));
+        return out.fill(finish(F::IDENTITY));
     }
-    let fold = Fold { identity, lift, combine };
     let (kept, reduced) = split(x.shape, x.strides, axes);
     let (kept_len, kept_stride) = kept.inner();
     if kept_len > 1 && kept_stride > 0 && kept_stride < reduced.inner().1 {
@@ -49,13 +119,13 @@ pub(crate) fn reduce<T: Computing, A: Value, U: Computing>(
 
 /// The sums over the dimensions in `axes`.
 pub(crate) fn sum<T: Computing>(x: CpuView<'_, T>, axes: u32, out: StoredMut<'_, T::Total>) {
-    reduce(x, axes, out, <T::Total as Element>::ZERO, T::to_total, T::Total::plus, |sum| sum);
+    reduce(x, axes, out, Sum, |sum| sum);
 }
 
 /// The same divided by `count`, rounded once.
 pub(crate) fn mean<R: Real>(x: CpuView<'_, R>, axes: u32, count: f64, out: StoredMut<'_, R>) {
     let count = R::from_f64(count);
-    reduce(x, axes, out, R::ZERO, R::to_total, R::plus, move |sum| sum / count);
+    reduce(x, axes, out, Sum, move |sum| sum / count);
 }
 
 /// The kept dimensions, and the reduced ones from the largest stride to the smallest (their order is free).
@@ -90,19 +160,15 @@ const SHORT: usize = 8;
 const PARTS: usize = 64;
 
 /// Reductions in which neighbours in memory belong to the same result.
-struct Lines<'a, T, A, L, C> {
+struct Lines<'a, T, F> {
     data: Stored<'a, T>,
     kept: Dims,
     reduced: Dims,
-    fold: Fold<A, L, C>,
+    fold: F,
 }
 
-impl<T: Computing, A: Value, L, C> Lines<'_, T, A, L, C>
-where
-    L: Fn(T) -> A + Sync + Copy,
-    C: Fn(A, A) -> A + Sync + Copy,
-{
-    fn reduce<U: Computing>(&self, mut out: StoredMut<'_, U>, finish: impl Fn(A) -> U + Sync + Copy) {
+impl<T: Computing, F: Fold<T>> Lines<'_, T, F> {
+    fn reduce<U: Computing>(&self, mut out: StoredMut<'_, U>, finish: impl Fn(F::Value) -> U + Sync + Copy) {
         let len = self.reduced.len();
         if out.len() <= PARTS / 4 && len > 2 * CHUNK {
             return out.each_piece(|first, out| {
@@ -123,7 +189,7 @@ where
         &self,
         start: usize,
         mut out: StoredMut<'_, U>,
-        finish: impl Fn(A) -> U + Sync + Copy,
+        finish: impl Fn(F::Value) -> U + Sync + Copy,
     ) {
         let len = self.reduced.len();
         if len <= BLOCK && self.reduced.is_contiguous() && self.kept.strides() == [len] {
@@ -140,7 +206,7 @@ where
     }
 
     /// Computes one result per row of a contiguous matrix whose rows are at most one block long.
-    fn short_rows<U>(&self, data: Stored<'_, T>, out: &mut [U], finish: impl Fn(A) -> U) {
+    fn short_rows<U>(&self, data: Stored<'_, T>, out: &mut [U], finish: impl Fn(F::Value) -> U) {
         let (fold, len) = (self.fold, self.reduced.len());
         let mut rest = out.iter_mut();
         data.each_piece::<BLOCK>(BLOCK / len * len, |data| {
@@ -157,20 +223,20 @@ where
     }
 
     /// One long result, in parts of a fixed size that may run in parallel.
-    fn in_parts(&self, offset: usize) -> A {
+    fn in_parts(&self, offset: usize) -> F::Value {
         let len = self.reduced.len();
         let part_len = len.div_ceil(PARTS).max(CHUNK).next_multiple_of(BLOCK);
-        let mut parts = [self.fold.identity; PARTS];
+        let mut parts = [F::IDENTITY; PARTS];
         let parts = &mut parts[..len.div_ceil(part_len)];
         for_each_chunk_mut(parts, 1, |i, part| {
             let start = i * part_len;
             part[0] = self.range(offset, start, part_len.min(len - start));
         });
-        in_halves(parts, self.fold.combine)
+        in_halves(parts, |a, b| self.fold.combine(a, b))
     }
 
     /// Folds the reduced elements `start .. start + len`.
-    fn range(&self, offset: usize, start: usize, len: usize) -> A {
+    fn range(&self, offset: usize, start: usize, len: usize) -> F::Value {
         let uncut = if self.reduced.is_contiguous() { RUN } else { BLOCK };
         if len <= uncut {
             return self.block(offset, start, len);
@@ -178,25 +244,26 @@ where
         let half = (len / 2).next_multiple_of(uncut);
         let left = self.range(offset, start, half);
         let right = self.range(offset, start + half, len - half);
-        (self.fold.combine)(left, right)
+        self.fold.combine(left, right)
     }
 
-    fn block(&self, offset: usize, start: usize, len: usize) -> A {
+    fn block(&self, offset: usize, start: usize, len: usize) -> F::Value {
         let data = self.data.from(offset);
-        let mut lanes = [self.fold.identity; LANES];
+        let fold = self.fold;
+        let mut lanes = [F::IDENTITY; LANES];
         if self.reduced.is_contiguous() {
             let data = data.part(start, len);
             if let (Stored::Halves(bits, half), true) = (data, len > SHORT_RUN)
                 && let Some(wide) = Wide::new(half)
             {
-                self.fold.halves_to_lanes(wide, bits, &mut lanes);
-                return in_halves(&mut lanes, self.fold.combine);
+                halves_to_lanes(fold, wide, bits, &mut lanes);
+                return in_halves(&mut lanes, |a, b| fold.combine(a, b));
             }
             match len <= SHORT_RUN {
-                true => data.each_piece::<SHORT_RUN>(SHORT_RUN, |run| self.fold.run_to_lanes(run, &mut lanes)),
-                false => data.each_piece::<BLOCK>(BLOCK, |run| self.fold.run_to_lanes(run, &mut lanes)),
+                true => data.each_piece::<SHORT_RUN>(SHORT_RUN, |run| run_to_lanes(fold, run, &mut lanes)),
+                false => data.each_piece::<BLOCK>(BLOCK, |run| run_to_lanes(fold, run, &mut lanes)),
             }
-            return in_halves(&mut lanes, self.fold.combine);
+            return in_halves(&mut lanes, |a, b| fold.combine(a, b));
         }
         let mut walk = Walk::starting_at(self.reduced, start);
         let (line_len, stride) = self.reduced.inner();
@@ -205,11 +272,11 @@ where
         } else {
             self.copies_to_lanes(data, &mut walk, len, &mut lanes);
         }
-        in_halves(&mut lanes, self.fold.combine)
+        in_halves(&mut lanes, |a, b| fold.combine(a, b))
     }
 
     /// Folds the next `len` elements, at most one block of them, line by line.
-    fn lines_to_lanes(&self, data: Stored<'_, T>, mut walk: Walk, len: usize, lanes: &mut [A; LANES]) {
+    fn lines_to_lanes(&self, data: Stored<'_, T>, mut walk: Walk, len: usize, lanes: &mut [F::Value; LANES]) {
         // Halves are widened together, and then lie one line behind the other.
         let mut room;
         let (data, in_place) = match data {
@@ -220,10 +287,10 @@ where
                 (&room[..len], false)
             }
         };
-        let Fold { identity, lift, combine } = self.fold;
+        let fold = self.fold;
         // What is left over at the ends of lines has accumulators of its own: touched one by one, those of whole
         // vectors would leave their registers.
-        let (mut short, mut ends) = ([identity; SHORT], [identity; SHORT]);
+        let (mut short, mut ends) = ([F::IDENTITY; SHORT], [F::IDENTITY; SHORT]);
         simd::vectorized(
             #[inline(always)]
             || {
@@ -234,32 +301,38 @@ where
                     let at = if in_place { walk.offset() } else { len - left };
                     let (full, rest) = data[at..][..run].as_chunks::<LANES>();
                     for values in full {
-                        total.iter_mut().zip(values).for_each(|(total, &x)| *total = combine(*total, lift(x)));
+                        total
+                            .iter_mut()
+                            .zip(values)
+                            .for_each(|(total, &x)| *total = fold.combine(*total, fold.lift(x)));
                     }
                     let (pieces, rest) = rest.as_chunks::<SHORT>();
                     for values in pieces {
-                        short.iter_mut().zip(values).for_each(|(short, &x)| *short = combine(*short, lift(x)));
+                        short
+                            .iter_mut()
+                            .zip(values)
+                            .for_each(|(short, &x)| *short = fold.combine(*short, fold.lift(x)));
                     }
-                    ends.iter_mut().zip(rest).for_each(|(end, &x)| *end = combine(*end, lift(x)));
+                    ends.iter_mut().zip(rest).for_each(|(end, &x)| *end = fold.combine(*end, fold.lift(x)));
                     walk.advance(run);
                     left -= run;
                 }
                 *lanes = total;
             },
         );
-        lanes.iter_mut().zip(short).for_each(|(lane, short)| *lane = combine(*lane, short));
-        lanes.iter_mut().zip(ends).for_each(|(lane, end)| *lane = combine(*lane, end));
+        lanes.iter_mut().zip(short).for_each(|(lane, short)| *lane = fold.combine(*lane, short));
+        lanes.iter_mut().zip(ends).for_each(|(lane, end)| *lane = fold.combine(*lane, end));
     }
 
     /// Folds the next `len` elements, copied to a contiguous buffer first.
-    fn copies_to_lanes(&self, data: Stored<'_, T>, walk: &mut Walk, len: usize, lanes: &mut [A; LANES]) {
+    fn copies_to_lanes(&self, data: Stored<'_, T>, walk: &mut Walk, len: usize, lanes: &mut [F::Value; LANES]) {
         let mut buffer = [T::ZERO; BLOCK / 8];
         let mut left = len;
         while left > 0 {
             let piece_len = buffer.len().min(left);
             let piece = &mut buffer[..piece_len];
             walk.read_widened(data, piece);
-            self.fold.run_to_lanes(piece, lanes);
+            run_to_lanes(self.fold, piece, lanes);
             left -= piece_len;
         }
     }
@@ -278,135 +351,115 @@ pub(super) fn in_halves<A: Value>(values: &mut [A], combine: impl Fn(A, A) -> A)
     values[0]
 }
 
-impl<A: Value, L, C: Fn(A, A) -> A + Copy> Fold<A, L, C> {
-    /// Folds a row of at most one block.
-    #[inline(always)]
-    fn row<T: Computing>(&self, row: &[T]) -> A
-    where
-        L: Fn(T) -> A + Copy,
-    {
-        if !T::DTYPE.is_float() {
-            return self.in_any_order(row);
+/// Folds a row of at most one block.
+#[inline(always)]
+fn fold_row<T: Computing, F: Fold<T>>(fold: F, row: &[T]) -> F::Value {
+    if !T::DTYPE.is_float() {
+        return in_any_order(fold, row);
+    }
+    if row.len() < ROW_LANES {
+        return short_row(fold, row);
+    }
+    let (full, rest) = row.as_chunks::<ROW_LANES>();
+    let mut lanes = [F::IDENTITY; ROW_LANES];
+    for values in full {
+        lanes.iter_mut().zip(values).for_each(|(lane, &x)| *lane = fold.combine(*lane, fold.lift(x)));
+    }
+    lanes.iter_mut().zip(rest).for_each(|(lane, &x)| *lane = fold.combine(*lane, fold.lift(x)));
+    in_halves(&mut lanes, |a, b| fold.combine(a, b))
+}
+
+/// Folds elements of which no order is different: compilers make vectors of this.
+#[inline(always)]
+fn in_any_order<T: Computing, F: Fold<T>>(fold: F, row: &[T]) -> F::Value {
+    row.iter().fold(F::IDENTITY, |all, &x| fold.combine(all, fold.lift(x)))
+}
+
+/// Folds fewer elements than there are lanes.
+#[inline(always)]
+fn short_row<T: Computing, F: Fold<T>>(fold: F, row: &[T]) -> F::Value {
+    let (fours, rest) = row.as_chunks::<4>();
+    let mut lanes = [F::IDENTITY; 4];
+    for four in fours {
+        lanes.iter_mut().zip(four).for_each(|(lane, &x)| *lane = fold.combine(*lane, fold.lift(x)));
+    }
+    let [a, b, c, d] = lanes;
+    let most = fold.combine(fold.combine(a, b), fold.combine(c, d));
+    rest.iter().fold(most, |sum, &x| fold.combine(sum, fold.lift(x)))
+}
+
+/// Folds any number of elements into the lanes.
+#[inline(never)] // it would be compiled into each of its callers
+fn run_to_lanes<T: Computing, F: Fold<T>>(fold: F, x: &[T], lanes: &mut [F::Value; LANES]) {
+    simd::vectorized(
+        #[inline(always)]
+        move || {
+            if T::DTYPE.is_float() {
+                add_to_lanes(fold, x, lanes);
+            } else {
+                lanes[0] = fold.combine(lanes[0], in_any_order(fold, x));
+            }
+        },
+    );
+}
+
+/// The same for halves, widened in registers.
+fn halves_to_lanes<T: Computing, F: Fold<T>>(fold: F, wide: Wide, bits: &[u16], lanes: &mut [F::Value; LANES]) {
+    if const { T::HAS_HALVES } {
+        match wide {
+            Wide::F16(registers) => add_halves_to_lanes(fold, registers, bits, lanes),
+            Wide::BF16(registers) => add_halves_to_lanes(fold, registers, bits, lanes),
         }
-        if row.len() < ROW_LANES {
-            return self.short_row(row);
-        }
-        let (full, rest) = row.as_chunks::<ROW_LANES>();
-        let mut lanes = [self.identity; ROW_LANES];
+    } else {
+        unreachable!("halves compute in f32")
+    }
+}
+
+fn add_halves_to_lanes<T: Computing, F: Fold<T>>(
+    fold: F,
+    registers: impl Registers,
+    bits: &[u16],
+    lanes: &mut [F::Value; LANES],
+) {
+    registers.vectorized(
+        #[inline(always)]
+        move || {
+            let mut total = *lanes;
+            for block in bits.chunks(BLOCK) {
+                let (full, rest) = block.as_chunks::<LANES>();
+                let mut sums = [F::IDENTITY; LANES];
+                for bits in full {
+                    let values: [T; LANES] = T::widened(registers, bits);
+                    sums.iter_mut().zip(values).for_each(|(sum, x)| *sum = fold.combine(*sum, fold.lift(x)));
+                }
+                total.iter_mut().zip(sums).for_each(|(total, sum)| *total = fold.combine(*total, sum));
+                let mut last = [0; LANES];
+                last[..rest.len()].copy_from_slice(rest);
+                let values: [T; LANES] = T::widened(registers, &last);
+                let pairs = total.iter_mut().zip(values).take(rest.len());
+                pairs.for_each(|(total, x)| *total = fold.combine(*total, fold.lift(x)));
+            }
+            *lanes = total;
+        },
+    );
+}
+
+/// Folds block by block, and the blocks' accumulators into `lanes`.
+#[inline(always)]
+fn add_to_lanes<T: Computing, F: Fold<T>>(fold: F, x: &[T], lanes: &mut [F::Value; LANES]) {
+    // Accumulators of their own, and the rest of a block apart from them: both let the compiler keep the accumulators in
+    // whole vectors.
+    let mut total = *lanes;
+    for block in x.chunks(BLOCK) {
+        let (full, rest) = block.as_chunks::<LANES>();
+        let mut sums = [F::IDENTITY; LANES];
         for values in full {
-            lanes.iter_mut().zip(values).for_each(|(lane, &x)| *lane = (self.combine)(*lane, (self.lift)(x)));
+            sums.iter_mut().zip(values).for_each(|(sum, &x)| *sum = fold.combine(*sum, fold.lift(x)));
         }
-        lanes.iter_mut().zip(rest).for_each(|(lane, &x)| *lane = (self.combine)(*lane, (self.lift)(x)));
-        in_halves(&mut lanes, self.combine)
+        total.iter_mut().zip(sums).for_each(|(total, sum)| *total = fold.combine(*total, sum));
+        total.iter_mut().zip(rest).for_each(|(total, &x)| *total = fold.combine(*total, fold.lift(x)));
     }
-
-    /// Folds elements of which no order is different: compilers make vectors of this.
-    #[inline(always)]
-    fn in_any_order<T: Value>(&self, row: &[T]) -> A
-    where
-        L: Fn(T) -> A + Copy,
-    {
-        row.iter().fold(self.identity, |all, &x| (self.combine)(all, (self.lift)(x)))
-    }
-
-    /// Folds fewer elements than there are lanes.
-    #[inline(always)]
-    fn short_row<T: Value>(&self, row: &[T]) -> A
-    where
-        L: Fn(T) -> A + Copy,
-    {
-        let (fours, rest) = row.as_chunks::<4>();
-        let mut lanes = [self.identity; 4];
-        for four in fours {
-            lanes.iter_mut().zip(four).for_each(|(lane, &x)| *lane = (self.combine)(*lane, (self.lift)(x)));
-        }
-        let [a, b, c, d] = lanes;
-        let most = (self.combine)((self.combine)(a, b), (self.combine)(c, d));
-        rest.iter().fold(most, |sum, &x| (self.combine)(sum, (self.lift)(x)))
-    }
-
-    /// Folds any number of elements into the lanes.
-    #[inline(never)] // it would be compiled into each of its callers
-    fn run_to_lanes<T: Computing>(&self, x: &[T], lanes: &mut [A; LANES])
-    where
-        L: Fn(T) -> A + Copy,
-    {
-        simd::vectorized(
-            #[inline(always)]
-            move || {
-                if T::DTYPE.is_float() {
-                    self.add_to_lanes(x, lanes);
-                } else {
-                    lanes[0] = (self.combine)(lanes[0], self.in_any_order(x));
-                }
-            },
-        );
-    }
-
-    /// The same for halves, widened in registers.
-    fn halves_to_lanes<T: Computing>(&self, wide: Wide, bits: &[u16], lanes: &mut [A; LANES])
-    where
-        L: Fn(T) -> A + Copy,
-    {
-        if const { T::HAS_HALVES } {
-            match wide {
-                Wide::F16(registers) => self.add_halves_to_lanes(registers, bits, lanes),
-                Wide::BF16(registers) => self.add_halves_to_lanes(registers, bits, lanes),
-            }
-        } else {
-            unreachable!("halves compute in f32")
-        }
-    }
-
-    fn add_halves_to_lanes<T: Computing>(&self, registers: impl Registers, bits: &[u16], lanes: &mut [A; LANES])
-    where
-        L: Fn(T) -> A + Copy,
-    {
-        let Fold { identity, lift, combine } = *self;
-        registers.vectorized(
-            #[inline(always)]
-            move || {
-                let mut total = *lanes;
-                for block in bits.chunks(BLOCK) {
-                    let (full, rest) = block.as_chunks::<LANES>();
-                    let mut sums = [identity; LANES];
-                    for bits in full {
-                        let values: [T; LANES] = T::widened(registers, bits);
-                        sums.iter_mut().zip(values).for_each(|(sum, x)| *sum = combine(*sum, lift(x)));
-                    }
-                    total.iter_mut().zip(sums).for_each(|(total, sum)| *total = combine(*total, sum));
-                    let mut last = [0; LANES];
-                    last[..rest.len()].copy_from_slice(rest);
-                    let values: [T; LANES] = T::widened(registers, &last);
-                    let pairs = total.iter_mut().zip(values).take(rest.len());
-                    pairs.for_each(|(total, x)| *total = combine(*total, lift(x)));
-                }
-                *lanes = total;
-            },
-        );
-    }
-
-    /// Folds block by block, and the blocks' accumulators into `lanes`.
-    #[inline(always)]
-    fn add_to_lanes<T: Value>(&self, x: &[T], lanes: &mut [A; LANES])
-    where
-        L: Fn(T) -> A + Copy,
-    {
-        let Fold { identity, lift, combine } = *self;
-        // Accumulators of their own, and the rest of a block apart from them: both let the compiler keep the
-        // accumulators in whole vectors.
-        let mut total = *lanes;
-        for block in x.chunks(BLOCK) {
-            let (full, rest) = block.as_chunks::<LANES>();
-            let mut sums = [identity; LANES];
-            for values in full {
-                sums.iter_mut().zip(values).for_each(|(sum, &x)| *sum = combine(*sum, lift(x)));
-            }
-            total.iter_mut().zip(sums).for_each(|(total, sum)| *total = combine(*total, sum));
-            total.iter_mut().zip(rest).for_each(|(total, &x)| *total = combine(*total, lift(x)));
-        }
-        *lanes = total;
-    }
+    *lanes = total;
 }
 
 #[cfg(test)]
@@ -433,12 +486,12 @@ mod tests {
     fn check(x: &Strided, axes: u32) {
         let groups = groups(x, axes);
         let mut sums = vec![0_i64; groups.len()];
-        reduce(x.view(), axes, sums.as_mut_slice().into(), 0_i64, |x| x.into(), |a, b| a + b, |sum| sum);
+        sum(x.view(), axes, sums.as_mut_slice().into());
         let expected: Vec<i64> = groups.iter().map(|group| group.iter().map(|&x| i64::from(x)).sum()).collect();
         assert_eq!(sums, expected, "shape {:?}, strides {:?}, axes {axes:b}", x.shape, x.strides);
 
         let mut largest = vec![0; groups.len()];
-        reduce(x.view(), axes, largest.as_mut_slice().into(), i32::MIN, |x| x, i32::max, |x| x);
+        reduce(x.view(), axes, largest.as_mut_slice().into(), Extreme::<true>, |x| x);
         let expected: Vec<i32> = groups.iter().map(|group| group.iter().copied().max().unwrap_or(i32::MIN)).collect();
         assert_eq!(largest, expected, "shape {:?}, strides {:?}, axes {axes:b}", x.shape, x.strides);
     }
@@ -473,15 +526,7 @@ mod tests {
         let (rows, columns) = (40_000, 250);
         let data: Vec<f32> = (0..rows * columns).map(|i| 0.1 + (i % 1_000) as f32 * 1e-3).collect();
         let sum = |shape: &[usize], strides: &[usize], axes, out: &mut [f32]| {
-            reduce(
-                CpuView { data: data[..].into(), shape, strides },
-                axes,
-                out.into(),
-                0.0,
-                |x| x,
-                |a, b| a + b,
-                |x: f32| x,
-            );
+            super::sum(CpuView { data: data[..].into(), shape, strides }, axes, out.into());
         };
         let exact = |offset: usize, stride: usize, n: usize| -> f64 {
             (0..n).map(|i| f64::from(data[offset + i * stride])).sum()

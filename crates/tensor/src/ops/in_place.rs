@@ -320,16 +320,11 @@ impl Tensor {
         change(target, "lerp_", [other.raw()], &FORMULA, &[weight.into()], &mut |to, sources| {
             by_real!(target.dtype(), R => {
                 let weight = R::from_f64(weight);
-                let is_small = weight < R::from_f64(0.5);
-                let share = if is_small { weight } else { weight - R::ONE };
-                to.update(
-                    sources.views::<R>(),
-                    #[inline(always)]
-                    move |to, [from]| {
-                        let nearer = if is_small { *to } else { from };
-                        *to = nearer + share * (from - *to);
-                    },
-                )
+                let beyond = weight - R::ONE;
+                match weight < R::from_f64(0.5) {
+                    true => to.update(sources.views::<R>(), |to, [from]| *to = *to + weight * (from - *to)),
+                    false => to.update(sources.views::<R>(), |to, [from]| *to = from + beyond * (from - *to)),
+                }
             })
         })
     }

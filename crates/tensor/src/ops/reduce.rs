@@ -250,8 +250,26 @@ impl<R: Real> CpuKernel<R, 1> for Variance {
             let variance = all.squares / freedom;
             if is_half { R::from_f64(math::half::f64_to_f32_odd(variance).into()) } else { R::from_f64(variance) }
         };
-        cpu::reduce(x, self.0.axes.mask(), out, Moments::NONE, |x: R| Moments::one(x.cast()), Moments::and, finish);
+        cpu::reduce(x, self.0.axes.mask(), out, Spread, finish);
         Ok(())
+    }
+}
+
+/// How many there are, their mean, and how far they are from it.
+#[derive(Clone, Copy)]
+struct Spread;
+
+impl<R: Real> cpu::Fold<R> for Spread {
+    type Value = Moments;
+    const IDENTITY: Moments = Moments::NONE;
+
+    #[inline(always)]
+    fn lift(self, x: R) -> Moments {
+        Moments::one(x.cast())
+    }
+    #[inline(always)]
+    fn combine(self, a: Moments, b: Moments) -> Moments {
+        a.and(b)
     }
 }
 
@@ -351,14 +369,7 @@ impl<T: Num, const MAX: bool> CpuKernel<T, 1> for Extreme<MAX> {
     type Out = T;
 
     fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: StoredMut<'_, T>) -> Result<()> {
-        let start = if MAX { T::LOWEST } else { T::HIGHEST };
-        // One instruction for the further of two numbers, and two for NaN.
-        let further = |a: T, b: T| {
-            let is_further = if MAX { a > b } else { a < b };
-            let number = if is_further { a } else { b };
-            if a.is_nan() { a } else { number }
-        };
-        cpu::reduce(x, self.0.axes.mask(), out, start, |x| x, further, |x| x);
+        cpu::reduce(x, self.0.axes.mask(), out, cpu::Extreme::<MAX>, |x| x);
         Ok(())
     }
 }

@@ -153,9 +153,9 @@ fn scale_in<R: Real>(registers: impl Registers, kept: &[u8], scale: R, x: &[[u16
             for ((out, x), bytes) in out.iter_mut().zip(x).zip(kept.as_chunks::<BYTES>().0) {
                 let (out, x) = (out.as_chunks_mut::<BYTES>().0, x.as_chunks::<BYTES>().0);
                 for (bit, (out, x)) in out.iter_mut().zip(x).enumerate() {
-                    let mut numbers = R::widened(registers, x);
-                    for (number, &byte) in numbers.iter_mut().zip(bytes) {
-                        *number = *number * if byte & 1 << bit != 0 { scale } else { R::ZERO };
+                    let (x, mut numbers) = (R::widened(registers, x), [R::ZERO; BYTES]);
+                    for lane in 0..BYTES {
+                        numbers[lane] = x[lane] * if bytes[lane] & 1 << bit != 0 { scale } else { R::ZERO };
                     }
                     *out = R::narrowed(registers, &numbers);
                 }
