@@ -271,10 +271,8 @@ pub(crate) trait Num: Computing + bytemuck::Pod {
     const HIGHEST: Self;
     /// Whether this is not a number.
     fn is_nan(self) -> bool;
-    /// The larger number; not a number if either is not.
-    fn larger(self, other: Self) -> Self;
-    /// The smaller number; not a number if either is not.
-    fn smaller(self, other: Self) -> Self;
+    /// The larger number (`MAX`) or the smaller one; not a number if either is not.
+    fn extreme<const MAX: bool>(self, other: Self) -> Self;
 }
 
 /// `f32` and `f64`, the types that floating-point kernels compute in.
@@ -371,12 +369,8 @@ macro_rules! integer {
                 false
             }
             #[inline(always)]
-            fn larger(self, other: Self) -> Self {
-                self.max(other)
-            }
-            #[inline(always)]
-            fn smaller(self, other: Self) -> Self {
-                self.min(other)
+            fn extreme<const MAX: bool>(self, other: Self) -> Self {
+                if MAX { self.max(other) } else { self.min(other) }
             }
         }
     };
@@ -492,17 +486,14 @@ macro_rules! real {
             fn is_nan(self) -> bool {
                 <$type>::is_nan(self)
             }
-            // Two instructions each: the first keeps what is not a number on the right, the second on the left. Bits of such
-            // a value in either make one of both.
+            // Two instructions: one keeps what is not a number if `b` is that, the other if `a` is. Its bits in either make
+            // the bits of both not a number.
             #[inline(always)]
-            fn larger(self, other: Self) -> Self {
-                let (right, left) = (if self > other { self } else { other }, if other > self { other } else { self });
-                Self::from_bits(right.to_bits() | left.to_bits())
-            }
-            #[inline(always)]
-            fn smaller(self, other: Self) -> Self {
-                let (right, left) = (if self < other { self } else { other }, if other < self { other } else { self });
-                Self::from_bits(right.to_bits() | left.to_bits())
+            fn extreme<const MAX: bool>(self, other: Self) -> Self {
+                let (a, b) = (self, other);
+                let of_b = if (MAX && a > b) || (!MAX && a < b) { a } else { b };
+                let of_a = if (MAX && b > a) || (!MAX && b < a) { b } else { a };
+                Self::from_bits(of_b.to_bits() | of_a.to_bits())
             }
         }
         impl Real for $type {

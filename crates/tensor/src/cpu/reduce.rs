@@ -63,7 +63,7 @@ impl<T: Num, const MAX: bool> Fold<T> for Extreme<MAX> {
     }
     #[inline(always)]
     fn combine(self, a: T, b: T) -> T {
-        if MAX { a.larger(b) } else { a.smaller(b) }
+        a.extreme::<MAX>(b)
     }
 
     /// Of a row whose sum is a number, each element is: two passes that compilers make vectors of.
