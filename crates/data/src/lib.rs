@@ -41,6 +41,7 @@ mod digits;
 mod download;
 mod elements;
 mod error;
+mod error_text;
 mod identity;
 pub mod idx;
 #[cfg(feature = "images")]
@@ -53,7 +54,6 @@ mod mnist;
 mod panics;
 #[cfg(feature = "parquet")]
 mod parquet;
-mod phrases;
 mod pin;
 mod places;
 #[cfg(feature = "download")]
@@ -77,14 +77,14 @@ pub use error::{Error, Result};
 pub use images::ImageFolder;
 pub use iterable::{IterableDataset, Samples};
 pub use loader::{
-    Batches, DataLoader, DeviceBatches, DeviceLoader, LoaderReport, LoaderState, Skipped, Slots, StreamBatches,
-    StreamLoader, StreamState, Tuning, WhenFull, get_data,
+    Batches, DataLoader, DeviceBatches, DeviceLoader, Indices, Loader, LoaderReport, LoaderState, Shards, Skipped,
+    StreamBatches, StreamLoader, StreamState, Tuning, WhenFull, get_data,
 };
 pub use mnist::Mnist;
 pub use pagelock_data_derive::PinMemory;
 #[cfg(feature = "parquet")]
 pub use parquet::ParquetTable;
-pub use pin::PinMemory;
+pub use pin::{PinMemory, Slots};
 #[cfg(feature = "progress")]
 pub use progress::TerminalBar;
 #[cfg(feature = "download")]

@@ -1,12 +1,13 @@
 //! [`LoaderReport`]: where the time went, so that "why does my program wait?" has an answer.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::ops::AddAssign;
 use std::time::Duration;
 
-use super::source::Times;
+use crate::error_text::{sample_of, who};
 
-/// What a [`DataLoader`](crate::DataLoader) has done so far, and how long each part took.
+/// What a loader has done so far, and how long each part took.
 ///
 /// The first six times are summed over workers, which work at the same time; the last two are the program's own time.
 ///
@@ -57,8 +58,80 @@ pub struct LoaderReport {
     pub program_worked: Duration,
 }
 
+/// A sample that could not be had, and was left out of its batch; see [`DataLoader::skipped`](crate::DataLoader::skipped).
+///
+/// # Examples
+/// See [`DataLoader::skip_bad_samples`](crate::DataLoader::skip_bad_samples).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Skipped {
+    /// In which epoch.
+    pub epoch: u64,
+    /// Its index in the dataset, or in its shard.
+    pub index: usize,
+    /// Its shard, if it comes from a stream.
+    pub shard: Option<usize>,
+    /// The worker that was to get it, counted from 0; none if that was the calling thread.
+    pub worker: Option<usize>,
+    /// What the dataset ran into.
+    pub error: String,
+}
+
+impl fmt::Display for Skipped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { epoch, index, shard, worker, error } = self;
+        write!(f, "{} left out {} in epoch {epoch}: {error}", who(*worker), sample_of(*index, *shard))
+    }
+}
+
+/// How long the parts of a batch took.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Times {
+    pub(super) fetch: Duration,
+    pub(super) collate: Duration,
+    pub(super) map: Duration,
+    pub(super) pin: Duration,
+    pub(super) wait_for_memory: Duration,
+    /// A part of the batch is in ordinary memory, for want of a slot.
+    pub(super) pageable: bool,
+}
+
+/// What the batch was like that the program got.
+#[derive(Default)]
+pub(super) struct Account {
+    pub(super) report: LoaderReport,
+    skipped: Vec<Skipped>,
+}
+
+impl Account {
+    pub(super) fn add(&mut self, times: Times, n_samples: usize, skipped: Vec<Skipped>, is_error: bool) {
+        self.report.add(times, n_samples - skipped.len().min(n_samples), skipped.len(), is_error);
+        self.skipped = skipped;
+    }
+}
+
+/// What a loader did so far.
+#[derive(Default)]
+pub(super) struct Record {
+    pub(super) report: LoaderReport,
+    /// The latest samples that were left out.
+    pub(super) skipped: VecDeque<Skipped>,
+}
+
+/// How many of the samples that were left out are remembered.
+const KEPT_SKIPPED: usize = 1_000;
+
+impl Record {
+    pub(super) fn add(&mut self, account: Account) {
+        self.report += account.report;
+        self.skipped.extend(account.skipped);
+        let surplus = self.skipped.len().saturating_sub(KEPT_SKIPPED);
+        self.skipped.drain(..surplus);
+    }
+}
+
 impl LoaderReport {
-    pub(super) fn add(&mut self, times: Times, n_samples: usize, n_skipped: usize, is_error: bool) {
+    fn add(&mut self, times: Times, n_samples: usize, n_skipped: usize, is_error: bool) {
         self.batches += 1;
         self.errors += u64::from(is_error);
         self.samples += n_samples as u64;

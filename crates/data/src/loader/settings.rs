@@ -1,19 +1,49 @@
-//! How a [`DataLoader`]'s batches are made: by how many threads, how far ahead, and in which memory. None of it changes
-//! what a program sees, except errors.
+//! How a [`Loader`]'s batches are made: by how many threads, how far ahead, and in which memory. But for the batch size,
+//! none of it changes what a program sees, except errors.
 
 use std::marker::PhantomData;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use pagelock_memory::Budget;
 
-use super::crew::Init;
+use super::loaders::Loader;
+use super::slots::WhenFull;
 use super::source::Pinned;
-use super::{DataLoader, Loader, WhenFull};
 use crate::Result;
 use crate::pin::PinMemory;
 
-impl<B: Send + 'static> DataLoader<B> {
+impl<B: Send + 'static, K> Loader<B, K> {
+    /// How many samples make a batch. Zero is refused by [`len`](Self::len) and by the loop.
+    ///
+    /// # Examples
+    /// ```
+    /// # use pagelock_data::{DataLoader, TensorDataset};
+    /// # use pagelock_tensor::Tensor;
+    /// # let dataset = TensorDataset::new(Tensor::zeros([100, 2])?)?;
+    /// assert_eq!(DataLoader::new(dataset).batch_size(32).len()?, 4);
+    /// # Ok::<(), pagelock_data::Error>(())
+    /// ```
+    pub fn batch_size(mut self, batch_size: usize) -> Self {
+        self.core.set_batch_size(batch_size);
+        self
+    }
+
+    /// Whether a last batch that is smaller than the others is left out.
+    ///
+    /// # Examples
+    /// ```
+    /// # use pagelock_data::{DataLoader, TensorDataset};
+    /// # use pagelock_tensor::Tensor;
+    /// # let dataset = TensorDataset::new(Tensor::zeros([100, 2])?)?;
+    /// assert_eq!(DataLoader::new(dataset).batch_size(32).drop_last(true).len()?, 3);
+    /// # Ok::<(), pagelock_data::Error>(())
+    /// ```
+    pub fn drop_last(mut self, drop_last: bool) -> Self {
+        self.core.recipe_mut().order.set_drop_last(drop_last);
+        self
+    }
+
     /// How many threads make batches ahead of the program; 0, the default, lets the program make each when it asks.
     /// Order and content of the batches are the same for any number.
     ///
@@ -33,7 +63,7 @@ impl<B: Send + 'static> DataLoader<B> {
     /// # Ok::<(), pagelock_data::Error>(())
     /// ```
     pub fn num_workers(mut self, num_workers: usize) -> Self {
-        self.loader.set_n_workers(num_workers);
+        self.core.plan_mut().n_workers = num_workers;
         self
     }
 
@@ -49,7 +79,7 @@ impl<B: Send + 'static> DataLoader<B> {
     /// # Ok::<(), pagelock_data::Error>(())
     /// ```
     pub fn prefetch_factor(mut self, prefetch_factor: usize) -> Self {
-        self.loader.plan.prefetch_factor = prefetch_factor;
+        self.core.plan_mut().prefetch_factor = prefetch_factor;
         self
     }
 
@@ -72,7 +102,7 @@ impl<B: Send + 'static> DataLoader<B> {
     /// # Ok::<(), pagelock_data::Error>(())
     /// ```
     pub fn prefetch_budget(mut self, budget: Budget) -> Self {
-        self.loader.set_prefetch_budget(budget);
+        self.core.set_budget(budget);
         self
     }
 
@@ -90,7 +120,7 @@ impl<B: Send + 'static> DataLoader<B> {
     /// # Ok::<(), pagelock_data::Error>(())
     /// ```
     pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.loader.plan.timeout = Some(timeout);
+        self.core.plan_mut().timeout = Some(timeout);
         self
     }
 
@@ -108,7 +138,7 @@ impl<B: Send + 'static> DataLoader<B> {
     /// # Ok::<(), pagelock_data::Error>(())
     /// ```
     pub fn persistent_workers(mut self, persistent: bool) -> Self {
-        self.loader.plan.persistent = persistent;
+        self.core.plan_mut().persistent = persistent;
         self
     }
 
@@ -128,7 +158,7 @@ impl<B: Send + 'static> DataLoader<B> {
     /// # Ok::<(), pagelock_data::Error>(())
     /// ```
     pub fn worker_init(mut self, init: impl Fn(usize) -> Result<()> + Send + Sync + 'static) -> Self {
-        self.loader.set_init(Arc::new(init));
+        self.core.set_init(Arc::new(init));
         self
     }
 
@@ -161,7 +191,7 @@ impl<B: Send + 'static> DataLoader<B> {
     /// # Ok::<(), pagelock_data::Error>(())
     /// ```
     pub fn skip_bad_samples(mut self, skip: bool) -> Self {
-        self.loader.plan.skips = skip;
+        self.core.plan_mut().skips = skip;
         self
     }
 
@@ -202,8 +232,8 @@ impl<B: Send + 'static> DataLoader<B> {
         if !pin_memory {
             return self;
         }
-        self.loader.pins = true;
-        let source = self.loader.source();
+        self.core.plan_mut().pins = true;
+        let source = self.core.source();
         self.with_source(Arc::new(Pinned { source, batches: PhantomData::<fn() -> B> }))
     }
 
@@ -225,7 +255,7 @@ impl<B: Send + 'static> DataLoader<B> {
     /// # Ok::<(), pagelock_data::Error>(())
     /// ```
     pub fn pin_budget(mut self, budget: Budget) -> Self {
-        self.loader.set_pin_budget(budget);
+        self.core.set_pin_budget(budget);
         self
     }
 
@@ -248,27 +278,7 @@ impl<B: Send + 'static> DataLoader<B> {
     /// # Ok::<(), pagelock_data::Error>(())
     /// ```
     pub fn when_full(mut self, when_full: WhenFull) -> Self {
-        self.loader.plan.when_full = when_full;
+        self.core.plan_mut().when_full = when_full;
         self
-    }
-}
-
-/// What is dropped here is not dropped by code of the program.
-impl Loader {
-    fn set_n_workers(&mut self, n_workers: usize) {
-        self.idle = Mutex::new(None); // workers of another number are of no use
-        self.plan.n_workers = n_workers;
-    }
-
-    fn set_prefetch_budget(&mut self, budget: Budget) {
-        self.plan.budget = Some(budget);
-    }
-
-    fn set_init(&mut self, init: Arc<Init>) {
-        self.plan.init = Some(init);
-    }
-
-    fn set_pin_budget(&mut self, budget: Budget) {
-        (self.plan.pin_budget, self.slots) = (Some(budget), OnceLock::new());
     }
 }

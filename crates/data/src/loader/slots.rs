@@ -6,18 +6,19 @@
 
 use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use pagelock_memory::{
     ALIGN, Budget, Counted, Error as Refusal, HostBuffer, HostScope, HostSource, Limited, PageLocked, Pooled,
     default_host, host_budget,
 };
-use pagelock_tensor::{AnyTensor, Element, Error as TensorError, Kind, Tensor, page_locked, page_locked_source};
+use pagelock_tensor::{AnyTensor, Element, Error as TensorError, Tensor, page_locked, page_locked_source};
 
-use super::device::Uploads;
 use crate::Result;
 use crate::elements::with_element;
+use crate::panics::lock;
+use crate::pin::Destination;
 
 /// What a loader does when its budget of page-locked memory is full; see
 /// [`DataLoader::when_full`](crate::DataLoader::when_full).
@@ -57,56 +58,19 @@ pub(super) fn slot_memory(budget: Option<&Budget>) -> SlotMemory {
     }
 }
 
-/// Where a loader wants the tensors of its batches: in its page-locked memory, or on a device. What
-/// [`PinMemory::move_into`](crate::PinMemory::move_into) is given.
-pub struct Slots<'a>(pub(super) Goal<'a>);
-
-pub(super) enum Goal<'a> {
-    PageLocked(&'a PinnedSlots),
-    Device(&'a Uploads),
-}
-
-impl Slots<'_> {
-    /// `tensor` where it is wanted: itself if it is there, else a copy.
-    ///
-    /// # Errors
-    /// [`Error::Tensor`](crate::Error::Tensor) if memory is refused, or for a tensor on a GPU that is to be page-locked.
-    pub fn take<K: Kind>(&self, tensor: Tensor<K>) -> Result<Tensor<K>> {
-        Ok(self.take_any(tensor.into())?.kind()?)
-    }
-
-    pub(crate) fn take_any(&self, tensor: AnyTensor) -> Result<AnyTensor> {
-        match self.0 {
-            Goal::PageLocked(_) if tensor.is_pinned() => Ok(tensor),
-            Goal::PageLocked(slots) => slots.copy(&tensor),
-            Goal::Device(uploads) => uploads.take(tensor),
-        }
-    }
-}
-
 /// The page-locked memory of a loader, as one thread uses it.
+#[derive(Clone)]
 pub(super) struct PinnedSlots {
     source: Arc<SlotSource>,
 }
 
-/// Decides whether somebody who was refused a slot goes on waiting.
-pub(super) trait Patience: Send + Sync + 'static {
-    fn goes_on(&self, waited: Duration) -> bool;
-}
-
-/// Whoever waits for at most so long.
-pub(super) struct AtMost(pub(super) Duration);
-
-impl Patience for AtMost {
-    fn goes_on(&self, waited: Duration) -> bool {
-        waited < self.0
-    }
-}
+/// Whether a thread that was refused a slot, and has waited that long, goes on waiting.
+type Patience = dyn Fn(Duration) -> bool + Send + Sync;
 
 struct SlotSource {
     memory: SlotMemory,
     when_full: WhenFull,
-    patience: Box<dyn Patience>,
+    patience: Box<Patience>,
     // Relaxed, all three: only the thread that makes a batch sets them and asks.
     waited_nanos: AtomicU64,
     fell_back: AtomicBool,
@@ -170,10 +134,14 @@ impl Block {
 }
 
 impl PinnedSlots {
-    pub(super) fn new(memory: SlotMemory, when_full: WhenFull, patience: impl Patience) -> Self {
+    pub(super) fn new(
+        memory: SlotMemory,
+        when_full: WhenFull,
+        patience: impl Fn(Duration) -> bool + Send + Sync + 'static,
+    ) -> Self {
         let (waited_nanos, fell_back) = (AtomicU64::new(0), AtomicBool::new(false));
         let never_fits = AtomicUsize::new(usize::MAX);
-        let (patience, block) = (Box::new(patience), Mutex::default());
+        let (patience, block): (Box<Patience>, _) = (Box::new(patience), Mutex::default());
         Self {
             source: Arc::new(SlotSource { memory, when_full, patience, waited_nanos, fell_back, never_fits, block }),
         }
@@ -208,6 +176,12 @@ impl PinnedSlots {
     }
 }
 
+impl Destination for PinnedSlots {
+    fn take(&self, tensor: AnyTensor) -> Result<AnyTensor> {
+        if tensor.is_pinned() { Ok(tensor) } else { self.copy(&tensor) }
+    }
+}
+
 impl HostSource for SlotSource {
     fn allocate(&self, len_bytes: usize) -> Result<HostBuffer, Refusal> {
         let pageable = |_| {
@@ -236,13 +210,13 @@ impl HostSource for SlotSource {
 
 impl SlotSource {
     fn block(&self) -> MutexGuard<'_, Block> {
-        self.block.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.block)
     }
 
     fn wait(&self, len_bytes: usize, mut seen: u64, mut refusal: Refusal) -> Result<HostBuffer, Refusal> {
         let start = Instant::now();
         let result = loop {
-            if !could_fit(&refusal) || !self.patience.goes_on(start.elapsed()) {
+            if !could_fit(&refusal) || !(self.patience)(start.elapsed()) {
                 break Err(refusal);
             }
             self.memory.inner().wait_for_return(seen, SLICE);
@@ -271,7 +245,7 @@ mod tests {
     use super::*;
 
     fn slots(budget: u64) -> PinnedSlots {
-        PinnedSlots::new(slot_memory(Some(&Budget::new("slots", budget))), WhenFull::Error, AtMost(PATIENCE))
+        PinnedSlots::new(slot_memory(Some(&Budget::new("slots", budget))), WhenFull::Error, |waited| waited < PATIENCE)
     }
 
     fn batch(slots: &PinnedSlots, lens: &[usize]) -> Vec<HostBuffer> {

@@ -1,4 +1,4 @@
-//! [`LoaderState`]: where a loader is, small enough to go into every checkpoint.
+//! [`LoaderState`] and [`StreamState`]: where a loader is, small enough to go into every checkpoint.
 
 use std::fmt;
 use std::str::FromStr;
@@ -68,35 +68,35 @@ impl LoaderState {
 }
 
 /// "batches of 64", or "full batches of 64".
-pub(super) fn batches(drop_last: bool, batch_size: usize) -> String {
+fn batches(drop_last: bool, batch_size: usize) -> String {
     format!("{}batches of {batch_size}", if drop_last { "full " } else { "" })
 }
 
 /// The batch size, and whether smaller batches are left out; see [`batches`].
-pub(super) fn parse_batches(text: &str) -> Option<(bool, usize)> {
+fn parse_batches(text: &str) -> Option<(bool, usize)> {
     let (drop_last, text) = text.strip_prefix("full ").map_or((false, text), |rest| (true, rest));
     Some((drop_last, text.strip_prefix("batches of ")?.parse().ok()?))
 }
 
 /// "its order is `a`, and here it is `b`; …" for what is not the same.
-pub(super) fn differences<const N: usize>(parts: [(&str, String, String); N]) -> String {
+fn differences<const N: usize>(parts: [(&str, String, String); N]) -> String {
     let differing = parts.into_iter().filter(|(_, there, here)| there != here);
     differing.map(|(what, there, here)| format!("{what} `{there}`, and here `{here}`")).collect::<Vec<_>>().join("; ")
 }
 
 /// A line with its checksum.
-pub(super) fn checked(line: &str) -> String {
+fn checked(line: &str) -> String {
     format!("{line}; check {}", Hash::of(line.as_bytes()))
 }
 
 /// The line without its checksum, if that is right.
-pub(super) fn unchecked(text: &str) -> Option<&str> {
+fn unchecked(text: &str) -> Option<&str> {
     let (line, check) = text.trim().rsplit_once("; check ")?;
     (Hash::of(line.as_bytes()).to_string() == check).then_some(line)
 }
 
 /// That a text is no state; one of an older version, which ended after the sizes, is told apart.
-pub(super) fn not_a_state(text: &str, example: &'static str, without_rest: impl Fn(&str) -> Option<u64>) -> Error {
+fn not_a_state(text: &str, example: &'static str, without_rest: impl Fn(&str) -> Option<u64>) -> Error {
     let text = text.trim();
     match without_rest(text) {
         Some(epoch) => Error::OldState { text: text.to_owned(), epoch },
@@ -150,5 +150,101 @@ impl FromStr for LoaderState {
         };
         let example = "epoch 3, batch 17, 50000 samples in batches of 64; order: …; data: …; check …";
         parse().ok_or_else(|| not_a_state(text, example, |text| Numbers::parse(text).map(|numbers| numbers.epoch)))
+    }
+}
+
+/// Where a [`StreamLoader`](crate::StreamLoader) is: whose turn comes next. Each shard has given as many batches as there
+/// were rounds, and one more, if its turn in this round is over, or all it had; that is enough to go on from. The rest says
+/// which loader it is of: one with other shards, another dataset or batch size refuses it.
+///
+/// It prints as one line that parses again, with a checksum: a line that was damaged does not parse.
+///
+/// # Examples
+/// See [`StreamLoader::resume`](crate::StreamLoader::resume).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StreamState {
+    /// Which epoch, counted from 0.
+    pub epoch: u64,
+    /// How often every shard had its turn.
+    pub round: u64,
+    /// Which shard's turn is next, in the order of those that this loader reads.
+    pub turn: usize,
+    /// How many shards it reads.
+    pub n_shards: usize,
+    /// How many samples make a batch.
+    pub batch_size: usize,
+    /// Whether batches that are smaller, at the end of a shard, are left out.
+    pub drop_last: bool,
+    /// Which of the dataset's shards it reads: all, or those of a process.
+    pub share: String,
+    /// What the dataset is: [`IterableDataset::identity`](crate::IterableDataset::identity).
+    pub dataset: String,
+}
+
+impl StreamState {
+    /// What differs between this and the state of the loader at hand, or what this has that no loader has.
+    pub(crate) fn differences(&self, here: &Self) -> String {
+        let sizes =
+            |state: &Self| format!("{} shards in {}", state.n_shards, batches(state.drop_last, state.batch_size));
+        let differences = differences([
+            ("it is of", sizes(self), sizes(here)),
+            ("its shards are", self.share.clone(), here.share.clone()),
+            ("its dataset is", self.dataset.clone(), here.dataset.clone()),
+        ]);
+        match differences.is_empty() {
+            true => format!("there is no turn {} among {} shards, counted from 0", self.turn, here.n_shards),
+            false => differences,
+        }
+    }
+}
+
+/// The numbers of the first part.
+struct StreamNumbers {
+    epoch: u64,
+    round: u64,
+    turn: usize,
+    n_shards: usize,
+    batch_size: usize,
+    drop_last: bool,
+}
+
+impl StreamNumbers {
+    fn parse(text: &str) -> Option<Self> {
+        let (epoch, rest) = text.strip_prefix("epoch ")?.split_once(", round ")?;
+        let (round, rest) = rest.split_once(", turn ")?;
+        let (turn, rest) = rest.split_once(" of ")?;
+        let (n_shards, rest) = rest.split_once(" shards in ")?;
+        let (drop_last, batch_size) = parse_batches(rest)?;
+        let (epoch, round, turn) = (epoch.parse().ok()?, round.parse().ok()?, turn.parse().ok()?);
+        Some(Self { epoch, round, turn, n_shards: n_shards.parse().ok()?, batch_size, drop_last })
+    }
+}
+
+impl fmt::Display for StreamState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { epoch, round, turn, n_shards, batch_size, drop_last, share, dataset } = self;
+        let batches = batches(*drop_last, *batch_size);
+        let numbers = format!("epoch {epoch}, round {round}, turn {turn} of {n_shards} shards in {batches}");
+        f.write_str(&checked(&format!("{numbers}; shards: {share}; data: {dataset}")))
+    }
+}
+
+impl FromStr for StreamState {
+    type Err = Error;
+
+    /// # Errors
+    /// [`Error::NoState`] for anything that [`StreamState`] does not print, damaged lines too; [`Error::OldState`] for what
+    /// it once printed, without shards and dataset.
+    fn from_str(text: &str) -> Result<Self> {
+        let parse = || {
+            let (numbers, rest) = unchecked(text)?.split_once("; shards: ")?;
+            let (share, dataset) = rest.split_once("; data: ")?;
+            let StreamNumbers { epoch, round, turn, n_shards, batch_size, drop_last } = StreamNumbers::parse(numbers)?;
+            let (share, dataset) = (share.to_owned(), dataset.to_owned());
+            Some(Self { epoch, round, turn, n_shards, batch_size, drop_last, share, dataset })
+        };
+        let example = "epoch 3, round 17, turn 2 of 8 shards in batches of 64; shards: …; data: …; check …";
+        parse()
+            .ok_or_else(|| not_a_state(text, example, |text| StreamNumbers::parse(text).map(|numbers| numbers.epoch)))
     }
 }

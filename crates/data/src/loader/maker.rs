@@ -1,0 +1,343 @@
+//! [`Maker`]: makes batches on one thread, whatever their type. It keeps what is used again from batch to batch, times every
+//! part, and says in errors which sample failed and which worker was at it. A panic is an error too.
+
+use std::any::Any;
+use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use super::report::{Skipped, Times};
+use super::slots::PinnedSlots;
+use crate::panics::drop_quietly;
+use crate::pin::Slots;
+use crate::{Error, Result};
+
+/// Which sample a thread is at, for the error of a timeout.
+#[derive(Default)]
+pub(super) struct Progress {
+    // Both are an index plus one, 0 for none. Relaxed: they guard nothing.
+    first: AtomicUsize,
+    sample: AtomicUsize,
+}
+
+impl Progress {
+    /// A batch that starts with this sample is made, or none.
+    pub(super) fn begin(&self, first: Option<usize>) {
+        self.first.store(first.map_or(0, |index| index.saturating_add(1)), Relaxed);
+        self.fetch(None);
+    }
+
+    /// This sample is fetched, or none.
+    fn fetch(&self, sample: Option<usize>) {
+        self.sample.store(sample.map_or(0, |index| index.saturating_add(1)), Relaxed);
+    }
+
+    /// The first sample of the batch that is being made.
+    pub(super) fn first(&self) -> Option<usize> {
+        self.first.load(Relaxed).checked_sub(1)
+    }
+
+    /// The sample that is being fetched.
+    pub(super) fn sample(&self) -> Option<usize> {
+        self.sample.load(Relaxed).checked_sub(1)
+    }
+}
+
+/// Which batch is to be made.
+pub(super) struct Request<'a> {
+    pub(super) epoch: u64,
+    pub(super) batch_size: usize,
+    pub(super) drop_last: bool,
+    /// The samples: given by the sampler, or noted here as they are read from the shard.
+    pub(super) indices: Vec<usize>,
+    /// The shard to read; none of a dataset with indices.
+    pub(super) shard: Option<&'a mut ShardReader>,
+    /// Why the batch is not to be made; its samples are read all the same.
+    pub(super) refusal: Option<Error>,
+}
+
+/// Reads one shard in one epoch.
+pub(super) struct ShardReader {
+    shard: usize,
+    next: u64, // sample
+    samples: Samples,
+}
+
+enum Samples {
+    Closed,
+    /// A [`Samples`](crate::Samples) of the type that the source knows.
+    Open(Box<dyn Any + Send>),
+    /// Nothing more comes: it ended, or panicked.
+    Over,
+}
+
+impl ShardReader {
+    /// Reads from sample `next` on.
+    pub(super) fn new(shard: usize, next: u64) -> Self {
+        Self { shard, next, samples: Samples::Closed }
+    }
+
+    fn end(&mut self) {
+        drop_quietly(mem::replace(&mut self.samples, Samples::Over));
+    }
+}
+
+impl Drop for ShardReader {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// What only the types of a dataset with indices can do; [`Maker::make_indexed`] is the rest, compiled once.
+pub(super) trait IndexedSteps {
+    /// Makes the batch at once, if the dataset can.
+    fn gather(&mut self, indices: &[usize]) -> Result<bool>;
+
+    /// Makes room for the samples of a batch, before the first.
+    fn expect(&mut self, n_samples: usize);
+
+    /// Fetches one more sample.
+    fn fetch(&mut self, index: usize) -> Result<()>;
+
+    /// Makes the batch of the samples.
+    fn collate(&mut self) -> Result<()>;
+}
+
+/// What only the types of a dataset of shards can do; [`Maker::make_next`] is the rest, compiled once.
+pub(super) trait ShardedSteps {
+    /// Opens a shard at a sample.
+    fn open(&mut self, shard: usize, epoch: u64, start: u64) -> Result<Box<dyn Any + Send>>;
+
+    /// Reads one more sample, and keeps it if it is wanted; none at the end.
+    fn read(&mut self, samples: &mut dyn Any, is_wanted: bool) -> Option<Result<()>>;
+
+    /// Makes the batch of the samples.
+    fn collate(&mut self) -> Result<()>;
+}
+
+/// See the head of the file.
+pub(super) struct Maker {
+    progress: Arc<Progress>,
+    slots: Option<PinnedSlots>,
+    /// Batches are being made in slots.
+    is_pinning: bool,
+    worker: Option<usize>, // none: the calling thread
+    /// Samples that fail are left out of their batches.
+    skips: bool,
+    shard: Option<usize>,
+    indices: Vec<usize>, // room, used again
+    // Of the batch that was made last:
+    pub(super) n_samples: usize,
+    pub(super) times: Times,
+    pub(super) skipped: Vec<Skipped>,
+}
+
+impl Maker {
+    pub(super) fn new(progress: Arc<Progress>, slots: Option<PinnedSlots>, worker: Option<usize>, skips: bool) -> Self {
+        let (indices, skipped, times) = (Vec::new(), Vec::new(), Times::default());
+        Self { progress, slots, is_pinning: false, worker, skips, shard: None, indices, n_samples: 0, times, skipped }
+    }
+
+    /// Does `make` for a request, in which it may note the samples; false if the shard has no more.
+    pub(super) fn run(
+        &mut self,
+        mut request: Request<'_>,
+        make: impl FnOnce(&mut Self, &mut Request<'_>) -> Result<bool>,
+    ) -> Result<bool> {
+        self.progress.begin(None);
+        (self.times, self.is_pinning) = (Times::default(), false);
+        self.skipped.clear();
+        self.shard = request.shard.as_ref().map(|reader| reader.shard);
+        request.indices = mem::take(&mut self.indices);
+        request.indices.clear();
+        let made = catch_unwind(AssertUnwindSafe(|| make(self, &mut request)));
+        let made = match made {
+            Ok(made) => made.map_err(|error| self.locate(error, &request.indices)),
+            Err(panic) => Err(self.panicked(panic, &mut request)),
+        };
+        self.n_samples = request.indices.len();
+        self.indices = request.indices;
+        made
+    }
+
+    /// The samples of a batch are known.
+    pub(super) fn begin(&mut self, indices: &[usize]) {
+        self.progress.begin(indices.first().copied());
+    }
+
+    fn locate(&self, error: Error, indices: &[usize]) -> Error {
+        match error {
+            error @ (Error::Sample { .. } | Error::Shard { .. } | Error::AllSkipped { .. }) => error,
+            error => error.locate(&self.kept(indices)).of_batch(indices, self.shard, self.worker),
+        }
+    }
+
+    /// What a panic said, and where it was: at a sample, or at a batch. It ends its shard.
+    fn panicked(&mut self, panic: Box<dyn Any + Send>, request: &mut Request<'_>) -> Error {
+        match &mut request.shard {
+            Some(reader) => reader.end(),
+            None if self.progress.first().is_none() => request.indices.clear(), // the sampler panicked
+            None => {}
+        }
+        self.slots.as_ref().map(PinnedSlots::finish);
+        let sample = self.progress.sample();
+        let error = Error::panicked(self.worker, sample, self.shard, panic);
+        if sample.is_some() { error } else { error.of_batch(&request.indices, self.shard, self.worker) }
+    }
+
+    /// Makes the batch of the samples of a request, of which there is at least one.
+    pub(super) fn make_indexed(&mut self, request: &Request<'_>, steps: &mut dyn IndexedSteps) -> Result<bool> {
+        let indices = &request.indices;
+        let failure = match self.time(|times| &mut times.fetch, || steps.gather(indices)) {
+            Ok(true) => return Ok(true),
+            Ok(false) => None,
+            Err(error) if error.is_out_of_memory() => return Err(error),
+            Err(error) => Some(error), // sample by sample shows which one it is
+        };
+        let start = Instant::now();
+        steps.expect(indices.len().min(MOST_AT_ONCE));
+        indices.iter().try_for_each(|&index| self.fetch(request.epoch, index, steps))?;
+        self.progress.fetch(None);
+        self.times.fetch += start.elapsed();
+        self.check_not_all_skipped(indices.len())?;
+        match failure.filter(|_| !self.skips) {
+            Some(error) => Err(error),
+            None => self.time(|times| &mut times.collate, || steps.collate()).map(|()| true),
+        }
+    }
+
+    /// Fetches one sample, unless it fails and is left out.
+    fn fetch(&mut self, epoch: u64, index: usize, steps: &mut dyn IndexedSteps) -> Result<()> {
+        self.progress.fetch(Some(index));
+        if !self.skips {
+            return steps.fetch(index).map_err(|error| self.sample_error(index, error));
+        }
+        let fetched = catch_unwind(AssertUnwindSafe(|| steps.fetch(index)));
+        let fetched = fetched.unwrap_or_else(|panic| Err(Error::panicked(self.worker, Some(index), None, panic)));
+        fetched.or_else(|error| {
+            self.skip(epoch, index, &error);
+            Ok(())
+        })
+    }
+
+    /// Makes the next batch of a shard; false if there is none. An error does not change where the next one starts.
+    pub(super) fn make_next(&mut self, request: &mut Request<'_>, steps: &mut dyn ShardedSteps) -> Result<bool> {
+        if !self.read(request, steps)? {
+            request.shard.iter_mut().for_each(|reader| reader.end());
+            return Ok(false);
+        }
+        self.time(|times| &mut times.collate, || steps.collate()).map(|()| true)
+    }
+
+    /// Reads as many samples as make a batch, or as there are; false if they are no batch.
+    fn read(&mut self, request: &mut Request<'_>, steps: &mut dyn ShardedSteps) -> Result<bool> {
+        let start = Instant::now();
+        let Request { epoch, batch_size: n_max, drop_last, indices, shard, refusal } = request;
+        let (epoch, n_max) = (*epoch, *n_max);
+        let Some(reader) = shard else { unreachable!("a dataset of shards is read by shard") };
+        self.open(reader, epoch, steps)?;
+        let ShardReader { next, samples: Samples::Open(samples), .. } = reader else { return Ok(false) };
+        let mut failure = refusal.take();
+        let is_wanted = failure.is_none();
+        self.progress.begin(Some(*next as usize));
+        while indices.len() < n_max {
+            let index = *next as usize;
+            self.progress.fetch(Some(index));
+            let Some(sample) = steps.read(&mut **samples, is_wanted) else { break };
+            *next = next.saturating_add(1);
+            indices.push(index);
+            match sample {
+                Err(error) if is_wanted && self.skips => self.skip(epoch, index, &error),
+                Err(error) if failure.is_none() => failure = Some(self.sample_error(index, error)),
+                _ => {}
+            }
+        }
+        self.progress.fetch(None);
+        self.times.fetch += start.elapsed();
+        let n_samples = indices.len();
+        let is_left_out = n_samples == 0 || (*drop_last && n_samples < n_max);
+        match failure {
+            Some(error) if is_wanted || !is_left_out => Err(error),
+            _ if n_samples == 0 => Ok(false),
+            _ => self.check_not_all_skipped(n_samples).map(|()| !is_left_out),
+        }
+    }
+
+    fn open(&mut self, reader: &mut ShardReader, epoch: u64, steps: &mut dyn ShardedSteps) -> Result<()> {
+        if !matches!(reader.samples, Samples::Closed) {
+            return Ok(());
+        }
+        let (shard, worker) = (reader.shard, self.worker);
+        let opened = catch_unwind(AssertUnwindSafe(|| steps.open(shard, epoch, reader.next)));
+        let opened = opened.unwrap_or_else(|panic| Err(Error::panicked(worker, None, Some(shard), panic)));
+        reader.samples = Samples::Over;
+        reader.samples = Samples::Open(opened.map_err(|error| Error::Shard { shard, worker, source: error.into() })?);
+        Ok(())
+    }
+
+    fn sample_error(&self, index: usize, error: Error) -> Error {
+        Error::Sample { index, shard: self.shard, worker: self.worker, source: error.into() }
+    }
+
+    fn skip(&mut self, epoch: u64, index: usize, error: &Error) {
+        let (shard, worker, error) = (self.shard, self.worker, error.to_string());
+        self.skipped.push(Skipped { epoch, index, shard, worker, error });
+    }
+
+    fn check_not_all_skipped(&self, n_samples: usize) -> Result<()> {
+        let Some(last) = self.skipped.last().filter(|_| self.skipped.len() == n_samples) else { return Ok(()) };
+        let Skipped { index, shard, worker, .. } = *last;
+        Err(Error::AllSkipped { n_samples, index, shard, worker, error: last.error.clone() })
+    }
+
+    /// The samples of a batch without those that were left out.
+    fn kept(&self, indices: &[usize]) -> Vec<usize> {
+        let is_kept = |index: &usize| self.skipped.iter().all(|skipped| skipped.index != *index);
+        indices.iter().copied().filter(is_kept).collect()
+    }
+
+    /// Does `make` with batches being made in slots.
+    pub(super) fn pinning(&mut self, make: &mut dyn FnMut(&mut Self) -> Result<bool>) -> Result<bool> {
+        let outer = mem::replace(&mut self.is_pinning, true);
+        let made = make(self);
+        self.is_pinning = outer;
+        made
+    }
+
+    /// Copies what a batch has elsewhere into slots: nothing more, if there was none left.
+    pub(super) fn pin(&mut self, copy: &mut dyn FnMut(&Slots<'_>) -> Result<()>) -> Result<()> {
+        match self.slots.clone().filter(|_| !self.times.pageable) {
+            Some(slots) => self.time(|times| &mut times.pin, || copy(&Slots::new(&slots))),
+            None => Ok(()),
+        }
+    }
+
+    /// Puts a batch through a function.
+    pub(super) fn map(&mut self, f: &mut dyn FnMut() -> Result<()>) -> Result<()> {
+        self.time(|times| &mut times.map, f)
+    }
+
+    /// Times what makes batches: in slots, if they are wanted there. Not for callers that are generic, which would compile it
+    /// in every program.
+    fn time<R>(&mut self, part: impl FnOnce(&mut Times) -> &mut Duration, work: impl FnOnce() -> R) -> R {
+        let start = Instant::now();
+        let Some(slots) = self.slots.as_ref().filter(|_| self.is_pinning) else {
+            let done = work();
+            *part(&mut self.times) += start.elapsed();
+            return done;
+        };
+        let scope = slots.enter();
+        let done = work();
+        drop(scope);
+        let (waited, pageable) = slots.finish();
+        *part(&mut self.times) += start.elapsed().saturating_sub(waited);
+        self.times.wait_for_memory += waited;
+        self.times.pageable |= pageable;
+        done
+    }
+}
+
+/// Room for more samples than this is made when they are there: a batch may be as long as an order says.
+const MOST_AT_ONCE: usize = 1 << 16;
