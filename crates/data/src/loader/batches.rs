@@ -10,7 +10,7 @@ use super::opaque::Opaque;
 use super::order::{Position, Positions};
 use super::pool::{Given, WorkerPool};
 use super::recipe::Run;
-use super::report::Account;
+
 use super::slots::{PATIENCE, PinnedSlots};
 use super::source::AnyBatch;
 use crate::{Error, Result};
@@ -122,25 +122,21 @@ impl<'a> Epoch<'a> {
     }
 
     /// The next batch, made here or by a worker.
-    fn load(&mut self, account: &mut Account) -> Option<Given> {
+    fn load(&mut self) -> Option<Given> {
         let recipe = &self.core.recipe;
         let (positions, run, maker) = match &mut self.threads {
-            Threads::Workers(pool) => return pool.next(self.number, account, &mut self.batch),
+            Threads::Workers(pool) => return pool.next(self.number, &mut self.batch),
             Threads::Program { positions, run, maker } => (positions, run, maker),
             Threads::Nobody => return None,
         };
         loop {
             let position = positions.next()?;
             let batch = self.batch.get_or_insert_with(|| recipe.source.room());
-            let result = match recipe.make(run, position, None, maker, batch) {
-                Ok(false) => {
-                    positions.end_shard(position.turn);
-                    continue;
-                }
-                made => made.map(|_| ()),
-            };
-            account.add(maker.times, maker.n_samples, std::mem::take(&mut maker.skipped), result.is_err());
-            return Some(Given { result, position: Some(position) });
+            let result = recipe.make(run, position, None, maker, batch);
+            if !matches!(result, Ok(false)) {
+                return Some(Given::new(maker.made(result), Some(position)));
+            }
+            positions.end_shard(position.turn);
         }
     }
 
@@ -156,21 +152,19 @@ impl<'a> Epoch<'a> {
         if self.n_left == Some(0) {
             return None;
         }
-        let mut account = Account::default();
         let start = Instant::now();
-        let Some(Given { result, position }) = self.load(&mut account) else {
+        let Some(Given { mut made, position, wait_for_program, wait_for_budget }) = self.load() else {
             self.core.progress().next = self.start.start_of_next_epoch();
             return std::mem::take(&mut self.is_empty).then(|| self.nothing_came()).flatten().map(Err);
         };
         let end = Instant::now();
-        account.report.program_waited = end - start;
-        account.report.program_worked = self.given.map_or(Duration::ZERO, |given| start - given);
+        let worked = self.given.map_or(Duration::ZERO, |given| start - given);
         (self.given, self.is_empty) = (Some(end), false);
         self.number += 1;
         if let (Some(_), Some(n_left)) = (position, &mut self.n_left) {
             *n_left -= 1;
         }
-        if matches!(result, Err(Error::WorkerInit { .. })) {
+        if matches!(made.result, Err(Error::WorkerInit { .. })) {
             (self.n_left, self.threads) = (Some(0), Threads::Nobody); // no workers for another epoch
         }
         let mut progress = self.core.progress();
@@ -179,8 +173,13 @@ impl<'a> Epoch<'a> {
             (_, Some(position)) => progress.next = position.after(self.n_turns),
             _ => {}
         }
-        progress.record.add(account);
-        Some(result)
+        progress.record.add(&mut made);
+        let report = &mut progress.record.report;
+        report.program_waited += end - start;
+        report.program_worked += worked;
+        report.wait_for_program += wait_for_program;
+        report.wait_for_budget += wait_for_budget;
+        Some(made.result.map(|_| ()))
     }
 
     /// What it means that no batch came: from the start on, that the dataset is empty; from somewhere else, that the batch

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use super::report::{Skipped, Times};
+use super::report::{Made, Skipped, Times};
 use super::slots::PinnedSlots;
 use crate::panics::drop_quietly;
 use crate::pin::Slots;
@@ -73,6 +73,9 @@ enum Samples {
     Over,
 }
 
+/// Opens a shard in an epoch at a sample.
+type Open<'a> = dyn FnMut(usize, u64, u64) -> Result<Box<dyn Any + Send>> + 'a;
+
 impl ShardReader {
     /// Reads from sample `next` on.
     pub(super) fn new(shard: usize, next: u64) -> Self {
@@ -90,33 +93,6 @@ impl Drop for ShardReader {
     }
 }
 
-/// What only the types of a dataset with indices can do; [`Maker::make_indexed`] is the rest, compiled once.
-pub(super) trait IndexedSteps {
-    /// Makes the batch at once, if the dataset can.
-    fn gather(&mut self, indices: &[usize]) -> Result<bool>;
-
-    /// Makes room for the samples of a batch, before the first.
-    fn expect(&mut self, n_samples: usize);
-
-    /// Fetches one more sample.
-    fn fetch(&mut self, index: usize) -> Result<()>;
-
-    /// Makes the batch of the samples.
-    fn collate(&mut self) -> Result<()>;
-}
-
-/// What only the types of a dataset of shards can do; [`Maker::make_next`] is the rest, compiled once.
-pub(super) trait ShardedSteps {
-    /// Opens a shard at a sample.
-    fn open(&mut self, shard: usize, epoch: u64, start: u64) -> Result<Box<dyn Any + Send>>;
-
-    /// Reads one more sample, and keeps it if it is wanted; none at the end.
-    fn read(&mut self, samples: &mut dyn Any, is_wanted: bool) -> Option<Result<()>>;
-
-    /// Makes the batch of the samples.
-    fn collate(&mut self) -> Result<()>;
-}
-
 /// See the head of the file.
 pub(super) struct Maker {
     progress: Arc<Progress>,
@@ -128,16 +104,19 @@ pub(super) struct Maker {
     skips: bool,
     shard: Option<usize>,
     indices: Vec<usize>, // room, used again
-    // Of the batch that was made last:
-    pub(super) n_samples: usize,
-    pub(super) times: Times,
-    pub(super) skipped: Vec<Skipped>,
+    // Of the batch that is made:
+    n_samples: usize,
+    times: Times,
+    skipped: Vec<Skipped>,
+    /// What went wrong when all samples were fetched at once.
+    gather_error: Option<Error>,
 }
 
 impl Maker {
     pub(super) fn new(progress: Arc<Progress>, slots: Option<PinnedSlots>, worker: Option<usize>, skips: bool) -> Self {
         let (indices, skipped, times) = (Vec::new(), Vec::new(), Times::default());
-        Self { progress, slots, is_pinning: false, worker, skips, shard: None, indices, n_samples: 0, times, skipped }
+        let (is_pinning, shard, n_samples, gather_error) = (false, None, 0, None);
+        Self { progress, slots, is_pinning, worker, skips, shard, indices, n_samples, times, skipped, gather_error }
     }
 
     /// Does `make` for a request, in which it may note the samples; false if the shard has no more.
@@ -149,6 +128,7 @@ impl Maker {
         self.progress.begin(None);
         (self.times, self.is_pinning) = (Times::default(), false);
         self.skipped.clear();
+        self.gather_error = None;
         self.shard = request.shard.as_ref().map(|reader| reader.shard);
         request.indices = mem::take(&mut self.indices);
         request.indices.clear();
@@ -160,6 +140,11 @@ impl Maker {
         self.n_samples = request.indices.len();
         self.indices = request.indices;
         made
+    }
+
+    /// What the batch was like that was made last.
+    pub(super) fn made(&mut self, result: Result<bool>) -> Made {
+        Made { result, n_samples: self.n_samples, times: self.times, skipped: mem::take(&mut self.skipped) }
     }
 
     /// The samples of a batch are known.
@@ -187,90 +172,87 @@ impl Maker {
         if sample.is_some() { error } else { error.of_batch(&request.indices, self.shard, self.worker) }
     }
 
-    /// Makes the batch of the samples of a request, of which there is at least one.
-    pub(super) fn make_indexed(&mut self, request: &Request<'_>, steps: &mut dyn IndexedSteps) -> Result<bool> {
-        let indices = &request.indices;
-        let failure = match self.time(|times| &mut times.fetch, || steps.gather(indices)) {
-            Ok(true) => return Ok(true),
-            Ok(false) => None,
-            Err(error) if error.is_out_of_memory() => return Err(error),
-            Err(error) => Some(error), // sample by sample shows which one it is
-        };
+    /// Makes a batch at once, if the dataset can. Where that fails, sample by sample shows which one it is.
+    pub(super) fn gather(&mut self, gather: &mut dyn FnMut() -> Result<bool>) -> Result<bool> {
+        match self.time(|times| &mut times.fetch, gather) {
+            Err(error) if !error.is_out_of_memory() => {
+                self.gather_error = Some(error);
+                Ok(false)
+            }
+            gathered => gathered,
+        }
+    }
+
+    /// Fetches the samples of a request one by one. There is at least one.
+    pub(super) fn fetch(
+        &mut self,
+        request: &Request<'_>,
+        fetch: &mut dyn FnMut(usize, u64) -> Result<()>,
+    ) -> Result<()> {
         let start = Instant::now();
-        steps.expect(indices.len().min(MOST_AT_ONCE));
-        indices.iter().try_for_each(|&index| self.fetch(request.epoch, index, steps))?;
+        for &index in &request.indices {
+            self.progress.fetch(Some(index));
+            if !self.skips {
+                fetch(index, request.epoch).map_err(|error| self.sample_error(index, error))?;
+                continue;
+            }
+            let fetched = catch_unwind(AssertUnwindSafe(|| fetch(index, request.epoch)));
+            let fetched = fetched.unwrap_or_else(|panic| Err(Error::panicked(self.worker, Some(index), None, panic)));
+            fetched.unwrap_or_else(|error| self.skip(request.epoch, index, &error));
+        }
         self.progress.fetch(None);
         self.times.fetch += start.elapsed();
-        self.check_not_all_skipped(indices.len())?;
-        match failure.filter(|_| !self.skips) {
-            Some(error) => Err(error),
-            None => self.time(|times| &mut times.collate, || steps.collate()).map(|()| true),
-        }
+        self.check_not_all_skipped(request.indices.len())
     }
 
-    /// Fetches one sample, unless it fails and is left out.
-    fn fetch(&mut self, epoch: u64, index: usize, steps: &mut dyn IndexedSteps) -> Result<()> {
-        self.progress.fetch(Some(index));
-        if !self.skips {
-            return steps.fetch(index).map_err(|error| self.sample_error(index, error));
-        }
-        let fetched = catch_unwind(AssertUnwindSafe(|| steps.fetch(index)));
-        let fetched = fetched.unwrap_or_else(|panic| Err(Error::panicked(self.worker, Some(index), None, panic)));
-        fetched.or_else(|error| {
-            self.skip(epoch, index, &error);
-            Ok(())
-        })
-    }
-
-    /// Makes the next batch of a shard; false if there is none. An error does not change where the next one starts.
-    pub(super) fn make_next(&mut self, request: &mut Request<'_>, steps: &mut dyn ShardedSteps) -> Result<bool> {
-        if !self.read(request, steps)? {
-            request.shard.iter_mut().for_each(|reader| reader.end());
-            return Ok(false);
-        }
-        self.time(|times| &mut times.collate, || steps.collate()).map(|()| true)
-    }
-
-    /// Reads as many samples as make a batch, or as there are; false if they are no batch.
-    fn read(&mut self, request: &mut Request<'_>, steps: &mut dyn ShardedSteps) -> Result<bool> {
+    /// Reads as many samples as make a batch from the shard of a request, or as there are; false if they are no batch. An error
+    /// does not change where the next batch starts.
+    pub(super) fn read(
+        &mut self,
+        request: &mut Request<'_>,
+        open: &mut Open<'_>,
+        read: &mut dyn FnMut(&mut dyn Any, bool) -> Option<Result<()>>,
+    ) -> Result<bool> {
         let start = Instant::now();
         let Request { epoch, batch_size: n_max, drop_last, indices, shard, refusal } = request;
-        let (epoch, n_max) = (*epoch, *n_max);
         let Some(reader) = shard else { unreachable!("a dataset of shards is read by shard") };
-        self.open(reader, epoch, steps)?;
-        let ShardReader { next, samples: Samples::Open(samples), .. } = reader else { return Ok(false) };
+        self.open(reader, *epoch, open)?;
+        let ShardReader { next, samples: Samples::Open(samples), .. } = &mut **reader else { return Ok(false) };
         let mut failure = refusal.take();
         let is_wanted = failure.is_none();
         self.progress.begin(Some(*next as usize));
-        while indices.len() < n_max {
+        while indices.len() < *n_max {
             let index = *next as usize;
             self.progress.fetch(Some(index));
-            let Some(sample) = steps.read(&mut **samples, is_wanted) else { break };
+            let Some(sample) = read(&mut **samples, is_wanted) else { break };
             *next = next.saturating_add(1);
             indices.push(index);
             match sample {
-                Err(error) if is_wanted && self.skips => self.skip(epoch, index, &error),
+                Err(error) if is_wanted && self.skips => self.skip(*epoch, index, &error),
                 Err(error) if failure.is_none() => failure = Some(self.sample_error(index, error)),
                 _ => {}
             }
         }
         self.progress.fetch(None);
         self.times.fetch += start.elapsed();
-        let n_samples = indices.len();
-        let is_left_out = n_samples == 0 || (*drop_last && n_samples < n_max);
+        let is_left_out = indices.is_empty() || (*drop_last && indices.len() < *n_max);
         match failure {
-            Some(error) if is_wanted || !is_left_out => Err(error),
-            _ if n_samples == 0 => Ok(false),
-            _ => self.check_not_all_skipped(n_samples).map(|()| !is_left_out),
+            Some(error) if is_wanted || !is_left_out => return Err(error),
+            None if !indices.is_empty() => self.check_not_all_skipped(indices.len())?,
+            _ => {}
         }
+        if is_left_out {
+            reader.end();
+        }
+        Ok(!is_left_out)
     }
 
-    fn open(&mut self, reader: &mut ShardReader, epoch: u64, steps: &mut dyn ShardedSteps) -> Result<()> {
+    fn open(&mut self, reader: &mut ShardReader, epoch: u64, open: &mut Open<'_>) -> Result<()> {
         if !matches!(reader.samples, Samples::Closed) {
             return Ok(());
         }
         let (shard, worker) = (reader.shard, self.worker);
-        let opened = catch_unwind(AssertUnwindSafe(|| steps.open(shard, epoch, reader.next)));
+        let opened = catch_unwind(AssertUnwindSafe(|| open(shard, epoch, reader.next)));
         let opened = opened.unwrap_or_else(|panic| Err(Error::panicked(worker, None, Some(shard), panic)));
         reader.samples = Samples::Over;
         reader.samples = Samples::Open(opened.map_err(|error| Error::Shard { shard, worker, source: error.into() })?);
@@ -296,6 +278,14 @@ impl Maker {
     fn kept(&self, indices: &[usize]) -> Vec<usize> {
         let is_kept = |index: &usize| self.skipped.iter().all(|skipped| skipped.index != *index);
         indices.iter().copied().filter(is_kept).collect()
+    }
+
+    /// Makes the batch of the samples.
+    pub(super) fn collate(&mut self, collate: &mut dyn FnMut() -> Result<()>) -> Result<bool> {
+        match self.gather_error.take().filter(|_| !self.skips) {
+            Some(error) => Err(error),
+            None => self.time(|times| &mut times.collate, collate).map(|()| true),
+        }
     }
 
     /// Does `make` with batches being made in slots.
@@ -338,6 +328,3 @@ impl Maker {
         done
     }
 }
-
-/// Room for more samples than this is made when they are there: a batch may be as long as an order says.
-const MOST_AT_ONCE: usize = 1 << 16;

@@ -32,7 +32,7 @@ use super::maker::{Maker, Progress};
 use super::order::{Position, Positions};
 use super::plan::{Init, Plan};
 use super::recipe::{Recipe, Run};
-use super::report::{Account, Skipped, Times};
+use super::report::Made;
 use super::slots::{PATIENCE, PinnedSlots, SlotMemory};
 use super::source::AnyBatch;
 use crate::panics::{drop_quietly, lock};
@@ -92,15 +92,12 @@ struct Entry {
 enum Batch {
     Pending,
     Making { worker: usize },
-    Ready(Made),
+    Ready(Finished),
 }
 
-struct Made {
+struct Finished {
     batch: AnyBatch,
-    result: Result<bool>, // false: the shard has no more
-    n_samples: usize,
-    times: Times,
-    skipped: Vec<Skipped>,
+    made: Made,
     reserved: Option<Reservation>, // until the program takes the batch
 }
 
@@ -120,11 +117,19 @@ struct Worker {
     progress: Arc<Progress>,
 }
 
-/// What the program gets: a batch or an error.
+/// What the program gets: a batch, or an error in its place.
 pub(super) struct Given {
-    pub(super) result: Result<()>,
+    pub(super) made: Made,
     /// Where it was; none if it comes later all the same.
     pub(super) position: Option<Position>,
+    pub(super) wait_for_program: Duration,
+    pub(super) wait_for_budget: Duration,
+}
+
+impl Given {
+    pub(super) fn new(made: Made, position: Option<Position>) -> Self {
+        Self { made, position, wait_for_program: Duration::ZERO, wait_for_budget: Duration::ZERO }
+    }
 }
 
 impl WorkerPool {
@@ -172,29 +177,29 @@ impl WorkerPool {
 
     /// Puts the next batch of the epoch, in order, into `batch`, whose room is used again; none at the end. It is the
     /// `number`th.
-    pub(super) fn next(&mut self, number: usize, account: &mut Account, batch: &mut Option<AnyBatch>) -> Option<Given> {
+    pub(super) fn next(&mut self, number: usize, batch: &mut Option<AnyBatch>) -> Option<Given> {
         let start = Instant::now();
         let shared = self.shared.clone();
         let mut state = lock(&shared.state);
         state.spare.extend(batch.take());
         let (position, made) = loop {
             if let Some(error) = state.failure.take() {
-                return Some(Given { result: Err(error), position: None });
+                return Some(Given::new(Made::failed(error), None));
             }
-            if let Some((position, made)) = state.pop_ready() {
-                if !matches!(made.result, Ok(false)) {
-                    break (position, made);
+            if let Some((position, finished)) = state.pop_ready() {
+                shared.wake_after_pop(&state, finished.reserved);
+                if matches!(finished.made.result, Ok(false)) {
+                    state.spare.push(finished.batch);
+                    continue;
                 }
-                shared.wake_after_pop(&state, made.reserved);
-                state.spare.push(made.batch);
-                continue;
+                *batch = Some(finished.batch);
+                break (position, finished.made);
             }
             if state.entries.is_empty() && state.positions.peek().is_none() {
                 return None;
             }
             let left = shared.plan.timeout.map(|timeout| timeout.saturating_sub(start.elapsed()));
             if left == Some(Duration::ZERO) {
-                account.add(Times::default(), 0, Vec::new(), true);
                 return Some(self.give_up(state, number, start.elapsed()));
             }
             state.program_waits = Some(start);
@@ -204,14 +209,9 @@ impl WorkerPool {
             };
             state.program_waits = None;
         };
-        let Made { batch: made, result, n_samples, times, skipped, reserved } = made;
-        *batch = Some(made);
-        shared.wake_after_pop(&state, reserved);
-        account.report.wait_for_program += mem::take(&mut state.wait_for_program);
-        account.report.wait_for_budget += mem::take(&mut state.wait_for_budget);
-        drop(state);
-        account.add(times, n_samples, skipped, result.is_err());
-        Some(Given { result: result.map(|_| ()), position: Some(position) })
+        let wait_for_program = mem::take(&mut state.wait_for_program);
+        let wait_for_budget = mem::take(&mut state.wait_for_budget);
+        Some(Given { made, position: Some(position), wait_for_program, wait_for_budget })
     }
 
     /// The error of a batch that took too long. Of a dataset with indices, the epoch goes on without it, and with another worker
@@ -232,7 +232,7 @@ impl WorkerPool {
         let shard = sharded.map(|sharded| sharded.shard_at(position.turn));
         let error = Error::Timeout { worker, batch, sample, first, shard, waited };
         if sharded.is_some() {
-            return Given { result: Err(error), position: None };
+            return Given::new(Made::failed(error), None);
         }
         match state.entries.pop_front() {
             Some(entry) => state.forget(&entry),
@@ -244,7 +244,7 @@ impl WorkerPool {
             self.threads[worker] = self.start(worker)?; // the other ends when it can
             Ok(())
         });
-        Given { result: Err(replaced.err().unwrap_or(error)), position: Some(position) }
+        Given::new(Made::failed(replaced.err().unwrap_or(error)), Some(position))
     }
 
     /// Ends an epoch before its time; what is being made is dropped when it is finished.
@@ -275,13 +275,13 @@ impl Drop for WorkerPool {
 
 impl State {
     /// The first entry, if it is ready.
-    fn pop_ready(&mut self) -> Option<(Position, Made)> {
+    fn pop_ready(&mut self) -> Option<(Position, Finished)> {
         if !matches!(self.entries.front()?.batch, Batch::Ready(_)) {
             return None;
         }
-        let Some(Entry { position, batch: Batch::Ready(made) }) = self.entries.pop_front() else { return None };
+        let Some(Entry { position, batch: Batch::Ready(finished) }) = self.entries.pop_front() else { return None };
         self.first_seq += 1;
-        Some((position, made))
+        Some((position, finished))
     }
 
     /// Counts an entry that was removed from the front.
@@ -356,9 +356,8 @@ impl Shared {
             };
             let result = self.recipe.make(&run, position, refusal, &mut maker, &mut batch);
             let batch_bytes = (taken_by_thread() - before).max(1) as u64;
-            let (n_samples, times, skipped) = (maker.n_samples, maker.times, mem::take(&mut maker.skipped));
-            let made = Made { batch, result, n_samples, times, skipped, reserved };
-            let unwanted = self.finish(worker, seq, position, made, batch_bytes);
+            let finished = Finished { batch, made: maker.made(result), reserved };
+            let unwanted = self.finish(worker, seq, position, finished, batch_bytes);
             drop_quietly((unwanted, run)); // without the lock
         }
         Ok(())
@@ -453,19 +452,26 @@ impl Shared {
     }
 
     /// Puts what was made into its entry; returns it if nobody wants it.
-    fn finish(&self, worker: &Worker, seq: u64, position: Position, made: Made, batch_bytes: u64) -> Option<Made> {
+    fn finish(
+        &self,
+        worker: &Worker,
+        seq: u64,
+        position: Position,
+        finished: Finished,
+        batch_bytes: u64,
+    ) -> Option<Finished> {
         worker.progress.begin(None);
         let mut state = lock(&self.state);
         let is_first = state.batch_bytes == 0;
         state.batch_bytes = state.batch_bytes.max(batch_bytes);
         let Some(index) = state.index_of(seq, worker.number) else {
             self.work.notify_all(); // its memory is free soon
-            return Some(made);
+            return Some(finished);
         };
-        if matches!(made.result, Ok(false)) {
+        if matches!(finished.made.result, Ok(false)) {
             state.positions.end_shard(position.turn);
         }
-        state.entries[index].batch = Batch::Ready(made);
+        state.entries[index].batch = Batch::Ready(finished);
         let fed = index == 0 && mem::take(&mut state.is_starving);
         if is_first || fed {
             self.work.notify_all(); // they waited for that

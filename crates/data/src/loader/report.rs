@@ -2,10 +2,10 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::ops::AddAssign;
 use std::time::Duration;
 
 use crate::error_text::{sample_of, who};
+use crate::{Error, Result};
 
 /// What a loader has done so far, and how long each part took.
 ///
@@ -96,17 +96,17 @@ pub(super) struct Times {
     pub(super) pageable: bool,
 }
 
-/// What the batch was like that the program got.
-#[derive(Default)]
-pub(super) struct Account {
-    pub(super) report: LoaderReport,
-    skipped: Vec<Skipped>,
+/// A batch as the program gets it, but for the batch itself.
+pub(super) struct Made {
+    pub(super) result: Result<bool>, // false: its shard has no more
+    pub(super) n_samples: usize,     // those that failed among them
+    pub(super) times: Times,
+    pub(super) skipped: Vec<Skipped>,
 }
 
-impl Account {
-    pub(super) fn add(&mut self, times: Times, n_samples: usize, skipped: Vec<Skipped>, is_error: bool) {
-        self.report.add(times, n_samples - skipped.len().min(n_samples), skipped.len(), is_error);
-        self.skipped = skipped;
+impl Made {
+    pub(super) fn failed(error: Error) -> Self {
+        Self { result: Err(error), n_samples: 0, times: Times::default(), skipped: Vec::new() }
     }
 }
 
@@ -122,28 +122,26 @@ pub(super) struct Record {
 const KEPT_SKIPPED: usize = 1_000;
 
 impl Record {
-    pub(super) fn add(&mut self, account: Account) {
-        self.report += account.report;
-        self.skipped.extend(account.skipped);
+    /// Adds what a batch was like.
+    pub(super) fn add(&mut self, made: &mut Made) {
+        let report = &mut self.report;
+        report.batches += 1;
+        report.errors += u64::from(made.result.is_err());
+        report.samples += made.n_samples.saturating_sub(made.skipped.len()) as u64;
+        report.skipped += made.skipped.len() as u64;
+        report.fetch += made.times.fetch;
+        report.collate += made.times.collate;
+        report.map += made.times.map;
+        report.pin += made.times.pin;
+        report.wait_for_budget += made.times.wait_for_memory;
+        report.pageable += u64::from(made.times.pageable);
+        self.skipped.extend(made.skipped.drain(..));
         let surplus = self.skipped.len().saturating_sub(KEPT_SKIPPED);
         self.skipped.drain(..surplus);
     }
 }
 
 impl LoaderReport {
-    fn add(&mut self, times: Times, n_samples: usize, n_skipped: usize, is_error: bool) {
-        self.batches += 1;
-        self.errors += u64::from(is_error);
-        self.samples += n_samples as u64;
-        self.skipped += n_skipped as u64;
-        self.fetch += times.fetch;
-        self.collate += times.collate;
-        self.map += times.map;
-        self.pin += times.pin;
-        self.wait_for_budget += times.wait_for_memory;
-        self.pageable += u64::from(times.pageable);
-    }
-
     /// Making batches, all of it.
     pub(super) fn making(&self) -> Duration {
         self.fetch + self.collate + self.map + self.pin
@@ -187,25 +185,6 @@ impl LoaderReport {
         } else {
             "getting samples takes most of the time: more workers, or samples that are cheaper to decode"
         }
-    }
-}
-
-impl AddAssign for LoaderReport {
-    fn add_assign(&mut self, other: Self) {
-        self.batches += other.batches;
-        self.errors += other.errors;
-        self.samples += other.samples;
-        self.fetch += other.fetch;
-        self.collate += other.collate;
-        self.map += other.map;
-        self.pin += other.pin;
-        self.transfer += other.transfer;
-        self.pageable += other.pageable;
-        self.skipped += other.skipped;
-        self.wait_for_program += other.wait_for_program;
-        self.wait_for_budget += other.wait_for_budget;
-        self.program_waited += other.program_waited;
-        self.program_worked += other.program_worked;
     }
 }
 

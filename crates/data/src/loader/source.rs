@@ -7,7 +7,7 @@ use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::maker::{IndexedSteps, Maker, Request, ShardedSteps};
+use super::maker::{Maker, Request};
 use crate::Result;
 use crate::dataset::Dataset;
 use crate::iterable::{IterableDataset, Samples};
@@ -95,39 +95,27 @@ where
     }
 
     fn make(&self, request: &mut Request<'_>, maker: &mut Maker, to: &mut AnyBatch) -> Result<bool> {
-        maker.make_indexed(request, &mut IndexedBatch { source: self, epoch: request.epoch, samples: Vec::new(), to })
+        let gathered = maker.gather(&mut || {
+            let batch = (self.gather)(&self.dataset, &request.indices)?;
+            Ok(batch.map(|batch| to.put(batch)).is_some())
+        });
+        if gathered? {
+            return Ok(true);
+        }
+        let mut samples = Vec::with_capacity(request.indices.len().min(MOST_AT_ONCE));
+        maker.fetch(request, &mut |index, epoch| {
+            samples.push(self.dataset.get_in(index, epoch)?);
+            Ok(())
+        })?;
+        maker.collate(&mut || {
+            to.put((self.collate)(mem::take(&mut samples))?);
+            Ok(())
+        })
     }
 }
 
-/// One batch of [`Indexed`].
-struct IndexedBatch<'a, B, D: Dataset, C> {
-    source: &'a Indexed<D, C, B>,
-    epoch: u64,
-    samples: Vec<D::Sample>,
-    to: &'a mut AnyBatch,
-}
-
-impl<B: Send + 'static, D: Dataset, C: Fn(Vec<D::Sample>) -> Result<B>> IndexedSteps for IndexedBatch<'_, B, D, C> {
-    fn gather(&mut self, indices: &[usize]) -> Result<bool> {
-        let Some(batch) = (self.source.gather)(&self.source.dataset, indices)? else { return Ok(false) };
-        self.to.put(batch);
-        Ok(true)
-    }
-
-    fn expect(&mut self, n_samples: usize) {
-        self.samples = Vec::with_capacity(n_samples);
-    }
-
-    fn fetch(&mut self, index: usize) -> Result<()> {
-        self.samples.push(self.source.dataset.get_in(index, self.epoch)?);
-        Ok(())
-    }
-
-    fn collate(&mut self) -> Result<()> {
-        self.to.put((self.source.collate)(mem::take(&mut self.samples))?);
-        Ok(())
-    }
-}
+/// Room for more samples than this is made when they are there: a batch may be as long as an order says.
+const MOST_AT_ONCE: usize = 1 << 16;
 
 /// A dataset of shards, and a function for its samples.
 pub(super) struct Sharded<D, C, B> {
@@ -166,40 +154,22 @@ where
     }
 
     fn make(&self, request: &mut Request<'_>, maker: &mut Maker, to: &mut AnyBatch) -> Result<bool> {
-        maker.make_next(request, &mut ShardedBatch { source: self, samples: Vec::new(), to })
-    }
-}
-
-/// One batch of [`Sharded`].
-struct ShardedBatch<'a, B, D: IterableDataset, C> {
-    source: &'a Sharded<D, C, B>,
-    samples: Vec<D::Sample>,
-    to: &'a mut AnyBatch,
-}
-
-impl<B, D, C> ShardedSteps for ShardedBatch<'_, B, D, C>
-where
-    B: Send + 'static,
-    D: IterableDataset,
-    C: Fn(Vec<D::Sample>) -> Result<B>,
-{
-    fn open(&mut self, shard: usize, epoch: u64, start: u64) -> Result<Box<dyn Any + Send>> {
-        Ok(Box::new(self.source.dataset.shard_from(shard, epoch, start)?))
-    }
-
-    fn read(&mut self, samples: &mut dyn Any, is_wanted: bool) -> Option<Result<()>> {
-        let Some(samples) = samples.downcast_mut::<Samples<D::Sample>>() else { unreachable!("`open` made it") };
-        let sample = samples.next()?;
-        Some(sample.map(|sample| {
-            if is_wanted {
-                self.samples.push(sample);
-            }
-        }))
-    }
-
-    fn collate(&mut self) -> Result<()> {
-        self.to.put((self.source.collate)(mem::take(&mut self.samples))?);
-        Ok(())
+        let mut samples = Vec::new();
+        let mut open = |shard, epoch, start| -> Result<Box<dyn Any + Send>> {
+            Ok(Box::new(self.dataset.shard_from(shard, epoch, start)?))
+        };
+        let is_batch = maker.read(request, &mut open, &mut |opened, is_wanted| {
+            let Some(opened) = opened.downcast_mut::<Samples<D::Sample>>() else { unreachable!("`open` made it") };
+            let sample = opened.next()?;
+            Some(sample.map(|sample| samples.extend(is_wanted.then_some(sample))))
+        });
+        if !is_batch? {
+            return Ok(false);
+        }
+        maker.collate(&mut || {
+            to.put((self.collate)(mem::take(&mut samples))?);
+            Ok(())
+        })
     }
 }
 
