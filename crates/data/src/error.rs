@@ -11,8 +11,8 @@ use pagelock_memory::text::{number, whole_text};
 use crate::NoDownload;
 use crate::error_text::{batch_of, late, listed, sample_of, who};
 use crate::idx::IdxError;
-use crate::loader::{LoaderState, StreamState};
 use crate::panics::{drop_panic, panic_message};
+use crate::state::{LoaderState, StreamState};
 
 /// `Result` with this crate's [`Error`].
 ///

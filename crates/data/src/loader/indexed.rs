@@ -6,10 +6,10 @@ use super::core::Core;
 use super::loaders::DataLoader;
 use super::order::{Order, Position};
 use super::source::Indexed;
-use super::state::LoaderState;
 use crate::collate::Stack;
 use crate::dataset::Dataset;
 use crate::sampler::{BatchSampler, RandomSampler, Sampler, SequentialSampler};
+use crate::state::LoaderState;
 use crate::{Error, Result};
 
 impl<B: Send + 'static> DataLoader<B> {
@@ -145,13 +145,7 @@ impl<B: Send + 'static> DataLoader<B> {
     /// How many samples the dataset has.
     ///
     /// # Examples
-    /// ```
-    /// # use pagelock_data::{DataLoader, TensorDataset};
-    /// # use pagelock_tensor::Tensor;
-    /// let dataset = TensorDataset::new(Tensor::zeros([100, 2])?)?;
-    /// assert_eq!(DataLoader::new(dataset).batch_size(64).n_samples(), 100);
-    /// # Ok::<(), pagelock_data::Error>(())
-    /// ```
+    /// See [`Loader`].
     pub fn n_samples(&self) -> usize {
         self.core.n_samples()
     }
@@ -159,14 +153,7 @@ impl<B: Send + 'static> DataLoader<B> {
     /// Where the loop that was started last is, to be kept in a checkpoint; see [`LoaderState`].
     ///
     /// # Examples
-    /// ```
-    /// # use pagelock_data::{DataLoader, TensorDataset};
-    /// # use pagelock_tensor::Tensor;
-    /// let loader = DataLoader::new(TensorDataset::new(Tensor::zeros([3])?)?);
-    /// loader.iter().take(2).for_each(drop);
-    /// assert_eq!((loader.state().epoch, loader.state().batch), (0, 2));
-    /// # Ok::<(), pagelock_data::Error>(())
-    /// ```
+    /// See [`LoaderState`].
     pub fn state(&self) -> LoaderState {
         self.core.loader_state()
     }
@@ -178,14 +165,7 @@ impl<B: Send + 'static> DataLoader<B> {
     /// not that many batches; what [`len`](Self::len) reports.
     ///
     /// # Examples
-    /// ```
-    /// # use pagelock_data::{DataLoader, LoaderState, TensorDataset};
-    /// # use pagelock_tensor::Tensor;
-    /// let loader = DataLoader::new(TensorDataset::new(Tensor::zeros([3])?)?);
-    /// loader.resume(LoaderState { epoch: 8, batch: 2, ..loader.state() })?;
-    /// assert_eq!((loader.epoch(), loader.iter().count()), (8, 1));
-    /// # Ok::<(), pagelock_data::Error>(())
-    /// ```
+    /// See [`LoaderState`].
     pub fn resume(&self, state: LoaderState) -> Result<()> {
         self.core.resume_loader(state)
     }

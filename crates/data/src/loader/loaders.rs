@@ -81,7 +81,28 @@ pub type StreamLoader<B> = Loader<B, Shards>;
 /// kind `K` of dataset.
 ///
 /// # Examples
-/// See [`DataLoader`].
+/// ```
+/// use std::time::Duration;
+///
+/// use pagelock_data::{DataLoader, TensorDataset};
+/// use pagelock_tensor::Tensor;
+///
+/// let dataset = TensorDataset::new(Tensor::zeros([100, 4])?)?;
+/// let loader = DataLoader::new(dataset).batch_size(8).drop_last(true).skip_bad_samples(true);
+/// let loader = loader.num_workers(2).prefetch_factor(4); // 8 batches ahead
+/// let loader = loader.persistent_workers(true).timeout(Duration::from_secs(60)).worker_init(|worker| {
+///     println!("worker {worker} starts");
+///     Ok(())
+/// });
+///
+/// assert_eq!((loader.epoch(), loader.iter().count(), loader.epoch()), (0, 12, 1));
+/// loader.set_epoch(7); // to repeat one, or to go on
+/// for batch in &loader {
+///     assert_eq!(batch?.dims(), [8, 4]);
+/// }
+/// assert_eq!((loader.n_samples(), loader.report().samples, loader.skipped().len()), (100, 2 * 96, 0));
+/// # Ok::<(), pagelock_data::Error>(())
+/// ```
 pub struct Loader<B, K> {
     pub(super) core: Opaque<'static, Core>,
     types: PhantomData<fn() -> (B, K)>,
@@ -134,13 +155,7 @@ impl<B: Send + 'static, K> Loader<B, K> {
     /// Which epoch the next loop will be, counted from 0.
     ///
     /// # Examples
-    /// ```
-    /// # use pagelock_data::{DataLoader, TensorDataset};
-    /// # use pagelock_tensor::Tensor;
-    /// let loader = DataLoader::new(TensorDataset::new(Tensor::zeros([3])?)?);
-    /// assert_eq!((loader.epoch(), loader.iter().count(), loader.epoch()), (0, 3, 1));
-    /// # Ok::<(), pagelock_data::Error>(())
-    /// ```
+    /// See [`Loader`].
     pub fn epoch(&self) -> u64 {
         self.core.progress().start.epoch
     }
@@ -148,14 +163,7 @@ impl<B: Send + 'static, K> Loader<B, K> {
     /// Makes the next loop epoch number `epoch`, to repeat one or to go on where another run stopped.
     ///
     /// # Examples
-    /// ```
-    /// # use pagelock_data::{DataLoader, TensorDataset};
-    /// # use pagelock_tensor::Tensor;
-    /// let loader = DataLoader::new(TensorDataset::new(Tensor::zeros([3])?)?).shuffle(1);
-    /// loader.set_epoch(12);
-    /// assert_eq!(loader.epoch(), 12);
-    /// # Ok::<(), pagelock_data::Error>(())
-    /// ```
+    /// See [`Loader`].
     pub fn set_epoch(&self, epoch: u64) {
         self.core.set_epoch(epoch);
     }
@@ -163,14 +171,7 @@ impl<B: Send + 'static, K> Loader<B, K> {
     /// What this loader has done so far, and how long it took; see [`LoaderReport`].
     ///
     /// # Examples
-    /// ```
-    /// # use pagelock_data::{DataLoader, TensorDataset};
-    /// # use pagelock_tensor::Tensor;
-    /// let loader = DataLoader::new(TensorDataset::new(Tensor::zeros([3])?)?);
-    /// loader.iter().for_each(drop);
-    /// assert_eq!(loader.report().samples, 3);
-    /// # Ok::<(), pagelock_data::Error>(())
-    /// ```
+    /// See [`Loader`].
     pub fn report(&self) -> LoaderReport {
         self.core.report()
     }
@@ -179,14 +180,7 @@ impl<B: Send + 'static, K> Loader<B, K> {
     /// thousand, with the reasons.
     ///
     /// # Examples
-    /// ```
-    /// # use pagelock_data::{DataLoader, TensorDataset};
-    /// # use pagelock_tensor::Tensor;
-    /// let loader = DataLoader::new(TensorDataset::new(Tensor::zeros([3])?)?).skip_bad_samples(true);
-    /// loader.iter().for_each(drop);
-    /// assert_eq!(loader.skipped(), []);
-    /// # Ok::<(), pagelock_data::Error>(())
-    /// ```
+    /// See [`Loader`].
     pub fn skipped(&self) -> Vec<Skipped> {
         self.core.skipped()
     }
@@ -194,14 +188,7 @@ impl<B: Send + 'static, K> Loader<B, K> {
     /// Starts the next epoch; `for batch in &loader` does the same.
     ///
     /// # Examples
-    /// ```
-    /// # use pagelock_data::{DataLoader, TensorDataset};
-    /// # use pagelock_tensor::Tensor;
-    /// let loader = DataLoader::new(TensorDataset::new(Tensor::zeros([10])?)?).batch_size(4);
-    /// let sizes: Vec<usize> = loader.iter().flatten().map(|batch| batch.len()).collect();
-    /// assert_eq!(sizes, [4, 4, 2]);
-    /// # Ok::<(), pagelock_data::Error>(())
-    /// ```
+    /// See [`Loader`].
     pub fn iter(&self) -> Batches<'_, B> {
         Batches::new(Epoch::start(&self.core))
     }

@@ -9,7 +9,7 @@
 //!
 //! ```text
 //! DataLoader, StreamLoader     loaders.rs (both), indexed.rs, sharded.rs, settings.rs     types, thin
-//!   Core                       core.rs: recipe, plan, where the loader is (state.rs), what it did (report.rs)
+//!   Core                       core.rs: recipe, plan, where the loader is, what it did (report.rs)
 //!     Epoch                    batches.rs: gives the batches of one epoch
 //!       WorkerPool             pool.rs: threads, reorder buffer, backpressure
 //!         Recipe, Maker        recipe.rs, maker.rs: one batch; order.rs: its position; slots.rs: page-locked memory
@@ -25,6 +25,7 @@ mod loaders;
 mod maker;
 mod opaque;
 mod order;
+mod parse_state;
 mod plan;
 mod pool;
 mod recipe;
@@ -33,7 +34,6 @@ mod settings;
 mod sharded;
 mod slots;
 mod source;
-mod state;
 mod tuning;
 
 pub use self::batches::{Batches, StreamBatches};
@@ -42,5 +42,4 @@ pub use self::indexed::get_data;
 pub use self::loaders::{DataLoader, Indices, Loader, Shards, StreamLoader};
 pub use self::report::{LoaderReport, Skipped};
 pub use self::slots::WhenFull;
-pub use self::state::{LoaderState, StreamState};
 pub use self::tuning::Tuning;

@@ -250,13 +250,13 @@ impl WorkerPool {
     /// Ends an epoch before its time; what is being made is dropped when it is finished.
     pub(super) fn stop(&self) {
         let mut state = lock(&self.shared.state);
-        (state.positions, state.run) = (Positions::default(), Arc::default());
+        let (positions, run) = (mem::take(&mut state.positions), mem::take(&mut state.run));
         state.first_seq += state.entries.len() as u64;
         (state.n_pending, state.is_starving) = (0, false);
         let entries: Vec<_> = state.entries.drain(..).collect();
         self.shared.work.notify_all(); // those that wait for memory need none any more
         drop(state);
-        drop(entries); // without the lock
+        drop((entries, positions, run)); // without the lock
     }
 }
 

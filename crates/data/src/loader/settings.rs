@@ -14,31 +14,19 @@ use crate::Result;
 use crate::pin::PinMemory;
 
 impl<B: Send + 'static, K> Loader<B, K> {
-    /// How many samples make a batch. Zero is refused by [`len`](Self::len) and by the loop.
+    /// How many samples make a batch; 1 unless set. Zero is refused by [`len`](Self::len) and by the loop.
     ///
     /// # Examples
-    /// ```
-    /// # use pagelock_data::{DataLoader, TensorDataset};
-    /// # use pagelock_tensor::Tensor;
-    /// # let dataset = TensorDataset::new(Tensor::zeros([100, 2])?)?;
-    /// assert_eq!(DataLoader::new(dataset).batch_size(32).len()?, 4);
-    /// # Ok::<(), pagelock_data::Error>(())
-    /// ```
+    /// See [`Loader`].
     pub fn batch_size(mut self, batch_size: usize) -> Self {
         self.core.set_batch_size(batch_size);
         self
     }
 
-    /// Whether a last batch that is smaller than the others is left out.
+    /// Whether a last batch that is smaller than the others is left out; of a stream, the last batch of each shard.
     ///
     /// # Examples
-    /// ```
-    /// # use pagelock_data::{DataLoader, TensorDataset};
-    /// # use pagelock_tensor::Tensor;
-    /// # let dataset = TensorDataset::new(Tensor::zeros([100, 2])?)?;
-    /// assert_eq!(DataLoader::new(dataset).batch_size(32).drop_last(true).len()?, 3);
-    /// # Ok::<(), pagelock_data::Error>(())
-    /// ```
+    /// See [`Loader`].
     pub fn drop_last(mut self, drop_last: bool) -> Self {
         self.core.recipe_mut().order.set_drop_last(drop_last);
         self
@@ -48,7 +36,8 @@ impl<B: Send + 'static, K> Loader<B, K> {
     /// Order and content of the batches are the same for any number.
     ///
     /// What goes wrong, a panic too, comes out as an error in the place of its batch, whoever made it. More workers than 1,024
-    /// are refused by [`len`](Self::len) and by the loop.
+    /// are refused by [`len`](Self::len) and by the loop. A shard of a stream is read by one thread, so more threads than shards
+    /// are not started.
     ///
     /// # Examples
     /// ```
@@ -70,14 +59,7 @@ impl<B: Send + 'static, K> Loader<B, K> {
     /// How many batches per worker may be ahead of the program; 2 unless set, at least 1 in all.
     ///
     /// # Examples
-    /// ```
-    /// # use pagelock_data::{DataLoader, TensorDataset};
-    /// # use pagelock_tensor::Tensor;
-    /// # let dataset = TensorDataset::new(Tensor::zeros([100, 2])?)?;
-    /// let loader = DataLoader::new(dataset).batch_size(8).num_workers(2).prefetch_factor(4); // 8 batches ahead
-    /// assert_eq!(loader.iter().count(), 13);
-    /// # Ok::<(), pagelock_data::Error>(())
-    /// ```
+    /// See [`Loader`].
     pub fn prefetch_factor(mut self, prefetch_factor: usize) -> Self {
         self.core.plan_mut().prefetch_factor = prefetch_factor;
         self
@@ -86,7 +68,8 @@ impl<B: Send + 'static, K> Loader<B, K> {
     /// What the batches that are ahead of the program may take together, however many there are.
     ///
     /// A batch counts, with what the largest before it took, from when a worker takes it up until the program gets it.
-    /// Where not even one fits, its place is taken by the refusal, with the numbers.
+    /// Where not even one fits, its place is taken by the refusal, with the numbers; of a stream,
+    /// its samples are read all the same.
     ///
     /// # Examples
     /// ```
@@ -107,18 +90,11 @@ impl<B: Send + 'static, K> Loader<B, K> {
     }
 
     /// How long the program waits for a worker's batch before it gets [`Error::Timeout`](crate::Error::Timeout) instead, which says where the
-    /// worker is; the epoch goes on with the next batch. Without it, as long as it takes.
+    /// worker is; the epoch goes on with the next batch, and with another worker. Of a stream, the batch that is late comes later.
+    /// Without a time-out, the program waits as long as it takes.
     ///
     /// # Examples
-    /// ```
-    /// # use pagelock_data::{DataLoader, TensorDataset};
-    /// # use pagelock_tensor::Tensor;
-    /// use std::time::Duration;
-    /// # let dataset = TensorDataset::new(Tensor::zeros([100, 2])?)?;
-    /// let loader = DataLoader::new(dataset).num_workers(2).timeout(Duration::from_secs(60));
-    /// assert!(loader.iter().all(|batch| batch.is_ok()));
-    /// # Ok::<(), pagelock_data::Error>(())
-    /// ```
+    /// See [`Loader`].
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.core.plan_mut().timeout = Some(timeout);
         self
@@ -127,16 +103,7 @@ impl<B: Send + 'static, K> Loader<B, K> {
     /// Whether workers wait for the next epoch instead of ending with theirs.
     ///
     /// # Examples
-    /// ```
-    /// # use pagelock_data::{DataLoader, TensorDataset};
-    /// # use pagelock_tensor::Tensor;
-    /// # let dataset = TensorDataset::new(Tensor::zeros([100, 2])?)?;
-    /// let loader = DataLoader::new(dataset).batch_size(10).num_workers(2).persistent_workers(true);
-    /// for _epoch in 0..3 {
-    ///     assert_eq!(loader.iter().count(), 10);
-    /// }
-    /// # Ok::<(), pagelock_data::Error>(())
-    /// ```
+    /// See [`Loader`].
     pub fn persistent_workers(mut self, persistent: bool) -> Self {
         self.core.plan_mut().persistent = persistent;
         self
@@ -146,17 +113,7 @@ impl<B: Send + 'static, K> Loader<B, K> {
     /// [`Error::WorkerInit`](crate::Error::WorkerInit).
     ///
     /// # Examples
-    /// ```
-    /// # use pagelock_data::{DataLoader, TensorDataset};
-    /// # use pagelock_tensor::Tensor;
-    /// # let dataset = TensorDataset::new(Tensor::zeros([100, 2])?)?;
-    /// let loader = DataLoader::new(dataset).num_workers(2).worker_init(|worker| {
-    ///     println!("worker {worker} starts");
-    ///     Ok(())
-    /// });
-    /// assert_eq!(loader.iter().count(), 100);
-    /// # Ok::<(), pagelock_data::Error>(())
-    /// ```
+    /// See [`Loader`].
     pub fn worker_init(mut self, init: impl Fn(usize) -> Result<()> + Send + Sync + 'static) -> Self {
         self.core.set_init(Arc::new(init));
         self
@@ -164,7 +121,7 @@ impl<B: Send + 'static, K> Loader<B, K> {
 
     /// Whether samples that fail, and those that panic, are left out of their batches, instead of costing the
     /// batch. [`skipped`](Self::skipped) says which and why, the report counts them. A batch of which nothing is left is an
-    /// [`Error::AllSkipped`](crate::Error::AllSkipped).
+    /// [`Error::AllSkipped`](crate::Error::AllSkipped). A shard of a stream gives nothing more after a panic.
     ///
     /// # Examples
     /// ```
@@ -259,7 +216,9 @@ impl<B: Send + 'static, K> Loader<B, K> {
         self
     }
 
-    /// What to do when there is no more page-locked memory: [`WhenFull::Pageable`] unless set.
+    /// What to do when there is no more page-locked memory: [`WhenFull::Pageable`] unless set. A stream with
+    /// [`WhenFull::Wait`] waits for as long as the time-out, or a tenth of a second if there is none: finished batches are not
+    /// made again.
     ///
     /// # Examples
     /// ```

@@ -7,9 +7,9 @@ use super::core::Core;
 use super::loaders::StreamLoader;
 use super::order::{Order, Position, Sharded};
 use super::source;
-use super::state::StreamState;
 use crate::collate::Stack;
 use crate::iterable::IterableDataset;
+use crate::state::StreamState;
 use crate::{Error, Result};
 
 impl<B: Send + 'static> StreamLoader<B> {
