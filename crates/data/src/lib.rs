@@ -17,7 +17,7 @@
 //! ```
 //!
 //! Reading order: `dataset.rs`, `iterable.rs`, `sampler/`, `collate.rs`, `pin.rs`, `state.rs`, `loader/`; then for digits `digits.rs`, `mnist.rs` (with
-//! `idx.rs`, `places.rs`, `remote.rs`, `download.rs`) and `synthetic/`; for other data `stored/`, `cifar/`,
+//! `idx.rs`, `folders.rs`, `remote.rs`, `download.rs`) and `synthetic/`; for other data `stored/`, `cifar/`,
 //! `csv.rs`, `parquet.rs` and `images.rs` (with `jpeg.rs`), and `transforms.rs` for pictures.
 //!
 //! # Features
@@ -42,6 +42,7 @@ mod download;
 mod elements;
 mod error;
 mod error_text;
+mod folders;
 mod identity;
 pub mod idx;
 #[cfg(feature = "images")]
@@ -55,7 +56,6 @@ mod panics;
 #[cfg(feature = "parquet")]
 mod parquet;
 mod pin;
-mod places;
 #[cfg(feature = "download")]
 mod progress;
 mod remote;

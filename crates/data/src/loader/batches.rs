@@ -11,7 +11,7 @@ use super::order::{Position, Positions};
 use super::pool::{Given, WorkerPool};
 use super::recipe::Run;
 
-use super::slots::{PATIENCE, PinnedSlots};
+use super::pinned::{PATIENCE, PinnedAllocator};
 use super::source::AnyBatch;
 use crate::{Error, Result};
 
@@ -114,9 +114,9 @@ impl<'a> Epoch<'a> {
             }
             None => {
                 let (plan, patience) = (&self.core.plan, self.core.plan.timeout.unwrap_or(PATIENCE));
-                let slots = |memory| PinnedSlots::new(memory, plan.when_full, move |waited| waited < patience);
-                let slots = self.core.slot_memory().map(slots);
-                Threads::Program { positions, run, maker: Maker::new(Arc::default(), slots, None, plan.skips) }
+                let allocator = |memory| PinnedAllocator::new(memory, plan.when_full, move |waited| waited < patience);
+                let pinned = self.core.pinned_pool().map(allocator);
+                Threads::Program { positions, run, maker: Maker::new(Arc::default(), pinned, None, plan.skips) }
             }
         };
     }

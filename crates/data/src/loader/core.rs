@@ -6,11 +6,11 @@ use pagelock_memory::{Budget, Holder};
 
 use super::opaque::Opaque;
 use super::order::{Order, Position, Positions};
+use super::pinned::{PinnedPool, pinned_pool};
 use super::plan::{Init, Plan};
 use super::pool::WorkerPool;
 use super::recipe::{Recipe, Run};
 use super::report::{LoaderReport, Record, Skipped};
-use super::slots::{SlotMemory, slot_memory};
 use super::source::{Data, Source};
 use crate::identity::in_a_line;
 use crate::panics::lock;
@@ -22,7 +22,7 @@ pub(super) struct Core {
     pub(super) recipe: Recipe,
     pub(super) plan: Plan,
     identity: OnceLock<(String, String)>, // the order and the dataset, as states name them
-    slots: OnceLock<SlotMemory>,          // where batches are made that are to be page-locked
+    pinned: OnceLock<PinnedPool>,         // where batches are made that are to be page-locked
     progress: Mutex<Progress>,            // guards where the loader is
     idle: Mutex<Option<WorkerPool>>,      // guards workers that wait for the next epoch
 }
@@ -47,9 +47,9 @@ pub(super) struct Started {
 impl Core {
     pub(super) fn new(data: Arc<dyn Data>, source: Arc<dyn Source>, order: Order) -> Opaque<'static, Self> {
         let recipe = Recipe { data, source, order, holder: Holder::named("loader") };
-        let (identity, slots) = (OnceLock::new(), OnceLock::new());
+        let (identity, pinned) = (OnceLock::new(), OnceLock::new());
         let (progress, idle) = (Mutex::default(), Mutex::new(None));
-        Opaque::new(Self { recipe, plan: Plan::default(), identity, slots, progress, idle })
+        Opaque::new(Self { recipe, plan: Plan::default(), identity, pinned, progress, idle })
     }
 
     pub(super) fn source(&self) -> Arc<dyn Source> {
@@ -102,7 +102,7 @@ impl Core {
 
     pub(super) fn set_pin_budget(&mut self, budget: Budget) {
         self.plan_mut().pin_budget = Some(budget);
-        self.slots = OnceLock::new();
+        self.pinned = OnceLock::new();
     }
 
     pub(super) fn progress(&self) -> MutexGuard<'_, Progress> {
@@ -160,7 +160,7 @@ impl Core {
         }
         let pool = match lock(&self.idle).take() {
             Some(pool) => pool,
-            None => WorkerPool::new(self.recipe.clone(), self.plan.clone(), n_workers, self.slot_memory())?,
+            None => WorkerPool::new(self.recipe.clone(), self.plan.clone(), n_workers, self.pinned_pool())?,
         };
         Ok(Started { positions, run, pool: Some(pool) })
     }
@@ -187,7 +187,7 @@ impl Core {
     }
 
     /// Where batches are made that are to be page-locked.
-    pub(super) fn slot_memory(&self) -> Option<SlotMemory> {
-        self.plan.pins.then(|| self.slots.get_or_init(|| slot_memory(self.plan.pin_budget.as_ref())).clone())
+    pub(super) fn pinned_pool(&self) -> Option<PinnedPool> {
+        self.plan.pins.then(|| self.pinned.get_or_init(|| pinned_pool(self.plan.pin_budget.as_ref())).clone())
     }
 }

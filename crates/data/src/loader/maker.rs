@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use super::pinned::PinnedAllocator;
 use super::report::{Made, Skipped, Times};
-use super::slots::PinnedSlots;
 use crate::panics::drop_quietly;
 use crate::pin::Slots;
 use crate::{Error, Result};
@@ -96,8 +96,8 @@ impl Drop for ShardReader {
 /// See the head of the file.
 pub(super) struct Maker {
     progress: Arc<Progress>,
-    slots: Option<PinnedSlots>,
-    /// Batches are being made in slots.
+    pinned: Option<PinnedAllocator>,
+    /// Batches are being made in page-locked memory.
     is_pinning: bool,
     worker: Option<usize>, // none: the calling thread
     /// Samples that fail are left out of their batches.
@@ -113,10 +113,15 @@ pub(super) struct Maker {
 }
 
 impl Maker {
-    pub(super) fn new(progress: Arc<Progress>, slots: Option<PinnedSlots>, worker: Option<usize>, skips: bool) -> Self {
+    pub(super) fn new(
+        progress: Arc<Progress>,
+        pinned: Option<PinnedAllocator>,
+        worker: Option<usize>,
+        skips: bool,
+    ) -> Self {
         let (indices, skipped, times) = (Vec::new(), Vec::new(), Times::default());
         let (is_pinning, shard, n_samples, gather_error) = (false, None, 0, None);
-        Self { progress, slots, is_pinning, worker, skips, shard, indices, n_samples, times, skipped, gather_error }
+        Self { progress, pinned, is_pinning, worker, skips, shard, indices, n_samples, times, skipped, gather_error }
     }
 
     /// Does `make` for a request, in which it may note the samples; false if the shard has no more.
@@ -166,7 +171,7 @@ impl Maker {
             None if self.progress.first().is_none() => request.indices.clear(), // the sampler panicked
             None => {}
         }
-        self.slots.as_ref().map(PinnedSlots::finish);
+        self.pinned.as_ref().map(PinnedAllocator::finish);
         let sample = self.progress.sample();
         let error = Error::panicked(self.worker, sample, self.shard, panic);
         if sample.is_some() { error } else { error.of_batch(&request.indices, self.shard, self.worker) }
@@ -288,7 +293,7 @@ impl Maker {
         }
     }
 
-    /// Does `make` with batches being made in slots.
+    /// Does `make` with batches being made in page-locked memory.
     pub(super) fn pinning(&mut self, make: &mut dyn FnMut(&mut Self) -> Result<bool>) -> Result<bool> {
         let outer = mem::replace(&mut self.is_pinning, true);
         let made = make(self);
@@ -296,10 +301,10 @@ impl Maker {
         made
     }
 
-    /// Copies what a batch has elsewhere into slots: nothing more, if there was none left.
+    /// Copies what a batch has elsewhere into page-locked memory: nothing more, if there was none left.
     pub(super) fn pin(&mut self, copy: &mut dyn FnMut(&Slots<'_>) -> Result<()>) -> Result<()> {
-        match self.slots.clone().filter(|_| !self.times.pageable) {
-            Some(slots) => self.time(|times| &mut times.pin, || copy(&Slots::new(&slots))),
+        match self.pinned.clone().filter(|_| !self.times.pageable) {
+            Some(pinned) => self.time(|times| &mut times.pin, || copy(&Slots::new(&pinned))),
             None => Ok(()),
         }
     }
@@ -309,19 +314,19 @@ impl Maker {
         self.time(|times| &mut times.map, f)
     }
 
-    /// Times what makes batches: in slots, if they are wanted there. Not for callers that are generic, which would compile it
+    /// Times what makes batches: in page-locked memory, if they are wanted there. Not for callers that are generic, which would compile it
     /// in every program.
     fn time<R>(&mut self, part: impl FnOnce(&mut Times) -> &mut Duration, work: impl FnOnce() -> R) -> R {
         let start = Instant::now();
-        let Some(slots) = self.slots.as_ref().filter(|_| self.is_pinning) else {
+        let Some(pinned) = self.pinned.as_ref().filter(|_| self.is_pinning) else {
             let done = work();
             *part(&mut self.times) += start.elapsed();
             return done;
         };
-        let scope = slots.enter();
+        let scope = pinned.enter();
         let done = work();
         drop(scope);
-        let (waited, pageable) = slots.finish();
+        let (waited, pageable) = pinned.finish();
         *part(&mut self.times) += start.elapsed().saturating_sub(waited);
         self.times.wait_for_memory += waited;
         self.times.pageable |= pageable;

@@ -12,7 +12,7 @@
 //!   Core                       core.rs: recipe, plan, where the loader is, what it did (report.rs)
 //!     Epoch                    batches.rs: gives the batches of one epoch
 //!       WorkerPool             pool.rs: threads, reorder buffer, backpressure
-//!         Recipe, Maker        recipe.rs, maker.rs: one batch; order.rs: its position; slots.rs: page-locked memory
+//!         Recipe, Maker        recipe.rs, maker.rs: one batch; order.rs: its position; pinned.rs: page-locked memory
 //!           Source             source.rs: datasets and functions of the program's types
 //! DeviceLoader                 device.rs: copies batches to a device ahead of the program
 //! ```
@@ -26,13 +26,13 @@ mod maker;
 mod opaque;
 mod order;
 mod parse_state;
+mod pinned;
 mod plan;
 mod pool;
 mod recipe;
 mod report;
 mod settings;
 mod sharded;
-mod slots;
 mod source;
 mod tuning;
 
@@ -40,6 +40,6 @@ pub use self::batches::{Batches, StreamBatches};
 pub use self::device::{DeviceBatches, DeviceLoader};
 pub use self::indexed::get_data;
 pub use self::loaders::{DataLoader, Indices, Loader, Shards, StreamLoader};
+pub use self::pinned::WhenFull;
 pub use self::report::{LoaderReport, Skipped};
-pub use self::slots::WhenFull;
 pub use self::tuning::Tuning;

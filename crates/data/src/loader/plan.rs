@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use pagelock_memory::Budget;
 
-use super::slots::WhenFull;
+use super::pinned::WhenFull;
 use crate::{Error, Result};
 
 /// The most workers, each of which is a thread.

@@ -30,10 +30,10 @@ use pagelock_memory::{Reservation, taken_by_thread};
 
 use super::maker::{Maker, Progress};
 use super::order::{Position, Positions};
+use super::pinned::{PATIENCE, PinnedAllocator, PinnedPool};
 use super::plan::{Init, Plan};
 use super::recipe::{Recipe, Run};
 use super::report::Made;
-use super::slots::{PATIENCE, PinnedSlots, SlotMemory};
 use super::source::AnyBatch;
 use crate::panics::{drop_quietly, lock};
 use crate::{Error, Result};
@@ -51,7 +51,7 @@ struct Shared {
     recipe: Recipe,
     plan: Plan,
     n_workers: usize,
-    memory: Option<SlotMemory>, // for batches that are to be page-locked
+    memory: Option<PinnedPool>, // for batches that are to be page-locked
     state: Mutex<State>,
     ready: Condvar, // the first entry is ready, or a worker has ended
     work: Condvar,  // there is something to do for a worker
@@ -134,7 +134,7 @@ impl Given {
 
 impl WorkerPool {
     /// Starts the workers; they wait.
-    pub(super) fn new(recipe: Recipe, plan: Plan, n_workers: usize, memory: Option<SlotMemory>) -> Result<Self> {
+    pub(super) fn new(recipe: Recipe, plan: Plan, n_workers: usize, memory: Option<PinnedPool>) -> Result<Self> {
         let (state, ready, work) = (Mutex::default(), Condvar::new(), Condvar::new());
         let shared = Arc::new(Shared { recipe, plan, n_workers, memory, state, ready, work });
         let mut pool = Self { shared, threads: Vec::with_capacity(n_workers) };
@@ -342,11 +342,11 @@ impl Shared {
         initialize(self.plan.init.as_deref(), worker.number)?;
         lock(&self.state).n_starting -= 1;
         self.work.notify_all();
-        let slots = self.memory.clone().map(|memory| {
+        let pinned = self.memory.clone().map(|memory| {
             let (shared, worker) = (self.clone(), worker.clone());
-            PinnedSlots::new(memory, self.plan.when_full, move |waited| shared.waits_on(&worker, waited))
+            PinnedAllocator::new(memory, self.plan.when_full, move |waited| shared.waits_on(&worker, waited))
         });
-        let mut maker = Maker::new(worker.progress.clone(), slots, Some(worker.number), self.plan.skips);
+        let mut maker = Maker::new(worker.progress.clone(), pinned, Some(worker.number), self.plan.skips);
         while let Some(Job { seq, position, run, room, reserved }) = self.take(worker) {
             let before = taken_by_thread();
             let mut batch = room.unwrap_or_else(|| self.recipe.source.room());

@@ -92,7 +92,7 @@ pub(super) struct Times {
     pub(super) map: Duration,
     pub(super) pin: Duration,
     pub(super) wait_for_memory: Duration,
-    /// A part of the batch is in ordinary memory, for want of a slot.
+    /// A part of the batch is in ordinary memory, for want of page-locked memory.
     pub(super) pageable: bool,
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use pagelock_memory::Budget;
 
 use super::loaders::Loader;
-use super::slots::WhenFull;
+use super::pinned::WhenFull;
 use super::source::Pinned;
 use crate::Result;
 use crate::pin::PinMemory;
