@@ -66,6 +66,22 @@ fn shards_take_turns_and_those_that_are_over_are_left_out() {
 }
 
 #[test]
+fn workers_that_stay_and_functions_of_batches_change_no_order() {
+    let loader = || StreamLoader::new(Shards::of([5, 1, 0, 3])).batch_size(2).map(|batch| Ok((batch * 2)?));
+    let expected = [vec![0, 2], vec![200], vec![600, 602], vec![4, 6], vec![604], vec![8]].map(Ok);
+    assert_eq!(epoch(&loader()), expected);
+    for n_workers in [1, 2, 3] {
+        let loader = loader().num_workers(n_workers).persistent_workers(true);
+        for n_given in 0..4 {
+            loader.set_epoch(0);
+            loader.iter().take(n_given).for_each(drop);
+            loader.set_epoch(0);
+            assert_eq!(epoch(&loader), expected, "{n_workers} workers, after {n_given}");
+        }
+    }
+}
+
+#[test]
 fn a_sample_that_fails_costs_its_batch_and_names_its_shard() {
     for n_workers in [0, 1, 3] {
         let dataset = Shards { damaged: vec![(1, 1)], ..Shards::of([4, 4]) };

@@ -145,7 +145,7 @@ impl<B: Send + 'static> DataLoader<B> {
     /// How many samples the dataset has.
     ///
     /// # Examples
-    /// See [`Loader`].
+    /// See [`Loader`](crate::Loader).
     pub fn n_samples(&self) -> usize {
         self.core.n_samples()
     }
