@@ -23,13 +23,13 @@ pub(super) struct Core {
     pub(super) plan: Plan,
     identity: OnceLock<(String, String)>, // the order and the dataset, as states name them
     pinned: OnceLock<PinnedPool>,         // where batches are made that are to be page-locked
-    progress: Mutex<Progress>,            // guards where the loader is
+    progress: Mutex<LoaderProgress>,      // guards where the loader is
     idle: Mutex<Option<WorkerPool>>,      // guards workers that wait for the next epoch
 }
 
 /// Where a loader is.
 #[derive(Default)]
-pub(super) struct Progress {
+pub(super) struct LoaderProgress {
     /// Where the next loop starts.
     pub(super) start: Position,
     /// Where the loop that was started last is.
@@ -105,7 +105,7 @@ impl Core {
         self.pinned = OnceLock::new();
     }
 
-    pub(super) fn progress(&self) -> MutexGuard<'_, Progress> {
+    pub(super) fn progress(&self) -> MutexGuard<'_, LoaderProgress> {
         lock(&self.progress)
     }
 

@@ -16,13 +16,13 @@ use crate::{Error, Result};
 
 /// Which sample a thread is at, for the error of a timeout.
 #[derive(Default)]
-pub(super) struct Progress {
+pub(super) struct SampleProgress {
     // Both are an index plus one, 0 for none. Relaxed: they guard nothing.
     first: AtomicUsize,
     sample: AtomicUsize,
 }
 
-impl Progress {
+impl SampleProgress {
     /// A batch that starts with this sample is made, or none.
     pub(super) fn begin(&self, first: Option<usize>) {
         self.first.store(first.map_or(0, |index| index.saturating_add(1)), Relaxed);
@@ -62,10 +62,10 @@ pub(super) struct Request<'a> {
 pub(super) struct ShardReader {
     shard: usize,
     next: u64, // sample
-    samples: Samples,
+    state: ReaderState,
 }
 
-enum Samples {
+enum ReaderState {
     Closed,
     /// A [`Samples`](crate::Samples) of the type that the source knows.
     Open(Box<dyn Any + Send>),
@@ -79,11 +79,11 @@ type Open<'a> = dyn FnMut(usize, u64, u64) -> Result<Box<dyn Any + Send>> + 'a;
 impl ShardReader {
     /// Reads from sample `next` on.
     pub(super) fn new(shard: usize, next: u64) -> Self {
-        Self { shard, next, samples: Samples::Closed }
+        Self { shard, next, state: ReaderState::Closed }
     }
 
     fn end(&mut self) {
-        drop_quietly(mem::replace(&mut self.samples, Samples::Over));
+        drop_quietly(mem::replace(&mut self.state, ReaderState::Over));
     }
 }
 
@@ -95,7 +95,7 @@ impl Drop for ShardReader {
 
 /// See the head of the file.
 pub(super) struct Maker {
-    progress: Arc<Progress>,
+    progress: Arc<SampleProgress>,
     pinned: Option<PinnedAllocator>,
     /// Batches are being made in page-locked memory.
     is_pinning: bool,
@@ -114,7 +114,7 @@ pub(super) struct Maker {
 
 impl Maker {
     pub(super) fn new(
-        progress: Arc<Progress>,
+        progress: Arc<SampleProgress>,
         pinned: Option<PinnedAllocator>,
         worker: Option<usize>,
         skips: bool,
@@ -222,7 +222,7 @@ impl Maker {
         let Request { epoch, batch_size: n_max, drop_last, indices, shard, refusal } = request;
         let Some(reader) = shard else { unreachable!("a dataset of shards is read by shard") };
         self.open(reader, *epoch, open)?;
-        let ShardReader { next, samples: Samples::Open(samples), .. } = &mut **reader else { return Ok(false) };
+        let ShardReader { next, state: ReaderState::Open(samples), .. } = &mut **reader else { return Ok(false) };
         let mut failure = refusal.take();
         let is_wanted = failure.is_none();
         self.progress.begin(Some(*next as usize));
@@ -253,14 +253,15 @@ impl Maker {
     }
 
     fn open(&mut self, reader: &mut ShardReader, epoch: u64, open: &mut Open<'_>) -> Result<()> {
-        if !matches!(reader.samples, Samples::Closed) {
+        if !matches!(reader.state, ReaderState::Closed) {
             return Ok(());
         }
         let (shard, worker) = (reader.shard, self.worker);
         let opened = catch_unwind(AssertUnwindSafe(|| open(shard, epoch, reader.next)));
         let opened = opened.unwrap_or_else(|panic| Err(Error::panicked(worker, None, Some(shard), panic)));
-        reader.samples = Samples::Over;
-        reader.samples = Samples::Open(opened.map_err(|error| Error::Shard { shard, worker, source: error.into() })?);
+        reader.state = ReaderState::Over;
+        reader.state =
+            ReaderState::Open(opened.map_err(|error| Error::Shard { shard, worker, source: error.into() })?);
         Ok(())
     }
 

@@ -21,19 +21,19 @@ pub(super) enum Order {
     /// Of a dataset with indices.
     Indexed(BatchSampler<Arc<dyn Sampler>>),
     /// Of a dataset of shards that are read from their start.
-    Sharded(Sharded),
+    Sharded(ShardOrder),
 }
 
 /// Which shards are read, and how they are cut into batches.
 #[derive(Clone, Copy)]
-pub(super) struct Sharded {
+pub(super) struct ShardOrder {
     pub(super) batch_size: usize,
     pub(super) drop_last: bool,
     pub(super) rank: usize,
     pub(super) world_size: usize,
 }
 
-impl Sharded {
+impl ShardOrder {
     /// The shard whose turn is the `turn`th.
     pub(super) fn shard_at(&self, turn: usize) -> usize {
         self.rank + turn * self.world_size
@@ -88,7 +88,7 @@ impl Order {
     }
 
     /// Which shards are read; none of a dataset with indices.
-    pub(super) fn sharded(&self) -> Option<&Sharded> {
+    pub(super) fn sharded(&self) -> Option<&ShardOrder> {
         match self {
             Self::Indexed(_) => None,
             Self::Sharded(sharded) => Some(sharded),

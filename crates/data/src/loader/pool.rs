@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 
 use pagelock_memory::{Reservation, taken_by_thread};
 
-use super::maker::{Maker, Progress};
+use super::maker::{Maker, SampleProgress};
 use super::order::{Position, Positions};
 use super::pinned::{PATIENCE, PinnedAllocator, PinnedPool};
 use super::plan::{Init, Plan};
@@ -76,20 +76,20 @@ struct State {
     failure: Option<Error>,
     is_over: bool,
     n_running: usize,
-    n_starting: usize,           // of these; nobody begins before all are ready
-    workers: Vec<Arc<Progress>>, // the threads that are at work, by worker
-    spare: Vec<AnyBatch>,        // room, given back by the program
+    n_starting: usize,                 // of these; nobody begins before all are ready
+    workers: Vec<Arc<SampleProgress>>, // the threads that are at work, by worker
+    spare: Vec<AnyBatch>,              // room, given back by the program
     wait_for_program: Duration,
     wait_for_budget: Duration,
 }
 
 struct Entry {
     position: Position,
-    batch: Batch,
+    state: EntryState,
 }
 
 #[expect(clippy::large_enum_variant, reason = "a box would be an allocation per batch")]
-enum Batch {
+enum EntryState {
     Pending,
     Making { worker: usize },
     Ready(Finished),
@@ -114,7 +114,7 @@ struct Job {
 #[derive(Clone)]
 struct Worker {
     number: usize,
-    progress: Arc<Progress>,
+    progress: Arc<SampleProgress>,
 }
 
 /// What the program gets: a batch, or an error in its place.
@@ -224,7 +224,7 @@ impl WorkerPool {
         };
         let worker = match (sharded, state.entries.front()) {
             (Some(_), _) => Some(position.turn % self.shared.n_workers),
-            (None, Some(Entry { batch: Batch::Making { worker }, .. })) => Some(*worker),
+            (None, Some(Entry { state: EntryState::Making { worker }, .. })) => Some(*worker),
             _ => None,
         };
         let progress = worker.map(|worker| &state.workers[worker]);
@@ -276,10 +276,12 @@ impl Drop for WorkerPool {
 impl State {
     /// The first entry, if it is ready.
     fn pop_ready(&mut self) -> Option<(Position, Finished)> {
-        if !matches!(self.entries.front()?.batch, Batch::Ready(_)) {
+        if !matches!(self.entries.front()?.state, EntryState::Ready(_)) {
             return None;
         }
-        let Some(Entry { position, batch: Batch::Ready(finished) }) = self.entries.pop_front() else { return None };
+        let Some(Entry { position, state: EntryState::Ready(finished) }) = self.entries.pop_front() else {
+            return None;
+        };
         self.first_seq += 1;
         Some((position, finished))
     }
@@ -287,7 +289,7 @@ impl State {
     /// Counts an entry that was removed from the front.
     fn forget(&mut self, entry: &Entry) {
         self.first_seq += 1;
-        self.n_pending -= usize::from(matches!(entry.batch, Batch::Pending));
+        self.n_pending -= usize::from(matches!(entry.state, EntryState::Pending));
     }
 
     /// Which entry `worker` is to make, of those that `may_make` allows it: the first that is pending, else a new one.
@@ -296,11 +298,11 @@ impl State {
         loop {
             if index == self.entries.len() {
                 let position = if index < window { self.positions.next()? } else { return None };
-                self.entries.push_back(Entry { position, batch: Batch::Pending });
+                self.entries.push_back(Entry { position, state: EntryState::Pending });
                 self.n_pending += 1;
             }
-            let Entry { position, batch } = &self.entries[index];
-            if matches!(batch, Batch::Pending) {
+            let Entry { position, state } = &self.entries[index];
+            if matches!(state, EntryState::Pending) {
                 if may_make(*position) {
                     return Some(index);
                 }
@@ -320,15 +322,16 @@ impl State {
     /// The index of an entry that is still made by that worker.
     fn index_of(&self, seq: u64, worker: usize) -> Option<usize> {
         let index = seq.checked_sub(self.first_seq)? as usize;
-        matches!(self.entries.get(index)?.batch, Batch::Making { worker: maker } if maker == worker).then_some(index)
+        matches!(self.entries.get(index)?.state, EntryState::Making { worker: maker } if maker == worker)
+            .then_some(index)
     }
 
     /// The last finished batch behind the first, which is to be made again.
-    fn take_back(&mut self) -> Option<Batch> {
-        let is_ready = |entry: &&mut Entry| matches!(entry.batch, Batch::Ready(_));
+    fn take_back(&mut self) -> Option<EntryState> {
+        let is_ready = |entry: &&mut Entry| matches!(entry.state, EntryState::Ready(_));
         let last = self.entries.iter_mut().skip(1).rev().find(is_ready)?;
         self.n_pending += 1;
-        Some(mem::replace(&mut last.batch, Batch::Pending))
+        Some(mem::replace(&mut last.state, EntryState::Pending))
     }
 
     fn is_at_work(&self, worker: &Worker) -> bool {
@@ -393,7 +396,7 @@ impl Shared {
             }
         };
         let (seq, position) = (state.first_seq + index as u64, state.entries[index].position);
-        state.entries[index].batch = Batch::Making { worker: worker.number };
+        state.entries[index].state = EntryState::Making { worker: worker.number };
         state.n_pending -= 1;
         let (run, room) = (state.run.clone(), state.spare.pop());
         let reserved = self.reserve(state, seq, worker.number);
@@ -471,7 +474,7 @@ impl Shared {
         if matches!(finished.made.result, Ok(false)) {
             state.positions.end_shard(position.turn);
         }
-        state.entries[index].batch = Batch::Ready(finished);
+        state.entries[index].state = EntryState::Ready(finished);
         let fed = index == 0 && mem::take(&mut state.is_starving);
         if is_first || fed {
             self.work.notify_all(); // they waited for that
@@ -499,7 +502,7 @@ impl Shared {
     fn waits_on(&self, worker: &Worker, waited: Duration) -> bool {
         let mut state = lock(&self.state);
         let is_mine =
-            |entry: &Entry| matches!(entry.batch, Batch::Making { worker: number } if number == worker.number);
+            |entry: &Entry| matches!(entry.state, EntryState::Making { worker: number } if number == worker.number);
         let Some(index) = state.entries.iter().position(is_mine).filter(|_| state.is_at_work(worker)) else {
             return false; // nobody wants it
         };
@@ -509,7 +512,7 @@ impl Shared {
         let Some(since) = state.program_waits else { return true }; // the program is going to give some back
         if index > 0 {
             if state.is_starving {
-                state.entries[index].batch = Batch::Pending;
+                state.entries[index].state = EntryState::Pending;
                 state.n_pending += 1;
             }
             return !state.is_starving;
@@ -520,7 +523,7 @@ impl Shared {
             return true;
         }
         state.is_starving = true;
-        let is_alone = !state.entries.iter().skip(1).any(|entry| matches!(entry.batch, Batch::Making { .. }));
+        let is_alone = !state.entries.iter().skip(1).any(|entry| matches!(entry.state, EntryState::Making { .. }));
         !is_alone || self.plan.timeout.is_some() || since.elapsed() < PATIENCE
     }
 }

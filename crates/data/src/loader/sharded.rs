@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::core::Core;
 use super::loaders::StreamLoader;
-use super::order::{Order, Position, Sharded};
+use super::order::{Order, Position, ShardOrder};
 use super::source;
 use crate::collate::Stack;
 use crate::iterable::IterableDataset;
@@ -120,7 +120,7 @@ impl<B: Send + 'static> StreamLoader<B> {
 }
 
 fn all_shards() -> Order {
-    Order::Sharded(Sharded { batch_size: 1, drop_last: false, rank: 0, world_size: 1 })
+    Order::Sharded(ShardOrder { batch_size: 1, drop_last: false, rank: 0, world_size: 1 })
 }
 
 impl Core {
@@ -129,7 +129,7 @@ impl Core {
             return Err(Error::Rank { rank, world_size });
         }
         if let Order::Sharded(sharded) = &mut self.recipe_mut().order {
-            *sharded = Sharded { rank, world_size, ..*sharded };
+            *sharded = ShardOrder { rank, world_size, ..*sharded };
         }
         self.reset_order();
         Ok(())
@@ -137,7 +137,7 @@ impl Core {
 
     fn stream_state(&self) -> StreamState {
         let Order::Sharded(sharded) = &self.recipe.order else { unreachable!("the kind of the loader") };
-        let Sharded { batch_size, drop_last, rank, world_size } = *sharded;
+        let ShardOrder { batch_size, drop_last, rank, world_size } = *sharded;
         let Position { epoch, round, turn } = self.progress().next;
         let (share, dataset) = self.identity(|| match world_size {
             1 => "all".to_owned(),
