@@ -3,17 +3,16 @@
 use std::any::Any;
 use std::io;
 use std::ops::Range;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use pagelock_memory::text::{number, whole_text};
 
 use crate::NoDownload;
+use crate::error_text::{batch_of, late, listed, sample_of, who};
 use crate::idx::IdxError;
-use crate::loader::{LoaderState, StreamState};
-use crate::panics::panic_message;
-use crate::phrases::{batch_of, late, listed, sample_of, who};
+use crate::panics::{drop_panic, panic_message};
+use crate::state::{LoaderState, StreamState};
 
 /// `Result` with this crate's [`Error`].
 ///
@@ -196,20 +195,6 @@ pub enum Error {
         worker: Option<usize>,
         /// What the dataset ran into.
         r#source: Box<Error>,
-    },
-
-    /// A worker that reads streams ended though nobody told it to; its shards give nothing more in this epoch.
-    #[error(
-        "worker {worker} has ended, and nothing more comes of shard {shard} from sample {sample} on; a sample or a batch \
-         that panics when it is dropped does that"
-    )]
-    WorkerGone {
-        /// Which worker, counted from 0.
-        worker: usize,
-        /// The shard whose turn it is.
-        shard: usize,
-        /// The first of its samples that does not come.
-        sample: u64,
     },
 
     /// A loader of streams that was asked for batches of no samples.
@@ -562,10 +547,7 @@ impl Error {
         panic: Box<dyn Any + Send>,
     ) -> Self {
         let message = panic_message(&*panic).to_owned();
-        let dropped = |panic| catch_unwind(AssertUnwindSafe(|| drop(panic)));
-        if let Err(endless) = dropped(panic).or_else(dropped).or_else(dropped) {
-            std::mem::forget(endless); // somebody has to stop
-        }
+        drop_panic(panic);
         Self::Panicked { worker, sample, shard, message }
     }
 

@@ -1,5 +1,5 @@
 //! What datasets and orders are called in the states of loaders, so that a state is refused by a loader of something else.
-//! `loader/state.rs` puts the names into lines.
+//! `state.rs` puts the names into lines.
 
 use std::any;
 use std::fmt;

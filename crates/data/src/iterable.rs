@@ -1,4 +1,4 @@
-//! [`IterableDataset`]: samples that come one after another, and cannot be asked for by number. Read `loader/stream/` next:
+//! [`IterableDataset`]: samples that come one after another, and cannot be asked for by number. Read `loader/` next:
 //! how they become batches.
 
 use std::sync::Arc;

@@ -16,8 +16,8 @@
 //! # Ok::<(), pagelock_data::Error>(())
 //! ```
 //!
-//! Reading order: `dataset.rs`, `iterable.rs`, `transform.rs`, `sampler/`, `collate.rs`, `pin.rs`, `loader/`; then for digits `digits.rs`, `mnist.rs` (with
-//! `idx.rs`, `places.rs`, `remote.rs`, `download.rs`) and `synthetic/`; for other data `stored/`, `cifar/`,
+//! Reading order: `dataset.rs`, `iterable.rs`, `sampler/`, `collate.rs`, `pin.rs`, `state.rs`, `loader/`; then for digits `digits.rs`, `mnist.rs` (with
+//! `idx.rs`, `folders.rs`, `remote.rs`, `download.rs`) and `synthetic/`; for other data `stored/`, `cifar/`,
 //! `csv.rs`, `parquet.rs` and `images.rs` (with `jpeg.rs`), and `transforms.rs` for pictures.
 //!
 //! # Features
@@ -41,6 +41,8 @@ mod digits;
 mod download;
 mod elements;
 mod error;
+mod error_text;
+mod folders;
 mod identity;
 pub mod idx;
 #[cfg(feature = "images")]
@@ -53,22 +55,20 @@ mod mnist;
 mod panics;
 #[cfg(feature = "parquet")]
 mod parquet;
-mod phrases;
 mod pin;
-mod places;
 #[cfg(feature = "download")]
 mod progress;
 mod remote;
 mod sampler;
+mod state;
 mod stored;
 mod synthetic;
-mod transform;
 pub mod transforms;
 
 pub use cifar::{Cifar, CifarFiles, CifarSet};
 pub use collate::Stack;
 pub use csv::CsvTable;
-pub use dataset::{Dataset, Rows, Subset, TensorDataset, random_split};
+pub use dataset::{Dataset, Rows, Subset, TensorDataset, Transformed, random_split};
 pub use digits::{DigitBytes, DigitSet, Digits, Origin};
 #[cfg(feature = "download")]
 pub use download::Timeouts;
@@ -77,14 +77,14 @@ pub use error::{Error, Result};
 pub use images::ImageFolder;
 pub use iterable::{IterableDataset, Samples};
 pub use loader::{
-    Batches, DataLoader, DeviceBatches, DeviceLoader, LoaderReport, LoaderState, Skipped, Slots, StreamBatches,
-    StreamLoader, StreamState, Tuning, WhenFull, get_data,
+    Batches, DataLoader, DeviceBatches, DeviceLoader, Indices, Loader, LoaderReport, Shards, Skipped, StreamBatches,
+    StreamLoader, Tuning, WhenFull, get_data,
 };
 pub use mnist::Mnist;
 pub use pagelock_data_derive::PinMemory;
 #[cfg(feature = "parquet")]
 pub use parquet::ParquetTable;
-pub use pin::PinMemory;
+pub use pin::{PinMemory, Slots};
 #[cfg(feature = "progress")]
 pub use progress::TerminalBar;
 #[cfg(feature = "download")]
@@ -93,9 +93,9 @@ pub use remote::NoDownload;
 pub use sampler::{
     BatchSampler, DistributedSampler, FixedSampler, Place, RandomSampler, Sampler, SequentialSampler, WeightedSampler,
 };
+pub use state::{LoaderState, StreamState};
 pub use stored::StoredRows;
 pub use synthetic::SyntheticDigits;
-pub use transform::Transformed;
 
 /// The README's program, checked.
 #[cfg(doctest)]

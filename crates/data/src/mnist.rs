@@ -12,8 +12,8 @@ use pagelock_memory::holder;
 use crate::digits::{DigitSet, Digits, Origin, SIDE};
 #[cfg(feature = "download")]
 use crate::download::Timeouts;
+use crate::folders::{Environment, Places};
 use crate::idx::IdxFile;
-use crate::places::{Environment, Places};
 #[cfg(feature = "download")]
 use crate::progress::Progress;
 use crate::remote::RemoteFile;

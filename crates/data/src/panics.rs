@@ -1,8 +1,9 @@
 //! Panics as errors: of decoders, and of what users give to loaders.
 
 use std::any::Any;
-#[cfg(any(feature = "images", feature = "parquet"))]
+use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// What `work` gives; where it panics, what it said. For decoders that keep nothing between calls.
 #[cfg(any(feature = "images", feature = "parquet"))]
@@ -15,4 +16,22 @@ pub(crate) fn unpanicked<R>(work: impl FnOnce() -> Result<R, String>) -> Result<
 pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     text.unwrap_or("no message")
+}
+
+/// Drops what a panic carries, which may panic again.
+pub(crate) fn drop_panic(panic: Box<dyn Any + Send>) {
+    let dropped = |panic| catch_unwind(AssertUnwindSafe(|| drop(panic)));
+    if let Err(endless) = dropped(panic).or_else(dropped).or_else(dropped) {
+        mem::forget(endless); // somebody has to stop
+    }
+}
+
+/// Drops a value of the program's. If that panics, nobody is told: there is no batch to blame.
+pub(crate) fn drop_quietly<T>(value: T) {
+    let _ = catch_unwind(AssertUnwindSafe(|| drop(value))).map_err(drop_panic);
+}
+
+/// A lock that a panic poisoned still guards what it says.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -8,7 +8,6 @@ use std::time::Duration;
 use pagelock_tensor::{AnyTensor, Kind, Tensor, TensorMap};
 
 use crate::Result;
-use crate::loader::Slots;
 
 /// A batch that knows its tensors, so that [`DataLoader::pin_memory`](crate::DataLoader::pin_memory) can put them into
 /// page-locked memory, and [`DataLoader::to`](crate::DataLoader::to) on a device: tensors, maps of tensors ([`TensorMap`]), and tuples, arrays, vectors, options, boxes and maps of what is `PinMemory` itself;
@@ -56,6 +55,34 @@ pub trait PinMemory: Sized {
 
     /// Whether every tensor is in page-locked memory.
     fn is_pinned(&self) -> bool;
+}
+
+/// Where a loader wants the tensors of its batches: in its page-locked memory, or on a device. What
+/// [`PinMemory::move_into`] is given.
+pub struct Slots<'a>(&'a dyn Destination);
+
+/// Page-locked memory, or a device.
+pub(crate) trait Destination {
+    /// `tensor` there: itself if it is there, else a copy.
+    fn take(&self, tensor: AnyTensor) -> Result<AnyTensor>;
+}
+
+impl<'a> Slots<'a> {
+    pub(crate) fn new(destination: &'a dyn Destination) -> Self {
+        Self(destination)
+    }
+
+    /// `tensor` where it is wanted: itself if it is there, else a copy.
+    ///
+    /// # Errors
+    /// [`Error::Tensor`](crate::Error::Tensor) if memory is refused, or for a tensor on a GPU that is to be page-locked.
+    pub fn take<K: Kind>(&self, tensor: Tensor<K>) -> Result<Tensor<K>> {
+        Ok(self.0.take(tensor.into())?.kind()?)
+    }
+
+    fn take_any(&self, tensor: AnyTensor) -> Result<AnyTensor> {
+        self.0.take(tensor)
+    }
 }
 
 impl<K: Kind> PinMemory for Tensor<K> {

@@ -66,6 +66,22 @@ fn shards_take_turns_and_those_that_are_over_are_left_out() {
 }
 
 #[test]
+fn workers_that_stay_and_functions_of_batches_change_no_order() {
+    let loader = || StreamLoader::new(Shards::of([5, 1, 0, 3])).batch_size(2).map(|batch| Ok((batch * 2)?));
+    let expected = [vec![0, 2], vec![200], vec![600, 602], vec![4, 6], vec![604], vec![8]].map(Ok);
+    assert_eq!(epoch(&loader()), expected);
+    for n_workers in [1, 2, 3] {
+        let loader = loader().num_workers(n_workers).persistent_workers(true);
+        for n_given in 0..4 {
+            loader.set_epoch(0);
+            loader.iter().take(n_given).for_each(drop);
+            loader.set_epoch(0);
+            assert_eq!(epoch(&loader), expected, "{n_workers} workers, after {n_given}");
+        }
+    }
+}
+
+#[test]
 fn a_sample_that_fails_costs_its_batch_and_names_its_shard() {
     for n_workers in [0, 1, 3] {
         let dataset = Shards { damaged: vec![(1, 1)], ..Shards::of([4, 4]) };
@@ -319,7 +335,7 @@ fn streams_are_collated_in_page_locked_memory_within_a_budget() {
 }
 
 #[test]
-fn a_worker_that_dies_is_an_error_of_each_of_its_shards_and_the_others_go_on() {
+fn samples_that_panic_again_when_they_are_dropped_cost_their_shard_and_no_worker() {
     /// Samples of which the second panics, and which panic again when they are dropped for that.
     struct Deadly(i64, std::ops::Range<i64>);
 
@@ -349,11 +365,8 @@ fn a_worker_that_dies_is_an_error_of_each_of_its_shards_and_the_others_go_on() {
             Ok(Box::new(Deadly(shard as i64, 0..2)))
         }
     }
-    let gone = |shard| {
-        let from = format!("worker 0 has ended, and nothing more comes of shard {shard} from sample 1 on");
-        Err(format!("{from}; a sample or a batch that panics when it is dropped does that"))
-    };
-    let expected = [Ok(vec![0]), Ok(vec![10]), Ok(vec![20]), gone(0), Ok(vec![11]), gone(2)];
+    let error = "worker 0 panicked at sample 1 of shard 0: line 1 is impossible; RUST_BACKTRACE=1 shows where";
+    let expected = [Ok(vec![0]), Ok(vec![10]), Ok(vec![20]), Err(error.to_owned()), Ok(vec![11]), Ok(vec![21])];
     without_backtraces();
     let loader = || StreamLoader::new(Three).num_workers(2);
     // Of three tries the soonest, in case the machine does something else meanwhile.

@@ -264,6 +264,16 @@ fn two_loops_over_one_loader_do_not_disturb_each_other() {
 }
 
 #[test]
+fn settings_that_change_between_epochs_reach_workers_that_stay() {
+    let loader = DataLoader::new(points(10)).batch_size(5).num_workers(2).persistent_workers(true);
+    assert_eq!(epoch::<f32>(&loader).len(), 2);
+    let loader = loader.batch_size(2).shuffle(3).drop_last(true);
+    let expected = DataLoader::new(points(10)).batch_size(2).shuffle(3);
+    expected.set_epoch(1);
+    assert_eq!(epoch::<f32>(&loader), epoch::<f32>(&expected));
+}
+
+#[test]
 fn a_state_of_another_dataset_is_refused() {
     let loader = DataLoader::new(points(10)).batch_size(4);
     let state = LoaderState { epoch: 1, batch: 2, n_samples: 20, ..loader.state() };

@@ -11,7 +11,7 @@ use pagelock_memory::{HostBuffer, default_host, holder, open_regular};
 use super::{Cifar, PIXELS, TRAIN_10, wrong_label};
 #[cfg(feature = "download")]
 use crate::download::Timeouts;
-use crate::places::{Environment, Places};
+use crate::folders::{Environment, Places};
 #[cfg(feature = "download")]
 use crate::progress::Progress;
 use crate::remote::RemoteFile;

@@ -5,27 +5,28 @@
 //! waits for its own.
 
 use std::collections::VecDeque;
-use std::marker::PhantomData;
 use std::mem;
 use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use pagelock_cuda::Timeline;
 use pagelock_tensor::{AnyTensor, CopyStream, Device};
 
-use super::limits::{MOST_AHEAD, check_most};
+use super::batches::Batches;
+use super::loaders::{Indices, Loader};
 use super::opaque::Opaque;
-use super::slots::{Goal, Slots};
-use super::{Batches, DataLoader};
-use crate::pin::PinMemory;
+use super::order::Position;
+use super::plan::{MOST_AHEAD, check_most};
+use crate::panics::lock;
+use crate::pin::{Destination, PinMemory, Slots};
 use crate::{Error, Result};
 
-/// Gives the batches of a loader on a device; made by [`DataLoader::to`] and [`StreamLoader::to`](super::StreamLoader::to).
+/// Gives the batches of a loader on a device; made by [`Loader::to`].
 ///
-/// It is that loader, `L`, for everything else: [`len`](DataLoader::len), [`report`](DataLoader::report),
-/// [`state`](DataLoader::state), and so on.
+/// It is that loader for everything else: [`len`](crate::DataLoader::len), [`report`](Loader::report),
+/// [`state`](crate::DataLoader::state), and so on.
 ///
 /// # Examples
 /// ```
@@ -42,65 +43,14 @@ use crate::{Error, Result};
 /// assert_eq!(loader.report().batches, 4);
 /// # Ok::<(), pagelock_data::Error>(())
 /// ```
-pub struct DeviceLoader<B, L = DataLoader<B>> {
-    loader: L,
+pub struct DeviceLoader<B, K = Indices> {
+    loader: Loader<B, K>,
     device: Device,
     ahead: usize,
     timeline: Option<Timeline>,
-    batches: PhantomData<fn() -> B>,
 }
 
-/// What a loader does for a [`DeviceLoader`].
-pub trait Feed<B> {
-    /// One epoch.
-    type Batches<'a>: Iterator<Item = Result<B>>
-    where
-        Self: 'a;
-    /// Where a loader is.
-    type Place: Copy;
-
-    /// Starts the next epoch.
-    fn start(&self) -> Self::Batches<'_>;
-
-    /// The number of the batch that comes next.
-    fn number(batches: &Self::Batches<'_>) -> usize;
-
-    /// Where the loop that was started last is.
-    fn place(&self) -> Self::Place;
-
-    /// Says where the program is, which has not got what is ahead.
-    fn set_place(&self, place: Self::Place);
-
-    /// Notes for how long a batch was sent.
-    fn add_transfer(&self, time: Duration);
-}
-
-impl<B: Send + 'static> Feed<B> for DataLoader<B> {
-    type Batches<'a> = Batches<'a, B>;
-    type Place = (u64, usize);
-
-    fn start(&self) -> Batches<'_, B> {
-        self.iter()
-    }
-
-    fn number(batches: &Batches<'_, B>) -> usize {
-        batches.epoch.next
-    }
-
-    fn place(&self) -> (u64, usize) {
-        self.loader.progress().next
-    }
-
-    fn set_place(&self, place: (u64, usize)) {
-        self.loader.progress().next = place;
-    }
-
-    fn add_transfer(&self, time: Duration) {
-        self.loader.progress().record.report.transfer += time;
-    }
-}
-
-impl<B: PinMemory + Send + 'static> DataLoader<B> {
+impl<B: PinMemory + Send + 'static, K> Loader<B, K> {
     /// Batches on `device`: page-locked first, if it is a GPU, then copied there on a stream of its own while the device
     /// computes, two batches ahead of the program. They are as they are with [`Tensor::to`](pagelock_tensor::Tensor::to), only sooner.
     ///
@@ -109,17 +59,13 @@ impl<B: PinMemory + Send + 'static> DataLoader<B> {
     ///
     /// # Examples
     /// See [`DeviceLoader`].
-    pub fn to(self, device: &Device) -> Result<DeviceLoader<B>> {
-        let loader = if device.is_cpu() || self.loader.pins { self } else { self.pin_memory(true) };
-        Ok(DeviceLoader::new(loader, device))
+    pub fn to(self, device: &Device) -> Result<DeviceLoader<B, K>> {
+        let loader = if device.is_cpu() || self.core.plan.pins { self } else { self.pin_memory(true) };
+        Ok(DeviceLoader { loader, device: device.clone(), ahead: 2, timeline: None })
     }
 }
 
-impl<B: PinMemory + Send + 'static, L: Feed<B>> DeviceLoader<B, L> {
-    pub(super) fn new(loader: L, device: &Device) -> Self {
-        Self { loader, device: device.clone(), ahead: 2, timeline: None, batches: PhantomData }
-    }
-
+impl<B: PinMemory + Send + 'static, K> DeviceLoader<B, K> {
     /// How many batches are on the device, or on their way there, ahead of the program: 2 unless set. Each takes memory
     /// there; with 0 a batch is copied when the program asks for it.
     ///
@@ -164,29 +110,29 @@ impl<B: PinMemory + Send + 'static, L: Feed<B>> DeviceLoader<B, L> {
     ///
     /// # Examples
     /// See [`DeviceLoader`].
-    pub fn iter(&self) -> DeviceBatches<'_, B, L> {
+    pub fn iter(&self) -> DeviceBatches<'_, B, K> {
         let (uploads, refusal) = match Uploads::begin(&self.device, self.ahead, &self.timeline) {
             Ok(uploads) => (Some(uploads), None),
             Err(error) => (None, Some(error)),
         };
-        let (loader, batches) = (&self.loader, self.loader.start());
+        let (loader, batches) = (&self.loader, self.loader.iter());
         DeviceBatches { loader, batches, ahead: self.ahead, uploads, refusal, there: VecDeque::new() }
     }
 }
 
-impl<B, L> Deref for DeviceLoader<B, L> {
-    type Target = L;
+impl<B, K> Deref for DeviceLoader<B, K> {
+    type Target = Loader<B, K>;
 
-    fn deref(&self) -> &L {
+    fn deref(&self) -> &Loader<B, K> {
         &self.loader
     }
 }
 
-impl<'a, B: PinMemory + Send + 'static, L: Feed<B>> IntoIterator for &'a DeviceLoader<B, L> {
+impl<'a, B: PinMemory + Send + 'static, K> IntoIterator for &'a DeviceLoader<B, K> {
     type Item = Result<B>;
-    type IntoIter = DeviceBatches<'a, B, L>;
+    type IntoIter = DeviceBatches<'a, B, K>;
 
-    fn into_iter(self) -> DeviceBatches<'a, B, L> {
+    fn into_iter(self) -> DeviceBatches<'a, B, K> {
         self.iter()
     }
 }
@@ -205,20 +151,20 @@ impl<'a, B: PinMemory + Send + 'static, L: Feed<B>> IntoIterator for &'a DeviceL
 /// assert_eq!(loader.state().batch, 1, "what is ahead was not given yet");
 /// # Ok::<(), pagelock_data::Error>(())
 /// ```
-pub struct DeviceBatches<'a, B: PinMemory + Send + 'static, L: Feed<B> + 'a = DataLoader<B>> {
-    loader: &'a L,
-    batches: L::Batches<'a>,
+pub struct DeviceBatches<'a, B: PinMemory + Send + 'static, K = Indices> {
+    loader: &'a Loader<B, K>,
+    batches: Batches<'a, B>,
     ahead: usize,
     uploads: Option<Opaque<'static, Uploads>>,
     /// Why there is no batch at all; given once.
     refusal: Option<Error>,
-    there: VecDeque<Arrived<B, L::Place>>,
+    there: VecDeque<Arrived<B>>,
 }
 
 /// A batch on the device, and where the loader is when the program has it.
-struct Arrived<B, P> {
+struct Arrived<B> {
     batch: Result<B>,
-    then: P,
+    then: Position,
 }
 
 /// Tensors that are being copied.
@@ -238,18 +184,6 @@ impl Uploads {
         check_most("ahead", ahead, MOST_AHEAD, "2 is usual")?;
         let (stream, timeline) = (CopyStream::new(device)?, timeline.clone());
         Ok(Opaque::new(Self { stream, timeline, sources: Mutex::default(), earlier: VecDeque::new() }))
-    }
-
-    pub(super) fn take(&self, tensor: AnyTensor) -> Result<AnyTensor> {
-        let there = match tensor.dtype() {
-            dtype if dtype.is_float() => self.stream.upload(&tensor.float()?)?.into(),
-            dtype if dtype.is_int() => self.stream.upload(&tensor.int()?)?.into(),
-            _ => self.stream.upload(&tensor.bool()?)?.into(),
-        };
-        if !self.stream.device().is_cpu() {
-            self.sources.lock().unwrap_or_else(PoisonError::into_inner).push(tensor);
-        }
-        Ok(there)
     }
 
     /// Runs `send`, which takes the tensors of a batch; a panic is an error too.
@@ -280,28 +214,43 @@ impl Uploads {
     }
 }
 
-impl<'a, B: PinMemory + Send + 'static, L: Feed<B> + 'a> DeviceBatches<'a, B, L> {
+impl Destination for Uploads {
+    fn take(&self, tensor: AnyTensor) -> Result<AnyTensor> {
+        let there = match tensor.dtype() {
+            dtype if dtype.is_float() => self.stream.upload(&tensor.float()?)?.into(),
+            dtype if dtype.is_int() => self.stream.upload(&tensor.int()?)?.into(),
+            _ => self.stream.upload(&tensor.bool()?)?.into(),
+        };
+        if !self.stream.device().is_cpu() {
+            lock(&self.sources).push(tensor);
+        }
+        Ok(there)
+    }
+}
+
+impl<'a, B: PinMemory + Send + 'static, K> DeviceBatches<'a, B, K> {
     /// Sends the next batch; false if there is none.
     fn send(&mut self, uploads: &mut Uploads) -> bool {
-        let number = L::number(&self.batches);
+        let number = self.batches.epoch.number;
         let Some(mut here) = self.batches.next().map(Some) else { return false };
         let start = Instant::now();
         let mut there = None;
         let sent = uploads.send(number, &mut || {
             if let Some(batch) = here.take() {
-                there = Some(batch?.move_into(&Slots(Goal::Device(uploads)))?);
+                there = Some(batch?.move_into(&Slots::new(uploads))?);
             }
             Ok(())
         });
         let batch = sent.map(|()| there.unwrap_or_else(|| unreachable!("it was sent")));
         uploads.end_batch();
-        self.loader.add_transfer(start.elapsed());
-        self.there.push_back(Arrived { batch, then: self.loader.place() });
+        let mut progress = self.loader.core.progress();
+        progress.record.report.transfer += start.elapsed();
+        self.there.push_back(Arrived { batch, then: progress.next });
         true
     }
 }
 
-impl<'a, B: PinMemory + Send + 'static, L: Feed<B> + 'a> Iterator for DeviceBatches<'a, B, L> {
+impl<'a, B: PinMemory + Send + 'static, K> Iterator for DeviceBatches<'a, B, K> {
     type Item = Result<B>;
 
     fn next(&mut self) -> Option<Result<B>> {
@@ -312,7 +261,7 @@ impl<'a, B: PinMemory + Send + 'static, L: Feed<B> + 'a> Iterator for DeviceBatc
         while self.there.len() <= self.ahead && self.send(&mut uploads) {}
         let given = self.there.pop_front();
         if let Some(Arrived { then, .. }) = &given {
-            self.loader.set_place(*then);
+            self.loader.core.progress().next = *then;
             uploads.keep(self.there.len() + 1); // waits for the copy of the batch that was given before this one
         }
         self.uploads = Some(uploads);

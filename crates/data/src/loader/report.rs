@@ -1,12 +1,13 @@
 //! [`LoaderReport`]: where the time went, so that "why does my program wait?" has an answer.
 
+use std::collections::VecDeque;
 use std::fmt;
-use std::ops::AddAssign;
 use std::time::Duration;
 
-use super::source::Times;
+use crate::error_text::{sample_of, who};
+use crate::{Error, Result};
 
-/// What a [`DataLoader`](crate::DataLoader) has done so far, and how long each part took.
+/// What a loader has done so far, and how long each part took.
 ///
 /// The first six times are summed over workers, which work at the same time; the last two are the program's own time.
 ///
@@ -57,20 +58,90 @@ pub struct LoaderReport {
     pub program_worked: Duration,
 }
 
-impl LoaderReport {
-    pub(super) fn add(&mut self, times: Times, n_samples: usize, n_skipped: usize, is_error: bool) {
-        self.batches += 1;
-        self.errors += u64::from(is_error);
-        self.samples += n_samples as u64;
-        self.skipped += n_skipped as u64;
-        self.fetch += times.fetch;
-        self.collate += times.collate;
-        self.map += times.map;
-        self.pin += times.pin;
-        self.wait_for_budget += times.wait_for_memory;
-        self.pageable += u64::from(times.pageable);
-    }
+/// A sample that could not be had, and was left out of its batch; see [`DataLoader::skipped`](crate::DataLoader::skipped).
+///
+/// # Examples
+/// See [`DataLoader::skip_bad_samples`](crate::DataLoader::skip_bad_samples).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Skipped {
+    /// In which epoch.
+    pub epoch: u64,
+    /// Its index in the dataset, or in its shard.
+    pub index: usize,
+    /// Its shard, if it comes from a stream.
+    pub shard: Option<usize>,
+    /// The worker that was to get it, counted from 0; none if that was the calling thread.
+    pub worker: Option<usize>,
+    /// What the dataset ran into.
+    pub error: String,
+}
 
+impl fmt::Display for Skipped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { epoch, index, shard, worker, error } = self;
+        write!(f, "{} left out {} in epoch {epoch}: {error}", who(*worker), sample_of(*index, *shard))
+    }
+}
+
+/// How long the parts of a batch took.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Times {
+    pub(super) fetch: Duration,
+    pub(super) collate: Duration,
+    pub(super) map: Duration,
+    pub(super) pin: Duration,
+    pub(super) wait_for_memory: Duration,
+    /// A part of the batch is in ordinary memory, for want of page-locked memory.
+    pub(super) pageable: bool,
+}
+
+/// A batch as the program gets it, but for the batch itself.
+pub(super) struct Made {
+    pub(super) result: Result<bool>, // false: its shard has no more
+    pub(super) n_samples: usize,     // those that failed among them
+    pub(super) times: Times,
+    pub(super) skipped: Vec<Skipped>,
+}
+
+impl Made {
+    pub(super) fn failed(error: Error) -> Self {
+        Self { result: Err(error), n_samples: 0, times: Times::default(), skipped: Vec::new() }
+    }
+}
+
+/// What a loader did so far.
+#[derive(Default)]
+pub(super) struct Record {
+    pub(super) report: LoaderReport,
+    /// The latest samples that were left out.
+    pub(super) skipped: VecDeque<Skipped>,
+}
+
+/// How many of the samples that were left out are remembered.
+const KEPT_SKIPPED: usize = 1_000;
+
+impl Record {
+    /// Adds what a batch was like.
+    pub(super) fn add(&mut self, made: &mut Made) {
+        let report = &mut self.report;
+        report.batches += 1;
+        report.errors += u64::from(made.result.is_err());
+        report.samples += made.n_samples.saturating_sub(made.skipped.len()) as u64;
+        report.skipped += made.skipped.len() as u64;
+        report.fetch += made.times.fetch;
+        report.collate += made.times.collate;
+        report.map += made.times.map;
+        report.pin += made.times.pin;
+        report.wait_for_budget += made.times.wait_for_memory;
+        report.pageable += u64::from(made.times.pageable);
+        self.skipped.extend(made.skipped.drain(..));
+        let surplus = self.skipped.len().saturating_sub(KEPT_SKIPPED);
+        self.skipped.drain(..surplus);
+    }
+}
+
+impl LoaderReport {
     /// Making batches, all of it.
     pub(super) fn making(&self) -> Duration {
         self.fetch + self.collate + self.map + self.pin
@@ -114,25 +185,6 @@ impl LoaderReport {
         } else {
             "getting samples takes most of the time: more workers, or samples that are cheaper to decode"
         }
-    }
-}
-
-impl AddAssign for LoaderReport {
-    fn add_assign(&mut self, other: Self) {
-        self.batches += other.batches;
-        self.errors += other.errors;
-        self.samples += other.samples;
-        self.fetch += other.fetch;
-        self.collate += other.collate;
-        self.map += other.map;
-        self.pin += other.pin;
-        self.transfer += other.transfer;
-        self.pageable += other.pageable;
-        self.skipped += other.skipped;
-        self.wait_for_program += other.wait_for_program;
-        self.wait_for_budget += other.wait_for_budget;
-        self.program_waited += other.program_waited;
-        self.program_worked += other.program_worked;
     }
 }
 

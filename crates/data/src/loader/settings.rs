@@ -1,24 +1,43 @@
-//! How a [`DataLoader`]'s batches are made: by how many threads, how far ahead, and in which memory. None of it changes
-//! what a program sees, except errors.
+//! How a [`Loader`]'s batches are made: by how many threads, how far ahead, and in which memory. But for the batch size,
+//! none of it changes what a program sees, except errors.
 
 use std::marker::PhantomData;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use pagelock_memory::Budget;
 
-use super::crew::Init;
+use super::loaders::Loader;
+use super::pinned::WhenFull;
 use super::source::Pinned;
-use super::{DataLoader, Loader, WhenFull};
 use crate::Result;
 use crate::pin::PinMemory;
 
-impl<B: Send + 'static> DataLoader<B> {
+impl<B: Send + 'static, K> Loader<B, K> {
+    /// How many samples make a batch; 1 unless set. Zero is refused by [`len`](Self::len) and by the loop.
+    ///
+    /// # Examples
+    /// See [`Loader`].
+    pub fn batch_size(mut self, batch_size: usize) -> Self {
+        self.core.set_batch_size(batch_size);
+        self
+    }
+
+    /// Whether a last batch that is smaller than the others is left out; of a stream, the last batch of each shard.
+    ///
+    /// # Examples
+    /// See [`Loader`].
+    pub fn drop_last(mut self, drop_last: bool) -> Self {
+        self.core.recipe_mut().order.set_drop_last(drop_last);
+        self
+    }
+
     /// How many threads make batches ahead of the program; 0, the default, lets the program make each when it asks.
     /// Order and content of the batches are the same for any number.
     ///
     /// What goes wrong, a panic too, comes out as an error in the place of its batch, whoever made it. More workers than 1,024
-    /// are refused by [`len`](Self::len) and by the loop.
+    /// are refused by [`len`](Self::len) and by the loop. A shard of a stream is read by one thread, so more threads than shards
+    /// are not started.
     ///
     /// # Examples
     /// ```
@@ -33,30 +52,24 @@ impl<B: Send + 'static> DataLoader<B> {
     /// # Ok::<(), pagelock_data::Error>(())
     /// ```
     pub fn num_workers(mut self, num_workers: usize) -> Self {
-        self.loader.set_n_workers(num_workers);
+        self.core.plan_mut().n_workers = num_workers;
         self
     }
 
     /// How many batches per worker may be ahead of the program; 2 unless set, at least 1 in all.
     ///
     /// # Examples
-    /// ```
-    /// # use pagelock_data::{DataLoader, TensorDataset};
-    /// # use pagelock_tensor::Tensor;
-    /// # let dataset = TensorDataset::new(Tensor::zeros([100, 2])?)?;
-    /// let loader = DataLoader::new(dataset).batch_size(8).num_workers(2).prefetch_factor(4); // 8 batches ahead
-    /// assert_eq!(loader.iter().count(), 13);
-    /// # Ok::<(), pagelock_data::Error>(())
-    /// ```
+    /// See [`Loader`].
     pub fn prefetch_factor(mut self, prefetch_factor: usize) -> Self {
-        self.loader.plan.prefetch_factor = prefetch_factor;
+        self.core.plan_mut().prefetch_factor = prefetch_factor;
         self
     }
 
     /// What the batches that are ahead of the program may take together, however many there are.
     ///
     /// A batch counts, with what the largest before it took, from when a worker takes it up until the program gets it.
-    /// Where not even one fits, its place is taken by the refusal, with the numbers.
+    /// Where not even one fits, its place is taken by the refusal, with the numbers; of a stream,
+    /// its samples are read all the same.
     ///
     /// # Examples
     /// ```
@@ -72,43 +85,27 @@ impl<B: Send + 'static> DataLoader<B> {
     /// # Ok::<(), pagelock_data::Error>(())
     /// ```
     pub fn prefetch_budget(mut self, budget: Budget) -> Self {
-        self.loader.set_prefetch_budget(budget);
+        self.core.set_budget(budget);
         self
     }
 
     /// How long the program waits for a worker's batch before it gets [`Error::Timeout`](crate::Error::Timeout) instead, which says where the
-    /// worker is; the epoch goes on with the next batch. Without it, as long as it takes.
+    /// worker is; the epoch goes on with the next batch, and with another worker. Of a stream, the batch that is late comes later.
+    /// Without a time-out, the program waits as long as it takes.
     ///
     /// # Examples
-    /// ```
-    /// # use pagelock_data::{DataLoader, TensorDataset};
-    /// # use pagelock_tensor::Tensor;
-    /// use std::time::Duration;
-    /// # let dataset = TensorDataset::new(Tensor::zeros([100, 2])?)?;
-    /// let loader = DataLoader::new(dataset).num_workers(2).timeout(Duration::from_secs(60));
-    /// assert!(loader.iter().all(|batch| batch.is_ok()));
-    /// # Ok::<(), pagelock_data::Error>(())
-    /// ```
+    /// See [`Loader`].
     pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.loader.plan.timeout = Some(timeout);
+        self.core.plan_mut().timeout = Some(timeout);
         self
     }
 
     /// Whether workers wait for the next epoch instead of ending with theirs.
     ///
     /// # Examples
-    /// ```
-    /// # use pagelock_data::{DataLoader, TensorDataset};
-    /// # use pagelock_tensor::Tensor;
-    /// # let dataset = TensorDataset::new(Tensor::zeros([100, 2])?)?;
-    /// let loader = DataLoader::new(dataset).batch_size(10).num_workers(2).persistent_workers(true);
-    /// for _epoch in 0..3 {
-    ///     assert_eq!(loader.iter().count(), 10);
-    /// }
-    /// # Ok::<(), pagelock_data::Error>(())
-    /// ```
+    /// See [`Loader`].
     pub fn persistent_workers(mut self, persistent: bool) -> Self {
-        self.loader.plan.persistent = persistent;
+        self.core.plan_mut().persistent = persistent;
         self
     }
 
@@ -116,25 +113,15 @@ impl<B: Send + 'static> DataLoader<B> {
     /// [`Error::WorkerInit`](crate::Error::WorkerInit).
     ///
     /// # Examples
-    /// ```
-    /// # use pagelock_data::{DataLoader, TensorDataset};
-    /// # use pagelock_tensor::Tensor;
-    /// # let dataset = TensorDataset::new(Tensor::zeros([100, 2])?)?;
-    /// let loader = DataLoader::new(dataset).num_workers(2).worker_init(|worker| {
-    ///     println!("worker {worker} starts");
-    ///     Ok(())
-    /// });
-    /// assert_eq!(loader.iter().count(), 100);
-    /// # Ok::<(), pagelock_data::Error>(())
-    /// ```
+    /// See [`Loader`].
     pub fn worker_init(mut self, init: impl Fn(usize) -> Result<()> + Send + Sync + 'static) -> Self {
-        self.loader.set_init(Arc::new(init));
+        self.core.set_init(Arc::new(init));
         self
     }
 
     /// Whether samples that fail, and those that panic, are left out of their batches, instead of costing the
     /// batch. [`skipped`](Self::skipped) says which and why, the report counts them. A batch of which nothing is left is an
-    /// [`Error::AllSkipped`](crate::Error::AllSkipped).
+    /// [`Error::AllSkipped`](crate::Error::AllSkipped). A shard of a stream gives nothing more after a panic.
     ///
     /// # Examples
     /// ```
@@ -161,7 +148,7 @@ impl<B: Send + 'static> DataLoader<B> {
     /// # Ok::<(), pagelock_data::Error>(())
     /// ```
     pub fn skip_bad_samples(mut self, skip: bool) -> Self {
-        self.loader.plan.skips = skip;
+        self.core.plan_mut().skips = skip;
         self
     }
 
@@ -202,8 +189,8 @@ impl<B: Send + 'static> DataLoader<B> {
         if !pin_memory {
             return self;
         }
-        self.loader.pins = true;
-        let source = self.loader.source();
+        self.core.plan_mut().pins = true;
+        let source = self.core.source();
         self.with_source(Arc::new(Pinned { source, batches: PhantomData::<fn() -> B> }))
     }
 
@@ -225,11 +212,13 @@ impl<B: Send + 'static> DataLoader<B> {
     /// # Ok::<(), pagelock_data::Error>(())
     /// ```
     pub fn pin_budget(mut self, budget: Budget) -> Self {
-        self.loader.set_pin_budget(budget);
+        self.core.set_pin_budget(budget);
         self
     }
 
-    /// What to do when there is no more page-locked memory: [`WhenFull::Pageable`] unless set.
+    /// What to do when there is no more page-locked memory: [`WhenFull::Pageable`] unless set. A stream with
+    /// [`WhenFull::Wait`] waits for as long as the time-out, or a tenth of a second if there is none: finished batches are not
+    /// made again.
     ///
     /// # Examples
     /// ```
@@ -248,27 +237,7 @@ impl<B: Send + 'static> DataLoader<B> {
     /// # Ok::<(), pagelock_data::Error>(())
     /// ```
     pub fn when_full(mut self, when_full: WhenFull) -> Self {
-        self.loader.plan.when_full = when_full;
+        self.core.plan_mut().when_full = when_full;
         self
-    }
-}
-
-/// What is dropped here is not dropped by code of the program.
-impl Loader {
-    fn set_n_workers(&mut self, n_workers: usize) {
-        self.idle = Mutex::new(None); // workers of another number are of no use
-        self.plan.n_workers = n_workers;
-    }
-
-    fn set_prefetch_budget(&mut self, budget: Budget) {
-        self.plan.budget = Some(budget);
-    }
-
-    fn set_init(&mut self, init: Arc<Init>) {
-        self.plan.init = Some(init);
-    }
-
-    fn set_pin_budget(&mut self, budget: Budget) {
-        (self.plan.pin_budget, self.slots) = (Some(budget), OnceLock::new());
     }
 }

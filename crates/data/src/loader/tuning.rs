@@ -4,7 +4,8 @@ use std::num::NonZero;
 use std::thread;
 use std::time::Duration;
 
-use super::{DataLoader, LoaderReport};
+use super::loaders::Loader;
+use super::report::LoaderReport;
 
 /// A choice of workers; see [`LoaderReport::tune`].
 ///
@@ -12,9 +13,9 @@ use super::{DataLoader, LoaderReport};
 /// See [`LoaderReport::tune`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tuning {
-    /// For [`DataLoader::num_workers`].
+    /// For [`Loader::num_workers`].
     pub num_workers: usize,
-    /// For [`DataLoader::prefetch_factor`].
+    /// For [`Loader::prefetch_factor`].
     pub prefetch_factor: usize,
 }
 
@@ -57,7 +58,7 @@ impl LoaderReport {
     }
 }
 
-impl<B: Send + 'static> DataLoader<B> {
+impl<B: Send + 'static, K> Loader<B, K> {
     /// The same loader with as many workers as its report asks for, at most one per processor; see
     /// [`LoaderReport::tune`]. Order and content of batches stay the same.
     ///

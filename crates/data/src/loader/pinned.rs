@@ -1,23 +1,24 @@
-//! [`PinnedSlots`]: page-locked memory that batches are made in, and what to do when there is no more of it.
+//! [`PinnedAllocator`]: page-locked memory that batches are made in, and what to do when there is no more of it.
 //!
 //! While a batch is collated, the thread's new tensors come from here, so that they are where a GPU copies from without
-//! having been copied themselves. Slots are pooled: a batch that is dropped leaves its memory to the next. The tensors of a
+//! having been copied themselves. The memory is pooled: a batch that is dropped leaves its memory to the next. The tensors of a
 //! small batch share a block, which a GPU copies at once.
 
 use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use pagelock_memory::{
     ALIGN, Budget, Counted, Error as Refusal, HostBuffer, HostScope, HostSource, Limited, PageLocked, Pooled,
     default_host, host_budget,
 };
-use pagelock_tensor::{AnyTensor, Element, Error as TensorError, Kind, Tensor, page_locked, page_locked_source};
+use pagelock_tensor::{AnyTensor, Element, Error as TensorError, Tensor, page_locked, page_locked_source};
 
-use super::device::Uploads;
 use crate::Result;
 use crate::elements::with_element;
+use crate::panics::lock;
+use crate::pin::Destination;
 
 /// What a loader does when its budget of page-locked memory is full; see
 /// [`DataLoader::when_full`](crate::DataLoader::when_full).
@@ -41,13 +42,13 @@ pub enum WhenFull {
 /// How long a program waits for memory that only itself can give back, unless the loader has a time-out.
 pub(super) const PATIENCE: Duration = Duration::from_millis(100);
 
-/// How long anybody waits for a slot before looking whether it is still wanted.
+/// How long anybody waits for memory before looking whether it is still wanted.
 const SLICE: Duration = Duration::from_millis(10);
 
-pub(super) type SlotMemory = Counted<Pooled<Limited<PageLocked>>>;
+pub(super) type PinnedPool = Counted<Pooled<Limited<PageLocked>>>;
 
 /// Page-locked memory under a budget, and under that of the host; or the memory of the process.
-pub(super) fn slot_memory(budget: Option<&Budget>) -> SlotMemory {
+pub(super) fn pinned_pool(budget: Option<&Budget>) -> PinnedPool {
     match budget {
         Some(budget) => {
             let limited = Limited::new(page_locked_source(), budget.clone()).under(host_budget());
@@ -57,56 +58,19 @@ pub(super) fn slot_memory(budget: Option<&Budget>) -> SlotMemory {
     }
 }
 
-/// Where a loader wants the tensors of its batches: in its page-locked memory, or on a device. What
-/// [`PinMemory::move_into`](crate::PinMemory::move_into) is given.
-pub struct Slots<'a>(pub(super) Goal<'a>);
-
-pub(super) enum Goal<'a> {
-    PageLocked(&'a PinnedSlots),
-    Device(&'a Uploads),
-}
-
-impl Slots<'_> {
-    /// `tensor` where it is wanted: itself if it is there, else a copy.
-    ///
-    /// # Errors
-    /// [`Error::Tensor`](crate::Error::Tensor) if memory is refused, or for a tensor on a GPU that is to be page-locked.
-    pub fn take<K: Kind>(&self, tensor: Tensor<K>) -> Result<Tensor<K>> {
-        Ok(self.take_any(tensor.into())?.kind()?)
-    }
-
-    pub(crate) fn take_any(&self, tensor: AnyTensor) -> Result<AnyTensor> {
-        match self.0 {
-            Goal::PageLocked(_) if tensor.is_pinned() => Ok(tensor),
-            Goal::PageLocked(slots) => slots.copy(&tensor),
-            Goal::Device(uploads) => uploads.take(tensor),
-        }
-    }
-}
-
 /// The page-locked memory of a loader, as one thread uses it.
-pub(super) struct PinnedSlots {
-    source: Arc<SlotSource>,
+#[derive(Clone)]
+pub(super) struct PinnedAllocator {
+    source: Arc<Allocator>,
 }
 
-/// Decides whether somebody who was refused a slot goes on waiting.
-pub(super) trait Patience: Send + Sync + 'static {
-    fn goes_on(&self, waited: Duration) -> bool;
-}
+/// Whether a thread that was refused memory, and has waited that long, goes on waiting.
+type Patience = dyn Fn(Duration) -> bool + Send + Sync;
 
-/// Whoever waits for at most so long.
-pub(super) struct AtMost(pub(super) Duration);
-
-impl Patience for AtMost {
-    fn goes_on(&self, waited: Duration) -> bool {
-        waited < self.0
-    }
-}
-
-struct SlotSource {
-    memory: SlotMemory,
+struct Allocator {
+    memory: PinnedPool,
     when_full: WhenFull,
-    patience: Box<dyn Patience>,
+    patience: Box<Patience>,
     // Relaxed, all three: only the thread that makes a batch sets them and asks.
     waited_nanos: AtomicU64,
     fell_back: AtomicBool,
@@ -129,7 +93,7 @@ const MOST_BYTES: usize = 1 << 20;
 
 impl Block {
     /// Room for the next tensor; none if it is not as the batch before had it, or if memory is short.
-    fn next(&mut self, len_bytes: usize, memory: &SlotMemory) -> Option<HostBuffer> {
+    fn next(&mut self, len_bytes: usize, memory: &PinnedPool) -> Option<HostBuffer> {
         let at = self.taken.len();
         if at > MOST_PARTS {
             return None;
@@ -143,7 +107,7 @@ impl Block {
         self.parts.pop()
     }
 
-    fn cut(&mut self, memory: &SlotMemory) {
+    fn cut(&mut self, memory: &PinnedPool) {
         let ranges = self.expected.iter().scan(0, |start: &mut usize, len_bytes| {
             let range = *start..*start + len_bytes;
             *start = range.end.next_multiple_of(ALIGN);
@@ -169,17 +133,19 @@ impl Block {
     }
 }
 
-impl PinnedSlots {
-    pub(super) fn new(memory: SlotMemory, when_full: WhenFull, patience: impl Patience) -> Self {
+impl PinnedAllocator {
+    pub(super) fn new(
+        memory: PinnedPool,
+        when_full: WhenFull,
+        patience: impl Fn(Duration) -> bool + Send + Sync + 'static,
+    ) -> Self {
         let (waited_nanos, fell_back) = (AtomicU64::new(0), AtomicBool::new(false));
         let never_fits = AtomicUsize::new(usize::MAX);
-        let (patience, block) = (Box::new(patience), Mutex::default());
-        Self {
-            source: Arc::new(SlotSource { memory, when_full, patience, waited_nanos, fell_back, never_fits, block }),
-        }
+        let (patience, block): (Box<Patience>, _) = (Box::new(patience), Mutex::default());
+        Self { source: Arc::new(Allocator { memory, when_full, patience, waited_nanos, fell_back, never_fits, block }) }
     }
 
-    /// A copy in a slot, contiguous and without a gradient.
+    /// A copy in page-locked memory, contiguous and without a gradient.
     fn copy(&self, tensor: &AnyTensor) -> Result<AnyTensor> {
         if !tensor.device().is_cpu() {
             let (shape, device) = (*tensor.shape(), tensor.device());
@@ -195,12 +161,12 @@ impl PinnedSlots {
         })
     }
 
-    /// Makes this thread's tensors in slots until the scope drops.
+    /// Makes this thread's tensors in page-locked memory until the scope drops.
     pub(super) fn enter(&self) -> HostScope {
         HostScope::enter(self.source.clone())
     }
 
-    /// Ends a part of the making of a batch. How long slots were waited for in it, and whether one was not had.
+    /// Ends a part of the making of a batch. How long it waited for memory, and whether it had to take ordinary memory.
     pub(super) fn finish(&self) -> (Duration, bool) {
         self.source.block().end();
         let nanos = self.source.waited_nanos.swap(0, Relaxed);
@@ -208,7 +174,13 @@ impl PinnedSlots {
     }
 }
 
-impl HostSource for SlotSource {
+impl Destination for PinnedAllocator {
+    fn take(&self, tensor: AnyTensor) -> Result<AnyTensor> {
+        if tensor.is_pinned() { Ok(tensor) } else { self.copy(&tensor) }
+    }
+}
+
+impl HostSource for Allocator {
     fn allocate(&self, len_bytes: usize) -> Result<HostBuffer, Refusal> {
         let pageable = |_| {
             self.fell_back.store(true, Relaxed);
@@ -234,15 +206,15 @@ impl HostSource for SlotSource {
     }
 }
 
-impl SlotSource {
+impl Allocator {
     fn block(&self) -> MutexGuard<'_, Block> {
-        self.block.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.block)
     }
 
     fn wait(&self, len_bytes: usize, mut seen: u64, mut refusal: Refusal) -> Result<HostBuffer, Refusal> {
         let start = Instant::now();
         let result = loop {
-            if !could_fit(&refusal) || !self.patience.goes_on(start.elapsed()) {
+            if !could_fit(&refusal) || !(self.patience)(start.elapsed()) {
                 break Err(refusal);
             }
             self.memory.inner().wait_for_return(seen, SLICE);
@@ -270,14 +242,16 @@ fn could_fit(refusal: &Refusal) -> bool {
 mod tests {
     use super::*;
 
-    fn slots(budget: u64) -> PinnedSlots {
-        PinnedSlots::new(slot_memory(Some(&Budget::new("slots", budget))), WhenFull::Error, AtMost(PATIENCE))
+    fn pinned(budget: u64) -> PinnedAllocator {
+        PinnedAllocator::new(pinned_pool(Some(&Budget::new("pinned", budget))), WhenFull::Error, |waited| {
+            waited < PATIENCE
+        })
     }
 
-    fn batch(slots: &PinnedSlots, lens: &[usize]) -> Vec<HostBuffer> {
-        let _scope = slots.enter();
+    fn batch(pinned: &PinnedAllocator, lens: &[usize]) -> Vec<HostBuffer> {
+        let _scope = pinned.enter();
         let batch = lens.iter().map(|&len| HostBuffer::placed(len).unwrap()).collect();
-        slots.finish();
+        pinned.finish();
         batch
     }
 
@@ -287,33 +261,33 @@ mod tests {
 
     #[test]
     fn a_batch_like_the_one_before_is_one_block() {
-        let slots = slots(1 << 20);
-        let first = batch(&slots, &[1_000, 64, 7]);
+        let pinned = pinned(1 << 20);
+        let first = batch(&pinned, &[1_000, 64, 7]);
         assert!(!are_one_block(&first), "nobody knew");
         for _ in 0..3 {
-            let next = batch(&slots, &[1_000, 64, 7]);
+            let next = batch(&pinned, &[1_000, 64, 7]);
             assert!(are_one_block(&next));
             assert_eq!(next.iter().map(HostBuffer::len_bytes).collect::<Vec<_>>(), [1_000, 64, 7]);
         }
-        let last = batch(&slots, &[500, 32, 7]); // a smaller one
+        let last = batch(&pinned, &[500, 32, 7]); // a smaller one
         assert!(!are_one_block(&last));
     }
 
     #[test]
     fn a_batch_that_turns_out_otherwise_has_the_lengths_that_it_asks_for() {
-        let slots = slots(1 << 20);
-        batch(&slots, &[1_000, 64]);
+        let pinned = pinned(1 << 20);
+        batch(&pinned, &[1_000, 64]);
         for lens in [&[1_000, 65][..], &[1_000], &[1_000, 65, 3], &[3]] {
-            assert_eq!(batch(&slots, lens).iter().map(HostBuffer::len_bytes).collect::<Vec<_>>(), lens);
+            assert_eq!(batch(&pinned, lens).iter().map(HostBuffer::len_bytes).collect::<Vec<_>>(), lens);
         }
     }
 
     #[test]
     fn many_tensors_and_large_ones_are_apart() {
         for lens in [&[64; MOST_PARTS + 1][..], &[MOST_BYTES, 64]] {
-            let slots = slots(1 << 30);
-            drop(batch(&slots, lens));
-            assert!(!are_one_block(&batch(&slots, lens)), "{} tensors", lens.len());
+            let pinned = pinned(1 << 30);
+            drop(batch(&pinned, lens));
+            assert!(!are_one_block(&batch(&pinned, lens)), "{} tensors", lens.len());
         }
     }
 }

@@ -1,0 +1,204 @@
+//! [`Loader`]: gives a dataset's samples in batches, one epoch per `for` loop. [`DataLoader`] and [`StreamLoader`] are the
+//! two kinds of it.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use super::batches::{Batches, Epoch};
+use super::core::Core;
+use super::opaque::Opaque;
+use super::order::Order;
+use super::report::{LoaderReport, Skipped};
+use super::source::{Data, Mapped, Source};
+use crate::Result;
+
+/// Gives a dataset's samples in batches of type `B`, one epoch per `for` loop.
+///
+/// Starts as: batch size 1, first sample to last, the last batch as small as it comes. Each loop is the next epoch,
+/// and a shuffled loader gives each epoch an order of its own.
+///
+/// # Examples
+/// ```
+/// use pagelock_data::{DataLoader, TensorDataset};
+/// use pagelock_tensor::Tensor;
+///
+/// let train_ds = TensorDataset::new((Tensor::zeros([100, 784])?, Tensor::full([100], 0)?))?;
+/// let train_dl = DataLoader::new(train_ds).batch_size(64).shuffle(42);
+///
+/// assert_eq!(train_dl.len()?, 2);
+/// for batch in &train_dl {
+///     let (xb, yb) = batch?;
+///     assert_eq!(xb.dims()[0], yb.dims()[0]);
+/// }
+/// assert_eq!(train_dl.epoch(), 1);
+/// # Ok::<(), pagelock_data::Error>(())
+/// ```
+pub type DataLoader<B> = Loader<B, Indices>;
+
+/// Gives the samples of an [`IterableDataset`](crate::IterableDataset) in batches of type `B`, one epoch per `for` loop: a
+/// [`DataLoader`] for datasets without numbers.
+///
+/// Starts as: batch size 1, every shard to its end, its last batch as small as it comes. There is no shuffling: a dataset
+/// that gives each epoch another order does that in [`shard`](crate::IterableDataset::shard), which is told the epoch.
+///
+/// # Examples
+/// Lines of files:
+/// ```
+/// use std::fs::File;
+/// use std::io::{BufRead, BufReader};
+/// use std::path::PathBuf;
+///
+/// use pagelock_data::{Error, IterableDataset, Result, Samples, StreamLoader};
+///
+/// struct Lines(Vec<PathBuf>);
+///
+/// impl IterableDataset for Lines {
+///     type Sample = String;
+///
+///     fn n_shards(&self) -> usize {
+///         self.0.len()
+///     }
+///
+///     fn shard(&self, shard: usize, _epoch: u64) -> Result<Samples<String>> {
+///         let file = File::open(&self.0[shard]).map_err(Error::other)?;
+///         Ok(Box::new(BufReader::new(file).lines().map(|line| line.map_err(Error::other))))
+///     }
+/// }
+///
+/// let folder = tempfile::tempdir().map_err(Error::other)?;
+/// let paths = ["a", "b"].map(|name| folder.path().join(name));
+/// std::fs::write(&paths[0], "to be\nor not\nto be\n").map_err(Error::other)?;
+/// std::fs::write(&paths[1], "that is").map_err(Error::other)?;
+///
+/// let loader = StreamLoader::new(Lines(paths.into())).batch_size(2).num_workers(2);
+/// let batches = loader.iter().collect::<Result<Vec<Vec<String>>>>()?;
+/// assert_eq!(batches, [vec!["to be", "or not"], vec!["that is"], vec!["to be"]]);
+/// # Ok::<(), Error>(())
+/// ```
+pub type StreamLoader<B> = Loader<B, Shards>;
+
+/// What [`DataLoader`] and [`StreamLoader`] have in common: all but which samples make which batch. Those are functions of the
+/// kind `K` of dataset.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+///
+/// use pagelock_data::{DataLoader, TensorDataset};
+/// use pagelock_tensor::Tensor;
+///
+/// let dataset = TensorDataset::new(Tensor::zeros([100, 4])?)?;
+/// let loader = DataLoader::new(dataset).batch_size(8).drop_last(true).skip_bad_samples(true);
+/// let loader = loader.num_workers(2).prefetch_factor(4); // 8 batches ahead
+/// let loader = loader.persistent_workers(true).timeout(Duration::from_secs(60)).worker_init(|worker| {
+///     println!("worker {worker} starts");
+///     Ok(())
+/// });
+///
+/// assert_eq!((loader.epoch(), loader.iter().count(), loader.epoch()), (0, 12, 1));
+/// loader.set_epoch(7); // to repeat one, or to go on
+/// for batch in &loader {
+///     assert_eq!(batch?.dims(), [8, 4]);
+/// }
+/// assert_eq!((loader.n_samples(), loader.report().samples, loader.skipped().len()), (100, 2 * 96, 0));
+/// # Ok::<(), pagelock_data::Error>(())
+/// ```
+pub struct Loader<B, K> {
+    pub(super) core: Opaque<'static, Core>,
+    types: PhantomData<fn() -> (B, K)>,
+}
+
+/// The kind of a [`DataLoader`]: its [`Dataset`](crate::Dataset) gives samples by index.
+///
+/// # Examples
+/// See [`DataLoader`].
+pub enum Indices {}
+
+/// The kind of a [`StreamLoader`]: its [`IterableDataset`](crate::IterableDataset) has shards that are read from their start.
+///
+/// # Examples
+/// See [`StreamLoader`].
+pub enum Shards {}
+
+impl<B: Send + 'static, K> Loader<B, K> {
+    pub(super) fn from_parts(data: Arc<dyn Data>, source: Arc<dyn Source>, order: Order) -> Self {
+        Self { core: Core::new(data, source, order), types: PhantomData }
+    }
+
+    /// The same loader with other batches.
+    pub(super) fn with_source<M>(mut self, source: Arc<dyn Source>) -> Loader<M, K> {
+        self.core.set_source(source);
+        Loader { core: self.core, types: PhantomData }
+    }
+
+    /// Puts every batch through `f`: the tutorial's `WrappedDataLoader`.
+    ///
+    /// # Examples
+    /// ```
+    /// # use pagelock_data::{DataLoader, TensorDataset};
+    /// # use pagelock_tensor::Tensor;
+    /// # let dataset = TensorDataset::new((Tensor::zeros([100, 784])?, Tensor::zeros([100])?))?;
+    /// let loader = DataLoader::new(dataset).batch_size(64).map(|(x, y)| Ok((x.reshape([-1, 1, 28, 28])?, y)));
+    /// let (xb, _) = loader.iter().next().unwrap()?;
+    /// assert_eq!(xb.dims(), [64, 1, 28, 28]);
+    /// # Ok::<(), pagelock_data::Error>(())
+    /// ```
+    pub fn map<M, F>(self, f: F) -> Loader<M, K>
+    where
+        M: Send + 'static,
+        F: Fn(B) -> Result<M> + Send + Sync + 'static,
+    {
+        let source = self.core.source();
+        self.with_source(Arc::new(Mapped { source, f, batches: PhantomData }))
+    }
+
+    /// Which epoch the next loop will be, counted from 0.
+    ///
+    /// # Examples
+    /// See [`Loader`].
+    pub fn epoch(&self) -> u64 {
+        self.core.progress().start.epoch
+    }
+
+    /// Makes the next loop epoch number `epoch`, to repeat one or to go on where another run stopped.
+    ///
+    /// # Examples
+    /// See [`Loader`].
+    pub fn set_epoch(&self, epoch: u64) {
+        self.core.set_epoch(epoch);
+    }
+
+    /// What this loader has done so far, and how long it took; see [`LoaderReport`].
+    ///
+    /// # Examples
+    /// See [`Loader`].
+    pub fn report(&self) -> LoaderReport {
+        self.core.report()
+    }
+
+    /// The samples that [`skip_bad_samples`](Self::skip_bad_samples) left out, in the order of their batches: the latest
+    /// thousand, with the reasons.
+    ///
+    /// # Examples
+    /// See [`Loader`].
+    pub fn skipped(&self) -> Vec<Skipped> {
+        self.core.skipped()
+    }
+
+    /// Starts the next epoch; `for batch in &loader` does the same.
+    ///
+    /// # Examples
+    /// See [`Loader`].
+    pub fn iter(&self) -> Batches<'_, B> {
+        Batches::new(Epoch::start(&self.core))
+    }
+}
+
+impl<'a, B: Send + 'static, K> IntoIterator for &'a Loader<B, K> {
+    type Item = Result<B>;
+    type IntoIter = Batches<'a, B>;
+
+    fn into_iter(self) -> Batches<'a, B> {
+        self.iter()
+    }
+}

@@ -1,0 +1,336 @@
+//! [`Maker`]: makes batches on one thread, whatever their type. It keeps what is used again from batch to batch, times every
+//! part, and says in errors which sample failed and which worker was at it. A panic is an error too.
+
+use std::any::Any;
+use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use super::pinned::PinnedAllocator;
+use super::report::{Made, Skipped, Times};
+use crate::panics::drop_quietly;
+use crate::pin::Slots;
+use crate::{Error, Result};
+
+/// Which sample a thread is at, for the error of a timeout.
+#[derive(Default)]
+pub(super) struct SampleProgress {
+    // Both are an index plus one, 0 for none. Relaxed: they guard nothing.
+    first: AtomicUsize,
+    sample: AtomicUsize,
+}
+
+impl SampleProgress {
+    /// A batch that starts with this sample is made, or none.
+    pub(super) fn begin(&self, first: Option<usize>) {
+        self.first.store(first.map_or(0, |index| index.saturating_add(1)), Relaxed);
+        self.fetch(None);
+    }
+
+    /// This sample is fetched, or none.
+    fn fetch(&self, sample: Option<usize>) {
+        self.sample.store(sample.map_or(0, |index| index.saturating_add(1)), Relaxed);
+    }
+
+    /// The first sample of the batch that is being made.
+    pub(super) fn first(&self) -> Option<usize> {
+        self.first.load(Relaxed).checked_sub(1)
+    }
+
+    /// The sample that is being fetched.
+    pub(super) fn sample(&self) -> Option<usize> {
+        self.sample.load(Relaxed).checked_sub(1)
+    }
+}
+
+/// Which batch is to be made.
+pub(super) struct Request<'a> {
+    pub(super) epoch: u64,
+    pub(super) batch_size: usize,
+    pub(super) drop_last: bool,
+    /// The samples: given by the sampler, or noted here as they are read from the shard.
+    pub(super) indices: Vec<usize>,
+    /// The shard to read; none of a dataset with indices.
+    pub(super) shard: Option<&'a mut ShardReader>,
+    /// Why the batch is not to be made; its samples are read all the same.
+    pub(super) refusal: Option<Error>,
+}
+
+/// Reads one shard in one epoch.
+pub(super) struct ShardReader {
+    shard: usize,
+    next: u64, // sample
+    state: ReaderState,
+}
+
+enum ReaderState {
+    Closed,
+    /// A [`Samples`](crate::Samples) of the type that the source knows.
+    Open(Box<dyn Any + Send>),
+    /// Nothing more comes: it ended, or panicked.
+    Over,
+}
+
+/// Opens a shard in an epoch at a sample.
+type Open<'a> = dyn FnMut(usize, u64, u64) -> Result<Box<dyn Any + Send>> + 'a;
+
+impl ShardReader {
+    /// Reads from sample `next` on.
+    pub(super) fn new(shard: usize, next: u64) -> Self {
+        Self { shard, next, state: ReaderState::Closed }
+    }
+
+    fn end(&mut self) {
+        drop_quietly(mem::replace(&mut self.state, ReaderState::Over));
+    }
+}
+
+impl Drop for ShardReader {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// See the head of the file.
+pub(super) struct Maker {
+    progress: Arc<SampleProgress>,
+    pinned: Option<PinnedAllocator>,
+    /// Batches are being made in page-locked memory.
+    is_pinning: bool,
+    worker: Option<usize>, // none: the calling thread
+    /// Samples that fail are left out of their batches.
+    skips: bool,
+    shard: Option<usize>,
+    indices: Vec<usize>, // room, used again
+    // Of the batch that is made:
+    n_samples: usize,
+    times: Times,
+    skipped: Vec<Skipped>,
+    /// What went wrong when all samples were fetched at once.
+    gather_error: Option<Error>,
+}
+
+impl Maker {
+    pub(super) fn new(
+        progress: Arc<SampleProgress>,
+        pinned: Option<PinnedAllocator>,
+        worker: Option<usize>,
+        skips: bool,
+    ) -> Self {
+        let (indices, skipped, times) = (Vec::new(), Vec::new(), Times::default());
+        let (is_pinning, shard, n_samples, gather_error) = (false, None, 0, None);
+        Self { progress, pinned, is_pinning, worker, skips, shard, indices, n_samples, times, skipped, gather_error }
+    }
+
+    /// Does `make` for a request, in which it may note the samples; false if the shard has no more.
+    pub(super) fn run(
+        &mut self,
+        mut request: Request<'_>,
+        make: impl FnOnce(&mut Self, &mut Request<'_>) -> Result<bool>,
+    ) -> Result<bool> {
+        self.progress.begin(None);
+        (self.times, self.is_pinning) = (Times::default(), false);
+        self.skipped.clear();
+        self.gather_error = None;
+        self.shard = request.shard.as_ref().map(|reader| reader.shard);
+        request.indices = mem::take(&mut self.indices);
+        request.indices.clear();
+        let made = catch_unwind(AssertUnwindSafe(|| make(self, &mut request)));
+        let made = match made {
+            Ok(made) => made.map_err(|error| self.locate(error, &request.indices)),
+            Err(panic) => Err(self.panicked(panic, &mut request)),
+        };
+        self.n_samples = request.indices.len();
+        self.indices = request.indices;
+        made
+    }
+
+    /// What the batch was like that was made last.
+    pub(super) fn made(&mut self, result: Result<bool>) -> Made {
+        Made { result, n_samples: self.n_samples, times: self.times, skipped: mem::take(&mut self.skipped) }
+    }
+
+    /// The samples of a batch are known.
+    pub(super) fn begin(&mut self, indices: &[usize]) {
+        self.progress.begin(indices.first().copied());
+    }
+
+    fn locate(&self, error: Error, indices: &[usize]) -> Error {
+        match error {
+            error @ (Error::Sample { .. } | Error::Shard { .. } | Error::AllSkipped { .. }) => error,
+            error => error.locate(&self.kept(indices)).of_batch(indices, self.shard, self.worker),
+        }
+    }
+
+    /// What a panic said, and where it was: at a sample, or at a batch. It ends its shard.
+    fn panicked(&mut self, panic: Box<dyn Any + Send>, request: &mut Request<'_>) -> Error {
+        match &mut request.shard {
+            Some(reader) => reader.end(),
+            None if self.progress.first().is_none() => request.indices.clear(), // the sampler panicked
+            None => {}
+        }
+        self.pinned.as_ref().map(PinnedAllocator::finish);
+        let sample = self.progress.sample();
+        let error = Error::panicked(self.worker, sample, self.shard, panic);
+        if sample.is_some() { error } else { error.of_batch(&request.indices, self.shard, self.worker) }
+    }
+
+    /// Makes a batch at once, if the dataset can. Where that fails, sample by sample shows which one it is.
+    pub(super) fn gather(&mut self, gather: &mut dyn FnMut() -> Result<bool>) -> Result<bool> {
+        match self.time(|times| &mut times.fetch, gather) {
+            Err(error) if !error.is_out_of_memory() => {
+                self.gather_error = Some(error);
+                Ok(false)
+            }
+            gathered => gathered,
+        }
+    }
+
+    /// Fetches the samples of a request one by one. There is at least one.
+    pub(super) fn fetch(
+        &mut self,
+        request: &Request<'_>,
+        fetch: &mut dyn FnMut(usize, u64) -> Result<()>,
+    ) -> Result<()> {
+        let start = Instant::now();
+        for &index in &request.indices {
+            self.progress.fetch(Some(index));
+            if !self.skips {
+                fetch(index, request.epoch).map_err(|error| self.sample_error(index, error))?;
+                continue;
+            }
+            let fetched = catch_unwind(AssertUnwindSafe(|| fetch(index, request.epoch)));
+            let fetched = fetched.unwrap_or_else(|panic| Err(Error::panicked(self.worker, Some(index), None, panic)));
+            fetched.unwrap_or_else(|error| self.skip(request.epoch, index, &error));
+        }
+        self.progress.fetch(None);
+        self.times.fetch += start.elapsed();
+        self.check_not_all_skipped(request.indices.len())
+    }
+
+    /// Reads as many samples as make a batch from the shard of a request, or as there are; false if they are no batch. An error
+    /// does not change where the next batch starts.
+    pub(super) fn read(
+        &mut self,
+        request: &mut Request<'_>,
+        open: &mut Open<'_>,
+        read: &mut dyn FnMut(&mut dyn Any, bool) -> Option<Result<()>>,
+    ) -> Result<bool> {
+        let start = Instant::now();
+        let Request { epoch, batch_size: n_max, drop_last, indices, shard, refusal } = request;
+        let Some(reader) = shard else { unreachable!("a dataset of shards is read by shard") };
+        self.open(reader, *epoch, open)?;
+        let ShardReader { next, state: ReaderState::Open(samples), .. } = &mut **reader else { return Ok(false) };
+        let mut failure = refusal.take();
+        let is_wanted = failure.is_none();
+        self.progress.begin(Some(*next as usize));
+        while indices.len() < *n_max {
+            let index = *next as usize;
+            self.progress.fetch(Some(index));
+            let Some(sample) = read(&mut **samples, is_wanted) else { break };
+            *next = next.saturating_add(1);
+            indices.push(index);
+            match sample {
+                Err(error) if is_wanted && self.skips => self.skip(*epoch, index, &error),
+                Err(error) if failure.is_none() => failure = Some(self.sample_error(index, error)),
+                _ => {}
+            }
+        }
+        self.progress.fetch(None);
+        self.times.fetch += start.elapsed();
+        let is_left_out = indices.is_empty() || (*drop_last && indices.len() < *n_max);
+        match failure {
+            Some(error) if is_wanted || !is_left_out => return Err(error),
+            None if !indices.is_empty() => self.check_not_all_skipped(indices.len())?,
+            _ => {}
+        }
+        if is_left_out {
+            reader.end();
+        }
+        Ok(!is_left_out)
+    }
+
+    fn open(&mut self, reader: &mut ShardReader, epoch: u64, open: &mut Open<'_>) -> Result<()> {
+        if !matches!(reader.state, ReaderState::Closed) {
+            return Ok(());
+        }
+        let (shard, worker) = (reader.shard, self.worker);
+        let opened = catch_unwind(AssertUnwindSafe(|| open(shard, epoch, reader.next)));
+        let opened = opened.unwrap_or_else(|panic| Err(Error::panicked(worker, None, Some(shard), panic)));
+        reader.state = ReaderState::Over;
+        reader.state =
+            ReaderState::Open(opened.map_err(|error| Error::Shard { shard, worker, source: error.into() })?);
+        Ok(())
+    }
+
+    fn sample_error(&self, index: usize, error: Error) -> Error {
+        Error::Sample { index, shard: self.shard, worker: self.worker, source: error.into() }
+    }
+
+    fn skip(&mut self, epoch: u64, index: usize, error: &Error) {
+        let (shard, worker, error) = (self.shard, self.worker, error.to_string());
+        self.skipped.push(Skipped { epoch, index, shard, worker, error });
+    }
+
+    fn check_not_all_skipped(&self, n_samples: usize) -> Result<()> {
+        let Some(last) = self.skipped.last().filter(|_| self.skipped.len() == n_samples) else { return Ok(()) };
+        let Skipped { index, shard, worker, .. } = *last;
+        Err(Error::AllSkipped { n_samples, index, shard, worker, error: last.error.clone() })
+    }
+
+    /// The samples of a batch without those that were left out.
+    fn kept(&self, indices: &[usize]) -> Vec<usize> {
+        let is_kept = |index: &usize| self.skipped.iter().all(|skipped| skipped.index != *index);
+        indices.iter().copied().filter(is_kept).collect()
+    }
+
+    /// Makes the batch of the samples.
+    pub(super) fn collate(&mut self, collate: &mut dyn FnMut() -> Result<()>) -> Result<bool> {
+        match self.gather_error.take().filter(|_| !self.skips) {
+            Some(error) => Err(error),
+            None => self.time(|times| &mut times.collate, collate).map(|()| true),
+        }
+    }
+
+    /// Does `make` with batches being made in page-locked memory.
+    pub(super) fn pinning(&mut self, make: &mut dyn FnMut(&mut Self) -> Result<bool>) -> Result<bool> {
+        let outer = mem::replace(&mut self.is_pinning, true);
+        let made = make(self);
+        self.is_pinning = outer;
+        made
+    }
+
+    /// Copies what a batch has elsewhere into page-locked memory: nothing more, if there was none left.
+    pub(super) fn pin(&mut self, copy: &mut dyn FnMut(&Slots<'_>) -> Result<()>) -> Result<()> {
+        match self.pinned.clone().filter(|_| !self.times.pageable) {
+            Some(pinned) => self.time(|times| &mut times.pin, || copy(&Slots::new(&pinned))),
+            None => Ok(()),
+        }
+    }
+
+    /// Puts a batch through a function.
+    pub(super) fn map(&mut self, f: &mut dyn FnMut() -> Result<()>) -> Result<()> {
+        self.time(|times| &mut times.map, f)
+    }
+
+    /// Times what makes batches: in page-locked memory, if they are wanted there. Not for callers that are generic, which would compile it
+    /// in every program.
+    fn time<R>(&mut self, part: impl FnOnce(&mut Times) -> &mut Duration, work: impl FnOnce() -> R) -> R {
+        let start = Instant::now();
+        let Some(pinned) = self.pinned.as_ref().filter(|_| self.is_pinning) else {
+            let done = work();
+            *part(&mut self.times) += start.elapsed();
+            return done;
+        };
+        let scope = pinned.enter();
+        let done = work();
+        drop(scope);
+        let (waited, pageable) = pinned.finish();
+        *part(&mut self.times) += start.elapsed().saturating_sub(waited);
+        self.times.wait_for_memory += waited;
+        self.times.pageable |= pageable;
+        done
+    }
+}

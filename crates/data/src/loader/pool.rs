@@ -1,0 +1,537 @@
+//! [`WorkerPool`]: threads that make the batches of an epoch ahead of the program, which gets them in order.
+//!
+//! ```text
+//! positions ──> reorder buffer, at most `window` entries ──────────────────────> program
+//!               [ready] [making by worker 1] [ready] [making by worker 0]
+//!                  0 is next                      a worker takes the first pending entry, or the next position
+//! ```
+//!
+//! All of it is guarded by one lock; batches are made, and dropped, without it. A dataset with indices lets any worker make
+//! any batch; a shard belongs to worker `turn % n_workers`, which makes its batches one after another. Two condition
+//! variables: `ready` for the program, `work` for workers.
+//!
+//! With a budget for what is ahead, workers reserve memory in the order of positions, so the batch that the program waits for
+//! has some, or is the next to get some. Page-locked memory can run out in the middle of a batch: then its worker waits for the
+//! program to drop one. If the program waits itself, the first entry comes first: finished batches behind it are dropped, the
+//! last first, and made again later, and other workers that wait for memory give up. Shards cannot be read again, so there
+//! the wait ends with a refusal.
+//!
+//! Invariant: the entry with sequence number `first_seq + i` is `entries[i]`, and an entry that is `Making` has exactly one
+//! worker. A batch whose entry is gone, or is not made by its worker any more, is dropped when it is finished.
+
+use std::collections::VecDeque;
+use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use pagelock_memory::{Reservation, taken_by_thread};
+
+use super::maker::{Maker, SampleProgress};
+use super::order::{Position, Positions};
+use super::pinned::{PATIENCE, PinnedAllocator, PinnedPool};
+use super::plan::{Init, Plan};
+use super::recipe::{Recipe, Run};
+use super::report::Made;
+use super::source::AnyBatch;
+use crate::panics::{drop_quietly, lock};
+use crate::{Error, Result};
+
+/// How long the end of an epoch waits for workers in the middle of a sample before it leaves them to end alone.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// See the head of the file.
+pub(super) struct WorkerPool {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>, // by worker
+}
+
+struct Shared {
+    recipe: Recipe,
+    plan: Plan,
+    n_workers: usize,
+    memory: Option<PinnedPool>, // for batches that are to be page-locked
+    state: Mutex<State>,
+    ready: Condvar, // the first entry is ready, or a worker has ended
+    work: Condvar,  // there is something to do for a worker
+}
+
+#[derive(Default)]
+struct State {
+    run: Arc<Run>,
+    positions: Positions, // of batches that have no entry yet
+    entries: VecDeque<Entry>,
+    first_seq: u64,
+    n_pending: usize,               // entries
+    program_waits: Option<Instant>, // since when
+    n_idle: usize,                  // workers that wait for `work`
+    /// A worker waits for the budget; nobody takes a later batch before it.
+    is_reserving: bool,
+    /// The first entry has no page-locked memory: workers that wait for some give up what they have.
+    is_starving: bool,
+    /// The most that a batch has taken so far.
+    batch_bytes: u64,
+    /// Why a worker could not start.
+    failure: Option<Error>,
+    is_over: bool,
+    n_running: usize,
+    n_starting: usize,                 // of these; nobody begins before all are ready
+    workers: Vec<Arc<SampleProgress>>, // the threads that are at work, by worker
+    spare: Vec<AnyBatch>,              // room, given back by the program
+    wait_for_program: Duration,
+    wait_for_budget: Duration,
+}
+
+struct Entry {
+    position: Position,
+    state: EntryState,
+}
+
+#[expect(clippy::large_enum_variant, reason = "a box would be an allocation per batch")]
+enum EntryState {
+    Pending,
+    Making { worker: usize },
+    Ready(Finished),
+}
+
+struct Finished {
+    batch: AnyBatch,
+    made: Made,
+    reserved: Option<Reservation>, // until the program takes the batch
+}
+
+/// A batch for a worker to make.
+struct Job {
+    seq: u64,
+    position: Position,
+    run: Arc<Run>,
+    room: Option<AnyBatch>,
+    reserved: Result<Option<Reservation>, pagelock_memory::Error>,
+}
+
+/// A worker thread. One that takes too long is replaced by another with its number.
+#[derive(Clone)]
+struct Worker {
+    number: usize,
+    progress: Arc<SampleProgress>,
+}
+
+/// What the program gets: a batch, or an error in its place.
+pub(super) struct Given {
+    pub(super) made: Made,
+    /// Where it was; none if it comes later all the same.
+    pub(super) position: Option<Position>,
+    pub(super) wait_for_program: Duration,
+    pub(super) wait_for_budget: Duration,
+}
+
+impl Given {
+    pub(super) fn new(made: Made, position: Option<Position>) -> Self {
+        Self { made, position, wait_for_program: Duration::ZERO, wait_for_budget: Duration::ZERO }
+    }
+}
+
+impl WorkerPool {
+    /// Starts the workers; they wait.
+    pub(super) fn new(recipe: Recipe, plan: Plan, n_workers: usize, memory: Option<PinnedPool>) -> Result<Self> {
+        let (state, ready, work) = (Mutex::default(), Condvar::new(), Condvar::new());
+        let shared = Arc::new(Shared { recipe, plan, n_workers, memory, state, ready, work });
+        let mut pool = Self { shared, threads: Vec::with_capacity(n_workers) };
+        for number in 0..n_workers {
+            let thread = pool.start(number)?; // dropping the pool ends those that were started
+            pool.threads.push(thread);
+        }
+        Ok(pool)
+    }
+
+    /// Starts a worker, in the place of one that has its number.
+    fn start(&self, number: usize) -> Result<JoinHandle<()>> {
+        let (shared, worker) = (self.shared.clone(), Worker { number, progress: Arc::default() });
+        let progress = worker.progress.clone();
+        let mut state = lock(&self.shared.state); // until there is a thread: it begins by looking who is at work
+        let thread = thread::Builder::new().name(format!("loader {number}")).spawn(move || {
+            let ended = catch_unwind(AssertUnwindSafe(|| shared.work(&worker)));
+            let failure = ended.unwrap_or_else(|panic| Err(Error::panicked(Some(number), None, None, panic)));
+            shared.end(&worker, failure);
+        });
+        let thread = thread.map_err(|source| Error::NoWorker { worker: number, source })?;
+        state.n_starting += 1;
+        match state.workers.get_mut(number) {
+            Some(replaced) => *replaced = progress, // nobody waits for its end any more
+            None => {
+                state.workers.push(progress);
+                state.n_running += 1;
+            }
+        }
+        Ok(thread)
+    }
+
+    /// Starts on the batches at `positions`.
+    pub(super) fn begin(&self, positions: Positions, run: Run) {
+        let mut state = lock(&self.shared.state);
+        debug_assert!(state.entries.is_empty(), "an epoch begins after the one before has ended");
+        (state.positions, state.run) = (positions, Arc::new(run));
+        self.shared.work.notify_all();
+    }
+
+    /// Puts the next batch of the epoch, in order, into `batch`, whose room is used again; none at the end. It is the
+    /// `number`th.
+    pub(super) fn next(&mut self, number: usize, batch: &mut Option<AnyBatch>) -> Option<Given> {
+        let start = Instant::now();
+        let shared = self.shared.clone();
+        let mut state = lock(&shared.state);
+        state.spare.extend(batch.take());
+        let (position, made) = loop {
+            if let Some(error) = state.failure.take() {
+                return Some(Given::new(Made::failed(error), None));
+            }
+            if let Some((position, finished)) = state.pop_ready() {
+                shared.wake_after_pop(&state, finished.reserved);
+                if matches!(finished.made.result, Ok(false)) {
+                    state.spare.push(finished.batch);
+                    continue;
+                }
+                *batch = Some(finished.batch);
+                break (position, finished.made);
+            }
+            if state.entries.is_empty() && state.positions.peek().is_none() {
+                return None;
+            }
+            let left = shared.plan.timeout.map(|timeout| timeout.saturating_sub(start.elapsed()));
+            if left == Some(Duration::ZERO) {
+                return Some(self.give_up(state, number, start.elapsed()));
+            }
+            state.program_waits = Some(start);
+            state = match left {
+                Some(left) => shared.ready.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0,
+                None => shared.ready.wait(state).unwrap_or_else(PoisonError::into_inner),
+            };
+            state.program_waits = None;
+        };
+        let wait_for_program = mem::take(&mut state.wait_for_program);
+        let wait_for_budget = mem::take(&mut state.wait_for_budget);
+        Some(Given { made, position: Some(position), wait_for_program, wait_for_budget })
+    }
+
+    /// The error of a batch that took too long. Of a dataset with indices, the epoch goes on without it, and with another worker
+    /// in the place of the one that is stuck. A shard's batch comes later.
+    fn give_up(&mut self, mut state: MutexGuard<'_, State>, batch: usize, waited: Duration) -> Given {
+        let sharded = self.shared.recipe.order.sharded();
+        let Some(position) = state.entries.front().map(|entry| entry.position).or_else(|| state.positions.peek())
+        else {
+            unreachable!("the program waits for a batch")
+        };
+        let worker = match (sharded, state.entries.front()) {
+            (Some(_), _) => Some(position.turn % self.shared.n_workers),
+            (None, Some(Entry { state: EntryState::Making { worker }, .. })) => Some(*worker),
+            _ => None,
+        };
+        let progress = worker.map(|worker| &state.workers[worker]);
+        let (sample, first) = (progress.and_then(|at| at.sample()), progress.and_then(|at| at.first()));
+        let shard = sharded.map(|sharded| sharded.shard_at(position.turn));
+        let error = Error::Timeout { worker, batch, sample, first, shard, waited };
+        if sharded.is_some() {
+            return Given::new(Made::failed(error), None);
+        }
+        match state.entries.pop_front() {
+            Some(entry) => state.forget(&entry),
+            None => drop(state.positions.next()), // nobody had taken it
+        }
+        state.is_starving = false;
+        drop(state);
+        let replaced = worker.map_or(Ok(()), |worker| {
+            self.threads[worker] = self.start(worker)?; // the other ends when it can
+            Ok(())
+        });
+        Given::new(Made::failed(replaced.err().unwrap_or(error)), Some(position))
+    }
+
+    /// Ends an epoch before its time; what is being made is dropped when it is finished.
+    pub(super) fn stop(&self) {
+        let mut state = lock(&self.shared.state);
+        let (positions, run) = (mem::take(&mut state.positions), mem::take(&mut state.run));
+        state.first_seq += state.entries.len() as u64;
+        (state.n_pending, state.is_starving) = (0, false);
+        let entries: Vec<_> = state.entries.drain(..).collect();
+        self.shared.work.notify_all(); // those that wait for memory need none any more
+        drop(state);
+        drop((entries, positions, run)); // without the lock
+    }
+}
+
+impl Drop for WorkerPool {
+    fn drop(&mut self) {
+        lock(&self.shared.state).is_over = true;
+        self.stop();
+        let state = lock(&self.shared.state);
+        let waited = self.shared.ready.wait_timeout_while(state, GRACE, |state| state.n_running > 0);
+        let all_ended = !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out();
+        for thread in self.threads.drain(..).filter(|thread| all_ended || thread.is_finished()) {
+            let _ = thread.join(); // a worker's panics are caught where they happen
+        }
+    }
+}
+
+impl State {
+    /// The first entry, if it is ready.
+    fn pop_ready(&mut self) -> Option<(Position, Finished)> {
+        if !matches!(self.entries.front()?.state, EntryState::Ready(_)) {
+            return None;
+        }
+        let Some(Entry { position, state: EntryState::Ready(finished) }) = self.entries.pop_front() else {
+            return None;
+        };
+        self.first_seq += 1;
+        Some((position, finished))
+    }
+
+    /// Counts an entry that was removed from the front.
+    fn forget(&mut self, entry: &Entry) {
+        self.first_seq += 1;
+        self.n_pending -= usize::from(matches!(entry.state, EntryState::Pending));
+    }
+
+    /// Which entry `worker` is to make, of those that `may_make` allows it: the first that is pending, else a new one.
+    fn pick(&mut self, window: usize, in_order: bool, may_make: impl Fn(Position) -> bool) -> Option<usize> {
+        let mut index = if self.n_pending > 0 { 0 } else { self.entries.len() };
+        loop {
+            if index == self.entries.len() {
+                let position = if index < window { self.positions.next()? } else { return None };
+                self.entries.push_back(Entry { position, state: EntryState::Pending });
+                self.n_pending += 1;
+            }
+            let Entry { position, state } = &self.entries[index];
+            if matches!(state, EntryState::Pending) {
+                if may_make(*position) {
+                    return Some(index);
+                }
+                if in_order {
+                    return None;
+                }
+            }
+            index += 1;
+        }
+    }
+
+    /// How many entries are made or being made.
+    fn in_memory(&self) -> usize {
+        self.entries.len() - self.n_pending
+    }
+
+    /// The index of an entry that is still made by that worker.
+    fn index_of(&self, seq: u64, worker: usize) -> Option<usize> {
+        let index = seq.checked_sub(self.first_seq)? as usize;
+        matches!(self.entries.get(index)?.state, EntryState::Making { worker: maker } if maker == worker)
+            .then_some(index)
+    }
+
+    /// The last finished batch behind the first, which is to be made again.
+    fn take_back(&mut self) -> Option<EntryState> {
+        let is_ready = |entry: &&mut Entry| matches!(entry.state, EntryState::Ready(_));
+        let last = self.entries.iter_mut().skip(1).rev().find(is_ready)?;
+        self.n_pending += 1;
+        Some(mem::replace(&mut last.state, EntryState::Pending))
+    }
+
+    fn is_at_work(&self, worker: &Worker) -> bool {
+        Arc::ptr_eq(&self.workers[worker.number], &worker.progress)
+    }
+}
+
+impl Shared {
+    /// What a worker does.
+    fn work(self: &Arc<Self>, worker: &Worker) -> Result<()> {
+        initialize(self.plan.init.as_deref(), worker.number)?;
+        lock(&self.state).n_starting -= 1;
+        self.work.notify_all();
+        let pinned = self.memory.clone().map(|memory| {
+            let (shared, worker) = (self.clone(), worker.clone());
+            PinnedAllocator::new(memory, self.plan.when_full, move |waited| shared.waits_on(&worker, waited))
+        });
+        let mut maker = Maker::new(worker.progress.clone(), pinned, Some(worker.number), self.plan.skips);
+        while let Some(Job { seq, position, run, room, reserved }) = self.take(worker) {
+            let before = taken_by_thread();
+            let mut batch = room.unwrap_or_else(|| self.recipe.source.room());
+            let (reserved, refusal) = match reserved {
+                Ok(reserved) => (reserved, None),
+                Err(refused) => (None, Some(Error::Memory(refused))),
+            };
+            let result = self.recipe.make(&run, position, refusal, &mut maker, &mut batch);
+            let batch_bytes = (taken_by_thread() - before).max(1) as u64;
+            let finished = Finished { batch, made: maker.made(result), reserved };
+            let unwanted = self.finish(worker, seq, position, finished, batch_bytes);
+            drop_quietly((unwanted, run)); // without the lock
+        }
+        Ok(())
+    }
+
+    /// A worker has ended.
+    fn end(&self, worker: &Worker, ended: Result<()>) {
+        let mut state = lock(&self.state);
+        if let Err(error) = ended {
+            state.failure.get_or_insert(error);
+        }
+        state.n_running -= usize::from(state.is_at_work(worker));
+        self.ready.notify_all();
+    }
+
+    /// The next batch to make, after waiting for one, and the memory for it; none if the worker is to end.
+    fn take(&self, worker: &Worker) -> Option<Job> {
+        let mut state = lock(&self.state);
+        let index = loop {
+            if state.is_over || !state.is_at_work(worker) {
+                return None;
+            }
+            if let Some(index) = self.pick(&mut state, worker.number) {
+                break index;
+            }
+            let start = Instant::now();
+            let is_full = state.positions.peek().is_some();
+            state.n_idle += 1;
+            state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state.n_idle -= 1;
+            if is_full {
+                state.wait_for_program += start.elapsed();
+            }
+        };
+        let (seq, position) = (state.first_seq + index as u64, state.entries[index].position);
+        state.entries[index].state = EntryState::Making { worker: worker.number };
+        state.n_pending -= 1;
+        let (run, room) = (state.run.clone(), state.spare.pop());
+        let reserved = self.reserve(state, seq, worker.number);
+        Some(Job { seq, position, run, room, reserved })
+    }
+
+    /// The index of an entry for a worker to make.
+    fn pick(&self, state: &mut State, worker: usize) -> Option<usize> {
+        if state.is_reserving || state.is_starving || state.n_starting > 0 {
+            return None;
+        }
+        // With a budget, the first batch is made alone: it shows how much one takes.
+        let has_budget = self.plan.budget.is_some();
+        if has_budget && state.batch_bytes == 0 && state.in_memory() > 0 {
+            return None;
+        }
+        let is_sharded = self.recipe.order.sharded().is_some();
+        let may_make = |position: Position| !is_sharded || position.turn % self.n_workers == worker;
+        state.pick(self.window(), has_budget, may_make)
+    }
+
+    /// How many batches may be ahead of the program.
+    fn window(&self) -> usize {
+        self.n_workers.saturating_mul(self.plan.prefetch_factor).max(1)
+    }
+
+    /// Memory for a batch like those before. While this waits for it, nobody takes a later batch.
+    fn reserve(
+        &self,
+        mut state: MutexGuard<'_, State>,
+        seq: u64,
+        worker: usize,
+    ) -> Result<Option<Reservation>, pagelock_memory::Error> {
+        let Some(budget) = &self.plan.budget else { return Ok(None) };
+        let start = Instant::now();
+        state.is_reserving = true;
+        let reserved = loop {
+            match budget.reserve(state.batch_bytes) {
+                Ok(reserved) => break Ok(Some(reserved)),
+                _ if state.index_of(seq, worker).is_none() => break Ok(None), // nobody wants it
+                // Others are ahead: the program will take them, and they give their memory back.
+                Err(_) if state.in_memory() > 1 => {
+                    state.n_idle += 1;
+                    state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
+                    state.n_idle -= 1;
+                }
+                Err(refused) => break Err(refused),
+            }
+        };
+        state.is_reserving = false;
+        state.wait_for_budget += start.elapsed();
+        if state.n_idle > 0 {
+            self.work.notify_all();
+        }
+        reserved
+    }
+
+    /// Puts what was made into its entry; returns it if nobody wants it.
+    fn finish(
+        &self,
+        worker: &Worker,
+        seq: u64,
+        position: Position,
+        finished: Finished,
+        batch_bytes: u64,
+    ) -> Option<Finished> {
+        worker.progress.begin(None);
+        let mut state = lock(&self.state);
+        let is_first = state.batch_bytes == 0;
+        state.batch_bytes = state.batch_bytes.max(batch_bytes);
+        let Some(index) = state.index_of(seq, worker.number) else {
+            self.work.notify_all(); // its memory is free soon
+            return Some(finished);
+        };
+        if matches!(finished.made.result, Ok(false)) {
+            state.positions.end_shard(position.turn);
+        }
+        state.entries[index].state = EntryState::Ready(finished);
+        let fed = index == 0 && mem::take(&mut state.is_starving);
+        if is_first || fed {
+            self.work.notify_all(); // they waited for that
+        }
+        if index == 0 && state.program_waits.is_some() {
+            self.ready.notify_one();
+        }
+        None
+    }
+
+    /// Wakes workers after an entry was removed. Not for each: that takes as long as making a small batch.
+    fn wake_after_pop(&self, state: &State, reserved: Option<Reservation>) {
+        drop(reserved); // one of them may need it
+        let is_half_empty = state.entries.len() <= self.window() / 2 || state.n_pending > 0;
+        let is_for_one = !state.is_reserving && self.recipe.order.sharded().is_none();
+        match state.n_idle {
+            0 => {}
+            _ if !is_for_one => self.work.notify_all(),
+            _ if is_half_empty => self.work.notify_one(),
+            _ => {}
+        }
+    }
+
+    /// Whether a worker that was refused page-locked memory goes on waiting for some.
+    fn waits_on(&self, worker: &Worker, waited: Duration) -> bool {
+        let mut state = lock(&self.state);
+        let is_mine =
+            |entry: &Entry| matches!(entry.state, EntryState::Making { worker: number } if number == worker.number);
+        let Some(index) = state.entries.iter().position(is_mine).filter(|_| state.is_at_work(worker)) else {
+            return false; // nobody wants it
+        };
+        if self.recipe.order.sharded().is_some() {
+            return waited < self.plan.timeout.unwrap_or(PATIENCE);
+        }
+        let Some(since) = state.program_waits else { return true }; // the program is going to give some back
+        if index > 0 {
+            if state.is_starving {
+                state.entries[index].state = EntryState::Pending;
+                state.n_pending += 1;
+            }
+            return !state.is_starving;
+        }
+        if let Some(later) = state.take_back() {
+            drop(state);
+            drop_quietly(later); // without the lock
+            return true;
+        }
+        state.is_starving = true;
+        let is_alone = !state.entries.iter().skip(1).any(|entry| matches!(entry.state, EntryState::Making { .. }));
+        !is_alone || self.plan.timeout.is_some() || since.elapsed() < PATIENCE
+    }
+}
+
+/// What each worker does first.
+fn initialize(init: Option<&Init>, worker: usize) -> Result<()> {
+    let Some(init) = init else { return Ok(()) };
+    let done = catch_unwind(AssertUnwindSafe(|| init(worker)));
+    let result = done.unwrap_or_else(|panic| Err(Error::panicked(Some(worker), None, None, panic)));
+    result.map_err(|source| Error::WorkerInit { worker, source: source.into() })
+}
