@@ -15,7 +15,8 @@ impl Exhausted {
     fn now() -> Exhausted {
         default_host().trim();
         let before = host_budget().limit();
-        host_budget().set_limit(host_budget().used());
+        // Nothing, not what is used now: threads of other tests may end meanwhile and give back what they kept.
+        host_budget().set_limit(ByteSize(0));
         Exhausted(before)
     }
 }
@@ -30,12 +31,12 @@ impl Drop for Exhausted {
 #[track_caller]
 fn refused<R>(attempt: impl FnOnce() -> Result<R>, start: &str) {
     let before = ledger().live_bytes();
-    let used = host_budget().used();
+    let limit = host_budget().limit();
     let Err(error) = attempt() else { panic!("nothing was refused; expected: {start}") };
     let text = error.to_string();
     assert!(matches!(error, Error::Memory { .. }), "{text}");
     assert!(text.starts_with(start), "{text}\nbut expected: {start}");
-    let budget = format!(": budget `host` has 0 B left of {used}; ");
+    let budget = format!(": budget `host` has 0 B left of {limit}; ");
     let knob = "set $PAGELOCK_HOST_LIMIT higher or drop buffers first";
     let end = text.split_once(&budget).and_then(|(_, end)| end.strip_suffix(knob));
     let end = end.unwrap_or_else(|| panic!("{text}\nbut expected at the end: {budget}{knob}"));
@@ -43,7 +44,8 @@ fn refused<R>(attempt: impl FnOnce() -> Result<R>, start: &str) {
     let holders = end.strip_prefix("largest holders: ").map_or(end, |holders| holders.trim_end_matches("; "));
     let is_theirs = |holder: &str| holder == "`handles` 256 KiB" || holder.starts_with("`scratch` ");
     assert!(holders.is_empty() || holders.split(", ").all(is_theirs), "{text}");
-    assert_eq!(ledger().live_bytes(), before, "bytes are left after: {text}");
+    // Threads of other tests may end meanwhile and give back what they kept.
+    assert!(ledger().live_bytes() <= before, "bytes are left after: {text}");
 }
 
 #[test]
@@ -101,7 +103,8 @@ fn every_operation_is_refused_or_needs_no_memory() {
                     assert!(is_refusal, "{what}: {text}");
                     refused.insert(operation.name);
                 }
-                assert_eq!(ledger().live_bytes(), before, "bytes are left after {what}");
+                // Threads of other tests may end meanwhile and give back what they kept.
+                assert!(ledger().live_bytes() <= before, "bytes are left after {what}");
             }
         }
     }
@@ -152,7 +155,8 @@ fn backward_that_runs_out_of_memory_changes_no_gradient() -> Result<()> {
         let outcome = graph.backward();
         drop((graph, limited));
         let gradients = leaves.iter().map(|leaf| leaf.grad().unwrap().to_vec::<f32>()).collect::<Result<Vec<_>>>()?;
-        assert_eq!(ledger().live_bytes(), before, "with room for {room} blocks");
+        // Threads of other tests may end meanwhile and give back what they kept.
+        assert!(ledger().live_bytes() <= before, "with room for {room} blocks");
         match outcome {
             Ok(()) => {
                 assert_eq!(gradients, vec![vec![2.0; 16]; 3]);
@@ -184,7 +188,7 @@ fn a_training_step_that_was_refused_can_be_repeated_with_more_room() -> Result<(
         let _exhausted = Exhausted::now();
         step()
     };
-    assert!(matches!(refused, Err(Error::Memory { .. })));
+    assert!(matches!(refused, Err(Error::Memory { .. })), "{refused:?}");
     assert_eq!(w.to_vec::<f32>()?, [1.0; 8]);
     // A thread of another test may end meanwhile and free what it kept.
     assert!(ledger().live_bytes() <= before, "bytes are left");

@@ -33,7 +33,8 @@ fn refuses<R>(attempt: impl FnOnce() -> Result<R>, text: &str) {
     };
     assert_eq!(error.to_string(), text);
     drop(error);
-    assert_eq!(ledger().live_bytes(), before, "bytes are left after: {text}");
+    // Threads of other tests may end meanwhile and give back what they kept.
+    assert!(ledger().live_bytes() <= before, "bytes are left after: {text}");
 }
 
 fn zeros<const N: usize>(shape: [usize; N]) -> Tensor {
