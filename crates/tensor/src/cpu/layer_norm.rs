@@ -3,7 +3,7 @@
 use pagelock_memory::Result;
 
 use super::stored::by_rows;
-use super::sums::{column_sums, sums};
+use super::sums::{LONG, column_sums, long_sums, sums};
 use super::{CHUNK, Stored, StoredMut, simd};
 use crate::element::Real;
 use crate::scratch;
@@ -23,21 +23,27 @@ fn scales_of<R: Real>(x: &[R], n: usize, eps: R) -> [[R; LANES]; 2] {
     let count = R::from_f64(n as f64);
     let mut means = [R::ZERO; LANES];
     for (mean, x) in means.iter_mut().zip(x.chunks_exact(n)) {
-        let [sum] = sums([x], |[x]| [x]);
+        let [sum] = sum_of(x, |x| x);
         *mean = if sum.magnitude() < R::HIGHEST { sum / count } else { mean_of_large(x) };
     }
     let mut scales = [R::ZERO; LANES];
     for ((scale, mean), x) in scales.iter_mut().zip(means).zip(x.chunks_exact(n)) {
-        [*scale] = sums(
-            [x],
+        [*scale] = sum_of(
+            x,
             #[inline(always)]
-            move |[x]| [(x - mean) * (x - mean)],
+            move |x| (x - mean) * (x - mean),
         );
     }
     for (mean, scale) in means.iter_mut().zip(&mut scales) {
         (*mean, *scale) = centered(*mean, R::ONE / (*scale / count + eps).sqrt());
     }
     [means, scales]
+}
+
+#[inline(always)]
+fn sum_of<R: Real>(x: &[R], f: impl Fn(R) -> R + Copy) -> [R; 1] {
+    let f = |[x]: [R; 1]| [f(x)];
+    if x.len() >= LONG { long_sums([x], f) } else { sums([x], f) }
 }
 
 /// The mean of numbers whose sum overflows, which is finite if they are.

@@ -13,9 +13,10 @@ use crate::scratch;
 
 /// Accumulators of each sum: independent of each other, so that they fill vectors.
 const LANES: usize = 16;
-/// Accumulators of single sums of [`LONG`] elements or more, so that additions do not wait for each other.
+/// Accumulators of [`long_sums`], so that additions do not wait for each other.
 const MANY_LANES: usize = 32;
-const LONG: usize = 128;
+/// The shortest inputs for which these pay.
+pub(super) const LONG: usize = 256;
 /// Elements that are added up before they meet others.
 const BLOCK: usize = 1024;
 
@@ -25,9 +26,37 @@ pub(super) fn sums<R: Real, const N: usize, const S: usize>(
     inputs: [&[R]; N],
     f: impl Fn([R; N]) -> [R; S] + Copy,
 ) -> [R; S] {
+    in_blocks(
+        inputs,
+        #[inline(always)]
+        move |block| across(&mut in_lanes::<LANES, R, N, S>(block, f)),
+    )
+}
+
+/// The same with more accumulators, for sums of little more than the elements.
+#[inline(always)]
+pub(super) fn long_sums<R: Real, const N: usize, const S: usize>(
+    inputs: [&[R]; N],
+    f: impl Fn([R; N]) -> [R; S] + Copy,
+) -> [R; S] {
+    in_blocks(
+        inputs,
+        #[inline(always)]
+        move |block| {
+            // Through memory: else the compiler arranges the accumulators for their sum, and they leave their registers.
+            across(&mut std::hint::black_box(in_lanes::<MANY_LANES, R, N, S>(block, f)))
+        },
+    )
+}
+
+#[inline(always)]
+fn in_blocks<R: Real, const N: usize, const S: usize>(
+    inputs: [&[R]; N],
+    of_block: impl Fn([&[R]; N]) -> [R; S],
+) -> [R; S] {
     let n = inputs[0].len();
     if n <= BLOCK {
-        return of_block(inputs, f);
+        return of_block(inputs);
     }
     let mut totals = [0.0; S];
     for start in (0..n).step_by(BLOCK) {
@@ -35,7 +64,7 @@ pub(super) fn sums<R: Real, const N: usize, const S: usize>(
         for block in &mut block {
             *block = &block[start..n.min(start + BLOCK)];
         }
-        let found = of_block(block, f);
+        let found = of_block(block);
         totals.iter_mut().zip(found).for_each(|(total, found)| *total += wide(found));
     }
     let mut sums = [R::ZERO; S];
@@ -43,20 +72,12 @@ pub(super) fn sums<R: Real, const N: usize, const S: usize>(
     sums
 }
 
-#[inline(always)]
-fn of_block<R: Real, const N: usize, const S: usize>(inputs: [&[R]; N], f: impl Fn([R; N]) -> [R; S] + Copy) -> [R; S] {
-    if const { S == 1 } && inputs[0].len() >= LONG {
-        in_lanes::<MANY_LANES, R, N, S>(inputs, f)
-    } else {
-        in_lanes::<LANES, R, N, S>(inputs, f)
-    }
-}
-
+/// Adds up a block, lane by lane.
 #[inline(always)]
 fn in_lanes<const L: usize, R: Real, const N: usize, const S: usize>(
     inputs: [&[R]; N],
     f: impl Fn([R; N]) -> [R; S] + Copy,
-) -> [R; S] {
+) -> [[R; L]; S] {
     let mut lanes = [[R::ZERO; L]; S];
     let n = inputs[0].len();
     let whole = n - n % L;
@@ -74,8 +95,14 @@ fn in_lanes<const L: usize, R: Real, const N: usize, const S: usize>(
             lanes[i - whole] = lanes[i - whole] + value;
         }
     }
+    lanes
+}
+
+/// The sums of all lanes.
+#[inline(always)]
+fn across<R: Real, const L: usize, const S: usize>(lanes: &mut [[R; L]; S]) -> [R; S] {
     let mut sums = [R::ZERO; S];
-    for (sum, lanes) in sums.iter_mut().zip(&mut lanes) {
+    for (sum, lanes) in sums.iter_mut().zip(lanes) {
         *sum = in_halves(lanes, R::plus);
     }
     sums
