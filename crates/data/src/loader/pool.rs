@@ -66,7 +66,7 @@ struct State {
     n_pending: usize,               // entries
     program_waits: Option<Instant>, // since when
     n_idle: usize,                  // workers that wait for `work`
-    /// A worker waits for the budget; nobody takes a later batch before it.
+    /// A worker waits for the budget; no worker starts a later batch until it has memory.
     is_reserving: bool,
     /// The first entry has no page-locked memory: workers that wait for some give up what they have.
     is_starving: bool,
@@ -76,9 +76,9 @@ struct State {
     failure: Option<Error>,
     is_over: bool,
     n_running: usize,
-    n_starting: usize,                 // of these; nobody begins before all are ready
+    n_starting: usize, // threads that are not ready yet; no batch is made before all are
     workers: Vec<Arc<SampleProgress>>, // the threads that are at work, by worker
-    spare: Vec<AnyBatch>,              // room, given back by the program
+    spare: Vec<AnyBatch>, // room, given back by the program
     wait_for_program: Duration,
     wait_for_budget: Duration,
 }
@@ -158,7 +158,7 @@ impl WorkerPool {
         let thread = thread.map_err(|source| Error::NoWorker { worker: number, source })?;
         state.n_starting += 1;
         match state.workers.get_mut(number) {
-            Some(replaced) => *replaced = progress, // nobody waits for its end any more
+            Some(replaced) => *replaced = progress, // the pool does not wait for the replaced thread
             None => {
                 state.workers.push(progress);
                 state.n_running += 1;
@@ -236,7 +236,7 @@ impl WorkerPool {
         }
         match state.entries.pop_front() {
             Some(entry) => state.forget(&entry),
-            None => drop(state.positions.next()), // nobody had taken it
+            None => drop(state.positions.next()), // no worker had started it
         }
         state.is_starving = false;
         drop(state);
@@ -423,7 +423,7 @@ impl Shared {
         self.n_workers.saturating_mul(self.plan.prefetch_factor).max(1)
     }
 
-    /// Memory for a batch like those before. While this waits for it, nobody takes a later batch.
+    /// Memory for a batch like those before. While a worker waits here, no worker starts a later batch.
     fn reserve(
         &self,
         mut state: MutexGuard<'_, State>,
@@ -436,7 +436,7 @@ impl Shared {
         let reserved = loop {
             match budget.reserve(state.batch_bytes) {
                 Ok(reserved) => break Ok(Some(reserved)),
-                _ if state.index_of(seq, worker).is_none() => break Ok(None), // nobody wants it
+                _ if state.index_of(seq, worker).is_none() => break Ok(None), // the batch is no longer needed
                 // Others are ahead: the program will take them, and they give their memory back.
                 Err(_) if state.in_memory() > 1 => {
                     state.n_idle += 1;
@@ -454,7 +454,7 @@ impl Shared {
         reserved
     }
 
-    /// Puts what was made into its entry; returns it if nobody wants it.
+    /// Puts what was made into its entry; returns it if it is no longer needed.
     fn finish(
         &self,
         worker: &Worker,
@@ -504,7 +504,7 @@ impl Shared {
         let is_mine =
             |entry: &Entry| matches!(entry.state, EntryState::Making { worker: number } if number == worker.number);
         let Some(index) = state.entries.iter().position(is_mine).filter(|_| state.is_at_work(worker)) else {
-            return false; // nobody wants it
+            return false; // it is no longer needed
         };
         if self.recipe.order.sharded().is_some() {
             return waited < self.plan.timeout.unwrap_or(PATIENCE);

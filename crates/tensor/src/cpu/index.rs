@@ -1,7 +1,7 @@
 //! Reading and adding at places that an index tensor names.
 //!
-//! Indices were checked against the dimension's size by the caller; one that was not makes these loops panic, or touch
-//! another element of the same view. Where several sources add to one place they do so in row-major order of the source.
+//! [`gather`] checks its indices. Those of the others were checked against the dimension's size by the caller; one that was
+//! not makes these loops panic, or touch another element of the same view. Where several sources add to one place they do so in row-major order of the source.
 
 #[cfg(test)]
 mod tests;
