@@ -170,11 +170,10 @@ impl Transposed {
     fn copy_rows<T: Value>(&self, data: &[T], n: usize, out: &mut [T]) {
         let row_len = self.inside.len();
         let (line_len, stride) = self.inside.inner();
-        match row_len {
-            _ if row_len != line_len => {}
-            2 => return interleave::<T, 2>(data, stride, out),
-            3 => return interleave::<T, 3>(data, stride, out),
-            4 => return interleave::<T, 4>(data, stride, out),
+        match (row_len, line_len) {
+            (2, 2) => return interleave::<T, 2>(data, stride, out),
+            (3, 3) => return interleave::<T, 3>(data, stride, out),
+            (4, 4) => return interleave::<T, 4>(data, stride, out),
             _ => {}
         }
         let mut line = Walk::starting_at(self.inside, 0);
