@@ -13,7 +13,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use csv_core::{ReadFieldResult, ReaderBuilder};
-use pagelock_memory::{HostBuffer, Reservation, default_host, host_budget, open_regular};
+use pagelock_memory::{HeapReservation, HostBuffer, default_host, open_regular};
 use pagelock_tensor::{AnyTensor, DType, Element, Error as TensorError, Kind, Scalar, Tensor};
 
 use crate::elements::with_element;
@@ -46,7 +46,7 @@ pub struct CsvTable {
     separator: u8,
     bytes: Arc<HostBuffer>,
     names: Arc<[String]>,
-    _names: Arc<Reservation>, // what the names take of the budget
+    _names: Arc<HeapReservation>, // what the names take of the budget
     n_rows: usize,
 }
 
@@ -90,7 +90,7 @@ impl CsvTable {
         text.map_err(|error| wrong(format!("it is not UTF-8: {error}; convert it")))?;
         let (n_names, n_rows) = count(bytes.bytes(), separator).map_err(wrong)?;
         let room =
-            host_budget().reserve((n_names * BESIDE_NAME + bytes.len_bytes().min(n_names * LONGEST_FIELD)) as u64)?;
+            HeapReservation::new((n_names * BESIDE_NAME + bytes.len_bytes().min(n_names * LONGEST_FIELD)) as u64)?;
         let names = header(bytes.bytes(), separator, n_names).map_err(wrong)?;
         let (names, room) = (names.into(), Arc::new(room));
         Ok(Self { path: path.into(), separator, bytes: Arc::new(bytes), names, _names: room, n_rows })

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use pagelock_memory::host_budget;
+use pagelock_memory::HeapReservation;
 use pagelock_tensor::{AnyTensor, Generator, Int, Kind, Tensor};
 
 use crate::collate::Stack;
@@ -548,7 +548,7 @@ pub fn random_split<D: Dataset, const N: usize>(
     if sum != n_samples as u128 {
         return Err(Error::Split { lens: lens.into(), sum, n_samples });
     }
-    let _counted = host_budget().reserve((n_samples as u64).saturating_mul(size_of::<usize>() as u64))?;
+    let _counted = HeapReservation::new((n_samples as u64).saturating_mul(size_of::<usize>() as u64))?;
     let mut order: Vec<usize> = (0..n_samples).collect();
     generator.shuffle(&mut order);
     let mut rest = &order[..];

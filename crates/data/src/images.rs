@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use image::codecs::png::PngDecoder;
 use image::{ColorType, ImageDecoder, Limits};
-use pagelock_memory::{HostBuffer, default_host, host_budget, open_regular};
+use pagelock_memory::{HeapReservation, HostBuffer, default_host, open_regular};
 use pagelock_tensor::{Int, Tensor};
 
 use crate::dataset::{Dataset, check_index};
@@ -182,7 +182,7 @@ fn decode_png(bytes: &[u8]) -> Result<Result<Tensor<Int>, String>> {
     let mut limits = Limits::default();
     (limits.max_image_width, limits.max_image_height) = (Some(LONGEST_SIDE), Some(LONGEST_SIDE));
     limits.max_alloc = Some(bytes.len() as u64 + MOST_NOTES); // of what is not pixels
-    let _notes = host_budget().reserve(bytes.len() as u64)?;
+    let _notes = HeapReservation::new(bytes.len() as u64)?;
     let decoder = match PngDecoder::with_limits(Cursor::new(bytes), limits) {
         Ok(decoder) => decoder,
         Err(error) => return Ok(Err(error.to_string())),

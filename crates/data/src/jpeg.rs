@@ -5,7 +5,7 @@
 //! tensor is reserved in the host's budget. A panic of the decoder is an error.
 
 use libjpeg_turbo_rs::{DecodeLimits, Decoder, PixelFormat};
-use pagelock_memory::host_budget;
+use pagelock_memory::HeapReservation;
 use pagelock_tensor::{Int, Tensor};
 
 use crate::Result;
@@ -47,7 +47,7 @@ pub(crate) fn decode(bytes: &[u8], longest_side: u32, most_bytes: u64) -> Result
         let problem = format!("it is cut off: {} bytes cannot hold its {width} x {height} pixels", bytes.len());
         return Ok(Err(problem));
     }
-    let _room = host_budget().reserve(scratch_bytes(&decoder))?;
+    let _room = HeapReservation::new(scratch_bytes(&decoder))?;
     let mut problem = None;
     let picture = Tensor::build([height, width, 3], |out: &mut [u8]| problem = decode_into(&decoder, out).err())?;
     Ok(problem.map_or(Ok(picture), Err))

@@ -157,7 +157,8 @@ impl Budget {
     pub(crate) fn reserve_beside(&self, asked_bytes: u64, beside: u64) -> Result<Reservation> {
         let (holder, len_bytes) = (Holder::current(), asked_bytes.saturating_add(beside));
         let mut taken = self.table().take(self.node.slot, len_bytes, holder);
-        if taken.as_ref().is_err_and(|refusal| refusal.could_fit()) && self.node.tree.trim_pools() > 0 {
+        if taken.as_ref().is_err_and(|refusal| refusal.could_fit()) {
+            self.node.tree.trim_pools();
             taken = self.table().take(self.node.slot, len_bytes, holder);
         }
         if let Err(mut refusal) = taken {
@@ -362,10 +363,12 @@ impl Tree {
         self.waiting.load(Ordering::Relaxed) > 0
     }
 
-    fn trim_pools(&self) -> usize {
+    fn trim_pools(&self) {
         // Trimming gives bytes back to this tree, so none of its locks may be held.
         let pools: Vec<_> = lock(&self.pools).iter().filter_map(Weak::upgrade).collect();
-        pools.iter().map(|pool| pool.trim()).sum()
+        for pool in pools {
+            pool.trim();
+        }
     }
 }
 

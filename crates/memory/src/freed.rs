@@ -1,33 +1,44 @@
 //! What the allocator keeps of freed memory, and when the system gets it back.
 //!
 //! The allocator of glibc keeps freed memory for later, far more than a budget knows of: blocks of up to 32 MiB may stay
-//! resident after they are freed, and free memory between objects that live stays for ever. So whoever frees what a budget
-//! counted says so here.
+//! resident after they are freed, and free memory between objects that live stays for ever. So whoever frees memory that a
+//! budget counts says so here, before the budget counts it as free.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
-/// How much may be freed before the system gets it back: looking for it takes a millisecond.
-const MOST_KEPT: usize = 16 << 20;
+use crate::{Reservation, Result, Trim, host_budget};
 
-// Relaxed: it guards no other memory.
-static FREED: AtomicUsize = AtomicUsize::new(0); // bytes, since the system last got memory back
+/// How much may be freed uncounted before the system gets it back: looking for it takes a millisecond.
+const MOST_UNCOUNTED: usize = 16 << 20;
+/// How much may be freed and stay counted: this, or a sixteenth of the budget's limit, up to `MOST_COUNTED`.
+const LEAST_COUNTED: u64 = 16 << 20;
+const MOST_COUNTED: u64 = 1 << 30;
+/// How many reservations are kept at most, small ones too.
+const MOST_RESERVATIONS: usize = 4_096;
 
-/// Notes that the program gave so many bytes back to the allocator that counted in a budget. Every 16 MiB the system gets what
-/// the allocator keeps, where that is glibc's.
-///
-/// # Examples
-/// ```
-/// let numbers = vec![1_u64; 1 << 20];
-/// drop(numbers);
-/// pagelock_memory::note_freed(8 << 20);
-/// ```
-pub fn note_freed(len_bytes: usize) {
-    let freed = FREED.fetch_add(len_bytes, Relaxed).saturating_add(len_bytes);
-    if freed >= MOST_KEPT && FREED.swap(0, Relaxed) >= MOST_KEPT {
+/// Whether the allocator may keep what is freed.
+const KEEPS_FREED: bool = cfg!(all(target_os = "linux", target_env = "gnu", not(miri)));
+
+/// Notes that a block was given back to the allocator while its budget still counts it. Every 16 MiB the system gets what the
+/// allocator keeps. Other threads that free so much meanwhile wait for that, so that never more is kept uncounted.
+pub(crate) fn note_freed(len_bytes: usize) {
+    // Relaxed: it guards no other memory.
+    static FREED: AtomicUsize = AtomicUsize::new(0); // bytes, since the system last got memory back
+    static GIVING_BACK: Mutex<()> = Mutex::new(());
+
+    if FREED.fetch_add(len_bytes, Relaxed).saturating_add(len_bytes) < MOST_UNCOUNTED {
+        return;
+    }
+    let _one_at_a_time = lock(&GIVING_BACK);
+    let freed = FREED.load(Relaxed);
+    if freed >= MOST_UNCOUNTED {
         give_back();
+        FREED.fetch_sub(freed, Relaxed); // what was freed meanwhile still counts
     }
 }
 
+/// Gives the system what the allocator keeps.
 #[cold]
 fn give_back() {
     #[cfg(all(target_os = "linux", target_env = "gnu", not(miri)))]
@@ -35,4 +46,107 @@ fn give_back() {
         // SAFETY: the function may be called at any time, from any thread; it changes no byte that is in use.
         let _ = unsafe { libc::malloc_trim(0) };
     }
+}
+
+/// A reservation in [`host_budget`] for memory that code takes from the global allocator, as a decoder does for its planes.
+/// Drop it after that memory is freed.
+///
+/// The allocator may keep freed memory, so the budget counts it as used until the system has it back: at the latest when
+/// somebody would be refused.
+///
+/// # Examples
+/// ```
+/// use pagelock_memory::{ByteSize, HeapReservation, host_budget};
+///
+/// let reserved = HeapReservation::new(8 << 20)?;
+/// let pixels = vec![0_u8; 8 << 20];
+/// assert!(host_budget().used() >= ByteSize::mib(8));
+/// drop(pixels);
+/// drop(reserved);
+/// # Ok::<(), pagelock_memory::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct HeapReservation {
+    reserved: Option<Reservation>, // none only while it drops
+}
+
+impl HeapReservation {
+    /// Reserves so many bytes.
+    ///
+    /// # Errors
+    /// [`Error::OverBudget`](crate::Error::OverBudget), as [`Budget::reserve`](crate::Budget::reserve).
+    ///
+    /// # Examples
+    /// See [`HeapReservation`].
+    pub fn new(len_bytes: u64) -> Result<Self> {
+        Ok(Self { reserved: Some(host_budget().reserve(len_bytes)?) })
+    }
+
+    /// How many bytes it holds.
+    ///
+    /// # Examples
+    /// ```
+    /// assert_eq!(pagelock_memory::HeapReservation::new(100)?.len_bytes(), 100);
+    /// # Ok::<(), pagelock_memory::Error>(())
+    /// ```
+    pub fn len_bytes(&self) -> u64 {
+        self.reserved.as_ref().map_or(0, Reservation::len_bytes)
+    }
+}
+
+impl Drop for HeapReservation {
+    fn drop(&mut self) {
+        if let Some(reserved) = self.reserved.take().filter(|_| KEEPS_FREED) {
+            FREED_HEAP.add(reserved);
+        }
+    }
+}
+
+/// Reservations for freed memory that the allocator may keep.
+struct FreedHeap {
+    kept: Mutex<Kept>,
+    trimming: Mutex<()>, // whoever is refused meanwhile waits for these bytes
+}
+
+#[derive(Default)]
+struct Kept {
+    reservations: Vec<Reservation>,
+    len_bytes: u64,
+}
+
+static FREED_HEAP: LazyLock<Arc<FreedHeap>> = LazyLock::new(|| {
+    let heap = Arc::new(FreedHeap { kept: Mutex::default(), trimming: Mutex::default() });
+    let pool: Arc<dyn Trim> = heap.clone();
+    host_budget().add_pool(Arc::downgrade(&pool));
+    heap
+});
+
+impl FreedHeap {
+    fn add(&self, reserved: Reservation) {
+        let most = (host_budget().limit().0 / 16).clamp(LEAST_COUNTED, MOST_COUNTED);
+        let mut kept = lock(&self.kept);
+        kept.len_bytes += reserved.len_bytes();
+        kept.reservations.push(reserved);
+        let is_full = kept.len_bytes > most || kept.reservations.len() >= MOST_RESERVATIONS;
+        drop(kept);
+        if is_full || host_budget().is_short() {
+            self.trim();
+        }
+    }
+}
+
+impl Trim for FreedHeap {
+    fn trim(&self) -> usize {
+        let _one_at_a_time = lock(&self.trimming);
+        let kept = std::mem::take(&mut *lock(&self.kept));
+        if kept.len_bytes > 0 {
+            give_back(); // before the budget grants these bytes to others
+        }
+        drop(kept.reservations);
+        kept.len_bytes as usize
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

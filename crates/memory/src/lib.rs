@@ -69,7 +69,7 @@ pub use ceiling::{Ceiling, page_locked_ceiling};
 pub use counted::{Counted, CountedBlock, ResourceEntry, Stats, taken_by_thread};
 pub use error::{Error, Held, OverBudget, Result};
 pub use file::open_regular;
-pub use freed::note_freed;
+pub use freed::HeapReservation;
 pub use holder::{Holder, HolderScope, holder};
 pub use host::{DefaultHost, default_host, host_budget};
 pub use ledger::{Ledger, ledger};

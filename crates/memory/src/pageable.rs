@@ -8,7 +8,8 @@ use std::{
 #[cfg(target_os = "linux")]
 use rustix::mm::{Advice, madvise};
 
-use crate::{ALIGN, Block, ByteSize, Error, Kind, Resource, Result, note_freed};
+use crate::freed::note_freed;
+use crate::{ALIGN, Block, ByteSize, Error, Kind, Resource, Result};
 
 /// A source of ordinary memory: [`ALIGN`]-byte aligned, zeroed.
 ///

@@ -8,7 +8,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError, TryLockError};
 
-use pagelock_memory::{Holder, Reservation, Result, host_budget, note_freed};
+use pagelock_memory::{HeapReservation, Holder, Result};
 
 use crate::error::Error;
 
@@ -26,7 +26,7 @@ static LIVE: AtomicUsize = AtomicUsize::new(0); // bytes that objects take
 static PAID: AtomicUsize = AtomicUsize::new(0); // bytes of `PAYMENTS`
 
 /// Reservations of [`STEP`] bytes each.
-static PAYMENTS: Mutex<Vec<Reservation>> = Mutex::new(Vec::new());
+static PAYMENTS: Mutex<Vec<HeapReservation>> = Mutex::new(Vec::new());
 
 /// Bytes of the heap, counted until this is dropped.
 #[derive(Debug)]
@@ -87,9 +87,13 @@ pub(crate) fn keep(op: &'static str, purpose: &'static str, len_bytes: usize) ->
 ///
 /// # Errors
 /// [`Error::WorkingMemory`].
-pub(crate) fn reserve(op: &'static str, purpose: &'static str, len_bytes: usize) -> Result<Option<Reservation>, Error> {
+pub(crate) fn reserve(
+    op: &'static str,
+    purpose: &'static str,
+    len_bytes: usize,
+) -> Result<Option<HeapReservation>, Error> {
     let refused = |source| Error::WorkingMemory { op, purpose, source };
-    (len_bytes > MOST_UNCOUNTED).then(|| host_budget().reserve(len_bytes as u64)).transpose().map_err(refused)
+    (len_bytes > MOST_UNCOUNTED).then(|| HeapReservation::new(len_bytes as u64)).transpose().map_err(refused)
 }
 
 #[cold]
@@ -98,7 +102,7 @@ fn pay() -> Result<()> {
     let _charged = HANDLES.enter();
     while LIVE.load(Relaxed) > PAID.load(Relaxed) {
         // Without the lock: the budget may ask pools for what they keep, and that may be counted here.
-        let paid = host_budget().reserve(STEP as u64)?;
+        let paid = HeapReservation::new(STEP as u64)?;
         payments().push(paid);
         PAID.fetch_add(STEP, Relaxed);
     }
@@ -116,11 +120,10 @@ fn give_back() {
         let Some(paid) = payments.pop() else { return };
         PAID.fetch_sub(STEP, Relaxed);
         drop(paid);
-        note_freed(STEP);
     }
 }
 
-fn payments() -> MutexGuard<'static, Vec<Reservation>> {
+fn payments() -> MutexGuard<'static, Vec<HeapReservation>> {
     PAYMENTS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

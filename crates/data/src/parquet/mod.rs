@@ -9,7 +9,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use pagelock_memory::{Reservation, host_budget, open_regular};
+use pagelock_memory::{HeapReservation, open_regular};
 use pagelock_tensor::{AnyTensor, DType, Element, Kind, Tensor};
 use parquet::basic::Type as PhysicalType;
 use parquet::column::reader::{ColumnReaderImpl, get_column_reader, get_typed_column_reader};
@@ -45,7 +45,7 @@ pub struct ParquetTable {
     pages: Arc<Pages>,
     names: Vec<String>,
     n_rows: usize,
-    _footer: Arc<Reservation>, // what the reader takes of the budget
+    _footer: Arc<HeapReservation>, // what the reader takes of the budget
 }
 
 impl ParquetTable {
@@ -69,7 +69,7 @@ impl ParquetTable {
         let (file, len_bytes) = open_regular(&path).map_err(|source| Error::io("open", &path, source))?;
         let pages = Pages { file: Arc::new(file), len_bytes, room: None };
         let footer_bytes = footer_bytes(&pages);
-        let (footer, _parsing) = (host_budget().reserve(KEPT * footer_bytes)?, host_budget().reserve(footer_bytes)?);
+        let (footer, _parsing) = (HeapReservation::new(KEPT * footer_bytes)?, HeapReservation::new(footer_bytes)?);
         let opened = unpanicked(|| SerializedFileReader::new(pages.clone()).map_err(|error| error.to_string()));
         let reader = opened.map_err(|problem| damaged(&path, &problem))?;
         let metadata = reader.metadata().file_metadata();
@@ -170,7 +170,7 @@ impl ParquetTable {
         let (mut all, mut room) = (Vec::new(), Vec::new()); // what is in `all` is within the budget until it is given away
         self.read::<ByteArrayType>(at, &mut |values| {
             let n_bytes: usize = values.iter().map(|bytes| bytes.len() + BESIDE_TEXT).sum();
-            room.push(host_budget().reserve(n_bytes as u64)?);
+            room.push(HeapReservation::new(n_bytes as u64)?);
             all.extend(values.iter().map(|bytes| bytes.data().to_vec()));
             Ok(())
         })?;

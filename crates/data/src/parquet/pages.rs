@@ -16,7 +16,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
-use pagelock_memory::{Reservation, host_budget};
+use pagelock_memory::HeapReservation;
 use parquet::errors::{ParquetError, Result};
 use parquet::file::reader::{ChunkReader, Length};
 
@@ -39,9 +39,9 @@ pub(super) struct Pages {
 /// What the pages of one column take of the host's budget.
 #[derive(Default)]
 pub(super) struct Room {
-    dictionary: Option<Reservation>,
+    dictionary: Option<HeapReservation>,
     /// Of the last page, and of the one before.
-    pages: [Option<Reservation>; 2],
+    pages: [Option<HeapReservation>; 2],
     /// Where the last page starts: its header may be read twice.
     last: Option<u64>,
     /// Why there was no room.
@@ -54,7 +54,7 @@ impl Room {
         if self.last == Some(start) {
             return Ok(());
         }
-        let taken = host_budget().reserve(page.len_bytes()).map_err(|refusal| {
+        let taken = HeapReservation::new(page.len_bytes()).map_err(|refusal| {
             let text = refusal.to_string();
             self.refusal = Some(refusal);
             text

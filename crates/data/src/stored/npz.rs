@@ -4,7 +4,7 @@ use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use pagelock_memory::{HostBuffer, Reservation, default_host, host_budget};
+use pagelock_memory::{HeapReservation, HostBuffer, default_host};
 use pagelock_tensor::Kind;
 use zip::read::ZipFile;
 use zip::result::ZipError;
@@ -31,7 +31,7 @@ struct Metered {
 #[derive(Default)]
 struct Directory {
     unpaid: u64, // bytes that were read
-    room: Vec<Reservation>,
+    room: Vec<HeapReservation>,
     refusal: Option<pagelock_memory::Error>,
     /// From now on members are read, which are counted where they go.
     is_read: bool,
@@ -41,7 +41,7 @@ impl Directory {
     fn pay(&mut self, n_bytes: usize) -> io::Result<()> {
         self.unpaid += if self.is_read { 0 } else { n_bytes as u64 };
         while self.unpaid >= STEP {
-            let room = host_budget().reserve(STEP * PARSED);
+            let room = HeapReservation::new(STEP * PARSED);
             self.room.push(room.map_err(|refusal| io::Error::other(self.refusal.insert(refusal).to_string()))?);
             self.unpaid -= STEP;
         }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use pagelock_memory::host_budget;
+use pagelock_memory::HeapReservation;
 use pagelock_tensor::{DType, Kind};
 use safetensors::Dtype;
 use safetensors::tensor::Metadata;
@@ -51,7 +51,7 @@ impl Array {
         if n_start < 8 || header_bytes > LONGEST_HEADER || 8 + header_bytes > bytes.len() {
             return Err(wrong(path, "it does not start like a safetensors file; get it again".into()));
         }
-        let _room = host_budget().reserve(header_bytes.saturating_mul(PARSED))?;
+        let _room = HeapReservation::new(header_bytes.saturating_mul(PARSED))?;
         let mut header = vec![0; header_bytes as usize];
         bytes.read_exact_at(&mut header, 8).map_err(|source| Error::io("read", path, source))?;
         let damaged = |why: String| wrong(path, format!("its header is damaged ({why}); get it again"));
