@@ -133,9 +133,14 @@ impl StorageRef {
         Ok(parts.collect::<Vec<_>>().try_into().ok())
     }
 
-    /// Where the storage is, for [`lock_order`].
     pub(crate) fn address(&self) -> *const Storage {
         &**self
+    }
+
+    /// Its place in the order in which all threads lock storages: those of floats first, then by address. So an operation on
+    /// floats may lock its labels while it holds its inputs.
+    pub(crate) fn lock_place(&self) -> LockPlace {
+        (!self.dtype().is_float(), self.address())
     }
 }
 
@@ -263,15 +268,18 @@ impl Storage {
     }
 }
 
-/// The order in which storages are locked by whoever locks several: by address, equal ones next to each other.
+/// Whether it holds no floats, and where it is.
+pub(crate) type LockPlace = (bool, *const Storage);
+
+/// The order in which storages are locked by whoever locks several: by [`StorageRef::lock_place`], equal ones next to each other.
 pub(crate) fn lock_order<const N: usize>(storages: [&StorageRef; N]) -> [usize; N] {
-    let mut order = std::array::from_fn(|i| (storages[i].address(), i));
-    sort_by_address(&mut order);
+    let mut order = std::array::from_fn(|i| (storages[i].lock_place(), i));
+    sort_by_place(&mut order);
     order.map(|(_, i)| i)
 }
 
 /// The same for any number of storages: each with its place among them. (One sort is compiled for all who lock several.)
-pub(crate) fn sort_by_address(order: &mut [(*const Storage, usize)]) {
+pub(crate) fn sort_by_place(order: &mut [(LockPlace, usize)]) {
     order.sort_unstable();
 }
 
@@ -555,5 +563,23 @@ impl<'d> FreshCuda<'d> {
 
     pub(crate) fn share(self) -> Raw {
         Raw { storage: on_cuda(self.memory, self.dtype, self.device), layout: self.layout, node: None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Int, Tensor};
+
+    /// `cross_entropy` locks its labels while it holds its scores.
+    #[test]
+    fn storages_of_floats_are_locked_before_others_wherever_they_lie() {
+        let pairs: Vec<(Tensor<Int>, Tensor)> =
+            (0..8).map(|_| (Tensor::full([2], 0).unwrap(), Tensor::zeros([2]).unwrap())).collect();
+        for (labels, _) in &pairs {
+            for (_, scores) in &pairs {
+                assert_eq!(lock_order([labels.storage(), scores.storage()]), [1, 0]);
+            }
+        }
     }
 }

@@ -76,7 +76,7 @@ fn squares(device: &Device, grads: &[Tensor]) -> Result<Tensor> {
         let mut locked = partial.storage().lock_mut();
         let to = locked.cuda(partial.layout(), DType::F64).into_argument();
         let kernel = Kernel { code: &CODE, name: "squares", places: READ, blocks: BLOCKS };
-        kernel.launch(cuda, groups, [to], &[first as u64, BLOCKS as u64])
+        kernel.launch(cuda, groups, [], Some(to), &[first as u64, BLOCKS as u64])
     })?;
     partial.sum(..)
 }
@@ -91,10 +91,8 @@ fn scale(device: &Device, grads: &[Tensor], norm: &Tensor, max_norm: f64) -> Res
 }
 
 fn scale_on(device: &CudaDevice, groups: &[Option<Gradient>], norm: &Tensor, max_norm: f64) -> Result<()> {
-    let locked = norm.storage().lock();
-    let by: Argument<'_> = locked.cuda(norm.layout(), DType::F64).argument();
     let kernel = Kernel { code: &CODE, name: "scale", places: CHANGED, blocks: BLOCKS };
-    kernel.launch(device, groups, [by], &[max_norm.to_bits()])
+    kernel.launch(device, groups, [norm], None, &[max_norm.to_bits()])
 }
 
 /// Launches for a few gradients at a time.

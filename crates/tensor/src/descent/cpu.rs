@@ -93,7 +93,7 @@ pub(super) fn change<G: Group, R: Real, const N: usize>(
     f: impl Fn(R, [R; N], R) -> (R, [R; N]) + Sync + Copy,
 ) -> Result<()> {
     let groups = [Some(group.clone())];
-    let [mut locks, ..] = lock_all(&groups);
+    let [mut locks, ..] = lock_all(&groups, &[]);
     let Some(group) = &groups[0] else { unreachable!("it was put there") };
     let mut parts = parts(elements::<G, R, N>(group, &mut locks)?);
     for_each_chunk_mut(&mut parts, 1, |_, parts| parts.iter_mut().for_each(|part| part.change(f)));

@@ -121,6 +121,10 @@ fn are_alike<G: Group>(one: &G, other: &G) -> bool {
     pairs.all(|(x, y)| x.is_some() == y.is_some() && x.zip(y).is_none_or(alike))
 }
 
+pub(super) fn shares_storage_with<G: Group>(group: &Option<G>, tensor: &Tensor) -> bool {
+    tensors_of(group).iter().flatten().any(|other| other.shares_storage(tensor))
+}
+
 fn share_storage<G: Group>(one: &G, other: &G) -> bool {
     let others = other.tensors();
     one.tensors().iter().flatten().any(|x| others.iter().flatten().any(|y| x.shares_storage(y)))
@@ -145,24 +149,27 @@ pub(super) enum Lock<'a> {
 }
 
 /// The locks of as many groups.
-pub(super) type Locks<'a> = [[Lock<'a>; PLACES]; MOST];
+pub(super) type Locks<'a> = [[Lock<'a>; PLACES]; MOST + 1];
+/// Where they have the locks of scalars.
+pub(super) const SCALARS: usize = MOST;
 
-/// Locks all storages in the order for all threads; no two of them are one.
-pub(super) fn lock_all<G: Group>(groups: &[Option<G>]) -> Locks<'_> {
-    let mut order = [None; PLACES * MOST];
-    let all = groups.iter().enumerate().flat_map(|(i, group)| {
+/// Locks the storages of groups, and those of scalars for reading, in the order for all threads; no two of them are one.
+pub(super) fn lock_all<'a, G: Group>(groups: &'a [Option<G>], scalars: &'a [Tensor]) -> Locks<'a> {
+    let mut order = [None; PLACES * (MOST + 1)];
+    let of_groups = groups.iter().enumerate().flat_map(|(i, group)| {
         tensors_of(group).into_iter().enumerate().filter_map(move |(k, tensor)| tensor.map(|tensor| (tensor, i, k)))
     });
+    let all = of_groups.chain(scalars.iter().enumerate().map(|(k, tensor)| (tensor, SCALARS, k)));
     order.iter_mut().zip(all).for_each(|(place, found)| *place = Some(found));
     lock_each(order)
 }
 
 /// Locks tensors for their group and place in it. (Not generic: a sort takes long to compile.)
-fn lock_each(mut order: [Option<(&Tensor, usize, usize)>; PLACES * MOST]) -> Locks<'_> {
-    let mut locks = [const { [const { Lock::None }; PLACES] }; MOST];
-    order.sort_unstable_by_key(|found| found.map(|(tensor, ..)| tensor.storage().address()));
+fn lock_each(mut order: [Option<(&Tensor, usize, usize)>; PLACES * (MOST + 1)]) -> Locks<'_> {
+    let mut locks = [const { [const { Lock::None }; PLACES] }; MOST + 1];
+    order.sort_unstable_by_key(|found| found.map(|(tensor, ..)| tensor.storage().lock_place()));
     for (tensor, i, k) in order.into_iter().flatten() {
-        locks[i][k] = if k == GRAD {
+        locks[i][k] = if k == GRAD || i == SCALARS {
             Lock::Read(tensor.storage().lock())
         } else {
             capture::note_write(tensor.storage());

@@ -199,7 +199,7 @@ fn lock_all<'a, const N: usize>(
     let first = first_of_storage(storages);
     let (mut reading, mut writing) = ([const { None }; N], None);
     for i in lock_order(storages) {
-        if writing.is_none() && target.storage.address() < storages[i].address() {
+        if writing.is_none() && target.storage.lock_place() < storages[i].lock_place() {
             writing = Some(target.storage.lock_mut());
         }
         reading[i] = (first[i] == i).then(|| storages[i].lock());

@@ -21,7 +21,7 @@ use crate::kind::Kind;
 use crate::layout::Layout;
 use crate::parallel;
 use crate::shape::Shape;
-use crate::storage::{Locked, LockedMut, StorageRef, Uploaded, all_on_cuda, on_cuda, on_host, sort_by_address};
+use crate::storage::{Locked, LockedMut, StorageRef, Uploaded, all_on_cuda, on_cuda, on_host, sort_by_place};
 use crate::tensor::{Raw, Tensor};
 
 /// Where each tensor starts in a block that they share: as far apart as kernels like it.
@@ -169,8 +169,8 @@ impl<'a> AllLocked<'a> {
 
     fn in_order<R: Borrow<Raw>>(tensors: &'a [R]) -> AllLocked<'a> {
         let storage = |at: usize| &tensors[at].borrow().storage;
-        let mut order: Vec<_> = (0..tensors.len()).map(|at| (storage(at).address(), at)).collect();
-        sort_by_address(&mut order);
+        let mut order: Vec<_> = (0..tensors.len()).map(|at| (storage(at).lock_place(), at)).collect();
+        sort_by_place(&mut order);
         let mut locks: Vec<Locked<'a>> = Vec::with_capacity(tensors.len());
         let mut of = vec![0; tensors.len()];
         let mut last: Option<&StorageRef> = None;
@@ -333,8 +333,8 @@ pub(crate) fn upload_to(copies: &[(Raw, Raw)], stream: &Stream) -> Result<()> {
     let failed = |source| Error::cuda("to", source);
     let (sources, slots): (Vec<&Raw>, Vec<&Raw>) = copies.iter().map(|(source, slot)| (source, slot)).unzip();
     let locked = AllLocked::new(&sources); // no work locks storages of the host and of a device but this, in this order
-    let mut order: Vec<_> = slots.iter().enumerate().map(|(at, slot)| (slot.storage.address(), at)).collect();
-    sort_by_address(&mut order);
+    let mut order: Vec<_> = slots.iter().enumerate().map(|(at, slot)| (slot.storage.lock_place(), at)).collect();
+    sort_by_place(&mut order);
     let mut targets: Vec<(usize, LockedMut<'_>)> =
         order.into_iter().map(|(_, at)| (at, slots[at].storage.lock_mut())).collect();
     targets.sort_unstable_by_key(|(at, _)| *at);
