@@ -40,8 +40,8 @@ const SELECTIONS: &[Selection] = &[
     Selection { selects: "--package pagelock-fuzz --features readers", with_dev: false, same_as: ALL },
 ];
 
-/// The crates that are compiled with features of their own under `--all-features`.
-const HAS_FEATURES: &str = "pagelock-data";
+/// The packages that are compiled with features of their own under `--all-features`.
+const HAVE_FEATURES: [&str; 2] = ["pagelock v", "pagelock-data"];
 
 pub(crate) fn run(sh: &Shell, parser: Parser) -> Result<()> {
     no_more_arguments(parser)?;
@@ -58,7 +58,7 @@ pub(crate) fn check(sh: &Shell) -> Result<()> {
         complaints.extend(differences(&below, (selects, &these), (same_as, those)));
     }
     let mut below = packages(sh, "--package pagelock", false)?;
-    below.retain(|name, _| !name.starts_with(HAS_FEATURES));
+    below.retain(|name, _| !HAVE_FEATURES.iter().any(|package| name.starts_with(package)));
     complaints.extend(differences(&below, (ALL, &all), (TESTS, &tests)));
     match complaints.is_empty() {
         true => Ok(()),

@@ -25,7 +25,7 @@
 //!   where to get it.
 //! - `progress` (default): a progress bar for downloads, on terminals only.
 //! - `images`: folders of PNG and JPEG pictures (`ImageFolder`), JPEG with libjpeg-turbo's pixels, by a crate that is not
-//!   without `unsafe`; `fast-jpeg` is an older name for it.
+//!   without `unsafe`.
 //! - `parquet`: columns of Parquet files (`ParquetTable`).
 //! - `safetensors`: rows of tensors in `.safetensors` files.
 //!
