@@ -1,4 +1,41 @@
-#![doc = include_str!("../README.md")]
+//! A training stack built from the memory up: host memory with ceilings, tensors with autograd, datasets and loaders, and
+//! neural networks, on CPUs and NVIDIA GPUs.
+//!
+//! ```
+//! use pagelock::nn::functional as F;
+//! use pagelock::prelude::*;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let device = Device::best(); // a GPU, if there is one
+//! let digits = SyntheticDigits::new(0).train_len(1_000).test_len(100).generate()?; // or Mnist::new().open()?
+//! let train_ds = TensorDataset::new((digits.train.flat()?, digits.train.labels()?))?;
+//! let train_dl = DataLoader::new(train_ds).batch_size(64).shuffle(0).to(&device)?;
+//!
+//! let model = Sequential::new((Linear::new(784, 64)?, ReLU, Linear::new(64, 10)?)).to(&device)?;
+//! let mut opt = Sgd::new(model.parameters(), 0.1).momentum(0.9);
+//! for batch in &train_dl {
+//!     let (xb, yb) = batch?; // Tensor [64, 784], Tensor<Int> [64]
+//!     let loss = F::cross_entropy(&model.forward(&xb)?, &yb)?;
+//!     loss.backward()?;
+//!     opt.step()?;
+//!     opt.zero_grad();
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Each layer is a crate of its own, useful alone; here they are modules:
+//! - [`memory`]: budgets, pools, page-locked and memory-mapped bytes, and a [`ledger`](memory::ledger()) of who holds what.
+//! - [`cuda`]: streams, events, device memory and copies that cannot race, on a GPU or a software device.
+//! - [`tensor`]: n-dimensional arrays, operations and automatic differentiation.
+//! - [`data`]: datasets, samplers and loaders that page-lock batches and bring them to a GPU; MNIST, CIFAR, CSV, `.npy` and more.
+//! - [`nn`]: modules, layers, losses, optimizers and checkpoints that PyTorch reads.
+//!
+//! # Features
+//! - `cuda-13000` (default): the bindings are those of CUDA 13.0. They load whatever driver there is when the program runs. For
+//!   other bindings switch it off and name one of cudarc's.
+//! - `download` and `progress` (default): missing data files are fetched over HTTPS, with a progress bar on terminals.
+//! - `images`, `parquet`, `safetensors`: folders of pictures, columns of Parquet files, rows of tensors in safetensors files.
 #![forbid(unsafe_code)]
 
 #[doc(inline)]
@@ -32,3 +69,8 @@ pub mod prelude {
         Tensor, autocast, manual_seed, no_grad, num_threads, set_num_threads,
     };
 }
+
+/// The examples of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,9 +1,5 @@
 //! Clipping by the norm of all gradients together.
 
-use std::cell::Cell;
-
-use pagelock_cuda::Argument;
-
 use super::cuda::Kernel;
 use super::groups::{Batch, Group, MOST, PLACES, Places};
 use crate::autograd::no_grad;
@@ -12,6 +8,7 @@ use crate::device::Device;
 use crate::element::DType;
 use crate::error::Result;
 use crate::tensor::Tensor;
+use std::cell::Cell;
 
 static CODE: Code = Code { name: "clip", text: concat!(include_str!("../cuda/sums.cu"), include_str!("clip.cu")) };
 
