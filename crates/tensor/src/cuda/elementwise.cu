@@ -60,18 +60,30 @@ extern "C" __global__ void rows(O* y, PARAMETERS Walk walk, u32 packed) {
 }
 #endif
 
-// Any strides. One thread per element.
+// Any strides. Each thread has EACH elements, a block's width apart, and reads all of them before it writes one.
 #ifdef KERNEL_strided
+#define EACH 4
+
 extern "C" __global__ void strided(O* y, PARAMETERS Walk walk) {
     begin();
     const T* const x[] = POINTERS;
-    u32 i = thread_number();
-    if (i >= walk.n) return;
-    u32 at[N + 1];
-    positions(walk, i, at);
-    R in[N];
-    for (int k = 0; k < N; k++) in[k] = real(x[k][at[k + 1]]);
-    y[at[0]] = VALUE(in);
+    u32 first = blockIdx.x * (blockDim.x * EACH) + threadIdx.x;
+    u32 places[EACH];
+    R in[EACH][N];
+#pragma unroll
+    for (int e = 0; e < EACH; e++) {
+        u32 i = first + e * blockDim.x;
+        if (i >= walk.n) break;
+        u32 at[N + 1];
+        positions(walk, i, at);
+        places[e] = at[0];
+        for (int k = 0; k < N; k++) in[e][k] = real(x[k][at[k + 1]]);
+    }
+#pragma unroll
+    for (int e = 0; e < EACH; e++) {
+        if (first + e * blockDim.x >= walk.n) break;
+        y[places[e]] = VALUE(in[e]);
+    }
 }
 #endif
 

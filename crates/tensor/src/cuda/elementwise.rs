@@ -142,6 +142,9 @@ const STRIDED: &str = "strided";
 const TILES: &str = "tiles";
 const WIDE: &str = "wide";
 
+/// Elements of a thread of `strided`: `EACH` of `elementwise.cu`.
+const EACH: usize = 4;
+
 /// Sides of a tile, and from where on tiles pay.
 const SIDE: usize = 32;
 const LEAST_SIDE: usize = 8;
@@ -215,7 +218,8 @@ impl Steps {
     fn launch(&self) -> Launch {
         let threads = match self {
             Steps::Contiguous { len, pack } => (*len as usize).div_ceil(*pack),
-            Steps::Rows { packs: walk, .. } | Steps::Strided(walk) => walk.len(),
+            Steps::Rows { packs, .. } => packs.len(),
+            Steps::Strided(walk) => walk.len().div_ceil(EACH),
             Steps::Tiles { outer, plane } => {
                 let blocks = outer.len() * plane.column_tiles as usize * plane.row_tiles as usize;
                 return Launch { block: [SIDE as u32, THREADS / SIDE as u32, 1], ..Launch::covering(blocks, 1) };
