@@ -92,10 +92,15 @@ impl FromStr for ByteSize {
     /// written `K`, `M`, `G`, `T`) or `kB`/`MB`/`GB`/`TB` (powers of 1000), in any case.
     ///
     /// # Errors
-    /// [`Error::NotASize`] for anything else, for negative numbers and for more than 16 EiB.
+    /// [`Error::Argument`] for anything else, for negative numbers and for more than 16 EiB.
     fn from_str(text: &str) -> Result<Self, Error> {
-        parse(text).map(Self).ok_or_else(|| Error::NotASize { text: text.to_owned() })
+        parse(text).map(Self).ok_or_else(|| not_a_size(text))
     }
+}
+
+fn not_a_size(text: &str) -> Error {
+    let fix = "write a number and a unit, for example 1.5 GiB, 200 MB or 4096";
+    Error::Argument(format!("`{text}` is not a size in bytes; {fix}"))
 }
 
 fn parse(text: &str) -> Option<u64> {

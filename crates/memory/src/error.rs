@@ -1,6 +1,6 @@
 //! Everything that can go wrong, with the numbers and the way out in the text.
 
-use std::{fmt, io, ops::Range, path::PathBuf, time::Duration};
+use std::{fmt, io, path::PathBuf, time::Duration};
 
 use crate::text::{named, whole_text};
 use crate::{ByteSize, Kind, debug_is_the_message};
@@ -72,27 +72,10 @@ pub enum Error {
         len: ByteSize,
     },
 
-    /// A range that cannot be a part of a buffer.
-    #[error(
-        "cannot cut {range:?} out of a buffer of {len}: parts start at multiples of {align}, come one after the other (the \
-         last one ended at {before}), and end in the buffer",
-        align = crate::ALIGN
-    )]
-    Parts {
-        /// The range, in bytes.
-        range: Range<usize>,
-        /// Where the part before it ended.
-        before: usize,
-        /// How long the buffer is.
-        len: ByteSize,
-    },
-
-    /// A text that should have been a size.
-    #[error("`{text}` is not a size in bytes; write a number and a unit, for example 1.5 GiB, 200 MB or 4096")]
-    NotASize {
-        /// The text.
-        text: String,
-    },
+    /// Something that was asked for cannot be: a range that is no part of a buffer, or a text that is no size. The text says
+    /// which.
+    #[error("{0}")]
+    Argument(String),
 }
 
 impl Error {

@@ -21,8 +21,8 @@
 //!
 //! # Reading order
 //! `resource.rs` (the two traits), `budget.rs`, the layers `limited.rs`, `pooled/`, `counted.rs`, then `buffer/`;
-//! the sources `pageable.rs`, `page_locked.rs`, `mapped.rs` and the rest stand alone; `host.rs` and `placed.rs` say where
-//! tensors take theirs from. `file.rs` opens files for all readers.
+//! the sources `pageable.rs`, `page_locked.rs`, `mapped.rs` and the rest stand alone; tensors take
+//! their memory from `default_host.rs`, or from what `host_source.rs` names. `open_file.rs` opens files for all readers.
 //!
 //! # Invariants
 //! - A block's bytes are always initialized: sources zero them, pools hand them on.
@@ -31,29 +31,29 @@
 //!
 //! # Files with `unsafe`
 //! `buffer/mod.rs` (slices of a block), `buffer/owner.rs` (a block of any type in place), `pageable.rs` (the
-//! allocator), `freed.rs` (what the allocator keeps), `page_locked.rs` (mapping and locking), `mapped.rs` (mapping a file); and `unsafe impl Block`, which
-//! promises what `resource.rs` asks for, in `limited.rs`, `pooled/mod.rs`,
+//! allocator), `allocator_cache.rs` (what the allocator keeps), `page_locked.rs` (mapping and locking), `mapped.rs` (mapping
+//! a file); and `unsafe impl Block`, which promises what `resource.rs` asks for, in `limited.rs`, `pooled/mod.rs`,
 //! `counted.rs` and `buffer/parts.rs`.
 
+mod allocator_cache;
 mod budget;
 mod buffer;
 mod byte_size;
 mod ceiling;
 mod counted;
+mod default_host;
 mod error;
-mod file;
-mod freed;
 mod holder;
-mod host;
+mod host_source;
 mod ledger;
 mod limited;
 #[cfg(all(test, loom))]
 mod loom_tests;
 mod mapped;
+mod open_file;
 #[cfg(target_os = "linux")]
 mod page_locked;
 mod pageable;
-mod placed;
 mod pooled;
 mod resource;
 mod size_classes;
@@ -62,23 +62,23 @@ mod sync;
 pub mod text;
 mod watch;
 
+pub use allocator_cache::HeapReservation;
 pub use budget::{Budget, BudgetEntry, Reservation, Trim};
 pub use buffer::{Abandoned, Completion, HostBuffer};
 pub use byte_size::ByteSize;
 pub use ceiling::{Ceiling, page_locked_ceiling};
 pub use counted::{Counted, CountedBlock, ResourceEntry, Stats, taken_by_thread};
+pub use default_host::{DefaultHost, default_host, host_budget};
 pub use error::{Error, Held, OverBudget, Result};
-pub use file::open_regular;
-pub use freed::HeapReservation;
 pub use holder::{Holder, HolderScope, holder};
-pub use host::{DefaultHost, default_host, host_budget};
+pub use host_source::{HostScope, HostSource};
 pub use ledger::{Ledger, ledger};
 pub use limited::{Limited, LimitedBlock};
 pub use mapped::Mapped;
+pub use open_file::open_regular;
 #[cfg(target_os = "linux")]
 pub use page_locked::{HugePages, Mlock, PageLocked, PageLockedBlock, PageLocker};
 pub use pageable::{Pageable, PageableBlock};
-pub use placed::{HostScope, HostSource};
 pub use pooled::{Pooled, PooledBlock};
 pub use resource::{ALIGN, Block, Kind, PoolStats, Resource};
 pub use size_classes::SizeClasses;

@@ -8,7 +8,7 @@ use std::{
 #[cfg(target_os = "linux")]
 use rustix::mm::{Advice, madvise};
 
-use crate::freed::note_freed;
+use crate::allocator_cache::note_freed;
 use crate::{ALIGN, Block, ByteSize, Error, Kind, Resource, Result};
 
 /// A source of ordinary memory: [`ALIGN`]-byte aligned, zeroed.

@@ -1,13 +1,13 @@
-//! Who gets at a buffer's bytes to write them: for tools that look for races.
+//! Reports every access that may write a buffer's bytes: for tools that look for races.
 
 use std::{panic::Location, ptr::NonNull, sync::OnceLock};
 
-/// Told where a buffer starts, how long it is, and which call gave out a way to write it.
+/// Is called with a buffer's start and length, and the place in the code that asked for write access.
 type Watcher = fn(start: NonNull<u8>, len_bytes: usize, at: &'static Location<'static>);
 
 static WATCHER: OnceLock<Watcher> = OnceLock::new();
 
-/// From now on `watcher` is told of every [`HostBuffer::as_ptr`](crate::HostBuffer::as_ptr) and
+/// From now on `watcher` is called for every [`HostBuffer::as_ptr`](crate::HostBuffer::as_ptr) and
 /// [`HostBuffer::bytes_mut`](crate::HostBuffer::bytes_mut), after it has waited. The first watcher stays. If it panics, so does
 /// that call.
 ///
@@ -24,7 +24,7 @@ pub fn watch_accesses(watcher: Watcher) {
     let _ = WATCHER.set(watcher);
 }
 
-/// The caller's caller gets at these bytes.
+/// Reports that the caller's caller may write these bytes.
 #[inline]
 #[track_caller]
 pub(crate) fn note_access(start: NonNull<u8>, len_bytes: usize) {

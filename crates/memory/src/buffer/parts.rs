@@ -96,7 +96,7 @@ impl HostBuffer {
     /// back with the last part. What a device may still be doing with the buffer is pending for every part.
     ///
     /// # Errors
-    /// [`Error::Parts`] if a range starts at no multiple of [`ALIGN`](crate::ALIGN), reaches beyond the end, or does not
+    /// [`Error::Argument`] if a range starts at no multiple of [`ALIGN`](crate::ALIGN), reaches beyond the end, or does not
     /// come after the one before.
     ///
     /// # Examples
@@ -137,7 +137,11 @@ impl HostBuffer {
             let follows = range.start >= end && range.start.is_multiple_of(ALIGN);
             if !follows || range.start > range.end || range.end > whole.len_bytes {
                 parts.truncate(n_before);
-                return Err(Error::Parts { range, before: end, len: ByteSize(whole.len_bytes as u64) });
+                let len = ByteSize(whole.len_bytes as u64);
+                return Err(Error::Argument(format!(
+                    "cannot cut {range:?} out of a buffer of {len}: parts start at multiples of {ALIGN}, come one after the \
+                     other (the last one ended at {end}), and end in the buffer"
+                )));
             }
             end = range.end;
             let part = Part { whole: whole.clone(), start: range.start, len_bytes: range.len() };

@@ -1,8 +1,8 @@
 //! What the allocator keeps of freed memory, and when the system gets it back.
 //!
-//! The allocator of glibc keeps freed memory for later, far more than a budget knows of: blocks of up to 32 MiB may stay
-//! resident after they are freed, and free memory between objects that live stays for ever. So whoever frees memory that a
-//! budget counts says so here, before the budget counts it as free.
+//! glibc's allocator keeps freed memory for later, and no budget counts it: blocks of up to 32 MiB may stay resident, and free
+//! memory between live objects stays for ever. So code that frees memory that a budget counts reports it here, before the
+//! budget counts it as free.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};

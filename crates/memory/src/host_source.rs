@@ -1,7 +1,7 @@
 //! Where this thread's new buffers come from: [`default_host`], unless a [`HostScope`] says otherwise.
 //!
-//! Code that fills buffers, a loader that collates a batch say, need not know which memory it fills: who calls it
-//! decides, as with [holders](crate::holder).
+//! Code that fills buffers, such as a function that collates a batch, need not know which memory it fills. Its caller decides,
+//! as with [holders](crate::holder).
 
 use std::{cell::RefCell, marker::PhantomData, sync::Arc};
 
@@ -91,7 +91,7 @@ mod tests {
         fn allocate(&self, len_bytes: usize) -> Result<HostBuffer> {
             match len_bytes <= self.0 {
                 true => HostBuffer::allocate(&Pageable, len_bytes),
-                false => Err(Error::NotASize { text: format!("{}", self.0) }),
+                false => Err(Error::Argument(format!("at most {}", self.0))),
             }
         }
     }
@@ -106,9 +106,9 @@ mod tests {
         let outer = HostScope::enter(Arc::new(Limited(7)));
         {
             let _inner = HostScope::enter(Arc::new(Limited(5)));
-            assert!(most().starts_with("`5`"));
+            assert!(most().starts_with("at most 5"));
         }
-        assert!(most().starts_with("`7`"));
+        assert!(most().starts_with("at most 7"));
         drop(outer);
         assert_eq!(most(), "any");
     }
