@@ -6,7 +6,7 @@ use std::io;
 use std::path::PathBuf;
 
 use pagelock::cuda::{self, Absence};
-use pagelock::data::{self, idx::IdxError};
+use pagelock::data;
 use pagelock::memory::{self, Budget, ByteSize, Kind};
 use pagelock::nn;
 use pagelock::prelude::*;
@@ -59,13 +59,11 @@ fn nested() -> Vec<Any> {
         any(nn::Error::Tensor(io())),
         any(batch()),
         any(data::Error::Io { action: "open", path: path(), source: absent() }),
-        any(data::Error::Idx { path: path(), problem: IdxError::Read { found_bytes: 7, source: absent() } }),
         any(bad_sample()),
         any(sample(bad_sample())),
         any(data::Error::Shard { shard: 1, worker: None, source: sample(bad_sample()).into() }),
         any(data::Error::Batch { n_samples: 2, first: 0, shard: None, worker: Some(1), source: bad_sample().into() }),
-        any(data::Error::WorkerInit { worker: 0, source: bad_sample().into() }),
-        any(data::Error::NoWorker { worker: 3, source: absent() }),
+        any(data::Error::Worker { worker: 0, source: bad_sample().into() }),
         any(data::Error::Memory(refused())),
         any(data::Error::from(io())),
     ]
@@ -115,6 +113,21 @@ fn an_error_without_causes_is_its_message_too() {
     assert_eq!(format!("{:?}", Absence::NoDevice), Absence::NoDevice.to_string());
 }
 
+/// A dataset without samples.
+struct Nothing;
+
+impl data::Dataset for Nothing {
+    type Sample = i64;
+
+    fn len(&self) -> usize {
+        0
+    }
+
+    fn get(&self, _index: usize) -> data::Result<i64> {
+        Err(data::Error::other("there is none"))
+    }
+}
+
 /// Errors with values that nobody means: empty names, sizes without end, numbers of 300 digits, lengths of zero.
 fn strange() -> Vec<Any> {
     let most = ByteSize::MAX;
@@ -140,16 +153,16 @@ fn strange() -> Vec<Any> {
         any(cuda::Error::TooLong { len: everything, element: most }),
         any(cuda::Error::NoSuchDevice { ordinal: u32::MAX, count: 0 }),
         any(nn::load_safetensors("").err().unwrap()),
-        any(nn::Error::Setting { optimizer: "Sgd", setting: "momentum", value: -f64::MAX, allowed: "at least 0" }),
+        any(nn::Sgd::new(Linear::new(2, 2).unwrap().parameters(), 0.1).momentum(-f64::MAX).step().unwrap_err()),
         any(data::Error::Io { action: "open", path: PathBuf::new(), source: absent() }),
-        any(data::Error::Weight { index: 0, weight: -f64::MAX }),
-        any(data::Error::NoWeight { n_weights: 0, sum: f64::MAX }),
+        any(data::WeightedSampler::new([-f64::MAX], 0, 0).err().unwrap()),
+        any(data::WeightedSampler::new([f64::MAX, f64::MAX], 0, 0).err().unwrap()),
         any(data::WeightedSampler::new([], 0, 0).err().unwrap()),
-        any(data::Error::Lengths { lens: vec![] }),
-        any(data::Error::Split { lens: vec![], sum: u128::MAX, n_samples: 0 }),
-        any(data::Error::Rank { rank: 0, world_size: 0 }),
+        any(data::random_split(Nothing, [everything; 2], &Generator::new(0)).err().unwrap()),
+        any(data::random_split(Nothing, [everything], &Generator::new(0)).err().unwrap()),
+        any(data::DistributedSampler::new(data::SequentialSampler, 0, 0).err().unwrap()),
         any("".parse::<data::LoaderState>().unwrap_err()),
-        any("".parse::<data::StreamState>().unwrap_err()),
+        any("round".parse::<data::LoaderState>().unwrap_err()),
         any(SyntheticDigits::new(0).train_len(everything).generate().unwrap_err()),
     ]
 }

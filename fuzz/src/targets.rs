@@ -10,9 +10,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use pagelock_cuda::foreign;
 use pagelock_data::idx::IdxFile;
-use pagelock_data::{
-    Cifar, CifarFiles, CsvTable, Dataset, ImageFolder, LoaderState, ParquetTable, StoredRows, StreamState,
-};
+use pagelock_data::{Cifar, CifarFiles, CsvTable, Dataset, ImageFolder, LoaderState, ParquetTable, StoredRows};
 use pagelock_tensor::{Bool, DType, Device, Float, Int, Kind, Tensor, TensorMap};
 
 use crate::corpus;
@@ -118,7 +116,7 @@ impl Target {
             "state_dict" => pagelock_nn::load_safetensors(path).is_ok(),
             "loader" => {
                 let text = String::from_utf8_lossy(input);
-                text.parse::<LoaderState>().is_ok() | text.parse::<StreamState>().is_ok()
+                text.parse::<LoaderState>().is_ok()
             }
             "kernels" => foreign::kernels(input).is_some(),
             _ => caches(path),

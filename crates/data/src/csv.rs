@@ -84,7 +84,7 @@ impl CsvTable {
     /// ```
     pub fn open_with(path: impl AsRef<Path>, separator: u8) -> Result<Self> {
         let path = path.as_ref();
-        let wrong = |problem| Error::Content { path: path.into(), problem };
+        let wrong = |problem| Error::content(path, problem);
         let bytes = read_file(path)?;
         let text = std::str::from_utf8(bytes.bytes());
         text.map_err(|error| wrong(format!("it is not UTF-8: {error}; convert it")))?;
@@ -257,7 +257,7 @@ impl CsvTable {
     }
 
     fn wrong(&self, problem: String) -> Error {
-        Error::Content { path: self.path.clone(), problem }
+        Error::content(&self.path, problem)
     }
 }
 

@@ -7,6 +7,7 @@ use pagelock_memory::HeapReservation;
 use pagelock_tensor::{AnyTensor, Generator, Int, Kind, Tensor};
 
 use crate::collate::Stack;
+use crate::error::listed;
 use crate::identity::{self, Hash, probes};
 use crate::{Error, Result};
 
@@ -230,7 +231,7 @@ impl<T: Rows> TensorDataset<T> {
     /// Binds `tensors` together.
     ///
     /// # Errors
-    /// [`Error::Lengths`] if they have different numbers of rows; [`Error::NoRows`] if one has no dimensions.
+    /// [`Error::Argument`] if they have different numbers of rows, or one has no dimensions.
     ///
     /// # Examples
     /// ```
@@ -270,7 +271,7 @@ impl<T: Rows> TensorDataset<T> {
     /// `train_ds[i * bs : i * bs + bs]`. An end beyond the last sample means the last sample.
     ///
     /// # Errors
-    /// [`Error::Range`] if the range starts beyond the last sample or ends before it starts.
+    /// [`Error::Argument`] if the range starts beyond the last sample or ends before it starts.
     ///
     /// # Examples
     /// ```
@@ -348,7 +349,14 @@ impl<K: Kind> Rows for Tensor<K> {
 
 /// Notes how many rows a tensor has.
 fn add_len(part: AnyTensor, lens: &mut Vec<usize>) -> Result<AnyTensor> {
-    lens.push(*part.dims().first().ok_or(Error::NoRows { position: lens.len() })?);
+    let position = lens.len();
+    let Some(&n_rows) = part.dims().first() else {
+        return Err(Error::Argument(format!(
+            "tensor {position} of a TensorDataset has no dimensions; the first dimension counts the samples: use \
+             unsqueeze(0) for one sample"
+        )));
+    };
+    lens.push(n_rows);
     Ok(part)
 }
 
@@ -356,7 +364,10 @@ fn add_len(part: AnyTensor, lens: &mut Vec<usize>) -> Result<AnyTensor> {
 fn equal(lens: Vec<usize>) -> Result<usize> {
     match lens.iter().all(|&len| len == lens[0]) {
         true => Ok(lens[0]),
-        false => Err(Error::Lengths { lens }),
+        false => Err(Error::Argument(format!(
+            "the tensors of a TensorDataset have {} rows; each needs one row per sample, so slice them to one length",
+            listed(&lens)
+        ))),
     }
 }
 
@@ -449,7 +460,7 @@ impl<D: Dataset> Subset<D> {
     /// The samples of `dataset` that `indices` name. Several subsets share one dataset through an [`Arc`].
     ///
     /// # Errors
-    /// [`Error::NoSample`] if the dataset does not have one of them.
+    /// [`Error::Argument`] if the dataset does not have one of them.
     ///
     /// # Examples
     /// ```
@@ -525,7 +536,7 @@ impl<D: Dataset> Dataset for Subset<D> {
 /// gives the same parts.
 ///
 /// # Errors
-/// [`Error::Split`] if the sizes do not add up to the number of samples.
+/// [`Error::Argument`] if the sizes do not add up to the number of samples.
 ///
 /// # Examples
 /// ```
@@ -544,9 +555,12 @@ pub fn random_split<D: Dataset, const N: usize>(
 ) -> Result<[Subset<D>; N]> {
     let dataset = dataset.into();
     let n_samples = dataset.len();
-    let sum = lens.iter().map(|&len| len as u128).sum();
+    let sum: u128 = lens.iter().map(|&len| len as u128).sum();
     if sum != n_samples as u128 {
-        return Err(Error::Split { lens: lens.into(), sum, n_samples });
+        return Err(Error::Argument(format!(
+            "a split into {} is {sum} samples, but the dataset has {n_samples}; make the parts add up to {n_samples}",
+            listed(&lens)
+        )));
     }
     let _counted = HeapReservation::new((n_samples as u64).saturating_mul(size_of::<usize>() as u64))?;
     let mut order: Vec<usize> = (0..n_samples).collect();
@@ -563,15 +577,20 @@ pub fn random_split<D: Dataset, const N: usize>(
 pub(crate) fn check_index(index: usize, n_samples: usize) -> Result<()> {
     match index < n_samples {
         true => Ok(()),
-        false => Err(Error::NoSample { index, n_samples }),
+        false => Err(Error::Argument(format!(
+            "there is no sample {index}: the dataset has {n_samples} samples, counted from 0; check the sampler or the range"
+        ))),
     }
 }
 
 /// Refuses a range that does not lie within `n_samples` samples.
 pub(crate) fn check_range(range: &Range<usize>, n_samples: usize) -> Result<()> {
-    match range.start <= range.end && range.end <= n_samples {
+    let Range { start, end } = *range;
+    match start <= end && end <= n_samples {
         true => Ok(()),
-        false => Err(Error::Range { range: range.clone(), n_samples }),
+        false => Err(Error::Argument(format!(
+            "samples {start}..{end} do not lie within the dataset's {n_samples}; keep start <= end <= {n_samples}"
+        ))),
     }
 }
 

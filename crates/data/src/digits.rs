@@ -54,7 +54,7 @@ impl Digits {
     /// Copies `images`, row-major and one after another, and one label for each.
     ///
     /// # Errors
-    /// [`Error::Digits`] if the numbers of bytes do not fit together or a label is above 9; [`Error::EmptyDataset`] if
+    /// [`Error::Argument`] if the numbers of bytes do not fit together, a label is above 9, or
     /// there is nothing; [`Error::Memory`] if the budget of host memory refuses.
     ///
     /// # Examples
@@ -72,7 +72,7 @@ impl Digits {
     /// ```
     pub fn new(images: &[u8], labels: &[u8]) -> Result<Self> {
         if images.len() != labels.len().saturating_mul(PIXELS) {
-            return Err(Error::digits(format!(
+            return Err(Error::Argument(format!(
                 "{} bytes of images and {} labels do not fit together; give {PIXELS} bytes and one label per image",
                 images.len(),
                 labels.len()
@@ -95,7 +95,7 @@ impl Digits {
     /// `n_images` images and labels, written by `fill` into memory that is charged to the budget of host memory.
     pub(crate) fn build(n_images: usize, fill: impl FnOnce(&mut [u8], &mut [u8])) -> Result<Self> {
         if n_images == 0 {
-            return Err(Error::EmptyDataset);
+            return Err(Error::empty_dataset());
         }
         let _charged = holder("digits");
         let mut images = HostBuffer::allocate(default_host(), n_images.saturating_mul(PIXELS))?;
@@ -133,7 +133,7 @@ impl Digits {
     /// The images in `range`, sharing the bytes.
     ///
     /// # Errors
-    /// [`Error::Range`] if the range does not lie within the images.
+    /// [`Error::Argument`] if the range does not lie within the images.
     ///
     /// # Examples
     /// ```
@@ -394,7 +394,7 @@ impl DigitSet {
         let n_valid = training.len() / 6;
         if n_valid == 0 {
             let n_images = training.len();
-            return Err(Error::digits(format!(
+            return Err(Error::Argument(format!(
                 "{n_images} training images are too few to keep a sixth for validation; use at least 6"
             )));
         }
@@ -424,7 +424,7 @@ impl fmt::Display for DigitSet {
 
 fn check_labels(labels: &[u8]) -> Result<()> {
     match labels.iter().position(|&label| label >= N_CLASSES) {
-        Some(position) => Err(Error::digits(format!(
+        Some(position) => Err(Error::Argument(format!(
             "label {position} is {}, and digits are 0 to 9; check that images and labels are not swapped",
             labels[position]
         ))),

@@ -1,25 +1,22 @@
 //! What can go wrong, with the numbers and the fix in every text.
 
 use std::any::Any;
+use std::fmt;
 use std::io;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use pagelock_memory::text::{number, whole_text};
+use pagelock_memory::text::whole_text;
 
 use crate::NoDownload;
-use crate::error_text::{batch_of, late, listed, sample_of, who};
-use crate::idx::IdxError;
 use crate::panics::{drop_panic, panic_message};
-use crate::state::{LoaderState, StreamState};
 
 /// `Result` with this crate's [`Error`].
 ///
 /// # Examples
 /// ```
 /// fn first_label(labels: &[u8]) -> pagelock_data::Result<u8> {
-///     labels.first().copied().ok_or(pagelock_data::Error::EmptyDataset)
+///     labels.first().copied().ok_or_else(|| pagelock_data::Error::other("there are no labels"))
 /// }
 /// assert_eq!(first_label(&[7]).unwrap(), 7);
 /// ```
@@ -38,6 +35,11 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
+    /// Something that was asked for cannot be: a setting, an index, weights, sizes that do not fit together, a dataset
+    /// without samples, or an environment variable. The text says which, with the numbers.
+    #[error("{0}")]
+    Argument(String),
+
     /// A file or folder could not be read or written.
     #[error("cannot {action} `{}`: {source}; check the path and its permissions", path.display())]
     Io {
@@ -49,13 +51,13 @@ pub enum Error {
         r#source: io::Error,
     },
 
-    /// The content of a file is not usable.
-    #[error("`{}` is not a usable IDX file: {problem}", path.display())]
-    Idx {
-        /// The file.
+    /// The content of a file or folder is damaged, of another format, or does not fit what was asked for.
+    #[error("`{}` {problem}", path.display())]
+    Content {
+        /// The file or folder.
         path: PathBuf,
-        /// What is wrong with it, and what to do.
-        problem: IdxError,
+        /// What is wrong with it, and what to do: "cannot be used: …".
+        problem: String,
     },
 
     /// A data file is not there and is not going to be downloaded.
@@ -98,7 +100,7 @@ pub enum Error {
         attempts: Vec<String>,
     },
 
-    /// Neither a folder nor an environment in which to find one.
+    /// There is no folder for data files: neither is one set, nor is there a home directory.
     #[error(
         "no folder for data files: PAGELOCK_DATA is not set and there is no home directory ({because}); \
          set PAGELOCK_DATA or give a folder"
@@ -108,67 +110,10 @@ pub enum Error {
         because: String,
     },
 
-    /// Files that are each fine do not fit together.
-    #[error("`{}` cannot be used: {problem}", path.display())]
-    Content {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it, and what to do.
-        problem: String,
-    },
-
-    /// A batch size of zero.
-    #[error("the batch size is 0, so an epoch over {n_samples} samples would never end; give at least 1 (64 is usual)")]
-    ZeroBatch {
-        /// How many samples the dataset has.
-        n_samples: usize,
-    },
-
-    /// A sampler that gives no index.
-    #[error("the sampler visits none of the dataset's {n_samples} samples; check what it was made from")]
-    EmptySampler {
-        /// How many samples the dataset has.
-        n_samples: usize,
-    },
-
-    /// The only batch was the last one, and incomplete last batches are left out.
-    #[error(
-        "{n_samples} samples do not fill one batch of {batch_size}, and drop_last leaves incomplete batches out; \
-         use a batch size of at most {n_samples} or keep the last batch"
-    )]
-    NoBatch {
-        /// How many samples one epoch visits.
-        n_samples: usize,
-        /// How many a batch wants.
-        batch_size: usize,
-    },
-
-    /// A sample that the dataset does not have.
-    #[error(
-        "there is no sample {index}: the dataset has {n_samples} samples, counted from 0; check the sampler or the range"
-    )]
-    NoSample {
-        /// The index asked for.
-        index: usize,
-        /// How many samples there are.
-        n_samples: usize,
-    },
-
-    /// A range that does not lie within a dataset.
-    #[error("samples {}..{} do not lie within the dataset's {n_samples}; keep start <= end <= {n_samples}", range.start, range.end)]
-    Range {
-        /// The range asked for.
-        range: Range<usize>,
-        /// How many samples there are.
-        n_samples: usize,
-    },
-
-    /// Bytes that are not labelled images of digits.
-    #[error("{problem}")]
-    Digits {
-        /// What is wrong with them, and what to do.
-        problem: String,
-    },
+    /// A loader cannot go on from a state: the text is no state or was damaged, or the state is of another loader or behind
+    /// the end. [`Loader::set_epoch`](crate::Loader::set_epoch) begins an epoch instead.
+    #[error("{0}")]
+    State(String),
 
     /// One sample could not be had.
     #[error(
@@ -195,59 +140,6 @@ pub enum Error {
         worker: Option<usize>,
         /// What the dataset ran into.
         r#source: Box<Error>,
-    },
-
-    /// A loader of streams that was asked for batches of no samples.
-    #[error("the batch size is 0; a batch has at least one sample: give StreamLoader::batch_size another")]
-    ZeroStreamBatch,
-
-    /// The state of another loader of streams.
-    #[error(
-        "cannot go on from epoch {}, round {}, turn {}: {}; resume with the dataset, shards and batch size that the state is \
-         of, or begin an epoch with set_epoch",
-        state.epoch, state.round, state.turn, state.differences(here)
-    )]
-    OtherStreamState {
-        /// The state.
-        state: Box<StreamState>,
-        /// That of this loader.
-        here: Box<StreamState>,
-    },
-
-    /// A state of a loader of streams before which no batch came.
-    #[error(
-        "cannot go on from epoch {epoch}, round {round}, turn {turn}: that is behind the end of shard {shard}, which has \
-         {n_samples} samples and none at {sample}; resume with the dataset that the state is of, or begin an epoch with set_epoch"
-    )]
-    BehindStream {
-        /// The epoch.
-        epoch: u64,
-        /// The round.
-        round: u64,
-        /// The turn.
-        turn: usize,
-        /// The shard whose turn was before.
-        shard: usize,
-        /// The first sample of its batch then.
-        sample: u64,
-        /// How many it has.
-        n_samples: u64,
-    },
-
-    /// Samples that do not stack.
-    #[error(
-        "sample {index} is {shape:?}, but sample {first} of the same batch is {first_shape:?}; bring all samples to one \
-         shape, or batch them with a function of your own (DataLoader::with_collate)"
-    )]
-    Uneven {
-        /// The sample that differs: its index in the dataset (its position in the batch if stacked by hand).
-        index: usize,
-        /// Its shape.
-        shape: Vec<usize>,
-        /// The first sample of the batch, likewise.
-        first: usize,
-        /// What the others have to be like.
-        first_shape: Vec<usize>,
     },
 
     /// A batch could not be made, for a reason that is none of its samples' alone: how it is collated, or no memory for it.
@@ -318,157 +210,29 @@ pub enum Error {
         waited: Duration,
     },
 
-    /// What a worker was to do first went wrong.
+    /// A worker could not start: the system gave no thread, or `worker_init` failed.
     #[error("worker {worker} could not start: {source}")]
-    WorkerInit {
+    Worker {
         /// Which worker, counted from 0.
         worker: usize,
         /// What it ran into.
         r#source: Box<Error>,
     },
 
-    /// The system gave no thread.
-    #[error("cannot start worker {worker}: {source}; use fewer workers, or raise the system's limit on threads")]
-    NoWorker {
-        /// Which worker, counted from 0.
-        worker: usize,
-        /// What the system says.
-        r#source: io::Error,
-    },
-
-    /// A weight that is no chance.
-    #[error("weight {index} is {}; a weight is a number from 0 upwards", number(*weight))]
-    Weight {
-        /// Which of the weights, counted from 0.
+    /// Samples that do not stack.
+    #[error(
+        "sample {index} is {shape:?}, but sample {first} of the same batch is {first_shape:?}; bring all samples to one \
+         shape, or batch them with a function of your own (DataLoader::with_collate)"
+    )]
+    Uneven {
+        /// The sample that differs: its index in the dataset (its position in the batch if stacked by hand).
         index: usize,
-        /// What it is.
-        weight: f64,
-    },
-
-    /// Weights of which none can be drawn.
-    #[error(
-        "the {n_weights} weights add up to {}, so no sample can be drawn; give at least one above 0, and none huge",
-        number(*sum)
-    )]
-    NoWeight {
-        /// How many there are.
-        n_weights: usize,
-        /// Their sum.
-        sum: f64,
-    },
-
-    /// A process that does not exist.
-    #[error("there is no rank {rank} among {world_size} processes; ranks count from 0")]
-    Rank {
-        /// The rank.
-        rank: usize,
-        /// How many processes there are.
-        world_size: usize,
-    },
-
-    /// A text that is not the state of a loader, or was damaged.
-    #[error("`{text}` is not the state of a loader, or it was damaged; it reads like `{example}`")]
-    NoState {
-        /// The start of the text.
-        text: String,
-        /// What one is like.
-        example: &'static str,
-    },
-
-    /// The state of a loader that does not say which loader's.
-    #[error(
-        "`{text}` is a state of an older version, which does not say of which order and dataset it is; begin its epoch anew \
-         with set_epoch({epoch})"
-    )]
-    OldState {
-        /// The text.
-        text: String,
-        /// Its epoch.
-        epoch: u64,
-    },
-
-    /// The state of another loader.
-    #[error(
-        "cannot go on from epoch {}, batch {}: {}; resume with the dataset, order and batch size that the state is of, or \
-         begin an epoch with set_epoch",
-        state.epoch, state.batch, state.differences(here)
-    )]
-    OtherState {
-        /// The state.
-        state: Box<LoaderState>,
-        /// That of this loader.
-        here: Box<LoaderState>,
-    },
-
-    /// A state behind the last batch.
-    #[error(
-        "cannot go on from epoch {epoch}, batch {batch}: an epoch has {n_batches} batches, counted from 0; begin an epoch \
-         with set_epoch"
-    )]
-    BehindEnd {
-        /// The epoch.
-        epoch: u64,
-        /// The number of the batch.
-        batch: usize,
-        /// How many there are.
-        n_batches: usize,
-    },
-
-    /// A setting that cannot be meant.
-    #[error("{setting} is {value}, and the most is {most}; {usual}")]
-    Setting {
-        /// Which.
-        setting: &'static str,
-        /// What it was set to.
-        value: usize,
-        /// The largest value that is accepted.
-        most: usize,
-        /// What to use.
-        usual: &'static str,
-    },
-
-    /// An environment variable that says nothing sensible.
-    #[error("{variable} is `{value}`, and {expected}")]
-    Variable {
-        /// Which.
-        variable: &'static str,
-        /// What it was set to.
-        value: String,
-        /// What is accepted.
-        expected: &'static str,
-    },
-
-    /// Tensors that should have one row per sample have different numbers of rows.
-    #[error(
-        "the tensors of a TensorDataset have {} rows; each needs one row per sample, so slice them to one length",
-        listed(lens)
-    )]
-    Lengths {
-        /// The size of each tensor's first dimension.
-        lens: Vec<usize>,
-    },
-
-    /// A tensor without dimensions has no rows.
-    #[error(
-        "tensor {position} of a TensorDataset has no dimensions; the first dimension counts the samples: use unsqueeze(0) for one sample"
-    )]
-    NoRows {
-        /// Which of the tensors, counted from 0.
-        position: usize,
-    },
-
-    /// Parts that do not add up to the whole.
-    #[error(
-        "a split into {} is {sum} samples, but the dataset has {n_samples}; make the parts add up to {n_samples}",
-        listed(lens)
-    )]
-    Split {
-        /// The sizes of the parts.
-        lens: Vec<usize>,
-        /// Their sum.
-        sum: u128,
-        /// How many samples there are.
-        n_samples: usize,
+        /// Its shape.
+        shape: Vec<usize>,
+        /// The first sample of the batch, likewise.
+        first: usize,
+        /// What the others have to be like.
+        first_shape: Vec<usize>,
     },
 
     /// Host memory was refused.
@@ -479,11 +243,7 @@ pub enum Error {
     #[error(transparent)]
     Tensor(Box<pagelock_tensor::Error>),
 
-    /// There is nothing to load.
-    #[error("the dataset is empty, so there is no batch to load; check the path, filter or split that it came from")]
-    EmptyDataset,
-
-    /// Anything else, in a dataset of one's own say.
+    /// An error of the program's own, from a dataset for example.
     #[error("{}", whole_text(&**.0))]
     Other(Box<dyn std::error::Error + Send + Sync>),
 }
@@ -551,31 +311,80 @@ impl Error {
         Self::Panicked { worker, sample, shard, message }
     }
 
-    pub(crate) fn digits(problem: String) -> Self {
-        Self::Digits { problem }
-    }
-
     pub(crate) fn io(action: &'static str, path: &Path, source: io::Error) -> Self {
         Self::Io { action, path: path.into(), source }
     }
+
+    /// The content of a file is not usable.
+    pub(crate) fn content(path: &Path, problem: impl fmt::Display) -> Self {
+        Self::Content { path: path.into(), problem: format!("cannot be used: {problem}") }
+    }
+
+    pub(crate) fn empty_dataset() -> Self {
+        let text =
+            "the dataset is empty, so there is no batch to load; check the path, filter or split that it came from";
+        Self::Argument(text.into())
+    }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// Refuses a setting that is above the most that can be meant.
+pub(crate) fn check_most(setting: &str, value: usize, most: usize, usual: &str) -> Result<()> {
+    match value > most {
+        true => Err(Error::Argument(format!("{setting} is {value}, and the most is {most}; {usual}"))),
+        false => Ok(()),
+    }
+}
 
-    #[test]
-    fn errors_of_a_system_without_threads_or_folders_say_what_to_do() {
-        let source = || io::Error::other("resource temporarily unavailable");
-        assert_eq!(
-            Error::NoWorker { worker: 3, source: source() }.to_string(),
-            "cannot start worker 3: resource temporarily unavailable; use fewer workers, or raise the system's limit on \
-             threads"
-        );
-        assert_eq!(
-            Error::NoFolder { because: "no home".into() }.to_string(),
-            "no folder for data files: PAGELOCK_DATA is not set and there is no home directory (no home); set \
-             PAGELOCK_DATA or give a folder"
-        );
+/// Refuses a process that does not exist.
+pub(crate) fn check_rank(rank: usize, world_size: usize) -> Result<()> {
+    if rank < world_size {
+        return Ok(());
+    }
+    Err(Error::Argument(format!("there is no rank {rank} among {world_size} processes; ranks count from 0")))
+}
+
+/// Who makes batches.
+pub(crate) fn who(worker: Option<usize>) -> String {
+    worker.map_or_else(|| "the calling thread".to_owned(), |worker| format!("worker {worker}"))
+}
+
+/// "sample 5 of shard 2".
+pub(crate) fn sample_of(index: usize, shard: Option<usize>) -> String {
+    shard.map_or_else(|| format!("sample {index}"), |shard| format!("sample {index} of shard {shard}"))
+}
+
+/// "a batch of 64 samples, the first of them sample 5".
+pub(crate) fn batch_of(n_samples: usize, first: usize, shard: Option<usize>) -> String {
+    let first = sample_of(first, shard);
+    match n_samples {
+        1 => format!("a batch of {first}"),
+        _ => format!("a batch of {n_samples} samples, the first of them {first}"),
+    }
+}
+
+/// Where a batch is that is not ready, and what to do.
+pub(crate) fn late(worker: Option<usize>, sample: Option<usize>, first: Option<usize>, shard: Option<usize>) -> String {
+    let Some(worker) = worker else { return "no worker was free; raise the timeout, or use more workers".to_owned() };
+    let (at, look_at) = match (sample, first) {
+        (Some(sample), _) => (format!(" at {}", sample_of(sample, shard)), "that sample"),
+        (None, Some(first)) => {
+            (format!(", with {} as its first", sample_of(first, shard)), "how it is made of its samples")
+        }
+        (None, None) => {
+            return format!(
+                "worker {worker} has not begun it; raise the timeout, or look at worker_init, the sampler and the budget"
+            );
+        }
+    };
+    format!("worker {worker} is making it{at}; raise the timeout, or look at {look_at}")
+}
+
+/// "5, 7 and 9".
+pub(crate) fn listed(numbers: &[usize]) -> String {
+    let words: Vec<_> = numbers.iter().map(usize::to_string).collect();
+    match words.split_last() {
+        None => "0".to_owned(),
+        Some((last, rest)) if !rest.is_empty() => format!("{} and {last}", rest.join(", ")),
+        _ => words.concat(),
     }
 }

@@ -100,8 +100,8 @@ impl Environment {
             "1" | "true" | "yes" | "on" => Ok(true),
             "" | "0" | "false" | "no" | "off" => Ok(false),
             _ => {
-                let expected = "1 keeps everything from being downloaded; 0, or no such variable, allows it";
-                Err(Error::Variable { variable: "PAGELOCK_OFFLINE", value: text, expected })
+                let allowed = "1 keeps everything from being downloaded; 0, or no such variable, allows it";
+                Err(Error::Argument(format!("PAGELOCK_OFFLINE is `{text}`, and {allowed}")))
             }
         }
     }
@@ -110,9 +110,11 @@ impl Environment {
         if let Some(data) = self.data.as_ref().filter(|data| !data.is_empty()) {
             let data = Path::new(data);
             if data.exists() && !data.is_dir() {
-                let value = data.to_string_lossy().into_owned();
-                let expected = "that is not a folder; name the folder that has the data sets";
-                return Err(Error::Variable { variable: "PAGELOCK_DATA", value, expected });
+                let data = data.display();
+                let problem = format!(
+                    "PAGELOCK_DATA is `{data}`, and that is not a folder; name the folder that has the data sets"
+                );
+                return Err(Error::Argument(problem));
             }
             return Ok(data.join(set));
         }

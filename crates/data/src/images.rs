@@ -87,7 +87,7 @@ impl ImageFolder {
         if files.is_empty() {
             let problem =
                 "it has no pictures in subfolders; make a folder for each class, with .png, .jpg or .jpeg files";
-            return Err(Error::Content { path: folder.into(), problem: problem.into() });
+            return Err(Error::content(folder, problem));
         }
         let name = |path: &PathBuf| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         Ok(Self { classes: subfolders.iter().map(name).collect(), files: files.into() })
@@ -160,8 +160,7 @@ fn add_text(hash: &mut Hash, text: &str) {
 }
 
 fn decode(path: &Path) -> Result<Tensor<Int>> {
-    let wrong =
-        |why: String| Error::Content { path: path.into(), problem: format!("it is no picture to decode: {why}") };
+    let wrong = |why: String| Error::content(path, format!("it is no picture to decode: {why}"));
     let (mut file, len_bytes) = open_regular(path).map_err(|source| Error::io("open", path, source))?;
     if len_bytes > MOST_BYTES {
         return Err(wrong(format!("it has {len_bytes} bytes, and at most {MOST_BYTES} are read")));

@@ -17,7 +17,7 @@
 //! ```
 //!
 //! Reading order: `dataset.rs`, `iterable.rs`, `sampler/`, `collate.rs`, `pin.rs`, `state.rs`, `loader/`; then for digits `digits.rs`, `mnist.rs` (with
-//! `idx.rs`, `folders.rs`, `remote.rs`, `download.rs`) and `synthetic/`; for other data `stored/`, `cifar/`,
+//! `idx.rs`, `folders.rs`, `remote.rs`, `download.rs`) and `synthetic/`; for other data `array_files/`, `cifar/`,
 //! `csv.rs`, `parquet.rs` and `images.rs` (with `jpeg.rs`), and `transforms.rs` for pictures.
 //!
 //! # Features
@@ -32,6 +32,7 @@
 //! There is no `unsafe` in this crate.
 #![forbid(unsafe_code)]
 
+mod array_files;
 mod cifar;
 mod collate;
 mod csv;
@@ -41,7 +42,6 @@ mod digits;
 mod download;
 mod elements;
 mod error;
-mod error_text;
 mod folders;
 mod identity;
 pub mod idx;
@@ -61,10 +61,10 @@ mod progress;
 mod remote;
 mod sampler;
 mod state;
-mod stored;
 mod synthetic;
 pub mod transforms;
 
+pub use array_files::StoredRows;
 pub use cifar::{Cifar, CifarFiles, CifarSet};
 pub use collate::Stack;
 pub use csv::CsvTable;
@@ -77,8 +77,8 @@ pub use error::{Error, Result};
 pub use images::ImageFolder;
 pub use iterable::{IterableDataset, Samples};
 pub use loader::{
-    Batches, DataLoader, DeviceBatches, DeviceLoader, Indices, Loader, LoaderReport, Shards, Skipped, StreamBatches,
-    StreamLoader, Tuning, WhenFull, get_data,
+    Batches, DataLoader, DeviceLoader, Indices, Loader, LoaderReport, Shards, Skipped, StreamLoader, Tuning, WhenFull,
+    get_data,
 };
 pub use mnist::Mnist;
 pub use pagelock_data_derive::PinMemory;
@@ -93,8 +93,7 @@ pub use remote::NoDownload;
 pub use sampler::{
     BatchSampler, DistributedSampler, FixedSampler, Place, RandomSampler, Sampler, SequentialSampler, WeightedSampler,
 };
-pub use state::{LoaderState, StreamState};
-pub use stored::StoredRows;
+pub use state::LoaderState;
 pub use synthetic::SyntheticDigits;
 
 /// The README's program, checked.

@@ -191,7 +191,7 @@ impl Mnist {
     /// Finds the files, downloads those that are missing, and reads them.
     ///
     /// # Errors
-    /// [`Error::Missing`] or [`Error::Download`] if a file cannot be had; [`Error::Idx`] or [`Error::Content`] if one is
+    /// [`Error::Missing`] or [`Error::Download`] if a file cannot be had; [`Error::Content`] if one is
     /// not what it should be; [`Error::Io`], [`Error::NoFolder`] and [`Error::Memory`] as their names say. Whatever goes
     /// wrong, nothing stays allocated.
     ///
@@ -268,7 +268,7 @@ impl Mnist {
 fn read(images_path: &Path, labels_path: &Path) -> Result<Digits> {
     let _charged = holder("digits");
     let (images, labels) = (IdxFile::open(images_path)?, IdxFile::open(labels_path)?);
-    let wrong = |path: &Path, problem| Err(Error::Content { path: path.into(), problem });
+    let wrong = |path: &Path, problem| Err(Error::content(path, problem));
     let &[n_images, SIDE, SIDE] = images.sizes() else {
         let sizes = images.sizes();
         let problem = format!("its sizes are {sizes:?}, and those of MNIST images are [n, 28, 28]; get the right file");
@@ -285,7 +285,7 @@ fn read(images_path: &Path, labels_path: &Path) -> Result<Digits> {
         return wrong(labels_path, problem);
     }
     Digits::from_buffers(images.into_buffer(), labels.into_buffer()).map_err(|error| match error {
-        Error::Digits { problem } => Error::Content { path: labels_path.into(), problem },
+        Error::Argument(problem) => Error::content(labels_path, problem),
         error => error,
     })
 }
@@ -370,6 +370,6 @@ mod tests {
             std::fs::write(folder.join(name), "broken").unwrap();
         }
         let outcome = Mnist::new().open_or_generate_in(&environment(Some(data.path()), "1"), small());
-        assert!(matches!(outcome, Err(Error::Idx { .. })));
+        assert!(matches!(outcome, Err(Error::Content { .. })));
     }
 }

@@ -1,12 +1,21 @@
-//! [`LoaderState`] and [`StreamState`]: where a loader is, small enough to go into every checkpoint.
+//! [`LoaderState`]: where a loader is, small enough to go into every checkpoint.
+//!
+//! ```text
+//! epoch 3, batch 17, 50000 samples in batches of 64; order: …; data: …; check …                    DataLoader
+//! epoch 3, round 17, turn 2 of 8 shards in full batches of 64; shards: …; data: …; check …         StreamLoader
+//! ```
 
 use std::fmt;
+use std::str::FromStr;
 
 use crate::identity::Hash;
+use crate::{Error, Result};
 
-/// Where a [`DataLoader`](crate::DataLoader) is: how many batches of which epoch it has given. Batches are a function of
-/// (epoch, number), so this is all there is to remember, and going on from here takes no time. The rest says which loader it
-/// is of: one with another dataset, order or batch size refuses it.
+/// Where a loader is in its epoch. Batches are a function of epoch and position, so this is all there is to remember. The rest
+/// says which loader it is of: one with another dataset, order or batch size refuses it.
+///
+/// A [`DataLoader`](crate::DataLoader) counts batches, and going on takes no time. A [`StreamLoader`](crate::StreamLoader)
+/// counts the turns of its shards.
 ///
 /// It prints as one line that parses again, with a checksum: a line that was damaged does not parse.
 ///
@@ -38,115 +47,137 @@ use crate::identity::Hash;
 pub struct LoaderState {
     /// Which epoch, counted from 0.
     pub epoch: u64,
-    /// How many of its batches were given: the number of the next.
-    pub batch: usize,
-    /// How many samples the dataset has.
-    pub n_samples: usize,
+    /// How many of its batches were given: the number of the next. Of a stream, how often every shard had its turn.
+    pub batch: u64,
+    /// Of a stream, which shard's turn is next, in the order of those that the loader reads.
+    pub turn: Option<usize>,
+    /// How many samples the dataset has. Of a stream, how many shards the loader reads.
+    pub len: usize,
     /// How many samples make a batch.
     pub batch_size: usize,
-    /// Whether a smaller last batch is left out.
+    /// Whether a smaller last batch is left out. Of a stream, the last batch of each shard.
     pub drop_last: bool,
-    /// What decides the order: [`Sampler::identity`](crate::Sampler::identity), and a hash of some of its places.
+    /// What decides the order: [`Sampler::identity`](crate::Sampler::identity), and a hash of some of its indices. Of a stream,
+    /// which of the dataset's shards the loader reads: all, or those of a process.
     pub order: String,
-    /// What the dataset is: [`Dataset::identity`](crate::Dataset::identity).
+    /// What the dataset is: its [`identity`](crate::Dataset::identity).
     pub dataset: String,
 }
 
 impl LoaderState {
-    /// What differs between this and the state of the loader at hand.
-    pub(crate) fn differences(&self, here: &Self) -> String {
-        let sizes =
-            |state: &Self| format!("{} samples in {}", state.n_samples, batches(state.drop_last, state.batch_size));
-        differences([
-            ("it is of", sizes(self), sizes(here)),
-            ("its order is", self.order.clone(), here.order.clone()),
+    /// "epoch 3, batch 17", or "epoch 3, round 17, turn 2".
+    pub(crate) fn position(&self) -> String {
+        let Self { epoch, batch, .. } = self;
+        match self.turn {
+            None => format!("epoch {epoch}, batch {batch}"),
+            Some(turn) => format!("epoch {epoch}, round {batch}, turn {turn}"),
+        }
+    }
+
+    /// "50000 samples in batches of 64".
+    fn sizes(&self) -> String {
+        let what = if self.turn.is_some() { "shards" } else { "samples" };
+        let full = if self.drop_last { "full " } else { "" };
+        format!("{} {what} in {full}batches of {}", self.len, self.batch_size)
+    }
+
+    /// What the order is called.
+    fn order_name(&self) -> &'static str {
+        if self.turn.is_some() { "shards" } else { "order" }
+    }
+
+    /// Refuses the state of a loader other than that whose state is `here`.
+    pub(crate) fn check_is_of(&self, here: &Self) -> Result<()> {
+        let order_name = self.order_name();
+        let order = if self.turn.is_some() { "its shards are" } else { "its order is" };
+        let parts = [
+            ("it is of", self.sizes(), here.sizes()),
+            (order, self.order.clone(), here.order.clone()),
             ("its dataset is", self.dataset.clone(), here.dataset.clone()),
-        ])
+        ];
+        let differing = parts.into_iter().filter(|(_, there, here)| there != here);
+        let mut differences: Vec<_> =
+            differing.map(|(what, there, here)| format!("{what} `{there}`, and here `{here}`")).collect();
+        if let Some(turn) = self.turn.filter(|&turn| differences.is_empty() && turn >= here.len.max(1)) {
+            differences.push(format!("there is no turn {turn} among {} shards, counted from 0", here.len));
+        }
+        if differences.is_empty() {
+            return Ok(());
+        }
+        Err(Error::State(format!(
+            "cannot go on from {}: {}; resume with the dataset, {order_name} and batch size that the state is of, or begin an \
+             epoch with set_epoch",
+            self.position(),
+            differences.join("; ")
+        )))
     }
 }
 
 impl fmt::Display for LoaderState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { epoch, batch, n_samples, batch_size, drop_last, order, dataset } = self;
-        let sizes = format!("{n_samples} samples in {}", batches(*drop_last, *batch_size));
-        write_checked(f, &format!("epoch {epoch}, batch {batch}, {sizes}; order: {order}; data: {dataset}"))
+        let joint = if self.turn.is_some() { " of " } else { ", " };
+        let (order_name, order, dataset) = (self.order_name(), &self.order, &self.dataset);
+        let line = format!("{}{joint}{}; {order_name}: {order}; data: {dataset}", self.position(), self.sizes());
+        write!(f, "{line}; check {}", Hash::of(line.as_bytes()))
     }
 }
 
-/// Where a [`StreamLoader`](crate::StreamLoader) is: whose turn comes next. Each shard has given as many batches as there
-/// were rounds, and one more, if its turn in this round is over, or all it had; that is enough to go on from. The rest says
-/// which loader it is of: one with other shards, another dataset or batch size refuses it.
-///
-/// It prints as one line that parses again, with a checksum: a line that was damaged does not parse.
-///
-/// # Examples
-/// See [`StreamLoader::resume`](crate::StreamLoader::resume).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StreamState {
-    /// Which epoch, counted from 0.
-    pub epoch: u64,
-    /// How often every shard had its turn.
-    pub round: u64,
-    /// Which shard's turn is next, in the order of those that this loader reads.
-    pub turn: usize,
-    /// How many shards it reads.
-    pub n_shards: usize,
-    /// How many samples make a batch.
-    pub batch_size: usize,
-    /// Whether batches that are smaller, at the end of a shard, are left out.
-    pub drop_last: bool,
-    /// Which of the dataset's shards it reads: all, or those of a process.
-    pub share: String,
-    /// What the dataset is: [`IterableDataset::identity`](crate::IterableDataset::identity).
-    pub dataset: String,
+impl FromStr for LoaderState {
+    type Err = Error;
+
+    /// # Errors
+    /// [`Error::State`] for anything that [`LoaderState`] does not print: damaged lines, and what older versions printed, without
+    /// order and dataset.
+    fn from_str(text: &str) -> Result<Self> {
+        parse(text.trim()).ok_or_else(|| not_a_state(text.trim()))
+    }
 }
 
-impl StreamState {
-    /// What differs between this and the state of the loader at hand, or what this has that no loader has.
-    pub(crate) fn differences(&self, here: &Self) -> String {
-        let sizes =
-            |state: &Self| format!("{} shards in {}", state.n_shards, batches(state.drop_last, state.batch_size));
-        let differences = differences([
-            ("it is of", sizes(self), sizes(here)),
-            ("its shards are", self.share.clone(), here.share.clone()),
-            ("its dataset is", self.dataset.clone(), here.dataset.clone()),
-        ]);
-        match differences.is_empty() {
-            true => format!("there is no turn {} among {} shards, counted from 0", self.turn, here.n_shards),
-            false => differences,
+fn parse(text: &str) -> Option<LoaderState> {
+    let (line, check) = text.rsplit_once("; check ")?;
+    if Hash::of(line.as_bytes()).to_string() != check {
+        return None;
+    }
+    let (sizes, rest) = line.split_once("; ")?;
+    let state = parse_sizes(sizes)?;
+    let (order, dataset) = rest.strip_prefix(state.order_name())?.strip_prefix(": ")?.split_once("; data: ")?;
+    Some(LoaderState { order: order.to_owned(), dataset: dataset.to_owned(), ..state })
+}
+
+/// The first part of a line, without order and dataset.
+fn parse_sizes(text: &str) -> Option<LoaderState> {
+    let (epoch, rest) = text.strip_prefix("epoch ")?.split_once(", ")?;
+    let (batch, turn, rest) = match rest.strip_prefix("batch ") {
+        Some(rest) => {
+            let (batch, rest) = rest.split_once(", ")?;
+            (batch, None, rest)
         }
+        None => {
+            let (round, rest) = rest.strip_prefix("round ")?.split_once(", turn ")?;
+            let (turn, rest) = rest.split_once(" of ")?;
+            (round, Some(turn.parse().ok()?), rest)
+        }
+    };
+    let (len, batches) = rest.split_once(if turn.is_some() { " shards in " } else { " samples in " })?;
+    let full = batches.strip_prefix("full ");
+    let batch_size = full.unwrap_or(batches).strip_prefix("batches of ")?.parse().ok()?;
+    let (epoch, batch, len) = (epoch.parse().ok()?, batch.parse().ok()?, len.parse().ok()?);
+    let (order, dataset) = (String::new(), String::new());
+    Some(LoaderState { epoch, batch, turn, len, batch_size, drop_last: full.is_some(), order, dataset })
+}
+
+/// That a text is no state. A line of an older version ended after the sizes.
+fn not_a_state(text: &str) -> Error {
+    if let Some(LoaderState { epoch, .. }) = parse_sizes(text) {
+        return Error::State(format!(
+            "`{text}` is a state of an older version, which does not say of which order and dataset it is; begin its epoch \
+             anew with set_epoch({epoch})"
+        ));
     }
-}
-
-impl fmt::Display for StreamState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { epoch, round, turn, n_shards, batch_size, drop_last, share, dataset } = self;
-        let sizes = format!("{n_shards} shards in {}", batches(*drop_last, *batch_size));
-        write_checked(
-            f,
-            &format!("epoch {epoch}, round {round}, turn {turn} of {sizes}; shards: {share}; data: {dataset}"),
-        )
-    }
-}
-
-/// "batches of 64", or "full batches of 64".
-fn batches(drop_last: bool, batch_size: usize) -> String {
-    format!("{}batches of {batch_size}", if drop_last { "full " } else { "" })
-}
-
-/// "its order is `a`, and here it is `b`; …" for what is not the same.
-fn differences<const N: usize>(parts: [(&str, String, String); N]) -> String {
-    let differing = parts.into_iter().filter(|(_, there, here)| there != here);
-    differing.map(|(what, there, here)| format!("{what} `{there}`, and here `{here}`")).collect::<Vec<_>>().join("; ")
-}
-
-/// A line with its checksum.
-fn write_checked(f: &mut fmt::Formatter<'_>, line: &str) -> fmt::Result {
-    write!(f, "{line}; check {}", Hash::of(line.as_bytes()))
-}
-
-/// The line without its checksum, if that is right.
-pub(crate) fn unchecked(text: &str) -> Option<&str> {
-    let (line, check) = text.trim().rsplit_once("; check ")?;
-    (Hash::of(line.as_bytes()).to_string() == check).then_some(line)
+    let example = match text.contains("round") {
+        false => "epoch 3, batch 17, 50000 samples in batches of 64; order: …; data: …; check …",
+        true => "epoch 3, round 17, turn 2 of 8 shards in batches of 64; shards: …; data: …; check …",
+    };
+    let start: String = text.chars().take(80).collect();
+    Error::State(format!("`{start}` is not the state of a loader, or it was damaged; it reads like `{example}`"))
 }

@@ -111,7 +111,7 @@ fn the_state_counts_batches_that_the_program_has_and_not_those_ahead() {
             first.set_epoch(0);
             let mut given: Vec<_> = first.iter().take(n_given).map(|batch| values(&batch.unwrap())).collect();
             let state = first.state();
-            assert_eq!((state.epoch, state.batch), if n_given == 5 { (1, 0) } else { (0, n_given) });
+            assert_eq!((state.epoch, state.batch), if n_given == 5 { (1, 0) } else { (0, n_given as u64) });
             let second = loader();
             second.resume(state).unwrap();
             if n_given < 5 {

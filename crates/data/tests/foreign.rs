@@ -15,9 +15,7 @@ use pagelock_tensor::{DType, Float, Int, Tensor};
 use content::{file, problem};
 
 fn npy(shape: &str, elements: &[u8]) -> Vec<u8> {
-    let dictionary = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}");
-    let header = format!("{dictionary:<117}\n");
-    [b"\x93NUMPY\x01\x00", &(header.len() as u16).to_le_bytes()[..], header.as_bytes(), elements].concat()
+    content::npy(&format!("{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}"), elements)
 }
 
 /// Shapes whose elements take no bytes, or more than there can be.

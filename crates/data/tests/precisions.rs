@@ -13,7 +13,7 @@ use content::{file, problem};
 /// A `.npy` file of two rows of one element.
 fn npy(descr: &str, elements: &[u8]) -> (TempDir, PathBuf) {
     let header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': (2, 1), }}");
-    file(&[b"\x93NUMPY\x01\x00\x76\x00", format!("{header:<117}\n").as_bytes(), elements].concat())
+    file(&content::npy(&header, elements))
 }
 
 #[test]

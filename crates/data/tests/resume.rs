@@ -3,7 +3,7 @@
 
 use pagelock_data::{
     DataLoader, Dataset, DistributedSampler, FixedSampler, IterableDataset, LoaderState, Place, RandomSampler, Result,
-    Sampler, Samples, SequentialSampler, StreamLoader, StreamState, Subset, TensorDataset, WeightedSampler,
+    Sampler, Samples, SequentialSampler, StreamLoader, Subset, TensorDataset, WeightedSampler,
 };
 use pagelock_tensor::{DType, Int, Tensor};
 
@@ -149,7 +149,7 @@ fn a_dataset_of_ones_own_says_what_it_is() {
 #[test]
 fn a_place_behind_the_end_is_refused_with_the_number_of_batches() {
     let loader = loader();
-    for batch in [5, 6, 1_000, usize::MAX] {
+    for batch in [5, 6, 1_000, u64::MAX] {
         let error = loader.resume(LoaderState { batch, ..loader.state() }).unwrap_err();
         assert_names(&error.to_string(), &[&format!("batch {batch}"), "an epoch has 5 batches"]);
     }
@@ -199,7 +199,7 @@ fn a_state_of_an_older_version_is_told_apart() {
         &error.to_string(),
         &["epoch 0, batch 3, 10 samples in batches of 2", "older version", "set_epoch(0)"],
     );
-    let error = "epoch 4, round 1, turn 0 of 1 shards in batches of 2".parse::<StreamState>().unwrap_err();
+    let error = "epoch 4, round 1, turn 0 of 1 shards in batches of 2".parse::<LoaderState>().unwrap_err();
     assert_names(&error.to_string(), &["epoch 4, round 1", "older version", "set_epoch(4)"]);
 }
 
@@ -263,26 +263,27 @@ fn a_place_behind_the_end_of_a_stream_is_an_error_and_not_silence() {
     for n_workers in [0, 1, 3] {
         let loader = stream("a.txt", &[5, 1, 4]).num_workers(n_workers);
         for (round, turn) in [(2, 2), (3, 0), (3, 1), (4, 0), (1_000, 2), (u64::MAX, 0), (u64::MAX, 2)] {
-            loader.resume(StreamState { round, turn, ..loader.state() }).unwrap();
+            loader.resume(LoaderState { batch: round, turn: Some(turn), ..loader.state() }).unwrap();
             let mut batches = loader.iter();
             let error = batches.next().expect("an error").unwrap_err().to_string();
             assert_names(&error, &[&format!("round {round}, turn {turn}"), "behind the end"]);
             assert!(batches.next().is_none());
         }
         // Shard 0 has more, and shard 1, whose turn would have been before, has none.
-        let states = [(1, 2), (2, 2)].map(|(round, turn)| StreamState { round, turn, ..loader.state() });
+        let states =
+            [(1, 2), (2, 2)].map(|(round, turn)| LoaderState { batch: round, turn: Some(turn), ..loader.state() });
         for state in states {
-            let sample = 2 * state.round;
+            let sample = 2 * state.batch;
             loader.resume(state).unwrap();
             let error = loader.iter().next().expect("an error").unwrap_err().to_string();
             assert_names(&error, &["shard 1, which has 1 samples", &format!("none at {sample}")]);
         }
         let single = stream("a.txt", &[5]).num_workers(n_workers);
-        single.resume(StreamState { round: 4, ..single.state() }).unwrap();
+        single.resume(LoaderState { batch: 4, ..single.state() }).unwrap();
         let error = single.iter().next().expect("an error").unwrap_err().to_string();
         assert_names(&error, &["shard 0, which has 5 samples", "none at 6"]);
         // Behind the last batch that there was: nothing is left, and nothing is wrong.
-        loader.resume(StreamState { round: 2, turn: 1, ..loader.state() }).unwrap();
+        loader.resume(LoaderState { batch: 2, turn: Some(1), ..loader.state() }).unwrap();
         assert_eq!(loader.iter().count(), 0);
     }
 }
@@ -290,7 +291,7 @@ fn a_place_behind_the_end_of_a_stream_is_an_error_and_not_silence() {
 #[test]
 fn a_turn_that_no_shard_has_is_refused() {
     let loader = stream("a.txt", &[5, 1, 4]);
-    let error = loader.resume(StreamState { turn: 3, ..loader.state() }).unwrap_err();
+    let error = loader.resume(LoaderState { turn: Some(3), ..loader.state() }).unwrap_err();
     assert_names(&error.to_string(), &["turn 3", "3 shards"]);
 }
 
@@ -300,6 +301,6 @@ fn a_damaged_state_of_a_stream_is_refused_whatever_was_damaged() {
     let line = saved_stream(&loader);
     loader.resume(line.parse().unwrap()).unwrap();
     for damaged in damages(&line) {
-        assert!(damaged.parse::<StreamState>().is_err(), "{damaged}");
+        assert!(damaged.parse::<LoaderState>().is_err(), "{damaged}");
     }
 }

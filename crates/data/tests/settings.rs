@@ -39,7 +39,7 @@ fn refusal<B>(mut batches: impl Iterator<Item = Result<B>>) -> Error {
 #[track_caller]
 fn assert_refused(error: Error, setting: &str, value: usize) {
     let text = error.to_string();
-    assert!(matches!(error, Error::Setting { .. }), "{text}");
+    assert!(matches!(error, Error::Argument(_)), "{text}");
     assert!(text.contains(setting) && text.contains(&value.to_string()), "{text}");
 }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
-use pagelock_data::{Error, IterableDataset, Result, Samples, StreamLoader, StreamState, WhenFull};
+use pagelock_data::{Error, IterableDataset, LoaderState, Result, Samples, StreamLoader, WhenFull};
 use pagelock_memory::{Budget, ByteSize};
 use pagelock_tensor::{Int, Tensor};
 use proptest::prelude::*;
@@ -272,14 +272,14 @@ fn what_cannot_give_a_batch_is_refused() {
 #[test]
 fn a_state_of_other_shards_is_refused() {
     let loader = StreamLoader::new(Shards::of([1, 1])).batch_size(2);
-    let state = StreamState { epoch: 1, round: 2, turn: 0, n_shards: 3, ..loader.state() };
+    let state = LoaderState { epoch: 1, batch: 2, turn: Some(0), len: 3, ..loader.state() };
     assert_eq!(
         loader.resume(state).unwrap_err().to_string(),
         "cannot go on from epoch 1, round 2, turn 0: it is of `3 shards in batches of 2`, and here `2 shards in batches of 2`; \
          resume with the dataset, shards and batch size that the state is of, or begin an epoch with set_epoch"
     );
     assert_eq!(
-        "round 3".parse::<StreamState>().unwrap_err().to_string(),
+        "round 3".parse::<LoaderState>().unwrap_err().to_string(),
         "`round 3` is not the state of a loader, or it was damaged; it reads like `epoch 3, round 17, turn 2 of 8 shards in \
          batches of 64; shards: …; data: …; check …`"
     );
@@ -304,7 +304,7 @@ fn a_dataset_that_can_jump_is_not_read_again() {
     }
     let n_read = Arc::new(AtomicUsize::new(0));
     let loader = StreamLoader::new(Jumps(n_read.clone())).batch_size(10);
-    loader.resume(StreamState { epoch: 4, round: 99, ..loader.state() }).unwrap();
+    loader.resume(LoaderState { epoch: 4, batch: 99, ..loader.state() }).unwrap();
     assert_eq!(epoch(&loader), [Ok((990..1_000).collect())]);
     assert_eq!(n_read.load(Ordering::SeqCst), 10);
 }

@@ -1,16 +1,13 @@
 //! What a table of a CSV file takes: one test, since it measures the whole process.
 
+mod resident;
+
 use std::io::Write;
 
 use pagelock_data::{CsvTable, Error};
 use pagelock_memory::{ByteSize, host_budget};
 
-/// The most that the process had in RAM.
-fn peak_resident() -> ByteSize {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
-    ByteSize::kib(line.trim().trim_end_matches(" kB").parse().unwrap())
-}
+use resident::resident;
 
 #[test]
 fn a_table_takes_what_its_file_takes_within_the_budget_and_is_refused_beyond() {
@@ -23,10 +20,10 @@ fn a_table_takes_what_its_file_takes_within_the_budget_and_is_refused_beyond() {
     drop(file);
     let len = std::fs::metadata(&path).unwrap().len();
 
-    let (before, resident) = (host_budget().used().0, peak_resident().0);
+    let (before, peak) = (host_budget().used().0, resident("VmHWM:"));
     let table = CsvTable::open(&path).unwrap();
     assert_eq!(table.n_rows(), 1_000_000);
-    let (counted, taken) = (host_budget().used().0 - before, peak_resident().0 - resident);
+    let (counted, taken) = (host_budget().used().0 - before, (resident("VmHWM:") - peak) as u64);
     assert!(counted >= len, "{counted} bytes are counted for a file of {len}");
     assert!(taken < 2 * len + (4 << 20), "{taken} bytes in RAM for a file of {len}");
     drop(table);

@@ -276,7 +276,7 @@ fn settings_that_change_between_epochs_reach_workers_that_stay() {
 #[test]
 fn a_state_of_another_dataset_is_refused() {
     let loader = DataLoader::new(points(10)).batch_size(4);
-    let state = LoaderState { epoch: 1, batch: 2, n_samples: 20, ..loader.state() };
+    let state = LoaderState { epoch: 1, batch: 2, len: 20, ..loader.state() };
     assert_eq!(
         loader.resume(state).unwrap_err().to_string(),
         "cannot go on from epoch 1, batch 2: it is of `20 samples in batches of 4`, and here `10 samples in batches of 4`; \
@@ -333,7 +333,7 @@ proptest! {
         let n_batches = first.len().unwrap();
         let state = LoaderState {
             epoch: (given.len() / n_batches) as u64,
-            batch: given.len() % n_batches,
+            batch: (given.len() % n_batches) as u64,
             ..first.state()
         };
 

@@ -5,7 +5,7 @@ mod pictures;
 mod tables;
 
 use anyhow::Result;
-use pagelock_data::{LoaderState, StreamState};
+use pagelock_data::LoaderState;
 use sha2::{Digest, Sha256};
 
 /// The whole files of a target.
@@ -56,21 +56,20 @@ fn states() -> Vec<Vec<u8>> {
     let loader = LoaderState {
         epoch: 3,
         batch: 17,
-        n_samples: 50_000,
+        turn: None,
+        len: 50_000,
         batch_size: 64,
         drop_last: false,
         order: "random, seed 7".to_owned(),
         dataset: "digits, 50000 samples".to_owned(),
     };
-    let stream = StreamState {
-        epoch: 3,
-        round: 17,
-        turn: 2,
-        n_shards: 8,
-        batch_size: 64,
+    let stream = LoaderState {
+        turn: Some(2),
+        len: 8,
         drop_last: true,
-        share: "all shards".to_owned(),
+        order: "all".to_owned(),
         dataset: "lines".to_owned(),
+        ..loader.clone()
     };
     [loader.to_string(), stream.to_string()].map(String::into_bytes).to_vec()
 }

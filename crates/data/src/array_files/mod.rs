@@ -346,5 +346,5 @@ fn bytes_of(dtype: DType, shape: &[usize]) -> Option<u64> {
 }
 
 fn wrong(path: &Path, problem: String) -> Error {
-    Error::Content { path: path.into(), problem }
+    Error::content(path, problem)
 }

@@ -195,7 +195,7 @@ impl CifarFiles {
 
 impl Archive {
     fn read(&self, path: &Path) -> Result<CifarSet> {
-        let wrong = |problem: String| Error::Content { path: path.into(), problem: format!("{problem}; get it again") };
+        let wrong = |problem: String| Error::content(path, format!("{problem}; get it again"));
         let (file, _) = open_regular(path).map_err(|source| Error::io("open", path, source))?;
         let unpacked = GzDecoder::new(BufReader::new(file)).take(MOST_UNPACKED);
         let mut tar = tar::Archive::new(unpacked);

@@ -108,7 +108,7 @@ impl Cifar {
                     "it has {len} bytes, and records of CIFAR-{n_classes} take {record} each; get the binary version from \
                      https://www.cs.toronto.edu/~kriz/cifar.html again"
                 );
-                return Err(Error::Content { path: path.clone(), problem });
+                return Err(Error::content(path, problem));
             }
             len_bytes += len;
         }
@@ -146,7 +146,7 @@ fn read_records<'a>(
     let (bytes, rest) = room.split_at_mut(len);
     file.read_exact(bytes).map_err(failed)?;
     match wrong_label(bytes, record, n_labels, n_classes) {
-        Some(problem) => Err(Error::Content { path: path.into(), problem: format!("{problem}; get the file again") }),
+        Some(problem) => Err(Error::content(path, format!("{problem}; get the file again"))),
         None => Ok(rest),
     }
 }

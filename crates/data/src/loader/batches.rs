@@ -4,14 +4,14 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::core::{Core, Started};
+use super::core::Core;
+use super::device::Uploads;
 use super::maker::Maker;
 use super::opaque::Opaque;
 use super::order::{Position, Positions};
+use super::pinned::{PATIENCE, PinnedAllocator};
 use super::pool::{Given, WorkerPool};
 use super::recipe::Run;
-
-use super::pinned::{PATIENCE, PinnedAllocator};
 use super::source::AnyBatch;
 use crate::{Error, Result};
 
@@ -30,15 +30,9 @@ use crate::{Error, Result};
 /// # Ok::<(), pagelock_data::Error>(())
 /// ```
 pub struct Batches<'a, B: Send + 'static> {
-    pub(super) epoch: Opaque<'a, Epoch<'a>>,
+    epoch: Opaque<'a, Epoch<'a>>,
     batches: PhantomData<fn() -> B>,
 }
-
-/// [`Batches`] of a [`StreamLoader`](super::StreamLoader).
-///
-/// # Examples
-/// See [`StreamLoader`](super::StreamLoader).
-pub type StreamBatches<'a, B> = Batches<'a, B>;
 
 impl<'a, B: Send + 'static> Batches<'a, B> {
     pub(super) fn new(epoch: Opaque<'a, Epoch<'a>>) -> Self {
@@ -70,12 +64,13 @@ pub(super) struct Epoch<'a> {
     /// How many batches are left, if that is known.
     n_left: Option<usize>,
     /// The number of the batch that comes next.
-    pub(super) number: usize,
+    number: usize,
     /// Why there is no batch at all; given once.
     refusal: Option<Error>,
     is_empty: bool,          // nothing was given yet
     batch: Option<AnyBatch>, // that was made last
-    given: Option<Instant>,  // when the program got its last batch
+    uploads: Option<Uploads>,
+    given: Option<Instant>, // when the program got its last batch
 }
 
 /// Who makes the batches.
@@ -93,19 +88,19 @@ impl<'a> Epoch<'a> {
         let start = progress.start;
         (progress.start, progress.next) = (start.start_of_next_epoch(), start);
         drop(progress);
-        let number = if core.recipe.order.sharded().is_some() { 0 } else { start.round as usize };
+        let number = if core.recipe.order.share().is_some() { 0 } else { start.round as usize };
         let (threads, n_left) = (Threads::Nobody, Some(0));
-        let (batch, given) = (None, None);
+        let (refusal, batch, uploads, given) = (None, None, None, None);
+        let (n_turns, is_empty) = (1, true);
         let mut epoch =
-            Self { core, start, n_turns: 1, threads, n_left, number, refusal: None, is_empty: true, batch, given };
-        match core.start(start) {
-            Ok(started) => epoch.begin(started),
-            Err(error) => epoch.refusal = Some(error),
-        }
+            Self { core, start, n_turns, threads, n_left, number, refusal, is_empty, batch, uploads, given };
+        epoch.refusal = epoch.begin().err();
         Opaque::new(epoch)
     }
 
-    fn begin(&mut self, Started { positions, run, pool }: Started) {
+    fn begin(&mut self) -> Result<()> {
+        let (positions, run, pool) = self.core.start(self.start)?;
+        self.uploads = self.core.settings.device.as_ref().map(Uploads::begin).transpose()?;
         (self.n_turns, self.n_left) = (positions.n_turns(), positions.n_left());
         self.threads = match pool {
             Some(pool) => {
@@ -113,12 +108,14 @@ impl<'a> Epoch<'a> {
                 Threads::Workers(pool)
             }
             None => {
-                let (plan, patience) = (&self.core.plan, self.core.plan.timeout.unwrap_or(PATIENCE));
-                let allocator = |memory| PinnedAllocator::new(memory, plan.when_full, move |waited| waited < patience);
+                let settings = &self.core.settings;
+                let (when_full, patience) = (settings.when_full, settings.timeout.unwrap_or(PATIENCE));
+                let allocator = |memory| PinnedAllocator::new(memory, when_full, move |waited| waited < patience);
                 let pinned = self.core.pinned_pool().map(allocator);
-                Threads::Program { positions, run, maker: Maker::new(Arc::default(), pinned, None, plan.skips) }
+                Threads::Program { positions, run, maker: Maker::new(Arc::default(), pinned, None, settings.skips) }
             }
         };
+        Ok(())
     }
 
     /// The next batch, made here or by a worker.
@@ -134,7 +131,7 @@ impl<'a> Epoch<'a> {
             let batch = self.batch.get_or_insert_with(|| recipe.source.room());
             let result = recipe.make(run, position, None, maker, batch);
             if !matches!(result, Ok(false)) {
-                return Some(Given::new(maker.made(result), Some(position)));
+                return Some((maker.made(result), Some(position)));
             }
             positions.end_shard(position.turn);
         }
@@ -142,10 +139,30 @@ impl<'a> Epoch<'a> {
 
     /// Where the batch is that was made.
     fn batch(&mut self) -> &mut AnyBatch {
-        self.batch.as_mut().unwrap_or_else(|| unreachable!("a batch was made"))
+        self.batch.as_mut().unwrap_or_else(|| no_batch())
     }
 
+    /// Makes `self.batch` the next batch: on the device, if there is one.
     fn next(&mut self) -> Option<Result<()>> {
+        let Some(mut uploads) = self.uploads.take() else { return self.next_on_host() };
+        while !uploads.is_full() {
+            let number = self.number;
+            let Some(made) = self.next_on_host() else { break };
+            let start = Instant::now();
+            let sent = made.and_then(|()| uploads.send(number, self.batch.take().unwrap_or_else(no_batch)));
+            let mut progress = self.core.progress();
+            progress.record.report.transfer += start.elapsed();
+            uploads.push(sent, progress.next);
+        }
+        let given = uploads.pop();
+        self.uploads = Some(uploads);
+        let (batch, then) = given?;
+        self.core.progress().next = then;
+        Some(batch.map(|batch| self.batch = Some(batch)))
+    }
+
+    /// Makes `self.batch` the next batch.
+    fn next_on_host(&mut self) -> Option<Result<()>> {
         if let Some(error) = self.refusal.take() {
             return Some(Err(error));
         }
@@ -153,18 +170,19 @@ impl<'a> Epoch<'a> {
             return None;
         }
         let start = Instant::now();
-        let Some(Given { mut made, position, wait_for_program, wait_for_budget }) = self.load() else {
+        let Some((mut made, position)) = self.load() else {
             self.core.progress().next = self.start.start_of_next_epoch();
             return std::mem::take(&mut self.is_empty).then(|| self.nothing_came()).flatten().map(Err);
         };
         let end = Instant::now();
-        let worked = self.given.map_or(Duration::ZERO, |given| start - given);
+        made.report.program_waited = end - start;
+        made.report.program_worked = self.given.map_or(Duration::ZERO, |given| start - given);
         (self.given, self.is_empty) = (Some(end), false);
         self.number += 1;
         if let (Some(_), Some(n_left)) = (position, &mut self.n_left) {
             *n_left -= 1;
         }
-        if matches!(made.result, Err(Error::WorkerInit { .. })) {
+        if matches!(made.result, Err(Error::Worker { .. })) {
             (self.n_left, self.threads) = (Some(0), Threads::Nobody); // no workers for another epoch
         }
         let mut progress = self.core.progress();
@@ -174,11 +192,6 @@ impl<'a> Epoch<'a> {
             _ => {}
         }
         progress.record.add(&mut made);
-        let report = &mut progress.record.report;
-        report.program_waited += end - start;
-        report.program_worked += worked;
-        report.wait_for_program += wait_for_program;
-        report.wait_for_budget += wait_for_budget;
         Some(made.result.map(|_| ()))
     }
 
@@ -186,20 +199,19 @@ impl<'a> Epoch<'a> {
     /// before was the last, or that there was none.
     fn nothing_came(&self) -> Option<Error> {
         match self.start.before(self.n_turns) {
-            None => Some(Error::EmptyDataset),
+            None => Some(Error::empty_dataset()),
             Some(_) => self.core.check_is_reached(self.start, self.n_turns).err(),
         }
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        match self.n_left {
-            Some(n_left) => {
-                let n_left = n_left + usize::from(self.refusal.is_some());
-                (n_left, Some(n_left))
-            }
-            None => (0, None),
-        }
+        let n_there = self.uploads.as_ref().map_or(0, Uploads::len) + usize::from(self.refusal.is_some());
+        (n_there + self.n_left.unwrap_or(0), self.n_left.map(|n_left| n_there + n_left))
     }
+}
+
+fn no_batch<R>() -> R {
+    unreachable!("a batch was made")
 }
 
 impl Drop for Epoch<'_> {

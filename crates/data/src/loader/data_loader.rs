@@ -1,16 +1,14 @@
-//! What only a [`DataLoader`] has: an order of indices, a length, and a state that counts batches.
+//! What only a [`DataLoader`] has: an order of indices, and a length.
 
 use std::sync::Arc;
 
-use super::core::Core;
 use super::loaders::DataLoader;
-use super::order::{Order, Position};
+use super::order::OrderKind;
 use super::source::Indexed;
+use crate::Result;
 use crate::collate::Stack;
 use crate::dataset::Dataset;
-use crate::sampler::{BatchSampler, RandomSampler, Sampler, SequentialSampler};
-use crate::state::LoaderState;
-use crate::{Error, Result};
+use crate::sampler::{RandomSampler, Sampler, SequentialSampler};
 
 impl<B: Send + 'static> DataLoader<B> {
     /// Loads `dataset`, whose samples [`Stack`] into batches.
@@ -80,7 +78,7 @@ impl<B: Send + 'static> DataLoader<B> {
         C: Fn(Vec<D::Sample>) -> Result<B> + Send + Sync + 'static,
     {
         let source = Arc::new(source);
-        Self::from_parts(source.clone(), source, sequential())
+        Self::from_parts(source.clone(), source, OrderKind::Sampler(Arc::new(SequentialSampler)))
     }
 
     /// A new random order in every epoch, all of them drawn from `seed`.
@@ -100,7 +98,7 @@ impl<B: Send + 'static> DataLoader<B> {
     /// # Ok::<(), pagelock_data::Error>(())
     /// ```
     pub fn shuffle(mut self, seed: u64) -> Self {
-        self.core.set_sampler(Arc::new(RandomSampler::new(seed)));
+        self.core.set_order(OrderKind::Sampler(Arc::new(RandomSampler::new(seed))));
         self
     }
 
@@ -116,15 +114,15 @@ impl<B: Send + 'static> DataLoader<B> {
     /// # Ok::<(), pagelock_data::Error>(())
     /// ```
     pub fn sampler(mut self, sampler: impl Sampler) -> Self {
-        self.core.set_sampler(Arc::new(sampler));
+        self.core.set_order(OrderKind::Sampler(Arc::new(sampler)));
         self
     }
 
     /// How many batches an epoch has; never zero.
     ///
     /// # Errors
-    /// What the loop would report instead of its first batch: [`Error::ZeroBatch`], [`Error::EmptyDataset`],
-    /// [`Error::EmptySampler`], [`Error::NoBatch`] or [`Error::Setting`].
+    /// [`Error::Argument`](crate::Error::Argument), which the loop would give instead of its first batch: the dataset or the
+    /// order is empty, or a setting cannot be meant.
     ///
     /// # Examples
     /// ```
@@ -147,65 +145,7 @@ impl<B: Send + 'static> DataLoader<B> {
     /// # Examples
     /// See [`Loader`](crate::Loader).
     pub fn n_samples(&self) -> usize {
-        self.core.n_samples()
-    }
-
-    /// Where the loop that was started last is, to be kept in a checkpoint; see [`LoaderState`].
-    ///
-    /// # Examples
-    /// See [`LoaderState`].
-    pub fn state(&self) -> LoaderState {
-        self.core.loader_state()
-    }
-
-    /// Makes the next loop go on where [`state`](Self::state) was taken, with the same batches, at no cost.
-    ///
-    /// # Errors
-    /// [`Error::OtherState`] if the state is of another dataset, order or batch size; [`Error::BehindEnd`] if an epoch has
-    /// not that many batches; what [`len`](Self::len) reports.
-    ///
-    /// # Examples
-    /// See [`LoaderState`].
-    pub fn resume(&self, state: LoaderState) -> Result<()> {
-        self.core.resume_loader(state)
-    }
-}
-
-fn sequential() -> Order {
-    Order::Indexed(BatchSampler::new(Arc::new(SequentialSampler), 1))
-}
-
-impl Core {
-    fn n_samples(&self) -> usize {
-        self.recipe.data.len()
-    }
-
-    fn n_batches(&self) -> Result<usize> {
-        let positions = self.positions(Position::default())?;
-        Ok(positions.n_left().unwrap_or_else(|| unreachable!("a dataset with indices has a length")))
-    }
-
-    fn loader_state(&self) -> LoaderState {
-        let Order::Indexed(batches) = &self.recipe.order else { unreachable!("the kind of the loader") };
-        let Position { epoch, round, .. } = self.progress().next;
-        let n_samples = self.n_samples();
-        let (order, dataset) = self.identity(|| batches.order(n_samples));
-        let (batch_size, drop_last) = (batches.batch_size(), batches.drops_last());
-        LoaderState { epoch, batch: round as usize, n_samples, batch_size, drop_last, order, dataset }
-    }
-
-    fn resume_loader(&self, state: LoaderState) -> Result<()> {
-        let here = self.loader_state();
-        if !state.differences(&here).is_empty() {
-            return Err(Error::OtherState { state: state.into(), here: here.into() });
-        }
-        let LoaderState { epoch, batch, .. } = state;
-        let n_batches = self.n_batches()?;
-        if batch >= n_batches {
-            return Err(Error::BehindEnd { epoch, batch, n_batches });
-        }
-        self.go_to(Position { epoch, round: batch as u64, turn: 0 });
-        Ok(())
+        self.core.recipe.data.len()
     }
 }
 

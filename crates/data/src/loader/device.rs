@@ -9,16 +9,16 @@ use std::mem;
 use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, PoisonError};
-use std::time::Instant;
 
 use pagelock_cuda::Timeline;
 use pagelock_tensor::{AnyTensor, CopyStream, Device};
 
 use super::batches::Batches;
 use super::loaders::{Indices, Loader};
-use super::opaque::Opaque;
 use super::order::Position;
-use super::plan::{MOST_AHEAD, check_most};
+use super::settings::MOST_AHEAD;
+use super::source::{AnyBatch, move_tensors};
+use crate::error::check_most;
 use crate::panics::lock;
 use crate::pin::{Destination, PinMemory, Slots};
 use crate::{Error, Result};
@@ -44,10 +44,16 @@ use crate::{Error, Result};
 /// # Ok::<(), pagelock_data::Error>(())
 /// ```
 pub struct DeviceLoader<B, K = Indices> {
-    loader: Loader<B, K>,
+    loader: Loader<B, K>, // with a device among its settings
+}
+
+/// Where batches go, and how far ahead of the program.
+#[derive(Clone)]
+pub(super) struct ToDevice {
     device: Device,
     ahead: usize,
     timeline: Option<Timeline>,
+    move_tensors: fn(&mut AnyBatch, &Slots<'_>) -> Result<()>,
 }
 
 impl<B: PinMemory + Send + 'static, K> Loader<B, K> {
@@ -60,8 +66,10 @@ impl<B: PinMemory + Send + 'static, K> Loader<B, K> {
     /// # Examples
     /// See [`DeviceLoader`].
     pub fn to(self, device: &Device) -> Result<DeviceLoader<B, K>> {
-        let loader = if device.is_cpu() || self.core.plan.pins { self } else { self.pin_memory(true) };
-        Ok(DeviceLoader { loader, device: device.clone(), ahead: 2, timeline: None })
+        let mut loader = if device.is_cpu() || self.core.settings.pins { self } else { self.pin_memory(true) };
+        let to = ToDevice { device: device.clone(), ahead: 2, timeline: None, move_tensors: move_tensors::<B> };
+        loader.core.settings_mut().device = Some(to);
+        Ok(DeviceLoader { loader })
     }
 }
 
@@ -79,7 +87,7 @@ impl<B: PinMemory + Send + 'static, K> DeviceLoader<B, K> {
     /// # Ok::<(), pagelock_data::Error>(())
     /// ```
     pub fn ahead(mut self, ahead: usize) -> Self {
-        self.ahead = ahead;
+        self.loader.core.settings_mut().device.iter_mut().for_each(|to| to.ahead = ahead);
         self
     }
 
@@ -102,21 +110,8 @@ impl<B: PinMemory + Send + 'static, K> DeviceLoader<B, K> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn timeline(mut self, timeline: &Timeline) -> Self {
-        self.timeline = Some(timeline.clone());
+        self.loader.core.settings_mut().device.iter_mut().for_each(|to| to.timeline = Some(timeline.clone()));
         self
-    }
-
-    /// Starts the next epoch; `for batch in &loader` does the same.
-    ///
-    /// # Examples
-    /// See [`DeviceLoader`].
-    pub fn iter(&self) -> DeviceBatches<'_, B, K> {
-        let (uploads, refusal) = match Uploads::begin(&self.device, self.ahead, &self.timeline) {
-            Ok(uploads) => (Some(uploads), None),
-            Err(error) => (None, Some(error)),
-        };
-        let (loader, batches) = (&self.loader, self.loader.iter());
-        DeviceBatches { loader, batches, ahead: self.ahead, uploads, refusal, there: VecDeque::new() }
     }
 }
 
@@ -130,87 +125,72 @@ impl<B, K> Deref for DeviceLoader<B, K> {
 
 impl<'a, B: PinMemory + Send + 'static, K> IntoIterator for &'a DeviceLoader<B, K> {
     type Item = Result<B>;
-    type IntoIter = DeviceBatches<'a, B, K>;
+    type IntoIter = Batches<'a, B>;
 
-    fn into_iter(self) -> DeviceBatches<'a, B, K> {
+    fn into_iter(self) -> Batches<'a, B> {
         self.iter()
     }
-}
-
-/// One epoch of a [`DeviceLoader`].
-///
-/// # Examples
-/// ```
-/// # use pagelock_data::{DataLoader, TensorDataset};
-/// # use pagelock_tensor::{Device, Tensor};
-/// # let dataset = TensorDataset::new(Tensor::zeros([10])?)?;
-/// let loader = DataLoader::new(dataset).batch_size(4).to(&Device::best())?;
-/// let mut batches = loader.iter();
-/// batches.next();
-/// assert_eq!(batches.size_hint(), (2, Some(2)));
-/// assert_eq!(loader.state().batch, 1, "what is ahead was not given yet");
-/// # Ok::<(), pagelock_data::Error>(())
-/// ```
-pub struct DeviceBatches<'a, B: PinMemory + Send + 'static, K = Indices> {
-    loader: &'a Loader<B, K>,
-    batches: Batches<'a, B>,
-    ahead: usize,
-    uploads: Option<Opaque<'static, Uploads>>,
-    /// Why there is no batch at all; given once.
-    refusal: Option<Error>,
-    there: VecDeque<Arrived<B>>,
-}
-
-/// A batch on the device, and where the loader is when the program has it.
-struct Arrived<B> {
-    batch: Result<B>,
-    then: Position,
 }
 
 /// Tensors that are being copied.
 type Sources = Vec<AnyTensor>;
 
-/// Sends the tensors of a batch to a device.
+/// The batches of an epoch that are on a device, or on their way there.
 pub(super) struct Uploads {
+    to: ToDevice,
     stream: CopyStream,
-    timeline: Option<Timeline>,
-    sources: Mutex<Sources>, // guards what was sent of this batch
+    sources: Mutex<Sources>, // guards what was sent of the batch that is being sent
     /// Of the batches that were sent last.
     earlier: VecDeque<Sources>,
+    /// What the program gets next, with the loader's position from then on.
+    there: VecDeque<(Result<AnyBatch>, Position)>,
 }
 
 impl Uploads {
-    fn begin(device: &Device, ahead: usize, timeline: &Option<Timeline>) -> Result<Opaque<'static, Self>> {
-        check_most("ahead", ahead, MOST_AHEAD, "2 is usual")?;
-        let (stream, timeline) = (CopyStream::new(device)?, timeline.clone());
-        Ok(Opaque::new(Self { stream, timeline, sources: Mutex::default(), earlier: VecDeque::new() }))
+    pub(super) fn begin(to: &ToDevice) -> Result<Self> {
+        check_most("ahead", to.ahead, MOST_AHEAD, "2 is usual")?;
+        let (stream, sources) = (CopyStream::new(&to.device)?, Mutex::default());
+        Ok(Self { to: to.clone(), stream, sources, earlier: VecDeque::new(), there: VecDeque::new() })
     }
 
-    /// Runs `send`, which takes the tensors of a batch; a panic is an error too.
-    fn send(&self, number: usize, send: &mut dyn FnMut() -> Result<()>) -> Result<()> {
-        let send = || {
-            let sent = catch_unwind(AssertUnwindSafe(send));
+    /// How many batches the program can get without another being made.
+    pub(super) fn len(&self) -> usize {
+        self.there.len()
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.there.len() > self.to.ahead
+    }
+
+    /// Starts to copy the batch `number` of the epoch; a panic is an error too.
+    pub(super) fn send(&self, number: usize, mut batch: AnyBatch) -> Result<AnyBatch> {
+        let mut send = || {
+            let sent = catch_unwind(AssertUnwindSafe(|| (self.to.move_tensors)(&mut batch, &Slots::new(self))));
             sent.unwrap_or_else(|panic| Err(Error::panicked(None, None, None, panic)))
         };
-        match (&self.timeline, self.stream.stream()) {
+        match (&self.to.timeline, self.stream.stream()) {
             (Some(timeline), Some(stream)) => timeline
                 .on_stream(format!("upload {number}"), stream, send)
                 .unwrap_or_else(|error| Err(Error::other(error))),
             _ => send(),
-        }
+        }?;
+        Ok(batch)
     }
 
-    /// What was taken is of one batch, which is sent.
-    fn end_batch(&mut self) {
+    /// Adds a batch that was sent, or the error in its place.
+    pub(super) fn push(&mut self, batch: Result<AnyBatch>, then: Position) {
         let sources = self.sources.get_mut().unwrap_or_else(PoisonError::into_inner);
         self.earlier.push_back(mem::take(sources));
+        self.there.push_back((batch, then));
     }
 
-    /// Keeps the sources of the last `n_batches` batches. Dropping the others waits for their copies.
-    fn keep(&mut self, n_batches: usize) {
-        while self.earlier.len() > n_batches {
+    /// The next batch. Waits for the copy of the batch that was given before this one, whose sources are dropped.
+    pub(super) fn pop(&mut self) -> Option<(Result<AnyBatch>, Position)> {
+        let given = self.there.pop_front()?;
+        while self.earlier.len() > self.there.len() + 1 {
             self.earlier.pop_front();
         }
+        Some(given)
     }
 }
 
@@ -225,55 +205,5 @@ impl Destination for Uploads {
             lock(&self.sources).push(tensor);
         }
         Ok(there)
-    }
-}
-
-impl<'a, B: PinMemory + Send + 'static, K> DeviceBatches<'a, B, K> {
-    /// Sends the next batch; false if there is none.
-    fn send(&mut self, uploads: &mut Uploads) -> bool {
-        let number = self.batches.epoch.number;
-        let Some(mut here) = self.batches.next().map(Some) else { return false };
-        let start = Instant::now();
-        let mut there = None;
-        let sent = uploads.send(number, &mut || {
-            if let Some(batch) = here.take() {
-                there = Some(batch?.move_into(&Slots::new(uploads))?);
-            }
-            Ok(())
-        });
-        let batch = sent.map(|()| there.unwrap_or_else(|| unreachable!("it was sent")));
-        uploads.end_batch();
-        let mut progress = self.loader.core.progress();
-        progress.record.report.transfer += start.elapsed();
-        self.there.push_back(Arrived { batch, then: progress.next });
-        true
-    }
-}
-
-impl<'a, B: PinMemory + Send + 'static, K> Iterator for DeviceBatches<'a, B, K> {
-    type Item = Result<B>;
-
-    fn next(&mut self) -> Option<Result<B>> {
-        if let Some(error) = self.refusal.take() {
-            return Some(Err(error));
-        }
-        let mut uploads = self.uploads.take()?;
-        while self.there.len() <= self.ahead && self.send(&mut uploads) {}
-        let given = self.there.pop_front();
-        if let Some(Arrived { then, .. }) = &given {
-            self.loader.core.progress().next = *then;
-            uploads.keep(self.there.len() + 1); // waits for the copy of the batch that was given before this one
-        }
-        self.uploads = Some(uploads);
-        given.map(|arrived| arrived.batch)
-    }
-
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        if self.uploads.is_none() {
-            let left = usize::from(self.refusal.is_some());
-            return (left, Some(left));
-        }
-        let (n_there, (least, most)) = (self.there.len(), self.batches.size_hint());
-        (n_there + least, most.map(|most| n_there + most))
     }
 }

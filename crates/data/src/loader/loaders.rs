@@ -7,10 +7,11 @@ use std::sync::Arc;
 use super::batches::{Batches, Epoch};
 use super::core::Core;
 use super::opaque::Opaque;
-use super::order::Order;
+use super::order::{OrderKind, Position};
 use super::report::{LoaderReport, Skipped};
 use super::source::{Data, Mapped, Source};
 use crate::Result;
+use crate::state::LoaderState;
 
 /// Gives a dataset's samples in batches of type `B`, one epoch per `for` loop.
 ///
@@ -121,13 +122,13 @@ pub enum Indices {}
 pub enum Shards {}
 
 impl<B: Send + 'static, K> Loader<B, K> {
-    pub(super) fn from_parts(data: Arc<dyn Data>, source: Arc<dyn Source>, order: Order) -> Self {
+    pub(super) fn from_parts(data: Arc<dyn Data>, source: Arc<dyn Source>, order: OrderKind) -> Self {
         Self { core: Core::new(data, source, order), types: PhantomData }
     }
 
     /// The same loader with other batches.
     pub(super) fn with_source<M>(mut self, source: Arc<dyn Source>) -> Loader<M, K> {
-        self.core.set_source(source);
+        self.core.recipe_mut().source = source;
         Loader { core: self.core, types: PhantomData }
     }
 
@@ -148,7 +149,7 @@ impl<B: Send + 'static, K> Loader<B, K> {
         M: Send + 'static,
         F: Fn(B) -> Result<M> + Send + Sync + 'static,
     {
-        let source = self.core.source();
+        let source = self.core.recipe.source.clone();
         self.with_source(Arc::new(Mapped { source, f, batches: PhantomData }))
     }
 
@@ -165,7 +166,7 @@ impl<B: Send + 'static, K> Loader<B, K> {
     /// # Examples
     /// See [`Loader`].
     pub fn set_epoch(&self, epoch: u64) {
-        self.core.set_epoch(epoch);
+        self.core.go_to(Position::start_of(epoch));
     }
 
     /// What this loader has done so far, and how long it took; see [`LoaderReport`].
@@ -182,7 +183,53 @@ impl<B: Send + 'static, K> Loader<B, K> {
     /// # Examples
     /// See [`Loader`].
     pub fn skipped(&self) -> Vec<Skipped> {
-        self.core.skipped()
+        self.core.progress().record.skipped.iter().cloned().collect()
+    }
+
+    /// Where the loop that was started last is, to be kept in a checkpoint; see [`LoaderState`].
+    ///
+    /// That a batch of a stream was the last is known only when another is asked for. A loop that goes on from there gives
+    /// nothing, and the next loop is the next epoch.
+    ///
+    /// # Examples
+    /// See [`LoaderState`].
+    pub fn state(&self) -> LoaderState {
+        self.core.state()
+    }
+
+    /// Makes the next loop go on where [`state`](Self::state) was taken, with the same batches, for any number of workers.
+    ///
+    /// With a dataset that has indices, that takes no time. A stream takes what
+    /// [`shard_from`](crate::IterableDataset::shard_from) takes: it reads again what came before, unless the dataset can jump.
+    ///
+    /// # Errors
+    /// [`Error::State`](crate::Error::State) if the state is of another dataset, order or batch size, or behind the end of the
+    /// epoch. Whether it is behind the end of a stream is known only when that is read: then the loop gives the error.
+    ///
+    /// # Examples
+    /// ```
+    /// # use pagelock_data::{IterableDataset, Result, Samples, StreamLoader};
+    /// # struct Five;
+    /// # impl IterableDataset for Five {
+    /// #     type Sample = i64;
+    /// #     fn shard(&self, _shard: usize, _epoch: u64) -> Result<Samples<i64>> {
+    /// #         Ok(Box::new((0..5).map(Ok)))
+    /// #     }
+    /// # }
+    /// let loader = || StreamLoader::new(Five).batch_size(2); // of 0, 1, 2, 3, 4
+    /// let first = loader();
+    /// first.set_epoch(7);
+    /// first.iter().next();
+    /// let saved = first.state().to_string();
+    /// assert!(saved.starts_with("epoch 7, round 1, turn 0 of 1 shards in batches of 2; shards: all; data: Five; check "));
+    ///
+    /// let second = loader();
+    /// second.resume(saved.parse()?)?;
+    /// assert_eq!((second.epoch(), second.iter().next().unwrap()?.to_vec::<i64>()?), (7, vec![2, 3]));
+    /// # Ok::<(), pagelock_data::Error>(())
+    /// ```
+    pub fn resume(&self, state: LoaderState) -> Result<()> {
+        self.core.resume(state)
     }
 
     /// Starts the next epoch; `for batch in &loader` does the same.

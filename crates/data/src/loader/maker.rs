@@ -8,8 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use super::order::Order;
 use super::pinned::PinnedAllocator;
-use super::report::{Made, Skipped, Times};
+use super::report::{LoaderReport, Made, Skipped};
 use crate::panics::drop_quietly;
 use crate::pin::Slots;
 use crate::{Error, Result};
@@ -48,8 +49,7 @@ impl SampleProgress {
 /// Which batch is to be made.
 pub(super) struct Request<'a> {
     pub(super) epoch: u64,
-    pub(super) batch_size: usize,
-    pub(super) drop_last: bool,
+    pub(super) order: &'a Order,
     /// The samples: given by the sampler, or noted here as they are read from the shard.
     pub(super) indices: Vec<usize>,
     /// The shard to read; none of a dataset with indices.
@@ -105,8 +105,7 @@ pub(super) struct Maker {
     shard: Option<usize>,
     indices: Vec<usize>, // room, used again
     // Of the batch that is made:
-    n_samples: usize,
-    times: Times,
+    report: LoaderReport,
     skipped: Vec<Skipped>,
     /// What went wrong when all samples were fetched at once.
     gather_error: Option<Error>,
@@ -119,9 +118,9 @@ impl Maker {
         worker: Option<usize>,
         skips: bool,
     ) -> Self {
-        let (indices, skipped, times) = (Vec::new(), Vec::new(), Times::default());
-        let (is_pinning, shard, n_samples, gather_error) = (false, None, 0, None);
-        Self { progress, pinned, is_pinning, worker, skips, shard, indices, n_samples, times, skipped, gather_error }
+        let (indices, skipped, report) = (Vec::new(), Vec::new(), LoaderReport::default());
+        let (is_pinning, shard, gather_error) = (false, None, None);
+        Self { progress, pinned, is_pinning, worker, skips, shard, indices, report, skipped, gather_error }
     }
 
     /// Does `make` for a request, in which it may note the samples; false if the shard has no more.
@@ -131,7 +130,7 @@ impl Maker {
         make: impl FnOnce(&mut Self, &mut Request<'_>) -> Result<bool>,
     ) -> Result<bool> {
         self.progress.begin(None);
-        (self.times, self.is_pinning) = (Times::default(), false);
+        (self.report, self.is_pinning) = (LoaderReport::default(), false);
         self.skipped.clear();
         self.gather_error = None;
         self.shard = request.shard.as_ref().map(|reader| reader.shard);
@@ -142,14 +141,14 @@ impl Maker {
             Ok(made) => made.map_err(|error| self.locate(error, &request.indices)),
             Err(panic) => Err(self.panicked(panic, &mut request)),
         };
-        self.n_samples = request.indices.len();
+        self.report.samples = request.indices.len().saturating_sub(self.skipped.len()) as u64;
         self.indices = request.indices;
         made
     }
 
     /// What the batch was like that was made last.
     pub(super) fn made(&mut self, result: Result<bool>) -> Made {
-        Made { result, n_samples: self.n_samples, times: self.times, skipped: mem::take(&mut self.skipped) }
+        Made { result, report: self.report, skipped: mem::take(&mut self.skipped) }
     }
 
     /// The samples of a batch are known.
@@ -179,7 +178,7 @@ impl Maker {
 
     /// Makes a batch at once, if the dataset can. Where that fails, sample by sample shows which one it is.
     pub(super) fn gather(&mut self, gather: &mut dyn FnMut() -> Result<bool>) -> Result<bool> {
-        match self.time(|times| &mut times.fetch, gather) {
+        match self.time(|report| &mut report.fetch, gather) {
             Err(error) if !error.is_out_of_memory() => {
                 self.gather_error = Some(error);
                 Ok(false)
@@ -206,7 +205,7 @@ impl Maker {
             fetched.unwrap_or_else(|error| self.skip(request.epoch, index, &error));
         }
         self.progress.fetch(None);
-        self.times.fetch += start.elapsed();
+        self.report.fetch += start.elapsed();
         self.check_not_all_skipped(request.indices.len())
     }
 
@@ -219,7 +218,7 @@ impl Maker {
         read: &mut dyn FnMut(&mut dyn Any, bool) -> Option<Result<()>>,
     ) -> Result<bool> {
         let start = Instant::now();
-        let Request { epoch, batch_size: n_max, drop_last, indices, shard, refusal } = request;
+        let Request { epoch, order: Order { batch_size: n_max, drop_last, .. }, indices, shard, refusal } = request;
         let Some(reader) = shard else { unreachable!("a dataset of shards is read by shard") };
         self.open(reader, *epoch, open)?;
         let ShardReader { next, state: ReaderState::Open(samples), .. } = &mut **reader else { return Ok(false) };
@@ -239,7 +238,7 @@ impl Maker {
             }
         }
         self.progress.fetch(None);
-        self.times.fetch += start.elapsed();
+        self.report.fetch += start.elapsed();
         let is_left_out = indices.is_empty() || (*drop_last && indices.len() < *n_max);
         match failure {
             Some(error) if is_wanted || !is_left_out => return Err(error),
@@ -290,7 +289,7 @@ impl Maker {
     pub(super) fn collate(&mut self, collate: &mut dyn FnMut() -> Result<()>) -> Result<bool> {
         match self.gather_error.take().filter(|_| !self.skips) {
             Some(error) => Err(error),
-            None => self.time(|times| &mut times.collate, collate).map(|()| true),
+            None => self.time(|report| &mut report.collate, collate).map(|()| true),
         }
     }
 
@@ -304,33 +303,33 @@ impl Maker {
 
     /// Copies what a batch has elsewhere into page-locked memory: nothing more, if there was none left.
     pub(super) fn pin(&mut self, copy: &mut dyn FnMut(&Slots<'_>) -> Result<()>) -> Result<()> {
-        match self.pinned.clone().filter(|_| !self.times.pageable) {
-            Some(pinned) => self.time(|times| &mut times.pin, || copy(&Slots::new(&pinned))),
+        match self.pinned.clone().filter(|_| self.report.pageable == 0) {
+            Some(pinned) => self.time(|report| &mut report.pin, || copy(&Slots::new(&pinned))),
             None => Ok(()),
         }
     }
 
     /// Puts a batch through a function.
     pub(super) fn map(&mut self, f: &mut dyn FnMut() -> Result<()>) -> Result<()> {
-        self.time(|times| &mut times.map, f)
+        self.time(|report| &mut report.map, f)
     }
 
     /// Times what makes batches: in page-locked memory, if they are wanted there. Not for callers that are generic, which would compile it
     /// in every program.
-    fn time<R>(&mut self, part: impl FnOnce(&mut Times) -> &mut Duration, work: impl FnOnce() -> R) -> R {
+    fn time<R>(&mut self, part: impl FnOnce(&mut LoaderReport) -> &mut Duration, work: impl FnOnce() -> R) -> R {
         let start = Instant::now();
         let Some(pinned) = self.pinned.as_ref().filter(|_| self.is_pinning) else {
             let done = work();
-            *part(&mut self.times) += start.elapsed();
+            *part(&mut self.report) += start.elapsed();
             return done;
         };
         let scope = pinned.enter();
         let done = work();
         drop(scope);
         let (waited, pageable) = pinned.finish();
-        *part(&mut self.times) += start.elapsed().saturating_sub(waited);
-        self.times.wait_for_memory += waited;
-        self.times.pageable |= pageable;
+        *part(&mut self.report) += start.elapsed().saturating_sub(waited);
+        self.report.wait_for_budget += waited;
+        self.report.pageable |= u64::from(pageable);
         done
     }
 }

@@ -8,37 +8,35 @@
 //! batch's position, so workers change nothing of what a program sees, and a program can go on where another stopped.
 //!
 //! ```text
-//! DataLoader, StreamLoader     loaders.rs (both), indexed.rs, sharded.rs, settings.rs     types, thin
-//!   Core                       core.rs: recipe, plan, where the loader is, what it did (report.rs)
+//! DataLoader, StreamLoader     loaders.rs (both), data_loader.rs, stream_loader.rs, settings.rs: thin types
+//!   Core                       core.rs: recipe, settings, where the loader is, what it did (report.rs)
 //!     Epoch                    batches.rs: gives the batches of one epoch
 //!       WorkerPool             pool.rs: threads, reorder buffer, backpressure
 //!         Recipe, Maker        recipe.rs, maker.rs: one batch; order.rs: its position; pinned.rs: page-locked memory
 //!           Source             source.rs: datasets and functions of the program's types
-//! DeviceLoader                 device.rs: copies batches to a device ahead of the program
+//!       Uploads                device.rs: copies batches to a device ahead of the program (DeviceLoader)
 //! ```
 
 mod batches;
 mod core;
+mod data_loader;
 mod device;
-mod indexed;
 mod loaders;
 mod maker;
 mod opaque;
 mod order;
-mod parse_state;
 mod pinned;
-mod plan;
 mod pool;
 mod recipe;
 mod report;
 mod settings;
-mod sharded;
 mod source;
+mod stream_loader;
 mod tuning;
 
-pub use self::batches::{Batches, StreamBatches};
-pub use self::device::{DeviceBatches, DeviceLoader};
-pub use self::indexed::get_data;
+pub use self::batches::Batches;
+pub use self::data_loader::get_data;
+pub use self::device::DeviceLoader;
 pub use self::loaders::{DataLoader, Indices, Loader, Shards, StreamLoader};
 pub use self::pinned::WhenFull;
 pub use self::report::{LoaderReport, Skipped};

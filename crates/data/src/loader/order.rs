@@ -11,30 +11,38 @@
 
 use std::sync::Arc;
 
-use super::plan::{MOST_SHARDS, check_most};
+use crate::error::check_most;
 use crate::sampler::{BatchSampler, Sampler};
 use crate::{Error, Result};
 
+/// The most shards that are read: how far each one is, is kept.
+const MOST_SHARDS: usize = 1 << 20;
+
 /// Which samples make which batch.
 #[derive(Clone)]
-pub(super) enum Order {
-    /// Of a dataset with indices.
-    Indexed(BatchSampler<Arc<dyn Sampler>>),
-    /// Of a dataset of shards that are read from their start.
-    Sharded(ShardOrder),
-}
-
-/// Which shards are read, and how they are cut into batches.
-#[derive(Clone, Copy)]
-pub(super) struct ShardOrder {
+pub(super) struct Order {
     pub(super) batch_size: usize,
     pub(super) drop_last: bool,
+    pub(super) kind: OrderKind,
+}
+
+#[derive(Clone)]
+pub(super) enum OrderKind {
+    /// Of a dataset with indices.
+    Sampler(Arc<dyn Sampler>),
+    /// Of a dataset of shards that are read from their start.
+    Shards(Share),
+}
+
+/// The shards that one of several processes reads.
+#[derive(Clone, Copy)]
+pub(super) struct Share {
     pub(super) rank: usize,
     pub(super) world_size: usize,
 }
 
-impl ShardOrder {
-    /// The shard whose turn is the `turn`th.
+impl Share {
+    /// The shard that has turn `turn`.
     pub(super) fn shard_at(&self, turn: usize) -> usize {
         self.rank + turn * self.world_size
     }
@@ -43,68 +51,50 @@ impl ShardOrder {
     pub(super) fn n_read(&self, n_shards: usize) -> usize {
         n_shards.saturating_sub(self.rank).div_ceil(self.world_size)
     }
+}
+
+impl Order {
+    pub(super) fn new(kind: OrderKind) -> Self {
+        Self { batch_size: 1, drop_last: false, kind }
+    }
+
+    /// Which shards are read; none of a dataset with indices.
+    pub(super) fn share(&self) -> Option<&Share> {
+        match &self.kind {
+            OrderKind::Sampler(_) => None,
+            OrderKind::Shards(share) => Some(share),
+        }
+    }
+
+    /// The batches of a sampler's indices.
+    pub(super) fn batches(&self, sampler: &Arc<dyn Sampler>) -> BatchSampler<Arc<dyn Sampler>> {
+        BatchSampler::new(sampler.clone(), self.batch_size).drop_last(self.drop_last)
+    }
 
     /// The first sample of the batch at `position` in its shard.
     pub(super) fn first_sample(&self, position: Position) -> u64 {
         position.round.saturating_mul(self.batch_size as u64)
     }
 
-    fn check(&self, n_shards: usize) -> Result<()> {
-        match (self.batch_size, self.n_read(n_shards)) {
-            (0, _) => Err(Error::ZeroStreamBatch),
-            (_, 0) => Err(Error::EmptyDataset),
-            (_, n) => check_most("n_shards", n, MOST_SHARDS, "put more samples into each, or give shares to processes"),
-        }
-    }
-}
-
-impl Order {
-    pub(super) fn batch_size(&self) -> usize {
-        match self {
-            Self::Indexed(batches) => batches.batch_size(),
-            Self::Sharded(sharded) => sharded.batch_size,
-        }
-    }
-
-    pub(super) fn drops_last(&self) -> bool {
-        match self {
-            Self::Indexed(batches) => batches.drops_last(),
-            Self::Sharded(sharded) => sharded.drop_last,
-        }
-    }
-
-    pub(super) fn set_batch_size(&mut self, batch_size: usize) {
-        match self {
-            Self::Indexed(batches) => *batches = batches.clone().with_batch_size(batch_size),
-            Self::Sharded(sharded) => sharded.batch_size = batch_size,
-        }
-    }
-
-    pub(super) fn set_drop_last(&mut self, drop_last: bool) {
-        match self {
-            Self::Indexed(batches) => *batches = batches.clone().drop_last(drop_last),
-            Self::Sharded(sharded) => sharded.drop_last = drop_last,
-        }
-    }
-
-    /// Which shards are read; none of a dataset with indices.
-    pub(super) fn sharded(&self) -> Option<&ShardOrder> {
-        match self {
-            Self::Indexed(_) => None,
-            Self::Sharded(sharded) => Some(sharded),
-        }
-    }
-
     /// The batches of an epoch from `start` on, of a dataset of `len` samples or shards.
     pub(super) fn positions(&self, start: Position, len: usize) -> Result<Positions> {
-        let (n_turns, n_rounds) = match self {
-            Self::Indexed(batches) => (1, Some(batches.n_batches(len)? as u64)),
-            Self::Sharded(sharded) => {
-                sharded.check(len)?;
-                (sharded.n_read(len), None)
-            }
+        let (n_turns, n_rounds) = match &self.kind {
+            OrderKind::Sampler(sampler) => (1, Some(self.batches(sampler).n_batches(len)? as u64)),
+            OrderKind::Shards(share) => (self.check_shards(share.n_read(len))?, None),
         };
         Ok(Positions { next: start, n_rounds, is_live: vec![true; n_turns], n_live: n_turns })
+    }
+
+    fn check_shards(&self, n_shards: usize) -> Result<usize> {
+        if self.batch_size == 0 {
+            let text = "the batch size is 0; a batch has at least one sample: give StreamLoader::batch_size another";
+            return Err(Error::Argument(text.into()));
+        }
+        if n_shards == 0 {
+            return Err(Error::empty_dataset());
+        }
+        check_most("n_shards", n_shards, MOST_SHARDS, "put more samples into each, or give shares to processes")?;
+        Ok(n_shards)
     }
 }
 

@@ -16,8 +16,14 @@
 //! last first, and made again later, and other workers that wait for memory give up. Shards cannot be read again, so there
 //! the wait ends with a refusal.
 //!
-//! Invariant: the entry with sequence number `first_seq + i` is `entries[i]`, and an entry that is `Making` has exactly one
-//! worker. A batch whose entry is gone, or is not made by its worker any more, is dropped when it is finished.
+//! ```text
+//! Pending ──take──> Making by a worker ──finish──> Ready ──next──> the program
+//!    ^                      │                        │
+//!    └──────── waits_on: no page-locked memory ──────┘
+//! ```
+//!
+//! Invariant: an entry that is `Making` has exactly one worker, and a worker has at most one. A worker that finishes a batch and
+//! has no entry any more drops the batch: the entry was removed, or another worker makes it.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -31,9 +37,9 @@ use pagelock_memory::{Reservation, taken_by_thread};
 use super::maker::{Maker, SampleProgress};
 use super::order::{Position, Positions};
 use super::pinned::{PATIENCE, PinnedAllocator, PinnedPool};
-use super::plan::{Init, Plan};
 use super::recipe::{Recipe, Run};
 use super::report::Made;
+use super::settings::{Init, Settings};
 use super::source::AnyBatch;
 use crate::panics::{drop_quietly, lock};
 use crate::{Error, Result};
@@ -49,7 +55,7 @@ pub(super) struct WorkerPool {
 
 struct Shared {
     recipe: Recipe,
-    plan: Plan,
+    settings: Settings,
     n_workers: usize,
     memory: Option<PinnedPool>, // for batches that are to be page-locked
     state: Mutex<State>,
@@ -62,7 +68,6 @@ struct State {
     run: Arc<Run>,
     positions: Positions, // of batches that have no entry yet
     entries: VecDeque<Entry>,
-    first_seq: u64,
     n_pending: usize,               // entries
     program_waits: Option<Instant>, // since when
     n_idle: usize,                  // workers that wait for `work`
@@ -103,7 +108,6 @@ struct Finished {
 
 /// A batch for a worker to make.
 struct Job {
-    seq: u64,
     position: Position,
     run: Arc<Run>,
     room: Option<AnyBatch>,
@@ -117,26 +121,19 @@ struct Worker {
     progress: Arc<SampleProgress>,
 }
 
-/// What the program gets: a batch, or an error in its place.
-pub(super) struct Given {
-    pub(super) made: Made,
-    /// Where it was; none if it comes later all the same.
-    pub(super) position: Option<Position>,
-    pub(super) wait_for_program: Duration,
-    pub(super) wait_for_budget: Duration,
-}
-
-impl Given {
-    pub(super) fn new(made: Made, position: Option<Position>) -> Self {
-        Self { made, position, wait_for_program: Duration::ZERO, wait_for_budget: Duration::ZERO }
-    }
-}
+/// What the program gets: what became of a batch, and its position. No position: the batch comes later all the same.
+pub(super) type Given = (Made, Option<Position>);
 
 impl WorkerPool {
     /// Starts the workers; they wait.
-    pub(super) fn new(recipe: Recipe, plan: Plan, n_workers: usize, memory: Option<PinnedPool>) -> Result<Self> {
+    pub(super) fn new(
+        recipe: Recipe,
+        settings: Settings,
+        n_workers: usize,
+        memory: Option<PinnedPool>,
+    ) -> Result<Self> {
         let (state, ready, work) = (Mutex::default(), Condvar::new(), Condvar::new());
-        let shared = Arc::new(Shared { recipe, plan, n_workers, memory, state, ready, work });
+        let shared = Arc::new(Shared { recipe, settings, n_workers, memory, state, ready, work });
         let mut pool = Self { shared, threads: Vec::with_capacity(n_workers) };
         for number in 0..n_workers {
             let thread = pool.start(number)?; // dropping the pool ends those that were started
@@ -155,7 +152,10 @@ impl WorkerPool {
             let failure = ended.unwrap_or_else(|panic| Err(Error::panicked(Some(number), None, None, panic)));
             shared.end(&worker, failure);
         });
-        let thread = thread.map_err(|source| Error::NoWorker { worker: number, source })?;
+        let thread = thread.map_err(|source| {
+            let problem = format!("{source}; use fewer workers, or raise the system's limit on threads");
+            Error::Worker { worker: number, source: Error::other(problem).into() }
+        })?;
         state.n_starting += 1;
         match state.workers.get_mut(number) {
             Some(replaced) => *replaced = progress, // the pool does not wait for the replaced thread
@@ -182,9 +182,9 @@ impl WorkerPool {
         let shared = self.shared.clone();
         let mut state = lock(&shared.state);
         state.spare.extend(batch.take());
-        let (position, made) = loop {
+        let (position, mut made) = loop {
             if let Some(error) = state.failure.take() {
-                return Some(Given::new(Made::failed(error), None));
+                return Some((Made::failed(error), None));
             }
             if let Some((position, finished)) = state.pop_ready() {
                 shared.wake_after_pop(&state, finished.reserved);
@@ -198,7 +198,7 @@ impl WorkerPool {
             if state.entries.is_empty() && state.positions.peek().is_none() {
                 return None;
             }
-            let left = shared.plan.timeout.map(|timeout| timeout.saturating_sub(start.elapsed()));
+            let left = shared.settings.timeout.map(|timeout| timeout.saturating_sub(start.elapsed()));
             if left == Some(Duration::ZERO) {
                 return Some(self.give_up(state, number, start.elapsed()));
             }
@@ -209,33 +209,33 @@ impl WorkerPool {
             };
             state.program_waits = None;
         };
-        let wait_for_program = mem::take(&mut state.wait_for_program);
-        let wait_for_budget = mem::take(&mut state.wait_for_budget);
-        Some(Given { made, position: Some(position), wait_for_program, wait_for_budget })
+        made.report.wait_for_program += mem::take(&mut state.wait_for_program);
+        made.report.wait_for_budget += mem::take(&mut state.wait_for_budget);
+        Some((made, Some(position)))
     }
 
     /// The error of a batch that took too long. Of a dataset with indices, the epoch goes on without it, and with another worker
     /// in the place of the one that is stuck. A shard's batch comes later.
     fn give_up(&mut self, mut state: MutexGuard<'_, State>, batch: usize, waited: Duration) -> Given {
-        let sharded = self.shared.recipe.order.sharded();
+        let share = self.shared.recipe.order.share();
         let Some(position) = state.entries.front().map(|entry| entry.position).or_else(|| state.positions.peek())
         else {
             unreachable!("the program waits for a batch")
         };
-        let worker = match (sharded, state.entries.front()) {
+        let worker = match (share, state.entries.front()) {
             (Some(_), _) => Some(position.turn % self.shared.n_workers),
             (None, Some(Entry { state: EntryState::Making { worker }, .. })) => Some(*worker),
             _ => None,
         };
         let progress = worker.map(|worker| &state.workers[worker]);
         let (sample, first) = (progress.and_then(|at| at.sample()), progress.and_then(|at| at.first()));
-        let shard = sharded.map(|sharded| sharded.shard_at(position.turn));
+        let shard = share.map(|share| share.shard_at(position.turn));
         let error = Error::Timeout { worker, batch, sample, first, shard, waited };
-        if sharded.is_some() {
-            return Given::new(Made::failed(error), None);
+        if share.is_some() {
+            return (Made::failed(error), None);
         }
         match state.entries.pop_front() {
-            Some(entry) => state.forget(&entry),
+            Some(entry) => state.n_pending -= usize::from(matches!(entry.state, EntryState::Pending)),
             None => drop(state.positions.next()), // no worker had started it
         }
         state.is_starving = false;
@@ -244,14 +244,13 @@ impl WorkerPool {
             self.threads[worker] = self.start(worker)?; // the other ends when it can
             Ok(())
         });
-        Given::new(Made::failed(replaced.err().unwrap_or(error)), Some(position))
+        (Made::failed(replaced.err().unwrap_or(error)), Some(position))
     }
 
     /// Ends an epoch before its time; what is being made is dropped when it is finished.
     pub(super) fn stop(&self) {
         let mut state = lock(&self.shared.state);
         let (positions, run) = (mem::take(&mut state.positions), mem::take(&mut state.run));
-        state.first_seq += state.entries.len() as u64;
         (state.n_pending, state.is_starving) = (0, false);
         let entries: Vec<_> = state.entries.drain(..).collect();
         self.shared.work.notify_all(); // those that wait for memory need none any more
@@ -282,14 +281,7 @@ impl State {
         let Some(Entry { position, state: EntryState::Ready(finished) }) = self.entries.pop_front() else {
             return None;
         };
-        self.first_seq += 1;
         Some((position, finished))
-    }
-
-    /// Counts an entry that was removed from the front.
-    fn forget(&mut self, entry: &Entry) {
-        self.first_seq += 1;
-        self.n_pending -= usize::from(matches!(entry.state, EntryState::Pending));
     }
 
     /// Which entry `worker` is to make, of those that `may_make` allows it: the first that is pending, else a new one.
@@ -319,11 +311,11 @@ impl State {
         self.entries.len() - self.n_pending
     }
 
-    /// The index of an entry that is still made by that worker.
-    fn index_of(&self, seq: u64, worker: usize) -> Option<usize> {
-        let index = seq.checked_sub(self.first_seq)? as usize;
-        matches!(self.entries.get(index)?.state, EntryState::Making { worker: maker } if maker == worker)
-            .then_some(index)
+    /// The index of the entry that a worker makes; none if its batch is no longer needed.
+    fn index_of(&self, worker: &Worker) -> Option<usize> {
+        let is_its =
+            |entry: &Entry| matches!(entry.state, EntryState::Making { worker: number } if number == worker.number);
+        self.entries.iter().rposition(is_its).filter(|_| self.is_at_work(worker)) // most are near the end
     }
 
     /// The last finished batch behind the first, which is to be made again.
@@ -342,15 +334,15 @@ impl State {
 impl Shared {
     /// What a worker does.
     fn work(self: &Arc<Self>, worker: &Worker) -> Result<()> {
-        initialize(self.plan.init.as_deref(), worker.number)?;
+        initialize(self.settings.init.as_deref(), worker.number)?;
         lock(&self.state).n_starting -= 1;
         self.work.notify_all();
         let pinned = self.memory.clone().map(|memory| {
             let (shared, worker) = (self.clone(), worker.clone());
-            PinnedAllocator::new(memory, self.plan.when_full, move |waited| shared.waits_on(&worker, waited))
+            PinnedAllocator::new(memory, self.settings.when_full, move |waited| shared.waits_on(&worker, waited))
         });
-        let mut maker = Maker::new(worker.progress.clone(), pinned, Some(worker.number), self.plan.skips);
-        while let Some(Job { seq, position, run, room, reserved }) = self.take(worker) {
+        let mut maker = Maker::new(worker.progress.clone(), pinned, Some(worker.number), self.settings.skips);
+        while let Some(Job { position, run, room, reserved }) = self.take(worker) {
             let before = taken_by_thread();
             let mut batch = room.unwrap_or_else(|| self.recipe.source.room());
             let (reserved, refusal) = match reserved {
@@ -360,7 +352,7 @@ impl Shared {
             let result = self.recipe.make(&run, position, refusal, &mut maker, &mut batch);
             let batch_bytes = (taken_by_thread() - before).max(1) as u64;
             let finished = Finished { batch, made: maker.made(result), reserved };
-            let unwanted = self.finish(worker, seq, position, finished, batch_bytes);
+            let unwanted = self.finish(worker, position, finished, batch_bytes);
             drop_quietly((unwanted, run)); // without the lock
         }
         Ok(())
@@ -395,12 +387,12 @@ impl Shared {
                 state.wait_for_program += start.elapsed();
             }
         };
-        let (seq, position) = (state.first_seq + index as u64, state.entries[index].position);
+        let position = state.entries[index].position;
         state.entries[index].state = EntryState::Making { worker: worker.number };
         state.n_pending -= 1;
         let (run, room) = (state.run.clone(), state.spare.pop());
-        let reserved = self.reserve(state, seq, worker.number);
-        Some(Job { seq, position, run, room, reserved })
+        let reserved = self.reserve(state, worker);
+        Some(Job { position, run, room, reserved })
     }
 
     /// The index of an entry for a worker to make.
@@ -409,34 +401,33 @@ impl Shared {
             return None;
         }
         // With a budget, the first batch is made alone: it shows how much one takes.
-        let has_budget = self.plan.budget.is_some();
+        let has_budget = self.settings.budget.is_some();
         if has_budget && state.batch_bytes == 0 && state.in_memory() > 0 {
             return None;
         }
-        let is_sharded = self.recipe.order.sharded().is_some();
+        let is_sharded = self.recipe.order.share().is_some();
         let may_make = |position: Position| !is_sharded || position.turn % self.n_workers == worker;
         state.pick(self.window(), has_budget, may_make)
     }
 
     /// How many batches may be ahead of the program.
     fn window(&self) -> usize {
-        self.n_workers.saturating_mul(self.plan.prefetch_factor).max(1)
+        self.n_workers.saturating_mul(self.settings.prefetch_factor).max(1)
     }
 
     /// Memory for a batch like those before. While a worker waits here, no worker starts a later batch.
     fn reserve(
         &self,
         mut state: MutexGuard<'_, State>,
-        seq: u64,
-        worker: usize,
+        worker: &Worker,
     ) -> Result<Option<Reservation>, pagelock_memory::Error> {
-        let Some(budget) = &self.plan.budget else { return Ok(None) };
+        let Some(budget) = &self.settings.budget else { return Ok(None) };
         let start = Instant::now();
         state.is_reserving = true;
         let reserved = loop {
             match budget.reserve(state.batch_bytes) {
                 Ok(reserved) => break Ok(Some(reserved)),
-                _ if state.index_of(seq, worker).is_none() => break Ok(None), // the batch is no longer needed
+                _ if state.index_of(worker).is_none() => break Ok(None), // the batch is no longer needed
                 // Others are ahead: the program will take them, and they give their memory back.
                 Err(_) if state.in_memory() > 1 => {
                     state.n_idle += 1;
@@ -455,19 +446,12 @@ impl Shared {
     }
 
     /// Puts what was made into its entry; returns it if it is no longer needed.
-    fn finish(
-        &self,
-        worker: &Worker,
-        seq: u64,
-        position: Position,
-        finished: Finished,
-        batch_bytes: u64,
-    ) -> Option<Finished> {
+    fn finish(&self, worker: &Worker, position: Position, finished: Finished, batch_bytes: u64) -> Option<Finished> {
         worker.progress.begin(None);
         let mut state = lock(&self.state);
         let is_first = state.batch_bytes == 0;
         state.batch_bytes = state.batch_bytes.max(batch_bytes);
-        let Some(index) = state.index_of(seq, worker.number) else {
+        let Some(index) = state.index_of(worker) else {
             self.work.notify_all(); // its memory is free soon
             return Some(finished);
         };
@@ -489,7 +473,7 @@ impl Shared {
     fn wake_after_pop(&self, state: &State, reserved: Option<Reservation>) {
         drop(reserved); // one of them may need it
         let is_half_empty = state.entries.len() <= self.window() / 2 || state.n_pending > 0;
-        let is_for_one = !state.is_reserving && self.recipe.order.sharded().is_none();
+        let is_for_one = !state.is_reserving && self.recipe.order.share().is_none();
         match state.n_idle {
             0 => {}
             _ if !is_for_one => self.work.notify_all(),
@@ -501,13 +485,9 @@ impl Shared {
     /// Whether a worker that was refused page-locked memory goes on waiting for some.
     fn waits_on(&self, worker: &Worker, waited: Duration) -> bool {
         let mut state = lock(&self.state);
-        let is_mine =
-            |entry: &Entry| matches!(entry.state, EntryState::Making { worker: number } if number == worker.number);
-        let Some(index) = state.entries.iter().position(is_mine).filter(|_| state.is_at_work(worker)) else {
-            return false; // it is no longer needed
-        };
-        if self.recipe.order.sharded().is_some() {
-            return waited < self.plan.timeout.unwrap_or(PATIENCE);
+        let Some(index) = state.index_of(worker) else { return false };
+        if self.recipe.order.share().is_some() {
+            return waited < self.settings.timeout.unwrap_or(PATIENCE);
         }
         let Some(since) = state.program_waits else { return true }; // the program is going to give some back
         if index > 0 {
@@ -524,7 +504,7 @@ impl Shared {
         }
         state.is_starving = true;
         let is_alone = !state.entries.iter().skip(1).any(|entry| matches!(entry.state, EntryState::Making { .. }));
-        !is_alone || self.plan.timeout.is_some() || since.elapsed() < PATIENCE
+        !is_alone || self.settings.timeout.is_some() || since.elapsed() < PATIENCE
     }
 }
 
@@ -533,5 +513,5 @@ fn initialize(init: Option<&Init>, worker: usize) -> Result<()> {
     let Some(init) = init else { return Ok(()) };
     let done = catch_unwind(AssertUnwindSafe(|| init(worker)));
     let result = done.unwrap_or_else(|panic| Err(Error::panicked(Some(worker), None, None, panic)));
-    result.map_err(|source| Error::WorkerInit { worker, source: source.into() })
+    result.map_err(|source| Error::Worker { worker, source: source.into() })
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use pagelock_memory::Holder;
 
 use super::maker::{Maker, Request, ShardReader};
-use super::order::{Order, Position};
+use super::order::{Order, OrderKind, Position};
 use super::source::{AnyBatch, Data, Source};
 use crate::dataset::check_index;
 use crate::panics::lock;
@@ -28,12 +28,12 @@ pub(super) struct Run {
 
 impl Recipe {
     pub(super) fn run(&self, start: Position, n_turns: usize) -> Run {
-        let Some(sharded) = self.order.sharded() else { return Run::default() };
+        let Some(share) = self.order.share() else { return Run::default() };
         let reader = |turn| {
             // The next batch of a shard whose turn is over is that of the next round.
             let round = start.round.saturating_add(u64::from(turn < start.turn));
-            let next = sharded.first_sample(Position { round, ..start });
-            Mutex::new(ShardReader::new(sharded.shard_at(turn), next))
+            let next = self.order.first_sample(Position { round, ..start });
+            Mutex::new(ShardReader::new(share.shard_at(turn), next))
         };
         Run { readers: (0..n_turns).map(reader).collect() }
     }
@@ -51,16 +51,20 @@ impl Recipe {
         let mut reader = run.readers.get(position.turn).map(lock);
         let request = Request {
             epoch: position.epoch,
-            batch_size: self.order.batch_size(),
-            drop_last: self.order.drops_last(),
+            order: &self.order,
             indices: Vec::new(),
             shard: reader.as_deref_mut(),
             refusal,
         };
         maker.run(request, |maker, request| {
-            if let Order::Indexed(batches) = &self.order {
+            if let OrderKind::Sampler(sampler) = &self.order.kind {
                 let n_samples = self.data.len();
-                batches.fill(position.epoch, position.round as usize, n_samples, &mut request.indices);
+                self.order.batches(sampler).fill(
+                    position.epoch,
+                    position.round as usize,
+                    n_samples,
+                    &mut request.indices,
+                );
                 maker.begin(&request.indices);
                 request.refusal.take().map_or(Ok(()), Err)?;
                 request.indices.iter().try_for_each(|&index| check_index(index, n_samples))?;

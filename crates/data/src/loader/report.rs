@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::time::Duration;
 
-use crate::error_text::{sample_of, who};
+use crate::error::{sample_of, who};
 use crate::{Error, Result};
 
 /// What a loader has done so far, and how long each part took.
@@ -84,29 +84,16 @@ impl fmt::Display for Skipped {
     }
 }
 
-/// How long the parts of a batch took.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Times {
-    pub(super) fetch: Duration,
-    pub(super) collate: Duration,
-    pub(super) map: Duration,
-    pub(super) pin: Duration,
-    pub(super) wait_for_memory: Duration,
-    /// A part of the batch is in ordinary memory, for want of page-locked memory.
-    pub(super) pageable: bool,
-}
-
-/// A batch as the program gets it, but for the batch itself.
+/// What became of a batch, and what that took.
 pub(super) struct Made {
     pub(super) result: Result<bool>, // false: its shard has no more
-    pub(super) n_samples: usize,     // those that failed among them
-    pub(super) times: Times,
+    pub(super) report: LoaderReport, // of this batch alone
     pub(super) skipped: Vec<Skipped>,
 }
 
 impl Made {
     pub(super) fn failed(error: Error) -> Self {
-        Self { result: Err(error), n_samples: 0, times: Times::default(), skipped: Vec::new() }
+        Self { result: Err(error), report: LoaderReport::default(), skipped: Vec::new() }
     }
 }
 
@@ -122,19 +109,22 @@ pub(super) struct Record {
 const KEPT_SKIPPED: usize = 1_000;
 
 impl Record {
-    /// Adds what a batch was like.
+    /// Adds a batch.
     pub(super) fn add(&mut self, made: &mut Made) {
-        let report = &mut self.report;
-        report.batches += 1;
-        report.errors += u64::from(made.result.is_err());
-        report.samples += made.n_samples.saturating_sub(made.skipped.len()) as u64;
-        report.skipped += made.skipped.len() as u64;
-        report.fetch += made.times.fetch;
-        report.collate += made.times.collate;
-        report.map += made.times.map;
-        report.pin += made.times.pin;
-        report.wait_for_budget += made.times.wait_for_memory;
-        report.pageable += u64::from(made.times.pageable);
+        let (total, batch) = (&mut self.report, &made.report);
+        total.batches += 1;
+        total.errors += u64::from(made.result.is_err());
+        total.pageable += batch.pageable;
+        total.samples += batch.samples;
+        total.skipped += made.skipped.len() as u64;
+        total.fetch += batch.fetch;
+        total.collate += batch.collate;
+        total.map += batch.map;
+        total.pin += batch.pin;
+        total.wait_for_program += batch.wait_for_program;
+        total.wait_for_budget += batch.wait_for_budget;
+        total.program_waited += batch.program_waited;
+        total.program_worked += batch.program_worked;
         self.skipped.extend(made.skipped.drain(..));
         let surplus = self.skipped.len().saturating_sub(KEPT_SKIPPED);
         self.skipped.drain(..surplus);

@@ -1,5 +1,5 @@
-//! How a [`Loader`]'s batches are made: by how many threads, how far ahead, and in which memory. But for the batch size,
-//! none of it changes what a program sees, except errors.
+//! [`Settings`], and the functions of [`Loader`] that set them. But for the batch size, none of them changes what a program sees,
+//! except errors.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -7,19 +7,72 @@ use std::time::Duration;
 
 use pagelock_memory::Budget;
 
+use super::device::ToDevice;
 use super::loaders::Loader;
 use super::pinned::WhenFull;
 use super::source::Pinned;
 use crate::Result;
+use crate::error::check_most;
 use crate::pin::PinMemory;
 
+/// The most workers, each of which is a thread.
+const MOST_WORKERS: usize = 1_024;
+/// The most batches that are ahead of the program, for each worker.
+pub(super) const MOST_AHEAD: usize = 1 << 16;
+/// What each worker does first; it is given its number.
+pub(super) type Init = dyn Fn(usize) -> Result<()> + Send + Sync;
+
+/// How batches are made: by how many workers, how far ahead, and in which memory.
+#[derive(Clone)]
+pub(super) struct Settings {
+    pub(super) n_workers: usize,
+    pub(super) prefetch_factor: usize,
+    pub(super) budget: Option<Budget>, // for batches that are ahead
+    pub(super) timeout: Option<Duration>,
+    pub(super) persistent: bool,
+    pub(super) init: Option<Arc<Init>>,
+    pub(super) pins: bool,
+    pub(super) pin_budget: Option<Budget>,
+    pub(super) when_full: WhenFull,
+    pub(super) skips: bool,
+    pub(super) device: Option<ToDevice>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            n_workers: 0,
+            prefetch_factor: 2,
+            budget: None,
+            timeout: None,
+            persistent: false,
+            init: None,
+            pins: false,
+            pin_budget: None,
+            when_full: WhenFull::default(),
+            skips: false,
+            device: None,
+        }
+    }
+}
+
+impl Settings {
+    /// Refuses more workers, or more batches ahead, than can be meant: they would end the process for want of threads or memory.
+    pub(super) fn check(&self) -> Result<()> {
+        let usual = "as many as the machine has cores is usual";
+        check_most("num_workers", self.n_workers, MOST_WORKERS, usual)?;
+        let usual = "2 is usual, and prefetch_budget bounds the memory";
+        check_most("prefetch_factor", self.prefetch_factor, MOST_AHEAD, usual)
+    }
+}
 impl<B: Send + 'static, K> Loader<B, K> {
     /// How many samples make a batch; 1 unless set. Zero is refused by [`len`](Self::len) and by the loop.
     ///
     /// # Examples
     /// See [`Loader`].
     pub fn batch_size(mut self, batch_size: usize) -> Self {
-        self.core.set_batch_size(batch_size);
+        self.core.recipe_mut().order.batch_size = batch_size;
+        self.core.reset_position();
         self
     }
 
@@ -28,7 +81,7 @@ impl<B: Send + 'static, K> Loader<B, K> {
     /// # Examples
     /// See [`Loader`].
     pub fn drop_last(mut self, drop_last: bool) -> Self {
-        self.core.recipe_mut().order.set_drop_last(drop_last);
+        self.core.recipe_mut().order.drop_last = drop_last;
         self
     }
 
@@ -52,7 +105,7 @@ impl<B: Send + 'static, K> Loader<B, K> {
     /// # Ok::<(), pagelock_data::Error>(())
     /// ```
     pub fn num_workers(mut self, num_workers: usize) -> Self {
-        self.core.plan_mut().n_workers = num_workers;
+        self.core.settings_mut().n_workers = num_workers;
         self
     }
 
@@ -61,7 +114,7 @@ impl<B: Send + 'static, K> Loader<B, K> {
     /// # Examples
     /// See [`Loader`].
     pub fn prefetch_factor(mut self, prefetch_factor: usize) -> Self {
-        self.core.plan_mut().prefetch_factor = prefetch_factor;
+        self.core.settings_mut().prefetch_factor = prefetch_factor;
         self
     }
 
@@ -85,7 +138,7 @@ impl<B: Send + 'static, K> Loader<B, K> {
     /// # Ok::<(), pagelock_data::Error>(())
     /// ```
     pub fn prefetch_budget(mut self, budget: Budget) -> Self {
-        self.core.set_budget(budget);
+        self.core.settings_mut().budget = Some(budget);
         self
     }
 
@@ -96,7 +149,7 @@ impl<B: Send + 'static, K> Loader<B, K> {
     /// # Examples
     /// See [`Loader`].
     pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.core.plan_mut().timeout = Some(timeout);
+        self.core.settings_mut().timeout = Some(timeout);
         self
     }
 
@@ -105,7 +158,7 @@ impl<B: Send + 'static, K> Loader<B, K> {
     /// # Examples
     /// See [`Loader`].
     pub fn persistent_workers(mut self, persistent: bool) -> Self {
-        self.core.plan_mut().persistent = persistent;
+        self.core.settings_mut().persistent = persistent;
         self
     }
 
@@ -115,7 +168,7 @@ impl<B: Send + 'static, K> Loader<B, K> {
     /// # Examples
     /// See [`Loader`].
     pub fn worker_init(mut self, init: impl Fn(usize) -> Result<()> + Send + Sync + 'static) -> Self {
-        self.core.set_init(Arc::new(init));
+        self.core.settings_mut().init = Some(Arc::new(init));
         self
     }
 
@@ -148,7 +201,7 @@ impl<B: Send + 'static, K> Loader<B, K> {
     /// # Ok::<(), pagelock_data::Error>(())
     /// ```
     pub fn skip_bad_samples(mut self, skip: bool) -> Self {
-        self.core.plan_mut().skips = skip;
+        self.core.settings_mut().skips = skip;
         self
     }
 
@@ -189,8 +242,8 @@ impl<B: Send + 'static, K> Loader<B, K> {
         if !pin_memory {
             return self;
         }
-        self.core.plan_mut().pins = true;
-        let source = self.core.source();
+        self.core.settings_mut().pins = true;
+        let source = self.core.recipe.source.clone();
         self.with_source(Arc::new(Pinned { source, batches: PhantomData::<fn() -> B> }))
     }
 
@@ -212,7 +265,7 @@ impl<B: Send + 'static, K> Loader<B, K> {
     /// # Ok::<(), pagelock_data::Error>(())
     /// ```
     pub fn pin_budget(mut self, budget: Budget) -> Self {
-        self.core.set_pin_budget(budget);
+        self.core.settings_mut().pin_budget = Some(budget);
         self
     }
 
@@ -237,7 +290,7 @@ impl<B: Send + 'static, K> Loader<B, K> {
     /// # Ok::<(), pagelock_data::Error>(())
     /// ```
     pub fn when_full(mut self, when_full: WhenFull) -> Self {
-        self.core.plan_mut().when_full = when_full;
+        self.core.settings_mut().when_full = when_full;
         self
     }
 }

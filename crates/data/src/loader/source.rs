@@ -11,7 +11,7 @@ use super::maker::{Maker, Request};
 use crate::Result;
 use crate::dataset::Dataset;
 use crate::iterable::{IterableDataset, Samples};
-use crate::pin::PinMemory;
+use crate::pin::{PinMemory, Slots};
 
 /// Room for a batch of a type that only its source and the program know. It is used again and again.
 pub(super) struct AnyBatch(Mutex<Box<dyn Any + Send>>); // an `Option<B>`, never locked: so several threads may share it
@@ -216,13 +216,16 @@ impl<B: PinMemory + Send + 'static> Source for Pinned<B> {
         maker.pinning(&mut |maker| {
             let made = self.source.make(request, maker, to)?;
             if made && !to.room::<B>().as_ref().is_some_and(B::is_pinned) {
-                maker.pin(&mut |slots| {
-                    let pinned = to.take::<B>().move_into(slots)?;
-                    to.put(pinned);
-                    Ok(())
-                })?;
+                maker.pin(&mut |slots| move_tensors::<B>(to, slots))?;
             }
             Ok(made)
         })
     }
+}
+
+/// Puts the tensors of a batch where `slots` says.
+pub(super) fn move_tensors<B: PinMemory + Send + 'static>(batch: &mut AnyBatch, slots: &Slots<'_>) -> Result<()> {
+    let moved = batch.take::<B>().move_into(slots)?;
+    batch.put(moved);
+    Ok(())
 }

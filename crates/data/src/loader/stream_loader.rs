@@ -1,16 +1,15 @@
-//! What only a [`StreamLoader`] has: shards that are shared with other processes, and a state that counts their turns.
+//! What only a [`StreamLoader`] has: shards, which it shares with other processes.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use super::core::Core;
 use super::loaders::StreamLoader;
-use super::order::{Order, Position, ShardOrder};
-use super::source;
+use super::order::{OrderKind, Share};
+use super::source::Sharded;
+use crate::Result;
 use crate::collate::Stack;
+use crate::error::check_rank;
 use crate::iterable::IterableDataset;
-use crate::state::StreamState;
-use crate::{Error, Result};
 
 impl<B: Send + 'static> StreamLoader<B> {
     /// Loads `dataset`, whose samples [`Stack`] into batches.
@@ -46,14 +45,14 @@ impl<B: Send + 'static> StreamLoader<B> {
         D: IterableDataset,
         C: Fn(Vec<D::Sample>) -> Result<B> + Send + Sync + 'static,
     {
-        let source = Arc::new(source::Sharded { dataset, collate, batches: PhantomData });
-        Self::from_parts(source.clone(), source, all_shards())
+        let source = Arc::new(Sharded { dataset, collate, batches: PhantomData });
+        Self::from_parts(source.clone(), source, OrderKind::Shards(Share { rank: 0, world_size: 1 }))
     }
 
     /// Reads only the shards `rank`, `rank + world_size` and so on: the part of one of several processes.
     ///
     /// # Errors
-    /// [`Error::Rank`] if there is no such process.
+    /// [`Error::Argument`](crate::Error::Argument) if there is no such process.
     ///
     /// # Examples
     /// ```
@@ -72,89 +71,8 @@ impl<B: Send + 'static> StreamLoader<B> {
     /// # Ok::<(), pagelock_data::Error>(())
     /// ```
     pub fn distributed(mut self, rank: usize, world_size: usize) -> Result<Self> {
-        self.core.set_share(rank, world_size)?;
+        check_rank(rank, world_size)?;
+        self.core.set_order(OrderKind::Shards(Share { rank, world_size }));
         Ok(self)
-    }
-
-    /// Where the loop that was started last is, to be kept in a checkpoint; see [`StreamState`]. That the last batch was the
-    /// last is known only when another is asked for: from there, a loop goes on with nothing, and the next is the next epoch.
-    ///
-    /// # Examples
-    /// See [`resume`](Self::resume).
-    pub fn state(&self) -> StreamState {
-        self.core.stream_state()
-    }
-
-    /// Makes the next loop go on where [`state`](Self::state) was taken, with the same batches, for any number of workers. It
-    /// costs what [`IterableDataset::shard_from`] costs: reading again what came before, unless the dataset can jump.
-    ///
-    /// # Errors
-    /// [`Error::OtherStreamState`] if the state is of another dataset, other shards or another batch size. Whether it is
-    /// behind the end is known only when it is read: then the loop gives [`Error::BehindStream`].
-    ///
-    /// # Examples
-    /// ```
-    /// # use pagelock_data::{IterableDataset, Result, Samples, StreamLoader};
-    /// # struct Five;
-    /// # impl IterableDataset for Five {
-    /// #     type Sample = i64;
-    /// #     fn shard(&self, _shard: usize, _epoch: u64) -> Result<Samples<i64>> {
-    /// #         Ok(Box::new((0..5).map(Ok)))
-    /// #     }
-    /// # }
-    /// let loader = || StreamLoader::new(Five).batch_size(2); // of 0, 1, 2, 3, 4
-    /// let first = loader();
-    /// first.set_epoch(7);
-    /// first.iter().next();
-    /// let saved = first.state().to_string();
-    /// assert!(saved.starts_with("epoch 7, round 1, turn 0 of 1 shards in batches of 2; shards: all; data: Five; check "));
-    ///
-    /// let second = loader();
-    /// second.resume(saved.parse()?)?;
-    /// assert_eq!((second.epoch(), second.iter().next().unwrap()?.to_vec::<i64>()?), (7, vec![2, 3]));
-    /// # Ok::<(), pagelock_data::Error>(())
-    /// ```
-    pub fn resume(&self, state: StreamState) -> Result<()> {
-        self.core.resume_stream(state)
-    }
-}
-
-fn all_shards() -> Order {
-    Order::Sharded(ShardOrder { batch_size: 1, drop_last: false, rank: 0, world_size: 1 })
-}
-
-impl Core {
-    fn set_share(&mut self, rank: usize, world_size: usize) -> Result<()> {
-        if rank >= world_size {
-            return Err(Error::Rank { rank, world_size });
-        }
-        if let Order::Sharded(sharded) = &mut self.recipe_mut().order {
-            *sharded = ShardOrder { rank, world_size, ..*sharded };
-        }
-        self.reset_order();
-        Ok(())
-    }
-
-    fn stream_state(&self) -> StreamState {
-        let Order::Sharded(sharded) = &self.recipe.order else { unreachable!("the kind of the loader") };
-        let ShardOrder { batch_size, drop_last, rank, world_size } = *sharded;
-        let Position { epoch, round, turn } = self.progress().next;
-        let (share, dataset) = self.identity(|| match world_size {
-            1 => "all".to_owned(),
-            n => format!("those of rank {rank} of {n}"),
-        });
-        let n_shards = sharded.n_read(self.recipe.data.len());
-        StreamState { epoch, round, turn, n_shards, batch_size, drop_last, share, dataset }
-    }
-
-    fn resume_stream(&self, state: StreamState) -> Result<()> {
-        let here = self.stream_state();
-        let StreamState { epoch, round, turn, .. } = state;
-        let of_here = StreamState { epoch: here.epoch, round: here.round, turn: here.turn, ..state.clone() };
-        if of_here != here || turn >= here.n_shards.max(1) {
-            return Err(Error::OtherStreamState { state: state.into(), here: here.into() });
-        }
-        self.go_to(Position { epoch, round, turn });
-        Ok(())
     }
 }

@@ -322,7 +322,7 @@ fn n_rows_of(group: &RowGroupMetaData) -> Option<usize> {
 }
 
 fn content(path: &Path, problem: String) -> Error {
-    Error::Content { path: path.into(), problem }
+    Error::content(path, problem)
 }
 
 fn damaged(path: &Path, problem: &str) -> Error {

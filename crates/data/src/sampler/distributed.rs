@@ -1,7 +1,8 @@
 //! [`DistributedSampler`]: one process's share of an order.
 
 use super::{Place, Sampler};
-use crate::{Error, Result};
+use crate::Result;
+use crate::error::check_rank;
 
 /// Every `world_size`-th index of another sampler's order, from `rank` on: what one of several processes that train
 /// together visits. All get equally many; where the order does not divide, the last ones begin it again.
@@ -32,7 +33,7 @@ impl<S: Sampler> DistributedSampler<S> {
     /// The share of process `rank` of `world_size`.
     ///
     /// # Errors
-    /// [`Error::Rank`] if there is no such process.
+    /// [`Error::Argument`](crate::Error::Argument) if there is no such process.
     ///
     /// # Examples
     /// ```
@@ -44,9 +45,7 @@ impl<S: Sampler> DistributedSampler<S> {
     /// );
     /// ```
     pub fn new(order: S, rank: usize, world_size: usize) -> Result<Self> {
-        if rank >= world_size {
-            return Err(Error::Rank { rank, world_size });
-        }
+        check_rank(rank, world_size)?;
         Ok(Self { order, rank, world_size })
     }
 }

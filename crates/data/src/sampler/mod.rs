@@ -13,6 +13,7 @@ use pagelock_tensor::Generator;
 
 pub use self::{distributed::DistributedSampler, weighted::WeightedSampler};
 
+use crate::error::check_most;
 use crate::identity::{self, Hash, probes};
 use crate::{Error, Result};
 
@@ -264,8 +265,8 @@ impl<S: Sampler> BatchSampler<S> {
     /// How many batches an epoch over `n_samples` samples has; never zero.
     ///
     /// # Errors
-    /// [`Error::ZeroBatch`] for a batch size of zero, [`Error::EmptyDataset`] or [`Error::EmptySampler`] if there is
-    /// nothing to visit, and [`Error::NoBatch`] if dropping the last batch drops the only one.
+    /// [`Error::Argument`] for a batch size of zero, if there is nothing to visit, and if dropping the last batch drops the
+    /// only one.
     ///
     /// # Examples
     /// ```
@@ -281,26 +282,27 @@ impl<S: Sampler> BatchSampler<S> {
     pub fn n_batches(&self, n_samples: usize) -> Result<usize> {
         let (n_indices, batch_size) = (self.sampler.epoch_len(n_samples), self.batch_size);
         if batch_size == 0 {
-            return Err(Error::ZeroBatch { n_samples });
+            return Err(Error::Argument(format!(
+                "the batch size is 0, so an epoch over {n_samples} samples would never end; give at least 1 (64 is usual)"
+            )));
         }
         if n_samples == 0 {
-            return Err(Error::EmptyDataset);
+            return Err(Error::empty_dataset());
         }
         if n_indices == 0 {
-            return Err(Error::EmptySampler { n_samples });
+            return Err(Error::Argument(format!(
+                "the sampler visits none of the dataset's {n_samples} samples; check what it was made from"
+            )));
         }
-        let longest = batch_size.min(n_indices);
-        if longest > MOST_SAMPLES {
-            return Err(Error::Setting {
-                setting: "the batch size",
-                value: batch_size,
-                most: MOST_SAMPLES,
-                usual: "64 is usual",
-            });
+        if n_indices > MOST_SAMPLES {
+            check_most("the batch size", batch_size, MOST_SAMPLES, "64 is usual")?;
         }
         match self.drop_last {
             false => Ok(n_indices.div_ceil(batch_size)),
-            true if n_indices < batch_size => Err(Error::NoBatch { n_samples: n_indices, batch_size }),
+            true if n_indices < batch_size => Err(Error::Argument(format!(
+                "{n_indices} samples do not fill one batch of {batch_size}, and drop_last leaves incomplete batches out; use a \
+                 batch size of at most {n_indices} or keep the last batch"
+            ))),
             true => Ok(n_indices / batch_size),
         }
     }
@@ -328,14 +330,6 @@ impl<S: Sampler> BatchSampler<S> {
         self.sampler.fill(Place { epoch, position, n_samples }, indices);
     }
 
-    pub(crate) fn batch_size(&self) -> usize {
-        self.batch_size
-    }
-
-    pub(crate) fn drops_last(&self) -> bool {
-        self.drop_last
-    }
-
     /// What the order is called, with a hash of some of its places: a sampler may say too little of itself.
     pub(crate) fn order(&self, n_samples: usize) -> String {
         let place = |position| {
@@ -345,17 +339,6 @@ impl<S: Sampler> BatchSampler<S> {
         };
         let n_indices = if n_samples == 0 { 0 } else { self.sampler.epoch_len(n_samples) };
         format!("{}, {}", self.sampler.identity(), Hash::of_numbers(probes(n_indices).map(place)))
-    }
-
-    /// The same batches from another sampler.
-    pub(crate) fn with_sampler<T: Sampler>(self, sampler: T) -> BatchSampler<T> {
-        BatchSampler { sampler, batch_size: self.batch_size, drop_last: self.drop_last }
-    }
-
-    /// The same order in batches of another size.
-    pub(crate) fn with_batch_size(mut self, batch_size: usize) -> Self {
-        self.batch_size = batch_size;
-        self
     }
 }
 

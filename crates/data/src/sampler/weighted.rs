@@ -1,5 +1,6 @@
 //! [`WeightedSampler`]: samples drawn with given chances.
 
+use pagelock_memory::text::number;
 use pagelock_tensor::Generator;
 
 use super::{Place, Sampler};
@@ -43,7 +44,7 @@ impl WeightedSampler {
     /// `n_draws` samples in each epoch, sample `i` with a chance in proportion to `weights[i]`.
     ///
     /// # Errors
-    /// [`Error::Weight`] for a weight that is negative or not finite, [`Error::NoWeight`] if they add up to nothing.
+    /// [`Error::Argument`] for a weight that is negative or not finite, and for weights that add up to nothing.
     ///
     /// # Examples
     /// ```
@@ -62,11 +63,16 @@ impl WeightedSampler {
         let weights: Vec<f64> = weights.into_iter().collect();
         let is_bad = |weight: &f64| !(weight.is_finite() && *weight >= 0.0);
         if let Some(index) = weights.iter().position(is_bad) {
-            return Err(Error::Weight { index, weight: weights[index] });
+            let weight = number(weights[index]);
+            let text = format!("weight {index} is {weight}; a weight is a number from 0 upwards");
+            return Err(Error::Argument(text));
         }
         let sum: f64 = weights.iter().sum();
         if !(sum.is_finite() && sum > 0.0) {
-            return Err(Error::NoWeight { n_weights: weights.len(), sum });
+            let (n_weights, sum) = (weights.len(), number(sum));
+            return Err(Error::Argument(format!(
+                "the {n_weights} weights add up to {sum}, so no sample can be drawn; give at least one above 0, and none huge"
+            )));
         }
         Ok(Self { columns: columns(&weights, sum), n_draws, seed })
     }

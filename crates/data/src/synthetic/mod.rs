@@ -72,7 +72,7 @@ impl SyntheticDigits {
     /// Draws the images.
     ///
     /// # Errors
-    /// [`Error::Digits`](crate::Error::Digits) for fewer than 6 training images, [`Error::EmptyDataset`](crate::Error::EmptyDataset) for no test images, and
+    /// [`Error::Argument`](crate::Error::Argument) for fewer than 6 training images or no test images, and
     /// [`Error::Memory`](crate::Error::Memory) if the budget of host memory refuses.
     ///
     /// # Examples

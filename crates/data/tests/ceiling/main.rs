@@ -7,6 +7,8 @@
 
 mod files;
 mod readers;
+#[path = "../resident/mod.rs"]
+mod resident;
 
 use std::fs;
 use std::io::{BufWriter, Write};
@@ -17,6 +19,8 @@ use std::time::{Duration, Instant};
 use pagelock_data::{DataLoader, Dataset, Error, Result, StoredRows, WhenFull};
 use pagelock_memory::{Budget, ByteSize};
 use pagelock_tensor::{Device, Int, Tensor, TensorMap};
+
+use resident::resident;
 
 const MIB: usize = 1 << 20;
 const LIMIT: usize = 64 * MIB;
@@ -77,13 +81,6 @@ fn run(name: &str) {
     body();
     let grown = resident("VmHWM:").saturating_sub(before);
     assert!(grown <= LIMIT + ALLOWANCE, "took {} MiB under a limit of {} MiB", grown / MIB, LIMIT / MIB);
-}
-
-/// Bytes in RAM, now or at most.
-fn resident(what: &str) -> usize {
-    let status = fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix(what)).unwrap();
-    line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() << 10
 }
 
 fn assert_refused(error: &impl std::fmt::Display) {
