@@ -22,7 +22,7 @@ use crate::panics::{drop_panic, panic_message};
 /// ```
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Everything that this crate reports.
+/// Why something in this crate did not work.
 ///
 /// # Examples
 /// ```
@@ -142,7 +142,7 @@ pub enum Error {
         r#source: Box<Error>,
     },
 
-    /// A batch could not be made, for a reason that is none of its samples' alone: how it is collated, or no memory for it.
+    /// A batch could not be made, and no single sample is the cause: collating it failed, or there was no memory for it.
     #[error("{} could not make {}: {source}", who(*worker), batch_of(*n_samples, *first, *shard))]
     Batch {
         /// How many samples the batch has.
@@ -327,7 +327,7 @@ impl Error {
     }
 }
 
-/// Refuses a setting that is above the most that can be meant.
+/// Refuses a setting above `most`.
 pub(crate) fn check_most(setting: &str, value: usize, most: usize, usual: &str) -> Result<()> {
     match value > most {
         true => Err(Error::Argument(format!("{setting} is {value}, and the most is {most}; {usual}"))),

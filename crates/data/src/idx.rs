@@ -7,12 +7,11 @@
 //! 00 00 EA 60  each size: 4 bytes, the highest first (60,000 images)
 //! ...          the data, the last dimension varying fastest
 //! ```
-//! A header is a claim, and claims are checked against the bytes that are there. Nothing is allocated because a
-//! header says so: memory starts at a size that the file's length explains and grows with the bytes that really
-//! come, which are read at most one past what the header announces.
+//! A header's claims are checked against the bytes that are there. How much is allocated depends on the length of the file and
+//! grows with the bytes that are read, never on the header alone; at most one byte more than the header claims is read.
 //!
-//! Plain files are read, not mapped: all of their bytes are wanted at once, a copy in RAM counts in the budget, and a
-//! mapped file that somebody shortens meanwhile takes the process with it.
+//! Plain files are read, not mapped: all of their bytes are wanted at once, a copy in RAM counts in the budget, and access to
+//! a mapped file that was cut short ends the process.
 
 use std::cmp::Ordering;
 use std::io::{self, BufRead, BufReader, Read};

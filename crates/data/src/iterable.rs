@@ -14,29 +14,38 @@ pub type Samples<S> = Box<dyn Iterator<Item = Result<S>> + Send>;
 /// and epoch must give the same samples in the same order.
 ///
 /// # Examples
+/// Lines of files:
 /// ```
-/// use pagelock_data::{IterableDataset, Result, Samples, StreamLoader};
+/// use std::fs::File;
+/// use std::io::{BufRead, BufReader};
+/// use std::path::PathBuf;
 ///
-/// /// Three counters.
-/// struct Counters;
+/// use pagelock_data::{Error, IterableDataset, Result, Samples, StreamLoader};
 ///
-/// impl IterableDataset for Counters {
-///     type Sample = i64;
+/// struct Lines(Vec<PathBuf>);
+///
+/// impl IterableDataset for Lines {
+///     type Sample = String;
 ///
 ///     fn n_shards(&self) -> usize {
-///         3
+///         self.0.len()
 ///     }
 ///
-///     fn shard(&self, shard: usize, _epoch: u64) -> Result<Samples<i64>> {
-///         let first = 100 * shard as i64;
-///         Ok(Box::new((first..first + 4).map(Ok)))
+///     fn shard(&self, shard: usize, _epoch: u64) -> Result<Samples<String>> {
+///         let file = File::open(&self.0[shard]).map_err(Error::other)?;
+///         Ok(Box::new(BufReader::new(file).lines().map(|line| line.map_err(Error::other))))
 ///     }
 /// }
 ///
-/// let loader = StreamLoader::new(Counters).batch_size(2).num_workers(2);
-/// let batches: Vec<_> = loader.iter().map(|batch| Ok(batch?.to_vec::<i64>()?)).collect::<Result<_>>()?;
-/// assert_eq!(batches, [[0, 1], [100, 101], [200, 201], [2, 3], [102, 103], [202, 203]]);
-/// # Ok::<(), pagelock_data::Error>(())
+/// let folder = tempfile::tempdir().map_err(Error::other)?;
+/// let paths = ["a", "b"].map(|name| folder.path().join(name));
+/// std::fs::write(&paths[0], "to be\nor not\nto be\n").map_err(Error::other)?;
+/// std::fs::write(&paths[1], "that is").map_err(Error::other)?;
+///
+/// let loader = StreamLoader::new(Lines(paths.into())).batch_size(2).num_workers(2);
+/// let batches = loader.iter().collect::<Result<Vec<Vec<String>>>>()?;
+/// assert_eq!(batches, [vec!["to be", "or not"], vec!["that is"], vec!["to be"]]);
+/// # Ok::<(), Error>(())
 /// ```
 pub trait IterableDataset: Send + Sync + 'static {
     /// One sample: often a pair of an input and a target.
@@ -69,8 +78,8 @@ pub trait IterableDataset: Send + Sync + 'static {
         Ok(samples)
     }
 
-    /// What the dataset is, in one line that is the same in every run: its files say. It is part of a loader's state, which
-    /// a loader of another dataset refuses. By default the name of the type.
+    /// Identifies the dataset in one line that is the same in every run, for example by its files. The line is part of a
+    /// loader's state, which a loader of another dataset refuses. By default the name of the type.
     ///
     /// # Examples
     /// See [`Dataset::identity`](crate::Dataset::identity).

@@ -22,16 +22,16 @@ pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> &str {
 pub(crate) fn drop_panic(panic: Box<dyn Any + Send>) {
     let dropped = |panic| catch_unwind(AssertUnwindSafe(|| drop(panic)));
     if let Err(endless) = dropped(panic).or_else(dropped).or_else(dropped) {
-        mem::forget(endless); // somebody has to stop
+        mem::forget(endless); // its drop panics every time
     }
 }
 
-/// Drops a value of the program's. If that panics, nobody is told: there is no batch to blame.
+/// Drops a value of the program's. A panic is ignored: there is no batch that it could be an error of.
 pub(crate) fn drop_quietly<T>(value: T) {
     let _ = catch_unwind(AssertUnwindSafe(|| drop(value))).map_err(drop_panic);
 }
 
-/// A lock that a panic poisoned still guards what it says.
+/// Locks; what a panic left behind the lock is usable.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,10 +1,10 @@
 //! [`StoredRows`]: the rows of an array in a file, read when they are asked for; however large the file, in fixed memory.
 //!
-//! Rows are read at their place, not mapped: a file that somebody cuts short is an error that names the row, where a mapped
-//! one ends the process. What was read lately, the system keeps in its page cache anyway.
+//! Rows are read, not mapped. If the file is cut short meanwhile, reading a row is an error that names the row, where access to a
+//! mapped file would end the process. The system's page cache keeps what was read lately.
 //!
 //! `npy.rs`, `npz.rs` and `safetensors.rs` find the array in files of those formats; `bytes.rs` is a part of a file. What a
-//! header says is checked against the length of the file before anything is allocated.
+//! header claims is checked against the length of the file before anything is allocated.
 
 mod bytes;
 mod npy;
@@ -59,7 +59,7 @@ pub struct StoredRows<K = Float> {
     kind: PhantomData<fn() -> K>,
 }
 
-/// An array in a file, of whatever kind.
+/// An array in a file, with elements of any kind.
 #[derive(Clone, Debug)]
 struct Array {
     bytes: Bytes,

@@ -201,7 +201,7 @@ impl Archive {
         let mut tar = tar::Archive::new(unpacked);
         let _charged = holder("cifar");
         let mut parts: Vec<Option<HostBuffer>> = (0..=self.train.len()).map(|_| None).collect(); // the last: to test
-        // As they are: notes about a member, of any length, are members of their own that nobody asks for.
+        // Raw members: a note about a member, which may be of any length, is a member of its own and is skipped.
         for member in tar.entries().map_err(|error| wrong(error.to_string()))?.raw(true) {
             let mut member = member.map_err(|error| wrong(error.to_string()))?;
             let Some(at) = self.position(&member) else { continue };

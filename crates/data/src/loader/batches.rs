@@ -6,12 +6,11 @@ use std::time::{Duration, Instant};
 
 use super::core::Core;
 use super::device::Uploads;
-use super::maker::Maker;
+use super::maker::{Maker, Readers};
 use super::opaque::Opaque;
 use super::order::{Position, Positions};
 use super::pinned::{PATIENCE, PinnedAllocator};
 use super::pool::{Given, WorkerPool};
-use super::recipe::Run;
 use super::source::AnyBatch;
 use crate::{Error, Result};
 
@@ -55,7 +54,7 @@ impl<B: Send + 'static> Iterator for Batches<'_, B> {
     }
 }
 
-/// [`Batches`] of whatever type.
+/// [`Batches`], whatever their type.
 pub(super) struct Epoch<'a> {
     core: &'a Core,
     start: Position,
@@ -76,7 +75,7 @@ pub(super) struct Epoch<'a> {
 /// Who makes the batches.
 #[expect(clippy::large_enum_variant, reason = "there is one of an epoch")]
 enum Threads {
-    Program { positions: Positions, run: Run, maker: Maker },
+    Program { positions: Positions, readers: Readers, maker: Maker },
     Workers(WorkerPool),
     Nobody,
 }
@@ -99,12 +98,12 @@ impl<'a> Epoch<'a> {
     }
 
     fn begin(&mut self) -> Result<()> {
-        let (positions, run, pool) = self.core.start(self.start)?;
+        let (positions, readers, pool) = self.core.start(self.start)?;
         self.uploads = self.core.settings.device.as_ref().map(Uploads::begin).transpose()?;
         (self.n_turns, self.n_left) = (positions.n_turns(), positions.n_left());
         self.threads = match pool {
             Some(pool) => {
-                pool.begin(positions, run);
+                pool.begin(positions, readers);
                 Threads::Workers(pool)
             }
             None => {
@@ -112,7 +111,7 @@ impl<'a> Epoch<'a> {
                 let (when_full, patience) = (settings.when_full, settings.timeout.unwrap_or(PATIENCE));
                 let allocator = |memory| PinnedAllocator::new(memory, when_full, move |waited| waited < patience);
                 let pinned = self.core.pinned_pool().map(allocator);
-                Threads::Program { positions, run, maker: Maker::new(Arc::default(), pinned, None, settings.skips) }
+                Threads::Program { positions, readers, maker: Maker::new(Arc::default(), pinned, None, settings.skips) }
             }
         };
         Ok(())
@@ -121,15 +120,15 @@ impl<'a> Epoch<'a> {
     /// The next batch, made here or by a worker.
     fn load(&mut self) -> Option<Given> {
         let recipe = &self.core.recipe;
-        let (positions, run, maker) = match &mut self.threads {
+        let (positions, readers, maker) = match &mut self.threads {
             Threads::Workers(pool) => return pool.next(self.number, &mut self.batch),
-            Threads::Program { positions, run, maker } => (positions, run, maker),
+            Threads::Program { positions, readers, maker } => (positions, readers, maker),
             Threads::Nobody => return None,
         };
         loop {
             let position = positions.next()?;
             let batch = self.batch.get_or_insert_with(|| recipe.source.room());
-            let result = recipe.make(run, position, None, maker, batch);
+            let result = recipe.make(readers, position, None, maker, batch);
             if !matches!(result, Ok(false)) {
                 return Some((maker.made(result), Some(position)));
             }

@@ -1,14 +1,14 @@
-//! [`Core`]: a loader of whatever batches. What it does is compiled here, once.
+//! [`Core`]: a loader, whatever the type of its batches. So its functions are compiled once, here.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use pagelock_memory::Holder;
 
+use super::maker::{Readers, Recipe};
 use super::opaque::Opaque;
 use super::order::{Order, OrderKind, Position, Positions};
 use super::pinned::{PinnedPool, pinned_pool};
 use super::pool::WorkerPool;
-use super::recipe::{Recipe, Run};
 use super::report::{LoaderReport, Record};
 use super::settings::Settings;
 use super::source::{Data, Source};
@@ -45,7 +45,7 @@ impl Core {
         Opaque::new(Self { recipe, settings: Settings::default(), identity, pinned, progress, idle })
     }
 
-    /// For changes: workers and memory of earlier settings are of no use after them.
+    /// To change settings. Drops the workers and the memory that earlier settings made.
     pub(super) fn settings_mut(&mut self) -> &mut Settings {
         (self.idle, self.pinned) = (Mutex::new(None), OnceLock::new());
         &mut self.settings
@@ -137,7 +137,7 @@ impl Core {
         Ok(())
     }
 
-    /// That a batch came before a position of shards, unless it is the start: else the state is not of these shards.
+    /// Refuses a position of shards before which no batch came, unless it is the start: it is of other shards.
     pub(super) fn check_is_reached(&self, position: Position, n_turns: usize) -> Result<()> {
         let (Some(share), Some(before)) = (self.recipe.order.share(), position.before(n_turns)) else {
             return Ok(());
@@ -153,12 +153,12 @@ impl Core {
     }
 
     /// Starts an epoch: its batches, the readers of its shards, and the workers; none if the program makes its batches itself.
-    pub(super) fn start(&self, start: Position) -> Result<(Positions, Run, Option<WorkerPool>)> {
+    pub(super) fn start(&self, start: Position) -> Result<(Positions, Readers, Option<WorkerPool>)> {
         let positions = self.positions(start)?;
         if positions.n_turns() > 1 {
             self.check_is_reached(start, positions.n_turns())?; // of one shard, the first batch says so too
         }
-        let run = self.recipe.run(start, positions.n_turns());
+        let readers = self.recipe.readers(start, positions.n_turns());
         let n_workers = self.n_workers();
         let idle = lock(&self.idle).take();
         let pool = match idle {
@@ -167,7 +167,7 @@ impl Core {
             }
             idle => idle,
         };
-        Ok((positions, run, pool))
+        Ok((positions, readers, pool))
     }
 
     /// An epoch is over.

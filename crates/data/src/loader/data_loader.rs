@@ -122,7 +122,7 @@ impl<B: Send + 'static> DataLoader<B> {
     ///
     /// # Errors
     /// [`Error::Argument`](crate::Error::Argument), which the loop would give instead of its first batch: the dataset or the
-    /// order is empty, or a setting cannot be meant.
+    /// order is empty, or a setting is out of range.
     ///
     /// # Examples
     /// ```

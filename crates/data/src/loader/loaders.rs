@@ -43,39 +43,7 @@ pub type DataLoader<B> = Loader<B, Indices>;
 /// that gives each epoch another order does that in [`shard`](crate::IterableDataset::shard), which is told the epoch.
 ///
 /// # Examples
-/// Lines of files:
-/// ```
-/// use std::fs::File;
-/// use std::io::{BufRead, BufReader};
-/// use std::path::PathBuf;
-///
-/// use pagelock_data::{Error, IterableDataset, Result, Samples, StreamLoader};
-///
-/// struct Lines(Vec<PathBuf>);
-///
-/// impl IterableDataset for Lines {
-///     type Sample = String;
-///
-///     fn n_shards(&self) -> usize {
-///         self.0.len()
-///     }
-///
-///     fn shard(&self, shard: usize, _epoch: u64) -> Result<Samples<String>> {
-///         let file = File::open(&self.0[shard]).map_err(Error::other)?;
-///         Ok(Box::new(BufReader::new(file).lines().map(|line| line.map_err(Error::other))))
-///     }
-/// }
-///
-/// let folder = tempfile::tempdir().map_err(Error::other)?;
-/// let paths = ["a", "b"].map(|name| folder.path().join(name));
-/// std::fs::write(&paths[0], "to be\nor not\nto be\n").map_err(Error::other)?;
-/// std::fs::write(&paths[1], "that is").map_err(Error::other)?;
-///
-/// let loader = StreamLoader::new(Lines(paths.into())).batch_size(2).num_workers(2);
-/// let batches = loader.iter().collect::<Result<Vec<Vec<String>>>>()?;
-/// assert_eq!(batches, [vec!["to be", "or not"], vec!["that is"], vec!["to be"]]);
-/// # Ok::<(), Error>(())
-/// ```
+/// See [`IterableDataset`](crate::IterableDataset).
 pub type StreamLoader<B> = Loader<B, Shards>;
 
 /// What [`DataLoader`] and [`StreamLoader`] have in common: all but which samples make which batch. Those are functions of the

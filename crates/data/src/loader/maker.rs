@@ -1,19 +1,78 @@
-//! [`Maker`]: makes batches on one thread, whatever their type. It keeps what is used again from batch to batch, times every
-//! part, and says in errors which sample failed and which worker was at it. A panic is an error too.
+//! [`Recipe`]: how the batch at a position is made. [`Maker`]: makes batches on one thread, whatever their type. It keeps what is
+//! used again from batch to batch, times every part, and says in errors which sample failed and which worker was at it. A panic
+//! is an error too.
 
 use std::any::Any;
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use super::order::Order;
+use pagelock_memory::Holder;
+
+use super::order::{Order, OrderKind, Position};
 use super::pinned::PinnedAllocator;
 use super::report::{LoaderReport, Made, Skipped};
-use crate::panics::drop_quietly;
+use super::source::{AnyBatch, Data, Source};
+use crate::dataset::check_index;
+use crate::panics::{drop_quietly, lock};
 use crate::pin::Slots;
 use crate::{Error, Result};
+
+/// How batches are made.
+#[derive(Clone)]
+pub(super) struct Recipe {
+    pub(super) data: Arc<dyn Data>,
+    pub(super) source: Arc<dyn Source>,
+    pub(super) order: Order,
+    pub(super) holder: Holder,
+}
+
+/// The readers of an epoch's shards, by turn. Each is locked by the one thread that makes the shard's batches. A dataset with
+/// indices has none.
+#[derive(Default)]
+pub(super) struct Readers(Vec<Mutex<ShardReader>>);
+
+impl Recipe {
+    /// Readers for an epoch from `start` on.
+    pub(super) fn readers(&self, start: Position, n_turns: usize) -> Readers {
+        let Some(share) = self.order.share() else { return Readers::default() };
+        let reader = |turn| {
+            // The next batch of a shard whose turn is over is that of the next round.
+            let round = start.round.saturating_add(u64::from(turn < start.turn));
+            let next = self.order.first_sample(Position { round, ..start });
+            Mutex::new(ShardReader { shard: share.shard_at(turn), next, state: ReaderState::Closed })
+        };
+        Readers((0..n_turns).map(reader).collect())
+    }
+
+    /// Puts the batch at a position into `to`, or gives the refusal in its place; false if its shard has no more. Errors
+    /// name the samples, and who was to make the batch; so do panics, which are errors too.
+    pub(super) fn make(
+        &self,
+        readers: &Readers,
+        position: Position,
+        refusal: Option<Error>,
+        maker: &mut Maker,
+        to: &mut AnyBatch,
+    ) -> Result<bool> {
+        let mut reader = readers.0.get(position.turn).map(lock);
+        let (epoch, order, shard) = (position.epoch, &self.order, reader.as_deref_mut());
+        let request = Request { epoch, order, indices: Vec::new(), shard, refusal };
+        maker.run(request, |maker, request| {
+            if let OrderKind::Sampler(sampler) = &order.kind {
+                let n_samples = self.data.len();
+                order.batches(sampler).fill(epoch, position.round as usize, n_samples, &mut request.indices);
+                maker.progress.begin(request.indices.first().copied());
+                request.refusal.take().map_or(Ok(()), Err)?;
+                request.indices.iter().try_for_each(|&index| check_index(index, n_samples))?;
+            }
+            let _charged = self.holder.enter();
+            self.source.make(request, maker, to)
+        })
+    }
+}
 
 /// Which sample a thread is at, for the error of a timeout.
 #[derive(Default)]
@@ -77,11 +136,6 @@ enum ReaderState {
 type Open<'a> = dyn FnMut(usize, u64, u64) -> Result<Box<dyn Any + Send>> + 'a;
 
 impl ShardReader {
-    /// Reads from sample `next` on.
-    pub(super) fn new(shard: usize, next: u64) -> Self {
-        Self { shard, next, state: ReaderState::Closed }
-    }
-
     fn end(&mut self) {
         drop_quietly(mem::replace(&mut self.state, ReaderState::Over));
     }
@@ -124,7 +178,7 @@ impl Maker {
     }
 
     /// Does `make` for a request, in which it may note the samples; false if the shard has no more.
-    pub(super) fn run(
+    fn run(
         &mut self,
         mut request: Request<'_>,
         make: impl FnOnce(&mut Self, &mut Request<'_>) -> Result<bool>,
@@ -149,11 +203,6 @@ impl Maker {
     /// What the batch was like that was made last.
     pub(super) fn made(&mut self, result: Result<bool>) -> Made {
         Made { result, report: self.report, skipped: mem::take(&mut self.skipped) }
-    }
-
-    /// The samples of a batch are known.
-    pub(super) fn begin(&mut self, indices: &[usize]) {
-        self.progress.begin(indices.first().copied());
     }
 
     fn locate(&self, error: Error, indices: &[usize]) -> Error {

@@ -12,7 +12,7 @@
 //!   Core                       core.rs: recipe, settings, where the loader is, what it did (report.rs)
 //!     Epoch                    batches.rs: gives the batches of one epoch
 //!       WorkerPool             pool.rs: threads, reorder buffer, backpressure
-//!         Recipe, Maker        recipe.rs, maker.rs: one batch; order.rs: its position; pinned.rs: page-locked memory
+//!         Recipe, Maker        maker.rs: one batch; order.rs: its position; pinned.rs: page-locked memory
 //!           Source             source.rs: datasets and functions of the program's types
 //!       Uploads                device.rs: copies batches to a device ahead of the program (DeviceLoader)
 //! ```
@@ -27,7 +27,6 @@ mod opaque;
 mod order;
 mod pinned;
 mod pool;
-mod recipe;
 mod report;
 mod settings;
 mod source;

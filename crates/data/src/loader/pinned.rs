@@ -5,7 +5,6 @@
 //! small batch share a block, which a GPU copies at once.
 
 use std::mem;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -60,9 +59,7 @@ pub(super) fn pinned_pool(budget: Option<&Budget>) -> PinnedPool {
 
 /// The page-locked memory of a loader, as one thread uses it.
 #[derive(Clone)]
-pub(super) struct PinnedAllocator {
-    source: Arc<Allocator>,
-}
+pub(super) struct PinnedAllocator(Arc<Allocator>);
 
 /// Whether a thread that was refused memory, and has waited that long, goes on waiting.
 type Patience = dyn Fn(Duration) -> bool + Send + Sync;
@@ -71,11 +68,15 @@ struct Allocator {
     memory: PinnedPool,
     when_full: WhenFull,
     patience: Box<Patience>,
-    // Relaxed, all three: only the thread that makes a batch sets them and asks.
-    waited_nanos: AtomicU64,
-    fell_back: AtomicBool,
-    never_fits: AtomicUsize, // the shortest length that was too much for the limit itself
-    block: Mutex<Block>,     // guards what the batch that is being made takes
+    batch: Mutex<Batch>, // guards what the batch that is being made takes; only one thread makes it
+}
+
+#[derive(Default)]
+struct Batch {
+    waited: Duration,
+    fell_back: bool,           // to ordinary memory
+    never_fits: Option<usize>, // the shortest length, of all batches, that was too much for the limit itself
+    block: Block,
 }
 
 /// One block for the tensors of a batch, if they are as long as those of the batch before.
@@ -139,10 +140,8 @@ impl PinnedAllocator {
         when_full: WhenFull,
         patience: impl Fn(Duration) -> bool + Send + Sync + 'static,
     ) -> Self {
-        let (waited_nanos, fell_back) = (AtomicU64::new(0), AtomicBool::new(false));
-        let never_fits = AtomicUsize::new(usize::MAX);
-        let (patience, block): (Box<Patience>, _) = (Box::new(patience), Mutex::default());
-        Self { source: Arc::new(Allocator { memory, when_full, patience, waited_nanos, fell_back, never_fits, block }) }
+        let (patience, batch) = (Box::new(patience), Mutex::default());
+        Self(Arc::new(Allocator { memory, when_full, patience, batch }))
     }
 
     /// A copy in page-locked memory, contiguous and without a gradient.
@@ -163,14 +162,14 @@ impl PinnedAllocator {
 
     /// Makes this thread's tensors in page-locked memory until the scope drops.
     pub(super) fn enter(&self) -> HostScope {
-        HostScope::enter(self.source.clone())
+        HostScope::enter(self.0.clone())
     }
 
     /// Ends a part of the making of a batch. How long it waited for memory, and whether it had to take ordinary memory.
     pub(super) fn finish(&self) -> (Duration, bool) {
-        self.source.block().end();
-        let nanos = self.source.waited_nanos.swap(0, Relaxed);
-        (Duration::from_nanos(nanos), self.source.fell_back.swap(false, Relaxed))
+        let mut batch = self.0.batch();
+        batch.block.end();
+        (mem::take(&mut batch.waited), mem::take(&mut batch.fell_back))
     }
 }
 
@@ -183,19 +182,23 @@ impl Destination for PinnedAllocator {
 impl HostSource for Allocator {
     fn allocate(&self, len_bytes: usize) -> Result<HostBuffer, Refusal> {
         let pageable = |_| {
-            self.fell_back.store(true, Relaxed);
+            self.batch().fell_back = true;
             HostBuffer::allocate(default_host(), len_bytes)
         };
-        if let Some(part) = self.block().next(len_bytes, &self.memory) {
+        let mut batch = self.batch();
+        if let Some(part) = batch.block.next(len_bytes, &self.memory) {
             return Ok(part);
         }
-        if self.when_full == WhenFull::Pageable && len_bytes >= self.never_fits.load(Relaxed) {
+        let never_fits = batch.never_fits.is_some_and(|shortest| len_bytes >= shortest);
+        drop(batch);
+        if self.when_full == WhenFull::Pageable && never_fits {
             return pageable(()); // asking costs the touching of all its pages
         }
         let seen = self.memory.inner().returns();
         HostBuffer::allocate(&self.memory, len_bytes).or_else(|refusal| {
             if !could_fit(&refusal) {
-                self.never_fits.fetch_min(len_bytes, Relaxed);
+                let never_fits = &mut self.batch().never_fits;
+                *never_fits = Some(never_fits.map_or(len_bytes, |shortest| shortest.min(len_bytes)));
             }
             match self.when_full {
                 WhenFull::Error => Err(refusal),
@@ -207,8 +210,8 @@ impl HostSource for Allocator {
 }
 
 impl Allocator {
-    fn block(&self) -> MutexGuard<'_, Block> {
-        lock(&self.block)
+    fn batch(&self) -> MutexGuard<'_, Batch> {
+        lock(&self.batch)
     }
 
     fn wait(&self, len_bytes: usize, mut seen: u64, mut refusal: Refusal) -> Result<HostBuffer, Refusal> {
@@ -224,7 +227,7 @@ impl Allocator {
                 Err(again) => refusal = again,
             }
         };
-        self.waited_nanos.fetch_add(start.elapsed().as_nanos() as u64, Relaxed);
+        self.batch().waited += start.elapsed();
         result
     }
 }

@@ -1,29 +1,28 @@
 //! [`WorkerPool`]: threads that make the batches of an epoch ahead of the program, which gets them in order.
 //!
 //! ```text
-//! positions ──> reorder buffer, at most `window` entries ──────────────────────> program
-//!               [ready] [making by worker 1] [ready] [making by worker 0]
-//!                  0 is next                      a worker takes the first pending entry, or the next position
+//! positions ──> reorder buffer: at most `window` entries, in the order of positions ──> program
+//!
+//!     Pending ──take──> Making by a worker ──finish──> Ready ──next──> the program
+//!        ^                      │                        │
+//!        └──────── waits_on: the first entry has no page-locked memory
 //! ```
 //!
-//! All of it is guarded by one lock; batches are made, and dropped, without it. A dataset with indices lets any worker make
-//! any batch; a shard belongs to worker `turn % n_workers`, which makes its batches one after another. Two condition
-//! variables: `ready` for the program, `work` for workers.
+//! One lock guards the buffer; batches are made and dropped without it. The program waits on the condition variable `ready`
+//! until the first entry is ready. Workers wait on `work` until an entry is pending, or there is room for one more. Any worker
+//! can make any batch of a dataset with indices. A shard belongs to worker `turn % n_workers`, which makes its batches one after
+//! another.
 //!
-//! With a budget for what is ahead, workers reserve memory in the order of positions, so the batch that the program waits for
-//! has some, or is the next to get some. Page-locked memory can run out in the middle of a batch: then its worker waits for the
-//! program to drop one. If the program waits itself, the first entry comes first: finished batches behind it are dropped, the
-//! last first, and made again later, and other workers that wait for memory give up. Shards cannot be read again, so there
-//! the wait ends with a refusal.
+//! With a `prefetch_budget`, workers reserve memory in the order of positions. So the batch that the program waits for has
+//! memory, or is the next to get some, and waiting always ends.
 //!
-//! ```text
-//! Pending ──take──> Making by a worker ──finish──> Ready ──next──> the program
-//!    ^                      │                        │
-//!    └──────── waits_on: no page-locked memory ──────┘
-//! ```
+//! Page-locked memory can run out in the middle of a batch. Then its worker waits until the program drops a batch. If the
+//! program itself waits for the first entry, that entry gets memory from the others: finished batches are dropped, the last
+//! first, and made again later; workers in the middle of later batches give up. Batches of shards cannot be made again, so
+//! there the worker gives up after the time-out, and its batch is an error.
 //!
-//! Invariant: an entry that is `Making` has exactly one worker, and a worker has at most one. A worker that finishes a batch and
-//! has no entry any more drops the batch: the entry was removed, or another worker makes it.
+//! Invariant: an entry that is `Making` has exactly one worker, and a worker has at most one entry. A worker that finishes a
+//! batch and has no entry any more drops the batch: the entry was removed, or is made again.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -34,17 +33,16 @@ use std::time::{Duration, Instant};
 
 use pagelock_memory::{Reservation, taken_by_thread};
 
-use super::maker::{Maker, SampleProgress};
+use super::maker::{Maker, Readers, Recipe, SampleProgress};
 use super::order::{Position, Positions};
 use super::pinned::{PATIENCE, PinnedAllocator, PinnedPool};
-use super::recipe::{Recipe, Run};
 use super::report::Made;
 use super::settings::{Init, Settings};
 use super::source::AnyBatch;
 use crate::panics::{drop_quietly, lock};
 use crate::{Error, Result};
 
-/// How long the end of an epoch waits for workers in the middle of a sample before it leaves them to end alone.
+/// How long dropping the pool waits for workers. One that is still in the middle of a sample then ends on its own.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// See the head of the file.
@@ -65,15 +63,15 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    run: Arc<Run>,
+    readers: Arc<Readers>,
     positions: Positions, // of batches that have no entry yet
     entries: VecDeque<Entry>,
-    n_pending: usize,               // entries
-    program_waits: Option<Instant>, // since when
-    n_idle: usize,                  // workers that wait for `work`
+    n_pending: usize,               // entries that are `Pending`
+    program_waits: Option<Instant>, // since when the program has been waiting on `ready`
+    n_idle: usize,                  // workers that wait on `work`
     /// A worker waits for the budget; no worker starts a later batch until it has memory.
     is_reserving: bool,
-    /// The first entry has no page-locked memory: workers that wait for some give up what they have.
+    /// The first entry has no page-locked memory: workers that wait for some give up their batches.
     is_starving: bool,
     /// The most that a batch has taken so far.
     batch_bytes: u64,
@@ -81,9 +79,9 @@ struct State {
     failure: Option<Error>,
     is_over: bool,
     n_running: usize,
-    n_starting: usize, // threads that are not ready yet; no batch is made before all are
+    n_starting: usize, // threads that run `worker_init`; no batch is made before all have
     workers: Vec<Arc<SampleProgress>>, // the threads that are at work, by worker
-    spare: Vec<AnyBatch>, // room, given back by the program
+    spare: Vec<AnyBatch>, // empty ones that the program gave back, to be used again
     wait_for_program: Duration,
     wait_for_budget: Duration,
 }
@@ -109,7 +107,7 @@ struct Finished {
 /// A batch for a worker to make.
 struct Job {
     position: Position,
-    run: Arc<Run>,
+    readers: Arc<Readers>,
     room: Option<AnyBatch>,
     reserved: Result<Option<Reservation>, pagelock_memory::Error>,
 }
@@ -168,10 +166,10 @@ impl WorkerPool {
     }
 
     /// Starts on the batches at `positions`.
-    pub(super) fn begin(&self, positions: Positions, run: Run) {
+    pub(super) fn begin(&self, positions: Positions, readers: Readers) {
         let mut state = lock(&self.shared.state);
         debug_assert!(state.entries.is_empty(), "an epoch begins after the one before has ended");
-        (state.positions, state.run) = (positions, Arc::new(run));
+        (state.positions, state.readers) = (positions, Arc::new(readers));
         self.shared.work.notify_all();
     }
 
@@ -250,12 +248,12 @@ impl WorkerPool {
     /// Ends an epoch before its time; what is being made is dropped when it is finished.
     pub(super) fn stop(&self) {
         let mut state = lock(&self.shared.state);
-        let (positions, run) = (mem::take(&mut state.positions), mem::take(&mut state.run));
+        let (positions, readers) = (mem::take(&mut state.positions), mem::take(&mut state.readers));
         (state.n_pending, state.is_starving) = (0, false);
         let entries: Vec<_> = state.entries.drain(..).collect();
         self.shared.work.notify_all(); // those that wait for memory need none any more
         drop(state);
-        drop((entries, positions, run)); // without the lock
+        drop((entries, positions, readers)); // without the lock
     }
 }
 
@@ -342,18 +340,18 @@ impl Shared {
             PinnedAllocator::new(memory, self.settings.when_full, move |waited| shared.waits_on(&worker, waited))
         });
         let mut maker = Maker::new(worker.progress.clone(), pinned, Some(worker.number), self.settings.skips);
-        while let Some(Job { position, run, room, reserved }) = self.take(worker) {
+        while let Some(Job { position, readers, room, reserved }) = self.take(worker) {
             let before = taken_by_thread();
             let mut batch = room.unwrap_or_else(|| self.recipe.source.room());
             let (reserved, refusal) = match reserved {
                 Ok(reserved) => (reserved, None),
                 Err(refused) => (None, Some(Error::Memory(refused))),
             };
-            let result = self.recipe.make(&run, position, refusal, &mut maker, &mut batch);
+            let result = self.recipe.make(&readers, position, refusal, &mut maker, &mut batch);
             let batch_bytes = (taken_by_thread() - before).max(1) as u64;
             let finished = Finished { batch, made: maker.made(result), reserved };
             let unwanted = self.finish(worker, position, finished, batch_bytes);
-            drop_quietly((unwanted, run)); // without the lock
+            drop_quietly((unwanted, readers)); // without the lock
         }
         Ok(())
     }
@@ -380,9 +378,7 @@ impl Shared {
             }
             let start = Instant::now();
             let is_full = state.positions.peek().is_some();
-            state.n_idle += 1;
-            state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
-            state.n_idle -= 1;
+            state = self.wait_for_work(state);
             if is_full {
                 state.wait_for_program += start.elapsed();
             }
@@ -390,9 +386,16 @@ impl Shared {
         let position = state.entries[index].position;
         state.entries[index].state = EntryState::Making { worker: worker.number };
         state.n_pending -= 1;
-        let (run, room) = (state.run.clone(), state.spare.pop());
+        let (readers, room) = (state.readers.clone(), state.spare.pop());
         let reserved = self.reserve(state, worker);
-        Some(Job { position, run, room, reserved })
+        Some(Job { position, readers, room, reserved })
+    }
+
+    fn wait_for_work<'a>(&self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        state.n_idle += 1;
+        state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
+        state.n_idle -= 1;
+        state
     }
 
     /// The index of an entry for a worker to make.
@@ -429,11 +432,7 @@ impl Shared {
                 Ok(reserved) => break Ok(Some(reserved)),
                 _ if state.index_of(worker).is_none() => break Ok(None), // the batch is no longer needed
                 // Others are ahead: the program will take them, and they give their memory back.
-                Err(_) if state.in_memory() > 1 => {
-                    state.n_idle += 1;
-                    state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
-                    state.n_idle -= 1;
-                }
+                Err(_) if state.in_memory() > 1 => state = self.wait_for_work(state),
                 Err(refused) => break Err(refused),
             }
         };

@@ -1,4 +1,4 @@
-//! [`LoaderReport`]: where the time went, so that "why does my program wait?" has an answer.
+//! [`LoaderReport`]: how long each part of making batches took, and what to change.
 
 use std::collections::VecDeque;
 use std::fmt;

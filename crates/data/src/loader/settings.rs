@@ -57,7 +57,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Refuses more workers, or more batches ahead, than can be meant: they would end the process for want of threads or memory.
+    /// Refuses numbers of workers and batches for which no machine has the threads or the memory.
     pub(super) fn check(&self) -> Result<()> {
         let usual = "as many as the machine has cores is usual";
         check_most("num_workers", self.n_workers, MOST_WORKERS, usual)?;
@@ -88,8 +88,8 @@ impl<B: Send + 'static, K> Loader<B, K> {
     /// How many threads make batches ahead of the program; 0, the default, lets the program make each when it asks.
     /// Order and content of the batches are the same for any number.
     ///
-    /// What goes wrong, a panic too, comes out as an error in the place of its batch, whoever made it. More workers than 1,024
-    /// are refused by [`len`](Self::len) and by the loop. A shard of a stream is read by one thread, so more threads than shards
+    /// An error or a panic comes out as an error in the place of its batch, from every thread. More workers than 1,024 are
+    /// refused by [`len`](Self::len) and by the loop. A shard of a stream is read by one thread, so more threads than shards
     /// are not started.
     ///
     /// # Examples
@@ -226,7 +226,7 @@ impl<B: Send + 'static, K> Loader<B, K> {
     /// # Ok::<(), pagelock_data::Error>(())
     /// ```
     ///
-    /// A type that nobody taught to be pinned does not compile:
+    /// A batch of a type without [`PinMemory`] does not compile:
     /// ```compile_fail,E0277
     /// # use pagelock_data::{DataLoader, TensorDataset};
     /// # use pagelock_tensor::Tensor;

@@ -1,4 +1,4 @@
-//! [`Tuning`]: how many workers, and how far ahead, as the figures of a report say.
+//! [`Tuning`]: how many workers to use, and how many batches ahead, computed from a report.
 
 use std::num::NonZero;
 use std::thread;

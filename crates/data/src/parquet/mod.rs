@@ -149,7 +149,7 @@ impl ParquetTable {
         }
     }
 
-    /// One column of bytes or texts: encoded pictures, say.
+    /// One column of bytes or texts, for example encoded pictures.
     ///
     /// # Errors
     /// As [`column`](Self::column); [`Error::Memory`] if the budget has no room for them. What is returned is in no budget.
@@ -281,7 +281,7 @@ impl<T> Group<'_, T> {
         }
     }
 
-    /// The next values, at most so many; returns how many rows they are.
+    /// Reads at most `most` values; returns how many rows they are.
     fn some<D: DataType<T = T>>(&mut self, reader: &mut ColumnReaderImpl<D>, most: usize) -> Result<usize> {
         self.levels.clear();
         self.values.clear();

@@ -20,9 +20,9 @@ use pagelock_memory::HeapReservation;
 use parquet::errors::{ParquetError, Result};
 use parquet::file::reader::{ChunkReader, Length};
 
-/// Snappy packs at most so well: copies of 64 bytes in three.
+/// The best ratio of Snappy: a copy of 64 bytes takes three.
 const MOST_PACKED: i64 = 22;
-/// A value of a dictionary takes at least so many bytes.
+/// The fewest bytes of a value of a dictionary.
 const LEAST_VALUE: i64 = 4;
 /// What of a header is looked at.
 const START_BYTES: usize = 64;

@@ -7,7 +7,7 @@ use super::{Place, Sampler};
 use crate::identity::Hash;
 use crate::{Error, Result};
 
-/// Draws samples with replacement, each as often as its weight says: for classes of unequal size, say.
+/// Draws samples with replacement, each as often as its weight says: for example to balance classes of unequal size.
 ///
 /// A draw takes the same time however many samples there are: A. J. Walker's alias method (1977), with the table of
 /// M. D. Vose, "A linear algorithm for generating random numbers with a given distribution", IEEE Transactions on
