@@ -45,7 +45,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Parameters and buffers may be of different precision: it is a value that each has, see [`to_dtype`](Self::to_dtype).
 ///
 /// Generic structs work. `#[module(rename = "fc")]` on a field visits it under PyTorch's name. The derive also writes
-/// `Display`, which prints the tree as PyTorch's `print(model)` does; `#[module(no_display)]` prevents it.
+/// `Display`, which prints the tree as PyTorch's `print(model)` does; `#[module(no_display)]` prevents it, and
+/// `#[module(details = Self::describe)]` names the function whose text stands between the parentheses, as `extra_repr` does
+/// there.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a module",
     label = "not a module",
@@ -255,7 +257,7 @@ pub trait Module {
     ///
     /// # Errors
     /// [`Error::StateDict`](crate::Error::StateDict) has every name that is missing, unexpected, of another shape or kind;
-    /// [`Error::NameTwice`](crate::Error::NameTwice) if two tensors of the model have one name. Nothing has been loaded then.
+    /// [`Error::Argument`](crate::Error::Argument) if two tensors of the model have one name. Nothing has been loaded then.
     fn load_state_dict(&self, dict: &StateDict) -> Result<()> {
         walk::load_state_dict(&Of(self), dict)
     }

@@ -9,7 +9,6 @@ use pagelock_tensor::AnyTensor;
 use crate::module::{Event, Visitor, VisitorMut};
 use crate::{Module, Parameter, Result, StateDict};
 
-/// The `visit` of a module.
 /// What a walk knows of a module, whatever its type.
 pub(crate) trait Walked {
     fn visit(&self, visitor: &mut Visitor<'_>);

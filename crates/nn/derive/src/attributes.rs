@@ -9,6 +9,8 @@ use syn::{Attribute, LitStr, Path, Result};
 pub(crate) struct Container {
     pub(crate) krate: Option<Path>,
     pub(crate) no_display: bool,
+    /// The function that writes what stands between the parentheses in print.
+    pub(crate) details: Option<Path>,
 }
 
 /// What a field's attributes say.
@@ -26,10 +28,12 @@ impl Container {
                 found.krate = Some(meta.value()?.call(Path::parse_mod_style)?);
             } else if meta.path.is_ident("no_display") {
                 found.no_display = true;
+            } else if meta.path.is_ident("details") {
+                found.details = Some(meta.value()?.parse()?);
             } else {
-                return Err(
-                    meta.error("a struct takes `no_display` or `crate = path`; `skip` and `rename` go on a field")
-                );
+                return Err(meta.error(
+                    "a struct takes `details = function`, `no_display` or `crate = path`; `skip` and `rename` go on a field",
+                ));
             }
             Ok(())
         })?;

@@ -34,7 +34,7 @@ pub(crate) fn module(input: &DeriveInput) -> Result<TokenStream> {
 
     let nn = container.krate.clone().unwrap_or_else(paths::nn);
     let generics = bounded(&input.generics, &children, &nn);
-    let module = implementation(input, &generics, &children, &nn);
+    let module = implementation(input, &container, &generics, &children, &nn);
     let display = if container.no_display { TokenStream::new() } else { display(input, &generics, &nn) };
     Ok(quote! { #module #display })
 }
@@ -97,7 +97,13 @@ fn mentions(ty: &Type, parameters: &[Ident]) -> bool {
     finder.1
 }
 
-fn implementation(input: &DeriveInput, generics: &Generics, children: &[Child], nn: &Path) -> TokenStream {
+fn implementation(
+    input: &DeriveInput,
+    container: &Container,
+    generics: &Generics,
+    children: &[Child],
+    nn: &Path,
+) -> TokenStream {
     let ident = &input.ident;
     let title = ident.to_string();
     let (impl_generics, _, where_clause) = generics.split_for_impl();
@@ -109,6 +115,13 @@ fn implementation(input: &DeriveInput, generics: &Generics, children: &[Child], 
     });
     let visits_mut = children.iter().map(|Child { access, ty, .. }| {
         quote_spanned! { ty.span() => #nn::VisitorMut::child(#visitor, &mut self.#access); }
+    });
+    let details = container.details.iter().map(|function| {
+        quote! {
+            fn details(&self) -> ::std::string::String {
+                #function(self)
+            }
+        }
     });
     quote! {
         #[automatically_derived]
@@ -124,6 +137,7 @@ fn implementation(input: &DeriveInput, generics: &Generics, children: &[Child], 
             fn title(&self) -> ::std::string::String {
                 ::std::string::String::from(#title)
             }
+            #(#details)*
         }
     }
 }

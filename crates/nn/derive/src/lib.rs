@@ -16,7 +16,8 @@ use proc_macro::TokenStream;
 /// Each field is visited under its own name, so `conv1: Conv2d` gives the parameters `conv1.weight` and `conv1.bias`.
 ///
 /// - on a field: `#[module(skip)]` leaves it out, `#[module(rename = "name")]` visits it under another name;
-/// - on the struct: `#[module(no_display)]` leaves `Display` to you, and `#[module(crate = path::to::nn)]` says where
+/// - on the struct: `#[module(details = function)]` names a `fn(&Self) -> String` that writes what stands between the
+///   parentheses in print, `#[module(no_display)]` leaves `Display` to you, and `#[module(crate = path::to::nn)]` says where
 ///   `pagelock_nn` is when it is neither a dependency nor in `pagelock`.
 #[proc_macro_derive(Module, attributes(module))]
 pub fn derive_module(input: TokenStream) -> TokenStream {

@@ -1,20 +1,14 @@
 //! Layers without parameters that change each element alone.
 
-use super::shown;
-use crate::{Forward, Module, Visitor, VisitorMut};
+use super::debug_is_display;
+use crate::{Forward, Module};
 use pagelock_tensor::{Result, Tensor};
 
 macro_rules! activation {
     ($(#[$docs:meta])* $name:ident, $method:ident, is_relu: $is_relu:literal) => {
         $(#[$docs])*
-        #[derive(Clone, Copy, Default)]
+        #[derive(Clone, Copy, Default, Module)]
         pub struct $name;
-
-        impl Module for $name {
-            fn visit(&self, _: &mut Visitor<'_>) {}
-
-            fn visit_mut(&mut self, _: &mut VisitorMut<'_>) {}
-        }
 
         impl Forward for $name {
             fn forward(&self, x: &Tensor) -> Result<Tensor> {
@@ -26,7 +20,7 @@ macro_rules! activation {
             }
         }
 
-        shown!($name);
+        debug_is_display!($name);
     };
 }
 

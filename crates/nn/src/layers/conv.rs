@@ -1,7 +1,7 @@
 //! [`Conv2d`]: kernels that slide over images.
 
-use super::{Pair, shown};
-use crate::{Forward, Module, Parameter, Visitor, VisitorMut, init};
+use super::{Pair, debug_is_display};
+use crate::{Forward, Module, Parameter, init};
 use pagelock_tensor::{self as tensor, Error, Generator, Result, Tensor, default_generator};
 
 /// Cross-correlation of images with kernels, as PyTorch's `nn.Conv2d`.
@@ -22,11 +22,14 @@ use pagelock_tensor::{self as tensor, Error, Generator, Result, Tensor, default_
 /// assert_eq!(layer.forward(&Tensor::zeros([64, 1, 28, 28])?)?.dims(), [64, 16, 14, 14]);
 /// # Ok::<(), pagelock_tensor::Error>(())
 /// ```
+#[derive(Module)]
+#[module(details = Self::describe)]
 pub struct Conv2d {
     /// `[out_channels, in_channels / groups, kernel_h, kernel_w]`
     pub weight: Parameter,
     /// `[out_channels]`, if there is one.
     pub bias: Option<Parameter>,
+    #[module(skip)]
     geometry: tensor::Conv2dOptions,
 }
 
@@ -117,20 +120,8 @@ impl Conv2d {
         self.bias = None;
         self
     }
-}
 
-impl Module for Conv2d {
-    fn visit(&self, visitor: &mut Visitor<'_>) {
-        visitor.child("weight", &self.weight);
-        visitor.child("bias", &self.bias);
-    }
-
-    fn visit_mut(&mut self, visitor: &mut VisitorMut<'_>) {
-        visitor.child(&mut self.weight);
-        visitor.child(&mut self.bias);
-    }
-
-    fn details(&self) -> String {
+    fn describe(&self) -> String {
         let (tensor::Conv2dOptions { stride, padding, dilation, groups }, weight) = (self.geometry, self.weight.dims());
         let pair = |[height, width]: [usize; 2]| format!("({height}, {width})");
         let mut text = format!(
@@ -163,4 +154,4 @@ impl Forward for Conv2d {
     }
 }
 
-shown!(Conv2d);
+debug_is_display!(Conv2d);

@@ -1,7 +1,7 @@
 //! [`Dropout`]: forgets a part of what it is given, while training.
 
-use super::{number, shown};
-use crate::{Forward, Mode, Module, Visitor, VisitorMut, functional};
+use super::{debug_is_display, number};
+use crate::{Forward, Mode, Module, functional};
 use pagelock_tensor::{Generator, Result, Tensor, default_generator};
 
 /// While training, sets each element to 0 with probability `p` and scales the others by `1 / (1 − p)`; otherwise passes
@@ -19,9 +19,13 @@ use pagelock_tensor::{Generator, Result, Tensor, default_generator};
 /// assert_eq!(layer.forward(&x)?.to_vec::<f32>()?, x.to_vec::<f32>()?);
 /// # Ok::<(), pagelock_tensor::Error>(())
 /// ```
+#[derive(Module)]
+#[module(details = Self::describe)]
 pub struct Dropout {
+    #[module(skip)]
     p: f64,
     mode: Mode,
+    #[module(skip)]
     generator: Option<Generator>, // none: the default generator
 }
 
@@ -35,16 +39,8 @@ impl Dropout {
     pub fn new_with(p: f64, generator: Generator) -> Self {
         Self { p, mode: Mode::default(), generator: Some(generator) }
     }
-}
 
-impl Module for Dropout {
-    fn visit(&self, visitor: &mut Visitor<'_>) {
-        visitor.child("mode", &self.mode);
-    }
-
-    fn visit_mut(&mut self, _: &mut VisitorMut<'_>) {}
-
-    fn details(&self) -> String {
+    fn describe(&self) -> String {
         format!("p={}, inplace=False", number(self.p))
     }
 }
@@ -58,4 +54,4 @@ impl Forward for Dropout {
     }
 }
 
-shown!(Dropout);
+debug_is_display!(Dropout);

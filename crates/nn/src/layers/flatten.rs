@@ -1,7 +1,7 @@
 //! [`Flatten`]: several dimensions become one.
 
-use super::shown;
-use crate::{Forward, Module, Visitor, VisitorMut};
+use super::debug_is_display;
+use crate::{Forward, Module};
 use pagelock_tensor::{Result, Tensor};
 
 /// Joins the dimensions from `start` to `end` (both included) into one; by default all but the batch.
@@ -12,9 +12,12 @@ use pagelock_tensor::{Result, Tensor};
 /// assert_eq!(Flatten::new().forward(&Tensor::zeros([64, 10, 2, 3])?)?.dims(), [64, 60]);
 /// # Ok::<(), pagelock_tensor::Error>(())
 /// ```
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Module)]
+#[module(details = Self::describe)]
 pub struct Flatten {
+    #[module(skip)]
     start: isize,
+    #[module(skip)]
     end: isize,
 }
 
@@ -28,21 +31,15 @@ impl Flatten {
     pub fn dims(start: isize, end: isize) -> Self {
         Self { start, end }
     }
+
+    fn describe(&self) -> String {
+        format!("start_dim={}, end_dim={}", self.start, self.end)
+    }
 }
 
 impl Default for Flatten {
     fn default() -> Self {
         Self::new()
-    }
-}
-
-impl Module for Flatten {
-    fn visit(&self, _: &mut Visitor<'_>) {}
-
-    fn visit_mut(&mut self, _: &mut VisitorMut<'_>) {}
-
-    fn details(&self) -> String {
-        format!("start_dim={}, end_dim={}", self.start, self.end)
     }
 }
 
@@ -52,4 +49,4 @@ impl Forward for Flatten {
     }
 }
 
-shown!(Flatten);
+debug_is_display!(Flatten);

@@ -1,7 +1,7 @@
 //! [`Lambda`]: a closure as a layer.
 
-use super::shown;
-use crate::{Forward, Module, Visitor, VisitorMut};
+use super::debug_is_display;
+use crate::{Forward, Module};
 use pagelock_tensor::{Result, Tensor};
 
 /// A function of a tensor as a layer without parameters.
@@ -14,7 +14,9 @@ use pagelock_tensor::{Result, Tensor};
 /// assert_eq!(to_images.forward(&Tensor::zeros([64, 784])?)?.dims(), [64, 1, 28, 28]);
 /// # Ok::<(), pagelock_tensor::Error>(())
 /// ```
+#[derive(Module)]
 pub struct Lambda {
+    #[module(skip)]
     function: Box<Function>,
 }
 
@@ -27,16 +29,10 @@ impl Lambda {
     }
 }
 
-impl Module for Lambda {
-    fn visit(&self, _: &mut Visitor<'_>) {}
-
-    fn visit_mut(&mut self, _: &mut VisitorMut<'_>) {}
-}
-
 impl Forward for Lambda {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         (self.function)(x)
     }
 }
 
-shown!(Lambda);
+debug_is_display!(Lambda);

@@ -1,7 +1,7 @@
 //! [`Linear`]: every output is a weighted sum of every input.
 
-use super::{python, shown};
-use crate::{Forward, Module, Parameter, Visitor, VisitorMut, functional, init};
+use super::{debug_is_display, python};
+use crate::{Forward, Module, Parameter, functional, init};
 use pagelock_tensor::{Generator, Result, Tensor, default_generator};
 
 /// `x · weightᵀ + bias`, as PyTorch's `nn.Linear`.
@@ -21,6 +21,8 @@ use pagelock_tensor::{Generator, Result, Tensor, default_generator};
 /// assert_eq!(layer.forward(&Tensor::zeros([64, 784])?)?.dims(), [64, 10]);
 /// # Ok::<(), pagelock_tensor::Error>(())
 /// ```
+#[derive(Module)]
+#[module(details = Self::describe)]
 pub struct Linear {
     /// `[out_features, in_features]`
     pub weight: Parameter,
@@ -54,20 +56,8 @@ impl Linear {
         self.bias = None;
         self
     }
-}
 
-impl Module for Linear {
-    fn visit(&self, visitor: &mut Visitor<'_>) {
-        visitor.child("weight", &self.weight);
-        visitor.child("bias", &self.bias);
-    }
-
-    fn visit_mut(&mut self, visitor: &mut VisitorMut<'_>) {
-        visitor.child(&mut self.weight);
-        visitor.child(&mut self.bias);
-    }
-
-    fn details(&self) -> String {
+    fn describe(&self) -> String {
         let (outputs, inputs) = (self.weight.dims()[0], self.weight.dims()[1]);
         format!("in_features={inputs}, out_features={outputs}, bias={}", python(self.bias.is_some()))
     }
@@ -79,4 +69,4 @@ impl Forward for Linear {
     }
 }
 
-shown!(Linear);
+debug_is_display!(Linear);

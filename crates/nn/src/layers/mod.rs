@@ -25,21 +25,17 @@ pub use norm::{BatchNorm1d, BatchNorm2d, LayerNorm};
 pub use pool::{AdaptiveAvgPool2d, AvgPool2d, MaxPool2d};
 pub use sequential::{IntoLayers, Sequential};
 
-/// `Display` and `Debug` for layers, as [`print`](crate::print()) has it.
-macro_rules! shown {
+/// `Debug` for layers: as `Display`.
+macro_rules! debug_is_display {
     ($layer:ident) => {
-        shown!(@one std::fmt::Display, $layer);
-        shown!(@one std::fmt::Debug, $layer);
-    };
-    (@one $trait:path, $layer:ident) => {
-        impl $trait for $layer {
+        impl std::fmt::Debug for $layer {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                std::fmt::Display::fmt(&$crate::print(self), f)
+                std::fmt::Display::fmt(self, f)
             }
         }
     };
 }
-pub(crate) use shown;
+pub(crate) use debug_is_display;
 
 /// A height and a width: given as one number for both, or as a pair.
 ///

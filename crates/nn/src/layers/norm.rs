@@ -1,7 +1,7 @@
 //! Layers that normalize: [`LayerNorm`], [`BatchNorm1d`], [`BatchNorm2d`].
 
-use super::{number, python, shown};
-use crate::{Buffer, Counter, Forward, Mode, Module, Parameter, Visitor, VisitorMut};
+use super::{debug_is_display, number, python};
+use crate::{Buffer, Counter, Forward, Mode, Module, Parameter};
 use pagelock_tensor::{BatchNormOptions, Error, IntoShape, Result, Shape, Tensor};
 
 /// Mean 0 and variance 1 of the last dimensions, then `weight` and `bias` element by element, as PyTorch's
@@ -22,12 +22,16 @@ use pagelock_tensor::{BatchNormOptions, Error, IntoShape, Result, Shape, Tensor}
 /// assert_eq!(format!("{:.2}", y.detach()), "tensor([[-1.00,  1.00],\n        [-1.00,  1.00]])");
 /// # Ok::<(), pagelock_tensor::Error>(())
 /// ```
+#[derive(Module)]
+#[module(details = Self::describe)]
 pub struct LayerNorm {
     /// `normalized`, if there is one.
     pub weight: Option<Parameter>,
     /// `normalized`, if there is one.
     pub bias: Option<Parameter>,
+    #[module(skip)]
     normalized: Shape,
+    #[module(skip)]
     eps: f64,
 }
 
@@ -66,20 +70,8 @@ impl LayerNorm {
         (self.weight, self.bias) = (None, None);
         self
     }
-}
 
-impl Module for LayerNorm {
-    fn visit(&self, visitor: &mut Visitor<'_>) {
-        visitor.child("weight", &self.weight);
-        visitor.child("bias", &self.bias);
-    }
-
-    fn visit_mut(&mut self, visitor: &mut VisitorMut<'_>) {
-        visitor.child(&mut self.weight);
-        visitor.child(&mut self.bias);
-    }
-
-    fn details(&self) -> String {
+    fn describe(&self) -> String {
         let sizes: Vec<String> = self.normalized.iter().map(usize::to_string).collect();
         let sizes = if sizes.len() == 1 { format!("({},)", sizes[0]) } else { format!("({})", sizes.join(", ")) };
         let affine = python(self.weight.is_some());
@@ -94,7 +86,7 @@ impl Forward for LayerNorm {
     }
 }
 
-shown!(LayerNorm);
+debug_is_display!(LayerNorm);
 
 /// What one of these layers takes, in words, and whether that is so.
 struct Takes {
@@ -116,6 +108,8 @@ impl Takes {
 macro_rules! batch_norm {
     ($(#[$docs:meta])* $name:ident, $takes:expr) => {
         $(#[$docs])*
+        #[derive(Module)]
+        #[module(details = Self::describe)]
         pub struct $name {
             /// `[channels]`, if there is one; it begins as ones.
             pub weight: Option<Parameter>,
@@ -127,9 +121,12 @@ macro_rules! batch_norm {
             pub running_var: Option<Buffer>,
             /// How many batches the running statistics have seen, if there are any.
             pub num_batches_tracked: Option<Counter>,
+            #[module(skip)]
             channels: usize,
             mode: Mode,
+            #[module(skip)]
             momentum: Option<f64>,
+            #[module(skip)]
             eps: f64,
         }
 
@@ -218,27 +215,8 @@ macro_rules! batch_norm {
                 self.counter().map_or(Ok(()), Counter::increment)?;
                 Ok(y)
             }
-        }
 
-        impl Module for $name {
-            fn visit(&self, visitor: &mut Visitor<'_>) {
-                visitor.child("weight", &self.weight);
-                visitor.child("bias", &self.bias);
-                visitor.child("running_mean", &self.running_mean);
-                visitor.child("running_var", &self.running_var);
-                visitor.child("num_batches_tracked", &self.num_batches_tracked);
-                visitor.child("mode", &self.mode);
-            }
-
-            fn visit_mut(&mut self, visitor: &mut VisitorMut<'_>) {
-                visitor.child(&mut self.weight);
-                visitor.child(&mut self.bias);
-                visitor.child(&mut self.running_mean);
-                visitor.child(&mut self.running_var);
-                visitor.child(&mut self.num_batches_tracked);
-            }
-
-            fn details(&self) -> String {
+            fn describe(&self) -> String {
                 let (affine, running) = (python(self.weight.is_some()), python(self.running_mean.is_some()));
                 let momentum = self.momentum.map_or("None".to_owned(), number);
                 let eps = number(self.eps);
@@ -259,7 +237,7 @@ macro_rules! batch_norm {
             }
         }
 
-        shown!($name);
+        debug_is_display!($name);
     };
 }
 

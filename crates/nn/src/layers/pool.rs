@@ -1,14 +1,16 @@
 //! Layers that make images smaller: [`MaxPool2d`], [`AvgPool2d`], [`AdaptiveAvgPool2d`].
 
-use super::{Pair, short, shown};
-use crate::{Forward, Module, Visitor, VisitorMut};
+use super::{Pair, debug_is_display, short};
+use crate::{Forward, Module};
 use pagelock_tensor::{Pool2dOptions, Result, Tensor};
 
 macro_rules! pool {
-    ($(#[$docs:meta])* $name:ident, $method:ident, $details:expr) => {
+    ($(#[$docs:meta])* $name:ident, $method:ident, $details:path) => {
         $(#[$docs])*
-        #[derive(Clone, Copy)]
+        #[derive(Clone, Copy, Module)]
+        #[module(details = $details)]
         pub struct $name {
+            #[module(skip)]
             geometry: Pool2dOptions,
         }
 
@@ -32,27 +34,25 @@ macro_rules! pool {
             }
         }
 
-        impl Module for $name {
-            fn visit(&self, _: &mut Visitor<'_>) {}
-
-            fn visit_mut(&mut self, _: &mut VisitorMut<'_>) {}
-
-            fn details(&self) -> String {
-                $details(&self.geometry)
-            }
-        }
-
         impl Forward for $name {
             fn forward(&self, x: &Tensor) -> Result<Tensor> {
                 x.$method(self.geometry)
             }
         }
 
-        shown!($name);
+        debug_is_display!($name);
     };
 }
 
-fn window(pool: &Pool2dOptions) -> String {
+fn describe_max(pool: &MaxPool2d) -> String {
+    format!("{}, dilation=1, ceil_mode=False", describe(&pool.geometry))
+}
+
+fn describe_avg(pool: &AvgPool2d) -> String {
+    describe(&pool.geometry)
+}
+
+fn describe(pool: &Pool2dOptions) -> String {
     format!("kernel_size={}, stride={}, padding={}", short(pool.kernel), short(pool.stride), short(pool.padding))
 }
 
@@ -69,7 +69,7 @@ pool! {
     /// assert_eq!(MaxPool2d::new(2).forward(&image)?.to_vec::<f32>()?, [5.0, 7.0, 13.0, 15.0]);
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
-    MaxPool2d, max_pool2d, |pool: &Pool2dOptions| format!("{}, dilation=1, ceil_mode=False", window(pool))
+    MaxPool2d, max_pool2d, describe_max
 }
 
 pool! {
@@ -85,7 +85,7 @@ pool! {
     /// assert_eq!(AvgPool2d::new(2).forward(&image)?.to_vec::<f32>()?, [2.5, 4.5, 10.5, 12.5]);
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
-    AvgPool2d, avg_pool2d, window
+    AvgPool2d, avg_pool2d, describe_avg
 }
 
 /// The means of as many windows as the output has pixels, for images of any size.
@@ -100,8 +100,10 @@ pool! {
 /// assert_eq!(AdaptiveAvgPool2d::new(1).forward(&images)?.dims(), [64, 10, 1, 1]);
 /// # Ok::<(), pagelock_tensor::Error>(())
 /// ```
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Module)]
+#[module(details = Self::describe)]
 pub struct AdaptiveAvgPool2d {
+    #[module(skip)]
     size: [usize; 2],
 }
 
@@ -110,14 +112,8 @@ impl AdaptiveAvgPool2d {
     pub fn new(size: impl Pair) -> Self {
         Self { size: size.into_pair() }
     }
-}
 
-impl Module for AdaptiveAvgPool2d {
-    fn visit(&self, _: &mut Visitor<'_>) {}
-
-    fn visit_mut(&mut self, _: &mut VisitorMut<'_>) {}
-
-    fn details(&self) -> String {
+    fn describe(&self) -> String {
         format!("output_size={}", short(self.size))
     }
 }
@@ -128,4 +124,4 @@ impl Forward for AdaptiveAvgPool2d {
     }
 }
 
-shown!(AdaptiveAvgPool2d);
+debug_is_display!(AdaptiveAvgPool2d);

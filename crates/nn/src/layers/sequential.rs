@@ -1,8 +1,9 @@
 //! [`Sequential`]: layers one after the other.
 
-use super::shown;
-use crate::{Forward, Layer, Module, Visitor, VisitorMut};
+use super::debug_is_display;
+use crate::{Forward, Layer, Module, Visitor, VisitorMut, print};
 use pagelock_tensor::{Result, Tensor};
+use std::fmt;
 
 /// Layers one after the other, named by their position: `"0.weight"`, as PyTorch's `nn.Sequential`.
 ///
@@ -92,7 +93,13 @@ impl Forward for Sequential {
     }
 }
 
-shown!(Sequential);
+impl fmt::Display for Sequential {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        print(self).fmt(f)
+    }
+}
+
+debug_is_display!(Sequential);
 
 /// What [`Sequential::new`] takes: tuples of at most 16 layers, and `Vec<Box<dyn Layer>>`.
 pub trait IntoLayers {
