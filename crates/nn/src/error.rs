@@ -1,6 +1,6 @@
 //! The crate's errors: what is wrong, with which numbers, and what to do.
 
-use pagelock_tensor::text::{number, whole_text};
+use pagelock_tensor::text::whole_text;
 use pagelock_tensor::{DType, Shape};
 use std::error::Error as StdError;
 use std::fmt;
@@ -20,47 +20,10 @@ pub enum Error {
     #[error("the state dict does not fit the model, and nothing was loaded: {0}")]
     StateDict(Box<Misfit>),
 
-    /// Two tensors of a model, or of a state dict, have one name.
-    #[error(
-        "two tensors have the name `{name}`, of which a state dict has one; give each field and child its own name"
-    )]
-    NameTwice {
-        /// The name, or its beginning.
-        name: String,
-    },
-
-    /// An optimizer's setting is outside its range.
-    #[error("{optimizer}: {setting} is {}; it must be {allowed}", number(*value))]
-    Setting {
-        /// The optimizer.
-        optimizer: &'static str,
-        /// The setting.
-        setting: &'static str,
-        /// Its value.
-        value: f64,
-        /// The range.
-        allowed: &'static str,
-    },
-
-    /// Gradients were divided by their scale a second time.
-    #[error(
-        "GradScaler: the gradients were unscaled since the last update; call `unscale` once, then `step` and `update`"
-    )]
-    UnscaledTwice,
-
-    /// An optimizer got nothing to train.
-    #[error("{optimizer}: there are no parameters to train; pass `model.parameters()` of a model that has some")]
-    NoParameters {
-        /// The optimizer.
-        optimizer: &'static str,
-    },
-
-    /// The batches ended before the first one.
-    #[error("the {which} batches are empty; check the dataset's length, and `drop_last` against the batch size")]
-    NoBatches {
-        /// "training" or "validation".
-        which: &'static str,
-    },
+    /// Something that was asked for cannot be: a setting outside its range, nothing to train or to train on, or two tensors with
+    /// one name. The text says which.
+    #[error("{0}")]
+    Argument(String),
 
     /// A loader could not deliver a batch.
     #[error("{which} batch {index} of epoch {epoch}: {}", whole_text(&**source))]

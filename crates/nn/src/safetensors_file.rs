@@ -12,7 +12,7 @@ use crate::{Result, StateDict};
 /// Writes the tensors of a state dict to `path`, each in its own precision, in place of what was there.
 ///
 /// # Errors
-/// As [`TensorFile::save`]; [`Error::NameTwice`](crate::Error::NameTwice) if two tensors of the model have one name. What was
+/// As [`TensorFile::save`]; [`Error::Argument`](crate::Error::Argument) if two tensors of the model have one name. What was
 /// there before is still there then.
 ///
 /// # Examples

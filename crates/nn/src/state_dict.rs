@@ -186,7 +186,10 @@ impl StateDict {
 
     /// That no two tensors had one name when this was made.
     pub(crate) fn check_names(&self) -> Result<()> {
-        self.twice.as_ref().map_or(Ok(()), |name| Err(Error::NameTwice { name: name.clone() }))
+        let Some(name) = &self.twice else { return Ok(()) };
+        Err(Error::Argument(format!(
+            "two tensors have the name `{name}`, of which a state dict has one; give each field and child its own name"
+        )))
     }
 
     /// Copies the values into `model`, the state dict of a model, if names, shapes and kinds are the same.

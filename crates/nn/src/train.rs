@@ -72,7 +72,7 @@ where
 /// whatever gives `Result<(Tensor, labels), E>` when `&loader` is iterated over.
 ///
 /// # Errors
-/// [`Error::Batch`] if a loader fails, [`Error::NoBatches`] if one gives nothing, and what [`loss_batch`] refuses.
+/// [`Error::Batch`] if a loader fails, [`Error::Argument`] if one gives nothing, and what [`loss_batch`] refuses.
 ///
 /// # Examples
 /// ```
@@ -190,5 +190,9 @@ where
         total += loss * size as f64;
         samples += size;
     }
-    if samples == 0 { Err(Error::NoBatches { which }) } else { Ok(total / samples as f64) }
+    if samples == 0 {
+        let fix = "check the dataset's length, and `drop_last` against the batch size";
+        return Err(Error::Argument(format!("the {which} batches are empty; {fix}")));
+    }
+    Ok(total / samples as f64)
 }

@@ -25,7 +25,7 @@ use pagelock_tensor::{Tensor, descent};
 /// ```
 ///
 /// # Errors
-/// [`Error::Setting`](crate::Error::Setting) for a `max_norm` below 0, with nothing changed;
+/// [`Error::Argument`](crate::Error::Argument) for a `max_norm` below 0, with nothing changed;
 /// [`Error::Tensor`](crate::Error::Tensor) if sums do not fit the memory budget.
 pub fn clip_grad_norm_(parameters: impl IntoIterator<Item = Parameter>, max_norm: f64) -> Result<Tensor> {
     check(max_norm >= 0.0, "clip_grad_norm_", "max_norm", max_norm, "at least 0")?;

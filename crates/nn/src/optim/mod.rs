@@ -20,6 +20,7 @@ pub use sgd::Sgd;
 
 use crate::{Error, Parameter, Result};
 use master::Master;
+use pagelock_tensor::text::number;
 use pagelock_tensor::{self as tensor, DType, Tensor, no_grad};
 
 /// Changes parameters by their gradients.
@@ -43,7 +44,7 @@ pub trait Optimizer {
     /// Changes every parameter that has a gradient.
     ///
     /// # Errors
-    /// [`Error::Setting`] or [`Error::NoParameters`] if the optimizer cannot work, with nothing changed;
+    /// [`Error::Argument`] if there is nothing to train, or a setting is outside its range, with nothing changed;
     /// [`Error::Tensor`] if its state does not fit the memory budget.
     fn step(&mut self) -> Result<()>;
 
@@ -121,7 +122,8 @@ impl<S: State> Slots<S> {
     /// There is something to train, and it is followed to where it has moved.
     fn check(&mut self, optimizer: &'static str) -> Result<()> {
         if self.slots.is_empty() {
-            return Err(Error::NoParameters { optimizer });
+            let fix = "pass `model.parameters()` of a model that has some";
+            return Err(Error::Argument(format!("{optimizer}: there are no parameters to train; {fix}")));
         }
         for slot in &mut self.slots {
             let mut followed = slot.parameter.clone();
@@ -170,6 +172,9 @@ fn listed(parameters: impl IntoIterator<Item = Parameter>) -> Vec<Parameter> {
 }
 
 /// Refuses a setting that is not `allowed` (NaN never is).
-fn check(ok: bool, optimizer: &'static str, setting: &'static str, value: f64, allowed: &'static str) -> Result<()> {
-    if ok { Ok(()) } else { Err(Error::Setting { optimizer, setting, value, allowed }) }
+fn check(ok: bool, optimizer: &str, setting: &str, value: f64, allowed: &str) -> Result<()> {
+    if ok {
+        return Ok(());
+    }
+    Err(Error::Argument(format!("{optimizer}: {setting} is {}; it must be {allowed}", number(value))))
 }

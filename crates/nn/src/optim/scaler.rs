@@ -92,11 +92,13 @@ impl GradScaler {
     /// Divides the optimizer's gradients by the scale, for who wants to see or clip them before [`step`](Self::step).
     ///
     /// # Errors
-    /// [`Error::UnscaledTwice`] without an [`update`](Self::update) in between; those of
+    /// [`Error::Argument`] without an [`update`](Self::update) in between; those of
     /// [`Optimizer::scale_gradients`].
     pub fn unscale(&mut self, optimizer: &mut impl Optimizer) -> Result<()> {
         if self.is_finite.is_some() {
-            return Err(Error::UnscaledTwice);
+            let problem =
+                "the gradients were unscaled since the last update; call `unscale` once, then `step` and `update`";
+            return Err(Error::Argument(format!("GradScaler: {problem}")));
         }
         self.is_finite = Some(optimizer.scale_gradients(1.0 / self.scale)?);
         Ok(())

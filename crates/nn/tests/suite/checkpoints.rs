@@ -284,7 +284,7 @@ fn a_model_that_gives_two_tensors_one_name_is_neither_saved_nor_loaded() {
     let saved = save_safetensors(&twins.state_dict(), &path).unwrap_err();
     let loaded = twins.load_state_dict(&one("weight")).unwrap_err();
     for error in [saved, loaded] {
-        assert!(matches!(error, Error::NameTwice { .. }) && error.to_string().contains("`weight`"), "{error}");
+        assert!(error.to_string().starts_with("two tensors have the name `weight`"), "{error}");
     }
     assert_eq!(names_in(folder.path()), [""; 0]);
     assert_eq!(twins.1.item::<f32>().unwrap(), 2.0);

@@ -1,9 +1,7 @@
 //! The training loop.
 
 use pagelock_nn::optim::Sgd;
-use pagelock_nn::{
-    Dropout, Epoch, Error, Forward, Linear, Module, Sequential, evaluate, fit, fit_with, functional as F,
-};
+use pagelock_nn::{Dropout, Epoch, Forward, Linear, Module, Sequential, evaluate, fit, fit_with, functional as F};
 use pagelock_tensor::{Generator, Int, Reduction, Tensor};
 use std::io;
 
@@ -100,7 +98,7 @@ fn no_batches_are_an_error() {
     let model = model();
     let none = Points { batches: 0, broken: None };
     let error = fit(1, &model, F::cross_entropy, &mut Sgd::new(model.parameters(), 0.1), &POINTS, &none).unwrap_err();
-    assert!(matches!(error, Error::NoBatches { which: "validation" }));
+    assert!(error.to_string().starts_with("the validation batches are empty; "), "{error}");
     assert_eq!(
         error.to_string(),
         "the validation batches are empty; check the dataset's length, and `drop_last` against the batch size"
