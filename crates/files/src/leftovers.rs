@@ -42,7 +42,7 @@ fn is_temporary(name: &OsStr) -> bool {
     random.is_some_and(|random| random.len() == RANDOM_CHARS && random.bytes().all(|byte| byte.is_ascii_alphanumeric()))
 }
 
-/// Whoever writes the file holds a lock on it.
+/// A process that writes the file holds a lock on it.
 fn remove_if_left(path: &Path) {
     let opened = File::options().read(true).write(true).open(path); // some file systems lock only what may be written
     let Ok(file) = opened.or_else(|_| File::open(path)) else { return };

@@ -7,7 +7,7 @@
 //! except where [`Budget::set_limit`] lowered the limit below what was held already.
 //!
 //! One lock guards the counters of a whole tree, so a reservation is checked and added on all ancestors in one
-//! step: nobody is refused because of a neighbor's reservation that was about to be rolled back. Pools sit above
+//! step: no reservation is refused because of a neighbor's reservation that was about to be rolled back. Pools sit above
 //! budgets, so the lock is taken when memory is made, not when it is reused.
 
 use std::{
@@ -61,7 +61,7 @@ struct Node {
 
 pub(crate) struct Tree {
     table: Mutex<Table>, // guards every counter of the tree
-    freed: Condvar,      // signalled when bytes came back and somebody waits
+    freed: Condvar,      // signalled when bytes came back and a reservation waits
     // How many wait. Relaxed: it is raised before the waiter locks what the reader has locked, `table` or a pool.
     waiting: AtomicUsize,
     pools: Mutex<Vec<Weak<dyn Trim>>>, // whose idle blocks hold bytes of this tree
@@ -153,7 +153,7 @@ impl Budget {
         self.reserve_beside(len_bytes, 0)
     }
 
-    /// The same and so many bytes beside, which a refusal does not name: it says what is left behind them.
+    /// As [`reserve`](Self::reserve), with `beside` bytes more. A refusal does not name them: what it says is left is less by them.
     pub(crate) fn reserve_beside(&self, asked_bytes: u64, beside: u64) -> Result<Reservation> {
         let (holder, len_bytes) = (Holder::current(), asked_bytes.saturating_add(beside));
         let mut taken = self.table().take(self.node.slot, len_bytes, holder);
@@ -225,7 +225,7 @@ impl Budget {
         is_one_tree && self.table().ancestors(self.node.slot).any(|slot| slot == other.node.slot)
     }
 
-    /// Whether somebody waits for bytes of this tree.
+    /// Whether a reservation waits for bytes of this tree.
     pub(crate) fn is_short(&self) -> bool {
         self.node.tree.is_short()
     }

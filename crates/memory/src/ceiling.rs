@@ -31,7 +31,7 @@ const LEAST: ByteSize = ByteSize::mib(64);
 const NO_LIMIT_V1: u64 = 1 << 62;
 const MOST_PAGE_LOCKED: ByteSize = ByteSize::gib(4);
 
-/// How many bytes to page-lock at most, if nobody says otherwise: a quarter of what is left of the machine's and
+/// The default limit of page-locked memory in bytes: a quarter of what is left of the machine's and
 /// the cgroups' memory, at most 4 GiB, at least 64 MiB.
 ///
 /// `RLIMIT_MEMLOCK` is not part of it: that binds `mlock`, not GPU drivers.
@@ -72,7 +72,7 @@ impl Ceiling {
         }
     }
 
-    /// How many bytes ordinary buffers may take if nobody says otherwise: nine tenths of what is left, at least
+    /// The default limit of ordinary buffers in bytes: nine tenths of what is left, at least
     /// 64 MiB, and no limit where nothing is known.
     pub fn host(root: &Path) -> Self {
         match headroom(root) {

@@ -1,7 +1,7 @@
 //! Holders: names to which a thread charges the memory it takes.
 //!
-//! A holder answers "who has it?" in the ledger and in refusals. It is a thread-local name, so code that allocates
-//! need not pass it along; a thread pool hands it over with [`Holder::current`] and [`Holder::enter`].
+//! The ledger and refusals list how much each holder has. The name is thread-local, so code that allocates need not pass it
+//! along; a thread pool hands it over with [`Holder::current`] and [`Holder::enter`].
 
 use std::{
     cell::Cell,
@@ -50,7 +50,7 @@ pub fn holder(name: &str) -> HolderScope {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Holder(usize);
 
-// Every name ever used; a `Holder` is an index plus one, zero is "nobody in particular".
+// Every name ever used; a `Holder` is an index plus one, zero is "no holder".
 static NAMES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 thread_local! {
@@ -114,7 +114,7 @@ impl Tally {
         self.0[holder.0] -= bytes;
     }
 
-    /// Who holds something, by name; what nobody in particular holds is left out.
+    /// The holders that hold something, by name; what is charged to no holder is left out.
     pub(crate) fn held(&self) -> Vec<Held> {
         let all = self.0.iter().enumerate().filter(|(_, bytes)| **bytes > 0);
         all.filter_map(|(i, &bytes)| Some(Held { name: Holder(i).name()?, bytes: ByteSize(bytes) })).collect()

@@ -73,7 +73,7 @@ impl HostBuffer {
         let source = SOURCE.try_with(|source| source.borrow().clone()).ok().flatten();
         let Some(source) = source else { return Self::allocate(default_host(), len_bytes) };
         let buffer = source.allocate(len_bytes)?;
-        // Whoever asked relies on it, and must not rest on the promises of a safe trait.
+        // The caller relies on both, and a safe trait can promise nothing.
         let is_right = buffer.len_bytes() == len_bytes && buffer.is_writable();
         assert!(is_right, "a HostSource gave a buffer of another length than {len_bytes} B, or a read-only one");
         Ok(buffer)

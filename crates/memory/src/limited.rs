@@ -33,8 +33,8 @@ impl<R: Resource> Limited<R> {
         Self { resource, budget, beside_block: 0, ceiling: None }
     }
 
-    /// The same, which charges so many bytes more for each block: for what the allocator and those who manage the block take
-    /// beside it, which is more than the block itself if that is small.
+    /// The same layer, which charges this many bytes more for each block: what the allocator and the owners of the block take
+    /// beside it. For a small block that is more than the block itself.
     ///
     /// # Examples
     /// ```

@@ -29,7 +29,7 @@ impl Mapped {
     /// Maps the whole file at `path`.
     ///
     /// # Errors
-    /// [`Error::Map`] if the file cannot be opened or mapped, or is no regular file (a folder or a pipe, say).
+    /// [`Error::Map`] if the file cannot be opened or mapped, or is no regular file (for example a folder or a pipe).
     ///
     /// # Safety
     /// Nobody, in this process or another, may change or shorten the file while the mapping lives. The bytes are

@@ -1,4 +1,4 @@
-//! Opening files that somebody else made.
+//! [`open_regular`]: opens files that come from elsewhere.
 
 use std::{
     fs::{self, File, FileType, Metadata, OpenOptions},
@@ -7,7 +7,7 @@ use std::{
 };
 
 /// Opens the regular file at `path` for reading, and says how many bytes it has. Every reader of this workspace opens its
-/// files here: whoever reads no more than that number of bytes neither waits nor reads without end.
+/// files here: a reader that takes no more than that number of bytes neither waits nor reads without end.
 ///
 /// # Errors
 /// Those of the system; a pipe, a device, a socket or a folder is refused, with what it is in the error's text. Opening

@@ -44,7 +44,7 @@ impl SizeClasses {
         self.class_below_longest(self.longest) + 1
     }
 
-    /// The first class whose blocks have at least so many bytes; none above the [longest](Self::longest).
+    /// The first class whose blocks have at least `len_bytes` bytes; none above the [longest](Self::longest).
     pub const fn class_of(self, len_bytes: usize) -> Option<usize> {
         if len_bytes > self.longest { None } else { Some(self.class_below_longest(len_bytes)) }
     }

@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::{Completion, owner::Owner};
 
-/// The block of a dropped [`HostBuffer`](crate::HostBuffer). Whoever knows that the device is done with it
-/// [gives it back](Self::give_back); merely dropping this leaks it.
+/// The block of a dropped [`HostBuffer`](crate::HostBuffer). Call [`give_back`](Self::give_back) when the device is done with
+/// it; merely dropping this leaks the block.
 #[must_use = "the block leaks unless it is given back"]
 pub struct Abandoned {
     owner: Option<Owner>, // none once it is given back

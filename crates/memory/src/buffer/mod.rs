@@ -25,9 +25,9 @@ pub use self::{abandoned::Abandoned, pending::Completion};
 
 /// Bytes on the host: one block from any [`Resource`], aligned to [`ALIGN`](crate::ALIGN), initialized.
 ///
-/// A device may read or write the bytes while the buffer lives: whoever starts that says so with
-/// [`add_reader`](Self::add_reader) or [`add_writer`](Self::add_writer), and host access, and dropping the buffer,
-/// wait for it. With nothing pending that costs one load. Making a buffer over a pooled block allocates nothing.
+/// A device may read or write the bytes while the buffer lives. Code that starts such work calls
+/// [`add_reader`](Self::add_reader) or [`add_writer`](Self::add_writer); host access, and dropping the buffer, then wait for
+/// the device. With nothing pending that costs one load. Making a buffer over a pooled block allocates nothing.
 ///
 /// # Examples
 /// ```
@@ -143,9 +143,8 @@ impl HostBuffer {
         self.pending.add(Use::Writes, done);
     }
 
-    /// The same buffer, which is dropped without waiting for what a device still does with it, if whoever noted that can
-    /// [keep](Completion::keep) the block until then. For memory that nobody waits for: it comes back some time after the
-    /// device is done.
+    /// The same buffer, whose drop does not wait for a device that still uses it, if the pending [`Completion`] can
+    /// [keep](Completion::keep) the block until the device is done. The memory comes back some time after that.
     pub fn drop_without_waiting(mut self) -> Self {
         self.waits_when_dropped = false;
         self

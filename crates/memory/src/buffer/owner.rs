@@ -35,7 +35,7 @@ const fn fits<B>() -> bool {
 }
 
 /// # Safety
-/// `place` holds a `B` that nobody uses afterwards.
+/// `place` holds a `B` that is not used afterwards.
 unsafe fn drop_block<B>(place: *mut Place) {
     // SAFETY: the caller's promise.
     unsafe { place.cast::<B>().drop_in_place() }

@@ -1,11 +1,11 @@
 //! One block as several buffers.
 //!
-//! Who cuts one block after another into parts, as a loader does with its batches, allocates nothing for it: what counted
-//! the parts of a whole that is gone counts those of the next.
+//! Cutting one block after another into parts, as a loader does with its batches, allocates nothing: a counter of parts is used
+//! again when its whole is gone.
 //!
-//! Invariants: the parts of a whole do not overlap, and nobody has the whole itself: it is only kept, and dropped after the
-//! last part; a counter on the shelf counts nothing. A whole is told from others by its counter, which its parts keep: a
-//! part that is cut again is another whole, though it begins at the same address.
+//! Invariants: the parts of a whole do not overlap, and nothing else refers to the whole, which is dropped after the last part.
+//! A counter on the shelf counts nothing. The counter identifies the whole: a part that is cut again is another whole, though
+//! it begins at the same address.
 
 use std::{
     ops::{Deref, Range},
@@ -92,7 +92,7 @@ unsafe impl Block for Part {
 }
 
 impl HostBuffer {
-    /// Cuts the buffer into parts, each a buffer of its own; what is between them nobody has any more. The memory is given
+    /// Cuts the buffer into parts, each a buffer of its own. The bytes between the parts are out of use. The memory is given
     /// back with the last part. What a device may still be doing with the buffer is pending for every part.
     ///
     /// # Errors
@@ -157,8 +157,8 @@ impl HostBuffer {
         Ok(())
     }
 
-    /// Whether `next` is the part that was cut off behind this one, so that a device can copy both at once, with the bytes
-    /// between them, which nobody has.
+    /// Whether `next` is the part that was cut off behind this one. A device can then copy both at once, with the unused bytes
+    /// between them.
     pub fn is_followed_by(&self, next: &HostBuffer) -> bool {
         let behind = self.place.map(|place| Place { index: place.index + 1, ..place });
         behind.is_some() && behind == next.place

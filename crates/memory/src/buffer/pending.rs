@@ -1,7 +1,7 @@
 //! What devices may still be doing with a buffer.
 //!
-//! Invariant: a bit of `uses` is set while the list has an entry of that use; it is cleared only after everybody
-//! who was in the list has been waited for. So who finds the bit cleared need not wait.
+//! Invariant: a bit of `uses` is set while the list has an entry of that use. It is cleared only after all entries that were in
+//! the list have been waited for. So a thread that finds the bit cleared need not wait.
 
 use std::sync::Arc;
 
@@ -56,12 +56,12 @@ pub trait Completion: Send + Sync + 'static {
     /// [`HostBuffer::drop_without_waiting`]: crate::HostBuffer::drop_without_waiting
     ///
     /// # Errors
-    /// The block, if nobody is there to drop it later.
+    /// The block, if it cannot be dropped later.
     fn keep(&self, block: Abandoned) -> Result<(), Abandoned> {
         Err(block)
     }
 
-    /// Whether nobody can ever say that it is done, because the device was lost. A buffer then refuses access with a
+    /// Whether the device was lost, so that the end of its work will never be known. A buffer then refuses access with a
     /// panic, and leaks its block instead of freeing it.
     fn is_lost(&self) -> bool {
         false
@@ -75,7 +75,7 @@ pub(super) enum Use {
     Writes = 2,
 }
 
-/// Why nobody waits.
+/// Why a thread does not wait.
 pub(super) enum Refusal {
     /// A device may use the bytes for ever.
     Lost,

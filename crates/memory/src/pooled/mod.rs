@@ -26,7 +26,7 @@ use crate::{
 /// Keeps the blocks of `R` when they are dropped and hands them out again.
 ///
 /// Blocks come back with whatever they last held: initialized, but not zero. When `R` refuses, the pool gives back
-/// everything idle and asks once more; when somebody needs bytes of the [`Budget`] below, it gives them back too.
+/// everything idle and asks once more. It also does so when a reservation waits for bytes of the [`Budget`] below.
 /// Idle blocks live until they are [trimmed](Resource::trim) or the pool and its last block are gone. Cheap to
 /// clone: all clones are the same pool.
 ///
@@ -49,7 +49,7 @@ pub struct Pooled<R: Resource> {
 struct Shared<R: Resource> {
     resource: R,
     idle: Mutex<Idle<R::Block>>, // guards the kept blocks and the counters
-    returned: Condvar,           // signalled when a block comes back and somebody waits for that
+    returned: Condvar,           // signalled when a block comes back and a thread waits for one
 }
 
 impl<R: Resource> Pooled<R> {
@@ -78,8 +78,8 @@ impl<R: Resource> Pooled<R> {
         self.shared.idle().returns
     }
 
-    /// Returns when more than `seen` blocks have come back, or after `timeout`: for whoever was refused, and read
-    /// [`returns`](Self::returns) before asking.
+    /// Returns when more than `seen` blocks have come back, or after `timeout`. To wait after a refusal, read
+    /// [`returns`](Self::returns) before allocating.
     ///
     /// # Examples
     /// ```
@@ -175,7 +175,7 @@ impl<R: Resource> Shared<R> {
         lock(&self.idle)
     }
 
-    /// Whether somebody waits for bytes of a budget that pays for the blocks.
+    /// Whether a reservation waits for bytes of a budget that pays for the blocks.
     fn is_short(&self) -> bool {
         let budgets = [self.resource.budget(), self.resource.ceiling()];
         budgets.into_iter().flatten().any(Budget::is_short)
