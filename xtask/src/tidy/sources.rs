@@ -59,7 +59,7 @@ fn leftovers(file: &TextFile) -> Vec<Complaint> {
     complaints
 }
 
-/// Tests may need such a path, to show that it is refused, say.
+/// Tests may need such a path, for example to show that it is refused.
 fn may_name_machine_paths(path: &str) -> bool {
     path.contains("tests/") || path.ends_with(".lock")
 }
