@@ -65,13 +65,13 @@ impl Parameter {
         Self { shared: Arc::new(Shared { tensor, moved: OnceLock::new() }) }
     }
 
-    /// Becomes another parameter, and tells who has handles of this one.
+    /// Makes this handle one of `other`. Other handles of this parameter follow when they call [`follow`](Self::follow).
     pub(crate) fn replace(&mut self, other: &Self) {
         let _ = self.shared.moved.set(other.clone());
         *self = other.clone();
     }
 
-    /// Becomes the parameter that took this one's place, if one did; whether that is so.
+    /// Makes this handle one of the parameter that replaced this one. Returns whether one did.
     pub(crate) fn follow(&mut self) -> bool {
         let mut has_moved = false;
         while let Some(other) = self.shared.moved.get().cloned() {

@@ -117,7 +117,7 @@ impl StateDict {
         self.get_any(name)?.kind().ok()
     }
 
-    /// The tensor of a name, of whatever kind.
+    /// The tensor with this name, of any kind.
     pub fn get_any(&self, name: &str) -> Option<&AnyTensor> {
         self.entries.get(self.places.get(name)?).map(|(_, tensor)| tensor)
     }
@@ -162,7 +162,7 @@ impl StateDict {
         dict
     }
 
-    /// The same with all floats in the precision `dtype`, for a smaller file, say. Integers and truth values stay.
+    /// The same with all floats in the precision `dtype`, for example for a smaller file. Integers and truth values stay.
     ///
     /// # Errors
     /// As [`AnyTensor::to_dtype`].

@@ -68,8 +68,8 @@ where
 
 /// Trains for some epochs, and validates after each.
 ///
-/// `loss` makes one number of predictions and labels: `functional::cross_entropy`, say. `train` and `valid` are loaders:
-/// whatever gives `Result<(Tensor, labels), E>` when `&loader` is iterated over.
+/// `loss` makes one number of predictions and labels: for example `functional::cross_entropy`. `train` and `valid` are loaders:
+/// types that give `Result<(Tensor, labels), E>` when `&loader` is iterated over.
 ///
 /// # Errors
 /// [`Error::Batch`] if a loader fails, [`Error::Argument`] if one gives nothing, and what [`loss_batch`] refuses.

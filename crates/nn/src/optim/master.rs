@@ -5,8 +5,8 @@
 //! parameter ── where something else changed it ──▶ weights ── weights − lr · gradient ──▶ weights ── rounded ──▶ parameter
 //! ```
 //!
-//! Invariant: between steps the parameter is the weights, rounded, but for elements that something else has changed since (a
-//! state dict was loaded, say). The step finds these by comparing, which works in captured steps too. What is infinite stays
+//! Invariant: between steps the parameter is the weights, rounded, except where something else changed elements, such as loading
+//! a state dict. The step finds these elements by comparing, which works in captured steps too. What is infinite stays
 //! so, as in PyTorch, until something else changes it.
 
 use super::laid_as;
