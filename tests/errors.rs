@@ -153,7 +153,7 @@ fn strange() -> Vec<Any> {
         any(cuda::Error::TooLong { len: everything, element: most }),
         any(cuda::Error::NoSuchDevice { ordinal: u32::MAX, count: 0 }),
         any(nn::load_safetensors("").err().unwrap()),
-        any(nn::Sgd::new(Linear::new(2, 2).unwrap().parameters(), 0.1).momentum(-f64::MAX).step().unwrap_err()),
+        any(nn::optim::Sgd::new(Linear::new(2, 2).unwrap().parameters(), 0.1).momentum(-f64::MAX).step().unwrap_err()),
         any(data::Error::Io { action: "open", path: PathBuf::new(), source: absent() }),
         any(data::WeightedSampler::new([-f64::MAX], 0, 0).err().unwrap()),
         any(data::WeightedSampler::new([f64::MAX, f64::MAX], 0, 0).err().unwrap()),

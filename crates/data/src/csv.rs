@@ -61,9 +61,6 @@ impl CsvTable {
     /// # Errors
     /// [`Error::Io`]; [`Error::Content`] if it is not UTF-8, has no header, a quote that is not closed, or a line with
     /// another number of fields than the header, which is named; [`Error::Memory`] if there is no room for it.
-    ///
-    /// # Examples
-    /// See [`CsvTable`].
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::open_with(path, b',')
     }
@@ -128,9 +125,6 @@ impl CsvTable {
     ///
     /// # Errors
     /// As [`numbers`](Self::numbers).
-    ///
-    /// # Examples
-    /// See [`CsvTable`].
     pub fn column<K: Kind>(&self, name: &str) -> Result<Tensor<K>> {
         self.column_of(K::default_dtype(), name)
     }
@@ -151,9 +145,6 @@ impl CsvTable {
     /// # Errors
     /// [`Error::Content`] for a column that is not there, and for a cell that is no such number, or one that is too large for
     /// the precision, with its line; [`Error::Tensor`] if memory is refused.
-    ///
-    /// # Examples
-    /// See [`CsvTable`].
     pub fn numbers<K: Kind>(&self, names: &[&str]) -> Result<Tensor<K>> {
         self.numbers_of(K::default_dtype(), names)
     }

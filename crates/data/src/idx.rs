@@ -174,17 +174,11 @@ impl IdxFile {
     }
 
     /// The size of each dimension, the slowest-varying first; never empty, never zero.
-    ///
-    /// # Examples
-    /// See [`IdxFile`].
     pub fn sizes(&self) -> &[usize] {
         &self.sizes
     }
 
     /// The data, row-major.
-    ///
-    /// # Examples
-    /// See [`IdxFile`].
     pub fn bytes(&self) -> &[u8] {
         self.data.bytes()
     }

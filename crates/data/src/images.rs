@@ -94,9 +94,6 @@ impl ImageFolder {
     }
 
     /// The names of the classes, by number.
-    ///
-    /// # Examples
-    /// See [`ImageFolder`].
     pub fn classes(&self) -> &[String] {
         &self.classes
     }

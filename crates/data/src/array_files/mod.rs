@@ -96,9 +96,6 @@ impl<K: Kind> StoredRows<K> {
     ///
     /// # Errors
     /// [`Error::Io`]; [`Error::Content`] if the file is not a whole number of rows, or `dtype` is none of this kind.
-    ///
-    /// # Examples
-    /// See [`StoredRows`].
     pub fn raw(path: impl AsRef<Path>, dtype: DType, row_shape: &[usize]) -> Result<Self> {
         check_kind::<K>(path.as_ref(), dtype)?;
         Self::of(Array::raw(path.as_ref(), dtype, row_shape)?)

@@ -96,9 +96,6 @@ struct Archive {
 
 impl CifarFiles {
     /// Ten kinds of things.
-    ///
-    /// # Examples
-    /// See [`CifarFiles`].
     pub fn cifar10() -> Self {
         Self { archive: CIFAR_10, places: Places::new(&MIRRORS) }
     }
@@ -175,9 +172,6 @@ impl CifarFiles {
     /// # Errors
     /// [`Error::Missing`] or [`Error::Download`] if they cannot be had; [`Error::Content`] if a file is not what it should be;
     /// [`Error::Io`], [`Error::NoFolder`] and [`Error::Memory`] as their names say.
-    ///
-    /// # Examples
-    /// See [`CifarFiles`].
     pub fn open(&self) -> Result<CifarSet> {
         let environment = Environment::read();
         let Archive { file, folder: unpacked, train, test, n_classes } = self.archive;

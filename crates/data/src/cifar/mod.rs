@@ -50,9 +50,6 @@ impl Cifar {
     /// # Errors
     /// [`Error::Io`] if a file cannot be read; [`Error::Content`] if one is not whole records, or has a label that there is
     /// not; [`Error::Memory`].
-    ///
-    /// # Examples
-    /// See [`Cifar`].
     pub fn cifar10_train(folder: impl AsRef<Path>) -> Result<Self> {
         Self::open(folder.as_ref(), &TRAIN_10, 10)
     }
@@ -77,9 +74,6 @@ impl Cifar {
     ///
     /// # Errors
     /// As [`cifar10_train`](Self::cifar10_train).
-    ///
-    /// # Examples
-    /// See [`Cifar`].
     pub fn cifar100_train(folder: impl AsRef<Path>) -> Result<Self> {
         Self::open(folder.as_ref(), &["train.bin"], 100)
     }
@@ -88,9 +82,6 @@ impl Cifar {
     ///
     /// # Errors
     /// As [`cifar10_train`](Self::cifar10_train).
-    ///
-    /// # Examples
-    /// See [`Cifar`].
     pub fn cifar100_test(folder: impl AsRef<Path>) -> Result<Self> {
         Self::open(folder.as_ref(), &["test.bin"], 100)
     }

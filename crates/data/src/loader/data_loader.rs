@@ -141,9 +141,6 @@ impl<B: Send + 'static> DataLoader<B> {
     }
 
     /// How many samples the dataset has.
-    ///
-    /// # Examples
-    /// See [`Loader`](crate::Loader).
     pub fn n_samples(&self) -> usize {
         self.core.recipe.data.len()
     }

@@ -62,9 +62,6 @@ impl<B: PinMemory + Send + 'static, K> Loader<B, K> {
     ///
     /// # Errors
     /// None so far; what keeps a batch from the device comes in its place.
-    ///
-    /// # Examples
-    /// See [`DeviceLoader`].
     pub fn to(self, device: &Device) -> Result<DeviceLoader<B, K>> {
         let mut loader = if device.is_cpu() || self.core.settings.pins { self } else { self.pin_memory(true) };
         let to = ToDevice { device: device.clone(), ahead: 2, timeline: None, move_tensors: move_tensors::<B> };

@@ -78,15 +78,9 @@ pub struct Loader<B, K> {
 }
 
 /// The kind of a [`DataLoader`]: its [`Dataset`](crate::Dataset) gives samples by index.
-///
-/// # Examples
-/// See [`DataLoader`].
 pub enum Indices {}
 
 /// The kind of a [`StreamLoader`]: its [`IterableDataset`](crate::IterableDataset) has shards that are read from their start.
-///
-/// # Examples
-/// See [`StreamLoader`].
 pub enum Shards {}
 
 impl<B: Send + 'static, K> Loader<B, K> {
@@ -122,34 +116,22 @@ impl<B: Send + 'static, K> Loader<B, K> {
     }
 
     /// Which epoch the next loop will be, counted from 0.
-    ///
-    /// # Examples
-    /// See [`Loader`].
     pub fn epoch(&self) -> u64 {
         self.core.progress().start.epoch
     }
 
     /// Makes the next loop epoch number `epoch`, to repeat one or to go on where another run stopped.
-    ///
-    /// # Examples
-    /// See [`Loader`].
     pub fn set_epoch(&self, epoch: u64) {
         self.core.go_to(Position::start_of(epoch));
     }
 
     /// What this loader has done so far, and how long it took; see [`LoaderReport`].
-    ///
-    /// # Examples
-    /// See [`Loader`].
     pub fn report(&self) -> LoaderReport {
         self.core.report()
     }
 
     /// The samples that [`skip_bad_samples`](Self::skip_bad_samples) left out, in the order of their batches: the latest
     /// thousand, with the reasons.
-    ///
-    /// # Examples
-    /// See [`Loader`].
     pub fn skipped(&self) -> Vec<Skipped> {
         self.core.progress().record.skipped.iter().cloned().collect()
     }
@@ -158,9 +140,6 @@ impl<B: Send + 'static, K> Loader<B, K> {
     ///
     /// That a batch of a stream was the last is known only when another is asked for. A loop that goes on from there gives
     /// nothing, and the next loop is the next epoch.
-    ///
-    /// # Examples
-    /// See [`LoaderState`].
     pub fn state(&self) -> LoaderState {
         self.core.state()
     }
@@ -201,9 +180,6 @@ impl<B: Send + 'static, K> Loader<B, K> {
     }
 
     /// Starts the next epoch; `for batch in &loader` does the same.
-    ///
-    /// # Examples
-    /// See [`Loader`].
     pub fn iter(&self) -> Batches<'_, B> {
         Batches::new(Epoch::start(&self.core))
     }

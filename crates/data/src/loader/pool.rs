@@ -415,7 +415,7 @@ impl Shared {
 
     /// How many batches may be ahead of the program.
     fn window(&self) -> usize {
-        self.n_workers.saturating_mul(self.settings.prefetch_factor).max(1)
+        self.n_workers.saturating_mul(self.settings.prefetch_factor()).max(1)
     }
 
     /// Memory for a batch like those before. While a worker waits here, no worker starts a later batch.

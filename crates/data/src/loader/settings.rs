@@ -23,10 +23,10 @@ pub(super) const MOST_AHEAD: usize = 1 << 16;
 pub(super) type Init = dyn Fn(usize) -> Result<()> + Send + Sync;
 
 /// How batches are made: by how many workers, how far ahead, and in which memory.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(super) struct Settings {
     pub(super) n_workers: usize,
-    pub(super) prefetch_factor: usize,
+    prefetch_factor: Option<usize>,
     pub(super) budget: Option<Budget>, // for batches that are ahead
     pub(super) timeout: Option<Duration>,
     pub(super) persistent: bool,
@@ -38,38 +38,21 @@ pub(super) struct Settings {
     pub(super) device: Option<ToDevice>,
 }
 
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            n_workers: 0,
-            prefetch_factor: 2,
-            budget: None,
-            timeout: None,
-            persistent: false,
-            init: None,
-            pins: false,
-            pin_budget: None,
-            when_full: WhenFull::default(),
-            skips: false,
-            device: None,
-        }
-    }
-}
-
 impl Settings {
     /// Refuses numbers of workers and batches for which no machine has the threads or the memory.
     pub(super) fn check(&self) -> Result<()> {
         let usual = "as many as the machine has cores is usual";
         check_most("num_workers", self.n_workers, MOST_WORKERS, usual)?;
         let usual = "2 is usual, and prefetch_budget bounds the memory";
-        check_most("prefetch_factor", self.prefetch_factor, MOST_AHEAD, usual)
+        check_most("prefetch_factor", self.prefetch_factor(), MOST_AHEAD, usual)
+    }
+
+    pub(super) fn prefetch_factor(&self) -> usize {
+        self.prefetch_factor.unwrap_or(2)
     }
 }
 impl<B: Send + 'static, K> Loader<B, K> {
     /// How many samples make a batch; 1 unless set. Zero is refused by [`len`](Self::len) and by the loop.
-    ///
-    /// # Examples
-    /// See [`Loader`].
     pub fn batch_size(mut self, batch_size: usize) -> Self {
         self.core.recipe_mut().order.batch_size = batch_size;
         self.core.reset_position();
@@ -77,9 +60,6 @@ impl<B: Send + 'static, K> Loader<B, K> {
     }
 
     /// Whether a last batch that is smaller than the others is left out; of a stream, the last batch of each shard.
-    ///
-    /// # Examples
-    /// See [`Loader`].
     pub fn drop_last(mut self, drop_last: bool) -> Self {
         self.core.recipe_mut().order.drop_last = drop_last;
         self
@@ -110,11 +90,8 @@ impl<B: Send + 'static, K> Loader<B, K> {
     }
 
     /// How many batches per worker may be ahead of the program; 2 unless set, at least 1 in all.
-    ///
-    /// # Examples
-    /// See [`Loader`].
     pub fn prefetch_factor(mut self, prefetch_factor: usize) -> Self {
-        self.core.settings_mut().prefetch_factor = prefetch_factor;
+        self.core.settings_mut().prefetch_factor = Some(prefetch_factor);
         self
     }
 
@@ -145,18 +122,12 @@ impl<B: Send + 'static, K> Loader<B, K> {
     /// How long the program waits for a worker's batch before it gets [`Error::Timeout`](crate::Error::Timeout) instead, which says where the
     /// worker is; the epoch goes on with the next batch, and with another worker. Of a stream, the batch that is late comes later.
     /// Without a time-out, the program waits as long as it takes.
-    ///
-    /// # Examples
-    /// See [`Loader`].
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.core.settings_mut().timeout = Some(timeout);
         self
     }
 
     /// Whether workers wait for the next epoch instead of ending with theirs.
-    ///
-    /// # Examples
-    /// See [`Loader`].
     pub fn persistent_workers(mut self, persistent: bool) -> Self {
         self.core.settings_mut().persistent = persistent;
         self
@@ -164,9 +135,6 @@ impl<B: Send + 'static, K> Loader<B, K> {
 
     /// What each worker does before its first batch; it is given the worker's number. If it fails, the epoch is one
     /// [`Error::WorkerInit`](crate::Error::WorkerInit).
-    ///
-    /// # Examples
-    /// See [`Loader`].
     pub fn worker_init(mut self, init: impl Fn(usize) -> Result<()> + Send + Sync + 'static) -> Self {
         self.core.settings_mut().init = Some(Arc::new(init));
         self

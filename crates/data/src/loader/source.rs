@@ -32,12 +32,8 @@ impl AnyBatch {
     }
 
     fn room<B: Send + 'static>(&mut self) -> &mut Option<B> {
-        let Some(room) = self.any().downcast_mut() else { unreachable!("a source makes batches of one type") };
-        room
-    }
-
-    fn any(&mut self) -> &mut (dyn Any + Send) {
-        &mut **self.0.get_mut().unwrap_or_else(PoisonError::into_inner)
+        let any = self.0.get_mut().unwrap_or_else(PoisonError::into_inner);
+        any.downcast_mut().unwrap_or_else(|| unreachable!("a source makes batches of one type"))
     }
 }
 
@@ -50,7 +46,9 @@ pub(super) trait Data: Send + Sync + 'static {
     fn identity(&self) -> String;
 
     /// How many samples a shard of that epoch has, if it has no sample `index`.
-    fn len_without(&self, shard: usize, epoch: u64, index: u64) -> Option<u64>;
+    fn len_without(&self, _shard: usize, _epoch: u64, _index: u64) -> Option<u64> {
+        None
+    }
 }
 
 /// See the head of the file.
@@ -77,10 +75,6 @@ impl<B: Send + 'static, D: Dataset, C: Send + Sync + 'static> Data for Indexed<D
 
     fn identity(&self) -> String {
         self.dataset.identity()
-    }
-
-    fn len_without(&self, _shard: usize, _epoch: u64, _index: u64) -> Option<u64> {
-        None
     }
 }
 

@@ -86,17 +86,11 @@ impl ParquetTable {
     }
 
     /// The names of the columns.
-    ///
-    /// # Examples
-    /// See [`ParquetTable`].
     pub fn names(&self) -> &[String] {
         &self.names
     }
 
     /// How many rows there are.
-    ///
-    /// # Examples
-    /// See [`ParquetTable`].
     pub fn n_rows(&self) -> usize {
         self.n_rows
     }
@@ -118,9 +112,6 @@ impl ParquetTable {
     /// # Errors
     /// [`Error::Content`] for a column that is not there, has elements of another kind, lists in rows, or a row without a
     /// value, and for a damaged file; [`Error::Tensor`] if memory is refused.
-    ///
-    /// # Examples
-    /// See [`ParquetTable`].
     pub fn column<K: Kind>(&self, name: &str) -> Result<Tensor<K>> {
         Ok(self.column_if(name, K::holds, K::NAME)?.kind()?)
     }

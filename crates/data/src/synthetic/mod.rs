@@ -52,18 +52,12 @@ impl SyntheticDigits {
     }
 
     /// How many images to draw for training and validation together; the last sixth is for validation.
-    ///
-    /// # Examples
-    /// See [`SyntheticDigits`].
     pub fn train_len(mut self, train_len: usize) -> Self {
         self.train_len = train_len;
         self
     }
 
     /// How many images to draw for testing.
-    ///
-    /// # Examples
-    /// See [`SyntheticDigits`].
     pub fn test_len(mut self, test_len: usize) -> Self {
         self.test_len = test_len;
         self
