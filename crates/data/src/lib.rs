@@ -16,7 +16,7 @@
 //! # Ok::<(), pagelock_data::Error>(())
 //! ```
 //!
-//! Reading order: `dataset.rs`, `iterable.rs`, `sampler/`, `collate.rs`, `pin.rs`, `state.rs`, `loader/`; then for digits `digits.rs`, `mnist.rs` (with
+//! Reading order: `dataset.rs`, `subset.rs`, `iterable.rs`, `sampler/`, `collate.rs`, `pin.rs`, `state.rs`, `loader/`; then for digits `digits.rs`, `mnist.rs` (with
 //! `idx.rs`, `folders.rs`, `remote.rs`, `download.rs`) and `synthetic/`; for other data `array_files/`, `cifar/`,
 //! `csv.rs`, `parquet.rs` and `images.rs` (with `jpeg.rs`), and `transforms.rs` for pictures.
 //!
@@ -61,6 +61,7 @@ mod progress;
 mod remote;
 mod sampler;
 mod state;
+mod subset;
 mod synthetic;
 pub mod transforms;
 
@@ -68,7 +69,7 @@ pub use array_files::StoredRows;
 pub use cifar::{Cifar, CifarFiles, CifarSet};
 pub use collate::Stack;
 pub use csv::CsvTable;
-pub use dataset::{Dataset, Rows, Subset, TensorDataset, Transformed, random_split};
+pub use dataset::{Dataset, Rows, TensorDataset, Transformed};
 pub use digits::{DigitBytes, DigitSet, Digits, Origin};
 #[cfg(feature = "download")]
 pub use download::Timeouts;
@@ -94,6 +95,7 @@ pub use sampler::{
     BatchSampler, DistributedSampler, FixedSampler, Place, RandomSampler, Sampler, SequentialSampler, WeightedSampler,
 };
 pub use state::LoaderState;
+pub use subset::{Subset, random_split};
 pub use synthetic::SyntheticDigits;
 
 /// The README's program, checked.
