@@ -1,6 +1,7 @@
 //! Files of other formats: read as they were written, and refused with what is wrong when they are damaged.
 
 mod content;
+mod problem;
 
 use std::io::Write;
 use std::path::Path;
@@ -10,7 +11,8 @@ use pagelock_tensor::{Bool, DType, Float, Int, Tensor};
 use proptest::prelude::*;
 use tempfile::TempDir;
 
-use content::{file, npy, problem};
+use content::{file, npy};
+use problem::problem;
 
 fn floats(n: usize) -> Vec<u8> {
     (0..n).flat_map(|i| (i as f32).to_le_bytes()).collect()

@@ -2,6 +2,7 @@
 //! aborts, or takes memory that the file does not explain.
 
 mod content;
+mod problem;
 
 use std::io::Write;
 use std::path::Path;
@@ -12,7 +13,8 @@ use std::time::Duration;
 use pagelock_data::{Cifar, CifarFiles, CsvTable, Dataset, Error, Mnist, StoredRows};
 use pagelock_tensor::{DType, Float, Int, Tensor};
 
-use content::{file, problem};
+use content::file;
+use problem::problem;
 
 fn npy(shape: &str, elements: &[u8]) -> Vec<u8> {
     content::npy(&format!("{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}"), elements)

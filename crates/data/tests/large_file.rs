@@ -1,7 +1,7 @@
 //! A training pass over a file that is larger than what the loader may have in memory. One test, since it measures the whole
-//! process; `cargo bench -p pagelock-data --bench stored_pass -- --gib 100` is the same, larger.
+//! process; `cargo bench -p pagelock-data --bench large_file -- --gib 100` is the same, larger.
 
-#[path = "../benches/stored_pass/pass.rs"]
+#[path = "../benches/large_file/pass.rs"]
 mod pass;
 
 use pagelock_memory::ByteSize;

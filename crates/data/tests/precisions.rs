@@ -1,6 +1,7 @@
 //! What a file has in some precision is read in that precision, as the kind that is asked for; another kind is refused.
 
 mod content;
+mod problem;
 
 use std::path::PathBuf;
 
@@ -8,7 +9,8 @@ use pagelock_data::{CsvTable, Dataset, StoredRows};
 use pagelock_tensor::{Bool, DType, Float, Int, Tensor};
 use tempfile::TempDir;
 
-use content::{file, problem};
+use content::file;
+use problem::problem;
 
 /// A `.npy` file of two rows of one element.
 fn npy(descr: &str, elements: &[u8]) -> (TempDir, PathBuf) {

@@ -1,21 +1,17 @@
 //! A state saved while one file was read is refused by a loader of another file with as many samples, and taken by a loader
 //! of the same content elsewhere.
 
+mod content;
+
 use std::io::{Cursor, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use pagelock_data::{Cifar, CifarFiles, CsvTable, DataLoader, Dataset, Digits, Result, Stack, StoredRows};
 use pagelock_tensor::{DType, Float, Int, Tensor};
-use tempfile::TempDir;
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
 
-fn file(content: &[u8]) -> (TempDir, PathBuf) {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("file");
-    std::fs::write(&path, content).unwrap();
-    (folder, path)
-}
+use content::file;
 
 /// Whether a loader of `other` takes a state of a loader of `one`; if not, that its refusal names both.
 #[track_caller]
@@ -56,8 +52,7 @@ fn changed(content: &[u8], places: &[usize]) -> Vec<Vec<u8>> {
 }
 
 fn npy(shape: &str, elements: &[u8]) -> Vec<u8> {
-    let header = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}");
-    [b"\x93NUMPY\x01\x00\x76\x00", format!("{header:<117}\n").as_bytes(), elements].concat()
+    content::npy(&format!("{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}"), elements)
 }
 
 fn npz(method: CompressionMethod, array: &[u8]) -> Vec<u8> {
@@ -234,7 +229,7 @@ fn pictures_of_another_folder_are_refused_by_name_length_or_content() {
     /// Class, name, content; nobody decodes them.
     type Picture = (&'static str, String, Vec<u8>);
 
-    fn folder(pictures: &[Picture]) -> (TempDir, ImageFolder) {
+    fn folder(pictures: &[Picture]) -> (tempfile::TempDir, ImageFolder) {
         let folder = tempfile::tempdir().unwrap();
         for (class, name, content) in pictures {
             std::fs::create_dir_all(folder.path().join(class)).unwrap();

@@ -1,8 +1,8 @@
 //! A training pass over a file larger than memory, in flat resident memory.
 //!
 //! ```sh
-//! cargo bench -p pagelock-data --bench stored_pass                              # 4 GiB
-//! cargo bench -p pagelock-data --bench stored_pass -- --gib 100 --dir /data     # nearly all zeros: it takes little disk
+//! cargo bench -p pagelock-data --bench large_file                              # 4 GiB
+//! cargo bench -p pagelock-data --bench large_file -- --gib 100 --dir /data     # nearly all zeros: it takes little disk
 //! ```
 //! Fails if more than 256 MiB became resident, or more than 32 MiB after the first tenth of the pass.
 
