@@ -138,7 +138,7 @@ impl<'a> Epoch<'a> {
 
     /// Where the batch is that was made.
     fn batch(&mut self) -> &mut AnyBatch {
-        self.batch.as_mut().unwrap_or_else(|| no_batch())
+        self.batch.as_mut().unwrap_or_else(no_batch)
     }
 
     /// Makes `self.batch` the next batch: on the device, if there is one.
