@@ -134,7 +134,7 @@ impl<B: Send + 'static, K> Loader<B, K> {
     }
 
     /// What each worker does before its first batch; it is given the worker's number. If it fails, the epoch is one
-    /// [`Error::WorkerInit`](crate::Error::WorkerInit).
+    /// [`Error::Worker`](crate::Error::Worker).
     pub fn worker_init(mut self, init: impl Fn(usize) -> Result<()> + Send + Sync + 'static) -> Self {
         self.core.settings_mut().init = Some(Arc::new(init));
         self
