@@ -102,10 +102,10 @@ fn staged(device: &Device, mib: usize) -> Result<Rates> {
     let (mut to, from) = (forth.zeros::<u8>(mib * MIB)?, back.zeros::<u8>(mib * MIB)?);
     let (source, mut target) = (vec![1_u8; mib * MIB], vec![2_u8; mib * MIB]);
     let mut up = || {
-        forth.upload_staged(&source, &mut to)?;
+        forth.upload_from(&source, &mut to)?;
         forth.synchronize()
     };
-    let mut down = || back.download_staged(&from, &mut target);
+    let mut down = || back.download_to(&from, &mut target);
     rates("pageable, staged", mib, |way| match way {
         Way::Up => up(),
         Way::Down => down(),

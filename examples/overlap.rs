@@ -143,7 +143,7 @@ fn trace(device: &Device, work: &Work, page_locked: bool, own_stream: bool) -> c
                 pinned = Some(ticket.wait()?);
                 Ok(())
             }
-            None => timeline.on_stream("copy", copies, || copies.upload_staged(&ordinary, &mut target))?,
+            None => timeline.on_stream("copy", copies, || copies.upload_from(&ordinary, &mut target))?,
         })?;
         timeline.on_host("wait", || device.synchronize())?;
     }

@@ -4,8 +4,8 @@ use std::thread;
 
 use anyhow::{Result, anyhow};
 use pagelock::{
-    cuda::{self, Direction, Load, Pinned, StagingConfig},
-    memory::{Kind, Resource},
+    cuda::{self, Pinned, StagingConfig},
+    memory::Resource,
     prelude::*,
 };
 use serde::Serialize;
@@ -18,8 +18,6 @@ pub(crate) struct Factors {
     pub(crate) engines: Vec<Engines>,
     pub(crate) sizes: Vec<BySize>,
     pub(crate) counts: Vec<ByCount>,
-    /// How `to` moves the guide's tensors, and why, in its own words.
-    pub(crate) choices: Vec<String>,
 }
 
 /// Gigabytes per second from and to ordinary memory, with so many helping threads.
@@ -59,13 +57,7 @@ pub(crate) struct ByCount {
 }
 
 pub(crate) fn measure(place: &Place) -> Result<Factors> {
-    Ok(Factors {
-        cores: cores(place)?,
-        engines: engines(place)?,
-        sizes: sizes(place)?,
-        counts: counts(place)?,
-        choices: choices(place)?,
-    })
+    Ok(Factors { cores: cores(place)?, engines: engines(place)?, sizes: sizes(place)?, counts: counts(place)? })
 }
 
 fn cores(place: &Place) -> Result<Vec<Cores>> {
@@ -80,10 +72,10 @@ fn cores(place: &Place) -> Result<Vec<Cores>> {
         place.doing(&format!("{threads} helping threads"));
         place.cuda.set_staging(StagingConfig { threads, ..before });
         let up = place.time(place.sizes.few_runs, || {
-            stream.upload_staged(&source, &mut on_device)?;
+            stream.upload_from(&source, &mut on_device)?;
             Ok(stream.synchronize()?)
         })?;
-        let down = place.time(place.sizes.few_runs, || Ok(stream.download_staged(&on_device, &mut target)?))?;
+        let down = place.time(place.sizes.few_runs, || Ok(stream.download_to(&on_device, &mut target)?))?;
         cores.push(Cores { threads, to_gpu: up.rate(bytes), from_gpu: down.rate(bytes) });
     }
     place.cuda.set_staging(before);
@@ -106,9 +98,9 @@ fn engines(place: &Place) -> Result<Vec<Engines>> {
     let pageable = both_ways(place, "pageable", bytes, |way| {
         thread::scope(|threads| {
             let uploading = (way != Way::Down)
-                .then(|| threads.spawn(|| forth.upload_staged(&source, &mut to).and_then(|()| forth.synchronize())));
+                .then(|| threads.spawn(|| forth.upload_from(&source, &mut to).and_then(|()| forth.synchronize())));
             if way != Way::Up {
-                back.download_staged(&from, &mut target)?;
+                back.download_to(&from, &mut target)?;
             }
             uploading.map_or(Ok(()), |thread| {
                 thread.join().map_err(|_| anyhow!("a copying thread panicked"))?.map_err(Into::into)
@@ -198,19 +190,6 @@ fn counts(place: &Place) -> Result<Vec<ByCount>> {
         counts.push(ByCount { count, bytes: 4 * len, one_by_one_ms, as_one_ms });
     }
     Ok(counts)
-}
-
-fn choices(place: &Place) -> Result<Vec<String>> {
-    let sizes = &place.sizes;
-    let moved = [(1, sizes.one_floats), (sizes.n_small, sizes.small_floats), (sizes.n_large, sizes.large_floats)];
-    let kinds = [Kind::Pageable, Kind::PageLocked];
-    let loads = kinds.into_iter().flat_map(|memory| moved.map(|(count, floats)| (memory, count, floats)));
-    let explain = |(memory, count, floats)| {
-        let each = ByteSize(4 * floats as u64);
-        let load = Load { direction: Direction::ToDevice, memory, count, each };
-        Ok(place.cuda.explain(load)?.to_string())
-    };
-    loads.map(explain).collect()
 }
 
 impl BySize {

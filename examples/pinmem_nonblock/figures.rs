@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use pagelock::{
-    cuda::{Timeline, page_locked_budget},
+    cuda::{StagingConfig, Timeline, page_locked_budget},
     memory::Resource,
     prelude::*,
-    tensor::{How, TensorMap},
+    tensor::TensorMap,
 };
 use serde::Serialize;
 
@@ -188,6 +188,7 @@ pub(crate) fn map(place: &Place) -> Result<Figure> {
     for (i, tensor) in numbered(n, len)?.into_iter().enumerate() {
         map.set(&format!("tensor {i}"), tensor)?;
     }
+    let before = place.cuda.staging();
     let ways = [
         ("map.to(gpu), 0 threads", Some("td.nb_pin_0"), Some(0)),
         ("map.to(gpu), 4 threads", Some("td.nb_pin_4"), Some(4)),
@@ -195,8 +196,9 @@ pub(crate) fn map(place: &Place) -> Result<Figure> {
         ("map.to(gpu)", Some("td.default"), None),
     ];
     for (name, torch, threads) in ways {
+        place.cuda.set_staging(StagingConfig { threads: threads.unwrap_or(before.threads), ..before });
         figure.add(place, (name, torch), place.sizes.few_runs, || {
-            let moved = map.to_by(gpu, How { threads, ..How::default() })?;
+            let moved = map.to(gpu)?;
             gpu.synchronize()?;
             Ok(moved)
         })?;
@@ -282,7 +284,7 @@ pub(crate) fn phases(place: &Place) -> Result<Vec<Phases>> {
             let mut buffers = Vec::with_capacity(n);
             for source in &sources {
                 let mut buffer = timeline.on_host("allocate", || stream.allocate::<f32>(len))?;
-                timeline.on_host("copy", || stream.upload_staged(source, &mut buffer))?;
+                timeline.on_host("copy", || stream.upload_from(source, &mut buffer))?;
                 if waits_for_each {
                     timeline.on_host("wait", || stream.synchronize())?;
                 }

@@ -183,7 +183,7 @@ impl<'a> Arena<'a> {
         source.bytes_mut()?.fill(value as u8);
         let mut target = self.stream.allocate::<u8>(4 * FLOATS)?;
         self.keep_busy()?;
-        self.stream.upload_buffer(&source, &mut target)?;
+        self.stream.upload_from(&source, &mut target)?;
         let in_flight = self.is_in_flight()?;
         // SAFETY: the buffer is this long and lives, and nothing else of the program uses it. The device may be reading
         // it: that is the race that is to be shown, and all that comes of it is counted.

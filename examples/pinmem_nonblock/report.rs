@@ -353,15 +353,14 @@ fn factors(factors: &Factors, machine: &Machine) -> String {
          **How large a tensor is.** Until it is there:\n\n![rates by size](sizes.svg)\n\n{}\n\
          **How many tensors there are.** The same bytes, cut into more and more tensors of ordinary memory:\n\n\
          ![times by count](counts.svg)\n\n{}\n\
-         **How `to` decides.** By itself, from what was measured on the machine, or a guess until that is done. Of the \
-         tensors above it says:\n\n{}",
+         **How `to` decides.** Page-locked memory the device copies by itself. Ordinary memory passes through the ring; tensors \
+         of less than 1 MiB that move together are packed into one copy.\n",
         headroom(machine),
         table(&["helping threads", "to the device", "from the device"], cores),
         machine.copy_engines,
         table(&["memory", "to the device", "from the device", "both at once, sum"], engines),
         table(&["bytes", "`x.to(gpu)`", "`x.pin_memory().to(gpu)`", "page-locked before"], sizes),
         table(&["tensors", "`x.to(gpu)`, one by one", "`Tensor::all_to(&tensors, gpu)`"], counts),
-        factors.choices.iter().map(|choice| format!("- {choice}\n")).collect::<String>()
     )
 }
 

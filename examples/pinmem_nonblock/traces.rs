@@ -64,7 +64,7 @@ fn rounds(place: &Place, page_locked: bool, own_stream: bool) -> cuda::Result<Ti
                 pinned = Some(timeline.on_host("wait", || ticket.wait())?);
                 Ok(())
             }
-            None => timeline.on_stream("copy", copies, || copies.upload_staged(&pageable, &mut target))?,
+            None => timeline.on_stream("copy", copies, || copies.upload_from(&pageable, &mut target))?,
         })?;
         timeline.on_host("wait", || device.synchronize())?;
     }

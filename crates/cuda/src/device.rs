@@ -12,7 +12,7 @@ use pagelock_memory::{Budget, ByteSize, PageLocker, Resource, Trim};
 
 use crate::{
     base::Base,
-    copy::{choice::Chooser, staged},
+    copy::staging::DeviceStaging,
     driver::{self, Driver, MemoryInfo, Outside, Properties, cuda},
     error::{Error, OnDevice, Result},
     host_function,
@@ -48,8 +48,7 @@ pub(crate) struct DeviceCore {
     base: Arc<Base>,
     lot: Lot,
     dropped: Lot, // host buffers
-    staging: staged::Place,
-    chooser: Chooser,
+    staging: DeviceStaging,
     modules: Modules,
     page_locked: PageLockedMemory,
     streams: Mutex<Vec<Weak<StreamCore>>>,   // guards which streams there are
@@ -108,8 +107,7 @@ impl Device {
             base: Arc::new(Base::new(driver, watch)),
             lot: Lot::default(),
             dropped: Lot::default(),
-            staging: staged::Place::default(),
-            chooser: Chooser::default(),
+            staging: DeviceStaging::default(),
             modules: Modules::default(),
             page_locked,
             streams: Mutex::new(Vec::new()),
@@ -386,11 +384,7 @@ impl DeviceCore {
         &self.modules
     }
 
-    pub(crate) fn chooser(&self) -> &Chooser {
-        &self.chooser
-    }
-
-    pub(crate) fn staging(&self) -> &staged::Place {
+    pub(crate) fn staging(&self) -> &DeviceStaging {
         &self.staging
     }
 
@@ -429,7 +423,7 @@ struct Remains {
     base: Arc<Base>,
     lot: Lot,
     dropped: Lot,
-    staging: staged::Place,
+    staging: DeviceStaging,
     modules: Modules,
     handles: Handles,
     queues: Vec<(Queue, Cache)>,

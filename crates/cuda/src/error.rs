@@ -236,39 +236,6 @@ pub enum Error {
     #[error("the new graph has another shape than the old one: make a graph of its own from it")]
     GraphShape,
 
-    /// The environment says nothing sensible about staged copies.
-    #[error(
-        "$PAGELOCK_STAGING has `{setting}`, which is no setting of staged copies; write for example `ring=64 MiB,slot=4 \
-         MiB,chunk=8 MiB,threads=7`, or any of these"
-    )]
-    StagingVariable {
-        /// What it says.
-        setting: String,
-    },
-
-    /// The environment asks for a ring that staged copies cannot have.
-    #[error(
-        "$PAGELOCK_STAGING asks for a ring of {ring} with slots of {slot}: a ring has at most {most}, and room for two slots; \
-         write for example `ring=64 MiB,slot=4 MiB`"
-    )]
-    StagingSize {
-        /// The ring, as it would be.
-        ring: ByteSize,
-        /// One slot, as it would be.
-        slot: ByteSize,
-        /// The most that a ring has.
-        most: ByteSize,
-    },
-
-    /// The environment names no route for copies.
-    #[error(
-        "$PAGELOCK_COPIES is `{text}`, which is no way to copy: write `direct`, `staged`, `packed`, or `auto` for the fastest"
-    )]
-    RouteVariable {
-        /// What it says.
-        text: String,
-    },
-
     /// The environment names no folder for a cache.
     #[error(
         "${variable} is `{}`, which is no folder; name a folder, leave the variable empty to keep nothing, or unset it",
@@ -304,15 +271,6 @@ pub enum Error {
         needed: usize,
         /// Elements of the buffer.
         len: usize,
-    },
-
-    /// Buffers that were to be copied as one do not follow each other.
-    #[error(
-        "buffer {part} does not follow the one before it in one block: copy them apart, or cut both out of one buffer"
-    )]
-    Apart {
-        /// Its position, from 0.
-        part: usize,
     },
 
     /// A buffer that a graph has too cannot be cut into parts.

@@ -56,7 +56,6 @@ impl Event {
     pub fn wait(&self) -> Result<()> {
         host_function::refuse_inside()?;
         self.recorded.wait()?;
-        self.recorded.stream.note_waited_for(self.recorded.at);
         self.recorded.stream.base().check_races()
     }
 

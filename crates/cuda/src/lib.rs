@@ -87,10 +87,7 @@ mod timeline;
 mod user_cache;
 
 pub use buffer::{DeviceBuffer, DeviceView, DeviceViewMut};
-pub use copy::{
-    Choice, CopyModel, Direction, HostBytes, How, Load, Packed, PackedParts, Packing, Reason, Route, Rows, Scope,
-    Source, StagingConfig,
-};
+pub use copy::{HostSource, HostTarget, InRows, Packed, PackedParts, Rows, Scope, Source, StagingConfig};
 pub use device::{Device, InFlight, Leaked};
 pub use element::Element;
 pub use error::{Absence, CompilerAbsence, Error, LibraryAbsence, OnDevice, Result};

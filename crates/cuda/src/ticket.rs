@@ -76,10 +76,6 @@ impl<X: Send + 'static> InUse<X> {
         Self { held: ManuallyDrop::new(held), len_bytes }
     }
 
-    pub(crate) fn held(&self) -> &X {
-        &self.held
-    }
-
     pub(crate) fn held_mut(&mut self) -> &mut X {
         &mut self.held
     }

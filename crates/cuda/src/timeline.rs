@@ -36,7 +36,7 @@ use crate::{
 ///
 /// let numbers = timeline.on_host("make numbers", || vec![1.0_f32; 100_000]);
 /// let mut buffer = stream.allocate(numbers.len())?;
-/// timeline.on_stream("copy", &stream, || stream.upload_staged(&numbers, &mut buffer))??;
+/// timeline.on_stream("copy", &stream, || stream.upload_from(&numbers, &mut buffer))??;
 ///
 /// let spans = timeline.spans()?;
 /// assert_eq!([&*spans[0].name, &*spans[1].name], ["make numbers", "copy"]);

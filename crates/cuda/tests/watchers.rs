@@ -6,7 +6,7 @@ use std::{
 };
 
 use pagelock_cuda::{
-    HostBytes, How, Pinned, Route, Uninit,
+    Pinned, Uninit,
     software::{Config, Machine, Schedule},
 };
 use pagelock_memory::{Budget, ByteSize, HostBuffer, Limited, PageLocked, watch_accesses};
@@ -39,19 +39,16 @@ fn copies_until_the_watcher_panics(sanitize: bool, skip: usize) -> bool {
     let locked = Pinned::from_slice(&device, &[1_u8; 64]).unwrap();
     let uninit = Uninit::<u8>::new(&device, 64).unwrap();
     let panicked = catch_unwind(AssertUnwindSafe(|| {
-        let (one, other, apart, mut back) = (parts(), parts(), parts(), room());
+        let (one, other, apart, mut back) = (parts(), parts(), parts(), parts());
         LEFT.store(skip, SeqCst);
-        let direct = How { route: Some(Route::Direct), ..How::default() };
-        let whole = |part| HostBytes::of(part, 0..part.len_bytes()).unwrap();
-        let pairs = one.iter().zip(&mut targets).map(|(part, target)| (whole(part), target.view_mut()));
-        stream.upload_to(pairs.collect(), direct).unwrap();
-        let other: Vec<_> = other.iter().map(whole).collect();
-        drop(stream.upload_all(&other, How::default()).unwrap());
-        let apart: Vec<_> = apart.iter().rev().map(whole).collect();
-        drop(stream.upload_all(&apart, direct).unwrap());
+        stream.upload_each(one.iter().zip(&mut targets)).unwrap();
+        let other: Vec<_> = other.iter().map(|part| part.into()).collect();
+        drop(stream.upload_all(&other).unwrap());
+        let apart: Vec<_> = apart.iter().rev().map(|part| part.into()).collect();
+        drop(stream.upload_all(&apart).unwrap());
         drop(stream.upload(locked, &mut targets[0]).unwrap());
         drop(stream.download(&targets[0], uninit).unwrap());
-        stream.download_parts(&[&targets[0], &targets[1], &targets[2]], &mut back).unwrap();
+        stream.download_each(targets.iter().zip(&mut back)).unwrap();
         LEFT.store(usize::MAX, SeqCst);
     }));
     LEFT.store(usize::MAX, SeqCst);

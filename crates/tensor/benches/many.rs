@@ -15,7 +15,7 @@ use std::time::Instant;
 
 use pagelock_cuda as cuda;
 use pagelock_cuda::software::{Config, Schedule};
-use pagelock_tensor::{Device, How, Route, Tensor, TensorMap};
+use pagelock_tensor::{Device, Tensor, TensorMap};
 
 const N: usize = 1_000;
 
@@ -48,7 +48,7 @@ fn measure(cuda: &cuda::Device, len: usize, runs: usize) -> Result<()> {
     let row = Row { len, runs };
     let mut kept = slices.iter().map(|slice| stream.allocate::<f32>(slice.len())).collect::<Result<Vec<_>, _>>()?;
     row.measure("stream.upload_each to what is there", || {
-        stream.upload_each(slices.iter().zip(&mut kept).map(|(slice, buffer)| (*slice, buffer.view_mut())))?;
+        stream.upload_each(slices.iter().copied().zip(&mut kept))?;
         Ok(stream.synchronize()?)
     })?;
     drop(kept);
@@ -57,14 +57,6 @@ fn measure(cuda: &cuda::Device, len: usize, runs: usize) -> Result<()> {
         stream.synchronize()?;
         Ok(packed)
     })?;
-    for route in [Route::Staged, Route::Packed] {
-        let how = How { route: Some(route), ..How::default() };
-        row.measure(&format!("map.to_by(&gpu, {route})"), || {
-            let moved = map.to_by(&gpu, how)?;
-            gpu.synchronize()?;
-            Ok(moved)
-        })?;
-    }
     row.measure("Tensor::all_to(&tensors, &gpu)", || {
         let moved = Tensor::all_to(&tensors, &gpu)?;
         gpu.synchronize()?;

@@ -117,7 +117,6 @@ pub use heap::Counted as CountedHeap;
 pub use kind::{Bool, Float, Int, Kind, Number, Numeric, PlainNumber, default_dtype, set_default_dtype};
 pub use map::{AnyTensor, Stored, TensorFile, TensorMap, copy_all_};
 pub use ops::{BatchNormOptions, Conv2dOptions, Pool2dOptions, Reduction, SliceRange};
-pub use pagelock_cuda::{How, Route};
 #[doc(hidden)]
 pub use pagelock_memory::{debug_is_the_message, text};
 pub use parallel::{num_threads, set_num_threads};

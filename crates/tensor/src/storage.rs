@@ -171,25 +171,20 @@ impl Drop for StorageRef {
 /// thousand tensors cost little more than a thousand numbers. The block goes with the last handle to any of them.
 pub(crate) struct Uploaded {
     device: Device,
-    parts: OnceLock<PackedParts<u8>>,        // from when the block is there
+    parts: PackedParts<u8>,
     storages: Box<[OnceLock<Box<Storage>>]>, // one for each part
     _counted: Counted,
 }
 
 impl Uploaded {
-    /// Of a block that is on its way, and has so many parts.
-    pub(crate) fn on_its_way(len: usize, device: &Device) -> Arc<Uploaded> {
+    /// Of so many parts of a block.
+    pub(crate) fn new(parts: PackedParts<u8>, len: usize, device: &Device) -> Arc<Uploaded> {
         let storages = (0..len).map(|_| OnceLock::new()).collect();
         let counted = Counted::new(len * (size_of::<OnceLock<Box<Storage>>>() + size_of::<Storage>()));
-        Arc::new(Uploaded { device: device.clone(), parts: OnceLock::new(), storages, _counted: counted })
+        Arc::new(Uploaded { device: device.clone(), parts, storages, _counted: counted })
     }
 
-    /// How many storages.
-    pub(crate) fn len(&self) -> usize {
-        self.storages.len()
-    }
-
-    /// Some of them, of values of the tensors' element types. They are used when the block is there, not before.
+    /// Some of them, of values of the tensors' element types.
     #[inline]
     pub(crate) fn storages(self: &Arc<Self>, which: Range<usize>, like: &[&Raw]) -> Vec<StorageRef> {
         let handle = |at: usize, dtype| Handle::Of { block: self.clone(), at: at as u32, dtype };
@@ -197,16 +192,9 @@ impl Uploaded {
         which.zip(dtypes).map(|(at, dtype)| StorageRef { handle: handle(at, dtype) }).collect()
     }
 
-    /// The block is there: from now on its storages may be used.
-    pub(crate) fn arrived(&self, parts: PackedParts<u8>) {
-        let known = self.parts.set(parts).is_err();
-        debug_assert!(!known, "a block arrives once");
-    }
-
     fn storage(&self, at: usize) -> &Storage {
         self.storages[at].get_or_init(|| {
-            let part = self.parts.get().and_then(|parts| parts.take(at));
-            let Some(memory) = part else { unreachable!("the block is there, and only its own storage takes a part") };
+            let Some(memory) = self.parts.take(at) else { unreachable!("only its own storage takes a part") };
             Box::new(Storage::new(Memory::Cuda(memory)))
         })
     }

@@ -82,14 +82,14 @@ fn large(device: &Device, up: f64, down: f64, figures: &mut Vec<Figure>) -> Resu
     let mut target = vec![1_u8; GIB];
     let (mut first, second) = (forth.zeros::<u8>(GIB)?, back.zeros::<u8>(GIB)?);
     let uploading = millis(8, || {
-        forth.upload_staged(&source, &mut first)?;
+        forth.upload_from(&source, &mut first)?;
         forth.synchronize()
     })?;
-    let downloading = millis(8, || back.download_staged(&second, &mut target))?;
+    let downloading = millis(8, || back.download_to(&second, &mut target))?;
     let both = millis(8, || {
         thread::scope(|scope| {
-            let uploading = scope.spawn(|| forth.upload_staged(&source, &mut first));
-            back.download_staged(&second, &mut target)?;
+            let uploading = scope.spawn(|| forth.upload_from(&source, &mut first));
+            back.download_to(&second, &mut target)?;
             uploading.join().expect("no panic")?;
             forth.synchronize()
         })
@@ -107,22 +107,20 @@ fn many_large(device: &Device, up: f64, figures: &mut Vec<Figure>) -> Result<()>
     let allocate = || (0..MANY).map(|_| stream.allocate::<f32>(1_000_000)).collect::<Result<Vec<_>>>();
     let together = millis(5, || {
         let mut buffers: Vec<DeviceBuffer<f32>> = allocate()?;
-        stream.upload_each(sources.iter().map(|s| &s[..]).zip(buffers.iter_mut().map(|b| b.view_mut())))?;
+        stream.upload_each(sources.iter().zip(&mut buffers))?;
         stream.synchronize()
     })?;
     let locked = device.staged();
     let apart = millis(5, || {
         let mut buffers = allocate()?;
         for (source, buffer) in sources.iter().zip(&mut buffers) {
-            stream.upload_staged(source, buffer)?;
+            stream.upload_from(source, buffer)?;
         }
         stream.synchronize()
     })?;
     let buffers = allocate()?;
     let mut targets = sources;
-    let back = millis(5, || {
-        stream.download_each(buffers.iter().map(|b| b.view()).zip(targets.iter_mut().map(|t| &mut t[..])))
-    })?;
+    let back = millis(5, || stream.download_each(buffers.iter().zip(&mut targets)))?;
     figures.push(Figure::new("1000 x 4 MB pageable to the GPU, one call", together, "ms", limit));
     figures.push(Figure::new("  page-locked for it", locked.0 as f64 / 1048576.0, "MiB", None));
     figures.push(Figure::new("1000 x 4 MB pageable to the GPU, 1000 calls", apart, "ms", limit));
@@ -142,16 +140,13 @@ fn many_small(device: &Device, up: f64, figures: &mut Vec<Figure>) -> Result<()>
     let apart = millis(30, || {
         let mut buffers = (0..MANY).map(|_| stream.allocate::<f32>(1_000)).collect::<Result<Vec<_>>>()?;
         for (source, buffer) in sources.iter().zip(&mut buffers) {
-            stream.upload_staged(source, buffer)?;
+            stream.upload_from(source, buffer)?;
         }
         stream.synchronize()
     })?;
     let on_device = stream.upload_packed(&slices)?;
     let mut targets = sources.clone();
-    let back = millis(200, || {
-        let mut slices: Vec<&mut [f32]> = targets.iter_mut().map(|target| &mut target[..]).collect();
-        stream.download_packed(&on_device, &mut slices)
-    })?;
+    let back = millis(200, || stream.download_each(on_device.views().zip(&mut targets)))?;
     figures.push(Figure::new("1000 x 4 kB pageable to the GPU, packed", packed, "ms", limit));
     figures.push(Figure::new("1000 x 4 kB pageable to the GPU, 1000 calls", apart, "ms", limit));
     figures.push(Figure::new("1000 x 4 kB from the GPU, packed", back, "ms", limit));
@@ -165,17 +160,17 @@ fn one(device: &Device, up: f64, figures: &mut Vec<Figure>) -> Result<()> {
     let mut target = vec![0.0_f32; 1_000_000];
     let mut buffer = stream.allocate::<f32>(1_000_000)?;
     let until_there = millis(500, || {
-        stream.upload_staged(&source, &mut buffer)?;
+        stream.upload_from(&source, &mut buffer)?;
         stream.synchronize()
     })?;
     let mut calls = Vec::new();
     for _ in 0..500 {
         let start = Instant::now();
-        stream.upload_staged(&source, &mut buffer)?;
+        stream.upload_from(&source, &mut buffer)?;
         calls.push(start.elapsed().as_secs_f64() * 1e3);
         stream.synchronize()?;
     }
-    let back = millis(500, || stream.download_staged(&buffer, &mut target))?;
+    let back = millis(500, || stream.download_to(&buffer, &mut target))?;
     let mut pinned = Some(Pinned::from_slice(device, &source)?);
     let page_locked = millis(500, || {
         let ticket = stream.upload(pinned.take().expect("it came back"), &mut buffer)?;
@@ -195,8 +190,8 @@ fn beside_bulk(device: &Device, figures: &mut Vec<Figure>) -> Result<()> {
     let mut host = vec![1_u8; GIB / 4];
     let mut large = bulk.allocate::<u8>(host.len())?;
     let mut buffer = urgent.zeros::<u8>(SMALL)?;
-    let up = beside(|| bulk.upload_staged(&host, &mut large), || small_uploads(device, &urgent, &mut buffer))?;
-    let down = beside(|| bulk.download_staged(&large, &mut host), || small_downloads(device, &urgent, &buffer))?;
+    let up = beside(|| bulk.upload_from(&host, &mut large), || small_uploads(device, &urgent, &mut buffer))?;
+    let down = beside(|| bulk.download_to(&large, &mut host), || small_downloads(device, &urgent, &buffer))?;
     let mut note = |name, times: &mut [f64], part| figures.push(Figure::new(name, quantile(times, part), "us", None));
     let [(mut staged, mut pinned), (mut staged_down, mut pinned_down)] = [up, down];
     note("51 kB pageable beside bulk copies, median", &mut staged, 0.5);
@@ -236,7 +231,7 @@ fn small_uploads(device: &Device, stream: &Stream, buffer: &mut DeviceBuffer<u8>
     let (mut staged, mut page_locked) = (Vec::new(), Vec::new());
     for _ in 0..5_000 {
         let start = Instant::now();
-        stream.upload_staged(&small, &mut *buffer)?;
+        stream.upload_from(&small, &mut *buffer)?;
         stream.synchronize()?;
         staged.push(start.elapsed().as_secs_f64() * 1e6);
         let start = Instant::now();
@@ -254,7 +249,7 @@ fn small_downloads(device: &Device, stream: &Stream, buffer: &DeviceBuffer<u8>) 
     let (mut staged, mut page_locked) = (Vec::new(), Vec::new());
     for _ in 0..5_000 {
         let start = Instant::now();
-        stream.download_staged(buffer, &mut small)?;
+        stream.download_to(buffer, &mut small)?;
         staged.push(start.elapsed().as_secs_f64() * 1e6);
         let start = Instant::now();
         let ticket = stream.download(buffer, pinned.take().expect("it came back"))?;

@@ -14,27 +14,24 @@ pub(crate) fn run(device: &Device) -> Result<()> {
     let mut target = vec![1_u8; BYTES];
     let mut buffer = stream.zeros::<u8>(BYTES)?;
     let few = &source[..4_000_000];
-    println!("threads  slot KiB  chunk KiB  ring MiB      up GB/s    down GB/s    one 4 MB up us");
+    println!("threads  slot KiB  ring MiB      up GB/s    down GB/s    one 4 MB up us");
     for threads in [4, 6, 7, 8, 10, 12] {
-        for (slot, chunk) in
-            [(1024, 1024), (2048, 1024), (2048, 2048), (4096, 1024), (4096, 2048), (4096, 4096), (4096, 8192)]
-        {
-            let (slot, chunk) = (ByteSize::kib(slot), ByteSize::kib(chunk));
-            device.set_staging(StagingConfig { ring: ByteSize::mib(64), slot, chunk, threads });
+        for slot in [1024, 2048, 4096, 8192] {
+            let slot = ByteSize::kib(slot);
+            device.set_staging(StagingConfig { ring: ByteSize::mib(64), slot, threads });
             let up = millis(5, || {
-                stream.upload_staged(&source, &mut buffer)?;
+                stream.upload_from(&source, &mut buffer)?;
                 stream.synchronize()
             })?;
-            let down = millis(5, || stream.download_staged(&buffer, &mut target))?;
+            let down = millis(5, || stream.download_to(&buffer, &mut target))?;
             let one = millis(200, || {
-                stream.upload_staged(few, buffer.slice_mut(..few.len())?)?;
+                stream.upload_from(few, buffer.slice_mut(..few.len())?)?;
                 stream.synchronize()
             })?;
             let rate = |millis: f64| BYTES as f64 / millis / 1e6;
             println!(
-                "{threads:>7}  {:>8}  {:>9}  {:>8}  {:>11.1}  {:>11.1}  {:>16.1}",
+                "{threads:>7}  {:>8}  {:>8}  {:>11.1}  {:>11.1}  {:>16.1}",
                 slot.0 >> 10,
-                chunk.0 >> 10,
                 device.staged().0 >> 20,
                 rate(up),
                 rate(down),

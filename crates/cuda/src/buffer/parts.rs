@@ -16,7 +16,7 @@ use std::{
     },
 };
 
-use super::{Allocation, DeviceBuffer, DeviceViewMut, Held, Memory};
+use super::{Allocation, DeviceBuffer, DeviceView, DeviceViewMut, Held, Memory};
 use crate::{
     driver::Address,
     element::Element,
@@ -76,17 +76,37 @@ impl DeviceViewMut<'_, u8> {
     /// Whether this is a whole part of a buffer, and `next` the one that was cut off behind it, so that both can be written
     /// at once, with what is between them, which nobody has.
     pub(crate) fn is_followed_by(&self, next: &Self) -> bool {
-        match (self.whole_part(), next.whole_part()) {
-            (Some((whole, this)), Some((other, next))) => Arc::ptr_eq(whole, other) && this.index + 1 == next.index,
-            _ => false,
-        }
+        are_neighbors((self.allocation(), self.len()), (next.allocation(), next.len()))
+    }
+}
+
+impl DeviceView<'_, u8> {
+    /// The same, to be read.
+    pub(crate) fn is_followed_by(&self, next: &Self) -> bool {
+        are_neighbors((self.allocation(), self.len()), (next.allocation(), next.len()))
     }
 
-    fn whole_part(&self) -> Option<(&Arc<Allocation>, Cut)> {
-        match &self.allocation().memory {
-            Some(Memory::Part(whole, cut)) if cut.len_bytes == self.len() => Some((whole, *cut)),
-            _ => None,
-        }
+    /// The same, or both are of one buffer, with little between them.
+    pub(crate) fn is_closely_followed_by(&self, next: &Self) -> bool {
+        const LITTLE: u64 = 256;
+        let end = self.address().0 + self.len() as u64;
+        let is_one_buffer = Arc::ptr_eq(self.allocation(), next.allocation());
+        (is_one_buffer || self.is_followed_by(next)) && (end..=end + LITTLE).contains(&next.address().0)
+    }
+}
+
+/// Whether both are whole parts of so many bytes, the second cut off behind the first.
+fn are_neighbors(this: (&Allocation, usize), next: (&Allocation, usize)) -> bool {
+    match (whole_part(this), whole_part(next)) {
+        (Some((whole, this)), Some((other, next))) => Arc::ptr_eq(whole, other) && this.index + 1 == next.index,
+        _ => false,
+    }
+}
+
+fn whole_part((allocation, len_bytes): (&Allocation, usize)) -> Option<(&Arc<Allocation>, Cut)> {
+    match &allocation.memory {
+        Some(Memory::Part(whole, cut)) if cut.len_bytes == len_bytes => Some((whole, *cut)),
+        _ => None,
     }
 }
 

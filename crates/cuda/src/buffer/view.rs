@@ -98,6 +98,10 @@ macro_rules! view {
                 self.len * size_of::<T>()
             }
 
+            pub(super) fn allocation(&self) -> &Arc<Allocation> {
+                self.allocation
+            }
+
             /// What work that takes this view does with the buffer.
             pub(crate) fn access(&self) -> Access<'a> {
                 self.allocation.uses().$access().of(self.allocation)
@@ -119,12 +123,6 @@ macro_rules! view {
 
 view!(DeviceView, read);
 view!(DeviceViewMut, write);
-
-impl<T: Element> DeviceViewMut<'_, T> {
-    pub(super) fn allocation(&self) -> &Allocation {
-        self.allocation
-    }
-}
 
 impl<T: Element> DeviceView<'_, T> {
     pub(crate) fn home(&self) -> &Arc<StreamCore> {

@@ -1,30 +1,42 @@
 //! Copies between host and device, on a device and between devices. None of them can race.
 //!
-//! - `owned.rs`: a copy owns its host memory until it is done, and gives it back through a [`Ticket`](crate::Ticket);
-//! - `scoped.rs`: a copy borrows ordinary slices inside [`Stream::scope`], which waits before they are anybody else's;
-//! - `buffers.rs`: a copy is noted in a [`HostBuffer`](pagelock_memory::HostBuffer), which waits before it is used;
-//! - `rows.rs`: rows at a distance from each other; `on_device.rs`: on a device and between two; `fill.rs`: one value.
-//! - `staged/`: ordinary memory of any size, through a page-locked ring and several threads;
-//! - `choice/`: whichever of these is fastest.
+//! One policy decides how bytes move between the host and a device:
 //!
-//! Device memory needs neither owner nor scope: a view is borrowed while the copy is queued, and after that the order
-//! of the streams (`stream/order.rs`) keeps everybody else away until the copy is done.
+//! | memory on the host | how | in |
+//! |---|---|---|
+//! | page-locked | the device copies directly, while the program goes on | `owned.rs`, `page_locked.rs` |
+//! | ordinary, up to 64 KiB | the caller copies to a page-locked slot, the device from there | `staging/small.rs` |
+//! | ordinary, or of a file | threads fill a ring of page-locked slots, which the device empties | `staging/` |
+//!
+//! What differs is who keeps the host memory alive and unchanged until the copy is done:
+//!
+//! - `owned.rs`: the copy owns it and gives it back through a [`Ticket`](crate::Ticket);
+//! - `borrowed.rs`: the call borrows it and returns when it is done with it, or, for a
+//!   [`HostBuffer`](pagelock_memory::HostBuffer) in page-locked memory, notes itself in the buffer, which waits before it
+//!   is used (`page_locked.rs`);
+//! - `scoped.rs`: a [`Stream::scope`](crate::Stream::scope) borrows it, and waits at its end.
+//!
+//! `packed.rs` puts many slices in one buffer. Device memory needs neither owner nor scope: a view is borrowed while the copy is
+//! queued, and after that the order of the streams (`stream/order.rs`) keeps everybody else away until the copy is done.
+//! `rows.rs`, `on_device.rs` and `fill.rs` copy and fill on a device.
 
-mod buffers;
-pub(crate) mod choice;
+mod borrowed;
 mod fill;
 mod on_device;
 mod owned;
+mod packed;
+mod page_locked;
 mod rows;
 mod scoped;
-pub(crate) mod staged;
+pub(crate) mod staging;
 
 pub use self::{
-    choice::{Choice, CopyModel, Direction, HostBytes, How, Load, Reason, Route},
+    borrowed::{HostSource, HostTarget},
     owned::Source,
-    rows::Rows,
+    packed::{Packed, PackedParts},
+    rows::{InRows, Rows},
     scoped::Scope,
-    staged::{Packed, PackedParts, Packing, StagingConfig},
+    staging::StagingConfig,
 };
 use crate::{
     error::{Error, Result},

@@ -2,6 +2,7 @@
 
 use crate::{
     buffer::{DeviceView, DeviceViewMut},
+    driver::End,
     element::Element,
     error::Result,
     page_locked::{Frozen, Pinned, Uninit},
@@ -10,7 +11,7 @@ use crate::{
     ticket::{InUse, Refused, Ticket},
 };
 
-use super::same_length;
+use super::{InRows, same_length};
 
 /// Host memory that a copy can own and read: [`Pinned`], which then nobody else can write, and [`Frozen`], which nobody
 /// writes anyway.
@@ -52,7 +53,8 @@ impl Stream {
     /// # Errors
     /// [`Error::Length`](crate::Error::Length), [`Error::OtherDevice`](crate::Error::OtherDevice),
     /// [`Error::Driver`](crate::Error::Driver); [`Refused::into_parts`] gives the source back.
-    /// [`Error::Lost`](crate::Error::Lost) if the driver failed and cannot say whether the device reads the source.
+    /// [`Error::Lost`](crate::Error::Lost) if the driver failed and cannot say whether the device reads the source;
+    /// [`Error::Rows`](crate::Error::Rows) if [rows](InRows) do not fit their memory.
     ///
     /// # Examples
     /// ```
@@ -72,28 +74,37 @@ impl Stream {
     pub fn upload<'a, S: Source>(
         &self,
         source: S,
-        target: impl Into<DeviceViewMut<'a, S::Element>>,
+        target: impl Into<InRows<DeviceViewMut<'a, S::Element>>>,
     ) -> Result<Ticket<S>, Refused<S>>
     where
         S::Element: 'a,
     {
         let _here = sanitize::here();
-        let target = target.into();
+        let InRows { view: target, rows } = target.into();
         let elements = source.elements();
         let (len, from) = (elements.len(), elements.as_ptr().cast());
-        if let Err(error) = self.check(len, &target) {
+        let fits = match rows {
+            Some([device, host]) => host.check_against(len, device, target.len()),
+            None => same_length(len, target.len()),
+        };
+        if let Err(error) = fits.and_then(|()| target.check_beside(self.core())) {
             return Err(Refused::before(error, source));
         }
-        let len_bytes = target.len_bytes();
-        if len_bytes == 0 {
+        if target.is_empty() || rows.is_some_and(|[device, _]| device.is_empty()) {
             return Ok(Ticket::over(source));
         }
+        let len_bytes = len * size_of::<S::Element>();
         let source = InUse::new(source, len_bytes);
         self.core().note_upload();
         let queued = self.core().enqueue(&[target.access()], |driver, stream| {
-            // SAFETY: the lengths are equal (checked); the target is ordered by `enqueue`; the source is in `InUse`,
-            // so nobody writes or frees it before the device is done.
-            unsafe { driver.copy_to_device(stream, target.address(), from, len_bytes) }
+            let Some([device, host]) = rows else {
+                // SAFETY: the lengths are equal (checked); the target is ordered by `enqueue`; the source is in `InUse`,
+                // so nobody writes or frees it before the device is done.
+                return unsafe { driver.copy_to_device(stream, target.address(), from, len_bytes) };
+            };
+            let copy = host.copy::<S::Element>(End::Host(from.cast_mut()), device, End::Device(target.address()));
+            // SAFETY: rows are inside both ends (checked); the rest as above. The source is only read.
+            unsafe { driver.copy_2d(stream, &copy) }
         });
         Ticket::new(self.core(), queued, source)
     }
@@ -128,34 +139,36 @@ impl Stream {
     #[track_caller]
     pub fn download<'a, T: Element>(
         &self,
-        source: impl Into<DeviceView<'a, T>>,
+        source: impl Into<InRows<DeviceView<'a, T>>>,
         target: Uninit<T>,
     ) -> Result<Ticket<Pinned<T>>, Refused<Uninit<T>>> {
         let _here = sanitize::here();
-        let source = source.into();
-        let checked = source.check_beside(self.core()).and_then(|()| same_length(source.len(), target.len()));
-        if let Err(error) = checked {
+        let InRows { view: source, rows } = source.into();
+        let fits = match rows {
+            Some([device, host]) => device.check_against(source.len(), host, target.len()),
+            None => same_length(source.len(), target.len()),
+        };
+        if let Err(error) = fits.and_then(|()| source.check_beside(self.core())) {
             return Err(Refused::before(error, target));
         }
-        let len_bytes = source.len_bytes();
-        if len_bytes == 0 {
+        if source.is_empty() || rows.is_some_and(|[device, _]| device.is_empty()) {
             return Ok(Ticket::over(target.into_pinned()));
         }
+        let len_bytes = target.len() * size_of::<T>();
         let mut target = target.into_pinned();
         let to = target.start_mut().cast(); // before it is in use: a watcher may panic
         let target = InUse::new(target, len_bytes);
         super::note_download(self.core());
         let queued = self.core().enqueue(&[source.access()], |driver, stream| {
-            // SAFETY: the lengths are equal (checked); the source is ordered by `enqueue`; the target is in `InUse`,
-            // so nobody uses or frees it before the device is done.
-            unsafe { driver.copy_to_host(stream, to, source.address(), len_bytes) }
+            let Some([device, host]) = rows else {
+                // SAFETY: the lengths are equal (checked); the source is ordered by `enqueue`; the target is in `InUse`,
+                // so nobody uses or frees it before the device is done.
+                return unsafe { driver.copy_to_host(stream, to, source.address(), len_bytes) };
+            };
+            let copy = device.copy::<T>(End::Device(source.address()), host, End::Host(to));
+            // SAFETY: rows are inside both ends (checked); the rest as above.
+            unsafe { driver.copy_2d(stream, &copy) }
         });
         Ticket::new(self.core(), queued, target).map_err(|refused| refused.map(Pinned::into_uninit))
-    }
-
-    /// Whether so many elements can be copied to `target` by this stream.
-    fn check<T: Element>(&self, source_len: usize, target: &DeviceViewMut<'_, T>) -> Result<()> {
-        target.check_beside(self.core())?;
-        same_length(source_len, target.len())
     }
 }

@@ -1,15 +1,12 @@
 //! Copies of rows that do not follow each other: parts of matrices, images inside larger ones.
 
-use super::{Source, same_length};
+use super::same_length;
 use crate::{
-    buffer::{DeviceView, DeviceViewMut},
+    buffer::{DeviceBuffer, DeviceView, DeviceViewMut},
     driver::{Copy2d, End},
     element::Element,
     error::{Error, Result},
-    page_locked::{Pinned, Uninit},
-    sanitize,
     stream::Stream,
-    ticket::{InUse, Refused, Ticket},
 };
 
 /// Rows inside a longer stretch of elements.
@@ -23,7 +20,7 @@ use crate::{
 /// let stream = device.stream()?;
 /// let matrix = stream.allocate_from(&[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12])?;
 /// let left = Rows { rows: 3, width: 2, stride: 4 };
-/// let ticket = stream.download_rows(&matrix, left, Uninit::<i32>::new(&device, 6)?, Rows::dense(3, 2))?;
+/// let ticket = stream.download(matrix.view().in_rows(left, Rows::dense(3, 2)), Uninit::<i32>::new(&device, 6)?)?;
 /// assert_eq!(*ticket.wait()?, [1, 2, 5, 6, 9, 10]);
 /// # Ok::<(), pagelock_cuda::Error>(())
 /// ```
@@ -56,14 +53,14 @@ impl Rows {
     }
 
     /// An error unless rows of `source_len` elements can become these of `target_len` elements.
-    fn check_against(self, source_len: usize, target: Rows, target_len: usize) -> Result<()> {
+    pub(super) fn check_against(self, source_len: usize, target: Rows, target_len: usize) -> Result<()> {
         self.check(source_len)?;
         target.check(target_len)?;
         same_length(self.rows, target.rows)?;
         same_length(self.width, target.width)
     }
 
-    fn copy<T>(self, from: End, target: Rows, to: End) -> Copy2d {
+    pub(super) fn copy<T>(self, from: End, target: Rows, to: End) -> Copy2d {
         // The stride of a single row leads nowhere, and may be anything.
         let pitch = |rows: Rows| {
             let stride = if rows.rows > 1 { rows.stride } else { rows.width };
@@ -73,82 +70,52 @@ impl Rows {
         Copy2d { from, from_pitch, to, to_pitch, row_bytes: self.width * size_of::<T>(), rows: self.rows }
     }
 
-    fn is_empty(self) -> bool {
+    pub(super) fn is_empty(self) -> bool {
         self.rows == 0 || self.width == 0
     }
 }
 
+/// A view that is copied whole, or rows of it; see [`DeviceView::in_rows`].
+#[derive(Debug)]
+pub struct InRows<V> {
+    pub(super) view: V,
+    pub(super) rows: Option<[Rows; 2]>, // of the view, and of the memory on the host
+}
+
+impl<'a, T: Element> DeviceView<'a, T> {
+    /// Rows of this view, to be copied to rows of memory on the host by [`Stream::download`]. What lies between the rows on the
+    /// host means nothing then.
+    pub fn in_rows(self, rows: Rows, on_host: Rows) -> InRows<Self> {
+        InRows { view: self, rows: Some([rows, on_host]) }
+    }
+}
+
+impl<'a, T: Element> DeviceViewMut<'a, T> {
+    /// Rows of this view, to be copied from rows of memory on the host by [`Stream::upload`].
+    pub fn in_rows(self, rows: Rows, on_host: Rows) -> InRows<Self> {
+        InRows { view: self, rows: Some([rows, on_host]) }
+    }
+}
+
+impl<V> From<V> for InRows<V> {
+    fn from(view: V) -> Self {
+        Self { view, rows: None }
+    }
+}
+
+impl<'a, T: Element> From<&'a DeviceBuffer<T>> for InRows<DeviceView<'a, T>> {
+    fn from(buffer: &'a DeviceBuffer<T>) -> Self {
+        buffer.view().into()
+    }
+}
+
+impl<'a, T: Element> From<&'a mut DeviceBuffer<T>> for InRows<DeviceViewMut<'a, T>> {
+    fn from(buffer: &'a mut DeviceBuffer<T>) -> Self {
+        buffer.view_mut().into()
+    }
+}
+
 impl Stream {
-    /// As [`upload`](Self::upload), of rows to rows.
-    ///
-    /// # Errors
-    /// [`Error::Rows`] if rows do not fit their memory, and as `upload`.
-    #[track_caller]
-    pub fn upload_rows<'a, S: Source>(
-        &self,
-        source: S,
-        source_rows: Rows,
-        target: impl Into<DeviceViewMut<'a, S::Element>>,
-        target_rows: Rows,
-    ) -> Result<Ticket<S>, Refused<S>>
-    where
-        S::Element: 'a,
-    {
-        let _here = sanitize::here();
-        let target = target.into();
-        let elements = source.elements();
-        let fits = source_rows.check_against(elements.len(), target_rows, target.len());
-        if let Err(error) = fits.and_then(|()| target.check_beside(self.core())) {
-            return Err(Refused::before(error, source));
-        }
-        if source_rows.is_empty() {
-            return Ok(Ticket::over(source));
-        }
-        let (len_bytes, from) = (size_of_val(elements), End::Host(elements.as_ptr().cast_mut().cast()));
-        let source = InUse::new(source, len_bytes);
-        self.core().note_upload();
-        let copy = source_rows.copy::<S::Element>(from, target_rows, End::Device(target.address()));
-        let queued = self.core().enqueue(&[target.access()], |driver, stream| {
-            // SAFETY: rows are inside both ends (checked); the rest as in `upload`. The source is only read.
-            unsafe { driver.copy_2d(stream, &copy) }
-        });
-        Ticket::new(self.core(), queued, source)
-    }
-
-    /// As [`download`](Self::download), of rows to rows. What lies between the target's rows means nothing.
-    ///
-    /// # Errors
-    /// [`Error::Rows`] if rows do not fit their memory, and as `download`.
-    #[track_caller]
-    pub fn download_rows<'a, T: Element>(
-        &self,
-        source: impl Into<DeviceView<'a, T>>,
-        source_rows: Rows,
-        target: Uninit<T>,
-        target_rows: Rows,
-    ) -> Result<Ticket<Pinned<T>>, Refused<Uninit<T>>> {
-        let _here = sanitize::here();
-        let source = source.into();
-        let fits = source_rows.check_against(source.len(), target_rows, target.len());
-        if let Err(error) = fits.and_then(|()| source.check_beside(self.core())) {
-            return Err(Refused::before(error, target));
-        }
-        if source_rows.is_empty() {
-            return Ok(Ticket::over(target.into_pinned()));
-        }
-        let len_bytes = target.len() * size_of::<T>();
-        let mut target = target.into_pinned();
-        let to = End::Host(target.start_mut().cast()); // before it is in use: a watcher may panic
-        let target = InUse::new(target, len_bytes);
-        super::note_download(self.core());
-        let queued = self.core().enqueue(&[source.access()], |driver, stream| {
-            let copy = source_rows.copy::<T>(End::Device(source.address()), target_rows, to);
-            // SAFETY: rows are inside both ends (checked); the rest as in `download`.
-            unsafe { driver.copy_2d(stream, &copy) }
-        });
-        Ticket::new(self.core(), queued, target).map_err(|refused| refused.map(Pinned::into_uninit))
-    }
-
     /// As [`copy`](Self::copy), of rows to rows, on one device.
     ///
     /// # Errors

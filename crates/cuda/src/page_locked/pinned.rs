@@ -87,23 +87,6 @@ impl<T: Element> Pinned<T> {
         Self::allocate(device.page_locked(), len)
     }
 
-    /// The same twice, in one block of memory: the second follows the first.
-    pub(crate) fn pair_for_device(device: &Device, len: usize) -> Result<(Self, Self)> {
-        host_function::refuse_inside()?;
-        let len_bytes = len_bytes::<T>(len)?;
-        let whole = HostBuffer::allocate(device.page_locked(), 2 * len_bytes)?;
-        let mut parts = whole.split([0..len_bytes, len_bytes..2 * len_bytes])?.into_iter().map(Self::from_buffer);
-        match (parts.next(), parts.next()) {
-            (Some(first), Some(second)) => Ok((first?, second?)),
-            _ => unreachable!("two ranges make two parts"),
-        }
-    }
-
-    /// Whether `next` was cut off right behind this, so that a device can copy both at once.
-    pub(crate) fn is_followed_by(&self, next: &Self) -> bool {
-        self.buffer.is_followed_by(&next.buffer)
-    }
-
     /// The memory itself.
     pub fn into_buffer(self) -> HostBuffer {
         self.buffer

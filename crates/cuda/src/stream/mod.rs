@@ -72,7 +72,6 @@ pub(crate) struct Queue {
     id: u64,
     submitted: AtomicU64, // Release after work was queued, Acquire before an event is recorded to cover it
     done: AtomicU64,      // work up to this number is done. Release: who knows of it sees what it wrote
-    waited_for: AtomicU64, // by callers, all work up to this number. Relaxed: a hint
     seen: Mutex<Seen>,    // guards what this stream knows of others
 }
 
@@ -163,10 +162,8 @@ impl Stream {
     pub fn synchronize(&self) -> Result<()> {
         host_function::refuse_inside()?;
         self.core.refuse_capturing()?;
-        let at = self.core.submitted();
         // SAFETY: the stream exists as long as its core.
         unsafe { self.core.driver().synchronize_stream(self.core.queue.handle) }?;
-        self.core.note_waited_for(at);
         self.core.device.core().reap_buffers_too();
         self.core.base().check_races()
     }
@@ -264,16 +261,6 @@ impl StreamCore {
         self.is_private.store(is_private, Ordering::Release);
     }
 
-    /// Whether nothing was queued since a caller last waited for everything.
-    pub(crate) fn was_waited_for(&self) -> bool {
-        self.queue.waited_for.load(Ordering::Relaxed) >= self.submitted()
-    }
-
-    /// Notes that a caller has waited for the work up to that number.
-    pub(crate) fn note_waited_for(&self, at: u64) {
-        self.queue.waited_for.fetch_max(at, Ordering::Relaxed);
-    }
-
     /// Whether it is known that work up to that number is done.
     pub(crate) fn is_done(&self, at: u64) -> bool {
         self.queue.done.load(Ordering::Acquire) >= at
@@ -317,14 +304,14 @@ impl Drop for StreamCore {
 
 impl Queue {
     pub(crate) fn new(handle: StreamHandle, priority: Priority, id: u64) -> Self {
-        let [submitted, done, waited_for] = [0; 3].map(AtomicU64::new);
-        Self { handle, priority, id, submitted, done, waited_for, seen: Mutex::default() }
+        let [submitted, done] = [0; 2].map(AtomicU64::new);
+        Self { handle, priority, id, submitted, done, seen: Mutex::default() }
     }
 
     fn take(&mut self) -> Self {
-        let [submitted, done, waited_for] = [&self.submitted, &self.done, &self.waited_for]
-            .map(|number| AtomicU64::new(number.load(Ordering::Acquire)));
+        let [submitted, done] =
+            [&self.submitted, &self.done].map(|number| AtomicU64::new(number.load(Ordering::Acquire)));
         let seen = Mutex::new(std::mem::take(&mut *lock(&self.seen)));
-        Self { submitted, done, waited_for, seen, ..*self }
+        Self { submitted, done, seen, ..*self }
     }
 }

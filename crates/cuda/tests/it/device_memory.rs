@@ -3,7 +3,7 @@
 use std::{sync::mpsc, time::Duration};
 
 use pagelock_cuda::{
-    Error, HostBytes, How, Priority, Route, Uninit,
+    Error, HostSource, Priority, Uninit,
     driver::{Call, Status},
     software::Fault,
 };
@@ -62,7 +62,7 @@ fn who_uses_what_was_uploaded_waits_for_that_copy_alone() {
     let mut host = HostBuffer::allocate(device.page_locked(), 1_000).unwrap();
     host.bytes_mut().unwrap().fill(7);
     let mut uploaded = copies.allocate::<u8>(1_000).unwrap();
-    copies.upload_buffer(&host, &mut uploaded).unwrap();
+    copies.upload_from(&host, &mut uploaded).unwrap();
     let (release, released) = mpsc::channel::<()>();
     let stuck = copies.call(move || released.recv_timeout(Duration::from_secs(20)).is_ok()).unwrap();
 
@@ -241,16 +241,17 @@ fn parts_that_follow_each_other_move_as_one() {
     for (value, part) in parts.iter_mut().enumerate() {
         part.bytes_mut().unwrap().fill(value as u8);
     }
-    let sources: Vec<&HostBuffer> = parts.iter().collect();
-    let mut there = stream.allocate::<u8>(300).unwrap();
-    stream.upload_parts(&sources, &mut there).unwrap();
-    assert!(matches!(stream.upload_parts(&[&parts[0], &parts[2]], &mut there), Err(Error::Apart { part: 1 })));
+    let mut there = stream.allocate::<u8>(300).unwrap().split([0..50, 64..128, 192..300]).unwrap();
+    machine.fail(Fault::at(1).call(Call::CopyToDevice).lasting());
+    stream.upload_each(parts.iter().zip(&mut there)).unwrap();
+    machine.heal();
     parts[2].bytes_mut().unwrap().fill(9); // waits for the copy
 
-    let there = there.split([0..50, 64..128, 192..300]).unwrap();
-    let mut back = HostBuffer::allocate(device.page_locked(), 300).unwrap();
-    stream.download_parts(&[&there[0], &there[1], &there[2]], &mut back).unwrap();
-    let back = back.split([0..50, 64..128, 192..300]).unwrap(); // while the copy goes on
+    let back = HostBuffer::allocate(device.page_locked(), 300).unwrap();
+    let mut back = back.split([0..50, 64..128, 192..300]).unwrap();
+    machine.fail(Fault::at(1).call(Call::CopyToHost).lasting());
+    stream.download_each(there.iter().zip(&mut back)).unwrap();
+    machine.heal();
     let values: Vec<_> = back.iter().map(|part| (part.len_bytes(), part.bytes()[0], part.bytes()[40])).collect();
     assert_eq!(values, [(50, 0, 0), (64, 1, 1), (108, 2, 2)]);
 }
@@ -277,12 +278,8 @@ fn uploads_to_views_bring_each_its_own_and_leave_alone_what_lies_between() {
         let mut whole = stream.allocate::<u8>(300).unwrap();
         stream.fill(&mut whole, 9).unwrap();
         let mut there = whole.split(ranges).unwrap();
-        let copies = sources.iter().zip(&mut there);
-        let copies =
-            copies.map(|(source, part)| (HostBytes::of(source, 0..source.len_bytes()).unwrap(), part.view_mut()));
-        let copies = copies.collect();
         let before = machine.calls();
-        stream.upload_to(copies, How { route: Some(Route::Direct), ..How::default() }).unwrap();
+        stream.upload_each(sources.iter().zip(&mut there)).unwrap();
         calls.push(machine.calls() - before);
         drop(sources); // waits
         for (value, part) in there.iter().enumerate() {
@@ -297,15 +294,15 @@ fn uploads_to_views_bring_each_its_own_and_leave_alone_what_lies_between() {
     let mut there = whole.split([0..64, 64..128]).unwrap();
     let [first, second] = &mut there[..] else { unreachable!("two were asked for") };
     let copies = vec![
-        (HostBytes::of(&sources[0], 0..50).unwrap(), first.view_mut().slice(..50).unwrap()),
-        (HostBytes::of(&sources[1], 0..64).unwrap(), second.view_mut()),
+        (HostSource::of(&sources[0], 0..50).unwrap(), first.view_mut().slice(..50).unwrap()),
+        (HostSource::of(&sources[1], 0..64).unwrap(), second.view_mut()),
     ];
-    stream.upload_to(copies, How { route: Some(Route::Direct), ..How::default() }).unwrap();
+    stream.upload_each(copies).unwrap();
     assert_eq!(stream.read(&there[0]).unwrap(), [[1; 50].as_slice(), &[9; 14]].concat());
     assert_eq!(stream.read(&there[1]).unwrap(), [2; 64]);
     // Refused before anything is copied.
     let mut short = stream.allocate::<u8>(40).unwrap();
-    let copies = vec![(HostBytes::of(&sources[0], 0..50).unwrap(), short.view_mut())];
-    let refused = stream.upload_to(copies, How { route: Some(Route::Direct), ..How::default() });
+    let copies = vec![(HostSource::of(&sources[0], 0..50).unwrap(), short.view_mut())];
+    let refused = stream.upload_each(copies);
     assert!(matches!(refused, Err(Error::Length { source_len: 50, target_len: 40 })), "{refused:?}");
 }

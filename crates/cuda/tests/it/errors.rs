@@ -53,7 +53,7 @@ fn rows_that_do_not_fit_are_refused() {
     let matrix = stream.zeros::<u8>(11).unwrap();
     let refuse = |rows: Rows| {
         let target = Uninit::new(&device, rows.rows * rows.width).unwrap();
-        let refused = stream.download_rows(&matrix, rows, target, Rows::dense(rows.rows, rows.width));
+        let refused = stream.download(matrix.view().in_rows(rows, Rows::dense(rows.rows, rows.width)), target);
         refused.unwrap_err().to_string()
     };
     assert_eq!(

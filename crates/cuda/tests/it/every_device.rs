@@ -185,10 +185,10 @@ fn a_host_buffer_waits_for_its_copies(device: &Device) {
             host.bytes_mut().unwrap().fill(round);
             let mut on_device = stream.allocate::<u8>(LEN).unwrap();
             delay.queue(&stream);
-            stream.upload_buffer(&host, &mut on_device).unwrap();
+            stream.upload_from(&host, &mut on_device).unwrap();
             host.bytes_mut().unwrap().fill(!round);
             delay.queue(&stream);
-            stream.download_buffer(&on_device, &mut host).unwrap();
+            stream.download_to(&on_device, &mut host).unwrap();
             assert!(host.bytes().iter().all(|&byte| byte == round));
         }
     }
@@ -300,11 +300,11 @@ fn rows_are_copied_to_rows(device: &Device) {
     let padded = Rows { rows: 7, width: 4, stride: 5 };
 
     let source = Pinned::from_slice(device, &matrix).unwrap();
-    let up = stream.upload_rows(source, part, &mut on_device, padded).unwrap();
+    let up = stream.upload(source, on_device.view_mut().in_rows(padded, part)).unwrap();
     let mut dense = stream.allocate::<u32>(7 * 4).unwrap();
     stream.copy_rows(&on_device, padded, &mut dense, Rows::dense(7, 4)).unwrap();
     let target = Uninit::new(device, 7 * 4).unwrap();
-    let down = stream.download_rows(&dense, Rows::dense(7, 4), target, Rows::dense(7, 4)).unwrap();
+    let down = stream.download(dense.view().in_rows(Rows::dense(7, 4), Rows::dense(7, 4)), target).unwrap();
 
     let expected: Vec<_> = matrix.chunks(11).flat_map(|row| &row[..4]).copied().collect();
     assert_eq!(*down.wait().unwrap(), *expected);

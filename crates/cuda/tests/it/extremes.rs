@@ -5,11 +5,11 @@
 use std::{fs::File, time::Duration};
 
 use pagelock_cuda::{
-    Direction, Error, HostBytes, How, Launch, Load, Pinned, Route, Rows, StagingConfig, Stream, Uninit,
+    Error, HostSource, Launch, Pinned, Rows, StagingConfig, Stream, Uninit,
     software::{Config, Machine},
 };
 use pagelock_memory::{
-    Budget, ByteSize, Counted, HostBuffer, HugePages, Kind, Limited, Mlock, PageLocked, Pageable, Pooled, Resource,
+    Budget, ByteSize, Counted, HostBuffer, HugePages, Limited, Mlock, PageLocked, Pageable, Pooled, Resource,
     SizeClasses, default_host,
 };
 
@@ -115,7 +115,8 @@ fn no_range_overflows() {
             numbers.slice(number..).is_err() && numbers.slice(..=number).is_err() && numbers.slice(..number).is_err()
         );
         assert!(numbers.view().split_at(number).is_err());
-        assert!(HostBytes::of(&host, 0..number).is_err() && HostBytes::of(&host, number..number).is_err());
+        let of = |range| HostSource::<u8>::of(&host, range);
+        assert!(of(0..number).is_err() && of(number..number).is_err());
         let split = |range| stream.allocate::<u64>(4).and_then(|buffer| buffer.split([range]));
         assert!(split(number..number).is_err() && split(0..number).is_err());
         let split = |range| HostBuffer::allocate(&Pageable, 128).and_then(|buffer| buffer.split([range]));
@@ -135,9 +136,9 @@ fn no_rows_overflow() {
             let copied = stream.copy_rows(&source, rows, &mut target, rows);
             assert_eq!(copied.is_ok(), fits, "{rows:?}");
             let pinned = Pinned::<u64>::zeroed(stream.device(), 8).unwrap();
-            assert_eq!(stream.upload_rows(pinned, rows, &mut target, rows).is_ok(), fits, "{rows:?}");
+            assert_eq!(stream.upload(pinned, target.view_mut().in_rows(rows, rows)).is_ok(), fits, "{rows:?}");
             let uninit = Uninit::<u64>::new(stream.device(), 8).unwrap();
-            assert_eq!(stream.download_rows(&source, rows, uninit, rows).is_ok(), fits, "{rows:?}");
+            assert_eq!(stream.download(source.view().in_rows(rows, rows), uninit).is_ok(), fits, "{rows:?}");
         }
         let one = any(1, 8, number);
         stream.copy_rows(&source, one, &mut target, one).unwrap(); // its stride leads nowhere
@@ -149,20 +150,17 @@ fn no_rows_overflow() {
 #[test]
 fn no_length_or_place_of_a_staged_copy_overflows() {
     let stream = stream();
-    let by = |route| How { route, threads: Some(usize::MAX), ..How::default() };
-    for number in impossible() {
-        for lens in [vec![number], vec![number, number], vec![1, number, usize::MAX], vec![usize::MAX; 9]] {
-            is_refused(stream.upload_all_packed(&lens, by(Some(Route::Packed)), |_| Some(())));
-        }
-        stream.expect_upload(number);
-    }
     let file = File::open(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")).unwrap();
     let mut target = stream.zeros::<u8>(200_000).unwrap();
     for number in impossible().map(|number| number as u64) {
-        assert!(matches!(stream.upload_file(&file, number, &mut target), Err(Error::File { .. })));
+        if let Some(end) = number.checked_add(200_000) {
+            let source = HostSource::of_file(&file, number..end).unwrap();
+            assert!(matches!(stream.upload_from(source, &mut target), Err(Error::File { .. })));
+        }
         for range in [number - 10..number, number..number, 0..number, 5..number] {
             let is_empty = range.is_empty();
-            assert_eq!(stream.upload_file_each(&file, &[range.clone(), range]).is_ok(), is_empty);
+            let sources = [range.clone(), range].map(|range| HostSource::of_file(&file, range).unwrap());
+            assert_eq!(stream.upload_all(&sources).is_ok(), is_empty);
         }
     }
 }
@@ -174,30 +172,14 @@ fn no_shape_of_the_ring_overflows_or_takes_more_than_it_may() {
     for number in [0, 1, 1 << 20, 1 << 40, 1 << 62, u64::MAX] {
         let size = ByteSize(number);
         let threads = number.min(2) as usize;
-        stream.device().set_staging(StagingConfig { ring: size, slot: size, chunk: size, threads });
-        stream.upload_staged(&[7; 100_000], &mut target).unwrap();
+        stream.device().set_staging(StagingConfig { ring: size, slot: size, threads });
+        stream.upload_from(&[7; 100_000], &mut target).unwrap();
         assert!(stream.device().staged() <= ByteSize::mib(257));
     }
     let usual = stream.device().staging();
     stream.device().set_staging(StagingConfig { threads: usize::MAX, ..usual });
     assert_eq!(stream.device().staging().threads, 1_024);
     assert_eq!(stream.read(&target).unwrap(), [7; 100_000]);
-}
-
-#[test]
-fn no_load_overflows_what_is_expected_of_it() {
-    let device = stream().device().clone();
-    for number in extremes() {
-        for direction in [Direction::ToDevice, Direction::ToHost] {
-            let each = ByteSize(number as u64);
-            for (count, each) in
-                [(number, each), (1, each), (number, ByteSize(1)), (0, each), (usize::MAX, ByteSize(0))]
-            {
-                let load = Load { direction, memory: Kind::PageLocked, count, each };
-                assert!(!device.explain(load).unwrap().to_string().is_empty());
-            }
-        }
-    }
 }
 
 #[test]

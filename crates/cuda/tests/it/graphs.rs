@@ -32,7 +32,7 @@ fn a_graph_does_its_work_at_each_launch_and_not_before() {
         assert_eq!(stream.read(&graph.1).unwrap(), [0; LEN]);
         for round in 1..20 {
             let (source, _) = graph.views_mut();
-            stream.upload_staged(&pattern(round, LEN), source).unwrap();
+            stream.upload_from(&pattern(round, LEN), source).unwrap();
             graph.launch(&stream).unwrap();
             assert_eq!(stream.read(&graph.1).unwrap(), pattern(round, LEN));
         }
@@ -146,7 +146,7 @@ fn what_cannot_be_part_of_a_graph_is_refused_and_spoils_nothing() {
         let numbers = pattern(1, LEN);
         let recording = device.capture(|capturing| {
             let is_refused = |result: Result<(), Error>| assert!(matches!(result, Err(Error::Capturing)), "{result:?}");
-            is_refused(capturing.upload_staged(&numbers, &mut buffer));
+            is_refused(capturing.upload_from(&numbers, &mut buffer));
             is_refused(
                 capturing.upload(Pinned::from_slice(device, &numbers)?, &mut buffer).map(drop).map_err(Error::from),
             );
@@ -174,9 +174,9 @@ fn a_short_upload_is_refused_while_a_queue_is_captured_that_had_some_before() {
     on_every_device(|device| {
         let mut buffer = device.stream().unwrap().zeros::<u32>(10).unwrap();
         let leaked = device.leaked().count;
-        device.stream().unwrap().upload_staged(&[1; 10], &mut buffer).unwrap(); // the next stream gets its queue
+        device.stream().unwrap().upload_from(&[1; 10], &mut buffer).unwrap(); // the next stream gets its queue
         let recording = device.capture(|capturing| {
-            assert!(matches!(capturing.upload_staged(&[2; 10], &mut buffer), Err(Error::Capturing)));
+            assert!(matches!(capturing.upload_from(&[2; 10], &mut buffer), Err(Error::Capturing)));
             capturing.fill(&mut buffer, 3)
         });
         drop(recording.unwrap());

@@ -13,7 +13,7 @@ use std::{
 };
 
 use pagelock_cuda::{
-    Device, DeviceBuffer, Error, Event, Graph, How, Pinned, Priority, Recording, Refused, Route, Rows, Stream,
+    Device, DeviceBuffer, Error, Event, Graph, HostSource, Pinned, Priority, Recording, Refused, Rows, Stream,
     Timeline, Uninit,
     driver::Call,
     page_locked_budget,
@@ -51,9 +51,9 @@ fn a_short_upload_is_refused_there_and_leaves_those_before_it_alone() {
     let device = lazy(0).device(0).unwrap();
     let stream = device.stream().unwrap();
     let [mut first, mut second] = [0; 2].map(|_| stream.zeros::<u32>(10).unwrap());
-    stream.upload_staged(&[1; 10], &mut first).unwrap(); // its slot has room for more
+    stream.upload_from(&[1; 10], &mut first).unwrap(); // its slot has room for more
     let inside = stream.clone();
-    let call = stream.call(move || inside.upload_staged(&[2; 10], &mut second).unwrap_err());
+    let call = stream.call(move || inside.upload_from(&[2; 10], &mut second).unwrap_err());
     assert!(matches!(call.unwrap().wait().unwrap(), Error::InsideHostFunction));
     assert_eq!((device.leaked().count, stream.read(&first).unwrap()), (0, vec![1; 10]));
 }
@@ -145,8 +145,6 @@ impl Things {
         is_refused("enable_peer", device.enable_peer(&peer));
         is_refused("trim", device.trim());
         is_refused("capture", device.capture(|_| Ok(())));
-        is_refused("calibrate_staging", device.calibrate_staging());
-        is_refused("calibrate_copies", device.calibrate_copies());
         is_refused("Pinned::zeroed", Pinned::<u8>::zeroed(device, 64));
         is_refused("Pinned::from_slice", Pinned::from_slice(device, &[1_u8; 64]));
         is_refused("Uninit::new", Uninit::<u8>::new(device, 64));
@@ -180,24 +178,18 @@ impl Things {
         is_refused("copy_rows", stream.copy_rows(&*buffer, rows, &mut *target, rows));
         is_refused("read", stream.read(&*buffer));
         is_refused("scope", stream.scope(|scope| scope.upload(&slice, &mut *target)));
-        is_refused("upload_buffer", stream.upload_buffer(host, &mut *target));
-        is_refused("upload_parts", stream.upload_parts(&[host], &mut *target));
-        is_refused("download_buffer", stream.download_buffer(&*buffer, host));
-        is_refused("download_parts", stream.download_parts(&[buffer], host));
-        is_refused("upload_staged", stream.upload_staged(&slice, &mut *target));
-        is_refused("download_staged", stream.download_staged(&*buffer, &mut place));
+        is_refused("upload_from a buffer", stream.upload_from(&*host, &mut *target));
+        is_refused("download_to a buffer", stream.download_to(&*buffer, host));
+        is_refused("upload_from a slice", stream.upload_from(&slice, &mut *target));
+        is_refused("download_to a slice", stream.download_to(&*buffer, &mut place));
+        is_refused("upload_each", stream.upload_each([(&slice, &mut *target)]));
+        is_refused("upload_all", stream.upload_all(&[(&slice).into()]));
+        is_refused("download_each", stream.download_each([(&*buffer, &mut place)]));
         is_refused("upload_packed", stream.upload_packed(&[&slice[..]]));
-        for route in [None, Some(Route::Direct), Some(Route::Staged), Some(Route::Packed)] {
-            let how = How { route, ..How::default() };
-            is_refused("upload_bytes", stream.upload_bytes((&slice[..]).into(), &mut *target, how));
-            is_refused("upload_to", stream.upload_to(vec![((&slice[..]).into(), target.view_mut())], how));
-            is_refused("upload_all", stream.upload_all(&[(&slice[..]).into()], how));
-            is_refused("download_bytes", stream.download_bytes(&*buffer, &mut place, how));
-            is_refused("download_all", stream.download_all(&[buffer], &mut [&mut place], how));
-        }
         let file = File::open(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")).unwrap();
-        is_refused("upload_file", stream.upload_file(&file, 0, &mut *target));
-        is_refused("upload_file_each", stream.upload_file_each(&file, &[0..10]));
+        let source = || HostSource::of_file(&file, 0..64).unwrap();
+        is_refused("upload_from a file", stream.upload_from(source(), &mut *target));
+        is_refused("upload_all of a file", stream.upload_all(&[source()]));
     }
 
     fn refuse_of_graphs(&mut self) {
@@ -258,10 +250,10 @@ fn copies_that_own_their_memory_are_refused_inside_and_give_it_back() {
                 pinned.unwrap()
             };
             let pinned = is_back(here.upload(pinned, &mut target).unwrap_err());
-            assert_eq!(*is_back(here.upload_rows(pinned, rows, &mut target, rows).unwrap_err()), [7; 64]);
+            assert_eq!(*is_back(here.upload(pinned, target.view_mut().in_rows(rows, rows)).unwrap_err()), [7; 64]);
             let (uninit, error) = here.download(&buffer, uninit).unwrap_err().into_parts();
             assert!(matches!(error, Error::InsideHostFunction), "{error}");
-            let refused = here.download_rows(&buffer, rows, uninit.unwrap(), rows);
+            let refused = here.download(buffer.view().in_rows(rows, rows), uninit.unwrap());
             assert!(matches!(refused.unwrap_err().into_parts(), (Some(_), Error::InsideHostFunction)));
             assert!(!ticket.is_done());
             is_refused("Ticket::wait", ticket.try_wait().unwrap_err().wait());
@@ -280,10 +272,10 @@ fn what_is_dropped_inside_neither_waits_nor_is_lost() {
         let Things { stream, other, mut buffer, target, host, graph, recordings, event, .. } = Things::new(&device);
         let slot = || HostBuffer::allocate(device.page_locked(), 64).unwrap();
         let (mut written, left) = (slot(), slot());
-        other.upload_buffer(&host, &mut buffer).unwrap();
-        stream.upload_buffer(&host, &mut buffer).unwrap(); // two copies read it
-        other.download_buffer(&buffer, &mut written).unwrap();
-        other.upload_buffer(&left, &mut buffer).unwrap();
+        other.upload_from(&host, &mut buffer).unwrap();
+        stream.upload_from(&host, &mut buffer).unwrap(); // two copies read it
+        other.download_to(&buffer, &mut written).unwrap();
+        other.upload_from(&left, &mut buffer).unwrap();
         let ticket = other.download(&buffer, Uninit::<u8>::new(&device, 64).unwrap()).unwrap();
         let mut parts = stream.zeros::<u8>(64).unwrap().split([0..10, 20..64]).unwrap();
         parts.iter_mut().for_each(|part| other.fill(part, 1).unwrap());
@@ -327,9 +319,9 @@ fn a_host_buffer_that_a_device_uses_says_that_it_cannot_be_waited_for_inside() {
     for machine in devices() {
         let device = machine.device(0).unwrap();
         let Things { stream, other, mut buffer, mut host, .. } = Things::new(&device);
-        other.upload_buffer(&host, &mut buffer).unwrap();
+        other.upload_from(&host, &mut buffer).unwrap();
         stream.fill(&mut buffer, 9).unwrap();
-        other.download_buffer(&buffer, &mut host).unwrap();
+        other.download_to(&buffer, &mut host).unwrap();
         let (send, receive) = mpsc::channel();
         let call = stream.call(move || {
             let read = catch_unwind(AssertUnwindSafe(|| host.bytes().len()));

@@ -47,12 +47,12 @@ fn a_kernel_computes_in_the_order_of_its_buffers_on_any_stream() {
     let (a, b) = (pattern(1, LEN), pattern(2, LEN));
     for k in 0..20 {
         let (mut x, mut y, mut z) = (first.zeros(LEN).unwrap(), first.zeros(LEN).unwrap(), first.zeros(LEN).unwrap());
-        first.upload_staged(&a, &mut x).unwrap();
-        second.upload_staged(&b, &mut y).unwrap();
+        first.upload_from(&a, &mut x).unwrap();
+        second.upload_from(&b, &mut y).unwrap();
         let launch = mix.filling(LEN, 256).unwrap();
         second.scope(|_| mix.launch(&first, launch, (x.view(), y.view(), z.view_mut(), k, LEN as u64))).unwrap();
         let mut found = vec![0; LEN];
-        second.download_staged(&z, &mut found).unwrap();
+        second.download_to(&z, &mut found).unwrap();
         let expected = a.iter().zip(&b).map(|(a, b)| a.wrapping_add(k.wrapping_mul(*b)));
         assert!(found.into_iter().eq(expected), "k = {k}");
     }

@@ -59,7 +59,7 @@ fn dropping_and_asking_never_wait_for_a_stuck_copy(device: &Device) {
 fn upload_buffer_and_drop(device: &Device, stream: &Stream, target: &mut DeviceBuffer<u8>) {
     let mut source = HostBuffer::allocate(device.page_locked(), target.len()).unwrap().drop_without_waiting();
     source.bytes_mut().unwrap().fill(7);
-    stream.upload_buffer(&source, target).unwrap();
+    stream.upload_from(&source, target).unwrap();
 }
 
 #[test]

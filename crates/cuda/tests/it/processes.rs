@@ -41,8 +41,6 @@ fn child() {
         Ok("exit threaded") => exit_in_flight(&threaded(1).device(0).unwrap()),
         Ok("exit cuda") => exit_in_flight(&gpu().unwrap()),
         Ok("lose a scope") => lose_a_scope(&lazy(1)),
-        Ok("calibrate") => println!("measured {:?}", threaded(1).device(0).unwrap().calibrate_staging().unwrap()),
-        Ok("stage") => stage(&threaded(1).device(0).unwrap()),
         Ok("short of memory") => be_short_of_memory(&lazy(1).device(0).unwrap()),
         Ok("race") => race(&lazy(1).device(0).unwrap()),
         Ok(other) => panic!("a child does not know `{other}`"),
@@ -73,16 +71,6 @@ fn lose_a_scope(machine: &Machine) {
     println!("the scope ended");
 }
 
-/// Says how copies are staged, after one.
-fn stage(device: &Device) {
-    let stream = device.stream().unwrap();
-    let mut on_device = stream.allocate::<u8>(100_000).unwrap();
-    match stream.upload_staged(&[1; 100_000], &mut on_device) {
-        Ok(()) => println!("measured {:?}", device.staging()),
-        Err(error) => println!("refused: {error}"),
-    }
-}
-
 /// Drops buffers and tickets in flight, for more of which there is no memory.
 fn be_short_of_memory(device: &Device) {
     page_locked_budget().set_limit(ByteSize::mib(9));
@@ -91,7 +79,7 @@ fn be_short_of_memory(device: &Device) {
     for round in 0..10 {
         let mut source = HostBuffer::allocate(device.page_locked(), 4 << 20).unwrap().drop_without_waiting();
         source.bytes_mut().unwrap().fill(round);
-        stream.upload_buffer(&source, &mut target).unwrap();
+        stream.upload_from(&source, &mut target).unwrap();
     }
     println!("arrived {}", stream.read(target.slice(..1).unwrap()).unwrap()[0]);
 }
@@ -121,22 +109,6 @@ fn said(output: &Output, word: &str) -> String {
     let printed = String::from_utf8_lossy(&output.stdout).into_owned();
     let said = printed.lines().find_map(|line| Some(line.split_once(word)?.1.trim().to_owned()));
     said.unwrap_or_else(|| panic!("nothing about `{word}` in {output:?}"))
-}
-
-#[test]
-fn what_one_program_measured_the_next_one_uses_unless_its_user_wants_something_else() {
-    let folder = env::temp_dir().join(format!("pagelock-staging-{}", process::id()));
-    let cache = ("PAGELOCK_STAGING_CACHE", folder.to_str().unwrap());
-
-    let measured = said(&run_child_with("calibrate", &[cache]), "measured");
-    let found = said(&run_child_with("stage", &[cache]), "measured");
-    let wanted = said(&run_child_with("stage", &[cache, ("PAGELOCK_STAGING", "threads=0,ring=8 MiB")]), "measured");
-    let refused = said(&run_child_with("stage", &[cache, ("PAGELOCK_STAGING", "threads=some")]), "refused:");
-
-    assert_eq!(found, measured);
-    assert!(wanted.contains("threads: 0") && wanted.contains(&format!("{}", 8 << 20)), "{wanted}");
-    assert!(refused.starts_with("$PAGELOCK_STAGING has `threads=some`"), "{refused}");
-    std::fs::remove_dir_all(folder).unwrap();
 }
 
 #[test]

@@ -175,12 +175,12 @@ impl World {
             Step::Upload { slot, stream, seed, fate } => self.upload(slot, stream, seed, 0, fate),
             Step::UploadPart { slot, stream, seed, part, fate } => self.upload(slot, stream, seed, part, fate),
             Step::UploadFrozen { slot, stream, seed, fate } => self.upload_frozen(slot, stream, seed, fate),
-            Step::UploadBuffer { slot, stream, seed, waits } => self.upload_buffer(slot, stream, seed, waits),
+            Step::UploadBuffer { slot, stream, seed, waits } => self.upload_from(slot, stream, seed, waits),
             Step::UploadStaged { slot, stream, seed } => self.write(
                 slot,
                 |streams, buffer| {
                     let mut source = pattern(seed, buffer.len());
-                    let uploaded = streams[stream].upload_staged(&source, buffer);
+                    let uploaded = streams[stream].upload_from(&source, buffer);
                     source.fill(0xEEEE);
                     uploaded
                 },
@@ -196,7 +196,7 @@ impl World {
             ),
             Step::Copy { from, to, stream } => self.copy(from, to, stream),
             Step::Download { slot, stream, fate } => self.download(slot, stream, fate),
-            Step::DownloadBuffer { slot, stream, waits } => self.download_buffer(slot, stream, waits),
+            Step::DownloadBuffer { slot, stream, waits } => self.download_to(slot, stream, waits),
             Step::DownloadScoped { slot, stream } => self.download_scoped(slot, stream),
             Step::DropBuffer { slot } => {
                 self.slots[slot] = None;
@@ -267,13 +267,13 @@ impl World {
     }
 
     /// The host's buffer is overwritten at once, for which it waits; or dropped without waiting.
-    fn upload_buffer(&mut self, slot: usize, stream: usize, seed: u32, waits: bool) -> Result<()> {
+    fn upload_from(&mut self, slot: usize, stream: usize, seed: u32, waits: bool) -> Result<()> {
         let Some(slot) = &mut self.slots[slot] else { return Ok(()) };
         slot.expected = None;
         let source = pattern(seed, slot.buffer.len());
         let mut host = HostBuffer::allocate(self.device.page_locked(), slot.buffer.size().0 as usize)?;
         host.bytes_mut()?.copy_from_slice(bytemuck::cast_slice(&source));
-        let uploaded = self.streams[stream].upload_buffer(&host, &mut slot.buffer);
+        let uploaded = self.streams[stream].upload_from(&host, &mut slot.buffer);
         if !waits {
             drop(host.drop_without_waiting());
         } else if !matches!(uploaded, Err(Error::Lost { .. })) {
@@ -305,10 +305,10 @@ impl World {
         self.meet(Kept { ticket, expected }, fate)
     }
 
-    fn download_buffer(&mut self, slot: usize, stream: usize, waits: bool) -> Result<()> {
+    fn download_to(&mut self, slot: usize, stream: usize, waits: bool) -> Result<()> {
         let Some(slot) = &self.slots[slot] else { return Ok(()) };
         let mut host = HostBuffer::allocate(self.device.page_locked(), slot.buffer.size().0 as usize)?;
-        self.streams[stream].download_buffer(&slot.buffer, &mut host)?;
+        self.streams[stream].download_to(&slot.buffer, &mut host)?;
         if !waits {
             drop(host.drop_without_waiting());
             return Ok(());

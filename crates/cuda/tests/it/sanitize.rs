@@ -106,7 +106,7 @@ fn an_access_to_a_buffer_in_flight_is_named() {
     let stream = device.stream().unwrap();
     let mut target = stream.allocate::<u8>(4 * LEN).unwrap();
     let source = page_locked(&device, 4 * LEN);
-    stream.upload_buffer(&source, &mut target).unwrap();
+    stream.upload_from(&source, &mut target).unwrap();
     let pointer = source.as_ptr();
     write(pointer.as_ptr().cast(), 0, 2.0);
     let race = race(stream.synchronize());
@@ -155,7 +155,7 @@ fn rows_are_checked_and_what_lies_between_them_is_not() {
     for (index, is_copied) in [(1, true), (3, false), (9, true)] {
         let mut source = Pinned::from_slice(&device, &[1.0; 12]).unwrap();
         let pointer = source.as_mut_ptr();
-        let ticket = stream.upload_rows(source, rows, &mut target, Rows::dense(3, 2)).unwrap();
+        let ticket = stream.upload(source, target.view_mut().in_rows(Rows::dense(3, 2), rows)).unwrap();
         write(pointer, index, 2.0);
         assert_eq!(ticket.wait().is_err(), is_copied, "element {index}");
     }
@@ -168,9 +168,9 @@ fn programs_without_races_run_as_ever() {
     let numbers: Vec<u32> = (0..300_000).collect();
     let mut on_device = stream.allocate::<u32>(numbers.len()).unwrap();
 
-    stream.upload_staged(&numbers, &mut on_device).unwrap();
+    stream.upload_from(&numbers, &mut on_device).unwrap();
     let mut back = vec![0; numbers.len()];
-    stream.download_staged(&on_device, &mut back).unwrap();
+    stream.download_to(&on_device, &mut back).unwrap();
     assert_eq!(back, numbers);
     let mut source =
         stream.upload(Pinned::from_slice(&device, &numbers).unwrap(), &mut on_device).unwrap().wait().unwrap();
@@ -179,7 +179,7 @@ fn programs_without_races_run_as_ever() {
     assert_eq!(*target.wait().unwrap(), numbers[..]);
     let mut buffer = page_locked(&device, 4_000);
     buffer.bytes_mut().unwrap().fill(1);
-    stream.upload_buffer(&buffer, on_device.slice_mut(..1_000).unwrap()).unwrap();
+    stream.upload_from(&buffer, on_device.slice_mut(..1_000).unwrap()).unwrap();
     buffer.bytes_mut().unwrap().fill(2); // waits
     assert_eq!(stream.read(on_device.slice(..1_000).unwrap()).unwrap(), [0x0101_0101; 1_000]);
     let packed = stream.upload_packed(&[&numbers[..10], &numbers[10..20_000]]).unwrap();

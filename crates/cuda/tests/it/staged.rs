@@ -8,7 +8,7 @@ use std::{
 };
 
 use pagelock_cuda::{
-    Device, Error, HostBytes, How, Route, StagingConfig, Stream,
+    Device, DeviceBuffer, Error, HostSource, StagingConfig, Stream,
     driver::{Call, Status},
     page_locked_budget,
     software::{Effect, Fault, Machine},
@@ -16,12 +16,10 @@ use pagelock_cuda::{
 use pagelock_memory::{ByteSize, HostBuffer, Mapped};
 use proptest::prelude::*;
 
-use crate::packed::given;
 use crate::tools::{gpu, lazy, moody, on_every_device, pattern, threaded};
 
 /// A ring with many pieces to a copy: a few slots of 8 KiB.
-const TINY: StagingConfig =
-    StagingConfig { ring: ByteSize::kib(40), slot: ByteSize::kib(8), chunk: ByteSize::kib(4), threads: 3 };
+const TINY: StagingConfig = StagingConfig { ring: ByteSize::kib(40), slot: ByteSize::kib(8), threads: 3 };
 
 pub(crate) fn with_tiny_ring(device: Device) -> Device {
     device.set_staging(TINY);
@@ -39,9 +37,9 @@ pub(crate) fn with_tiny_rings(test: impl Fn(&Device)) {
 pub(crate) fn goes_up_and_comes_down(stream: &Stream, seed: u32, len: usize) {
     let mut numbers = pattern(seed, len);
     let mut on_device = stream.allocate::<u32>(len).unwrap();
-    stream.upload_staged(&numbers, &mut on_device).unwrap();
+    stream.upload_from(&numbers, &mut on_device).unwrap();
     numbers.fill(0); // at once: the source may be changed
-    stream.download_staged(&on_device, &mut numbers).unwrap();
+    stream.download_to(&on_device, &mut numbers).unwrap();
     assert_eq!(numbers, pattern(seed, len));
 }
 
@@ -64,7 +62,7 @@ fn short_uploads_share_slots_and_wait_for_nothing() {
     for (round, target) in targets.iter_mut().enumerate() {
         let mut numbers = pattern(round as u32, 200);
         let stream = if round % 10 == 9 { &other } else { &one };
-        stream.upload_staged(&numbers, target).unwrap();
+        stream.upload_from(&numbers, target).unwrap();
         numbers.fill(0); // at once
     }
     assert_eq!(device.staged(), ByteSize::kib(2 * 64), "one slot of each stream holds all of them");
@@ -122,9 +120,9 @@ fn what_other_streams_do_with_the_buffer_comes_first() {
         let mut buffer = first.zeros::<u32>(numbers.len()).unwrap();
         for _ in 0..10 {
             first.fill(&mut buffer, 7).unwrap();
-            second.upload_staged(&numbers, &mut buffer).unwrap();
+            second.upload_from(&numbers, &mut buffer).unwrap();
             let mut back = vec![0; numbers.len()];
-            first.download_staged(&buffer, &mut back).unwrap();
+            first.download_to(&buffer, &mut back).unwrap();
             assert_eq!(back, numbers);
         }
     });
@@ -141,7 +139,7 @@ fn a_mapped_file_goes_up() {
     with_tiny_rings(|device| {
         let stream = device.stream().unwrap();
         let mut buffer = stream.allocate::<u8>(bytes.len_bytes()).unwrap();
-        stream.upload_staged(bytes.bytes(), &mut buffer).unwrap();
+        stream.upload_from(bytes.bytes(), &mut buffer).unwrap();
         assert!(stream.read(&buffer).unwrap() == bytes.bytes());
     });
     std::fs::remove_file(&path).unwrap();
@@ -154,9 +152,9 @@ fn lengths_and_devices_are_checked_before_anything_moves() {
     let mut buffer = stream.allocate::<u32>(100_000).unwrap();
     let mut short = vec![0_u32; 99_999];
     let calls = machine.calls();
-    assert!(matches!(stream.upload_staged(&short, &mut buffer), Err(Error::Length { .. })));
-    assert!(matches!(stream.download_staged(&buffer, &mut short), Err(Error::Length { .. })));
-    assert!(matches!(other.upload_staged(&short, buffer.slice_mut(1..).unwrap()), Err(Error::OtherDevice { .. })));
+    assert!(matches!(stream.upload_from(&short, &mut buffer), Err(Error::Length { .. })));
+    assert!(matches!(stream.download_to(&buffer, &mut short), Err(Error::Length { .. })));
+    assert!(matches!(other.upload_from(&short, buffer.slice_mut(1..).unwrap()), Err(Error::OtherDevice { .. })));
     assert_eq!(machine.calls(), calls);
 }
 
@@ -166,10 +164,10 @@ fn without_any_page_locked_memory_the_error_says_what_to_do() {
     let device = with_tiny_ring(machine.device(0).unwrap());
     let stream = device.stream().unwrap();
     let mut buffer = stream.allocate::<u8>(100_000).unwrap();
-    (0..2).for_each(|at| machine.fail(Fault::at(at).call(Call::Register).status(Status::OUT_OF_MEMORY)));
-    let refused = stream.upload_staged(&vec![1; 100_000], &mut buffer).unwrap_err();
+    machine.fail(Fault::at(0).call(Call::Register).status(Status::OUT_OF_MEMORY));
+    let refused = stream.upload_from(&vec![1; 100_000], &mut buffer).unwrap_err();
     assert!(matches!(refused, Error::Memory(_)), "{refused}");
-    stream.upload_staged(&vec![1; 100_000], &mut buffer).unwrap();
+    stream.upload_from(&vec![1; 100_000], &mut buffer).unwrap();
 }
 
 #[test]
@@ -182,7 +180,7 @@ fn without_any_page_locked_memory_all_who_copy_at_once_are_refused() {
         thread::scope(|scope| {
             for mut buffer in buffers {
                 scope.spawn(move || {
-                    let refused = device.stream().unwrap().upload_staged(&vec![1; 100_000], &mut buffer).unwrap_err();
+                    let refused = device.stream().unwrap().upload_from(&vec![1; 100_000], &mut buffer).unwrap_err();
                     assert!(matches!(refused, Error::Memory(_)), "{refused}");
                 });
             }
@@ -197,33 +195,8 @@ fn a_ring_that_may_not_grow_makes_do_with_the_slots_it_has() {
     let stream = device.stream().unwrap();
     machine.fail(Fault::at(1).call(Call::Register).status(Status::OUT_OF_MEMORY));
     goes_up_and_comes_down(&stream, 7, 100_000);
-    assert_eq!(device.staged().0, 2 * TINY.slot.0);
-    assert!(page_locked_budget().used() <= page_locked_budget().limit());
-}
-
-#[test]
-fn a_ring_that_may_not_have_two_slots_makes_do_with_one() {
-    let machine = moody(7);
-    let device = with_tiny_ring(machine.device(0).unwrap());
-    [0, 2].into_iter().for_each(|at| machine.fail(Fault::at(at).call(Call::Register).status(Status::OUT_OF_MEMORY)));
-    goes_up_and_comes_down(&device.stream().unwrap(), 7, 100_000);
     assert_eq!(device.staged(), TINY.slot);
-}
-
-#[test]
-fn slots_that_lie_behind_each_other_are_sent_as_one() {
-    let machine = lazy(9);
-    let device = machine.device(0).unwrap();
-    device.set_staging(StagingConfig { ring: ByteSize::kib(80), chunk: ByteSize::kib(16), threads: 0, ..TINY });
-    let (stream, numbers) = (device.stream().unwrap(), pattern(9, 8 * 2_048));
-    let mut buffer = stream.allocate(numbers.len()).unwrap();
-    (0..200).for_each(|_| stream.fill(&mut buffer, 7).unwrap()); // it has enough to do
-
-    machine.fail(Fault::at(5).call(Call::CopyToDevice)); // the first slot and its neighbor alone, then two at a time
-    stream.upload_staged(&numbers, &mut buffer).unwrap();
-
-    machine.heal();
-    assert_eq!(stream.read(&buffer).unwrap(), numbers);
+    assert!(page_locked_budget().used() <= page_locked_budget().limit());
 }
 
 #[test]
@@ -246,7 +219,7 @@ fn a_device_that_is_dropped_at_once_lets_its_uploads_finish() {
         let device = with_tiny_ring(machine.device(0).unwrap());
         let stream = device.stream().unwrap();
         let mut buffer = stream.allocate::<u32>(10_000).unwrap();
-        stream.upload_staged(&pattern(1, 10_000), &mut buffer).unwrap();
+        stream.upload_from(&pattern(1, 10_000), &mut buffer).unwrap();
         drop((buffer, stream, device));
         machine.run_all();
         assert_eq!(machine.violations(), [""; 0]);
@@ -261,7 +234,7 @@ fn after_a_lost_device_what_it_may_still_use_is_leaked_and_counted() {
     let stream = device.stream().unwrap();
     let mut buffer = stream.allocate::<u32>(10_000).unwrap();
     machine.fail(Fault::at(20).status(Status::ILLEGAL_ADDRESS).lasting());
-    let lost = (0..100).find_map(|_| stream.upload_staged(&pattern(1, 10_000), &mut buffer).err());
+    let lost = (0..100).find_map(|_| stream.upload_from(&pattern(1, 10_000), &mut buffer).err());
     assert!(lost.is_some());
     let before = device.leaked();
     drop((buffer, stream));
@@ -277,31 +250,28 @@ fn after_a_lost_device_what_it_may_still_use_is_leaked_and_counted() {
 fn survives(seed: u64, fault: Fault) {
     let machine = if seed.is_multiple_of(2) { moody(seed) } else { lazy(seed) };
     let device = with_tiny_ring(machine.device(0).unwrap());
-    if seed.is_multiple_of(3) {
-        device.set_staging(StagingConfig { chunk: ByteSize(2 * TINY.slot.0), ..TINY }); // two slots at a time
-    }
     let stream = device.stream().unwrap();
     let numbers = pattern(seed as u32, 9_000);
     let mut buffer = stream.allocate::<u32>(numbers.len()).unwrap();
     machine.fail(fault);
     for _ in 0..3 {
         let mut source = numbers.clone();
-        let uploaded = stream.upload_staged(&source, &mut buffer).is_ok();
+        let uploaded = stream.upload_from(&source, &mut buffer).is_ok();
         source.fill(0);
         drop(source);
         let mut target = vec![1; numbers.len()];
-        let downloaded = stream.download_staged(&buffer, &mut target).is_ok();
+        let downloaded = stream.download_to(&buffer, &mut target).is_ok();
         assert!(!(uploaded && downloaded) || target == numbers);
         let _ = stream.upload_packed(&[&numbers[..50], &numbers[..3_000]]);
         let sources = [vec![1; 5_000], vec![2; 40_000]];
-        if let Ok(Some((blocks, ()))) = given(&stream, &sources, 1) {
-            let arrived = blocks.iter().map(|block| stream.read(block.get(1).unwrap()));
-            arrived.for_each(|arrived| assert!(arrived.is_err() || arrived.unwrap() == sources[1]));
+        if let Ok(buffers) = stream.upload_all(&[(&sources[0]).into(), (&sources[1]).into()]) {
+            let arrived = stream.read(&buffers[1]);
+            assert!(arrived.is_err() || arrived.unwrap() == sources[1]);
         }
         for start in 0..6 {
             let (mut source, mut short) = (numbers[start..][..20].to_vec(), stream.allocate::<u32>(20).ok());
             let Some(short) = &mut short else { continue };
-            let uploaded = stream.upload_staged(&source, &mut *short).is_ok();
+            let uploaded = stream.upload_from(&source, &mut *short).is_ok();
             source.fill(0);
             if let (true, Ok(found)) = (uploaded, stream.read(&*short)) {
                 assert_eq!(found, numbers[start..][..20]);
@@ -349,13 +319,12 @@ proptest! {
         len in 0..200_000_usize,
         slot_kib in 1..64_u64,
         slots in 1..8_u64,
-        chunk_kib in 1..64_u64,
         threads in 0..5_usize,
     ) {
         let device = moody(seed.into()).device(0).unwrap();
         let slot = ByteSize::kib(slot_kib);
         let ring = ByteSize(slot.0 * slots);
-        device.set_staging(StagingConfig { ring, slot, chunk: ByteSize::kib(chunk_kib), threads });
+        device.set_staging(StagingConfig { ring, slot, threads });
         goes_up_and_comes_down(&device.stream().unwrap(), seed, len);
     }
 }
@@ -424,55 +393,43 @@ fn mixed(device: &Device) -> (Vec<Vec<u8>>, Vec<HostBuffer>) {
 }
 
 #[test]
-fn many_copies_arrive_by_every_route_and_by_the_one_that_is_chosen() {
-    let routes = [None, Some(Route::Direct), Some(Route::Staged), Some(Route::Packed)];
-    for (route, threads) in routes.into_iter().flat_map(|route| [(route, None), (route, Some(0)), (route, Some(1))]) {
+fn many_copies_from_all_kinds_of_memory_arrive() {
+    for threads in [0, 1, 3] {
         let machine = lazy(0);
         let device = machine.device(0).unwrap();
+        device.set_staging(StagingConfig { threads, ..device.staging() });
         let stream = device.stream().unwrap();
         let (slices, mut buffers) = mixed(&device);
-        let mut sources: Vec<HostBytes<'_>> = slices.iter().map(|slice| slice[..].into()).collect();
-        sources.extend(buffers.iter().map(|buffer| HostBytes::of(buffer, 0..buffer.len_bytes()).unwrap()));
-        sources.push(HostBytes::of(&buffers[3], 10..20).unwrap());
+        let mut sources: Vec<HostSource<'_>> = slices.iter().map(|slice| slice.into()).collect();
+        sources.extend(buffers.iter().map(HostSource::from));
+        sources.push(HostSource::of(&buffers[3], 10..20).unwrap());
         let wanted: Vec<(u8, usize)> =
-            (1..8).chain([100, 101, 102, 103, 103]).zip(sources.iter().map(|s| s.len())).collect();
-        let how = How { route, threads, ..How::default() };
+            (1..8).chain([100, 101, 102, 103, 103]).zip(sources.iter().map(|s| s.len_bytes())).collect();
 
-        let there = stream.upload_all(&sources, how).unwrap();
+        let there = stream.upload_all(&sources).unwrap();
+        let mut again: Vec<_> = wanted.iter().map(|&(_, len)| stream.allocate::<u8>(len).unwrap()).collect();
+        stream.upload_each(sources.iter().cloned().zip(&mut again)).unwrap();
         buffers.iter_mut().for_each(|buffer| buffer.bytes_mut().unwrap().fill(0)); // waits where it has to
 
-        let mut back: Vec<Vec<u8>> = wanted.iter().map(|&(_, len)| vec![0; len]).collect();
-        let from: Vec<_> = there.iter().collect();
-        stream.download_all(&from, &mut back.iter_mut().map(|back| &mut back[..]).collect::<Vec<_>>(), how).unwrap();
-        for (&(value, len), back) in wanted.iter().zip(&back) {
-            assert_eq!(*back, vec![value; len], "{how:?}");
+        for there in [there, again] {
+            let mut back: Vec<Vec<u8>> = wanted.iter().map(|&(_, len)| vec![0; len]).collect();
+            stream.download_each(there.iter().zip(&mut back)).unwrap();
+            let locked = |buffer: &DeviceBuffer<u8>| HostBuffer::allocate(device.page_locked(), buffer.len()).unwrap();
+            let mut buffers: Vec<_> = there.iter().map(locked).collect();
+            stream.download_each(there.iter().zip(&mut buffers)).unwrap();
+            for ((&(value, len), back), buffer) in wanted.iter().zip(&back).zip(&buffers) {
+                assert_eq!(*back, vec![value; len]);
+                assert_eq!(*buffer.bytes(), vec![value; len]);
+            }
         }
         assert_eq!(device.leaked().count, 0);
     }
 }
 
 #[test]
-fn one_copy_arrives_by_every_route() {
-    let device = lazy(0).device(0).unwrap();
-    let stream = device.stream().unwrap();
-    for route in [None, Some(Route::Direct), Some(Route::Staged), Some(Route::Packed)] {
-        let how = How { route, ..How::default() };
-        for len in [0, 1, 100_000] {
-            let source = vec![7_u8; len];
-            let mut buffer = stream.allocate::<u8>(len).unwrap();
-            stream.upload_bytes((&source[..]).into(), &mut buffer, how).unwrap();
-            let mut target = vec![0; len];
-            stream.download_bytes(&buffer, &mut target, how).unwrap();
-            assert_eq!(target, source, "{how:?}");
-        }
-    }
-}
-
-#[test]
-fn a_download_has_as_many_targets_as_sources() {
+fn a_download_is_as_long_as_its_target() {
     let stream = lazy(0).device(0).unwrap().stream().unwrap();
     let source = stream.zeros::<u8>(10).unwrap();
-    let (mut one, mut other) = ([1; 10], [1; 9]);
-    assert!(stream.download_all(&[&source], &mut [&mut one, &mut other], How::default()).is_err());
-    assert!(stream.download_all(&[&source], &mut [&mut other], How::default()).is_err());
+    assert!(matches!(stream.download_to(&source, &mut [1; 9]), Err(Error::Length { source_len: 10, target_len: 9 })));
+    assert!(stream.download_each([(&source, &mut [1; 9])]).is_err());
 }

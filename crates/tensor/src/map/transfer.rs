@@ -1,6 +1,6 @@
 //! A [`TensorMap`] on its way: to devices, to page-locked memory, into one block.
 
-use pagelock_cuda::{How, PageLockedMemory};
+use pagelock_cuda::PageLockedMemory;
 use pagelock_memory::{Resource, default_host};
 
 use super::{AnyTensor, TensorMap};
@@ -32,27 +32,7 @@ impl TensorMap {
     #[track_caller]
     pub fn to(&self, device: &Device) -> Result<TensorMap> {
         let _here = pagelock_cuda::here();
-        self.to_by(device, How::default())
-    }
-
-    /// As [`to`](Self::to), by one route, or with at most so many threads that page-lock what ordinary memory holds, beside
-    /// the caller: what TensorDict's `non_blocking_pin` and `num_threads` say.
-    ///
-    /// # Errors
-    /// As [`to`](Self::to).
-    ///
-    /// # Examples
-    /// ```
-    /// # use pagelock_tensor::{Device, How, Tensor, TensorMap};
-    /// let mut map = TensorMap::new([8])?;
-    /// map.set("x", Tensor::ones([8, 3])?)?;
-    /// let there = map.to_by(&Device::best(), How { threads: Some(4), ..How::default() })?;
-    /// # Ok::<(), pagelock_tensor::Error>(())
-    /// ```
-    #[track_caller]
-    pub fn to_by(&self, device: &Device, how: How) -> Result<TensorMap> {
-        let _here = pagelock_cuda::here();
-        self.moved("to", |raws| many::all_to(raws, device, how))
+        self.moved("to", |raws| many::all_to(raws, device))
     }
 
     /// This map in page-locked memory, from which GPUs copy fastest and while the program goes on: tensors that are there

@@ -1,15 +1,14 @@
-//! Many tensors on their way as one: together they choose the fastest route, and small ones move in one copy.
+//! Many tensors on their way together, without a pause between them; small ones move in one copy.
 //!
 //! Tensors that came in one copy share a block of memory and nothing else: each has a storage of its own, with a version
 //! and a lock of its own, and the block goes with the last of them.
 
 use std::borrow::{Borrow, Cow};
-use std::cell::OnceCell;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-use pagelock_cuda::{DeviceBuffer, HostBytes, How, Packing, Stream};
+use pagelock_cuda::{DeviceBuffer, HostSource, Packed, Stream};
 use pagelock_memory::{ALIGN, HostBuffer, Kind as MemoryKind, Resource, default_host};
 
 use super::{PAGE_LOCKED_BYTES, copy_between, download_span, record};
@@ -51,11 +50,11 @@ impl<K: Kind> Tensor<K> {
         let _here = pagelock_cuda::here();
         let raws: Vec<&Raw> = tensors.iter().map(Tensor::raw).collect();
         let moved = if raws.iter().any(|tensor| tensor.node.is_some()) {
-            all_to(&raws, device, How::default())?
+            all_to(&raws, device)?
         } else {
-            match upload_packed(&raws, device, How::default(), Tensor::add_laid_in)? {
+            match upload_packed(&raws, device, Tensor::add_laid_in)? {
                 Some(moved) => return Ok(moved),
-                None => each_to(&raws, device, How::default())?,
+                None => each_to(&raws, device)?,
             }
         };
         let place = |(from, moved): (&Tensor<K>, Moved)| match moved {
@@ -89,18 +88,18 @@ impl Moved {
 }
 
 /// Copies of many on another device, outside the graph.
-pub(crate) fn all_to(tensors: &[&Raw], device: &Device, how: How) -> Result<Vec<Moved>> {
+pub(crate) fn all_to(tensors: &[&Raw], device: &Device) -> Result<Vec<Moved>> {
     let add_dense = |all: &mut Vec<Moved>, like: &[&Raw], (block, range): (&Arc<Uploaded>, Range<usize>)| {
         all.extend(block.storages(range, like).into_iter().map(Moved::Dense));
     };
-    match upload_packed(tensors, device, how, add_dense)? {
+    match upload_packed(tensors, device, add_dense)? {
         Some(moved) => Ok(moved),
-        None => each_to(tensors, device, how),
+        None => each_to(tensors, device),
     }
 }
 
 /// The same, whatever they are and wherever.
-fn each_to(tensors: &[&Raw], device: &Device, how: How) -> Result<Vec<Moved>> {
+fn each_to(tensors: &[&Raw], device: &Device) -> Result<Vec<Moved>> {
     let has_gaps = |tensor: &Raw| tensor.storage.device() != device && !tensor.layout.is_dense();
     let gappy = tensors.iter().enumerate().filter(|(_, tensor)| has_gaps(tensor));
     let closed = gappy.map(|(at, tensor)| Ok((at, contiguous(tensor)?))).collect::<Result<Vec<_>>>()?;
@@ -118,12 +117,12 @@ fn each_to(tensors: &[&Raw], device: &Device, how: How) -> Result<Vec<Moved>> {
         }
     }
     if let Device::Cuda(cuda) = device {
-        put(&mut out, &dense, &up, |dense| upload(dense, &AllLocked::new(dense), device, cuda, how))?;
+        put(&mut out, &dense, &up, |dense| upload(dense, &AllLocked::new(dense), device, cuda))?;
     }
     while let Some(Device::Cuda(cuda)) = down.first().map(|&first| dense[first].storage.device().clone()) {
         let is_here = |at: &mut usize| *dense[*at].storage.device() == Device::Cuda(cuda.clone());
         let here: Vec<_> = down.extract_if(.., is_here).collect();
-        put(&mut out, &dense, &here, |dense| download(dense, &cuda, how))?;
+        put(&mut out, &dense, &here, |dense| download(dense, &cuda))?;
     }
     let moved = |(at, storage): (usize, Option<StorageRef>)| match storage {
         None => Moved::Stays,
@@ -162,7 +161,7 @@ enum AllLocked<'a> {
 
 impl<'a> AllLocked<'a> {
     fn new<R: Borrow<Raw>>(tensors: &'a [R]) -> AllLocked<'a> {
-        // Who never waits holds nobody up in a circle.
+        // A thread that only tries locks cannot be part of a deadlock.
         let at_once: Option<Vec<_>> = tensors.iter().map(|tensor| tensor.borrow().storage.try_lock()).collect();
         at_once.map_or_else(|| AllLocked::in_order(tensors), AllLocked::AtOnce)
     }
@@ -204,101 +203,70 @@ fn bytes_of(tensor: &Raw) -> Range<usize> {
     start..start + len
 }
 
-/// Many small ones are soon copied: whoever helps is woken before they are looked at, one by one.
-fn expect_upload(tensors: &[&Raw], device: &Device) {
-    const MANY: usize = 100;
-    if let (Device::Cuda(cuda), Some(one)) = (device, tensors.get(MANY))
-        && one.storage.device().is_cpu()
-    {
-        cuda.stream().expect_upload(tensors.len() * bytes_of(one).len());
-    }
-}
-
-fn upload(
-    dense: &[&Raw],
-    locked: &AllLocked<'_>,
-    device: &Device,
-    cuda: &CudaDevice,
-    how: How,
-) -> Result<Vec<StorageRef>> {
+fn upload(dense: &[&Raw], locked: &AllLocked<'_>, device: &Device, cuda: &CudaDevice) -> Result<Vec<StorageRef>> {
     capture::refuse("a copy from the host")?;
     let failed = |source| Error::cuda("to", source);
-    let sources = dense.iter().enumerate().map(|(at, tensor)| HostBytes::of(locked.host(at), bytes_of(tensor)));
+    let sources = dense.iter().enumerate().map(|(at, tensor)| HostSource::of(locked.host(at), bytes_of(tensor)));
     let sources = sources.collect::<Result<Vec<_>, _>>().map_err(failed)?;
-    let buffers = cuda.stream().upload_all(&sources, how).map_err(|source| refused(dense, source))?;
+    let buffers = cuda.stream().upload_all(&sources).map_err(|source| refused(dense, source))?;
     Ok(all_on_cuda(buffers, dense.iter().map(|tensor| tensor.dtype()), device))
 }
 
-/// The same, of dense tensors in ordinary memory that nobody is writing, if all of them are best packed, as many small
-/// ones are; none if not. What is done here is done for each of a thousand, so the first are copied while the next are
-/// locked, and `add` makes the results while others copy.
+/// The same, of small dense tensors in ordinary memory that nobody is writing: they move packed, in blocks, and `add` makes the
+/// results while the device still copies. None if one is something else.
 fn upload_packed<M>(
     tensors: &[&Raw],
     device: &Device,
-    how: How,
     add: impl Fn(&mut Vec<M>, &[&Raw], (&Arc<Uploaded>, Range<usize>)),
 ) -> Result<Option<Vec<M>>> {
     let (Device::Cuda(cuda), Ok(())) = (device, capture::refuse("a copy from the host")) else { return Ok(None) };
-    expect_upload(tensors, device);
-    let Some(lens) = tensors.iter().map(|tensor| dense_on_host(tensor)).collect::<Option<Vec<usize>>>() else {
-        return Ok(None);
-    };
-    if tensors.is_empty() {
-        return Ok(None);
-    }
-    let locks: Vec<OnceCell<Locked<'_>>> = tensors.iter().map(|_| OnceCell::new()).collect();
-    let uploaded = cuda.stream().upload_all_packed(&lens, how, |packing| {
-        give_all(tensors, &locks, packing)?;
-        let lens = packing.block_lens().iter();
-        let blocks: Vec<_> = lens.map(|&len| Uploaded::on_its_way(len, device)).collect();
-        let mut all = Vec::with_capacity(tensors.len());
-        for block in &blocks {
-            for at in (0..block.len()).step_by(AT_ONCE) {
-                let range = at..block.len().min(at + AT_ONCE);
-                let like = &tensors[all.len()..][..range.len()];
-                add(&mut all, like, (block, range));
-                packing.go_on();
-            }
-        }
-        Some((all, blocks))
-    });
-    let Some((arrived, (all, blocks))) = uploaded.map_err(|source| refused(tensors, source))? else { return Ok(None) };
-    for (arrived, block) in arrived.into_iter().zip(blocks) {
-        block.arrived(arrived.split_when_taken().map_err(|source| refused(tensors, source))?);
+    let Some(locks) = lock_small(tensors) else { return Ok(None) };
+    let slices = tensors.iter().zip(&locks).map(|(tensor, locked)| &host(locked).bytes()[bytes_of(tensor)]);
+    let slices: Vec<&[u8]> = slices.collect();
+    let mut all = Vec::with_capacity(tensors.len());
+    while all.len() < tensors.len() {
+        let block = all.len()..all.len() + fit_in_a_block(&slices[all.len()..]);
+        let packed = cuda.stream().upload_packed(&slices[block.clone()]);
+        let parts = packed.and_then(Packed::split_when_taken).map_err(|source| refused(tensors, source))?;
+        add(&mut all, &tensors[block.clone()], (&Uploaded::new(parts, block.len(), device), 0..block.len()));
     }
     Ok(Some(all))
 }
 
-/// So many tensors are looked at before those that copy are looked after.
-const AT_ONCE: usize = 32;
-
-/// How many bytes a dense tensor of the host has.
-fn dense_on_host(tensor: &Raw) -> Option<usize> {
-    (tensor.storage.device().is_cpu() && tensor.layout.is_dense()).then(|| bytes_of(tensor).len())
-}
-
-/// Locks one tensor after another and lets it be copied; none if one is page-locked or being written.
-fn give_all<'a, 'locks>(
-    tensors: &[&'a Raw],
-    locks: &'locks [OnceCell<Locked<'a>>],
-    packing: &mut Packing<'_, 'locks>,
-) -> Option<()> {
-    for (tensors, locks) in tensors.chunks(AT_ONCE).zip(locks.chunks(AT_ONCE)) {
-        tensors.iter().for_each(|tensor| tensor.storage.fetch());
-        for (tensor, lock) in tensors.iter().zip(locks) {
-            let locked = tensor.storage.try_lock()?;
-            lock.get_or_init(|| locked);
+/// Each locked for reading, if there are some, all are dense, small and in ordinary memory, and nobody is writing one.
+fn lock_small<'a>(tensors: &[&'a Raw]) -> Option<Vec<Locked<'a>>> {
+    const FETCHED: usize = 32; // storages at once
+    let mut locks = Vec::with_capacity(tensors.len());
+    for tensors in tensors.chunks(FETCHED) {
+        if !tensors.iter().all(|tensor| is_small(tensor)) {
+            return None;
         }
-        for (tensor, locked) in tensors.iter().zip(locks.iter().filter_map(OnceCell::get)) {
-            let host = host(locked);
-            if host.kind() == MemoryKind::PageLocked {
+        tensors.iter().for_each(|tensor| tensor.storage.fetch());
+        for tensor in tensors {
+            let locked = tensor.storage.try_lock()?;
+            if host(&locked).kind() == MemoryKind::PageLocked {
                 return None;
             }
-            packing.add(&host.bytes()[bytes_of(tensor)]);
+            locks.push(locked);
         }
-        packing.go_on();
     }
-    Some(())
+    (!locks.is_empty()).then_some(locks)
+}
+
+fn is_small(tensor: &Raw) -> bool {
+    const SMALL_BYTES: usize = 1 << 20;
+    tensor.storage.device().is_cpu() && tensor.layout.is_dense() && bytes_of(tensor).len() < SMALL_BYTES
+}
+
+/// How many slices share a block, which is kept until the last of them is dropped.
+fn fit_in_a_block(slices: &[&[u8]]) -> usize {
+    const BLOCK_BYTES: usize = 64 << 20;
+    let mut len_bytes = 0;
+    let fits = |slice: &&&[u8]| {
+        len_bytes += slice.len().next_multiple_of(STEP);
+        len_bytes <= BLOCK_BYTES
+    };
+    slices.iter().take_while(fits).count()
 }
 
 #[inline]
@@ -339,11 +307,11 @@ pub(crate) fn upload_to(copies: &[(Raw, Raw)], stream: &Stream) -> Result<()> {
         order.into_iter().map(|(_, at)| (at, slots[at].storage.lock_mut())).collect();
     targets.sort_unstable_by_key(|(at, _)| *at);
     let pairs = targets.iter_mut().map(|(at, target)| {
-        let source = HostBytes::of(locked.host(*at), bytes_of(sources[*at]))?;
+        let source = HostSource::of(locked.host(*at), bytes_of(sources[*at]))?;
         Ok((source, target.cuda(&slots[*at].layout, slots[*at].dtype()).into_bytes()))
     });
     let pairs = pairs.collect::<Result<Vec<_>, _>>().map_err(failed)?;
-    stream.upload_to(pairs, How::default()).map_err(failed)
+    stream.upload_each(pairs).map_err(failed)
 }
 
 /// The device's refusal, with the shape that needs most of its memory.
@@ -363,7 +331,7 @@ fn made(like: &Raw, storage: StorageRef) -> Raw {
     Raw { storage, layout: like.layout.at_start(), node: None }
 }
 
-fn download(dense: &[&Raw], cuda: &CudaDevice, how: How) -> Result<Vec<StorageRef>> {
+fn download(dense: &[&Raw], cuda: &CudaDevice) -> Result<Vec<StorageRef>> {
     capture::refuse("reading elements on the host")?;
     let locked = AllLocked::new(dense);
     let whole = |at: usize| locked.get(at).device_buffer().filter(|buffer| buffer.len() == bytes_of(dense[at]).len());
@@ -375,7 +343,7 @@ fn download(dense: &[&Raw], cuda: &CudaDevice, how: How) -> Result<Vec<StorageRe
     let in_locked = if total <= PAGE_LOCKED_BYTES { download_locked(&buffers, cuda)? } else { None };
     let hosts = match in_locked {
         Some(hosts) => hosts,
-        None => download_staged(dense, &buffers, cuda, how)?,
+        None => download_staged(dense, &buffers, cuda)?,
     };
     cuda.check_faults()?;
     Ok(dense.iter().zip(hosts).map(|(tensor, host)| on_host(host, tensor.dtype())).collect())
@@ -394,23 +362,22 @@ fn download_locked(buffers: &[&DeviceBuffer<u8>], cuda: &CudaDevice) -> Result<O
             run => run.iter().map(|buffer| start(buffer)..start(buffer) + buffer.len()).collect(),
         };
         let len_bytes = ranges.last().map_or(0, |range| range.end);
-        let Ok(mut host) = HostBuffer::allocate(cuda.cuda().page_locked(), len_bytes) else { return Ok(None) };
-        cuda.stream().download_parts(run, &mut host).map_err(failed)?;
-        if run.len() == 1 {
-            hosts.push(host);
-        } else {
-            hosts.extend(host.split(ranges).unwrap_or_else(|error| unreachable!("parts of a device buffer: {error}")));
-        }
+        let Ok(host) = HostBuffer::allocate(cuda.cuda().page_locked(), len_bytes) else { return Ok(None) };
+        let mut parts = match run {
+            [_] => vec![host],
+            _ => host.split(ranges).unwrap_or_else(|error| unreachable!("parts of a device buffer: {error}")),
+        };
+        cuda.stream().download_each(run.iter().copied().zip(&mut parts)).map_err(failed)?;
+        hosts.append(&mut parts);
     }
     Ok(Some(hosts))
 }
 
 /// To ordinary memory.
-fn download_staged(dense: &[&Raw], from: &[&DeviceBuffer<u8>], cuda: &CudaDevice, how: How) -> Result<Vec<HostBuffer>> {
+fn download_staged(dense: &[&Raw], from: &[&DeviceBuffer<u8>], cuda: &CudaDevice) -> Result<Vec<HostBuffer>> {
     let room = |tensor: &&Raw| super::host_room("to", tensor, default_host(), tensor.layout.span());
     let mut hosts = dense.iter().map(room).collect::<Result<Vec<_>>>()?;
-    let mut targets: Vec<&mut [u8]> = hosts.iter_mut().map(writable).collect();
-    cuda.stream().download_all(from, &mut targets, how).map_err(|source| Error::cuda("to", source))?;
+    cuda.stream().download_each(from.iter().copied().zip(&mut hosts)).map_err(|source| Error::cuda("to", source))?;
     Ok(hosts)
 }
 

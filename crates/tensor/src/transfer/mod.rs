@@ -10,7 +10,7 @@ pub(crate) mod many;
 
 use std::sync::LazyLock;
 
-use pagelock_cuda::{DeviceView, DeviceViewMut, HostBytes, How, PageLockedMemory, Stream, page_locked_budget};
+use pagelock_cuda::{DeviceView, DeviceViewMut, HostSource, PageLockedMemory, Stream, page_locked_budget};
 use pagelock_memory::{
     Counted, HostBuffer, HugePages, Kind as MemoryKind, Limited, PageLocked, Pooled, Resource, default_host,
 };
@@ -200,8 +200,8 @@ fn send(tensor: &Raw, stream: &Stream, target: DeviceViewMut<'_, u8>) -> Result<
     let locked = tensor.storage.lock();
     let Some(buffer) = locked.host() else { unreachable!("the tensor is on the host") };
     let start = tensor.layout.offset() * tensor.dtype().size();
-    let source = HostBytes::of(buffer, start..start + target.len());
-    let copied = source.and_then(|source| stream.upload_bytes(source, target, How::default()));
+    let source = HostSource::of(buffer, start..start + target.len());
+    let copied = source.and_then(|source| stream.upload_from(source, target));
     copied.map_err(|source| Error::cuda("to", source))
 }
 
@@ -216,13 +216,12 @@ fn download_span(op: &'static str, tensor: &Raw, cuda: &CudaDevice) -> Result<Ra
     if source.len() <= PAGE_LOCKED_BYTES {
         // Page-locked memory may be short; ordinary memory does as well, only not in the background.
         if let Ok(mut memory) = HostBuffer::allocate(cuda.cuda().page_locked(), source.len()) {
-            stream.download_buffer(source, &mut memory).map_err(failed)?;
+            stream.download_to(source, &mut memory).map_err(failed)?;
             return Ok(Raw { storage: on_host(memory, dtype), layout, node: None });
         }
     }
     let mut memory = host_room(op, tensor, default_host(), tensor.layout.span())?;
-    let bytes = memory.bytes_mut().unwrap_or_else(|error| unreachable!("host memory is writable: {error}"));
-    stream.download_bytes(source, bytes, How::default()).map_err(failed)?;
+    stream.download_to(source, &mut memory).map_err(failed)?;
     Ok(Raw { storage: on_host(memory, dtype), layout, node: None })
 }
 

@@ -2,7 +2,7 @@
 
 use pagelock_cuda::driver::Call;
 use pagelock_cuda::software::{Config, Fault, Machine};
-use pagelock_tensor::{AnyTensor, Bool, DType, Device, Float, How, Int, Route, Tensor, TensorMap};
+use pagelock_tensor::{AnyTensor, Bool, DType, Device, Float, Int, Tensor, TensorMap};
 use proptest::prelude::*;
 
 use crate::common::{Values, devices, software};
@@ -39,16 +39,11 @@ fn shown(map: &TensorMap) -> Vec<(String, DType, Vec<usize>, Vec<f64>)> {
 }
 
 #[test]
-fn a_map_comes_back_as_it_went_by_every_route() {
+fn a_map_comes_back_as_it_went() {
     for device in all_devices() {
-        for route in [None, Some(Route::Direct), Some(Route::Staged), Some(Route::Packed)] {
-            for threads in [None, Some(0), Some(3)] {
-                let how = How { route, threads, ..How::default() };
-                let there = mixed().to_by(&device, how).unwrap();
-                assert_eq!(there.device(), Some(device.clone()));
-                assert_eq!(shown(&there.to_by(&Device::Cpu, how).unwrap()), shown(&mixed()), "{device}, {how:?}");
-            }
-        }
+        let there = mixed().to(&device).unwrap();
+        assert_eq!(there.device(), Some(device.clone()));
+        assert_eq!(shown(&there.to(&Device::Cpu).unwrap()), shown(&mixed()), "{device}");
     }
 }
 
@@ -300,7 +295,7 @@ proptest! {
         }
         let mut sent = if pin { map.pin_memory_by(threads).unwrap() } else { map.clone() };
         sent = if consolidate { sent.consolidate().unwrap() } else { sent };
-        let there = sent.to_by(&device, How { threads, ..How::default() }).unwrap();
+        let there = sent.to(&device).unwrap();
         let moved = if consolidate { there.consolidate()? } else { there };
         prop_assert_eq!(shown(&moved.to(&Device::Cpu)?), shown(&map));
     }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use pagelock_cuda::{HostBytes, How, Result};
+use pagelock_cuda::Result;
 use pagelock_memory::HostBuffer;
 
 use super::{
@@ -85,7 +85,7 @@ impl World {
         let (stream, home) = (self.stream(), self.stream());
         let host = &self.hosts[at];
         let mut target = home.allocate(host.span.len)?;
-        stream.upload_buffer(&host.buffer, &mut target)?;
+        stream.upload_from(&host.buffer, &mut target)?;
         let span = Span::new(host.span.get());
         self.add_slot(target, span, None);
         Ok(())
@@ -105,17 +105,20 @@ impl World {
         if span.len == 0 {
             return Ok(());
         }
-        let mut target = home.allocate(span.len)?;
-        stream.upload_parts(&[&first.buffer, &last.buffer], &mut target)?;
-        self.add_slot(target, Span::new(span.get()), None);
+        let target = home.allocate::<u8>(span.len)?;
+        let mut parts = target.split([0..first.span.len, span.len - last.span.len..span.len])?;
+        stream.upload_each([&first.buffer, &last.buffer].into_iter().zip(&mut parts))?;
+        let spans = [Span::new(first.span.get()), Span::new(last.span.get())];
+        for (part, span) in parts.into_iter().zip(spans).filter(|(_, span)| span.len > 0) {
+            self.add_slot(part, span, None);
+        }
         self.write_host()
     }
 
     pub(super) fn upload_all(&mut self) -> Result<()> {
         let stream = self.stream();
-        let sources: Result<Vec<_>> =
-            self.hosts.iter().map(|host| HostBytes::of(&host.buffer, 0..host.span.len)).collect();
-        let buffers = stream.upload_all(&sources?, How::default())?;
+        let sources: Vec<_> = self.hosts.iter().map(|host| (&host.buffer).into()).collect();
+        let buffers = stream.upload_all(&sources)?;
         let spans: Vec<_> = self.hosts.iter().map(|host| Span::new(host.span.get())).collect();
         for (buffer, span) in buffers.into_iter().zip(spans).filter(|(_, span)| span.len > 0) {
             self.add_slot(buffer, span, None);
@@ -129,7 +132,7 @@ impl World {
         let host = &mut self.hosts[at];
         let Some(slot) = self.slots.iter().find(|slot| slot.span.len >= host.span.len) else { return Ok(()) };
         host.span.fill(None);
-        stream.download_buffer(slot.buffer.slice(..host.span.len)?, &mut host.buffer)?;
+        stream.download_to(slot.buffer.slice(..host.span.len)?, &mut host.buffer)?;
         host.span.set(&slot.span.part(0..host.span.len).get());
         Ok(())
     }
@@ -144,12 +147,20 @@ impl World {
         }
         // What was uploaded together may lie in one block, too.
         let start_of_last = (last.buffer.address().0 - first.buffer.address().0) as usize;
-        let mut target = HostBuffer::allocate(self.device.page_locked(), start_of_last + last.span.len)?;
-        let downloaded = stream.download_parts(&[&first.buffer, &last.buffer], &mut target);
+        if !start_of_last.is_multiple_of(STEP) {
+            return Ok(()); // a host buffer is not cut there
+        }
+        let ranges = [0..first.span.len, start_of_last..start_of_last + last.span.len];
+        let target = HostBuffer::allocate(self.device.page_locked(), ranges[1].end)?;
+        let mut parts = target.split(ranges.clone())?;
+        let downloaded = stream.download_each([&first.buffer, &last.buffer].into_iter().zip(&mut parts));
         let between = vec![None; start_of_last - first.span.len]; // nobody has it
         let bytes: Bytes = [first.span.get(), between, last.span.get()].concat();
-        let bytes = if downloaded.is_ok() { bytes } else { vec![None; bytes.len()] };
-        self.add_host(target, Span::new(bytes), None);
+        let span = Span::new(if downloaded.is_ok() { bytes } else { vec![None; bytes.len()] });
+        let whole = self.id();
+        for (index, (part, range)) in parts.into_iter().zip(ranges).enumerate() {
+            self.add_host(part, span.part(range), Some((whole, index)));
+        }
         downloaded
     }
 

@@ -56,7 +56,7 @@ const STEPS: &[Step] = &[
     ("allocate", 6, World::allocate),
     ("fill", 8, World::fill),
     ("upload", 6, World::upload),
-    ("upload staged", 3, World::upload_staged),
+    ("upload staged", 3, World::upload_from),
     ("copy", 8, World::copy),
     ("download", 6, World::download),
     ("read", 6, World::read),
@@ -231,14 +231,14 @@ impl World {
         self.meet(Kept { ticket, expected: known(&source) })
     }
 
-    fn upload_staged(&mut self) -> Result<()> {
+    fn upload_from(&mut self) -> Result<()> {
         let Some(at) = self.dice.at(&self.slots) else { return Ok(()) };
         let stream = self.stream();
         let slot = &mut self.slots[at];
         let mut source = self.dice.bytes(slot.buffer.len());
         slot.span.fill(None);
         let expected = known(&source);
-        let uploaded = stream.upload_staged(&source, &mut slot.buffer);
+        let uploaded = stream.upload_from(&source, &mut slot.buffer);
         source.fill(0xEE);
         uploaded?;
         slot.span.set(&expected);

@@ -17,6 +17,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
+use pagelock_cuda::HostSource;
 use pagelock_memory::{HostBuffer, Mapped, open_regular};
 
 use self::header::{Claim, Header};
@@ -271,7 +272,8 @@ impl TensorFile {
         let is_direct = |claim: &&Claim| claim.dtype != DType::Bool;
         let ranges: Vec<Range<u64>> =
             self.header.claims.iter().filter(is_direct).map(|claim| claim.bytes.clone()).collect();
-        let sent = cuda.stream().upload_file_each(&self.file, &ranges);
+        let sources = ranges.iter().map(|range| HostSource::of_file(&self.file, range.clone()));
+        let sent = sources.collect::<Result<Vec<_>, _>>().and_then(|sources| cuda.stream().upload_all(&sources));
         let mut sent = sent.map_err(|source| unsent(&self.path, source))?.into_iter();
         let raw = |claim: &Claim| match if is_direct(&claim) { sent.next() } else { None } {
             Some(buffer) => {
@@ -383,7 +385,7 @@ impl Stored<'_> {
     fn send(&self, dtype: DType, shape: Shape, device: &Device, cuda: &CudaDevice) -> Result<Raw> {
         let len_bytes = (shape.elements() * dtype.size()) as u64;
         let range = self.start..self.start.saturating_add(len_bytes);
-        let sent = cuda.stream().upload_file_each(self.file, std::slice::from_ref(&range));
+        let sent = HostSource::of_file(self.file, range).and_then(|source| cuda.stream().upload_all(&[source]));
         let buffer = sent.map_err(|source| unsent(self.path, source))?.pop();
         let Some(buffer) = buffer else { unreachable!("there is one buffer for one range") };
         let (storage, layout) = (on_cuda(buffer, dtype, device), Layout::contiguous(shape));

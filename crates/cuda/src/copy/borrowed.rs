@@ -1,0 +1,536 @@
+//! Copies of borrowed host memory: slices, [`HostBuffer`]s and files, one or many at a time.
+
+use std::{fs::File, marker::PhantomData, ops::Range};
+
+use pagelock_memory::{HostBuffer, Kind};
+
+use super::{
+    packed::{self, layout},
+    page_locked::{Down, Up},
+    same_length,
+    staging::{Plan, Staging, Start},
+};
+use crate::{
+    buffer::{DeviceBuffer, DeviceView, DeviceViewMut},
+    element::Element,
+    error::{Error, Result},
+    host_function, sanitize,
+    stream::Stream,
+};
+
+/// Elements on the host, or in a file, that are to be copied to a device: a slice of any memory, all or a part of a
+/// [`HostBuffer`], which the device reads by itself if it is page-locked, or a range of a file's bytes.
+#[derive(Clone, Debug)]
+pub struct HostSource<'a, T: Element = u8> {
+    pub(super) bytes: Bytes<'a>,
+    elements: PhantomData<fn() -> T>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Bytes<'a> {
+    Slice(&'a [u8]),
+    PageLocked(&'a HostBuffer, Range<usize>),
+    File(&'a File, Range<u64>),
+}
+
+impl<'a, T: Element> HostSource<'a, T> {
+    /// A range of a buffer's bytes.
+    ///
+    /// # Errors
+    /// [`Error::Range`].
+    pub fn of(buffer: &'a HostBuffer, range: Range<usize>) -> Result<Self> {
+        let Range { start, end } = range;
+        if start > end || end > buffer.len_bytes() {
+            return Err(Error::Range { start, end, len: buffer.len_bytes() });
+        }
+        Ok(Self::new(match buffer.kind() {
+            Kind::PageLocked => Bytes::PageLocked(buffer, range),
+            _ => Bytes::Slice(&buffer.bytes()[range]),
+        }))
+    }
+
+    /// A range of a file's bytes. They are read straight into staging buffers: nothing else of them is in memory, however
+    /// many they are.
+    ///
+    /// # Errors
+    /// [`Error::Range`] for a range that ends before it begins.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::fs::File;
+    /// use pagelock_cuda::{Device, HostSource, software::Config};
+    ///
+    /// let stream = Device::software(Config::default())?.stream()?;
+    /// let file = File::open("Cargo.toml").unwrap();
+    /// let mut target = stream.allocate::<u8>(9)?;
+    /// stream.upload_from(HostSource::of_file(&file, 0..9)?, &mut target)?;
+    /// assert_eq!(stream.read(&target)?, b"[package]");
+    /// # Ok::<(), pagelock_cuda::Error>(())
+    /// ```
+    pub fn of_file(file: &'a File, range: Range<u64>) -> Result<Self> {
+        if range.start > range.end {
+            let [start, end] = [range.start, range.end].map(|at| usize::try_from(at).unwrap_or(usize::MAX));
+            return Err(Error::Range { start, end, len: end });
+        }
+        Ok(Self::new(Bytes::File(file, range)))
+    }
+
+    /// How many bytes.
+    pub fn len_bytes(&self) -> usize {
+        self.bytes.len_bytes()
+    }
+
+    fn new(bytes: Bytes<'a>) -> Self {
+        Self { bytes, elements: PhantomData }
+    }
+}
+
+impl<'a, T: Element> From<&'a [T]> for HostSource<'a, T> {
+    fn from(slice: &'a [T]) -> Self {
+        Self::new(Bytes::Slice(bytemuck::cast_slice(slice)))
+    }
+}
+
+impl<'a, T: Element, const N: usize> From<&'a [T; N]> for HostSource<'a, T> {
+    fn from(array: &'a [T; N]) -> Self {
+        array[..].into()
+    }
+}
+
+impl<'a, T: Element> From<&'a Vec<T>> for HostSource<'a, T> {
+    fn from(vec: &'a Vec<T>) -> Self {
+        vec[..].into()
+    }
+}
+
+impl<'a, T: Element> From<&'a HostBuffer> for HostSource<'a, T> {
+    fn from(buffer: &'a HostBuffer) -> Self {
+        Self::new(match buffer.kind() {
+            Kind::PageLocked => Bytes::PageLocked(buffer, 0..buffer.len_bytes()),
+            _ => Bytes::Slice(buffer.bytes()),
+        })
+    }
+}
+
+impl<'a> Bytes<'a> {
+    fn len_bytes(&self) -> usize {
+        match self {
+            Bytes::Slice(slice) => slice.len(),
+            Bytes::PageLocked(_, range) => range.len(),
+            Bytes::File(_, range) => usize::try_from(range.end - range.start).unwrap_or(usize::MAX),
+        }
+    }
+
+    /// All of a page-locked buffer.
+    fn whole(&self) -> Option<&'a HostBuffer> {
+        match self {
+            Bytes::PageLocked(buffer, range) if range.len() == buffer.len_bytes() && !range.is_empty() => Some(buffer),
+            _ => None,
+        }
+    }
+}
+
+/// Room on the host for elements of a device: a slice of any memory, or all of a [`HostBuffer`], which the device writes by
+/// itself if it is page-locked.
+#[derive(Debug)]
+pub struct HostTarget<'a, T: Element = u8> {
+    to: To<'a>,
+    elements: PhantomData<fn() -> T>,
+}
+
+#[derive(Debug)]
+enum To<'a> {
+    Slice(&'a mut [u8]),
+    Buffer(&'a mut HostBuffer),
+}
+
+impl To<'_> {
+    fn len_bytes(&self) -> usize {
+        match self {
+            To::Slice(slice) => slice.len(),
+            To::Buffer(buffer) => buffer.len_bytes(),
+        }
+    }
+}
+
+impl<'a, T: Element> HostTarget<'a, T> {
+    fn new(to: To<'a>) -> Self {
+        Self { to, elements: PhantomData }
+    }
+}
+
+impl<'a, T: Element> From<&'a mut [T]> for HostTarget<'a, T> {
+    fn from(slice: &'a mut [T]) -> Self {
+        Self::new(To::Slice(bytemuck::cast_slice_mut(slice)))
+    }
+}
+
+impl<'a, T: Element, const N: usize> From<&'a mut [T; N]> for HostTarget<'a, T> {
+    fn from(array: &'a mut [T; N]) -> Self {
+        (&mut array[..]).into()
+    }
+}
+
+impl<'a, T: Element> From<&'a mut Vec<T>> for HostTarget<'a, T> {
+    fn from(vec: &'a mut Vec<T>) -> Self {
+        (&mut vec[..]).into()
+    }
+}
+
+impl<'a, T: Element> From<&'a mut HostBuffer> for HostTarget<'a, T> {
+    fn from(buffer: &'a mut HostBuffer) -> Self {
+        Self::new(To::Buffer(buffer))
+    }
+}
+
+/// Shorter sources share a block of the device's memory and move together.
+const PACKED: usize = 1 << 20;
+/// So long are blocks that buffers share: the last of them keeps no more than that from being given back.
+const BLOCK: usize = 64 << 20;
+
+impl Stream {
+    /// Copies `source` to `target`. Returns when a slice may be changed and a file was read. Of a page-locked [`HostBuffer`] it
+    /// returns at once: writing to the buffer, and dropping it, will wait. The copy is queued on this stream, and perhaps not
+    /// done.
+    ///
+    /// # Errors
+    /// [`Error::Length`], [`Error::OtherDevice`], [`Error::Driver`]; [`Error::Memory`] if nothing at all can be page-locked for
+    /// ordinary memory; [`Error::File`] if a file cannot be read, or ends before; [`Error::Lost`] if the driver failed and cannot
+    /// say whether the device reads the buffer, which then refuses to be written, and leaks. After an error the target holds
+    /// some of the source.
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_cuda::{Device, software::Config};
+    /// use pagelock_memory::HostBuffer;
+    ///
+    /// let device = Device::software(Config::default())?;
+    /// let stream = device.stream()?;
+    /// let mut on_device = stream.allocate::<u32>(1_000_000)?;
+    /// let mut numbers: Vec<u32> = (0..1_000_000).collect();
+    /// stream.upload_from(&numbers, &mut on_device)?;
+    /// numbers.fill(0); // not seen by the device
+    /// assert_eq!(stream.read(&on_device)?[999_999], 999_999);
+    ///
+    /// let mut host = HostBuffer::allocate(device.page_locked(), 4)?;
+    /// host.bytes_mut()?.fill(7);
+    /// let mut on_device = stream.allocate::<u8>(4)?;
+    /// stream.upload_from(&host, &mut on_device)?;
+    /// host.bytes_mut()?.fill(8); // waits for the copy
+    /// stream.download_to(&on_device, &mut host)?;
+    /// assert_eq!(host.bytes(), [7; 4]); // waits for the copy
+    /// # Ok::<(), pagelock_cuda::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn upload_from<'s, 'd, T: Element>(
+        &self,
+        source: impl Into<HostSource<'s, T>>,
+        target: impl Into<DeviceViewMut<'d, T>>,
+    ) -> Result<()> {
+        let _here = sanitize::here();
+        self.upload_each([(source, target)])
+    }
+
+    /// Copies many sources, each to its target, as [`upload_from`](Self::upload_from) copies one, without a pause between them.
+    /// Page-locked buffers are one piece of work for all that comes after it. Sources and targets that are parts of one buffer
+    /// each, and [follow each other](HostBuffer::is_followed_by) at the same distance, move in one copy.
+    ///
+    /// # Errors
+    /// As [`upload_from`](Self::upload_from); some may have been copied.
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_cuda::{Device, software::Config};
+    ///
+    /// let stream = Device::software(Config::default())?.stream()?;
+    /// let (weights, biases) = (vec![1.0_f32; 100_000], vec![2.0_f32; 100]);
+    /// let mut first = stream.allocate(weights.len())?;
+    /// let mut second = stream.allocate(biases.len())?;
+    /// stream.upload_each([(&weights, &mut first), (&biases, &mut second)])?;
+    /// assert_eq!(stream.read(&second)?, biases);
+    /// # Ok::<(), pagelock_cuda::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn upload_each<'s, 'd, T: Element, S: Into<HostSource<'s, T>>, D: Into<DeviceViewMut<'d, T>>>(
+        &self,
+        copies: impl IntoIterator<Item = (S, D)>,
+    ) -> Result<()> {
+        let _here = sanitize::here();
+        host_function::refuse_inside()?;
+        let (mut page_locked, mut staged) = (Vec::new(), Vec::new());
+        for (source, target) in copies {
+            let (source, target) = (source.into().bytes, target.into().bytes());
+            target.check_beside(self.core())?;
+            same_lengths::<T>(source.len_bytes(), target.len())?;
+            match source {
+                Bytes::PageLocked(buffer, range) => page_locked.push(Up { buffer, range, target }),
+                source => staged.push((source, target)),
+            }
+        }
+        self.upload_page_locked(&page_locked)?;
+        self.upload_staged(&staged)
+    }
+
+    /// Small slices one by one, everything else as one call.
+    fn upload_staged(&self, copies: &[(Bytes<'_>, DeviceViewMut<'_, u8>)]) -> Result<()> {
+        if copies.is_empty() {
+            return Ok(());
+        }
+        let staging = Staging::of(self);
+        let (mut plan, mut accesses) = (staging.plan_upload(), Vec::new());
+        let mut last: Option<&DeviceViewMut<'_, u8>> = None;
+        for (source, target) in copies.iter().filter(|(_, target)| !target.is_empty()) {
+            match source {
+                Bytes::Slice(slice) if slice.len() <= staging.small_bytes() => {
+                    staging.upload_small(self.core(), slice, target)?;
+                }
+                source => {
+                    let joins = last.is_some_and(|last| last.is_followed_by(target));
+                    let start = start_of(source, &mut plan)?;
+                    plan.add(accesses.len(), start, target.address(), target.len(), joins);
+                    accesses.push(target.access());
+                    last = Some(target);
+                }
+            }
+        }
+        if accesses.is_empty() { Ok(()) } else { staging.upload(self.core(), plan, &accesses) }
+    }
+
+    /// Copies many sources, each to a buffer of its own. Sources of less than 1 MiB that follow each other share blocks of up to
+    /// 64 MiB of the device's memory, and so do parts of one page-locked buffer; a block is given back with the last of its
+    /// buffers. Returns as [`upload_from`](Self::upload_from).
+    ///
+    /// # Errors
+    /// As [`upload_from`](Self::upload_from) and [`allocate`](Self::allocate).
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_cuda::{Device, software::Config};
+    ///
+    /// let stream = Device::software(Config::default())?.stream()?;
+    /// let tensors: Vec<Vec<u8>> = (0..100).map(|i| vec![i; 1_000]).collect();
+    /// let sources: Vec<_> = tensors.iter().map(|tensor| tensor.into()).collect();
+    /// let buffers = stream.upload_all(&sources)?;
+    /// assert_eq!(stream.read(&buffers[99])?, [99; 1_000]);
+    /// # Ok::<(), pagelock_cuda::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn upload_all(&self, sources: &[HostSource<'_>]) -> Result<Vec<DeviceBuffer<u8>>> {
+        let _here = sanitize::here();
+        host_function::refuse_inside()?;
+        let mut groups = Vec::new();
+        let mut rest = sources;
+        while let Some(first) = rest.first() {
+            let is_packed = is_packed(first);
+            let (group, others) = rest.split_at(if is_packed { fit_in_a_block(rest) } else { followed_by(rest) });
+            let (ranges, len) =
+                if is_packed { layout::<u8>(group.iter().map(HostSource::len_bytes))? } else { span(group) };
+            let block = self.allocate::<u8>(len)?;
+            groups.push(if is_packed {
+                Group::Packed(group, block, ranges)
+            } else {
+                Group::Apart(group, block.split(ranges)?)
+            });
+            rest = others;
+        }
+        self.upload_blocks(groups.iter_mut().filter_map(Group::as_block).collect())?;
+        self.upload_each(groups.iter_mut().flat_map(Group::as_pairs))?;
+        let mut buffers = Vec::with_capacity(sources.len());
+        for group in groups {
+            match group {
+                Group::Packed(_, block, ranges) => buffers.extend(block.split_at_leisure(ranges)?),
+                Group::Apart(_, parts) => buffers.extend(parts),
+            }
+        }
+        Ok(buffers)
+    }
+
+    /// Copies blocks of slices, all as one call.
+    pub(super) fn upload_blocks(&self, blocks: Vec<Block<'_>>) -> Result<()> {
+        if blocks.is_empty() {
+            return Ok(());
+        }
+        let staging = Staging::of(self);
+        let mut plan = staging.plan_upload();
+        for (buffer, block) in blocks.iter().enumerate() {
+            let mut joins = false;
+            for (source, range) in block.slices.iter().filter(|(_, range)| !range.is_empty()) {
+                let start = start_of(source, &mut plan)?;
+                plan.add(buffer, start, block.target.address().offset(range.start), range.len(), joins);
+                joins = true;
+            }
+        }
+        let accesses: Vec<_> = blocks.iter().map(|block| block.target.access()).collect();
+        staging.upload(self.core(), plan, &accesses)
+    }
+
+    /// Copies `source` to `target`. Returns when a slice may be read. Of a page-locked [`HostBuffer`] it returns at once: reading
+    /// the buffer, writing to it, and dropping it, will wait.
+    ///
+    /// # Errors
+    /// As [`upload_from`](Self::upload_from), and [`Error::Memory`] if the buffer cannot be written.
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_cuda::{Device, software::Config};
+    ///
+    /// let stream = Device::software(Config::default())?.stream()?;
+    /// let zeros = stream.zeros::<u8>(300_000)?;
+    /// let mut numbers = vec![1; 300_000];
+    /// stream.download_to(&zeros, &mut numbers)?;
+    /// assert!(numbers.iter().all(|&number| number == 0));
+    /// # Ok::<(), pagelock_cuda::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn download_to<'s, 't, T: Element>(
+        &self,
+        source: impl Into<DeviceView<'s, T>>,
+        target: impl Into<HostTarget<'t, T>>,
+    ) -> Result<()> {
+        let _here = sanitize::here();
+        self.download_each([(source, target)])
+    }
+
+    /// Copies many sources, each to its target, as [`download_to`](Self::download_to) copies one, without a pause between them.
+    /// Parts of one buffer that [follow each other](DeviceBuffer::is_followed_by) move in one copy, to slices always, to
+    /// page-locked buffers if these follow each other at the same distance.
+    ///
+    /// # Errors
+    /// As [`download_to`](Self::download_to); some may have been copied.
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_cuda::{Device, software::Config};
+    ///
+    /// let stream = Device::software(Config::default())?.stream()?;
+    /// let parts = stream.zeros::<u8>(1_000)?.split([0..400, 500..1_000])?;
+    /// let (mut first, mut second) = ([1; 400], [1; 500]);
+    /// stream.download_each([(&parts[0], &mut first[..]), (&parts[1], &mut second[..])])?;
+    /// assert_eq!((first, second), ([0; 400], [0; 500]));
+    /// # Ok::<(), pagelock_cuda::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn download_each<'s, 't, T: Element, S: Into<DeviceView<'s, T>>, D: Into<HostTarget<'t, T>>>(
+        &self,
+        copies: impl IntoIterator<Item = (S, D)>,
+    ) -> Result<()> {
+        let _here = sanitize::here();
+        host_function::refuse_inside()?;
+        let (mut page_locked, mut staged) = (Vec::new(), Vec::new());
+        for (source, target) in copies {
+            let (source, target) = (source.into().bytes(), target.into().to);
+            source.check_beside(self.core())?;
+            same_lengths::<T>(source.len(), target.len_bytes())?;
+            match target {
+                To::Buffer(buffer) if buffer.kind() == Kind::PageLocked => page_locked.push(Down { source, buffer }),
+                To::Buffer(buffer) => staged.push((source, buffer.bytes_mut()?)),
+                To::Slice(slice) => staged.push((source, slice)),
+            }
+        }
+        self.download_page_locked(&mut page_locked)?;
+        self.download_staged(&mut staged)
+    }
+
+    fn download_staged(&self, copies: &mut [(DeviceView<'_, u8>, &mut [u8])]) -> Result<()> {
+        let len_bytes = copies.iter().map(|(source, _)| source.len()).sum();
+        if len_bytes == 0 {
+            return Ok(());
+        }
+        let staging = Staging::of(self);
+        if let [(source, target)] = copies
+            && len_bytes <= staging.small_bytes()
+        {
+            return staging.download_small(self.core(), *source, target);
+        }
+        let (mut plan, mut accesses) = (staging.plan_download(len_bytes), Vec::new());
+        let mut last: Option<DeviceView<'_, u8>> = None;
+        for (source, target) in copies.iter_mut().filter(|(source, _)| !source.is_empty()) {
+            let joins = last.is_some_and(|last| last.is_closely_followed_by(source));
+            plan.add(accesses.len(), Start::Memory(target.as_mut_ptr()), source.address(), source.len(), joins);
+            accesses.push(source.access());
+            last = Some(*source);
+        }
+        staging.download(self.core(), plan, &accesses)
+    }
+}
+
+/// Slices that one buffer of the device takes, each to its range.
+pub(super) struct Block<'a> {
+    pub(super) target: DeviceViewMut<'a, u8>,
+    pub(super) slices: Vec<(Bytes<'a>, Range<usize>)>,
+}
+
+/// Sources that follow each other in one allocation of the device's memory.
+enum Group<'a> {
+    /// Copied through the ring as one, then cut.
+    Packed(&'a [HostSource<'a>], DeviceBuffer<u8>, Vec<Range<usize>>),
+    /// Each copied to a buffer of its own.
+    Apart(&'a [HostSource<'a>], Vec<DeviceBuffer<u8>>),
+}
+
+impl<'a> Group<'a> {
+    fn as_block(&mut self) -> Option<Block<'_>> {
+        let Group::Packed(sources, block, ranges) = self else { return None };
+        let slices = sources.iter().map(|source| source.bytes.clone()).zip(ranges.iter().cloned()).collect();
+        Some(Block { target: block.view_mut(), slices })
+    }
+
+    fn as_pairs(&mut self) -> impl Iterator<Item = (HostSource<'a>, &mut DeviceBuffer<u8>)> {
+        let (sources, parts) = match self {
+            Group::Packed(..) => (&[][..], &mut [][..]),
+            Group::Apart(sources, parts) => (*sources, &mut parts[..]),
+        };
+        sources.iter().cloned().zip(parts)
+    }
+}
+
+fn is_packed(source: &HostSource<'_>) -> bool {
+    source.len_bytes() < PACKED && !matches!(source.bytes, Bytes::PageLocked(..))
+}
+
+/// How many sources from the first on are packed into one block.
+fn fit_in_a_block(sources: &[HostSource<'_>]) -> usize {
+    let mut end = 0;
+    let fits = |source: &&HostSource<'_>| {
+        end += source.len_bytes().next_multiple_of(packed::ALIGN);
+        is_packed(source) && end <= BLOCK
+    };
+    sources.iter().take_while(fits).count()
+}
+
+/// How many sources from the first on are parts of one page-locked buffer, which one copy takes.
+fn followed_by(sources: &[HostSource<'_>]) -> usize {
+    let follows = |pair: &[HostSource<'_>]| match (pair[0].bytes.whole(), pair[1].bytes.whole()) {
+        (Some(this), Some(next)) => this.is_followed_by(next),
+        _ => false,
+    };
+    1 + sources.windows(2).take_while(|pair| follows(pair)).count()
+}
+
+/// Where sources that follow each other lie from the first one's start on, and how long that is.
+fn span(sources: &[HostSource<'_>]) -> (Vec<Range<usize>>, usize) {
+    let start = |source: &HostSource<'_>| source.bytes.whole().map_or(0, |buffer| buffer.as_ptr().addr().get());
+    let range = |source: &HostSource<'_>| {
+        let start = start(source) - start(&sources[0]);
+        start..start + source.len_bytes()
+    };
+    let ranges: Vec<_> = sources.iter().map(range).collect();
+    let len = ranges.last().map_or(0, |last| last.end);
+    (ranges, len)
+}
+
+fn start_of(source: &Bytes<'_>, plan: &mut Plan) -> Result<Start> {
+    Ok(match source {
+        Bytes::Slice(slice) => Start::Memory(slice.as_ptr().cast_mut()),
+        Bytes::PageLocked(buffer, range) => Start::Memory(buffer.bytes()[range.clone()].as_ptr().cast_mut()),
+        Bytes::File(file, range) => Start::File(plan.add_file(file)?, range.start),
+    })
+}
+
+/// An error unless both are as long, in elements if they are whole ones.
+fn same_lengths<T: Element>(source_bytes: usize, target_bytes: usize) -> Result<()> {
+    let unit = size_of::<T>();
+    let are_whole = source_bytes.is_multiple_of(unit) && target_bytes.is_multiple_of(unit);
+    let unit = if are_whole { unit } else { 1 };
+    same_length(source_bytes / unit, target_bytes / unit)
+}

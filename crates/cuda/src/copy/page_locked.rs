@@ -1,0 +1,255 @@
+//! Copies of page-locked [`HostBuffer`]s: the buffer itself knows who still uses it, and waits before anybody else does.
+//!
+//! This is the shape for memory that is shared, and for code that does not know when it will be read: a tensor that
+//! came down is waited for where it is first looked at.
+
+use std::{
+    ops::Range,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use pagelock_memory::{Abandoned, ByteSize, Completion, HostBuffer};
+
+use crate::{
+    buffer::{DeviceView, DeviceViewMut},
+    driver::{Address, EventTiming},
+    error::{Error, Result},
+    event::Recorded,
+    host_function,
+    parking::Held,
+    stream::{Stream, StreamCore, Unqueued},
+};
+
+/// A copy to a device, of as many bytes as the target has.
+pub(super) struct Up<'a> {
+    pub(super) buffer: &'a HostBuffer,
+    pub(super) range: Range<usize>,
+    pub(super) target: DeviceViewMut<'a, u8>,
+}
+
+/// A copy from a device, over all of the buffer, which has as many bytes.
+pub(super) struct Down<'a> {
+    pub(super) source: DeviceView<'a, u8>,
+    pub(super) buffer: &'a mut HostBuffer,
+}
+
+/// Bytes that the device copies at once, none of them none.
+struct Run {
+    host: *mut u8,
+    device: Address,
+    len_bytes: usize,
+}
+
+impl Stream {
+    /// Starts copies as one piece of work, with one event behind it.
+    pub(super) fn upload_page_locked(&self, copies: &[Up<'_>]) -> Result<()> {
+        let total = copies.iter().map(|copy| copy.range.len()).sum();
+        if total == 0 {
+            return Ok(());
+        }
+        copies.iter().for_each(|copy| copy.buffer.wait_for_writers());
+        self.core().note_upload();
+        let accesses: Vec<_> = copies.iter().map(|copy| copy.target.access()).collect();
+        let runs = runs(copies.iter().map(Up::run), |at| copies[at].is_one_with(&copies[at + 1]));
+        let queued = self.core().enqueue(&accesses, |driver, stream| {
+            runs.iter().try_for_each(|run| {
+                // SAFETY: the ranges are in their buffers and as long as the targets (checked by `upload_each`), which `enqueue`
+                // orders; nobody writes the sources (just waited; writing needs `&mut`), and nobody will before the reader that
+                // is added below is done. Of buffers that are copied at once, and of their targets, nobody has the bytes
+                // between them, which are as many on both sides.
+                unsafe { driver.copy_to_device(stream, run.device, run.host.cast_const(), run.len_bytes) }
+            })
+        });
+        let (fence, result) = Fence::after(self.core(), queued, total);
+        if let Some(fence) = fence {
+            for copy in copies {
+                fence.recorded.iter().for_each(|event| copy.target.access().note_event(event.clone()));
+                copy.buffer.add_reader(fence.clone());
+            }
+        }
+        result
+    }
+
+    /// Starts copies as one piece of work, with one event behind it.
+    pub(super) fn download_page_locked(&self, copies: &mut [Down<'_>]) -> Result<()> {
+        let total = copies.iter().map(|copy| copy.source.len()).sum();
+        let mut starts = Vec::with_capacity(copies.len());
+        for copy in &mut *copies {
+            starts.push(copy.buffer.bytes_mut()?.as_mut_ptr()); // waits for readers and writers
+        }
+        if total == 0 {
+            return Ok(());
+        }
+        super::note_download(self.core());
+        let accesses: Vec<_> = copies.iter().map(|copy| copy.source.access()).collect();
+        let each = copies.iter().zip(&starts).map(|(copy, &host)| Run {
+            host,
+            device: copy.source.address(),
+            len_bytes: copy.source.len(),
+        });
+        let runs = runs(each, |at| copies[at].is_one_with(&copies[at + 1]));
+        let queued = self.core().enqueue(&accesses, |driver, stream| {
+            runs.iter().try_for_each(|run| {
+                // SAFETY: the lengths are equal (checked by `download_each`), the sources are ordered by `enqueue`, nobody uses
+                // the targets (just waited; `&mut`), and nobody will before the writer that is added below is done. Of buffers
+                // that are copied at once nobody has the bytes between them, which are as many on both sides.
+                unsafe { driver.copy_to_host(stream, run.host, run.device, run.len_bytes) }
+            })
+        });
+        let (fence, result) = Fence::after(self.core(), queued, total);
+        if let Some(fence) = fence {
+            copies.iter_mut().for_each(|copy| copy.buffer.add_writer(fence.clone()));
+        }
+        result
+    }
+}
+
+impl Up<'_> {
+    fn run(&self) -> Run {
+        let host = start(self.buffer).cast_mut().wrapping_add(self.range.start);
+        Run { host, device: self.target.address(), len_bytes: self.range.len() }
+    }
+
+    /// Whether one copy can take both.
+    fn is_one_with(&self, next: &Self) -> bool {
+        let is_whole = |copy: &Self| copy.range.len() == copy.buffer.len_bytes();
+        is_whole(self)
+            && is_whole(next)
+            && self.buffer.is_followed_by(next.buffer)
+            && self.target.is_followed_by(&next.target)
+            && distance(self.buffer, next.buffer) == next.target.address().0 - self.target.address().0
+    }
+}
+
+impl Down<'_> {
+    /// Whether one copy can take both.
+    fn is_one_with(&self, next: &Self) -> bool {
+        self.buffer.is_followed_by(next.buffer)
+            && self.source.is_followed_by(&next.source)
+            && distance(self.buffer, next.buffer) == next.source.address().0 - self.source.address().0
+    }
+}
+
+fn start(buffer: &HostBuffer) -> *const u8 {
+    buffer.as_ptr().as_ptr()
+}
+
+fn distance(this: &HostBuffer, next: &HostBuffer) -> u64 {
+    (start(next).addr() - start(this).addr()) as u64
+}
+
+/// The copies, as few as can take all: `is_one` says whether the copy at that place and the next one are. To be made before
+/// anything is queued: a buffer says where it starts to whoever watches accesses, which may panic.
+fn runs(copies: impl Iterator<Item = Run>, is_one: impl Fn(usize) -> bool) -> Vec<Run> {
+    let mut runs: Vec<Run> = Vec::new();
+    for (at, copy) in copies.enumerate() {
+        match runs.last_mut() {
+            Some(last) if is_one(at - 1) => last.len_bytes = (copy.device.0 - last.device.0) as usize + copy.len_bytes,
+            _ => runs.push(copy),
+        }
+    }
+    runs.retain(|run| run.len_bytes > 0);
+    runs
+}
+
+/// The end of a copy, for a buffer that must not be used before.
+struct Fence {
+    recorded: Option<Arc<Recorded>>, // none: nobody can say when the copy ends
+    lost: AtomicBool,                // Release: set by who waited in vain
+    len_bytes: usize,
+}
+
+impl Fence {
+    /// What must be waited for after a copy was queued, and what to tell who asked for it.
+    fn after(
+        stream: &Arc<StreamCore>,
+        queued: Result<(), Unqueued>,
+        len_bytes: usize,
+    ) -> (Option<Arc<Self>>, Result<()>) {
+        let error = match queued {
+            Err(Unqueued::No(error)) => return (None, Err(error)),
+            Err(Unqueued::Unknown(failure)) => failure.into(),
+            Ok(()) => match Recorded::new(stream, EventTiming::Untimed) {
+                Ok(recorded) => return (Some(Self::of(Some(Arc::new(recorded)), len_bytes)), Ok(())),
+                Err(error) => error,
+            },
+        };
+        let Err(failure) = stream.prove_idle() else { return (None, Err(error)) };
+        let leaked = ByteSize(len_bytes as u64);
+        stream.base().leaked.count(len_bytes);
+        (Some(Self::of(None, len_bytes)), Err(Error::Lost { leaked, failure }))
+    }
+
+    fn of(recorded: Option<Arc<Recorded>>, len_bytes: usize) -> Arc<Self> {
+        let lost = AtomicBool::new(recorded.is_none());
+        Arc::new(Self { recorded, lost, len_bytes })
+    }
+}
+
+impl Completion for Fence {
+    fn is_done(&self) -> bool {
+        let reached = |recorded: &Arc<Recorded>| recorded.is_reached().unwrap_or(false);
+        !host_function::is_inside() && self.recorded.as_ref().is_some_and(reached)
+    }
+
+    fn wait(&self) {
+        let Some(recorded) = &self.recorded else { return };
+        if !self.may_wait() {
+            return;
+        }
+        if recorded.prove().is_err() && !self.lost.swap(true, Ordering::AcqRel) {
+            recorded.stream().base().leaked.count(self.len_bytes);
+        }
+    }
+
+    fn may_wait(&self) -> bool {
+        self.recorded.is_none() || !host_function::is_inside()
+    }
+
+    fn keep(&self, block: Abandoned) -> Result<(), Abandoned> {
+        if let (Some(recorded), true) = (&self.recorded, host_function::is_inside()) {
+            let recorded = recorded.clone();
+            host_function::outside(move || match recorded.prove() {
+                Ok(()) => block.give_back(),
+                Err(_) => recorded.stream().base().leaked.count(block.len_bytes()),
+            });
+            return Ok(());
+        }
+        let Some(recorded) = self.recorded.as_ref().filter(|recorded| !recorded.is_known_reached()) else {
+            return Err(block);
+        };
+        let (stream, len_bytes) = (recorded.stream(), block.len_bytes());
+        let Some(room) = MOST_DROPPED.checked_sub(len_bytes) else { return Err(block) };
+        // Behind what was queued since the copy, too: the copy's own event is everybody's.
+        let Ok(behind) = Recorded::new(stream, EventTiming::Untimed) else { return Err(block) };
+        stream.device().core().reap_buffers_too();
+        let dropped = stream.device().core().dropped();
+        dropped.wait_down_to(stream.base(), room);
+        dropped.park(behind, Box::new(DroppedBuffer(block)));
+        Ok(())
+    }
+
+    fn is_lost(&self) -> bool {
+        self.lost.load(Ordering::Acquire)
+    }
+}
+
+/// Up to so many bytes of host buffers that were dropped without waiting are a device's: so much that it reads what was written
+/// some copies ago, and not what is still in a processor's caches, which it reads at half the speed.
+const MOST_DROPPED: usize = 48 << 20;
+
+/// A host buffer that was dropped without waiting.
+struct DroppedBuffer(Abandoned);
+
+impl Held for DroppedBuffer {
+    fn len_bytes(&self) -> usize {
+        self.0.len_bytes()
+    }
+
+    fn give_back(self: Box<Self>) {
+        self.0.give_back();
+    }
+}

@@ -1,0 +1,170 @@
+//! [`Download`]: one staged download. The device fills slots, and threads empty them.
+//!
+//! ```text
+//!   pieces      0 … emptied     emptied … arrived          arrived … asked        asked …
+//!   slots       free again      being emptied by threads   filled by the device   none yet
+//! ```
+
+use std::{collections::VecDeque, sync::Arc, time::Duration};
+
+use super::{
+    ring::{Lease, Slot},
+    workers::{Job, RunningJob, pause},
+    yielding::Yielding,
+};
+use crate::{
+    error::Result,
+    stream::{Access, StreamCore},
+    ticket::InUse,
+};
+
+/// Dropping it, also in the middle, leaves no thread at work on the target.
+pub(super) struct Download<'a> {
+    running: RunningJob<'a>, // closed first: then no thread uses the target or a slot
+    stream: &'a Arc<StreamCore>,
+    sources: &'a [Access<'a>],
+    asked: usize,                         // pieces that the device was asked for, to their ends
+    asking: Option<(InUse<Slot>, usize)>, // the next one, if the device was asked for so many bytes of it
+    landed: VecDeque<Slot>,               // of the pieces from `emptied` to `arrived`
+    arrived: usize,                       // pieces that the device has filled
+    emptied: usize,                       // pieces that threads have emptied
+    yielding: Yielding<'a>,
+    lease: Lease<'a>, // dropped last
+}
+
+const SHORT: usize = 4 << 20; // up to here a call is soon over, and yields to nobody
+const AHEAD_BYTES: usize = 20 << 20; // what the device is asked for in advance: so long may other streams wait at first
+/// Longer than for uploads: while the device runs out of copies and starts again, threads have nothing to empty.
+const YIELD_AFTER: Duration = Duration::from_millis(10);
+
+impl<'a> Download<'a> {
+    pub(super) fn new(
+        running: RunningJob<'a>,
+        lease: Lease<'a>,
+        stream: &'a Arc<StreamCore>,
+        sources: &'a [Access<'a>],
+    ) -> Self {
+        let len_bytes: usize = running.job().pieces().iter().map(|piece| piece.len_bytes).sum();
+        let yielding = Yielding::new(stream, &stream.base().downloads, len_bytes <= SHORT, YIELD_AFTER);
+        let (asking, landed) = (None, VecDeque::new());
+        Self { running, stream, sources, asked: 0, asking, landed, arrived: 0, emptied: 0, yielding, lease }
+    }
+
+    fn job(&self) -> &Job {
+        self.running.job()
+    }
+
+    /// Returns when the target may be read.
+    pub(super) fn run(mut self) -> Result<()> {
+        let mut idle = 0;
+        while self.emptied < self.job().pieces().len() {
+            let progressed = self.take_emptied() | self.ask()? | self.note_arrived()?;
+            if progressed || self.job().work() {
+                idle = 0;
+            } else if self.landed.is_empty() && self.asking.is_none() {
+                self.wait()?; // the device is at work, and nothing is left to empty
+            } else {
+                pause(&mut idle); // other threads are emptying the last granules, or other streams copy
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks the device for pieces, as far as there are slots.
+    fn ask(&mut self) -> Result<bool> {
+        let mut has_asked = false;
+        while self.asked < self.job().pieces().len() && !self.is_far_ahead() && !self.yielding.has_to_wait(&self.lease)
+        {
+            let asking = match self.asking.take() {
+                Some(asking) => asking,
+                None => match self.lease.try_take_another()? {
+                    Some(slot) => self.start(slot),
+                    None => break,
+                },
+            };
+            self.ask_for_more(asking)?;
+            has_asked = true;
+        }
+        Ok(has_asked)
+    }
+
+    fn is_far_ahead(&self) -> bool {
+        let ahead = &self.job().pieces()[self.arrived..self.asked];
+        ahead.len() > 1 && ahead.iter().map(|piece| piece.len_bytes).sum::<usize>() >= AHEAD_BYTES
+    }
+
+    /// The next piece, in this slot.
+    fn start(&self, slot: Slot) -> (InUse<Slot>, usize) {
+        (InUse::new(slot, self.job().pieces()[self.asked].len_bytes), 0)
+    }
+
+    /// Asks for the next piece, or for the part of it that may be asked for at once.
+    fn ask_for_more(&mut self, (mut slot, start): (InUse<Slot>, usize)) -> Result<()> {
+        let piece = &self.running.job().pieces()[self.asked];
+        let len_bytes = self.yielding.most_at_once(piece.len_bytes - start);
+        let to = slot.held_mut().start_mut().wrapping_add(start);
+        let queued = self.stream.enqueue(&self.sources[piece.buffers.clone()], |driver, stream| {
+            // SAFETY: the part is inside the source, which `enqueue` orders; the slot has room for it, is in `InUse`, and no
+            // thread knows it before it has landed.
+            unsafe { driver.copy_to_host(stream, to, piece.address.offset(start), len_bytes) }
+        });
+        let end = start + len_bytes;
+        if queued.is_ok() && end < piece.len_bytes {
+            self.asking = Some((slot, end));
+        } else {
+            self.asked += 1;
+            self.lease.launch(slot, queued, start..end)?;
+        }
+        self.yielding.note_queued()
+    }
+
+    fn note_arrived(&mut self) -> Result<bool> {
+        let before = self.arrived;
+        while self.lease.oldest_is_done() {
+            self.land()?;
+        }
+        Ok(self.arrived > before)
+    }
+
+    fn wait(&mut self) -> Result<()> {
+        if self.land()? {
+            return Ok(());
+        }
+        let slot = self.lease.take()?;
+        let asking = self.start(slot);
+        self.ask_for_more(asking)
+    }
+
+    /// Waits for the next piece and lets threads empty it; false if the device was asked for none.
+    fn land(&mut self) -> Result<bool> {
+        let Some(mut slot) = self.lease.wait_for_oldest()? else { return Ok(false) };
+        let start = slot.start_mut();
+        self.landed.push_back(slot); // owned by this call before any thread knows it
+        self.running.publish(self.arrived, start);
+        self.arrived += 1;
+        Ok(true)
+    }
+
+    fn take_emptied(&mut self) -> bool {
+        let before = self.emptied;
+        while self.emptied < self.arrived && self.job().is_copied(self.emptied) {
+            let Some(slot) = self.landed.pop_front() else { unreachable!("an arrived piece has a slot") };
+            self.lease.give_back(slot);
+            self.emptied += 1;
+        }
+        self.emptied > before
+    }
+}
+
+impl Drop for Download<'_> {
+    fn drop(&mut self) {
+        self.job().close(); // no thread uses a slot any more
+        if let Some((slot, asked_bytes)) = self.asking.take() {
+            // A failure stopped the call in the middle of a piece: what is queued still writes to the slot.
+            let _ = self.lease.launch(slot, Ok(()), asked_bytes..asked_bytes);
+        }
+        for slot in self.landed.drain(..) {
+            self.lease.give_back(slot);
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! Copies of up to 64 KiB of ordinary memory: the caller copies alone, through a part of a small slot.
+
+use std::{ptr, sync::Arc};
+
+use super::Staging;
+use crate::{
+    buffer::{DeviceView, DeviceViewMut},
+    copy::note_download,
+    error::Result,
+    host_function,
+    stream::StreamCore,
+    ticket::InUse,
+};
+
+impl Staging {
+    /// Copies `source`, at most [`small_bytes`](Self::small_bytes) and at least one, to `target`, which is as long; waits for
+    /// nothing but a slot.
+    pub(in crate::copy) fn upload_small(
+        &self,
+        stream: &Arc<StreamCore>,
+        source: &[u8],
+        target: &DeviceViewMut<'_, u8>,
+    ) -> Result<()> {
+        // Before a slot that is in flight is taken: nobody could wait for it.
+        host_function::refuse_inside()?;
+        stream.refuse_capturing()?;
+        let mut lease = self.small.lease(stream);
+        let (mut slot, start) = lease.take_room(source.len())?;
+        let from = slot.held_mut().start_mut().wrapping_add(start);
+        // SAFETY: the slot has room for the source from here on, which nobody else has, neither a thread nor a device.
+        unsafe { ptr::copy_nonoverlapping(source.as_ptr(), from, source.len()) };
+        stream.note_upload();
+        let queued = stream.enqueue(&[target.access()], |driver, stream| {
+            // SAFETY: the source is as long as the target (the caller's), which `enqueue` orders; the slot holds it and is in
+            // `InUse`.
+            unsafe { driver.copy_to_device(stream, target.address(), from.cast_const(), source.len()) }
+        });
+        lease.launch(slot, queued, start..start + source.len())
+    }
+
+    /// Copies `source`, at most [`small_bytes`](Self::small_bytes) and at least one, to `target`, which is as long.
+    pub(in crate::copy) fn download_small(
+        &self,
+        stream: &Arc<StreamCore>,
+        source: DeviceView<'_, u8>,
+        target: &mut [u8],
+    ) -> Result<()> {
+        let mut lease = self.small.lease(stream);
+        let mut slot = lease.take()?;
+        let to = slot.start_mut(); // before it is in use: a watcher may panic
+        let slot = InUse::new(slot, target.len());
+        note_download(stream);
+        let queued = stream.enqueue(&[source.access()], |driver, stream| {
+            // SAFETY: the target is as long as the source (the caller's), which `enqueue` orders; the slot has room for it
+            // and is in `InUse`.
+            unsafe { driver.copy_to_host(stream, to, source.address(), target.len()) }
+        });
+        lease.launch(slot, queued, 0..self.small.slot_bytes())?; // the rest is open to nobody
+        if let Some(slot) = lease.wait_for_oldest()? {
+            target.copy_from_slice(&slot[..target.len()]);
+            lease.give_back(slot);
+        }
+        Ok(())
+    }
+}

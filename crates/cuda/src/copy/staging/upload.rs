@@ -1,0 +1,177 @@
+//! [`Upload`]: one staged upload, from its first slot to its last.
+//!
+//! ```text
+//!   pieces      0 … sent        sent … published           published …
+//!   slots       in flight       being filled by threads    none yet
+//! ```
+//! The call publishes pieces as it gets slots, sends on the caller's stream what is filled without a gap, and helps filling.
+//! It returns when everything is queued: the source may then be changed.
+//!
+//! A short upload begins early and ends soon: of its first and its last piece, parts are sent, of growing length. A long one
+//! sends whole pieces, each when the next [`LAG`] are filled too: what the device reads has then left the caches of the cores
+//! that wrote it (`non_temporal.rs`), and the device never catches up with the threads, which would slow both.
+
+use std::{collections::VecDeque, sync::Arc, time::Duration};
+
+use super::{
+    ring::{Lease, Slot},
+    workers::{Job, RunningJob, pause},
+    yielding::Yielding,
+};
+use crate::{
+    error::{Error, Result},
+    stream::{Access, StreamCore},
+    ticket::InUse,
+};
+
+/// Dropping it, also in the middle, leaves no thread at work on the source.
+pub(super) struct Upload<'a> {
+    running: RunningJob<'a>, // closed first: then no thread uses the source or a slot
+    stream: &'a Arc<StreamCore>,
+    targets: &'a [Access<'a>],
+    filling: VecDeque<Slot>, // of the pieces from `sent` to `published`, but for the slot in `sending`
+    published: usize,        // pieces
+    sent: usize,             // pieces, to their ends
+    sending: Option<(InUse<Slot>, usize)>, // the slot of the piece `sent`, if parts of it are sent: so many bytes
+    yielding: Yielding<'a>,
+    lease: Lease<'a>, // dropped last
+}
+
+/// Uploads of fewer pieces are short.
+pub(super) const LONG: usize = 8;
+/// Pieces of 4 MiB: with as much of the source, more than the caches of eight cores hold.
+const LAG: usize = 3;
+/// What the device starts with; then twice of what was sent before: few copies, and none of them waited for.
+const FIRST: usize = 128 << 10;
+/// Less than a small copy of another stream should wait for a long one.
+const YIELD_AFTER: Duration = Duration::from_millis(1);
+
+impl<'a> Upload<'a> {
+    pub(super) fn new(
+        running: RunningJob<'a>,
+        lease: Lease<'a>,
+        stream: &'a Arc<StreamCore>,
+        targets: &'a [Access<'a>],
+    ) -> Self {
+        let is_one_piece = running.job().pieces().len() == 1;
+        let yielding = Yielding::new(stream, &stream.base().uploads, is_one_piece, YIELD_AFTER);
+        let (filling, sending) = (VecDeque::new(), None);
+        Self { running, stream, targets, filling, published: 0, sent: 0, sending, yielding, lease }
+    }
+
+    fn job(&self) -> &Job {
+        self.running.job()
+    }
+
+    /// Returns when the source was read and everything is queued.
+    pub(super) fn run(mut self) -> Result<()> {
+        let mut idle = 0;
+        while self.sent < self.job().pieces().len() {
+            if let Some(source) = self.job().failure() {
+                return Err(Error::File { source });
+            }
+            let published = self.publish_what_has_slots()?;
+            if published | self.send()? || (!self.first_is_being_filled() && self.job().work()) {
+                idle = 0;
+            } else if self.sent == self.published {
+                let slot = self.lease.take()?;
+                self.publish(slot);
+            } else {
+                pause(&mut idle); // other threads are about to fill what comes next
+            }
+        }
+        Ok(())
+    }
+
+    fn publish_what_has_slots(&mut self) -> Result<bool> {
+        let before = self.published;
+        while self.published < self.job().pieces().len() {
+            let Some(slot) = self.lease.try_take()? else { break };
+            self.publish(slot);
+        }
+        Ok(self.published > before)
+    }
+
+    fn publish(&mut self, mut slot: Slot) {
+        let start = slot.start_mut();
+        self.filling.push_back(slot); // owned by this call before any thread knows it
+        self.running.publish(self.published, start);
+        self.published += 1;
+    }
+
+    /// Whether other threads are about to have filled what is sent first. The device waits for it, so the call does not begin
+    /// to copy anything else.
+    fn first_is_being_filled(&self) -> bool {
+        let first = FIRST.min(self.job().pieces()[0].len_bytes);
+        self.sent == 0
+            && self.sending.is_none()
+            && self.job().taken_bytes() >= first
+            && self.job().copied_bytes(0) < first
+    }
+
+    /// Sends what is filled, if that is worth it.
+    fn send(&mut self) -> Result<bool> {
+        if self.sent == self.published {
+            return Ok(false);
+        }
+        let sent_bytes = self.sending.as_ref().map_or(0, |(_, sent_bytes)| *sent_bytes);
+        let ready = self.job().copied_bytes(self.sent) - sent_bytes;
+        if ready < self.least_to_send(sent_bytes) || !self.is_ahead() || self.yielding.has_to_wait(&self.lease) {
+            return Ok(false);
+        }
+        self.send_bytes(sent_bytes, self.yielding.most_at_once(ready))?;
+        self.yielding.note_queued()?;
+        Ok(true)
+    }
+
+    fn least_to_send(&self, sent_bytes: usize) -> usize {
+        let pieces = self.job().pieces();
+        let rest = pieces[self.sent].len_bytes - sent_bytes;
+        let is_at_an_end = self.sent == 0 || self.sent + 1 == pieces.len();
+        if is_at_an_end && pieces.len() < LONG { FIRST.max(2 * sent_bytes).min(rest) } else { rest }
+    }
+
+    /// Whether the threads are as far ahead of the device as they should be, or have filled all that has slots. They get ahead
+    /// by one piece in four, so that the device does not wait at first.
+    fn is_ahead(&self) -> bool {
+        let lag = if self.job().pieces().len() < LONG { 0 } else { LAG.min(self.sent / 4) };
+        (self.sent + 1..self.published).take(lag).all(|piece| self.job().is_copied(piece))
+    }
+
+    /// Sends filled bytes of the next piece.
+    fn send_bytes(&mut self, start: usize, len_bytes: usize) -> Result<()> {
+        let piece = &self.running.job().pieces()[self.sent];
+        let slot = self.sending.take().map(|(slot, _)| slot);
+        let slot = slot.or_else(|| self.filling.pop_front().map(|slot| InUse::new(slot, piece.len_bytes)));
+        let Some(mut slot) = slot else { unreachable!("a published piece has a slot") };
+        let from = slot.held_mut().start_mut().wrapping_add(start);
+        let queued = self.stream.enqueue(&self.targets[piece.buffers.clone()], |driver, stream| {
+            // SAFETY: the part is inside the target, which `enqueue` orders; the slot has room for the piece, its bytes are
+            // filled up to here, and it is in `InUse`.
+            unsafe { driver.copy_to_device(stream, piece.address.offset(start), from.cast_const(), len_bytes) }
+        });
+        let end = start + len_bytes;
+        if queued.is_ok() && end < piece.len_bytes {
+            self.sending = Some((slot, end));
+            return Ok(());
+        }
+        self.sent += 1;
+        if queued.is_err() {
+            self.job().close(); // threads may still be filling the rest of this slot
+        }
+        self.lease.launch(slot, queued, start..end)
+    }
+}
+
+impl Drop for Upload<'_> {
+    fn drop(&mut self) {
+        self.job().close(); // no thread uses a slot any more
+        if let Some((slot, sent_bytes)) = self.sending.take() {
+            // A failure stopped the call in the middle of a piece: what is queued still reads the slot.
+            let _ = self.lease.launch(slot, Ok(()), sent_bytes..sent_bytes);
+        }
+        for slot in self.filling.drain(..) {
+            self.lease.give_back(slot);
+        }
+    }
+}

@@ -1,0 +1,420 @@
+//! [`Job`]: the processor's part of one staged copy. [`Workers`]: the threads that help with it.
+//!
+//! ```text
+//!   caller    publish(piece 0) publish(piece 1) …          publish(piece 15) …
+//!   next           0   1   2   3   4  …                    the granule that is taken next
+//!   threads        └───┴───┴───┘ each takes a granule, copies it, sets its bit in `done`
+//!   caller    sends what is copied without a gap from a piece's start on
+//! ```
+//! A piece is published when it has a slot. Its granules, equal parts of 64 KiB, are taken in order by whichever thread is free, the
+//! caller among them. Threads only copy bytes; they never call a driver.
+//!
+//! Invariant: host memory and slots are touched only for granules that were taken and not yet counted in `finished`. A call
+//! closes its job, after which none is taken, and waits until all that were taken are finished, before it lets go of either.
+//!
+//! A thread without work watches for it for half a millisecond, longer than the time between two pieces of a copy or two copies
+//! of a loop: waking a thread takes as long as copying half a megabyte. Then it sleeps on a condition variable.
+
+use std::{
+    fs::File,
+    hint, io,
+    os::unix::fs::FileExt,
+    slice,
+    sync::{
+        Arc,
+        atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use super::{
+    non_temporal::{self, Stores},
+    plan::{Piece, Plan, Run, Start},
+};
+use crate::sync::{Condvar, Mutex, lock};
+
+/// See the head of the file.
+pub(super) struct Job {
+    direction: Direction,
+    stores: Stores,
+    granule_bytes: usize,
+    pieces: Box<[Piece]>,
+    states: Box<[PieceState]>,
+    runs: Box<[Run]>,
+    files: Vec<File>,
+    next: OwnLine,                     // the granule that is taken next
+    ready: OwnLine,                    // granules whose pieces have slots; Release after the slot is set
+    finished: OwnLine,                 // granules; Release after the copy
+    failure: Mutex<Option<io::Error>>, // guards the first one, until the call takes it
+}
+
+struct PieceState {
+    slot: AtomicPtr<u8>, // Relaxed: `ready` publishes it
+    done: AtomicU64,     // one bit for each granule; Release after the copy
+}
+
+/// On a cache line of its own (processors fetch two at once): threads that write it do not disturb those that read others.
+#[repr(align(128))]
+#[derive(Default)]
+struct OwnLine(AtomicUsize);
+
+/// Which way the bytes go.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Direction {
+    ToSlots,
+    FromSlots,
+}
+
+const CLOSED: usize = usize::MAX / 2;
+
+impl Job {
+    pub(super) fn new(plan: Plan, direction: Direction, stores: Stores) -> Self {
+        let state = |_: &Piece| PieceState { slot: AtomicPtr::default(), done: AtomicU64::new(0) };
+        Self {
+            direction,
+            stores,
+            granule_bytes: plan.granule_bytes,
+            states: plan.pieces.iter().map(state).collect(),
+            pieces: plan.pieces.into_boxed_slice(),
+            runs: plan.runs.into_boxed_slice(),
+            files: plan.files,
+            next: OwnLine::default(),
+            ready: OwnLine::default(),
+            finished: OwnLine::default(),
+            failure: Mutex::new(None),
+        }
+    }
+
+    pub(super) fn pieces(&self) -> &[Piece] {
+        &self.pieces
+    }
+
+    /// Lets threads work on the next piece, which has this slot now, with room for it.
+    fn publish(&self, piece: usize, slot: *mut u8) {
+        self.states[piece].slot.store(slot, Ordering::Relaxed);
+        let granules = self.pieces[piece].len_bytes.div_ceil(self.granule_bytes);
+        self.ready.0.store(self.pieces[piece].first_granule + granules, Ordering::Release);
+    }
+
+    /// How many bytes from a piece's start on were copied without a gap.
+    pub(super) fn copied_bytes(&self, piece: usize) -> usize {
+        let granules = self.states[piece].done.load(Ordering::Acquire).trailing_ones() as usize;
+        (granules * self.granule_bytes).min(self.pieces[piece].len_bytes)
+    }
+
+    pub(super) fn is_copied(&self, piece: usize) -> bool {
+        self.copied_bytes(piece) == self.pieces[piece].len_bytes
+    }
+
+    /// How many bytes of the first piece, at least, are copied or being copied.
+    pub(super) fn taken_bytes(&self) -> usize {
+        self.next.0.load(Ordering::Relaxed).saturating_mul(self.granule_bytes)
+    }
+
+    /// Copies one granule, if there is one to take.
+    pub(super) fn work(&self) -> bool {
+        let Some(granule) = self.take() else { return false };
+        let at = self.pieces.partition_point(|piece| piece.first_granule <= granule) - 1;
+        let local = granule - self.pieces[at].first_granule;
+        let copied = self.copy(at, local);
+        non_temporal::finish(self.stores);
+        match copied {
+            Ok(()) => drop(self.states[at].done.fetch_or(1 << local, Ordering::Release)),
+            Err(error) => drop(lock(&self.failure).get_or_insert(error)),
+        }
+        self.finished.0.fetch_add(1, Ordering::Release);
+        true
+    }
+
+    /// Why something could not be read from a file, if that is so: its granule is never done.
+    pub(super) fn failure(&self) -> Option<io::Error> {
+        if self.files.is_empty() { None } else { lock(&self.failure).take() }
+    }
+
+    /// No thread takes a granule any more; returns when those that were taken are finished.
+    pub(super) fn close(&self) {
+        let taken = self.next.0.swap(CLOSED, Ordering::AcqRel);
+        let mut asked = 0;
+        while taken < CLOSED && self.finished.0.load(Ordering::Acquire) < taken {
+            pause(&mut asked);
+        }
+    }
+
+    fn take(&self) -> Option<usize> {
+        let ready = self.ready.0.load(Ordering::Acquire);
+        let next = |next| if next < ready { Some(next + 1) } else { None };
+        self.next.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, next).ok()
+    }
+
+    fn copy(&self, piece: usize, granule: usize) -> io::Result<()> {
+        let slot = self.states[piece].slot.load(Ordering::Relaxed); // `take` acquired `ready`
+        let piece = &self.pieces[piece];
+        let start = granule * self.granule_bytes;
+        let end = (start + self.granule_bytes).min(piece.len_bytes);
+        let runs = &self.runs[piece.runs.clone()];
+        let first = runs.partition_point(|run| run.range().end <= start);
+        for run in runs[first..].iter().take_while(|run| run.range().start < end) {
+            let range = run.range();
+            let (from, to) = (start.max(range.start), end.min(range.end));
+            let (staged, len_bytes) = (slot.wrapping_add(from), to - from);
+            match run.start.offset(from - range.start) {
+                Start::Memory(host) => self.copy_memory(host, staged, len_bytes),
+                Start::File(file, at) => {
+                    // SAFETY: the range is inside the slot, whose bytes are initialized, and which the call keeps for as long
+                    // as granules may be taken (the invariant); only this thread has this granule.
+                    let target = unsafe { slice::from_raw_parts_mut(staged, len_bytes) };
+                    self.files[file].read_exact_at(target, at)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn copy_memory(&self, host: *mut u8, staged: *mut u8, len_bytes: usize) {
+        let (source, target) = match self.direction {
+            Direction::ToSlots => (host, staged),
+            Direction::FromSlots => (staged, host),
+        };
+        // SAFETY: both ranges are inside the run and the slot, which the call keeps for as long as granules may be taken (the
+        // invariant); only this thread has this granule; a slot and a caller's slice do not overlap.
+        unsafe { non_temporal::copy(self.stores, source.cast_const(), target, len_bytes) };
+    }
+}
+
+// SAFETY: the pointers of its runs are used only under the invariant, for memory that the call has borrowed, by one thread
+// for each granule.
+unsafe impl Send for Job {}
+// SAFETY: as above.
+unsafe impl Sync for Job {}
+
+/// Waits a moment for another thread: first at once, then by giving up the processor.
+pub(super) fn pause(asked: &mut u32) {
+    *asked = asked.saturating_add(1);
+    if *asked < 200 {
+        hint::spin_loop();
+    } else {
+        thread::yield_now();
+    }
+}
+
+/// See the head of the file. Dropping it ends the threads.
+pub(super) struct Workers {
+    shared: Arc<Shared>,
+    threads: usize,
+}
+
+struct Shared {
+    state: Mutex<State>,  // guards which jobs there are
+    news: Condvar,        // with `state`: `version` has changed
+    version: AtomicUsize, // changed with `state` locked, and watched without
+    watches: bool,        // whether threads watch before they sleep: there are processors for all
+}
+
+#[derive(Default)]
+struct State {
+    jobs: Vec<Arc<Job>>,
+    is_over: bool,
+}
+
+const SPIN: Duration = Duration::from_micros(100);
+const WATCH: Duration = Duration::from_micros(500); // after spinning, by giving up the processor each time
+const FEW_GRANULES: usize = 4; // up to here waking threads takes longer than they save
+const TURN: usize = 4; // granules in a row before a thread looks at the next job, if there are several
+
+impl Workers {
+    /// Starts threads; fewer if the system refuses.
+    pub(super) fn start(name: &'static str, threads: usize) -> Self {
+        let processors = thread::available_parallelism().map_or(1, usize::from);
+        let shared = Arc::new(Shared {
+            state: Mutex::new(State::default()),
+            news: Condvar::new(),
+            version: AtomicUsize::new(0),
+            watches: processors > threads,
+        });
+        let start = |index: usize| {
+            let shared = shared.clone();
+            thread::Builder::new().name(format!("{name} {index}")).spawn(move || shared.run())
+        };
+        let threads = (0..threads).map(start).filter(Result::is_ok).count();
+        Self { shared, threads }
+    }
+
+    /// Lets the workers help with a job, if it is worth waking them, until what this returns is dropped.
+    pub(super) fn run(&self, job: Job) -> RunningJob<'_> {
+        let granules =
+            job.pieces.last().map_or(0, |last| last.first_granule + last.len_bytes.div_ceil(job.granule_bytes));
+        let is_worth_it = granules > FEW_GRANULES && self.threads > 0;
+        let (job, workers) = (Arc::new(job), is_worth_it.then_some(self));
+        if let Some(workers) = workers {
+            lock(&workers.shared.state).jobs.push(job.clone());
+        }
+        RunningJob { workers, job }
+    }
+}
+
+impl Drop for Workers {
+    fn drop(&mut self) {
+        lock(&self.shared.state).is_over = true;
+        self.shared.announce(); // the threads are not waited for: they hold nothing but `Shared`
+    }
+}
+
+/// A job that workers help with. Dropping it closes the job.
+pub(super) struct RunningJob<'a> {
+    workers: Option<&'a Workers>,
+    job: Arc<Job>,
+}
+
+impl RunningJob<'_> {
+    pub(super) fn job(&self) -> &Job {
+        &self.job
+    }
+
+    /// Lets threads work on the next piece, in this slot.
+    pub(super) fn publish(&self, piece: usize, slot: *mut u8) {
+        self.job.publish(piece, slot);
+        if let Some(workers) = self.workers {
+            workers.shared.announce();
+        }
+    }
+}
+
+impl Drop for RunningJob<'_> {
+    fn drop(&mut self) {
+        if let Some(workers) = self.workers {
+            lock(&workers.shared.state).jobs.retain(|job| !Arc::ptr_eq(job, &self.job));
+        }
+        self.job.close();
+    }
+}
+
+impl Shared {
+    fn announce(&self) {
+        let state = lock(&self.state);
+        self.version.fetch_add(1, Ordering::Release);
+        drop(state);
+        self.news.notify_all();
+    }
+
+    fn run(&self) {
+        for turn in 0_usize.. {
+            let seen = self.version.load(Ordering::Acquire); // before looking, so that nothing is missed
+            let jobs = lock(&self.state).jobs.clone();
+            if !work_at(&jobs, turn) {
+                drop(jobs);
+                if self.wait_for_news(seen) == News::Over {
+                    return;
+                }
+            }
+        }
+    }
+
+    fn wait_for_news(&self, seen: usize) -> News {
+        let start = Instant::now();
+        let has_news = || self.version.load(Ordering::Acquire) != seen;
+        while self.watches && start.elapsed() < WATCH && !has_news() {
+            if start.elapsed() < SPIN { hint::spin_loop() } else { thread::yield_now() }
+        }
+        let mut state = lock(&self.state);
+        while !has_news() && !state.is_over {
+            state = self.news.wait(state).unwrap_or_else(std::sync::PoisonError::into_inner);
+        }
+        if state.is_over { News::Over } else { News::Work }
+    }
+}
+
+#[derive(PartialEq)]
+enum News {
+    Work,
+    Over,
+}
+
+/// Works at the jobs in turn, until there is nothing to do; false if there was nothing from the start.
+fn work_at(jobs: &[Arc<Job>], turn: usize) -> bool {
+    let most = if jobs.len() == 1 { usize::MAX } else { TURN };
+    let mut worked = false;
+    for at in 0..jobs.len() {
+        let job = &jobs[turn.wrapping_add(at) % jobs.len()];
+        worked |= (0..most).take_while(|_| job.work()).count() > 0;
+    }
+    worked
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::driver::Address;
+
+    fn memory(source: &[u8]) -> Start {
+        Start::Memory(source.as_ptr().cast_mut())
+    }
+
+    fn job(plan: Plan, stores: Stores) -> Job {
+        Job::new(plan, Direction::ToSlots, stores)
+    }
+
+    #[test]
+    fn granules_cover_every_byte_of_every_run_once() {
+        for stores in [Stores::Ordinary, Stores::PastCaches] {
+            let source: Vec<u8> = (0..=255).cycle().take(1_000).collect();
+            let mut plan = Plan::new(640, 10);
+            plan.add(0, memory(&source), Address(0), 700, false);
+            plan.add(1, memory(&source[700..]), Address(10_000), 3, false);
+            plan.add(2, memory(&source[703..]), Address(10_005), 97, true);
+            plan.add(3, memory(&source[800..]), Address(10_110), 200, true);
+            let job = job(plan, stores);
+            let lens: Vec<_> = job.pieces().iter().map(|piece| (piece.len_bytes, piece.buffers.clone())).collect();
+            assert_eq!(lens, [(640, 0..1), (60, 0..1), (310, 1..4)]);
+            let mut slots = [[7_u8; 640]; 3];
+            slots.iter_mut().enumerate().for_each(|(piece, slot)| job.publish(piece, slot.as_mut_ptr()));
+
+            while job.work() {}
+            job.close();
+
+            assert_eq!(slots[0], source[..640]);
+            assert_eq!(slots[1][..60], source[640..700]);
+            assert_eq!(slots[2][..3], source[700..703]);
+            assert_eq!(slots[2][3..5], [7, 7], "what is between runs is left alone");
+            assert_eq!(slots[2][5..102], source[703..800]);
+            assert_eq!(slots[2][110..310], source[800..1_000]);
+            assert!(job.is_copied(2));
+        }
+    }
+
+    #[test]
+    fn nothing_is_taken_before_it_is_published_or_after_the_job_is_closed() {
+        let (source, mut slot) = ([1_u8; 100], [0_u8; 100]);
+        let mut plan = Plan::new(100, 10);
+        plan.add(0, memory(&source), Address(0), 100, false);
+        let job = job(plan, Stores::Ordinary);
+
+        assert!(!job.work());
+        job.publish(0, slot.as_mut_ptr());
+        assert!(job.work());
+        job.close();
+        assert!(!job.work());
+        assert_eq!(job.copied_bytes(0), 10);
+    }
+
+    #[test]
+    fn sleeping_workers_wake_for_every_piece() {
+        let workers = Workers::start("test", 3);
+        for round in 0..300_usize {
+            let source = vec![round as u8; 1_000];
+            let mut slots = vec![[0_u8; 100]; 10];
+            let mut plan = Plan::new(100, 10);
+            plan.add(0, memory(&source), Address(0), 1_000, false);
+            let running = workers.run(Job::new(plan, Direction::ToSlots, Stores::Ordinary));
+            for (piece, slot) in slots.iter_mut().enumerate() {
+                running.publish(piece, slot.as_mut_ptr());
+            }
+            let mut asked = 0;
+            while !running.job().is_copied(9) {
+                pause(&mut asked); // only the workers copy
+            }
+            drop(running);
+            assert!(slots.iter().flatten().all(|&byte| byte == round as u8));
+        }
+    }
+}
