@@ -152,17 +152,8 @@ impl<T: Element> DeviceBuffer<T> {
         allocation.is_some_and(|allocation| Arc::get_mut(allocation).is_some())
     }
 
-    /// The same, of a buffer that no graph has: the parts are cut when they are asked for. The ranges are inside the buffer,
+    /// The same, of a buffer that no graph has: each part is cut when somebody takes it. The ranges are inside the buffer,
     /// each after the one before.
-    pub(crate) fn split_at_leisure(
-        self,
-        ranges: Vec<Range<usize>>,
-    ) -> Result<impl ExactSizeIterator<Item = DeviceBuffer<T>>> {
-        let whole = self.into_whole()?;
-        Ok(ranges.into_iter().enumerate().map(move |(index, range)| part(&whole, index, range)))
-    }
-
-    /// The same, in any order.
     pub(crate) fn split_when_taken(self, ranges: Vec<Range<usize>>) -> Result<Parts<T>> {
         let taken = ranges.iter().map(|_| AtomicBool::new(false)).collect();
         Ok(Parts { whole: self.into_whole()?, ranges, taken, elements: PhantomData })

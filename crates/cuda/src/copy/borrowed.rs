@@ -326,42 +326,41 @@ impl Stream {
             let (ranges, len) =
                 if is_packed { layout::<u8>(group.iter().map(HostSource::len_bytes))? } else { span(group) };
             let block = self.allocate::<u8>(len)?;
-            groups.push(if is_packed {
-                Group::Packed(group, block, ranges)
-            } else {
-                Group::Apart(group, block.split(ranges)?)
+            groups.push(match is_packed {
+                true => Group::Packed(group, block, ranges),
+                false if group.len() == 1 => Group::Apart(group, vec![block]),
+                false => Group::Apart(group, block.split(ranges)?),
             });
             rest = others;
         }
-        self.upload_blocks(groups.iter_mut().filter_map(Group::as_block).collect())?;
+        self.upload_groups(&mut groups)?;
         self.upload_each(groups.iter_mut().flat_map(Group::as_pairs))?;
         let mut buffers = Vec::with_capacity(sources.len());
         for group in groups {
             match group {
-                Group::Packed(_, block, ranges) => buffers.extend(block.split_at_leisure(ranges)?),
+                Group::Packed(sources, block, ranges) => {
+                    let parts = block.split_when_taken(ranges)?;
+                    buffers.extend((0..sources.len()).filter_map(|at| parts.take(at)));
+                }
                 Group::Apart(_, parts) => buffers.extend(parts),
             }
         }
         Ok(buffers)
     }
 
-    /// Copies blocks of slices, all as one call.
-    pub(super) fn upload_blocks(&self, blocks: Vec<Block<'_>>) -> Result<()> {
-        if blocks.is_empty() {
-            return Ok(());
-        }
+    /// Copies those that are packed, all as one call.
+    fn upload_groups(&self, groups: &mut [Group<'_>]) -> Result<()> {
         let staging = Staging::of(self);
-        let mut plan = staging.plan_upload();
-        for (buffer, block) in blocks.iter().enumerate() {
-            let mut joins = false;
-            for (source, range) in block.slices.iter().filter(|(_, range)| !range.is_empty()) {
-                let start = start_of(source, &mut plan)?;
-                plan.add(buffer, start, block.target.address().offset(range.start), range.len(), joins);
-                joins = true;
+        let (mut plan, mut accesses) = (staging.plan_upload(), Vec::new());
+        for group in groups {
+            let Group::Packed(sources, block, ranges) = group else { continue };
+            for (source, range) in sources.iter().zip(&*ranges) {
+                let (start, joins) = (start_of(&source.bytes, &mut plan)?, range.start > 0);
+                plan.add(accesses.len(), start, block.address().offset(range.start), range.len(), joins);
             }
+            accesses.push(block.view_mut().access());
         }
-        let accesses: Vec<_> = blocks.iter().map(|block| block.target.access()).collect();
-        staging.upload(self.core(), plan, &accesses)
+        if accesses.is_empty() { Ok(()) } else { staging.upload(self.core(), plan, &accesses) }
     }
 
     /// Copies `source` to `target`. Returns when a slice may be read. Of a page-locked [`HostBuffer`] it returns at once: reading
@@ -454,12 +453,6 @@ impl Stream {
     }
 }
 
-/// Slices that one buffer of the device takes, each to its range.
-pub(super) struct Block<'a> {
-    pub(super) target: DeviceViewMut<'a, u8>,
-    pub(super) slices: Vec<(Bytes<'a>, Range<usize>)>,
-}
-
 /// Sources that follow each other in one allocation of the device's memory.
 enum Group<'a> {
     /// Copied through the ring as one, then cut.
@@ -469,12 +462,6 @@ enum Group<'a> {
 }
 
 impl<'a> Group<'a> {
-    fn as_block(&mut self) -> Option<Block<'_>> {
-        let Group::Packed(sources, block, ranges) = self else { return None };
-        let slices = sources.iter().map(|source| source.bytes.clone()).zip(ranges.iter().cloned()).collect();
-        Some(Block { target: block.view_mut(), slices })
-    }
-
     fn as_pairs(&mut self) -> impl Iterator<Item = (HostSource<'a>, &mut DeviceBuffer<u8>)> {
         let (sources, parts) = match self {
             Group::Packed(..) => (&[][..], &mut [][..]),

@@ -2,7 +2,7 @@
 
 use std::{fmt, ops::Range};
 
-use super::borrowed::{Block, HostSource};
+use super::staging::{Staging, Start};
 use crate::{
     buffer::{self, DeviceBuffer, DeviceView, DeviceViewMut},
     element::{Element, element_size, len_bytes},
@@ -33,8 +33,7 @@ pub struct Packed<T: Element> {
     ranges: Vec<Range<usize>>, // of elements of the buffer, ascending
 }
 
-/// What [`Packed`] becomes when its slices are to be buffers, but not yet: each is cut when somebody takes it. The memory
-/// is given back with the last of them, and this.
+/// What [`Packed`] becomes when its slices are to be buffers; see [`Packed::split`].
 pub struct PackedParts<T: Element>(buffer::Parts<T>);
 
 impl<T: Element> Packed<T> {
@@ -81,8 +80,8 @@ impl<T: Element> Packed<T> {
         (self.buffer, self.ranges)
     }
 
-    /// A buffer for each slice; what is between them nobody has any more. Each is cut when it is asked for. The memory is given
-    /// back with the last of them.
+    /// A buffer for each slice, cut when somebody takes it; what is between them nobody has any more. The memory is given back
+    /// with the last of them, and what this returns.
     ///
     /// # Errors
     /// [`Error::Shared`] if a graph has the buffer too.
@@ -92,31 +91,13 @@ impl<T: Element> Packed<T> {
     /// use pagelock_cuda::{Device, software::Config};
     ///
     /// let stream = Device::software(Config::default())?.stream()?;
-    /// let parts: Vec<_> = stream.upload_packed(&[&[1, 2][..], &[3]])?.split()?.collect();
-    /// assert_eq!(stream.read(&parts[1])?, [3]);
-    /// # Ok::<(), pagelock_cuda::Error>(())
-    /// ```
-    pub fn split(self) -> Result<impl ExactSizeIterator<Item = DeviceBuffer<T>>> {
-        self.buffer.split_at_leisure(self.ranges)
-    }
-
-    /// The same, each to be taken whenever it is needed.
-    ///
-    /// # Errors
-    /// [`Error::Shared`] if a graph has the buffer too.
-    ///
-    /// # Examples
-    /// ```
-    /// use pagelock_cuda::{Device, software::Config};
-    ///
-    /// let stream = Device::software(Config::default())?.stream()?;
-    /// let parts = stream.upload_packed(&[&[1, 2][..], &[3]])?.split_when_taken()?;
+    /// let parts = stream.upload_packed(&[&[1, 2][..], &[3]])?.split()?;
     /// let second = parts.take(1).unwrap();
     /// assert_eq!(stream.read(&second)?, [3]);
     /// assert!(parts.take(1).is_none(), "somebody has it");
     /// # Ok::<(), pagelock_cuda::Error>(())
     /// ```
-    pub fn split_when_taken(self) -> Result<PackedParts<T>> {
+    pub fn split(self) -> Result<PackedParts<T>> {
         self.buffer.split_when_taken(self.ranges).map(PackedParts)
     }
 }
@@ -164,9 +145,15 @@ impl Stream {
         host_function::refuse_inside()?;
         let (ranges, len) = layout::<T>(slices.iter().map(|slice| slice.len()))?;
         let mut buffer = self.allocate::<T>(len)?;
-        let bytes = |range: &Range<usize>| range.start * size_of::<T>()..range.end * size_of::<T>();
-        let slices = slices.iter().map(|&slice| HostSource::from(slice).bytes).zip(ranges.iter().map(bytes)).collect();
-        self.upload_blocks(vec![Block { target: buffer.view_mut().bytes(), slices }])?;
+        let staging = Staging::of(self);
+        let mut plan = staging.plan_upload();
+        plan.reserve(slices.len() + 1);
+        for (slice, range) in slices.iter().zip(&ranges) {
+            let start = Start::Memory(slice.as_ptr().cast::<u8>().cast_mut());
+            let address = buffer.address().offset(range.start * size_of::<T>());
+            plan.add(0, start, address, size_of_val(*slice), range.start > 0);
+        }
+        staging.upload(self.core(), plan, &[buffer.view_mut().access()])?;
         Ok(Packed { buffer, ranges })
     }
 }

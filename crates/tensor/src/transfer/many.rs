@@ -227,7 +227,7 @@ fn upload_packed<M>(
     while all.len() < tensors.len() {
         let block = all.len()..all.len() + fit_in_a_block(&slices[all.len()..]);
         let packed = cuda.stream().upload_packed(&slices[block.clone()]);
-        let parts = packed.and_then(Packed::split_when_taken).map_err(|source| refused(tensors, source))?;
+        let parts = packed.and_then(Packed::split).map_err(|source| refused(tensors, source))?;
         add(&mut all, &tensors[block.clone()], (&Uploaded::new(parts, block.len(), device), 0..block.len()));
     }
     Ok(Some(all))

@@ -80,8 +80,11 @@ impl State {
 impl DeviceStaging {
     pub(super) fn get(&self) -> Arc<Staging> {
         let mut state = lock(&self.0);
-        let config = state.config();
-        state.staging.get_or_insert_with(|| Arc::new(Staging::new(config))).clone()
+        if let Some(staging) = &state.staging {
+            return staging.clone();
+        }
+        let staging = Staging::new(state.config()); // looking at the machine takes longer than a short copy
+        state.staging.insert(Arc::new(staging)).clone()
     }
 
     fn len_bytes(&self) -> usize {

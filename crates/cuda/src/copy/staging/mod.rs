@@ -40,7 +40,7 @@ use self::{
     download::Download,
     non_temporal::Stores,
     ring::Ring,
-    upload::{LONG, Upload},
+    upload::{Pace, Upload},
     workers::{Direction, Job, Workers},
 };
 use crate::{
@@ -106,10 +106,13 @@ impl Staging {
 
     /// Runs a planned upload, which reads only memory that the caller has borrowed.
     pub(super) fn upload(&self, stream: &Arc<StreamCore>, plan: Plan, targets: &[Access<'_>]) -> Result<()> {
-        let stores = if plan.pieces.len() < LONG { Stores::PastCaches } else { Stores::Ordinary };
-        let workers = if plan.files.is_empty() { &self.fillers } else { self.readers() };
+        let is_single = plan.pieces.len() == 1;
+        let pace = if is_single && self.large.is_in_use(stream.base()) { Pace::Behind } else { Pace::Awaited };
+        let gets_ahead = pace == Pace::Behind && self.threads > FILLERS;
+        let stores = if is_single && !gets_ahead { Stores::PastCaches } else { Stores::Ordinary };
+        let workers = if gets_ahead || !plan.files.is_empty() { self.readers() } else { &self.fillers };
         let running = workers.run(Job::new(plan, Direction::ToSlots, stores));
-        Upload::new(running, self.large.lease(stream), stream, targets).run()
+        Upload::new(running, self.large.lease(stream), stream, targets, pace).run()
     }
 
     /// Runs a planned download, which writes only memory that the caller has borrowed.

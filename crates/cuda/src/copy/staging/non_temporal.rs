@@ -2,7 +2,7 @@
 //!
 //! What a core has just written lies in its own cache, from which a device reads at about half of the wire's speed, and slows
 //! the core down. A long copy keeps the device some slots behind the threads (`upload.rs`): by the time it comes to a slot, the
-//! cache has let go of it. A short one cannot, and is faster if what it writes goes to memory at once.
+//! cache has let go of it. A copy of one piece cannot, and is faster if what it writes goes to memory at once.
 
 use std::ptr;
 

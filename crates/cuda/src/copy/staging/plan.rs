@@ -51,7 +51,7 @@ pub(in crate::copy) enum Start {
     /// In memory that the caller has borrowed for longer than the call.
     Memory(*mut u8),
     /// In the plan's file of that number.
-    File(usize, u64),
+    File(u32, u64),
 }
 
 /// A piece has at most so many granules: one bit each in a word.
@@ -130,18 +130,23 @@ impl Plan {
         len
     }
 
+    /// Room for so many runs more.
+    pub(in crate::copy) fn reserve(&mut self, runs: usize) {
+        self.runs.reserve_exact(runs);
+    }
+
     /// The number of a file whose bytes are added next.
     ///
     /// # Errors
     /// [`Error::File`] if the system has no handle left.
-    pub(in crate::copy) fn add_file(&mut self, file: &File) -> Result<usize> {
+    pub(in crate::copy) fn add_file(&mut self, file: &File) -> Result<u32> {
         let handle = file.as_raw_fd();
         if let Some(known) = self.handles.iter().position(|&known| known == handle) {
-            return Ok(known);
+            return Ok(known as u32);
         }
         self.files.push(file.try_clone().map_err(|source| Error::File { source })?);
         self.handles.push(handle);
-        Ok(self.files.len() - 1)
+        Ok(self.files.len() as u32 - 1)
     }
 
     /// How many granules all pieces have.

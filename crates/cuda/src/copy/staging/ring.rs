@@ -19,6 +19,7 @@
 use std::{
     collections::VecDeque,
     mem,
+    ops::Range,
     sync::{Arc, PoisonError},
 };
 
@@ -84,6 +85,13 @@ impl Ring {
     pub(super) fn lease<'a>(&'a self, stream: &'a Arc<StreamCore>) -> Lease<'a> {
         lock(&self.state).calls += 1;
         Lease { ring: self, stream, in_flight: VecDeque::new(), held: 0 }
+    }
+
+    /// Whether the device still uses a slot of a call that has ended.
+    pub(super) fn is_in_use(&self, base: &Base) -> bool {
+        let state = lock(&self.state);
+        // SAFETY: the event was recorded before it was left here, and nobody else has it.
+        state.in_flight.back().is_some_and(|last| unsafe { base.driver.query_event(last.event) } != Ok(true))
     }
 
     /// Gives all slots back to the pool that they came from, those in flight through the lot. Calls that hold slots give
@@ -228,11 +236,6 @@ impl State {
         base.keep_event(finished.event, EventTiming::Untimed);
         Some(finished.slot.done())
     }
-
-    /// How many slots each call may hold, so that all calls go on.
-    fn fair_share(&self) -> usize {
-        (self.limit / self.calls.max(1)).max(1)
-    }
 }
 
 /// What one call holds of a ring. Dropping it leaves what is in flight to the ring.
@@ -246,32 +249,31 @@ pub(super) struct Lease<'a> {
 impl Lease<'_> {
     /// One more slot, if the call may have one without waiting: the oldest in flight, if the device is done with it, or another.
     pub(super) fn try_take(&mut self) -> Result<Option<Slot>> {
-        let (waiting, fair_share) = {
-            let state = lock(&self.ring.state);
-            (state.waiting, state.fair_share())
-        };
-        if self.oldest_is_done() {
-            let slot = self.wait_for_oldest()?;
-            if waiting == 0 && self.held <= fair_share {
-                return Ok(slot);
-            }
-            slot.into_iter().for_each(|slot| self.give_back(slot)); // to a call that has less
-            return Ok(None);
+        if !self.oldest_is_done() {
+            return self.try_take_another();
         }
-        self.try_take_another()
+        let slot = self.wait_for_oldest()?;
+        if self.may_hold(self.held) {
+            return Ok(slot);
+        }
+        slot.into_iter().for_each(|slot| self.give_back(slot)); // to a call that has less
+        Ok(None)
     }
 
     /// One more slot beside those in flight, if the call may have one without waiting.
     pub(super) fn try_take_another(&mut self) -> Result<Option<Slot>> {
-        {
-            let state = lock(&self.ring.state);
-            if state.waiting > 0 || self.held >= state.fair_share() {
-                return Ok(None);
-            }
+        if !self.may_hold(self.held + 1) {
+            return Ok(None);
         }
         let taken = self.ring.try_take(self.stream)?;
         self.held += usize::from(taken.is_some());
         Ok(taken)
+    }
+
+    /// Whether the call may hold so many slots: nobody waits for one, and all calls can have as many.
+    fn may_hold(&self, slots: usize) -> bool {
+        let state = lock(&self.ring.state);
+        state.waiting == 0 && slots <= (state.limit / state.calls.max(1)).max(1)
     }
 
     /// A slot, after waiting for one. To be called only by a call that holds none but in flight.
@@ -299,7 +301,7 @@ impl Lease<'_> {
         &mut self,
         slot: InUse<Slot>,
         queued: Result<(), Unqueued>,
-        range: std::ops::Range<usize>,
+        range: Range<usize>,
     ) -> Result<()> {
         let (queued, refused) = match queued {
             Err(Unqueued::No(error)) if range.start > 0 => (Ok(()), Some(error)),

@@ -7,9 +7,13 @@
 //! The call publishes pieces as it gets slots, sends on the caller's stream what is filled without a gap, and helps filling.
 //! It returns when everything is queued: the source may then be changed.
 //!
-//! A short upload begins early and ends soon: of its first and its last piece, parts are sent, of growing length. A long one
-//! sends whole pieces, each when the next [`LAG`] are filled too: what the device reads has then left the caches of the cores
-//! that wrote it (`non_temporal.rs`), and the device never catches up with the threads, which would slow both.
+//! An upload begins early and ends soon: of its first and its last piece, parts are sent, of growing length. After the first
+//! pieces, each is sent when the next [`LAG`] are filled too: what the device reads has then left the caches of the cores that
+//! wrote it (`non_temporal.rs`), and the device never catches up with the threads, which would slow both.
+//!
+//! An upload of one piece cannot do that. If the device waits for it, it is written past the caches. If the device still has
+//! earlier ones ([`Pace::Behind`]), it is filled by all threads there are and sent as a whole, so that a few such calls in a row
+//! get ahead of the device.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -33,12 +37,20 @@ pub(super) struct Upload<'a> {
     published: usize,        // pieces
     sent: usize,             // pieces, to their ends
     sending: Option<(InUse<Slot>, usize)>, // the slot of the piece `sent`, if parts of it are sent: so many bytes
+    pace: Pace,
     yielding: Yielding<'a>,
     lease: Lease<'a>, // dropped last
 }
 
-/// Uploads of fewer pieces are short.
-pub(super) const LONG: usize = 8;
+/// Whether the device has something else to do.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Pace {
+    /// It waits for this upload.
+    Awaited,
+    /// It still has earlier ones.
+    Behind,
+}
+
 /// Pieces of 4 MiB: with as much of the source, more than the caches of eight cores hold.
 const LAG: usize = 3;
 /// What the device starts with; then twice of what was sent before: few copies, and none of them waited for.
@@ -52,11 +64,12 @@ impl<'a> Upload<'a> {
         lease: Lease<'a>,
         stream: &'a Arc<StreamCore>,
         targets: &'a [Access<'a>],
+        pace: Pace,
     ) -> Self {
         let is_one_piece = running.job().pieces().len() == 1;
         let yielding = Yielding::new(stream, &stream.base().uploads, is_one_piece, YIELD_AFTER);
         let (filling, sending) = (VecDeque::new(), None);
-        Self { running, stream, targets, filling, published: 0, sent: 0, sending, yielding, lease }
+        Self { running, stream, targets, filling, published: 0, sent: 0, sending, pace, yielding, lease }
     }
 
     fn job(&self) -> &Job {
@@ -128,13 +141,13 @@ impl<'a> Upload<'a> {
         let pieces = self.job().pieces();
         let rest = pieces[self.sent].len_bytes - sent_bytes;
         let is_at_an_end = self.sent == 0 || self.sent + 1 == pieces.len();
-        if is_at_an_end && pieces.len() < LONG { FIRST.max(2 * sent_bytes).min(rest) } else { rest }
+        if is_at_an_end && self.pace == Pace::Awaited { FIRST.max(2 * sent_bytes).min(rest) } else { rest }
     }
 
     /// Whether the threads are as far ahead of the device as they should be, or have filled all that has slots. They get ahead
-    /// by one piece in four, so that the device does not wait at first.
+    /// by one piece in eight, so that the device does not wait at first.
     fn is_ahead(&self) -> bool {
-        let lag = if self.job().pieces().len() < LONG { 0 } else { LAG.min(self.sent / 4) };
+        let lag = LAG.min(self.sent / 8);
         (self.sent + 1..self.published).take(lag).all(|piece| self.job().is_copied(piece))
     }
 

@@ -164,7 +164,7 @@ impl Job {
                     // SAFETY: the range is inside the slot, whose bytes are initialized, and which the call keeps for as long
                     // as granules may be taken (the invariant); only this thread has this granule.
                     let target = unsafe { slice::from_raw_parts_mut(staged, len_bytes) };
-                    self.files[file].read_exact_at(target, at)?;
+                    self.files[file as usize].read_exact_at(target, at)?;
                 }
             }
         }
