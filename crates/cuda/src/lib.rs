@@ -48,9 +48,10 @@
 //! (the type of a C function); `software/driver.rs`, `software/queue.rs` and `software/run.rs` (the same for the
 //! software device); and where a driver is asked for something whose precondition this crate establishes: `base.rs`,
 //! `device.rs`, `event.rs`, `host_function.rs`, `parking.rs`, `pool/segment.rs`, `stream/mod.rs`, `stream/handles.rs`,
-//! `stream/order.rs`, `stream/capture.rs`, `page_locked/locker.rs`, `copy/buffers.rs`, `copy/fill.rs`,
-//! `copy/on_device.rs`, `copy/owned.rs`, `copy/rows.rs`, `copy/scoped.rs`, `copy/staged/mod.rs`, `copy/staged/up.rs`,
-//! `copy/staged/down.rs`, `copy/staged/ring.rs`, `copy/staged/job.rs`, `copy/staged/stores.rs`, `kernel/archive.rs`, `kernel/function.rs`,
+//! `stream/order.rs`, `stream/capture.rs`, `page_locked/locker.rs`, `copy/fill.rs`, `copy/on_device.rs`,
+//! `copy/owned.rs`, `copy/page_locked.rs`, `copy/rows.rs`, `copy/scoped.rs`, `copy/staging/download.rs`,
+//! `copy/staging/non_temporal.rs`, `copy/staging/ring.rs`, `copy/staging/small.rs`, `copy/staging/upload.rs`,
+//! `copy/staging/workers.rs`, `kernel/archive.rs`, `kernel/function.rs`,
 //! `kernel/module.rs`, `kernel/launch.rs`, `kernel/repeat.rs` and `graph.rs`. `sanitize/driver.rs` and `sanitize/watch.rs` look
 //! at memory of copies in flight. `kernel/nvrtc.rs` calls the compiler, `library/load.rs`, `library/blas/mod.rs`,
 //! `library/blas/plan.rs`, `library/dnn/mod.rs`, `library/dnn/plan.rs` and `library/dnn/descriptor.rs` NVIDIA's libraries;
