@@ -87,8 +87,8 @@ mod ticket;
 mod timeline;
 mod user_cache;
 
-pub use buffer::{DeviceBuffer, DeviceView, DeviceViewMut};
-pub use copy::{HostSource, HostTarget, InRows, Packed, PackedParts, Rows, Scope, Source, StagingConfig};
+pub use buffer::{DeviceBuffer, DeviceView, DeviceViewMut, Parts};
+pub use copy::{HostSource, HostTarget, InRows, Packed, Rows, Scope, Source, StagingConfig};
 pub use device::{Device, InFlight, Leaked};
 pub use element::Element;
 pub use error::{Absence, CompilerAbsence, Error, LibraryAbsence, OnDevice, Result};

@@ -9,12 +9,12 @@
 
 use std::hint::black_box;
 use std::marker::PhantomData;
-use std::ops::{Deref, Range};
+use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError};
 
 use bytemuck::Pod;
-use pagelock_cuda::{DeviceBuffer, DeviceView, PackedParts, Stream};
+use pagelock_cuda::{DeviceBuffer, DeviceView, Parts, Stream};
 use pagelock_memory::HostBuffer;
 
 use crate::cpu::math::half::Half;
@@ -171,25 +171,25 @@ impl Drop for StorageRef {
 /// thousand tensors cost little more than a thousand numbers. The block goes with the last handle to any of them.
 pub(crate) struct Uploaded {
     device: Device,
-    parts: PackedParts<u8>,
+    parts: Parts<u8>,
     storages: Box<[OnceLock<Box<Storage>>]>, // one for each part
     _counted: Counted,
 }
 
 impl Uploaded {
     /// Of so many parts of a block.
-    pub(crate) fn new(parts: PackedParts<u8>, len: usize, device: &Device) -> Arc<Uploaded> {
+    pub(crate) fn new(parts: Parts<u8>, len: usize, device: &Device) -> Arc<Uploaded> {
         let storages = (0..len).map(|_| OnceLock::new()).collect();
         let counted = Counted::new(len * (size_of::<OnceLock<Box<Storage>>>() + size_of::<Storage>()));
         Arc::new(Uploaded { device: device.clone(), parts, storages, _counted: counted })
     }
 
-    /// Some of them, of values of the tensors' element types.
+    /// All of them, of values of the tensors' element types.
     #[inline]
-    pub(crate) fn storages(self: &Arc<Self>, which: Range<usize>, like: &[&Raw]) -> Vec<StorageRef> {
-        let handle = |at: usize, dtype| Handle::Of { block: self.clone(), at: at as u32, dtype };
-        let dtypes = like.iter().map(|tensor| tensor.dtype());
-        which.zip(dtypes).map(|(at, dtype)| StorageRef { handle: handle(at, dtype) }).collect()
+    pub(crate) fn all(self: &Arc<Self>, like: &[&Raw]) -> Vec<StorageRef> {
+        let handle =
+            |(at, like): (usize, &&Raw)| Handle::Of { block: self.clone(), at: at as u32, dtype: like.dtype() };
+        like.iter().enumerate().map(|place| StorageRef { handle: handle(place) }).collect()
     }
 
     fn storage(&self, at: usize) -> &Storage {

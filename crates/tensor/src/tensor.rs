@@ -3,7 +3,6 @@
 //! Read `op.rs` next: how operations make tensors.
 
 use std::marker::PhantomData;
-use std::ops::Range;
 use std::sync::Arc;
 
 use crate::autograd::{NodeRef, no_grad};
@@ -265,14 +264,14 @@ impl<K: Kind> Tensor<K> {
         self
     }
 
-    /// Adds tensors that are laid out as these, each from the start of one storage of a block on, outside the graph.
-    pub(crate) fn add_laid_in(all: &mut Vec<Tensor<K>>, like: &[&Raw], (block, range): (&Arc<Uploaded>, Range<usize>)) {
+    /// Tensors that are laid out as these, each from the start of one storage of a block on, outside the graph.
+    pub(crate) fn all_laid_in(block: &Arc<Uploaded>, like: &[&Raw]) -> Vec<Tensor<K>> {
         // Layouts are long: they are copied to where they stay, which takes half as long as moving tensors there. Handles are
         // counted before: an atomic waits for everything that was written before it.
         let scalar = |storage| Tensor { raw: Raw { storage, layout: Layout::SCALAR, node: None }, kind: PhantomData };
-        let first = all.len();
-        all.extend(block.storages(range, like).into_iter().map(scalar));
-        all[first..].iter_mut().zip(like).for_each(|(made, like)| made.raw.layout.set_from_start(&like.layout));
+        let mut all: Vec<_> = block.all(like).into_iter().map(scalar).collect();
+        all.iter_mut().zip(like).for_each(|(made, like)| made.raw.layout.set_from_start(&like.layout));
+        all
     }
 
     pub(crate) fn layout(&self) -> &Layout {

@@ -6,7 +6,7 @@ use std::{
     time::Instant,
 };
 
-use pagelock_cuda::{Device, DeviceBuffer, Pinned, Priority, Result, Stream, Uninit, page_locked_budget};
+use pagelock_cuda::{Device, DeviceBuffer, Packed, Pinned, Priority, Result, Stream, Uninit, page_locked_budget};
 use pagelock_memory::ByteSize;
 
 use crate::{Figure, millis, quantile};
@@ -144,9 +144,10 @@ fn many_small(device: &Device, up: f64, figures: &mut Vec<Figure>) -> Result<()>
         }
         stream.synchronize()
     })?;
-    let on_device = stream.upload_packed(&slices)?;
+    let Packed { buffer, ranges } = stream.upload_packed(&slices)?;
+    let on_device = buffer.split(ranges)?;
     let mut targets = sources.clone();
-    let back = millis(200, || stream.download_each(on_device.views().zip(&mut targets)))?;
+    let back = millis(200, || stream.download_each(on_device.iter().zip(&mut targets)))?;
     figures.push(Figure::new("1000 x 4 kB pageable to the GPU, packed", packed, "ms", limit));
     figures.push(Figure::new("1000 x 4 kB pageable to the GPU, 1000 calls", apart, "ms", limit));
     figures.push(Figure::new("1000 x 4 kB from the GPU, packed", back, "ms", limit));

@@ -18,7 +18,7 @@ use std::{
 
 use pagelock_memory::ByteSize;
 
-pub(crate) use self::parts::Parts;
+pub use self::parts::Parts;
 use self::parts::{Cut, Part};
 pub use self::view::{DeviceView, DeviceViewMut};
 use crate::{

@@ -8,6 +8,7 @@
 //! part, the whole is leaked.
 
 use std::{
+    fmt,
     marker::PhantomData,
     ops::Range,
     sync::{
@@ -38,8 +39,8 @@ pub(super) struct Cut {
     len_bytes: usize,
 }
 
-/// Parts of a whole that are cut when somebody takes them, each once.
-pub(crate) struct Parts<T> {
+/// Parts of a buffer that are cut when somebody takes them, each once; see [`DeviceBuffer::split_when_taken`].
+pub struct Parts<T> {
     whole: Arc<Allocation>,
     ranges: Vec<Range<usize>>, // inside the whole, each after the one before
     taken: Vec<AtomicBool>,    // Relaxed: whoever takes a part has nothing to learn from others
@@ -47,14 +48,16 @@ pub(crate) struct Parts<T> {
 }
 
 impl<T: Element> Parts<T> {
-    pub(crate) fn len(&self) -> usize {
-        self.ranges.len()
-    }
-
-    /// The part, for the first who asks.
-    pub(crate) fn take(&self, index: usize) -> Option<DeviceBuffer<T>> {
+    /// One of the parts, unless there are less or it was taken.
+    pub fn take(&self, index: usize) -> Option<DeviceBuffer<T>> {
         let is_taken = self.taken.get(index)?.swap(true, Ordering::Relaxed);
         (!is_taken).then(|| part(&self.whole, index, self.ranges[index].clone()))
+    }
+}
+
+impl<T> fmt::Debug for Parts<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Parts({:?})", self.ranges)
     }
 }
 
@@ -152,9 +155,25 @@ impl<T: Element> DeviceBuffer<T> {
         allocation.is_some_and(|allocation| Arc::get_mut(allocation).is_some())
     }
 
-    /// The same, of a buffer that no graph has: each part is cut when somebody takes it. The ranges are inside the buffer,
-    /// each after the one before.
-    pub(crate) fn split_when_taken(self, ranges: Vec<Range<usize>>) -> Result<Parts<T>> {
+    /// The same, but each part is cut when somebody takes it: a thousand of them cost little more than a thousand numbers.
+    ///
+    /// # Errors
+    /// As [`split`](Self::split).
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_cuda::{Device, Packed, software::Config};
+    ///
+    /// let stream = Device::software(Config::default())?.stream()?;
+    /// let Packed { buffer, ranges } = stream.upload_packed(&[&[1, 2][..], &[3]])?;
+    /// let parts = buffer.split_when_taken(ranges)?;
+    /// let second = parts.take(1).unwrap();
+    /// assert_eq!(stream.read(&second)?, [3]);
+    /// assert!(parts.take(1).is_none(), "somebody has it");
+    /// # Ok::<(), pagelock_cuda::Error>(())
+    /// ```
+    pub fn split_when_taken(self, ranges: Vec<Range<usize>>) -> Result<Parts<T>> {
+        self.check_parts(&ranges)?;
         let taken = ranges.iter().map(|_| AtomicBool::new(false)).collect();
         Ok(Parts { whole: self.into_whole()?, ranges, taken, elements: PhantomData })
     }
@@ -173,17 +192,21 @@ impl<T: Element> DeviceBuffer<T> {
     }
 
     fn cut(&self, ranges: Vec<Range<usize>>) -> Result<Vec<DeviceBuffer<T>>> {
+        self.check_parts(&ranges)?;
         let whole = self.allocation();
-        let mut end = 0;
-        let mut parts = Vec::with_capacity(ranges.len());
-        for (index, range) in ranges.into_iter().enumerate() {
-            if range.start < end || range.start > range.end || range.end > self.len {
-                return Err(Error::Range { start: range.start, end: range.end, len: self.len });
+        Ok(ranges.into_iter().enumerate().map(|(index, range)| part(whole, index, range)).collect())
+    }
+
+    /// An error unless each range is inside the buffer and comes after the one before.
+    fn check_parts(&self, ranges: &[Range<usize>]) -> Result<()> {
+        let mut last_end = 0;
+        for &Range { start, end } in ranges {
+            if start < last_end || start > end || end > self.len {
+                return Err(Error::Range { start, end, len: self.len });
             }
-            end = range.end;
-            parts.push(part(whole, index, range));
+            last_end = end;
         }
-        Ok(parts)
+        Ok(())
     }
 
     /// Whether `next` is the part that was cut off behind this one, so that both can be copied at once, with what is

@@ -183,8 +183,6 @@ impl<'a, T: Element> From<&'a mut HostBuffer> for HostTarget<'a, T> {
     }
 }
 
-/// Shorter sources share a block of the device's memory and move together.
-const PACKED: usize = 1 << 20;
 /// So long are blocks that buffers share: the last of them keeps no more than that from being given back.
 const BLOCK: usize = 64 << 20;
 
@@ -271,34 +269,32 @@ impl Stream {
         self.upload_staged(&staged)
     }
 
-    /// Small slices one by one, everything else as one call.
     fn upload_staged(&self, copies: &[(Bytes<'_>, DeviceViewMut<'_, u8>)]) -> Result<()> {
-        if copies.is_empty() {
+        let len_bytes = copies.iter().map(|(_, target)| target.len()).sum();
+        if len_bytes == 0 {
             return Ok(());
         }
         let staging = Staging::of(self);
-        let (mut plan, mut accesses) = (staging.plan_upload(), Vec::new());
+        if let [(Bytes::Slice(slice), target)] = copies
+            && len_bytes <= staging.small_bytes()
+        {
+            return staging.upload_small(self.core(), slice, target);
+        }
+        let (mut plan, mut accesses) = (staging.plan_upload(len_bytes), Vec::with_capacity(copies.len()));
         let mut last: Option<&DeviceViewMut<'_, u8>> = None;
         for (source, target) in copies.iter().filter(|(_, target)| !target.is_empty()) {
-            match source {
-                Bytes::Slice(slice) if slice.len() <= staging.small_bytes() => {
-                    staging.upload_small(self.core(), slice, target)?;
-                }
-                source => {
-                    let joins = last.is_some_and(|last| last.is_followed_by(target));
-                    let start = start_of(source, &mut plan)?;
-                    plan.add(accesses.len(), start, target.address(), target.len(), joins);
-                    accesses.push(target.access());
-                    last = Some(target);
-                }
-            }
+            let joins = last.is_some_and(|last| last.is_followed_by(target));
+            let start = start_of(source, &mut plan)?;
+            plan.add(accesses.len(), start, target.address(), target.len(), joins);
+            accesses.push(target.access());
+            last = Some(target);
         }
-        if accesses.is_empty() { Ok(()) } else { staging.upload(self.core(), plan, &accesses) }
+        staging.upload(self.core(), plan, &accesses)
     }
 
-    /// Copies many sources, each to a buffer of its own. Sources of less than 1 MiB that follow each other share blocks of up to
-    /// 64 MiB of the device's memory, and so do parts of one page-locked buffer; a block is given back with the last of its
-    /// buffers. Returns as [`upload_from`](Self::upload_from).
+    /// Copies many sources, each to a buffer of its own. Slices and ranges of files that follow each other share blocks of up to
+    /// 64 MiB of the device's memory, and parts of one page-locked buffer share a block; a block is given back with the last of
+    /// its buffers. Returns as [`upload_from`](Self::upload_from).
     ///
     /// # Errors
     /// As [`upload_from`](Self::upload_from) and [`allocate`](Self::allocate).
@@ -318,49 +314,21 @@ impl Stream {
     pub fn upload_all(&self, sources: &[HostSource<'_>]) -> Result<Vec<DeviceBuffer<u8>>> {
         let _here = sanitize::here();
         host_function::refuse_inside()?;
-        let mut groups = Vec::new();
-        let mut rest = sources;
+        let (mut buffers, mut rest) = (Vec::with_capacity(sources.len()), sources);
         while let Some(first) = rest.first() {
-            let is_packed = is_packed(first);
-            let (group, others) = rest.split_at(if is_packed { fit_in_a_block(rest) } else { followed_by(rest) });
+            let is_page_locked = matches!(first.bytes, Bytes::PageLocked(..));
+            let (block, others) = rest.split_at(if is_page_locked { followed_by(rest) } else { fit_in_a_block(rest) });
             let (ranges, len) =
-                if is_packed { layout::<u8>(group.iter().map(HostSource::len_bytes))? } else { span(group) };
-            let block = self.allocate::<u8>(len)?;
-            groups.push(match is_packed {
-                true => Group::Packed(group, block, ranges),
-                false if group.len() == 1 => Group::Apart(group, vec![block]),
-                false => Group::Apart(group, block.split(ranges)?),
-            });
+                if is_page_locked { span(block) } else { layout::<u8>(block.iter().map(HostSource::len_bytes))? };
+            let buffer = self.allocate::<u8>(len)?;
+            match block {
+                [_] => buffers.push(buffer),
+                _ => buffers.extend(buffer.split(ranges)?),
+            }
             rest = others;
         }
-        self.upload_groups(&mut groups)?;
-        self.upload_each(groups.iter_mut().flat_map(Group::as_pairs))?;
-        let mut buffers = Vec::with_capacity(sources.len());
-        for group in groups {
-            match group {
-                Group::Packed(sources, block, ranges) => {
-                    let parts = block.split_when_taken(ranges)?;
-                    buffers.extend((0..sources.len()).filter_map(|at| parts.take(at)));
-                }
-                Group::Apart(_, parts) => buffers.extend(parts),
-            }
-        }
+        self.upload_each(sources.iter().cloned().zip(&mut buffers))?;
         Ok(buffers)
-    }
-
-    /// Copies those that are packed, all as one call.
-    fn upload_groups(&self, groups: &mut [Group<'_>]) -> Result<()> {
-        let staging = Staging::of(self);
-        let (mut plan, mut accesses) = (staging.plan_upload(), Vec::new());
-        for group in groups {
-            let Group::Packed(sources, block, ranges) = group else { continue };
-            for (source, range) in sources.iter().zip(&*ranges) {
-                let (start, joins) = (start_of(&source.bytes, &mut plan)?, range.start > 0);
-                plan.add(accesses.len(), start, block.address().offset(range.start), range.len(), joins);
-            }
-            accesses.push(block.view_mut().access());
-        }
-        if accesses.is_empty() { Ok(()) } else { staging.upload(self.core(), plan, &accesses) }
     }
 
     /// Copies `source` to `target`. Returns when a slice may be read. Of a page-locked [`HostBuffer`] it returns at once: reading
@@ -453,36 +421,14 @@ impl Stream {
     }
 }
 
-/// Sources that follow each other in one allocation of the device's memory.
-enum Group<'a> {
-    /// Copied through the ring as one, then cut.
-    Packed(&'a [HostSource<'a>], DeviceBuffer<u8>, Vec<Range<usize>>),
-    /// Each copied to a buffer of its own.
-    Apart(&'a [HostSource<'a>], Vec<DeviceBuffer<u8>>),
-}
-
-impl<'a> Group<'a> {
-    fn as_pairs(&mut self) -> impl Iterator<Item = (HostSource<'a>, &mut DeviceBuffer<u8>)> {
-        let (sources, parts) = match self {
-            Group::Packed(..) => (&[][..], &mut [][..]),
-            Group::Apart(sources, parts) => (*sources, &mut parts[..]),
-        };
-        sources.iter().cloned().zip(parts)
-    }
-}
-
-fn is_packed(source: &HostSource<'_>) -> bool {
-    source.len_bytes() < PACKED && !matches!(source.bytes, Bytes::PageLocked(..))
-}
-
-/// How many sources from the first on are packed into one block.
+/// How many sources from the first on are packed into one block; a longer one has a block of its own.
 fn fit_in_a_block(sources: &[HostSource<'_>]) -> usize {
-    let mut end = 0;
+    let mut end = 0_usize;
     let fits = |source: &&HostSource<'_>| {
-        end += source.len_bytes().next_multiple_of(packed::ALIGN);
-        is_packed(source) && end <= BLOCK
+        end = end.next_multiple_of(packed::ALIGN).saturating_add(source.len_bytes());
+        end <= BLOCK && !matches!(source.bytes, Bytes::PageLocked(..))
     };
-    sources.iter().take_while(fits).count()
+    sources.iter().take_while(fits).count().max(1)
 }
 
 /// How many sources from the first on are parts of one page-locked buffer, which one copy takes.

@@ -16,7 +16,7 @@
 //!   is used (`page_locked.rs`);
 //! - `scoped.rs`: a [`Stream::scope`](crate::Stream::scope) borrows it, and waits at its end.
 //!
-//! `packed.rs` puts many slices in one buffer. Device memory needs neither owner nor scope: a view is borrowed while the copy is
+//! `packed.rs` puts many slices in one buffer of the device. Device memory needs neither owner nor scope: a view is borrowed while the copy is
 //! queued, and after that the order of the streams (`stream/order.rs`) keeps everybody else away until the copy is done.
 //! `rows.rs`, `on_device.rs` and `fill.rs` copy and fill on a device.
 
@@ -33,7 +33,7 @@ pub(crate) mod staging;
 pub use self::{
     borrowed::{HostSource, HostTarget},
     owned::Source,
-    packed::{Packed, PackedParts},
+    packed::Packed,
     rows::{InRows, Rows},
     scoped::Scope,
     staging::StagingConfig,

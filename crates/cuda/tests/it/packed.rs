@@ -1,7 +1,7 @@
 //! Packed copies: many slices as one.
 
 use pagelock_cuda::{
-    HostSource,
+    Error, HostSource, Packed,
     software::{Config, Machine, Schedule},
 };
 use pagelock_memory::{ByteSize, HostBuffer};
@@ -15,15 +15,15 @@ fn packed_slices_are_where_their_ranges_say_and_come_back() {
         let stream = device.stream().unwrap();
         let sources: Vec<_> = (0..100).map(|i| pattern(i, (i as usize * 37) % 5_000)).collect();
         let slices: Vec<_> = sources.iter().map(|source| &source[..]).collect();
-        let packed = stream.upload_packed(&slices).unwrap();
-        for (i, source) in sources.iter().enumerate() {
-            assert_eq!(&stream.read(packed.get(i).unwrap()).unwrap(), source);
-            assert_eq!(packed.ranges()[i].start % 64, 0);
+        let Packed { buffer, ranges } = stream.upload_packed(&slices).unwrap();
+        let views = || ranges.iter().map(|range| buffer.slice(range.clone()).unwrap());
+        for (view, source) in views().zip(&sources) {
+            assert_eq!(&stream.read(view).unwrap(), source);
         }
+        assert!(ranges.iter().all(|range| range.start.is_multiple_of(64)));
         let mut targets: Vec<_> = sources.iter().map(|source| vec![0; source.len()]).collect();
-        stream.download_each(packed.views().zip(&mut targets)).unwrap();
+        stream.download_each(views().zip(&mut targets)).unwrap();
         assert_eq!(targets, sources);
-        assert!(packed.get(100).is_none());
     });
 }
 
@@ -33,7 +33,8 @@ fn packed_slices_become_buffers_of_their_own_which_keep_the_memory_while_there_i
         let (stream, other) = (device.stream().unwrap(), device.stream().unwrap());
         let sources: Vec<_> = (0..100).map(|i| pattern(i, (i as usize * 37) % 5_000)).collect();
         let slices: Vec<_> = sources.iter().map(|source| &source[..]).collect();
-        let parts = stream.upload_packed(&slices).unwrap().split().unwrap();
+        let Packed { buffer, ranges } = stream.upload_packed(&slices).unwrap();
+        let parts = buffer.split_when_taken(ranges).unwrap();
         let last = sources.iter().enumerate().fold(None, |_, (at, source)| {
             let part = parts.take(at).unwrap();
             assert_eq!(&other.read(&part).unwrap(), source);
@@ -50,7 +51,8 @@ fn packed_slices_become_buffers_of_their_own_which_keep_the_memory_while_there_i
 fn packed_slices_are_taken_in_any_order_once() {
     let device = lazy(0).device(0).unwrap();
     let stream = device.stream().unwrap();
-    let parts = stream.upload_packed(&[&[1][..], &[], &[2, 3]]).unwrap().split().unwrap();
+    let Packed { buffer, ranges } = stream.upload_packed(&[&[1][..], &[], &[2, 3]]).unwrap();
+    let parts = buffer.split_when_taken(ranges).unwrap();
     let [last, first, none] = [2, 0, 1].map(|index| parts.take(index).unwrap());
     assert_eq!([2, 0, 1, 3].map(|index| parts.take(index).is_none()), [true; 4]);
     drop(parts);
@@ -64,10 +66,10 @@ fn packed_slices_are_taken_in_any_order_once() {
 fn packed_slices_that_a_graph_has_too_do_not_become_buffers() {
     let device = lazy(0).device(0).unwrap();
     let stream = device.stream().unwrap();
-    let mut packed = stream.upload_packed(&[&[1_u32, 2][..], &[3]]).unwrap();
-    let recording = device.capture(|stream| stream.fill(packed.get_mut(0).unwrap(), 7)).unwrap();
+    let Packed { mut buffer, ranges } = stream.upload_packed(&[&[1_u32, 2][..], &[3]]).unwrap();
+    let recording = device.capture(|stream| stream.fill(&mut buffer, 7)).unwrap();
     let graph = recording.shared().unwrap();
-    assert_eq!(packed.split().err().unwrap().to_string(), pagelock_cuda::Error::Shared.to_string());
+    assert!(matches!(buffer.split_when_taken(ranges), Err(Error::Shared)));
     drop(graph);
 }
 

@@ -183,7 +183,7 @@ fn programs_without_races_run_as_ever() {
     buffer.bytes_mut().unwrap().fill(2); // waits
     assert_eq!(stream.read(on_device.slice(..1_000).unwrap()).unwrap(), [0x0101_0101; 1_000]);
     let packed = stream.upload_packed(&[&numbers[..10], &numbers[10..20_000]]).unwrap();
-    assert_eq!(stream.read(packed.get(1).unwrap()).unwrap(), numbers[10..20_000]);
+    assert_eq!(stream.read(packed.buffer.slice(packed.ranges[1].clone()).unwrap()).unwrap(), numbers[10..20_000]);
 
     stream.synchronize().unwrap();
     device.synchronize().unwrap();

@@ -113,6 +113,22 @@ fn many_slices_move_in_one_call() {
 }
 
 #[test]
+fn short_slices_of_one_call_share_a_slot_and_reach_their_own_buffers_only() {
+    let device = lazy(3).device(0).unwrap();
+    let stream = device.stream().unwrap();
+    let sources: Vec<_> = (0..30).map(|i| pattern(i, 10_000 + i as usize)).collect();
+    let mut buffers: Vec<_> = sources.iter().map(|source| stream.zeros::<u32>(source.len() + 2).unwrap()).collect();
+    let inner = buffers.iter_mut().zip(&sources).map(|(buffer, source)| buffer.slice_mut(1..=source.len()).unwrap());
+    stream.upload_each(sources.iter().zip(inner)).unwrap();
+    assert_eq!(device.staged(), device.staging().slot);
+    for (buffer, source) in buffers.iter().zip(&sources) {
+        let arrived = stream.read(buffer).unwrap();
+        assert_eq!(arrived[1..=source.len()], source[..]);
+        assert_eq!((arrived[0], arrived[source.len() + 1]), (0, 0));
+    }
+}
+
+#[test]
 fn what_other_streams_do_with_the_buffer_comes_first() {
     with_tiny_rings(|device| {
         let (first, second) = (device.stream().unwrap(), device.stream().unwrap());

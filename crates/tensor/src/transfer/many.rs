@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-use pagelock_cuda::{DeviceBuffer, HostSource, Packed, Stream};
+use pagelock_cuda::{DeviceBuffer, HostSource, Stream};
 use pagelock_memory::{ALIGN, HostBuffer, Kind as MemoryKind, Resource, default_host};
 
 use super::{PAGE_LOCKED_BYTES, copy_between, download_span, record};
@@ -52,8 +52,8 @@ impl<K: Kind> Tensor<K> {
         let moved = if raws.iter().any(|tensor| tensor.node.is_some()) {
             all_to(&raws, device)?
         } else {
-            match upload_packed(&raws, device, Tensor::add_laid_in)? {
-                Some(moved) => return Ok(moved),
+            match upload_packed(&raws, device)? {
+                Some(block) => return Ok(Tensor::all_laid_in(&block, &raws)),
                 None => each_to(&raws, device)?,
             }
         };
@@ -89,11 +89,8 @@ impl Moved {
 
 /// Copies of many on another device, outside the graph.
 pub(crate) fn all_to(tensors: &[&Raw], device: &Device) -> Result<Vec<Moved>> {
-    let add_dense = |all: &mut Vec<Moved>, like: &[&Raw], (block, range): (&Arc<Uploaded>, Range<usize>)| {
-        all.extend(block.storages(range, like).into_iter().map(Moved::Dense));
-    };
-    match upload_packed(tensors, device, add_dense)? {
-        Some(moved) => Ok(moved),
+    match upload_packed(tensors, device)? {
+        Some(block) => Ok(block.all(tensors).into_iter().map(Moved::Dense).collect()),
         None => each_to(tensors, device),
     }
 }
@@ -162,8 +159,7 @@ enum AllLocked<'a> {
 impl<'a> AllLocked<'a> {
     fn new<R: Borrow<Raw>>(tensors: &'a [R]) -> AllLocked<'a> {
         // A thread that only tries locks cannot be part of a deadlock.
-        let at_once: Option<Vec<_>> = tensors.iter().map(|tensor| tensor.borrow().storage.try_lock()).collect();
-        at_once.map_or_else(|| AllLocked::in_order(tensors), AllLocked::AtOnce)
+        try_lock_all(tensors).map_or_else(|| AllLocked::in_order(tensors), AllLocked::AtOnce)
     }
 
     fn in_order<R: Borrow<Raw>>(tensors: &'a [R]) -> AllLocked<'a> {
@@ -195,6 +191,19 @@ impl<'a> AllLocked<'a> {
     }
 }
 
+/// The storage of each tensor, locked for reading, if nobody is writing any of them.
+fn try_lock_all<R: Borrow<Raw>>(tensors: &[R]) -> Option<Vec<Locked<'_>>> {
+    const FETCHED: usize = 32; // storages at once
+    let mut locks = Vec::with_capacity(tensors.len());
+    for tensors in tensors.chunks(FETCHED) {
+        tensors.iter().for_each(|tensor| tensor.borrow().storage.fetch());
+        for tensor in tensors {
+            locks.push(tensor.borrow().storage.try_lock()?);
+        }
+    }
+    Some(locks)
+}
+
 /// The bytes of a dense tensor in its storage.
 #[inline]
 fn bytes_of(tensor: &Raw) -> Range<usize> {
@@ -212,61 +221,34 @@ fn upload(dense: &[&Raw], locked: &AllLocked<'_>, device: &Device, cuda: &CudaDe
     Ok(all_on_cuda(buffers, dense.iter().map(|tensor| tensor.dtype()), device))
 }
 
-/// The same, of small dense tensors in ordinary memory that nobody is writing: they move packed, in blocks, and `add` makes the
-/// results while the device still copies. None if one is something else.
-fn upload_packed<M>(
-    tensors: &[&Raw],
-    device: &Device,
-    add: impl Fn(&mut Vec<M>, &[&Raw], (&Arc<Uploaded>, Range<usize>)),
-) -> Result<Option<Vec<M>>> {
+/// The same, of dense tensors in ordinary memory that nobody is writing, of up to 64 MiB together: they move as one block, whose
+/// parts become storages when they are first used. None if they are something else.
+fn upload_packed(tensors: &[&Raw], device: &Device) -> Result<Option<Arc<Uploaded>>> {
     let (Device::Cuda(cuda), Ok(())) = (device, capture::refuse("a copy from the host")) else { return Ok(None) };
-    let Some(locks) = lock_small(tensors) else { return Ok(None) };
+    if !fit_in_a_block(tensors) {
+        return Ok(None);
+    }
+    let Some(locks) = try_lock_all(tensors) else { return Ok(None) };
+    if locks.iter().any(|locked| host(locked).kind() == MemoryKind::PageLocked) {
+        return Ok(None);
+    }
     let slices = tensors.iter().zip(&locks).map(|(tensor, locked)| &host(locked).bytes()[bytes_of(tensor)]);
-    let slices: Vec<&[u8]> = slices.collect();
-    let mut all = Vec::with_capacity(tensors.len());
-    while all.len() < tensors.len() {
-        let block = all.len()..all.len() + fit_in_a_block(&slices[all.len()..]);
-        let packed = cuda.stream().upload_packed(&slices[block.clone()]);
-        let parts = packed.and_then(Packed::split).map_err(|source| refused(tensors, source))?;
-        add(&mut all, &tensors[block.clone()], (&Uploaded::new(parts, block.len(), device), 0..block.len()));
-    }
-    Ok(Some(all))
+    let packed = cuda.stream().upload_packed(&slices.collect::<Vec<_>>());
+    let parts = packed
+        .and_then(|packed| packed.buffer.split_when_taken(packed.ranges))
+        .map_err(|source| refused(tensors, source))?;
+    Ok(Some(Uploaded::new(parts, tensors.len(), device)))
 }
 
-/// Each locked for reading, if there are some, all are dense, small and in ordinary memory, and nobody is writing one.
-fn lock_small<'a>(tensors: &[&'a Raw]) -> Option<Vec<Locked<'a>>> {
-    const FETCHED: usize = 32; // storages at once
-    let mut locks = Vec::with_capacity(tensors.len());
-    for tensors in tensors.chunks(FETCHED) {
-        if !tensors.iter().all(|tensor| is_small(tensor)) {
-            return None;
-        }
-        tensors.iter().for_each(|tensor| tensor.storage.fetch());
-        for tensor in tensors {
-            let locked = tensor.storage.try_lock()?;
-            if host(&locked).kind() == MemoryKind::PageLocked {
-                return None;
-            }
-            locks.push(locked);
-        }
-    }
-    (!locks.is_empty()).then_some(locks)
-}
-
-fn is_small(tensor: &Raw) -> bool {
-    const SMALL_BYTES: usize = 1 << 20;
-    tensor.storage.device().is_cpu() && tensor.layout.is_dense() && bytes_of(tensor).len() < SMALL_BYTES
-}
-
-/// How many slices share a block, which is kept until the last of them is dropped.
-fn fit_in_a_block(slices: &[&[u8]]) -> usize {
+/// Whether there are some, all dense and on the host, with no more bytes than may be kept until the last of them is dropped.
+fn fit_in_a_block(tensors: &[&Raw]) -> bool {
     const BLOCK_BYTES: usize = 64 << 20;
-    let mut len_bytes = 0;
-    let fits = |slice: &&&[u8]| {
-        len_bytes += slice.len().next_multiple_of(STEP);
-        len_bytes <= BLOCK_BYTES
+    let mut len_bytes = 0_usize;
+    let fits = |tensor: &&Raw| {
+        len_bytes = len_bytes.saturating_add(bytes_of(tensor).len());
+        tensor.storage.device().is_cpu() && tensor.layout.is_dense() && len_bytes <= BLOCK_BYTES
     };
-    slices.iter().take_while(fits).count()
+    !tensors.is_empty() && tensors.iter().all(fits)
 }
 
 #[inline]

@@ -102,13 +102,14 @@ impl<'a> Download<'a> {
     fn ask_for_more(&mut self, (mut slot, start): (InUse<Slot>, usize)) -> Result<()> {
         let piece = &self.running.job().pieces()[self.asked];
         let len_bytes = self.yielding.most_at_once(piece.len_bytes - start);
-        let to = slot.held_mut().start_mut().wrapping_add(start);
+        let (to, end) = (slot.held_mut().start_mut(), start + len_bytes);
         let queued = self.stream.enqueue(&self.sources[piece.buffers.clone()], |driver, stream| {
-            // SAFETY: the part is inside the source, which `enqueue` orders; the slot has room for it, is in `InUse`, and no
-            // thread knows it before it has landed.
-            unsafe { driver.copy_to_host(stream, to, piece.address.offset(start), len_bytes) }
+            self.running.job().plan().on_device(piece, start..end).try_for_each(|(address, part)| {
+                // SAFETY: the part is inside the source, which `enqueue` orders; the slot has room for it, is in `InUse`, and
+                // no thread knows it before it has landed.
+                unsafe { driver.copy_to_host(stream, to.wrapping_add(part.start), address, part.len()) }
+            })
         });
-        let end = start + len_bytes;
         if queued.is_ok() && end < piece.len_bytes {
             self.asking = Some((slot, end));
         } else {

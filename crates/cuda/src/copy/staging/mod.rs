@@ -1,23 +1,24 @@
 //! Staged copies: ordinary (pageable) memory moves at the speed of the wire through a small ring of staging buffers.
 //!
-//! A device copies directly only from and to page-locked memory. So threads copy ordinary memory to page-locked slots, and the
-//! device copies from there, both at once; the other way round for downloads.
+//! A device copies directly only from and to page-locked memory. So threads copy ordinary memory to page-locked staging buffers,
+//! called slots, and the device copies from there, both at once; the other way round for downloads. A long upload:
 //!
 //! ```text
-//!   upload     caller's memory ──threads──> slots ──device──> device memory
-//!   download   device memory ──device──> slots ──threads──> caller's memory
+//!   worker threads   fill slot 0 │ fill slot 1 │ fill slot 2 │ … │ fill slot 0 │ …
+//!   device                         copy slot 0 │ copy slot 1 │ …               │ copy slot 0 │ …
 //! ```
 //!
+//! A slot belongs to one side at a time: free, being filled (or emptied) by threads, or in flight, which an event ends.
 //! An upload returns when its source may be changed, a download when its target may be read. After an error, or when a panic
 //! unwinds, neither is touched any more: a call lets go of them only after all threads have.
 //!
 //! To understand an upload, read on here, then `ring.rs` (the slots), `workers.rs` (the threads and what they share with the
 //! call) and `upload.rs` (a call, from its first slot to its last). Beside them: `download.rs`; `plan.rs` cuts copies into
-//! pieces; `config.rs` says how large the ring is; `non_temporal.rs` writes past the caches; `yielding.rs` lets copies of other streams pass; `small.rs` is for copies
-//! that fit a slot many times.
+//! pieces; `config.rs` says how large the ring is; `non_temporal.rs` writes past the caches; `yielding.rs` lets copies of other
+//! streams pass; `small.rs` is for copies that fit a slot many times.
 //!
-//! The sizes are constants that were measured (`docs/performance.md`): a ring that stays in the processor's cache, as
-//! many slots as threads and the device need to work at once, and as many threads as write as fast as the wire reads.
+//! The sizes are constants that were measured (`docs/performance.md`): a ring that stays in the processor's cache, slots so long
+//! that the device's overhead for each copy hardly counts, and as many threads as write as fast as the wire reads.
 
 mod config;
 mod download;
@@ -51,7 +52,8 @@ use crate::{
 const FILLERS: usize = 7; // with the caller they fill slots faster than a device empties them
 const SMALL: usize = 64 << 10; // up to here the caller copies alone, through a small slot of its own
 const GRANULE: usize = 64 << 10; // at least
-const LEAST_PIECE: usize = 512 << 10; // of a download: threads begin to empty the first when the device has copied it
+const LEAST_UPLOAD: usize = 4 << 20; // bytes of a piece; the device begins before the first is filled (`upload.rs`)
+const LEAST_DOWNLOAD: usize = 512 << 10; // threads begin to empty the first piece when the device has copied it
 
 /// A device's slots and threads.
 pub(crate) struct Staging {
@@ -90,13 +92,20 @@ impl Staging {
         self.small.slot_bytes()
     }
 
-    pub(super) fn plan_upload(&self) -> Plan {
-        Plan::new(self.large.slot_bytes(), self.granule_bytes)
+    /// For an upload of so many bytes.
+    pub(super) fn plan_upload(&self, len_bytes: usize) -> Plan {
+        self.plan(len_bytes, LEAST_UPLOAD)
     }
 
-    /// For a download of so many bytes: of short ones the pieces are short, so that both halves of the work overlap.
+    /// For a download of so many bytes.
     pub(super) fn plan_download(&self, len_bytes: usize) -> Plan {
-        let piece_bytes = (len_bytes / 8).max(LEAST_PIECE).next_multiple_of(self.granule_bytes);
+        self.plan(len_bytes, LEAST_DOWNLOAD)
+    }
+
+    /// Short copies have short pieces, so that both halves of the work overlap; long ones fill slots, because each copy costs
+    /// the device some microseconds.
+    fn plan(&self, len_bytes: usize, least_piece_bytes: usize) -> Plan {
+        let piece_bytes = (len_bytes / 8).max(least_piece_bytes).next_multiple_of(self.granule_bytes);
         Plan::new(piece_bytes.min(self.large.slot_bytes()), self.granule_bytes)
     }
 

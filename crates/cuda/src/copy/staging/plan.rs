@@ -1,12 +1,13 @@
-//! [`Plan`]: how the bytes of one call are cut into pieces, each of which passes through one staging buffer.
+//! [`Plan`]: how the bytes of one call are cut into pieces, each of which passes through one staging buffer (a slot).
 //!
 //! ```text
-//!   host memory    aaaaaaaaaaaaa    bb   cccc          (three slices)
-//!   pieces         [aaaaaa][aaaaaaa.bb.cccc]           (a piece fits a slot)
-//!   runs            a       a       b  c               (bytes that lie together on the host)
+//!   host memory    aaaaaaaaaaaaaa     bb   cccc     dd
+//!   host runs      aaaaaa  aaaaaaaa   bb   cccc     dd     bytes of a piece that lie together on the host
+//!   pieces         [aaaaaa][aaaaaaaa  bb.cccc       dd]    what is in one slot at once
+//!   device runs    aaaaaa  aaaaaaaa   bb.cccc       dd     bytes of a piece that lie together on the device
 //! ```
-//! The device copies a piece at once. A slice that lies right behind another one on the device joins its piece, with the gap
-//! between them, which nobody uses; so many small slices move in one copy.
+//! Threads copy host runs, the device copies device runs. Here `c` lies right behind `b` on the device, with a gap that nobody
+//! uses: both move in one copy, as many small slices do. Short slices that lie apart on the device share a slot all the same.
 
 use std::{
     fs::File,
@@ -22,7 +23,8 @@ use crate::{
 /// See the head of the file.
 pub(in crate::copy) struct Plan {
     pub(super) pieces: Vec<Piece>,
-    pub(super) runs: Vec<Run>,
+    pub(super) host_runs: Vec<Run<Start>>,
+    device_runs: Vec<Run<Address>>,
     pub(super) files: Vec<File>,
     handles: Vec<RawFd>, // of the same files, as the caller has them
     pub(super) granule_bytes: usize,
@@ -32,20 +34,20 @@ pub(in crate::copy) struct Plan {
 /// What passes through one slot at once.
 pub(super) struct Piece {
     pub(super) buffers: Range<usize>, // on the device, whose parts it holds: places in the list of accesses
-    pub(super) address: Address,
     pub(super) len_bytes: usize,
-    pub(super) runs: Range<usize>,
+    pub(super) host_runs: Range<usize>,
+    device_runs: Range<usize>,
     pub(super) first_granule: usize,
 }
 
-/// Bytes that lie together on the host.
-pub(super) struct Run {
-    pub(super) start: Start,
+/// Bytes of a piece that lie together, on the host or on the device.
+pub(super) struct Run<S> {
+    pub(super) start: S,
     offset: u32, // in the piece
     len_bytes: u32,
 }
 
-/// Where bytes begin.
+/// Where bytes begin on the host.
 #[derive(Clone, Copy)]
 pub(in crate::copy) enum Start {
     /// In memory that the caller has borrowed for longer than the call.
@@ -56,6 +58,8 @@ pub(in crate::copy) enum Start {
 
 /// A piece has at most so many granules: one bit each in a word.
 pub(super) const GRANULES: usize = 64;
+/// Device runs begin at multiples of this in their piece.
+const ALIGN: usize = 256;
 
 impl Start {
     /// So many bytes further on.
@@ -67,11 +71,20 @@ impl Start {
     }
 }
 
-impl Run {
+impl<S> Run<S> {
+    fn new(start: S, offset: usize, len_bytes: usize) -> Self {
+        Self { start, offset: offset as u32, len_bytes: len_bytes as u32 }
+    }
+
     /// The part of the piece that it fills.
     pub(super) fn range(&self) -> Range<usize> {
         let start = self.offset as usize;
         start..start + self.len_bytes as usize
+    }
+
+    /// The part of it that is in this range of the piece.
+    pub(super) fn within(&self, range: &Range<usize>) -> Range<usize> {
+        self.range().start.max(range.start)..self.range().end.min(range.end)
     }
 }
 
@@ -80,18 +93,12 @@ impl Plan {
     pub(super) fn new(piece_bytes: usize, least_granule_bytes: usize) -> Self {
         debug_assert!(u32::try_from(piece_bytes).is_ok());
         let granule_bytes = piece_bytes.div_ceil(GRANULES).max(least_granule_bytes);
-        Self {
-            pieces: Vec::new(),
-            runs: Vec::new(),
-            files: Vec::new(),
-            handles: Vec::new(),
-            granule_bytes,
-            piece_bytes,
-        }
+        let (pieces, host_runs, device_runs) = (Vec::new(), Vec::new(), Vec::new());
+        Self { pieces, host_runs, device_runs, files: Vec::new(), handles: Vec::new(), granule_bytes, piece_bytes }
     }
 
     /// Adds bytes of the buffer of that number. With `joins` they lie behind the bytes that were added before, and nobody uses
-    /// what is between: they go on in the same piece.
+    /// what is between.
     pub(in crate::copy) fn add(
         &mut self,
         buffer: usize,
@@ -100,39 +107,66 @@ impl Plan {
         len_bytes: usize,
         joins: bool,
     ) {
-        let mut done = if joins { self.extend_last(buffer, start, address, len_bytes) } else { 0 };
+        let mut done = self.add_to_last(buffer, start, address, len_bytes, joins);
         while done < len_bytes {
             let len = self.piece_bytes.min(len_bytes - done);
-            let run = self.runs.len();
+            let (host_run, device_run) = (self.host_runs.len(), self.device_runs.len());
             self.pieces.push(Piece {
                 buffers: buffer..buffer + 1,
-                address: address.offset(done),
                 len_bytes: len,
-                runs: run..run + 1,
+                host_runs: host_run..host_run + 1,
+                device_runs: device_run..device_run + 1,
                 first_granule: self.granules(),
             });
-            self.runs.push(Run { start: start.offset(done), offset: 0, len_bytes: len as u32 });
+            self.host_runs.push(Run::new(start.offset(done), 0, len));
+            self.device_runs.push(Run::new(address.offset(done), 0, len));
             done += len;
         }
     }
 
-    /// Adds as many bytes to the last piece as fit; how many.
-    fn extend_last(&mut self, buffer: usize, start: Start, address: Address, len_bytes: usize) -> usize {
-        let Some(last) = self.pieces.last_mut() else { return 0 };
-        let offset = (address.0 - last.address.0) as usize;
-        let len = len_bytes.min(self.piece_bytes.saturating_sub(offset));
-        if len > 0 {
-            last.buffers.end = buffer + 1;
-            last.len_bytes = offset + len;
-            last.runs.end += 1;
-            self.runs.push(Run { start, offset: offset as u32, len_bytes: len as u32 });
+    /// Adds bytes to the last piece, if that has room: as many as fit of those that join the last device run, all or none of
+    /// others. Returns how many.
+    fn add_to_last(&mut self, buffer: usize, start: Start, address: Address, len_bytes: usize, joins: bool) -> usize {
+        let (Some(piece), Some(run)) = (self.pieces.last_mut(), self.device_runs.last_mut()) else { return 0 };
+        let offset = match joins {
+            true => run.offset as usize + (address.0 - run.start.0) as usize,
+            false => piece.len_bytes.next_multiple_of(ALIGN),
+        };
+        let room = self.piece_bytes.saturating_sub(offset);
+        let len = if joins { len_bytes.min(room) } else { len_bytes };
+        if len == 0 || len > room {
+            return 0;
         }
+        if joins {
+            run.len_bytes = (offset + len) as u32 - run.offset;
+        } else {
+            piece.device_runs.end += 1;
+            self.device_runs.push(Run::new(address, offset, len));
+        }
+        piece.buffers.end = buffer + 1;
+        piece.len_bytes = offset + len;
+        piece.host_runs.end += 1;
+        self.host_runs.push(Run::new(start, offset, len));
         len
     }
 
-    /// Room for so many runs more.
+    /// Where the device has the bytes in this range of a piece: its addresses, and which part of the piece belongs there.
+    pub(super) fn on_device(
+        &self,
+        piece: &Piece,
+        range: Range<usize>,
+    ) -> impl Iterator<Item = (Address, Range<usize>)> {
+        let runs = self.device_runs[piece.device_runs.clone()].iter();
+        let part = move |run: &Run<Address>| {
+            let part = run.within(&range);
+            (!part.is_empty()).then(|| (run.start.offset(part.start - run.range().start), part))
+        };
+        runs.filter_map(part)
+    }
+
+    /// Room for so many host runs more.
     pub(in crate::copy) fn reserve(&mut self, runs: usize) {
-        self.runs.reserve_exact(runs);
+        self.host_runs.reserve_exact(runs);
     }
 
     /// The number of a file whose bytes are added next.

@@ -8,8 +8,8 @@
 //! It returns when everything is queued: the source may then be changed.
 //!
 //! An upload begins early and ends soon: of its first and its last piece, parts are sent, of growing length. After the first
-//! pieces, each is sent when the next [`LAG`] are filled too: what the device reads has then left the caches of the cores that
-//! wrote it (`non_temporal.rs`), and the device never catches up with the threads, which would slow both.
+//! pieces, each is sent when the next [`LEAD`] bytes are filled too: what the device reads has then left the caches of the cores
+//! that wrote it (`non_temporal.rs`), and the device never catches up with the threads, which would slow both.
 //!
 //! An upload of one piece cannot do that. If the device waits for it, it is written past the caches. If the device still has
 //! earlier ones ([`Pace::Behind`]), it is filled by all threads there are and sent as a whole, so that a few such calls in a row
@@ -51,8 +51,8 @@ pub(super) enum Pace {
     Behind,
 }
 
-/// Pieces of 4 MiB: with as much of the source, more than the caches of eight cores hold.
-const LAG: usize = 3;
+/// Bytes: with as much of the source, more than the caches of eight cores hold.
+const LEAD: usize = 12 << 20;
 /// What the device starts with; then twice of what was sent before: few copies, and none of them waited for.
 const FIRST: usize = 128 << 10;
 /// Less than a small copy of another stream should wait for a long one.
@@ -145,10 +145,16 @@ impl<'a> Upload<'a> {
     }
 
     /// Whether the threads are as far ahead of the device as they should be, or have filled all that has slots. They get ahead
-    /// by one piece in eight, so that the device does not wait at first.
+    /// by one byte in eight, so that the device does not wait at first.
     fn is_ahead(&self) -> bool {
-        let lag = LAG.min(self.sent / 8);
-        (self.sent + 1..self.published).take(lag).all(|piece| self.job().is_copied(piece))
+        let pieces = self.job().pieces();
+        let lead = LEAD.min(self.sent * pieces[self.sent].len_bytes / 8);
+        let mut filled_bytes = 0;
+        (self.sent + 1..self.published).all(|piece| {
+            let is_enough = filled_bytes >= lead;
+            filled_bytes += pieces[piece].len_bytes;
+            is_enough || self.job().is_copied(piece)
+        })
     }
 
     /// Sends filled bytes of the next piece.
@@ -157,13 +163,16 @@ impl<'a> Upload<'a> {
         let slot = self.sending.take().map(|(slot, _)| slot);
         let slot = slot.or_else(|| self.filling.pop_front().map(|slot| InUse::new(slot, piece.len_bytes)));
         let Some(mut slot) = slot else { unreachable!("a published piece has a slot") };
-        let from = slot.held_mut().start_mut().wrapping_add(start);
-        let queued = self.stream.enqueue(&self.targets[piece.buffers.clone()], |driver, stream| {
-            // SAFETY: the part is inside the target, which `enqueue` orders; the slot has room for the piece, its bytes are
-            // filled up to here, and it is in `InUse`.
-            unsafe { driver.copy_to_device(stream, piece.address.offset(start), from.cast_const(), len_bytes) }
-        });
+        let from = slot.held_mut().start_mut();
         let end = start + len_bytes;
+        let queued = self.stream.enqueue(&self.targets[piece.buffers.clone()], |driver, stream| {
+            self.running.job().plan().on_device(piece, start..end).try_for_each(|(address, part)| {
+                let from = from.wrapping_add(part.start).cast_const();
+                // SAFETY: the part is inside the target, which `enqueue` orders; the slot has room for the piece, its bytes are
+                // filled up to here, and it is in `InUse`.
+                unsafe { driver.copy_to_device(stream, address, from, part.len()) }
+            })
+        });
         if queued.is_ok() && end < piece.len_bytes {
             self.sending = Some((slot, end));
             return Ok(());

@@ -16,7 +16,6 @@
 //! of a loop: waking a thread takes as long as copying half a megabyte. Then it sleeps on a condition variable.
 
 use std::{
-    fs::File,
     hint, io,
     os::unix::fs::FileExt,
     slice,
@@ -30,7 +29,7 @@ use std::{
 
 use super::{
     non_temporal::{self, Stores},
-    plan::{Piece, Plan, Run, Start},
+    plan::{Piece, Plan, Start},
 };
 use crate::sync::{Condvar, Mutex, lock};
 
@@ -38,11 +37,8 @@ use crate::sync::{Condvar, Mutex, lock};
 pub(super) struct Job {
     direction: Direction,
     stores: Stores,
-    granule_bytes: usize,
-    pieces: Box<[Piece]>,
-    states: Box<[PieceState]>,
-    runs: Box<[Run]>,
-    files: Vec<File>,
+    plan: Plan,
+    states: Box<[PieceState]>,         // of the plan's pieces
     next: OwnLine,                     // the granule that is taken next
     ready: OwnLine,                    // granules whose pieces have slots; Release after the slot is set
     finished: OwnLine,                 // granules; Release after the copy
@@ -74,11 +70,8 @@ impl Job {
         Self {
             direction,
             stores,
-            granule_bytes: plan.granule_bytes,
             states: plan.pieces.iter().map(state).collect(),
-            pieces: plan.pieces.into_boxed_slice(),
-            runs: plan.runs.into_boxed_slice(),
-            files: plan.files,
+            plan,
             next: OwnLine::default(),
             ready: OwnLine::default(),
             finished: OwnLine::default(),
@@ -86,37 +79,41 @@ impl Job {
         }
     }
 
+    pub(super) fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
     pub(super) fn pieces(&self) -> &[Piece] {
-        &self.pieces
+        &self.plan.pieces
     }
 
     /// Lets threads work on the next piece, which has this slot now, with room for it.
     fn publish(&self, piece: usize, slot: *mut u8) {
         self.states[piece].slot.store(slot, Ordering::Relaxed);
-        let granules = self.pieces[piece].len_bytes.div_ceil(self.granule_bytes);
-        self.ready.0.store(self.pieces[piece].first_granule + granules, Ordering::Release);
+        let granules = self.pieces()[piece].len_bytes.div_ceil(self.plan.granule_bytes);
+        self.ready.0.store(self.pieces()[piece].first_granule + granules, Ordering::Release);
     }
 
     /// How many bytes from a piece's start on were copied without a gap.
     pub(super) fn copied_bytes(&self, piece: usize) -> usize {
         let granules = self.states[piece].done.load(Ordering::Acquire).trailing_ones() as usize;
-        (granules * self.granule_bytes).min(self.pieces[piece].len_bytes)
+        (granules * self.plan.granule_bytes).min(self.pieces()[piece].len_bytes)
     }
 
     pub(super) fn is_copied(&self, piece: usize) -> bool {
-        self.copied_bytes(piece) == self.pieces[piece].len_bytes
+        self.copied_bytes(piece) == self.pieces()[piece].len_bytes
     }
 
     /// How many bytes of the first piece, at least, are copied or being copied.
     pub(super) fn taken_bytes(&self) -> usize {
-        self.next.0.load(Ordering::Relaxed).saturating_mul(self.granule_bytes)
+        self.next.0.load(Ordering::Relaxed).saturating_mul(self.plan.granule_bytes)
     }
 
     /// Copies one granule, if there is one to take.
     pub(super) fn work(&self) -> bool {
         let Some(granule) = self.take() else { return false };
-        let at = self.pieces.partition_point(|piece| piece.first_granule <= granule) - 1;
-        let local = granule - self.pieces[at].first_granule;
+        let at = self.pieces().partition_point(|piece| piece.first_granule <= granule) - 1;
+        let local = granule - self.pieces()[at].first_granule;
         let copied = self.copy(at, local);
         non_temporal::finish(self.stores);
         match copied {
@@ -129,7 +126,7 @@ impl Job {
 
     /// Why something could not be read from a file, if that is so: its granule is never done.
     pub(super) fn failure(&self) -> Option<io::Error> {
-        if self.files.is_empty() { None } else { lock(&self.failure).take() }
+        if self.plan.files.is_empty() { None } else { lock(&self.failure).take() }
     }
 
     /// No thread takes a granule any more; returns when those that were taken are finished.
@@ -149,22 +146,21 @@ impl Job {
 
     fn copy(&self, piece: usize, granule: usize) -> io::Result<()> {
         let slot = self.states[piece].slot.load(Ordering::Relaxed); // `take` acquired `ready`
-        let piece = &self.pieces[piece];
-        let start = granule * self.granule_bytes;
-        let end = (start + self.granule_bytes).min(piece.len_bytes);
-        let runs = &self.runs[piece.runs.clone()];
-        let first = runs.partition_point(|run| run.range().end <= start);
-        for run in runs[first..].iter().take_while(|run| run.range().start < end) {
-            let range = run.range();
-            let (from, to) = (start.max(range.start), end.min(range.end));
-            let (staged, len_bytes) = (slot.wrapping_add(from), to - from);
-            match run.start.offset(from - range.start) {
+        let (plan, piece) = (&self.plan, &self.pieces()[piece]);
+        let start = granule * plan.granule_bytes;
+        let range = start..(start + plan.granule_bytes).min(piece.len_bytes);
+        let runs = &plan.host_runs[piece.host_runs.clone()];
+        let first = runs.partition_point(|run| run.range().end <= range.start);
+        for run in runs[first..].iter().take_while(|run| run.range().start < range.end) {
+            let part = run.within(&range);
+            let (staged, len_bytes) = (slot.wrapping_add(part.start), part.len());
+            match run.start.offset(part.start - run.range().start) {
                 Start::Memory(host) => self.copy_memory(host, staged, len_bytes),
                 Start::File(file, at) => {
                     // SAFETY: the range is inside the slot, whose bytes are initialized, and which the call keeps for as long
                     // as granules may be taken (the invariant); only this thread has this granule.
                     let target = unsafe { slice::from_raw_parts_mut(staged, len_bytes) };
-                    self.files[file as usize].read_exact_at(target, at)?;
+                    plan.files[file as usize].read_exact_at(target, at)?;
                 }
             }
         }
@@ -242,9 +238,7 @@ impl Workers {
 
     /// Lets the workers help with a job, if it is worth waking them, until what this returns is dropped.
     pub(super) fn run(&self, job: Job) -> RunningJob<'_> {
-        let granules =
-            job.pieces.last().map_or(0, |last| last.first_granule + last.len_bytes.div_ceil(job.granule_bytes));
-        let is_worth_it = granules > FEW_GRANULES && self.threads > 0;
+        let is_worth_it = job.plan.granules() > FEW_GRANULES && self.threads > 0;
         let (job, workers) = (Arc::new(job), is_worth_it.then_some(self));
         if let Some(workers) = workers {
             lock(&workers.shared.state).jobs.push(job.clone());
@@ -303,14 +297,15 @@ impl Shared {
             let jobs = lock(&self.state).jobs.clone();
             if !work_at(&jobs, turn) {
                 drop(jobs);
-                if self.wait_for_news(seen) == News::Over {
+                if self.is_over_after(seen) {
                     return;
                 }
             }
         }
     }
 
-    fn wait_for_news(&self, seen: usize) -> News {
+    /// Waits for another version than the one that was seen; whether the threads are to end.
+    fn is_over_after(&self, seen: usize) -> bool {
         let start = Instant::now();
         let has_news = || self.version.load(Ordering::Acquire) != seen;
         while self.watches && start.elapsed() < WATCH && !has_news() {
@@ -320,14 +315,8 @@ impl Shared {
         while !has_news() && !state.is_over {
             state = self.news.wait(state).unwrap_or_else(std::sync::PoisonError::into_inner);
         }
-        if state.is_over { News::Over } else { News::Work }
+        state.is_over
     }
-}
-
-#[derive(PartialEq)]
-enum News {
-    Work,
-    Over,
 }
 
 /// Works at the jobs in turn, until there is nothing to do; false if there was nothing from the start.
@@ -365,8 +354,10 @@ mod tests {
             plan.add(3, memory(&source[800..]), Address(10_110), 200, true);
             let job = job(plan, stores);
             let lens: Vec<_> = job.pieces().iter().map(|piece| (piece.len_bytes, piece.buffers.clone())).collect();
-            assert_eq!(lens, [(640, 0..1), (60, 0..1), (310, 1..4)]);
-            let mut slots = [[7_u8; 640]; 3];
+            assert_eq!(lens, [(640, 0..1), (566, 0..4)]);
+            let on_device: Vec<_> = job.plan().on_device(&job.pieces()[1], 10..566).collect();
+            assert_eq!(on_device, [(Address(650), 10..60), (Address(10_000), 256..566)]);
+            let mut slots = [[7_u8; 640]; 2];
             slots.iter_mut().enumerate().for_each(|(piece, slot)| job.publish(piece, slot.as_mut_ptr()));
 
             while job.work() {}
@@ -374,11 +365,11 @@ mod tests {
 
             assert_eq!(slots[0], source[..640]);
             assert_eq!(slots[1][..60], source[640..700]);
-            assert_eq!(slots[2][..3], source[700..703]);
-            assert_eq!(slots[2][3..5], [7, 7], "what is between runs is left alone");
-            assert_eq!(slots[2][5..102], source[703..800]);
-            assert_eq!(slots[2][110..310], source[800..1_000]);
-            assert!(job.is_copied(2));
+            assert_eq!(slots[1][256..259], source[700..703]);
+            assert_eq!(slots[1][259..261], [7, 7], "what is between runs is left alone");
+            assert_eq!(slots[1][261..358], source[703..800]);
+            assert_eq!(slots[1][366..566], source[800..1_000]);
+            assert!(job.is_copied(1));
         }
     }
 
