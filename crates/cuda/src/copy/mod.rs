@@ -38,15 +38,7 @@ pub use self::{
     scoped::Scope,
     staging::StagingConfig,
 };
-use crate::{
-    error::{Error, Result},
-    stream::StreamCore,
-};
-
-/// Asks long downloads of other streams to let this one's go first.
-fn note_download(stream: &StreamCore) {
-    stream.base().downloads.note(stream.id());
-}
+use crate::error::{Error, Result};
 
 fn same_length(source_len: usize, target_len: usize) -> Result<()> {
     if source_len == target_len { Ok(()) } else { Err(Error::Length { source_len, target_len }) }

@@ -158,7 +158,7 @@ impl Stream {
         let mut target = target.into_pinned();
         let to = target.start_mut().cast(); // before it is in use: a watcher may panic
         let target = InUse::new(target, len_bytes);
-        super::note_download(self.core());
+        self.core().note_download();
         let queued = self.core().enqueue(&[source.access()], |driver, stream| {
             let Some([device, host]) = rows else {
                 // SAFETY: the lengths are equal (checked); the source is ordered by `enqueue`; the target is in `InUse`,

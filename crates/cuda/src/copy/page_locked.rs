@@ -83,7 +83,7 @@ impl Stream {
         if total == 0 {
             return Ok(());
         }
-        super::note_download(self.core());
+        self.core().note_download();
         let accesses: Vec<_> = copies.iter().map(|copy| copy.source.access()).collect();
         let each = copies.iter().zip(&starts).map(|(copy, &host)| Run {
             host,

@@ -157,7 +157,7 @@ impl<'env> Scope<'_, 'env> {
         if len_bytes == 0 {
             return Ok(());
         }
-        super::note_download(stream);
+        stream.note_download();
         let queued = stream.enqueue(&[source.access()], |driver, handle| {
             self.copied.set(true);
             // SAFETY: as in `upload`, with the target borrowed mutably.

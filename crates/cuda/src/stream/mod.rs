@@ -214,6 +214,11 @@ impl StreamCore {
         self.base().uploads.note(self.id());
     }
 
+    /// The same, of downloads.
+    pub(crate) fn note_download(&self) {
+        self.base().downloads.note(self.id());
+    }
+
     /// A number that no other stream has, of any device.
     pub(crate) fn id(&self) -> u64 {
         self.queue.id

@@ -5,7 +5,6 @@ use std::{ptr, sync::Arc};
 use super::Staging;
 use crate::{
     buffer::{DeviceView, DeviceViewMut},
-    copy::note_download,
     error::Result,
     host_function,
     stream::StreamCore,
@@ -49,7 +48,7 @@ impl Staging {
         let mut slot = lease.take()?;
         let to = slot.start_mut(); // before it is in use: a watcher may panic
         let slot = InUse::new(slot, target.len());
-        note_download(stream);
+        stream.note_download();
         let queued = stream.enqueue(&[source.access()], |driver, stream| {
             // SAFETY: the target is as long as the source (the caller's), which `enqueue` orders; the slot has room for it
             // and is in `InUse`.

@@ -6,8 +6,8 @@
 //!   threads        └───┴───┴───┘ each takes a granule, copies it, sets its bit in `done`
 //!   caller    sends what is copied without a gap from a piece's start on
 //! ```
-//! A piece is published when it has a slot. Its granules, equal parts of 64 KiB, are taken in order by whichever thread is free, the
-//! caller among them. Threads only copy bytes; they never call a driver.
+//! A piece is published when it has a slot. Its granules, equal parts of at least 64 KiB, are taken in order by whichever thread
+//! is free, the caller among them. Threads only copy bytes; they never call a driver.
 //!
 //! Invariant: host memory and slots are touched only for granules that were taken and not yet counted in `finished`. A call
 //! closes its job, after which none is taken, and waits until all that were taken are finished, before it lets go of either.
