@@ -354,7 +354,7 @@ fn factors(factors: &Factors, machine: &Machine) -> String {
          **How many tensors there are.** The same bytes, cut into more and more tensors of ordinary memory:\n\n\
          ![times by count](counts.svg)\n\n{}\n\
          **How `to` decides.** Page-locked memory the device copies by itself. Ordinary memory passes through the ring; tensors \
-         of less than 1 MiB that move together are packed into one copy.\n",
+         that move together share blocks of the device's memory, so that one copy takes many of them.\n",
         headroom(machine),
         table(&["helping threads", "to the device", "from the device"], cores),
         machine.copy_engines,

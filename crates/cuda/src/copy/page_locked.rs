@@ -157,13 +157,13 @@ fn runs(copies: impl Iterator<Item = Run>, is_one: impl Fn(usize) -> bool) -> Ve
 
 /// The end of a copy, for a buffer that must not be used before.
 struct Fence {
-    recorded: Option<Arc<Recorded>>, // none: nobody can say when the copy ends
-    lost: AtomicBool,                // Release: set by who waited in vain
+    recorded: Option<Arc<Recorded>>, // none: the driver cannot say when the copy ends
+    lost: AtomicBool,                // Release: set after a wait that failed
     len_bytes: usize,
 }
 
 impl Fence {
-    /// What must be waited for after a copy was queued, and what to tell who asked for it.
+    /// The fence behind a copy, if it was or may have been queued, and the result of the call.
     fn after(
         stream: &Arc<StreamCore>,
         queued: Result<(), Unqueued>,
@@ -237,7 +237,7 @@ impl Completion for Fence {
     }
 }
 
-/// Up to so many bytes of host buffers that were dropped without waiting are a device's: so much that it reads what was written
+/// The most bytes of host buffers that were dropped while a device still uses them: enough that the device reads what was written
 /// some copies ago, and not what is still in a processor's caches, which it reads at half the speed.
 const MOST_DROPPED: usize = 48 << 20;
 

@@ -1,7 +1,7 @@
-//! Many tensors on their way together, without a pause between them; small ones move in one copy.
+//! Many tensors on their way together, without a pause between them.
 //!
-//! Tensors that came in one copy share a block of memory and nothing else: each has a storage of its own, with a version
-//! and a lock of its own, and the block goes with the last of them.
+//! On a device they share blocks of up to 64 MiB, so that few copies take them all, and nothing else: each tensor has a storage of
+//! its own, with a version and a lock of its own, and a block goes with the last of its tensors.
 
 use std::borrow::{Borrow, Cow};
 use std::ops::Range;
@@ -30,8 +30,9 @@ const STEP: usize = 256;
 const TASK_BYTES: usize = 1 << 20;
 
 impl<K: Kind> Tensor<K> {
-    /// Copies of many tensors on `device`, as [`Tensor::to`] makes one, all together: small ones as one copy, large ones
-    /// without a pause between them. Tensors that are there already are given back as they are.
+    /// Copies of many tensors on `device`, as [`Tensor::to`] makes one, all together, without a pause between them.
+    /// Tensors of ordinary memory share blocks of up to 64 MiB of the device's memory, each of which is given back with the last of
+    /// its tensors. Tensors that are there already are given back as they are.
     ///
     /// # Errors
     /// As [`Tensor::to`].

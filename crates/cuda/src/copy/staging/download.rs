@@ -24,15 +24,15 @@ pub(super) struct Download<'a> {
     stream: &'a Arc<StreamCore>,
     sources: &'a [Access<'a>],
     asked: usize,                         // pieces that the device was asked for, to their ends
-    asking: Option<(InUse<Slot>, usize)>, // the next one, if the device was asked for so many bytes of it
-    landed: VecDeque<Slot>,               // of the pieces from `emptied` to `arrived`
+    asking: Option<(InUse<Slot>, usize)>, // the slot of the next one, and how many of its bytes the device was asked for, if not all
+    emptying: VecDeque<Slot>,             // of the pieces from `emptied` to `arrived`
     arrived: usize,                       // pieces that the device has filled
     emptied: usize,                       // pieces that threads have emptied
     yielding: Yielding<'a>,
     lease: Lease<'a>, // dropped last
 }
 
-const SHORT: usize = 4 << 20; // up to here a call is soon over, and yields to nobody
+const SHORT: usize = 4 << 20; // up to here a call is soon over, and does not yield
 const AHEAD_BYTES: usize = 20 << 20; // what the device is asked for in advance: so long may other streams wait at first
 /// Longer than for uploads: while the device runs out of copies and starts again, threads have nothing to empty.
 const YIELD_AFTER: Duration = Duration::from_millis(10);
@@ -46,8 +46,8 @@ impl<'a> Download<'a> {
     ) -> Self {
         let len_bytes: usize = running.job().pieces().iter().map(|piece| piece.len_bytes).sum();
         let yielding = Yielding::new(stream, &stream.base().downloads, len_bytes <= SHORT, YIELD_AFTER);
-        let (asking, landed) = (None, VecDeque::new());
-        Self { running, stream, sources, asked: 0, asking, landed, arrived: 0, emptied: 0, yielding, lease }
+        let (asking, emptying) = (None, VecDeque::new());
+        Self { running, stream, sources, asked: 0, asking, emptying, arrived: 0, emptied: 0, yielding, lease }
     }
 
     fn job(&self) -> &Job {
@@ -61,7 +61,7 @@ impl<'a> Download<'a> {
             let progressed = self.take_emptied() | self.ask()? | self.note_arrived()?;
             if progressed || self.job().work() {
                 idle = 0;
-            } else if self.landed.is_empty() && self.asking.is_none() {
+            } else if self.emptying.is_empty() && self.asking.is_none() {
                 self.wait()?; // the device is at work, and nothing is left to empty
             } else {
                 pause(&mut idle); // other threads are emptying the last granules, or other streams copy
@@ -106,7 +106,7 @@ impl<'a> Download<'a> {
         let queued = self.stream.enqueue(&self.sources[piece.buffers.clone()], |driver, stream| {
             self.running.job().plan().on_device(piece, start..end).try_for_each(|(address, part)| {
                 // SAFETY: the part is inside the source, which `enqueue` orders; the slot has room for it, is in `InUse`, and
-                // no thread knows it before it has landed.
+                // no thread knows it before the device has filled it.
                 unsafe { driver.copy_to_host(stream, to.wrapping_add(part.start), address, part.len()) }
             })
         });
@@ -122,13 +122,13 @@ impl<'a> Download<'a> {
     fn note_arrived(&mut self) -> Result<bool> {
         let before = self.arrived;
         while self.lease.oldest_is_done() {
-            self.land()?;
+            self.receive()?;
         }
         Ok(self.arrived > before)
     }
 
     fn wait(&mut self) -> Result<()> {
-        if self.land()? {
+        if self.receive()? {
             return Ok(());
         }
         let slot = self.lease.take()?;
@@ -137,10 +137,10 @@ impl<'a> Download<'a> {
     }
 
     /// Waits for the next piece and lets threads empty it; false if the device was asked for none.
-    fn land(&mut self) -> Result<bool> {
+    fn receive(&mut self) -> Result<bool> {
         let Some(mut slot) = self.lease.wait_for_oldest()? else { return Ok(false) };
         let start = slot.start_mut();
-        self.landed.push_back(slot); // owned by this call before any thread knows it
+        self.emptying.push_back(slot); // owned by this call before any thread knows it
         self.running.publish(self.arrived, start);
         self.arrived += 1;
         Ok(true)
@@ -149,7 +149,7 @@ impl<'a> Download<'a> {
     fn take_emptied(&mut self) -> bool {
         let before = self.emptied;
         while self.emptied < self.arrived && self.job().is_copied(self.emptied) {
-            let Some(slot) = self.landed.pop_front() else { unreachable!("an arrived piece has a slot") };
+            let Some(slot) = self.emptying.pop_front() else { unreachable!("an arrived piece has a slot") };
             self.lease.give_back(slot);
             self.emptied += 1;
         }
@@ -164,7 +164,7 @@ impl Drop for Download<'_> {
             // A failure stopped the call in the middle of a piece: what is queued still writes to the slot.
             let _ = self.lease.launch(slot, Ok(()), asked_bytes..asked_bytes);
         }
-        for slot in self.landed.drain(..) {
+        for slot in self.emptying.drain(..) {
             self.lease.give_back(slot);
         }
     }

@@ -92,12 +92,12 @@ impl Staging {
         self.small.slot_bytes()
     }
 
-    /// For an upload of so many bytes.
+    /// For an upload of `len_bytes`.
     pub(super) fn plan_upload(&self, len_bytes: usize) -> Plan {
         self.plan(len_bytes, LEAST_UPLOAD)
     }
 
-    /// For a download of so many bytes.
+    /// For a download of `len_bytes`.
     pub(super) fn plan_download(&self, len_bytes: usize) -> Plan {
         self.plan(len_bytes, LEAST_DOWNLOAD)
     }

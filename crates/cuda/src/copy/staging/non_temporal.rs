@@ -82,7 +82,7 @@ unsafe fn past_caches(source: *const u8, target: *mut u8, len_bytes: usize) {
 mod tests {
     use super::*;
 
-    /// Copies so many bytes between those places, and looks at what was written, and what was not.
+    /// Copies `len` bytes between these offsets, and checks what was written, and what was not.
     fn copies_exactly(copy: impl Fn(*const u8, *mut u8, usize), from: usize, to: usize, len: usize) {
         let source: Vec<u8> = (0..=255).cycle().take(from + len).collect();
         let mut target = vec![9; to + len + 100];

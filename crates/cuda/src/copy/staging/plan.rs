@@ -6,8 +6,8 @@
 //!   pieces         [aaaaaa][aaaaaaaa  bb.cccc       dd]    what is in one slot at once
 //!   device runs    aaaaaa  aaaaaaaa   bb.cccc       dd     bytes of a piece that lie together on the device
 //! ```
-//! Threads copy host runs, the device copies device runs. Here `c` lies right behind `b` on the device, with a gap that nobody
-//! uses: both move in one copy, as many small slices do. Short slices that lie apart on the device share a slot all the same.
+//! Threads copy host runs, the device copies device runs. Here `c` lies right behind `b` on the device, with an unused gap:
+//! both move in one copy, as many small slices do. Short slices that lie apart on the device share a slot all the same.
 
 use std::{
     fs::File,
@@ -56,7 +56,7 @@ pub(in crate::copy) enum Start {
     File(u32, u64),
 }
 
-/// A piece has at most so many granules: one bit each in a word.
+/// The most granules of a piece: one bit each in a word.
 pub(super) const GRANULES: usize = 64;
 /// Device runs begin at multiples of this in their piece.
 const ALIGN: usize = 256;
@@ -164,7 +164,7 @@ impl Plan {
         runs.filter_map(part)
     }
 
-    /// Room for so many host runs more.
+    /// Makes room for more host runs.
     pub(in crate::copy) fn reserve(&mut self, runs: usize) {
         self.host_runs.reserve_exact(runs);
     }

@@ -197,7 +197,7 @@ impl Ring {
         self.returned.notify_one();
     }
 
-    /// The slot of that stream's last short upload, if it has room for so many bytes more, and where they begin.
+    /// The slot of that stream's last short upload, if it has room for these bytes, and where they begin.
     fn take_open(&self, stream: &StreamCore, len_bytes: usize) -> Option<(InUse<Slot>, usize)> {
         let mut state = lock(&self.state);
         let has_room = |slot: &InFlight| slot.stream == stream.id() && slot.used_bytes + len_bytes <= self.slot_bytes;
@@ -243,7 +243,7 @@ pub(super) struct Lease<'a> {
     ring: &'a Ring,
     stream: &'a Arc<StreamCore>,
     in_flight: VecDeque<(Ticket<Slot>, usize)>, // oldest first, and how many bytes of the slot are used
-    held: usize,                                // slots, in flight or in the call's hands
+    held: usize,                                // slots, in flight, or being filled or emptied
 }
 
 impl Lease<'_> {
@@ -270,7 +270,7 @@ impl Lease<'_> {
         Ok(taken)
     }
 
-    /// Whether the call may hold so many slots: nobody waits for one, and all calls can have as many.
+    /// Whether the call may hold this many slots: no other call waits for one, and all calls can have as many.
     fn may_hold(&self, slots: usize) -> bool {
         let state = lock(&self.ring.state);
         state.waiting == 0 && slots <= (state.limit / state.calls.max(1)).max(1)

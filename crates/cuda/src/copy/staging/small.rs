@@ -20,7 +20,7 @@ impl Staging {
         source: &[u8],
         target: &DeviceViewMut<'_, u8>,
     ) -> Result<()> {
-        // Before a slot that is in flight is taken: nobody could wait for it.
+        // Before a slot that is in flight is taken: it could not be waited for.
         host_function::refuse_inside()?;
         stream.refuse_capturing()?;
         let mut lease = self.small.lease(stream);
@@ -54,7 +54,7 @@ impl Staging {
             // and is in `InUse`.
             unsafe { driver.copy_to_host(stream, to, source.address(), target.len()) }
         });
-        lease.launch(slot, queued, 0..self.small.slot_bytes())?; // the rest is open to nobody
+        lease.launch(slot, queued, 0..self.small.slot_bytes())?; // no other copy uses the rest
         if let Some(slot) = lease.wait_for_oldest()? {
             target.copy_from_slice(&slot[..target.len()]);
             lease.give_back(slot);

@@ -36,7 +36,7 @@ pub(super) struct Upload<'a> {
     filling: VecDeque<Slot>, // of the pieces from `sent` to `published`, but for the slot in `sending`
     published: usize,        // pieces
     sent: usize,             // pieces, to their ends
-    sending: Option<(InUse<Slot>, usize)>, // the slot of the piece `sent`, if parts of it are sent: so many bytes
+    sending: Option<(InUse<Slot>, usize)>, // the slot of the piece `sent`, and how many of its bytes are sent, if some
     pace: Pace,
     yielding: Yielding<'a>,
     lease: Lease<'a>, // dropped last

@@ -202,7 +202,7 @@ pub(super) struct Workers {
 
 struct Shared {
     state: Mutex<State>,  // guards which jobs there are
-    news: Condvar,        // with `state`: `version` has changed
+    changed: Condvar,     // with `state`: `version` is another
     version: AtomicUsize, // changed with `state` locked, and watched without
     watches: bool,        // whether threads watch before they sleep: there are processors for all
 }
@@ -224,7 +224,7 @@ impl Workers {
         let processors = thread::available_parallelism().map_or(1, usize::from);
         let shared = Arc::new(Shared {
             state: Mutex::new(State::default()),
-            news: Condvar::new(),
+            changed: Condvar::new(),
             version: AtomicUsize::new(0),
             watches: processors > threads,
         });
@@ -288,7 +288,7 @@ impl Shared {
         let state = lock(&self.state);
         self.version.fetch_add(1, Ordering::Release);
         drop(state);
-        self.news.notify_all();
+        self.changed.notify_all();
     }
 
     fn run(&self) {
@@ -307,13 +307,13 @@ impl Shared {
     /// Waits for another version than the one that was seen; whether the threads are to end.
     fn is_over_after(&self, seen: usize) -> bool {
         let start = Instant::now();
-        let has_news = || self.version.load(Ordering::Acquire) != seen;
-        while self.watches && start.elapsed() < WATCH && !has_news() {
+        let has_changed = || self.version.load(Ordering::Acquire) != seen;
+        while self.watches && start.elapsed() < WATCH && !has_changed() {
             if start.elapsed() < SPIN { hint::spin_loop() } else { thread::yield_now() }
         }
         let mut state = lock(&self.state);
-        while !has_news() && !state.is_over {
-            state = self.news.wait(state).unwrap_or_else(std::sync::PoisonError::into_inner);
+        while !has_changed() && !state.is_over {
+            state = self.changed.wait(state).unwrap_or_else(std::sync::PoisonError::into_inner);
         }
         state.is_over
     }

@@ -16,7 +16,7 @@ use crate::{base::Traffic, driver::EventTiming, error::Result, event::Recorded, 
 pub(super) struct Yielding<'a> {
     stream: &'a Arc<StreamCore>,
     traffic: &'a Traffic, // copies of this direction
-    is_short: bool,       // soon over: yields to nobody
+    is_short: bool,       // soon over: does not yield
     interval: Duration,   // after which it yields if no other stream is known to copy
     yielded_at: Instant,
     seen: u64, // copies of other streams
@@ -87,7 +87,7 @@ mod tests {
     const MANY: usize = 64 << 20;
     const HOUR: Duration = Duration::from_secs(3_600);
 
-    /// A device on which nothing is done before somebody waits for it, or asks.
+    /// A device that does nothing before it is waited for, or asked.
     fn lazy() -> Device {
         Device::software(Config { schedule: Schedule::Stepped { haste: 0 }, ..Config::default() }).unwrap()
     }
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_copy_yields_to_nobody() {
+    fn a_short_copy_does_not_yield() {
         let (device, ring) = (lazy(), Ring::new(1 << 10, 2));
         let stream = device.stream().unwrap();
         let (traffic, lease) = (&device.core().base().downloads, ring.lease(stream.core()));
