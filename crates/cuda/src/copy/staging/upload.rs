@@ -55,8 +55,8 @@ pub(super) enum Pace {
 const LEAD: usize = 12 << 20;
 /// What the device starts with; then twice of what was sent before: few copies, and none of them waited for.
 const FIRST: usize = 128 << 10;
-/// Less than a small copy of another stream should wait for a long one.
-const YIELD_AFTER: Duration = Duration::from_millis(1);
+/// The first small copy of another stream waits for a long one as long at most, and later ones for a MiB of it.
+const YIELD_AFTER: Duration = Duration::from_millis(4);
 
 impl<'a> Upload<'a> {
     pub(super) fn new(
