@@ -5,12 +5,16 @@
 //! No `unsafe` here: all of it is in `pulp`.
 
 mod dots;
+mod multiplier;
 mod transpose;
 
 use std::marker::PhantomData;
 
 use bytemuck::{Pod, Zeroable};
 pub(crate) use dots::{Dots, Rows};
+#[cfg(target_arch = "x86_64")]
+pub(crate) use multiplier::{Bf16, PairsOfBf16};
+pub(crate) use multiplier::{Multiplier, Numbers, SumsOf};
 use pulp::{Arch, Scalar128b, Simd, WithSimd};
 pub(crate) use transpose::{FromPlanes, ToPlanes};
 
@@ -97,16 +101,14 @@ pub(crate) trait Lanes: Pod + Zeroable + Send + Sync + PartialOrd + std::ops::Ad
     fn relu<S: Simd>(simd: S, vector: Self::Vector<S>) -> Self::Vector<S>;
     /// Zero in lanes where `of` is at most zero; the others stay what they are, also where `of` is NaN.
     fn where_positive<S: Simd>(simd: S, vector: Self::Vector<S>, of: Self::Vector<S>) -> Self::Vector<S>;
-    /// Writes the lanes 0, 2, 4, … to the start of the slice.
-    fn store_even<S: Simd>(to: &mut [Self], vector: Self::Vector<S>);
-    /// Writes the lanes 1, 3, 5, … to the start of the slice.
-    fn store_odd<S: Simd>(to: &mut [Self], vector: Self::Vector<S>);
+    /// The even ones and the odd ones of neighbors.
+    fn unzipped<const W: usize>(pairs: &[[Self; 2]; W]) -> [[Self; W]; 2];
 }
 
 macro_rules! lanes {
     ($type:ty, $vector:ident, $splat:ident, $add:ident, $mul:ident, $mul_add:ident, $sum:ident, $load:ident,
      $store:ident, $vectors:ident, $vectors_mut:ident, $and:ident, $less:ident, $at_most:ident,
-     $select:ident, $store_half:ident) => {
+     $select:ident, $unzipped:ident) => {
         impl Lanes for $type {
             type Vector<S: Simd> = S::$vector;
 
@@ -163,16 +165,8 @@ macro_rules! lanes {
                 simd.$select(simd.$at_most(of, zero), zero, vector)
             }
             #[inline(always)]
-            fn store_even<S: Simd>(to: &mut [Self], vector: S::$vector) {
-                $store_half(bytemuck::bytes_of(&vector), 0, &mut to[..Self::lanes::<S>() / 2]);
-            }
-            #[inline(always)]
-            fn store_odd<S: Simd>(to: &mut [Self], vector: S::$vector) {
-                $store_half(
-                    bytemuck::bytes_of(&vector),
-                    8 * size_of::<$type>() as u32,
-                    &mut to[..Self::lanes::<S>() / 2],
-                );
+            fn unzipped<const W: usize>(pairs: &[[Self; 2]; W]) -> [[Self; W]; 2] {
+                $unzipped(pairs)
             }
         }
     };
@@ -194,7 +188,7 @@ lanes!(
     less_than_f32s,
     less_than_or_equal_f32s,
     select_f32s,
-    store_half_f32
+    unzipped_f32
 );
 lanes!(
     f64,
@@ -212,23 +206,28 @@ lanes!(
     less_than_f64s,
     less_than_or_equal_f64s,
     select_f64s,
-    store_half_f64
+    unzipped_f64
 );
 
-/// Pairs as integers, whose half is stored: the compiler makes one narrowing store of that, and of the same written
-/// with numbers a shuffle and a store for each.
+/// Pairs as integers, whose halves are stored: the compiler makes narrowing stores of that, and of the same written with
+/// numbers a shuffle and a store for each.
 #[inline(always)]
-fn store_half_f32(bytes: &[u8], shift: u32, to: &mut [f32]) {
-    for (to, pair) in to.iter_mut().zip(bytes.as_chunks::<8>().0) {
-        *to = f32::from_bits((u64::from_le_bytes(*pair) >> shift) as u32);
+fn unzipped_f32<const W: usize>(pairs: &[[f32; 2]; W]) -> [[f32; W]; 2] {
+    let mut halves = [[0.0; W]; 2];
+    for (i, &pair) in pairs.iter().enumerate() {
+        let pair: u64 = bytemuck::cast(pair);
+        (halves[0][i], halves[1][i]) = (f32::from_bits(pair as u32), f32::from_bits((pair >> 32) as u32));
     }
+    halves
 }
 
 #[inline(always)]
-fn store_half_f64(bytes: &[u8], shift: u32, to: &mut [f64]) {
-    for (to, pair) in to.iter_mut().zip(bytes.as_chunks::<16>().0) {
-        *to = f64::from_bits((u128::from_le_bytes(*pair) >> shift) as u64);
+fn unzipped_f64<const W: usize>(pairs: &[[f64; 2]; W]) -> [[f64; W]; 2] {
+    let mut halves = [[0.0; W]; 2];
+    for (i, &[even, odd]) in pairs.iter().enumerate() {
+        (halves[0][i], halves[1][i]) = (even, odd);
     }
+    halves
 }
 
 /// Tests run every kernel on every instruction set that the machine has.
@@ -240,6 +239,11 @@ pub(crate) mod testing {
 
     thread_local! {
         pub(super) static FORCED: Cell<Option<Level>> = const { Cell::new(None) };
+    }
+
+    /// Whether a test asks for an instruction set that is not this machine's best.
+    pub(super) fn is_forced() -> bool {
+        matches!(FORCED.get(), Some(level) if !matches!(level, Level::Best(_)))
     }
 
     #[derive(Clone, Copy, Debug)]
@@ -276,29 +280,5 @@ pub(crate) mod testing {
         let result = body();
         FORCED.set(None);
         result
-    }
-
-    #[test]
-    fn pairs_are_split_on_every_instruction_set() {
-        struct Split<T>(Vec<T>);
-        impl<T: Lanes> WithSimd for Split<T> {
-            type Output = (Vec<T>, Vec<T>);
-            #[inline(always)]
-            fn with_simd<S: Simd>(self, simd: S) -> Self::Output {
-                let (mut even, mut odd) = (vec![T::zeroed(); 8], vec![T::zeroed(); 8]);
-                let vector = T::load(simd, &self.0);
-                T::store_even::<S>(&mut even, vector);
-                T::store_odd::<S>(&mut odd, vector);
-                even.truncate(T::lanes::<S>() / 2);
-                odd.truncate(T::lanes::<S>() / 2);
-                (even, odd)
-            }
-        }
-        for level in levels() {
-            let (even, odd) = with_level(level, || dispatch(Split((0..16).map(|i| i as f32).collect())));
-            assert!(even.iter().zip(&odd).enumerate().all(|(i, (&a, &b))| a == (2 * i) as f32 && b == a + 1.0));
-            let (even, odd) = with_level(level, || dispatch(Split((0..8).map(f64::from).collect())));
-            assert!(even.iter().zip(&odd).enumerate().all(|(i, (&a, &b))| a == (2 * i) as f64 && b == a + 1.0));
-        }
     }
 }

@@ -67,7 +67,7 @@ impl<'a, C: Value> Stored<'a, C> {
 
 impl<'a, C> Stored<'a, C> {
     /// The bits of halves.
-    pub(super) fn halves(self) -> &'a [u16] {
+    pub(crate) fn halves(self) -> &'a [u16] {
         match self {
             Stored::Halves(bits, _) => bits,
             Stored::Plain(_) => unreachable!("only halves are stored as their bits"),

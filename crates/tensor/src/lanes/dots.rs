@@ -1,112 +1,109 @@
 //! Dot products of the rows of one matrix with the rows of another, in register tiles.
 
+use bytemuck::Zeroable;
 use pulp::{Simd, WithSimd};
 
-use super::{Lanes, Registers, Tiled, tile_rows};
+use super::{Lanes, Multiplier, Registers, SumsOf, Tiled, tile_rows};
 
 /// Adds dot products: `sums[m, n] += Σ_i left[m, i] · right[starts[n] + i]` for `i < len`.
-pub(crate) struct Dots<'a, R> {
-    pub(crate) left: Rows<'a, R>,
-    pub(crate) right: &'a [R],
+pub(crate) struct Dots<'a, M: Multiplier> {
+    pub(crate) multiplier: M,
+    pub(crate) left: Rows<'a, M::Factor>,
+    pub(crate) right: &'a [M::Factor],
     /// Where each row of the right side begins.
     pub(crate) starts: &'a [usize],
     pub(crate) len: usize,
     /// `[rows, starts.len()]`; its length says how many rows there are.
-    pub(crate) sums: &'a mut [R],
+    pub(crate) sums: &'a mut [M::Sum],
 }
 
 /// Rows at equal distances.
 #[derive(Clone, Copy)]
-pub(crate) struct Rows<'a, R> {
-    pub(crate) numbers: &'a [R],
+pub(crate) struct Rows<'a, F> {
+    pub(crate) numbers: &'a [F],
     pub(crate) distance: usize,
 }
 
-impl<R: Lanes> Dots<'_, R> {
-    pub(crate) fn run<S: Simd>(self, simd: S) {
+impl<M: Multiplier> Dots<'_, M> {
+    pub(crate) fn run(self) {
         if self.starts.is_empty() || self.sums.is_empty() {
             return;
         }
-        let n_rows = self.sums.len() / self.starts.len();
-        match tile_rows::<S>(n_rows) {
-            8 if Registers::<S>::ARE_MANY => simd.vectorize(Tiles::<R, 8>(self)),
-            6 if Registers::<S>::ARE_WIDE => simd.vectorize(Tiles::<R, 6>(self)),
-            5 if Registers::<S>::ARE_WIDE => simd.vectorize(Tiles::<R, 5>(self)),
-            4 => simd.vectorize(Tiles::<R, 4>(self)),
-            2 if Registers::<S>::ARE_WIDE => simd.vectorize(Tiles::<R, 2>(self)),
-            1 if Registers::<S>::ARE_WIDE => simd.vectorize(Tiles::<R, 1>(self)),
+        let (multiplier, n_rows) = (self.multiplier, self.sums.len() / self.starts.len());
+        match tile_rows::<M::Simd>(n_rows) {
+            8 if Registers::<M::Simd>::ARE_MANY => multiplier.vectorize(Tiles::<M, 8>(self)),
+            6 if Registers::<M::Simd>::ARE_WIDE => multiplier.vectorize(Tiles::<M, 6>(self)),
+            5 if Registers::<M::Simd>::ARE_WIDE => multiplier.vectorize(Tiles::<M, 5>(self)),
+            4 => multiplier.vectorize(Tiles::<M, 4>(self)),
+            2 if Registers::<M::Simd>::ARE_WIDE => multiplier.vectorize(Tiles::<M, 2>(self)),
+            1 if Registers::<M::Simd>::ARE_WIDE => multiplier.vectorize(Tiles::<M, 1>(self)),
             rows => unreachable!("`tile_rows` does not return {rows}"),
         }
     }
 }
 
-/// Tiles of `M` rows, known to the compiler.
-struct Tiles<'a, R, const M: usize>(Dots<'a, R>);
+/// Tiles of `R` rows, known to the compiler.
+struct Tiles<'a, M: Multiplier, const R: usize>(Dots<'a, M>);
 
-impl<R: Lanes, const M: usize> WithSimd for Tiles<'_, R, M> {
+impl<M: Multiplier, const R: usize> WithSimd for Tiles<'_, M, R> {
     type Output = ();
 
     #[inline(always)]
-    fn with_simd<S: Simd>(self, simd: S) {
-        let Dots { left, right, starts, len, sums } = self.0;
-        for (i, sums) in sums.chunks_mut(M * starts.len()).enumerate() {
-            let left = Rows { numbers: &left.numbers[i * M * left.distance..], ..left };
-            Tile::<R, M> { left, right, starts, len, sums }.run(simd);
+    fn with_simd<S: Simd>(self, _: S) {
+        let Dots { multiplier, left, right, starts, len, sums } = self.0;
+        for (i, sums) in sums.chunks_mut(R * starts.len()).enumerate() {
+            let left = Rows { numbers: &left.numbers[i * R * left.distance..], ..left };
+            Tile::<M, R>(Dots { multiplier, left, right, starts, len, sums }).run();
         }
     }
 }
 
 /// One tile; of the last one, there may be fewer rows.
-struct Tile<'a, R, const M: usize> {
-    left: Rows<'a, R>,
-    right: &'a [R],
-    starts: &'a [usize],
-    len: usize,
-    sums: &'a mut [R],
-}
+struct Tile<'a, M: Multiplier, const R: usize>(Dots<'a, M>);
 
-impl<R: Lanes, const M: usize> Tile<'_, R, M> {
-    /// Three columns at a time where `3·M` sums and what feeds them fit the registers.
+impl<M: Multiplier, const R: usize> Tile<'_, M, R> {
+    /// Three columns at a time where `3·R` sums and what feeds them fit the registers.
     #[inline(always)]
-    fn run<S: Simd>(mut self, simd: S) {
-        let n = self.starts.len();
+    fn run(mut self) {
+        let n = self.0.starts.len();
         let mut at = 0;
-        if Tiled::<S, M, 3>::FITS {
+        if Tiled::<M::Simd, R, 3>::FITS {
             // Not one column at the end, if two and two do it too.
             while at + 3 == n || at + 5 <= n {
-                self.columns::<S, 3>(simd, at);
+                self.columns::<3>(at);
                 at += 3;
             }
         }
-        if Tiled::<S, M, 2>::FITS {
+        if Tiled::<M::Simd, R, 2>::FITS {
             while at + 2 <= n {
-                self.columns::<S, 2>(simd, at);
+                self.columns::<2>(at);
                 at += 2;
             }
         }
         while at < n {
-            self.columns::<S, 1>(simd, at);
+            self.columns::<1>(at);
             at += 1;
         }
     }
 
     /// The columns `at..at + N`.
     #[inline(always)]
-    fn columns<S: Simd, const N: usize>(&mut self, simd: S, at: usize) {
-        let n = self.starts.len();
-        let last_row = self.sums.len() / n - 1;
+    fn columns<const N: usize>(&mut self, at: usize) {
+        let Dots { multiplier, left: from, right: numbers, starts, len, sums: to } = &mut self.0;
+        let n = starts.len();
+        let last_row = to.len() / n - 1;
         // Rows that a tile has too much repeat its last row, and their sums are not used.
-        let (mut left, mut right) = ([&self.right[..0]; M], [&self.right[..0]; N]);
+        let (mut left, mut right) = ([&numbers[..0]; R], [&numbers[..0]; N]);
         for (m, row) in left.iter_mut().enumerate() {
-            *row = &self.left.numbers[m.min(last_row) * self.left.distance..][..self.len];
+            *row = &from.numbers[m.min(last_row) * from.distance..][..*len];
         }
-        for (row, start) in right.iter_mut().zip(&self.starts[at..]) {
-            *row = &self.right[*start..][..self.len];
+        for (row, start) in right.iter_mut().zip(&starts[at..]) {
+            *row = &numbers[*start..][..*len];
         }
-        let sums = products(simd, left, right);
-        for (to, from) in self.sums.chunks_exact_mut(n).zip(sums) {
+        let sums = products(*multiplier, left, right);
+        for (to, from) in to.chunks_exact_mut(n).zip(sums) {
             for (to, from) in to[at..].iter_mut().zip(from) {
-                *to = *to + R::sum(simd, from);
+                *to = *to + M::Sum::sum(multiplier.simd(), from);
             }
         }
     }
@@ -114,32 +111,32 @@ impl<R: Lanes, const M: usize> Tile<'_, R, M> {
 
 /// Sums of products, lane by lane; all rows have the same length.
 #[inline(always)]
-fn products<S: Simd, R: Lanes, const M: usize, const N: usize>(
-    simd: S,
-    left: [&[R]; M],
-    right: [&[R]; N],
-) -> [[R::Vector<S>; N]; M] {
+fn products<M: Multiplier, const R: usize, const N: usize>(
+    multiplier: M,
+    left: [&[M::Factor]; R],
+    right: [&[M::Factor]; N],
+) -> [[SumsOf<M>; N]; R] {
     let len = left[0].len();
-    let whole = len / R::lanes::<S>();
-    let mut sums = [[R::splat(simd, R::zeroed()); N]; M];
-    let (lefts, rights) = (vectors::<S, R, M>(&left, whole), vectors::<S, R, N>(&right, whole));
+    let whole = len / M::lanes();
+    let mut sums = [[multiplier.sums(M::Sum::zeroed()); N]; R];
+    let (lefts, rights) = (vectors::<M, R>(&left, whole), vectors::<M, N>(&right, whole));
     for i in 0..whole {
-        for m in 0..M {
+        for m in 0..R {
             for n in 0..N {
-                sums[m][n] = R::mul_add(simd, rights[n][i], lefts[m][i], sums[m][n]);
+                sums[m][n] = multiplier.add_products(rights[n][i], lefts[m][i], sums[m][n]);
             }
         }
     }
-    let rest = whole * R::lanes::<S>();
+    let rest = whole * M::lanes();
     if rest < len {
-        let mut rights = [R::splat(simd, R::zeroed()); N];
+        let mut rights = [multiplier.load(&[]); N];
         for (vector, row) in rights.iter_mut().zip(right) {
-            *vector = R::load(simd, &row[rest..]);
+            *vector = multiplier.load(&row[rest..]);
         }
-        for m in 0..M {
-            let left = R::load(simd, &left[m][rest..]);
+        for m in 0..R {
+            let left = multiplier.load(&left[m][rest..]);
             for n in 0..N {
-                sums[m][n] = R::mul_add(simd, rights[n], left, sums[m][n]);
+                sums[m][n] = multiplier.add_products(rights[n], left, sums[m][n]);
             }
         }
     }
@@ -148,10 +145,10 @@ fn products<S: Simd, R: Lanes, const M: usize, const N: usize>(
 
 /// The first whole vectors of each row. (Not `array::map`, of which each of the many tiles would compile 150 lines.)
 #[inline(always)]
-fn vectors<'a, S: Simd, R: Lanes, const N: usize>(rows: &[&'a [R]; N], whole: usize) -> [&'a [R::Vector<S>]; N] {
+fn vectors<'a, M: Multiplier, const N: usize>(rows: &[&'a [M::Factor]; N], whole: usize) -> [&'a [M::Factors]; N] {
     let mut all = [&[][..]; N];
     for (vectors, row) in all.iter_mut().zip(rows) {
-        *vectors = &R::vectors::<S>(row)[..whole];
+        *vectors = &M::vectors(row)[..whole];
     }
     all
 }

@@ -10,6 +10,8 @@
 //! - Derivative by the image: one source phase; pixel `i` adds up the outputs `o` with `i = o·s + k·d − p`, so pixels
 //!   `f, f + s, f + 2s, …` use the taps with `k·d ≡ f + p (mod s)`, at `o = (i + p − k·d) / s`.
 
+use std::ops::Range;
+
 /// One axis of a convolution.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ConvAxis {
@@ -149,6 +151,22 @@ impl Axis {
     /// Whether no padding is read, and entries are numbered like pixels.
     pub(super) fn is_inside(&self) -> bool {
         self.origin == 0 && self.source_phases == 1 && self.entries(self.targets(0)) <= self.source_size
+    }
+
+    /// From the first entry of a row to that of the next one: zeros behind a row are those before the next one, too.
+    pub(super) fn pitch(&self) -> usize {
+        let (entries, before) = (self.targets(0) + self.reach, self.origin.min(0).unsigned_abs());
+        match self.source_step {
+            1 => self.targets(0).max(entries - entries.saturating_sub(before + self.source_size).min(before)),
+            _ => entries,
+        }
+    }
+
+    /// The source pixels that have one of so many entries.
+    pub(super) fn pixels(&self, entries: usize) -> Range<usize> {
+        let end = self.origin + (entries * self.source_step) as isize;
+        let end = self.source_size.min(end.max(0) as usize);
+        end.min(self.origin.max(0) as usize)..end
     }
 
     /// The source pixel of an entry; out of range in the padding.

@@ -20,7 +20,7 @@ pub(super) use self::weight_grad::WeightGrad;
 use super::correlate::pack_bias;
 use super::pass::{Pass, Span, Tiling};
 use crate::element::Real;
-use crate::lanes::{Lanes, ToPlanes};
+use crate::lanes::{Lanes, Registers, ToPlanes};
 use crate::scratch;
 
 /// A block of the source stays in the second-level cache, and what it is multiplied with beside it.
@@ -32,10 +32,10 @@ const SMALL_LEN: usize = 6 << 10;
 /// Target pixels per block: sums of all of them are in the cache at a time.
 const BLOCK_PIXELS: usize = 512;
 
-/// Whether the direct pass is the faster one: at least half of the lanes have a channel.
+/// Whether the direct pass is the faster one: more than half of the lanes have a channel.
 pub(super) fn suits<S: Simd, R: Lanes>(pass: &Pass) -> bool {
     let channels = pass.target_channels;
-    pass.columns.advance <= 2 && 2 * channels >= channels.next_multiple_of(R::lanes::<S>())
+    Registers::<S>::ARE_WIDE && pass.columns.advance <= 2 && 2 * channels > channels.next_multiple_of(R::lanes::<S>())
 }
 
 /// `target = Σ weight · source + bias`
@@ -143,7 +143,7 @@ impl<R> Packed<'_, R> {
 fn find_taps(pass: &Pass, layout: &Source, offsets: &mut [usize], places: &mut [usize]) {
     let mut taps = offsets.iter_mut().zip(places);
     for phases in pass.phases() {
-        pass.for_each_tap(phases, |channel, y, x, weight| {
+        pass.for_each_tap(phases, |channel, y, x, (weight, _)| {
             let (offset, place) = taps.next().expect("one per tap");
             *offset = channel * layout.plane_len + y.shift * layout.pitch + x.shift;
             *place = weight;

@@ -2,63 +2,69 @@
 
 use pulp::{Simd, WithSimd};
 
-use super::axis::Axis;
+use super::entries::Entries;
 use super::planes::Planes;
-use crate::lanes::Lanes;
 
 /// Copies what the target rows from `first_row` on read. The block was cleared, or last held the same rows.
-pub(super) struct Fill<'a, R> {
+pub(super) struct Fill<'a, E: Entries> {
     pub(super) planes: &'a Planes,
-    pub(super) from: Images<'a, R>,
+    pub(super) from: Images<'a, E::Element>,
     pub(super) first_row: usize,
-    pub(super) block: &'a mut [R],
+    pub(super) block: &'a mut [E::Factor],
 }
 
 /// Where the pixels of a block come from: channels of one group, of consecutive images.
-pub(super) struct Images<'a, R> {
+pub(super) struct Images<'a, T> {
     /// From the first pixel that is read on.
-    pub(super) pixels: &'a [R],
+    pub(super) pixels: &'a [T],
     pub(super) n_images: usize,
     pub(super) image_len: usize,
     pub(super) channels: usize,
 }
 
-impl<R: Lanes> WithSimd for Fill<'_, R> {
+/// A row of one channel, and that of the next one if entries have both.
+type Row<'a, T> = (&'a [T], Option<&'a [T]>);
+
+impl<E: Entries> WithSimd for Fill<'_, E> {
     type Output = ();
 
     #[inline(always)]
-    fn with_simd<S: Simd>(self, simd: S) {
+    fn with_simd<S: Simd>(self, _: S) {
         let Planes { columns, pitch, plane_len, .. } = *self.planes;
-        let Some(pieces) = Pieces::new::<S, R>(simd, &columns, pitch) else { return };
-        match (columns.source_step, columns.source_phases, columns.origin) {
-            (1, 1, origin) => self.rows(simd, Whole { pieces: &pieces, entry: origin.min(0).unsigned_abs() }),
-            (2, 2, ..=0) => {
-                let first = columns.origin.unsigned_abs();
-                let [even, odd] = [first, first + 1].map(|at| at % 2 * plane_len + at / 2);
-                self.rows(simd, Halves { pieces, even, odd });
-            }
-            _ => self.rows(simd, Steps { columns, pitch, plane_len }),
+        let pixels = columns.pixels(pitch);
+        // The place of the first pixel, counted in pixels.
+        let place = pixels.start.wrapping_sub(columns.origin as usize);
+        match (columns.source_step, columns.source_phases, pixels.len()) {
+            (1, 1, 16..) => self.rows(&Whole::<16> { place }),
+            (1, 1, 8..) => self.rows(&Whole::<8> { place }),
+            (1, 1, 4..) => self.rows(&Whole::<4> { place }),
+            (2, 2, 16..) => self.rows(&Halves::<8> { place, plane_len }),
+            (2, 2, 8..) => self.rows(&Halves::<4> { place, plane_len }),
+            (step, phases, _) => self.rows(&Steps { place, step, phases, plane_len }),
         }
     }
 }
 
-impl<R: Lanes> Fill<'_, R> {
+impl<E: Entries> Fill<'_, E> {
     /// Copies every row that is not padding.
     #[inline(always)]
-    fn rows<S: Simd>(self, simd: S, kind: impl Row<S, R>) {
-        let Planes { rows, columns, images, block_rows, pitch, .. } = *self.planes;
-        for channel in 0..self.from.channels {
-            let pixels = &self.from.pixels[channel * rows.source_size * columns.source_size..];
+    fn rows(self, kind: &impl CopyRow) {
+        let Fill { planes: &Planes { rows, columns, images, block_rows, pitch, .. }, from, first_row, block } = self;
+        let (plane, read) = (rows.source_size * columns.source_size, columns.pixels(pitch));
+        for channel in (0..from.channels).step_by(E::CHANNELS) {
+            let first = &from.pixels[channel * plane..];
+            let second = (E::CHANNELS == 2 && channel + 1 < from.channels).then(|| &first[plane..]);
             for phase in 0..rows.source_phases {
-                let planes = &mut self.block[self.planes.plane(channel, phase, 0)..];
+                let to = &mut block[self.planes.plane(channel / E::CHANNELS, phase, 0)..];
                 for entry in 0..block_rows + rows.reach {
-                    let y = rows.source_pixel(phase, self.first_row + entry);
+                    let y = rows.source_pixel(phase, first_row + entry);
                     if y < rows.source_size {
-                        let (mut start, mut to) = (y * columns.source_size, entry * images * pitch);
-                        for _ in 0..self.from.n_images {
-                            kind.copy(simd, &pixels[start..], &mut planes[to..]);
-                            start += self.from.image_len;
-                            to += pitch;
+                        let (mut start, mut to) = (y * columns.source_size, &mut to[entry * images * pitch..]);
+                        for _ in 0..from.n_images {
+                            let pixels = start + read.start..start + read.end;
+                            kind.copy::<E>((&first[pixels.clone()], second.map(|row| &row[pixels])), to);
+                            start += from.image_len;
+                            to = &mut to[pitch..];
                         }
                     }
                 }
@@ -68,108 +74,81 @@ impl<R: Lanes> Fill<'_, R> {
 }
 
 /// How one row is copied. (Not a closure: those need not be inlined, and would then lack the vector instructions.)
-pub(super) trait Row<S, R> {
-    /// `pixels` begins with the row, `to` with the row's entries in the plane of column phase 0.
-    fn copy(&self, simd: S, pixels: &[R], to: &mut [R]);
+///
+/// Rows are copied in pieces of `W` pixels, which the compiler moves in registers; the last piece overlaps the one before, so
+/// that nothing outside of the row is touched.
+trait CopyRow {
+    /// `to` begins with the row's entries in the plane of column phase 0.
+    fn copy<E: Entries>(&self, row: Row<'_, E::Element>, to: &mut [E::Factor]);
 }
 
-/// A row in vectors.
-pub(super) struct Pieces<V> {
-    /// The first pixel that is read.
-    pub(super) from: usize,
-    /// How many vectors come before the last one.
-    pub(super) before: usize,
-    /// How many pixels the last one has, and the mask for these.
-    pub(super) last: usize,
-    pub(super) mask: V,
-    all: V,
+/// The `W` places from `at` on.
+#[inline(always)]
+pub(super) fn piece<T, const W: usize>(row: &[T], at: usize) -> &[T; W] {
+    row[at..].first_chunk().expect("a piece is inside its row")
 }
 
-impl<V: Copy> Pieces<V> {
-    /// `None` if all that is read of a row is padding.
-    #[inline(always)]
-    pub(super) fn new<S: Simd, R: Lanes<Vector<S> = V>>(simd: S, axis: &Axis, pitch: usize) -> Option<Pieces<V>> {
-        let lanes = R::lanes::<S>();
-        // Pixels before the origin are not read, nor those behind the last entry.
-        let end = axis.origin + (pitch * axis.source_step) as isize;
-        let end = axis.source_size.min(end.max(0) as usize);
-        let from = end.min(axis.origin.max(0) as usize);
-        let before = (end - from).checked_sub(1)? / lanes;
-        let last = end - from - before * lanes;
-        Some(Pieces { from, before, last, mask: R::first(simd, last), all: R::first(simd, lanes) })
-    }
+/// The same, to be written.
+#[inline(always)]
+pub(super) fn piece_mut<T, const W: usize>(row: &mut [T], at: usize) -> &mut [T; W] {
+    row[at..].first_chunk_mut().expect("a piece is inside its row")
+}
 
-    /// The last vector, with zeros behind the row's pixels. Pixels of the next row are read if there are any.
+/// All pixels of at least `W`, to entries beside each other.
+struct Whole<const W: usize> {
+    place: usize,
+}
+
+impl<const W: usize> CopyRow for Whole<W> {
     #[inline(always)]
-    fn last<S: Simd, R: Lanes<Vector<S> = V>>(&self, simd: S, pixels: &[R]) -> V {
-        let start = self.from + self.before * R::lanes::<S>();
-        match R::vectors::<S>(&pixels[start..]).first() {
-            Some(&vector) => R::keep(simd, vector, self.mask),
-            None => R::load(simd, &pixels[start..start + self.last]),
+    fn copy<E: Entries>(&self, (first, second): Row<'_, E::Element>, to: &mut [E::Factor]) {
+        let (n, to) = (first.len(), &mut to[self.place..][..first.len()]);
+        for at in (0..n).step_by(W) {
+            let at = at.min(n - W);
+            *piece_mut(to, at) = E::join::<W>(piece(first, at), second.map(|second| piece(second, at)));
         }
     }
 }
 
-/// One phase of every pixel, from this entry on.
-pub(super) struct Whole<'a, V> {
-    pub(super) pieces: &'a Pieces<V>,
-    pub(super) entry: usize,
-}
-
-impl<V: Copy, S: Simd, R: Lanes<Vector<S> = V>> Row<S, R> for Whole<'_, V> {
-    #[inline(always)]
-    fn copy(&self, simd: S, pixels: &[R], to: &mut [R]) {
-        let Pieces { from, before, all, .. } = *self.pieces;
-        let to = R::vectors_mut::<S>(&mut to[self.entry..]);
-        if before > 0 {
-            for (to, &vector) in to.iter_mut().zip(&R::vectors::<S>(&pixels[from..])[..before]) {
-                *to = R::keep(simd, vector, all); // changes nothing, but keeps the compiler from calling memcpy
-            }
-        }
-        to[before] = self.pieces.last(simd, pixels);
-    }
-}
-
-/// Two phases of every other pixel: where the first even and the first odd one go.
-struct Halves<V> {
-    pieces: Pieces<V>,
-    even: usize,
-    odd: usize,
-}
-
-impl<V: Copy, S: Simd, R: Lanes<Vector<S> = V>> Row<S, R> for Halves<V> {
-    #[inline(always)]
-    fn copy(&self, simd: S, pixels: &[R], to: &mut [R]) {
-        let half = R::lanes::<S>() / 2;
-        let Pieces { from, before, .. } = self.pieces;
-        if before > 0 {
-            for (i, &vector) in R::vectors::<S>(&pixels[from..])[..before].iter().enumerate() {
-                R::store_even::<S>(&mut to[self.even + i * half..], vector);
-                R::store_odd::<S>(&mut to[self.odd + i * half..], vector);
-            }
-        }
-        let vector = self.pieces.last(simd, pixels);
-        R::store_even::<S>(&mut to[self.even + before * half..], vector);
-        R::store_odd::<S>(&mut to[self.odd + before * half..], vector);
-    }
-}
-
-/// Pixel by pixel, for strides of which nothing special is known.
-struct Steps {
-    columns: Axis,
-    pitch: usize,
+/// At least `W` pairs of pixels, of which each has one in either of two phases.
+struct Halves<const W: usize> {
+    place: usize,
     plane_len: usize,
 }
 
-impl<S: Simd, R: Lanes> Row<S, R> for Steps {
+impl<const W: usize> CopyRow for Halves<W> {
     #[inline(always)]
-    fn copy(&self, _: S, pixels: &[R], to: &mut [R]) {
-        let row = &pixels[..self.columns.source_size];
-        for phase in 0..self.columns.source_phases {
-            for (entry, to) in to[phase * self.plane_len..][..self.pitch].iter_mut().enumerate() {
-                if let Some(&pixel) = row.get(self.columns.source_pixel(phase, entry)) {
-                    *to = pixel;
-                }
+    fn copy<E: Entries>(&self, (first, second): Row<'_, E::Element>, to: &mut [E::Factor]) {
+        let ((one, other), place) = (to.split_at_mut(self.plane_len), self.place);
+        let (even, odd) = if place.is_multiple_of(2) { (one, other) } else { (other, one) };
+        let (even, odd, n) = (&mut even[place / 2..], &mut odd[place.div_ceil(2)..], first.len() / 2);
+        if first.len() % 2 == 1 {
+            [even[n]] = E::join(piece(first, 2 * n), second.map(|second| piece(second, 2 * n)));
+        }
+        let (first, second) = (first.as_chunks().0, second.map(|second| second.as_chunks().0));
+        for at in (0..n).step_by(W) {
+            let at = at.min(n - W);
+            let halves = E::join_halves::<W>(piece(first, at), second.map(|second| piece(second, at)));
+            [*piece_mut(even, at), *piece_mut(odd, at)] = halves;
+        }
+    }
+}
+
+/// Pixel by pixel, for short rows and strides of which nothing special is known.
+struct Steps {
+    place: usize,
+    step: usize,
+    phases: usize,
+    plane_len: usize,
+}
+
+impl CopyRow for Steps {
+    #[inline(always)]
+    fn copy<E: Entries>(&self, (first, second): Row<'_, E::Element>, to: &mut [E::Factor]) {
+        for i in 0..first.len() {
+            let (phase, entry) = ((self.place + i) % self.step, (self.place + i) / self.step);
+            if phase < self.phases {
+                [to[phase * self.plane_len + entry]] = E::join(piece(first, i), second.map(|second| piece(second, i)));
             }
         }
     }

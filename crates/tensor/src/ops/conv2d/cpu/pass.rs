@@ -5,7 +5,6 @@ use pagelock_memory::Result;
 
 use super::ConvDims;
 use super::axis::{Axis, ConvAxis, Tap};
-use crate::element::Real;
 use crate::parallel::try_for_each_chunk_mut;
 
 /// Multiply-adds that make a task worth handing out: some ten microseconds.
@@ -20,6 +19,8 @@ pub(super) struct Pass {
     /// Channels per group.
     pub(super) source_channels: usize,
     pub(super) target_channels: usize,
+    /// Source channels that each product adds up: those of an entry (`entries.rs`).
+    pub(super) entry_channels: usize,
     /// Whether sums below zero become zero.
     pub(super) relu: bool,
     weights: WeightStrides,
@@ -58,6 +59,7 @@ impl Pass {
             groups: d.groups,
             source_channels: inputs,
             target_channels: outputs,
+            entry_channels: 1,
             relu: false,
             weights: WeightStrides {
                 group: outputs * inputs * taps,
@@ -87,9 +89,14 @@ impl Pass {
         Pass { relu, ..self }
     }
 
-    /// The same with its source in phases.
-    pub(super) fn split(&self) -> Pass {
-        Pass { rows: self.rows.split(), columns: self.columns.split(), ..*self }
+    /// The same with its source in phases, and so many channels in each entry.
+    pub(super) fn split(&self, entry_channels: usize) -> Pass {
+        Pass { rows: self.rows.split(), columns: self.columns.split(), entry_channels, ..*self }
+    }
+
+    /// Entries for the channels of a group.
+    pub(super) fn source_entries(&self) -> usize {
+        self.source_channels.div_ceil(self.entry_channels)
     }
 
     /// Pairs of phases of target rows and columns.
@@ -100,7 +107,7 @@ impl Pass {
 
     /// Products that each target of a pair of phases adds up.
     pub(super) fn n_taps(&self, (row, column): (usize, usize)) -> usize {
-        self.source_channels * self.rows.taps(row).count() * self.columns.taps(column).count()
+        self.source_entries() * self.rows.taps(row).count() * self.columns.taps(column).count()
     }
 
     /// Products of all pairs of phases.
@@ -117,13 +124,20 @@ impl Pass {
         self.rows.source_size * self.columns.source_size
     }
 
-    /// Calls `each(source channel, row, column, weight)` for every tap, in the order of the sums; the weight is that of
-    /// the first target channel of the first group.
-    pub(super) fn for_each_tap(&self, (row, column): (usize, usize), mut each: impl FnMut(usize, Tap, Tap, usize)) {
-        for channel in 0..self.source_channels {
+    /// Calls `each(entry, row, column, weights)` for every tap, in the order of the sums. The weights are those of the first
+    /// target channel of the first group, of the entry's channels.
+    pub(super) fn for_each_tap(
+        &self,
+        (row, column): (usize, usize),
+        mut each: impl FnMut(usize, Tap, Tap, (usize, Option<usize>)),
+    ) {
+        for entry in 0..self.source_entries() {
+            let first = entry * self.entry_channels;
+            let has_second = self.entry_channels == 2 && first + 1 < self.source_channels;
             for y in self.rows.taps(row) {
                 for x in self.columns.taps(column) {
-                    each(channel, y, x, channel * self.weights.source + y.index * self.weights.row + x.index);
+                    let weight = first * self.weights.source + y.index * self.weights.row + x.index;
+                    each(entry, y, x, (weight, has_second.then_some(weight + self.weights.source)));
                 }
             }
         }
@@ -135,11 +149,11 @@ impl Pass {
     }
 
     /// Cuts the target into tasks, by sizes only, and runs them.
-    pub(super) fn for_each_task<R: Real>(
+    pub(super) fn for_each_task<T: Send>(
         &self,
         tiling: Tiling,
-        target: &mut [R],
-        task: impl Fn(Span, &mut [R]) -> Result<()> + Sync,
+        target: &mut [T],
+        task: impl Fn(Span, &mut [T]) -> Result<()> + Sync,
     ) -> Result<()> {
         let image_len = self.groups * self.target_channels * self.target_plane();
         let images = images_per_task(self.batch, self.work_per_image, TASK_WORK).next_multiple_of(tiling.images);

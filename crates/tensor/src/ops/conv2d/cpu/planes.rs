@@ -5,11 +5,10 @@
 //! further is the same offset for all of them, and short rows fill vectors. Columns past a target's last are computed
 //! and thrown away.
 //!
-//! Invariant: entries that no source pixel belongs to are zero, from `Planes::clear` on. A copied row is rounded up to
-//! whole vectors with zeros, which spill only into rows that are copied later, into padding, or into the slack behind
-//! the plane.
+//! Invariant: entries that no source pixel belongs to are zero, from when the block was cleared on.
 
 use super::axis::Axis;
+use crate::lanes::Multiplier;
 
 /// The layout of a block.
 #[derive(Clone, Copy, Debug)]
@@ -27,9 +26,8 @@ pub(super) struct Planes {
 
 impl Planes {
     /// The layout for blocks of `images` images and `block_rows` target rows.
-    pub(super) fn new(rows: Axis, columns: Axis, images: usize, block_rows: usize, lanes: usize) -> Planes {
-        Planes { rows, columns, images, block_rows, pitch: columns.targets(0) + columns.reach, plane_len: 0, lanes }
-            .with_room()
+    fn new(rows: Axis, columns: Axis, images: usize, block_rows: usize, lanes: usize) -> Planes {
+        Planes { rows, columns, images, block_rows, pitch: columns.pitch(), plane_len: 0, lanes }.with_room()
     }
 
     /// With planes as long as the other sizes want them.
@@ -39,13 +37,12 @@ impl Planes {
 
     /// The layout that wastes the least: several images if they are small, some rows if an image alone is large.
     ///
-    /// `max_len` bounds the block, as far as one row of one image allows; `max_vectors` bounds a plane that has
-    /// several images.
-    pub(super) fn choose(pass: (Axis, Axis), channels: usize, batch: usize, lanes: usize, limits: Limits) -> Planes {
-        let (rows, columns) = pass;
+    /// `channels`: how many planes a block has for each phase.
+    pub(super) fn choose<M: Multiplier>(pass: (Axis, Axis), channels: usize, batch: usize, limits: Limits) -> Planes {
+        let ((rows, columns), lanes) = (pass, M::lanes());
         let all_rows = rows.targets(0);
         let layout = |images, block_rows| Planes::new(rows, columns, images, block_rows, lanes);
-        let fits = |planes: &Planes| planes.block_len(channels) <= limits.block_len;
+        let fits = |planes: &Planes| planes.block_len(channels) * size_of::<M::Factor>() <= limits.block_bytes;
         if !fits(&layout(1, all_rows)) {
             let block_rows = (1..all_rows).rev().find(|&n| fits(&layout(1, n))).unwrap_or(1);
             return layout(1, block_rows);
@@ -96,8 +93,8 @@ impl Planes {
 /// What a block may grow to.
 #[derive(Clone, Copy)]
 pub(super) struct Limits {
-    /// Entries of the whole block.
-    pub(super) block_len: usize,
+    /// The whole block, as far as one row of one image allows.
+    pub(super) block_bytes: usize,
     /// Vectors of one plane, if there are several images in it.
     pub(super) plane_vectors: usize,
     /// Take as many images as the limits allow, not the number that wastes the least.

@@ -209,6 +209,7 @@ proptest! {
         for level in levels() {
             case.check::<f32>(level, 1e-6);
             case.check::<f64>(level, 1e-14);
+            case.check::<bf16>(level, 4e-3);
             case.check_fused(level);
         }
     }
@@ -217,9 +218,10 @@ proptest! {
     fn one_and_two_threads_give_the_same_bits(d in any_dims(), batch in 1..40usize) {
         let case = Case::new(ConvDims { batch, ..d });
         set_num_threads(1);
-        let one = (case.actual::<f32>(), case.fused::<f32>());
+        let results = || (case.actual::<f32>(), case.fused::<f32>(), case.actual::<bf16>());
+        let one = results();
         set_num_threads(2);
-        prop_assert_eq!(one, (case.actual::<f32>(), case.fused::<f32>()));
+        prop_assert_eq!(one, results());
     }
 }
 
@@ -247,6 +249,7 @@ fn large_convolutions_agree_with_the_naive_loop() {
         let case = Case::new(d);
         for level in levels() {
             case.check::<f32>(level, 1e-5);
+            case.check::<bf16>(level, 4e-3);
             case.check_fused(level);
         }
     }
@@ -257,10 +260,11 @@ fn large_convolutions_have_the_same_bits_for_any_number_of_threads() {
     for d in large_dims() {
         let case = Case::new(d);
         set_num_threads(1);
-        let one = (case.actual::<f32>(), case.fused::<f32>());
+        let results = || (case.actual::<f32>(), case.fused::<f32>(), case.actual::<bf16>());
+        let one = results();
         for threads in [2, 5] {
             set_num_threads(threads);
-            assert_eq!(one, (case.actual::<f32>(), case.fused::<f32>()), "{threads} threads, {d:?}");
+            assert_eq!(one, results(), "{threads} threads, {d:?}");
         }
     }
 }

@@ -1,90 +1,99 @@
-//! The inner loop of a pass: `M` target channels × a row of pixel vectors, summed over all taps.
+//! The inner loop of a pass: `R` target channels × a row of pixel vectors, summed over all taps.
 
 use pulp::{Simd, WithSimd};
 
-use crate::lanes::{Lanes, Registers, Tiled};
+use crate::lanes::{Lanes, Multiplier, Registers, Tiled};
 
 /// Sums for a tile: `sums[m, v] = start[m] + Σ_t weights[t, m] · source[offsets[t] + v]`.
-pub(super) struct Tile<'a, R> {
-    /// `[M]`
-    pub(super) start: &'a [R],
+pub(super) struct Tile<'a, M: Multiplier> {
+    pub(super) multiplier: M,
+    /// `[R]`
+    pub(super) start: &'a [M::Sum],
     /// Where each tap's pixels begin.
     pub(super) offsets: &'a [usize],
-    /// `[taps, M]`
-    pub(super) weights: &'a [R],
-    pub(super) source: &'a [R],
-    /// `[M, vectors · lanes]`
-    pub(super) sums: &'a mut [R],
+    /// `[taps, R]`
+    pub(super) weights: &'a [M::Factor],
+    pub(super) source: &'a [M::Factor],
+    /// `[R, vectors · lanes]`
+    pub(super) sums: &'a mut [M::Sum],
 }
 
-impl<R: Lanes> Tile<'_, R> {
-    pub(super) fn run<S: Simd>(self, simd: S) {
+impl<M: Multiplier> Tile<'_, M> {
+    pub(super) fn run(self) {
+        let multiplier = self.multiplier;
         match self.start.len() {
-            8 if Registers::<S>::ARE_MANY => simd.vectorize(Fixed::<R, 8>(self)),
-            6 if Registers::<S>::ARE_WIDE => simd.vectorize(Fixed::<R, 6>(self)),
-            5 if Registers::<S>::ARE_WIDE => simd.vectorize(Fixed::<R, 5>(self)),
-            4 => simd.vectorize(Fixed::<R, 4>(self)),
-            2 if Registers::<S>::ARE_WIDE => simd.vectorize(Fixed::<R, 2>(self)),
-            1 if Registers::<S>::ARE_WIDE => simd.vectorize(Fixed::<R, 1>(self)),
+            8 if Registers::<M::Simd>::ARE_MANY => multiplier.vectorize(Fixed::<M, 8>(self)),
+            6 if Registers::<M::Simd>::ARE_WIDE => multiplier.vectorize(Fixed::<M, 6>(self)),
+            5 if Registers::<M::Simd>::ARE_WIDE => multiplier.vectorize(Fixed::<M, 5>(self)),
+            4 => multiplier.vectorize(Fixed::<M, 4>(self)),
+            2 if Registers::<M::Simd>::ARE_WIDE => multiplier.vectorize(Fixed::<M, 2>(self)),
+            1 if Registers::<M::Simd>::ARE_WIDE => multiplier.vectorize(Fixed::<M, 1>(self)),
             rows => unreachable!("`tile_rows` does not return {rows}"),
         }
     }
 }
 
 /// The number of rows, known to the compiler.
-struct Fixed<'a, R, const M: usize>(Tile<'a, R>);
+struct Fixed<'a, M: Multiplier, const R: usize>(Tile<'a, M>);
 
-impl<R: Lanes, const M: usize> WithSimd for Fixed<'_, R, M> {
+impl<M: Multiplier, const R: usize> WithSimd for Fixed<'_, M, R> {
     type Output = ();
 
-    /// Three vectors at a time where `3·M` sums and what feeds them fit the registers.
+    /// Three vectors at a time where `3·R` sums and what feeds them fit the registers; of a single row as many as keep the
+    /// units busy.
     #[inline(always)]
-    fn with_simd<S: Simd>(mut self, simd: S) {
-        let n_vectors = self.0.sums.len() / M / R::lanes::<S>();
+    fn with_simd<S: Simd>(mut self, _: S) {
+        let n_vectors = self.0.sums.len() / R / M::lanes();
         let mut at = 0;
-        if Tiled::<S, M, 3>::FITS {
+        if const { R == 1 && Tiled::<M::Simd, R, 6>::FITS } {
+            while at + 6 <= n_vectors {
+                self.columns::<6>(at);
+                at += 6;
+            }
+        }
+        if Tiled::<M::Simd, R, 3>::FITS {
             // Not one vector at the end, if two and two do it too.
             while at + 3 == n_vectors || at + 5 <= n_vectors {
-                self.columns::<S, 3>(simd, at);
+                self.columns::<3>(at);
                 at += 3;
             }
         }
-        if Tiled::<S, M, 2>::FITS {
+        if Tiled::<M::Simd, R, 2>::FITS {
             while at + 2 <= n_vectors {
-                self.columns::<S, 2>(simd, at);
+                self.columns::<2>(at);
                 at += 2;
             }
         }
         while at < n_vectors {
-            self.columns::<S, 1>(simd, at);
+            self.columns::<1>(at);
             at += 1;
         }
     }
 }
 
-impl<R: Lanes, const M: usize> Fixed<'_, R, M> {
+impl<M: Multiplier, const R: usize> Fixed<'_, M, R> {
     /// The sums of vectors `at..at + P`.
     #[inline(always)]
-    fn columns<S: Simd, const P: usize>(&mut self, simd: S, at: usize) {
-        let lanes = R::lanes::<S>();
-        let tile = &mut self.0;
-        let mut sums = [[R::splat(simd, R::zeroed()); P]; M];
-        for (row, &start) in sums.iter_mut().zip(tile.start) {
-            *row = [R::splat(simd, start); P];
+    fn columns<const P: usize>(&mut self, at: usize) {
+        let Tile { multiplier, start, offsets, weights, source, sums: to } = &mut self.0;
+        let lanes = M::lanes();
+        let mut sums = [[multiplier.sums(start[0]); P]; R];
+        for (row, &start) in sums.iter_mut().zip(*start) {
+            *row = [multiplier.sums(start); P];
         }
-        let source = &tile.source[at * lanes..];
-        for (&offset, weights) in tile.offsets.iter().zip(tile.weights.as_chunks::<M>().0) {
-            let pixels = R::vectors::<S>(&source[offset..][..P * lanes]);
+        let source = &source[at * lanes..];
+        for (&offset, weights) in offsets.iter().zip(weights.as_chunks::<R>().0) {
+            let pixels = M::vectors(&source[offset..][..P * lanes]);
             for (row, &weight) in sums.iter_mut().zip(weights) {
-                let weight = R::splat(simd, weight);
+                let weight = multiplier.splat(weight);
                 for (sum, &pixels) in row.iter_mut().zip(pixels) {
-                    *sum = R::mul_add(simd, pixels, weight, *sum);
+                    *sum = multiplier.add_products(pixels, weight, *sum);
                 }
             }
         }
-        let row_len = tile.sums.len() / M;
-        for (row, sums) in tile.sums.chunks_exact_mut(row_len).zip(sums) {
-            R::vectors_mut::<S>(&mut row[at * lanes..][..P * lanes]).copy_from_slice(&sums);
+        let row_len = to.len() / R;
+        for (row, sums) in to.chunks_exact_mut(row_len).zip(sums) {
+            M::Sum::vectors_mut::<M::Simd>(&mut row[at * lanes..][..P * lanes]).copy_from_slice(&sums);
         }
     }
 }

@@ -7,16 +7,16 @@
 
 use std::ops::Range;
 
+use bytemuck::Zeroable;
 use pagelock_memory::Result;
-use pulp::{Simd, WithSimd};
 
-use super::direct::{self, WeightGrad};
+use super::entries::Entries;
 use super::fill::{Fill, Images};
 use super::pass::{Pass, images_per_task};
 use super::planes::{Limits, Planes};
 use super::{ConvDims, Gradient};
 use crate::element::Real;
-use crate::lanes::{self, Dots, Registers, Rows};
+use crate::lanes::{Dots, Rows};
 use crate::parallel::try_for_each_chunk_mut;
 use crate::scratch;
 
@@ -26,68 +26,46 @@ const TASK_WORK: usize = 1 << 20;
 /// More tasks than this would spend their time on adding up each other's sums.
 const MAX_TASKS: usize = 16;
 
-/// A block stays in the second-level cache, and is long enough for the sums across a vector to cost little.
-const LIMITS: Limits = Limits { block_len: 64 << 10, plane_vectors: 96, prefers_large: true };
+/// A block stays in the second-level cache, and a tile of channels in the first-level one; both are long enough for the sums
+/// across a vector to cost little.
+const LIMITS: Limits = Limits { block_bytes: 256 << 10, plane_vectors: 40, prefers_large: true };
 
-/// `grads = Σ gradient · x`, and behind that `Σ gradient` for each channel if `with_bias`.
-pub(super) fn run<R: Real>(
+/// `grads = Σ gradient · x`, and behind that `Σ gradient` for each channel if there is room.
+pub(super) fn run<E: Entries>(
+    entries: E,
     d: &ConvDims,
-    x: &[R],
-    gradient: Gradient<&[R]>,
-    with_bias: bool,
-    grads: &mut [R],
+    x: &[E::Element],
+    gradient: Gradient<&[E::Element]>,
+    grads: &mut [E::Sum],
 ) -> Result<()> {
     if d.batch == 0 || grads.is_empty() {
-        grads.fill(R::ZERO);
+        grads.fill(E::Sum::zeroed());
         return Ok(());
     }
-    lanes::dispatch(Run { d, x, gradient, with_bias, grads })
-}
-
-struct Run<'a, R> {
-    d: &'a ConvDims,
-    x: &'a [R],
-    gradient: Gradient<&'a [R]>,
-    with_bias: bool,
-    grads: &'a mut [R],
-}
-
-impl<R: Real> WithSimd for Run<'_, R> {
-    type Output = Result<()>;
-
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, simd: S) -> Result<()> {
-        let Run { d, x, gradient, with_bias, grads } = self;
-        let pass = Pass::forward(d);
-        if Registers::<S>::ARE_WIDE && direct::suits::<S, R>(&pass) {
-            let direct = WeightGrad::new::<S, R>(&pass, d, with_bias);
-            return in_tasks(d, direct.images, grads, |images, sums| direct.run(simd, images, (x, gradient), sums));
-        }
-        masked(gradient, |grad_out| {
-            let axes = (pass.rows.split(), pass.columns.split());
-            let source = Planes::choose(axes, pass.source_channels, d.batch, R::lanes::<S>(), LIMITS);
-            scratch::with(pass.source_channels * d.kernel[0] * d.kernel[1], |offsets: &mut [usize]| {
-                tap_offsets(d, &source, offsets);
-                let task = Task { d, source, gradient: source.identity(), offsets, x, grad_out };
-                in_tasks(d, source.images, grads, |images, sums| task.run(simd, images, sums))
-            })
+    let pass = Pass::forward(d).split(1);
+    masked::<E>(gradient, |grad_out| {
+        let source = Planes::choose::<E>((pass.rows, pass.columns), pass.source_channels, d.batch, LIMITS);
+        scratch::with(pass.source_channels * d.kernel[0] * d.kernel[1], |offsets: &mut [usize]| {
+            tap_offsets(d, &source, offsets);
+            let task = Task { entries, d, source, gradient: source.identity(), offsets, x, grad_out };
+            in_tasks(d, source.images, grads, |images, sums| task.run(images, sums))
         })
-    }
+    })
 }
 
 /// Calls `body` with the gradient's numbers, zero where they count as zero.
-fn masked<R: Real>(gradient: Gradient<&[R]>, body: impl FnOnce(&[R]) -> Result<()>) -> Result<()> {
+fn masked<E: Entries>(gradient: Gradient<&[E::Element]>, body: impl FnOnce(&[E::Element]) -> Result<()>) -> Result<()> {
     let Some(positive) = gradient.positive else { return body(gradient.numbers) };
-    scratch::with(gradient.numbers.len(), |masked: &mut [R]| {
+    scratch::with(gradient.numbers.len(), |masked: &mut [E::Element]| {
         for ((masked, &number), &of) in masked.iter_mut().zip(gradient.numbers).zip(positive) {
-            *masked = if of <= R::ZERO { R::ZERO } else { number };
+            *masked = if E::number(of) <= E::Sum::zeroed() { E::Element::zeroed() } else { number };
         }
         body(masked)
     })
 }
 
 /// Calls `task` with images, a multiple of `at_a_time` if possible, and room for the sums over these; adds all up.
-fn in_tasks<R: Real>(
+pub(super) fn in_tasks<R: Real>(
     d: &ConvDims,
     at_a_time: usize,
     grads: &mut [R],
@@ -130,43 +108,44 @@ fn add_up<R: Real>(parts: &[R], total: &mut [R]) {
 }
 
 /// The sum, with several sums on the way that do not wait for each other.
-fn total<R: Real>(numbers: &[R]) -> R {
-    let (eights, rest) = numbers.as_chunks::<8>();
-    let mut sums = [R::ZERO; 8];
+fn total<E: Entries>(elements: &[E::Element]) -> E::Sum {
+    let (eights, rest) = elements.as_chunks::<8>();
+    let mut sums = [E::Sum::zeroed(); 8];
     for eight in eights {
-        sums.iter_mut().zip(eight).for_each(|(sum, &number)| *sum = *sum + number);
+        sums.iter_mut().zip(eight).for_each(|(sum, &element)| *sum = *sum + E::number(element));
     }
-    sums.iter().chain(rest).fold(R::ZERO, |sum, &number| sum + number)
+    sums.into_iter().chain(rest.iter().map(|&element| E::number(element))).fold(E::Sum::zeroed(), |sum, x| sum + x)
 }
 
 /// What all tasks share.
-struct Task<'a, R> {
+struct Task<'a, E: Entries> {
+    entries: E,
     d: &'a ConvDims,
     source: Planes,
     gradient: Planes,
     offsets: &'a [usize],
-    x: &'a [R],
-    grad_out: &'a [R],
+    x: &'a [E::Element],
+    grad_out: &'a [E::Element],
 }
 
-impl<R: Real> Task<'_, R> {
+impl<E: Entries> Task<'_, E> {
     /// The sums over some images: those of the weights, and behind them those of the biases if there is room.
-    fn run<S: Simd>(&self, simd: S, images: Range<usize>, sums: &mut [R]) -> Result<()> {
+    fn run(&self, images: Range<usize>, sums: &mut [E::Sum]) -> Result<()> {
         let d = self.d;
         let (n_sources, n_gradients) = (d.in_channels / d.groups, d.out_channels / d.groups);
-        sums.fill(R::ZERO);
+        sums.fill(E::Sum::zeroed());
         let (sums, biases) = sums.split_at_mut(d.out_channels * n_sources * d.kernel[0] * d.kernel[1]);
         self.biases(images.clone(), biases);
-        scratch::with(self.source.block_len(n_sources), |source: &mut [R]| {
-            scratch::with(self.gradient.block_len(n_gradients), |gradient: &mut [R]| {
+        scratch::with(self.source.block_len(n_sources), |source: &mut [E::Factor]| {
+            scratch::with(self.gradient.block_len(n_gradients), |gradient: &mut [E::Factor]| {
                 for first in images.clone().step_by(self.source.images) {
                     let n_images = self.source.images.min(images.end - first);
                     // Zeros are where they belong from the block before, unless that had other rows or more images.
                     if first == images.start || n_images < self.source.images {
-                        source.fill(R::ZERO);
-                        gradient.fill(R::ZERO);
+                        source.fill(E::Factor::zeroed());
+                        gradient.fill(E::Factor::zeroed());
                     }
-                    self.images(simd, first, n_images, (source, gradient), sums);
+                    self.images((first, n_images), (source, gradient), sums);
                 }
                 Ok(())
             })
@@ -174,57 +153,55 @@ impl<R: Real> Task<'_, R> {
     }
 
     /// Adds the gradients of each channel, image by image.
-    fn biases(&self, images: Range<usize>, biases: &mut [R]) {
+    fn biases(&self, images: Range<usize>, biases: &mut [E::Sum]) {
         let (channels, plane) = (self.d.out_channels, self.d.out_size[0] * self.d.out_size[1]);
         for image in images {
             let planes = self.grad_out[image * channels * plane..].chunks_exact(plane);
-            biases.iter_mut().zip(planes).for_each(|(bias, plane)| *bias = *bias + total(plane));
+            biases.iter_mut().zip(planes).for_each(|(bias, plane)| *bias = *bias + total::<E>(plane));
         }
     }
 
     /// Adds the products of some images.
-    fn images<S: Simd>(
+    fn images(
         &self,
-        simd: S,
-        first: usize,
-        n_images: usize,
-        (source, gradient): (&mut [R], &mut [R]),
-        sums: &mut [R],
+        (first, n_images): (usize, usize),
+        (source, gradient): (&mut [E::Factor], &mut [E::Factor]),
+        sums: &mut [E::Sum],
     ) {
         let group_len = sums.len() / self.d.groups;
         for first_row in (0..self.source.rows.targets(0)).step_by(self.source.block_rows) {
             for (group, sums) in sums.chunks_exact_mut(group_len).enumerate() {
                 if !self.source.has_all_rows() {
-                    source.fill(R::ZERO);
-                    gradient.fill(R::ZERO);
+                    source.fill(E::Factor::zeroed());
+                    gradient.fill(E::Factor::zeroed());
                 }
                 let fill = |planes, pixels, channels, block| {
                     let from = group_images(planes, pixels, channels, self.d.groups, (first, n_images, group));
-                    simd.vectorize(Fill { planes, from, first_row, block });
+                    self.entries.vectorize(Fill::<E> { planes, from, first_row, block });
                 };
                 fill(&self.source, self.x, self.d.in_channels, &mut *source);
                 fill(&self.gradient, self.grad_out, self.d.out_channels, &mut *gradient);
-                self.products(simd, source, gradient, sums);
+                self.products(source, gradient, sums);
             }
         }
     }
 
     /// Adds the products of a block: of the gradient plane of each channel with the source's entries for each tap.
-    fn products<S: Simd>(&self, simd: S, source: &[R], gradient: &[R], sums: &mut [R]) {
-        let len = self.source.vectors(self.source.block_rows) * R::lanes::<S>();
+    fn products(&self, right: &[E::Factor], gradient: &[E::Factor], sums: &mut [E::Sum]) {
+        let len = self.source.vectors(self.source.block_rows) * E::lanes();
         let left = Rows { numbers: gradient, distance: self.gradient.plane_len };
-        Dots { left, right: source, starts: self.offsets, len, sums }.run(simd);
+        Dots { multiplier: self.entries, left, right, starts: self.offsets, len, sums }.run();
     }
 }
 
 /// One group of channels of some images.
-fn group_images<'a, R>(
+fn group_images<'a, T>(
     planes: &Planes,
-    pixels: &'a [R],
+    pixels: &'a [T],
     channels: usize,
     groups: usize,
     (first, n_images, group): (usize, usize, usize),
-) -> Images<'a, R> {
+) -> Images<'a, T> {
     let plane = planes.rows.source_size * planes.columns.source_size;
     let start = (first * channels + group * (channels / groups)) * plane;
     Images { pixels: &pixels[start..], n_images, image_len: channels * plane, channels: channels / groups }

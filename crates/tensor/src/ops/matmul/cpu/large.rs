@@ -138,7 +138,7 @@ const SQUARE: usize = 8;
 const TASK_ROWS: usize = 64;
 
 /// `to = from`, contiguous: `to` is `[rows, columns]`, and the rows of `from` are not.
-fn transpose<R: Real>(rows: usize, columns: usize, from: Matrix<'_, R>, to: &mut [R]) {
+pub(super) fn transpose<R: Real>(rows: usize, columns: usize, from: Matrix<'_, R>, to: &mut [R]) {
     debug_assert_eq!(to.len(), rows * columns);
     for_each_chunk_mut(to, TASK_ROWS * columns, |task, to| {
         let from = Matrix { numbers: &from.numbers[task * TASK_ROWS * from.strides[0]..], ..from };

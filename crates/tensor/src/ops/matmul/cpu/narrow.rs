@@ -3,9 +3,9 @@
 use pagelock_memory::Result;
 use pulp::{Simd, WithSimd};
 
-use super::{Matrix, Sizes};
+use super::{Matrix, Sizes, large};
 use crate::element::Real;
-use crate::lanes::{self, Dots, Registers, Rows, Tiled, tile_rows};
+use crate::lanes::{self, Dots, Numbers, Registers, Rows, Tiled, tile_rows};
 use crate::parallel::for_each_chunk_mut;
 use crate::scratch;
 
@@ -18,6 +18,11 @@ const MAX_RIGHT: usize = 64 << 10;
 /// Fewer rows read the right side too often for what they add up, and fewer columns leave vectors empty.
 const MIN_SIDE: usize = 4;
 
+/// Dot products shorter than this many times the rows take longer to add up across a vector than a right side to transpose,
+/// up to so many elements.
+const SHORT: usize = 2;
+const MAX_TRANSPOSED: usize = 8 << 10;
+
 /// Multiply-adds that make a task worth handing out: some ten microseconds.
 const TASK_WORK: usize = 1 << 20;
 
@@ -25,6 +30,13 @@ const TASK_WORK: usize = 1 << 20;
 pub(super) fn product<R: Real>(sizes: Sizes, a: Matrix<'_, R>, b: Matrix<'_, R>, c: &mut [R]) -> Option<Result<()>> {
     let Sizes { m, k, n } = sizes;
     if m.min(n) <= NARROW && a.strides[1] == 1 && b.strides[0] == 1 {
+        if k <= SHORT * m && m.min(n) >= MIN_SIDE && k * n <= MAX_TRANSPOSED {
+            return Some(scratch::with(k * n, |transposed| {
+                large::transpose(k, n, b, transposed);
+                lanes::dispatch(TimesRows { sizes, a, b: Matrix { numbers: transposed, strides: [n, 1] }, c });
+                Ok(())
+            }));
+        }
         return Some(lanes::dispatch(RowsTimesColumns { sizes, a, b, c }));
     }
     if b.strides[1] == 1 && m.min(n) >= MIN_SIDE && k * n <= MAX_RIGHT {
@@ -60,7 +72,8 @@ impl<R: Real> WithSimd for RowsTimesColumns<'_, R> {
             for_each_chunk_mut(c, rows * n, |task, sums| {
                 sums.fill(R::ZERO);
                 let left = Rows { numbers: &a.numbers[task * rows * a.strides[0]..], distance: a.strides[0] };
-                Dots { left, right: b.numbers, starts, len: sizes.k, sums }.run(simd);
+                let multiplier = Numbers::<S, R>::new(simd);
+                Dots { multiplier, left, right: b.numbers, starts, len: sizes.k, sums }.run();
             });
             Ok(())
         })

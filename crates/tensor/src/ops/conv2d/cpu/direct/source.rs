@@ -3,7 +3,6 @@
 use pulp::{Simd, WithSimd};
 
 use super::super::axis::Axis;
-use super::super::fill::{Pieces, Row, Whole};
 use super::super::pass::Pass;
 use crate::lanes::Lanes;
 
@@ -107,14 +106,14 @@ impl Source {
             let from = &pixels[first + image * self.groups * self.channels * plane..];
             let to = &mut copies[image * self.image_len..];
             let n_planes = at_a_time * self.channels;
-            simd.vectorize(Copy { source: self, from, n_planes, first_row: part.first_row, to });
+            simd.vectorize(CopyPlanes { source: self, from, n_planes, first_row: part.first_row, to });
         }
         copies
     }
 }
 
 /// Copies planes, with zeros around.
-struct Copy<'a, R> {
+struct CopyPlanes<'a, R> {
     source: &'a Source,
     from: &'a [R],
     n_planes: usize,
@@ -122,13 +121,13 @@ struct Copy<'a, R> {
     to: &'a mut [R],
 }
 
-impl<R: Lanes> WithSimd for Copy<'_, R> {
+impl<R: Lanes> WithSimd for CopyPlanes<'_, R> {
     type Output = ();
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
         let Source { rows, columns, pitch, plane_len, .. } = *self.source;
-        let Copy { from, n_planes, first_row, to, .. } = self;
+        let CopyPlanes { from, n_planes, first_row, to, .. } = self;
         let first_entry = first_row * rows.advance;
         let n_entries = rows.entries(self.source.block_rows);
         let is_pixel = |entry: usize| rows.source_pixel(0, first_entry + entry) < rows.source_size;
@@ -154,6 +153,56 @@ impl<R: Lanes> WithSimd for Copy<'_, R> {
     }
 }
 
+/// A row in vectors.
+struct Pieces<V> {
+    /// The first pixel that is read.
+    from: usize,
+    /// How many vectors come before the last one.
+    before: usize,
+    /// How many pixels the last one has, and the mask for these.
+    last: usize,
+    mask: V,
+    all: V,
+}
+
+impl<V: Copy> Pieces<V> {
+    /// `None` if all that is read of a row is padding.
+    #[inline(always)]
+    fn new<S: Simd, R: Lanes<Vector<S> = V>>(simd: S, axis: &Axis, pitch: usize) -> Option<Pieces<V>> {
+        let lanes = R::lanes::<S>();
+        // Pixels before the origin are not read, nor those behind the last entry.
+        let end = axis.origin + (pitch * axis.source_step) as isize;
+        let end = axis.source_size.min(end.max(0) as usize);
+        let from = end.min(axis.origin.max(0) as usize);
+        let before = (end - from).checked_sub(1)? / lanes;
+        let last = end - from - before * lanes;
+        Some(Pieces { from, before, last, mask: R::first(simd, last), all: R::first(simd, lanes) })
+    }
+
+    /// The last vector, with zeros behind the row's pixels. Pixels of the next row are read if there are any.
+    #[inline(always)]
+    fn last<S: Simd, R: Lanes<Vector<S> = V>>(&self, simd: S, pixels: &[R]) -> V {
+        let start = self.from + self.before * R::lanes::<S>();
+        match R::vectors::<S>(&pixels[start..]).first() {
+            Some(&vector) => R::keep(simd, vector, self.mask),
+            None => R::load(simd, &pixels[start..start + self.last]),
+        }
+    }
+
+    /// Copies a row.
+    #[inline(always)]
+    fn copy<S: Simd, R: Lanes<Vector<S> = V>>(&self, simd: S, pixels: &[R], to: &mut [R]) {
+        let Pieces { from, before, all, .. } = *self;
+        let to = R::vectors_mut::<S>(to);
+        if before > 0 {
+            for (to, &vector) in to.iter_mut().zip(&R::vectors::<S>(&pixels[from..])[..before]) {
+                *to = R::keep(simd, vector, all); // changes nothing, but keeps the compiler from calling memcpy
+            }
+        }
+        to[before] = self.last(simd, pixels);
+    }
+}
+
 /// Rows of planes to be copied; distances are those in the image and in the copy.
 struct Planes<'a, R> {
     from: &'a [R],
@@ -167,11 +216,10 @@ struct Planes<'a, R> {
 impl<R: Lanes> Planes<'_, R> {
     #[inline(always)]
     fn copy_wide<S: Simd>(self, simd: S, pieces: &Pieces<R::Vector<S>>) {
-        let row = Whole { pieces, entry: 0 };
         for plane in 0..self.n {
             let (from, to) = (&self.from[plane * self.distances.0..], &mut self.to[plane * self.distances.1..]);
             for i in 0..self.n_rows {
-                row.copy(simd, &from[i * self.row_distances.0..], &mut to[i * self.row_distances.1..]);
+                pieces.copy::<S, R>(simd, &from[i * self.row_distances.0..], &mut to[i * self.row_distances.1..]);
             }
         }
     }
