@@ -63,7 +63,7 @@
 //!
 //! # Files with `unsafe`
 //! `stream.rs` (stores past the caches), `map/file/mod.rs` (mapping a file), `ops/matmul/cpu/large.rs` (calls of the `gemm` crate),
-//! `ops/matmul/cpu/bf16.rs` (a function for an instruction set that was found), `parallel.rs` (disjoint
+//! `lanes/multiplier.rs` (an instruction that the processor was found to have), `parallel.rs` (disjoint
 //! parts of a slice for several threads), `parallel/pool.rs` (a job that lives on its caller's stack); launches of CUDA
 //! kernels: `cuda/code.rs`, `cuda/elementwise.rs`, `cuda/reduce.rs` and `descent/cuda.rs`, and of kernels that an operation
 //! has for itself: `ops/batch_norm/cuda.rs`, `ops/conv2d/cuda.rs`, `ops/conv2d/small.rs`, `ops/cross_entropy/cuda.rs`,

@@ -7,7 +7,7 @@
 //! - `bf16` has a loop of its own on processors with an instruction for it (`bf16.rs`); else the half types are computed in
 //!   `f32`. Integers have plain loops that wrap.
 //!
-//! Unsafe: one call of `gemm`, in `large.rs`, and one of a function that needs an instruction set, in `bf16.rs`.
+//! Unsafe: one call of `gemm`, in `large.rs`.
 
 #[cfg(target_arch = "x86_64")]
 mod bf16;

@@ -1,32 +1,37 @@
-//! Products of `bf16` by the instruction that x86 processors have for them since 2020, twice as fast as products in `f32`.
+//! Products of `bf16` by the instruction that x86 processors have for them since 2020 (`lanes/multiplier.rs`).
 //!
-//! It adds two products to a sum in `f32`, and takes subnormal numbers for zero, as PyTorch's products of `bf16` do. Both
-//! sides are packed so that pairs of numbers that meet in one sum lie next to each other.
+//! It multiplies pairs of numbers that follow each other along the inner dimension. In the rows of a left side such pairs lie
+//! next to each other already; a right side, and any other left side, is packed so that they do: all of the right side once
+//! for many rows, or by each task for its own columns if there are few rows.
 
-use std::arch::x86_64::{__m256i, __m512bh, _mm512_dpbf16_ps, _mm512_set1_epi32, _mm512_setzero_ps};
+use std::arch::x86_64::__m256i;
 
 use pagelock_memory::Result;
-use pulp::x86::V3;
+use pulp::x86::V4;
+use pulp::{Simd, WithSimd};
 
 use super::{Matrix, Sizes};
-use crate::cpu::math::half::Half;
+use crate::cpu::math::half::f32_to_bf16;
+use crate::lanes::{Bf16, Multiplier, PairsOfBf16};
 use crate::parallel::{for_each_chunk_mut, try_for_each_chunk_mut};
 use crate::scratch;
 
 /// Rows and columns of a tile, whose sums stay in registers.
 const ROWS: usize = 8;
 const COLUMNS: usize = 32;
-/// Panels of the right side that a task packs.
+/// Panels of the right side that a task packs at most.
 const PANELS: usize = 8;
+/// Pairs of the right side that a task packs where it uses them itself; they stay in the second-level cache.
+const OWN_PAIRS: usize = 64 << 10;
 /// Multiply-adds that are worth packing.
 const MIN_WORK: usize = 1 << 15;
 /// The fewest columns: fewer leave most of a tile empty.
 const MIN_COLUMNS: usize = 8;
-/// How many tasks there should be at least, if there are enough rows.
+/// With at most so many rows a task has all of them, and some columns.
+const FEW_ROWS: usize = 64;
+/// How many tasks there should be at least, if there are more rows.
 const ENOUGH_TASKS: usize = 16;
-/// The fewest rows of a task that has not all: each reads the packed right side once.
-const MIN_TASK_ROWS: usize = 2 * ROWS;
-/// Numbers of the left side that a task packs; they stay in the second-level cache.
+/// Numbers of the left side that a task reads; they stay in the second-level cache.
 const TASK_LEN: usize = 256 << 10;
 
 /// Two numbers that follow each other along the inner dimension, the first in the lower half.
@@ -34,56 +39,192 @@ type Pair = u32;
 
 /// Computes `c = a · b`, for numbers given as their bits, if the processor has the instruction and the product is large
 /// enough; else none.
-pub(super) fn product(sizes: Sizes, sides: [Matrix<'_, u16>; 2], c: &mut [u16]) -> Option<Result<()>> {
+pub(super) fn product(sizes: Sizes, [a, b]: [Matrix<'_, u16>; 2], c: &mut [u16]) -> Option<Result<()>> {
     let Sizes { m, k, n } = sizes;
     let is_large = n >= MIN_COLUMNS && m.saturating_mul(k).saturating_mul(n) >= MIN_WORK;
-    instructions().filter(|_| is_large).map(|instructions| packed_product(sizes, sides, c, instructions))
+    let bf16 = Bf16::new().filter(|_| is_large)?;
+    if a.strides[1] == 1 && k.is_multiple_of(2) {
+        return Some(with_left(bf16, sizes, Left::InRows(a), b, c));
+    }
+    let pairs = k.div_ceil(2);
+    Some(scratch::with(pairs * m.div_ceil(ROWS), |left: &mut [[Pair; ROWS]]| {
+        for_each_chunk_mut(left, TASK_LEN.div_ceil(ROWS * k) * pairs, |task, to| {
+            let first = task * TASK_LEN.div_ceil(ROWS * k) * ROWS;
+            let from = Matrix { numbers: &a.numbers[first * a.strides[0]..], ..a };
+            pack(bf16.simd, from, [(to.len() / pairs * ROWS).min(m - first), k], to);
+        });
+        with_left(bf16, sizes, Left::Packed(left), b, c)
+    }))
 }
 
-fn packed_product(sizes: Sizes, [a, b]: [Matrix<'_, u16>; 2], c: &mut [u16], instructions: Instructions) -> Result<()> {
+fn with_left(bf16: Bf16, sizes: Sizes, left: Left<'_>, b: Matrix<'_, u16>, c: &mut [u16]) -> Result<()> {
     let Sizes { m, k, n } = sizes;
-    let pairs = k.div_ceil(2);
-    let rows = m.div_ceil(ENOUGH_TASKS).max(MIN_TASK_ROWS).min(TASK_LEN / k).max(1).next_multiple_of(ROWS);
-    scratch::with(pairs * n.div_ceil(COLUMNS), |right: &mut [[Pair; COLUMNS]]| {
-        for_each_chunk_mut(right, PANELS * pairs, |task, to| {
-            let first = task * PANELS * COLUMNS;
-            let from = Matrix { numbers: &b.numbers[first * b.strides[1]..], strides: [b.strides[1], b.strides[0]] };
-            pack(instructions.simd, from, [(PANELS * COLUMNS).min(n - first), k], to);
+    let (pairs, panels) = (k.div_ceil(2), n.div_ceil(COLUMNS));
+    let pack_panels = |first: usize, to: &mut [[Pair; COLUMNS]]| {
+        let first = first * COLUMNS;
+        let from = Matrix { numbers: &b.numbers[first * b.strides[1]..], strides: [b.strides[1], b.strides[0]] };
+        pack(bf16.simd, from, [(to.len() / pairs * COLUMNS).min(n - first), k], to);
+    };
+    let multiply = |first_row, right: &[[Pair; COLUMNS]], place, c: &mut [u16]| {
+        Tiles { multiplier: PairsOfBf16(bf16), left, first_row, m, pairs, right, place, c }.run();
+    };
+    if m <= FEW_ROWS && panels > 1 {
+        let at_a_time = (OWN_PAIRS / (pairs * COLUMNS)).clamp(1, PANELS);
+        return scratch::with(panels * m, |results: &mut [[u16; COLUMNS]]| {
+            try_for_each_chunk_mut(results, at_a_time * m, |task, results| {
+                scratch::with(results.len() / m * pairs, |right| {
+                    pack_panels(task * at_a_time, right);
+                    let place = Place { n: right.len() / pairs * COLUMNS, row: COLUMNS, panel: m * COLUMNS };
+                    multiply(0, right, place, results.as_flattened_mut());
+                    Ok(())
+                })
+            })?;
+            for (row, c) in c.chunks_exact_mut(n).enumerate() {
+                let panels = results[row..].iter().step_by(m);
+                c.chunks_mut(COLUMNS).zip(panels).for_each(|(c, panel)| c.copy_from_slice(&panel[..c.len()]));
+            }
+            Ok(())
         });
-        try_for_each_chunk_mut(c, rows * n, |task, c| {
-            let a = Matrix { numbers: &a.numbers[task * rows * a.strides[0]..], ..a };
-            task_product(Sizes { m: c.len() / n, ..sizes }, (a, right), c, instructions)
-        })
+    }
+    let rows = m.div_ceil(ENOUGH_TASKS).max(2 * ROWS).min(TASK_LEN / k).max(1).next_multiple_of(ROWS);
+    let rows = if m <= FEW_ROWS { m } else { rows };
+    scratch::with(pairs * panels, |right: &mut [[Pair; COLUMNS]]| {
+        for_each_chunk_mut(right, PANELS * pairs, |task, to| pack_panels(task * PANELS, to));
+        for_each_chunk_mut(c, rows * n, |task, c| multiply(task * rows, right, Place { n, row: n, panel: COLUMNS }, c));
+        Ok(())
     })
 }
 
-/// The product of some rows with the packed right side.
-fn task_product(
-    Sizes { m, k, n }: Sizes,
-    (a, right): (Matrix<'_, u16>, &[[Pair; COLUMNS]]),
-    c: &mut [u16],
-    instructions: Instructions,
-) -> Result<()> {
-    let pairs = k.div_ceil(2);
-    scratch::with(pairs * m.div_ceil(ROWS), |left: &mut [[Pair; ROWS]]| {
-        pack(instructions.simd, a, [m, k], left);
+/// A left side whose pairs lie next to each other.
+#[derive(Clone, Copy)]
+enum Left<'a> {
+    InRows(Matrix<'a, u16>),
+    /// `[panels, pairs, ROWS]`
+    Packed(&'a [[Pair; ROWS]]),
+}
+
+/// Where results go: `n` columns, of which those of a panel lie side by side.
+#[derive(Clone, Copy)]
+struct Place {
+    n: usize,
+    /// From a row to the next one.
+    row: usize,
+    /// From a panel to the next one.
+    panel: usize,
+}
+
+/// The products of some rows with some panels.
+struct Tiles<'a> {
+    multiplier: PairsOfBf16,
+    left: Left<'a>,
+    /// A multiple of [`ROWS`].
+    first_row: usize,
+    /// All rows of the left side.
+    m: usize,
+    pairs: usize,
+    right: &'a [[Pair; COLUMNS]],
+    place: Place,
+    c: &'a mut [u16],
+}
+
+impl Tiles<'_> {
+    fn run(self) {
+        self.multiplier.vectorize(self);
+    }
+}
+
+impl WithSimd for Tiles<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let Tiles { multiplier, left, first_row, m, pairs, right, place, c } = self;
+        let n_rows = (m - first_row).min(c.len().div_ceil(place.row));
         for (j, right) in right.chunks_exact(pairs).enumerate() {
-            for (i, left) in left.chunks_exact(pairs).enumerate() {
-                let sums = (instructions.tile)(left, right);
-                for (row, sums) in (i * ROWS..m).zip(&sums) {
-                    let width = COLUMNS.min(n - j * COLUMNS);
-                    Half::BF16.narrow(&sums[..width], &mut c[row * n + j * COLUMNS..][..width]);
+            let width = COLUMNS.min(place.n - j * COLUMNS);
+            for first in (0..n_rows).step_by(ROWS) {
+                let sums = match left {
+                    Left::InRows(a) => {
+                        let mut rows = [&[][..]; ROWS];
+                        for (i, row) in rows.iter_mut().enumerate() {
+                            // Rows that there are not repeat the last one, and are not used.
+                            let start = (first_row + first + i).min(m - 1) * a.strides[0];
+                            *row = &a.numbers[start..][..2 * pairs].as_chunks().0[..pairs];
+                        }
+                        sums(multiplier, &InRows(rows), right)
+                    }
+                    Left::Packed(panels) => {
+                        sums(multiplier, &Packed(&panels[(first_row + first) / ROWS * pairs..][..pairs]), right)
+                    }
+                };
+                for (i, sums) in sums.iter().enumerate().take(n_rows - first) {
+                    let rounded = rounded(sums);
+                    let to = &mut c[(first + i) * place.row + j * place.panel..][..width];
+                    match to.first_chunk_mut() {
+                        Some(to) => *to = rounded,
+                        None => to.copy_from_slice(&rounded[..width]),
+                    }
                 }
             }
         }
-        Ok(())
-    })
+    }
+}
+
+/// How a tile reads the left side. (Not a closure: those need not be inlined, and would then be called per number.)
+trait Rows {
+    /// The pairs of the tile's rows at place `p`.
+    fn pairs(&self, p: usize) -> [Pair; ROWS];
+}
+
+struct InRows<'a>([&'a [[u16; 2]]; ROWS]);
+
+impl Rows for InRows<'_> {
+    #[inline(always)]
+    fn pairs(&self, p: usize) -> [Pair; ROWS] {
+        let mut pairs = [0; ROWS];
+        for (pair, row) in pairs.iter_mut().zip(self.0) {
+            *pair = bytemuck::cast(row[p]);
+        }
+        pairs
+    }
+}
+
+struct Packed<'a>(&'a [[Pair; ROWS]]);
+
+impl Rows for Packed<'_> {
+    #[inline(always)]
+    fn pairs(&self, p: usize) -> [Pair; ROWS] {
+        self.0[p]
+    }
+}
+
+/// The sums of products of pairs, of up to [`ROWS`] rows with up to [`COLUMNS`] columns.
+#[inline(always)]
+fn sums(multiplier: PairsOfBf16, left: &impl Rows, right: &[[Pair; COLUMNS]]) -> [[f32; COLUMNS]; ROWS] {
+    let mut sums = [[multiplier.sums(0.0); 2]; ROWS];
+    for (p, right) in right.iter().enumerate() {
+        let right = PairsOfBf16::vectors(right);
+        for (sums, pair) in sums.iter_mut().zip(left.pairs(p)) {
+            let pair = multiplier.splat(pair);
+            for (sum, &right) in sums.iter_mut().zip(right) {
+                *sum = multiplier.add_products(right, pair, *sum);
+            }
+        }
+    }
+    bytemuck::cast(sums)
+}
+
+#[inline(always)]
+fn rounded(sums: &[f32; COLUMNS]) -> [u16; COLUMNS] {
+    let mut rounded = [0; COLUMNS];
+    rounded.iter_mut().zip(sums).for_each(|(to, &sum)| *to = f32_to_bf16(sum).to_bits());
+    rounded
 }
 
 /// Packs `lines` lines of `len` numbers, which are `strides` apart from line to line and from number to number, in panels of
 /// `W` lines: the pairs with one place in all lines of a panel lie side by side, with zeros for lines that there are not.
 fn pack<const W: usize>(
-    simd: V3,
+    simd: V4,
     Matrix { numbers, strides }: Matrix<'_, u16>,
     [lines, len]: [usize; 2],
     to: &mut [[Pair; W]],
@@ -139,7 +280,7 @@ const SQUARE: usize = 8;
 /// [`pack`] of lines whose numbers lie side by side.
 #[inline(always)]
 fn pack_along<const W: usize>(
-    simd: V3,
+    simd: V4,
     (numbers, step): (&[u16], usize),
     [lines, len]: [usize; 2],
     to: &mut [[Pair; W]],
@@ -165,7 +306,7 @@ fn pack_along<const W: usize>(
 
 /// The pairs of a square's lines, by place.
 #[inline(always)]
-fn transposed(simd: V3, lines: [[u16; 2 * SQUARE]; SQUARE]) -> [[Pair; SQUARE]; SQUARE] {
+fn transposed(simd: V4, lines: [[u16; 2 * SQUARE]; SQUARE]) -> [[Pair; SQUARE]; SQUARE] {
     let (avx, avx2) = (simd.avx, simd.avx2);
     let [a, b, c, d, e, f, g, h]: [__m256i; SQUARE] = bytemuck::cast(lines);
     // Within each half of the registers: pairs of two lines, then of four.
@@ -179,39 +320,4 @@ fn transposed(simd: V3, lines: [[u16; 2 * SQUARE]; SQUARE]) -> [[Pair; SQUARE]; 
     let low = |a, b| avx._mm256_permute2f128_si256::<0x20>(a, b);
     let high = |a, b| avx._mm256_permute2f128_si256::<0x31>(a, b);
     bytemuck::cast([low(p, t), low(q, u), low(r, v), low(s, w), high(p, t), high(q, u), high(r, v), high(s, w)])
-}
-
-/// The sums of products of pairs, of up to [`ROWS`] rows with up to [`COLUMNS`] columns.
-type Tile = [[f32; COLUMNS]; ROWS];
-
-/// What this processor needs.
-#[derive(Clone, Copy)]
-struct Instructions {
-    simd: V3,
-    tile: fn(&[[Pair; ROWS]], &[[Pair; COLUMNS]]) -> Tile,
-}
-
-/// None on processors without.
-fn instructions() -> Option<Instructions> {
-    let simd = V3::try_new()?;
-    if !(is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bf16")) {
-        return None;
-    }
-    // SAFETY: the processor has both instruction sets.
-    Some(Instructions { simd, tile: |left, right| unsafe { tile(left, right) } })
-}
-
-#[target_feature(enable = "avx512f,avx512bf16")]
-fn tile(left: &[[Pair; ROWS]], right: &[[Pair; COLUMNS]]) -> Tile {
-    let mut sums = [[_mm512_setzero_ps(); 2]; ROWS];
-    for (left, right) in left.iter().zip(right) {
-        let right: [__m512bh; 2] = bytemuck::cast(*right);
-        for (sums, &pair) in sums.iter_mut().zip(left) {
-            let left: __m512bh = bytemuck::cast(_mm512_set1_epi32(pair.cast_signed()));
-            for (sum, right) in sums.iter_mut().zip(right) {
-                *sum = _mm512_dpbf16_ps(*sum, left, right);
-            }
-        }
-    }
-    bytemuck::cast(sums)
 }
