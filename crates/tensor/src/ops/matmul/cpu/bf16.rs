@@ -29,6 +29,8 @@ const MIN_WORK: usize = 1 << 15;
 const MIN_COLUMNS: usize = 8;
 /// With at most so many rows a task has all of them, and some columns.
 const FEW_ROWS: usize = 64;
+/// So many pairs of a single panel are packed on the stack.
+const FEW_PAIRS: usize = 32;
 /// How many tasks there should be at least, if there are more rows.
 const ENOUGH_TASKS: usize = 16;
 /// Numbers of the left side that a task reads; they stay in the second-level cache.
@@ -44,38 +46,65 @@ pub(super) fn product(sizes: Sizes, [a, b]: [Matrix<'_, u16>; 2], c: &mut [u16])
     let is_large = n >= MIN_COLUMNS && m.saturating_mul(k).saturating_mul(n) >= MIN_WORK;
     let bf16 = Bf16::new().filter(|_| is_large)?;
     if a.strides[1] == 1 && k.is_multiple_of(2) {
-        return Some(with_left(bf16, sizes, Left::InRows(a), b, c));
+        return Some(Product { bf16, sizes, left: Left::InRows(a), b }.compute(c));
     }
-    let pairs = k.div_ceil(2);
+    let (pairs, panels) = (k.div_ceil(2), TASK_LEN.div_ceil(ROWS * k));
     Some(scratch::with(pairs * m.div_ceil(ROWS), |left: &mut [[Pair; ROWS]]| {
-        for_each_chunk_mut(left, TASK_LEN.div_ceil(ROWS * k) * pairs, |task, to| {
-            let first = task * TASK_LEN.div_ceil(ROWS * k) * ROWS;
+        for_each_chunk_mut(left, panels * pairs, |task, to| {
+            let first = task * panels * ROWS;
             let from = Matrix { numbers: &a.numbers[first * a.strides[0]..], ..a };
-            pack(bf16.simd, from, [(to.len() / pairs * ROWS).min(m - first), k], to);
+            pack(bf16.simd, from, [(panels * ROWS).min(m - first), k], to);
         });
-        with_left(bf16, sizes, Left::Packed(left), b, c)
+        Product { bf16, sizes, left: Left::Packed(left), b }.compute(c)
     }))
 }
 
-fn with_left(bf16: Bf16, sizes: Sizes, left: Left<'_>, b: Matrix<'_, u16>, c: &mut [u16]) -> Result<()> {
-    let Sizes { m, k, n } = sizes;
-    let (pairs, panels) = (k.div_ceil(2), n.div_ceil(COLUMNS));
-    let pack_panels = |first: usize, to: &mut [[Pair; COLUMNS]]| {
-        let first = first * COLUMNS;
-        let from = Matrix { numbers: &b.numbers[first * b.strides[1]..], strides: [b.strides[1], b.strides[0]] };
-        pack(bf16.simd, from, [(to.len() / pairs * COLUMNS).min(n - first), k], to);
-    };
-    let multiply = |first_row, right: &[[Pair; COLUMNS]], place, c: &mut [u16]| {
-        Tiles { multiplier: PairsOfBf16(bf16), left, first_row, m, pairs, right, place, c }.run();
-    };
-    if m <= FEW_ROWS && panels > 1 {
-        let at_a_time = (OWN_PAIRS / (pairs * COLUMNS)).clamp(1, PANELS);
-        return scratch::with(panels * m, |results: &mut [[u16; COLUMNS]]| {
-            try_for_each_chunk_mut(results, at_a_time * m, |task, results| {
+/// A product whose left side is ready.
+struct Product<'a> {
+    bf16: Bf16,
+    sizes: Sizes,
+    left: Left<'a>,
+    b: Matrix<'a, u16>,
+}
+
+impl Product<'_> {
+    fn compute(&self, c: &mut [u16]) -> Result<()> {
+        let Sizes { m, n, .. } = self.sizes;
+        match (m <= FEW_ROWS, n <= COLUMNS) {
+            (true, true) if self.pairs() <= FEW_PAIRS => {
+                let mut right = [[0; COLUMNS]; FEW_PAIRS];
+                let right = &mut right[..self.pairs()];
+                self.pack(0, right);
+                self.multiply(0, right, Place { n, row: n, panel: COLUMNS }, c);
+                Ok(())
+            }
+            (true, false) => self.by_columns(c),
+            _ => self.by_rows(c),
+        }
+    }
+
+    /// Each task has some rows; the right side is packed for all of them.
+    fn by_rows(&self, c: &mut [u16]) -> Result<()> {
+        let (Sizes { m, k, n }, pairs) = (self.sizes, self.pairs());
+        let rows = m.div_ceil(ENOUGH_TASKS).max(2 * ROWS).min(TASK_LEN / k).max(1).next_multiple_of(ROWS);
+        scratch::with(pairs * n.div_ceil(COLUMNS), |right: &mut [[Pair; COLUMNS]]| {
+            for_each_chunk_mut(right, PANELS * pairs, |task, to| self.pack(task * PANELS, to));
+            let place = Place { n, row: n, panel: COLUMNS };
+            for_each_chunk_mut(c, rows * n, |task, c| self.multiply(task * rows, right, place, c));
+            Ok(())
+        })
+    }
+
+    /// Each task has some columns, which it packs for itself; their results are put together in the end.
+    fn by_columns(&self, c: &mut [u16]) -> Result<()> {
+        let (Sizes { m, n, .. }, pairs) = (self.sizes, self.pairs());
+        let panels = (OWN_PAIRS / (pairs * COLUMNS)).clamp(1, PANELS);
+        scratch::with(n.div_ceil(COLUMNS) * m, |results: &mut [[u16; COLUMNS]]| {
+            try_for_each_chunk_mut(results, panels * m, |task, results| {
                 scratch::with(results.len() / m * pairs, |right| {
-                    pack_panels(task * at_a_time, right);
+                    self.pack(task * panels, right);
                     let place = Place { n: right.len() / pairs * COLUMNS, row: COLUMNS, panel: m * COLUMNS };
-                    multiply(0, right, place, results.as_flattened_mut());
+                    self.multiply(0, right, place, results.as_flattened_mut());
                     Ok(())
                 })
             })?;
@@ -84,15 +113,26 @@ fn with_left(bf16: Bf16, sizes: Sizes, left: Left<'_>, b: Matrix<'_, u16>, c: &m
                 c.chunks_mut(COLUMNS).zip(panels).for_each(|(c, panel)| c.copy_from_slice(&panel[..c.len()]));
             }
             Ok(())
-        });
+        })
     }
-    let rows = m.div_ceil(ENOUGH_TASKS).max(2 * ROWS).min(TASK_LEN / k).max(1).next_multiple_of(ROWS);
-    let rows = if m <= FEW_ROWS { m } else { rows };
-    scratch::with(pairs * panels, |right: &mut [[Pair; COLUMNS]]| {
-        for_each_chunk_mut(right, PANELS * pairs, |task, to| pack_panels(task * PANELS, to));
-        for_each_chunk_mut(c, rows * n, |task, c| multiply(task * rows, right, Place { n, row: n, panel: COLUMNS }, c));
-        Ok(())
-    })
+
+    fn pairs(&self) -> usize {
+        self.sizes.k.div_ceil(2)
+    }
+
+    /// Packs panels of the right side from number `first` on.
+    fn pack(&self, first: usize, to: &mut [[Pair; COLUMNS]]) {
+        let (b, first, width) = (self.b, first * COLUMNS, to.len() / self.pairs() * COLUMNS);
+        let from = Matrix { numbers: &b.numbers[first * b.strides[1]..], strides: [b.strides[1], b.strides[0]] };
+        pack(self.bf16.simd, from, [width.min(self.sizes.n - first), self.sizes.k], to);
+    }
+
+    /// Multiplies rows from number `first_row` on, as many as `c` has, with packed panels.
+    fn multiply(&self, first_row: usize, right: &[[Pair; COLUMNS]], place: Place, c: &mut [u16]) {
+        let multiplier = PairsOfBf16(self.bf16);
+        let (left, m, pairs) = (self.left, self.sizes.m, self.pairs());
+        multiplier.vectorize(Tiles { multiplier, left, first_row, m, pairs, right, place, c });
+    }
 }
 
 /// A left side whose pairs lie next to each other.
@@ -127,12 +167,6 @@ struct Tiles<'a> {
     c: &'a mut [u16],
 }
 
-impl Tiles<'_> {
-    fn run(self) {
-        self.multiplier.vectorize(self);
-    }
-}
-
 impl WithSimd for Tiles<'_> {
     type Output = ();
 
@@ -157,15 +191,24 @@ impl WithSimd for Tiles<'_> {
                         sums(multiplier, &Packed(&panels[(first_row + first) / ROWS * pairs..][..pairs]), right)
                     }
                 };
-                for (i, sums) in sums.iter().enumerate().take(n_rows - first) {
-                    let rounded = rounded(sums);
-                    let to = &mut c[(first + i) * place.row + j * place.panel..][..width];
-                    match to.first_chunk_mut() {
-                        Some(to) => *to = rounded,
-                        None => to.copy_from_slice(&rounded[..width]),
-                    }
-                }
+                let c = &mut c[first * place.row + j * place.panel..];
+                write(&sums[..ROWS.min(n_rows - first)], c, (place.row, width));
             }
+        }
+    }
+}
+
+/// Rounds and writes the rows of a tile.
+#[inline(always)]
+fn write(sums: &[[f32; COLUMNS]], c: &mut [u16], (distance, width): (usize, usize)) {
+    // In two loops, or the compiler writes whole rows by a call of `memcpy`, too.
+    if width == COLUMNS {
+        for (i, sums) in sums.iter().enumerate() {
+            *c[i * distance..].first_chunk_mut().expect("a row has room for all columns") = rounded(sums);
+        }
+    } else {
+        for (i, sums) in sums.iter().enumerate() {
+            c[i * distance..][..width].copy_from_slice(&rounded(sums)[..width]);
         }
     }
 }
@@ -263,15 +306,23 @@ fn pack_across<const W: usize>((numbers, step): (&[u16], usize), [lines, len]: [
         let second = numbers.get((2 * p + 1) * step..).filter(|_| 2 * p + 1 < len);
         for (panel, to) in to[p..].iter_mut().step_by(pairs).enumerate() {
             let places = panel * W..(panel * W + W).min(lines);
-            match second {
-                Some(second) => {
-                    let both = first[places.clone()].iter().zip(&second[places]);
-                    to.iter_mut().zip(both).for_each(|(to, (&first, &second))| *to = pair(first, second));
+            let (first, second) = (&first[places.clone()], second.map(|second| &second[places]));
+            match (first.first_chunk(), second.map(|second| second.first_chunk())) {
+                (Some(first), Some(Some(second))) => *to = joined::<W>(first, second),
+                _ => {
+                    let second = second.unwrap_or_default().iter().chain(std::iter::repeat(&0));
+                    to.iter_mut().zip(first.iter().zip(second)).for_each(|(to, (&a, &b))| *to = pair(a, b));
                 }
-                None => to.iter_mut().zip(&first[places]).for_each(|(to, &first)| *to = pair(first, 0)),
             }
         }
     }
+}
+
+#[inline(always)]
+fn joined<const W: usize>(first: &[u16; W], second: &[u16; W]) -> [Pair; W] {
+    let mut joined = [0; W];
+    joined.iter_mut().zip(first.iter().zip(second)).for_each(|(to, (&first, &second))| *to = pair(first, second));
+    joined
 }
 
 /// Lines and pairs that are transposed in registers.
