@@ -1,21 +1,15 @@
 //! Convolutions of images whose channels lie next to each other, which cuDNN computes fastest.
 //!
 //! They are operations on images and results of shape `[batch, height, width, channels]` without gaps, with views around
-//! them. Weights that lie so are taken so, others are copied on their way. As in `mod.rs` the three are one family: each is linear in both inputs, and its
-//! derivatives are the other two.
+//! them. Weights that lie so are taken so, others are copied on their way.
 
-use pagelock_cuda::library::ConvolutionKind;
-
+use super::convolution::{Convolution, Memory};
 use super::{Conv2dOptions, library};
-use crate::autograd::Saved;
-use crate::cpu::{CpuView, StoredMut};
-use crate::cuda::{CudaDevice, CudaOut, CudaView, Kernels, kernels};
+use crate::cuda::{Kernels, kernels};
 use crate::device::Device;
-use crate::element::Real;
 use crate::error::{Error, Result};
 use crate::kind::Kind;
-use crate::op::{CpuKernel, Inputs, Op, Saves, apply, per_type};
-use crate::shape::Shape;
+use crate::op::apply;
 use crate::tensor::{Raw, Tensor};
 
 impl<K: Kind> Tensor<K> {
@@ -102,8 +96,8 @@ pub(super) fn forward(
         return Ok(None);
     }
     let weight_is_last = weight.is_channels_last();
-    let (kind, image_shape, weight_shape) = (ConvolutionKind::Forward, *image.shape(), *weight.shape());
-    let op = ChannelsLast { kind, geometry, image: image_shape, weight: weight_shape, weight_is_last };
+    let memory = Memory::ChannelsLast { weight_too: weight_is_last };
+    let op = Convolution { memory, ..Convolution::<false>::forward(geometry, image, weight) };
     let laid = if weight_is_last { last(weight)? } else { weight.clone() };
     let result = match apply(op, [&last(image)?, &laid]) {
         Err(Error::Library { .. }) if kernels() != Kernels::Library => return Ok(None),
@@ -112,73 +106,5 @@ pub(super) fn forward(
     match bias {
         Some(bias) => result.add(&bias.reshape([1, -1, 1, 1])?).map(Some),
         None => Ok(Some(result)),
-    }
-}
-
-/// One of the three, of those two of image, weight and result that it does not make, in this order. Recorded on devices only.
-#[derive(Clone, Copy)]
-struct ChannelsLast {
-    kind: ConvolutionKind,
-    geometry: Conv2dOptions,
-    /// `[batch, channels, height, width]`
-    image: Shape,
-    /// `[out_channels, in_channels / groups, kernel_h, kernel_w]`
-    weight: Shape,
-    /// Whether the weight and its gradient are `[out_channels, kernel_h, kernel_w, in_channels / groups]` here.
-    weight_is_last: bool,
-}
-
-impl ChannelsLast {
-    fn apply_as(&self, kind: ConvolutionKind, inputs: [&Tensor; 2]) -> Result<Tensor> {
-        apply(ChannelsLast { kind, ..*self }, inputs)
-    }
-}
-
-per_type! { ChannelsLast[2]: Real }
-
-impl Op<2> for ChannelsLast {
-    const NAME: &'static str = "conv2d_channels_last";
-    const SAVES: Saves = Saves::Inputs;
-    const INPUTS: Inputs = Inputs::WithoutGaps;
-
-    fn out_shape(&self, _: [&Shape; 2]) -> Result<Shape> {
-        let made = match self.kind {
-            ConvolutionKind::Forward => super::shape_of_result(&self.geometry.dims(&self.image, &self.weight)?)?,
-            ConvolutionKind::ImageGrad => self.image,
-            ConvolutionKind::WeightGrad if self.weight_is_last => self.weight,
-            ConvolutionKind::WeightGrad => return Ok(self.weight),
-        };
-        Shape::new(&[made[0], made[2], made[3], made[1]])
-    }
-
-    fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; 2], out: CudaOut<'_>) -> Result<()> {
-        let dims = self.geometry.dims(&self.image, &self.weight)?;
-        let name = <Self as Op<2>>::NAME;
-        library::convolve_channels_last(device, name, self.kind, &dims, self.weight_is_last, inputs, out)
-    }
-
-    fn backward(&self, saved: &Saved<'_, 2>, grad: &Tensor) -> Result<[Option<Tensor>; 2]> {
-        use ConvolutionKind::{Forward, ImageGrad, WeightGrad};
-        let (one, other) = (saved.input(0), saved.input(1));
-        let [of_one, of_other] = match self.kind {
-            // of image and weight; `grad` is the result's
-            Forward => [(ImageGrad, [other, grad]), (WeightGrad, [one, grad])],
-            // of weight and result; `grad` is shaped like the image
-            ImageGrad => [(WeightGrad, [grad, other]), (Forward, [grad, one])],
-            // of image and result; `grad` is shaped like the weight
-            WeightGrad => [(ImageGrad, [grad, other]), (Forward, [one, grad])],
-        };
-        Ok([
-            saved.grad_of(0, || self.apply_as(of_one.0, of_one.1))?,
-            saved.grad_of(1, || self.apply_as(of_other.0, of_other.1))?,
-        ])
-    }
-}
-
-impl<R: Real> CpuKernel<R, 2> for ChannelsLast {
-    type Out = R;
-
-    fn cpu(&self, _: [CpuView<'_, R>; 2], _: StoredMut<'_, R>) -> Result<()> {
-        unreachable!("{} is for devices", <Self as Op<2>>::NAME)
     }
 }

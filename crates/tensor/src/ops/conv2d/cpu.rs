@@ -7,8 +7,8 @@
 //! - Vectors over pixels (`correlate.rs`, with its inner loop in `tile.rs`, and `weight_grad.rs`). Images are copied, a few
 //!   at a time, into zero-padded planes split by the phases of the stride (`planes.rs`), in which every tap of the kernel
 //!   reads consecutive pixels.
-//! - Vectors over the channels of the result, where these fill more than half of the lanes (`direct.rs`): a vector of
-//!   weights, or of gradients, times one pixel. Then it is faster: by a tenth with 64 channels, by half with strides.
+//! - Vectors over the channels of the result, for `f32` and `f64` where channels fill more than half of the lanes
+//!   (`direct.rs`): a vector of weights, or of gradients, times one pixel.
 //!
 //! Order of the files: `axis.rs`, `pass.rs`, `planes.rs`, `entries.rs`, `fill.rs`, `tile.rs`, `rows.rs`, `correlate.rs`,
 //! `weight_grad.rs`, then `direct.rs` and its folder.
@@ -99,7 +99,7 @@ fn correlate<R: Real>(
     source: Stored<'_, R>,
     weight: Stored<'_, R>,
     bias: Option<Stored<'_, R>>,
-    mut target: StoredMut<'_, R>,
+    target: StoredMut<'_, R>,
 ) -> Result<()> {
     if target.len() == 0 {
         return Ok(());
@@ -107,13 +107,18 @@ fn correlate<R: Real>(
     scratch::reals(bias.unwrap_or([][..].into()), |values| {
         let bias = bias.map(|_| values);
         #[cfg(target_arch = "x86_64")]
-        if let Some(instruction) = Bf16::new()
-            && let (Stored::Halves(source, Half::BF16), Stored::Halves(weight, Half::BF16)) = (source, weight)
-            && let StoredMut::Halves(target, Half::BF16) = &mut target
-        {
-            let operands = Operands { source, weight, bias: bias.map(bytemuck::cast_slice), target };
-            return correlate::run(PairsOfBf16(instruction), &pass, operands);
-        }
+        let target = match (Bf16::new(), source, weight, target) {
+            (
+                Some(bf16),
+                Stored::Halves(source, Half::BF16),
+                Stored::Halves(weight, Half::BF16),
+                StoredMut::Halves(target, Half::BF16),
+            ) => {
+                let operands = Operands { source, weight, bias: bias.map(bytemuck::cast_slice), target };
+                return correlate::run(PairsOfBf16(bf16), &pass, operands);
+            }
+            (.., target) => target,
+        };
         scratch::reals(source, |source| {
             scratch::reals(weight, |weight| {
                 scratch::reals_mut(target, |target| lanes::dispatch(Correlate { pass, source, weight, bias, target }))
@@ -143,19 +148,6 @@ impl<R: Real> WithSimd for Correlate<'_, R> {
     }
 }
 
-/// The derivative by the weight: `grad_weight[o, i] = Σ grad_out[b, o] · x[b, i]` over images and pixels.
-///
-/// A product with a pixel that the tap does not reach is one with zero, so an infinite or NaN pixel can make more
-/// weights of its channel NaN than the sum alone would.
-pub(crate) fn weight_grad<R: Real>(
-    d: &ConvDims,
-    x: Stored<'_, R>,
-    grad_out: Stored<'_, R>,
-    grad_weight: StoredMut<'_, R>,
-) -> Result<()> {
-    weight_and_bias_grad(d, x, Gradient { numbers: grad_out, positive: None }, grad_weight)
-}
-
 /// The gradient of the result.
 #[derive(Clone, Copy)]
 pub(crate) struct Gradient<N> {
@@ -164,7 +156,11 @@ pub(crate) struct Gradient<N> {
     pub(crate) positive: Option<N>,
 }
 
-/// The derivative by the weight, and behind it in `grads`, if there is room, that by the bias.
+/// The derivative by the weight, `Σ gradient[b, o] · x[b, i]` over images and pixels, and behind it in `grads`, if there is
+/// room, that by the bias.
+///
+/// A product with a pixel that the tap does not reach is one with zero, so an infinite or NaN pixel can make more
+/// weights of its channel NaN than the sum alone would.
 pub(crate) fn weight_and_bias_grad<R: Real>(
     d: &ConvDims,
     x: Stored<'_, R>,
