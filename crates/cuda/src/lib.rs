@@ -27,35 +27,35 @@
 //! Safe code cannot race with a copy. For code that gets at the memory of copies in flight with `unsafe`, run the program
 //! with `PAGELOCK_SANITIZE=1`: [`Race`] says what is found, and [`Error::Raced`] tells the next who waits. It costs a second
 //! copy of every download, and nothing where it is off.
-//!
-//! # Reading order
-//! `ticket.rs` and `stream/mod.rs` (the two protocols: who owns host memory, and in which order work is done), then
-//! `stream/order.rs`, `pool/mod.rs` and `copy/`; `driver/mod.rs` is what they ask of a device, `driver/cuda/` and
-//! `software/` the two that there are.
-//!
-//! # Invariants
-//! - Host memory that a device may use is owned by an `InUse`, or borrowed in a scope that waits; nothing else can
-//!   reach it.
-//! - Every use of device memory goes through `StreamCore::enqueue`, which orders it against the uses by other streams.
-//! - No code of a user's runs between the moment when work is submitted and the moment when what it uses has noted that.
-//! - A handle is used with a driver only after `StreamCore::check_knows` or `Base::check_same` has compared the two.
-//! - What the driver cannot vouch for is leaked, never freed, and counted in [`Device::leaked`].
-//! - No lock of this crate is held while the driver waits for a device, but for the turns of buffers that graphs use too
-//!   (`stream/order.rs`), where a driver's call that queues a copy waits by itself.
-//!
-//! # Files with `unsafe`
-//! `driver/cuda/api.rs`, `driver/cuda/context.rs` and `driver/cuda/library.rs` (the calls of CUDA), `driver/types.rs`
-//! (the type of a C function); `software/driver.rs`, `software/queue.rs` and `software/run.rs` (the same for the
-//! software device); and where a driver is asked for something whose precondition this crate establishes: `base.rs`,
-//! `device.rs`, `event.rs`, `host_function.rs`, `parking.rs`, `pool/segment.rs`, `stream/mod.rs`, `stream/handles.rs`,
-//! `stream/order.rs`, `stream/capture.rs`, `page_locked/locker.rs`, `copy/fill.rs`, `copy/on_device.rs`,
-//! `copy/owned.rs`, `copy/page_locked.rs`, `copy/rows.rs`, `copy/scoped.rs`, `copy/staging/download.rs`,
-//! `copy/staging/non_temporal.rs`, `copy/staging/ring.rs`, `copy/staging/small.rs`, `copy/staging/upload.rs`,
-//! `copy/staging/workers.rs`, `kernel/archive.rs`, `kernel/function.rs`,
-//! `kernel/module.rs`, `kernel/launch.rs`, `kernel/repeat.rs` and `graph.rs`. `sanitize/driver.rs` and `sanitize/watch.rs` look
-//! at memory of copies in flight. `kernel/nvrtc.rs` calls the compiler, `library/load.rs`, `library/blas/mod.rs`,
-//! `library/blas/plan.rs`, `library/dnn/mod.rs`, `library/dnn/plan.rs` and `library/dnn/descriptor.rs` NVIDIA's libraries;
-//! `driver/mod.rs` declares the trait, `driver/outside.rs` passes its calls on, and `loom_tests.rs` implements it for loom.
+
+// # Reading order
+// `ticket.rs` and `stream/mod.rs` (the two protocols: who owns host memory, and in which order work is done), then
+// `stream/order.rs`, `pool/mod.rs` and `copy/`; `driver/mod.rs` is what they ask of a device, `driver/cuda/` and
+// `software/` the two that there are.
+//
+// # Invariants
+// - Host memory that a device may use is owned by an `InUse`, or borrowed in a scope that waits; nothing else can
+//   reach it.
+// - Every use of device memory goes through `StreamCore::enqueue`, which orders it against the uses by other streams.
+// - No code of a user's runs between the moment when work is submitted and the moment when what it uses has noted that.
+// - A handle is used with a driver only after `StreamCore::check_knows` or `Base::check_same` has compared the two.
+// - What the driver cannot vouch for is leaked, never freed, and counted in `Device::leaked`.
+// - No lock of this crate is held while the driver waits for a device, but for the turns of buffers that graphs use too
+//   (`stream/order.rs`), where a driver's call that queues a copy waits by itself.
+//
+// # Files with `unsafe`
+// `driver/cuda/api.rs`, `driver/cuda/context.rs` and `driver/cuda/library.rs` (the calls of CUDA), `driver/types.rs`
+// (the type of a C function); `software/driver.rs`, `software/queue.rs` and `software/run.rs` (the same for the
+// software device); and where a driver is asked for something whose precondition this crate establishes: `base.rs`,
+// `device.rs`, `event.rs`, `host_function.rs`, `parking.rs`, `pool/segment.rs`, `stream/mod.rs`, `stream/handles.rs`,
+// `stream/order.rs`, `stream/capture.rs`, `page_locked/locker.rs`, `copy/fill.rs`, `copy/on_device.rs`,
+// `copy/owned.rs`, `copy/page_locked.rs`, `copy/rows.rs`, `copy/scoped.rs`, `copy/staging/download.rs`,
+// `copy/staging/non_temporal.rs`, `copy/staging/ring.rs`, `copy/staging/small.rs`, `copy/staging/upload.rs`,
+// `copy/staging/workers.rs`, `kernel/archive.rs`, `kernel/function.rs`,
+// `kernel/module.rs`, `kernel/launch.rs`, `kernel/repeat.rs` and `graph.rs`. `sanitize/driver.rs` and `sanitize/watch.rs` look
+// at memory of copies in flight. `kernel/nvrtc.rs` calls the compiler, `library/load.rs`, `library/blas/mod.rs`,
+// `library/blas/plan.rs`, `library/dnn/mod.rs`, `library/dnn/plan.rs` and `library/dnn/descriptor.rs` NVIDIA's libraries;
+// `driver/mod.rs` declares the trait, `driver/outside.rs` passes its calls on, and `loom_tests.rs` implements it for loom.
 
 mod base;
 mod buffer;

@@ -16,11 +16,8 @@
 //! # Ok::<(), pagelock_data::Error>(())
 //! ```
 //!
-//! Reading order: `dataset.rs`, `subset.rs`, `iterable.rs`, `sampler/`, `collate.rs`, `pin.rs`, `state.rs`, `loader/`; then for digits `digits.rs`, `mnist.rs` (with
-//! `idx.rs`, `folders.rs`, `remote.rs`, `download.rs`) and `synthetic/`; for other data `array_files/`, `cifar/`,
-//! `csv.rs`, `parquet.rs` and `images.rs` (with `jpeg.rs`), and `transforms.rs` for pictures.
-//!
 //! # Features
+//! - `cuda-13000` (default): the bindings are those of CUDA 13.0; see `pagelock-cuda`.
 //! - `download` (default): missing data files are fetched over HTTPS; without it, a missing file is an error that says
 //!   where to get it.
 //! - `progress` (default): a progress bar for downloads, on terminals only.
@@ -30,6 +27,11 @@
 //! - `safetensors`: rows of tensors in `.safetensors` files.
 //!
 //! There is no `unsafe` in this crate.
+
+// Reading order: `dataset.rs`, `subset.rs`, `iterable.rs`, `sampler/`, `collate.rs`, `pin.rs`, `state.rs`, `loader/`; then for digits `digits.rs`, `mnist.rs` (with
+// `idx.rs`, `folders.rs`, `remote.rs`, `download.rs`) and `synthetic/`; for other data `array_files/`, `cifar/`,
+// `csv.rs`, `parquet.rs` and `images.rs` (with `jpeg.rs`), and `transforms.rs` for pictures.
+
 #![forbid(unsafe_code)]
 
 mod array_files;

@@ -15,8 +15,8 @@
 //! lock until the rename is done, and the system releases the lock of a process that ended, however it ended. Between making
 //! the file and locking it, a file could be taken for a leftover; so its maker looks, with the lock, whether it still has its
 //! name, and makes another one if not.
-//!
-//! Read `leftovers.rs` after this file.
+
+// Read `leftovers.rs` after this file.
 
 #![forbid(unsafe_code)]
 

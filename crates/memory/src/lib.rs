@@ -18,22 +18,22 @@
 //! println!("{}", ledger());
 //! # Ok::<(), pagelock_memory::Error>(())
 //! ```
-//!
-//! # Reading order
-//! `resource.rs` (the two traits), `budget.rs`, the layers `limited.rs`, `pooled/`, `counted.rs`, then `buffer/`;
-//! the sources `pageable.rs`, `page_locked.rs`, `mapped.rs` and the rest stand alone; tensors take
-//! their memory from `default_host.rs`, or from what `host_source.rs` names. `open_file.rs` opens files for all readers.
-//!
-//! # Invariants
-//! - A block's bytes are always initialized: sources zero them, pools hand them on.
-//! - A budget's `used` is the sum of the live reservations below it, and never grows above its limit.
-//! - No lock of this crate is held while a layer below allocates or frees, or while anybody waits for a device.
-//!
-//! # Files with `unsafe`
-//! `buffer/mod.rs` (slices of a block), `buffer/owner.rs` (a block of any type in place), `pageable.rs` (the
-//! allocator), `allocator_cache.rs` (what the allocator keeps), `page_locked.rs` (mapping and locking), `mapped.rs` (mapping
-//! a file); and `unsafe impl Block`, which promises what `resource.rs` asks for, in `limited.rs`, `pooled/mod.rs`,
-//! `counted.rs` and `buffer/parts.rs`.
+
+// # Reading order
+// `resource.rs` (the two traits), `budget.rs`, the layers `limited.rs`, `pooled/`, `counted.rs`, then `buffer/`;
+// the sources `pageable.rs`, `page_locked.rs`, `mapped.rs` and the rest stand alone; tensors take
+// their memory from `default_host.rs`, or from what `host_source.rs` names. `open_file.rs` opens files for all readers.
+//
+// # Invariants
+// - A block's bytes are always initialized: sources zero them, pools hand them on.
+// - A budget's `used` is the sum of the live reservations below it, and never grows above its limit.
+// - No lock of this crate is held while a layer below allocates or frees, or while anybody waits for a device.
+//
+// # Files with `unsafe`
+// `buffer/mod.rs` (slices of a block), `buffer/owner.rs` (a block of any type in place), `pageable.rs` (the
+// allocator), `allocator_cache.rs` (what the allocator keeps), `page_locked.rs` (mapping and locking), `mapped.rs` (mapping
+// a file); and `unsafe impl Block`, which promises what `resource.rs` asks for, in `limited.rs`, `pooled/mod.rs`,
+// `counted.rs` and `buffer/parts.rs`.
 
 mod allocator_cache;
 mod budget;

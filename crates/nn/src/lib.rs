@@ -14,15 +14,15 @@
 //! opt.zero_grad();
 //! # Ok::<(), pagelock_nn::Error>(())
 //! ```
-//!
-//! Reading order: `module.rs` (what a module is: something that shows its parameters), `parameter.rs`, `forward.rs`,
-//! then `layers/`, `optim/` and `train.rs`. Everything that looks into a model (`parameters`, `state_dict`, `train`,
-//! printing) is one walk with a [`Visitor`]; nothing else knows what a model is made of.
-//!
-//! Invariants:
-//! - names are PyTorch's: the path of field names joined with dots, `"layers.0.weight"`;
-//! - a parameter's elements change in place only, so every handle to it (the model's, the optimizer's) sees them;
-//! - what fails has changed nothing.
+
+// Reading order: `module.rs` (what a module is: something that shows its parameters), `parameter.rs`, `forward.rs`,
+// then `layers/`, `optim/` and `train.rs`. Everything that looks into a model (`parameters`, `state_dict`, `train`,
+// printing) is one walk with a `Visitor`; nothing else knows what a model is made of.
+//
+// Invariants:
+// - names are PyTorch's: the path of field names joined with dots, `"layers.0.weight"`;
+// - a parameter's elements change in place only, so every handle to it (the model's, the optimizer's) sees them;
+// - what fails has changed nothing.
 
 #![forbid(unsafe_code)]
 

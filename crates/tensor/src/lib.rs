@@ -47,31 +47,28 @@
 //! - **Named tensors** that move, are cut and are stored together: [`TensorMap`].
 //! - **Tensor cores**: products of `f32` are exact, until [`set_float32_matmul_precision`] chooses otherwise.
 //! - **Random numbers** that replay: [`manual_seed`], [`Generator`].
-//!
-//! # Reading order
-//! 1. `tensor.rs`, the handle; `shape.rs`, `layout.rs` and `storage.rs`, what it consists of.
-//! 2. `op.rs`: the contract of operations, and `apply`, the one function that runs them.
-//! 3. `ops/elementwise.rs`, the simplest operations; `ops/matmul/` and `ops/conv2d/`, with kernels of their own.
-//! 4. `autograd/`: what `apply` leaves behind, and how `backward` walks it.
-//! 5. `cpu/`, the loops of which kernels are made; `parallel.rs`, how they share threads; `stream.rs`, large results.
-//! 6. `device.rs`, `transfer/` and `copy_stream.rs`, then `cuda/` and `capture/`: the same on GPUs; `precision.rs` and
-//!    `autocast.rs`: how exactly.
-//! 7. `reuse.rs` and `scratch.rs`: why a training step makes no heap allocation after the first ones; `heap.rs`: what handles
-//!    cost.
-//! 8. `map/`: named tensors that move, are cut and are stored together.
-//! 9. `kind.rs`, `element.rs`: kinds and element types; `create.rs`, `random.rs`, `format.rs`: making and printing tensors.
-//!
-//! # Files with `unsafe`
-//! `stream.rs` (stores past the caches), `map/file/mod.rs` (mapping a file), `ops/matmul/cpu/large.rs` (calls of the `gemm` crate),
-//! `lanes/multiplier.rs` (an instruction that the processor was found to have), `parallel.rs` (disjoint
-//! parts of a slice for several threads), `parallel/pool.rs` (a job that lives on its caller's stack); launches of CUDA
-//! kernels: `cuda/code.rs`, `cuda/elementwise.rs`, `cuda/reduce.rs` and `descent/cuda.rs`, and of kernels that an operation
-//! has for itself: `ops/batch_norm/cuda.rs`, `ops/conv2d/cuda.rs`, `ops/conv2d/small.rs`, `ops/cross_entropy/cuda.rs`,
-//! `ops/dropout/cuda.rs`, `ops/index/cuda.rs`, `ops/layer_norm/cuda.rs`, `ops/matmul/cuda.rs`, `ops/pool2d/cuda.rs`,
-//! `ops/softmax/cuda.rs` and `random/cuda.rs`.
-//!
-//! # Features
-//! None: instruction sets are chosen at run time, and everything else is always there.
+
+// # Reading order
+// 1. `tensor.rs`, the handle; `shape.rs`, `layout.rs` and `storage.rs`, what it consists of.
+// 2. `op.rs`: the contract of operations, and `apply`, the one function that runs them.
+// 3. `ops/elementwise.rs`, the simplest operations; `ops/matmul/` and `ops/conv2d/`, with kernels of their own.
+// 4. `autograd/`: what `apply` leaves behind, and how `backward` walks it.
+// 5. `cpu/`, the loops of which kernels are made; `parallel.rs`, how they share threads; `stream.rs`, large results.
+// 6. `device.rs`, `transfer/` and `copy_stream.rs`, then `cuda/` and `capture/`: the same on GPUs; `precision.rs` and
+//    `autocast.rs`: how exactly.
+// 7. `reuse.rs` and `scratch.rs`: why a training step makes no heap allocation after the first ones; `heap.rs`: what handles
+//    cost.
+// 8. `map/`: named tensors that move, are cut and are stored together.
+// 9. `kind.rs`, `element.rs`: kinds and element types; `create.rs`, `random.rs`, `format.rs`: making and printing tensors.
+//
+// # Files with `unsafe`
+// `stream.rs` (stores past the caches), `map/file/mod.rs` (mapping a file), `ops/matmul/cpu/large.rs` (calls of the `gemm` crate),
+// `lanes/multiplier.rs` (an instruction that the processor was found to have), `parallel.rs` (disjoint
+// parts of a slice for several threads), `parallel/pool.rs` (a job that lives on its caller's stack); launches of CUDA
+// kernels: `cuda/code.rs`, `cuda/elementwise.rs`, `cuda/reduce.rs` and `descent/cuda.rs`, and of kernels that an operation
+// has for itself: `ops/batch_norm/cuda.rs`, `ops/conv2d/cuda.rs`, `ops/conv2d/small.rs`, `ops/cross_entropy/cuda.rs`,
+// `ops/dropout/cuda.rs`, `ops/index/cuda.rs`, `ops/layer_norm/cuda.rs`, `ops/matmul/cuda.rs`, `ops/pool2d/cuda.rs`,
+// `ops/softmax/cuda.rs` and `random/cuda.rs`.
 
 mod autocast;
 pub mod autograd;

@@ -27,9 +27,9 @@ fn check_package(files: &[TextFile], folder: &str) -> Vec<Complaint> {
     unlisted.map(complain).collect()
 }
 
-/// The `//!` lines at the top of a file.
+/// The comments at the top of a file: for users, and after them for those who read the code.
 fn head_comment(text: &str) -> String {
-    text.lines().take_while(|line| line.starts_with("//!")).collect::<Vec<_>>().join("\n")
+    text.lines().take_while(|line| line.is_empty() || line.starts_with("//")).collect::<Vec<_>>().join("\n")
 }
 
 /// Whether the keyword stands in the code of `text`.
