@@ -10,11 +10,13 @@ mod positions;
 mod tests;
 
 use axis::{Axis, for_each_stepped};
+use bytemuck::Pod;
 use pagelock_memory::Result;
 
 use crate::cpu::{Stored, StoredMut};
 use crate::element::Real;
 use crate::lanes;
+use crate::parallel::for_each_chunk_mut;
 use crate::scratch;
 
 /// Pixels that make a task worth handing out: some ten microseconds.
@@ -61,6 +63,28 @@ pub(crate) fn max<R: Real>(d: &PoolDims, x: Stored<'_, R>, out: StoredMut<'_, R>
 /// Where in its plane the largest element of each window is: the first of equals, the last NaN if there is one.
 pub(crate) fn max_positions<R: Real>(d: &PoolDims, x: Stored<'_, R>, out: &mut [i64]) -> Result<()> {
     positions::run(d.axes(), x, out)
+}
+
+/// Zeros, and the number of each window at its place in its plane. Planes have `bands` of so many pixels; each has the pixels
+/// of a row of `windows`.
+pub(crate) fn place_largest<B: Pod + Send + Sync>(
+    [bands, pixels]: [usize; 2],
+    windows: usize,
+    numbers: &[B],
+    places: &[i64],
+    out: &mut [B],
+) {
+    let together = TASK_PIXELS.div_ceil(pixels);
+    for_each_chunk_mut(out, together * pixels, |task, out| {
+        out.fill(B::zeroed());
+        for (i, out) in out.chunks_exact_mut(pixels).enumerate() {
+            let band = task * together + i;
+            let (first, of_band) = (band % bands * pixels, band * windows..(band + 1) * windows);
+            for (&number, &place) in numbers[of_band.clone()].iter().zip(&places[of_band]) {
+                out[place as usize - first] = number;
+            }
+        }
+    });
 }
 
 /// The average of each window; padding counts as zeros.

@@ -6,6 +6,8 @@
 mod cpu;
 mod cuda;
 
+use bytemuck::Pod;
+
 use self::cuda::{Pooling, Windows};
 use crate::autograd::{Saved, is_grad_enabled};
 use crate::cpu::{CpuView, StoredMut};
@@ -13,10 +15,10 @@ use crate::cuda::{CudaDevice, CudaOut, CudaView};
 use crate::element::Real;
 use crate::error::{Error, Result};
 use crate::kind::Int;
-use crate::op::{CpuKernel, Inputs, Op, Saves, apply, apply_into, per_type};
+use crate::op::{CpuKernel, Inputs, Mover, Op, Saves, apply, apply_into, by_size, per_type};
 use crate::ops::index::scatter_add;
 use crate::shape::Shape;
-use crate::tensor::Tensor;
+use crate::tensor::{Raw, Tensor};
 
 /// The geometry of pooling: windows of `kernel`, `stride` apart, over an image padded by `padding`.
 ///
@@ -50,6 +52,13 @@ impl Pool2dOptions {
     #[must_use]
     pub fn padding(self, padding: usize) -> Pool2dOptions {
         Pool2dOptions { padding: [padding; 2], ..self }
+    }
+
+    /// Whether windows have no pixel together, and each row of them as many rows of the image, all of which are theirs.
+    fn covers_by_rows(&self, image: &Shape) -> Result<bool> {
+        let dims = self.dims("max_pool2d", image)?;
+        let are_apart = (0..2).all(|axis| self.kernel[axis] <= self.stride[axis] && self.padding[axis] == 0);
+        Ok(are_apart && dims.in_size[0] == dims.out_size[0] * self.stride[0] && dims.in_size[1] > 0)
     }
 
     /// All sizes, from the image's shape; the one place that rejects them.
@@ -188,6 +197,14 @@ impl Op<1> for MaxPool {
             Some(positions) => positions.clone(),
             None => apply_into(MaxPositions(self.geometry), [&image.detach()])?,
         };
+        if !is_grad_enabled() && image.device().is_cpu() && self.geometry.covers_by_rows(image.shape())? {
+            let op = PlaceLargest {
+                positions: positions.raw().clone(),
+                image: *image.shape(),
+                step: self.geometry.stride[0],
+            };
+            return Ok([Some(apply(op, [grad])?)]);
+        }
         let flat = |size: [usize; 2]| Shape::new(&[planes(image.shape()), size[0] * size[1]]);
         let windows = flat(image_size("max_pool2d", grad.shape())?)?;
         let into = flat(image_size("max_pool2d", image.shape())?)?;
@@ -202,6 +219,46 @@ impl<R: Real> CpuKernel<R, 1> for MaxPool {
     fn cpu(&self, [image]: [CpuView<'_, R>; 1], out: StoredMut<'_, R>) -> Result<()> {
         let computed = cpu::max(&self.geometry.dims("max_pool2d", &Shape::new(image.shape)?)?, image.data, out);
         computed.map_err(Error::scratch("max_pool2d"))
+    }
+}
+
+/// The derivative of [`MaxPool`] on the CPU, for windows that have no pixel together and whose rows share the image's rows
+/// evenly: each gradient is written to its place. Never recorded.
+struct PlaceLargest {
+    positions: Raw,
+    image: Shape,
+    /// Rows of the image for each row of windows.
+    step: usize,
+}
+
+by_size! { PlaceLargest }
+
+impl Op<1> for PlaceLargest {
+    const NAME: &'static str = "max_pool2d";
+    const SAVES: Saves = Saves::Nothing;
+    const INPUTS: Inputs = Inputs::WithoutGaps;
+
+    fn out_shape(&self, _: [&Shape; 1]) -> Result<Shape> {
+        Ok(self.image)
+    }
+
+    fn cuda(&self, _: &CudaDevice, _: [CudaView<'_>; 1], _: CudaOut<'_>) -> Result<()> {
+        unreachable!("devices add the gradients")
+    }
+
+    fn backward(&self, _: &Saved<'_, 1>, _: &Tensor) -> Result<[Option<Tensor>; 1]> {
+        unreachable!("a recorded derivative is made of other operations")
+    }
+}
+
+impl Mover for PlaceLargest {
+    fn cpu<B: Pod + Send + Sync>(&self, grad: CpuView<'_, B>, out: &mut [B]) -> Result<()> {
+        let reading = self.positions.read::<i64>("max_pool2d")?;
+        let [height, width] = image_size("max_pool2d", &self.image)?;
+        let windows = image_size("max_pool2d", self.positions.shape())?;
+        let (grad, positions) = (grad.data.plain(), reading.of(&self.positions.layout));
+        cpu::place_largest([height / self.step, self.step * width], windows[1], grad, positions, out);
+        Ok(())
     }
 }
 
