@@ -4,9 +4,12 @@
 //! `new`, `full`, `scalar` and `arange` give the default precision of the kind, so that literals need no suffix;
 //! [`Tensor::from_slice`] keeps that of the data. [`Tensor::on`] and [`Tensor::of`] choose device and precision.
 
+mod range;
+
+use self::range::range;
 use crate::cuda::{Formula, constant};
 use crate::device::Device;
-use crate::element::{DType, Element, Scalar, decimal};
+use crate::element::{DType, Element, Scalar};
 use crate::error::{Error, Result};
 use crate::kind::{Facts, Float, Int, Kind, Number, Numeric, facts};
 use crate::layout::Layout;
@@ -485,43 +488,6 @@ fn eye(n: usize, dtype: DType) -> Result<Raw> {
     by_dtype!(dtype, T => out.fill(T::ZERO));
     by_dtype!(dtype, T => out.elements::<T>().iter_mut().step_by(n + 1).for_each(|element| *element = T::ONE));
     Ok(out.share())
-}
-
-/// `start, start + step, …` before `end`. A float counts as the shortest decimal that it is nearest to, as in PyTorch.
-fn range([start, end, step]: [Scalar; 3], dtype: DType) -> Result<Raw> {
-    let count = match [start, end, step] {
-        [Scalar::Int(start), Scalar::Int(end), Scalar::Int(step)] => integer_steps([start, end, step].map(i128::from)),
-        floats => float_steps(floats.map(|value| decimal(value.to_f64(), dtype))),
-    };
-    let count = count.ok_or_else(|| Error::BadArgument {
-        op: "arange",
-        argument: "step",
-        value: step.to_string(),
-        expected: format!("it must lead from the start {start} towards the end {end}"),
-    })?;
-    let mut out = Fresh::allocate("arange", Shape::new(&[count])?, dtype)?;
-    let [first, distance] = [start, step].map(|value| decimal(value.to_f64(), dtype));
-    by_dtype!(dtype, T => crate::cpu::fill_by_number(
-        out.elements::<T>(),
-        #[inline(always)]
-        |i| T::from_scalar(match (start, step) {
-            (Scalar::Int(start), Scalar::Int(step)) => Scalar::Int(start.wrapping_add(step.wrapping_mul(i as i64))),
-            _ => Scalar::Float(first + i as f64 * distance),
-        }),
-    ));
-    Ok(out.share())
-}
-
-/// How many of `start, start + step, …` come before `end`; `None` if the step leads elsewhere.
-fn float_steps([start, end, step]: [f64; 3]) -> Option<usize> {
-    let count = ((end - start) / step).ceil();
-    (count >= 0.0 && count.is_finite()).then_some(count as usize)
-}
-
-/// The same, exactly: an `f64` does not hold every `i64`.
-fn integer_steps([start, end, step]: [i128; 3]) -> Option<usize> {
-    let (way, stride) = if step < 0 { (start - end, -step) } else { (end - start, step) };
-    (way >= 0 && stride != 0).then(|| usize::try_from((way + stride - 1) / stride).ok()).flatten()
 }
 
 fn filled(device: &Device, op: &'static str, shape: Shape, dtype: DType, value: Scalar) -> Result<Raw> {

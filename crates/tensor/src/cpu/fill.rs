@@ -1,10 +1,15 @@
 //! Values that depend on the place alone: constants and ranges.
 
-use super::{Value, in_chunks, simd};
+use super::math::half::{Half, f64_to_f32_odd};
+use super::{PIECE, Value, in_chunks, simd};
+use crate::parallel::for_each_chunk_mut;
+
+/// Bytes that are worth handing to another thread.
+const FILLED_BYTES: usize = 128 << 10;
 
 /// `out[i] = value`.
 pub(crate) fn fill<T: Value>(out: &mut [T], value: T) {
-    in_chunks(out, |_, chunk| {
+    for_each_chunk_mut(out, FILLED_BYTES / size_of::<T>().max(1), |_, chunk| {
         simd::vectorized_widely(
             #[inline(always)]
             || chunk.fill(value),
@@ -19,5 +24,24 @@ pub(crate) fn fill_by_number<T: Value>(out: &mut [T], f: impl Fn(usize) -> T + S
             #[inline(always)]
             || (start..).zip(chunk).for_each(|(i, out)| *out = f(i)),
         );
+    });
+}
+
+/// `out[i] = f(i)`, rounded to halves, given as their bits.
+pub(crate) fn fill_halves_by_number(out: &mut [u16], half: Half, f: impl Fn(usize) -> f64 + Sync + Copy) {
+    in_chunks(out, |start, chunk| {
+        let mut room = [0.0; PIECE];
+        for (piece, out) in chunk.chunks_mut(PIECE).enumerate() {
+            let (first, room) = (start + piece * PIECE, &mut room[..out.len()]);
+            simd::vectorized_widely(
+                #[inline(always)]
+                || {
+                    for (i, number) in (first..).zip(&mut *room) {
+                        *number = f64_to_f32_odd(f(i));
+                    }
+                },
+            );
+            half.narrow(room, out);
+        }
     });
 }

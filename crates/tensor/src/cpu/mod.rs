@@ -41,7 +41,7 @@ mod walk;
 pub(crate) use arg::arg_reduce;
 pub(crate) use channels::{Numbers, batch_norm, batch_norm_grad, batch_norm_sums, channel_statistics, with_changes};
 pub(crate) use copy::{copy, place};
-pub(crate) use fill::{fill, fill_by_number};
+pub(crate) use fill::{fill, fill_by_number, fill_halves_by_number};
 pub(crate) use index::{gather, index_add, index_select, scatter_add};
 pub(crate) use layer_norm::{layer_norm, layer_norm_grad, layer_norm_statistics, layer_norm_sums};
 pub(crate) use map::{convert, map1, map1_by_bits, map1_long, map1_to_halves, map2, map2_long, map3, update};

@@ -1,0 +1,78 @@
+//! Numbers one step apart.
+
+use ::half::{bf16, f16};
+
+use crate::cpu::{self, math::half::Half};
+use crate::element::{DType, Element, Scalar};
+use crate::error::{Error, Result};
+use crate::shape::Shape;
+use crate::storage::Fresh;
+use crate::tensor::{Raw, by_dtype};
+
+/// `start, start + step, …` before `end`. A float counts as the shortest decimal that it is nearest to, as in PyTorch.
+pub(super) fn range([start, end, step]: [Scalar; 3], dtype: DType) -> Result<Raw> {
+    let count = match [start, end, step] {
+        [Scalar::Int(start), Scalar::Int(end), Scalar::Int(step)] => integer_steps([start, end, step].map(i128::from)),
+        floats => float_steps(floats.map(|value| decimal(value.to_f64(), dtype))),
+    };
+    let count = count.ok_or_else(|| Error::BadArgument {
+        op: "arange",
+        argument: "step",
+        value: step.to_string(),
+        expected: format!("it must lead from the start {start} towards the end {end}"),
+    })?;
+    let mut out = Fresh::allocate("arange", Shape::new(&[count])?, dtype)?;
+    let [first, distance] = [start, step].map(|value| decimal(value.to_f64(), dtype));
+    match Half::of(dtype) {
+        Some(half) => cpu::fill_halves_by_number(
+            out.bits(),
+            half,
+            #[inline(always)]
+            move |i| number([start, step], [first, distance], i).to_f64(),
+        ),
+        None => by_dtype!(dtype, T => cpu::fill_by_number(
+            out.elements::<T>(),
+            #[inline(always)]
+            move |i| T::from_scalar(number([start, step], [first, distance], i)),
+        )),
+    }
+    Ok(out.share())
+}
+
+/// Number `i` of a range: of integers where start and step are, else of their decimals.
+#[inline(always)]
+fn number([start, step]: [Scalar; 2], [first, distance]: [f64; 2], i: usize) -> Scalar {
+    match (start, step) {
+        (Scalar::Int(start), Scalar::Int(step)) => Scalar::Int(start.wrapping_add(step.wrapping_mul(i as i64))),
+        _ => Scalar::Float(first + i as f64 * distance),
+    }
+}
+
+/// How many of `start, start + step, …` come before `end`; `None` if the step leads elsewhere.
+fn float_steps([start, end, step]: [f64; 3]) -> Option<usize> {
+    let count = ((end - start) / step).ceil();
+    (count >= 0.0 && count.is_finite()).then_some(count as usize)
+}
+
+/// The same, exactly: an `f64` does not hold every `i64`.
+fn integer_steps([start, end, step]: [i128; 3]) -> Option<usize> {
+    let (way, stride) = if step < 0 { (start - end, -step) } else { (end - start, step) };
+    (way >= 0 && stride != 0).then(|| usize::try_from((way + stride - 1) / stride).ok()).flatten()
+}
+
+/// The number that the shortest decimals stand for whose nearest value of `dtype` is that of `value`: 0.1 for the `f32`
+/// nearest to it, which is larger.
+fn decimal(value: f64, dtype: DType) -> f64 {
+    let rounded = |value: f64| match dtype {
+        DType::F16 => f64::from(f16::from_f64(value)),
+        DType::BF16 => f64::from(bf16::from_f64(value)),
+        DType::F32 => f64::from(value as f32),
+        _ => value,
+    };
+    let wanted = rounded(value);
+    let shortest = (0..17).find_map(|digits| {
+        let read = format!("{value:.digits$e}").parse::<f64>().ok()?;
+        (rounded(read) == wanted).then_some(read)
+    });
+    shortest.unwrap_or(value)
+}
