@@ -290,6 +290,8 @@ pub(crate) trait Real:
     const LARGEST: Self;
     /// eˣ
     fn exp(self) -> Self;
+    /// eˣ for x ≤ 0, or little more: fewer operations.
+    fn exp_below(self) -> Self;
     /// The natural logarithm.
     fn ln(self) -> Self;
     /// The square root.
@@ -503,6 +505,10 @@ macro_rules! real {
                 math::$math::exp(self)
             }
             #[inline(always)]
+            fn exp_below(self) -> Self {
+                math::$math::exp_below(self)
+            }
+            #[inline(always)]
             fn ln(self) -> Self {
                 math::$math::ln(self)
             }
@@ -577,21 +583,4 @@ impl Element for bool {
     fn slice_mut(bytes: &mut [u8]) -> &mut [Self] {
         bytemuck::checked::cast_slice_mut(bytes)
     }
-}
-
-/// The number that the shortest decimals stand for whose nearest value of `dtype` is that of `value`: 0.1 for the `f32`
-/// nearest to it, which is larger.
-pub(crate) fn decimal(value: f64, dtype: DType) -> f64 {
-    let rounded = |value: f64| match dtype {
-        DType::F16 => f64::from(f16::from_f64(value)),
-        DType::BF16 => f64::from(bf16::from_f64(value)),
-        DType::F32 => f64::from(value as f32),
-        _ => value,
-    };
-    let wanted = rounded(value);
-    let shortest = (0..17).find_map(|digits| {
-        let read = format!("{value:.digits$e}").parse::<f64>().ok()?;
-        (rounded(read) == wanted).then_some(read)
-    });
-    shortest.unwrap_or(value)
 }

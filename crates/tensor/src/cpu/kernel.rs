@@ -114,7 +114,7 @@ pub(super) fn loop_over<T: Computing, A: Computing, const N: usize>(
 
 /// The array, whose length is `N`.
 #[inline(always)]
-fn array<A: Computing, const M: usize, const N: usize>(values: [A; M]) -> [A; N] {
+pub(super) fn array<A: Computing, const M: usize, const N: usize>(values: [A; M]) -> [A; N] {
     let mut all = [A::ZERO; N];
     all.copy_from_slice(&values);
     all

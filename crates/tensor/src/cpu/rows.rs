@@ -7,10 +7,11 @@
 use pagelock_memory::Result;
 
 use super::layer_norm::map;
+use super::long_rows::{exp_of_long_row, map_long_row, sum_of_long_row};
 use super::reduce::in_halves;
-use super::stored::{by_rows, rows_of};
+use super::stored::{Pieces, by_long_rows, by_rows, rows_of};
 use super::sums::{sums, wide};
-use super::{CHUNK, Stored, StoredMut, simd};
+use super::{CHUNK, PIECE, Stored, StoredMut, simd};
 use crate::element::Real;
 
 /// Rows of a tile, and the most longer rows that are computed together.
@@ -58,6 +59,12 @@ trait RowOp<const N: usize> {
     fn tile<R: Real>(inputs: [&mut [[R; LANES]]; N], scratch: &mut [[R; LANES]]);
     /// Computes [`rows_together`], with room for [`GROUP`] numbers.
     fn rows<R: Real>(inputs: [&[R]; N], row_len: usize, out: &mut [R], room: &mut [R]);
+    /// Whether rows of more than a [`PIECE`] are computed by [`long_row`](Self::long_row).
+    const IN_PIECES: bool = true;
+    /// Computes a row that is read in pieces.
+    fn long_row<R: Real>(_: [Stored<'_, R>; N], _: StoredMut<'_, R>, _: &mut Pieces<R, N>) {
+        unreachable!("its rows are not computed in pieces")
+    }
 }
 
 struct Softmax;
@@ -68,16 +75,20 @@ impl RowOp<1> for Softmax {
         subtract_largest(x, scratch);
         exp_all(x.as_flattened_mut());
         let sum = fold_lanes(x, [R::ZERO; LANES], R::plus);
-        with_lanes(x, sum, scratch, |x, sum| x / sum);
+        with_lanes(x, sum.map(|sum| R::ONE / sum), scratch, |x, factor| x * factor);
     }
 
     #[inline(always)]
     fn rows<R: Real>([x]: [&[R]; 1], row_len: usize, out: &mut [R], _: &mut [R]) {
         let [_, sums] = exp_of_rows(x, row_len, out, true);
         for (out, sum) in out.chunks_exact_mut(row_len).zip(sums) {
-            out.iter_mut().for_each(|x| *x = *x / sum);
+            let factor = R::ONE / sum;
+            out.iter_mut().for_each(|x| *x = *x * factor);
         }
     }
+
+    /// Exponentials stay where they were computed: computing them again takes longer than room for the row.
+    const IN_PIECES: bool = false;
 }
 
 struct LogSoftmax;
@@ -103,6 +114,18 @@ impl RowOp<1> for LogSoftmax {
             let (largest, log) = (largest[i], logs[i]);
             map([&x[i * row_len..]], out, |[x]| x - largest - log);
         }
+    }
+
+    fn long_row<R: Real>([x]: [Stored<'_, R>; 1], out: StoredMut<'_, R>, pieces: &mut Pieces<R, 1>) {
+        let [largest, sum] = exp_of_long_row(x, pieces);
+        let log = sum.ln();
+        map_long_row(
+            [x],
+            out,
+            pieces,
+            #[inline(always)]
+            |[x]| x - largest - log,
+        );
     }
 }
 
@@ -130,6 +153,22 @@ impl RowOp<2> for SoftmaxGrad {
             map(rows_of(inputs, i * row_len, row_len), out, |[y, grad]| y * (grad - sum));
         }
     }
+
+    fn long_row<R: Real>(inputs: [Stored<'_, R>; 2], out: StoredMut<'_, R>, pieces: &mut Pieces<R, 2>) {
+        let sum = sum_of_long_row(
+            inputs,
+            pieces,
+            #[inline(always)]
+            |[y, grad]| y * grad,
+        );
+        map_long_row(
+            inputs,
+            out,
+            pieces,
+            #[inline(always)]
+            |[y, grad]| y * (grad - sum),
+        );
+    }
 }
 
 struct LogSoftmaxGrad;
@@ -154,9 +193,25 @@ impl RowOp<2> for LogSoftmaxGrad {
                 rows_of(inputs, i * row_len, row_len),
                 out,
                 #[inline(always)]
-                move |[y, grad]| grad - y.exp() * sum,
+                move |[y, grad]| grad - y.exp_below() * sum,
             );
         }
+    }
+
+    fn long_row<R: Real>(inputs: [Stored<'_, R>; 2], out: StoredMut<'_, R>, pieces: &mut Pieces<R, 2>) {
+        let sum = sum_of_long_row(
+            inputs,
+            pieces,
+            #[inline(always)]
+            |[_, grad]| grad,
+        );
+        map_long_row(
+            inputs,
+            out,
+            pieces,
+            #[inline(always)]
+            |[y, grad]| grad - y.exp_below() * sum,
+        );
     }
 }
 
@@ -218,8 +273,8 @@ pub(crate) fn cross_entropy_grad<R: Real>(
                     let rows = first + i * group / row_len..;
                     for ((row, out), sum) in rows.zip(out.chunks_exact_mut(row_len)).zip(sums) {
                         let (class, grad) = (target[row] as usize, grad(row));
-                        let probability = out[class] / sum;
-                        out.iter_mut().for_each(|x| *x = *x / sum * grad);
+                        let (probability, factor) = (out[class] / sum, grad / sum);
+                        out.iter_mut().for_each(|x| *x = *x * factor);
                         out[class] = (probability - R::ONE) * grad;
                     }
                 }
@@ -235,6 +290,12 @@ fn run<R: Real, O: RowOp<N>, const N: usize>(
     out: StoredMut<'_, R>,
 ) -> Result<()> {
     // An exponential per element: a quarter of the usual work is enough for a thread.
+    if row_len > PIECE && O::IN_PIECES {
+        by_long_rows(out, (row_len, CHUNK / 4), &|row, out, pieces| {
+            O::long_row(inputs.map(|input| input.part(row * row_len, row_len)), out, pieces);
+        });
+        return Ok(());
+    }
     by_rows(inputs, (row_len, CHUNK / 4), out, &|_, inputs, out| {
         simd::vectorized_widely(
             #[inline(always)]
@@ -291,7 +352,7 @@ fn store<R: Real>(tile: &[[R; LANES]], rows: &mut [R]) {
 #[inline(always)]
 fn exp_all<R: Real>(x: &mut [R]) {
     for x in x {
-        *x = x.exp();
+        *x = x.exp_below();
     }
 }
 
@@ -303,7 +364,7 @@ fn ln_all<R: Real>(x: &mut [R]) {
 }
 
 #[inline(always)]
-fn greater<R: Real>(a: R, b: R) -> R {
+pub(super) fn greater<R: Real>(a: R, b: R) -> R {
     if a > b { a } else { b }
 }
 
@@ -336,7 +397,7 @@ fn with_lanes<R: Real>(tile: &mut [[R; LANES]], lanes: [R; LANES], scratch: &mut
 }
 
 #[inline(always)]
-fn largest<R: Real>(x: &[R]) -> R {
+pub(super) fn largest<R: Real>(x: &[R]) -> R {
     let (full, rest) = x.as_chunks::<LANES>();
     let mut lanes = fold_lanes(full, [R::LOWEST; LANES], greater);
     lanes.iter_mut().zip(rest).for_each(|(lane, &x)| *lane = greater(*lane, x));
@@ -367,7 +428,7 @@ fn exp_of_rows<R: Real>(x: &[R], row_len: usize, out: &mut [R], keeps: bool) -> 
                 [&x[start..][..len]],
                 &mut out[place(i)..][..len],
                 #[inline(always)]
-                move |[x]| (x - largest).exp(),
+                move |[x]| (x - largest).exp_below(),
             );
         }
         for (i, total) in totals.iter_mut().enumerate().take(x.len() / row_len) {

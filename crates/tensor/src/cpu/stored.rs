@@ -174,6 +174,70 @@ pub(super) fn by_rows<C: Real, const N: usize>(
     })
 }
 
+/// Calls `work(i, out, pieces)` for each row of `n` elements, on several threads if there are more than `chunk` elements. For
+/// rows so long that those of halves are widened in pieces.
+pub(super) fn by_long_rows<C: Computing, const N: usize>(
+    out: StoredMut<'_, C>,
+    (n, chunk): (usize, usize),
+    work: &(dyn Fn(usize, StoredMut<'_, C>, &mut Pieces<C, N>) + Sync),
+) {
+    let rows = rows_in(chunk, n);
+    out.for_each_chunk(rows * n, &|i, out| {
+        let mut pieces = Pieces::new();
+        for (j, out) in out.chunks(n).enumerate() {
+            work(i * rows + j, out, &mut pieces);
+        }
+    });
+}
+
+/// Room for a piece of each input and of the result, where they are halves.
+pub(super) struct Pieces<C, const N: usize> {
+    inputs: [[C; PIECE]; N],
+    out: [C; PIECE],
+}
+
+impl<C: Computing, const N: usize> Pieces<C, N> {
+    pub(super) fn new() -> Self {
+        Pieces { inputs: [[C::ZERO; PIECE]; N], out: [C::ZERO; PIECE] }
+    }
+
+    /// Calls `work` for all pieces, of at most [`PIECE`] elements of each input, in order.
+    pub(super) fn read(&mut self, inputs: [Stored<'_, C>; N], work: &mut dyn FnMut([&[C]; N])) {
+        let n = inputs[0].len();
+        for start in (0..n).step_by(PIECE) {
+            work(widened_piece(inputs, start, PIECE.min(n - start), &mut self.inputs));
+        }
+    }
+
+    /// The same with the pieces of a result, whose values are unspecified before.
+    pub(super) fn write(
+        &mut self,
+        inputs: [Stored<'_, C>; N],
+        mut out: StoredMut<'_, C>,
+        work: &mut dyn FnMut([&[C]; N], &mut [C]),
+    ) {
+        let n = out.len();
+        for start in (0..n).step_by(PIECE) {
+            let len = PIECE.min(n - start);
+            let inputs = widened_piece(inputs, start, len, &mut self.inputs);
+            out.part(start, len).write_in(&mut self.out[..len], |out| work(inputs, out));
+        }
+    }
+}
+
+fn widened_piece<'r, C: Computing, const N: usize>(
+    inputs: [Stored<'r, C>; N],
+    start: usize,
+    len: usize,
+    rooms: &'r mut [[C; PIECE]; N],
+) -> [&'r [C]; N] {
+    let mut pieces = [&[][..]; N];
+    for ((piece, room), input) in pieces.iter_mut().zip(rooms).zip(inputs) {
+        *piece = input.part(start, len).widened(room);
+    }
+    pieces
+}
+
 /// `n` pieces of `len` elements of each input, which begin every `stride` elements from number `start` on: where they lie, or
 /// widened, without gaps, in `room`. Also how far apart they begin there.
 pub(super) fn widened_block<'r, C: Computing, const N: usize>(
@@ -190,7 +254,8 @@ pub(super) fn widened_block<'r, C: Computing, const N: usize>(
             continue;
         }
         let (own, rest) = std::mem::take(&mut room).split_at_mut(n * len);
-        for (i, own) in own.chunks_exact_mut(len).enumerate() {
+        let (n, len) = if len == stride { (1, n * len) } else { (n, len) };
+        for (i, own) in own.chunks_exact_mut(len).enumerate().take(n) {
             input.part(start + i * stride, len).copy_to(own);
         }
         (*all, room) = (own, rest);

@@ -225,7 +225,7 @@ impl Tile {
 
 /// Adds `n` rows, which begin every `stride` elements and of which the first is number `row`, to `sums[s, j]`.
 #[inline(always)]
-fn add_rows<R: Real, const K: usize, const N: usize, const S: usize, F>(
+pub(super) fn add_rows<R: Real, const K: usize, const N: usize, const S: usize, F>(
     inputs: [&[R]; N],
     (row, n, stride): (usize, usize, usize),
     numbers: [&[R]; K],

@@ -25,7 +25,7 @@ const TWO_64: f32 = 18_446_744_073_709_551_616.0;
 
 /// eˣ for x ≤ 0.
 #[inline(always)]
-fn exp_below(x: f32) -> f32 {
+pub(crate) fn exp_below(x: f32) -> f32 {
     let x = if x < -104.0 { -104.0 } else { x };
     let (power, n) = exp_parts(x);
     power * two_to(n.wrapping_add(64)) * (1.0 / TWO_64)

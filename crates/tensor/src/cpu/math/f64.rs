@@ -29,7 +29,7 @@ const TWO_512: f64 = f64::from_bits((1023 + 512) << 52);
 
 /// eˣ for x ≤ 0.
 #[inline(always)]
-fn exp_below(x: f64) -> f64 {
+pub(crate) fn exp_below(x: f64) -> f64 {
     let x = if x < -746.0 { -746.0 } else { x };
     let (r, p, n) = exp_parts(x, 0.0);
     (1.0 + (r + p)) * two_to(n.wrapping_add(512)) * (1.0 / TWO_512)

@@ -5,6 +5,8 @@
 
 mod cuda;
 
+use std::sync::{Arc, OnceLock};
+
 use crate::autocast::autocast_type;
 use crate::autograd::{Saved, is_grad_enabled};
 use crate::cpu::{self, CpuView, StoredMut};
@@ -12,8 +14,9 @@ use crate::cuda::{CudaDevice, CudaOut, CudaView, constant};
 use crate::device::Device;
 use crate::element::{DType, Real};
 use crate::error::{Error, Result};
-use crate::op::{CpuKernel, Inputs, Op, Precision, Saves, apply, apply_raw, per_type};
+use crate::op::{CpuKernel, Inputs, Op, Precision, Saves, apply, per_type};
 use crate::shape::{IntoShape, MAX_RANK, Shape};
+use crate::storage::Fresh;
 use crate::tensor::{Raw, Tensor};
 
 const OP: &str = "layer_norm";
@@ -85,6 +88,14 @@ impl LayerNorm {
         (self.row_len(), constant(dtype, self.eps.into()))
     }
 
+    /// The gradients of weight and bias in one tensor.
+    fn parameters_shape(&self) -> Result<Shape> {
+        let mut sizes = [2; 1 + MAX_RANK];
+        let rank = self.normalized.rank();
+        sizes[1..=rank].copy_from_slice(&self.normalized);
+        Shape::new(&sizes[..=rank])
+    }
+
     fn check(&self, x: &Shape, parameters: &[&Shape]) -> Result<()> {
         if self.normalized.rank() == 0 || !x.ends_with(&self.normalized) {
             let expected = format!("its last sizes must be those to normalize, {}; reshape it", self.normalized);
@@ -140,12 +151,23 @@ impl LayerNorm {
             let mut grads = self.composed(x, weight, grad)?.map(Some).into_iter();
             return Ok(std::array::from_fn(|i| grads.next().flatten().filter(|_| saved.needs(i))));
         }
-        let with_statistics = WithStatistics::of(*self, x)?;
-        let x_grad = saved.grad_of(0, || match weight {
-            Some(weight) => apply(InputGrad(with_statistics.clone()), [x, grad, weight]),
-            None => apply(InputGrad(with_statistics.clone()), [x, grad]),
-        })?;
-        let sums = wants_parameters.then(|| apply(ParameterGrads(with_statistics), [x, grad])).transpose()?;
+        let sums = Arc::new(OnceLock::new());
+        let x_grad = || {
+            let sums = (wants_parameters && x.device().is_cpu()).then(|| (x.dtype(), sums.clone()));
+            let op = InputGrad { op: *self, sums };
+            match weight {
+                Some(weight) => apply(op, [x, grad, weight]),
+                None => apply(op, [x, grad]),
+            }
+        };
+        let x_grad = match x.device() {
+            Device::Cpu => Some(x_grad()?).filter(|_| saved.needs(0)),
+            Device::Cuda(_) => saved.grad_of(0, x_grad)?,
+        };
+        let sums: Option<Tensor> = match sums.get() {
+            Some(sums) => Some(sums.clone().typed()),
+            None => wants_parameters.then(|| apply(ParameterGrads(*self), [x, grad])).transpose()?,
+        };
         let mut grads = [x_grad, None, None];
         for (i, grad) in grads.iter_mut().enumerate().take(N).skip(1) {
             if let (true, Some(sums)) = (saved.needs(i), &sums) {
@@ -198,64 +220,32 @@ macro_rules! layer_norm {
 
 layer_norm!(1 2 3);
 
-/// What both gradients are made of.
-#[derive(Clone)]
-struct WithStatistics {
-    op: LayerNorm,
-    /// On the CPU, what [`Statistics`] gives; a device computes it along with each gradient.
-    statistics: Option<Raw>,
-}
-
-impl WithStatistics {
-    fn of(op: LayerNorm, x: &Tensor) -> Result<WithStatistics> {
-        let x = x.raw().without_node();
-        let statistics = x.storage.device().is_cpu().then(|| apply_raw(Statistics(op), [&x])).transpose()?;
-        Ok(WithStatistics { op, statistics })
-    }
-
-    /// Calls `f` with the elements of a row, and the statistics.
-    fn with<R: Real>(&self, f: impl FnOnce((usize, &[R])) -> pagelock_memory::Result<()>) -> Result<()> {
-        let Some(statistics) = &self.statistics else { unreachable!("they were computed for the CPU") };
-        let reading = statistics.read::<R>(GRADIENT)?;
-        f((self.op.row_len(), reading.of(&statistics.layout))).map_err(Error::scratch(GRADIENT))
-    }
-}
-
-/// Mean and scale of each row, `[rows, 2]`, in the computing type; never recorded.
-struct Statistics(LayerNorm);
-
-per_type! { Statistics[1]: Real }
-
-impl Op<1> for Statistics {
-    const NAME: &'static str = GRADIENT;
-    const SAVES: Saves = Saves::Nothing;
-    const INPUTS: Inputs = Inputs::WithoutGaps;
-
-    fn out_shape(&self, [x]: [&Shape; 1]) -> Result<Shape> {
-        Shape::new(&[x.elements() / self.0.row_len().max(1), 2])
-    }
-
-    fn cuda(&self, _: &CudaDevice, _: [CudaView<'_>; 1], _: CudaOut<'_>) -> Result<()> {
-        unreachable!("devices compute statistics along with each gradient")
-    }
-
-    fn backward(&self, _: &Saved<'_, 1>, _: &Tensor) -> Result<[Option<Tensor>; 1]> {
-        unreachable!("a recorded derivative is made of other operations")
-    }
-}
-
-impl<R: Real> CpuKernel<R, 1> for Statistics {
-    type Out = R;
-    const IS_WIDE: bool = true;
-
-    fn cpu(&self, [x]: [CpuView<'_, R>; 1], out: StoredMut<'_, R>) -> Result<()> {
-        let computed = cpu::layer_norm_statistics(x.data, (self.0.row_len(), self.0.eps()), out.plain());
-        computed.map_err(Error::scratch(GRADIENT))
-    }
-}
-
 /// The gradient of the input: of `[input, gradient of the result]`, or of these and the weight; never recorded.
-struct InputGrad(WithStatistics);
+struct InputGrad {
+    op: LayerNorm,
+    /// Where the CPU puts the gradients of weight and bias, `[2, normalized]`, which it computes along, if they are wanted.
+    sums: Option<(DType, Arc<OnceLock<Raw>>)>,
+}
+
+impl InputGrad {
+    fn cpu<R: Real>(
+        &self,
+        inputs: [CpuView<'_, R>; 2],
+        weight: Option<CpuView<'_, R>>,
+        out: StoredMut<'_, R>,
+    ) -> Result<()> {
+        let (inputs, weight) = (inputs.map(|input| input.data), weight.map(|weight| weight.data));
+        let row = (self.op.row_len(), self.op.eps());
+        let Some((dtype, slot)) = &self.sums else {
+            return cpu::layer_norm_grad(inputs, weight, row, out, None).map_err(Error::scratch(GRADIENT));
+        };
+        let mut sums = Fresh::allocate(GRADIENT, self.op.parameters_shape()?, *dtype)?;
+        cpu::layer_norm_grad(inputs, weight, row, out, Some(sums.stored())).map_err(Error::scratch(GRADIENT))?;
+        let kept = slot.set(sums.share());
+        debug_assert!(kept.is_ok(), "an operation runs once");
+        Ok(())
+    }
+}
 
 macro_rules! input_grad {
     ($($n:literal)+) => {$(
@@ -272,7 +262,7 @@ macro_rules! input_grad {
 
             fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; $n], out: CudaOut<'_>) -> Result<()> {
                 let weight = inputs.get(2).copied();
-                cuda::grad(device, self.0.op.numbers(inputs[0].dtype()), [inputs[0], inputs[1]], weight, out)
+                cuda::grad(device, self.op.numbers(inputs[0].dtype()), [inputs[0], inputs[1]], weight, out)
             }
 
             fn backward(&self, _: &Saved<'_, $n>, _: &Tensor) -> Result<[Option<Tensor>; $n]> {
@@ -284,8 +274,7 @@ macro_rules! input_grad {
             type Out = R;
 
             fn cpu(&self, inputs: [CpuView<'_, R>; $n], out: StoredMut<'_, R>) -> Result<()> {
-                let weight = inputs.get(2).map(|weight| weight.data);
-                self.0.with(|rows| cpu::layer_norm_grad([inputs[0].data, inputs[1].data], weight, rows, out))
+                self.cpu([inputs[0], inputs[1]], inputs.get(2).copied(), out)
             }
         }
     )+};
@@ -293,8 +282,8 @@ macro_rules! input_grad {
 
 input_grad!(2 3);
 
-/// The gradients of weight and bias, `[2, normalized]`: of `[input, gradient of the result]`; never recorded.
-struct ParameterGrads(WithStatistics);
+/// The gradients of weight and bias on a device, `[2, normalized]`: of `[input, gradient of the result]`; never recorded.
+struct ParameterGrads(LayerNorm);
 
 per_type! { ParameterGrads[2]: Real }
 
@@ -304,15 +293,11 @@ impl Op<2> for ParameterGrads {
     const INPUTS: Inputs = Inputs::WithoutGaps;
 
     fn out_shape(&self, _: [&Shape; 2]) -> Result<Shape> {
-        let mut sizes = [2; 1 + MAX_RANK];
-        let normalized = self.0.op.normalized;
-        let rank = normalized.rank();
-        sizes[1..=rank].copy_from_slice(&normalized);
-        Shape::new(&sizes[..=rank])
+        self.0.parameters_shape()
     }
 
     fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; 2], out: CudaOut<'_>) -> Result<()> {
-        cuda::parameter_grads(device, self.0.op.numbers(inputs[0].dtype()), inputs, out)
+        cuda::parameter_grads(device, self.0.numbers(inputs[0].dtype()), inputs, out)
     }
 
     fn backward(&self, _: &Saved<'_, 2>, _: &Tensor) -> Result<[Option<Tensor>; 2]> {
@@ -323,7 +308,7 @@ impl Op<2> for ParameterGrads {
 impl<R: Real> CpuKernel<R, 2> for ParameterGrads {
     type Out = R;
 
-    fn cpu(&self, [x, grad]: [CpuView<'_, R>; 2], out: StoredMut<'_, R>) -> Result<()> {
-        self.0.with(|rows| cpu::layer_norm_sums([x.data, grad.data], rows, out))
+    fn cpu(&self, _: [CpuView<'_, R>; 2], _: StoredMut<'_, R>) -> Result<()> {
+        unreachable!("the CPU computes them along with the gradient of the input")
     }
 }
