@@ -20,6 +20,8 @@ pub(crate) trait Fold<T: Computing>: Copy + Sync {
     /// What elements are combined to.
     type Value: Value;
     const IDENTITY: Self::Value;
+    /// Whether blocks of long rows are folded by [`row`](Self::row), too.
+    const BY_ROWS: bool = false;
 
     fn lift(self, x: T) -> Self::Value;
     fn combine(self, a: Self::Value, b: Self::Value) -> Self::Value;
@@ -253,7 +255,7 @@ impl<T: Computing, F: Fold<T>> Lines<'_, T, F> {
         let mut lanes = [F::IDENTITY; LANES];
         if self.reduced.is_contiguous() {
             let data = data.part(start, len);
-            if let (Stored::Halves(bits, half), true) = (data, len > SHORT_RUN)
+            if let (Stored::Halves(bits, half), true) = (data, len > SHORT_RUN && !F::BY_ROWS)
                 && let Some(wide) = Wide::new(half)
             {
                 halves_to_lanes(fold, wide, bits, &mut lanes);
@@ -394,7 +396,11 @@ fn run_to_lanes<T: Computing, F: Fold<T>>(fold: F, x: &[T], lanes: &mut [F::Valu
     simd::vectorized(
         #[inline(always)]
         move || {
-            if T::DTYPE.is_float() {
+            if F::BY_ROWS {
+                for block in x.chunks(BLOCK) {
+                    lanes[0] = fold.combine(lanes[0], fold.row(block));
+                }
+            } else if T::DTYPE.is_float() {
                 add_to_lanes(fold, x, lanes);
             } else {
                 lanes[0] = fold.combine(lanes[0], in_any_order(fold, x));
@@ -405,7 +411,7 @@ fn run_to_lanes<T: Computing, F: Fold<T>>(fold: F, x: &[T], lanes: &mut [F::Valu
 
 /// The same for halves, widened in registers.
 fn halves_to_lanes<T: Computing, F: Fold<T>>(fold: F, wide: Wide, bits: &[u16], lanes: &mut [F::Value; LANES]) {
-    if const { T::HAS_HALVES } {
+    if const { T::HAS_HALVES && !F::BY_ROWS } {
         match wide {
             Wide::F16(registers) => add_halves_to_lanes(fold, registers, bits, lanes),
             Wide::BF16(registers) => add_halves_to_lanes(fold, registers, bits, lanes),

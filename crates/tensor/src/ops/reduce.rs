@@ -2,15 +2,16 @@
 //!
 //! Sums run in a fixed order that depends on the shape alone, so they have the same bits on any number of threads.
 
-use crate::autograd::Saved;
-use crate::cpu::{self, CpuView, StoredMut, math};
+use crate::autograd::{Saved, is_grad_enabled};
+use crate::cpu::{self, CpuView, Moments, StoredMut, math};
 use crate::cuda::{Accumulator, CudaDevice, CudaOut, CudaReduction, CudaView, Formula, constant};
 use crate::element::{DType, Element, Num, Real};
 use crate::error::{Error, Result};
 use crate::kind::{Int, Numeric};
 use crate::op::{CpuKernel, Op, PerType, Precision, Saves, apply, apply_raw, per_type};
 use crate::ops::cast;
-use crate::shape::{Axes, AxisSet, Shape};
+use crate::scratch;
+use crate::shape::{Axes, AxisSet, MAX_RANK, Shape};
 use crate::tensor::{Raw, Tensor};
 
 /// Which axes go, and whether they stay as size 1.
@@ -233,6 +234,11 @@ impl Op<1> for Variance {
 
     /// 2 / (n − 1) · g · (x − mean), as PyTorch has it, in the computing type.
     fn backward(&self, saved: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
+        if !is_grad_enabled() && saved.input(0).device().is_cpu() {
+            let (x, factor) = (saved.input(0), 2.0 / self.freedom(saved.input(0).shape()));
+            let grad = self.0.spread(&grad.to_dtype(x.dtype())?, x.shape())?;
+            return Ok([Some(apply(VarianceGrad { reduced: self.0, factor }, [x, &grad])?)]);
+        }
         let x = saved.input(0).widened()?;
         let centered = x.sub(&mean(x.raw(), Reduced { keepdim: true, ..self.0 })?.typed())?;
         let grad = self.0.spread(&grad.widened()?.mul_scalar(2.0 / self.freedom(x.shape()))?, x.shape())?;
@@ -255,6 +261,59 @@ impl<R: Real> CpuKernel<R, 1> for Variance {
     }
 }
 
+/// `factor · g · (x − mean)` of `[x, g]`, both of the shape of `x`, on the CPU; never recorded.
+struct VarianceGrad {
+    reduced: Reduced,
+    factor: f64,
+}
+
+per_type! { VarianceGrad[2]: Real }
+
+impl Op<2> for VarianceGrad {
+    const NAME: &'static str = "var";
+    const SAVES: Saves = Saves::Nothing;
+
+    fn out_shape(&self, [x, _]: [&Shape; 2]) -> Result<Shape> {
+        Ok(*x)
+    }
+
+    fn cuda(&self, _: &CudaDevice, _: [CudaView<'_>; 2], _: CudaOut<'_>) -> Result<()> {
+        unreachable!("devices compute it in other operations")
+    }
+
+    fn backward(&self, _: &Saved<'_, 2>, _: &Tensor) -> Result<[Option<Tensor>; 2]> {
+        unreachable!("a recorded derivative is made of other operations")
+    }
+}
+
+impl<R: Real> CpuKernel<R, 2> for VarianceGrad {
+    type Out = R;
+
+    fn cpu(&self, [x, grad]: [CpuView<'_, R>; 2], out: StoredMut<'_, R>) -> Result<()> {
+        let (shape, factor) = (Shape::new(x.shape)?, R::from_f64(self.factor));
+        let kept = shape.reduced(self.reduced.axes, true);
+        let (mut strides, mut distance) = ([0; MAX_RANK], 1);
+        for dim in (0..x.shape.len()).rev().filter(|&dim| !self.reduced.axes.contains(dim)) {
+            strides[dim] = distance;
+            distance *= x.shape[dim];
+        }
+        let computed = scratch::with(kept.elements(), |means: &mut [R]| {
+            cpu::mean(x, self.reduced.axes.mask(), self.reduced.count(&shape) as f64, (&mut *means).into());
+            let mean = CpuView { data: (&*means).into(), shape: x.shape, strides: &strides[..x.shape.len()] };
+            cpu::map3(
+                x,
+                mean,
+                grad,
+                out,
+                #[inline(always)]
+                |x: R, mean: R, grad: R| grad * factor * (x - mean),
+            );
+            Ok(())
+        });
+        computed.map_err(Error::scratch("var"))
+    }
+}
+
 /// How many there are, their mean, and how far they are from it.
 #[derive(Clone, Copy)]
 struct Spread;
@@ -262,6 +321,7 @@ struct Spread;
 impl<R: Real> cpu::Fold<R> for Spread {
     type Value = Moments;
     const IDENTITY: Moments = Moments::NONE;
+    const BY_ROWS: bool = true;
 
     #[inline(always)]
     fn lift(self, x: R) -> Moments {
@@ -271,37 +331,9 @@ impl<R: Real> cpu::Fold<R> for Spread {
     fn combine(self, a: Moments, b: Moments) -> Moments {
         a.and(b)
     }
-}
-
-/// What is known of some numbers: how many there are, their mean, and the sum of their squared distances from it.
-#[derive(Clone, Copy)]
-struct Moments {
-    n: f64,
-    mean: f64,
-    squares: f64,
-}
-
-impl Moments {
-    const NONE: Moments = Moments { n: 0.0, mean: 0.0, squares: 0.0 };
-
     #[inline(always)]
-    fn one(x: f64) -> Moments {
-        Moments { n: 1.0, mean: x, squares: 0.0 }
-    }
-
-    /// Of both (Chan, Golub, LeVeque 1979).
-    #[inline(always)]
-    fn and(self, other: Moments) -> Moments {
-        if self.n == 0.0 {
-            return other;
-        }
-        if other.n == 0.0 {
-            return self;
-        }
-        let (n, distance) = (self.n + other.n, other.mean - self.mean);
-        let share = other.n / n;
-        let squares = self.squares + other.squares + distance * (distance * (self.n * share));
-        Moments { n, mean: self.mean + distance * share, squares }
+    fn row(self, row: &[R]) -> Moments {
+        Moments::of_block(row)
     }
 }
 
