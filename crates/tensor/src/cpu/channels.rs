@@ -77,37 +77,79 @@ pub(crate) fn with_changes<R: Real, U>(
     })
 }
 
+/// Elements of a channel, and samples, whose mean is near that of all.
+const FEW: (usize, usize) = (16, 4);
+
 /// `out` gets, for each channel, the mean, then the variance, then the variance with Bessel's correction.
+///
+/// One pass adds up the distances from the mean of a few elements, and their squares. Channels whose mean is far from that
+/// of a few take another pass around their own: the square of the distance between would leave few digits of the variance.
 pub(crate) fn channel_statistics<R: Real>(geometry: Channels, x: Stored<'_, R>, out: &mut [R]) -> Result<()> {
     let Channels { outer, channels, inner } = geometry;
     let count = (outer * inner) as f64;
-    scratch::with(channels, |totals: &mut [f64]| {
-        fold(geometry, [], [x], totals, |[], [x]| [x])?;
-        for (mean, total) in out.iter_mut().zip(&*totals) {
-            *mean = R::from_f64(total / count);
-        }
-        if !totals.iter().all(|total| total.is_finite()) {
-            let down = R::from_f64(SMALL);
-            fold(geometry, [], [x], totals, move |[], [x]| [x * down])?;
-            let overflowed = out.iter_mut().zip(&*totals).filter(|(mean, _)| mean.magnitude() == R::HIGHEST);
-            overflowed.for_each(|(mean, total)| *mean = unscaled(R::from_f64(total / count)));
-        }
+    let few = Channels { outer: outer.min(FEW.0.div_ceil(inner.max(1)).max(FEW.1)), ..geometry };
+    scratch::with(2 * channels, |totals: &mut [f64]| {
         let (means, variances) = out.split_at_mut(channels);
-        let means = &*means;
-        fold(
-            geometry,
-            [means],
-            [x],
-            totals,
-            #[inline(always)]
-            move |[mean], [x]| [(x - mean) * (x - mean)],
-        )?;
-        for (i, total) in totals.iter().enumerate() {
-            variances[i] = R::from_f64(total / count);
-            variances[channels + i] = R::from_f64(total / (count - 1.0));
+        means_of(few, x.part(0, few.outer * channels * inner), totals, means)?;
+        spread_around(geometry, means, x, totals)?;
+        let is_near = |(&distance, &squares): (&f64, &f64)| {
+            distance.is_finite() && squares_of(distance, squares, count) * 8.0 >= squares
+        };
+        let (distances, squares) = totals.split_at(channels);
+        if !distances.iter().zip(squares).all(is_near) {
+            means_of(geometry, x, totals, means)?;
+            spread_around(geometry, means, x, totals)?;
+        }
+        let (distances, squares) = totals.split_at(channels);
+        for (i, (&distance, &squares)) in distances.iter().zip(squares).enumerate() {
+            let squares = squares_of(distance, squares, count);
+            if distance.is_finite() {
+                means[i] = R::from_f64(wide(means[i]) + distance / count);
+            }
+            variances[i] = R::from_f64(squares / count);
+            variances[channels + i] = R::from_f64(squares / (count - 1.0));
         }
         Ok(())
     })
+}
+
+/// The squared distances from the mean of `count` elements, given the distances from something else, and their squares.
+fn squares_of(distance: f64, squares: f64, count: f64) -> f64 {
+    let shift = distance * (distance / count);
+    match distance.is_finite() && squares.is_finite() {
+        true if shift > squares => 0.0,
+        true => squares - shift,
+        false => squares,
+    }
+}
+
+/// `totals` gets the sum of the distances from `centers` for each channel, then that of their squares.
+fn spread_around<R: Real>(geometry: Channels, centers: &[R], x: Stored<'_, R>, totals: &mut [f64]) -> Result<()> {
+    fold(
+        geometry,
+        [centers],
+        [x],
+        totals,
+        #[inline(always)]
+        move |[center], [x]| [x - center, (x - center) * (x - center)],
+    )
+}
+
+/// The mean of each channel, finite if the elements are.
+fn means_of<R: Real>(geometry: Channels, x: Stored<'_, R>, totals: &mut [f64], means: &mut [R]) -> Result<()> {
+    let count = (geometry.outer * geometry.inner) as f64;
+    let totals = &mut totals[..geometry.channels];
+    fold(geometry, [], [x], totals, |[], [x]| [x])?;
+    for (mean, total) in means.iter_mut().zip(&*totals) {
+        *mean = R::from_f64(total / count);
+    }
+    if !totals.iter().all(|total| total.is_finite()) {
+        let down = R::from_f64(SMALL);
+        fold(geometry, [], [x], totals, move |[], [x]| [x * down])?;
+        let overflowed = means.iter_mut().zip(&*totals).filter(|(mean, _)| mean.magnitude() == R::HIGHEST);
+        overflowed.for_each(|(mean, total)| *mean = unscaled(R::from_f64(total / count)));
+    }
+    Ok(())
 }
 
 /// Normalizes `x`; with `relu`, what is below 0 becomes 0.
