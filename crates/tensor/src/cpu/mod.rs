@@ -52,6 +52,7 @@ pub(crate) use reduce::{Extreme, Fold, mean, reduce, sum};
 pub(crate) use rows::{cross_entropy, cross_entropy_grad, log_softmax, log_softmax_grad, softmax, softmax_grad};
 pub(crate) use simd::{vectorized, vectorized_widely};
 pub(crate) use stored::{PIECE, Stored, StoredMut};
+pub(crate) use sums::total;
 pub(crate) use view::{CpuView, MAX_RANK};
 
 /// Elements of cheap work that are worth handing to another thread: about 10 µs, several times what waking one costs.

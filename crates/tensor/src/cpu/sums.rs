@@ -5,10 +5,10 @@
 use pagelock_memory::Result;
 
 use super::reduce::in_halves;
-use super::stored::{nth, widened_block};
+use super::stored::{Pieces, nth, widened_block};
 use super::{CHUNK, Stored, simd};
 use crate::element::Real;
-use crate::parallel::try_for_each_chunk_mut;
+use crate::parallel::{for_each_chunk_mut, try_for_each_chunk_mut};
 use crate::scratch;
 
 /// Accumulators of each sum: independent of each other, so that they fill vectors.
@@ -126,6 +126,35 @@ pub(super) fn lane_of<R: Real, const N: usize, const LEN: usize>(lanes: &[[R; LE
         *one = lanes[lane];
     }
     one
+}
+
+/// `Σ f(inputs[..][i])`, for inputs of one length, on several threads.
+pub(crate) fn total<R: Real, const N: usize>(
+    inputs: [Stored<'_, R>; N],
+    f: impl Fn([R; N]) -> R + Sync + Copy,
+) -> Result<f64> {
+    let n = inputs[0].len();
+    scratch::with(n.div_ceil(CHUNK), |parts: &mut [f64]| {
+        for_each_chunk_mut(parts, 1, |i, part| {
+            part[0] = 0.0;
+            let inputs = inputs.map(|input| input.part(i * CHUNK, CHUNK.min(n - i * CHUNK)));
+            Pieces::new().read(inputs, &mut |inputs| {
+                let part = &mut part[0];
+                simd::vectorized(
+                    #[inline(always)]
+                    move || {
+                        let [sum] = long_sums(
+                            inputs,
+                            #[inline(always)]
+                            move |x| [f(x)],
+                        );
+                        *part += wide(sum);
+                    },
+                );
+            });
+        });
+        Ok(parts.iter().fold(0.0, |all, part| all + part))
+    })
 }
 
 /// The same number as an `f64`, in which a few sums meet.

@@ -1,11 +1,12 @@
-//! Losses, built from other operations, but for the cross entropy of a batch: nothing here has a kernel or a derivative
-//! of its own.
+//! Losses, built from other operations, but for the cross entropy of a batch and the squared differences on the CPU: nothing
+//! here has a kernel or a derivative of its own.
 
 use crate::autocast::prepared;
 use crate::error::{Error, Result};
 use crate::kind::Int;
 use crate::op::{Precision, widest};
 use crate::ops::cross_entropy::cross_entropy;
+use crate::ops::mse_loss::squared_distance;
 use crate::tensor::Tensor;
 
 /// What becomes of the losses of single samples.
@@ -108,6 +109,14 @@ impl Tensor {
         let x = prepared(Precision::F32UnderAutocast, self)?;
         let target = prepared(Precision::F32UnderAutocast, target)?;
         let dtype = widest("mse_loss", &[x.raw(), target.raw()])?;
+        let factor = match reduction {
+            Reduction::Mean if !x.is_empty() => Some(1.0 / x.len() as f64),
+            Reduction::Sum => Some(1.0),
+            _ => None,
+        };
+        if let (Some(factor), true) = (factor, x.device().is_cpu() && target.device().is_cpu()) {
+            return squared_distance(&x.to_dtype(dtype)?, &target.to_dtype(dtype)?, factor);
+        }
         // In the computing type: the squares of half types overflow early, and would be rounded before they are added.
         let difference = x.widened()?.sub(&target.widened()?)?;
         reduction.apply("mse_loss", difference.mul(&difference)?)?.to_dtype(dtype)

@@ -16,6 +16,7 @@ mod join;
 mod layer_norm;
 mod loss;
 mod matmul;
+mod mse_loss;
 mod operators;
 mod pool2d;
 mod reciprocal;
