@@ -31,7 +31,7 @@ mod sealed {
 
 /// What the elements of a tensor are: [`Float`], [`Int`] or [`Bool`].
 pub trait Kind: sealed::Sealed + Send + Sync + 'static {
-    /// What errors call it.
+    /// Its name in errors.
     const NAME: &'static str;
 
     /// The precision of tensors for which none is named: [`default_dtype`](crate::default_dtype) for floats, `int64`, `bool`.

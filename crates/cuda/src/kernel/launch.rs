@@ -1,4 +1,4 @@
-//! [`Kernel`]: launching what a module has.
+//! [`Kernel`]: a function of a module, and how it is launched.
 
 use std::{fmt, sync::Arc};
 
@@ -17,7 +17,7 @@ use crate::{
 /// The size of a launch: blocks, threads of a block, and shared memory of a block.
 pub type Launch = driver::Launch;
 
-/// What a launch must meet, and how errors say it.
+/// A condition for launches, and its text in errors.
 type Requirement<S> = (&'static str, for<'a> fn(&<S as LowerAll>::Arguments<'a>) -> bool);
 
 /// A kernel that takes what its signature says; see [`Module`](super::Module) for an example. Cheap to clone.
@@ -43,7 +43,7 @@ impl Launch {
         Self { grid: [blocks as u32, 1, 1], block: [threads, 1, 1], shared_bytes: 0 }
     }
 
-    /// With so much shared memory for each block, beyond what the kernel declares.
+    /// Gives each block `bytes` of shared memory more than the kernel declares.
     pub fn shared_bytes(self, bytes: u32) -> Self {
         Self { shared_bytes: bytes, ..self }
     }
@@ -55,7 +55,7 @@ impl<S: Signature> Kernel<S> {
         Self { device, function, name: name.into(), requirements: Vec::new(), repeats }
     }
 
-    /// Refuses launches whose arguments do not meet this, lengths of buffers above all. `text` says what.
+    /// Refuses launches whose arguments do not meet a condition, such as one about the lengths of buffers. Errors show `text`.
     pub fn requires(mut self, text: &'static str, met: for<'a> fn(&S::Arguments<'a>) -> bool) -> Self {
         self.requirements.push((text, met));
         self
@@ -68,8 +68,8 @@ impl<S: Signature> Kernel<S> {
 
     /// Launches it, and returns at once.
     ///
-    /// What is launched often in one size goes as a graph of that kernel alone, which takes the caller half the time.
-    /// Profilers may show it so; `nsys profile --cuda-graph-trace=node` shows the kernel.
+    /// A kernel that is launched often with one size is launched as a graph with one node, which takes half the time.
+    /// Profilers may show that graph; `nsys profile --cuda-graph-trace=node` shows the kernel.
     ///
     /// # Errors
     /// [`Error::Arguments`] if they do not meet a requirement, [`Error::Launch`] if the size is not one that the device
@@ -126,7 +126,7 @@ pub(super) fn check(device: &Device, stream: &Stream, launch: &Launch) -> Result
     Ok(())
 }
 
-/// Lets blocks have that much shared memory, where that is more than they always may.
+/// Lets blocks of a kernel have `bytes` of shared memory, if that is more than every kernel may use.
 pub(super) fn allow_shared(device: &Device, function: FunctionHandle, bytes: u32) -> Result<()> {
     if bytes <= ALWAYS_SHARED {
         return Ok(());

@@ -1,7 +1,7 @@
-//! The driver's streams of one device, all of them, and which of them take work down for a graph.
+//! All streams of a device, and which of them are capturing a graph.
 //!
-//! CUDA refuses to wait for a whole device while one of its streams captures, and spoils the capture. So a device is
-//! waited for stream by stream, without those.
+//! CUDA refuses to wait for a whole device while one of its streams captures, and spoils the capture. So waiting for a
+//! device waits for each stream that is not capturing.
 
 use crate::{
     base::Base,
@@ -11,7 +11,7 @@ use crate::{
 
 /// See the head of the file. The device destroys its streams only when it is dropped.
 #[derive(Default)]
-pub(crate) struct Handles(Mutex<Vec<Known>>); // guards which streams capture, and that nothing is recorded on these
+pub(crate) struct Handles(Mutex<Vec<Known>>); // no event is recorded on a stream that captures
 
 struct Known {
     handle: StreamHandle,

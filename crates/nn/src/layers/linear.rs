@@ -9,7 +9,7 @@ use pagelock_tensor::{Generator, Result, Tensor, default_generator};
 /// - input: `[.., in_features]`
 /// - output: `[.., out_features]`
 ///
-/// Weight and bias begin between ±1 / √in_features ([`init::default_`]).
+/// Weight and bias are initialized uniformly in ±1 / √in_features ([`init::default_`]).
 ///
 /// # Examples
 /// ```

@@ -1,6 +1,7 @@
 //! Sums of functions of elements, for kernels that need several at once: along rows, and across them.
 //!
-//! A few rows or a block of a row are added up in the computing type; blocks meet in `f64`, in their order.
+//! A few rows or a block of a row are added up in the computing type; the sums of blocks are
+//! added in `f64`, in the order of the blocks.
 
 use pagelock_memory::Result;
 
@@ -43,7 +44,7 @@ pub(super) fn long_sums<R: Real, const N: usize, const S: usize>(
         inputs,
         #[inline(always)]
         move |block| {
-            // Through memory: else the compiler arranges the accumulators for their sum, and they leave their registers.
+            // Through memory: otherwise the compiler arranges the accumulators for the last sum, and spills them.
             across(&mut std::hint::black_box(in_lanes::<MANY_LANES, R, N, S>(block, f)))
         },
     )
@@ -157,7 +158,7 @@ pub(crate) fn total<R: Real, const N: usize>(
     })
 }
 
-/// The same number as an `f64`, in which a few sums meet.
+/// The number as an `f64`, in which the sums of blocks are added.
 #[inline(always)]
 pub(super) fn wide<R: Real>(x: R) -> f64 {
     x.cast()
@@ -165,7 +166,7 @@ pub(super) fn wide<R: Real>(x: R) -> f64 {
 
 /// Columns that a task adds up.
 const TILE: usize = 1024;
-/// About as many tasks as there are at most.
+/// About how many tasks there are at most.
 const TASKS: usize = 32;
 /// Rows that are added up before they meet others.
 const ROWS: usize = 32;
@@ -228,7 +229,7 @@ impl Tile {
         let Tile { rows, start, len, width } = self;
         let totals = &mut totals[..S * len];
         totals.fill(0.0);
-        // Caches follow few rows at a time that are far apart.
+        // The prefetcher follows few rows at a time if they are far apart.
         let together = if len < TILE / 4 { 8 } else { 2 };
         scratch::with(S * len + N * together * len, |room: &mut [R]| {
             let (sums, room) = room.split_at_mut(S * len);

@@ -1,8 +1,8 @@
 //! Steps of optimizers over many tensors: on a GPU a few tensors at a time, in one kernel each; and what is done with all
 //! gradients before a step.
 //!
-//! What may change between the replays of a captured step is read by the kernels when they run: the learning rate from
-//! a [`Rate`], and how many steps there were from a tensor on the device.
+//! Kernels read what may change between replays of a captured step when they run: the learning rate from a [`Rate`], the
+//! number of steps from a tensor on the device.
 
 mod adam;
 mod clip;

@@ -1,4 +1,4 @@
-//! Indexing on a device: what `index.cu` is told about positions.
+//! Indexing on a device: the positions that the kernels of `index.cu` take, and their launches.
 
 use bytemuck::{Pod, Zeroable};
 use pagelock_cuda::{Argument, Launch};
@@ -14,7 +14,7 @@ static CODE: Code =
 const THREADS: u32 = 128;
 const WARP: usize = 32;
 
-/// An index tensor, and where its elements are for each of the other tensor's dimensions: 0 where it is the same along one.
+/// An index tensor, and its stride along each dimension of the other tensor: 0 where all entries share an index.
 #[derive(Clone, Copy)]
 pub(super) struct Index<'a> {
     pub(super) view: CudaView<'a>,
@@ -109,7 +109,7 @@ pub(super) fn scatter_add(
         let lines = Argument::Value(bytemuck::bytes_of(&lines));
         let arguments = [out.argument(), x.argument(), index.view.argument(), fault, site, lines];
         // SAFETY: the kernel takes these; lines and steps lead to elements of `x`, of the index and, with an index that it
-        // checks, of `out`, of which no other line has any.
+        // checks, of `out`; no two lines have the same elements of `out`.
         unsafe { CODE.launch(device, op, (types, "scatter_add"), launch, &arguments) }
     })
 }
