@@ -39,7 +39,7 @@ pub(super) struct Cut {
     len_bytes: usize,
 }
 
-/// Parts of a buffer that are cut when somebody takes them, each once; see [`DeviceBuffer::split_when_taken`].
+/// Parts of a buffer. Each can be taken once, and is cut when it is taken; see [`DeviceBuffer::split_when_taken`].
 pub struct Parts<T> {
     whole: Arc<Allocation>,
     ranges: Vec<Range<usize>>, // inside the whole, each after the one before
@@ -98,7 +98,7 @@ impl DeviceView<'_, u8> {
     }
 }
 
-/// Whether both are whole parts of so many bytes, the second cut off behind the first.
+/// Whether both lengths are those of whole parts, and the second part was cut off right behind the first.
 fn are_neighbors(this: (&Allocation, usize), next: (&Allocation, usize)) -> bool {
     match (whole_part(this), whole_part(next)) {
         (Some((whole, this)), Some((other, next))) => Arc::ptr_eq(whole, other) && this.index + 1 == next.index,
@@ -155,7 +155,7 @@ impl<T: Element> DeviceBuffer<T> {
         allocation.is_some_and(|allocation| Arc::get_mut(allocation).is_some())
     }
 
-    /// The same, but each part is cut when somebody takes it: a thousand of them cost little more than a thousand numbers.
+    /// The same, but each part is cut when it is taken: a thousand parts cost little more than a thousand numbers.
     ///
     /// # Errors
     /// As [`split`](Self::split).
@@ -169,7 +169,7 @@ impl<T: Element> DeviceBuffer<T> {
     /// let parts = buffer.split_when_taken(ranges)?;
     /// let second = parts.take(1).unwrap();
     /// assert_eq!(stream.read(&second)?, [3]);
-    /// assert!(parts.take(1).is_none(), "somebody has it");
+    /// assert!(parts.take(1).is_none(), "it was taken");
     /// # Ok::<(), pagelock_cuda::Error>(())
     /// ```
     pub fn split_when_taken(self, ranges: Vec<Range<usize>>) -> Result<Parts<T>> {

@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// Elements on the host, or in a file, that are to be copied to a device: a slice of any memory, all or a part of a
-/// [`HostBuffer`], which the device reads by itself if it is page-locked, or a range of a file's bytes.
+/// [`HostBuffer`], which the device reads without a thread of the host if it is page-locked, or a range of a file's bytes.
 #[derive(Clone, Debug)]
 pub struct HostSource<'a, T: Element = u8> {
     pub(super) bytes: Bytes<'a>,
