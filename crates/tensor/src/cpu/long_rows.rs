@@ -3,7 +3,7 @@
 use super::layer_norm::map;
 use super::rows::{greater, largest};
 use super::stored::Pieces;
-use super::sums::{long_sums, sums, wide};
+use super::sums::{sum_of_pieces, sums, wide};
 use super::{PIECE, Stored, StoredMut, simd};
 use crate::element::Real;
 
@@ -43,22 +43,7 @@ pub(super) fn sum_of_long_row<R: Real, const N: usize>(
     pieces: &mut Pieces<R, N>,
     f: impl Fn([R; N]) -> R + Copy,
 ) -> R {
-    let mut total = 0.0;
-    pieces.read(inputs, &mut |inputs| {
-        let total = &mut total;
-        simd::vectorized(
-            #[inline(always)]
-            move || {
-                let [sum] = long_sums(
-                    inputs,
-                    #[inline(always)]
-                    move |x| [f(x)],
-                );
-                *total += wide(sum);
-            },
-        );
-    });
-    R::from_f64(total)
+    R::from_f64(sum_of_pieces(inputs, pieces, f))
 }
 
 /// `out[i] = f(inputs[..][i])` of such a row.

@@ -137,25 +137,35 @@ pub(crate) fn total<R: Real, const N: usize>(
     let n = inputs[0].len();
     scratch::with(n.div_ceil(CHUNK), |parts: &mut [f64]| {
         for_each_chunk_mut(parts, 1, |i, part| {
-            part[0] = 0.0;
             let inputs = inputs.map(|input| input.part(i * CHUNK, CHUNK.min(n - i * CHUNK)));
-            Pieces::new().read(inputs, &mut |inputs| {
-                let part = &mut part[0];
-                simd::vectorized(
-                    #[inline(always)]
-                    move || {
-                        let [sum] = long_sums(
-                            inputs,
-                            #[inline(always)]
-                            move |x| [f(x)],
-                        );
-                        *part += wide(sum);
-                    },
-                );
-            });
+            part[0] = sum_of_pieces(inputs, &mut Pieces::new(), f);
         });
         Ok(parts.iter().fold(0.0, |all, part| all + part))
     })
+}
+
+/// `Σ f(inputs[..][i])`, for inputs of one length that are read in pieces.
+pub(super) fn sum_of_pieces<R: Real, const N: usize>(
+    inputs: [Stored<'_, R>; N],
+    pieces: &mut Pieces<R, N>,
+    f: impl Fn([R; N]) -> R + Copy,
+) -> f64 {
+    let mut total = 0.0;
+    pieces.read(inputs, &mut |inputs| {
+        let total = &mut total;
+        simd::vectorized(
+            #[inline(always)]
+            move || {
+                let [sum] = long_sums(
+                    inputs,
+                    #[inline(always)]
+                    move |x| [f(x)],
+                );
+                *total += wide(sum);
+            },
+        );
+    });
+    total
 }
 
 /// The number as an `f64`, in which the sums of blocks are added.
