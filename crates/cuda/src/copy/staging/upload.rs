@@ -51,10 +51,10 @@ pub(super) enum Pace {
     Behind,
 }
 
-/// Bytes: with as much of the source, more than the caches of eight cores hold.
-const LEAD: usize = 12 << 20;
+/// Bytes. With more, a download at the same time leaves the upload too few slots to get as far ahead.
+const LEAD: usize = 6 << 20;
 /// What the device starts with; then twice of what was sent before: few copies, and none of them waited for.
-const FIRST: usize = 128 << 10;
+const FIRST: usize = 256 << 10;
 /// The first small copy of another stream waits for a long one as long at most, and later ones for a MiB of it.
 const YIELD_AFTER: Duration = Duration::from_millis(4);
 

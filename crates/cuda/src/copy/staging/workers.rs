@@ -6,7 +6,7 @@
 //!   threads        └───┴───┴───┘ each takes a granule, copies it, sets its bit in `done`
 //!   caller    sends what is copied without a gap from a piece's start on
 //! ```
-//! A piece is published when it has a slot. Its granules, equal parts of at least 64 KiB, are taken in order by whichever thread
+//! A piece is published when it has a slot. Its granules, equal parts of at least 16 KiB, are taken in order by whichever thread
 //! is free, the caller among them. Threads only copy bytes; they never call a driver.
 //!
 //! Invariant: host memory and slots are touched only for granules that were taken and not yet counted in `finished`. A call
@@ -215,7 +215,7 @@ struct State {
 
 const SPIN: Duration = Duration::from_micros(100);
 const WATCH: Duration = Duration::from_micros(500); // after spinning, by giving up the processor each time
-const FEW_GRANULES: usize = 4; // up to here waking threads takes longer than they save
+const FEW_BYTES: usize = 256 << 10; // up to here waking threads takes longer than they save
 const TURN: usize = 4; // granules in a row before a thread looks at the next job, if there are several
 
 impl Workers {
@@ -238,7 +238,7 @@ impl Workers {
 
     /// Lets the workers help with a job, if it is worth waking them, until what this returns is dropped.
     pub(super) fn run(&self, job: Job) -> RunningJob<'_> {
-        let is_worth_it = job.plan.granules() > FEW_GRANULES && self.threads > 0;
+        let is_worth_it = job.plan.granules() * job.plan.granule_bytes > FEW_BYTES && self.threads > 0;
         let (job, workers) = (Arc::new(job), is_worth_it.then_some(self));
         if let Some(workers) = workers {
             lock(&workers.shared.state).jobs.push(job.clone());
@@ -392,10 +392,10 @@ mod tests {
     fn sleeping_workers_wake_for_every_piece() {
         let workers = Workers::start("test", 3);
         for round in 0..300_usize {
-            let source = vec![round as u8; 1_000];
-            let mut slots = vec![[0_u8; 100]; 10];
-            let mut plan = Plan::new(100, 10);
-            plan.add(0, memory(&source), Address(0), 1_000, false);
+            let source = vec![round as u8; 300_000];
+            let mut slots = vec![[0_u8; 30_000]; 10];
+            let mut plan = Plan::new(30_000, 3_000);
+            plan.add(0, memory(&source), Address(0), 300_000, false);
             let running = workers.run(Job::new(plan, Direction::ToSlots, Stores::Ordinary));
             for (piece, slot) in slots.iter_mut().enumerate() {
                 running.publish(piece, slot.as_mut_ptr());
