@@ -32,8 +32,8 @@ use pagelock_tensor::{AnyTensor, DType, Device, Error, Result, Tensor};
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 
-use self::numbers::{Numbers, allowed, bound};
-use self::operations::{Fill, Inputs, Operation, Sample, numbers_like, table};
+use self::numbers::{Numbers, allowed};
+use self::operations::{Bound, Fill, Inputs, Operation, Sample, numbers_like, table};
 
 /// Seeds of `numbers_like`, as in `make.py`.
 const UPSTREAM: usize = 10;
@@ -245,7 +245,7 @@ impl Case<'_> {
         let exact = format!("{}exact.{key}", self.key);
         // A conversion to another precision rounds once.
         if !self.file.has(&exact) || found.dtype() != self.dtype {
-            return numbers.compare(what, &expected, bound(found.dtype()));
+            return numbers.compare(what, &expected, Bound::Rounded.relative(found.dtype()));
         }
         let units = allowed(self.operation, self.dtype, self.device);
         numbers.compare_in_units(

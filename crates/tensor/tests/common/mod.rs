@@ -93,6 +93,15 @@ impl Values for Bool {
     }
 }
 
+/// The elements of a tensor of any kind.
+pub(crate) fn numbers_of(x: &AnyTensor) -> Result<Vec<f64>> {
+    match x.dtype() {
+        DType::Bool => Bool::values(&x.bool()?),
+        dtype if dtype.is_float() => Float::values(&x.float()?),
+        _ => Int::values(&x.int()?),
+    }
+}
+
 pub(crate) const FLOATS: &[DType] = &[DType::F32, DType::F64, DType::F16, DType::BF16];
 pub(crate) const INTS: &[DType] = &[DType::I64, DType::I32, DType::U8];
 
@@ -103,6 +112,12 @@ pub(crate) fn same_kind(dtype: DType) -> &'static [DType] {
         _ if dtype.is_float() => FLOATS,
         _ => INTS,
     }
+}
+
+/// A view with the dimensions in reverse order.
+pub(crate) fn reversed<K: Kind>(x: &Tensor<K>) -> Result<Tensor<K>> {
+    let last = x.rank() as isize - 1;
+    (0..x.rank() as isize / 2).try_fold(x.clone(), |x, dim| x.transpose(dim, last - dim))
 }
 
 /// Floats as a tensor of another precision, of any kind.

@@ -1,23 +1,12 @@
 //! Numbers of golden files, and how ours are compared with them.
 
 use half::{bf16, f16};
-use pagelock_tensor::{AnyTensor, Bool, DType, Device, Float, Int, Result};
+use pagelock_tensor::{AnyTensor, DType, Device, Result};
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;
 
-use super::common::Values;
-use super::operations::Operation;
-
-/// The relative error allowed against PyTorch.
-pub(super) fn bound(dtype: DType) -> f64 {
-    match dtype {
-        DType::F64 => 1e-10,
-        DType::F32 => 1e-5,
-        DType::F16 => 4e-3,
-        DType::BF16 => 3e-2,
-        _ => 0.0,
-    }
-}
+use super::common::numbers_of;
+use super::operations::{Bound, Operation};
 
 /// How many halves of a unit in the last place, or of PyTorch's error, a special sample may be off: `c` in `golden.rs`.
 ///
@@ -77,12 +66,8 @@ pub(super) struct Numbers {
 
 impl Numbers {
     pub(super) fn of(tensor: &AnyTensor) -> Result<Self> {
-        let values = match tensor.dtype() {
-            DType::Bool => Bool::values(&tensor.bool()?),
-            dtype if dtype.is_float() => Float::values(&tensor.float()?),
-            _ => Int::values(&tensor.int()?),
-        };
-        Ok(Self { dtype: tensor.dtype().name(), dims: tensor.dims().to_vec(), values: values? })
+        let values = numbers_of(tensor)?;
+        Ok(Self { dtype: tensor.dtype().name(), dims: tensor.dims().to_vec(), values })
     }
 
     fn check_shape(&self, what: &str, stored: &TensorView<'_>) -> Result<(), String> {
@@ -156,7 +141,8 @@ fn is_as_good(dtype: DType, ours: f64, theirs: f64, exact: f64, (with_sign, allo
     if dtype == DType::F64 {
         // PyTorch's own numbers, so that their error is not known, nor what they would be if nothing had overflowed.
         let error = (ours - theirs).abs() / theirs.abs().max(1.0);
-        return error <= bound(dtype) || ours.is_finite() && (theirs.is_infinite() || theirs.is_nan() && !with_sign);
+        return error <= Bound::Rounded.relative(dtype)
+            || ours.is_finite() && (theirs.is_infinite() || theirs.is_nan() && !with_sign);
     }
     if !ours.is_finite() || !rounded.is_finite() || (with_sign && ours == 0.0 && exact == 0.0) {
         return false;

@@ -13,6 +13,7 @@ mod operations;
 use pagelock_tensor::autograd::{Context, Function, Tolerance, gradcheck, gradgradcheck};
 use pagelock_tensor::{AnyTensor, DType, Device, Error, Result, Tensor};
 
+use self::common::reversed;
 use self::operations::{Derivative, Fill, Input, Inputs, Operation, Sample, table};
 
 /// Derivatives of one group of entries, so that the groups run at the same time.
@@ -120,12 +121,6 @@ impl Stored {
             Stored::WithGaps => x.select(-1, 1),
         }
     }
-}
-
-/// The dimensions in reverse order.
-fn reversed(x: &Tensor) -> Result<Tensor> {
-    let last = x.rank() as isize - 1;
-    (0..x.rank() as isize / 2).try_fold(x.clone(), |x, dim| x.transpose(dim, last - dim))
 }
 
 fn checked(f: impl Fn(&[Tensor]) -> Result<Tensor>, inputs: &[Tensor]) {

@@ -114,6 +114,20 @@ pub(crate) enum Bound {
     Rounded,
 }
 
+impl Bound {
+    /// For results of this precision: 0 for other than floats.
+    pub(crate) fn relative(self, dtype: DType) -> f64 {
+        match (self, dtype) {
+            (Bound::Exact, _) => 0.0,
+            (Bound::Rounded, DType::F64) => 1e-10,
+            (Bound::Rounded, DType::F32) => 1e-5,
+            (Bound::Rounded, DType::F16) => 4e-3,
+            (Bound::Rounded, DType::BF16) => 3e-2,
+            (Bound::Rounded, _) => 0.0,
+        }
+    }
+}
+
 /// Inputs and arguments.
 #[derive(Debug, Clone)]
 pub(crate) struct Sample {

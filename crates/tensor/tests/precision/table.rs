@@ -2,7 +2,7 @@
 
 use pagelock_tensor::{AnyTensor, DType, Device, Error, Half, Result, autocast, autograd, no_autocast};
 
-use crate::common::{FLOATS, INTS, Values};
+use crate::common::{FLOATS, INTS, numbers_of};
 use crate::operations::{Autocast, Inputs, Mixed, Operation, Sample, table};
 
 /// The operations of this kind that take floats, with a sample in which several inputs have numbers.
@@ -50,12 +50,7 @@ fn promoted(left: DType, right: DType) -> DType {
 }
 
 fn numbers(x: &AnyTensor) -> Vec<u64> {
-    let values = match x.dtype() {
-        DType::Bool => Values::values(&x.bool().unwrap()),
-        dtype if dtype.is_float() => Values::values(&x.float().unwrap()),
-        _ => Values::values(&x.int().unwrap()),
-    };
-    values.unwrap().into_iter().map(f64::to_bits).collect()
+    numbers_of(x).unwrap().into_iter().map(f64::to_bits).collect()
 }
 
 #[track_caller]
