@@ -8,7 +8,7 @@ use super::{
     packed::{self, layout},
     page_locked::{Down, Up},
     same_length,
-    staging::{Plan, Staging, Start},
+    staging::{Direction, Plan, Staging, Start},
 };
 use crate::{
     buffer::{DeviceBuffer, DeviceView, DeviceViewMut},
@@ -280,7 +280,7 @@ impl Stream {
         {
             return staging.upload_small(self.core(), slice, target);
         }
-        let (mut plan, mut accesses) = (staging.plan_upload(len_bytes), Vec::with_capacity(copies.len()));
+        let (mut plan, mut accesses) = (staging.plan(Direction::ToSlots, len_bytes), Vec::with_capacity(copies.len()));
         let mut last: Option<&DeviceViewMut<'_, u8>> = None;
         for (source, target) in copies.iter().filter(|(_, target)| !target.is_empty()) {
             let joins = last.is_some_and(|last| last.is_followed_by(target));
@@ -409,7 +409,7 @@ impl Stream {
         {
             return staging.download_small(self.core(), *source, target);
         }
-        let (mut plan, mut accesses) = (staging.plan_download(len_bytes), Vec::new());
+        let (mut plan, mut accesses) = (staging.plan(Direction::FromSlots, len_bytes), Vec::new());
         let mut last: Option<DeviceView<'_, u8>> = None;
         for (source, target) in copies.iter_mut().filter(|(source, _)| !source.is_empty()) {
             let joins = last.is_some_and(|last| last.is_closely_followed_by(source));

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::staging::{Staging, Start};
+use super::staging::{Direction, Staging, Start};
 use crate::{
     buffer::DeviceBuffer,
     element::{Element, element_size, len_bytes},
@@ -11,7 +11,7 @@ use crate::{
     stream::Stream,
 };
 
-/// Where each slice starts is a multiple of this, for elements whose size is a power of two.
+/// Where each slice starts is a multiple of this, for elements whose size is a power of two; and each device run in its piece.
 pub(super) const ALIGN: usize = 256;
 
 /// Many slices in one device buffer, one behind the other: what [`Stream::upload_packed`] makes.
@@ -52,7 +52,7 @@ impl Stream {
         let (ranges, len) = layout::<T>(slices.iter().map(|slice| slice.len()))?;
         let mut buffer = self.allocate::<T>(len)?;
         let staging = Staging::of(self);
-        let mut plan = staging.plan_upload(len * size_of::<T>());
+        let mut plan = staging.plan(Direction::ToSlots, len * size_of::<T>());
         plan.reserve(slices.len() + 1);
         for (slice, range) in slices.iter().zip(&ranges) {
             let start = Start::Memory(slice.as_ptr().cast::<u8>().cast_mut());

@@ -16,9 +16,6 @@
 //! call) and `upload.rs` (a call, from its first slot to its last). Beside them: `download.rs`; `plan.rs` cuts copies into
 //! pieces; `config.rs` says how large the ring is; `non_temporal.rs` writes past the caches; `yielding.rs` lets copies of other
 //! streams pass; `small.rs` is for copies that fit a slot many times.
-//!
-//! The sizes are constants that were measured (`docs/performance.md`): a ring that stays in the processor's cache, slots so long
-//! that the device's overhead for each copy hardly counts, and as many threads as write as fast as the wire reads.
 
 mod config;
 mod download;
@@ -37,12 +34,13 @@ use pagelock_memory::ByteSize;
 pub(crate) use self::config::DeviceStaging;
 pub use self::config::StagingConfig;
 pub(super) use self::plan::{Plan, Start};
+pub(super) use self::workers::Direction;
 use self::{
     download::Download,
     non_temporal::Stores,
     ring::Ring,
     upload::{Pace, Upload},
-    workers::{Direction, Job, Workers},
+    workers::{Job, Workers},
 };
 use crate::{
     error::Result,
@@ -89,24 +87,15 @@ impl Staging {
 
     /// The longest copy for which the caller needs no help.
     pub(super) fn small_bytes(&self) -> usize {
-        self.small.slot_bytes()
+        self.small.slot_bytes
     }
 
-    /// For an upload of `len_bytes`.
-    pub(super) fn plan_upload(&self, len_bytes: usize) -> Plan {
-        self.plan(len_bytes, LEAST_UPLOAD)
-    }
-
-    /// For a download of `len_bytes`.
-    pub(super) fn plan_download(&self, len_bytes: usize) -> Plan {
-        self.plan(len_bytes, LEAST_DOWNLOAD)
-    }
-
-    /// Short copies have short pieces, so that both halves of the work overlap; long ones fill slots, because each copy costs
-    /// the device some microseconds.
-    fn plan(&self, len_bytes: usize, least_piece_bytes: usize) -> Plan {
+    /// For a copy of `len_bytes`. Short copies have short pieces, so that both halves of the work overlap; long ones fill
+    /// slots, because each copy costs the device some microseconds.
+    pub(super) fn plan(&self, direction: Direction, len_bytes: usize) -> Plan {
+        let least_piece_bytes = if direction == Direction::ToSlots { LEAST_UPLOAD } else { LEAST_DOWNLOAD };
         let piece_bytes = (len_bytes / 8).max(least_piece_bytes).next_multiple_of(self.granule_bytes);
-        Plan::new(piece_bytes.min(self.large.slot_bytes()), self.granule_bytes)
+        Plan::new(piece_bytes.min(self.large.slot_bytes), self.granule_bytes)
     }
 
     fn readers(&self) -> &Workers {

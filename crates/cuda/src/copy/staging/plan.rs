@@ -16,6 +16,7 @@ use std::{
 };
 
 use crate::{
+    copy::packed,
     driver::Address,
     error::{Error, Result},
 };
@@ -40,7 +41,7 @@ pub(super) struct Piece {
     pub(super) first_granule: usize,
 }
 
-/// Bytes of a piece that lie together, on the host or on the device.
+/// Bytes of a piece that lie together.
 pub(super) struct Run<S> {
     pub(super) start: S,
     offset: u32, // in the piece
@@ -58,8 +59,6 @@ pub(in crate::copy) enum Start {
 
 /// The most granules of a piece: one bit each in a word.
 pub(super) const GRANULES: usize = 64;
-/// Device runs begin at multiples of this in their piece.
-const ALIGN: usize = 256;
 
 impl Start {
     /// So many bytes further on.
@@ -88,6 +87,14 @@ impl<S> Run<S> {
     }
 }
 
+impl Piece {
+    /// Has one host run more, of this buffer, and ends here.
+    fn extend(&mut self, buffer: usize, end: usize) {
+        (self.buffers.end, self.len_bytes) = (buffer + 1, end);
+        self.host_runs.end += 1;
+    }
+}
+
 impl Plan {
     /// For pieces of at most `piece_bytes`, which threads copy in granules of at least `least_granule_bytes`.
     pub(super) fn new(piece_bytes: usize, least_granule_bytes: usize) -> Self {
@@ -99,6 +106,7 @@ impl Plan {
 
     /// Adds bytes of the buffer of that number. With `joins` they lie behind the bytes that were added before, and nobody uses
     /// what is between.
+    #[inline] // for loops over many short slices
     pub(in crate::copy) fn add(
         &mut self,
         buffer: usize,
@@ -107,8 +115,17 @@ impl Plan {
         len_bytes: usize,
         joins: bool,
     ) {
-        let mut done = self.add_to_last(buffer, start, address, len_bytes, joins);
-        while done < len_bytes {
+        let done = match joins {
+            true => self.join_last_run(buffer, start, address, len_bytes),
+            false => self.share_last_piece(buffer, start, address, len_bytes),
+        };
+        if done < len_bytes {
+            self.add_pieces(buffer, start.offset(done), address.offset(done), len_bytes - done);
+        }
+    }
+
+    fn add_pieces(&mut self, buffer: usize, start: Start, address: Address, len_bytes: usize) {
+        for done in (0..len_bytes).step_by(self.piece_bytes) {
             let len = self.piece_bytes.min(len_bytes - done);
             let (host_run, device_run) = (self.host_runs.len(), self.device_runs.len());
             self.pieces.push(Piece {
@@ -120,34 +137,35 @@ impl Plan {
             });
             self.host_runs.push(Run::new(start.offset(done), 0, len));
             self.device_runs.push(Run::new(address.offset(done), 0, len));
-            done += len;
         }
     }
 
-    /// Adds bytes to the last piece, if that has room: as many as fit of those that join the last device run, all or none of
-    /// others. Returns how many.
-    fn add_to_last(&mut self, buffer: usize, start: Start, address: Address, len_bytes: usize, joins: bool) -> usize {
+    /// Adds as many bytes to the last piece as fit behind its last device run. Returns how many.
+    #[inline]
+    fn join_last_run(&mut self, buffer: usize, start: Start, address: Address, len_bytes: usize) -> usize {
         let (Some(piece), Some(run)) = (self.pieces.last_mut(), self.device_runs.last_mut()) else { return 0 };
-        let offset = match joins {
-            true => run.offset as usize + (address.0 - run.start.0) as usize,
-            false => piece.len_bytes.next_multiple_of(ALIGN),
-        };
-        let room = self.piece_bytes.saturating_sub(offset);
-        let len = if joins { len_bytes.min(room) } else { len_bytes };
-        if len == 0 || len > room {
+        let offset = run.offset as usize + (address.0 - run.start.0) as usize;
+        let len = len_bytes.min(self.piece_bytes.saturating_sub(offset));
+        if len > 0 {
+            run.len_bytes = (offset + len) as u32 - run.offset;
+            self.host_runs.push(Run::new(start, offset, len));
+            piece.extend(buffer, offset + len);
+        }
+        len
+    }
+
+    /// Adds the bytes to the last piece as a device run of their own, if there is room for all. Returns how many were added.
+    fn share_last_piece(&mut self, buffer: usize, start: Start, address: Address, len_bytes: usize) -> usize {
+        let Some(piece) = self.pieces.last_mut() else { return 0 };
+        let offset = piece.len_bytes.next_multiple_of(packed::ALIGN);
+        if len_bytes == 0 || offset + len_bytes > self.piece_bytes {
             return 0;
         }
-        if joins {
-            run.len_bytes = (offset + len) as u32 - run.offset;
-        } else {
-            piece.device_runs.end += 1;
-            self.device_runs.push(Run::new(address, offset, len));
-        }
-        piece.buffers.end = buffer + 1;
-        piece.len_bytes = offset + len;
-        piece.host_runs.end += 1;
-        self.host_runs.push(Run::new(start, offset, len));
-        len
+        self.device_runs.push(Run::new(address, offset, len_bytes));
+        self.host_runs.push(Run::new(start, offset, len_bytes));
+        piece.device_runs.end += 1;
+        piece.extend(buffer, offset + len_bytes);
+        len_bytes
     }
 
     /// Where the device has the bytes in this range of a piece: its addresses, and which part of the piece belongs there.

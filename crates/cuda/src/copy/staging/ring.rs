@@ -42,7 +42,7 @@ const ALIGN: usize = 64;
 
 /// See the head of the file.
 pub(super) struct Ring {
-    slot_bytes: usize,
+    pub(super) slot_bytes: usize,
     state: Mutex<State>, // guards where the slots are
     returned: Condvar,   // with `state`: a slot can be taken or made
 }
@@ -70,10 +70,6 @@ impl Ring {
         let (free, in_flight) = (Vec::new(), VecDeque::new());
         let state = State { free, in_flight, slots: 0, limit, calls: 0, waiting: 0, retired: false };
         Self { slot_bytes, state: Mutex::new(state), returned: Condvar::new() }
-    }
-
-    pub(super) fn slot_bytes(&self) -> usize {
-        self.slot_bytes
     }
 
     /// Bytes of the slots that exist.

@@ -54,7 +54,7 @@ impl Staging {
             // and is in `InUse`.
             unsafe { driver.copy_to_host(stream, to, source.address(), target.len()) }
         });
-        lease.launch(slot, queued, 0..self.small.slot_bytes())?; // no other copy uses the rest
+        lease.launch(slot, queued, 0..self.small.slot_bytes)?; // no other copy uses the rest
         if let Some(slot) = lease.wait_for_oldest()? {
             target.copy_from_slice(&slot[..target.len()]);
             lease.give_back(slot);

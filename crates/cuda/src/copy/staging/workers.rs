@@ -57,7 +57,7 @@ struct OwnLine(AtomicUsize);
 
 /// Which way the bytes go.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Direction {
+pub(in crate::copy) enum Direction {
     ToSlots,
     FromSlots,
 }
@@ -155,7 +155,13 @@ impl Job {
             let part = run.within(&range);
             let (staged, len_bytes) = (slot.wrapping_add(part.start), part.len());
             match run.start.offset(part.start - run.range().start) {
-                Start::Memory(host) => self.copy_memory(host, staged, len_bytes),
+                Start::Memory(host) => {
+                    let (source, target) =
+                        if self.direction == Direction::ToSlots { (host, staged) } else { (staged, host) };
+                    // SAFETY: both ranges are inside the run and the slot, which the call keeps for as long as granules may be
+                    // taken (the invariant); only this thread has this granule; a slot and a caller's slice do not overlap.
+                    unsafe { non_temporal::copy(self.stores, source.cast_const(), target, len_bytes) };
+                }
                 Start::File(file, at) => {
                     // SAFETY: the range is inside the slot, whose bytes are initialized, and which the call keeps for as long
                     // as granules may be taken (the invariant); only this thread has this granule.
@@ -165,16 +171,6 @@ impl Job {
             }
         }
         Ok(())
-    }
-
-    fn copy_memory(&self, host: *mut u8, staged: *mut u8, len_bytes: usize) {
-        let (source, target) = match self.direction {
-            Direction::ToSlots => (host, staged),
-            Direction::FromSlots => (staged, host),
-        };
-        // SAFETY: both ranges are inside the run and the slot, which the call keeps for as long as granules may be taken (the
-        // invariant); only this thread has this granule; a slot and a caller's slice do not overlap.
-        unsafe { non_temporal::copy(self.stores, source.cast_const(), target, len_bytes) };
     }
 }
 
