@@ -9,6 +9,7 @@
 
 mod adam;
 mod clip;
+pub mod lr_scheduler;
 mod master;
 mod scaler;
 mod sgd;

@@ -5,6 +5,7 @@ mod derive;
 mod files;
 mod fit;
 mod init;
+mod lr_schedulers;
 mod masters;
 mod modules;
 mod moving;

@@ -1,0 +1,105 @@
+//! Schedules of schedules: [`SequentialLr`], [`ChainedScheduler`].
+
+use super::Schedule;
+use crate::{Error, Result};
+
+/// One schedule after the other, as PyTorch's `SequentialLR`.
+///
+/// # Examples
+/// Five steps of warm-up, and then down along a cosine:
+/// ```
+/// use pagelock_nn::optim::lr_scheduler::{CosineAnnealingLr, LinearLr, Schedule, SequentialLr};
+///
+/// let schedule = SequentialLr::new(LinearLr::new(5)).then(5, CosineAnnealingLr::new(95));
+/// assert!(schedule.first(0.3, 0.3) < 0.101);
+/// assert_eq!(schedule.next(5, 0.3, 0.2), 0.3);
+/// ```
+pub struct SequentialLr {
+    schedules: Vec<(u64, Box<dyn Schedule>)>, // the step from which on, ascending from 0
+}
+
+impl SequentialLr {
+    /// Begins with this one.
+    pub fn new(schedule: impl Schedule + 'static) -> Self {
+        Self { schedules: vec![(0, Box::new(schedule))] }
+    }
+
+    /// From step `milestone` on another, which begins anew with the rate that the optimizer was made with, and counts steps from
+    /// there.
+    #[must_use]
+    pub fn then(mut self, milestone: u64, schedule: impl Schedule + 'static) -> Self {
+        self.schedules.push((milestone, Box::new(schedule)));
+        self
+    }
+}
+
+impl Schedule for SequentialLr {
+    fn next(&self, step: u64, base: f64, lr: f64) -> f64 {
+        let Some((milestone, schedule)) = self.schedules.iter().rev().find(|(milestone, _)| *milestone <= step) else {
+            return lr; // not reached: the first begins at 0
+        };
+        match step - milestone {
+            0 => schedule.restart(base, lr),
+            step => schedule.next(step, base, lr),
+        }
+    }
+
+    fn first(&self, base: f64, lr: f64) -> f64 {
+        self.schedules[0].1.first(base, lr)
+    }
+
+    fn restart(&self, base: f64, lr: f64) -> f64 {
+        self.schedules[0].1.restart(base, lr)
+    }
+
+    fn check(&self) -> Result<()> {
+        if let Some(two) = self.schedules.windows(2).find(|two| two[1].0 <= two[0].0) {
+            let (before, after) = (two[0].0, two[1].0);
+            let fix = "give each `then` a later step than the one before";
+            return Err(Error::Argument(format!("SequentialLr: milestone {after} comes after {before}; {fix}")));
+        }
+        self.schedules.iter().try_for_each(|(_, schedule)| schedule.check())
+    }
+}
+
+/// Several schedules at once, each of which goes on with what the one before made of the rate, as PyTorch's `ChainedScheduler`.
+///
+/// # Examples
+/// ```
+/// use pagelock_nn::optim::lr_scheduler::{ChainedScheduler, ConstantLr, ExponentialLr, Schedule};
+///
+/// let schedule = ChainedScheduler::new(ConstantLr::new(0.5, 3)).and(ExponentialLr::new(0.9));
+/// assert_eq!(schedule.first(0.1, 0.1), 0.05);
+/// assert_eq!(schedule.next(1, 0.1, 0.05), 0.05 * 0.9);
+/// ```
+pub struct ChainedScheduler {
+    schedules: Vec<Box<dyn Schedule>>,
+}
+
+impl ChainedScheduler {
+    /// With this one first.
+    pub fn new(schedule: impl Schedule + 'static) -> Self {
+        Self { schedules: vec![Box::new(schedule)] }
+    }
+
+    /// And this one.
+    #[must_use]
+    pub fn and(mut self, schedule: impl Schedule + 'static) -> Self {
+        self.schedules.push(Box::new(schedule));
+        self
+    }
+}
+
+impl Schedule for ChainedScheduler {
+    fn next(&self, step: u64, base: f64, lr: f64) -> f64 {
+        self.schedules.iter().fold(lr, |lr, schedule| schedule.next(step, base, lr))
+    }
+
+    fn first(&self, base: f64, lr: f64) -> f64 {
+        self.schedules.iter().fold(lr, |lr, schedule| schedule.first(base, lr))
+    }
+
+    fn check(&self) -> Result<()> {
+        self.schedules.iter().try_for_each(Schedule::check)
+    }
+}

@@ -1,0 +1,192 @@
+//! Rates that rise and fall: [`CyclicLr`], [`OneCycleLr`]. Momentum stays as it is, as with PyTorch's `cycle_momentum=False`.
+
+use std::f64::consts::PI;
+
+use super::{Schedule, check, check_steps};
+use crate::Result;
+
+/// Moves the rate up and down between two, as PyTorch's `CyclicLR`.
+///
+/// L. Smith, "Cyclical learning rates for training neural networks", 2015, <https://arxiv.org/abs/1506.01186>.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct CyclicLr {
+    base_lr: f64,
+    max_lr: f64,
+    step_size_up: u64,
+    step_size_down: u64,
+    mode: CyclicMode,
+}
+
+/// How high the cycles of [`CyclicLr`] are.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum CyclicMode {
+    /// All alike: `"triangular"`.
+    Triangular,
+    /// Each half as high as the one before: `"triangular2"`.
+    Triangular2,
+    /// By this number to the power of the step: `"exp_range"`.
+    ExpRange(f64),
+}
+
+impl CyclicLr {
+    /// Triangles of 2000 steps up and 2000 down.
+    pub fn new(base_lr: f64, max_lr: f64) -> Self {
+        Self { base_lr, max_lr, step_size_up: 2000, step_size_down: 2000, mode: CyclicMode::Triangular }
+    }
+
+    /// How many steps up, and as many down.
+    #[must_use]
+    pub fn step_size(self, steps: u64) -> Self {
+        Self { step_size_up: steps, step_size_down: steps, ..self }
+    }
+
+    /// How many steps down.
+    #[must_use]
+    pub fn step_size_down(self, steps: u64) -> Self {
+        Self { step_size_down: steps, ..self }
+    }
+
+    /// How high later cycles are.
+    #[must_use]
+    pub fn mode(self, mode: CyclicMode) -> Self {
+        Self { mode, ..self }
+    }
+
+    fn at(&self, step: u64) -> f64 {
+        let total = self.step_size_up as f64 + self.step_size_down as f64;
+        let up = self.step_size_up as f64 / total;
+        let cycle = (1.0 + step as f64 / total).floor();
+        let x = 1.0 + step as f64 / total - cycle;
+        let height = if x <= up { x / up } else { (x - 1.0) / (up - 1.0) };
+        let scale = match self.mode {
+            CyclicMode::Triangular => 1.0,
+            CyclicMode::Triangular2 => 1.0 / 2.0_f64.powf(cycle - 1.0),
+            CyclicMode::ExpRange(gamma) => gamma.powf(step as f64),
+        };
+        self.base_lr + (self.max_lr - self.base_lr) * height * scale
+    }
+}
+
+impl Schedule for CyclicLr {
+    fn next(&self, step: u64, _base: f64, _lr: f64) -> f64 {
+        self.at(step)
+    }
+
+    fn first(&self, _base: f64, _lr: f64) -> f64 {
+        self.at(0)
+    }
+
+    fn check(&self) -> Result<()> {
+        check_steps("CyclicLr", "step_size_up", self.step_size_up)?;
+        check_steps("CyclicLr", "step_size_down", self.step_size_down)
+    }
+}
+
+/// Moves the rate up to `max_lr`, and down to almost nothing, once, as PyTorch's `OneCycleLR`. What the optimizer was made with
+/// does not count.
+///
+/// L. Smith, N. Topin, "Super-convergence: very fast training of neural networks using large learning rates", 2017,
+/// <https://arxiv.org/abs/1708.07120>.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct OneCycleLr {
+    max_lr: f64,
+    total_steps: u64,
+    pct_start: f64,
+    anneal: Anneal,
+    div_factor: f64,
+    final_div_factor: f64,
+    three_phase: bool,
+}
+
+/// The shape of the ways of [`OneCycleLr`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Anneal {
+    /// Half a cosine.
+    Cos,
+    /// A straight line.
+    Linear,
+}
+
+impl Anneal {
+    fn between(self, start: f64, end: f64, part: f64) -> f64 {
+        match self {
+            Anneal::Cos => end + (start - end) / 2.0 * ((PI * part).cos() + 1.0),
+            Anneal::Linear => (end - start) * part + start,
+        }
+    }
+}
+
+impl OneCycleLr {
+    /// Within `total_steps` steps: epochs times steps of an epoch. After those the rate stays.
+    ///
+    /// From a 25th of `max_lr`, up for 30 % of the steps, along half a cosine, and down to a 250,000th.
+    pub fn new(max_lr: f64, total_steps: u64) -> Self {
+        let (pct_start, anneal, div_factor, final_div_factor) = (0.3, Anneal::Cos, 25.0, 1e4);
+        Self { max_lr, total_steps, pct_start, anneal, div_factor, final_div_factor, three_phase: false }
+    }
+
+    /// The part of the steps in which the rate rises, from 0 to 1.
+    #[must_use]
+    pub fn pct_start(self, pct_start: f64) -> Self {
+        Self { pct_start, ..self }
+    }
+
+    /// The shape of the ways up and down.
+    #[must_use]
+    pub fn anneal_strategy(self, anneal: Anneal) -> Self {
+        Self { anneal, ..self }
+    }
+
+    /// `max_lr` divided by this is the rate to begin with.
+    #[must_use]
+    pub fn div_factor(self, div_factor: f64) -> Self {
+        Self { div_factor, ..self }
+    }
+
+    /// The rate to begin with divided by this is the one in the end.
+    #[must_use]
+    pub fn final_div_factor(self, final_div_factor: f64) -> Self {
+        Self { final_div_factor, ..self }
+    }
+
+    /// Whether the way down is as long as the way up, before the rate falls from what it was at first.
+    #[must_use]
+    pub fn three_phase(self, three_phase: bool) -> Self {
+        Self { three_phase, ..self }
+    }
+
+    fn at(&self, step: u64) -> f64 {
+        let step = step.min(self.total_steps) as f64;
+        let (initial, total) = (self.max_lr / self.div_factor, self.total_steps as f64);
+        let least = initial / self.final_div_factor;
+        let top = self.pct_start * total - 1.0;
+        let between = |(start, end): (f64, f64), from: f64, to: f64| {
+            let part = if start == end { 1.0 } else { (step - start) / (end - start) };
+            self.anneal.between(from, to, part)
+        };
+        let down = 2.0 * self.pct_start * total - 2.0;
+        match self.three_phase {
+            _ if step <= top => between((0.0, top), initial, self.max_lr),
+            true if step <= down => between((top, down), self.max_lr, initial),
+            true => between((down, total - 1.0), initial, least),
+            false => between((top, total - 1.0), self.max_lr, least),
+        }
+    }
+}
+
+impl Schedule for OneCycleLr {
+    fn next(&self, step: u64, _base: f64, _lr: f64) -> f64 {
+        self.at(step)
+    }
+
+    fn first(&self, _base: f64, _lr: f64) -> f64 {
+        self.at(0)
+    }
+
+    fn check(&self) -> Result<()> {
+        check_steps("OneCycleLr", "total_steps", self.total_steps)?;
+        check((0.0..=1.0).contains(&self.pct_start), "OneCycleLr", "pct_start", self.pct_start, "from 0 to 1")?;
+        check(self.div_factor > 0.0, "OneCycleLr", "div_factor", self.div_factor, "above 0")?;
+        check(self.final_div_factor > 0.0, "OneCycleLr", "final_div_factor", self.final_div_factor, "above 0")
+    }
+}

@@ -1,0 +1,180 @@
+//! Schedules of learning rates: [`LrScheduler`] with a [`Schedule`], and [`ReduceLrOnPlateau`], as PyTorch's
+//! `torch.optim.lr_scheduler`, to the last bit.
+//!
+//! A schedule is a value without state: it says what follows a rate in a step. So schedules are put together
+//! ([`SequentialLr`], [`ChainedScheduler`]), and a scheduler is a schedule, a count of steps and a rate.
+//!
+//! | PyTorch | here |
+//! |---|---|
+//! | `StepLR`, `MultiStepLR`, `ExponentialLR`, `PolynomialLR` | the same with `Lr`, in `decay.rs` |
+//! | `ConstantLR`, `LinearLR` (warm-up), `LambdaLR`, `MultiplicativeLR` | the same, in `factor.rs` |
+//! | `CosineAnnealingLR`, `CosineAnnealingWarmRestarts` | the same, in `cosine.rs` |
+//! | `CyclicLR`, `OneCycleLR` | the same, with `cycle_momentum=False`, in `cycle.rs` |
+//! | `SequentialLR`, `ChainedScheduler` | the same, of schedules, in `composed.rs` |
+//! | `ReduceLROnPlateau` | the same, in `plateau.rs` |
+
+mod composed;
+mod cosine;
+mod cycle;
+mod decay;
+mod factor;
+mod plateau;
+
+pub use composed::{ChainedScheduler, SequentialLr};
+pub use cosine::{CosineAnnealingLr, CosineAnnealingWarmRestarts};
+pub use cycle::{Anneal, CyclicLr, CyclicMode, OneCycleLr};
+pub use decay::{ExponentialLr, MultiStepLr, PolynomialLr, StepLr};
+pub use factor::{ConstantLr, LambdaLr, LinearLr, MultiplicativeLr};
+pub use plateau::{PlateauMode, PlateauState, ReduceLrOnPlateau, Threshold};
+
+use super::Optimizer;
+use crate::{Error, Result};
+use pagelock_tensor::text::number;
+
+/// How a learning rate goes on, step by step.
+///
+/// # Examples
+/// A schedule of one's own: the rate falls with the root of the steps.
+/// ```
+/// use pagelock_nn::optim::lr_scheduler::Schedule;
+///
+/// struct InverseRoot;
+///
+/// impl Schedule for InverseRoot {
+///     fn next(&self, step: u64, base: f64, _lr: f64) -> f64 {
+///         base / ((step + 1) as f64).sqrt()
+///     }
+/// }
+/// assert_eq!(InverseRoot.next(3, 0.1, 0.0), 0.05);
+/// ```
+pub trait Schedule {
+    /// The rate after `step` calls of [`LrScheduler::step`], from 1 on. `base` is the rate that the optimizer was made with, `lr`
+    /// the one before.
+    fn next(&self, step: u64, base: f64, lr: f64) -> f64;
+
+    /// The rate to begin with, in place of the optimizer's, which is `base`; `lr` is that rate too, or what other schedules of a
+    /// [`ChainedScheduler`] have made of it.
+    fn first(&self, base: f64, lr: f64) -> f64 {
+        let _ = base;
+        lr
+    }
+
+    /// The rate to begin with in the middle of a [`SequentialLr`], where the one before was `lr`.
+    fn restart(&self, base: f64, lr: f64) -> f64 {
+        let _ = lr;
+        self.first(base, base)
+    }
+
+    /// Whether its settings are in their ranges.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] names the setting, its value and what is allowed.
+    fn check(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+impl<S: Schedule + ?Sized> Schedule for Box<S> {
+    fn next(&self, step: u64, base: f64, lr: f64) -> f64 {
+        (**self).next(step, base, lr)
+    }
+
+    fn first(&self, base: f64, lr: f64) -> f64 {
+        (**self).first(base, lr)
+    }
+
+    fn restart(&self, base: f64, lr: f64) -> f64 {
+        (**self).restart(base, lr)
+    }
+
+    fn check(&self) -> Result<()> {
+        (**self).check()
+    }
+}
+
+/// Gives an optimizer the learning rates of a schedule.
+///
+/// # Examples
+/// ```
+/// use pagelock_nn::{Linear, Module, optim::{Optimizer, Sgd, lr_scheduler::{LrScheduler, StepLr}}};
+///
+/// let model = Linear::new(784, 10)?;
+/// let mut opt = Sgd::new(model.parameters(), 0.5);
+/// let mut scheduler = LrScheduler::new(&mut opt, StepLr::new(2))?; // a tenth every two epochs
+/// let mut rates = Vec::new();
+/// for _epoch in 0..5 {
+///     rates.push(opt.lr());
+///     // … an epoch of opt.step()
+///     scheduler.step(&mut opt);
+/// }
+/// assert_eq!(rates, [0.5, 0.5, 0.05, 0.05, 0.05 * 0.1]);
+/// # Ok::<(), pagelock_nn::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct LrScheduler<S> {
+    schedule: S,
+    state: LrState,
+}
+
+/// Where a scheduler is: all that has to be kept to go on with it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct LrState {
+    /// How often [`LrScheduler::step`] was called.
+    pub step: u64,
+    /// The rate that the optimizer was made with.
+    pub base: f64,
+    /// The rate that the scheduler has set last.
+    pub lr: f64,
+}
+
+impl<S: Schedule> LrScheduler<S> {
+    /// Sets the rate to begin with.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if a setting of the schedule is outside its range, with nothing changed.
+    pub fn new(optimizer: &mut dyn Optimizer, schedule: S) -> Result<Self> {
+        schedule.check()?;
+        let base = optimizer.lr();
+        let lr = schedule.first(base, base);
+        optimizer.set_lr(lr);
+        Ok(Self { schedule, state: LrState { step: 0, base, lr } })
+    }
+
+    /// Sets the next rate, from the optimizer's present one; to be called after the optimizer's steps of an epoch, or after each
+    /// step if the schedule counts those. A captured step takes the rate that is set when it is launched.
+    pub fn step(&mut self, optimizer: &mut dyn Optimizer) {
+        let LrState { step, base, lr } = &mut self.state;
+        *step += 1;
+        *lr = self.schedule.next(*step, *base, optimizer.lr());
+        optimizer.set_lr(*lr);
+    }
+
+    /// The rate that was set last.
+    pub fn last_lr(&self) -> f64 {
+        self.state.lr
+    }
+
+    /// Where it is.
+    pub fn state(&self) -> LrState {
+        self.state
+    }
+
+    /// Goes on from a [`state`](Self::state) of a scheduler with the same schedule, and sets its rate.
+    pub fn load_state(&mut self, optimizer: &mut dyn Optimizer, state: LrState) {
+        optimizer.set_lr(state.lr);
+        self.state = state;
+    }
+}
+
+/// Refuses a setting that is not `allowed` (NaN never is).
+fn check(ok: bool, schedule: &str, setting: &str, value: f64, allowed: &str) -> Result<()> {
+    super::check(ok, schedule, setting, value, allowed)
+}
+
+/// Refuses a number of steps that has to be above 0.
+fn check_steps(schedule: &str, setting: &str, steps: u64) -> Result<()> {
+    if steps > 0 {
+        return Ok(());
+    }
+    Err(Error::Argument(format!("{schedule}: {setting} is {}; it must be at least 1", number(0.0))))
+}
