@@ -11,7 +11,6 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use safetensors::Dtype;
 use safetensors::tensor::{Metadata, TensorInfo};
 use serde_json::{Map, Value, json};
 
@@ -93,7 +92,7 @@ fn unread(path: &Path, source: io::Error) -> Error {
 fn claim(name: &str, info: &TensorInfo, start: u64, len_bytes: u64) -> Result<Claim, String> {
     let path = name.to_owned();
     let name = shortened(name);
-    let Some(dtype) = dtype_of(info.dtype) else {
+    let Some(dtype) = DType::from_safetensors(&info.dtype.to_string()) else {
         return Err(format!(
             "`{name}` has elements of {:?}, which no tensor has; convert them to F64, F32, F16, BF16, I64, I32, U8 or BOOL",
             info.dtype
@@ -164,18 +163,20 @@ pub(super) fn text<'a>(
     Ok([&(text.len() as u64).to_le_bytes()[..], &text].concat())
 }
 
-fn dtype_of(dtype: Dtype) -> Option<DType> {
-    Some(match dtype {
-        Dtype::F32 => DType::F32,
-        Dtype::F64 => DType::F64,
-        Dtype::F16 => DType::F16,
-        Dtype::BF16 => DType::BF16,
-        Dtype::I64 => DType::I64,
-        Dtype::I32 => DType::I32,
-        Dtype::U8 => DType::U8,
-        Dtype::BOOL => DType::Bool,
-        _ => return None,
-    })
+impl DType {
+    /// The element type that safetensors files call `name`.
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_tensor::DType;
+    ///
+    /// assert_eq!(DType::from_safetensors("BF16"), Some(DType::BF16));
+    /// assert_eq!(DType::from_safetensors("I8"), None);
+    /// ```
+    pub fn from_safetensors(name: &str) -> Option<DType> {
+        use DType::{BF16, Bool, F16, F32, F64, I32, I64, U8};
+        [F32, F64, F16, BF16, I64, I32, U8, Bool].into_iter().find(|&dtype| name_of(dtype) == name)
+    }
 }
 
 fn name_of(dtype: DType) -> &'static str {
