@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::fmt;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -14,12 +15,7 @@ use crate::panics::{drop_panic, panic_message};
 /// `Result` with this crate's [`Error`].
 ///
 /// # Examples
-/// ```
-/// fn first_label(labels: &[u8]) -> pagelock_data::Result<u8> {
-///     labels.first().copied().ok_or_else(|| pagelock_data::Error::other("there are no labels"))
-/// }
-/// assert_eq!(first_label(&[7]).unwrap(), 7);
-/// ```
+/// See [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why something in this crate did not work.
@@ -29,8 +25,10 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// use pagelock_data::Error;
 ///
 /// // A dataset of one's own wraps what it runs into:
-/// let error = Error::other("row 7 has no label");
-/// assert_eq!(error.to_string(), "row 7 has no label");
+/// fn first_label(labels: &[u8]) -> pagelock_data::Result<u8> {
+///     labels.first().copied().ok_or_else(|| Error::other("there are no labels"))
+/// }
+/// assert_eq!(first_label(&[]).unwrap_err().to_string(), "there are no labels");
 /// ```
 #[derive(thiserror::Error)]
 #[non_exhaustive]
@@ -115,7 +113,7 @@ pub enum Error {
     #[error("{0}")]
     State(String),
 
-    /// One sample could not be had.
+    /// The dataset could not give a sample.
     #[error(
         "{} could not get {}: {source}; skip_bad_samples(true) leaves such samples out",
         who(*worker), sample_of(*index, *shard)
@@ -299,7 +297,7 @@ impl Error {
         }
     }
 
-    /// What a panic said, with who was at what. Ends the panic: what it carries is dropped, which may panic again.
+    /// An error with the message of a panic, and who was at what. Drops the payload of the panic, which may panic again.
     pub(crate) fn panicked(
         worker: Option<usize>,
         sample: Option<usize>,
@@ -309,6 +307,17 @@ impl Error {
         let message = panic_message(&*panic).to_owned();
         drop_panic(panic);
         Self::Panicked { worker, sample, shard, message }
+    }
+
+    /// Runs `work`; a panic becomes an error that says who was at what.
+    pub(crate) fn catch<R>(
+        worker: Option<usize>,
+        sample: Option<usize>,
+        shard: Option<usize>,
+        work: impl FnOnce() -> Result<R>,
+    ) -> Result<R> {
+        let done = catch_unwind(AssertUnwindSafe(work));
+        done.unwrap_or_else(|panic| Err(Self::panicked(worker, sample, shard, panic)))
     }
 
     pub(crate) fn io(action: &'static str, path: &Path, source: io::Error) -> Self {
@@ -324,6 +333,49 @@ impl Error {
         let text =
             "the dataset is empty, so there is no batch to load; check the path, filter or split that it came from";
         Self::Argument(text.into())
+    }
+}
+
+/// Why something in a file cannot be used, where the file's path is not at hand.
+pub(crate) enum Problem {
+    /// The content is wrong: the text says what is, and what to do.
+    Content(String),
+    Other(Error),
+}
+
+impl Problem {
+    /// The error for the file at `path`.
+    pub(crate) fn of(self, path: &Path) -> Error {
+        match self {
+            Self::Content(problem) => Error::content(path, problem),
+            Self::Other(error) => error,
+        }
+    }
+
+    /// With another text about the content.
+    pub(crate) fn explained(self, explain: impl FnOnce(String) -> String) -> Self {
+        match self {
+            Self::Content(problem) => Self::Content(explain(problem)),
+            other => other,
+        }
+    }
+}
+
+impl From<String> for Problem {
+    fn from(problem: String) -> Self {
+        Self::Content(problem)
+    }
+}
+
+impl From<pagelock_memory::Error> for Problem {
+    fn from(refusal: pagelock_memory::Error) -> Self {
+        Self::Other(refusal.into())
+    }
+}
+
+impl From<pagelock_tensor::Error> for Problem {
+    fn from(error: pagelock_tensor::Error) -> Self {
+        Self::Other(error.into())
     }
 }
 
@@ -343,7 +395,7 @@ pub(crate) fn check_rank(rank: usize, world_size: usize) -> Result<()> {
     Err(Error::Argument(format!("there is no rank {rank} among {world_size} processes; ranks count from 0")))
 }
 
-/// Who makes batches.
+/// "worker 3".
 pub(crate) fn who(worker: Option<usize>) -> String {
     worker.map_or_else(|| "the calling thread".to_owned(), |worker| format!("worker {worker}"))
 }

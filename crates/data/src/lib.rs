@@ -80,8 +80,7 @@ pub use error::{Error, Result};
 pub use images::ImageFolder;
 pub use iterable::{IterableDataset, Samples};
 pub use loader::{
-    Batches, DataLoader, DeviceLoader, Indices, Loader, LoaderReport, Shards, Skipped, StreamLoader, Tuning, WhenFull,
-    get_data,
+    Batches, DataLoader, DeviceLoader, Indices, Loader, LoaderReport, Shards, Skipped, StreamLoader, WhenFull, get_data,
 };
 pub use mnist::Mnist;
 pub use pagelock_data_derive::PinMemory;

@@ -79,10 +79,6 @@ impl<'a> Slots<'a> {
     pub fn take<K: Kind>(&self, tensor: Tensor<K>) -> Result<Tensor<K>> {
         Ok(self.0.take(tensor.into())?.kind()?)
     }
-
-    fn take_any(&self, tensor: AnyTensor) -> Result<AnyTensor> {
-        self.0.take(tensor)
-    }
 }
 
 impl<K: Kind> PinMemory for Tensor<K> {
@@ -97,7 +93,7 @@ impl<K: Kind> PinMemory for Tensor<K> {
 
 impl PinMemory for AnyTensor {
     fn move_into(self, slots: &Slots<'_>) -> Result<Self> {
-        slots.take_any(self)
+        slots.0.take(self)
     }
 
     fn is_pinned(&self) -> bool {

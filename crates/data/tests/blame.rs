@@ -230,12 +230,12 @@ fn samples_that_do_not_fit_together_are_named_with_who_stacked_them_also_behind_
     impl Dataset for Ragged {
         type Sample = Tensor;
         fn len(&self) -> usize {
-            4
+            8
         }
         fn get(&self, index: usize) -> Result<Tensor> {
             match index {
-                1 => Err(Error::other("damaged")),
-                index => Ok(Tensor::zeros([if index == 3 { 5 } else { 2 }])?),
+                5 => Err(Error::other("damaged")),
+                index => Ok(Tensor::zeros([if index == 7 { 5 } else { 2 }])?),
             }
         }
     }
@@ -244,7 +244,7 @@ fn samples_that_do_not_fit_together_are_named_with_who_stacked_them_also_behind_
         assert_eq!(
             error.to_string(),
             format!(
-                "{who} could not make a batch of 4 samples, the first of them sample 0: sample 3 is [5], but sample 0 of the \
+                "{who} could not make a batch of 4 samples, the first of them sample 4: sample 7 is [5], but sample 4 of the \
                  same batch is [2]; bring all samples to one shape, or batch them with a function of your own \
                  (DataLoader::with_collate)"
             )

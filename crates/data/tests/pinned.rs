@@ -172,23 +172,6 @@ fn a_full_budget_makes_ordinary_batches_that_are_counted() {
 }
 
 #[test]
-fn a_full_budget_is_an_error_where_that_is_wanted() {
-    for (n_workers, who) in [(0, "the calling thread"), (1, "worker 0")] {
-        let budget = Budget::new("train", ByteSize::kib(12)).with_knob("give it more");
-        let loader = DataLoader::new(kibibytes(32)).batch_size(16).num_workers(n_workers).pin_memory(true);
-        let loader = loader.pin_budget(budget).when_full(WhenFull::Error);
-        let error = |first| {
-            format!(
-                "{who} could not make a batch of 16 samples, the first of them sample {first}: index_select: no memory for \
-                 [16, 256] of float32: cannot take 16 KiB: budget `train` has 4 KiB left of 12 KiB; largest holders: `loader` \
-                 256 B; give it more"
-            )
-        };
-        assert_eq!(epoch(&loader), [Err(error(0)), Err(error(16))]);
-    }
-}
-
-#[test]
 fn a_batch_that_can_never_fit_is_an_error_at_once_also_for_who_waits() {
     let loader = DataLoader::new(kibibytes(32)).batch_size(16).num_workers(2).timeout(Duration::from_secs(3_600));
     let loader = loader.pin_memory(true).pin_budget(Budget::new("train", ByteSize::kib(12)));

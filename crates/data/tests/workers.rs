@@ -145,15 +145,6 @@ fn a_bad_sample_costs_its_own_batch_only() {
 }
 
 #[test]
-fn a_panic_is_an_error_that_names_the_worker_and_the_sample() {
-    let get = |index| if index == 4 { panic!("no such file: {index}.png") } else { Ok(index as i64) };
-    let loader = DataLoader::new(Samples(6, get)).batch_size(2).num_workers(1);
-    let expected = "worker 0 panicked at sample 4: no such file: 4.png; RUST_BACKTRACE=1 shows where";
-    assert_eq!(epoch::<i64>(&loader), [Ok(vec![0, 1]), Ok(vec![2, 3]), Err(expected.into())]);
-    assert_eq!(epoch::<i64>(&loader)[0], Ok(vec![0, 1]), "the next epoch has workers again");
-}
-
-#[test]
 fn a_sample_that_hangs_is_named_after_the_timeout_and_the_epoch_goes_on() {
     let gate = Arc::new(Gate::default());
     let get = {

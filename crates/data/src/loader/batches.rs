@@ -1,13 +1,12 @@
 //! [`Batches`]: one epoch of a loader, made by the program itself or by a [`WorkerPool`].
 
 use std::marker::PhantomData;
-use std::sync::Arc;
+use std::mem;
 use std::time::{Duration, Instant};
 
 use super::core::Core;
 use super::device::Uploads;
 use super::maker::{Maker, Readers};
-use super::opaque::Opaque;
 use super::order::{Position, Positions};
 use super::pinned::{PATIENCE, PinnedAllocator};
 use super::pool::{Given, WorkerPool};
@@ -17,26 +16,13 @@ use crate::{Error, Result};
 /// One epoch of a [`DataLoader`](super::DataLoader) or [`StreamLoader`](super::StreamLoader). After an error the next batch
 /// follows, so a bad sample costs its own batch only.
 ///
+/// It knows how many batches are left, except of a stream.
+///
 /// # Examples
-/// ```
-/// # use pagelock_data::{DataLoader, TensorDataset};
-/// # use pagelock_tensor::Tensor;
-/// # let loader = DataLoader::new(TensorDataset::new(Tensor::zeros([10])?)?).batch_size(4);
-/// let mut batches = loader.iter();
-/// assert_eq!(batches.size_hint(), (3, Some(3)));
-/// batches.next();
-/// assert_eq!(batches.size_hint(), (2, Some(2)));
-/// # Ok::<(), pagelock_data::Error>(())
-/// ```
+/// See [`Loader`](super::Loader).
 pub struct Batches<'a, B: Send + 'static> {
-    epoch: Opaque<'a, Epoch<'a>>,
-    batches: PhantomData<fn() -> B>,
-}
-
-impl<'a, B: Send + 'static> Batches<'a, B> {
-    pub(super) fn new(epoch: Opaque<'a, Epoch<'a>>) -> Self {
-        Self { epoch, batches: PhantomData }
-    }
+    pub(super) epoch: Box<Epoch<'a>>,
+    pub(super) batches: PhantomData<fn() -> B>,
 }
 
 impl<B: Send + 'static> Iterator for Batches<'_, B> {
@@ -44,7 +30,7 @@ impl<B: Send + 'static> Iterator for Batches<'_, B> {
 
     fn next(&mut self) -> Option<Result<B>> {
         match self.epoch.next()? {
-            Ok(()) => Some(Ok(self.epoch.batch().take())),
+            Ok(()) => Some(Ok(self.epoch.batch.take())),
             Err(error) => Some(Err(error)),
         }
     }
@@ -66,8 +52,8 @@ pub(super) struct Epoch<'a> {
     number: usize,
     /// Why there is no batch at all; given once.
     refusal: Option<Error>,
-    is_empty: bool,          // nothing was given yet
-    batch: Option<AnyBatch>, // that was made last
+    is_empty: bool,  // nothing was given yet
+    batch: AnyBatch, // that was made last
     uploads: Option<Uploads>,
     given: Option<Instant>, // when the program got its last batch
 }
@@ -82,38 +68,43 @@ enum Threads {
 
 impl<'a> Epoch<'a> {
     /// The next epoch of a loader.
-    pub(super) fn start(core: &'a Core) -> Opaque<'a, Self> {
+    pub(super) fn start(core: &'a Core) -> Box<Self> {
         let mut progress = core.progress();
         let start = progress.start;
         (progress.start, progress.next) = (start.start_of_next_epoch(), start);
         drop(progress);
         let number = if core.recipe.order.share().is_some() { 0 } else { start.round as usize };
         let (threads, n_left) = (Threads::Nobody, Some(0));
-        let (refusal, batch, uploads, given) = (None, None, None, None);
+        let (refusal, batch, uploads, given) = (None, AnyBatch::default(), None, None);
         let (n_turns, is_empty) = (1, true);
         let mut epoch =
             Self { core, start, n_turns, threads, n_left, number, refusal, is_empty, batch, uploads, given };
         epoch.refusal = epoch.begin().err();
-        Opaque::new(epoch)
+        Box::new(epoch)
     }
 
     fn begin(&mut self) -> Result<()> {
-        let (positions, readers, pool) = self.core.start(self.start)?;
-        self.uploads = self.core.settings.device.as_ref().map(Uploads::begin).transpose()?;
-        (self.n_turns, self.n_left) = (positions.n_turns(), positions.n_left());
-        self.threads = match pool {
+        let (recipe, settings) = (&self.core.recipe, &self.core.recipe.settings);
+        let positions = self.core.positions(self.start)?;
+        let (n_turns, n_left) = (positions.n_turns(), positions.n_left());
+        if n_turns > 1 {
+            self.core.check_is_reached(self.start, n_turns)?; // of one shard, the first batch says so too
+        }
+        let readers = recipe.readers(self.start, n_turns);
+        self.uploads = settings.device.as_ref().map(Uploads::begin).transpose()?;
+        self.threads = match self.core.workers()? {
             Some(pool) => {
                 pool.begin(positions, readers);
                 Threads::Workers(pool)
             }
             None => {
-                let settings = &self.core.settings;
                 let (when_full, patience) = (settings.when_full, settings.timeout.unwrap_or(PATIENCE));
                 let allocator = |memory| PinnedAllocator::new(memory, when_full, move |waited| waited < patience);
                 let pinned = self.core.pinned_pool().map(allocator);
-                Threads::Program { positions, readers, maker: Maker::new(Arc::default(), pinned, None, settings.skips) }
+                Threads::Program { positions, readers, maker: Maker::new(None, pinned, settings.skips) }
             }
         };
+        (self.n_turns, self.n_left) = (n_turns, n_left);
         Ok(())
     }
 
@@ -127,18 +118,12 @@ impl<'a> Epoch<'a> {
         };
         loop {
             let position = positions.next()?;
-            let batch = self.batch.get_or_insert_with(|| recipe.source.room());
-            let result = recipe.make(readers, position, None, maker, batch);
+            let result = recipe.make(readers, position, None, maker, &mut self.batch);
             if !matches!(result, Ok(false)) {
                 return Some((maker.made(result), Some(position)));
             }
             positions.end_shard(position.turn);
         }
-    }
-
-    /// Where the batch is that was made.
-    fn batch(&mut self) -> &mut AnyBatch {
-        self.batch.as_mut().unwrap_or_else(no_batch)
     }
 
     /// Makes `self.batch` the next batch: on the device, if there is one.
@@ -148,16 +133,16 @@ impl<'a> Epoch<'a> {
             let number = self.number;
             let Some(made) = self.next_on_host() else { break };
             let start = Instant::now();
-            let sent = made.and_then(|()| uploads.send(number, self.batch.take().unwrap_or_else(no_batch)));
+            let sent = made.and_then(|()| uploads.send(number, mem::take(&mut self.batch)));
             let mut progress = self.core.progress();
-            progress.record.report.transfer += start.elapsed();
+            progress.report.transfer += start.elapsed();
             uploads.push(sent, progress.next);
         }
         let given = uploads.pop();
         self.uploads = Some(uploads);
         let (batch, then) = given?;
         self.core.progress().next = then;
-        Some(batch.map(|batch| self.batch = Some(batch)))
+        Some(batch.map(|batch| self.batch = batch))
     }
 
     /// Makes `self.batch` the next batch.
@@ -171,7 +156,7 @@ impl<'a> Epoch<'a> {
         let start = Instant::now();
         let Some((mut made, position)) = self.load() else {
             self.core.progress().next = self.start.start_of_next_epoch();
-            return std::mem::take(&mut self.is_empty).then(|| self.nothing_came()).flatten().map(Err);
+            return mem::take(&mut self.is_empty).then(|| self.nothing_came()).flatten().map(Err);
         };
         let end = Instant::now();
         made.report.program_waited = end - start;
@@ -190,12 +175,12 @@ impl<'a> Epoch<'a> {
             (_, Some(position)) => progress.next = position.after(self.n_turns),
             _ => {}
         }
-        progress.record.add(&mut made);
+        progress.add(&mut made);
         Some(made.result.map(|_| ()))
     }
 
-    /// What it means that no batch came: from the start on, that the dataset is empty; from somewhere else, that the batch
-    /// before was the last, or that there was none.
+    /// The error of an epoch without a batch: the dataset is empty, or the loader was resumed past the end. None if it was
+    /// resumed right behind the last batch.
     fn nothing_came(&self) -> Option<Error> {
         match self.start.before(self.n_turns) {
             None => Some(Error::empty_dataset()),
@@ -209,13 +194,9 @@ impl<'a> Epoch<'a> {
     }
 }
 
-fn no_batch<R>() -> R {
-    unreachable!("a batch was made")
-}
-
 impl Drop for Epoch<'_> {
     fn drop(&mut self) {
-        if let Threads::Workers(pool) = std::mem::replace(&mut self.threads, Threads::Nobody) {
+        if let Threads::Workers(pool) = mem::replace(&mut self.threads, Threads::Nobody) {
             self.core.put_away(pool);
         }
     }

@@ -1,17 +1,17 @@
 //! [`Core`]: a loader, whatever the type of its batches. So its functions are compiled once, here.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use pagelock_memory::Holder;
 
-use super::maker::{Readers, Recipe};
-use super::opaque::Opaque;
+use super::maker::Recipe;
 use super::order::{Order, OrderKind, Position, Positions};
 use super::pinned::{PinnedPool, pinned_pool};
 use super::pool::WorkerPool;
-use super::report::{LoaderReport, Record};
+use super::report::{LoaderReport, Made, Skipped};
 use super::settings::Settings;
-use super::source::{Data, Source};
+use super::source::Source;
 use crate::identity::in_a_line;
 use crate::panics::lock;
 use crate::state::LoaderState;
@@ -20,7 +20,6 @@ use crate::{Error, Result};
 /// See the head of the file.
 pub(super) struct Core {
     pub(super) recipe: Recipe,
-    pub(super) settings: Settings,
     identity: OnceLock<(String, String)>, // the order and the dataset, as states name them
     pinned: OnceLock<PinnedPool>,         // where batches are made that are to be page-locked
     progress: Mutex<Progress>,            // guards where the loader is
@@ -34,21 +33,38 @@ pub(super) struct Progress {
     pub(super) start: Position,
     /// Where the loop that was started last is.
     pub(super) next: Position,
-    pub(super) record: Record,
+    pub(super) report: LoaderReport,
+    /// The latest samples that were left out.
+    pub(super) skipped: VecDeque<Skipped>,
+}
+
+/// How many of the samples that were left out are remembered.
+const KEPT_SKIPPED: usize = 1_000;
+
+impl Progress {
+    /// Notes what became of a batch.
+    pub(super) fn add(&mut self, made: &mut Made) {
+        self.report.add(made);
+        self.skipped.extend(made.skipped.drain(..));
+        let surplus = self.skipped.len().saturating_sub(KEPT_SKIPPED);
+        self.skipped.drain(..surplus);
+    }
 }
 
 impl Core {
-    pub(super) fn new(data: Arc<dyn Data>, source: Arc<dyn Source>, order: OrderKind) -> Opaque<'static, Self> {
-        let recipe = Recipe { data, source, order: Order::new(order), holder: Holder::named("loader") };
+    pub(super) fn new(source: Arc<dyn Source>, kind: OrderKind) -> Box<Self> {
+        let order = Order { batch_size: 1, drop_last: false, kind };
+        let (settings, holder) = (Settings::default(), Holder::named("loader"));
+        let recipe = Recipe { source, steps: Vec::new(), n_pinned_steps: 0, order, settings, holder };
         let (identity, pinned) = (OnceLock::new(), OnceLock::new());
         let (progress, idle) = (Mutex::default(), Mutex::new(None));
-        Opaque::new(Self { recipe, settings: Settings::default(), identity, pinned, progress, idle })
+        Box::new(Self { recipe, identity, pinned, progress, idle })
     }
 
     /// To change settings. Drops the workers and the memory that earlier settings made.
     pub(super) fn settings_mut(&mut self) -> &mut Settings {
         (self.idle, self.pinned) = (Mutex::new(None), OnceLock::new());
-        &mut self.settings
+        &mut self.recipe.settings
     }
 
     /// See [`settings_mut`](Self::settings_mut).
@@ -81,13 +97,13 @@ impl Core {
     }
 
     pub(super) fn report(&self) -> LoaderReport {
-        LoaderReport { workers: self.n_workers(), ..self.progress().record.report }
+        LoaderReport { workers: self.n_workers(), ..self.progress().report }
     }
 
     /// How many threads make batches: one at most for each shard.
     fn n_workers(&self) -> usize {
-        let n_workers = self.settings.n_workers;
-        self.recipe.order.share().map_or(n_workers, |share| n_workers.min(share.n_read(self.recipe.data.len())))
+        let Recipe { settings: Settings { n_workers, .. }, source, order, .. } = &self.recipe;
+        order.share().map_or(*n_workers, |share| share.n_read(source.len()).min(*n_workers))
     }
 
     /// The batches of an epoch from `start` on.
@@ -95,8 +111,8 @@ impl Core {
     /// # Errors
     /// What keeps the loop from beginning.
     pub(super) fn positions(&self, start: Position) -> Result<Positions> {
-        self.settings.check()?;
-        self.recipe.order.positions(start, self.recipe.data.len())
+        self.recipe.settings.check()?;
+        self.recipe.order.positions(start, self.recipe.source.len())
     }
 
     /// How many batches an epoch of a dataset with indices has.
@@ -106,7 +122,7 @@ impl Core {
     }
 
     pub(super) fn state(&self) -> LoaderState {
-        let (Order { batch_size, drop_last, kind }, n) = (&self.recipe.order, self.recipe.data.len());
+        let (Order { batch_size, drop_last, kind }, n) = (&self.recipe.order, self.recipe.source.len());
         let Position { epoch, round: batch, turn } = self.progress().next;
         let names = || {
             let order = match kind {
@@ -114,7 +130,7 @@ impl Core {
                 OrderKind::Shards(share) if share.world_size == 1 => "all".to_owned(),
                 OrderKind::Shards(share) => format!("those of rank {} of {}", share.rank, share.world_size),
             };
-            (in_a_line(&order), in_a_line(&self.recipe.data.identity()))
+            (in_a_line(&order), in_a_line(&self.recipe.source.identity()))
         };
         let (order, dataset) = self.identity.get_or_init(names).clone();
         let (turn, len) = self.recipe.order.share().map_or((None, n), |share| (Some(turn), share.n_read(n)));
@@ -143,7 +159,7 @@ impl Core {
             return Ok(());
         };
         let (shard, sample) = (share.shard_at(before.turn), self.recipe.order.first_sample(before));
-        let Some(n_samples) = self.recipe.data.len_without(shard, position.epoch, sample) else { return Ok(()) };
+        let Some(n_samples) = self.recipe.source.len_without(shard, position.epoch, sample) else { return Ok(()) };
         let Position { epoch, round, turn } = position;
         Err(Error::State(format!(
             "cannot go on from epoch {epoch}, round {round}, turn {turn}: that is behind the end of shard {shard}, which has \
@@ -152,35 +168,31 @@ impl Core {
         )))
     }
 
-    /// Starts an epoch: its batches, the readers of its shards, and the workers; none if the program makes its batches itself.
-    pub(super) fn start(&self, start: Position) -> Result<(Positions, Readers, Option<WorkerPool>)> {
-        let positions = self.positions(start)?;
-        if positions.n_turns() > 1 {
-            self.check_is_reached(start, positions.n_turns())?; // of one shard, the first batch says so too
+    /// The workers of an epoch; none if the program makes its batches itself.
+    pub(super) fn workers(&self) -> Result<Option<WorkerPool>> {
+        let (idle, n_workers) = (lock(&self.idle).take(), self.n_workers());
+        match idle {
+            None if n_workers > 0 => WorkerPool::new(self.recipe.clone(), n_workers, self.pinned_pool()).map(Some),
+            idle => Ok(idle),
         }
-        let readers = self.recipe.readers(start, positions.n_turns());
-        let n_workers = self.n_workers();
-        let idle = lock(&self.idle).take();
-        let pool = match idle {
-            None if n_workers > 0 => {
-                Some(WorkerPool::new(self.recipe.clone(), self.settings.clone(), n_workers, self.pinned_pool())?)
-            }
-            idle => idle,
-        };
-        Ok((positions, readers, pool))
     }
 
     /// An epoch is over.
     pub(super) fn put_away(&self, pool: WorkerPool) {
-        if self.settings.persistent {
+        if self.recipe.settings.persistent {
             pool.stop();
             *lock(&self.idle) = Some(pool);
         }
     }
 
+    /// Whether batches are made in page-locked memory.
+    pub(super) fn makes_pinned(&self) -> bool {
+        self.recipe.n_pinned_steps > 0
+    }
+
     /// Where batches are made that are to be page-locked.
     pub(super) fn pinned_pool(&self) -> Option<PinnedPool> {
-        let pool = || pinned_pool(self.settings.pin_budget.as_ref());
-        self.settings.pins.then(|| self.pinned.get_or_init(pool).clone())
+        let pool = || pinned_pool(self.recipe.settings.pin_budget.as_ref());
+        self.makes_pinned().then(|| self.pinned.get_or_init(pool).clone())
     }
 }

@@ -1,13 +1,12 @@
 //! [`DeviceLoader`]: a loader, of either kind, whose batches are on a device before the program asks for them.
 //!
 //! Copies run on a stream of their own, from page-locked batches, while the device computes; an operation waits for the
-//! batch that it uses and for nothing else. A source is kept until the copies after it are queued, since dropping it
-//! waits for its own.
+//! batch that it uses and for nothing else. Dropping a source waits for its copy, so a source is kept until later copies are
+//! queued.
 
 use std::collections::VecDeque;
 use std::mem;
 use std::ops::Deref;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, PoisonError};
 
 use pagelock_cuda::Timeline;
@@ -30,12 +29,14 @@ use crate::{Error, Result};
 ///
 /// # Examples
 /// ```
+/// use pagelock_cuda::Timeline;
 /// use pagelock_data::{DataLoader, TensorDataset};
 /// use pagelock_tensor::{Device, Tensor};
 ///
-/// let device = Device::best();
+/// let (device, timeline) = (Device::best(), Timeline::new());
 /// let dataset = TensorDataset::new((Tensor::zeros([100, 784])?, Tensor::ones([100])?))?;
 /// let loader = DataLoader::new(dataset).batch_size(25).shuffle(1).num_workers(2).to(&device)?;
+/// let loader = loader.ahead(3).timeline(&timeline);
 /// for batch in &loader {
 ///     let (xb, yb) = batch?;
 ///     assert_eq!((xb.device(), yb.device()), (device.clone(), device.clone()));
@@ -61,9 +62,9 @@ impl<B: PinMemory + Send + 'static, K> Loader<B, K> {
     /// computes, two batches ahead of the program. They are as they are with [`Tensor::to`](pagelock_tensor::Tensor::to), only sooner.
     ///
     /// # Errors
-    /// None so far; what keeps a batch from the device comes in its place.
+    /// None: the error of a batch that does not reach the device comes in the place of the batch.
     pub fn to(self, device: &Device) -> Result<DeviceLoader<B, K>> {
-        let mut loader = if device.is_cpu() || self.core.settings.pins { self } else { self.pin_memory(true) };
+        let mut loader = if device.is_cpu() || self.core.makes_pinned() { self } else { self.pin_memory(true) };
         let to = ToDevice { device: device.clone(), ahead: 2, timeline: None, move_tensors: move_tensors::<B> };
         loader.core.settings_mut().device = Some(to);
         Ok(DeviceLoader { loader })
@@ -75,14 +76,7 @@ impl<B: PinMemory + Send + 'static, K> DeviceLoader<B, K> {
     /// there; with 0 a batch is copied when the program asks for it.
     ///
     /// # Examples
-    /// ```
-    /// # use pagelock_data::{DataLoader, TensorDataset};
-    /// # use pagelock_tensor::{Device, Tensor};
-    /// # let dataset = TensorDataset::new(Tensor::zeros([100, 2])?)?;
-    /// let loader = DataLoader::new(dataset).batch_size(10).to(&Device::best())?.ahead(4);
-    /// assert_eq!(loader.iter().count(), 10);
-    /// # Ok::<(), pagelock_data::Error>(())
-    /// ```
+    /// See [`DeviceLoader`].
     pub fn ahead(mut self, ahead: usize) -> Self {
         self.loader.core.settings_mut().device.iter_mut().for_each(|to| to.ahead = ahead);
         self
@@ -92,20 +86,7 @@ impl<B: PinMemory + Send + 'static, K> DeviceLoader<B, K> {
     /// computes, its trace shows what is hidden and what is waited for. On the CPU there is nothing to note.
     ///
     /// # Examples
-    /// ```
-    /// use pagelock_cuda::{Device as Gpu, Timeline, software::Config};
-    /// use pagelock_tensor::Device;
-    /// # use pagelock_data::{DataLoader, TensorDataset};
-    /// # use pagelock_tensor::Tensor;
-    /// # let dataset = TensorDataset::new(Tensor::zeros([100, 2])?)?;
-    ///
-    /// let device = Device::try_from(&Gpu::software(Config::default())?)?;
-    /// let timeline = Timeline::new();
-    /// let loader = DataLoader::new(dataset).batch_size(50).to(&device)?.timeline(&timeline);
-    /// loader.iter().for_each(drop);
-    /// assert_eq!(timeline.spans()?[1].name, "upload 1");
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
+    /// See [`DeviceLoader`].
     pub fn timeline(mut self, timeline: &Timeline) -> Self {
         self.loader.core.settings_mut().device.iter_mut().for_each(|to| to.timeline = Some(timeline.clone()));
         self
@@ -129,16 +110,13 @@ impl<'a, B: PinMemory + Send + 'static, K> IntoIterator for &'a DeviceLoader<B, 
     }
 }
 
-/// Tensors that are being copied.
-type Sources = Vec<AnyTensor>;
-
 /// The batches of an epoch that are on a device, or on their way there.
 pub(super) struct Uploads {
     to: ToDevice,
     stream: CopyStream,
-    sources: Mutex<Sources>, // guards what was sent of the batch that is being sent
+    sources: Mutex<Vec<AnyTensor>>, // guards what was sent of the batch that is being sent
     /// Of the batches that were sent last.
-    earlier: VecDeque<Sources>,
+    earlier: VecDeque<Vec<AnyTensor>>,
     /// What the program gets next, with the loader's position from then on.
     there: VecDeque<(Result<AnyBatch>, Position)>,
 }
@@ -161,10 +139,7 @@ impl Uploads {
 
     /// Starts to copy the batch `number` of the epoch; a panic is an error too.
     pub(super) fn send(&self, number: usize, mut batch: AnyBatch) -> Result<AnyBatch> {
-        let mut send = || {
-            let sent = catch_unwind(AssertUnwindSafe(|| (self.to.move_tensors)(&mut batch, &Slots::new(self))));
-            sent.unwrap_or_else(|panic| Err(Error::panicked(None, None, None, panic)))
-        };
+        let mut send = || Error::catch(None, None, None, || (self.to.move_tensors)(&mut batch, &Slots::new(self)));
         match (&self.to.timeline, self.stream.stream()) {
             (Some(timeline), Some(stream)) => timeline
                 .on_stream(format!("upload {number}"), stream, send)

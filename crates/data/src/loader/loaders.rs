@@ -6,10 +6,9 @@ use std::sync::Arc;
 
 use super::batches::{Batches, Epoch};
 use super::core::Core;
-use super::opaque::Opaque;
 use super::order::{OrderKind, Position};
 use super::report::{LoaderReport, Skipped};
-use super::source::{Data, Mapped, Source};
+use super::source::{self, Source, Step};
 use crate::Result;
 use crate::state::LoaderState;
 
@@ -28,7 +27,7 @@ use crate::state::LoaderState;
 ///
 /// assert_eq!(train_dl.len()?, 2);
 /// for batch in &train_dl {
-///     let (xb, yb) = batch?;
+///     let (xb, yb) = batch?; // [64, 784] and [64], then [36, 784] and [36]
 ///     assert_eq!(xb.dims()[0], yb.dims()[0]);
 /// }
 /// assert_eq!(train_dl.epoch(), 1);
@@ -54,11 +53,13 @@ pub type StreamLoader<B> = Loader<B, Shards>;
 /// use std::time::Duration;
 ///
 /// use pagelock_data::{DataLoader, TensorDataset};
+/// use pagelock_memory::{Budget, ByteSize};
 /// use pagelock_tensor::Tensor;
 ///
 /// let dataset = TensorDataset::new(Tensor::zeros([100, 4])?)?;
 /// let loader = DataLoader::new(dataset).batch_size(8).drop_last(true).skip_bad_samples(true);
 /// let loader = loader.num_workers(2).prefetch_factor(4); // 8 batches ahead
+/// let loader = loader.prefetch_budget(Budget::new("loader", ByteSize::mib(1))); // of 1 MiB in all
 /// let loader = loader.persistent_workers(true).timeout(Duration::from_secs(60)).worker_init(|worker| {
 ///     println!("worker {worker} starts");
 ///     Ok(())
@@ -73,7 +74,7 @@ pub type StreamLoader<B> = Loader<B, Shards>;
 /// # Ok::<(), pagelock_data::Error>(())
 /// ```
 pub struct Loader<B, K> {
-    pub(super) core: Opaque<'static, Core>,
+    pub(super) core: Box<Core>,
     types: PhantomData<fn() -> (B, K)>,
 }
 
@@ -84,13 +85,13 @@ pub enum Indices {}
 pub enum Shards {}
 
 impl<B: Send + 'static, K> Loader<B, K> {
-    pub(super) fn from_parts(data: Arc<dyn Data>, source: Arc<dyn Source>, order: OrderKind) -> Self {
-        Self { core: Core::new(data, source, order), types: PhantomData }
+    pub(super) fn of(source: impl Source, order: OrderKind) -> Self {
+        Self { core: Core::new(Arc::new(source), order), types: PhantomData }
     }
 
-    /// The same loader with other batches.
-    pub(super) fn with_source<M>(mut self, source: Arc<dyn Source>) -> Loader<M, K> {
-        self.core.recipe_mut().source = source;
+    /// The same loader with one more step for each batch.
+    pub(super) fn with_step<M>(mut self, step: Arc<Step>) -> Loader<M, K> {
+        self.core.recipe_mut().steps.push(step);
         Loader { core: self.core, types: PhantomData }
     }
 
@@ -111,8 +112,7 @@ impl<B: Send + 'static, K> Loader<B, K> {
         M: Send + 'static,
         F: Fn(B) -> Result<M> + Send + Sync + 'static,
     {
-        let source = self.core.recipe.source.clone();
-        self.with_source(Arc::new(Mapped { source, f, batches: PhantomData }))
+        self.with_step(source::map(f))
     }
 
     /// Which epoch the next loop will be, counted from 0.
@@ -133,7 +133,7 @@ impl<B: Send + 'static, K> Loader<B, K> {
     /// The samples that [`skip_bad_samples`](Self::skip_bad_samples) left out, in the order of their batches: the latest
     /// thousand, with the reasons.
     pub fn skipped(&self) -> Vec<Skipped> {
-        self.core.progress().record.skipped.iter().cloned().collect()
+        self.core.progress().skipped.iter().cloned().collect()
     }
 
     /// Where the loop that was started last is, to be kept in a checkpoint; see [`LoaderState`].
@@ -146,42 +146,22 @@ impl<B: Send + 'static, K> Loader<B, K> {
 
     /// Makes the next loop go on where [`state`](Self::state) was taken, with the same batches, for any number of workers.
     ///
-    /// With a dataset that has indices, that takes no time. A stream takes what
-    /// [`shard_from`](crate::IterableDataset::shard_from) takes: it reads again what came before, unless the dataset can jump.
+    /// A dataset with indices is resumed at once. A stream reads again what came before, unless its
+    /// [`shard_from`](crate::IterableDataset::shard_from) can jump.
     ///
     /// # Errors
-    /// [`Error::State`](crate::Error::State) if the state is of another dataset, order or batch size, or behind the end of the
-    /// epoch. Whether it is behind the end of a stream is known only when that is read: then the loop gives the error.
+    /// [`Error::State`](crate::Error::State) if the state is of another dataset, order or batch size, or past the end of the
+    /// epoch. The end of a stream is known only when the stream is read: then the loop gives the error.
     ///
     /// # Examples
-    /// ```
-    /// # use pagelock_data::{IterableDataset, Result, Samples, StreamLoader};
-    /// # struct Five;
-    /// # impl IterableDataset for Five {
-    /// #     type Sample = i64;
-    /// #     fn shard(&self, _shard: usize, _epoch: u64) -> Result<Samples<i64>> {
-    /// #         Ok(Box::new((0..5).map(Ok)))
-    /// #     }
-    /// # }
-    /// let loader = || StreamLoader::new(Five).batch_size(2); // of 0, 1, 2, 3, 4
-    /// let first = loader();
-    /// first.set_epoch(7);
-    /// first.iter().next();
-    /// let saved = first.state().to_string();
-    /// assert!(saved.starts_with("epoch 7, round 1, turn 0 of 1 shards in batches of 2; shards: all; data: Five; check "));
-    ///
-    /// let second = loader();
-    /// second.resume(saved.parse()?)?;
-    /// assert_eq!((second.epoch(), second.iter().next().unwrap()?.to_vec::<i64>()?), (7, vec![2, 3]));
-    /// # Ok::<(), pagelock_data::Error>(())
-    /// ```
+    /// See [`LoaderState`].
     pub fn resume(&self, state: LoaderState) -> Result<()> {
         self.core.resume(state)
     }
 
     /// Starts the next epoch; `for batch in &loader` does the same.
     pub fn iter(&self) -> Batches<'_, B> {
-        Batches::new(Epoch::start(&self.core))
+        Batches { epoch: Epoch::start(&self.core), batches: PhantomData }
     }
 }
 

@@ -1,6 +1,5 @@
-//! [`Recipe`]: how the batch at a position is made. [`Maker`]: makes batches on one thread, whatever their type. It keeps what is
-//! used again from batch to batch, times every part, and says in errors which sample failed and which worker was at it. A panic
-//! is an error too.
+//! [`Recipe`]: how the batch at a position is made. [`Maker`]: makes batches on one thread, whatever their type. It reuses its
+//! memory, times every part, and adds the sample and the worker to errors. A panic is an error too.
 
 use std::any::Any;
 use std::mem;
@@ -13,19 +12,24 @@ use pagelock_memory::Holder;
 
 use super::order::{Order, OrderKind, Position};
 use super::pinned::PinnedAllocator;
+use super::pool::Worker;
 use super::report::{LoaderReport, Made, Skipped};
-use super::source::{AnyBatch, Data, Source};
+use super::settings::Settings;
+use super::source::{AnyBatch, Source, Step};
 use crate::dataset::check_index;
 use crate::panics::{drop_quietly, lock};
 use crate::pin::Slots;
 use crate::{Error, Result};
 
-/// How batches are made.
+/// How batches are made: everything that a loader was told.
 #[derive(Clone)]
 pub(super) struct Recipe {
-    pub(super) data: Arc<dyn Data>,
     pub(super) source: Arc<dyn Source>,
+    pub(super) steps: Vec<Arc<Step>>,
+    /// Until so many steps are done, tensors are made in page-locked memory; 0 if batches are not to be there.
+    pub(super) n_pinned_steps: usize,
     pub(super) order: Order,
+    pub(super) settings: Settings,
     pub(super) holder: Holder,
 }
 
@@ -62,14 +66,20 @@ impl Recipe {
         let request = Request { epoch, order, indices: Vec::new(), shard, refusal };
         maker.run(request, |maker, request| {
             if let OrderKind::Sampler(sampler) = &order.kind {
-                let n_samples = self.data.len();
+                let n_samples = self.source.len();
                 order.batches(sampler).fill(epoch, position.round as usize, n_samples, &mut request.indices);
                 maker.progress.begin(request.indices.first().copied());
                 request.refusal.take().map_or(Ok(()), Err)?;
                 request.indices.iter().try_for_each(|&index| check_index(index, n_samples))?;
             }
             let _charged = self.holder.enter();
-            self.source.make(request, maker, to)
+            maker.is_pinning = self.n_pinned_steps > 0;
+            let is_batch = self.source.make(request, maker, to)?;
+            for (number, step) in self.steps.iter().enumerate().filter(|_| is_batch) {
+                maker.is_pinning = number < self.n_pinned_steps;
+                step(to, maker)?;
+            }
+            Ok(is_batch)
         })
     }
 }
@@ -148,33 +158,27 @@ impl Drop for ShardReader {
 }
 
 /// See the head of the file.
+#[derive(Default)]
 pub(super) struct Maker {
-    progress: Arc<SampleProgress>,
-    pinned: Option<PinnedAllocator>,
-    /// Batches are being made in page-locked memory.
-    is_pinning: bool,
     worker: Option<usize>, // none: the calling thread
+    progress: Arc<SampleProgress>,
+    pinned: Option<Arc<PinnedAllocator>>,
     /// Samples that fail are left out of their batches.
     skips: bool,
-    shard: Option<usize>,
     indices: Vec<usize>, // room, used again
     // Of the batch that is made:
+    shard: Option<usize>,
+    is_pinning: bool, // its tensors are made in page-locked memory
     report: LoaderReport,
     skipped: Vec<Skipped>,
-    /// What went wrong when all samples were fetched at once.
-    gather_error: Option<Error>,
+    gather_error: Option<Error>, // why not all samples could be fetched at once
 }
 
 impl Maker {
-    pub(super) fn new(
-        progress: Arc<SampleProgress>,
-        pinned: Option<PinnedAllocator>,
-        worker: Option<usize>,
-        skips: bool,
-    ) -> Self {
-        let (indices, skipped, report) = (Vec::new(), Vec::new(), LoaderReport::default());
-        let (is_pinning, shard, gather_error) = (false, None, None);
-        Self { progress, pinned, is_pinning, worker, skips, shard, indices, report, skipped, gather_error }
+    /// For a worker, or for the calling thread.
+    pub(super) fn new(worker: Option<&Worker>, pinned: Option<Arc<PinnedAllocator>>, skips: bool) -> Self {
+        let (worker, progress) = worker.map_or((None, Arc::default()), |it| (Some(it.number), it.progress.clone()));
+        Self { worker, progress, pinned, skips, ..Self::default() }
     }
 
     /// Does `make` for a request, in which it may note the samples; false if the shard has no more.
@@ -184,7 +188,7 @@ impl Maker {
         make: impl FnOnce(&mut Self, &mut Request<'_>) -> Result<bool>,
     ) -> Result<bool> {
         self.progress.begin(None);
-        (self.report, self.is_pinning) = (LoaderReport::default(), false);
+        self.report = LoaderReport::default();
         self.skipped.clear();
         self.gather_error = None;
         self.shard = request.shard.as_ref().map(|reader| reader.shard);
@@ -219,7 +223,7 @@ impl Maker {
             None if self.progress.first().is_none() => request.indices.clear(), // the sampler panicked
             None => {}
         }
-        self.pinned.as_ref().map(PinnedAllocator::finish);
+        self.pinned.as_ref().map(|pinned| pinned.finish());
         let sample = self.progress.sample();
         let error = Error::panicked(self.worker, sample, self.shard, panic);
         if sample.is_some() { error } else { error.of_batch(&request.indices, self.shard, self.worker) }
@@ -249,8 +253,7 @@ impl Maker {
                 fetch(index, request.epoch).map_err(|error| self.sample_error(index, error))?;
                 continue;
             }
-            let fetched = catch_unwind(AssertUnwindSafe(|| fetch(index, request.epoch)));
-            let fetched = fetched.unwrap_or_else(|panic| Err(Error::panicked(self.worker, Some(index), None, panic)));
+            let fetched = Error::catch(self.worker, Some(index), None, || fetch(index, request.epoch));
             fetched.unwrap_or_else(|error| self.skip(request.epoch, index, &error));
         }
         self.progress.fetch(None);
@@ -305,8 +308,7 @@ impl Maker {
             return Ok(());
         }
         let (shard, worker) = (reader.shard, self.worker);
-        let opened = catch_unwind(AssertUnwindSafe(|| open(shard, epoch, reader.next)));
-        let opened = opened.unwrap_or_else(|panic| Err(Error::panicked(worker, None, Some(shard), panic)));
+        let opened = Error::catch(worker, None, Some(shard), || open(shard, epoch, reader.next));
         reader.state = ReaderState::Over;
         reader.state =
             ReaderState::Open(opened.map_err(|error| Error::Shard { shard, worker, source: error.into() })?);
@@ -340,14 +342,6 @@ impl Maker {
             Some(error) => Err(error),
             None => self.time(|report| &mut report.collate, collate).map(|()| true),
         }
-    }
-
-    /// Does `make` with batches being made in page-locked memory.
-    pub(super) fn pinning(&mut self, make: &mut dyn FnMut(&mut Self) -> Result<bool>) -> Result<bool> {
-        let outer = mem::replace(&mut self.is_pinning, true);
-        let made = make(self);
-        self.is_pinning = outer;
-        made
     }
 
     /// Copies what a batch has elsewhere into page-locked memory: nothing more, if there was none left.

@@ -4,39 +4,34 @@
 //! batch of an epoch is given once, as a batch or as an error that says what is wrong with it, with which sample, and which
 //! worker was at it; nothing ends early in silence.
 //!
-//! There is one engine for both kinds of datasets. Which samples make which batch is a function of the epoch and the
-//! batch's position, so workers change nothing of what a program sees, and a program can go on where another stopped.
+//! One engine serves both kinds of datasets: a batch is a function of the epoch and of its position in the epoch.
 //!
 //! ```text
-//! DataLoader, StreamLoader     loaders.rs (both), data_loader.rs, stream_loader.rs, settings.rs: thin types
-//!   Core                       core.rs: recipe, settings, where the loader is, what it did (report.rs)
+//! DataLoader, StreamLoader     loaders.rs, settings.rs: both; kinds.rs: what differs
+//!   Core                       core.rs: recipe, settings, position, report (report.rs)
 //!     Epoch                    batches.rs: gives the batches of one epoch
 //!       WorkerPool             pool.rs: threads, reorder buffer, backpressure
 //!         Recipe, Maker        maker.rs: one batch; order.rs: its position; pinned.rs: page-locked memory
-//!           Source             source.rs: datasets and functions of the program's types
+//!           Source, Step       source.rs: datasets and functions of the program's types
 //!       Uploads                device.rs: copies batches to a device ahead of the program (DeviceLoader)
 //! ```
 
 mod batches;
 mod core;
-mod data_loader;
 mod device;
+mod kinds;
 mod loaders;
 mod maker;
-mod opaque;
 mod order;
 mod pinned;
 mod pool;
 mod report;
 mod settings;
 mod source;
-mod stream_loader;
-mod tuning;
 
 pub use self::batches::Batches;
-pub use self::data_loader::get_data;
 pub use self::device::DeviceLoader;
+pub use self::kinds::get_data;
 pub use self::loaders::{DataLoader, Indices, Loader, Shards, StreamLoader};
 pub use self::pinned::WhenFull;
 pub use self::report::{LoaderReport, Skipped};
-pub use self::tuning::Tuning;

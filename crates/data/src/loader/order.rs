@@ -15,7 +15,7 @@ use crate::error::check_most;
 use crate::sampler::{BatchSampler, Sampler};
 use crate::{Error, Result};
 
-/// The most shards that are read: how far each one is, is kept.
+/// The most shards that are read: the loader keeps a position in each.
 const MOST_SHARDS: usize = 1 << 20;
 
 /// Which samples make which batch.
@@ -54,10 +54,6 @@ impl Share {
 }
 
 impl Order {
-    pub(super) fn new(kind: OrderKind) -> Self {
-        Self { batch_size: 1, drop_last: false, kind }
-    }
-
     /// Which shards are read; none of a dataset with indices.
     pub(super) fn share(&self) -> Option<&Share> {
         match &self.kind {

@@ -41,7 +41,7 @@ pub enum WhenFull {
 /// How long a program waits for memory that only itself can give back, unless the loader has a time-out.
 pub(super) const PATIENCE: Duration = Duration::from_millis(100);
 
-/// How long anybody waits for memory before looking whether it is still wanted.
+/// How long a thread waits for memory before it checks that its batch is still wanted.
 const SLICE: Duration = Duration::from_millis(10);
 
 pub(super) type PinnedPool = Counted<Pooled<Limited<PageLocked>>>;
@@ -57,14 +57,11 @@ pub(super) fn pinned_pool(budget: Option<&Budget>) -> PinnedPool {
     }
 }
 
-/// The page-locked memory of a loader, as one thread uses it.
-#[derive(Clone)]
-pub(super) struct PinnedAllocator(Arc<Allocator>);
-
 /// Whether a thread that was refused memory, and has waited that long, goes on waiting.
 type Patience = dyn Fn(Duration) -> bool + Send + Sync;
 
-struct Allocator {
+/// The page-locked memory of a loader, as one thread uses it.
+pub(super) struct PinnedAllocator {
     memory: PinnedPool,
     when_full: WhenFull,
     patience: Box<Patience>,
@@ -87,13 +84,13 @@ struct Block {
     parts: Vec<HostBuffer>, // for the rest of this one, the next at the end
 }
 
-/// A batch of more tensors than this, or of more bytes, is made tensor by tensor: what a copy of its own costs does not
-/// count beside the bytes then.
+/// In a batch of more tensors, or of more bytes, each tensor has a block of its own: beside so many bytes, the cost of a copy
+/// for each does not count.
 const MOST_PARTS: usize = 8;
 const MOST_BYTES: usize = 1 << 20;
 
 impl Block {
-    /// Room for the next tensor; none if it is not as the batch before had it, or if memory is short.
+    /// Memory for the next tensor; none if its length differs from the batch before, or if memory is short.
     fn next(&mut self, len_bytes: usize, memory: &PinnedPool) -> Option<HostBuffer> {
         let at = self.taken.len();
         if at > MOST_PARTS {
@@ -139,13 +136,16 @@ impl PinnedAllocator {
         memory: PinnedPool,
         when_full: WhenFull,
         patience: impl Fn(Duration) -> bool + Send + Sync + 'static,
-    ) -> Self {
-        let (patience, batch) = (Box::new(patience), Mutex::default());
-        Self(Arc::new(Allocator { memory, when_full, patience, batch }))
+    ) -> Arc<Self> {
+        Arc::new(Self { memory, when_full, patience: Box::new(patience), batch: Mutex::default() })
+    }
+
+    fn batch(&self) -> MutexGuard<'_, Batch> {
+        lock(&self.batch)
     }
 
     /// A copy in page-locked memory, contiguous and without a gradient.
-    fn copy(&self, tensor: &AnyTensor) -> Result<AnyTensor> {
+    fn copy(self: &Arc<Self>, tensor: &AnyTensor) -> Result<AnyTensor> {
         if !tensor.device().is_cpu() {
             let (shape, device) = (*tensor.shape(), tensor.device());
             return Err(TensorError::OnDevice { op: "pin_memory", shape, device }.into());
@@ -161,25 +161,25 @@ impl PinnedAllocator {
     }
 
     /// Makes this thread's tensors in page-locked memory until the scope drops.
-    pub(super) fn enter(&self) -> HostScope {
-        HostScope::enter(self.0.clone())
+    pub(super) fn enter(self: &Arc<Self>) -> HostScope {
+        HostScope::enter(self.clone())
     }
 
     /// Ends a part of the making of a batch. How long it waited for memory, and whether it had to take ordinary memory.
     pub(super) fn finish(&self) -> (Duration, bool) {
-        let mut batch = self.0.batch();
+        let mut batch = self.batch();
         batch.block.end();
         (mem::take(&mut batch.waited), mem::take(&mut batch.fell_back))
     }
 }
 
-impl Destination for PinnedAllocator {
+impl Destination for Arc<PinnedAllocator> {
     fn take(&self, tensor: AnyTensor) -> Result<AnyTensor> {
         if tensor.is_pinned() { Ok(tensor) } else { self.copy(&tensor) }
     }
 }
 
-impl HostSource for Allocator {
+impl HostSource for PinnedAllocator {
     fn allocate(&self, len_bytes: usize) -> Result<HostBuffer, Refusal> {
         let pageable = |_| {
             self.batch().fell_back = true;
@@ -209,11 +209,7 @@ impl HostSource for Allocator {
     }
 }
 
-impl Allocator {
-    fn batch(&self) -> MutexGuard<'_, Batch> {
-        lock(&self.batch)
-    }
-
+impl PinnedAllocator {
     fn wait(&self, len_bytes: usize, mut seen: u64, mut refusal: Refusal) -> Result<HostBuffer, Refusal> {
         let start = Instant::now();
         let result = loop {
@@ -245,13 +241,13 @@ fn could_fit(refusal: &Refusal) -> bool {
 mod tests {
     use super::*;
 
-    fn pinned(budget: u64) -> PinnedAllocator {
+    fn pinned(budget: u64) -> Arc<PinnedAllocator> {
         PinnedAllocator::new(pinned_pool(Some(&Budget::new("pinned", budget))), WhenFull::Error, |waited| {
             waited < PATIENCE
         })
     }
 
-    fn batch(pinned: &PinnedAllocator, lens: &[usize]) -> Vec<HostBuffer> {
+    fn batch(pinned: &Arc<PinnedAllocator>, lens: &[usize]) -> Vec<HostBuffer> {
         let _scope = pinned.enter();
         let batch = lens.iter().map(|&len| HostBuffer::placed(len).unwrap()).collect();
         pinned.finish();

@@ -26,7 +26,6 @@
 
 use std::collections::VecDeque;
 use std::mem;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -37,7 +36,7 @@ use super::maker::{Maker, Readers, Recipe, SampleProgress};
 use super::order::{Position, Positions};
 use super::pinned::{PATIENCE, PinnedAllocator, PinnedPool};
 use super::report::Made;
-use super::settings::{Init, Settings};
+use super::settings::Init;
 use super::source::AnyBatch;
 use crate::panics::{drop_quietly, lock};
 use crate::{Error, Result};
@@ -53,7 +52,6 @@ pub(super) struct WorkerPool {
 
 struct Shared {
     recipe: Recipe,
-    settings: Settings,
     n_workers: usize,
     memory: Option<PinnedPool>, // for batches that are to be page-locked
     state: Mutex<State>,
@@ -81,7 +79,7 @@ struct State {
     n_running: usize,
     n_starting: usize, // threads that run `worker_init`; no batch is made before all have
     workers: Vec<Arc<SampleProgress>>, // the threads that are at work, by worker
-    spare: Vec<AnyBatch>, // empty ones that the program gave back, to be used again
+    spare: Vec<AnyBatch>, // empty, to be used again
     wait_for_program: Duration,
     wait_for_budget: Duration,
 }
@@ -108,15 +106,15 @@ struct Finished {
 struct Job {
     position: Position,
     readers: Arc<Readers>,
-    room: Option<AnyBatch>,
+    room: AnyBatch,
     reserved: Result<Option<Reservation>, pagelock_memory::Error>,
 }
 
 /// A worker thread. One that takes too long is replaced by another with its number.
 #[derive(Clone)]
-struct Worker {
-    number: usize,
-    progress: Arc<SampleProgress>,
+pub(super) struct Worker {
+    pub(super) number: usize,
+    pub(super) progress: Arc<SampleProgress>,
 }
 
 /// What the program gets: what became of a batch, and its position. No position: the batch comes later all the same.
@@ -124,14 +122,9 @@ pub(super) type Given = (Made, Option<Position>);
 
 impl WorkerPool {
     /// Starts the workers; they wait.
-    pub(super) fn new(
-        recipe: Recipe,
-        settings: Settings,
-        n_workers: usize,
-        memory: Option<PinnedPool>,
-    ) -> Result<Self> {
+    pub(super) fn new(recipe: Recipe, n_workers: usize, memory: Option<PinnedPool>) -> Result<Self> {
         let (state, ready, work) = (Mutex::default(), Condvar::new(), Condvar::new());
-        let shared = Arc::new(Shared { recipe, settings, n_workers, memory, state, ready, work });
+        let shared = Arc::new(Shared { recipe, n_workers, memory, state, ready, work });
         let mut pool = Self { shared, threads: Vec::with_capacity(n_workers) };
         for number in 0..n_workers {
             let thread = pool.start(number)?; // dropping the pool ends those that were started
@@ -146,9 +139,8 @@ impl WorkerPool {
         let progress = worker.progress.clone();
         let mut state = lock(&self.shared.state); // until there is a thread: it begins by looking who is at work
         let thread = thread::Builder::new().name(format!("loader {number}")).spawn(move || {
-            let ended = catch_unwind(AssertUnwindSafe(|| shared.work(&worker)));
-            let failure = ended.unwrap_or_else(|panic| Err(Error::panicked(Some(number), None, None, panic)));
-            shared.end(&worker, failure);
+            let ended = Error::catch(Some(number), None, None, || shared.work(&worker));
+            shared.end(&worker, ended);
         });
         let thread = thread.map_err(|source| {
             let problem = format!("{source}; use fewer workers, or raise the system's limit on threads");
@@ -175,11 +167,10 @@ impl WorkerPool {
 
     /// Puts the next batch of the epoch, in order, into `batch`, whose room is used again; none at the end. It is the
     /// `number`th.
-    pub(super) fn next(&mut self, number: usize, batch: &mut Option<AnyBatch>) -> Option<Given> {
+    pub(super) fn next(&mut self, number: usize, batch: &mut AnyBatch) -> Option<Given> {
         let start = Instant::now();
         let shared = self.shared.clone();
         let mut state = lock(&shared.state);
-        state.spare.extend(batch.take());
         let (position, mut made) = loop {
             if let Some(error) = state.failure.take() {
                 return Some((Made::failed(error), None));
@@ -190,13 +181,13 @@ impl WorkerPool {
                     state.spare.push(finished.batch);
                     continue;
                 }
-                *batch = Some(finished.batch);
+                state.spare.push(mem::replace(batch, finished.batch));
                 break (position, finished.made);
             }
             if state.entries.is_empty() && state.positions.peek().is_none() {
                 return None;
             }
-            let left = shared.settings.timeout.map(|timeout| timeout.saturating_sub(start.elapsed()));
+            let left = shared.recipe.settings.timeout.map(|timeout| timeout.saturating_sub(start.elapsed()));
             if left == Some(Duration::ZERO) {
                 return Some(self.give_up(state, number, start.elapsed()));
             }
@@ -332,17 +323,16 @@ impl State {
 impl Shared {
     /// What a worker does.
     fn work(self: &Arc<Self>, worker: &Worker) -> Result<()> {
-        initialize(self.settings.init.as_deref(), worker.number)?;
+        initialize(self.recipe.settings.init.as_deref(), worker.number)?;
         lock(&self.state).n_starting -= 1;
         self.work.notify_all();
         let pinned = self.memory.clone().map(|memory| {
             let (shared, worker) = (self.clone(), worker.clone());
-            PinnedAllocator::new(memory, self.settings.when_full, move |waited| shared.waits_on(&worker, waited))
+            PinnedAllocator::new(memory, self.recipe.settings.when_full, move |waited| shared.waits_on(&worker, waited))
         });
-        let mut maker = Maker::new(worker.progress.clone(), pinned, Some(worker.number), self.settings.skips);
-        while let Some(Job { position, readers, room, reserved }) = self.take(worker) {
+        let mut maker = Maker::new(Some(worker), pinned, self.recipe.settings.skips);
+        while let Some(Job { position, readers, room: mut batch, reserved }) = self.take(worker) {
             let before = taken_by_thread();
-            let mut batch = room.unwrap_or_else(|| self.recipe.source.room());
             let (reserved, refusal) = match reserved {
                 Ok(reserved) => (reserved, None),
                 Err(refused) => (None, Some(Error::Memory(refused))),
@@ -386,7 +376,7 @@ impl Shared {
         let position = state.entries[index].position;
         state.entries[index].state = EntryState::Making { worker: worker.number };
         state.n_pending -= 1;
-        let (readers, room) = (state.readers.clone(), state.spare.pop());
+        let (readers, room) = (state.readers.clone(), state.spare.pop().unwrap_or_default());
         let reserved = self.reserve(state, worker);
         Some(Job { position, readers, room, reserved })
     }
@@ -404,7 +394,7 @@ impl Shared {
             return None;
         }
         // With a budget, the first batch is made alone: it shows how much one takes.
-        let has_budget = self.settings.budget.is_some();
+        let has_budget = self.recipe.settings.budget.is_some();
         if has_budget && state.batch_bytes == 0 && state.in_memory() > 0 {
             return None;
         }
@@ -415,7 +405,7 @@ impl Shared {
 
     /// How many batches may be ahead of the program.
     fn window(&self) -> usize {
-        self.n_workers.saturating_mul(self.settings.prefetch_factor()).max(1)
+        self.n_workers.saturating_mul(self.recipe.settings.prefetch_factor()).max(1)
     }
 
     /// Memory for a batch like those before. While a worker waits here, no worker starts a later batch.
@@ -424,7 +414,7 @@ impl Shared {
         mut state: MutexGuard<'_, State>,
         worker: &Worker,
     ) -> Result<Option<Reservation>, pagelock_memory::Error> {
-        let Some(budget) = &self.settings.budget else { return Ok(None) };
+        let Some(budget) = &self.recipe.settings.budget else { return Ok(None) };
         let start = Instant::now();
         state.is_reserving = true;
         let reserved = loop {
@@ -486,7 +476,7 @@ impl Shared {
         let mut state = lock(&self.state);
         let Some(index) = state.index_of(worker) else { return false };
         if self.recipe.order.share().is_some() {
-            return waited < self.settings.timeout.unwrap_or(PATIENCE);
+            return waited < self.recipe.settings.timeout.unwrap_or(PATIENCE);
         }
         let Some(since) = state.program_waits else { return true }; // the program is going to give some back
         if index > 0 {
@@ -503,14 +493,12 @@ impl Shared {
         }
         state.is_starving = true;
         let is_alone = !state.entries.iter().skip(1).any(|entry| matches!(entry.state, EntryState::Making { .. }));
-        !is_alone || self.settings.timeout.is_some() || since.elapsed() < PATIENCE
+        !is_alone || self.recipe.settings.timeout.is_some() || since.elapsed() < PATIENCE
     }
 }
 
 /// What each worker does first.
 fn initialize(init: Option<&Init>, worker: usize) -> Result<()> {
-    let Some(init) = init else { return Ok(()) };
-    let done = catch_unwind(AssertUnwindSafe(|| init(worker)));
-    let result = done.unwrap_or_else(|panic| Err(Error::panicked(Some(worker), None, None, panic)));
-    result.map_err(|source| Error::Worker { worker, source: source.into() })
+    let done = Error::catch(Some(worker), None, None, || init.map_or(Ok(()), |init| init(worker)));
+    done.map_err(|source| Error::Worker { worker, source: source.into() })
 }

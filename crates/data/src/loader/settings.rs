@@ -1,7 +1,6 @@
-//! [`Settings`], and the functions of [`Loader`] that set them. But for the batch size, none of them changes what a program sees,
-//! except errors.
+//! [`Settings`], and the functions of [`Loader`] that set them. The batch size, `drop_last` and
+//! `skip_bad_samples` decide what a program gets; the others decide when, and in which memory.
 
-use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +9,7 @@ use pagelock_memory::Budget;
 use super::device::ToDevice;
 use super::loaders::Loader;
 use super::pinned::WhenFull;
-use super::source::Pinned;
+use super::source;
 use crate::Result;
 use crate::error::check_most;
 use crate::pin::PinMemory;
@@ -31,7 +30,6 @@ pub(super) struct Settings {
     pub(super) timeout: Option<Duration>,
     pub(super) persistent: bool,
     pub(super) init: Option<Arc<Init>>,
-    pub(super) pins: bool,
     pub(super) pin_budget: Option<Budget>,
     pub(super) when_full: WhenFull,
     pub(super) skips: bool,
@@ -51,6 +49,7 @@ impl Settings {
         self.prefetch_factor.unwrap_or(2)
     }
 }
+
 impl<B: Send + 'static, K> Loader<B, K> {
     /// How many samples make a batch; 1 unless set. Zero is refused by [`len`](Self::len) and by the loop.
     pub fn batch_size(mut self, batch_size: usize) -> Self {
@@ -73,17 +72,7 @@ impl<B: Send + 'static, K> Loader<B, K> {
     /// are not started.
     ///
     /// # Examples
-    /// ```
-    /// # use pagelock_data::{DataLoader, TensorDataset};
-    /// # use pagelock_tensor::Tensor;
-    /// let dataset = TensorDataset::new(Tensor::arange(0.0, 100.0, 1.0)?)?;
-    /// let alone = DataLoader::new(dataset.clone()).batch_size(8).shuffle(7);
-    /// let helped = DataLoader::new(dataset).batch_size(8).shuffle(7).num_workers(4);
-    /// for (one, other) in alone.iter().zip(&helped) {
-    ///     assert_eq!(one?.to_vec::<f32>()?, other?.to_vec::<f32>()?);
-    /// }
-    /// # Ok::<(), pagelock_data::Error>(())
-    /// ```
+    /// See [`Loader`].
     pub fn num_workers(mut self, num_workers: usize) -> Self {
         self.core.settings_mut().n_workers = num_workers;
         self
@@ -97,31 +86,20 @@ impl<B: Send + 'static, K> Loader<B, K> {
 
     /// What the batches that are ahead of the program may take together, however many there are.
     ///
-    /// A batch counts, with what the largest before it took, from when a worker takes it up until the program gets it.
-    /// Where not even one fits, its place is taken by the refusal, with the numbers; of a stream,
-    /// its samples are read all the same.
+    /// A batch counts from when a worker starts it until the program gets it, as much as the largest batch before it took.
+    /// If not even one batch fits, the refusal comes in the place of the batch, with the numbers; the samples of a stream
+    /// are read all the same.
     ///
     /// # Examples
-    /// ```
-    /// use pagelock_memory::{Budget, ByteSize};
-    /// # use pagelock_data::{DataLoader, TensorDataset};
-    /// # use pagelock_tensor::Tensor;
-    /// # let dataset = TensorDataset::new(Tensor::zeros([1_000, 256])?)?;
-    /// let budget = Budget::new("loader", ByteSize::mib(1));
-    /// let loader = DataLoader::new(dataset).batch_size(100).num_workers(2).prefetch_factor(50);
-    /// let loader = loader.prefetch_budget(budget.clone());
-    /// assert_eq!(loader.iter().filter(|batch| batch.is_ok()).count(), 10);
-    /// assert!(budget.peak() <= ByteSize::mib(1));
-    /// # Ok::<(), pagelock_data::Error>(())
-    /// ```
+    /// See [`Loader`].
     pub fn prefetch_budget(mut self, budget: Budget) -> Self {
         self.core.settings_mut().budget = Some(budget);
         self
     }
 
-    /// How long the program waits for a worker's batch before it gets [`Error::Timeout`](crate::Error::Timeout) instead, which says where the
-    /// worker is; the epoch goes on with the next batch, and with another worker. Of a stream, the batch that is late comes later.
-    /// Without a time-out, the program waits as long as it takes.
+    /// How long the program waits for a worker's batch. Then it gets [`Error::Timeout`](crate::Error::Timeout) instead, which says
+    /// which sample the worker is at, and the epoch goes on with the next batch and another worker; of a stream, the late batch
+    /// comes later. Without a time-out, the program waits as long as it takes.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.core.settings_mut().timeout = Some(timeout);
         self
@@ -146,21 +124,15 @@ impl<B: Send + 'static, K> Loader<B, K> {
     ///
     /// # Examples
     /// ```
-    /// use pagelock_data::{DataLoader, Dataset, Error, Result};
+    /// use pagelock_data::{DataLoader, Dataset, Error, Result, TensorDataset};
+    /// # use pagelock_tensor::Tensor;
     ///
-    /// struct OneIsDamaged;
-    ///
-    /// impl Dataset for OneIsDamaged {
-    ///     type Sample = i64;
-    ///     fn len(&self) -> usize {
-    ///         6
-    ///     }
-    ///     fn get(&self, index: usize) -> Result<i64> {
-    ///         if index == 4 { Err(Error::other("row 4 is damaged")) } else { Ok(index as i64) }
-    ///     }
-    /// }
-    ///
-    /// let loader = DataLoader::new(OneIsDamaged).batch_size(3).skip_bad_samples(true);
+    /// let numbers = TensorDataset::new(Tensor::arange(0, 6, 1)?)?;
+    /// let checked = numbers.transform(0, |number, _| match number.item::<i64>()? {
+    ///     4 => Err(Error::other("row 4 is damaged")),
+    ///     number => Ok(number),
+    /// });
+    /// let loader = DataLoader::new(checked).batch_size(3).skip_bad_samples(true);
     /// let batches: Vec<_> = loader.iter().map(|batch| Ok(batch?.to_vec::<i64>()?)).collect::<Result<_>>()?;
     /// assert_eq!(batches, [vec![0, 1, 2], vec![3, 5]]);
     /// let skipped = &loader.skipped()[0];
@@ -174,9 +146,10 @@ impl<B: Send + 'static, K> Loader<B, K> {
     }
 
     /// Whether batches are made in page-locked memory, from which a GPU copies fastest and while the program goes on.
-    /// They are collated there, not copied; a batch that its collation did not make anew is.
+    /// Batches of a type without [`PinMemory`] do not compile.
     ///
-    /// Batches are page-locked where this stands in the chain: what a [`map`](Self::map) after it makes, is not.
+    /// Batches are collated there; tensors that the collation did not make, but handed on, are copied. What a
+    /// [`map`](Self::map) after this call makes is not page-locked.
     ///
     /// The memory comes from [`pagelock_tensor::page_locked`], a pool for the whole process, unless
     /// [`pin_budget`](Self::pin_budget) gives the loader its own; [`when_full`](Self::when_full) says what to do when
@@ -193,45 +166,24 @@ impl<B: Send + 'static, K> Loader<B, K> {
     /// }
     /// # Ok::<(), pagelock_data::Error>(())
     /// ```
-    ///
-    /// A batch of a type without [`PinMemory`] does not compile:
-    /// ```compile_fail,E0277
-    /// # use pagelock_data::{DataLoader, TensorDataset};
-    /// # use pagelock_tensor::Tensor;
-    /// struct Batch(Tensor); // `#[derive(pagelock_data::PinMemory)]` is missing
-    ///
-    /// let dataset = TensorDataset::new(Tensor::zeros([100, 784]).unwrap()).unwrap();
-    /// let loader = DataLoader::new(dataset).map(|batch| Ok(Batch(batch))).pin_memory(true);
-    /// ```
-    pub fn pin_memory(mut self, pin_memory: bool) -> Self
+    pub fn pin_memory(self, pin_memory: bool) -> Self
     where
         B: PinMemory,
     {
         if !pin_memory {
             return self;
         }
-        self.core.settings_mut().pins = true;
-        let source = self.core.recipe.source.clone();
-        self.with_source(Arc::new(Pinned { source, batches: PhantomData::<fn() -> B> }))
+        let mut pinned = self.with_step(source::pin::<B>());
+        let recipe = pinned.core.recipe_mut();
+        recipe.n_pinned_steps = recipe.steps.len();
+        pinned
     }
 
     /// How much page-locked memory the loader may take, for the batches that are ahead and those that the program still
     /// has; it then has a pool of its own, which goes with it.
     ///
     /// # Examples
-    /// ```
-    /// # use pagelock_data::{DataLoader, TensorDataset, WhenFull};
-    /// # use pagelock_tensor::Tensor;
-    /// use pagelock_memory::{Budget, ByteSize};
-    ///
-    /// # let dataset = TensorDataset::new(Tensor::zeros([1_000, 256])?)?;
-    /// let budget = Budget::new("train", ByteSize::kib(512));
-    /// let loader = DataLoader::new(dataset).batch_size(100).num_workers(2).pin_memory(true);
-    /// let loader = loader.pin_budget(budget.clone()).when_full(WhenFull::Wait);
-    /// assert!(loader.iter().all(|batch| batch.is_ok_and(|batch| batch.is_pinned())));
-    /// assert!(budget.peak() <= ByteSize::kib(512));
-    /// # Ok::<(), pagelock_data::Error>(())
-    /// ```
+    /// See [`when_full`](Self::when_full).
     pub fn pin_budget(mut self, budget: Budget) -> Self {
         self.core.settings_mut().pin_budget = Some(budget);
         self

@@ -1,5 +1,5 @@
-//! [`Source`]: makes the batches of a dataset, whatever their type; [`AnyBatch`]: a batch without its type, so that all else is
-//! compiled once for all types of batches.
+//! [`Source`]: a dataset and its collation, without their types. [`Step`]: what is done to a batch after it was collated.
+//! [`AnyBatch`]: a batch without its type. So all else is compiled once for all types of batches.
 
 use std::any::Any;
 use std::marker::PhantomData;
@@ -13,14 +13,16 @@ use crate::dataset::Dataset;
 use crate::iterable::{IterableDataset, Samples};
 use crate::pin::{PinMemory, Slots};
 
-/// Room for a batch of a type that only its source and the program know. It is used again and again.
+/// Room for a batch of a type that only steps and the program know. It is used again and again.
 pub(super) struct AnyBatch(Mutex<Box<dyn Any + Send>>); // an `Option<B>`, never locked: so several threads may share it
 
-impl AnyBatch {
-    pub(super) fn empty<B: Send + 'static>() -> Self {
-        Self(Mutex::new(Box::new(None::<B>)))
+impl Default for AnyBatch {
+    fn default() -> Self {
+        Self(Mutex::new(Box::new(())))
     }
+}
 
+impl AnyBatch {
     fn put<B: Send + 'static>(&mut self, batch: B) {
         *self.room() = Some(batch);
     }
@@ -31,14 +33,18 @@ impl AnyBatch {
         batch
     }
 
+    /// Allocates if the last batch had another type.
     fn room<B: Send + 'static>(&mut self) -> &mut Option<B> {
         let any = self.0.get_mut().unwrap_or_else(PoisonError::into_inner);
-        any.downcast_mut().unwrap_or_else(|| unreachable!("a source makes batches of one type"))
+        if !any.is::<Option<B>>() {
+            *any = Box::new(None::<B>);
+        }
+        any.downcast_mut().unwrap_or_else(|| unreachable!("it was made for this type"))
     }
 }
 
-/// What a loader asks its dataset beside samples.
-pub(super) trait Data: Send + Sync + 'static {
+/// See the head of the file.
+pub(super) trait Source: Send + Sync + 'static {
     /// How many samples there are, or how many shards.
     fn len(&self) -> usize;
 
@@ -49,12 +55,6 @@ pub(super) trait Data: Send + Sync + 'static {
     fn len_without(&self, _shard: usize, _epoch: u64, _index: u64) -> Option<u64> {
         None
     }
-}
-
-/// See the head of the file.
-pub(super) trait Source: Send + Sync + 'static {
-    /// Room for a batch.
-    fn room(&self) -> AnyBatch;
 
     /// Puts the batch of a request into `to`; false if its shard has no more.
     fn make(&self, request: &mut Request<'_>, maker: &mut Maker, to: &mut AnyBatch) -> Result<bool>;
@@ -68,24 +68,18 @@ pub(super) struct Indexed<D, C, B> {
     pub(super) gather: fn(&D, &[usize]) -> Result<Option<B>>,
 }
 
-impl<B: Send + 'static, D: Dataset, C: Send + Sync + 'static> Data for Indexed<D, C, B> {
-    fn len(&self) -> usize {
-        self.dataset.len()
-    }
-
-    fn identity(&self) -> String {
-        self.dataset.identity()
-    }
-}
-
 impl<B, D, C> Source for Indexed<D, C, B>
 where
     B: Send + 'static,
     D: Dataset,
     C: Fn(Vec<D::Sample>) -> Result<B> + Send + Sync + 'static,
 {
-    fn room(&self) -> AnyBatch {
-        AnyBatch::empty::<B>()
+    fn len(&self) -> usize {
+        self.dataset.len()
+    }
+
+    fn identity(&self) -> String {
+        self.dataset.identity()
     }
 
     fn make(&self, request: &mut Request<'_>, maker: &mut Maker, to: &mut AnyBatch) -> Result<bool> {
@@ -118,7 +112,12 @@ pub(super) struct Sharded<D, C, B> {
     pub(super) batches: PhantomData<fn() -> B>,
 }
 
-impl<B: 'static, D: IterableDataset, C: Send + Sync + 'static> Data for Sharded<D, C, B> {
+impl<B, D, C> Source for Sharded<D, C, B>
+where
+    B: Send + 'static,
+    D: IterableDataset,
+    C: Fn(Vec<D::Sample>) -> Result<B> + Send + Sync + 'static,
+{
     fn len(&self) -> usize {
         self.dataset.n_shards()
     }
@@ -134,17 +133,6 @@ impl<B: 'static, D: IterableDataset, C: Send + Sync + 'static> Data for Sharded<
         }
         let count = || self.dataset.shard(shard, epoch).map(|samples| (0..index).zip(samples).count() as u64);
         Some(catch_unwind(AssertUnwindSafe(count)).unwrap_or(Ok(0)).unwrap_or(0))
-    }
-}
-
-impl<B, D, C> Source for Sharded<D, C, B>
-where
-    B: Send + 'static,
-    D: IterableDataset,
-    C: Fn(Vec<D::Sample>) -> Result<B> + Send + Sync + 'static,
-{
-    fn room(&self) -> AnyBatch {
-        AnyBatch::empty::<B>()
     }
 
     fn make(&self, request: &mut Request<'_>, maker: &mut Maker, to: &mut AnyBatch) -> Result<bool> {
@@ -167,54 +155,32 @@ where
     }
 }
 
-/// Another source's batches, put through a function.
-pub(super) struct Mapped<A, B, F> {
-    pub(super) source: Arc<dyn Source>,
-    pub(super) f: F,
-    pub(super) batches: PhantomData<fn(A) -> B>,
-}
+/// See the head of the file.
+pub(super) type Step = dyn Fn(&mut AnyBatch, &mut Maker) -> Result<()> + Send + Sync;
 
-impl<A: Send + 'static, B: Send + 'static, F> Source for Mapped<A, B, F>
+/// Puts a batch through a function.
+pub(super) fn map<A, B>(f: impl Fn(A) -> Result<B> + Send + Sync + 'static) -> Arc<Step>
 where
-    F: Fn(A) -> Result<B> + Send + Sync + 'static,
+    A: Send + 'static,
+    B: Send + 'static,
 {
-    fn room(&self) -> AnyBatch {
-        AnyBatch::empty::<B>()
-    }
-
-    fn make(&self, request: &mut Request<'_>, maker: &mut Maker, to: &mut AnyBatch) -> Result<bool> {
-        let mut inner = self.source.room();
-        if !self.source.make(request, maker, &mut inner)? {
-            return Ok(false);
-        }
+    Arc::new(move |batch: &mut AnyBatch, maker: &mut Maker| {
         maker.map(&mut || {
-            to.put((self.f)(inner.take::<A>())?);
+            let mapped = f(batch.take())?;
+            batch.put(mapped);
             Ok(())
-        })?;
-        Ok(true)
-    }
-}
-
-/// Another source's batches, made in page-locked memory.
-pub(super) struct Pinned<B> {
-    pub(super) source: Arc<dyn Source>,
-    pub(super) batches: PhantomData<fn() -> B>,
-}
-
-impl<B: PinMemory + Send + 'static> Source for Pinned<B> {
-    fn room(&self) -> AnyBatch {
-        self.source.room()
-    }
-
-    fn make(&self, request: &mut Request<'_>, maker: &mut Maker, to: &mut AnyBatch) -> Result<bool> {
-        maker.pinning(&mut |maker| {
-            let made = self.source.make(request, maker, to)?;
-            if made && !to.room::<B>().as_ref().is_some_and(B::is_pinned) {
-                maker.pin(&mut |slots| move_tensors::<B>(to, slots))?;
-            }
-            Ok(made)
         })
-    }
+    })
+}
+
+/// Puts the tensors of a batch into page-locked memory, unless they were made there.
+pub(super) fn pin<B: PinMemory + Send + 'static>() -> Arc<Step> {
+    Arc::new(|batch: &mut AnyBatch, maker: &mut Maker| {
+        if batch.room::<B>().as_ref().is_some_and(B::is_pinned) {
+            return Ok(());
+        }
+        maker.pin(&mut |slots| move_tensors::<B>(batch, slots))
+    })
 }
 
 /// Puts the tensors of a batch where `slots` says.
