@@ -4,8 +4,12 @@
 //! with the right content: the bytes go to a temporary file in the same folder, are checked on the way, and take the
 //! file's name in one step (`pagelock-files`). No attempt takes longer than its [`Timeouts`].
 
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+use md5::{Digest, Md5};
+use pagelock_files::NewFile;
 
 use crate::progress::Progress;
 use crate::remote::RemoteFile;
@@ -53,120 +57,107 @@ impl Job<'_> {
         let mut attempts = Vec::new();
         for url in file.urls(self.mirrors) {
             self.progress.start(file.name, file.len_bytes);
-            let outcome = http::download(&url, file, self);
+            let outcome = download(&url, file, self);
             self.progress.finish();
             match outcome {
                 Ok(path) => return Ok(path),
-                Err(http::Failure::Here(error)) => return Err(error),
-                Err(http::Failure::There(what)) => attempts.push(format!("{url} {what}")),
+                Err(Failure::Local(error)) => return Err(error),
+                Err(Failure::Remote(what)) => attempts.push(format!("{url} {what}")),
             }
         }
         Err(Error::Download { file: file.name, set: file.set, folder: self.folder.into(), md5: file.md5, attempts })
     }
 }
 
-/// The part that speaks HTTP.
-mod http {
-    use std::io::{Read, Write};
-    use std::path::PathBuf;
+/// Why a download failed. Another mirror is tried after a remote failure only.
+enum Failure {
+    Local(Error),
+    Remote(String),
+}
 
-    use md5::{Digest, Md5};
-    use pagelock_files::NewFile;
-
-    use super::{Job, Timeouts};
-    use crate::Error;
-    use crate::remote::RemoteFile;
-
-    /// What went wrong, and where: another mirror may help against trouble there, not against trouble here.
-    pub(super) enum Failure {
-        Here(Error),
-        There(String),
-    }
-
-    pub(super) fn download(url: &str, file: RemoteFile, job: &Job<'_>) -> Result<PathBuf, Failure> {
-        let here = |action| move |source| Failure::Here(Error::io(action, job.folder, source));
-        let mut body = open(url, file, job.timeouts)?;
-        let path = job.folder.join(file.name);
-        let mut saved = NewFile::create(&path).map_err(here("create a file in"))?;
-        let mut md5 = Md5::new();
-        let (mut buffer, mut len_bytes) = (vec![0; 64 << 10], 0);
-        loop {
-            let n_bytes = body.read(&mut buffer).map_err(|error| {
-                Failure::There(format!(
-                    "{} after {len_bytes} of {} bytes",
-                    explain(error.into(), job.timeouts),
-                    file.len_bytes
-                ))
-            })?;
-            if n_bytes == 0 {
-                break;
-            }
-            len_bytes += n_bytes as u64;
-            if len_bytes > file.len_bytes {
-                return Err(Failure::There(format!("sent more than the {} bytes of the right file", file.len_bytes)));
-            }
-            md5.update(&buffer[..n_bytes]);
-            saved.write_all(&buffer[..n_bytes]).map_err(here("write a file in"))?;
-            job.progress.advance(n_bytes as u64);
+fn download(url: &str, file: RemoteFile, job: &Job<'_>) -> Result<PathBuf, Failure> {
+    let local = |action| move |source| Failure::Local(Error::io(action, job.folder, source));
+    let mut body = open(url, file, job.timeouts)?;
+    let path = job.folder.join(file.name);
+    let mut saved = NewFile::create(&path).map_err(local("create a file in"))?;
+    let mut md5 = Md5::new();
+    let (mut buffer, mut len_bytes) = (vec![0; 64 << 10], 0);
+    loop {
+        let n_bytes = body.read(&mut buffer).map_err(|error| {
+            Failure::Remote(format!(
+                "{} after {len_bytes} of {} bytes",
+                explain(error.into(), job.timeouts),
+                file.len_bytes
+            ))
+        })?;
+        if n_bytes == 0 {
+            break;
         }
-        check(file, len_bytes, &hex(&md5.finalize())).map_err(Failure::There)?;
-        saved.commit().map_err(|error| Failure::Here(Error::io("create", &path, error)))?;
-        Ok(path)
-    }
-
-    /// Asks for `url` and reads as far as the headers.
-    fn open(url: &str, file: RemoteFile, timeouts: Timeouts) -> Result<impl Read, Failure> {
-        let there = |error| Failure::There(explain(error, timeouts));
-        let config = ureq::Agent::config_builder()
-            .timeout_resolve(Some(timeouts.connect))
-            .timeout_connect(Some(timeouts.connect))
-            .timeout_per_read(Some(timeouts.silence))
-            .timeout_global(Some(timeouts.total))
-            .build();
-        let response = ureq::Agent::new_with_config(config).get(url).call().map_err(there)?;
-        match response.body().content_length() {
-            Some(len) if len != file.len_bytes => {
-                Err(Failure::There(format!("offers {len} bytes where the right file has {}", file.len_bytes)))
-            }
-            _ => Ok(response.into_body().into_reader()),
+        len_bytes += n_bytes as u64;
+        if len_bytes > file.len_bytes {
+            return Err(Failure::Remote(format!("sent more than the {} bytes of the right file", file.len_bytes)));
         }
+        md5.update(&buffer[..n_bytes]);
+        saved.write_all(&buffer[..n_bytes]).map_err(local("write a file in"))?;
+        job.progress.advance(n_bytes as u64);
     }
+    check(file, len_bytes, &hex(&md5.finalize())).map_err(Failure::Remote)?;
+    saved.commit().map_err(|error| Failure::Local(Error::io("create", &path, error)))?;
+    Ok(path)
+}
 
-    /// In the words of this crate, what an HTTP client ran into.
-    fn explain(error: ureq::Error, timeouts: Timeouts) -> String {
-        match error {
-            ureq::Error::StatusCode(status) => format!("answered with HTTP status {status}"),
-            ureq::Error::HostNotFound => "could not be found: no such host".into(),
-            ureq::Error::Timeout(ureq::Timeout::Resolve | ureq::Timeout::Connect) => {
-                format!("timed out: no connection within {:?}", timeouts.connect)
-            }
-            ureq::Error::Timeout(ureq::Timeout::PerRead) => {
-                format!("timed out: silent for {:?}", timeouts.silence)
-            }
-            ureq::Error::Timeout(_) => format!("timed out: not done within {:?}", timeouts.total),
-            ureq::Error::Io(error) => format!("failed: {error}"),
-            error => format!("failed: {error}"),
+/// Asks for `url` and reads as far as the headers.
+fn open(url: &str, file: RemoteFile, timeouts: Timeouts) -> Result<impl Read, Failure> {
+    let remote = |error| Failure::Remote(explain(error, timeouts));
+    let config = ureq::Agent::config_builder()
+        .timeout_resolve(Some(timeouts.connect))
+        .timeout_connect(Some(timeouts.connect))
+        .timeout_per_read(Some(timeouts.silence))
+        .timeout_global(Some(timeouts.total))
+        .build();
+    let response = ureq::Agent::new_with_config(config).get(url).call().map_err(remote)?;
+    match response.body().content_length() {
+        Some(len) if len != file.len_bytes => {
+            Err(Failure::Remote(format!("offers {len} bytes where the right file has {}", file.len_bytes)))
         }
+        _ => Ok(response.into_body().into_reader()),
     }
+}
 
-    fn check(file: RemoteFile, len_bytes: u64, md5: &str) -> Result<(), String> {
-        if len_bytes < file.len_bytes {
-            return Err(format!("broke off after {len_bytes} of {} bytes", file.len_bytes));
+/// In the words of this crate, what an HTTP client ran into.
+fn explain(error: ureq::Error, timeouts: Timeouts) -> String {
+    match error {
+        ureq::Error::StatusCode(status) => format!("answered with HTTP status {status}"),
+        ureq::Error::HostNotFound => "could not be found: no such host".into(),
+        ureq::Error::Timeout(ureq::Timeout::Resolve | ureq::Timeout::Connect) => {
+            format!("timed out: no connection within {:?}", timeouts.connect)
         }
-        if md5 != file.md5 {
-            return Err(format!("sent the wrong bytes: their md5 is {md5}"));
+        ureq::Error::Timeout(ureq::Timeout::PerRead) => {
+            format!("timed out: silent for {:?}", timeouts.silence)
         }
-        Ok(())
+        ureq::Error::Timeout(_) => format!("timed out: not done within {:?}", timeouts.total),
+        ureq::Error::Io(error) => format!("failed: {error}"),
+        error => format!("failed: {error}"),
     }
+}
 
-    fn hex(bytes: &[u8]) -> String {
-        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+fn check(file: RemoteFile, len_bytes: u64, md5: &str) -> Result<(), String> {
+    if len_bytes < file.len_bytes {
+        return Err(format!("broke off after {len_bytes} of {} bytes", file.len_bytes));
     }
+    if md5 != file.md5 {
+        return Err(format!("sent the wrong bytes: their md5 is {md5}"));
+    }
+    Ok(())
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use std::io::{BufRead, BufReader, Read, Write};
+    use std::io::{BufRead, BufReader};
     use std::net::{TcpListener, TcpStream};
     use std::sync::mpsc::{Receiver, channel};
     use std::thread;
@@ -243,19 +234,6 @@ mod tests {
         assert_eq!(path, folder.path().join("digits.gz"));
         assert_eq!(std::fs::read(path).unwrap(), CONTENT);
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
-    }
-
-    #[cfg(unix)]
-    #[test]
-    fn other_users_may_read_what_was_saved() {
-        use std::os::unix::fs::PermissionsExt;
-
-        let folder = tempfile::tempdir().unwrap();
-        let saved = fetch(folder.path(), &[good()], Timeouts::default()).unwrap();
-        let ordinary = folder.path().join("ordinary");
-        std::fs::write(&ordinary, "").unwrap();
-        let mode = |path: &Path| path.metadata().unwrap().permissions().mode();
-        assert_eq!(mode(&saved), mode(&ordinary));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! [`Places`]: where the files of published data sets are looked for, and downloaded from.
+//! [`Published`]: where the files of a published data set are looked for, and downloaded from.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -14,22 +14,41 @@ use crate::progress::{Progress, default_progress};
 use crate::remote::RemoteFile;
 use crate::{Error, NoDownload, Result};
 
-/// See the head of the file.
+/// A published data set: [`Mnist`](crate::Mnist) or [`CifarFiles`](crate::CifarFiles), as `S` says.
+///
+/// Looks in the folder given, else in the set's folder in `$PAGELOCK_DATA`, else in the set's folder in `pagelock` in the
+/// user's cache folder. A file that is not there is downloaded into that folder and checked, unless `PAGELOCK_OFFLINE` is set
+/// to anything but `0`.
+///
+/// # Examples
+/// ```
+/// use pagelock_data::Mnist;
+///
+/// let mnist = Mnist::new().mirrors(["http://files.example.org/mnist"]).folder("/nowhere").offline(true);
+/// assert_eq!(
+///     mnist.open().unwrap_err().to_string(),
+///     "`train-images-idx3-ubyte.gz` is not in `/nowhere` and downloading is switched off; put \
+///      http://files.example.org/mnist/train-images-idx3-ubyte.gz (md5 f68b3c2dcbeaaa9fbdd348bbdeb94873) there, or set \
+///      PAGELOCK_DATA to a folder that has `mnist/train-images-idx3-ubyte.gz`, or allow downloads",
+/// );
+/// ```
 #[derive(Clone)]
-pub(crate) struct Places {
+pub struct Published<S> {
+    pub(crate) set: S,
     pub(crate) folder: Option<PathBuf>,
-    pub(crate) offline: bool,
-    pub(crate) mirrors: Vec<String>,
+    offline: bool,
+    mirrors: Vec<String>,
     #[cfg(feature = "download")]
-    pub(crate) timeouts: Timeouts,
+    timeouts: Timeouts,
     #[cfg(feature = "download")]
-    pub(crate) progress: Arc<dyn Progress>,
+    progress: Arc<dyn Progress>,
 }
 
-impl Places {
-    /// The usual ones, and these mirrors.
-    pub(crate) fn new(mirrors: &[&str]) -> Self {
+impl<S> Published<S> {
+    /// The usual folders, and these mirrors.
+    pub(crate) fn of(set: S, mirrors: &[&str]) -> Self {
         Self {
+            set,
             folder: None,
             offline: false,
             mirrors: mirrors.iter().map(|&mirror| mirror.into()).collect(),
@@ -40,7 +59,54 @@ impl Places {
         }
     }
 
-    /// The folder of a data set.
+    /// Looks in `folder` and nowhere else.
+    ///
+    /// # Examples
+    /// See [`Published`].
+    pub fn folder(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.folder = Some(folder.into());
+        self
+    }
+
+    /// Whether to leave the network alone. `PAGELOCK_OFFLINE=1` does the same from outside.
+    ///
+    /// # Examples
+    /// See [`Published`].
+    pub fn offline(mut self, offline: bool) -> Self {
+        self.offline = offline;
+        self
+    }
+
+    /// Addresses of folders that have the packed files, to be tried in turn instead of the usual ones.
+    ///
+    /// # Examples
+    /// See [`Published`].
+    pub fn mirrors(mut self, mirrors: impl IntoIterator<Item: Into<String>>) -> Self {
+        self.mirrors = mirrors.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// How long a download may take. The archive of CIFAR is 17 times as long as the largest file of MNIST.
+    ///
+    /// # Examples
+    /// See [`Timeouts`].
+    #[cfg(feature = "download")]
+    pub fn timeouts(mut self, timeouts: Timeouts) -> Self {
+        self.timeouts = timeouts;
+        self
+    }
+
+    /// Who is told how far a download is.
+    ///
+    /// # Examples
+    /// See [`Progress`].
+    #[cfg(feature = "download")]
+    pub fn progress(mut self, progress: impl Progress) -> Self {
+        self.progress = Arc::new(progress);
+        self
+    }
+
+    /// The folder of the data set of that name.
     pub(crate) fn folder_of(&self, set: &str, environment: &Environment) -> Result<PathBuf> {
         match &self.folder {
             Some(folder) => Ok(folder.clone()),
@@ -48,7 +114,7 @@ impl Places {
         }
     }
 
-    /// The path of `file`, under one of these names, downloaded if there is none.
+    /// The path of `file`, which may have any of these names in `folder`. Downloads it if it is not there.
     pub(crate) fn find(
         &self,
         file: RemoteFile,

@@ -68,7 +68,7 @@ mod synthetic;
 pub mod transforms;
 
 pub use array_files::StoredRows;
-pub use cifar::{Cifar, CifarFiles, CifarSet};
+pub use cifar::{Cifar, CifarArchive, CifarFiles, CifarSet};
 pub use collate::Stack;
 pub use csv::CsvTable;
 pub use dataset::{Dataset, Rows, TensorDataset, Transformed};
@@ -76,13 +76,14 @@ pub use digits::{DigitBytes, DigitSet, Digits, Origin};
 #[cfg(feature = "download")]
 pub use download::Timeouts;
 pub use error::{Error, Result};
+pub use folders::Published;
 #[cfg(feature = "images")]
 pub use images::ImageFolder;
 pub use iterable::{IterableDataset, Samples};
 pub use loader::{
     Batches, DataLoader, DeviceLoader, Indices, Loader, LoaderReport, Shards, Skipped, StreamLoader, WhenFull, get_data,
 };
-pub use mnist::Mnist;
+pub use mnist::{DigitFiles, Mnist};
 pub use pagelock_data_derive::PinMemory;
 #[cfg(feature = "parquet")]
 pub use parquet::ParquetTable;

@@ -3,19 +3,13 @@
 //! Y. LeCun, C. Cortes, C. J. C. Burges: the MNIST database of handwritten digits; 60,000 training and 10,000 test
 //! images of 28 × 28 gray pixels, centered by mass in a 20 × 20 box.
 
-use std::path::{Path, PathBuf};
-#[cfg(feature = "download")]
-use std::sync::Arc;
+use std::path::Path;
 
 use pagelock_memory::holder;
 
 use crate::digits::{DigitSet, Digits, Origin, SIDE};
-#[cfg(feature = "download")]
-use crate::download::Timeouts;
-use crate::folders::{Environment, Places};
+use crate::folders::{Environment, Published};
 use crate::idx::IdxFile;
-#[cfg(feature = "download")]
-use crate::progress::Progress;
 use crate::remote::RemoteFile;
 use crate::synthetic::SyntheticDigits;
 use crate::{Error, Result};
@@ -29,9 +23,6 @@ const MIRRORS: [&str; 2] =
 
 /// The same for Fashion-MNIST: its authors' own.
 const FASHION_MIRRORS: [&str; 1] = ["https://fashion-mnist.s3-website.eu-central-1.amazonaws.com"];
-
-/// The four files of a set: images and labels to train with, and to test.
-type Files = [RemoteFile; 4];
 
 const TRAIN_IMAGES: RemoteFile = RemoteFile {
     set: SET,
@@ -58,16 +49,16 @@ const TEST_LABELS: RemoteFile = RemoteFile {
     md5: "ec29112dd5afa0611ce80d1b7f02629c",
 };
 
-const MNIST: Files = [TRAIN_IMAGES, TRAIN_LABELS, TEST_IMAGES, TEST_LABELS];
+const MNIST: DigitFiles = DigitFiles([TRAIN_IMAGES, TRAIN_LABELS, TEST_IMAGES, TEST_LABELS]);
 
 const FASHION_SET: &str = "fashion-mnist";
 
-const FASHION: Files = [
+const FASHION: DigitFiles = DigitFiles([
     fashion("train-images-idx3-ubyte.gz", 26_421_880, "8d4fb7e6c68d591d4c3dfef9ec88bf0d"),
     fashion("train-labels-idx1-ubyte.gz", 29_515, "25c81989df183df01b3e8a0aad5dffbe"),
     fashion("t10k-images-idx3-ubyte.gz", 4_422_102, "bef4ecab320f06d8554ea6380940ec79"),
     fashion("t10k-labels-idx1-ubyte.gz", 5_148, "bb300cfdad3c16e7a12a480ee83cd310"),
-];
+]);
 
 const fn fashion(name: &'static str, len_bytes: u64, md5: &'static str) -> RemoteFile {
     RemoteFile { set: FASHION_SET, name, len_bytes, md5 }
@@ -76,8 +67,7 @@ const fn fashion(name: &'static str, len_bytes: u64, md5: &'static str) -> Remot
 /// Finds, downloads and reads MNIST, or Fashion-MNIST.
 ///
 /// Looks in the folder given, else in `$PAGELOCK_DATA/mnist`, else in `pagelock/mnist` in the user's cache folder, for
-/// the four files under their usual names, packed (`.gz`) or not. A file that is not there is downloaded into that
-/// folder, unless `PAGELOCK_OFFLINE` is set to anything but `0`.
+/// the four files under their usual names, packed (`.gz`) or not, and downloads those that are missing; see [`Published`].
 ///
 /// # Examples
 /// ```
@@ -88,11 +78,11 @@ const fn fashion(name: &'static str, len_bytes: u64, md5: &'static str) -> Remot
 /// assert_eq!(digits.train.len(), 50_000);
 /// # Ok::<(), pagelock_data::Error>(())
 /// ```
-#[derive(Clone)]
-pub struct Mnist {
-    files: Files,
-    places: Places,
-}
+pub type Mnist = Published<DigitFiles>;
+
+/// The files of MNIST or Fashion-MNIST: images and labels to train with, and to test.
+#[derive(Clone, Copy)]
+pub struct DigitFiles([RemoteFile; 4]);
 
 impl Default for Mnist {
     fn default() -> Self {
@@ -104,12 +94,9 @@ impl Mnist {
     /// The usual places and mirrors.
     ///
     /// # Examples
-    /// ```
-    /// let mnist = pagelock_data::Mnist::new();
-    /// # let _ = mnist;
-    /// ```
+    /// See [`Mnist`].
     pub fn new() -> Self {
-        Self { files: MNIST, places: Places::new(&MIRRORS) }
+        Self::of(MNIST, &MIRRORS)
     }
 
     /// Fashion-MNIST: pictures of clothes in the form of MNIST, in the folder `fashion-mnist`. H. Xiao, K. Rasul,
@@ -123,69 +110,7 @@ impl Mnist {
     /// assert!(error.contains("(md5 8d4fb7e6c68d591d4c3dfef9ec88bf0d)"), "{error}");
     /// ```
     pub fn fashion() -> Self {
-        Self { files: FASHION, places: Places::new(&FASHION_MIRRORS) }
-    }
-
-    /// Looks in `folder` and nowhere else.
-    ///
-    /// # Examples
-    /// ```
-    /// use pagelock_data::Mnist;
-    ///
-    /// let error = Mnist::new().folder("/nowhere").offline(true).open().unwrap_err();
-    /// assert_eq!(
-    ///     error.to_string(),
-    ///     "`train-images-idx3-ubyte.gz` is not in `/nowhere` and downloading is switched off; put \
-    ///      https://ossci-datasets.s3.amazonaws.com/mnist/train-images-idx3-ubyte.gz or \
-    ///      https://storage.googleapis.com/cvdf-datasets/mnist/train-images-idx3-ubyte.gz \
-    ///      (md5 f68b3c2dcbeaaa9fbdd348bbdeb94873) there, or set PAGELOCK_DATA to a folder that has \
-    ///      `mnist/train-images-idx3-ubyte.gz`, or allow downloads",
-    /// );
-    /// ```
-    pub fn folder(mut self, folder: impl Into<PathBuf>) -> Self {
-        self.places.folder = Some(folder.into());
-        self
-    }
-
-    /// Whether to leave the network alone. `PAGELOCK_OFFLINE=1` does the same from outside.
-    ///
-    /// # Examples
-    /// See [`folder`](Self::folder).
-    pub fn offline(mut self, offline: bool) -> Self {
-        self.places.offline = offline;
-        self
-    }
-
-    /// Addresses of folders that have the four packed files, to be tried in turn instead of the usual ones.
-    ///
-    /// # Examples
-    /// ```
-    /// let mnist = pagelock_data::Mnist::new().mirrors(["http://files.example.org/mnist"]);
-    /// # let _ = mnist;
-    /// ```
-    pub fn mirrors(mut self, mirrors: impl IntoIterator<Item: Into<String>>) -> Self {
-        self.places.mirrors = mirrors.into_iter().map(Into::into).collect();
-        self
-    }
-
-    /// How long a download may take.
-    ///
-    /// # Examples
-    /// See [`Timeouts`].
-    #[cfg(feature = "download")]
-    pub fn timeouts(mut self, timeouts: Timeouts) -> Self {
-        self.places.timeouts = timeouts;
-        self
-    }
-
-    /// Who hears how far a download is.
-    ///
-    /// # Examples
-    /// See [`Progress`].
-    #[cfg(feature = "download")]
-    pub fn progress(mut self, progress: impl Progress) -> Self {
-        self.places.progress = Arc::new(progress);
-        self
+        Self::of(FASHION, &FASHION_MIRRORS)
     }
 
     /// Finds the files, downloads those that are missing, and reads them.
@@ -196,14 +121,7 @@ impl Mnist {
     /// wrong, nothing stays allocated.
     ///
     /// # Examples
-    /// ```
-    /// use pagelock_data::Mnist;
-    ///
-    /// match Mnist::new().offline(true).open() {
-    ///     Ok(digits) => println!("{digits}"),
-    ///     Err(error) => println!("no MNIST here: {error}"),
-    /// }
-    /// ```
+    /// See [`open_or_generate`](Self::open_or_generate).
     pub fn open(&self) -> Result<DigitSet> {
         self.open_in(&Environment::read())
     }
@@ -233,7 +151,7 @@ impl Mnist {
         match self.open_in(environment) {
             Err(
                 error @ (Error::Missing { .. } | Error::Download { .. } | Error::NoFolder { .. } | Error::Io { .. }),
-            ) if self.places.folder.is_none() => {
+            ) if self.folder.is_none() => {
                 let mut digits = substitute.generate()?;
                 let Origin::Generated { instead, .. } = &mut digits.origin else {
                     unreachable!("generated digits say so");
@@ -246,20 +164,20 @@ impl Mnist {
     }
 
     fn open_in(&self, environment: &Environment) -> Result<DigitSet> {
-        let folder = self.places.folder_of(self.files[0].set, environment)?;
+        let DigitFiles([train_images, train_labels, test_images, test_labels]) = self.set;
+        let set = train_images.set;
+        let folder = self.folder_of(set, environment)?;
         let find = |file: RemoteFile| {
             let unpacked = file.name.trim_end_matches(".gz");
             // Some unpackers write "train-images.idx3-ubyte".
             let dotted = unpacked.replacen("-idx", ".idx", 1);
-            self.places.find(file, &[unpacked, &dotted, file.name], &folder, environment)
+            self.find(file, &[unpacked, &dotted, file.name], &folder, environment)
         };
         // All four before the first is read: a missing one should not cost the time of reading the others.
-        let [train_images, train_labels, test_images, test_labels] = self.files;
         let files = [find(train_images)?, find(train_labels)?, find(test_images)?, find(test_labels)?];
         let (training, test) = rayon::join(|| read(&files[0], &files[1]), || read(&files[2], &files[3]));
         let (training, test) = (training?, test?);
-        let origin =
-            if self.files[0].set == FASHION_SET { Origin::Fashion { folder } } else { Origin::Mnist { folder } };
+        let origin = if set == FASHION_SET { Origin::Fashion { folder } } else { Origin::Mnist { folder } };
         DigitSet::split(training, test, origin)
     }
 }
@@ -292,6 +210,8 @@ fn read(images_path: &Path, labels_path: &Path) -> Result<Digits> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use super::*;
 
     fn environment(data: Option<&Path>, offline: &str) -> Environment {

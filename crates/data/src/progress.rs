@@ -1,9 +1,9 @@
-//! Who hears how far a download is: a callback trait, and a bar for terminals.
+//! [`Progress`]: callbacks during a download. [`TerminalBar`] draws a bar.
 
 #[cfg(feature = "progress")]
 use std::sync::Mutex;
 
-/// Hears how far a download is. All methods are called from the thread that downloads.
+/// Is told how far a download is. All methods are called from the thread that downloads.
 ///
 /// # Examples
 /// ```
@@ -23,7 +23,7 @@ use std::sync::Mutex;
 ///     fn finish(&self) {}
 /// }
 ///
-/// let mnist = pagelock_data::Mnist::new().progress(Counter::default());
+/// let mnist = pagelock_data::Mnist::new().progress(Counter::default()); // or `Silent`, or `TerminalBar::default()`
 /// # let _ = mnist;
 /// ```
 pub trait Progress: Send + Sync + 'static {
@@ -35,13 +35,10 @@ pub trait Progress: Send + Sync + 'static {
     fn finish(&self);
 }
 
-/// Says nothing.
+/// Shows nothing.
 ///
 /// # Examples
-/// ```
-/// let mnist = pagelock_data::Mnist::new().progress(pagelock_data::Silent);
-/// # let _ = mnist;
-/// ```
+/// See [`Progress`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Silent;
 
@@ -54,10 +51,7 @@ impl Progress for Silent {
 /// A bar with bytes, speed and time left on standard error; draws nothing where that is not a terminal.
 ///
 /// # Examples
-/// ```
-/// let mnist = pagelock_data::Mnist::new().progress(pagelock_data::TerminalBar::default());
-/// # let _ = mnist;
-/// ```
+/// See [`Progress`].
 #[cfg(feature = "progress")]
 #[derive(Default)]
 pub struct TerminalBar {

@@ -17,7 +17,7 @@ pub(crate) struct RemoteFile {
 }
 
 impl RemoteFile {
-    /// Where to get it.
+    /// Its address at each mirror.
     pub(crate) fn urls(&self, mirrors: &[String]) -> Vec<String> {
         mirrors.iter().map(|mirror| format!("{}/{}", mirror.trim_end_matches('/'), self.name)).collect()
     }

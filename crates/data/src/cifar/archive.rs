@@ -2,25 +2,22 @@
 //! tar file in gzip. The archive is read to its end, where gzip's checksum is.
 
 use std::io::{self, BufReader, Read};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use flate2::read::GzDecoder;
 use pagelock_memory::{HostBuffer, default_host, holder, open_regular};
 
 use super::{Cifar, PIXELS, TRAIN_10, wrong_label};
-#[cfg(feature = "download")]
-use crate::download::Timeouts;
-use crate::folders::{Environment, Places};
-#[cfg(feature = "download")]
-use crate::progress::Progress;
+use crate::error::Problem;
+use crate::folders::{Environment, Published};
 use crate::remote::RemoteFile;
 use crate::{Error, Result};
 
 /// The author's own place.
 const MIRRORS: [&str; 1] = ["https://www.cs.toronto.edu/~kriz"];
 
-const CIFAR_10: Archive = Archive {
+const CIFAR_10: CifarArchive = CifarArchive {
     file: RemoteFile {
         set: "cifar-10",
         name: "cifar-10-binary.tar.gz",
@@ -33,7 +30,7 @@ const CIFAR_10: Archive = Archive {
     n_classes: 10,
 };
 
-const CIFAR_100: Archive = Archive {
+const CIFAR_100: CifarArchive = CifarArchive {
     file: RemoteFile {
         set: "cifar-100",
         name: "cifar-100-binary.tar.gz",
@@ -65,8 +62,7 @@ pub struct CifarSet {
 ///
 /// Looks in the folder given, else in `$PAGELOCK_DATA/cifar-10` (`cifar-100`), else in `pagelock/cifar-10` in the user's cache
 /// folder, for the files of the binary version, for the folder that has them when the archive is unpacked, and for the archive.
-/// If there is none of them, the archive is downloaded into that folder and checked, unless `PAGELOCK_OFFLINE` is set to
-/// anything but `0`; it stays packed.
+/// If there is none of them, the archive is downloaded, and stays packed; see [`Published`].
 ///
 /// # Examples
 /// ```
@@ -78,14 +74,11 @@ pub struct CifarSet {
 ///     Err(error) => println!("{error}"),
 /// }
 /// ```
-#[derive(Clone)]
-pub struct CifarFiles {
-    archive: Archive,
-    places: Places,
-}
+pub type CifarFiles = Published<CifarArchive>;
 
+/// The archive of CIFAR-10 or CIFAR-100.
 #[derive(Clone, Copy)]
-struct Archive {
+pub struct CifarArchive {
     file: RemoteFile,
     /// What it unpacks to.
     folder: &'static str,
@@ -97,7 +90,7 @@ struct Archive {
 impl CifarFiles {
     /// Ten kinds of things.
     pub fn cifar10() -> Self {
-        Self { archive: CIFAR_10, places: Places::new(&MIRRORS) }
+        Self::of(CIFAR_10, &MIRRORS)
     }
 
     /// A hundred, with their fine labels.
@@ -106,65 +99,11 @@ impl CifarFiles {
     /// ```
     /// use pagelock_data::CifarFiles;
     ///
-    /// assert_eq!(
-    ///     CifarFiles::cifar100().folder("/nowhere").offline(true).open().unwrap_err().to_string(),
-    ///     "`cifar-100-binary.tar.gz` is not in `/nowhere` and downloading is switched off; put \
-    ///      https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz (md5 03b5dce01913d631647c71ecec9e9cb8) there, or set \
-    ///      PAGELOCK_DATA to a folder that has `cifar-100/cifar-100-binary.tar.gz`, or allow downloads",
-    /// );
+    /// let error = CifarFiles::cifar100().folder("/nowhere").offline(true).open().unwrap_err().to_string();
+    /// assert!(error.contains("(md5 03b5dce01913d631647c71ecec9e9cb8)"), "{error}");
     /// ```
     pub fn cifar100() -> Self {
-        Self { archive: CIFAR_100, places: Places::new(&MIRRORS) }
-    }
-
-    /// Looks in `folder` and nowhere else.
-    ///
-    /// # Examples
-    /// See [`cifar100`](Self::cifar100).
-    pub fn folder(mut self, folder: impl Into<PathBuf>) -> Self {
-        self.places.folder = Some(folder.into());
-        self
-    }
-
-    /// Whether to leave the network alone. `PAGELOCK_OFFLINE=1` does the same from outside.
-    ///
-    /// # Examples
-    /// See [`cifar100`](Self::cifar100).
-    pub fn offline(mut self, offline: bool) -> Self {
-        self.places.offline = offline;
-        self
-    }
-
-    /// Addresses of folders that have the archive, to be tried in turn instead of the author's.
-    ///
-    /// # Examples
-    /// ```
-    /// let cifar = pagelock_data::CifarFiles::cifar10().mirrors(["http://files.example.org/cifar"]);
-    /// # let _ = cifar;
-    /// ```
-    pub fn mirrors(mut self, mirrors: impl IntoIterator<Item: Into<String>>) -> Self {
-        self.places.mirrors = mirrors.into_iter().map(Into::into).collect();
-        self
-    }
-
-    /// How long a download may take; the archive is 17 times as long as the largest file of MNIST.
-    ///
-    /// # Examples
-    /// See [`Timeouts`].
-    #[cfg(feature = "download")]
-    pub fn timeouts(mut self, timeouts: Timeouts) -> Self {
-        self.places.timeouts = timeouts;
-        self
-    }
-
-    /// Who hears how far a download is.
-    ///
-    /// # Examples
-    /// See [`Progress`].
-    #[cfg(feature = "download")]
-    pub fn progress(mut self, progress: impl Progress) -> Self {
-        self.places.progress = Arc::new(progress);
-        self
+        Self::of(CIFAR_100, &MIRRORS)
     }
 
     /// Finds the images, downloads them if they are missing, and reads them.
@@ -174,20 +113,20 @@ impl CifarFiles {
     /// [`Error::Io`], [`Error::NoFolder`] and [`Error::Memory`] as their names say.
     pub fn open(&self) -> Result<CifarSet> {
         let environment = Environment::read();
-        let Archive { file, folder: unpacked, train, test, n_classes } = self.archive;
-        let folder = self.places.folder_of(file.set, &environment)?;
+        let CifarArchive { file, folder: unpacked, train, test, n_classes } = self.set;
+        let folder = self.folder_of(file.set, &environment)?;
         for folder in [&folder, &folder.join(unpacked)] {
             if folder.join(test).exists() {
                 let [train, test] = [train, &[test]].map(|names| Cifar::open(folder, names, n_classes));
                 return Ok(CifarSet { train: train?, test: test? });
             }
         }
-        let path = self.places.find(file, &[file.name], &folder, &environment)?;
-        self.archive.read(&path)
+        let path = self.find(file, &[file.name], &folder, &environment)?;
+        self.set.read(&path)
     }
 }
 
-impl Archive {
+impl CifarArchive {
     fn read(&self, path: &Path) -> Result<CifarSet> {
         let wrong = |problem: String| Error::content(path, format!("{problem}; get it again"));
         let (file, _) = open_regular(path).map_err(|source| Error::io("open", path, source))?;
@@ -201,10 +140,9 @@ impl Archive {
             let Some(at) = self.position(&member) else { continue };
             let name = self.train.get(at).unwrap_or(&self.test);
             let len_bytes = member.size();
-            let records = self.records(&mut member, name, len_bytes).map_err(|problem| match problem {
-                Problem::Content(problem) => wrong(problem),
-                Problem::Other(error) => error,
-            })?;
+            let records = self.records(&mut member, name, len_bytes);
+            let records =
+                records.map_err(|problem| problem.explained(|what| format!("{what}; get it again")).of(path))?;
             parts[at] = Some(records);
         }
         let end = io::copy(&mut tar.into_inner(), &mut io::sink());
@@ -231,14 +169,13 @@ impl Archive {
     fn records(&self, tar: &mut impl Read, name: &str, len_bytes: u64) -> Result<HostBuffer, Problem> {
         let record = self.n_labels() + PIXELS;
         if len_bytes == 0 || len_bytes > MOST_BYTES || !len_bytes.is_multiple_of(record as u64) {
-            let problem = format!("its {name} has {len_bytes} bytes, and records take {record} each");
-            return Err(Problem::Content(problem));
+            return Err(format!("its {name} has {len_bytes} bytes, and records take {record} each").into());
         }
-        let mut records = HostBuffer::allocate(default_host(), len_bytes as usize).map_err(Error::from)?;
-        let bytes = records.bytes_mut().map_err(Error::from)?;
-        tar.read_exact(bytes).map_err(|error| Problem::Content(format!("its {name} cannot be read: {error}")))?;
+        let mut records = HostBuffer::allocate(default_host(), len_bytes as usize)?;
+        let bytes = records.bytes_mut()?;
+        tar.read_exact(bytes).map_err(|error| format!("its {name} cannot be read: {error}"))?;
         match wrong_label(bytes, record, self.n_labels(), self.n_classes) {
-            Some(problem) => Err(Problem::Content(format!("in {name}, {problem}"))),
+            Some(problem) => Err(format!("in {name}, {problem}").into()),
             None => Ok(records),
         }
     }
@@ -261,17 +198,5 @@ impl Archive {
         };
         let (n_labels, n_samples) = (self.n_labels(), len_bytes / (self.n_labels() + PIXELS));
         Ok(Cifar { records: Arc::new(records), n_labels, n_samples })
-    }
-}
-
-/// What is wrong with a member of an archive, or else with this machine.
-enum Problem {
-    Content(String),
-    Other(Error),
-}
-
-impl From<Error> for Problem {
-    fn from(error: Error) -> Self {
-        Problem::Other(error)
     }
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use pagelock_memory::{HostBuffer, default_host, holder, open_regular};
 use pagelock_tensor::{Int, Tensor};
 
-pub use self::archive::{CifarFiles, CifarSet};
+pub use self::archive::{CifarArchive, CifarFiles, CifarSet};
 use crate::dataset::{Dataset, check_index};
 use crate::identity::checksum;
 use crate::{Error, Result};
