@@ -12,6 +12,7 @@ use pagelock_memory::{HeapReservation, HostBuffer, default_host, open_regular};
 use pagelock_tensor::{Int, Tensor};
 
 use crate::dataset::{Dataset, check_index};
+use crate::error::Problem;
 use crate::identity::{Hash, hash_of_blocks, probes, shown};
 use crate::{Error, Result, jpeg};
 
@@ -150,14 +151,15 @@ impl Picture {
     }
 }
 
-/// With its length, so that two texts are not two others with the border elsewhere.
+/// Adds the length too: else `ab`, `c` and `a`, `bc` would have the same hash.
 fn add_text(hash: &mut Hash, text: &str) {
     hash.add(&(text.len() as u64).to_le_bytes());
     hash.add(text.as_bytes());
 }
 
 fn decode(path: &Path) -> Result<Tensor<Int>> {
-    let wrong = |why: String| Error::content(path, format!("it is no picture to decode: {why}"));
+    let explain = |why: String| format!("it is no picture to decode: {why}");
+    let wrong = |why| Error::content(path, explain(why));
     let (mut file, len_bytes) = open_regular(path).map_err(|source| Error::io("open", path, source))?;
     if len_bytes > MOST_BYTES {
         return Err(wrong(format!("it has {len_bytes} bytes, and at most {MOST_BYTES} are read")));
@@ -165,46 +167,41 @@ fn decode(path: &Path) -> Result<Tensor<Int>> {
     let mut bytes = HostBuffer::allocate(default_host(), len_bytes as usize)?; // from a pool: its pages are there
     file.read_exact(bytes.bytes_mut()?).map_err(|source| Error::io("read", path, source))?;
     let picture = match bytes.bytes() {
-        bytes if bytes.starts_with(&jpeg::START) => jpeg::decode(bytes, LONGEST_SIDE, MOST_BYTES)?,
-        bytes if bytes.starts_with(&PNG_START) => decode_png(bytes)?,
-        _ => Err("it is neither a PNG nor a JPEG".into()),
+        bytes if bytes.starts_with(&jpeg::START) => jpeg::decode(bytes, LONGEST_SIDE, MOST_BYTES),
+        bytes if bytes.starts_with(&PNG_START) => decode_png(bytes),
+        _ => return Err(wrong("it is neither a PNG nor a JPEG".into())),
     };
-    picture.map_err(wrong)
+    picture.map_err(|problem| problem.explained(explain).of(path))
 }
 
 /// A picture `[height, width, 3]`; else what is wrong with it. Everything that is as long as the picture is in the budget before
 /// it is decoded.
-fn decode_png(bytes: &[u8]) -> Result<Result<Tensor<Int>, String>> {
+fn decode_png(bytes: &[u8]) -> Result<Tensor<Int>, Problem> {
     let mut limits = Limits::default();
     (limits.max_image_width, limits.max_image_height) = (Some(LONGEST_SIDE), Some(LONGEST_SIDE));
     limits.max_alloc = Some(bytes.len() as u64 + MOST_NOTES); // of what is not pixels
     let _notes = HeapReservation::new(bytes.len() as u64)?;
-    let decoder = match PngDecoder::with_limits(Cursor::new(bytes), limits) {
-        Ok(decoder) => decoder,
-        Err(error) => return Ok(Err(error.to_string())),
-    };
+    let decoder = PngDecoder::with_limits(Cursor::new(bytes), limits).map_err(|error| error.to_string())?;
     let (width, height) = decoder.dimensions();
     let n_pixels = u64::from(width) * u64::from(height);
     let n_stored = n_pixels * u64::from(decoder.original_color_type().bits_per_pixel()) / 8;
     if n_stored / MOST_PACKED > bytes.len() as u64 {
-        return Ok(Err(format!("it is cut off: {} bytes cannot hold its {width} x {height} pixels", bytes.len())));
+        return Err(format!("it is cut off: {} bytes cannot hold its {width} x {height} pixels", bytes.len()).into());
     }
     let n_decoded = decoder.total_bytes();
     if n_decoded > MOST_BYTES {
-        return Ok(Err(format!("it decodes to {n_decoded} bytes, and at most {MOST_BYTES} are decoded")));
+        return Err(format!("it decodes to {n_decoded} bytes, and at most {MOST_BYTES} are decoded").into());
     }
     let (shape, color) = ([height as usize, width as usize, 3], decoder.color_type());
     let mut outcome = Ok(());
     if color == ColorType::Rgb8 {
         let picture = Tensor::build(shape, |out: &mut [u8]| outcome = decoder.read_image(out))?;
-        return Ok(outcome.map(|()| picture).map_err(|error| error.to_string()));
+        return outcome.map(|()| picture).map_err(|error| error.to_string().into());
     }
     let mut decoded = HostBuffer::allocate(default_host(), n_decoded as usize)?;
     let decoded = decoded.bytes_mut()?;
-    match decoder.read_image(decoded) {
-        Ok(()) => Ok(Ok(Tensor::build(shape, |out: &mut [u8]| to_rgb8(color, decoded, out))?)),
-        Err(error) => Ok(Err(error.to_string())),
-    }
+    decoder.read_image(decoded).map_err(|error| error.to_string())?;
+    Ok(Tensor::build(shape, |out: &mut [u8]| to_rgb8(color, decoded, out))?)
 }
 
 /// Three bytes for each pixel: gray becomes three equal ones, opacity is left out, and 16 bits are rounded to 8.

@@ -8,7 +8,7 @@ use libjpeg_turbo_rs::{DecodeLimits, Decoder, PixelFormat};
 use pagelock_memory::HeapReservation;
 use pagelock_tensor::{Int, Tensor};
 
-use crate::Result;
+use crate::error::Problem;
 use crate::panics::unpanicked;
 
 /// What every JPEG picture starts with.
@@ -20,37 +20,33 @@ const MOST_PIXELS_PER_BYTE: u64 = 8 * 64;
 
 /// A picture `[height, width, 3]`; else what is wrong with it. One with a longer side, or that takes more memory to decode, is
 /// refused.
-pub(crate) fn decode(bytes: &[u8], longest_side: u32, most_bytes: u64) -> Result<Result<Tensor<Int>, String>> {
+pub(crate) fn decode(bytes: &[u8], longest_side: u32, most_bytes: u64) -> Result<Tensor<Int>, Problem> {
     let Some(has_huffman_codes) = check_whole(bytes) else {
-        return Ok(Err("it is cut off: the mark of its end is missing; get it again".into()));
+        return Err("it is cut off: the mark of its end is missing; get it again".to_owned().into());
     };
     let side = longest_side as usize;
     let limits =
         DecodeLimits { max_width: side, max_height: side, max_memory: Some(most_bytes), ..DecodeLimits::default() };
-    let opened = unpanicked(|| {
+    let decoder = unpanicked(|| {
         let mut decoder = Decoder::new_with_limits(bytes, limits).map_err(|error| error.to_string())?;
         decoder.set_output_format(PixelFormat::Rgb);
         decoder.set_stop_on_warning(true);
         decoder.output_buffer_size().map_err(|error| error.to_string())?;
         Ok(decoder)
-    });
-    let decoder = match opened {
-        Ok(decoder) => decoder,
-        Err(problem) => return Ok(Err(problem)),
-    };
+    })?;
     let header = decoder.header();
     let [height, width] = [header.height, header.width].map(usize::from);
     if header.precision != 8 {
-        return Ok(Err(format!("it has {} bits for a color, and 8 are supported; convert it", header.precision)));
+        return Err(format!("it has {} bits for a color, and 8 are supported; convert it", header.precision).into());
     }
     if has_huffman_codes && (height * width) as u64 / MOST_PIXELS_PER_BYTE > bytes.len() as u64 {
-        let problem = format!("it is cut off: {} bytes cannot hold its {width} x {height} pixels", bytes.len());
-        return Ok(Err(problem));
+        return Err(format!("it is cut off: {} bytes cannot hold its {width} x {height} pixels", bytes.len()).into());
     }
     let _room = HeapReservation::new(scratch_bytes(&decoder))?;
-    let mut problem = None;
-    let picture = Tensor::build([height, width, 3], |out: &mut [u8]| problem = decode_into(&decoder, out).err())?;
-    Ok(problem.map_or(Ok(picture), Err))
+    let mut outcome = Ok(());
+    let picture = Tensor::build([height, width, 3], |out: &mut [u8]| outcome = decode_into(&decoder, out))?;
+    outcome?;
+    Ok(picture)
 }
 
 fn decode_into(decoder: &Decoder<'_>, out: &mut [u8]) -> Result<(), String> {

@@ -49,6 +49,7 @@ use crate::{Error, Result};
 ///
 /// let points: StoredRows = StoredRows::raw(&path, DType::F32, &[2])?; // [3, 2]
 /// assert_eq!((points.len(), points.get(1)?.to_vec::<f32>()?), (3, vec![2.0, 3.0]));
+/// assert_eq!((points.row_shape(), points.dtype(), points.read()?.dims()), (&[2][..], DType::F32, &[3, 2][..]));
 /// for batch in &DataLoader::new(points).batch_size(2).shuffle(0).pin_memory(true) {
 ///     assert!(batch?.is_pinned());
 /// }
@@ -110,14 +111,7 @@ impl<K: Kind> StoredRows<K> {
     /// The element type.
     ///
     /// # Examples
-    /// ```
-    /// # use pagelock_data::StoredRows;
-    /// use pagelock_tensor::{DType, Int};
-    /// # let file = tempfile::NamedTempFile::new()?;
-    /// # std::fs::write(&file, [0; 48])?;
-    /// assert_eq!(StoredRows::<Int>::raw(file.path(), DType::I32, &[3])?.dtype(), DType::I32);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
+    /// See [`StoredRows`].
     pub fn dtype(&self) -> DType {
         self.array.dtype
     }
@@ -125,14 +119,7 @@ impl<K: Kind> StoredRows<K> {
     /// The shape of a row.
     ///
     /// # Examples
-    /// ```
-    /// # use pagelock_data::StoredRows;
-    /// use pagelock_tensor::{DType, Float};
-    /// # let file = tempfile::NamedTempFile::new()?;
-    /// # std::fs::write(&file, [0; 48])?;
-    /// assert_eq!(StoredRows::<Float>::raw(file.path(), DType::F32, &[2, 3])?.row_shape(), [2, 3]);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
+    /// See [`StoredRows`].
     pub fn row_shape(&self) -> &[usize] {
         &self.array.row_shape
     }
@@ -143,14 +130,7 @@ impl<K: Kind> StoredRows<K> {
     /// As [`Dataset::get`]; [`Error::Tensor`] if memory is refused.
     ///
     /// # Examples
-    /// ```
-    /// # use pagelock_data::StoredRows;
-    /// use pagelock_tensor::{DType, Int};
-    /// # let file = tempfile::NamedTempFile::new()?;
-    /// # std::fs::write(&file, [7; 6])?;
-    /// assert_eq!(StoredRows::<Int>::raw(file.path(), DType::U8, &[3])?.read()?.dims(), [2, 3]);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
+    /// See [`StoredRows`].
     pub fn read(&self) -> Result<Tensor<K>> {
         Ok(self.array.rows(0..self.array.n_rows)?.kind()?)
     }
@@ -185,14 +165,14 @@ impl Array {
         let bytes = open(path)?;
         let len_bytes = bytes.len();
         let row_bytes = bytes_of(dtype, row_shape).filter(|&bytes| bytes > 0);
-        let row_bytes =
-            row_bytes.ok_or_else(|| wrong(path, format!("rows of {row_shape:?} have no size; give another")))?;
+        let row_bytes = row_bytes
+            .ok_or_else(|| Error::content(path, format!("rows of {row_shape:?} have no size; give another")))?;
         if !len_bytes.is_multiple_of(row_bytes) {
             let problem = format!(
                 "it has {len_bytes} bytes, and a row of {row_shape:?} {dtype} takes {row_bytes}; give the right shape or get \
                  the whole file"
             );
-            return Err(wrong(path, problem));
+            return Err(Error::content(path, problem));
         }
         let mut shape = vec![(len_bytes / row_bytes) as usize];
         shape.extend(row_shape);
@@ -203,17 +183,17 @@ impl Array {
     fn claimed(path: &Path, bytes: Bytes, claim: Claim) -> Result<Self> {
         let Claim { dtype, shape, start } = claim;
         let Some((&n_rows, row_shape)) = shape.split_first() else {
-            return Err(wrong(path, "it holds one number, which has no rows; give it a first dimension".into()));
+            return Err(Error::content(path, "it holds one number, which has no rows; give it a first dimension"));
         };
         let whole = bytes_of(dtype, &shape).and_then(|bytes| bytes.checked_add(start));
         let row_bytes = bytes_of(dtype, row_shape).and_then(|bytes| usize::try_from(bytes).ok());
         match (whole, row_bytes) {
             (Some(end), Some(row_bytes)) if end <= bytes.len() => {
-                let no_tensor = |error| wrong(path, format!("its header claims what no tensor is: {error}"));
+                let no_tensor = |error| Error::content(path, format!("its header claims what no tensor is: {error}"));
                 Shape::new(&shape).map_err(no_tensor)?;
                 if n_rows > 0 && row_bytes == 0 {
                     let problem = "rows without elements, which hold no data; write another array";
-                    return Err(wrong(path, format!("its header claims {shape:?}, {problem}")));
+                    return Err(Error::content(path, format!("its header claims {shape:?}, {problem}")));
                 }
                 let (path, row_shape) = (path.to_owned(), row_shape.to_vec());
                 Ok(Self { bytes, path, start, dtype, row_shape, row_bytes, n_rows, checksum: None })
@@ -224,7 +204,7 @@ impl Array {
                      off or not what it says: get it again",
                     bytes.len()
                 );
-                Err(wrong(path, problem))
+                Err(Error::content(path, problem))
             }
         }
     }
@@ -269,7 +249,7 @@ impl Array {
         let at = self.start + index as u64 * self.row_bytes as u64;
         self.bytes.read_exact_at(bytes, at).map_err(|source| self.unreadable(index, source))?;
         if E::DTYPE == DType::Bool && bytes.iter().any(|&byte| byte > 1) {
-            return Err(wrong(
+            return Err(Error::content(
                 &self.path,
                 format!("row {index} has a byte that is no truth value; get the file again"),
             ));
@@ -290,9 +270,10 @@ impl Array {
 
     fn unreadable(&self, index: usize, source: io::Error) -> Error {
         match source.kind() {
-            io::ErrorKind::UnexpectedEof => {
-                wrong(&self.path, format!("row {index} is not there any more: the file was cut short; get it again"))
-            }
+            io::ErrorKind::UnexpectedEof => Error::content(
+                &self.path,
+                format!("row {index} is not there any more: the file was cut short; get it again"),
+            ),
             _ => Error::io("read", &self.path, source),
         }
     }
@@ -327,7 +308,10 @@ fn check_kind<K: Kind>(path: &Path, dtype: DType) -> Result<()> {
         return Ok(());
     }
     let (kind, its_kind) = (K::NAME, kind_of(dtype));
-    Err(wrong(path, format!("its elements are {dtype}, which are no {kind}s; open it as StoredRows::<{its_kind}>")))
+    Err(Error::content(
+        path,
+        format!("its elements are {dtype}, which are no {kind}s; open it as StoredRows::<{its_kind}>"),
+    ))
 }
 
 fn open(path: &Path) -> Result<Bytes> {
@@ -340,8 +324,4 @@ fn bytes_of(dtype: DType, shape: &[usize]) -> Option<u64> {
         return Some(0); // whatever the other sizes are
     }
     shape.iter().try_fold(dtype.size() as u64, |bytes, &size| bytes.checked_mul(size as u64))
-}
-
-fn wrong(path: &Path, problem: String) -> Error {
-    Error::content(path, problem)
 }

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use pagelock_tensor::{DType, Kind};
 
-use super::{Array, Bytes, Claim, StoredRows, open, wrong};
+use super::{Array, Bytes, Claim, StoredRows, open};
 use crate::{Error, Result};
 
 const MAGIC: [u8; 6] = *b"\x93NUMPY";
@@ -45,14 +45,14 @@ impl Array {
     /// The array in `bytes` of that file, which are a `.npy` file.
     pub(super) fn npy_in(path: &Path, bytes: Bytes) -> Result<Self> {
         let (start, header) = read_header(path, &bytes)?;
-        let (dtype, shape) = parse(&header).map_err(|problem| wrong(path, problem))?;
+        let (dtype, shape) = parse(&header).map_err(|problem| Error::content(path, problem))?;
         Self::claimed(path, bytes, Claim { dtype, shape, start })
     }
 }
 
 /// Where the elements start, and the dictionary.
 fn read_header(path: &Path, bytes: &Bytes) -> Result<(u64, String)> {
-    let not_npy = || wrong(path, "it does not start like a .npy file; write it with numpy.save".into());
+    let not_npy = || Error::content(path, "it does not start like a .npy file; write it with numpy.save");
     let mut start = [0; 12];
     let n_start = bytes.len().min(12) as usize;
     bytes.read_exact_at(&mut start[..n_start], 0).map_err(|source| Error::io("read", path, source))?;
@@ -62,11 +62,13 @@ fn read_header(path: &Path, bytes: &Bytes) -> Result<(u64, String)> {
     let (at, header_bytes) = match start[6] {
         1 => (10, u64::from(u16::from_le_bytes([start[8], start[9]]))),
         2 | 3 => (12, u64::from(u32::from_le_bytes([start[8], start[9], start[10], start[11]]))),
-        version => return Err(wrong(path, format!("it is a .npy file of version {version}, and 1 to 3 are known"))),
+        version => {
+            return Err(Error::content(path, format!("it is a .npy file of version {version}, and 1 to 3 are known")));
+        }
     };
     if header_bytes > LONGEST_HEADER || at + header_bytes > bytes.len() {
         let problem = format!("its header claims {header_bytes} bytes of itself; it is damaged: get it again");
-        return Err(wrong(path, problem));
+        return Err(Error::content(path, problem));
     }
     let mut header = vec![0; header_bytes as usize];
     bytes.read_exact_at(&mut header, at).map_err(|source| Error::io("read", path, source))?;

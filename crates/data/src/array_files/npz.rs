@@ -2,7 +2,7 @@
 
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use pagelock_memory::{HeapReservation, HostBuffer, default_host};
 use pagelock_tensor::Kind;
@@ -11,8 +11,10 @@ use zip::result::ZipError;
 use zip::{CompressionMethod, ZipArchive};
 
 use super::bytes::{Bytes, Reader};
-use super::{Array, StoredRows, open, wrong};
+use super::{Array, StoredRows, open};
+use crate::error::Problem;
 use crate::identity::Checksum;
+use crate::panics::lock;
 use crate::{Error, Result};
 
 type Archive = ZipArchive<BufReader<Metered>>;
@@ -63,10 +65,6 @@ impl Seek for Metered {
     }
 }
 
-fn lock(directory: &Mutex<Directory>) -> MutexGuard<'_, Directory> {
-    directory.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Reads the directory of an archive.
 fn archive(path: &Path, bytes: &Bytes) -> Result<Archive> {
     let directory: Arc<Mutex<Directory>> = Arc::default();
@@ -82,7 +80,7 @@ fn archive(path: &Path, bytes: &Bytes) -> Result<Archive> {
 fn failed(path: &Path, error: ZipError) -> Error {
     match error {
         ZipError::Io(source) if source.raw_os_error().is_some() => Error::io("read", path, source),
-        error => damaged(path, &error.to_string()),
+        error => Error::content(path, not_whole(&error.to_string())),
     }
 }
 
@@ -124,25 +122,26 @@ impl Array {
         let member = archive.by_index(index).map_err(|error| failed(path, error))?;
         let checksum = Checksum(member.crc32());
         let array = match member.compression() {
-            CompressionMethod::Stored => in_place(member, &bytes),
-            _ => unpacked(member)?,
+            CompressionMethod::Stored => in_place(member, &bytes).map_err(Problem::from),
+            _ => unpacked(member),
         };
-        let array = array.map_err(|what| damaged(path, &format!("`{name}` {what}")))?;
+        let array =
+            array.map_err(|problem| problem.explained(|what| not_whole(&format!("`{name}` {what}"))).of(path))?;
         Ok(Self { checksum: Some(checksum), ..Self::npy_in(path, array)? })
     }
 }
 
-/// What an archive lacks, said in one way.
-fn damaged(path: &Path, what: &str) -> Error {
-    wrong(path, format!("it is no whole .npz file: {what}; get it again, or write it with numpy.savez"))
+/// The problem of an archive that is damaged or not of this format.
+fn not_whole(what: &str) -> String {
+    format!("it is no whole .npz file: {what}; get it again, or write it with numpy.savez")
 }
 
 fn missing(path: &Path, name: &str, archive: &Archive) -> Error {
     let names = archive.file_names().take(10).filter_map(|name| name.ok());
     let names: Vec<_> = names.map(|name| name.strip_suffix(".npy").unwrap_or(&name).to_owned()).collect();
     match names.is_empty() {
-        true => damaged(path, "its directory is empty"),
-        false => wrong(path, format!("it has no array `{name}`; it has {}", names.join(", "))),
+        true => Error::content(path, not_whole("its directory is empty")),
+        false => Error::content(path, format!("it has no array `{name}`; it has {}", names.join(", "))),
     }
 }
 
@@ -158,13 +157,13 @@ fn in_place<R: Read>(mut member: ZipFile<'_, R>, bytes: &Bytes) -> Result<Bytes,
 }
 
 /// A member in memory of its own; else what is wrong with it.
-fn unpacked<R: Read>(mut member: ZipFile<'_, R>) -> Result<Result<Bytes, String>> {
+fn unpacked<R: Read>(mut member: ZipFile<'_, R>) -> Result<Bytes, Problem> {
     let len = member.size();
     if len > (member.compressed_size() + 1).saturating_mul(MOST_PACKED) {
-        return Ok(Err(format!("claims to be {len} bytes")));
+        return Err(format!("claims to be {len} bytes").into());
     }
     let mut memory = HostBuffer::allocate(default_host(), len as usize)?;
     // The checksum is compared where the member ends, which the last of these reads sees.
     let is_whole = member.read_exact(memory.bytes_mut()?).is_ok() && matches!(member.read(&mut [0]), Ok(0));
-    Ok(if is_whole { Ok(Bytes::of_memory(memory)) } else { Err("does not unpack to what was packed".into()) })
+    if is_whole { Ok(Bytes::of_memory(memory)) } else { Err("does not unpack to what was packed".to_owned().into()) }
 }

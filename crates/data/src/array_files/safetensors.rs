@@ -4,10 +4,9 @@ use std::path::Path;
 
 use pagelock_memory::HeapReservation;
 use pagelock_tensor::{DType, Kind};
-use safetensors::Dtype;
 use safetensors::tensor::Metadata;
 
-use super::{Array, Claim, StoredRows, bytes_of, open, wrong};
+use super::{Array, Claim, StoredRows, bytes_of, open};
 use crate::{Error, Result};
 
 /// What the format allows.
@@ -49,29 +48,21 @@ impl Array {
         bytes.read_exact_at(&mut start[..n_start], 0).map_err(|source| Error::io("read", path, source))?;
         let header_bytes = u64::from_le_bytes(start);
         if n_start < 8 || header_bytes > LONGEST_HEADER || 8 + header_bytes > bytes.len() {
-            return Err(wrong(path, "it does not start like a safetensors file; get it again".into()));
+            return Err(Error::content(path, "it does not start like a safetensors file; get it again"));
         }
         let _room = HeapReservation::new(header_bytes.saturating_mul(PARSED))?;
         let mut header = vec![0; header_bytes as usize];
         bytes.read_exact_at(&mut header, 8).map_err(|source| Error::io("read", path, source))?;
-        let damaged = |why: String| wrong(path, format!("its header is damaged ({why}); get it again"));
+        let damaged = |why: String| Error::content(path, format!("its header is damaged ({why}); get it again"));
         let metadata: Metadata = serde_json::from_slice(&header).map_err(|error| damaged(error.to_string()))?;
         let Some(info) = metadata.info(name) else {
             let mut names: Vec<_> = metadata.tensors().into_keys().collect();
             names.sort();
             names.truncate(10);
-            return Err(wrong(path, format!("it has no tensor `{name}`; it has {}", names.join(", "))));
+            return Err(Error::content(path, format!("it has no tensor `{name}`; it has {}", names.join(", "))));
         };
-        let dtype = match info.dtype {
-            Dtype::F32 => DType::F32,
-            Dtype::F64 => DType::F64,
-            Dtype::F16 => DType::F16,
-            Dtype::BF16 => DType::BF16,
-            Dtype::I64 => DType::I64,
-            Dtype::I32 => DType::I32,
-            Dtype::U8 => DType::U8,
-            Dtype::BOOL => DType::Bool,
-            other => return Err(wrong(path, format!("`{name}` has elements of {other:?}, which no tensor has"))),
+        let Some(dtype) = DType::from_safetensors(&info.dtype.to_string()) else {
+            return Err(Error::content(path, format!("`{name}` has elements of {}, which no tensor has", info.dtype)));
         };
         let (from, to) = (info.data_offsets.0 as u64, info.data_offsets.1 as u64);
         if to.checked_sub(from) != bytes_of(dtype, &info.shape) {

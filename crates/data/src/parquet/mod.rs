@@ -7,7 +7,7 @@ mod pages;
 
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use pagelock_memory::{HeapReservation, open_regular};
 use pagelock_tensor::{AnyTensor, DType, Element, Kind, Tensor};
@@ -21,7 +21,7 @@ use parquet::file::serialized_reader::SerializedPageReader;
 use self::pages::{Pages, Room};
 use crate::elements::kind_of;
 use crate::identity::{hash_of_blocks, shown};
-use crate::panics::unpanicked;
+use crate::panics::{lock, unpanicked};
 use crate::{Error, Result};
 
 /// A Parquet file whose columns are read when they are asked for. Columns within others are named with dots:
@@ -79,7 +79,10 @@ impl ParquetTable {
         let n_rows = usize::try_from(metadata.num_rows()).ok().filter(|&n_rows| Some(n_rows) == n_in_groups);
         let n_rows = n_rows.ok_or_else(|| {
             let claimed = metadata.num_rows();
-            content(&path, format!("it claims {claimed} rows, and its row groups claim another number; get it again"))
+            Error::content(
+                &path,
+                format!("it claims {claimed} rows, and its row groups claim another number; get it again"),
+            )
         })?;
         let (reader, pages, _footer) = (Arc::new(reader), Arc::new(pages), Arc::new(footer));
         Ok(Self { path, reader, pages, names, n_rows, _footer })
@@ -216,7 +219,7 @@ impl ParquetTable {
     }
 
     fn wrong(&self, problem: String) -> Error {
-        content(&self.path, problem)
+        Error::content(&self.path, problem)
     }
 }
 
@@ -285,7 +288,7 @@ impl<T> Group<'_, T> {
 
     /// What the reader says, unless the budget refused.
     fn failed(&self, problem: &str) -> Error {
-        let refusal = self.room.lock().unwrap_or_else(PoisonError::into_inner).refusal.take();
+        let refusal = lock(&self.room).refusal.take();
         refusal.map_or_else(|| damaged(&self.table.path, problem), Error::from)
     }
 }
@@ -312,10 +315,6 @@ fn n_rows_of(group: &RowGroupMetaData) -> Option<usize> {
     usize::try_from(group.num_rows()).ok()
 }
 
-fn content(path: &Path, problem: String) -> Error {
-    Error::content(path, problem)
-}
-
 fn damaged(path: &Path, problem: &str) -> Error {
-    content(path, format!("it is no whole Parquet file: {problem}; get it again"))
+    Error::content(path, format!("it is no whole Parquet file: {problem}; get it again"))
 }

@@ -13,12 +13,14 @@
 use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::os::unix::fs::FileExt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use pagelock_memory::HeapReservation;
 use parquet::errors::{ParquetError, Result};
 use parquet::file::reader::{ChunkReader, Length};
+
+use crate::panics::lock;
 
 /// The best ratio of Snappy: a copy of 64 bytes takes three.
 const MOST_PACKED: i64 = 22;
@@ -97,7 +99,7 @@ impl ChunkReader for Pages {
         if let Some(room) = &self.room {
             let start_bytes = self.len_bytes.saturating_sub(start).min(START_BYTES as u64);
             let page = check(&self.get_bytes(start, start_bytes as usize)?).map_err(ParquetError::General)?;
-            room.lock().unwrap_or_else(PoisonError::into_inner).take(start, &page).map_err(ParquetError::General)?;
+            lock(room).take(start, &page).map_err(ParquetError::General)?;
         }
         Ok(BufReader::new(Reader { file: self.file.clone(), at: start, end: self.len_bytes }))
     }
