@@ -1,7 +1,7 @@
 //! Transforms of images, as PyTorch's guides use them: for [`Dataset::transform`](crate::Dataset::transform).
 //!
-//! A transform is a value; tuples of them, and [`Compose`], go from first to last. Random ones draw from the generator that
-//! they are given, so what a sample becomes is a function of seed, epoch and index.
+//! A transform is a value; a tuple of transforms applies them from first to last, as PyTorch's `Compose` does. Random ones draw
+//! from the generator that they are given, so what a sample becomes is a function of seed, epoch and index.
 
 use std::ops::{Div, RangeInclusive, Sub};
 
@@ -41,47 +41,16 @@ pub trait Transform<X> {
     fn apply(&self, x: X, random: &Generator) -> Result<Self::Out>;
 }
 
-/// One transform after another: `Compose((a, b, c))`, which the tuple itself does as well.
-///
-/// # Examples
-/// ```
-/// use pagelock_data::transforms::{Compose, RandomHorizontalFlip, ToTensor, Transform};
-/// use pagelock_tensor::{Generator, Tensor};
-///
-/// let compose = Compose((ToTensor, RandomHorizontalFlip { p: 1.0 }));
-/// let image = compose.apply(Tensor::from_slice(&[0_u8, 255], [1, 2])?, &Generator::new(0))?;
-/// assert_eq!(image.to_vec::<f32>()?, [1.0, 0.0]);
-/// # Ok::<(), pagelock_data::Error>(())
-/// ```
-#[derive(Clone, Copy, Debug)]
-pub struct Compose<T>(pub T);
-
-impl<X, T: Transform<X>> Transform<X> for Compose<T> {
-    type Out = T::Out;
-
-    fn apply(&self, x: X, random: &Generator) -> Result<T::Out> {
-        self.0.apply(x, random)
-    }
-}
-
-impl<X, A: Transform<X>> Transform<X> for (A,) {
-    type Out = A::Out;
-
-    fn apply(&self, x: X, random: &Generator) -> Result<A::Out> {
-        self.0.apply(x, random)
-    }
-}
-
 macro_rules! chain {
-    ($($first:ident $(, $next:ident: $before:ident)+ => $last:ident;)*) => {$(
-        impl<X, $first: Transform<X> $(, $next: Transform<$before::Out>)+> Transform<X> for ($first, $($next,)+) {
+    ($($first:ident $(, $next:ident: $before:ident)* => $last:ident;)*) => {$(
+        impl<X, $first: Transform<X> $(, $next: Transform<$before::Out>)*> Transform<X> for ($first, $($next,)*) {
             type Out = $last::Out;
 
             #[allow(non_snake_case)] // each transform is called as its type
             fn apply(&self, x: X, random: &Generator) -> Result<$last::Out> {
-                let ($first, $($next,)+) = self;
+                let ($first, $($next,)*) = self;
                 let x = $first.apply(x, random)?;
-                $(let x = $next.apply(x, random)?;)+
+                $(let x = $next.apply(x, random)?;)*
                 Ok(x)
             }
         }
@@ -89,6 +58,7 @@ macro_rules! chain {
 }
 
 chain! {
+    A => A;
     A, B: A => B;
     A, B: A, C: B => C;
     A, B: A, C: B, D: C => D;
@@ -121,15 +91,12 @@ impl Transform<Tensor<Int>> for ToTensor {
             [height, width] => [height, width, 1],
             [first, _, last] if first <= 4 && last > 4 => {
                 let expected = "an image is [height, width, channels] here; use ToFloat where channels come first";
-                return Err(wrong_shape("to_tensor", image.shape(), expected.into()));
+                return Err(wrong_shape("to_tensor", image.shape(), expected));
             }
             [height, width, channels] => [height, width, channels],
             _ => {
-                return Err(wrong_shape(
-                    "to_tensor",
-                    image.shape(),
-                    "an image is [height, width] or [height, width, channels]".into(),
-                ));
+                let expected = "an image is [height, width] or [height, width, channels]";
+                return Err(wrong_shape("to_tensor", image.shape(), expected));
             }
         };
         let bytes = bytes_of("to_tensor", &image)?;
@@ -379,7 +346,7 @@ impl Planes {
     fn of(op: &'static str, shape: &Shape) -> Result<Self> {
         match **shape {
             [channels, height, width] => Ok(Self { channels, height, width }),
-            _ => Err(wrong_shape(op, shape, "an image is [channels, height, width]".into())),
+            _ => Err(wrong_shape(op, shape, "an image is [channels, height, width]")),
         }
     }
 
@@ -441,8 +408,8 @@ fn below(random: &Generator, n: usize) -> usize {
     ((random.next_f64() * n as f64) as usize).min(n - 1)
 }
 
-fn wrong_shape(op: &'static str, shape: &Shape, expected: String) -> Error {
-    TensorError::WrongShape { op, operand: "the image", shape: *shape, expected }.into()
+fn wrong_shape(op: &'static str, shape: &Shape, expected: impl Into<String>) -> Error {
+    TensorError::WrongShape { op, operand: "the image", shape: *shape, expected: expected.into() }.into()
 }
 
 #[cfg(test)]
