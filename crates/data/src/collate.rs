@@ -208,15 +208,4 @@ mod tests {
         );
         Ok(())
     }
-
-    #[test]
-    fn samples_of_different_shapes_are_refused() -> Result<()> {
-        let samples = vec![Tensor::zeros([2, 3])?, Tensor::zeros([2, 3])?, Tensor::zeros([2, 4])?];
-        assert_eq!(
-            Stack::stack(samples).err().unwrap().to_string(),
-            "sample 2 is [2, 4], but sample 0 of the same batch is [2, 3]; bring all samples to one shape, or batch \
-             them with a function of your own (DataLoader::with_collate)"
-        );
-        Ok(())
-    }
 }

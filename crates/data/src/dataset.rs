@@ -83,7 +83,7 @@ pub trait Dataset: Send + Sync + 'static {
         S: Send + 'static,
         F: Fn(Self::Sample, &Generator) -> Result<S> + Send + Sync + 'static,
     {
-        Transformed::new(self, seed, f)
+        Transformed { dataset: self, seed, f }
     }
 
     /// A whole batch at once, for datasets that can do that faster than sample by sample; `None` for those that
@@ -168,12 +168,6 @@ pub struct Transformed<D, F> {
     f: F,
 }
 
-impl<D, F> Transformed<D, F> {
-    fn new(dataset: D, seed: u64, f: F) -> Self {
-        Self { dataset, seed, f }
-    }
-}
-
 impl<D, F, S> Dataset for Transformed<D, F>
 where
     D: Dataset,
@@ -218,6 +212,7 @@ where
 ///
 /// let (x1, y1) = train_ds.get(1)?;
 /// assert_eq!((x1.to_vec::<f32>()?, y1.item::<i64>()?), (vec![3.0, 4.0], 1));
+/// assert_eq!(train_ds.tensors().0.dims(), [3, 2]);
 /// # Ok::<(), pagelock_data::Error>(())
 /// ```
 #[derive(Clone)]
@@ -254,14 +249,7 @@ impl<T: Rows> TensorDataset<T> {
     /// The tensors.
     ///
     /// # Examples
-    /// ```
-    /// # use pagelock_data::TensorDataset;
-    /// # use pagelock_tensor::Tensor;
-    /// let dataset = TensorDataset::new((Tensor::zeros([5, 2])?, Tensor::ones([5])?))?;
-    /// let (x, y) = dataset.tensors();
-    /// assert_eq!((x.dims(), y.dims()), (&[5, 2][..], &[5][..]));
-    /// # Ok::<(), pagelock_data::Error>(())
-    /// ```
+    /// See [`TensorDataset`].
     pub fn tensors(&self) -> &T {
         &self.tensors
     }
@@ -381,7 +369,7 @@ fn narrow(part: &AnyTensor, range: &Range<usize>, n_samples: usize) -> Result<An
     Ok(part.narrow(0, range.start, end - range.start)?)
 }
 
-/// Adds what a hash is to see of a tensor.
+/// Adds a tensor to the hash of its dataset.
 fn add_part(part: AnyTensor, hash: &mut Hash) -> Result<AnyTensor> {
     add_tensor(&part, &mut |bytes| hash.add(bytes))?;
     Ok(part)

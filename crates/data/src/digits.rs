@@ -32,7 +32,7 @@ const N_CLASSES: u8 = 10;
 /// # Examples
 /// As a dataset, a sample is an image `[1, 28, 28]` in [0, 1) and its label:
 /// ```
-/// use pagelock_data::{DataLoader, SyntheticDigits};
+/// use pagelock_data::{DataLoader, Digits, SyntheticDigits};
 ///
 /// let digits = SyntheticDigits::new(1).train_len(100).test_len(10).generate()?;
 /// for batch in &DataLoader::new(digits.train).batch_size(32) {
@@ -40,6 +40,10 @@ const N_CLASSES: u8 = 10;
 ///     assert_eq!(images.dims()[1..], [1, 28, 28]);
 ///     assert_eq!(labels.dims(), [images.dims()[0]]);
 /// }
+///
+/// let two = Digits::new(&[200; 2 * 784], &[7, 3])?;
+/// assert_eq!((two.len(), two.image_bytes().len(), two.label_bytes()), (2, 2 * 784, &[7, 3][..]));
+/// assert_eq!((two.planes()?.dims(), two.labels()?.to_vec::<i64>()?), (&[2, 1, 28, 28][..], vec![7, 3]));
 /// # Ok::<(), pagelock_data::Error>(())
 /// ```
 #[derive(Clone)]
@@ -107,11 +111,7 @@ impl Digits {
     /// How many images there are.
     ///
     /// # Examples
-    /// ```
-    /// # use pagelock_data::Digits;
-    /// assert_eq!(Digits::new(&[0; 784], &[7])?.len(), 1);
-    /// # Ok::<(), pagelock_data::Error>(())
-    /// ```
+    /// See [`Digits`].
     pub fn len(&self) -> usize {
         self.range.len()
     }
@@ -119,13 +119,7 @@ impl Digits {
     /// Whether there are none.
     ///
     /// # Examples
-    /// ```
-    /// # use pagelock_data::Digits;
-    /// let digits = Digits::new(&[0; 784], &[7])?;
-    /// assert!(!digits.is_empty());
-    /// assert!(digits.slice(1..1)?.is_empty());
-    /// # Ok::<(), pagelock_data::Error>(())
-    /// ```
+    /// See [`slice`](Self::slice).
     pub fn is_empty(&self) -> bool {
         self.range.is_empty()
     }
@@ -140,6 +134,7 @@ impl Digits {
     /// # use pagelock_data::Digits;
     /// let digits = Digits::new(&[0; 3 * 784], &[7, 8, 9])?;
     /// assert_eq!(digits.slice(1..3)?.label_bytes(), [8, 9]);
+    /// assert!(digits.slice(1..1)?.is_empty());
     /// # Ok::<(), pagelock_data::Error>(())
     /// ```
     pub fn slice(&self, range: Range<usize>) -> Result<Self> {
@@ -151,11 +146,7 @@ impl Digits {
     /// All pixels: 784 bytes per image.
     ///
     /// # Examples
-    /// ```
-    /// # use pagelock_data::Digits;
-    /// assert_eq!(Digits::new(&[200; 784], &[7])?.image_bytes().len(), 784);
-    /// # Ok::<(), pagelock_data::Error>(())
-    /// ```
+    /// See [`Digits`].
     pub fn image_bytes(&self) -> &[u8] {
         &self.images.bytes()[self.range.start * PIXELS..self.range.end * PIXELS]
     }
@@ -163,11 +154,7 @@ impl Digits {
     /// All labels, from 0 to 9.
     ///
     /// # Examples
-    /// ```
-    /// # use pagelock_data::Digits;
-    /// assert_eq!(Digits::new(&[0; 2 * 784], &[7, 3])?.label_bytes(), [7, 3]);
-    /// # Ok::<(), pagelock_data::Error>(())
-    /// ```
+    /// See [`Digits`].
     pub fn label_bytes(&self) -> &[u8] {
         &self.labels.bytes()[self.range.clone()]
     }
@@ -213,11 +200,7 @@ impl Digits {
     /// [`Error::Tensor`] if the budget of host memory refuses.
     ///
     /// # Examples
-    /// ```
-    /// # use pagelock_data::Digits;
-    /// assert_eq!(Digits::new(&[0; 2 * 784], &[7, 3])?.planes()?.dims(), [2, 1, 28, 28]);
-    /// # Ok::<(), pagelock_data::Error>(())
-    /// ```
+    /// See [`Digits`].
     pub fn planes(&self) -> Result<Tensor> {
         Ok(Tensor::build([self.len(), 1, SIDE, SIDE], |out| to_unit(self.image_bytes(), out))?)
     }
@@ -228,11 +211,7 @@ impl Digits {
     /// [`Error::Tensor`] if the budget of host memory refuses.
     ///
     /// # Examples
-    /// ```
-    /// # use pagelock_data::Digits;
-    /// assert_eq!(Digits::new(&[0; 2 * 784], &[7, 3])?.labels()?.to_vec::<i64>()?, [7, 3]);
-    /// # Ok::<(), pagelock_data::Error>(())
-    /// ```
+    /// See [`Digits`].
     pub fn labels(&self) -> Result<Tensor<Int>> {
         Ok(Tensor::build(self.len(), |out: &mut [i64]| {
             for (out, &label) in out.iter_mut().zip(self.label_bytes()) {

@@ -1,4 +1,4 @@
-//! What datasets and orders are called in the states of loaders, so that a state is refused by a loader of something else.
+//! Names of datasets and orders in the states of loaders: a loader refuses a state with other names.
 //! `state.rs` puts the names into lines.
 
 use std::any;

@@ -5,7 +5,7 @@ use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What `work` gives; where it panics, what it said. For decoders that keep nothing between calls.
+/// Runs a decoder that keeps no state between calls; a panic becomes an error with the panic's message.
 #[cfg(any(feature = "images", feature = "parquet"))]
 pub(crate) fn unpanicked<R>(work: impl FnOnce() -> Result<R, String>) -> Result<R, String> {
     catch_unwind(AssertUnwindSafe(work))
@@ -18,7 +18,7 @@ pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> &str {
     text.unwrap_or("no message")
 }
 
-/// Drops what a panic carries, which may panic again.
+/// Drops the payload of a panic, which may panic again.
 pub(crate) fn drop_panic(panic: Box<dyn Any + Send>) {
     let dropped = |panic| catch_unwind(AssertUnwindSafe(|| drop(panic)));
     if let Err(endless) = dropped(panic).or_else(dropped).or_else(dropped) {
@@ -31,7 +31,7 @@ pub(crate) fn drop_quietly<T>(value: T) {
     let _ = catch_unwind(AssertUnwindSafe(|| drop(value))).map_err(drop_panic);
 }
 
-/// Locks; what a panic left behind the lock is usable.
+/// Locks a mutex, also after a panic of another holder: what it guards stays usable.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -129,9 +129,7 @@ impl RandomSampler {
     /// The orders that belong to `seed`.
     ///
     /// # Examples
-    /// ```
-    /// assert_eq!(pagelock_data::RandomSampler::new(1), pagelock_data::RandomSampler::new(1));
-    /// ```
+    /// See [`RandomSampler`].
     pub fn new(seed: u64) -> Self {
         Self { seed }
     }
@@ -171,10 +169,7 @@ impl FixedSampler {
     /// Visits `indices`. One that the dataset does not have is an error of the batch that holds it.
     ///
     /// # Examples
-    /// ```
-    /// let evens = pagelock_data::FixedSampler::new((0..10).step_by(2));
-    /// assert_eq!(evens, pagelock_data::FixedSampler::new([0, 2, 4, 6, 8]));
-    /// ```
+    /// See [`FixedSampler`].
     pub fn new(indices: impl IntoIterator<Item = usize>) -> Self {
         Self { indices: indices.into_iter().collect() }
     }
@@ -238,12 +233,7 @@ impl<S: Sampler> BatchSampler<S> {
     /// Batches of `batch_size` indices; the last one of an epoch may be smaller.
     ///
     /// # Examples
-    /// ```
-    /// use pagelock_data::{BatchSampler, RandomSampler};
-    ///
-    /// assert_eq!(BatchSampler::new(RandomSampler::new(0), 64).n_batches(50_000)?, 782);
-    /// # Ok::<(), pagelock_data::Error>(())
-    /// ```
+    /// See [`BatchSampler`].
     pub fn new(sampler: S, batch_size: usize) -> Self {
         Self { sampler, batch_size, drop_last: false }
     }
@@ -251,12 +241,7 @@ impl<S: Sampler> BatchSampler<S> {
     /// Whether a last batch that is smaller than the others is left out.
     ///
     /// # Examples
-    /// ```
-    /// use pagelock_data::{BatchSampler, RandomSampler};
-    ///
-    /// assert_eq!(BatchSampler::new(RandomSampler::new(0), 64).drop_last(true).n_batches(50_000)?, 781);
-    /// # Ok::<(), pagelock_data::Error>(())
-    /// ```
+    /// See [`BatchSampler`].
     pub fn drop_last(mut self, drop_last: bool) -> Self {
         self.drop_last = drop_last;
         self
@@ -311,13 +296,7 @@ impl<S: Sampler> BatchSampler<S> {
     /// batch.
     ///
     /// # Examples
-    /// ```
-    /// use pagelock_data::{BatchSampler, SequentialSampler};
-    ///
-    /// let mut indices = Vec::new();
-    /// BatchSampler::new(SequentialSampler, 3).fill(0, 1, 100, &mut indices);
-    /// assert_eq!(indices, [3, 4, 5]);
-    /// ```
+    /// See [`BatchSampler`].
     pub fn fill(&self, epoch: u64, batch: usize, n_samples: usize, indices: &mut Vec<usize>) {
         let n_indices = self.sampler.epoch_len(n_samples);
         let position = batch.saturating_mul(self.batch_size).min(n_indices);
