@@ -8,7 +8,7 @@ use std::sync::Arc;
 use flate2::read::GzDecoder;
 use pagelock_memory::{HostBuffer, default_host, holder, open_regular};
 
-use super::{Cifar, PIXELS, TRAIN_10, wrong_label};
+use super::{Cifar, Layout, TRAIN_10};
 use crate::error::Problem;
 use crate::folders::{Environment, Published};
 use crate::remote::RemoteFile;
@@ -27,7 +27,7 @@ const CIFAR_10: CifarArchive = CifarArchive {
     folder: "cifar-10-batches-bin",
     train: &TRAIN_10,
     test: "test_batch.bin",
-    n_classes: 10,
+    layout: Layout::CIFAR_10,
 };
 
 const CIFAR_100: CifarArchive = CifarArchive {
@@ -40,7 +40,7 @@ const CIFAR_100: CifarArchive = CifarArchive {
     folder: "cifar-100-binary",
     train: &["train.bin"],
     test: "test.bin",
-    n_classes: 100,
+    layout: Layout::CIFAR_100,
 };
 
 /// What a member may have at most: the largest has 154 MB.
@@ -84,7 +84,7 @@ pub struct CifarArchive {
     folder: &'static str,
     train: &'static [&'static str],
     test: &'static str,
-    n_classes: u8,
+    layout: Layout,
 }
 
 impl CifarFiles {
@@ -113,11 +113,11 @@ impl CifarFiles {
     /// [`Error::Io`], [`Error::NoFolder`] and [`Error::Memory`] as their names say.
     pub fn open(&self) -> Result<CifarSet> {
         let environment = Environment::read();
-        let CifarArchive { file, folder: unpacked, train, test, n_classes } = self.set;
+        let CifarArchive { file, folder: unpacked, train, test, layout } = self.set;
         let folder = self.folder_of(file.set, &environment)?;
         for folder in [&folder, &folder.join(unpacked)] {
             if folder.join(test).exists() {
-                let [train, test] = [train, &[test]].map(|names| Cifar::open(folder, names, n_classes));
+                let [train, test] = [train, &[test]].map(|names| Cifar::open(folder, names, layout));
                 return Ok(CifarSet { train: train?, test: test? });
             }
         }
@@ -162,19 +162,15 @@ impl CifarArchive {
         self.train.iter().chain([&self.test]).position(|wanted| wanted.as_bytes() == name)
     }
 
-    fn n_labels(&self) -> usize {
-        if self.n_classes == 10 { 1 } else { 2 }
-    }
-
     fn records(&self, tar: &mut impl Read, name: &str, len_bytes: u64) -> Result<HostBuffer, Problem> {
-        let record = self.n_labels() + PIXELS;
+        let record = self.layout.record_bytes();
         if len_bytes == 0 || len_bytes > MOST_BYTES || !len_bytes.is_multiple_of(record as u64) {
             return Err(format!("its {name} has {len_bytes} bytes, and records take {record} each").into());
         }
         let mut records = HostBuffer::allocate(default_host(), len_bytes as usize)?;
         let bytes = records.bytes_mut()?;
         tar.read_exact(bytes).map_err(|error| format!("its {name} cannot be read: {error}"))?;
-        match wrong_label(bytes, record, self.n_labels(), self.n_classes) {
+        match self.layout.wrong_label(bytes) {
             Some(problem) => Err(format!("in {name}, {problem}").into()),
             None => Ok(records),
         }
@@ -196,7 +192,7 @@ impl CifarArchive {
                 all
             }
         };
-        let (n_labels, n_samples) = (self.n_labels(), len_bytes / (self.n_labels() + PIXELS));
-        Ok(Cifar { records: Arc::new(records), n_labels, n_samples })
+        let n_samples = len_bytes / self.layout.record_bytes();
+        Ok(Cifar { records: Arc::new(records), layout: self.layout, n_samples })
     }
 }

@@ -1,10 +1,12 @@
 //! [`Cifar`]: small color photographs of ten or a hundred kinds of things, from the files of their binary version.
 //!
 //! A. Krizhevsky: Learning multiple layers of features from tiny images, 2009; 50,000 training and 10,000 test images of
-//! 32 × 32 pixels. `archive.rs` finds or downloads them. A record is one label (CIFAR-100: two, the coarse one first), then 1,024 bytes of red, green and blue.
+//! 32 × 32 pixels. `archive.rs` finds or downloads them. A record is one label (CIFAR-100: two, the coarse one first), then 1,024
+//! bytes each of red, green and blue.
 
 mod archive;
 
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -40,8 +42,32 @@ const TRAIN_10: [&str; 5] =
 #[derive(Clone, Debug)]
 pub struct Cifar {
     records: Arc<HostBuffer>,
-    n_labels: usize, // bytes before the pixels of a record
+    layout: Layout,
     n_samples: usize,
+}
+
+/// What a record is: labels, of which the last is used, then pixels.
+#[derive(Clone, Copy, Debug)]
+struct Layout {
+    n_labels: usize,
+    n_classes: u8,
+}
+
+impl Layout {
+    const CIFAR_10: Self = Self { n_labels: 1, n_classes: 10 };
+    const CIFAR_100: Self = Self { n_labels: 2, n_classes: 100 };
+
+    fn record_bytes(self) -> usize {
+        self.n_labels + PIXELS
+    }
+
+    /// What is wrong with the labels of records, if anything is.
+    fn wrong_label(self, records: &[u8]) -> Option<String> {
+        let Self { n_labels, n_classes } = self;
+        let labels = records.chunks_exact(self.record_bytes()).map(|record| record[n_labels - 1]);
+        let (index, label) = labels.enumerate().find(|&(_, label)| label >= n_classes)?;
+        Some(format!("its record {index} has the label {label}, and there are {n_classes}"))
+    }
 }
 
 impl Cifar {
@@ -51,7 +77,7 @@ impl Cifar {
     /// [`Error::Io`] if a file cannot be read; [`Error::Content`] if one is not whole records, or has a label that there is
     /// not; [`Error::Memory`].
     pub fn cifar10_train(folder: impl AsRef<Path>) -> Result<Self> {
-        Self::open(folder.as_ref(), &TRAIN_10, 10)
+        Self::open(folder.as_ref(), &TRAIN_10, Layout::CIFAR_10)
     }
 
     /// The 10,000 test images of CIFAR-10, in the folder of `test_batch.bin`.
@@ -67,7 +93,7 @@ impl Cifar {
     /// assert!(error.starts_with("cannot open `/nowhere/test_batch.bin`: "), "{error}");
     /// ```
     pub fn cifar10_test(folder: impl AsRef<Path>) -> Result<Self> {
-        Self::open(folder.as_ref(), &["test_batch.bin"], 10)
+        Self::open(folder.as_ref(), &["test_batch.bin"], Layout::CIFAR_10)
     }
 
     /// The 50,000 training images of CIFAR-100 with their fine labels, in the folder of `train.bin`.
@@ -75,7 +101,7 @@ impl Cifar {
     /// # Errors
     /// As [`cifar10_train`](Self::cifar10_train).
     pub fn cifar100_train(folder: impl AsRef<Path>) -> Result<Self> {
-        Self::open(folder.as_ref(), &["train.bin"], 100)
+        Self::open(folder.as_ref(), &["train.bin"], Layout::CIFAR_100)
     }
 
     /// The 10,000 test images of CIFAR-100 with their fine labels, in the folder of `test.bin`.
@@ -83,12 +109,11 @@ impl Cifar {
     /// # Errors
     /// As [`cifar10_train`](Self::cifar10_train).
     pub fn cifar100_test(folder: impl AsRef<Path>) -> Result<Self> {
-        Self::open(folder.as_ref(), &["test.bin"], 100)
+        Self::open(folder.as_ref(), &["test.bin"], Layout::CIFAR_100)
     }
 
-    fn open(folder: &Path, names: &[&str], n_classes: u8) -> Result<Self> {
-        let n_labels = if n_classes == 10 { 1 } else { 2 };
-        let record = n_labels + PIXELS;
+    fn open(folder: &Path, names: &[&str], layout: Layout) -> Result<Self> {
+        let record = layout.record_bytes();
         let paths: Vec<PathBuf> = names.iter().map(|name| folder.join(name)).collect();
         let mut len_bytes = 0;
         for path in &paths {
@@ -96,8 +121,9 @@ impl Cifar {
             let len = len as usize;
             if len == 0 || !len.is_multiple_of(record) {
                 let problem = format!(
-                    "it has {len} bytes, and records of CIFAR-{n_classes} take {record} each; get the binary version from \
-                     https://www.cs.toronto.edu/~kriz/cifar.html again"
+                    "it has {len} bytes, and records of CIFAR-{} take {record} each; get the binary version from \
+                     https://www.cs.toronto.edu/~kriz/cifar.html again",
+                    layout.n_classes
                 );
                 return Err(Error::content(path, problem));
             }
@@ -107,46 +133,31 @@ impl Cifar {
         let mut records = HostBuffer::allocate(default_host(), len_bytes)?;
         let mut rest = records.bytes_mut()?;
         for path in &paths {
-            rest = read_records(path, rest, record, n_labels, n_classes)?;
+            rest = read_records(path, rest, layout)?;
         }
-        Ok(Self { records: Arc::new(records), n_labels, n_samples: len_bytes / record })
+        Ok(Self { records: Arc::new(records), layout, n_samples: len_bytes / record })
     }
 
     fn record(&self, index: usize) -> Result<(&[u8], i64)> {
         check_index(index, self.n_samples)?;
-        let record = self.n_labels + PIXELS;
+        let record = self.layout.record_bytes();
         let bytes = &self.records.bytes()[index * record..][..record];
-        let (labels, pixels) = bytes.split_at(self.n_labels);
-        Ok((pixels, i64::from(labels[self.n_labels - 1])))
+        let (labels, pixels) = bytes.split_at(self.layout.n_labels);
+        Ok((pixels, i64::from(labels[labels.len() - 1])))
     }
 }
 
 /// Reads one file to the front of `room`; returns what is left of it.
-fn read_records<'a>(
-    path: &Path,
-    room: &'a mut [u8],
-    record: usize,
-    n_labels: usize,
-    n_classes: u8,
-) -> Result<&'a mut [u8]> {
-    use std::io::Read;
-
+fn read_records<'a>(path: &Path, room: &'a mut [u8], layout: Layout) -> Result<&'a mut [u8]> {
     let failed = |source| Error::io("read", path, source);
     let (mut file, len) = open_regular(path).map_err(failed)?;
     let len = (len as usize).min(room.len());
     let (bytes, rest) = room.split_at_mut(len);
     file.read_exact(bytes).map_err(failed)?;
-    match wrong_label(bytes, record, n_labels, n_classes) {
+    match layout.wrong_label(bytes) {
         Some(problem) => Err(Error::content(path, format!("{problem}; get the file again"))),
         None => Ok(rest),
     }
-}
-
-/// What is wrong with the labels of records, if anything is.
-fn wrong_label(bytes: &[u8], record: usize, n_labels: usize, n_classes: u8) -> Option<String> {
-    let labels = bytes.chunks_exact(record).map(|record| record[n_labels - 1]);
-    let (index, label) = labels.enumerate().find(|&(_, label)| label >= n_classes)?;
-    Some(format!("its record {index} has the label {label}, and there are {n_classes}"))
 }
 
 impl Dataset for Cifar {
@@ -178,7 +189,7 @@ impl Dataset for Cifar {
     }
 
     fn identity(&self) -> String {
-        let n_classes = if self.n_labels == 1 { 10 } else { 100 };
+        let n_classes = self.layout.n_classes;
         format!("CIFAR-{n_classes} of {} images, {}", self.n_samples, checksum(self.records.bytes()))
     }
 }
