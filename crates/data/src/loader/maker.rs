@@ -26,7 +26,7 @@ use crate::{Error, Result};
 pub(super) struct Recipe {
     pub(super) source: Arc<dyn Source>,
     pub(super) steps: Vec<Arc<Step>>,
-    /// Until so many steps are done, tensors are made in page-locked memory; 0 if batches are not to be there.
+    /// How many of the steps, and the collation before them, make tensors in page-locked memory; 0 if none does.
     pub(super) n_pinned_steps: usize,
     pub(super) order: Order,
     pub(super) settings: Settings,
@@ -74,12 +74,14 @@ impl Recipe {
             }
             let _charged = self.holder.enter();
             maker.is_pinning = self.n_pinned_steps > 0;
-            let is_batch = self.source.make(request, maker, to)?;
-            for (number, step) in self.steps.iter().enumerate().filter(|_| is_batch) {
+            if !self.source.make(request, maker, to)? {
+                return Ok(false);
+            }
+            for (number, step) in self.steps.iter().enumerate() {
                 maker.is_pinning = number < self.n_pinned_steps;
                 step(to, maker)?;
             }
-            Ok(is_batch)
+            Ok(true)
         })
     }
 }
@@ -165,7 +167,7 @@ pub(super) struct Maker {
     pinned: Option<Arc<PinnedAllocator>>,
     /// Samples that fail are left out of their batches.
     skips: bool,
-    indices: Vec<usize>, // room, used again
+    indices: Vec<usize>, // allocated once
     // Of the batch that is made:
     shard: Option<usize>,
     is_pinning: bool, // its tensors are made in page-locked memory

@@ -36,7 +36,6 @@ use super::maker::{Maker, Readers, Recipe, SampleProgress};
 use super::order::{Position, Positions};
 use super::pinned::{PATIENCE, PinnedAllocator, PinnedPool};
 use super::report::Made;
-use super::settings::Init;
 use super::source::AnyBatch;
 use crate::panics::{drop_quietly, lock};
 use crate::{Error, Result};
@@ -323,7 +322,9 @@ impl State {
 impl Shared {
     /// What a worker does.
     fn work(self: &Arc<Self>, worker: &Worker) -> Result<()> {
-        initialize(self.recipe.settings.init.as_deref(), worker.number)?;
+        let (init, number) = (&self.recipe.settings.init, worker.number);
+        let done = Error::catch(Some(number), None, None, || init.as_ref().map_or(Ok(()), |init| init(number)));
+        done.map_err(|source| Error::Worker { worker: number, source: source.into() })?;
         lock(&self.state).n_starting -= 1;
         self.work.notify_all();
         let pinned = self.memory.clone().map(|memory| {
@@ -495,10 +496,4 @@ impl Shared {
         let is_alone = !state.entries.iter().skip(1).any(|entry| matches!(entry.state, EntryState::Making { .. }));
         !is_alone || self.recipe.settings.timeout.is_some() || since.elapsed() < PATIENCE
     }
-}
-
-/// What each worker does first.
-fn initialize(init: Option<&Init>, worker: usize) -> Result<()> {
-    let done = Error::catch(Some(worker), None, None, || init.map_or(Ok(()), |init| init(worker)));
-    done.map_err(|source| Error::Worker { worker, source: source.into() })
 }

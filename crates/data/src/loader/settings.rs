@@ -19,7 +19,7 @@ const MOST_WORKERS: usize = 1_024;
 /// The most batches that are ahead of the program, for each worker.
 pub(super) const MOST_AHEAD: usize = 1 << 16;
 /// What each worker does first; it is given its number.
-pub(super) type Init = dyn Fn(usize) -> Result<()> + Send + Sync;
+type Init = dyn Fn(usize) -> Result<()> + Send + Sync;
 
 /// How batches are made: by how many workers, how far ahead, and in which memory.
 #[derive(Clone, Default)]
