@@ -71,7 +71,7 @@ impl<K: Kind> Stack for Tensor<K> {
     }
 }
 
-/// So many tensors of one kind, as `next` gives them.
+/// Stacks the `n_samples` tensors that `next` gives.
 fn stack(n_samples: usize, next: &mut dyn FnMut() -> Option<AnyTensor>) -> Result<AnyTensor> {
     let mut samples = Vec::with_capacity(n_samples);
     samples.extend(iter::from_fn(next));

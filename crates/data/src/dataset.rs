@@ -317,7 +317,7 @@ impl<T: Rows> Dataset for TensorDataset<T> {
 /// # Ok::<(), pagelock_data::Error>(())
 /// ```
 pub trait Rows: Stack<Batch = Self> + Clone + Send + Sync + private::Sealed + 'static {
-    /// The same of what `f` makes of each tensor: what `f` does is compiled once, for tuples of all sizes and kinds.
+    /// Puts each tensor through `f`, which takes any kind of tensor and so is compiled once for all tuples.
     #[doc(hidden)]
     fn through(&self, f: &mut dyn FnMut(AnyTensor) -> Result<AnyTensor>) -> Result<Self>;
 }
@@ -445,7 +445,7 @@ pub(crate) fn check_range(range: &Range<usize>, n_samples: usize) -> Result<()> 
     }
 }
 
-/// Indices as tensors want them, if there are such samples.
+/// The indices as a tensor, checked against the number of samples.
 fn index_tensor(indices: &[usize], n_samples: usize) -> Result<Tensor<Int>> {
     indices.iter().try_for_each(|&index| check_index(index, n_samples))?;
     Ok(Tensor::build(indices.len(), |out: &mut [i64]| {

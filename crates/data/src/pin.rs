@@ -47,7 +47,7 @@ use crate::Result;
     note = "tensors, numbers, texts, and tuples, arrays, vectors, options and maps of them are `PinMemory` already"
 )]
 pub trait PinMemory: Sized {
-    /// This, with every tensor where `slots` says ([`Slots::take`]): in page-locked memory, or on a device.
+    /// Moves every tensor to where `slots` says ([`Slots::take`]): into page-locked memory, or to a device.
     ///
     /// # Errors
     /// Those of [`Slots::take`].

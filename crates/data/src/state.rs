@@ -166,7 +166,7 @@ fn parse_sizes(text: &str) -> Option<LoaderState> {
     Some(LoaderState { epoch, batch, turn, len, batch_size, drop_last: full.is_some(), order, dataset })
 }
 
-/// That a text is no state. A line of an older version ended after the sizes.
+/// The error for a text that is no state. A line of an older version ended after the sizes.
 fn not_a_state(text: &str) -> Error {
     if let Some(LoaderState { epoch, .. }) = parse_sizes(text) {
         return Error::State(format!(

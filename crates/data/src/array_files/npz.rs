@@ -24,7 +24,7 @@ const PARSED: u64 = 24;
 /// Bytes of a directory that are reserved at a time.
 const STEP: u64 = 64 << 10;
 
-/// A file whose directory is read: what is made of it is reserved in the host's budget as it is read.
+/// A file that reserves memory in the host's budget for the archive's directory, while that is read.
 struct Metered {
     reader: Reader,
     directory: Arc<Mutex<Directory>>,
@@ -35,7 +35,7 @@ struct Directory {
     unpaid: u64, // bytes that were read
     room: Vec<HeapReservation>,
     refusal: Option<pagelock_memory::Error>,
-    /// From now on members are read, which are counted where they go.
+    /// The directory was read. What follows are members: the buffers that they are read into count them.
     is_read: bool,
 }
 

@@ -1,7 +1,7 @@
 //! [`ParquetTable`]: the columns of a Parquet file, checked type by type, as tensors or bytes.
 //!
-//! What the file says of its rows is said three times, of all, of a group and of a column in it: all have to agree with each
-//! other and with the values that are there. `pages.rs` looks at claims about memory.
+//! A file states its number of rows three times: for itself, for a row group and for a column of the group. All three must
+//! agree with each other and with the values. `pages.rs` checks what pages claim about memory.
 
 mod pages;
 
@@ -49,11 +49,11 @@ pub struct ParquetTable {
 }
 
 impl ParquetTable {
-    /// Reads what the file says of itself.
+    /// Opens a file and reads its footer: the columns and the row groups.
     ///
     /// # Errors
     /// [`Error::Io`]; [`Error::Content`] if it is no Parquet file, or a damaged one; [`Error::Memory`] if the budget has no room
-    /// for what it says of itself.
+    /// for the footer.
     ///
     /// # Examples
     /// ```
@@ -100,7 +100,7 @@ impl ParquetTable {
 
     /// What the table is, in one line, for [`Dataset::identity`](crate::Dataset::identity) of a dataset that is made of it:
     /// its number of rows, the length of the file, and a hash of its bytes: of all if they are 64 KiB at most, else of 16 blocks
-    /// of 4 KiB, from the first to the last, where the file says what its columns are.
+    /// of 4 KiB, from the first to the last, which has the footer.
     ///
     /// # Examples
     /// As [`CsvTable::identity`](crate::CsvTable::identity).
@@ -223,7 +223,7 @@ impl ParquetTable {
     }
 }
 
-/// A column of a row group on its way.
+/// Reads one column of a row group.
 struct Group<'a, T> {
     table: &'a ParquetTable,
     name: &'a str,
@@ -293,10 +293,10 @@ impl<T> Group<'_, T> {
     }
 }
 
-/// What a reader's tables take, in lengths of what the file says of itself.
+/// Memory that a parsed footer takes, as a multiple of its length.
 const KEPT: u64 = 12;
 
-/// How long what the file says of itself is, as its end says.
+/// The length of the footer, as the end of the file states it.
 fn footer_bytes(pages: &Pages) -> u64 {
     let mut end = [0; 8]; // the length, and `PAR1`
     let found = pages.len_bytes.checked_sub(8).map(|at| pages.file.read_exact_at(&mut end, at));

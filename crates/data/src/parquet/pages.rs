@@ -1,14 +1,14 @@
 //! [`Pages`]: a file as the crate `parquet` reads it, whose page headers are looked at first.
 //!
-//! The crate allocates what a page header claims, up to gigabytes, before it unpacks a page; so a header is refused here that
-//! claims more than its page can hold. Headers are Thrift structs in the compact protocol, and start with
+//! The crate allocates what a page header claims, up to gigabytes, before it unpacks a page; so a header that claims more
+//! than its page can hold is refused here. Headers are Thrift structs in the compact protocol, and start with
 //! numbers: the kind of the page, its bytes unpacked and packed, perhaps a checksum; then a struct for the kind, which starts
 //! with numbers too.
 //!
 //! What pages take is reserved in the host's budget before they are read, and kept until the page after the next: values that
 //! were given may still be in the one before. A dictionary keeps its room until its column is read.
 //!
-//! Reads are made at their place, so that several threads may read one table.
+//! Reads state their offset, so several threads may read one table.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read};
@@ -70,7 +70,7 @@ impl Room {
     }
 }
 
-/// Reads on from a place.
+/// Reads a file from an offset on.
 pub(super) struct Reader {
     file: Arc<File>,
     at: u64,

@@ -17,7 +17,7 @@ use crate::error::check_most;
 use crate::identity::{self, Hash, probes};
 use crate::{Error, Result};
 
-/// Where in the order of which epoch some indices are wanted.
+/// The place in the order of an epoch from which on indices are wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// Which pass over the dataset, from 0.

@@ -86,7 +86,7 @@ impl WeightedSampler {
     }
 }
 
-/// Shares what is above the mean among those below it, each column of two at most.
+/// Vose's table: a column for each sample; what a sample below the mean leaves free goes to one sample above it.
 fn columns(weights: &[f64], sum: f64) -> Vec<Column> {
     let mean = sum / weights.len() as f64;
     let mut columns: Vec<Column> =
