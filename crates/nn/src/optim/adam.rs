@@ -6,87 +6,51 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use super::{Optimizer, Slot, Slots, State, check, laid_as, listed};
+use super::Optimizer;
+use super::groups::{Groups, Method, NamedParameter, Slot, State, check, laid_as, listed, optimizer};
 use crate::{Parameter, Result};
 use pagelock_tensor::descent::{AdamRule, AdamTensors, Rate, adam_step};
-use pagelock_tensor::{self as tensor, DType, Tensor, no_grad};
+use pagelock_tensor::{self as tensor, DType, Tensor};
 
 macro_rules! adam {
     ($(#[$docs:meta])* $name:ident, $decoupled:expr, $weight_decay:expr, $decay_docs:literal) => {
         $(#[$docs])*
         pub struct $name {
-            slots: Slots<Moments>,
-            rule: AdamRule,
-            lr: Rate,
-            calls: u64, // of `step`
+            groups: Groups<AdamMethod<$decoupled>>,
         }
 
         impl $name {
             /// PyTorch's other defaults: betas 0.9 and 0.999, eps 1e-8.
-            pub fn new(parameters: impl IntoIterator<Item = Parameter>, lr: f64) -> Self {
-                Self::of(listed(parameters), lr)
-            }
-
-            fn of(parameters: Vec<Parameter>, lr: f64) -> Self {
-                let rule = AdamRule { betas: [0.9, 0.999], eps: 1e-8, weight_decay: $weight_decay, is_decoupled: $decoupled };
-                Self { slots: Slots::new(parameters), rule, lr: Rate::new(lr), calls: 0 }
+            pub fn new<P: Into<NamedParameter>>(parameters: impl IntoIterator<Item = P>, lr: f64) -> Self {
+                let (betas, eps, is_decoupled) = ([0.9, 0.999], 1e-8, $decoupled);
+                let rule = AdamRule { betas, eps, weight_decay: $weight_decay, is_decoupled };
+                Self { groups: Groups::new(AdamMethod { rule }, lr, listed(parameters)) }
             }
 
             /// How much of the running mean and of the running square is kept, each in `0..1`.
             #[must_use]
-            pub fn betas(mut self, mean: f64, square: f64) -> Self {
-                self.rule.betas = [mean, square];
-                self
+            pub fn betas(self, mean: f64, square: f64) -> Self {
+                self.set(|rule| rule.betas = [mean, square])
             }
 
             /// What keeps the step finite where gradients vanish, at least 0.
             #[must_use]
-            pub fn eps(mut self, eps: f64) -> Self {
-                self.rule.eps = eps;
-                self
+            pub fn eps(self, eps: f64) -> Self {
+                self.set(|rule| rule.eps = eps)
             }
 
             #[doc = $decay_docs]
             #[must_use]
-            pub fn weight_decay(mut self, weight_decay: f64) -> Self {
-                self.rule.weight_decay = weight_decay;
-                self
+            pub fn weight_decay(self, weight_decay: f64) -> Self {
+                self.set(|rule| rule.weight_decay = weight_decay)
+            }
+
+            fn set(self, change: impl Fn(&mut AdamRule)) -> Self {
+                Self { groups: self.groups.set(|method| change(&mut method.rule)) }
             }
         }
 
-        impl Optimizer for $name {
-            fn step(&mut self) -> Result<()> {
-                self.slots.check(stringify!($name))?;
-                check_rule(stringify!($name), &self.rule, self.lr())?;
-                self.slots.prepare()?;
-                keep(&mut self.slots)?;
-                self.calls += 1;
-                count(&self.slots, self.calls)?; // only when nothing can be refused any more
-                let tensors = self.slots.slots.iter().filter_map(|slot| {
-                    let Moments { mean, square, steps } = slot.state.as_ref()?;
-                    let (parameter, half, grad) = (slot.weights().clone(), slot.half(), slot.parameter.grad()?);
-                    let (mean, square, steps) = (mean.clone(), square.clone(), steps.taken.clone());
-                    Some(AdamTensors { parameter, grad, half, mean, square, steps })
-                });
-                Ok(no_grad(|| adam_step(tensors, self.rule, &self.lr))?)
-            }
-
-            fn zero_grad(&mut self) {
-                self.slots.zero_grad();
-            }
-
-            fn lr(&self) -> f64 {
-                self.lr.get()
-            }
-
-            fn set_lr(&mut self, lr: f64) {
-                self.lr.set(lr);
-            }
-
-            fn scale_gradients(&mut self, factor: f64) -> Result<bool> {
-                self.slots.scale_gradients(factor)
-            }
-        }
+        optimizer! { $name }
     };
 }
 
@@ -124,6 +88,39 @@ adam! {
     AdamW, true, 0.01, "By how much parameters shrink in each step, relative to the learning rate, at least 0; 0.01 by default."
 }
 
+#[derive(Clone)]
+struct AdamMethod<const DECOUPLED: bool> {
+    rule: AdamRule,
+}
+
+impl<const DECOUPLED: bool> Method for AdamMethod<DECOUPLED> {
+    const NAME: &'static str = if DECOUPLED { "AdamW" } else { "Adam" };
+    type State = Moments;
+
+    fn check(&self) -> Result<()> {
+        let ([mean, square], name) = (self.rule.betas, Self::NAME);
+        check((0.0..1.0).contains(&mean), name, "the first beta", mean, "at least 0 and below 1")?;
+        check((0.0..1.0).contains(&square), name, "the second beta", square, "at least 0 and below 1")?;
+        check(self.rule.eps >= 0.0, name, "eps", self.rule.eps, "at least 0")?;
+        check(self.rule.weight_decay >= 0.0, name, "weight_decay", self.rule.weight_decay, "at least 0")
+    }
+
+    fn keep(&self, slots: &mut [Slot<Moments>]) -> tensor::Result<()> {
+        keep(slots)
+    }
+
+    fn apply(&self, slots: &mut [Slot<Moments>], lr: &Rate, call: u64) -> tensor::Result<()> {
+        count(slots, call)?;
+        let tensors = slots.iter().filter_map(|slot| {
+            let Moments { mean, square, steps } = slot.state.as_ref()?;
+            let (parameter, half, grad) = (slot.weights().clone(), slot.half(), slot.parameter.grad()?);
+            let (mean, square, steps) = (mean.clone(), square.clone(), steps.taken.clone());
+            Some(AdamTensors { parameter, grad, half, mean, square, steps })
+        });
+        adam_step(tensors, self.rule, lr)
+    }
+}
+
 /// What is kept for one parameter.
 struct Moments {
     mean: Tensor,
@@ -155,10 +152,10 @@ impl State for Moments {
 
 /// Room for what is kept for every parameter that has a gradient; those that take their first step together are counted
 /// together.
-fn keep(slots: &mut Slots<Moments>) -> tensor::Result<()> {
+fn keep(slots: &mut [Slot<Moments>]) -> tensor::Result<()> {
     let mut beginners = None;
-    let some_rest = slots.slots.iter().any(|slot| slot.state.is_some() && slot.parameter.grad().is_none());
-    for slot in &mut slots.slots {
+    let some_rest = slots.iter().any(|slot| slot.state.is_some() && slot.parameter.grad().is_none());
+    for slot in slots {
         if slot.parameter.grad().is_none() {
             continue;
         }
@@ -184,21 +181,12 @@ fn keep(slots: &mut Slots<Moments>) -> tensor::Result<()> {
 }
 
 /// Counts a step of every parameter that has a gradient.
-fn count(slots: &Slots<Moments>, call: u64) -> tensor::Result<()> {
-    for Slot { parameter, state, .. } in &slots.slots {
+fn count(slots: &[Slot<Moments>], call: u64) -> tensor::Result<()> {
+    for Slot { parameter, state, .. } in slots {
         let Some(Moments { steps, .. }) = state.as_ref().filter(|_| parameter.grad().is_some()) else { continue };
         if steps.counted_in.swap(call, Relaxed) != call {
-            no_grad(|| steps.taken.add_scalar_(1))?;
+            steps.taken.add_scalar_(1)?;
         }
     }
     Ok(())
-}
-
-fn check_rule(name: &'static str, rule: &AdamRule, lr: f64) -> Result<()> {
-    let [mean, square] = rule.betas;
-    check(lr >= 0.0, name, "lr", lr, "at least 0")?;
-    check((0.0..1.0).contains(&mean), name, "the first beta", mean, "at least 0 and below 1")?;
-    check((0.0..1.0).contains(&square), name, "the second beta", square, "at least 0 and below 1")?;
-    check(rule.eps >= 0.0, name, "eps", rule.eps, "at least 0")?;
-    check(rule.weight_decay >= 0.0, name, "weight_decay", rule.weight_decay, "at least 0")
 }

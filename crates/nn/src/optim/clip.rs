@@ -1,6 +1,6 @@
 //! Gradient clipping.
 
-use super::check;
+use super::groups::check;
 use crate::{Parameter, Result};
 use pagelock_tensor::{Tensor, descent};
 

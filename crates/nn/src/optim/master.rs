@@ -9,7 +9,7 @@
 //! a state dict. The step finds these elements by comparing, which works in captured steps too. What is infinite stays
 //! so, as in PyTorch, until something else changes it.
 
-use super::laid_as;
+use super::groups::laid_as;
 use crate::Parameter;
 use pagelock_tensor::{self as tensor, DType, Tensor, no_grad};
 

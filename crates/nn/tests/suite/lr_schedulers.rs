@@ -102,9 +102,9 @@ fn a_thousand_rates_are_pytorchs_to_the_last_bit() {
         let mut scheduler = LrScheduler::new(&mut opt, schedule).unwrap();
         let mut rates = vec![opt.lr()];
         for _ in 0..STEPS {
-            scheduler.step(&mut opt);
+            scheduler.step(&mut opt).unwrap();
             rates.push(opt.lr());
-            assert_eq!(opt.lr(), scheduler.last_lr());
+            assert_eq!([opt.lr()], scheduler.last_lr());
         }
         compare(name, &rates);
         names.push(name.into());
@@ -131,14 +131,14 @@ fn a_scheduler_goes_on_from_its_state() {
     for ((name, schedule), (_, again)) in schedules().into_iter().zip(schedules()) {
         let (mut opt, mut other) = (sgd(), sgd());
         let mut scheduler = LrScheduler::new(&mut opt, schedule).unwrap();
-        (0..321).for_each(|_| scheduler.step(&mut opt));
+        (0..321).for_each(|_| scheduler.step(&mut opt).unwrap());
 
         let mut resumed = LrScheduler::new(&mut other, again).unwrap();
-        resumed.load_state(&mut other, scheduler.state());
+        resumed.load_state(&mut other, scheduler.state()).unwrap();
         for _ in 0..STEPS {
             assert_eq!(opt.lr().to_bits(), other.lr().to_bits(), "{name}");
-            scheduler.step(&mut opt);
-            resumed.step(&mut other);
+            scheduler.step(&mut opt).unwrap();
+            resumed.step(&mut other).unwrap();
         }
     }
     for ((name, mut scheduler), (_, mut resumed)) in plateaus().into_iter().zip(plateaus()) {
@@ -210,4 +210,23 @@ fn rates_are_finite_at_the_ends_of_what_can_be_asked_for() {
             assert!(schedule.next(step, 0.1, 0.1).is_finite());
         }
     }
+}
+
+#[test]
+fn each_group_of_parameters_follows_from_its_own_rate() {
+    let parameters = [(); 2].map(|()| Parameter::new(Tensor::zeros([1]).unwrap()));
+    let [first, second] = parameters.clone();
+    let mut opt = Sgd::new([first], 0.5).group([second.clone()], |group| group.with_lr(0.25));
+    let mut scheduler = LrScheduler::new(&mut opt, StepLr::new(1).gamma(0.5)).unwrap();
+    scheduler.step(&mut opt).unwrap();
+    assert_eq!((opt.lrs(), opt.lr()), (vec![0.25, 0.125], 0.25));
+
+    let mut plateau = ReduceLrOnPlateau::new().patience(0).factor(0.5).min_lr(0.1);
+    [1.0, 1.0].iter().for_each(|loss| plateau.step(&mut opt, *loss).unwrap());
+    assert_eq!(opt.lrs(), [0.125, 0.1]);
+
+    let mut other = Sgd::new(parameters, 0.5);
+    let Err(Error::Argument(said)) = scheduler.step(&mut other) else { panic!() };
+    assert_eq!(said, "LrScheduler: 2 learning rates were given, and the groups of parameters are 1; give one for each");
+    assert_eq!(other.lr(), 0.5);
 }

@@ -91,7 +91,7 @@ fn the_learning_rate_can_change_between_steps() {
 
 #[test]
 fn settings_outside_their_range_are_refused_before_anything_changes() {
-    let p = parameter();
+    let (p, q) = (parameter(), parameter());
     p.sum(..).unwrap().backward().unwrap();
     let refused: Vec<(Box<dyn Optimizer>, &str)> = vec![
         (Box::new(Sgd::new([p.clone()], -0.1)), "Sgd: lr is -0.1; it must be at least 0"),
@@ -113,7 +113,15 @@ fn settings_outside_their_range_are_refused_before_anything_changes() {
         ),
         (Box::new(AdamW::new([p.clone()], 0.1).eps(-1.0)), "AdamW: eps is -1; it must be at least 0"),
         (
-            Box::new(AdamW::new([], 0.1)),
+            Box::new(AdamW::new([p.clone()], 0.1).group([p.clone()], |group| group.weight_decay(0.0))),
+            "AdamW: the parameter without a name, [2], is there twice; give each parameter to one group",
+        ),
+        (
+            Box::new(AdamW::new([p.clone()], 0.1).group([q.clone()], |group| group.eps(f64::NAN))),
+            "AdamW: eps is NaN; it must be at least 0",
+        ),
+        (
+            Box::new(AdamW::new(Vec::<Parameter>::new(), 0.1)),
             "AdamW: there are no parameters to train; pass `model.parameters()` of a model that has some",
         ),
     ];
@@ -152,4 +160,46 @@ fn a_parameter_of_half_precision_is_trained_as_one_of_f32_and_rounded() {
             }
         }
     }
+}
+
+/// Settings of the two groups below.
+type Settings = [(f64, f64); 2];
+
+/// Three steps of a weight and a bias in two groups, by learning rate and decay; what both are then.
+fn in_groups(make: impl Fn([Parameter; 2], Settings) -> Vec<Box<dyn Optimizer>>) -> Vec<f32> {
+    let (weight, bias) = (Parameter::new(Tensor::new([[1.0, -2.0], [0.5, 3.0]]).unwrap()), parameter());
+    let x = Tensor::new([[0.3, 1.1]]).unwrap();
+    let mut optimizers = make([weight.clone(), bias.clone()], [(0.1, 0.2), (0.05, 0.0)]);
+    for _ in 0..3 {
+        let y = (x.matmul(&weight).unwrap() + &bias).unwrap();
+        y.pow(2.0).unwrap().sum(..).unwrap().backward().unwrap();
+        optimizers.iter_mut().for_each(|opt| opt.step().unwrap());
+        optimizers.iter_mut().for_each(|opt| opt.zero_grad());
+    }
+    [values(&weight), values(&bias)].concat()
+}
+
+#[test]
+fn groups_are_trained_as_by_an_optimizer_each() {
+    macro_rules! agrees {
+        ($name:ident) => {{
+            let apart = in_groups(|[weight, bias], [(lr, decay), (less, none)]| {
+                let one = |p, lr, decay| -> Box<dyn Optimizer> { Box::new($name::new([p], lr).weight_decay(decay)) };
+                vec![one(weight, lr, decay), one(bias, less, none)]
+            });
+            let added = in_groups(|[weight, bias], [(lr, decay), (less, none)]| {
+                let opt = $name::new([weight], lr).weight_decay(decay);
+                vec![Box::new(opt.group([bias], |group| group.weight_decay(none).with_lr(less)))]
+            });
+            let named = in_groups(|[weight, bias], [(lr, decay), (less, none)]| {
+                let opt = $name::new([("w".to_owned(), weight), ("b".to_owned(), bias)], lr).weight_decay(decay);
+                vec![Box::new(opt.group_where(|name, _| name == "b", |group| group.weight_decay(none).with_lr(less)))]
+            });
+            assert_eq!(added, apart);
+            assert_eq!(named, apart);
+        }};
+    }
+    agrees!(Sgd);
+    agrees!(Adam);
+    agrees!(AdamW);
 }

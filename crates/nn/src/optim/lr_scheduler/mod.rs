@@ -105,7 +105,7 @@ impl<S: Schedule + ?Sized> Schedule for Box<S> {
 /// for _epoch in 0..5 {
 ///     rates.push(opt.lr());
 ///     // … an epoch of opt.step()
-///     scheduler.step(&mut opt);
+///     scheduler.step(&mut opt)?;
 /// }
 /// assert_eq!(rates, [0.5, 0.5, 0.05, 0.05, 0.05 * 0.1]);
 /// # Ok::<(), pagelock_nn::Error>(())
@@ -117,58 +117,69 @@ pub struct LrScheduler<S> {
 }
 
 /// Where a scheduler is: all that has to be kept to go on with it.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct LrState {
     /// How often [`LrScheduler::step`] was called.
     pub step: u64,
-    /// The rate that the optimizer was made with.
-    pub base: f64,
-    /// The rate that the scheduler has set last.
-    pub lr: f64,
+    /// The rates that the groups of the optimizer were made with.
+    pub base: Vec<f64>,
+    /// The rates that the scheduler has set last.
+    pub lrs: Vec<f64>,
 }
 
 impl<S: Schedule> LrScheduler<S> {
-    /// Sets the rate to begin with.
+    /// Sets the rate to begin with, for each group of parameters from its own.
     ///
     /// # Errors
     /// [`Error::Argument`] if a setting of the schedule is outside its range, with nothing changed.
     pub fn new(optimizer: &mut dyn Optimizer, schedule: S) -> Result<Self> {
         schedule.check()?;
-        let base = optimizer.lr();
-        let lr = schedule.first(base, base);
-        optimizer.set_lr(lr);
-        Ok(Self { schedule, state: LrState { step: 0, base, lr } })
+        let base = optimizer.lrs();
+        let lrs: Vec<f64> = base.iter().map(|&base| schedule.first(base, base)).collect();
+        optimizer.set_lrs(&lrs)?;
+        Ok(Self { schedule, state: LrState { step: 0, base, lrs } })
     }
 
     /// Sets the next rate, from the optimizer's present one; to be called after the optimizer's steps of an epoch, or after each
     /// step if the schedule counts those. A captured step takes the rate that is set when it is launched.
-    pub fn step(&mut self, optimizer: &mut dyn Optimizer) {
-        let LrState { step, base, lr } = &mut self.state;
-        *step += 1;
-        *lr = self.schedule.next(*step, *base, optimizer.lr());
-        optimizer.set_lr(*lr);
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if the optimizer has other groups than that of [`new`](Self::new), with nothing changed.
+    pub fn step(&mut self, optimizer: &mut dyn Optimizer) -> Result<()> {
+        let (step, now) = (self.state.step + 1, optimizer.lrs());
+        super::groups::check_lrs("LrScheduler", &self.state.base, now.len())?;
+        let groups = self.state.base.iter().zip(&now);
+        let lrs: Vec<f64> = groups.map(|(&base, &lr)| self.schedule.next(step, base, lr)).collect();
+        optimizer.set_lrs(&lrs)?;
+        (self.state.step, self.state.lrs) = (step, lrs);
+        Ok(())
     }
 
-    /// The rate that was set last.
-    pub fn last_lr(&self) -> f64 {
-        self.state.lr
+    /// The rates that were set last, one for each group.
+    pub fn last_lr(&self) -> &[f64] {
+        &self.state.lrs
     }
 
     /// Where it is.
     pub fn state(&self) -> LrState {
-        self.state
+        self.state.clone()
     }
 
-    /// Goes on from a [`state`](Self::state) of a scheduler with the same schedule, and sets its rate.
-    pub fn load_state(&mut self, optimizer: &mut dyn Optimizer, state: LrState) {
-        optimizer.set_lr(state.lr);
+    /// Goes on from a [`state`](Self::state) of a scheduler with the same schedule, and sets its rates.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if the optimizer has other groups than that scheduler's, with nothing changed.
+    pub fn load_state(&mut self, optimizer: &mut dyn Optimizer, state: LrState) -> Result<()> {
+        super::groups::check_lrs("LrScheduler", &state.lrs, state.base.len())?;
+        optimizer.set_lrs(&state.lrs)?;
         self.state = state;
+        Ok(())
     }
 }
 
 /// Refuses a setting that is not `allowed` (NaN never is).
 fn check(ok: bool, schedule: &str, setting: &str, value: f64, allowed: &str) -> Result<()> {
-    super::check(ok, schedule, setting, value, allowed)
+    super::groups::check(ok, schedule, setting, value, allowed)
 }
 
 /// Refuses a number of steps that has to be above 0.

@@ -140,10 +140,9 @@ impl ReduceLrOnPlateau {
             (self.state.cooldown, self.state.bad_epochs) = (self.state.cooldown - 1, 0);
         }
         if self.state.bad_epochs > self.patience {
-            let (lr, lower) = (optimizer.lr(), (optimizer.lr() * self.factor).max(self.min_lr));
-            if lr - lower > self.eps {
-                optimizer.set_lr(lower);
-            }
+            let lower = |lr: f64| (lr * self.factor).max(self.min_lr);
+            let lowered = |&lr: &f64| if lr - lower(lr) > self.eps { lower(lr) } else { lr };
+            optimizer.set_lrs(&optimizer.lrs().iter().map(lowered).collect::<Vec<_>>())?;
             (self.state.cooldown, self.state.bad_epochs) = (self.cooldown, 0);
         }
         Ok(())

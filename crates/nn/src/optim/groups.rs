@@ -1,0 +1,346 @@
+//! [`Groups`]: what all optimizers have, and [`Method`]: what differs between them.
+//!
+//! An optimizer has groups of parameters, each with settings and a learning rate of its own. In a step all groups make room for
+//! what they keep before any changes something, so that a step that is refused has changed nothing.
+
+use super::master::Master;
+use crate::{Error, Parameter, Result};
+use pagelock_tensor::descent::Rate;
+use pagelock_tensor::text::number;
+use pagelock_tensor::{self as tensor, DType, Tensor, no_grad};
+use std::collections::HashSet;
+
+/// A parameter for an optimizer, with its name if that is known: made of a [`Parameter`], or of what
+/// [`Module::named_parameters`](crate::Module::named_parameters) gives.
+pub struct NamedParameter {
+    name: Option<String>,
+    parameter: Parameter,
+}
+
+impl From<Parameter> for NamedParameter {
+    fn from(parameter: Parameter) -> Self {
+        Self { name: None, parameter }
+    }
+}
+
+impl From<(String, Parameter)> for NamedParameter {
+    fn from((name, parameter): (String, Parameter)) -> Self {
+        Self { name: Some(name), parameter }
+    }
+}
+
+/// The parameters in a list. A loop: `collect` would compile ten times as much in every program.
+pub(super) fn listed<P: Into<NamedParameter>>(parameters: impl IntoIterator<Item = P>) -> Vec<NamedParameter> {
+    let mut list = Vec::new();
+    for parameter in parameters {
+        list.push(parameter.into());
+    }
+    list
+}
+
+/// The formula of an optimizer, with its settings.
+pub(super) trait Method: Clone {
+    /// The optimizer's name, for errors.
+    const NAME: &'static str;
+    /// What is kept for a parameter.
+    type State: State;
+
+    /// Refuses settings outside their ranges.
+    fn check(&self) -> Result<()>;
+
+    /// Makes room for what is kept for every parameter that has a gradient.
+    fn keep(&self, slots: &mut [Slot<Self::State>]) -> tensor::Result<()>;
+
+    /// Changes every parameter that has a gradient. `call` counts the calls of an optimizer's `step`.
+    fn apply(&self, slots: &mut [Slot<Self::State>], lr: &Rate, call: u64) -> tensor::Result<()>;
+}
+
+/// What an optimizer keeps for a parameter.
+pub(super) trait State: Sized {
+    /// The same where the parameter is now, and in its order and precision.
+    fn beside(&self, parameter: &Tensor) -> tensor::Result<Self>;
+}
+
+/// A parameter, with the state `S` that an optimizer keeps for it from the first step on.
+pub(super) struct Slot<S> {
+    name: Option<String>,
+    pub(super) parameter: Parameter,
+    pub(super) state: Option<S>,
+    master: Option<Master>, // what is trained instead, for a parameter of half precision
+}
+
+impl<S: State> Slot<S> {
+    fn new(NamedParameter { name, parameter }: NamedParameter) -> Self {
+        Self { name, parameter, state: None, master: None }
+    }
+
+    /// What the step changes.
+    pub(super) fn weights(&self) -> &Tensor {
+        self.master.as_ref().map_or(self.parameter.as_tensor(), |master| &master.weights)
+    }
+
+    /// The parameter, if something else is trained and rounded into it.
+    pub(super) fn half(&self) -> Option<Tensor> {
+        self.master.as_ref().map(|_| self.parameter.as_tensor().clone())
+    }
+
+    /// Follows the parameter to where it has moved.
+    fn follow(&mut self) -> tensor::Result<()> {
+        let mut followed = self.parameter.clone();
+        if followed.follow() {
+            let state = self.state.as_ref().map(|state| state.beside(&followed)).transpose()?;
+            let master = Master::beside(&followed, self.weights())?;
+            *self = Self { name: self.name.take(), parameter: followed, state, master };
+        }
+        Ok(())
+    }
+}
+
+/// Parameters with settings of their own.
+struct Group<M: Method> {
+    method: M,
+    lr: Rate,
+    slots: Vec<Slot<M::State>>,
+}
+
+/// All parameters of an optimizer.
+pub(super) struct Groups<M: Method> {
+    groups: Vec<Group<M>>, // at least one
+    calls: u64,            // of `step`
+    is_checked: bool,      // whether each parameter was seen to be there once
+}
+
+impl<M: Method> Groups<M> {
+    /// One group.
+    pub(super) fn new(method: M, lr: f64, parameters: Vec<NamedParameter>) -> Self {
+        let slots = parameters.into_iter().map(Slot::new).collect();
+        Self { groups: vec![Group { method, lr: Rate::new(lr), slots }], calls: 0, is_checked: false }
+    }
+
+    /// The settings of the first group, without a parameter.
+    pub(super) fn settings(&self) -> Self {
+        Self::new(self.groups[0].method.clone(), self.lr(), Vec::new())
+    }
+
+    /// Changes the settings of all groups.
+    pub(super) fn set(mut self, change: impl Fn(&mut M)) -> Self {
+        self.groups.iter_mut().for_each(|group| change(&mut group.method));
+        self
+    }
+
+    /// Adds a group with the settings of another optimizer's first one.
+    pub(super) fn add(mut self, parameters: Vec<NamedParameter>, settings: Self) -> Self {
+        self.push(parameters.into_iter().map(Slot::new).collect(), settings);
+        self
+    }
+
+    /// Moves those parameters of the first group to a group of their own.
+    pub(super) fn split(mut self, belongs: &dyn Fn(&str, &Parameter) -> bool, settings: Self) -> Self {
+        let belong = |slot: &mut Slot<M::State>| belongs(slot.name.as_deref().unwrap_or(""), &slot.parameter);
+        let moved = self.groups[0].slots.extract_if(.., belong).collect();
+        self.push(moved, settings);
+        self
+    }
+
+    fn push(&mut self, slots: Vec<Slot<M::State>>, settings: Self) {
+        let group = settings.groups.into_iter().next();
+        self.groups.extend(group.map(|Group { method, lr, .. }| Group { method, lr, slots }));
+        self.is_checked = false;
+    }
+
+    fn slots(&self) -> impl Iterator<Item = &Slot<M::State>> {
+        self.groups.iter().flat_map(|group| &group.slots)
+    }
+
+    pub(super) fn step(&mut self) -> Result<()> {
+        self.check()?;
+        for Group { method, slots, .. } in &mut self.groups {
+            slots.iter_mut().try_for_each(Slot::follow)?;
+            slots.iter_mut().try_for_each(|slot| Master::prepare(&mut slot.master, &slot.parameter))?;
+            method.keep(slots)?;
+        }
+        self.calls += 1;
+        for Group { method, lr, slots } in &mut self.groups {
+            no_grad(|| method.apply(slots, lr, self.calls))?;
+        }
+        Ok(())
+    }
+
+    /// There is something to train, each parameter once, with settings in their ranges.
+    fn check(&mut self) -> Result<()> {
+        for Group { method, lr, .. } in &self.groups {
+            check(lr.get() >= 0.0, M::NAME, "lr", lr.get(), "at least 0")?;
+            method.check()?;
+        }
+        if self.is_checked {
+            return Ok(());
+        }
+        let mut seen = HashSet::new();
+        if let Some(again) = self.slots().find(|slot| !seen.insert(slot.parameter.id())) {
+            let (shape, name) = (again.parameter.dims(), again.name.as_deref().unwrap_or("without a name"));
+            let fix = "give each parameter to one group";
+            return Err(Error::Argument(format!(
+                "{}: the parameter {name}, {shape:?}, is there twice; {fix}",
+                M::NAME
+            )));
+        }
+        if seen.is_empty() {
+            let fix = "pass `model.parameters()` of a model that has some";
+            return Err(Error::Argument(format!("{}: there are no parameters to train; {fix}", M::NAME)));
+        }
+        self.is_checked = true;
+        Ok(())
+    }
+
+    pub(super) fn lr(&self) -> f64 {
+        self.groups[0].lr.get()
+    }
+
+    pub(super) fn set_lr(&self, lr: f64) {
+        self.groups.iter().for_each(|group| group.lr.set(lr));
+    }
+
+    pub(super) fn lrs(&self) -> Vec<f64> {
+        self.groups.iter().map(|group| group.lr.get()).collect()
+    }
+
+    pub(super) fn set_lrs(&self, lrs: &[f64]) -> Result<()> {
+        check_lrs(M::NAME, lrs, self.groups.len())?;
+        self.groups.iter().zip(lrs).for_each(|(group, lr)| group.lr.set(*lr));
+        Ok(())
+    }
+
+    pub(super) fn zero_grad(&self) {
+        self.slots().for_each(|slot| slot.parameter.as_tensor().zero_grad());
+    }
+
+    pub(super) fn scale_gradients(&self, factor: f64) -> Result<bool> {
+        no_grad(|| {
+            let grads = || self.slots().filter_map(|slot| slot.parameter.grad());
+            let mut faults: Vec<Tensor> = Vec::new(); // zeros, or NaN where a scaled gradient is not finite
+            for grad in grads() {
+                let fault = grad.mul_scalar(factor)?;
+                fault.mul_scalar_(0)?;
+                faults.push(fault.sum(..)?.to(&faults.first().unwrap_or(&grad).device())?);
+            }
+            let Some(first) = faults.first() else { return Ok(true) };
+            let all = faults[1..].iter().try_fold(first.clone(), |sum, fault| sum.add(fault))?;
+            let are_finite = all.item::<f64>()? == 0.0;
+            // Last, so that a call that fails has scaled nothing, and may be made again.
+            grads().try_for_each(|grad| grad.mul_scalar_(factor))?;
+            Ok(are_finite)
+        })
+    }
+}
+
+/// The precision of what is kept for a parameter.
+fn dtype_beside(parameter: &Tensor) -> DType {
+    if parameter.dtype() == DType::F64 { DType::F64 } else { DType::F32 }
+}
+
+/// The tensor on the parameter's device, in its order, and in the precision of what is kept for it.
+pub(super) fn laid_as(parameter: &Tensor, tensor: &Tensor) -> tensor::Result<Tensor> {
+    let moved = tensor.to_dtype(dtype_beside(parameter))?.to(&parameter.device())?;
+    if parameter.is_channels_last() { moved.channels_last() } else { moved.contiguous() }
+}
+
+/// Refuses more or fewer learning rates than groups.
+pub(super) fn check_lrs(optimizer: &str, lrs: &[f64], groups: usize) -> Result<()> {
+    if lrs.len() == groups {
+        return Ok(());
+    }
+    let (given, fix) = (lrs.len(), "give one for each");
+    Err(Error::Argument(format!(
+        "{optimizer}: {given} learning rates were given, and the groups of parameters are {groups}; {fix}"
+    )))
+}
+
+/// Refuses a setting that is not `allowed` (NaN never is).
+pub(super) fn check(ok: bool, optimizer: &str, setting: &str, value: f64, allowed: &str) -> Result<()> {
+    if ok {
+        return Ok(());
+    }
+    Err(Error::Argument(format!("{optimizer}: {setting} is {}; it must be {allowed}", number(value))))
+}
+
+/// What every optimizer `$name { groups: Groups<_> }` does alike.
+macro_rules! optimizer {
+    ($name:ident) => {
+        impl $name {
+            /// The learning rate, in place of the one that it was made with; for groups.
+            #[must_use]
+            pub fn with_lr(self, lr: f64) -> Self {
+                self.groups.set_lr(lr);
+                self
+            }
+
+            /// Adds a group of parameters, with the settings so far, changed by `settings`. Later calls change all groups.
+            #[must_use]
+            pub fn group<P: Into<NamedParameter>>(
+                self,
+                parameters: impl IntoIterator<Item = P>,
+                settings: impl FnOnce(Self) -> Self,
+            ) -> Self {
+                let changed = settings(Self { groups: self.groups.settings() });
+                Self { groups: self.groups.add(listed(parameters), changed.groups) }
+            }
+
+            /// Makes a group of those parameters that `belongs` says, by name (empty if it has none) and parameter, with the settings
+            /// so far, changed by `settings`. Later calls change all groups.
+            ///
+            /// # Examples
+            /// No weight decay for biases and norms, and half the learning rate for one layer:
+            /// ```
+            #[doc = concat!("use pagelock_nn::{Conv2d, BatchNorm2d, Module, Sequential, optim::{Optimizer, ", stringify!($name), "}};")]
+            ///
+            /// let model = Sequential::new((Conv2d::new(1, 16, 3)?, BatchNorm2d::new(16)?, Conv2d::new(16, 4, 3)?));
+            #[doc = concat!("let opt = ", stringify!($name), "::new(model.named_parameters(), 1e-3)")]
+            ///     .weight_decay(0.1)
+            ///     .group_where(|_, parameter| parameter.rank() < 2, |group| group.weight_decay(0.0))
+            ///     .group_where(|name, _| name.starts_with("2."), |group| group.with_lr(5e-4));
+            /// assert_eq!(opt.lrs(), [1e-3, 1e-3, 5e-4]);
+            /// # Ok::<(), pagelock_nn::Error>(())
+            /// ```
+            #[must_use]
+            pub fn group_where(
+                self,
+                belongs: impl Fn(&str, &Parameter) -> bool,
+                settings: impl FnOnce(Self) -> Self,
+            ) -> Self {
+                let changed = settings(Self { groups: self.groups.settings() });
+                Self { groups: self.groups.split(&belongs, changed.groups) }
+            }
+        }
+
+        impl Optimizer for $name {
+            fn step(&mut self) -> Result<()> {
+                self.groups.step()
+            }
+
+            fn zero_grad(&mut self) {
+                self.groups.zero_grad();
+            }
+
+            fn lr(&self) -> f64 {
+                self.groups.lr()
+            }
+
+            fn set_lr(&mut self, lr: f64) {
+                self.groups.set_lr(lr);
+            }
+
+            fn lrs(&self) -> Vec<f64> {
+                self.groups.lrs()
+            }
+
+            fn set_lrs(&mut self, lrs: &[f64]) -> Result<()> {
+                self.groups.set_lrs(lrs)
+            }
+
+            fn scale_gradients(&mut self, factor: f64) -> Result<bool> {
+                self.groups.scale_gradients(factor)
+            }
+        }
+    };
+}
+pub(super) use optimizer;
