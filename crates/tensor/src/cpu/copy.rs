@@ -8,9 +8,17 @@ use bytemuck::NoUninit;
 
 use super::sides::{Lines, Sides};
 use super::walk::{Dims, Walk, contiguous_strides};
-use super::{CHUNK, CpuView, Value, in_chunks, simd};
+use super::{CHUNK, CpuView, Value, simd};
 use crate::parallel::for_each_chunk_mut;
 use crate::stream::{self, Stream};
+
+/// Elements that are worth handing to another thread: as many bytes of short elements as of `f32`.
+const fn chunk_of<T>() -> usize {
+    match size_of::<T>() {
+        bytes @ 1..4 => CHUNK * 4 / bytes,
+        _ => CHUNK,
+    }
+}
 
 /// `out[i] = x[i]` in row-major order.
 pub(crate) fn copy<T: Value + NoUninit>(x: CpuView<'_, T>, out: &mut [T]) {
@@ -39,7 +47,7 @@ pub(crate) fn place<T: Value + NoUninit>(dst: &mut [T], strides: &[usize], x: Cp
 /// The same, line by line.
 fn place_lines<T: Value>(dst: &mut [T], strides: &[usize], x: CpuView<'_, T>) {
     let data = x.data.plain();
-    Sides::of(x.shape, [strides, x.strides]).in_parts(dst, |dst, [_, from], sides| {
+    Sides::of(x.shape, [strides, x.strides]).in_parts(dst, chunk_of::<T>(), |dst, [_, from], sides| {
         sides.each(|lines| {
             simd::vectorized(
                 #[inline(always)]
@@ -91,13 +99,15 @@ const SHORT: usize = 32;
 
 #[inline(always)]
 fn copy_line<T: Value>(to: &mut [T], from: &[T]) {
-    let mut at = 0;
-    while at + SHORT <= to.len() {
+    let (n, mut at) = (to.len(), 0);
+    while at + SHORT <= n {
         to[at..][..SHORT].copy_from_slice(&from[at..][..SHORT]);
         at += SHORT;
     }
-    if at < to.len() {
-        to[at..].copy_from_slice(&from[at..]);
+    if n < SHORT {
+        to.copy_from_slice(from);
+    } else if at < n {
+        to[n - SHORT..].copy_from_slice(&from[n - SHORT..]); // some of them again
     }
 }
 
@@ -113,8 +123,8 @@ fn fill_line<T: Value>(to: &mut [T], value: T) {
 
 fn contiguous<T: Value + NoUninit>(data: &[T], out: &mut [T]) {
     let is_large = stream::is_large(out);
-    in_chunks(out, |start, chunk| {
-        let from = &data[start..][..chunk.len()];
+    for_each_chunk_mut(out, chunk_of::<T>(), |i, chunk| {
+        let from = &data[i * chunk_of::<T>()..][..chunk.len()];
         if is_large { Stream::new().copy(chunk, from) } else { chunk.copy_from_slice(from) }
     });
 }
@@ -183,7 +193,12 @@ impl Transposed {
                 for row in (0..n).step_by(BLOCK) {
                     let block =
                         Tile { rows: BLOCK.min(n - row), columns: BLOCK.min(line_len - column), stride, row_len };
-                    block.copy(&line_data[row + column * stride..], &mut out[row * row_len + line_start + column..]);
+                    let from = &line_data[row + column * stride..];
+                    let to = &mut out[row * row_len + line_start + column..];
+                    simd::vectorized(
+                        #[inline(always)]
+                        move || block.copy(from, to),
+                    );
                 }
             }
             line.advance(line_len);
@@ -221,6 +236,7 @@ struct Tile {
 
 impl Tile {
     /// Copies a block, tile by tile.
+    #[inline(always)]
     fn copy<T: Value>(self, data: &[T], out: &mut [T]) {
         for row in (0..self.rows).step_by(TILE) {
             for column in (0..self.columns).step_by(TILE) {
@@ -233,6 +249,7 @@ impl Tile {
     }
 
     /// `out[row * row_len + column] = data[row + column * stride]`.
+    #[inline(always)]
     fn copy_part<T: Value>(self, data: &[T], out: &mut [T]) {
         for row in 0..self.rows {
             let line = &mut out[row * self.row_len..][..self.columns];
@@ -241,16 +258,41 @@ impl Tile {
     }
 
     /// The same for a tile of full size: whole lines in, whole lines out.
+    #[inline(always)]
     fn copy_full<T: Value>(self, data: &[T], out: &mut [T]) {
         let mut tile = [[data[0]; TILE]; TILE];
         for (column, values) in tile.iter_mut().enumerate() {
             values.copy_from_slice(&data[column * self.stride..][..TILE]);
         }
+        let in_registers = size_of::<T>() <= 2;
+        if in_registers {
+            tile = transposed(tile);
+        }
         for row in 0..TILE {
             let line = &mut out[row * self.row_len..][..TILE];
-            line.iter_mut().zip(&tile).for_each(|(out, values)| *out = values[row]);
+            match in_registers {
+                true => line.copy_from_slice(&tile[row]),
+                false => line.iter_mut().zip(&tile).for_each(|(out, values)| *out = values[row]),
+            }
         }
     }
+}
+
+/// Element `j` of row `i` becomes element `i` of row `j`: four times, rows of the lower half and the upper half take turns,
+/// which processors have instructions for.
+#[inline(always)]
+fn transposed<T: Value>(mut rows: [[T; TILE]; TILE]) -> [[T; TILE]; TILE] {
+    for _ in 0..TILE.ilog2() {
+        let before = rows;
+        for (i, row) in rows.iter_mut().enumerate() {
+            let (low, high) = (&before[i / 2], &before[i / 2 + TILE / 2]);
+            let start = i % 2 * TILE / 2;
+            for j in 0..TILE / 2 {
+                (row[2 * j], row[2 * j + 1]) = (low[start + j], high[start + j]);
+            }
+        }
+    }
+    rows
 }
 
 #[cfg(test)]

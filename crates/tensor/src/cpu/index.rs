@@ -91,7 +91,8 @@ pub(crate) fn gather<T: Value>(x: CpuView<'_, T>, dim: usize, index: CpuView<'_,
     };
     let (contiguous, base) = (contiguous_strides(index.shape), without(dim, x.strides));
     let any_outside = &AtomicBool::new(false);
-    Sides::of(index.shape, [&contiguous, index.strides, &base]).in_parts(out, move |out, [_, index, base], sides| {
+    let sides = Sides::of(index.shape, [&contiguous, index.strides, &base]);
+    sides.in_parts(out, CHUNK, move |out, [_, index, base], sides| {
         // As locals, so that no store to `out` makes the loop read them again.
         let (data, numbers, stride, size) = (data, numbers, stride, size);
         let mut outside = false;

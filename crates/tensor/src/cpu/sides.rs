@@ -4,7 +4,7 @@
 //! third, [`Sides`] merges their dimensions together and hands out rectangles of lines, so that short lines cost no more
 //! than a few instructions each.
 
-use super::{CHUNK, MAX_RANK, Value};
+use super::{MAX_RANK, Value};
 use crate::parallel::for_each_chunk_mut;
 
 /// A shape with the strides of `N` tensors, in which no two neighbouring dimensions could be one and none has size 1.
@@ -96,25 +96,36 @@ impl<const N: usize> Sides<N> {
         starts
     }
 
-    /// Calls `work(part, offsets, sides)` for parts of `dst`, which is side 0, on several threads if there is enough to do.
+    /// Calls `work(part, offsets, sides)` for parts of `dst`, which is side 0, on several threads if there are more than
+    /// `chunk` elements.
     ///
     /// Side 0 of the sides that `work` gets begins at `part[0]`, the others begin at their offsets.
-    pub(super) fn in_parts<T: Value>(&self, dst: &mut [T], work: impl Fn(&mut [T], [usize; N], &Self) + Sync) {
-        self.parts(dst, [0; N], &work);
+    pub(super) fn in_parts<T: Value>(
+        &self,
+        dst: &mut [T],
+        chunk: usize,
+        work: impl Fn(&mut [T], [usize; N], &Self) + Sync,
+    ) {
+        self.parts(dst, ([0; N], chunk), &work);
     }
 
-    fn parts<T: Value>(&self, dst: &mut [T], from: [usize; N], work: &(dyn Fn(&mut [T], [usize; N], &Self) + Sync)) {
+    fn parts<T: Value>(
+        &self,
+        dst: &mut [T],
+        (from, chunk): ([usize; N], usize),
+        work: &(dyn Fn(&mut [T], [usize; N], &Self) + Sync),
+    ) {
         let row = Sides { shape: shifted(self.shape, 1), strides: shifted(self.strides, [1; N]), rank: self.rank - 1 };
         let (rows, distance) = (self.shape[0], self.strides[0][0]);
         let row_span = (0..row.rank).map(|dim| (row.shape[dim] - 1) * row.strides[dim][0]).sum::<usize>() + 1;
         let (row_len, at) = (self.len() / rows, |row| add(from, self.strides[0].map(|stride| row * stride)));
-        if self.len() <= CHUNK || distance < row_span {
+        if self.len() <= chunk || distance < row_span {
             return work(dst, from, self);
         }
         if rows < FEW && row.rank > 0 {
-            return (0..rows).for_each(|i| row.parts(&mut dst[i * distance..], at(i), work));
+            return (0..rows).for_each(|i| row.parts(&mut dst[i * distance..], (at(i), chunk), work));
         }
-        let chunk_rows = (CHUNK / row_len).max(1);
+        let chunk_rows = (chunk / row_len).max(1);
         for_each_chunk_mut(&mut dst[..(rows - 1) * distance + row_span], chunk_rows * distance, |i, part| {
             let mut sides = *self;
             sides.shape[0] = part.len().div_ceil(distance);
@@ -140,6 +151,7 @@ fn shifted<T: Copy>(mut of: [T; MAX_RANK], last: T) -> [T; MAX_RANK] {
 
 #[cfg(test)]
 mod tests {
+    use super::super::CHUNK;
     use super::*;
 
     #[test]
@@ -173,7 +185,7 @@ mod tests {
             let strides = [shape[1] * (shape[2] * 2 + 3), shape[2] * 2 + 3, 2];
             let mut dst = vec![0; shape[0] * strides[0]];
             let numbers = [shape[1] * shape[2], shape[2], 1];
-            Sides::of(&shape, [&strides, &numbers]).in_parts(&mut dst, |part, from, sides| {
+            Sides::of(&shape, [&strides, &numbers]).in_parts(&mut dst, CHUNK, |part, from, sides| {
                 sides.each(|lines| {
                     for (line, i) in (0..lines.count).flat_map(|line| (0..lines.len).map(move |i| (line, i))) {
                         let [to, number] = lines.beginnings(line);
