@@ -2,6 +2,7 @@
 //!
 //! A row of accumulators takes one row of the input after the other; long columns are cut in halves as in `reduce.rs`.
 
+use super::math::half::{self, Registers, Wide};
 use super::reduce::{Fold, in_halves};
 use super::walk::{Dims, Walk, read_line_widened};
 use super::{CHUNK, Stored, StoredMut, simd};
@@ -127,11 +128,17 @@ impl<T: Computing, F: Fold<T>> Columns<'_, T, F> {
         let fold = self.fold;
         let mut rows = Walk::starting_at(self.reduced, start);
         let (_, stride) = self.kept.inner();
-        if let (Stored::Plain(data), 1) = (self.data, stride) {
+        let is_folded_in_place = match self.data {
+            Stored::Plain(_) => stride == 1,
+            Stored::Halves(_, half) => {
+                stride == 1 && !F::BY_ROWS && tile.width.is_multiple_of(BLOCK) && Wide::new(half).is_some()
+            }
+        };
+        if is_folded_in_place {
             let mut left = n;
             while left > 0 {
                 let run = rows.run().min(left);
-                add_run(fold, &data[tile.offset + rows.offset()..], self.reduced.inner().1, run, sums);
+                add_run(fold, self.data.from(tile.offset + rows.offset()), self.reduced.inner().1, run, sums);
                 rows.advance(run);
                 left -= run;
             }
@@ -151,19 +158,66 @@ impl<T: Computing, F: Fold<T>> Columns<'_, T, F> {
                     read_line_widened(from.from(i * self.reduced.inner().1), stride, row);
                 }
             }
-            add_run(fold, &room, tile.width, run, sums);
+            add_run(fold, room[..].into(), tile.width, run, sums);
             rows.advance(run);
             left -= run;
         }
     }
 }
 
-/// Columns whose accumulators stay in registers.
-const BLOCK: usize = 32;
+/// Columns whose accumulators stay in registers: as many as there are halves that are widened together.
+const BLOCK: usize = half::BLOCK;
 
-/// Folds `n` rows, whose beginnings are `distance` apart.
+/// Folds `n` rows, whose beginnings are `distance` apart; halves in whole blocks.
+fn add_run<T: Computing, F: Fold<T>>(fold: F, data: Stored<'_, T>, distance: usize, n: usize, sums: &mut [F::Value]) {
+    let (bits, half) = match data {
+        Stored::Plain(data) => return add_numbers(fold, data, distance, n, sums),
+        Stored::Halves(bits, half) => (bits, half),
+    };
+    if const { T::HAS_HALVES && !F::BY_ROWS } {
+        match Wide::new(half) {
+            Some(Wide::F16(registers)) => add_halves(fold, registers, bits, distance, n, sums),
+            Some(Wide::BF16(registers)) => add_halves(fold, registers, bits, distance, n, sums),
+            None => unreachable!("they are widened before"),
+        }
+    } else {
+        unreachable!("halves compute in f32")
+    }
+}
+
 #[inline(never)] // it would be compiled into each of its callers
-fn add_run<T: Computing, F: Fold<T>>(fold: F, data: &[T], distance: usize, n: usize, sums: &mut [F::Value]) {
+fn add_halves<T: Computing, F: Fold<T>>(
+    fold: F,
+    registers: impl Registers,
+    bits: &[u16],
+    distance: usize,
+    n: usize,
+    sums: &mut [F::Value],
+) {
+    registers.vectorized(
+        #[inline(always)]
+        move || {
+            // Rows far apart are read some at a time.
+            let together = if distance <= WIDTH { n } else { 4 };
+            for first in (0..n).step_by(together) {
+                for (block, sums) in sums.as_chunks_mut::<BLOCK>().0.iter_mut().enumerate() {
+                    let mut all = *sums;
+                    for i in first..n.min(first + together) {
+                        let row = bits[i * distance + block * BLOCK..].first_chunk().expect("whole blocks");
+                        let values: [T; BLOCK] = T::widened(registers, row);
+                        for (sum, x) in all.iter_mut().zip(values) {
+                            *sum = fold.combine(*sum, fold.lift(x));
+                        }
+                    }
+                    *sums = all;
+                }
+            }
+        },
+    );
+}
+
+#[inline(never)] // it would be compiled into each of its callers
+fn add_numbers<T: Computing, F: Fold<T>>(fold: F, data: &[T], distance: usize, n: usize, sums: &mut [F::Value]) {
     simd::vectorized(
         #[inline(always)]
         move || {
