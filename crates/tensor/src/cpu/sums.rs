@@ -6,7 +6,7 @@
 use pagelock_memory::Result;
 
 use super::reduce::in_halves;
-use super::stored::{Pieces, nth, widened_block};
+use super::stored::{Pieces, nth, rows_of, widened_block};
 use super::{CHUNK, Stored, simd};
 use crate::element::Real;
 use crate::parallel::{for_each_chunk_mut, try_for_each_chunk_mut};
@@ -27,11 +27,7 @@ pub(super) fn sums<R: Real, const N: usize, const S: usize>(
     inputs: [&[R]; N],
     f: impl Fn([R; N]) -> [R; S] + Copy,
 ) -> [R; S] {
-    in_blocks(
-        inputs,
-        #[inline(always)]
-        move |block| across(&mut in_lanes::<LANES, R, N, S>(block, f)),
-    )
+    in_blocks::<LANES, R, N, S>(inputs, f)
 }
 
 /// The same with more accumulators, for sums of little more than the elements.
@@ -40,37 +36,32 @@ pub(super) fn long_sums<R: Real, const N: usize, const S: usize>(
     inputs: [&[R]; N],
     f: impl Fn([R; N]) -> [R; S] + Copy,
 ) -> [R; S] {
-    in_blocks(
-        inputs,
-        #[inline(always)]
-        move |block| {
-            // Through memory: otherwise the compiler arranges the accumulators for the last sum, and spills them.
-            across(&mut std::hint::black_box(in_lanes::<MANY_LANES, R, N, S>(block, f)))
-        },
-    )
+    in_blocks::<MANY_LANES, R, N, S>(inputs, f)
 }
 
 #[inline(always)]
-fn in_blocks<R: Real, const N: usize, const S: usize>(
+fn in_blocks<const L: usize, R: Real, const N: usize, const S: usize>(
     inputs: [&[R]; N],
-    of_block: impl Fn([&[R]; N]) -> [R; S],
+    f: impl Fn([R; N]) -> [R; S] + Copy,
 ) -> [R; S] {
     let n = inputs[0].len();
     if n <= BLOCK {
-        return of_block(inputs);
+        return across(&mut in_lanes::<L, R, N, S>(inputs, f));
     }
     let mut totals = [0.0; S];
     for start in (0..n).step_by(BLOCK) {
-        let mut block = inputs;
-        for block in &mut block {
-            *block = &block[start..n.min(start + BLOCK)];
-        }
-        let found = of_block(block);
-        totals.iter_mut().zip(found).for_each(|(total, found)| *total += wide(found));
+        let block = rows_of(inputs, start, BLOCK.min(n - start));
+        add_to(&mut totals, in_lanes::<L, R, N, S>(block, f));
     }
     let mut sums = [R::ZERO; S];
     sums.iter_mut().zip(totals).for_each(|(sum, total)| *sum = R::from_f64(total));
     sums
+}
+
+/// Adds what a block adds up to.
+#[inline(always)]
+fn add_to<R: Real, const L: usize, const S: usize>(totals: &mut [f64; S], mut lanes: [[R; L]; S]) {
+    totals.iter_mut().zip(across(&mut lanes)).for_each(|(total, found)| *total += wide(found));
 }
 
 /// Adds up a block, lane by lane.
@@ -80,8 +71,7 @@ fn in_lanes<const L: usize, R: Real, const N: usize, const S: usize>(
     f: impl Fn([R; N]) -> [R; S] + Copy,
 ) -> [[R; L]; S] {
     let mut lanes = [[R::ZERO; L]; S];
-    let n = inputs[0].len();
-    let whole = n - n % L;
+    let whole = inputs[0].len() / L * L;
     for start in (0..whole).step_by(L) {
         let x: [[R; L]; N] = lanes_of(&inputs, start);
         for lane in 0..L {
@@ -90,13 +80,33 @@ fn in_lanes<const L: usize, R: Real, const N: usize, const S: usize>(
             }
         }
     }
-    for i in whole..n {
-        let values = f(nth(&inputs, i));
-        for (lanes, value) in lanes.iter_mut().zip(values) {
-            lanes[i - whole] = lanes[i - whole] + value;
-        }
+    let mut lanes = through_memory(lanes);
+    if whole < inputs[0].len() {
+        add_rest(inputs, whole, &mut lanes, f);
     }
     lanes
+}
+
+/// The accumulators themselves. Without this the compiler arranges them for what follows, one by one or spilled.
+#[inline(always)]
+fn through_memory<R: Real, const L: usize, const S: usize>(lanes: [[R; L]; S]) -> [[R; L]; S] {
+    std::hint::black_box(lanes)
+}
+
+/// Adds the elements from number `start` on, fewer than there are lanes. A call: inlined, it takes the accumulators of whole
+/// lanes out of their vectors.
+#[inline(never)]
+fn add_rest<const L: usize, R: Real, const N: usize, const S: usize>(
+    inputs: [&[R]; N],
+    start: usize,
+    lanes: &mut [[R; L]; S],
+    f: impl Fn([R; N]) -> [R; S],
+) {
+    for i in start..inputs[0].len() {
+        for (lanes, value) in lanes.iter_mut().zip(f(nth(&inputs, i))) {
+            lanes[i - start] = lanes[i - start] + value;
+        }
+    }
 }
 
 /// The sums of all lanes.
@@ -239,8 +249,13 @@ impl Tile {
         let Tile { rows, start, len, width } = self;
         let totals = &mut totals[..S * len];
         totals.fill(0.0);
-        // The prefetcher follows few rows at a time if they are far apart.
-        let together = if len < TILE / 4 { 8 } else { 2 };
+        // A divisor of `ROWS`. The prefetcher follows few rows at a time, and fewer if they are far apart; halves are widened
+        // in one go.
+        let together = match (len, inputs[0]) {
+            (..=64, Stored::Halves(..)) => ROWS,
+            (..256, _) => 8,
+            _ => 2,
+        };
         scratch::with(S * len + N * together * len, |room: &mut [R]| {
             let (sums, room) = room.split_at_mut(S * len);
             for row in rows.clone().step_by(together) {
