@@ -48,7 +48,7 @@ pub(crate) use index::{gather, index_add, index_select, scatter_add};
 pub(crate) use layer_norm::{layer_norm, layer_norm_grad};
 pub(crate) use map::{convert, map1, map1_by_bits, map1_long, map1_to_halves, map2, map2_long, map3, update};
 pub(crate) use moments::Moments;
-pub(crate) use reduce::{Extreme, Fold, mean, reduce, sum};
+pub(crate) use reduce::{Extreme, Fold, columns, mean, reduce, sum};
 pub(crate) use rows::{cross_entropy, cross_entropy_grad, log_softmax, log_softmax_grad, softmax, softmax_grad};
 pub(crate) use simd::{vectorized, vectorized_widely};
 pub(crate) use stored::{PIECE, Stored, StoredMut};

@@ -119,6 +119,17 @@ pub(crate) fn reduce<T: Computing, F: Fold<T>, U: Computing>(
     }
 }
 
+/// How many rows there are, and how many elements in each, if elements lie without gaps and a reduction over `axes` folds
+/// their columns.
+pub(crate) fn columns<T>(x: CpuView<'_, T>, axes: u32) -> Option<(usize, usize)> {
+    if x.shape.contains(&0) {
+        return None;
+    }
+    let (kept, reduced) = split(x.shape, x.strides, axes);
+    let (rows, width) = (reduced.len(), kept.len());
+    (width > 1 && kept.is_contiguous() && reduced.strides() == [width]).then_some((rows, width))
+}
+
 /// The sums over the dimensions in `axes`.
 pub(crate) fn sum<T: Computing>(x: CpuView<'_, T>, axes: u32, out: StoredMut<'_, T::Total>) {
     reduce(x, axes, out, Sum, |sum| sum);

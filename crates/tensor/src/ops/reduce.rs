@@ -9,7 +9,7 @@ use crate::element::{DType, Element, Num, Real};
 use crate::error::{Error, Result};
 use crate::kind::{Int, Numeric};
 use crate::op::{CpuKernel, Op, PerType, Precision, Saves, apply, apply_raw, per_type};
-use crate::ops::cast;
+use crate::ops::{Channels, cast};
 use crate::scratch;
 use crate::shape::{Axes, AxisSet, MAX_RANK, Shape};
 use crate::tensor::{Raw, Tensor};
@@ -249,7 +249,19 @@ impl Op<1> for Variance {
 impl<R: Real> CpuKernel<R, 1> for Variance {
     type Out = R;
 
-    fn cpu(&self, [x]: [CpuView<'_, R>; 1], out: StoredMut<'_, R>) -> Result<()> {
+    fn cpu(&self, [x]: [CpuView<'_, R>; 1], mut out: StoredMut<'_, R>) -> Result<()> {
+        if let Some((outer, channels)) = cpu::columns(x, self.0.axes.mask()) {
+            let computed = scratch::with(3 * channels, |statistics: &mut [R]| {
+                cpu::channel_statistics(
+                    Channels { outer, channels, inner: 1 },
+                    x.data.part(0, outer * channels),
+                    statistics,
+                )?;
+                out.each_piece(|first, out| out.copy_from_slice(&statistics[2 * channels + first..][..out.len()]));
+                Ok(())
+            });
+            return computed.map_err(Error::scratch("var"));
+        }
         let freedom = self.freedom(x.shape);
         let is_half = matches!(out, StoredMut::Halves(..));
         let finish = |all: Moments| {
