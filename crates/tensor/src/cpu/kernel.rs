@@ -9,8 +9,8 @@ use crate::element::Computing;
 #[derive(Clone, Copy)]
 pub(super) struct Kernel<'f, T, A, const N: usize> {
     pub(super) numbers: &'f (dyn Fn(&mut [T], &[&[A]; N]) + Sync),
-    /// The same of halves, which only `f32` has.
-    pub(super) halves: &'f (dyn Fn(Wide, &mut [Block], [&[Block]; N]) + Sync),
+    /// The same of halves, which only `f32` has; none if it is better computed of numbers, because registers are too few.
+    pub(super) halves: Option<&'f (dyn Fn(Wide, &mut [Block], [&[Block]; N]) + Sync)>,
     /// Whether the formula reads the destination, too.
     pub(super) changes: bool,
 }
@@ -31,27 +31,15 @@ impl<T: Computing, A: Computing, const N: usize> Kernel<'_, T, A, N> {
     fn run_halves(self, dst: StoredMut<'_, T>, sources: [Stored<'_, A>; N]) {
         if let StoredMut::Halves(_, half) = dst
             && sources.iter().all(|source| matches!(source, Stored::Halves(_, of) if *of == half))
-            && let Some(wide) = Wide::new(half)
+            && let (Some(halves), Some(wide)) = (self.halves, Wide::new(half))
         {
-            return self.run_in_registers(wide, dst.halves(), sources.map(Stored::halves));
+            return run_in_registers(
+                |dst, sources| halves(wide, dst, sources),
+                dst.halves(),
+                sources.map(Stored::halves),
+            );
         }
         self.run_in_rooms(dst, sources);
-    }
-
-    /// All are halves of one type, and the machine has registers for a block of them.
-    fn run_in_registers(self, wide: Wide, dst: &mut [u16], sources: [&[u16]; N]) {
-        let in_blocks = dst.len() / BLOCK * BLOCK;
-        let (blocks, last) = dst.as_chunks_mut();
-        (self.halves)(wide, blocks, sources.map(|source| source.as_chunks().0));
-        if !last.is_empty() {
-            let (mut filled, mut last_of) = ([0; BLOCK], [[0; BLOCK]; N]);
-            filled[..last.len()].copy_from_slice(last);
-            for (filled, source) in last_of.iter_mut().zip(sources) {
-                filled[..last.len()].copy_from_slice(&source[in_blocks..]);
-            }
-            (self.halves)(wide, std::slice::from_mut(&mut filled), last_of.each_ref().map(std::slice::from_ref));
-            last.copy_from_slice(&filled[..last.len()]);
-        }
     }
 
     /// Halves become numbers in buffers first, and results are rounded afterwards.
@@ -75,6 +63,26 @@ impl<T: Computing, A: Computing, const N: usize> Kernel<'_, T, A, N> {
                 }
             }
         }
+    }
+}
+
+/// All are halves of one type, and the machine has registers for a block of them.
+fn run_in_registers<const N: usize>(
+    of_blocks: impl Fn(&mut [Block], [&[Block]; N]),
+    dst: &mut [u16],
+    sources: [&[u16]; N],
+) {
+    let in_blocks = dst.len() / BLOCK * BLOCK;
+    let (blocks, last) = dst.as_chunks_mut();
+    of_blocks(blocks, sources.map(|source| source.as_chunks().0));
+    if !last.is_empty() {
+        let (mut filled, mut last_of) = ([0; BLOCK], [[0; BLOCK]; N]);
+        filled[..last.len()].copy_from_slice(last);
+        for (filled, source) in last_of.iter_mut().zip(sources) {
+            filled[..last.len()].copy_from_slice(&source[in_blocks..]);
+        }
+        of_blocks(std::slice::from_mut(&mut filled), last_of.each_ref().map(std::slice::from_ref));
+        last.copy_from_slice(&filled[..last.len()]);
     }
 }
 

@@ -46,6 +46,23 @@ pub(crate) fn map1_long<A: Computing, T: Computing>(
     );
 }
 
+/// [`map1_long`] of a formula that needs all registers for one vector.
+pub(crate) fn map1_longest<T: Computing>(x: CpuView<'_, T>, out: StoredMut<'_, T>, f: impl Fn(T) -> T + Sync + Copy) {
+    let kernel = Kernel {
+        numbers: &|dst, x| {
+            simd::vectorized_widely(loop_over(
+                dst,
+                x,
+                #[inline(always)]
+                |out, [x]| *out = f(x),
+            ));
+        },
+        halves: None,
+        changes: false,
+    };
+    written(out, [x], kernel);
+}
+
 /// [`map1`] of a formula that is `of_bits` for the bits of halves.
 pub(crate) fn map1_by_bits<T: Computing>(
     x: CpuView<'_, T>,
@@ -55,7 +72,7 @@ pub(crate) fn map1_by_bits<T: Computing>(
 ) {
     let kernel = Kernel {
         numbers: &|dst, x| simd::vectorized(loop_over(dst, x, |out, [x]| *out = f(x))),
-        halves: &|_, dst, [x]| {
+        halves: Some(&|_, dst, [x]| {
             let (dst, x) = (dst.as_flattened_mut(), x.as_flattened());
             simd::vectorized(
                 #[inline(always)]
@@ -65,7 +82,7 @@ pub(crate) fn map1_by_bits<T: Computing>(
                     }
                 },
             );
-        },
+        }),
         changes: false,
     };
     written(out, [x], kernel);
@@ -166,7 +183,7 @@ pub(crate) fn update<T: Computing, A: Computing, const N: usize>(
 ) {
     let kernel = Kernel {
         numbers: &|dst, x| simd::vectorized(loop_over(dst, x, f)),
-        halves: &|wide, dst, x| of_halves(wide, dst, x, f),
+        halves: Some(&|wide, dst, x| of_halves(wide, dst, x, f)),
         changes: true,
     };
     updated(dst, (shape, strides), sources, kernel);
@@ -180,7 +197,7 @@ fn write<T: Computing, A: Computing, const N: usize>(
 ) {
     let kernel = Kernel {
         numbers: &|dst, x| simd::vectorized(loop_over(dst, x, f)),
-        halves: &|wide, dst, x| of_halves(wide, dst, x, f),
+        halves: Some(&|wide, dst, x| of_halves(wide, dst, x, f)),
         changes: false,
     };
     written(out, sources, kernel);
@@ -194,7 +211,7 @@ fn write_long<T: Computing, A: Computing, const N: usize>(
 ) {
     let kernel = Kernel {
         numbers: &|dst, x| simd::vectorized_widely(loop_over(dst, x, f)),
-        halves: &|wide, dst, x| of_halves(wide, dst, x, f),
+        halves: Some(&|wide, dst, x| of_halves(wide, dst, x, f)),
         changes: false,
     };
     written(out, sources, kernel);

@@ -560,7 +560,7 @@ impl<R: Real> CpuKernel<R, 1> for Pow {
             -2.0 => cpu::map1(x, out, |x: R| R::ONE / (x * x)),
             exponent => {
                 let exponent = R::from_f64(exponent);
-                cpu::map1_long(
+                cpu::map1_longest(
                     x,
                     out,
                     #[inline(always)]
