@@ -7,7 +7,9 @@
 
 use pagelock_memory::Result;
 
+use super::kernel::{RowOfHalves, by_rows_of_halves, map_in_registers};
 use super::layer_norm::{self, SMALL, centered, unscaled};
+use super::math::half::{Block, Registers};
 use super::stored::{by_rows, nth, rows_of};
 use super::sums::{column_sums, lane_of, sums, wide};
 use super::{CHUNK, Stored, StoredMut, simd};
@@ -320,6 +322,9 @@ fn map<R: Real, const K: usize, const N: usize>(
 ) -> Result<()> {
     let Channels { channels, inner, .. } = geometry;
     if inner >= PLANE {
+        if by_rows_of_halves(inputs, (inner, CHUNK), &mut out, &Planes { channels, numbers, f: &f }) {
+            return Ok(());
+        }
         return by_rows(inputs, (inner, CHUNK), out, &|first, inputs, out| {
             simd::vectorized(
                 #[inline(always)]
@@ -346,6 +351,29 @@ fn map<R: Real, const K: usize, const N: usize>(
             );
         })
     })
+}
+
+/// The same of planes of halves.
+struct Planes<'a, R, F, const K: usize> {
+    channels: usize,
+    numbers: [&'a [R]; K],
+    f: &'a F,
+}
+
+impl<R: Real, F: Fn([R; K], [R; N]) -> R + Sync, const K: usize, const N: usize> RowOfHalves<N>
+    for Planes<'_, R, F, K>
+{
+    #[inline(always)]
+    fn compute(&self, registers: impl Registers, i: usize, inputs: [&[Block]; N], out: &mut [Block]) {
+        let numbers = nth(&self.numbers, i % self.channels);
+        map_in_registers(
+            registers,
+            inputs,
+            out,
+            #[inline(always)]
+            |x| (self.f)(numbers, x),
+        );
+    }
 }
 
 /// Calls `f(numbers, (start, len, width))` for parts of the samples as rows of `width` elements, with the numbers of each

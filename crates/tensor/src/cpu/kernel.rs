@@ -2,6 +2,7 @@
 //! in registers.
 
 use super::math::half::{BLOCK, Block, Half, Registers, Wide};
+use super::stored::rows_in;
 use super::{PIECE, Stored, StoredMut};
 use crate::element::Computing;
 
@@ -155,23 +156,101 @@ fn loop_over_halves<T: Computing, A: Computing, const N: usize>(
 ) {
     registers.vectorized(
         #[inline(always)]
+        || change_in_registers(registers, dst, sources, f),
+    );
+}
+
+/// The same inside of a loop that is compiled for these registers.
+#[inline(always)]
+fn change_in_registers<T: Computing, A: Computing, const N: usize>(
+    registers: impl Registers,
+    dst: &mut [Block],
+    sources: [&[Block]; N],
+    f: impl Fn(&mut T, [A; N]),
+) {
+    let sources = sources.map(|source| &source[..dst.len()]);
+    for (i, dst) in dst.iter_mut().enumerate() {
+        let mut widened = [[A::ZERO; BLOCK]; N];
+        for (widened, source) in widened.iter_mut().zip(&sources) {
+            *widened = A::widened(registers, &source[i]);
+        }
+        let (before, mut after) = (T::widened(registers, dst), [T::ZERO; BLOCK]);
+        for lane in 0..BLOCK {
+            let (mut number, mut of_lane) = (before[lane], [A::ZERO; N]);
+            for (of_lane, widened) in of_lane.iter_mut().zip(&widened) {
+                *of_lane = widened[lane];
+            }
+            f(&mut number, of_lane);
+            after[lane] = number;
+        }
+        *dst = T::narrowed(registers, &after);
+    }
+}
+
+/// `out[i] = f(inputs[..][i])`, inside of a loop that is compiled for these registers.
+#[inline(always)]
+pub(super) fn map_in_registers<R: Computing, const N: usize>(
+    registers: impl Registers,
+    inputs: [&[Block]; N],
+    out: &mut [Block],
+    f: impl Fn([R; N]) -> R,
+) {
+    change_in_registers(
+        registers,
+        out,
+        inputs,
+        #[inline(always)]
+        |out: &mut R, x| *out = f(x),
+    );
+}
+
+/// An operation on rows of halves that is computed in registers.
+pub(super) trait RowOfHalves<const N: usize>: Sync {
+    /// Computes row number `i`, inside of a loop that is compiled for these registers.
+    fn compute(&self, registers: impl Registers, i: usize, inputs: [&[Block]; N], out: &mut [Block]);
+}
+
+/// Computes rows of `row_len` elements, on several threads if there are more than `chunk` elements. Returns `false`, and has
+/// done nothing, unless all are halves of one type that the machine has registers for, and rows consist of whole blocks.
+pub(super) fn by_rows_of_halves<R: Computing, const N: usize>(
+    inputs: [Stored<'_, R>; N],
+    (row_len, chunk): (usize, usize),
+    out: &mut StoredMut<'_, R>,
+    op: &impl RowOfHalves<N>,
+) -> bool {
+    let StoredMut::Halves(_, half) = *out else { return false };
+    let are_alike = inputs.iter().all(|input| matches!(input, Stored::Halves(_, of) if *of == half));
+    let Some(wide) = Wide::new(half).filter(|_| are_alike && row_len.is_multiple_of(BLOCK)) else { return false };
+    let rows = rows_in(chunk, row_len);
+    out.all().for_each_chunk(rows * row_len, &|i, out| {
+        let first = i * rows;
+        let inputs = inputs.map(|input| input.part(first * row_len, out.len()).halves().as_chunks().0);
+        let (out, row_len) = (out.halves().as_chunks_mut().0, row_len / BLOCK);
+        if const { R::HAS_HALVES } {
+            match wide {
+                Wide::F16(registers) => rows_in_registers(registers, inputs, (first, row_len), out, op),
+                Wide::BF16(registers) => rows_in_registers(registers, inputs, (first, row_len), out, op),
+            }
+        } else {
+            unreachable!("halves compute in f32")
+        }
+    });
+    true
+}
+
+/// Computes rows from number `first` on, of `row_len` blocks each.
+fn rows_in_registers<const N: usize>(
+    registers: impl Registers,
+    inputs: [&[Block]; N],
+    (first, row_len): (usize, usize),
+    out: &mut [Block],
+    op: &impl RowOfHalves<N>,
+) {
+    registers.vectorized(
+        #[inline(always)]
         || {
-            let sources = sources.map(|source| &source[..dst.len()]);
-            for (i, dst) in dst.iter_mut().enumerate() {
-                let mut widened = [[A::ZERO; BLOCK]; N];
-                for (widened, source) in widened.iter_mut().zip(&sources) {
-                    *widened = A::widened(registers, &source[i]);
-                }
-                let (before, mut after) = (T::widened(registers, dst), [T::ZERO; BLOCK]);
-                for lane in 0..BLOCK {
-                    let (mut number, mut of_lane) = (before[lane], [A::ZERO; N]);
-                    for (of_lane, widened) in of_lane.iter_mut().zip(&widened) {
-                        *of_lane = widened[lane];
-                    }
-                    f(&mut number, of_lane);
-                    after[lane] = number;
-                }
-                *dst = T::narrowed(registers, &after);
+            for (i, out) in out.chunks_exact_mut(row_len).enumerate() {
+                op.compute(registers, first + i, inputs.map(|input| &input[i * row_len..][..row_len]), out);
             }
         },
     );
@@ -200,4 +279,44 @@ pub(super) fn to_halves<A: Computing>(
         },
     );
     last.iter_mut().zip(last_x).for_each(|(dst, &x)| [*dst] = half.bits_of([f(x)]));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::rows::{log_softmax_grad, softmax_grad};
+    use super::super::{CpuView, sum};
+    use super::*;
+
+    /// Halves, and the same as numbers.
+    fn numbers(n: usize, half: Half) -> (Vec<u16>, Vec<f32>) {
+        let mut bits = vec![0; n];
+        half.narrow(&(0..n).map(|i| (i % 97) as f32 * 0.013 - 0.5).collect::<Vec<f32>>(), &mut bits);
+        let mut widened = vec![0.0; n];
+        half.widen(&bits, &mut widened);
+        (bits, widened)
+    }
+
+    /// Machines without registers for halves compute them as numbers, in pieces.
+    #[test]
+    fn what_is_computed_in_registers_has_the_bits_of_numbers_that_are_rounded_once() {
+        for half in [Half::F16, Half::BF16] {
+            for (rows, len) in [(5, 64), (3, 1_024), (2, 4_128)] {
+                let ((bits, x), mut out, mut computed) =
+                    (numbers(rows * len, half), vec![0; rows * len], vec![0.0; rows * len]);
+                for grad in [softmax_grad::<f32>, log_softmax_grad] {
+                    let (y, g) = (Stored::Halves(&bits, half), Stored::Halves(&bits, half));
+                    grad(y, g, len, StoredMut::Halves(&mut out, half)).unwrap();
+                    grad(x[..].into(), x[..].into(), len, (&mut computed[..]).into()).unwrap();
+                    assert!((0..rows * len).all(|i| [out[i]] == half.bits_of([computed[i]])), "{half:?}, {rows}×{len}");
+                }
+
+                let (mut of_halves, mut of_numbers) = (vec![0.0_f32; len], vec![0.0_f32; len]);
+                let (shape, strides) = ([rows, len], [len, 1]);
+                let view = |data| CpuView { data, shape: &shape, strides: &strides };
+                sum(view(Stored::Halves(&bits, half)), 1, (&mut of_halves[..]).into());
+                sum(view(x[..].into()), 1, (&mut of_numbers[..]).into());
+                assert_eq!(of_halves, of_numbers, "{half:?}, {rows}×{len}");
+            }
+        }
+    }
 }

@@ -4,13 +4,17 @@
 //! well as a thousand do; longer rows some at a time, in passes that find them in the cache. Everything is computed in
 //! `R`. The largest element is taken away first, so nothing overflows.
 
+use std::marker::PhantomData;
+
 use pagelock_memory::Result;
 
+use super::kernel::{RowOfHalves, by_rows_of_halves, map_in_registers};
 use super::layer_norm::map;
 use super::long_rows::{exp_of_long_row, map_long_row, sum_of_long_row};
+use super::math::half::{Block, Registers};
 use super::reduce::in_halves;
 use super::stored::{Pieces, by_long_rows, by_rows, rows_of};
-use super::sums::{sums, wide};
+use super::sums::{sums, sums_in_registers, wide};
 use super::{CHUNK, PIECE, Stored, StoredMut, simd};
 use crate::element::Real;
 
@@ -61,6 +65,12 @@ trait RowOp<const N: usize> {
     fn rows<R: Real>(inputs: [&[R]; N], row_len: usize, out: &mut [R], room: &mut [R]);
     /// Whether rows of more than a [`PIECE`] are computed by [`long_row`](Self::long_row).
     const IN_PIECES: bool = true;
+    /// Whether rows of halves are computed by [`in_registers`](Self::in_registers) where that is possible.
+    const IN_REGISTERS: bool = false;
+    /// Computes a row of halves.
+    fn in_registers<R: Real>(_: impl Registers, _: [&[Block]; N], _: &mut [Block]) {
+        unreachable!("its rows are not computed in registers")
+    }
     /// Computes a row that is read in pieces.
     fn long_row<R: Real>(_: [Stored<'_, R>; N], _: StoredMut<'_, R>, _: &mut Pieces<R, N>) {
         unreachable!("its rows are not computed in pieces")
@@ -154,6 +164,14 @@ impl RowOp<2> for SoftmaxGrad {
         }
     }
 
+    const IN_REGISTERS: bool = true;
+
+    #[inline(always)]
+    fn in_registers<R: Real>(registers: impl Registers, inputs: [&[Block]; 2], out: &mut [Block]) {
+        let [sum] = sums_in_registers(registers, inputs, |[y, grad]: [R; 2]| [y * grad]);
+        map_in_registers(registers, inputs, out, |[y, grad]: [R; 2]| y * (grad - sum));
+    }
+
     fn long_row<R: Real>(inputs: [Stored<'_, R>; 2], out: StoredMut<'_, R>, pieces: &mut Pieces<R, 2>) {
         let sum = sum_of_long_row(
             inputs,
@@ -196,6 +214,20 @@ impl RowOp<2> for LogSoftmaxGrad {
                 move |[y, grad]| grad - y.exp_below() * sum,
             );
         }
+    }
+
+    const IN_REGISTERS: bool = true;
+
+    #[inline(always)]
+    fn in_registers<R: Real>(registers: impl Registers, [y, grad]: [&[Block]; 2], out: &mut [Block]) {
+        let [sum] = sums_in_registers(registers, [grad], |[grad]: [R; 1]| [grad]);
+        map_in_registers(
+            registers,
+            [y, grad],
+            out,
+            #[inline(always)]
+            |[y, grad]: [R; 2]| grad - y.exp_below() * sum,
+        );
     }
 
     fn long_row<R: Real>(inputs: [Stored<'_, R>; 2], out: StoredMut<'_, R>, pieces: &mut Pieces<R, 2>) {
@@ -287,9 +319,15 @@ pub(crate) fn cross_entropy_grad<R: Real>(
 fn run<R: Real, O: RowOp<N>, const N: usize>(
     inputs: [Stored<'_, R>; N],
     row_len: usize,
-    out: StoredMut<'_, R>,
+    mut out: StoredMut<'_, R>,
 ) -> Result<()> {
     // An exponential per element: a quarter of the usual work is enough for a thread.
+    if row_len > SHORT
+        && O::IN_REGISTERS
+        && by_rows_of_halves(inputs, (row_len, CHUNK / 4), &mut out, &OfHalves::<R, O>(PhantomData))
+    {
+        return Ok(());
+    }
     if row_len > PIECE && O::IN_PIECES {
         by_long_rows(out, (row_len, CHUNK / 4), &|row, out, pieces| {
             O::long_row(inputs.map(|input| input.part(row * row_len, row_len)), out, pieces);
@@ -311,6 +349,16 @@ fn run<R: Real, O: RowOp<N>, const N: usize>(
             },
         );
     })
+}
+
+/// A [`RowOp`] on rows of halves.
+struct OfHalves<R, O>(PhantomData<fn() -> (R, O)>);
+
+impl<R: Real, O: RowOp<N>, const N: usize> RowOfHalves<N> for OfHalves<R, O> {
+    #[inline(always)]
+    fn compute(&self, registers: impl Registers, _: usize, inputs: [&[Block]; N], out: &mut [Block]) {
+        O::in_registers::<R>(registers, inputs, out);
+    }
 }
 
 #[inline(always)]
@@ -464,7 +512,7 @@ mod tests {
     use crate::element::Element;
 
     /// Row lengths of both kinds, and counts that do not fill tiles or chunks.
-    const SIZES: [(usize, usize); 7] = [(1, 1), (3, 10), (64, 10), (17, 32), (3, 33), (2_000, 7), (3, 5_003)];
+    const SIZES: [(usize, usize); 8] = [(1, 1), (3, 10), (64, 10), (17, 32), (3, 33), (5, 96), (2_000, 7), (3, 5_003)];
 
     fn numbers(n: usize, seed: u32) -> Vec<f64> {
         let random = |i: usize| (i as u32).wrapping_mul(2_654_435_761).wrapping_add(seed) >> 8;

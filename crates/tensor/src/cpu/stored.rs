@@ -267,7 +267,7 @@ pub(super) fn widened_block<'r, C: Computing, const N: usize>(
 const SHORT: usize = 128;
 
 /// How many whole rows have about `len` elements: at least one, and a multiple of 16 where they are many.
-fn rows_in(len: usize, row_len: usize) -> usize {
+pub(super) fn rows_in(len: usize, row_len: usize) -> usize {
     match len / row_len {
         rows @ 16.. => rows / 16 * 16,
         rows => rows.max(1),

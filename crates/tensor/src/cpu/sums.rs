@@ -5,6 +5,7 @@
 
 use pagelock_memory::Result;
 
+use super::math::half::{self, Block, Registers};
 use super::reduce::in_halves;
 use super::stored::{Pieces, nth, rows_of, widened_block};
 use super::{CHUNK, Stored, simd};
@@ -52,6 +53,37 @@ fn in_blocks<const L: usize, R: Real, const N: usize, const S: usize>(
     for start in (0..n).step_by(BLOCK) {
         let block = rows_of(inputs, start, BLOCK.min(n - start));
         add_to(&mut totals, in_lanes::<L, R, N, S>(block, f));
+    }
+    let mut sums = [R::ZERO; S];
+    sums.iter_mut().zip(totals).for_each(|(sum, total)| *sum = R::from_f64(total));
+    sums
+}
+
+/// [`sums`] of halves, inside of a loop that is compiled for these registers: the same bits.
+#[inline(always)]
+pub(super) fn sums_in_registers<R: Real, const N: usize, const S: usize>(
+    registers: impl Registers,
+    inputs: [&[Block]; N],
+    f: impl Fn([R; N]) -> [R; S] + Copy,
+) -> [R; S] {
+    const TOGETHER: usize = BLOCK / half::BLOCK;
+    let (n, mut totals) = (inputs[0].len(), [0.0; S]);
+    for start in (0..n).step_by(TOGETHER) {
+        let mut lanes = [[R::ZERO; LANES]; S];
+        for i in start..n.min(start + TOGETHER) {
+            let mut x = [[R::ZERO; half::BLOCK]; N];
+            for (x, input) in x.iter_mut().zip(inputs) {
+                *x = R::widened(registers, &input[i]);
+            }
+            for first in (0..half::BLOCK).step_by(LANES) {
+                for lane in 0..LANES {
+                    for (lanes, value) in lanes.iter_mut().zip(f(lane_of(&x, first + lane))) {
+                        lanes[lane] = lanes[lane] + value;
+                    }
+                }
+            }
+        }
+        add_to(&mut totals, through_memory(lanes));
     }
     let mut sums = [R::ZERO; S];
     sums.iter_mut().zip(totals).for_each(|(sum, total)| *sum = R::from_f64(total));
@@ -166,7 +198,7 @@ pub(super) fn sum_of_pieces<R: Real, const N: usize>(
         simd::vectorized(
             #[inline(always)]
             move || {
-                let [sum] = long_sums(
+                let [sum] = sums(
                     inputs,
                     #[inline(always)]
                     move |x| [f(x)],
