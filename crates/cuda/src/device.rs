@@ -11,8 +11,8 @@ use std::{
 use pagelock_memory::{Budget, ByteSize, PageLocker, Resource, Trim};
 
 use crate::{
-    base::Base,
     copy::staging::DeviceStaging,
+    device_shared::DeviceShared,
     driver::{self, Driver, MemoryInfo, Outside, Properties, cuda},
     error::{Error, OnDevice, Result},
     host_function,
@@ -45,7 +45,7 @@ pub struct Device {
 
 /// What a device's handles, streams and buffers share.
 pub(crate) struct DeviceCore {
-    base: Arc<Base>,
+    base: Arc<DeviceShared>,
     lot: Lot,
     dropped: Lot, // host buffers
     staging: DeviceStaging,
@@ -104,7 +104,7 @@ impl Device {
         let driver = Outside::around(driver);
         let page_locked = page_locked::memory_for(driver.clone());
         let core = DeviceCore {
-            base: Arc::new(Base::new(driver, watch)),
+            base: Arc::new(DeviceShared::new(driver, watch)),
             lot: Lot::default(),
             dropped: Lot::default(),
             staging: DeviceStaging::default(),
@@ -367,7 +367,7 @@ impl fmt::Debug for Device {
 }
 
 impl DeviceCore {
-    pub(crate) fn base(&self) -> &Arc<Base> {
+    pub(crate) fn base(&self) -> &Arc<DeviceShared> {
         &self.base
     }
 
@@ -420,7 +420,7 @@ impl Trim for DeviceCore {
 
 /// What is left of a device whose streams, buffers and tickets are all gone.
 struct Remains {
-    base: Arc<Base>,
+    base: Arc<DeviceShared>,
     lot: Lot,
     dropped: Lot,
     staging: DeviceStaging,

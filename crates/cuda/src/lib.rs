@@ -38,7 +38,7 @@
 //   reach it.
 // - Every use of device memory goes through `StreamCore::enqueue`, which orders it against the uses by other streams.
 // - No code of a user's runs between the moment when work is submitted and the moment when what it uses has noted that.
-// - A handle is used with a driver only after `StreamCore::check_knows` or `Base::check_same` has compared the two.
+// - A handle is used with a driver only after `StreamCore::check_knows` or `DeviceShared::check_same` has compared the two.
 // - What the driver cannot vouch for is leaked, never freed, and counted in `Device::leaked`.
 // - No lock of this crate is held while the driver waits for a device, but for the turns of buffers that graphs use too
 //   (`stream/order.rs`), where a driver's call that queues a copy waits by itself.
@@ -46,7 +46,7 @@
 // # Files with `unsafe`
 // `driver/cuda/api.rs`, `driver/cuda/context.rs` and `driver/cuda/library.rs` (the calls of CUDA), `driver/types.rs`
 // (the type of a C function); `software/driver.rs`, `software/queue.rs` and `software/run.rs` (the same for the
-// software device); and where a driver is asked for something whose precondition this crate establishes: `base.rs`,
+// software device); and where a driver is asked for something whose precondition this crate establishes: `device_shared.rs`,
 // `device.rs`, `event.rs`, `host_function.rs`, `parking.rs`, `pool/segment.rs`, `stream/mod.rs`, `stream/handles.rs`,
 // `stream/order.rs`, `stream/capture.rs`, `page_locked/locker.rs`, `copy/fill.rs`, `copy/on_device.rs`,
 // `copy/owned.rs`, `copy/page_locked.rs`, `copy/rows.rs`, `copy/scoped.rs`, `copy/staging/download.rs`,
@@ -57,10 +57,10 @@
 // `library/blas/plan.rs`, `library/dnn/mod.rs`, `library/dnn/plan.rs` and `library/dnn/descriptor.rs` NVIDIA's libraries;
 // `driver/mod.rs` declares the trait, `driver/outside.rs` passes its calls on, and `loom_tests.rs` implements it for loom.
 
-mod base;
 mod buffer;
 mod copy;
 mod device;
+mod device_shared;
 #[cfg(doctest)]
 mod does_not_compile;
 pub mod driver;

@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 
 use crate::{
-    base::Base,
+    device_shared::DeviceShared,
     driver::{EventHandle, EventTiming},
     event::Recorded,
     host_function,
@@ -62,7 +62,7 @@ impl Lot {
     }
 
     /// Asks the driver what is done, and gives that back.
-    pub(crate) fn reap(&self, base: &Base, effort: Effort) {
+    pub(crate) fn reap(&self, base: &DeviceShared, effort: Effort) {
         if self.count.load(Relaxed) == 0 || host_function::is_inside() {
             return;
         }
@@ -73,7 +73,7 @@ impl Lot {
         }
     }
 
-    fn take_done(&self, base: &Base, effort: Effort) -> Vec<Parked> {
+    fn take_done(&self, base: &DeviceShared, effort: Effort) -> Vec<Parked> {
         let mut parked = lock(&self.parked);
         let mut done = Vec::new();
         let at_most = parked.len().min(if effort == Effort::Little { 4 } else { usize::MAX });
@@ -96,7 +96,7 @@ impl Lot {
     }
 
     /// Waits for those that were parked first, until the lot holds at most so many bytes.
-    pub(crate) fn wait_down_to(&self, base: &Base, most_bytes: usize) {
+    pub(crate) fn wait_down_to(&self, base: &DeviceShared, most_bytes: usize) {
         while let Some(Parked { event, held }) = self.take_first_above(most_bytes) {
             // SAFETY: the event was recorded before it was parked, and is kept for nobody else.
             let reached = unsafe { base.driver.synchronize_event(event) };
@@ -117,7 +117,7 @@ impl Lot {
     }
 
     /// Empties the lot at the end of its device: gives everything back if the device is done, and leaks it if not.
-    pub(crate) fn clear(&self, base: &Base, done: bool) {
+    pub(crate) fn clear(&self, base: &DeviceShared, done: bool) {
         let parked = std::mem::take(&mut *lock(&self.parked));
         self.count.store(0, Relaxed);
         for Parked { event, held } in parked {

@@ -13,7 +13,7 @@ use std::{
 use pagelock_memory::ByteSize;
 
 use crate::{
-    base::Base,
+    device_shared::DeviceShared,
     driver::{EventHandle, EventTiming, Failure},
     error::{Error, Result},
     event::Recorded,
@@ -86,7 +86,7 @@ impl<X: Send + 'static> InUse<X> {
     }
 
     /// The device cannot say whether it is done.
-    pub(crate) fn lost(self, base: &Base, failure: Failure) -> Error {
+    pub(crate) fn lost(self, base: &DeviceShared, failure: Failure) -> Error {
         let len_bytes = self.len_bytes;
         base.leaked.give_up(self, len_bytes);
         Error::Lost { leaked: ByteSize(len_bytes as u64), failure }

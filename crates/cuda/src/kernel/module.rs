@@ -7,8 +7,8 @@ use std::{ffi::CString, fmt, sync::Arc};
 
 use super::{compiler::compile, launch::Kernel, signature::Signature, source::KernelSource};
 use crate::{
-    base::Base,
     device::Device,
+    device_shared::DeviceShared,
     driver::{Call, Failure, FunctionHandle, ModuleHandle, Status},
     error::{Error, Result},
     host_function,
@@ -162,7 +162,7 @@ impl fmt::Debug for Module {
 
 impl Modules {
     /// At the end of the device: unloads everything, if nothing runs any more.
-    pub(crate) fn clear(&self, base: &Base, done: bool) {
+    pub(crate) fn clear(&self, base: &DeviceShared, done: bool) {
         for Loaded { handle, .. } in std::mem::take(&mut *lock(&self.0)) {
             if done {
                 // SAFETY: nobody has a module without its device, and nothing that was queued runs any more.

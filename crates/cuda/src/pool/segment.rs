@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use pagelock_memory::Reservation;
 
-use crate::{base::Base, driver::Address, error::Result};
+use crate::{device_shared::DeviceShared, driver::Address, error::Result};
 
 /// Memory that the driver gave in one piece.
 pub(super) struct Segment {
-    base: Arc<Base>,
+    base: Arc<DeviceShared>,
     address: Address,
     len_bytes: usize,
     _charged: Reservation,
@@ -31,7 +31,7 @@ const SMALLEST_SEGMENT: usize = 64 << 10;
 const BLOCKS: usize = 8; // of a segment that is cut, at least
 
 impl Segment {
-    fn take(base: &Arc<Base>, len_bytes: usize) -> Result<Self> {
+    fn take(base: &Arc<DeviceShared>, len_bytes: usize) -> Result<Self> {
         let charged = base.memory.reserve(len_bytes as u64)?;
         let address = base.driver.allocate(len_bytes)?;
         Ok(Self { base: base.clone(), address, len_bytes, _charged: charged })
@@ -49,7 +49,7 @@ impl Drop for Segment {
 }
 
 /// New blocks of that length: one, or as many as a segment of small ones has.
-pub(super) fn new_blocks(base: &Arc<Base>, block_bytes: usize) -> Result<Vec<Block>> {
+pub(super) fn new_blocks(base: &Arc<DeviceShared>, block_bytes: usize) -> Result<Vec<Block>> {
     let wanted = block_bytes.saturating_mul(BLOCKS).clamp(SMALLEST_SEGMENT, SEGMENT.max(block_bytes));
     let count = (wanted / block_bytes).max(1);
     let segment = Arc::new(Segment::take(base, count * block_bytes)?);

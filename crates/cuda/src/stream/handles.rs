@@ -4,7 +4,7 @@
 //! device waits for each stream that is not capturing.
 
 use crate::{
-    base::Base,
+    device_shared::DeviceShared,
     driver::{self, Driver, EventHandle, EventTiming, GraphHandle, StreamHandle},
     sync::{Mutex, lock},
 };
@@ -44,7 +44,7 @@ impl Handles {
     }
 
     /// Waits until everything is done that was queued on any stream.
-    pub(crate) fn synchronize(&self, base: &Base) -> driver::Result<()> {
+    pub(crate) fn synchronize(&self, base: &DeviceShared) -> driver::Result<()> {
         let mut recorded = Vec::new();
         let result = self.record_all(base, &mut recorded);
         let waited = recorded.iter().map(|&event| {
@@ -57,7 +57,7 @@ impl Handles {
     }
 
     /// Records an event on every stream that does not capture.
-    fn record_all(&self, base: &Base, recorded: &mut Vec<EventHandle>) -> driver::Result<()> {
+    fn record_all(&self, base: &DeviceShared, recorded: &mut Vec<EventHandle>) -> driver::Result<()> {
         for Known { handle, .. } in lock(&self.0).iter().filter(|known| !known.is_capturing) {
             let event = base.take_event(EventTiming::Untimed)?;
             // SAFETY: both are of this device and exist.

@@ -23,8 +23,8 @@ pub(crate) use self::{
     order::{Access, Uses, Writes},
 };
 use crate::{
-    base::Base,
     device::Device,
+    device_shared::DeviceShared,
     driver::{self, Call, Driver, EventTiming, Failure, Status, StreamHandle},
     error::{Error, OnDevice, Result},
     event::{Event, Recorded},
@@ -197,11 +197,11 @@ impl StreamCore {
     }
 
     /// An error unless what belongs to `base` is on this stream's device.
-    pub(crate) fn check_is_of(&self, base: &Arc<Base>, what: OnDevice) -> Result<()> {
+    pub(crate) fn check_is_of(&self, base: &Arc<DeviceShared>, what: OnDevice) -> Result<()> {
         self.base().check_same(base, what)
     }
 
-    pub(crate) fn base(&self) -> &Arc<Base> {
+    pub(crate) fn base(&self) -> &Arc<DeviceShared> {
         self.device.core().base()
     }
 

@@ -6,8 +6,8 @@ use pagelock_memory::{ByteSize, host_budget};
 
 use super::Staging;
 use crate::{
-    base::Base,
     device::Device,
+    device_shared::DeviceShared,
     page_locked::page_locked_budget,
     parking::Lot,
     sync::{Mutex, lock},
@@ -95,7 +95,7 @@ impl DeviceStaging {
     }
 
     /// Gives back the slots that no copy uses. How many bytes.
-    pub(crate) fn trim(&self, base: &Base) -> usize {
+    pub(crate) fn trim(&self, base: &DeviceShared) -> usize {
         let staging = lock(&self.0).staging.clone();
         staging.map_or(0, |staging| staging.large.trim(base) + staging.small.trim(base))
     }

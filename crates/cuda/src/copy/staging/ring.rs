@@ -24,7 +24,7 @@ use std::{
 };
 
 use crate::{
-    base::Base,
+    device_shared::DeviceShared,
     driver::{EventHandle, EventTiming},
     error::Result,
     page_locked::Pinned,
@@ -84,7 +84,7 @@ impl Ring {
     }
 
     /// Whether the device still uses a slot of a call that has ended.
-    pub(super) fn is_in_use(&self, base: &Base) -> bool {
+    pub(super) fn is_in_use(&self, base: &DeviceShared) -> bool {
         let state = lock(&self.state);
         // SAFETY: the event was recorded before it was left here, and nobody else has it.
         state.in_flight.back().is_some_and(|last| unsafe { base.driver.query_event(last.event) } != Ok(true))
@@ -107,7 +107,7 @@ impl Ring {
     }
 
     /// Gives free slots back to the pool, but none during a call. Returns how many bytes they were.
-    pub(super) fn trim(&self, base: &Base) -> usize {
+    pub(super) fn trim(&self, base: &DeviceShared) -> usize {
         let mut state = lock(&self.state);
         while let Some(slot) = state.take_finished(base) {
             state.free.push(slot);
@@ -168,7 +168,7 @@ impl Ring {
         }
     }
 
-    fn wait_for_device(&self, in_flight: InFlight, base: &Base) -> Result<Slot> {
+    fn wait_for_device(&self, in_flight: InFlight, base: &DeviceShared) -> Result<Slot> {
         // SAFETY: the event was recorded before it was left here, and nobody else has it.
         let reached = unsafe { base.driver.synchronize_event(in_flight.event) };
         let done = reached.or_else(|failure| base.driver.synchronize().map_err(|_| failure));
@@ -224,7 +224,7 @@ impl Ring {
 
 impl State {
     /// The oldest slot of ended calls, if the device is done with it.
-    fn take_finished(&mut self, base: &Base) -> Option<Slot> {
+    fn take_finished(&mut self, base: &DeviceShared) -> Option<Slot> {
         let oldest = self.in_flight.front()?;
         // SAFETY: the event was recorded before it was left here, and nobody else has it.
         let done = unsafe { base.driver.query_event(oldest.event) };

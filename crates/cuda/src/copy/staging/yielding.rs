@@ -10,7 +10,7 @@ use std::{
 };
 
 use super::ring::Lease;
-use crate::{base::Traffic, driver::EventTiming, error::Result, event::Recorded, stream::StreamCore};
+use crate::{device_shared::Traffic, driver::EventTiming, error::Result, event::Recorded, stream::StreamCore};
 
 /// See the head of the file.
 pub(super) struct Yielding<'a> {

@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// See the head of the file.
-pub(crate) struct Base {
+pub(crate) struct DeviceShared {
     pub(crate) driver: Arc<dyn Driver>,
     pub(crate) ordinal: u32,
     /// Pays for everything that the pool takes from the driver.
@@ -66,7 +66,7 @@ impl Traffic {
     }
 }
 
-impl Base {
+impl DeviceShared {
     pub(crate) fn new(driver: Arc<dyn Driver>, watch: Option<Arc<Watch>>) -> Self {
         let properties = driver.properties();
         let (ordinal, memory) = (properties.ordinal, properties.memory);
@@ -86,7 +86,7 @@ impl Base {
     }
 
     /// Whether handles of the other device's driver mean something to this one's.
-    pub(crate) fn knows(&self, other: &Base) -> bool {
+    pub(crate) fn knows(&self, other: &DeviceShared) -> bool {
         self.driver.family() == other.driver.family()
     }
 
@@ -116,7 +116,7 @@ impl Base {
     }
 }
 
-impl Drop for Base {
+impl Drop for DeviceShared {
     fn drop(&mut self) {
         let IdleEvents { untimed, timed } = std::mem::take(&mut *lock(&self.events));
         for event in untimed.into_iter().chain(timed) {
