@@ -15,7 +15,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::heap::Counted;
+use crate::heap::CountedHeap;
 
 /// How much of each type a thread keeps: some hundred nodes, some thousand storages.
 const KEEP_BYTES: usize = 256 << 10;
@@ -124,12 +124,12 @@ fn share_spare(place: TypeId, own: &mut Vec<Kept>, limit: usize) {
 /// What [`share`] makes: room for a value, counted for as long as it is there.
 pub(crate) struct Slot<T> {
     value: Option<T>, // none while it is kept
-    _counted: Counted,
+    _counted: CountedHeap,
 }
 
 impl<T> Slot<T> {
     fn empty(beside: usize) -> Slot<T> {
-        Slot { value: None, _counted: Counted::new(size_of::<Slot<T>>() + beside) }
+        Slot { value: None, _counted: CountedHeap::new(size_of::<Slot<T>>() + beside) }
     }
 
     /// The value, of which there are handles.
@@ -176,7 +176,7 @@ fn taken<P: Send + Sync + 'static>() -> Option<Arc<P>> {
 pub(crate) struct Together<C, T> {
     values: Vec<T>,
     common: Option<C>, // none while it is kept
-    _counted: Counted,
+    _counted: CountedHeap,
 }
 
 impl<C, T> Together<C, T> {
@@ -184,7 +184,7 @@ impl<C, T> Together<C, T> {
     pub(crate) const MOST: usize = 128;
 
     fn empty() -> Self {
-        let counted = Counted::new(size_of::<Self>() + Self::MOST * size_of::<T>());
+        let counted = CountedHeap::new(size_of::<Self>() + Self::MOST * size_of::<T>());
         Together { values: Vec::with_capacity(Self::MOST), common: None, _counted: counted }
     }
 

@@ -30,25 +30,25 @@ static PAYMENTS: Mutex<Vec<HeapReservation>> = Mutex::new(Vec::new());
 
 /// Bytes of the heap, counted until this is dropped.
 #[derive(Debug)]
-pub struct Counted {
+pub struct CountedHeap {
     len_bytes: usize,
 }
 
-impl Counted {
+impl CountedHeap {
     /// What an allocation of `len_bytes` takes.
-    pub fn new(len_bytes: usize) -> Counted {
+    pub fn new(len_bytes: usize) -> CountedHeap {
         let len_bytes = len_bytes + PER_ALLOCATION;
         LIVE.fetch_add(len_bytes, Relaxed);
-        Counted { len_bytes }
+        CountedHeap { len_bytes }
     }
 
     /// What it takes from now on.
     pub fn set(&mut self, len_bytes: usize) {
-        *self = Counted::new(len_bytes);
+        *self = CountedHeap::new(len_bytes);
     }
 }
 
-impl Drop for Counted {
+impl Drop for CountedHeap {
     fn drop(&mut self) {
         let live = LIVE.fetch_sub(self.len_bytes, Relaxed) - self.len_bytes;
         if PAID.load(Relaxed) > live + 2 * STEP {
@@ -78,8 +78,8 @@ pub(crate) fn check_for_node(op: &'static str) -> Result<(), Error> {
 ///
 /// # Errors
 /// [`Error::WorkingMemory`].
-pub(crate) fn keep(op: &'static str, purpose: &'static str, len_bytes: usize) -> Result<Counted, Error> {
-    let counted = Counted::new(len_bytes);
+pub(crate) fn keep(op: &'static str, purpose: &'static str, len_bytes: usize) -> Result<CountedHeap, Error> {
+    let counted = CountedHeap::new(len_bytes);
     check().map(|()| counted).map_err(|source| Error::WorkingMemory { op, purpose, source })
 }
 
@@ -134,7 +134,7 @@ mod tests {
     #[test]
     fn what_is_counted_is_paid_for_and_given_back() {
         let before = PAID.load(Relaxed);
-        let objects: Vec<_> = (0..100).map(|_| Counted::new(STEP)).collect();
+        let objects: Vec<_> = (0..100).map(|_| CountedHeap::new(STEP)).collect();
         check().unwrap();
         assert!(PAID.load(Relaxed) >= before.max(100 * STEP));
         drop(objects);

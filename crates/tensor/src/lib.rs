@@ -38,7 +38,7 @@
 //! - **Reductions** over any [`Axes`]: `x.sum(..)`, `x.mean(-1)`, `x.max([0, 2])`; `sum_keepdim` and so on keep them.
 //! - **Networks:** [`matmul`](Tensor::matmul), [`conv2d`](Tensor::conv2d), pooling, softmax, losses, dropout.
 //! - **Changes in place:** methods that end in an underscore, for data and optimizers. They are never recorded.
-//! - **Optimizers** are made of [`descent`]: one kernel for many parameters.
+//! - **Optimizers** are made of [`optimizer_steps`]: one kernel for many parameters.
 //! - **Gradients:** [`backward`](Tensor::backward), [`grad`](Tensor::grad), [`no_grad`]; the rest is in [`autograd`].
 //! - **GPUs:** [`Device::best`], [`x.to(&device)`](Tensor::to), [`Tensor::on`]; operations run where their inputs are.
 //!   [`CapturedStep`] does a training step again and again at the price of one launch.
@@ -56,7 +56,7 @@
 // 5. `cpu/`, the loops of which kernels are made; `parallel.rs`, how they share threads; `stream.rs`, large results.
 // 6. `device.rs`, `transfer/` and `copy_stream.rs`, then `cuda/` and `capture/`: the same on GPUs; `precision.rs` and
 //    `autocast.rs`: how exactly.
-// 7. `reuse.rs` and `scratch.rs`: why a training step makes no heap allocation after the first ones; `heap.rs`: what handles
+// 7. `free_lists.rs` and `scratch.rs`: why a training step makes no heap allocation after the first ones; `heap.rs`: what handles
 //    cost.
 // 8. `map/`: named tensors that move, are cut and are stored together.
 // 9. `kind.rs`, `element.rs`: kinds and element types; `create.rs`, `random.rs`, `format.rs`: making and printing tensors.
@@ -65,7 +65,7 @@
 // `stream.rs` (stores past the caches), `map/file/mod.rs` (mapping a file), `ops/matmul/cpu/large.rs` (calls of the `gemm` crate),
 // `lanes/multiplier.rs` (an instruction that the processor was found to have), `parallel.rs` (disjoint
 // parts of a slice for several threads), `parallel/pool.rs` (a job that lives on its caller's stack); launches of CUDA
-// kernels: `cuda/code.rs`, `cuda/elementwise.rs`, `cuda/reduce.rs` and `descent/cuda.rs`, and of kernels that an operation
+// kernels: `cuda/code.rs`, `cuda/elementwise.rs`, `cuda/reduce.rs` and `optimizer_steps/cuda.rs`, and of kernels that an operation
 // has for itself: `ops/batch_norm/cuda.rs`, `ops/conv2d/cuda.rs`, `ops/conv2d/small.rs`, `ops/cross_entropy/cuda.rs`,
 // `ops/dropout/cuda.rs`, `ops/index/cuda.rs`, `ops/layer_norm/cuda.rs`, `ops/matmul/cuda.rs`, `ops/pool2d/cuda.rs`,
 // `ops/softmax/cuda.rs` and `random/cuda.rs`.
@@ -77,11 +77,11 @@ mod copy_stream;
 mod cpu;
 mod create;
 mod cuda;
-pub mod descent;
 mod device;
 mod element;
 mod error;
 mod format;
+mod free_lists;
 mod heap;
 mod kind;
 mod lanes;
@@ -89,10 +89,10 @@ mod layout;
 mod map;
 mod op;
 mod ops;
+pub mod optimizer_steps;
 mod parallel;
 mod precision;
 mod random;
-mod reuse;
 mod scratch;
 mod shape;
 mod storage;
@@ -110,7 +110,7 @@ pub use device::{Device, Operand};
 pub use element::{DType, Element, Scalar};
 pub use error::{Error, Result};
 #[doc(hidden)]
-pub use heap::Counted as CountedHeap;
+pub use heap::CountedHeap;
 pub use kind::{Bool, Float, Int, Kind, Number, Numeric, PlainNumber, default_dtype, set_default_dtype};
 pub use map::{AnyTensor, Stored, TensorFile, TensorMap, copy_all_};
 pub use ops::{BatchNormOptions, Conv2dOptions, Pool2dOptions, Reduction, SliceRange};

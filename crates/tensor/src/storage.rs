@@ -23,9 +23,9 @@ use crate::cuda::{CudaDevice, CudaOut, CudaView};
 use crate::device::Device;
 use crate::element::{Computing, DType, Element};
 use crate::error::{Error, Result};
-use crate::heap::{self, Counted};
+use crate::free_lists::{self, Slot, Together};
+use crate::heap::{self, CountedHeap};
 use crate::layout::Layout;
-use crate::reuse::{self, Slot, Together};
 use crate::shape::Shape;
 use crate::tensor::{Raw, by_bits, by_dtype};
 
@@ -42,7 +42,7 @@ enum Handle {
         place: Arc<Slot<Alone>>,
         is_on_host: bool,
         dtype: DType,
-    }, // see `reuse.rs`
+    }, // see `free_lists.rs`
     /// One of several whose bytes are parts of one block of memory. They go with the last of them, as the block does.
     Among {
         storages: Arc<Together<Device, Storage>>,
@@ -66,7 +66,7 @@ impl StorageRef {
     fn new(memory: Memory, dtype: DType, device: Device) -> StorageRef {
         let is_on_host = device.is_cpu();
         // There is a tensor for each storage, wherever the program keeps it.
-        let place = reuse::share(Alone { storage: Storage::new(memory), device }, size_of::<Raw>());
+        let place = free_lists::share(Alone { storage: Storage::new(memory), device }, size_of::<Raw>());
         StorageRef { handle: Handle::Alone { place, is_on_host, dtype } }
     }
 
@@ -160,8 +160,8 @@ impl Deref for StorageRef {
 impl Drop for StorageRef {
     fn drop(&mut self) {
         match &mut self.handle {
-            Handle::Alone { place, .. } => reuse::release(place),
-            Handle::Among { storages, .. } => reuse::release(storages),
+            Handle::Alone { place, .. } => free_lists::release(place),
+            Handle::Among { storages, .. } => free_lists::release(storages),
             Handle::Of { .. } => {}
         }
     }
@@ -173,14 +173,14 @@ pub(crate) struct Uploaded {
     device: Device,
     parts: Parts<u8>,
     storages: Box<[OnceLock<Box<Storage>>]>, // one for each part
-    _counted: Counted,
+    _counted: CountedHeap,
 }
 
 impl Uploaded {
     /// Of so many parts of a block.
     pub(crate) fn new(parts: Parts<u8>, len: usize, device: &Device) -> Arc<Uploaded> {
         let storages = (0..len).map(|_| OnceLock::new()).collect();
-        let counted = Counted::new(len * (size_of::<OnceLock<Box<Storage>>>() + size_of::<Storage>()));
+        let counted = CountedHeap::new(len * (size_of::<OnceLock<Box<Storage>>>() + size_of::<Storage>()));
         Arc::new(Uploaded { device: device.clone(), parts, storages, _counted: counted })
     }
 
@@ -490,7 +490,7 @@ fn share_run(
     dtypes: &mut impl Iterator<Item = DType>,
     device: &Device,
 ) {
-    let together = reuse::share_together(device.clone(), |storages| {
+    let together = free_lists::share_together(device.clone(), |storages| {
         storages.extend(parts.map(|memory| Storage::new(Memory::Cuda(memory))));
     });
     let handle = |(at, dtype)| StorageRef { handle: Handle::Among { storages: together.clone(), at, dtype } };

@@ -4,7 +4,7 @@
 mod common;
 
 use common::devices;
-use pagelock_tensor::descent::{
+use pagelock_tensor::optimizer_steps::{
     AdamRule, AdamTensors, Rate, SgdRule, SgdTensors, adam_step, clip_grad_norm_, sgd_step,
 };
 use pagelock_tensor::{DType, Device, Error, Generator, Result, Tensor};

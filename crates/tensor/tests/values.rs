@@ -6,7 +6,7 @@ use std::str::FromStr;
 use half::{bf16, f16};
 use pagelock_tensor::DType::{BF16, F16, F32, F64};
 use pagelock_tensor::autograd::{self, Backward};
-use pagelock_tensor::descent::{Rate, SgdRule, SgdTensors, sgd_step};
+use pagelock_tensor::optimizer_steps::{Rate, SgdRule, SgdTensors, sgd_step};
 use pagelock_tensor::{
     BatchNormOptions, Conv2dOptions, DType, Element, Float, Number, Pool2dOptions, Reduction, Result, Tensor, no_grad,
 };

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use super::Optimizer;
 use super::groups::{Groups, Method, NamedParameter, Slot, State, check, laid_as, listed, optimizer};
 use crate::{Parameter, Result};
-use pagelock_tensor::descent::{AdamRule, AdamTensors, Rate, adam_step};
+use pagelock_tensor::optimizer_steps::{AdamRule, AdamTensors, Rate, adam_step};
 use pagelock_tensor::{self as tensor, DType, Tensor};
 
 macro_rules! adam {

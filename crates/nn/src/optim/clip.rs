@@ -2,7 +2,7 @@
 
 use super::groups::check;
 use crate::{Parameter, Result};
-use pagelock_tensor::{Tensor, descent};
+use pagelock_tensor::{Tensor, optimizer_steps};
 
 /// Scales the gradients of all parameters down, in place, so that the norm of all of them together, as if they were one vector,
 /// is at most `max_norm`; gives the norm that they had. PyTorch's `nn.utils.clip_grad_norm_`.
@@ -30,5 +30,5 @@ use pagelock_tensor::{Tensor, descent};
 pub fn clip_grad_norm_(parameters: impl IntoIterator<Item = Parameter>, max_norm: f64) -> Result<Tensor> {
     check(max_norm >= 0.0, "clip_grad_norm_", "max_norm", max_norm, "at least 0")?;
     let grads = parameters.into_iter().filter_map(|parameter| parameter.grad());
-    Ok(descent::clip_grad_norm_(grads, max_norm)?)
+    Ok(optimizer_steps::clip_grad_norm_(grads, max_norm)?)
 }

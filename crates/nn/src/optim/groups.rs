@@ -5,7 +5,7 @@
 
 use super::master::Master;
 use crate::{Error, Parameter, Result};
-use pagelock_tensor::descent::Rate;
+use pagelock_tensor::optimizer_steps::Rate;
 use pagelock_tensor::text::number;
 use pagelock_tensor::{self as tensor, DType, Tensor, no_grad};
 use std::collections::HashSet;

@@ -3,7 +3,7 @@
 use super::Optimizer;
 use super::groups::{Groups, Method, NamedParameter, Slot, State, check, laid_as, listed, optimizer};
 use crate::{Parameter, Result};
-use pagelock_tensor::descent::{Rate, SgdRule, SgdTensors, sgd_step};
+use pagelock_tensor::optimizer_steps::{Rate, SgdRule, SgdTensors, sgd_step};
 use pagelock_tensor::{self as tensor, Tensor};
 
 /// Stochastic gradient descent, as PyTorch's `optim.SGD`.

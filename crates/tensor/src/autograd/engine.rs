@@ -11,8 +11,8 @@ use super::mode::{is_grad_enabled, with_grad_enabled};
 use super::node::{GradFn, Node, NodeRef};
 use crate::autocast;
 use crate::error::Result;
+use crate::free_lists::{ROOM, Room, with_room};
 use crate::kind::Float;
-use crate::reuse::{ROOM, Room, with_room};
 use crate::shape::Shape;
 use crate::tensor::Raw;
 

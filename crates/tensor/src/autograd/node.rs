@@ -11,15 +11,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::element::DType;
 use crate::error::{Error, Result};
+use crate::free_lists::{self, Place, Slot};
 use crate::layout::Layout;
 use crate::ops::cast;
-use crate::reuse::{self, Place, Slot};
 use crate::shape::Shape;
 use crate::tensor::Raw;
 
 /// A handle to a node of any kind, counted like an `Arc`.
 #[derive(Clone)]
-pub(crate) struct NodeRef(Arc<dyn AnyNode>); // see `reuse.rs`
+pub(crate) struct NodeRef(Arc<dyn AnyNode>); // see `free_lists.rs`
 
 trait AnyNode: Place + Send + Sync {
     fn node(&self) -> &Node;
@@ -34,7 +34,7 @@ impl<F: GradFn + 'static> AnyNode for Slot<Node<F>> {
 impl NodeRef {
     /// A node for a recorded result.
     pub(crate) fn new(dtype: DType, shape: Shape, function: impl GradFn + 'static) -> NodeRef {
-        NodeRef(reuse::share(Node::new(dtype, shape, function), 0))
+        NodeRef(free_lists::share(Node::new(dtype, shape, function), 0))
     }
 
     /// A node for a tensor that the user made: it keeps its gradient.
@@ -55,7 +55,7 @@ impl Deref for NodeRef {
 
 impl Drop for NodeRef {
     fn drop(&mut self) {
-        reuse::release(&mut self.0);
+        free_lists::release(&mut self.0);
     }
 }
 

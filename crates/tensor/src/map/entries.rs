@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::{AnyTensor, TensorMap};
 use crate::error::{Error, Result};
-use crate::heap::{self, Counted};
+use crate::heap::{self, CountedHeap};
 use crate::shape::Shape;
 
 #[derive(Clone)]
@@ -37,7 +37,7 @@ impl Entry {
 pub(super) struct Entries {
     by_name: BTreeMap<Arc<str>, Entry>,
     text_bytes: usize, // of all names
-    counted: Counted,
+    counted: CountedHeap,
 }
 
 /// Room for an entry in a node of the tree.
@@ -48,7 +48,7 @@ const NODE_LEAST: usize = 6;
 
 impl Entries {
     pub(super) fn new() -> Entries {
-        Entries { by_name: BTreeMap::new(), text_bytes: 0, counted: Counted::new(0) }
+        Entries { by_name: BTreeMap::new(), text_bytes: 0, counted: CountedHeap::new(0) }
     }
 
     /// Puts an entry in the place of one of the same name.
@@ -85,7 +85,7 @@ impl Entries {
 impl Clone for Entries {
     fn clone(&self) -> Entries {
         let mut clone =
-            Entries { by_name: self.by_name.clone(), text_bytes: self.text_bytes, counted: Counted::new(0) };
+            Entries { by_name: self.by_name.clone(), text_bytes: self.text_bytes, counted: CountedHeap::new(0) };
         clone.count();
         clone
     }

@@ -42,14 +42,14 @@ pub struct AdamTensors {
     pub steps: Tensor,
 }
 
-/// One step of descent for all of the tensors.
+/// One step of the optimizer for all of the tensors.
 ///
 /// # Errors
 /// As [`sgd_step`](super::sgd_step).
 ///
 /// # Examples
 /// ```
-/// use pagelock_tensor::descent::{AdamRule, AdamTensors, Rate, adam_step};
+/// use pagelock_tensor::optimizer_steps::{AdamRule, AdamTensors, Rate, adam_step};
 /// use pagelock_tensor::{DType, Tensor};
 ///
 /// let (parameter, grad) = (Tensor::new([3.0])?, Tensor::new([0.2])?);

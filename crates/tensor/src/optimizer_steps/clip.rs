@@ -26,7 +26,7 @@ const BLOCKS: usize = 1024;
 ///
 /// # Examples
 /// ```
-/// use pagelock_tensor::{Tensor, descent::clip_grad_norm_};
+/// use pagelock_tensor::{Tensor, optimizer_steps::clip_grad_norm_};
 ///
 /// let (a, b) = (Tensor::new([3.0, 0.0])?, Tensor::new([4.0])?);
 /// let norm = clip_grad_norm_([a.clone(), b], 1.0)?;

@@ -1,4 +1,4 @@
-//! Steps on the CPU: one walk over the elements of a group, rounded where `descent.cu` rounds.
+//! Steps on the CPU: one walk over the elements of a group, rounded where `optimizer_steps.cu` rounds.
 
 use arrayvec::ArrayVec;
 
@@ -153,11 +153,11 @@ macro_rules! by_rounding {
                 $body
             }
             DType::F16 => {
-                let $rounded = $crate::descent::cpu::rounded_to_f16;
+                let $rounded = $crate::optimizer_steps::cpu::rounded_to_f16;
                 $body
             }
             DType::BF16 => {
-                let $rounded = $crate::descent::cpu::rounded_to_bf16;
+                let $rounded = $crate::optimizer_steps::cpu::rounded_to_bf16;
                 $body
             }
             _ => {

@@ -1,4 +1,4 @@
-//! The kernels of `descent.cu`, and how they are launched.
+//! The kernels of `optimizer_steps.cu`, and how they are launched.
 
 use arrayvec::ArrayVec;
 use pagelock_cuda::{Argument, Launch};
@@ -11,7 +11,8 @@ use crate::element::DType;
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
-static CODE: Code = Code { name: "descent", text: include_str!("descent.cu") };
+/// `kernels.bin` knows it by this name.
+static CODE: Code = Code { name: "descent", text: include_str!("optimizer_steps.cu") };
 
 const THREADS: u32 = 128;
 const MOST_BLOCKS: usize = 1024;

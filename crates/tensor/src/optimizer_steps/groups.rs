@@ -11,7 +11,7 @@ use crate::op::same_precision;
 use crate::storage::{Locked, LockedMut};
 use crate::tensor::Tensor;
 
-/// Groups of one launch, at most: `TENSORS` of `descent.cu`.
+/// Groups of one launch, at most: `TENSORS` of `optimizer_steps.cu`.
 pub(super) const MOST: usize = 6;
 /// Tensors of a group, at most.
 pub(super) const PLACES: usize = 5;

@@ -11,7 +11,7 @@ use crate::tensor::Tensor;
 ///
 /// # Examples
 /// ```
-/// use pagelock_tensor::descent::Rate;
+/// use pagelock_tensor::optimizer_steps::Rate;
 ///
 /// let lr = Rate::new(0.1);
 /// lr.set(0.05);

@@ -40,7 +40,7 @@ pub struct SgdTensors {
     pub is_first: bool,
 }
 
-/// One step of descent for all of the tensors.
+/// One step of the optimizer for all of the tensors.
 ///
 /// # Errors
 /// [`Error::InPlaceTracked`](crate::Error::InPlaceTracked) outside `no_grad`,
@@ -48,7 +48,7 @@ pub struct SgdTensors {
 ///
 /// # Examples
 /// ```
-/// use pagelock_tensor::descent::{Rate, SgdRule, SgdTensors, sgd_step};
+/// use pagelock_tensor::optimizer_steps::{Rate, SgdRule, SgdTensors, sgd_step};
 /// use pagelock_tensor::Tensor;
 ///
 /// let (parameter, grad) = (Tensor::new([3.0, 4.0])?, Tensor::new([1.0, -1.0])?);

@@ -1,7 +1,7 @@
 //! Every operation of the table, in every precision that it has, forward and backward, and what else takes memory by
 //! tensors: files, maps, text, optimizers.
 
-use pagelock_tensor::descent::{Rate, SgdRule, SgdTensors, sgd_step};
+use pagelock_tensor::optimizer_steps::{Rate, SgdRule, SgdTensors, sgd_step};
 use pagelock_tensor::{AnyTensor, DType, Device, Kind, Result, Tensor, TensorMap, no_grad};
 
 use super::common::{self, FLOATS, INTS};

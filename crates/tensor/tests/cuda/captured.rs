@@ -27,7 +27,7 @@ impl Training {
         Ok(Training { parameters, momenta })
     }
 
-    /// One step of descent; its loss.
+    /// One step of gradient descent; its loss.
     fn step(&self, x: &Tensor, labels: &Tensor<Int>) -> Result<Tensor> {
         let p = &self.parameters;
         let halving = Conv2dOptions::new().stride(2).padding(1);

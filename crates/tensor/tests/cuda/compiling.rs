@@ -1,6 +1,6 @@
 //! Every kernel compiles: all of them for some element types, some for all. A text may differ between floats and halves.
 
-use pagelock_tensor::descent::{
+use pagelock_tensor::optimizer_steps::{
     AdamRule, AdamTensors, Rate, SgdRule, SgdTensors, adam_step, clip_grad_norm_, sgd_step,
 };
 use pagelock_tensor::{
@@ -125,16 +125,16 @@ fn normalizations(device: &Device, dtype: DType) -> Result<()> {
 }
 
 /// Steps of optimizers, of halves beside their masters too; clipped gradients.
-fn descents(device: &Device, dtype: DType) -> Result<()> {
+fn optimizer_steps(device: &Device, dtype: DType) -> Result<()> {
     let some = || Tensor::on(device).of(dtype).ones([4, 6]);
-    descent(some()?, None, some()?)?;
+    steps(some()?, None, some()?)?;
     if dtype.size() == 2 {
-        descent(some()?.to_dtype(DType::F32)?, Some(some()?), some()?)?;
+        steps(some()?.to_dtype(DType::F32)?, Some(some()?), some()?)?;
     }
     clip_grad_norm_([some()?, some()?], 1.0).map(drop)
 }
 
-fn descent(parameter: Tensor, half: Option<Tensor>, grad: Tensor) -> Result<()> {
+fn steps(parameter: Tensor, half: Option<Tensor>, grad: Tensor) -> Result<()> {
     let (device, some, lr) = (parameter.device(), || parameter.ones_like(), Rate::new(0.1));
     let rule = SgdRule { momentum: 0.9, dampening: 0.0, nesterov: false, weight_decay: 0.0 };
     let (to, by, half_of) = (parameter.clone(), grad.clone(), half.clone());
@@ -160,7 +160,7 @@ fn floats(device: &Device, dtype: DType) -> Result<()> {
         .backward_with(pagelock_tensor::autograd::Backward { gradient: Some(x.detach()), ..Default::default() })?;
     let x = x.detach();
     networks(device, dtype)?;
-    descents(device, dtype)?;
+    optimizer_steps(device, dtype)?;
     ones::<Int>(device, DType::U8, &[4, 6])?.scaled(0.5)?;
     x.addcmul_(&x, &x, 2.0)?;
     x.addcdiv_(&x, &x, 2.0)?;

@@ -18,7 +18,7 @@ use super::super::shortened;
 use super::stored;
 use crate::element::DType;
 use crate::error::{Error, Result};
-use crate::heap::{self, Counted};
+use crate::heap::{self, CountedHeap};
 use crate::shape::Shape;
 
 /// What the format allows.
@@ -39,7 +39,7 @@ pub(super) struct Header {
     pub(super) claims: Vec<Claim>, // by their place in the file
     pub(super) batch: Shape,
     pub(super) inner: Vec<(String, Shape)>, // batches of maps in the map, the outer ones first
-    _counted: Counted,
+    _counted: CountedHeap,
 }
 
 /// One tensor.
