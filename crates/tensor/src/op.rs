@@ -9,11 +9,12 @@
 //! kernel. Rust compiles kernels once for each type that elements compute in, here, and nothing of it in the crates of
 //! users.
 
+use arrayvec::ArrayVec;
 use bytemuck::Pod;
 
 use crate::autocast;
 use crate::autograd::{self, Saved};
-use crate::cpu::{CpuView, StoredMut};
+use crate::cpu::{CpuView, Stored, StoredMut};
 use crate::cuda::{CudaDevice, CudaOut, CudaView};
 use crate::device::{Device, common_device};
 use crate::element::{Computing, DType, Element};
@@ -62,19 +63,16 @@ pub(crate) enum Precision {
     F32UnderAutocast,
 }
 
-/// An operation on `N` tensors of one kind.
-pub(crate) trait Op<const N: usize>: PerType<N> + Send + Sync + Sized + 'static {
+/// An operation on `N` tensors of one kind, and how it runs.
+pub(crate) trait Op<const N: usize>: PerType<N> + Sized {
     /// The name in errors, profiles and graphs: that of the method.
     const NAME: &'static str;
-    const SAVES: Saves;
-    /// What `apply` does to the inputs before the kernel sees them.
+    /// What is done to the inputs before the kernel sees them.
     const INPUTS: Inputs = Inputs::AsTheyAre;
-    /// What `apply` does about inputs of different precision, and under autocast.
+    /// What is done about inputs of different precision, and under autocast.
     const PRECISION: Precision = Precision::Same;
     /// Whether each element is computed from those at its place, so that `cuda` takes an output of any strides.
     const IS_ELEMENTWISE: bool = false;
-    /// Whether `backward` takes the gradient of an `f32` result in half precision, too, so that nobody has to widen it.
-    const TAKES_HALF_GRADIENTS: bool = false;
 
     /// The result's shape: the only place where shapes are rejected.
     fn out_shape(&self, inputs: [&Shape; N]) -> Result<Shape>;
@@ -87,6 +85,13 @@ pub(crate) trait Op<const N: usize>: PerType<N> + Send + Sync + Sized + 'static 
     /// What [`CpuKernel::cpu`] computes, on a device, queued on its stream: `out` is contiguous, unless
     /// [`IS_ELEMENTWISE`](Self::IS_ELEMENTWISE), and holds unspecified values. The inputs are on the device.
     fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; N], out: CudaOut<'_>) -> Result<()>;
+}
+
+/// How the result of an operation on `N` tensors is differentiated; inputs may be optional.
+pub(crate) trait Derivative<const N: usize>: Send + Sync + Sized + 'static {
+    const SAVES: Saves = Saves::Nothing;
+    /// Whether `backward` takes the gradient of an `f32` result in half precision, too, so that nobody has to widen it.
+    const TAKES_HALF_GRADIENTS: bool = false;
 
     /// The gradient of each input, given that of the output; `None` where there is none or none is needed
     /// ([`Saved::needs`]). Gradients of broadcast inputs may have the output's shape: they are summed down elsewhere.
@@ -140,7 +145,7 @@ pub(crate) trait PerType<const N: usize> {
     fn out_dtype(&self, input: DType) -> DType;
 
     /// Runs the kernel for the inputs' computing type.
-    fn run_on_cpu(&self, inputs: &HostInputs<'_, N>, out: &mut Fresh) -> Result<()>;
+    fn run_on_cpu(&self, inputs: &LockedInputs<'_, N>, out: &mut Fresh) -> Result<()>;
 }
 
 /// `per_type! { Exp[1]: Real }`: the operation `Exp` of one tensor is compiled for every computing type that is `Real`.
@@ -156,7 +161,7 @@ macro_rules! per_type {
                 }
             }
 
-            fn run_on_cpu(&self, inputs: &$crate::op::HostInputs<'_, $n>, out: &mut $crate::storage::Fresh) -> $crate::error::Result<()> {
+            fn run_on_cpu(&self, inputs: &$crate::op::LockedInputs<'_, $n>, out: &mut $crate::storage::Fresh) -> $crate::error::Result<()> {
                 match inputs.dtype().computing() {
                     $($crate::element::DType::$dtype => {
                         $crate::op::CpuKernel::<$element, $n>::cpu(self, inputs.views(), out.stored())
@@ -183,7 +188,7 @@ macro_rules! by_size {
                 input
             }
 
-            fn run_on_cpu(&self, inputs: &$crate::op::HostInputs<'_, 1>, out: &mut $crate::storage::Fresh) -> $crate::error::Result<()> {
+            fn run_on_cpu(&self, inputs: &$crate::op::LockedInputs<'_, 1>, out: &mut $crate::storage::Fresh) -> $crate::error::Result<()> {
                 $crate::tensor::by_bits!(inputs.dtype(), B => {
                     let [x] = inputs.bits::<B>();
                     $crate::op::Mover::cpu(self, x, out.bits())
@@ -195,12 +200,15 @@ macro_rules! by_size {
 pub(crate) use by_size;
 
 /// Runs an operation: check, convert, allocate, compute, record.
-pub(crate) fn apply<K: Kind, O: Op<N>, const N: usize>(op: O, inputs: [&Tensor<K>; N]) -> Result<Tensor<K>> {
+pub(crate) fn apply<K: Kind, O: Op<N> + Derivative<N>, const N: usize>(
+    op: O,
+    inputs: [&Tensor<K>; N],
+) -> Result<Tensor<K>> {
     apply_raw(op, inputs.map(Tensor::raw)).map(Raw::typed)
 }
 
 /// [`apply`] where the result is of another kind.
-pub(crate) fn apply_into<R: Kind, K: Kind, O: Op<N>, const N: usize>(
+pub(crate) fn apply_into<R: Kind, K: Kind, O: Op<N> + Derivative<N>, const N: usize>(
     op: O,
     inputs: [&Tensor<K>; N],
 ) -> Result<Tensor<R>> {
@@ -208,12 +216,20 @@ pub(crate) fn apply_into<R: Kind, K: Kind, O: Op<N>, const N: usize>(
 }
 
 /// [`apply`] of tensors without their kind.
-pub(crate) fn apply_raw<O: Op<N>, const N: usize>(op: O, inputs: [&Raw; N]) -> Result<Raw> {
+pub(crate) fn apply_raw<O: Op<N> + Derivative<N>, const N: usize>(op: O, inputs: [&Raw; N]) -> Result<Raw> {
     let converted = in_one_precision(O::NAME, O::PRECISION, inputs)?;
     let inputs = converted.as_ref().map_or(inputs, <[Raw; N]>::each_ref);
     let (prepared, out) = compute(&op, inputs)?;
     let inputs = prepared.as_ref().map_or(inputs, <[Raw; N]>::each_ref);
-    Ok(autograd::record::<O, N>(op, inputs, out))
+    Ok(autograd::record(O::NAME, op, inputs.map(Some), out))
+}
+
+/// Runs an operation that is never recorded, because its result has no gradient or is a gradient that nobody differentiates.
+pub(crate) fn run_unrecorded<O: Op<N>, const N: usize>(op: &O, inputs: [&Raw; N]) -> Result<Raw> {
+    let converted = in_one_precision(O::NAME, O::PRECISION, inputs)?;
+    let (_, out) = compute(op, converted.as_ref().map_or(inputs, <[Raw; N]>::each_ref))?;
+    autograd::is_recorded(O::NAME, inputs.iter().map(|input| input.node.as_ref()), out.dtype()); // for a running audit
+    Ok(out)
 }
 
 /// What [`compute`] needs of an operation, so that it is compiled once for each number of inputs.
@@ -223,7 +239,7 @@ trait Compute<const N: usize> {
     fn out_shape(&self, inputs: [&Shape; N]) -> Result<Shape>;
     fn out_dtype(&self, input: DType) -> DType;
     fn cuda_dtype(&self, usual: DType) -> DType;
-    fn cpu(&self, inputs: &HostInputs<'_, N>, out: &mut Fresh) -> Result<()>;
+    fn cpu(&self, inputs: &LockedInputs<'_, N>, out: &mut Fresh) -> Result<()>;
     fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; N], out: CudaOut<'_>) -> Result<()>;
 }
 
@@ -244,7 +260,7 @@ impl<O: Op<N>, const N: usize> Compute<N> for O {
         Op::cuda_dtype(self, usual)
     }
 
-    fn cpu(&self, inputs: &HostInputs<'_, N>, out: &mut Fresh) -> Result<()> {
+    fn cpu(&self, inputs: &LockedInputs<'_, N>, out: &mut Fresh) -> Result<()> {
         self.run_on_cpu(inputs, out)
     }
 
@@ -266,22 +282,74 @@ fn compute<const N: usize>(op: &dyn Compute<N>, inputs: [&Raw; N]) -> Result<(Op
     let inputs = prepared.as_ref().map_or(inputs, <[Raw; N]>::each_ref);
     let dtype = op.out_dtype(inputs[0].dtype());
     let out = match device {
-        Device::Cpu => {
-            let mut out = Fresh::allocate(name, shape, dtype)?;
-            run(inputs, &mut |locks, first| op.cpu(&HostInputs { inputs, locks, first }, &mut out))?;
-            out.share()
-        }
+        Device::Cpu => on_cpu(name, inputs.map(Some), (shape, dtype), &mut |inputs, out| op.cpu(inputs, out))?,
         Device::Cuda(cuda) => {
             let mut out = FreshCuda::allocate(name, shape, op.cuda_dtype(dtype), device, cuda)?;
             if is_elementwise && keeps_channels_last(inputs, &shape) {
                 out = out.laid(Layout::channels_last(shape));
             }
-            on_cuda(inputs, &mut |views| op.cuda(cuda, views, out.out()))
-                .map_err(|error| error.with_inputs(&inputs))?;
-            out.share()
+            queue(inputs.map(Some), out, &mut |inputs, out| op.cuda(cuda, inputs.cuda_views(), out))?
         }
     };
     Ok((prepared, out))
+}
+
+/// Runs a kernel of the CPU, unrecorded. The tensors that are there are on the host; the first one is always there.
+pub(crate) fn on_cpu<const N: usize>(
+    op: &'static str,
+    inputs: [Option<&Raw>; N],
+    (shape, dtype): (Shape, DType),
+    kernel: &mut dyn FnMut(&LockedInputs<'_, N>, &mut Fresh) -> Result<()>,
+) -> Result<Raw> {
+    let mut out = Fresh::allocate(op, shape, dtype)?;
+    with_locked(inputs, &mut |inputs| kernel(inputs, &mut out))?;
+    Ok(out.share())
+}
+
+/// Queues a kernel on the device where the first tensor is, and all others that are there, unrecorded. A result without
+/// elements needs no kernel.
+pub(crate) fn on_cuda<const N: usize>(
+    op: &'static str,
+    cuda: &CudaDevice,
+    inputs: [Option<&Raw>; N],
+    (shape, dtype): (Shape, DType),
+    kernel: &mut dyn FnMut(&LockedInputs<'_, N>, CudaOut<'_>) -> Result<()>,
+) -> Result<Raw> {
+    let device = Device::Cuda(cuda.clone());
+    let out = FreshCuda::allocate(op, shape, dtype, &device, cuda)?;
+    if shape.elements() == 0 { Ok(out.share()) } else { queue(inputs, out, kernel) }
+}
+
+fn queue<const N: usize>(
+    inputs: [Option<&Raw>; N],
+    mut out: FreshCuda<'_>,
+    kernel: &mut dyn FnMut(&LockedInputs<'_, N>, CudaOut<'_>) -> Result<()>,
+) -> Result<Raw> {
+    let queued = with_locked(inputs, &mut |inputs| kernel(inputs, out.out()));
+    queued.map_err(|error| error.with_inputs(&inputs))?;
+    Ok(out.share())
+}
+
+/// Inputs that may be missing, as kernels of rows and images take them: on one device, in one precision, without gaps, each at
+/// its place in the graph.
+pub(crate) fn prepared<const N: usize>(
+    op: &'static str,
+    precision: Precision,
+    inputs: [Option<&Raw>; N],
+) -> Result<[Option<Raw>; N]> {
+    let given: ArrayVec<&Raw, N> = inputs.into_iter().flatten().collect();
+    common_device(op, &given)?;
+    let wanted = common_precision(op, precision, &given)?;
+    let mut all = inputs.map(|input| input.cloned());
+    for input in all.iter_mut().flatten() {
+        if let Some(dtype) = wanted.filter(|&dtype| dtype != input.dtype()) {
+            *input = autocast::converted(input, dtype)?;
+        }
+        if !input.is_contiguous() {
+            *input = input.gap_free_in_graph()?;
+        }
+    }
+    Ok(all)
 }
 
 /// The inputs in the precision that the operation is computed in, unless they all have it. Conversions are recorded.
@@ -290,20 +358,7 @@ fn in_one_precision<const N: usize>(
     precision: Precision,
     inputs: [&Raw; N],
 ) -> Result<Option<[Raw; N]>> {
-    let first = inputs[0].dtype();
-    let wanted = match autocast::wanted(precision, &inputs) {
-        Some(wanted) => wanted,
-        None => match inputs.iter().find(|input| input.dtype() != first) {
-            None => return Ok(None),
-            Some(_) if precision == Precision::Widest => widest(op, &inputs)?,
-            Some(_) if precision == Precision::Computing => {
-                let computing = [first, first.computing()];
-                let other = inputs.iter().find(|input| !computing.contains(&input.dtype()));
-                return other.map_or(Ok(None), |other| Err(mixed(op, first, other.dtype())));
-            }
-            Some(other) => return Err(mixed(op, first, other.dtype())),
-        },
-    };
+    let Some(wanted) = common_precision(op, precision, &inputs)? else { return Ok(None) };
     if inputs.iter().all(|input| input.dtype() == wanted) {
         return Ok(None);
     }
@@ -314,6 +369,24 @@ fn in_one_precision<const N: usize>(
         }
     }
     Ok(Some(converted))
+}
+
+/// The precision that all inputs are to have; none if the kernel takes them as they are.
+fn common_precision(op: &'static str, precision: Precision, inputs: &[&Raw]) -> Result<Option<DType>> {
+    if let Some(wanted) = autocast::wanted(precision, inputs) {
+        return Ok(Some(wanted));
+    }
+    let first = inputs[0].dtype();
+    let Some(other) = inputs.iter().find(|input| input.dtype() != first) else { return Ok(None) };
+    match precision {
+        Precision::Widest => widest(op, inputs).map(Some),
+        Precision::Computing => {
+            let computing = [first, first.computing()];
+            let other = inputs.iter().find(|input| !computing.contains(&input.dtype()));
+            other.map_or(Ok(None), |other| Err(mixed(op, first, other.dtype())))
+        }
+        _ => Err(mixed(op, first, other.dtype())),
+    }
 }
 
 /// The precision that holds the values of all.
@@ -335,35 +408,72 @@ fn mixed(op: &'static str, left: DType, right: DType) -> Error {
     Error::MixedTypes { op, left, right, wider: left.wider(right).unwrap_or(left) }
 }
 
-/// The inputs of a kernel of the CPU, locked.
-pub(crate) struct HostInputs<'a, const N: usize> {
-    inputs: [&'a Raw; N],
+/// The inputs of a kernel, locked; some may be missing, the first is not.
+pub(crate) struct LockedInputs<'a, const N: usize> {
+    inputs: [Option<&'a Raw>; N],
     locks: &'a [Option<Locked<'a>>; N],
-    first: [usize; N],
+    first: [usize; N], // of each, the input that locked its storage
 }
 
-impl<'a, const N: usize> HostInputs<'a, N> {
+impl<'a, const N: usize> LockedInputs<'a, N> {
     /// `first` says for each input which one locked its storage.
-    pub(crate) fn new(inputs: [&'a Raw; N], locks: &'a [Option<Locked<'a>>; N], first: [usize; N]) -> Self {
-        HostInputs { inputs, locks, first }
+    pub(crate) fn new(inputs: [Option<&'a Raw>; N], locks: &'a [Option<Locked<'a>>; N], first: [usize; N]) -> Self {
+        LockedInputs { inputs, locks, first }
     }
 
-    /// Their element type, or that of the first.
+    /// The element type of the first.
     pub(crate) fn dtype(&self) -> DType {
-        self.inputs[0].dtype()
+        self.get(0).0.dtype()
     }
 
-    /// What the kernel sees of them; they compute in `C`.
+    fn get(&self, i: usize) -> (&'a Raw, &'a Locked<'a>) {
+        self.find(i).unwrap_or_else(|| unreachable!("input {i} of {N} is there"))
+    }
+
+    fn find(&self, i: usize) -> Option<(&'a Raw, &'a Locked<'a>)> {
+        let locked = self.locks[self.first[i]].as_ref();
+        self.inputs[i].zip(locked)
+    }
+
+    /// What a kernel of the CPU sees of all; they compute in `C`.
     pub(crate) fn views<C: Computing>(&self) -> [CpuView<'_, C>; N] {
-        std::array::from_fn(|i| {
-            let input = self.inputs[i];
-            locked(self.locks, self.first[i]).stored(&input.layout, input.dtype())
-        })
+        std::array::from_fn(|i| self.view(i))
+    }
+
+    /// What a kernel of the CPU sees of one.
+    pub(crate) fn view<C: Computing>(&self, i: usize) -> CpuView<'_, C> {
+        let (input, locked) = self.get(i);
+        locked.stored(&input.layout, input.dtype())
+    }
+
+    /// The elements of one without gaps, if it is there.
+    pub(crate) fn data<C: Computing>(&self, i: usize) -> Option<Stored<'_, C>> {
+        self.find(i).map(|(input, locked)| locked.stored(&input.layout, input.dtype()).data)
     }
 
     /// The bits of their elements, which have as many bytes as a `B`.
     pub(crate) fn bits<B: Pod>(&self) -> [CpuView<'_, B>; N] {
-        std::array::from_fn(|i| locked(self.locks, self.first[i]).bits(&self.inputs[i].layout))
+        std::array::from_fn(|i| self.bits_of(i))
+    }
+
+    pub(crate) fn bits_of<B: Pod>(&self, i: usize) -> CpuView<'_, B> {
+        let (input, locked) = self.get(i);
+        locked.bits(&input.layout)
+    }
+
+    /// What a kernel of a device sees of all.
+    pub(crate) fn cuda_views(&self) -> [CudaView<'_>; N] {
+        std::array::from_fn(|i| self.cuda_view(i))
+    }
+
+    pub(crate) fn cuda_view(&self, i: usize) -> CudaView<'_> {
+        let (input, locked) = self.get(i);
+        locked.cuda(&input.layout, input.dtype())
+    }
+
+    /// What a kernel of a device sees of those that are there.
+    pub(crate) fn cuda_views_found(&self) -> [Option<CudaView<'_>>; N] {
+        std::array::from_fn(|i| self.find(i).map(|(input, locked)| locked.cuda(&input.layout, input.dtype())))
     }
 }
 
@@ -401,35 +511,23 @@ fn stand_ins<const N: usize>(inputs: [&Raw; N], form: &dyn Fn(&Raw) -> Result<Ra
 }
 
 /// Locks each input's storage once, however many inputs share it, and runs the kernel.
-fn run<const N: usize>(
-    inputs: [&Raw; N],
-    kernel: &mut dyn FnMut(&[Option<Locked<'_>>; N], [usize; N]) -> Result<()>,
+fn with_locked<const N: usize>(
+    inputs: [Option<&Raw>; N],
+    kernel: &mut dyn FnMut(&LockedInputs<'_, N>) -> Result<()>,
 ) -> Result<()> {
-    let storages = inputs.map(|input| &input.storage);
+    let storages = inputs.map(|input| input.map(|input| &input.storage));
     let first = first_of_storage(storages);
     let mut locks = [const { None }; N];
     for i in lock_order(storages) {
-        locks[i] = (first[i] == i).then(|| inputs[i].storage.lock());
+        locks[i] = storages[i].filter(|_| first[i] == i).map(|storage| storage.lock());
     }
-    kernel(&locks, first)
-}
-
-/// [`run`] for kernels of a device, which do not depend on the element type.
-fn on_cuda<const N: usize>(inputs: [&Raw; N], kernel: &mut dyn FnMut([CudaView<'_>; N]) -> Result<()>) -> Result<()> {
-    run(inputs, &mut |locks, first| {
-        kernel(std::array::from_fn(|i| locked(locks, first[i]).cuda(&inputs[i].layout, inputs[i].dtype())))
-    })
-}
-
-/// The lock of the storage that input number `first` is the first to use.
-pub(crate) fn locked<'a, 'l, const N: usize>(locks: &'a [Option<Locked<'l>>; N], first: usize) -> &'a Locked<'l> {
-    let lock = locks[first].as_ref();
-    lock.unwrap_or_else(|| unreachable!("the first of the inputs that share a storage locks it"))
+    kernel(&LockedInputs::new(inputs, &locks, first))
 }
 
 /// For each storage, the position of the first that is the same: the one to lock.
-pub(crate) fn first_of_storage<const N: usize>(storages: [&StorageRef; N]) -> [usize; N] {
-    std::array::from_fn(|i| (0..i).find(|&j| storages[j].is(storages[i])).unwrap_or(i))
+pub(crate) fn first_of_storage<const N: usize>(storages: [Option<&StorageRef>; N]) -> [usize; N] {
+    let is_same = |i: usize, j: usize| storages[i].zip(storages[j]).is_some_and(|(one, other)| one.is(other));
+    std::array::from_fn(|i| (0..i).find(|&j| is_same(i, j)).unwrap_or(i))
 }
 
 /// Makes a view: check, share, record.

@@ -260,8 +260,9 @@ impl Storage {
 pub(crate) type LockPlace = (bool, *const Storage);
 
 /// The order in which storages are locked by whoever locks several: by [`StorageRef::lock_place`], equal ones next to each other.
-pub(crate) fn lock_order<const N: usize>(storages: [&StorageRef; N]) -> [usize; N] {
-    let mut order = std::array::from_fn(|i| (storages[i].lock_place(), i));
+pub(crate) fn lock_order<const N: usize>(storages: [Option<&StorageRef>; N]) -> [usize; N] {
+    let place = |i: usize| storages[i].map_or((false, std::ptr::null()), StorageRef::lock_place);
+    let mut order = std::array::from_fn(|i| (place(i), i));
     sort_by_place(&mut order);
     order.map(|(_, i)| i)
 }
@@ -566,7 +567,7 @@ mod tests {
             (0..8).map(|_| (Tensor::full([2], 0).unwrap(), Tensor::zeros([2]).unwrap())).collect();
         for (labels, _) in &pairs {
             for (_, scores) in &pairs {
-                assert_eq!(lock_order([labels.storage(), scores.storage()]), [1, 0]);
+                assert_eq!(lock_order([Some(labels.storage()), Some(scores.storage())]), [1, 0]);
             }
         }
     }

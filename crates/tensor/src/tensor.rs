@@ -105,6 +105,11 @@ impl Raw {
         if self.layout.is_contiguous() { Ok(self.without_node()) } else { self.deep_copy("contiguous") }
     }
 
+    /// [`gap_free`](Self::gap_free) at this tensor's place in the graph.
+    pub(crate) fn gap_free_in_graph(&self) -> Result<Raw> {
+        Ok(Raw { node: self.node.clone(), ..self.gap_free()? })
+    }
+
     /// A contiguous copy in a storage of its own, outside the graph.
     pub(crate) fn deep_copy(&self, op: &'static str) -> Result<Raw> {
         let device = self.storage.device();

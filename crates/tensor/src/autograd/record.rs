@@ -12,15 +12,20 @@ use super::node::{GradFn, NodeRef};
 use crate::element::DType;
 use crate::error::{Error, Result};
 use crate::layout::Layout;
-use crate::op::{Op, Saves, View};
+use crate::op::{Derivative, Saves, View};
 use crate::shape::Shape;
 use crate::tensor::{Raw, Tensor};
 
 /// Gives `out` a node if a gradient may be asked for.
-pub(crate) fn record<O: Op<N>, const N: usize>(op: O, inputs: [&Raw; N], out: Raw) -> Raw {
-    match Links::of(O::NAME, O::SAVES, inputs, &out) {
+pub(crate) fn record<D: Derivative<N>, const N: usize>(
+    name: &'static str,
+    derivative: D,
+    inputs: [Option<&Raw>; N],
+    out: Raw,
+) -> Raw {
+    match Links::of(name, D::SAVES, inputs, &out) {
         None => out,
-        Some(links) => Raw { node: Some(NodeRef::new(out.dtype(), *out.shape(), OpNode { op, links })), ..out },
+        Some(links) => Raw { node: Some(NodeRef::new(out.dtype(), *out.shape(), OpNode { derivative, links })), ..out },
     }
 }
 
@@ -97,21 +102,22 @@ impl Kept {
 /// The tensors that a derivative will ask for, as its operation said in [`Saves`].
 enum SavedTensors<const N: usize> {
     Nothing,
-    Inputs([Kept; N]),
+    Inputs([Option<Kept>; N]),
     Output(Kept), // without its node, which would be a cycle
-    OutputForLast([Kept; N]),
+    OutputForLast([Option<Kept>; N]),
     /// Given up by a backward that does not retain the graph.
     Freed,
 }
 
 impl<const N: usize> SavedTensors<N> {
-    fn new(saves: Saves, inputs: [&Raw; N], out: &Raw) -> SavedTensors<N> {
+    fn new(saves: Saves, inputs: [Option<&Raw>; N], out: &Raw) -> SavedTensors<N> {
+        let kept = |input: Option<&Raw>| input.map(|input| Kept::new(input.clone()));
         match saves {
             Saves::Nothing => SavedTensors::Nothing,
-            Saves::Inputs => SavedTensors::Inputs(inputs.map(|input| Kept::new(input.clone()))),
+            Saves::Inputs => SavedTensors::Inputs(inputs.map(kept)),
             Saves::Output => SavedTensors::Output(Kept::new(out.clone())),
             Saves::OutputForLast => SavedTensors::OutputForLast(std::array::from_fn(|i| {
-                Kept::new(if i + 1 == N { out.clone() } else { inputs[i].clone() })
+                kept(if i + 1 == N { Some(out) } else { inputs[i] })
             })),
         }
     }
@@ -127,14 +133,15 @@ struct Links<const N: usize> {
 
 impl<const N: usize> Links<N> {
     /// What to keep of an operation, or `None` if no gradient can be asked for.
-    fn of(name: &'static str, saves: Saves, inputs: [&Raw; N], out: &Raw) -> Option<Links<N>> {
-        if !is_recorded(name, inputs.iter().map(|input| input.node.as_ref()), out.dtype()) {
+    fn of(name: &'static str, saves: Saves, inputs: [Option<&Raw>; N], out: &Raw) -> Option<Links<N>> {
+        let node = |input: Option<&'_ Raw>| input.and_then(|input| input.node.clone());
+        if !is_recorded(name, inputs.iter().map(|input| input.and_then(|input| input.node.as_ref())), out.dtype()) {
             return None;
         }
         Some(Links {
             name,
-            edges: inputs.map(|input| input.node.clone()),
-            shapes: inputs.map(|input| *input.shape()),
+            edges: inputs.map(node),
+            shapes: inputs.map(|input| input.map_or(Shape::SCALAR, |input| *input.shape())),
             saved: Mutex::new(SavedTensors::new(saves, inputs, out)),
         })
     }
@@ -146,20 +153,20 @@ impl<const N: usize> Links<N> {
     /// The saved inputs and the saved output, if they are still what was saved; `this` is the node that has the links.
     fn restore(&self, this: &NodeRef) -> Result<([Option<Raw>; N], Option<Raw>)> {
         let (mut inputs, mut output) = ([const { None }; N], None);
-        let mut saved_inputs = |kept: &[Kept]| -> Result<()> {
-            for (input, kept) in inputs.iter_mut().zip(kept) {
-                *input = Some(kept.get(self.name)?);
+        let mut saved_inputs = |all: &[Option<Kept>]| -> Result<()> {
+            for (input, kept) in inputs.iter_mut().zip(all) {
+                *input = kept.as_ref().map(|kept| kept.get(self.name)).transpose()?;
             }
             Ok(())
         };
-        let saved_output = |kept: &Kept| Ok(Some(Raw { node: Some(this.clone()), ..kept.get(self.name)? }));
+        let saved_output = |kept: &Kept| Ok(Raw { node: Some(this.clone()), ..kept.get(self.name)? });
         match &*self.lock() {
             SavedTensors::Nothing => {}
             SavedTensors::Inputs(kept) => saved_inputs(kept)?,
-            SavedTensors::Output(kept) => output = saved_output(kept)?,
+            SavedTensors::Output(kept) => output = Some(saved_output(kept)?),
             SavedTensors::OutputForLast(kept) => {
                 saved_inputs(&kept[..N - 1])?;
-                output = saved_output(&kept[N - 1])?;
+                output = kept[N - 1].as_ref().map(saved_output).transpose()?;
             }
             SavedTensors::Freed => return Err(Error::GraphFreed { op: self.name }),
         }
@@ -179,18 +186,18 @@ impl<const N: usize> Links<N> {
         links.extend(self.edges.iter_mut().filter_map(Option::take));
         let saved = self.saved.get_mut().unwrap_or_else(PoisonError::into_inner);
         if let SavedTensors::Inputs(kept) | SavedTensors::OutputForLast(kept) = saved {
-            kept.iter_mut().for_each(|kept| kept.take_link(links));
+            kept.iter_mut().flatten().for_each(|kept| kept.take_link(links));
         }
     }
 }
 
-/// The node of an [`Op`].
-struct OpNode<O, const N: usize> {
-    op: O,
+/// The node of an operation that has a [`Derivative`].
+struct OpNode<D, const N: usize> {
+    derivative: D,
     links: Links<N>,
 }
 
-impl<O: Op<N>, const N: usize> OpNode<O, N> {
+impl<D: Derivative<N>, const N: usize> OpNode<D, N> {
     fn saved(&self, this: &NodeRef) -> Result<Saved<'_, N>> {
         let (inputs, output) = self.links.restore(this)?;
         Ok(Saved {
@@ -202,9 +209,9 @@ impl<O: Op<N>, const N: usize> OpNode<O, N> {
     }
 }
 
-impl<O: Op<N>, const N: usize> GradFn for OpNode<O, N> {
+impl<D: Derivative<N>, const N: usize> GradFn for OpNode<D, N> {
     fn name(&self) -> &'static str {
-        O::NAME
+        self.links.name
     }
 
     fn edges(&self) -> &[Option<NodeRef>] {
@@ -212,18 +219,18 @@ impl<O: Op<N>, const N: usize> GradFn for OpNode<O, N> {
     }
 
     fn backward(&self, this: &NodeRef, grad: Raw, send: &mut dyn FnMut(usize, Raw) -> Result<()>) -> Result<()> {
-        let grads = self.op.backward(&self.saved(this)?, &grad.typed())?;
+        let grads = self.derivative.backward(&self.saved(this)?, &grad.typed())?;
         send_all(&mut grads.map(|grad| grad.map(Tensor::into_raw)), send)
     }
 
     fn backward_of_one(&self, this: &NodeRef, send: &mut dyn FnMut(usize, Raw) -> Result<()>) -> Result<bool> {
-        let Some(grads) = self.op.backward_of_one(&self.saved(this)?) else { return Ok(false) };
+        let Some(grads) = self.derivative.backward_of_one(&self.saved(this)?) else { return Ok(false) };
         send_all(&mut grads?.map(|grad| grad.map(Tensor::into_raw)), send)?;
         Ok(true)
     }
 
     fn takes_half_gradients(&self) -> bool {
-        O::TAKES_HALF_GRADIENTS
+        D::TAKES_HALF_GRADIENTS
     }
 
     fn release(&self) {
@@ -258,6 +265,11 @@ impl<const N: usize> Saved<'_, N> {
         self.inputs[i].as_ref().unwrap_or_else(|| unreachable!("the operation said that it saves this input"))
     }
 
+    /// Input `i`, of an operation that saves it, if it was given.
+    pub(crate) fn optional(&self, i: usize) -> Option<&Tensor> {
+        self.inputs[i].as_ref()
+    }
+
     /// The result, of an operation that saves it.
     pub(crate) fn output(&self) -> &Tensor {
         self.output.as_ref().unwrap_or_else(|| unreachable!("the operation said that it saves its output"))
@@ -271,6 +283,12 @@ impl<const N: usize> Saved<'_, N> {
     /// Whether anyone wants the gradient of input `i`.
     pub(crate) fn needs(&self, i: usize) -> bool {
         self.needs[i]
+    }
+
+    /// Those of the gradients that anyone wants.
+    pub(crate) fn wanted(&self, grads: [Tensor; N]) -> [Option<Tensor>; N] {
+        let mut needs = self.needs.into_iter();
+        grads.map(|grad| needs.next().unwrap_or(false).then_some(grad))
     }
 
     /// The gradient of input `i`, computed only if anyone wants it.

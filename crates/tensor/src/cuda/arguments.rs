@@ -3,8 +3,15 @@
 use arrayvec::ArrayVec;
 use pagelock_cuda::{Argument, MAX_ARGUMENTS};
 
+use super::CudaView;
+
 /// At most [`MAX_ARGUMENTS`] of them.
 pub(crate) type Arguments<'a> = ArrayVec<Argument<'a>, MAX_ARGUMENTS>;
+
+/// A tensor that a kernel reads, or null.
+pub(crate) fn optional<'a>(x: Option<&CudaView<'a>>) -> Argument<'a> {
+    x.map_or(Argument::Value(&[0; 8]), CudaView::argument)
+}
 
 /// Constants, each a `u64` of the kernel.
 pub(crate) fn values(constants: &[u64]) -> impl Iterator<Item = Argument<'_>> {

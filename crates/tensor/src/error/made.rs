@@ -61,11 +61,12 @@ impl Error {
     }
 
     /// The same error, with what the operation was given, where it says nothing of that.
-    pub(crate) fn with_inputs(mut self, given: &[&Raw]) -> Error {
+    pub(crate) fn with_inputs(mut self, given: &[Option<&Raw>]) -> Error {
         if let Error::Cuda { inputs, .. } = &mut self
             && inputs.is_empty()
         {
-            let all: Vec<String> = given.iter().map(|raw| format!("{} {}", raw.dtype(), raw.shape())).collect();
+            let all: Vec<String> =
+                given.iter().flatten().map(|raw| format!("{} {}", raw.dtype(), raw.shape())).collect();
             *inputs = format!(" of {}", all.join(", "));
         }
         self

@@ -6,7 +6,10 @@ use crate::cuda::{CudaDevice, CudaOut, CudaView, Formula, constant};
 use crate::element::{Computing, DType, Element, Scalar};
 use crate::error::{Error, Result};
 use crate::kind::{Bool, Int, Kind};
-use crate::op::{CpuKernel, HostInputs, Inputs, Op, PerType, Precision, Saves, apply_into, apply_raw, per_type};
+use crate::op::{
+    CpuKernel, Derivative, Inputs, LockedInputs, Op, PerType, Precision, apply_into, apply_raw, per_type,
+    run_unrecorded,
+};
 use crate::shape::Shape;
 use crate::storage::Fresh;
 use crate::tensor::{Raw, Tensor, by_computing, by_num};
@@ -21,7 +24,7 @@ macro_rules! comparison {
                 DType::Bool
             }
 
-            fn run_on_cpu(&self, inputs: &HostInputs<'_, 2>, out: &mut Fresh) -> Result<()> {
+            fn run_on_cpu(&self, inputs: &LockedInputs<'_, 2>, out: &mut Fresh) -> Result<()> {
                 by_computing!(inputs.dtype(), C => {
                     let [a, b] = inputs.views::<C>();
                     cpu::map2(a, b, out.stored::<u8>(), |a: C, b: C| u8::from(a $operator b));
@@ -32,7 +35,6 @@ macro_rules! comparison {
 
         impl Op<2> for $name {
             const NAME: &'static str = stringify!($method);
-            const SAVES: Saves = Saves::Nothing;
             const INPUTS: Inputs = Inputs::Broadcast;
             const PRECISION: Precision = Precision::Widest;
 
@@ -50,10 +52,6 @@ macro_rules! comparison {
                 };
                 FORMULA.run(device, stringify!($method), &inputs, &[], out)
             }
-
-            fn backward(&self, _: &Saved<'_, 2>, _: &Tensor) -> Result<[Option<Tensor>; 2]> {
-                Ok([None, None]) // truth values do not change smoothly
-            }
         }
 
         impl<K: Kind> Tensor<K> {
@@ -69,7 +67,7 @@ macro_rules! comparison {
         impl Raw {
             #[doc = concat!("[`Tensor::", stringify!($method), "`].")]
             pub(crate) fn $method(&self, other: &Raw) -> Result<Raw> {
-                apply_raw($name, [self, other])
+                run_unrecorded(&$name, [self, other])
             }
         }
     };
@@ -90,7 +88,6 @@ struct Cast {
 
 impl Op<1> for Cast {
     const NAME: &'static str = "to_dtype";
-    const SAVES: Saves = Saves::Nothing;
     const IS_ELEMENTWISE: bool = true;
 
     fn out_shape(&self, [x]: [&Shape; 1]) -> Result<Shape> {
@@ -101,7 +98,9 @@ impl Op<1> for Cast {
         static CAST: Formula = Formula { name: "cast", inputs: &["x"], constants: &[], text: "x", changes: false };
         CAST.run(device, "to_dtype", &inputs, &[], out)
     }
+}
 
+impl Derivative<1> for Cast {
     /// The engine converts gradients to the precision of what they are gradients of.
     fn backward(&self, _: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
         Ok([Some(grad.clone())])
@@ -113,7 +112,7 @@ impl PerType<1> for Cast {
         self.to
     }
 
-    fn run_on_cpu(&self, inputs: &HostInputs<'_, 1>, out: &mut Fresh) -> Result<()> {
+    fn run_on_cpu(&self, inputs: &LockedInputs<'_, 1>, out: &mut Fresh) -> Result<()> {
         by_computing!(inputs.dtype(), C => {
             let [x] = inputs.views::<C>();
             match self.to {
@@ -249,7 +248,6 @@ per_type! { Scaled[1]: [u8 U8] }
 
 impl Op<1> for Scaled {
     const NAME: &'static str = "scaled";
-    const SAVES: Saves = Saves::Nothing;
 
     fn out_shape(&self, [x]: [&Shape; 1]) -> Result<Shape> {
         Ok(*x)
@@ -260,7 +258,9 @@ impl Op<1> for Scaled {
             Formula { name: "scaled", inputs: &["x"], constants: &["by"], text: "Q(x) * by", changes: false };
         SCALED.run(device, "scaled", &inputs, &[constant(DType::F32, Scalar::Float(self.0.into()))], out)
     }
+}
 
+impl Derivative<1> for Scaled {
     fn backward(&self, _: &Saved<'_, 1>, _: &Tensor) -> Result<[Option<Tensor>; 1]> {
         Ok([None]) // bytes have no gradient
     }

@@ -12,7 +12,9 @@ use crate::cuda::{CudaDevice, CudaOut, CudaView, Formula, constant};
 use crate::element::{DType, Num, Real, Scalar};
 use crate::error::Result;
 use crate::kind::{Float, Kind, Number, Numeric};
-use crate::op::{CpuKernel, HostInputs, Inputs, Op, PerType, Precision, Saves, apply, apply_raw, per_type};
+use crate::op::{
+    CpuKernel, Derivative, Inputs, LockedInputs, Op, PerType, Precision, Saves, apply, apply_raw, per_type,
+};
 use crate::shape::Shape;
 use crate::storage::Fresh;
 use crate::tensor::{Raw, Tensor, by_num};
@@ -45,7 +47,6 @@ macro_rules! unary {
 
         impl Op<1> for $name {
             const NAME: &'static str = stringify!($method);
-            const SAVES: Saves = Saves::$saves;
             const PRECISION: Precision = Precision::$precision;
 
             fn out_shape(&self, [x]: [&Shape; 1]) -> Result<Shape> {
@@ -53,6 +54,10 @@ macro_rules! unary {
             }
 
             formula! { 1, stringify!($method), [$x], |_| [], $cuda }
+        }
+
+        impl Derivative<1> for $name {
+            const SAVES: Saves = Saves::$saves;
 
             fn backward(&self, $saved: &Saved<'_, 1>, $grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
                 Ok([Some($derivative?)])
@@ -116,7 +121,6 @@ macro_rules! binary {
 
         impl Op<2> for $name {
             const NAME: &'static str = $op_name;
-            const SAVES: Saves = Saves::$saves;
             const INPUTS: Inputs = Inputs::Broadcast;
             const PRECISION: Precision = Precision::Widest;
 
@@ -125,6 +129,10 @@ macro_rules! binary {
             }
 
             formula! { 2, $op_name, [$a, $b], |_| [], $cuda }
+        }
+
+        impl Derivative<2> for $name {
+            const SAVES: Saves = Saves::$saves;
 
             fn backward(&self, $saved: &Saved<'_, 2>, $grad: &Tensor) -> Result<[Option<Tensor>; 2]> {
                 Ok([$saved.grad_of(0, || $left)?, $saved.grad_of(1, || $right)?])
@@ -193,7 +201,7 @@ macro_rules! also_of_truths {
                 input
             }
 
-            fn run_on_cpu(&self, inputs: &HostInputs<'_, 2>, out: &mut Fresh) -> Result<()> {
+            fn run_on_cpu(&self, inputs: &LockedInputs<'_, 2>, out: &mut Fresh) -> Result<()> {
                 if inputs.dtype() == DType::Bool {
                     let [a, b] = inputs.views::<u8>();
                     cpu::map2(a, b, out.stored::<u8>(), |$a: u8, $b: u8| $formula);
@@ -216,7 +224,6 @@ per_type! { ShareOfLarger[3]: Num }
 
 impl Op<3> for ShareOfLarger {
     const NAME: &'static str = "maximum";
-    const SAVES: Saves = Saves::Inputs;
     const INPUTS: Inputs = Inputs::Broadcast;
     const PRECISION: Precision = Precision::Widest;
 
@@ -225,6 +232,10 @@ impl Op<3> for ShareOfLarger {
     }
 
     formula! { 3, "share of the larger", [grad, mine, other], |_| [], "mine < other ? 0 : mine == other ? times(grad, to<R>(0.5)) : grad" }
+}
+
+impl Derivative<3> for ShareOfLarger {
+    const SAVES: Saves = Saves::Inputs;
 
     fn backward(&self, saved: &Saved<'_, 3>, grad: &Tensor) -> Result<[Option<Tensor>; 3]> {
         let back = saved.grad_of(0, || apply(ShareOfLarger, [grad, saved.input(1), saved.input(2)]))?;
@@ -430,7 +441,6 @@ macro_rules! scalar {
 
         impl Op<1> for $name {
             const NAME: &'static str = $op_name;
-            const SAVES: Saves = Saves::$saves;
             const PRECISION: Precision = Precision::$precision;
 
             fn out_shape(&self, [x]: [&Shape; 1]) -> Result<Shape> {
@@ -438,6 +448,10 @@ macro_rules! scalar {
             }
 
             formula! { 1, $op_name, [$x], |$this| [$($constant = $value),*], $cuda }
+        }
+
+        impl Derivative<1> for $name {
+            const SAVES: Saves = Saves::$saves;
 
             fn backward(&self, $saved: &Saved<'_, 1>, $grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
                 let $this = self;
@@ -524,7 +538,6 @@ per_type! { Pow[1]: Real }
 
 impl Op<1> for Pow {
     const NAME: &'static str = "pow";
-    const SAVES: Saves = Saves::Inputs;
     const PRECISION: Precision = Precision::F32UnderAutocast;
 
     fn out_shape(&self, [x]: [&Shape; 1]) -> Result<Shape> {
@@ -534,6 +547,10 @@ impl Op<1> for Pow {
     formula! { 1, "pow", [x], |op| [exponent = Scalar::Float(op.0)],
     "exponent == 0 ? 1 : exponent == 1 ? x : exponent == 2 ? x * x : exponent == 3 ? x * x * x : exponent == 0.5 ? sqrt(x) \
     : exponent == -0.5 ? 1 / sqrt(x) : exponent == -1 ? 1 / x : pow(x, exponent)" }
+}
+
+impl Derivative<1> for Pow {
+    const SAVES: Saves = Saves::Inputs;
 
     fn backward(&self, saved: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
         if self.0 == 0.0 {

@@ -8,7 +8,7 @@ use crate::cpu::{self, CpuView, StoredMut};
 use crate::cuda::{CudaDevice, CudaOut, CudaView, Formula, constant};
 use crate::element::Real;
 use crate::error::Result;
-use crate::op::{CpuKernel, Op, Saves, apply, per_type};
+use crate::op::{CpuKernel, Derivative, Op, Saves, apply, per_type};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
@@ -39,7 +39,6 @@ per_type! { Gelu[1]: Real }
 
 impl Op<1> for Gelu {
     const NAME: &'static str = "gelu";
-    const SAVES: Saves = Saves::Inputs;
 
     fn out_shape(&self, [x]: [&Shape; 1]) -> Result<Shape> {
         Ok(*x)
@@ -47,6 +46,10 @@ impl Op<1> for Gelu {
 
     formula! { 1, "gelu", [x], |_| [factor = FACTOR.into(), cubic = CUBIC.into()],
     "x * R(0.5) * (R(1) + rough_tanh(factor * (x + cubic * (x * x * x))))" }
+}
+
+impl Derivative<1> for Gelu {
+    const SAVES: Saves = Saves::Inputs;
 
     fn backward(&self, saved: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
         Ok([Some(apply(GeluGrad, [grad, saved.input(0)])?)])
@@ -74,7 +77,6 @@ per_type! { GeluGrad[2]: Real }
 
 impl Op<2> for GeluGrad {
     const NAME: &'static str = "gelu's gradient";
-    const SAVES: Saves = Saves::Inputs;
 
     fn out_shape(&self, [grad, _]: [&Shape; 2]) -> Result<Shape> {
         Ok(*grad)
@@ -83,6 +85,10 @@ impl Op<2> for GeluGrad {
     formula! { 2, "gelu's gradient", [grad, x], |_| [factor = FACTOR.into(), cubic = CUBIC.into()],
     "[&] { R t = rough_tanh(factor * (x + cubic * (x * x * x))); \
     return grad * (R(0.5) * (R(1) + t) + R(0.5) * x * (R(1) - t * t) * (factor * (R(1) + R(3) * cubic * (x * x)))); }()" }
+}
+
+impl Derivative<2> for GeluGrad {
+    const SAVES: Saves = Saves::Inputs;
 
     /// With `h` the gradient that arrives: the same of `h` for `g`, and h · g · (1 − t²) · (u̇ + x / 2 · (ü − 2t · u̇²)) for `x`,
     /// with ü = 6 · √(2/π) · 0.044715 · x.

@@ -13,7 +13,7 @@ use crate::device::{Device, common_device};
 use crate::element::{Computing, Element, Num, Scalar};
 use crate::error::{Error, Result};
 use crate::kind::{Kind, Number, Numeric};
-use crate::op::{HostInputs, first_of_storage, locked};
+use crate::op::{LockedInputs, first_of_storage};
 use crate::ops::cast;
 use crate::shape::MAX_RANK;
 use crate::storage::{Locked, LockedMut, lock_order};
@@ -165,26 +165,24 @@ fn change<const N: usize>(
     sources: [&Raw; N],
     formula: &'static Formula,
     constants: &[Scalar],
-    cpu: &mut dyn FnMut(&mut Target<'_, '_>, &HostInputs<'_, N>) -> Result<()>,
+    cpu: &mut dyn FnMut(&mut Target<'_, '_>, &LockedInputs<'_, N>) -> Result<()>,
 ) -> Result<()> {
     target.check_writable(op, sources)?;
     let mut expanded = sources.map(Raw::clone);
     for (expanded, source) in expanded.iter_mut().zip(sources) {
         *expanded = target.operand(op, source)?;
     }
-    let sources = expanded.each_ref();
+    let sources = expanded.each_ref().map(Some);
     let (first, locks, mut writing) = lock_all(target, sources);
+    let inputs = LockedInputs::new(sources, &locks, first);
     match target.storage.device() {
-        Device::Cpu => {
-            let mut to = Target { op, raw: target, writing };
-            cpu(&mut to, &HostInputs::new(sources, &locks, first))
-        }
+        Device::Cpu => cpu(&mut Target { op, raw: target, writing }, &inputs),
         Device::Cuda(device) => {
             let dtype = target.dtype();
-            let views: [_; N] = std::array::from_fn(|i| locked(&locks, first[i]).cuda(&sources[i].layout, dtype));
             let mut values = [0; MOST_CONSTANTS];
             values.iter_mut().zip(constants).for_each(|(value, &of)| *value = constant(dtype, of));
-            formula.run(device, op, &views, &values[..constants.len()], writing.cuda(&target.layout, dtype))
+            let (values, out) = (&values[..constants.len()], writing.cuda(&target.layout, dtype));
+            formula.run(device, op, &inputs.cuda_views(), values, out)
         }
     }
 }
@@ -192,17 +190,18 @@ fn change<const N: usize>(
 /// Locks the target's storage for writing and the sources', none of which it is, for reading, in the order for all threads.
 fn lock_all<'a, const N: usize>(
     target: &'a Raw,
-    sources: [&'a Raw; N],
+    sources: [Option<&'a Raw>; N],
 ) -> ([usize; N], [Option<Locked<'a>>; N], LockedMut<'a>) {
     capture::note_write(&target.storage);
-    let storages = sources.map(|source| &source.storage);
+    let storages = sources.map(|source| source.map(|source| &source.storage));
     let first = first_of_storage(storages);
     let (mut reading, mut writing) = ([const { None }; N], None);
     for i in lock_order(storages) {
-        if writing.is_none() && target.storage.lock_place() < storages[i].lock_place() {
+        let Some(storage) = storages[i] else { continue };
+        if writing.is_none() && target.storage.lock_place() < storage.lock_place() {
             writing = Some(target.storage.lock_mut());
         }
-        reading[i] = (first[i] == i).then(|| storages[i].lock());
+        reading[i] = (first[i] == i).then(|| storage.lock());
     }
     let writing = writing.unwrap_or_else(|| target.storage.lock_mut());
     (first, reading, writing)

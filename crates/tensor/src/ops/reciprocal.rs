@@ -6,7 +6,7 @@ use crate::cpu::{self, CpuView, StoredMut};
 use crate::cuda::{CudaDevice, CudaOut, CudaView, Formula, constant};
 use crate::element::{Real, Scalar};
 use crate::error::Result;
-use crate::op::{CpuKernel, Op, Precision, Saves, apply, per_type};
+use crate::op::{CpuKernel, Derivative, Op, Precision, Saves, apply, per_type};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
@@ -17,7 +17,6 @@ per_type! { ScalarOverGrad[2]: Real }
 
 impl Op<2> for ScalarOverGrad {
     const NAME: &'static str = "div's gradient";
-    const SAVES: Saves = Saves::Inputs;
     const PRECISION: Precision = Precision::Widest;
 
     fn out_shape(&self, [grad, _]: [&Shape; 2]) -> Result<Shape> {
@@ -25,6 +24,10 @@ impl Op<2> for ScalarOverGrad {
     }
 
     formula! { 2, "div's gradient", [grad, x], |op| [dividend = op.0], "-(grad * dividend / x / x)" }
+}
+
+impl Derivative<2> for ScalarOverGrad {
+    const SAVES: Saves = Saves::Inputs;
 
     /// With `h` the gradient that arrives: the same of `h` for `g`, and −2 · h · (the result) / x for `x`.
     fn backward(&self, saved: &Saved<'_, 2>, h: &Tensor) -> Result<[Option<Tensor>; 2]> {

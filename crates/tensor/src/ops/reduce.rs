@@ -8,11 +8,14 @@ use crate::cuda::{Accumulator, CudaDevice, CudaOut, CudaReduction, CudaView, For
 use crate::element::{DType, Element, Num, Real};
 use crate::error::{Error, Result};
 use crate::kind::{Int, Numeric};
-use crate::op::{CpuKernel, Op, PerType, Precision, Saves, apply, apply_raw, per_type};
+use crate::layout::Layout;
+use crate::op::{
+    CpuKernel, Derivative, Op, PerType, Precision, Saves, apply, apply_raw, on_cpu, per_type, run_unrecorded,
+};
 use crate::ops::{Channels, cast};
 use crate::scratch;
-use crate::shape::{Axes, AxisSet, MAX_RANK, Shape};
-use crate::tensor::{Raw, Tensor};
+use crate::shape::{Axes, AxisSet, Shape};
+use crate::tensor::{Raw, Tensor, by_real};
 
 /// Which axes go, and whether they stay as size 1.
 #[derive(Clone, Copy)]
@@ -139,7 +142,6 @@ per_type! { Sum[1]: Num }
 
 impl Op<1> for Sum {
     const NAME: &'static str = "sum";
-    const SAVES: Saves = Saves::Nothing;
     const PRECISION: Precision = Precision::F32UnderAutocast;
 
     fn out_shape(&self, [x]: [&Shape; 1]) -> Result<Shape> {
@@ -149,7 +151,9 @@ impl Op<1> for Sum {
     fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
         SUM.run(device, "sum", x, self.0.axes, &[], out)
     }
+}
 
+impl Derivative<1> for Sum {
     fn backward(&self, saved: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
         Ok([Some(self.0.spread(grad, saved.shape(0))?)])
     }
@@ -174,7 +178,6 @@ per_type! { Mean[1]: Real }
 
 impl Op<1> for Mean {
     const NAME: &'static str = "mean";
-    const SAVES: Saves = Saves::Nothing;
 
     fn out_shape(&self, [x]: [&Shape; 1]) -> Result<Shape> {
         Ok(self.reduced.shape(x))
@@ -185,7 +188,9 @@ impl Op<1> for Mean {
             CudaReduction { name: "mean", finish: "total / count", constants: &["count"], ..SUM_OF_ELEMENTS };
         MEAN.run(device, "mean", x, self.reduced.axes, &[constant(x.dtype(), self.count.into())], out)
     }
+}
 
+impl Derivative<1> for Mean {
     fn backward(&self, saved: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
         Ok([Some(self.reduced.spread(&grad.div_scalar(self.count)?, saved.shape(0))?)])
     }
@@ -213,7 +218,6 @@ per_type! { Variance[1]: Real }
 
 impl Op<1> for Variance {
     const NAME: &'static str = "var";
-    const SAVES: Saves = Saves::Inputs;
 
     fn out_shape(&self, [x]: [&Shape; 1]) -> Result<Shape> {
         Ok(self.0.shape(x))
@@ -231,13 +235,17 @@ impl Op<1> for Variance {
         };
         VARIANCE.run(device, "var", x, self.0.axes, &[], out)
     }
+}
+
+impl Derivative<1> for Variance {
+    const SAVES: Saves = Saves::Inputs;
 
     /// 2 / (n − 1) · g · (x − mean), as PyTorch has it, in the computing type.
     fn backward(&self, saved: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
         if !is_grad_enabled() && saved.input(0).device().is_cpu() {
             let (x, factor) = (saved.input(0), 2.0 / self.freedom(saved.input(0).shape()));
             let grad = self.0.spread(&grad.to_dtype(x.dtype())?, x.shape())?;
-            return Ok([Some(apply(VarianceGrad { reduced: self.0, factor }, [x, &grad])?)]);
+            return Ok([Some(variance_grad([x.raw(), grad.raw()], self.0, factor)?.typed())]);
         }
         let x = saved.input(0).widened()?;
         let centered = x.sub(&mean(x.raw(), Reduced { keepdim: true, ..self.0 })?.typed())?;
@@ -273,57 +281,40 @@ impl<R: Real> CpuKernel<R, 1> for Variance {
     }
 }
 
-/// `factor · g · (x − mean)` of `[x, g]`, both of the shape of `x`, on the CPU; never recorded.
-struct VarianceGrad {
+/// `factor · g · (x − mean)` for x and g of one shape, on the CPU.
+fn variance_grad([x, grad]: [&Raw; 2], reduced: Reduced, factor: f64) -> Result<Raw> {
+    on_cpu("var", [Some(x), Some(grad)], (*x.shape(), x.dtype()), &mut |inputs, out| {
+        by_real!(inputs.dtype(), R => {
+            let [x, grad] = inputs.views::<R>();
+            variance_grad_of_reals(x, grad, reduced, R::from_f64(factor), out.stored())
+        })
+    })
+}
+
+fn variance_grad_of_reals<R: Real>(
+    x: CpuView<'_, R>,
+    grad: CpuView<'_, R>,
     reduced: Reduced,
-    factor: f64,
-}
-
-per_type! { VarianceGrad[2]: Real }
-
-impl Op<2> for VarianceGrad {
-    const NAME: &'static str = "var";
-    const SAVES: Saves = Saves::Nothing;
-
-    fn out_shape(&self, [x, _]: [&Shape; 2]) -> Result<Shape> {
-        Ok(*x)
-    }
-
-    fn cuda(&self, _: &CudaDevice, _: [CudaView<'_>; 2], _: CudaOut<'_>) -> Result<()> {
-        unreachable!("devices compute it in other operations")
-    }
-
-    fn backward(&self, _: &Saved<'_, 2>, _: &Tensor) -> Result<[Option<Tensor>; 2]> {
-        unreachable!("a recorded derivative is made of other operations")
-    }
-}
-
-impl<R: Real> CpuKernel<R, 2> for VarianceGrad {
-    type Out = R;
-
-    fn cpu(&self, [x, grad]: [CpuView<'_, R>; 2], out: StoredMut<'_, R>) -> Result<()> {
-        let (shape, factor) = (Shape::new(x.shape)?, R::from_f64(self.factor));
-        let kept = shape.reduced(self.reduced.axes, true);
-        let (mut strides, mut distance) = ([0; MAX_RANK], 1);
-        for dim in (0..x.shape.len()).rev().filter(|&dim| !self.reduced.axes.contains(dim)) {
-            strides[dim] = distance;
-            distance *= x.shape[dim];
-        }
-        let computed = scratch::with(kept.elements(), |means: &mut [R]| {
-            cpu::mean(x, self.reduced.axes.mask(), self.reduced.count(&shape) as f64, (&mut *means).into());
-            let mean = CpuView { data: (&*means).into(), shape: x.shape, strides: &strides[..x.shape.len()] };
-            cpu::map3(
-                x,
-                mean,
-                grad,
-                out,
-                #[inline(always)]
-                |x: R, mean: R, grad: R| grad * factor * (x - mean),
-            );
-            Ok(())
-        });
-        computed.map_err(Error::scratch("var"))
-    }
+    factor: R,
+    out: StoredMut<'_, R>,
+) -> Result<()> {
+    let shape = Shape::new(x.shape)?;
+    let kept = shape.reduced(reduced.axes, true);
+    let layout = Layout::contiguous(kept).expand("var", &shape)?;
+    let computed = scratch::with(kept.elements(), |means: &mut [R]| {
+        cpu::mean(x, reduced.axes.mask(), reduced.count(&shape) as f64, (&mut *means).into());
+        let mean = CpuView { data: (&*means).into(), shape: x.shape, strides: layout.strides() };
+        cpu::map3(
+            x,
+            mean,
+            grad,
+            out,
+            #[inline(always)]
+            |x: R, mean: R, grad: R| grad * factor * (x - mean),
+        );
+        Ok(())
+    });
+    computed.map_err(Error::scratch("var"))
 }
 
 /// How many there are, their mean, and how far they are from it.
@@ -372,7 +363,6 @@ where
     Self: PerType<1>,
 {
     const NAME: &'static str = if MAX { "max" } else { "min" };
-    const SAVES: Saves = Saves::Inputs;
 
     fn out_shape(&self, [x]: [&Shape; 1]) -> Result<Shape> {
         let out = self.0.shape(x);
@@ -398,6 +388,13 @@ where
         let extreme = if MAX { &MAXIMUM } else { &MINIMUM };
         extreme.run(device, <Self as Op<1>>::NAME, x, self.0.axes, &[], out)
     }
+}
+
+impl<const MAX: bool> Derivative<1> for Extreme<MAX>
+where
+    Self: PerType<1>,
+{
+    const SAVES: Saves = Saves::Inputs;
 
     fn backward(&self, saved: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
         let x = saved.input(0);
@@ -425,7 +422,6 @@ per_type! { Share[3]: Num }
 
 impl Op<3> for Share {
     const NAME: &'static str = "max";
-    const SAVES: Saves = Saves::Inputs;
     const INPUTS: crate::op::Inputs = crate::op::Inputs::Broadcast;
 
     fn out_shape(&self, [grad, ..]: [&Shape; 3]) -> Result<Shape> {
@@ -442,6 +438,10 @@ impl Op<3> for Share {
         };
         SHARE.run(device, "max", &inputs, &[], out)
     }
+}
+
+impl Derivative<3> for Share {
+    const SAVES: Saves = Saves::Inputs;
 
     fn backward(&self, saved: &Saved<'_, 3>, grad: &Tensor) -> Result<[Option<Tensor>; 3]> {
         let back = saved.grad_of(0, || apply(Share, [grad, saved.input(1), saved.input(2)]))?;
@@ -511,7 +511,7 @@ impl Raw {
     /// [`Tensor::argmax`].
     pub(crate) fn argmax(&self, dim: isize) -> Result<Raw> {
         let dim = self.shape().dim("argmax", dim)?;
-        apply_raw(ArgMax { dim }, [self])
+        run_unrecorded(&ArgMax { dim }, [self])
     }
 
     /// [`Tensor::argmax_keepdim`].
@@ -529,7 +529,6 @@ per_type! { ArgMax[1]: Num }
 
 impl Op<1> for ArgMax {
     const NAME: &'static str = "argmax";
-    const SAVES: Saves = Saves::Nothing;
 
     fn out_shape(&self, [x]: [&Shape; 1]) -> Result<Shape> {
         let mut out = *x;
@@ -551,10 +550,6 @@ impl Op<1> for ArgMax {
             constants: &[],
         };
         ARGMAX.run(device, "argmax", x, AxisSet::one(self.dim), &[], out)
-    }
-
-    fn backward(&self, _: &Saved<'_, 1>, _: &Tensor) -> Result<[Option<Tensor>; 1]> {
-        Ok([None]) // positions do not change smoothly
     }
 }
 

@@ -11,7 +11,7 @@ use crate::cuda::{COPY, CudaDevice, CudaOut, CudaView};
 use crate::error::{Error, Result};
 use crate::kind::Kind;
 use crate::layout::Layout;
-use crate::op::{Mover, Op, Saves, View, apply, apply_raw, apply_view, by_size, view_raw};
+use crate::op::{Derivative, Mover, Op, View, apply, apply_raw, apply_view, by_size, view_raw};
 use crate::shape::{IntoShape, MAX_RANK, Shape, resolve_dim};
 use crate::tensor::{Raw, Tensor};
 
@@ -395,7 +395,6 @@ by_size! { PlaceSlice }
 
 impl Op<1> for PlaceSlice {
     const NAME: &'static str = "slice_backward";
-    const SAVES: Saves = Saves::Nothing;
 
     fn out_shape(&self, _: [&Shape; 1]) -> Result<Shape> {
         Ok(self.into)
@@ -407,7 +406,9 @@ impl Op<1> for PlaceSlice {
         zeroed.map_err(|source| Error::cuda("slice_backward", source))?;
         COPY.run(device, "slice_backward", &inputs, &[], out.window(&window))
     }
+}
 
+impl Derivative<1> for PlaceSlice {
     fn backward(&self, _: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
         Ok([Some(apply_view(self.slice, grad)?)])
     }
@@ -475,7 +476,6 @@ by_size! { Contiguous }
 
 impl Op<1> for Contiguous {
     const NAME: &'static str = "contiguous";
-    const SAVES: Saves = Saves::Nothing;
 
     fn out_shape(&self, [x]: [&Shape; 1]) -> Result<Shape> {
         Ok(*x)
@@ -484,7 +484,9 @@ impl Op<1> for Contiguous {
     fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
         COPY.run(device, "contiguous", &inputs, &[], out)
     }
+}
 
+impl Derivative<1> for Contiguous {
     fn backward(&self, _: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
         Ok([Some(grad.clone())])
     }

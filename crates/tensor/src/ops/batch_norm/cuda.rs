@@ -3,8 +3,8 @@
 use bytemuck::{Pod, Zeroable};
 use pagelock_cuda::{Argument, Launch};
 
-use super::{Channels, Normalization};
-use crate::cuda::{Code, Constants, CudaDevice, CudaOut, CudaView, count};
+use super::{Channels, GRAD, Normalization};
+use crate::cuda::{Code, Constants, CudaDevice, CudaOut, CudaView, count, optional};
 use crate::element::DType;
 use crate::error::{Error, Result};
 
@@ -23,7 +23,6 @@ const UNROLL: usize = 4;
 /// Blocks that keep any GPU of today busy, a few times over. A constant: results must not depend on the device.
 const ENOUGH_BLOCKS: usize = 2048;
 const MOST_SEGMENTS: usize = 512;
-const NULL: Argument<'static> = Argument::Value(&[0; 8]);
 
 /// `Geometry` of `batch_norm.cu`.
 #[derive(Clone, Copy, Pod, Zeroable)]
@@ -114,51 +113,52 @@ pub(super) fn statistics(device: &CudaDevice, channels: Channels, x: CudaView<'_
     unsafe { CODE.launch_for(device, op, kernel, constants, launch, &arguments) }
 }
 
-/// Weight and bias, as far as there are any.
-fn parameters<'a>(inputs: &[CudaView<'a>]) -> [Argument<'a>; 2] {
-    [0, 1].map(|i| inputs.get(i).map_or(NULL, CudaView::argument))
-}
-
 /// What kernels that take weight and bias are compiled for: the type of `x`, and that of the `parameters`.
-fn types(x: &CudaView<'_>, parameters: &[CudaView<'_>]) -> [DType; 2] {
-    [x.dtype(), parameters.first().unwrap_or(x).dtype()]
+fn types(x: &CudaView<'_>, parameters: [Option<&CudaView<'_>>; 2]) -> [DType; 2] {
+    [x.dtype(), parameters[0].or(parameters[1]).unwrap_or(x).dtype()]
 }
 
-/// The result; `inputs` are `x`, weight and bias.
+/// The result, of statistics, `x` and, as far as there are any, weight and bias.
 pub(super) fn forward(
     device: &CudaDevice,
     rule: Normalization,
-    statistics: CudaView<'_>,
-    inputs: &[CudaView<'_>],
+    inputs: [Option<CudaView<'_>>; 4],
     mut out: CudaOut<'_>,
 ) -> Result<()> {
-    let (op, x) = ("batch_norm", inputs[0]);
+    let [Some(statistics), Some(x), weight, bias] = inputs.each_ref().map(Option::as_ref) else {
+        unreachable!("both are always there")
+    };
+    let op = "batch_norm";
     let plan = Plan::new(rule.channels, x.dtype(), |bytes| x.is_aligned(bytes) && out.is_aligned(bytes));
-    let (eps, [weight, bias]) = (rule.eps.to_ne_bytes(), parameters(&inputs[1..]));
+    let kernel = (types(x, [weight, bias]), "batch_norm");
+    let (eps, [weight, bias]) = (rule.eps.to_ne_bytes(), [weight, bias].map(optional));
     let eps = Argument::Value(&eps);
     let arguments = [out.argument(), x.argument(), weight, bias, statistics.argument(), plan.geometry(), eps];
-    let (kernel, constants) = ((types(&x, &inputs[1..]), "batch_norm"), plan.constants(rule.relu, rule.training));
+    let constants = plan.constants(rule.relu, rule.training);
     // SAFETY: the kernel takes these; x and out have outer · channels · inner elements, the others some for each channel.
     unsafe { CODE.launch_for(device, op, kernel, constants, plan.launch(op)?, &arguments) }
 }
 
-/// Σ g·x̂ and Σ g of each channel; `inputs` are `x`, the gradient of the result, weight and bias.
+/// Σ g·x̂ and Σ g of each channel, of statistics, `x`, the gradient of the result and, as far as there are any, weight and bias.
 pub(super) fn sums(
     device: &CudaDevice,
     rule: Normalization,
-    statistics: CudaView<'_>,
-    inputs: &[CudaView<'_>],
+    inputs: [Option<CudaView<'_>>; 5],
     mut out: CudaOut<'_>,
 ) -> Result<()> {
-    let (op, x, grad) = ("batch_norm's gradient", inputs[0], inputs[1]);
+    let [Some(statistics), Some(x), Some(grad), weight, bias] = inputs.each_ref().map(Option::as_ref) else {
+        unreachable!("these three are always there")
+    };
+    let op = GRAD;
     let failed = |source| Error::cuda(op, source);
     let plan = Plan::new(rule.channels, x.dtype(), |bytes| x.is_aligned(bytes) && grad.is_aligned(bytes));
     let n_sums = 2 * rule.channels.channels;
     let mut partial = device.stream().allocate::<u8>(n_sums * plan.segments * size_of::<f64>()).map_err(failed)?;
-    let (eps, [weight, bias]) = (rule.eps.to_ne_bytes(), parameters(&inputs[2..]));
+    let kernel = (types(x, [weight, bias]), "sums");
+    let (eps, [weight, bias]) = (rule.eps.to_ne_bytes(), [weight, bias].map(optional));
     let (to, eps) = (Argument::Write(partial.view_mut()), Argument::Value(&eps));
     let arguments = [to, x.argument(), grad.argument(), weight, bias, statistics.argument(), plan.geometry(), eps];
-    let (kernel, constants) = ((types(&x, &inputs[2..]), "sums"), plan.constants(rule.relu, rule.training));
+    let constants = plan.constants(rule.relu, rule.training);
     // SAFETY: as in `forward`; the gradient is as large as x, `partial` has two numbers for each channel and segment.
     unsafe { CODE.launch_for(device, op, kernel, constants, plan.launch(op)?, &arguments) }?;
     let (n, segments) = ((n_sums as u64).to_ne_bytes(), plan.segments());
@@ -169,22 +169,25 @@ pub(super) fn sums(
     unsafe { CODE.launch_for(device, op, kernel, constants, launch, &arguments) }
 }
 
-/// The gradient of `x`; `inputs` are `x`, the gradient of the result, weight and bias.
+/// The gradient of `x`, of what [`sums`] takes and, while training, what it found.
 pub(super) fn grad(
     device: &CudaDevice,
     rule: Normalization,
-    [statistics, sums]: [CudaView<'_>; 2],
-    inputs: &[CudaView<'_>],
+    inputs: [Option<CudaView<'_>>; 6],
     mut out: CudaOut<'_>,
 ) -> Result<()> {
-    let (op, x, grad) = ("batch_norm's gradient", inputs[0], inputs[1]);
-    let all_aligned = |bytes| out.is_aligned(bytes) && inputs[..2].iter().all(|input| input.is_aligned(bytes));
+    let [Some(statistics), Some(x), Some(grad), weight, bias, sums] = inputs.each_ref().map(Option::as_ref) else {
+        unreachable!("these three are always there")
+    };
+    let op = GRAD;
+    let all_aligned = |bytes| out.is_aligned(bytes) && x.is_aligned(bytes) && grad.is_aligned(bytes);
     let plan = Plan::new(rule.channels, x.dtype(), all_aligned);
-    let (eps, [weight, bias]) = (rule.eps.to_ne_bytes(), parameters(&inputs[2..]));
+    let kernel = (types(x, [weight, bias]), "batch_norm_grad");
+    let (eps, [weight, bias]) = (rule.eps.to_ne_bytes(), [weight, bias].map(optional));
     let (geometry, eps) = (plan.geometry(), Argument::Value(&eps));
-    let [statistics, sums] = [statistics, sums].map(|numbers| numbers.argument());
+    let [statistics, sums] = [statistics, sums.unwrap_or(statistics)].map(CudaView::argument);
     let arguments = [out.argument(), x.argument(), grad.argument(), weight, bias, statistics, sums, geometry, eps];
-    let (kernel, constants) = ((types(&x, &inputs[2..]), "batch_norm_grad"), plan.constants(rule.relu, rule.training));
+    let constants = plan.constants(rule.relu, rule.training);
     // SAFETY: as in `sums`; `out` is as large as x.
     unsafe { CODE.launch_for(device, op, kernel, constants, plan.launch(op)?, &arguments) }
 }

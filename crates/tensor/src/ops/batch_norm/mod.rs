@@ -1,21 +1,21 @@
 //! Batch normalization: channels with mean 0 and variance 1, and its gradients.
 //!
-//! The statistics of the channels are an operation of their own; their numbers are a field of those that use them. Images
-//! whose channels lie closest in memory are computed as they lie. Where gradients are differentiated again, they are made
-//! of other operations.
+//! Kernels compute the statistics of the channels, the result, and the gradients; gradients that are differentiated again are
+//! made of other operations. Images whose channels lie closest in memory are computed as they lie.
 
 mod cuda;
 
 use pagelock_memory as memory;
 
-use crate::autograd::{Saved, is_grad_enabled, no_grad};
-use crate::cpu::{self, CpuView, StoredMut};
-use crate::cuda::{CudaDevice, CudaOut, CudaView, constant};
+use crate::autograd::{Saved, is_grad_enabled, no_grad, record};
+use crate::cpu::{self, Stored};
+use crate::cuda::constant;
+use crate::device::{Device, common_device};
 use crate::element::Real;
 use crate::error::{Error, Result};
-use crate::op::{CpuKernel, Inputs, Op, Precision, Saves, apply, per_type, same_precision};
+use crate::op::{Derivative, LockedInputs, Precision, Saves, on_cpu, on_cuda, prepared, same_precision};
 use crate::shape::{MAX_RANK, Shape};
-use crate::tensor::{Raw, Tensor};
+use crate::tensor::{Raw, Tensor, by_real};
 
 const OP: &str = "batch_norm";
 const GRAD: &str = "batch_norm's gradient";
@@ -132,16 +132,14 @@ impl Tensor {
             (Some(running), false) => no_grad(|| Tensor::stack(&running, 0)?.widened())?,
             _ => self.statistics(dim)?,
         };
+        common_device(OP, &[self.raw(), statistics.raw()])?;
         let running = running.filter(|_| training && !self.is_empty());
         let moves =
             no_grad(|| running.map(|running| Moves::check(running, &statistics, options.momentum)).transpose())?;
         let op = BatchNorm { dim, training, relu, eps: options.eps, statistics: statistics.into_raw() };
-        let y = match parameters {
-            [None, None] => apply(op, [self]),
-            [Some(weight), None] => apply(op, [self, weight, &weight.zeros_like()?]),
-            [None, Some(bias)] => apply(op, [self, &bias.ones_like()?, bias]),
-            [Some(weight), Some(bias)] => apply(op, [self, weight, bias]),
-        }?;
+        let inputs = [Some(self), parameters[0], parameters[1]].map(|input| input.map(Tensor::raw));
+        let inputs = prepared(OP, Precision::Computing, inputs)?;
+        let y = op.forward(inputs.each_ref().map(Option::as_ref))?.typed();
         no_grad(|| moves.map_or(Ok(()), |moves| moves.run()))?; // last: a call that fails changes nothing
         Ok(y)
     }
@@ -154,7 +152,7 @@ impl Tensor {
             let (shape, expected) = (*self.shape(), expected.to_owned());
             return Err(Error::WrongShape { op: OP, operand: "the input", shape, expected });
         }
-        no_grad(|| apply(Statistics { dim }, [&self.detach()]))
+        channel_statistics(self.raw(), dim).map(Raw::typed)
     }
 }
 
@@ -234,45 +232,26 @@ struct Normalization {
     eps: u64,
 }
 
-/// Means, variances and unbiased variances of channels, `[3, channels]`; never recorded.
-struct Statistics {
-    dim: usize,
-}
-
-per_type! { Statistics[1]: Real }
-
-impl Op<1> for Statistics {
-    const NAME: &'static str = OP;
-    const SAVES: Saves = Saves::Nothing;
-    const INPUTS: Inputs = Inputs::WithoutGaps;
-
-    fn out_shape(&self, [x]: [&Shape; 1]) -> Result<Shape> {
-        Shape::new(&[3, x[self.dim]])
-    }
-
-    fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
-        match out.shape().elements() {
-            0 => Ok(()),
-            _ => cuda::statistics(device, Channels::of(x.shape(), self.dim), x, out),
-        }
-    }
-
-    fn backward(&self, _: &Saved<'_, 1>, _: &Tensor) -> Result<[Option<Tensor>; 1]> {
-        unreachable!("statistics are never recorded")
+/// Means, variances and unbiased variances of channels, `[3, channels]`, in the computing type; not recorded.
+fn channel_statistics(x: &Raw, dim: usize) -> Result<Raw> {
+    let (x, channels) = (&x.gap_free()?, Channels::of(x.shape(), dim));
+    let (inputs, made) = ([Some(x)], (Shape::new(&[3, x.shape()[dim]])?, x.dtype().computing()));
+    match x.storage.device() {
+        Device::Cpu => on_cpu(OP, inputs, made, &mut |inputs, out| {
+            by_real!(inputs.dtype(), R => {
+                let x = inputs.view::<R>(0).data;
+                cpu::channel_statistics(channels, x, out.stored().plain()).map_err(Error::scratch(OP))
+            })
+        }),
+        Device::Cuda(device) => on_cuda(OP, device, inputs, made, &mut |inputs, out| {
+            let [x] = inputs.cuda_views();
+            cuda::statistics(device, channels, x, out)
+        }),
     }
 }
 
-impl<R: Real> CpuKernel<R, 1> for Statistics {
-    type Out = R;
-    const IS_WIDE: bool = true;
-
-    fn cpu(&self, [x]: [CpuView<'_, R>; 1], out: StoredMut<'_, R>) -> Result<()> {
-        cpu::channel_statistics(Channels::of(x.shape, self.dim), x.data, out.plain()).map_err(Error::scratch(OP))
-    }
-}
-
-/// Of the input, or of input, weight and bias. `statistics` are those to normalize with, of the computing type: means
-/// and variances, and perhaps more. While training they depend on the input.
+/// Of the input, and of weight and bias, as far as there are any. `statistics` are those to normalize with, of the computing
+/// type: means and variances, and perhaps more. While training they depend on the input.
 #[derive(Clone)]
 struct BatchNorm {
     dim: usize,
@@ -283,59 +262,87 @@ struct BatchNorm {
 }
 
 impl BatchNorm {
-    fn on_cuda(&self, x: &CudaView<'_>) -> Normalization {
-        let (training, relu, eps) = (self.training, self.relu, constant(x.dtype(), self.eps.into()));
-        let shape = x.shape();
-        Normalization { channels: Channels::of(shape, self.dim), training, relu, eps }
+    fn channels(&self, x: &Raw) -> Channels {
+        Channels::of(x.shape(), self.dim)
     }
 
-    /// What each channel is changed by, on the CPU.
-    fn changes<R: Real, U>(
+    /// What kernels of a device are told.
+    fn on_cuda(&self, x: &Raw) -> Normalization {
+        let (training, relu, eps) = (self.training, self.relu, constant(x.dtype(), self.eps.into()));
+        Normalization { channels: self.channels(x), training, relu, eps }
+    }
+
+    /// What each channel is changed by, on the CPU: of the inputs, the one at 0 are the statistics, those at `parameters` weight and
+    /// bias.
+    fn changes<R: Real, U, const N: usize>(
         &self,
-        parameters: &[CpuView<'_, R>],
+        inputs: &LockedInputs<'_, N>,
+        parameters: [usize; 2],
         f: impl FnOnce(cpu::Numbers<'_, R>) -> memory::Result<U>,
     ) -> Result<U> {
-        let reading = self.statistics.read::<R>(OP)?;
-        let parameters = [0, 1].map(|i| parameters.get(i).map(|parameter| parameter.data));
         let n_channels = self.statistics.shape()[1];
-        let statistics = reading.of(&self.statistics.layout);
+        let statistics = inputs.view::<R>(0).data.plain();
+        let parameters = parameters.map(|i| inputs.data(i));
         cpu::with_changes(statistics, parameters, R::from_f64(self.eps), n_channels, f).map_err(Error::scratch(OP))
     }
 
-    /// The statistics on a device.
-    fn with_view<R>(&self, f: impl FnOnce(CudaView<'_>) -> R) -> R {
-        f(self.statistics.storage.lock().cuda(&self.statistics.layout, self.statistics.dtype()))
+    fn forward(self, [x, weight, bias]: [Option<&Raw>; 3]) -> Result<Raw> {
+        let Some(input) = x else { unreachable!("there is an input") };
+        let inputs = [Some(&self.statistics), x, weight, bias];
+        let (channels, like) = (self.channels(input), (*input.shape(), input.dtype()));
+        let out = match input.storage.device() {
+            Device::Cpu => on_cpu(OP, inputs, like, &mut |inputs, out| {
+                by_real!(inputs.dtype(), R => {
+                    let x = inputs.view::<R>(1).data;
+                    self.changes(inputs, [2, 3], |changes| {
+                        cpu::batch_norm(channels, changes, self.relu, x, out.stored())
+                    })
+                })
+            }),
+            Device::Cuda(device) => on_cuda(OP, device, inputs, like, &mut |inputs, out| {
+                cuda::forward(device, self.on_cuda(input), inputs.cuda_views_found(), out)
+            }),
+        }?;
+        Ok(record(OP, self, [x, weight, bias], out))
     }
 
-    /// The gradients of `N` inputs.
-    fn gradients<const N: usize>(&self, saved: &Saved<'_, N>, grad: &Tensor) -> Result<[Option<Tensor>; N]> {
-        let x = saved.input(0);
-        let parameters = (N > 1).then(|| [saved.input(1), saved.input(2)]);
-        if is_grad_enabled() || x.is_empty() {
-            let mut grads = self.composed(x, parameters, grad)?.map(Some).into_iter();
-            return Ok(std::array::from_fn(|i| grads.next().flatten().filter(|_| saved.needs(i))));
+    /// Σ g·x̂ and Σ g, `[2, channels]`, in the computing type, of input, gradient of the result, weight and bias.
+    fn sums(&self, [x, grad]: [&Raw; 2], [weight, bias]: [Option<&Raw>; 2]) -> Result<Raw> {
+        let (inputs, channels) = ([Some(&self.statistics), Some(x), Some(grad), weight, bias], self.channels(x));
+        let made = (Shape::new(&[2, channels.channels])?, x.dtype().computing());
+        match x.storage.device() {
+            Device::Cpu => on_cpu(GRAD, inputs, made, &mut |inputs, out| {
+                by_real!(inputs.dtype(), R => {
+                    let both = [inputs.view::<R>(1).data, inputs.view(2).data];
+                    self.changes(inputs, [3, 4], |changes| {
+                        cpu::batch_norm_sums(channels, changes, self.relu, both, out.stored().plain())
+                    })
+                })
+            }),
+            Device::Cuda(device) => on_cuda(GRAD, device, inputs, made, &mut |inputs, out| {
+                cuda::sums(device, self.on_cuda(x), inputs.cuda_views_found(), out)
+            }),
         }
-        let sums = match parameters {
-            _ if !self.training && !(1..N).any(|i| saved.needs(i)) => None,
-            Some([weight, bias]) => Some(apply(ChannelSums(self.clone()), [x, grad, weight, bias])?),
-            None => Some(apply(ChannelSums(self.clone()), [x, grad])?),
-        };
-        let x_grad = saved.grad_of(0, || {
-            let sums = sums.as_ref().filter(|_| self.training).map(|sums| sums.raw().clone());
-            let op = InputGrad { rule: self.clone(), sums };
-            match parameters {
-                Some([weight, bias]) => apply(op, [x, grad, weight, bias]),
-                None => apply(op, [x, grad]),
-            }
-        })?;
-        let mut grads = [x_grad, None, None];
-        for (i, grad) in grads.iter_mut().enumerate().take(N).skip(1) {
-            if let (true, Some(sums)) = (saved.needs(i), &sums) {
-                *grad = Some(sums.select(0, i as isize - 1)?);
-            }
+    }
+
+    /// The gradient of the input, of the same; while training, `sums` are what [`sums`](Self::sums) found.
+    fn input_grad(&self, [x, grad]: [&Raw; 2], [weight, bias]: [Option<&Raw>; 2], sums: Option<&Raw>) -> Result<Raw> {
+        let inputs = [Some(&self.statistics), Some(x), Some(grad), weight, bias, sums];
+        let (channels, like) = (self.channels(x), (*x.shape(), x.dtype()));
+        match x.storage.device() {
+            Device::Cpu => on_cpu(GRAD, inputs, like, &mut |inputs, out| {
+                by_real!(inputs.dtype(), R => {
+                    let both = [inputs.view::<R>(1).data, inputs.view(2).data];
+                    let sums = inputs.data(5).map(Stored::plain);
+                    self.changes(inputs, [3, 4], |changes| {
+                        cpu::batch_norm_grad(channels, changes, (self.relu, sums), both, out.stored())
+                    })
+                })
+            }),
+            Device::Cuda(device) => on_cuda(GRAD, device, inputs, like, &mut |inputs, out| {
+                cuda::grad(device, self.on_cuda(x), inputs.cuda_views_found(), out)
+            }),
         }
-        let mut grads = grads.into_iter();
-        Ok(std::array::from_fn(|_| grads.next().flatten()))
     }
 
     fn statistics(&self) -> Tensor {
@@ -343,20 +350,13 @@ impl BatchNorm {
     }
 
     /// The gradients of input, weight and bias as results of other operations, in the computing type.
-    fn composed(&self, x: &Tensor, parameters: Option<[&Tensor; 2]>, grad: &Tensor) -> Result<[Tensor; 3]> {
-        let parameters = match parameters {
-            Some([weight, bias]) => Some([weight.widened()?, bias.widened()?]),
-            None => None,
-        };
-        let parameters = parameters.as_ref().map(<[_; 2]>::each_ref);
-        let [x, weight, bias] = self.composed_of_reals(&x.widened()?, parameters, &grad.widened()?)?;
-        Ok([x, weight, bias])
-    }
-
-    fn composed_of_reals(&self, x: &Tensor, parameters: Option<[&Tensor; 2]>, grad: &Tensor) -> Result<[Tensor; 3]> {
+    fn composed(&self, x: &Tensor, parameters: [Option<&Tensor>; 2], grad: &Tensor) -> Result<[Tensor; 3]> {
+        let (x, grad) = (&x.widened()?, &grad.widened()?);
         let mut kept = [1; MAX_RANK];
         kept[self.dim] = x.shape()[self.dim];
         let kept = Shape::new(&kept[..x.rank()])?;
+        let spread = |parameter: Option<&Tensor>| parameter.map(|it| it.widened()?.reshape_to(kept)).transpose();
+        let (weight, bias) = (spread(parameters[0])?, spread(parameters[1])?);
         let mean = |x: &Tensor| x.sum_to(&kept)?.mul_scalar(kept.elements() as f64 / x.len() as f64);
         let (center, variance) = if self.training {
             let center = mean(x)?;
@@ -368,19 +368,15 @@ impl BatchNorm {
         };
         let factor = variance.add_scalar(self.eps)?.pow(-0.5)?;
         let normal = x.sub(&center)?.mul(&factor)?;
-        let weight = parameters.map(|[weight, _]| weight.reshape_to(kept)).transpose()?;
-        let grad = match (self.relu, parameters) {
-            (false, _) => grad.clone(),
-            (true, Some([weight, bias])) => {
-                let y = normal.detach().mul(&weight.detach().reshape_to(kept)?)?;
-                grad.where_positive(&y.add(&bias.detach().reshape_to(kept)?)?)?
+        let times = |x: &Tensor, weight: &Option<Tensor>| weight.as_ref().map_or(Ok(x.clone()), |weight| x.mul(weight));
+        let grad = match self.relu {
+            false => grad.clone(),
+            true => {
+                let y = times(&normal.detach(), &weight.as_ref().map(Tensor::detach))?;
+                grad.where_positive(&bias.as_ref().map_or(Ok(y.clone()), |bias| y.add(&bias.detach()))?)?
             }
-            (true, None) => grad.where_positive(&normal.detach())?,
         };
-        let scale = match &weight {
-            Some(weight) => weight.mul(&factor)?,
-            None => factor,
-        };
+        let scale = times(&factor, &weight)?;
         let dot = grad.mul(&normal)?;
         let x_grad = match self.training {
             true => grad.sub(&mean(&grad)?)?.sub(&normal.mul(&mean(&dot)?)?)?.mul(&scale)?,
@@ -391,135 +387,22 @@ impl BatchNorm {
     }
 }
 
-macro_rules! batch_norm {
-    ($($n:literal)+) => {$(
-        per_type! { BatchNorm[$n]: Real }
+impl Derivative<3> for BatchNorm {
+    const SAVES: Saves = Saves::Inputs;
 
-        impl Op<$n> for BatchNorm {
-            const NAME: &'static str = OP;
-            const SAVES: Saves = Saves::Inputs;
-            const INPUTS: Inputs = Inputs::WithoutGaps;
-            const PRECISION: Precision = Precision::Computing;
-
-            fn out_shape(&self, inputs: [&Shape; $n]) -> Result<Shape> {
-                Ok(*inputs[0]) // checked with the running statistics
-            }
-
-            fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; $n], out: CudaOut<'_>) -> Result<()> {
-                let rule = self.on_cuda(&inputs[0]);
-                match out.shape().elements() {
-                    0 => Ok(()),
-                    _ => self.with_view(|statistics| cuda::forward(device, rule, statistics, &inputs, out)),
-                }
-            }
-
-            fn backward(&self, saved: &Saved<'_, $n>, grad: &Tensor) -> Result<[Option<Tensor>; $n]> {
-                self.gradients(saved, grad)
-            }
+    fn backward(&self, saved: &Saved<'_, 3>, grad: &Tensor) -> Result<[Option<Tensor>; 3]> {
+        let (x, parameters) = (saved.input(0), [saved.optional(1), saved.optional(2)]);
+        if is_grad_enabled() || x.is_empty() {
+            return Ok(saved.wanted(self.composed(x, parameters, grad)?));
         }
-
-        impl<R: Real> CpuKernel<R, $n> for BatchNorm {
-            type Out = R;
-
-            fn cpu(&self, inputs: [CpuView<'_, R>; $n], out: StoredMut<'_, R>) -> Result<()> {
-                let (x, channels) = (inputs[0].data, Channels::of(inputs[0].shape, self.dim));
-                self.changes(&inputs[1..], |changes| cpu::batch_norm(channels, changes, self.relu, x, out))
-            }
-        }
-    )+};
+        let (grad, parameters) = (grad.raw().gap_free()?, parameters.map(|parameter| parameter.map(Tensor::raw)));
+        let both = [x.raw(), &grad];
+        let needs_sums = self.training || saved.needs(1) || saved.needs(2);
+        let sums = needs_sums.then(|| self.sums(both, parameters)).transpose()?;
+        let while_training = sums.as_ref().filter(|_| self.training);
+        let x_grad = saved.grad_of(0, || self.input_grad(both, parameters, while_training).map(Raw::typed))?;
+        let row = |i: usize| sums.as_ref().filter(|_| saved.needs(i)).map(|sums| sums.select(0, i as isize - 1));
+        let [weight, bias] = [row(1), row(2)].map(Option::transpose);
+        Ok([x_grad, weight?.map(Raw::typed), bias?.map(Raw::typed)])
+    }
 }
-
-batch_norm!(1 3);
-
-/// Σ g·x̂ and Σ g, `[2, channels]`, of `[input, gradient of the result]`, or of these, weight and bias; never recorded.
-struct ChannelSums(BatchNorm);
-
-/// The gradient of the input, of the same; while training, `sums` are what `ChannelSums` found.
-struct InputGrad {
-    rule: BatchNorm,
-    sums: Option<Raw>,
-}
-
-macro_rules! gradients {
-    ($($n:literal)+) => {$(
-        per_type! { ChannelSums[$n]: Real }
-
-        impl Op<$n> for ChannelSums {
-            const NAME: &'static str = GRAD;
-            const SAVES: Saves = Saves::Nothing;
-            const INPUTS: Inputs = Inputs::WithoutGaps;
-            const PRECISION: Precision = Precision::Computing;
-
-            fn out_shape(&self, inputs: [&Shape; $n]) -> Result<Shape> {
-                Shape::new(&[2, inputs[0][self.0.dim]])
-            }
-
-            fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; $n], out: CudaOut<'_>) -> Result<()> {
-                let rule = self.0.on_cuda(&inputs[0]);
-                self.0.with_view(|statistics| cuda::sums(device, rule, statistics, &inputs, out))
-            }
-
-            fn backward(&self, _: &Saved<'_, $n>, _: &Tensor) -> Result<[Option<Tensor>; $n]> {
-                unreachable!("a recorded derivative is made of other operations")
-            }
-        }
-
-        impl<R: Real> CpuKernel<R, $n> for ChannelSums {
-            type Out = R;
-    const IS_WIDE: bool = true;
-
-            fn cpu(&self, inputs: [CpuView<'_, R>; $n], out: StoredMut<'_, R>) -> Result<()> {
-                let channels = Channels::of(inputs[0].shape, self.0.dim);
-                let data = [inputs[0].data, inputs[1].data];
-                self.0.changes(&inputs[2..], |changes| {
-                    cpu::batch_norm_sums(channels, changes, self.0.relu, data, out.plain())
-                })
-            }
-        }
-
-        per_type! { InputGrad[$n]: Real }
-
-        impl Op<$n> for InputGrad {
-            const NAME: &'static str = GRAD;
-            const SAVES: Saves = Saves::Nothing;
-            const INPUTS: Inputs = Inputs::WithoutGaps;
-            const PRECISION: Precision = Precision::Computing;
-
-            fn out_shape(&self, inputs: [&Shape; $n]) -> Result<Shape> {
-                Ok(*inputs[0])
-            }
-
-            fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; $n], out: CudaOut<'_>) -> Result<()> {
-                let rule = self.rule.on_cuda(&inputs[0]);
-                self.rule.with_view(|statistics| match &self.sums {
-                    None => cuda::grad(device, rule, [statistics; 2], &inputs, out),
-                    Some(sums) => {
-                        let locked = sums.storage.lock();
-                        let sums = locked.cuda(&sums.layout, sums.dtype());
-                        cuda::grad(device, rule, [statistics, sums], &inputs, out)
-                    }
-                })
-            }
-
-            fn backward(&self, _: &Saved<'_, $n>, _: &Tensor) -> Result<[Option<Tensor>; $n]> {
-                unreachable!("a recorded derivative is made of other operations")
-            }
-        }
-
-        impl<R: Real> CpuKernel<R, $n> for InputGrad {
-            type Out = R;
-
-            fn cpu(&self, inputs: [CpuView<'_, R>; $n], out: StoredMut<'_, R>) -> Result<()> {
-                let (rule, channels) = (&self.rule, Channels::of(inputs[0].shape, self.rule.dim));
-                let data = [inputs[0].data, inputs[1].data];
-                let reading = self.sums.as_ref().map(|sums| sums.read::<R>(OP)).transpose()?;
-                let sums = reading.as_ref().zip(self.sums.as_ref()).map(|(reading, sums)| reading.of(&sums.layout));
-                rule.changes(&inputs[2..], |changes| {
-                    cpu::batch_norm_grad(channels, changes, (rule.relu, sums), data, out)
-                })
-            }
-        }
-    )+};
-}
-
-gradients!(2 4);

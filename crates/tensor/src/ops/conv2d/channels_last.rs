@@ -9,7 +9,6 @@ use crate::cuda::{Kernels, kernels};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::kind::Kind;
-use crate::op::apply;
 use crate::tensor::{Raw, Tensor};
 
 impl<K: Kind> Tensor<K> {
@@ -97,9 +96,9 @@ pub(super) fn forward(
     }
     let weight_is_last = weight.is_channels_last();
     let memory = Memory::ChannelsLast { weight_too: weight_is_last };
-    let op = Convolution { memory, ..Convolution::<false>::forward(geometry, image, weight) };
+    let op = Convolution { memory, ..Convolution::forward(geometry, image, weight) };
     let laid = if weight_is_last { last(weight)? } else { weight.clone() };
-    let result = match apply(op, [&last(image)?, &laid]) {
+    let result = match op.apply([Some(&last(image)?), Some(&laid), None]) {
         Err(Error::Library { .. }) if kernels() != Kernels::Library => return Ok(None),
         result => back(&result?)?,
     };

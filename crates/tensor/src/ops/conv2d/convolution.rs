@@ -6,22 +6,20 @@
 use pagelock_cuda::library::ConvolutionKind;
 
 use super::{Conv2dOptions, cpu, cuda, library};
-use crate::autograd::{Saved, is_grad_enabled};
-use crate::cpu::{CpuView, StoredMut};
+use crate::autograd::{Saved, is_grad_enabled, record};
 use crate::cuda::{CudaDevice, CudaOut, CudaView};
 use crate::device::Device;
-use crate::element::Real;
 use crate::error::{Error, Result};
-use crate::op::{CpuKernel, Inputs, Op, PerType, Saves, apply, per_type};
+use crate::op::{Derivative, Precision, Saves, on_cpu, on_cuda, prepared};
 use crate::shape::Shape;
-use crate::tensor::Tensor;
+use crate::tensor::{Raw, Tensor, by_real};
 
-/// One of the three, of those two of image, weight and result that it does not make, in this order.
-///
-/// What is fused to it: a third input is the bias of the convolution. With `RELU`, the result is followed by `relu`, and the
-/// third input of a derivative is that result: the gradient counts as 0 unless the result is above 0.
+const OP: &str = "conv2d";
+
+/// One of the three, of those two of image, weight and result that it does not make, in this order. The convolution itself
+/// may have a bias as its third input.
 #[derive(Clone, Copy)]
-pub(super) struct Convolution<const RELU: bool> {
+pub(super) struct Convolution {
     pub(super) kind: ConvolutionKind,
     pub(super) geometry: Conv2dOptions,
     /// `[batch, channels, height, width]`
@@ -29,8 +27,6 @@ pub(super) struct Convolution<const RELU: bool> {
     /// `[out_channels, in_channels / groups, kernel_h, kernel_w]`
     pub(super) weight: Shape,
     pub(super) memory: Memory,
-    /// Whether the weight's gradient has the bias's behind it, both in one row: never recorded, and where [`is_fused`].
-    pub(super) with_bias_grad: bool,
 }
 
 /// How the tensors of a convolution lie; their shapes are permuted likewise.
@@ -53,18 +49,11 @@ pub(super) fn is_fused(geometry: Conv2dOptions, image: &Tensor, weight: Shape) -
     }
 }
 
-impl<const RELU: bool> Convolution<RELU> {
+impl Convolution {
     /// The convolution of that image and weight.
     pub(super) fn forward(geometry: Conv2dOptions, image: &Tensor, weight: &Tensor) -> Self {
         let (image, weight) = (*image.shape(), *weight.shape());
-        let (kind, memory) = (ConvolutionKind::Forward, Memory::ChannelsFirst);
-        Convolution { kind, geometry, image, weight, memory, with_bias_grad: false }
-    }
-
-    /// Another one of the three, of the same sizes.
-    fn other<const MASKED: bool>(&self, kind: ConvolutionKind) -> Convolution<MASKED> {
-        let Convolution { geometry, image, weight, memory, with_bias_grad, .. } = *self;
-        Convolution { kind, geometry, image, weight, memory, with_bias_grad }
+        Convolution { kind: ConvolutionKind::Forward, geometry, image, weight, memory: Memory::ChannelsFirst }
     }
 
     fn dims(&self) -> Result<cpu::ConvDims> {
@@ -79,9 +68,6 @@ impl<const RELU: bool> Convolution<RELU> {
                 Shape::new(&[d.batch, d.out_channels, d.out_size[0], d.out_size[1]])?
             }
             ConvolutionKind::ImageGrad => self.image,
-            ConvolutionKind::WeightGrad if self.with_bias_grad => {
-                return Shape::new(&[self.weight.elements() + self.weight[0]]);
-            }
             ConvolutionKind::WeightGrad => self.weight,
         };
         match self.memory {
@@ -92,83 +78,121 @@ impl<const RELU: bool> Convolution<RELU> {
         }
     }
 
+    /// The result, recorded.
+    pub(super) fn apply(self, inputs: [Option<&Tensor>; 3]) -> Result<Tensor> {
+        self.check_bias(inputs[2])?;
+        let inputs = prepared(OP, Precision::Same, inputs.map(|input| input.map(Tensor::raw)))?;
+        let inputs = inputs.each_ref().map(Option::as_ref);
+        let out = self.run(OP, inputs, false)?;
+        Ok(record(OP, self, inputs, out).typed())
+    }
+
+    /// The convolution followed by `relu`, recorded; where [`is_fused`].
+    pub(super) fn apply_with_relu(self, image: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<Tensor> {
+        let op = "conv2d_relu";
+        self.check_bias(Some(bias))?;
+        let inputs = prepared(op, Precision::Same, [image, weight, bias].map(|input| Some(input.raw())))?;
+        let inputs = inputs.each_ref().map(Option::as_ref);
+        let out = self.run(op, inputs, true)?;
+        Ok(record(op, ConvolutionRelu(self), inputs, out).typed())
+    }
+
+    fn check_bias(&self, bias: Option<&Tensor>) -> Result<()> {
+        let Some(bias) = bias else { return Ok(()) };
+        let out_channels = self.out_shape()?[1];
+        if *bias.shape() == [out_channels] {
+            return Ok(());
+        }
+        let expected = format!("with the weight {} it must be [{out_channels}]", self.weight);
+        Err(Error::WrongShape { op: OP, operand: "the bias", shape: *bias.shape(), expected })
+    }
+
+    fn run(&self, op: &'static str, inputs: [Option<&Raw>; 3], relu: bool) -> Result<Raw> {
+        let [Some(first), ..] = inputs else { unreachable!("only a bias may be missing") };
+        let (d, made) = (&self.dims()?, (self.out_shape()?, first.dtype()));
+        match first.storage.device() {
+            Device::Cpu => on_cpu(op, inputs, made, &mut |inputs, out| {
+                by_real!(inputs.dtype(), R => {
+                    let (one, other, out) = (inputs.view::<R>(0).data, inputs.view(1).data, out.stored());
+                    match self.kind {
+                        ConvolutionKind::Forward => cpu::forward(d, one, other, inputs.data(2), relu, out),
+                        ConvolutionKind::ImageGrad => cpu::input_grad(d, other, one, out),
+                        ConvolutionKind::WeightGrad => {
+                            cpu::weight_and_bias_grad(d, one, cpu::Gradient { numbers: other, positive: None }, out)
+                        }
+                    }
+                    .map_err(Error::scratch(OP))
+                })
+            }),
+            Device::Cuda(device) => on_cuda(op, device, inputs, made, &mut |inputs, out| {
+                let [Some(one), Some(other), bias] = inputs.cuda_views_found() else {
+                    unreachable!("only a bias may be missing")
+                };
+                self.on_cuda(device, d, [one, other], (bias, relu), out)
+            }),
+        }
+    }
+
     fn on_cuda(
         &self,
         device: &CudaDevice,
-        [one, other]: [CudaView<'_>; 2],
-        third: Option<CudaView<'_>>,
+        d: &cpu::ConvDims,
+        inputs: [CudaView<'_>; 2],
+        (bias, relu): (Option<CudaView<'_>>, bool),
         out: CudaOut<'_>,
     ) -> Result<()> {
-        let d = &self.dims()?;
         if let Memory::ChannelsLast { weight_too } = self.memory {
-            return library::convolve_channels_last(device, "conv2d", self.kind, d, weight_too, [one, other], out);
+            return library::convolve_channels_last(device, OP, self.kind, d, weight_too, inputs, out);
         }
-        match (self.kind, third) {
-            (ConvolutionKind::Forward, Some(bias)) if RELU => cuda::forward_relu(device, d, [one, other], bias, out),
-            (ConvolutionKind::Forward, bias) => cuda::forward(device, d, [one, other], bias, out),
-            (ConvolutionKind::ImageGrad, mask) => cuda::image_grad(device, d, (other, mask), one, out),
-            (ConvolutionKind::WeightGrad, mask) if self.with_bias_grad => {
-                cuda::weight_and_bias_grad(device, d, one, (other, mask), out)
-            }
-            (ConvolutionKind::WeightGrad, _) => cuda::weight_grad(device, d, [one, other], out),
+        let [one, other] = inputs;
+        match (self.kind, bias) {
+            (ConvolutionKind::Forward, Some(bias)) if relu => cuda::forward_relu(device, d, inputs, bias, out),
+            (ConvolutionKind::Forward, bias) => cuda::forward(device, d, inputs, bias, out),
+            (ConvolutionKind::ImageGrad, _) => cuda::image_grad(device, d, (other, None), one, out),
+            (ConvolutionKind::WeightGrad, _) => cuda::weight_grad(device, d, inputs, out),
         }
     }
 
-    fn on_cpu<R: Real>(
-        &self,
-        [one, other]: [CpuView<'_, R>; 2],
-        third: Option<CpuView<'_, R>>,
-        out: StoredMut<'_, R>,
-    ) -> Result<()> {
-        let (d, third) = (&self.dims()?, third.map(|third| third.data));
-        match self.kind {
-            ConvolutionKind::Forward => cpu::forward(d, one.data, other.data, third, RELU, out),
-            ConvolutionKind::ImageGrad if third.is_none() => cpu::input_grad(d, other.data, one.data, out),
-            ConvolutionKind::ImageGrad => unreachable!("a masked gradient is two operations on the CPU"),
-            ConvolutionKind::WeightGrad => {
-                let gradient = cpu::Gradient { numbers: other.data, positive: third };
-                cpu::weight_and_bias_grad(d, one.data, gradient, out)
-            }
-        }
-        .map_err(Error::scratch("conv2d"))
+    /// Another one of the three, of the same sizes.
+    fn other(&self, kind: ConvolutionKind, inputs: [&Tensor; 2]) -> Result<Tensor> {
+        let [one, other] = inputs.map(Some);
+        Convolution { kind, ..*self }.apply([one, other, None])
     }
 
-    /// The gradients of image, weight and bias; those of the last two by one kernel if `together`.
-    fn gradients(&self, saved: &Saved<'_, 3>, grad: &Tensor, together: bool) -> Result<[Option<Tensor>; 3]> {
-        use ConvolutionKind::{ImageGrad, WeightGrad};
-        let (image, weight) = (saved.input(0), saved.input(1));
-        let image_grad = saved.grad_of(0, || apply(self.other::<false>(ImageGrad), [weight, grad]))?;
-        let of_weight = Convolution { with_bias_grad: together, ..self.other::<false>(WeightGrad) };
-        let [weight_grad, bias_grad] = match together {
-            true => self.parts(apply(of_weight, [image, grad])?)?,
-            false => [saved.grad_of(1, || apply(of_weight, [image, grad]))?, saved.grad_of(2, || grad.sum([0, 2, 3]))?],
-        };
-        Ok([image_grad, weight_grad, bias_grad])
+    /// Whether one kernel is to make the gradients of weight and bias.
+    fn makes_both(&self, saved: &Saved<'_, 3>) -> bool {
+        let wanted = saved.needs(1) && saved.needs(2) && !is_grad_enabled();
+        wanted && is_fused(self.geometry, saved.input(0), self.weight)
     }
 
-    /// The gradients of weight and bias, which lie one after the other.
-    fn parts(&self, grads: Tensor) -> Result<[Option<Tensor>; 2]> {
-        let [weight, bias] = grads.split_behind(self.weight.elements())?;
+    /// The gradients of weight and bias by one kernel. A gradient of the result counts as 0 where `mask`, if there is one, is not
+    /// above 0.
+    fn both_gradients(&self, image: &Raw, grad: &Raw, mask: Option<&Raw>) -> Result<[Option<Tensor>; 2]> {
+        let d = &self.dims()?;
+        let (inputs, len) = ([Some(image), Some(grad), mask], self.weight.elements() + self.weight[0]);
+        let made = (Shape::new(&[len])?, image.dtype());
+        let both: Tensor = match image.storage.device() {
+            Device::Cpu => on_cpu(OP, inputs, made, &mut |inputs, out| {
+                by_real!(inputs.dtype(), R => {
+                    let grad = cpu::Gradient { numbers: inputs.view::<R>(1).data, positive: inputs.data(2) };
+                    cpu::weight_and_bias_grad(d, inputs.view(0).data, grad, out.stored()).map_err(Error::scratch(OP))
+                })
+            }),
+            Device::Cuda(device) => on_cuda(OP, device, inputs, made, &mut |inputs, out| {
+                let [image, grad] = [inputs.cuda_view(0), inputs.cuda_view(1)];
+                cuda::weight_and_bias_grad(device, d, image, (grad, inputs.cuda_views_found()[2]), out)
+            }),
+        }?
+        .typed();
+        let [weight, bias] = both.split_behind(self.weight.elements())?;
         Ok([Some(weight.reshape_to(self.weight)?), Some(bias)])
     }
 }
 
-per_type! { Convolution<false>[2]: Real }
-
-impl Op<2> for Convolution<false> {
-    const NAME: &'static str = "conv2d";
+impl Derivative<3> for Convolution {
     const SAVES: Saves = Saves::Inputs;
-    const INPUTS: Inputs = Inputs::WithoutGaps;
 
-    fn out_shape(&self, _: [&Shape; 2]) -> Result<Shape> {
-        self.out_shape()
-    }
-
-    fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; 2], out: CudaOut<'_>) -> Result<()> {
-        self.on_cuda(device, inputs, None, out)
-    }
-
-    fn backward(&self, saved: &Saved<'_, 2>, grad: &Tensor) -> Result<[Option<Tensor>; 2]> {
+    fn backward(&self, saved: &Saved<'_, 3>, grad: &Tensor) -> Result<[Option<Tensor>; 3]> {
         use ConvolutionKind::{Forward, ImageGrad, WeightGrad};
         let (one, other) = (saved.input(0), saved.input(1));
         let [of_one, of_other] = match self.kind {
@@ -179,72 +203,49 @@ impl Op<2> for Convolution<false> {
             // of image and result; `grad` is shaped like the weight
             WeightGrad => [(ImageGrad, [grad, other]), (Forward, [one, grad])],
         };
-        Ok([
-            saved.grad_of(0, || apply(self.other::<false>(of_one.0), of_one.1))?,
-            saved.grad_of(1, || apply(self.other::<false>(of_other.0), of_other.1))?,
-        ])
+        let first = saved.grad_of(0, || self.other(of_one.0, of_one.1))?;
+        let [second, bias] = match self.makes_both(saved) {
+            true => self.both_gradients(one.raw(), &grad.raw().gap_free()?, None)?,
+            false => {
+                [saved.grad_of(1, || self.other(of_other.0, of_other.1))?, saved.grad_of(2, || grad.sum([0, 2, 3]))?]
+            }
+        };
+        Ok([first, second, bias])
     }
 }
 
-impl<R: Real> CpuKernel<R, 2> for Convolution<false> {
-    type Out = R;
+/// The derivative of a convolution with a bias and `relu`: where the result is 0, its gradient counts as 0.
+struct ConvolutionRelu(Convolution);
 
-    fn cpu(&self, inputs: [CpuView<'_, R>; 2], out: StoredMut<'_, R>) -> Result<()> {
-        self.on_cpu(inputs, None, out)
-    }
-}
+impl Derivative<3> for ConvolutionRelu {
+    const SAVES: Saves = Saves::OutputForLast;
 
-per_type! { Convolution<false>[3]: Real }
-per_type! { Convolution<true>[3]: Real }
-
-impl<const RELU: bool> Op<3> for Convolution<RELU>
-where
-    Self: PerType<3>,
-{
-    const NAME: &'static str = if RELU { "conv2d_relu" } else { "conv2d" };
-    const SAVES: Saves = if RELU { Saves::OutputForLast } else { Saves::Inputs };
-    const INPUTS: Inputs = Inputs::WithoutGaps;
-
-    fn out_shape(&self, [.., third]: [&Shape; 3]) -> Result<Shape> {
-        let shape = self.out_shape()?;
-        if matches!(self.kind, ConvolutionKind::Forward) && *third != [shape[1]] {
-            let expected = format!("with the weight {} it must be [{}]", self.weight, shape[1]);
-            return Err(Error::WrongShape { op: "conv2d", operand: "the bias", shape: *third, expected });
-        }
-        Ok(shape)
-    }
-
-    fn cuda(&self, device: &CudaDevice, [one, other, third]: [CudaView<'_>; 3], out: CudaOut<'_>) -> Result<()> {
-        self.on_cuda(device, [one, other], Some(third), out)
-    }
-
-    /// Of the convolution: derivatives with a third input are not recorded.
+    /// A device reads the gradient and the result together; so does the CPU if it needs them once. Else the zeros are written
+    /// first.
     fn backward(&self, saved: &Saved<'_, 3>, grad: &Tensor) -> Result<[Option<Tensor>; 3]> {
-        let (image, weight) = (saved.input(0), saved.input(1));
-        let wanted = saved.needs(1) && saved.needs(2) && !is_grad_enabled();
-        let together = wanted && is_fused(self.geometry, image, self.weight);
-        if !RELU {
-            return self.gradients(saved, grad, together);
+        let (op, image, weight, out) = (&self.0, saved.input(0), saved.input(1), saved.output());
+        let masks_itself = !saved.needs(0) || !grad.device().is_cpu();
+        if !op.makes_both(saved) || !masks_itself {
+            return op.backward(saved, &grad.where_positive(out)?);
         }
-        // Where the result is 0, the gradient counts as 0. It is read as such on a device, or if it is needed once; else made
-        // so first.
-        let out = saved.output();
-        let reads_twice = !matches!(grad.storage().device(), Device::Cpu);
-        if !together || (saved.needs(0) && !reads_twice) {
-            return self.gradients(saved, &grad.where_positive(out)?, together);
-        }
-        let of_image = self.other::<true>(ConvolutionKind::ImageGrad);
-        let of_weight = Convolution { with_bias_grad: true, ..self.other::<true>(ConvolutionKind::WeightGrad) };
-        let image_grad = saved.grad_of(0, || apply(of_image, [weight, grad, out]))?;
-        let [weight_grad, bias_grad] = self.parts(apply(of_weight, [image, grad, out])?)?;
-        Ok([image_grad, weight_grad, bias_grad])
+        let (grad, out) = (grad.raw().gap_free()?, out.raw().gap_free()?);
+        let [weight_grad, bias_grad] = op.both_gradients(image.raw(), &grad, Some(&out))?;
+        Ok([saved.grad_of(0, || self.image_grad(weight.raw(), [&grad, &out]))?, weight_grad, bias_grad])
     }
 }
 
-impl<R: Real, const RELU: bool> CpuKernel<R, 3> for Convolution<RELU> {
-    type Out = R;
-
-    fn cpu(&self, [one, other, third]: [CpuView<'_, R>; 3], out: StoredMut<'_, R>) -> Result<()> {
-        self.on_cpu([one, other], Some(third), out)
+impl ConvolutionRelu {
+    /// On a device.
+    fn image_grad(&self, weight: &Raw, [grad, mask]: [&Raw; 2]) -> Result<Tensor> {
+        let (op, d) = (&self.0, &self.0.dims()?);
+        let Device::Cuda(device) = weight.storage.device() else {
+            unreachable!("the CPU does not mask image gradients")
+        };
+        let inputs = [weight, grad, mask].map(Some);
+        let made = on_cuda(OP, device, inputs, (op.image, weight.dtype()), &mut |inputs, out| {
+            let [weight, grad, mask] = inputs.cuda_views();
+            cuda::image_grad(device, d, (grad, Some(mask)), weight, out)
+        })?;
+        Ok(made.typed())
     }
 }

@@ -98,7 +98,7 @@ pub(super) fn forward(
     if library::convolve(device, "conv2d", ConvolutionKind::Forward, d, [image, weight], &mut out)? {
         return bias.map_or(Ok(()), |bias| library::add_bias(device, bias, out));
     }
-    if out.shape().elements() == 0 || small::forward(device, d, [image, weight], (bias, false), &mut out)? {
+    if small::forward(device, d, [image, weight], (bias, false), &mut out)? {
         return Ok(());
     }
     correlate(device, "conv2d", Conv::new(d, false)?, d.batch, [image, weight], bias, out)
@@ -117,7 +117,7 @@ pub(super) fn image_grad(
         return Ok(());
     }
     let gradient = Gradient { numbers: grad, mask };
-    if out.shape().elements() == 0 || small::image_grad(device, d, gradient, weight, &mut out)? {
+    if small::image_grad(device, d, gradient, weight, &mut out)? {
         return Ok(());
     }
     assert_done(mask.is_none(), d);
@@ -317,10 +317,8 @@ pub(super) fn forward_relu(
     bias: CudaView<'_>,
     mut out: CudaOut<'_>,
 ) -> Result<()> {
-    if out.shape().elements() > 0 {
-        let is_done = small::forward(device, d, inputs, (Some(bias), true), &mut out)?;
-        assert_done(is_done, d);
-    }
+    let is_done = small::forward(device, d, inputs, (Some(bias), true), &mut out)?;
+    assert_done(is_done, d);
     Ok(())
 }
 
@@ -355,7 +353,7 @@ pub(super) fn weight_grad(
         return Ok(());
     }
     let gradient = Gradient { numbers: grad, mask: None };
-    if out.shape().elements() == 0 || small::weight_grad(device, d, (image, gradient), false, &mut out)? {
+    if small::weight_grad(device, d, (image, gradient), false, &mut out)? {
         return Ok(());
     }
     let conv = Conv { end_image: count(op, d.batch)?.into(), ..Conv::new(d, false)? };

@@ -12,7 +12,7 @@ mod small;
 use self::convolution::{Convolution, is_fused};
 use crate::autocast::prepared;
 use crate::error::{Error, Result};
-use crate::op::{Precision, apply, same_precision};
+use crate::op::{Precision, same_precision};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
@@ -166,10 +166,7 @@ impl Tensor {
         if let Some(result) = channels_last::forward(self, weight, bias, geometry)? {
             return Ok(result);
         }
-        let result = match bias {
-            Some(bias) => apply(Convolution::<false>::forward(geometry, self, weight), [self, weight, bias]),
-            None => apply(Convolution::<false>::forward(geometry, self, weight), [self, weight]),
-        }?;
+        let result = Convolution::forward(geometry, self, weight).apply([Some(self), Some(weight), bias])?;
         if channels_last::is_kept(self) { result.channels_last() } else { Ok(result) }
     }
 
@@ -191,7 +188,7 @@ impl Tensor {
         let bias = bias.map(|bias| prepared(PRECISION, bias)).transpose()?;
         match &bias {
             Some(bias) if is_fused(geometry, &image, *weight.shape()) => {
-                apply(Convolution::<true>::forward(geometry, &image, &weight), [&image, &weight, bias])
+                Convolution::forward(geometry, &image, &weight).apply_with_relu(&image, &weight, bias)
             }
             bias => image.convolved(&weight, bias.as_ref(), geometry)?.relu(),
         }

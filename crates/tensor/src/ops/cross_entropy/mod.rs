@@ -13,7 +13,7 @@ use crate::device::{Device, common_device};
 use crate::element::{DType, Real};
 use crate::error::{Error, Result};
 use crate::kind::Int;
-use crate::op::{CpuKernel, Inputs, Op, Precision, Saves, apply, per_type};
+use crate::op::{CpuKernel, Derivative, Inputs, Op, Precision, Saves, apply, on_cuda, per_type};
 use crate::ops::Reduction;
 use crate::ops::index::check_range;
 use crate::scratch;
@@ -23,6 +23,8 @@ use crate::tensor::{Raw, Tensor};
 
 /// The most scores of which one block of a device's threads computes the loss: more take more blocks, and so two kernels.
 const ONE_BLOCK: usize = 1 << 16;
+
+const GRADIENT: &str = "cross_entropy's gradient";
 
 /// The loss of scores `[batch, classes]`, given the right classes, `[batch]`. Under autocast, kernels of devices read halves and
 /// write `f32`; on the CPU the scores are converted.
@@ -101,7 +103,6 @@ per_type! { CrossEntropy[1]: Real }
 
 impl Op<1> for CrossEntropy {
     const NAME: &'static str = "cross_entropy";
-    const SAVES: Saves = Saves::Inputs;
     const INPUTS: Inputs = Inputs::WithoutGaps;
 
     fn out_shape(&self, _: [&Shape; 1]) -> Result<Shape> {
@@ -130,20 +131,23 @@ impl Op<1> for CrossEntropy {
         *self.grad.lock().unwrap_or_else(PoisonError::into_inner) = grad;
         Ok(())
     }
+}
+
+impl Derivative<1> for CrossEntropy {
+    const SAVES: Saves = Saves::Inputs;
 
     fn backward(&self, saved: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
         self.labels.check_unchanged()?;
         Ok([Some(apply(CrossEntropyGrad(self.labels.clone()), [saved.input(0), grad])?)])
     }
-
     fn backward_of_one(&self, saved: &Saved<'_, 1>) -> Option<Result<[Option<Tensor>; 1]>> {
+        let Device::Cuda(device) = saved.input(0).storage().device() else { return None };
         let made = || self.grad.lock().unwrap_or_else(PoisonError::into_inner).take(); // whoever gets it may change it
-        let grad = || match made() {
+        let grad = |()| match made() {
             Some(grad) => Ok([Some(grad.typed())]),
-            None => Ok([Some(apply(CrossEntropyGrad(self.labels.clone()), [saved.input(0)])?)]),
+            None => Ok([Some(gradient_of_one(&self.labels, device, saved.input(0).raw())?)]),
         };
-        let on_device = !saved.input(0).device().is_cpu();
-        on_device.then(|| self.labels.check_unchanged().and_then(|()| grad()))
+        Some(self.labels.check_unchanged().and_then(grad))
     }
 }
 
@@ -174,8 +178,7 @@ struct CrossEntropyGrad(Labels);
 per_type! { CrossEntropyGrad[2]: Real }
 
 impl Op<2> for CrossEntropyGrad {
-    const NAME: &'static str = "cross_entropy's gradient";
-    const SAVES: Saves = Saves::Inputs;
+    const NAME: &'static str = GRADIENT;
     const INPUTS: Inputs = Inputs::WithoutGaps;
     const PRECISION: Precision = Precision::Computing;
 
@@ -187,6 +190,10 @@ impl Op<2> for CrossEntropyGrad {
         let factor = constant(x.dtype(), self.0.factor().into());
         self.0.with_view(|target| cuda::grad(device, x, Some(grad), target, factor, out))
     }
+}
+
+impl Derivative<2> for CrossEntropyGrad {
+    const SAVES: Saves = Saves::Inputs;
 
     /// With `h` the gradient that arrives and `p` = softmax(x): g · p · (h − Σ h·p) for `x`, Σ h·p − h[target] for `g`.
     fn backward(&self, saved: &Saved<'_, 2>, h: &Tensor) -> Result<[Option<Tensor>; 2]> {
@@ -220,32 +227,13 @@ impl<R: Real> CpuKernel<R, 2> for CrossEntropyGrad {
     }
 }
 
-per_type! { CrossEntropyGrad[1]: Real }
-
-/// The same where the output's gradient is 1; never recorded, and on devices only.
-impl Op<1> for CrossEntropyGrad {
-    const NAME: &'static str = "cross_entropy's gradient";
-    const SAVES: Saves = Saves::Nothing;
-    const INPUTS: Inputs = Inputs::WithoutGaps;
-
-    fn out_shape(&self, [x]: [&Shape; 1]) -> Result<Shape> {
-        Ok(*x)
-    }
-
-    fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
-        let factor = constant(x.dtype(), self.0.factor().into());
-        self.0.with_view(|target| cuda::grad(device, x, None, target, factor, out))
-    }
-
-    fn backward(&self, _: &Saved<'_, 1>, _: &Tensor) -> Result<[Option<Tensor>; 1]> {
-        unreachable!("a recorded derivative has the output's gradient")
-    }
-}
-
-impl<R: Real> CpuKernel<R, 1> for CrossEntropyGrad {
-    type Out = R;
-
-    fn cpu(&self, _: [CpuView<'_, R>; 1], _: StoredMut<'_, R>) -> Result<()> {
-        unreachable!("on the CPU a gradient of 1 is a tensor")
-    }
+/// The same where the output's gradient is 1, on a device; not recorded.
+fn gradient_of_one(labels: &Labels, device: &CudaDevice, x: &Raw) -> Result<Tensor> {
+    let factor = constant(x.dtype(), labels.factor().into());
+    let x = &x.gap_free()?;
+    let out = on_cuda(GRADIENT, device, [Some(x)], (*x.shape(), x.dtype()), &mut |inputs, out| {
+        let [x] = inputs.cuda_views();
+        labels.with_view(|target| cuda::grad(device, x, None, target, factor, out))
+    })?;
+    Ok(out.typed())
 }

@@ -10,7 +10,7 @@ use crate::cuda::{CudaDevice, CudaOut, CudaView, constant};
 use crate::element::{DType, Real};
 use crate::error::{Error, Result};
 use crate::kind::Int;
-use crate::op::{CpuKernel, Inputs, Op, Saves, apply, per_type};
+use crate::op::{CpuKernel, Derivative, Inputs, Op, apply, per_type};
 use crate::parallel::try_for_each_chunk_mut;
 use crate::random::{self, Draw, Generator};
 use crate::scratch;
@@ -95,7 +95,6 @@ per_type! { Dropout[1]: Real }
 
 impl Op<1> for Dropout {
     const NAME: &'static str = "dropout";
-    const SAVES: Saves = Saves::Nothing;
     const INPUTS: Inputs = Inputs::WithoutGaps;
 
     fn out_shape(&self, [x]: [&Shape; 1]) -> Result<Shape> {
@@ -105,7 +104,9 @@ impl Op<1> for Dropout {
     fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
         cuda::run(device, self.draw, self.p, constant(x.dtype(), self.scale.into()), x, out)
     }
+}
 
+impl Derivative<1> for Dropout {
     fn backward(&self, _: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
         Ok([Some(apply(self.clone(), [grad])?)])
     }

@@ -13,7 +13,7 @@ use crate::device::common_device;
 use crate::element::{DType, Num};
 use crate::error::{Error, Result};
 use crate::kind::{Int, Kind};
-use crate::op::{CpuKernel, Mover, Op, Saves, apply, apply_raw, by_size, per_type};
+use crate::op::{CpuKernel, Derivative, Mover, Op, apply, apply_raw, by_size, per_type};
 use crate::shape::Shape;
 use crate::tensor::{Raw, Tensor};
 
@@ -102,7 +102,6 @@ by_size! { IndexSelect }
 
 impl Op<1> for IndexSelect {
     const NAME: &'static str = "index_select";
-    const SAVES: Saves = Saves::Nothing;
 
     fn out_shape(&self, [x]: [&Shape; 1]) -> Result<Shape> {
         if self.index.rank() != 1 {
@@ -122,7 +121,9 @@ impl Op<1> for IndexSelect {
         let index = Index::of_entries(lock.cuda(self.index.layout(), DType::I64), self.dim);
         cuda::gather(device, "index_select", x, index, out)
     }
+}
 
+impl Derivative<1> for IndexSelect {
     fn backward(&self, saved: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
         Ok([Some(apply(IndexAdd { select: self.clone(), into: *saved.shape(0) }, [grad])?)])
     }
@@ -148,7 +149,6 @@ per_type! { IndexAdd[1]: Num }
 
 impl Op<1> for IndexAdd {
     const NAME: &'static str = "index_add";
-    const SAVES: Saves = Saves::Nothing;
 
     fn out_shape(&self, _: [&Shape; 1]) -> Result<Shape> {
         Ok(self.into)
@@ -159,7 +159,9 @@ impl Op<1> for IndexAdd {
         let index = Index::of_entries(lock.cuda(self.select.index.layout(), DType::I64), self.select.dim);
         cuda::add_entries(device, "index_add", x, index, out)
     }
+}
 
+impl Derivative<1> for IndexAdd {
     fn backward(&self, _: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
         Ok([Some(apply(self.select.clone(), [grad])?)])
     }
@@ -185,7 +187,6 @@ by_size! { Gather }
 
 impl Op<1> for Gather {
     const NAME: &'static str = "gather";
-    const SAVES: Saves = Saves::Nothing;
 
     fn out_shape(&self, [x]: [&Shape; 1]) -> Result<Shape> {
         let index = self.index.shape();
@@ -203,7 +204,9 @@ impl Op<1> for Gather {
         let index = Index::of_elements(lock.cuda(self.index.layout(), DType::I64), self.dim);
         cuda::gather(device, "gather", x, index, out)
     }
+}
 
+impl Derivative<1> for Gather {
     fn backward(&self, saved: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
         Ok([Some(apply(ScatterAdd { gather: self.clone(), into: *saved.shape(0) }, [grad])?)])
     }
@@ -229,7 +232,6 @@ per_type! { ScatterAdd[1]: Num }
 
 impl Op<1> for ScatterAdd {
     const NAME: &'static str = "scatter_add";
-    const SAVES: Saves = Saves::Nothing;
 
     fn out_shape(&self, _: [&Shape; 1]) -> Result<Shape> {
         Ok(self.into)
@@ -240,7 +242,9 @@ impl Op<1> for ScatterAdd {
         let index = Index::of_elements(lock.cuda(self.gather.index.layout(), DType::I64), self.gather.dim);
         cuda::scatter_add(device, "scatter_add", x, index, out)
     }
+}
 
+impl Derivative<1> for ScatterAdd {
     fn backward(&self, _: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
         Ok([Some(apply(self.gather.clone(), [grad])?)])
     }

@@ -2,7 +2,8 @@
 
 use pagelock_cuda::Argument;
 
-use crate::cuda::{Code, CudaDevice, CudaOut, CudaView, Rows, count};
+use super::GRADIENT;
+use crate::cuda::{Code, CudaDevice, CudaOut, CudaView, Rows, count, optional};
 use crate::element::DType;
 use crate::error::{Error, Result};
 
@@ -20,51 +21,47 @@ static CODE: Code = Code {
 const SUMMING_BLOCKS: usize = 256;
 /// Columns of a block of `layer_norm_parameters`.
 const BLOCK_COLUMNS: usize = 32;
-const NULL: Argument<'static> = Argument::Value(&[0; 8]);
 
-fn argument<'a>(x: Option<&CudaView<'a>>) -> Argument<'a> {
-    x.map_or(NULL, CudaView::argument)
-}
-
-/// The result, for rows of `n` elements of `x`; `parameters` are the weight and the bias, as far as there are any.
+/// The result, for rows of `n` elements; the inputs are `x`, weight and bias, as far as there are any.
 pub(super) fn forward(
     device: &CudaDevice,
     (n, eps): (usize, u64),
-    x: CudaView<'_>,
-    parameters: &[CudaView<'_>],
-    mut out: CudaOut<'_>,
+    inputs: [Option<CudaView<'_>>; 3],
+    out: CudaOut<'_>,
 ) -> Result<()> {
-    let (op, rows) = ("layer_norm", out.shape().elements() / n);
-    let all = || std::iter::once(&x).chain(parameters);
-    let plan = Rows::new(n, x.dtype(), 1, |bytes| out.is_aligned(bytes) && all().all(|x| x.is_aligned(bytes)));
-    let launch = plan.launch(op, rows.div_ceil(plan.of_block()), 0)?;
-    let (rows, n, eps) = ((rows as u64).to_ne_bytes(), count(op, n)?.to_ne_bytes(), eps.to_ne_bytes());
-    let [rows, n, eps] = [&rows[..], &n, &eps].map(Argument::Value);
-    let types = [x.dtype(); 2];
-    let (weight, bias) = (argument(parameters.first()), argument(parameters.get(1)));
-    let arguments = [out.argument(), x.argument(), weight, bias, rows, n, eps];
-    // SAFETY: the kernel takes these; x and out have rows · n elements, the parameters n, and packs begin where they may.
-    unsafe { CODE.launch_for(device, op, (types, "layer_norm"), plan.constants(), launch, &arguments) }
+    run(device, ("layer_norm", "layer_norm"), 1, (n, eps), inputs, out)
 }
 
-/// The gradient of `x`.
+/// The gradient of `x`; the inputs are `x`, the gradient of the result and, if there is one, the weight.
 pub(super) fn grad(
     device: &CudaDevice,
     (n, eps): (usize, u64),
-    [x, grad]: [CudaView<'_>; 2],
-    weight: Option<CudaView<'_>>,
+    inputs: [Option<CudaView<'_>>; 3],
+    out: CudaOut<'_>,
+) -> Result<()> {
+    run(device, (GRADIENT, "layer_norm_grad"), 2, (n, eps), inputs, out)
+}
+
+/// Launches a kernel that keeps `arrays` numbers for each element of a row in registers.
+fn run(
+    device: &CudaDevice,
+    (op, kernel): (&'static str, &'static str),
+    arrays: usize,
+    (n, eps): (usize, u64),
+    inputs: [Option<CudaView<'_>>; 3],
     mut out: CudaOut<'_>,
 ) -> Result<()> {
-    let (op, rows) = ("layer_norm's gradient", out.shape().elements() / n);
-    let all = || [&x, &grad].into_iter().chain(&weight);
-    let plan = Rows::new(n, x.dtype(), 2, |bytes| out.is_aligned(bytes) && all().all(|x| x.is_aligned(bytes)));
+    let (dtype, rows) = (out.dtype(), out.shape().elements() / n);
+    let are_aligned = |bytes| out.is_aligned(bytes) && inputs.iter().flatten().all(|x| x.is_aligned(bytes));
+    let plan = Rows::new(n, dtype, arrays, are_aligned);
     let launch = plan.launch(op, rows.div_ceil(plan.of_block()), 0)?;
     let (rows, n, eps) = ((rows as u64).to_ne_bytes(), count(op, n)?.to_ne_bytes(), eps.to_ne_bytes());
     let [rows, n, eps] = [&rows[..], &n, &eps].map(Argument::Value);
-    let types = [x.dtype(); 2];
-    let arguments = [out.argument(), x.argument(), grad.argument(), argument(weight.as_ref()), rows, n, eps];
-    // SAFETY: as in `forward`; the gradient is as large as x.
-    unsafe { CODE.launch_for(device, op, (types, "layer_norm_grad"), plan.constants(), launch, &arguments) }
+    let [a, b, c] = inputs.each_ref().map(|input| optional(input.as_ref()));
+    let arguments = [out.argument(), a, b, c, rows, n, eps];
+    // SAFETY: the kernels take these; `out`, `x` and its gradient have rows · n elements, weight and bias n, and packs begin
+    // where they may.
+    unsafe { CODE.launch_for(device, op, ([dtype; 2], kernel), plan.constants(), launch, &arguments) }
 }
 
 /// How rows are added up, if that is possible: only as long as threads keep them.
@@ -84,7 +81,7 @@ pub(super) fn parameter_grads(
     [x, grad]: [CudaView<'_>; 2],
     mut out: CudaOut<'_>,
 ) -> Result<()> {
-    let (op, dtype, rows) = ("layer_norm's gradient", x.dtype(), x.shape().elements() / n);
+    let (op, dtype, rows) = (GRADIENT, x.dtype(), x.shape().elements() / n);
     let aligned = |bytes| x.is_aligned(bytes) && grad.is_aligned(bytes);
     let plan = summing(n, dtype, aligned).unwrap_or_else(|| unreachable!("`can_sum` was asked"));
     let failed = |source| Error::cuda(op, source);
@@ -94,7 +91,7 @@ pub(super) fn parameter_grads(
     let (rows, row_len, eps) = ((rows as u64).to_ne_bytes(), count(op, n)?.to_ne_bytes(), eps.to_ne_bytes());
     let [rows, row_len, eps] = [&rows[..], &row_len, &eps].map(Argument::Value);
     let arguments = [Argument::Write(partial.view_mut()), x.argument(), grad.argument(), rows, row_len, eps];
-    // SAFETY: as in `forward`; `partial` has 2 · n numbers for each block, its shared memory as many, where rows share it.
+    // SAFETY: as in `run`; `partial` has 2 · n numbers for each block, its shared memory as many, where rows share it.
     unsafe { CODE.launch_for(device, op, ([dtype; 2], "layer_norm_sums"), plan.constants(), launch, &arguments) }?;
 
     let columns = (count(op, 2 * n)? as u32).to_ne_bytes();

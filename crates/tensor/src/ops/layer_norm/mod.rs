@@ -1,23 +1,20 @@
 //! Layer normalization: rows with mean 0 and variance 1, and its gradients.
 //!
-//! The gradients are operations of their own where only their numbers are wanted; where they are differentiated again,
-//! they are made of other operations.
+//! The gradients have kernels of their own, and are made of other operations where they are differentiated again.
 
 mod cuda;
 
-use std::sync::{Arc, OnceLock};
-
 use crate::autocast::autocast_type;
-use crate::autograd::{Saved, is_grad_enabled};
-use crate::cpu::{self, CpuView, StoredMut};
-use crate::cuda::{CudaDevice, CudaOut, CudaView, constant};
+use crate::autograd::{Saved, is_grad_enabled, record};
+use crate::cpu;
+use crate::cuda::{CudaOut, constant};
 use crate::device::Device;
 use crate::element::{DType, Real};
 use crate::error::{Error, Result};
-use crate::op::{CpuKernel, Inputs, Op, Precision, Saves, apply, per_type};
+use crate::op::{Derivative, LockedInputs, Precision, Saves, on_cpu, on_cuda, prepared};
 use crate::shape::{IntoShape, MAX_RANK, Shape};
 use crate::storage::Fresh;
-use crate::tensor::{Raw, Tensor};
+use crate::tensor::{Raw, Tensor, by_real};
 
 const OP: &str = "layer_norm";
 const GRADIENT: &str = "layer_norm's gradient";
@@ -54,19 +51,14 @@ impl Tensor {
         if autocast_type().is_none() && weight.or(bias).is_some_and(is_wide) {
             return self.to_dtype(wide)?.layer_norm(op.normalized, weight, bias, eps)?.to_dtype(own);
         }
-        match (weight, bias) {
-            (None, None) => apply(op, [self]),
-            (Some(weight), None) => apply(op, [self, weight]),
-            (Some(weight), Some(bias)) => apply(op, [self, weight, bias]),
-            (None, Some(bias)) => {
-                op.check(self.shape(), &[&op.normalized, bias.shape()])?;
-                apply(op, [self, &bias.ones_like()?, bias])
-            }
-        }
+        op.check(self.shape(), [weight, bias])?;
+        let inputs = [Some(self), weight, bias].map(|input| input.map(Tensor::raw));
+        let inputs = prepared(OP, Precision::F32UnderAutocast, inputs)?;
+        op.forward(inputs.each_ref().map(Option::as_ref)).map(Raw::typed)
     }
 }
 
-/// Of the input; of input and weight; of input, weight and bias.
+/// Of the input, and of weight and bias, as far as there are any.
 #[derive(Clone, Copy)]
 struct LayerNorm {
     normalized: Shape,
@@ -79,8 +71,9 @@ impl LayerNorm {
         self.normalized.elements()
     }
 
-    fn eps<R: Real>(&self) -> R {
-        R::from_f64(self.eps)
+    /// What kernels of the CPU are told: elements of a row, and `eps`.
+    fn row<R: Real>(&self) -> (usize, R) {
+        (self.row_len(), R::from_f64(self.eps))
     }
 
     /// What kernels of a device are told: elements of a row, and the bytes of `eps`.
@@ -96,219 +89,111 @@ impl LayerNorm {
         Shape::new(&sizes[..=rank])
     }
 
-    fn check(&self, x: &Shape, parameters: &[&Shape]) -> Result<()> {
+    fn check(&self, x: &Shape, [weight, bias]: [Option<&Tensor>; 2]) -> Result<()> {
         if self.normalized.rank() == 0 || !x.ends_with(&self.normalized) {
             let expected = format!("its last sizes must be those to normalize, {}; reshape it", self.normalized);
             return Err(Error::WrongShape { op: OP, operand: "the input", shape: *x, expected });
         }
-        for (operand, shape) in ["the weight", "the bias"].into_iter().zip(parameters) {
-            if **shape != self.normalized {
+        for (operand, parameter) in [("the weight", weight), ("the bias", bias)] {
+            if let Some(parameter) = parameter.filter(|parameter| *parameter.shape() != self.normalized) {
                 let expected = format!("it must have the sizes to normalize, {}", self.normalized);
-                return Err(Error::WrongShape { op: OP, operand, shape: **shape, expected });
+                return Err(Error::WrongShape { op: OP, operand, shape: *parameter.shape(), expected });
             }
         }
         Ok(())
     }
 
-    /// The gradients of input, weight and bias as results of other operations, in the computing type.
-    fn composed(&self, x: &Tensor, weight: Option<&Tensor>, grad: &Tensor) -> Result<[Tensor; 3]> {
-        let weight = weight.map(Tensor::widened).transpose()?;
-        let [x, weight, bias] = self.composed_of_reals(&x.widened()?, weight.as_ref(), &grad.widened()?)?;
-        Ok([x, weight, bias])
+    fn forward(self, inputs: [Option<&Raw>; 3]) -> Result<Raw> {
+        let [Some(x), ..] = inputs else { unreachable!("there is an input") };
+        let like = (*x.shape(), x.dtype());
+        let out = match x.storage.device() {
+            Device::Cpu => on_cpu(OP, inputs, like, &mut |inputs, out| {
+                by_real!(inputs.dtype(), R => {
+                    let (x, parameters) = (inputs.view::<R>(0).data, [inputs.data(1), inputs.data(2)]);
+                    cpu::layer_norm(x, parameters, self.row(), out.stored()).map_err(Error::scratch(OP))
+                })
+            }),
+            Device::Cuda(device) => on_cuda(OP, device, inputs, like, &mut |inputs, out| {
+                cuda::forward(device, self.numbers(inputs.dtype()), inputs.cuda_views_found(), out)
+            }),
+        }?;
+        Ok(record(OP, self, inputs, out))
     }
 
-    fn composed_of_reals(&self, x: &Tensor, weight: Option<&Tensor>, grad: &Tensor) -> Result<[Tensor; 3]> {
-        let (rows, n) = (x.len() / self.row_len().max(1), self.row_len());
-        let [flat_x, flat_grad] = [x.reshape_to(Shape::new(&[rows, n])?)?, grad.reshape_to(Shape::new(&[rows, n])?)?];
+    /// The gradients of input, weight and bias as results of other operations, in the computing type.
+    fn composed(&self, x: &Tensor, weight: Option<&Tensor>, grad: &Tensor) -> Result<[Tensor; 3]> {
+        let (n, shape) = (self.row_len(), *x.shape());
+        let rows = Shape::new(&[x.len() / n.max(1), n])?;
+        let [flat_x, flat_grad] = [x.widened()?.reshape_to(rows)?, grad.widened()?.reshape_to(rows)?];
         let centered = flat_x.sub(&flat_x.mean_keepdim(1)?)?;
         let variance = centered.mul(&centered)?.mean_keepdim(1)?;
         let factor = variance.add_scalar(self.eps)?.pow(-0.5)?;
         let normal = centered.mul(&factor)?;
         let weighted = match weight {
-            Some(weight) => flat_grad.mul(&weight.reshape_to(Shape::new(&[n])?)?)?,
+            Some(weight) => flat_grad.mul(&weight.widened()?.reshape_to(Shape::new(&[n])?)?)?,
             None => flat_grad.clone(),
         };
         let of_mean = weighted.sub(&weighted.mean_keepdim(1)?)?;
         let of_scale = normal.mul(&weighted.mul(&normal)?.mean_keepdim(1)?)?;
-        let x_grad = of_mean.sub(&of_scale)?.mul(&factor)?.reshape_to(*x.shape())?;
+        let x_grad = of_mean.sub(&of_scale)?.mul(&factor)?.reshape_to(shape)?;
         let weight_grad = flat_grad.mul(&normal)?.sum(0)?.reshape_to(self.normalized)?;
         Ok([x_grad, weight_grad, flat_grad.sum(0)?.reshape_to(self.normalized)?])
     }
 
-    /// The gradients of weight and bias in operations, for rows that no kernel adds up.
+    /// The gradients of the input and, one after the other, of weight and bias, each if it is wanted; on the CPU from one walk
+    /// over the rows.
+    fn gradients(&self, [x, grad]: [&Raw; 2], weight: Option<&Raw>, wanted: [bool; 2]) -> Result<[Option<Raw>; 2]> {
+        let (inputs, like) = ([Some(x), Some(grad), weight], (*x.shape(), x.dtype()));
+        let parameters = (self.parameters_shape()?, x.dtype());
+        let Device::Cuda(device) = x.storage.device() else {
+            let allocate = || Fresh::allocate(GRADIENT, parameters.0, parameters.1);
+            let mut sums = wanted[1].then(allocate).transpose()?;
+            let x_grad = on_cpu(GRADIENT, inputs, like, &mut |inputs, out| {
+                by_real!(inputs.dtype(), R => {
+                    let both = [inputs.view::<R>(0).data, inputs.view(1).data];
+                    let sums = sums.as_mut().map(Fresh::stored);
+                    cpu::layer_norm_grad(both, inputs.data(2), self.row(), out.stored(), sums)
+                        .map_err(Error::scratch(GRADIENT))
+                })
+            })?;
+            return Ok([Some(x_grad), sums.map(Fresh::share)]);
+        };
+        let numbers = self.numbers(x.dtype());
+        let of_x = || {
+            let run = &mut |inputs: &LockedInputs<'_, 3>, out: CudaOut<'_>| {
+                cuda::grad(device, numbers, inputs.cuda_views_found(), out)
+            };
+            on_cuda(GRADIENT, device, inputs, like, run)
+        };
+        let of_parameters = || {
+            let run = &mut |inputs: &LockedInputs<'_, 2>, out: CudaOut<'_>| {
+                cuda::parameter_grads(device, numbers, inputs.cuda_views(), out)
+            };
+            on_cuda(GRADIENT, device, [Some(x), Some(grad)], parameters, run)
+        };
+        Ok([wanted[0].then(of_x).transpose()?, wanted[1].then(of_parameters).transpose()?])
+    }
+
+    /// Whether kernels add up the gradients of weight and bias.
     fn are_summed_by_kernel(&self, x: &Tensor) -> bool {
-        match x.storage().device() {
-            Device::Cpu => true,
-            Device::Cuda(_) => cuda::can_sum(self.row_len(), x.dtype()),
-        }
+        x.device().is_cpu() || cuda::can_sum(self.row_len(), x.dtype())
     }
+}
 
-    /// The gradients of `N` inputs: input, weight, bias.
-    fn gradients<const N: usize>(&self, saved: &Saved<'_, N>, grad: &Tensor) -> Result<[Option<Tensor>; N]> {
-        let (x, weight) = (saved.input(0), (N > 1).then(|| saved.input(1)));
-        let wants_parameters = (1..N).any(|i| saved.needs(i));
+impl Derivative<3> for LayerNorm {
+    const SAVES: Saves = Saves::Inputs;
+
+    fn backward(&self, saved: &Saved<'_, 3>, grad: &Tensor) -> Result<[Option<Tensor>; 3]> {
+        let (x, weight) = (saved.input(0), saved.optional(1));
+        let wants_parameters = saved.needs(1) || saved.needs(2);
         if is_grad_enabled() || x.is_empty() || (wants_parameters && !self.are_summed_by_kernel(x)) {
-            let mut grads = self.composed(x, weight, grad)?.map(Some).into_iter();
-            return Ok(std::array::from_fn(|i| grads.next().flatten().filter(|_| saved.needs(i))));
+            return Ok(saved.wanted(self.composed(x, weight, grad)?));
         }
-        let sums = Arc::new(OnceLock::new());
-        let x_grad = || {
-            let sums = (wants_parameters && x.device().is_cpu()).then(|| (x.dtype(), sums.clone()));
-            let op = InputGrad { op: *self, sums };
-            match weight {
-                Some(weight) => apply(op, [x, grad, weight]),
-                None => apply(op, [x, grad]),
-            }
-        };
-        let x_grad = match x.device() {
-            Device::Cpu => Some(x_grad()?).filter(|_| saved.needs(0)),
-            Device::Cuda(_) => saved.grad_of(0, x_grad)?,
-        };
-        let sums: Option<Tensor> = match sums.get() {
-            Some(sums) => Some(sums.clone().typed()),
-            None => wants_parameters.then(|| apply(ParameterGrads(*self), [x, grad])).transpose()?,
-        };
-        let mut grads = [x_grad, None, None];
-        for (i, grad) in grads.iter_mut().enumerate().take(N).skip(1) {
-            if let (true, Some(sums)) = (saved.needs(i), &sums) {
-                *grad = Some(sums.select(0, i as isize - 1)?);
-            }
-        }
-        let mut grads = grads.into_iter();
-        Ok(std::array::from_fn(|_| grads.next().flatten()))
-    }
-}
-
-macro_rules! layer_norm {
-    ($($n:literal)+) => {$(
-        per_type! { LayerNorm[$n]: Real }
-
-        impl Op<$n> for LayerNorm {
-            const NAME: &'static str = OP;
-            const SAVES: Saves = Saves::Inputs;
-            const INPUTS: Inputs = Inputs::WithoutGaps;
-            const PRECISION: Precision = Precision::F32UnderAutocast;
-
-            fn out_shape(&self, inputs: [&Shape; $n]) -> Result<Shape> {
-                self.check(inputs[0], &inputs[1..])?;
-                Ok(*inputs[0])
-            }
-
-            fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; $n], out: CudaOut<'_>) -> Result<()> {
-                match out.shape().elements() {
-                    0 => Ok(()),
-                    _ => cuda::forward(device, self.numbers(inputs[0].dtype()), inputs[0], &inputs[1..], out),
-                }
-            }
-
-            fn backward(&self, saved: &Saved<'_, $n>, grad: &Tensor) -> Result<[Option<Tensor>; $n]> {
-                self.gradients(saved, grad)
-            }
-        }
-
-        impl<R: Real> CpuKernel<R, $n> for LayerNorm {
-            type Out = R;
-
-            fn cpu(&self, inputs: [CpuView<'_, R>; $n], out: StoredMut<'_, R>) -> Result<()> {
-                let parameter = |i: usize| inputs.get(i).map(|parameter| parameter.data);
-                let row = (self.row_len(), self.eps());
-                cpu::layer_norm(inputs[0].data, [parameter(1), parameter(2)], row, out).map_err(Error::scratch(OP))
-            }
-        }
-    )+};
-}
-
-layer_norm!(1 2 3);
-
-/// The gradient of the input: of `[input, gradient of the result]`, or of these and the weight; never recorded.
-struct InputGrad {
-    op: LayerNorm,
-    /// Where the CPU puts the gradients of weight and bias, `[2, normalized]`, which it computes along, if they are wanted.
-    sums: Option<(DType, Arc<OnceLock<Raw>>)>,
-}
-
-impl InputGrad {
-    fn cpu<R: Real>(
-        &self,
-        inputs: [CpuView<'_, R>; 2],
-        weight: Option<CpuView<'_, R>>,
-        out: StoredMut<'_, R>,
-    ) -> Result<()> {
-        let (inputs, weight) = (inputs.map(|input| input.data), weight.map(|weight| weight.data));
-        let row = (self.op.row_len(), self.op.eps());
-        let Some((dtype, slot)) = &self.sums else {
-            return cpu::layer_norm_grad(inputs, weight, row, out, None).map_err(Error::scratch(GRADIENT));
-        };
-        let mut sums = Fresh::allocate(GRADIENT, self.op.parameters_shape()?, *dtype)?;
-        cpu::layer_norm_grad(inputs, weight, row, out, Some(sums.stored())).map_err(Error::scratch(GRADIENT))?;
-        let kept = slot.set(sums.share());
-        debug_assert!(kept.is_ok(), "an operation runs once");
-        Ok(())
-    }
-}
-
-macro_rules! input_grad {
-    ($($n:literal)+) => {$(
-        per_type! { InputGrad[$n]: Real }
-
-        impl Op<$n> for InputGrad {
-            const NAME: &'static str = GRADIENT;
-            const SAVES: Saves = Saves::Nothing;
-            const INPUTS: Inputs = Inputs::WithoutGaps;
-
-            fn out_shape(&self, inputs: [&Shape; $n]) -> Result<Shape> {
-                Ok(*inputs[0])
-            }
-
-            fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; $n], out: CudaOut<'_>) -> Result<()> {
-                let weight = inputs.get(2).copied();
-                cuda::grad(device, self.op.numbers(inputs[0].dtype()), [inputs[0], inputs[1]], weight, out)
-            }
-
-            fn backward(&self, _: &Saved<'_, $n>, _: &Tensor) -> Result<[Option<Tensor>; $n]> {
-                unreachable!("a recorded derivative is made of other operations")
-            }
-        }
-
-        impl<R: Real> CpuKernel<R, $n> for InputGrad {
-            type Out = R;
-
-            fn cpu(&self, inputs: [CpuView<'_, R>; $n], out: StoredMut<'_, R>) -> Result<()> {
-                self.cpu([inputs[0], inputs[1]], inputs.get(2).copied(), out)
-            }
-        }
-    )+};
-}
-
-input_grad!(2 3);
-
-/// The gradients of weight and bias on a device, `[2, normalized]`: of `[input, gradient of the result]`; never recorded.
-struct ParameterGrads(LayerNorm);
-
-per_type! { ParameterGrads[2]: Real }
-
-impl Op<2> for ParameterGrads {
-    const NAME: &'static str = GRADIENT;
-    const SAVES: Saves = Saves::Nothing;
-    const INPUTS: Inputs = Inputs::WithoutGaps;
-
-    fn out_shape(&self, _: [&Shape; 2]) -> Result<Shape> {
-        self.0.parameters_shape()
-    }
-
-    fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; 2], out: CudaOut<'_>) -> Result<()> {
-        cuda::parameter_grads(device, self.0.numbers(inputs[0].dtype()), inputs, out)
-    }
-
-    fn backward(&self, _: &Saved<'_, 2>, _: &Tensor) -> Result<[Option<Tensor>; 2]> {
-        unreachable!("a recorded derivative is made of other operations")
-    }
-}
-
-impl<R: Real> CpuKernel<R, 2> for ParameterGrads {
-    type Out = R;
-
-    fn cpu(&self, _: [CpuView<'_, R>; 2], _: StoredMut<'_, R>) -> Result<()> {
-        unreachable!("the CPU computes them along with the gradient of the input")
+        let grad = grad.raw().gap_free()?;
+        let [x_grad, sums] =
+            self.gradients([x.raw(), &grad], weight.map(Tensor::raw), [saved.needs(0), wants_parameters])?;
+        let sums: Option<Tensor> = sums.map(Raw::typed);
+        let row = |i: usize| sums.as_ref().filter(|_| saved.needs(i)).map(|sums| sums.select(0, i as isize - 1));
+        Ok([x_grad.filter(|_| saved.needs(0)).map(Raw::typed), row(1).transpose()?, row(2).transpose()?])
     }
 }

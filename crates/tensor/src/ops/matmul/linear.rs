@@ -5,11 +5,12 @@ use crate::autocast::prepared;
 use crate::autograd::{Saved, is_grad_enabled};
 use crate::cpu::{self as cpu_loops, CpuView, StoredMut};
 use crate::cuda::{CudaDevice, CudaOut, CudaView};
+use crate::device::Device;
 use crate::element::Real;
 use crate::error::{Error, Result};
-use crate::op::{CpuKernel, Op, Precision, Saves, apply, per_type, same_precision};
+use crate::op::{CpuKernel, Derivative, Op, Precision, Saves, apply, on_cuda, per_type, same_precision};
 use crate::shape::Shape;
-use crate::tensor::Tensor;
+use crate::tensor::{Raw, Tensor};
 
 impl Tensor {
     /// `self · weightᵀ + bias`, PyTorch's `linear`.
@@ -61,7 +62,6 @@ per_type! { Linear[3]: Real }
 
 impl Op<3> for Linear {
     const NAME: &'static str = "linear";
-    const SAVES: Saves = Saves::Inputs;
 
     fn out_shape(&self, [x, weight, _]: [&Shape; 3]) -> Result<Shape> {
         match x[1] == weight[1] {
@@ -73,6 +73,10 @@ impl Op<3> for Linear {
     fn cuda(&self, device: &CudaDevice, [x, weight, bias]: [CudaView<'_>; 3], out: CudaOut<'_>) -> Result<()> {
         cuda::linear(device, x, weight, bias, out)
     }
+}
+
+impl Derivative<3> for Linear {
+    const SAVES: Saves = Saves::Inputs;
 
     fn backward(&self, saved: &Saved<'_, 3>, grad: &Tensor) -> Result<[Option<Tensor>; 3]> {
         let (x, weight) = (saved.input(0), saved.input(1));
@@ -81,8 +85,14 @@ impl Op<3> for Linear {
             let [m, n, k] = [weight.shape()[0], weight.shape()[1], x.shape()[0]];
             cuda::has_few_results(m, n) && !library::is_large([m, n, k, 1])
         };
-        if saved.needs(1) && saved.needs(2) && !is_grad_enabled() && !grad.device().is_cpu() && few() {
-            let [weight_grad, bias_grad] = apply(WeightAndBiasGrad, [grad, x])?.split_behind(weight.len())?;
+        if let Device::Cuda(device) = grad.storage().device()
+            && saved.needs(1)
+            && saved.needs(2)
+            && !is_grad_enabled()
+            && few()
+        {
+            let both = weight_and_bias_grad(device, grad.raw(), x.raw())?;
+            let [weight_grad, bias_grad] = both.split_behind(weight.len())?;
             return Ok([x_grad, Some(weight_grad.reshape_to(*weight.shape())?), Some(bias_grad)]);
         }
         let weight_grad = saved.grad_of(1, || apply(MatMul, [&grad.mt()?, x]))?;
@@ -111,33 +121,12 @@ impl<R: Real> CpuKernel<R, 3> for Linear {
     }
 }
 
-/// The gradients of weight and bias in one tensor, one after the other: of `[gradient of the result, x]`; never recorded,
-/// on devices only.
-struct WeightAndBiasGrad;
-
-per_type! { WeightAndBiasGrad[2]: Real }
-
-impl Op<2> for WeightAndBiasGrad {
-    const NAME: &'static str = "linear's gradient";
-    const SAVES: Saves = Saves::Nothing;
-
-    fn out_shape(&self, [grad, x]: [&Shape; 2]) -> Result<Shape> {
-        Shape::new(&[grad[1] * (x[1] + 1)])
-    }
-
-    fn cuda(&self, device: &CudaDevice, [grad, x]: [CudaView<'_>; 2], out: CudaOut<'_>) -> Result<()> {
+/// The gradients of weight and bias in one tensor of a device, one after the other.
+fn weight_and_bias_grad(device: &CudaDevice, grad: &Raw, x: &Raw) -> Result<Tensor> {
+    let made = (Shape::new(&[grad.shape()[1] * (x.shape()[1] + 1)])?, x.dtype());
+    let out = on_cuda("linear's gradient", device, [Some(grad), Some(x)], made, &mut |inputs, out| {
+        let [grad, x] = inputs.cuda_views();
         cuda::weight_and_bias_grad(device, grad, x, out)
-    }
-
-    fn backward(&self, _: &Saved<'_, 2>, _: &Tensor) -> Result<[Option<Tensor>; 2]> {
-        unreachable!("a recorded derivative is made of other operations")
-    }
-}
-
-impl<R: Real> CpuKernel<R, 2> for WeightAndBiasGrad {
-    type Out = R;
-
-    fn cpu(&self, _: [CpuView<'_, R>; 2], _: StoredMut<'_, R>) -> Result<()> {
-        unreachable!("{} is two operations on the CPU", <Self as Op<2>>::NAME)
-    }
+    })?;
+    Ok(out.typed())
 }

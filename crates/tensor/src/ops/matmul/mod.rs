@@ -15,7 +15,7 @@ use crate::cuda::{CudaDevice, CudaOut, CudaView};
 use crate::element::Num;
 use crate::error::{Error, Result};
 use crate::kind::{Float, Numeric};
-use crate::op::{CpuKernel, Op, Precision, Saves, apply_raw, per_type};
+use crate::op::{CpuKernel, Derivative, Op, Precision, Saves, apply_raw, per_type};
 use crate::shape::Shape;
 use crate::tensor::{Raw, Tensor};
 
@@ -97,7 +97,6 @@ per_type! { MatMul[2]: Num }
 
 impl Op<2> for MatMul {
     const NAME: &'static str = "matmul";
-    const SAVES: Saves = Saves::Inputs;
     const PRECISION: Precision = Precision::HalfUnderAutocast;
 
     /// The inner sizes were compared by `product`, which knows the shapes that the user gave.
@@ -112,6 +111,10 @@ impl Op<2> for MatMul {
     fn cuda(&self, device: &CudaDevice, [a, b]: [CudaView<'_>; 2], out: CudaOut<'_>) -> Result<()> {
         cuda::run(device, &Shape::broadcast("matmul", &batch(a.shape()), &batch(b.shape()))?, [a, b], out)
     }
+}
+
+impl Derivative<2> for MatMul {
+    const SAVES: Saves = Saves::Inputs;
 
     fn backward(&self, saved: &Saved<'_, 2>, grad: &Tensor) -> Result<[Option<Tensor>; 2]> {
         Ok([

@@ -6,8 +6,6 @@
 mod cpu;
 mod cuda;
 
-use bytemuck::Pod;
-
 use self::cuda::{Pooling, Windows};
 use crate::autograd::{Saved, is_grad_enabled};
 use crate::cpu::{CpuView, StoredMut};
@@ -15,10 +13,10 @@ use crate::cuda::{CudaDevice, CudaOut, CudaView};
 use crate::element::Real;
 use crate::error::{Error, Result};
 use crate::kind::Int;
-use crate::op::{CpuKernel, Inputs, Mover, Op, Saves, apply, apply_into, by_size, per_type};
+use crate::op::{CpuKernel, Derivative, Inputs, Op, Saves, apply, on_cpu, per_type, run_unrecorded};
 use crate::ops::index::scatter_add;
 use crate::shape::Shape;
-use crate::tensor::{Raw, Tensor};
+use crate::tensor::{Raw, Tensor, by_bits};
 
 /// The geometry of pooling: windows of `kernel`, `stride` apart, over an image padded by `padding`.
 ///
@@ -56,7 +54,7 @@ impl Pool2dOptions {
 
     /// Whether windows have no pixel together, and each row of them as many rows of the image, all of which are theirs.
     fn covers_by_rows(&self, image: &Shape) -> Result<bool> {
-        let dims = self.dims("max_pool2d", image)?;
+        let dims = self.dims(MAX, image)?;
         let are_apart = (0..2).all(|axis| self.kernel[axis] <= self.stride[axis] && self.padding[axis] == 0);
         Ok(are_apart && dims.in_size[0] == dims.out_size[0] * self.stride[0] && dims.in_size[1] > 0)
     }
@@ -130,6 +128,8 @@ fn resized(image: &Shape, [height, width]: [usize; 2]) -> Shape {
     image.with(image.rank() - 2, height).with(image.rank() - 1, width)
 }
 
+const MAX: &str = "max_pool2d";
+
 impl Tensor {
     /// The largest element of each window of `[…, height, width]`; NaN wins. The first of equals gets the
     /// gradient, or the last NaN, as in PyTorch.
@@ -140,8 +140,7 @@ impl Tensor {
     pub fn max_pool2d(&self, geometry: Pool2dOptions) -> Result<Tensor> {
         // Searching again in `backward` would take longer than all else there; a device searches faster than it would write.
         let keeps = self.device().is_cpu() && self.requires_grad() && is_grad_enabled();
-        let image: Tensor = self.raw().without_node().typed();
-        let positions = keeps.then(|| apply_into(MaxPositions(geometry), [&image])).transpose()?;
+        let positions = keeps.then(|| positions_of_largest(geometry, self)).transpose()?;
         apply(MaxPool { geometry, positions }, [self])
     }
 
@@ -178,36 +177,34 @@ struct MaxPool {
 per_type! { MaxPool[1]: Real }
 
 impl Op<1> for MaxPool {
-    const NAME: &'static str = "max_pool2d";
-    const SAVES: Saves = Saves::Inputs;
+    const NAME: &'static str = MAX;
     const INPUTS: Inputs = Inputs::WithoutGaps;
 
     fn out_shape(&self, [image]: [&Shape; 1]) -> Result<Shape> {
-        Ok(resized(image, self.geometry.dims("max_pool2d", image)?.out_size))
+        Ok(resized(image, self.geometry.dims(MAX, image)?.out_size))
     }
 
     fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
-        let windows = Windows::Sliding(self.geometry.dims("max_pool2d", x.shape())?);
-        cuda::run(device, "max_pool2d", Pooling::Largest, &windows, x, out)
+        let windows = Windows::Sliding(self.geometry.dims(MAX, x.shape())?);
+        cuda::run(device, MAX, Pooling::Largest, &windows, x, out)
     }
+}
+
+impl Derivative<1> for MaxPool {
+    const SAVES: Saves = Saves::Inputs;
 
     fn backward(&self, saved: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
         let image = saved.input(0);
         let positions = match &self.positions {
             Some(positions) => positions.clone(),
-            None => apply_into(MaxPositions(self.geometry), [&image.detach()])?,
+            None => positions_of_largest(self.geometry, image)?,
         };
         if !is_grad_enabled() && image.device().is_cpu() && self.geometry.covers_by_rows(image.shape())? {
-            let op = PlaceLargest {
-                positions: positions.raw().clone(),
-                image: *image.shape(),
-                step: self.geometry.stride[0],
-            };
-            return Ok([Some(apply(op, [grad])?)]);
+            return Ok([Some(place_largest(grad, &positions, *image.shape(), self.geometry.stride[0])?)]);
         }
         let flat = |size: [usize; 2]| Shape::new(&[planes(image.shape()), size[0] * size[1]]);
-        let windows = flat(image_size("max_pool2d", grad.shape())?)?;
-        let into = flat(image_size("max_pool2d", image.shape())?)?;
+        let windows = flat(image_size(MAX, grad.shape())?)?;
+        let into = flat(image_size(MAX, image.shape())?)?;
         let scattered = scatter_add(&grad.reshape_to(windows)?, 1, positions.raw().reshape_to(windows)?.typed(), into)?;
         Ok([Some(scattered.reshape_to(*image.shape())?)])
     }
@@ -217,72 +214,47 @@ impl<R: Real> CpuKernel<R, 1> for MaxPool {
     type Out = R;
 
     fn cpu(&self, [image]: [CpuView<'_, R>; 1], out: StoredMut<'_, R>) -> Result<()> {
-        let computed = cpu::max(&self.geometry.dims("max_pool2d", &Shape::new(image.shape)?)?, image.data, out);
-        computed.map_err(Error::scratch("max_pool2d"))
+        let computed = cpu::max(&self.geometry.dims(MAX, &Shape::new(image.shape)?)?, image.data, out);
+        computed.map_err(Error::scratch(MAX))
     }
 }
 
-/// The derivative of [`MaxPool`] on the CPU, for windows that have no pixel together and whose rows share the image's rows
-/// evenly: each gradient is written to its place. Never recorded.
-struct PlaceLargest {
-    positions: Raw,
-    image: Shape,
-    /// Rows of the image for each row of windows.
-    step: usize,
-}
-
-by_size! { PlaceLargest }
-
-impl Op<1> for PlaceLargest {
-    const NAME: &'static str = "max_pool2d";
-    const SAVES: Saves = Saves::Nothing;
-    const INPUTS: Inputs = Inputs::WithoutGaps;
-
-    fn out_shape(&self, _: [&Shape; 1]) -> Result<Shape> {
-        Ok(self.image)
-    }
-
-    fn cuda(&self, _: &CudaDevice, _: [CudaView<'_>; 1], _: CudaOut<'_>) -> Result<()> {
-        unreachable!("devices add the gradients")
-    }
-
-    fn backward(&self, _: &Saved<'_, 1>, _: &Tensor) -> Result<[Option<Tensor>; 1]> {
-        unreachable!("a recorded derivative is made of other operations")
-    }
-}
-
-impl Mover for PlaceLargest {
-    fn cpu<B: Pod + Send + Sync>(&self, grad: CpuView<'_, B>, out: &mut [B]) -> Result<()> {
-        let reading = self.positions.read::<i64>("max_pool2d")?;
-        let [height, width] = image_size("max_pool2d", &self.image)?;
-        let windows = image_size("max_pool2d", self.positions.shape())?;
-        let (grad, positions) = (grad.data.plain(), reading.of(&self.positions.layout));
-        cpu::place_largest([height / self.step, self.step * width], windows[1], grad, positions, out);
+/// The derivative of [`MaxPool`] on the CPU, for windows that have no pixel together and of which each row takes `step` rows of
+/// the image: each gradient is written to its place. Not recorded.
+fn place_largest(grad: &Tensor, positions: &Tensor<Int>, image: Shape, step: usize) -> Result<Tensor> {
+    let ([height, width], windows) = (image_size(MAX, &image)?, image_size(MAX, positions.shape())?);
+    let grad = grad.raw().gap_free()?;
+    let out = on_cpu(MAX, [Some(&grad), Some(positions.raw())], (image, grad.dtype()), &mut |inputs, out| {
+        let positions = inputs.view::<i64>(1).data.plain();
+        by_bits!(inputs.dtype(), B => {
+            let grad = inputs.bits_of::<B>(0).data.plain();
+            cpu::place_largest([height / step, step * width], windows[1], grad, positions, out.bits());
+        });
         Ok(())
-    }
+    })?;
+    Ok(out.typed())
 }
 
 /// Where in its plane the largest element of each window is.
+fn positions_of_largest(geometry: Pool2dOptions, image: &Tensor) -> Result<Tensor<Int>> {
+    run_unrecorded(&MaxPositions(geometry), [&image.raw().without_node()]).map(Raw::typed)
+}
+
 struct MaxPositions(Pool2dOptions);
 
 per_type! { MaxPositions[1]: Real }
 
 impl Op<1> for MaxPositions {
-    const NAME: &'static str = "max_pool2d";
-    const SAVES: Saves = Saves::Nothing;
+    const NAME: &'static str = MAX;
     const INPUTS: Inputs = Inputs::WithoutGaps;
 
     fn out_shape(&self, [image]: [&Shape; 1]) -> Result<Shape> {
-        Ok(resized(image, self.0.dims("max_pool2d", image)?.out_size))
+        Ok(resized(image, self.0.dims(MAX, image)?.out_size))
     }
 
     fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
-        let windows = Windows::Sliding(self.0.dims("max_pool2d", x.shape())?);
-        cuda::run(device, "max_pool2d", Pooling::PlaceOfLargest, &windows, x, out)
-    }
-
-    fn backward(&self, _: &Saved<'_, 1>, _: &Tensor) -> Result<[Option<Tensor>; 1]> {
-        Ok([None]) // positions do not change smoothly
+        let windows = Windows::Sliding(self.0.dims(MAX, x.shape())?);
+        cuda::run(device, MAX, Pooling::PlaceOfLargest, &windows, x, out)
     }
 }
 
@@ -290,9 +262,8 @@ impl<R: Real> CpuKernel<R, 1> for MaxPositions {
     type Out = i64;
 
     fn cpu(&self, [image]: [CpuView<'_, R>; 1], out: StoredMut<'_, i64>) -> Result<()> {
-        let computed =
-            cpu::max_positions(&self.0.dims("max_pool2d", &Shape::new(image.shape)?)?, image.data, out.plain());
-        computed.map_err(Error::scratch("max_pool2d"))
+        let computed = cpu::max_positions(&self.0.dims(MAX, &Shape::new(image.shape)?)?, image.data, out.plain());
+        computed.map_err(Error::scratch(MAX))
     }
 }
 
@@ -303,7 +274,6 @@ per_type! { AvgPool[1]: Real }
 
 impl Op<1> for AvgPool {
     const NAME: &'static str = "avg_pool2d";
-    const SAVES: Saves = Saves::Nothing;
     const INPUTS: Inputs = Inputs::WithoutGaps;
 
     fn out_shape(&self, [image]: [&Shape; 1]) -> Result<Shape> {
@@ -314,7 +284,9 @@ impl Op<1> for AvgPool {
         let windows = Windows::Sliding(self.0.dims("avg_pool2d", x.shape())?);
         cuda::run(device, "avg_pool2d", Pooling::Mean, &windows, x, out)
     }
+}
 
+impl Derivative<1> for AvgPool {
     fn backward(&self, saved: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
         Ok([Some(apply(AvgPoolGrad { geometry: self.0, image: *saved.shape(0) }, [grad])?)])
     }
@@ -339,7 +311,6 @@ per_type! { AvgPoolGrad[1]: Real }
 
 impl Op<1> for AvgPoolGrad {
     const NAME: &'static str = "avg_pool2d_grad";
-    const SAVES: Saves = Saves::Nothing;
     const INPUTS: Inputs = Inputs::WithoutGaps;
 
     fn out_shape(&self, _: [&Shape; 1]) -> Result<Shape> {
@@ -350,7 +321,9 @@ impl Op<1> for AvgPoolGrad {
         let windows = Windows::Sliding(self.geometry.dims("avg_pool2d", &self.image)?);
         cuda::run(device, "avg_pool2d_grad", Pooling::Spread, &windows, x, out)
     }
+}
 
+impl Derivative<1> for AvgPoolGrad {
     fn backward(&self, _: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
         Ok([Some(apply(AvgPool(self.geometry), [grad])?)])
     }
@@ -373,7 +346,6 @@ per_type! { AdaptiveAvgPool[1]: Real }
 
 impl Op<1> for AdaptiveAvgPool {
     const NAME: &'static str = "adaptive_avg_pool2d";
-    const SAVES: Saves = Saves::Nothing;
     const INPUTS: Inputs = Inputs::WithoutGaps;
 
     fn out_shape(&self, [image]: [&Shape; 1]) -> Result<Shape> {
@@ -400,7 +372,9 @@ impl Op<1> for AdaptiveAvgPool {
         let windows = Windows::Adaptive(image_size("adaptive_avg_pool2d", x.shape())?, self.size);
         cuda::run(device, "adaptive_avg_pool2d", Pooling::Mean, &windows, x, out)
     }
+}
 
+impl Derivative<1> for AdaptiveAvgPool {
     fn backward(&self, saved: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
         Ok([Some(apply(AdaptiveAvgPoolGrad { size: self.size, image: *saved.shape(0) }, [grad])?)])
     }
@@ -427,7 +401,6 @@ per_type! { AdaptiveAvgPoolGrad[1]: Real }
 
 impl Op<1> for AdaptiveAvgPoolGrad {
     const NAME: &'static str = "adaptive_avg_pool2d_grad";
-    const SAVES: Saves = Saves::Nothing;
     const INPUTS: Inputs = Inputs::WithoutGaps;
 
     fn out_shape(&self, _: [&Shape; 1]) -> Result<Shape> {
@@ -438,7 +411,9 @@ impl Op<1> for AdaptiveAvgPoolGrad {
         let windows = Windows::Adaptive(image_size("adaptive_avg_pool2d", &self.image)?, self.size);
         cuda::run(device, "adaptive_avg_pool2d_grad", Pooling::Spread, &windows, x, out)
     }
+}
 
+impl Derivative<1> for AdaptiveAvgPoolGrad {
     fn backward(&self, _: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
         Ok([Some(apply(AdaptiveAvgPool { size: self.size }, [grad])?)])
     }

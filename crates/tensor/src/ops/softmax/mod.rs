@@ -8,7 +8,7 @@ use crate::cpu::{self, CpuView, StoredMut};
 use crate::cuda::{CudaDevice, CudaOut, CudaView};
 use crate::element::{DType, Real};
 use crate::error::{Error, Result};
-use crate::op::{CpuKernel, Inputs, Op, Precision, Saves, apply, per_type};
+use crate::op::{CpuKernel, Derivative, Inputs, Op, Precision, Saves, apply, per_type};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
@@ -79,9 +79,7 @@ per_type! { Softmax[1]: Real }
 
 impl Op<1> for Softmax {
     const NAME: &'static str = "softmax";
-    const SAVES: Saves = Saves::Output;
     const INPUTS: Inputs = Inputs::WithoutGaps;
-    const TAKES_HALF_GRADIENTS: bool = true;
 
     fn out_shape(&self, [x]: [&Shape; 1]) -> Result<Shape> {
         Ok(*x)
@@ -94,6 +92,11 @@ impl Op<1> for Softmax {
     fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
         cuda::run(device, ("softmax", "softmax"), inputs, out)
     }
+}
+
+impl Derivative<1> for Softmax {
+    const SAVES: Saves = Saves::Output;
+    const TAKES_HALF_GRADIENTS: bool = true;
 
     /// y · (g − Σ g·y)
     fn backward(&self, saved: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
@@ -120,9 +123,7 @@ per_type! { LogSoftmax[1]: Real }
 
 impl Op<1> for LogSoftmax {
     const NAME: &'static str = "log_softmax";
-    const SAVES: Saves = Saves::Output;
     const INPUTS: Inputs = Inputs::WithoutGaps;
-    const TAKES_HALF_GRADIENTS: bool = true;
 
     fn out_shape(&self, [x]: [&Shape; 1]) -> Result<Shape> {
         Ok(*x)
@@ -135,6 +136,11 @@ impl Op<1> for LogSoftmax {
     fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
         cuda::run(device, ("log_softmax", "log_softmax"), inputs, out)
     }
+}
+
+impl Derivative<1> for LogSoftmax {
+    const SAVES: Saves = Saves::Output;
+    const TAKES_HALF_GRADIENTS: bool = true;
 
     /// g − exp(y) · Σ g
     fn backward(&self, saved: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
@@ -160,7 +166,6 @@ per_type! { SoftmaxGrad[2]: Real }
 
 impl Op<2> for SoftmaxGrad {
     const NAME: &'static str = "softmax's gradient";
-    const SAVES: Saves = Saves::Inputs;
     const INPUTS: Inputs = Inputs::WithoutGaps;
     const PRECISION: Precision = Precision::Computing;
 
@@ -175,6 +180,10 @@ impl Op<2> for SoftmaxGrad {
     fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; 2], out: CudaOut<'_>) -> Result<()> {
         cuda::run(device, ("softmax's gradient", "softmax_grad"), inputs, out)
     }
+}
+
+impl Derivative<2> for SoftmaxGrad {
+    const SAVES: Saves = Saves::Inputs;
 
     /// With `h` the gradient that arrives: y · (h − Σ h·y) for `g`, h·(g − Σ g·y) − g · Σ h·y for `y`.
     fn backward(&self, saved: &Saved<'_, 2>, h: &Tensor) -> Result<[Option<Tensor>; 2]> {
@@ -204,7 +213,6 @@ per_type! { LogSoftmaxGrad[2]: Real }
 
 impl Op<2> for LogSoftmaxGrad {
     const NAME: &'static str = "log_softmax's gradient";
-    const SAVES: Saves = Saves::Inputs;
     const INPUTS: Inputs = Inputs::WithoutGaps;
     const PRECISION: Precision = Precision::Computing;
 
@@ -219,6 +227,10 @@ impl Op<2> for LogSoftmaxGrad {
     fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; 2], out: CudaOut<'_>) -> Result<()> {
         cuda::run(device, ("log_softmax's gradient", "log_softmax_grad"), inputs, out)
     }
+}
+
+impl Derivative<2> for LogSoftmaxGrad {
+    const SAVES: Saves = Saves::Inputs;
 
     /// With `h` the gradient that arrives: h − Σ h·exp(y) for `g`, −h · exp(y) · Σ g for `y`.
     fn backward(&self, saved: &Saved<'_, 2>, h: &Tensor) -> Result<[Option<Tensor>; 2]> {
