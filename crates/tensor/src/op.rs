@@ -74,8 +74,10 @@ pub(crate) trait Op<const N: usize>: PerType<N> + Sized {
     /// Whether each element is computed from those at its place, so that `cuda` takes an output of any strides.
     const IS_ELEMENTWISE: bool = false;
 
-    /// The result's shape: the only place where shapes are rejected.
-    fn out_shape(&self, inputs: [&Shape; N]) -> Result<Shape>;
+    /// The result's shape, that of the first input unless said otherwise: the only place where shapes are rejected.
+    fn out_shape(&self, inputs: [&Shape; N]) -> Result<Shape> {
+        Ok(*inputs[0])
+    }
 
     /// The element type of the result on a device; `usual`: that of [`CpuKernel`].
     fn cuda_dtype(&self, usual: DType) -> DType {

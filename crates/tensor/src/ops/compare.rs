@@ -90,10 +90,6 @@ impl Op<1> for Cast {
     const NAME: &'static str = "to_dtype";
     const IS_ELEMENTWISE: bool = true;
 
-    fn out_shape(&self, [x]: [&Shape; 1]) -> Result<Shape> {
-        Ok(*x)
-    }
-
     fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
         static CAST: Formula = Formula { name: "cast", inputs: &["x"], constants: &[], text: "x", changes: false };
         CAST.run(device, "to_dtype", &inputs, &[], out)
@@ -248,10 +244,6 @@ per_type! { Scaled[1]: [u8 U8] }
 
 impl Op<1> for Scaled {
     const NAME: &'static str = "scaled";
-
-    fn out_shape(&self, [x]: [&Shape; 1]) -> Result<Shape> {
-        Ok(*x)
-    }
 
     fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
         static SCALED: Formula =

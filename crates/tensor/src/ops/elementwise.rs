@@ -49,10 +49,6 @@ macro_rules! unary {
             const NAME: &'static str = stringify!($method);
             const PRECISION: Precision = Precision::$precision;
 
-            fn out_shape(&self, [x]: [&Shape; 1]) -> Result<Shape> {
-                Ok(*x)
-            }
-
             formula! { 1, stringify!($method), [$x], |_| [], $cuda }
         }
 
@@ -226,10 +222,6 @@ impl Op<3> for ShareOfLarger {
     const NAME: &'static str = "maximum";
     const INPUTS: Inputs = Inputs::Broadcast;
     const PRECISION: Precision = Precision::Widest;
-
-    fn out_shape(&self, [grad, ..]: [&Shape; 3]) -> Result<Shape> {
-        Ok(*grad)
-    }
 
     formula! { 3, "share of the larger", [grad, mine, other], |_| [], "mine < other ? 0 : mine == other ? times(grad, to<R>(0.5)) : grad" }
 }
@@ -443,10 +435,6 @@ macro_rules! scalar {
             const NAME: &'static str = $op_name;
             const PRECISION: Precision = Precision::$precision;
 
-            fn out_shape(&self, [x]: [&Shape; 1]) -> Result<Shape> {
-                Ok(*x)
-            }
-
             formula! { 1, $op_name, [$x], |$this| [$($constant = $value),*], $cuda }
         }
 
@@ -539,10 +527,6 @@ per_type! { Pow[1]: Real }
 impl Op<1> for Pow {
     const NAME: &'static str = "pow";
     const PRECISION: Precision = Precision::F32UnderAutocast;
-
-    fn out_shape(&self, [x]: [&Shape; 1]) -> Result<Shape> {
-        Ok(*x)
-    }
 
     formula! { 1, "pow", [x], |op| [exponent = Scalar::Float(op.0)],
     "exponent == 0 ? 1 : exponent == 1 ? x : exponent == 2 ? x * x : exponent == 3 ? x * x * x : exponent == 0.5 ? sqrt(x) \

@@ -9,7 +9,6 @@ use crate::cuda::{CudaDevice, CudaOut, CudaView, Formula, constant};
 use crate::element::Real;
 use crate::error::Result;
 use crate::op::{CpuKernel, Derivative, Op, Saves, apply, per_type};
-use crate::shape::Shape;
 use crate::tensor::Tensor;
 
 /// √(2/π)
@@ -39,10 +38,6 @@ per_type! { Gelu[1]: Real }
 
 impl Op<1> for Gelu {
     const NAME: &'static str = "gelu";
-
-    fn out_shape(&self, [x]: [&Shape; 1]) -> Result<Shape> {
-        Ok(*x)
-    }
 
     formula! { 1, "gelu", [x], |_| [factor = FACTOR.into(), cubic = CUBIC.into()],
     "x * R(0.5) * (R(1) + rough_tanh(factor * (x + cubic * (x * x * x))))" }
@@ -77,10 +72,6 @@ per_type! { GeluGrad[2]: Real }
 
 impl Op<2> for GeluGrad {
     const NAME: &'static str = "gelu's gradient";
-
-    fn out_shape(&self, [grad, _]: [&Shape; 2]) -> Result<Shape> {
-        Ok(*grad)
-    }
 
     formula! { 2, "gelu's gradient", [grad, x], |_| [factor = FACTOR.into(), cubic = CUBIC.into()],
     "[&] { R t = rough_tanh(factor * (x + cubic * (x * x * x))); \

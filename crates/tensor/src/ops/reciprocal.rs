@@ -7,7 +7,6 @@ use crate::cuda::{CudaDevice, CudaOut, CudaView, Formula, constant};
 use crate::element::{Real, Scalar};
 use crate::error::Result;
 use crate::op::{CpuKernel, Derivative, Op, Precision, Saves, apply, per_type};
-use crate::shape::Shape;
 use crate::tensor::Tensor;
 
 /// −g · dividend / x²: the derivative of a number over a tensor, in one operation, because parts of it may be too large for halves.
@@ -18,10 +17,6 @@ per_type! { ScalarOverGrad[2]: Real }
 impl Op<2> for ScalarOverGrad {
     const NAME: &'static str = "div's gradient";
     const PRECISION: Precision = Precision::Widest;
-
-    fn out_shape(&self, [grad, _]: [&Shape; 2]) -> Result<Shape> {
-        Ok(*grad)
-    }
 
     formula! { 2, "div's gradient", [grad, x], |op| [dividend = op.0], "-(grad * dividend / x / x)" }
 }

@@ -424,10 +424,6 @@ impl Op<3> for Share {
     const NAME: &'static str = "max";
     const INPUTS: crate::op::Inputs = crate::op::Inputs::Broadcast;
 
-    fn out_shape(&self, [grad, ..]: [&Shape; 3]) -> Result<Shape> {
-        Ok(*grad)
-    }
-
     fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; 3], out: CudaOut<'_>) -> Result<()> {
         static SHARE: Formula = Formula {
             name: "share of the extreme",

@@ -477,10 +477,6 @@ by_size! { Contiguous }
 impl Op<1> for Contiguous {
     const NAME: &'static str = "contiguous";
 
-    fn out_shape(&self, [x]: [&Shape; 1]) -> Result<Shape> {
-        Ok(*x)
-    }
-
     fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
         COPY.run(device, "contiguous", &inputs, &[], out)
     }

@@ -182,10 +182,6 @@ impl Op<2> for CrossEntropyGrad {
     const INPUTS: Inputs = Inputs::WithoutGaps;
     const PRECISION: Precision = Precision::Computing;
 
-    fn out_shape(&self, [x, _]: [&Shape; 2]) -> Result<Shape> {
-        Ok(*x)
-    }
-
     fn cuda(&self, device: &CudaDevice, [x, grad]: [CudaView<'_>; 2], out: CudaOut<'_>) -> Result<()> {
         let factor = constant(x.dtype(), self.0.factor().into());
         self.0.with_view(|target| cuda::grad(device, x, Some(grad), target, factor, out))

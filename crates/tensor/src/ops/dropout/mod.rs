@@ -97,10 +97,6 @@ impl Op<1> for Dropout {
     const NAME: &'static str = "dropout";
     const INPUTS: Inputs = Inputs::WithoutGaps;
 
-    fn out_shape(&self, [x]: [&Shape; 1]) -> Result<Shape> {
-        Ok(*x)
-    }
-
     fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
         cuda::run(device, self.draw, self.p, constant(x.dtype(), self.scale.into()), x, out)
     }

@@ -23,6 +23,7 @@ pub(super) enum Pooling {
 }
 
 /// Windows: sliding ones, or those that cover planes of the first size in as many as the second says.
+#[derive(Clone, Copy)]
 pub(super) enum Windows {
     Sliding(PoolDims),
     Adaptive([usize; 2], [usize; 2]),

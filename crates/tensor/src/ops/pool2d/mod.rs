@@ -7,16 +7,17 @@ mod cpu;
 mod cuda;
 
 use self::cuda::{Pooling, Windows};
-use crate::autograd::{Saved, is_grad_enabled};
+use crate::autograd::{Saved, is_grad_enabled, record};
 use crate::cpu::{CpuView, StoredMut};
 use crate::cuda::{CudaDevice, CudaOut, CudaView};
+use crate::device::Device;
 use crate::element::Real;
 use crate::error::{Error, Result};
 use crate::kind::Int;
-use crate::op::{CpuKernel, Derivative, Inputs, Op, Saves, apply, on_cpu, per_type, run_unrecorded};
+use crate::op::{CpuKernel, Derivative, Inputs, Op, Saves, apply, on_cpu, on_cuda, per_type, run_unrecorded};
 use crate::ops::index::scatter_add;
 use crate::shape::Shape;
-use crate::tensor::{Raw, Tensor, by_bits};
+use crate::tensor::{Raw, Tensor, by_bits, by_real};
 
 /// The geometry of pooling: windows of `kernel`, `stride` apart, over an image padded by `padding`.
 ///
@@ -149,7 +150,7 @@ impl Tensor {
     /// # Errors
     /// As [`Tensor::max_pool2d`].
     pub fn avg_pool2d(&self, geometry: Pool2dOptions) -> Result<Tensor> {
-        apply(AvgPool(geometry), [self])
+        Average::of_sliding(geometry, *self.shape())?.of(self)
     }
 
     /// Averages that make an image of `[…, height, width]` one of `size`: window `i` of `n` covers pixels
@@ -164,7 +165,7 @@ impl Tensor {
     /// # Errors
     /// [`Error::WrongShape`]; [`Error::BadArgument`] for a size of 0.
     pub fn adaptive_avg_pool2d(&self, size: [usize; 2]) -> Result<Tensor> {
-        apply(AdaptiveAvgPool { size }, [self])
+        Average::of_size(size, *self.shape())?.of(self)
     }
 }
 
@@ -267,169 +268,83 @@ impl<R: Real> CpuKernel<R, 1> for MaxPositions {
     }
 }
 
-/// The average of each window; linear, so nothing is saved.
-struct AvgPool(Pool2dOptions);
-
-per_type! { AvgPool[1]: Real }
-
-impl Op<1> for AvgPool {
-    const NAME: &'static str = "avg_pool2d";
-    const INPUTS: Inputs = Inputs::WithoutGaps;
-
-    fn out_shape(&self, [image]: [&Shape; 1]) -> Result<Shape> {
-        Ok(resized(image, self.0.dims("avg_pool2d", image)?.out_size))
-    }
-
-    fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
-        let windows = Windows::Sliding(self.0.dims("avg_pool2d", x.shape())?);
-        cuda::run(device, "avg_pool2d", Pooling::Mean, &windows, x, out)
-    }
-}
-
-impl Derivative<1> for AvgPool {
-    fn backward(&self, saved: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
-        Ok([Some(apply(AvgPoolGrad { geometry: self.0, image: *saved.shape(0) }, [grad])?)])
-    }
-}
-
-impl<R: Real> CpuKernel<R, 1> for AvgPool {
-    type Out = R;
-
-    fn cpu(&self, [image]: [CpuView<'_, R>; 1], out: StoredMut<'_, R>) -> Result<()> {
-        let computed = cpu::avg(&self.0.dims("avg_pool2d", &Shape::new(image.shape)?)?, image.data, out);
-        computed.map_err(Error::scratch("avg_pool2d"))
-    }
-}
-
-/// The transpose of [`AvgPool`].
-struct AvgPoolGrad {
-    geometry: Pool2dOptions,
+/// The averages of windows, and their transpose, each the other's derivative.
+#[derive(Clone, Copy)]
+struct Average {
+    /// The names of both.
+    ops: [&'static str; 2],
+    windows: Windows,
     image: Shape,
+    result: Shape,
 }
 
-per_type! { AvgPoolGrad[1]: Real }
-
-impl Op<1> for AvgPoolGrad {
-    const NAME: &'static str = "avg_pool2d_grad";
-    const INPUTS: Inputs = Inputs::WithoutGaps;
-
-    fn out_shape(&self, _: [&Shape; 1]) -> Result<Shape> {
-        Ok(self.image)
+impl Average {
+    fn of_sliding(geometry: Pool2dOptions, image: Shape) -> Result<Average> {
+        let ops = ["avg_pool2d", "avg_pool2d_grad"];
+        let dims = geometry.dims(ops[0], &image)?;
+        Ok(Average { ops, windows: Windows::Sliding(dims), image, result: resized(&image, dims.out_size) })
     }
 
-    fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
-        let windows = Windows::Sliding(self.geometry.dims("avg_pool2d", &self.image)?);
-        cuda::run(device, "avg_pool2d_grad", Pooling::Spread, &windows, x, out)
-    }
-}
-
-impl Derivative<1> for AvgPoolGrad {
-    fn backward(&self, _: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
-        Ok([Some(apply(AvgPool(self.geometry), [grad])?)])
-    }
-}
-
-impl<R: Real> CpuKernel<R, 1> for AvgPoolGrad {
-    type Out = R;
-
-    fn cpu(&self, [grad]: [CpuView<'_, R>; 1], out: StoredMut<'_, R>) -> Result<()> {
-        let computed = cpu::avg_grad(&self.geometry.dims("avg_pool2d", &self.image)?, grad.data, out);
-        computed.map_err(Error::scratch("avg_pool2d_grad"))
-    }
-}
-
-struct AdaptiveAvgPool {
-    size: [usize; 2],
-}
-
-per_type! { AdaptiveAvgPool[1]: Real }
-
-impl Op<1> for AdaptiveAvgPool {
-    const NAME: &'static str = "adaptive_avg_pool2d";
-    const INPUTS: Inputs = Inputs::WithoutGaps;
-
-    fn out_shape(&self, [image]: [&Shape; 1]) -> Result<Shape> {
-        let from = image_size("adaptive_avg_pool2d", image)?;
-        if self.size.contains(&0) {
-            return Err(Error::BadArgument {
-                op: "adaptive_avg_pool2d",
-                argument: "size",
-                value: format!("{:?}", self.size),
-                expected: "it must be at least 1 both ways".into(),
-            });
+    fn of_size(size: [usize; 2], image: Shape) -> Result<Average> {
+        let ops = ["adaptive_avg_pool2d", "adaptive_avg_pool2d_grad"];
+        let (op, from) = (ops[0], image_size(ops[0], &image)?);
+        if size.contains(&0) {
+            let (value, expected) = (format!("{size:?}"), "it must be at least 1 both ways".into());
+            return Err(Error::BadArgument { op, argument: "size", value, expected });
         }
-        if from.contains(&0) && image.elements() == 0 && planes(image) > 0 {
-            return Err(Error::Empty {
-                op: "adaptive_avg_pool2d",
-                what: "the image",
-                fix: "give it at least one pixel",
-            });
+        if from.contains(&0) && image.elements() == 0 && planes(&image) > 0 {
+            return Err(Error::Empty { op, what: "the image", fix: "give it at least one pixel" });
         }
-        Ok(resized(image, self.size))
+        Ok(Average { ops, windows: Windows::Adaptive(from, size), image, result: resized(&image, size) })
     }
 
-    fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
-        let windows = Windows::Adaptive(image_size("adaptive_avg_pool2d", x.shape())?, self.size);
-        cuda::run(device, "adaptive_avg_pool2d", Pooling::Mean, &windows, x, out)
-    }
-}
-
-impl Derivative<1> for AdaptiveAvgPool {
-    fn backward(&self, saved: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
-        Ok([Some(apply(AdaptiveAvgPoolGrad { size: self.size, image: *saved.shape(0) }, [grad])?)])
-    }
-}
-
-impl<R: Real> CpuKernel<R, 1> for AdaptiveAvgPool {
-    type Out = R;
-
-    fn cpu(&self, [image]: [CpuView<'_, R>; 1], out: StoredMut<'_, R>) -> Result<()> {
-        let shape = Shape::new(image.shape)?;
-        let computed =
-            cpu::adaptive_avg(planes(&shape), image_size("adaptive_avg_pool2d", &shape)?, self.size, image.data, out);
-        computed.map_err(Error::scratch("adaptive_avg_pool2d"))
-    }
-}
-
-/// The transpose of [`AdaptiveAvgPool`].
-struct AdaptiveAvgPoolGrad {
-    size: [usize; 2],
-    image: Shape,
-}
-
-per_type! { AdaptiveAvgPoolGrad[1]: Real }
-
-impl Op<1> for AdaptiveAvgPoolGrad {
-    const NAME: &'static str = "adaptive_avg_pool2d_grad";
-    const INPUTS: Inputs = Inputs::WithoutGaps;
-
-    fn out_shape(&self, _: [&Shape; 1]) -> Result<Shape> {
-        Ok(self.image)
+    /// The averages of an image, recorded.
+    fn of(self, image: &Tensor) -> Result<Tensor> {
+        let result = self.run(Pooling::Mean, image.raw(), self.result)?;
+        Ok(record(self.ops[0], self, [Some(image.raw())], result).typed())
     }
 
-    fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
-        let windows = Windows::Adaptive(image_size("adaptive_avg_pool2d", &self.image)?, self.size);
-        cuda::run(device, "adaptive_avg_pool2d_grad", Pooling::Spread, &windows, x, out)
+    /// The transpose, recorded: each number divided among the pixels of its window.
+    fn spread(self, averages: &Tensor) -> Result<Tensor> {
+        let image = self.run(Pooling::Spread, averages.raw(), self.image)?;
+        Ok(record(self.ops[1], SpreadAverage(self), [Some(averages.raw())], image).typed())
+    }
+
+    fn run(&self, pooling: Pooling, x: &Raw, shape: Shape) -> Result<Raw> {
+        let spreads = pooling == Pooling::Spread;
+        let (op, x) = (self.ops[usize::from(spreads)], &x.gap_free()?);
+        match x.storage.device() {
+            Device::Cpu => on_cpu(op, [Some(x)], (shape, x.dtype()), &mut |inputs, out| {
+                by_real!(inputs.dtype(), R => {
+                    let (x, out, planes) = (inputs.view::<R>(0).data, out.stored(), planes(&self.image));
+                    match self.windows {
+                        Windows::Sliding(dims) if spreads => cpu::avg_grad(&dims, x, out),
+                        Windows::Sliding(dims) => cpu::avg(&dims, x, out),
+                        Windows::Adaptive(from, to) if spreads => cpu::adaptive_avg_grad(planes, from, to, x, out),
+                        Windows::Adaptive(from, to) => cpu::adaptive_avg(planes, from, to, x, out),
+                    }
+                    .map_err(Error::scratch(op))
+                })
+            }),
+            Device::Cuda(device) => on_cuda(op, device, [Some(x)], (shape, x.dtype()), &mut |inputs, out| {
+                let [x] = inputs.cuda_views();
+                cuda::run(device, op, pooling, &self.windows, x, out)
+            }),
+        }
     }
 }
 
-impl Derivative<1> for AdaptiveAvgPoolGrad {
+impl Derivative<1> for Average {
     fn backward(&self, _: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
-        Ok([Some(apply(AdaptiveAvgPool { size: self.size }, [grad])?)])
+        Ok([Some(self.spread(grad)?)])
     }
 }
 
-impl<R: Real> CpuKernel<R, 1> for AdaptiveAvgPoolGrad {
-    type Out = R;
+/// The derivative of [`Average::spread`].
+struct SpreadAverage(Average);
 
-    fn cpu(&self, [grad]: [CpuView<'_, R>; 1], out: StoredMut<'_, R>) -> Result<()> {
-        let computed = cpu::adaptive_avg_grad(
-            planes(&self.image),
-            image_size("adaptive_avg_pool2d", &self.image)?,
-            self.size,
-            grad.data,
-            out,
-        );
-        computed.map_err(Error::scratch("adaptive_avg_pool2d_grad"))
+impl Derivative<1> for SpreadAverage {
+    fn backward(&self, _: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
+        Ok([Some(self.0.of(grad)?)])
     }
 }

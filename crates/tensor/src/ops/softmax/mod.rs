@@ -8,8 +8,7 @@ use crate::cpu::{self, CpuView, StoredMut};
 use crate::cuda::{CudaDevice, CudaOut, CudaView};
 use crate::element::{DType, Real};
 use crate::error::{Error, Result};
-use crate::op::{CpuKernel, Derivative, Inputs, Op, Precision, Saves, apply, per_type};
-use crate::shape::Shape;
+use crate::op::{CpuKernel, Derivative, Inputs, Op, PerType, Precision, Saves, apply, per_type};
 use crate::tensor::Tensor;
 
 impl Tensor {
@@ -20,7 +19,7 @@ impl Tensor {
     pub fn softmax(&self, dim: isize) -> Result<Tensor> {
         self.along("softmax", dim, |x| {
             let (x, y) = precisions(x)?;
-            apply(Softmax { x: x.dtype(), y }, [&x])
+            apply(Softmax::<false> { x: x.dtype(), y }, [&x])
         })
     }
 
@@ -38,7 +37,7 @@ impl Tensor {
     pub fn log_softmax(&self, dim: isize) -> Result<Tensor> {
         self.along("log_softmax", dim, |x| {
             let (x, y) = precisions(x)?;
-            apply(LogSoftmax { x: x.dtype(), y }, [&x])
+            apply(Softmax::<true> { x: x.dtype(), y }, [&x])
         })
     }
 
@@ -69,120 +68,84 @@ fn gradient(grad: &Tensor, result: &Tensor) -> Result<Tensor> {
     if grad.device().is_cpu() { grad.to_dtype(result.dtype()) } else { Ok(grad.clone()) }
 }
 
-/// Along the last dimension, of elements of `x` to elements of `y`.
-struct Softmax {
+/// Softmax, or its logarithm, along the last dimension, of elements of `x` to elements of `y`.
+struct Softmax<const LOG: bool> {
     x: DType,
     y: DType,
 }
 
-per_type! { Softmax[1]: Real }
+per_type! { Softmax<false>[1]: Real }
+per_type! { Softmax<true>[1]: Real }
 
-impl Op<1> for Softmax {
-    const NAME: &'static str = "softmax";
+impl<const LOG: bool> Op<1> for Softmax<LOG>
+where
+    Self: PerType<1>,
+{
+    const NAME: &'static str = if LOG { "log_softmax" } else { "softmax" };
     const INPUTS: Inputs = Inputs::WithoutGaps;
-
-    fn out_shape(&self, [x]: [&Shape; 1]) -> Result<Shape> {
-        Ok(*x)
-    }
 
     fn cuda_dtype(&self, _: DType) -> DType {
         self.y
     }
 
     fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
-        cuda::run(device, ("softmax", "softmax"), inputs, out)
+        cuda::run(device, (<Self as Op<1>>::NAME, <Self as Op<1>>::NAME), inputs, out)
     }
 }
 
-impl Derivative<1> for Softmax {
+impl<const LOG: bool> Derivative<1> for Softmax<LOG>
+where
+    SoftmaxGrad<LOG>: Op<2> + Derivative<2>,
+{
     const SAVES: Saves = Saves::Output;
     const TAKES_HALF_GRADIENTS: bool = true;
 
-    /// y · (g − Σ g·y)
     fn backward(&self, saved: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
         let grad = gradient(grad, saved.output())?;
-        Ok([Some(apply(SoftmaxGrad { to: self.x }, [&grad, saved.output()])?)])
+        Ok([Some(apply(SoftmaxGrad::<LOG> { to: self.x }, [&grad, saved.output()])?)])
     }
 }
 
-impl<R: Real> CpuKernel<R, 1> for Softmax {
+impl<R: Real, const LOG: bool> CpuKernel<R, 1> for Softmax<LOG> {
     type Out = R;
 
     fn cpu(&self, [x]: [CpuView<'_, R>; 1], out: StoredMut<'_, R>) -> Result<()> {
-        cpu::softmax(x.data, x.shape[x.shape.len() - 1], out).map_err(Error::scratch("softmax"))
+        let n = x.shape[x.shape.len() - 1];
+        match LOG {
+            true => cpu::log_softmax(x.data, n, out).map_err(Error::scratch("log_softmax")),
+            false => cpu::softmax(x.data, n, out).map_err(Error::scratch("softmax")),
+        }
     }
 }
 
-/// Along the last dimension, of elements of `x` to elements of `y`.
-struct LogSoftmax {
-    x: DType,
-    y: DType,
-}
-
-per_type! { LogSoftmax[1]: Real }
-
-impl Op<1> for LogSoftmax {
-    const NAME: &'static str = "log_softmax";
-    const INPUTS: Inputs = Inputs::WithoutGaps;
-
-    fn out_shape(&self, [x]: [&Shape; 1]) -> Result<Shape> {
-        Ok(*x)
-    }
-
-    fn cuda_dtype(&self, _: DType) -> DType {
-        self.y
-    }
-
-    fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
-        cuda::run(device, ("log_softmax", "log_softmax"), inputs, out)
-    }
-}
-
-impl Derivative<1> for LogSoftmax {
-    const SAVES: Saves = Saves::Output;
-    const TAKES_HALF_GRADIENTS: bool = true;
-
-    /// g − exp(y) · Σ g
-    fn backward(&self, saved: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
-        let grad = gradient(grad, saved.output())?;
-        Ok([Some(apply(LogSoftmaxGrad { to: self.x }, [&grad, saved.output()])?)])
-    }
-}
-
-impl<R: Real> CpuKernel<R, 1> for LogSoftmax {
-    type Out = R;
-
-    fn cpu(&self, [x]: [CpuView<'_, R>; 1], out: StoredMut<'_, R>) -> Result<()> {
-        cpu::log_softmax(x.data, x.shape[x.shape.len() - 1], out).map_err(Error::scratch("log_softmax"))
-    }
-}
-
-/// The gradient of [`Softmax`], of elements of `to`, from the output's gradient `g` and the output `y`: y · (g − Σ g·y).
-struct SoftmaxGrad {
+/// The gradient of [`Softmax`], of elements of `to`, from the output's gradient `g` and the output `y`: y · (g − Σ g·y), of the
+/// logarithm g − exp(y) · Σ g.
+struct SoftmaxGrad<const LOG: bool> {
     to: DType,
 }
 
-per_type! { SoftmaxGrad[2]: Real }
+per_type! { SoftmaxGrad<false>[2]: Real }
+per_type! { SoftmaxGrad<true>[2]: Real }
 
-impl Op<2> for SoftmaxGrad {
-    const NAME: &'static str = "softmax's gradient";
+impl<const LOG: bool> Op<2> for SoftmaxGrad<LOG>
+where
+    Self: PerType<2>,
+{
+    const NAME: &'static str = if LOG { "log_softmax's gradient" } else { "softmax's gradient" };
     const INPUTS: Inputs = Inputs::WithoutGaps;
     const PRECISION: Precision = Precision::Computing;
-
-    fn out_shape(&self, [_, y]: [&Shape; 2]) -> Result<Shape> {
-        Ok(*y)
-    }
 
     fn cuda_dtype(&self, _: DType) -> DType {
         self.to
     }
 
     fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; 2], out: CudaOut<'_>) -> Result<()> {
-        cuda::run(device, ("softmax's gradient", "softmax_grad"), inputs, out)
+        let kernel = if LOG { "log_softmax_grad" } else { "softmax_grad" };
+        cuda::run(device, (<Self as Op<2>>::NAME, kernel), inputs, out)
     }
 }
 
-impl Derivative<2> for SoftmaxGrad {
+impl Derivative<2> for SoftmaxGrad<false> {
     const SAVES: Saves = Saves::Inputs;
 
     /// With `h` the gradient that arrives: y · (h − Σ h·y) for `g`, h·(g − Σ g·y) − g · Σ h·y for `y`.
@@ -192,44 +155,12 @@ impl Derivative<2> for SoftmaxGrad {
             let direct = h.mul(&g.sub(&g.mul(y)?.sum_keepdim(-1)?)?)?;
             direct.sub(&g.mul(&h.mul(y)?.sum_keepdim(-1)?)?)
         };
-        Ok([saved.grad_of(0, || apply(SoftmaxGrad { to: g.dtype() }, [h, y]))?, saved.grad_of(1, for_y)?])
+        let for_g = || apply(SoftmaxGrad::<false> { to: g.dtype() }, [h, y]);
+        Ok([saved.grad_of(0, for_g)?, saved.grad_of(1, for_y)?])
     }
 }
 
-impl<R: Real> CpuKernel<R, 2> for SoftmaxGrad {
-    type Out = R;
-
-    fn cpu(&self, [g, y]: [CpuView<'_, R>; 2], out: StoredMut<'_, R>) -> Result<()> {
-        cpu::softmax_grad(y.data, g.data, y.shape[y.shape.len() - 1], out).map_err(Error::scratch("softmax's gradient"))
-    }
-}
-
-/// The gradient of [`LogSoftmax`], of elements of `to`, from the output's gradient `g` and the output `y`: g − exp(y) · Σ g.
-struct LogSoftmaxGrad {
-    to: DType,
-}
-
-per_type! { LogSoftmaxGrad[2]: Real }
-
-impl Op<2> for LogSoftmaxGrad {
-    const NAME: &'static str = "log_softmax's gradient";
-    const INPUTS: Inputs = Inputs::WithoutGaps;
-    const PRECISION: Precision = Precision::Computing;
-
-    fn out_shape(&self, [_, y]: [&Shape; 2]) -> Result<Shape> {
-        Ok(*y)
-    }
-
-    fn cuda_dtype(&self, _: DType) -> DType {
-        self.to
-    }
-
-    fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; 2], out: CudaOut<'_>) -> Result<()> {
-        cuda::run(device, ("log_softmax's gradient", "log_softmax_grad"), inputs, out)
-    }
-}
-
-impl Derivative<2> for LogSoftmaxGrad {
+impl Derivative<2> for SoftmaxGrad<true> {
     const SAVES: Saves = Saves::Inputs;
 
     /// With `h` the gradient that arrives: h − Σ h·exp(y) for `g`, −h · exp(y) · Σ g for `y`.
@@ -240,11 +171,14 @@ impl Derivative<2> for LogSoftmaxGrad {
     }
 }
 
-impl<R: Real> CpuKernel<R, 2> for LogSoftmaxGrad {
+impl<R: Real, const LOG: bool> CpuKernel<R, 2> for SoftmaxGrad<LOG> {
     type Out = R;
 
     fn cpu(&self, [g, y]: [CpuView<'_, R>; 2], out: StoredMut<'_, R>) -> Result<()> {
-        cpu::log_softmax_grad(y.data, g.data, y.shape[y.shape.len() - 1], out)
-            .map_err(Error::scratch("log_softmax's gradient"))
+        let n = y.shape[y.shape.len() - 1];
+        match LOG {
+            true => cpu::log_softmax_grad(y.data, g.data, n, out).map_err(Error::scratch("log_softmax's gradient")),
+            false => cpu::softmax_grad(y.data, g.data, n, out).map_err(Error::scratch("softmax's gradient")),
+        }
     }
 }
