@@ -1,12 +1,12 @@
-//! Objects used again: the small allocations behind storages, graph nodes and walks, kept per thread.
+//! Free lists: per thread and type, the empty allocations of storages, graph nodes and containers of a backward pass.
 //!
 //! A training step makes and drops objects of the same types again and again, so after the first steps it finds
 //! everything it needs here and allocates nothing. Where one thread makes what another drops, as the workers of a loader
-//! do, what the second has too much of goes to the first through a shelf that all threads share, many at a time. Tensor
+//! do, the second moves half of a long list to a list that all threads share, from which the first refills its own. Tensor
 //! bytes are not kept here: their pool is in `pagelock-memory`.
 //!
 //! Invariants: what is kept is empty, it holds no tensor and nothing of a user's; a thread keeps at most
-//! [`KEEP_BYTES`] of each type, and so does the shelf; what a thread keeps is freed when it ends.
+//! [`KEEP_BYTES`] of each type, and so does the shared list; what a thread keeps is freed when it ends.
 
 use std::any::{Any, TypeId};
 use std::cell::RefCell;
@@ -39,10 +39,10 @@ type Lists<T> = HashMap<TypeId, Vec<T>, BuildHasherDefault<TypeHasher>>;
 /// How many of a type a thread has before it shares half of them.
 const SPARE: usize = 64;
 
-/// What threads share.
-static SHELF: Mutex<Lists<Kept>> = Mutex::new(Lists::with_hasher(BuildHasherDefault::new()));
+/// The list that all threads share.
+static SHARED: Mutex<Lists<Kept>> = Mutex::new(Lists::with_hasher(BuildHasherDefault::new()));
 
-/// Whether there is anything on it. Relaxed: a hint, so that an empty shelf costs no lock.
+/// Whether it was ever used. Relaxed: a hint, so that an empty list costs no lock.
 static IS_SHARED: AtomicBool = AtomicBool::new(false);
 
 impl Idle {
@@ -75,8 +75,8 @@ fn with_idle<R>(f: impl FnOnce(&mut Idle) -> R) -> Option<R> {
     IDLE.try_with(|idle| f(&mut idle.borrow_mut())).ok()
 }
 
-fn shelf() -> MutexGuard<'static, Lists<Kept>> {
-    SHELF.lock().unwrap_or_else(PoisonError::into_inner)
+fn shared() -> MutexGuard<'static, Lists<Kept>> {
+    SHARED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A place of that type, of this thread's or else of those that threads share.
@@ -87,8 +87,8 @@ fn take(place: TypeId) -> Option<Kept> {
         return own;
     }
     with_idle(|idle| {
-        let (own, mut shelf) = (idle.places.entry(place).or_default(), shelf());
-        let shared = shelf.get_mut(&place)?;
+        let (own, mut lists) = (idle.places.entry(place).or_default(), shared());
+        let shared = lists.get_mut(&place)?;
         own.extend(shared.drain(shared.len().saturating_sub(SPARE / 2)..));
         own.pop()
     })
@@ -115,8 +115,8 @@ fn keep(place: TypeId, empty: Kept, size_bytes: usize) {
 /// moment (see [`release`]).
 fn share_spare(place: TypeId, own: &mut Vec<Kept>, limit: usize) {
     IS_SHARED.store(true, Relaxed);
-    let mut shelf = shelf();
-    let shared = shelf.entry(place).or_default();
+    let mut lists = shared();
+    let shared = lists.entry(place).or_default();
     shared.extend(own.drain(..own.len() / 2));
     shared.truncate(limit); // they are empty: nothing of a user's is dropped here
 }
@@ -170,55 +170,6 @@ pub(crate) fn share<T: Send + Sync + 'static>(value: T, beside: usize) -> Arc<Sl
 /// A place that was kept.
 fn taken<P: Send + Sync + 'static>() -> Option<Arc<P>> {
     take(TypeId::of::<P>())?.downcast().ok()
-}
-
-/// Several values in one allocation, and what they have in common; see [`share_together`].
-pub(crate) struct Together<C, T> {
-    values: Vec<T>,
-    common: Option<C>, // none while it is kept
-    _counted: CountedHeap,
-}
-
-impl<C, T> Together<C, T> {
-    /// How many at most.
-    pub(crate) const MOST: usize = 128;
-
-    fn empty() -> Self {
-        let counted = CountedHeap::new(size_of::<Self>() + Self::MOST * size_of::<T>());
-        Together { values: Vec::with_capacity(Self::MOST), common: None, _counted: counted }
-    }
-
-    pub(crate) fn values(&self) -> &[T] {
-        &self.values
-    }
-
-    pub(crate) fn common(&self) -> &C {
-        self.common.as_ref().unwrap_or_else(|| unreachable!("what is kept has no handle"))
-    }
-}
-
-impl<C: Send + Sync + 'static, T: Send + Sync + 'static> Place for Together<C, T> {
-    fn empty(&mut self) {
-        self.values.clear();
-        self.common = None;
-    }
-
-    fn keep(self: Arc<Self>) {
-        keep(TypeId::of::<Self>(), self, Self::MOST * size_of::<T>());
-    }
-}
-
-/// Shares values as [`share`] does one: at most [`Together::MOST`], which `add` puts there, and which go with the last handle
-/// to all of them.
-pub(crate) fn share_together<C: Send + Sync + 'static, T: Send + Sync + 'static>(
-    common: C,
-    add: impl FnOnce(&mut Vec<T>),
-) -> Arc<Together<C, T>> {
-    let mut place = taken().unwrap_or_else(|| Arc::new(Together::empty()));
-    let together = Arc::get_mut(&mut place).unwrap_or_else(|| unreachable!("what is kept has no other handle"));
-    together.common = Some(common);
-    add(&mut together.values);
-    place
 }
 
 /// Called when a handle is dropped: if it is the last one, drops the value at once and keeps the allocation.
@@ -306,21 +257,6 @@ mod tests {
         drop(second);
         assert_eq!(Arc::strong_count(&alive), 1);
         assert_eq!(Arc::as_ptr(&Handle(share(alive, 0)).0), place);
-    }
-
-    #[test]
-    fn values_that_are_shared_together_go_with_the_last_handle_and_leave_their_place_to_others() {
-        let alive = Alive::default();
-        let mut first =
-            share_together(Alive::clone(&alive), |alike| alike.extend((0..9).map(|_| Alive::clone(&alive))));
-        let (mut second, place) = (Arc::clone(&first), Arc::as_ptr(&first));
-        release(&mut first);
-        drop(first);
-        assert_eq!((Arc::strong_count(&alive), second.values().len()), (11, 9));
-        release(&mut second);
-        drop(second);
-        assert_eq!(Arc::strong_count(&alive), 1);
-        assert_eq!(Arc::as_ptr(&share_together(Alive::default(), |alike| alike.push(alive))), place);
     }
 
     #[test]

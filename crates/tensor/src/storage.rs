@@ -23,14 +23,14 @@ use crate::cuda::{CudaDevice, CudaOut, CudaView};
 use crate::device::Device;
 use crate::element::{Computing, DType, Element};
 use crate::error::{Error, Result};
-use crate::free_lists::{self, Slot, Together};
+use crate::free_lists::{self, Slot};
 use crate::heap::{self, CountedHeap};
 use crate::layout::Layout;
 use crate::shape::Shape;
 use crate::tensor::{Raw, by_bits, by_dtype};
 
-/// A handle to a storage, counted like an `Arc`: the last one that is dropped gives the bytes back to their pool. What many
-/// are asked for one after another, it says by itself: a storage is elsewhere in memory.
+/// A handle to a storage, counted like an `Arc`: the last one that is dropped gives the bytes back to their pool. What is asked
+/// of many handles in a row is kept in the handle itself: fetching each storage from memory takes longer.
 #[derive(Clone)]
 pub(crate) struct StorageRef {
     handle: Handle,
@@ -38,26 +38,13 @@ pub(crate) struct StorageRef {
 
 #[derive(Clone)]
 enum Handle {
-    Alone {
-        place: Arc<Slot<Alone>>,
-        is_on_host: bool,
-        dtype: DType,
-    }, // see `free_lists.rs`
-    /// One of several whose bytes are parts of one block of memory. They go with the last of them, as the block does.
-    Among {
-        storages: Arc<Together<Device, Storage>>,
-        at: u32,
-        dtype: DType,
-    },
-    /// The same, made when it is first used.
-    Of {
-        block: Arc<Uploaded>,
-        at: u32,
-        dtype: DType,
-    },
+    /// To a storage in an allocation of its own.
+    Own { place: Arc<Slot<OnDevice>>, is_on_host: bool, dtype: DType },
+    /// To one part of a block.
+    Part { block: Arc<UploadedBlock>, at: u32, dtype: DType },
 }
 
-struct Alone {
+struct OnDevice {
     storage: Storage,
     device: Device,
 }
@@ -66,25 +53,24 @@ impl StorageRef {
     fn new(memory: Memory, dtype: DType, device: Device) -> StorageRef {
         let is_on_host = device.is_cpu();
         // There is a tensor for each storage, wherever the program keeps it.
-        let place = free_lists::share(Alone { storage: Storage::new(memory), device }, size_of::<Raw>());
-        StorageRef { handle: Handle::Alone { place, is_on_host, dtype } }
+        let place = free_lists::share(OnDevice { storage: Storage::new(memory), device }, size_of::<Raw>());
+        StorageRef { handle: Handle::Own { place, is_on_host, dtype } }
     }
 
     /// Where the bytes are.
     #[inline]
     pub(crate) fn device(&self) -> &Device {
         match &self.handle {
-            Handle::Alone { is_on_host: true, .. } => &Device::Cpu,
-            Handle::Alone { place, .. } => &place.value().device,
-            Handle::Among { storages, .. } => storages.common(),
-            Handle::Of { block, .. } => &block.device,
+            Handle::Own { is_on_host: true, .. } => &Device::Cpu,
+            Handle::Own { place, .. } => &place.value().device,
+            Handle::Part { block, .. } => &block.device,
         }
     }
 
     #[inline]
     pub(crate) fn dtype(&self) -> DType {
         match self.handle {
-            Handle::Alone { dtype, .. } | Handle::Among { dtype, .. } | Handle::Of { dtype, .. } => dtype,
+            Handle::Own { dtype, .. } | Handle::Part { dtype, .. } => dtype,
         }
     }
 
@@ -93,15 +79,15 @@ impl StorageRef {
         self.address() == other.address()
     }
 
-    /// Whether this is known to be the only handle, which it never is of one among several.
+    /// Whether this is known to be the only handle, which a handle to a part of a block never is.
     pub(crate) fn is_unique(&self) -> bool {
         match &self.handle {
-            Handle::Alone { place, .. } => Arc::strong_count(place) == 1,
-            Handle::Among { .. } | Handle::Of { .. } => false,
+            Handle::Own { place, .. } => Arc::strong_count(place) == 1,
+            Handle::Part { .. } => false,
         }
     }
 
-    /// Leaves other memory of the device to all handles, with the same values, and makes a storage of the old.
+    /// Gives all handles other memory of the device, with the same values, and makes a storage of the old memory.
     pub(crate) fn with_other_memory(&self, device: &CudaDevice) -> Result<StorageRef> {
         let failed = |source| Error::cuda("copy", source);
         let mut memory = self.memory.write().unwrap_or_else(PoisonError::into_inner);
@@ -114,8 +100,8 @@ impl StorageRef {
         Ok(StorageRef::new(old, self.dtype(), self.device().clone()))
     }
 
-    /// A storage of its first `bytes`, and one of the others; whoever has this one has nothing any more. None, and nothing
-    /// has happened, if somebody may have it, or if it is not on a device.
+    /// A storage of the first `bytes`, and one of the others; this one is empty then. None, and nothing has changed, if there may
+    /// be another handle, or if it is not on a device.
     pub(crate) fn split_at(&self, bytes: usize) -> Result<Option<[StorageRef; 2]>> {
         let Device::Cuda(cuda) = self.device() else { return Ok(None) };
         if !self.is_unique() {
@@ -150,46 +136,44 @@ impl Deref for StorageRef {
     #[inline]
     fn deref(&self) -> &Storage {
         match &self.handle {
-            Handle::Alone { place, .. } => &place.value().storage,
-            Handle::Among { storages, at, .. } => &storages.values()[*at as usize],
-            Handle::Of { block, at, .. } => block.storage(*at as usize),
+            Handle::Own { place, .. } => &place.value().storage,
+            Handle::Part { block, at, .. } => block.storage(*at as usize),
         }
     }
 }
 
 impl Drop for StorageRef {
     fn drop(&mut self) {
-        match &mut self.handle {
-            Handle::Alone { place, .. } => free_lists::release(place),
-            Handle::Among { storages, .. } => free_lists::release(storages),
-            Handle::Of { .. } => {}
+        if let Handle::Own { place, .. } = &mut self.handle {
+            free_lists::release(place);
         }
     }
 }
 
-/// Storages of parts of one block of a device's memory that came together. Each is made when it is first used: until then a
-/// thousand tensors cost little more than a thousand numbers. The block goes with the last handle to any of them.
-pub(crate) struct Uploaded {
+/// A block of a device's memory that was uploaded as one, and a storage for each of its parts. A storage is made when it is
+/// first used: until then a thousand tensors cost little more than a thousand numbers. The block is freed with the last handle
+/// to any of its parts.
+pub(crate) struct UploadedBlock {
     device: Device,
     parts: Parts<u8>,
     storages: Box<[OnceLock<Box<Storage>>]>, // one for each part
     _counted: CountedHeap,
 }
 
-impl Uploaded {
-    /// Of so many parts of a block.
-    pub(crate) fn new(parts: Parts<u8>, len: usize, device: &Device) -> Arc<Uploaded> {
+impl UploadedBlock {
+    /// Of `len` parts.
+    pub(crate) fn new(parts: Parts<u8>, len: usize, device: &Device) -> Arc<UploadedBlock> {
         let storages = (0..len).map(|_| OnceLock::new()).collect();
         let counted = CountedHeap::new(len * (size_of::<OnceLock<Box<Storage>>>() + size_of::<Storage>()));
-        Arc::new(Uploaded { device: device.clone(), parts, storages, _counted: counted })
+        Arc::new(UploadedBlock { device: device.clone(), parts, storages, _counted: counted })
     }
 
-    /// All of them, of values of the tensors' element types.
+    /// Handles to all parts, whose elements are of the tensors' types.
     #[inline]
     pub(crate) fn all(self: &Arc<Self>, like: &[&Raw]) -> Vec<StorageRef> {
-        let handle =
-            |(at, like): (usize, &&Raw)| Handle::Of { block: self.clone(), at: at as u32, dtype: like.dtype() };
-        like.iter().enumerate().map(|place| StorageRef { handle: handle(place) }).collect()
+        let part =
+            |(at, like): (usize, &&Raw)| Handle::Part { block: self.clone(), at: at as u32, dtype: like.dtype() };
+        like.iter().enumerate().map(|place| StorageRef { handle: part(place) }).collect()
     }
 
     fn storage(&self, at: usize) -> &Storage {
@@ -455,47 +439,6 @@ pub(crate) fn on_host(memory: HostBuffer, dtype: DType) -> StorageRef {
 /// A storage of bytes of a device that are values of the element type.
 pub(crate) fn on_cuda(memory: DeviceBuffer<u8>, dtype: DType, device: &Device) -> StorageRef {
     StorageRef::new(Memory::Cuda(memory), dtype, device.clone())
-}
-
-/// A storage each of many buffers of a device, whose bytes are values of the element types. Those that are parts of one
-/// block are in one allocation, so that a thousand handles cost little.
-pub(crate) fn all_on_cuda(
-    memories: Vec<DeviceBuffer<u8>>,
-    mut dtypes: impl Iterator<Item = DType>,
-    device: &Device,
-) -> Vec<StorageRef> {
-    let mut all = Vec::with_capacity(memories.len());
-    let runs = run_lengths(&memories);
-    let mut parts = memories.into_iter();
-    for run in runs {
-        if run == 1 {
-            all.extend(parts.next().zip(dtypes.next()).map(|(memory, dtype)| on_cuda(memory, dtype, device)));
-        } else {
-            share_run(&mut all, parts.by_ref().take(run), &mut dtypes, device);
-        }
-    }
-    all
-}
-
-/// How many from the first on are parts of one block, how many from the next on, and so on; at most as many as are kept for
-/// each other's sake.
-fn run_lengths(memories: &[DeviceBuffer<u8>]) -> Vec<usize> {
-    let runs = memories.chunk_by(|one, next| one.is_followed_by(next));
-    runs.flat_map(|run| run.chunks(Together::<Device, Storage>::MOST)).map(<[_]>::len).collect()
-}
-
-/// A storage each of parts of one block, in one allocation, which knows the device for all of them.
-fn share_run(
-    all: &mut Vec<StorageRef>,
-    parts: impl Iterator<Item = DeviceBuffer<u8>>,
-    dtypes: &mut impl Iterator<Item = DType>,
-    device: &Device,
-) {
-    let together = free_lists::share_together(device.clone(), |storages| {
-        storages.extend(parts.map(|memory| Storage::new(Memory::Cuda(memory))));
-    });
-    let handle = |(at, dtype)| StorageRef { handle: Handle::Among { storages: together.clone(), at, dtype } };
-    all.extend((0..together.values().len() as u32).zip(dtypes).map(handle));
 }
 
 /// A new storage on a device that nobody else holds yet: the output of a kernel.

@@ -15,7 +15,7 @@ use crate::kind::{Float, Kind};
 use crate::layout::Layout;
 use crate::ops::cast;
 use crate::shape::Shape;
-use crate::storage::{Fresh, FreshCuda, Locked, Reading, StorageRef, Uploaded};
+use crate::storage::{Fresh, FreshCuda, Locked, Reading, StorageRef, UploadedBlock};
 use crate::transfer;
 
 /// An n-dimensional array of numbers: of floats, unless another kind is named ([`Int`](crate::Int), [`Bool`](crate::Bool)).
@@ -270,7 +270,7 @@ impl<K: Kind> Tensor<K> {
     }
 
     /// Tensors that are laid out as these, each from the start of one storage of a block on, outside the graph.
-    pub(crate) fn all_laid_in(block: &Arc<Uploaded>, like: &[&Raw]) -> Vec<Tensor<K>> {
+    pub(crate) fn all_laid_in(block: &Arc<UploadedBlock>, like: &[&Raw]) -> Vec<Tensor<K>> {
         // Layouts are long: they are copied to where they stay, which takes half as long as moving tensors there. Handles are
         // counted before: an atomic waits for everything that was written before it.
         let scalar = |storage| Tensor { raw: Raw { storage, layout: Layout::SCALAR, node: None }, kind: PhantomData };

@@ -20,7 +20,7 @@ use crate::kind::Kind;
 use crate::layout::Layout;
 use crate::parallel;
 use crate::shape::Shape;
-use crate::storage::{Locked, LockedMut, StorageRef, Uploaded, all_on_cuda, on_cuda, on_host, sort_by_place};
+use crate::storage::{Locked, LockedMut, StorageRef, UploadedBlock, on_cuda, on_host, sort_by_place};
 use crate::tensor::{Raw, Tensor};
 
 /// Where each tensor starts in a block that they share: as far apart as kernels like it.
@@ -219,12 +219,13 @@ fn upload(dense: &[&Raw], locked: &AllLocked<'_>, device: &Device, cuda: &CudaDe
     let sources = dense.iter().enumerate().map(|(at, tensor)| HostSource::of(locked.host(at), bytes_of(tensor)));
     let sources = sources.collect::<Result<Vec<_>, _>>().map_err(failed)?;
     let buffers = cuda.stream().upload_all(&sources).map_err(|source| refused(dense, source))?;
-    Ok(all_on_cuda(buffers, dense.iter().map(|tensor| tensor.dtype()), device))
+    let made = buffers.into_iter().zip(dense).map(|(buffer, tensor)| on_cuda(buffer, tensor.dtype(), device));
+    Ok(made.collect())
 }
 
 /// The same, of dense tensors in ordinary memory that nobody is writing, of up to 64 MiB together: they move as one block, whose
 /// parts become storages when they are first used. None if they are something else.
-fn upload_packed(tensors: &[&Raw], device: &Device) -> Result<Option<Arc<Uploaded>>> {
+fn upload_packed(tensors: &[&Raw], device: &Device) -> Result<Option<Arc<UploadedBlock>>> {
     let (Device::Cuda(cuda), Ok(())) = (device, capture::refuse("a copy from the host")) else { return Ok(None) };
     if !fit_in_a_block(tensors) {
         return Ok(None);
@@ -238,7 +239,7 @@ fn upload_packed(tensors: &[&Raw], device: &Device) -> Result<Option<Arc<Uploade
     let parts = packed
         .and_then(|packed| packed.buffer.split_when_taken(packed.ranges))
         .map_err(|source| refused(tensors, source))?;
-    Ok(Some(Uploaded::new(parts, tensors.len(), device)))
+    Ok(Some(UploadedBlock::new(parts, tensors.len(), device)))
 }
 
 /// Whether there are some, all dense and on the host, with no more bytes than may be kept until the last of them is dropped.
