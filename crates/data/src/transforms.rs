@@ -397,8 +397,8 @@ fn bytes_of(op: &'static str, image: &Tensor<Int>) -> Result<Vec<u8>> {
     match image.dtype() {
         DType::U8 => Ok(image.to_vec()?),
         dtype => {
-            let (value, expected) = (format!("of {dtype}"), "pixels are of uint8; use to_dtype(DType::U8)".to_owned());
-            Err(TensorError::BadArgument { op, argument: "the image", value, expected }.into())
+            let text = format!("{op}: the image is of {dtype}, but pixels are of uint8; use to_dtype(DType::U8)");
+            Err(TensorError::Argument(text).into())
         }
     }
 }
@@ -409,7 +409,7 @@ fn below(random: &Generator, n: usize) -> usize {
 }
 
 fn wrong_shape(op: &'static str, shape: &Shape, expected: impl Into<String>) -> Error {
-    TensorError::WrongShape { op, operand: "the image", shape: *shape, expected: expected.into() }.into()
+    TensorError::Argument(format!("{op}: the image is {shape}, but {}", expected.into())).into()
 }
 
 #[cfg(test)]

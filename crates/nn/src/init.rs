@@ -58,20 +58,17 @@ impl Nonlinearity {
 /// For a weight `[out, in, ..kernel]`: `in · kernel` and `out · kernel`.
 ///
 /// # Errors
-/// [`Error::BadArgument`] if the weight has fewer than two dimensions.
+/// [`Error::Argument`] if the weight has fewer than two dimensions.
 pub fn fans(weight: &Tensor) -> Result<(usize, usize)> {
     match weight.dims() {
         [outputs, inputs, kernel @ ..] => {
             let area: usize = kernel.iter().product();
             Ok((inputs * area, outputs * area))
         }
-        _ => Err(Error::BadArgument {
-            op: "init",
-            argument: "weight",
-            value: weight.shape().to_string(),
-            expected: "it must have a dimension of outputs and one of inputs; use uniform_ or normal_ for others"
-                .into(),
-        }),
+        _ => Err(Error::Argument(format!(
+            "init: weight is {}, but it must have a dimension of outputs and one of inputs; use uniform_ or normal_ for others",
+            weight.shape()
+        ))),
     }
 }
 

@@ -58,7 +58,10 @@ impl<A: NestedArray> NestedArray for [A] {
             let mut row_sizes = Vec::new();
             row.sizes(&mut row_sizes);
             if row_sizes != sizes[1..] {
-                return Err(Error::Ragged { first: sizes[1..].to_vec(), other: row_sizes });
+                return Err(Error::argument(format!(
+                    "new: rows of a nested array differ in length: {:?} and {row_sizes:?}; pad or cut them to one length",
+                    &sizes[1..]
+                )));
             }
             row.elements(&sizes[1..], out)?;
         }
@@ -98,7 +101,7 @@ impl<K: Kind> Tensor<K> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Ragged`] if rows differ in length.
+    /// [`Error::Argument`] if rows differ in length.
     pub fn new<A>(data: A) -> Result<Tensor<K>>
     where
         A: NestedArray,
@@ -117,7 +120,7 @@ impl<K: Kind> Tensor<K> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::DataLength`] if the shape has another number of elements.
+    /// [`Error::Argument`] if the shape has another number of elements.
     pub fn from_slice<T: Element<Kind = K>>(data: &[T], shape: impl IntoShape) -> Result<Tensor<K>> {
         let mut out = for_numbers(data.len(), shape.into_shape(), T::DTYPE)?;
         out.elements().copy_from_slice(data);
@@ -178,7 +181,7 @@ impl<K: Kind> Tensor<K> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::BadArgument`] for a step of 0 or NaN, or one that leads away from `end`.
+    /// [`Error::Argument`] for a step of 0 or NaN, or one that leads away from `end`.
     pub fn arange<T: Element<Kind = K> + Number<K>>(start: T, end: T, step: T) -> Result<Tensor<K>>
     where
         K: Numeric,
@@ -223,7 +226,7 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Memory`] if the budget refuses; [`Error::TooLarge`].
+    /// [`Error::Memory`] if the budget refuses; [`Error::Argument`] for more bytes than memory can address.
     pub fn zeros(shape: impl IntoShape) -> Result<Tensor> {
         TensorOptions::CPU.zeros(shape)
     }
@@ -343,8 +346,8 @@ impl<'d> TensorOptions<'d> {
     /// Zeros.
     ///
     /// # Errors
-    /// [`Error::DeviceMemory`] or [`Error::Memory`] if there is no room; [`Error::TooLarge`]; [`Error::Cuda`];
-    /// [`Error::WrongKind`] for a precision that floats do not have.
+    /// [`Error::DeviceMemory`] or [`Error::Memory`] if there is no room; [`Error::Cuda`]; [`Error::Argument`] as
+    /// [`Tensor::zeros`]; [`Error::WrongKind`] for a precision that floats do not have.
     pub fn zeros(self, shape: impl IntoShape) -> Result<Tensor> {
         self.filled("zeros", shape, Scalar::Int(0))
     }
@@ -433,7 +436,7 @@ impl<'d> TensorOptions<'d> {
     /// A tensor of nested arrays; see [`Tensor::new`].
     ///
     /// # Errors
-    /// [`Error::Ragged`] if rows differ in length; as [`TensorOptions::zeros`].
+    /// [`Error::Argument`] if rows differ in length; as [`TensorOptions::zeros`].
     #[expect(clippy::new_ret_no_self, reason = "a constructor of tensors")]
     pub fn new<A: NestedArray>(self, data: A) -> Result<Tensor<<A::Element as Element>::Kind>> {
         let dtype = self.dtype::<<A::Element as Element>::Kind>("new")?;
@@ -443,7 +446,7 @@ impl<'d> TensorOptions<'d> {
     /// A tensor of values in row-major order.
     ///
     /// # Errors
-    /// [`Error::DataLength`] if the shape has another number of elements; as [`TensorOptions::zeros`].
+    /// [`Error::Argument`] if the shape has another number of elements; as [`TensorOptions::zeros`].
     pub fn from_slice<T: Element>(self, data: &[T], shape: impl IntoShape) -> Result<Tensor<T::Kind>> {
         let dtype = self.dtype.map_or(Ok(T::DTYPE), |_| self.dtype::<T::Kind>("from_slice"))?;
         Tensor::from_slice(data, shape)?.into_raw().in_place_of(dtype, self.device)
@@ -463,11 +466,11 @@ impl Raw {
     }
 }
 
-/// Room for so many numbers, which have to fill the shape.
+/// Room for `given` numbers, which have to fill the shape.
 fn for_numbers(given: usize, shape: Result<Shape>, dtype: DType) -> Result<Fresh> {
     let shape = shape?;
     if given != shape.elements() {
-        return Err(Error::DataLength { op: "from_slice", given, shape });
+        return Err(Error::data_length("from_slice", given, &shape));
     }
     Fresh::allocate("from_slice", shape, dtype)
 }

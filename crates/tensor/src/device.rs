@@ -107,11 +107,8 @@ impl FromStr for Device {
     type Err = Error;
 
     fn from_str(name: &str) -> Result<Device> {
-        let unknown = || Error::BadArgument {
-            op: "device",
-            argument: "name",
-            value: name.to_owned(),
-            expected: "a device is called `cpu`, `cuda`, or `cuda:` and its number".to_owned(),
+        let unknown = || {
+            Error::bad_argument("device", "name", name, "a device is called `cpu`, `cuda`, or `cuda:` and its number")
         };
         match name.split_once(':') {
             None if name == "cpu" => Ok(Device::Cpu),

@@ -10,10 +10,11 @@ use pagelock_cuda as cuda;
 use pagelock_memory as memory;
 use pagelock_memory::text::named;
 
-use self::hints::{index_hint, places_hint, saved_types};
+use self::hints::index_hint;
+pub(crate) use self::hints::places_hint;
 use crate::device::{Device, Operand};
 use crate::element::DType;
-use crate::shape::{MAX_RANK, Shape};
+use crate::shape::Shape;
 
 /// What every fallible call of this crate returns.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -22,26 +23,10 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Two shapes do not broadcast.
-    #[error(
-        "{op}: shapes {left} and {right} do not broadcast: aligned at the end, sizes must be equal or 1; reshape, unsqueeze or transpose one side"
-    )]
-    Broadcast {
-        /// The operation.
-        op: &'static str,
-        /// The left operand's shape.
-        left: Shape,
-        /// The right operand's shape.
-        right: Shape,
-    },
-    /// The inner sizes of a matrix product differ.
-    #[error("matmul: inner sizes differ: left is {left}, right is {right}; transpose or reshape one side")]
-    InnerSizes {
-        /// The left operand's shape.
-        left: Shape,
-        /// The right operand's shape.
-        right: Shape,
-    },
+    /// Something that was asked for cannot be: shapes that do not fit, a dimension or a path that there is not, a number outside
+    /// its range. The text says which, with the numbers and the fix.
+    #[error("{0}")]
+    Argument(String),
     /// Tensors of two precisions in an operation that takes one.
     #[error("{op}: one operand is {left}, another {right}; convert one of them: x.to_dtype(DType::{wider:?})")]
     MixedTypes {
@@ -64,60 +49,6 @@ pub enum Error {
         /// The kind: float, integer or bool.
         kind: &'static str,
     },
-    /// A shape that the operation does not take.
-    #[error("{op}: {operand} is {shape}, but {expected}")]
-    WrongShape {
-        /// The operation.
-        op: &'static str,
-        /// Which operand.
-        operand: &'static str,
-        /// Its shape.
-        shape: Shape,
-        /// What it should be, and how to get there.
-        expected: String,
-    },
-    /// A view of other sizes was asked for, with another number of elements.
-    #[error("reshape: {from} has {elements} elements, which do not fill {to:?}; make the product of the sizes {elements} (one size may be -1)", elements = from.elements())]
-    Reshape {
-        /// The shape before.
-        from: Shape,
-        /// The sizes asked for.
-        to: Vec<isize>,
-    },
-    /// A view cannot be made without copying.
-    #[error(
-        "view: {shape} with strides {strides:?} has no view as {to:?} without a copy; use reshape, or contiguous first"
-    )]
-    NeedsCopy {
-        /// The shape before.
-        shape: Shape,
-        /// Its strides, in elements.
-        strides: Vec<usize>,
-        /// The sizes asked for.
-        to: Vec<isize>,
-    },
-    /// A dimension that the tensor does not have.
-    #[error("{op}: there is no dimension {dim} in {shape}: {}", places_hint(*places))]
-    NoSuchDim {
-        /// The operation.
-        op: &'static str,
-        /// The dimension asked for.
-        dim: isize,
-        /// The tensor's shape.
-        shape: Shape,
-        /// How many dimensions can be named: the rank, or one more for a new dimension.
-        places: usize,
-    },
-    /// A dimension given twice.
-    #[error("{op}: dimension {dim} of {shape} is named twice; name each once")]
-    RepeatedDim {
-        /// The operation.
-        op: &'static str,
-        /// The dimension.
-        dim: isize,
-        /// The tensor's shape.
-        shape: Shape,
-    },
     /// A position outside a dimension.
     #[error("{op}: index {index} is out of range for dimension {dim} of {shape}: {}", index_hint(shape[*dim], *from_end))]
     IndexOutOfRange {
@@ -132,82 +63,6 @@ pub enum Error {
         /// Whether negative indices count from the end here.
         from_end: bool,
     },
-    /// A range outside a dimension, or a step of zero.
-    #[error(
-        "{op}: {start}..{end} with step {step} does not fit dimension {dim} of {shape}; keep start and end in 0..={} and the step at least 1", shape[*dim]
-    )]
-    BadRange {
-        /// The operation.
-        op: &'static str,
-        /// First index.
-        start: isize,
-        /// One past the last index.
-        end: isize,
-        /// Distance between indices.
-        step: usize,
-        /// The dimension.
-        dim: usize,
-        /// The tensor's shape.
-        shape: Shape,
-    },
-    /// An argument outside what the operation is defined for.
-    #[error("{op}: {argument} is {}, but {expected}", named(value))]
-    BadArgument {
-        /// The operation.
-        op: &'static str,
-        /// Which argument.
-        argument: &'static str,
-        /// Its value.
-        value: String,
-        /// What it should be.
-        expected: String,
-    },
-    /// Data and shape do not agree.
-    #[error("{op}: {given} values were given for shape {shape}, which has {} elements; give as many values as the shape has", shape.elements())]
-    DataLength {
-        /// The operation.
-        op: &'static str,
-        /// How many values were given.
-        given: usize,
-        /// The shape.
-        shape: Shape,
-    },
-    /// Nested arrays of unequal lengths.
-    #[error("new: rows of a nested array differ in length: {first:?} and {other:?}; pad or cut them to one length")]
-    Ragged {
-        /// The first row's shape.
-        first: Vec<usize>,
-        /// Another row's shape.
-        other: Vec<usize>,
-    },
-    /// More dimensions than a tensor can have.
-    #[error("shape {sizes:?} has {} dimensions, a tensor has at most {MAX_RANK}; flatten some", sizes.len())]
-    TooManyDims {
-        /// The sizes.
-        sizes: Vec<usize>,
-    },
-    /// A shape whose bytes cannot be addressed.
-    #[error("shape {shape} needs more bytes than memory can address (2^63); check the sizes")]
-    TooLarge {
-        /// The shape.
-        shape: Shape,
-    },
-    /// `item` of a tensor that is not one number.
-    #[error("item: {shape} holds {} elements, not one; reduce or select first, or use to_vec", shape.elements())]
-    NotOneElement {
-        /// The tensor's shape.
-        shape: Shape,
-    },
-    /// Nothing to work on.
-    #[error("{op}: {what} is empty; {fix}")]
-    Empty {
-        /// The operation.
-        op: &'static str,
-        /// What is empty.
-        what: &'static str,
-        /// What to do.
-        fix: &'static str,
-    },
     /// A gradient of a tensor that nothing was recorded for.
     #[error(
         "{op}: the tensor of shape {shape} does not require grad; mark it, or what it is computed from, with set_requires_grad(true), and compute it outside no_grad"
@@ -215,12 +70,6 @@ pub enum Error {
     NoGraph {
         /// The operation.
         op: &'static str,
-        /// The tensor's shape.
-        shape: Shape,
-    },
-    /// `backward` of more than one number without a gradient to start from.
-    #[error("backward: {shape} is not one number; reduce it (sum, mean) or give Backward::gradient of that shape")]
-    NotScalar {
         /// The tensor's shape.
         shape: Shape,
     },
@@ -256,69 +105,6 @@ pub enum Error {
         /// Which tensor requires grad.
         operand: &'static str,
         /// The tensor's shape.
-        shape: Shape,
-    },
-    /// A tensor whose elements overlap in memory cannot be written.
-    #[error("{op}: {shape} is an expanded view whose elements share memory; make it contiguous first")]
-    InPlaceExpanded {
-        /// The operation.
-        op: &'static str,
-        /// The tensor's shape.
-        shape: Shape,
-    },
-    /// A gradient of the wrong shape or type.
-    #[error(
-        "{op}: the gradient is {dtype} {shape}, but {expected_dtype} {expected} was expected; a gradient is shaped like its tensor"
-    )]
-    GradientShape {
-        /// The operation.
-        op: &'static str,
-        /// The gradient's element type.
-        dtype: DType,
-        /// The gradient's shape.
-        shape: Shape,
-        /// The element type expected.
-        expected_dtype: DType,
-        /// The shape expected.
-        expected: Shape,
-    },
-    /// A custom function returned the wrong number of gradients.
-    #[error(
-        "{op}: backward returned {given} gradients for {expected} inputs; return one per input, None where there is none"
-    )]
-    GradientCount {
-        /// The function's name.
-        op: &'static str,
-        /// How many it returned.
-        given: usize,
-        /// How many inputs it has.
-        expected: usize,
-    },
-    /// A custom function asked for a tensor that it did not save.
-    #[error(
-        "{op}: there is no saved {kind} tensor {position}: forward saved {}; count the calls of save from 0",
-        saved_types(saved)
-    )]
-    NotSaved {
-        /// The function's name.
-        op: &'static str,
-        /// The position asked for.
-        position: usize,
-        /// The kind asked for.
-        kind: &'static str,
-        /// The precisions of the saved tensors.
-        saved: Vec<DType>,
-    },
-    /// A second derivative through a tensor whose making was not recorded.
-    #[error(
-        "{op}: saved tensor {position} ({shape}) was made inside forward, where nothing is recorded, so it has no derivative of its own; save the inputs or the result instead, or use save_constant if it does not depend on the inputs"
-    )]
-    SavedIntermediate {
-        /// The function's name.
-        op: &'static str,
-        /// The tensor's position.
-        position: usize,
-        /// Its shape.
         shape: Shape,
     },
     /// A derivative that disagrees with finite differences.
@@ -452,14 +238,6 @@ pub enum Error {
         /// What went wrong.
         r#source: Box<Error>,
     },
-    /// A text that is no path in a map.
-    #[error("`{path}` is no path in a map: {problem}; write names joined with dots, as in `agent.state`")]
-    Path {
-        /// The text.
-        path: String,
-        /// What is wrong with it.
-        problem: &'static str,
-    },
     /// There is nothing at a path.
     #[error("there is no `{path}` in the map: {} {names}; check the path", if inside.is_empty() { "it has".to_owned() } else { format!("`{inside}` has") })]
     NoEntry {
@@ -469,44 +247,6 @@ pub enum Error {
         inside: String,
         /// What is there instead.
         names: String,
-    },
-    /// A map where a tensor was asked for.
-    #[error("`{path}` is a map of {names}; name one of its tensors, or ask for the map with `get_map`")]
-    NotATensor {
-        /// The path.
-        path: String,
-        /// What the map has.
-        names: String,
-    },
-    /// A tensor where a map was expected.
-    #[error("`{path}` is a tensor and holds no names; end the path there, or remove the tensor first")]
-    NotAMap {
-        /// The path of the tensor.
-        path: String,
-    },
-    /// A tensor that does not begin with the batch of its map.
-    #[error(
-        "`{path}` is {shape}, and in this map shapes begin with its batch, {batch}; reshape or narrow the tensor, or put it in a map of another batch"
-    )]
-    Batch {
-        /// Where it was to be.
-        path: String,
-        /// Its shape.
-        shape: Shape,
-        /// The map's batch.
-        batch: Shape,
-    },
-    /// Maps that were to be joined are not alike.
-    #[error("{op}: map {map} is not like the first{}: {problem}; give maps of the same names and batches", if path.is_empty() { String::new() } else { format!(" at `{path}`") })]
-    MapsDiffer {
-        /// The operation.
-        op: &'static str,
-        /// The position of the map, from 0.
-        map: usize,
-        /// Where they differ.
-        path: String,
-        /// How.
-        problem: String,
     },
     /// Host memory was refused that an operation needs beside its result.
     #[error("{op}: no memory for {purpose}: {source}")]

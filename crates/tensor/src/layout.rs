@@ -150,11 +150,13 @@ impl Layout {
         if *to == self.shape {
             return Ok(*self);
         }
-        let mismatch = || Error::WrongShape {
-            op,
-            operand: "the tensor",
-            shape: self.shape,
-            expected: format!("to expand to {to}, sizes aligned at the end must be equal or 1"),
+        let mismatch = || {
+            Error::wrong_shape(
+                op,
+                "the tensor",
+                &self.shape,
+                format!("to expand to {to}, sizes aligned at the end must be equal or 1"),
+            )
         };
         let lead = to.rank().checked_sub(self.shape.rank()).ok_or_else(mismatch)?;
         let mut strides = [0; MAX_RANK];

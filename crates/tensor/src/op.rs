@@ -1,9 +1,10 @@
-//! The contract of operations, and the one function that runs them.
+//! How operations run: what an operation says about itself, and the one function that runs and records it.
 //!
 //! An operation is a value: its struct holds what is not differentiated (geometry, indices), its inputs are tensors
-//! that can have a gradient. [`Op`] says what is computed and how it is differentiated; [`CpuKernel`] computes it on the
-//! CPU, for one computing type; [`View`] only changes the layout. [`apply`] and [`apply_view`] check, convert, allocate, run
-//! and record; nothing else in the crate does.
+//! that can have a gradient. [`Op`] says what runs, with [`CpuKernel`] on the CPU, for one computing type; [`Derivative`] says how
+//! the result is differentiated; [`View`] only changes the layout. [`apply`] and [`apply_view`] check, convert, allocate, run
+//! and record. Operations with optional inputs, and those with a kernel for one device alone, call the parts of `apply`:
+//! [`prepared`], [`on_cpu`] or [`on_cuda`], and [`record`](autograd::record).
 //!
 //! Precision is a value: `apply` brings inputs of different precision to one ([`Precision`]), and [`per_type!`] chooses the
 //! kernel. Rust compiles kernels once for each type that elements compute in, here, and nothing of it in the crates of

@@ -200,7 +200,7 @@ impl Draw {
     }
 }
 
-/// How many counters give so many elements, `rows` each.
+/// How many counters `elements` numbers need, `rows` each.
 fn counters(elements: usize, rows: usize) -> u64 {
     (elements.div_ceil(rows * fill::LANES) * fill::LANES) as u64
 }

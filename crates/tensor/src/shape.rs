@@ -5,7 +5,7 @@
 use std::fmt;
 use std::ops::{Deref, RangeFull};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, places_hint};
 
 /// The largest number of dimensions a tensor can have.
 pub const MAX_RANK: usize = 8;
@@ -33,10 +33,10 @@ impl Shape {
     /// A shape from its sizes.
     ///
     /// # Errors
-    /// [`Error::TooManyDims`] above [`MAX_RANK`] sizes; [`Error::TooLarge`] if the elements' bytes cannot be addressed.
+    /// [`Error::Argument`] above [`MAX_RANK`] sizes, or if the elements' bytes cannot be addressed.
     pub fn new(sizes: &[usize]) -> Result<Shape> {
         if sizes.len() > MAX_RANK {
-            return Err(Error::TooManyDims { sizes: sizes.to_vec() });
+            return Err(Error::too_many_dims(sizes));
         }
         let mut shape = Shape { sizes: [0; MAX_RANK], rank: sizes.len() as u8 };
         shape.sizes[..sizes.len()].copy_from_slice(sizes);
@@ -53,7 +53,7 @@ impl Shape {
             .try_fold(widest_element, |bytes: usize, &size| bytes.checked_mul(size));
         match bytes {
             Some(bytes) if bytes <= isize::MAX as usize => Ok(()),
-            _ => Err(Error::TooLarge { shape: *self }),
+            _ => Err(Error::too_large(self)),
         }
     }
 
@@ -74,7 +74,7 @@ impl Shape {
     pub(crate) fn insert(&mut self, dim: usize, size: usize) -> Result<()> {
         let rank = self.rank();
         if rank == MAX_RANK {
-            return Err(Error::TooManyDims { sizes: [&self.sizes[..], &[size]].concat() });
+            return Err(Error::too_many_dims(&[&self.sizes[..], &[size]].concat()));
         }
         self.sizes.copy_within(dim..rank, dim + 1);
         self.sizes[dim] = size;
@@ -119,7 +119,11 @@ impl Shape {
                 (a, b) if a == b => a,
                 (1, b) => b,
                 (a, 1) => a,
-                _ => return Err(Error::Broadcast { op, left: *left, right: *right }),
+                _ => {
+                    return Err(Error::argument(format!(
+                        "{op}: shapes {left} and {right} do not broadcast: aligned at the end, sizes must be equal or 1; reshape, unsqueeze or transpose one side"
+                    )));
+                }
             };
             out.set(rank - back, size);
         }
@@ -147,7 +151,7 @@ pub(crate) fn resolve_dim(op: &'static str, dim: isize, places: usize, shape: &S
     if (0..places as isize).contains(&resolved) {
         Ok(resolved as usize)
     } else {
-        Err(Error::NoSuchDim { op, dim, shape: *shape, places })
+        Err(Error::argument(format!("{op}: there is no dimension {dim} in {shape}: {}", places_hint(places))))
     }
 }
 
@@ -266,7 +270,7 @@ pub trait Axes {
     /// The axes as a set, checked against a shape.
     ///
     /// # Errors
-    /// [`Error::NoSuchDim`] or [`Error::RepeatedDim`].
+    /// [`Error::Argument`] for an axis that there is not, or one that is named twice.
     fn resolve(self, op: &'static str, shape: &Shape) -> Result<AxisSet>;
 }
 
@@ -294,7 +298,9 @@ impl Axes for &[isize] {
         for &dim in self {
             let bit = 1 << shape.dim(op, dim)?;
             if set & bit != 0 {
-                return Err(Error::RepeatedDim { op, dim, shape: *shape });
+                return Err(Error::argument(format!(
+                    "{op}: dimension {dim} of {shape} is named twice; name each once"
+                )));
             }
             set |= bit;
         }

@@ -243,7 +243,7 @@ impl Storage {
 /// Whether it holds no floats, and where it is.
 pub(crate) type LockPlace = (bool, *const Storage);
 
-/// The order in which storages are locked by whoever locks several: by [`StorageRef::lock_place`], equal ones next to each other.
+/// The order in which a thread locks several storages: by [`StorageRef::lock_place`], equal ones next to each other.
 pub(crate) fn lock_order<const N: usize>(storages: [Option<&StorageRef>; N]) -> [usize; N] {
     let place = |i: usize| storages[i].map_or((false, std::ptr::null()), StorageRef::lock_place);
     let mut order = std::array::from_fn(|i| (place(i), i));

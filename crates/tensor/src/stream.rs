@@ -8,7 +8,7 @@
 
 use bytemuck::NoUninit;
 
-/// Results of at least so many bytes are written past the caches: about what processors have for all cores.
+/// Results of at least this many bytes are written past the caches: about what processors have for all cores.
 const LARGE_BYTES: usize = 32 << 20;
 
 /// Whether a result is so large that it should be written past the caches.

@@ -321,7 +321,7 @@ impl<K: Kind> Tensor<K> {
     /// The size of one dimension; negative values count from the end.
     ///
     /// # Errors
-    /// [`Error::NoSuchDim`].
+    /// [`Error::Argument`] if there is no such dimension.
     pub fn size(&self, dim: isize) -> Result<usize> {
         Ok(self.shape()[self.shape().dim("size", dim)?])
     }
@@ -425,12 +425,12 @@ impl<K: Kind> Tensor<K> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::DataLength`] if `out` has another length; as [`Tensor::to_vec`].
+    /// [`Error::Argument`] if `out` has another length; as [`Tensor::to_vec`].
     #[track_caller]
     pub fn copy_to_slice<T: Element<Kind = K>>(&self, out: &mut [T]) -> Result<()> {
         let _here = pagelock_cuda::here();
         if out.len() != self.len() {
-            return Err(Error::DataLength { op: "copy_to_slice", given: out.len(), shape: *self.shape() });
+            return Err(Error::data_length("copy_to_slice", out.len(), self.shape()));
         }
         self.raw.copy_to_slice("copy_to_slice", out)
     }
@@ -446,12 +446,16 @@ impl<K: Kind> Tensor<K> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NotOneElement`]; as [`Tensor::to_vec`].
+    /// [`Error::Argument`]; as [`Tensor::to_vec`].
     #[track_caller]
     pub fn item<T: Element<Kind = K>>(&self) -> Result<T> {
         let _here = pagelock_cuda::here();
         if self.len() != 1 {
-            return Err(Error::NotOneElement { shape: *self.shape() });
+            return Err(Error::argument(format!(
+                "item: {} holds {} elements, not one; reduce or select first, or use to_vec",
+                self.shape(),
+                self.len()
+            )));
         }
         let mut out = [T::ZERO];
         self.raw.copy_to_slice("item", &mut out)?;

@@ -1,7 +1,7 @@
 //! What the audit says about parameters that no path from the loss reaches.
 
 use pagelock_tensor::autograd::{Context, Cut, CutBy, Function, Reason, audit};
-use pagelock_tensor::{DType, Error, Result, Tensor, no_grad};
+use pagelock_tensor::{DType, Result, Tensor, no_grad};
 
 fn leaf(values: &[f32]) -> Tensor {
     Tensor::from_slice(values, values.len()).unwrap().set_requires_grad(true)
@@ -170,7 +170,7 @@ fn detach() -> Cut {
 fn errors_of_the_loss_pass_through_and_end_the_audit() -> Result<()> {
     let w = leaf(&[1.0, 2.0]);
     let failed = audit(&[("w", &w)], || w.detach().reshape([3]));
-    assert!(matches!(failed, Err(Error::Reshape { .. })));
+    assert!(failed.unwrap_err().to_string().starts_with("reshape: [2]"));
     let report = audit(&[("w", &w)], || Tensor::scalar(1.0))?;
     assert_eq!(report.unreached[0].reason, Reason::NeverUsed, "the cut of the failed audit is forgotten");
     Ok(())

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use pagelock_tensor::autograd::{self, Backward, Context, Function, Tolerance, gradcheck, gradgradcheck};
-use pagelock_tensor::{DType, Error, Result, Tensor, is_grad_enabled, no_grad};
+use pagelock_tensor::{DType, Result, Tensor, is_grad_enabled, no_grad};
 
 type Gradients = Vec<Option<Tensor>>;
 
@@ -193,7 +193,8 @@ fn gradients_of_another_shape_are_refused_even_if_they_would_broadcast() -> Resu
         "Custom: the gradient is float32 [], but float32 [2] was expected; a gradient is shaped like its tensor"
     );
     let wide = identity_with(|_, grad| Ok(vec![Some(grad.expand([3, 2])?)]));
-    assert!(matches!(wide.apply(&[&x])?.sum(..)?.backward(), Err(Error::GradientShape { op: "Custom", .. })));
+    let error = wide.apply(&[&x])?.sum(..)?.backward().unwrap_err();
+    assert!(error.to_string().starts_with("Custom: the gradient is float32 [3, 2]"), "{error}");
     Ok(())
 }
 
@@ -201,9 +202,9 @@ fn gradients_of_another_shape_are_refused_even_if_they_would_broadcast() -> Resu
 fn errors_of_the_function_pass_through() -> Result<()> {
     let x = leaf(&[1.0, 2.0]);
     let fails = Custom { forward: |_, inputs| inputs[0].reshape([3]), backward: |_, _| unreachable!() };
-    assert!(matches!(fails.apply(&[&x]), Err(Error::Reshape { .. })));
+    assert!(fails.apply(&[&x]).unwrap_err().to_string().starts_with("reshape: [2]"));
     let fails_later = identity_with(|_, grad| Ok(vec![Some(grad.reshape([3])?)]));
-    assert!(matches!(fails_later.apply(&[&x])?.sum(..)?.backward(), Err(Error::Reshape { .. })));
+    assert!(fails_later.apply(&[&x])?.sum(..)?.backward().unwrap_err().to_string().starts_with("reshape: [2]"));
     assert!(x.grad().is_none());
     Ok(())
 }

@@ -47,7 +47,7 @@ impl Conv2d {
     /// As [`Conv2d::new`], with channels in groups that do not see each other.
     ///
     /// # Errors
-    /// [`Error::BadArgument`] if `groups` does not divide both numbers of channels.
+    /// [`Error::Argument`] if `groups` does not divide both numbers of channels.
     pub fn grouped(in_channels: usize, out_channels: usize, kernel: impl Pair, groups: usize) -> Result<Self> {
         Self::grouped_with(in_channels, out_channels, kernel, groups, default_generator())
     }
@@ -63,7 +63,7 @@ impl Conv2d {
     /// As [`Conv2d::new_with`], with channels in groups that do not see each other.
     ///
     /// # Errors
-    /// [`Error::BadArgument`] if `groups` does not divide both numbers of channels.
+    /// [`Error::Argument`] if `groups` does not divide both numbers of channels.
     pub fn grouped_with(
         in_channels: usize,
         out_channels: usize,
@@ -82,9 +82,10 @@ impl Conv2d {
     ) -> Result<Self> {
         let divides = |channels: usize| channels.checked_rem(groups) == Some(0);
         if !divides(in_channels) || !divides(out_channels) {
-            let value = format!("{groups} for {in_channels} input and {out_channels} output channels");
-            let expected = "it must divide both numbers of channels".into();
-            return Err(Error::BadArgument { op: "Conv2d", argument: "groups", value, expected });
+            return Err(Error::Argument(format!(
+                "Conv2d: groups is {groups} for {in_channels} input and {out_channels} output channels, but it must divide \
+                 both numbers of channels"
+            )));
         }
         let weight = Tensor::zeros([out_channels, in_channels / groups, kernel_h, kernel_w])?;
         let bias = Tensor::zeros(out_channels)?;

@@ -100,8 +100,7 @@ impl Takes {
         if self.ranks.contains(&x.rank()) {
             return Ok(());
         }
-        let expected = format!("it must be {}; reshape it", self.words);
-        Err(Error::WrongShape { op: self.layer, operand: "the input", shape: *x, expected })
+        Err(Error::Argument(format!("{}: the input is {x}, but it must be {}; reshape it", self.layer, self.words)))
     }
 }
 

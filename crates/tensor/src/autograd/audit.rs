@@ -270,7 +270,7 @@ pub(crate) fn excusing<'a, R>(inputs: impl Iterator<Item = &'a NodeRef>, f: impl
     f()
 }
 
-/// Forgets the excuses after the first so many.
+/// Forgets all excuses but the first ones, of this number.
 struct Excused(usize);
 
 impl Drop for Excused {

@@ -113,22 +113,30 @@ impl Context {
     /// The tensor that call number `position` of `save` or `save_constant` kept.
     ///
     /// # Errors
-    /// [`Error::NotSaved`] if there is no such tensor of this kind; [`Error::StaleSaved`] if it was changed in
-    /// place since; [`Error::SavedIntermediate`] if a second derivative would need to know how it was made.
+    /// [`Error::Argument`] if there is no such tensor of this kind, or a second derivative would need to know how it was
+    /// made; [`Error::StaleSaved`] if it was changed in place since.
     pub fn saved<K: Kind>(&self, position: usize) -> Result<Tensor<K>> {
         let Some(saved) = self.saved.get(position).filter(|saved| K::holds(saved.kept.dtype())) else {
             return Err(self.not_saved(position, K::NAME));
         };
         let raw = saved.kept.get(self.op)?;
         if saved.role == Role::Intermediate && is_grad_enabled() {
-            return Err(Error::SavedIntermediate { op: self.op, position, shape: *raw.shape() });
+            return Err(Error::argument(format!(
+                "{}: saved tensor {position} ({}) was made inside forward, where nothing is recorded, so it has no derivative of its own; save the inputs or the result instead, or use save_constant if it does not depend on the inputs",
+                self.op,
+                raw.shape()
+            )));
         }
         Ok(raw.typed())
     }
 
     fn not_saved(&self, position: usize, kind: &'static str) -> Error {
-        let saved = self.saved.iter().map(|saved| saved.kept.dtype()).collect();
-        Error::NotSaved { op: self.op, position, kind, saved }
+        let saved: Vec<_> = self.saved.iter().map(|saved| saved.kept.dtype().name()).collect();
+        let saved = if saved.is_empty() { "none".to_owned() } else { saved.join(", ") };
+        Error::argument(format!(
+            "{}: there is no saved {kind} tensor {position}: forward saved {saved}; count the calls of save from 0",
+            self.op
+        ))
     }
 
     /// Whether anyone wants the gradient of input number `i`.
@@ -219,7 +227,12 @@ impl<F: Function> FunctionNode<F> {
 
     fn check(&self, gradients: &[Option<Tensor>]) -> Result<()> {
         if gradients.len() != self.edges.len() {
-            return Err(Error::GradientCount { op: self.op, given: gradients.len(), expected: self.edges.len() });
+            return Err(Error::argument(format!(
+                "{}: backward returned {} gradients for {} inputs; return one per input, None where there is none",
+                self.op,
+                gradients.len(),
+                self.edges.len()
+            )));
         }
         for (gradient, expected) in gradients.iter().zip(&self.shapes) {
             if let Some(gradient) = gradient {

@@ -217,8 +217,10 @@ pub(crate) fn check_grad(op: &'static str, grad: &Raw, dtype: DType, shape: &Sha
     if grad.dtype() == dtype && grad.shape() == shape {
         return Ok(());
     }
-    let (expected_dtype, expected) = (dtype, *shape);
-    Err(Error::GradientShape { op, dtype: grad.dtype(), shape: *grad.shape(), expected_dtype, expected })
+    let (given_dtype, given) = (grad.dtype(), grad.shape());
+    Err(Error::argument(format!(
+        "{op}: the gradient is {given_dtype} {given}, but {dtype} {shape} was expected; a gradient is shaped like its tensor"
+    )))
 }
 
 /// The function of tensors that the user made: their gradients stay with them.

@@ -87,7 +87,7 @@ impl Tensor {
     /// Replaces the gradient.
     ///
     /// # Errors
-    /// [`Error::GradientShape`] if it is not shaped like the tensor; [`Error::NoGraph`] if the tensor does not require grad.
+    /// [`Error::Argument`] if it is not shaped like the tensor; [`Error::NoGraph`] if the tensor does not require grad.
     pub fn set_grad(&self, grad: Option<Tensor>) -> Result<()> {
         let node = self.tracked("set_grad")?;
         if let Some(grad) = &grad {
@@ -130,7 +130,7 @@ impl Tensor {
     /// Computes the gradient of every leaf that this one number depends on, and adds it to [`Tensor::grad`] there.
     ///
     /// # Errors
-    /// [`Error::NoGraph`], [`Error::NotScalar`], [`Error::GraphFreed`] when called twice, [`Error::StaleSaved`] if a tensor that
+    /// [`Error::Argument`] if it is not one number; [`Error::NoGraph`], [`Error::GraphFreed`] when called twice, [`Error::StaleSaved`] if a tensor that
     /// it needs was changed in place. No leaf's gradient is changed then.
     pub fn backward(&self) -> Result<()> {
         self.backward_with(Backward::default())
@@ -158,7 +158,12 @@ impl Tensor {
         let gradient = match given {
             Some(gradient) => gradient,
             None if self.len() == 1 => self.ones_like()?,
-            None => return Err(Error::NotScalar { shape: *self.shape() }),
+            None => {
+                return Err(Error::argument(format!(
+                    "backward: {} is not one number; reduce it (sum, mean) or give Backward::gradient of that shape",
+                    self.shape()
+                )));
+            }
         };
         Ok(gradient.into_raw())
     }

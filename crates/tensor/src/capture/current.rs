@@ -29,7 +29,7 @@ struct Current {
     draws: Option<Draws>,
 }
 
-/// What was taken down.
+/// What was captured.
 pub(super) struct Taken<R> {
     pub(super) recording: Recording,
     pub(super) result: R,
@@ -128,7 +128,7 @@ pub(crate) fn with_shift(
     launch(locked.cuda(shift.layout(), DType::I64).argument())
 }
 
-/// Takes down what `work` asks of the device.
+/// Captures what `work` asks of the device.
 pub(super) fn capture<R, E: From<Error>>(
     device: &CudaDevice,
     work: impl FnOnce() -> Result<R, E>,

@@ -1,10 +1,10 @@
 //! [`CapturedStep`]: a step of a training loop that a device is given once, and then does again with new inputs.
 //!
-//! The first calls run eagerly. Then a call is taken down for a graph (`pagelock_cuda::Graph`): operations find the
+//! The first calls run eagerly. Then a call is captured as a graph (`pagelock_cuda::Graph`): operations find the
 //! capturing stream in the place of their device's (`CudaDevice::stream`), so they queue and allocate there, and nothing
 //! else about them changes. From then on a call copies its inputs to where the graph reads them, and launches it.
 //!
-//! A small step is taken down twice, and the two graphs take turns: while one runs, the inputs of the other are copied, on
+//! A small step is captured twice, and the two graphs take turns: while one runs, the inputs of the other are copied, on
 //! a stream for copies. Where one launch takes long, copies in between do not matter, but memory does.
 //!
 //! Invariants: what a graph uses is kept by the graph; a result that somebody still has is never written again
@@ -29,7 +29,7 @@ use crate::transfer::many::{room_for, upload_to};
 /// A step of a loop, done again and again with inputs of the same shapes: on a GPU at the price of one launch.
 ///
 /// [`run`](CapturedStep::run) gives what the step returns, as if it was called each time. On a GPU the first two calls
-/// with inputs of some shapes do call it; the third, and for most steps the fourth, takes down what the step asks of the
+/// with inputs of some shapes do call it; the third, and for most steps the fourth, captures what the step asks of the
 /// GPU, and all later ones let the GPU do that again: the same kernels with the same arguments, so the same bits. Each
 /// shape has a step of its own, so a last batch that is smaller needs nothing special. On the CPU every call calls the
 /// step.
@@ -44,7 +44,7 @@ use crate::transfer::many::{room_for, upload_to};
 ///   a new `CapturedStep`.
 /// - What it decides on the host is decided once: loops, conditions, numbers that become arguments of operations,
 ///   `train` or `eval`. [`forget`](CapturedStep::forget) lets it decide again.
-/// - What needs the host is refused while it is taken down: reading an element (`item`), copies to and from the GPU.
+/// - What needs the host is refused while it is captured: reading an element (`item`), copies to and from the GPU.
 ///   Return what is to be read. Random numbers are those of the default generator, which goes on from call to call.
 /// - Its results have no gradient.
 ///
@@ -74,7 +74,7 @@ use crate::transfer::many::{room_for, upload_to};
 /// ```
 pub struct CapturedStep<I: Tensors, O: Tensors> {
     device: Device,
-    copies: Option<Stream>, // there when the first step is taken down
+    copies: Option<Stream>, // there when the first step is captured
     by_shape: Vec<ByShape<I, O>>,
     /// What the latest calls copied: dropping it waits for the copy.
     given: Vec<I>,
@@ -82,13 +82,13 @@ pub struct CapturedStep<I: Tensors, O: Tensors> {
 
 /// The step for inputs of some shapes.
 struct ByShape<I: Tensors, O: Tensors> {
-    /// So many calls until one is taken down: the first ones compile kernels and make what is made once.
+    /// How many calls are left until one is captured: the first ones compile kernels and make what is made once.
     eager_calls: usize,
     turns: Vec<Turn<I, O>>, // never empty
     now: usize,             // whose turn it is
 }
 
-/// One of the graphs that a step was taken down for, and the inputs that it reads.
+/// One of the graphs of a step, and the inputs that it reads.
 struct Turn<I: Tensors, O: Tensors> {
     slots: I,
     replay: Option<Replay<O>>,
@@ -96,7 +96,7 @@ struct Turn<I: Tensors, O: Tensors> {
     launched: Option<Event>,
 }
 
-/// What was taken down.
+/// What was captured.
 struct Replay<O: Tensors> {
     graph: Graph<Shared>,
     outputs: Outputs<O>,
@@ -114,16 +114,16 @@ struct Outputs<O: Tensors> {
     is_own: Vec<bool>, // of each, whether nobody else had it when the step returned it
 }
 
-/// Eager calls before one is taken down: the first may make what an optimizer keeps, the second is like all later ones.
+/// Eager calls before one is captured: the first may make what an optimizer keeps, the second is like all later ones.
 const EAGER_CALLS: usize = 2;
 
-/// Shapes for which a step is taken down; others stay eager.
+/// Shapes for which a step is captured; others stay eager.
 const MOST_SHAPES: usize = 8;
 
-/// A step that needs no more memory than this between its operations is taken down twice.
+/// A step that needs no more memory than this between its operations is captured twice.
 const SMALL: ByteSize = ByteSize::mib(64);
 
-/// Inputs of so many calls are kept, if those of a call take no more than [`SMALL_INPUTS`].
+/// The inputs of this many calls are kept, if those of a call take no more than [`SMALL_INPUTS`].
 const MOST_GIVEN: usize = 4;
 const SMALL_INPUTS: ByteSize = ByteSize::kib(256);
 
@@ -136,7 +136,7 @@ impl<I: Tensors, O: Tensors> CapturedStep<I, O> {
     /// What `step` returns for these inputs, by calling it or by doing again what it did.
     ///
     /// # Errors
-    /// Those of `step`; [`Error::Captured`] if it asks for something that cannot be taken down;
+    /// Those of `step`; [`Error::Captured`] if it asks for something that cannot be captured;
     /// [`Error::DeviceMemory`], [`Error::Cuda`].
     pub fn run<E: From<Error>>(&mut self, inputs: I, step: impl FnOnce(&I) -> Result<O, E>) -> Result<O, E> {
         self.drop_given();
@@ -191,12 +191,12 @@ impl<I: Tensors, O: Tensors> CapturedStep<I, O> {
         Ok(self.copies.as_ref().map(|copies| (cuda.clone(), copies, &mut turns[*now])))
     }
 
-    /// Forgets what was taken down: the next calls call the step again.
+    /// Forgets what was captured: the next calls run the step again.
     pub fn forget(&mut self) {
         self.by_shape.clear();
     }
 
-    /// Whether the step for such inputs was taken down.
+    /// Whether the step for such inputs was captured.
     pub fn is_captured(&self, inputs: &I) -> bool {
         let known = self.by_shape.iter().find(|known| inputs.fits(&known.turns[0].slots));
         known.is_some_and(|known| known.turns.iter().any(|turn| turn.replay.is_some()))

@@ -66,7 +66,7 @@ pub(super) mod sealed {
             self.0.storage.is_unique()
         }
 
-        /// Gives whoever has the storage a copy of its memory, and takes the memory in a storage of its own.
+        /// Gives the other handles of the storage a copy of its memory, and takes the memory in a storage of its own.
         pub(crate) fn leave_to_others(self, device: &CudaDevice) -> Result<()> {
             self.0.storage = self.0.storage.with_other_memory(device)?;
             Ok(())

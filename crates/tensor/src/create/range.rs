@@ -15,11 +15,13 @@ pub(super) fn range([start, end, step]: [Scalar; 3], dtype: DType) -> Result<Raw
         [Scalar::Int(start), Scalar::Int(end), Scalar::Int(step)] => integer_steps([start, end, step].map(i128::from)),
         floats => float_steps(floats.map(|value| decimal(value.to_f64(), dtype))),
     };
-    let count = count.ok_or_else(|| Error::BadArgument {
-        op: "arange",
-        argument: "step",
-        value: step.to_string(),
-        expected: format!("it must lead from the start {start} towards the end {end}"),
+    let count = count.ok_or_else(|| {
+        Error::bad_argument(
+            "arange",
+            "step",
+            step,
+            format!("it must lead from the start {start} towards the end {end}"),
+        )
     })?;
     let mut out = Fresh::allocate("arange", Shape::new(&[count])?, dtype)?;
     let [first, distance] = [start, step].map(|value| decimal(value.to_f64(), dtype));

@@ -7,10 +7,12 @@ pub(crate) const MOST_BLOCKS: usize = 65_535;
 
 /// A size that a kernel counts with 32 bits; an error if it cannot.
 pub(crate) fn count(op: &'static str, size: usize) -> Result<i32> {
-    i32::try_from(size).map_err(|_| Error::BadArgument {
-        op,
-        argument: "a size",
-        value: size.to_string(),
-        expected: format!("kernels of devices count it up to {}; cut the tensor, or compute on the CPU", i32::MAX),
+    i32::try_from(size).map_err(|_| {
+        Error::bad_argument(
+            op,
+            "a size",
+            size,
+            format!("kernels of devices count it up to {}; cut the tensor, or compute on the CPU", i32::MAX),
+        )
     })
 }

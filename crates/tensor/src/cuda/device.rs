@@ -73,7 +73,7 @@ impl CudaDevice {
         &self.core.device
     }
 
-    /// The stream on which operations run; while this thread takes down a [`CapturedStep`](crate::CapturedStep), the one
+    /// The stream on which operations run; while this thread captures a [`CapturedStep`](crate::CapturedStep), the one
     /// that captures.
     pub fn stream(&self) -> cuda::Stream {
         capture::stream_on(self).unwrap_or_else(|| self.core.stream.clone())

@@ -20,7 +20,7 @@ pub(crate) struct Rows {
 
 impl Rows {
     /// Rows of `n` elements, of which a kernel keeps `arrays` in the type that `dtype` computes in; `is_aligned` says
-    /// whether all tensors begin at a multiple of so many bytes.
+    /// whether all tensors begin at a multiple of that number of bytes.
     pub(crate) fn new(n: usize, dtype: DType, arrays: usize, is_aligned: impl Fn(usize) -> bool) -> Rows {
         let fits = |&pack: &usize| n.is_multiple_of(pack) && is_aligned(pack * dtype.size());
         let pack = [16, 8, 4, 2, 1].into_iter().filter(|pack| pack * dtype.size() <= 16).find(fits).unwrap_or(1);
@@ -48,7 +48,7 @@ impl Rows {
         Constants::of(&[("LANES", self.lanes as i32), ("PACKS", self.packs as i32), ("V", self.pack as i32)])
     }
 
-    /// So many blocks.
+    /// A launch of that number of blocks.
     pub(crate) fn launch(&self, op: &'static str, blocks: usize, shared_bytes: usize) -> Result<Launch> {
         Ok(Launch {
             grid: [count(op, blocks)? as u32, 1, 1],

@@ -60,7 +60,7 @@ macro_rules! view {
                 self.layout.span()
             }
 
-            /// Whether the first element's address is a multiple of so many bytes.
+            /// Whether the first element's address is a multiple of `bytes`.
             pub(crate) fn is_aligned(&self, bytes: usize) -> bool {
                 self.bytes.address().0.is_multiple_of(bytes as u64)
             }

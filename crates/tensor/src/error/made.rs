@@ -1,13 +1,16 @@
 //! How errors are made, and what a program may ask of one.
 
+use std::fmt::Display;
 use std::io;
 use std::path::Path;
 
 use pagelock_cuda as cuda;
 use pagelock_memory as memory;
+use pagelock_memory::text::named;
 
 use super::Error;
 use crate::map::shortened;
+use crate::shape::{MAX_RANK, Shape};
 use crate::tensor::Raw;
 
 impl Error {
@@ -49,6 +52,77 @@ impl Error {
             },
             _ => false,
         }
+    }
+
+    pub(crate) fn argument(text: String) -> Error {
+        Error::Argument(text)
+    }
+
+    /// A shape that the operation does not take; `expected`: what it should be, and how to get there.
+    pub(crate) fn wrong_shape(op: &str, operand: &str, shape: &Shape, expected: impl Display) -> Error {
+        Error::Argument(format!("{op}: {operand} is {shape}, but {expected}"))
+    }
+
+    /// An argument outside what the operation is defined for.
+    pub(crate) fn bad_argument(op: &str, argument: &str, value: impl Display, expected: impl Display) -> Error {
+        Error::Argument(format!("{op}: {argument} is {}, but {expected}", named(value)))
+    }
+
+    pub(crate) fn empty(op: &str, what: &str, fix: &str) -> Error {
+        Error::Argument(format!("{op}: {what} is empty; {fix}"))
+    }
+
+    pub(crate) fn data_length(op: &str, given: usize, shape: &Shape) -> Error {
+        let len = shape.elements();
+        Error::Argument(format!(
+            "{op}: {given} values were given for shape {shape}, which has {len} elements; give as many values as the shape has"
+        ))
+    }
+
+    pub(crate) fn inner_sizes(left: &Shape, right: &Shape) -> Error {
+        Error::Argument(format!(
+            "matmul: inner sizes differ: left is {left}, right is {right}; transpose or reshape one side"
+        ))
+    }
+
+    pub(crate) fn too_many_dims(sizes: &[usize]) -> Error {
+        let rank = sizes.len();
+        Error::Argument(format!("shape {sizes:?} has {rank} dimensions, a tensor has at most {MAX_RANK}; flatten some"))
+    }
+
+    pub(crate) fn too_large(shape: &Shape) -> Error {
+        Error::Argument(format!("shape {shape} needs more bytes than memory can address (2^63); check the sizes"))
+    }
+
+    /// Maps that were to be joined; `path`: where they differ.
+    pub(crate) fn maps_differ(op: &str, map: usize, path: &str, problem: impl Display) -> Error {
+        let at = if path.is_empty() { String::new() } else { format!(" at `{path}`") };
+        Error::Argument(format!(
+            "{op}: map {map} is not like the first{at}: {problem}; give maps of the same names and batches"
+        ))
+    }
+
+    pub(crate) fn no_path(path: &str, problem: &str) -> Error {
+        let path = shortened(path);
+        Error::Argument(format!(
+            "`{path}` is no path in a map: {problem}; write names joined with dots, as in `agent.state`"
+        ))
+    }
+
+    /// A tensor where a map was expected.
+    pub(crate) fn not_a_map(path: &str) -> Error {
+        let path = shortened(path);
+        Error::Argument(format!(
+            "`{path}` is a tensor and holds no names; end the path there, or remove the tensor first"
+        ))
+    }
+
+    /// A tensor that does not begin with the batch of its map.
+    pub(crate) fn wrong_batch(path: &str, shape: &Shape, batch: &Shape) -> Error {
+        let path = shortened(path);
+        Error::Argument(format!(
+            "`{path}` is {shape}, and in this map shapes begin with its batch, {batch}; reshape or narrow the tensor, or put it in a map of another batch"
+        ))
     }
 
     /// What a kernel works in was refused.

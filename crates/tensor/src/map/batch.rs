@@ -11,7 +11,7 @@ impl TensorMap {
     /// One place of a dimension of the batch, which goes: views of all tensors.
     ///
     /// # Errors
-    /// [`Error::NoSuchDim`] if the batch has no such dimension, [`Error::At`] if there is no such place.
+    /// [`Error::Argument`] if the batch has no such dimension, [`Error::At`] if there is no such place.
     ///
     /// # Examples
     /// ```
@@ -30,7 +30,7 @@ impl TensorMap {
     /// `len` places of a dimension of the batch from `start` on: views of all tensors.
     ///
     /// # Errors
-    /// [`Error::NoSuchDim`] if the batch has no such dimension, [`Error::At`] if there are no such places.
+    /// [`Error::Argument`] if the batch has no such dimension, [`Error::At`] if there are no such places.
     pub fn narrow(&self, dim: isize, start: usize, len: usize) -> Result<TensorMap> {
         let dim = self.batch_dim("narrow", dim)?;
         self.rebuilt(&mut |tensor| tensor.narrow(dim as isize, start, len), &|batch| Ok(batch.with(dim, len)))
@@ -39,7 +39,7 @@ impl TensorMap {
     /// The places of a dimension of the batch that `index` names, in its order: copies of all tensors.
     ///
     /// # Errors
-    /// [`Error::NoSuchDim`] if the batch has no such dimension, [`Error::At`] if there are no such places.
+    /// [`Error::Argument`] if the batch has no such dimension, [`Error::At`] if there are no such places.
     ///
     /// # Examples
     /// ```
@@ -59,7 +59,7 @@ impl TensorMap {
     /// Maps of the same names and shapes one after another along a new dimension of the batch.
     ///
     /// # Errors
-    /// [`Error::Empty`] without maps, [`Error::MapsDiffer`], [`Error::NoSuchDim`], [`Error::At`] with the errors of
+    /// [`Error::Argument`] without maps, or for maps that do not fit; [`Error::At`] with the errors of
     /// [`Tensor::stack`].
     ///
     /// # Examples
@@ -90,7 +90,7 @@ impl TensorMap {
     /// Maps of the same names one after another along a dimension of the batch.
     ///
     /// # Errors
-    /// [`Error::Empty`] without maps, [`Error::MapsDiffer`], [`Error::NoSuchDim`], [`Error::At`] with the errors of
+    /// [`Error::Argument`] without maps, or for maps that do not fit; [`Error::At`] with the errors of
     /// [`Tensor::cat`].
     ///
     /// # Examples
@@ -124,7 +124,7 @@ fn without(batch: &Shape, dim: usize) -> Shape {
 }
 
 fn first_of<'a>(op: &'static str, maps: &[&'a TensorMap]) -> Result<&'a TensorMap> {
-    maps.first().copied().ok_or(Error::Empty { op, what: "the list of maps", fix: "give at least one" })
+    maps.first().copied().ok_or(Error::empty(op, "the list of maps", "give at least one"))
 }
 
 /// An error if the batches differ, but for one dimension.
@@ -135,7 +135,7 @@ fn same_batches(op: &'static str, maps: &[&TensorMap], but: Option<usize>) -> Re
         None => Ok(()),
         Some(map) => {
             let problem = format!("its batch is {}, the first one's {first}", maps[map].batch);
-            Err(Error::MapsDiffer { op, map, path: String::new(), problem })
+            Err(Error::maps_differ(op, map, "", problem))
         }
     }
 }
@@ -151,21 +151,20 @@ fn joined(
     for (map, other) in maps.iter().enumerate() {
         if let Some(name) = other.entries.keys().find(|name| !maps[0].entries.contains_key(*name)) {
             let problem = "the first map has no such entry".to_owned();
-            return Err(Error::MapsDiffer { op, map, path: name.to_string(), problem });
+            return Err(Error::maps_differ(op, map, name, problem));
         }
     }
     for (name, first) in maps[0].entries.iter() {
         let of_all = |map: usize| {
             let entry = maps[map].entries.get(name);
-            let differs =
-                |problem: &str| Error::MapsDiffer { op, map, path: name.to_string(), problem: problem.to_owned() };
+            let differs = |problem: &str| Error::maps_differ(op, map, name, problem);
             entry.ok_or_else(|| differs("it has no such entry, and the first one has"))
         };
         let all = (0..maps.len()).map(of_all).collect::<Result<Vec<_>>>()?;
         let kind = |entry: &Entry| matches!(entry, Entry::Tensor(_));
         if let Some(map) = all.iter().position(|entry| kind(entry) != kind(first)) {
             let problem = "one is a tensor, the other a map".to_owned();
-            return Err(Error::MapsDiffer { op, map, path: name.to_string(), problem });
+            return Err(Error::maps_differ(op, map, name, problem));
         }
         let tensors: Vec<_> = all
             .iter()
@@ -191,7 +190,7 @@ fn same_inner(op: &'static str, maps: &[&TensorMap]) -> Result<()> {
         None => Ok(()),
         Some(map) => {
             let problem = format!("its batch is {}, the first one's {}", maps[map].batch, maps[0].batch);
-            Err(Error::MapsDiffer { op, map, path: String::new(), problem })
+            Err(Error::maps_differ(op, map, "", problem))
         }
     }
 }

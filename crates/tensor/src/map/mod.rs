@@ -82,8 +82,8 @@ impl TensorMap {
     /// Puts a tensor at `path`, in the place of what was there; makes the maps on the way.
     ///
     /// # Errors
-    /// [`Error::Batch`] if its shape does not begin with the batch; [`Error::Path`] if `path` is not names joined with dots;
-    /// [`Error::NotAMap`] if it leads through a tensor; [`Error::WorkingMemory`] if the budget has no room for the entry. The
+    /// [`Error::Argument`] if its shape does not begin with the batch, or `path` is not names joined with dots, or leads through a
+    /// tensor; [`Error::WorkingMemory`] if the budget has no room for the entry. The
     /// map is then as it was.
     ///
     /// # Examples
@@ -114,19 +114,19 @@ impl TensorMap {
         let names = names(path)?;
         let depth = names.len() + entry.depth();
         if depth > DEEPEST {
-            return Err(Error::Path { path: shortened(path), problem: "maps are nested too deeply (64 at most)" });
+            return Err(Error::no_path(path, "maps are nested too deeply (64 at most)"));
         }
         let mut inner = &*self;
         for (at, name) in names[..names.len() - 1].iter().enumerate() {
             match inner.entries.get(*name) {
                 Some(Entry::Map(map)) => inner = map,
-                Some(Entry::Tensor(_)) => return Err(Error::NotAMap { path: shortened(&names[..=at].join(".")) }),
+                Some(Entry::Tensor(_)) => return Err(Error::not_a_map(&names[..=at].join("."))),
                 None => break,
             }
         }
         let shape = entry.shape();
         if !begins_with(shape, &inner.batch) {
-            return Err(Error::Batch { path: shortened(path), shape: *shape, batch: inner.batch });
+            return Err(Error::wrong_batch(path, shape, &inner.batch));
         }
         check_room("set")?;
         self.insert(&names, entry);
@@ -136,7 +136,7 @@ impl TensorMap {
     /// Puts a tensor where there must be nothing yet.
     fn set_new(&mut self, path: &str, tensor: AnyTensor) -> Result<()> {
         if self.contains(path) {
-            return Err(Error::Path { path: shortened(path), problem: "there is something else already" });
+            return Err(Error::no_path(path, "there is something else already"));
         }
         self.put(path, Entry::Tensor(tensor))
     }
@@ -160,7 +160,7 @@ impl TensorMap {
     /// The tensor of floats at `path`.
     ///
     /// # Errors
-    /// [`Error::NoEntry`]; [`Error::NotATensor`] if a map is there; [`Error::At`] if the elements are of another kind.
+    /// [`Error::NoEntry`]; [`Error::Argument`] if a map is there; [`Error::At`] if the elements are of another kind.
     ///
     /// # Examples
     /// See [`TensorMap`].
@@ -195,22 +195,26 @@ impl TensorMap {
     /// The tensor at `path`, of whatever type.
     ///
     /// # Errors
-    /// [`Error::NoEntry`]; [`Error::NotATensor`] if a map is there.
+    /// [`Error::NoEntry`]; [`Error::Argument`] if a map is there.
     pub fn get_any(&self, path: &str) -> Result<&AnyTensor> {
         match self.find(path)? {
             Entry::Tensor(tensor) => Ok(tensor),
-            Entry::Map(map) => Err(Error::NotATensor { path: shortened(path), names: map.list() }),
+            Entry::Map(map) => Err(Error::argument(format!(
+                "`{}` is a map of {}; name one of its tensors, or ask for the map with `get_map`",
+                shortened(path),
+                map.list()
+            ))),
         }
     }
 
     /// The map at `path`.
     ///
     /// # Errors
-    /// [`Error::NoEntry`]; [`Error::NotAMap`] if a tensor is there.
+    /// [`Error::NoEntry`]; [`Error::Argument`] if a tensor is there.
     pub fn get_map(&self, path: &str) -> Result<&TensorMap> {
         match self.find(path)? {
             Entry::Map(map) => Ok(map),
-            Entry::Tensor(_) => Err(Error::NotAMap { path: shortened(path) }),
+            Entry::Tensor(_) => Err(Error::not_a_map(path)),
         }
     }
 
@@ -226,7 +230,7 @@ impl TensorMap {
             match map.entries.get(*name).ok_or_else(missing)? {
                 entry if at + 1 == names.len() => return Ok(entry),
                 Entry::Map(inner) => map = inner,
-                Entry::Tensor(_) => return Err(Error::NotAMap { path: shortened(&names[..=at].join(".")) }),
+                Entry::Tensor(_) => return Err(Error::not_a_map(&names[..=at].join("."))),
             }
         }
         unreachable!("a path has at least one name")
@@ -240,7 +244,7 @@ impl TensorMap {
     /// Takes out what is at `path`; whether there was anything. Maps that become empty stay.
     ///
     /// # Errors
-    /// [`Error::Path`].
+    /// [`Error::Argument`] if `path` is not names joined with dots.
     pub fn remove(&mut self, path: &str) -> Result<bool> {
         let names = names(path)?;
         let mut map = self;
@@ -332,7 +336,7 @@ impl TensorMap {
     /// The same names and batches, with what `change` makes of each tensor, in order.
     ///
     /// # Errors
-    /// The first error of `change`; [`Error::Batch`] if what it makes does not begin with the batch.
+    /// The first error of `change`; [`Error::Argument`] if what it makes does not begin with the batch.
     ///
     /// # Examples
     /// ```
@@ -369,7 +373,7 @@ impl TensorMap {
                 }
             };
             if !begins_with(changed.shape(), &out.batch) {
-                return Err(Error::Batch { path, shape: *changed.shape(), batch: out.batch }.into());
+                return Err(Error::wrong_batch(&path, changed.shape(), &out.batch).into());
             }
             check_room("map_tensors")?;
             out.entries.insert(name.clone(), changed);
@@ -403,7 +407,7 @@ fn begins_with(shape: &Shape, batch: &Shape) -> bool {
 fn names(path: &str) -> Result<Vec<&str>> {
     let names: Vec<&str> = path.split('.').collect();
     if names.iter().any(|name| name.is_empty()) {
-        return Err(Error::Path { path: shortened(path), problem: "a name is empty" });
+        return Err(Error::no_path(path, "a name is empty"));
     }
     Ok(names)
 }

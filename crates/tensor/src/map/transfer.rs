@@ -5,10 +5,10 @@ use pagelock_memory::{Resource, default_host};
 
 use super::{AnyTensor, TensorMap};
 use crate::device::Device;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::tensor::Raw;
 use crate::transfer::many::{self, Moved};
-use crate::transfer::{page_locked, record};
+use crate::transfer::{page_locked, page_locked_of, record};
 
 impl TensorMap {
     /// This map on `device`: tensors that are there already as they are, copies of the others, all together, by the routes
@@ -54,7 +54,7 @@ impl TensorMap {
         self.pin_memory_by(None)
     }
 
-    /// As [`pin_memory`](Self::pin_memory), with so many threads, the caller among them.
+    /// As [`pin_memory`](Self::pin_memory), with that number of threads, the caller among them.
     ///
     /// # Errors
     /// As [`pin_memory`](Self::pin_memory).
@@ -65,17 +65,9 @@ impl TensorMap {
     /// As [`pin_memory`](Self::pin_memory), in the page-locked memory of that device.
     ///
     /// # Errors
-    /// As [`pin_memory`](Self::pin_memory); for the CPU, [`Error::BadArgument`].
+    /// As [`pin_memory`](Self::pin_memory); for the CPU, [`Error::Argument`].
     pub fn pin_memory_for(&self, device: &Device) -> Result<TensorMap> {
-        match device {
-            Device::Cuda(cuda) => self.pinned_in(cuda.cuda().page_locked(), None),
-            Device::Cpu => Err(Error::BadArgument {
-                op: "pin_memory",
-                argument: "device",
-                value: device.to_string(),
-                expected: "only a GPU copies from page-locked memory; name one".to_owned(),
-            }),
-        }
+        self.pinned_in(page_locked_of(device)?, None)
     }
 
     fn pinned_in(&self, memory: &PageLockedMemory, threads: Option<usize>) -> Result<TensorMap> {

@@ -58,7 +58,7 @@ macro_rules! comparison {
             #[doc = $doc]
             ///
             /// # Errors
-            /// [`Error::Broadcast`](crate::Error::Broadcast) if the shapes do not fit.
+            /// [`Error::Argument`](crate::Error::Argument) if the shapes do not fit.
             pub fn $method(&self, other: &Tensor<K>) -> Result<Tensor<Bool>> {
                 self.raw().$method(other.raw()).map(Raw::typed)
             }

@@ -264,7 +264,7 @@ impl<K: Kind> Tensor<K> {
     /// `self + other`, elementwise, broadcasting; also written `&a + &b`. For `bool`: *or*.
     ///
     /// # Errors
-    /// [`Error::Broadcast`](crate::Error::Broadcast) if the shapes do not fit.
+    /// [`Error::Argument`](crate::Error::Argument) if the shapes do not fit.
     pub fn add(&self, other: &Tensor<K>) -> Result<Tensor<K>> {
         self.raw().add(other.raw()).map(Raw::typed)
     }

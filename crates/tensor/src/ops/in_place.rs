@@ -36,7 +36,7 @@ impl<K: Kind> Tensor<K> {
     /// Sets every element to `value`.
     ///
     /// # Errors
-    /// [`Error::InPlaceTracked`] outside `no_grad` on a tensor that requires grad; [`Error::InPlaceExpanded`].
+    /// [`Error::InPlaceTracked`] outside `no_grad` on a tensor that requires grad; [`Error::Argument`] if the tensor is expanded.
     pub fn fill_(&self, value: impl Number<K>) -> Result<()> {
         fill(self.raw(), "fill_", value.scalar())
     }
@@ -52,7 +52,7 @@ impl<K: Kind> Tensor<K> {
     /// Sets every element to that of `source`, which broadcasts, rounded if this tensor's precision is narrower.
     ///
     /// # Errors
-    /// As [`Tensor::fill_`]; [`Error::WrongShape`] if `source` does not expand to this shape.
+    /// As [`Tensor::fill_`]; [`Error::Argument`] if `source` does not expand to this shape.
     pub fn copy_(&self, source: &Tensor<K>) -> Result<()> {
         copy(self.raw(), source.raw())
     }
@@ -136,7 +136,10 @@ impl Raw {
         }
         note_cut(op, CutBy::NoGrad, sources.into_iter().filter_map(|source| source.node.as_ref()));
         if self.layout.overlaps() {
-            return Err(Error::InPlaceExpanded { op, shape: *self.shape() });
+            return Err(Error::argument(format!(
+                "{op}: {} is an expanded view whose elements share memory; make it contiguous first",
+                self.shape()
+            )));
         }
         let mut all = [self; 1 + MAX_SOURCES];
         all[1..=N].copy_from_slice(&sources);

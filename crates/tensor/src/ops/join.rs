@@ -27,7 +27,7 @@ impl<K: Kind> Tensor<K> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Empty`] without tensors, [`Error::NoSuchDim`], [`Error::WrongShape`].
+    /// [`Error::Argument`] without tensors, or for tensors that do not fit.
     pub fn cat(tensors: &[&Tensor<K>], dim: isize) -> Result<Tensor<K>> {
         cat(&raws(tensors), dim).map(Raw::typed)
     }
@@ -48,7 +48,7 @@ fn raws<'a, K: Kind>(tensors: &[&'a Tensor<K>]) -> Vec<&'a Raw> {
 /// [`Tensor::cat`].
 pub(crate) fn cat(tensors: &[&Raw], dim: isize) -> Result<Raw> {
     let [first, ..] = tensors else {
-        return Err(Error::Empty { op: "cat", what: "the list of tensors", fix: "give at least one" });
+        return Err(Error::empty("cat", "the list of tensors", "give at least one"));
     };
     let dim = first.shape().dim("cat", dim)?;
     let mut total = 0;
@@ -56,7 +56,7 @@ pub(crate) fn cat(tensors: &[&Raw], dim: isize) -> Result<Raw> {
         if tensor.rank() != first.rank() || tensor.shape().with(dim, 0) != first.shape().with(dim, 0) {
             let expected =
                 format!("it must be like the first, {}, but for dimension {dim}; reshape or narrow it", first.shape());
-            return Err(Error::WrongShape { op: "cat", operand: "a tensor", shape: *tensor.shape(), expected });
+            return Err(Error::wrong_shape("cat", "a tensor", tensor.shape(), expected));
         }
         total = tensor.shape()[dim].saturating_add(total); // too large is refused below
     }
@@ -66,11 +66,11 @@ pub(crate) fn cat(tensors: &[&Raw], dim: isize) -> Result<Raw> {
 /// [`Tensor::stack`].
 pub(crate) fn stack(tensors: &[&Raw], dim: isize) -> Result<Raw> {
     let [first, ..] = tensors else {
-        return Err(Error::Empty { op: "stack", what: "the list of tensors", fix: "give at least one" });
+        return Err(Error::empty("stack", "the list of tensors", "give at least one"));
     };
     if let Some(other) = tensors.iter().find(|tensor| tensor.shape() != first.shape()) {
         let expected = format!("it must be like the first, {}; reshape or expand it", first.shape());
-        return Err(Error::WrongShape { op: "stack", operand: "a tensor", shape: *other.shape(), expected });
+        return Err(Error::wrong_shape("stack", "a tensor", other.shape(), expected));
     }
     let rows = tensors.iter().map(|tensor| tensor.with_place("stack", dim)).collect::<Result<Vec<_>>>()?;
     cat(&rows.iter().collect::<Vec<_>>(), dim)

@@ -25,7 +25,7 @@ impl Reduction {
     fn apply(self, op: &'static str, losses: Tensor) -> Result<Tensor> {
         match self {
             Reduction::Mean if losses.is_empty() => {
-                Err(Error::Empty { op, what: "the batch", fix: "skip empty batches, or use Reduction::Sum" })
+                Err(Error::empty(op, "the batch", "skip empty batches, or use Reduction::Sum"))
             }
             Reduction::Mean => losses.mean(..),
             Reduction::Sum => losses.sum(..),
@@ -41,8 +41,8 @@ impl Tensor {
     /// - `target`: classes, `[batch]` or `[batch, d1, …]`
     ///
     /// # Errors
-    /// [`Error::WrongShape`] if the shapes do not fit; [`Error::IndexOutOfRange`] for a class that there is not;
-    /// [`Error::Empty`] for the mean over an empty batch.
+    /// [`Error::Argument`] if the shapes do not fit; [`Error::IndexOutOfRange`] for a class that there is not;
+    /// [`Error::Argument`] for the mean over an empty batch.
     pub fn nll_loss(&self, target: &Tensor<Int>, reduction: Reduction) -> Result<Tensor> {
         prepared(Precision::F32UnderAutocast, self)?.nll("nll_loss", target, reduction)
     }
@@ -51,14 +51,14 @@ impl Tensor {
     fn check_target(&self, op: &'static str, target: &Tensor<Int>) -> Result<()> {
         let [_, _, ..] = **self.shape() else {
             let expected = "it must be [batch, classes, …]; unsqueeze a batch dimension".to_string();
-            return Err(Error::WrongShape { op, operand: "the prediction", shape: *self.shape(), expected });
+            return Err(Error::wrong_shape(op, "the prediction", self.shape(), expected));
         };
         let mut classless = *self.shape();
         classless.remove(1);
         if *target.shape() != classless {
             let expected =
                 format!("for predictions {} it must be {classless}, without the class dimension", self.shape());
-            return Err(Error::WrongShape { op, operand: "the target", shape: *target.shape(), expected });
+            return Err(Error::wrong_shape(op, "the target", target.shape(), expected));
         }
         Ok(())
     }
@@ -100,11 +100,11 @@ impl Tensor {
     /// The squared differences to `target`, which has the same shape.
     ///
     /// # Errors
-    /// [`Error::WrongShape`] if the shapes differ; [`Error::Empty`] for the mean over nothing.
+    /// [`Error::Argument`] if the shapes differ, or for the mean over nothing.
     pub fn mse_loss(&self, target: &Tensor, reduction: Reduction) -> Result<Tensor> {
         if self.shape() != target.shape() {
             let expected = format!("it must have the prediction's shape {}; reshape one of them", self.shape());
-            return Err(Error::WrongShape { op: "mse_loss", operand: "the target", shape: *target.shape(), expected });
+            return Err(Error::wrong_shape("mse_loss", "the target", target.shape(), expected));
         }
         let x = prepared(Precision::F32UnderAutocast, self)?;
         let target = prepared(Precision::F32UnderAutocast, target)?;

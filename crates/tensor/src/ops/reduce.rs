@@ -49,7 +49,7 @@ macro_rules! reduction {
             /// `axes`: `..` for all, `-1` for one, `[0, 2]` for several; they go away.
             ///
             /// # Errors
-            /// [`Error::NoSuchDim`], [`Error::RepeatedDim`]; [`Error::Empty`] where nothing has no such value.
+            /// [`Error::Argument`] for axes that there are not, or where nothing has no such value.
             pub fn $method(&self, axes: impl Axes) -> Result<$tensor> {
                 $function(self.raw(), Reduced { axes: axes.resolve(stringify!($method), self.shape())?, keepdim: false }).map(Raw::typed)
             }
@@ -367,11 +367,11 @@ where
     fn out_shape(&self, [x]: [&Shape; 1]) -> Result<Shape> {
         let out = self.0.shape(x);
         if self.0.count(x) == 0 && out.elements() > 0 {
-            return Err(Error::Empty {
-                op: <Self as Op<1>>::NAME,
-                what: "the reduced dimension",
-                fix: "reduce over at least one element",
-            });
+            return Err(Error::empty(
+                <Self as Op<1>>::NAME,
+                "the reduced dimension",
+                "reduce over at least one element",
+            ));
         }
         Ok(out)
     }
@@ -489,7 +489,7 @@ impl<K: Numeric> Tensor<K> {
     /// The index of the largest element along `dim`, which goes away; the first of equals, and NaN counts as largest.
     ///
     /// # Errors
-    /// [`Error::NoSuchDim`]; [`Error::Empty`] along a dimension of size 0.
+    /// [`Error::Argument`] if there is no such dimension, or along one of size 0.
     pub fn argmax(&self, dim: isize) -> Result<Tensor<Int>> {
         self.raw().argmax(dim).map(Raw::typed)
     }
@@ -529,7 +529,7 @@ impl Op<1> for ArgMax {
     fn out_shape(&self, [x]: [&Shape; 1]) -> Result<Shape> {
         let mut out = *x;
         if out.remove(self.dim) == 0 && out.elements() > 0 {
-            return Err(Error::Empty { op: "argmax", what: "the dimension", fix: "reduce over at least one element" });
+            return Err(Error::empty("argmax", "the dimension", "reduce over at least one element"));
         }
         Ok(out)
     }

@@ -27,7 +27,7 @@ impl<K: Kind> Tensor<K> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Reshape`] if the sizes do not multiply to the number of elements.
+    /// [`Error::Argument`] if the sizes do not multiply to the number of elements.
     pub fn reshape<const N: usize>(&self, sizes: [isize; N]) -> Result<Tensor<K>> {
         self.raw().reshape(&sizes).map(Raw::typed)
     }
@@ -35,7 +35,7 @@ impl<K: Kind> Tensor<K> {
     /// As [`Tensor::reshape`], but never copies.
     ///
     /// # Errors
-    /// [`Error::Reshape`]; [`Error::NeedsCopy`] if strides cannot say it.
+    /// [`Error::Argument`] if the sizes do not multiply to the number of elements, or strides cannot say it.
     pub fn view<const N: usize>(&self, sizes: [isize; N]) -> Result<Tensor<K>> {
         self.raw().view(&sizes).map(Raw::typed)
     }
@@ -43,7 +43,7 @@ impl<K: Kind> Tensor<K> {
     /// Dimensions `start` to `end` (inclusive) as one. A scalar becomes `[1]`.
     ///
     /// # Errors
-    /// [`Error::NoSuchDim`]; [`Error::BadArgument`] if `start` comes after `end`.
+    /// [`Error::Argument`] if there is no such dimension, or `start` comes after `end`.
     pub fn flatten(&self, start: isize, end: isize) -> Result<Tensor<K>> {
         self.raw().flatten(start, end).map(Raw::typed)
     }
@@ -51,7 +51,7 @@ impl<K: Kind> Tensor<K> {
     /// The dimensions in another order: dimension `i` of the result is dimension `order[i]` of this tensor.
     ///
     /// # Errors
-    /// [`Error::NoSuchDim`], [`Error::RepeatedDim`], [`Error::WrongShape`] if not every dimension is named.
+    /// [`Error::Argument`] if not every dimension is named.
     pub fn permute<const N: usize>(&self, order: [isize; N]) -> Result<Tensor<K>> {
         self.raw().permute(&order).map(Raw::typed)
     }
@@ -59,7 +59,7 @@ impl<K: Kind> Tensor<K> {
     /// Dimensions `a` and `b` exchanged.
     ///
     /// # Errors
-    /// [`Error::NoSuchDim`].
+    /// [`Error::Argument`] if there is no such dimension.
     pub fn transpose(&self, a: isize, b: isize) -> Result<Tensor<K>> {
         self.raw().transpose(a, b).map(Raw::typed)
     }
@@ -67,7 +67,7 @@ impl<K: Kind> Tensor<K> {
     /// A matrix transposed; scalars and vectors stay as they are.
     ///
     /// # Errors
-    /// [`Error::WrongShape`] above two dimensions.
+    /// [`Error::Argument`] above two dimensions.
     pub fn t(&self) -> Result<Tensor<K>> {
         self.raw().t().map(Raw::typed)
     }
@@ -75,7 +75,7 @@ impl<K: Kind> Tensor<K> {
     /// `len` indices of a dimension, from `start` on.
     ///
     /// # Errors
-    /// [`Error::NoSuchDim`], [`Error::BadRange`].
+    /// [`Error::Argument`] if there is no such dimension, or no such range.
     pub fn narrow(&self, dim: isize, start: usize, len: usize) -> Result<Tensor<K>> {
         self.raw().narrow(dim, start, len).map(Raw::typed)
     }
@@ -93,7 +93,7 @@ impl<K: Kind> Tensor<K> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NoSuchDim`]; [`Error::BadRange`] for a step of 0.
+    /// [`Error::Argument`] if there is no such dimension, or for a step of 0.
     pub fn slice(&self, dim: isize, range: impl SliceRange, step: usize) -> Result<Tensor<K>> {
         self.raw().slice(dim, |size| range.within(size), step).map(Raw::typed)
     }
@@ -101,7 +101,7 @@ impl<K: Kind> Tensor<K> {
     /// One index of a dimension, which goes away; negative indices count from the end.
     ///
     /// # Errors
-    /// [`Error::NoSuchDim`], [`Error::IndexOutOfRange`].
+    /// [`Error::Argument`], [`Error::IndexOutOfRange`].
     pub fn select(&self, dim: isize, index: isize) -> Result<Tensor<K>> {
         self.raw().select(dim, index).map(Raw::typed)
     }
@@ -109,7 +109,7 @@ impl<K: Kind> Tensor<K> {
     /// Without dimension `dim`, if its size is 1; unchanged otherwise.
     ///
     /// # Errors
-    /// [`Error::NoSuchDim`].
+    /// [`Error::Argument`] if there is no such dimension.
     pub fn squeeze(&self, dim: isize) -> Result<Tensor<K>> {
         self.raw().squeeze(dim).map(Raw::typed)
     }
@@ -117,7 +117,7 @@ impl<K: Kind> Tensor<K> {
     /// With a new dimension of size 1 at `dim` (0 to rank, or negative from the end).
     ///
     /// # Errors
-    /// [`Error::NoSuchDim`], [`Error::TooManyDims`].
+    /// [`Error::Argument`] if there is no such dimension, or no room for one more.
     pub fn unsqueeze(&self, dim: isize) -> Result<Tensor<K>> {
         self.raw().unsqueeze(dim).map(Raw::typed)
     }
@@ -125,7 +125,7 @@ impl<K: Kind> Tensor<K> {
     /// Dimensions of size 1 repeated to the sizes of `shape`, and new ones put in front, without copying.
     ///
     /// # Errors
-    /// [`Error::WrongShape`] if a size that is not 1 would change.
+    /// [`Error::Argument`] if a size that is not 1 would change.
     pub fn expand(&self, shape: impl IntoShape) -> Result<Tensor<K>> {
         self.raw().expand(shape.into_shape()?).map(Raw::typed)
     }
@@ -169,12 +169,12 @@ impl Raw {
         }
         let (first, last) = (self.shape().dim("flatten", start)?, self.shape().dim("flatten", end)?);
         if first > last {
-            return Err(Error::BadArgument {
-                op: "flatten",
-                argument: "start",
-                value: start.to_string(),
-                expected: format!("it must not come after end, which is {end} of {}", self.shape()),
-            });
+            return Err(Error::bad_argument(
+                "flatten",
+                "start",
+                start,
+                format!("it must not come after end, which is {end} of {}", self.shape()),
+            ));
         }
         let mut shape = *self.shape();
         for _ in first..last {
@@ -189,12 +189,12 @@ impl Raw {
         use crate::shape::Axes;
         order.resolve("permute", self.shape())?;
         if order.len() != self.rank() {
-            return Err(Error::WrongShape {
-                op: "permute",
-                operand: "the tensor",
-                shape: *self.shape(),
-                expected: format!("{} dimensions were named; name each of its {} once", order.len(), self.rank()),
-            });
+            return Err(Error::wrong_shape(
+                "permute",
+                "the tensor",
+                self.shape(),
+                format!("{} dimensions were named; name each of its {} once", order.len(), self.rank()),
+            ));
         }
         let mut dims = [0; MAX_RANK];
         for (to, from) in dims.iter_mut().zip(order) {
@@ -216,12 +216,12 @@ impl Raw {
         match self.rank() {
             0 | 1 => Ok(self.clone()),
             2 => self.transpose(0, 1),
-            _ => Err(Error::WrongShape {
-                op: "t",
-                operand: "the tensor",
-                shape: *self.shape(),
-                expected: "it must have at most 2 dimensions; use transpose or permute".into(),
-            }),
+            _ => Err(Error::wrong_shape(
+                "t",
+                "the tensor",
+                self.shape(),
+                "it must have at most 2 dimensions; use transpose or permute",
+            )),
         }
     }
 
@@ -240,7 +240,11 @@ impl Raw {
     }
     fn sliced(&self, op: &'static str, dim: usize, start: isize, end: isize, step: usize) -> Result<Raw> {
         if step == 0 || end > self.shape()[dim] as isize || start > end {
-            return Err(Error::BadRange { op, start, end, step, dim, shape: *self.shape() });
+            return Err(Error::argument(format!(
+                "{op}: {start}..{end} with step {step} does not fit dimension {dim} of {}; keep start and end in 0..={} and the step at least 1",
+                self.shape(),
+                self.shape()[dim]
+            )));
         }
         let len = ((end - start) as usize).div_ceil(step);
         view_raw(Slice { dim, start: start as usize, len, step }, self)
@@ -294,7 +298,12 @@ impl Raw {
 
 /// The sizes with −1 replaced by what is left.
 fn infer(from: &Shape, sizes: &[isize]) -> Result<Shape> {
-    let wrong = || Error::Reshape { from: *from, to: sizes.to_vec() };
+    let wrong = || {
+        Error::argument(format!(
+            "reshape: {from} has {elements} elements, which do not fill {sizes:?}; make the product of the sizes {elements} (one size may be -1)",
+            elements = from.elements()
+        ))
+    };
     let known = sizes
         .iter()
         .filter(|&&size| size != -1)
@@ -328,10 +337,13 @@ impl View for Reshape {
     const NAME: &'static str = "reshape";
 
     fn layout(&self, input: &Layout) -> Result<Layout> {
-        input.reshape(&self.0).ok_or_else(|| Error::NeedsCopy {
-            shape: *input.shape(),
-            strides: input.strides().to_vec(),
-            to: self.0.iter().map(|&size| size as isize).collect(),
+        input.reshape(&self.0).ok_or_else(|| {
+            Error::argument(format!(
+                "view: {} with strides {:?} has no view as {:?} without a copy; use reshape, or contiguous first",
+                input.shape(),
+                input.strides(),
+                &self.0[..]
+            ))
         })
     }
 

@@ -50,7 +50,7 @@ fn check_steps(AdamTensors { parameter, steps, .. }: &AdamTensors) -> Result<()>
         return Ok(());
     }
     let expected = "it must have one element".to_owned();
-    Err(Error::WrongShape { op: OP, operand: "steps", expected, shape: *steps.shape() })
+    Err(Error::wrong_shape(OP, "steps", steps.shape(), expected))
 }
 
 fn on_device(parameter: &Tensor, lr: &Rate) -> Result<(CudaDevice, Tensor)> {

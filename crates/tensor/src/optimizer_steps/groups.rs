@@ -89,7 +89,7 @@ fn check<G: Group>(group: &G) -> Result<()> {
         }
         if tensor.shape() != first.shape() {
             let expected = format!("it must have the parameter's shape, {}", first.shape());
-            return Err(Error::WrongShape { op: OP, operand: "a tensor", expected, shape: *tensor.shape() });
+            return Err(Error::wrong_shape(OP, "a tensor", tensor.shape(), expected));
         }
         let of = if place < HALF { first } else { tensors[HALF].unwrap_or(first) };
         same_precision(OP, &[of.raw(), tensor.raw()])?;

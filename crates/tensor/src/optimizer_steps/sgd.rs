@@ -44,7 +44,7 @@ pub struct SgdTensors {
 ///
 /// # Errors
 /// [`Error::InPlaceTracked`](crate::Error::InPlaceTracked) outside `no_grad`,
-/// [`Error::DeviceMismatch`](crate::Error::DeviceMismatch), [`Error::WrongShape`](crate::Error::WrongShape).
+/// [`Error::DeviceMismatch`](crate::Error::DeviceMismatch); [`Error::Argument`](crate::Error::Argument) for shapes that differ.
 ///
 /// # Examples
 /// ```

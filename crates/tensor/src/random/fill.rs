@@ -73,7 +73,7 @@ fn counters_of_chunks(chunks: usize, rows: usize) -> u64 {
 }
 
 impl Draw {
-    /// What comes behind so many chunks of [`CHUNK`] numbers of `f32`.
+    /// What comes after that number of chunks of [`CHUNK`] numbers of `f32`.
     pub(crate) fn behind_chunks_of_f32(self, chunks: usize) -> Draw {
         Draw { position: self.position.wrapping_add(counters_of_chunks(chunks, 4)), ..self }
     }

@@ -369,7 +369,7 @@ fn writable(buffer: &mut HostBuffer) -> &mut [u8] {
     buffer.bytes_mut().unwrap_or_else(|error| unreachable!("allocated memory is writable: {error}"))
 }
 
-/// Contiguous copies of many tensors of the host in one block of `resource`, outside the graph; copied by so many threads,
+/// Contiguous copies of many tensors of the host in one block of `resource`, outside the graph; copied by `threads` threads,
 /// the caller's among them, or by as many as kernels use.
 pub(crate) fn all_in<R: Resource>(
     op: &'static str,
@@ -417,7 +417,7 @@ fn places(tensors: &[&Raw]) -> Result<(Vec<Range<usize>>, usize)> {
         tensor.shape().check_size()?; // sizes may come from expanded tensors, which take no memory
         let len_bytes = tensor.shape().elements() * tensor.dtype().size();
         let start = end.next_multiple_of(STEP);
-        let too_large = || Error::TooLarge { shape: *tensor.shape() };
+        let too_large = || Error::too_large(tensor.shape());
         end = start.checked_add(len_bytes).filter(|&end| end <= isize::MAX as usize / 2).ok_or_else(too_large)?;
         ranges.push(start..end);
     }

@@ -1,6 +1,6 @@
 //! Tensors on their way between host and devices. Nothing can race, and nothing needs a flag to be right.
 //!
-//! Up: from page-locked memory the device copies by itself, and whoever changes or frees the source waits; from ordinary
+//! Up: from page-locked memory the device copies by itself, and a change or drop of the source waits for the copy; from ordinary
 //! memory the call returns when the source may be changed. Down: into page-locked memory while the program goes on, the
 //! first access waits; what is too large to page-lock comes down through the ring, and is there when the call returns.
 //! In all cases operations on the result are queued behind the copy. Which way bytes take is `pagelock-cuda`'s choice;
@@ -11,9 +11,7 @@ pub(crate) mod many;
 use std::sync::LazyLock;
 
 use pagelock_cuda::{DeviceView, DeviceViewMut, HostSource, PageLockedMemory, Stream, page_locked_budget};
-use pagelock_memory::{
-    Counted, HostBuffer, HugePages, Kind as MemoryKind, Limited, PageLocked, Pooled, Resource, default_host,
-};
+use pagelock_memory::{Counted, HostBuffer, HugePages, Limited, PageLocked, Pooled, Resource, default_host};
 
 use crate::autograd::{GradFn, NodeRef, is_recorded};
 use crate::capture;
@@ -28,7 +26,7 @@ use crate::layout::Layout;
 use crate::storage::{FreshCuda, on_host};
 use crate::tensor::{Raw, Tensor, by_bits};
 
-/// Up to so many bytes, a tensor that comes down lies in page-locked memory.
+/// A tensor of up to this many bytes comes down to page-locked memory.
 const PAGE_LOCKED_BYTES: usize = 32 << 20;
 
 impl<K: Kind> Tensor<K> {
@@ -72,23 +70,14 @@ impl<K: Kind> Tensor<K> {
     /// As [`Tensor::pin_memory`], in the page-locked memory of that device.
     ///
     /// # Errors
-    /// As [`Tensor::pin_memory`]; for the CPU, [`Error::BadArgument`].
+    /// As [`Tensor::pin_memory`]; for the CPU, [`Error::Argument`].
     pub fn pin_memory_for(&self, device: &Device) -> Result<Tensor<K>> {
-        let Device::Cuda(cuda) = device else {
-            let expected = "only a GPU copies from page-locked memory; name one".to_owned();
-            return Err(Error::BadArgument {
-                op: "pin_memory",
-                argument: "device",
-                value: device.to_string(),
-                expected,
-            });
-        };
-        pinned_in(self.raw(), cuda.cuda().page_locked()).map(Raw::typed)
+        pinned_in(self.raw(), page_locked_of(device)?).map(Raw::typed)
     }
 
     /// Whether the elements are in page-locked host memory.
     pub fn is_pinned(&self) -> bool {
-        self.storage().lock().host().is_some_and(|buffer| buffer.kind() == MemoryKind::PageLocked)
+        many::is_pinned(self.raw())
     }
 }
 
@@ -121,6 +110,17 @@ fn pinned_in(tensor: &Raw, resource: &PageLockedMemory) -> Result<Raw> {
     let layout = Layout::contiguous(*tensor.shape());
     let out = Raw { storage: on_host(memory, tensor.dtype()), layout, node: None };
     Ok(record("pin_memory", tensor, out))
+}
+
+/// The page-locked memory of a GPU.
+pub(crate) fn page_locked_of(device: &Device) -> Result<&PageLockedMemory> {
+    match device {
+        Device::Cuda(cuda) => Ok(cuda.cuda().page_locked()),
+        Device::Cpu => {
+            let expected = "only a GPU copies from page-locked memory; name one";
+            Err(Error::bad_argument("pin_memory", "device", device, expected))
+        }
+    }
 }
 
 /// A tensor as the host can read it: itself, or the part of the storage that it covers, copied; outside the graph. An error

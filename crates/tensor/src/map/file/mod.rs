@@ -184,11 +184,24 @@ impl TensorFile {
     #[track_caller]
     pub fn get_any(&self, path: &str, device: &Device) -> Result<AnyTensor> {
         let _here = pagelock_cuda::here();
-        let claim = self.claim(path)?;
-        let at = Stored { file: &self.file, path: &self.path, start: claim.bytes.start };
-        let tensor = at.tensor(claim.dtype, claim.shape, device)?;
+        let (dtype, shape, at) = self.stored(path)?;
+        let tensor = at.tensor(dtype, shape, device)?;
         self.check_unchanged()?;
         Ok(AnyTensor::new(tensor))
+    }
+
+    /// The element type and shape of the tensor at `path`, and where its elements lie in the file: for programs that read a few
+    /// rows of it at a time.
+    ///
+    /// # Errors
+    /// [`Error::NoEntry`].
+    pub fn stored(&self, path: &str) -> Result<(DType, Shape, Stored<'_>)> {
+        let claim = self.claim(path)?;
+        Ok((claim.dtype, claim.shape, self.stored_at(claim)))
+    }
+
+    fn stored_at(&self, claim: &Claim) -> Stored<'_> {
+        Stored { file: &self.file, path: &self.path, start: claim.bytes.start }
     }
 
     fn claim(&self, path: &str) -> Result<&Claim> {
@@ -263,8 +276,7 @@ impl TensorFile {
     }
 
     fn read_one(&self, claim: &Claim) -> Result<Raw> {
-        let at = Stored { file: &self.file, path: &self.path, start: claim.bytes.start };
-        at.read(claim.dtype, claim.shape).map_err(|source| Error::at(&claim.path, source))
+        self.stored_at(claim).read(claim.dtype, claim.shape).map_err(|source| Error::at(&claim.path, source))
     }
 
     /// Through the ring; what has to be looked at first, by way of the host.

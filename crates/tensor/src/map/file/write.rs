@@ -16,7 +16,7 @@ use crate::transfer::readable;
 
 impl TensorMap {
     /// Writes all tensors to a safetensors file, which PyTorch and others read, in place of what was there; the paths are
-    /// the names. It is written under another name and then renamed: whoever opens it finds the old file or the new one,
+    /// the names. It is written under another name and then renamed: a program that opens it finds the old file or the new one,
     /// whole. Tensors of a device come down one at a time.
     ///
     /// # Errors

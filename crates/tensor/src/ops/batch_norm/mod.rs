@@ -60,7 +60,7 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// [`Error::WrongShape`] for an input without channels, for others that are not `[channels]`, and while training for
+    /// [`Error::Argument`] for an input without channels, for others that are not `[channels]`, and while training for
     /// one value per channel, which has no variance. [`Error::MixedTypes`] for a weight or a bias of another precision.
     pub fn batch_norm(
         &self,
@@ -95,7 +95,7 @@ impl Tensor {
     ) -> Result<Tensor> {
         if self.rank() < 2 {
             let expected = "it must be [batch, channels, ..]; reshape it".to_owned();
-            return Err(Error::WrongShape { op: OP, operand: "the input", shape: *self.shape(), expected });
+            return Err(Error::wrong_shape(OP, "the input", self.shape(), expected));
         }
         check_channels(self.shape(), running, [weight, bias])?;
         if let (Some(weight), Some(bias)) = (weight, bias) {
@@ -150,7 +150,7 @@ impl Tensor {
         if values < 2 && !self.is_empty() {
             let expected = "while training a channel needs at least two values; give a larger batch, or evaluate";
             let (shape, expected) = (*self.shape(), expected.to_owned());
-            return Err(Error::WrongShape { op: OP, operand: "the input", shape, expected });
+            return Err(Error::wrong_shape(OP, "the input", &shape, expected));
         }
         channel_statistics(self.raw(), dim).map(Raw::typed)
     }
@@ -201,7 +201,7 @@ fn check_channels(x: &Shape, running: Option<[&Tensor; 2]>, [weight, bias]: [Opt
             && *tensor.shape() != [x[1]]
         {
             let expected = format!("with the input {x} it must be [{}]", x[1]);
-            return Err(Error::WrongShape { op: OP, operand, shape: *tensor.shape(), expected });
+            return Err(Error::wrong_shape(OP, operand, tensor.shape(), expected));
         }
     }
     Ok(())

@@ -29,7 +29,7 @@ impl<K: Kind> Tensor<K> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::WrongShape`] if it has not four dimensions, [`Error::Memory`] if the copy does not fit the budget.
+    /// [`Error::Argument`] if it has not four dimensions, [`Error::Memory`] if the copy does not fit the budget.
     pub fn channels_last(&self) -> Result<Tensor<K>> {
         self.raw().channels_last().map(Raw::typed)
     }

@@ -104,7 +104,7 @@ impl Convolution {
             return Ok(());
         }
         let expected = format!("with the weight {} it must be [{out_channels}]", self.weight);
-        Err(Error::WrongShape { op: OP, operand: "the bias", shape: *bias.shape(), expected })
+        Err(Error::wrong_shape(OP, "the bias", bias.shape(), expected))
     }
 
     fn run(&self, op: &'static str, inputs: [Option<&Raw>; 3], relu: bool) -> Result<Raw> {

@@ -73,9 +73,8 @@ impl Conv2dOptions {
 
     /// All sizes, from the shapes of image and weight; the one place that rejects them.
     fn dims(&self, image: &Shape, weight: &Shape) -> Result<cpu::ConvDims> {
-        let wrong = |operand, shape: &Shape, expected: String| {
-            Err(Error::WrongShape { op: "conv2d", operand, shape: *shape, expected })
-        };
+        let wrong =
+            |operand, shape: &Shape, expected: String| Err(Error::wrong_shape("conv2d", operand, shape, expected));
         let [batch, in_channels, in_h, in_w] = **image else {
             return wrong(
                 "the image",
@@ -92,12 +91,7 @@ impl Conv2dOptions {
         };
         for (argument, values) in [("stride", self.stride), ("dilation", self.dilation), ("groups", [self.groups; 2])] {
             if values.contains(&0) {
-                return Err(Error::BadArgument {
-                    op: "conv2d",
-                    argument,
-                    value: "0".into(),
-                    expected: "it must be at least 1".into(),
-                });
+                return Err(Error::bad_argument("conv2d", argument, "0", "it must be at least 1"));
             }
         }
         if Some(in_channels) != group_channels.checked_mul(self.groups) || !out_channels.is_multiple_of(self.groups) {
@@ -153,7 +147,7 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// [`Error::WrongShape`] if channels or sizes do not fit; [`Error::BadArgument`] for a zero in the geometry.
+    /// [`Error::Argument`] if channels or sizes do not fit, or for a zero in the geometry.
     pub fn conv2d(&self, weight: &Tensor, bias: Option<&Tensor>, geometry: Conv2dOptions) -> Result<Tensor> {
         let (image, weight) = (prepared(PRECISION, self)?, prepared(PRECISION, weight)?);
         let bias = bias.map(|bias| prepared(PRECISION, bias)).transpose()?;

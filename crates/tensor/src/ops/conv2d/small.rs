@@ -253,7 +253,7 @@ impl WeightGrad {
         self.geometry.rows.div_ceil(self.block_rows) * self.geometry.channels.div_ceil(self.block_channels)
     }
 
-    /// Elements that a block reads for so many images.
+    /// Elements that a block reads for that number of images.
     fn loads(&self) -> usize {
         let area = |size: [usize; 2]| size[0] * size[1];
         let of_image =

@@ -142,7 +142,7 @@ impl Derivative<1> for CrossEntropy {
     }
     fn backward_of_one(&self, saved: &Saved<'_, 1>) -> Option<Result<[Option<Tensor>; 1]>> {
         let Device::Cuda(device) = saved.input(0).storage().device() else { return None };
-        let made = || self.grad.lock().unwrap_or_else(PoisonError::into_inner).take(); // whoever gets it may change it
+        let made = || self.grad.lock().unwrap_or_else(PoisonError::into_inner).take(); // taken, since the caller may change it
         let grad = |()| match made() {
             Some(grad) => Ok([Some(grad.typed())]),
             None => Ok([Some(gradient_of_one(&self.labels, device, saved.input(0).raw())?)]),

@@ -24,15 +24,10 @@ impl Tensor {
     /// generator stays where it was.
     ///
     /// # Errors
-    /// [`Error::BadArgument`] unless 0 ≤ `p` ≤ 1.
+    /// [`Error::Argument`] unless 0 ≤ `p` ≤ 1.
     pub fn dropout(&self, p: f64, generator: &Generator) -> Result<Tensor> {
         if !(0.0..=1.0).contains(&p) {
-            return Err(Error::BadArgument {
-                op: "dropout",
-                argument: "p",
-                value: p.to_string(),
-                expected: "it must be a probability, 0 to 1".into(),
-            });
+            return Err(Error::bad_argument("dropout", "p", p, "it must be a probability, 0 to 1"));
         }
         if p == 1.0 {
             return self.mul_scalar(0.0);

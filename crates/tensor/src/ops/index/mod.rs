@@ -29,7 +29,7 @@ impl<K: Kind> Tensor<K> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NoSuchDim`], [`Error::IndexOutOfRange`]; [`Error::WrongShape`] if `index` is not one-dimensional.
+    /// [`Error::Argument`] if there is no such dimension, or `index` is not one-dimensional; [`Error::IndexOutOfRange`].
     pub fn index_select(&self, dim: isize, index: &Tensor<Int>) -> Result<Tensor<K>> {
         self.raw().index_select(dim, index.raw()).map(Raw::typed)
     }
@@ -39,7 +39,7 @@ impl<K: Kind> Tensor<K> {
     /// `index` has this tensor's rank, and no dimension but `dim` is larger than here; the result has its shape.
     ///
     /// # Errors
-    /// [`Error::NoSuchDim`], [`Error::IndexOutOfRange`], [`Error::WrongShape`].
+    /// [`Error::Argument`] if there is no such dimension, or the shapes do not fit; [`Error::IndexOutOfRange`].
     pub fn gather(&self, dim: isize, index: &Tensor<Int>) -> Result<Tensor<K>> {
         self.raw().gather(dim, index.raw()).map(Raw::typed)
     }
@@ -106,12 +106,7 @@ impl Op<1> for IndexSelect {
     fn out_shape(&self, [x]: [&Shape; 1]) -> Result<Shape> {
         if self.index.rank() != 1 {
             let expected = "it must have one dimension; flatten it".to_string();
-            return Err(Error::WrongShape {
-                op: "index_select",
-                operand: "the index",
-                shape: *self.index.shape(),
-                expected,
-            });
+            return Err(Error::wrong_shape("index_select", "the index", self.index.shape(), expected));
         }
         Ok(x.with(self.dim, self.index.len()))
     }
@@ -194,7 +189,7 @@ impl Op<1> for Gather {
             && index.iter().zip(x.iter()).enumerate().all(|(dim, (mine, size))| dim == self.dim || mine <= size);
         if !fits {
             let expected = format!("it must have the rank of {x} and be no larger but for dimension {}", self.dim);
-            return Err(Error::WrongShape { op: "gather", operand: "the index", shape: *index, expected });
+            return Err(Error::wrong_shape("gather", "the index", index, expected));
         }
         Ok(*index)
     }

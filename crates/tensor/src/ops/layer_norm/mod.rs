@@ -36,7 +36,7 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// [`Error::WrongShape`] if the last dimensions are not `normalized`, or weight and bias do not have this shape;
+    /// [`Error::Argument`] if the last dimensions are not `normalized`, or weight and bias do not have this shape;
     /// [`Error::MixedTypes`] for a weight or a bias of another precision.
     pub fn layer_norm(
         &self,
@@ -92,12 +92,12 @@ impl LayerNorm {
     fn check(&self, x: &Shape, [weight, bias]: [Option<&Tensor>; 2]) -> Result<()> {
         if self.normalized.rank() == 0 || !x.ends_with(&self.normalized) {
             let expected = format!("its last sizes must be those to normalize, {}; reshape it", self.normalized);
-            return Err(Error::WrongShape { op: OP, operand: "the input", shape: *x, expected });
+            return Err(Error::wrong_shape(OP, "the input", x, expected));
         }
         for (operand, parameter) in [("the weight", weight), ("the bias", bias)] {
             if let Some(parameter) = parameter.filter(|parameter| *parameter.shape() != self.normalized) {
                 let expected = format!("it must have the sizes to normalize, {}", self.normalized);
-                return Err(Error::WrongShape { op: OP, operand, shape: *parameter.shape(), expected });
+                return Err(Error::wrong_shape(OP, operand, parameter.shape(), expected));
             }
         }
         Ok(())

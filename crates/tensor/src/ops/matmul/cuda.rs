@@ -70,7 +70,7 @@ fn own(device: &CudaDevice, batches: &Shape, [a, b]: [CudaView<'_>; 2], mut out:
     unsafe { CODE.launch(device, op, ([a.dtype(); 2], "tiles"), launch, &arguments) }
 }
 
-/// Whether [`linear`] is for so many results.
+/// Whether `m · n` results are few enough for [`linear`].
 pub(super) fn has_few_results(m: usize, n: usize) -> bool {
     tiles_of(m, n) <= ENOUGH_TILES && n.div_ceil(SIDE) <= MOST_BLOCKS
 }

@@ -13,7 +13,7 @@ use crate::tensor::Raw;
 /// From as many multiplications on the library is faster (`cargo bench --bench large -- --limits`).
 const LARGE: usize = 5 << 20;
 
-/// Whether so many results of so many products each are enough for the library, `[m, n, k, batches]`.
+/// Whether products of these sizes, `[m, n, k, batches]`, are large enough for the library.
 pub(super) fn is_large(sizes: [usize; 4]) -> bool {
     sizes.iter().fold(1_usize, |product, &size| product.saturating_mul(size)) >= LARGE
 }

@@ -20,7 +20,7 @@ impl Tensor {
     /// - the result: `[.., out_features]`
     ///
     /// # Errors
-    /// [`Error::InnerSizes`] if the numbers of features differ; [`Error::WrongShape`], [`Error::Broadcast`].
+    /// [`Error::Argument`] if the numbers of features differ, or the bias does not fit.
     ///
     /// # Examples
     /// ```
@@ -66,7 +66,7 @@ impl Op<3> for Linear {
     fn out_shape(&self, [x, weight, _]: [&Shape; 3]) -> Result<Shape> {
         match x[1] == weight[1] {
             true => Shape::new(&[x[0], weight[0]]),
-            false => Err(Error::InnerSizes { left: *x, right: Shape::new(&[weight[1], weight[0]])? }),
+            false => Err(Error::inner_sizes(x, &Shape::new(&[weight[1], weight[0]])?)),
         }
     }
 

@@ -34,7 +34,7 @@ impl<K: Numeric> Tensor<K> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::InnerSizes`], [`Error::Broadcast`] for batches that do not fit, [`Error::WrongShape`] for scalars.
+    /// [`Error::Argument`] for sizes or batches that do not fit, or for scalars.
     pub fn matmul(&self, other: &Tensor<K>) -> Result<Tensor<K>> {
         self.raw().matmul(other.raw()).map(Raw::typed)
     }
@@ -46,7 +46,7 @@ impl Raw {
         for (operand, tensor) in [("the left operand", self), ("the right operand", other)] {
             if tensor.rank() == 0 {
                 let expected = "it must have at least one dimension; use mul for scalars".to_string();
-                return Err(Error::WrongShape { op: "matmul", operand, shape: *tensor.shape(), expected });
+                return Err(Error::wrong_shape("matmul", operand, tensor.shape(), expected));
             }
         }
         match (self.rank(), other.rank()) {
@@ -65,7 +65,7 @@ impl Raw {
     /// The product of two (batches of) matrices; `left` and `right` are what the user gave, for the error.
     fn product(&self, other: &Raw, left: &Raw, right: &Raw) -> Result<Raw> {
         if self.shape()[self.rank() - 1] != other.shape()[other.rank() - 2] {
-            return Err(Error::InnerSizes { left: *left.shape(), right: *right.shape() });
+            return Err(Error::inner_sizes(left.shape(), right.shape()));
         }
         multiply(self, other)
     }

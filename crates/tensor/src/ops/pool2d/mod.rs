@@ -65,35 +65,32 @@ impl Pool2dOptions {
         let in_size = image_size(op, image)?;
         for (argument, values) in [("kernel", self.kernel), ("stride", self.stride)] {
             if values.contains(&0) {
-                return Err(Error::BadArgument {
-                    op,
-                    argument,
-                    value: "0".into(),
-                    expected: "it must be at least 1".into(),
-                });
+                return Err(Error::bad_argument(op, argument, "0", "it must be at least 1"));
             }
         }
         let mut out_size = [0; 2];
         for axis in 0..2 {
             let [kernel, padding] = [self.kernel[axis], self.padding[axis]];
             if padding > kernel / 2 {
-                return Err(Error::BadArgument {
+                return Err(Error::bad_argument(
                     op,
-                    argument: "padding",
-                    value: padding.to_string(),
-                    expected: format!("it must be at most half of the kernel, which is {kernel}"),
-                });
+                    "padding",
+                    padding,
+                    format!("it must be at most half of the kernel, which is {kernel}"),
+                ));
             }
             // Padding alone is no image: every window must see a pixel. `padding` is at most half of a `usize`.
             let room = in_size[axis].checked_add(2 * padding).filter(|_| in_size[axis] > 0);
-            let room = room.and_then(|room| room.checked_sub(kernel)).ok_or_else(|| Error::WrongShape {
-                op,
-                operand: "the image",
-                shape: *image,
-                expected: format!(
-                    "it must have pixels and, padded by {:?}, be at least as large as the kernel {:?}",
-                    self.padding, self.kernel
-                ),
+            let room = room.and_then(|room| room.checked_sub(kernel)).ok_or_else(|| {
+                Error::wrong_shape(
+                    op,
+                    "the image",
+                    image,
+                    format!(
+                        "it must have pixels and, padded by {:?}, be at least as large as the kernel {:?}",
+                        self.padding, self.kernel
+                    ),
+                )
             })?;
             out_size[axis] = room / self.stride[axis] + 1;
         }
@@ -112,12 +109,12 @@ impl Pool2dOptions {
 fn image_size(op: &'static str, image: &Shape) -> Result<[usize; 2]> {
     match **image {
         [.., height, width] if image.rank() >= 3 => Ok([height, width]),
-        _ => Err(Error::WrongShape {
+        _ => Err(Error::wrong_shape(
             op,
-            operand: "the image",
-            shape: *image,
-            expected: "it must be [batch, channels, height, width] or [channels, height, width]".into(),
-        }),
+            "the image",
+            image,
+            "it must be [batch, channels, height, width] or [channels, height, width]",
+        )),
     }
 }
 
@@ -136,7 +133,7 @@ impl Tensor {
     /// gradient, or the last NaN, as in PyTorch.
     ///
     /// # Errors
-    /// [`Error::WrongShape`] if the window does not fit; [`Error::BadArgument`] for a zero in the geometry or padding of
+    /// [`Error::Argument`] if the window does not fit, or for a zero in the geometry or padding of
     /// more than half of the kernel.
     pub fn max_pool2d(&self, geometry: Pool2dOptions) -> Result<Tensor> {
         // Searching again in `backward` would take longer than all else there; a device searches faster than it would write.
@@ -163,7 +160,7 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// [`Error::WrongShape`]; [`Error::BadArgument`] for a size of 0.
+    /// [`Error::Argument`] if it is no image, or for a size of 0.
     pub fn adaptive_avg_pool2d(&self, size: [usize; 2]) -> Result<Tensor> {
         Average::of_size(size, *self.shape())?.of(self)
     }
@@ -289,11 +286,11 @@ impl Average {
         let ops = ["adaptive_avg_pool2d", "adaptive_avg_pool2d_grad"];
         let (op, from) = (ops[0], image_size(ops[0], &image)?);
         if size.contains(&0) {
-            let (value, expected) = (format!("{size:?}"), "it must be at least 1 both ways".into());
-            return Err(Error::BadArgument { op, argument: "size", value, expected });
+            let (value, expected) = (format!("{size:?}"), "it must be at least 1 both ways");
+            return Err(Error::bad_argument(op, "size", value, expected));
         }
         if from.contains(&0) && image.elements() == 0 && planes(&image) > 0 {
-            return Err(Error::Empty { op, what: "the image", fix: "give it at least one pixel" });
+            return Err(Error::empty(op, "the image", "give it at least one pixel"));
         }
         Ok(Average { ops, windows: Windows::Adaptive(from, size), image, result: resized(&image, size) })
     }

@@ -15,7 +15,7 @@ impl Tensor {
     /// exp(x) / Σ exp(x) along `dim`.
     ///
     /// # Errors
-    /// [`Error::NoSuchDim`](crate::Error::NoSuchDim).
+    /// [`Error::Argument`](crate::Error::Argument) if there is no such dimension.
     pub fn softmax(&self, dim: isize) -> Result<Tensor> {
         self.along("softmax", dim, |x| {
             let (x, y) = precisions(x)?;
@@ -33,7 +33,7 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NoSuchDim`](crate::Error::NoSuchDim).
+    /// [`Error::Argument`](crate::Error::Argument) if there is no such dimension.
     pub fn log_softmax(&self, dim: isize) -> Result<Tensor> {
         self.along("log_softmax", dim, |x| {
             let (x, y) = precisions(x)?;
