@@ -9,8 +9,8 @@ use super::CudaView;
 pub(crate) type Arguments<'a> = ArrayVec<Argument<'a>, MAX_ARGUMENTS>;
 
 /// A tensor that a kernel reads, or null.
-pub(crate) fn optional<'a>(x: Option<&CudaView<'a>>) -> Argument<'a> {
-    x.map_or(Argument::Value(&[0; 8]), CudaView::argument)
+pub(crate) fn optional(x: Option<CudaView<'_>>) -> Argument<'_> {
+    x.map_or(Argument::Value(&[0; 8]), |x| x.argument())
 }
 
 /// Constants, each a `u64` of the kernel.

@@ -114,24 +114,22 @@ pub(super) fn statistics(device: &CudaDevice, channels: Channels, x: CudaView<'_
 }
 
 /// What kernels that take weight and bias are compiled for: the type of `x`, and that of the `parameters`.
-fn types(x: &CudaView<'_>, parameters: [Option<&CudaView<'_>>; 2]) -> [DType; 2] {
-    [x.dtype(), parameters[0].or(parameters[1]).unwrap_or(x).dtype()]
+fn types(x: CudaView<'_>, [weight, bias]: [Option<CudaView<'_>>; 2]) -> [DType; 2] {
+    [x.dtype(), weight.or(bias).unwrap_or(x).dtype()]
 }
 
 /// The result, of statistics, `x` and, as far as there are any, weight and bias.
 pub(super) fn forward(
     device: &CudaDevice,
     rule: Normalization,
-    inputs: [Option<CudaView<'_>>; 4],
+    [statistics, x]: [CudaView<'_>; 2],
+    parameters: [Option<CudaView<'_>>; 2],
     mut out: CudaOut<'_>,
 ) -> Result<()> {
-    let [Some(statistics), Some(x), weight, bias] = inputs.each_ref().map(Option::as_ref) else {
-        unreachable!("both are always there")
-    };
     let op = "batch_norm";
     let plan = Plan::new(rule.channels, x.dtype(), |bytes| x.is_aligned(bytes) && out.is_aligned(bytes));
-    let kernel = (types(x, [weight, bias]), "batch_norm");
-    let (eps, [weight, bias]) = (rule.eps.to_ne_bytes(), [weight, bias].map(optional));
+    let kernel = (types(x, parameters), "batch_norm");
+    let (eps, [weight, bias]) = (rule.eps.to_ne_bytes(), parameters.map(optional));
     let eps = Argument::Value(&eps);
     let arguments = [out.argument(), x.argument(), weight, bias, statistics.argument(), plan.geometry(), eps];
     let constants = plan.constants(rule.relu, rule.training);
@@ -143,19 +141,17 @@ pub(super) fn forward(
 pub(super) fn sums(
     device: &CudaDevice,
     rule: Normalization,
-    inputs: [Option<CudaView<'_>>; 5],
+    [statistics, x, grad]: [CudaView<'_>; 3],
+    parameters: [Option<CudaView<'_>>; 2],
     mut out: CudaOut<'_>,
 ) -> Result<()> {
-    let [Some(statistics), Some(x), Some(grad), weight, bias] = inputs.each_ref().map(Option::as_ref) else {
-        unreachable!("these three are always there")
-    };
     let op = GRAD;
     let failed = |source| Error::cuda(op, source);
     let plan = Plan::new(rule.channels, x.dtype(), |bytes| x.is_aligned(bytes) && grad.is_aligned(bytes));
     let n_sums = 2 * rule.channels.channels;
     let mut partial = device.stream().allocate::<u8>(n_sums * plan.segments * size_of::<f64>()).map_err(failed)?;
-    let kernel = (types(x, [weight, bias]), "sums");
-    let (eps, [weight, bias]) = (rule.eps.to_ne_bytes(), [weight, bias].map(optional));
+    let kernel = (types(x, parameters), "sums");
+    let (eps, [weight, bias]) = (rule.eps.to_ne_bytes(), parameters.map(optional));
     let (to, eps) = (Argument::Write(partial.view_mut()), Argument::Value(&eps));
     let arguments = [to, x.argument(), grad.argument(), weight, bias, statistics.argument(), plan.geometry(), eps];
     let constants = plan.constants(rule.relu, rule.training);
@@ -173,19 +169,17 @@ pub(super) fn sums(
 pub(super) fn grad(
     device: &CudaDevice,
     rule: Normalization,
-    inputs: [Option<CudaView<'_>>; 6],
+    [statistics, x, grad]: [CudaView<'_>; 3],
+    [weight, bias, sums]: [Option<CudaView<'_>>; 3],
     mut out: CudaOut<'_>,
 ) -> Result<()> {
-    let [Some(statistics), Some(x), Some(grad), weight, bias, sums] = inputs.each_ref().map(Option::as_ref) else {
-        unreachable!("these three are always there")
-    };
-    let op = GRAD;
+    let (op, parameters) = (GRAD, [weight, bias]);
     let all_aligned = |bytes| out.is_aligned(bytes) && x.is_aligned(bytes) && grad.is_aligned(bytes);
     let plan = Plan::new(rule.channels, x.dtype(), all_aligned);
-    let kernel = (types(x, [weight, bias]), "batch_norm_grad");
-    let (eps, [weight, bias]) = (rule.eps.to_ne_bytes(), [weight, bias].map(optional));
+    let kernel = (types(x, parameters), "batch_norm_grad");
+    let (eps, [weight, bias]) = (rule.eps.to_ne_bytes(), parameters.map(optional));
     let (geometry, eps) = (plan.geometry(), Argument::Value(&eps));
-    let [statistics, sums] = [statistics, sums.unwrap_or(statistics)].map(CudaView::argument);
+    let [statistics, sums] = [statistics, sums.unwrap_or(statistics)].map(|numbers| numbers.argument());
     let arguments = [out.argument(), x.argument(), grad.argument(), weight, bias, statistics, sums, geometry, eps];
     let constants = plan.constants(rule.relu, rule.training);
     // SAFETY: as in `sums`; `out` is as large as x.

@@ -300,7 +300,9 @@ impl BatchNorm {
                 })
             }),
             Device::Cuda(device) => on_cuda(OP, device, inputs, like, &mut |inputs, out| {
-                cuda::forward(device, self.on_cuda(input), inputs.cuda_views_found(), out)
+                let [.., weight, bias] = inputs.cuda_views_found();
+                let views = [inputs.cuda_view(0), inputs.cuda_view(1)];
+                cuda::forward(device, self.on_cuda(input), views, [weight, bias], out)
             }),
         }?;
         Ok(record(OP, self, [x, weight, bias], out))
@@ -320,7 +322,9 @@ impl BatchNorm {
                 })
             }),
             Device::Cuda(device) => on_cuda(GRAD, device, inputs, made, &mut |inputs, out| {
-                cuda::sums(device, self.on_cuda(x), inputs.cuda_views_found(), out)
+                let [.., weight, bias] = inputs.cuda_views_found();
+                let views = [0, 1, 2].map(|i| inputs.cuda_view(i));
+                cuda::sums(device, self.on_cuda(x), views, [weight, bias], out)
             }),
         }
     }
@@ -340,7 +344,9 @@ impl BatchNorm {
                 })
             }),
             Device::Cuda(device) => on_cuda(GRAD, device, inputs, like, &mut |inputs, out| {
-                cuda::grad(device, self.on_cuda(x), inputs.cuda_views_found(), out)
+                let [.., weight, bias, sums] = inputs.cuda_views_found();
+                let views = [0, 1, 2].map(|i| inputs.cuda_view(i));
+                cuda::grad(device, self.on_cuda(x), views, [weight, bias, sums], out)
             }),
         }
     }

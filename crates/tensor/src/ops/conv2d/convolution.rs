@@ -125,10 +125,8 @@ impl Convolution {
                 })
             }),
             Device::Cuda(device) => on_cuda(op, device, inputs, made, &mut |inputs, out| {
-                let [Some(one), Some(other), bias] = inputs.cuda_views_found() else {
-                    unreachable!("only a bias may be missing")
-                };
-                self.on_cuda(device, d, [one, other], (bias, relu), out)
+                let [.., bias] = inputs.cuda_views_found();
+                self.on_cuda(device, d, [inputs.cuda_view(0), inputs.cuda_view(1)], (bias, relu), out)
             }),
         }
     }
@@ -138,18 +136,17 @@ impl Convolution {
         device: &CudaDevice,
         d: &cpu::ConvDims,
         inputs: [CudaView<'_>; 2],
-        (bias, relu): (Option<CudaView<'_>>, bool),
+        epilogue: (Option<CudaView<'_>>, bool),
         out: CudaOut<'_>,
     ) -> Result<()> {
         if let Memory::ChannelsLast { weight_too } = self.memory {
             return library::convolve_channels_last(device, OP, self.kind, d, weight_too, inputs, out);
         }
         let [one, other] = inputs;
-        match (self.kind, bias) {
-            (ConvolutionKind::Forward, Some(bias)) if relu => cuda::forward_relu(device, d, inputs, bias, out),
-            (ConvolutionKind::Forward, bias) => cuda::forward(device, d, inputs, bias, out),
-            (ConvolutionKind::ImageGrad, _) => cuda::image_grad(device, d, (other, None), one, out),
-            (ConvolutionKind::WeightGrad, _) => cuda::weight_grad(device, d, inputs, out),
+        match self.kind {
+            ConvolutionKind::Forward => cuda::forward(device, d, inputs, epilogue, out),
+            ConvolutionKind::ImageGrad => cuda::image_grad(device, d, (other, None), one, out),
+            ConvolutionKind::WeightGrad => cuda::weight_grad(device, d, inputs, out),
         }
     }
 

@@ -87,21 +87,23 @@ struct WeightGrad {
     step: [i32; 3],
 }
 
-/// The result, from image, weight and bias.
+/// The result, from image, weight and bias; with `relu`, which goes only where [`is_fused`], zeros for what is negative.
 pub(super) fn forward(
     device: &CudaDevice,
     d: &ConvDims,
     [image, weight]: [CudaView<'_>; 2],
-    bias: Option<CudaView<'_>>,
+    (bias, relu): (Option<CudaView<'_>>, bool),
     mut out: CudaOut<'_>,
 ) -> Result<()> {
-    if library::convolve(device, "conv2d", ConvolutionKind::Forward, d, [image, weight], &mut out)? {
+    let (op, kind) = ("conv2d", ConvolutionKind::Forward);
+    if !relu && library::convolve(device, op, kind, d, [image, weight], &mut out)? {
         return bias.map_or(Ok(()), |bias| library::add_bias(device, bias, out));
     }
-    if small::forward(device, d, [image, weight], (bias, false), &mut out)? {
+    if small::forward(device, d, [image, weight], (bias, relu), &mut out)? {
         return Ok(());
     }
-    correlate(device, "conv2d", Conv::new(d, false)?, d.batch, [image, weight], bias, out)
+    assert_done(!relu, d);
+    correlate(device, op, Conv::new(d, false)?, d.batch, [image, weight], bias, out)
 }
 
 /// The gradient of the image, from that of the result and the weight; a mask only where [`is_fused`].
@@ -307,19 +309,6 @@ fn correlate_any(
 /// Whether what follows has kernels, and is the fastest way.
 pub(super) fn is_fused(device: &CudaDevice, d: &ConvDims, dtype: DType) -> bool {
     small::is_small(device, d, dtype) && !library::is_wanted(device, d, dtype)
-}
-
-/// [`forward`] with a bias, and zeros for what is negative.
-pub(super) fn forward_relu(
-    device: &CudaDevice,
-    d: &ConvDims,
-    inputs: [CudaView<'_>; 2],
-    bias: CudaView<'_>,
-    mut out: CudaOut<'_>,
-) -> Result<()> {
-    let is_done = small::forward(device, d, inputs, (Some(bias), true), &mut out)?;
-    assert_done(is_done, d);
-    Ok(())
 }
 
 fn assert_done(is_done: bool, d: &ConvDims) {

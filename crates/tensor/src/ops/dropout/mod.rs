@@ -3,20 +3,23 @@
 
 mod cuda;
 
-use crate::autograd::Saved;
+use crate::autograd::{Saved, record};
 use crate::cpu::math::half::{self, Registers, Wide};
-use crate::cpu::{CpuView, PIECE, Stored, StoredMut, vectorized};
-use crate::cuda::{CudaDevice, CudaOut, CudaView, constant};
+use crate::cpu::{PIECE, Stored, StoredMut, vectorized};
+use crate::cuda::{CudaDevice, constant};
+use crate::device::Device;
 use crate::element::{DType, Real};
 use crate::error::{Error, Result};
 use crate::kind::Int;
-use crate::op::{CpuKernel, Derivative, Inputs, Op, apply, per_type};
+use crate::op::{Derivative, on_cpu, on_cuda};
 use crate::parallel::try_for_each_chunk_mut;
 use crate::random::{self, Draw, Generator};
 use crate::scratch;
 use crate::shape::Shape;
 use crate::storage::Fresh;
-use crate::tensor::Tensor;
+use crate::tensor::{Tensor, by_real};
+
+const OP: &str = "dropout";
 
 impl Tensor {
     /// Zeroes each element with probability `p` and divides the others by `1 − p`, so that the mean stays
@@ -34,8 +37,11 @@ impl Tensor {
         }
         Draw::make(generator, self.len(), DType::F32, |draw| {
             let (p, scale) = (p as f32, 1.0 / (1.0 - p));
-            let kept = self.device().is_cpu().then(|| kept(p, draw, self.len())).transpose()?;
-            apply(Dropout { p, scale, draw, kept }, [self])
+            let mask = match self.storage().device() {
+                Device::Cpu => Mask::Kept(kept(p, draw, self.len())?),
+                Device::Cuda(device) => Mask::Drawn { p, draw, device: device.clone() },
+            };
+            Dropout { mask, scale }.of(self)
         })
     }
 }
@@ -76,52 +82,57 @@ fn keep(p: f32, numbers: &[f32], bytes: &mut [u8]) {
     );
 }
 
-/// The element times `scale`, where the random number is not below `p`. Linear, so its derivative is itself.
+/// The element times `scale`, or 0 where it is dropped. Linear, so its derivative is itself.
 #[derive(Clone)]
 struct Dropout {
-    p: f32,
+    mask: Mask,
     scale: f64,
-    draw: Draw,
-    /// On the CPU, instead of `p` and `draw`: what [`kept`] gives.
-    kept: Option<Tensor<Int>>,
 }
 
-per_type! { Dropout[1]: Real }
+/// Which elements are not dropped.
+#[derive(Clone)]
+enum Mask {
+    /// Those whose bit is set, on the CPU: what [`kept`] gives.
+    Kept(Tensor<Int>),
+    /// Those whose random number, which the device draws again, is not below `p`.
+    Drawn { p: f32, draw: Draw, device: CudaDevice },
+}
 
-impl Op<1> for Dropout {
-    const NAME: &'static str = "dropout";
-    const INPUTS: Inputs = Inputs::WithoutGaps;
-
-    fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
-        cuda::run(device, self.draw, self.p, constant(x.dtype(), self.scale.into()), x, out)
+impl Dropout {
+    fn of(self, x: &Tensor) -> Result<Tensor> {
+        let (gap_free, like) = (&x.raw().gap_free()?, (*x.shape(), x.dtype()));
+        let out = match &self.mask {
+            Mask::Kept(kept) => on_cpu(OP, [Some(gap_free), Some(kept.raw())], like, &mut |inputs, out| {
+                let kept = inputs.view::<u8>(1).data.plain();
+                by_real!(inputs.dtype(), R => scale_all(kept, self.scale as R, inputs.view(0).data, out.stored()));
+                Ok(())
+            }),
+            Mask::Drawn { p, draw, device } => on_cuda(OP, device, [Some(gap_free)], like, &mut |inputs, out| {
+                let scale = constant(inputs.dtype(), self.scale.into());
+                cuda::run(device, *draw, *p, scale, inputs.cuda_view(0), out)
+            }),
+        }?;
+        Ok(record(OP, self, [Some(x.raw())], out).typed())
     }
 }
 
 impl Derivative<1> for Dropout {
     fn backward(&self, _: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
-        Ok([Some(apply(self.clone(), [grad])?)])
+        Ok([Some(self.clone().of(grad)?)])
     }
 }
 
-impl<R: Real> CpuKernel<R, 1> for Dropout {
-    type Out = R;
-
-    fn cpu(&self, [x]: [CpuView<'_, R>; 1], out: StoredMut<'_, R>) -> Result<()> {
-        let Some(kept) = &self.kept else { unreachable!("it was drawn for the CPU") };
-        let (reading, scale) = (kept.raw().read::<u8>("dropout")?, R::from_f64(self.scale));
-        let kept = reading.of(kept.layout());
-        out.for_each_chunk(random::CHUNK, &|i, mut out| {
-            let start = i * random::CHUNK;
-            let (kept, x) = (&kept[start / 8..], x.data.part(start, out.len()));
-            let done = scale_halves(kept, scale, x, out.all());
-            let mut room = [R::ZERO; PIECE];
-            out.part(done, x.len() - done).each_piece(|at, out| {
-                let at = done + at;
-                scale_kept(&kept[at / 8..], scale, x.part(at, out.len()).widened(&mut room), out);
-            });
+fn scale_all<R: Real>(kept: &[u8], scale: R, x: Stored<'_, R>, out: StoredMut<'_, R>) {
+    out.for_each_chunk(random::CHUNK, &|i, mut out| {
+        let start = i * random::CHUNK;
+        let (kept, x) = (&kept[start / 8..], x.part(start, out.len()));
+        let done = scale_halves(kept, scale, x, out.all());
+        let mut room = [R::ZERO; PIECE];
+        out.part(done, x.len() - done).each_piece(|at, out| {
+            let at = done + at;
+            scale_kept(&kept[at / 8..], scale, x.part(at, out.len()).widened(&mut room), out);
         });
-        Ok(())
-    }
+    });
 }
 
 /// Whole blocks of halves in the machine's registers, if it has any for them; returns how many elements these are.

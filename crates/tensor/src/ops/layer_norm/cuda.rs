@@ -57,7 +57,7 @@ fn run(
     let launch = plan.launch(op, rows.div_ceil(plan.of_block()), 0)?;
     let (rows, n, eps) = ((rows as u64).to_ne_bytes(), count(op, n)?.to_ne_bytes(), eps.to_ne_bytes());
     let [rows, n, eps] = [&rows[..], &n, &eps].map(Argument::Value);
-    let [a, b, c] = inputs.each_ref().map(|input| optional(input.as_ref()));
+    let [a, b, c] = inputs.map(optional);
     let arguments = [out.argument(), a, b, c, rows, n, eps];
     // SAFETY: the kernels take these; `out`, `x` and its gradient have rows · n elements, weight and bias n, and packs begin
     // where they may.
