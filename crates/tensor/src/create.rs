@@ -58,7 +58,7 @@ impl<A: NestedArray> NestedArray for [A] {
             let mut row_sizes = Vec::new();
             row.sizes(&mut row_sizes);
             if row_sizes != sizes[1..] {
-                return Err(Error::argument(format!(
+                return Err(Error::Argument(format!(
                     "new: rows of a nested array differ in length: {:?} and {row_sizes:?}; pad or cut them to one length",
                     &sizes[1..]
                 )));

@@ -1,6 +1,5 @@
 //! The crate's one error type. Every text names the operation, the numbers and the fix.
 
-mod hints;
 mod made;
 
 use std::io;
@@ -10,8 +9,6 @@ use pagelock_cuda as cuda;
 use pagelock_memory as memory;
 use pagelock_memory::text::named;
 
-use self::hints::index_hint;
-pub(crate) use self::hints::places_hint;
 use crate::device::{Device, Operand};
 use crate::element::DType;
 use crate::shape::Shape;
@@ -283,3 +280,12 @@ pub enum Error {
 }
 
 memory::debug_is_the_message!(Error);
+
+/// What to do about an index that is out of range.
+fn index_hint(size: usize, from_end: bool) -> String {
+    match (size, from_end) {
+        (0, _) => "it is empty; check for a batch or an index without elements".to_string(),
+        (_, true) => format!("use 0 to {}, or -{size} to -1 from the end", size - 1),
+        (_, false) => format!("use 0 to {}", size - 1),
+    }
+}

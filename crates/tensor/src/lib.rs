@@ -2,7 +2,8 @@
 //!
 //! A [`Tensor`] is an n-dimensional array used as in PyTorch: same names, broadcasting, gradients and printing. What
 //! differs: a fallible call returns a [`Result`], whose error names the numbers and the fix; the kind of a tensor (floats,
-//! integers, truth values) is part of its Rust type, its precision a value; the same seed gives the same bits on any number of threads; and all bytes come from `pagelock-memory`.
+//! integers, truth values) is part of its Rust type, its precision a value; the same seed gives the same bits on any number of
+//! threads; and all bytes come from `pagelock-memory`.
 //!
 //! ```
 //! use pagelock_tensor::{Result, Tensor, no_grad};
@@ -50,7 +51,7 @@
 
 // # Reading order
 // 1. `tensor.rs`, the handle; `shape.rs`, `layout.rs` and `storage.rs`, what it consists of.
-// 2. `op.rs`: the contract of operations, and `apply`, the one function that runs them.
+// 2. `op.rs`: how operations run, and `apply`, the one function that runs and records them.
 // 3. `ops/elementwise.rs`, the simplest operations; `ops/matmul/` and `ops/conv2d/`, with kernels of their own.
 // 4. `autograd/`: what `apply` leaves behind, and how `backward` walks it.
 // 5. `cpu/`, the loops of which kernels are made; `parallel.rs`, how they share threads; `stream.rs`, large results.

@@ -5,7 +5,7 @@
 use std::fmt;
 use std::ops::{Deref, RangeFull};
 
-use crate::error::{Error, Result, places_hint};
+use crate::error::{Error, Result};
 
 /// The largest number of dimensions a tensor can have.
 pub const MAX_RANK: usize = 8;
@@ -120,7 +120,7 @@ impl Shape {
                 (1, b) => b,
                 (a, 1) => a,
                 _ => {
-                    return Err(Error::argument(format!(
+                    return Err(Error::Argument(format!(
                         "{op}: shapes {left} and {right} do not broadcast: aligned at the end, sizes must be equal or 1; reshape, unsqueeze or transpose one side"
                     )));
                 }
@@ -151,7 +151,16 @@ pub(crate) fn resolve_dim(op: &'static str, dim: isize, places: usize, shape: &S
     if (0..places as isize).contains(&resolved) {
         Ok(resolved as usize)
     } else {
-        Err(Error::argument(format!("{op}: there is no dimension {dim} in {shape}: {}", places_hint(places))))
+        Err(Error::Argument(format!("{op}: there is no dimension {dim} in {shape}: {}", places_hint(places))))
+    }
+}
+
+/// Which dimensions can be named.
+fn places_hint(places: usize) -> String {
+    match places {
+        0 => "it is a scalar and has none; reshape it to [1] first".to_string(),
+        1 => "use 0, or -1 from the end".to_string(),
+        _ => format!("use 0 to {}, or -{places} to -1 from the end", places - 1),
     }
 }
 
@@ -298,7 +307,7 @@ impl Axes for &[isize] {
         for &dim in self {
             let bit = 1 << shape.dim(op, dim)?;
             if set & bit != 0 {
-                return Err(Error::argument(format!(
+                return Err(Error::Argument(format!(
                     "{op}: dimension {dim} of {shape} is named twice; name each once"
                 )));
             }

@@ -451,7 +451,7 @@ impl<K: Kind> Tensor<K> {
     pub fn item<T: Element<Kind = K>>(&self) -> Result<T> {
         let _here = pagelock_cuda::here();
         if self.len() != 1 {
-            return Err(Error::argument(format!(
+            return Err(Error::Argument(format!(
                 "item: {} holds {} elements, not one; reduce or select first, or use to_vec",
                 self.shape(),
                 self.len()

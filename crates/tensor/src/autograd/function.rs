@@ -121,7 +121,7 @@ impl Context {
         };
         let raw = saved.kept.get(self.op)?;
         if saved.role == Role::Intermediate && is_grad_enabled() {
-            return Err(Error::argument(format!(
+            return Err(Error::Argument(format!(
                 "{}: saved tensor {position} ({}) was made inside forward, where nothing is recorded, so it has no derivative of its own; save the inputs or the result instead, or use save_constant if it does not depend on the inputs",
                 self.op,
                 raw.shape()
@@ -133,7 +133,7 @@ impl Context {
     fn not_saved(&self, position: usize, kind: &'static str) -> Error {
         let saved: Vec<_> = self.saved.iter().map(|saved| saved.kept.dtype().name()).collect();
         let saved = if saved.is_empty() { "none".to_owned() } else { saved.join(", ") };
-        Error::argument(format!(
+        Error::Argument(format!(
             "{}: there is no saved {kind} tensor {position}: forward saved {saved}; count the calls of save from 0",
             self.op
         ))
@@ -227,7 +227,7 @@ impl<F: Function> FunctionNode<F> {
 
     fn check(&self, gradients: &[Option<Tensor>]) -> Result<()> {
         if gradients.len() != self.edges.len() {
-            return Err(Error::argument(format!(
+            return Err(Error::Argument(format!(
                 "{}: backward returned {} gradients for {} inputs; return one per input, None where there is none",
                 self.op,
                 gradients.len(),

@@ -80,7 +80,7 @@ pub(crate) trait GradFn: Send + Sync {
         None
     }
     /// Frees saved tensors.
-    fn release(&self);
+    fn release(&self) {}
     /// Moves every node that this one keeps alive into `links`.
     fn take_links(&mut self, links: &mut Vec<NodeRef>);
     /// Drops whatever else may keep nodes alive: what a user put here.
@@ -218,7 +218,7 @@ pub(crate) fn check_grad(op: &'static str, grad: &Raw, dtype: DType, shape: &Sha
         return Ok(());
     }
     let (given_dtype, given) = (grad.dtype(), grad.shape());
-    Err(Error::argument(format!(
+    Err(Error::Argument(format!(
         "{op}: the gradient is {given_dtype} {given}, but {dtype} {shape} was expected; a gradient is shaped like its tensor"
     )))
 }
@@ -238,8 +238,6 @@ impl GradFn for Leaf {
     fn backward(&self, _this: &NodeRef, _grad: Raw, _send: &mut dyn FnMut(usize, Raw) -> Result<()>) -> Result<()> {
         Ok(())
     }
-
-    fn release(&self) {}
 
     fn take_links(&mut self, _links: &mut Vec<NodeRef>) {}
 }

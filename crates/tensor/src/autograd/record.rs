@@ -321,8 +321,6 @@ impl<V: View> GradFn for ViewNode<V> {
         self.op.part(input)
     }
 
-    fn release(&self) {}
-
     fn take_links(&mut self, links: &mut Vec<NodeRef>) {
         links.extend(self.edge[0].take());
     }

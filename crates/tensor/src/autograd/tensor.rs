@@ -159,7 +159,7 @@ impl Tensor {
             Some(gradient) => gradient,
             None if self.len() == 1 => self.ones_like()?,
             None => {
-                return Err(Error::argument(format!(
+                return Err(Error::Argument(format!(
                     "backward: {} is not one number; reduce it (sum, mean) or give Backward::gradient of that shape",
                     self.shape()
                 )));

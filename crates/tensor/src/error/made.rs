@@ -54,10 +54,6 @@ impl Error {
         }
     }
 
-    pub(crate) fn argument(text: String) -> Error {
-        Error::Argument(text)
-    }
-
     /// A shape that the operation does not take; `expected`: what it should be, and how to get there.
     pub(crate) fn wrong_shape(op: &str, operand: &str, shape: &Shape, expected: impl Display) -> Error {
         Error::Argument(format!("{op}: {operand} is {shape}, but {expected}"))

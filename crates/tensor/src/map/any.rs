@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-use crate::autograd::NodeRef;
 use crate::device::Device;
 use crate::element::DType;
 use crate::error::{Error, Result};
@@ -52,10 +51,6 @@ impl AnyTensor {
 
     pub(super) fn raw(&self) -> &Raw {
         &self.raw
-    }
-
-    pub(super) fn node(&self) -> Option<&NodeRef> {
-        self.raw.node.as_ref()
     }
 
     /// As a tensor of floats.

@@ -124,7 +124,7 @@ fn without(batch: &Shape, dim: usize) -> Shape {
 }
 
 fn first_of<'a>(op: &'static str, maps: &[&'a TensorMap]) -> Result<&'a TensorMap> {
-    maps.first().copied().ok_or(Error::empty(op, "the list of maps", "give at least one"))
+    maps.first().copied().ok_or_else(|| Error::empty(op, "the list of maps", "give at least one"))
 }
 
 /// An error if the batches differ, but for one dimension.
@@ -150,28 +150,21 @@ fn joined(
     let mut entries = Entries::new();
     for (map, other) in maps.iter().enumerate() {
         if let Some(name) = other.entries.keys().find(|name| !maps[0].entries.contains_key(*name)) {
-            let problem = "the first map has no such entry".to_owned();
-            return Err(Error::maps_differ(op, map, name, problem));
+            return Err(Error::maps_differ(op, map, name, "the first map has no such entry"));
         }
     }
     for (name, first) in maps[0].entries.iter() {
-        let of_all = |map: usize| {
-            let entry = maps[map].entries.get(name);
-            let differs = |problem: &str| Error::maps_differ(op, map, name, problem);
-            entry.ok_or_else(|| differs("it has no such entry, and the first one has"))
-        };
-        let all = (0..maps.len()).map(of_all).collect::<Result<Vec<_>>>()?;
-        let kind = |entry: &Entry| matches!(entry, Entry::Tensor(_));
-        if let Some(map) = all.iter().position(|entry| kind(entry) != kind(first)) {
-            let problem = "one is a tensor, the other a map".to_owned();
-            return Err(Error::maps_differ(op, map, name, problem));
+        let (mut tensors, mut inner) = (Vec::new(), Vec::new());
+        for (at, map) in maps.iter().enumerate() {
+            match (first, map.entries.get(name)) {
+                (Entry::Tensor(_), Some(Entry::Tensor(tensor))) => tensors.push(tensor),
+                (Entry::Map(_), Some(Entry::Map(map))) => inner.push(map),
+                (_, Some(_)) => return Err(Error::maps_differ(op, at, name, "one is a tensor, the other a map")),
+                (_, None) => {
+                    return Err(Error::maps_differ(op, at, name, "it has no such entry, and the first one has"));
+                }
+            }
         }
-        let tensors: Vec<_> = all
-            .iter()
-            .filter_map(|entry| if let Entry::Tensor(tensor) = entry { Some(tensor) } else { None })
-            .collect();
-        let inner: Vec<_> =
-            all.iter().filter_map(|entry| if let Entry::Map(map) = entry { Some(map) } else { None }).collect();
         let made = match first {
             Entry::Tensor(_) => join(&tensors).map(Entry::Tensor),
             Entry::Map(_) => same_inner(op, &inner).and_then(|()| joined(op, &inner, join, batch)).map(Entry::Map),

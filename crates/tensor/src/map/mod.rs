@@ -199,7 +199,7 @@ impl TensorMap {
     pub fn get_any(&self, path: &str) -> Result<&AnyTensor> {
         match self.find(path)? {
             Entry::Tensor(tensor) => Ok(tensor),
-            Entry::Map(map) => Err(Error::argument(format!(
+            Entry::Map(map) => Err(Error::Argument(format!(
                 "`{}` is a map of {}; name one of its tensors, or ask for the map with `get_map`",
                 shortened(path),
                 map.list()

@@ -8,7 +8,7 @@ use crate::device::Device;
 use crate::error::Result;
 use crate::tensor::Raw;
 use crate::transfer::many::{self, Moved};
-use crate::transfer::{page_locked, page_locked_of, record};
+use crate::transfer::{page_locked, page_locked_of};
 
 impl TensorMap {
     /// This map on `device`: tensors that are there already as they are, copies of the others, all together, by the routes
@@ -130,17 +130,9 @@ impl TensorMap {
         let mut moved = make(&self.raws())?.into_iter();
         let place = &mut |tensor: &AnyTensor| {
             let moved = moved.next().unwrap_or_else(|| unreachable!("as many are made as there are"));
-            Ok(recorded(name, tensor, moved))
+            Ok(AnyTensor::new(moved.recorded(name, tensor.raw())))
         };
         self.rebuilt(place, &|batch| Ok(*batch))
-    }
-}
-
-fn recorded(name: &'static str, from: &AnyTensor, moved: Moved) -> AnyTensor {
-    match (from.node(), moved) {
-        (_, Moved::Stays) => from.clone(),
-        (None, moved) => AnyTensor::new(moved.laid_as(from.raw())),
-        (Some(_), moved) => AnyTensor::new(record(name, from.raw(), moved.laid_as(from.raw()))),
     }
 }
 

@@ -163,8 +163,6 @@ impl GradFn for Cat {
         Ok(())
     }
 
-    fn release(&self) {}
-
     fn take_links(&mut self, links: &mut Vec<NodeRef>) {
         links.extend(self.edges.iter_mut().filter_map(Option::take));
     }

@@ -240,7 +240,7 @@ impl Raw {
     }
     fn sliced(&self, op: &'static str, dim: usize, start: isize, end: isize, step: usize) -> Result<Raw> {
         if step == 0 || end > self.shape()[dim] as isize || start > end {
-            return Err(Error::argument(format!(
+            return Err(Error::Argument(format!(
                 "{op}: {start}..{end} with step {step} does not fit dimension {dim} of {}; keep start and end in 0..={} and the step at least 1",
                 self.shape(),
                 self.shape()[dim]
@@ -299,7 +299,7 @@ impl Raw {
 /// The sizes with −1 replaced by what is left.
 fn infer(from: &Shape, sizes: &[isize]) -> Result<Shape> {
     let wrong = || {
-        Error::argument(format!(
+        Error::Argument(format!(
             "reshape: {from} has {elements} elements, which do not fill {sizes:?}; make the product of the sizes {elements} (one size may be -1)",
             elements = from.elements()
         ))
@@ -338,7 +338,7 @@ impl View for Reshape {
 
     fn layout(&self, input: &Layout) -> Result<Layout> {
         input.reshape(&self.0).ok_or_else(|| {
-            Error::argument(format!(
+            Error::Argument(format!(
                 "view: {} with strides {:?} has no view as {:?} without a copy; use reshape, or contiguous first",
                 input.shape(),
                 input.strides(),

@@ -58,12 +58,7 @@ impl<K: Kind> Tensor<K> {
                 None => each_to(&raws, device)?,
             }
         };
-        let place = |(from, moved): (&Tensor<K>, Moved)| match moved {
-            Moved::Stays => from.clone(),
-            moved if from.node().is_none() => moved.laid_as(from.raw()).typed(),
-            moved => record("to", from.raw(), moved.laid_as(from.raw())).typed(),
-        };
-        Ok(tensors.iter().zip(moved).map(place).collect())
+        Ok(raws.iter().zip(moved).map(|(from, moved)| moved.recorded("to", from).typed()).collect())
     }
 }
 
@@ -78,13 +73,14 @@ pub(crate) enum Moved {
 }
 
 impl Moved {
-    /// The tensor there, outside the graph.
-    pub(crate) fn laid_as(self, from: &Raw) -> Raw {
-        match self {
-            Moved::Stays => Raw { node: None, ..from.clone() },
-            Moved::Dense(storage) => made(from, storage),
-            Moved::Contiguous(storage) => Raw { storage, layout: Layout::contiguous(*from.shape()), node: None },
-        }
+    /// The tensor there, whose gradient goes back to `from`, of which it has the elements.
+    pub(crate) fn recorded(self, name: &'static str, from: &Raw) -> Raw {
+        let (storage, layout) = match self {
+            Moved::Stays => return from.clone(),
+            Moved::Dense(storage) => (storage, from.layout.at_start()),
+            Moved::Contiguous(storage) => (storage, Layout::contiguous(*from.shape())),
+        };
+        record(name, from, Raw { storage, layout, node: None })
     }
 }
 
@@ -307,12 +303,6 @@ fn refused(dense: &[&Raw], source: pagelock_cuda::Error) -> Error {
         }
         (source, _) => Error::cuda("to", source),
     }
-}
-
-/// A tensor laid out as another, from the start of a storage.
-#[inline]
-fn made(like: &Raw, storage: StorageRef) -> Raw {
-    Raw { storage, layout: like.layout.at_start(), node: None }
 }
 
 fn download(dense: &[&Raw], cuda: &CudaDevice) -> Result<Vec<StorageRef>> {

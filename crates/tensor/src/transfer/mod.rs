@@ -276,8 +276,6 @@ impl GradFn for Move {
         send(0, grad.to(&self.back_to)?)
     }
 
-    fn release(&self) {}
-
     fn take_links(&mut self, links: &mut Vec<NodeRef>) {
         links.extend(self.edge[0].take());
     }
