@@ -19,7 +19,6 @@ use pagelock_memory::ByteSize;
 use self::current::{Draws, Taken};
 pub(crate) use self::current::{note_write, number, refuse, stream_on, with_shift};
 pub use self::tensors::Tensors;
-use self::tensors::sealed::{FromHost, Slot};
 use crate::cuda::CudaDevice;
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -158,7 +157,7 @@ impl<I: Tensors, O: Tensors> CapturedStep<I, O> {
     fn drop_given(&mut self) {
         let mut len_bytes = 0;
         if let Some(latest) = self.given.last() {
-            latest.visit(&mut |input| len_bytes += input.raw().shape().elements() * input.raw().dtype().size());
+            latest.visit(&mut |input| len_bytes += input.shape().elements() * input.dtype().size());
         }
         if self.given.len() == MOST_GIVEN || ByteSize(len_bytes as u64) > SMALL_INPUTS {
             while self.given.pop().is_some() {}
@@ -206,9 +205,9 @@ impl<I: Tensors, O: Tensors> CapturedStep<I, O> {
 impl<I: Tensors, O: Tensors> Turn<I, O> {
     fn for_such(inputs: &I, device: &Device, cuda: &CudaDevice) -> Result<Self> {
         let mut like = Vec::new();
-        inputs.visit(&mut |input| like.push(input.raw().clone()));
+        inputs.visit(&mut |input| like.push(input.clone()));
         let mut room = room_for(&like, device, cuda)?.into_iter();
-        let slots = inputs.of(&mut || Slot(room.next().unwrap_or_else(|| unreachable!("there is room for each"))));
+        let slots = inputs.of(&mut || room.next().unwrap_or_else(|| unreachable!("there is room for each")));
         Ok(Self { slots, replay: None, launched: None })
     }
 
@@ -217,9 +216,9 @@ impl<I: Tensors, O: Tensors> Turn<I, O> {
         if let Some(launched) = &self.launched {
             copies.wait_for(launched).map_err(|source| Error::cuda(NAME, source))?;
         }
-        let mut from_host = FromHost::default();
+        let mut from_host = Vec::new();
         inputs.copy_to(&self.slots, &mut from_host)?;
-        upload_to(&from_host.0, copies)
+        upload_to(&from_host, copies)
     }
 }
 
@@ -230,7 +229,7 @@ impl<O: Tensors> Replay<O> {
         drop(result);
         let graph = recording.shared().map_err(|source| Error::cuda(NAME, source))?;
         let mut is_own = Vec::new();
-        outputs.visit(&mut |output| is_own.push(output.is_unique()));
+        outputs.visit(&mut |output| is_own.push(output.storage.is_unique()));
         // What nobody else has is the graph's own business.
         let written = written.into_iter().filter(|storage| !storage.is_unique()).collect();
         Ok(Self { graph, outputs: Outputs { tensors: outputs, is_own }, written, draws })
@@ -266,7 +265,10 @@ impl<O: Tensors> Outputs<O> {
     fn leave_to_others(&mut self, device: &CudaDevice) -> Result<()> {
         let mut is_own = self.is_own.iter();
         self.tensors.visit_mut(&mut |output| {
-            if is_own.next() == Some(&true) && !output.is_unique() { output.leave_to_others(device) } else { Ok(()) }
+            if is_own.next() == Some(&true) && !output.storage.is_unique() {
+                output.storage = output.storage.with_other_memory(device)?;
+            }
+            Ok(())
         })
     }
 }

@@ -1,7 +1,6 @@
 //! [`Tensors`]: what a step takes and returns.
 
-use self::sealed::{FromHost, Output, Sealed, Slot};
-use crate::cuda::CudaDevice;
+use self::sealed::Sealed;
 use crate::device::Device;
 use crate::error::Result;
 use crate::kind::Kind;
@@ -12,65 +11,30 @@ use crate::tensor::{Raw, Tensor};
 pub trait Tensors: Sealed {}
 
 pub(super) mod sealed {
-    use super::{CudaDevice, Device, Raw, Result};
-
-    /// A tensor that a graph writes.
-    pub struct Output<'a>(pub(crate) &'a mut Raw);
-
-    /// A tensor that a graph wrote.
-    pub struct Seen<'a>(pub(crate) &'a Raw);
-
-    /// A tensor that a graph reads.
-    pub struct Slot(pub(crate) Raw);
-
-    /// Contiguous tensors of the host, each with its slot.
-    #[derive(Default)]
-    pub struct FromHost(pub(crate) Vec<(Raw, Raw)>);
+    use super::{Device, Raw, Result};
 
     pub trait Sealed: Clone {
         /// On that device.
         fn on(&self, device: &Device) -> Result<Self>;
 
-        /// The same of other tensors, one after another.
-        fn of(&self, next: &mut dyn FnMut() -> Slot) -> Self;
+        /// Tensors like these, each made by `next`.
+        fn of(&self, next: &mut dyn FnMut() -> Raw) -> Self;
 
-        /// Whether these have the shapes of the slots.
+        /// Whether these have the shapes and types of the slots, the tensors that a graph reads.
         fn fits(&self, slots: &Self) -> bool;
 
-        /// Whether any of them is.
+        /// Whether any of them is on the host.
         fn is_on_host(&self) -> bool;
 
-        /// Copies the elements into the slots, if they are on a device; else adds them, contiguous, with their slot.
-        fn copy_to(&self, slots: &Self, from_host: &mut FromHost) -> Result<()>;
+        /// Copies the elements of tensors on a device into their slots; adds those of the host, contiguous, with their slots.
+        fn copy_to(&self, slots: &Self, from_host: &mut Vec<(Raw, Raw)>) -> Result<()>;
 
         /// Without history.
         fn detached(&self) -> Self;
 
-        fn visit(&self, see: &mut dyn FnMut(Seen<'_>));
+        fn visit(&self, see: &mut dyn FnMut(&Raw));
 
-        fn visit_mut(&mut self, change: &mut dyn FnMut(Output<'_>) -> Result<()>) -> Result<()>;
-    }
-
-    impl Seen<'_> {
-        pub(crate) fn raw(&self) -> &Raw {
-            self.0
-        }
-
-        pub(crate) fn is_unique(&self) -> bool {
-            self.0.storage.is_unique()
-        }
-    }
-
-    impl Output<'_> {
-        pub(crate) fn is_unique(&self) -> bool {
-            self.0.storage.is_unique()
-        }
-
-        /// Gives the other handles of the storage a copy of its memory, and takes the memory in a storage of its own.
-        pub(crate) fn leave_to_others(self, device: &CudaDevice) -> Result<()> {
-            self.0.storage = self.0.storage.with_other_memory(device)?;
-            Ok(())
-        }
+        fn visit_mut(&mut self, change: &mut dyn FnMut(&mut Raw) -> Result<()>) -> Result<()>;
     }
 }
 
@@ -81,8 +45,8 @@ impl<K: Kind> Sealed for Tensor<K> {
         self.to(device)
     }
 
-    fn of(&self, next: &mut dyn FnMut() -> Slot) -> Self {
-        next().0.typed()
+    fn of(&self, next: &mut dyn FnMut() -> Raw) -> Self {
+        next().typed()
     }
 
     fn fits(&self, slots: &Self) -> bool {
@@ -93,12 +57,12 @@ impl<K: Kind> Sealed for Tensor<K> {
         self.storage().device().is_cpu()
     }
 
-    fn copy_to(&self, slots: &Self, from_host: &mut FromHost) -> Result<()> {
+    fn copy_to(&self, slots: &Self, from_host: &mut Vec<(Raw, Raw)>) -> Result<()> {
         let source = self.clone().with_node(None);
         if !self.is_on_host() {
             return slots.copy_(&source.to(&slots.device())?);
         }
-        from_host.0.push((source.contiguous()?.into_raw(), slots.raw().clone()));
+        from_host.push((source.contiguous()?.into_raw(), slots.raw().clone()));
         Ok(())
     }
 
@@ -106,12 +70,12 @@ impl<K: Kind> Sealed for Tensor<K> {
         self.clone().with_node(None)
     }
 
-    fn visit(&self, see: &mut dyn FnMut(sealed::Seen<'_>)) {
-        see(sealed::Seen(self.raw()));
+    fn visit(&self, see: &mut dyn FnMut(&Raw)) {
+        see(self.raw());
     }
 
-    fn visit_mut(&mut self, change: &mut dyn FnMut(Output<'_>) -> Result<()>) -> Result<()> {
-        change(Output(self.raw_mut()))
+    fn visit_mut(&mut self, change: &mut dyn FnMut(&mut Raw) -> Result<()>) -> Result<()> {
+        change(self.raw_mut())
     }
 }
 
@@ -125,7 +89,7 @@ macro_rules! tuples {
                 Ok(($(self.$index.on(device)?,)*))
             }
 
-            fn of(&self, next: &mut dyn FnMut() -> Slot) -> Self {
+            fn of(&self, next: &mut dyn FnMut() -> Raw) -> Self {
                 ($(self.$index.of(next),)*)
             }
 
@@ -137,7 +101,7 @@ macro_rules! tuples {
                 false $(|| self.$index.is_on_host())*
             }
 
-            fn copy_to(&self, slots: &Self, from_host: &mut FromHost) -> Result<()> {
+            fn copy_to(&self, slots: &Self, from_host: &mut Vec<(Raw, Raw)>) -> Result<()> {
                 $(self.$index.copy_to(&slots.$index, from_host)?;)*
                 Ok(())
             }
@@ -146,11 +110,11 @@ macro_rules! tuples {
                 ($(self.$index.detached(),)*)
             }
 
-            fn visit(&self, see: &mut dyn FnMut(sealed::Seen<'_>)) {
+            fn visit(&self, see: &mut dyn FnMut(&Raw)) {
                 $(self.$index.visit(see);)*
             }
 
-            fn visit_mut(&mut self, change: &mut dyn FnMut(Output<'_>) -> Result<()>) -> Result<()> {
+            fn visit_mut(&mut self, change: &mut dyn FnMut(&mut Raw) -> Result<()>) -> Result<()> {
                 $(self.$index.visit_mut(change)?;)*
                 Ok(())
             }
@@ -167,7 +131,7 @@ impl<A: Tensors> Sealed for Vec<A> {
         self.iter().map(|tensors| tensors.on(device)).collect()
     }
 
-    fn of(&self, next: &mut dyn FnMut() -> Slot) -> Self {
+    fn of(&self, next: &mut dyn FnMut() -> Raw) -> Self {
         self.iter().map(|tensors| tensors.of(next)).collect()
     }
 
@@ -179,7 +143,7 @@ impl<A: Tensors> Sealed for Vec<A> {
         self.iter().any(Sealed::is_on_host)
     }
 
-    fn copy_to(&self, slots: &Self, from_host: &mut FromHost) -> Result<()> {
+    fn copy_to(&self, slots: &Self, from_host: &mut Vec<(Raw, Raw)>) -> Result<()> {
         self.iter().zip(slots).try_for_each(|(tensors, slots)| tensors.copy_to(slots, from_host))
     }
 
@@ -187,11 +151,11 @@ impl<A: Tensors> Sealed for Vec<A> {
         self.iter().map(Sealed::detached).collect()
     }
 
-    fn visit(&self, see: &mut dyn FnMut(sealed::Seen<'_>)) {
+    fn visit(&self, see: &mut dyn FnMut(&Raw)) {
         self.iter().for_each(|tensors| tensors.visit(see));
     }
 
-    fn visit_mut(&mut self, change: &mut dyn FnMut(Output<'_>) -> Result<()>) -> Result<()> {
+    fn visit_mut(&mut self, change: &mut dyn FnMut(&mut Raw) -> Result<()>) -> Result<()> {
         self.iter_mut().try_for_each(|tensors| tensors.visit_mut(change))
     }
 }
