@@ -1,4 +1,4 @@
-//! Free lists: per thread and type, the empty allocations of storages, graph nodes and containers of a backward pass.
+//! Free lists: per thread and type, the empty allocations of storages and graph nodes.
 //!
 //! A training step makes and drops objects of the same types again and again, so after the first steps it finds
 //! everything it needs here and allocates nothing. Where one thread makes what another drops, as the workers of a loader
@@ -21,36 +21,24 @@ use crate::heap::CountedHeap;
 const KEEP_BYTES: usize = 256 << 10;
 
 thread_local! {
-    static IDLE: RefCell<Idle> = const { RefCell::new(Idle::NOTHING) };
-}
-
-/// What a thread keeps.
-struct Idle {
-    places: Lists<Kept>,
-    rooms: Lists<Box<dyn Any>>,
+    /// What a thread keeps.
+    static IDLE: RefCell<Lists> = const { RefCell::new(Lists::with_hasher(BuildHasherDefault::new())) };
 }
 
 /// The allocation of a [`Place`], empty. Its type is not known here, so that what follows is compiled once.
 type Kept = Arc<dyn Any + Send + Sync>;
 
-/// Objects of each type, the newest last.
-type Lists<T> = HashMap<TypeId, Vec<T>, BuildHasherDefault<TypeHasher>>;
+/// Places of each type, the newest last.
+type Lists = HashMap<TypeId, Vec<Kept>, BuildHasherDefault<TypeHasher>>;
 
 /// How many of a type a thread has before it shares half of them.
 const SPARE: usize = 64;
 
 /// The list that all threads share.
-static SHARED: Mutex<Lists<Kept>> = Mutex::new(Lists::with_hasher(BuildHasherDefault::new()));
+static SHARED: Mutex<Lists> = Mutex::new(Lists::with_hasher(BuildHasherDefault::new()));
 
 /// Whether it was ever used. Relaxed: a hint, so that an empty list costs no lock.
 static IS_SHARED: AtomicBool = AtomicBool::new(false);
-
-impl Idle {
-    const NOTHING: Idle = Idle {
-        places: Lists::with_hasher(BuildHasherDefault::new()),
-        rooms: Lists::with_hasher(BuildHasherDefault::new()),
-    };
-}
 
 /// A `TypeId` is a hash already.
 #[derive(Default)]
@@ -71,23 +59,23 @@ impl Hasher for TypeHasher {
 }
 
 /// Calls `f` with what this thread keeps, unless the thread is ending.
-fn with_idle<R>(f: impl FnOnce(&mut Idle) -> R) -> Option<R> {
+fn with_idle<R>(f: impl FnOnce(&mut Lists) -> R) -> Option<R> {
     IDLE.try_with(|idle| f(&mut idle.borrow_mut())).ok()
 }
 
-fn shared() -> MutexGuard<'static, Lists<Kept>> {
+fn shared() -> MutexGuard<'static, Lists> {
     SHARED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A place of that type, of this thread's or else of those that threads share.
 #[inline(never)]
 fn take(place: TypeId) -> Option<Kept> {
-    let own = with_idle(|idle| idle.places.get_mut(&place)?.pop()).flatten();
+    let own = with_idle(|idle| idle.get_mut(&place)?.pop()).flatten();
     if own.is_some() || !IS_SHARED.load(Relaxed) {
         return own;
     }
     with_idle(|idle| {
-        let (own, mut lists) = (idle.places.entry(place).or_default(), shared());
+        let (own, mut lists) = (idle.entry(place).or_default(), shared());
         let shared = lists.get_mut(&place)?;
         own.extend(shared.drain(shared.len().saturating_sub(SPARE / 2)..));
         own.pop()
@@ -101,7 +89,7 @@ fn keep(place: TypeId, empty: Kept, size_bytes: usize) {
     let limit = (KEEP_BYTES / size_bytes.max(1)).max(1);
     let mut empty = Some(empty); // freed out here, where `IDLE` is not borrowed
     with_idle(|idle| {
-        let own = idle.places.entry(place).or_default();
+        let own = idle.entry(place).or_default();
         if own.len() < limit {
             own.extend(empty.take());
         }
@@ -186,48 +174,6 @@ pub(crate) fn release<P: Place + ?Sized>(handle: &mut Arc<P>) {
     }
 }
 
-/// What [`with_room`] lends.
-pub(crate) trait Room: Default + 'static {
-    /// Drops the elements, and gives up what has grown larger than [`ROOM`].
-    fn clear(&mut self);
-}
-
-/// How many elements a container has room for while it is kept.
-pub(crate) const ROOM: usize = 1024;
-
-/// How many containers of a type a thread keeps: as many are in use at once where hooks go backward themselves.
-const ROOMS: usize = 4;
-
-/// Calls `f` with an empty container, which keeps the room that it grows to for the next call on this thread.
-pub(crate) fn with_room<C: Room, R>(f: impl FnOnce(&mut C) -> R) -> R {
-    let mut room: Box<C> = take_room(TypeId::of::<C>()).and_then(|room| room.downcast().ok()).unwrap_or_default();
-    let result = f(&mut room);
-    room.clear();
-    keep_room(TypeId::of::<C>(), room);
-    result
-}
-
-fn take_room(room: TypeId) -> Option<Box<dyn Any>> {
-    with_idle(|idle| idle.rooms.get_mut(&room)?.pop()).flatten()
-}
-
-fn keep_room(room: TypeId, empty: Box<dyn Any>) {
-    let mut empty = Some(empty); // freed out here, if there are enough
-    with_idle(|idle| {
-        let own = idle.rooms.entry(room).or_default();
-        if own.len() < ROOMS {
-            own.extend(empty.take());
-        }
-    });
-}
-
-impl<T: 'static> Room for Vec<T> {
-    fn clear(&mut self) {
-        self.clear();
-        self.shrink_to(ROOM);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;
@@ -271,7 +217,7 @@ mod tests {
         let handles = [0; 10].map(|byte| Handle(share(Large([byte; KEEP_BYTES / 4]), 0)));
         assert!(handles.iter().all(|handle| handle.0.value().0[0] == 0));
         drop(handles);
-        assert!((1..=4).contains(&with_idle(|idle| idle.places[&TypeId::of::<Slot<Large>>()].len()).unwrap()));
+        assert!((1..=4).contains(&with_idle(|idle| idle[&TypeId::of::<Slot<Large>>()].len()).unwrap()));
     }
 
     #[test]
@@ -299,30 +245,6 @@ mod tests {
                 drop(handles);
                 dropped.0.send(()).unwrap();
             }
-        });
-    }
-
-    #[test]
-    fn a_container_comes_back_empty_and_with_its_room() {
-        let room = |elements: usize| {
-            with_room(|room: &mut Vec<Alive>| {
-                assert!(room.is_empty());
-                room.extend((0..elements).map(|_| Alive::default()));
-                room.capacity()
-            })
-        };
-        let grown = room(100);
-        assert_eq!(room(0), grown);
-        room(10 * ROOM);
-        assert!(room(0) < 10 * ROOM);
-    }
-
-    #[test]
-    fn a_room_inside_a_room_is_another_one() {
-        with_room(|outer: &mut Vec<i32>| {
-            outer.push(1);
-            with_room(|inner: &mut Vec<i32>| inner.push(2));
-            assert_eq!(*outer, [1]);
         });
     }
 }

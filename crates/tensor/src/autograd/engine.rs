@@ -3,6 +3,7 @@
 //! Every edge points to a lower number, so a node's gradient is complete once no pending node has a higher number:
 //! popping the highest pending number is a topological order, without recursion and without counting edges first.
 
+use std::cell::RefCell;
 use std::collections::{BinaryHeap, HashMap};
 use std::sync::{Mutex, PoisonError};
 
@@ -11,7 +12,6 @@ use super::mode::{is_grad_enabled, with_grad_enabled};
 use super::node::{GradFn, Node, NodeRef};
 use crate::autocast;
 use crate::error::Result;
-use crate::free_lists::{ROOM, Room, with_room};
 use crate::kind::Float;
 use crate::shape::Shape;
 use crate::tensor::Raw;
@@ -34,7 +34,7 @@ pub(crate) enum Start<'a> {
 
 /// Leaves keep their share: adds each one's gradient to what it has. On an error no leaf is changed.
 pub(crate) fn backward(root: &NodeRef, start: Start<'_>, walk: Walk) -> Result<()> {
-    with_room(|kept: &mut Vec<_>| {
+    with_buffers(|Buffers { pending, leaves }| {
         let begin = |pending: &mut Pending| match start {
             Start::Given(gradient) => pending.arrive(root, gradient),
             Start::One(make) if root.is_watched() || walk.create_graph => pending.arrive(root, make()?),
@@ -51,12 +51,12 @@ pub(crate) fn backward(root: &NodeRef, start: Start<'_>, walk: Walk) -> Result<(
                 }
             }
         };
-        propagate(begin, 0, walk, &mut |node, grad| {
+        propagate(pending, begin, 0, walk, &mut |node, grad| {
             if node.keeps_grad() {
-                kept.push((node.clone(), Some(grad.clone())));
+                leaves.push((node.clone(), Some(grad.clone())));
             }
         })?;
-        accumulate(kept, walk)
+        accumulate(leaves, walk)
     })
 }
 
@@ -65,13 +65,14 @@ pub(crate) fn gradients(roots: Vec<(NodeRef, Raw)>, targets: &[NodeRef], walk: W
     let mut found = vec![None; targets.len()];
     let oldest = targets.iter().map(|target| target.seq()).min().unwrap_or(0);
     let begin = |pending: &mut Pending| roots.into_iter().try_for_each(|(root, grad)| pending.arrive(&root, grad));
-    propagate(begin, oldest, walk, &mut |node, grad| {
+    let mut visit = |node: &NodeRef, grad: &Raw| {
         for (target, slot) in targets.iter().zip(&mut found) {
             if target.seq() == node.seq() {
                 *slot = Some(grad.clone());
             }
         }
-    })?;
+    };
+    with_buffers(|buffers| propagate(&mut buffers.pending, begin, oldest, walk, &mut visit))?;
     for (target, grad) in targets.iter().zip(&mut found) {
         *grad = grad.take().map(|grad| as_derivative(walk, || target.converted(grad))).transpose()?;
     }
@@ -81,12 +82,13 @@ pub(crate) fn gradients(roots: Vec<(NodeRef, Raw)>, targets: &[NodeRef], walk: W
 /// Passes the gradients that `begin` brings down to nodes numbered `oldest` or later, and shows each node's complete
 /// gradient to `visit`.
 fn propagate(
+    pending: &mut Pending,
     begin: impl FnOnce(&mut Pending) -> Result<()>,
     oldest: u64,
     walk: Walk,
     visit: &mut dyn FnMut(&NodeRef, &Raw),
 ) -> Result<()> {
-    let walk_down = |pending: &mut Pending| {
+    as_derivative(walk, || {
         begin(pending)?;
         while let Some((node, grad)) = pending.pop_latest() {
             let grad = if node.is_watched() { node.through_hooks(node.converted(grad)?)? } else { grad };
@@ -100,8 +102,7 @@ fn propagate(
             }
         }
         Ok(())
-    };
-    as_derivative(walk, || with_room(walk_down))
+    })
 }
 
 fn as_derivative<R>(walk: Walk, f: impl FnOnce() -> R) -> R {
@@ -168,12 +169,43 @@ impl Default for Pending {
     }
 }
 
-impl Room for Pending {
+/// What a walk fills, kept per thread from walk to walk, so that a steady training step allocates nothing.
+#[derive(Default)]
+struct Buffers {
+    pending: Pending,
+    /// Leaves, and the gradients that have arrived there.
+    leaves: Vec<(NodeRef, Option<Raw>)>,
+}
+
+/// Elements that a buffer keeps room for, and buffers that a thread keeps: a hook that goes backward itself takes its own.
+const MOST_ROOM: usize = 1024;
+const MOST_BUFFERS: usize = 4;
+
+thread_local! {
+    static IDLE: RefCell<Vec<Box<Buffers>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Calls `walk` with empty buffers.
+fn with_buffers<R>(walk: impl FnOnce(&mut Buffers) -> R) -> R {
+    let idle = IDLE.try_with(|idle| idle.borrow_mut().pop()); // an error while the thread ends
+    let mut buffers = idle.ok().flatten().unwrap_or_default();
+    let result = walk(&mut buffers);
+    buffers.clear();
+    if IDLE.try_with(|idle| idle.borrow().len() < MOST_BUFFERS) == Ok(true) {
+        IDLE.with_borrow_mut(|idle| idle.push(buffers));
+    }
+    result
+}
+
+impl Buffers {
     fn clear(&mut self) {
-        self.numbers.clear();
-        self.numbers.shrink_to(ROOM);
-        self.grads.clear();
-        self.grads.shrink_to(ROOM);
+        let Buffers { pending: Pending { numbers, grads }, leaves } = self;
+        numbers.clear();
+        numbers.shrink_to(MOST_ROOM);
+        grads.clear();
+        grads.shrink_to(MOST_ROOM);
+        leaves.clear();
+        leaves.shrink_to(MOST_ROOM);
     }
 }
 
