@@ -8,13 +8,10 @@ mod cuda;
 
 use self::cuda::{Pooling, Windows};
 use crate::autograd::{Saved, is_grad_enabled, record};
-use crate::cpu::{CpuView, StoredMut};
-use crate::cuda::{CudaDevice, CudaOut, CudaView};
 use crate::device::Device;
-use crate::element::Real;
+use crate::element::DType;
 use crate::error::{Error, Result};
-use crate::kind::Int;
-use crate::op::{CpuKernel, Derivative, Inputs, Op, Saves, apply, on_cpu, on_cuda, per_type, run_unrecorded};
+use crate::op::{Derivative, Saves, on_cpu, on_cuda};
 use crate::ops::index::scatter_add;
 use crate::shape::Shape;
 use crate::tensor::{Raw, Tensor, by_bits, by_real};
@@ -138,8 +135,10 @@ impl Tensor {
     pub fn max_pool2d(&self, geometry: Pool2dOptions) -> Result<Tensor> {
         // Searching again in `backward` would take longer than all else there; a device searches faster than it would write.
         let keeps = self.device().is_cpu() && self.requires_grad() && is_grad_enabled();
-        let positions = keeps.then(|| positions_of_largest(geometry, self)).transpose()?;
-        apply(MaxPool { geometry, positions }, [self])
+        let image = self.raw().gap_free_in_graph()?;
+        let positions = keeps.then(|| largest(Pooling::PlaceOfLargest, geometry, &image)).transpose()?;
+        let result = largest(Pooling::Largest, geometry, &image)?;
+        Ok(record(MAX, MaxPool { geometry, positions }, [Some(&image)], result).typed())
     }
 
     /// The average of each window of `[…, height, width]`; padding counts as zeros.
@@ -166,26 +165,32 @@ impl Tensor {
     }
 }
 
-struct MaxPool {
-    geometry: Pool2dOptions,
-    /// What [`MaxPositions`] gives, if it is known already.
-    positions: Option<Tensor<Int>>,
+/// The largest element of each window, or where in its plane it is; not recorded.
+fn largest(pooling: Pooling, geometry: Pool2dOptions, image: &Raw) -> Result<Raw> {
+    let (dims, image) = (geometry.dims(MAX, image.shape())?, &image.gap_free()?);
+    let is_place = pooling == Pooling::PlaceOfLargest;
+    let made = (resized(image.shape(), dims.out_size), if is_place { DType::I64 } else { image.dtype() });
+    match image.storage.device() {
+        Device::Cpu => on_cpu(MAX, [Some(image)], made, &mut |inputs, out| {
+            by_real!(inputs.dtype(), R => {
+                let x = inputs.view::<R>(0).data;
+                match is_place {
+                    true => cpu::max_positions(&dims, x, out.stored().plain()),
+                    false => cpu::max(&dims, x, out.stored()),
+                }
+                .map_err(Error::scratch(MAX))
+            })
+        }),
+        Device::Cuda(device) => on_cuda(MAX, device, [Some(image)], made, &mut |inputs, out| {
+            cuda::run(device, MAX, pooling, &Windows::Sliding(dims), inputs.cuda_view(0), out)
+        }),
+    }
 }
 
-per_type! { MaxPool[1]: Real }
-
-impl Op<1> for MaxPool {
-    const NAME: &'static str = MAX;
-    const INPUTS: Inputs = Inputs::WithoutGaps;
-
-    fn out_shape(&self, [image]: [&Shape; 1]) -> Result<Shape> {
-        Ok(resized(image, self.geometry.dims(MAX, image)?.out_size))
-    }
-
-    fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
-        let windows = Windows::Sliding(self.geometry.dims(MAX, x.shape())?);
-        cuda::run(device, MAX, Pooling::Largest, &windows, x, out)
-    }
+struct MaxPool {
+    geometry: Pool2dOptions,
+    /// Where the largest elements are, if that is known already.
+    positions: Option<Raw>,
 }
 
 impl Derivative<1> for MaxPool {
@@ -195,7 +200,7 @@ impl Derivative<1> for MaxPool {
         let image = saved.input(0);
         let positions = match &self.positions {
             Some(positions) => positions.clone(),
-            None => positions_of_largest(self.geometry, image)?,
+            None => largest(Pooling::PlaceOfLargest, self.geometry, image.raw())?,
         };
         if !is_grad_enabled() && image.device().is_cpu() && self.geometry.covers_by_rows(image.shape())? {
             return Ok([Some(place_largest(grad, &positions, *image.shape(), self.geometry.stride[0])?)]);
@@ -203,26 +208,17 @@ impl Derivative<1> for MaxPool {
         let flat = |size: [usize; 2]| Shape::new(&[planes(image.shape()), size[0] * size[1]]);
         let windows = flat(image_size(MAX, grad.shape())?)?;
         let into = flat(image_size(MAX, image.shape())?)?;
-        let scattered = scatter_add(&grad.reshape_to(windows)?, 1, positions.raw().reshape_to(windows)?.typed(), into)?;
+        let scattered = scatter_add(&grad.reshape_to(windows)?, 1, positions.reshape_to(windows)?.typed(), into)?;
         Ok([Some(scattered.reshape_to(*image.shape())?)])
-    }
-}
-
-impl<R: Real> CpuKernel<R, 1> for MaxPool {
-    type Out = R;
-
-    fn cpu(&self, [image]: [CpuView<'_, R>; 1], out: StoredMut<'_, R>) -> Result<()> {
-        let computed = cpu::max(&self.geometry.dims(MAX, &Shape::new(image.shape)?)?, image.data, out);
-        computed.map_err(Error::scratch(MAX))
     }
 }
 
 /// The derivative of [`MaxPool`] on the CPU, for windows that have no pixel together and of which each row takes `step` rows of
 /// the image: each gradient is written to its place. Not recorded.
-fn place_largest(grad: &Tensor, positions: &Tensor<Int>, image: Shape, step: usize) -> Result<Tensor> {
+fn place_largest(grad: &Tensor, positions: &Raw, image: Shape, step: usize) -> Result<Tensor> {
     let ([height, width], windows) = (image_size(MAX, &image)?, image_size(MAX, positions.shape())?);
     let grad = grad.raw().gap_free()?;
-    let out = on_cpu(MAX, [Some(&grad), Some(positions.raw())], (image, grad.dtype()), &mut |inputs, out| {
+    let out = on_cpu(MAX, [Some(&grad), Some(positions)], (image, grad.dtype()), &mut |inputs, out| {
         let positions = inputs.view::<i64>(1).data.plain();
         by_bits!(inputs.dtype(), B => {
             let grad = inputs.bits_of::<B>(0).data.plain();
@@ -231,38 +227,6 @@ fn place_largest(grad: &Tensor, positions: &Tensor<Int>, image: Shape, step: usi
         Ok(())
     })?;
     Ok(out.typed())
-}
-
-/// Where in its plane the largest element of each window is.
-fn positions_of_largest(geometry: Pool2dOptions, image: &Tensor) -> Result<Tensor<Int>> {
-    run_unrecorded(&MaxPositions(geometry), [&image.raw().without_node()]).map(Raw::typed)
-}
-
-struct MaxPositions(Pool2dOptions);
-
-per_type! { MaxPositions[1]: Real }
-
-impl Op<1> for MaxPositions {
-    const NAME: &'static str = MAX;
-    const INPUTS: Inputs = Inputs::WithoutGaps;
-
-    fn out_shape(&self, [image]: [&Shape; 1]) -> Result<Shape> {
-        Ok(resized(image, self.0.dims(MAX, image)?.out_size))
-    }
-
-    fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
-        let windows = Windows::Sliding(self.0.dims(MAX, x.shape())?);
-        cuda::run(device, MAX, Pooling::PlaceOfLargest, &windows, x, out)
-    }
-}
-
-impl<R: Real> CpuKernel<R, 1> for MaxPositions {
-    type Out = i64;
-
-    fn cpu(&self, [image]: [CpuView<'_, R>; 1], out: StoredMut<'_, i64>) -> Result<()> {
-        let computed = cpu::max_positions(&self.0.dims(MAX, &Shape::new(image.shape)?)?, image.data, out.plain());
-        computed.map_err(Error::scratch(MAX))
-    }
 }
 
 /// The averages of windows, and their transpose, each the other's derivative.
