@@ -47,9 +47,6 @@ pub(super) fn gather(
     mut out: CudaOut<'_>,
 ) -> Result<()> {
     let elements = out.shape().elements();
-    if elements == 0 {
-        return Ok(());
-    }
     let (dim, rank) = (index.dim, out.shape().rank());
     let mut base = [0; MAX_RANK];
     base[..rank].copy_from_slice(x.strides());
@@ -96,10 +93,6 @@ pub(super) fn scatter_add(
     index: Index<'_>,
     mut out: CudaOut<'_>,
 ) -> Result<()> {
-    let elements = out.shape().elements();
-    if elements == 0 {
-        return Ok(());
-    }
     let shape = *out.shape();
     let lines = Lines::new(&shape, x, index);
     let blocks = count(op, (lines.lines as usize).div_ceil(THREADS as usize / WARP))?;
@@ -137,9 +130,6 @@ pub(super) fn add_entries(
 ) -> Result<()> {
     if !x.is_contiguous() || !index.view.is_contiguous() {
         return scatter_add(device, op, x, index, out);
-    }
-    if out.shape().elements() == 0 {
-        return Ok(());
     }
     let (shape, dim) = (*out.shape(), index.dim);
     let [outer, inner] = [&shape[..dim], &shape[dim + 1..]].map(|sizes| sizes.iter().product::<usize>());

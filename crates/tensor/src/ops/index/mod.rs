@@ -4,18 +4,15 @@
 mod cuda;
 
 use self::cuda::Index;
-use crate::autograd::Saved;
-use bytemuck::Pod;
-
-use crate::cpu::{self, CpuView, StoredMut};
-use crate::cuda::{CudaDevice, CudaOut, CudaView};
-use crate::device::common_device;
-use crate::element::{DType, Num};
+use crate::autograd::{Saved, record};
+use crate::cpu;
+use crate::device::{Device, common_device};
+use crate::element::DType;
 use crate::error::{Error, Result};
 use crate::kind::{Int, Kind};
-use crate::op::{CpuKernel, Derivative, Mover, Op, apply, apply_raw, by_size, per_type};
+use crate::op::{Derivative, LockedInputs, on_cpu, on_cuda};
 use crate::shape::Shape;
-use crate::tensor::{Raw, Tensor};
+use crate::tensor::{Raw, Tensor, by_bits, by_num};
 
 impl<K: Kind> Tensor<K> {
     /// The entries of a dimension that `index` (one-dimensional) names, in its order, repeated where it repeats.
@@ -49,31 +46,26 @@ impl Raw {
     /// [`Tensor::index_select`].
     pub(crate) fn index_select(&self, dim: isize, index: &Raw) -> Result<Raw> {
         let dim = self.shape().dim("index_select", dim)?;
-        apply_raw(IndexSelect { dim, index: own_index("index_select", self, index)? }, [self])
+        Picks::of_entries(self.shape(), dim, own_index("index_select", self, index)?)?.pick(self)
     }
 
     /// [`Tensor::gather`].
     pub(crate) fn gather(&self, dim: isize, index: &Raw) -> Result<Raw> {
         let dim = self.shape().dim("gather", dim)?;
-        apply_raw(Gather { dim, index: own_index("gather", self, index)? }, [self])
+        Picks::of_elements(self.shape(), dim, own_index("gather", self, index)?)?.pick(self)
     }
 }
 
 /// Zeros of shape `into`, with each element of `source` added at its index along `dim`: the transpose of `gather`.
-pub(crate) fn scatter_add<K: Kind>(
-    source: &Tensor<K>,
-    dim: usize,
-    index: Tensor<Int>,
-    into: Shape,
-) -> Result<Tensor<K>> {
-    apply(ScatterAdd { gather: Gather { dim, index }, into }, [source])
+pub(crate) fn scatter_add(source: &Tensor, dim: usize, index: Raw, into: Shape) -> Result<Tensor> {
+    let shapes = [into, *index.shape()];
+    Picks { way: Way::Elements, dim, index, shapes }.add(source.raw()).map(Raw::typed)
 }
 
 /// The index without gaps, in a storage that in-place changes and other inputs do not share.
-fn own_index(op: &'static str, x: &Raw, index: &Raw) -> Result<Tensor<Int>> {
+fn own_index(op: &'static str, x: &Raw, index: &Raw) -> Result<Raw> {
     common_device(op, &[x, index])?;
-    let own = if index.dtype() == DType::I64 { index.deep_copy(op) } else { index.converted(DType::I64) };
-    own.map(Raw::typed)
+    if index.dtype() == DType::I64 { index.deep_copy(op) } else { index.converted(DType::I64) }
 }
 
 /// Every index is below the size of dimension `dim`, and none negative.
@@ -92,165 +84,115 @@ pub(crate) fn check_range(op: &'static str, index: &[i64], dim: usize, shape: &S
     first.map_or(Ok(()), |index| Err(Error::IndexOutOfRange { op, index, dim, shape: *shape, from_end: false }))
 }
 
+/// What is picked from a tensor along a dimension. To pick and to add to what was picked are each other's derivatives.
 #[derive(Clone)]
-struct IndexSelect {
+struct Picks {
+    way: Way,
     dim: usize,
-    index: Tensor<Int>,
+    index: Raw,
+    /// Of the tensor, and of what is picked from it.
+    shapes: [Shape; 2],
 }
 
-by_size! { IndexSelect }
+#[derive(Clone, Copy)]
+enum Way {
+    /// Whole entries of the dimension: `index_select`.
+    Entries,
+    /// One element for each of the index: `gather`.
+    Elements,
+}
 
-impl Op<1> for IndexSelect {
-    const NAME: &'static str = "index_select";
-
-    fn out_shape(&self, [x]: [&Shape; 1]) -> Result<Shape> {
-        if self.index.rank() != 1 {
-            let expected = "it must have one dimension; flatten it".to_string();
-            return Err(Error::wrong_shape("index_select", "the index", self.index.shape(), expected));
+impl Picks {
+    fn of_entries(x: &Shape, dim: usize, index: Raw) -> Result<Picks> {
+        if index.rank() != 1 {
+            let expected = "it must have one dimension; flatten it";
+            return Err(Error::wrong_shape("index_select", "the index", index.shape(), expected));
         }
-        Ok(x.with(self.dim, self.index.len()))
+        let shapes = [*x, x.with(dim, index.shape()[0])];
+        Ok(Picks { way: Way::Entries, dim, index, shapes })
     }
 
-    fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
-        let lock = self.index.storage().lock();
-        let index = Index::of_entries(lock.cuda(self.index.layout(), DType::I64), self.dim);
-        cuda::gather(device, "index_select", x, index, out)
+    fn of_elements(x: &Shape, dim: usize, index: Raw) -> Result<Picks> {
+        let mut sizes = index.shape().iter().zip(x.iter()).enumerate();
+        if index.rank() != x.rank() || !sizes.all(|(at, (mine, size))| at == dim || mine <= size) {
+            let expected = format!("it must have the rank of {x} and be no larger but for dimension {dim}");
+            return Err(Error::wrong_shape("gather", "the index", index.shape(), expected));
+        }
+        let shapes = [*x, *index.shape()];
+        Ok(Picks { way: Way::Elements, dim, index, shapes })
+    }
+
+    fn pick(self, x: &Raw) -> Result<Raw> {
+        let op = match self.way {
+            Way::Entries => "index_select",
+            Way::Elements => "gather",
+        };
+        let (inputs, made, dim) = ([Some(x), Some(&self.index)], (self.shapes[1], x.dtype()), self.dim);
+        let out = match x.storage.device() {
+            Device::Cpu => on_cpu(op, inputs, made, &mut |inputs, out| {
+                let index = inputs.view::<i64>(1);
+                let check = || check_range(op, index.data.plain(), dim, &self.shapes[0]);
+                by_bits!(inputs.dtype(), B => match (self.way, inputs.bits_of::<B>(0)) {
+                    (Way::Entries, x) => check().map(|()| cpu::index_select(x, dim, index.data.plain(), out.bits())),
+                    (Way::Elements, x) if x.data.len() > 0 && cpu::gather(x, dim, index, out.bits()) => Ok(()),
+                    (Way::Elements, _) => check(),
+                })
+            }),
+            Device::Cuda(device) => on_cuda(op, device, inputs, made, &mut |inputs, out| {
+                cuda::gather(device, op, inputs.cuda_view(0), self.on_cuda(inputs), out)
+            }),
+        }?;
+        Ok(record(op, self, [Some(x)], out))
+    }
+
+    /// Zeros, with each element of `x` added where it would be picked.
+    fn add(self, x: &Raw) -> Result<Raw> {
+        let op = match self.way {
+            Way::Entries => "index_add",
+            Way::Elements => "scatter_add",
+        };
+        let (inputs, whole, dim) = ([Some(x), Some(&self.index)], &self.shapes[0], self.dim);
+        let out = match x.storage.device() {
+            Device::Cpu => on_cpu(op, inputs, (*whole, x.dtype()), &mut |inputs, out| {
+                by_num!(inputs.dtype(), T => {
+                    let (x, index, out) = (inputs.view::<T>(0), inputs.view::<i64>(1), out.stored());
+                    match self.way {
+                        Way::Entries => cpu::index_add(out, whole, dim, index.data.plain(), x),
+                        Way::Elements => cpu::scatter_add(out, whole, dim, index, x),
+                    }
+                    .map_err(Error::scratch(op))
+                })
+            }),
+            Device::Cuda(device) => on_cuda(op, device, inputs, (*whole, x.dtype()), &mut |inputs, out| {
+                let (x, index) = (inputs.cuda_view(0), self.on_cuda(inputs));
+                match self.way {
+                    Way::Entries => cuda::add_entries(device, op, x, index, out),
+                    Way::Elements => cuda::scatter_add(device, op, x, index, out),
+                }
+            }),
+        }?;
+        Ok(record(op, AddToPicked(self), [Some(x)], out))
+    }
+
+    fn on_cuda<'a>(&self, inputs: &'a LockedInputs<'_, 2>) -> Index<'a> {
+        match self.way {
+            Way::Entries => Index::of_entries(inputs.cuda_view(1), self.dim),
+            Way::Elements => Index::of_elements(inputs.cuda_view(1), self.dim),
+        }
     }
 }
 
-impl Derivative<1> for IndexSelect {
-    fn backward(&self, saved: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
-        Ok([Some(apply(IndexAdd { select: self.clone(), into: *saved.shape(0) }, [grad])?)])
-    }
-}
-
-impl Mover for IndexSelect {
-    fn cpu<B: Pod + Send + Sync>(&self, x: CpuView<'_, B>, out: &mut [B]) -> Result<()> {
-        let reading = self.index.raw().read::<i64>("index_select")?;
-        let index = reading.of(self.index.layout());
-        check_range("index_select", index, self.dim, &Shape::new(x.shape)?)?;
-        cpu::index_select(x, self.dim, index, out);
-        Ok(())
-    }
-}
-
-/// Zeros of shape `into`, to whose entries the input's are added: the derivative of [`IndexSelect`].
-struct IndexAdd {
-    select: IndexSelect,
-    into: Shape,
-}
-
-per_type! { IndexAdd[1]: Num }
-
-impl Op<1> for IndexAdd {
-    const NAME: &'static str = "index_add";
-
-    fn out_shape(&self, _: [&Shape; 1]) -> Result<Shape> {
-        Ok(self.into)
-    }
-
-    fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
-        let lock = self.select.index.storage().lock();
-        let index = Index::of_entries(lock.cuda(self.select.index.layout(), DType::I64), self.select.dim);
-        cuda::add_entries(device, "index_add", x, index, out)
-    }
-}
-
-impl Derivative<1> for IndexAdd {
+impl Derivative<1> for Picks {
     fn backward(&self, _: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
-        Ok([Some(apply(self.select.clone(), [grad])?)])
+        Ok([Some(self.clone().add(grad.raw())?.typed())])
     }
 }
 
-impl<T: Num> CpuKernel<T, 1> for IndexAdd {
-    type Out = T;
+/// The derivative of [`Picks::add`].
+struct AddToPicked(Picks);
 
-    fn cpu(&self, [grad]: [CpuView<'_, T>; 1], out: StoredMut<'_, T>) -> Result<()> {
-        let reading = self.select.index.raw().read::<i64>("index_add")?;
-        let index = reading.of(self.select.index.layout());
-        cpu::index_add(out, &self.into, self.select.dim, index, grad).map_err(Error::scratch("index_add"))
-    }
-}
-
-#[derive(Clone)]
-struct Gather {
-    dim: usize,
-    index: Tensor<Int>,
-}
-
-by_size! { Gather }
-
-impl Op<1> for Gather {
-    const NAME: &'static str = "gather";
-
-    fn out_shape(&self, [x]: [&Shape; 1]) -> Result<Shape> {
-        let index = self.index.shape();
-        let fits = index.rank() == x.rank()
-            && index.iter().zip(x.iter()).enumerate().all(|(dim, (mine, size))| dim == self.dim || mine <= size);
-        if !fits {
-            let expected = format!("it must have the rank of {x} and be no larger but for dimension {}", self.dim);
-            return Err(Error::wrong_shape("gather", "the index", index, expected));
-        }
-        Ok(*index)
-    }
-
-    fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
-        let lock = self.index.storage().lock();
-        let index = Index::of_elements(lock.cuda(self.index.layout(), DType::I64), self.dim);
-        cuda::gather(device, "gather", x, index, out)
-    }
-}
-
-impl Derivative<1> for Gather {
-    fn backward(&self, saved: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
-        Ok([Some(apply(ScatterAdd { gather: self.clone(), into: *saved.shape(0) }, [grad])?)])
-    }
-}
-
-impl Mover for Gather {
-    fn cpu<B: Pod + Send + Sync>(&self, x: CpuView<'_, B>, out: &mut [B]) -> Result<()> {
-        let reading = self.index.raw().read::<i64>("gather")?;
-        if x.data.len() > 0 && cpu::gather(x, self.dim, reading.view(self.index.layout()), out) {
-            return Ok(());
-        }
-        check_range("gather", reading.of(self.index.layout()), self.dim, &Shape::new(x.shape)?)
-    }
-}
-
-/// Zeros of shape `into`, with each input element added where [`Gather`] reads: its derivative.
-struct ScatterAdd {
-    gather: Gather,
-    into: Shape,
-}
-
-per_type! { ScatterAdd[1]: Num }
-
-impl Op<1> for ScatterAdd {
-    const NAME: &'static str = "scatter_add";
-
-    fn out_shape(&self, _: [&Shape; 1]) -> Result<Shape> {
-        Ok(self.into)
-    }
-
-    fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
-        let lock = self.gather.index.storage().lock();
-        let index = Index::of_elements(lock.cuda(self.gather.index.layout(), DType::I64), self.gather.dim);
-        cuda::scatter_add(device, "scatter_add", x, index, out)
-    }
-}
-
-impl Derivative<1> for ScatterAdd {
+impl Derivative<1> for AddToPicked {
     fn backward(&self, _: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
-        Ok([Some(apply(self.gather.clone(), [grad])?)])
-    }
-}
-
-impl<T: Num> CpuKernel<T, 1> for ScatterAdd {
-    type Out = T;
-
-    fn cpu(&self, [grad]: [CpuView<'_, T>; 1], out: StoredMut<'_, T>) -> Result<()> {
-        let reading = self.gather.index.raw().read::<i64>("scatter_add")?;
-        let index = reading.view(self.gather.index.layout());
-        cpu::scatter_add(out, &self.into, self.gather.dim, index, grad).map_err(Error::scratch("scatter_add"))
+        Ok([Some(self.0.clone().pick(grad.raw())?.typed())])
     }
 }

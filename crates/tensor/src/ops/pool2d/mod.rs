@@ -208,7 +208,7 @@ impl Derivative<1> for MaxPool {
         let flat = |size: [usize; 2]| Shape::new(&[planes(image.shape()), size[0] * size[1]]);
         let windows = flat(image_size(MAX, grad.shape())?)?;
         let into = flat(image_size(MAX, image.shape())?)?;
-        let scattered = scatter_add(&grad.reshape_to(windows)?, 1, positions.reshape_to(windows)?.typed(), into)?;
+        let scattered = scatter_add(&grad.reshape_to(windows)?, 1, positions.reshape_to(windows)?, into)?;
         Ok([Some(scattered.reshape_to(*image.shape())?)])
     }
 }
