@@ -58,7 +58,7 @@ impl Facts {
         match asked {
             None => Ok((self.default_dtype)()),
             Some(dtype) if (self.holds)(dtype) => Ok(dtype),
-            Some(dtype) => Err(Error::WrongKind { op: op, dtype, kind: self.name }),
+            Some(dtype) => Err(Error::WrongKind { op, dtype, kind: self.name }),
         }
     }
 }

@@ -182,7 +182,7 @@ const MOST_ROOM: usize = 1024;
 const MOST_BUFFERS: usize = 4;
 
 thread_local! {
-    static IDLE: RefCell<Vec<Box<Buffers>>> = const { RefCell::new(Vec::new()) };
+    static IDLE: RefCell<Vec<Buffers>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Calls `walk` with empty buffers.
