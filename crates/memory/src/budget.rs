@@ -158,6 +158,8 @@ impl Budget {
         let (holder, len_bytes) = (Holder::current(), asked_bytes.saturating_add(beside));
         let mut taken = self.table().take(self.node.slot, len_bytes, holder);
         if taken.as_ref().is_err_and(|refusal| refusal.could_fit()) {
+            // Until this is decided, no pool keeps what other threads drop after the pools were trimmed.
+            let _waiting = Waiting::start(&self.node.tree);
             self.node.tree.trim_pools();
             taken = self.table().take(self.node.slot, len_bytes, holder);
         }
