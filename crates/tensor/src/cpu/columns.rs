@@ -131,7 +131,7 @@ impl<T: Computing, F: Fold<T>> Columns<'_, T, F> {
         let is_folded_in_place = match self.data {
             Stored::Plain(_) => stride == 1,
             Stored::Halves(_, half) => {
-                stride == 1 && !F::BY_ROWS && tile.width.is_multiple_of(BLOCK) && Wide::new(half).is_some()
+                stride == 1 && F::AS_WIDENED && tile.width.is_multiple_of(BLOCK) && Wide::new(half).is_some()
             }
         };
         if is_folded_in_place {
@@ -174,7 +174,7 @@ fn add_run<T: Computing, F: Fold<T>>(fold: F, data: Stored<'_, T>, distance: usi
         Stored::Plain(data) => return add_numbers(fold, data, distance, n, sums),
         Stored::Halves(bits, half) => (bits, half),
     };
-    if const { T::HAS_HALVES && !F::BY_ROWS } {
+    if const { T::HAS_HALVES && F::AS_WIDENED } {
         match Wide::new(half) {
             Some(Wide::F16(registers)) => add_halves(fold, registers, bits, distance, n, sums),
             Some(Wide::BF16(registers)) => add_halves(fold, registers, bits, distance, n, sums),

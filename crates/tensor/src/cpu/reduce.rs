@@ -22,6 +22,8 @@ pub(crate) trait Fold<T: Computing>: Copy + Sync {
     const IDENTITY: Self::Value;
     /// Whether blocks of long rows are folded by [`row`](Self::row), too.
     const BY_ROWS: bool = false;
+    /// Whether columns of halves are folded while they are widened, which is faster for sums and slower for comparisons.
+    const AS_WIDENED: bool = false;
 
     fn lift(self, x: T) -> Self::Value;
     fn combine(self, a: Self::Value, b: Self::Value) -> Self::Value;
@@ -40,6 +42,7 @@ pub(crate) struct Sum;
 impl<T: Computing> Fold<T> for Sum {
     type Value = T::Total;
     const IDENTITY: T::Total = <T::Total as Element>::ZERO;
+    const AS_WIDENED: bool = true;
 
     #[inline(always)]
     fn lift(self, x: T) -> T::Total {
