@@ -71,7 +71,7 @@ impl Figure {
         place.doing(name);
         place.gpu.synchronize()?;
         place.cuda.release_staging(); // the ring, and what others left behind, are not this way's
-        place.cuda.reap();
+        place.cuda.release_finished();
         place.cuda.page_locked().trim();
         let time = place.time(runs, work)?;
         let page_locked_bytes = page_locked_budget().used().0;

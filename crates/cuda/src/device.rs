@@ -12,13 +12,13 @@ use pagelock_memory::{Budget, ByteSize, PageLocker, Resource, Trim};
 
 use crate::{
     copy::staging::DeviceStaging,
+    deferred_drops::{DeferredDrops, Scan},
     device_shared::DeviceShared,
     driver::{self, Driver, MemoryInfo, Outside, Properties, cuda},
     error::{Error, OnDevice, Result},
     host_function,
     kernel::Modules,
     page_locked::{self, PageLockedMemory, page_locked_budget},
-    parking::{Effort, Lot},
     pool::Cache,
     sanitize::{self, Watch},
     software,
@@ -46,8 +46,8 @@ pub struct Device {
 /// What a device's handles, streams and buffers share.
 pub(crate) struct DeviceCore {
     base: Arc<DeviceShared>,
-    lot: Lot,
-    dropped: Lot, // host buffers
+    deferred: DeferredDrops,
+    dropped: DeferredDrops, // host buffers
     staging: DeviceStaging,
     modules: Modules,
     page_locked: PageLockedMemory,
@@ -105,8 +105,8 @@ impl Device {
         let page_locked = page_locked::memory_for(driver.clone());
         let core = DeviceCore {
             base: Arc::new(DeviceShared::new(driver, watch)),
-            lot: Lot::default(),
-            dropped: Lot::default(),
+            deferred: DeferredDrops::default(),
+            dropped: DeferredDrops::default(),
             staging: DeviceStaging::default(),
             modules: Modules::default(),
             page_locked,
@@ -206,7 +206,7 @@ impl Device {
         Ok(Stream::from_core(core))
     }
 
-    /// A stream that takes down what it is given; others see it only now.
+    /// A stream that captures. It is registered only when the capture has begun.
     pub(crate) fn capturing_stream(&self) -> Result<Stream> {
         let core = self.new_stream_core(Priority::Normal)?;
         core.begin_capture()?;
@@ -236,7 +236,7 @@ impl Device {
     pub fn synchronize(&self) -> Result<()> {
         host_function::refuse_inside()?;
         self.core.handles.synchronize(&self.core.base)?;
-        self.core.reap_buffers_too();
+        self.core.release_finished_buffers_too();
         self.core.base.check_races()
     }
 
@@ -287,15 +287,15 @@ impl Device {
 
     /// What copies hold at the moment.
     pub fn in_flight(&self) -> InFlight {
-        let parked = (self.core.lot.len() + self.core.dropped.len()) as u64;
-        InFlight { tickets: self.core.base.in_flight.load(Relaxed), parked }
+        let deferred = (self.core.deferred.len() + self.core.dropped.len()) as u64;
+        InFlight { tickets: self.core.base.in_flight.load(Relaxed), deferred }
     }
 
     /// Gives back what dropped tickets held, and dropped buffers, where the device is done with it. New copies do that too,
     /// a few at a time.
-    pub fn reap(&self) {
-        self.core.lot.reap(&self.core.base, Effort::All);
-        self.core.dropped.reap(&self.core.base, Effort::All);
+    pub fn release_finished(&self) {
+        self.core.deferred.release_finished(&self.core.base, Scan::All);
+        self.core.dropped.release_finished(&self.core.base, Scan::All);
     }
 
     /// All streams, also those that nobody has a handle of.
@@ -338,7 +338,7 @@ pub struct InFlight {
     /// Tickets that were neither waited for nor dropped; a forgotten one counts for ever.
     pub tickets: u64,
     /// What dropped tickets left to be given back.
-    pub parked: u64,
+    pub deferred: u64,
 }
 
 /// What had to be leaked.
@@ -371,12 +371,12 @@ impl DeviceCore {
         &self.base
     }
 
-    pub(crate) fn lot(&self) -> &Lot {
-        &self.lot
+    pub(crate) fn deferred(&self) -> &DeferredDrops {
+        &self.deferred
     }
 
     /// Where host buffers go that are dropped without waiting.
-    pub(crate) fn dropped(&self) -> &Lot {
+    pub(crate) fn dropped(&self) -> &DeferredDrops {
         &self.dropped
     }
 
@@ -389,15 +389,15 @@ impl DeviceCore {
     }
 
     /// Gives back what a few dropped tickets held.
-    pub(crate) fn reap(&self) {
-        self.lot.reap(&self.base, Effort::Little);
+    pub(crate) fn release_finished(&self) {
+        self.deferred.release_finished(&self.base, Scan::Few);
     }
 
-    /// The same, and a few buffers that were dropped without waiting: there may be some for long, about which not every launch
-    /// asks the driver.
-    pub(crate) fn reap_buffers_too(&self) {
-        self.reap();
-        self.dropped.reap(&self.base, Effort::Little);
+    /// The same, and a few buffers that were dropped without waiting. Some may stay for long, so that launches do not ask the
+    /// driver about them.
+    pub(crate) fn release_finished_buffers_too(&self) {
+        self.release_finished();
+        self.dropped.release_finished(&self.base, Scan::Few);
     }
 
     pub(crate) fn keep_queue(&self, queue: Queue, cache: Cache) {
@@ -411,7 +411,7 @@ impl Trim for DeviceCore {
         if host_function::is_inside() {
             return 0;
         }
-        self.lot.reap(&self.base, Effort::All);
+        self.deferred.release_finished(&self.base, Scan::All);
         self.dropped.wait_down_to(&self.base, 0);
         self.staging.trim(&self.base);
         self.page_locked.trim()
@@ -421,8 +421,8 @@ impl Trim for DeviceCore {
 /// What is left of a device whose streams, buffers and tickets are all gone.
 struct Remains {
     base: Arc<DeviceShared>,
-    lot: Lot,
-    dropped: Lot,
+    deferred: DeferredDrops,
+    dropped: DeferredDrops,
     staging: DeviceStaging,
     modules: Modules,
     handles: Handles,
@@ -434,7 +434,7 @@ impl Drop for DeviceCore {
     fn drop(&mut self) {
         let remains = Remains {
             base: self.base.clone(),
-            lot: mem::take(&mut self.lot),
+            deferred: mem::take(&mut self.deferred),
             dropped: mem::take(&mut self.dropped),
             staging: mem::take(&mut self.staging),
             modules: mem::take(&mut self.modules),
@@ -447,14 +447,14 @@ impl Drop for DeviceCore {
 }
 
 impl Drop for Remains {
-    /// What is parked or kept is given back if the device can say that it is done with everything, and leaked if not.
+    /// What is deferred or kept is given back if the device can say that it is done with everything, and leaked if not.
     fn drop(&mut self) {
-        let Self { base, lot, dropped, .. } = self;
-        self.staging.release(lot);
-        let nothing_is_left = self.queues.is_empty() && lot.len() + dropped.len() == 0;
+        let Self { base, deferred, dropped, .. } = self;
+        self.staging.release(deferred);
+        let nothing_is_left = self.queues.is_empty() && deferred.len() + dropped.len() == 0;
         let can_say = || self.handles.synchronize(base).is_ok() || base.driver.synchronize().is_ok();
         let done = nothing_is_left || can_say();
-        lot.clear(base, done);
+        deferred.clear(base, done);
         dropped.clear(base, done);
         self.modules.clear(base, done);
         for (queue, mut cache) in mem::take(&mut self.queues) {

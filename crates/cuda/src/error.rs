@@ -216,9 +216,9 @@ pub enum Error {
     #[error("a host function cannot use devices: let another thread do it, and only wake it from here")]
     InsideHostFunction,
 
-    /// The stream takes work down for a graph.
+    /// The stream is capturing work for a graph.
     #[error(
-        "work is being taken down for a graph: only kernels, fills and copies on the device can be part of it, on the \
+        "work is being captured for a graph: only kernels, fills and copies on the device can be part of it, on the \
          stream and the thread of the capture"
     )]
     Capturing,
@@ -321,7 +321,7 @@ pub enum OnDevice {
     Kernel,
     /// A graph.
     Graph,
-    /// Work taken down for a graph.
+    /// Work captured for a graph.
     Recording,
     /// An event.
     Event,

@@ -1,4 +1,4 @@
-//! [`Graph`]: work that is taken down once and launched many times, for less than its launches would cost one by one.
+//! [`Graph`]: work that is captured once and launched many times, for less than its launches would cost one by one.
 //!
 //! A graph owns the buffers that its work uses, so that they are there whenever it runs; its launches are uses of these
 //! buffers like any other, ordered against other streams. What it owns can be read and written between launches,
@@ -25,13 +25,13 @@ use crate::{
     sync::lock,
 };
 
-/// Work that was taken down, and that uses buffers which it does not own yet.
+/// Work that was captured, and that uses buffers which it does not own yet.
 #[must_use = "a recording becomes a graph when it is given its buffers"]
 pub struct Recording {
     device: Device,
     handle: GraphHandle,
     capture: Capture,
-    stream: Stream,  // what it was taken down on
+    stream: Stream,  // what it was captured on
     is_shared: bool, // whether a graph keeps the stream's cache to itself
 }
 
@@ -76,7 +76,7 @@ pub struct Graph<B: GraphBuffers> {
 /// The buffers of a graph that has them together with others; see [`Recording::shared`].
 pub struct Shared(Vec<Arc<Allocation>>);
 
-/// The launches of a graph, and the stream on which its work was taken down.
+/// The launches of a graph, and the stream on which its work was captured.
 struct Launches {
     uses: Uses,
     keeps_memory: bool, // whether they use what that stream keeps
@@ -189,7 +189,7 @@ impl Recording {
 
     fn graph<B: GraphBuffers>(&self, buffers: B, writes: Vec<Option<Writes>>) -> Result<Graph<B>> {
         let home = self.stream.core();
-        // The memory that the graph has to itself may have been used by others since it was taken down: its stream has
+        // The memory that the graph has to itself may have been used by others since it was captured: its stream has
         // waited for them.
         let launches = Launches { uses: Uses::new(home.clone(), home.submitted()), keeps_memory: self.is_shared };
         host_function::refuse_inside()?;

@@ -47,7 +47,7 @@
 // `driver/cuda/api.rs`, `driver/cuda/context.rs` and `driver/cuda/library.rs` (the calls of CUDA), `driver/types.rs`
 // (the type of a C function); `software/driver.rs`, `software/queue.rs` and `software/run.rs` (the same for the
 // software device); and where a driver is asked for something whose precondition this crate establishes: `device_shared.rs`,
-// `device.rs`, `event.rs`, `host_function.rs`, `parking.rs`, `pool/segment.rs`, `stream/mod.rs`, `stream/handles.rs`,
+// `device.rs`, `event.rs`, `host_function.rs`, `deferred_drops.rs`, `pool/segment.rs`, `stream/mod.rs`, `stream/handles.rs`,
 // `stream/order.rs`, `stream/capture.rs`, `page_locked/locker.rs`, `copy/fill.rs`, `copy/on_device.rs`,
 // `copy/owned.rs`, `copy/page_locked.rs`, `copy/rows.rs`, `copy/scoped.rs`, `copy/staging/download.rs`,
 // `copy/staging/non_temporal.rs`, `copy/staging/ring.rs`, `copy/staging/small.rs`, `copy/staging/upload.rs`,
@@ -59,6 +59,7 @@
 
 mod buffer;
 mod copy;
+mod deferred_drops;
 mod device;
 mod device_shared;
 #[cfg(doctest)]
@@ -77,7 +78,6 @@ pub mod library;
 #[cfg(all(test, loom))]
 mod loom_tests;
 mod page_locked;
-mod parking;
 mod pool;
 mod sanitize;
 pub mod software;

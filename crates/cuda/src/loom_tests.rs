@@ -14,12 +14,12 @@ use pagelock_memory::ByteSize;
 
 use crate::{
     Device, Stream,
+    deferred_drops::DeferredDrop,
     driver::{
         Address, Call, Copy2d, Driver, EventHandle, EventTiming, Failure, HostFunction, MemoryInfo, Pattern,
         Properties, Result, StreamHandle,
     },
     event::Recorded,
-    parking::Held,
     stream::{Access, Uses, Writes},
     sync::lock,
 };
@@ -345,7 +345,7 @@ fn loom_a_block_goes_to_another_stream_only_in_order() {
 /// Something that a device uses until it is done.
 struct Cargo(Arc<Ordered>, Arc<Mutex<u32>>);
 
-impl Held for Cargo {
+impl DeferredDrop for Cargo {
     fn len_bytes(&self) -> usize {
         1
     }
@@ -365,17 +365,17 @@ fn loom_what_is_parked_is_given_back_once_and_not_too_early() {
         let recorded = Recorded::new(stream.core(), EventTiming::Untimed).unwrap();
         let parker = {
             let (device, cargo) = (device.clone(), Box::new(Cargo(driver.clone(), times.clone())));
-            thread::spawn(move || device.core().lot().park(recorded, cargo))
+            thread::spawn(move || device.core().deferred().defer(recorded, cargo))
         };
         let reaper = {
             let device = device.clone();
-            thread::spawn(move || device.reap())
+            thread::spawn(move || device.release_finished())
         };
         driver.finish();
-        device.reap();
+        device.release_finished();
         parker.join().unwrap();
         reaper.join().unwrap();
-        device.reap();
+        device.release_finished();
         assert_eq!(*times.lock().unwrap(), 1);
     });
 }

@@ -1,7 +1,7 @@
 //! [`Ticket`]: what a copy in flight owns, and the only way to get it back.
 //!
 //! What a device uses is inside the ticket, out of anybody's reach, from before the copy is queued until the device
-//! is done with it. Dropping the ticket parks it (`parking.rs`), forgetting the ticket leaks it, and a driver that
+//! is done with it. Dropping the ticket defers that (`deferred_drops.rs`), forgetting the ticket leaks it, and a driver that
 //! cannot say whether it is done leaks it too, and counts it.
 
 use std::{
@@ -13,12 +13,12 @@ use std::{
 use pagelock_memory::ByteSize;
 
 use crate::{
+    deferred_drops::DeferredDrop,
     device_shared::DeviceShared,
     driver::{EventHandle, EventTiming, Failure},
     error::{Error, Result},
     event::Recorded,
     host_function,
-    parking::Held,
     stream::{StreamCore, Unqueued},
 };
 
@@ -192,7 +192,7 @@ impl<X: Send + 'static> Drop for Ticket<X> {
             State::InFlight(_, used) if is_done => drop(used.done()),
             State::InFlight(recorded, used) => {
                 let device = recorded.stream().device().clone();
-                device.core().lot().park(recorded, Box::new(used));
+                device.core().deferred().defer(recorded, Box::new(used));
             }
             State::Over(_) | State::Taken => {}
         }
@@ -205,7 +205,7 @@ impl<X: Send + 'static> fmt::Debug for Ticket<X> {
     }
 }
 
-impl<X: Send + 'static> Held for InUse<X> {
+impl<X: Send + 'static> DeferredDrop for InUse<X> {
     fn len_bytes(&self) -> usize {
         self.len_bytes
     }

@@ -1,11 +1,11 @@
 //! One allocation as several buffers, and several of them copied as one.
 //!
-//! A part has uses of its own from its first one on. Until then it is only a place in the whole, which nobody uses any
-//! more, so that a thousand parts cost little more than a thousand numbers.
+//! From its first use on, a part keeps track of its own uses. Until then it is only an address range of the whole, so that a
+//! thousand parts cost little more than a thousand numbers.
 //!
 //! Invariant: the parts of a whole do not overlap, and nobody else has the whole: it is only kept. Its block goes back to
-//! the pool after its home stream was ordered after everything that was queued with any part; if that cannot be said of a
-//! part, the whole is leaked.
+//! the pool after its home stream was ordered after all work that was queued with any part; if that fails for a part, the
+//! whole is leaked.
 
 use std::{
     fmt,

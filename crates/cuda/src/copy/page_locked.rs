@@ -15,11 +15,11 @@ use pagelock_memory::{Abandoned, ByteSize, Completion, HostBuffer};
 
 use crate::{
     buffer::{DeviceView, DeviceViewMut},
+    deferred_drops::DeferredDrop,
     driver::{Address, EventTiming},
     error::{Error, Result},
     event::Recorded,
     host_function,
-    parking::Held,
     stream::{Stream, StreamCore, Unqueued},
 };
 
@@ -225,10 +225,10 @@ impl Completion for Fence {
         let Some(room) = MOST_DROPPED.checked_sub(len_bytes) else { return Err(block) };
         // Behind what was queued since the copy, too: the copy's own event is everybody's.
         let Ok(behind) = Recorded::new(stream, EventTiming::Untimed) else { return Err(block) };
-        stream.device().core().reap_buffers_too();
+        stream.device().core().release_finished_buffers_too();
         let dropped = stream.device().core().dropped();
         dropped.wait_down_to(stream.base(), room);
-        dropped.park(behind, Box::new(DroppedBuffer(block)));
+        dropped.defer(behind, Box::new(DroppedBuffer(block)));
         Ok(())
     }
 
@@ -244,7 +244,7 @@ const MOST_DROPPED: usize = 48 << 20;
 /// A host buffer that was dropped without waiting.
 struct DroppedBuffer(Abandoned);
 
-impl Held for DroppedBuffer {
+impl DeferredDrop for DroppedBuffer {
     fn len_bytes(&self) -> usize {
         self.0.len_bytes()
     }

@@ -304,7 +304,7 @@ pub unsafe trait Driver: Send + Sync + 'static {
 
     // Graphs.
 
-    /// From now on the stream takes work down instead of running it; only this thread may go on using it.
+    /// From now on the stream captures work instead of running it; only this thread may go on using it.
     ///
     /// # Safety
     /// The stream exists.
@@ -312,7 +312,7 @@ pub unsafe trait Driver: Send + Sync + 'static {
         Err(Failure::not_supported(Call::BeginCapture))
     }
 
-    /// What was taken down. After an error the stream runs work again, and nothing of it is left.
+    /// What was captured. After an error the stream runs work again, and nothing of it is left.
     ///
     /// # Safety
     /// The stream exists.

@@ -32,11 +32,11 @@ handles! {
     ModuleHandle
     /// A kernel, in a driver's own numbers.
     FunctionHandle
-    /// Work taken down, in a driver's own numbers.
+    /// Captured work, in a driver's own numbers.
     GraphHandle
-    /// Work taken down and made ready to run, in a driver's own numbers.
+    /// Captured work that was made ready to run, in a driver's own numbers.
     RunnableGraphHandle
-    /// A piece of the work that was taken down, in a driver's own numbers.
+    /// A node of captured work, in a driver's own numbers.
     NodeHandle
 }
 

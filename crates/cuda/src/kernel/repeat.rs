@@ -48,7 +48,7 @@ impl Repeats {
         Self { device, function, sizes: Mutex::default() }
     }
 
-    /// Queues the kernel. `number` is that of the stream, unless it takes work down, where a graph would be another graph's
+    /// Queues the kernel. `number` is that of the stream, unless it captures work, where a graph would be another graph's
     /// part.
     ///
     /// # Safety

@@ -69,7 +69,7 @@ pub(super) struct Queue {
     captured: Option<Captured>,
 }
 
-/// Work that is taken down.
+/// Work that is captured.
 #[derive(Default)]
 pub(super) struct Captured {
     pub(super) work: Vec<Work>,

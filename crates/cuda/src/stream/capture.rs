@@ -1,4 +1,4 @@
-//! What a stream does while its work is taken down for a graph: nothing.
+//! What a stream does while its work is captured for a graph: nothing.
 //!
 //! Graphs capture on a stream of their own, which nobody else uses, so that no other stream ever has to wait for it.
 //! It says that it is capturing before anybody else can see it: asking the driver about it would spoil the capture.
@@ -91,7 +91,7 @@ impl Capture {
 }
 
 impl StreamCore {
-    /// Before anybody else can see this stream: from now on work is taken down.
+    /// Before anybody else can see this stream: from now on work is captured.
     pub(crate) fn begin_capture(&self) -> Result<()> {
         host_function::refuse_inside()?;
         if let Err(failure) = self.handles().begin_capture(self.driver(), self.queue.handle) {
@@ -108,7 +108,7 @@ impl StreamCore {
         Ok(())
     }
 
-    /// What was taken down, if a capture is going on.
+    /// What was captured, if a capture is going on.
     pub(crate) fn end_capture(&self) -> Option<(driver::Result<GraphHandle>, Capture)> {
         let capture = lock(&self.capture).take()?;
         let graph = self.handles().end_capture(self.driver(), self.queue.handle);
@@ -129,7 +129,7 @@ impl StreamCore {
         self.is_capturing.load(Ordering::Acquire)
     }
 
-    /// The stream's number, unless work is taken down on it.
+    /// The stream's number, unless work is captured on it.
     pub(crate) fn number_unless_capturing(&self) -> Option<u64> {
         (!self.is_capturing()).then_some(self.id())
     }
@@ -140,7 +140,7 @@ impl StreamCore {
         self.is_private() && !lock(&self.capture).as_ref().is_some_and(captures_here)
     }
 
-    /// An error while work is taken down.
+    /// An error while work is captured.
     pub(crate) fn refuse_capturing(&self) -> Result<()> {
         if self.is_capturing() { Err(Error::Capturing) } else { Ok(()) }
     }
@@ -164,13 +164,13 @@ impl StreamCore {
         submit(self.driver(), self.queue.handle).map_err(Unqueued::Unknown)
     }
 
-    /// Lists what work uses that is about to be taken down by this thread.
+    /// Lists what work uses that is about to be captured by this thread.
     fn list(&self, accesses: &[Access<'_>]) -> Result<()> {
         let mut capture = lock(&self.capture);
         let here = capture.as_mut().filter(|capture| capture.thread == thread::current().id());
         let capture = here.ok_or(Error::Capturing)?;
         for access in accesses {
-            let Some(allocation) = access.allocation() else { unreachable!("what is taken down uses memory") };
+            let Some(allocation) = access.allocation() else { unreachable!("what is captured uses memory") };
             let is_own = ptr::eq(&**allocation.uses().home(), self);
             capture.add(allocation, access.writes(), |allocation| match is_own {
                 true => Listed::Own(Arc::downgrade(allocation)),

@@ -1,7 +1,7 @@
 //! All streams of a device, and which of them are capturing a graph.
 //!
-//! CUDA refuses to wait for a whole device while one of its streams captures, and spoils the capture. So waiting for a
-//! device waits for each stream that is not capturing.
+//! While one stream captures, CUDA refuses to wait for the whole device, and the attempt invalidates the capture. So to wait for
+//! a device is to wait for each stream that does not capture.
 
 use crate::{
     device_shared::DeviceShared,
@@ -30,7 +30,7 @@ impl Handles {
         unsafe { driver.begin_capture(stream) }
     }
 
-    /// After a failure nobody knows whether the stream still captures: it counts as if it did.
+    /// After a failure it is unknown whether the stream still captures: it counts as capturing.
     pub(super) fn end_capture(&self, driver: &dyn Driver, stream: StreamHandle) -> driver::Result<GraphHandle> {
         let mut all = lock(&self.0);
         // SAFETY: as above.

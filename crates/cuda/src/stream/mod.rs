@@ -164,7 +164,7 @@ impl Stream {
         self.core.refuse_capturing()?;
         // SAFETY: the stream exists as long as its core.
         unsafe { self.core.driver().synchronize_stream(self.core.queue.handle) }?;
-        self.core.device.core().reap_buffers_too();
+        self.core.device.core().release_finished_buffers_too();
         self.core.base().check_races()
     }
 }
@@ -245,7 +245,7 @@ impl StreamCore {
     ) -> Result<(), Unqueued> {
         host_function::refuse_inside().map_err(Unqueued::No)?;
         self.refuse_capturing().map_err(Unqueued::No)?;
-        self.device.core().reap();
+        self.device.core().release_finished();
         let _turns = take_turns(accesses);
         self.order_before(accesses).map_err(Unqueued::No)?;
         let submitted = catch_unwind(AssertUnwindSafe(|| submit(self.driver(), self.queue.handle)));

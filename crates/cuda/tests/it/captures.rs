@@ -254,7 +254,7 @@ fn a_launch_after_an_update_that_failed_is_ordered_as_either_would_be() {
     }
 }
 
-/// Also on the stream on which its work was taken down, which its user may have kept.
+/// Also on the stream on which its work was captured, which its user may have kept.
 #[test]
 fn an_update_waits_for_launches_on_every_stream() {
     let machine: Machine = lazy(0);

@@ -148,7 +148,7 @@ impl Things {
         is_refused("Pinned::zeroed", Pinned::<u8>::zeroed(device, 64));
         is_refused("Pinned::from_slice", Pinned::from_slice(device, &[1_u8; 64]));
         is_refused("Uninit::new", Uninit::<u8>::new(device, 64));
-        device.reap();
+        device.release_finished();
         device.release_staging();
         let _ = (device.leaked(), device.in_flight(), device.pool_stats(), device.staging(), device.staged());
     }

@@ -6,6 +6,7 @@
 #![allow(clippy::single_range_in_vec_init, clippy::reversed_empty_ranges, reason = "ranges of buffers, bad ones too")]
 
 mod captures;
+mod deferred_drops;
 mod device_memory;
 mod errors;
 mod every_device;
@@ -19,7 +20,6 @@ mod launches;
 mod libraries;
 mod packed;
 mod page_locked;
-mod parking;
 mod peers;
 mod processes;
 mod program;

@@ -88,7 +88,7 @@ impl World {
     fn finish(&mut self) {
         self.stream.synchronize().unwrap();
         self.tickets.drain(..).for_each(|(ticket, _)| drop(ticket.wait().unwrap()));
-        self.device.reap();
+        self.device.release_finished();
         self.dropped.clear();
     }
 

@@ -62,7 +62,7 @@ fn nothing_is_wrong_or_lost_if_threads_do_the_work() {
     ran.unwrap();
 }
 
-/// Programs of their own on one device: they share its pool, its streams' queues and what is parked.
+/// Programs of their own on one device: they share its pool, its streams' queues and what is deferred.
 fn run_on_threads(device: &Device, programs: &[Vec<Step>]) {
     thread::scope(|scope| {
         for steps in programs {

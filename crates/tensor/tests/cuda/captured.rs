@@ -1,4 +1,4 @@
-//! Steps that are taken down for a graph: on the CPU, where they are called each time, and on a GPU.
+//! Steps that are captured for a graph: on the CPU, where they are called each time, and on a GPU.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

@@ -111,10 +111,10 @@ fn a_page_locked_copy_that_is_dropped_on_its_way_up_waits_for_nothing() {
     let gpu = Device::try_from(&cuda).unwrap();
     let x = Tensor::full([1_000], 7.0).unwrap();
     let there = x.pin_memory_for(&gpu).unwrap().to(&gpu).unwrap();
-    assert_eq!(cuda.in_flight().parked, 1, "the device has not read it yet");
+    assert_eq!(cuda.in_flight().deferred, 1, "the device has not read it yet");
     assert_eq!(there.to_vec::<f32>().unwrap(), x.to_vec::<f32>().unwrap());
-    cuda.reap();
-    assert_eq!(cuda.in_flight().parked, 0);
+    cuda.release_finished();
+    assert_eq!(cuda.in_flight().deferred, 0);
 }
 
 #[test]

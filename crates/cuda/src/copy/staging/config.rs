@@ -6,10 +6,10 @@ use pagelock_memory::{ByteSize, host_budget};
 
 use super::Staging;
 use crate::{
+    deferred_drops::DeferredDrops,
     device::Device,
     device_shared::DeviceShared,
     page_locked::page_locked_budget,
-    parking::Lot,
     sync::{Mutex, lock},
 };
 
@@ -100,12 +100,12 @@ impl DeviceStaging {
         staging.map_or(0, |staging| staging.large.trim(base) + staging.small.trim(base))
     }
 
-    /// Ends the rings and the threads; what a device still uses goes to the lot.
-    pub(crate) fn release(&self, lot: &Lot) {
+    /// Ends the rings and the threads; what a device still uses goes to `deferred`.
+    pub(crate) fn release(&self, deferred: &DeferredDrops) {
         let staging = lock(&self.0).staging.take();
         if let Some(staging) = staging {
-            staging.large.retire(lot);
-            staging.small.retire(lot);
+            staging.large.retire(deferred);
+            staging.small.retire(deferred);
         }
     }
 }
@@ -124,7 +124,7 @@ impl Device {
 
     /// Gives back the page-locked memory and the threads of staged copies. The next such copy gets them again.
     pub fn release_staging(&self) {
-        self.core().staging().release(self.core().lot());
+        self.core().staging().release(self.core().deferred());
     }
 
     /// What is page-locked for staged copies at the moment: nothing before the first one.

@@ -24,11 +24,11 @@ use std::{
 };
 
 use crate::{
+    deferred_drops::DeferredDrops,
     device_shared::DeviceShared,
     driver::{EventHandle, EventTiming},
     error::Result,
     page_locked::Pinned,
-    parking::Lot,
     stream::{StreamCore, Unqueued},
     sync::{Condvar, Mutex, lock},
     ticket::{InUse, Ticket},
@@ -90,9 +90,9 @@ impl Ring {
         state.in_flight.back().is_some_and(|last| unsafe { base.driver.query_event(last.event) } != Ok(true))
     }
 
-    /// Gives all slots back to the pool that they came from, those in flight through the lot. Calls that hold slots give
+    /// Gives all slots back to the pool that they came from, those in flight through `deferred`. Calls that hold slots give
     /// them back when they end.
-    pub(super) fn retire(&self, lot: &Lot) {
+    pub(super) fn retire(&self, deferred: &DeferredDrops) {
         let (free, in_flight) = {
             let mut state = lock(&self.state);
             state.retired = true;
@@ -102,7 +102,7 @@ impl Ring {
         self.returned.notify_all(); // a call that waits for one of these makes another
         drop(free);
         for InFlight { event, slot, .. } in in_flight {
-            lot.park_event(event, Box::new(slot));
+            deferred.defer_until(event, Box::new(slot));
         }
     }
 
@@ -209,7 +209,7 @@ impl Ring {
             state.slots -= 1;
             self.returned.notify_all(); // as in `put_back`
             drop(state);
-            return stream.device().core().lot().park_event(in_flight.event, Box::new(in_flight.slot));
+            return stream.device().core().deferred().defer_until(in_flight.event, Box::new(in_flight.slot));
         }
         state.in_flight.push_back(in_flight);
         self.returned.notify_one();
@@ -393,7 +393,7 @@ mod tests {
         assert_eq!(call(&one, 1_024 - 256), first + 256);
         assert!(!(first..first + 1_024).contains(&call(&one, 1)), "it is full");
         assert_eq!(ring.len_bytes(), 3 << 10);
-        ring.retire(device.core().lot());
+        ring.retire(device.core().deferred());
     }
 
     /// A call gets its ring before it takes a slot of it, and in between the ring may be replaced.
@@ -406,7 +406,7 @@ mod tests {
         let slots = [early.take().unwrap(), early.take().unwrap()];
         slots.into_iter().for_each(|slot| early.give_back(slot));
 
-        ring.retire(device.core().lot());
+        ring.retire(device.core().deferred());
 
         let slot = late.take().unwrap();
         assert_eq!((ring.len_bytes(), slot.len()), (1 << 10, 1 << 10));

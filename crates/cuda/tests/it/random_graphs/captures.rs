@@ -13,7 +13,7 @@ pub(super) struct Pending {
     taken: Taken,
 }
 
-/// What was taken down.
+/// What was captured.
 #[derive(Default)]
 struct Taken {
     acts: Vec<Act>,

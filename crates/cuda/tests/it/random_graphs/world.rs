@@ -321,7 +321,7 @@ impl World {
             3 => first.wait_for(&second.record()?),
             4 => first.record()?.wait(),
             _ => {
-                self.device.reap();
+                self.device.release_finished();
                 Ok(())
             }
         }

@@ -1,5 +1,5 @@
-//! Cross entropy of a batch in one operation, and its gradient in another: on a device, one kernel each, or of a small
-//! batch whose gradient will be asked for, one for both.
+//! Cross entropy of a batch, and its gradient: an operation each. On a device each is one kernel; for a small batch whose
+//! gradient will be needed, one kernel computes both.
 
 mod cuda;
 

@@ -14,7 +14,7 @@ fn stuck_stream(device: &Device) -> (Stream, mpsc::Sender<()>) {
     upload_and_drop(device, &stream);
     drop((0..20).map(|_| Pinned::<u32>::zeroed(device, 100).unwrap()).collect::<Vec<_>>());
     device.synchronize().unwrap();
-    device.reap();
+    device.release_finished();
     let (release, released) = mpsc::channel::<()>();
     drop(stream.call(move || released.recv()).unwrap());
     (stream, release)
@@ -34,12 +34,12 @@ fn one_copy_that_is_stuck_keeps_no_other_from_being_given_back(device: &Device) 
     other.synchronize().unwrap();
     let mut buffer = other.allocate::<u8>(1).unwrap();
     (0..20).for_each(|_| other.fill(&mut buffer, 0).unwrap());
-    assert_eq!(device.in_flight().parked, 1, "only what is stuck");
+    assert_eq!(device.in_flight().deferred, 1, "only what is stuck");
 
     drop(release);
     stuck.synchronize().unwrap();
-    device.reap();
-    assert_eq!(device.in_flight().parked, 0);
+    device.release_finished();
+    assert_eq!(device.in_flight().deferred, 0);
 }
 
 fn dropping_and_asking_never_wait_for_a_stuck_copy(device: &Device) {
@@ -49,10 +49,10 @@ fn dropping_and_asking_never_wait_for_a_stuck_copy(device: &Device) {
     assert!(!ticket.is_done() && !stuck.is_idle().unwrap());
     let ticket = ticket.try_wait().unwrap_err();
     drop((ticket, target, stuck));
-    assert_eq!(device.in_flight().parked, 1);
+    assert_eq!(device.in_flight().deferred, 1);
     drop(release); // whoever waited before here would have waited for ever
     device.synchronize().unwrap();
-    assert_eq!(device.in_flight().parked, 0);
+    assert_eq!(device.in_flight().deferred, 0);
 }
 
 /// A page-locked buffer whose copy is queued, and that is dropped at once.
@@ -69,12 +69,12 @@ fn a_buffer_that_is_dropped_without_waiting_is_given_back_when_its_copy_is_done(
     let stream = device.stream().unwrap();
     let mut target = stream.allocate::<u8>(1_000).unwrap();
     upload_buffer_and_drop(&device, &stream, &mut target);
-    assert_eq!(device.in_flight().parked, 1);
+    assert_eq!(device.in_flight().deferred, 1);
     assert_eq!(device.page_locked().stats().live_blocks, 1);
 
     assert_eq!(stream.read(&target).unwrap(), [7; 1_000]);
-    device.reap();
-    assert_eq!((device.in_flight().parked, device.page_locked().stats().live_blocks), (0, 0));
+    device.release_finished();
+    assert_eq!((device.in_flight().deferred, device.page_locked().stats().live_blocks), (0, 0));
     assert_eq!(machine.violations(), [""; 0]);
 }
 
@@ -93,7 +93,7 @@ fn a_device_keeps_few_buffers_that_were_dropped_without_waiting() {
     );
     let mut target = stream.allocate::<u8>(50 << 20).unwrap();
     upload_buffer_and_drop(&device, &stream, &mut target); // too long to be kept: waits, for all before too
-    device.reap();
+    device.release_finished();
     assert_eq!(device.page_locked().stats().live_bytes, 0);
 }
 
@@ -110,7 +110,7 @@ mod cuda {
     fn a_gpu_gives_back_around_what_is_stuck() {
         let Some(device) = gpu() else { return };
         if !std::env::args().any(|argument| argument == "--test-threads=1") {
-            eprintln!("SKIPPED: other tests park copies on the same GPU; add --test-threads=1");
+            eprintln!("SKIPPED: other tests copy on the same GPU; add --test-threads=1");
             return;
         }
         one_copy_that_is_stuck_keeps_no_other_from_being_given_back(&device);
