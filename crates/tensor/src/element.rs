@@ -1,7 +1,7 @@
 //! Element types: which Rust types a tensor may hold, and the arithmetic that kernels have of each.
 //!
 //! `Element` (all eight) ⊃ `Computing` (all but `f16 bf16 bool`) ⊃ `Real` (`f32 f64`). Kernels are compiled for computing
-//! types: half types are loaded and stored in 16 bits and compute in `f32` (`cpu/stored.rs`), truth values are bytes.
+//! types: half types are loaded and stored in 16 bits and compute in `f32` (`cpu/elements.rs`), truth values are bytes.
 //! The traits are sealed: kernels rely on their arithmetic.
 
 use std::fmt;

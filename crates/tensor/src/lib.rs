@@ -54,7 +54,7 @@
 // 2. `op.rs`: how operations run, and `apply`, the one function that runs and records them.
 // 3. `ops/elementwise.rs`, the simplest operations; `ops/matmul/` and `ops/conv2d/`, with kernels of their own.
 // 4. `autograd/`: what `apply` leaves behind, and how `backward` walks it.
-// 5. `cpu/`, the loops of which kernels are made; `parallel.rs`, how they share threads; `stream.rs`, large results.
+// 5. `cpu/`, the loops of which kernels are made; `parallel.rs`, how they share threads; `non_temporal.rs`, large results.
 // 6. `device.rs`, `transfer/` and `copy_stream.rs`, then `cuda/` and `capture/`: the same on GPUs; `precision.rs` and
 //    `autocast.rs`: how exactly.
 // 7. `free_lists.rs` and `scratch.rs`: why a training step makes no heap allocation after the first ones; `heap.rs`: what handles
@@ -63,7 +63,7 @@
 // 9. `kind.rs`, `element.rs`: kinds and element types; `create.rs`, `random.rs`, `format.rs`: making and printing tensors.
 //
 // # Files with `unsafe`
-// `stream.rs` (stores past the caches), `map/file/mod.rs` (mapping a file), `ops/matmul/cpu/large.rs` (calls of the `gemm` crate),
+// `non_temporal.rs` (stores past the caches), `map/file/mod.rs` (mapping a file), `ops/matmul/cpu/large.rs` (calls of the `gemm` crate),
 // `lanes/multiplier.rs` (an instruction that the processor was found to have), `parallel.rs` (disjoint
 // parts of a slice for several threads), `parallel/pool.rs` (a job that lives on its caller's stack); launches of CUDA
 // kernels: `cuda/code.rs`, `cuda/elementwise.rs`, `cuda/reduce.rs` and `optimizer_steps/cuda.rs`, and of kernels that an operation
@@ -88,6 +88,7 @@ mod kind;
 mod lanes;
 mod layout;
 mod map;
+mod non_temporal;
 mod op;
 mod ops;
 pub mod optimizer_steps;
@@ -97,7 +98,6 @@ mod random;
 mod scratch;
 mod shape;
 mod storage;
-mod stream;
 mod tensor;
 mod transfer;
 

@@ -7,10 +7,10 @@
 
 use pagelock_memory::Result;
 
+use super::elements::{by_rows, nth, rows_of};
 use super::kernel::{RowOfHalves, by_rows_of_halves, map_in_registers};
 use super::layer_norm::{self, SMALL, centered, unscaled};
 use super::math::half::{Block, Registers};
-use super::stored::{by_rows, nth, rows_of};
 use super::sums::{column_sums, lane_of, sums, wide};
 use super::{CHUNK, Stored, StoredMut, simd};
 use crate::element::Real;

@@ -9,8 +9,8 @@ use bytemuck::NoUninit;
 use super::sides::{Lines, Sides};
 use super::walk::{Dims, Walk, contiguous_strides};
 use super::{CHUNK, CpuView, Value, simd};
+use crate::non_temporal::{self, NonTemporal};
 use crate::parallel::for_each_chunk_mut;
-use crate::stream::{self, Stream};
 
 /// Elements that are worth handing to another thread: as many bytes of short elements as of `f32`.
 const fn chunk_of<T>() -> usize {
@@ -122,10 +122,10 @@ fn fill_line<T: Value>(to: &mut [T], value: T) {
 }
 
 fn contiguous<T: Value + NoUninit>(data: &[T], out: &mut [T]) {
-    let is_large = stream::is_large(out);
+    let is_large = non_temporal::is_large(out);
     for_each_chunk_mut(out, chunk_of::<T>(), |i, chunk| {
         let from = &data[i * chunk_of::<T>()..][..chunk.len()];
-        if is_large { Stream::new().copy(chunk, from) } else { chunk.copy_from_slice(from) }
+        if is_large { NonTemporal::new().copy(chunk, from) } else { chunk.copy_from_slice(from) }
     });
 }
 
@@ -329,7 +329,7 @@ mod tests {
 
         copy(CpuView { data: data[3..].into(), shape: &[out.len()], strides: &[1] }, &mut out);
 
-        assert!(stream::is_large(&out));
+        assert!(non_temporal::is_large(&out));
         assert_eq!(out, data[3..]);
     }
 

@@ -1,8 +1,8 @@
 //! Formulas as loops over contiguous pieces: one over numbers, and one over halves, which are widened, computed and rounded
 //! in registers.
 
+use super::elements::rows_in;
 use super::math::half::{BLOCK, Block, Half, Registers, Wide};
-use super::stored::rows_in;
 use super::{PIECE, Stored, StoredMut};
 use crate::element::Computing;
 

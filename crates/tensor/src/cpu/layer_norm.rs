@@ -5,9 +5,9 @@ use std::sync::{Mutex, PoisonError};
 use arrayvec::ArrayVec;
 use pagelock_memory::Result;
 
+use super::elements::{by_long_rows, by_rows, rows_of};
 use super::kernel::array;
 use super::moments::{Moments, sum_of};
-use super::stored::{by_long_rows, by_rows, rows_of};
 use super::sums::{add_rows, column_sums, sums, wide};
 use super::{CHUNK, PIECE, Stored, StoredMut, simd};
 use crate::element::Real;

@@ -1,8 +1,8 @@
 //! Sums and formulas of rows that are read in pieces, so that halves are widened in the first-level cache.
 
+use super::elements::Pieces;
 use super::layer_norm::map;
 use super::rows::{greater, largest};
-use super::stored::Pieces;
 use super::sums::{sum_of_pieces, sums, wide};
 use super::{PIECE, Stored, StoredMut, simd};
 use crate::element::Real;

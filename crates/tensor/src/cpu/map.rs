@@ -16,7 +16,7 @@ use super::source::{Operand, Repeated, SEGMENT, Scratch, Source};
 use super::walk::{Dims, Walk};
 use super::{CHUNK, CpuView, PIECE, Stored, StoredMut, Value, simd};
 use crate::element::Computing;
-use crate::stream::{self, Stream};
+use crate::non_temporal::{self, NonTemporal};
 
 /// `out[i] = f(x[i])`.
 pub(crate) fn map1<A: Computing, T: Computing>(
@@ -226,7 +226,7 @@ enum Way {
     /// They are written, with unspecified values before.
     Write,
     /// The same, past the caches.
-    Stream,
+    NonTemporal,
     /// They are changed.
     Change,
 }
@@ -235,19 +235,19 @@ impl Way {
     /// Written past the caches, if there are many.
     fn to_write<T>(out: &StoredMut<'_, T>) -> Way {
         let is_large = match out {
-            StoredMut::Plain(out) => stream::is_large(out),
-            StoredMut::Halves(out, _) => stream::is_large(out),
+            StoredMut::Plain(out) => non_temporal::is_large(out),
+            StoredMut::Halves(out, _) => non_temporal::is_large(out),
         };
-        if is_large { Way::Stream } else { Way::Write }
+        if is_large { Way::NonTemporal } else { Way::Write }
     }
 
     /// Calls `work` for pieces of `segment` elements.
     fn each<T: Computing>(self, dst: StoredMut<'_, T>, segment: usize, work: &mut dyn FnMut(StoredMut<'_, T>)) {
         match dst {
-            StoredMut::Plain(dst) if self == Way::Stream => {
+            StoredMut::Plain(dst) if self == Way::NonTemporal => {
                 streamed(dst, segment, &mut [T::ZERO; PIECE], |piece| work(StoredMut::Plain(piece)));
             }
-            StoredMut::Halves(dst, half) if self == Way::Stream => {
+            StoredMut::Halves(dst, half) if self == Way::NonTemporal => {
                 streamed(dst, segment, &mut [0; PIECE], |piece| work(StoredMut::Halves(piece, half)));
             }
             dst => dst.chunks(segment).for_each(work),
@@ -257,7 +257,7 @@ impl Way {
 
 /// Lets `work` make `dst` in `room`, in pieces of at most `segment` elements.
 fn streamed<B: NoUninit>(dst: &mut [B], segment: usize, room: &mut [B], mut work: impl FnMut(&mut [B])) {
-    let stream = Stream::new();
+    let stream = NonTemporal::new();
     for dst in dst.chunks_mut(segment.min(room.len())) {
         let piece = &mut room[..dst.len()];
         work(piece);
@@ -283,7 +283,7 @@ fn contiguous<T: Computing, A: Computing, const N: usize>(
         return;
     }
     let operands = sources.map(Operand::new);
-    let longest = if way == Way::Stream { PIECE } else { CHUNK };
+    let longest = if way == Way::NonTemporal { PIECE } else { CHUNK };
     let segment = operands.iter().map(Operand::segment).fold(longest, usize::min);
     let mut repeated = std::array::from_fn(|_| Repeated::new());
     let operands = with_repeated(operands, segment.min(dst.len()), &mut repeated);
@@ -479,7 +479,7 @@ mod tests {
         let x = Strided::new(vec![rows, columns], vec![columns, 1]);
         let row = Strided::new(vec![rows, columns], vec![0, 1]);
         let mut out = vec![0_i64; rows * columns];
-        assert!(stream::is_large(&out));
+        assert!(non_temporal::is_large(&out));
 
         map1(x.view(), out.as_mut_slice().into(), |x| i64::from(x) - 7);
         assert!((0..out.len()).all(|i| out[i] == i64::from(x.data[i]) - 7));

@@ -2,8 +2,8 @@
 //! first-level cache, and of blocks together.
 
 use super::Stored;
+use super::elements::PIECE;
 use super::simd;
-use super::stored::PIECE;
 use super::sums::{LONG, long_sums, sums, wide};
 use crate::element::Real;
 

@@ -8,12 +8,12 @@ use std::marker::PhantomData;
 
 use pagelock_memory::Result;
 
+use super::elements::{Pieces, by_long_rows, by_rows, rows_of};
 use super::kernel::{RowOfHalves, by_rows_of_halves, map_in_registers};
 use super::layer_norm::map;
 use super::long_rows::{exp_of_long_row, map_long_row, sum_of_long_row};
 use super::math::half::{Block, Registers};
 use super::reduce::in_halves;
-use super::stored::{Pieces, by_long_rows, by_rows, rows_of};
 use super::sums::{sums, sums_in_registers, wide};
 use super::{CHUNK, PIECE, Stored, StoredMut, simd};
 use crate::element::Real;

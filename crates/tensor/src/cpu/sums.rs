@@ -5,9 +5,9 @@
 
 use pagelock_memory::Result;
 
+use super::elements::{Pieces, nth, rows_of, widened_block};
 use super::math::half::{self, Block, Registers};
 use super::reduce::in_halves;
-use super::stored::{Pieces, nth, rows_of, widened_block};
 use super::{CHUNK, Stored, simd};
 use crate::element::Real;
 use crate::parallel::{for_each_chunk_mut, try_for_each_chunk_mut};

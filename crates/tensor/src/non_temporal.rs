@@ -3,7 +3,7 @@
 //! An ordinary store first reads what it overwrites, and what it writes displaces other data. Where a result is so large
 //! that its beginning is gone from the caches before anybody reads it, both are in vain.
 //!
-//! Invariant: what a [`Stream`] wrote is in memory, for all threads, once it is dropped.
+//! Invariant: what a [`NonTemporal`] wrote is in memory, for all threads, once it is dropped.
 //! Unsafe: stores that x86 processors have for this. Others copy as usual.
 
 use bytemuck::NoUninit;
@@ -17,7 +17,7 @@ pub(crate) fn is_large<T>(out: &[T]) -> bool {
 }
 
 /// Writes past the caches as long as it lives.
-pub(crate) struct Stream {
+pub(crate) struct NonTemporal {
     level: Level,
 }
 
@@ -31,18 +31,18 @@ enum Level {
     Avx512,
 }
 
-impl Stream {
-    pub(crate) fn new() -> Stream {
+impl NonTemporal {
+    pub(crate) fn new() -> NonTemporal {
         #[cfg(target_arch = "x86_64")]
         {
             if is_x86_feature_detected!("avx512f") {
-                return Stream { level: Level::Avx512 };
+                return NonTemporal { level: Level::Avx512 };
             }
             if is_x86_feature_detected!("avx") {
-                return Stream { level: Level::Avx };
+                return NonTemporal { level: Level::Avx };
             }
         }
-        Stream { level: Level::Nothing }
+        NonTemporal { level: Level::Nothing }
     }
 
     /// Copies `from`, which is as long as `to`.
@@ -56,7 +56,7 @@ impl Stream {
     }
 }
 
-impl Drop for Stream {
+impl Drop for NonTemporal {
     fn drop(&mut self) {
         #[cfg(target_arch = "x86_64")]
         if self.level != Level::Nothing {
@@ -95,7 +95,7 @@ mod x86 {
         to_last.copy_from_slice(last);
         let lines = bytemuck::cast_slice(lines).as_chunks().0;
         match level {
-            // SAFETY: the processor has AVX-512 (`Stream::new` looked), and `to_lines` is the start of as many bytes as
+            // SAFETY: the processor has AVX-512 (`NonTemporal::new` looked), and `to_lines` is the start of as many bytes as
             // `lines` has, aligned to lines and borrowed mutably.
             Level::Avx512 => unsafe { lines_512(to_lines.as_mut_ptr().cast(), lines) },
             // SAFETY: the same with AVX.
@@ -136,13 +136,13 @@ mod x86 {
 mod tests {
     use super::*;
 
-    fn levels() -> Vec<Stream> {
-        let mut levels = vec![Stream { level: Level::Nothing }];
+    fn levels() -> Vec<NonTemporal> {
+        let mut levels = vec![NonTemporal { level: Level::Nothing }];
         #[cfg(target_arch = "x86_64")]
         if is_x86_feature_detected!("avx") {
-            levels.push(Stream { level: Level::Avx });
+            levels.push(NonTemporal { level: Level::Avx });
         }
-        levels.push(Stream::new());
+        levels.push(NonTemporal::new());
         levels
     }
 
