@@ -54,6 +54,7 @@ mod iterable;
 mod jpeg;
 mod loader;
 mod mnist;
+mod opaque;
 mod panics;
 #[cfg(feature = "parquet")]
 mod parquet;

@@ -11,6 +11,7 @@ use super::order::{Position, Positions};
 use super::pinned::{PATIENCE, PinnedAllocator};
 use super::pool::{Given, WorkerPool};
 use super::source::AnyBatch;
+use crate::opaque::Opaque;
 use crate::{Error, Result};
 
 /// One epoch of a [`DataLoader`](super::DataLoader) or [`StreamLoader`](super::StreamLoader). After an error the next batch
@@ -21,7 +22,7 @@ use crate::{Error, Result};
 /// # Examples
 /// See [`Loader`](super::Loader).
 pub struct Batches<'a, B: Send + 'static> {
-    pub(super) epoch: Box<Epoch<'a>>,
+    pub(super) epoch: Opaque<'a, Epoch<'a>>,
     pub(super) batches: PhantomData<fn() -> B>,
 }
 
@@ -68,7 +69,7 @@ enum Threads {
 
 impl<'a> Epoch<'a> {
     /// The next epoch of a loader.
-    pub(super) fn start(core: &'a Core) -> Box<Self> {
+    pub(super) fn start(core: &'a Core) -> Opaque<'a, Self> {
         let mut progress = core.progress();
         let start = progress.start;
         (progress.start, progress.next) = (start.start_of_next_epoch(), start);
@@ -80,7 +81,7 @@ impl<'a> Epoch<'a> {
         let mut epoch =
             Self { core, start, n_turns, threads, n_left, number, refusal, is_empty, batch, uploads, given };
         epoch.refusal = epoch.begin().err();
-        Box::new(epoch)
+        Opaque::new(epoch)
     }
 
     fn begin(&mut self) -> Result<()> {

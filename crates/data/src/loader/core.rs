@@ -11,8 +11,9 @@ use super::pinned::{PinnedPool, pinned_pool};
 use super::pool::WorkerPool;
 use super::report::{LoaderReport, Made, Skipped};
 use super::settings::Settings;
-use super::source::Source;
+use super::source::{Source, Step};
 use crate::identity::in_a_line;
+use crate::opaque::Opaque;
 use crate::panics::lock;
 use crate::state::LoaderState;
 use crate::{Error, Result};
@@ -52,19 +53,23 @@ impl Progress {
 }
 
 impl Core {
-    pub(super) fn new(source: Arc<dyn Source>, kind: OrderKind) -> Box<Self> {
+    pub(super) fn new(source: Arc<dyn Source>, kind: OrderKind) -> Opaque<'static, Self> {
         let order = Order { batch_size: 1, drop_last: false, kind };
         let (settings, holder) = (Settings::default(), Holder::named("loader"));
         let recipe = Recipe { source, steps: Vec::new(), n_pinned_steps: 0, order, settings, holder };
         let (identity, pinned) = (OnceLock::new(), OnceLock::new());
         let (progress, idle) = (Mutex::default(), Mutex::new(None));
-        Box::new(Self { recipe, identity, pinned, progress, idle })
+        Opaque::new(Self { recipe, identity, pinned, progress, idle })
     }
 
     /// To change settings. Drops the workers and the memory that earlier settings made.
     pub(super) fn settings_mut(&mut self) -> &mut Settings {
         (self.idle, self.pinned) = (Mutex::new(None), OnceLock::new());
         &mut self.recipe.settings
+    }
+
+    pub(super) fn add_step(&mut self, step: Arc<Step>) {
+        self.recipe_mut().steps.push(step);
     }
 
     /// See [`settings_mut`](Self::settings_mut).

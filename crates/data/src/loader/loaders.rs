@@ -10,6 +10,7 @@ use super::order::{OrderKind, Position};
 use super::report::{LoaderReport, Skipped};
 use super::source::{self, Source, Step};
 use crate::Result;
+use crate::opaque::Opaque;
 use crate::state::LoaderState;
 
 /// Gives a dataset's samples in batches of type `B`, one epoch per `for` loop.
@@ -74,7 +75,7 @@ pub type StreamLoader<B> = Loader<B, Shards>;
 /// # Ok::<(), pagelock_data::Error>(())
 /// ```
 pub struct Loader<B, K> {
-    pub(super) core: Box<Core>,
+    pub(super) core: Opaque<'static, Core>,
     types: PhantomData<fn() -> (B, K)>,
 }
 
@@ -91,7 +92,7 @@ impl<B: Send + 'static, K> Loader<B, K> {
 
     /// The same loader with one more step for each batch.
     pub(super) fn with_step<M>(mut self, step: Arc<Step>) -> Loader<M, K> {
-        self.core.recipe_mut().steps.push(step);
+        self.core.add_step(step);
         Loader { core: self.core, types: PhantomData }
     }
 

@@ -18,7 +18,8 @@ impl TensorMap {
     /// copy first: it goes through a small page-locked ring that all copies share.
     ///
     /// # Errors
-    /// [`Error::DeviceMemory`] or [`Error::Memory`] if there is no room; [`Error::Cuda`].
+    /// [`Error::DeviceMemory`](crate::Error::DeviceMemory) or [`Error::Memory`](crate::Error::Memory) if there is no room;
+    /// [`Error::Cuda`](crate::Error::Cuda).
     ///
     /// # Examples
     /// ```
@@ -39,8 +40,8 @@ impl TensorMap {
     /// already as they are, copies of the others in one block, made by as many threads as kernels use.
     ///
     /// # Errors
-    /// [`Error::Memory`] if the budget of page-locked memory refuses, or, without a GPU, the system's limit on locked pages;
-    /// [`Error::OnDevice`] for a tensor that is not on the host.
+    /// [`Error::Memory`](crate::Error::Memory) if the budget of page-locked memory refuses, or, without a GPU, the system's limit
+    /// on locked pages; [`Error::OnDevice`](crate::Error::OnDevice) for a tensor that is not on the host.
     ///
     /// # Examples
     /// ```
@@ -65,7 +66,7 @@ impl TensorMap {
     /// As [`pin_memory`](Self::pin_memory), in the page-locked memory of that device.
     ///
     /// # Errors
-    /// As [`pin_memory`](Self::pin_memory); for the CPU, [`Error::Argument`].
+    /// As [`pin_memory`](Self::pin_memory); for the CPU, [`Error::Argument`](crate::Error::Argument).
     pub fn pin_memory_for(&self, device: &Device) -> Result<TensorMap> {
         self.pinned_in(page_locked_of(device)?, None)
     }
@@ -92,7 +93,8 @@ impl TensorMap {
     /// block moves as one copy; it is given back with the last of its tensors.
     ///
     /// # Errors
-    /// [`Error::Memory`] or [`Error::DeviceMemory`] if there is no room; [`Error::OnDevice`] if they are not in one place.
+    /// [`Error::Memory`](crate::Error::Memory) or [`Error::DeviceMemory`](crate::Error::DeviceMemory) if there is no room;
+    /// [`Error::OnDevice`](crate::Error::OnDevice) if they are not in one place.
     ///
     /// # Examples
     /// ```
