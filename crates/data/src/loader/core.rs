@@ -62,19 +62,13 @@ impl Core {
         Opaque::new(Self { recipe, identity, pinned, progress, idle })
     }
 
-    /// To change settings. Drops the workers and the memory that earlier settings made.
-    pub(super) fn settings_mut(&mut self) -> &mut Settings {
-        (self.idle, self.pinned) = (Mutex::new(None), OnceLock::new());
-        &mut self.recipe.settings
-    }
-
     pub(super) fn add_step(&mut self, step: Arc<Step>) {
         self.recipe_mut().steps.push(step);
     }
 
-    /// See [`settings_mut`](Self::settings_mut).
+    /// To change it. Drops the workers and the memory that it made before.
     pub(super) fn recipe_mut(&mut self) -> &mut Recipe {
-        (self.idle, self.identity) = (Mutex::new(None), OnceLock::new());
+        (self.idle, self.identity, self.pinned) = (Mutex::new(None), OnceLock::new(), OnceLock::new());
         &mut self.recipe
     }
 

@@ -66,7 +66,7 @@ impl<B: PinMemory + Send + 'static, K> Loader<B, K> {
     pub fn to(self, device: &Device) -> Result<DeviceLoader<B, K>> {
         let mut loader = if device.is_cpu() || self.core.makes_pinned() { self } else { self.pin_memory(true) };
         let to = ToDevice { device: device.clone(), ahead: 2, timeline: None, move_tensors: move_tensors::<B> };
-        loader.core.settings_mut().device = Some(to);
+        loader.core.recipe_mut().settings.device = Some(to);
         Ok(DeviceLoader { loader })
     }
 }
@@ -78,7 +78,7 @@ impl<B: PinMemory + Send + 'static, K> DeviceLoader<B, K> {
     /// # Examples
     /// See [`DeviceLoader`].
     pub fn ahead(mut self, ahead: usize) -> Self {
-        self.loader.core.settings_mut().device.iter_mut().for_each(|to| to.ahead = ahead);
+        self.loader.core.recipe_mut().settings.device.iter_mut().for_each(|to| to.ahead = ahead);
         self
     }
 
@@ -88,7 +88,7 @@ impl<B: PinMemory + Send + 'static, K> DeviceLoader<B, K> {
     /// # Examples
     /// See [`DeviceLoader`].
     pub fn timeline(mut self, timeline: &Timeline) -> Self {
-        self.loader.core.settings_mut().device.iter_mut().for_each(|to| to.timeline = Some(timeline.clone()));
+        self.loader.core.recipe_mut().settings.device.iter_mut().for_each(|to| to.timeline = Some(timeline.clone()));
         self
     }
 }

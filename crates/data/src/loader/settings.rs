@@ -74,13 +74,13 @@ impl<B: Send + 'static, K> Loader<B, K> {
     /// # Examples
     /// See [`Loader`].
     pub fn num_workers(mut self, num_workers: usize) -> Self {
-        self.core.settings_mut().n_workers = num_workers;
+        self.core.recipe_mut().settings.n_workers = num_workers;
         self
     }
 
     /// How many batches per worker may be ahead of the program; 2 unless set, at least 1 in all.
     pub fn prefetch_factor(mut self, prefetch_factor: usize) -> Self {
-        self.core.settings_mut().prefetch_factor = Some(prefetch_factor);
+        self.core.recipe_mut().settings.prefetch_factor = Some(prefetch_factor);
         self
     }
 
@@ -93,7 +93,7 @@ impl<B: Send + 'static, K> Loader<B, K> {
     /// # Examples
     /// See [`Loader`].
     pub fn prefetch_budget(mut self, budget: Budget) -> Self {
-        self.core.settings_mut().budget = Some(budget);
+        self.core.recipe_mut().settings.budget = Some(budget);
         self
     }
 
@@ -101,20 +101,20 @@ impl<B: Send + 'static, K> Loader<B, K> {
     /// which sample the worker is at, and the epoch goes on with the next batch and another worker; of a stream, the late batch
     /// comes later. Without a time-out, the program waits as long as it takes.
     pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.core.settings_mut().timeout = Some(timeout);
+        self.core.recipe_mut().settings.timeout = Some(timeout);
         self
     }
 
     /// Whether workers wait for the next epoch instead of ending with theirs.
     pub fn persistent_workers(mut self, persistent: bool) -> Self {
-        self.core.settings_mut().persistent = persistent;
+        self.core.recipe_mut().settings.persistent = persistent;
         self
     }
 
     /// What each worker does before its first batch; it is given the worker's number. If it fails, the epoch is one
     /// [`Error::Worker`](crate::Error::Worker).
     pub fn worker_init(mut self, init: impl Fn(usize) -> Result<()> + Send + Sync + 'static) -> Self {
-        self.core.settings_mut().init = Some(Arc::new(init));
+        self.core.recipe_mut().settings.init = Some(Arc::new(init));
         self
     }
 
@@ -141,7 +141,7 @@ impl<B: Send + 'static, K> Loader<B, K> {
     /// # Ok::<(), pagelock_data::Error>(())
     /// ```
     pub fn skip_bad_samples(mut self, skip: bool) -> Self {
-        self.core.settings_mut().skips = skip;
+        self.core.recipe_mut().settings.skips = skip;
         self
     }
 
@@ -185,7 +185,7 @@ impl<B: Send + 'static, K> Loader<B, K> {
     /// # Examples
     /// See [`when_full`](Self::when_full).
     pub fn pin_budget(mut self, budget: Budget) -> Self {
-        self.core.settings_mut().pin_budget = Some(budget);
+        self.core.recipe_mut().settings.pin_budget = Some(budget);
         self
     }
 
@@ -210,7 +210,7 @@ impl<B: Send + 'static, K> Loader<B, K> {
     /// # Ok::<(), pagelock_data::Error>(())
     /// ```
     pub fn when_full(mut self, when_full: WhenFull) -> Self {
-        self.core.settings_mut().when_full = when_full;
+        self.core.recipe_mut().settings.when_full = when_full;
         self
     }
 }
