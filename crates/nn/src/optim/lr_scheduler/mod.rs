@@ -28,8 +28,8 @@ pub use factor::{ConstantLr, LambdaLr, LinearLr, MultiplicativeLr};
 pub use plateau::{PlateauMode, PlateauState, ReduceLrOnPlateau, Threshold};
 
 use super::Optimizer;
-use crate::{Error, Result};
-use pagelock_tensor::text::number;
+use super::groups::{check, check_lrs};
+use crate::Result;
 
 /// How a learning rate goes on, step by step.
 ///
@@ -68,7 +68,7 @@ pub trait Schedule {
     /// Whether its settings are in their ranges.
     ///
     /// # Errors
-    /// [`Error::Argument`] names the setting, its value and what is allowed.
+    /// [`Error::Argument`](crate::Error::Argument) names the setting, its value and what is allowed.
     fn check(&self) -> Result<()> {
         Ok(())
     }
@@ -131,7 +131,7 @@ impl<S: Schedule> LrScheduler<S> {
     /// Sets the rate to begin with, for each group of parameters from its own.
     ///
     /// # Errors
-    /// [`Error::Argument`] if a setting of the schedule is outside its range, with nothing changed.
+    /// [`Error::Argument`](crate::Error::Argument) if a setting of the schedule is outside its range, with nothing changed.
     pub fn new(optimizer: &mut dyn Optimizer, schedule: S) -> Result<Self> {
         schedule.check()?;
         let base = optimizer.lrs();
@@ -144,10 +144,10 @@ impl<S: Schedule> LrScheduler<S> {
     /// step if the schedule counts those. A captured step takes the rate that is set when it is launched.
     ///
     /// # Errors
-    /// [`Error::Argument`] if the optimizer has other groups than that of [`new`](Self::new), with nothing changed.
+    /// [`Error::Argument`](crate::Error::Argument) if the optimizer has other groups than that of [`new`](Self::new), with nothing changed.
     pub fn step(&mut self, optimizer: &mut dyn Optimizer) -> Result<()> {
         let (step, now) = (self.state.step + 1, optimizer.lrs());
-        super::groups::check_lrs("LrScheduler", &self.state.base, now.len())?;
+        check_lrs("LrScheduler", &self.state.base, now.len())?;
         let groups = self.state.base.iter().zip(&now);
         let lrs: Vec<f64> = groups.map(|(&base, &lr)| self.schedule.next(step, base, lr)).collect();
         optimizer.set_lrs(&lrs)?;
@@ -168,24 +168,16 @@ impl<S: Schedule> LrScheduler<S> {
     /// Goes on from a [`state`](Self::state) of a scheduler with the same schedule, and sets its rates.
     ///
     /// # Errors
-    /// [`Error::Argument`] if the optimizer has other groups than that scheduler's, with nothing changed.
+    /// [`Error::Argument`](crate::Error::Argument) if the optimizer has other groups than that scheduler's, with nothing changed.
     pub fn load_state(&mut self, optimizer: &mut dyn Optimizer, state: LrState) -> Result<()> {
-        super::groups::check_lrs("LrScheduler", &state.lrs, state.base.len())?;
+        check_lrs("LrScheduler", &state.lrs, state.base.len())?;
         optimizer.set_lrs(&state.lrs)?;
         self.state = state;
         Ok(())
     }
 }
 
-/// Refuses a setting that is not `allowed` (NaN never is).
-fn check(ok: bool, schedule: &str, setting: &str, value: f64, allowed: &str) -> Result<()> {
-    super::groups::check(ok, schedule, setting, value, allowed)
-}
-
 /// Refuses a number of steps that has to be above 0.
 fn check_steps(schedule: &str, setting: &str, steps: u64) -> Result<()> {
-    if steps > 0 {
-        return Ok(());
-    }
-    Err(Error::Argument(format!("{schedule}: {setting} is {}; it must be at least 1", number(0.0))))
+    check(steps > 0, schedule, setting, steps as f64, "at least 1")
 }
