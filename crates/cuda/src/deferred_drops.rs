@@ -26,7 +26,7 @@ struct Deferred {
     held: Box<dyn DeferredDrop>,
 }
 
-/// About how many the driver is asked.
+/// How many events the driver is asked about.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Scan {
     /// A few, as long as they are done: before other work.
@@ -79,7 +79,7 @@ impl DeferredDrops {
         let at_most = queue.len().min(if scan == Scan::Few { 4 } else { usize::MAX });
         for _ in 0..at_most {
             let Some(next) = queue.pop_front() else { break };
-            // SAFETY: the event was recorded before it came here, and is kept for nobody else.
+            // SAFETY: the event was recorded before it was deferred, and nobody else has it.
             let answer = unsafe { base.driver.query_event(next.event) };
             if answer == Ok(true) {
                 done.push(next);
@@ -95,10 +95,10 @@ impl DeferredDrops {
         done
     }
 
-    /// Waits for those that were deferred first, until the queue holds at most so many bytes.
+    /// Waits for the oldest entries until the queue holds at most `most_bytes`.
     pub(crate) fn wait_down_to(&self, base: &DeviceShared, most_bytes: usize) {
         while let Some(Deferred { event, held }) = self.take_first_above(most_bytes) {
-            // SAFETY: the event was recorded before it came here, and is kept for nobody else.
+            // SAFETY: the event was recorded before it was deferred, and nobody else has it.
             let reached = unsafe { base.driver.synchronize_event(event) };
             if reached.is_err() {
                 return self.defer_until(event, held); // the driver cannot say
