@@ -96,7 +96,7 @@ impl<S> Published<S> {
         self
     }
 
-    /// Who is told how far a download is.
+    /// What shows the progress of a download.
     ///
     /// # Examples
     /// See [`Progress`].

@@ -84,8 +84,8 @@ struct Block {
     parts: Vec<HostBuffer>, // for the rest of this one, the next at the end
 }
 
-/// In a batch of more tensors, or of more bytes, each tensor has a block of its own: beside so many bytes, the cost of a copy
-/// for each does not count.
+/// In a batch of more tensors, or of more bytes, each tensor has a block of its own: for so many bytes, one copy for each costs
+/// nothing to speak of.
 const MOST_PARTS: usize = 8;
 const MOST_BYTES: usize = 1 << 20;
 
