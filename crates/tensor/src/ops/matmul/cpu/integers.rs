@@ -1,97 +1,154 @@
 //! Products of integer matrices, which wrap.
+//!
+//! Some columns of the right side at a time are copied to panels, which all rows share.
 
+use bytemuck::Pod;
 use pagelock_memory::Result;
 
 use super::{Matrix, Sizes};
 use crate::cpu::{vectorized, vectorized_widely};
-use crate::element::Num;
-use crate::parallel::try_for_each_chunk_mut;
+use crate::element::{DType, Num};
+use crate::parallel::for_each_chunk_mut;
 use crate::scratch;
 
 /// Multiply-adds that make a task worth handing out.
 const TASK_WORK: usize = 1 << 17;
 /// Rows of a tile, whose sums stay in registers.
-const ROWS: usize = 4;
-/// The fewest rows for which columns are copied next to each other.
-const MIN_ROWS: usize = 4 * ROWS;
+const ROWS: usize = 2;
+/// Columns of a panel. With fewer, the compiler makes vectors of what belongs to different sums.
+const COLUMNS: usize = 64;
+/// The fewest rows of a task, so that a panel is read several times while it is in a cache.
+const MIN_ROWS: usize = 16;
+/// Bytes of all panels at a time.
+const PANELS_BYTES: usize = 4 << 20;
+/// Elements of panels that make a task worth handing out.
+const PACKED: usize = 32 << 10;
 
-pub(super) fn product<T: Num>(sizes: Sizes, a: Matrix<'_, T>, b: Matrix<'_, T>, c: &mut [T]) -> Result<()> {
-    let Sizes { m, k, n } = sizes;
-    let rows = TASK_WORK.div_ceil(k * n).next_multiple_of(MIN_ROWS).min(m);
-    try_for_each_chunk_mut(c, rows * n, |task, c| {
-        let a = Matrix { numbers: &a.numbers[task * rows * a.strides[0]..], ..a };
-        let sizes = Sizes { m: c.len() / n, ..sizes };
-        match sizes.m < ROWS {
-            true => {
-                let by_row = c.chunks_exact_mut(n).enumerate();
-                by_row.for_each(|(i, c)| row((k, &a.numbers[i * a.strides[0]..], a.strides[1]), b, c));
-                Ok(())
-            }
-            false => match size_of::<T>() {
-                1 => tiles::<T, 64>(sizes, a, b, c),
-                8 => tiles::<T, 8>(sizes, a, b, c),
-                _ => tiles::<T, 16>(sizes, a, b, c),
-            },
-        }
-    })
+/// An integer, and what its products are added up in: of the right sum modulo two to some power, it has the lowest bits.
+trait Factor: Num {
+    type Sum: Pod + Send + Sync;
+
+    fn wide(self) -> Self::Sum;
+    fn lowest(sum: Self::Sum) -> Self;
+    fn plus_product(sum: Self::Sum, a: Self::Sum, b: Self::Sum) -> Self::Sum;
 }
 
-/// `c = a · b`, by columns that are copied next to each other.
-fn tiles<T: Num, const COLUMNS: usize>(
-    Sizes { m, k, n }: Sizes,
-    a: Matrix<'_, T>,
-    b: Matrix<'_, T>,
-    c: &mut [T],
-) -> Result<()> {
-    scratch::with(k, |panel: &mut [[T; COLUMNS]]| {
-        for first in (0..n).step_by(COLUMNS) {
-            let width = COLUMNS.min(n - first);
-            for (p, row) in panel.iter_mut().enumerate() {
-                let from = &b.numbers[p * b.strides[0] + first * b.strides[1]..];
-                row[..width].iter_mut().enumerate().for_each(|(j, to)| *to = from[j * b.strides[1]]);
+macro_rules! factors {
+    ($($factor:ty: $sum:ty),*) => {$(
+        impl Factor for $factor {
+            type Sum = $sum;
+
+            #[inline(always)]
+            fn wide(self) -> $sum {
+                self.into()
             }
-            for top in (0..m).step_by(ROWS) {
-                let sums = tile((m - top).min(ROWS), Matrix { numbers: &a.numbers[top * a.strides[0]..], ..a }, panel);
-                for (i, sums) in sums.iter().enumerate().take(m - top) {
-                    c[(top + i) * n + first..][..width].copy_from_slice(&sums[..width]);
+            #[inline(always)]
+            fn lowest(sum: $sum) -> $factor {
+                sum as $factor
+            }
+            #[inline(always)]
+            fn plus_product(sum: $sum, a: $sum, b: $sum) -> $sum {
+                sum.wrapping_add(a.wrapping_mul(b))
+            }
+        }
+    )*};
+}
+
+// No processor multiplies vectors of bytes.
+factors! { u8: u16, i32: i32, i64: i64 }
+
+pub(super) fn product<T: Num>(sizes: Sizes, a: Matrix<'_, T>, b: Matrix<'_, T>, c: &mut [T]) -> Result<()> {
+    match T::DTYPE {
+        DType::U8 => of_factors::<u8>(sizes, a.cast(), b.cast(), bytemuck::cast_slice_mut(c)),
+        DType::I32 => of_factors::<i32>(sizes, a.cast(), b.cast(), bytemuck::cast_slice_mut(c)),
+        _ => of_factors::<i64>(sizes, a.cast(), b.cast(), bytemuck::cast_slice_mut(c)),
+    }
+}
+
+fn of_factors<T: Factor>(sizes: Sizes, a: Matrix<'_, T>, b: Matrix<'_, T>, c: &mut [T]) -> Result<()> {
+    let Sizes { m, k, n } = sizes;
+    if m < 2 * ROWS {
+        let by_row = c.chunks_exact_mut(n).enumerate();
+        by_row.for_each(|(i, c)| row((k, &a.numbers[i * a.strides[0]..], a.strides[1]), b, c));
+        return Ok(());
+    }
+    let together = (PANELS_BYTES / (k * COLUMNS * size_of::<T::Sum>())).clamp(1, n.div_ceil(COLUMNS));
+    let rows = TASK_WORK.div_ceil(k * n).next_multiple_of(MIN_ROWS).min(m);
+    scratch::with(together * k, |panels: &mut [[T::Sum; COLUMNS]]| {
+        for first in (0..n).step_by(together * COLUMNS) {
+            let panels = &mut panels[..(n - first).div_ceil(COLUMNS).min(together) * k];
+            let packed = (PACKED / (k * COLUMNS)).max(1);
+            for_each_chunk_mut(panels, packed * k, |i, panels| {
+                let firsts = (first + i * packed * COLUMNS..).step_by(COLUMNS);
+                panels.chunks_exact_mut(k).zip(firsts).for_each(|(panel, first)| pack(b, (first, n), panel));
+            });
+            for_each_chunk_mut(c, rows * n, |task, c| {
+                let a = Matrix { numbers: &a.numbers[task * rows * a.strides[0]..], ..a };
+                for (panel, first) in panels.chunks_exact(k).zip((first..).step_by(COLUMNS)) {
+                    multiply(a, panel, c, (first, n));
                 }
-            }
+            });
         }
         Ok(())
     })
 }
 
-/// The sums of up to [`ROWS`] rows of `a` with the columns of a panel.
-fn tile<T: Num, const COLUMNS: usize>(rows: usize, a: Matrix<'_, T>, panel: &[[T; COLUMNS]]) -> [[T; COLUMNS]; ROWS] {
-    // Rows that there are not repeat the last one, and are not used.
-    let starts: [usize; ROWS] = std::array::from_fn(|i| i.min(rows - 1) * a.strides[0]);
-    // AVX2 has no product of numbers of eight bytes.
-    match size_of::<T>() {
-        8 => vectorized_widely(
-            #[inline(always)]
-            || sums(a, starts, panel),
-        ),
-        _ => vectorized(
-            #[inline(always)]
-            || sums(a, starts, panel),
-        ),
+/// Copies the columns of `b` from number `first` on, of `n` in all, next to each other. Where the rows of a column lie
+/// side by side, as in a transposed matrix, some of them at a time.
+fn pack<T: Factor>(b: Matrix<'_, T>, (first, n): (usize, usize), panel: &mut [[T::Sum; COLUMNS]]) {
+    const TOGETHER: usize = 16;
+    let width = COLUMNS.min(n - first);
+    for (i, rows) in panel.chunks_mut(TOGETHER).enumerate() {
+        let from = &b.numbers[i * TOGETHER * b.strides[0] + first * b.strides[1]..];
+        if b.strides[1] == 1 {
+            for (p, row) in rows.iter_mut().enumerate() {
+                row[..width].iter_mut().zip(&from[p * b.strides[0]..]).for_each(|(to, from)| *to = from.wide());
+            }
+        } else {
+            for j in 0..width {
+                let column = &from[j * b.strides[1]..];
+                rows.iter_mut().enumerate().for_each(|(p, row)| row[j] = column[p * b.strides[0]].wide());
+            }
+        }
     }
 }
 
-#[inline(always)]
-fn sums<T: Num, const COLUMNS: usize>(
-    a: Matrix<'_, T>,
-    starts: [usize; ROWS],
-    panel: &[[T; COLUMNS]],
-) -> [[T; COLUMNS]; ROWS] {
-    let mut sums = [[T::ZERO; COLUMNS]; ROWS];
-    for (p, b) in panel.iter().enumerate() {
-        for (sums, start) in sums.iter_mut().zip(starts) {
-            let factor = a.numbers[start + p * a.strides[1]];
-            sums.iter_mut().zip(b).for_each(|(sum, &b)| *sum = sum.plus(factor.times(b)));
+/// The columns from number `first` on of rows of `c`, which have `n` elements each.
+fn multiply<T: Factor>(a: Matrix<'_, T>, panel: &[[T::Sum; COLUMNS]], c: &mut [T], (first, n): (usize, usize)) {
+    let width = COLUMNS.min(n - first);
+    for (i, c) in c.chunks_mut(ROWS * n).enumerate() {
+        let m = c.len() / n;
+        // A row that there is not repeats the last one, and is not used.
+        let starts: [usize; ROWS] = std::array::from_fn(|row| (i * ROWS + row.min(m - 1)) * a.strides[0]);
+        let mut sums = [[<T::Sum as bytemuck::Zeroable>::zeroed(); COLUMNS]; ROWS];
+        vectorized_widely(
+            #[inline(always)]
+            || add_products(a, starts, panel, &mut sums),
+        );
+        for (c, sums) in c.chunks_exact_mut(n).zip(sums) {
+            c[first..][..width].iter_mut().zip(sums).for_each(|(c, sum)| *c = T::lowest(sum));
         }
     }
-    sums
+}
+
+/// Adds the products of a row of `a` and a column of the panel to each sum.
+#[inline(always)]
+fn add_products<T: Factor>(
+    a: Matrix<'_, T>,
+    starts: [usize; ROWS],
+    panel: &[[T::Sum; COLUMNS]],
+    sums: &mut [[T::Sum; COLUMNS]; ROWS],
+) {
+    let mut own = *sums;
+    for (p, b) in panel.iter().enumerate() {
+        for (own, start) in own.iter_mut().zip(starts) {
+            let factor = a.numbers[start + p * a.strides[1]].wide();
+            for (sum, &b) in own.iter_mut().zip(b) {
+                *sum = T::plus_product(*sum, factor, b);
+            }
+        }
+    }
+    *sums = own;
 }
 
 /// `c = a · b` for one row of `a`, whose numbers are `a_step` apart.

@@ -104,6 +104,18 @@ fn large_products_agree_with_the_naive_loop() {
     }
 }
 
+/// Sizes whose right side is copied in several parts, or in one that is not full.
+#[test]
+fn large_products_of_integers_agree_with_the_naive_loop() {
+    for (m, k, n) in [(70, 400, 900), (5, 20_000, 130), (64, 784, 10)] {
+        for lies in [[Lies::InRows, Lies::InRows], [Lies::InColumns, Lies::InColumns]] {
+            check::<i64>((Sizes { m, k, n }, lies));
+            check::<i32>((Sizes { m, k, n }, lies));
+            check::<u8>((Sizes { m, k, n }, lies));
+        }
+    }
+}
+
 #[test]
 fn any_number_of_threads_gives_the_same_bits() {
     for (m, k, n) in LARGE {
