@@ -313,9 +313,27 @@ impl Tensor<Int> {
     /// [`Error::Memory`] if the budget refuses.
     pub fn randperm_with(n: usize, generator: &Generator) -> Result<Tensor<Int>> {
         let mut out = Fresh::allocate("randperm", Shape::new(&[n])?, DType::I64)?;
-        out.elements::<i64>().iter_mut().zip(0..).for_each(|(element, i)| *element = i);
-        generator.shuffle(out.elements::<i64>());
+        let numbers = out.elements::<i64>();
+        match u32::try_from(n) {
+            Ok(n) => shuffled(n, generator, numbers),
+            Err(_) => {
+                numbers.iter_mut().zip(0..).for_each(|(number, i)| *number = i);
+                generator.shuffle(numbers);
+            }
+        }
         Ok(out.share().typed())
+    }
+}
+
+/// The numbers `0..n` in random order. They are shuffled as `u32` in the first half of their memory, of which caches hold
+/// more, and then spread out from the last to the first.
+fn shuffled(n: u32, generator: &Generator, numbers: &mut [i64]) {
+    let halves: &mut [u32] = bytemuck::cast_slice_mut(numbers);
+    let short = &mut halves[..n as usize];
+    short.iter_mut().zip(0..).for_each(|(number, i)| *number = i);
+    generator.shuffle(short);
+    for i in (0..numbers.len()).rev() {
+        numbers[i] = i64::from(bytemuck::cast_slice::<i64, u32>(numbers)[i]);
     }
 }
 

@@ -112,7 +112,7 @@ impl Generator {
     /// assert_eq!(cards, [1, 2, 3, 4, 5]);
     /// ```
     pub fn shuffle<T>(&self, slice: &mut [T]) {
-        const AT_ONCE: usize = 64;
+        const AT_ONCE: usize = 256;
         let mut end = slice.len(); // what is behind it is done
         while end > 1 {
             let count = (end - 1).min(AT_ONCE);
@@ -207,32 +207,38 @@ fn counters(elements: usize, rows: usize) -> u64 {
 
 /// What `N` counters from `position` on give: number `w` of counter `i` is `[w][i]`. The key is the seed.
 ///
-/// Lanes side by side, so that the compiler makes vector instructions of them.
+/// Lanes side by side, so that the compiler makes vector instructions of them. A word is the lower half of 64 bits, which is
+/// all that instructions multiply: what is left in the upper half need not be cleared.
 #[inline(always)]
 #[expect(clippy::needless_range_loop, reason = "lanes in step become vector instructions")]
 fn philox<const N: usize>(seed: u64, position: u64, stream: u64) -> [[u32; N]; 4] {
-    const MULTIPLIERS: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
+    const MULTIPLIERS: [u64; 2] = [0xD251_1F53, 0xCD9E_8D57];
     const KEY_STEPS: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
-    let positions: [u64; N] = std::array::from_fn(|i| position.wrapping_add(i as u64));
+    const LOWER: u64 = u32::MAX as u64;
     let mut key = [seed as u32, (seed >> 32) as u32];
-    let mut x = [
-        positions.map(|position| position as u32),
-        positions.map(|position| (position >> 32) as u32),
-        [stream as u32; N],
-        [(stream >> 32) as u32; N],
-    ];
+    let mut x = [[0; N], [0; N], [stream; N], [stream >> 32; N]];
+    for i in 0..N {
+        x[0][i] = position.wrapping_add(i as u64);
+        x[1][i] = x[0][i] >> 32;
+    }
     for _ in 0..10 {
         for i in 0..N {
-            let a = u64::from(MULTIPLIERS[0]) * u64::from(x[0][i]);
-            let b = u64::from(MULTIPLIERS[1]) * u64::from(x[2][i]);
-            x[0][i] = (b >> 32) as u32 ^ x[1][i] ^ key[0];
-            x[1][i] = b as u32;
-            x[2][i] = (a >> 32) as u32 ^ x[3][i] ^ key[1];
-            x[3][i] = a as u32;
+            let a = MULTIPLIERS[0] * (x[0][i] & LOWER);
+            let b = MULTIPLIERS[1] * (x[2][i] & LOWER);
+            x[0][i] = (b >> 32) ^ x[1][i] ^ u64::from(key[0]);
+            x[1][i] = b;
+            x[2][i] = (a >> 32) ^ x[3][i] ^ u64::from(key[1]);
+            x[3][i] = a;
         }
         key = [key[0].wrapping_add(KEY_STEPS[0]), key[1].wrapping_add(KEY_STEPS[1])];
     }
-    x
+    let mut words = [[0; N]; 4];
+    for (words, x) in words.iter_mut().zip(x) {
+        for (word, x) in words.iter_mut().zip(x) {
+            *word = x as u32;
+        }
+    }
+    words
 }
 
 static DEFAULT: OnceLock<Generator> = OnceLock::new();
