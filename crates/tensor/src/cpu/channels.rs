@@ -195,18 +195,29 @@ pub(crate) fn batch_norm_sums<R: Real>(
     out: &mut [R],
 ) -> Result<()> {
     scratch::with(out.len(), |totals: &mut [f64]| {
-        fold(
-            geometry,
-            changes,
-            inputs,
-            totals,
-            #[inline(always)]
-            move |change, [x, grad]| {
-                let change = Change::new(change);
-                let grad = change.grad(relu, x, grad);
-                [grad * change.normal(x), grad]
-            },
-        )?;
+        let [mean, scale, ..] = changes;
+        match relu {
+            false => fold(
+                geometry,
+                [mean, scale],
+                inputs,
+                totals,
+                #[inline(always)]
+                move |[mean, scale], [x, grad]| [grad * ((x - mean) * scale), grad],
+            ),
+            true => fold(
+                geometry,
+                changes,
+                inputs,
+                totals,
+                #[inline(always)]
+                move |change, [x, grad]| {
+                    let change = Change::new(change);
+                    let grad = change.grad(true, x, grad);
+                    [grad * change.normal(x), grad]
+                },
+            ),
+        }?;
         out.iter_mut().zip(totals).for_each(|(out, total)| *out = R::from_f64(*total));
         Ok(())
     })
@@ -233,21 +244,37 @@ pub(crate) fn batch_norm_grad<R: Real>(
             },
         );
     };
-    let (dots, sums) = sums.split_at(geometry.channels);
-    let part = R::from_f64(1.0 / (geometry.outer * geometry.inner) as f64);
+    let (channels, part) = (geometry.channels, R::from_f64(1.0 / (geometry.outer * geometry.inner) as f64));
     let [mean, scale, weight, bias] = changes;
-    map(
-        geometry,
-        [mean, scale, weight, bias, dots, sums],
-        inputs,
-        out,
-        #[inline(always)]
-        move |[mean, scale, weight, bias, dot, sum], [x, grad]| {
-            let change = Change::new([mean, scale, weight, bias]);
-            let of_mean = change.grad(relu, x, grad) - sum * part;
-            change.scale * change.weight * (of_mean - change.normal(x) * (dot * part))
-        },
-    )
+    scratch::with(3 * channels, |products: &mut [R]| {
+        for (i, factor) in products[..channels].iter_mut().enumerate() {
+            *factor = scale[i] * weight[i];
+        }
+        products[channels..].iter_mut().zip(sums).for_each(|(product, &sum)| *product = sum * part);
+        let (factors, of_means) = products.split_at(channels);
+        let (dots, sums) = of_means.split_at(channels);
+        match relu {
+            false => map(
+                geometry,
+                [mean, scale, factors, dots, sums],
+                inputs,
+                out,
+                #[inline(always)]
+                move |[mean, scale, factor, dot, sum], [x, grad]| factor * (grad - sum - (x - mean) * scale * dot),
+            ),
+            true => map(
+                geometry,
+                [mean, scale, weight, bias, factors, dots, sums],
+                inputs,
+                out,
+                #[inline(always)]
+                move |[mean, scale, weight, bias, factor, dot, sum], [x, grad]| {
+                    let change = Change::new([mean, scale, weight, bias]);
+                    factor * (change.grad(true, x, grad) - sum - change.normal(x) * dot)
+                },
+            ),
+        }
+    })
 }
 
 /// `totals` gets `S` sums of `f(numbers of the channel, elements)` for each channel: the first of all channels, then the
