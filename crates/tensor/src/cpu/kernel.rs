@@ -204,6 +204,16 @@ pub(super) fn map_in_registers<R: Computing, const N: usize>(
     );
 }
 
+/// The inputs as blocks, if all are halves of one type that the machine has registers for, in whole blocks.
+pub(super) fn in_blocks_of_halves<'a, R: Computing, const N: usize>(
+    inputs: [Stored<'a, R>; N],
+) -> Option<(Wide, [&'a [Block]; N])> {
+    let Stored::Halves(bits, half) = inputs[0] else { return None };
+    let are_alike = inputs.iter().all(|input| matches!(input, Stored::Halves(_, of) if *of == half));
+    let wide = Wide::new(half).filter(|_| are_alike && bits.len().is_multiple_of(BLOCK))?;
+    Some((wide, inputs.map(|input| input.halves().as_chunks().0)))
+}
+
 /// An operation on rows of halves that is computed in registers.
 pub(super) trait RowOfHalves<const N: usize>: Sync {
     /// Computes row number `i`, inside of a loop that is compiled for these registers.
@@ -256,29 +266,43 @@ fn rows_in_registers<const N: usize>(
     );
 }
 
-/// `dst = f(x)`, rounded in registers.
+/// `dst = f(x)`, rounded in registers. Of numbers that are exact, `f` gives them as they are.
 #[inline(always)]
 pub(super) fn to_halves<A: Computing>(
     registers: impl Registers,
     half: Half,
     x: &[A],
     dst: &mut [u16],
+    (f, are_exact): (impl Fn(A) -> f32 + Copy, impl Fn(&[A]) -> bool + Copy),
+) {
+    for (dst, x) in dst.chunks_mut(PIECE).zip(x.chunks(PIECE)) {
+        let ((blocks, last), (of, of_last)) = (dst.as_chunks_mut(), x.as_chunks());
+        registers.vectorized(
+            #[inline(always)]
+            || match are_exact(x) {
+                true => narrow_in_registers(registers, of, blocks, |x| x.cast()),
+                false => narrow_in_registers(registers, of, blocks, f),
+            },
+        );
+        last.iter_mut().zip(of_last).for_each(|(dst, &x)| [*dst] = half.bits_of([f(x)]));
+    }
+}
+
+/// The same of blocks, inside of a loop that is compiled for these registers.
+#[inline(always)]
+fn narrow_in_registers<A: Computing>(
+    registers: impl Registers,
+    x: &[[A; BLOCK]],
+    dst: &mut [Block],
     f: impl Fn(A) -> f32,
 ) {
-    let ((x, last_x), (dst, last)) = (x.as_chunks::<BLOCK>(), dst.as_chunks_mut());
-    registers.vectorized(
-        #[inline(always)]
-        || {
-            for (dst, x) in dst.iter_mut().zip(x) {
-                let mut numbers = [0.0; BLOCK];
-                for (number, &x) in numbers.iter_mut().zip(x) {
-                    *number = f(x);
-                }
-                *dst = registers.narrow(&numbers);
-            }
-        },
-    );
-    last.iter_mut().zip(last_x).for_each(|(dst, &x)| [*dst] = half.bits_of([f(x)]));
+    for (dst, x) in dst.iter_mut().zip(x) {
+        let mut numbers = [0.0; BLOCK];
+        for (number, &x) in numbers.iter_mut().zip(x) {
+            *number = f(x);
+        }
+        *dst = registers.narrow(&numbers);
+    }
 }
 
 #[cfg(test)]

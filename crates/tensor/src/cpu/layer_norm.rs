@@ -5,8 +5,9 @@ use std::sync::{Mutex, PoisonError};
 use arrayvec::ArrayVec;
 use pagelock_memory::Result;
 
-use super::elements::{by_long_rows, by_rows, rows_of};
+use super::elements::{Pieces, by_long_rows, by_rows, rows_of};
 use super::kernel::array;
+use super::long_rows::{map_long_row, sums_of_long_row};
 use super::moments::{Moments, sum_of};
 use super::sums::{add_rows, column_sums, sums, wide};
 use super::{CHUNK, PIECE, Stored, StoredMut, simd};
@@ -46,8 +47,22 @@ fn scales_of<R: Real>(x: &[R], n: usize, eps: R) -> [[R; LANES]; 2] {
     [means, scales]
 }
 
-/// The same of one row of any length, which is read in pieces.
+/// The same of one row of any length.
 fn scale_of_row<R: Real>(x: Stored<'_, R>, eps: R) -> (R, R) {
+    if let Stored::Halves(..) = x {
+        let (mut pieces, count) = (Pieces::new(), R::from_f64(x.len() as f64));
+        let [sum] = sums_of_long_row([x], &mut pieces, |[x]| [x]);
+        let mean: R = sum / count;
+        let [squares] = sums_of_long_row(
+            [x],
+            &mut pieces,
+            #[inline(always)]
+            |[x]| [(x - mean) * (x - mean)],
+        );
+        if squares.magnitude() < R::HIGHEST {
+            return centered(mean, R::ONE / (squares / count + eps).sqrt());
+        }
+    }
     let all = Moments::of_row(x);
     centered(R::from_f64(all.mean), R::ONE / (R::from_f64(all.squares / all.n) + eps).sqrt())
 }
@@ -88,12 +103,16 @@ pub(crate) fn layer_norm<R: Real>(
     (n, eps): (usize, R),
     mut out: StoredMut<'_, R>,
 ) -> Result<()> {
+    if let (Stored::Halves(..), true) = (x, n > PIECE) {
+        return with_default((weight, R::ONE), n, &mut |weight| {
+            with_default((bias, R::ZERO), n, &mut |bias| {
+                long_rows(x, [weight, bias], eps, out.all());
+                Ok(())
+            })
+        });
+    }
     with_parameter((weight, R::ONE), n, &mut |weight| {
         with_parameter((bias, R::ZERO), n, &mut |bias| {
-            if let (Stored::Halves(..), true) = (x, n > PIECE) {
-                long_rows(x, [weight, bias], eps, out.all());
-                return Ok(());
-            }
             by_rows([x], (n, CHUNK), out.all(), &|_, [x], out| {
                 simd::vectorized(
                     #[inline(always)]
@@ -118,41 +137,44 @@ pub(crate) fn layer_norm<R: Real>(
     })
 }
 
-/// The same of halves in long rows, which are widened in pieces.
-fn long_rows<R: Real>(x: Stored<'_, R>, [weight, bias]: [&[R]; 2], eps: R, out: StoredMut<'_, R>) {
+/// The same of halves in long rows.
+fn long_rows<R: Real>(x: Stored<'_, R>, [weight, bias]: [Stored<'_, R>; 2], eps: R, out: StoredMut<'_, R>) {
     let n = weight.len();
     by_long_rows(out, (n, CHUNK), &|i, out, pieces| {
         let x = x.part(i * n, n);
         let (mean, scale) = scale_of_row(x, eps);
-        pieces.write([x, weight.into(), bias.into()], out, &mut |inputs, out| {
-            simd::vectorized(
-                #[inline(always)]
-                move || {
-                    map(
-                        inputs,
-                        out,
-                        #[inline(always)]
-                        move |[x, weight, bias]| (x - mean) * scale * weight + bias,
-                    )
-                },
-            );
-        });
+        map_long_row(
+            [x, weight, bias],
+            out,
+            pieces,
+            #[inline(always)]
+            |[x, weight, bias]| (x - mean) * scale * weight + bias,
+        );
     });
 }
 
 /// Calls `f` with a parameter, or with `n` of its default.
-fn with_parameter<R: Real>(
+fn with_default<R: Real>(
     (parameter, default): (Option<Stored<'_, R>>, R),
+    n: usize,
+    f: &mut dyn FnMut(Stored<'_, R>) -> Result<()>,
+) -> Result<()> {
+    match parameter {
+        Some(parameter) => f(parameter),
+        None => scratch::with(n, |defaults: &mut [R]| {
+            defaults.fill(default);
+            f((&*defaults).into())
+        }),
+    }
+}
+
+/// The same as numbers.
+fn with_parameter<R: Real>(
+    parameter: (Option<Stored<'_, R>>, R),
     n: usize,
     f: &mut dyn FnMut(&[R]) -> Result<()>,
 ) -> Result<()> {
-    match parameter {
-        Some(parameter) => scratch::reals(parameter, f),
-        None => scratch::with(n, |defaults: &mut [R]| {
-            defaults.fill(default);
-            f(defaults)
-        }),
-    }
+    with_default(parameter, n, &mut |parameter| scratch::reals(parameter, &mut *f))
 }
 
 /// The gradient of the input, from the input and the gradient of the result, and those of weight and bias, one after the
@@ -164,10 +186,11 @@ pub(crate) fn layer_norm_grad<R: Real>(
     mut out: StoredMut<'_, R>,
     mut sums: Option<StoredMut<'_, R>>,
 ) -> Result<()> {
-    with_parameter((weight, R::ONE), n, &mut |weight| match n > PIECE {
-        true => grad_of_long_rows(inputs, weight, eps, out.all(), sums.as_mut()),
-        false => grad_of_rows(inputs, weight, eps, out.all(), sums.as_mut()),
-    })
+    let weight = (weight, R::ONE);
+    match n > PIECE {
+        true => with_default(weight, n, &mut |weight| grad_of_long_rows(inputs, weight, eps, out.all(), sums.as_mut())),
+        false => with_parameter(weight, n, &mut |weight| grad_of_rows(inputs, weight, eps, out.all(), sums.as_mut())),
+    }
 }
 
 /// The most parts whose sums for weight and bias are added up by themselves.
@@ -285,10 +308,10 @@ fn parameters<R: Real>([mean, scale]: [R; 2]) -> impl Fn([R; 0], [R; 2]) -> [R; 
     move |[], [x, grad]| [grad * ((x - mean) * scale), grad]
 }
 
-/// The same of rows that are read in pieces.
+/// The same of long rows.
 fn grad_of_long_rows<R: Real>(
     inputs: [Stored<'_, R>; 2],
-    weight: &[R],
+    weight: Stored<'_, R>,
     eps: R,
     out: StoredMut<'_, R>,
     sums: Option<&mut StoredMut<'_, R>>,
@@ -312,41 +335,29 @@ fn grad_of_long_rows<R: Real>(
 }
 
 /// The gradient of the input, given mean and scale of each row.
-fn spread_long_rows<R: Real>(inputs: [Stored<'_, R>; 2], weight: &[R], statistics: &[[R; 2]], out: StoredMut<'_, R>) {
-    let (n, count) = (weight.len(), weight.len() as f64);
+fn spread_long_rows<R: Real>(
+    inputs: [Stored<'_, R>; 2],
+    weight: Stored<'_, R>,
+    statistics: &[[R; 2]],
+    out: StoredMut<'_, R>,
+) {
+    let (n, count) = (weight.len(), R::from_f64(weight.len() as f64));
     by_long_rows(out, (n, CHUNK), &|i, out, pieces| {
-        let [x, grad] = inputs.map(|input| input.part(i * n, n));
-        let ([mean, scale], weight) = (statistics[i], weight.into());
-        let mut totals = [0.0; 2];
-        pieces.read([x, grad, weight], &mut |inputs| {
-            let mut found = [R::ZERO; 2];
-            let own = &mut found;
-            simd::vectorized(
-                #[inline(always)]
-                move || {
-                    *own = sums(
-                        inputs,
-                        #[inline(always)]
-                        move |inputs| dots(inputs, [mean, scale]),
-                    )
-                },
-            );
-            totals.iter_mut().zip(found).for_each(|(total, found)| *total += wide(found));
-        });
-        let [sum, dot] = totals.map(|total| R::from_f64(total / count));
-        pieces.write([x, grad, weight], out, &mut |inputs, out| {
-            simd::vectorized(
-                #[inline(always)]
-                move || {
-                    map(
-                        inputs,
-                        out,
-                        #[inline(always)]
-                        move |inputs| spread(inputs, [mean, scale, sum, dot]),
-                    )
-                },
-            );
-        });
+        let ([x, grad], [mean, scale]) = (inputs.map(|input| input.part(i * n, n)), statistics[i]);
+        let sums = sums_of_long_row(
+            [x, grad, weight],
+            pieces,
+            #[inline(always)]
+            |inputs| dots(inputs, [mean, scale]),
+        );
+        let [sum, dot] = sums.map(|sum| sum / count);
+        map_long_row(
+            [x, grad, weight],
+            out,
+            pieces,
+            #[inline(always)]
+            |inputs| spread(inputs, [mean, scale, sum, dot]),
+        );
     });
 }
 

@@ -1,9 +1,12 @@
-//! Sums and formulas of rows that are read in pieces, so that halves are widened in the first-level cache.
+//! Sums and formulas of long rows. Halves are widened in registers, or on machines that have none for them in pieces, in
+//! the first-level cache.
 
 use super::elements::Pieces;
+use super::kernel::{in_blocks_of_halves, map_in_registers};
 use super::layer_norm::map;
+use super::math::half::{Registers, Wide};
 use super::rows::{greater, largest};
-use super::sums::{sum_of_pieces, sums, wide};
+use super::sums::{sums, sums_of_pieces, wide};
 use super::{PIECE, Stored, StoredMut, simd};
 use crate::element::Real;
 
@@ -37,13 +40,16 @@ pub(super) fn exp_of_long_row<R: Real>(x: Stored<'_, R>, pieces: &mut Pieces<R, 
     [largest_of, R::from_f64(total)]
 }
 
-/// `Σ f(inputs[..][i])` of a row that is read in pieces.
-pub(super) fn sum_of_long_row<R: Real, const N: usize>(
+/// `Σ f(inputs[..][i])` of such a row, each component by itself.
+pub(super) fn sums_of_long_row<R: Real, const N: usize, const S: usize>(
     inputs: [Stored<'_, R>; N],
     pieces: &mut Pieces<R, N>,
-    f: impl Fn([R; N]) -> R + Copy,
-) -> R {
-    R::from_f64(sum_of_pieces(inputs, pieces, f))
+    f: impl Fn([R; N]) -> [R; S] + Copy,
+) -> [R; S] {
+    let mut sums = [R::ZERO; S];
+    let totals = sums_of_pieces(inputs, pieces, f);
+    sums.iter_mut().zip(totals).for_each(|(sum, total)| *sum = R::from_f64(total));
+    sums
 }
 
 /// `out[i] = f(inputs[..][i])` of such a row.
@@ -53,6 +59,24 @@ pub(super) fn map_long_row<R: Real, const N: usize>(
     pieces: &mut Pieces<R, N>,
     f: impl Fn([R; N]) -> R + Copy,
 ) {
+    if const { R::HAS_HALVES }
+        && let StoredMut::Halves(_, half) = out
+        && let Stored::Halves(_, of) = inputs[0]
+        && half == of
+        && let Some((wide, x)) = in_blocks_of_halves(inputs)
+    {
+        let out = out.halves().as_chunks_mut().0;
+        return match wide {
+            Wide::F16(registers) => registers.vectorized(
+                #[inline(always)]
+                || map_in_registers(registers, x, out, f),
+            ),
+            Wide::BF16(registers) => registers.vectorized(
+                #[inline(always)]
+                || map_in_registers(registers, x, out, f),
+            ),
+        };
+    }
     pieces.write(inputs, out, &mut |inputs, out| {
         simd::vectorized_widely(
             #[inline(always)]

@@ -103,17 +103,18 @@ pub(crate) fn convert<T: Computing>(x: CpuView<'_, T>, out: StoredMut<'_, T>) {
     });
 }
 
-/// [`map1_long`] to halves: numbers are rounded in registers.
+/// [`map1_long`] to halves: numbers are rounded in registers. Of numbers that are exact, `f` gives them as they are.
 pub(crate) fn map1_to_halves<A: Computing>(
     x: CpuView<'_, A>,
     out: StoredMut<'_, f32>,
     f: impl Fn(A) -> f32 + Sync + Copy,
+    are_exact: impl Fn(&[A]) -> bool + Sync + Copy,
 ) {
     contiguous(Way::to_write(&out), out, [x], &|dst, &[x]| {
         let (StoredMut::Halves(dst, half), Stored::Plain(x)) = (dst, x) else { unreachable!("numbers become halves") };
         match Wide::new(half) {
-            Some(Wide::F16(registers)) => to_halves(registers, half, x, dst, f),
-            Some(Wide::BF16(registers)) => to_halves(registers, half, x, dst, f),
+            Some(Wide::F16(registers)) => to_halves(registers, half, x, dst, (f, are_exact)),
+            Some(Wide::BF16(registers)) => to_halves(registers, half, x, dst, (f, are_exact)),
             None => {
                 let mut room = [0.0; PIECE];
                 for (dst, x) in dst.chunks_mut(PIECE).zip(x.chunks(PIECE)) {
@@ -467,7 +468,8 @@ mod tests {
                 assert!((0..len).all(|i| [out[i]] == half.bits_of([-number(i)])), "{half:?}, {rows}×{columns}");
 
                 let x = CpuView { data: numbers[..].into(), shape: &[len], strides: &[1] };
-                map1_to_halves(x, StoredMut::Halves(&mut out, half), |x: f32| x * 3.0);
+                let triple = |x: f32| x * 3.0;
+                map1_to_halves(x, StoredMut::Halves(&mut out, half), triple, |_| false);
                 assert!((0..len).all(|i| [out[i]] == half.bits_of([numbers[i] * 3.0])), "{half:?}, {rows}×{columns}");
             }
         }

@@ -11,7 +11,7 @@ use pagelock_memory::Result;
 use super::elements::{Pieces, by_long_rows, by_rows, rows_of};
 use super::kernel::{RowOfHalves, by_rows_of_halves, map_in_registers};
 use super::layer_norm::map;
-use super::long_rows::{exp_of_long_row, map_long_row, sum_of_long_row};
+use super::long_rows::{exp_of_long_row, map_long_row, sums_of_long_row};
 use super::math::half::{Block, Registers};
 use super::reduce::in_halves;
 use super::sums::{sums, sums_in_registers, wide};
@@ -173,11 +173,11 @@ impl RowOp<2> for SoftmaxGrad {
     }
 
     fn long_row<R: Real>(inputs: [Stored<'_, R>; 2], out: StoredMut<'_, R>, pieces: &mut Pieces<R, 2>) {
-        let sum = sum_of_long_row(
+        let [sum] = sums_of_long_row(
             inputs,
             pieces,
             #[inline(always)]
-            |[y, grad]| y * grad,
+            |[y, grad]| [y * grad],
         );
         map_long_row(
             inputs,
@@ -231,12 +231,7 @@ impl RowOp<2> for LogSoftmaxGrad {
     }
 
     fn long_row<R: Real>(inputs: [Stored<'_, R>; 2], out: StoredMut<'_, R>, pieces: &mut Pieces<R, 2>) {
-        let sum = sum_of_long_row(
-            inputs,
-            pieces,
-            #[inline(always)]
-            |[_, grad]| grad,
-        );
+        let [sum] = sums_of_long_row(inputs, pieces, |[_, grad]| [grad]);
         map_long_row(
             inputs,
             out,

@@ -6,7 +6,8 @@
 use pagelock_memory::Result;
 
 use super::elements::{Pieces, nth, rows_of, widened_block};
-use super::math::half::{self, Block, Registers};
+use super::kernel::in_blocks_of_halves;
+use super::math::half::{self, Block, Registers, Wide};
 use super::reduce::in_halves;
 use super::{CHUNK, Stored, simd};
 use crate::element::Real;
@@ -66,6 +67,19 @@ pub(super) fn sums_in_registers<R: Real, const N: usize, const S: usize>(
     inputs: [&[Block]; N],
     f: impl Fn([R; N]) -> [R; S] + Copy,
 ) -> [R; S] {
+    let mut sums = [R::ZERO; S];
+    let totals = totals_in_registers(registers, inputs, f);
+    sums.iter_mut().zip(totals).for_each(|(sum, total)| *sum = R::from_f64(total));
+    sums
+}
+
+/// The same as they are added up.
+#[inline(always)]
+fn totals_in_registers<R: Real, const N: usize, const S: usize>(
+    registers: impl Registers,
+    inputs: [&[Block]; N],
+    f: impl Fn([R; N]) -> [R; S] + Copy,
+) -> [f64; S] {
     const TOGETHER: usize = BLOCK / half::BLOCK;
     let (n, mut totals) = (inputs[0].len(), [0.0; S]);
     for start in (0..n).step_by(TOGETHER) {
@@ -85,9 +99,7 @@ pub(super) fn sums_in_registers<R: Real, const N: usize, const S: usize>(
         }
         add_to(&mut totals, through_memory(lanes));
     }
-    let mut sums = [R::ZERO; S];
-    sums.iter_mut().zip(totals).for_each(|(sum, total)| *sum = R::from_f64(total));
-    sums
+    totals
 }
 
 /// Adds what a block adds up to.
@@ -180,34 +192,46 @@ pub(crate) fn total<R: Real, const N: usize>(
     scratch::with(n.div_ceil(CHUNK), |parts: &mut [f64]| {
         for_each_chunk_mut(parts, 1, |i, part| {
             let inputs = inputs.map(|input| input.part(i * CHUNK, CHUNK.min(n - i * CHUNK)));
-            part[0] = sum_of_pieces(inputs, &mut Pieces::new(), f);
+            [part[0]] = sums_of_pieces(inputs, &mut Pieces::new(), |x| [f(x)]);
         });
         Ok(parts.iter().fold(0.0, |all, part| all + part))
     })
 }
 
-/// `Σ f(inputs[..][i])`, for inputs of one length that are read in pieces.
-pub(super) fn sum_of_pieces<R: Real, const N: usize>(
+/// `Σ f(inputs[..][i])`, each component by itself, for inputs of one length: halves in registers, or in pieces.
+pub(super) fn sums_of_pieces<R: Real, const N: usize, const S: usize>(
     inputs: [Stored<'_, R>; N],
     pieces: &mut Pieces<R, N>,
-    f: impl Fn([R; N]) -> R + Copy,
-) -> f64 {
-    let mut total = 0.0;
+    f: impl Fn([R; N]) -> [R; S] + Copy,
+) -> [f64; S] {
+    let mut totals = [0.0; S];
+    let all = &mut totals;
+    if const { R::HAS_HALVES }
+        && let Some((wide, x)) = in_blocks_of_halves(inputs)
+    {
+        match wide {
+            Wide::F16(registers) => registers.vectorized(
+                #[inline(always)]
+                move || *all = totals_in_registers(registers, x, f),
+            ),
+            Wide::BF16(registers) => registers.vectorized(
+                #[inline(always)]
+                move || *all = totals_in_registers(registers, x, f),
+            ),
+        }
+        return totals;
+    }
     pieces.read(inputs, &mut |inputs| {
-        let total = &mut total;
+        let all = &mut *all;
         simd::vectorized(
             #[inline(always)]
             move || {
-                let [sum] = sums(
-                    inputs,
-                    #[inline(always)]
-                    move |x| [f(x)],
-                );
-                *total += wide(sum);
+                let found = sums(inputs, f);
+                all.iter_mut().zip(found).for_each(|(total, found)| *total += wide(found));
             },
         );
     });
-    total
+    totals
 }
 
 /// The number as an `f64`, in which the sums of blocks are added.

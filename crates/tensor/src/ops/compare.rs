@@ -113,7 +113,7 @@ impl PerType<1> for Cast {
             let [x] = inputs.views::<C>();
             match self.to {
                 to if to.computing() == C::DTYPE => cpu::convert(x, out.stored::<C>()),
-                DType::F16 | DType::BF16 => cpu::map1_to_halves(x, out.stored(), #[inline(always)] |x: C| narrow(x)),
+                DType::F16 | DType::BF16 => cpu::map1_to_halves(x, out.stored(), narrow, are_exact),
                 DType::Bool => cpu::map1(x, out.stored::<u8>(), |x: C| u8::from(x != C::ZERO)),
                 DType::I64 => cpu::map1_long(x, out.stored::<i64>(), #[inline(always)] |x: C| whole(x)),
                 to => by_num!(to, U => cpu::map1(x, out.stored::<U>(), |x: C| x.cast())),
@@ -132,6 +132,20 @@ fn narrow<C: Computing>(x: C) -> f32 {
         (_, Scalar::Int(value)) => math::half::f64_to_f32_odd(value as f64),
         (_, Scalar::Float(value)) => math::half::f64_to_f32_odd(value),
     }
+}
+
+/// Whether all are `i32` from -2²⁴ to less than 2²⁴, which an `f32` has exactly: finding out takes less time than rounding.
+#[inline(always)]
+fn are_exact<C: Computing>(x: &[C]) -> bool {
+    if C::DTYPE != DType::I32 {
+        return false;
+    }
+    let mut outside = 0;
+    for &x in x {
+        let x: i32 = x.cast();
+        outside |= x.wrapping_add(1 << 24) as u32;
+    }
+    outside < 1 << 25
 }
 
 /// As an `i64`; see [`Cast`].

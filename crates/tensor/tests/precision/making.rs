@@ -231,6 +231,25 @@ fn kinds_are_converted_by_name() -> Result<()> {
 }
 
 #[test]
+fn whole_numbers_of_any_size_side_by_side_are_rounded_once() -> Result<()> {
+    // Near ties of both half types, those of a stretch all small, or one of them large.
+    let ties = (0..4_000).map(|i: i32| i * 97 % 70_000 + (i % 3 - 1));
+    for large in [None, Some(3_003), Some(0)] {
+        let numbers: Vec<i32> = ties
+            .clone()
+            .enumerate()
+            .map(|(i, x)| if Some(i) == large { (1 << 30) + (1 << 22) + 1 } else { x })
+            .collect();
+        let ints = Tensor::from_slice(&numbers, [numbers.len()])?;
+        for dtype in [DType::F16, DType::BF16] {
+            let through_f64 = ints.to_float_of(DType::F64)?.to_dtype(dtype)?;
+            assert_eq!(ints.to_float_of(dtype)?.to_vec::<f32>()?, through_f64.to_vec::<f32>()?, "{dtype}, {large:?}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
 fn the_results_of_comparisons_and_searches_are_of_their_own_kinds() -> Result<()> {
     let x = Tensor::of(DType::BF16).new([[1.0, 3.0], [5.0, 2.0]])?;
     let larger: Tensor<Bool> = x.gt(&x.t()?)?;
