@@ -25,6 +25,25 @@ template <int SLOT, typename Combine> INLINE R of_row(R x, Combine combine) {
 }
 template <int SLOT> INLINE R sum_of_row(R x) { return of_row<SLOT>(x, [](R a, R b) { return a + b; }); }
 
+// Two sums at once, which wait once for the other threads.
+template <int SLOT> INLINE void sums_of_row(R (&x)[2]) {
+    constexpr u32 warps = LANES > WARP ? LANES / WARP : 1;
+    #pragma unroll
+    for (u32 other = LANES < WARP ? LANES / 2 : WARP / 2; other > 0; other /= 2)
+        for (int k = 0; k < 2; k++) x[k] += from_lane(x[k], other);
+    if constexpr (warps == 1) return;
+    __shared__ R parts[2][MAX_WARPS];
+    u32 first = threadIdx.y * warps;
+    if (threadIdx.x % WARP == 0)
+        for (int k = 0; k < 2; k++) parts[k][first + threadIdx.x / WARP] = x[k];
+    __syncthreads();
+    for (int k = 0; k < 2; k++) {
+        x[k] = parts[k][first];
+        #pragma unroll
+        for (u32 warp = 1; warp < warps; warp++) x[k] += parts[k][first + warp];
+    }
+}
+
 // The row of this thread, or the last one again behind it.
 INLINE u64 row_number(u64 rows) { return min(u64(blockIdx.x) * blockDim.y + threadIdx.y, rows - 1); }
 

@@ -44,6 +44,11 @@ impl Rows {
         (BLOCK_THREADS / self.lanes).max(1)
     }
 
+    /// Threads of a block.
+    pub(crate) fn threads(&self) -> usize {
+        self.lanes * self.of_block()
+    }
+
     pub(crate) fn constants(&self) -> Constants {
         Constants::of(&[("LANES", self.lanes as i32), ("PACKS", self.packs as i32), ("V", self.pack as i32)])
     }

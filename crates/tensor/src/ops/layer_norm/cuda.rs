@@ -17,8 +17,10 @@ static CODE: Code = Code {
     ),
 };
 
-/// Blocks that add up gradients of parameters: a constant, since sums must not depend on the device.
+/// Blocks that add up gradients of parameters, and threads where blocks are small: constants, since sums must not depend on
+/// the device.
 const SUMMING_BLOCKS: usize = 256;
+const SUMMING_THREADS: usize = 64 << 10;
 /// Columns of a block of `layer_norm_parameters`.
 const BLOCK_COLUMNS: usize = 32;
 
@@ -74,25 +76,31 @@ pub(super) fn can_sum(n: usize, dtype: DType) -> bool {
     summing(n, dtype, |bytes| bytes <= dtype.size()).is_some()
 }
 
-/// The gradients of weight and bias, one after the other.
-pub(super) fn parameter_grads(
+/// The gradients of weight and bias, one after the other, and that of `x`, if it is wanted, all from one walk over the rows;
+/// the inputs are those of [`grad`].
+pub(super) fn grads(
     device: &CudaDevice,
     (n, eps): (usize, u64),
-    [x, grad]: [CudaView<'_>; 2],
+    inputs: [Option<CudaView<'_>>; 3],
+    mut x_grad: Option<CudaOut<'_>>,
     mut out: CudaOut<'_>,
 ) -> Result<()> {
-    let (op, dtype, rows) = (GRADIENT, x.dtype(), x.shape().elements() / n);
-    let aligned = |bytes| x.is_aligned(bytes) && grad.is_aligned(bytes);
-    let plan = summing(n, dtype, aligned).unwrap_or_else(|| unreachable!("`can_sum` was asked"));
+    let (op, dtype, rows) = (GRADIENT, out.dtype(), inputs[0].map_or(0, |x| x.shape().elements() / n));
+    let are_aligned =
+        |bytes| inputs.iter().flatten().all(|x| x.is_aligned(bytes)) && x_grad.iter().all(|out| out.is_aligned(bytes));
+    let plan = summing(n, dtype, are_aligned).unwrap_or_else(|| unreachable!("`can_sum` was asked"));
     let failed = |source| Error::cuda(op, source);
-    let (blocks, real_bytes) = (rows.div_ceil(plan.of_block()).min(SUMMING_BLOCKS), dtype.computing().size());
+    let most_blocks = SUMMING_BLOCKS.max(SUMMING_THREADS / plan.threads());
+    let (blocks, real_bytes) = (rows.div_ceil(plan.of_block()).min(most_blocks), dtype.computing().size());
     let mut partial = device.stream().allocate::<u8>(blocks * 2 * n * real_bytes).map_err(failed)?;
     let launch = plan.launch(op, blocks, if plan.of_block() > 1 { 2 * n * real_bytes } else { 0 })?;
     let (rows, row_len, eps) = ((rows as u64).to_ne_bytes(), count(op, n)?.to_ne_bytes(), eps.to_ne_bytes());
     let [rows, row_len, eps] = [&rows[..], &row_len, &eps].map(Argument::Value);
-    let arguments = [Argument::Write(partial.view_mut()), x.argument(), grad.argument(), rows, row_len, eps];
+    let ([x, grad, weight], x_grad) = (inputs.map(optional), x_grad.as_mut().map(CudaOut::argument));
+    let x_grad = x_grad.unwrap_or_else(|| optional(None));
+    let arguments = [x_grad, Argument::Write(partial.view_mut()), x, grad, weight, rows, row_len, eps];
     // SAFETY: as in `run`; `partial` has 2 · n numbers for each block, its shared memory as many, where rows share it.
-    unsafe { CODE.launch_for(device, op, ([dtype; 2], "layer_norm_sums"), plan.constants(), launch, &arguments) }?;
+    unsafe { CODE.launch_for(device, op, ([dtype; 2], "layer_norm_grads"), plan.constants(), launch, &arguments) }?;
 
     let columns = (count(op, 2 * n)? as u32).to_ne_bytes();
     let blocks = (blocks as u32).to_ne_bytes();

@@ -5,8 +5,8 @@
 // layer_norm        y = x̂ · w + b                                   w, b: [n], or null: ones, zeros
 // layer_norm_grad   ẋ = s · (h − Σ h / n − x̂ · Σ h·x̂ / n)            with h = g · w
 //
-// layer_norm_sums   what each block's rows give to ẇ = Σ g·x̂ and ḃ = Σ g: `partial` is [gridDim.x, 2, n]. Sizes alone
-//                   decide which block has which rows. `layer_norm_parameters` adds up: y is [2, n].
+// layer_norm_grads  the same, unless `dx` is null, and what each block's rows give to ẇ = Σ g·x̂ and ḃ = Σ g: `partial` is
+//                   [gridDim.x, 2, n]. Sizes alone decide which block has which rows. `layer_norm_parameters` adds up: y is [2, n].
 //
 // Halves are computed in f32.
 
@@ -41,38 +41,44 @@ KERNEL layer_norm(T* y, const T* x, const T* w, const T* b, u64 rows, u32 n, u64
     });
 }
 #endif
-#ifdef KERNEL_layer_norm_grad
-KERNEL layer_norm_grad(T* dx, const T* x, const T* g, const T* w, u64 rows, u32 n, u64 eps) {
-    u64 start = row_number(rows) * n;
-    Row<T> row(x + start, n), grads(g + start, n);
-    Scale scale = scale_of(row, n, constant(eps));
-    R sum = 0, dot = 0;
+#if defined(KERNEL_layer_norm_grad) || defined(KERNEL_layer_norm_grads)
+// Writes the gradient of a row, if it is one of this thread's own. All threads of a block call this.
+INLINE void grad_of_row(T* dx, Row<T>& row, Row<T>& grads, const T* w, const Scale& scale, u32 n, bool is_own) {
+    R means[2] = {}; // of h, and of h·x̂
     each_pack(n, [&](int p, u32 i) {
         R weight[V];
         read_or(w, i, 1, weight);
         const R (&x)[V] = row.pack(p, i), (&g)[V] = grads.pack(p, i);
         for (int v = 0; v < V; v++) {
             R h = g[v] * weight[v];
-            sum += h;
-            dot = multiply_add(h, (x[v] - scale.mean) * scale.factor, dot);
+            means[0] += h;
+            means[1] = multiply_add(h, (x[v] - scale.mean) * scale.factor, means[1]);
         }
     });
-    sum = sum_of_row<2>(sum) / R(n);
-    dot = sum_of_row<3>(dot) / R(n);
-    each_pack(n, [&](int p, u32 i) {
-        R weight[V], out[V];
-        read_or(w, i, 1, weight);
-        const R (&x)[V] = row.pack(p, i), (&g)[V] = grads.pack(p, i);
-        for (int v = 0; v < V; v++) {
-            R normal = (x[v] - scale.mean) * scale.factor;
-            out[v] = scale.factor * (g[v] * weight[v] - sum - normal * dot);
-        }
-        write_pack(dx + start + i, out);
-    });
+    sums_of_row<2>(means);
+    for (int k = 0; k < 2; k++) means[k] /= R(n);
+    if (is_own)
+        each_pack(n, [&](int p, u32 i) {
+            R weight[V], out[V];
+            read_or(w, i, 1, weight);
+            const R (&x)[V] = row.pack(p, i), (&g)[V] = grads.pack(p, i);
+            for (int v = 0; v < V; v++) {
+                R normal = (x[v] - scale.mean) * scale.factor;
+                out[v] = scale.factor * (g[v] * weight[v] - means[0] - normal * means[1]);
+            }
+            write_pack(dx + i, out);
+        });
 }
 #endif
-#ifdef KERNEL_layer_norm_sums
-KERNEL layer_norm_sums(R* partial, const T* x, const T* g, u64 rows, u32 n, u64 eps) {
+#ifdef KERNEL_layer_norm_grad
+KERNEL layer_norm_grad(T* dx, const T* x, const T* g, const T* w, u64 rows, u32 n, u64 eps) {
+    u64 start = row_number(rows) * n;
+    Row<T> row(x + start, n), grads(g + start, n);
+    grad_of_row(dx + start, row, grads, w, scale_of(row, n, constant(eps)), n, true);
+}
+#endif
+#ifdef KERNEL_layer_norm_grads
+KERNEL layer_norm_grads(T* dx, R* partial, const T* x, const T* g, const T* w, u64 rows, u32 n, u64 eps) {
     static_assert(PACKS > 0, "sums are kept in registers");
     R sums[2][KEPT][V] = {};
     u64 stride = u64(gridDim.x) * blockDim.y;
@@ -80,6 +86,7 @@ KERNEL layer_norm_sums(R* partial, const T* x, const T* g, u64 rows, u32 n, u64 
         u64 own = first + threadIdx.y, start = min(own, rows - 1) * n;
         Row<T> row(x + start, n), grads(g + start, n);
         Scale scale = scale_of(row, n, constant(eps));
+        if (dx) grad_of_row(dx + start, row, grads, w, scale, n, own < rows);
         if (own < rows)
             each_pack(n, [&](int p, u32 i) {
                 const R (&x)[V] = row.pack(p, i), (&g)[V] = grads.pack(p, i);

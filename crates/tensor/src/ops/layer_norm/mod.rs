@@ -13,7 +13,7 @@ use crate::element::{DType, Real};
 use crate::error::{Error, Result};
 use crate::op::{Derivative, LockedInputs, Precision, Saves, on_cpu, on_cuda, prepared};
 use crate::shape::{IntoShape, MAX_RANK, Shape};
-use crate::storage::Fresh;
+use crate::storage::{Fresh, FreshCuda};
 use crate::tensor::{Raw, Tensor, by_real};
 
 const OP: &str = "layer_norm";
@@ -140,8 +140,8 @@ impl LayerNorm {
         Ok([x_grad, weight_grad, flat_grad.sum(0)?.reshape_to(self.normalized)?])
     }
 
-    /// The gradients of the input and, one after the other, of weight and bias, each if it is wanted; on the CPU from one walk
-    /// over the rows.
+    /// The gradients of the input and, one after the other, of weight and bias, each if it is wanted, from one walk over the
+    /// rows.
     fn gradients(&self, [x, grad]: [&Raw; 2], weight: Option<&Raw>, wanted: [bool; 2]) -> Result<[Option<Raw>; 2]> {
         let (inputs, like) = ([Some(x), Some(grad), weight], (*x.shape(), x.dtype()));
         let parameters = (self.parameters_shape()?, x.dtype());
@@ -159,19 +159,28 @@ impl LayerNorm {
             return Ok([Some(x_grad), sums.map(Fresh::share)]);
         };
         let numbers = self.numbers(x.dtype());
-        let of_x = || {
-            let run = &mut |inputs: &LockedInputs<'_, 3>, out: CudaOut<'_>| {
-                cuda::grad(device, numbers, inputs.cuda_views_found(), out)
-            };
-            on_cuda(GRADIENT, device, inputs, like, run)
-        };
-        let of_parameters = || {
-            let run = &mut |inputs: &LockedInputs<'_, 2>, out: CudaOut<'_>| {
-                cuda::parameter_grads(device, numbers, inputs.cuda_views(), out)
-            };
-            on_cuda(GRADIENT, device, [Some(x), Some(grad)], parameters, run)
-        };
-        Ok([wanted[0].then(of_x).transpose()?, wanted[1].then(of_parameters).transpose()?])
+        match wanted {
+            [true, true] => {
+                let (shape, dtype) = parameters;
+                let mut sums = FreshCuda::allocate(GRADIENT, shape, dtype, x.storage.device(), device)?;
+                let x_grad = on_cuda(GRADIENT, device, inputs, like, &mut |inputs, out| {
+                    cuda::grads(device, numbers, inputs.cuda_views_found(), Some(out), sums.out())
+                })?;
+                Ok([Some(x_grad), Some(sums.share())])
+            }
+            [false, true] => {
+                let sums = on_cuda(GRADIENT, device, inputs, parameters, &mut |inputs, out| {
+                    cuda::grads(device, numbers, inputs.cuda_views_found(), None, out)
+                })?;
+                Ok([None, Some(sums)])
+            }
+            _ => {
+                let x_grad = on_cuda(GRADIENT, device, inputs, like, &mut |inputs, out| {
+                    cuda::grad(device, numbers, inputs.cuda_views_found(), out)
+                })?;
+                Ok([Some(x_grad), None])
+            }
+        }
     }
 
     /// Whether kernels add up the gradients of weight and bias.
