@@ -84,7 +84,8 @@ pub fn make_grid(images: &(impl ToArray + ?Sized), options: GridOptions) -> Resu
 
 fn normalize(values: &mut [f32], image_len: usize, options: &GridOptions) -> Result<()> {
     if let Some((low, high)) = options.value_range {
-        ensure!(low <= high, "the range of values ends at {high}, below its begin {low}");
+        let is_range = low <= high;
+        ensure!(is_range, "the range of values ends at {high}, below its begin {low}");
     }
     let part = if options.scale_each { image_len } else { values.len() };
     for part in values.chunks_mut(part) {

@@ -1,6 +1,8 @@
 //! Tests of files as TensorBoard reads them: against those of PyTorch (`golden.rs`), cut off, continued, and where writing fails.
 
 mod calls;
+#[cfg(feature = "figures")]
+mod figures;
 mod files;
 mod golden;
 mod refusals;
