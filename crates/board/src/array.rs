@@ -25,7 +25,8 @@ pub struct Array<'a> {
     pub(crate) values: Values<'a>,
 }
 
-/// What can stand in an [`Array`]: `u8`, `i64`, `f32`, `f64`. Pictures of `u8` are bytes from 0 to 255, all others from 0 to 1.
+/// What can stand in an [`Array`]: `u8`, `i64`, `f32`, `f64`. Pictures of `u8` are bytes from 0 to 255, all others from
+/// 0 to 1.
 pub trait Number: sealed::Number {}
 
 pub(crate) use sealed::Values;
@@ -140,8 +141,8 @@ impl Values<'_> {
     }
 }
 
-/// What has the values and the shape of an [`Array`]: arrays, slices and vectors of numbers, and with the feature `tensors` the
-/// tensors of `pagelock-tensor`, on any device.
+/// What has the values and the shape of an [`Array`]: arrays, slices and vectors of numbers, and with the feature
+/// `tensors` the tensors of `pagelock-tensor`, on any device.
 pub trait ToArray {
     /// The values, copied where they are elsewhere or of another type.
     ///

@@ -27,10 +27,12 @@ impl Chart {
 }
 
 impl SummaryWriter {
-    /// Says which charts the page "Custom Scalars" has: categories, each with its charts. TensorBoard uses one layout of a run.
+    /// Says which charts the page "Custom Scalars" has: categories, each with its charts. TensorBoard uses one layout
+    /// of a run.
     ///
     /// # Errors
-    /// [`Error::Argument`](crate::Error::Argument) if there is no chart, or one has no curve; [`Error::Write`](crate::Error::Write).
+    /// [`Error::Argument`](crate::Error::Argument) if there is no chart, or one has no curve;
+    /// [`Error::Write`](crate::Error::Write).
     ///
     /// # Examples
     /// ```

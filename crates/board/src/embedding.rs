@@ -72,9 +72,9 @@ impl SummaryWriter {
     /// Adds points to the projector. The files are there when the call returns; no worker thread is used.
     ///
     /// # Errors
-    /// [`Error::Argument`] if the tag is empty, the points have another shape than `[points, dimensions]`, there is not one label, row or
-    /// picture for each, a cell has a tab or line break, or the pictures need more than 8192 pixels along a side;
-    /// [`Error::Create`] if a file cannot be replaced.
+    /// [`Error::Argument`] if the tag is empty, the points have another shape than `[points, dimensions]`, there is not
+    /// one label, row or picture for each, a cell has a tab or line break, or the pictures need more than 8192 pixels
+    /// along a side; [`Error::Create`] if a file cannot be replaced.
     ///
     /// # Examples
     /// ```
@@ -187,8 +187,8 @@ fn sprite(tag: &str, n: usize, images: &Array<'_>) -> Result<(usize, usize, Vec<
     let (sprite_width, sprite_height) = (columns.saturating_mul(width), columns.saturating_mul(height));
     ensure!(
         sprite_width.max(sprite_height) <= MAX_SPRITE,
-        "the {n} pictures of the embedding `{tag}` need {sprite_width} × {sprite_height} pixels, and the projector takes \
-         {MAX_SPRITE} × {MAX_SPRITE}; make them smaller"
+        "the {n} pictures of the embedding `{tag}` need {sprite_width} × {sprite_height} pixels, and the \
+         projector takes {MAX_SPRITE} × {MAX_SPRITE}; make them smaller"
     );
     let pixels = height * width;
     let dims = [(n, channels * pixels), (height, width), (width, 1), (channels, pixels)];

@@ -10,8 +10,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Something that was asked for cannot be: an empty tag or histogram, a shape that is no picture. The text says which. Nothing
-    /// was written.
+    /// Something that was asked for cannot be: an empty tag or histogram, a shape that is no picture. The text says
+    /// which. Nothing was written.
     #[error("{0}")]
     Argument(String),
 
@@ -24,8 +24,8 @@ pub enum Error {
         error: io::Error,
     },
 
-    /// The worker thread could not write to an event file, during this call or before it. The file ends with a whole event. What earlier
-    /// calls queued stays queued, and the next call tries again; this call has queued nothing.
+    /// The worker thread could not write to an event file, during this call or before it. The file ends with a whole
+    /// event. What earlier calls queued stays queued, and the next call tries again; this call has queued nothing.
     #[error("cannot write `{}`: {error}; what was queued stays queued, and the next call tries again", path.display())]
     Write {
         /// The event file.

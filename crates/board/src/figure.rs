@@ -1,6 +1,7 @@
 //! [`Figure`]: a picture that `plotters` draws on.
 //!
-//! It draws text itself, with fonts that are part of the program, so that a figure has the same pixels on every machine.
+//! It draws text itself, with fonts that are part of the program, so that a figure has the same pixels on every
+//! machine.
 
 use embedded_graphics::Drawable;
 use embedded_graphics::geometry::{OriginDimensions, Point, Size};
@@ -27,8 +28,8 @@ const FONTS: [&MonoFont<'_>; 9] =
 
 /// A white picture that `plotters` draws on, for [`SummaryWriter::add_figure`].
 ///
-/// Text is drawn in the font that is nearest in size, of those between 6 and 20 pixels, in the letters of ISO 8859-1; larger text is
-/// drawn with larger pixels.
+/// Text is drawn in the font that is nearest in size, of those between 6 and 20 pixels, in the letters of ISO 8859-1;
+/// larger text is drawn with larger pixels.
 ///
 /// # Examples
 /// ```
@@ -200,7 +201,8 @@ impl Letters {
             }
         });
         let style = MonoTextStyle::new(self.font, BinaryColor::On);
-        let _ = Text::with_baseline(text, Point::zero(), style, Baseline::Top).draw(&mut canvas); // a canvas never fails
+        let text = Text::with_baseline(text, Point::zero(), style, Baseline::Top);
+        let _ = text.draw(&mut canvas); // a canvas never fails
     }
 }
 

@@ -14,8 +14,8 @@ const PRODUCER: i32 = 22;
 
 /// A node of a graph: an operation, a parameter, an input or an output.
 ///
-/// `/` in a name groups nodes: TensorBoard draws `net/conv1/weight` and `net/conv1/convolution` as one box `conv1` inside `net`,
-/// which opens.
+/// `/` in a name groups nodes: TensorBoard draws `net/conv1/weight` and `net/conv1/convolution` as one box `conv1`
+/// inside `net`, which opens.
 ///
 /// # Examples
 /// ```
@@ -78,8 +78,8 @@ impl SummaryWriter {
     /// Adds the graph of a model. TensorBoard shows the last one of a run.
     ///
     /// # Errors
-    /// [`Error::Argument`](crate::Error::Argument) if there is no node, a name or kind is empty, two nodes have one name, or an input is the
-    /// name of no node; [`Error::Write`](crate::Error::Write).
+    /// [`Error::Argument`](crate::Error::Argument) if there is no node, a name or kind is empty, two nodes have one
+    /// name, or an input is the name of no node; [`Error::Write`](crate::Error::Write).
     pub fn add_graph(&self, nodes: &[GraphNode]) -> Result<()> {
         check(nodes)?;
         let node = nodes.iter().map(node_def).collect();

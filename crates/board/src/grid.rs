@@ -28,14 +28,15 @@ impl Default for GridOptions {
     }
 }
 
-/// Makes one picture of the shape `[channels, height, width]` out of pictures of the shape `[pictures, channels, height, width]`.
+/// Makes one picture of the shape `[channels, height, width]` out of pictures of the shape `[pictures, channels,
+/// height, width]`.
 ///
-/// Gray pictures get three channels. `[height, width]` and `[channels, height, width]` are one picture, and a single picture is
-/// returned as it is, without padding.
+/// Gray pictures get three channels. `[height, width]` and `[channels, height, width]` are one picture, and a single
+/// picture is returned as it is, without padding.
 ///
 /// # Errors
-/// [`Error::Argument`](crate::Error::Argument) if the shape is another one or has no pixel, or bytes are to be normalized; that of the
-/// tensor, if it cannot be read.
+/// [`Error::Argument`](crate::Error::Argument) if the shape is another one or has no pixel, or bytes are to be
+/// normalized; that of the tensor, if it cannot be read.
 ///
 /// # Examples
 /// ```

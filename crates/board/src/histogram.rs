@@ -1,7 +1,8 @@
 //! Histograms: how often values lie in each bucket.
 //!
-//! As NumPy counts: a bucket has its lower edge and not its upper one, but for the last, which has both. As PyTorch writes: empty
-//! buckets before the first and after the last full one are left out, but for one before them, whose limit is the first lower edge.
+//! As NumPy counts: a bucket has its lower edge and not its upper one, but for the last, which has both. As PyTorch
+//! writes: empty buckets before the first and after the last full one are left out, but for one before them, whose
+//! limit is the first lower edge.
 
 use crate::array::ToArray;
 use crate::error::{Result, ensure, refuse};
@@ -16,8 +17,8 @@ const MAX_BINS: usize = 1 << 20;
 #[derive(Debug, Clone, PartialEq, Default)]
 #[non_exhaustive]
 pub enum Bins {
-    /// TensorFlow's: each edge is 1.1 times the one before, from 1e-12 to 1e20, the same below zero, and zero. Values beyond are in no
-    /// bucket.
+    /// TensorFlow's: each edge is 1.1 times the one before, from 1e-12 to 1e20, the same below zero, and zero. Values
+    /// beyond are in no bucket.
     #[default]
     TensorFlow,
     /// So many of equal width between the least and the largest value.
@@ -30,8 +31,8 @@ impl SummaryWriter {
     /// Adds how the values are distributed.
     ///
     /// # Errors
-    /// As [`add_scalar`](Self::add_scalar); [`Error::Argument`](crate::Error::Argument) if there is no value, or none of them lies in a
-    /// bucket.
+    /// As [`add_scalar`](Self::add_scalar); [`Error::Argument`](crate::Error::Argument) if there is no value, or none
+    /// of them lies in a bucket.
     ///
     /// # Examples
     /// ```

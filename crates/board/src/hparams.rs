@@ -113,11 +113,12 @@ impl HParams {
 }
 
 impl SummaryWriter {
-    /// Adds a run with its settings and metrics, to be compared with others. The run is a folder below that of the writer.
+    /// Adds a run with its settings and metrics, to be compared with others. The run is a folder below that of the
+    /// writer.
     ///
     /// # Errors
-    /// As [`add_scalar`](Self::add_scalar); [`Error::Argument`](crate::Error::Argument) if a name is empty or there twice, the values that a
-    /// setting can have are of another type, or the name of the run leads elsewhere;
+    /// As [`add_scalar`](Self::add_scalar); [`Error::Argument`](crate::Error::Argument) if a name is empty or there
+    /// twice, the values that a setting can have are of another type, or the name of the run leads elsewhere;
     /// [`Error::Create`](crate::Error::Create) if its file cannot be made.
     ///
     /// # Examples
@@ -127,8 +128,8 @@ impl SummaryWriter {
     /// let folder = tempfile::tempdir()?;
     /// let writer = SummaryWriter::new(folder.path())?;
     /// for (run, lr) in [0.1, 0.01].into_iter().enumerate() {
-    ///     let run = HParams::new().set("lr", lr).set("optimizer", "sgd").metric("hparam/accuracy", 0.9).run_name(format!("run{run}"));
-    ///     writer.add_hparams(&run, 0)?;
+    ///     let settings = HParams::new().run_name(format!("run{run}")).set("lr", lr).set("optimizer", "sgd");
+    ///     writer.add_hparams(&settings.metric("hparam/accuracy", 0.9), 0)?;
     /// }
     /// writer.close()?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())

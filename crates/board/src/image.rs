@@ -23,12 +23,12 @@ pub(crate) struct Pixels {
 }
 
 impl SummaryWriter {
-    /// Adds a picture of the shape `[channels, height, width]`. Bytes (`u8`) go from 0 to 255, other numbers from 0 to 1; what is beyond
-    /// is cut.
+    /// Adds a picture of the shape `[channels, height, width]`. Bytes (`u8`) go from 0 to 255, other numbers from 0 to
+    /// 1; what is beyond is cut.
     ///
     /// # Errors
-    /// As [`add_scalar`](Self::add_scalar); [`Error::Argument`](crate::Error::Argument) if the shape is another one, is empty, is
-    /// larger than 65,535 pixels along a side, or has other than one to four channels.
+    /// As [`add_scalar`](Self::add_scalar); [`Error::Argument`](crate::Error::Argument) if the shape is another one, is
+    /// empty, is larger than 65,535 pixels along a side, or has other than one to four channels.
     ///
     /// # Examples
     /// ```
@@ -55,11 +55,12 @@ impl SummaryWriter {
         self.add_image_as(tag, images, "NCHW", step)
     }
 
-    /// Adds a picture, or several, whose dimensions are in the order of the letters of `format`: `CHW`, `HWC`, `HW`, `WH`, `NCHW`,
-    /// `NHWC` and so on.
+    /// Adds a picture, or several, whose dimensions are in the order of the letters of `format`: `CHW`, `HWC`, `HW`,
+    /// `WH`, `NCHW`, `NHWC` and so on.
     ///
     /// # Errors
-    /// As [`add_image`](Self::add_image); also if `format` has other letters, or another number of them than the shape has sizes.
+    /// As [`add_image`](Self::add_image); also if `format` has other letters, or another number of them than the shape
+    /// has sizes.
     pub fn add_image_as(
         &self,
         tag: &str,

@@ -29,15 +29,15 @@
 //!   [`add_mesh`](SummaryWriter::add_mesh).
 //!
 //! # What is promised
-//! - A call costs what encoding its values costs, below a microsecond for a scalar; a worker thread writes. What waits to be written
-//!   is bounded.
+//! - A call costs what encoding its values costs, below a microsecond for a scalar; a worker thread writes. What waits
+//!   to be written is bounded.
 //! - Nothing is lost without an error: see [`SummaryWriter`].
 //! - A file that was cut off anywhere is readable up to its last whole event.
 //! - Bad input is an [`Error`], and writes nothing.
 //!
 //! # Features
-//! - `tensors` (default): tensors of `pagelock-tensor` are taken as they are, from any device. Without it, this crate builds in seconds and
-//!   takes slices and [`Array`]s.
+//! - `tensors` (default): tensors of `pagelock-tensor` are taken as they are, from any device. Without it, this crate
+//!   builds in seconds and takes slices and [`Array`]s.
 //! - `figures` (default): `Figure`, which `plotters` draws on.
 //! - `cuda-13000` (default): that of `pagelock-tensor`.
 
@@ -45,8 +45,8 @@
 // 1. `writer.rs`: a folder of event files, and the simplest calls; `step.rs` and `names.rs` serve it.
 // 2. `queue.rs`: the worker thread, which begins with a diagram; `record.rs` and `proto.rs`: what it writes.
 // 3. `array.rs`: what calls take; `tensors.rs`: tensors.
-// 4. A file for each kind of value: `histogram.rs`, `image.rs`, `grid.rs`, `figure.rs`, `pr_curve.rs`, `embedding.rs`, `graph.rs`,
-//    `hparams.rs`, `custom_scalars.rs`, `mesh.rs`.
+// 4. A file for each kind of value: `histogram.rs`, `image.rs`, `grid.rs`, `figure.rs`, `pr_curve.rs`, `embedding.rs`,
+//    `graph.rs`, `hparams.rs`, `custom_scalars.rs`, `mesh.rs`.
 
 #![forbid(unsafe_code)]
 

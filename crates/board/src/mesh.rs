@@ -6,7 +6,8 @@ use crate::proto::{FLOAT, MeshPlugin, Tensor, TensorShape, Value};
 use crate::step::Step;
 use crate::writer::{SummaryWriter, check_tag};
 
-/// Points in space, and how they are drawn, for [`SummaryWriter::add_mesh`]. All arrays have the shape `[meshes, points or faces, 3]`.
+/// Points in space, and how they are drawn, for [`SummaryWriter::add_mesh`]. All arrays have the shape `[meshes, points
+/// or faces, 3]`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Mesh<'a> {
     vertices: Array<'a>,
@@ -53,8 +54,8 @@ impl SummaryWriter {
     /// Adds meshes, or clouds of points where there are no faces.
     ///
     /// # Errors
-    /// As [`add_scalar`](Self::add_scalar); [`Error::Argument`](crate::Error::Argument) if shapes do not fit or a face names a point that
-    /// there is not.
+    /// As [`add_scalar`](Self::add_scalar); [`Error::Argument`](crate::Error::Argument) if shapes do not fit or a face
+    /// names a point that there is not.
     ///
     /// # Examples
     /// ```

@@ -1,8 +1,8 @@
 //! Names of folders and event files.
 //!
-//! TensorBoard reads the event files of a folder in the order of their names, and never goes back. So a name begins with the time, and
-//! that time is later than those of the files that are there: also for a run that is resumed in the same second, or after the
-//! clock was set back.
+//! TensorBoard reads the event files of a folder in the order of their names, and never goes back. So a name begins
+//! with the time, and that time is later than those of the files that are there: also for a run that is resumed in the
+//! same second, or after the clock was set back.
 
 use std::fs::{self, File};
 use std::io::ErrorKind;

@@ -13,12 +13,12 @@ const MAX_THRESHOLDS: usize = 127;
 const MINIMUM_COUNT: f64 = 1e-7;
 
 impl SummaryWriter {
-    /// Adds the precision and recall of answers at 127 thresholds. `labels` are 1 where the answer is yes, else 0; `predictions` are the
-    /// probabilities, from 0 to 1, that it is.
+    /// Adds the precision and recall of answers at 127 thresholds. `labels` are 1 where the answer is yes, else 0;
+    /// `predictions` are the probabilities, from 0 to 1, that it is.
     ///
     /// # Errors
-    /// As [`add_scalar`](Self::add_scalar); [`Error::Argument`](crate::Error::Argument) if there is nothing, there are more of one than of the
-    /// other, a label is neither 0 nor 1, or a prediction is not between 0 and 1.
+    /// As [`add_scalar`](Self::add_scalar); [`Error::Argument`](crate::Error::Argument) if there is nothing, there are
+    /// more of one than of the other, a label is neither 0 nor 1, or a prediction is not between 0 and 1.
     ///
     /// # Examples
     /// ```

@@ -1,6 +1,8 @@
-//! The protocol buffers of TensorBoard, as far as they are written: field numbers and types are those of its `.proto` files.
+//! The protocol buffers of TensorBoard, as far as they are written: field numbers and types are those of its `.proto`
+//! files.
 //!
-//! `Event` is what a record holds. Plugins have messages of their own, which stand in [`PluginData::content`] or in a tensor.
+//! `Event` is what a record holds. Plugins have messages of their own, which stand in [`PluginData::content`] or in a
+//! tensor.
 
 use std::collections::BTreeMap;
 

@@ -6,12 +6,12 @@
 //! worker    sleeps ── takes all that is there: after `interval`, when half full, or when somebody waits ── writes it
 //! ```
 //!
-//! Invariant: a file consists of whole records, in the order of the calls. Bytes leave the queue when they are in the file; where
-//! writing fails, the file is cut back to its last whole record, the bytes stay with the worker, and the error goes to the next
-//! call. The worker does not try again before somebody has seen the error.
+//! Invariant: a file consists of whole records, in the order of the calls. Bytes leave the queue when they are in the
+//! file; where writing fails, the file is cut back to its last whole record, the bytes stay with the worker, and the
+//! error goes to the next call. The worker does not try again before somebody has seen the error.
 //!
-//! An `append` wakes the worker only when it makes the queue not empty or half full: waking a thread costs microseconds,
-//! appending a tenth of one.
+//! An `append` wakes the worker only when it makes the queue not empty or half full: waking a thread costs
+//! microseconds, appending a tenth of one.
 
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
@@ -110,7 +110,8 @@ impl Queue {
         FileId(state.queued.len() - 1)
     }
 
-    /// Queues a record; waits while the queue is full. A record that is larger than the queue is taken when the queue is empty.
+    /// Queues a record; waits while the queue is full. A record that is larger than the queue is taken when the queue
+    /// is empty.
     pub(crate) fn append(&self, file: FileId, record: &[u8]) -> Result<()> {
         let shared = &*self.shared;
         let mut state = shared.lock();

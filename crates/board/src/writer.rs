@@ -1,5 +1,5 @@
-//! [`SummaryWriter`]: a folder of event files, and the calls that are about text and numbers. Pictures, curves, graphs and the like
-//! have files of their own, which add methods to it.
+//! [`SummaryWriter`]: a folder of event files, and the calls that are about text and numbers. Pictures, curves, graphs
+//! and the like have files of their own, which add methods to it.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -26,13 +26,13 @@ const MAX_TAG_BYTES: usize = 16 * 1024;
 /// Writes event files that TensorBoard shows, with the names of PyTorch's `torch.utils.tensorboard.SummaryWriter`.
 ///
 /// A call encodes its values and queues them; a worker thread writes them, at the latest after
-/// [`flush_interval`](WriterOptions::flush_interval). Nothing that was queued is lost: a full queue makes calls wait, and an error of
-/// the worker thread is returned by the next call, whichever it is, while what was queued is tried again. Dropping a writer writes
-/// what is left, but cannot say whether that worked: [`close`](Self::close) can.
+/// [`flush_interval`](WriterOptions::flush_interval). Nothing that was queued is lost: a full queue makes calls wait,
+/// and an error of the worker thread is returned by the next call, whichever it is, while what was queued is tried
+/// again. Dropping a writer writes what is left, but cannot say whether that worked: [`close`](Self::close) can.
 ///
-/// A file is readable up to its last whole event, wherever it was cut off. A writer never continues a file: one that is opened in a folder
-/// with files makes another one, which TensorBoard reads after those; [`purge_step`](WriterOptions::purge_step) says from which step on
-/// theirs do not count.
+/// A file is readable up to its last whole event, wherever it was cut off. A writer never continues a file: one that is
+/// opened in a folder with files makes another one, which TensorBoard reads after those;
+/// [`purge_step`](WriterOptions::purge_step) says from which step on theirs do not count.
 ///
 /// # Examples
 /// ```
@@ -83,20 +83,23 @@ impl WriterOptions {
         self
     }
 
-    /// For a training that continues in the folder of a run that got further than its checkpoint: TensorBoard hides what earlier files
-    /// have of this step and those after it. That holds for the files of [`add_scalars`](SummaryWriter::add_scalars) too.
+    /// For a training that continues in the folder of a run that got further than its checkpoint: TensorBoard hides
+    /// what earlier files have of this step and those after it. That holds for the files of
+    /// [`add_scalars`](SummaryWriter::add_scalars) too.
     pub fn purge_step(mut self, step: impl Into<Step>) -> Self {
         self.purge_step = Some(step.into());
         self
     }
 
-    /// How many bytes may wait to be written before calls wait; 8 MiB unless set. PyTorch's `max_queue` counts events instead.
+    /// How many bytes may wait to be written before calls wait; 8 MiB unless set. PyTorch's `max_queue` counts events
+    /// instead.
     pub fn queue_bytes(mut self, bytes: usize) -> Self {
         self.queue_bytes = bytes;
         self
     }
 
-    /// How long an event may wait to be written, and so what a killed program loses; one second unless set. PyTorch's `flush_secs`.
+    /// How long an event may wait to be written, and so what a killed program loses; one second unless set. PyTorch's
+    /// `flush_secs`.
     pub fn flush_interval(mut self, interval: Duration) -> Self {
         self.flush_interval = interval;
         self
@@ -111,8 +114,8 @@ impl WriterOptions {
     /// Makes the folder and an event file in it.
     ///
     /// # Errors
-    /// [`Error::Create`](crate::Error::Create) if the folder, the file or the worker thread cannot be made; [`Error::Argument`] if the step or the suffix
-    /// cannot be.
+    /// [`Error::Create`](crate::Error::Create) if the folder, the file or the worker thread cannot be made;
+    /// [`Error::Argument`](crate::Error::Argument) if the step or the suffix cannot be.
     pub fn open(self) -> Result<SummaryWriter> {
         let suffix = &self.filename_suffix;
         ensure!(
@@ -187,8 +190,9 @@ impl SummaryWriter {
     /// Adds one number to the curve `tag`; `/` in tags groups curves. It is kept as `f32`, NaN and infinities too.
     ///
     /// # Errors
-    /// As all calls: [`Error::Argument`](crate::Error::Argument) for an empty or overlong tag or a step above `i64::MAX`; [`Error::Write`] if the worker thread
-    /// could not write. Here also that of a tensor that is no single number or cannot be read.
+    /// As all calls: [`Error::Argument`](crate::Error::Argument) for an empty or overlong tag or a step above
+    /// `i64::MAX`; [`Error::Write`](crate::Error::Write) if the worker thread could not write. Here also that of a
+    /// tensor that is no single number or cannot be read.
     pub fn add_scalar(&self, tag: &str, value: impl ToScalar, step: impl Into<Step>) -> Result<()> {
         self.add_value(self.main, scalar(tag, value.to_scalar()?), step.into())
     }
@@ -242,7 +246,8 @@ impl SummaryWriter {
     /// [`flush`](Self::flush), then ends the worker thread.
     ///
     /// # Errors
-    /// [`Error::Write`](crate::Error::Write). What is then still queued is tried once more and given up; `flush` until it works where that is not wanted.
+    /// [`Error::Write`](crate::Error::Write). What is then still queued is tried once more and given up; `flush` until
+    /// it works where that is not wanted.
     pub fn close(self) -> Result<()> {
         self.flush()
     }

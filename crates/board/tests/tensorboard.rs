@@ -1,6 +1,8 @@
-//! Our files beside PyTorch's, as TensorBoard reads and serves them: `tests/golden/torch_board.py` compares every value.
+//! Our files beside PyTorch's, as TensorBoard reads and serves them: `tests/golden/torch_board.py` compares every
+//! value.
 //!
-//! Runs where `PAGELOCK_PYTHON` names a Python that has torch. What the crate's other tests compare with is in `tests/golden/torch`.
+//! Runs where `PAGELOCK_PYTHON` names a Python that has torch. What the crate's other tests compare with is in
+//! `tests/golden/torch`.
 
 #[path = "../src/tests/calls.rs"]
 mod calls;

@@ -20,8 +20,8 @@ fn pixels(png: &[u8]) -> (u32, u32, png::ColorType, Vec<u8>) {
     (info.width, info.height, info.color_type, bytes)
 }
 
-/// Both events as they are compared: without times that PyTorch took from the clock, pictures as pixels, sums to twelve digits, and
-/// messages inside of messages, whose maps have no order, decoded.
+/// Both events as they are compared: without times that PyTorch took from the clock, pictures as pixels, sums to twelve
+/// digits, and messages inside of messages, whose maps have no order, decoded.
 fn normal(mut event: Event) -> String {
     if event.wall_time.fract() != 0.0 {
         event.wall_time = 0.0;

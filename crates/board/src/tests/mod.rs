@@ -1,4 +1,5 @@
-//! Tests of files as TensorBoard reads them: against those of PyTorch (`golden.rs`), cut off, continued, and where writing fails.
+//! Tests of files as TensorBoard reads them: against those of PyTorch (`golden.rs`), cut off, continued, and where
+//! writing fails.
 
 mod calls;
 #[cfg(feature = "figures")]

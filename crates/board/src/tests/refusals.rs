@@ -151,7 +151,8 @@ fn curves_and_points() {
             "the embedding `e` has 1 labels for 3 points",
             "the cell \"b\\tc\" of the embedding `e` has a tab or line break",
             "a row of the embedding `e` has 1 cells for 2 columns",
-            "the 3 pictures of the embedding `e` need 8194 × 2 pixels, and the projector takes 8192 × 8192; make them smaller",
+            "the 3 pictures of the embedding `e` need 8194 × 2 pixels, and the projector takes 8192 × 8192; make them \
+             smaller",
         ]
     );
 }
