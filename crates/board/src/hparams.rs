@@ -26,6 +26,16 @@ pub enum HParam {
     Bool(bool),
 }
 
+impl HParam {
+    fn kind(&self) -> &'static str {
+        match self {
+            HParam::Number(_) => "a number",
+            HParam::Text(_) => "a text",
+            HParam::Bool(_) => "true or false",
+        }
+    }
+}
+
 impl From<f64> for HParam {
     fn from(number: f64) -> Self {
         Self::Number(number)
@@ -164,12 +174,12 @@ fn check(hparams: &HParams) -> Result<()> {
         ensure!(!name.is_empty(), "a setting has no name");
         let is_twice = hparams.settings[..at].iter().any(|(other, ..)| other == name);
         ensure!(!is_twice, "the setting `{name}` is there twice");
-        let type_of = std::mem::discriminant::<HParam>;
-        let others = all.iter().find(|other| type_of(other) != type_of(value));
+        let other = all.iter().map(HParam::kind).find(|kind| *kind != value.kind());
         ensure!(
-            others.is_none(),
-            "the setting `{name}` is {value:?}, and cannot be {:?}, which is of another type",
-            others.unwrap()
+            other.is_none(),
+            "the setting `{name}` is {}, and cannot be {}",
+            value.kind(),
+            other.unwrap_or_default()
         );
     }
     hparams.metrics.iter().try_for_each(|(tag, _)| check_tag(tag))

@@ -22,6 +22,9 @@ use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result, create};
 
+/// The memory that a file keeps for later bytes.
+const KEPT_BYTES: usize = 1 << 20;
+
 /// Where the bytes of one file go.
 pub(crate) trait Sink: Send {
     /// Adds all of the bytes, or none.
@@ -254,6 +257,7 @@ fn write(files: &mut [OpenFile]) -> (usize, Result<()>) {
             Ok(()) => {
                 written += bytes.len();
                 bytes.clear();
+                bytes.shrink_to(KEPT_BYTES);
             }
             Err(error) => result = result.and(Err(Error::Write { path: sink.path(), error })),
         }

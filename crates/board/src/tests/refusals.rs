@@ -185,7 +185,7 @@ fn graphs_charts_settings_and_meshes() {
             "the layout has no categories",
             "the chart `none` has no curves",
             "the setting `lr` is there twice",
-            "the setting `lr` is Number(1.0), and cannot be Text(\"a\"), which is of another type",
+            "the setting `lr` is a number, and cannot be a text",
             "`../other` names no folder below that of the writer; leave out `..`",
             "the vertices of `m` have the shape [1], not [meshes, points, 3]",
             "a face of `m` names the point 2; there are 2",

@@ -1,5 +1,6 @@
 //! The queue and its worker, with files that fail.
 
+use std::fs::{self, File};
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -7,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::Error;
-use crate::queue::{FileId, Queue, Sink};
+use crate::queue::{FileId, FileSink, Queue, Sink};
 
 /// Never, as far as a test is concerned.
 const NEVER: Duration = Duration::from_secs(100_000);
@@ -136,4 +137,20 @@ fn a_queue_without_room_passes_records_on_one_by_one() {
     (0..100).for_each(|_| queue.append(file, b"record").unwrap());
     drop(queue);
     assert_eq!(disk.bytes(), b"record".repeat(100));
+}
+
+#[test]
+fn what_a_failed_write_left_in_the_file_is_cut_off() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("events");
+    let mut sink = FileSink { file: File::create_new(&path).unwrap(), path: path.clone(), len: 0 };
+    sink.append(b"whole ").unwrap();
+    fs::write(&path, "whole and a part of what follows").unwrap();
+    sink.append(b"again").unwrap();
+    assert_eq!(fs::read(&path).unwrap(), b"whole again");
+
+    let file = File::open(&path).unwrap(); // which cannot be written
+    let mut sink = FileSink { file, path: path.clone(), len: 11 };
+    sink.append(b"more").unwrap_err();
+    assert_eq!((fs::read(&path).unwrap().as_slice(), sink.len), (&b"whole again"[..], 11));
 }
