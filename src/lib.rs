@@ -30,14 +30,19 @@
 //! - [`tensor`]: n-dimensional arrays, operations and automatic differentiation.
 //! - [`data`]: datasets, samplers and loaders that page-lock batches and bring them to a GPU; MNIST, CIFAR, CSV, `.npy` and more.
 //! - [`nn`]: modules, layers, losses, optimizers and checkpoints that PyTorch reads.
+//! - `board`: event files for TensorBoard, with the names of PyTorch's `SummaryWriter`.
 //!
 //! # Features
 //! - `cuda-13000` (default): the bindings are those of CUDA 13.0. They load whatever driver there is when the program runs. For
 //!   other bindings switch it off and name one of cudarc's.
 //! - `download` and `progress` (default): missing data files are fetched over HTTPS, with a progress bar on terminals.
+//! - `tensorboard` (default): the module `board`.
 //! - `images`, `parquet`, `safetensors`: folders of pictures, columns of Parquet files, rows of tensors in safetensors files.
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "tensorboard")]
+#[doc(inline)]
+pub use pagelock_board as board;
 #[doc(inline)]
 pub use pagelock_cuda as cuda;
 #[doc(inline)]

@@ -5,6 +5,7 @@ use std::error::Error as StdError;
 use std::io;
 use std::path::PathBuf;
 
+use pagelock::board;
 use pagelock::cuda::{self, Absence};
 use pagelock::data;
 use pagelock::memory::{self, Budget, ByteSize, Kind};
@@ -66,6 +67,9 @@ fn nested() -> Vec<Any> {
         any(data::Error::Worker { worker: 0, source: bad_sample().into() }),
         any(data::Error::Memory(refused())),
         any(data::Error::from(io())),
+        any(board::Error::Create { path: path(), error: absent() }),
+        any(board::Error::Write { path: path(), error: absent() }),
+        any(board::Error::Tensor(io())),
     ]
 }
 

@@ -12,7 +12,7 @@ use std::process::{Child, Command, Output, Stdio};
 use tempfile::TempDir;
 
 /// All of them.
-const EXAMPLES: [&str; 10] = [
+const EXAMPLES: [&str; 11] = [
     "autograd",
     "budgets",
     "copy_engines",
@@ -22,6 +22,7 @@ const EXAMPLES: [&str; 10] = [
     "mnist_walkthrough",
     "overlap",
     "pinmem_nonblock",
+    "tensorboard_fashion_mnist",
     "tensors",
 ];
 
@@ -188,12 +189,24 @@ fn without_the_files_the_first_line_is_short_and_the_reason_follows() {
 
 #[test]
 fn a_folder_of_data_that_is_given_is_read_and_nothing_else() {
-    for name in ["mnist_cnn", "mnist_walkthrough"] {
+    for name in ["mnist_cnn", "mnist_walkthrough", "tensorboard_fashion_mnist"] {
         let program = Program::new(name, &["--data", "empty"]);
         fs::create_dir(program.path("empty")).unwrap();
         let said = program.run();
         said.assert_refused(&["train-images-idx3-ubyte.gz", "`empty`", "PAGELOCK_OFFLINE is set"]);
         assert_eq!(said.stderr.matches("PAGELOCK_OFFLINE is set").count(), 1, "said twice: {said:?}");
+    }
+}
+
+#[test]
+fn the_walkthrough_with_tensorboard_leaves_what_tensorboard_shows() {
+    let mut program = Program::new("tensorboard_fashion_mnist", &["--out=results", "--steps=1000"]);
+    let folder = program.path("results");
+    let said = Said::of(program.command.output().unwrap());
+    assert!(said.stdout.starts_with("generated digits (seed 42)"), "{said:?}");
+    assert!(said.stdout.contains("step 1000: loss ") && said.code == Some(0), "{said:?}");
+    for file in ["projector_config.pbtxt", "00000/default/tensors.tsv", "00000/default/sprite.png"] {
+        assert!(folder.join(file).is_file(), "there is no {file}");
     }
 }
 

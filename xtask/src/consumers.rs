@@ -29,17 +29,19 @@ const CRATES: &[Crate] = &[
     Crate { package: "pagelock-tensor", folder: "crates/tensor" },
     Crate { package: "pagelock-data", folder: "crates/data" },
     Crate { package: "pagelock-nn", folder: "crates/nn" },
+    Crate { package: "pagelock-board", folder: "crates/board" },
     Crate { package: WHOLE.package, folder: WHOLE.folder },
 ];
 
 /// Packages that must not appear anywhere below a crate.
 const FORBIDDEN: &[(&str, &[&str])] = &[
-    ("pagelock-files", &["pagelock-memory", "pagelock-cuda", "pagelock-tensor", "pagelock-data", "pagelock-nn"]),
+    ("pagelock-files", &["pagelock-memory", "pagelock-cuda", "pagelock-tensor", "pagelock-data", "pagelock-nn", "pagelock-board"]),
     ("pagelock-memory", &["rayon", "pagelock-cuda", "pagelock-tensor", "pagelock-data", "pagelock-nn"]),
     ("pagelock-cuda", &["rayon", "pagelock-tensor", "pagelock-data", "pagelock-nn"]),
     ("pagelock-tensor", &["pagelock-data", "pagelock-nn"]),
-    ("pagelock-data", &["pagelock-nn"]),
-    ("pagelock-nn", &["pagelock-data"]),
+    ("pagelock-data", &["pagelock-nn", "pagelock-board"]),
+    ("pagelock-nn", &["pagelock-data", "pagelock-board"]),
+    ("pagelock-board", &["pagelock-data", "pagelock-nn"]),
 ];
 
 pub(crate) fn run(sh: &Shell, parser: Parser) -> Result<()> {

@@ -37,6 +37,7 @@ const SELECTIONS: &[Selection] = &[
     dev("--package pagelock-tensor"),
     dev("--package pagelock-data"),
     dev("--package pagelock-nn"),
+    dev("--package pagelock-board"),
     Selection { selects: "--package pagelock-fuzz --features readers", with_dev: false, same_as: ALL },
 ];
 

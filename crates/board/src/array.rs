@@ -1,0 +1,208 @@
+//! What the writer takes: numbers with a shape, of slices, vectors, arrays or tensors.
+
+use std::borrow::Cow;
+
+use crate::error::{Result, ensure};
+
+/// Numbers in row-major order, and their shape.
+///
+/// # Examples
+/// ```
+/// use pagelock_board::Array;
+///
+/// let pixels = vec![0u8; 3 * 28 * 28];
+/// let picture = Array::new(&pixels, [3, 28, 28])?;
+/// assert_eq!(picture.shape(), [3, 28, 28]);
+/// assert_eq!(
+///     Array::new(&pixels, [28, 28]).unwrap_err().to_string(),
+///     "2352 values do not fill the shape [28, 28], which holds 784"
+/// );
+/// # Ok::<(), pagelock_board::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+pub struct Array<'a> {
+    pub(crate) shape: Vec<usize>,
+    pub(crate) values: Values<'a>,
+}
+
+/// What can stand in an [`Array`]: `u8`, `i64`, `f32`, `f64`. Pictures of `u8` are bytes from 0 to 255, all others from
+/// 0 to 1.
+pub trait Number: sealed::Number {}
+
+pub(crate) use sealed::Values;
+
+mod sealed {
+    use std::borrow::Cow;
+
+    /// The numbers of an [`Array`], in the precision that they have.
+    #[derive(Debug, Clone, PartialEq)]
+    pub enum Values<'a> {
+        U8(Cow<'a, [u8]>),
+        I64(Cow<'a, [i64]>),
+        F32(Cow<'a, [f32]>),
+        F64(Cow<'a, [f64]>),
+    }
+
+    pub trait Number: Sized + Clone {
+        fn values(values: Cow<'_, [Self]>) -> Values<'_>;
+    }
+
+    impl Number for u8 {
+        fn values(values: Cow<'_, [u8]>) -> Values<'_> {
+            Values::U8(values)
+        }
+    }
+
+    impl Number for i64 {
+        fn values(values: Cow<'_, [i64]>) -> Values<'_> {
+            Values::I64(values)
+        }
+    }
+
+    impl Number for f32 {
+        fn values(values: Cow<'_, [f32]>) -> Values<'_> {
+            Values::F32(values)
+        }
+    }
+
+    impl Number for f64 {
+        fn values(values: Cow<'_, [f64]>) -> Values<'_> {
+            Values::F64(values)
+        }
+    }
+}
+
+impl Number for u8 {}
+impl Number for i64 {}
+impl Number for f32 {}
+impl Number for f64 {}
+
+impl<'a> Array<'a> {
+    /// The values with a shape.
+    ///
+    /// # Errors
+    /// [`Error::Argument`](crate::Error::Argument) if their number is not the product of the shape.
+    pub fn new<T: Number>(values: &'a [T], shape: impl Into<Vec<usize>>) -> Result<Self> {
+        Self::of(T::values(Cow::Borrowed(values)), shape.into())
+    }
+
+    pub(crate) fn of(values: Values<'a>, shape: Vec<usize>) -> Result<Self> {
+        let holds = shape.iter().try_fold(1usize, |len, &size| len.checked_mul(size));
+        let (len, holds) = (values.len(), holds.unwrap_or(usize::MAX));
+        ensure!(len == holds, "{len} values do not fill the shape {shape:?}, which holds {holds}");
+        Ok(Self { shape, values })
+    }
+
+    /// The size of each dimension.
+    pub fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    /// The number of values.
+    pub(crate) fn len(&self) -> usize {
+        self.values.len()
+    }
+
+    pub(crate) fn to_f64(&self) -> Cow<'_, [f64]> {
+        match &self.values {
+            Values::U8(values) => values.iter().map(|&value| value.into()).collect(),
+            Values::I64(values) => values.iter().map(|&value| value as f64).collect(),
+            Values::F32(values) => values.iter().map(|&value| value.into()).collect(),
+            Values::F64(values) => Cow::Borrowed(values),
+        }
+    }
+
+    pub(crate) fn to_f32(&self) -> Cow<'_, [f32]> {
+        match &self.values {
+            Values::U8(values) => values.iter().map(|&value| value.into()).collect(),
+            Values::I64(values) => values.iter().map(|&value| value as f32).collect(),
+            Values::F32(values) => Cow::Borrowed(values),
+            Values::F64(values) => values.iter().map(|&value| value as f32).collect(),
+        }
+    }
+
+    /// The values as bytes of a picture: those of `u8` as they are, others times 255, cut to 0 and 255.
+    pub(crate) fn to_bytes(&self) -> Cow<'_, [u8]> {
+        match &self.values {
+            Values::U8(values) => Cow::Borrowed(values),
+            _ => self.to_f32().iter().map(|&value| (value * 255.0) as u8).collect(), // `as` cuts, and NaN is 0
+        }
+    }
+}
+
+impl Values<'_> {
+    fn len(&self) -> usize {
+        match self {
+            Values::U8(values) => values.len(),
+            Values::I64(values) => values.len(),
+            Values::F32(values) => values.len(),
+            Values::F64(values) => values.len(),
+        }
+    }
+}
+
+/// What has the values and the shape of an [`Array`]: arrays, slices and vectors of numbers, and with the feature
+/// `tensors` the tensors of `pagelock-tensor`, on any device.
+pub trait ToArray {
+    /// The values, copied where they are elsewhere or of another type.
+    ///
+    /// # Errors
+    /// That of the tensor, if it cannot be read.
+    fn to_array(&self) -> Result<Array<'_>>;
+}
+
+impl ToArray for Array<'_> {
+    fn to_array(&self) -> Result<Array<'_>> {
+        let values = match &self.values {
+            Values::U8(values) => Values::U8(Cow::Borrowed(values)),
+            Values::I64(values) => Values::I64(Cow::Borrowed(values)),
+            Values::F32(values) => Values::F32(Cow::Borrowed(values)),
+            Values::F64(values) => Values::F64(Cow::Borrowed(values)),
+        };
+        Ok(Array { shape: self.shape.clone(), values })
+    }
+}
+
+impl<T: Number> ToArray for [T] {
+    fn to_array(&self) -> Result<Array<'_>> {
+        Array::new(self, [self.len()])
+    }
+}
+
+impl<T: Number> ToArray for Vec<T> {
+    fn to_array(&self) -> Result<Array<'_>> {
+        self.as_slice().to_array()
+    }
+}
+
+impl<T: Number, const N: usize> ToArray for [T; N] {
+    fn to_array(&self) -> Result<Array<'_>> {
+        self.as_slice().to_array()
+    }
+}
+
+/// What is one number: Rust's, and with the feature `tensors` tensors with one element.
+pub trait ToScalar {
+    /// The number.
+    ///
+    /// # Errors
+    /// That of the tensor, if it has more than one element or cannot be read.
+    fn to_scalar(&self) -> Result<f64>;
+}
+
+impl<T: ToScalar + ?Sized> ToScalar for &T {
+    fn to_scalar(&self) -> Result<f64> {
+        (**self).to_scalar()
+    }
+}
+
+macro_rules! scalars {
+    ($($number:ty)+) => {$(
+        impl ToScalar for $number {
+            fn to_scalar(&self) -> Result<f64> {
+                Ok(*self as f64)
+            }
+        }
+    )+};
+}
+scalars!(f32 f64 i8 i16 i32 i64 isize u8 u16 u32 u64 usize);

@@ -1,0 +1,138 @@
+//! Histograms: how often values lie in each bucket.
+//!
+//! As NumPy counts: a bucket has its lower edge and not its upper one, but for the last, which has both. As PyTorch
+//! writes: empty buckets before the first and after the last full one are left out, but for one before them, whose
+//! limit is the first lower edge.
+
+use crate::array::ToArray;
+use crate::error::{Result, ensure, refuse};
+use crate::proto::{Content, Histogram, Value};
+use crate::step::Step;
+use crate::writer::SummaryWriter;
+
+/// The most buckets that are chosen by number.
+const MAX_BINS: usize = 1 << 20;
+
+/// Where the buckets of a histogram lie.
+#[derive(Debug, Clone, PartialEq, Default)]
+#[non_exhaustive]
+pub enum Bins {
+    /// TensorFlow's: each edge is 1.1 times the one before, from 1e-12 to 1e20, the same below zero, and zero. Values
+    /// beyond are in no bucket.
+    #[default]
+    TensorFlow,
+    /// So many of equal width between the least and the largest value.
+    Equal(usize),
+    /// Between these, which rise.
+    Edges(Vec<f64>),
+}
+
+impl SummaryWriter {
+    /// Adds how the values are distributed.
+    ///
+    /// # Errors
+    /// As [`add_scalar`](Self::add_scalar); [`Error::Argument`](crate::Error::Argument) if there is no value, or none
+    /// of them lies in a bucket.
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_board::{Bins, SummaryWriter};
+    ///
+    /// let folder = tempfile::tempdir()?;
+    /// let writer = SummaryWriter::new(folder.path())?;
+    /// let weights = [0.1f32, -0.2, 0.15];
+    /// writer.add_histogram("fc/weight", &weights, 0)?;
+    /// writer.add_histogram_in("fc/weight", &weights, Bins::Equal(30), 1)?;
+    /// writer.close()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn add_histogram(&self, tag: &str, values: &(impl ToArray + ?Sized), step: impl Into<Step>) -> Result<()> {
+        self.add_histogram_in(tag, values, Bins::TensorFlow, step)
+    }
+
+    /// [`add_histogram`](Self::add_histogram) with other buckets.
+    ///
+    /// # Errors
+    /// As that; also if the edges do not rise, or the number of buckets is 0 or more than 2^20.
+    pub fn add_histogram_in(
+        &self,
+        tag: &str,
+        values: &(impl ToArray + ?Sized),
+        bins: Bins,
+        step: impl Into<Step>,
+    ) -> Result<()> {
+        let histogram = histogram(tag, &values.to_array()?.to_f64(), &bins)?;
+        let value = Value { tag: tag.to_owned(), metadata: None, content: Some(Content::Histogram(histogram)) };
+        self.add_value(self.main, value, step.into())
+    }
+}
+
+fn histogram(tag: &str, values: &[f64], bins: &Bins) -> Result<Histogram> {
+    ensure!(!values.is_empty(), "the histogram `{tag}` has no value");
+    let (min, max) = (extreme(values, f64::min), extreme(values, f64::max));
+    let edges = match bins {
+        Bins::TensorFlow => tensorflow_edges(),
+        Bins::Equal(n) => equal_edges(tag, *n, min, max)?,
+        Bins::Edges(edges) => edges.clone(),
+    };
+    let do_rise = edges.len() >= 2 && edges.is_sorted_by(|a, b| a < b);
+    ensure!(do_rise, "the histogram `{tag}` needs two or more edges that rise");
+
+    let counts = count(values, &edges);
+    let first = counts.iter().position(|&count| count > 0.0);
+    let Some(first) = first else {
+        let (n, low, high) = (values.len(), edges[0], edges[edges.len() - 1]);
+        refuse!("none of the {n} values of the histogram `{tag}` lies between {low:e} and {high:e}");
+    };
+    let end = counts.iter().rposition(|&count| count > 0.0).map_or(first, |last| last + 1);
+    let bucket = std::iter::once(0.0).chain(counts[first..end].iter().copied()).collect();
+    let sum_squares = pairwise_sum(values, &|value| value * value);
+    let sum = pairwise_sum(values, &|value| value);
+    let bucket_limit = edges[first..=end].to_vec();
+    Ok(Histogram { min, max, num: values.len() as f64, sum, sum_squares, bucket_limit, bucket })
+}
+
+/// The least or largest value; NaN, if there is one.
+fn extreme(values: &[f64], of: fn(f64, f64) -> f64) -> f64 {
+    let of = |a: f64, b: f64| if a.is_nan() || b.is_nan() { f64::NAN } else { of(a, b) };
+    values.iter().copied().reduce(of).unwrap_or(f64::NAN)
+}
+
+fn tensorflow_edges() -> Vec<f64> {
+    let above = || std::iter::successors(Some(1e-12), |edge| Some(edge * 1.1)).take_while(|&edge| edge < 1e20);
+    let mut below: Vec<f64> = above().map(|edge: f64| -edge).collect();
+    below.reverse();
+    below.into_iter().chain([0.0]).chain(above()).collect()
+}
+
+/// As NumPy's `linspace`; values that are all the same get a width of 1.
+fn equal_edges(tag: &str, n: usize, min: f64, max: f64) -> Result<Vec<f64>> {
+    ensure!((1..=MAX_BINS).contains(&n), "the histogram `{tag}` cannot have {n} buckets, only 1 to {MAX_BINS}");
+    let is_finite = min.is_finite() && max.is_finite();
+    ensure!(is_finite, "the values of the histogram `{tag}` lie between {min} and {max}; give edges for such values");
+    let (low, high) = if min == max { (min - 0.5, max + 0.5) } else { (min, max) };
+    let step = (high - low) / n as f64;
+    Ok((0..n).map(|at| at as f64 * step + low).chain([high]).collect())
+}
+
+/// How many values lie between each edge and the next one.
+fn count(values: &[f64], edges: &[f64]) -> Vec<f64> {
+    let mut counts = vec![0.0; edges.len() - 1];
+    let last = edges[edges.len() - 1];
+    for &value in values {
+        if value >= edges[0] && value <= last {
+            let above = edges.partition_point(|&edge| edge <= value);
+            counts[above.min(edges.len() - 1) - 1] += 1.0;
+        }
+    }
+    counts
+}
+
+/// A sum with errors that grow with the logarithm of the number of values.
+fn pairwise_sum(values: &[f64], of: &impl Fn(f64) -> f64) -> f64 {
+    if values.len() <= 64 {
+        return values.iter().map(|&value| of(value)).sum();
+    }
+    let (left, right) = values.split_at(values.len() / 2);
+    pairwise_sum(left, of) + pairwise_sum(right, of)
+}

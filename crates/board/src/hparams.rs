@@ -1,0 +1,210 @@
+//! Settings of runs, compared.
+
+use std::collections::BTreeMap;
+
+use crate::array::ToScalar;
+use crate::error::{Result, ensure};
+use crate::proto::{
+    Experiment, HParamInfo, HParamsData, HParamsPlugin, List, MetricInfo, MetricName, SessionEnd, SessionStart,
+    Setting, SettingKind, Value,
+};
+use crate::step::{Step, now};
+use crate::writer::{SummaryWriter, check_tag, scalar};
+
+/// `Status`: the run ended well.
+const SUCCESS: i32 = 1;
+
+/// The value of a setting.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum HParam {
+    /// Any number.
+    Number(f64),
+    /// A name, such as that of an optimizer.
+    Text(String),
+    /// On or off. (PyTorch writes 1 and 0.)
+    Bool(bool),
+}
+
+impl HParam {
+    fn kind(&self) -> &'static str {
+        match self {
+            HParam::Number(_) => "a number",
+            HParam::Text(_) => "a text",
+            HParam::Bool(_) => "true or false",
+        }
+    }
+}
+
+impl From<f64> for HParam {
+    fn from(number: f64) -> Self {
+        Self::Number(number)
+    }
+}
+
+impl From<f32> for HParam {
+    fn from(number: f32) -> Self {
+        Self::Number(number.into())
+    }
+}
+
+impl From<i32> for HParam {
+    fn from(number: i32) -> Self {
+        Self::Number(number.into())
+    }
+}
+
+impl From<usize> for HParam {
+    fn from(number: usize) -> Self {
+        Self::Number(number as f64)
+    }
+}
+
+impl From<&str> for HParam {
+    fn from(text: &str) -> Self {
+        Self::Text(text.to_owned())
+    }
+}
+
+impl From<String> for HParam {
+    fn from(text: String) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl From<bool> for HParam {
+    fn from(value: bool) -> Self {
+        Self::Bool(value)
+    }
+}
+
+/// The settings of a run and what came of them, for [`SummaryWriter::add_hparams`].
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct HParams {
+    settings: Vec<(String, HParam, Vec<HParam>)>,
+    metrics: Vec<(String, f64)>,
+    run_name: Option<String>,
+}
+
+impl HParams {
+    /// No setting and no metric.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A setting of the run.
+    pub fn set(mut self, name: impl Into<String>, value: impl Into<HParam>) -> Self {
+        self.settings.push((name.into(), value.into(), Vec::new()));
+        self
+    }
+
+    /// A setting of the run, and all that it can be: PyTorch's `hparam_domain_discrete`.
+    pub fn set_one_of<V: Into<HParam>>(
+        mut self,
+        name: impl Into<String>,
+        value: impl Into<HParam>,
+        all: impl IntoIterator<Item = V>,
+    ) -> Self {
+        self.settings.push((name.into(), value.into(), all.into_iter().map(Into::into).collect()));
+        self
+    }
+
+    /// What came of the run. The tag should be one that [`add_scalar`](SummaryWriter::add_scalar) is not used with.
+    pub fn metric(mut self, tag: impl Into<String>, value: f64) -> Self {
+        self.metrics.push((tag.into(), value));
+        self
+    }
+
+    /// The folder of the run below that of the writer; without, the time.
+    pub fn run_name(mut self, name: impl Into<String>) -> Self {
+        self.run_name = Some(name.into());
+        self
+    }
+}
+
+impl SummaryWriter {
+    /// Adds a run with its settings and metrics, to be compared with others. The run is a folder below that of the
+    /// writer.
+    ///
+    /// # Errors
+    /// As [`add_scalar`](Self::add_scalar); [`Error::Argument`](crate::Error::Argument) if a name is empty or there
+    /// twice, the values that a setting can have are of another type, or the name of the run leads elsewhere;
+    /// [`Error::Create`](crate::Error::Create) if its file cannot be made.
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_board::{HParams, SummaryWriter};
+    ///
+    /// let folder = tempfile::tempdir()?;
+    /// let writer = SummaryWriter::new(folder.path())?;
+    /// for (run, lr) in [0.1, 0.01].into_iter().enumerate() {
+    ///     let settings = HParams::new().run_name(format!("run{run}")).set("lr", lr).set("optimizer", "sgd");
+    ///     writer.add_hparams(&settings.metric("hparam/accuracy", 0.9), 0)?;
+    /// }
+    /// writer.close()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn add_hparams(&self, hparams: &HParams, step: impl Into<Step>) -> Result<()> {
+        check(hparams)?;
+        let step = step.into().timed();
+        let run_name = hparams.run_name.clone().unwrap_or_else(|| now().to_string());
+        let file = self.other_file(&run_name)?;
+        let start = hparams.settings.iter().map(|(name, value, _)| (name.clone(), setting(value)));
+        let data = [
+            ("_hparams_/experiment", HParamsData::Experiment(experiment(hparams))),
+            (
+                "_hparams_/session_start_info",
+                HParamsData::SessionStart(SessionStart { hparams: start.collect::<BTreeMap<_, _>>() }),
+            ),
+            ("_hparams_/session_end_info", HParamsData::SessionEnd(SessionEnd { status: SUCCESS })),
+        ];
+        for (tag, data) in data {
+            let plugin = HParamsPlugin { data: Some(data) };
+            self.add_value(file, Value::of_plugin(tag, "hparams", &plugin, None), step)?;
+        }
+        for (tag, value) in &hparams.metrics {
+            self.add_value(file, scalar(tag, value.to_scalar()?), step)?;
+        }
+        Ok(())
+    }
+}
+
+fn check(hparams: &HParams) -> Result<()> {
+    for (at, (name, value, all)) in hparams.settings.iter().enumerate() {
+        ensure!(!name.is_empty(), "a setting has no name");
+        let is_twice = hparams.settings[..at].iter().any(|(other, ..)| other == name);
+        ensure!(!is_twice, "the setting `{name}` is there twice");
+        let other = all.iter().map(HParam::kind).find(|kind| *kind != value.kind());
+        ensure!(
+            other.is_none(),
+            "the setting `{name}` is {}, and cannot be {}",
+            value.kind(),
+            other.unwrap_or_default()
+        );
+    }
+    hparams.metrics.iter().try_for_each(|(tag, _)| check_tag(tag))
+}
+
+fn setting(value: &HParam) -> Setting {
+    let kind = match value {
+        HParam::Number(number) => SettingKind::Number(*number),
+        HParam::Text(text) => SettingKind::Text(text.clone()),
+        HParam::Bool(value) => SettingKind::Bool(*value),
+    };
+    Setting { kind: Some(kind) }
+}
+
+fn experiment(hparams: &HParams) -> Experiment {
+    let info = |(name, value, all): &(String, HParam, Vec<HParam>)| HParamInfo {
+        name: name.clone(),
+        r#type: match value {
+            HParam::Text(_) => 1,
+            HParam::Bool(_) => 2,
+            HParam::Number(_) => 3,
+        },
+        domain_discrete: (!all.is_empty()).then(|| List { values: all.iter().map(setting).collect() }),
+    };
+    let metric = |(tag, _): &(String, f64)| MetricInfo { name: Some(MetricName { tag: tag.clone() }) };
+    let hparam_infos = hparams.settings.iter().map(info).collect();
+    Experiment { hparam_infos, metric_infos: hparams.metrics.iter().map(metric).collect() }
+}

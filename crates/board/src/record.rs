@@ -1,0 +1,62 @@
+//! Records, of which an event file consists: one for each event, with its length and two checksums.
+//!
+//! ```text
+//! length: u64 │ masked CRC of length: u32 │ event: length bytes │ masked CRC of event: u32        all little-endian
+//! ```
+//!
+//! A file that was cut off is read up to its last whole record.
+
+use prost::Message;
+
+use crate::error::{Result, ensure};
+use crate::proto::Event;
+
+/// Bytes of a record before and after its event.
+const HEAD: usize = 12;
+const TAIL: usize = 4;
+
+/// The most bytes that a reader of protocol buffers takes.
+const MAX_EVENT: usize = i32::MAX as usize;
+
+/// The event as a record.
+pub(crate) fn record(event: &Event) -> Result<Vec<u8>> {
+    let len = event.encoded_len();
+    ensure!(len <= MAX_EVENT, "an event of {len} bytes is too big: protocol buffers end at {MAX_EVENT} bytes");
+    let mut record = Vec::with_capacity(HEAD + len + TAIL);
+    record.extend((len as u64).to_le_bytes());
+    record.extend(masked_crc(&record).to_le_bytes());
+    event.encode_raw(&mut record);
+    let crc = masked_crc(&record[HEAD..]);
+    record.extend(crc.to_le_bytes());
+    Ok(record)
+}
+
+/// CRC-32C, changed so that the CRC of data with CRCs inside is as good.
+fn masked_crc(bytes: &[u8]) -> u32 {
+    crc32c::crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8)
+}
+
+/// The events of whole records at the beginning of a file, as TensorBoard reads them.
+#[cfg(test)]
+pub(crate) fn events(mut file: &[u8]) -> Vec<Event> {
+    let mut events = Vec::new();
+    while let Some((event, rest)) = first_event(file) {
+        events.push(Event::decode(event).expect("the checksum is right"));
+        file = rest;
+    }
+    events
+}
+
+#[cfg(test)]
+fn first_event(file: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (length, rest) = checked(file, 8)?;
+    checked(rest, usize::try_from(u64::from_le_bytes(length.try_into().ok()?)).ok()?)
+}
+
+/// Bytes before their CRC, and what follows; None where the file is cut off or damaged.
+#[cfg(test)]
+fn checked(bytes: &[u8], len: usize) -> Option<(&[u8], &[u8])> {
+    let (checked, rest) = bytes.split_at_checked(len)?;
+    let (crc, rest) = rest.split_at_checked(4)?;
+    (crc == masked_crc(checked).to_le_bytes()).then_some((checked, rest))
+}

@@ -1,0 +1,74 @@
+//! Tensors are taken as the slices that they hold: both write the same.
+
+#![cfg(feature = "tensors")]
+
+use std::fs;
+use std::path::Path;
+
+use pagelock_board::{Array, Embedding, Error, GridOptions, Result, Step, SummaryWriter, ToArray, make_grid};
+use pagelock_tensor::{Bool, DType, Int, Tensor};
+
+fn at(step: i32) -> Step {
+    Step::from(step).at(0.0)
+}
+
+/// What a writer writes after the first event, which has the time.
+fn written(write: impl FnOnce(&SummaryWriter) -> Result<()>) -> Vec<Vec<u8>> {
+    let folder = tempfile::tempdir().unwrap();
+    let writer = SummaryWriter::new(folder.path()).unwrap();
+    write(&writer).unwrap();
+    writer.close().unwrap();
+    let read = |path: &Path| fs::read(path).unwrap();
+    let events = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path()).find(|path| path.is_file());
+    let mut files = vec![read(&events.unwrap()).split_off(40)];
+    let embedding = folder.path().join("00000/points/tensors.tsv");
+    files.extend(embedding.is_file().then(|| read(&embedding)));
+    files
+}
+
+#[test]
+fn float_tensors_and_slices_write_the_same() {
+    let values: Vec<f32> = (0..24).map(|i| i as f32 / 24.0).collect();
+    let tensor = Tensor::from_slice(&values, [2, 3, 2, 2]).unwrap();
+    let array = Array::new(&values, [2, 3, 2, 2]).unwrap();
+    let points = (tensor.reshape([6, 4]).unwrap(), Array::new(&values, [6, 4]).unwrap());
+    fn calls(writer: &SummaryWriter, images: &impl ToArray, points: &impl ToArray) -> Result<()> {
+        writer.add_histogram("values", images, at(0))?;
+        writer.add_images("images", images, at(0))?;
+        writer.add_image("grid", &make_grid(images, GridOptions::default())?, at(0))?;
+        writer.add_embedding("points", &Embedding::new(points)?, 0)
+    }
+    assert_eq!(written(|writer| calls(writer, &tensor, &points.0)), written(|writer| calls(writer, &array, &points.1)));
+}
+
+#[test]
+fn every_precision_and_every_view_is_taken() {
+    let x = Tensor::new([[0.5, 0.25], [1.0, 0.0]]).unwrap();
+    let same = |tensor: &Tensor| tensor.to_array().unwrap() == x.to_array().unwrap();
+    assert!(same(&x.t().unwrap().t().unwrap()) && same(&x.to_dtype(DType::BF16).unwrap()));
+    assert!(same(&x.clone().set_requires_grad(true)));
+    assert_eq!(x.t().unwrap().to_array().unwrap(), Array::new(&[0.5f32, 1.0, 0.25, 0.0], [2, 2]).unwrap());
+    let wide = x.to_dtype(DType::F64).unwrap();
+    assert_eq!(wide.to_array().unwrap(), Array::new(&[0.5f64, 0.25, 1.0, 0.0], [2, 2]).unwrap());
+
+    let bytes = Tensor::from_slice(&[1u8, 255], [2]).unwrap();
+    assert_eq!(bytes.to_array().unwrap(), Array::new(&[1u8, 255], [2]).unwrap());
+    let integers: Tensor<Int> = Tensor::from_slice(&[-1i32, 7], [2]).unwrap();
+    assert_eq!(integers.to_array().unwrap(), Array::new(&[-1i64, 7], [2]).unwrap());
+    let bools: Tensor<Bool> = Tensor::new([true, false]).unwrap();
+    assert_eq!(bools.to_array().unwrap(), Array::new(&[1.0f32, 0.0], [2]).unwrap());
+}
+
+#[test]
+fn a_tensor_with_one_element_is_a_scalar_and_another_is_refused() {
+    let loss = Tensor::new([[0.5]]).unwrap();
+    let count: Tensor<Int> = Tensor::new([7]).unwrap();
+    let tensors = written(|writer| writer.add_scalar("loss", &loss, at(0)).and(writer.add_scalar("n", &count, at(0))));
+    let numbers = written(|writer| writer.add_scalar("loss", 0.5, at(0)).and(writer.add_scalar("n", 7, at(0))));
+    assert_eq!(tensors, numbers);
+
+    let folder = tempfile::tempdir().unwrap();
+    let writer = SummaryWriter::new(folder.path()).unwrap();
+    let error = writer.add_scalar("loss", Tensor::new([0.5, 0.25]).unwrap(), 0).unwrap_err();
+    assert!(matches!(error, Error::Tensor(_)), "{error}");
+}
