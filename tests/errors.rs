@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use pagelock::cuda::{self, Absence};
 use pagelock::data;
-use pagelock::memory::{self, Budget, ByteSize, Kind};
+use pagelock::memory::{self, Budget, ByteSize, MemoryKind};
 use pagelock::nn;
 use pagelock::prelude::*;
 use pagelock::tensor;
@@ -137,7 +137,7 @@ fn strange() -> Vec<Any> {
     vec![
         any(unlimited.reserve(u64::MAX).unwrap_err()),
         any(Budget::new("host", 10).reserve(u64::MAX).unwrap_err()),
-        any(memory::Error::OutOfMemory { asked: most, kind: Kind::Pageable }),
+        any(memory::Error::OutOfMemory { asked: most, kind: MemoryKind::Pageable }),
         any(memory::Error::Lock { asked: most, source: "no".into() }),
         any(memory::Error::LockLimit { asked: most, locked: ByteSize(0), limit: ByteSize(0) }),
         any(memory::Error::Map { path: PathBuf::new(), source: absent() }),

@@ -68,7 +68,7 @@ impl Device {
         if let Some((_, device)) = devices.iter().find(|(known, _)| *known == ordinal) {
             return Ok(device.clone());
         }
-        let device = Self::with_driver(Arc::new(cuda::Context::open(ordinal)?));
+        let device = Self::with_driver(Arc::new(cuda::PrimaryContext::open(ordinal)?));
         devices.push((ordinal, device.clone()));
         Ok(device)
     }

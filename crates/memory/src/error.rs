@@ -3,7 +3,7 @@
 use std::{fmt, io, path::PathBuf, time::Duration};
 
 use crate::text::{named, whole_text};
-use crate::{ByteSize, Kind, debug_is_the_message};
+use crate::{ByteSize, MemoryKind, debug_is_the_message};
 
 /// The result of everything fallible in this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -26,7 +26,7 @@ pub enum Error {
         /// What was asked for.
         asked: ByteSize,
         /// Which kind of memory.
-        kind: Kind,
+        kind: MemoryKind,
     },
 
     /// `RLIMIT_MEMLOCK` does not let `mlock` lock that much.
@@ -67,7 +67,7 @@ pub enum Error {
     #[error("cannot write to a {kind} buffer of {len}: it is read-only; copy it to an allocated buffer first")]
     ReadOnly {
         /// Which kind of memory.
-        kind: Kind,
+        kind: MemoryKind,
         /// How long the buffer is.
         len: ByteSize,
     },

@@ -19,7 +19,7 @@ use std::{
 use pagelock_memory::ByteSize;
 
 pub use self::parts::Parts;
-use self::parts::{Cut, Part};
+use self::parts::{Part, PartIndex};
 pub use self::view::{DeviceView, DeviceViewMut};
 use crate::{
     device::Device,
@@ -69,7 +69,7 @@ pub(crate) struct Allocation {
 /// All of a block, or a part of an allocation that nobody uses any more but for its parts.
 enum Memory {
     Whole(Block),
-    Part(Arc<Allocation>, Cut),
+    Part(Arc<Allocation>, PartIndex),
 }
 
 impl Stream {

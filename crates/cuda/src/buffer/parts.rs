@@ -28,13 +28,13 @@ use crate::{
 pub(super) struct Part {
     whole: Arc<Allocation>,
     pub(super) address: Address,
-    cut: Cut,
+    cut: PartIndex,
     used: OnceLock<Arc<Allocation>>, // from its first use on
 }
 
 /// Which part it is, and how long.
 #[derive(Clone, Copy)]
-pub(super) struct Cut {
+pub(super) struct PartIndex {
     index: usize,
     len_bytes: usize,
 }
@@ -106,7 +106,7 @@ fn are_neighbors(this: (&Allocation, usize), next: (&Allocation, usize)) -> bool
     }
 }
 
-fn whole_part((allocation, len_bytes): (&Allocation, usize)) -> Option<(&Arc<Allocation>, Cut)> {
+fn whole_part((allocation, len_bytes): (&Allocation, usize)) -> Option<(&Arc<Allocation>, PartIndex)> {
     match &allocation.memory {
         Some(Memory::Part(whole, cut)) if cut.len_bytes == len_bytes => Some((whole, *cut)),
         _ => None,
@@ -228,7 +228,7 @@ fn part<T: Element>(whole: &Arc<Allocation>, index: usize, range: Range<usize>) 
         return empty_part(whole);
     }
     let address = whole.address.offset(range.start * size_of::<T>());
-    let cut = Cut { index, len_bytes: range.len() * size_of::<T>() };
+    let cut = PartIndex { index, len_bytes: range.len() * size_of::<T>() };
     let held = Held::Part(Part { whole: whole.clone(), address, cut, used: OnceLock::new() });
     DeviceBuffer { held, len: range.len(), elements: PhantomData }
 }

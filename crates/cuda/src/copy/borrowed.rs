@@ -2,7 +2,7 @@
 
 use std::{fs::File, marker::PhantomData, ops::Range};
 
-use pagelock_memory::{HostBuffer, Kind};
+use pagelock_memory::{HostBuffer, MemoryKind};
 
 use super::{
     packed::{self, layout},
@@ -44,7 +44,7 @@ impl<'a, T: Element> HostSource<'a, T> {
             return Err(Error::Range { start, end, len: buffer.len_bytes() });
         }
         Ok(Self::new(match buffer.kind() {
-            Kind::PageLocked => Bytes::PageLocked(buffer, range),
+            MemoryKind::PageLocked => Bytes::PageLocked(buffer, range),
             _ => Bytes::Slice(&buffer.bytes()[range]),
         }))
     }
@@ -106,7 +106,7 @@ impl<'a, T: Element> From<&'a Vec<T>> for HostSource<'a, T> {
 impl<'a, T: Element> From<&'a HostBuffer> for HostSource<'a, T> {
     fn from(buffer: &'a HostBuffer) -> Self {
         Self::new(match buffer.kind() {
-            Kind::PageLocked => Bytes::PageLocked(buffer, 0..buffer.len_bytes()),
+            MemoryKind::PageLocked => Bytes::PageLocked(buffer, 0..buffer.len_bytes()),
             _ => Bytes::Slice(buffer.bytes()),
         })
     }
@@ -389,7 +389,9 @@ impl Stream {
             source.check_beside(self.core())?;
             same_lengths::<T>(source.len(), target.len_bytes())?;
             match target {
-                To::Buffer(buffer) if buffer.kind() == Kind::PageLocked => page_locked.push(Down { source, buffer }),
+                To::Buffer(buffer) if buffer.kind() == MemoryKind::PageLocked => {
+                    page_locked.push(Down { source, buffer })
+                }
                 To::Buffer(buffer) => staged.push((source, buffer.bytes_mut()?)),
                 To::Slice(slice) => staged.push((source, slice)),
             }

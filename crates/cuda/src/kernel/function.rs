@@ -1,4 +1,4 @@
-//! [`Function`]: a kernel whose parameters are known when the program runs, for code that makes its kernels itself.
+//! [`KernelFunction`]: a kernel whose parameters are known when the program runs, for code that makes its kernels itself.
 //!
 //! A [`Kernel`](super::Kernel) has its parameters in its type, and is safe to launch. Here the types of elements are
 //! values, any plain struct can be passed, and launching is as safe as the caller makes it. Nothing is allocated.
@@ -9,7 +9,7 @@ use arrayvec::ArrayVec;
 
 use super::{
     launch::{self, Launch},
-    module::Module,
+    module::KernelModule,
     repeat::Repeats,
 };
 use crate::{
@@ -20,7 +20,7 @@ use crate::{
     stream::{Access, Stream},
 };
 
-/// The most arguments of a [`Function`].
+/// The most arguments of a [`KernelFunction`].
 pub const MAX_ARGUMENTS: usize = 24;
 
 const MOST_EARLY_BLOCKS: u64 = 1024;
@@ -30,7 +30,7 @@ type List<T> = ArrayVec<T, MAX_ARGUMENTS>;
 
 /// A kernel, without the types of its parameters. Cheap to clone.
 #[derive(Clone)]
-pub struct Function {
+pub struct KernelFunction {
     device: Device, // keeps the module
     handle: FunctionHandle,
     name: Arc<str>,
@@ -39,7 +39,7 @@ pub struct Function {
     repeats: Arc<Repeats>,
 }
 
-/// What a [`Function`] is given for one parameter.
+/// What a [`KernelFunction`] is given for one parameter.
 #[derive(Debug)]
 pub enum Argument<'a> {
     /// A buffer that it only reads: a pointer to its first byte.
@@ -84,20 +84,20 @@ impl Argument<'_> {
     }
 }
 
-impl Module {
+impl KernelModule {
     /// One of its kernels, to be launched with arguments of any types.
     ///
     /// # Errors
     /// [`Error::NoKernel`] if it has none of that name, [`Error::Driver`].
-    pub fn function(&self, name: &str) -> Result<Function> {
+    pub fn function(&self, name: &str) -> Result<KernelFunction> {
         let handle = self.find(name)?;
         let sizes = self.parameter_sizes(handle)?.map(Vec::into_boxed_slice);
         let (device, repeats) = (self.device().clone(), Arc::new(Repeats::new(self.device().clone(), handle)));
-        Ok(Function { device, handle, name: name.into(), sizes, waits: false, repeats })
+        Ok(KernelFunction { device, handle, name: name.into(), sizes, waits: false, repeats })
     }
 }
 
-impl Function {
+impl KernelFunction {
     /// Its name.
     pub fn name(&self) -> &str {
         &self.name
@@ -184,8 +184,8 @@ impl Function {
     }
 }
 
-impl fmt::Debug for Function {
+impl fmt::Debug for KernelFunction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Function({} on {:?})", self.name, self.device)
+        write!(f, "KernelFunction({} on {:?})", self.name, self.device)
     }
 }

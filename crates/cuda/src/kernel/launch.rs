@@ -20,7 +20,7 @@ pub type Launch = driver::Launch;
 /// A condition for launches, and its text in errors.
 type Requirement<S> = (&'static str, for<'a> fn(&<S as LowerAll>::Arguments<'a>) -> bool);
 
-/// A kernel that takes what its signature says; see [`Module`](super::Module) for an example. Cheap to clone.
+/// A kernel that takes what its signature says; see [`KernelModule`](super::KernelModule) for an example. Cheap to clone.
 pub struct Kernel<S: Signature> {
     device: Device, // keeps the module
     function: FunctionHandle,
@@ -88,7 +88,7 @@ impl<S: Signature> Kernel<S> {
         let number = stream.core().number_unless_capturing();
         let queued = stream.core().enqueue_on_device(lowered.accesses(), |driver, stream| {
             // SAFETY: the module stays loaded while its device lives, which its streams hold; the arguments are those
-            // of the signature, which the author vouched for in `Module::kernel`; `enqueue` orders the buffers.
+            // of the signature, which the author vouched for in `KernelModule::kernel`; `enqueue` orders the buffers.
             unsafe { self.repeats.launch((driver, stream, number), &launch, Start::InTurn, &mut pointers[..count]) }
         });
         Ok(queued?)

@@ -25,9 +25,9 @@ pub(crate) use self::{archive::unpack_all, module::Modules};
 pub use self::{
     archive::{KernelArchive, KernelOrigins, bring_kernels, kernel_origins},
     compiler::{compile, compiler_version},
-    function::{Argument, Function, MAX_ARGUMENTS},
+    function::{Argument, KernelFunction, MAX_ARGUMENTS},
     launch::{Kernel, Launch},
-    module::Module,
-    signature::{Parameter, Read, Signature, Write},
+    module::KernelModule,
+    signature::{KernelParameter, Read, Signature, Write},
     source::KernelSource,
 };

@@ -1,4 +1,4 @@
-//! [`Module`]: compiled code on a device.
+//! [`KernelModule`]: compiled code on a device.
 //!
 //! A device keeps its modules until it is dropped itself: the same code is loaded once, and code can never be gone while
 //! a launch of it is queued.
@@ -42,7 +42,7 @@ use crate::{
 /// # Ok::<(), pagelock_cuda::Error>(())
 /// ```
 #[derive(Clone)]
-pub struct Module {
+pub struct KernelModule {
     device: Device,
     handle: ModuleHandle,
     name: Arc<str>,
@@ -62,7 +62,7 @@ impl Device {
     ///
     /// # Errors
     /// As [`compile`](crate::compile), and [`Error::Driver`].
-    pub fn compile(&self, source: &KernelSource) -> Result<Module> {
+    pub fn compile(&self, source: &KernelSource) -> Result<KernelModule> {
         let image = compile(source, self.properties().compute_capability)?;
         // SAFETY: NVRTC made it, or the cache says that it is what NVRTC made.
         unsafe { self.load(source.name(), image) }
@@ -75,7 +75,7 @@ impl Device {
     ///
     /// # Safety
     /// It is a cubin, a fat binary or PTX, whole and as its compiler made it.
-    pub unsafe fn load(&self, name: &str, mut image: Vec<u8>) -> Result<Module> {
+    pub unsafe fn load(&self, name: &str, mut image: Vec<u8>) -> Result<KernelModule> {
         host_function::refuse_inside()?;
         image.push(0); // PTX ends with a zero byte; the others know their length
         let base = self.core().base();
@@ -90,11 +90,11 @@ impl Device {
                 handle
             }
         };
-        Ok(Module { device: self.clone(), handle, name: name.into() })
+        Ok(KernelModule { device: self.clone(), handle, name: name.into() })
     }
 }
 
-impl Module {
+impl KernelModule {
     /// The device that has it.
     pub fn device(&self) -> &Device {
         &self.device
@@ -154,9 +154,9 @@ impl Module {
     }
 }
 
-impl fmt::Debug for Module {
+impl fmt::Debug for KernelModule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Module({} on {:?})", self.name, self.device)
+        write!(f, "KernelModule({} on {:?})", self.name, self.device)
     }
 }
 

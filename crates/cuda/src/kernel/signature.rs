@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// A parameter of a kernel: [`Read`], [`Write`], or a number passed by value.
-pub trait Parameter: sealed::Lower {}
+pub trait KernelParameter: sealed::Lower {}
 
 /// A buffer that a kernel only reads: `const T*`. Its argument is a [`DeviceView`].
 pub struct Read<T: Element>(PhantomData<T>);
@@ -18,7 +18,7 @@ pub struct Read<T: Element>(PhantomData<T>);
 /// A buffer that a kernel reads and writes: `T*`. Its argument is a [`DeviceViewMut`].
 pub struct Write<T: Element>(PhantomData<T>);
 
-/// All parameters of a kernel: a tuple of up to twelve [`Parameter`]s.
+/// All parameters of a kernel: a tuple of up to twelve [`KernelParameter`]s.
 pub trait Signature: sealed::LowerAll + 'static {}
 
 /// The most parameters of a signature.
@@ -86,7 +86,7 @@ impl<'a> Lowered<'a> {
 
 macro_rules! buffers {
     ($($Parameter:ident: $View:ident)*) => { $(
-        impl<T: Element> Parameter for $Parameter<T> {}
+        impl<T: Element> KernelParameter for $Parameter<T> {}
 
         impl<T: Element> sealed::Lower for $Parameter<T> {
             type Argument<'a> = $View<'a, T>;
@@ -106,7 +106,7 @@ buffers! { Read: DeviceView Write: DeviceViewMut }
 
 macro_rules! numbers {
     ($($Number:ty)*) => { $(
-        impl Parameter for $Number {}
+        impl KernelParameter for $Number {}
 
         impl sealed::Lower for $Number {
             type Argument<'a> = $Number;
@@ -124,9 +124,9 @@ numbers! { u8 i8 u16 i16 u32 i32 u64 i64 f32 f64 }
 
 macro_rules! tuples {
     ($(($($P:ident)*))*) => { $(
-        impl<$($P: Parameter),*> Signature for ($($P,)*) {}
+        impl<$($P: KernelParameter),*> Signature for ($($P,)*) {}
 
-        impl<$($P: Parameter),*> sealed::LowerAll for ($($P,)*) {
+        impl<$($P: KernelParameter),*> sealed::LowerAll for ($($P,)*) {
             type Arguments<'a> = ($($P::Argument<'a>,)*);
 
             fn sizes() -> Vec<usize> {

@@ -6,7 +6,7 @@ use std::{
     ops::{Deref, DerefMut},
 };
 
-use pagelock_memory::{HostBuffer, Kind, Resource};
+use pagelock_memory::{HostBuffer, MemoryKind, Resource};
 
 use super::{Frozen, Uninit};
 use crate::{
@@ -65,7 +65,7 @@ impl<T: Element> Pinned<T> {
     /// # Errors
     /// [`Error::NotPageLocked`].
     pub fn from_buffer(buffer: HostBuffer) -> Result<Self> {
-        if buffer.kind() != Kind::PageLocked {
+        if buffer.kind() != MemoryKind::PageLocked {
             return Err(Error::NotPageLocked { kind: buffer.kind() });
         }
         host_function::refuse_inside()?;

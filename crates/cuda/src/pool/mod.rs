@@ -41,7 +41,7 @@ use crate::{
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct PoolStats {
+pub struct DevicePoolStats {
     /// What buffers hold now, rounded up as the pool does.
     pub live: ByteSize,
     /// The most that buffers held at once.
@@ -215,13 +215,13 @@ impl Device {
     }
 
     /// What the device's pool holds and how often it could serve.
-    pub fn pool_stats(&self) -> PoolStats {
+    pub fn pool_stats(&self) -> DevicePoolStats {
         let base = self.core().base();
-        let mut stats = PoolStats {
+        let mut stats = DevicePoolStats {
             live: ByteSize(base.live.bytes.load(Relaxed)),
             peak: ByteSize(base.live.peak_bytes.load(Relaxed)),
             reserved: base.memory.used(),
-            ..PoolStats::default()
+            ..DevicePoolStats::default()
         };
         for stream in self.streams() {
             let cache = lock(&stream.cache);

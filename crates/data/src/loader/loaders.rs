@@ -4,7 +4,7 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use super::batches::{Batches, Epoch};
+use super::batches::{AnyBatches, Batches};
 use super::core::Core;
 use super::order::{OrderKind, Position};
 use super::report::{LoaderReport, Skipped};
@@ -162,7 +162,7 @@ impl<B: Send + 'static, K> Loader<B, K> {
 
     /// Starts the next epoch; `for batch in &loader` does the same.
     pub fn iter(&self) -> Batches<'_, B> {
-        Batches { epoch: Epoch::start(&self.core), batches: PhantomData }
+        Batches { epoch: AnyBatches::start(&self.core), batches: PhantomData }
     }
 }
 

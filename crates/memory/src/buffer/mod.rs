@@ -16,10 +16,10 @@ use std::{fmt, mem::ManuallyDrop, ptr::NonNull, slice, sync::Arc};
 
 use self::{
     owner::Owner,
-    parts::Place,
+    parts::PartId,
     pending::{Pending, Use},
 };
-use crate::{Block, ByteSize, Error, Kind, Resource, Result, watch};
+use crate::{Block, ByteSize, Error, MemoryKind, Resource, Result, watch};
 
 pub use self::{abandoned::Abandoned, pending::Completion};
 
@@ -41,9 +41,9 @@ pub use self::{abandoned::Abandoned, pending::Completion};
 pub struct HostBuffer {
     ptr: NonNull<u8>,
     len_bytes: usize,
-    kind: Kind,
+    kind: MemoryKind,
     pending: Pending,
-    place: Option<Place>, // of a part
+    place: Option<PartId>, // of a part
     waits_when_dropped: bool,
     owner: ManuallyDrop<Owner>, // dropped in `drop`, after the last wait
 }
@@ -113,13 +113,13 @@ impl HostBuffer {
 
     /// Which kind of memory.
     #[inline]
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> MemoryKind {
         self.kind
     }
 
     /// Whether the bytes can be written: everything but mapped files.
     pub fn is_writable(&self) -> bool {
-        self.kind != Kind::Mapped
+        self.kind != MemoryKind::Mapped
     }
 
     /// Notes that a device reads the bytes until `done`: writing and dropping will wait for it.

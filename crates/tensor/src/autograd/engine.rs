@@ -26,19 +26,19 @@ pub(crate) struct Walk {
 }
 
 /// The gradient that a walk begins with.
-pub(crate) enum Start<'a> {
+pub(crate) enum RootGradient<'a> {
     Given(Raw),
     /// The number 1, made by this if anybody needs it as a tensor.
     One(&'a dyn Fn() -> Result<Raw>),
 }
 
 /// Leaves keep their share: adds each one's gradient to what it has. On an error no leaf is changed.
-pub(crate) fn backward(root: &NodeRef, start: Start<'_>, walk: Walk) -> Result<()> {
+pub(crate) fn backward(root: &NodeRef, start: RootGradient<'_>, walk: Walk) -> Result<()> {
     with_buffers(|Buffers { pending, leaves }| {
         let begin = |pending: &mut Pending| match start {
-            Start::Given(gradient) => pending.arrive(root, gradient),
-            Start::One(make) if root.is_watched() || walk.create_graph => pending.arrive(root, make()?),
-            Start::One(make) => {
+            RootGradient::Given(gradient) => pending.arrive(root, gradient),
+            RootGradient::One(make) if root.is_watched() || walk.create_graph => pending.arrive(root, make()?),
+            RootGradient::One(make) => {
                 let function = root.function();
                 match function.backward_of_one(root, &mut |input, grad| pending.send(function, 0, input, grad))? {
                     true => {

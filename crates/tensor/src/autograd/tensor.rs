@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::audit::{CutBy, note_cut};
-use super::engine::{self, Start, Walk};
+use super::engine::{self, RootGradient, Walk};
 use super::node::NodeRef;
 use crate::error::{Error, Result};
 use crate::tensor::{Raw, Tensor};
@@ -144,8 +144,8 @@ impl Tensor {
         let node = self.tracked("backward")?;
         let walk = options.walk();
         let start = match options.gradient {
-            None if self.rank() == 0 => Start::One(&|| Ok(self.ones_like()?.into_raw())),
-            given => Start::Given(self.start_gradient(given)?),
+            None if self.rank() == 0 => RootGradient::One(&|| Ok(self.ones_like()?.into_raw())),
+            given => RootGradient::Given(self.start_gradient(given)?),
         };
         engine::backward(node, start, walk)
     }

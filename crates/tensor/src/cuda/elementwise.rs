@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use bytemuck::{Pod, Zeroable};
-use pagelock_cuda::{Argument, Function, KernelSource, Launch};
+use pagelock_cuda::{Argument, KernelFunction, KernelSource, Launch};
 
 use super::arguments::{Arguments, values};
 use super::code::{Constants, source};
@@ -70,7 +70,7 @@ impl Formula {
         op: &'static str,
         types: [DType; 2],
         kernel: &'static str,
-    ) -> Result<Arc<Function>> {
+    ) -> Result<Arc<KernelFunction>> {
         let address = std::ptr::from_ref(self).addr();
         device.kernel(op, address, types, (kernel, &Constants::NONE), || self.source(types, kernel))
     }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use pagelock_cuda::{DeviceBuffer, HostSource, Stream};
-use pagelock_memory::{ALIGN, HostBuffer, Kind as MemoryKind, Resource, default_host};
+use pagelock_memory::{ALIGN, HostBuffer, MemoryKind, Resource, default_host};
 
 use super::{PAGE_LOCKED_BYTES, copy_between, download_span, record};
 use crate::capture;

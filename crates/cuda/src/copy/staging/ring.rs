@@ -368,12 +368,12 @@ mod tests {
     use super::*;
     use crate::{
         Device,
-        software::{Config, Schedule},
+        software::{Config, Execution},
     };
 
     #[test]
     fn the_rest_of_a_slot_is_used_by_its_stream_only_and_once() {
-        let lazy = Config { schedule: Schedule::Stepped { haste: 0 }, ..Config::default() };
+        let lazy = Config { execution: Execution::Stepped { haste: 0 }, ..Config::default() };
         let device = Device::software(lazy).unwrap();
         let [one, other] = [0; 2].map(|_| device.stream().unwrap());
         let ring = Ring::new(1 << 10, 8);

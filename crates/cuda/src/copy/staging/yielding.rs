@@ -80,7 +80,7 @@ mod tests {
     use super::{super::ring::Ring, *};
     use crate::{
         device::Device,
-        software::{Config, Schedule},
+        software::{Config, Execution},
     };
 
     const OTHER_STREAM: u64 = u64::MAX;
@@ -89,7 +89,7 @@ mod tests {
 
     /// A device that does nothing before it is waited for, or asked.
     fn lazy() -> Device {
-        Device::software(Config { schedule: Schedule::Stepped { haste: 0 }, ..Config::default() }).unwrap()
+        Device::software(Config { execution: Execution::Stepped { haste: 0 }, ..Config::default() }).unwrap()
     }
 
     #[test]

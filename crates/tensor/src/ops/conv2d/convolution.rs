@@ -26,12 +26,12 @@ pub(super) struct Convolution {
     pub(super) image: Shape,
     /// `[out_channels, in_channels / groups, kernel_h, kernel_w]`
     pub(super) weight: Shape,
-    pub(super) memory: Memory,
+    pub(super) memory: MemoryFormat,
 }
 
 /// How the tensors of a convolution lie; their shapes are permuted likewise.
 #[derive(Clone, Copy)]
-pub(super) enum Memory {
+pub(super) enum MemoryFormat {
     ChannelsFirst,
     /// Images and results; the weight, too, or not. On devices only.
     ChannelsLast {
@@ -53,7 +53,7 @@ impl Convolution {
     /// The convolution of that image and weight.
     pub(super) fn forward(geometry: Conv2dOptions, image: &Tensor, weight: &Tensor) -> Self {
         let (image, weight) = (*image.shape(), *weight.shape());
-        Convolution { kind: ConvolutionKind::Forward, geometry, image, weight, memory: Memory::ChannelsFirst }
+        Convolution { kind: ConvolutionKind::Forward, geometry, image, weight, memory: MemoryFormat::ChannelsFirst }
     }
 
     fn dims(&self) -> Result<cpu::ConvDims> {
@@ -71,7 +71,7 @@ impl Convolution {
             ConvolutionKind::WeightGrad => self.weight,
         };
         match self.memory {
-            Memory::ChannelsLast { weight_too } if weight_too || !is_weight => {
+            MemoryFormat::ChannelsLast { weight_too } if weight_too || !is_weight => {
                 Shape::new(&[made[0], made[2], made[3], made[1]])
             }
             _ => Ok(made),
@@ -139,7 +139,7 @@ impl Convolution {
         epilogue: (Option<CudaView<'_>>, bool),
         out: CudaOut<'_>,
     ) -> Result<()> {
-        if let Memory::ChannelsLast { weight_too } = self.memory {
+        if let MemoryFormat::ChannelsLast { weight_too } = self.memory {
             return library::convolve_channels_last(device, OP, self.kind, d, weight_too, inputs, out);
         }
         let [one, other] = inputs;
