@@ -35,7 +35,7 @@
 //! - `cuda-13000` (default): the bindings are those of CUDA 13.0. They load whatever driver there is when the program runs. For
 //!   other bindings switch it off and name one of cudarc's.
 //! - `download` and `progress` (default): missing data files are fetched over HTTPS, with a progress bar on terminals.
-//! - `images`, `parquet`, `safetensors`: folders of pictures, columns of Parquet files, rows of tensors in safetensors files.
+//! - `images`, `parquet`: folders of pictures, columns of Parquet files.
 #![forbid(unsafe_code)]
 
 #[doc(inline)]

@@ -149,7 +149,7 @@ fn strange() -> Vec<Any> {
         any(Tensor::zeros([everything]).err().unwrap()),
         any(Tensor::from_vec(Vec::<f32>::new(), [1 << 40]).err().unwrap()),
         any(tensor::Error::Io { action: "read", path: PathBuf::new(), source: absent() }),
-        any(tensor::Error::Stored { path: PathBuf::new(), problem: "it is empty".into() }),
+        any(tensor::Error::Content { path: PathBuf::new(), problem: "it is empty".into() }),
         any(cuda::Error::TooLong { len: everything, element: most }),
         any(cuda::Error::NoSuchDevice { ordinal: u32::MAX, count: 0 }),
         any(nn::load_safetensors("").err().unwrap()),

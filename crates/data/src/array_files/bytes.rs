@@ -25,7 +25,12 @@ enum Source {
 impl Bytes {
     /// All of a file.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
-        let (file, len) = open_regular(path)?;
+        Self::of_file(open_regular(path)?.0)
+    }
+
+    /// All of a file that is open.
+    pub(super) fn of_file(file: File) -> io::Result<Self> {
+        let len = file.metadata()?.len();
         Ok(Self { source: Source::File(Arc::new(file)), start: 0, len })
     }
 

@@ -9,7 +9,6 @@
 mod bytes;
 mod npy;
 mod npz;
-#[cfg(feature = "safetensors")]
 mod safetensors;
 
 use std::fmt;
@@ -18,7 +17,7 @@ use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 
 use pagelock_memory::{HostBuffer, default_host};
-use pagelock_tensor::{AnyTensor, DType, Device, Element, Float, Kind, Shape, Stored, Tensor};
+use pagelock_tensor::{AnyTensor, DType, Device, Element, FileElements, Float, Kind, Shape, Tensor};
 
 use self::bytes::Bytes;
 use crate::collate::Stack;
@@ -153,8 +152,8 @@ impl<K: Kind> StoredRows<K> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn to(&self, device: &Device) -> Result<Tensor<K>> {
-        match self.array.stored() {
-            Some(stored) => Ok(self.array.send(stored, device)?.kind()?),
+        match self.array.in_file() {
+            Some(elements) => Ok(self.array.send(elements, device)?.kind()?),
             None => Ok(self.read()?.to(device)?),
         }
     }
@@ -210,14 +209,14 @@ impl Array {
     }
 
     /// Where the rows are, if they are in a file as they are.
-    fn stored(&self) -> Option<Stored<'_>> {
+    fn in_file(&self) -> Option<FileElements<'_>> {
         let (file, start) = self.bytes.in_file()?;
-        Some(Stored { file, path: &self.path, start: start + self.start })
+        Some(FileElements { file, path: &self.path, start: start + self.start })
     }
 
-    fn send(&self, stored: Stored<'_>, device: &Device) -> Result<AnyTensor> {
+    fn send(&self, elements: FileElements<'_>, device: &Device) -> Result<AnyTensor> {
         let shape = self.shape(self.n_rows);
-        with_element!(self.dtype, E => Ok(stored.to::<E>(&shape[..], device)?.into()))
+        with_element!(self.dtype, E => Ok(elements.to::<E>(&shape[..], device)?.into()))
     }
 
     fn shape(&self, n_rows: usize) -> Vec<usize> {
@@ -236,9 +235,9 @@ impl Array {
         let mut row = HostBuffer::allocate(default_host(), n_bytes)?;
         let mut result = Ok(());
         let tensor = Tensor::build(&self.shape(indices.len())[..], |out: &mut [E]| {
-            let mut places = out.chunks_exact_mut((self.row_bytes / size_of::<E>()).max(1));
-            result = indices.zip(&mut places).try_for_each(|(index, place)| {
-                place.copy_from_slice(self.read_row(index, row.bytes_mut()?)?);
+            let mut rows = out.chunks_exact_mut((self.row_bytes / size_of::<E>()).max(1));
+            result = indices.zip(&mut rows).try_for_each(|(index, out)| {
+                out.copy_from_slice(self.read_row(index, row.bytes_mut()?)?);
                 Ok(())
             });
         })?;

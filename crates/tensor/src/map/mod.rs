@@ -25,7 +25,7 @@ use std::sync::Arc;
 pub use self::any::AnyTensor;
 pub use self::assign::copy_all_;
 use self::entries::{Entries, Entry, check_room};
-pub use self::file::{Stored, TensorFile};
+pub use self::file::{FileElements, TensorFile};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::kind::{Bool, Int, Kind};
