@@ -112,18 +112,7 @@ impl KernelModule {
     /// [requirements](Kernel::requires), in any number of threads, it reads only the elements of its buffers, writes
     /// only those of the written ones, and ends.
     pub unsafe fn kernel<S: Signature>(&self, name: &str) -> Result<Kernel<S>> {
-        let function = self.find(name)?;
-        self.check_parameters::<S>(name, function)?;
-        Ok(Kernel::new(self.device.clone(), function, name))
-    }
-
-    fn check_parameters<S: Signature>(&self, name: &str, function: FunctionHandle) -> Result<()> {
-        match self.parameter_sizes(function)? {
-            Some(found) if found != S::sizes() => {
-                Err(Error::Signature { kernel: name.to_owned(), found, declared: S::sizes() })
-            }
-            _ => Ok(()),
-        }
+        Kernel::new(self.function(name)?)
     }
 
     pub(super) fn find(&self, name: &str) -> Result<FunctionHandle> {

@@ -1,12 +1,11 @@
-//! What a kernel takes: parameters, and how arguments become what the driver passes on.
+//! What a kernel takes: parameters, and how typed arguments become [`Argument`]s.
 
-use std::{ffi::c_void, marker::PhantomData, ptr};
+use std::marker::PhantomData;
 
+use super::function::{Argument, List};
 use crate::{
     buffer::{DeviceView, DeviceViewMut},
     element::Element,
-    error::Result,
-    stream::{Access, Stream},
 };
 
 /// A parameter of a kernel: [`Read`], [`Write`], or a number passed by value.
@@ -21,18 +20,8 @@ pub struct Write<T: Element>(PhantomData<T>);
 /// All parameters of a kernel: a tuple of up to twelve [`KernelParameter`]s.
 pub trait Signature: sealed::LowerAll + 'static {}
 
-/// The most parameters of a signature.
-pub(super) const MOST: usize = 12;
-
-/// Arguments as the driver takes them.
-pub struct Lowered<'a> {
-    values: [u64; MOST],
-    count: usize,
-    accesses: Vec<Access<'a>>,
-}
-
 pub(super) mod sealed {
-    use super::{Lowered, Result, Stream};
+    use super::super::function::{Argument, List};
 
     /// How one argument is passed.
     pub trait Lower: 'static {
@@ -41,68 +30,43 @@ pub(super) mod sealed {
         /// Bytes of the kernel's parameter.
         const SIZE: usize;
 
-        /// Adds it.
-        fn lower<'a>(argument: Self::Argument<'a>, to: &mut Lowered<'a>, stream: &Stream) -> Result<()>;
+        /// It, without its type.
+        fn lower<'a>(argument: &'a mut Self::Argument<'_>) -> Argument<'a>;
     }
 
     /// How all arguments are passed.
     pub trait LowerAll {
         /// What is given at a launch.
         type Arguments<'a>;
-
         /// Bytes of each parameter.
-        fn sizes() -> Vec<usize>;
+        const SIZES: &'static [usize];
 
         /// All of them.
-        fn lower<'a>(arguments: Self::Arguments<'a>, stream: &Stream) -> Result<Lowered<'a>>;
+        fn lower<'a>(arguments: &'a mut Self::Arguments<'_>) -> List<Argument<'a>>;
     }
 }
 
-impl<'a> Lowered<'a> {
-    fn new() -> Self {
-        Self { values: [0; MOST], count: 0, accesses: Vec::with_capacity(MOST) }
-    }
+impl<T: Element> KernelParameter for Read<T> {}
 
-    fn push(&mut self, bytes: &[u8]) {
-        let mut value = [0; 8];
-        value[..bytes.len()].copy_from_slice(bytes);
-        self.values[self.count] = u64::from_ne_bytes(value); // in memory the bytes come first, in their order
-        self.count += 1;
-    }
+impl<T: Element> sealed::Lower for Read<T> {
+    type Argument<'a> = DeviceView<'a, T>;
+    const SIZE: usize = 8;
 
-    pub(super) fn accesses(&self) -> &[Access<'a>] {
-        &self.accesses
-    }
-
-    /// One pointer for each argument, for as long as this is borrowed.
-    pub(super) fn pointers(&self) -> ([*mut c_void; MOST], usize) {
-        let mut pointers = [ptr::null_mut(); MOST];
-        for (pointer, value) in pointers.iter_mut().zip(&self.values) {
-            *pointer = ptr::from_ref(value).cast_mut().cast();
-        }
-        (pointers, self.count)
+    fn lower<'a>(view: &'a mut DeviceView<'_, T>) -> Argument<'a> {
+        Argument::Read(view.bytes())
     }
 }
 
-macro_rules! buffers {
-    ($($Parameter:ident: $View:ident)*) => { $(
-        impl<T: Element> KernelParameter for $Parameter<T> {}
+impl<T: Element> KernelParameter for Write<T> {}
 
-        impl<T: Element> sealed::Lower for $Parameter<T> {
-            type Argument<'a> = $View<'a, T>;
-            const SIZE: usize = 8;
+impl<T: Element> sealed::Lower for Write<T> {
+    type Argument<'a> = DeviceViewMut<'a, T>;
+    const SIZE: usize = 8;
 
-            fn lower<'a>(view: $View<'a, T>, to: &mut Lowered<'a>, stream: &Stream) -> Result<()> {
-                view.check_beside(stream.core())?;
-                to.push(&view.address().0.to_ne_bytes());
-                to.accesses.push(view.access());
-                Ok(())
-            }
-        }
-    )* };
+    fn lower<'a>(view: &'a mut DeviceViewMut<'_, T>) -> Argument<'a> {
+        Argument::Write(view.reborrow().bytes())
+    }
 }
-
-buffers! { Read: DeviceView Write: DeviceViewMut }
 
 macro_rules! numbers {
     ($($Number:ty)*) => { $(
@@ -112,9 +76,8 @@ macro_rules! numbers {
             type Argument<'a> = $Number;
             const SIZE: usize = size_of::<$Number>();
 
-            fn lower(number: $Number, to: &mut Lowered<'_>, _: &Stream) -> Result<()> {
-                to.push(&number.to_ne_bytes());
-                Ok(())
+            fn lower(number: &mut $Number) -> Argument<'_> {
+                Argument::Value(bytemuck::bytes_of(number))
             }
         }
     )* };
@@ -128,17 +91,12 @@ macro_rules! tuples {
 
         impl<$($P: KernelParameter),*> sealed::LowerAll for ($($P,)*) {
             type Arguments<'a> = ($($P::Argument<'a>,)*);
+            const SIZES: &'static [usize] = &[$($P::SIZE),*];
 
-            fn sizes() -> Vec<usize> {
-                vec![$($P::SIZE),*]
-            }
-
-            fn lower<'a>(arguments: Self::Arguments<'a>, stream: &Stream) -> Result<Lowered<'a>> {
-                let mut lowered = Lowered::new();
+            fn lower<'a>(arguments: &'a mut Self::Arguments<'_>) -> List<Argument<'a>> {
                 #[allow(non_snake_case, reason = "named after their parameters")]
                 let ($($P,)*) = arguments;
-                $($P::lower($P, &mut lowered, stream)?;)*
-                Ok(lowered)
+                [$($P::lower($P)),*].into_iter().collect()
             }
         }
     )* };
