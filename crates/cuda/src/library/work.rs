@@ -1,4 +1,4 @@
-//! Queuing what a library does.
+//! What all libraries have in common: handles, refusals, and how their work is queued.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -23,6 +23,17 @@ impl Handle {
     pub(super) fn get(self) -> *mut c_void {
         ptr::with_exposed_provenance_mut(self.0)
     }
+}
+
+/// Why a library did not do something.
+#[derive(Clone, Copy)]
+pub(super) struct Refusal {
+    pub(super) call: &'static str,
+    pub(super) status: c_int,
+}
+
+pub(super) fn done(call: &'static str, status: c_int) -> Result<(), Refusal> {
+    if status == 0 { Ok(()) } else { Err(Refusal { call, status }) }
 }
 
 /// Makes the device the thread's current one, for calls of a library that make something for it.

@@ -16,7 +16,7 @@ use self::plan::{Key, Plan};
 use super::{
     DataType, Exactness, alignment,
     load::{Wanted, functions},
-    work::{self, Handle},
+    work::{self, Handle, Refusal},
 };
 use crate::{
     buffer::{DeviceBuffer, DeviceView, DeviceViewMut},
@@ -150,8 +150,8 @@ impl fmt::Display for Product {
 pub struct Blas {
     device: Device,
     api: &'static Api,
-    handle: Handle,                                                      // for any number of threads
-    plans: Mutex<HashMap<Key, Result<Arc<Mutex<Plan>>, plan::Refusal>>>, // guards what is known
+    handle: Handle,                                                // for any number of threads
+    plans: Mutex<HashMap<Key, Result<Arc<Mutex<Plan>>, Refusal>>>, // guards what is known
 }
 
 impl Blas {
@@ -229,7 +229,7 @@ impl Blas {
     }
 
     fn plan(&self, key: Key) -> Result<Arc<Mutex<Plan>>> {
-        let refused = |refusal: plan::Refusal| key.product.refused(refusal.call, refusal.status);
+        let refused = |refusal: Refusal| key.product.refused(refusal.call, refusal.status);
         if let Some(known) = lock(&self.plans).get(&key) {
             return known.clone().map_err(refused);
         }

@@ -6,7 +6,8 @@ use std::{
 };
 
 use super::{Api, Matrices, Product};
-use crate::library::{DataType, Exactness, work::Handle};
+use crate::library::work::{Handle, Refusal, done};
+use crate::library::{DataType, Exactness};
 
 /// What a plan is for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -16,13 +17,6 @@ pub(super) struct Key {
     pub(super) alignments: [u32; 3],
     /// The most scratch memory.
     pub(super) scratch_bytes: usize,
-}
-
-/// Why there is no plan.
-#[derive(Clone, Copy)]
-pub(super) struct Refusal {
-    pub(super) call: &'static str,
-    pub(super) status: c_int,
 }
 
 /// `cublasLtMatmulAlgo_t`.
@@ -82,10 +76,6 @@ impl Drop for Made {
         // SAFETY: made by the library, and gone after this.
         unsafe { (self.forget)(self.handle) };
     }
-}
-
-fn done(call: &'static str, status: c_int) -> Result<(), Refusal> {
-    if status == 0 { Ok(()) } else { Err(Refusal { call, status }) }
 }
 
 /// How a matrix lies as cuBLASLt counts: elements from column to column of its transpose, and whether that has to be

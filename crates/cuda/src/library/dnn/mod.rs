@@ -19,7 +19,7 @@ use self::plan::{Key, Plan};
 use super::{
     DataType, Exactness, alignment,
     load::{Wanted, functions},
-    work::{self, Handle},
+    work::{self, Handle, Refusal},
 };
 use crate::{
     buffer::{DeviceBuffer, DeviceView, DeviceViewMut},
@@ -143,7 +143,7 @@ pub struct Dnn {
     api: &'static Api,
     version: usize,
     handle: Mutex<Handle>, // guards that one thread at a time uses it
-    plans: Mutex<HashMap<Key, Result<Arc<Mutex<Plan>>, plan::Refusal>>>, // guards what is known
+    plans: Mutex<HashMap<Key, Result<Arc<Mutex<Plan>>, Refusal>>>, // guards what is known
 }
 
 impl Dnn {

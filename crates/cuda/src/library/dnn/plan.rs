@@ -5,11 +5,11 @@ use std::{
     sync::Arc,
 };
 
-pub(super) use super::descriptor::Refusal;
 use super::{
     Api, Convolution, ConvolutionKind, Layout4,
     descriptor::{Descriptor, Values},
 };
+use crate::library::work::Refusal;
 use crate::library::{DataType, Exactness};
 
 /// What a plan is for.
