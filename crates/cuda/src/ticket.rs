@@ -86,9 +86,9 @@ impl<X: Send + 'static> InUse<X> {
     }
 
     /// The device cannot say whether it is done.
-    pub(crate) fn lost(self, base: &DeviceShared, failure: Failure) -> Error {
+    pub(crate) fn lost(self, shared: &DeviceShared, failure: Failure) -> Error {
         let len_bytes = self.len_bytes;
-        base.leaked.give_up(self, len_bytes);
+        shared.leaked.give_up(self, len_bytes);
         Error::Lost { leaked: ByteSize(len_bytes as u64), failure }
     }
 }
@@ -113,7 +113,7 @@ impl<X: Send + 'static> Ticket<X> {
         }
         match Recorded::new(stream, EventTiming::Untimed) {
             Ok(recorded) => {
-                stream.base().in_flight.fetch_add(1, Relaxed);
+                stream.shared().in_flight.fetch_add(1, Relaxed);
                 Ok(Self { state: State::InFlight(recorded, used) })
             }
             Err(error) => Err(Refused::without_event(stream, error, used)),
@@ -136,9 +136,9 @@ impl<X: Send + 'static> Ticket<X> {
             State::InFlight(recorded, used) => match recorded.prove() {
                 Ok(()) => {
                     let held = used.done();
-                    recorded.stream().base().check_races().map(|()| held)
+                    recorded.stream().shared().check_races().map(|()| held)
                 }
-                Err(failure) => Err(used.lost(recorded.stream().base(), failure)),
+                Err(failure) => Err(used.lost(recorded.stream().shared(), failure)),
             },
             State::Over(held) => Ok(held),
             State::Taken => unreachable!("a ticket is taken only once, by value"),
@@ -179,7 +179,7 @@ impl<X: Send + 'static> Ticket<X> {
     fn take(&mut self) -> State<X> {
         let state = mem::replace(&mut self.state, State::Taken);
         if let State::InFlight(recorded, _) = &state {
-            recorded.stream().base().in_flight.fetch_sub(1, Relaxed);
+            recorded.stream().shared().in_flight.fetch_sub(1, Relaxed);
         }
         state
     }
@@ -225,7 +225,7 @@ impl<X: Send + 'static> Refused<X> {
     fn after(stream: &StreamCore, failure: Failure, used: InUse<X>) -> Self {
         match stream.prove_idle() {
             Ok(()) => Self { error: failure.into(), returned: Some(used.done()) },
-            Err(_) => Self { error: used.lost(stream.base(), failure), returned: None },
+            Err(_) => Self { error: used.lost(stream.shared(), failure), returned: None },
         }
     }
 
@@ -233,8 +233,8 @@ impl<X: Send + 'static> Refused<X> {
     fn without_event(stream: &StreamCore, error: Error, used: InUse<X>) -> Self {
         match (stream.prove_idle(), error) {
             (Ok(()), error) => Self { error, returned: Some(used.done()) },
-            (Err(_), Error::Driver(failure)) => Self { error: used.lost(stream.base(), failure), returned: None },
-            (Err(failure), _) => Self { error: used.lost(stream.base(), failure), returned: None },
+            (Err(_), Error::Driver(failure)) => Self { error: used.lost(stream.shared(), failure), returned: None },
+            (Err(failure), _) => Self { error: used.lost(stream.shared(), failure), returned: None },
         }
     }
 

@@ -197,7 +197,7 @@ impl Drop for Allocation {
         match memory {
             Memory::Whole(block) if may_be_used_again => pool::keep(home, block),
             Memory::Whole(block) => {
-                home.base().live.sub(block.len_bytes);
+                home.shared().live.sub(block.len_bytes);
                 block.leak();
             }
             Memory::Part(whole, _) if may_be_used_again => drop(whole),

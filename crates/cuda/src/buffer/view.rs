@@ -109,7 +109,7 @@ macro_rules! view {
 
             /// An error if the buffer is on another device than the stream.
             pub(crate) fn check_beside(&self, stream: &StreamCore) -> Result<()> {
-                stream.check_is_of(self.allocation.uses().home().base(), OnDevice::Buffer)
+                stream.check_is_of(self.allocation.uses().home().shared(), OnDevice::Buffer)
             }
         }
 

@@ -178,7 +178,7 @@ impl KernelFunction {
 
     /// An error if the stream is another device's than the kernel, or a block has no thread or too many.
     fn check_launch(&self, stream: &Stream, launch: &Launch) -> Result<()> {
-        stream.core().check_is_of(self.device.core().base(), OnDevice::Kernel)?;
+        stream.core().check_is_of(self.device.core().shared(), OnDevice::Kernel)?;
         let most = self.device.properties().max_threads_per_block;
         let threads = launch.block.iter().fold(1, |threads: u64, &more| threads.saturating_mul(more.into()));
         if threads == 0 || threads > most.into() {
@@ -194,7 +194,7 @@ impl KernelFunction {
         }
         host_function::refuse_inside()?;
         // SAFETY: the function's module is loaded.
-        unsafe { self.device.core().base().driver.set_function_attribute(self.handle, MAX_SHARED, bytes as i32) }?;
+        unsafe { self.device.core().shared().driver.set_function_attribute(self.handle, MAX_SHARED, bytes as i32) }?;
         Ok(())
     }
 
@@ -205,7 +205,7 @@ impl KernelFunction {
     pub fn blocks_per_multiprocessor(&self, threads: u32, shared_bytes: u32) -> Result<u32> {
         host_function::refuse_inside()?;
         // SAFETY: the function's module is loaded.
-        Ok(unsafe { self.device.core().base().driver.occupancy(self.handle, threads, shared_bytes as usize) }?)
+        Ok(unsafe { self.device.core().shared().driver.occupancy(self.handle, threads, shared_bytes as usize) }?)
     }
 }
 

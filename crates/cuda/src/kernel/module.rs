@@ -78,14 +78,14 @@ impl Device {
     pub unsafe fn load(&self, name: &str, mut image: Vec<u8>) -> Result<KernelModule> {
         host_function::refuse_inside()?;
         image.push(0); // PTX ends with a zero byte; the others know their length
-        let base = self.core().base();
+        let shared = self.core().shared();
         let mut loaded = lock(&self.core().modules().0);
         let known = loaded.iter().find(|known| *known.image == *image).map(|known| known.handle);
         let handle = match known {
             Some(handle) => handle,
             None => {
                 // SAFETY: the caller's promise.
-                let handle = unsafe { base.driver.load_module(&image) }?;
+                let handle = unsafe { shared.driver.load_module(&image) }?;
                 loaded.push(Loaded { image: image.into_boxed_slice(), handle });
                 handle
             }
@@ -120,7 +120,7 @@ impl KernelModule {
         let missing = || Error::NoKernel { kernel: name.to_owned(), module: self.name.to_string() };
         let c_name = CString::new(name).map_err(|_| missing())?;
         // SAFETY: the module is loaded for as long as its device lives.
-        let function = unsafe { self.device.core().base().driver.function(self.handle, &c_name) };
+        let function = unsafe { self.device.core().shared().driver.function(self.handle, &c_name) };
         match function {
             Err(Failure { status: Status::NOT_FOUND, .. }) => Err(missing()),
             other => Ok(other?),
@@ -129,7 +129,7 @@ impl KernelModule {
 
     /// Bytes of each parameter, if the driver says them.
     pub(super) fn parameter_sizes(&self, function: FunctionHandle) -> Result<Option<Vec<usize>>> {
-        let driver = &self.device.core().base().driver;
+        let driver = &self.device.core().shared().driver;
         let mut sizes = Vec::new();
         loop {
             // SAFETY: the function's module is loaded.
@@ -151,11 +151,11 @@ impl fmt::Debug for KernelModule {
 
 impl Modules {
     /// At the end of the device: unloads everything, if nothing runs any more.
-    pub(crate) fn clear(&self, base: &DeviceShared, done: bool) {
+    pub(crate) fn clear(&self, shared: &DeviceShared, done: bool) {
         for Loaded { handle, .. } in std::mem::take(&mut *lock(&self.0)) {
             if done {
                 // SAFETY: nobody has a module without its device, and nothing that was queued runs any more.
-                let _ = unsafe { base.driver.unload_module(handle) };
+                let _ = unsafe { shared.driver.unload_module(handle) };
             }
         }
     }

@@ -85,13 +85,13 @@ pub(crate) fn allocate(stream: &Arc<StreamCore>, len_bytes: usize, element: Byte
         Some(block) => block,
         None => miss(stream, rounded)?,
     };
-    stream.base().live.add(rounded);
+    stream.shared().live.add(rounded);
     Ok(block)
 }
 
 /// Takes back the block of a dropped buffer. The device's further use of it is ordered by the stream.
 pub(crate) fn keep(stream: &StreamCore, block: Block) {
-    stream.base().live.sub(block.len_bytes);
+    stream.shared().live.sub(block.len_bytes);
     lock(&stream.cache).keep(Block { worked_on: stream.submitted(), ..block });
 }
 
@@ -114,7 +114,7 @@ fn miss(stream: &Arc<StreamCore>, rounded: usize) -> Result<Block> {
 
 /// New blocks from the driver: one to use, the rest for later.
 fn make(stream: &Arc<StreamCore>, rounded: usize) -> Result<Block> {
-    let made = segment::new_blocks(stream.base(), rounded).map_err(|error| explain(stream, rounded, error));
+    let made = segment::new_blocks(stream.shared(), rounded).map_err(|error| explain(stream, rounded, error));
     let mut blocks = made?;
     let block = blocks.pop().unwrap_or_else(|| unreachable!("a segment has at least one block"));
     let mut cache = lock(&stream.cache);
@@ -128,17 +128,17 @@ fn is_shortage(error: &Error) -> bool {
 
 /// The driver's refusal, with the numbers.
 fn explain(stream: &StreamCore, asked: usize, error: Error) -> Error {
-    let base = stream.base();
+    let shared = stream.shared();
     match error {
         Error::Driver(Failure { status: Status::OUT_OF_MEMORY, .. }) => {
-            let info = base.driver.memory_info();
+            let info = shared.driver.memory_info();
             Error::OutOfMemory {
-                device: base.ordinal,
+                device: shared.ordinal,
                 asked: ByteSize(asked as u64),
-                live: ByteSize(base.live.bytes.load(Relaxed)),
-                reserved: base.memory.used(),
+                live: ByteSize(shared.live.bytes.load(Relaxed)),
+                reserved: shared.memory.used(),
                 free: info.map_or(ByteSize(0), |info| info.free),
-                total: base.driver.properties().memory,
+                total: shared.driver.properties().memory,
             }
         }
         other => other,
@@ -216,11 +216,11 @@ impl Device {
 
     /// What the device's pool holds and how often it could serve.
     pub fn pool_stats(&self) -> DevicePoolStats {
-        let base = self.core().base();
+        let shared = self.core().shared();
         let mut stats = DevicePoolStats {
-            live: ByteSize(base.live.bytes.load(Relaxed)),
-            peak: ByteSize(base.live.peak_bytes.load(Relaxed)),
-            reserved: base.memory.used(),
+            live: ByteSize(shared.live.bytes.load(Relaxed)),
+            peak: ByteSize(shared.live.peak_bytes.load(Relaxed)),
+            reserved: shared.memory.used(),
             ..DevicePoolStats::default()
         };
         for stream in self.streams() {
