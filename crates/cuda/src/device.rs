@@ -19,7 +19,7 @@ use crate::{
     host_function,
     kernel::Modules,
     page_locked::{self, PageLockedMemory, page_locked_budget},
-    pool::Cache,
+    pool::BlockCache,
     sanitize::{self, Watch},
     software,
     stream::{Handles, Priority, Queue, Stream, StreamCore},
@@ -51,8 +51,8 @@ pub(crate) struct DeviceCore {
     staging: DeviceStaging,
     modules: Modules,
     page_locked: PageLockedMemory,
-    streams: Mutex<Vec<Weak<StreamCore>>>,   // guards which streams there are
-    idle_queues: Mutex<Vec<(Queue, Cache)>>, // guards those without a stream
+    streams: Mutex<Vec<Weak<StreamCore>>>,        // guards which streams there are
+    idle_queues: Mutex<Vec<(Queue, BlockCache)>>, // guards those without a stream
     pub(crate) handles: Handles,
 }
 
@@ -217,7 +217,7 @@ impl Device {
     fn new_stream_core(&self, priority: Priority) -> Result<Arc<StreamCore>> {
         let (queue, cache) = match self.take_idle_queue(priority) {
             Some(kept) => kept,
-            None => (self.new_queue(priority)?, Cache::default()),
+            None => (self.new_queue(priority)?, BlockCache::default()),
         };
         Ok(Arc::new(StreamCore::new(self.clone(), queue, cache)))
     }
@@ -320,7 +320,7 @@ impl Device {
     }
 
     /// A queue of that priority that nobody uses and in which nothing is going on.
-    fn take_idle_queue(&self, priority: Priority) -> Option<(Queue, Cache)> {
+    fn take_idle_queue(&self, priority: Priority) -> Option<(Queue, BlockCache)> {
         let mut idle = lock(&self.core.idle_queues);
         let at = idle.iter().position(|(queue, _)| {
             // SAFETY: the device destroys its queues only when it is dropped.
@@ -400,7 +400,7 @@ impl DeviceCore {
         self.dropped.release_finished(&self.shared, Scan::Few);
     }
 
-    pub(crate) fn keep_queue(&self, queue: Queue, cache: Cache) {
+    pub(crate) fn keep_queue(&self, queue: Queue, cache: BlockCache) {
         lock(&self.idle_queues).push((queue, cache));
     }
 }
@@ -426,7 +426,7 @@ struct Remains {
     staging: DeviceStaging,
     modules: Modules,
     handles: Handles,
-    queues: Vec<(Queue, Cache)>,
+    queues: Vec<(Queue, BlockCache)>,
     _page_locked: PageLockedMemory, // what it keeps is given back behind the rest
 }
 

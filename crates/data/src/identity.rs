@@ -68,7 +68,7 @@ pub(crate) fn in_a_line(name: &str) -> String {
     format!("{start}… {}", Hash::of(line.as_bytes()))
 }
 
-/// Some of `n` places, from the first to the last.
+/// Some of `n` positions, from the first to the last.
 pub(crate) fn probes(n: usize) -> impl Iterator<Item = usize> {
     let n_probes = n.min(PROBES);
     (0..n_probes).map(move |i| (i as u128 * (n - 1) as u128 / (n_probes - 1).max(1) as u128) as usize)
@@ -122,9 +122,9 @@ mod tests {
         assert_eq!(probes(0).count(), 0);
         assert_eq!(probes(3).collect::<Vec<_>>(), [0, 1, 2]);
         for n in [1, 16, 17, 1_000, usize::MAX] {
-            let places: Vec<usize> = probes(n).collect();
-            assert!(places.is_sorted_by(|a, b| a < b) && places[0] == 0, "{places:?}");
-            assert_eq!(*places.last().unwrap(), n - 1);
+            let probed: Vec<usize> = probes(n).collect();
+            assert!(probed.is_sorted_by(|a, b| a < b) && probed[0] == 0, "{probed:?}");
+            assert_eq!(*probed.last().unwrap(), n - 1);
         }
     }
 

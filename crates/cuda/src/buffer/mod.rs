@@ -27,7 +27,7 @@ use crate::{
     element::{Element, element_size, len_bytes},
     error::Result,
     host_function,
-    pool::{self, Block},
+    pool::{self, PoolBlock},
     stream::{Stream, Uses},
 };
 
@@ -68,7 +68,7 @@ pub(crate) struct Allocation {
 
 /// All of a block, or a part of an allocation that nobody uses any more but for its parts.
 enum Memory {
-    Whole(Block),
+    Whole(PoolBlock),
     Part(Arc<Allocation>, PartIndex),
 }
 

@@ -2,7 +2,7 @@
 
 use super::{
     archive::{self, KernelOrigin},
-    cache::{Cache, key},
+    cache::{KernelCache, key},
     nvrtc::nvrtc,
     source::KernelSource,
 };
@@ -24,7 +24,7 @@ pub fn compile(source: &KernelSource, compute_capability: (u32, u32)) -> Result<
     }
     let architecture = architecture(compute_capability);
     let mut origin = KernelOrigin::Kept;
-    let code = Cache::of_user()?.get(source, &architecture, || {
+    let code = KernelCache::of_user()?.get(source, &architecture, || {
         origin = KernelOrigin::Compiled;
         compile_now(source, &architecture)
     })?;

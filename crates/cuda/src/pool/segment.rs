@@ -18,7 +18,7 @@ pub(super) struct Segment {
 }
 
 /// A part of a segment: what one buffer uses at a time.
-pub(crate) struct Block {
+pub(crate) struct PoolBlock {
     pub(crate) address: Address,
     pub(crate) len_bytes: usize,
     /// Up to which work its stream may use it for earlier owners; 0 for none.
@@ -49,11 +49,11 @@ impl Drop for Segment {
 }
 
 /// New blocks of that length: one, or as many as a segment of small ones has.
-pub(super) fn new_blocks(shared: &Arc<DeviceShared>, block_bytes: usize) -> Result<Vec<Block>> {
+pub(super) fn new_blocks(shared: &Arc<DeviceShared>, block_bytes: usize) -> Result<Vec<PoolBlock>> {
     let wanted = block_bytes.saturating_mul(BLOCKS).clamp(SMALLEST_SEGMENT, SEGMENT.max(block_bytes));
     let count = (wanted / block_bytes).max(1);
     let segment = Arc::new(Segment::take(shared, count * block_bytes)?);
-    let block = |index| Block {
+    let block = |index| PoolBlock {
         address: segment.address.offset(index * block_bytes),
         len_bytes: block_bytes,
         worked_on: 0,
@@ -62,7 +62,7 @@ pub(super) fn new_blocks(shared: &Arc<DeviceShared>, block_bytes: usize) -> Resu
     Ok((0..count).map(block).collect())
 }
 
-impl Block {
+impl PoolBlock {
     /// Whether these are all the blocks of their segment.
     pub(super) fn complete(blocks: usize, segment: &Arc<Segment>) -> bool {
         Arc::strong_count(segment) == blocks

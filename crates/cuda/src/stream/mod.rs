@@ -29,7 +29,7 @@ use crate::{
     error::{Error, OnDevice, Result},
     event::{Event, Recorded},
     host_function,
-    pool::Cache,
+    pool::BlockCache,
     sync::{AtomicBool, AtomicU64, Mutex, Ordering, lock},
 };
 
@@ -62,7 +62,7 @@ pub(crate) struct StreamCore {
     is_private: AtomicBool,          // whether no other stream may have what the cache keeps
     capture: Mutex<Option<Capture>>, // guards what it knows
     /// What the stream keeps for its next buffers.
-    pub(crate) cache: Mutex<Cache>,
+    pub(crate) cache: Mutex<BlockCache>,
 }
 
 /// The part of a stream that outlives its handles: the device keeps it for the next stream.
@@ -177,7 +177,7 @@ impl fmt::Debug for Stream {
 }
 
 impl StreamCore {
-    pub(crate) fn new(device: Device, queue: Queue, cache: Cache) -> Self {
+    pub(crate) fn new(device: Device, queue: Queue, cache: BlockCache) -> Self {
         let (is_capturing, is_private) = (AtomicBool::new(false), AtomicBool::new(false));
         Self { device, queue, is_capturing, is_private, capture: Mutex::new(None), cache: Mutex::new(cache) }
     }

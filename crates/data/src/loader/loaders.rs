@@ -8,7 +8,7 @@ use super::batches::{AnyBatches, Batches};
 use super::core::Core;
 use super::order::{OrderKind, Position};
 use super::report::{LoaderReport, Skipped};
-use super::source::{self, Source, Step};
+use super::source::{self, BatchSource, Step};
 use crate::Result;
 use crate::opaque::Opaque;
 use crate::state::LoaderState;
@@ -86,7 +86,7 @@ pub enum Indices {}
 pub enum Shards {}
 
 impl<B: Send + 'static, K> Loader<B, K> {
-    pub(super) fn of(source: impl Source, order: OrderKind) -> Self {
+    pub(super) fn of(source: impl BatchSource, order: OrderKind) -> Self {
         Self { core: Core::new(Arc::new(source), order), types: PhantomData }
     }
 

@@ -12,7 +12,7 @@
 //!     AnyBatches                    batches.rs: gives the batches of one epoch
 //!       WorkerPool             pool.rs: threads, reorder buffer, backpressure
 //!         Recipe, Maker        maker.rs: one batch; order.rs: its position; pinned.rs: page-locked memory
-//!           Source, Step       source.rs: datasets and functions of the program's types
+//!           BatchSource, Step       source.rs: datasets and functions of the program's types
 //!       Uploads                device.rs: copies batches to a device ahead of the program (DeviceLoader)
 //! ```
 

@@ -43,7 +43,7 @@ pub struct HostBuffer {
     len_bytes: usize,
     kind: MemoryKind,
     pending: Pending,
-    place: Option<PartId>, // of a part
+    part_id: Option<PartId>, // of a part of another buffer
     waits_when_dropped: bool,
     owner: ManuallyDrop<Owner>, // dropped in `drop`, after the last wait
 }
@@ -68,7 +68,7 @@ impl HostBuffer {
     pub fn from_block<B: Block>(block: B) -> Self {
         let (ptr, len_bytes, kind) = (block.ptr(), block.len_bytes(), block.kind());
         let owner = ManuallyDrop::new(Owner::new(block));
-        Self { ptr, len_bytes, kind, pending: Pending::new(), place: None, waits_when_dropped: true, owner }
+        Self { ptr, len_bytes, kind, pending: Pending::new(), part_id: None, waits_when_dropped: true, owner }
     }
 
     /// The bytes, after waiting for pending writers.

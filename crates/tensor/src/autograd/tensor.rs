@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::audit::{CutBy, note_cut};
-use super::engine::{self, RootGradient, Walk};
+use super::engine::{self, Options, RootGradient};
 use super::node::NodeRef;
 use crate::error::{Error, Result};
 use crate::tensor::{Raw, Tensor};
@@ -23,8 +23,8 @@ pub struct Backward {
 }
 
 impl Backward {
-    fn walk(&self) -> Walk {
-        Walk { retain_graph: self.retain_graph || self.create_graph, create_graph: self.create_graph }
+    fn walk(&self) -> Options {
+        Options { retain_graph: self.retain_graph || self.create_graph, create_graph: self.create_graph }
     }
 }
 

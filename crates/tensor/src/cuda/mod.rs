@@ -39,6 +39,6 @@ pub(crate) use fault::Indexed;
 pub use libraries::{Kernels, Libraries, kernels, with_kernels};
 pub(crate) use libraries::{Work, check, data_type};
 pub(crate) use reduce::{Accumulator, CudaReduction};
-pub(crate) use rows::Rows;
+pub(crate) use rows::RowPlan;
 pub(crate) use view::{CudaOut, CudaView};
 pub(crate) use walk::Dims;
