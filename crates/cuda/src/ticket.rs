@@ -1,8 +1,8 @@
 //! [`Ticket`]: what a copy in flight owns, and the only way to get it back.
 //!
-//! What a device uses is inside the ticket, out of anybody's reach, from before the copy is queued until the device
-//! is done with it. Dropping the ticket defers that (`deferred_drops.rs`), forgetting the ticket leaks it, and a driver that
-//! cannot say whether it is done leaks it too, and counts it.
+//! What a device uses is inside the ticket, out of anybody's reach, from before the copy is queued until the device is
+//! done with it. Dropping the ticket hands it to `deferred_drops.rs`, which frees it when the device is done.
+//! Forgetting the ticket leaks it. If the driver cannot say whether the device is done, it is leaked and counted.
 
 use std::{
     fmt,
@@ -24,8 +24,8 @@ use crate::{
 
 /// What a copy in flight owns. It comes back only from [`wait`](Ticket::wait) or [`try_wait`](Ticket::try_wait).
 ///
-/// Dropping a ticket never blocks and never frees early: the device's next copies give back what it held, once that
-/// is done. Forgetting one leaks what it holds.
+/// Dropping a ticket never blocks and never frees early: one of the device's next copies frees what it held, once the
+/// device is done with it. Forgetting one leaks what it holds.
 ///
 /// # Examples
 /// ```
@@ -93,14 +93,14 @@ impl<X: Send + 'static> InUse<X> {
     }
 }
 
-/// Work that has been given back by its driver with an error, and what it owned, if the device is done with that.
+/// Why work failed to be queued, and what it owned, if the device is done with that.
 pub struct Refused<X> {
     error: Error,
     returned: Option<X>,
 }
 
 impl<X: Send + 'static> Ticket<X> {
-    /// Gives work in flight to its owner: `queued` is what came of queueing it, `used` what it uses.
+    /// A ticket for work that uses `used`. `queued` says whether it was queued.
     pub(crate) fn new(
         stream: &Arc<StreamCore>,
         queued: Result<(), Unqueued>,
@@ -131,7 +131,7 @@ impl<X: Send + 'static> Ticket<X> {
     /// [`Error::Lost`] if the driver cannot say whether the device is done: what the copy owned is leaked;
     /// [`Error::Raced`] if the environment asks for races to be found, and one was.
     pub fn wait(mut self) -> Result<X> {
-        host_function::refuse_inside()?; // dropping the ticket parks what is in flight
+        host_function::refuse_inside()?; // dropping the ticket defers what is in flight
         match self.take() {
             State::InFlight(recorded, used) => match recorded.prove() {
                 Ok(()) => {
@@ -168,7 +168,7 @@ impl<X: Send + 'static> Ticket<X> {
         }
     }
 
-    /// What is in flight, and the event after which it is not: the caller waits for it, and gives the event back.
+    /// What is in flight, and the event that ends it: the caller waits for the event, and gives it back.
     pub(crate) fn into_flight(mut self) -> Option<(EventHandle, InUse<X>)> {
         match self.take() {
             State::InFlight(recorded, used) => recorded.into_handle().map(|event| (event, used)),
@@ -238,7 +238,7 @@ impl<X: Send + 'static> Refused<X> {
         }
     }
 
-    /// The same refusal of something else that is made of what came back.
+    /// The same refusal, with something made of what came back.
     pub(crate) fn map<Y>(self, change: impl FnOnce(X) -> Y) -> Refused<Y> {
         Refused { error: self.error, returned: self.returned.map(change) }
     }

@@ -1,4 +1,4 @@
-//! Everything that can go wrong, with the numbers and the way out in the text.
+//! Errors. The texts say what went wrong, with the numbers, and what to do about it.
 
 use std::{fmt, io, path::PathBuf, time::Duration};
 
@@ -8,7 +8,7 @@ use crate::{ByteSize, MemoryKind, debug_is_the_message};
 /// The result of everything fallible in this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why memory could not be had, or not be used as asked.
+/// Why memory could not be allocated, or not be used as asked.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -45,7 +45,7 @@ pub enum Error {
         limit: ByteSize,
     },
 
-    /// Pages could not be locked, or not be unlocked, for another reason.
+    /// Pages could not be locked, or unlocked, for another reason.
     #[error("cannot page-lock {}: {}; use smaller buffers, or pageable ones", asked.amount(), whole_text(&**source))]
     Lock {
         /// What was to be locked.

@@ -39,7 +39,7 @@ impl Stream {
     }
 }
 
-/// Writes `count` times `value`.
+/// Writes `value` to `to`, `count` times in a row.
 ///
 /// # Safety
 /// As [`Driver::fill`].
@@ -70,7 +70,7 @@ unsafe fn fill(
     Ok(())
 }
 
-/// What the driver can repeat to make `value`, again and again.
+/// The shortest pattern whose repetition is `value`, if the driver has one.
 fn shortest_pattern(value: &[u8]) -> Option<Pattern> {
     let repeats =
         |period: usize| value.len().is_multiple_of(period) && value.chunks(period).all(|c| c == &value[..period]);

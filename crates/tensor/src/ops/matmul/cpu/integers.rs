@@ -63,7 +63,7 @@ fn tiles<T: Num, const COLUMNS: usize>(
 
 /// The sums of up to [`ROWS`] rows of `a` with the columns of a panel.
 fn tile<T: Num, const COLUMNS: usize>(rows: usize, a: Matrix<'_, T>, panel: &[[T; COLUMNS]]) -> [[T; COLUMNS]; ROWS] {
-    // Rows that there are not repeat the last one, and are not used.
+    // Where rows are missing, the last one is repeated; those sums are not used.
     let starts: [usize; ROWS] = std::array::from_fn(|i| i.min(rows - 1) * a.strides[0]);
     // AVX2 has no product of numbers of eight bytes.
     match size_of::<T>() {
