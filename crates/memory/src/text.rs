@@ -42,6 +42,22 @@ pub fn named(name: impl fmt::Display) -> String {
     }
 }
 
+/// The first 200 characters of a text that may be of any length.
+///
+/// # Examples
+/// ```
+/// use pagelock_memory::text::shortened;
+///
+/// assert_eq!(shortened("conv1.weight"), "conv1.weight");
+/// assert_eq!(shortened(&"x".repeat(1_000)).chars().count(), 201); // with `…` at the end
+/// ```
+pub fn shortened(text: &str) -> String {
+    match text.char_indices().nth(200) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
 /// A number, in at most some twenty letters.
 ///
 /// # Examples

@@ -2,8 +2,8 @@
 //!
 //! Invariant: `keys` has exactly the names in `entries`, each with its key there.
 
-use crate::error::shortened;
 use crate::{Error, Misfit, Result};
+use pagelock_tensor::text::shortened;
 use pagelock_tensor::{self as tensor, AnyTensor, Bool, CountedHeap, DType, Int, Kind, Tensor, copy_all_, no_grad};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;

@@ -11,10 +11,10 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use pagelock_memory::text::shortened;
 use safetensors::tensor::{Metadata, TensorInfo};
 use serde_json::{Map, Value, json};
 
-use super::super::shortened;
 use super::content;
 use crate::element::DType;
 use crate::error::{Error, Result};

@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use pagelock_cuda::HostSource;
+use pagelock_memory::text::shortened;
 use pagelock_memory::{HostBuffer, Mapped, open_regular};
 
 use self::header::{Claim, Header};
@@ -210,7 +211,7 @@ impl TensorFile {
             return Ok(&claims[self.by_path[found]]);
         }
         let names = super::listed(claims.iter().map(|claim| &*claim.path));
-        Err(Error::NoEntry { path: super::shortened(path), inside: String::new(), names })
+        Err(Error::NoEntry { path: shortened(path), inside: String::new(), names })
     }
 
     /// All tensors as parts of the file, seen as memory: pages are read when they are looked at, and cost no RAM that the
