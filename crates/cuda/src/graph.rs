@@ -17,8 +17,8 @@ use self::sealed::Member;
 use crate::{
     buffer::{Allocation, DeviceBuffer, DeviceViewMut},
     device::Device,
+    device_copy::DeviceCopy,
     driver::{GraphHandle, RunnableGraphHandle},
-    element::Element,
     error::{Error, OnDevice, Result},
     host_function,
     stream::{Access, Capture, Stream, StreamCore, Uses, Writes},
@@ -374,9 +374,9 @@ impl fmt::Debug for Recording {
     }
 }
 
-impl<T: Element> GraphBuffers for DeviceBuffer<T> {}
+impl<T: DeviceCopy> GraphBuffers for DeviceBuffer<T> {}
 
-impl<T: Element> sealed::Buffers for DeviceBuffer<T> {
+impl<T: DeviceCopy> sealed::Buffers for DeviceBuffer<T> {
     type Views<'a> = DeviceViewMut<'a, T>;
 
     fn visit<'a>(&'a self, visit: &mut dyn FnMut(Member<'a>)) {

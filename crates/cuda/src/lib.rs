@@ -61,11 +61,11 @@ mod buffer;
 mod copy;
 mod deferred_drops;
 mod device;
+mod device_copy;
 mod device_shared;
 #[cfg(doctest)]
 mod does_not_compile;
 pub mod driver;
-mod element;
 mod error;
 mod event;
 #[doc(hidden)]
@@ -90,7 +90,7 @@ mod user_cache;
 pub use buffer::{DeviceBuffer, DeviceView, DeviceViewMut, Parts};
 pub use copy::{HostSource, HostTarget, InRows, Packed, RowLayout, Scope, Source, StagingConfig};
 pub use device::{Device, InFlight, Leaked};
-pub use element::Element;
+pub use device_copy::DeviceCopy;
 pub use error::{Absence, CompilerAbsence, Error, LibraryAbsence, OnDevice, Result};
 pub use event::Event;
 pub use graph::{Graph, GraphBuffers, Recording, Shared};

@@ -19,8 +19,8 @@ use std::{
 
 use super::{Allocation, DeviceBuffer, DeviceView, DeviceViewMut, Held, Memory};
 use crate::{
+    device_copy::DeviceCopy,
     driver::Address,
-    element::Element,
     error::{Error, Result},
 };
 
@@ -47,7 +47,7 @@ pub struct Parts<T> {
     elements: PhantomData<fn() -> T>,
 }
 
-impl<T: Element> Parts<T> {
+impl<T: DeviceCopy> Parts<T> {
     /// One of the parts, unless there are less or it was taken.
     pub fn take(&self, index: usize) -> Option<DeviceBuffer<T>> {
         let is_taken = self.taken.get(index)?.swap(true, Ordering::Relaxed);
@@ -113,7 +113,7 @@ fn whole_part((allocation, len_bytes): (&Allocation, usize)) -> Option<(&Arc<All
     }
 }
 
-impl<T: Element> DeviceBuffer<T> {
+impl<T: DeviceCopy> DeviceBuffer<T> {
     /// Cuts the buffer into parts, each a buffer of its own; what is between them nobody has any more. The memory is given
     /// back with the last part.
     ///
@@ -223,7 +223,7 @@ impl<T: Element> DeviceBuffer<T> {
 
 /// A part of a whole that has the range.
 #[inline]
-fn part<T: Element>(whole: &Arc<Allocation>, index: usize, range: Range<usize>) -> DeviceBuffer<T> {
+fn part<T: DeviceCopy>(whole: &Arc<Allocation>, index: usize, range: Range<usize>) -> DeviceBuffer<T> {
     if range.is_empty() {
         return empty_part(whole);
     }
@@ -234,7 +234,7 @@ fn part<T: Element>(whole: &Arc<Allocation>, index: usize, range: Range<usize>) 
 }
 
 #[cold]
-fn empty_part<T: Element>(whole: &Allocation) -> DeviceBuffer<T> {
+fn empty_part<T: DeviceCopy>(whole: &Allocation) -> DeviceBuffer<T> {
     let allocation = Arc::new(Allocation::new(None, Address(0), whole.uses.fork()));
     DeviceBuffer { held: Held::Whole(allocation), len: 0, elements: PhantomData }
 }

@@ -2,8 +2,8 @@
 
 use crate::{
     buffer::DeviceViewMut,
+    device_copy::DeviceCopy,
     driver::{self, Address, Driver, Pattern, StreamHandle},
-    element::Element,
     error::Result,
     stream::Stream,
 };
@@ -24,7 +24,7 @@ impl Stream {
     /// assert_eq!(stream.read(&points)?[99], [1.0, 2.0, 3.0]);
     /// # Ok::<(), pagelock_cuda::Error>(())
     /// ```
-    pub fn fill<'a, T: Element>(&self, target: impl Into<DeviceViewMut<'a, T>>, value: T) -> Result<()> {
+    pub fn fill<'a, T: DeviceCopy>(&self, target: impl Into<DeviceViewMut<'a, T>>, value: T) -> Result<()> {
         let target = target.into();
         target.check_beside(self.core())?;
         if target.is_empty() {

@@ -3,8 +3,8 @@
 use super::same_length;
 use crate::{
     buffer::{DeviceBuffer, DeviceView, DeviceViewMut},
+    device_copy::DeviceCopy,
     driver::{Copy2d, End},
-    element::Element,
     error::{Error, Result},
     stream::Stream,
 };
@@ -82,7 +82,7 @@ pub struct InRows<V> {
     pub(super) rows: Option<[RowLayout; 2]>, // of the view, and of the memory on the host
 }
 
-impl<'a, T: Element> DeviceView<'a, T> {
+impl<'a, T: DeviceCopy> DeviceView<'a, T> {
     /// Rows of this view, to be copied to rows of memory on the host by [`Stream::download`]. What lies between the rows on the
     /// host means nothing then.
     pub fn in_rows(self, rows: RowLayout, on_host: RowLayout) -> InRows<Self> {
@@ -90,7 +90,7 @@ impl<'a, T: Element> DeviceView<'a, T> {
     }
 }
 
-impl<'a, T: Element> DeviceViewMut<'a, T> {
+impl<'a, T: DeviceCopy> DeviceViewMut<'a, T> {
     /// Rows of this view, to be copied from rows of memory on the host by [`Stream::upload`].
     pub fn in_rows(self, rows: RowLayout, on_host: RowLayout) -> InRows<Self> {
         InRows { view: self, rows: Some([rows, on_host]) }
@@ -103,13 +103,13 @@ impl<V> From<V> for InRows<V> {
     }
 }
 
-impl<'a, T: Element> From<&'a DeviceBuffer<T>> for InRows<DeviceView<'a, T>> {
+impl<'a, T: DeviceCopy> From<&'a DeviceBuffer<T>> for InRows<DeviceView<'a, T>> {
     fn from(buffer: &'a DeviceBuffer<T>) -> Self {
         buffer.view().into()
     }
 }
 
-impl<'a, T: Element> From<&'a mut DeviceBuffer<T>> for InRows<DeviceViewMut<'a, T>> {
+impl<'a, T: DeviceCopy> From<&'a mut DeviceBuffer<T>> for InRows<DeviceViewMut<'a, T>> {
     fn from(buffer: &'a mut DeviceBuffer<T>) -> Self {
         buffer.view_mut().into()
     }
@@ -120,7 +120,7 @@ impl Stream {
     ///
     /// # Errors
     /// [`Error::Rows`] if rows do not fit their memory; [`Error::OtherDevice`], [`Error::Driver`].
-    pub fn copy_rows<'a, 'b, T: Element>(
+    pub fn copy_rows<'a, 'b, T: DeviceCopy>(
         &self,
         source: impl Into<DeviceView<'a, T>>,
         source_rows: RowLayout,

@@ -2,8 +2,8 @@
 //!
 //! - `source.rs`: what is compiled; `compiler.rs` and `nvrtc.rs`: how; `find.rs`: where NVRTC is looked for;
 //! - `archive.rs`: compiled kernels that come with the program; `cache.rs`: those on disk, so that NVRTC is needed once;
-//! - `module.rs`: compiled code on a device; `signature.rs`: what a kernel takes; `launch.rs`: launching it;
-//! - `function.rs`: kernels whose parameters are known only when the program runs;
+//! - `module.rs`: compiled code on a device; `function.rs`: one of its kernels, and how it is launched;
+//! - `launch.rs`: kernels with their parameters in their type, which `signature.rs` turns into plain arguments;
 //! - `repeat.rs`: launches that are made again and again, for less.
 //!
 //! One promise is the author's: that a kernel takes what its signature says, and stays inside its buffers when its

@@ -5,17 +5,17 @@ use std::marker::PhantomData;
 use super::function::{Argument, List};
 use crate::{
     buffer::{DeviceView, DeviceViewMut},
-    element::Element,
+    device_copy::DeviceCopy,
 };
 
 /// A parameter of a kernel: [`Read`], [`Write`], or a number passed by value.
 pub trait KernelParameter: sealed::Lower {}
 
 /// A buffer that a kernel only reads: `const T*`. Its argument is a [`DeviceView`].
-pub struct Read<T: Element>(PhantomData<T>);
+pub struct Read<T: DeviceCopy>(PhantomData<T>);
 
 /// A buffer that a kernel reads and writes: `T*`. Its argument is a [`DeviceViewMut`].
-pub struct Write<T: Element>(PhantomData<T>);
+pub struct Write<T: DeviceCopy>(PhantomData<T>);
 
 /// All parameters of a kernel: a tuple of up to twelve [`KernelParameter`]s.
 pub trait Signature: sealed::LowerAll + 'static {}
@@ -46,9 +46,9 @@ pub(super) mod sealed {
     }
 }
 
-impl<T: Element> KernelParameter for Read<T> {}
+impl<T: DeviceCopy> KernelParameter for Read<T> {}
 
-impl<T: Element> sealed::Lower for Read<T> {
+impl<T: DeviceCopy> sealed::Lower for Read<T> {
     type Argument<'a> = DeviceView<'a, T>;
     const SIZE: usize = 8;
 
@@ -57,9 +57,9 @@ impl<T: Element> sealed::Lower for Read<T> {
     }
 }
 
-impl<T: Element> KernelParameter for Write<T> {}
+impl<T: DeviceCopy> KernelParameter for Write<T> {}
 
-impl<T: Element> sealed::Lower for Write<T> {
+impl<T: DeviceCopy> sealed::Lower for Write<T> {
     type Argument<'a> = DeviceViewMut<'a, T>;
     const SIZE: usize = 8;
 
