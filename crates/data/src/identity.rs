@@ -1,7 +1,6 @@
 //! Names of datasets and orders in the states of loaders: a loader refuses a state with other names.
 //! `state.rs` puts the names into lines.
 
-use std::any;
 use std::fmt;
 use std::io;
 
@@ -45,16 +44,6 @@ impl fmt::Display for Hash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:016x}", self.0)
     }
-}
-
-/// The name of a type, without where it is and what it is made of: that may change from build to build.
-pub(crate) fn type_name<T: ?Sized>() -> String {
-    last_part(any::type_name::<T>())
-}
-
-fn last_part(name: &str) -> String {
-    let outer = name.split('<').next().unwrap_or(name);
-    outer.rsplit("::").next().unwrap_or(outer).to_owned()
 }
 
 /// A name as it is in a state: in one line, without the semicolon that ends it there, and not too long.
@@ -163,6 +152,5 @@ mod tests {
         assert_eq!(in_a_line(" a;\nb "), "a, b");
         let (long, other) = (in_a_line(&"ä".repeat(1_000)), in_a_line(&"ä".repeat(1_001)));
         assert!(long.chars().count() < LONGEST && long != other, "{long}");
-        assert_eq!((type_name::<Vec<Hash>>(), type_name::<str>()), ("Vec".to_owned(), "str".to_owned()));
     }
 }

@@ -7,6 +7,7 @@
 use crate::state_dict::StateDict;
 use crate::walk::{self, Of, OfMut};
 use crate::{Parameter, Result, moving};
+use pagelock_tensor::text::type_name;
 use pagelock_tensor::{AnyTensor, Bool, DType, Device, Int, Tensor};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -63,7 +64,7 @@ pub trait Module {
 
     /// What the module is called in print; empty for what PyTorch does not print (parameters, an absent layer).
     fn title(&self) -> String {
-        walk::title(std::any::type_name::<Self>())
+        type_name::<Self>().to_owned()
     }
 
     /// What stands between the parentheses in print: `"in_features=784, out_features=10, bias=True"`.

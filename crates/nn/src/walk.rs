@@ -45,12 +45,6 @@ pub(crate) fn walk(visit: Visit<'_>, report: &mut dyn FnMut(&str, VisitEvent<'_>
     visit.visit(&mut Visitor::new(report));
 }
 
-/// The last step of a type's path, without its parameters.
-pub(crate) fn title(type_name: &str) -> String {
-    let name = type_name.split('<').next().unwrap_or(type_name);
-    name.rsplit("::").next().unwrap_or(name).to_owned()
-}
-
 pub(crate) fn named_parameters(visit: Visit<'_>) -> Vec<(String, Parameter)> {
     let mut found: Vec<(String, Parameter)> = Vec::new();
     let mut seen = HashSet::new();
