@@ -43,6 +43,7 @@ mod digits;
 mod download;
 mod elements;
 mod error;
+mod file_bytes;
 mod folders;
 mod identity;
 pub mod idx;

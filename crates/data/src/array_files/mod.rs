@@ -3,10 +3,9 @@
 //! Rows are read, not mapped. If the file is cut short meanwhile, reading a row is an error that names the row, where access to a
 //! mapped file would end the process. The system's page cache keeps what was read lately.
 //!
-//! `npy.rs`, `npz.rs` and `safetensors.rs` find the array in files of those formats; `bytes.rs` is a part of a file. What a
+//! `npy.rs`, `npz.rs` and `safetensors.rs` find the array in files of those formats; `file_bytes.rs` is a part of a file. What a
 //! header claims is checked against the length of the file before anything is allocated.
 
-mod bytes;
 mod npy;
 mod npz;
 mod safetensors;
@@ -19,10 +18,10 @@ use std::path::{Path, PathBuf};
 use pagelock_memory::{HostBuffer, default_host};
 use pagelock_tensor::{AnyTensor, DType, Device, Element, FileElements, Float, Kind, Shape, Tensor};
 
-use self::bytes::Bytes;
 use crate::collate::Stack;
 use crate::dataset::{Dataset, check_index};
 use crate::elements::{kind_of, with_element};
+use crate::file_bytes::FileBytes;
 use crate::identity::{Checksum, hash_of_blocks, shown};
 use crate::{Error, Result};
 
@@ -62,7 +61,7 @@ pub struct StoredRows<K = Float> {
 /// An array in a file, with elements of any kind.
 #[derive(Clone, Debug)]
 struct Array {
-    bytes: Bytes,
+    bytes: FileBytes,
     path: PathBuf,
     start: u64, // of the first row
     dtype: DType,
@@ -161,7 +160,7 @@ impl<K: Kind> StoredRows<K> {
 
 impl Array {
     fn raw(path: &Path, dtype: DType, row_shape: &[usize]) -> Result<Self> {
-        let bytes = open(path)?;
+        let bytes = FileBytes::open(path)?;
         let len_bytes = bytes.len();
         let row_bytes = bytes_of(dtype, row_shape).filter(|&bytes| bytes > 0);
         let row_bytes = row_bytes
@@ -179,7 +178,7 @@ impl Array {
     }
 
     /// The rows that a header claims, if the file is long enough for them.
-    fn claimed(path: &Path, bytes: Bytes, claim: Claim) -> Result<Self> {
+    fn claimed(path: &Path, bytes: FileBytes, claim: Claim) -> Result<Self> {
         let Claim { dtype, shape, start } = claim;
         let Some((&n_rows, row_shape)) = shape.split_first() else {
             return Err(Error::content(path, "it holds one number, which has no rows; give it a first dimension"));
@@ -311,10 +310,6 @@ fn check_kind<K: Kind>(path: &Path, dtype: DType) -> Result<()> {
         path,
         format!("its elements are {dtype}, which are no {kind}s; open it as StoredRows::<{its_kind}>"),
     ))
-}
-
-fn open(path: &Path) -> Result<Bytes> {
-    Bytes::open(path).map_err(|source| Error::io("open", path, source))
 }
 
 /// How many bytes an array takes; none if that is no number of 64 bits.

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use pagelock_tensor::{Error as TensorError, FileElements, Kind, TensorFile};
 
-use super::{Array, Bytes, Claim, StoredRows};
+use super::{Array, Claim, FileBytes, StoredRows};
 use crate::{Error, Result};
 
 impl<K: Kind> StoredRows<K> {
@@ -42,7 +42,7 @@ impl Array {
             }
             error => of_file(error),
         })?;
-        let bytes = file.try_clone().and_then(Bytes::of_file).map_err(|source| Error::io("open", path, source))?;
+        let bytes = file.try_clone().and_then(FileBytes::of_file).map_err(|source| Error::io("open", path, source))?;
         Self::claimed(path, bytes, Claim { dtype, shape: shape.to_vec(), start })
     }
 }
