@@ -12,7 +12,7 @@ use crate::{HostBuffer, Result, default_host};
 /// # Examples
 /// ```
 /// use std::sync::Arc;
-/// use pagelock_memory::{HostBuffer, HostScope, HostAllocator, MemoryKind, PageLocked, Result};
+/// use pagelock_memory::{HostAllocator, HostBuffer, HostScope, MemoryKind, PageLocked, Result};
 ///
 /// struct Locked(PageLocked);
 ///

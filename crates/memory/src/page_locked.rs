@@ -124,7 +124,7 @@ fn locked_now() -> u64 {
 /// # Examples
 /// ```
 /// use pagelock_memory::{
-///     Budget, HostBuffer, MemoryKind, Limited, PageLocked, Pooled, page_locked_ceiling,
+///     Budget, HostBuffer, Limited, MemoryKind, PageLocked, Pooled, page_locked_ceiling,
 /// };
 ///
 /// let budget = Budget::new("page-locked", page_locked_ceiling().bytes);

@@ -18,7 +18,7 @@ use crate::{
 ///
 /// # Examples
 /// ```
-/// use pagelock_cuda::software::{Config, Machine, Execution};
+/// use pagelock_cuda::software::{Config, Execution, Machine};
 ///
 /// let two_devices = Machine::new(Config { devices: 2, ..Config::default() });
 /// let threaded = Machine::new(Config { execution: Execution::Threads(2), seed: 7, ..Config::default() });

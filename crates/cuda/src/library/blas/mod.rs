@@ -121,7 +121,7 @@ impl fmt::Display for Product {
 ///
 /// # Examples
 /// ```
-/// use pagelock_cuda::{Device, library::{Blas, Exactness, Matrices, DataType, Product}};
+/// use pagelock_cuda::{Device, library::{Blas, DataType, Exactness, Matrices, Product}};
 ///
 /// # fn main() -> Result<(), pagelock_cuda::Error> {
 /// let Ok(device) = Device::cuda(0) else { return Ok(()) };
