@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use clap::{Parser, ValueEnum};
-use pagelock::cuda::{Place, Span, Timeline};
+use pagelock::cuda::{Span, Timeline, Track};
 use pagelock::data::DeviceLoader;
 use pagelock::prelude::*;
 use pagelock::tensor::{CopyStream, CudaDevice};
@@ -149,7 +149,7 @@ fn trace(loader: DeviceLoader<Tensor>, cuda: &CudaDevice, work: &Work, file: Opt
         100.0 * hidden.as_secs_f64() / copied.as_secs_f64(),
     );
     for span in copies.iter().take(5).chain(steps.iter().take(4)) {
-        let Place::Stream { stream, .. } = span.place else { continue };
+        let Track::Stream { stream, .. } = span.track else { continue };
         println!("  stream {stream:>3}  {:<10} {:>9.3?} to {:>9.3?}", span.name, span.start, span.end);
     }
     if let Some(file) = file {

@@ -99,8 +99,8 @@ fn main() -> Result<()> {
 /// The device, and what it is to compute.
 fn prepare(software: bool) -> cuda::Result<(Device, Work)> {
     if software {
-        let schedule = software::Schedule::Threads(2);
-        return Ok((Device::software(software::Config { schedule, ..Default::default() })?, Work::Fill));
+        let execution = software::Execution::Threads(2);
+        return Ok((Device::software(software::Config { execution, ..Default::default() })?, Work::Fill));
     }
     let device = Device::cuda(0)?;
     let module = device.compile(&KernelSource::new("work.cu", WORK))?;
@@ -153,7 +153,7 @@ fn trace(device: &Device, work: &Work, page_locked: bool, own_stream: bool) -> c
 impl Overlap {
     fn measure(trace: String, spans: &[Span]) -> Self {
         let on_stream = |name: &'static str| {
-            spans.iter().filter(move |span| span.name == name && matches!(span.place, cuda::Place::Stream { .. }))
+            spans.iter().filter(move |span| span.name == name && matches!(span.track, cuda::Track::Stream { .. }))
         };
         let (copies, computes) = (on_stream("copy"), on_stream("compute"));
         let length = |spans: &mut dyn Iterator<Item = &Span>| spans.map(|span| span.end - span.start).sum::<Duration>();

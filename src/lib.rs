@@ -37,7 +37,7 @@
 //!   other bindings switch it off and name one of cudarc's.
 //! - `download` and `progress` (default): missing data files are fetched over HTTPS, with a progress bar on terminals.
 //! - `tensorboard` (default): the module `board`.
-//! - `images`, `parquet`, `safetensors`: folders of pictures, columns of Parquet files, rows of tensors in safetensors files.
+//! - `images`, `parquet`: folders of pictures, columns of Parquet files.
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "tensorboard")]

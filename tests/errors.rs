@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use pagelock::board;
 use pagelock::cuda::{self, Absence};
 use pagelock::data;
-use pagelock::memory::{self, Budget, ByteSize, Kind};
+use pagelock::memory::{self, Budget, ByteSize, MemoryKind};
 use pagelock::nn;
 use pagelock::prelude::*;
 use pagelock::tensor;
@@ -141,7 +141,7 @@ fn strange() -> Vec<Any> {
     vec![
         any(unlimited.reserve(u64::MAX).unwrap_err()),
         any(Budget::new("host", 10).reserve(u64::MAX).unwrap_err()),
-        any(memory::Error::OutOfMemory { asked: most, kind: Kind::Pageable }),
+        any(memory::Error::OutOfMemory { asked: most, kind: MemoryKind::Pageable }),
         any(memory::Error::Lock { asked: most, source: "no".into() }),
         any(memory::Error::LockLimit { asked: most, locked: ByteSize(0), limit: ByteSize(0) }),
         any(memory::Error::Map { path: PathBuf::new(), source: absent() }),
@@ -153,7 +153,7 @@ fn strange() -> Vec<Any> {
         any(Tensor::zeros([everything]).err().unwrap()),
         any(Tensor::from_vec(Vec::<f32>::new(), [1 << 40]).err().unwrap()),
         any(tensor::Error::Io { action: "read", path: PathBuf::new(), source: absent() }),
-        any(tensor::Error::Stored { path: PathBuf::new(), problem: "it is empty".into() }),
+        any(tensor::Error::Content { path: PathBuf::new(), problem: "it is empty".into() }),
         any(cuda::Error::TooLong { len: everything, element: most }),
         any(cuda::Error::NoSuchDevice { ordinal: u32::MAX, count: 0 }),
         any(nn::load_safetensors("").err().unwrap()),

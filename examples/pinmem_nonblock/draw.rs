@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, anyhow};
 use pagelock::{
-    cuda::{Place, Span},
+    cuda::{Span, Track},
     prelude::ByteSize,
 };
 use plotters::{
@@ -199,8 +199,8 @@ fn lanes(traces: &[Trace], path: &Path) -> Result<()> {
 }
 
 fn lane_of(span: &Span) -> usize {
-    match (&span.place, &*span.name) {
-        (Place::Host { .. }, _) => 0,
+    match (&span.track, &*span.name) {
+        (Track::Host { .. }, _) => 0,
         (_, "copy") => 1,
         _ => 2,
     }

@@ -73,8 +73,8 @@ impl Place {
             Ok(_) => "as was asked for".to_owned(),
             Err(error) => error.to_string(),
         };
-        let schedule = software::Schedule::Threads(2);
-        let device = cuda::Device::software(software::Config { schedule, ..Default::default() })?;
+        let execution = software::Execution::Threads(2);
+        let device = cuda::Device::software(software::Config { execution, ..Default::default() })?;
         Self::new(device, Work::Fill, Sizes::small(), Some(missing))
     }
 

@@ -111,10 +111,10 @@ struct Arena<'a> {
 impl<'a> Arena<'a> {
     /// On the GPU, or on a software device that does nothing before somebody waits for it: as late as is allowed.
     fn new(place: &'a Place) -> Result<Self> {
-        let schedule = software::Schedule::Stepped { haste: 0 };
+        let execution = software::Execution::Stepped { haste: 0 };
         let cuda = match place.is_gpu {
             true => place.cuda.clone(),
-            false => cuda::Device::software(software::Config { schedule, ..Default::default() })?,
+            false => cuda::Device::software(software::Config { execution, ..Default::default() })?,
         };
         let gpu = Device::try_from(&cuda)?;
         let Device::Cuda(device) = &gpu else { unreachable!("it was made of a device of CUDA") };

@@ -85,7 +85,7 @@ const RUNS: &[Run] = &[
     // Readers, whose decoders have `unsafe`, and what trains.
     Run {
         package: "pagelock-data",
-        targets: &["--features", "images,parquet,safetensors", "--test", "files", "--test", "foreign"],
+        targets: &["--features", "images,parquet", "--test", "files", "--test", "foreign"],
         has_threads: false,
     },
     Run { package: "pagelock-nn", targets: &["--lib", "--test", "suite", "--test", "refusals"], has_threads: false },

@@ -62,25 +62,25 @@ impl DeferredDrops {
     }
 
     /// Asks the driver what is done, and frees that.
-    pub(crate) fn release_finished(&self, base: &DeviceShared, scan: Scan) {
+    pub(crate) fn release_finished(&self, shared: &DeviceShared, scan: Scan) {
         if self.count.load(Relaxed) == 0 || host_function::is_inside() {
             return;
         }
-        let done = self.take_done(base, scan);
+        let done = self.take_done(shared, scan);
         for Deferred { event, held } in done {
-            base.keep_event(event, EventTiming::Untimed);
+            shared.keep_event(event, EventTiming::Untimed);
             held.give_back(); // without the lock
         }
     }
 
-    fn take_done(&self, base: &DeviceShared, scan: Scan) -> Vec<Deferred> {
+    fn take_done(&self, shared: &DeviceShared, scan: Scan) -> Vec<Deferred> {
         let mut queue = lock(&self.queue);
         let mut done = Vec::new();
         let at_most = queue.len().min(if scan == Scan::Few { 4 } else { usize::MAX });
         for _ in 0..at_most {
             let Some(next) = queue.pop_front() else { break };
             // SAFETY: the event was recorded before it was deferred, and nobody else has it.
-            let answer = unsafe { base.driver.query_event(next.event) };
+            let answer = unsafe { shared.driver.query_event(next.event) };
             if answer == Ok(true) {
                 done.push(next);
                 continue;
@@ -96,14 +96,14 @@ impl DeferredDrops {
     }
 
     /// Waits for the oldest entries until the queue holds at most `most_bytes`.
-    pub(crate) fn wait_down_to(&self, base: &DeviceShared, most_bytes: usize) {
+    pub(crate) fn wait_down_to(&self, shared: &DeviceShared, most_bytes: usize) {
         while let Some(Deferred { event, held }) = self.take_first_above(most_bytes) {
             // SAFETY: the event was recorded before it was deferred, and nobody else has it.
-            let reached = unsafe { base.driver.synchronize_event(event) };
+            let reached = unsafe { shared.driver.synchronize_event(event) };
             if reached.is_err() {
                 return self.defer_until(event, held); // the driver cannot say
             }
-            base.keep_event(event, EventTiming::Untimed);
+            shared.keep_event(event, EventTiming::Untimed);
             held.give_back();
         }
     }
@@ -117,16 +117,16 @@ impl DeferredDrops {
     }
 
     /// Empties the queue at the end of its device: frees everything if the device is done, and leaks it if not.
-    pub(crate) fn clear(&self, base: &DeviceShared, done: bool) {
+    pub(crate) fn clear(&self, shared: &DeviceShared, done: bool) {
         let queue = std::mem::take(&mut *lock(&self.queue));
         self.count.store(0, Relaxed);
         for Deferred { event, held } in queue {
-            base.keep_event(event, EventTiming::Untimed);
+            shared.keep_event(event, EventTiming::Untimed);
             if done {
                 held.give_back();
             } else {
                 let len_bytes = held.len_bytes();
-                base.leaked.give_up(held, len_bytes);
+                shared.leaked.give_up(held, len_bytes);
             }
         }
     }

@@ -19,7 +19,7 @@ use crate::{
     host_function,
     kernel::Modules,
     page_locked::{self, PageLockedMemory, page_locked_budget},
-    pool::Cache,
+    pool::BlockCache,
     sanitize::{self, Watch},
     software,
     stream::{Handles, Priority, Queue, Stream, StreamCore},
@@ -45,14 +45,14 @@ pub struct Device {
 
 /// What a device's handles, streams and buffers share.
 pub(crate) struct DeviceCore {
-    base: Arc<DeviceShared>,
+    shared: Arc<DeviceShared>,
     deferred: DeferredDrops,
     dropped: DeferredDrops, // host buffers
     staging: DeviceStaging,
     modules: Modules,
     page_locked: PageLockedMemory,
-    streams: Mutex<Vec<Weak<StreamCore>>>,   // guards which streams there are
-    idle_queues: Mutex<Vec<(Queue, Cache)>>, // guards those without a stream
+    streams: Mutex<Vec<Weak<StreamCore>>>,        // guards which streams there are
+    idle_queues: Mutex<Vec<(Queue, BlockCache)>>, // guards those without a stream
     pub(crate) handles: Handles,
 }
 
@@ -68,7 +68,7 @@ impl Device {
         if let Some((_, device)) = devices.iter().find(|(known, _)| *known == ordinal) {
             return Ok(device.clone());
         }
-        let device = Self::with_driver(Arc::new(cuda::Context::open(ordinal)?));
+        let device = Self::with_driver(Arc::new(cuda::PrimaryContext::open(ordinal)?));
         devices.push((ordinal, device.clone()));
         Ok(device)
     }
@@ -104,7 +104,7 @@ impl Device {
         let driver = Outside::around(driver);
         let page_locked = page_locked::memory_for(driver.clone());
         let core = DeviceCore {
-            base: Arc::new(DeviceShared::new(driver, watch)),
+            shared: Arc::new(DeviceShared::new(driver, watch)),
             deferred: DeferredDrops::default(),
             dropped: DeferredDrops::default(),
             staging: DeviceStaging::default(),
@@ -130,7 +130,7 @@ impl Device {
 
     /// What it is.
     pub fn properties(&self) -> &Properties {
-        self.core.base.driver.properties()
+        self.core.shared.driver.properties()
     }
 
     /// How much memory it has and has left, for all processes together.
@@ -138,7 +138,7 @@ impl Device {
     /// # Errors
     /// [`Error::Driver`](crate::Error::Driver).
     pub fn memory_info(&self) -> Result<MemoryInfo> {
-        Ok(self.core.base.driver.memory_info()?)
+        Ok(self.core.shared.driver.memory_info()?)
     }
 
     /// What this program may take of the device's memory, at first all of it; buffers and what the pool keeps for
@@ -160,7 +160,7 @@ impl Device {
     /// # Ok::<(), pagelock_cuda::Error>(())
     /// ```
     pub fn memory_budget(&self) -> &Budget {
-        &self.core.base.memory
+        &self.core.shared.memory
     }
 
     /// Page-locked host memory that this device copies from and to: pooled, and limited by
@@ -185,7 +185,7 @@ impl Device {
     /// # Ok::<(), pagelock_cuda::Error>(())
     /// ```
     pub fn page_locker(&self) -> Arc<dyn PageLocker> {
-        page_locked::locker_for(self.core.base.driver.clone())
+        page_locked::locker_for(self.core.shared.driver.clone())
     }
 
     /// A stream of normal priority.
@@ -217,7 +217,7 @@ impl Device {
     fn new_stream_core(&self, priority: Priority) -> Result<Arc<StreamCore>> {
         let (queue, cache) = match self.take_idle_queue(priority) {
             Some(kept) => kept,
-            None => (self.new_queue(priority)?, Cache::default()),
+            None => (self.new_queue(priority)?, BlockCache::default()),
         };
         Ok(Arc::new(StreamCore::new(self.clone(), queue, cache)))
     }
@@ -235,9 +235,9 @@ impl Device {
     /// [`Error::Driver`](crate::Error::Driver), also for work that failed.
     pub fn synchronize(&self) -> Result<()> {
         host_function::refuse_inside()?;
-        self.core.handles.synchronize(&self.core.base)?;
+        self.core.handles.synchronize(&self.core.shared)?;
         self.core.release_finished_buffers_too();
-        self.core.base.check_races()
+        self.core.shared.check_races()
     }
 
     /// Lets copies from `peer` to this device go the direct way, where the hardware has one; true if it has.
@@ -257,8 +257,8 @@ impl Device {
     /// ```
     pub fn enable_peer(&self, peer: &Device) -> Result<bool> {
         host_function::refuse_inside()?;
-        let (driver, peer) = (&self.core.base.driver, &peer.core.base);
-        if !self.core.base.knows(peer) {
+        let (driver, peer) = (&self.core.shared.driver, &peer.core.shared);
+        if !self.core.shared.knows(peer) {
             return Err(Error::OtherDriver { what: OnDevice::Peer });
         }
         if !driver.can_access_peer(peer.ordinal)? {
@@ -281,21 +281,21 @@ impl Device {
     /// # Ok::<(), pagelock_cuda::Error>(())
     /// ```
     pub fn leaked(&self) -> Leaked {
-        let leaked = &self.core.base.leaked;
+        let leaked = &self.core.shared.leaked;
         Leaked { count: leaked.times(), memory: leaked.bytes() }
     }
 
     /// What copies hold at the moment.
     pub fn in_flight(&self) -> InFlight {
         let deferred = (self.core.deferred.len() + self.core.dropped.len()) as u64;
-        InFlight { tickets: self.core.base.in_flight.load(Relaxed), deferred }
+        InFlight { tickets: self.core.shared.in_flight.load(Relaxed), deferred }
     }
 
     /// Gives back what dropped tickets held, and dropped buffers, where the device is done with it. New copies do that too,
     /// a few at a time.
     pub fn release_finished(&self) {
-        self.core.deferred.release_finished(&self.core.base, Scan::All);
-        self.core.dropped.release_finished(&self.core.base, Scan::All);
+        self.core.deferred.release_finished(&self.core.shared, Scan::All);
+        self.core.dropped.release_finished(&self.core.shared, Scan::All);
     }
 
     /// All streams, also those that nobody has a handle of.
@@ -309,7 +309,7 @@ impl Device {
 
     fn new_queue(&self, priority: Priority) -> driver::Result<Queue> {
         static NEXT_ID: AtomicU64 = AtomicU64::new(1); // over all devices: streams wait for streams of others
-        let driver = &self.core.base.driver;
+        let driver = &self.core.shared.driver;
         let (least, greatest) = driver.properties().stream_priorities;
         let handle = driver.create_stream(match priority {
             Priority::Normal => least,
@@ -320,11 +320,11 @@ impl Device {
     }
 
     /// A queue of that priority that nobody uses and in which nothing is going on.
-    fn take_idle_queue(&self, priority: Priority) -> Option<(Queue, Cache)> {
+    fn take_idle_queue(&self, priority: Priority) -> Option<(Queue, BlockCache)> {
         let mut idle = lock(&self.core.idle_queues);
         let at = idle.iter().position(|(queue, _)| {
             // SAFETY: the device destroys its queues only when it is dropped.
-            let asked = || unsafe { self.core.base.driver.query_stream(queue.handle) };
+            let asked = || unsafe { self.core.shared.driver.query_stream(queue.handle) };
             queue.priority == priority && !self.core.handles.is_capturing(queue.handle) && asked() == Ok(true)
         })?;
         Some(idle.swap_remove(at))
@@ -367,8 +367,8 @@ impl fmt::Debug for Device {
 }
 
 impl DeviceCore {
-    pub(crate) fn base(&self) -> &Arc<DeviceShared> {
-        &self.base
+    pub(crate) fn shared(&self) -> &Arc<DeviceShared> {
+        &self.shared
     }
 
     pub(crate) fn deferred(&self) -> &DeferredDrops {
@@ -390,17 +390,17 @@ impl DeviceCore {
 
     /// Gives back what a few dropped tickets held.
     pub(crate) fn release_finished(&self) {
-        self.deferred.release_finished(&self.base, Scan::Few);
+        self.deferred.release_finished(&self.shared, Scan::Few);
     }
 
     /// The same, and a few buffers that were dropped without waiting. Some may stay for long, so that launches do not ask the
     /// driver about them.
     pub(crate) fn release_finished_buffers_too(&self) {
         self.release_finished();
-        self.dropped.release_finished(&self.base, Scan::Few);
+        self.dropped.release_finished(&self.shared, Scan::Few);
     }
 
-    pub(crate) fn keep_queue(&self, queue: Queue, cache: Cache) {
+    pub(crate) fn keep_queue(&self, queue: Queue, cache: BlockCache) {
         lock(&self.idle_queues).push((queue, cache));
     }
 }
@@ -411,29 +411,29 @@ impl Trim for DeviceCore {
         if host_function::is_inside() {
             return 0;
         }
-        self.deferred.release_finished(&self.base, Scan::All);
-        self.dropped.wait_down_to(&self.base, 0);
-        self.staging.trim(&self.base);
+        self.deferred.release_finished(&self.shared, Scan::All);
+        self.dropped.wait_down_to(&self.shared, 0);
+        self.staging.trim(&self.shared);
         self.page_locked.trim()
     }
 }
 
 /// What is left of a device whose streams, buffers and tickets are all gone.
 struct Remains {
-    base: Arc<DeviceShared>,
+    shared: Arc<DeviceShared>,
     deferred: DeferredDrops,
     dropped: DeferredDrops,
     staging: DeviceStaging,
     modules: Modules,
     handles: Handles,
-    queues: Vec<(Queue, Cache)>,
+    queues: Vec<(Queue, BlockCache)>,
     _page_locked: PageLockedMemory, // what it keeps is given back behind the rest
 }
 
 impl Drop for DeviceCore {
     fn drop(&mut self) {
         let remains = Remains {
-            base: self.base.clone(),
+            shared: self.shared.clone(),
             deferred: mem::take(&mut self.deferred),
             dropped: mem::take(&mut self.dropped),
             staging: mem::take(&mut self.staging),
@@ -449,20 +449,20 @@ impl Drop for DeviceCore {
 impl Drop for Remains {
     /// What is deferred or kept is given back if the device can say that it is done with everything, and leaked if not.
     fn drop(&mut self) {
-        let Self { base, deferred, dropped, .. } = self;
+        let Self { shared, deferred, dropped, .. } = self;
         self.staging.release(deferred);
         let nothing_is_left = self.queues.is_empty() && deferred.len() + dropped.len() == 0;
-        let can_say = || self.handles.synchronize(base).is_ok() || base.driver.synchronize().is_ok();
+        let can_say = || self.handles.synchronize(shared).is_ok() || shared.driver.synchronize().is_ok();
         let done = nothing_is_left || can_say();
-        deferred.clear(base, done);
-        dropped.clear(base, done);
-        self.modules.clear(base, done);
+        deferred.clear(shared, done);
+        dropped.clear(shared, done);
+        self.modules.clear(shared, done);
         for (queue, mut cache) in mem::take(&mut self.queues) {
             if !done {
                 cache.leak_all();
             }
             // SAFETY: made by this driver; nobody has it any more.
-            let _ = unsafe { base.driver.destroy_stream(queue.handle) };
+            let _ = unsafe { shared.driver.destroy_stream(queue.handle) };
         }
     }
 }

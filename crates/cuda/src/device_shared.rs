@@ -10,7 +10,7 @@ use pagelock_memory::Budget;
 use crate::{
     driver::{self, Driver, EventHandle, EventTiming},
     error::{Error, OnDevice, Result},
-    leaked::Leaked,
+    leaked::LeakCount,
     sanitize::Watch,
     sync::{Mutex, lock},
 };
@@ -21,7 +21,7 @@ pub(crate) struct DeviceShared {
     pub(crate) ordinal: u32,
     /// Pays for everything that the pool takes from the driver.
     pub(crate) memory: Budget,
-    pub(crate) leaked: Leaked,
+    pub(crate) leaked: LeakCount,
     pub(crate) live: Live,
     pub(crate) uploads: Traffic,
     pub(crate) downloads: Traffic,
@@ -75,7 +75,7 @@ impl DeviceShared {
             memory: Budget::new(format!("device {ordinal}"), memory).with_knob(knob),
             driver,
             ordinal,
-            leaked: Leaked::default(),
+            leaked: LeakCount::default(),
             live: Live::default(),
             uploads: Traffic::default(),
             downloads: Traffic::default(),

@@ -1,7 +1,7 @@
 //! What does not compile: every race between a program and its copies that can be written down.
 //!
 //! Each of these is compiled when the documentation is tested, and must fail with the error that is named. The races of
-//! [`Ticket`](crate::Ticket), [`Uninit`](crate::Uninit), [`Frozen`](crate::Frozen), [`Element`](crate::Element) and
+//! [`Ticket`](crate::Ticket), [`Uninit`](crate::Uninit), [`Frozen`](crate::Frozen), [`DeviceCopy`](crate::DeviceCopy) and
 //! [`Stream::scope`](crate::Stream::scope) stand at those.
 //!
 //! A slice is borrowed, and a borrow can end, or be forgotten, while the copy goes on; outside a scope only owners

@@ -292,7 +292,7 @@ pub enum Error {
     #[error("the buffer is {kind}: only page-locked memory can be copied while the program goes on")]
     NotPageLocked {
         /// Which kind of memory it is.
-        kind: pagelock_memory::Kind,
+        kind: pagelock_memory::MemoryKind,
     },
 }
 

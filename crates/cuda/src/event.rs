@@ -56,7 +56,7 @@ impl Event {
     pub fn wait(&self) -> Result<()> {
         host_function::refuse_inside()?;
         self.recorded.wait()?;
-        self.recorded.stream.base().check_races()
+        self.recorded.stream.shared().check_races()
     }
 
     /// The time from `start` to this event, on the device's clock; after waiting for both. Zero if this one came first.
@@ -102,7 +102,7 @@ impl Recorded {
         host_function::refuse_inside()?;
         stream.refuse_capturing()?;
         let at = stream.submitted(); // before recording: see the invariant of `stream/mod.rs`
-        let handle = stream.base().take_event(timing)?;
+        let handle = stream.shared().take_event(timing)?;
         // Owned before it is recorded, so that it is given back if that fails.
         let recorded =
             Self { stream: stream.clone(), handle: Some(handle), timing, at, reached: AtomicBool::new(false) };
@@ -177,7 +177,7 @@ impl Recorded {
 impl Drop for Recorded {
     fn drop(&mut self) {
         if let Some(handle) = self.handle.take() {
-            self.stream.base().keep_event(handle, self.timing);
+            self.stream.shared().keep_event(handle, self.timing);
         }
     }
 }

@@ -17,8 +17,8 @@ use self::sealed::Member;
 use crate::{
     buffer::{Allocation, DeviceBuffer, DeviceViewMut},
     device::Device,
+    device_copy::DeviceCopy,
     driver::{GraphHandle, RunnableGraphHandle},
-    element::Element,
     error::{Error, OnDevice, Result},
     host_function,
     stream::{Access, Capture, Stream, StreamCore, Uses, Writes},
@@ -194,7 +194,7 @@ impl Recording {
         let launches = Launches { uses: Uses::new(home.clone(), home.submitted()), keeps_memory: self.is_shared };
         host_function::refuse_inside()?;
         // SAFETY: the graph exists while this does.
-        let handle = unsafe { self.device.core().base().driver.instantiate(self.handle) }?;
+        let handle = unsafe { self.device.core().shared().driver.instantiate(self.handle) }?;
         let runnable = Runnable { device: self.device.clone(), handle };
         Ok(Graph { buffers, writes, runnable, launches })
     }
@@ -227,7 +227,7 @@ impl Drop for Recording {
         let (device, handle) = (self.device.clone(), self.handle);
         host_function::outside(move || {
             // SAFETY: made in `capture`, gone after this.
-            let _ = unsafe { device.core().base().driver.destroy_graph(handle) };
+            let _ = unsafe { device.core().shared().driver.destroy_graph(handle) };
         });
     }
 }
@@ -238,7 +238,7 @@ impl<B: GraphBuffers> Graph<B> {
     /// # Errors
     /// [`Error::OtherDevice`], [`Error::Driver`].
     pub fn launch(&self, stream: &Stream) -> Result<()> {
-        stream.core().check_is_of(self.runnable.device.core().base(), OnDevice::Graph)?;
+        stream.core().check_is_of(self.runnable.device.core().shared(), OnDevice::Graph)?;
         let queued = stream.core().enqueue(&self.accesses(), |driver, stream| {
             // SAFETY: the graph exists while this does; it owns all buffers that its work uses (`Recording::with`), which
             // `enqueue` orders, and devices keep their modules.
@@ -281,12 +281,12 @@ impl<B: GraphBuffers> Graph<B> {
     /// ```
     pub fn update(&mut self, recording: Recording) -> Result<()> {
         host_function::refuse_inside()?;
-        let base = self.runnable.device.core().base();
-        base.check_same(recording.device.core().base(), OnDevice::Recording)?;
+        let shared = self.runnable.device.core().shared();
+        shared.check_same(recording.device.core().shared(), OnDevice::Recording)?;
         let writes = recording.writes_of_all(&self.buffers)?;
         self.launches.uses.prove_done()?;
         // SAFETY: both exist, of one driver (just checked), and no launch is going on (just waited; `&mut`).
-        match unsafe { base.driver.update_graph(self.runnable.handle, recording.handle) } {
+        match unsafe { shared.driver.update_graph(self.runnable.handle, recording.handle) } {
             Ok(true) => self.writes = writes,
             Ok(false) => return Err(Error::GraphShape),
             Err(failure) => {
@@ -357,7 +357,7 @@ impl Drop for Runnable {
         let (device, handle) = (self.device.clone(), self.handle);
         host_function::outside(move || {
             // SAFETY: made in `Recording::with`, gone after this; launches that are queued still happen.
-            let _ = unsafe { device.core().base().driver.destroy_runnable_graph(handle) };
+            let _ = unsafe { device.core().shared().driver.destroy_runnable_graph(handle) };
         });
     }
 }
@@ -374,9 +374,9 @@ impl fmt::Debug for Recording {
     }
 }
 
-impl<T: Element> GraphBuffers for DeviceBuffer<T> {}
+impl<T: DeviceCopy> GraphBuffers for DeviceBuffer<T> {}
 
-impl<T: Element> sealed::Buffers for DeviceBuffer<T> {
+impl<T: DeviceCopy> sealed::Buffers for DeviceBuffer<T> {
     type Views<'a> = DeviceViewMut<'a, T>;
 
     fn visit<'a>(&'a self, visit: &mut dyn FnMut(Member<'a>)) {

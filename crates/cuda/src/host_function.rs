@@ -142,7 +142,7 @@ impl Stream {
 /// `task` came from a box, and only the driver may have taken it.
 unsafe fn take_back<F, R>(stream: &StreamCore, task: *mut Task<F, R>, outcome: &Mutex<Option<thread::Result<R>>>) {
     if stream.prove_idle().is_err() {
-        stream.base().leaked.give_up(task.expose_provenance(), size_of::<Task<F, R>>());
+        stream.shared().leaked.give_up(task.expose_provenance(), size_of::<Task<F, R>>());
         return;
     }
     if lock(outcome).is_none() {

@@ -14,12 +14,12 @@ static GIVEN_UP: Mutex<Vec<Box<dyn Send>>> = Mutex::new(Vec::new());
 
 /// How much one device made its program give up. Relaxed: it guards nothing.
 #[derive(Default)]
-pub(crate) struct Leaked {
+pub(crate) struct LeakCount {
     count: AtomicU64,
     bytes: AtomicU64,
 }
 
-impl Leaked {
+impl LeakCount {
     /// Gives up `held`, which takes so many bytes.
     pub(crate) fn give_up(&self, held: impl Send + 'static, bytes: usize) {
         self.count(bytes);

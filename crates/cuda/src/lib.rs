@@ -61,11 +61,11 @@ mod buffer;
 mod copy;
 mod deferred_drops;
 mod device;
+mod device_copy;
 mod device_shared;
 #[cfg(doctest)]
 mod does_not_compile;
 pub mod driver;
-mod element;
 mod error;
 mod event;
 #[doc(hidden)]
@@ -88,23 +88,23 @@ mod timeline;
 mod user_cache;
 
 pub use buffer::{DeviceBuffer, DeviceView, DeviceViewMut, Parts};
-pub use copy::{HostSource, HostTarget, InRows, Packed, Rows, Scope, Source, StagingConfig};
+pub use copy::{HostSource, HostTarget, InRows, Packed, RowLayout, Scope, Source, StagingConfig};
 pub use device::{Device, InFlight, Leaked};
-pub use element::Element;
+pub use device_copy::DeviceCopy;
 pub use error::{Absence, CompilerAbsence, Error, LibraryAbsence, OnDevice, Result};
 pub use event::Event;
 pub use graph::{Graph, GraphBuffers, Recording, Shared};
 pub use host_function::HostCall;
 pub use kernel::{
-    Argument, Function, Kernel, KernelArchive, KernelOrigins, KernelSource, Launch, MAX_ARGUMENTS, Module, Parameter,
-    Read, Signature, Write, bring_kernels, compile, compiler_version, kernel_origins,
+    Argument, Kernel, KernelArchive, KernelFunction, KernelModule, KernelOrigins, KernelParameter, KernelSource,
+    Launch, MAX_ARGUMENTS, Read, Signature, Write, bring_kernels, compile, compiler_version, kernel_origins,
 };
 pub use page_locked::{Frozen, PageLockedMemory, Pinned, Uninit, page_locked_budget};
-pub use pool::PoolStats;
+pub use pool::DevicePoolStats;
 pub use sanitize::{Here, HostAccess, Race, RaceKind, here};
 pub use stream::{Priority, Stream};
 pub use ticket::{Refused, Ticket};
-pub use timeline::{Place, Span, Timeline};
+pub use timeline::{Span, Timeline, Track};
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -1,8 +1,8 @@
 //! [`Ticket`]: what a copy in flight owns, and the only way to get it back.
 //!
-//! What a device uses is inside the ticket, out of anybody's reach, from before the copy is queued until the device
-//! is done with it. Dropping the ticket defers that (`deferred_drops.rs`), forgetting the ticket leaks it, and a driver that
-//! cannot say whether it is done leaks it too, and counts it.
+//! What a device uses is inside the ticket, out of anybody's reach, from before the copy is queued until the device is
+//! done with it. Dropping the ticket hands it to `deferred_drops.rs`, which frees it when the device is done.
+//! Forgetting the ticket leaks it. If the driver cannot say whether the device is done, it is leaked and counted.
 
 use std::{
     fmt,
@@ -24,8 +24,8 @@ use crate::{
 
 /// What a copy in flight owns. It comes back only from [`wait`](Ticket::wait) or [`try_wait`](Ticket::try_wait).
 ///
-/// Dropping a ticket never blocks and never frees early: the device's next copies give back what it held, once that
-/// is done. Forgetting one leaks what it holds.
+/// Dropping a ticket never blocks and never frees early: one of the device's next copies frees what it held, once the
+/// device is done with it. Forgetting one leaks what it holds.
 ///
 /// # Examples
 /// ```
@@ -86,21 +86,21 @@ impl<X: Send + 'static> InUse<X> {
     }
 
     /// The device cannot say whether it is done.
-    pub(crate) fn lost(self, base: &DeviceShared, failure: Failure) -> Error {
+    pub(crate) fn lost(self, shared: &DeviceShared, failure: Failure) -> Error {
         let len_bytes = self.len_bytes;
-        base.leaked.give_up(self, len_bytes);
+        shared.leaked.give_up(self, len_bytes);
         Error::Lost { leaked: ByteSize(len_bytes as u64), failure }
     }
 }
 
-/// Work that has been given back by its driver with an error, and what it owned, if the device is done with that.
+/// Why work failed to be queued, and what it owned, if the device is done with that.
 pub struct Refused<X> {
     error: Error,
     returned: Option<X>,
 }
 
 impl<X: Send + 'static> Ticket<X> {
-    /// Gives work in flight to its owner: `queued` is what came of queueing it, `used` what it uses.
+    /// A ticket for work that uses `used`. `queued` says whether it was queued.
     pub(crate) fn new(
         stream: &Arc<StreamCore>,
         queued: Result<(), Unqueued>,
@@ -113,7 +113,7 @@ impl<X: Send + 'static> Ticket<X> {
         }
         match Recorded::new(stream, EventTiming::Untimed) {
             Ok(recorded) => {
-                stream.base().in_flight.fetch_add(1, Relaxed);
+                stream.shared().in_flight.fetch_add(1, Relaxed);
                 Ok(Self { state: State::InFlight(recorded, used) })
             }
             Err(error) => Err(Refused::without_event(stream, error, used)),
@@ -131,14 +131,14 @@ impl<X: Send + 'static> Ticket<X> {
     /// [`Error::Lost`] if the driver cannot say whether the device is done: what the copy owned is leaked;
     /// [`Error::Raced`] if the environment asks for races to be found, and one was.
     pub fn wait(mut self) -> Result<X> {
-        host_function::refuse_inside()?; // dropping the ticket parks what is in flight
+        host_function::refuse_inside()?; // dropping the ticket defers what is in flight
         match self.take() {
             State::InFlight(recorded, used) => match recorded.prove() {
                 Ok(()) => {
                     let held = used.done();
-                    recorded.stream().base().check_races().map(|()| held)
+                    recorded.stream().shared().check_races().map(|()| held)
                 }
-                Err(failure) => Err(used.lost(recorded.stream().base(), failure)),
+                Err(failure) => Err(used.lost(recorded.stream().shared(), failure)),
             },
             State::Over(held) => Ok(held),
             State::Taken => unreachable!("a ticket is taken only once, by value"),
@@ -168,7 +168,7 @@ impl<X: Send + 'static> Ticket<X> {
         }
     }
 
-    /// What is in flight, and the event after which it is not: the caller waits for it, and gives the event back.
+    /// What is in flight, and the event that ends it: the caller waits for the event, and gives it back.
     pub(crate) fn into_flight(mut self) -> Option<(EventHandle, InUse<X>)> {
         match self.take() {
             State::InFlight(recorded, used) => recorded.into_handle().map(|event| (event, used)),
@@ -179,7 +179,7 @@ impl<X: Send + 'static> Ticket<X> {
     fn take(&mut self) -> State<X> {
         let state = mem::replace(&mut self.state, State::Taken);
         if let State::InFlight(recorded, _) = &state {
-            recorded.stream().base().in_flight.fetch_sub(1, Relaxed);
+            recorded.stream().shared().in_flight.fetch_sub(1, Relaxed);
         }
         state
     }
@@ -225,7 +225,7 @@ impl<X: Send + 'static> Refused<X> {
     fn after(stream: &StreamCore, failure: Failure, used: InUse<X>) -> Self {
         match stream.prove_idle() {
             Ok(()) => Self { error: failure.into(), returned: Some(used.done()) },
-            Err(_) => Self { error: used.lost(stream.base(), failure), returned: None },
+            Err(_) => Self { error: used.lost(stream.shared(), failure), returned: None },
         }
     }
 
@@ -233,12 +233,12 @@ impl<X: Send + 'static> Refused<X> {
     fn without_event(stream: &StreamCore, error: Error, used: InUse<X>) -> Self {
         match (stream.prove_idle(), error) {
             (Ok(()), error) => Self { error, returned: Some(used.done()) },
-            (Err(_), Error::Driver(failure)) => Self { error: used.lost(stream.base(), failure), returned: None },
-            (Err(failure), _) => Self { error: used.lost(stream.base(), failure), returned: None },
+            (Err(_), Error::Driver(failure)) => Self { error: used.lost(stream.shared(), failure), returned: None },
+            (Err(failure), _) => Self { error: used.lost(stream.shared(), failure), returned: None },
         }
     }
 
-    /// The same refusal of something else that is made of what came back.
+    /// The same refusal, with something made of what came back.
     pub(crate) fn map<Y>(self, change: impl FnOnce(X) -> Y) -> Refused<Y> {
         Refused { error: self.error, returned: self.returned.map(change) }
     }

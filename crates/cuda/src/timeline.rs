@@ -64,7 +64,7 @@ struct Recorded {
 #[derive(Clone)]
 struct Marks {
     name: Cow<'static, str>,
-    place: Place,
+    track: Track,
     ends: Ends,
 }
 
@@ -85,7 +85,7 @@ struct Clock {
 /// Where a span was.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Place {
+pub enum Track {
     /// On a thread of the host.
     Host {
         /// Which.
@@ -109,7 +109,7 @@ pub struct Span {
     /// What was done.
     pub name: Cow<'static, str>,
     /// Where.
-    pub place: Place,
+    pub track: Track,
     /// When it began.
     pub start: Duration,
     /// When it ended.
@@ -127,8 +127,8 @@ impl Timeline {
         let start = self.now();
         let result = work();
         let (thread, end) = (thread::current(), self.now());
-        let place = Place::Host { thread: thread.id(), name: thread.name().map(str::to_owned) };
-        self.add(Marks { name: name.into(), place, ends: Ends::Host(start, end) });
+        let track = Track::Host { thread: thread.id(), name: thread.name().map(str::to_owned) };
+        self.add(Marks { name: name.into(), track, ends: Ends::Host(start, end) });
         result
     }
 
@@ -146,8 +146,8 @@ impl Timeline {
         let start = stream.record_timed()?;
         let result = work();
         let end = stream.record_timed()?;
-        let place = Place::Stream { device: stream.device().properties().ordinal, stream: stream.core().id() };
-        self.add(Marks { name: name.into(), place, ends: Ends::Device(start, end, clock) });
+        let track = Track::Stream { device: stream.device().properties().ordinal, stream: stream.core().id() };
+        self.add(Marks { name: name.into(), track, ends: Ends::Device(start, end, clock) });
         Ok(result)
     }
 
@@ -169,16 +169,16 @@ impl Timeline {
     /// [`Error::Driver`](crate::Error::Driver).
     pub fn chrome_trace(&self) -> Result<String> {
         let spans = self.spans()?;
-        let mut rows: Vec<&Place> = Vec::new();
+        let mut rows: Vec<&Track> = Vec::new();
         let mut events = Vec::new();
         for span in &spans {
-            let row = rows.iter().position(|place| *place == &span.place).unwrap_or_else(|| {
-                rows.push(&span.place);
+            let row = rows.iter().position(|track| *track == &span.track).unwrap_or_else(|| {
+                rows.push(&span.track);
                 rows.len() - 1
             });
             events.push(span.chrome_event(row));
         }
-        let names = rows.iter().enumerate().flat_map(|(row, place)| place.chrome_names(row));
+        let names = rows.iter().enumerate().flat_map(|(row, track)| track.chrome_names(row));
         Ok(format!("{{\"traceEvents\":[{}]}}", names.chain(events).collect::<Vec<_>>().join(",\n")))
     }
 
@@ -243,7 +243,7 @@ impl Marks {
                 (begun, begun + end.elapsed_since(&start)?)
             }
         };
-        Ok(Span { name: self.name, place: self.place, start, end })
+        Ok(Span { name: self.name, track: self.track, start, end })
     }
 }
 
@@ -258,26 +258,26 @@ impl Span {
         format!(
             "{{\"name\":{},\"ph\":\"X\",\"pid\":{},\"tid\":{row},\"ts\":{:.3},\"dur\":{:.3}}}",
             quoted(&self.name),
-            self.place.process(),
+            self.track.process(),
             micros(self.start),
             micros(self.duration()),
         )
     }
 }
 
-impl Place {
+impl Track {
     /// The process that stands for the host or the device.
     fn process(&self) -> u64 {
         match self {
-            Place::Host { .. } => 0,
-            Place::Stream { device, .. } => u64::from(*device) + 1,
+            Track::Host { .. } => 0,
+            Track::Stream { device, .. } => u64::from(*device) + 1,
         }
     }
 
     fn chrome_names(&self, row: usize) -> [String; 2] {
         let (process, name) = match self {
-            Place::Host { thread, name } => ("host".to_owned(), name.clone().unwrap_or_else(|| format!("{thread:?}"))),
-            Place::Stream { device, stream } => (format!("device {device}"), format!("stream {stream}")),
+            Track::Host { thread, name } => ("host".to_owned(), name.clone().unwrap_or_else(|| format!("{thread:?}"))),
+            Track::Stream { device, stream } => (format!("device {device}"), format!("stream {stream}")),
         };
         let named = |what: &str, name: &str| {
             let pid = self.process();
@@ -339,7 +339,7 @@ mod tests {
                 assert!(span.start <= span.end);
                 assert!(before.end <= span.start + slack && span.end <= after.start + slack, "{before:?} {span:?}");
             }
-            assert_ne!(one.place, two.place);
+            assert_ne!(one.track, two.track);
         }
         assert_eq!(spans.len(), 80);
     }

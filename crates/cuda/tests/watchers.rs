@@ -7,7 +7,7 @@ use std::{
 
 use pagelock_cuda::{
     Pinned, Uninit,
-    software::{Config, Machine, Schedule},
+    software::{Config, Execution, Machine},
 };
 use pagelock_memory::{Budget, ByteSize, HostBuffer, Limited, PageLocked, watch_accesses};
 
@@ -27,8 +27,8 @@ fn watch() {
 /// Runs copies whose watcher panics at the access after `skip` others; whether it did. Whatever is freed afterwards, no
 /// device reads or writes it, and in the end all page-locked memory is free.
 fn copies_until_the_watcher_panics(sanitize: bool, skip: usize) -> bool {
-    let schedule = Schedule::Stepped { haste: 0 };
-    let machine = Machine::new(Config { schedule, sanitize, ..Config::default() });
+    let execution = Execution::Stepped { haste: 0 };
+    let machine = Machine::new(Config { execution, sanitize, ..Config::default() });
     let device = machine.device(0).unwrap();
     let stream = device.stream().unwrap();
     let memory =

@@ -208,17 +208,17 @@ impl CsvTable {
 
     /// The numbers of these columns, row by row.
     fn fill<E: Element + FromStr>(&self, columns: &[usize], out: &mut [E]) -> Result<()> {
-        let mut places: Vec<(usize, usize)> = columns.iter().copied().zip(0..).collect();
-        places.sort_unstable(); // in the order in which a row has them
+        let mut wanted: Vec<(usize, usize)> = columns.iter().copied().zip(0..).collect();
+        wanted.sort_unstable(); // in the order in which a row has them
         let mut fields = Fields::of(self.bytes.bytes(), self.separator);
-        let mut next = places.iter().peekable();
+        let mut next = wanted.iter().peekable();
         while let Some(field) = fields.next() {
             if field.column == 0 {
-                next = places.iter().peekable();
+                next = wanted.iter().peekable();
             }
-            while let Some(&(_, place)) = next.next_if(|&&(column, _)| column == field.column && field.row > 0) {
+            while let Some(&(_, at)) = next.next_if(|&&(column, _)| column == field.column && field.row > 0) {
                 let number = number(field.text).map_err(|problem| self.wrong_cell(&field, &problem))?;
-                out[(field.row - 1) * columns.len() + place] = number;
+                out[(field.row - 1) * columns.len() + at] = number;
             }
         }
         Ok(())

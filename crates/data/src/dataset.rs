@@ -3,11 +3,12 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use pagelock_tensor::text::type_name;
 use pagelock_tensor::{AnyTensor, Generator, Int, Kind, Tensor};
 
 use crate::collate::Stack;
 use crate::error::listed;
-use crate::identity::{self, Hash, probes};
+use crate::identity::{Hash, probes};
 use crate::{Error, Result};
 
 /// Samples that can be asked for by number.
@@ -116,7 +117,7 @@ pub trait Dataset: Send + Sync + 'static {
     /// # Ok::<(), pagelock_data::Error>(())
     /// ```
     fn identity(&self) -> String {
-        identity::type_name::<Self>()
+        type_name::<Self>().to_owned()
     }
 }
 

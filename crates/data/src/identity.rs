@@ -1,7 +1,6 @@
 //! Names of datasets and orders in the states of loaders: a loader refuses a state with other names.
 //! `state.rs` puts the names into lines.
 
-use std::any;
 use std::fmt;
 use std::io;
 
@@ -47,16 +46,6 @@ impl fmt::Display for Hash {
     }
 }
 
-/// The name of a type, without where it is and what it is made of: that may change from build to build.
-pub(crate) fn type_name<T: ?Sized>() -> String {
-    last_part(any::type_name::<T>())
-}
-
-fn last_part(name: &str) -> String {
-    let outer = name.split('<').next().unwrap_or(name);
-    outer.rsplit("::").next().unwrap_or(outer).to_owned()
-}
-
 /// A name as it is in a state: in one line, without the semicolon that ends it there, and not too long.
 pub(crate) fn in_a_line(name: &str) -> String {
     let letter = |letter: char| if letter.is_control() { ' ' } else { letter };
@@ -68,7 +57,7 @@ pub(crate) fn in_a_line(name: &str) -> String {
     format!("{start}… {}", Hash::of(line.as_bytes()))
 }
 
-/// Some of `n` places, from the first to the last.
+/// Some of `n` positions, from the first to the last.
 pub(crate) fn probes(n: usize) -> impl Iterator<Item = usize> {
     let n_probes = n.min(PROBES);
     (0..n_probes).map(move |i| (i as u128 * (n - 1) as u128 / (n_probes - 1).max(1) as u128) as usize)
@@ -122,9 +111,9 @@ mod tests {
         assert_eq!(probes(0).count(), 0);
         assert_eq!(probes(3).collect::<Vec<_>>(), [0, 1, 2]);
         for n in [1, 16, 17, 1_000, usize::MAX] {
-            let places: Vec<usize> = probes(n).collect();
-            assert!(places.is_sorted_by(|a, b| a < b) && places[0] == 0, "{places:?}");
-            assert_eq!(*places.last().unwrap(), n - 1);
+            let probed: Vec<usize> = probes(n).collect();
+            assert!(probed.is_sorted_by(|a, b| a < b) && probed[0] == 0, "{probed:?}");
+            assert_eq!(*probed.last().unwrap(), n - 1);
         }
     }
 
@@ -163,6 +152,5 @@ mod tests {
         assert_eq!(in_a_line(" a;\nb "), "a, b");
         let (long, other) = (in_a_line(&"ä".repeat(1_000)), in_a_line(&"ä".repeat(1_001)));
         assert!(long.chars().count() < LONGEST && long != other, "{long}");
-        assert_eq!((type_name::<Vec<Hash>>(), type_name::<str>()), ("Vec".to_owned(), "str".to_owned()));
     }
 }

@@ -3,7 +3,9 @@
 
 use std::sync::Arc;
 
-use crate::{Result, identity};
+use pagelock_tensor::text::type_name;
+
+use crate::Result;
 
 /// The samples of a shard, in order.
 pub type Samples<S> = Box<dyn Iterator<Item = Result<S>> + Send>;
@@ -84,7 +86,7 @@ pub trait IterableDataset: Send + Sync + 'static {
     /// # Examples
     /// See [`Dataset::identity`](crate::Dataset::identity).
     fn identity(&self) -> String {
-        identity::type_name::<Self>()
+        type_name::<Self>().to_owned()
     }
 }
 

@@ -24,7 +24,6 @@
 //! - `images`: folders of PNG and JPEG pictures (`ImageFolder`), JPEG with libjpeg-turbo's pixels, by a crate that is not
 //!   without `unsafe`.
 //! - `parquet`: columns of Parquet files (`ParquetTable`).
-//! - `safetensors`: rows of tensors in `.safetensors` files.
 //!
 //! There is no `unsafe` in this crate.
 
@@ -44,6 +43,7 @@ mod digits;
 mod download;
 mod elements;
 mod error;
+mod file_bytes;
 mod folders;
 mod identity;
 pub mod idx;

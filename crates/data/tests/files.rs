@@ -103,7 +103,6 @@ fn truth_values_are_checked_and_shapes_must_divide_the_file() {
     assert!(rows.get(2).unwrap_err().to_string().starts_with("there is no sample 2: the dataset has 2 samples"));
 }
 
-#[cfg(feature = "safetensors")]
 #[test]
 fn a_safetensors_file_that_lies_is_refused() {
     let with =

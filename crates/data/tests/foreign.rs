@@ -56,7 +56,6 @@ fn a_shape_without_elements_or_with_too_many_is_refused_or_empty_and_takes_no_me
     use_rows(StoredRows::npy(&path));
 }
 
-#[cfg(feature = "safetensors")]
 #[test]
 fn a_safetensors_shape_without_elements_or_with_too_many_is_refused_or_empty() {
     for shape in SHAPES {
@@ -98,7 +97,6 @@ fn readers() -> Vec<(&'static str, Reader)> {
         ("npz", |path| StoredRows::<Int>::npz(path, "a").map(drop)),
         ("csv", |path| CsvTable::open(path).map(drop)),
         ("idx", |path| pagelock_data::idx::IdxFile::open(path).map(drop)),
-        #[cfg(feature = "safetensors")]
         ("safetensors", |path| StoredRows::<Int>::safetensors(path, "a").map(drop)),
         #[cfg(feature = "parquet")]
         ("parquet", |path| pagelock_data::ParquetTable::open(path).map(drop)),

@@ -99,7 +99,6 @@ fn every_byte_of_an_array_in_an_npz_file_counts_packed_or_not() {
     }
 }
 
-#[cfg(feature = "safetensors")]
 #[test]
 fn rows_of_another_safetensors_file_are_refused() {
     let header = r#"{"x":{"dtype":"F32","shape":[6,2],"data_offsets":[0,48]}}"#;

@@ -53,13 +53,13 @@ pub struct Budget {
 
 /// One budget: its place in the tree's table. Children and reservations keep it alive.
 struct Node {
-    tree: Arc<Tree>,
+    tree: Arc<BudgetTree>,
     slot: usize,
     // Keeps the ancestors' slots alive.
     _parent: Option<Arc<Node>>,
 }
 
-pub(crate) struct Tree {
+pub(crate) struct BudgetTree {
     table: Mutex<Table>, // guards every counter of the tree
     freed: Condvar,      // signalled when bytes came back and a reservation waits
     // How many wait. Relaxed: it is raised before the waiter locks what the reader has locked, `table` or a pool.
@@ -113,7 +113,7 @@ struct Row {
 impl Budget {
     /// A budget of its own, without a parent.
     pub fn new(name: impl Into<String>, limit: impl Into<ByteSize>) -> Self {
-        let budget = Self::add(Arc::new(Tree::new()), None, name.into(), limit.into());
+        let budget = Self::add(Arc::new(BudgetTree::new()), None, name.into(), limit.into());
         ledger::register_budgets(&budget.node.tree);
         budget
     }
@@ -129,7 +129,7 @@ impl Budget {
         self
     }
 
-    fn add(tree: Arc<Tree>, parent: Option<Arc<Node>>, name: String, limit: ByteSize) -> Self {
+    fn add(tree: Arc<BudgetTree>, parent: Option<Arc<Node>>, name: String, limit: ByteSize) -> Self {
         let row = Row {
             name,
             knob: DEFAULT_KNOB.to_owned(),
@@ -347,7 +347,7 @@ impl Drop for Reservation {
     }
 }
 
-impl Tree {
+impl BudgetTree {
     fn new() -> Self {
         Self {
             table: Mutex::new(Table::default()),
@@ -375,10 +375,10 @@ impl Tree {
 }
 
 /// One more thread waits for bytes of a tree, until this drops.
-struct Waiting<'a>(&'a Tree);
+struct Waiting<'a>(&'a BudgetTree);
 
 impl<'a> Waiting<'a> {
-    fn start(tree: &'a Tree) -> Self {
+    fn start(tree: &'a BudgetTree) -> Self {
         tree.waiting.fetch_add(1, Ordering::Relaxed);
         Self(tree)
     }
@@ -495,7 +495,7 @@ pub struct BudgetEntry {
     pub holders: Vec<Held>,
 }
 
-impl Tree {
+impl BudgetTree {
     /// The tree's budgets, each followed by those inside it.
     pub(crate) fn entries(&self) -> Vec<BudgetEntry> {
         let table = self.lock();

@@ -3,7 +3,7 @@
 use std::{cell::Cell, fmt, ptr::NonNull, sync::Arc};
 
 use crate::{
-    Block, Budget, Error, Held, Holder, Kind, PoolStats, Resource, Result,
+    Block, Budget, Error, Held, Holder, MemoryKind, PoolStats, Resource, Result,
     holder::{Tally, largest},
     ledger,
     resource::debug_block,
@@ -211,7 +211,7 @@ unsafe impl<R: Resource> Block for CountedBlock<R> {
         self.block.len_bytes()
     }
 
-    fn kind(&self) -> Kind {
+    fn kind(&self) -> MemoryKind {
         self.block.kind()
     }
 }

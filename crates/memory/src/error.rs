@@ -1,14 +1,14 @@
-//! Everything that can go wrong, with the numbers and the way out in the text.
+//! Errors. The texts say what went wrong, with the numbers, and what to do about it.
 
 use std::{fmt, io, path::PathBuf, time::Duration};
 
 use crate::text::{named, whole_text};
-use crate::{ByteSize, Kind, debug_is_the_message};
+use crate::{ByteSize, MemoryKind, debug_is_the_message};
 
 /// The result of everything fallible in this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why memory could not be had, or not be used as asked.
+/// Why memory could not be allocated, or not be used as asked.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -26,7 +26,7 @@ pub enum Error {
         /// What was asked for.
         asked: ByteSize,
         /// Which kind of memory.
-        kind: Kind,
+        kind: MemoryKind,
     },
 
     /// `RLIMIT_MEMLOCK` does not let `mlock` lock that much.
@@ -45,7 +45,7 @@ pub enum Error {
         limit: ByteSize,
     },
 
-    /// Pages could not be locked, or not be unlocked, for another reason.
+    /// Pages could not be locked, or unlocked, for another reason.
     #[error("cannot page-lock {}: {}; use smaller buffers, or pageable ones", asked.amount(), whole_text(&**source))]
     Lock {
         /// What was to be locked.
@@ -67,7 +67,7 @@ pub enum Error {
     #[error("cannot write to a {kind} buffer of {len}: it is read-only; copy it to an allocated buffer first")]
     ReadOnly {
         /// Which kind of memory.
-        kind: Kind,
+        kind: MemoryKind,
         /// How long the buffer is.
         len: ByteSize,
     },

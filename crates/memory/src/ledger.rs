@@ -10,7 +10,7 @@ use std::{
 
 use crate::{
     ByteSize, Held, PoolStats,
-    budget::{BudgetEntry, Tree},
+    budget::{BudgetEntry, BudgetTree},
     counted::{Report, ResourceEntry},
     holder::largest,
 };
@@ -63,13 +63,13 @@ impl Ledger {
 }
 
 struct Known {
-    budgets: Vec<Weak<Tree>>,
+    budgets: Vec<Weak<BudgetTree>>,
     resources: Vec<Weak<dyn Report>>,
 }
 
 static KNOWN: Mutex<Known> = Mutex::new(Known { budgets: Vec::new(), resources: Vec::new() });
 
-pub(crate) fn register_budgets(tree: &Arc<Tree>) {
+pub(crate) fn register_budgets(tree: &Arc<BudgetTree>) {
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     known.budgets.retain(|tree| tree.strong_count() > 0);
     known.budgets.push(Arc::downgrade(tree));

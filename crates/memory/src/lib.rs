@@ -22,7 +22,7 @@
 // # Reading order
 // `resource.rs` (the two traits), `budget.rs`, the layers `limited.rs`, `pooled/`, `counted.rs`, then `buffer/`;
 // the sources `pageable.rs`, `page_locked.rs`, `mapped.rs` and the rest stand alone; tensors take
-// their memory from `default_host.rs`, or from what `host_source.rs` names. `open_file.rs` opens files for all readers.
+// their memory from `default_host.rs`, or from what `host_allocator.rs` names. `open_file.rs` opens files for all readers.
 //
 // # Invariants
 // - A block's bytes are always initialized: sources zero them, pools hand them on.
@@ -44,7 +44,7 @@ mod counted;
 mod default_host;
 mod error;
 mod holder;
-mod host_source;
+mod host_allocator;
 mod ledger;
 mod limited;
 #[cfg(all(test, loom))]
@@ -71,7 +71,7 @@ pub use counted::{Counted, CountedBlock, ResourceEntry, Stats, taken_by_thread};
 pub use default_host::{DefaultHost, default_host, host_budget};
 pub use error::{Error, Held, OverBudget, Result};
 pub use holder::{Holder, HolderScope, holder};
-pub use host_source::{HostScope, HostSource};
+pub use host_allocator::{HostAllocator, HostScope};
 pub use ledger::{Ledger, ledger};
 pub use limited::{Limited, LimitedBlock};
 pub use mapped::Mapped;
@@ -80,7 +80,7 @@ pub use open_file::open_regular;
 pub use page_locked::{HugePages, Mlock, PageLocked, PageLockedBlock, PageLocker};
 pub use pageable::{Pageable, PageableBlock};
 pub use pooled::{Pooled, PooledBlock};
-pub use resource::{ALIGN, Block, Kind, PoolStats, Resource};
+pub use resource::{ALIGN, Block, MemoryKind, PoolStats, Resource};
 pub use size_classes::SizeClasses;
 pub use watch::watch_accesses;
 

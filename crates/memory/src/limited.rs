@@ -2,7 +2,7 @@
 
 use std::ptr::NonNull;
 
-use crate::{Block, Budget, Kind, PoolStats, Reservation, Resource, Result};
+use crate::{Block, Budget, MemoryKind, PoolStats, Reservation, Resource, Result};
 
 /// Allocates from `R` only what a [`Budget`] allows.
 ///
@@ -125,7 +125,7 @@ unsafe impl<B: Block> Block for LimitedBlock<B> {
         self.block.len_bytes()
     }
 
-    fn kind(&self) -> Kind {
+    fn kind(&self) -> MemoryKind {
         self.block.kind()
     }
 }

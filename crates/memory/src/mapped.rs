@@ -4,7 +4,7 @@ use std::{path::Path, ptr::NonNull};
 
 use memmap2::Mmap;
 
-use crate::{ALIGN, Block, Error, Kind, Result, open_regular};
+use crate::{ALIGN, Block, Error, MemoryKind, Result, open_regular};
 
 /// A read-only file seen as memory: pages are read when they are first looked at, and cost no RAM that the system
 /// could not take back. It is a [`Block`], so [`HostBuffer::from_block`](crate::HostBuffer::from_block) takes it.
@@ -60,8 +60,8 @@ unsafe impl Block for Mapped {
         self.map.as_ref().map_or(0, |map| map.len())
     }
 
-    fn kind(&self) -> Kind {
-        Kind::Mapped
+    fn kind(&self) -> MemoryKind {
+        MemoryKind::Mapped
     }
 }
 

@@ -22,7 +22,7 @@ use rustix::{
     process::{Resource as Limit, getrlimit},
 };
 
-use crate::{Block, ByteSize, Error, Kind, Resource, Result};
+use crate::{Block, ByteSize, Error, MemoryKind, Resource, Result};
 
 /// Locks pages for a device, and lets go of them.
 ///
@@ -124,13 +124,13 @@ fn locked_now() -> u64 {
 /// # Examples
 /// ```
 /// use pagelock_memory::{
-///     Budget, HostBuffer, Kind, Limited, PageLocked, Pooled, page_locked_ceiling,
+///     Budget, HostBuffer, Limited, MemoryKind, PageLocked, Pooled, page_locked_ceiling,
 /// };
 ///
 /// let budget = Budget::new("page-locked", page_locked_ceiling().bytes);
 /// let pinned = Pooled::new(Limited::new(PageLocked::new(), budget));
 /// let buffer = HostBuffer::allocate(&pinned, 10_000)?;
-/// assert_eq!(buffer.kind(), Kind::PageLocked);
+/// assert_eq!(buffer.kind(), MemoryKind::PageLocked);
 /// # Ok::<(), pagelock_memory::Error>(())
 /// ```
 #[derive(Clone, Debug)]
@@ -218,7 +218,7 @@ impl Resource for PageLocked {
 
     fn allocate(&self, len_bytes: usize) -> Result<PageLockedBlock> {
         let page_bytes = self.page_bytes(len_bytes);
-        let out_of_memory = Error::OutOfMemory { asked: ByteSize(len_bytes as u64), kind: Kind::PageLocked };
+        let out_of_memory = Error::OutOfMemory { asked: ByteSize(len_bytes as u64), kind: MemoryKind::PageLocked };
         let Some(touched_bytes) = self.pages_for(len_bytes) else { return Err(out_of_memory) };
         let mut block =
             PageLockedBlock::map(len_bytes, touched_bytes, page_bytes, self.locker.clone()).ok_or(out_of_memory)?;
@@ -260,8 +260,8 @@ unsafe impl Block for PageLockedBlock {
         self.len_bytes
     }
 
-    fn kind(&self) -> Kind {
-        Kind::PageLocked
+    fn kind(&self) -> MemoryKind {
+        MemoryKind::PageLocked
     }
 }
 

@@ -9,7 +9,7 @@ use std::{
 use rustix::mm::{Advice, madvise};
 
 use crate::allocator_cache::note_freed;
-use crate::{ALIGN, Block, ByteSize, Error, Kind, Resource, Result};
+use crate::{ALIGN, Block, ByteSize, Error, MemoryKind, Resource, Result};
 
 /// A source of ordinary memory: [`ALIGN`]-byte aligned, zeroed.
 ///
@@ -33,7 +33,7 @@ impl Resource for Pageable {
     type Block = PageableBlock;
 
     fn allocate(&self, len_bytes: usize) -> Result<PageableBlock> {
-        let out_of_memory = || Error::OutOfMemory { asked: ByteSize(len_bytes as u64), kind: Kind::Pageable };
+        let out_of_memory = || Error::OutOfMemory { asked: ByteSize(len_bytes as u64), kind: MemoryKind::Pageable };
         let layout = len_bytes
             .checked_add(SPARE)
             .and_then(|with_spare| Layout::from_size_align(with_spare, NATURAL_ALIGN).ok())
@@ -94,8 +94,8 @@ unsafe impl Block for PageableBlock {
         self.layout.size() - SPARE
     }
 
-    fn kind(&self) -> Kind {
-        Kind::Pageable
+    fn kind(&self) -> MemoryKind {
+        MemoryKind::Pageable
     }
 }
 

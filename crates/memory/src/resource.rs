@@ -64,7 +64,7 @@ pub trait Resource: Send + Sync + 'static {
 /// # Safety
 /// From creation to drop, wherever the block itself is moved:
 /// - `ptr()` and `len_bytes()` never change, and `ptr()` is a multiple of [`ALIGN`];
-/// - the bytes are valid for reads, and for writes too unless `kind()` is [`Kind::Mapped`];
+/// - the bytes are valid for reads, and for writes too unless `kind()` is [`MemoryKind::Mapped`];
 /// - all bytes are **initialized**: any value, but never uninitialized memory (sources zero, pools recycle);
 /// - nothing else reads or writes them: no other block, no other process, no device.
 pub unsafe trait Block: Send + Sync + 'static {
@@ -75,13 +75,13 @@ pub unsafe trait Block: Send + Sync + 'static {
     fn len_bytes(&self) -> usize;
 
     /// Which kind of memory the bytes are.
-    fn kind(&self) -> Kind;
+    fn kind(&self) -> MemoryKind;
 }
 
 /// Kinds of host memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Kind {
+pub enum MemoryKind {
     /// Ordinary memory: the system may move or swap its pages, a GPU copies it through a staging buffer.
     Pageable,
     /// Memory whose pages stay where they are, so that a device can read and write them directly.
@@ -90,12 +90,12 @@ pub enum Kind {
     Mapped,
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for MemoryKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
-            Kind::Pageable => "pageable",
-            Kind::PageLocked => "page-locked",
-            Kind::Mapped => "mapped",
+            MemoryKind::Pageable => "pageable",
+            MemoryKind::PageLocked => "page-locked",
+            MemoryKind::Mapped => "mapped",
         })
     }
 }

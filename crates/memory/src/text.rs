@@ -1,5 +1,5 @@
-//! How errors print: nothing that happened is left out, nothing is said twice, and nothing is invisible. For the crates on
-//! top of this one.
+//! Texts, for the crates on top of this one. Errors leave nothing out that happened, say nothing twice, and show what is
+//! invisible.
 
 use std::error::Error;
 use std::fmt::{self, Write};
@@ -39,6 +39,36 @@ pub fn named(name: impl fmt::Display) -> String {
     match name.is_empty() || name.trim() != name || name.chars().any(char::is_control) {
         true => format!("{name:?}"),
         false => name,
+    }
+}
+
+/// The name of a type, without its path and its parameters, whose texts may change from build to build.
+///
+/// # Examples
+/// ```
+/// use pagelock_memory::text::type_name;
+///
+/// assert_eq!((type_name::<Vec<String>>(), type_name::<str>()), ("Vec", "str"));
+/// ```
+pub fn type_name<T: ?Sized>() -> &'static str {
+    let path = std::any::type_name::<T>();
+    let path = path.split('<').next().unwrap_or(path);
+    path.rsplit("::").next().unwrap_or(path)
+}
+
+/// The first 200 characters of a text that may be of any length.
+///
+/// # Examples
+/// ```
+/// use pagelock_memory::text::shortened;
+///
+/// assert_eq!(shortened("conv1.weight"), "conv1.weight");
+/// assert_eq!(shortened(&"x".repeat(1_000)).chars().count(), 201); // with `…` at the end
+/// ```
+pub fn shortened(text: &str) -> String {
+    match text.char_indices().nth(200) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
     }
 }
 

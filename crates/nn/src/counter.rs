@@ -5,7 +5,7 @@ use std::ops::Deref;
 
 use pagelock_tensor::{Int, Result, Tensor, no_grad};
 
-use crate::{Event, EventMut, Module, Visitor, VisitorMut};
+use crate::{Module, VisitEvent, VisitEventMut, Visitor, VisitorMut};
 
 /// How often something happened, such as the batches that a layer has seen: exact whatever the precision of the model, and
 /// saved as PyTorch saves it, as an `i64` without dimensions.
@@ -58,11 +58,11 @@ impl Deref for Counter {
 
 impl Module for Counter {
     fn visit(&self, visitor: &mut Visitor<'_>) {
-        visitor.report(Event::IntBuffer(&self.tensor));
+        visitor.report(VisitEvent::IntBuffer(&self.tensor));
     }
 
     fn visit_mut(&mut self, visitor: &mut VisitorMut<'_>) {
-        visitor.report(EventMut::IntBuffer(&mut self.tensor));
+        visitor.report(VisitEventMut::IntBuffer(&mut self.tensor));
     }
 
     fn title(&self) -> String {

@@ -1,6 +1,6 @@
 //! The crate's errors: what is wrong, with which numbers, and what to do.
 
-use pagelock_tensor::text::whole_text;
+use pagelock_tensor::text::{shortened, whole_text};
 use pagelock_tensor::{DType, Shape};
 use std::error::Error as StdError;
 use std::fmt;
@@ -94,13 +94,4 @@ fn first_of<E>(all: &[E], between: &str, words: impl Fn(&E) -> String) -> String
         parts.push(format!("and {} more", all.len() - SHOWN));
     }
     parts.join(between)
-}
-
-/// The beginning of a text that comes from a file or a caller and may be of any length.
-pub(crate) fn shortened(text: &str) -> String {
-    const MOST_CHARS: usize = 200;
-    match text.char_indices().nth(MOST_CHARS) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
-    }
 }

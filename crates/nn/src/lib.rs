@@ -57,7 +57,7 @@ pub use layers::{
     Linear, MaxPool2d, Pair, ReLU, Sequential, Sigmoid, Tanh,
 };
 pub use loss::{CrossEntropyLoss, MSELoss, NLLLoss};
-pub use module::{Event, EventMut, Mode, Module, Visitor, VisitorMut};
+pub use module::{Mode, Module, VisitEvent, VisitEventMut, Visitor, VisitorMut};
 pub use pagelock_nn_derive::Module;
 /// The tensors that everything here is made of, for those who depend on this crate alone.
 pub use pagelock_tensor as tensor;

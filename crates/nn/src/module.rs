@@ -7,6 +7,7 @@
 use crate::state_dict::StateDict;
 use crate::walk::{self, Of, OfMut};
 use crate::{Parameter, Result, moving};
+use pagelock_tensor::text::type_name;
 use pagelock_tensor::{AnyTensor, Bool, DType, Device, Int, Tensor};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -63,7 +64,7 @@ pub trait Module {
 
     /// What the module is called in print; empty for what PyTorch does not print (parameters, an absent layer).
     fn title(&self) -> String {
-        walk::title(std::any::type_name::<Self>())
+        type_name::<Self>().to_owned()
     }
 
     /// What stands between the parentheses in print: `"in_features=784, out_features=10, bias=True"`.
@@ -265,7 +266,7 @@ pub trait Module {
 
 /// What a [`Visitor`] reports, with the dotted path at which it is.
 #[non_exhaustive]
-pub enum Event<'a> {
+pub enum VisitEvent<'a> {
     /// A child begins; the path is its own.
     Enter {
         /// The last step of the path.
@@ -287,13 +288,13 @@ pub enum Event<'a> {
     Mode(&'a Mode),
 }
 
-impl Event<'_> {
+impl VisitEvent<'_> {
     /// The buffer that is reported, if one is.
     pub(crate) fn buffer(&self) -> Option<AnyTensor> {
         match *self {
-            Event::Buffer(buffer) => Some(buffer.into()),
-            Event::IntBuffer(buffer) => Some(buffer.into()),
-            Event::BoolBuffer(buffer) => Some(buffer.into()),
+            VisitEvent::Buffer(buffer) => Some(buffer.into()),
+            VisitEvent::IntBuffer(buffer) => Some(buffer.into()),
+            VisitEvent::BoolBuffer(buffer) => Some(buffer.into()),
             _ => None,
         }
     }
@@ -321,11 +322,11 @@ impl Event<'_> {
 /// ```
 pub struct Visitor<'a> {
     path: String,
-    report: &'a mut dyn FnMut(&str, Event<'_>),
+    report: &'a mut dyn FnMut(&str, VisitEvent<'_>),
 }
 
 impl<'a> Visitor<'a> {
-    pub(crate) fn new(report: &'a mut dyn FnMut(&str, Event<'_>)) -> Self {
+    pub(crate) fn new(report: &'a mut dyn FnMut(&str, VisitEvent<'_>)) -> Self {
         Self { path: String::new(), report }
     }
 
@@ -336,9 +337,9 @@ impl<'a> Visitor<'a> {
             self.path.push('.');
         }
         self.path.push_str(name);
-        self.report(Event::Enter { name, module });
+        self.report(VisitEvent::Enter { name, module });
         module.visit(self);
-        self.report(Event::Leave);
+        self.report(VisitEvent::Leave);
         self.path.truncate(parent_len);
     }
 
@@ -348,14 +349,14 @@ impl<'a> Visitor<'a> {
     }
 
     /// Reports a parameter, buffer or mode at the current path.
-    pub fn report(&mut self, event: Event<'_>) {
+    pub fn report(&mut self, event: VisitEvent<'_>) {
         (self.report)(&self.path, event);
     }
 }
 
 /// What a [`VisitorMut`] reports.
 #[non_exhaustive]
-pub enum EventMut<'a> {
+pub enum VisitEventMut<'a> {
     /// A parameter.
     Parameter(&'a mut Parameter),
     /// Saved floats that are not trained.
@@ -368,11 +369,11 @@ pub enum EventMut<'a> {
 
 /// Walks over a module and may change what it meets; see [`Visitor`] for a layer that writes `visit_mut` by hand.
 pub struct VisitorMut<'a> {
-    report: &'a mut dyn FnMut(EventMut<'_>),
+    report: &'a mut dyn FnMut(VisitEventMut<'_>),
 }
 
 impl<'a> VisitorMut<'a> {
-    pub(crate) fn new(report: &'a mut dyn FnMut(EventMut<'_>)) -> Self {
+    pub(crate) fn new(report: &'a mut dyn FnMut(VisitEventMut<'_>)) -> Self {
         Self { report }
     }
 
@@ -382,7 +383,7 @@ impl<'a> VisitorMut<'a> {
     }
 
     /// Reports a parameter or buffer.
-    pub fn report(&mut self, event: EventMut<'_>) {
+    pub fn report(&mut self, event: VisitEventMut<'_>) {
         (self.report)(event);
     }
 }
@@ -427,7 +428,7 @@ impl Default for Mode {
 
 impl Module for Mode {
     fn visit(&self, visitor: &mut Visitor<'_>) {
-        visitor.report(Event::Mode(self));
+        visitor.report(VisitEvent::Mode(self));
     }
 
     fn visit_mut(&mut self, _: &mut VisitorMut<'_>) {}

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use crate::walk::VisitMut;
-use crate::{EventMut, Parameter, Result, VisitorMut};
+use crate::{Parameter, Result, VisitEventMut, VisitorMut};
 use pagelock_tensor::{self as tensor, Bool, DType, Device, Error, Int, Kind, Tensor};
 
 /// Puts every parameter and buffer on `device`; a refusal leaves the model as it is.
@@ -71,14 +71,14 @@ fn change(module: VisitMut<'_>, change: &impl Change) -> Result<()> {
     let mut floats = made.floats.into_iter();
     let (mut ints, mut bools) = (made.ints.into_iter(), made.bools.into_iter());
     module.visit_mut(&mut VisitorMut::new(&mut |event| match event {
-        EventMut::Parameter(parameter) => {
+        VisitEventMut::Parameter(parameter) => {
             if let Some((_, Some(copy))) = made.parameters.get(&parameter.id()) {
                 parameter.replace(copy);
             }
         }
-        EventMut::Buffer(buffer) => floats.by_ref().take(1).for_each(|copy| *buffer = copy),
-        EventMut::IntBuffer(buffer) => ints.by_ref().take(1).for_each(|copy| *buffer = copy),
-        EventMut::BoolBuffer(buffer) => bools.by_ref().take(1).for_each(|copy| *buffer = copy),
+        VisitEventMut::Buffer(buffer) => floats.by_ref().take(1).for_each(|copy| *buffer = copy),
+        VisitEventMut::IntBuffer(buffer) => ints.by_ref().take(1).for_each(|copy| *buffer = copy),
+        VisitEventMut::BoolBuffer(buffer) => bools.by_ref().take(1).for_each(|copy| *buffer = copy),
     }));
     Ok(())
 }
@@ -95,19 +95,19 @@ struct Made {
 }
 
 impl Made {
-    fn copy(&mut self, event: &EventMut<'_>, change: &impl Change) -> tensor::Result<()> {
+    fn copy(&mut self, event: &VisitEventMut<'_>, change: &impl Change) -> tensor::Result<()> {
         fn made<K: Kind>(change: &impl Change, buffer: &Tensor<K>) -> tensor::Result<Tensor<K>> {
             Ok(change.of(buffer)?.unwrap_or_else(|| buffer.clone()))
         }
         match event {
-            EventMut::Buffer(buffer) => self.floats.push(made(change, buffer)?),
-            EventMut::IntBuffer(buffer) => self.ints.push(made(change, buffer)?),
-            EventMut::BoolBuffer(buffer) => self.bools.push(made(change, buffer)?),
-            EventMut::Parameter(parameter) if !self.parameters.contains_key(&parameter.id()) => {
+            VisitEventMut::Buffer(buffer) => self.floats.push(made(change, buffer)?),
+            VisitEventMut::IntBuffer(buffer) => self.ints.push(made(change, buffer)?),
+            VisitEventMut::BoolBuffer(buffer) => self.bools.push(made(change, buffer)?),
+            VisitEventMut::Parameter(parameter) if !self.parameters.contains_key(&parameter.id()) => {
                 let copy = change.of(&parameter.detach())?.map(|copy| parameter.with_elements_of(copy));
                 self.parameters.insert(parameter.id(), ((*parameter).clone(), copy));
             }
-            EventMut::Parameter(_) => {}
+            VisitEventMut::Parameter(_) => {}
         }
         Ok(())
     }

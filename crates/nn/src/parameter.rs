@@ -1,6 +1,6 @@
 //! [`Parameter`]: a tensor that is trained; [`Buffer`]: one that is saved but not trained.
 
-use crate::{Event, EventMut, Module, Visitor, VisitorMut};
+use crate::{Module, VisitEvent, VisitEventMut, Visitor, VisitorMut};
 use pagelock_tensor::{Bool, Float, Int, Kind, Result, Tensor};
 use std::fmt;
 use std::ops::{Add, Deref, Div, Mul, Sub};
@@ -97,11 +97,11 @@ impl Deref for Parameter {
 
 impl Module for Parameter {
     fn visit(&self, visitor: &mut Visitor<'_>) {
-        visitor.report(Event::Parameter(self));
+        visitor.report(VisitEvent::Parameter(self));
     }
 
     fn visit_mut(&mut self, visitor: &mut VisitorMut<'_>) {
-        visitor.report(EventMut::Parameter(self));
+        visitor.report(VisitEventMut::Parameter(self));
     }
 
     fn title(&self) -> String {
@@ -139,7 +139,7 @@ pub struct Buffer<K: Kind = Float> {
     tensor: Tensor<K>,
 }
 
-impl<K: Saved> Buffer<K> {
+impl<K: BufferKind> Buffer<K> {
     /// Makes a buffer of a tensor's elements (shared, not copied), cut off from whatever computed them.
     pub fn new(tensor: Tensor<K>) -> Self {
         Self { tensor: K::cut_off(tensor) }
@@ -154,7 +154,7 @@ impl<K: Kind> Deref for Buffer<K> {
     }
 }
 
-impl<K: Saved> Module for Buffer<K> {
+impl<K: BufferKind> Module for Buffer<K> {
     fn visit(&self, visitor: &mut Visitor<'_>) {
         visitor.report(K::event(&self.tensor));
     }
@@ -175,12 +175,12 @@ impl<K: Kind> fmt::Debug for Buffer<K> {
 }
 
 /// The kinds of buffers: all kinds.
-pub trait Saved: Kind + Sized {
+pub trait BufferKind: Kind + Sized {
     /// How a visitor reports a buffer.
-    fn event(buffer: &Tensor<Self>) -> Event<'_>;
+    fn event(buffer: &Tensor<Self>) -> VisitEvent<'_>;
 
     /// How a visitor that may change it reports a buffer.
-    fn event_mut(buffer: &mut Tensor<Self>) -> EventMut<'_>;
+    fn event_mut(buffer: &mut Tensor<Self>) -> VisitEventMut<'_>;
 
     /// The tensor without what computed it.
     fn cut_off(tensor: Tensor<Self>) -> Tensor<Self> {
@@ -188,13 +188,13 @@ pub trait Saved: Kind + Sized {
     }
 }
 
-impl Saved for Float {
-    fn event(buffer: &Tensor) -> Event<'_> {
-        Event::Buffer(buffer)
+impl BufferKind for Float {
+    fn event(buffer: &Tensor) -> VisitEvent<'_> {
+        VisitEvent::Buffer(buffer)
     }
 
-    fn event_mut(buffer: &mut Tensor) -> EventMut<'_> {
-        EventMut::Buffer(buffer)
+    fn event_mut(buffer: &mut Tensor) -> VisitEventMut<'_> {
+        VisitEventMut::Buffer(buffer)
     }
 
     fn cut_off(tensor: Tensor) -> Tensor {
@@ -202,23 +202,23 @@ impl Saved for Float {
     }
 }
 
-impl Saved for Int {
-    fn event(buffer: &Tensor<Int>) -> Event<'_> {
-        Event::IntBuffer(buffer)
+impl BufferKind for Int {
+    fn event(buffer: &Tensor<Int>) -> VisitEvent<'_> {
+        VisitEvent::IntBuffer(buffer)
     }
 
-    fn event_mut(buffer: &mut Tensor<Int>) -> EventMut<'_> {
-        EventMut::IntBuffer(buffer)
+    fn event_mut(buffer: &mut Tensor<Int>) -> VisitEventMut<'_> {
+        VisitEventMut::IntBuffer(buffer)
     }
 }
 
-impl Saved for Bool {
-    fn event(buffer: &Tensor<Bool>) -> Event<'_> {
-        Event::BoolBuffer(buffer)
+impl BufferKind for Bool {
+    fn event(buffer: &Tensor<Bool>) -> VisitEvent<'_> {
+        VisitEvent::BoolBuffer(buffer)
     }
 
-    fn event_mut(buffer: &mut Tensor<Bool>) -> EventMut<'_> {
-        EventMut::BoolBuffer(buffer)
+    fn event_mut(buffer: &mut Tensor<Bool>) -> VisitEventMut<'_> {
+        VisitEventMut::BoolBuffer(buffer)
     }
 }
 

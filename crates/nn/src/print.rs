@@ -1,7 +1,7 @@
 //! Printing a model as PyTorch's `print(model)` does.
 
 use crate::Module;
-use crate::module::Event;
+use crate::module::VisitEvent;
 use crate::walk::{Of, Visit, walk};
 use std::fmt;
 
@@ -36,8 +36,8 @@ pub fn print<M: Module + ?Sized>(module: &M) -> Tree {
 fn tree(visit: Visit<'_>, title: String, details: String) -> Tree {
     let mut open = vec![Tree::new("", title, details)];
     walk(visit, &mut |_, event| match event {
-        Event::Enter { name, module } => open.push(Tree::new(name, module.title(), module.details())),
-        Event::Leave => {
+        VisitEvent::Enter { name, module } => open.push(Tree::new(name, module.title(), module.details())),
+        VisitEvent::Leave => {
             if let (Some(child), Some(parent)) = (open.pop(), open.last_mut())
                 && !child.title.is_empty()
             {

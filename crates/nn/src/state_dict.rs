@@ -1,9 +1,9 @@
 //! [`StateDict`]: a model's parameters and buffers by name.
 //!
-//! Invariant: `places` has exactly the names in `entries`, each with its place there.
+//! Invariant: `keys` has exactly the names in `entries`, each with its key there.
 
-use crate::error::shortened;
 use crate::{Error, Misfit, Result};
+use pagelock_tensor::text::shortened;
 use pagelock_tensor::{self as tensor, AnyTensor, Bool, CountedHeap, DType, Int, Kind, Tensor, copy_all_, no_grad};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -27,28 +27,28 @@ use std::sync::Arc;
 /// ```
 #[derive(Default)]
 pub struct StateDict {
-    entries: BTreeMap<usize, (Arc<str>, AnyTensor)>, // by their place in the order
-    places: HashMap<Arc<str>, usize>,
+    entries: BTreeMap<usize, (Arc<str>, AnyTensor)>, // by their key in the order
+    keys: HashMap<Arc<str>, usize>,
     /// A name that two tensors of a model have, of which only the second is here.
     twice: Option<String>,
-    counted: Counted,
+    entry_bytes: EntryBytes,
 }
 
 /// What the entries take beside the elements of tensors, counted in the host's budget.
-struct Counted {
+struct EntryBytes {
     text_bytes: usize,
     heap: CountedHeap,
 }
 
-impl Default for Counted {
+impl Default for EntryBytes {
     fn default() -> Self {
         Self { text_bytes: 0, heap: CountedHeap::new(0) }
     }
 }
 
-impl Counted {
-    /// Of an entry without its name: in a node of the tree, which is half empty where places come in order, and in the table
-    /// of places.
+impl EntryBytes {
+    /// Of an entry without its name: in a node of the tree, which is half empty where keys come in order, and in the table
+    /// of keys.
     const ENTRY_BYTES: usize = 2 * size_of::<(usize, (Arc<str>, AnyTensor))>() + 4 * size_of::<(Arc<str>, usize)>();
 
     fn set(&mut self, n_entries: usize, text_bytes: usize) {
@@ -59,9 +59,9 @@ impl Counted {
 
 impl Clone for StateDict {
     fn clone(&self) -> Self {
-        let mut counted = Counted::default();
-        counted.set(self.len(), self.counted.text_bytes);
-        Self { entries: self.entries.clone(), places: self.places.clone(), twice: self.twice.clone(), counted }
+        let mut entry_bytes = EntryBytes::default();
+        entry_bytes.set(self.len(), self.entry_bytes.text_bytes);
+        Self { entries: self.entries.clone(), keys: self.keys.clone(), twice: self.twice.clone(), entry_bytes }
     }
 }
 
@@ -85,15 +85,15 @@ impl StateDict {
 
     /// Whether it replaced something.
     fn put(&mut self, name: Arc<str>, tensor: AnyTensor) -> bool {
-        if let Some((_, old)) = self.places.get(&name).and_then(|place| self.entries.get_mut(place)) {
+        if let Some((_, old)) = self.keys.get(&name).and_then(|key| self.entries.get_mut(key)) {
             *old = tensor;
             return true;
         }
-        let place = self.entries.last_key_value().map_or(0, |(last, _)| last + 1);
-        let text_bytes = self.counted.text_bytes + name.len();
-        self.places.insert(Arc::clone(&name), place);
-        self.entries.insert(place, (name, tensor));
-        self.counted.set(self.len(), text_bytes);
+        let key = self.entries.last_key_value().map_or(0, |(last, _)| last + 1);
+        let text_bytes = self.entry_bytes.text_bytes + name.len();
+        self.keys.insert(Arc::clone(&name), key);
+        self.entries.insert(key, (name, tensor));
+        self.entry_bytes.set(self.len(), text_bytes);
         false
     }
 
@@ -119,14 +119,14 @@ impl StateDict {
 
     /// The tensor with this name, of any kind.
     pub fn get_any(&self, name: &str) -> Option<&AnyTensor> {
-        self.entries.get(self.places.get(name)?).map(|(_, tensor)| tensor)
+        self.entries.get(self.keys.get(name)?).map(|(_, tensor)| tensor)
     }
 
     /// Takes a tensor out.
     pub fn remove(&mut self, name: &str) -> Option<AnyTensor> {
-        let place = self.places.remove(name)?;
-        let (name, tensor) = self.entries.remove(&place)?;
-        self.counted.set(self.len(), self.counted.text_bytes - name.len());
+        let key = self.keys.remove(name)?;
+        let (name, tensor) = self.entries.remove(&key)?;
+        self.entry_bytes.set(self.len(), self.entry_bytes.text_bytes - name.len());
         Some(tensor)
     }
 

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 
 use pagelock_tensor::AnyTensor;
 
-use crate::module::{Event, Visitor, VisitorMut};
+use crate::module::{VisitEvent, Visitor, VisitorMut};
 use crate::{Module, Parameter, Result, StateDict};
 
 /// What a walk knows of a module, whatever its type.
@@ -41,21 +41,15 @@ pub(crate) type Visit<'a> = &'a dyn Walked;
 
 pub(crate) type VisitMut<'a> = &'a mut dyn WalkedMut;
 
-pub(crate) fn walk(visit: Visit<'_>, report: &mut dyn FnMut(&str, Event<'_>)) {
+pub(crate) fn walk(visit: Visit<'_>, report: &mut dyn FnMut(&str, VisitEvent<'_>)) {
     visit.visit(&mut Visitor::new(report));
-}
-
-/// The last step of a type's path, without its parameters.
-pub(crate) fn title(type_name: &str) -> String {
-    let name = type_name.split('<').next().unwrap_or(type_name);
-    name.rsplit("::").next().unwrap_or(name).to_owned()
 }
 
 pub(crate) fn named_parameters(visit: Visit<'_>) -> Vec<(String, Parameter)> {
     let mut found: Vec<(String, Parameter)> = Vec::new();
     let mut seen = HashSet::new();
     walk(visit, &mut |name, event| {
-        if let Event::Parameter(parameter) = event
+        if let VisitEvent::Parameter(parameter) = event
             && seen.insert(parameter.id())
         {
             found.push((name.to_owned(), parameter.clone()));
@@ -86,7 +80,7 @@ pub(crate) fn buffers(visit: Visit<'_>) -> Vec<AnyTensor> {
 
 pub(crate) fn set_mode(visit: Visit<'_>, training: bool) {
     walk(visit, &mut |_, event| {
-        if let Event::Mode(mode) = event {
+        if let VisitEvent::Mode(mode) = event {
             mode.set_training(training);
         }
     });
@@ -95,7 +89,7 @@ pub(crate) fn set_mode(visit: Visit<'_>, training: bool) {
 pub(crate) fn is_training(visit: Visit<'_>) -> bool {
     let mut training = false;
     walk(visit, &mut |_, event| {
-        if let Event::Mode(mode) = event {
+        if let VisitEvent::Mode(mode) = event {
             training |= mode.is_training();
         }
     });
@@ -104,7 +98,7 @@ pub(crate) fn is_training(visit: Visit<'_>) -> bool {
 
 pub(crate) fn zero_grad(visit: Visit<'_>) {
     walk(visit, &mut |_, event| {
-        if let Event::Parameter(parameter) = event {
+        if let VisitEvent::Parameter(parameter) = event {
             parameter.as_tensor().zero_grad();
         }
     });
@@ -113,7 +107,7 @@ pub(crate) fn zero_grad(visit: Visit<'_>) {
 pub(crate) fn state_dict(visit: Visit<'_>) -> StateDict {
     let mut dict = StateDict::new();
     walk(visit, &mut |name, event| match event {
-        Event::Parameter(parameter) => dict.add(name, parameter.detach().into()),
+        VisitEvent::Parameter(parameter) => dict.add(name, parameter.detach().into()),
         event => event.buffer().into_iter().for_each(|buffer| dict.add(name, buffer)),
     });
     dict

@@ -14,7 +14,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use pagelock_cuda as cuda;
-use pagelock_cuda::software::{Config, Schedule};
+use pagelock_cuda::software::{Config, Execution};
 use pagelock_tensor::{Device, Tensor, TensorMap};
 
 const N: usize = 1_000;
@@ -24,7 +24,7 @@ type Result<T, E = Box<dyn Error>> = std::result::Result<T, E>;
 fn main() -> Result<()> {
     let cuda = match cuda::Device::cuda(0) {
         Ok(device) => device,
-        Err(_) => cuda::Device::software(Config { schedule: Schedule::Threads(1), ..Default::default() })?,
+        Err(_) => cuda::Device::software(Config { execution: Execution::Threads(1), ..Default::default() })?,
     };
     println!("{}, {N} tensors", cuda.properties().name);
     println!("{:>12} {:42} {:>9} {:>9} {:>9} {:>9}", "floats each", "", "median", "least", "dropping", "both");

@@ -211,7 +211,7 @@ pub enum Error {
     },
     /// A file does not hold what it should.
     #[error("{}: {problem}", named(path.display()))]
-    Stored {
+    Content {
         /// The file.
         path: PathBuf,
         /// What is wrong with it, and what to do.

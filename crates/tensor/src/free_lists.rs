@@ -25,7 +25,7 @@ thread_local! {
     static IDLE: RefCell<Lists> = const { RefCell::new(Lists::with_hasher(BuildHasherDefault::new())) };
 }
 
-/// The allocation of a [`Place`], empty. Its type is not known here, so that what follows is compiled once.
+/// The allocation of a [`AnySlot`], empty. Its type is not known here, so that what follows is compiled once.
 type Kept = Arc<dyn Any + Send + Sync>;
 
 /// Places of each type, the newest last.
@@ -128,14 +128,14 @@ impl<T> Slot<T> {
 }
 
 /// What [`share`] makes and [`release`] empties: a [`Slot`], of whose type only this may be known.
-pub(crate) trait Place {
+pub(crate) trait AnySlot {
     /// Drops the value.
     fn empty(&mut self);
     /// Keeps the allocation, which is empty.
     fn keep(self: Arc<Self>);
 }
 
-impl<T: Send + Sync + 'static> Place for Slot<T> {
+impl<T: Send + Sync + 'static> AnySlot for Slot<T> {
     fn empty(&mut self) {
         self.value = None;
     }
@@ -164,7 +164,7 @@ fn taken<P: Send + Sync + 'static>() -> Option<Arc<P>> {
 ///
 /// If the last two are dropped by two threads at the same time, neither may be the last here; then the allocation is
 /// freed as that of any `Arc`.
-pub(crate) fn release<P: Place + ?Sized>(handle: &mut Arc<P>) {
+pub(crate) fn release<P: AnySlot + ?Sized>(handle: &mut Arc<P>) {
     if Arc::strong_count(handle) > 1 {
         return; // the usual case, for which `get_mut` takes longer to say so
     }

@@ -11,7 +11,7 @@ mod transpose;
 use std::marker::PhantomData;
 
 use bytemuck::{Pod, Zeroable};
-pub(crate) use dots::{Dots, Rows};
+pub(crate) use dots::{Dots, StridedRows};
 #[cfg(target_arch = "x86_64")]
 pub(crate) use multiplier::{Bf16, PairsOfBf16};
 pub(crate) use multiplier::{Multiplier, Numbers, SumsOf};

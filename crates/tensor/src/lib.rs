@@ -113,7 +113,7 @@ pub use error::{Error, Result};
 #[doc(hidden)]
 pub use heap::CountedHeap;
 pub use kind::{Bool, Float, Int, Kind, Number, Numeric, PlainNumber, default_dtype, set_default_dtype};
-pub use map::{AnyTensor, Stored, TensorFile, TensorMap, copy_all_};
+pub use map::{AnyTensor, FileElements, TensorFile, TensorMap, copy_all_};
 pub use ops::{BatchNormOptions, Conv2dOptions, Pool2dOptions, Reduction, SliceRange};
 #[doc(hidden)]
 pub use pagelock_memory::{debug_is_the_message, text};

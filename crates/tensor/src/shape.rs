@@ -145,22 +145,22 @@ impl Shape {
     }
 }
 
-/// Which of `places` dimensions or places between dimensions `dim` names; negative values count from the end.
-pub(crate) fn resolve_dim(op: &'static str, dim: isize, places: usize, shape: &Shape) -> Result<usize> {
-    let resolved = if dim < 0 { dim + places as isize } else { dim };
-    if (0..places as isize).contains(&resolved) {
+/// Which of `n_dims` dimensions, or positions between dimensions, `dim` names; negative values count from the end.
+pub(crate) fn resolve_dim(op: &'static str, dim: isize, n_dims: usize, shape: &Shape) -> Result<usize> {
+    let resolved = if dim < 0 { dim + n_dims as isize } else { dim };
+    if (0..n_dims as isize).contains(&resolved) {
         Ok(resolved as usize)
     } else {
-        Err(Error::Argument(format!("{op}: there is no dimension {dim} in {shape}: {}", places_hint(places))))
+        Err(Error::Argument(format!("{op}: there is no dimension {dim} in {shape}: {}", dims_hint(n_dims))))
     }
 }
 
 /// Which dimensions can be named.
-fn places_hint(places: usize) -> String {
-    match places {
+fn dims_hint(n_dims: usize) -> String {
+    match n_dims {
         0 => "it is a scalar and has none; reshape it to [1] first".to_string(),
         1 => "use 0, or -1 from the end".to_string(),
-        _ => format!("use 0 to {}, or -{places} to -1 from the end", places - 1),
+        _ => format!("use 0 to {}, or -{n_dims} to -1 from the end", n_dims - 1),
     }
 }
 

@@ -19,15 +19,15 @@ use std::{
 use pagelock_memory::ByteSize;
 
 pub use self::parts::Parts;
-use self::parts::{Cut, Part};
+use self::parts::{Part, PartIndex};
 pub use self::view::{DeviceView, DeviceViewMut};
 use crate::{
     device::Device,
+    device_copy::{DeviceCopy, element_size, len_bytes},
     driver::Address,
-    element::{Element, element_size, len_bytes},
     error::Result,
     host_function,
-    pool::{self, Block},
+    pool::{self, PoolBlock},
     stream::{Stream, Uses},
 };
 
@@ -46,7 +46,7 @@ use crate::{
 /// assert_eq!(stream.read(&numbers)?, [0, 7, 7, 0]);
 /// # Ok::<(), pagelock_cuda::Error>(())
 /// ```
-pub struct DeviceBuffer<T: Element> {
+pub struct DeviceBuffer<T: DeviceCopy> {
     held: Held,
     len: usize,
     elements: PhantomData<T>,
@@ -68,8 +68,8 @@ pub(crate) struct Allocation {
 
 /// All of a block, or a part of an allocation that nobody uses any more but for its parts.
 enum Memory {
-    Whole(Block),
-    Part(Arc<Allocation>, Cut),
+    Whole(PoolBlock),
+    Part(Arc<Allocation>, PartIndex),
 }
 
 impl Stream {
@@ -79,7 +79,7 @@ impl Stream {
     /// [`Error::Memory`](crate::Error::Memory) if the device's [budget](Device::memory_budget) refuses,
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) if the device has nothing left,
     /// [`Error::TooLong`](crate::Error::TooLong).
-    pub fn allocate<T: Element>(&self, len: usize) -> Result<DeviceBuffer<T>> {
+    pub fn allocate<T: DeviceCopy>(&self, len: usize) -> Result<DeviceBuffer<T>> {
         host_function::refuse_inside()?; // also where no call of the driver would be needed
         let block = match len_bytes::<T>(len)? {
             0 => None,
@@ -95,14 +95,14 @@ impl Stream {
     ///
     /// # Errors
     /// As [`allocate`](Self::allocate), and [`Error::Driver`](crate::Error::Driver).
-    pub fn zeros<T: Element>(&self, len: usize) -> Result<DeviceBuffer<T>> {
+    pub fn zeros<T: DeviceCopy>(&self, len: usize) -> Result<DeviceBuffer<T>> {
         let mut buffer = self.allocate(len)?;
         self.fill(&mut buffer, T::zeroed())?;
         Ok(buffer)
     }
 }
 
-impl<T: Element> DeviceBuffer<T> {
+impl<T: DeviceCopy> DeviceBuffer<T> {
     /// How many elements.
     pub fn len(&self) -> usize {
         self.len
@@ -197,7 +197,7 @@ impl Drop for Allocation {
         match memory {
             Memory::Whole(block) if may_be_used_again => pool::keep(home, block),
             Memory::Whole(block) => {
-                home.base().live.sub(block.len_bytes);
+                home.shared().live.sub(block.len_bytes);
                 block.leak();
             }
             Memory::Part(whole, _) if may_be_used_again => drop(whole),
@@ -206,7 +206,7 @@ impl Drop for Allocation {
     }
 }
 
-impl<T: Element> fmt::Debug for DeviceBuffer<T> {
+impl<T: DeviceCopy> fmt::Debug for DeviceBuffer<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "DeviceBuffer({} × {} on {:?})", self.len, std::any::type_name::<T>(), self.device())
     }

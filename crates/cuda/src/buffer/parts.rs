@@ -19,8 +19,8 @@ use std::{
 
 use super::{Allocation, DeviceBuffer, DeviceView, DeviceViewMut, Held, Memory};
 use crate::{
+    device_copy::DeviceCopy,
     driver::Address,
-    element::Element,
     error::{Error, Result},
 };
 
@@ -28,13 +28,13 @@ use crate::{
 pub(super) struct Part {
     whole: Arc<Allocation>,
     pub(super) address: Address,
-    cut: Cut,
+    cut: PartIndex,
     used: OnceLock<Arc<Allocation>>, // from its first use on
 }
 
 /// Which part it is, and how long.
 #[derive(Clone, Copy)]
-pub(super) struct Cut {
+pub(super) struct PartIndex {
     index: usize,
     len_bytes: usize,
 }
@@ -47,7 +47,7 @@ pub struct Parts<T> {
     elements: PhantomData<fn() -> T>,
 }
 
-impl<T: Element> Parts<T> {
+impl<T: DeviceCopy> Parts<T> {
     /// One of the parts, unless there are less or it was taken.
     pub fn take(&self, index: usize) -> Option<DeviceBuffer<T>> {
         let is_taken = self.taken.get(index)?.swap(true, Ordering::Relaxed);
@@ -106,14 +106,14 @@ fn are_neighbors(this: (&Allocation, usize), next: (&Allocation, usize)) -> bool
     }
 }
 
-fn whole_part((allocation, len_bytes): (&Allocation, usize)) -> Option<(&Arc<Allocation>, Cut)> {
+fn whole_part((allocation, len_bytes): (&Allocation, usize)) -> Option<(&Arc<Allocation>, PartIndex)> {
     match &allocation.memory {
         Some(Memory::Part(whole, cut)) if cut.len_bytes == len_bytes => Some((whole, *cut)),
         _ => None,
     }
 }
 
-impl<T: Element> DeviceBuffer<T> {
+impl<T: DeviceCopy> DeviceBuffer<T> {
     /// Cuts the buffer into parts, each a buffer of its own; what is between them nobody has any more. The memory is given
     /// back with the last part.
     ///
@@ -223,18 +223,18 @@ impl<T: Element> DeviceBuffer<T> {
 
 /// A part of a whole that has the range.
 #[inline]
-fn part<T: Element>(whole: &Arc<Allocation>, index: usize, range: Range<usize>) -> DeviceBuffer<T> {
+fn part<T: DeviceCopy>(whole: &Arc<Allocation>, index: usize, range: Range<usize>) -> DeviceBuffer<T> {
     if range.is_empty() {
         return empty_part(whole);
     }
     let address = whole.address.offset(range.start * size_of::<T>());
-    let cut = Cut { index, len_bytes: range.len() * size_of::<T>() };
+    let cut = PartIndex { index, len_bytes: range.len() * size_of::<T>() };
     let held = Held::Part(Part { whole: whole.clone(), address, cut, used: OnceLock::new() });
     DeviceBuffer { held, len: range.len(), elements: PhantomData }
 }
 
 #[cold]
-fn empty_part<T: Element>(whole: &Allocation) -> DeviceBuffer<T> {
+fn empty_part<T: DeviceCopy>(whole: &Allocation) -> DeviceBuffer<T> {
     let allocation = Arc::new(Allocation::new(None, Address(0), whole.uses.fork()));
     DeviceBuffer { held: Held::Whole(allocation), len: 0, elements: PhantomData }
 }

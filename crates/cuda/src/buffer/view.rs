@@ -9,14 +9,14 @@ use std::{
 
 use super::{Allocation, DeviceBuffer};
 use crate::{
+    device_copy::DeviceCopy,
     driver::Address,
-    element::Element,
     error::{Error, OnDevice, Result},
     stream::{Access, StreamCore},
 };
 
 /// Elements of a device buffer that may be read: what `&[T]` is to host memory.
-pub struct DeviceView<'a, T: Element> {
+pub struct DeviceView<'a, T: DeviceCopy> {
     address: Address,
     len: usize,
     allocation: &'a Arc<Allocation>,
@@ -38,7 +38,7 @@ pub struct DeviceView<'a, T: Element> {
 /// assert_eq!(stream.read(&numbers)?, [1, 1, 1, 2, 2, 2]);
 /// # Ok::<(), pagelock_cuda::Error>(())
 /// ```
-pub struct DeviceViewMut<'a, T: Element> {
+pub struct DeviceViewMut<'a, T: DeviceCopy> {
     address: Address,
     len: usize,
     allocation: &'a Arc<Allocation>,
@@ -48,7 +48,7 @@ pub struct DeviceViewMut<'a, T: Element> {
 /// What both kinds of views have.
 macro_rules! view {
     ($View:ident, $access:ident) => {
-        impl<'a, T: Element> $View<'a, T> {
+        impl<'a, T: DeviceCopy> $View<'a, T> {
             pub(super) fn of(address: Address, len: usize, allocation: &'a Arc<Allocation>) -> Self {
                 Self { address, len, allocation, elements: PhantomData }
             }
@@ -109,11 +109,11 @@ macro_rules! view {
 
             /// An error if the buffer is on another device than the stream.
             pub(crate) fn check_beside(&self, stream: &StreamCore) -> Result<()> {
-                stream.check_is_of(self.allocation.uses().home().base(), OnDevice::Buffer)
+                stream.check_is_of(self.allocation.uses().home().shared(), OnDevice::Buffer)
             }
         }
 
-        impl<T: Element> fmt::Debug for $View<'_, T> {
+        impl<T: DeviceCopy> fmt::Debug for $View<'_, T> {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 write!(f, concat!(stringify!($View), "({} × {})"), self.len, std::any::type_name::<T>())
             }
@@ -124,39 +124,39 @@ macro_rules! view {
 view!(DeviceView, read);
 view!(DeviceViewMut, write);
 
-impl<T: Element> DeviceView<'_, T> {
+impl<T: DeviceCopy> DeviceView<'_, T> {
     pub(crate) fn home(&self) -> &Arc<StreamCore> {
         self.allocation.uses().home()
     }
 }
 
-impl<T: Element> Clone for DeviceView<'_, T> {
+impl<T: DeviceCopy> Clone for DeviceView<'_, T> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<T: Element> Copy for DeviceView<'_, T> {}
+impl<T: DeviceCopy> Copy for DeviceView<'_, T> {}
 
-impl<'a, T: Element> From<&'a DeviceBuffer<T>> for DeviceView<'a, T> {
+impl<'a, T: DeviceCopy> From<&'a DeviceBuffer<T>> for DeviceView<'a, T> {
     fn from(buffer: &'a DeviceBuffer<T>) -> Self {
         buffer.view()
     }
 }
 
-impl<'a, T: Element> From<&'a mut DeviceBuffer<T>> for DeviceViewMut<'a, T> {
+impl<'a, T: DeviceCopy> From<&'a mut DeviceBuffer<T>> for DeviceViewMut<'a, T> {
     fn from(buffer: &'a mut DeviceBuffer<T>) -> Self {
         buffer.view_mut()
     }
 }
 
-impl<'a, T: Element> From<DeviceViewMut<'a, T>> for DeviceView<'a, T> {
+impl<'a, T: DeviceCopy> From<DeviceViewMut<'a, T>> for DeviceView<'a, T> {
     fn from(view: DeviceViewMut<'a, T>) -> Self {
         Self::of(view.address, view.len, view.allocation)
     }
 }
 
-impl<T: Element> DeviceViewMut<'_, T> {
+impl<T: DeviceCopy> DeviceViewMut<'_, T> {
     /// The same elements, borrowed for a shorter time.
     pub fn reborrow(&mut self) -> DeviceViewMut<'_, T> {
         DeviceViewMut::of(self.address, self.len, self.allocation)

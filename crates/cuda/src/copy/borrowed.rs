@@ -2,7 +2,7 @@
 
 use std::{fs::File, marker::PhantomData, ops::Range};
 
-use pagelock_memory::{HostBuffer, Kind};
+use pagelock_memory::{HostBuffer, MemoryKind};
 
 use super::{
     packed::{self, layout},
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     buffer::{DeviceBuffer, DeviceView, DeviceViewMut},
-    element::Element,
+    device_copy::DeviceCopy,
     error::{Error, Result},
     host_function, sanitize,
     stream::Stream,
@@ -21,7 +21,7 @@ use crate::{
 /// Elements on the host, or in a file, that are to be copied to a device: a slice of any memory, all or a part of a
 /// [`HostBuffer`], which the device reads without a thread of the host if it is page-locked, or a range of a file's bytes.
 #[derive(Clone, Debug)]
-pub struct HostSource<'a, T: Element = u8> {
+pub struct HostSource<'a, T: DeviceCopy = u8> {
     pub(super) bytes: Bytes<'a>,
     elements: PhantomData<fn() -> T>,
 }
@@ -33,7 +33,7 @@ pub(super) enum Bytes<'a> {
     File(&'a File, Range<u64>),
 }
 
-impl<'a, T: Element> HostSource<'a, T> {
+impl<'a, T: DeviceCopy> HostSource<'a, T> {
     /// A range of a buffer's bytes.
     ///
     /// # Errors
@@ -44,7 +44,7 @@ impl<'a, T: Element> HostSource<'a, T> {
             return Err(Error::Range { start, end, len: buffer.len_bytes() });
         }
         Ok(Self::new(match buffer.kind() {
-            Kind::PageLocked => Bytes::PageLocked(buffer, range),
+            MemoryKind::PageLocked => Bytes::PageLocked(buffer, range),
             _ => Bytes::Slice(&buffer.bytes()[range]),
         }))
     }
@@ -85,28 +85,28 @@ impl<'a, T: Element> HostSource<'a, T> {
     }
 }
 
-impl<'a, T: Element> From<&'a [T]> for HostSource<'a, T> {
+impl<'a, T: DeviceCopy> From<&'a [T]> for HostSource<'a, T> {
     fn from(slice: &'a [T]) -> Self {
         Self::new(Bytes::Slice(bytemuck::cast_slice(slice)))
     }
 }
 
-impl<'a, T: Element, const N: usize> From<&'a [T; N]> for HostSource<'a, T> {
+impl<'a, T: DeviceCopy, const N: usize> From<&'a [T; N]> for HostSource<'a, T> {
     fn from(array: &'a [T; N]) -> Self {
         array[..].into()
     }
 }
 
-impl<'a, T: Element> From<&'a Vec<T>> for HostSource<'a, T> {
+impl<'a, T: DeviceCopy> From<&'a Vec<T>> for HostSource<'a, T> {
     fn from(vec: &'a Vec<T>) -> Self {
         vec[..].into()
     }
 }
 
-impl<'a, T: Element> From<&'a HostBuffer> for HostSource<'a, T> {
+impl<'a, T: DeviceCopy> From<&'a HostBuffer> for HostSource<'a, T> {
     fn from(buffer: &'a HostBuffer) -> Self {
         Self::new(match buffer.kind() {
-            Kind::PageLocked => Bytes::PageLocked(buffer, 0..buffer.len_bytes()),
+            MemoryKind::PageLocked => Bytes::PageLocked(buffer, 0..buffer.len_bytes()),
             _ => Bytes::Slice(buffer.bytes()),
         })
     }
@@ -133,7 +133,7 @@ impl<'a> Bytes<'a> {
 /// Room on the host for elements of a device: a slice of any memory, or all of a [`HostBuffer`], which the device writes by
 /// itself if it is page-locked.
 #[derive(Debug)]
-pub struct HostTarget<'a, T: Element = u8> {
+pub struct HostTarget<'a, T: DeviceCopy = u8> {
     to: To<'a>,
     elements: PhantomData<fn() -> T>,
 }
@@ -153,31 +153,31 @@ impl To<'_> {
     }
 }
 
-impl<'a, T: Element> HostTarget<'a, T> {
+impl<'a, T: DeviceCopy> HostTarget<'a, T> {
     fn new(to: To<'a>) -> Self {
         Self { to, elements: PhantomData }
     }
 }
 
-impl<'a, T: Element> From<&'a mut [T]> for HostTarget<'a, T> {
+impl<'a, T: DeviceCopy> From<&'a mut [T]> for HostTarget<'a, T> {
     fn from(slice: &'a mut [T]) -> Self {
         Self::new(To::Slice(bytemuck::cast_slice_mut(slice)))
     }
 }
 
-impl<'a, T: Element, const N: usize> From<&'a mut [T; N]> for HostTarget<'a, T> {
+impl<'a, T: DeviceCopy, const N: usize> From<&'a mut [T; N]> for HostTarget<'a, T> {
     fn from(array: &'a mut [T; N]) -> Self {
         (&mut array[..]).into()
     }
 }
 
-impl<'a, T: Element> From<&'a mut Vec<T>> for HostTarget<'a, T> {
+impl<'a, T: DeviceCopy> From<&'a mut Vec<T>> for HostTarget<'a, T> {
     fn from(vec: &'a mut Vec<T>) -> Self {
         (&mut vec[..]).into()
     }
 }
 
-impl<'a, T: Element> From<&'a mut HostBuffer> for HostTarget<'a, T> {
+impl<'a, T: DeviceCopy> From<&'a mut HostBuffer> for HostTarget<'a, T> {
     fn from(buffer: &'a mut HostBuffer) -> Self {
         Self::new(To::Buffer(buffer))
     }
@@ -220,7 +220,7 @@ impl Stream {
     /// # Ok::<(), pagelock_cuda::Error>(())
     /// ```
     #[track_caller]
-    pub fn upload_from<'s, 'd, T: Element>(
+    pub fn upload_from<'s, 'd, T: DeviceCopy>(
         &self,
         source: impl Into<HostSource<'s, T>>,
         target: impl Into<DeviceViewMut<'d, T>>,
@@ -249,7 +249,7 @@ impl Stream {
     /// # Ok::<(), pagelock_cuda::Error>(())
     /// ```
     #[track_caller]
-    pub fn upload_each<'s, 'd, T: Element, S: Into<HostSource<'s, T>>, D: Into<DeviceViewMut<'d, T>>>(
+    pub fn upload_each<'s, 'd, T: DeviceCopy, S: Into<HostSource<'s, T>>, D: Into<DeviceViewMut<'d, T>>>(
         &self,
         copies: impl IntoIterator<Item = (S, D)>,
     ) -> Result<()> {
@@ -349,7 +349,7 @@ impl Stream {
     /// # Ok::<(), pagelock_cuda::Error>(())
     /// ```
     #[track_caller]
-    pub fn download_to<'s, 't, T: Element>(
+    pub fn download_to<'s, 't, T: DeviceCopy>(
         &self,
         source: impl Into<DeviceView<'s, T>>,
         target: impl Into<HostTarget<'t, T>>,
@@ -377,7 +377,7 @@ impl Stream {
     /// # Ok::<(), pagelock_cuda::Error>(())
     /// ```
     #[track_caller]
-    pub fn download_each<'s, 't, T: Element, S: Into<DeviceView<'s, T>>, D: Into<HostTarget<'t, T>>>(
+    pub fn download_each<'s, 't, T: DeviceCopy, S: Into<DeviceView<'s, T>>, D: Into<HostTarget<'t, T>>>(
         &self,
         copies: impl IntoIterator<Item = (S, D)>,
     ) -> Result<()> {
@@ -389,7 +389,9 @@ impl Stream {
             source.check_beside(self.core())?;
             same_lengths::<T>(source.len(), target.len_bytes())?;
             match target {
-                To::Buffer(buffer) if buffer.kind() == Kind::PageLocked => page_locked.push(Down { source, buffer }),
+                To::Buffer(buffer) if buffer.kind() == MemoryKind::PageLocked => {
+                    page_locked.push(Down { source, buffer })
+                }
                 To::Buffer(buffer) => staged.push((source, buffer.bytes_mut()?)),
                 To::Slice(slice) => staged.push((source, slice)),
             }
@@ -461,7 +463,7 @@ fn start_of(source: &Bytes<'_>, plan: &mut Plan) -> Result<Start> {
 }
 
 /// An error unless both are as long, in elements if they are whole ones.
-fn same_lengths<T: Element>(source_bytes: usize, target_bytes: usize) -> Result<()> {
+fn same_lengths<T: DeviceCopy>(source_bytes: usize, target_bytes: usize) -> Result<()> {
     let unit = size_of::<T>();
     let are_whole = source_bytes.is_multiple_of(unit) && target_bytes.is_multiple_of(unit);
     let unit = if are_whole { unit } else { 1 };

@@ -2,8 +2,8 @@
 
 use crate::{
     buffer::DeviceViewMut,
+    device_copy::DeviceCopy,
     driver::{self, Address, Driver, Pattern, StreamHandle},
-    element::Element,
     error::Result,
     stream::Stream,
 };
@@ -24,7 +24,7 @@ impl Stream {
     /// assert_eq!(stream.read(&points)?[99], [1.0, 2.0, 3.0]);
     /// # Ok::<(), pagelock_cuda::Error>(())
     /// ```
-    pub fn fill<'a, T: Element>(&self, target: impl Into<DeviceViewMut<'a, T>>, value: T) -> Result<()> {
+    pub fn fill<'a, T: DeviceCopy>(&self, target: impl Into<DeviceViewMut<'a, T>>, value: T) -> Result<()> {
         let target = target.into();
         target.check_beside(self.core())?;
         if target.is_empty() {
@@ -39,7 +39,7 @@ impl Stream {
     }
 }
 
-/// Writes `count` times `value`.
+/// Writes `value` to `to`, `count` times in a row.
 ///
 /// # Safety
 /// As [`Driver::fill`].
@@ -70,7 +70,7 @@ unsafe fn fill(
     Ok(())
 }
 
-/// What the driver can repeat to make `value`, again and again.
+/// The shortest pattern whose repetition is `value`, if the driver has one.
 fn shortest_pattern(value: &[u8]) -> Option<Pattern> {
     let repeats =
         |period: usize| value.len().is_multiple_of(period) && value.chunks(period).all(|c| c == &value[..period]);

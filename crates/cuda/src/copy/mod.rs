@@ -34,7 +34,7 @@ pub use self::{
     borrowed::{HostSource, HostTarget},
     owned::Source,
     packed::Packed,
-    rows::{InRows, Rows},
+    rows::{InRows, RowLayout},
     scoped::Scope,
     staging::StagingConfig,
 };

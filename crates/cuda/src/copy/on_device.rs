@@ -3,7 +3,7 @@
 use super::same_length;
 use crate::{
     buffer::{DeviceView, DeviceViewMut},
-    element::Element,
+    device_copy::DeviceCopy,
     error::{OnDevice, Result},
     stream::Stream,
 };
@@ -28,7 +28,7 @@ impl Stream {
     /// assert_eq!(here.read(&target)?, [1.0, 2.0]);
     /// # Ok::<(), pagelock_cuda::Error>(())
     /// ```
-    pub fn copy<'a, 'b, T: Element>(
+    pub fn copy<'a, 'b, T: DeviceCopy>(
         &self,
         source: impl Into<DeviceView<'a, T>>,
         target: impl Into<DeviceViewMut<'b, T>>,

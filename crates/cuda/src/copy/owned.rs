@@ -2,8 +2,8 @@
 
 use crate::{
     buffer::{DeviceView, DeviceViewMut},
+    device_copy::DeviceCopy,
     driver::End,
-    element::Element,
     error::Result,
     page_locked::{Frozen, Pinned, Uninit},
     sanitize,
@@ -18,29 +18,29 @@ use super::{InRows, same_length};
 pub trait Source: sealed::Elements + Send + 'static {}
 
 pub(super) mod sealed {
-    use crate::element::Element;
+    use crate::device_copy::DeviceCopy;
 
     /// Where the source is. Its elements stay where they are, unchanged, however the source itself is moved.
     pub trait Elements {
-        type Element: Element;
+        type DeviceCopy: DeviceCopy;
 
-        fn elements(&self) -> &[Self::Element];
+        fn elements(&self) -> &[Self::DeviceCopy];
     }
 }
 
-impl<T: Element> Source for Pinned<T> {}
-impl<T: Element> Source for Frozen<T> {}
+impl<T: DeviceCopy> Source for Pinned<T> {}
+impl<T: DeviceCopy> Source for Frozen<T> {}
 
-impl<T: Element> sealed::Elements for Pinned<T> {
-    type Element = T;
+impl<T: DeviceCopy> sealed::Elements for Pinned<T> {
+    type DeviceCopy = T;
 
     fn elements(&self) -> &[T] {
         self
     }
 }
 
-impl<T: Element> sealed::Elements for Frozen<T> {
-    type Element = T;
+impl<T: DeviceCopy> sealed::Elements for Frozen<T> {
+    type DeviceCopy = T;
 
     fn elements(&self) -> &[T] {
         self
@@ -74,10 +74,10 @@ impl Stream {
     pub fn upload<'a, S: Source>(
         &self,
         source: S,
-        target: impl Into<InRows<DeviceViewMut<'a, S::Element>>>,
+        target: impl Into<InRows<DeviceViewMut<'a, S::DeviceCopy>>>,
     ) -> Result<Ticket<S>, Refused<S>>
     where
-        S::Element: 'a,
+        S::DeviceCopy: 'a,
     {
         let _here = sanitize::here();
         let InRows { view: target, rows } = target.into();
@@ -93,7 +93,7 @@ impl Stream {
         if target.is_empty() || rows.is_some_and(|[device, _]| device.is_empty()) {
             return Ok(Ticket::over(source));
         }
-        let len_bytes = len * size_of::<S::Element>();
+        let len_bytes = len * size_of::<S::DeviceCopy>();
         let source = InUse::new(source, len_bytes);
         self.core().note_upload();
         let queued = self.core().enqueue(&[target.access()], |driver, stream| {
@@ -102,7 +102,7 @@ impl Stream {
                 // so nobody writes or frees it before the device is done.
                 return unsafe { driver.copy_to_device(stream, target.address(), from, len_bytes) };
             };
-            let copy = host.copy::<S::Element>(End::Host(from.cast_mut()), device, End::Device(target.address()));
+            let copy = host.copy::<S::DeviceCopy>(End::Host(from.cast_mut()), device, End::Device(target.address()));
             // SAFETY: rows are inside both ends (checked); the rest as above. The source is only read.
             unsafe { driver.copy_2d(stream, &copy) }
         });
@@ -137,7 +137,7 @@ impl Stream {
     /// # Ok::<(), pagelock_cuda::Error>(())
     /// ```
     #[track_caller]
-    pub fn download<'a, T: Element>(
+    pub fn download<'a, T: DeviceCopy>(
         &self,
         source: impl Into<InRows<DeviceView<'a, T>>>,
         target: Uninit<T>,

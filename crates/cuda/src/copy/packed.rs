@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::staging::{Direction, Staging, Start};
 use crate::{
     buffer::DeviceBuffer,
-    element::{Element, element_size, len_bytes},
+    device_copy::{DeviceCopy, element_size, len_bytes},
     error::{Error, Result},
     host_function, sanitize,
     stream::Stream,
@@ -16,7 +16,7 @@ pub(super) const ALIGN: usize = 256;
 
 /// Many slices in one device buffer, one behind the other: what [`Stream::upload_packed`] makes.
 #[derive(Debug)]
-pub struct Packed<T: Element> {
+pub struct Packed<T: DeviceCopy> {
     /// All of them, with unused elements in between.
     pub buffer: DeviceBuffer<T>,
     /// Where each slice is in the buffer, ascending.
@@ -46,7 +46,7 @@ impl Stream {
     /// # Ok::<(), pagelock_cuda::Error>(())
     /// ```
     #[track_caller]
-    pub fn upload_packed<T: Element>(&self, slices: &[&[T]]) -> Result<Packed<T>> {
+    pub fn upload_packed<T: DeviceCopy>(&self, slices: &[&[T]]) -> Result<Packed<T>> {
         let _here = sanitize::here();
         host_function::refuse_inside()?;
         let (ranges, len) = layout::<T>(slices.iter().map(|slice| slice.len()))?;
@@ -65,7 +65,7 @@ impl Stream {
 }
 
 /// Where slices of these lengths go, and how many elements that takes.
-pub(super) fn layout<T: Element>(lens: impl Iterator<Item = usize>) -> Result<(Vec<Range<usize>>, usize)> {
+pub(super) fn layout<T: DeviceCopy>(lens: impl Iterator<Item = usize>) -> Result<(Vec<Range<usize>>, usize)> {
     len_bytes::<T>(0)?; // the element's own conditions, when this is compiled
     let step = (ALIGN / size_of::<T>()).max(1);
     let mut end = 0_usize;

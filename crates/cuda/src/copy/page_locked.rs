@@ -179,7 +179,7 @@ impl Fence {
         };
         let Err(failure) = stream.prove_idle() else { return (None, Err(error)) };
         let leaked = ByteSize(len_bytes as u64);
-        stream.base().leaked.count(len_bytes);
+        stream.shared().leaked.count(len_bytes);
         (Some(Self::of(None, len_bytes)), Err(Error::Lost { leaked, failure }))
     }
 
@@ -201,7 +201,7 @@ impl Completion for Fence {
             return;
         }
         if recorded.prove().is_err() && !self.lost.swap(true, Ordering::AcqRel) {
-            recorded.stream().base().leaked.count(self.len_bytes);
+            recorded.stream().shared().leaked.count(self.len_bytes);
         }
     }
 
@@ -214,7 +214,7 @@ impl Completion for Fence {
             let recorded = recorded.clone();
             host_function::outside(move || match recorded.prove() {
                 Ok(()) => block.give_back(),
-                Err(_) => recorded.stream().base().leaked.count(block.len_bytes()),
+                Err(_) => recorded.stream().shared().leaked.count(block.len_bytes()),
             });
             return Ok(());
         }
@@ -227,7 +227,7 @@ impl Completion for Fence {
         let Ok(behind) = Recorded::new(stream, EventTiming::Untimed) else { return Err(block) };
         stream.device().core().release_finished_buffers_too();
         let dropped = stream.device().core().dropped();
-        dropped.wait_down_to(stream.base(), room);
+        dropped.wait_down_to(stream.shared(), room);
         dropped.defer(behind, Box::new(DroppedBuffer(block)));
         Ok(())
     }

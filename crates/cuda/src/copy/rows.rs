@@ -3,8 +3,8 @@
 use super::same_length;
 use crate::{
     buffer::{DeviceBuffer, DeviceView, DeviceViewMut},
+    device_copy::DeviceCopy,
     driver::{Copy2d, End},
-    element::Element,
     error::{Error, Result},
     stream::Stream,
 };
@@ -14,18 +14,18 @@ use crate::{
 /// # Examples
 /// The left half of a 3 × 4 matrix, as a matrix of its own:
 /// ```
-/// use pagelock_cuda::{Device, Rows, Uninit, software::Config};
+/// use pagelock_cuda::{Device, RowLayout, Uninit, software::Config};
 ///
 /// let device = Device::software(Config::default())?;
 /// let stream = device.stream()?;
 /// let matrix = stream.allocate_from(&[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12])?;
-/// let left = Rows { rows: 3, width: 2, stride: 4 };
-/// let ticket = stream.download(matrix.view().in_rows(left, Rows::dense(3, 2)), Uninit::<i32>::new(&device, 6)?)?;
+/// let left = RowLayout { rows: 3, width: 2, stride: 4 };
+/// let ticket = stream.download(matrix.view().in_rows(left, RowLayout::dense(3, 2)), Uninit::<i32>::new(&device, 6)?)?;
 /// assert_eq!(*ticket.wait()?, [1, 2, 5, 6, 9, 10]);
 /// # Ok::<(), pagelock_cuda::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rows {
+pub struct RowLayout {
     /// How many rows.
     pub rows: usize,
     /// Elements of a row.
@@ -34,7 +34,7 @@ pub struct Rows {
     pub stride: usize,
 }
 
-impl Rows {
+impl RowLayout {
     /// Rows that follow each other.
     pub fn dense(rows: usize, width: usize) -> Self {
         Self { rows, width, stride: width }
@@ -53,16 +53,16 @@ impl Rows {
     }
 
     /// An error unless rows of `source_len` elements can become these of `target_len` elements.
-    pub(super) fn check_against(self, source_len: usize, target: Rows, target_len: usize) -> Result<()> {
+    pub(super) fn check_against(self, source_len: usize, target: RowLayout, target_len: usize) -> Result<()> {
         self.check(source_len)?;
         target.check(target_len)?;
         same_length(self.rows, target.rows)?;
         same_length(self.width, target.width)
     }
 
-    pub(super) fn copy<T>(self, from: End, target: Rows, to: End) -> Copy2d {
+    pub(super) fn copy<T>(self, from: End, target: RowLayout, to: End) -> Copy2d {
         // The stride of a single row leads nowhere, and may be anything.
-        let pitch = |rows: Rows| {
+        let pitch = |rows: RowLayout| {
             let stride = if rows.rows > 1 { rows.stride } else { rows.width };
             stride * size_of::<T>()
         };
@@ -79,20 +79,20 @@ impl Rows {
 #[derive(Debug)]
 pub struct InRows<V> {
     pub(super) view: V,
-    pub(super) rows: Option<[Rows; 2]>, // of the view, and of the memory on the host
+    pub(super) rows: Option<[RowLayout; 2]>, // of the view, and of the memory on the host
 }
 
-impl<'a, T: Element> DeviceView<'a, T> {
+impl<'a, T: DeviceCopy> DeviceView<'a, T> {
     /// Rows of this view, to be copied to rows of memory on the host by [`Stream::download`]. What lies between the rows on the
     /// host means nothing then.
-    pub fn in_rows(self, rows: Rows, on_host: Rows) -> InRows<Self> {
+    pub fn in_rows(self, rows: RowLayout, on_host: RowLayout) -> InRows<Self> {
         InRows { view: self, rows: Some([rows, on_host]) }
     }
 }
 
-impl<'a, T: Element> DeviceViewMut<'a, T> {
+impl<'a, T: DeviceCopy> DeviceViewMut<'a, T> {
     /// Rows of this view, to be copied from rows of memory on the host by [`Stream::upload`].
-    pub fn in_rows(self, rows: Rows, on_host: Rows) -> InRows<Self> {
+    pub fn in_rows(self, rows: RowLayout, on_host: RowLayout) -> InRows<Self> {
         InRows { view: self, rows: Some([rows, on_host]) }
     }
 }
@@ -103,13 +103,13 @@ impl<V> From<V> for InRows<V> {
     }
 }
 
-impl<'a, T: Element> From<&'a DeviceBuffer<T>> for InRows<DeviceView<'a, T>> {
+impl<'a, T: DeviceCopy> From<&'a DeviceBuffer<T>> for InRows<DeviceView<'a, T>> {
     fn from(buffer: &'a DeviceBuffer<T>) -> Self {
         buffer.view().into()
     }
 }
 
-impl<'a, T: Element> From<&'a mut DeviceBuffer<T>> for InRows<DeviceViewMut<'a, T>> {
+impl<'a, T: DeviceCopy> From<&'a mut DeviceBuffer<T>> for InRows<DeviceViewMut<'a, T>> {
     fn from(buffer: &'a mut DeviceBuffer<T>) -> Self {
         buffer.view_mut().into()
     }
@@ -120,12 +120,12 @@ impl Stream {
     ///
     /// # Errors
     /// [`Error::Rows`] if rows do not fit their memory; [`Error::OtherDevice`], [`Error::Driver`].
-    pub fn copy_rows<'a, 'b, T: Element>(
+    pub fn copy_rows<'a, 'b, T: DeviceCopy>(
         &self,
         source: impl Into<DeviceView<'a, T>>,
-        source_rows: Rows,
+        source_rows: RowLayout,
         target: impl Into<DeviceViewMut<'b, T>>,
-        target_rows: Rows,
+        target_rows: RowLayout,
     ) -> Result<()> {
         let (source, target) = (source.into(), target.into());
         source_rows.check_against(source.len(), target_rows, target.len())?;

@@ -5,8 +5,8 @@ use std::{cell::Cell, marker::PhantomData, process};
 use super::same_length;
 use crate::{
     buffer::{DeviceBuffer, DeviceView, DeviceViewMut},
+    device_copy::DeviceCopy,
     driver::EventTiming,
-    element::Element,
     error::Result,
     event::Recorded,
     sanitize,
@@ -94,7 +94,7 @@ impl Stream {
     /// # Errors
     /// As [`allocate`](Self::allocate), and [`Error::Driver`](crate::Error::Driver).
     #[track_caller]
-    pub fn allocate_from<T: Element>(&self, source: &[T]) -> Result<DeviceBuffer<T>> {
+    pub fn allocate_from<T: DeviceCopy>(&self, source: &[T]) -> Result<DeviceBuffer<T>> {
         let _here = sanitize::here();
         let mut buffer = self.allocate(source.len())?;
         self.scope(|scope| scope.upload(source, &mut buffer))?;
@@ -106,7 +106,7 @@ impl Stream {
     /// # Errors
     /// [`Error::OtherDevice`](crate::Error::OtherDevice), [`Error::Driver`](crate::Error::Driver).
     #[track_caller]
-    pub fn read<'a, T: Element>(&self, source: impl Into<DeviceView<'a, T>>) -> Result<Vec<T>> {
+    pub fn read<'a, T: DeviceCopy>(&self, source: impl Into<DeviceView<'a, T>>) -> Result<Vec<T>> {
         let _here = sanitize::here();
         let source = source.into();
         let mut target = vec![T::zeroed(); source.len()];
@@ -122,7 +122,7 @@ impl<'env> Scope<'_, 'env> {
     /// [`Error::Length`](crate::Error::Length), [`Error::OtherDevice`](crate::Error::OtherDevice),
     /// [`Error::Driver`](crate::Error::Driver).
     #[track_caller]
-    pub fn upload<'a, T: Element>(&self, source: &'env [T], target: impl Into<DeviceViewMut<'a, T>>) -> Result<()> {
+    pub fn upload<'a, T: DeviceCopy>(&self, source: &'env [T], target: impl Into<DeviceViewMut<'a, T>>) -> Result<()> {
         let _here = sanitize::here();
         let target = target.into();
         let stream = self.stream.core();
@@ -147,7 +147,11 @@ impl<'env> Scope<'_, 'env> {
     /// # Errors
     /// As [`upload`](Self::upload).
     #[track_caller]
-    pub fn download<'a, T: Element>(&self, source: impl Into<DeviceView<'a, T>>, target: &'env mut [T]) -> Result<()> {
+    pub fn download<'a, T: DeviceCopy>(
+        &self,
+        source: impl Into<DeviceView<'a, T>>,
+        target: &'env mut [T],
+    ) -> Result<()> {
         let _here = sanitize::here();
         let source = source.into();
         let stream = self.stream.core();

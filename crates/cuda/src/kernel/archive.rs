@@ -90,14 +90,14 @@ pub fn kernel_origins() -> KernelOrigins {
 }
 
 #[derive(Clone, Copy)]
-pub(super) enum Origin {
+pub(super) enum KernelOrigin {
     Brought,
     Kept,
     Compiled,
 }
 
 /// Counts a kernel whose code was had, and keeps it if somebody records.
-pub(super) fn note(key: &str, code: &[u8], origin: Origin) {
+pub(super) fn note(key: &str, code: &[u8], origin: KernelOrigin) {
     ORIGINS[origin as usize].fetch_add(1, Relaxed);
     if let Some(record) = &mut *RECORD.lock().unwrap_or_else(PoisonError::into_inner) {
         record.insert(key.to_owned(), code.to_vec());

@@ -5,14 +5,14 @@ use crate::error::Result;
 use crate::user_cache::{UserCache, hash};
 
 /// A folder of compiled kernels.
-pub(super) struct Cache {
+pub(super) struct KernelCache {
     files: UserCache,
 }
 
 const FORMAT: &str = "pagelock kernel 2"; // changes when the same source has to be compiled anew
 const MOST_BYTES: u64 = 256 << 20;
 
-impl Cache {
+impl KernelCache {
     /// `$PAGELOCK_KERNEL_CACHE`, or `pagelock/kernels` in the user's cache folder; empty switches it off.
     pub(super) fn of_user() -> Result<Self> {
         Ok(Self { files: UserCache::of_user("kernels", "PAGELOCK_KERNEL_CACHE")? })
@@ -49,11 +49,11 @@ mod tests {
     use super::*;
     use crate::user_cache::TestFolder;
 
-    fn in_folder(folder: &Path) -> Cache {
-        Cache { files: UserCache::in_folder(folder) }
+    fn in_folder(folder: &Path) -> KernelCache {
+        KernelCache { files: UserCache::in_folder(folder) }
     }
 
-    fn get(cache: &Cache, source: &KernelSource, make: impl FnOnce() -> Vec<u8>) -> Vec<u8> {
+    fn get(cache: &KernelCache, source: &KernelSource, make: impl FnOnce() -> Vec<u8>) -> Vec<u8> {
         cache.get(source, "sm_90", || Ok::<_, ()>(make())).unwrap()
     }
 

@@ -1,8 +1,8 @@
 //! From source to code for one architecture.
 
 use super::{
-    archive::{self, Origin},
-    cache::{Cache, key},
+    archive::{self, KernelOrigin},
+    cache::{KernelCache, key},
     nvrtc::nvrtc,
     source::KernelSource,
 };
@@ -19,13 +19,13 @@ use crate::error::{Error, Result};
 /// with the lines of the source that it names; [`Error::CacheVariable`].
 pub fn compile(source: &KernelSource, compute_capability: (u32, u32)) -> Result<Vec<u8>> {
     if let Some((key, code)) = archive::find(source, compute_capability, |source, at| key(source, &architecture(at))) {
-        archive::note(&key, &code, Origin::Brought);
+        archive::note(&key, &code, KernelOrigin::Brought);
         return Ok(code);
     }
     let architecture = architecture(compute_capability);
-    let mut origin = Origin::Kept;
-    let code = Cache::of_user()?.get(source, &architecture, || {
-        origin = Origin::Compiled;
+    let mut origin = KernelOrigin::Kept;
+    let code = KernelCache::of_user()?.get(source, &architecture, || {
+        origin = KernelOrigin::Compiled;
         compile_now(source, &architecture)
     })?;
     archive::note(&key(source, &architecture), &code, origin);

@@ -1,4 +1,4 @@
-//! [`Function`]: a kernel whose parameters are known when the program runs, for code that makes its kernels itself.
+//! [`KernelFunction`]: a kernel whose parameters are known when the program runs, for code that makes its kernels itself.
 //!
 //! A [`Kernel`](super::Kernel) has its parameters in its type, and is safe to launch. Here the types of elements are
 //! values, any plain struct can be passed, and launching is as safe as the caller makes it. Nothing is allocated.
@@ -7,30 +7,29 @@ use std::{ffi::c_void, fmt, ptr, sync::Arc};
 
 use arrayvec::ArrayVec;
 
-use super::{
-    launch::{self, Launch},
-    module::Module,
-    repeat::Repeats,
-};
+use super::{launch::Launch, module::KernelModule, repeat::Repeats};
 use crate::{
     buffer::{DeviceView, DeviceViewMut},
     device::Device,
     driver::{FunctionHandle, Start},
-    error::{Error, Result},
+    error::{Error, OnDevice, Result},
+    host_function,
     stream::{Access, Stream},
 };
 
-/// The most arguments of a [`Function`].
+/// The most arguments of a [`KernelFunction`].
 pub const MAX_ARGUMENTS: usize = 24;
 
 const MOST_EARLY_BLOCKS: u64 = 1024;
+const ALWAYS_SHARED: u32 = 48 << 10; // without asking
+const MAX_SHARED: u32 = 8; // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 
 /// Something for each argument, on the stack.
-type List<T> = ArrayVec<T, MAX_ARGUMENTS>;
+pub(super) type List<T> = ArrayVec<T, MAX_ARGUMENTS>;
 
 /// A kernel, without the types of its parameters. Cheap to clone.
 #[derive(Clone)]
-pub struct Function {
+pub struct KernelFunction {
     device: Device, // keeps the module
     handle: FunctionHandle,
     name: Arc<str>,
@@ -39,7 +38,7 @@ pub struct Function {
     repeats: Arc<Repeats>,
 }
 
-/// What a [`Function`] is given for one parameter.
+/// What a [`KernelFunction`] is given for one parameter.
 #[derive(Debug)]
 pub enum Argument<'a> {
     /// A buffer that it only reads: a pointer to its first byte.
@@ -84,20 +83,20 @@ impl Argument<'_> {
     }
 }
 
-impl Module {
+impl KernelModule {
     /// One of its kernels, to be launched with arguments of any types.
     ///
     /// # Errors
     /// [`Error::NoKernel`] if it has none of that name, [`Error::Driver`].
-    pub fn function(&self, name: &str) -> Result<Function> {
+    pub fn function(&self, name: &str) -> Result<KernelFunction> {
         let handle = self.find(name)?;
         let sizes = self.parameter_sizes(handle)?.map(Vec::into_boxed_slice);
         let (device, repeats) = (self.device().clone(), Arc::new(Repeats::new(self.device().clone(), handle)));
-        Ok(Function { device, handle, name: name.into(), sizes, waits: false, repeats })
+        Ok(KernelFunction { device, handle, name: name.into(), sizes, waits: false, repeats })
     }
 }
 
-impl Function {
+impl KernelFunction {
     /// Its name.
     pub fn name(&self) -> &str {
         &self.name
@@ -141,13 +140,14 @@ impl Function {
     /// The kernel's parameters are what the arguments say, in this order. Launched with these, in this grid, it reads
     /// only elements of the buffers, writes only to those of [`Argument::Write`], and ends.
     pub unsafe fn launch(&self, stream: &Stream, launch: Launch, arguments: &[Argument<'_>]) -> Result<()> {
-        self.check_sizes(arguments)?;
-        launch::check(&self.device, stream, &launch)?;
+        assert!(arguments.len() <= MAX_ARGUMENTS, "{} arguments for `{}`", arguments.len(), self.name);
+        self.check_sizes(arguments.iter().map(Argument::size))?;
+        self.check_launch(stream, &launch)?;
         arguments.iter().try_for_each(|argument| argument.check_beside(stream))?;
         if launch.grid.contains(&0) {
             return Ok(());
         }
-        launch::allow_shared(&self.device, self.handle, launch.shared_bytes)?;
+        self.allow_shared(launch.shared_bytes)?;
         // Filled in place: to collect them would copy the whole lists.
         let (mut addresses, mut pointers, mut accesses) = (List::new(), List::new(), List::new());
         addresses.extend(arguments.iter().map(Argument::address));
@@ -165,14 +165,37 @@ impl Function {
         Ok(queued?)
     }
 
-    fn check_sizes(&self, arguments: &[Argument<'_>]) -> Result<()> {
-        assert!(arguments.len() <= MAX_ARGUMENTS, "{} arguments for `{}`", arguments.len(), self.name);
-        let Some(sizes) = &self.sizes else { return Ok(()) };
-        if sizes.iter().copied().eq(arguments.iter().map(Argument::size)) {
+    /// An error if the kernel's parameters do not have the declared sizes, where the driver says theirs.
+    pub(super) fn check_sizes(&self, declared: impl Iterator<Item = usize> + Clone) -> Result<()> {
+        match &self.sizes {
+            Some(sizes) if !declared.clone().eq(sizes.iter().copied()) => {
+                let (kernel, found) = (self.name.to_string(), sizes.to_vec());
+                Err(Error::Signature { kernel, found, declared: declared.collect() })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// An error if the stream is another device's than the kernel, or a block has no thread or too many.
+    fn check_launch(&self, stream: &Stream, launch: &Launch) -> Result<()> {
+        stream.core().check_is_of(self.device.core().shared(), OnDevice::Kernel)?;
+        let most = self.device.properties().max_threads_per_block;
+        let threads = launch.block.iter().fold(1, |threads: u64, &more| threads.saturating_mul(more.into()));
+        if threads == 0 || threads > most.into() {
+            return Err(Error::Launch { block: launch.block, most });
+        }
+        Ok(())
+    }
+
+    /// Lets its blocks have `bytes` of shared memory, if that is more than every kernel may use.
+    fn allow_shared(&self, bytes: u32) -> Result<()> {
+        if bytes <= ALWAYS_SHARED {
             return Ok(());
         }
-        let declared = arguments.iter().map(Argument::size).collect();
-        Err(Error::Signature { kernel: self.name.to_string(), found: sizes.to_vec(), declared })
+        host_function::refuse_inside()?;
+        // SAFETY: the function's module is loaded.
+        unsafe { self.device.core().shared().driver.set_function_attribute(self.handle, MAX_SHARED, bytes as i32) }?;
+        Ok(())
     }
 
     /// How many blocks of that size one multiprocessor runs at once.
@@ -180,12 +203,14 @@ impl Function {
     /// # Errors
     /// [`Error::Driver`].
     pub fn blocks_per_multiprocessor(&self, threads: u32, shared_bytes: u32) -> Result<u32> {
-        launch::blocks_per_multiprocessor(&self.device, self.handle, threads, shared_bytes)
+        host_function::refuse_inside()?;
+        // SAFETY: the function's module is loaded.
+        Ok(unsafe { self.device.core().shared().driver.occupancy(self.handle, threads, shared_bytes as usize) }?)
     }
 }
 
-impl fmt::Debug for Function {
+impl fmt::Debug for KernelFunction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Function({} on {:?})", self.name, self.device)
+        write!(f, "KernelFunction({} on {:?})", self.name, self.device)
     }
 }

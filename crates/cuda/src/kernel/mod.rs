@@ -2,8 +2,8 @@
 //!
 //! - `source.rs`: what is compiled; `compiler.rs` and `nvrtc.rs`: how; `find.rs`: where NVRTC is looked for;
 //! - `archive.rs`: compiled kernels that come with the program; `cache.rs`: those on disk, so that NVRTC is needed once;
-//! - `module.rs`: compiled code on a device; `signature.rs`: what a kernel takes; `launch.rs`: launching it;
-//! - `function.rs`: kernels whose parameters are known only when the program runs;
+//! - `module.rs`: compiled code on a device; `function.rs`: one of its kernels, and how it is launched;
+//! - `launch.rs`: kernels with their parameters in their type, which `signature.rs` turns into plain arguments;
 //! - `repeat.rs`: launches that are made again and again, for less.
 //!
 //! One promise is the author's: that a kernel takes what its signature says, and stays inside its buffers when its
@@ -25,9 +25,9 @@ pub(crate) use self::{archive::unpack_all, module::Modules};
 pub use self::{
     archive::{KernelArchive, KernelOrigins, bring_kernels, kernel_origins},
     compiler::{compile, compiler_version},
-    function::{Argument, Function, MAX_ARGUMENTS},
+    function::{Argument, KernelFunction, MAX_ARGUMENTS},
     launch::{Kernel, Launch},
-    module::Module,
-    signature::{Parameter, Read, Signature, Write},
+    module::KernelModule,
+    signature::{KernelParameter, Read, Signature, Write},
     source::KernelSource,
 };

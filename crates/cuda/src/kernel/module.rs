@@ -1,4 +1,4 @@
-//! [`Module`]: compiled code on a device.
+//! [`KernelModule`]: compiled code on a device.
 //!
 //! A device keeps its modules until it is dropped itself: the same code is loaded once, and code can never be gone while
 //! a launch of it is queued.
@@ -42,7 +42,7 @@ use crate::{
 /// # Ok::<(), pagelock_cuda::Error>(())
 /// ```
 #[derive(Clone)]
-pub struct Module {
+pub struct KernelModule {
     device: Device,
     handle: ModuleHandle,
     name: Arc<str>,
@@ -62,7 +62,7 @@ impl Device {
     ///
     /// # Errors
     /// As [`compile`](crate::compile), and [`Error::Driver`].
-    pub fn compile(&self, source: &KernelSource) -> Result<Module> {
+    pub fn compile(&self, source: &KernelSource) -> Result<KernelModule> {
         let image = compile(source, self.properties().compute_capability)?;
         // SAFETY: NVRTC made it, or the cache says that it is what NVRTC made.
         unsafe { self.load(source.name(), image) }
@@ -75,26 +75,26 @@ impl Device {
     ///
     /// # Safety
     /// It is a cubin, a fat binary or PTX, whole and as its compiler made it.
-    pub unsafe fn load(&self, name: &str, mut image: Vec<u8>) -> Result<Module> {
+    pub unsafe fn load(&self, name: &str, mut image: Vec<u8>) -> Result<KernelModule> {
         host_function::refuse_inside()?;
         image.push(0); // PTX ends with a zero byte; the others know their length
-        let base = self.core().base();
+        let shared = self.core().shared();
         let mut loaded = lock(&self.core().modules().0);
         let known = loaded.iter().find(|known| *known.image == *image).map(|known| known.handle);
         let handle = match known {
             Some(handle) => handle,
             None => {
                 // SAFETY: the caller's promise.
-                let handle = unsafe { base.driver.load_module(&image) }?;
+                let handle = unsafe { shared.driver.load_module(&image) }?;
                 loaded.push(Loaded { image: image.into_boxed_slice(), handle });
                 handle
             }
         };
-        Ok(Module { device: self.clone(), handle, name: name.into() })
+        Ok(KernelModule { device: self.clone(), handle, name: name.into() })
     }
 }
 
-impl Module {
+impl KernelModule {
     /// The device that has it.
     pub fn device(&self) -> &Device {
         &self.device
@@ -112,18 +112,7 @@ impl Module {
     /// [requirements](Kernel::requires), in any number of threads, it reads only the elements of its buffers, writes
     /// only those of the written ones, and ends.
     pub unsafe fn kernel<S: Signature>(&self, name: &str) -> Result<Kernel<S>> {
-        let function = self.find(name)?;
-        self.check_parameters::<S>(name, function)?;
-        Ok(Kernel::new(self.device.clone(), function, name))
-    }
-
-    fn check_parameters<S: Signature>(&self, name: &str, function: FunctionHandle) -> Result<()> {
-        match self.parameter_sizes(function)? {
-            Some(found) if found != S::sizes() => {
-                Err(Error::Signature { kernel: name.to_owned(), found, declared: S::sizes() })
-            }
-            _ => Ok(()),
-        }
+        Kernel::new(self.function(name)?)
     }
 
     pub(super) fn find(&self, name: &str) -> Result<FunctionHandle> {
@@ -131,7 +120,7 @@ impl Module {
         let missing = || Error::NoKernel { kernel: name.to_owned(), module: self.name.to_string() };
         let c_name = CString::new(name).map_err(|_| missing())?;
         // SAFETY: the module is loaded for as long as its device lives.
-        let function = unsafe { self.device.core().base().driver.function(self.handle, &c_name) };
+        let function = unsafe { self.device.core().shared().driver.function(self.handle, &c_name) };
         match function {
             Err(Failure { status: Status::NOT_FOUND, .. }) => Err(missing()),
             other => Ok(other?),
@@ -140,7 +129,7 @@ impl Module {
 
     /// Bytes of each parameter, if the driver says them.
     pub(super) fn parameter_sizes(&self, function: FunctionHandle) -> Result<Option<Vec<usize>>> {
-        let driver = &self.device.core().base().driver;
+        let driver = &self.device.core().shared().driver;
         let mut sizes = Vec::new();
         loop {
             // SAFETY: the function's module is loaded.
@@ -154,19 +143,19 @@ impl Module {
     }
 }
 
-impl fmt::Debug for Module {
+impl fmt::Debug for KernelModule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Module({} on {:?})", self.name, self.device)
+        write!(f, "KernelModule({} on {:?})", self.name, self.device)
     }
 }
 
 impl Modules {
     /// At the end of the device: unloads everything, if nothing runs any more.
-    pub(crate) fn clear(&self, base: &DeviceShared, done: bool) {
+    pub(crate) fn clear(&self, shared: &DeviceShared, done: bool) {
         for Loaded { handle, .. } in std::mem::take(&mut *lock(&self.0)) {
             if done {
                 // SAFETY: nobody has a module without its device, and nothing that was queued runs any more.
-                let _ = unsafe { base.driver.unload_module(handle) };
+                let _ = unsafe { shared.driver.unload_module(handle) };
             }
         }
     }

@@ -137,6 +137,6 @@ fn watch(sizes: &mut Vec<Size>, stream: u64, launch: &Launch) {
 impl Drop for Repeats {
     fn drop(&mut self) {
         let (device, mut sizes) = (self.device.clone(), mem::take(&mut *lock(&self.sizes)));
-        host_function::outside(move || sizes.iter_mut().for_each(|size| size.refuse(&*device.core().base().driver)));
+        host_function::outside(move || sizes.iter_mut().for_each(|size| size.refuse(&*device.core().shared().driver)));
     }
 }

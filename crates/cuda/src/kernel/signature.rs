@@ -1,38 +1,27 @@
-//! What a kernel takes: parameters, and how arguments become what the driver passes on.
+//! What a kernel takes: parameters, and how typed arguments become [`Argument`]s.
 
-use std::{ffi::c_void, marker::PhantomData, ptr};
+use std::marker::PhantomData;
 
+use super::function::{Argument, List};
 use crate::{
     buffer::{DeviceView, DeviceViewMut},
-    element::Element,
-    error::Result,
-    stream::{Access, Stream},
+    device_copy::DeviceCopy,
 };
 
 /// A parameter of a kernel: [`Read`], [`Write`], or a number passed by value.
-pub trait Parameter: sealed::Lower {}
+pub trait KernelParameter: sealed::Lower {}
 
 /// A buffer that a kernel only reads: `const T*`. Its argument is a [`DeviceView`].
-pub struct Read<T: Element>(PhantomData<T>);
+pub struct Read<T: DeviceCopy>(PhantomData<T>);
 
 /// A buffer that a kernel reads and writes: `T*`. Its argument is a [`DeviceViewMut`].
-pub struct Write<T: Element>(PhantomData<T>);
+pub struct Write<T: DeviceCopy>(PhantomData<T>);
 
-/// All parameters of a kernel: a tuple of up to twelve [`Parameter`]s.
+/// All parameters of a kernel: a tuple of up to twelve [`KernelParameter`]s.
 pub trait Signature: sealed::LowerAll + 'static {}
 
-/// The most parameters of a signature.
-pub(super) const MOST: usize = 12;
-
-/// Arguments as the driver takes them.
-pub struct Lowered<'a> {
-    values: [u64; MOST],
-    count: usize,
-    accesses: Vec<Access<'a>>,
-}
-
 pub(super) mod sealed {
-    use super::{Lowered, Result, Stream};
+    use super::super::function::{Argument, List};
 
     /// How one argument is passed.
     pub trait Lower: 'static {
@@ -41,80 +30,54 @@ pub(super) mod sealed {
         /// Bytes of the kernel's parameter.
         const SIZE: usize;
 
-        /// Adds it.
-        fn lower<'a>(argument: Self::Argument<'a>, to: &mut Lowered<'a>, stream: &Stream) -> Result<()>;
+        /// It, without its type.
+        fn lower<'a>(argument: &'a mut Self::Argument<'_>) -> Argument<'a>;
     }
 
     /// How all arguments are passed.
     pub trait LowerAll {
         /// What is given at a launch.
         type Arguments<'a>;
-
         /// Bytes of each parameter.
-        fn sizes() -> Vec<usize>;
+        const SIZES: &'static [usize];
 
         /// All of them.
-        fn lower<'a>(arguments: Self::Arguments<'a>, stream: &Stream) -> Result<Lowered<'a>>;
+        fn lower<'a>(arguments: &'a mut Self::Arguments<'_>) -> List<Argument<'a>>;
     }
 }
 
-impl<'a> Lowered<'a> {
-    fn new() -> Self {
-        Self { values: [0; MOST], count: 0, accesses: Vec::with_capacity(MOST) }
-    }
+impl<T: DeviceCopy> KernelParameter for Read<T> {}
 
-    fn push(&mut self, bytes: &[u8]) {
-        let mut value = [0; 8];
-        value[..bytes.len()].copy_from_slice(bytes);
-        self.values[self.count] = u64::from_ne_bytes(value); // in memory the bytes come first, in their order
-        self.count += 1;
-    }
+impl<T: DeviceCopy> sealed::Lower for Read<T> {
+    type Argument<'a> = DeviceView<'a, T>;
+    const SIZE: usize = 8;
 
-    pub(super) fn accesses(&self) -> &[Access<'a>] {
-        &self.accesses
-    }
-
-    /// One pointer for each argument, for as long as this is borrowed.
-    pub(super) fn pointers(&self) -> ([*mut c_void; MOST], usize) {
-        let mut pointers = [ptr::null_mut(); MOST];
-        for (pointer, value) in pointers.iter_mut().zip(&self.values) {
-            *pointer = ptr::from_ref(value).cast_mut().cast();
-        }
-        (pointers, self.count)
+    fn lower<'a>(view: &'a mut DeviceView<'_, T>) -> Argument<'a> {
+        Argument::Read(view.bytes())
     }
 }
 
-macro_rules! buffers {
-    ($($Parameter:ident: $View:ident)*) => { $(
-        impl<T: Element> Parameter for $Parameter<T> {}
+impl<T: DeviceCopy> KernelParameter for Write<T> {}
 
-        impl<T: Element> sealed::Lower for $Parameter<T> {
-            type Argument<'a> = $View<'a, T>;
-            const SIZE: usize = 8;
+impl<T: DeviceCopy> sealed::Lower for Write<T> {
+    type Argument<'a> = DeviceViewMut<'a, T>;
+    const SIZE: usize = 8;
 
-            fn lower<'a>(view: $View<'a, T>, to: &mut Lowered<'a>, stream: &Stream) -> Result<()> {
-                view.check_beside(stream.core())?;
-                to.push(&view.address().0.to_ne_bytes());
-                to.accesses.push(view.access());
-                Ok(())
-            }
-        }
-    )* };
+    fn lower<'a>(view: &'a mut DeviceViewMut<'_, T>) -> Argument<'a> {
+        Argument::Write(view.reborrow().bytes())
+    }
 }
-
-buffers! { Read: DeviceView Write: DeviceViewMut }
 
 macro_rules! numbers {
     ($($Number:ty)*) => { $(
-        impl Parameter for $Number {}
+        impl KernelParameter for $Number {}
 
         impl sealed::Lower for $Number {
             type Argument<'a> = $Number;
             const SIZE: usize = size_of::<$Number>();
 
-            fn lower(number: $Number, to: &mut Lowered<'_>, _: &Stream) -> Result<()> {
-                to.push(&number.to_ne_bytes());
-                Ok(())
+            fn lower(number: &mut $Number) -> Argument<'_> {
+                Argument::Value(bytemuck::bytes_of(number))
             }
         }
     )* };
@@ -124,21 +87,16 @@ numbers! { u8 i8 u16 i16 u32 i32 u64 i64 f32 f64 }
 
 macro_rules! tuples {
     ($(($($P:ident)*))*) => { $(
-        impl<$($P: Parameter),*> Signature for ($($P,)*) {}
+        impl<$($P: KernelParameter),*> Signature for ($($P,)*) {}
 
-        impl<$($P: Parameter),*> sealed::LowerAll for ($($P,)*) {
+        impl<$($P: KernelParameter),*> sealed::LowerAll for ($($P,)*) {
             type Arguments<'a> = ($($P::Argument<'a>,)*);
+            const SIZES: &'static [usize] = &[$($P::SIZE),*];
 
-            fn sizes() -> Vec<usize> {
-                vec![$($P::SIZE),*]
-            }
-
-            fn lower<'a>(arguments: Self::Arguments<'a>, stream: &Stream) -> Result<Lowered<'a>> {
-                let mut lowered = Lowered::new();
+            fn lower<'a>(arguments: &'a mut Self::Arguments<'_>) -> List<Argument<'a>> {
                 #[allow(non_snake_case, reason = "named after their parameters")]
                 let ($($P,)*) = arguments;
-                $($P::lower($P, &mut lowered, stream)?;)*
-                Ok(lowered)
+                [$($P::lower($P)),*].into_iter().collect()
             }
         }
     )* };

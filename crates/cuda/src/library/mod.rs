@@ -23,20 +23,20 @@ pub use self::{
 /// The type of numbers that a library computes with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "the names say it")]
-pub enum Number {
+pub enum DataType {
     F16,
     Bf16,
     F32,
     F64,
 }
 
-impl Number {
+impl DataType {
     /// What one takes.
     pub fn size_bytes(self) -> usize {
         match self {
-            Number::F16 | Number::Bf16 => 2,
-            Number::F32 => 4,
-            Number::F64 => 8,
+            DataType::F16 | DataType::Bf16 => 2,
+            DataType::F32 => 4,
+            DataType::F64 => 8,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Queuing what a library does.
+//! What all libraries have in common: handles, refusals, and how their work is queued.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -25,10 +25,21 @@ impl Handle {
     }
 }
 
+/// Why a library did not do something.
+#[derive(Clone, Copy)]
+pub(super) struct Refusal {
+    pub(super) call: &'static str,
+    pub(super) status: c_int,
+}
+
+pub(super) fn done(call: &'static str, status: c_int) -> Result<(), Refusal> {
+    if status == 0 { Ok(()) } else { Err(Refusal { call, status }) }
+}
+
 /// Makes the device the thread's current one, for calls of a library that make something for it.
 pub(super) fn make_current(device: &Device, library: &'static str) -> Result<()> {
     host_function::refuse_inside()?;
-    device.core().base().driver.make_current().map_err(|failure| match failure.status {
+    device.core().shared().driver.make_current().map_err(|failure| match failure.status {
         Status::NOT_SUPPORTED => Error::NoLibrary(LibraryAbsence::OtherDevice { library }),
         _ => failure.into(),
     })
@@ -36,7 +47,7 @@ pub(super) fn make_current(device: &Device, library: &'static str) -> Result<()>
 
 /// An error if the stream is another device's than the library was started for.
 pub(super) fn check(device: &Device, stream: &Stream) -> Result<()> {
-    stream.core().check_is_of(device.core().base(), OnDevice::Library)
+    stream.core().check_is_of(device.core().shared(), OnDevice::Library)
 }
 
 /// Queues the work that `call`, given CUDA's stream, asks a library for; the library's status if that is not 0.

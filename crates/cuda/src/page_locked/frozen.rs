@@ -3,7 +3,7 @@
 use std::{fmt, ops::Deref, sync::Arc};
 
 use super::Pinned;
-use crate::element::Element;
+use crate::device_copy::DeviceCopy;
 
 /// Page-locked elements that anybody may read, processor and devices at once. Cheap to clone: all clones share the
 /// memory, and a copy in flight holds one.
@@ -32,11 +32,11 @@ use crate::element::Element;
 /// weights[1] = 3.0;
 /// # Ok::<(), pagelock_cuda::Error>(())
 /// ```
-pub struct Frozen<T: Element> {
+pub struct Frozen<T: DeviceCopy> {
     shared: Arc<Pinned<T>>,
 }
 
-impl<T: Element> Frozen<T> {
+impl<T: DeviceCopy> Frozen<T> {
     pub(super) fn new(pinned: Pinned<T>) -> Self {
         Self { shared: Arc::new(pinned) }
     }
@@ -50,13 +50,13 @@ impl<T: Element> Frozen<T> {
     }
 }
 
-impl<T: Element> Clone for Frozen<T> {
+impl<T: DeviceCopy> Clone for Frozen<T> {
     fn clone(&self) -> Self {
         Self { shared: self.shared.clone() }
     }
 }
 
-impl<T: Element> Deref for Frozen<T> {
+impl<T: DeviceCopy> Deref for Frozen<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
@@ -64,7 +64,7 @@ impl<T: Element> Deref for Frozen<T> {
     }
 }
 
-impl<T: Element> fmt::Debug for Frozen<T> {
+impl<T: DeviceCopy> fmt::Debug for Frozen<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Frozen({} × {})", self.len(), std::any::type_name::<T>())
     }

@@ -6,12 +6,12 @@ use std::{
     ops::{Deref, DerefMut},
 };
 
-use pagelock_memory::{HostBuffer, Kind, Resource};
+use pagelock_memory::{HostBuffer, MemoryKind, Resource};
 
 use super::{Frozen, Uninit};
 use crate::{
     device::Device,
-    element::{Element, len_bytes},
+    device_copy::{DeviceCopy, len_bytes},
     error::{Error, Result},
     host_function,
 };
@@ -31,13 +31,13 @@ use crate::{
 /// assert_eq!(*numbers, [0.0, 0.0, 1.0, 0.0]);
 /// # Ok::<(), pagelock_cuda::Error>(())
 /// ```
-pub struct Pinned<T: Element> {
+pub struct Pinned<T: DeviceCopy> {
     buffer: HostBuffer, // page-locked and writable, nothing pending; at least `len` elements
     len: usize,
     elements: PhantomData<T>,
 }
 
-impl<T: Element> Pinned<T> {
+impl<T: DeviceCopy> Pinned<T> {
     /// `len` zeros, from the device's [page-locked memory](Device::page_locked).
     ///
     /// # Errors
@@ -65,7 +65,7 @@ impl<T: Element> Pinned<T> {
     /// # Errors
     /// [`Error::NotPageLocked`].
     pub fn from_buffer(buffer: HostBuffer) -> Result<Self> {
-        if buffer.kind() != Kind::PageLocked {
+        if buffer.kind() != MemoryKind::PageLocked {
             return Err(Error::NotPageLocked { kind: buffer.kind() });
         }
         host_function::refuse_inside()?;
@@ -108,7 +108,7 @@ impl<T: Element> Pinned<T> {
     }
 }
 
-impl<T: Element> Deref for Pinned<T> {
+impl<T: DeviceCopy> Deref for Pinned<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
@@ -116,7 +116,7 @@ impl<T: Element> Deref for Pinned<T> {
     }
 }
 
-impl<T: Element> DerefMut for Pinned<T> {
+impl<T: DeviceCopy> DerefMut for Pinned<T> {
     #[track_caller]
     fn deref_mut(&mut self) -> &mut [T] {
         let len_bytes = self.len * size_of::<T>();
@@ -127,7 +127,7 @@ impl<T: Element> DerefMut for Pinned<T> {
     }
 }
 
-impl<T: Element> fmt::Debug for Pinned<T> {
+impl<T: DeviceCopy> fmt::Debug for Pinned<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Pinned({} × {})", self.len, std::any::type_name::<T>())
     }

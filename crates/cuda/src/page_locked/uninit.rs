@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::Pinned;
-use crate::{device::Device, element::Element, error::Result};
+use crate::{device::Device, device_copy::DeviceCopy, error::Result};
 
 /// Page-locked elements with no values yet: the target of a download, which alone turns it into a [`Pinned`].
 ///
@@ -27,11 +27,11 @@ use crate::{device::Device, element::Element, error::Result};
 /// println!("{}", target[0]);
 /// # Ok::<(), pagelock_cuda::Error>(())
 /// ```
-pub struct Uninit<T: Element> {
+pub struct Uninit<T: DeviceCopy> {
     memory: Pinned<T>, // initialized as far as Rust is concerned; its values mean nothing
 }
 
-impl<T: Element> Uninit<T> {
+impl<T: DeviceCopy> Uninit<T> {
     /// Room for `len` elements, from the device's [page-locked memory](Device::page_locked).
     ///
     /// # Errors
@@ -67,7 +67,7 @@ impl<T: Element> Uninit<T> {
     }
 }
 
-impl<T: Element> fmt::Debug for Uninit<T> {
+impl<T: DeviceCopy> fmt::Debug for Uninit<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Uninit({} × {})", self.len(), std::any::type_name::<T>())
     }

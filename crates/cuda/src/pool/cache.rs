@@ -5,26 +5,26 @@
 
 use pagelock_memory::ByteSize;
 
-use super::{CLASSES, segment::Block};
+use super::{CLASSES, segment::PoolBlock};
 
 /// See the head of the file.
 #[derive(Default)]
-pub(crate) struct Cache {
-    by_class: Vec<Vec<Block>>, // empty, or one per class; a block is found by its class, last freed first
-    large: Vec<Block>,         // found by exact length
+pub(crate) struct BlockCache {
+    by_class: Vec<Vec<PoolBlock>>, // empty, or one per class; a block is found by its class, last freed first
+    large: Vec<PoolBlock>,         // found by exact length
     pub(super) idle_bytes: u64,
     pub(super) hits: u64,
     pub(super) misses: u64,
 }
 
-impl Cache {
+impl BlockCache {
     /// What kept blocks have.
     pub(crate) fn idle(&self) -> ByteSize {
         ByteSize(self.idle_bytes)
     }
 
     /// A kept block of exactly that rounded length.
-    pub(super) fn take(&mut self, len_bytes: usize) -> Option<Block> {
+    pub(super) fn take(&mut self, len_bytes: usize) -> Option<PoolBlock> {
         let block = match CLASSES.class_of(len_bytes) {
             Some(class) => self.by_class.get_mut(class)?.pop()?,
             None => {
@@ -36,7 +36,7 @@ impl Cache {
         Some(block)
     }
 
-    pub(super) fn keep(&mut self, block: Block) {
+    pub(super) fn keep(&mut self, block: PoolBlock) {
         self.idle_bytes += block.len_bytes as u64;
         let Some(class) = CLASSES.class_of(block.len_bytes) else { return self.large.push(block) };
         if self.by_class.is_empty() {
@@ -46,7 +46,7 @@ impl Cache {
     }
 
     /// Every kept block.
-    pub(super) fn take_all(&mut self) -> Vec<Block> {
+    pub(super) fn take_all(&mut self) -> Vec<PoolBlock> {
         self.idle_bytes = 0;
         let mut all = std::mem::take(&mut self.large);
         all.extend(self.by_class.iter_mut().flat_map(|class| class.drain(..)));
@@ -55,6 +55,6 @@ impl Cache {
 
     /// Gives every kept block up, because the device may still use some.
     pub(crate) fn leak_all(&mut self) {
-        self.take_all().into_iter().for_each(Block::leak);
+        self.take_all().into_iter().for_each(PoolBlock::leak);
     }
 }

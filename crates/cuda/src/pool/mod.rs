@@ -1,6 +1,6 @@
 //! Device memory, kept for the next allocation of about that size, in the order of streams.
 //!
-//! A buffer belongs to the stream that allocated it. When it is dropped its block goes to that stream's [`Cache`], and
+//! A buffer belongs to the stream that allocated it. When it is dropped its block goes to that stream's [`BlockCache`], and
 //! the stream's next work may use it at once: the stream itself is the order, so that neither call asks the driver
 //! anything. Another stream takes from a cache only what that stream is done with, or, when memory is short, waits
 //! for it on the device. What the driver is asked for is charged to the device's budget.
@@ -14,7 +14,7 @@ use std::{collections::HashMap, sync::Arc, sync::atomic::Ordering::Relaxed};
 
 use pagelock_memory::{ByteSize, SizeClasses};
 
-pub(crate) use self::{cache::Cache, segment::Block};
+pub(crate) use self::{cache::BlockCache, segment::PoolBlock};
 use crate::{
     device::Device,
     driver::{Failure, Status},
@@ -41,7 +41,7 @@ use crate::{
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct PoolStats {
+pub struct DevicePoolStats {
     /// What buffers hold now, rounded up as the pool does.
     pub live: ByteSize,
     /// The most that buffers held at once.
@@ -70,7 +70,7 @@ fn rounded(len_bytes: usize) -> Option<usize> {
 }
 
 /// A block for work on that stream.
-pub(crate) fn allocate(stream: &Arc<StreamCore>, len_bytes: usize, element: ByteSize) -> Result<Block> {
+pub(crate) fn allocate(stream: &Arc<StreamCore>, len_bytes: usize, element: ByteSize) -> Result<PoolBlock> {
     let too_long = Error::TooLong { len: len_bytes / element.0.max(1) as usize, element };
     let rounded = rounded(len_bytes).ok_or(too_long)?;
     let is_for_others = stream.keeps_for_others();
@@ -85,18 +85,18 @@ pub(crate) fn allocate(stream: &Arc<StreamCore>, len_bytes: usize, element: Byte
         Some(block) => block,
         None => miss(stream, rounded)?,
     };
-    stream.base().live.add(rounded);
+    stream.shared().live.add(rounded);
     Ok(block)
 }
 
 /// Takes back the block of a dropped buffer. The device's further use of it is ordered by the stream.
-pub(crate) fn keep(stream: &StreamCore, block: Block) {
-    stream.base().live.sub(block.len_bytes);
-    lock(&stream.cache).keep(Block { worked_on: stream.submitted(), ..block });
+pub(crate) fn keep(stream: &StreamCore, block: PoolBlock) {
+    stream.shared().live.sub(block.len_bytes);
+    lock(&stream.cache).keep(PoolBlock { worked_on: stream.submitted(), ..block });
 }
 
 #[cold]
-fn miss(stream: &Arc<StreamCore>, rounded: usize) -> Result<Block> {
+fn miss(stream: &Arc<StreamCore>, rounded: usize) -> Result<PoolBlock> {
     let device = stream.device();
     if let Some(block) = device.take_done(stream, rounded) {
         return Ok(block);
@@ -113,8 +113,8 @@ fn miss(stream: &Arc<StreamCore>, rounded: usize) -> Result<Block> {
 }
 
 /// New blocks from the driver: one to use, the rest for later.
-fn make(stream: &Arc<StreamCore>, rounded: usize) -> Result<Block> {
-    let made = segment::new_blocks(stream.base(), rounded).map_err(|error| explain(stream, rounded, error));
+fn make(stream: &Arc<StreamCore>, rounded: usize) -> Result<PoolBlock> {
+    let made = segment::new_blocks(stream.shared(), rounded).map_err(|error| explain(stream, rounded, error));
     let mut blocks = made?;
     let block = blocks.pop().unwrap_or_else(|| unreachable!("a segment has at least one block"));
     let mut cache = lock(&stream.cache);
@@ -128,17 +128,17 @@ fn is_shortage(error: &Error) -> bool {
 
 /// The driver's refusal, with the numbers.
 fn explain(stream: &StreamCore, asked: usize, error: Error) -> Error {
-    let base = stream.base();
+    let shared = stream.shared();
     match error {
         Error::Driver(Failure { status: Status::OUT_OF_MEMORY, .. }) => {
-            let info = base.driver.memory_info();
+            let info = shared.driver.memory_info();
             Error::OutOfMemory {
-                device: base.ordinal,
+                device: shared.ordinal,
                 asked: ByteSize(asked as u64),
-                live: ByteSize(base.live.bytes.load(Relaxed)),
-                reserved: base.memory.used(),
+                live: ByteSize(shared.live.bytes.load(Relaxed)),
+                reserved: shared.memory.used(),
                 free: info.map_or(ByteSize(0), |info| info.free),
-                total: base.driver.properties().memory,
+                total: shared.driver.properties().memory,
             }
         }
         other => other,
@@ -147,12 +147,12 @@ fn explain(stream: &StreamCore, asked: usize, error: Error) -> Error {
 
 impl Device {
     /// A block that another stream keeps and is done with.
-    fn take_done(&self, stream: &Arc<StreamCore>, rounded: usize) -> Option<Block> {
+    fn take_done(&self, stream: &Arc<StreamCore>, rounded: usize) -> Option<PoolBlock> {
         self.streams_beside(stream).into_iter().find_map(|other| {
             let block = lock(&other.cache).take(rounded)?;
             // Asked after the block was taken: what used it was queued before it was kept.
             match other.is_idle() {
-                Ok(true) => Some(Block { worked_on: 0, ..block }),
+                Ok(true) => Some(PoolBlock { worked_on: 0, ..block }),
                 _ => {
                     lock(&other.cache).keep(block);
                     None
@@ -162,11 +162,11 @@ impl Device {
     }
 
     /// A block that another stream keeps and that this one waits for, on the device.
-    fn take_waiting(&self, stream: &Arc<StreamCore>, rounded: usize) -> Option<Block> {
+    fn take_waiting(&self, stream: &Arc<StreamCore>, rounded: usize) -> Option<PoolBlock> {
         self.streams_beside(stream).into_iter().find_map(|other| {
             let block = lock(&other.cache).take(rounded)?;
             match stream.order_after(&other, other.submitted()) {
-                Ok(()) => Some(Block { worked_on: stream.submitted(), ..block }),
+                Ok(()) => Some(PoolBlock { worked_on: stream.submitted(), ..block }),
                 Err(_) => {
                     lock(&other.cache).keep(block);
                     None
@@ -198,7 +198,7 @@ impl Device {
         let mut freed = 0;
         let mut result = Ok(());
         for (stream, blocks) in streams.iter().zip(kept) {
-            let is_whole = |block: &Block| Block::complete(idle[&Arc::as_ptr(&block.segment)], &block.segment);
+            let is_whole = |block: &PoolBlock| PoolBlock::complete(idle[&Arc::as_ptr(&block.segment)], &block.segment);
             let (whole, part): (Vec<_>, Vec<_>) = blocks.into_iter().partition(is_whole);
             part.into_iter().for_each(|block| lock(&stream.cache).keep(block));
             let keeps = whole.is_empty() || stream.is_capturing();
@@ -215,13 +215,13 @@ impl Device {
     }
 
     /// What the device's pool holds and how often it could serve.
-    pub fn pool_stats(&self) -> PoolStats {
-        let base = self.core().base();
-        let mut stats = PoolStats {
-            live: ByteSize(base.live.bytes.load(Relaxed)),
-            peak: ByteSize(base.live.peak_bytes.load(Relaxed)),
-            reserved: base.memory.used(),
-            ..PoolStats::default()
+    pub fn pool_stats(&self) -> DevicePoolStats {
+        let shared = self.core().shared();
+        let mut stats = DevicePoolStats {
+            live: ByteSize(shared.live.bytes.load(Relaxed)),
+            peak: ByteSize(shared.live.peak_bytes.load(Relaxed)),
+            reserved: shared.memory.used(),
+            ..DevicePoolStats::default()
         };
         for stream in self.streams() {
             let cache = lock(&stream.cache);

@@ -11,14 +11,14 @@ use crate::{device_shared::DeviceShared, driver::Address, error::Result};
 
 /// Memory that the driver gave in one piece.
 pub(super) struct Segment {
-    base: Arc<DeviceShared>,
+    shared: Arc<DeviceShared>,
     address: Address,
     len_bytes: usize,
     _charged: Reservation,
 }
 
 /// A part of a segment: what one buffer uses at a time.
-pub(crate) struct Block {
+pub(crate) struct PoolBlock {
     pub(crate) address: Address,
     pub(crate) len_bytes: usize,
     /// Up to which work its stream may use it for earlier owners; 0 for none.
@@ -31,29 +31,29 @@ const SMALLEST_SEGMENT: usize = 64 << 10;
 const BLOCKS: usize = 8; // of a segment that is cut, at least
 
 impl Segment {
-    fn take(base: &Arc<DeviceShared>, len_bytes: usize) -> Result<Self> {
-        let charged = base.memory.reserve(len_bytes as u64)?;
-        let address = base.driver.allocate(len_bytes)?;
-        Ok(Self { base: base.clone(), address, len_bytes, _charged: charged })
+    fn take(shared: &Arc<DeviceShared>, len_bytes: usize) -> Result<Self> {
+        let charged = shared.memory.reserve(len_bytes as u64)?;
+        let address = shared.driver.allocate(len_bytes)?;
+        Ok(Self { shared: shared.clone(), address, len_bytes, _charged: charged })
     }
 }
 
 impl Drop for Segment {
     fn drop(&mut self) {
         // SAFETY: the driver's own allocation, freed once, and unused: the invariant of this file.
-        let freed = unsafe { self.base.driver.free(self.address) };
+        let freed = unsafe { self.shared.driver.free(self.address) };
         if freed.is_err() {
-            self.base.leaked.count(self.len_bytes);
+            self.shared.leaked.count(self.len_bytes);
         }
     }
 }
 
 /// New blocks of that length: one, or as many as a segment of small ones has.
-pub(super) fn new_blocks(base: &Arc<DeviceShared>, block_bytes: usize) -> Result<Vec<Block>> {
+pub(super) fn new_blocks(shared: &Arc<DeviceShared>, block_bytes: usize) -> Result<Vec<PoolBlock>> {
     let wanted = block_bytes.saturating_mul(BLOCKS).clamp(SMALLEST_SEGMENT, SEGMENT.max(block_bytes));
     let count = (wanted / block_bytes).max(1);
-    let segment = Arc::new(Segment::take(base, count * block_bytes)?);
-    let block = |index| Block {
+    let segment = Arc::new(Segment::take(shared, count * block_bytes)?);
+    let block = |index| PoolBlock {
         address: segment.address.offset(index * block_bytes),
         len_bytes: block_bytes,
         worked_on: 0,
@@ -62,7 +62,7 @@ pub(super) fn new_blocks(base: &Arc<DeviceShared>, block_bytes: usize) -> Result
     Ok((0..count).map(block).collect())
 }
 
-impl Block {
+impl PoolBlock {
     /// Whether these are all the blocks of their segment.
     pub(super) fn complete(blocks: usize, segment: &Arc<Segment>) -> bool {
         Arc::strong_count(segment) == blocks
@@ -70,7 +70,7 @@ impl Block {
 
     /// Gives the block up for good, because the device may still use it.
     pub(crate) fn leak(self) {
-        let (base, len_bytes) = (self.segment.base.clone(), self.len_bytes);
-        base.leaked.give_up(self, len_bytes);
+        let (shared, len_bytes) = (self.segment.shared.clone(), self.len_bytes);
+        shared.leaked.give_up(self, len_bytes);
     }
 }

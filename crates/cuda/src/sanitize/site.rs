@@ -20,7 +20,7 @@ static WATCHING: AtomicBool = AtomicBool::new(false);
 /// Counts copies and accesses, so that it is known which came first.
 static CLOCK: AtomicU64 = AtomicU64::new(0);
 /// Guards the last access to each buffer, by where that starts.
-static ACCESSES: LazyLock<Mutex<BTreeMap<usize, Access>>> = LazyLock::new(Mutex::default);
+static ACCESSES: LazyLock<Mutex<BTreeMap<usize, WriteCall>>> = LazyLock::new(Mutex::default);
 
 thread_local! {
     /// The call of this crate that this thread is in: the outermost, which a user wrote.
@@ -29,7 +29,7 @@ thread_local! {
 
 /// A call that gave out a way to write bytes.
 #[derive(Clone, Copy)]
-pub(super) struct Access {
+pub(super) struct WriteCall {
     pub(super) at: Site,
     pub(super) time: u64,
     len_bytes: usize,
@@ -97,18 +97,18 @@ pub(super) fn now() -> u64 {
 /// What this crate does itself inside of its calls is nobody's access.
 fn note_access(start: NonNull<u8>, len_bytes: usize, at: Site) {
     if CALL.get().is_none() {
-        accesses().insert(start.addr().get(), Access { at, time: now(), len_bytes });
+        accesses().insert(start.addr().get(), WriteCall { at, time: now(), len_bytes });
     }
 }
 
 /// The latest access to any of these bytes.
-pub(super) fn last_access(bytes: Range<usize>) -> Option<Access> {
+pub(super) fn last_access(bytes: Range<usize>) -> Option<WriteCall> {
     let accesses = accesses();
     let before = accesses.range(..bytes.end);
     let touching = before.filter(|(start, access)| *start + access.len_bytes > bytes.start).map(|(_, access)| *access);
     touching.max_by_key(|access| access.time)
 }
 
-fn accesses() -> MutexGuard<'static, BTreeMap<usize, Access>> {
+fn accesses() -> MutexGuard<'static, BTreeMap<usize, WriteCall>> {
     ACCESSES.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -8,7 +8,7 @@ use std::{
 
 use super::{
     faults::{Effect, Faults},
-    machine::Schedule,
+    machine::Execution,
     memory::Memory,
     queue::{Mark, Queue, Stamp, Work},
 };
@@ -19,7 +19,7 @@ pub(super) struct Core {
     state: Mutex<State>,
     pub(super) changed: Condvar, // signalled after every piece of work, and at every new one
     memory: Mutex<Memory>,       // taken after `state` or alone
-    pub(super) schedule: Schedule,
+    pub(super) execution: Execution,
 }
 
 pub(super) struct State {
@@ -60,7 +60,7 @@ impl Random {
 }
 
 impl Core {
-    fn new(schedule: Schedule, seed: u64) -> Self {
+    fn new(execution: Execution, seed: u64) -> Self {
         let state = State {
             queues: BTreeMap::new(),
             events: HashMap::new(),
@@ -74,7 +74,7 @@ impl Core {
             over: false,
             next_handle: 1,
         };
-        Self { state: Mutex::new(state), changed: Condvar::new(), memory: Mutex::new(Memory::new()), schedule }
+        Self { state: Mutex::new(state), changed: Condvar::new(), memory: Mutex::new(Memory::new()), execution }
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
@@ -129,11 +129,11 @@ pub(super) struct Engines {
 }
 
 impl Engines {
-    pub(super) fn start(schedule: Schedule, seed: u64) -> Arc<Self> {
-        let core = Arc::new(Core::new(schedule, seed));
-        let count = match schedule {
-            Schedule::Stepped { .. } => 0,
-            Schedule::Threads(count) => count.max(1),
+    pub(super) fn start(execution: Execution, seed: u64) -> Arc<Self> {
+        let core = Arc::new(Core::new(execution, seed));
+        let count = match execution {
+            Execution::Stepped { .. } => 0,
+            Execution::Threads(count) => count.max(1),
         };
         let start = |index| {
             let core = core.clone();

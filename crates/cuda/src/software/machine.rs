@@ -18,10 +18,10 @@ use crate::{
 ///
 /// # Examples
 /// ```
-/// use pagelock_cuda::software::{Config, Machine, Schedule};
+/// use pagelock_cuda::software::{Config, Execution, Machine};
 ///
 /// let two_devices = Machine::new(Config { devices: 2, ..Config::default() });
-/// let threaded = Machine::new(Config { schedule: Schedule::Threads(2), seed: 7, ..Config::default() });
+/// let threaded = Machine::new(Config { execution: Execution::Threads(2), seed: 7, ..Config::default() });
 /// assert!(two_devices.device(1).is_ok());
 /// assert!(threaded.device(1).is_err());
 /// ```
@@ -32,13 +32,13 @@ pub struct Config {
     /// How much memory each has.
     pub memory: ByteSize,
     /// When work is done.
-    pub schedule: Schedule,
+    pub execution: Execution,
     /// The version of the instruction set for which kernels are accepted: they are compiled, loaded and launched, and do
     /// nothing. None: there are no kernels.
     pub kernels_for: Option<(u32, u32)>,
     /// Whether races of `unsafe` code with copies are found, as `PAGELOCK_SANITIZE=1` does on every device.
     pub sanitize: bool,
-    /// What decides wherever the schedule has a choice: the same seed and the same calls give the same run, unless
+    /// What decides wherever the execution has a choice: the same seed and the same calls give the same run, unless
     /// there are threads.
     pub seed: u64,
 }
@@ -48,7 +48,7 @@ impl Default for Config {
         Self {
             devices: 1,
             memory: ByteSize::gib(1),
-            schedule: Schedule::Stepped { haste: 64 },
+            execution: Execution::Stepped { haste: 64 },
             kernels_for: None,
             sanitize: false,
             seed: 0,
@@ -58,7 +58,7 @@ impl Default for Config {
 
 /// When work is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Schedule {
+pub enum Execution {
     /// By whoever calls, in the middle of calls: after each call, pieces of work chosen at random, each with a chance
     /// of `haste` in 256 that another follows; and what a wait needs. With a haste of 0 nothing is done before
     /// somebody waits for it.
@@ -99,7 +99,7 @@ struct Shared {
 impl Machine {
     /// A machine of its own.
     pub fn new(config: Config) -> Self {
-        let engines = Engines::start(config.schedule, config.seed);
+        let engines = Engines::start(config.execution, config.seed);
         let devices = (0..config.devices).map(|_| Weak::new()).collect();
         let Config { memory, kernels_for, sanitize, .. } = config;
         Self { shared: Arc::new(Shared { engines, memory, kernels_for, sanitize, devices: Mutex::new(devices) }) }

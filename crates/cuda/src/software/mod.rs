@@ -17,5 +17,5 @@ mod run;
 
 pub use self::{
     faults::{Effect, Fault},
-    machine::{Config, Machine, Schedule},
+    machine::{Config, Execution, Machine},
 };

@@ -9,7 +9,7 @@ use std::{
 
 use super::{
     core::{Core, State},
-    machine::Schedule,
+    machine::Execution,
     memory::Memory,
     queue::{Mark, Work},
 };
@@ -34,7 +34,7 @@ impl Core {
 
     /// Where callers do the work: a few pieces, or none.
     pub(super) fn step_at_random(&self) {
-        let Schedule::Stepped { haste } = self.schedule else { return };
+        let Execution::Stepped { haste } = self.execution else { return };
         let mut state = self.lock();
         while state.random.below(256) < haste.into() {
             let (after, stepped) = self.step(state);
@@ -63,13 +63,13 @@ impl Core {
 
     /// Does one piece after a question was answered with "not yet", so that who asks again and again gets there.
     pub(super) fn step_once(&self) {
-        if let Schedule::Stepped { .. } = self.schedule {
+        if let Execution::Stepped { .. } = self.execution {
             drop(self.step(self.lock()));
         }
     }
 
     fn help_or_wait<'a>(&'a self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        let helps = matches!(self.schedule, Schedule::Stepped { .. });
+        let helps = matches!(self.execution, Execution::Stepped { .. });
         let (state, stepped) = if helps { self.step(state) } else { (state, false) };
         if stepped { state } else { self.changed.wait(state).unwrap_or_else(PoisonError::into_inner) }
     }

@@ -44,25 +44,25 @@ impl Handles {
     }
 
     /// Waits until everything is done that was queued on any stream.
-    pub(crate) fn synchronize(&self, base: &DeviceShared) -> driver::Result<()> {
+    pub(crate) fn synchronize(&self, shared: &DeviceShared) -> driver::Result<()> {
         let mut recorded = Vec::new();
-        let result = self.record_all(base, &mut recorded);
+        let result = self.record_all(shared, &mut recorded);
         let waited = recorded.iter().map(|&event| {
             // SAFETY: recorded in `record_all`, and this function's until it is kept below.
-            unsafe { base.driver.synchronize_event(event) }
+            unsafe { shared.driver.synchronize_event(event) }
         });
         let result = waited.fold(result, driver::Result::and);
-        recorded.into_iter().for_each(|event| base.keep_event(event, EventTiming::Untimed));
+        recorded.into_iter().for_each(|event| shared.keep_event(event, EventTiming::Untimed));
         result
     }
 
     /// Records an event on every stream that does not capture.
-    fn record_all(&self, base: &DeviceShared, recorded: &mut Vec<EventHandle>) -> driver::Result<()> {
+    fn record_all(&self, shared: &DeviceShared, recorded: &mut Vec<EventHandle>) -> driver::Result<()> {
         for Known { handle, .. } in lock(&self.0).iter().filter(|known| !known.is_capturing) {
-            let event = base.take_event(EventTiming::Untimed)?;
+            let event = shared.take_event(EventTiming::Untimed)?;
             // SAFETY: both are of this device and exist.
-            if let Err(failure) = unsafe { base.driver.record_event(event, *handle) } {
-                base.keep_event(event, EventTiming::Untimed);
+            if let Err(failure) = unsafe { shared.driver.record_event(event, *handle) } {
+                shared.keep_event(event, EventTiming::Untimed);
                 return Err(failure);
             }
             recorded.push(event);

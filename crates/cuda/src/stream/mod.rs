@@ -29,7 +29,7 @@ use crate::{
     error::{Error, OnDevice, Result},
     event::{Event, Recorded},
     host_function,
-    pool::Cache,
+    pool::BlockCache,
     sync::{AtomicBool, AtomicU64, Mutex, Ordering, lock},
 };
 
@@ -62,7 +62,7 @@ pub(crate) struct StreamCore {
     is_private: AtomicBool,          // whether no other stream may have what the cache keeps
     capture: Mutex<Option<Capture>>, // guards what it knows
     /// What the stream keeps for its next buffers.
-    pub(crate) cache: Mutex<Cache>,
+    pub(crate) cache: Mutex<BlockCache>,
 }
 
 /// The part of a stream that outlives its handles: the device keeps it for the next stream.
@@ -165,7 +165,7 @@ impl Stream {
         // SAFETY: the stream exists as long as its core.
         unsafe { self.core.driver().synchronize_stream(self.core.queue.handle) }?;
         self.core.device.core().release_finished_buffers_too();
-        self.core.base().check_races()
+        self.core.shared().check_races()
     }
 }
 
@@ -177,7 +177,7 @@ impl fmt::Debug for Stream {
 }
 
 impl StreamCore {
-    pub(crate) fn new(device: Device, queue: Queue, cache: Cache) -> Self {
+    pub(crate) fn new(device: Device, queue: Queue, cache: BlockCache) -> Self {
         let (is_capturing, is_private) = (AtomicBool::new(false), AtomicBool::new(false));
         Self { device, queue, is_capturing, is_private, capture: Mutex::new(None), cache: Mutex::new(cache) }
     }
@@ -188,35 +188,36 @@ impl StreamCore {
 
     /// Whether both queue work on the same device.
     pub(crate) fn is_beside(&self, other: &StreamCore) -> bool {
-        Arc::ptr_eq(self.base(), other.base())
+        Arc::ptr_eq(self.shared(), other.shared())
     }
 
     /// An error unless what belongs to `other`, on whichever device, means something to this stream's driver too.
     pub(crate) fn check_knows(&self, other: &StreamCore, what: OnDevice) -> Result<()> {
-        if self.is_beside(other) || self.base().knows(other.base()) { Ok(()) } else { Err(Error::OtherDriver { what }) }
+        let knows = self.is_beside(other) || self.shared().knows(other.shared());
+        if knows { Ok(()) } else { Err(Error::OtherDriver { what }) }
     }
 
-    /// An error unless what belongs to `base` is on this stream's device.
-    pub(crate) fn check_is_of(&self, base: &Arc<DeviceShared>, what: OnDevice) -> Result<()> {
-        self.base().check_same(base, what)
+    /// An error unless what has that `shared` is on this stream's device.
+    pub(crate) fn check_is_of(&self, shared: &Arc<DeviceShared>, what: OnDevice) -> Result<()> {
+        self.shared().check_same(shared, what)
     }
 
-    pub(crate) fn base(&self) -> &Arc<DeviceShared> {
-        self.device.core().base()
+    pub(crate) fn shared(&self) -> &Arc<DeviceShared> {
+        self.device.core().shared()
     }
 
     pub(crate) fn driver(&self) -> &dyn Driver {
-        &*self.base().driver
+        &*self.shared().driver
     }
 
     /// Asks long uploads of other streams to let this one's go first.
     pub(crate) fn note_upload(&self) {
-        self.base().uploads.note(self.id());
+        self.shared().uploads.note(self.id());
     }
 
     /// The same, of downloads.
     pub(crate) fn note_download(&self) {
-        self.base().downloads.note(self.id());
+        self.shared().downloads.note(self.id());
     }
 
     /// A number that no other stream has, of any device.

@@ -1,6 +1,6 @@
 //! What is refused, with which words.
 
-use pagelock_cuda::{Device, Pinned, Rows, Uninit, software::Config, software::Machine};
+use pagelock_cuda::{Device, Pinned, RowLayout, Uninit, software::Config, software::Machine};
 use pagelock_memory::{HostBuffer, Pageable};
 
 use crate::tools::lazy;
@@ -51,17 +51,17 @@ fn rows_that_do_not_fit_are_refused() {
     let device = lazy(0).device(0).unwrap();
     let stream = device.stream().unwrap();
     let matrix = stream.zeros::<u8>(11).unwrap();
-    let refuse = |rows: Rows| {
+    let refuse = |rows: RowLayout| {
         let target = Uninit::new(&device, rows.rows * rows.width).unwrap();
-        let refused = stream.download(matrix.view().in_rows(rows, Rows::dense(rows.rows, rows.width)), target);
+        let refused = stream.download(matrix.view().in_rows(rows, RowLayout::dense(rows.rows, rows.width)), target);
         refused.unwrap_err().to_string()
     };
     assert_eq!(
-        refuse(Rows { rows: 3, width: 4, stride: 4 }),
+        refuse(RowLayout { rows: 3, width: 4, stride: 4 }),
         "3 rows of 4 elements, 4 apart, need 12 elements with the stride at least the width, but there are 11"
     );
-    assert!(refuse(Rows { rows: 2, width: 4, stride: 3 }).contains("need 7 elements with the stride at least"));
-    assert!(refuse(Rows { rows: 2, width: 1, stride: usize::MAX }).contains("but there are 11"));
+    assert!(refuse(RowLayout { rows: 2, width: 4, stride: 3 }).contains("need 7 elements with the stride at least"));
+    assert!(refuse(RowLayout { rows: 2, width: 1, stride: usize::MAX }).contains("but there are 11"));
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use pagelock_cuda::{Device, Pinned, Priority, Rows, Uninit};
+use pagelock_cuda::{Device, Pinned, Priority, RowLayout, Uninit};
 use pagelock_memory::{HostBuffer, Pageable};
 
 use crate::tools::{Delay, forget, gpu, lazy, moody, pattern, threaded, tries};
@@ -295,16 +295,16 @@ fn time_passes_between_timed_events(device: &Device) {
 fn rows_are_copied_to_rows(device: &Device) {
     let stream = device.stream().unwrap();
     let matrix = pattern(9, 7 * 11); // 7 rows of 11
-    let part = Rows { rows: 7, width: 4, stride: 11 };
+    let part = RowLayout { rows: 7, width: 4, stride: 11 };
     let mut on_device = stream.zeros::<u32>(7 * 5).unwrap();
-    let padded = Rows { rows: 7, width: 4, stride: 5 };
+    let padded = RowLayout { rows: 7, width: 4, stride: 5 };
 
     let source = Pinned::from_slice(device, &matrix).unwrap();
     let up = stream.upload(source, on_device.view_mut().in_rows(padded, part)).unwrap();
     let mut dense = stream.allocate::<u32>(7 * 4).unwrap();
-    stream.copy_rows(&on_device, padded, &mut dense, Rows::dense(7, 4)).unwrap();
+    stream.copy_rows(&on_device, padded, &mut dense, RowLayout::dense(7, 4)).unwrap();
     let target = Uninit::new(device, 7 * 4).unwrap();
-    let down = stream.download(dense.view().in_rows(Rows::dense(7, 4), Rows::dense(7, 4)), target).unwrap();
+    let down = stream.download(dense.view().in_rows(RowLayout::dense(7, 4), RowLayout::dense(7, 4)), target).unwrap();
 
     let expected: Vec<_> = matrix.chunks(11).flat_map(|row| &row[..4]).copied().collect();
     assert_eq!(*down.wait().unwrap(), *expected);

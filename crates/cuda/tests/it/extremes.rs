@@ -5,7 +5,7 @@
 use std::{fs::File, time::Duration};
 
 use pagelock_cuda::{
-    Error, HostSource, Launch, Pinned, Rows, StagingConfig, Stream, Uninit,
+    Error, HostSource, Launch, Pinned, RowLayout, StagingConfig, Stream, Uninit,
     software::{Config, Machine},
 };
 use pagelock_memory::{
@@ -128,7 +128,7 @@ fn no_range_overflows() {
 fn no_rows_overflow() {
     let stream = stream();
     let (source, mut target) = (stream.zeros::<u64>(8).unwrap(), stream.zeros::<u64>(8).unwrap());
-    let any = |rows, width, stride| Rows { rows, width, stride };
+    let any = |rows, width, stride| RowLayout { rows, width, stride };
     for number in extremes() {
         for rows in [any(number, 2, 2), any(2, number, 2), any(2, 2, number), any(number, number, number)] {
             let fits = rows.rows == 0 || (rows.rows - 1).saturating_mul(rows.stride).saturating_add(rows.width) <= 8;
@@ -142,7 +142,7 @@ fn no_rows_overflow() {
         }
         let one = any(1, 8, number);
         stream.copy_rows(&source, one, &mut target, one).unwrap(); // its stride leads nowhere
-        let _ = stream.copy_rows(&source, Rows::dense(number, number), &mut target, Rows::dense(number, 0));
+        let _ = stream.copy_rows(&source, RowLayout::dense(number, number), &mut target, RowLayout::dense(number, 0));
     }
     stream.synchronize().unwrap();
 }

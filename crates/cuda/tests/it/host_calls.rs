@@ -13,7 +13,7 @@ use std::{
 };
 
 use pagelock_cuda::{
-    Device, DeviceBuffer, Error, Event, Graph, HostSource, Pinned, Priority, Recording, Refused, Rows, Stream,
+    Device, DeviceBuffer, Error, Event, Graph, HostSource, Pinned, Priority, Recording, Refused, RowLayout, Stream,
     Timeline, Uninit,
     driver::Call,
     page_locked_budget,
@@ -172,7 +172,7 @@ impl Things {
 
     fn refuse_of_copies(&mut self) {
         let Self { stream, buffer, target, host, .. } = self;
-        let (slice, mut place, rows) = ([1_u8; 64], [0_u8; 64], Rows::dense(1, 64));
+        let (slice, mut place, rows) = ([1_u8; 64], [0_u8; 64], RowLayout::dense(1, 64));
         is_refused("fill", stream.fill(&mut *target, 1));
         is_refused("copy", stream.copy(&*buffer, &mut *target));
         is_refused("copy_rows", stream.copy_rows(&*buffer, rows, &mut *target, rows));
@@ -242,7 +242,7 @@ fn copies_that_own_their_memory_are_refused_inside_and_give_it_back() {
         let pinned = Pinned::from_slice(&device, &[7_u8; 64]).unwrap();
         let uninit = Uninit::<u8>::new(&device, 64).unwrap();
         let ticket = stream.upload(Pinned::from_slice(&device, &[1_u8; 64]).unwrap(), &mut target).unwrap();
-        let (here, rows) = (stream.clone(), Rows::dense(1, 64));
+        let (here, rows) = (stream.clone(), RowLayout::dense(1, 64));
         inside(&stream, move || {
             let is_back = |refused: Refused<Pinned<u8>>| {
                 let (pinned, error) = refused.into_parts();

@@ -1,7 +1,7 @@
 //! Kernels on a GPU, where there is one, and what is said where there is none.
 
 use pagelock_cuda::{
-    Argument, Device, Error, Kernel, KernelSource, Launch, Module, Read, Write,
+    Argument, Device, Error, Kernel, KernelModule, KernelSource, Launch, Read, Write,
     driver::{Call, Status},
     software::{Config, Fault, Machine},
 };
@@ -24,13 +24,13 @@ extern "C" __global__ void shared(unsigned* z) {
 type Mix = (Read<u32>, Read<u32>, Write<u32>, u32, u64);
 
 /// The GPU and the module on it.
-fn module() -> Option<(Gpu, Module)> {
+fn module() -> Option<(Gpu, KernelModule)> {
     let device = gpu()?;
     let module = device.compile(&KernelSource::new("mix.cu", MIX)).unwrap();
     Some((device, module))
 }
 
-fn mix(module: &Module) -> Kernel<Mix> {
+fn mix(module: &KernelModule) -> Kernel<Mix> {
     // SAFETY: the kernel takes these, and uses `n` elements of each buffer, which is required.
     let kernel = unsafe { module.kernel::<Mix>("mix") }.unwrap();
     kernel.requires("x, y and z have n elements", |(x, y, z, _, n)| {

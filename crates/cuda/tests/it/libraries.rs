@@ -2,7 +2,7 @@
 
 use pagelock_cuda::{
     Device, Error, LibraryAbsence, Pinned,
-    library::{Blas, Choice, Convolution, ConvolutionKind, Dnn, Exactness, Layout4, Matrices, Number, Product},
+    library::{Blas, Choice, Convolution, ConvolutionKind, DataType, Dnn, Exactness, Layout4, Matrices, Product},
     software::Config,
 };
 
@@ -15,8 +15,8 @@ fn product([m, k, n]: [usize; 3]) -> Product {
         batches: 1,
         left: Matrices { row: k, column: 1, batch: 0 },
         right: Matrices { row: n, column: 1, batch: 0 },
-        factors: Number::F32,
-        results: Number::F32,
+        factors: DataType::F32,
+        results: DataType::F32,
         exactness: Exactness::Exact,
         has_bias: false,
     }
@@ -55,7 +55,7 @@ fn a_transposed_factor_and_halves_whose_sums_are_wide() {
     stream.fill(&mut ones, one).unwrap();
     let mut out = stream.zeros::<f32>(64 * 64).unwrap();
     let across = Matrices { row: 1, column: 64, batch: 0 };
-    let wide = Product { left: across, factors: Number::Bf16, ..product([64, 1024, 64]) };
+    let wide = Product { left: across, factors: DataType::Bf16, ..product([64, 1024, 64]) };
 
     let ones = ones.view().bytes();
     blas.multiply(&stream, &wide, [ones; 2], None, out.view_mut().bytes()).unwrap();
@@ -86,7 +86,7 @@ fn a_convolution_of_ones_counts_what_it_sees_and_sizes_have_to_belong_together()
     let mut out = stream.zeros::<f32>(8 * 4 * 4).unwrap();
     let convolution = Convolution {
         kind: ConvolutionKind::Forward,
-        number: Number::F32,
+        data_type: DataType::F32,
         exactness: Exactness::Exact,
         choice: Choice::First,
         image: without_gaps([1, 8, 4, 4]),

@@ -2,7 +2,7 @@
 
 use pagelock_cuda::{
     Error, HostSource, Packed,
-    software::{Config, Machine, Schedule},
+    software::{Config, Execution, Machine},
 };
 use pagelock_memory::{ByteSize, HostBuffer};
 
@@ -95,8 +95,8 @@ fn what_is_packed_shares_blocks_that_are_not_too_long_and_comes_back_as_it_was()
 /// Its bytes would be copied too, though nobody waits before they are changed.
 #[test]
 fn parts_are_not_copied_together_over_a_neighbor_that_is_not_among_them() {
-    let schedule = Schedule::Stepped { haste: 0 };
-    let machine = Machine::new(Config { schedule, sanitize: true, ..Config::default() });
+    let execution = Execution::Stepped { haste: 0 };
+    let machine = Machine::new(Config { execution, sanitize: true, ..Config::default() });
     let device = machine.device(0).unwrap();
     let stream = device.stream().unwrap();
     for with in [0, 1] {

@@ -2,7 +2,7 @@
 
 use pagelock_cuda::{
     Device,
-    software::{Config, Machine, Schedule},
+    software::{Config, Execution, Machine},
 };
 
 use crate::tools::{Delay, gpu, pattern, tries};
@@ -32,8 +32,8 @@ fn a_copy_to_another_device_takes_what_was_there(here: &Device, there: &Device) 
 
 #[test]
 fn software_devices_copy_from_each_other_in_order() {
-    for schedule in [Schedule::Stepped { haste: 0 }, Schedule::Stepped { haste: 100 }, Schedule::Threads(3)] {
-        let machine = Machine::new(Config { devices: 2, schedule, ..Config::default() });
+    for execution in [Execution::Stepped { haste: 0 }, Execution::Stepped { haste: 100 }, Execution::Threads(3)] {
+        let machine = Machine::new(Config { devices: 2, execution, ..Config::default() });
         let [here, there] = [0, 1].map(|ordinal| machine.device(ordinal).unwrap());
         a_copy_to_another_device_takes_what_was_there(&here, &there);
         assert_eq!(machine.violations(), [""; 0]);

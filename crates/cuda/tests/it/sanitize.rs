@@ -6,16 +6,16 @@
 use std::{panic::Location, path::Path};
 
 use pagelock_cuda::{
-    Device, DeviceBuffer, Error, Pinned, Race, RaceKind, Rows, Stream, Ticket, Uninit,
-    software::{Config, Machine, Schedule},
+    Device, DeviceBuffer, Error, Pinned, Race, RaceKind, RowLayout, Stream, Ticket, Uninit,
+    software::{Config, Execution, Machine},
 };
 use pagelock_memory::{Budget, ByteSize, HostBuffer, Limited, PageLocked};
 
 const LEN: usize = 1_000;
 
 fn device(sanitize: bool) -> Device {
-    let schedule = Schedule::Stepped { haste: 0 };
-    Machine::new(Config { schedule, sanitize, ..Config::default() }).device(0).unwrap()
+    let execution = Execution::Stepped { haste: 0 };
+    Machine::new(Config { execution, sanitize, ..Config::default() }).device(0).unwrap()
 }
 
 /// A buffer whose memory no other test gets.
@@ -151,11 +151,11 @@ fn rows_are_checked_and_what_lies_between_them_is_not() {
     let device = device(true);
     let stream = device.stream().unwrap();
     let mut target = stream.allocate::<f32>(6).unwrap();
-    let rows = Rows { rows: 3, width: 2, stride: 4 };
+    let rows = RowLayout { rows: 3, width: 2, stride: 4 };
     for (index, is_copied) in [(1, true), (3, false), (9, true)] {
         let mut source = Pinned::from_slice(&device, &[1.0; 12]).unwrap();
         let pointer = source.as_mut_ptr();
-        let ticket = stream.upload(source, target.view_mut().in_rows(Rows::dense(3, 2), rows)).unwrap();
+        let ticket = stream.upload(source, target.view_mut().in_rows(RowLayout::dense(3, 2), rows)).unwrap();
         write(pointer, index, 2.0);
         assert_eq!(ticket.wait().is_err(), is_copied, "element {index}");
     }

@@ -7,7 +7,7 @@ use std::{
 
 use pagelock_cuda::{
     Device, DeviceBuffer, Stream,
-    software::{Config, Machine, Schedule},
+    software::{Config, Execution, Machine},
 };
 
 /// The GPU, for one test at a time: some stop its queues on purpose, and others count what all of it holds.
@@ -58,17 +58,17 @@ fn there_is_a_gpu() {
 
 /// A machine on which nothing is done before somebody waits.
 pub(crate) fn lazy(seed: u64) -> Machine {
-    Machine::new(Config { schedule: Schedule::Stepped { haste: 0 }, seed, ..Config::default() })
+    Machine::new(Config { execution: Execution::Stepped { haste: 0 }, seed, ..Config::default() })
 }
 
 /// A machine on which work is done at random moments.
 pub(crate) fn moody(seed: u64) -> Machine {
-    Machine::new(Config { schedule: Schedule::Stepped { haste: 100 }, seed, ..Config::default() })
+    Machine::new(Config { execution: Execution::Stepped { haste: 100 }, seed, ..Config::default() })
 }
 
 /// A machine with threads of its own.
 pub(crate) fn threaded(seed: u64) -> Machine {
-    Machine::new(Config { schedule: Schedule::Threads(3), seed, ..Config::default() })
+    Machine::new(Config { execution: Execution::Threads(3), seed, ..Config::default() })
 }
 
 /// `len` numbers that differ from those of other seeds.

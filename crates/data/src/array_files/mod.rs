@@ -3,13 +3,11 @@
 //! Rows are read, not mapped. If the file is cut short meanwhile, reading a row is an error that names the row, where access to a
 //! mapped file would end the process. The system's page cache keeps what was read lately.
 //!
-//! `npy.rs`, `npz.rs` and `safetensors.rs` find the array in files of those formats; `bytes.rs` is a part of a file. What a
+//! `npy.rs`, `npz.rs` and `safetensors.rs` find the array in files of those formats; `file_bytes.rs` is a part of a file. What a
 //! header claims is checked against the length of the file before anything is allocated.
 
-mod bytes;
 mod npy;
 mod npz;
-#[cfg(feature = "safetensors")]
 mod safetensors;
 
 use std::fmt;
@@ -18,12 +16,12 @@ use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 
 use pagelock_memory::{HostBuffer, default_host};
-use pagelock_tensor::{AnyTensor, DType, Device, Element, Float, Kind, Shape, Stored, Tensor};
+use pagelock_tensor::{AnyTensor, DType, Device, Element, FileElements, Float, Kind, Shape, Tensor};
 
-use self::bytes::Bytes;
 use crate::collate::Stack;
 use crate::dataset::{Dataset, check_index};
 use crate::elements::{kind_of, with_element};
+use crate::file_bytes::FileBytes;
 use crate::identity::{Checksum, hash_of_blocks, shown};
 use crate::{Error, Result};
 
@@ -63,7 +61,7 @@ pub struct StoredRows<K = Float> {
 /// An array in a file, with elements of any kind.
 #[derive(Clone, Debug)]
 struct Array {
-    bytes: Bytes,
+    bytes: FileBytes,
     path: PathBuf,
     start: u64, // of the first row
     dtype: DType,
@@ -153,8 +151,8 @@ impl<K: Kind> StoredRows<K> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn to(&self, device: &Device) -> Result<Tensor<K>> {
-        match self.array.stored() {
-            Some(stored) => Ok(self.array.send(stored, device)?.kind()?),
+        match self.array.in_file() {
+            Some(elements) => Ok(self.array.send(elements, device)?.kind()?),
             None => Ok(self.read()?.to(device)?),
         }
     }
@@ -162,7 +160,7 @@ impl<K: Kind> StoredRows<K> {
 
 impl Array {
     fn raw(path: &Path, dtype: DType, row_shape: &[usize]) -> Result<Self> {
-        let bytes = open(path)?;
+        let bytes = FileBytes::open(path)?;
         let len_bytes = bytes.len();
         let row_bytes = bytes_of(dtype, row_shape).filter(|&bytes| bytes > 0);
         let row_bytes = row_bytes
@@ -180,7 +178,7 @@ impl Array {
     }
 
     /// The rows that a header claims, if the file is long enough for them.
-    fn claimed(path: &Path, bytes: Bytes, claim: Claim) -> Result<Self> {
+    fn claimed(path: &Path, bytes: FileBytes, claim: Claim) -> Result<Self> {
         let Claim { dtype, shape, start } = claim;
         let Some((&n_rows, row_shape)) = shape.split_first() else {
             return Err(Error::content(path, "it holds one number, which has no rows; give it a first dimension"));
@@ -210,14 +208,14 @@ impl Array {
     }
 
     /// Where the rows are, if they are in a file as they are.
-    fn stored(&self) -> Option<Stored<'_>> {
+    fn in_file(&self) -> Option<FileElements<'_>> {
         let (file, start) = self.bytes.in_file()?;
-        Some(Stored { file, path: &self.path, start: start + self.start })
+        Some(FileElements { file, path: &self.path, start: start + self.start })
     }
 
-    fn send(&self, stored: Stored<'_>, device: &Device) -> Result<AnyTensor> {
+    fn send(&self, elements: FileElements<'_>, device: &Device) -> Result<AnyTensor> {
         let shape = self.shape(self.n_rows);
-        with_element!(self.dtype, E => Ok(stored.to::<E>(&shape[..], device)?.into()))
+        with_element!(self.dtype, E => Ok(elements.to::<E>(&shape[..], device)?.into()))
     }
 
     fn shape(&self, n_rows: usize) -> Vec<usize> {
@@ -236,9 +234,9 @@ impl Array {
         let mut row = HostBuffer::allocate(default_host(), n_bytes)?;
         let mut result = Ok(());
         let tensor = Tensor::build(&self.shape(indices.len())[..], |out: &mut [E]| {
-            let mut places = out.chunks_exact_mut((self.row_bytes / size_of::<E>()).max(1));
-            result = indices.zip(&mut places).try_for_each(|(index, place)| {
-                place.copy_from_slice(self.read_row(index, row.bytes_mut()?)?);
+            let mut rows = out.chunks_exact_mut((self.row_bytes / size_of::<E>()).max(1));
+            result = indices.zip(&mut rows).try_for_each(|(index, out)| {
+                out.copy_from_slice(self.read_row(index, row.bytes_mut()?)?);
                 Ok(())
             });
         })?;
@@ -312,10 +310,6 @@ fn check_kind<K: Kind>(path: &Path, dtype: DType) -> Result<()> {
         path,
         format!("its elements are {dtype}, which are no {kind}s; open it as StoredRows::<{its_kind}>"),
     ))
-}
-
-fn open(path: &Path) -> Result<Bytes> {
-    Bytes::open(path).map_err(|source| Error::io("open", path, source))
 }
 
 /// How many bytes an array takes; none if that is no number of 64 bits.

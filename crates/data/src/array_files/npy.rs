@@ -8,7 +8,7 @@ use std::path::Path;
 
 use pagelock_tensor::{DType, Kind};
 
-use super::{Array, Bytes, Claim, StoredRows, open};
+use super::{Array, Claim, FileBytes, StoredRows};
 use crate::{Error, Result};
 
 const MAGIC: [u8; 6] = *b"\x93NUMPY";
@@ -37,13 +37,13 @@ impl<K: Kind> StoredRows<K> {
     /// ```
     pub fn npy(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
-        Self::of(Array::npy_in(path, open(path)?)?)
+        Self::of(Array::npy_in(path, FileBytes::open(path)?)?)
     }
 }
 
 impl Array {
     /// The array in `bytes` of that file, which are a `.npy` file.
-    pub(super) fn npy_in(path: &Path, bytes: Bytes) -> Result<Self> {
+    pub(super) fn npy_in(path: &Path, bytes: FileBytes) -> Result<Self> {
         let (start, header) = read_header(path, &bytes)?;
         let (dtype, shape) = parse(&header).map_err(|problem| Error::content(path, problem))?;
         Self::claimed(path, bytes, Claim { dtype, shape, start })
@@ -51,7 +51,7 @@ impl Array {
 }
 
 /// Where the elements start, and the dictionary.
-fn read_header(path: &Path, bytes: &Bytes) -> Result<(u64, String)> {
+fn read_header(path: &Path, bytes: &FileBytes) -> Result<(u64, String)> {
     let not_npy = || Error::content(path, "it does not start like a .npy file; write it with numpy.save");
     let mut start = [0; 12];
     let n_start = bytes.len().min(12) as usize;

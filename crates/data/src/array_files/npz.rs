@@ -10,9 +10,9 @@ use zip::read::ZipFile;
 use zip::result::ZipError;
 use zip::{CompressionMethod, ZipArchive};
 
-use super::bytes::{Bytes, Reader};
-use super::{Array, StoredRows, open};
+use super::{Array, StoredRows};
 use crate::error::Problem;
+use crate::file_bytes::{FileBytes, Reader};
 use crate::identity::Checksum;
 use crate::panics::lock;
 use crate::{Error, Result};
@@ -66,7 +66,7 @@ impl Seek for Metered {
 }
 
 /// Reads the directory of an archive.
-fn archive(path: &Path, bytes: &Bytes) -> Result<Archive> {
+fn archive(path: &Path, bytes: &FileBytes) -> Result<Archive> {
     let directory: Arc<Mutex<Directory>> = Arc::default();
     let reader = Metered { reader: bytes.clone().reader(), directory: directory.clone() };
     let archive = Archive::new(BufReader::new(reader)).map_err(|error| {
@@ -115,7 +115,7 @@ impl<K: Kind> StoredRows<K> {
 
 impl Array {
     fn npz(path: &Path, name: &str) -> Result<Self> {
-        let bytes = open(path)?;
+        let bytes = FileBytes::open(path)?;
         let mut archive = archive(path, &bytes)?;
         let found = archive.index_for_name(&format!("{name}.npy")).or_else(|| archive.index_for_name(name));
         let index = found.ok_or_else(|| missing(path, name, &archive))?;
@@ -146,7 +146,7 @@ fn missing(path: &Path, name: &str, archive: &Archive) -> Error {
 }
 
 /// The part of the file that a member is, compared with its checksum; else what is wrong with it.
-fn in_place<R: Read>(mut member: ZipFile<'_, R>, bytes: &Bytes) -> Result<Bytes, String> {
+fn in_place<R: Read>(mut member: ZipFile<'_, R>, bytes: &FileBytes) -> Result<FileBytes, String> {
     let (start, len) = (member.data_start(), member.size());
     let part = start.and_then(|start| bytes.part(start, len)).ok_or("is not within it")?;
     match io::copy(&mut member, &mut io::sink()) {
@@ -157,7 +157,7 @@ fn in_place<R: Read>(mut member: ZipFile<'_, R>, bytes: &Bytes) -> Result<Bytes,
 }
 
 /// A member in memory of its own; else what is wrong with it.
-fn unpacked<R: Read>(mut member: ZipFile<'_, R>) -> Result<Bytes, Problem> {
+fn unpacked<R: Read>(mut member: ZipFile<'_, R>) -> Result<FileBytes, Problem> {
     let len = member.size();
     if len > (member.compressed_size() + 1).saturating_mul(MOST_PACKED) {
         return Err(format!("claims to be {len} bytes").into());
@@ -165,5 +165,9 @@ fn unpacked<R: Read>(mut member: ZipFile<'_, R>) -> Result<Bytes, Problem> {
     let mut memory = HostBuffer::allocate(default_host(), len as usize)?;
     // The checksum is compared where the member ends, which the last of these reads sees.
     let is_whole = member.read_exact(memory.bytes_mut()?).is_ok() && matches!(member.read(&mut [0]), Ok(0));
-    if is_whole { Ok(Bytes::of_memory(memory)) } else { Err("does not unpack to what was packed".to_owned().into()) }
+    if is_whole {
+        Ok(FileBytes::of_memory(memory))
+    } else {
+        Err("does not unpack to what was packed".to_owned().into())
+    }
 }

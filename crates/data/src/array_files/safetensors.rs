@@ -1,25 +1,18 @@
-//! Safetensors: the length of a header, the header (JSON: name, type, shape and place of each tensor), the elements.
+//! Safetensors: where the rows of a tensor are in such a file, as [`TensorFile`] reads its header.
 
 use std::path::Path;
 
-use pagelock_memory::HeapReservation;
-use pagelock_tensor::{DType, Kind};
-use safetensors::tensor::Metadata;
+use pagelock_tensor::{Error as TensorError, FileElements, Kind, TensorFile};
 
-use super::{Array, Claim, StoredRows, bytes_of, open};
+use super::{Array, Claim, FileBytes, StoredRows};
 use crate::{Error, Result};
-
-/// What the format allows.
-const LONGEST_HEADER: u64 = 100_000_000;
-/// Memory that a parsed header takes at most, as a multiple of its length in the file.
-const PARSED: u64 = 16;
 
 impl<K: Kind> StoredRows<K> {
     /// The rows of the tensor `name` of a `.safetensors` file, in the precision of the file.
     ///
     /// # Errors
-    /// [`Error::Io`]; [`Error::Content`] if it is no such file, has no tensor of that name, has elements of another kind, or
-    /// is shorter than its header says.
+    /// As [`TensorFile::open`], where [`Error::Io`] and [`Error::Content`] are this crate's; [`Error::Content`] if it has no
+    /// tensor of that name, or elements of another kind.
     ///
     /// # Examples
     /// ```
@@ -42,33 +35,23 @@ impl<K: Kind> StoredRows<K> {
 
 impl Array {
     fn safetensors(path: &Path, name: &str) -> Result<Self> {
-        let bytes = open(path)?;
-        let mut start = [0; 8];
-        let n_start = bytes.len().min(8) as usize;
-        bytes.read_exact_at(&mut start[..n_start], 0).map_err(|source| Error::io("read", path, source))?;
-        let header_bytes = u64::from_le_bytes(start);
-        if n_start < 8 || header_bytes > LONGEST_HEADER || 8 + header_bytes > bytes.len() {
-            return Err(Error::content(path, "it does not start like a safetensors file; get it again"));
-        }
-        let _room = HeapReservation::new(header_bytes.saturating_mul(PARSED))?;
-        let mut header = vec![0; header_bytes as usize];
-        bytes.read_exact_at(&mut header, 8).map_err(|source| Error::io("read", path, source))?;
-        let damaged = |why: String| Error::content(path, format!("its header is damaged ({why}); get it again"));
-        let metadata: Metadata = serde_json::from_slice(&header).map_err(|error| damaged(error.to_string()))?;
-        let Some(info) = metadata.info(name) else {
-            let mut names: Vec<_> = metadata.tensors().into_keys().collect();
-            names.sort();
-            names.truncate(10);
-            return Err(Error::content(path, format!("it has no tensor `{name}`; it has {}", names.join(", "))));
-        };
-        let Some(dtype) = DType::from_safetensors(&info.dtype.to_string()) else {
-            return Err(Error::content(path, format!("`{name}` has elements of {}, which no tensor has", info.dtype)));
-        };
-        let (from, to) = (info.data_offsets.0 as u64, info.data_offsets.1 as u64);
-        if to.checked_sub(from) != bytes_of(dtype, &info.shape) {
-            return Err(damaged(format!("`{name}` is {:?} of {dtype}, in bytes {from} to {to}", info.shape)));
-        }
-        let start = (8 + header_bytes).saturating_add(from);
-        Self::claimed(path, bytes, Claim { dtype, shape: info.shape.clone(), start })
+        let opened = TensorFile::open(path).map_err(of_file)?;
+        let (dtype, shape, FileElements { file, start, .. }) = opened.elements(name).map_err(|error| match error {
+            TensorError::NoEntry { path: name, names, .. } => {
+                Error::content(path, format!("it has no tensor `{name}`; it has {names}"))
+            }
+            error => of_file(error),
+        })?;
+        let bytes = file.try_clone().and_then(FileBytes::of_file).map_err(|source| Error::io("open", path, source))?;
+        Self::claimed(path, bytes, Claim { dtype, shape: shape.to_vec(), start })
+    }
+}
+
+/// What is wrong with a file, as this crate's errors say it.
+fn of_file(error: TensorError) -> Error {
+    match error {
+        TensorError::Content { path, problem } => Error::content(&path, problem),
+        TensorError::Io { action, path, source } => Error::io(action, &path, source),
+        error => error.into(),
     }
 }

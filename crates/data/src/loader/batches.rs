@@ -22,7 +22,7 @@ use crate::{Error, Result};
 /// # Examples
 /// See [`Loader`](super::Loader).
 pub struct Batches<'a, B: Send + 'static> {
-    pub(super) epoch: Opaque<'a, Epoch<'a>>,
+    pub(super) epoch: Opaque<'a, AnyBatches<'a>>,
     pub(super) batches: PhantomData<fn() -> B>,
 }
 
@@ -42,7 +42,7 @@ impl<B: Send + 'static> Iterator for Batches<'_, B> {
 }
 
 /// [`Batches`], whatever their type.
-pub(super) struct Epoch<'a> {
+pub(super) struct AnyBatches<'a> {
     core: &'a Core,
     start: Position,
     n_turns: usize,
@@ -67,7 +67,7 @@ enum Threads {
     Nobody,
 }
 
-impl<'a> Epoch<'a> {
+impl<'a> AnyBatches<'a> {
     /// The next epoch of a loader.
     pub(super) fn start(core: &'a Core) -> Opaque<'a, Self> {
         let mut progress = core.progress();
@@ -195,7 +195,7 @@ impl<'a> Epoch<'a> {
     }
 }
 
-impl Drop for Epoch<'_> {
+impl Drop for AnyBatches<'_> {
     fn drop(&mut self) {
         if let Threads::Workers(pool) = mem::replace(&mut self.threads, Threads::Nobody) {
             self.core.put_away(pool);

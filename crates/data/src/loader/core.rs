@@ -11,7 +11,7 @@ use super::pinned::{PinnedPool, pinned_pool};
 use super::pool::WorkerPool;
 use super::report::{LoaderReport, Made, Skipped};
 use super::settings::Settings;
-use super::source::{Source, Step};
+use super::source::{BatchSource, Step};
 use crate::identity::in_a_line;
 use crate::opaque::Opaque;
 use crate::panics::lock;
@@ -53,7 +53,7 @@ impl Progress {
 }
 
 impl Core {
-    pub(super) fn new(source: Arc<dyn Source>, kind: OrderKind) -> Opaque<'static, Self> {
+    pub(super) fn new(source: Arc<dyn BatchSource>, kind: OrderKind) -> Opaque<'static, Self> {
         let order = Order { batch_size: 1, drop_last: false, kind };
         let (settings, holder) = (Settings::default(), Holder::named("loader"));
         let recipe = Recipe { source, steps: Vec::new(), n_pinned_steps: 0, order, settings, holder };

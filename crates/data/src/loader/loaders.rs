@@ -4,11 +4,11 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use super::batches::{Batches, Epoch};
+use super::batches::{AnyBatches, Batches};
 use super::core::Core;
 use super::order::{OrderKind, Position};
 use super::report::{LoaderReport, Skipped};
-use super::source::{self, Source, Step};
+use super::source::{self, BatchSource, Step};
 use crate::Result;
 use crate::opaque::Opaque;
 use crate::state::LoaderState;
@@ -86,7 +86,7 @@ pub enum Indices {}
 pub enum Shards {}
 
 impl<B: Send + 'static, K> Loader<B, K> {
-    pub(super) fn of(source: impl Source, order: OrderKind) -> Self {
+    pub(super) fn of(source: impl BatchSource, order: OrderKind) -> Self {
         Self { core: Core::new(Arc::new(source), order), types: PhantomData }
     }
 
@@ -162,7 +162,7 @@ impl<B: Send + 'static, K> Loader<B, K> {
 
     /// Starts the next epoch; `for batch in &loader` does the same.
     pub fn iter(&self) -> Batches<'_, B> {
-        Batches { epoch: Epoch::start(&self.core), batches: PhantomData }
+        Batches { epoch: AnyBatches::start(&self.core), batches: PhantomData }
     }
 }
 

@@ -15,7 +15,7 @@ use super::pinned::PinnedAllocator;
 use super::pool::Worker;
 use super::report::{LoaderReport, Made, Skipped};
 use super::settings::Settings;
-use super::source::{AnyBatch, Source, Step};
+use super::source::{AnyBatch, BatchSource, Step};
 use crate::dataset::check_index;
 use crate::panics::{drop_quietly, lock};
 use crate::pin::Slots;
@@ -24,7 +24,7 @@ use crate::{Error, Result};
 /// How batches are made: everything that a loader was told.
 #[derive(Clone)]
 pub(super) struct Recipe {
-    pub(super) source: Arc<dyn Source>,
+    pub(super) source: Arc<dyn BatchSource>,
     pub(super) steps: Vec<Arc<Step>>,
     /// How many of the steps, and the collation before them, make tensors in page-locked memory; 0 if none does.
     pub(super) n_pinned_steps: usize,

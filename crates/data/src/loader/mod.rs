@@ -9,10 +9,10 @@
 //! ```text
 //! DataLoader, StreamLoader     loaders.rs, settings.rs: both; kinds.rs: what differs
 //!   Core                       core.rs: recipe, settings, position, report (report.rs)
-//!     Epoch                    batches.rs: gives the batches of one epoch
+//!     AnyBatches                    batches.rs: gives the batches of one epoch
 //!       WorkerPool             pool.rs: threads, reorder buffer, backpressure
 //!         Recipe, Maker        maker.rs: one batch; order.rs: its position; pinned.rs: page-locked memory
-//!           Source, Step       source.rs: datasets and functions of the program's types
+//!           BatchSource, Step       source.rs: datasets and functions of the program's types
 //!       Uploads                device.rs: copies batches to a device ahead of the program (DeviceLoader)
 //! ```
 

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use pagelock_memory::{
-    ALIGN, Budget, Counted, Error as Refusal, HostBuffer, HostScope, HostSource, Limited, PageLocked, Pooled,
+    ALIGN, Budget, Counted, Error as Refusal, HostAllocator, HostBuffer, HostScope, Limited, PageLocked, Pooled,
     default_host, host_budget,
 };
 use pagelock_tensor::{AnyTensor, Element, Error as TensorError, Tensor, page_locked, page_locked_source};
@@ -179,7 +179,7 @@ impl Destination for Arc<PinnedAllocator> {
     }
 }
 
-impl HostSource for PinnedAllocator {
+impl HostAllocator for PinnedAllocator {
     fn allocate(&self, len_bytes: usize) -> Result<HostBuffer, Refusal> {
         let pageable = |_| {
             self.batch().fell_back = true;

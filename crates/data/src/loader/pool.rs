@@ -22,7 +22,7 @@
 //! there the worker gives up after the time-out, and its batch is an error.
 //!
 //! Invariant: an entry that is `Making` has exactly one worker, and a worker has at most one entry. A worker that finishes a
-//! batch and has no entry any more drops the batch: the entry was removed, or is made again.
+//! batch drops it if it has no entry any more: the entry was removed, or became pending again.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -54,8 +54,8 @@ struct Shared {
     n_workers: usize,
     memory: Option<PinnedPool>, // for batches that are to be page-locked
     state: Mutex<State>,
-    ready: Condvar, // the first entry is ready, or a worker has ended
-    work: Condvar,  // there is something to do for a worker
+    ready: Condvar, // the program waits here until the first entry is ready, or a worker has ended
+    work: Condvar,  // workers wait here until there is something to do
 }
 
 #[derive(Default)]
@@ -98,7 +98,7 @@ enum EntryState {
 struct Finished {
     batch: AnyBatch,
     made: Made,
-    reserved: Option<Reservation>, // until the program takes the batch
+    reserved: Option<Reservation>, // held until the program takes the batch
 }
 
 /// A batch for a worker to make.
@@ -109,14 +109,14 @@ struct Job {
     reserved: Result<Option<Reservation>, pagelock_memory::Error>,
 }
 
-/// A worker thread. One that takes too long is replaced by another with its number.
+/// A worker thread. One that takes too long is replaced by another of the same number.
 #[derive(Clone)]
 pub(super) struct Worker {
     pub(super) number: usize,
     pub(super) progress: Arc<SampleProgress>,
 }
 
-/// What the program gets: what became of a batch, and its position. No position: the batch comes later all the same.
+/// What the program gets: what became of a batch, and its position; none if the batch still comes later.
 pub(super) type Given = (Made, Option<Position>);
 
 impl WorkerPool {
@@ -132,11 +132,11 @@ impl WorkerPool {
         Ok(pool)
     }
 
-    /// Starts a worker, in the place of one that has its number.
+    /// Starts a worker; it replaces one of the same number.
     fn start(&self, number: usize) -> Result<JoinHandle<()>> {
         let (shared, worker) = (self.shared.clone(), Worker { number, progress: Arc::default() });
         let progress = worker.progress.clone();
-        let mut state = lock(&self.shared.state); // until there is a thread: it begins by looking who is at work
+        let mut state = lock(&self.shared.state); // until the worker is listed below: its thread looks itself up first
         let thread = thread::Builder::new().name(format!("loader {number}")).spawn(move || {
             let ended = Error::catch(Some(number), None, None, || shared.work(&worker));
             shared.end(&worker, ended);
@@ -164,8 +164,7 @@ impl WorkerPool {
         self.shared.work.notify_all();
     }
 
-    /// Puts the next batch of the epoch, in order, into `batch`, whose room is used again; none at the end. It is the
-    /// `number`th.
+    /// Puts the next batch of the epoch, the `number`th, into `batch`, whose memory is used again; none at the end.
     pub(super) fn next(&mut self, number: usize, batch: &mut AnyBatch) -> Option<Given> {
         let start = Instant::now();
         let shared = self.shared.clone();
@@ -202,8 +201,8 @@ impl WorkerPool {
         Some((made, Some(position)))
     }
 
-    /// The error of a batch that took too long. Of a dataset with indices, the epoch goes on without it, and with another worker
-    /// in the place of the one that is stuck. A shard's batch comes later.
+    /// The error of a batch that took too long. In a dataset with indices, the epoch goes on without the batch, and
+    /// another worker replaces the one that is stuck. A shard's batch comes later.
     fn give_up(&mut self, mut state: MutexGuard<'_, State>, batch: usize, waited: Duration) -> Given {
         let share = self.shared.recipe.order.share();
         let Some(position) = state.entries.front().map(|entry| entry.position).or_else(|| state.positions.peek())
@@ -235,7 +234,7 @@ impl WorkerPool {
         (Made::failed(replaced.err().unwrap_or(error)), Some(position))
     }
 
-    /// Ends an epoch before its time; what is being made is dropped when it is finished.
+    /// Ends an epoch early. Batches that workers are making are dropped when they are finished.
     pub(super) fn stop(&self) {
         let mut state = lock(&self.shared.state);
         let (positions, readers) = (mem::take(&mut state.positions), mem::take(&mut state.readers));
@@ -272,7 +271,7 @@ impl State {
         Some((position, finished))
     }
 
-    /// Which entry `worker` is to make, of those that `may_make` allows it: the first that is pending, else a new one.
+    /// The index of an entry that `may_make` allows a worker to make: the first that is pending, else a new one.
     fn pick(&mut self, window: usize, in_order: bool, may_make: impl Fn(Position) -> bool) -> Option<usize> {
         let mut index = if self.n_pending > 0 { 0 } else { self.entries.len() };
         loop {
@@ -422,7 +421,7 @@ impl Shared {
             match budget.reserve(state.batch_bytes) {
                 Ok(reserved) => break Ok(Some(reserved)),
                 _ if state.index_of(worker).is_none() => break Ok(None), // the batch is no longer needed
-                // Others are ahead: the program will take them, and they give their memory back.
+                // The program will take the batches ahead of this one, which gives their memory back.
                 Err(_) if state.in_memory() > 1 => state = self.wait_for_work(state),
                 Err(refused) => break Err(refused),
             }
@@ -451,7 +450,7 @@ impl Shared {
         state.entries[index].state = EntryState::Ready(finished);
         let fed = index == 0 && mem::take(&mut state.is_starving);
         if is_first || fed {
-            self.work.notify_all(); // they waited for that
+            self.work.notify_all(); // workers wait for the size of the first batch, and while it has no memory
         }
         if index == 0 && state.program_waits.is_some() {
             self.ready.notify_one();
@@ -459,7 +458,7 @@ impl Shared {
         None
     }
 
-    /// Wakes workers after an entry was removed. Not for each: that takes as long as making a small batch.
+    /// Wakes workers after an entry was removed. Not after each: waking one takes as long as a small batch.
     fn wake_after_pop(&self, state: &State, reserved: Option<Reservation>) {
         drop(reserved); // one of them may need it
         let is_half_empty = state.entries.len() <= self.window() / 2 || state.n_pending > 0;

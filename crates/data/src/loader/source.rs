@@ -1,4 +1,4 @@
-//! [`Source`]: a dataset and its collation, without their types. [`Step`]: what is done to a batch after it was collated.
+//! [`BatchSource`]: a dataset and its collation, without their types. [`Step`]: what is done to a batch after it was collated.
 //! [`AnyBatch`]: a batch without its type. So all else is compiled once for all types of batches.
 
 use std::any::Any;
@@ -44,7 +44,7 @@ impl AnyBatch {
 }
 
 /// See the head of the file.
-pub(super) trait Source: Send + Sync + 'static {
+pub(super) trait BatchSource: Send + Sync + 'static {
     /// How many samples there are, or how many shards.
     fn len(&self) -> usize;
 
@@ -68,7 +68,7 @@ pub(super) struct Indexed<D, C, B> {
     pub(super) gather: fn(&D, &[usize]) -> Result<Option<B>>,
 }
 
-impl<B, D, C> Source for Indexed<D, C, B>
+impl<B, D, C> BatchSource for Indexed<D, C, B>
 where
     B: Send + 'static,
     D: Dataset,
@@ -112,7 +112,7 @@ pub(super) struct Sharded<D, C, B> {
     pub(super) batches: PhantomData<fn() -> B>,
 }
 
-impl<B, D, C> Source for Sharded<D, C, B>
+impl<B, D, C> BatchSource for Sharded<D, C, B>
 where
     B: Send + 'static,
     D: IterableDataset,

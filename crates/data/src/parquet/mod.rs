@@ -5,11 +5,10 @@
 
 mod pages;
 
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use pagelock_memory::{HeapReservation, open_regular};
+use pagelock_memory::HeapReservation;
 use pagelock_tensor::{AnyTensor, DType, Element, Kind, Tensor};
 use parquet::basic::Type as PhysicalType;
 use parquet::column::reader::{ColumnReaderImpl, get_column_reader, get_typed_column_reader};
@@ -20,6 +19,7 @@ use parquet::file::serialized_reader::SerializedPageReader;
 
 use self::pages::{Pages, Room};
 use crate::elements::kind_of;
+use crate::file_bytes::FileBytes;
 use crate::identity::{hash_of_blocks, shown};
 use crate::panics::{lock, unpanicked};
 use crate::{Error, Result};
@@ -66,8 +66,7 @@ impl ParquetTable {
     /// ```
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref().to_owned();
-        let (file, len_bytes) = open_regular(&path).map_err(|source| Error::io("open", &path, source))?;
-        let pages = Pages { file: Arc::new(file), len_bytes, room: None };
+        let pages = Pages { file: FileBytes::open(&path)?, room: None };
         let footer_bytes = footer_bytes(&pages);
         let (footer, _parsing) = (HeapReservation::new(KEPT * footer_bytes)?, HeapReservation::new(footer_bytes)?);
         let opened = unpanicked(|| SerializedFileReader::new(pages.clone()).map_err(|error| error.to_string()));
@@ -105,8 +104,8 @@ impl ParquetTable {
     /// # Examples
     /// As [`CsvTable::identity`](crate::CsvTable::identity).
     pub fn identity(&self) -> String {
-        let Pages { file, len_bytes, .. } = &*self.pages;
-        let hash = hash_of_blocks(*len_bytes, |out, at| file.read_exact_at(out, at));
+        let file = &self.pages.file;
+        let (len_bytes, hash) = (file.len(), hash_of_blocks(file.len(), |out, at| file.read_exact_at(out, at)));
         format!("ParquetTable of {} rows in {len_bytes} bytes, {}", self.n_rows, shown(hash))
     }
 
@@ -299,10 +298,11 @@ const KEPT: u64 = 12;
 /// The length of the footer, as the end of the file states it.
 fn footer_bytes(pages: &Pages) -> u64 {
     let mut end = [0; 8]; // the length, and `PAR1`
-    let found = pages.len_bytes.checked_sub(8).map(|at| pages.file.read_exact_at(&mut end, at));
+    let len_bytes = pages.file.len();
+    let found = len_bytes.checked_sub(8).map(|at| pages.file.read_exact_at(&mut end, at));
     let [a, b, c, d, ..] = end;
     let claimed = u64::from(u32::from_le_bytes([a, b, c, d]));
-    if matches!(found, Some(Ok(()))) { claimed.min(pages.len_bytes) } else { 0 }
+    if matches!(found, Some(Ok(()))) { claimed.min(len_bytes) } else { 0 }
 }
 
 /// What a text takes beside its bytes: its place in a list that has grown, and what the allocator adds.

@@ -10,9 +10,7 @@
 //!
 //! Reads state their offset, so several threads may read one table.
 
-use std::fs::File;
-use std::io::{self, BufReader, Read};
-use std::os::unix::fs::FileExt;
+use std::io::{BufReader, Seek, SeekFrom};
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
@@ -20,6 +18,7 @@ use pagelock_memory::HeapReservation;
 use parquet::errors::{ParquetError, Result};
 use parquet::file::reader::{ChunkReader, Length};
 
+use crate::file_bytes::{FileBytes, Reader};
 use crate::panics::lock;
 
 /// The best ratio of Snappy: a copy of 64 bytes takes three.
@@ -32,8 +31,7 @@ const START_BYTES: usize = 64;
 /// See the head of the file.
 #[derive(Clone)]
 pub(super) struct Pages {
-    pub(super) file: Arc<File>,
-    pub(super) len_bytes: u64,
+    pub(super) file: FileBytes,
     /// What pages take, where it is read page by page; else its footer is.
     pub(super) room: Option<Arc<Mutex<Room>>>,
 }
@@ -70,25 +68,9 @@ impl Room {
     }
 }
 
-/// Reads a file from an offset on.
-pub(super) struct Reader {
-    file: Arc<File>,
-    at: u64,
-    end: u64,
-}
-
-impl Read for Reader {
-    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        let room = self.end.saturating_sub(self.at).min(out.len() as u64) as usize;
-        let n_bytes = self.file.read_at(&mut out[..room], self.at)?;
-        self.at += n_bytes as u64;
-        Ok(n_bytes)
-    }
-}
-
 impl Length for Pages {
     fn len(&self) -> u64 {
-        self.len_bytes
+        self.file.len()
     }
 }
 
@@ -97,15 +79,17 @@ impl ChunkReader for Pages {
 
     fn get_read(&self, start: u64) -> Result<Self::T> {
         if let Some(room) = &self.room {
-            let start_bytes = self.len_bytes.saturating_sub(start).min(START_BYTES as u64);
+            let start_bytes = self.file.len().saturating_sub(start).min(START_BYTES as u64);
             let page = check(&self.get_bytes(start, start_bytes as usize)?).map_err(ParquetError::General)?;
             lock(room).take(start, &page).map_err(ParquetError::General)?;
         }
-        Ok(BufReader::new(Reader { file: self.file.clone(), at: start, end: self.len_bytes }))
+        let mut reader = self.file.clone().reader();
+        reader.seek(SeekFrom::Start(start))?;
+        Ok(BufReader::new(reader))
     }
 
     fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes> {
-        if start.checked_add(length as u64).is_none_or(|end| end > self.len_bytes) {
+        if self.file.part(start, length as u64).is_none() {
             return Err(ParquetError::EOF(format!("{length} bytes from byte {start} on are not within it")));
         }
         let mut bytes = vec![0; length];

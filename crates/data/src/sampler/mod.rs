@@ -9,12 +9,12 @@ mod weighted;
 
 use std::sync::Arc;
 
-use pagelock_tensor::Generator;
+use pagelock_tensor::{Generator, text::type_name};
 
 pub use self::{distributed::DistributedSampler, weighted::WeightedSampler};
 
 use crate::error::check_most;
-use crate::identity::{self, Hash, probes};
+use crate::identity::{Hash, probes};
 use crate::{Error, Result};
 
 /// The place in the order of an epoch from which on indices are wanted.
@@ -70,7 +70,7 @@ pub trait Sampler: Send + Sync + 'static {
     /// assert_eq!(RandomSampler::new(42).identity(), "random, seed 42");
     /// ```
     fn identity(&self) -> String {
-        identity::type_name::<Self>()
+        type_name::<Self>().to_owned()
     }
 }
 

@@ -53,7 +53,6 @@ fn a_large_member() {
 }
 
 fn a_long_header_of_rows() {
-    #[cfg(feature = "safetensors")]
     assert_refused(&StoredRows::<Float>::safetensors(file("names.safetensors"), "x").unwrap_err());
 }
 

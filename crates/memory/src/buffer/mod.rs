@@ -16,10 +16,10 @@ use std::{fmt, mem::ManuallyDrop, ptr::NonNull, slice, sync::Arc};
 
 use self::{
     owner::Owner,
-    parts::Place,
+    parts::PartId,
     pending::{Pending, Use},
 };
-use crate::{Block, ByteSize, Error, Kind, Resource, Result, watch};
+use crate::{Block, ByteSize, Error, MemoryKind, Resource, Result, watch};
 
 pub use self::{abandoned::Abandoned, pending::Completion};
 
@@ -41,9 +41,9 @@ pub use self::{abandoned::Abandoned, pending::Completion};
 pub struct HostBuffer {
     ptr: NonNull<u8>,
     len_bytes: usize,
-    kind: Kind,
+    kind: MemoryKind,
     pending: Pending,
-    place: Option<Place>, // of a part
+    part_id: Option<PartId>, // of a part of another buffer
     waits_when_dropped: bool,
     owner: ManuallyDrop<Owner>, // dropped in `drop`, after the last wait
 }
@@ -68,7 +68,7 @@ impl HostBuffer {
     pub fn from_block<B: Block>(block: B) -> Self {
         let (ptr, len_bytes, kind) = (block.ptr(), block.len_bytes(), block.kind());
         let owner = ManuallyDrop::new(Owner::new(block));
-        Self { ptr, len_bytes, kind, pending: Pending::new(), place: None, waits_when_dropped: true, owner }
+        Self { ptr, len_bytes, kind, pending: Pending::new(), part_id: None, waits_when_dropped: true, owner }
     }
 
     /// The bytes, after waiting for pending writers.
@@ -113,13 +113,13 @@ impl HostBuffer {
 
     /// Which kind of memory.
     #[inline]
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> MemoryKind {
         self.kind
     }
 
     /// Whether the bytes can be written: everything but mapped files.
     pub fn is_writable(&self) -> bool {
-        self.kind != Kind::Mapped
+        self.kind != MemoryKind::Mapped
     }
 
     /// Notes that a device reads the bytes until `done`: writing and dropping will wait for it.

@@ -14,11 +14,11 @@ use std::{
 };
 
 use super::HostBuffer;
-use crate::{ALIGN, Block, ByteSize, Error, Kind, Result};
+use crate::{ALIGN, Block, ByteSize, Error, MemoryKind, Result};
 
-/// Where a buffer lies that is a part of another.
+/// Which part of another buffer a buffer is.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct PartId {
     whole: usize, // where its counter is: no other whole's is there while the part lives
     index: usize,
 }
@@ -86,7 +86,7 @@ unsafe impl Block for Part {
         self.len_bytes
     }
 
-    fn kind(&self) -> Kind {
+    fn kind(&self) -> MemoryKind {
         self.whole.kind
     }
 }
@@ -147,7 +147,7 @@ impl HostBuffer {
             let part = Part { whole: whole.clone(), start: range.start, len_bytes: range.len() };
             let mut part = HostBuffer::from_block(part);
             part.pending = whole.pending.fork();
-            part.place = Some(Place { whole: whole.identity(), index });
+            part.part_id = Some(PartId { whole: whole.identity(), index });
             parts.push(part);
         }
         if parts.len() > n_before {
@@ -160,8 +160,8 @@ impl HostBuffer {
     /// Whether `next` is the part that was cut off behind this one. A device can then copy both at once, with the unused bytes
     /// between them.
     pub fn is_followed_by(&self, next: &HostBuffer) -> bool {
-        let behind = self.place.map(|place| Place { index: place.index + 1, ..place });
-        behind.is_some() && behind == next.place
+        let behind = self.part_id.map(|part| PartId { index: part.index + 1, ..part });
+        behind.is_some() && behind == next.part_id
     }
 }
 

@@ -17,7 +17,7 @@ use std::{
 
 use self::idle::{CLASSES, Idle};
 use crate::{
-    Block, Budget, Kind, PoolStats, Resource, Result,
+    Block, Budget, MemoryKind, PoolStats, Resource, Result,
     budget::Trim,
     resource::debug_block,
     sync::{Condvar, Mutex, MutexGuard, lock},
@@ -225,7 +225,7 @@ unsafe impl<R: Resource> Block for PooledBlock<R> {
         self.len_bytes
     }
 
-    fn kind(&self) -> Kind {
+    fn kind(&self) -> MemoryKind {
         self.block().kind()
     }
 }

@@ -11,7 +11,8 @@ use std::{
 };
 
 use pagelock_memory::{
-    Abandoned, Block, Completion, Counted, HostBuffer, Kind, Mapped, Pageable, PageableBlock, Resource, default_host,
+    Abandoned, Block, Completion, Counted, HostBuffer, Mapped, MemoryKind, Pageable, PageableBlock, Resource,
+    default_host,
 };
 
 use crate::tools::{Gate, Noted};
@@ -252,7 +253,7 @@ unsafe impl Block for Bulky {
         self.inner.len_bytes()
     }
 
-    fn kind(&self) -> Kind {
+    fn kind(&self) -> MemoryKind {
         self.inner.kind()
     }
 }

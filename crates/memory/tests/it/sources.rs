@@ -6,7 +6,7 @@ use std::{
 };
 
 use pagelock_memory::{
-    Block, Budget, Error, HostBuffer, HugePages, Kind, Limited, Mapped, PageLocked, Pooled, Resource,
+    Block, Budget, Error, HostBuffer, HugePages, Limited, Mapped, MemoryKind, PageLocked, Pooled, Resource,
 };
 
 use proptest::prelude::*;
@@ -18,7 +18,7 @@ const MIB: usize = 1 << 20;
 #[test]
 fn mlock_locks_or_names_the_limit_and_the_fix() {
     match PageLocked::new().allocate(64 << 10) {
-        Ok(block) => assert_eq!((block.len_bytes(), block.kind()), (64 << 10, Kind::PageLocked)),
+        Ok(block) => assert_eq!((block.len_bytes(), block.kind()), (64 << 10, MemoryKind::PageLocked)),
         Err(Error::LockLimit { .. }) => {} // a machine that lets nobody lock memory; the text is pinned elsewhere
         Err(error) => panic!("{error}"),
     }

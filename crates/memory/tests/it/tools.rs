@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-use pagelock_memory::{Completion, Error, Kind, PageLocker, Pageable, PageableBlock, Resource, Result};
+use pagelock_memory::{Completion, Error, MemoryKind, PageLocker, Pageable, PageableBlock, Resource, Result};
 
 /// Ordinary memory that is refused while `refusing`.
 #[derive(Clone, Default)]
@@ -23,7 +23,7 @@ impl Resource for Moody {
     fn allocate(&self, len_bytes: usize) -> Result<PageableBlock> {
         self.asked.fetch_add(1, SeqCst);
         if self.refusing.load(SeqCst) {
-            return Err(Error::OutOfMemory { asked: (len_bytes as u64).into(), kind: Kind::Pageable });
+            return Err(Error::OutOfMemory { asked: (len_bytes as u64).into(), kind: MemoryKind::Pageable });
         }
         Pageable.allocate(len_bytes)
     }

@@ -21,7 +21,7 @@ impl Folder {
         let path = self.file("w.safetensors");
         std::fs::write(&path, bytes).unwrap();
         let error = load_safetensors(&path).unwrap_err();
-        assert!(matches!(error, Error::Tensor(tensor::Error::Stored { .. })), "{error:?}");
+        assert!(matches!(error, Error::Tensor(tensor::Error::Content { .. })), "{error:?}");
         error.to_string().replace(&path.display().to_string(), "w.safetensors")
     }
 
@@ -129,7 +129,7 @@ fn a_file_with_changed_bytes_is_read_or_refused() {
         std::fs::write(&path, bytes).unwrap();
         match load_safetensors(&path) {
             Ok(dict) => assert!(dict.iter().map(|(_, tensor)| tensor.len_bytes()).sum::<usize>() <= whole.len()),
-            Err(error) => assert!(matches!(error, Error::Tensor(tensor::Error::Stored { .. })), "{error}"),
+            Err(error) => assert!(matches!(error, Error::Tensor(tensor::Error::Content { .. })), "{error}"),
         }
     }
 }

@@ -18,7 +18,7 @@ use crate::tensor::Raw;
 
 /// How one walk treats the graph.
 #[derive(Clone, Copy)]
-pub(crate) struct Walk {
+pub(crate) struct Options {
     /// Keep saved tensors for another walk.
     pub(crate) retain_graph: bool,
     /// Record the derivatives themselves.
@@ -26,19 +26,19 @@ pub(crate) struct Walk {
 }
 
 /// The gradient that a walk begins with.
-pub(crate) enum Start<'a> {
+pub(crate) enum RootGradient<'a> {
     Given(Raw),
     /// The number 1, made by this if anybody needs it as a tensor.
     One(&'a dyn Fn() -> Result<Raw>),
 }
 
 /// Leaves keep their share: adds each one's gradient to what it has. On an error no leaf is changed.
-pub(crate) fn backward(root: &NodeRef, start: Start<'_>, walk: Walk) -> Result<()> {
+pub(crate) fn backward(root: &NodeRef, start: RootGradient<'_>, walk: Options) -> Result<()> {
     with_buffers(|Buffers { pending, leaves }| {
         let begin = |pending: &mut Pending| match start {
-            Start::Given(gradient) => pending.arrive(root, gradient),
-            Start::One(make) if root.is_watched() || walk.create_graph => pending.arrive(root, make()?),
-            Start::One(make) => {
+            RootGradient::Given(gradient) => pending.arrive(root, gradient),
+            RootGradient::One(make) if root.is_watched() || walk.create_graph => pending.arrive(root, make()?),
+            RootGradient::One(make) => {
                 let function = root.function();
                 match function.backward_of_one(root, &mut |input, grad| pending.send(function, 0, input, grad))? {
                     true => {
@@ -61,7 +61,7 @@ pub(crate) fn backward(root: &NodeRef, start: Start<'_>, walk: Walk) -> Result<(
 }
 
 /// The gradients that arrive at `targets`, in their order; leaves keep nothing.
-pub(crate) fn gradients(roots: Vec<(NodeRef, Raw)>, targets: &[NodeRef], walk: Walk) -> Result<Vec<Option<Raw>>> {
+pub(crate) fn gradients(roots: Vec<(NodeRef, Raw)>, targets: &[NodeRef], walk: Options) -> Result<Vec<Option<Raw>>> {
     let mut found = vec![None; targets.len()];
     let oldest = targets.iter().map(|target| target.seq()).min().unwrap_or(0);
     let begin = |pending: &mut Pending| roots.into_iter().try_for_each(|(root, grad)| pending.arrive(&root, grad));
@@ -85,7 +85,7 @@ fn propagate(
     pending: &mut Pending,
     begin: impl FnOnce(&mut Pending) -> Result<()>,
     oldest: u64,
-    walk: Walk,
+    walk: Options,
     visit: &mut dyn FnMut(&NodeRef, &Raw),
 ) -> Result<()> {
     as_derivative(walk, || {
@@ -105,7 +105,7 @@ fn propagate(
     })
 }
 
-fn as_derivative<R>(walk: Walk, f: impl FnOnce() -> R) -> R {
+fn as_derivative<R>(walk: Options, f: impl FnOnce() -> R) -> R {
     // Gradients are computed in the precision of what they are gradients of, inside autocast too.
     unheard(|| with_grad_enabled(walk.create_graph, || autocast::no_autocast(f)))
 }
@@ -145,7 +145,7 @@ impl Pending {
 
     /// Adds the gradient of a part of a tensor to that of the whole, in place; false, and nothing was done, if there is none
     /// yet, somebody else has it, or the sum is recorded.
-    fn add_part(&mut self, function: &dyn GradFn, grad: &Raw, walk: Walk) -> Result<bool> {
+    fn add_part(&mut self, function: &dyn GradFn, grad: &Raw, walk: Options) -> Result<bool> {
         let [Some(input)] = function.edges() else { return Ok(false) };
         let Some((_, whole)) = self.grads.get(&input.seq()).filter(|_| !walk.create_graph) else { return Ok(false) };
         let Some(part) = function.part(&whole.layout) else { return Ok(false) };
@@ -213,7 +213,7 @@ impl Buffers {
 static ACCUMULATING: Mutex<()> = Mutex::new(());
 
 /// Adds to the gradients of leaves: to all of them, or to none if there is no memory for one.
-fn accumulate(kept: &mut [(NodeRef, Option<Raw>)], walk: Walk) -> Result<()> {
+fn accumulate(kept: &mut [(NodeRef, Option<Raw>)], walk: Options) -> Result<()> {
     let one_at_a_time = ACCUMULATING.lock().unwrap_or_else(PoisonError::into_inner);
     as_derivative(walk, || {
         kept.iter_mut().try_for_each(|(leaf, grad)| {

@@ -5,6 +5,8 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use pagelock_memory::text::type_name;
+
 use super::mode::{is_grad_enabled, no_grad};
 use super::node::{GradFn, NodeRef};
 use super::record::{Kept, is_recorded};
@@ -54,9 +56,7 @@ pub trait Function: Send + Sync + Sized + 'static {
 
     /// The name in errors and audits: that of the type, unless another is given here.
     fn name(&self) -> &'static str {
-        let path = std::any::type_name::<Self>();
-        let path = path.split('<').next().unwrap_or(path);
-        path.rsplit("::").next().unwrap_or(path)
+        type_name::<Self>()
     }
 
     /// Runs `forward` and records the result.

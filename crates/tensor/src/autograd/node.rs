@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::element::DType;
 use crate::error::{Error, Result};
-use crate::free_lists::{self, Place, Slot};
+use crate::free_lists::{self, AnySlot, Slot};
 use crate::layout::Layout;
 use crate::ops::cast;
 use crate::shape::Shape;
@@ -21,7 +21,7 @@ use crate::tensor::Raw;
 #[derive(Clone)]
 pub(crate) struct NodeRef(Arc<dyn AnyNode>); // see `free_lists.rs`
 
-trait AnyNode: Place + Send + Sync {
+trait AnyNode: AnySlot + Send + Sync {
     fn node(&self) -> &Node;
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::audit::{CutBy, note_cut};
-use super::engine::{self, Start, Walk};
+use super::engine::{self, Options, RootGradient};
 use super::node::NodeRef;
 use crate::error::{Error, Result};
 use crate::tensor::{Raw, Tensor};
@@ -23,8 +23,8 @@ pub struct Backward {
 }
 
 impl Backward {
-    fn walk(&self) -> Walk {
-        Walk { retain_graph: self.retain_graph || self.create_graph, create_graph: self.create_graph }
+    fn walk(&self) -> Options {
+        Options { retain_graph: self.retain_graph || self.create_graph, create_graph: self.create_graph }
     }
 }
 
@@ -144,8 +144,8 @@ impl Tensor {
         let node = self.tracked("backward")?;
         let walk = options.walk();
         let start = match options.gradient {
-            None if self.rank() == 0 => Start::One(&|| Ok(self.ones_like()?.into_raw())),
-            given => Start::Given(self.start_gradient(given)?),
+            None if self.rank() == 0 => RootGradient::One(&|| Ok(self.ones_like()?.into_raw())),
+            given => RootGradient::Given(self.start_gradient(given)?),
         };
         engine::backward(node, start, walk)
     }

@@ -1,13 +1,13 @@
-//! [`CapturedStep`]: a step of a training loop that a device is given once, and then does again with new inputs.
+//! [`CapturedStep`]: a step of a training loop that is captured once, as a graph, and then launched with new inputs.
 //!
-//! The first calls run eagerly. Then a call is captured as a graph (`pagelock_cuda::Graph`): operations find the
-//! capturing stream in the place of their device's (`CudaDevice::stream`), so they queue and allocate there, and nothing
-//! else about them changes. From then on a call copies its inputs to where the graph reads them, and launches it.
+//! The first calls run eagerly. Then a call is captured as a graph (`pagelock_cuda::Graph`): `CudaDevice::stream` is
+//! the capturing stream meanwhile, so operations queue and allocate there, and nothing else about them changes. Each
+//! later call copies its inputs to where the graph reads them, and launches the graph.
 //!
 //! A small step is captured twice, and the two graphs take turns: while one runs, the inputs of the other are copied, on
-//! a stream for copies. Where one launch takes long, copies in between do not matter, but memory does.
+//! a stream for copies. A large step is captured once: copies take little of its time, and a second graph much memory.
 //!
-//! Invariants: what a graph uses is kept by the graph; a result that somebody still has is never written again
+//! Invariants: a graph keeps the buffers that it uses; a result that the program still has is never overwritten
 //! (`Outputs`).
 
 mod current;
@@ -25,17 +25,16 @@ use crate::error::{Error, Result};
 use crate::storage::StorageRef;
 use crate::transfer::many::{room_for, upload_to};
 
-/// A step of a loop, done again and again with inputs of the same shapes: on a GPU at the price of one launch.
+/// A step of a loop that is repeated with inputs of the same shapes: on a GPU, with a single launch.
 ///
-/// [`run`](CapturedStep::run) gives what the step returns, as if it was called each time. On a GPU the first two calls
-/// with inputs of some shapes do call it; the third, and for most steps the fourth, captures what the step asks of the
-/// GPU, and all later ones let the GPU do that again: the same kernels with the same arguments, so the same bits. Each
-/// shape has a step of its own, so a last batch that is smaller needs nothing special. On the CPU every call calls the
-/// step.
+/// [`run`](CapturedStep::run) returns what the step returns. On a GPU, the first two calls with inputs of some shapes
+/// run the step. The third call, and for small steps the fourth, captures the step's work as a graph. Later calls
+/// launch the graph: the same kernels with the same arguments, so the same bits. Other shapes have graphs of their own,
+/// so a smaller last batch needs nothing special. On the CPU every call runs the step.
 ///
-/// Inputs from the host are copied while the GPU still does the step before; from page-locked memory the program does not
-/// even wait for that. The inputs of a call are therefore kept until the next; small ones, of at most 256 KiB, for up to
-/// four calls, since asking whether their copies are done takes longer than copying them.
+/// Inputs on the host are copied while the GPU still runs the step before, and the program does not wait for copies
+/// from page-locked memory. So the inputs of a call are kept until the next call. Small inputs, of at most 256 KiB, are
+/// kept for up to four calls, since asking whether a copy is done takes longer than the copy.
 ///
 /// What this means for the step:
 /// - Tensors that it changes, such as parameters and what an optimizer keeps, are changed by every call, and can be
@@ -73,9 +72,9 @@ use crate::transfer::many::{room_for, upload_to};
 /// ```
 pub struct CapturedStep<I: Tensors, O: Tensors> {
     device: Device,
-    copies: Option<Stream>, // there when the first step is captured
+    copies: Option<Stream>, // made when the first step is captured
     by_shape: Vec<ByShape<I, O>>,
-    /// What the latest calls copied: dropping it waits for the copy.
+    /// The inputs of the latest calls. Dropping one waits for its copy.
     given: Vec<I>,
 }
 
@@ -99,15 +98,15 @@ struct Turn<I: Tensors, O: Tensors> {
 struct Replay<O: Tensors> {
     graph: Graph<Shared>,
     outputs: Outputs<O>,
-    /// What it changes in place and somebody else has.
+    /// What the step changes in place and the program has.
     written: Vec<StorageRef>,
     draws: Option<Draws>,
 }
 
 /// What the graph writes and the step returns.
 ///
-/// Whoever keeps a result keeps its values: before the next launch its storage gets other memory, with a copy, and the
-/// graph's memory a new storage. A result that is also something else, such as a parameter, stays that.
+/// A result that the program keeps does not change: before the next launch, its storage gets a copy in other memory,
+/// and the graph's memory a new storage. A result that is also something else, such as a parameter, is left alone.
 struct Outputs<O: Tensors> {
     tensors: O,
     is_own: Vec<bool>, // of each, whether nobody else had it when the step returned it
@@ -153,7 +152,8 @@ impl<I: Tensors, O: Tensors> CapturedStep<I, O> {
         Ok(results)
     }
 
-    /// Drops what earlier calls copied, if it is large or enough of it: the latest first, whose copy is done after all others.
+    /// Drops the inputs of earlier calls, if they are large or of enough calls. Drops the latest first: after its copy,
+    /// all others are done.
     fn drop_given(&mut self) {
         let mut len_bytes = 0;
         if let Some(latest) = self.given.last() {
@@ -164,7 +164,7 @@ impl<I: Tensors, O: Tensors> CapturedStep<I, O> {
         }
     }
 
-    /// Whose turn it is for such inputs, and the stream for their copies; none if the step is to be called.
+    /// The graph whose turn it is for such inputs, and the stream for copies; none if this call is to run the step.
     fn turn(&mut self, inputs: &I) -> Result<Option<(CudaDevice, &Stream, &mut Turn<I, O>)>> {
         let Device::Cuda(cuda) = &self.device else { return Ok(None) };
         let Some(known) = self.by_shape.iter().position(|known| inputs.fits(&known.turns[0].slots)) else {
@@ -211,7 +211,7 @@ impl<I: Tensors, O: Tensors> Turn<I, O> {
         Ok(Self { slots, replay: None, launched: None })
     }
 
-    /// Copies the inputs to where the graph reads them, once it does not any more.
+    /// Copies the inputs to where the graph reads them, after its latest launch.
     fn give(&self, inputs: &I, copies: &Stream) -> Result<()> {
         if let Some(launched) = &self.launched {
             copies.wait_for(launched).map_err(|source| Error::cuda(NAME, source))?;
@@ -230,12 +230,12 @@ impl<O: Tensors> Replay<O> {
         let graph = recording.shared().map_err(|source| Error::cuda(NAME, source))?;
         let mut is_own = Vec::new();
         outputs.visit(&mut |output| is_own.push(output.storage.is_unique()));
-        // What nobody else has is the graph's own business.
+        // What only the graph has, nobody looks at.
         let written = written.into_iter().filter(|storage| !storage.is_unique()).collect();
         Ok(Self { graph, outputs: Outputs { tensors: outputs, is_own }, written, draws })
     }
 
-    /// Whether it still does what the step would.
+    /// Whether a launch still does what the step would do.
     fn is_current(&self) -> bool {
         self.draws.as_ref().is_none_or(Draws::are_current)
     }
@@ -261,7 +261,7 @@ impl<O: Tensors> Replay<O> {
 }
 
 impl<O: Tensors> Outputs<O> {
-    /// Gives other memory to those that somebody has.
+    /// Gives other memory to the results that the program still has.
     fn leave_to_others(&mut self, device: &CudaDevice) -> Result<()> {
         let mut is_own = self.is_own.iter();
         self.tensors.visit_mut(&mut |output| {

@@ -6,7 +6,7 @@
 
 use std::sync::{Arc, Once, PoisonError, RwLock};
 
-use pagelock_cuda::{Argument, Function, KernelSource, Launch};
+use pagelock_cuda::{Argument, KernelFunction, KernelSource, Launch};
 use rustc_hash::FxHashMap;
 
 use super::CudaDevice;
@@ -40,8 +40,8 @@ pub(crate) struct Code {
 
 /// The kernels that a device has.
 #[derive(Default)]
-pub(super) struct Kernels {
-    loaded: RwLock<FxHashMap<Key, Vec<(Constants, Arc<Function>)>>>, // guards which there are
+pub(super) struct LoadedKernels {
+    loaded: RwLock<FxHashMap<Key, Vec<(Constants, Arc<KernelFunction>)>>>, // guards which there are
 }
 
 /// A text by its address, the types that it was compiled for, and a kernel's name by its address.
@@ -96,7 +96,7 @@ impl CudaDevice {
         types: [DType; 2],
         (kernel, constants): (&'static str, &Constants),
         source: impl FnOnce() -> KernelSource,
-    ) -> Result<Arc<Function>> {
+    ) -> Result<Arc<KernelFunction>> {
         let key = Key(address, types, kernel.as_ptr().addr());
         let loaded = &self.kernels().loaded;
         if let Some(known) = loaded.read().unwrap_or_else(PoisonError::into_inner).get(&key)
@@ -140,7 +140,7 @@ impl Code {
     /// Launches a kernel, compiled for inputs of one type and an output of another.
     ///
     /// # Safety
-    /// As [`Function::launch`].
+    /// As [`KernelFunction::launch`].
     pub(crate) unsafe fn launch(
         &'static self,
         device: &CudaDevice,
@@ -156,7 +156,7 @@ impl Code {
     /// [`launch`](Self::launch) of a kernel that is compiled for `constants`, too.
     ///
     /// # Safety
-    /// As [`Function::launch`].
+    /// As [`KernelFunction::launch`].
     pub(crate) unsafe fn launch_for(
         &'static self,
         device: &CudaDevice,

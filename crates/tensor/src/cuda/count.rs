@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 /// The most blocks of a grid in its second and third dimension.
 pub(crate) const MOST_BLOCKS: usize = 65_535;
 
-/// A size that a kernel counts with 32 bits; an error if it cannot.
+/// `size`, which a kernel counts with 32 bits; an error if it is too large for that.
 pub(crate) fn count(op: &'static str, size: usize) -> Result<i32> {
     i32::try_from(size).map_err(|_| {
         Error::bad_argument(

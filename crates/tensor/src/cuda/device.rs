@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use pagelock_cuda as cuda;
 
-use super::code::{Kernels, bring_kernels};
+use super::code::{LoadedKernels, bring_kernels};
 use super::fault::Faults;
 use super::libraries::Loaded;
 use crate::capture;
@@ -23,7 +23,7 @@ pub struct CudaDevice {
 struct Core {
     device: cuda::Device,
     stream: cuda::Stream,
-    kernels: Kernels,
+    kernels: LoadedKernels,
     faults: Faults,
     libraries: Loaded,
 }
@@ -55,7 +55,7 @@ impl CudaDevice {
         let core = Arc::new(Core {
             device: device.clone(),
             stream,
-            kernels: Kernels::default(),
+            kernels: LoadedKernels::default(),
             faults: Faults::default(),
             libraries: Loaded::default(),
         });
@@ -87,7 +87,7 @@ impl CudaDevice {
         &self.core.libraries
     }
 
-    pub(super) fn kernels(&self) -> &Kernels {
+    pub(super) fn kernels(&self) -> &LoadedKernels {
         &self.core.kernels
     }
 }

@@ -3,10 +3,8 @@
 //! Dimensions are merged first. What is contiguous and aligned goes in packs of 16 bytes, also row by row beside inputs
 //! that are repeated along rows; transposed planes go in tiles; what is left, element by element.
 
-use std::sync::Arc;
-
 use bytemuck::{Pod, Zeroable};
-use pagelock_cuda::{Argument, Function, KernelSource, Launch};
+use pagelock_cuda::{Argument, KernelSource, Launch};
 
 use super::arguments::{Arguments, values};
 use super::code::{Constants, source};
@@ -52,7 +50,9 @@ impl Formula {
         debug_assert_eq!(constants.len(), self.constants.len(), "{}", self.name);
         let types = [inputs.first().map_or(out.dtype(), CudaView::dtype), out.dtype()];
         let Some(steps) = Steps::new(self.changes, inputs, &out) else { return Ok(()) };
-        let function = self.kernel(device, op, types, steps.kernel())?;
+        let (address, kernel) = (std::ptr::from_ref(self).addr(), steps.kernel());
+        let source = || self.source(types, kernel);
+        let function = device.kernel(op, address, types, (kernel, &Constants::NONE), source)?;
         let mut arguments = Arguments::new(); // filled in place: to collect them would copy the whole list
         arguments.push(out.argument());
         arguments.extend(inputs.iter().map(CudaView::argument));
@@ -62,17 +62,6 @@ impl Formula {
         // or the length, leads to, which are those of the views, and in packs only what is aligned (`Steps::new`).
         unsafe { function.launch(&device.stream(), steps.launch(), &arguments) }
             .map_err(|source| Error::cuda(op, source))
-    }
-
-    fn kernel(
-        &'static self,
-        device: &CudaDevice,
-        op: &'static str,
-        types: [DType; 2],
-        kernel: &'static str,
-    ) -> Result<Arc<Function>> {
-        let address = std::ptr::from_ref(self).addr();
-        device.kernel(op, address, types, (kernel, &Constants::NONE), || self.source(types, kernel))
     }
 
     /// The whole text of a kernel for inputs of one type and an output of another.

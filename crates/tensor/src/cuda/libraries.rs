@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 
 use pagelock_cuda as cuda;
 use pagelock_cuda::LibraryAbsence;
-use pagelock_cuda::library::{Blas, Dnn, Number};
+use pagelock_cuda::library::{Blas, DataType, Dnn};
 
 use super::CudaDevice;
 use crate::element::DType;
@@ -214,12 +214,12 @@ impl Work<'_> {
 }
 
 /// The type as libraries name it, if they compute with it.
-pub(crate) fn number(dtype: DType) -> Option<Number> {
+pub(crate) fn data_type(dtype: DType) -> Option<DataType> {
     match dtype {
-        DType::F16 => Some(Number::F16),
-        DType::BF16 => Some(Number::Bf16),
-        DType::F32 => Some(Number::F32),
-        DType::F64 => Some(Number::F64),
+        DType::F16 => Some(DataType::F16),
+        DType::BF16 => Some(DataType::Bf16),
+        DType::F32 => Some(DataType::F32),
+        DType::F64 => Some(DataType::F64),
         _ => None,
     }
 }

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use pagelock_cuda::{Argument, Function, KernelSource, Launch};
+use pagelock_cuda::{Argument, KernelFunction, KernelSource, Launch};
 
 use super::arguments::{Arguments, values};
 use super::code::{Constants, source};
@@ -123,7 +123,7 @@ impl CudaReduction {
         op: &'static str,
         types: [DType; 2],
         kernel: &'static str,
-    ) -> Result<Arc<Function>> {
+    ) -> Result<Arc<KernelFunction>> {
         let address = std::ptr::from_ref(self).addr();
         device.kernel(op, address, types, (kernel, &Constants::NONE), || self.source(types, kernel))
     }

@@ -12,16 +12,16 @@ const MOST_LANES: usize = 1024;
 
 /// How a kernel goes over rows of some length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Rows {
+pub(crate) struct RowPlan {
     lanes: usize,
     packs: usize,
     pack: usize,
 }
 
-impl Rows {
+impl RowPlan {
     /// Rows of `n` elements, of which a kernel keeps `arrays` in the type that `dtype` computes in; `is_aligned` says
     /// whether all tensors begin at a multiple of that number of bytes.
-    pub(crate) fn new(n: usize, dtype: DType, arrays: usize, is_aligned: impl Fn(usize) -> bool) -> Rows {
+    pub(crate) fn new(n: usize, dtype: DType, arrays: usize, is_aligned: impl Fn(usize) -> bool) -> RowPlan {
         let fits = |&pack: &usize| n.is_multiple_of(pack) && is_aligned(pack * dtype.size());
         let pack = [16, 8, 4, 2, 1].into_iter().filter(|pack| pack * dtype.size() <= 16).find(fits).unwrap_or(1);
         let packs = n.div_ceil(pack).max(1);
@@ -29,8 +29,8 @@ impl Rows {
         let candidates = [narrow, 64, 128, 256, 512, MOST_LANES].into_iter();
         let kept = |lanes: usize| packs.div_ceil(lanes) * pack <= most_values(lanes, dtype, arrays);
         match candidates.filter(|&lanes| lanes >= narrow).find(|&lanes| kept(lanes)) {
-            Some(lanes) => Rows { lanes, packs: packs.div_ceil(lanes), pack },
-            None => Rows { lanes: MOST_LANES, packs: 0, pack },
+            Some(lanes) => RowPlan { lanes, packs: packs.div_ceil(lanes), pack },
+            None => RowPlan { lanes: MOST_LANES, packs: 0, pack },
         }
     }
 
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     fn rows(n: usize, dtype: DType, arrays: usize) -> (usize, usize, usize) {
-        let Rows { lanes, packs, pack } = Rows::new(n, dtype, arrays, |_| true);
+        let RowPlan { lanes, packs, pack } = RowPlan::new(n, dtype, arrays, |_| true);
         (lanes, packs, pack)
     }
 
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn packs_begin_where_their_length_allows() {
-        assert_eq!(Rows::new(64, DType::F32, 1, |bytes| bytes <= 4).pack, 1);
-        assert_eq!(Rows::new(64, DType::F32, 1, |bytes| bytes <= 8).pack, 2);
+        assert_eq!(RowPlan::new(64, DType::F32, 1, |bytes| bytes <= 4).pack, 1);
+        assert_eq!(RowPlan::new(64, DType::F32, 1, |bytes| bytes <= 8).pack, 2);
     }
 }

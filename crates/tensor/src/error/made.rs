@@ -6,10 +6,9 @@ use std::path::Path;
 
 use pagelock_cuda as cuda;
 use pagelock_memory as memory;
-use pagelock_memory::text::named;
+use pagelock_memory::text::{named, shortened};
 
 use super::Error;
-use crate::map::shortened;
 use crate::shape::{MAX_RANK, Shape};
 use crate::tensor::Raw;
 

@@ -8,7 +8,7 @@ use super::{Lanes, Multiplier, Registers, SumsOf, Tiled, tile_rows};
 /// Adds dot products: `sums[m, n] += Σ_i left[m, i] · right[starts[n] + i]` for `i < len`.
 pub(crate) struct Dots<'a, M: Multiplier> {
     pub(crate) multiplier: M,
-    pub(crate) left: Rows<'a, M::Factor>,
+    pub(crate) left: StridedRows<'a, M::Factor>,
     pub(crate) right: &'a [M::Factor],
     /// Where each row of the right side begins.
     pub(crate) starts: &'a [usize],
@@ -19,7 +19,7 @@ pub(crate) struct Dots<'a, M: Multiplier> {
 
 /// Rows at equal distances.
 #[derive(Clone, Copy)]
-pub(crate) struct Rows<'a, F> {
+pub(crate) struct StridedRows<'a, F> {
     pub(crate) numbers: &'a [F],
     pub(crate) distance: usize,
 }
@@ -52,7 +52,7 @@ impl<M: Multiplier, const R: usize> WithSimd for Tiles<'_, M, R> {
     fn with_simd<S: Simd>(self, _: S) {
         let Dots { multiplier, left, right, starts, len, sums } = self.0;
         for (i, sums) in sums.chunks_mut(R * starts.len()).enumerate() {
-            let left = Rows { numbers: &left.numbers[i * R * left.distance..], ..left };
+            let left = StridedRows { numbers: &left.numbers[i * R * left.distance..], ..left };
             Tile::<M, R>(Dots { multiplier, left, right, starts, len, sums }).run();
         }
     }

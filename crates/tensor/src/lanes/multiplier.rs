@@ -1,8 +1,8 @@
 //! Vectors that are multiplied and added up: of `f32`, of `f64`, or of `bf16` with sums in `f32`.
 //!
-//! Kernels are generic over a [`Multiplier`]. Those of `bf16` exist on processors with the instruction that x86 has for it
-//! since 2020, twice as fast as products in `f32`. It adds two products to a sum, and takes subnormal numbers for zero, as
-//! PyTorch's products of `bf16` do.
+//! Kernels are generic over a [`Multiplier`]. Those of `bf16` need an instruction of x86 (AVX512-BF16, from 2020), and
+//! are twice as fast as products in `f32`. The instruction adds two products to a sum, and takes subnormal numbers for
+//! zero, as PyTorch's products of `bf16` do.
 //!
 //! Unsafe: that instruction, and the call of a function that is compiled for it.
 
@@ -22,15 +22,15 @@ use crate::element::Real;
 pub(crate) trait Multiplier: Copy + Send + Sync {
     /// The instruction set.
     type Simd: Simd;
-    /// What a vector has many of.
+    /// A number to be multiplied.
     type Factor: Pod + Send + Sync;
     /// A vector of factors.
     type Factors: Pod;
-    /// What products are added up in.
+    /// The type of sums of products.
     type Sum: Real;
 
     fn simd(self) -> Self::Simd;
-    /// Runs work compiled for the instruction set; only what is inlined into it is.
+    /// Runs `work`, compiled for the instruction set, with what is inlined into it.
     fn vectorize<W: WithSimd>(self, work: W) -> W::Output;
     /// The same factor everywhere.
     fn splat(self, factor: Self::Factor) -> Self::Factors;

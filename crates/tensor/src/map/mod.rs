@@ -22,10 +22,12 @@ mod transfer;
 use std::fmt;
 use std::sync::Arc;
 
+use pagelock_memory::text::shortened;
+
 pub use self::any::AnyTensor;
 pub use self::assign::copy_all_;
 use self::entries::{Entries, Entry, check_room};
-pub use self::file::{Stored, TensorFile};
+pub use self::file::{FileElements, TensorFile};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::kind::{Bool, Int, Kind};
@@ -421,12 +423,6 @@ fn listed<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> String {
         n if n > 10 => format!("{shown} and {} more", n - 10),
         _ => shown,
     }
-}
-
-/// A path that may be of any length, for errors.
-pub(crate) fn shortened(path: &str) -> String {
-    let start: String = path.chars().take(200).collect();
-    if start.len() < path.len() { format!("{start}…") } else { start }
 }
 
 /// As it prints: one line for each tensor.

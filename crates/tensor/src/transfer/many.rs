@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use pagelock_cuda::{DeviceBuffer, HostSource, Stream};
-use pagelock_memory::{ALIGN, HostBuffer, Kind as MemoryKind, Resource, default_host};
+use pagelock_memory::{ALIGN, HostBuffer, MemoryKind, Resource, default_host};
 
 use super::{PAGE_LOCKED_BYTES, copy_between, download_span, record};
 use crate::capture;
@@ -367,10 +367,10 @@ pub(crate) fn all_in<R: Resource>(
     resource: &R,
     threads: Option<usize>,
 ) -> Result<Vec<StorageRef>> {
-    let (ranges, len_bytes) = places(tensors)?;
+    let (ranges, len_bytes) = ranges_in_block(tensors)?;
     let refused = |source| memory_refused(op, tensors, source);
     let block = HostBuffer::allocate(resource, len_bytes).map_err(refused)?;
-    let mut parts = block.split(ranges).unwrap_or_else(|error| unreachable!("places are parts: {error}"));
+    let mut parts = block.split(ranges).unwrap_or_else(|error| unreachable!("the ranges are parts: {error}"));
     let dense = tensors.iter().map(|tensor| gap_free(op, tensor)).collect::<Result<Vec<Cow<'_, Raw>>>>()?;
     let locked = AllLocked::new(&dense);
     let mut tasks = Vec::new();
@@ -401,7 +401,7 @@ fn memory_refused(op: &'static str, tensors: &[&Raw], source: pagelock_memory::E
 }
 
 /// Where each goes in a block, and how long that is.
-fn places(tensors: &[&Raw]) -> Result<(Vec<Range<usize>>, usize)> {
+fn ranges_in_block(tensors: &[&Raw]) -> Result<(Vec<Range<usize>>, usize)> {
     let (mut ranges, mut end) = (Vec::with_capacity(tensors.len()), 0_usize);
     for tensor in tensors {
         tensor.shape().check_size()?; // sizes may come from expanded tensors, which take no memory
@@ -446,7 +446,7 @@ pub(crate) fn all_in_device(
 ) -> Result<Vec<StorageRef>> {
     capture::refuse("consolidating")?;
     let failed = |source| Error::cuda(op, source);
-    let (ranges, len_bytes) = places(tensors)?;
+    let (ranges, len_bytes) = ranges_in_block(tensors)?;
     let dense = tensors.iter().map(|&tensor| match tensor.layout.is_contiguous() {
         true => Ok(Cow::Borrowed(tensor)),
         false => contiguous(tensor).map(Cow::Owned),

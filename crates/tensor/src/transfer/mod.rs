@@ -137,10 +137,10 @@ pub(crate) fn readable(tensor: &Raw) -> Result<Raw> {
 ///
 /// # Examples
 /// ```
-/// use pagelock_memory::{HostBuffer, Kind};
+/// use pagelock_memory::{HostBuffer, MemoryKind};
 ///
 /// let buffer = HostBuffer::allocate(pagelock_tensor::page_locked(), 1_000)?;
-/// assert_eq!(buffer.kind(), Kind::PageLocked);
+/// assert_eq!(buffer.kind(), MemoryKind::PageLocked);
 /// # Ok::<(), pagelock_memory::Error>(())
 /// ```
 pub fn page_locked() -> &'static PageLockedMemory {

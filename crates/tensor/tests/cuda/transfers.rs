@@ -1,6 +1,6 @@
 //! Tensors on their way between host and devices, on a device that does everything as late as it may.
 
-use pagelock_cuda::software::{Config, Schedule};
+use pagelock_cuda::software::{Config, Execution};
 use pagelock_tensor::{Bool, CopyStream, DType, Device, Float, Int, Result, Tensor};
 
 use crate::common::{FLOATS, INTS, Values, devices, ones, software};
@@ -106,7 +106,7 @@ fn a_device_tensor_that_changes_after_it_was_fetched_does_not_change_what_was_fe
 
 #[test]
 fn a_page_locked_copy_that_is_dropped_on_its_way_up_waits_for_nothing() {
-    let lazy = Config { schedule: Schedule::Stepped { haste: 0 }, ..Config::default() };
+    let lazy = Config { execution: Execution::Stepped { haste: 0 }, ..Config::default() };
     let cuda = pagelock_cuda::Device::software(lazy).unwrap();
     let gpu = Device::try_from(&cuda).unwrap();
     let x = Tensor::full([1_000], 7.0).unwrap();

@@ -95,9 +95,9 @@ impl DeviceStaging {
     }
 
     /// Gives back the slots that no copy uses. How many bytes.
-    pub(crate) fn trim(&self, base: &DeviceShared) -> usize {
+    pub(crate) fn trim(&self, shared: &DeviceShared) -> usize {
         let staging = lock(&self.0).staging.clone();
-        staging.map_or(0, |staging| staging.large.trim(base) + staging.small.trim(base))
+        staging.map_or(0, |staging| staging.large.trim(shared) + staging.small.trim(shared))
     }
 
     /// Ends the rings and the threads; what a device still uses goes to `deferred`.

@@ -45,7 +45,7 @@ impl<'a> Download<'a> {
         sources: &'a [Access<'a>],
     ) -> Self {
         let len_bytes: usize = running.job().pieces().iter().map(|piece| piece.len_bytes).sum();
-        let yielding = Yielding::new(stream, &stream.base().downloads, len_bytes <= SHORT, YIELD_AFTER);
+        let yielding = Yielding::new(stream, &stream.shared().downloads, len_bytes <= SHORT, YIELD_AFTER);
         let (asking, emptying) = (None, VecDeque::new());
         Self { running, stream, sources, asked: 0, asking, emptying, arrived: 0, emptied: 0, yielding, lease }
     }

@@ -105,7 +105,7 @@ impl Staging {
     /// Runs a planned upload, which reads only memory that the caller has borrowed.
     pub(super) fn upload(&self, stream: &Arc<StreamCore>, plan: Plan, targets: &[Access<'_>]) -> Result<()> {
         let is_single = plan.pieces.len() == 1;
-        let pace = if is_single && self.large.is_in_use(stream.base()) { Pace::Behind } else { Pace::Awaited };
+        let pace = if is_single && self.large.is_in_use(stream.shared()) { Pace::Behind } else { Pace::Awaited };
         let gets_ahead = pace == Pace::Behind && self.threads > FILLERS;
         let stores = if is_single && !gets_ahead { Stores::PastCaches } else { Stores::Ordinary };
         let workers = if gets_ahead || !plan.files.is_empty() { self.readers() } else { &self.fillers };

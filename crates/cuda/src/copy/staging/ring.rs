@@ -84,10 +84,10 @@ impl Ring {
     }
 
     /// Whether the device still uses a slot of a call that has ended.
-    pub(super) fn is_in_use(&self, base: &DeviceShared) -> bool {
+    pub(super) fn is_in_use(&self, shared: &DeviceShared) -> bool {
         let state = lock(&self.state);
         // SAFETY: the event was recorded before it was left here, and nobody else has it.
-        state.in_flight.back().is_some_and(|last| unsafe { base.driver.query_event(last.event) } != Ok(true))
+        state.in_flight.back().is_some_and(|last| unsafe { shared.driver.query_event(last.event) } != Ok(true))
     }
 
     /// Gives all slots back to the pool that they came from, those in flight through `deferred`. Calls that hold slots give
@@ -107,9 +107,9 @@ impl Ring {
     }
 
     /// Gives free slots back to the pool, but none during a call. Returns how many bytes they were.
-    pub(super) fn trim(&self, base: &DeviceShared) -> usize {
+    pub(super) fn trim(&self, shared: &DeviceShared) -> usize {
         let mut state = lock(&self.state);
-        while let Some(slot) = state.take_finished(base) {
+        while let Some(slot) = state.take_finished(shared) {
             state.free.push(slot);
         }
         let free = if state.calls == 0 { mem::take(&mut state.free) } else { Vec::new() };
@@ -124,7 +124,7 @@ impl Ring {
         if let Some(slot) = state.free.pop() {
             return Ok(Some(slot));
         }
-        if let Some(slot) = state.take_finished(stream.base()) {
+        if let Some(slot) = state.take_finished(stream.shared()) {
             return Ok(Some(slot));
         }
         if state.slots >= state.limit {
@@ -160,7 +160,7 @@ impl Ring {
             let mut state = lock(&self.state);
             if let Some(oldest) = state.in_flight.pop_front() {
                 drop(state);
-                return self.wait_for_device(oldest, stream.base());
+                return self.wait_for_device(oldest, stream.shared());
             }
             while state.free.is_empty() && state.in_flight.is_empty() && state.slots >= state.limit {
                 state = self.returned.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -168,16 +168,16 @@ impl Ring {
         }
     }
 
-    fn wait_for_device(&self, in_flight: InFlight, base: &DeviceShared) -> Result<Slot> {
+    fn wait_for_device(&self, in_flight: InFlight, shared: &DeviceShared) -> Result<Slot> {
         // SAFETY: the event was recorded before it was left here, and nobody else has it.
-        let reached = unsafe { base.driver.synchronize_event(in_flight.event) };
-        let done = reached.or_else(|failure| base.driver.synchronize().map_err(|_| failure));
-        base.keep_event(in_flight.event, EventTiming::Untimed);
+        let reached = unsafe { shared.driver.synchronize_event(in_flight.event) };
+        let done = reached.or_else(|failure| shared.driver.synchronize().map_err(|_| failure));
+        shared.keep_event(in_flight.event, EventTiming::Untimed);
         match done {
             Ok(()) => Ok(in_flight.slot.done()),
             Err(failure) => {
                 self.lose_slot();
-                Err(in_flight.slot.lost(base, failure))
+                Err(in_flight.slot.lost(shared, failure))
             }
         }
     }
@@ -199,7 +199,7 @@ impl Ring {
         let has_room = |slot: &InFlight| slot.stream == stream.id() && slot.used_bytes + len_bytes <= self.slot_bytes;
         let at = state.in_flight.iter().rposition(has_room)?;
         let InFlight { event, slot, used_bytes, .. } = state.in_flight.remove(at)?;
-        stream.base().keep_event(event, EventTiming::Untimed);
+        stream.shared().keep_event(event, EventTiming::Untimed);
         Some((slot, used_bytes))
     }
 
@@ -224,12 +224,12 @@ impl Ring {
 
 impl State {
     /// The oldest slot of ended calls, if the device is done with it.
-    fn take_finished(&mut self, base: &DeviceShared) -> Option<Slot> {
+    fn take_finished(&mut self, shared: &DeviceShared) -> Option<Slot> {
         let oldest = self.in_flight.front()?;
         // SAFETY: the event was recorded before it was left here, and nobody else has it.
-        let done = unsafe { base.driver.query_event(oldest.event) };
+        let done = unsafe { shared.driver.query_event(oldest.event) };
         let finished = if done == Ok(true) { self.in_flight.pop_front() } else { None }?;
-        base.keep_event(finished.event, EventTiming::Untimed);
+        shared.keep_event(finished.event, EventTiming::Untimed);
         Some(finished.slot.done())
     }
 }
@@ -368,12 +368,12 @@ mod tests {
     use super::*;
     use crate::{
         Device,
-        software::{Config, Schedule},
+        software::{Config, Execution},
     };
 
     #[test]
     fn the_rest_of_a_slot_is_used_by_its_stream_only_and_once() {
-        let lazy = Config { schedule: Schedule::Stepped { haste: 0 }, ..Config::default() };
+        let lazy = Config { execution: Execution::Stepped { haste: 0 }, ..Config::default() };
         let device = Device::software(lazy).unwrap();
         let [one, other] = [0; 2].map(|_| device.stream().unwrap());
         let ring = Ring::new(1 << 10, 8);

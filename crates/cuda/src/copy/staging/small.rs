@@ -12,15 +12,15 @@ use crate::{
 };
 
 impl Staging {
-    /// Copies `source`, at most [`small_bytes`](Self::small_bytes) and at least one, to `target`, which is as long; waits for
-    /// nothing but a slot.
+    /// Copies `source` to `target`, which has the same length: at least one byte, at most
+    /// [`small_bytes`](Self::small_bytes). Waits only for a slot.
     pub(in crate::copy) fn upload_small(
         &self,
         stream: &Arc<StreamCore>,
         source: &[u8],
         target: &DeviceViewMut<'_, u8>,
     ) -> Result<()> {
-        // Before a slot that is in flight is taken: it could not be waited for.
+        // Checked first: a slot in flight cannot be waited for in a host function or a capture.
         host_function::refuse_inside()?;
         stream.refuse_capturing()?;
         let mut lease = self.small.lease(stream);
@@ -37,7 +37,7 @@ impl Staging {
         lease.launch(slot, queued, start..start + source.len())
     }
 
-    /// Copies `source`, at most [`small_bytes`](Self::small_bytes) and at least one, to `target`, which is as long.
+    /// As [`upload_small`](Self::upload_small), in the other direction; waits for the copy.
     pub(in crate::copy) fn download_small(
         &self,
         stream: &Arc<StreamCore>,
@@ -54,7 +54,7 @@ impl Staging {
             // and is in `InUse`.
             unsafe { driver.copy_to_host(stream, to, source.address(), target.len()) }
         });
-        lease.launch(slot, queued, 0..self.small.slot_bytes)?; // no other copy uses the rest
+        lease.launch(slot, queued, 0..self.small.slot_bytes)?; // the rest of the slot stays unused
         if let Some(slot) = lease.wait_for_oldest()? {
             target.copy_from_slice(&slot[..target.len()]);
             lease.give_back(slot);

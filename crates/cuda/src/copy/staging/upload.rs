@@ -67,7 +67,7 @@ impl<'a> Upload<'a> {
         pace: Pace,
     ) -> Self {
         let is_one_piece = running.job().pieces().len() == 1;
-        let yielding = Yielding::new(stream, &stream.base().uploads, is_one_piece, YIELD_AFTER);
+        let yielding = Yielding::new(stream, &stream.shared().uploads, is_one_piece, YIELD_AFTER);
         let (filling, sending) = (VecDeque::new(), None);
         Self { running, stream, targets, filling, published: 0, sent: 0, sending, pace, yielding, lease }
     }

@@ -80,7 +80,7 @@ mod tests {
     use super::{super::ring::Ring, *};
     use crate::{
         device::Device,
-        software::{Config, Schedule},
+        software::{Config, Execution},
     };
 
     const OTHER_STREAM: u64 = u64::MAX;
@@ -89,14 +89,14 @@ mod tests {
 
     /// A device that does nothing before it is waited for, or asked.
     fn lazy() -> Device {
-        Device::software(Config { schedule: Schedule::Stepped { haste: 0 }, ..Config::default() }).unwrap()
+        Device::software(Config { execution: Execution::Stepped { haste: 0 }, ..Config::default() }).unwrap()
     }
 
     #[test]
     fn while_others_copy_little_is_queued_at_once_and_nothing_before_that_is_done() {
         let (device, ring) = (lazy(), Ring::new(1 << 10, 2));
         let stream = device.stream().unwrap();
-        let (traffic, lease) = (&device.core().base().downloads, ring.lease(stream.core()));
+        let (traffic, lease) = (&device.core().shared().downloads, ring.lease(stream.core()));
         let mut yielding = Yielding::new(stream.core(), traffic, false, HOUR);
 
         traffic.note(OTHER_STREAM);
@@ -114,7 +114,7 @@ mod tests {
     fn a_copy_does_not_yield_to_its_own_stream() {
         let device = lazy();
         let stream = device.stream().unwrap();
-        let traffic = &device.core().base().downloads;
+        let traffic = &device.core().shared().downloads;
         let yielding = Yielding::new(stream.core(), traffic, false, HOUR);
         let seen = traffic.of_others(stream.core().id());
         traffic.note(stream.core().id());
@@ -126,7 +126,7 @@ mod tests {
     fn a_short_copy_does_not_yield() {
         let (device, ring) = (lazy(), Ring::new(1 << 10, 2));
         let stream = device.stream().unwrap();
-        let (traffic, lease) = (&device.core().base().downloads, ring.lease(stream.core()));
+        let (traffic, lease) = (&device.core().shared().downloads, ring.lease(stream.core()));
         let mut yielding = Yielding::new(stream.core(), traffic, true, HOUR);
         traffic.note(OTHER_STREAM);
         assert!(!yielding.has_to_wait(&lease));

@@ -38,14 +38,14 @@ const MEMORY_DEVICE: c_uint = 2; // CU_MEMORYTYPE_DEVICE
 const GRAPH_UPDATE_FAILURE: u32 = 910; // CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE
 
 /// The primary context of one device, held for the life of the process.
-pub(crate) struct Context {
+pub(crate) struct PrimaryContext {
     api: &'static Api,
     device: c_int,
     handle: u64, // of the context; a number, so that the struct is Send and Sync
     properties: Properties,
 }
 
-impl Context {
+impl PrimaryContext {
     /// Opens a device.
     pub(crate) fn open(ordinal: u32) -> Result<Self, Error> {
         let library = library()?;
@@ -238,7 +238,7 @@ macro_rules! made {
 }
 
 // SAFETY: CUDA documents what the trait asks for; every handle comes from this context, which is never released.
-unsafe impl Driver for Context {
+unsafe impl Driver for PrimaryContext {
     fn properties(&self) -> &Properties {
         &self.properties
     }

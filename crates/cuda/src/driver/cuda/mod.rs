@@ -8,4 +8,4 @@ mod context;
 mod library;
 mod registered;
 
-pub(crate) use self::{context::Context, library::device_count};
+pub(crate) use self::{context::PrimaryContext, library::device_count};

@@ -14,9 +14,9 @@ use std::{
 
 use self::plan::{Key, Plan};
 use super::{
-    Exactness, Number, alignment,
+    DataType, Exactness, alignment,
     load::{Wanted, functions},
-    work::{self, Handle},
+    work::{self, Handle, Refusal},
 };
 use crate::{
     buffer::{DeviceBuffer, DeviceView, DeviceViewMut},
@@ -100,9 +100,9 @@ pub struct Product {
     /// The `[k, n]` matrices.
     pub right: Matrices,
     /// The type of the factors.
-    pub factors: Number,
+    pub factors: DataType,
     /// The type of the results: that of the factors, or `f32`.
-    pub results: Number,
+    pub results: DataType,
     /// How exactly `f32` factors are taken.
     pub exactness: Exactness,
     /// Whether numbers are added to all rows of the results: one for each column, of the results' type.
@@ -121,7 +121,7 @@ impl fmt::Display for Product {
 ///
 /// # Examples
 /// ```
-/// use pagelock_cuda::{Device, library::{Blas, Exactness, Matrices, Number, Product}};
+/// use pagelock_cuda::{Device, library::{Blas, DataType, Exactness, Matrices, Product}};
 ///
 /// # fn main() -> Result<(), pagelock_cuda::Error> {
 /// let Ok(device) = Device::cuda(0) else { return Ok(()) };
@@ -137,8 +137,8 @@ impl fmt::Display for Product {
 ///     batches: 1,
 ///     left: square,
 ///     right: square,
-///     factors: Number::F32,
-///     results: Number::F32,
+///     factors: DataType::F32,
+///     results: DataType::F32,
 ///     exactness: Exactness::Exact,
 ///     has_bias: false,
 /// };
@@ -150,8 +150,8 @@ impl fmt::Display for Product {
 pub struct Blas {
     device: Device,
     api: &'static Api,
-    handle: Handle,                                                      // for any number of threads
-    plans: Mutex<HashMap<Key, Result<Arc<Mutex<Plan>>, plan::Refusal>>>, // guards what is known
+    handle: Handle,                                                // for any number of threads
+    plans: Mutex<HashMap<Key, Result<Arc<Mutex<Plan>>, Refusal>>>, // guards what is known
 }
 
 impl Blas {
@@ -229,7 +229,7 @@ impl Blas {
     }
 
     fn plan(&self, key: Key) -> Result<Arc<Mutex<Plan>>> {
-        let refused = |refusal: plan::Refusal| key.product.refused(refusal.call, refusal.status);
+        let refused = |refusal: Refusal| key.product.refused(refusal.call, refusal.status);
         if let Some(known) = lock(&self.plans).get(&key) {
             return known.clone().map_err(refused);
         }

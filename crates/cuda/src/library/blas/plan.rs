@@ -6,7 +6,8 @@ use std::{
 };
 
 use super::{Api, Matrices, Product};
-use crate::library::{Exactness, Number, work::Handle};
+use crate::library::work::{Handle, Refusal, done};
+use crate::library::{DataType, Exactness};
 
 /// What a plan is for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -16,13 +17,6 @@ pub(super) struct Key {
     pub(super) alignments: [u32; 3],
     /// The most scratch memory.
     pub(super) scratch_bytes: usize,
-}
-
-/// Why there is no plan.
-#[derive(Clone, Copy)]
-pub(super) struct Refusal {
-    pub(super) call: &'static str,
-    pub(super) status: c_int,
 }
 
 /// `cublasLtMatmulAlgo_t`.
@@ -84,10 +78,6 @@ impl Drop for Made {
     }
 }
 
-fn done(call: &'static str, status: c_int) -> Result<(), Refusal> {
-    if status == 0 { Ok(()) } else { Err(Refusal { call, status }) }
-}
-
 /// How a matrix lies as cuBLASLt counts: elements from column to column of its transpose, and whether that has to be
 /// transposed back.
 fn laid(matrices: Matrices, [rows, columns]: [usize; 2]) -> Option<(usize, bool)> {
@@ -122,7 +112,7 @@ impl Plan {
             layouts: [right, left, result].map(Made::keep),
             algorithm: proposal.algorithm,
             scratch_bytes: proposal.scratch_bytes,
-            is_double: product.factors == Number::F64,
+            is_double: product.factors == DataType::F64,
         })
     }
 
@@ -192,10 +182,10 @@ impl Drop for Plan {
 /// The operation, of matrices that are transposed or not.
 fn describe(api: &'static Api, product: &Product, turned: [bool; 2]) -> Result<Made, Refusal> {
     let (compute, scale) = match (product.factors, product.exactness) {
-        (Number::F64, _) => (70, code(Number::F64)), // CUBLAS_COMPUTE_64F
-        (Number::F32, Exactness::Tf32) => (77, code(Number::F32)), // CUBLAS_COMPUTE_32F_FAST_TF32
-        (Number::F32, Exactness::Bf16) => (75, code(Number::F32)), // CUBLAS_COMPUTE_32F_FAST_16BF
-        _ => (68, code(Number::F32)),                // CUBLAS_COMPUTE_32F
+        (DataType::F64, _) => (70, code(DataType::F64)), // CUBLAS_COMPUTE_64F
+        (DataType::F32, Exactness::Tf32) => (77, code(DataType::F32)), // CUBLAS_COMPUTE_32F_FAST_TF32
+        (DataType::F32, Exactness::Bf16) => (75, code(DataType::F32)), // CUBLAS_COMPUTE_32F_FAST_16BF
+        _ => (68, code(DataType::F32)),                  // CUBLAS_COMPUTE_32F
     };
     let mut handle = ptr::null_mut();
     // SAFETY: writes one handle.
@@ -210,12 +200,12 @@ fn describe(api: &'static Api, product: &Product, turned: [bool; 2]) -> Result<M
 }
 
 /// The library's number for a type.
-fn code(number: Number) -> c_int {
-    match number {
-        Number::F32 => 0,
-        Number::F64 => 1,
-        Number::F16 => 2,
-        Number::Bf16 => 14,
+fn code(data_type: DataType) -> c_int {
+    match data_type {
+        DataType::F32 => 0,
+        DataType::F64 => 1,
+        DataType::F16 => 2,
+        DataType::Bf16 => 14,
     }
 }
 
@@ -223,14 +213,14 @@ fn code(number: Number) -> c_int {
 fn lay(
     api: &'static Api,
     product: &Product,
-    number: Number,
+    data_type: DataType,
     [rows, columns]: [u64; 2],
     distance: usize,
     batch: usize,
 ) -> Result<Made, Refusal> {
     let mut handle = ptr::null_mut();
     // SAFETY: writes one handle.
-    let status = unsafe { (api.lay)(&mut handle, code(number), rows, columns, distance as i64) };
+    let status = unsafe { (api.lay)(&mut handle, code(data_type), rows, columns, distance as i64) };
     done("cublasLtMatrixLayoutCreate", status)?;
     let made = Made { api, handle, forget: api.forget_layout };
     if product.batches > 1 {

@@ -6,18 +6,7 @@ use std::{
 };
 
 use super::Api;
-use crate::library::work::Handle;
-
-/// Why the library did not do something.
-#[derive(Clone, Copy)]
-pub(super) struct Refusal {
-    pub(super) call: &'static str,
-    pub(super) status: c_int,
-}
-
-pub(super) fn done(call: &'static str, status: c_int) -> Result<(), Refusal> {
-    if status == 0 { Ok(()) } else { Err(Refusal { call, status }) }
-}
+use crate::library::work::{Handle, Refusal, done};
 
 /// What an attribute consists of.
 pub(super) enum Values<'a> {

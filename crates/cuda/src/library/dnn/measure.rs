@@ -2,10 +2,11 @@
 
 use super::{
     Call, Dnn,
-    plan::{Key, Plan, Refusal, UNSUPPORTED},
+    plan::{Key, Plan, UNSUPPORTED},
 };
 use crate::{
     error::{Error, Result},
+    library::work::Refusal,
     stream::Stream,
     sync::lock,
     user_cache::{UserCache, hash},

@@ -17,9 +17,9 @@ use std::{
 
 use self::plan::{Key, Plan};
 use super::{
-    Exactness, Number, alignment,
+    DataType, Exactness, alignment,
     load::{Wanted, functions},
-    work::{self, Handle},
+    work::{self, Handle, Refusal},
 };
 use crate::{
     buffer::{DeviceBuffer, DeviceView, DeviceViewMut},
@@ -111,7 +111,7 @@ pub struct Convolution {
     /// What is computed.
     pub kind: ConvolutionKind,
     /// The type of all numbers; sums are `f32`, or `f64` of those.
-    pub number: Number,
+    pub data_type: DataType,
     /// How exactly `f32` factors are taken.
     pub exactness: Exactness,
     /// Which algorithm computes it.
@@ -132,8 +132,8 @@ pub struct Convolution {
 
 impl fmt::Display for Convolution {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Convolution { kind, image, weight, number, .. } = self;
-        write!(f, "{kind:?} of image {:?} and weight {:?} of {number:?}", image.sizes, weight.sizes)
+        let Convolution { kind, image, weight, data_type, .. } = self;
+        write!(f, "{kind:?} of image {:?} and weight {:?} of {data_type:?}", image.sizes, weight.sizes)
     }
 }
 
@@ -143,7 +143,7 @@ pub struct Dnn {
     api: &'static Api,
     version: usize,
     handle: Mutex<Handle>, // guards that one thread at a time uses it
-    plans: Mutex<HashMap<Key, Result<Arc<Mutex<Plan>>, plan::Refusal>>>, // guards what is known
+    plans: Mutex<HashMap<Key, Result<Arc<Mutex<Plan>>, Refusal>>>, // guards what is known
 }
 
 impl Dnn {
@@ -305,7 +305,7 @@ impl Convolution {
                 .iter()
                 .zip(layout.strides)
                 .try_fold(0_usize, |last, (&size, stride)| last.checked_add((size - 1).checked_mul(stride)?));
-            let end = last.and_then(|last| last.checked_add(1)?.checked_mul(self.number.size_bytes()));
+            let end = last.and_then(|last| last.checked_add(1)?.checked_mul(self.data_type.size_bytes()));
             let end = end.unwrap_or(usize::MAX);
             if end > len {
                 return Err(Error::Range { start: 0, end, len });

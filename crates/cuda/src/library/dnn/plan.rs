@@ -5,12 +5,12 @@ use std::{
     sync::Arc,
 };
 
-pub(super) use super::descriptor::Refusal;
 use super::{
     Api, Convolution, ConvolutionKind, Layout4,
     descriptor::{Descriptor, Values},
 };
-use crate::library::{Exactness, Number};
+use crate::library::work::Refusal;
+use crate::library::{DataType, Exactness};
 
 /// What a plan is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -124,30 +124,30 @@ impl Plan {
 const UIDS: [i64; 3] = [1, 2, 3];
 
 /// The library's number for a type.
-fn code(number: Number) -> Values<'static> {
-    let code = match number {
-        Number::F32 => 0,
-        Number::F64 => 1,
-        Number::F16 => 2,
-        Number::Bf16 => 9,
+fn code(data_type: DataType) -> Values<'static> {
+    let code = match data_type {
+        DataType::F32 => 0,
+        DataType::F64 => 1,
+        DataType::F16 => 2,
+        DataType::Bf16 => 9,
     };
     Values::Choice(DATA_TYPE, code)
 }
 
 fn tensor(
     api: &'static Api,
-    number: Number,
+    data_type: DataType,
     layout: &Layout4,
     uid: i64,
     alignment: u32,
 ) -> Result<Descriptor, Refusal> {
     let [sizes, strides] = [layout.sizes, layout.strides].map(|sizes| sizes.map(|size| size as i64));
     let attributes = [
-        (901, code(number)),
+        (901, code(data_type)),
         (902, Values::Integers(&sizes)),
         (903, Values::Integers(&strides)),
         (906, Values::Integers(&[uid])),
-        (900, Values::Integers(&[i64::from(alignment.max(number.size_bytes() as u32))])),
+        (900, Values::Integers(&[i64::from(alignment.max(data_type.size_bytes() as u32))])),
     ];
     Descriptor::with(api, TENSOR, &attributes)
 }
@@ -155,9 +155,9 @@ fn tensor(
 /// The operation as a graph.
 fn graph(api: &'static Api, library: *mut c_void, key: &Key) -> Result<Parts, Refusal> {
     let c = &key.convolution;
-    let tensor = |i: usize, layout| tensor(api, c.number, layout, UIDS[i], key.alignments[i]);
+    let tensor = |i: usize, layout| tensor(api, c.data_type, layout, UIDS[i], key.alignments[i]);
     let (image, weight, result) = (tensor(0, &c.image)?, tensor(1, &c.weight)?, tensor(2, &c.result)?);
-    let sums = if c.number == Number::F64 { Number::F64 } else { Number::F32 };
+    let sums = if c.data_type == DataType::F64 { DataType::F64 } else { DataType::F32 };
     let [stride, padding, dilation] = [c.stride, c.padding, c.dilation].map(|both| both.map(|size| size as i64));
     let geometry = [
         (100, code(sums)),
@@ -176,7 +176,7 @@ fn graph(api: &'static Api, library: *mut c_void, key: &Key) -> Result<Parts, Re
         ConvolutionKind::WeightGrad => (11, [716, 715, 717, 714, 712, 713]),
     };
     let factor = |value: f32| match sums {
-        Number::F64 => Values::DoubleNumber(value.into()),
+        DataType::F64 => Values::DoubleNumber(value.into()),
         _ => Values::Number(value),
     };
     let operation = [
@@ -207,7 +207,7 @@ fn is_acceptable(configuration: &Descriptor, convolution: &Convolution) -> Resul
     let engines = configuration.descriptors(300, ENGINE, 1)?;
     let Some(engine) = engines.first() else { return Ok(false) };
     let notes = engine.choices(1303, NOTE)?;
-    let is_f32 = convolution.number == Number::F32;
+    let is_f32 = convolution.data_type == DataType::F32;
     let refused: &[c_int] = match convolution.exactness {
         Exactness::Exact if is_f32 => &[NONDETERMINISTIC, REDUCED_SUMS, ROUNDS_INPUTS, TENSOR_CORE],
         _ if is_f32 => &[NONDETERMINISTIC, REDUCED_SUMS, ROUNDS_INPUTS],

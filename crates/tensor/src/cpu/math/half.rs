@@ -6,15 +6,9 @@ use ::half::{bf16, f16};
 
 use pulp::Arch;
 
+pub(crate) use crate::autocast::Half;
 use crate::cpu::vectorized;
 use crate::element::DType;
-
-/// A half type.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Half {
-    F16,
-    BF16,
-}
 
 impl Half {
     /// The half type that elements of `dtype` are.

@@ -11,11 +11,11 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use pagelock_memory::text::shortened;
 use safetensors::tensor::{Metadata, TensorInfo};
 use serde_json::{Map, Value, json};
 
-use super::super::shortened;
-use super::stored;
+use super::content;
 use crate::element::DType;
 use crate::error::{Error, Result};
 use crate::heap::{self, CountedHeap};
@@ -54,7 +54,7 @@ pub(super) struct Claim {
 /// The header of a file of that length.
 pub(super) fn read(path: &Path, file: &File, len_bytes: u64) -> Result<Header> {
     let read = |bytes: &mut [u8], at| file.read_exact_at(bytes, at).map_err(|source| unread(path, source));
-    let no_such_file = || stored(path, "it does not start like a safetensors file; get it again");
+    let no_such_file = || content(path, "it does not start like a safetensors file; get it again");
     let mut start = [0; 8];
     if len_bytes < 8 {
         return Err(no_such_file());
@@ -69,17 +69,17 @@ pub(super) fn read(path: &Path, file: &File, len_bytes: u64) -> Result<Header> {
     let _parsing = heap::reserve("open", purpose, (PARSED * header_bytes) as usize)?;
     let mut text = vec![0; header_bytes as usize];
     read(&mut text, 8)?;
-    let damaged = |why: String| stored(path, &format!("its header is damaged ({why}); get it again"));
+    let damaged = |why: String| content(path, &format!("its header is damaged ({why}); get it again"));
     let metadata: Metadata = serde_json::from_slice(&text).map_err(|error| damaged(error.to_string()))?;
     let mut claims = Vec::new();
     for (name, info) in metadata.tensors() {
-        claims.push(claim(&name, info, 8 + header_bytes, len_bytes).map_err(|problem| stored(path, &problem))?);
+        claims.push(claim(&name, info, 8 + header_bytes, len_bytes).map_err(|problem| content(path, &problem))?);
     }
     claims.sort_by(|one: &Claim, other| (one.bytes.start, &one.path).cmp(&(other.bytes.start, &other.path)));
     let end = claims.iter().map(|claim| claim.bytes.end).max().unwrap_or(8 + header_bytes);
     if end < len_bytes {
         let problem = format!("its tensors end at byte {end} and the file has {len_bytes}; get it again");
-        return Err(stored(path, &problem));
+        return Err(content(path, &problem));
     }
     let (batch, inner) = batches(&metadata).ok_or_else(|| damaged("the notes about batches".to_owned()))?;
     Ok(Header { claims, batch, inner, _counted: counted })
@@ -92,7 +92,7 @@ fn unread(path: &Path, source: io::Error) -> Error {
 fn claim(name: &str, info: &TensorInfo, start: u64, len_bytes: u64) -> Result<Claim, String> {
     let path = name.to_owned();
     let name = shortened(name);
-    let Some(dtype) = DType::from_safetensors(&info.dtype.to_string()) else {
+    let Some(dtype) = dtype_of(&info.dtype.to_string()) else {
         return Err(format!(
             "`{name}` has elements of {:?}, which no tensor has; convert them to F64, F32, F16, BF16, I64, I32, U8 or BOOL",
             info.dtype
@@ -163,20 +163,10 @@ pub(super) fn text<'a>(
     Ok([&(text.len() as u64).to_le_bytes()[..], &text].concat())
 }
 
-impl DType {
-    /// The element type that safetensors files call `name`.
-    ///
-    /// # Examples
-    /// ```
-    /// use pagelock_tensor::DType;
-    ///
-    /// assert_eq!(DType::from_safetensors("BF16"), Some(DType::BF16));
-    /// assert_eq!(DType::from_safetensors("I8"), None);
-    /// ```
-    pub fn from_safetensors(name: &str) -> Option<DType> {
-        use DType::{BF16, Bool, F16, F32, F64, I32, I64, U8};
-        [F32, F64, F16, BF16, I64, I32, U8, Bool].into_iter().find(|&dtype| name_of(dtype) == name)
-    }
+/// The element type that safetensors files call `name`.
+fn dtype_of(name: &str) -> Option<DType> {
+    use DType::{BF16, Bool, F16, F32, F64, I32, I64, U8};
+    [F32, F64, F16, BF16, I64, I32, U8, Bool].into_iter().find(|&dtype| name_of(dtype) == name)
 }
 
 fn name_of(dtype: DType) -> &'static str {

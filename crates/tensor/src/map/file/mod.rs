@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use pagelock_cuda::HostSource;
+use pagelock_memory::text::shortened;
 use pagelock_memory::{HostBuffer, Mapped, open_regular};
 
 use self::header::{Claim, Header};
@@ -65,7 +66,7 @@ impl TensorMap {
     /// [`TensorFile::to`]. Names with dots become maps in maps.
     ///
     /// # Errors
-    /// [`Error::Io`]; [`Error::Stored`] if it is no whole safetensors file, holds elements that no tensor has, or names that
+    /// [`Error::Io`]; [`Error::Content`] if it is no whole safetensors file, holds elements that no tensor has, or names that
     /// are no paths.
     ///
     /// # Examples
@@ -102,7 +103,7 @@ impl TensorFile {
     /// Opens a safetensors file whose names are any texts, and reads its header; [`TensorFile::get_any`] reads a tensor.
     ///
     /// # Errors
-    /// [`Error::Io`]; [`Error::Stored`] if it is no whole safetensors file, or holds elements that no tensor has;
+    /// [`Error::Io`]; [`Error::Content`] if it is no whole safetensors file, or holds elements that no tensor has;
     /// [`Error::WorkingMemory`] if the budget has no room for the header.
     ///
     /// # Examples
@@ -145,7 +146,7 @@ impl TensorFile {
     /// share, by several threads, and are nowhere else in memory; on the host they take what they need of the budget.
     ///
     /// # Errors
-    /// [`Error::Io`]; [`Error::Stored`] if the file was cut short or changed since it was opened, or holds a byte that is no
+    /// [`Error::Io`]; [`Error::Content`] if the file was cut short or changed since it was opened, or holds a byte that is no
     /// truth value where one should be; [`Error::Memory`], [`Error::DeviceMemory`], [`Error::Cuda`].
     #[track_caller]
     pub fn to(&self, device: &Device) -> Result<TensorMap> {
@@ -184,7 +185,7 @@ impl TensorFile {
     #[track_caller]
     pub fn get_any(&self, path: &str, device: &Device) -> Result<AnyTensor> {
         let _here = pagelock_cuda::here();
-        let (dtype, shape, at) = self.stored(path)?;
+        let (dtype, shape, at) = self.elements(path)?;
         let tensor = at.tensor(dtype, shape, device)?;
         self.check_unchanged()?;
         Ok(AnyTensor::new(tensor))
@@ -195,13 +196,13 @@ impl TensorFile {
     ///
     /// # Errors
     /// [`Error::NoEntry`].
-    pub fn stored(&self, path: &str) -> Result<(DType, Shape, Stored<'_>)> {
+    pub fn elements(&self, path: &str) -> Result<(DType, Shape, FileElements<'_>)> {
         let claim = self.claim(path)?;
-        Ok((claim.dtype, claim.shape, self.stored_at(claim)))
+        Ok((claim.dtype, claim.shape, self.elements_of(claim)))
     }
 
-    fn stored_at(&self, claim: &Claim) -> Stored<'_> {
-        Stored { file: &self.file, path: &self.path, start: claim.bytes.start }
+    fn elements_of(&self, claim: &Claim) -> FileElements<'_> {
+        FileElements { file: &self.file, path: &self.path, start: claim.bytes.start }
     }
 
     fn claim(&self, path: &str) -> Result<&Claim> {
@@ -210,7 +211,7 @@ impl TensorFile {
             return Ok(&claims[self.by_path[found]]);
         }
         let names = super::listed(claims.iter().map(|claim| &*claim.path));
-        Err(Error::NoEntry { path: super::shortened(path), inside: String::new(), names })
+        Err(Error::NoEntry { path: shortened(path), inside: String::new(), names })
     }
 
     /// All tensors as parts of the file, seen as memory: pages are read when they are looked at, and cost no RAM that the
@@ -254,7 +255,7 @@ impl TensorFile {
                 let mapped = unsafe { Mapped::open(&self.path) };
                 let buffer = HostBuffer::from_block(mapped.map_err(|source| self.refused(claim, source))?);
                 if buffer.len_bytes() as u64 != self.stamp.len_bytes {
-                    return Err(stored(
+                    return Err(content(
                         &self.path,
                         "another file has taken its place since it was opened; open it again",
                     ));
@@ -276,7 +277,7 @@ impl TensorFile {
     }
 
     fn read_one(&self, claim: &Claim) -> Result<Raw> {
-        self.stored_at(claim).read(claim.dtype, claim.shape).map_err(|source| Error::at(&claim.path, source))
+        self.elements_of(claim).read(claim.dtype, claim.shape).map_err(|source| Error::at(&claim.path, source))
     }
 
     /// Through the ring; what has to be looked at first, by way of the host.
@@ -306,7 +307,7 @@ impl TensorFile {
         if Stamp::of(&now) == self.stamp {
             return Ok(());
         }
-        Err(stored(&self.path, "it was changed after it was opened; open it again, when nobody writes it"))
+        Err(content(&self.path, "it was changed after it was opened; open it again, when nobody writes it"))
     }
 
     /// That the names are those of a map.
@@ -322,7 +323,7 @@ impl TensorFile {
 
     /// The map of what was made of each tensor, in order.
     fn map_of(&self, raws: Vec<Raw>) -> Result<TensorMap> {
-        let wrong = |error: Error| stored(&self.path, &error.to_string());
+        let wrong = |error: Error| content(&self.path, &error.to_string());
         let mut map = TensorMap::new(self.header.batch)?;
         for (path, batch) in &self.header.inner {
             map.set_map(path, TensorMap::new(batch)?).map_err(wrong)?;
@@ -336,7 +337,7 @@ impl TensorFile {
 
 /// Elements in an open file, one behind the other in this machine's byte order, as files of many formats have them.
 #[derive(Debug, Clone, Copy)]
-pub struct Stored<'a> {
+pub struct FileElements<'a> {
     /// The file.
     pub file: &'a File,
     /// What errors call it.
@@ -345,25 +346,25 @@ pub struct Stored<'a> {
     pub start: u64,
 }
 
-impl Stored<'_> {
+impl FileElements<'_> {
     /// A tensor of these elements on `device`. To a GPU they are read straight into the slots of the page-locked ring that all
     /// copies share, by several threads, and are nowhere else in memory; on the host they take what they need of the budget.
     ///
     /// # Errors
-    /// [`Error::Stored`] if the file ends before, or holds a byte that is no truth value where one should be; [`Error::Io`],
+    /// [`Error::Content`] if the file ends before, or holds a byte that is no truth value where one should be; [`Error::Io`],
     /// [`Error::Memory`], [`Error::DeviceMemory`], [`Error::Cuda`]; as [`Shape::new`].
     ///
     /// # Examples
     /// ```
     /// use std::fs::{self, File};
-    /// use pagelock_tensor::{Device, Stored};
+    /// use pagelock_tensor::{Device, FileElements};
     ///
     /// let folder = tempfile::tempdir()?;
     /// let path = folder.path().join("numbers.bin");
     /// fs::write(&path, [[0; 4], 1.5_f32.to_le_bytes(), 2.5_f32.to_le_bytes()].concat())?;
     ///
-    /// let stored = Stored { file: &File::open(&path)?, path: &path, start: 4 };
-    /// assert_eq!(stored.to::<f32>([2], &Device::best())?.to_vec::<f32>()?, [1.5, 2.5]);
+    /// let elements = FileElements { file: &File::open(&path)?, path: &path, start: 4 };
+    /// assert_eq!(elements.to::<f32>([2], &Device::best())?.to_vec::<f32>()?, [1.5, 2.5]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[track_caller]
@@ -382,7 +383,7 @@ impl Stored<'_> {
                 self.start,
                 metadata.len()
             );
-            return Err(stored(self.path, &problem));
+            return Err(content(self.path, &problem));
         }
         self.tensor(dtype, shape, device)
     }
@@ -425,7 +426,7 @@ impl Stored<'_> {
             return Err(unread(self.path, error));
         }
         if dtype == DType::Bool && memory.bytes().iter().any(|&byte| byte > 1) {
-            return Err(stored(
+            return Err(content(
                 self.path,
                 "it has a byte that is no truth value where there should be one; get it again",
             ));
@@ -436,7 +437,7 @@ impl Stored<'_> {
 
 fn unread(path: &Path, source: io::Error) -> Error {
     match source.kind() {
-        io::ErrorKind::UnexpectedEof => stored(path, "it was cut short while it was read; get it again"),
+        io::ErrorKind::UnexpectedEof => content(path, "it was cut short while it was read; get it again"),
         _ => Error::io("read", path, source),
     }
 }
@@ -448,6 +449,6 @@ fn unsent(path: &Path, source: pagelock_cuda::Error) -> Error {
     }
 }
 
-fn stored(path: &Path, problem: &str) -> Error {
-    Error::Stored { path: path.to_owned(), problem: problem.to_owned() }
+fn content(path: &Path, problem: &str) -> Error {
+    Error::Content { path: path.to_owned(), problem: problem.to_owned() }
 }

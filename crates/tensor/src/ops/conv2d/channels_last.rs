@@ -3,7 +3,7 @@
 //! They are operations on images and results of shape `[batch, height, width, channels]` without gaps, with views around
 //! them. Weights that lie so are taken so, others are copied on their way.
 
-use super::convolution::{Convolution, Memory};
+use super::convolution::{ConvolutionOp, MemoryFormat};
 use super::{Conv2dOptions, library};
 use crate::cuda::{Kernels, kernels};
 use crate::device::Device;
@@ -95,8 +95,8 @@ pub(super) fn forward(
         return Ok(None);
     }
     let weight_is_last = weight.is_channels_last();
-    let memory = Memory::ChannelsLast { weight_too: weight_is_last };
-    let op = Convolution { memory, ..Convolution::forward(geometry, image, weight) };
+    let memory = MemoryFormat::ChannelsLast { weight_too: weight_is_last };
+    let op = ConvolutionOp { memory, ..ConvolutionOp::forward(geometry, image, weight) };
     let laid = if weight_is_last { last(weight)? } else { weight.clone() };
     let result = match op.apply([Some(&last(image)?), Some(&laid), None]) {
         Err(Error::Library { .. }) if kernels() != Kernels::Library => return Ok(None),

@@ -19,19 +19,19 @@ const OP: &str = "conv2d";
 /// One of the three, of those two of image, weight and result that it does not make, in this order. The convolution itself
 /// may have a bias as its third input.
 #[derive(Clone, Copy)]
-pub(super) struct Convolution {
+pub(super) struct ConvolutionOp {
     pub(super) kind: ConvolutionKind,
     pub(super) geometry: Conv2dOptions,
     /// `[batch, channels, height, width]`
     pub(super) image: Shape,
     /// `[out_channels, in_channels / groups, kernel_h, kernel_w]`
     pub(super) weight: Shape,
-    pub(super) memory: Memory,
+    pub(super) memory: MemoryFormat,
 }
 
 /// How the tensors of a convolution lie; their shapes are permuted likewise.
 #[derive(Clone, Copy)]
-pub(super) enum Memory {
+pub(super) enum MemoryFormat {
     ChannelsFirst,
     /// Images and results; the weight, too, or not. On devices only.
     ChannelsLast {
@@ -49,11 +49,11 @@ pub(super) fn is_fused(geometry: Conv2dOptions, image: &Tensor, weight: Shape) -
     }
 }
 
-impl Convolution {
+impl ConvolutionOp {
     /// The convolution of that image and weight.
     pub(super) fn forward(geometry: Conv2dOptions, image: &Tensor, weight: &Tensor) -> Self {
         let (image, weight) = (*image.shape(), *weight.shape());
-        Convolution { kind: ConvolutionKind::Forward, geometry, image, weight, memory: Memory::ChannelsFirst }
+        ConvolutionOp { kind: ConvolutionKind::Forward, geometry, image, weight, memory: MemoryFormat::ChannelsFirst }
     }
 
     fn dims(&self) -> Result<cpu::ConvDims> {
@@ -71,7 +71,7 @@ impl Convolution {
             ConvolutionKind::WeightGrad => self.weight,
         };
         match self.memory {
-            Memory::ChannelsLast { weight_too } if weight_too || !is_weight => {
+            MemoryFormat::ChannelsLast { weight_too } if weight_too || !is_weight => {
                 Shape::new(&[made[0], made[2], made[3], made[1]])
             }
             _ => Ok(made),
@@ -139,7 +139,7 @@ impl Convolution {
         epilogue: (Option<CudaView<'_>>, bool),
         out: CudaOut<'_>,
     ) -> Result<()> {
-        if let Memory::ChannelsLast { weight_too } = self.memory {
+        if let MemoryFormat::ChannelsLast { weight_too } = self.memory {
             return library::convolve_channels_last(device, OP, self.kind, d, weight_too, inputs, out);
         }
         let [one, other] = inputs;
@@ -153,7 +153,7 @@ impl Convolution {
     /// Another one of the three, of the same sizes.
     fn other(&self, kind: ConvolutionKind, inputs: [&Tensor; 2]) -> Result<Tensor> {
         let [one, other] = inputs.map(Some);
-        Convolution { kind, ..*self }.apply([one, other, None])
+        ConvolutionOp { kind, ..*self }.apply([one, other, None])
     }
 
     /// Whether one kernel is to make the gradients of weight and bias.
@@ -186,7 +186,7 @@ impl Convolution {
     }
 }
 
-impl Derivative<3> for Convolution {
+impl Derivative<3> for ConvolutionOp {
     const SAVES: Saves = Saves::Inputs;
 
     fn backward(&self, saved: &Saved<'_, 3>, grad: &Tensor) -> Result<[Option<Tensor>; 3]> {
@@ -212,7 +212,7 @@ impl Derivative<3> for Convolution {
 }
 
 /// The derivative of a convolution with a bias and `relu`: where the result is 0, its gradient counts as 0.
-struct ConvolutionRelu(Convolution);
+struct ConvolutionRelu(ConvolutionOp);
 
 impl Derivative<3> for ConvolutionRelu {
     const SAVES: Saves = Saves::OutputForLast;

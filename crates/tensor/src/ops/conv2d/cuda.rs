@@ -141,9 +141,9 @@ impl Conv {
         let dilation = [0, 1].map(|axis| if d.kernel[axis] == 1 { 1 } else { d.dilation[axis] });
         let phases = [0, 1].map(|axis| if transposed { stride[axis].min(result[axis]) } else { 1 });
         for (axis, stride) in stride.into_iter().enumerate() {
-            // All places, and distances between taps, are below.
-            let places = d.in_size[axis].saturating_add(2 * d.padding[axis]).saturating_add(stride);
-            int(places.saturating_mul(2))?;
+            // All positions, and distances between taps, are below.
+            let positions = d.in_size[axis].saturating_add(2 * d.padding[axis]).saturating_add(stride);
+            int(positions.saturating_mul(2))?;
         }
         Ok(Conv {
             transposed: transposed.into(),

@@ -1,9 +1,9 @@
 //! Large convolutions on a device by cuDNN, but of `f64`, in which it has few.
 
-use pagelock_cuda::library::{Choice, Convolution, ConvolutionKind, Layout4, Number};
+use pagelock_cuda::library::{Choice, Convolution, ConvolutionKind, DataType, Layout4};
 
 use super::cpu::ConvDims;
-use crate::cuda::{COPY, CudaDevice, CudaOut, CudaView, Formula, Kernels, Work, kernels, number};
+use crate::cuda::{COPY, CudaDevice, CudaOut, CudaView, Formula, Kernels, Work, data_type, kernels};
 use crate::element::DType;
 use crate::error::{Error, Result};
 use crate::layout::Layout;
@@ -23,8 +23,8 @@ fn is_large(d: &ConvDims) -> bool {
 }
 
 /// The type as the library names it, if it computes with it here.
-fn of_library(dtype: DType) -> Option<Number> {
-    number(dtype).filter(|&number| number != Number::F64)
+fn of_library(dtype: DType) -> Option<DataType> {
+    data_type(dtype).filter(|&data_type| data_type != DataType::F64)
 }
 
 /// Whether the library would compute it, as far as can be said before it is asked to.
@@ -53,7 +53,7 @@ pub(super) fn convolve(
     out: &mut CudaOut<'_>,
 ) -> Result<bool> {
     let dtype = out.dtype();
-    let Some(number) = of_library(dtype) else { return Ok(false) };
+    let Some(data_type) = of_library(dtype) else { return Ok(false) };
     let inputs_exist = inputs.iter().all(|input| input.shape().elements() > 0);
     if !inputs_exist || out.shape().elements() == 0 {
         return Ok(false);
@@ -62,7 +62,7 @@ pub(super) fn convolve(
     let work = Work { op, is_large: is_large(d), sizes: &sizes };
     let Some(dnn) = device.dnn_for(&work)? else { return Ok(false) };
     let convolution =
-        describe(d, kind, number, in_order(kind, inputs.map(|x| strides(x.layout())), strides(out.layout())));
+        describe(d, kind, data_type, in_order(kind, inputs.map(|x| strides(x.layout())), strides(out.layout())));
     let (stream, inputs) = (device.stream(), inputs.map(|input| input.bytes()));
     work.is_done(dnn.convolve(&stream, &convolution, inputs, out.reborrow().into_bytes()))
 }
@@ -81,12 +81,12 @@ pub(super) fn convolve_channels_last(
     let dtype = out.dtype();
     let sizes = || sizes_of(d, dtype);
     let work = Work { op, is_large: true, sizes: &sizes };
-    let Some(number) = of_library(dtype) else { unreachable!("`is_wanted` refuses {dtype}") };
+    let Some(data_type) = of_library(dtype) else { unreachable!("`is_wanted` refuses {dtype}") };
     let layouts = shapes(d).map(|sizes| Shape::new(&sizes).map(Layout::channels_last));
     let [image, weight, result] = layouts;
     let (image, weight, result) = (image?, weight?, result?);
     let strides = [image, weight, result].map(|layout| strides(&layout));
-    let convolution = describe(d, kind, number, strides);
+    let convolution = describe(d, kind, data_type, strides);
     let stream = device.stream();
     let convolve = |inputs, out| {
         let queued = device.dnn_anyway(&work)?.convolve(&stream, &convolution, inputs, out);
@@ -136,13 +136,13 @@ fn in_order<X>(kind: ConvolutionKind, [one, other]: [X; 2], out: X) -> [X; 3] {
 }
 
 /// The convolution in the library's words; strides are those of image, weight and result.
-fn describe(d: &ConvDims, kind: ConvolutionKind, number: Number, strides: [[usize; 4]; 3]) -> Convolution {
+fn describe(d: &ConvDims, kind: ConvolutionKind, data_type: DataType, strides: [[usize; 4]; 3]) -> Convolution {
     let shapes = shapes(d);
     let [image, weight, result] = [0, 1, 2].map(|i| Layout4 { sizes: shapes[i], strides: strides[i] });
     let choice = if kernels() == Kernels::Measured { Choice::Measured } else { Choice::First };
     let (stride, padding, dilation) = (d.stride, d.padding, d.dilation);
     let exactness = exactness();
-    Convolution { kind, number, exactness, choice, image, weight, result, stride, padding, dilation }
+    Convolution { kind, data_type, exactness, choice, image, weight, result, stride, padding, dilation }
 }
 
 /// Where the four dimensions lead; those of size 1 as in a tensor without gaps, if it is one.

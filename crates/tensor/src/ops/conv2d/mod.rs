@@ -9,7 +9,7 @@ mod cuda;
 mod library;
 mod small;
 
-use self::convolution::{Convolution, is_fused};
+use self::convolution::{ConvolutionOp, is_fused};
 use crate::autocast::prepared;
 use crate::error::{Error, Result};
 use crate::op::{Precision, same_precision};
@@ -160,7 +160,7 @@ impl Tensor {
         if let Some(result) = channels_last::forward(self, weight, bias, geometry)? {
             return Ok(result);
         }
-        let result = Convolution::forward(geometry, self, weight).apply([Some(self), Some(weight), bias])?;
+        let result = ConvolutionOp::forward(geometry, self, weight).apply([Some(self), Some(weight), bias])?;
         if channels_last::is_kept(self) { result.channels_last() } else { Ok(result) }
     }
 
@@ -182,7 +182,7 @@ impl Tensor {
         let bias = bias.map(|bias| prepared(PRECISION, bias)).transpose()?;
         match &bias {
             Some(bias) if is_fused(geometry, &image, *weight.shape()) => {
-                Convolution::forward(geometry, &image, &weight).apply_with_relu(&image, &weight, bias)
+                ConvolutionOp::forward(geometry, &image, &weight).apply_with_relu(&image, &weight, bias)
             }
             bias => image.convolved(&weight, bias.as_ref(), geometry)?.relu(),
         }

@@ -109,9 +109,9 @@ fn long_rows(
     x: CudaView<'_>,
     arrays: usize,
     is_aligned: bool,
-) -> Result<(cuda::Rows, Launch, [u8; 8], [u8; 4])> {
+) -> Result<(cuda::RowPlan, Launch, [u8; 8], [u8; 4])> {
     let (rows, n) = (x.shape()[0], x.shape()[1]);
-    let plan = cuda::Rows::new(n, x.dtype(), arrays, |bytes| is_aligned && x.is_aligned(bytes));
+    let plan = cuda::RowPlan::new(n, x.dtype(), arrays, |bytes| is_aligned && x.is_aligned(bytes));
     let launch = plan.launch(op, rows.div_ceil(plan.of_block()), 0)?;
     Ok((plan, launch, (rows as u64).to_ne_bytes(), count(op, n)?.to_ne_bytes()))
 }

@@ -48,11 +48,11 @@ pub(super) fn gather(
 ) -> Result<()> {
     let elements = out.shape().elements();
     let (dim, rank) = (index.dim, out.shape().rank());
-    let mut base = [0; MAX_RANK];
-    base[..rank].copy_from_slice(x.strides());
-    let (size, stride) = if rank == 0 { (1, 0) } else { (x.shape()[dim], base[dim]) };
-    base[dim] = 0;
-    let dims = Dims::in_order(out.shape(), &[out.strides(), &index.strides[..rank], &base[..rank]], |_| true);
+    let mut strides = [0; MAX_RANK];
+    strides[..rank].copy_from_slice(x.strides());
+    let (size, stride) = if rank == 0 { (1, 0) } else { (x.shape()[dim], strides[dim]) };
+    strides[dim] = 0;
+    let dims = Dims::in_order(out.shape(), &[out.strides(), &index.strides[..rank], &strides[..rank]], |_| true);
     let (walk, wide_walk) = (dims.walk().filter(|_| x.span() < 1 << 31), dims.wide_walk());
     let (kernel, walk) = match &walk {
         Some(walk) => ("gather", bytemuck::bytes_of(walk)),

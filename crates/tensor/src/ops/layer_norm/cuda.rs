@@ -3,7 +3,7 @@
 use pagelock_cuda::Argument;
 
 use super::GRADIENT;
-use crate::cuda::{Code, CudaDevice, CudaOut, CudaView, Rows, count, optional};
+use crate::cuda::{Code, CudaDevice, CudaOut, CudaView, RowPlan, count, optional};
 use crate::element::DType;
 use crate::error::{Error, Result};
 
@@ -55,7 +55,7 @@ fn run(
 ) -> Result<()> {
     let (dtype, rows) = (out.dtype(), out.shape().elements() / n);
     let are_aligned = |bytes| out.is_aligned(bytes) && inputs.iter().flatten().all(|x| x.is_aligned(bytes));
-    let plan = Rows::new(n, dtype, arrays, are_aligned);
+    let plan = RowPlan::new(n, dtype, arrays, are_aligned);
     let launch = plan.launch(op, rows.div_ceil(plan.of_block()), 0)?;
     let (rows, n, eps) = ((rows as u64).to_ne_bytes(), count(op, n)?.to_ne_bytes(), eps.to_ne_bytes());
     let [rows, n, eps] = [&rows[..], &n, &eps].map(Argument::Value);
@@ -67,8 +67,8 @@ fn run(
 }
 
 /// How rows are added up, if that is possible: only as long as threads keep them.
-fn summing(n: usize, dtype: DType, is_aligned: impl Fn(usize) -> bool) -> Option<Rows> {
-    Some(Rows::new(n, dtype, 4, is_aligned)).filter(Rows::is_kept)
+fn summing(n: usize, dtype: DType, is_aligned: impl Fn(usize) -> bool) -> Option<RowPlan> {
+    Some(RowPlan::new(n, dtype, 4, is_aligned)).filter(RowPlan::is_kept)
 }
 
 /// Whether [`parameter_grads`] takes rows of `n` elements.

@@ -3,7 +3,7 @@
 use pagelock_cuda::DeviceView;
 use pagelock_cuda::library::{Matrices, Product};
 
-use crate::cuda::{CudaDevice, CudaOut, CudaView, Kernels, Work, kernels, number};
+use crate::cuda::{CudaDevice, CudaOut, CudaView, Kernels, Work, data_type, kernels};
 use crate::error::Result;
 use crate::ops::transposed;
 use crate::precision::exactness;
@@ -28,7 +28,7 @@ pub(super) fn product(
     bias: Option<CudaView<'_>>,
     out: &mut CudaOut<'_>,
 ) -> Result<bool> {
-    let (Some(factors), Some(results)) = (number(a.dtype()), number(out.dtype())) else { return Ok(false) };
+    let (Some(factors), Some(results)) = (data_type(a.dtype()), data_type(out.dtype())) else { return Ok(false) };
     let (rank_a, rank_b) = (a.shape().rank(), b.shape().rank());
     let [m, k, n] = [a.shape()[rank_a - 2], a.shape()[rank_a - 1], b.shape()[rank_b - 1]];
     let count = batches.elements();

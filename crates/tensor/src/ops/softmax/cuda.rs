@@ -2,7 +2,7 @@
 
 use pagelock_cuda::Argument;
 
-use crate::cuda::{Arguments, Code, CudaDevice, CudaOut, CudaView, Rows, count};
+use crate::cuda::{Arguments, Code, CudaDevice, CudaOut, CudaView, RowPlan, count};
 use crate::error::Result;
 
 static CODE: Code = Code {
@@ -33,7 +33,7 @@ pub(super) fn run<const N: usize>(
     }
     let n = out.shape()[out.shape().rank() - 1];
     let rows = elements / n;
-    let plan = Rows::new(n, widest, N, |bytes| out.is_aligned(bytes) && inputs.iter().all(|x| x.is_aligned(bytes)));
+    let plan = RowPlan::new(n, widest, N, |bytes| out.is_aligned(bytes) && inputs.iter().all(|x| x.is_aligned(bytes)));
     let launch = plan.launch(op, rows.div_ceil(plan.of_block()), 0)?;
     let (rows, n) = ((rows as u64).to_ne_bytes(), count(op, n)?.to_ne_bytes());
     let sizes = [&rows[..], &n].map(Argument::Value);

@@ -57,11 +57,11 @@ pub(super) fn run<S: Simd, R: Real>(
         let phases: &mut [Phase] = phases.as_chunks_mut().0;
         pass.phases().zip(&mut *phases).for_each(|(at, phase)| *phase = phase_of::<S>(pass, images, n_vectors, at));
         scratch::with(2 * n_taps, |taps: &mut [usize]| {
-            let (offsets, places) = taps.split_at_mut(n_taps);
-            find_taps(pass, &layout, offsets, places);
+            let (offsets, weight_starts) = taps.split_at_mut(n_taps);
+            find_taps(pass, &layout, offsets, weight_starts);
             scratch::with(pass.groups * n_vectors * n_taps * lanes, |weights| {
                 scratch::with(pass.groups * n_vectors * lanes, |starts| {
-                    pack(pass, lanes, weight, places, weights);
+                    pack(pass, lanes, weight, weight_starts, weights);
                     pack_bias(pass, lanes, bias, starts);
                     let packed = Packed { layout, images, n_vectors, lanes, phases, offsets, weights, starts };
                     run_tasks(simd, pass, &packed, source, target)
@@ -140,28 +140,28 @@ impl<R> Packed<'_, R> {
 }
 
 /// Where the source of each tap is, from the entry of a target on, and its weight, from that of the target channel on.
-fn find_taps(pass: &Pass, layout: &Source, offsets: &mut [usize], places: &mut [usize]) {
-    let mut taps = offsets.iter_mut().zip(places);
+fn find_taps(pass: &Pass, layout: &Source, offsets: &mut [usize], weight_starts: &mut [usize]) {
+    let mut taps = offsets.iter_mut().zip(weight_starts);
     for phases in pass.phases() {
         pass.for_each_tap(phases, |channel, y, x, (weight, _)| {
-            let (offset, place) = taps.next().expect("one per tap");
+            let (offset, start) = taps.next().expect("one per tap");
             *offset = channel * layout.plane_len + y.shift * layout.pitch + x.shift;
-            *place = weight;
+            *start = weight;
         });
     }
 }
 
 /// Fills the weights; lanes without a channel get zeros.
-fn pack<R: Real>(pass: &Pass, lanes: usize, weight: &[R], places: &[usize], weights: &mut [R]) {
+fn pack<R: Real>(pass: &Pass, lanes: usize, weight: &[R], weight_starts: &[usize], weights: &mut [R]) {
     let mut vectors = weights.chunks_exact_mut(lanes);
     let distance = pass.first_weight(0, 1);
     for group in 0..pass.groups {
         for first in (0..pass.target_channels).step_by(lanes) {
             let n_channels = lanes.min(pass.target_channels - first);
             let weight = &weight[pass.first_weight(group, first)..];
-            for (&place, vector) in places.iter().zip(&mut vectors) {
+            for (&start, vector) in weight_starts.iter().zip(&mut vectors) {
                 vector[n_channels..].fill(R::ZERO);
-                for (to, weight) in vector[..n_channels].iter_mut().zip(weight[place..].iter().step_by(distance)) {
+                for (to, weight) in vector[..n_channels].iter_mut().zip(weight[start..].iter().step_by(distance)) {
                     *to = *weight;
                 }
             }

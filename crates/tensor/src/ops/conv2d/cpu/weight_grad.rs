@@ -16,7 +16,7 @@ use super::pass::{Pass, images_per_task};
 use super::planes::{Limits, Planes};
 use super::{ConvDims, Gradient};
 use crate::element::Real;
-use crate::lanes::{Dots, Rows};
+use crate::lanes::{Dots, StridedRows};
 use crate::parallel::try_for_each_chunk_mut;
 use crate::scratch;
 
@@ -189,7 +189,7 @@ impl<E: Entries> Task<'_, E> {
     /// Adds the products of a block: of the gradient plane of each channel with the source's entries for each tap.
     fn products(&self, right: &[E::Factor], gradient: &[E::Factor], sums: &mut [E::Sum]) {
         let len = self.source.vectors(self.source.block_rows) * E::lanes();
-        let left = Rows { numbers: gradient, distance: self.gradient.plane_len };
+        let left = StridedRows { numbers: gradient, distance: self.gradient.plane_len };
         Dots { multiplier: self.entries, left, right, starts: self.offsets, len, sums }.run();
     }
 }

@@ -118,7 +118,7 @@ fn multiply<T: Factor>(a: Matrix<'_, T>, panel: &[[T::Sum; COLUMNS]], c: &mut [T
     let width = COLUMNS.min(n - first);
     for (i, c) in c.chunks_mut(ROWS * n).enumerate() {
         let m = c.len() / n;
-        // A row that there is not repeats the last one, and is not used.
+        // Where rows are missing, the last one is repeated; those sums are not used.
         let starts: [usize; ROWS] = std::array::from_fn(|row| (i * ROWS + row.min(m - 1)) * a.strides[0]);
         let mut sums = [[<T::Sum as bytemuck::Zeroable>::zeroed(); COLUMNS]; ROWS];
         vectorized_widely(

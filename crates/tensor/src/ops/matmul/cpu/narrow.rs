@@ -5,7 +5,7 @@ use pulp::{Simd, WithSimd};
 
 use super::{Matrix, Sizes, large};
 use crate::element::Real;
-use crate::lanes::{self, Dots, Numbers, Registers, Rows, Tiled, tile_rows};
+use crate::lanes::{self, Dots, Numbers, Registers, StridedRows, Tiled, tile_rows};
 use crate::parallel::for_each_chunk_mut;
 use crate::scratch;
 
@@ -71,7 +71,7 @@ impl<R: Real> WithSimd for RowsTimesColumns<'_, R> {
             let starts = &*starts;
             for_each_chunk_mut(c, rows * n, |task, sums| {
                 sums.fill(R::ZERO);
-                let left = Rows { numbers: &a.numbers[task * rows * a.strides[0]..], distance: a.strides[0] };
+                let left = StridedRows { numbers: &a.numbers[task * rows * a.strides[0]..], distance: a.strides[0] };
                 let multiplier = Numbers::<S, R>::new(simd);
                 Dots { multiplier, left, right: b.numbers, starts, len: sizes.k, sums }.run();
             });

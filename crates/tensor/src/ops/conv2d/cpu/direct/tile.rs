@@ -15,7 +15,7 @@ pub(super) struct Sums<'a, R> {
     pub(super) starts: &'a [&'a [R]],
     pub(super) targets: Targets,
     /// As [`shape`] says.
-    pub(super) shape: Shape,
+    pub(super) shape: TileShape,
     /// For each vector of channels, `vector_len` numbers.
     pub(super) sums: &'a mut [R],
     pub(super) vector_len: usize,
@@ -56,28 +56,28 @@ impl Targets {
 }
 
 /// Rows and columns of a tile.
-pub(super) type Shape = [usize; 2];
+pub(super) type TileShape = [usize; 2];
 
 /// Shapes that there are, for machines with 32 registers, with 16, and for the baseline. Each takes long to compile: rows
 /// are counted through all images, so two rows of seven columns do what one of fourteen would.
-const LARGE: [Shape; 8] = [[2, 7], [2, 6], [2, 5], [2, 4], [4, 4], [4, 3], [4, 2], [4, 1]];
-const SMALL: [Shape; 5] = [[1, 5], [2, 3], [2, 2], [2, 1], [1, 1]];
-const BASELINE: [Shape; 1] = [[1, 1]];
+const LARGE: [TileShape; 8] = [[2, 7], [2, 6], [2, 5], [2, 4], [4, 4], [4, 3], [4, 2], [4, 1]];
+const SMALL: [TileShape; 5] = [[1, 5], [2, 3], [2, 2], [2, 1], [1, 1]];
+const BASELINE: [TileShape; 1] = [[1, 1]];
 
 /// The shape that costs least for rows of `width`, with two vectors of channels or one.
-pub(super) fn shape<S: Simd>(n_rows: usize, width: usize, n_vectors: usize) -> Shape {
-    let shapes: &[Shape] = match (Registers::<S>::ARE_WIDE, Registers::<S>::ARE_MANY) {
+pub(super) fn shape<S: Simd>(n_rows: usize, width: usize, n_vectors: usize) -> TileShape {
+    let shapes: &[TileShape] = match (Registers::<S>::ARE_WIDE, Registers::<S>::ARE_MANY) {
         (true, true) => &LARGE,
         (true, false) => &SMALL,
         (false, _) => &BASELINE,
     };
-    let cost = |&[rows, columns]: &Shape| {
+    let cost = |&[rows, columns]: &TileShape| {
         let sums = rows * columns * n_vectors;
         let targets = n_rows.next_multiple_of(rows) * width.next_multiple_of(columns);
         // Each tap also loads its offset and its weights; fewer than eight sums do not keep the units busy.
         targets * n_vectors * (100 + 150 / (rows * columns)) * sums.max(8) / sums
     };
-    let fits = |&&[rows, columns]: &&Shape| columns <= width && rows * columns * n_vectors <= 28;
+    let fits = |&&[rows, columns]: &&TileShape| columns <= width && rows * columns * n_vectors <= 28;
     *shapes.iter().filter(fits).min_by_key(|shape| cost(shape)).expect("a column fits every row")
 }
 
@@ -139,9 +139,9 @@ impl<R: Lanes, const STEP: usize, const V: usize, const ROWS: usize, const COLUM
         let mut row = 0;
         while row < n_rows {
             // The last tile repeats a row, or some columns, rather than run over the end.
-            let (mut entries, mut places) = ([0; ROWS], [0; ROWS]);
+            let (mut entries, mut starts) = ([0; ROWS], [0; ROWS]);
             for i in 0..ROWS {
-                (entries[i], places[i]) = targets.row((row + i).min(n_rows - 1));
+                (entries[i], starts[i]) = targets.row((row + i).min(n_rows - 1));
             }
             let mut column = 0;
             while column < width {
@@ -149,8 +149,8 @@ impl<R: Lanes, const STEP: usize, const V: usize, const ROWS: usize, const COLUM
                 let tile = tile.sums::<STEP, ROWS, COLUMNS>(entries, first * STEP);
                 for v in 0..V {
                     let to = R::vectors_mut::<S>(&mut sums[v * vector_len..]);
-                    for (place, sums) in places.iter().zip(&tile) {
-                        let to = &mut to[place + first * targets.columns.target..];
+                    for (start, sums) in starts.iter().zip(&tile) {
+                        let to = &mut to[start + first * targets.columns.target..];
                         put::<_, V, COLUMNS>(to, targets.columns.target, sums, v);
                     }
                 }

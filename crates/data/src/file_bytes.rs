@@ -1,4 +1,4 @@
-//! [`Bytes`]: a part of a file, or what was unpacked of one.
+//! [`FileBytes`]: a part of a file, or what was unpacked of one, for all readers of files.
 
 use std::fs::File;
 use std::io::{self, SeekFrom};
@@ -8,9 +8,11 @@ use std::sync::Arc;
 
 use pagelock_memory::{HostBuffer, open_regular};
 
-/// Bytes that are read at their place. Cloning shares them.
+use crate::{Error, Result};
+
+/// FileBytes that are read at their place. Cloning shares them.
 #[derive(Clone, Debug)]
-pub(super) struct Bytes {
+pub(crate) struct FileBytes {
     source: Source,
     start: u64,
     len: u64,
@@ -22,30 +24,35 @@ enum Source {
     Memory(Arc<HostBuffer>),
 }
 
-impl Bytes {
+impl FileBytes {
     /// All of a file.
-    pub(super) fn open(path: &Path) -> io::Result<Self> {
-        let (file, len) = open_regular(path)?;
+    pub(crate) fn open(path: &Path) -> Result<Self> {
+        open_regular(path).and_then(|(file, _)| Self::of_file(file)).map_err(|source| Error::io("open", path, source))
+    }
+
+    /// All of a file that is open.
+    pub(crate) fn of_file(file: File) -> io::Result<Self> {
+        let len = file.metadata()?.len();
         Ok(Self { source: Source::File(Arc::new(file)), start: 0, len })
     }
 
-    pub(super) fn of_memory(memory: HostBuffer) -> Self {
+    pub(crate) fn of_memory(memory: HostBuffer) -> Self {
         let len = memory.len_bytes() as u64;
         Self { source: Source::Memory(Arc::new(memory)), start: 0, len }
     }
 
-    pub(super) fn len(&self) -> u64 {
+    pub(crate) fn len(&self) -> u64 {
         self.len
     }
 
     /// A part of these; none if it does not lie within them.
-    pub(super) fn part(&self, start: u64, len: u64) -> Option<Self> {
+    pub(crate) fn part(&self, start: u64, len: u64) -> Option<Self> {
         let is_within = start.checked_add(len).is_some_and(|end| end <= self.len);
         is_within.then(|| Self { source: self.source.clone(), start: self.start + start, len })
     }
 
     /// The file and where in it these begin, if they are in one.
-    pub(super) fn in_file(&self) -> Option<(&File, u64)> {
+    pub(crate) fn in_file(&self) -> Option<(&File, u64)> {
         match &self.source {
             Source::File(file) => Some((file, self.start)),
             Source::Memory(_) => None,
@@ -53,7 +60,7 @@ impl Bytes {
     }
 
     /// Fills `out` with what is at `at`; [`io::ErrorKind::UnexpectedEof`] if there is not as much.
-    pub(super) fn read_exact_at(&self, out: &mut [u8], at: u64) -> io::Result<()> {
+    pub(crate) fn read_exact_at(&self, out: &mut [u8], at: u64) -> io::Result<()> {
         let Some(Self { source, start, len }) = self.part(at, out.len() as u64) else {
             return Err(io::ErrorKind::UnexpectedEof.into());
         };
@@ -68,13 +75,13 @@ impl Bytes {
 }
 
 /// Reads on from the start.
-pub(super) struct Reader {
-    bytes: Bytes,
+pub(crate) struct Reader {
+    bytes: FileBytes,
     at: u64,
 }
 
-impl Bytes {
-    pub(super) fn reader(self) -> Reader {
+impl FileBytes {
+    pub(crate) fn reader(self) -> Reader {
         Reader { bytes: self, at: 0 }
     }
 }

@@ -19,12 +19,12 @@ use crate::error::{Error, Result};
     message = "a device cannot hold `{Self}`: not every pattern of bytes is a value of it",
     note = "use numbers, arrays of numbers, or a type that derives `bytemuck::Pod`"
 )]
-pub trait Element: Pod + Send + Sync {}
+pub trait DeviceCopy: Pod + Send + Sync {}
 
-impl<T: Pod + Send + Sync> Element for T {}
+impl<T: Pod + Send + Sync> DeviceCopy for T {}
 
 /// How many bytes so many elements take.
-pub(crate) fn len_bytes<T: Element>(len: usize) -> Result<usize> {
+pub(crate) fn len_bytes<T: DeviceCopy>(len: usize) -> Result<usize> {
     const { assert!(size_of::<T>() > 0, "elements of a device buffer have a size") };
     const { assert!(align_of::<T>() <= ALIGN, "elements of a device buffer are aligned to at most 64 bytes") };
     let bytes = len.checked_mul(size_of::<T>()).filter(|&bytes| bytes <= isize::MAX as usize);

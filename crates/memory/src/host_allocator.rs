@@ -12,25 +12,25 @@ use crate::{HostBuffer, Result, default_host};
 /// # Examples
 /// ```
 /// use std::sync::Arc;
-/// use pagelock_memory::{HostBuffer, HostScope, HostSource, Kind, PageLocked, Result};
+/// use pagelock_memory::{HostAllocator, HostBuffer, HostScope, MemoryKind, PageLocked, Result};
 ///
 /// struct Locked(PageLocked);
 ///
-/// impl HostSource for Locked {
+/// impl HostAllocator for Locked {
 ///     fn allocate(&self, len_bytes: usize) -> Result<HostBuffer> {
 ///         HostBuffer::allocate(&self.0, len_bytes)
 ///     }
 /// }
 ///
-/// let locked: Arc<dyn HostSource> = Arc::new(Locked(PageLocked::new()));
+/// let locked: Arc<dyn HostAllocator> = Arc::new(Locked(PageLocked::new()));
 /// {
 ///     let _scope = HostScope::enter(locked);
-///     assert_eq!(HostBuffer::placed(100)?.kind(), Kind::PageLocked);
+///     assert_eq!(HostBuffer::placed(100)?.kind(), MemoryKind::PageLocked);
 /// }
-/// assert_eq!(HostBuffer::placed(100)?.kind(), Kind::Pageable);
+/// assert_eq!(HostBuffer::placed(100)?.kind(), MemoryKind::Pageable);
 /// # Ok::<(), pagelock_memory::Error>(())
 /// ```
-pub trait HostSource: Send + Sync + 'static {
+pub trait HostAllocator: Send + Sync + 'static {
     /// A buffer of `len_bytes` that can be written.
     ///
     /// # Errors
@@ -39,19 +39,19 @@ pub trait HostSource: Send + Sync + 'static {
 }
 
 thread_local! {
-    static SOURCE: RefCell<Option<Arc<dyn HostSource>>> = const { RefCell::new(None) };
+    static SOURCE: RefCell<Option<Arc<dyn HostAllocator>>> = const { RefCell::new(None) };
 }
 
-/// While this lives, its thread's new buffers come from a [`HostSource`].
+/// While this lives, its thread's new buffers come from a [`HostAllocator`].
 #[must_use = "the source is used only while the scope lives"]
 pub struct HostScope {
-    before: Option<Arc<dyn HostSource>>,
+    before: Option<Arc<dyn HostAllocator>>,
     on_this_thread: PhantomData<*const ()>,
 }
 
 impl HostScope {
     /// This thread's buffers come from `source` until the scope drops; then from where they came before.
-    pub fn enter(source: Arc<dyn HostSource>) -> Self {
+    pub fn enter(source: Arc<dyn HostAllocator>) -> Self {
         Self { before: SOURCE.replace(Some(source)), on_this_thread: PhantomData }
     }
 }
@@ -75,7 +75,7 @@ impl HostBuffer {
         let buffer = source.allocate(len_bytes)?;
         // The caller relies on both, and a safe trait can promise nothing.
         let is_right = buffer.len_bytes() == len_bytes && buffer.is_writable();
-        assert!(is_right, "a HostSource gave a buffer of another length than {len_bytes} B, or a read-only one");
+        assert!(is_right, "a HostAllocator gave a buffer of another length than {len_bytes} B, or a read-only one");
         Ok(buffer)
     }
 }
@@ -87,7 +87,7 @@ mod tests {
 
     struct Limited(usize);
 
-    impl HostSource for Limited {
+    impl HostAllocator for Limited {
         fn allocate(&self, len_bytes: usize) -> Result<HostBuffer> {
             match len_bytes <= self.0 {
                 true => HostBuffer::allocate(&Pageable, len_bytes),
