@@ -3,14 +3,13 @@
 //! D. Kingma, J. Ba, "Adam: a method for stochastic optimization", 2014, <https://arxiv.org/abs/1412.6980>;
 //! I. Loshchilov, F. Hutter, "Decoupled weight decay regularization", 2017, <https://arxiv.org/abs/1711.05101>.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-
 use super::Optimizer;
-use super::groups::{Groups, Method, NamedParameter, Slot, State, check, laid_as, listed, optimizer};
+use super::groups::{Groups, NamedParameter, Slot, check, listed, optimizer};
+use super::method::{Field, KEPT, Method};
+use super::state::State;
 use crate::{Parameter, Result};
 use pagelock_tensor::optimizer_steps::{AdamRule, AdamTensors, Rate, adam_step};
-use pagelock_tensor::{self as tensor, DType, Tensor};
+use pagelock_tensor::{self as tensor};
 
 macro_rules! adam {
     ($(#[$docs:meta])* $name:ident, $decoupled:expr, $weight_decay:expr, $decay_docs:literal) => {
@@ -95,7 +94,6 @@ struct AdamMethod<const DECOUPLED: bool> {
 
 impl<const DECOUPLED: bool> Method for AdamMethod<DECOUPLED> {
     const NAME: &'static str = if DECOUPLED { "AdamW" } else { "Adam" };
-    type State = Moments;
 
     fn check(&self) -> Result<()> {
         let ([mean, square], name) = (self.rule.betas, Self::NAME);
@@ -105,88 +103,25 @@ impl<const DECOUPLED: bool> Method for AdamMethod<DECOUPLED> {
         check(self.rule.weight_decay >= 0.0, name, "weight_decay", self.rule.weight_decay, "at least 0")
     }
 
-    fn keep(&self, slots: &mut [Slot<Moments>]) -> tensor::Result<()> {
-        keep(slots)
+    fn settings(&mut self, show: &mut dyn FnMut(&'static str, Field<'_>)) {
+        let AdamRule { betas, eps, weight_decay, is_decoupled } = &mut self.rule;
+        show("betas", Field::Numbers(betas));
+        show("eps", Field::Number(eps));
+        show("weight_decay", Field::Number(weight_decay));
+        show("decoupled_weight_decay", Field::Fixed(*is_decoupled));
     }
 
-    fn apply(&self, slots: &mut [Slot<Moments>], lr: &Rate, call: u64) -> tensor::Result<()> {
-        count(slots, call)?;
+    fn kept(&self) -> [Option<&'static str>; KEPT] {
+        [Some("exp_avg"), Some("exp_avg_sq"), None]
+    }
+
+    fn apply(&self, slots: &[Slot], lr: &Rate) -> tensor::Result<()> {
         let tensors = slots.iter().filter_map(|slot| {
-            let Moments { mean, square, steps } = slot.state.as_ref()?;
+            let State { kept: [mean, square, _], clock, .. } = slot.state.as_ref()?;
             let (parameter, half, grad) = (slot.weights().clone(), slot.half(), slot.parameter.grad()?);
-            let (mean, square, steps) = (mean.clone(), square.clone(), steps.taken.clone());
+            let (mean, square, steps) = (mean.clone()?, square.clone()?, clock.as_ref()?.numbers.clone());
             Some(AdamTensors { parameter, grad, half, mean, square, steps })
         });
         adam_step(tensors, self.rule, lr)
     }
-}
-
-/// What is kept for one parameter.
-struct Moments {
-    mean: Tensor,
-    square: Tensor,
-    steps: Arc<Steps>,
-}
-
-/// How many steps some parameters took: one `f64` where they are, so that captured steps count too.
-struct Steps {
-    taken: Tensor,
-    counted_in: AtomicU64, // the latest call of `step` that did
-}
-
-impl Steps {
-    fn new(taken: Tensor) -> Arc<Self> {
-        Arc::new(Self { taken, counted_in: AtomicU64::new(0) })
-    }
-}
-
-impl State for Moments {
-    fn beside(&self, parameter: &Tensor) -> tensor::Result<Self> {
-        let Self { mean, square, steps } = self;
-        let device = parameter.device();
-        let is_there = steps.taken.device() == device; // then it stays the count of others, too
-        let steps = if is_there { steps.clone() } else { Steps::new(steps.taken.to(&device)?) };
-        Ok(Self { mean: laid_as(parameter, mean)?, square: laid_as(parameter, square)?, steps })
-    }
-}
-
-/// Room for what is kept for every parameter that has a gradient; those that take their first step together are counted
-/// together.
-fn keep(slots: &mut [Slot<Moments>]) -> tensor::Result<()> {
-    let mut beginners = None;
-    let some_rest = slots.iter().any(|slot| slot.state.is_some() && slot.parameter.grad().is_none());
-    for slot in slots {
-        if slot.parameter.grad().is_none() {
-            continue;
-        }
-        match &mut slot.state {
-            Some(Moments { steps, .. }) if some_rest && Arc::strong_count(steps) > 1 => {
-                *steps = Steps::new(steps.taken.add_scalar(0)?);
-            }
-            Some(_) => {}
-            None => {
-                let device = slot.parameter.device();
-                let together = beginners.take().filter(|steps: &Arc<Steps>| steps.taken.device() == device);
-                let steps = match together {
-                    Some(steps) => steps,
-                    None => Steps::new(Tensor::on(&device).of(DType::F64).zeros(())?),
-                };
-                beginners = Some(Arc::clone(&steps));
-                let zeros = || slot.weights().zeros_like();
-                slot.state = Some(Moments { mean: zeros()?, square: zeros()?, steps });
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Counts a step of every parameter that has a gradient.
-fn count(slots: &[Slot<Moments>], call: u64) -> tensor::Result<()> {
-    for Slot { parameter, state, .. } in slots {
-        let Some(Moments { steps, .. }) = state.as_ref().filter(|_| parameter.grad().is_some()) else { continue };
-        if steps.counted_in.swap(call, Relaxed) != call {
-            steps.taken.add_scalar_(1)?;
-        }
-    }
-    Ok(())
 }

@@ -1,10 +1,11 @@
 //! [`Sgd`]: stochastic gradient descent, with momentum.
 
 use super::Optimizer;
-use super::groups::{Groups, Method, NamedParameter, Slot, State, check, laid_as, listed, optimizer};
+use super::groups::{Groups, NamedParameter, Slot, check, listed, optimizer};
+use super::method::{Field, KEPT, Method};
 use crate::{Parameter, Result};
 use pagelock_tensor::optimizer_steps::{Rate, SgdRule, SgdTensors, sgd_step};
-use pagelock_tensor::{self as tensor, Tensor};
+use pagelock_tensor::{self as tensor};
 
 /// Stochastic gradient descent, as PyTorch's `optim.SGD`.
 ///
@@ -72,7 +73,7 @@ struct SgdMethod {
 
 impl Method for SgdMethod {
     const NAME: &'static str = "Sgd";
-    type State = Kept;
+    const CLOCK: &'static [&'static str] = &[];
 
     fn check(&self) -> Result<()> {
         let SgdRule { momentum, dampening, nesterov, weight_decay } = self.rule;
@@ -82,40 +83,25 @@ impl Method for SgdMethod {
         check(!nesterov || dampening == 0.0, "Sgd", "dampening", dampening, "0 for nesterov")
     }
 
-    fn keep(&self, slots: &mut [Slot<Kept>]) -> tensor::Result<()> {
-        for slot in slots.iter_mut().filter(|_| self.rule.momentum != 0.0) {
-            if slot.state.is_none() && slot.parameter.grad().is_some() {
-                slot.state = Some(Kept { direction: slot.weights().zeros_like()?, is_first: true });
-            }
-        }
-        Ok(())
+    fn settings(&mut self, show: &mut dyn FnMut(&'static str, Field<'_>)) {
+        let SgdRule { momentum, dampening, nesterov, weight_decay } = &mut self.rule;
+        show("momentum", Field::Number(momentum));
+        show("dampening", Field::Number(dampening));
+        show("weight_decay", Field::Number(weight_decay));
+        show("nesterov", Field::Flag(nesterov));
     }
 
-    fn apply(&self, slots: &mut [Slot<Kept>], lr: &Rate, _call: u64) -> tensor::Result<()> {
+    fn kept(&self) -> [Option<&'static str>; KEPT] {
+        [(self.rule.momentum != 0.0).then_some("momentum_buffer"), None, None]
+    }
+
+    fn apply(&self, slots: &[Slot], lr: &Rate) -> tensor::Result<()> {
         let tensors = slots.iter().filter_map(|slot| {
             let (parameter, half, grad) = (slot.weights().clone(), slot.half(), slot.parameter.grad()?);
-            let is_first = slot.state.as_ref().is_some_and(|kept| kept.is_first);
-            let kept = slot.state.as_ref().map(|kept| kept.direction.clone());
+            let is_first = slot.state.as_ref().is_some_and(|state| state.is_first);
+            let kept = slot.state.as_ref().and_then(|state| state.kept[0].clone());
             Some(SgdTensors { parameter, grad, half, kept, is_first })
         });
-        sgd_step(tensors, self.rule, lr)?;
-        for Slot { parameter, state, .. } in slots {
-            if let Some(kept) = state.as_mut().filter(|_| parameter.grad().is_some()) {
-                kept.is_first = false;
-            }
-        }
-        Ok(())
-    }
-}
-
-/// What is kept for one parameter.
-struct Kept {
-    direction: Tensor, // `b`
-    is_first: bool,    // whether nothing was kept yet, and it is zero
-}
-
-impl State for Kept {
-    fn beside(&self, parameter: &Tensor) -> tensor::Result<Self> {
-        Ok(Self { direction: laid_as(parameter, &self.direction)?, is_first: self.is_first })
+        sgd_step(tensors, self.rule, lr)
     }
 }

@@ -137,6 +137,7 @@ impl<S: Schedule> LrScheduler<S> {
         let base = optimizer.lrs();
         let lrs: Vec<f64> = base.iter().map(|&base| schedule.first(base, base)).collect();
         optimizer.set_lrs(&lrs)?;
+        optimizer.set_initial_lrs(&base);
         Ok(Self { schedule, state: LrState { step: 0, base, lrs } })
     }
 
