@@ -1,14 +1,15 @@
 //! [`Adam`] and [`AdamW`]: steps scaled by running moments of the gradient.
 //!
 //! D. Kingma, J. Ba, "Adam: a method for stochastic optimization", 2014, <https://arxiv.org/abs/1412.6980>;
-//! I. Loshchilov, F. Hutter, "Decoupled weight decay regularization", 2017, <https://arxiv.org/abs/1711.05101>.
+//! I. Loshchilov, F. Hutter, "Decoupled weight decay regularization", 2017, <https://arxiv.org/abs/1711.05101>;
+//! S. Reddi, S. Kale, S. Kumar, "On the convergence of Adam and beyond", 2018, <https://arxiv.org/abs/1904.09237> (AMSGrad).
 
 use super::Optimizer;
 use super::groups::{Groups, NamedParameter, Slot, check, listed, optimizer};
 use super::method::{Field, KEPT, Method};
-use super::state::State;
+use super::state::step_tensors;
 use crate::{Parameter, Result};
-use pagelock_tensor::optimizer_steps::{AdamRule, AdamTensors, Rate, adam_step};
+use pagelock_tensor::optimizer_steps::{AdamRule, Rate};
 use pagelock_tensor::{self as tensor};
 
 macro_rules! adam {
@@ -21,8 +22,8 @@ macro_rules! adam {
         impl $name {
             /// PyTorch's other defaults: betas 0.9 and 0.999, eps 1e-8.
             pub fn new<P: Into<NamedParameter>>(parameters: impl IntoIterator<Item = P>, lr: f64) -> Self {
-                let (betas, eps, is_decoupled) = ([0.9, 0.999], 1e-8, $decoupled);
-                let rule = AdamRule { betas, eps, weight_decay: $weight_decay, is_decoupled };
+                let (betas, eps, weight_decay, is_decoupled) = ([0.9, 0.999], 1e-8, $weight_decay, $decoupled);
+                let rule = AdamRule { betas, eps, weight_decay, is_decoupled, amsgrad: false, maximize: false };
                 Self { groups: Groups::new(AdamMethod { rule }, lr, listed(parameters)) }
             }
 
@@ -44,6 +45,18 @@ macro_rules! adam {
                 self.set(|rule| rule.weight_decay = weight_decay)
             }
 
+            /// Divides by the root of the largest running square so far, as AMSGrad does.
+            #[must_use]
+            pub fn amsgrad(self, amsgrad: bool) -> Self {
+                self.set(|rule| rule.amsgrad = amsgrad)
+            }
+
+            /// Goes up instead of down.
+            #[must_use]
+            pub fn maximize(self, maximize: bool) -> Self {
+                self.set(|rule| rule.maximize = maximize)
+            }
+
             fn set(self, change: impl Fn(&mut AdamRule)) -> Self {
                 Self { groups: self.groups.set(|method| change(&mut method.rule)) }
             }
@@ -57,7 +70,8 @@ adam! {
     /// Adam, as PyTorch's `optim.Adam`.
     ///
     /// In step `t` with gradient `g` (plus `weight_decay · p`): `m ← β₁ m + (1 − β₁) g`, `v ← β₂ v + (1 − β₂) g²`,
-    /// `p ← p − lr · m̂ / (√v̂ + eps)` with `m̂ = m / (1 − β₁ᵗ)` and `v̂ = v / (1 − β₂ᵗ)`.
+    /// `p ← p − lr · m̂ / (√v̂ + eps)` with `m̂ = m / (1 − β₁ᵗ)` and `v̂ = v / (1 − β₂ᵗ)`. With amsgrad, the largest `v` so far stands
+    /// in place of `v` there; to maximize, `−g` in place of `g`.
     ///
     /// # Examples
     /// ```
@@ -104,24 +118,20 @@ impl<const DECOUPLED: bool> Method for AdamMethod<DECOUPLED> {
     }
 
     fn settings(&mut self, show: &mut dyn FnMut(&'static str, Field<'_>)) {
-        let AdamRule { betas, eps, weight_decay, is_decoupled } = &mut self.rule;
+        let AdamRule { betas, eps, weight_decay, is_decoupled, amsgrad, maximize } = &mut self.rule;
         show("betas", Field::Numbers(betas));
         show("eps", Field::Number(eps));
         show("weight_decay", Field::Number(weight_decay));
+        show("amsgrad", Field::Flag(amsgrad));
+        show("maximize", Field::Flag(maximize));
         show("decoupled_weight_decay", Field::Fixed(*is_decoupled));
     }
 
     fn kept(&self) -> [Option<&'static str>; KEPT] {
-        [Some("exp_avg"), Some("exp_avg_sq"), None]
+        [Some("exp_avg"), Some("exp_avg_sq"), self.rule.amsgrad.then_some("max_exp_avg_sq")]
     }
 
     fn apply(&self, slots: &[Slot], lr: &Rate) -> tensor::Result<()> {
-        let tensors = slots.iter().filter_map(|slot| {
-            let State { kept: [mean, square, _], clock, .. } = slot.state.as_ref()?;
-            let (parameter, half, grad) = (slot.weights().clone(), slot.half(), slot.parameter.grad()?);
-            let (mean, square, steps) = (mean.clone()?, square.clone()?, clock.as_ref()?.numbers.clone());
-            Some(AdamTensors { parameter, grad, half, mean, square, steps })
-        });
-        adam_step(tensors, self.rule, lr)
+        self.rule.step(step_tensors(slots), lr)
     }
 }

@@ -3,13 +3,14 @@
 use super::Optimizer;
 use super::groups::{Groups, NamedParameter, Slot, check, listed, optimizer};
 use super::method::{Field, KEPT, Method};
+use super::state::step_tensors;
 use crate::{Parameter, Result};
-use pagelock_tensor::optimizer_steps::{Rate, SgdRule, SgdTensors, sgd_step};
+use pagelock_tensor::optimizer_steps::{Rate, SgdRule};
 use pagelock_tensor::{self as tensor};
 
 /// Stochastic gradient descent, as PyTorch's `optim.SGD`.
 ///
-/// With gradient `g`, `g ← g + weight_decay · p`; with momentum, `b ← momentum · b + (1 − dampening) · g` (`b = g` in the
+/// With gradient `g` (`−g` to maximize), `g ← g + weight_decay · p`; with momentum, `b ← momentum · b + (1 − dampening) · g` (`b = g` in the
 /// first step) and then `g ← b`, or with nesterov `g ← g + momentum · b`; at last `p ← p − lr · g`.
 ///
 /// Momentum: I. Sutskever et al., "On the importance of initialization and momentum in deep learning", 2013,
@@ -31,7 +32,7 @@ pub struct Sgd {
 impl Sgd {
     /// Plain descent: no momentum, no weight decay.
     pub fn new<P: Into<NamedParameter>>(parameters: impl IntoIterator<Item = P>, lr: f64) -> Self {
-        let rule = SgdRule { momentum: 0.0, dampening: 0.0, nesterov: false, weight_decay: 0.0 };
+        let rule = SgdRule { momentum: 0.0, dampening: 0.0, nesterov: false, weight_decay: 0.0, maximize: false };
         Self { groups: Groups::new(SgdMethod { rule }, lr, listed(parameters)) }
     }
 
@@ -59,6 +60,12 @@ impl Sgd {
         self.set(|rule| rule.weight_decay = weight_decay)
     }
 
+    /// Goes up instead of down.
+    #[must_use]
+    pub fn maximize(self, maximize: bool) -> Self {
+        self.set(|rule| rule.maximize = maximize)
+    }
+
     fn set(self, change: impl Fn(&mut SgdRule)) -> Self {
         Self { groups: self.groups.set(|method| change(&mut method.rule)) }
     }
@@ -76,7 +83,7 @@ impl Method for SgdMethod {
     const CLOCK: &'static [&'static str] = &[];
 
     fn check(&self) -> Result<()> {
-        let SgdRule { momentum, dampening, nesterov, weight_decay } = self.rule;
+        let SgdRule { momentum, dampening, nesterov, weight_decay, .. } = self.rule;
         check(momentum >= 0.0, "Sgd", "momentum", momentum, "at least 0")?;
         check(weight_decay >= 0.0, "Sgd", "weight_decay", weight_decay, "at least 0")?;
         check(!nesterov || momentum > 0.0, "Sgd", "momentum", momentum, "above 0 for nesterov")?;
@@ -84,11 +91,12 @@ impl Method for SgdMethod {
     }
 
     fn settings(&mut self, show: &mut dyn FnMut(&'static str, Field<'_>)) {
-        let SgdRule { momentum, dampening, nesterov, weight_decay } = &mut self.rule;
+        let SgdRule { momentum, dampening, nesterov, weight_decay, maximize } = &mut self.rule;
         show("momentum", Field::Number(momentum));
         show("dampening", Field::Number(dampening));
         show("weight_decay", Field::Number(weight_decay));
         show("nesterov", Field::Flag(nesterov));
+        show("maximize", Field::Flag(maximize));
     }
 
     fn kept(&self) -> [Option<&'static str>; KEPT] {
@@ -96,12 +104,6 @@ impl Method for SgdMethod {
     }
 
     fn apply(&self, slots: &[Slot], lr: &Rate) -> tensor::Result<()> {
-        let tensors = slots.iter().filter_map(|slot| {
-            let (parameter, half, grad) = (slot.weights().clone(), slot.half(), slot.parameter.grad()?);
-            let is_first = slot.state.as_ref().is_some_and(|state| state.is_first);
-            let kept = slot.state.as_ref().and_then(|state| state.kept[0].clone());
-            Some(SgdTensors { parameter, grad, half, kept, is_first })
-        });
-        sgd_step(tensors, self.rule, lr)
+        self.rule.step(step_tensors(slots), lr)
     }
 }

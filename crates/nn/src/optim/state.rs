@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::groups::{Slot, laid_as};
 use super::method::{KEPT, Method};
+use pagelock_tensor::optimizer_steps::StepTensors;
 use pagelock_tensor::{self as tensor, Device, Tensor};
 
 /// What is kept for one parameter.
@@ -123,4 +124,18 @@ pub(super) fn begin(slots: &mut [Slot]) {
             state.is_first = false;
         }
     }
+}
+
+/// What a step needs for every parameter that has a gradient.
+pub(super) fn step_tensors(slots: &[Slot]) -> impl Iterator<Item = StepTensors> {
+    slots.iter().filter_map(|slot| {
+        let (parameter, half, grad) = (slot.weights().clone(), slot.half(), slot.parameter.grad()?);
+        let (kept, clock, is_first) = match &slot.state {
+            Some(State { kept, clock, is_first }) => {
+                (kept.clone(), clock.as_ref().map(|clock| clock.numbers.clone()), *is_first)
+            }
+            None => ([const { None }; KEPT], None, true),
+        };
+        Some(StepTensors { parameter, grad, half, kept, clock, is_first })
+    })
 }

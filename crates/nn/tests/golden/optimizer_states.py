@@ -19,6 +19,7 @@ OPTIMIZERS = {
     "sgd_momentum": lambda groups: optim.SGD(groups, lr=0.1, momentum=0.9, dampening=0.2, weight_decay=0.1),
     "adam": lambda groups: optim.Adam(groups, lr=0.1, betas=(0.8, 0.99), weight_decay=0.1),
     "adamw": lambda groups: optim.AdamW(groups, lr=0.1),
+    "adamw_amsgrad": lambda groups: optim.AdamW(groups, lr=0.1, amsgrad=True, maximize=True),
 }
 
 

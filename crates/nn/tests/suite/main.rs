@@ -12,6 +12,7 @@ mod moving;
 #[path = "../networks/mod.rs"]
 mod networks;
 mod normalizing;
+mod optimizer_settings;
 mod optimizer_states;
 mod optimizers;
 mod precision;

@@ -23,6 +23,7 @@ fn optimizers() -> Vec<(&'static str, Make)> {
         ("sgd_momentum", grouped!(|p: Vec<Parameter>| Sgd::new(p, 0.1).momentum(0.9).dampening(0.2).weight_decay(0.1))),
         ("adam", grouped!(|p: Vec<Parameter>| Adam::new(p, 0.1).betas(0.8, 0.99).weight_decay(0.1))),
         ("adamw", grouped!(|p: Vec<Parameter>| AdamW::new(p, 0.1))),
+        ("adamw_amsgrad", grouped!(|p: Vec<Parameter>| AdamW::new(p, 0.1).amsgrad(true).maximize(true))),
     ]
 }
 
@@ -346,7 +347,7 @@ fn states_are_laid_out_and_numbered_as_pytorchs() {
         for (group, expected) in state.param_groups.iter().zip(expected["param_groups"].as_array().unwrap()) {
             for (setting, value) in expected.as_object().unwrap() {
                 match group.settings.get(setting) {
-                    None => assert!(setting == "params" || value == false, "{name} {setting}"),
+                    None => assert_eq!(setting, "params", "{name}"),
                     Some(Setting::Flag(flag)) => assert_eq!(Some(*flag), value.as_bool(), "{name} {setting}"),
                     Some(Setting::Number(number)) => assert_eq!(vec![*number], numbers(value), "{name} {setting}"),
                     Some(Setting::Numbers(found)) => assert_eq!(*found, numbers(value), "{name} {setting}"),

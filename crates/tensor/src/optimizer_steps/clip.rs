@@ -22,7 +22,7 @@ const BLOCKS: usize = 1024;
 /// at a time, and nothing waits for the device.
 ///
 /// # Errors
-/// As [`sgd_step`](super::sgd_step).
+/// As [`SgdRule::step`](super::SgdRule::step).
 ///
 /// # Examples
 /// ```
@@ -73,7 +73,7 @@ fn squares(device: &Device, grads: &[Tensor]) -> Result<Tensor> {
         let mut locked = partial.storage().lock_mut();
         let to = locked.cuda(partial.layout(), DType::F64).into_argument();
         let kernel = Kernel { code: &CODE, name: "squares", places: READ, blocks: BLOCKS };
-        kernel.launch(cuda, groups, [], Some(to), &[first as u64, BLOCKS as u64])
+        kernel.launch(cuda, groups, &[], Some(to), &[first as u64, BLOCKS as u64])
     })?;
     partial.sum(..)
 }
@@ -89,7 +89,7 @@ fn scale(device: &Device, grads: &[Tensor], norm: &Tensor, max_norm: f64) -> Res
 
 fn scale_on(device: &CudaDevice, groups: &[Option<Gradient>], norm: &Tensor, max_norm: f64) -> Result<()> {
     let kernel = Kernel { code: &CODE, name: "scale", places: CHANGED, blocks: BLOCKS };
-    kernel.launch(device, groups, [norm], None, &[max_norm.to_bits()])
+    kernel.launch(device, groups, &[Some(norm)], None, &[max_norm.to_bits()])
 }
 
 /// Launches for a few gradients at a time.
@@ -111,8 +111,8 @@ struct Gradient {
 }
 
 /// Where a [`Gradient`] is among the places of a group.
-const CHANGED: [bool; PLACES] = [true, false, false, false, false];
-const READ: [bool; PLACES] = [false, false, false, false, true];
+const CHANGED: [bool; PLACES] = [true, false, false, false, false, false];
+const READ: [bool; PLACES] = [false, false, false, false, false, true];
 
 impl Group for Gradient {
     fn most(&self) -> usize {

@@ -1,8 +1,6 @@
 //! Every kernel compiles: all of them for some element types, some for all. A text may differ between floats and halves.
 
-use pagelock_tensor::optimizer_steps::{
-    AdamRule, AdamTensors, Rate, SgdRule, SgdTensors, adam_step, clip_grad_norm_, sgd_step,
-};
+use pagelock_tensor::optimizer_steps::{AdamRule, Rate, SgdRule, StepTensors, clip_grad_norm_};
 use pagelock_tensor::{
     BatchNormOptions, Bool, Conv2dOptions, DType, Device, Float, Generator, Int, Kind, Number, Numeric, Pool2dOptions,
     Reduction, Result, Tensor,
@@ -135,14 +133,24 @@ fn optimizer_steps(device: &Device, dtype: DType) -> Result<()> {
 }
 
 fn steps(parameter: Tensor, half: Option<Tensor>, grad: Tensor) -> Result<()> {
-    let (device, some, lr) = (parameter.device(), || parameter.ones_like(), Rate::new(0.1));
-    let rule = SgdRule { momentum: 0.9, dampening: 0.0, nesterov: false, weight_decay: 0.0 };
-    let (to, by, half_of) = (parameter.clone(), grad.clone(), half.clone());
-    sgd_step([SgdTensors { parameter: to, grad: by, half: half_of, kept: Some(some()?), is_first: false }], rule, &lr)?;
-    let rule = AdamRule { betas: [0.9, 0.999], eps: 1e-8, weight_decay: 0.0, is_decoupled: false };
-    let steps = Tensor::on(&device).of(DType::F64).ones(())?;
-    let (mean, square) = (some()?, some()?);
-    adam_step([AdamTensors { parameter, grad, half, mean, square, steps }], rule, &lr)
+    let (device, lr) = (parameter.device(), Rate::new(0.1));
+    let clock = Tensor::on(&device).of(DType::F64).ones([3])?;
+    let tensors = |n_kept: usize| -> Result<[StepTensors; 1]> {
+        let mut kept = [const { None }; 3];
+        for kept in &mut kept[..n_kept] {
+            *kept = Some(parameter.ones_like()?);
+        }
+        let (parameter, grad, half, clock) = (parameter.clone(), grad.clone(), half.clone(), Some(clock.clone()));
+        Ok([StepTensors { parameter, grad, half, kept, clock, is_first: false }])
+    };
+    let maximize = false;
+    SgdRule { momentum: 0.9, dampening: 0.0, nesterov: false, weight_decay: 0.0, maximize }.step(tensors(1)?, &lr)?;
+    let (betas, eps, weight_decay, is_decoupled) = ([0.9, 0.999], 1e-8, 0.0, false);
+    for amsgrad in [false, true] {
+        let rule = AdamRule { betas, eps, weight_decay, is_decoupled, amsgrad, maximize };
+        rule.step(tensors(2 + usize::from(amsgrad))?, &lr)?;
+    }
+    Ok(())
 }
 
 fn floats(device: &Device, dtype: DType) -> Result<()> {
