@@ -8,7 +8,7 @@ use pagelock_tensor::optimizer_steps::{AdamRule, Rate, SgdRule, StepTensors, cli
 use pagelock_tensor::{DType, Device, Error, Generator, Result, Tensor};
 
 const HALVES: [DType; 2] = [DType::F16, DType::BF16];
-const SGD: SgdRule = SgdRule { momentum: 0.9, dampening: 0.1, nesterov: false, weight_decay: 0.05, maximize: false };
+const SGD: SgdRule = SgdRule { momentum: 0.9, dampening: 0.1, nesterov: false, weight_decay: 0.05, is_decoupled: false, maximize: false };
 const ADAM: AdamRule =
     AdamRule { betas: [0.9, 0.99], eps: 1e-6, weight_decay: 0.1, is_decoupled: true, amsgrad: false, maximize: false };
 
@@ -103,7 +103,7 @@ fn a_step_of_halves_has_the_bits_of_one_in_f32_that_is_rounded_behind_it() -> Re
                 all.iter().map(|x| x.tensors(n_kept, with_half.then(|| x.half.clone()), clock)).collect()
             };
             let ahead = SgdRule { nesterov: true, dampening: 0.0, ..SGD };
-            for rule in [SGD, ahead, SgdRule { weight_decay: 0.0, maximize: true, ..SGD }] {
+            for rule in [SGD, ahead, SgdRule { weight_decay: 0.0, is_decoupled: false, maximize: true, ..SGD }] {
                 same_bits(&device, half, &|all, with_half| rule.step(of(all, with_half, 1, None), &lr))?;
             }
             let plain = SgdRule { momentum: 0.0, dampening: 0.0, ..SGD };

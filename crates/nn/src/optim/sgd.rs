@@ -32,7 +32,14 @@ pub struct Sgd {
 impl Sgd {
     /// Plain descent: no momentum, no weight decay.
     pub fn new<P: Into<NamedParameter>>(parameters: impl IntoIterator<Item = P>, lr: f64) -> Self {
-        let rule = SgdRule { momentum: 0.0, dampening: 0.0, nesterov: false, weight_decay: 0.0, maximize: false };
+        let rule = SgdRule {
+            momentum: 0.0,
+            dampening: 0.0,
+            nesterov: false,
+            weight_decay: 0.0,
+            is_decoupled: false,
+            maximize: false,
+        };
         Self { groups: Groups::new(SgdMethod { rule }, lr, listed(parameters)) }
     }
 
@@ -91,7 +98,7 @@ impl Method for SgdMethod {
     }
 
     fn settings(&mut self, show: &mut dyn FnMut(&'static str, Field<'_>)) {
-        let SgdRule { momentum, dampening, nesterov, weight_decay, maximize } = &mut self.rule;
+        let SgdRule { momentum, dampening, nesterov, weight_decay, maximize, .. } = &mut self.rule;
         show("momentum", Field::Number(momentum));
         show("dampening", Field::Number(dampening));
         show("weight_decay", Field::Number(weight_decay));

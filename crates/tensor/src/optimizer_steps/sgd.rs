@@ -20,8 +20,10 @@ pub struct SgdRule {
     pub dampening: f64,
     /// Whether to look ahead by one step.
     pub nesterov: bool,
-    /// How much of each parameter is added to its gradient.
+    /// How much of each parameter is added to its gradient, or by how much it shrinks relative to the learning rate.
     pub weight_decay: f64,
+    /// Whether it shrinks: `p ← p · (1 − lr · weight_decay)` first.
+    pub is_decoupled: bool,
     /// Whether to go up.
     pub maximize: bool,
 }
@@ -39,7 +41,8 @@ impl SgdRule {
     /// use pagelock_tensor::Tensor;
     ///
     /// let (parameter, grad) = (Tensor::new([3.0, 4.0])?, Tensor::new([1.0, -1.0])?);
-    /// let rule = SgdRule { momentum: 0.0, dampening: 0.0, nesterov: false, weight_decay: 0.0, maximize: false };
+    /// let (momentum, dampening, nesterov, weight_decay) = (0.0, 0.0, false, 0.0);
+    /// let rule = SgdRule { momentum, dampening, nesterov, weight_decay, is_decoupled: false, maximize: false };
     /// let tensors =
     ///     StepTensors { parameter: parameter.clone(), grad, half: None, kept: [None, None, None], clock: None, is_first: true };
     /// rule.step([tensors], &Rate::new(0.5))?;
@@ -63,7 +66,8 @@ impl Formula for SgdRule {
     const CLOCK: usize = 0;
 
     fn prelude(&self) -> Prelude {
-        Prelude { maximize: self.maximize, weight_decay: self.weight_decay, is_decoupled: false }
+        let Self { maximize, weight_decay, is_decoupled, .. } = *self;
+        Prelude { maximize, weight_decay, is_decoupled }
     }
 
     fn keeps(&self) -> [bool; KEPT] {

@@ -96,6 +96,27 @@ pub(super) fn step<F: Formula>(tensors: impl IntoIterator<Item = StepTensors>, f
     batch.finish(launch)
 }
 
+/// `step` of a rule.
+macro_rules! steps {
+    ($rule:ident, $kept:literal) => {
+        impl $rule {
+            /// One step for all of the tensors.
+            #[doc = $kept]
+            ///
+            /// # Errors
+            /// As [`SgdRule::step`](super::SgdRule::step).
+            pub fn step(
+                &self,
+                tensors: impl IntoIterator<Item = $crate::optimizer_steps::StepTensors>,
+                lr: &$crate::optimizer_steps::Rate,
+            ) -> Result<()> {
+                step::step(tensors, self, lr)
+            }
+        }
+    };
+}
+pub(super) use steps;
+
 fn launch<F: Formula>(groups: &[Option<StepTensors>], formula: &F, lr: &Rate) -> Result<()> {
     let Some(first) = groups.iter().flatten().next() else { return Ok(()) };
     first.check(formula.keeps(), F::CLOCK)?;

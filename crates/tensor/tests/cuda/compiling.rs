@@ -1,6 +1,9 @@
 //! Every kernel compiles: all of them for some element types, some for all. A text may differ between floats and halves.
 
-use pagelock_tensor::optimizer_steps::{AdamRule, Rate, SgdRule, StepTensors, clip_grad_norm_};
+use pagelock_tensor::optimizer_steps::{
+    AdadeltaRule, AdagradRule, AdamRule, AdamaxRule, AsgdRule, AverageRule, LionRule, NAdamRule, RAdamRule, Rate,
+    RmsPropRule, SgdRule, StepTensors, clip_grad_norm_, clip_grad_value_,
+};
 use pagelock_tensor::{
     BatchNormOptions, Bool, Conv2dOptions, DType, Device, Float, Generator, Int, Kind, Number, Numeric, Pool2dOptions,
     Reduction, Result, Tensor,
@@ -129,28 +132,45 @@ fn optimizer_steps(device: &Device, dtype: DType) -> Result<()> {
     if dtype.size() == 2 {
         steps(some()?.to_dtype(DType::F32)?, Some(some()?), some()?)?;
     }
+    clip_grad_value_([some()?, some()?], 1.0)?;
     clip_grad_norm_([some()?, some()?], 1.0).map(drop)
 }
 
 fn steps(parameter: Tensor, half: Option<Tensor>, grad: Tensor) -> Result<()> {
     let (device, lr) = (parameter.device(), Rate::new(0.1));
     let clock = Tensor::on(&device).of(DType::F64).ones([3])?;
-    let tensors = |n_kept: usize| -> Result<[StepTensors; 1]> {
+    let keeping = |keeps: [bool; 3]| -> Result<[StepTensors; 1]> {
         let mut kept = [const { None }; 3];
-        for kept in &mut kept[..n_kept] {
+        for (kept, _) in kept.iter_mut().zip(keeps).filter(|(_, keeps)| *keeps) {
             *kept = Some(parameter.ones_like()?);
         }
         let (parameter, grad, half, clock) = (parameter.clone(), grad.clone(), half.clone(), Some(clock.clone()));
         Ok([StepTensors { parameter, grad, half, kept, clock, is_first: false }])
     };
-    let maximize = false;
-    SgdRule { momentum: 0.9, dampening: 0.0, nesterov: false, weight_decay: 0.0, maximize }.step(tensors(1)?, &lr)?;
-    let (betas, eps, weight_decay, is_decoupled) = ([0.9, 0.999], 1e-8, 0.0, false);
+    let (one, two) = (|| keeping([true, false, false]), || keeping([true, true, false]));
+    let (betas, eps, weight_decay, is_decoupled, maximize) = ([0.9, 0.999], 1e-8, 0.1, false, false);
+    SgdRule { momentum: 0.9, dampening: 0.0, nesterov: false, weight_decay, is_decoupled, maximize }
+        .step(one()?, &lr)?;
     for amsgrad in [false, true] {
         let rule = AdamRule { betas, eps, weight_decay, is_decoupled, amsgrad, maximize };
-        rule.step(tensors(2 + usize::from(amsgrad))?, &lr)?;
+        rule.step(keeping([true, true, amsgrad])?, &lr)?;
     }
-    Ok(())
+    for (centered, momentum) in [(false, 0.0), (true, 0.0), (true, 0.9)] {
+        let rule = RmsPropRule { alpha: 0.99, eps, weight_decay, momentum, centered, maximize };
+        rule.step(keeping([true, centered, momentum > 0.0])?, &lr)?;
+    }
+    AdagradRule { lr_decay: 0.1, eps, weight_decay, maximize }.step(one()?, &lr)?;
+    AdadeltaRule { rho: 0.9, eps, weight_decay, maximize }.step(two()?, &lr)?;
+    AdamaxRule { betas, eps, weight_decay, maximize }.step(two()?, &lr)?;
+    let nadam = NAdamRule { betas, eps, weight_decay, is_decoupled, momentum_decay: 0.004, maximize };
+    nadam.advance(&clock)?;
+    nadam.step(two()?, &lr)?;
+    RAdamRule { betas, eps, weight_decay, is_decoupled, maximize }.step(two()?, &lr)?;
+    let asgd = AsgdRule { lambd: 1e-4, alpha: 0.75, t0: 1.0, weight_decay, maximize };
+    asgd.step(one()?, &lr)?;
+    asgd.anneal(&clock, &lr)?;
+    LionRule { betas, weight_decay, maximize }.step(one()?, &lr)?;
+    AverageRule { decay: None }.step(keeping([false; 3])?, &lr)
 }
 
 fn floats(device: &Device, dtype: DType) -> Result<()> {
@@ -173,6 +193,7 @@ fn floats(device: &Device, dtype: DType) -> Result<()> {
     x.addcmul_(&x, &x, 2.0)?;
     x.addcdiv_(&x, &x, 2.0)?;
     x.sqrt_()?;
+    x.clamp_(-1.0, 1.0)?;
     x.div_(&x)
 }
 
