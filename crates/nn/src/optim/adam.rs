@@ -5,7 +5,7 @@
 //! S. Reddi, S. Kale, S. Kumar, "On the convergence of Adam and beyond", 2018, <https://arxiv.org/abs/1904.09237> (AMSGrad).
 
 use super::Optimizer;
-use super::groups::{Groups, NamedParameter, Slot, check, listed, optimizer};
+use super::groups::{Groups, NamedParameter, Slot, check, check_betas, listed, optimizer};
 use super::method::{Field, KEPT, Method};
 use super::state::step_tensors;
 use crate::{Parameter, Result};
@@ -110,9 +110,8 @@ impl<const DECOUPLED: bool> Method for AdamMethod<DECOUPLED> {
     const NAME: &'static str = if DECOUPLED { "AdamW" } else { "Adam" };
 
     fn check(&self) -> Result<()> {
-        let ([mean, square], name) = (self.rule.betas, Self::NAME);
-        check((0.0..1.0).contains(&mean), name, "the first beta", mean, "at least 0 and below 1")?;
-        check((0.0..1.0).contains(&square), name, "the second beta", square, "at least 0 and below 1")?;
+        let name = Self::NAME;
+        check_betas(name, self.rule.betas)?;
         check(self.rule.eps >= 0.0, name, "eps", self.rule.eps, "at least 0")?;
         check(self.rule.weight_decay >= 0.0, name, "weight_decay", self.rule.weight_decay, "at least 0")
     }

@@ -69,7 +69,9 @@ fn settings<M: Method>(group: &Group<M>) -> BTreeMap<String, Setting> {
         let setting = match field {
             Field::Number(number) => Setting::Number(*number),
             Field::Numbers(numbers) => Setting::Numbers(numbers.to_vec()),
+            Field::Integer(number) => Setting::Integer(*number),
             Field::Flag(flag) => Setting::Flag(*flag),
+            Field::Choice(place, names) => Setting::Text(names[*place].to_owned()),
             Field::Fixed(flag) => Setting::Flag(flag),
         };
         all.insert(name.to_owned(), setting);
@@ -310,6 +312,11 @@ fn read(rest: &mut BTreeMap<&str, &Setting>, name: &str, field: Field<'_>, wrong
         (Field::Numbers(to), Some(Setting::Numbers(numbers))) if numbers.len() == to.len() => {
             to.copy_from_slice(numbers)
         }
+        (Field::Integer(to), Some(Setting::Integer(number))) => *to = *number,
+        (Field::Choice(to, names), Some(Setting::Text(name))) if names.contains(&&**name) => {
+            *to = names.iter().position(|known| known == name).unwrap_or_default();
+        }
+        (Field::Choice(to, _), None) => *to = 0,
         (Field::Flag(to), Some(Setting::Flag(flag))) => *to = *flag,
         (Field::Flag(to), None) => *to = false,
         (Field::Fixed(to), Some(Setting::Flag(flag))) if to == *flag => {}

@@ -86,7 +86,7 @@ pub(super) struct Group<M> {
 /// All parameters of an optimizer.
 pub(super) struct Groups<M> {
     pub(super) groups: Vec<Group<M>>, // at least one
-    calls: u64,                       // of `step`
+    calls: u64,                       // of `step`, by twos
     is_checked: bool,                 // whether each parameter was seen to be there once
 }
 
@@ -140,11 +140,12 @@ impl<M: Method> Groups<M> {
             slots.iter_mut().try_for_each(|slot| Master::prepare(&mut slot.master, &slot.parameter))?;
             state::keep(method, slots, lr.get())?;
         }
-        self.calls += 1;
+        self.calls += 2; // one number for what comes before the step, one for what comes after
         for Group { method, lr, slots, .. } in &mut self.groups {
             no_grad(|| {
-                state::count(method, slots, self.calls)?;
-                method.apply(slots, lr)
+                state::each_clock(slots, self.calls, |clock| method.advance(clock))?;
+                method.apply(slots, lr)?;
+                state::each_clock(slots, self.calls + 1, |clock| method.after(clock, lr))
             })?;
             state::begin(slots);
         }
@@ -159,6 +160,9 @@ impl<M: Method> Groups<M> {
         }
         if self.is_checked {
             return Ok(());
+        }
+        for Group { method, slots, .. } in &self.groups {
+            slots.iter().try_for_each(|slot| method.check_parameter(&slot.parameter))?;
         }
         let mut seen = HashSet::new();
         if let Some(again) = self.slots().find(|slot| !seen.insert(slot.parameter.id())) {
@@ -244,6 +248,12 @@ pub(super) fn check_lrs(optimizer: &str, lrs: &[f64], groups: usize) -> Result<(
     Err(Error::Argument(format!(
         "{optimizer}: {given} learning rates were given, and the groups of parameters are {groups}; {fix}"
     )))
+}
+
+/// Refuses shares of running means that are not in their range.
+pub(super) fn check_betas(optimizer: &str, [first, second]: [f64; 2]) -> Result<()> {
+    check((0.0..1.0).contains(&first), optimizer, "the first beta", first, "at least 0 and below 1")?;
+    check((0.0..1.0).contains(&second), optimizer, "the second beta", second, "at least 0 and below 1")
 }
 
 /// Refuses a setting that is not `allowed` (NaN never is).

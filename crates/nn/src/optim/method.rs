@@ -2,7 +2,7 @@
 
 use super::groups::Slot;
 use super::state::Clock;
-use crate::Result;
+use crate::{Parameter, Result};
 use pagelock_tensor::optimizer_steps::Rate;
 use pagelock_tensor::{self as tensor};
 
@@ -46,6 +46,12 @@ pub(super) trait Method: Clone {
     /// Refuses settings outside their ranges.
     fn check(&self) -> Result<()>;
 
+    /// Refuses a parameter that it cannot train.
+    fn check_parameter(&self, parameter: &Parameter) -> Result<()> {
+        let _ = parameter;
+        Ok(())
+    }
+
     /// Shows all settings but the learning rate.
     fn settings(&mut self, show: &mut dyn FnMut(&'static str, Field<'_>));
 
@@ -65,7 +71,16 @@ pub(super) trait Method: Clone {
 
     /// Counts a step.
     fn advance(&self, clock: &Clock) -> tensor::Result<()> {
-        clock.numbers.add_scalar_(1)
+        match Self::CLOCK.len() {
+            1 => clock.numbers.add_scalar_(1),
+            _ => clock.numbers.select(0, 0)?.add_scalar_(1),
+        }
+    }
+
+    /// What becomes of the clock after a step.
+    fn after(&self, clock: &Clock, lr: &Rate) -> tensor::Result<()> {
+        let _ = (clock, lr);
+        Ok(())
     }
 
     /// Changes every parameter that has a gradient.
@@ -76,7 +91,10 @@ pub(super) trait Method: Clone {
 pub(super) enum Field<'a> {
     Number(&'a mut f64),
     Numbers(&'a mut [f64]),
+    Integer(&'a mut u64),
     Flag(&'a mut bool),
+    /// One of some names, by its place among them. None in PyTorch's state dicts is the first.
+    Choice(&'a mut usize, &'a [&'static str]),
     /// What is always so for this optimizer, and must be so in what is loaded.
     Fixed(bool),
 }

@@ -1,4 +1,6 @@
-//! Optimizers: [`Sgd`], [`Adam`], [`AdamW`], with PyTorch's formulas and defaults.
+//! Optimizers with PyTorch's formulas and defaults: [`Sgd`], [`Adam`], [`AdamW`], [`RmsProp`], [`Adagrad`], [`Adadelta`], [`Adamax`],
+//! [`NAdam`], [`RAdam`], [`Asgd`], [`Muon`], and [`Lion`]; averages of weights ([`AveragedModel`]); schedules of learning rates
+//! ([`lr_scheduler`]).
 //!
 //! An optimizer holds handles to the parameters that it changes, and state of the same shapes, made in the first step.
 //! Steps change elements in place outside the autograd graph; their tensors come from the pool.
@@ -7,21 +9,41 @@
 //! State is `f64` for parameters of `f64`, else `f32`. Beside a parameter of half precision an optimizer also keeps its
 //! weights in `f32` (`master.rs`), so that steps smaller than the parameter's precision add up.
 
+mod adadelta;
+mod adagrad;
 mod adam;
+mod adamax;
+mod asgd;
+mod averaged_model;
 mod clip;
 mod group_states;
 mod groups;
+mod lion;
 pub mod lr_scheduler;
 mod master;
 mod method;
+mod muon;
+mod nadam;
+mod radam;
+mod rmsprop;
 mod scaler;
 mod sgd;
 mod state;
 mod state_dict;
 
+pub use adadelta::Adadelta;
+pub use adagrad::Adagrad;
 pub use adam::{Adam, AdamW};
-pub use clip::clip_grad_norm_;
+pub use adamax::Adamax;
+pub use asgd::Asgd;
+pub use averaged_model::AveragedModel;
+pub use clip::{clip_grad_norm_, clip_grad_value_};
 pub use groups::NamedParameter;
+pub use lion::Lion;
+pub use muon::{AdjustLr, Muon};
+pub use nadam::NAdam;
+pub use radam::RAdam;
+pub use rmsprop::RmsProp;
 pub use scaler::GradScaler;
 pub use sgd::Sgd;
 pub use state_dict::{OptimizerState, ParamGroup, Setting};

@@ -25,12 +25,12 @@ pub(super) struct State {
 /// parameters are, so that captured steps count too.
 pub(super) struct Clock {
     pub(super) numbers: Tensor,
-    counted_in: AtomicU64, // the latest call of `step` that did
+    seen_in: AtomicU64, // the latest call that did something with it
 }
 
 impl Clock {
     pub(super) fn new(numbers: Tensor) -> Arc<Self> {
-        Arc::new(Self { numbers, counted_in: AtomicU64::new(0) })
+        Arc::new(Self { numbers, seen_in: AtomicU64::new(0) })
     }
 
     pub(super) fn of(numbers: &[f64], device: &Device) -> tensor::Result<Arc<Self>> {
@@ -38,9 +38,9 @@ impl Clock {
         Ok(Self::new(numbers.to(device)?))
     }
 
-    /// Whether this is the first time that it is asked in a call of `step`.
+    /// Whether this is the first time that it is asked in a call.
     pub(super) fn is_due(&self, call: u64) -> bool {
-        self.counted_in.swap(call, Relaxed) != call
+        self.seen_in.swap(call, Relaxed) != call
     }
 }
 
@@ -106,12 +106,12 @@ fn fill(
     Ok(())
 }
 
-/// Counts a step of every parameter that has a gradient, once for each clock. `call` is the call of `step`.
-pub(super) fn count<M: Method>(method: &M, slots: &[Slot], call: u64) -> tensor::Result<()> {
+/// Does `work` once for each clock of parameters that have a gradient, for a `call` that none before had.
+pub(super) fn each_clock(slots: &[Slot], call: u64, work: impl Fn(&Clock) -> tensor::Result<()>) -> tensor::Result<()> {
     for Slot { parameter, state, .. } in slots {
         let state = state.as_ref().filter(|_| parameter.grad().is_some());
         if let Some(clock) = state.and_then(|state| state.clock.as_ref()).filter(|clock| clock.is_due(call)) {
-            method.advance(clock)?;
+            work(clock)?;
         }
     }
     Ok(())

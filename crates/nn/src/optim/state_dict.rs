@@ -65,8 +65,12 @@ pub enum Setting {
     Number(f64),
     /// Such as `betas`.
     Numbers(Vec<f64>),
+    /// Such as `ns_steps`.
+    Integer(u64),
     /// Such as `amsgrad`.
     Flag(bool),
+    /// Such as `adjust_lr_fn`.
+    Text(String),
 }
 
 const STATE: &str = "state.";
@@ -75,7 +79,7 @@ const PARAMS: &str = "params";
 
 impl OptimizerState {
     /// All of it as tensors, for [`save_safetensors`](crate::save_safetensors): `state.0.exp_avg`, `param_groups.0.lr` (one `f64`),
-    /// `param_groups.0.betas`, `param_groups.0.amsgrad` (a truth value), `param_groups.0.params` (integers).
+    /// `param_groups.0.betas`, `param_groups.0.amsgrad` (a truth value), `param_groups.0.params` (integers); text as bytes.
     ///
     /// # Errors
     /// [`Error::Tensor`] if the tensors of settings do not fit the memory budget.
@@ -125,6 +129,8 @@ impl Setting {
         Ok(match self {
             Self::Number(number) => Tensor::of(DType::F64).full((), *number)?.into(),
             Self::Numbers(numbers) => Tensor::of(DType::F64).from_slice(numbers, numbers.len())?.into(),
+            Self::Integer(number) => Tensor::<Int>::full((), *number as i64)?.into(),
+            Self::Text(text) => Tensor::of(DType::U8).from_slice(text.as_bytes(), text.len())?.into(),
             Self::Flag(flag) => Tensor::<Bool>::full((), *flag)?.into(),
         })
     }
@@ -133,12 +139,24 @@ impl Setting {
         if tensor.dtype() == DType::Bool {
             return Ok(Self::Flag(numbers::<Bool, bool>(name, tensor)?.contains(&true)));
         }
+        if tensor.dtype() == DType::U8 {
+            let text = String::from_utf8_lossy(&numbers::<Int, u8>(name, tensor)?).into_owned();
+            return Ok(Self::Text(text));
+        }
+        if let (DType::I64, [number]) = (tensor.dtype(), &numbers_or_none(tensor)?[..]) {
+            return Ok(Self::Integer((*number).max(0) as u64));
+        }
         let numbers = numbers::<Float, f64>(name, tensor)?;
         Ok(match (tensor.shape().rank(), &numbers[..]) {
             (0, [number]) => Self::Number(*number),
             _ => Self::Numbers(numbers),
         })
     }
+}
+
+/// The elements of an entry of `i64`.
+fn numbers_or_none(tensor: &AnyTensor) -> Result<Vec<i64>> {
+    if tensor.dtype() == DType::I64 { Ok(tensor.int()?.to_vec()?) } else { Ok(Vec::new()) }
 }
 
 /// The elements of an entry, if it is of the kind `K`.

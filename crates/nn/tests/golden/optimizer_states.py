@@ -19,11 +19,20 @@ OPTIMIZERS = {
     "sgd_momentum": lambda groups: optim.SGD(groups, lr=0.1, momentum=0.9, dampening=0.2, weight_decay=0.1),
     "adam": lambda groups: optim.Adam(groups, lr=0.1, betas=(0.8, 0.99), weight_decay=0.1),
     "adamw": lambda groups: optim.AdamW(groups, lr=0.1),
+    "rmsprop": lambda groups: optim.RMSprop(groups, lr=0.1),
+    "rmsprop_both": lambda groups: optim.RMSprop(groups, lr=0.1, momentum=0.7, centered=True),
+    "adagrad": lambda groups: optim.Adagrad(groups, lr=0.1, lr_decay=0.1, initial_accumulator_value=0.2),
+    "adadelta": lambda groups: optim.Adadelta(groups, lr=0.1),
+    "adamax": lambda groups: optim.Adamax(groups, lr=0.1),
+    "nadam": lambda groups: optim.NAdam(groups, lr=0.1, decoupled_weight_decay=True, weight_decay=0.1),
+    "radam": lambda groups: optim.RAdam(groups, lr=0.1, betas=(0.5, 0.7)),
+    "asgd": lambda groups: optim.ASGD(groups, lr=0.1, lambd=0.1, t0=1.0),
     "adamw_amsgrad": lambda groups: optim.AdamW(groups, lr=0.1, amsgrad=True, maximize=True),
 }
 
 
 def state_dict(make):
+    torch.set_default_dtype(torch.float64)  # else PyTorch's numbers of the step are f32
     parameters = [torch.tensor(start, dtype=torch.float64, requires_grad=True) for start in START]
     optimizer = make([{"params": parameters[:2]}, {"params": parameters[2:], "weight_decay": 0.0, "lr": 0.01}])
     for count in range(3):

@@ -1,5 +1,6 @@
 //! The tests of pagelock-nn, in one binary: what PyTorch does is in `../golden`, written by `make.py` there.
 
+mod averaged_models;
 mod checkpoints;
 mod derive;
 mod files;

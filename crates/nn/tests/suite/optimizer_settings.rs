@@ -2,7 +2,9 @@
 
 use crate::pytorch;
 use pagelock_nn::Parameter;
-use pagelock_nn::optim::{Adam, AdamW, Optimizer, Sgd};
+use pagelock_nn::optim::{
+    Adadelta, Adagrad, Adam, AdamW, Adamax, AdjustLr, Asgd, Lion, Muon, NAdam, Optimizer, RAdam, RmsProp, Sgd,
+};
 use pagelock_tensor::{DType, Device, Tensor};
 
 const LR: f64 = 0.05;
@@ -16,7 +18,55 @@ fn optimizers() -> Vec<(&'static str, Make)> {
         ("adam_amsgrad", |p| Box::new(Adam::new(p, LR).betas(0.8, 0.9).weight_decay(0.1).amsgrad(true))),
         ("adam_maximize", |p| Box::new(Adam::new(p, LR).weight_decay(0.1).maximize(true))),
         ("adamw_amsgrad", |p| Box::new(AdamW::new(p, LR).betas(0.8, 0.9).amsgrad(true))),
+        ("rmsprop", |p| Box::new(RmsProp::new(p, LR))),
+        ("rmsprop_momentum", |p| Box::new(RmsProp::new(p, LR).alpha(0.8).eps(1e-3).weight_decay(0.1).momentum(0.7))),
+        ("rmsprop_centered", |p| Box::new(RmsProp::new(p, LR).alpha(0.8).centered(true).maximize(true))),
+        ("rmsprop_both", |p| Box::new(RmsProp::new(p, LR).alpha(0.8).momentum(0.7).centered(true))),
+        ("adagrad", |p| Box::new(Adagrad::new(p, LR))),
+        ("adagrad_settings", |p| {
+            let opt = Adagrad::new(p, LR).lr_decay(0.1).weight_decay(0.1);
+            Box::new(opt.initial_accumulator_value(0.3).eps(1e-3))
+        }),
+        ("adagrad_maximize", |p| Box::new(Adagrad::new(p, LR).maximize(true))),
+        ("adadelta", |p| Box::new(Adadelta::new(p, 1.0))),
+        ("adadelta_settings", |p| Box::new(Adadelta::new(p, LR).rho(0.7).eps(1e-2).weight_decay(0.1).maximize(true))),
+        ("adamax", |p| Box::new(Adamax::new(p, LR))),
+        ("adamax_settings", |p| {
+            Box::new(Adamax::new(p, LR).betas(0.7, 0.8).eps(1e-2).weight_decay(0.1).maximize(true))
+        }),
+        ("nadam", |p| Box::new(NAdam::new(p, LR))),
+        ("nadam_settings", |p| {
+            let opt = NAdam::new(p, LR).betas(0.7, 0.8).eps(1e-2).weight_decay(0.1);
+            Box::new(opt.momentum_decay(0.2).maximize(true))
+        }),
+        ("nadam_decoupled", |p| {
+            Box::new(NAdam::new(p, LR).weight_decay(0.1).momentum_decay(0.2).decoupled_weight_decay(true))
+        }),
+        ("radam", |p| Box::new(RAdam::new(p, LR))),
+        ("radam_settings", |p| Box::new(RAdam::new(p, LR).betas(0.7, 0.9).eps(1e-2).weight_decay(0.1).maximize(true))),
+        ("radam_decoupled", |p| {
+            Box::new(RAdam::new(p, LR).betas(0.8, 0.95).weight_decay(0.1).decoupled_weight_decay(true))
+        }),
+        ("asgd", |p| Box::new(Asgd::new(p, LR))),
+        ("asgd_settings", |p| {
+            Box::new(Asgd::new(p, LR).lambd(0.1).alpha(0.6).t0(2.0).weight_decay(0.1).maximize(true))
+        }),
+        ("lion", |p| Box::new(Lion::new(p, LR))),
+        ("lion_settings", |p| Box::new(Lion::new(p, LR).betas(0.7, 0.8).weight_decay(0.1))),
         ("adamw_both", |p| Box::new(AdamW::new(p, LR).betas(0.5, 0.7).weight_decay(0.2).amsgrad(true).maximize(true))),
+    ]
+}
+
+/// Those for matrices alone.
+fn muons() -> Vec<(&'static str, Make)> {
+    vec![
+        ("muon", |p| Box::new(Muon::new(p, LR))),
+        ("muon_settings", |p| {
+            let opt = Muon::new(p, LR).weight_decay(0.3).momentum(0.8).nesterov(false);
+            Box::new(opt.ns_coefficients([2.0, -1.5, 0.5]).ns_steps(9))
+        }),
+        ("muon_rms", |p| Box::new(Muon::new(p, LR).adjust_lr(AdjustLr::MatchRmsAdamW))),
+        ("muon_spectral", |p| Box::new(Muon::new(p, LR).adjust_lr(AdjustLr::SpectralUnclamped))),
     ]
 }
 
@@ -27,12 +77,20 @@ fn grad(step: usize, parameter: &Parameter) -> Tensor {
     grad.to_dtype(parameter.dtype()).unwrap().to(&parameter.device()).unwrap()
 }
 
-fn ten_steps_agree(device: &Device, dtype: DType, key: &str, bound: f64) {
+/// Starts, of which the second is a vector, or for Muon a column.
+fn starts(is_vector: bool) -> [Tensor; 2] {
+    let weight = Tensor::new([[0.5, -1.0, 0.25], [2.0, -0.125, 1.5]]).unwrap();
+    let bias = Tensor::new([0.75, -0.5]).unwrap();
+    [weight, if is_vector { bias } else { Tensor::new([[0.75], [-0.5], [1.0]]).unwrap() }]
+}
+
+fn ten_steps_agree(device: &Device, optimizers: &[(&str, Make)], starts: &[Tensor; 2], key: &str, bound: f64) {
     let golden = pytorch::json("optimizers.json");
-    for (name, make) in optimizers() {
-        let on = |start: Tensor| Parameter::new(start.to_dtype(dtype).unwrap().to(device).unwrap());
-        let weight = on(Tensor::new([[0.5, -1.0, 0.25], [2.0, -0.125, 1.5]]).unwrap());
-        let parameters = vec![weight, on(Tensor::new([0.75, -0.5]).unwrap())];
+    let dtype = if key == "f64" { DType::F64 } else { DType::F32 };
+    for (name, make) in optimizers {
+        let on =
+            |start: &Tensor| Parameter::new(start.to_dtype(dtype).unwrap().add_scalar(0).unwrap().to(device).unwrap());
+        let parameters: Vec<Parameter> = starts.iter().map(on).collect();
         let mut opt = make(parameters.clone());
         for step in 0..10 {
             if step == 5 {
@@ -60,10 +118,24 @@ fn devices() -> Vec<Device> {
 
 #[test]
 fn ten_steps_with_each_setting_agree_with_pytorch_in_f32() {
-    devices().iter().for_each(|device| ten_steps_agree(device, DType::F32, "f32", 1e-6));
+    devices().iter().for_each(|device| ten_steps_agree(device, &optimizers(), &starts(true), "f32", 2e-6));
 }
 
 #[test]
 fn ten_steps_with_each_setting_agree_with_pytorch_in_f64() {
-    devices().iter().for_each(|device| ten_steps_agree(device, DType::F64, "f64", 1e-12));
+    devices().iter().for_each(|device| ten_steps_agree(device, &optimizers(), &starts(true), "f64", 1e-12));
+}
+
+/// Its matrices are `bf16`, of which PyTorch rounds other intermediate results.
+#[test]
+fn ten_steps_of_muon_agree_with_pytorch() {
+    devices().iter().for_each(|device| ten_steps_agree(device, &muons(), &starts(false), "f32", 5e-3));
+}
+
+#[test]
+fn muon_refuses_what_is_no_matrix() {
+    let vector = Parameter::new(Tensor::zeros(3).unwrap());
+    vector.set_grad(Some(Tensor::ones(3).unwrap())).unwrap();
+    let error = Muon::new([vector], LR).step().unwrap_err().to_string();
+    assert_eq!(error, "Muon: a parameter is [3], and no matrix; give it to another optimizer, such as AdamW");
 }

@@ -2,7 +2,10 @@
 
 use crate::pytorch;
 use pagelock_nn::optim::lr_scheduler::{LrScheduler, StepLr};
-use pagelock_nn::optim::{Adam, AdamW, Optimizer, OptimizerState, ParamGroup, Setting, Sgd};
+use pagelock_nn::optim::{
+    Adadelta, Adagrad, Adam, AdamW, Adamax, AdjustLr, Asgd, Lion, Muon, NAdam, Optimizer, OptimizerState, ParamGroup,
+    RAdam, RmsProp, Setting, Sgd,
+};
 use pagelock_nn::{Parameter, StateDict, load_safetensors, save_safetensors};
 use pagelock_tensor::{CapturedStep, DType, Device, Result, Tensor};
 
@@ -23,8 +26,25 @@ fn optimizers() -> Vec<(&'static str, Make)> {
         ("sgd_momentum", grouped!(|p: Vec<Parameter>| Sgd::new(p, 0.1).momentum(0.9).dampening(0.2).weight_decay(0.1))),
         ("adam", grouped!(|p: Vec<Parameter>| Adam::new(p, 0.1).betas(0.8, 0.99).weight_decay(0.1))),
         ("adamw", grouped!(|p: Vec<Parameter>| AdamW::new(p, 0.1))),
+        ("rmsprop", grouped!(|p: Vec<Parameter>| RmsProp::new(p, 0.1))),
+        ("rmsprop_both", grouped!(|p: Vec<Parameter>| RmsProp::new(p, 0.1).momentum(0.7).centered(true))),
+        ("adagrad", grouped!(|p: Vec<Parameter>| Adagrad::new(p, 0.1).lr_decay(0.1).initial_accumulator_value(0.2))),
+        ("adadelta", grouped!(|p: Vec<Parameter>| Adadelta::new(p, 0.1))),
+        ("adamax", grouped!(|p: Vec<Parameter>| Adamax::new(p, 0.1))),
+        ("nadam", grouped!(|p: Vec<Parameter>| NAdam::new(p, 0.1).weight_decay(0.1).decoupled_weight_decay(true))),
+        ("radam", grouped!(|p: Vec<Parameter>| RAdam::new(p, 0.1).betas(0.5, 0.7))),
+        ("asgd", grouped!(|p: Vec<Parameter>| Asgd::new(p, 0.1).lambd(0.1).t0(1.0))),
         ("adamw_amsgrad", grouped!(|p: Vec<Parameter>| AdamW::new(p, 0.1).amsgrad(true).maximize(true))),
     ]
+}
+
+/// Those that PyTorch's file has not: PyTorch has no Lion.
+fn more_optimizers() -> Vec<(&'static str, Make)> {
+    let lion: Make = |p| {
+        let rest = p[2..].to_vec();
+        Box::new(Lion::new(p[..2].to_vec(), 0.1).weight_decay(0.1).group(rest, |group| group.with_lr(0.01)))
+    };
+    optimizers().into_iter().chain([("lion", lion)]).collect()
 }
 
 fn devices() -> Vec<Device> {
@@ -91,7 +111,7 @@ impl Training {
 fn training_goes_on_after_loading_as_if_undisturbed_bit_for_bit() {
     for device in devices() {
         for dtype in [DType::F32, DType::BF16, DType::F16] {
-            for (name, make) in optimizers() {
+            for (name, make) in more_optimizers() {
                 for before in [0, 1, 5] {
                     let mut undisturbed = Training::new(make, &device, dtype);
                     (0..before).for_each(|_| undisturbed.step());
@@ -113,7 +133,7 @@ fn training_goes_on_after_loading_as_if_undisturbed_bit_for_bit() {
 
 #[test]
 fn loading_takes_a_trained_optimizer_back_bit_for_bit() {
-    for (name, make) in optimizers() {
+    for (name, make) in more_optimizers() {
         let mut first = Training::new(make, &Device::Cpu, DType::BF16);
         (0..3).for_each(|_| first.step());
         let mut other = first.resumed(make);
@@ -170,7 +190,7 @@ fn captured(make: Make, device: &Device) -> Result<()> {
 #[test]
 fn a_captured_step_goes_on_with_what_is_loaded() {
     for device in devices() {
-        for (_, make) in optimizers() {
+        for (_, make) in more_optimizers() {
             captured(make, &device).unwrap();
         }
     }
@@ -320,6 +340,28 @@ fn a_dict_that_is_no_optimizers_is_refused() {
         refused("param_groups.0.params", zero()),
         "`param_groups.0.params` of an optimizer's state is float32; it must be integer"
     );
+}
+
+#[test]
+fn the_state_of_muon_has_its_settings_and_goes_on() {
+    let matrix = || Parameter::new(Tensor::new([[1.0, 2.0], [0.5, -1.0]]).unwrap());
+    let grad = |p: &Parameter| p.set_grad(Some(Tensor::new([[0.5, -1.0], [2.0, 0.25]]).unwrap())).unwrap();
+    let (p, q) = (matrix(), matrix());
+    let mut opt = Muon::new([p.clone()], 0.1).ns_steps(3).adjust_lr(AdjustLr::SpectralUnclamped);
+    grad(&p);
+    opt.step().unwrap();
+    let mut resumed = Muon::new([q.clone()], 0.5);
+    pagelock_tensor::no_grad(|| q.copy_(&p)).unwrap();
+    let dict = opt.state_dict().unwrap().to_dict().unwrap();
+    resumed.load_state_dict(&OptimizerState::from_dict(&dict).unwrap()).unwrap();
+    let settings = &resumed.state_dict().unwrap().param_groups[0].settings;
+    assert_eq!(settings["ns_steps"], Setting::Integer(3));
+    assert_eq!(settings["adjust_lr_fn"], Setting::Text("spectral_unclamped".to_owned()));
+    grad(&p);
+    grad(&q);
+    opt.step().unwrap();
+    resumed.step().unwrap();
+    assert_eq!(q.to_vec::<f32>().unwrap(), p.to_vec::<f32>().unwrap());
 }
 
 /// The settings and states that `../golden/optimizer_states.py` wrote, after three steps of PyTorch's optimizers.
