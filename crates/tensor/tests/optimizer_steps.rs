@@ -4,11 +4,20 @@
 mod common;
 
 use common::devices;
-use pagelock_tensor::optimizer_steps::{AdamRule, Rate, SgdRule, StepTensors, clip_grad_norm_};
+use pagelock_tensor::optimizer_steps::{
+    AdagradRule, AdamRule, AverageRule, Rate, RmsPropRule, SgdRule, StepTensors, clip_grad_norm_, clip_grad_value_,
+};
 use pagelock_tensor::{DType, Device, Error, Generator, Result, Tensor};
 
 const HALVES: [DType; 2] = [DType::F16, DType::BF16];
-const SGD: SgdRule = SgdRule { momentum: 0.9, dampening: 0.1, nesterov: false, weight_decay: 0.05, is_decoupled: false, maximize: false };
+const SGD: SgdRule = SgdRule {
+    momentum: 0.9,
+    dampening: 0.1,
+    nesterov: false,
+    weight_decay: 0.05,
+    is_decoupled: false,
+    maximize: false,
+};
 const ADAM: AdamRule =
     AdamRule { betas: [0.9, 0.99], eps: 1e-6, weight_decay: 0.1, is_decoupled: true, amsgrad: false, maximize: false };
 
@@ -113,6 +122,23 @@ fn a_step_of_halves_has_the_bits_of_one_in_f32_that_is_rounded_behind_it() -> Re
             }
             let amsgrad = AdamRule { amsgrad: true, ..ADAM };
             same_bits(&device, half, &|all, with_half| amsgrad.step(of(all, with_half, 3, Some(&clock)), &lr))?;
+            let (alpha, eps, weight_decay, maximize) = (0.9, 1e-2, 0.1, false);
+            let rule = RmsPropRule { alpha, eps, weight_decay, momentum: 0.5, centered: false, maximize };
+            same_bits(&device, half, &|all, with_half| {
+                let apart = |x: StepTensors| {
+                    let [square, _, direction] = x.kept;
+                    StepTensors { kept: [square, None, direction], ..x }
+                };
+                rule.step(of(all, with_half, 3, None).into_iter().map(apart), &lr)
+            })?;
+            let rule = AdagradRule { lr_decay: 0.1, eps, weight_decay, maximize };
+            let positive = |all: &[Trained]| all.iter().try_for_each(|x| x.kept[0].mul_(&copy(&x.kept[0])?));
+            same_bits(&device, half, &|all, with_half| {
+                positive(all)?;
+                rule.step(of(all, with_half, 1, Some(&clock)), &lr)
+            })?;
+            let rule = AverageRule { decay: None };
+            same_bits(&device, half, &|all, with_half| rule.step(of(all, with_half, 0, Some(&clock)), &lr))?;
         }
     }
     Ok(())
@@ -213,6 +239,23 @@ fn clipped_gradients_have_the_norm_and_the_direction() -> Result<()> {
                 assert!((clipped - scaled).abs() <= unit * scaled.abs() + 1e-7, "{clipped} instead of {scaled}");
             }
         }
+    }
+    Ok(())
+}
+
+#[test]
+fn gradients_are_clipped_by_value_and_nan_stays() -> Result<()> {
+    for device in devices() {
+        let (grads, before) = (gradients(&device)?, gradients(&device)?);
+        clip_grad_value_(grads.iter().cloned(), 0.75)?;
+        for (clipped, before) in grads.iter().zip(&before) {
+            let expected: Vec<f64> = before.to_vec::<f64>()?.into_iter().map(|x| x.clamp(-0.75, 0.75)).collect();
+            assert_eq!(clipped.to_vec::<f64>()?, expected, "{} on {device}", before.shape());
+        }
+        let odd = Tensor::new([f32::NAN, f32::INFINITY, f32::NEG_INFINITY])?.to(&device)?;
+        clip_grad_value_([odd.clone()], 2.0)?;
+        let odd = odd.to_vec::<f32>()?;
+        assert!(odd[0].is_nan() && odd[1..] == [2.0, -2.0], "{odd:?} on {device}");
     }
     Ok(())
 }

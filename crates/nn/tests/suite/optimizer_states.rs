@@ -364,6 +364,31 @@ fn the_state_of_muon_has_its_settings_and_goes_on() {
     assert_eq!(q.to_vec::<f32>().unwrap(), p.to_vec::<f32>().unwrap());
 }
 
+#[test]
+fn a_captured_step_of_muon_does_what_the_step_does() {
+    for device in devices() {
+        let start = Tensor::new([[1.0, 2.0, 0.25], [0.5, -1.0, 3.0]]).unwrap();
+        let matrix = || Parameter::new(start.add_scalar(0).unwrap().to(&device).unwrap());
+        let (eager, captured) = (matrix(), matrix());
+        let [mut one, mut other] = [&eager, &captured].map(|p| Muon::new([p.clone()], 0.1));
+        let mut step = CapturedStep::new(&device);
+        let train = |p: &Parameter, opt: &mut Muon| -> pagelock_nn::Result<()> {
+            p.pow(2.0)?.sum(..)?.backward()?;
+            opt.step()?;
+            opt.zero_grad();
+            Ok(())
+        };
+        for i in 0..6 {
+            let lr = 0.1 / f64::from(i + 1);
+            one.set_lr(lr);
+            other.set_lr(lr);
+            train(&eager, &mut one).unwrap();
+            step.run((), |()| train(&captured, &mut other)).unwrap();
+            assert_eq!(captured.to_vec::<f32>().unwrap(), eager.to_vec::<f32>().unwrap(), "step {i} on {device}");
+        }
+    }
+}
+
 /// The settings and states that `../golden/optimizer_states.py` wrote, after three steps of PyTorch's optimizers.
 #[test]
 fn states_are_laid_out_and_numbered_as_pytorchs() {
