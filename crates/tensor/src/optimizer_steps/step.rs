@@ -148,13 +148,12 @@ impl StepTensors {
             let fix = "give one tensor of the parameter's shape in each of them, and none elsewhere";
             return Err(Error::Argument(format!("{OP}: this rule keeps tensors in the places {wanted:?}; {fix}")));
         }
-        let Some(clock) = self.clock.as_ref().filter(|_| n_numbers > 0) else {
+        if n_numbers == 0 {
+            return Ok(());
+        }
+        let Some(clock) = &self.clock else {
             let fix = format!("give a tensor of {n_numbers} numbers of f64");
-            return if n_numbers == 0 {
-                Ok(())
-            } else {
-                Err(Error::Argument(format!("{OP}: there is no clock; {fix}")))
-            };
+            return Err(Error::Argument(format!("{OP}: there is no clock; {fix}")));
         };
         common_device(OP, &[self.parameter.raw(), clock.raw()])?;
         if clock.dtype() != DType::F64 {
