@@ -30,8 +30,13 @@ pub struct Adadelta {
 impl Adadelta {
     /// PyTorch's other defaults: rho 0.9, eps 1e-6. Its learning rate is 1.
     pub fn new<P: Into<NamedParameter>>(parameters: impl IntoIterator<Item = P>, lr: f64) -> Self {
+        Self::of(listed(parameters), lr)
+    }
+
+    /// What programs need not compile again.
+    fn of(parameters: Vec<NamedParameter>, lr: f64) -> Self {
         let rule = AdadeltaRule { rho: 0.9, eps: 1e-6, weight_decay: 0.0, maximize: false };
-        Self { groups: Groups::new(rule, lr, listed(parameters)) }
+        Self { groups: Groups::new(rule, lr, parameters) }
     }
 
     /// How much of the running squares is kept, from 0 to 1; 0.9 by default.

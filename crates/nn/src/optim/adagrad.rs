@@ -31,8 +31,13 @@ pub struct Adagrad {
 impl Adagrad {
     /// PyTorch's other defaults: eps 1e-10, sums that begin at 0. Its learning rate is 0.01.
     pub fn new<P: Into<NamedParameter>>(parameters: impl IntoIterator<Item = P>, lr: f64) -> Self {
+        Self::of(listed(parameters), lr)
+    }
+
+    /// What programs need not compile again.
+    fn of(parameters: Vec<NamedParameter>, lr: f64) -> Self {
         let rule = AdagradRule { lr_decay: 0.0, eps: 1e-10, weight_decay: 0.0, maximize: false };
-        Self { groups: Groups::new(AdagradMethod { rule, start: 0.0 }, lr, listed(parameters)) }
+        Self { groups: Groups::new(AdagradMethod { rule, start: 0.0 }, lr, parameters) }
     }
 
     /// By how much the learning rate falls from step to step, at least 0; 0 by default.

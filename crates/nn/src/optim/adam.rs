@@ -22,9 +22,14 @@ macro_rules! adam {
         impl $name {
             /// PyTorch's other defaults: betas 0.9 and 0.999, eps 1e-8.
             pub fn new<P: Into<NamedParameter>>(parameters: impl IntoIterator<Item = P>, lr: f64) -> Self {
+        Self::of(listed(parameters), lr)
+    }
+
+    /// What programs need not compile again.
+    fn of(parameters: Vec<NamedParameter>, lr: f64) -> Self {
                 let (betas, eps, weight_decay, is_decoupled) = ([0.9, 0.999], 1e-8, $weight_decay, $decoupled);
                 let rule = AdamRule { betas, eps, weight_decay, is_decoupled, amsgrad: false, maximize: false };
-                Self { groups: Groups::new(AdamMethod { rule }, lr, listed(parameters)) }
+                Self { groups: Groups::new(AdamMethod { rule }, lr, parameters) }
             }
 
             /// How much of the running mean and of the running square is kept, each in `0..1`.

@@ -30,8 +30,13 @@ pub struct Adamax {
 impl Adamax {
     /// PyTorch's other defaults: betas 0.9 and 0.999, eps 1e-8. Its learning rate is 2e-3.
     pub fn new<P: Into<NamedParameter>>(parameters: impl IntoIterator<Item = P>, lr: f64) -> Self {
+        Self::of(listed(parameters), lr)
+    }
+
+    /// What programs need not compile again.
+    fn of(parameters: Vec<NamedParameter>, lr: f64) -> Self {
         let rule = AdamaxRule { betas: [0.9, 0.999], eps: 1e-8, weight_decay: 0.0, maximize: false };
-        Self { groups: Groups::new(rule, lr, listed(parameters)) }
+        Self { groups: Groups::new(rule, lr, parameters) }
     }
 
     /// How much of the running mean and of the largest gradient is kept, each in `0..1`; 0.9 and 0.999 by default.

@@ -31,8 +31,13 @@ pub struct Asgd {
 impl Asgd {
     /// PyTorch's other defaults: lambd 1e-4, alpha 0.75, t0 1e6. Its learning rate is 0.01.
     pub fn new<P: Into<NamedParameter>>(parameters: impl IntoIterator<Item = P>, lr: f64) -> Self {
+        Self::of(listed(parameters), lr)
+    }
+
+    /// What programs need not compile again.
+    fn of(parameters: Vec<NamedParameter>, lr: f64) -> Self {
         let rule = AsgdRule { lambd: 1e-4, alpha: 0.75, t0: 1e6, weight_decay: 0.0, maximize: false };
-        Self { groups: Groups::new(rule, lr, listed(parameters)) }
+        Self { groups: Groups::new(rule, lr, parameters) }
     }
 
     /// How much parameters shrink; 1e-4 by default.

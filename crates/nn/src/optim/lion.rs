@@ -30,8 +30,13 @@ pub struct Lion {
 impl Lion {
     /// The paper's other defaults: betas 0.9 and 0.99. Its learning rate is 1e-4.
     pub fn new<P: Into<NamedParameter>>(parameters: impl IntoIterator<Item = P>, lr: f64) -> Self {
+        Self::of(listed(parameters), lr)
+    }
+
+    /// What programs need not compile again.
+    fn of(parameters: Vec<NamedParameter>, lr: f64) -> Self {
         let rule = LionRule { betas: [0.9, 0.99], weight_decay: 0.0, maximize: false };
-        Self { groups: Groups::new(rule, lr, listed(parameters)) }
+        Self { groups: Groups::new(rule, lr, parameters) }
     }
 
     /// How much of the running mean counts in the step, and how much of it is kept, each in `0..1`; 0.9 and 0.99 by default.

@@ -62,6 +62,11 @@ impl AdjustLr {
 impl Muon {
     /// PyTorch's other defaults: momentum 0.95, nesterov, weight decay 0.1, 5 steps. Its learning rate is 1e-3.
     pub fn new<P: Into<NamedParameter>>(parameters: impl IntoIterator<Item = P>, lr: f64) -> Self {
+        Self::of(listed(parameters), lr)
+    }
+
+    /// What programs need not compile again.
+    fn of(parameters: Vec<NamedParameter>, lr: f64) -> Self {
         let method = MuonMethod {
             weight_decay: 0.1,
             momentum: 0.95,
@@ -71,7 +76,7 @@ impl Muon {
             ns_steps: 5,
             adjust_lr: AdjustLr::Original,
         };
-        Self { groups: Groups::new(method, lr, listed(parameters)) }
+        Self { groups: Groups::new(method, lr, parameters) }
     }
 
     /// By how much parameters shrink in each step, relative to the learning rate, at least 0; 0.1 by default.

@@ -31,6 +31,11 @@ pub struct NAdam {
 impl NAdam {
     /// PyTorch's other defaults: betas 0.9 and 0.999, eps 1e-8, momentum decay 4e-3. Its learning rate is 2e-3.
     pub fn new<P: Into<NamedParameter>>(parameters: impl IntoIterator<Item = P>, lr: f64) -> Self {
+        Self::of(listed(parameters), lr)
+    }
+
+    /// What programs need not compile again.
+    fn of(parameters: Vec<NamedParameter>, lr: f64) -> Self {
         let rule = NAdamRule {
             betas: [0.9, 0.999],
             eps: 1e-8,
@@ -39,7 +44,7 @@ impl NAdam {
             momentum_decay: 4e-3,
             maximize: false,
         };
-        Self { groups: Groups::new(rule, lr, listed(parameters)) }
+        Self { groups: Groups::new(rule, lr, parameters) }
     }
 
     /// How much of the running mean and of the running square is kept, each in `0..1`; 0.9 and 0.999 by default.

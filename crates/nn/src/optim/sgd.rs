@@ -32,6 +32,11 @@ pub struct Sgd {
 impl Sgd {
     /// Plain descent: no momentum, no weight decay.
     pub fn new<P: Into<NamedParameter>>(parameters: impl IntoIterator<Item = P>, lr: f64) -> Self {
+        Self::of(listed(parameters), lr)
+    }
+
+    /// What programs need not compile again.
+    fn of(parameters: Vec<NamedParameter>, lr: f64) -> Self {
         let rule = SgdRule {
             momentum: 0.0,
             dampening: 0.0,
@@ -40,7 +45,7 @@ impl Sgd {
             is_decoupled: false,
             maximize: false,
         };
-        Self { groups: Groups::new(SgdMethod { rule }, lr, listed(parameters)) }
+        Self { groups: Groups::new(SgdMethod { rule }, lr, parameters) }
     }
 
     /// How much of the last step's direction is kept, at least 0.

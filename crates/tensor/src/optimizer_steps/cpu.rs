@@ -43,7 +43,7 @@ impl<R: Real> Before<R> {
 
 impl<R: Real, const N: usize> Elements<'_, R, N> {
     /// Changes each element of the parameter and of what is kept by `f` of them and the gradient's, after what comes before.
-    fn change(&mut self, before: Before<R>, f: impl Fn(R, [R; N], R) -> (R, [R; N])) {
+    fn change(&mut self, before: Before<R>, f: impl Fn(R, [R; N], R) -> (R, [R; N]) + Copy) {
         let (mut x, mut kept, mut grad) = ([R::ZERO; PIECE], [[R::ZERO; PIECE]; N], [R::ZERO; PIECE]);
         for start in (0..self.parameter.len()).step_by(PIECE) {
             let len = PIECE.min(self.parameter.len() - start);
@@ -56,17 +56,7 @@ impl<R: Real, const N: usize> Elements<'_, R, N> {
                 kept.iter_mut().zip(&mut self.kept).map(|(room, kept)| opened(kept, start, &mut room[..len]));
             let mut opened: [&mut [R]; N] = std::array::from_fn(|_| rooms.next().unwrap_or_default());
             let grad = self.grad.part(start, len).widened(&mut grad);
-            vectorized(
-                #[inline(always)]
-                || {
-                    for i in 0..len {
-                        let (x, grad) = before.of(parameter[i], grad[i]);
-                        let (x, new) = f(x, std::array::from_fn(|k| opened[k][i]), grad);
-                        parameter[i] = x;
-                        opened.iter_mut().zip(new).for_each(|(kept, new)| kept[i] = new);
-                    }
-                },
-            );
+            each(parameter, &mut opened, grad, before, f);
             if let Some((bits, half)) = &mut self.half {
                 half.narrow(R::f32s(parameter), &mut bits[start..][..len]);
             }
@@ -74,6 +64,31 @@ impl<R: Real, const N: usize> Elements<'_, R, N> {
             kept.iter_mut().zip(&mut self.kept).for_each(|(room, kept)| closed(kept, start, &mut room[..len]));
         }
     }
+}
+
+/// Changes element after element. What the loop uses belongs to it and has one length, which the compiler must see to use vectors.
+fn each<R: Real, const N: usize>(
+    parameter: &mut [R],
+    kept: &mut [&mut [R]; N],
+    grad: &[R],
+    before: Before<R>,
+    f: impl Fn(R, [R; N], R) -> (R, [R; N]) + Copy,
+) {
+    let len = parameter.len();
+    let (kept, grad) = (kept.each_mut().map(|kept| &mut kept[..len]), &grad[..len]);
+    vectorized(
+        #[inline(always)]
+        move || {
+            for i in 0..len {
+                let (x, grad) = before.of(parameter[i], grad[i]);
+                let (x, new) = f(x, std::array::from_fn(|k| kept[k][i]), grad);
+                parameter[i] = x;
+                for k in 0..N {
+                    kept[k][i] = new[k];
+                }
+            }
+        },
+    );
 }
 
 /// As many elements as `room` has, from number `start` on: where they lie, or widened in `room`.
