@@ -2,7 +2,7 @@
 
 use arrayvec::ArrayVec;
 
-use super::groups::{GRAD, Group, HALF, Lock, OP, PLACES, lock_all};
+use super::groups::{GRAD, Group, HALF, Lock, OP, PLACES, lock_one};
 use super::step::{Now, Prelude, StepTensors};
 use crate::cpu::math::half::Half;
 use crate::cpu::{PIECE, Stored, StoredMut, vectorized};
@@ -136,9 +136,7 @@ pub(super) fn change<R: Real, const N: usize>(
         decay: R::from_f64(decay),
         shrink: R::from_f64(1.0 - now.lr * shrink),
     };
-    let groups = [Some(group.clone())];
-    let [mut locks, ..] = lock_all(&groups, &[]);
-    let Some(group) = &groups[0] else { unreachable!("it was put there") };
+    let mut locks = lock_one(group);
     let mut parts = parts(elements::<_, R, N>(group, &mut locks)?);
     for_each_chunk_mut(&mut parts, 1, |_, parts| parts.iter_mut().for_each(|part| part.change(before, f)));
     Ok(())

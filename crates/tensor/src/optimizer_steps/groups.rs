@@ -166,6 +166,16 @@ pub(super) fn lock_all<'a, G: Group>(groups: &'a [Option<G>], scalars: &'a [Tens
     lock_each(order)
 }
 
+/// Locks the storages of one group.
+pub(super) fn lock_one<G: Group>(group: &G) -> [Lock<'_>; PLACES] {
+    let mut order = [None; PLACES * (MOST + 1)];
+    for (place, (to, tensor)) in order.iter_mut().zip(group.tensors()).enumerate() {
+        *to = tensor.map(|tensor| (tensor, 0, place));
+    }
+    let [locks, ..] = lock_each(order);
+    locks
+}
+
 /// Locks tensors for their group and place in it. (Not generic: a sort takes long to compile.)
 fn lock_each(mut order: [Option<(&Tensor, usize, usize)>; PLACES * (MOST + 1)]) -> Locks<'_> {
     let mut locks = [const { [const { Lock::None }; PLACES] }; MOST + 1];
