@@ -4,6 +4,7 @@ use crate::pytorch;
 use pagelock_nn::Parameter;
 use pagelock_nn::optim::{
     Adadelta, Adagrad, Adam, AdamW, Adamax, AdjustLr, Asgd, Lion, Muon, NAdam, Optimizer, RAdam, RmsProp, Sgd,
+    clip_grad_value_,
 };
 use pagelock_tensor::{DType, Device, Tensor};
 
@@ -138,4 +139,31 @@ fn muon_refuses_what_is_no_matrix() {
     vector.set_grad(Some(Tensor::ones(3).unwrap())).unwrap();
     let error = Muon::new([vector], LR).step().unwrap_err().to_string();
     assert_eq!(error, "Muon: a parameter is [3], and no matrix; give it to another optimizer, such as AdamW");
+}
+
+#[test]
+fn settings_outside_their_range_are_refused() {
+    let refused: Vec<(Make, &str)> = vec![
+        (|p| Box::new(RmsProp::new(p, LR).alpha(-1.0)), "RmsProp: alpha is -1; it must be at least 0"),
+        (|p| Box::new(RmsProp::new(p, LR).momentum(f64::NAN)), "RmsProp: momentum is NaN; it must be at least 0"),
+        (|p| Box::new(Adagrad::new(p, LR).lr_decay(-0.5)), "Adagrad: lr_decay is -0.5; it must be at least 0"),
+        (|p| Box::new(Adadelta::new(p, LR).rho(1.5)), "Adadelta: rho is 1.5; it must be from 0 to 1"),
+        (
+            |p| Box::new(Adamax::new(p, LR).betas(1.0, 0.5)),
+            "Adamax: the first beta is 1; it must be at least 0 and below 1",
+        ),
+        (|p| Box::new(NAdam::new(p, LR).momentum_decay(-1.0)), "NAdam: momentum_decay is -1; it must be at least 0"),
+        (|p| Box::new(RAdam::new(p, LR).eps(-1.0)), "RAdam: eps is -1; it must be at least 0"),
+        (|p| Box::new(Asgd::new(p, LR).weight_decay(-1.0)), "Asgd: weight_decay is -1; it must be at least 0"),
+        (|p| Box::new(Lion::new(p, -1.0)), "Lion: lr is -1; it must be at least 0"),
+        (|p| Box::new(Muon::new(p, LR).ns_steps(100)), "Muon: ns_steps is 100; it must be below 100"),
+    ];
+    for (make, expected) in refused {
+        let parameter = Parameter::new(Tensor::ones([2, 2]).unwrap());
+        parameter.set_grad(Some(Tensor::ones([2, 2]).unwrap())).unwrap();
+        assert_eq!(make(vec![parameter.clone()]).step().unwrap_err().to_string(), expected);
+        assert_eq!(parameter.to_vec::<f32>().unwrap(), [1.0; 4]);
+    }
+    let error = clip_grad_value_(Vec::<Parameter>::new(), -1.0).unwrap_err().to_string();
+    assert_eq!(error, "clip_grad_value_: clip_value is -1; it must be at least 0");
 }
